@@ -1,0 +1,48 @@
+package record
+
+import (
+	"archive/zip"
+	"compress/flate"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// FormatError says what is wrong with the content of a file, and where.
+type FormatError struct {
+	File   string // the path, or path(member) inside an .npz archive
+	Offset int64  // the byte at fault, in the member where there is one; -1 where no single byte is
+	Msg    string // what is wrong and what was expected
+}
+
+func (e *FormatError) Error() string {
+	if e.Offset < 0 {
+		return e.File + ": " + e.Msg
+	}
+	return fmt.Sprintf("%s: byte %d: %s", e.File, e.Offset, e.Msg)
+}
+
+// contentError is a FormatError about the array as a whole, not about one byte.
+func contentError(file, format string, args ...any) error {
+	return &FormatError{File: file, Offset: -1, Msg: fmt.Sprintf(format, args...)}
+}
+
+// readFailure sorts what a reader failed with. A damaged archive is the file's fault; all else, such as a failing disk
+// or a directory, is passed on.
+func readFailure(file string, offset int64, err error) error {
+	if damaged(err) {
+		return &FormatError{File: file, Offset: offset, Msg: fmt.Sprintf("the archive cannot be read: %v", err)}
+	}
+	return fmt.Errorf("%s: byte %d: %w", file, offset, err)
+}
+
+// damaged tells the errors of archive/zip about what it reads from those about the reading.
+func damaged(err error) bool {
+	for _, known := range []error{zip.ErrFormat, zip.ErrAlgorithm, zip.ErrChecksum, io.EOF, io.ErrUnexpectedEOF} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	var corrupt flate.CorruptInputError
+	return errors.As(err, &corrupt)
+}

@@ -1,0 +1,366 @@
+package record
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	magic      = "\x93NUMPY"
+	maxHeader  = math.MaxUint16 // what version 1.0 can hold; a plain array needs about a hundred bytes
+	chunkBytes = 256 << 10      // read and written at a time; a multiple of every width
+)
+
+// Array is an array in C order. Exactly one of the data slices is not nil, also when the array is empty.
+type Array struct {
+	Shape   []int
+	Float32 []float32 // f2, widened exactly, and f4
+	Float64 []float64 // f8
+	Int64   []int64   // every integer type, and b1 as 0 and 1
+}
+
+// ReadFile reads an .npy file, or the only array of an .npz archive. Of an archive that holds several, "file.npz:name"
+// chooses one. What the file is, is told by its first bytes, not by its name.
+func ReadFile(path string) (*Array, error) {
+	if i := strings.LastIndex(path, ".npz:"); i >= 0 {
+		return ReadMember(path[:i+len(".npz")], path[i+len(".npz:"):])
+	}
+	return ReadMember(path, "")
+}
+
+// ReadMember reads the array of that name, with or without its ".npy", from an .npz archive. An empty name stands for
+// the only one.
+func ReadMember(path, member string) (*Array, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() { // a pipe has no size and no end to look for an archive's directory at
+		return read(path, f, -1, 0)
+	}
+	if isArchive(f) {
+		return readArchive(path, f, info.Size(), member)
+	}
+	if member != "" {
+		return nil, contentError(path, "no .npz archive: expected one that holds %q", member)
+	}
+	return read(path, f, info.Size(), info.Size())
+}
+
+// Read reads an array in .npy format from r, which must end after it. size is how many bytes r holds, and bounds the
+// memory taken; where it is not known, give -1, and memory grows as bytes arrive. name stands in errors.
+func Read(name string, r io.Reader, size int64) (*Array, error) {
+	return read(name, r, size, size)
+}
+
+// Write writes the array in .npy format, version 1.0, little-endian, as f4, f8 or i8.
+func Write(w io.Writer, a *Array) error {
+	if err := a.check(); err != nil {
+		return err
+	}
+	var descr string
+	switch {
+	case a.Float32 != nil:
+		descr = "<f4"
+	case a.Float64 != nil:
+		descr = "<f8"
+	default:
+		descr = "<i8"
+	}
+	dict := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, tuple(a.Shape))
+	// Spaces and a newline bring the data to a multiple of 64 bytes, so that it can be mapped.
+	const prefix = len(magic) + 4
+	padding := 63 - (prefix+len(dict))%64
+	head := append(make([]byte, 0, chunkBytes), magic+"\x01\x00"...)
+	head = binary.LittleEndian.AppendUint16(head, uint16(len(dict)+padding+1))
+	head = append(head, dict+strings.Repeat(" ", padding)+"\n"...)
+	if _, err := w.Write(head); err != nil {
+		return err
+	}
+	buf := head[:0]
+	switch {
+	case a.Float32 != nil:
+		return writeValues(w, buf, a.Float32, func(buf []byte, v float32) []byte {
+			return binary.LittleEndian.AppendUint32(buf, math.Float32bits(v))
+		})
+	case a.Float64 != nil:
+		return writeValues(w, buf, a.Float64, func(buf []byte, v float64) []byte {
+			return binary.LittleEndian.AppendUint64(buf, math.Float64bits(v))
+		})
+	}
+	return writeValues(w, buf, a.Int64, func(buf []byte, v int64) []byte {
+		return binary.LittleEndian.AppendUint64(buf, uint64(v))
+	})
+}
+
+// check holds an array from a caller to what Array promises.
+func (a *Array) check() error {
+	filled := 0
+	for _, has := range []bool{a.Float32 != nil, a.Float64 != nil, a.Int64 != nil} {
+		if has {
+			filled++
+		}
+	}
+	if filled != 1 {
+		return fmt.Errorf("record: the array has %d data slices: expected exactly one", filled)
+	}
+	if len(a.Shape) > maxDims {
+		return fmt.Errorf("record: the shape has %d axes: expected at most %d", len(a.Shape), maxDims)
+	}
+	values := len(a.Float32) + len(a.Float64) + len(a.Int64)
+	if n, ok := elements(a.Shape); !ok || n != values {
+		return fmt.Errorf("record: the array has %d values: expected as many as its shape %s says", values, tuple(a.Shape))
+	}
+	return nil
+}
+
+func writeValues[T any](w io.Writer, buf []byte, values []T, put func([]byte, T) []byte) error {
+	for part := range slices.Chunk(values, chunkBytes/8) {
+		buf = buf[:0]
+		for _, v := range part {
+			buf = put(buf, v)
+		}
+		if _, err := w.Write(buf); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// source is a reader that knows where it stands.
+type source struct {
+	name   string
+	r      io.Reader
+	offset int64
+	ahead  int64 // bytes known to be there: memory may be taken for so many before they are read
+}
+
+// read reads an array. size is how many bytes r is said to hold, or -1; ahead, how many it is known to.
+func read(name string, r io.Reader, size, ahead int64) (*Array, error) {
+	src := &source{name: name, r: r, ahead: max(ahead, 0)}
+	h, err := src.header()
+	if err != nil {
+		return nil, err
+	}
+	n, ok := elements(h.shape)
+	if !ok {
+		return nil, src.fail(h.shapeAt, "shape %s has too many elements to count", tuple(h.shape))
+	}
+	needs := fmt.Sprintf("shape %s of %s needs %d bytes", tuple(h.shape), h.dtype, n*h.width)
+	start := src.offset
+	end := start + int64(n*h.width)
+	if size >= 0 && size < end {
+		return nil, src.fail(size, "the file ends inside the data: %s, found %d", needs, max(size-start, 0))
+	}
+	if size > end {
+		return nil, src.fail(end, "%d bytes after the data: %s, expected none after them", size-end, needs)
+	}
+	a := &Array{Shape: h.shape}
+	switch h.code {
+	case "f2":
+		a.Float32, err = readValues(src, n, h.dtype, needs, halves)
+	case "f4":
+		a.Float32, err = readValues(src, n, h.dtype, needs, singles)
+	case "f8":
+		a.Float64, err = readValues(src, n, h.dtype, needs, doubles)
+	default:
+		a.Int64, err = readValues(src, n, h.dtype, needs, integers(h.code))
+	}
+	if err != nil {
+		return nil, err
+	}
+	switch h.code {
+	case "u8":
+		if i := slices.IndexFunc(a.Int64, func(v int64) bool { return v < 0 }); i >= 0 {
+			return nil, src.fail(start+int64(8*i), "value %d does not fit: expected at most %d",
+				uint64(a.Int64[i]), int64(math.MaxInt64))
+		}
+	case "b1":
+		if i := slices.IndexFunc(a.Int64, func(v int64) bool { return v > 1 }); i >= 0 {
+			return nil, src.fail(start+int64(i), "boolean is %d: expected 0 or 1", a.Int64[i])
+		}
+	}
+	if err := src.atEnd(needs); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// header reads all that comes before the data.
+func (src *source) header() (header, error) {
+	var prefix [8]byte
+	if err := src.fill(prefix[:], "the .npy prefix of 8 bytes"); err != nil {
+		return header{}, err
+	}
+	if string(prefix[:6]) != magic {
+		return header{}, src.fail(0, "no .npy file: it starts with %q, expected %q", prefix[:6], magic)
+	}
+	var length uint32
+	switch major, minor := prefix[6], prefix[7]; {
+	case major == 1 && minor == 0:
+		var b [2]byte
+		if err := src.fill(b[:], "the header's length"); err != nil {
+			return header{}, err
+		}
+		length = uint32(binary.LittleEndian.Uint16(b[:]))
+	case (major == 2 || major == 3) && minor == 0:
+		var b [4]byte
+		if err := src.fill(b[:], "the header's length"); err != nil {
+			return header{}, err
+		}
+		length = binary.LittleEndian.Uint32(b[:])
+	default:
+		return header{}, src.fail(6, "format version %d.%d: expected 1.0, 2.0 or 3.0", major, minor)
+	}
+	if length > maxHeader {
+		return header{}, src.fail(8, "a header of %d bytes: expected at most %d", length, maxHeader)
+	}
+	text := make([]byte, length)
+	base := src.offset
+	if err := src.fill(text, fmt.Sprintf("the header of %d bytes", length)); err != nil {
+		return header{}, err
+	}
+	return parseHeader(src.name, base, string(text))
+}
+
+// readValues reads n values in chunks, each of which decode turns from little-endian bytes into values.
+func readValues[T any](src *source, n int, d dtype, needs string, decode func(dst []T, raw []byte)) ([]T, error) {
+	values := make([]T, 0, min(int64(n), src.ahead/int64(d.width)))
+	buf := make([]byte, min(n*d.width, chunkBytes))
+	for len(values) < n {
+		have := len(values)
+		more := min(n-have, len(buf)/d.width)
+		raw := buf[:more*d.width]
+		if err := src.fill(raw, "the data: "+needs); err != nil {
+			return nil, err
+		}
+		if d.big {
+			for i := 0; i < len(raw); i += d.width {
+				slices.Reverse(raw[i : i+d.width])
+			}
+		}
+		values = slices.Grow(values, more)[:have+more]
+		decode(values[have:], raw)
+	}
+	return values, nil
+}
+
+func halves(dst []float32, raw []byte) {
+	for i := range dst {
+		dst[i] = widen(binary.LittleEndian.Uint16(raw[2*i:]))
+	}
+}
+
+func singles(dst []float32, raw []byte) {
+	for i := range dst {
+		dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
+	}
+}
+
+func doubles(dst []float64, raw []byte) {
+	for i := range dst {
+		dst[i] = math.Float64frombits(binary.LittleEndian.Uint64(raw[8*i:]))
+	}
+}
+
+// integers returns the decoder of an integer type. A u8 above the largest int64 comes out negative.
+func integers(code string) func(dst []int64, raw []byte) {
+	width := int(code[1] - '0')
+	var get func(raw []byte) int64
+	switch code {
+	case "i1":
+		get = func(raw []byte) int64 { return int64(int8(raw[0])) }
+	case "u1", "b1":
+		get = func(raw []byte) int64 { return int64(raw[0]) }
+	case "i2":
+		get = func(raw []byte) int64 { return int64(int16(binary.LittleEndian.Uint16(raw))) }
+	case "u2":
+		get = func(raw []byte) int64 { return int64(binary.LittleEndian.Uint16(raw)) }
+	case "i4":
+		get = func(raw []byte) int64 { return int64(int32(binary.LittleEndian.Uint32(raw))) }
+	case "u4":
+		get = func(raw []byte) int64 { return int64(binary.LittleEndian.Uint32(raw)) }
+	default: // i8, u8
+		get = func(raw []byte) int64 { return int64(binary.LittleEndian.Uint64(raw)) }
+	}
+	return func(dst []int64, raw []byte) {
+		for i := range dst {
+			dst[i] = get(raw[i*width:])
+		}
+	}
+}
+
+// fill reads all of p. what names it where the file ends too soon.
+func (src *source) fill(p []byte, what string) error {
+	n, err := io.ReadFull(src.r, p)
+	src.offset += int64(n)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return src.fail(src.offset, "the file ends inside %s", what)
+	}
+	return readFailure(src.name, src.offset, err)
+}
+
+// atEnd makes sure that nothing follows. It is also what lets a zip member verify its checksum.
+func (src *source) atEnd(needs string) error {
+	var one [1]byte
+	switch n, err := io.ReadFull(src.r, one[:]); {
+	case n > 0:
+		return src.fail(src.offset, "bytes after the data: %s, expected none after them", needs)
+	case err == io.EOF:
+		return nil
+	default:
+		return readFailure(src.name, src.offset, err)
+	}
+}
+
+func (src *source) fail(offset int64, format string, args ...any) error {
+	return &FormatError{File: src.name, Offset: offset, Msg: fmt.Sprintf(format, args...)}
+}
+
+// elements is the product of the sizes, and false where they are negative or so many that their bytes overflow.
+func elements(shape []int) (int, bool) {
+	n, ok := 1, true
+	for _, size := range shape {
+		switch {
+		case size < 0:
+			return 0, false
+		case size == 0: // an empty array, however large its other sizes
+			n, ok = 0, true
+		case n > math.MaxInt/16/size:
+			ok = false
+		default:
+			n *= size
+		}
+	}
+	return n, ok
+}
+
+// tuple writes a shape as Python does: (), (5,), (30, 2126, 3).
+func tuple(shape []int) string {
+	if len(shape) == 1 {
+		return "(" + strconv.Itoa(shape[0]) + ",)"
+	}
+	var b strings.Builder
+	for i, size := range shape {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(strconv.Itoa(size))
+	}
+	return "(" + b.String() + ")"
+}

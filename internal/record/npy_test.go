@@ -1,0 +1,527 @@
+package record
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"pgregory.net/rapid"
+)
+
+// npyFile builds a file of format version 1.0 around any header and data.
+func npyFile(dict string, data ...byte) []byte {
+	file := append([]byte("\x93NUMPY\x01\x00"), byte(len(dict)), byte(len(dict)>>8))
+	return append(append(file, dict...), data...)
+}
+
+// dict is the header of a plain array; shape is a Python tuple.
+func dict(descr, shape string) string {
+	return fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, shape)
+}
+
+// readBytes reads a file from memory.
+func readBytes(file []byte) (*Array, error) {
+	return Read("x.npy", bytes.NewReader(file), int64(len(file)))
+}
+
+// sameBits compares arrays bit by bit, so that NaN equals itself and 0 does not equal -0.
+func sameBits(a, b *Array) bool {
+	bits32 := func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) }
+	bits64 := func(x, y float64) bool { return math.Float64bits(x) == math.Float64bits(y) }
+	return slices.Equal(a.Shape, b.Shape) &&
+		(a.Float32 == nil) == (b.Float32 == nil) && slices.EqualFunc(a.Float32, b.Float32, bits32) &&
+		(a.Float64 == nil) == (b.Float64 == nil) && slices.EqualFunc(a.Float64, b.Float64, bits64) &&
+		(a.Int64 == nil) == (b.Int64 == nil) && slices.Equal(a.Int64, b.Int64)
+}
+
+func TestReadTypes(t *testing.T) {
+	tests := []struct {
+		descr string
+		data  []byte
+		want  any // of two values
+	}{
+		{"<f2", []byte{0x00, 0x3c, 0x00, 0xc0}, []float32{1, -2}},
+		{">f2", []byte{0x3c, 0x00, 0xc0, 0x00}, []float32{1, -2}},
+		{"<f4", []byte{0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0}, []float32{1, -2}},
+		{">f4", []byte{0x3f, 0x80, 0, 0, 0xc0, 0, 0, 0}, []float32{1, -2}},
+		{"<f8", []byte{0, 0, 0, 0, 0, 0, 0xf0, 0x3f, 0, 0, 0, 0, 0, 0, 0, 0xc0}, []float64{1, -2}},
+		{">f8", []byte{0x3f, 0xf0, 0, 0, 0, 0, 0, 0, 0xc0, 0, 0, 0, 0, 0, 0, 0}, []float64{1, -2}},
+		{"|i1", []byte{0x7f, 0xff}, []int64{127, -1}},
+		{"<i1", []byte{0x7f, 0xff}, []int64{127, -1}},
+		{"|u1", []byte{0x7f, 0xff}, []int64{127, 255}},
+		{"|b1", []byte{0, 1}, []int64{0, 1}},
+		{"<i2", []byte{1, 2, 0xff, 0xff}, []int64{0x201, -1}},
+		{">i2", []byte{1, 2, 0xff, 0xff}, []int64{0x102, -1}},
+		{"<u2", []byte{1, 2, 0xff, 0xff}, []int64{0x201, 65535}},
+		{">u2", []byte{1, 2, 0xff, 0xff}, []int64{0x102, 65535}},
+		{"<i4", []byte{1, 2, 3, 4, 0xff, 0xff, 0xff, 0xff}, []int64{0x04030201, -1}},
+		{">i4", []byte{1, 2, 3, 4, 0xff, 0xff, 0xff, 0xff}, []int64{0x01020304, -1}},
+		{"<u4", []byte{1, 2, 3, 4, 0xff, 0xff, 0xff, 0xff}, []int64{0x04030201, math.MaxUint32}},
+		{">u4", []byte{1, 2, 3, 4, 0xff, 0xff, 0xff, 0xff}, []int64{0x01020304, math.MaxUint32}},
+		{"<i8", []byte("\x01\x02\x03\x04\x05\x06\x07\x08\xff\xff\xff\xff\xff\xff\xff\xff"), []int64{0x0807060504030201, -1}},
+		{">i8", []byte("\x01\x02\x03\x04\x05\x06\x07\x08\xff\xff\xff\xff\xff\xff\xff\xff"), []int64{0x0102030405060708, -1}},
+		{"<u8", []byte("\x01\x02\x03\x04\x05\x06\x07\x08\xff\xff\xff\xff\xff\xff\xff\x7f"),
+			[]int64{0x0807060504030201, math.MaxInt64}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.descr, func(t *testing.T) {
+			a, err := readBytes(npyFile(dict(tt.descr, "(2, 1)"), tt.data...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got any
+			switch {
+			case a.Float32 != nil:
+				got = a.Float32
+			case a.Float64 != nil:
+				got = a.Float64
+			default:
+				got = a.Int64
+			}
+			if !slices.Equal(a.Shape, []int{2, 1}) || !reflect.DeepEqual(got, tt.want) {
+				t.Errorf("shape %v, values %v, want [2 1] and %v", a.Shape, got, tt.want)
+			}
+			if err := a.check(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestReadHeaders(t *testing.T) {
+	tests := []struct {
+		name, dict string
+		shape      []int
+	}{
+		{"other order of keys", "{'shape': (3,), 'fortran_order': False, 'descr': '|i1'}", []int{3}},
+		{"double quotes", `{"descr": "|i1", "fortran_order": False, "shape": (3,)}`, []int{3}},
+		{"no spaces", "{'descr':'|i1','fortran_order':False,'shape':(3,)}", []int{3}},
+		{"more spaces", " {\t'descr' : '|i1' ,\n'fortran_order' :False , 'shape' : ( 3 , ) , } \r\n", []int{3}},
+		{"python 2", "{'descr': '|i1', 'fortran_order': False, 'shape': (3L, 1L), }", []int{3, 1}},
+		{"trailing comma in shape", "{'descr': '|i1', 'fortran_order': False, 'shape': (1, 3,), }", []int{1, 3}},
+		{"no trailing comma in shape", "{'descr': '|i1', 'fortran_order': False, 'shape': (1, 3)}", []int{1, 3}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a, err := readBytes(npyFile(tt.dict, 7, 8, 9))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(a.Shape, tt.shape) || !slices.Equal(a.Int64, []int64{7, 8, 9}) {
+				t.Errorf("shape %v, values %v, want %v and [7 8 9]", a.Shape, a.Int64, tt.shape)
+			}
+		})
+	}
+	t.Run("scalar", func(t *testing.T) {
+		a, err := readBytes(npyFile(dict("|u1", "()"), 5))
+		if err != nil || len(a.Shape) != 0 || !slices.Equal(a.Int64, []int64{5}) {
+			t.Errorf("got %+v, %v, want one value 5 without axes", a, err)
+		}
+	})
+	t.Run("empty", func(t *testing.T) {
+		a, err := readBytes(npyFile(dict("<f4", "(1000000000000, 0, 1000000000000)")))
+		if err != nil || a.Float32 == nil || len(a.Float32) != 0 {
+			t.Errorf("got %+v, %v, want an empty array of float32", a, err)
+		}
+	})
+	for _, version := range []byte{2, 3} {
+		t.Run(fmt.Sprintf("version %d", version), func(t *testing.T) {
+			text := dict("|i1", "(2,)")
+			file := append([]byte("\x93NUMPY"), version, 0, byte(len(text)), 0, 0, 0)
+			a, err := readBytes(append(append(file, text...), 1, 2))
+			if err != nil || !slices.Equal(a.Int64, []int64{1, 2}) {
+				t.Errorf("got %+v, %v, want [1 2]", a, err)
+			}
+		})
+	}
+}
+
+func TestReadErrors(t *testing.T) {
+	const rest = "'fortran_order': False, 'shape': (1,), }"
+	key := func(value string) []byte { return npyFile("{'descr': " + value + ", " + rest) }
+	shape := func(value string) []byte { return npyFile(dict("<f4", value)) }
+	tests := []struct {
+		name   string
+		file   []byte
+		offset int64
+		want   string
+	}{
+		{"empty file", nil, 0, "the file ends inside the .npy prefix of 8 bytes"},
+		{"cut in the magic", []byte("\x93NUM"), 4, "the file ends inside the .npy prefix"},
+		{"bad magic", []byte("{\"passes\": []}"), 0, `no .npy file: it starts with "{\"pass", expected "\x93NUMPY"`},
+		{"version 1.1", []byte("\x93NUMPY\x01\x01\x00\x00"), 6, "format version 1.1: expected 1.0, 2.0 or 3.0"},
+		{"version 4.0", []byte("\x93NUMPY\x04\x00\x00\x00"), 6, "format version 4.0"},
+		{"cut in the length", []byte("\x93NUMPY\x02\x00\x10\x00"), 10, "the file ends inside the header's length"},
+		{"cut in the header", npyFile(dict("<f4", "(1,)"))[:30], 30, "the file ends inside the header of 57 bytes"},
+		{"huge header", []byte("\x93NUMPY\x02\x00\xff\xff\xff\xff{"), 8,
+			"a header of 4294967295 bytes: expected at most 65535"},
+
+		{"empty header", npyFile(""), 10, "the header is no dict: found the end of the header"},
+		{"list", npyFile("['descr']"), 10, `the header is no dict: found "['descr']": expected {'descr'`},
+		{"dict not closed", npyFile("{'descr': '<f4', 'fortran_order': False, 'shape': (1,)"), 64,
+			`found the end of the header in the header: expected ',' or '}'`},
+		{"text after the dict", npyFile(dict("<f4", "(1,)") + " 5"), 68, `found "5" after the header's dict`},
+		{"key without quotes", npyFile("{descr: '<f4'}"), 11, `found "descr: '<f4'" in the header: expected a key in quotes`},
+		{"key not closed", npyFile("{'descr: 1}"), 11, "the string is not closed"},
+		{"backslash", key(`'\x3cf4'`), 20, "holds a backslash"},
+		{"no colon", npyFile("{'descr' '<f4'}"), 19, `found "'<f4'}" after key "descr": expected ':'`},
+		{"no comma", npyFile("{'descr': '<f4' 'shape': (1,)}"), 26, "expected ',' or '}'"},
+		{"only a comma", npyFile("{,}"), 11, "expected a key in quotes"},
+		{"unknown key", npyFile("{'descr': '<f4', 'order': 'C', " + rest), 27, `unknown key "order"`},
+		{"key twice", npyFile("{'descr': '<f4', 'descr': '<f4', " + rest), 27, `key "descr" stands twice`},
+		{"no descr", npyFile("{" + rest), 10, `the header has no key "descr"`},
+		{"no fortran_order", npyFile("{'descr': '<f4', 'shape': (1,)}"), 10, `the header has no key "fortran_order"`},
+		{"no shape", npyFile("{'descr': '<f4', 'fortran_order': False}"), 10, `the header has no key "shape"`},
+
+		{"objects", key("'|O'"), 20, "holds pickled objects"},
+		{"complex", key("'<c8'"), 20, "is complex: expected real numbers"},
+		{"structured", key("[('a', '<f4'), ('b', '<i8')]"), 20, "structured dtype: expected a plain one"},
+		{"subarray", key("('<f4', (2,))"), 20, "structured dtype"},
+		{"text", key("'<U7'"), 20, `dtype "<U7" is not read: expected f2, f4, f8`},
+		{"long double", key("'<f16'"), 20, `dtype "<f16" is not read`},
+		{"bfloat16 as raw bytes", key("'|V2'"), 20, `dtype "|V2" is not read`},
+		{"descr too short", key("'<'"), 20, `dtype "<": expected one such as '<f4'`},
+		{"descr not a string", key("4"), 20, "expected a dtype such as '<f4'"},
+		{"no byte order", key("'|f4'"), 20, `has byte order '|': expected '<' or '>'`},
+		{"native byte order", key("'=f4'"), 20, `has byte order '='`},
+
+		{"fortran order", npyFile("{'descr': '<f4', 'fortran_order': True, 'shape': (1,), }"), 44,
+			"the array is in Fortran order: expected C order"},
+		{"fortran_order a number", npyFile("{'descr': '<f4', 'fortran_order': 0, 'shape': (1,), }"), 44,
+			`fortran_order is "0, 'shape': ": expected False`},
+		{"fortran_order like False", npyFile("{'descr': '<f4', 'fortran_order': Falsey}"), 49, "expected ',' or '}'"},
+
+		{"shape a list", shape("[1]"), 60, "shape is \"[1], }\": expected a tuple"},
+		{"shape a number", shape("5"), 60, "expected a tuple"},
+		{"shape in brackets", shape("(5)"), 60, "shape is a number: expected a tuple such as (5,)"},
+		{"shape not closed", npyFile("{'shape': (5, 2"), 25, "found the end of the header"},
+		{"negative", shape("(5, -2)"), 64, "negative size in the shape"},
+		{"plus", shape("(+5,)"), 61, "expected a size"},
+		{"fraction", shape("(5.0,)"), 62, "expected ',' or ')'"},
+		{"two commas", shape("(5,,)"), 63, "expected a size"},
+		{"octal", shape("(010,)"), 61, "size 010 in the shape has a leading zero"},
+		{"too large a size", shape("(99999999999999999999,)"), 61, "is too large"},
+		{"product overflows", shape("(4294967296, 4294967296)"), 60, "too many elements to count"},
+		{"product wraps to nothing", shape("(4294967296, 4294967296, 4294967296)"), 60, "too many elements"},
+		{"bytes overflow", shape("(4611686018427387904,)"), 60, "too many elements"},
+		{"too many axes", shape("(" + strings.Repeat("1,", 65) + ")"), 60, "shape has 65 axes: expected at most 64"},
+
+		{"no data", shape("(1000000000000,)"), 79, "shape (1000000000000,) of '<f4' needs 4000000000000 bytes, found 0"},
+		{"data cut", npyFile(dict("<f4", "(2,)"), 1, 2, 3, 4, 5), 72,
+			"the file ends inside the data: shape (2,) of '<f4' needs 8 bytes, found 5"},
+		{"trailing", npyFile(dict("<f4", "(1,)"), 1, 2, 3, 4, 5), 71,
+			"1 bytes after the data: shape (1,) of '<f4' needs 4 bytes"},
+		{"unsigned above int64", npyFile(dict("<u8", "(2,)"), append(make([]byte, 15), 0x80)...), 75,
+			"value 9223372036854775808 does not fit"},
+		{"boolean 2", npyFile(dict("|b1", "(3,)"), 0, 1, 2), 69, "boolean is 2: expected 0 or 1"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := readBytes(tt.file)
+			var format *FormatError
+			if !errors.As(err, &format) {
+				t.Fatalf("got %v, want a FormatError", err)
+			}
+			prefix := fmt.Sprintf("x.npy: byte %d: ", tt.offset)
+			if !strings.HasPrefix(err.Error(), prefix) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got  %v\nwant %s...%s", err, prefix, tt.want)
+			}
+			// Where the size is not known, the same files are refused, if later.
+			if _, err := Read("x.npy", bytes.NewReader(tt.file), -1); !errors.As(err, &format) {
+				t.Errorf("of unknown size: got %v, want a FormatError", err)
+			}
+		})
+	}
+}
+
+// A file whose data ends early is refused wherever it is cut, and never with more memory than a chunk.
+func TestReadCutAnywhere(t *testing.T) {
+	whole := npyFile(dict("<f4", "(3,)"), make([]byte, 12)...)
+	for cut := range whole {
+		for _, size := range []int64{int64(cut), -1, int64(len(whole))} { // the last is a caller who is wrong
+			_, err := Read("x.npy", bytes.NewReader(whole[:cut]), size)
+			var format *FormatError
+			if !errors.As(err, &format) || format.Offset != int64(cut) {
+				t.Fatalf("cut at %d, size %d: got %v, want a FormatError there", cut, size, err)
+			}
+		}
+	}
+	if _, err := Read("x.npy", bytes.NewReader(whole), -1); err != nil {
+		t.Error(err)
+	}
+	_, err := Read("x.npy", bytes.NewReader(append(whole, 0)), -1)
+	if err == nil || !strings.Contains(err.Error(), "byte 79: bytes after the data") {
+		t.Errorf("got %v, want bytes after the data", err)
+	}
+}
+
+func TestReaderFailure(t *testing.T) {
+	broken := errors.New("the disk is gone")
+	whole := npyFile(dict("<f4", "(3,)"), make([]byte, 12)...)
+	_, err := Read("x.npy", io.MultiReader(bytes.NewReader(whole[:70]), iotest.ErrReader(broken)), int64(len(whole)))
+	var format *FormatError
+	if !errors.Is(err, broken) || errors.As(err, &format) || !strings.Contains(err.Error(), "x.npy: byte 70: ") {
+		t.Errorf("got %v, want the reader's own error at byte 70", err)
+	}
+	if _, err := ReadFile(t.TempDir()); err == nil || errors.As(err, &format) {
+		t.Errorf("a directory: got %v, want an error of the file system", err)
+	}
+	if _, err := ReadFile(filepath.Join(t.TempDir(), "none.npy")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v, want os.ErrNotExist", err)
+	}
+}
+
+// allocated returns how many bytes f allocates.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+func TestReadAllocatesWhatIsThere(t *testing.T) {
+	for _, descr := range []string{"<f2", "<f4", ">f8", "|u1", "<i8"} {
+		file := npyFile(dict(descr, "(1000, 1000, 1000000)"), 1, 2, 3)
+		for _, size := range []int64{int64(len(file)), -1} {
+			var err error
+			got := allocated(func() { _, err = Read("x.npy", bytes.NewReader(file), size) })
+			if err == nil || got > 1<<20 {
+				t.Errorf("%s, size %d: %d bytes allocated, error %v; want less than 1 MiB and an error", descr, size, got, err)
+			}
+		}
+	}
+	// A file that is what it says takes its own size and a chunk.
+	data := make([]byte, 8<<20)
+	file := npyFile(dict("<f4", "(2097152,)"), data...)
+	if got := allocated(func() { _, _ = readBytes(file) }); got > 9<<20 {
+		t.Errorf("%d bytes allocated for an array of 8 MiB, want at most 9 MiB", got)
+	}
+}
+
+// The recordings come from another writer of the format. Writing what was read gives the same bytes.
+func TestWriteAsRecorded(t *testing.T) {
+	for _, name := range []string{"ctg-ensemble.passes.npy", "ctg-ensemble.labels.npy"} {
+		path := filepath.Join("..", "recordings", name)
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got bytes.Buffer
+		if err := Write(&got, a); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got.Bytes(), want) {
+			t.Errorf("%s: not the bytes of the recording", name)
+		}
+	}
+}
+
+func TestWriteErrors(t *testing.T) {
+	tests := []struct {
+		a    Array
+		want string
+	}{
+		{Array{Shape: []int{0}}, "has 0 data slices: expected exactly one"},
+		{Array{Shape: []int{1}, Float32: []float32{1}, Int64: []int64{1}}, "has 2 data slices"},
+		{Array{Shape: []int{2, 3}, Float64: make([]float64, 5)}, "has 5 values: expected as many as its shape (2, 3) says"},
+		{Array{Shape: []int{-1, -5}, Float64: make([]float64, 5)}, "shape (-1, -5)"},
+		{Array{Shape: []int{0, math.MinInt}, Int64: []int64{}}, "has 0 values: expected as many as its shape"},
+		{Array{Shape: []int{1 << 32, 1 << 32}, Int64: []int64{}}, "has 0 values"},
+		{Array{Shape: make([]int, 65), Int64: []int64{}}, "65 axes: expected at most 64"},
+	}
+	for _, tt := range tests {
+		if err := Write(io.Discard, &tt.a); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("got %v, want %s", err, tt.want)
+		}
+	}
+	full := &failingWriter{room: 100}
+	a := &Array{Shape: []int{100}, Float64: make([]float64, 100)}
+	if err := Write(full, a); !errors.Is(err, io.ErrShortWrite) {
+		t.Errorf("got %v, want the writer's error", err)
+	}
+}
+
+type failingWriter struct{ room int }
+
+func (w *failingWriter) Write(p []byte) (int, error) {
+	if w.room -= len(p); w.room < 0 {
+		return 0, io.ErrShortWrite
+	}
+	return len(p), nil
+}
+
+// arrays draws arrays of every shape up to four axes, with any bits: NaN payloads, infinities, negative zeros.
+var arrays = rapid.Custom(func(t *rapid.T) *Array {
+	a := &Array{Shape: rapid.SliceOfN(rapid.IntRange(0, 6), 0, 4).Draw(t, "shape")}
+	n, _ := elements(a.Shape)
+	switch bits := rapid.SliceOfN(rapid.Uint64(), n, n).Draw(t, "bits"); rapid.IntRange(0, 2).Draw(t, "type") {
+	case 0:
+		a.Float32 = make([]float32, n)
+		for i, b := range bits {
+			a.Float32[i] = math.Float32frombits(uint32(b))
+		}
+	case 1:
+		a.Float64 = make([]float64, n)
+		for i, b := range bits {
+			a.Float64[i] = math.Float64frombits(b)
+		}
+	default:
+		a.Int64 = make([]int64, n)
+		for i, b := range bits {
+			a.Int64[i] = int64(b)
+		}
+	}
+	return a
+})
+
+func TestWriteThenRead(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := arrays.Draw(t, "array")
+		var file bytes.Buffer
+		if err := Write(&file, a); err != nil {
+			t.Fatal(err)
+		}
+		size := rapid.SampledFrom([]int64{-1, int64(file.Len())}).Draw(t, "size")
+		got, err := Read("x.npy", iotest.OneByteReader(&file), size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !sameBits(got, a) {
+			t.Fatalf("got %+v, want %+v", got, a)
+		}
+	})
+}
+
+// Headers of every length the writer knows. Empty arrays are all header.
+func TestWriteAligns(t *testing.T) {
+	for axes := 1; axes <= maxDims; axes++ {
+		a := &Array{Shape: make([]int, axes), Int64: []int64{}}
+		a.Shape[axes-1] = math.MaxInt // a long number, beside a zero but in the shape of one axis
+		if axes == 1 {
+			a.Shape[0] = 0
+		}
+		var file bytes.Buffer
+		if err := Write(&file, a); err != nil {
+			t.Fatal(err)
+		}
+		if file.Len()%64 != 0 {
+			t.Errorf("%d axes: the data starts at byte %d, want a multiple of 64", axes, file.Len())
+		}
+		if got, err := readBytes(file.Bytes()); err != nil || !sameBits(got, a) {
+			t.Errorf("%d axes: got %+v, %v, want %+v", axes, got, err, a)
+		}
+	}
+}
+
+// A signalling NaN keeps its payload, through more values than fit one chunk, in either byte order.
+func TestChunks(t *testing.T) {
+	const n = chunkBytes + 3
+	for _, descr := range []string{"<f4", ">f4"} {
+		var order binary.AppendByteOrder = binary.LittleEndian
+		if descr[0] == '>' {
+			order = binary.BigEndian
+		}
+		var data []byte
+		for i := range uint32(n) {
+			data = order.AppendUint32(data, 0x7f800001+i)
+		}
+		a, err := readBytes(npyFile(dict(descr, fmt.Sprintf("(%d,)", n)), data...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range a.Float32 {
+			if got, want := math.Float32bits(v), 0x7f800001+uint32(i); got != want {
+				t.Fatalf("%s: value %d is %#08x, want %#08x", descr, i, got, want)
+			}
+		}
+		var file bytes.Buffer
+		if err := Write(&file, a); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := readBytes(file.Bytes()); err != nil || !sameBits(again, a) {
+			t.Errorf("%s: written and read again it differs (error %v)", descr, err)
+		}
+	}
+}
+
+func FuzzReadNpy(f *testing.F) {
+	for _, descr := range []string{"<f2", ">f4", "<f8", "|i1", "|b1", "<u8"} {
+		f.Add(npyFile(dict(descr, "(1,)"), make([]byte, descr[2]-'0')...))
+	}
+	f.Add(npyFile(dict("|O", "(1,)"), 0x80))
+	f.Add(npyFile(dict("<f4", "(1000000, 1000000)"), 1))
+	f.Add(npyFile(`{"shape": (2L, 1), "descr": "|u1", "fortran_order": False}`, 1, 2))
+	text := dict(">i2", "()")
+	f.Add(append(append([]byte("\x93NUMPY\x02\x00"), byte(len(text)), 0, 0, 0), text+"ab"...))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		var a *Array
+		var err error
+		bound := uint64(1<<20 + 16*len(file))
+		if exceeds(bound, func() { a, err = readBytes(file) }) {
+			t.Fatalf("more than %d bytes allocated for a file of %d", bound, len(file))
+		}
+		checkRead(t, a, err)
+		streamed, errStreamed := Read("x.npy", bytes.NewReader(file), -1)
+		if (err == nil) != (errStreamed == nil) || err == nil && !sameBits(a, streamed) {
+			t.Fatalf("of unknown size the file reads otherwise: %v, %v", err, errStreamed)
+		}
+	})
+}
+
+// checkRead holds what a reader returned to what it promises: a FormatError, or an array that survives Write.
+func checkRead(t *testing.T, a *Array, err error) {
+	if err != nil {
+		var format *FormatError
+		if !errors.As(err, &format) || a != nil {
+			t.Fatalf("got %v and %v, want a FormatError alone", a, err)
+		}
+		return
+	}
+	var file bytes.Buffer
+	if err := Write(&file, a); err != nil {
+		t.Fatalf("what was read cannot be written: %v", err)
+	}
+	again, err := readBytes(file.Bytes())
+	if err != nil || !sameBits(again, a) {
+		t.Fatalf("written and read again it differs: %v", err)
+	}
+}
+
+func BenchmarkReadFile(b *testing.B) {
+	for _, descr := range []string{"<f2", "<f4", ">f4", "<f8"} {
+		b.Run(descr, func(b *testing.B) {
+			const bytes = 64 << 20
+			path := filepath.Join(b.TempDir(), "x.npy")
+			shape := fmt.Sprintf("(%d,)", bytes/int(descr[2]-'0'))
+			data := make([]byte, bytes)
+			for i := range data {
+				data[i] = byte(i * 7)
+			}
+			if err := os.WriteFile(path, npyFile(dict(descr, shape), data...), 0o600); err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(bytes)
+			for b.Loop() {
+				if _, err := ReadFile(path); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,88 @@
+package record
+
+import (
+	"archive/zip"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// isArchive tells an .npz archive by its first bytes: a member's header, or the directory of an archive without any.
+func isArchive(r io.ReaderAt) bool {
+	var first [4]byte
+	if _, err := r.ReadAt(first[:], 0); err != nil {
+		return false
+	}
+	return string(first[:]) == "PK\x03\x04" || string(first[:]) == "PK\x05\x06"
+}
+
+// readArchive reads one member of an .npz archive of size bytes; the only one where member is empty.
+func readArchive(path string, r io.ReaderAt, size int64, member string) (*Array, error) {
+	// A member may claim to start outside of the file. The section answers that with io.EOF, where a file or a
+	// reader has an error of its own that looks like a failing disk.
+	archive, err := zip.NewReader(io.NewSectionReader(r, 0, size), size)
+	switch {
+	case err == nil:
+	case damaged(err):
+		return nil, contentError(path, "the archive cannot be read: %v: expected what numpy.savez writes", err)
+	default:
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	f, err := choose(path, archive, member)
+	if err != nil {
+		return nil, err
+	}
+	name := path + "(" + f.Name + ")"
+	if f.Flags&1 != 0 {
+		return nil, contentError(name, "the member is encrypted: expected what numpy.savez writes")
+	}
+	body, err := f.Open()
+	if err != nil {
+		return nil, readFailure(name, 0, err)
+	}
+	defer body.Close()
+	// Both sizes are the archive's word; the file's own is not. No more memory than that is taken before bytes arrive.
+	ahead := min(f.CompressedSize64, uint64(size))
+	return read(name, body, int64(min(f.UncompressedSize64, math.MaxInt64)), int64(ahead))
+}
+
+// choose finds the member asked for among the archive's arrays.
+func choose(path string, archive *zip.Reader, member string) (*zip.File, error) {
+	var arrays, chosen []*zip.File
+	for _, f := range archive.File {
+		if !strings.HasSuffix(f.Name, ".npy") {
+			continue
+		}
+		arrays = append(arrays, f)
+		if member == "" || f.Name == member || f.Name == member+".npy" {
+			chosen = append(chosen, f)
+		}
+	}
+	switch {
+	case len(chosen) == 1:
+		return chosen[0], nil
+	case len(arrays) == 0:
+		return nil, contentError(path, "the archive holds no array: expected a member with a name in .npy")
+	case len(chosen) == 0:
+		return nil, contentError(path, "the archive holds no array %q: expected one of %s", member, list(arrays))
+	case member != "":
+		return nil, contentError(path, "the archive holds %d arrays %q: expected one", len(chosen), member)
+	}
+	return nil, contentError(path, "the archive holds %d arrays: say which, as in %s:NAME, of %s",
+		len(chosen), path, list(arrays))
+}
+
+// list names the first few arrays.
+func list(arrays []*zip.File) string {
+	const most = 10
+	var names []string
+	for _, f := range arrays[:min(len(arrays), most)] {
+		names = append(names, strconv.Quote(strings.TrimSuffix(f.Name, ".npy")))
+	}
+	if more := len(arrays) - most; more > 0 {
+		names = append(names, "and "+strconv.Itoa(more)+" more")
+	}
+	return strings.Join(names, ", ")
+}

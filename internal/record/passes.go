@@ -1,0 +1,272 @@
+package record
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Layout is the order of the axes of recorded passes. Classes are always the last.
+type Layout int
+
+// The layouts.
+const (
+	SNK Layout = iota // [S,N,K]: pass by pass, each over all inputs
+	NSK               // [N,S,K]: input by input, each with all its passes
+)
+
+// ParseLayout reads "snk" or "nsk", in either case.
+func ParseLayout(s string) (Layout, error) {
+	switch strings.ToLower(s) {
+	case "snk":
+		return SNK, nil
+	case "nsk":
+		return NSK, nil
+	}
+	return 0, fmt.Errorf("layout %q: expected snk (passes, inputs, classes) or nsk (inputs, passes, classes)", s)
+}
+
+func (l Layout) String() string {
+	switch l {
+	case SNK:
+		return "snk"
+	case NSK:
+		return "nsk"
+	}
+	return fmt.Sprintf("layout(%d)", int(l))
+}
+
+// MarshalText returns what String does.
+func (l Layout) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// UnmarshalText reads what ParseLayout does, so that a Layout can be a flag.
+func (l *Layout) UnmarshalText(text []byte) error {
+	parsed, err := ParseLayout(string(text))
+	if err == nil {
+		*l = parsed
+	}
+	return err
+}
+
+// Options say how to read an array as passes.
+type Options struct {
+	Layout Layout
+	// Concentrations reads Dirichlet concentrations: one row an input, as [N,K] or with an axis of one pass.
+	Concentrations bool
+}
+
+// Passes are S passes of N inputs over K classes, each at least one. Exactly one of the data slices is not nil.
+type Passes struct {
+	Name           string // where they come from, for errors
+	S, N, K        int
+	Layout         Layout
+	Concentrations bool
+	Float32        []float32
+	Float64        []float64
+}
+
+// ReadPasses reads passes from whatever ReadFile reads. Values are not looked at: see CheckRows.
+func ReadPasses(path string, opts Options) (*Passes, error) {
+	a, err := ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return NewPasses(path, a, opts)
+}
+
+// NewPasses views an array as passes. It keeps the array's data, without a copy.
+func NewPasses(name string, a *Array, opts Options) (*Passes, error) {
+	if err := a.check(); err != nil {
+		return nil, err
+	}
+	if opts.Layout != SNK && opts.Layout != NSK {
+		return nil, contentError(name, "unknown %v: expected snk or nsk", opts.Layout)
+	}
+	shape := a.Shape
+	if opts.Concentrations && len(shape) == 2 {
+		shape = []int{1, shape[0], shape[1]}
+		if opts.Layout == NSK {
+			shape[0], shape[1] = shape[1], shape[0]
+		}
+	}
+	axes := "3 axes, " + axisNames(opts.Layout, 0, 1, 2)
+	if opts.Concentrations {
+		axes = "2 axes, [N,K], or " + axes
+	}
+	if len(shape) != 3 {
+		return nil, contentError(name, "shape %s has %d axes: expected %s", tuple(shape), len(shape), axes)
+	}
+	if a.Int64 != nil {
+		return nil, contentError(name, "the array holds integers: passes are floats (f2, f4 or f8)")
+	}
+	p := &Passes{
+		Name: name, S: shape[0], N: shape[1], K: shape[2], Layout: opts.Layout,
+		Concentrations: opts.Concentrations, Float32: a.Float32, Float64: a.Float64,
+	}
+	if p.Layout == NSK {
+		p.S, p.N = p.N, p.S
+	}
+	if p.S == 0 || p.N == 0 || p.K == 0 {
+		return nil, contentError(name, "shape %s is empty: expected at least one pass, input and class", tuple(shape))
+	}
+	if p.Concentrations && p.S != 1 {
+		return nil, contentError(name, "shape %s in layout %v has %d rows an input: concentrations are exactly one row each",
+			tuple(shape), p.Layout, p.S)
+	}
+	return p, nil
+}
+
+// Array is the array that these passes view, for Write. It shares their data.
+func (p *Passes) Array() *Array {
+	dims := p.dims()
+	return &Array{Shape: dims[:], Float32: p.Float32, Float64: p.Float64}
+}
+
+// Offset is where the row of pass s and input n starts in the data; its K classes lie side by side.
+func (p *Passes) Offset(s, n int) int {
+	if p.Layout == NSK {
+		return (n*p.S + s) * p.K
+	}
+	return (s*p.N + n) * p.K
+}
+
+// Row appends the row of pass s and input n to dst, widened to float64 (exact).
+func (p *Passes) Row(dst []float64, s, n int) []float64 {
+	start := p.Offset(s, n)
+	if p.Float64 != nil {
+		return append(dst, p.Float64[start:start+p.K]...)
+	}
+	for _, v := range p.Float32[start : start+p.K] {
+		dst = append(dst, float64(v))
+	}
+	return dst
+}
+
+// Note says in one line how the array was read. Which of the first two axes is the passes cannot be told from the
+// values, so where S > N it says what to do if it is the other way round.
+func (p *Passes) Note() string {
+	kind := "float32"
+	if p.Float64 != nil {
+		kind = "float64"
+	}
+	inputs, classes := count(p.N, "input", "inputs"), count(p.K, "class", "classes")
+	if p.Concentrations {
+		return fmt.Sprintf("read as concentrations of %s over %s (%s)", inputs, classes, kind)
+	}
+	passes := count(p.S, "pass", "passes")
+	note := fmt.Sprintf("read as %s of %s over %s (%s, layout %v)", passes, inputs, classes, kind, p.Layout)
+	if p.S > p.N {
+		note += fmt.Sprintf("; if it is the other way round, say --layout %v", p.Layout.other())
+	}
+	return note
+}
+
+// CheckRows tells an array whose last axis is not the classes. It sums rows spread over the whole array. Where most
+// are further from 1 than sumTolerance, the error is a FormatError that says along which axis they do sum to 1 and how
+// to transpose, or that these may be no probabilities. A few such rows are no matter of layout, and are left to
+// whoever takes the rows one by one. Not for logits; of concentrations nothing is checked.
+func (p *Passes) CheckRows(sumTolerance float64) error {
+	if p.Concentrations {
+		return nil
+	}
+	last := p.sumAxis(2, sumTolerance)
+	if 2*last.wrong <= last.tried {
+		return nil
+	}
+	dims := p.dims()
+	msg := fmt.Sprintf("rows along the last axis (size %d) do not sum to 1 (a[%d,%d,:] sums to %.6g)",
+		dims[2], last.first/dims[1], last.first%dims[1], last.sum)
+	var found []string
+	for _, other := range []struct {
+		axis             int
+		looks, transpose string
+	}{
+		{1, axisNames(p.Layout, 0, 2, 1), "0,2,1"},
+		{0, axisNames(p.Layout, 2, 0, 1), "1,2,0"},
+	} {
+		if sums := p.sumAxis(other.axis, sumTolerance); 2*sums.wrong < sums.tried {
+			found = append(found, fmt.Sprintf("along axis %d (size %d) they do: the array looks like %s; "+
+				"transpose it to %s (numpy: a.transpose(%s))",
+				other.axis, dims[other.axis], other.looks, axisNames(p.Layout, 0, 1, 2), other.transpose))
+		}
+	}
+	if found == nil {
+		return contentError(p.Name, "%s, nor do they along another axis: these may be logits (say --kind logits) or "+
+			"concentrations, where probabilities were expected", msg)
+	}
+	return contentError(p.Name, "%s, but %s", msg, strings.Join(found, "; or "))
+}
+
+// maxLines is how many rows CheckRows sums along each axis.
+const maxLines = 1024
+
+// axisSums is what came of summing lines along an axis.
+type axisSums struct {
+	tried, wrong int
+	first        int     // the first wrong line
+	sum          float64 // and its sum
+}
+
+// sumAxis sums lines along an axis, spread evenly over the array.
+func (p *Passes) sumAxis(axis int, tolerance float64) axisSums {
+	dims := p.dims()
+	strides := [3]int{dims[1] * dims[2], dims[2], 1}
+	outer, inner := 0, 1
+	switch axis {
+	case 0:
+		outer, inner = 1, 2
+	case 1:
+		outer, inner = 0, 2
+	}
+	lines := dims[outer] * dims[inner]
+	sums := axisSums{tried: min(lines, maxLines)}
+	for i := range sums.tried {
+		line := int(uint64(i) * uint64(lines) / uint64(sums.tried))
+		at := line/dims[inner]*strides[outer] + line%dims[inner]*strides[inner]
+		sum := 0.0
+		for range dims[axis] {
+			if p.Float64 != nil {
+				sum += p.Float64[at]
+			} else {
+				sum += float64(p.Float32[at])
+			}
+			at += strides[axis]
+		}
+		if math.Abs(sum-1) <= tolerance { // not for NaN
+			continue
+		}
+		if sums.wrong++; sums.wrong == 1 {
+			sums.first, sums.sum = line, sum
+		}
+	}
+	return sums
+}
+
+// dims is the shape as it lies in memory.
+func (p *Passes) dims() [3]int {
+	if p.Layout == NSK {
+		return [3]int{p.N, p.S, p.K}
+	}
+	return [3]int{p.S, p.N, p.K}
+}
+
+func (l Layout) other() Layout {
+	return NSK - l
+}
+
+// axisNames names the axes of a layout in some order: [S,N,K], or [S,K,N] for 0, 2, 1.
+func axisNames(l Layout, order ...int) string {
+	names := strings.Split(strings.ToUpper(l.String()), "")
+	var out []string
+	for _, i := range order {
+		out = append(out, names[i])
+	}
+	return "[" + strings.Join(out, ",") + "]"
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

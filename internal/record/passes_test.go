@@ -1,0 +1,381 @@
+package record
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+const ctg = "../recordings/ctg-ensemble.passes.npy"
+
+func ExampleReadPasses() {
+	passes, err := ReadPasses("../recordings/ctg-ensemble.passes.npy", Options{Layout: SNK})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(passes.Note())
+	fmt.Printf("%.4f\n", passes.Row(nil, 0, 0))
+	// Output:
+	// read as 5 passes of 2126 inputs over 3 classes (float32, layout snk)
+	// [0.0003 0.0258 0.9739]
+}
+
+// The shape is that of the recording's description; its rows are softmax in float32, whose sums are within 1e-6 of 1.
+func TestRecording(t *testing.T) {
+	p, err := ReadPasses(ctg, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.S != 5 || p.N != 2126 || p.K != 3 || len(p.Float32) != 5*2126*3 {
+		t.Fatalf("S, N, K = %d, %d, %d with %d values, want 5, 2126, 3 with 31890", p.S, p.N, p.K, len(p.Float32))
+	}
+	for s := range p.S {
+		for n := range p.N {
+			if row := p.Row(nil, s, n); math.Abs(row[0]+row[1]+row[2]-1) > 1e-6 || slices.Min(row) < 0 {
+				t.Fatalf("pass %d, input %d: %v is no softmax", s, n, row)
+			}
+		}
+	}
+	if err := p.CheckRows(1e-6); err != nil {
+		t.Error(err)
+	}
+	labels, err := ReadLabels("../recordings/ctg-ensemble.labels.npy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 1655 normal, 295 suspect, 176 pathologic: the class counts of the data set.
+	var counts [3]int
+	for _, label := range labels {
+		counts[label]++
+	}
+	if counts != [3]int{1655, 295, 176} {
+		t.Errorf("labels count %v, want [1655 295 176]", counts)
+	}
+}
+
+func TestLayout(t *testing.T) {
+	for _, l := range []Layout{SNK, NSK} {
+		for _, s := range []string{l.String(), strings.ToUpper(l.String())} {
+			var parsed Layout
+			if err := parsed.UnmarshalText([]byte(s)); err != nil || parsed != l {
+				t.Errorf("%q gives %v, %v, want %v", s, parsed, err, l)
+			}
+		}
+	}
+	const want = `layout "skn": expected snk (passes, inputs, classes) or nsk`
+	if _, err := ParseLayout("skn"); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// The same numbers in the other order of axes are the same passes under the other layout.
+func TestLayoutsAgree(t *testing.T) {
+	snk, err := ReadPasses(ctg, Options{Layout: SNK})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Array{Shape: []int{snk.N, snk.S, snk.K}, Float64: []float64{}}
+	for n := range snk.N {
+		for s := range snk.S {
+			a.Float64 = snk.Row(a.Float64, s, n)
+		}
+	}
+	nsk, err := NewPasses("x", a, Options{Layout: NSK})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if nsk.S != snk.S || nsk.N != snk.N || nsk.K != snk.K {
+		t.Fatalf("S, N, K = %d, %d, %d, want %d, %d, %d", nsk.S, nsk.N, nsk.K, snk.S, snk.N, snk.K)
+	}
+	for s := range snk.S {
+		for n := range snk.N {
+			if !slices.Equal(snk.Row(nil, s, n), nsk.Row(nil, s, n)) {
+				t.Fatalf("pass %d, input %d differs", s, n)
+			}
+		}
+	}
+	if got := nsk.Array(); !sameBits(got, a) {
+		t.Errorf("Array has shape %v, want %v and the same data", got.Shape, a.Shape)
+	}
+}
+
+func TestNote(t *testing.T) {
+	tests := []struct {
+		shape []int
+		opts  Options
+		want  string
+	}{
+		{[]int{30, 2126, 3}, Options{}, "read as 30 passes of 2126 inputs over 3 classes (float64, layout snk)"},
+		{[]int{2126, 30, 3}, Options{},
+			"read as 2126 passes of 30 inputs over 3 classes (float64, layout snk); " +
+				"if it is the other way round, say --layout nsk"},
+		{[]int{2126, 30, 3}, Options{Layout: NSK}, "read as 30 passes of 2126 inputs over 3 classes (float64, layout nsk)"},
+		{[]int{1, 2, 1}, Options{Layout: NSK},
+			"read as 2 passes of 1 input over 1 class (float64, layout nsk); if it is the other way round, say --layout snk"},
+		{[]int{4, 4, 2}, Options{}, "read as 4 passes of 4 inputs over 2 classes (float64, layout snk)"},
+		{[]int{7, 3}, Options{Concentrations: true}, "read as concentrations of 7 inputs over 3 classes (float64)"},
+		{[]int{7, 3}, Options{Concentrations: true, Layout: NSK},
+			"read as concentrations of 7 inputs over 3 classes (float64)"},
+		{[]int{7, 1, 3}, Options{Concentrations: true, Layout: NSK},
+			"read as concentrations of 7 inputs over 3 classes (float64)"},
+	}
+	for _, tt := range tests {
+		n, _ := elements(tt.shape)
+		p, err := NewPasses("x", &Array{Shape: tt.shape, Float64: make([]float64, n)}, tt.opts)
+		if err != nil {
+			t.Error(err)
+		} else if got := p.Note(); got != tt.want {
+			t.Errorf("got  %s\nwant %s", got, tt.want)
+		}
+	}
+}
+
+func TestPassesErrors(t *testing.T) {
+	tests := []struct {
+		shape []int
+		ints  bool
+		opts  Options
+		want  string
+	}{
+		{[]int{2, 3}, false, Options{}, "x.npy: shape (2, 3) has 2 axes: expected 3 axes, [S,N,K]"},
+		{[]int{2, 3}, false, Options{Layout: NSK}, "expected 3 axes, [N,S,K]"},
+		{[]int{2, 3, 1, 1}, false, Options{Concentrations: true}, "has 4 axes: expected 2 axes, [N,K], or 3 axes, [S,N,K]"},
+		{[]int{6}, false, Options{}, "shape (6,) has 1 axes"},
+		{[]int{1, 2, 3}, true, Options{}, "holds integers: passes are floats (f2, f4 or f8)"},
+		{[]int{5, 0, 3}, false, Options{}, "shape (5, 0, 3) is empty: expected at least one pass, input and class"},
+		{[]int{2, 4, 3}, false, Options{Concentrations: true},
+			"has 2 rows an input: concentrations are exactly one row each"},
+		{[]int{2, 4, 3}, false, Options{Concentrations: true, Layout: NSK}, "in layout nsk has 4 rows an input"},
+		{[]int{2, 4, 3}, false, Options{Layout: 7}, "unknown layout(7)"},
+	}
+	for _, tt := range tests {
+		n, _ := elements(tt.shape)
+		a := &Array{Shape: tt.shape, Float64: make([]float64, n)}
+		if tt.ints {
+			a.Float64, a.Int64 = nil, make([]int64, n)
+		}
+		var file bytes.Buffer
+		if err := Write(&file, a); err != nil {
+			t.Fatal(err)
+		}
+		path := writeTemp(t, "x.npy", file.Bytes())
+		_, err := ReadPasses(path, tt.opts)
+		var format *FormatError
+		if !errors.As(err, &format) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("got %v, want %s", err, tt.want)
+		}
+	}
+}
+
+// permuted moves the axes of an array: axis i of the result is axis order[i] of a, as numpy's transpose does.
+func permuted(a *Array, order [3]int) *Array {
+	var in, out [3]int
+	copy(in[:], a.Shape)
+	for i, axis := range order {
+		out[i] = in[axis]
+	}
+	b := &Array{Shape: out[:], Float64: make([]float64, 0, len(a.Float64))}
+	for i := range out[0] {
+		for j := range out[1] {
+			for k := range out[2] {
+				var at [3]int
+				at[order[0]], at[order[1]], at[order[2]] = i, j, k
+				b.Float64 = append(b.Float64, a.Float64[(at[0]*in[1]+at[1])*in[2]+at[2]])
+			}
+		}
+	}
+	return b
+}
+
+// softmaxes draws an array of probabilities whose last axis sums to 1. Inputs outnumber classes, so that no other axis
+// does by chance.
+var softmaxes = rapid.Custom(func(t *rapid.T) *Array {
+	size := func(name string, least, most int) int { return rapid.IntRange(least, most).Draw(t, name) }
+	shape := []int{size("S", 5, 8), size("N", 9, 40), size("K", 2, 4)}
+	a := &Array{Shape: shape, Float64: []float64{}}
+	for range shape[0] * shape[1] {
+		row := rapid.SliceOfN(rapid.Float64Range(0.1, 1), shape[2], shape[2]).Draw(t, "row")
+		sum := 0.0
+		for _, v := range row {
+			sum += v
+		}
+		for _, v := range row {
+			a.Float64 = append(a.Float64, v/sum)
+		}
+	}
+	return a
+})
+
+// Any wrong order of axes is told, and following the advice mends it.
+func TestCheckRowsAdvice(t *testing.T) {
+	advice := map[string][3]int{"a.transpose(0,2,1)": {0, 2, 1}, "a.transpose(1,2,0)": {1, 2, 0}}
+	rapid.Check(t, func(t *rapid.T) {
+		a := softmaxes.Draw(t, "passes")
+		layout := rapid.SampledFrom([]Layout{SNK, NSK}).Draw(t, "layout")
+		check := func(a *Array) error {
+			p, err := NewPasses("x.npy", a, Options{Layout: layout})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p.CheckRows(1e-3)
+		}
+		if err := check(a); err != nil {
+			t.Fatalf("rows sum to 1, and yet: %v", err)
+		}
+		wrong := permuted(a, rapid.SampledFrom([][3]int{{0, 2, 1}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}).Draw(t, "order"))
+		err := check(wrong)
+		var format *FormatError
+		if !errors.As(err, &format) {
+			t.Fatalf("got %v, want a FormatError", err)
+		}
+		for say, order := range advice {
+			if strings.Contains(err.Error(), say) {
+				if err := check(permuted(wrong, order)); err != nil {
+					t.Fatalf("following the advice: %v", err)
+				}
+				return
+			}
+		}
+		t.Fatalf("no advice in: %v", err)
+	})
+}
+
+func TestCheckRowsMessages(t *testing.T) {
+	p, err := ReadPasses(ctg, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Array{Shape: []int{p.S, p.N, p.K}, Float64: []float64{}}
+	for _, v := range p.Float32 {
+		a.Float64 = append(a.Float64, float64(v))
+	}
+	logits := &Array{Shape: a.Shape, Float64: []float64{}}
+	for _, v := range a.Float64 {
+		logits.Float64 = append(logits.Float64, math.Log(v+1e-9))
+	}
+	nan := &Array{Shape: []int{1, 1, 2}, Float64: []float64{math.NaN(), 1}}
+	spoilt := permuted(a, [3]int{0, 2, 1})
+	spoilt.Float64[0] = math.NaN()
+	late := &Array{Shape: []int{2, 3, 1}, Float64: []float64{1, 1, 5, 6, 7, 8}}
+	both := &Array{Shape: []int{2, 2, 3}, Float64: []float64{.3, .5, .9, .7, .5, .1, .7, .5, .1, .3, .5, .9}}
+	tests := []struct {
+		name   string
+		a      *Array
+		layout Layout
+		want   []string
+	}{
+		{"SKN", permuted(a, [3]int{0, 2, 1}), SNK, []string{
+			"x.npy: rows along the last axis (size 2126) do not sum to 1 (a[0,0,:] sums to ",
+			"but along axis 1 (size 3) they do: the array looks like [S,K,N]; " +
+				"transpose it to [S,N,K] (numpy: a.transpose(0,2,1))"}},
+		{"KSN", permuted(a, [3]int{2, 0, 1}), SNK, []string{
+			"along axis 0 (size 3) they do: the array looks like [K,S,N]; transpose it to [S,N,K] (numpy: a.transpose(1,2,0))"}},
+		{"NKS", permuted(a, [3]int{1, 2, 0}), NSK, []string{
+			"the array looks like [N,K,S]; transpose it to [N,S,K] (numpy: a.transpose(0,2,1))"}},
+		{"KNS", permuted(a, [3]int{2, 1, 0}), NSK, []string{
+			"the array looks like [K,N,S]; transpose it to [N,S,K] (numpy: a.transpose(1,2,0))"}},
+		{"logits", logits, SNK, []string{"rows along the last axis (size 3) do not sum to 1",
+			"nor do they along another axis: these may be logits (say --kind logits) or concentrations"}},
+		{"SKN and a NaN", spoilt, SNK, []string{"a[0,0,:] sums to NaN", "the array looks like [S,K,N]"}},
+		{"first wrong row", late, SNK, []string{"a[0,2,:] sums to 5)"}},
+		{"nan", nan, SNK, []string{"a[0,0,:] sums to NaN", "--kind logits"}},
+		{"two candidates", both, SNK, []string{"looks like [S,K,N]", "; or along axis 0", "looks like [K,S,N]"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p, err := NewPasses("x.npy", tt.a, Options{Layout: tt.layout})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = p.CheckRows(1e-3)
+			for _, want := range tt.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("got  %v\nwant %s", err, want)
+				}
+			}
+		})
+	}
+}
+
+// Fewer than half of the rows wrong are no matter of layout. The wrong ones lie together, where a sample taken from
+// one end only would see nothing else.
+func TestCheckRowsFewWrong(t *testing.T) {
+	p, err := ReadPasses(ctg, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := p.S * p.N
+	for i := range rows * 2 / 5 * p.K {
+		p.Float32[i] = 2
+	}
+	if err := p.CheckRows(1e-3); err != nil {
+		t.Errorf("two fifths wrong: %v", err)
+	}
+	for i := range rows * 3 / 5 * p.K {
+		p.Float32[i] = 2
+	}
+	if err := p.CheckRows(1e-3); err == nil {
+		t.Error("three fifths wrong: want an error")
+	}
+	p.Concentrations = true
+	if err := p.CheckRows(1e-3); err != nil {
+		t.Errorf("concentrations need not sum to 1: %v", err)
+	}
+}
+
+func TestLabels(t *testing.T) {
+	half := []byte{0x00, 0x3c, 0x00, 0x40} // 1 and 2
+	for name, file := range map[string][]byte{
+		"u1": labelsFile(1, 2), "i2": npyFile(dict("<i2", "(2,)"), 1, 0, 2, 0), "f2": npyFile(dict("<f2", "(2,)"), half...),
+		"f8": npyFile(dict(">f8", "(2,)"), 0x3f, 0xf0, 0, 0, 0, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, 0, 0),
+	} {
+		if got, err := ReadLabels(writeTemp(t, "x.npy", file)); err != nil || !slices.Equal(got, []int{1, 2}) {
+			t.Errorf("%s: got %v, %v, want [1 2]", name, got, err)
+		}
+	}
+	path := writeTemp(t, "run.npz", npzFile(0, member{"labels.npy", labelsFile(3)}, member{"passes.npy", nil}))
+	if got, err := ReadLabels(path + ":labels"); err != nil || !slices.Equal(got, []int{3}) {
+		t.Errorf("member: got %v, %v, want [3]", got, err)
+	}
+}
+
+func TestLabelErrors(t *testing.T) {
+	floats := func(v float64) *Array { return &Array{Shape: []int{2}, Float64: []float64{0, v}} }
+	tests := []struct {
+		a    *Array
+		want string
+	}{
+		{&Array{Shape: []int{3}, Int64: []int64{0, 1, -1}}, "label 2 is -1: expected the number of a class"},
+		{&Array{Shape: []int{1}, Int64: []int64{1 << 31}}, "label 0 is 2147483648"},
+		{&Array{Shape: []int{1}, Float32: []float32{0.5}}, "label 0 is 0.5"},
+		{floats(math.NaN()), "label 1 is NaN"},
+		{floats(math.Inf(1)), "label 1 is +Inf"},
+		{floats(-1), "label 1 is -1"},
+		{floats(1e300), "label 1 is 1e+300"},
+		{&Array{Shape: []int{2, 1}, Int64: []int64{0, 1}}, "shape (2, 1) has 2 axes: expected one"},
+		{&Array{Shape: []int{}, Int64: []int64{0}}, "shape () has 0 axes"},
+	}
+	for _, tt := range tests {
+		var file bytes.Buffer
+		if err := Write(&file, tt.a); err != nil {
+			t.Fatal(err)
+		}
+		path := writeTemp(t, "labels.npy", file.Bytes())
+		_, err := ReadLabels(path)
+		var format *FormatError
+		if !errors.As(err, &format) || !strings.HasPrefix(err.Error(), path) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("got %v, want %s", err, tt.want)
+		}
+	}
+	if _, err := ReadLabels(filepath.Join(t.TempDir(), "none.npy")); err == nil {
+		t.Error("want an error for a file that is not there")
+	}
+}
