@@ -1,0 +1,124 @@
+package decomp_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/ckd-project/ckd/decomp"
+)
+
+// TestNoAllocations: the steady state allocates nothing, on any path.
+func TestNoAllocations(t *testing.T) {
+	const s, n, k = 10, 50, 6
+	data32 := make([]float32, 0, s*n*k)
+	for _, p := range randomPasses(rand.New(rand.NewPCG(1, 2)), s*n, k, 1, 1) {
+		for _, v := range p {
+			data32 = append(data32, float32(v))
+		}
+	}
+	for _, kind := range []decomp.Kind{decomp.Probabilities, decomp.Logits} {
+		plan := mustPlan(t, decomp.Spec{Classes: k, Safe: []int{0, 1}, Critical: []int{2, 3, 4}, Kind: kind, AllPairs: true})
+		b, a, r := plan.NewBatch(), plan.NewAccumulator(), plan.NewResult()
+		c3 := make([]float64, k)
+		work := func() {
+			if err := b.Reset(decomp.Tensor{Passes: s, Inputs: n, Float32: data32}); err != nil {
+				t.Fatal(err)
+			}
+			for i := range n {
+				if err := b.Result(i, r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			a.Reset()
+			for i := range s {
+				if err := a.AddFloat32(data32[i*k : (i+1)*k]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := a.Finish(r); err != nil {
+				t.Fatal(err)
+			}
+			r.SumCTop(3)
+			r.SumCWeighted()
+			r.C3(c3)
+		}
+		if got := testing.AllocsPerRun(20, work); got != 0 {
+			t.Errorf("kind %d: %v allocations", kind, got)
+		}
+	}
+}
+
+// Shapes: passes, inputs, classes; half of the classes, at most 10, critical.
+var benchShapes = [][3]int{{30, 1, 4}, {30, 64, 4}, {50, 64, 10}, {30, 8, 100}, {30, 1, 1000}}
+
+func benchPlan(b *testing.B, k int) *decomp.Plan {
+	critical := min(k/2, 10)
+	return mustPlan(b, decomp.Spec{Classes: k, Safe: upTo(k)[critical:], Critical: upTo(k)[:critical]})
+}
+
+func benchData(s, n, k int) []float32 {
+	var data []float32
+	for _, p := range randomPasses(rand.New(rand.NewPCG(1, 2)), s*n, k, 1, 1) {
+		for _, v := range p {
+			data = append(data, float32(v))
+		}
+	}
+	return data
+}
+
+// perValue reports the time per pass, input and class.
+func perValue(b *testing.B, values int) {
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(values), "ns/value")
+}
+
+func BenchmarkBatch(b *testing.B) {
+	for _, shape := range benchShapes {
+		s, n, k := shape[0], shape[1], shape[2]
+		b.Run(fmt.Sprintf("S%dN%dK%d", s, n, k), func(b *testing.B) {
+			plan, data := benchPlan(b, k), benchData(s, n, k)
+			batch, r := plan.NewBatch(), plan.NewResult()
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := batch.Reset(decomp.Tensor{Passes: s, Inputs: n, Float32: data}); err != nil {
+					b.Fatal(err)
+				}
+				for i := range n {
+					if err := batch.Result(i, r); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			perValue(b, s*n*k)
+		})
+	}
+}
+
+func BenchmarkAccumulator(b *testing.B) {
+	for _, shape := range benchShapes {
+		s, n, k := shape[0], shape[1], shape[2]
+		b.Run(fmt.Sprintf("S%dN%dK%d", s, n, k), func(b *testing.B) {
+			plan, data := benchPlan(b, k), benchData(s, n, k)
+			inputs, r := make([]*decomp.Accumulator, n), plan.NewResult()
+			for i := range inputs {
+				inputs[i] = plan.NewAccumulator()
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				for i, a := range inputs {
+					a.Reset()
+					for p := range s {
+						at := (p*n + i) * k
+						if err := a.AddFloat32(data[at : at+k]); err != nil {
+							b.Fatal(err)
+						}
+					}
+					if err := a.Finish(r); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			perValue(b, s*n*k)
+		})
+	}
+}

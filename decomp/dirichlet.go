@@ -1,0 +1,94 @@
+package decomp
+
+import "math"
+
+// dirichletScratch holds sums of concentrations before and after each class.
+type dirichletScratch struct{ before, after []float64 }
+
+// finishDirichlet fills r from one row of concentrations alpha, which have been
+// checked. With alpha_0 = sum_k alpha_k and mu_k = alpha_k/alpha_0, over rows
+// p ~ Dirichlet(alpha):
+//
+//	Var_k = mu(1-mu)/(alpha_0+1)           Cov_ij = -mu_i mu_j/(alpha_0+1)
+//	m3_k  = 2mu(1-mu)(1-2mu)/((alpha_0+1)(alpha_0+2))
+//	C_k   = Var_k/(2mu) = (1-mu)/(2(alpha_0+1))
+//	skewness_k = |m3|/(3 mu Var) = 2|1-2mu|/(3(alpha_k+2mu))
+//	E[p log p] = mu (psi(alpha_k+1) - psi(alpha_0+1))
+//	pair_ij    = sqrt(mu_i mu_j)/(2(alpha_0+1))
+//
+// There are no passes, hence no Bessel correction and no Epsilon. 1-mu_k is
+// taken from the sum of the other concentrations, so that it stays exact as
+// mu_k approaches 1.
+func (p *Plan) finishDirichlet(alpha []float64, scratch *dirichletScratch, r *Result) {
+	before, after := scratch.before, scratch.after
+	total := 0.0
+	for k, a := range alpha {
+		before[k] = total
+		total += a
+	}
+	tail := 0.0
+	for k := len(alpha) - 1; k >= 0; k-- {
+		after[k] = tail
+		tail += alpha[k]
+	}
+
+	r.Passes = 1
+	excess0 := digammaExcess(total)
+	for k, a := range alpha {
+		others := before[k] + after[k]
+		mu, rest := a/total, others/total
+		r.Mean[k] = mu
+		r.Variance[k] = mu * rest / (total + 1)
+		r.ThirdMoment[k] = 2 * mu * rest * (rest - mu) / (total + 1) / (total + 2)
+		r.C[k] = rest / (2 * (total + 1))
+		// The smallest concentrations would make the ratio overflow.
+		r.Skewness[k] = min(2*math.Abs(rest-mu)/(3*(a+2*mu)), math.MaxFloat64)
+		// psi(alpha_k+1) - psi(alpha_0+1) - log mu is the difference of excesses.
+		r.M[k] = max(0, mu*(digammaExcess(a)-excess0))
+	}
+	for i, pair := range p.pairs {
+		mu, nu := r.Mean[pair.A], r.Mean[pair.B]
+		r.PairTerm[i] = math.Sqrt(mu*nu) / (2 * (total + 1))
+		restA := (before[pair.A] + after[pair.A]) / total
+		restB := (before[pair.B] + after[pair.B]) / total
+		r.Correlation[i] = 0
+		if spread := math.Sqrt(restA) * math.Sqrt(restB); spread > 0 {
+			r.Correlation[i] = max(-1, -math.Sqrt(mu*nu)/spread)
+		}
+	}
+	ova := 0.0
+	for _, k := range p.critical {
+		// The marginal of class k is Beta(alpha_k, others).
+		others := before[k] + after[k]
+		ova += r.M[k] + max(0, others/total*(digammaExcess(others)-excess0))
+	}
+	r.Entropy = rowEntropy(r.Mean)
+	r.Degenerate, r.Saturated = false, false
+	p.finishScores(ova, r)
+	r.ExpectedEntropy = max(0, r.Entropy-r.MI)
+}
+
+// digammaExcess is psi(x+1) - log x for x > 0: positive, decreasing, about
+// -log x as x goes to 0 and 1/(2x) as x grows. Written so because M_k is a
+// difference of two of them, and psi and log themselves would cancel.
+func digammaExcess(x float64) float64 {
+	excess := 0.0
+	// psi(x+1) = psi(x+2) - 1/(x+1), log x = log(x+1) - log1p(1/x).
+	for x < 16 {
+		excess += log1pInverse(x) - 1/(x+1)
+		x++
+	}
+	// Asymptotic series of psi(x+1) = psi(x) + 1/x; the first term left out is
+	// below 1e-17 of the sum at x = 16.
+	y := 1 / x
+	q := y * y
+	return excess + y/2 - q*(1./12-q*(1./120-q*(1./252-q*(1./240-q*(1./132-q*(691./32760-q/12))))))
+}
+
+// log1pInverse is log(1+1/x), also where 1/x overflows.
+func log1pInverse(x float64) float64 {
+	if x < 1 {
+		return math.Log(x+1) - math.Log(x)
+	}
+	return math.Log1p(1 / x)
+}

@@ -1,0 +1,33 @@
+// Package decomp turns the stochastic passes of an input into per-class
+// epistemic uncertainty.
+//
+// Notation: an input has S passes; pass s is a row p[s] of K class
+// probabilities. mu is the mean row, Var the variance of each class over the
+// passes, m3 the third central moment. All information quantities are in nats.
+// Equation names such as app-Ck refer to the appendix "Complete Metric
+// Reference" of Toure & Stephens, UAI 2026.
+//
+// There are two ways in, with the same results to rounding:
+//
+//   - A Batch takes complete passes, laid out [S][N*K] or [N][S*K], and goes
+//     over them twice.
+//   - An Accumulator takes the passes of one input as they come, in memory that
+//     does not depend on S.
+//
+// A model's fixed facts (classes, critical set, kind of rows, ...) are a Plan;
+// an input's numbers are a Result.
+//
+// Invariants:
+//   - Rows are checked before anything is computed from them. A refused row
+//     leaves the accumulator as it was, and a refused input gives no result.
+//   - Inputs are never written to, and never kept beyond the call or, for a
+//     Batch, the next call of Reset.
+//   - All arithmetic is float64. 0*log 0 = 0. Identical passes give exactly
+//     zero variance, C, M and MI, whatever the values.
+//   - Second and third moments are computed from differences to the first
+//     pass, so that their error scales with the spread of the passes and not
+//     with their size.
+//   - In the steady state nothing is allocated.
+//   - Plans are immutable and may be shared. Batch, Accumulator and Result are
+//     for one goroutine at a time.
+package decomp

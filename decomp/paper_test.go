@@ -1,0 +1,188 @@
+package decomp_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/internal/record"
+)
+
+// golden is a line of recordings/golden/*.decompose.jsonl, from an independent
+// float64 implementation of the paper's definitions.
+type golden struct {
+	Index           int                `json:"index"`
+	Predicted       int                `json:"predicted"`
+	Mean            []float64          `json:"mean"`
+	Variance        []float64          `json:"variance"`
+	ThirdMoment     []float64          `json:"third_moment"`
+	C               []float64          `json:"c"`
+	Skewness        []float64          `json:"skewness"`
+	M               []float64          `json:"m"`
+	Entropy         float64            `json:"entropy"`
+	ExpectedEntropy float64            `json:"expected_entropy"`
+	MI              float64            `json:"mi"`
+	SumC            float64            `json:"sum_c"`
+	Scores          map[string]float64 `json:"scores"`
+}
+
+// TestGolden: every field of 100 real inputs of each of three models, to 1e-9
+// relative or 1e-15 absolute, on both paths.
+func TestGolden(t *testing.T) {
+	for _, name := range []string{"ctg-mcdropout", "ctg-lowrank", "ctg-ensemble"} {
+		t.Run(name, func(t *testing.T) {
+			const dir = "../internal/recordings/"
+			passes, err := record.ReadPasses(dir+name+".passes.npy", record.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan := mustPlan(t, decomp.Spec{Classes: 3, Safe: []int{0}, Critical: []int{1, 2}})
+			batch, acc := plan.NewBatch(), plan.NewAccumulator()
+			if err := batch.Reset(decomp.Tensor{Passes: passes.S, Inputs: passes.N, Float32: passes.Float32}); err != nil {
+				t.Fatal(err)
+			}
+			file, err := os.Open(dir + "golden/" + name + ".decompose.jsonl")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+			lines := 0
+			for scan := bufio.NewScanner(file); scan.Scan(); lines++ {
+				var g golden
+				if err := json.Unmarshal(scan.Bytes(), &g); err != nil {
+					t.Fatal(err)
+				}
+				r, q := plan.NewResult(), plan.NewResult()
+				if err := batch.Result(g.Index, r); err != nil {
+					t.Fatal(err)
+				}
+				acc.Reset()
+				for s := range passes.S {
+					at := (s*passes.N + g.Index) * 3
+					if err := acc.AddFloat32(passes.Float32[at : at+3]); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := acc.Finish(q); err != nil {
+					t.Fatal(err)
+				}
+				compareGolden(t, "two-pass", g, r)
+				compareGolden(t, "streaming", g, q)
+			}
+			if lines != 100 {
+				t.Errorf("%d golden inputs, want 100", lines)
+			}
+		})
+	}
+}
+
+func compareGolden(t *testing.T, path string, g golden, r *decomp.Result) {
+	t.Helper()
+	check := func(field string, got, want float64) {
+		if !within(got, want, 1e-9, 1e-15) {
+			t.Errorf("%s, input %d: %s: got %v, want %v: relative %v", path, g.Index, field, got, want, relative(got, want))
+		}
+	}
+	vector := func(field string, got, want []float64) {
+		for k := range want {
+			check(field, got[k], want[k])
+		}
+	}
+	if r.Predicted != g.Predicted {
+		t.Errorf("%s, input %d: predicted %d, want %d", path, g.Index, r.Predicted, g.Predicted)
+	}
+	vector("mean", r.Mean, g.Mean)
+	vector("variance", r.Variance, g.Variance)
+	vector("third moment", r.ThirdMoment, g.ThirdMoment)
+	vector("c", r.C, g.C)
+	vector("skewness", r.Skewness, g.Skewness)
+	vector("m", r.M, g.M)
+	check("entropy", r.Entropy, g.Entropy)
+	check("expected entropy", r.ExpectedEntropy, g.ExpectedEntropy)
+	check("mi", r.MI, g.MI)
+	check("sum_c", r.SumC, g.SumC)
+	if len(g.Scores) != decomp.NumScores {
+		t.Errorf("%d golden scores, want %d", len(g.Scores), decomp.NumScores)
+	}
+	for s := range decomp.NumScores {
+		check(decomp.Score(s).String(), r.Scores[s], g.Scores[decomp.Score(s).String()])
+	}
+}
+
+// The axioms of the paper's Theorem "Axiomatic Profile", for sum_c. Its numbers
+// are of the distribution itself: the population variance.
+func TestAxioms(t *testing.T) {
+	plan := func(t interface {
+		Helper()
+		Fatal(...any)
+	}, k int) *decomp.Plan {
+		t.Helper()
+		return mustPlan(t, decomp.Spec{Classes: k, Variance: decomp.Population})
+	}
+
+	t.Run("A0 non-negative, A1 zero iff certain", rapid.MakeCheck(func(t *rapid.T) {
+		s, k := rapid.IntRange(2, 20).Draw(t, "S"), rapid.IntRange(2, 6).Draw(t, "K")
+		passes := drawPasses(t, s, k)
+		r := batchResult(t, plan(t, k), passes)
+		if r.SumC < 0 || (r.SumC == 0) != r.Degenerate {
+			t.Errorf("sum_c %v, degenerate %v", r.SumC, r.Degenerate)
+		}
+	}))
+
+	t.Run("A3 strictly monotone under mean-preserving spreads", rapid.MakeCheck(func(t *rapid.T) {
+		s, k := rapid.IntRange(2, 10).Draw(t, "S"), rapid.IntRange(2, 6).Draw(t, "K")
+		passes := drawPasses(t, s, k)
+		// Every pass becomes two, moved by +z and -z between two classes.
+		i, j := rapid.IntRange(0, k-1).Draw(t, "from"), rapid.IntRange(0, k-2).Draw(t, "to")
+		if j >= i {
+			j++
+		}
+		var spread [][]float64
+		moved := false
+		for _, p := range passes {
+			z := 0.5 * min(p[i], p[j], 1-p[i], 1-p[j])
+			moved = moved || z > 1e-6
+			for _, sign := range []float64{1, -1} {
+				q := append([]float64(nil), p...)
+				q[i] += sign * z
+				q[j] -= sign * z
+				spread = append(spread, q)
+			}
+		}
+		if !moved {
+			t.Skip("nothing to spread")
+		}
+		before, after := batchResult(t, plan(t, k), passes), batchResult(t, plan(t, k), spread)
+		if !(after.SumC > before.SumC) {
+			t.Errorf("sum_c %v after a spread, %v before", after.SumC, before.SumC)
+		}
+	}))
+
+	t.Run("A2 is violated: vertices beat uniform", func(t *testing.T) {
+		for _, k := range []int{2, 3, 7} {
+			vertices := make([][]float64, k)
+			for i := range vertices {
+				vertices[i] = make([]float64, k)
+				vertices[i][i] = 1
+			}
+			r := batchResult(t, plan(t, k), vertices)
+			// (K-1)/2, up to Epsilon in C_k: 1e-10 relative to mu = 1/K.
+			if want := float64(k-1) / 2; !within(r.SumC, want, 1e-8, 0) {
+				t.Errorf("K=%d: sum_c of the vertex mixture %v, want %v", k, r.SumC, want)
+			}
+		}
+	})
+
+	t.Run("A5 is violated: the paper's counterexample", func(t *testing.T) {
+		before := batchResult(t, plan(t, 2), [][]float64{{0.2, 0.8}, {0.4, 0.6}})
+		after := batchResult(t, plan(t, 2), [][]float64{{0.35, 0.65}, {0.55, 0.45}})
+		// 0.0238 and 0.0202 in the paper; 0.005/0.3+0.005/0.7 and 0.005/0.45+0.005/0.55.
+		if !within(before.SumC, 0.005/0.3+0.005/0.7, 1e-8, 0) || !within(after.SumC, 0.005/0.45+0.005/0.55, 1e-8, 0) {
+			t.Errorf("sum_c %v and %v, want 0.0238 and 0.0202", before.SumC, after.SumC)
+		}
+	})
+}

@@ -1,0 +1,226 @@
+package decomp_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/ckd-project/ckd/decomp"
+)
+
+func TestNewPlanFaults(t *testing.T) {
+	for want, spec := range map[string]decomp.Spec{
+		"1 classes":                      {Classes: 1},
+		"critical class 3":               {Classes: 3, Critical: []int{3}},
+		"safe class -1":                  {Classes: 3, Safe: []int{-1}},
+		"class 1 is named twice":         {Classes: 3, Safe: []int{0, 1}, Critical: []int{1}},
+		"sum tolerance -1":               {Classes: 3, SumTolerance: -1},
+		"sum tolerance NaN":              {Classes: 3, SumTolerance: math.NaN()},
+		"weight of pair (1,0)":           {Classes: 3, Safe: []int{0}, Critical: []int{1}, Weights: []decomp.Weight{{1, 0, 2}}},
+		"weight of pair (0,7)":           {Classes: 3, Safe: []int{0}, Critical: []int{1}, Weights: []decomp.Weight{{0, 7, 2}}},
+		"weight -2 of pair (0,1)":        {Classes: 3, Safe: []int{0}, Critical: []int{1}, Weights: []decomp.Weight{{0, 1, -2}}},
+		"must be finite and not negativ": {Classes: 3, Safe: []int{0}, Critical: []int{1}, Weights: []decomp.Weight{{0, 1, math.Inf(1)}}},
+	} {
+		if _, err := decomp.NewPlan(spec); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: got %v, want %q", spec, err, want)
+		}
+	}
+}
+
+// TestRowRefusals: every fault names pass, class, value and expectation, the
+// same way on both paths, and leaves the accumulator as it was.
+func TestRowRefusals(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	good := []float64{0.2, 0.3, 0.5}
+	for name, c := range map[string]struct {
+		kind decomp.Kind
+		row  []float64
+		want string
+	}{
+		"NaN":             {decomp.Probabilities, []float64{0.2, nan, 0.5}, "pass 1: class 1 is NaN, expected a finite number"},
+		"infinite":        {decomp.Probabilities, []float64{inf, 0.3, 0.5}, "pass 1: class 0 is +Inf, expected a finite number"},
+		"negative":        {decomp.Probabilities, []float64{-0.25, 0.75, 0.5}, "pass 1: class 0 is -0.25, expected a probability in [0,1]"},
+		"above one":       {decomp.Probabilities, []float64{0, 0, 1.5}, "pass 1: class 2 is 1.5, expected a probability in [0,1]"},
+		"sum":             {decomp.Probabilities, []float64{0.25, 0.25, 0.25}, "pass 1: values sum to 0.75, expected 1 within 0.001"},
+		"too few":         {decomp.Probabilities, []float64{0.5, 0.5}, "pass 1: 2 values, expected 3, one for each class"},
+		"errors cancel":   {decomp.Probabilities, []float64{-0.5, 0.5, 1}, "class 0 is -0.5"},
+		"infinite logit":  {decomp.Logits, []float64{0, -inf, 1}, "pass 1: class 1 is -Inf, expected a finite number"},
+		"NaN logit":       {decomp.Logits, []float64{0, 3, nan}, "pass 1: class 2 is NaN, expected a finite number"},
+		"too many logits": {decomp.Logits, []float64{0, 3, 1, 2}, "pass 1: 4 values, expected 3"},
+	} {
+		plan := mustPlan(t, decomp.Spec{Classes: 3, Kind: c.kind})
+		a := plan.NewAccumulator()
+		if err := a.Add(good); err != nil {
+			t.Fatal(err)
+		}
+		var e *decomp.RowError
+		err := a.Add(c.row)
+		if !errors.As(err, &e) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		}
+		if a.Passes() != 1 {
+			t.Errorf("%s: the refused pass was counted", name)
+		}
+		if err := a.Add(good); err != nil {
+			t.Fatal(err)
+		}
+		r := plan.NewResult()
+		if err := a.Finish(r); err != nil || !r.Degenerate {
+			t.Errorf("%s: after the refused pass: %v, degenerate %v: something of it stayed", name, err, r.Degenerate)
+		}
+		if len(c.row) != 3 {
+			continue
+		}
+		// In a batch the other inputs are not touched.
+		b := plan.NewBatch()
+		data := flatten([][]float64{good, good, good, c.row, good, good})
+		if err := b.Reset(decomp.Tensor{Passes: 2, Inputs: 3, Layout: decomp.NSK, Float64: data}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 3 {
+			err := b.Result(i, r)
+			if i == 1 && (!errors.As(err, &e) || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%s: batch: got %v, want %q", name, err, c.want)
+			}
+			if i != 1 && err != nil {
+				t.Errorf("%s: input %d: %v", name, i, err)
+			}
+		}
+	}
+}
+
+// TestNegativeZero: -0 is 0, a probability.
+func TestNegativeZero(t *testing.T) {
+	plan := mustPlan(t, decomp.Spec{Classes: 2})
+	r := streamResult(t, plan, [][]float64{{math.Copysign(0, -1), 1}, {0, 1}})
+	if !r.Degenerate || !r.Saturated {
+		t.Errorf("degenerate %v, saturated %v", r.Degenerate, r.Saturated)
+	}
+}
+
+func TestPassesAndShapes(t *testing.T) {
+	plan := mustPlan(t, decomp.Spec{Classes: 2})
+	a, r := plan.NewAccumulator(), plan.NewResult()
+	var e *decomp.PassesError
+	if err := a.Finish(r); !errors.As(err, &e) || err.Error() != "0 passes, expected at least 2" {
+		t.Errorf("no pass: %v", err)
+	}
+	if err := a.Add([]float64{0.5, 0.5}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Finish(r); !errors.As(err, &e) {
+		t.Errorf("one pass: %v", err)
+	}
+	b := plan.NewBatch()
+	if err := b.Reset(decomp.Tensor{Passes: 1, Inputs: 1, Float64: []float64{0.5, 0.5}}); !errors.As(err, &e) {
+		t.Errorf("one pass in a batch: %v", err)
+	}
+	var shape *decomp.ShapeError
+	for _, c := range []decomp.Tensor{
+		{Passes: 2, Inputs: 1, Float64: []float64{0.5, 0.5}},
+		{Passes: 2, Inputs: 0, Float64: []float64{0.5, 0.5, 0.5, 0.5}},
+		{Passes: -2, Inputs: -1, Float64: []float64{0.5, 0.5, 0.5, 0.5}},
+		{Passes: math.MaxInt / 2, Inputs: 4, Float32: []float32{1, 0}},
+	} {
+		if err := b.Reset(c); !errors.As(err, &shape) {
+			t.Errorf("%d passes x %d inputs, %d values: %v", c.Passes, c.Inputs, len(c.Float64), err)
+		}
+	}
+}
+
+// TestWeights: cbec weighs pairs, their terms stay as they are.
+func TestWeights(t *testing.T) {
+	passes := [][]float64{{0.7, 0.2, 0.1}, {0.3, 0.5, 0.2}, {0.5, 0.1, 0.4}}
+	spec := decomp.Spec{Classes: 3, Safe: []int{0}, Critical: []int{1, 2}}
+	plain := batchResult(t, mustPlan(t, spec), passes)
+	spec.Weights = []decomp.Weight{{Safe: 0, Critical: 2, Weight: 10}}
+	weighted := batchResult(t, mustPlan(t, spec), passes)
+	if got, want := weighted.Scores[decomp.CBEC], plain.PairTerm[0]+10*plain.PairTerm[1]; got != want || plain.PairTerm[1] == 0 {
+		t.Errorf("weighted cbec %v, want %v", got, want)
+	}
+	if weighted.PairTerm[1] != plain.PairTerm[1] {
+		t.Error("the weight changed the pair's own term")
+	}
+	if plain.CBECClass != 1 || weighted.CBECClass != 2 {
+		t.Errorf("largest share: class %d, weighted %d; want 1 and 2", plain.CBECClass, weighted.CBECClass)
+	}
+}
+
+// TestTwoClasses: with K=2 the correlation is -1 and CBEC = sqrt(C_0 C_1).
+func TestTwoClasses(t *testing.T) {
+	passes := [][]float64{{0.75, 0.25}, {0.5, 0.5}, {0.875, 0.125}}
+	r := batchResult(t, mustPlan(t, decomp.Spec{Classes: 2, Safe: []int{0}, Critical: []int{1}}), passes)
+	if want := math.Sqrt(r.C[0] * r.C[1]); !within(r.Scores[decomp.CBEC], want, 1e-12, 0) || !within(r.Correlation[0], -1, 1e-12, 0) {
+		t.Errorf("cbec %v, want %v; correlation %v", r.Scores[decomp.CBEC], want, r.Correlation[0])
+	}
+}
+
+// TestUndefinedScores: without the sets that a score needs it is NaN.
+func TestUndefinedScores(t *testing.T) {
+	passes := [][]float64{{0.7, 0.2, 0.1}, {0.3, 0.5, 0.2}}
+	for _, c := range []struct {
+		spec    decomp.Spec
+		defined int
+	}{{decomp.Spec{Classes: 3}, 4}, {decomp.Spec{Classes: 3, Critical: []int{1}}, 9}, {decomp.Spec{Classes: 3, Critical: []int{1}, Safe: []int{0}}, 10}} {
+		plan := mustPlan(t, c.spec)
+		r := batchResult(t, plan, passes)
+		defined := 0
+		for s := range decomp.NumScores {
+			if plan.Defines(decomp.Score(s)) {
+				defined++
+			}
+			if plan.Defines(decomp.Score(s)) == math.IsNaN(r.Scores[s]) {
+				t.Errorf("%+v: %s is %v", c.spec, decomp.Score(s), r.Scores[s])
+			}
+		}
+		if defined != c.defined {
+			t.Errorf("%+v: %d scores defined, want %d", c.spec, defined, c.defined)
+		}
+	}
+}
+
+// TestSkewnessCap: the cap is reached by one one-hot pass among zeros.
+func TestSkewnessCap(t *testing.T) {
+	if got := decomp.SkewnessCap(5, decomp.Sample); got != 0.8 {
+		t.Errorf("cap at S=5 is %v, want 0.8", got)
+	}
+	for _, v := range []decomp.Variance{decomp.Sample, decomp.Population} {
+		for _, s := range []int{2, 3, 5, 30} {
+			passes := make([][]float64, s)
+			for i := range passes {
+				passes[i] = []float64{0, 1}
+			}
+			passes[0] = []float64{1, 0}
+			r := batchResult(t, mustPlan(t, decomp.Spec{Classes: 2, Variance: v}), passes)
+			if want := decomp.SkewnessCap(s, v); !within(r.Skewness[0], want, 1e-12, 1e-15) {
+				t.Errorf("S=%d, variance %d: skewness %v, cap %v", s, v, r.Skewness[0], want)
+			}
+		}
+	}
+}
+
+// TestHighK: the two remedies for the growth of sum_c, and the diagnostic C3.
+func TestHighK(t *testing.T) {
+	passes := [][]float64{{0.5, 0.25, 0.25}, {0.25, 0.25, 0.5}, {0.75, 0.125, 0.125}}
+	r := batchResult(t, mustPlan(t, decomp.Spec{Classes: 3}), passes)
+	if got, want := r.SumCTop(1), r.C[0]; got != want {
+		t.Errorf("top 1: %v, want %v", got, want)
+	}
+	if got, want := r.SumCTop(2), r.C[0]+r.C[2]; got != want {
+		t.Errorf("top 2: %v, want %v", got, want)
+	}
+	if got := r.SumCTop(99); !within(got, r.SumC, 1e-15, 0) {
+		t.Errorf("top of all: %v, want %v", got, r.SumC)
+	}
+	want := r.Mean[0]*r.C[0] + r.Mean[1]*r.C[1] + r.Mean[2]*r.C[2]
+	if got := r.SumCWeighted(); !within(got, want, 1e-15, 0) {
+		t.Errorf("weighted: %v, want %v", got, want)
+	}
+	for k, c3 := range r.C3(make([]float64, 3)) {
+		m := r.Mean[k] + decomp.Epsilon
+		if want := r.C[k] - r.ThirdMoment[k]/(6*m*m); c3 != want {
+			t.Errorf("C3 of class %d: %v, want %v", k, c3, want)
+		}
+	}
+}

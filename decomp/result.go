@@ -1,0 +1,145 @@
+package decomp
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Result is what the passes of one input say. All slices over classes have
+// length K; class k is position k. It is overwritten by the next call it is
+// given to.
+type Result struct {
+	plan *Plan
+
+	// Passes is S.
+	Passes int
+	// Predicted is argmax_k mu_k; ties go to the lowest class.
+	Predicted int
+
+	// Mean is mu_k = (1/S) sum_s p_k[s], in [0,1] (app-mu). Of Dirichlet
+	// concentrations alpha_k/alpha_0.
+	Mean []float64
+	// Variance is Var_k = sum_s (p_k[s]-mu_k)^2/(S-1), or /S by the plan;
+	// >= 0 (app-var). Of Dirichlet mu(1-mu)/(alpha_0+1).
+	Variance []float64
+	// ThirdMoment is m3_k = (1/S) sum_s (p_k[s]-mu_k)^3 (app-m3). Of Dirichlet
+	// 2mu(1-mu)(1-2mu)/((alpha_0+1)(alpha_0+2)).
+	ThirdMoment []float64
+	// C is the epistemic contribution C_k = Var_k/(2(mu_k+Epsilon)), nats, in
+	// [0, S/(2(S-1))]; exactly 0 where mu_k = 0 (app-Ck). Of Dirichlet
+	// (1-mu)/(2(alpha_0+1)).
+	C []float64
+	// Skewness is the ratio |m3_k|/(3 mu_k Var_k) of the third to the second
+	// order term, without unit, in [0, SkewnessCap]; 0 where the denominator is
+	// (app-rho). Above the reliability threshold C_k is not to be trusted. Of
+	// Dirichlet 2|1-2mu|/(3(alpha_k+2mu)), which has no cap.
+	Skewness []float64
+	// M is the exact class-wise MI, M_k = mean_s[p log(p/mu) - p + mu], nats,
+	// >= 0 (exact-classwise-mi-term). Of Dirichlet
+	// mu(psi(alpha_k+1) - psi(alpha_0+1) - log mu).
+	M []float64
+
+	// Entropy of the mean, H[mu] = -sum_k mu_k log mu_k, nats (app-ent).
+	Entropy float64
+	// ExpectedEntropy is the mean entropy of the passes, nats: the aleatoric part.
+	ExpectedEntropy float64
+	// MI is the mutual information sum_k M_k = Entropy - ExpectedEntropy, nats,
+	// >= 0 (app-mi), without the cancellation of that difference.
+	MI float64
+	// SumC is sum_k C_k, nats: about MI where skewness is small. With the sample
+	// variance it carries a factor S/(S-1) over MI: 1.25 at S=5.
+	SumC float64
+
+	// Scores by Score. NaN where the plan does not define one: see Plan.Defines.
+	Scores [NumScores]float64
+	// PairTerm of every pair of Plan.Pairs, in their order and without weights:
+	// sqrt(C_a C_b) max(0,-rho_ab)
+	// = max(0,-Cov_ab)/(2 sqrt((mu_a+Epsilon)(mu_b+Epsilon))), nats, >= 0
+	// (app-eij, app-cbec).
+	PairTerm []float64
+	// Correlation rho_ab of every pair, in [-1,1]; 0 where a variance is 0.
+	Correlation []float64
+
+	// Dominant is argmax_k C_k, ties to the lowest class; -1 if all C_k are 0.
+	Dominant int
+	// CCritMaxClass is the critical class of the largest C_k, ties to the lowest
+	// class; -1 without a critical set.
+	CCritMaxClass int
+	// CBECClass is the critical class with the largest share of cbec, ties to
+	// the lowest class; -1 where cbec is 0 or undefined.
+	CBECClass int
+
+	// Degenerate: all passes are identical, so that uncertainty is absent, not
+	// zero. Never set for Dirichlet rows.
+	Degenerate bool
+	// Saturated: degenerate, and the passes are one-hot.
+	Saturated bool
+
+	share []float64 // scratch: of cbec, per critical class
+	order []int     // scratch: classes
+}
+
+// NewResult makes a Result for inputs of the plan.
+func (p *Plan) NewResult() *Result {
+	vectors := make([]float64, 6*p.classes+2*len(p.pairs)+len(p.critical))
+	take := func(n int) []float64 {
+		var s []float64
+		s, vectors = vectors[:n:n], vectors[n:]
+		return s
+	}
+	k := p.classes
+	return &Result{
+		plan: p,
+		Mean: take(k), Variance: take(k), ThirdMoment: take(k), C: take(k), Skewness: take(k), M: take(k),
+		PairTerm: take(len(p.pairs)), Correlation: take(len(p.pairs)), share: take(len(p.critical)),
+		order: make([]int, k),
+	}
+}
+
+// Deciding is the class that sets a score: CCritMaxClass for c_crit_max,
+// CBECClass for cbec, -1 for the others, which no single class sets.
+func (r *Result) Deciding(s Score) int {
+	switch s {
+	case CCritMax:
+		return r.CCritMaxClass
+	case CBEC:
+		return r.CBECClass
+	}
+	return -1
+}
+
+// C3 writes the third-order form C_k - m3_k/(6 (mu_k+Epsilon)^2), nats, to dst
+// (length K) and returns it. It is a diagnostic only: it may be negative.
+func (r *Result) C3(dst []float64) []float64 {
+	for k := range dst {
+		m := r.Mean[k] + Epsilon
+		dst[k] = r.C[k] - r.ThirdMoment[k]/(6*m*m)
+	}
+	return dst
+}
+
+// SumCTop is the sum of C_k over the m most probable classes, nats: the first
+// of the paper's remedies for the O(K^2) growth of SumC at high K. Ties go to
+// the lowest class; m >= K gives SumC to rounding. It writes scratch of r.
+func (r *Result) SumCTop(m int) float64 {
+	for k := range r.order {
+		r.order[k] = k
+	}
+	slices.SortFunc(r.order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(r.Mean[b], r.Mean[a]), cmp.Compare(a, b))
+	})
+	sum := 0.0
+	for _, k := range r.order[:min(max(m, 0), len(r.order))] {
+		sum += r.C[k]
+	}
+	return sum
+}
+
+// SumCWeighted is sum_k mu_k C_k, nats: the second remedy for high K.
+func (r *Result) SumCWeighted() float64 {
+	sum := 0.0
+	for k, c := range r.C {
+		sum += r.Mean[k] * c
+	}
+	return sum
+}

@@ -1,0 +1,100 @@
+package decomp
+
+import (
+	"fmt"
+	"math"
+)
+
+// float is what passes may arrive in.
+type float interface{ float32 | float64 }
+
+// checkRow refuses a row that is not what the plan's kind demands: see Kind.
+func checkRow[T float](p *Plan, pass int, row []T) error {
+	if len(row) != p.classes {
+		return &RowError{WrongClasses, pass, -1, float64(len(row)), fmt.Sprintf("%d, one for each class", p.classes)}
+	}
+	switch p.kind {
+	case Probabilities:
+		sum, ok := 0.0, true
+		for _, v := range row {
+			ok = ok && v >= 0 && v <= 1
+			sum += float64(v)
+		}
+		if !ok || math.Abs(sum-1) > p.sumTolerance {
+			return explainProbabilities(p, pass, row, sum)
+		}
+	case Logits:
+		if err := checkFinite(pass, row); err != nil {
+			return err
+		}
+	case Dirichlet:
+		sum := 0.0
+		if err := checkFinite(pass, row); err != nil {
+			return err
+		}
+		for k, v := range row {
+			if !(v > 0) {
+				return &RowError{NotPositive, pass, k, float64(v), "a positive concentration"}
+			}
+			sum += float64(v)
+		}
+		if math.IsInf(sum, 1) {
+			return &RowError{SumNotFinite, pass, -1, sum, "a finite sum of concentrations"}
+		}
+	}
+	return nil
+}
+
+func checkFinite[T float](pass int, row []T) *RowError {
+	for k, v := range row {
+		if f := float64(v); math.IsNaN(f) || math.IsInf(f, 0) {
+			return &RowError{NotFinite, pass, k, f, "a finite number"}
+		}
+	}
+	return nil
+}
+
+// explainProbabilities says why a row that failed the quick check is refused.
+func explainProbabilities[T float](p *Plan, pass int, row []T, sum float64) error {
+	if err := checkFinite(pass, row); err != nil {
+		return err
+	}
+	for k, v := range row {
+		switch {
+		case v < 0:
+			return &RowError{Negative, pass, k, float64(v), "a probability in [0,1]"}
+		case v > 1:
+			return &RowError{AboveOne, pass, k, float64(v), "a probability in [0,1]"}
+		}
+	}
+	return &RowError{SumNotOne, pass, -1, sum, fmt.Sprintf("1 within %v", p.sumTolerance)}
+}
+
+// softmax writes exp(z_k)/sum_j exp(z_j) to dst, shifted by the largest z so
+// that nothing overflows.
+func softmax[T float](dst []float64, logits []T) {
+	top := logits[0]
+	for _, z := range logits {
+		top = max(top, z)
+	}
+	sum := 0.0
+	for k, z := range logits {
+		e := math.Exp(float64(z) - float64(top))
+		dst[k] = e
+		sum += e
+	}
+	for k := range dst {
+		dst[k] /= sum
+	}
+}
+
+// rowEntropy is -sum_k p_k log p_k, nats.
+func rowEntropy(row []float64) float64 {
+	h := 0.0
+	for _, p := range row {
+		if p > 0 {
+			h -= p * math.Log(p)
+		}
+	}
+	return h
+}

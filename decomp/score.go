@@ -1,0 +1,42 @@
+package decomp
+
+// Score names a deferral score: a number, higher = defer first.
+type Score uint8
+
+// The ten scores.
+const (
+	Entropy   Score = iota // predictive entropy, nats (app-ent)
+	MI                     // mutual information, nats (app-mi)
+	MaxProb                // 1 - max_k mu_k (app-maxprob)
+	EUVar                  // sum of variances over all classes (app-sale-global)
+	VarCrit                // largest variance of a critical class (app-varcrit)
+	EUVarCrit              // sum of variances over critical classes (app-sale-crit)
+	OvAMI                  // sum of one-vs-all MI over critical classes, nats (app-ova)
+	CCritSum               // sum of C_k over critical classes, nats (app-csum)
+	CCritMax               // largest C_k of a critical class, nats (app-cmax)
+	CBEC                   // cross-boundary epistemic confusion, nats (app-cbec)
+
+	NumScores = iota
+)
+
+var scoreNames = [NumScores]string{
+	"entropy", "mi", "maxprob", "eu_var", "var_crit", "eu_var_crit", "ova_mi", "c_crit_sum", "c_crit_max", "cbec",
+}
+
+// String is the score's name in every file and interface.
+func (s Score) String() string {
+	if int(s) < len(scoreNames) {
+		return scoreNames[s]
+	}
+	return "unknown"
+}
+
+// ParseScore finds a score by its name.
+func ParseScore(name string) (Score, bool) {
+	for s, n := range scoreNames {
+		if n == name {
+			return Score(s), true
+		}
+	}
+	return 0, false
+}
