@@ -1,0 +1,43 @@
+package strictyaml
+
+import (
+	"fmt"
+	"math"
+)
+
+// Range is what a number may be. The zero Range is the number 0 alone.
+type Range struct {
+	// Least and Most are the bounds; an infinite Most is none.
+	Least, Most float64
+	// Open leaves Least itself out.
+	Open bool
+}
+
+// AtLeast is the finite numbers >= x.
+func AtLeast(x float64) Range { return Range{Least: x, Most: math.Inf(1)} }
+
+// Above is the finite numbers > x.
+func Above(x float64) Range { return Range{Least: x, Most: math.Inf(1), Open: true} }
+
+// Between is the numbers from a to b, both included.
+func Between(a, b float64) Range { return Range{Least: a, Most: b} }
+
+// Contains reports whether x is finite and within the range.
+func (r Range) Contains(x float64) bool {
+	switch {
+	case math.IsNaN(x), math.IsInf(x, 0), x < r.Least, x > r.Most:
+		return false
+	}
+	return !r.Open || x > r.Least
+}
+
+// String is the range in words.
+func (r Range) String() string {
+	switch {
+	case !math.IsInf(r.Most, 1):
+		return fmt.Sprintf("a number from %v to %v", r.Least, r.Most)
+	case r.Open:
+		return fmt.Sprintf("a finite number > %v", r.Least)
+	}
+	return fmt.Sprintf("a finite number >= %v", r.Least)
+}

@@ -1,0 +1,242 @@
+package strictyaml
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Value is a value of a document, at its place. Its getters report a fault
+// when they return false.
+type Value struct {
+	node   *yaml.Node
+	path   string
+	report func(Fault)
+}
+
+// Line and Col are where the value begins, from 1.
+func (v Value) Line() int { return v.node.Line }
+
+// Col is the value's column, from 1.
+func (v Value) Col() int { return v.node.Column }
+
+// Path is the value's path from the root, or from where Under put it.
+func (v Value) Path() string { return v.path }
+
+// Under is the same value, whose path begins anew with the given one and whose
+// faults, and those of the values in it, go to report.
+func (v Value) Under(path string, report func(Fault)) Value {
+	return Value{node: v.node, path: path, report: report}
+}
+
+// Fault reports a fault at the value.
+func (v Value) Fault(format string, args ...any) {
+	v.FaultIn(v.path, format, args...)
+}
+
+// FaultIn reports a fault at the value's place, but of another path: for a
+// field that is missing, say, and has no place of its own.
+func (v Value) FaultIn(path, format string, args ...any) {
+	v.report(Fault{Line: v.node.Line, Col: v.node.Column, Path: path, Reason: fmt.Sprintf(format, args...)})
+}
+
+// Text is any scalar but null, letter by letter as written (quotes and escapes
+// resolved).
+func (v Value) Text() (string, bool) {
+	if !v.isPlainly(yaml.ScalarNode) || isNull(v.node) {
+		return "", v.expected("text")
+	}
+	return v.node.Value, true
+}
+
+// Enum is a text that must be one of those allowed.
+func (v Value) Enum(allowed ...string) (string, bool) {
+	text, ok := v.Text()
+	if !ok {
+		return "", false
+	}
+	for _, a := range allowed {
+		if a == text {
+			return text, true
+		}
+	}
+	v.Fault("expected one of %s, found %s%s", strings.Join(allowed, ", "), Quote(text), Suggest(text, allowed))
+	return "", false
+}
+
+// Bool is true or false; yes, no, on and off are not.
+func (v Value) Bool() (value, ok bool) {
+	if v.isPlainly(yaml.ScalarNode) && v.node.ShortTag() == "!!bool" && v.isBare() {
+		return strings.EqualFold(v.node.Value, "true"), true
+	}
+	return false, v.expected("true or false")
+}
+
+var wholeNumber = regexp.MustCompile(`^[-+]?(0|[1-9][0-9]*)$`)
+
+// Int is a whole number, in decimal digits, from least to most.
+func (v Value) Int(least, most int) (int, bool) {
+	words := fmt.Sprintf("a whole number from %d to %d", least, most)
+	if !v.isPlainly(yaml.ScalarNode) || !v.isBare() || !wholeNumber.MatchString(v.node.Value) {
+		return 0, v.expected(words)
+	}
+	n, err := strconv.Atoi(v.node.Value)
+	if err != nil || n < least || n > most {
+		return 0, v.expected(words)
+	}
+	return n, true
+}
+
+var decimalNumber = regexp.MustCompile(`^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$`)
+
+// Float is a finite number within the range. Negative zero is zero.
+func (v Value) Float(within Range) (float64, bool) {
+	if !v.isPlainly(yaml.ScalarNode) || !v.isBare() || !decimalNumber.MatchString(v.node.Value) {
+		return 0, v.expected(within.String())
+	}
+	f, err := strconv.ParseFloat(v.node.Value, 64)
+	if err != nil || !within.Contains(f) {
+		return 0, v.expected(within.String())
+	}
+	return f + 0, true // -0 + 0 is 0
+}
+
+// List is the values of a list.
+func (v Value) List() ([]Value, bool) {
+	if !v.isPlainly(yaml.SequenceNode) {
+		return nil, v.expected("a list")
+	}
+	items := make([]Value, len(v.node.Content))
+	for i, item := range v.node.Content {
+		items[i] = Value{item, fmt.Sprintf("%s[%d]", v.path, i), v.report}
+	}
+	return items, true
+}
+
+// Mapping is the fields of a mapping that may have the given ones and no
+// others. Unknown and repeated keys are reported and left out.
+func (v Value) Mapping(fields ...string) (Mapping, bool) {
+	if !v.isPlainly(yaml.MappingNode) {
+		return Mapping{}, v.expected("a mapping")
+	}
+	known := make(map[string]bool, len(fields))
+	for _, f := range fields {
+		known[f] = true
+	}
+	m := Mapping{Value: v, fields: make(map[string]Value, len(fields))}
+	places := make(map[string]*yaml.Node)
+	for i := 0; i < len(v.node.Content); i += 2 {
+		node := v.node.Content[i]
+		key := Value{node, v.path, v.report}
+		switch {
+		case node.ShortTag() == "!!merge":
+			key.Fault("merge key <<, expected every field to be written out")
+			continue
+		case !key.isPlainly(yaml.ScalarNode):
+			key.expected("a field name")
+			continue
+		}
+		name := node.Value
+		key.path = join(v.path, name)
+		if first := places[name]; first != nil {
+			key.Fault("given twice, first at %d:%d", first.Line, first.Column)
+			continue
+		}
+		places[name] = node
+		if !known[name] {
+			key.Fault("unknown field%s", Suggest(name, fields))
+			continue
+		}
+		m.fields[name] = Value{v.node.Content[i+1], key.path, v.report}
+	}
+	return m, true
+}
+
+// Mapping is the fields of a mapping.
+type Mapping struct {
+	Value
+	fields map[string]Value
+}
+
+// Get is the value of a field, if the field is given.
+func (m Mapping) Get(name string) (Value, bool) {
+	v, ok := m.fields[name]
+	return v, ok
+}
+
+// Need is the value of a field that must be given; expected says in words what
+// it should be.
+func (m Mapping) Need(name, expected string) (Value, bool) {
+	v, ok := m.fields[name]
+	if !ok {
+		m.FaultIn(m.PathTo(name), "missing, expected %s", expected)
+	}
+	return v, ok
+}
+
+// PathTo is the path of a field, given or not.
+func (m Mapping) PathTo(name string) string { return join(m.path, name) }
+
+// isPlainly reports whether the value is of the kind, without an anchor or tag.
+func (v Value) isPlainly(kind yaml.Kind) bool {
+	return v.node.Kind == kind && v.node.Anchor == "" && v.node.Style&yaml.TaggedStyle == 0
+}
+
+// isBare reports whether a scalar is written without quotes and not as a block.
+func (v Value) isBare() bool { return v.node.Style == 0 }
+
+// expected reports what was found in place of what was expected, and is false.
+func (v Value) expected(words string) bool {
+	v.Fault("expected %s, found %s", words, v.describe())
+	return false
+}
+
+func (v Value) describe() string {
+	switch {
+	case v.node.Kind == yaml.AliasNode:
+		return "an alias: aliases are not resolved, write the value out"
+	case v.node.Anchor != "":
+		return "an anchor: anchors are not used here, write the value alone"
+	case v.node.Style&yaml.TaggedStyle != 0:
+		return "a tag: tags are not used here, write the value alone"
+	case v.node.Kind == yaml.MappingNode:
+		return "a mapping"
+	case v.node.Kind == yaml.SequenceNode:
+		return "a list"
+	case isNull(v.node):
+		return "nothing"
+	case v.isBare() && (v.node.ShortTag() != "!!str" || decimalNumber.MatchString(v.node.Value)):
+		return shorten(v.node.Value)
+	}
+	return "text " + Quote(v.node.Value)
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
+
+func join(path, name string) string {
+	name = shorten(name)
+	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r == ':' || !unicode.IsPrint(r) }) {
+		name = strconv.Quote(name) // or else it would break the line it is reported in
+	}
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// Quote is the text in quotes, cut where it is long.
+func Quote(text string) string { return strconv.Quote(shorten(text)) }
+
+// shorten cuts a long text, so that a message stays one.
+func shorten(text string) string {
+	const most = 80
+	if utf8.RuneCountInString(text) <= most {
+		return text
+	}
+	return string([]rune(text)[:most]) + "..."
+}
