@@ -1,0 +1,130 @@
+package policy
+
+// Evidence is what Decide needs to know of one input.
+type Evidence struct {
+	// Predicted is the class of the largest mean prediction.
+	Predicted int
+	// Primary and Fallback are the values of the policy's two scores.
+	Primary, Fallback float64
+	// PrimaryClass and FallbackClass are the classes that set them, -1 for none.
+	PrimaryClass, FallbackClass int
+	// CCritMaxClass is the critical class of the largest C_k, -1 for none.
+	CCritMaxClass int
+	// Skewness ratio of each class. Decide does not keep it.
+	Skewness []float64
+	// Degenerate: all passes are identical. Saturated: and one-hot.
+	Degenerate, Saturated bool
+}
+
+// Decision is what a policy makes of one input.
+type Decision struct {
+	Action Action
+	// Score that decided, its Value and the Threshold it was held against.
+	Score        Score
+	Value        float64
+	Threshold    float64 // meaningful only if HasThreshold
+	HasThreshold bool
+	// Gate says which of the two scores decided.
+	Gate GateOutcome
+	// Class that set the score, on defer only; -1 for none.
+	Class  int
+	Reason Reason
+}
+
+// Action says what to do with an input.
+type Action string
+
+// The actions.
+const (
+	Retain  Action = "retain"
+	Defer   Action = "defer"
+	Observe Action = "observe"
+)
+
+// GateOutcome says which of the two scores decided.
+type GateOutcome string
+
+// The outcomes of the gate.
+const (
+	ByPrimary  GateOutcome = "primary"
+	ByFallback GateOutcome = "fallback"
+)
+
+// Reason says why an action was taken.
+type Reason string
+
+// The reasons.
+const (
+	AboveThreshold    Reason = "above_threshold"
+	UnderThreshold    Reason = "under_threshold" // at or under
+	PredictedCritical Reason = "predicted_critical"
+	IsDegenerate      Reason = "degenerate"
+	IsSaturated       Reason = "saturated"
+	Observing         Reason = "observing"
+)
+
+// Decide says what becomes of an input.
+//
+// The gate chooses the score: by the paper's rule (gate any-critical) the
+// primary score while skewness_k <= the reliability threshold for every
+// critical class k, else the fallback. Then, in this order: a policy without
+// thresholds observes; an input out of scope is retained; identical passes are
+// handled as the policy says; else the input is retained exactly when
+// score <= threshold.
+func (p *Policy) Decide(e Evidence) Decision {
+	d := Decision{Gate: ByPrimary, Score: p.Primary.Score, Value: e.Primary, Class: e.PrimaryClass}
+	rule := p.Primary
+	if p.fallsBack(e) {
+		d = Decision{Gate: ByFallback, Score: p.Fallback.Score, Value: e.Fallback, Class: e.FallbackClass}
+		rule = p.Fallback
+	}
+	d.Threshold, d.HasThreshold = rule.Threshold, rule.HasThreshold
+
+	switch {
+	case p.Observes():
+		d.Action, d.Reason = Observe, Observing
+	case p.Scope == PredictedSafe && has(p.Critical, e.Predicted):
+		d.Action, d.Reason = Retain, PredictedCritical
+	case e.Saturated && p.Saturated != HandleByScore:
+		d.Action, d.Reason, d.Class = p.Saturated.action(), IsSaturated, -1
+	case e.Degenerate && !e.Saturated && p.Degenerate != HandleByScore:
+		d.Action, d.Reason, d.Class = p.Degenerate.action(), IsDegenerate, -1
+	case d.Value <= rule.Threshold:
+		d.Action, d.Reason = Retain, UnderThreshold
+	default:
+		d.Action, d.Reason = Defer, AboveThreshold
+	}
+	if d.Action != Defer {
+		d.Class = -1
+	}
+	return d
+}
+
+// fallsBack reports whether the gate hands the input to the fallback score.
+func (p *Policy) fallsBack(e Evidence) bool {
+	switch p.Gate {
+	case Always:
+		return true
+	case AnyCritical:
+		for _, k := range p.Critical {
+			if p.distrusts(e.Skewness[k]) {
+				return true
+			}
+		}
+	case DecidingClass:
+		k := e.CCritMaxClass
+		return k >= 0 && p.distrusts(e.Skewness[k])
+	}
+	return false
+}
+
+// distrusts C_k of a class with this skewness. NaN is not trusted.
+func (p *Policy) distrusts(skewness float64) bool { return !(skewness <= p.ReliabilityThreshold) }
+
+// action of a handling that is not by score.
+func (h Handling) action() Action {
+	if h == HandleRetain {
+		return Retain
+	}
+	return Defer
+}

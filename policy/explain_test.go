@@ -1,0 +1,189 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+const threeClassesText = "models:\n- name: m\n  classes: [normal, suspect, pathologic]\n  critical: [suspect, pathologic]\n"
+
+func TestExplain(t *testing.T) {
+	const observing = "No thresholds are given, so the policy observes: every input is answered with observe, the metrics " +
+		"run, and nothing is deferred."
+	tests := []struct {
+		name, text string
+		want       []string
+	}{
+		{
+			"thresholds",
+			threeClassesText + "  passes: {fewest: 10, expected: 30}\n" +
+				"  primary: {threshold: 0.02}\n  fallback: {threshold: 0.003}\n",
+			[]string{
+				"Of 3 classes, suspect and pathologic must not be missed (critical) and normal is safe.",
+				"An input is at least 10 passes of probabilities, each summing to 1 within 0.001, and is answered when it has 30.",
+				"While the skewness of every critical class is at most 0.3, the score that decides is c_crit_max (the model's " +
+					"ignorance C_k about the critical class where it is largest); if that of any is above, its C_k is not " +
+					"trusted and cbec (how far the model confuses safe with critical classes) decides in its place.",
+				"A person sees an input (defer) when c_crit_max is above 0.02 nats, or, where the fallback decides, when cbec " +
+					"is above 0.003 nats; at or under its threshold it is retained.",
+				"Any input can be deferred, whatever class is predicted.",
+				"An input whose passes are all identical is deferred: its uncertainty is absent rather than zero, and dropout " +
+					"may be off; the same holds where the identical passes are one-hot.",
+			},
+		},
+		{
+			"observing, deciding class, logits, population",
+			threeClassesText + "  safe: []\n  fallback: {score: mi}\n  gate: deciding-class\n  kind: logits\n  variance: population\n",
+			[]string{
+				"Of 3 classes, suspect and pathologic must not be missed (critical) and none is safe; neither: 1.",
+				"An input is at least 3 passes of logits, whose softmax is computed here, and is answered when its caller " +
+					"says that it is complete.",
+				"While the skewness of the critical class with the largest C_k is at most 0.3, the score that decides is " +
+					"c_crit_max (the model's ignorance C_k about the critical class where it is largest); if it is above, " +
+					"that C_k is not trusted and mi (mutual information, over all classes) decides in its place.",
+				observing,
+				"Variances are divided by the number of passes, not by one less: thresholds set with the sample variance do " +
+					"not carry over.",
+			},
+		},
+		{
+			"never, no critical class, handled apart",
+			"models: [{name: m, classes: [a, b], gate: never, primary: {score: maxprob, threshold: 0.5}, saturated: retain}]",
+			[]string{
+				"Of 2 classes, none is critical, so the scores that look at critical classes alone are not computed.",
+				"An input is at least 2 passes of probabilities, each summing to 1 within 0.001, and is answered when its " +
+					"caller says that it is complete.",
+				"The score that decides is always maxprob (one minus the largest mean probability).",
+				"A person sees an input (defer) when maxprob is above 0.5; at or under its threshold it is retained.",
+				"Any input can be deferred, whatever class is predicted.",
+				"An input whose passes are all identical is deferred: its uncertainty is absent rather than zero, and dropout " +
+					"may be off; where the identical passes are one-hot, it is retained.",
+			},
+		},
+		{
+			"dirichlet, predicted safe, weights",
+			threeClassesText + "  kind: dirichlet\n  scope: predicted-safe\n  fallback: {threshold: 0.1}\n" +
+				"  pair_weights: [{safe: normal, critical: pathologic, weight: 2}]\n",
+			[]string{
+				"Of 3 classes, suspect and pathologic must not be missed (critical) and normal is safe.",
+				"An input is one row of positive Dirichlet concentrations, from a model that predicts its own uncertainty.",
+				"The score that decides is always the fallback, cbec (how far the model confuses safe with critical classes).",
+				"A person sees an input (defer) when cbec is above 0.1 nats; at or under its threshold it is retained.",
+				"An input that is predicted critical is never deferred, since it is treated as critical anyway.",
+				"In cbec, confusion of normal with pathologic counts 2 times; all other pairs count once.",
+			},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got := parseOne(t, test.text).Explain()
+			if strings.Join(got, "\n") != strings.Join(test.want, "\n") {
+				t.Errorf("sentences\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(test.want, "\n"))
+			}
+		})
+	}
+}
+
+func TestExplainCutsLongLists(t *testing.T) {
+	got := parseOne(t, manyClasses(1000, 12)).Explain()[0]
+	want := "Of 1000 classes, c0, c1, c2, c3, c4, c5, c6, c7, c8, c9 and 2 more must not be missed (critical) and c12, c13, " +
+		"c14, c15, c16, c17, c18, c19, c20, c21 and 978 more are safe."
+	if got != want {
+		t.Errorf("sentence\n%s\nwant\n%s", got, want)
+	}
+}
+
+// Each warning by a fragment, on a policy that gives it and no other; and not
+// on one that is just short of it.
+func TestWarnings(t *testing.T) {
+	const (
+		expected   = "  passes: {fewest: 5, expected: 30}\n"
+		thresholds = "  primary: {threshold: 0.02}\n  fallback: {threshold: 0.003}\n"
+		sane       = threeClassesText + expected + thresholds
+		twoClasses = "models:\n- name: m\n  classes: [a, b]\n  critical: [b]\n" + expected
+	)
+	tests := []struct{ name, text, want string }{
+		{"sane", sane, ""},
+		{"observing", threeClassesText + expected, "thresholds: none are given"},
+		{"no expected passes", threeClassesText + "  passes: {fewest: 5}\n" + thresholds, "passes.expected: not given"},
+
+		{"two classes, cbec as fallback", twoClasses + thresholds, "fallback.score: with two classes"},
+		{"two classes, cbec as primary", twoClasses + "  gate: never\n  primary: {score: cbec, threshold: 1}\n",
+			"primary.score: with two classes"},
+		{"two classes, cbec out of reach", twoClasses + "  gate: never\n  primary: {threshold: 1}\n", ""},
+		{"two classes, another fallback", twoClasses + "  primary: {threshold: 1}\n  fallback: {score: mi, threshold: 1}\n", ""},
+
+		// The caps are (S-1)(S-2)/(3S): 0.5 at 4 passes, 0.8 at 5.
+		{"skewness cap near the threshold", threeClassesText + "  passes: {fewest: 4, expected: 30}\n" + thresholds,
+			"passes.fewest: 4 passes cannot show a skewness above 0.5, near the reliability threshold of 0.3: few " +
+				"unreliable classes are found, ask for at least 5"},
+		{"skewness cap of twice the threshold", sane + "  reliability_threshold: 0.4\n", ""},
+		{"skewness cap, no passes suffice", threeClassesText + "  passes: {fewest: 999999, expected: 1000000}\n" + thresholds +
+			"  reliability_threshold: 300000\n", "few unreliable classes are found"},
+		{"skewness cap that no gate reads", twoClasses + "  gate: never\n  primary: {threshold: 1}\n" +
+			"  variance: population\n", ""},
+
+		{"all but one of four critical", manyClasses(4, 3) + expected + thresholds,
+			"critical: 3 of 4 classes are critical and 1 safe"},
+		{"all but two of four critical", manyClasses(4, 2) + expected + thresholds, ""},
+		{"no safe class", threeClassesText + "  safe: []\n" + expected + "  gate: never\n  primary: {threshold: 1}\n",
+			"critical: 2 of 3 classes are critical and 0 safe"},
+
+		{"threshold of zero", threeClassesText + expected + "  primary: {threshold: 0}\n  fallback: {threshold: 0.1}\n",
+			"primary.threshold: 0 retains only inputs whose c_crit_max is exactly 0"},
+		{"primary threshold out of reach", sane + "  gate: always\n", "primary.threshold: has no effect: with gate always"},
+		{"fallback threshold out of reach", sane + "  gate: never\n", "fallback.threshold: has no effect: with gate never"},
+
+		{"dirichlet with skewness", threeClassesText + thresholds + "  kind: dirichlet\n  gate: any-critical\n",
+			"gate: any-critical with dirichlet"},
+		{"dirichlet", threeClassesText + "  fallback: {threshold: 1}\n  kind: dirichlet\n  degenerate: retain\n", ""},
+
+		{"degenerate retained", sane + "  degenerate: retain\n", "degenerate: retain: if dropout is off"},
+		{"degenerate by score", sane + "  degenerate: score\n", "degenerate: score: with identical passes"},
+		{"saturated retained", sane + "  saturated: retain\n", ""},
+
+		{"loose sum tolerance", sane + "  sum_tolerance: 0.02\n", "sum_tolerance: 0.02 lets rows pass"},
+		{"sum tolerance for half precision", sane + "  sum_tolerance: 0.01\n", ""},
+		{"sum tolerance of logits", sane + "  sum_tolerance: 0.1\n  kind: logits\n", ""},
+
+		{"five critical classes", manyClasses(10, 5) + expected + thresholds, "gate: any-critical with 5 critical classes"},
+		{"four critical classes", manyClasses(10, 4) + expected + thresholds, ""},
+		{"five critical classes, deciding class", manyClasses(10, 5) + expected + thresholds + "  gate: deciding-class\n", ""},
+
+		{"weights that are all zero", sane + "  pair_weights: [{safe: normal, critical: suspect, weight: 0}, " +
+			"{safe: normal, critical: pathologic, weight: 0}]\n", "pair_weights: all are 0"},
+		{"a weight of zero", sane + "  pair_weights: [{safe: normal, critical: suspect, weight: 0}]\n", ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got := parseOne(t, test.text).Warnings()
+			switch {
+			case test.want == "" && len(got) > 0:
+				t.Errorf("warnings %q, want none", got)
+			case test.want != "" && (len(got) != 1 || !strings.Contains(got[0], test.want)):
+				t.Errorf("warnings %q, want one with %q", got, test.want)
+			}
+		})
+	}
+
+	t.Run("nothing in scope", func(t *testing.T) {
+		got := parseOne(t, "models:\n- name: m\n  classes: [a, b]\n  critical: [a, b]\n"+expected+
+			"  gate: never\n  primary: {threshold: 1}\n  scope: predicted-safe\n").Warnings()
+		if len(got) != 2 || !strings.Contains(got[1], "scope: every class is critical") {
+			t.Errorf("warnings %q, want two, the second of the scope", got)
+		}
+	})
+}
+
+// manyClasses is a model of classes c0, c1, ..., the first of which are critical.
+func manyClasses(classes, critical int) string {
+	list := func(n int) string {
+		names := make([]string, n)
+		for i := range names {
+			names[i] = fmt.Sprintf("c%d", i)
+		}
+		return "[" + strings.Join(names, ", ") + "]"
+	}
+	return fmt.Sprintf("models:\n- name: m\n  classes: %s\n  critical: %s\n", list(classes), list(critical))
+}

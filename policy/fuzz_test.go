@@ -1,0 +1,106 @@
+package policy
+
+import (
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// Whatever the bytes: Parse returns, and either with faults that each have a
+// place and a reason, or with a set of policies that keep every promise.
+func FuzzParse(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, path := range files {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		set, err := Parse(File{"fuzz.yaml", data})
+		if err != nil {
+			var faults Faults
+			if !errors.As(err, &faults) {
+				t.Fatalf("%T, want Faults", err)
+			}
+			for i, fault := range faults {
+				if fault.File != "fuzz.yaml" || fault.Line < 1 || fault.Col < 1 || fault.Reason == "" {
+					t.Errorf("fault %+v has no place or no reason", fault)
+				}
+				if i > 0 && fault.Line < faults[i-1].Line {
+					t.Errorf("fault %v comes after %v", fault, faults[i-1])
+				}
+			}
+			return
+		}
+		again, err := Parse(File{"other.yaml", append([]byte("# a comment\n"), data...)})
+		if err == nil && again.Hash() != set.Hash() {
+			t.Error("a comment changes the hash")
+		}
+		for _, p := range set.All() {
+			checkInvariants(t, p)
+			p.Explain()
+			p.Warnings()
+			p.Decide(Evidence{Primary: math.NaN(), Fallback: math.NaN(), Skewness: make([]float64, len(p.Classes))})
+		}
+	})
+}
+
+// checkInvariants of a policy that Parse returned.
+func checkInvariants(t *testing.T, p *Policy) {
+	t.Helper()
+	check := func(ok bool, promise string) {
+		t.Helper()
+		if !ok {
+			t.Errorf("model %q: broken: %s", p.Name, promise)
+		}
+	}
+	k := len(p.Classes)
+	within := func(set []int) bool {
+		return slices.IsSorted(set) && !slices.ContainsFunc(set, func(c int) bool { return c < 0 || c >= k })
+	}
+	finite := func(x float64) bool { return x >= 0 && !math.IsInf(x, 1) }
+	noneShared := !slices.ContainsFunc(p.Safe, func(c int) bool { return slices.Contains(p.Critical, c) })
+
+	check(namePattern.MatchString(p.Name), "a name")
+	check(len(p.Hash) == 64 && p.Hash == p.hash(), "a hash")
+	check(k >= 2 && k <= MaxClasses, "classes in number")
+	check(len(slices.Compact(slices.Sorted(slices.Values(p.Classes)))) == k, "classes are unique")
+	check(!slices.Contains(p.Classes, ""), "classes have names")
+	check(within(p.Critical) && within(p.Safe) && noneShared, "disjoint ascending sets")
+	check(len(p.Critical)*len(p.Safe) <= MaxPairs, "pairs are bounded")
+	check(p.ExpectedPasses == 0 || p.ExpectedPasses >= p.FewestPasses, "expected passes suffice")
+	check(p.ExpectedPasses <= MaxPasses && p.FewestPasses <= MaxPasses, "passes are bounded")
+	if p.Kind == Dirichlet {
+		check(p.FewestPasses == 1 && p.ExpectedPasses == 1, "dirichlet is one row")
+	} else {
+		check(p.FewestPasses >= 2, "two passes")
+		check(!p.Gate.ReadsSkewness() || p.skewnessCap(p.FewestPasses) > p.ReliabilityThreshold, "the gate can open")
+	}
+	check(p.SumTolerance >= 1e-7 && p.SumTolerance <= 0.1, "sum tolerance")
+	check(p.ReliabilityThreshold > 0 && finite(p.ReliabilityThreshold), "reliability threshold")
+	check(p.TopClasses >= 1 && p.TopClasses <= k, "top classes")
+	check(p.Pairs == SafeCriticalPairs || k <= MaxClassesForAllPairs, "all pairs of few classes")
+	for _, r := range []Rule{p.Primary, p.Fallback} {
+		check(slices.Contains(Scores(), r.Score), "a score")
+		check(finite(r.Threshold) && !math.Signbit(r.Threshold), "a threshold")
+	}
+	for _, r := range p.reachable() {
+		check(p.Observes() || r.HasThreshold, "a threshold where the gate can reach")
+		check(!r.Score.NeedsCritical() || len(p.Critical) > 0, "a critical set for the score")
+		check(!r.Score.NeedsSafe() || len(p.Safe) > 0, "a safe set for the score")
+	}
+	check(!p.Gate.ReadsSkewness() || len(p.Critical) > 0, "a critical set for the gate")
+	check(p.Scope == AllInputs || len(p.Critical) > 0, "a critical set for the scope")
+	for _, w := range p.PairWeights {
+		check(has(p.Safe, w.Safe) && has(p.Critical, w.Critical), "weights of safe x critical pairs")
+		check(finite(w.Weight) && w.Weight != 1, "weights that say something")
+	}
+}

@@ -1,0 +1,150 @@
+package policy
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// The encoding must not change unnoticed: every recorded hash would be void.
+// The value is that of the first build; it has no other source.
+func TestHashIsStable(t *testing.T) {
+	const want = "b92eba97b420b5673ec28122bdb8bd808eceaab3a29d9d60d12f3aa4e8de0d0c"
+	p := parseOne(t, "models: [{name: m, classes: [a, b, c], critical: [c]}]")
+	if p.Hash != want {
+		t.Errorf("hash %s, want %s", p.Hash, want)
+	}
+}
+
+// A change of any field of a policy changes its hash, but for the version.
+func TestHashCoversEveryField(t *testing.T) {
+	p := parseOne(t, `
+models:
+  - name: m
+    version: v
+    classes: [a, b, c]
+    critical: [c]
+    primary: {threshold: 1}
+    fallback: {threshold: 2}
+    pair_weights: [{safe: a, critical: c, weight: 2}]
+    passes: {expected: 9}
+`)
+	before := p.Hash
+	var paths []string
+	var walk func(path string, v reflect.Value)
+	walk = func(path string, v reflect.Value) {
+		old := reflect.New(v.Type()).Elem()
+		old.Set(v)
+		switch v.Kind() {
+		case reflect.Struct:
+			for i := range v.NumField() {
+				walk(path+"."+v.Type().Field(i).Name, v.Field(i))
+			}
+			return
+		case reflect.Slice:
+			walk(path+"[0]", v.Index(0))
+			v.Set(v.Slice(0, v.Len()-1))
+		case reflect.String:
+			v.SetString(v.String() + "x")
+		case reflect.Int:
+			v.SetInt(v.Int() + 1)
+		case reflect.Float64:
+			v.SetFloat(v.Float() * (1 + 1e-15))
+		case reflect.Bool:
+			v.SetBool(!v.Bool())
+		default:
+			t.Fatalf("%s is a %s, which the test cannot change", path, v.Kind())
+		}
+		paths = append(paths, path)
+		if changed, covered := p.hash() != before, path != ".Version" && path != ".Hash"; changed != covered {
+			t.Errorf("changing %s changes the hash: %t, want %t", path, changed, covered)
+		}
+		v.Set(old)
+	}
+	walk("", reflect.ValueOf(p).Elem())
+	if len(paths) < 20 {
+		t.Errorf("only %v were changed", paths)
+	}
+}
+
+// Lists that look alike when joined are told apart.
+func TestHashSeparatesTexts(t *testing.T) {
+	seen := make(map[string]string)
+	for _, classes := range []string{`["a b", c]`, `[a, "b c"]`, `[a, b, c]`, `["1:a", b, c]`, `[a, "1:b", c]`} {
+		p := parseOne(t, "models: [{name: m, gate: never, primary: {score: mi}, top_classes: 1, safe: [], classes: "+classes+"}]")
+		if other, taken := seen[p.Hash]; taken {
+			t.Errorf("%s and %s have one hash", classes, other)
+		}
+		seen[p.Hash] = classes
+	}
+}
+
+// The order of fields and of sets, comments, layout and the spelling out of
+// defaults do not change the hash; another value of any field does.
+func TestHashIsOfTheMeaning(t *testing.T) {
+	type choice struct {
+		name     string
+		standard string // spelt out
+		other    string // of another meaning
+	}
+	choices := []choice{
+		{"critical", "[b, c]", "[b]"},
+		{"safe", "[a, d]", "[d]"},
+		{"kind", "probabilities", "logits"},
+		{"passes", "{fewest: 4}", "{fewest: 5}"},
+		{"sum_tolerance", "0.001", "0.002"},
+		{"variance", "sample", "population"},
+		{"reliability_threshold", "3e-1", "0.31"},
+		{"gate", "any-critical", "deciding-class"},
+		{"scope", "all", "predicted-safe"},
+		{"primary", "{threshold: 0.5, score: c_crit_max}", "{threshold: 0.5, score: mi}"},
+		{"fallback", "{score: cbec, threshold: 1}", "{score: cbec, threshold: 2}"},
+		{"pair_weights", "[{safe: d, critical: b, weight: 1}]", "[{safe: d, critical: b, weight: 1.5}]"},
+		{"pairs", "safe-critical", "all"},
+		{"top_classes", "4", "3"},
+		{"degenerate", "defer", "score"},
+		{"saturated", "defer", "retain"},
+	}
+	const fixed = "name: m\nclasses: [a, b, c, d]\ncritical: [c, b]\nprimary: {threshold: .5}\nfallback: {threshold: 1.0}"
+	plain := parseOne(t, "models:\n- "+strings.ReplaceAll(fixed, "\n", "\n  ")).Hash
+
+	rapid.Check(t, func(t *rapid.T) {
+		lines := map[string]string{}
+		for _, line := range strings.Split(fixed, "\n") {
+			name, value, _ := strings.Cut(line, ": ")
+			lines[name] = value
+		}
+		for _, c := range choices {
+			if rapid.Bool().Draw(t, c.name) {
+				lines[c.name] = c.standard
+			}
+		}
+		changed := rapid.IntRange(-1, len(choices)-1).Draw(t, "changed")
+		if changed >= 0 {
+			lines[choices[changed].name] = choices[changed].other
+			if choices[changed].name == "critical" {
+				lines["safe"] = "[a, d]" // or it would change as well
+			}
+		}
+		var fields []string
+		for name, value := range lines {
+			fields = append(fields, fmt.Sprintf("%s: %s", name, value))
+		}
+		seed := rapid.Uint64().Draw(t, "order")
+		order := rand.New(rand.NewPCG(seed, 0))
+		order.Shuffle(len(fields), func(i, j int) { fields[i], fields[j] = fields[j], fields[i] })
+		text := "models: # " + rapid.StringMatching(`[a-z: ]*`).Draw(t, "comment") + "\n  -\n      " +
+			strings.Join(fields, "\n\n      # and\n      ")
+		set, err := Parse(File{"test.yaml", []byte(text)})
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, text)
+		}
+		if same := set.All()[0].Hash == plain; same != (changed < 0) {
+			t.Errorf("hash is the same: %t, in\n%s", same, text)
+		}
+	})
+}

@@ -1,0 +1,326 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// Every rule has a file NAME.bad.yaml, whose first lines are the faults that it
+// must give, all of them and in order, and beside it a NAME.good.yaml that
+// keeps the rule, by as little as it can.
+func TestTestdata(t *testing.T) {
+	bad, err := filepath.Glob("testdata/*.bad.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, err := filepath.Glob("testdata/*.good.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(bad) == 0 || len(good) != len(bad) {
+		t.Errorf("%d bad and %d good files, expected one of each for each rule", len(bad), len(good))
+	}
+	for _, path := range bad {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			file := readTestFile(t, path)
+			want := wantedFaults(file)
+			if want == "" {
+				t.Fatal("no line begins with # want:")
+			}
+			_, err := Parse(file)
+			if err == nil {
+				t.Fatalf("no fault, want\n%s", want)
+			}
+			if err.Error() != want {
+				t.Errorf("faults\n%v\nwant\n%s", err, want)
+			}
+		})
+		t.Run(strings.Replace(filepath.Base(path), ".bad.", ".good.", 1), func(t *testing.T) {
+			set, err := Parse(readTestFile(t, strings.Replace(path, ".bad.", ".good.", 1)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range set.All() {
+				checkInvariants(t, p)
+			}
+		})
+	}
+}
+
+func readTestFile(t *testing.T, path string) File {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return File{Name: filepath.Base(path), Data: data}
+}
+
+func wantedFaults(f File) string {
+	var want []string
+	for line := range strings.Lines(string(f.Data)) {
+		if fault, ok := strings.CutPrefix(line, "# want: "); ok {
+			want = append(want, f.Name+":"+strings.TrimSuffix(fault, "\n"))
+		}
+	}
+	return strings.Join(want, "\n")
+}
+
+func TestDefaults(t *testing.T) {
+	p := parseOne(t, `
+models:
+  - name: m
+    classes: [a, b, c]
+    critical: [c, b]
+`)
+	want := &Policy{
+		Name: "m", Hash: p.Hash, Classes: []string{"a", "b", "c"}, Critical: []int{1, 2}, Safe: []int{0},
+		Kind: Probabilities, FewestPasses: 4, SumTolerance: 1e-3, Variance: Sample, TopClasses: 3,
+		ReliabilityThreshold: 0.3, Gate: AnyCritical, Scope: AllInputs,
+		Primary: Rule{Score: CCritMax}, Fallback: Rule{Score: CBEC},
+		Pairs: SafeCriticalPairs, Degenerate: HandleDefer, Saturated: HandleDefer,
+	}
+	if !reflect.DeepEqual(p, want) {
+		t.Errorf("policy\n%+v\nwant\n%+v", p, want)
+	}
+	if !p.Observes() {
+		t.Error("a policy without thresholds does not observe")
+	}
+}
+
+func TestEveryField(t *testing.T) {
+	p := parseOne(t, `
+models:
+  - name: m
+    version: 2026-11-21
+    classes: [a, b, c, d]
+    critical: [d]
+    safe: [c, a]
+    kind: logits
+    passes: {fewest: 10, expected: 30}
+    sum_tolerance: 1e-4
+    variance: population
+    reliability_threshold: 0.4
+    gate: deciding-class
+    scope: predicted-safe
+    primary: {score: ova_mi, threshold: 0.02}
+    fallback: {score: maxprob, threshold: 3e-3}
+    pair_weights:
+      - {safe: c, critical: d, weight: 2}
+      - {safe: a, critical: d, weight: 0.5}
+    pairs: all
+    top_classes: 2
+    degenerate: retain
+    saturated: score
+`)
+	want := &Policy{
+		Name: "m", Version: "2026-11-21", Hash: p.Hash,
+		Classes: []string{"a", "b", "c", "d"}, Critical: []int{3}, Safe: []int{0, 2},
+		Kind: Logits, FewestPasses: 10, ExpectedPasses: 30, SumTolerance: 1e-4, Variance: Population, TopClasses: 2,
+		ReliabilityThreshold: 0.4, Gate: DecidingClass, Scope: PredictedSafe,
+		Primary: Rule{OvAMI, 0.02, true}, Fallback: Rule{MaxProb, 3e-3, true},
+		PairWeights: []PairWeight{{0, 3, 0.5}, {2, 3, 2}},
+		Pairs:       AllPairs, Degenerate: HandleRetain, Saturated: HandleByScore,
+	}
+	if !reflect.DeepEqual(p, want) {
+		t.Errorf("policy\n%+v\nwant\n%+v", p, want)
+	}
+}
+
+// What depends on other fields where it is not given.
+func TestDependentDefaults(t *testing.T) {
+	const model = "models:\n  - name: m\n    classes: [a, b, c, d, e, f, g, h, i, j, k]\n    critical: [b]\n"
+	tests := []struct {
+		name, fields string
+		got          func(*Policy) any
+		want         any
+	}{
+		{"top classes of eleven", "", func(p *Policy) any { return p.TopClasses }, 10},
+		// (S-1)(S-2)/(3S) is 2/9 for 3 passes, 1/2 for 4; (S-2)/3 is 1/3 for 3.
+		{"fewest under a gate", "", func(p *Policy) any { return p.FewestPasses }, 4},
+		{"fewest, population", "variance: population", func(p *Policy) any { return p.FewestPasses }, 3},
+		{"fewest, high threshold", "reliability_threshold: 0.5", func(p *Policy) any { return p.FewestPasses }, 5},
+		{"fewest, no gate", "gate: never", func(p *Policy) any { return p.FewestPasses }, 2},
+		{"fewest, fallback only", "gate: always", func(p *Policy) any { return p.FewestPasses }, 2},
+		{"gate of dirichlet", "kind: dirichlet", func(p *Policy) any { return p.Gate }, Always},
+		{"gate of logits", "kind: logits", func(p *Policy) any { return p.Gate }, AnyCritical},
+		{"gate of dirichlet, given", "{kind: dirichlet, gate: never}", func(p *Policy) any { return p.Gate }, Never},
+		{"fewest of dirichlet", "kind: dirichlet", func(p *Policy) any { return p.FewestPasses }, 1},
+		{"expected of dirichlet", "kind: dirichlet", func(p *Policy) any { return p.ExpectedPasses }, 1},
+		{"safe given empty", "{safe: [], gate: never}", func(p *Policy) any { return len(p.Safe) }, 0},
+		{"safe not given", "", func(p *Policy) any { return len(p.Safe) }, 10},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			fields := strings.NewReplacer("{", "", "}", "", ", ", "\n    ").Replace(test.fields)
+			p := parseOne(t, model+"    "+fields+"\n")
+			if got := test.got(p); got != test.want {
+				t.Errorf("%v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// Class names are never taken for booleans, numbers or dates.
+func TestClassesAreLiteral(t *testing.T) {
+	tests := []struct {
+		list string
+		want []string
+	}{
+		{"[no, yes, on]", []string{"no", "yes", "on"}},
+		{"[0, 1, 2]", []string{"0", "1", "2"}},
+		{"[1e3, 1_000, 0x10, 010]", []string{"1e3", "1_000", "0x10", "010"}},
+		{"[2026-11-21, true, .inf]", []string{"2026-11-21", "true", ".inf"}},
+		{`["no", 'null', "a\u00e9"]`, []string{"no", "null", "aé"}},
+		{"\n    - a b\n    - 'it''s'", []string{"a b", "it's"}},
+	}
+	for _, test := range tests {
+		t.Run(test.list, func(t *testing.T) {
+			p := parseOne(t, "models:\n  - name: m\n    gate: never\n    primary: {score: mi}\n    classes: "+test.list+"\n")
+			if !reflect.DeepEqual(p.Classes, test.want) {
+				t.Errorf("classes %q, want %q", p.Classes, test.want)
+			}
+		})
+	}
+}
+
+// All faults of all files come at once, by file and place, and a name that is
+// taken in another file names both places.
+func TestManyFiles(t *testing.T) {
+	model := func(name string) string {
+		return fmt.Sprintf("  - {name: %s, classes: [a, b], critical: [b]}\n", name)
+	}
+	files := []File{
+		{"b.yaml", []byte("models:\n" + model("x") + model("y"))},
+		{"a.yaml", []byte("models:\n" + model("z") + model("x") + "  - {name: w, classes: [a]}\n")},
+		{"c.yaml", []byte("models: {\n")},
+		{"d.yaml", []byte("models:\n" + model("w"))},
+	}
+	_, err := Parse(files...)
+	want := strings.Join([]string{
+		`a.yaml:3:12: model "x": name: already the name of the model at b.yaml:2:12, expected one of its own`,
+		`a.yaml:4:24: model "w": classes: expected 2 to 100000 names, found 1`,
+		`c.yaml:1:1: not YAML near here: did not find expected node content`,
+		`d.yaml:2:12: model "w": name: already the name of the model at a.yaml:4:12, expected one of its own`,
+	}, "\n")
+	if err == nil || err.Error() != want {
+		t.Errorf("faults\n%v\nwant\n%s", err, want)
+	}
+	var faults Faults
+	if !errors.As(err, &faults) {
+		t.Fatalf("%T, want Faults", err)
+	}
+	first := Fault{File: "a.yaml", Line: 3, Col: 12, Model: "x", Field: "name", Reason: faults[0].Reason}
+	if faults[0] != first {
+		t.Errorf("fault %+v, want %+v", faults[0], first)
+	}
+}
+
+func TestBounds(t *testing.T) {
+	list := func(n int) string {
+		names := make([]string, n)
+		for i := range names {
+			names[i] = fmt.Sprint(i)
+		}
+		return "[" + strings.Join(names, ",") + "]"
+	}
+	model := func(classes, critical int, more string) string {
+		return "models:\n- name: m\n  classes: " + list(classes) + "\n  critical: " + list(critical) + more + "\n"
+	}
+	comment := func(size int) string {
+		return "\n#" + strings.Repeat("x", size-len(model(2, 1, "\n#")))
+	}
+	tests := []struct {
+		name, data, want string
+	}{
+		{"largest file", model(2, 1, comment(MaxFileBytes)), ""},
+		{"file too large", model(2, 1, comment(MaxFileBytes+1)),
+			"f.yaml:1:1: too large, expected at most 4194304 bytes"},
+		{"most classes", model(MaxClasses, 1, ""), ""},
+		{"too many classes", model(MaxClasses+1, 1, ""),
+			`f.yaml:3:12: model "m": classes: expected 2 to 100000 names, found 100001`},
+		{"most pairs", model(2000, 1000, ""), ""},
+		{"too many pairs", model(2001, 1000, ""), `f.yaml:4:13: model "m": critical: 1001 safe x 1000 critical classes, ` +
+			`expected at most 1000000 such pairs: name fewer critical classes, or the safe ones that matter`},
+		{"fewer pairs by the safe set", model(2001, 1000, "\n  safe: [2000]"), ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := Parse(File{"f.yaml", []byte(test.data)})
+			got := ""
+			if err != nil {
+				got = err.Error()
+			}
+			if got != test.want {
+				t.Errorf("faults\n%.500s\nwant\n%s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestNoFiles(t *testing.T) {
+	set, err := Parse()
+	if err != nil || len(set.All()) != 0 {
+		t.Errorf("%v, %v: want an empty set", set, err)
+	}
+}
+
+func TestSet(t *testing.T) {
+	const data = "models:\n- {name: b, version: 1, classes: [x, y], critical: [y]}\n- {name: a, classes: [x, y], critical: [y]}\n"
+	set := parse(t, data)
+	all := set.All()
+	if len(all) != 2 || all[0].Name != "a" || all[1].Name != "b" {
+		t.Fatalf("policies %v, want a and b", all)
+	}
+	all[0] = nil
+	if set.All()[0] == nil {
+		t.Error("who writes to All changes the set")
+	}
+	if p, ok := set.Get("b"); !ok || p != all[1] {
+		t.Errorf("Get(b) is %v, %t", p, ok)
+	}
+	if p, ok := set.Get("c"); ok || p != nil {
+		t.Errorf("Get(c) is %v, %t", p, ok)
+	}
+
+	same := parse(t, "models:\n- {classes: [x, y], critical: [y], name: a, gate: any-critical}\n"+
+		"- {name: b, version: \"1\", classes: [x, y], critical: [y]}\n")
+	if same.Hash() != set.Hash() {
+		t.Error("sets that mean the same have other hashes")
+	}
+	for name, other := range map[string]string{
+		"version": strings.Replace(data, "version: 1", "version: 2", 1),
+		"policy":  strings.Replace(data, "critical: [y]}\n-", "critical: [x]}\n-", 1),
+		"name":    strings.Replace(data, "name: a", "name: c", 1),
+		"fewer":   "models:\n- {name: b, version: 1, classes: [x, y], critical: [y]}\n",
+	} {
+		if parse(t, other).Hash() == set.Hash() {
+			t.Errorf("another %s does not change the hash of the set", name)
+		}
+	}
+}
+
+// parse text that has no faults.
+func parse(t testing.TB, text string) *Set {
+	t.Helper()
+	set, err := Parse(File{"test.yaml", []byte(text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// parseOne model that has no faults.
+func parseOne(t testing.TB, text string) *Policy {
+	t.Helper()
+	all := parse(t, text).All()
+	if len(all) != 1 {
+		t.Fatalf("%d models, want 1", len(all))
+	}
+	return all[0]
+}

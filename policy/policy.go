@@ -1,0 +1,170 @@
+package policy
+
+// Policy is one model's policy, as Parse returns it: every default filled in,
+// every class name resolved to its position. It is immutable.
+type Policy struct {
+	// Name of the model.
+	Name string
+	// Version is the owner's own text for this state of the policy.
+	Version string
+	// Hash is the SHA-256, in hex, of the policy's meaning.
+	Hash string
+
+	// Classes by name; a class is its position here from now on.
+	Classes []string
+	// Critical and Safe are disjoint sets of classes, each ascending.
+	Critical, Safe []int
+
+	// Kind of rows that are accepted.
+	Kind Kind
+	// FewestPasses is the least number of passes that an input may have.
+	FewestPasses int
+	// ExpectedPasses finishes an input; 0 when only a final block does.
+	ExpectedPasses int
+	// SumTolerance is how far the sum of a row of probabilities may be from 1.
+	SumTolerance float64
+	// Variance says what sums of squares are divided by.
+	Variance Variance
+	// TopClasses is how many of the most probable classes the truncated sum of
+	// C_k takes.
+	TopClasses int
+
+	// ReliabilityThreshold is the skewness above which C_k is not trusted.
+	ReliabilityThreshold float64
+	// Gate says when the fallback score decides.
+	Gate Gate
+	// Scope says which inputs may be deferred at all.
+	Scope Scope
+	// Primary and Fallback are the two scores with their thresholds.
+	Primary, Fallback Rule
+	// PairWeights are the weights in cbec that are not 1.
+	PairWeights []PairWeight
+	// Pairs says which pair terms are computed.
+	Pairs Pairs
+	// Degenerate and Saturated say what becomes of such inputs.
+	Degenerate, Saturated Handling
+}
+
+// Rule is a score and the threshold up to which an input is retained.
+type Rule struct {
+	Score        Score
+	Threshold    float64 // meaningful only if HasThreshold
+	HasThreshold bool
+}
+
+// PairWeight is the weight of one safe x critical pair in cbec.
+type PairWeight struct {
+	Safe, Critical int
+	Weight         float64
+}
+
+// Observes reports whether the policy has no thresholds: it then decides
+// nothing, and every input is answered with action observe.
+func (p *Policy) Observes() bool {
+	return !p.Primary.HasThreshold && !p.Fallback.HasThreshold
+}
+
+// Score names a deferral score: a number, higher = defer first.
+type Score string
+
+// The ten scores.
+const (
+	Entropy   Score = "entropy"
+	MI        Score = "mi"
+	MaxProb   Score = "maxprob"
+	EUVar     Score = "eu_var"
+	VarCrit   Score = "var_crit"
+	EUVarCrit Score = "eu_var_crit"
+	OvAMI     Score = "ova_mi"
+	CCritSum  Score = "c_crit_sum"
+	CCritMax  Score = "c_crit_max"
+	CBEC      Score = "cbec"
+)
+
+// Scores lists the ten scores in the order in which they are reported.
+func Scores() []Score {
+	return []Score{Entropy, MI, MaxProb, EUVar, VarCrit, EUVarCrit, OvAMI, CCritSum, CCritMax, CBEC}
+}
+
+// NeedsCritical reports whether the score is undefined without a critical set.
+func (s Score) NeedsCritical() bool {
+	switch s {
+	case VarCrit, EUVarCrit, OvAMI, CCritSum, CCritMax, CBEC:
+		return true
+	}
+	return false
+}
+
+// NeedsSafe reports whether the score is undefined without a safe set.
+func (s Score) NeedsSafe() bool { return s == CBEC }
+
+// Kind says what the rows are.
+type Kind string
+
+// The kinds of rows.
+const (
+	Probabilities Kind = "probabilities" // in [0,1], summing to one
+	Logits        Kind = "logits"        // unnormalised; the softmax is ours
+	Dirichlet     Kind = "dirichlet"     // one row of positive concentrations
+)
+
+// Variance says what sums of squares are divided by.
+type Variance string
+
+// The divisors.
+const (
+	Sample     Variance = "sample"     // S-1
+	Population Variance = "population" // S
+)
+
+// Gate says when the fallback score decides in place of the primary one.
+type Gate string
+
+// The gates.
+const (
+	AnyCritical   Gate = "any-critical"   // when any critical class is unreliable
+	DecidingClass Gate = "deciding-class" // when the class that sets c_crit_max is
+	Always        Gate = "always"
+	Never         Gate = "never"
+)
+
+// ReadsSkewness reports whether the gate rests on the skewness ratio.
+func (g Gate) ReadsSkewness() bool { return g == AnyCritical || g == DecidingClass }
+
+// ReachesPrimary reports whether the primary score can ever decide.
+func (g Gate) ReachesPrimary() bool { return g != Always }
+
+// ReachesFallback reports whether the fallback score can ever decide.
+func (g Gate) ReachesFallback() bool { return g != Never }
+
+// Scope says which inputs may be deferred.
+type Scope string
+
+// The scopes.
+const (
+	AllInputs     Scope = "all"
+	PredictedSafe Scope = "predicted-safe" // never one predicted critical
+)
+
+// Pairs says which pair terms are computed.
+type Pairs string
+
+// The choices of pairs.
+const (
+	SafeCriticalPairs Pairs = "safe-critical"
+	AllPairs          Pairs = "all"
+)
+
+// MaxClassesForAllPairs bounds Pairs "all": beyond it the number of pairs, and
+// of their time series, is no longer small.
+const MaxClassesForAllPairs = 32
+
+// Handling says what becomes of an input whose passes are all identical.
+type Handling string
+
+// The ways to handle them.
+const (
+	HandleDefer   Handling = "defer"
+	HandleRetain  Handling = "retain"
+	HandleByScore Handling = "score" // as any other input
+)
