@@ -1,0 +1,58 @@
+package metrics
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestReference: the table of docs/metrics.md is the table of series, row by
+// row, and its text names no other series.
+func TestReference(t *testing.T) {
+	text, err := os.ReadFile("../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var declared []string
+	names := make(map[string]bool)
+	for _, f := range declare().families {
+		declared = append(declared, row(f))
+		names[f.name] = true
+		if f.kind == "histogram" {
+			names[f.name+"_bucket"], names[f.name+"_sum"], names[f.name+"_count"] = true, true, true
+		}
+	}
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if !strings.HasPrefix(line, "| `") {
+			continue
+		}
+		at := slices.Index(declared, line)
+		if at < 0 {
+			t.Errorf("docs/metrics.md has a row of no series:\n%s", line)
+			continue
+		}
+		declared = slices.Delete(declared, at, at+1)
+	}
+	if len(declared) > 0 {
+		t.Errorf("docs/metrics.md lacks the rows\n%s", strings.Join(declared, "\n"))
+	}
+	for _, s := range []scale{contribution, ratio, total, entropy} {
+		if edges := "| " + strings.Trim(fmt.Sprint(s.edges), "[]") + " |"; !strings.Contains(string(text), edges) {
+			t.Errorf("docs/metrics.md lacks the edges %s", edges)
+		}
+	}
+	for _, name := range regexp.MustCompile(`\bckd_\w+`).FindAllString(string(text), -1) {
+		if !names[name] {
+			t.Errorf("docs/metrics.md speaks of %s, which is not declared", name)
+		}
+	}
+}
+
+// row of the table for a family.
+func row(f family) string {
+	return fmt.Sprintf("| `%s` | %s | `%s` | %s |", f.name, f.kind, strings.Join(f.labels, "`, `"), f.help)
+}

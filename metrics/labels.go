@@ -1,0 +1,107 @@
+package metrics
+
+import (
+	"slices"
+
+	"github.com/ckd-project/ckd/policy"
+)
+
+// classLabels says under which label each class is counted.
+type classLabels struct {
+	names []string // of the labels
+	of    []int    // the label of each class
+	cut   int      // classes that share the last label; 0 if each has its own
+}
+
+// newClassLabels gives the first most classes a label each, critical classes
+// before others, both in the policy's order, and all others one label together.
+func newClassLabels(p *policy.Policy, most int) classLabels {
+	own := make([]bool, len(p.Classes))
+	left := min(most, len(p.Classes))
+	give := func(k int) {
+		if left > 0 && !own[k] {
+			own[k] = true
+			left--
+		}
+	}
+	for _, k := range p.Critical {
+		give(k)
+	}
+	for k := range p.Classes {
+		give(k)
+	}
+
+	l := classLabels{of: make([]int, len(p.Classes)), cut: max(0, len(p.Classes)-most)}
+	for k, name := range p.Classes {
+		l.of[k] = min(most, len(p.Classes)) // the shared label, which is the last
+		if own[k] {
+			l.of[k] = len(l.names)
+			l.names = append(l.names, name)
+		}
+	}
+	if l.cut > 0 {
+		l.names = append(l.names, sharedLabel(p.Classes))
+	}
+	return l
+}
+
+// isCut reports whether class k shares its label.
+func (l *classLabels) isCut(k int) bool { return l.cut > 0 && l.of[k] == len(l.names)-1 }
+
+// sharedLabel is "other", or "_other" if a class has that name, and so on.
+func sharedLabel(classes []string) string {
+	label := "other"
+	for slices.Contains(classes, label) {
+		label = "_" + label
+	}
+	return label
+}
+
+// decision is what ckd_decisions_total tells of one.
+type decision struct {
+	action policy.Action
+	score  policy.Score
+	reason policy.Reason
+}
+
+// decisionsOf is the decisions that Decide can come to under the policy.
+func decisionsOf(p *policy.Policy) []decision {
+	var scores []policy.Score // that the gate can let decide
+	if p.Gate.ReachesPrimary() {
+		scores = append(scores, p.Primary.Score)
+	}
+	if p.Gate.ReachesFallback() {
+		scores = append(scores, p.Fallback.Score)
+	}
+
+	var found []decision
+	for _, score := range scores {
+		if p.Observes() {
+			found = append(found, decision{policy.Observe, score, policy.Observing})
+			continue
+		}
+		found = append(found,
+			decision{policy.Retain, score, policy.UnderThreshold},
+			decision{policy.Defer, score, policy.AboveThreshold})
+		if p.Scope == policy.PredictedSafe {
+			found = append(found, decision{policy.Retain, score, policy.PredictedCritical})
+		}
+	}
+	if p.Observes() || p.Kind == policy.Dirichlet {
+		return found // one row of concentrations is never called degenerate
+	}
+	// Identical passes have no skewness, so that a gate that reads it lets the
+	// primary score decide, as gate never does: the first of the scores.
+	for _, identical := range []struct {
+		handling policy.Handling
+		reason   policy.Reason
+	}{{p.Degenerate, policy.IsDegenerate}, {p.Saturated, policy.IsSaturated}} {
+		switch identical.handling {
+		case policy.HandleDefer:
+			found = append(found, decision{policy.Defer, scores[0], identical.reason})
+		case policy.HandleRetain:
+			found = append(found, decision{policy.Retain, scores[0], identical.reason})
+		}
+	}
+	return found
+}

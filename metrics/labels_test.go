@@ -1,0 +1,205 @@
+package metrics
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/policy"
+)
+
+func TestClassLabels(t *testing.T) {
+	for _, c := range []struct {
+		classes  string
+		critical []int
+		most     int
+		want     string // labels of the classes
+		cut      int
+	}{
+		{"a b c", []int{2}, 3, "a b c", 0},
+		{"a b c", []int{2}, 32, "a b c", 0},
+		{"a b c d", []int{2}, 3, "a b c other", 1},
+		{"a b c d", []int{3}, 3, "a b other d", 1},
+		{"a b c d", []int{1, 3}, 1, "other b other other", 3},
+		{"a b c d", nil, 2, "a b other other", 2},
+		{"a other c", []int{2}, 3, "a other c", 0},
+		{"a other c d", []int{2}, 3, "a other c _other", 1},
+		{"other b c d", []int{1, 2, 3}, 3, "_other b c d", 1},
+		{"a other _other d", []int{3}, 2, "a __other __other d", 2},
+	} {
+		l := newClassLabels(&policy.Policy{Classes: strings.Fields(c.classes), Critical: c.critical}, c.most)
+		var got []string
+		for k := range l.of {
+			got = append(got, l.names[l.of[k]])
+			if shared := !slices.Contains(strings.Fields(c.classes), l.names[l.of[k]]); l.isCut(k) != shared {
+				t.Errorf("%s, at most %d: class %d is cut: %v", c.classes, c.most, k, l.isCut(k))
+			}
+		}
+		if strings.Join(got, " ") != c.want || l.cut != c.cut {
+			t.Errorf("%s, at most %d: labels %q, %d cut, want %s, %d", c.classes, c.most, got, l.cut, c.want, c.cut)
+		}
+		if own := len(slices.Compact(slices.Sorted(slices.Values(l.names)))); own != len(l.names) || own > c.most+1 {
+			t.Errorf("%s, at most %d: labels %q", c.classes, c.most, l.names)
+		}
+	}
+}
+
+// TestCut: what is cut adds up under the shared label, and is what is missing
+// from the labels without a cut.
+func TestCut(t *testing.T) {
+	p, m := manyClasses(t, 6, 1, 4)
+	whole, cut := newDaemon(t, 0), newDaemon(t, 3)
+	w, c := whole.put(p, m), cut.put(p, m)
+	outcomes(t, m, randomInputs(5, 200, 10, 6), func(o *engine.Outcome) {
+		w.Observe(o.Result, o.Decision)
+		c.Observe(o.Result, o.Decision)
+	})
+	all, some := whole.values(t), cut.values(t)
+	if got := some[`ckd_class_labels_cut{model="m"}`]; got != 3 {
+		t.Errorf("%v classes cut, want 3", got)
+	}
+	if got, want := namesOf(some, "ckd_pair_"), []string{
+		`ckd_pair_confusion_nats_total{class_a="c0",class_b="c1",model="m"}`,
+		`ckd_pair_confusion_nats_total{class_a="c0",class_b="c4",model="m"}`,
+	}; !slices.Equal(got, want) {
+		t.Errorf("pairs %q, want %q", got, want)
+	}
+	for name, got := range some {
+		if strings.HasPrefix(name, "ckd_class_labels_cut") {
+			continue
+		}
+		want, ok := all[name]
+		if strings.Contains(name, `"other"`) {
+			for _, class := range []string{"c2", "c3", "c5"} {
+				want += all[strings.Replace(name, "other", class, 1)]
+			}
+			ok = want > 0 || strings.HasPrefix(name, "ckd_class_deciding")
+		}
+		if !ok || got < want*(1-1e-12) || got > want*(1+1e-12) {
+			t.Errorf("%s is %v, want %v (%v)", name, got, want, ok)
+		}
+	}
+}
+
+// TestThousandClasses bounds the series of a model with many classes.
+func TestThousandClasses(t *testing.T) {
+	critical := []int{990, 991, 992, 993, 994, 995, 996, 997, 998, 999}
+	p, m := manyClasses(t, 1000, critical...)
+	d := newDaemon(t, 0)
+	model := d.put(p, m)
+	outcomes(t, m, randomInputs(1, 3, 10, 1000), func(o *engine.Outcome) { model.Observe(o.Result, o.Decision) })
+
+	series, samples := 0, 0 // a classic histogram has a sample for each bucket, +Inf, sum and count
+	for _, f := range d.gather(t) {
+		for _, m := range f.GetMetric() {
+			series++
+			samples++
+			if h := m.GetHistogram(); h != nil {
+				samples += len(h.GetBucket()) + 2
+			}
+		}
+	}
+	const (
+		perClass   = 6 * (32 + 1)
+		pairs      = 10 * 22
+		decisions  = 2 // observing, by either score
+		histograms = 3
+		others     = 5 + 2 + 1 + 1 // counters, open, cut, info
+		build      = 1
+	)
+	reasons := 2 * len(testReasons) // of the model, and of none
+	if want := perClass + pairs + decisions + histograms + others + build + reasons; series != want {
+		t.Errorf("%d series, want %d", series, want)
+	}
+	if samples > 1500 {
+		t.Errorf("%d samples to scrape, want at most 1500", samples)
+	}
+	values := d.values(t)
+	if got := values[`ckd_class_epistemic_nats{class="other",model="m"}`]; got != 3*968 {
+		t.Errorf("%v observations of other, want 3 inputs x 968 classes", got)
+	}
+	for _, name := range []string{"c0", "c21", "c990", "c999"} {
+		if got := values[`ckd_class_epistemic_nats{class="`+name+`",model="m"}`]; got != 3 {
+			t.Errorf("%v observations of %s, want 3", got, name)
+		}
+	}
+}
+
+// TestDecisionsOf: the decisions that have a counter are those that Decide comes
+// to, over all kinds of policies and all kinds of evidence.
+func TestDecisionsOf(t *testing.T) {
+	forEach := func(values ...string) []string { return values }
+	tried := 0
+	for _, kind := range forEach("probabilities", "dirichlet") {
+		for _, gate := range forEach("any-critical", "deciding-class", "always", "never") {
+			for _, scope := range forEach("all", "predicted-safe") {
+				for _, degenerate := range forEach("defer", "retain", "score") {
+					for _, saturated := range forEach("defer", "retain", "score") {
+						for _, rules := range forEach(
+							"primary: {score: c_crit_max, threshold: 0.5}\nfallback: {score: cbec, threshold: 0.5}",
+							"primary: {score: mi, threshold: 0.5}\nfallback: {score: mi, threshold: 0.5}",
+							"primary: {score: mi}",
+						) {
+							p, m := parse(t, fmt.Sprintf("name: m\nclasses: [a, b, c]\ncritical: [b]\nkind: %s\ngate: %s\n"+
+								"scope: %s\ndegenerate: %s\nsaturated: %s\n%s", kind, gate, scope, degenerate, saturated, rules))
+							checkDecisions(t, p, m)
+							tried++
+						}
+					}
+				}
+			}
+		}
+	}
+	if tried != 2*4*2*3*3*3 {
+		t.Errorf("%d policies tried", tried)
+	}
+}
+
+func checkDecisions(t *testing.T, p *policy.Policy, m *engine.Model) {
+	t.Helper()
+	possible := make(map[string]bool)
+	for _, e := range evidence(p) {
+		d := p.Decide(e)
+		possible[fmt.Sprintf(`ckd_decisions_total{action=%q,model="m",reason=%q,score=%q}`, d.Action, d.Reason, d.Score)] = true
+	}
+	d := newDaemon(t, 0)
+	d.put(p, m)
+	declared := namesOf(d.values(t), "ckd_decisions_total")
+	for _, name := range declared {
+		if !possible[name] {
+			t.Errorf("%s is declared, and cannot be: %+v", name, p)
+		}
+		delete(possible, name)
+	}
+	for name := range possible {
+		t.Errorf("%s is not declared: %+v", name, p)
+	}
+}
+
+// evidence of all kinds that there are under the policy.
+func evidence(p *policy.Policy) []policy.Evidence {
+	var all []policy.Evidence
+	for predicted := range p.Classes {
+		if p.Kind != policy.Dirichlet {
+			identical := policy.Evidence{
+				Predicted: predicted, Skewness: make([]float64, len(p.Classes)),
+				PrimaryClass: -1, FallbackClass: -1, CCritMaxClass: p.Critical[0], Degenerate: true,
+			}
+			all = append(all, identical)
+			identical.Saturated = true
+			all = append(all, identical)
+		}
+		for _, value := range []float64{0, 1} {
+			for _, skewness := range []float64{0, decomp.SkewnessCap(30, decomp.Sample)} {
+				all = append(all, policy.Evidence{
+					Predicted: predicted, Primary: value, Fallback: value,
+					PrimaryClass: 1, FallbackClass: 1, CCritMaxClass: 1, Skewness: []float64{skewness, skewness, skewness},
+				})
+			}
+		}
+	}
+	return all
+}

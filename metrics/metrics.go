@@ -1,0 +1,103 @@
+package metrics
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// DefaultClassLabels is how many classes of a model have series of their own
+// where Options does not say.
+const DefaultClassLabels = 32
+
+// Options are what a Metrics needs to know of the daemon.
+type Options struct {
+	// ClassLabels is how many classes of a model have series of their own; 0
+	// takes DefaultClassLabels. The critical classes come first, then the rest,
+	// both in the policy's order. What is left is counted together under one
+	// further label. A model has at most ClassLabels*(ClassLabels-1)/2 pairs.
+	ClassLabels int
+	// RejectReasons are all reasons that an input can be refused for.
+	RejectReasons []string
+	// Version and Revision of the build.
+	Version, Revision string
+}
+
+// Metrics is the series of the daemon. It may be shared.
+type Metrics struct {
+	options  Options
+	series   *series
+	models   map[string]*Model // under the lock of series
+	rejected *reasonCounters   // without a model
+}
+
+// New registers the series. The error says which option is wrong, or why they
+// cannot be registered; nothing is registered then.
+func New(reg prometheus.Registerer, o Options) (*Metrics, error) {
+	if o.ClassLabels < 0 {
+		return nil, fmt.Errorf("metrics: %d class labels: expected at least 1, or 0 for the default of %d",
+			o.ClassLabels, DefaultClassLabels)
+	}
+	if o.ClassLabels == 0 {
+		o.ClassLabels = DefaultClassLabels
+	}
+	o.RejectReasons = slices.Clone(o.RejectReasons)
+
+	m := &Metrics{options: o, series: declare(), models: make(map[string]*Model)}
+	for _, reason := range o.RejectReasons {
+		if _, err := m.series.rejected.GetMetricWithLabelValues("", reason); err != nil {
+			return nil, fmt.Errorf("metrics: reject reason %q: %w", reason, err)
+		}
+	}
+	m.rejected = newReasonCounters(m.series.rejected, "", o.RejectReasons)
+	build, err := m.series.buildInfo.GetMetricWithLabelValues(o.Version, o.Revision, runtime.Version())
+	if err != nil {
+		return nil, fmt.Errorf("metrics: version %q, revision %q: %w", o.Version, o.Revision, err)
+	}
+	build.Set(1)
+	if err := reg.Register(m.series); err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	return m, nil
+}
+
+// Model puts a policy, as policy.Parse returns it, and its plan in force: it
+// creates all series of the model.
+//
+// If the model had a policy before, counters go on where their labels stay. The
+// info series of the old policy goes, and so do the series of classes and pairs
+// that are no more. A Model got before stays usable, for the inputs that were
+// opened under it: it counts into the same series, and into nothing where its
+// series are gone.
+func (m *Metrics) Model(p *policy.Policy, plan *decomp.Plan) *Model {
+	m.series.mu.Lock()
+	defer m.series.mu.Unlock()
+	next := newModel(m.series, p, plan, m.options)
+	if before := m.models[p.Name]; before != nil {
+		before.dropStale(next)
+	}
+	m.models[p.Name] = next
+	return next
+}
+
+// Remove drops all series of a model. It may come back, at zero.
+func (m *Metrics) Remove(name string) {
+	m.series.mu.Lock()
+	defer m.series.mu.Unlock()
+	if m.models[name] == nil {
+		return
+	}
+	delete(m.models, name)
+	for _, f := range m.series.families {
+		f.vec.DeletePartialMatch(prometheus.Labels{"model": name})
+	}
+}
+
+// RejectedUnknownModel counts a refusal of what named no model that is served.
+// The name is not told: a client sent it.
+func (m *Metrics) RejectedUnknownModel(reason string) { m.rejected.inc(reason) }

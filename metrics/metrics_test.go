@@ -1,0 +1,538 @@
+package metrics
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/record"
+	"github.com/ckd-project/ckd/policy"
+)
+
+const threeClasses = `
+name: m
+version: one
+classes: [a, b, c]
+critical: [b, c]
+passes: {fewest: 2}
+gate: never
+primary: {score: c_crit_max, threshold: 0.1}
+`
+
+// TestObserve holds every series but the histograms' buckets against a handful
+// of inputs computed by hand.
+func TestObserve(t *testing.T) {
+	d := newDaemon(t, 0)
+	p, m := parse(t, threeClasses)
+	model := d.put(p, m)
+	outcomes(t, m, [][][]float32{
+		// Retained: C = (1/24, 1/24, 0), all ties to the lowest class, pair a-b 1/24.
+		{{0.5, 0.25, 0.25}, {0.25, 0.5, 0.25}},
+		// Deferred by b: C = (1/2, 1/2, 0), pair a-b 1/2.
+		{{1, 0, 0}, {0, 1, 0}},
+		// Degenerate, and degenerate and saturated: all C are 0, no class dominates.
+		{{0.5, 0.25, 0.25}, {0.5, 0.25, 0.25}},
+		{{0, 0, 1}, {0, 0, 1}},
+		// Deferred by b, which is not to be trusted: Var = 0.2, C = (1/8, 1/2, 0),
+		// |m3| = 0.096, skewness (0.2, 0.8, 0), pair a-b 1/4.
+		{{0, 1, 0}, {1, 0, 0}, {1, 0, 0}, {1, 0, 0}, {1, 0, 0}},
+	}, func(o *engine.Outcome) { model.Observe(o.Result, o.Decision) })
+	model.Late(7)
+	model.Late(0)
+	model.Rejected("not_finite")
+	model.Rejected("what a client sent")
+	model.Abandoned(2)
+	model.InputsOpen(5)
+	model.InputsOpen(-2)
+	model.StreamsOpen(1)
+	d.RejectedUnknownModel("unknown_model")
+
+	h1, h3, h5 := entropyOf(3./8, 3./8, 1./4), entropyOf(1./2, 1./4, 1./4), entropyOf(4./5, 1./5)
+	want := map[string]float64{
+		`ckd_build_info{goversion="` + runtime.Version() + `",revision="abc",version="v1.2.3"}`: 1,
+		`ckd_policy_info{hash="` + p.Hash + `",model="m",version="one"}`:                        1,
+
+		`ckd_decisions_total{action="retain",model="m",reason="under_threshold",score="c_crit_max"}`: 1,
+		`ckd_decisions_total{action="defer",model="m",reason="above_threshold",score="c_crit_max"}`:  2,
+		`ckd_decisions_total{action="defer",model="m",reason="degenerate",score="c_crit_max"}`:       1,
+		`ckd_decisions_total{action="defer",model="m",reason="saturated",score="c_crit_max"}`:        1,
+
+		`ckd_class_epistemic_nats_sum{class="a",model="m"}`:           1./24 + 1./2 + 1./8,
+		`ckd_class_epistemic_nats_sum{class="b",model="m"}`:           1./24 + 1./2 + 1./2,
+		`ckd_class_epistemic_nats_sum{class="c",model="m"}`:           0,
+		`ckd_class_skewness_ratio_sum{class="a",model="m"}`:           0.2,
+		`ckd_class_skewness_ratio_sum{class="b",model="m"}`:           0.8,
+		`ckd_class_skewness_ratio_sum{class="c",model="m"}`:           0,
+		`ckd_class_unreliable_total{class="a",model="m"}`:             0,
+		`ckd_class_unreliable_total{class="b",model="m"}`:             1,
+		`ckd_class_unreliable_total{class="c",model="m"}`:             0,
+		`ckd_class_predicted_total{class="a",model="m"}`:              4,
+		`ckd_class_predicted_total{class="b",model="m"}`:              0,
+		`ckd_class_predicted_total{class="c",model="m"}`:              1,
+		`ckd_class_dominant_total{class="a",model="m"}`:               2,
+		`ckd_class_dominant_total{class="b",model="m"}`:               1,
+		`ckd_class_dominant_total{class="c",model="m"}`:               0,
+		`ckd_class_deciding_total{class="a",model="m"}`:               0,
+		`ckd_class_deciding_total{class="b",model="m"}`:               2,
+		`ckd_class_deciding_total{class="c",model="m"}`:               0,
+		`ckd_class_labels_cut{model="m"}`:                             0,
+		`ckd_epistemic_sum_nats_sum{model="m"}`:                       1./12 + 1 + 5./8,
+		`ckd_predictive_entropy_nats_sum{model="m"}`:                  h1 + math.Ln2 + h3 + h5,
+		`ckd_mutual_information_nats_sum{model="m"}`:                  h1 - h3 + math.Ln2 + h5, // the passes of the first are like those of the third
+		`ckd_passes_total{model="m"}`:                                 13,
+		`ckd_passes_late_total{model="m"}`:                            7,
+		`ckd_inputs_degenerate_total{model="m"}`:                      2,
+		`ckd_inputs_saturated_total{model="m"}`:                       1,
+		`ckd_inputs_abandoned_total{model="m"}`:                       2,
+		`ckd_inputs_open{model="m"}`:                                  3,
+		`ckd_streams_open{model="m"}`:                                 1,
+		`ckd_inputs_rejected_total{model="m",reason="not_finite"}`:    1,
+		`ckd_inputs_rejected_total{model="m",reason="unknown_model"}`: 0,
+		`ckd_inputs_rejected_total{model="m",reason="other"}`:         1,
+		`ckd_inputs_rejected_total{model="",reason="not_finite"}`:     0,
+		`ckd_inputs_rejected_total{model="",reason="unknown_model"}`:  1,
+
+		`ckd_pair_confusion_nats_total{class_a="a",class_b="b",model="m"}`: 1./24 + 1./2 + 1./4,
+		`ckd_pair_confusion_nats_total{class_a="a",class_b="c",model="m"}`: 0,
+	}
+	for _, name := range []string{"ckd_mutual_information_nats", "ckd_predictive_entropy_nats", "ckd_epistemic_sum_nats"} {
+		want[name+`{model="m"}`] = 5
+	}
+	for _, class := range p.Classes {
+		want[`ckd_class_epistemic_nats{class="`+class+`",model="m"}`] = 5
+		want[`ckd_class_skewness_ratio{class="`+class+`",model="m"}`] = 5
+	}
+	got := d.values(t)
+	for name, w := range want {
+		// C_k divides by mu + 1e-10, which takes up to 1e-9 of its value.
+		if g, ok := got[name]; !ok || math.Abs(g-w) > 1e-8 {
+			t.Errorf("%s is %v (%v), want %v", name, g, ok, w)
+		}
+		delete(got, name)
+	}
+	for name, g := range got {
+		t.Errorf("%s is %v, and not expected at all", name, g)
+	}
+}
+
+func entropyOf(probabilities ...float64) float64 {
+	h := 0.0
+	for _, p := range probabilities {
+		h -= p * math.Log(p)
+	}
+	return h
+}
+
+// TestRecording counts a whole recording. The expected numbers were computed
+// for all its 2126 inputs by an independent float64 implementation of the
+// paper's definitions (sample variance).
+func TestRecording(t *testing.T) {
+	const inputs = 2126
+	d := newDaemon(t, 0)
+	p, m := parse(t, "name: ctg\nclasses: [normal, suspect, pathologic]\ncritical: [suspect, pathologic]\npairs: all")
+	model := d.put(p, m)
+	passes, err := record.ReadPasses("../internal/recordings/ctg-mcdropout.passes.npy", record.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch, o := m.NewBatch(), m.NewOutcome()
+	if err := batch.Reset(decomp.Tensor{Passes: passes.S, Inputs: passes.N, Float32: passes.Float32}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range passes.N {
+		if err := batch.Outcome(i, o); err != nil {
+			t.Fatal(err)
+		}
+		model.Observe(o.Result, o.Decision)
+	}
+
+	got := d.values(t)
+	check := func(want, per float64, name string, labels ...string) {
+		t.Helper()
+		labels = append(labels, `model="ctg"`)
+		slices.Sort(labels)
+		name += "{" + strings.Join(labels, ",") + "}"
+		if g, ok := got[name]; !ok || !(math.Abs(g/per-want) <= 1e-9) {
+			t.Errorf("%s/%v is %v (%v), want %v", name, per, g/per, ok, want)
+		}
+	}
+	// Means over inputs: the epistemic confusion matrix, C_k, skewness, MI.
+	check(0.007121379292345986, inputs, "ckd_pair_confusion_nats_total", `class_a="normal"`, `class_b="suspect"`)
+	check(0.00674562427814097, inputs, "ckd_pair_confusion_nats_total", `class_a="normal"`, `class_b="pathologic"`)
+	check(0.0022128531603224253, inputs, "ckd_pair_confusion_nats_total", `class_a="suspect"`, `class_b="pathologic"`)
+	check(0.03665159899542136, inputs, "ckd_mutual_information_nats_sum")
+	check(0.01454180004710206+0.01736621462455906+0.016012792615568178, inputs, "ckd_epistemic_sum_nats_sum")
+	for _, class := range []struct {
+		name                            string
+		c, skewness                     float64
+		predicted, dominant, unreliable float64
+	}{
+		{"normal", 0.01454180004710206, 0.19765976766282495, 1676, 328, inputs - 1866},
+		{"suspect", 0.01736621462455906, 2.2041647792677606, 287, 1413, inputs - 522},
+		{"pathologic", 0.016012792615568178, 3.483510830554486, 163, 385, inputs - 246},
+	} {
+		label := `class="` + class.name + `"`
+		check(class.c, inputs, "ckd_class_epistemic_nats_sum", label)
+		check(class.skewness, inputs, "ckd_class_skewness_ratio_sum", label)
+		check(class.predicted, 1, "ckd_class_predicted_total", label)
+		check(class.dominant, 1, "ckd_class_dominant_total", label)
+		check(class.unreliable, 1, "ckd_class_unreliable_total", label)
+		check(0, 1, "ckd_class_deciding_total", label)
+		check(inputs, 1, "ckd_class_epistemic_nats", label)
+	}
+	// The gate hands 0.9571966 of the inputs to the fallback.
+	check(2035, 1, "ckd_decisions_total", `action="observe"`, `score="cbec"`, `reason="observing"`)
+	check(inputs-2035, 1, "ckd_decisions_total", `action="observe"`, `score="c_crit_max"`, `reason="observing"`)
+	check(30*inputs, 1, "ckd_passes_total")
+}
+
+// TestUndefined: what is not a number is not observed, and what is beyond all
+// bounds does not spoil a sum.
+func TestUndefined(t *testing.T) {
+	d := newDaemon(t, 0)
+	p, m := parse(t, threeClasses)
+	model := d.put(p, m)
+	r := m.Plan().NewResult()
+	fill(r.C, math.NaN())
+	fill(r.PairTerm, math.NaN())
+	fill(r.Skewness, math.MaxFloat64)
+	r.MI, r.Entropy, r.SumC, r.Dominant = math.NaN(), math.NaN(), math.NaN(), -1
+	for range 3 {
+		model.Observe(r, policy.Decision{Action: policy.Defer, Score: policy.CCritMax, Reason: policy.AboveThreshold, Class: -1})
+	}
+	for name, v := range d.values(t) {
+		switch {
+		case strings.HasPrefix(name, "ckd_class_skewness_ratio_sum"):
+			if v != 3e6 {
+				t.Errorf("%s is %v, want 3e6", name, v)
+			}
+		case strings.Contains(name, "nats") && v != 0:
+			t.Errorf("%s is %v, want 0", name, v)
+		}
+	}
+	if got := d.values(t)[`ckd_class_unreliable_total{class="a",model="m"}`]; got != 3 {
+		t.Errorf("%v unreliable, want 3", got)
+	}
+}
+
+func fill(s []float64, v float64) {
+	for i := range s {
+		s[i] = v
+	}
+}
+
+// TestPrecreated: before the first input every family has its series, at zero.
+func TestPrecreated(t *testing.T) {
+	d := newDaemon(t, 0)
+	d.put(parse(t, threeClasses))
+	values := d.values(t)
+	for _, f := range d.series.families {
+		if len(namesOf(values, f.name+"{")) == 0 {
+			t.Errorf("%s has no series", f.name)
+		}
+	}
+	for name, v := range values {
+		if v != 0 && !strings.Contains(name, "_info{") {
+			t.Errorf("%s is %v before the first input", name, v)
+		}
+	}
+}
+
+func TestLint(t *testing.T) {
+	d := newDaemon(t, 0)
+	d.put(parse(t, threeClasses))
+	problems, err := testutil.GatherAndLint(d.registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+// TestAgain: a new policy of the same model keeps what goes on and drops what
+// is no more.
+func TestAgain(t *testing.T) {
+	d := newDaemon(t, 0)
+	was, m := parse(t, threeClasses)
+	before := d.put(was, m)
+	inputs := randomInputs(1, 10, 5, 3)
+	observe := func(model *Model, m *engine.Model) {
+		outcomes(t, m, inputs, func(o *engine.Outcome) { model.Observe(o.Result, o.Decision) })
+	}
+	observe(before, m)
+	before.InputsOpen(1)
+
+	// b is safe now, c is gone, d is new; what decides is cbec.
+	is, n := parse(t, strings.NewReplacer("version: one", "version: two", "[a, b, c]", "[b, a, d]", "[b, c]", "[d]",
+		"gate: never", "gate: always", "primary: {score: c_crit_max,", "fallback: {score: cbec,").Replace(threeClasses))
+	after := d.put(is, n)
+	values := d.values(t)
+	for _, c := range []struct {
+		name string
+		want []string
+	}{
+		{"ckd_policy_info", []string{`ckd_policy_info{hash="` + is.Hash + `",model="m",version="two"}`}},
+		{"ckd_class_predicted_total", []string{
+			`ckd_class_predicted_total{class="a",model="m"}`,
+			`ckd_class_predicted_total{class="b",model="m"}`,
+			`ckd_class_predicted_total{class="d",model="m"}`,
+		}},
+		{"ckd_pair_confusion", []string{
+			`ckd_pair_confusion_nats_total{class_a="a",class_b="d",model="m"}`,
+			`ckd_pair_confusion_nats_total{class_a="b",class_b="d",model="m"}`,
+		}},
+	} {
+		if got := namesOf(values, c.name); !slices.Equal(got, c.want) {
+			t.Errorf("series %s are %q, want %q", c.name, got, c.want)
+		}
+	}
+	for _, name := range namesOf(values, "ckd_class_") {
+		if strings.Contains(name, `class="c"`) {
+			t.Errorf("%s is still there", name)
+		}
+	}
+	if got := values[`ckd_class_epistemic_nats{class="a",model="m"}`]; got != 10 {
+		t.Errorf("class a was observed %v times, want 10 from before", got)
+	}
+	if got := values[`ckd_class_epistemic_nats{class="d",model="m"}`]; got != 0 {
+		t.Errorf("class d was observed %v times, want 0", got)
+	}
+
+	// The input that was opened under the old policy ends, as do new ones.
+	observe(before, m)
+	before.InputsOpen(-1)
+	observe(after, n)
+	values = d.values(t)
+	if got := values[`ckd_inputs_open{model="m"}`]; got != 0 {
+		t.Errorf("%v inputs open, want 0", got)
+	}
+	decisions := 0.0
+	for _, name := range namesOf(values, "ckd_decisions_total") {
+		decisions += values[name]
+	}
+	for name, got := range map[string]float64{
+		"inputs of class a": values[`ckd_class_epistemic_nats{class="a",model="m"}`],
+		"inputs":            values[`ckd_mutual_information_nats{model="m"}`],
+		"decisions":         decisions,
+	} {
+		if got != 30 {
+			t.Errorf("%v %s, want 30", got, name)
+		}
+	}
+	if got := values[`ckd_class_epistemic_nats{class="d",model="m"}`]; got != 10 {
+		t.Errorf("class d was observed %v times, want 10", got)
+	}
+
+	// The same policy again changes nothing.
+	d.put(is, n)
+	if again := d.values(t); !maps.Equal(again, values) {
+		t.Error("the same policy again changed series")
+	}
+}
+
+func TestRemove(t *testing.T) {
+	d := newDaemon(t, 0)
+	without := d.values(t)
+	p, m := parse(t, threeClasses)
+	other := *p
+	other.Name = "n"
+	model := d.put(p, m)
+	d.put(&other, m)
+	model.InputsOpen(1)
+
+	d.Remove("m")
+	// What is still under way counts into nothing.
+	outcomes(t, m, randomInputs(1, 3, 5, 3), func(o *engine.Outcome) { model.Observe(o.Result, o.Decision) })
+	model.InputsOpen(-1)
+	model.Rejected("not_finite")
+	for name := range d.values(t) {
+		if strings.Contains(name, `model="m"`) {
+			t.Errorf("%s is still there", name)
+		}
+	}
+
+	again := d.put(p, m)
+	again.StreamsOpen(1)
+	values := d.values(t)
+	if got := values[`ckd_streams_open{model="m"}`]; got != 1 {
+		t.Errorf("%v streams open, want 1", got)
+	}
+	for _, name := range []string{`ckd_inputs_open{model="m"}`, `ckd_passes_total{model="m"}`} {
+		if got, ok := values[name]; !ok || got != 0 {
+			t.Errorf("%s is %v (%v), want 0", name, got, ok)
+		}
+	}
+
+	for _, name := range []string{"m", "n", "n", "never there", ""} {
+		d.Remove(name)
+	}
+	if left := d.values(t); !maps.Equal(left, without) {
+		t.Errorf("series are %v, want those before the first model, %v", left, without)
+	}
+}
+
+// TestConcurrent counts on several goroutines while policies come and go and
+// scrapes are taken. Nothing is lost, and no scrape sees a model in between.
+func TestConcurrent(t *testing.T) {
+	d := newDaemon(t, 0)
+	p, m := parse(t, threeClasses)
+	model := d.put(p, m)
+	results := make(chan *engine.Outcome, 8)
+	for i := range uint64(cap(results)) {
+		outcomes(t, m, randomInputs(i, 1, 5, 3), func(o *engine.Outcome) { results <- o })
+	}
+	close(results)
+
+	var counting, others sync.WaitGroup
+	var counted atomic.Int64
+	done := make(chan struct{})
+	for o := range results {
+		counting.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				model.InputsOpen(1)
+				model.Observe(o.Result, o.Decision)
+				model.Late(1)
+				model.Rejected("not_finite")
+				model.InputsOpen(-1)
+				counted.Add(1)
+				runtime.Gosched() // or the others wait a time slice for each lock
+			}
+		})
+	}
+	repeat := func(work func(i int)) {
+		others.Go(func() {
+			for i := range 500 {
+				work(i)
+			}
+		})
+	}
+	repeat(func(i int) {
+		next := *p
+		next.Version = fmt.Sprint(i)
+		d.put(&next, m)
+	})
+	repeat(func(int) {
+		next := *p
+		next.Name = "n"
+		d.put(&next, m)
+		d.Remove("n")
+	})
+	repeat(func(int) {
+		series, err := scrape(d.registry)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if n := series["ckd_policy_info m"]; n != 1 {
+			t.Errorf("a scrape saw %d policies of model m", n)
+		}
+		n := series["ckd_decisions_total n"]
+		for name, whole := range map[string]int{"ckd_class_predicted_total n": 3, "ckd_policy_info n": 1} {
+			if n > 0 != (series[name] > 0) || series[name] > whole {
+				t.Errorf("a scrape saw %d of %s, beside %d decisions", series[name], name, n)
+			}
+		}
+	})
+	others.Wait()
+	close(done)
+	counting.Wait()
+
+	values, inputs := d.values(t), float64(counted.Load())
+	for name, want := range map[string]float64{
+		`ckd_mutual_information_nats{model="m"}`:                   inputs,
+		`ckd_class_epistemic_nats{class="b",model="m"}`:            inputs,
+		`ckd_passes_total{model="m"}`:                              5 * inputs,
+		`ckd_passes_late_total{model="m"}`:                         inputs,
+		`ckd_inputs_rejected_total{model="m",reason="not_finite"}`: inputs,
+		`ckd_inputs_open{model="m"}`:                               0,
+	} {
+		if got := values[name]; got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+}
+
+// scrape counts the series of each name and model.
+func scrape(g prometheus.Gatherer) (map[string]int, error) {
+	families, err := g.Gather()
+	count := make(map[string]int)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "model" {
+					count[f.GetName()+" "+l.GetValue()]++
+				}
+			}
+		}
+	}
+	return count, err
+}
+
+func TestNoAllocations(t *testing.T) {
+	for _, k := range []int{3, 100} {
+		p, m := manyClasses(t, k, 0, 1)
+		model := newDaemon(t, 0).put(p, m)
+		var all []*engine.Outcome
+		for i := range uint64(8) {
+			outcomes(t, m, randomInputs(i, 1, 10, k), func(o *engine.Outcome) { all = append(all, o) })
+		}
+		work := func() {
+			for _, o := range all {
+				model.Observe(o.Result, o.Decision)
+			}
+			model.Late(1)
+			model.Rejected("not_finite")
+			model.InputsOpen(1)
+		}
+		// The run before those that are counted makes the native buckets.
+		if got := testing.AllocsPerRun(100, work); got != 0 {
+			t.Errorf("%d classes: %v allocations", k, got)
+		}
+	}
+}
+
+func TestNewErrors(t *testing.T) {
+	taken := prometheus.NewRegistry()
+	if _, err := New(taken, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	clash := prometheus.NewRegistry()
+	clash.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "ckd_passes_total", Help: "Another."}))
+	for _, c := range []struct {
+		name     string
+		registry *prometheus.Registry
+		options  Options
+		fragment string
+	}{
+		{"labels", prometheus.NewRegistry(), Options{ClassLabels: -1}, "-1 class labels: expected at least 1"},
+		{"reason", prometheus.NewRegistry(), Options{RejectReasons: []string{"\xff"}}, `reject reason "\xff"`},
+		{"version", prometheus.NewRegistry(), Options{Version: "\xff"}, `version "\xff"`},
+		{"twice", taken, Options{}, "duplicate metrics collector registration"},
+		{"clash", clash, Options{}, `"ckd_passes_total"`},
+	} {
+		m, err := New(c.registry, c.options)
+		if err == nil || m != nil || !strings.Contains(err.Error(), c.fragment) {
+			t.Errorf("%s: error %v, want one with %q", c.name, err, c.fragment)
+		}
+	}
+	if families, err := clash.Gather(); err != nil || len(families) != 1 {
+		t.Errorf("%d families (%v) are registered after an error, want the 1 of before", len(families), err)
+	}
+}
