@@ -685,6 +685,9 @@ const (
 	ErrorReason_ERROR_REASON_WRONG_CLASSES ErrorReason = 42
 	// The rows are not of the kind that the policy accepts.
 	ErrorReason_ERROR_REASON_WRONG_KIND ErrorReason = 43
+	// The model's policy was removed, or changed its classes or its kind, while
+	// the stream was open.
+	ErrorReason_ERROR_REASON_POLICY_CHANGED ErrorReason = 44
 	// Too many streams are open.
 	ErrorReason_ERROR_REASON_TOO_MANY_STREAMS ErrorReason = 60
 	// Too many inputs are open on the stream, or in the request.
@@ -725,6 +728,7 @@ var (
 		41: "ERROR_REASON_UNKNOWN_MODEL",
 		42: "ERROR_REASON_WRONG_CLASSES",
 		43: "ERROR_REASON_WRONG_KIND",
+		44: "ERROR_REASON_POLICY_CHANGED",
 		60: "ERROR_REASON_TOO_MANY_STREAMS",
 		61: "ERROR_REASON_TOO_MANY_INPUTS",
 		62: "ERROR_REASON_TOO_MANY_GROUPS",
@@ -757,6 +761,7 @@ var (
 		"ERROR_REASON_UNKNOWN_MODEL":        41,
 		"ERROR_REASON_WRONG_CLASSES":        42,
 		"ERROR_REASON_WRONG_KIND":           43,
+		"ERROR_REASON_POLICY_CHANGED":       44,
 		"ERROR_REASON_TOO_MANY_STREAMS":     60,
 		"ERROR_REASON_TOO_MANY_INPUTS":      61,
 		"ERROR_REASON_TOO_MANY_GROUPS":      62,
@@ -2841,7 +2846,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\"DECISION_REASON_PREDICTED_CRITICAL\x10\x03\x12\x1e\n" +
 	"\x1aDECISION_REASON_DEGENERATE\x10\x04\x12\x1d\n" +
 	"\x19DECISION_REASON_SATURATED\x10\x05\x12\x1d\n" +
-	"\x19DECISION_REASON_OBSERVING\x10\x06*\xc0\a\n" +
+	"\x19DECISION_REASON_OBSERVING\x10\x06*\xe1\a\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17ERROR_REASON_NOT_FINITE\x10\x01\x12\x19\n" +
@@ -2867,7 +2872,8 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x1bERROR_REASON_HEADER_MISSING\x10(\x12\x1e\n" +
 	"\x1aERROR_REASON_UNKNOWN_MODEL\x10)\x12\x1e\n" +
 	"\x1aERROR_REASON_WRONG_CLASSES\x10*\x12\x1b\n" +
-	"\x17ERROR_REASON_WRONG_KIND\x10+\x12!\n" +
+	"\x17ERROR_REASON_WRONG_KIND\x10+\x12\x1f\n" +
+	"\x1bERROR_REASON_POLICY_CHANGED\x10,\x12!\n" +
 	"\x1dERROR_REASON_TOO_MANY_STREAMS\x10<\x12 \n" +
 	"\x1cERROR_REASON_TOO_MANY_INPUTS\x10=\x12 \n" +
 	"\x1cERROR_REASON_TOO_MANY_GROUPS\x10>\x12%\n" +

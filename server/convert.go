@@ -1,0 +1,235 @@
+package server
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/policy"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// modelMessage is a policy as clients are told of it.
+func modelMessage(m *model) *ckdv1.Model {
+	p := m.Policy()
+	return &ckdv1.Model{
+		Policy:               m.ref,
+		Classes:              p.Classes,
+		Critical:             uint32s(p.Critical),
+		Safe:                 uint32s(p.Safe),
+		Kind:                 kindMessage(p.Kind),
+		FewestPasses:         uint32(p.FewestPasses),
+		ExpectedPasses:       uint32(p.ExpectedPasses),
+		SumTolerance:         p.SumTolerance,
+		Variance:             enum[ckdv1.Variance](ckdv1.Variance_value, "VARIANCE_", p.Variance),
+		ReliabilityThreshold: p.ReliabilityThreshold,
+		Gate:                 enum[ckdv1.Gate](ckdv1.Gate_value, "GATE_", p.Gate),
+		Scope:                enum[ckdv1.Scope](ckdv1.Scope_value, "SCOPE_", p.Scope),
+		Primary:              ruleMessage(p.Primary),
+		Fallback:             ruleMessage(p.Fallback),
+		Observes:             p.Observes(),
+	}
+}
+
+func ruleMessage(r policy.Rule) *ckdv1.ScoreRule {
+	m := &ckdv1.ScoreRule{Score: scoreMessage(r.Score)}
+	if r.HasThreshold {
+		m.Threshold = &r.Threshold
+	}
+	return m
+}
+
+// enum finds the enum value whose name is a prefix and a word of ours in
+// capitals: GATE_ANY_CRITICAL of any-critical.
+func enum[E ~int32, W ~string](values map[string]int32, prefix string, word W) E {
+	return E(values[prefix+strings.ToUpper(strings.ReplaceAll(string(word), "-", "_"))])
+}
+
+func kindMessage(k policy.Kind) ckdv1.Kind {
+	return enum[ckdv1.Kind](ckdv1.Kind_value, "KIND_", k)
+}
+
+func scoreMessage(s policy.Score) ckdv1.Score {
+	return enum[ckdv1.Score](ckdv1.Score_value, "SCORE_", s)
+}
+
+// The words of decisions, looked up once: these are made for every input.
+var (
+	actionMessages = map[policy.Action]ckdv1.Action{
+		policy.Retain:  ckdv1.Action_ACTION_RETAIN,
+		policy.Defer:   ckdv1.Action_ACTION_DEFER,
+		policy.Observe: ckdv1.Action_ACTION_OBSERVE,
+	}
+	gateMessages = map[policy.GateOutcome]ckdv1.GateOutcome{
+		policy.ByPrimary:  ckdv1.GateOutcome_GATE_OUTCOME_PRIMARY,
+		policy.ByFallback: ckdv1.GateOutcome_GATE_OUTCOME_FALLBACK,
+	}
+	reasonMessages = map[policy.Reason]ckdv1.DecisionReason{
+		policy.AboveThreshold:    ckdv1.DecisionReason_DECISION_REASON_ABOVE_THRESHOLD,
+		policy.UnderThreshold:    ckdv1.DecisionReason_DECISION_REASON_UNDER_THRESHOLD,
+		policy.PredictedCritical: ckdv1.DecisionReason_DECISION_REASON_PREDICTED_CRITICAL,
+		policy.IsDegenerate:      ckdv1.DecisionReason_DECISION_REASON_DEGENERATE,
+		policy.IsSaturated:       ckdv1.DecisionReason_DECISION_REASON_SATURATED,
+		policy.Observing:         ckdv1.DecisionReason_DECISION_REASON_OBSERVING,
+	}
+	scoreMessages = func() map[policy.Score]ckdv1.Score {
+		m := map[policy.Score]ckdv1.Score{}
+		for _, s := range policy.Scores() {
+			m[s] = scoreMessage(s)
+		}
+		return m
+	}()
+)
+
+// decompositionMessage copies an outcome, which will be overwritten, into a
+// message of the detail asked for.
+func decompositionMessage(m *model, o *engine.Outcome, detail ckdv1.Detail) *ckdv1.Decomposition {
+	d := &ckdv1.Decomposition{
+		Decision:   decisionMessage(&o.Decision),
+		Predicted:  uint32(o.Predicted),
+		Passes:     uint32(o.Passes),
+		Degenerate: o.Degenerate,
+		Saturated:  o.Saturated,
+	}
+	for k, skewness := range o.Skewness {
+		if skewness > m.Policy().ReliabilityThreshold {
+			d.Unreliable = append(d.Unreliable, uint32(k))
+		}
+	}
+	if detail < ckdv1.Detail_DETAIL_VECTORS {
+		return d
+	}
+	d.C, d.Skewness, d.Mean = slices.Clone(o.C), slices.Clone(o.Skewness), slices.Clone(o.Mean)
+	d.Mi, d.Entropy, d.SumC = o.MI, o.Entropy, o.SumC
+	if o.Dominant >= 0 {
+		dominant := uint32(o.Dominant)
+		d.Dominant = &dominant
+	}
+	if detail < ckdv1.Detail_DETAIL_FULL {
+		return d
+	}
+	d.Variance, d.ThirdMoment, d.M = slices.Clone(o.Variance), slices.Clone(o.ThirdMoment), slices.Clone(o.M)
+	d.C3 = o.C3(make([]float64, len(o.C)))
+	d.ExpectedEntropy = o.ExpectedEntropy
+	d.SumCTop, d.SumCWeighted = o.SumCTop(m.Policy().TopClasses), o.SumCWeighted()
+	d.Scores = scoresMessage(&o.Scores)
+	pairs := m.Plan().Pairs()
+	d.Pairs = make([]*ckdv1.PairTerm, len(pairs))
+	for i, pair := range pairs {
+		d.Pairs[i] = &ckdv1.PairTerm{
+			ClassA: uint32(pair.A), ClassB: uint32(pair.B), Confusion: o.PairTerm[i], Correlation: o.Correlation[i],
+		}
+	}
+	return d
+}
+
+func decisionMessage(d *policy.Decision) *ckdv1.Decision {
+	m := &ckdv1.Decision{
+		Action: actionMessages[d.Action],
+		Score:  scoreMessages[d.Score],
+		Value:  d.Value,
+		Gate:   gateMessages[d.Gate],
+		Reason: reasonMessages[d.Reason],
+	}
+	if d.HasThreshold {
+		threshold := d.Threshold
+		m.Threshold = &threshold
+	}
+	if d.Class >= 0 {
+		class := uint32(d.Class)
+		m.DecidingClass = &class
+	}
+	return m
+}
+
+func scoresMessage(scores *[decomp.NumScores]float64) *ckdv1.Scores {
+	of := func(s decomp.Score) *float64 {
+		if v := scores[s]; !math.IsNaN(v) {
+			return &v
+		}
+		return nil
+	}
+	return &ckdv1.Scores{
+		Entropy: of(decomp.Entropy), Mi: of(decomp.MI), Maxprob: of(decomp.MaxProb), EuVar: of(decomp.EUVar),
+		VarCrit: of(decomp.VarCrit), EuVarCrit: of(decomp.EUVarCrit), OvaMi: of(decomp.OvAMI),
+		CCritSum: of(decomp.CCritSum), CCritMax: of(decomp.CCritMax), Cbec: of(decomp.CBEC),
+	}
+}
+
+func uint32s(in []int) []uint32 {
+	out := make([]uint32, len(in))
+	for i, v := range in {
+		out[i] = uint32(v)
+	}
+	return out
+}
+
+// checkTerms holds what a header or request states against the model's policy.
+func checkTerms(m *model, classes []string, kind ckdv1.Kind, detail ckdv1.Detail) error {
+	p := m.Policy()
+	if len(classes) > 0 && !slices.Equal(classes, p.Classes) {
+		f := &fault{reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_CLASSES, field: "classes"}
+		f.value, f.expected = fmt.Sprintf("%d classes", len(classes)), fmt.Sprintf("%d classes", len(p.Classes))
+		for i := range min(len(classes), len(p.Classes)) {
+			if classes[i] != p.Classes[i] {
+				f.field = fmt.Sprintf("classes[%d]", i)
+				f.value, f.expected = classes[i], p.Classes[i]
+				break
+			}
+		}
+		f.message = fmt.Sprintf("%s: got %q, the policy of model %q has %q", f.field, f.value, p.Name, f.expected)
+		return f
+	}
+	if _, known := ckdv1.Kind_name[int32(kind)]; !known {
+		return unknownEnum("kind", int32(kind))
+	}
+	if want := kindMessage(p.Kind); kind != ckdv1.Kind_KIND_UNSPECIFIED && kind != want {
+		return &fault{
+			reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_KIND, field: "kind", value: kind.String(), expected: want.String(),
+			message: fmt.Sprintf("kind: got %v, the policy of model %q accepts %v", kind, p.Name, want),
+		}
+	}
+	if _, known := ckdv1.Detail_name[int32(detail)]; !known {
+		return unknownEnum("detail", int32(detail))
+	}
+	return nil
+}
+
+func unknownEnum(field string, value int32) error {
+	return &fault{
+		reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_ENUM, field: field, value: fmt.Sprint(value),
+		message: fmt.Sprintf("%s: %d is no value that this version knows", field, value), expected: "a value of the enum",
+	}
+}
+
+// readValues gives the values of a message, from whichever of its two fields
+// holds them. Those of the bytes field are decoded into scratch, whose grown
+// form is kept for the next message.
+func readValues(values []float32, littleEndian []byte, scratch *[]float32) ([]float32, error) {
+	if len(littleEndian) == 0 {
+		return values, nil
+	}
+	if len(values) > 0 {
+		return nil, &fault{
+			reason: ckdv1.ErrorReason_ERROR_REASON_TWO_ENCODINGS, field: "values_le",
+			message: "values came in both encodings", value: "values and values_le", expected: "one of them",
+		}
+	}
+	if len(littleEndian)%4 != 0 {
+		return nil, &fault{
+			reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_LENGTH, field: "values_le",
+			message: fmt.Sprintf("values_le has %d bytes, expected a multiple of 4", len(littleEndian)),
+			value:   fmt.Sprint(len(littleEndian)), expected: "a multiple of 4 bytes",
+		}
+	}
+	n := len(littleEndian) / 4
+	*scratch = slices.Grow((*scratch)[:0], n)[:n]
+	for i := range *scratch {
+		(*scratch)[i] = math.Float32frombits(binary.LittleEndian.Uint32(littleEndian[4*i:]))
+	}
+	return *scratch, nil
+}

@@ -1,0 +1,37 @@
+package server
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// TestWireDocs: docs/wire.md has every reason with its code, and no other.
+func TestWireDocs(t *testing.T) {
+	text, err := os.ReadFile("../docs/wire.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Z_]+)` \\| ([A-Z_]+) \\|").FindAllStringSubmatch(string(text), -1) {
+		told[m[1]] = m[2]
+	}
+	for number := range ckdv1.ErrorReason_name {
+		if number == 0 {
+			continue
+		}
+		reason := ckdv1.ErrorReason(number)
+		// gRPC writes InvalidArgument, the docs INVALID_ARGUMENT.
+		want := strings.ToUpper(regexp.MustCompile("([a-z])([A-Z])").ReplaceAllString(codeOf(reason).String(), "${1}_$2"))
+		if got := told[reasonName(reason)]; got != want {
+			t.Errorf("%s: the docs say %q, the code %q", reasonName(reason), got, want)
+		}
+		delete(told, reasonName(reason))
+	}
+	if len(told) > 0 {
+		t.Errorf("the docs tell of reasons that do not exist: %v", told)
+	}
+}

@@ -1,0 +1,180 @@
+package server
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"math"
+	"slices"
+	"testing"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// scriptedStream is a stream whose client's messages are given, and whose
+// answers are kept.
+type scriptedStream struct {
+	ckdv1.UncertaintyService_DecomposeStreamServer
+	ctx     context.Context
+	in      []*ckdv1.DecomposeStreamRequest
+	breakup bool // end with an error instead of a half-close
+	out     []*ckdv1.DecomposeStreamResponse
+}
+
+func (s *scriptedStream) Context() context.Context     { return s.ctx }
+func (s *scriptedStream) SetHeader(metadata.MD) error  { return nil }
+func (s *scriptedStream) SendHeader(metadata.MD) error { return nil }
+func (s *scriptedStream) SetTrailer(metadata.MD)       {}
+
+func (s *scriptedStream) Recv() (*ckdv1.DecomposeStreamRequest, error) {
+	if len(s.in) == 0 {
+		if s.breakup {
+			return nil, context.Canceled
+		}
+		return nil, io.EOF
+	}
+	m := s.in[0]
+	s.in = s.in[1:]
+	return m, nil
+}
+
+func (s *scriptedStream) Send(m *ckdv1.DecomposeStreamResponse) error {
+	s.out = append(s.out, m)
+	return nil
+}
+
+// FuzzStream gives the handler any sequence of messages that decodes. Whatever
+// comes, it must not panic, must answer no input twice, and must leave nothing
+// open; an answer is an outcome with sane numbers or an error with a reason.
+func FuzzStream(f *testing.F) {
+	frame := func(messages ...*ckdv1.DecomposeStreamRequest) []byte {
+		var data []byte
+		for _, m := range messages {
+			raw, err := proto.Marshal(m)
+			if err != nil {
+				f.Fatal(err)
+			}
+			data = binary.AppendUvarint(data, uint64(len(raw)))
+			data = append(data, raw...)
+		}
+		return data
+	}
+	header := func(model string, passes uint32) *ckdv1.DecomposeStreamRequest {
+		return &ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{Header: &ckdv1.StreamHeader{
+			Model: model, Passes: passes, Detail: ckdv1.Detail_DETAIL_FULL,
+		}}}
+	}
+	two := slices.Concat(safeRow, criticalRow)
+	f.Add(frame(header("open-ended", 0), block(&ckdv1.Block{Group: 1, InputIds: []string{"a", "b"}, Values: two}),
+		block(&ckdv1.Block{Group: 1, Rows: []uint32{1}, Values: safeRow}), block(&ckdv1.Block{Group: 1, ValuesLe: littleEndian(two), Final: true})), false)
+	f.Add(frame(header("ctg", 4), block(&ckdv1.Block{Group: 9, InputIds: []string{"x"}, Passes: 4, Values: slices.Repeat([]float32{0.5, 0.25, 0.25}, 4)})), false)
+	f.Add(frame(header("logits", 2), block(&ckdv1.Block{InputIds: []string{""}, Passes: 2, Values: []float32{1, 2, 3, 300, 200, 100}})), true)
+	f.Add(frame(header("evidential", 0), block(&ckdv1.Block{InputIds: []string{"e"}, Values: []float32{1, 2, 3}})), false)
+	f.Add(frame(block(&ckdv1.Block{Group: 1})), false)
+	f.Add(frame(header("open-ended", 2), &ckdv1.DecomposeStreamRequest{}, header("ctg", 0)), false)
+
+	limits := DefaultLimits()
+	limits.OpenInputsPerStream, limits.OpenGroupsPerStream, limits.PassesPerInput = 50, 10, 100
+	s, _, _ := newServer(f, limits)
+	f.Fuzz(func(t *testing.T, data []byte, breakup bool) {
+		st := &scriptedStream{ctx: t.Context(), breakup: breakup}
+		opened := map[string]int{} // by id, however often
+		for len(data) > 0 {
+			n, width := binary.Uvarint(data)
+			if width <= 0 || n > uint64(len(data)-width) {
+				break
+			}
+			m := &ckdv1.DecomposeStreamRequest{}
+			if proto.Unmarshal(data[width:width+int(n)], m) != nil {
+				break // gRPC would end the stream
+			}
+			for _, id := range m.GetBlock().GetInputIds() {
+				opened[id]++
+			}
+			st.in = append(st.in, m)
+			data = data[width+int(n):]
+		}
+		_ = s.DecomposeStream(st) // any error is an answer
+		for _, reply := range st.out {
+			for _, r := range reply.GetResults() {
+				checkAnswer(t, r, len(reply.GetPolicies()))
+				if r.GetInputId() != "" || r.GetDecomposition() != nil {
+					opened[r.GetInputId()]--
+				}
+				if opened[r.GetInputId()] < 0 {
+					t.Errorf("input %q was answered more often than it was opened", r.GetInputId())
+				}
+			}
+		}
+		if n := s.openBytes.Load(); n != 0 {
+			t.Errorf("%d bytes of open inputs are left", n)
+		}
+		if n := s.streams.Load(); n != 0 {
+			t.Errorf("%d streams are left", n)
+		}
+	})
+}
+
+// FuzzUnary gives the unary handler any request that decodes.
+func FuzzUnary(f *testing.F) {
+	for _, r := range []*ckdv1.DecomposeRequest{
+		{Model: "open-ended", Layout: ckdv1.Layout_LAYOUT_SNK, Passes: 2, Inputs: 1, Values: []float32{0.5, 0.5, 0.25, 0.75}, Detail: ckdv1.Detail_DETAIL_FULL},
+		{Model: "ctg", Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 4, Inputs: 1, InputIds: []string{"a"}, ValuesLe: littleEndian(slices.Repeat([]float32{0.5, 0.25, 0.25}, 4))},
+		{Model: "logits", Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 2, Inputs: 1, Values: []float32{1, 2, 3, 300, 200, 100}},
+		{Model: "evidential", Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 1, Inputs: 1, Values: []float32{1, 2, 3}, Detail: ckdv1.Detail_DETAIL_FULL},
+	} {
+		raw, err := proto.Marshal(r)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(raw)
+	}
+	s, _, _ := newServer(f, DefaultLimits())
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r := &ckdv1.DecomposeRequest{}
+		if proto.Unmarshal(data, r) != nil {
+			return
+		}
+		response, err := s.Decompose(t.Context(), r)
+		if err != nil {
+			return // any error is an answer
+		}
+		if len(response.GetResults()) != int(r.GetInputs()) {
+			t.Errorf("%d results for %d inputs", len(response.GetResults()), r.GetInputs())
+		}
+		for _, result := range response.GetResults() {
+			checkAnswer(t, result, 1)
+		}
+	})
+}
+
+// checkAnswer holds what every result must be.
+func checkAnswer(t *testing.T, r *ckdv1.Result, policies int) {
+	t.Helper()
+	if st := r.GetError(); st != nil {
+		if reason, _ := reasonIn(t, st); reason == 0 || st.GetCode() == 0 || reason == ckdv1.ErrorReason_ERROR_REASON_INTERNAL {
+			t.Errorf("error %v", st)
+		}
+		return
+	}
+	d := r.GetDecomposition()
+	if d == nil {
+		t.Fatalf("neither outcome nor error: %v", r)
+	}
+	if int(r.GetPolicy()) >= policies {
+		t.Errorf("policy %d of %d", r.GetPolicy(), policies)
+	}
+	if d.GetDecision().GetAction() == 0 || d.GetDecision().GetReason() == 0 || d.GetDecision().GetScore() == 0 || d.GetDecision().GetGate() == 0 {
+		t.Errorf("decision %v", d.GetDecision())
+	}
+	for _, v := range [][]float64{d.GetC(), d.GetMean(), d.GetVariance(), d.GetM(), d.GetSkewness(), {d.GetMi(), d.GetSumC(), d.GetDecision().GetValue()}} {
+		for _, x := range v {
+			if math.IsNaN(x) || math.IsInf(x, 0) || x < 0 {
+				t.Errorf("a number that cannot be: %v in %v", x, v)
+			}
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+
+	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
+	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2"
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// interceptor is the two forms of one interceptor.
+type interceptor struct {
+	unary  grpc.UnaryServerInterceptor
+	stream grpc.StreamServerInterceptor
+}
+
+// interceptors wrap every call, the first one outermost: metrics, then the
+// request id, which logging reads, and recovery innermost, so that a panic is
+// logged and counted as the Internal error that the client sees.
+func interceptors(rpc *grpcprom.ServerMetrics, log *zap.Logger) []interceptor {
+	logger := callLogger(log)
+	options := []logging.Option{
+		logging.WithLogOnEvents(logging.FinishCall),
+		logging.WithLevels(levelOf),
+		logging.WithDisableLoggingFields(logging.ComponentFieldKey, logging.SystemTag[0]),
+	}
+	recovered := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
+		log.Error("panic in a call", append(zapFields(logging.ExtractFields(ctx)), zap.Any("panic", p), zap.Stack("stack"))...)
+		return statusOf(&fault{reason: ckdv1.ErrorReason_ERROR_REASON_INTERNAL}, location{}).Err()
+	})
+	return []interceptor{
+		{rpc.UnaryServerInterceptor(), rpc.StreamServerInterceptor()},
+		{requestIDUnary, requestIDStream},
+		{logging.UnaryServerInterceptor(logger, options...), logging.StreamServerInterceptor(logger, options...)},
+		{recovery.UnaryServerInterceptor(recovered), recovery.StreamServerInterceptor(recovered)},
+	}
+}
+
+// chains splits a list of interceptors into the two that grpc takes.
+func chains(list []interceptor) (unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) {
+	for _, i := range list {
+		unary = append(unary, i.unary)
+		stream = append(stream, i.stream)
+	}
+	return unary, stream
+}
+
+// requestIDKey is the metadata key of request ids, in requests and answers.
+const requestIDKey = "x-request-id"
+
+// maxRequestIDBytes of a client's own id are kept.
+const maxRequestIDBytes = 128
+
+// withRequestID adds the client's request id, or a new one, to what logging
+// will say of the call.
+func withRequestID(ctx context.Context) (context.Context, string) {
+	id := ""
+	if sent := metadata.ValueFromIncomingContext(ctx, requestIDKey); len(sent) > 0 {
+		id = sent[0][:min(len(sent[0]), maxRequestIDBytes)]
+	}
+	if id == "" {
+		var random [8]byte
+		_, _ = rand.Read(random[:]) // never fails: crypto/rand
+		id = hex.EncodeToString(random[:])
+	}
+	return logging.InjectFields(ctx, logging.Fields{"request_id", id}), id
+}
+
+func requestIDUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	ctx, id := withRequestID(ctx)
+	_ = grpc.SetHeader(ctx, metadata.Pairs(requestIDKey, id)) // an answer without it is still an answer
+	return handler(ctx, req)
+}
+
+func requestIDStream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	ctx, id := withRequestID(stream.Context())
+	_ = stream.SetHeader(metadata.Pairs(requestIDKey, id)) // as above
+	return handler(srv, &middleware.WrappedServerStream{ServerStream: stream, WrappedContext: ctx})
+}
+
+// callLogger is what the logging interceptor writes to.
+func callLogger(log *zap.Logger) logging.Logger {
+	return logging.LoggerFunc(func(_ context.Context, level logging.Level, message string, fields ...any) {
+		zapLevel := zap.DebugLevel
+		switch level {
+		case logging.LevelInfo:
+			zapLevel = zap.InfoLevel
+		case logging.LevelWarn:
+			zapLevel = zap.WarnLevel
+		case logging.LevelError:
+			zapLevel = zap.ErrorLevel
+		}
+		if entry := log.Check(zapLevel, message); entry != nil {
+			entry.Write(zapFields(fields)...)
+		}
+	})
+}
+
+// zapFields turns key, value, key, value, ... into zap's fields.
+func zapFields(pairs []any) []zap.Field {
+	fields := make([]zap.Field, 0, len(pairs)/2)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if key, ok := pairs[i].(string); ok {
+			fields = append(fields, zap.Any(key, pairs[i+1]))
+		}
+	}
+	return fields
+}
+
+// levelOf keeps calls that went well, which come by the thousand, out of the
+// log, and raises what is the daemon's own doing.
+func levelOf(code codes.Code) logging.Level {
+	switch code {
+	case codes.OK, codes.Canceled:
+		return logging.LevelDebug
+	case codes.Internal, codes.Unknown, codes.DataLoss:
+		return logging.LevelError
+	case codes.ResourceExhausted, codes.Unavailable:
+		return logging.LevelWarn
+	}
+	return logging.LevelInfo
+}

@@ -1,0 +1,119 @@
+package server
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ckd-project/ckd/decomp"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// Decompose implements the RPC. Only what makes the tensor as a whole
+// unreadable refuses the call; a bad row fails its input.
+func (s *Server) Decompose(ctx context.Context, r *ckdv1.DecomposeRequest) (*ckdv1.DecomposeResponse, error) {
+	m, err := s.model(r.GetModel())
+	if err != nil {
+		s.metrics.RejectedUnknownModel(reasonWord(reasonOf(err)))
+		return nil, statusOf(err, location{}).Err()
+	}
+	tensor, err := s.readTensor(m, r)
+	if err != nil {
+		m.metrics.Rejected(reasonWord(reasonOf(err)))
+		return nil, statusOf(err, location{}).Err()
+	}
+	batch := m.NewBatch()
+	if err := batch.Reset(tensor); err != nil {
+		m.metrics.Rejected(reasonWord(reasonOf(err)))
+		return nil, statusOf(err, location{}).Err()
+	}
+	outcome := m.NewOutcome()
+	response := &ckdv1.DecomposeResponse{Policy: m.ref, Results: make([]*ckdv1.Result, tensor.Inputs)}
+	for i := range tensor.Inputs {
+		if err := ctx.Err(); err != nil {
+			m.metrics.Abandoned(tensor.Inputs - i)
+			return nil, err
+		}
+		result := &ckdv1.Result{Row: uint32(i)}
+		if len(r.GetInputIds()) > 0 {
+			result.InputId = r.GetInputIds()[i]
+		}
+		if err := batch.Outcome(i, outcome); err != nil {
+			m.metrics.Rejected(reasonWord(reasonOf(err)))
+			at := location{input: result.GetInputId(), row: i, hasPosition: true}
+			result.Outcome = &ckdv1.Result_Error{Error: statusOf(err, at).Proto()}
+		} else {
+			m.metrics.Observe(outcome.Result, outcome.Decision)
+			result.Outcome = &ckdv1.Result_Decomposition{Decomposition: decompositionMessage(m, outcome, r.GetDetail())}
+		}
+		response.Results[i] = result
+	}
+	return response, nil
+}
+
+// readTensor checks everything about a request but the rows.
+func (s *Server) readTensor(m *model, r *ckdv1.DecomposeRequest) (decomp.Tensor, error) {
+	var t decomp.Tensor
+	if err := checkTerms(m, r.GetClasses(), r.GetKind(), r.GetDetail()); err != nil {
+		return t, err
+	}
+	switch r.GetLayout() {
+	case ckdv1.Layout_LAYOUT_SNK:
+		t.Layout = decomp.SNK
+	case ckdv1.Layout_LAYOUT_NSK:
+		t.Layout = decomp.NSK
+	default:
+		return t, &fault{
+			reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_LAYOUT, field: "layout", value: r.GetLayout().String(),
+			message: fmt.Sprintf("layout is %v, expected LAYOUT_SNK or LAYOUT_NSK", r.GetLayout()), expected: "LAYOUT_SNK or LAYOUT_NSK",
+		}
+	}
+	if n := r.GetInputs(); int64(n) > int64(s.limits.InputsPerRequest) {
+		return t, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, "inputs", int64(n), int64(s.limits.InputsPerRequest))
+	}
+	if n := r.GetPasses(); int64(n) > int64(s.limits.PassesPerInput) {
+		return t, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_PASSES, "passes", int64(n), int64(s.limits.PassesPerInput))
+	}
+	if got, want := len(r.GetInputIds()), int(r.GetInputs()); got > 0 && got != want {
+		return t, &fault{
+			reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_ID_COUNT, field: "input_ids", value: fmt.Sprint(got),
+			message: fmt.Sprintf("%d input ids, expected none or %d", got, want), expected: fmt.Sprintf("none or %d", want),
+		}
+	}
+	seen := make(map[string]bool, len(r.GetInputIds()))
+	for i, id := range r.GetInputIds() {
+		if err := s.checkID(id, i, seen[id]); err != nil {
+			return t, err
+		}
+		seen[id] = true
+	}
+	var scratch []float32
+	values, err := readValues(r.GetValues(), r.GetValuesLe(), &scratch)
+	if err != nil {
+		return t, err
+	}
+	t.Passes, t.Inputs, t.Float32 = int(r.GetPasses()), int(r.GetInputs()), values
+	return t, nil
+}
+
+// checkID refuses an id that is too long or in use.
+func (s *Server) checkID(id string, position int, inUse bool) error {
+	field := fmt.Sprintf("input_ids[%d]", position)
+	if len(id) > s.limits.InputIDBytes {
+		return overLimit(ckdv1.ErrorReason_ERROR_REASON_ID_TOO_LONG, field, int64(len(id)), int64(s.limits.InputIDBytes))
+	}
+	if inUse && id != "" {
+		return &fault{
+			reason: ckdv1.ErrorReason_ERROR_REASON_DUPLICATE_ID, field: field,
+			message: fmt.Sprintf("%s: the id %q is in use", field, id), value: id, expected: "an id that is not open",
+		}
+	}
+	return nil
+}
+
+// overLimit is the fault of a number that exceeds a limit.
+func overLimit(reason ckdv1.ErrorReason, field string, got, limit int64) error {
+	return &fault{
+		reason: reason, field: field, value: fmt.Sprint(got), expected: fmt.Sprintf("at most %d", limit),
+		message: fmt.Sprintf("%s: %d is over the limit of %d", field, got, limit),
+	}
+}
