@@ -1,0 +1,95 @@
+package eval
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// Selective counts what a deferral rule retained of labelled inputs
+// (appendix "Evaluation Metrics for Selective Prediction").
+type Selective struct {
+	Inputs   int // all of them
+	Retained int
+	Correct  int // retained, predicted class = true class
+	Critical int // retained, true class critical
+	Missed   int // of Critical, those predicted not critical
+}
+
+// Select counts over inputs with true classes labels and predicted classes
+// predicted, of which retained are retained; all three have equal length.
+// Predicting one critical class for another is no miss.
+func Select(labels, predicted []int, retained []bool, critical []int) Selective {
+	s := Selective{Inputs: len(labels)}
+	for i, label := range labels {
+		if !retained[i] {
+			continue
+		}
+		s.Retained++
+		if label == predicted[i] {
+			s.Correct++
+		}
+		if slices.Contains(critical, label) {
+			s.Critical++
+			if !slices.Contains(critical, predicted[i]) {
+				s.Missed++
+			}
+		}
+	}
+	return s
+}
+
+// Coverage is the share of inputs retained.
+func (s Selective) Coverage() float64 { return share(s.Retained, s.Inputs) }
+
+// Accuracy is the share of retained inputs predicted right (app-acc).
+func (s Selective) Accuracy() float64 { return share(s.Correct, s.Retained) }
+
+// CriticalFNR is the share of the retained critical inputs that were predicted
+// not critical (app-cfnr).
+func (s Selective) CriticalFNR() float64 { return share(s.Missed, s.Critical) }
+
+// share is n/of, and 0 of nothing: print the counts beside it.
+func share(n, of int) float64 {
+	if of == 0 {
+		return 0
+	}
+	return float64(n) / float64(of)
+}
+
+// Kept is how many of n inputs a coverage keeps: ceil(coverage*n), where a
+// product that is whole but for rounding counts as whole.
+func Kept(coverage float64, n int) int {
+	return min(max(int(math.Ceil(coverage*float64(n)-1e-9)), 0), n)
+}
+
+// Lowest marks the n inputs with the lowest scores as retained; ties go to the
+// earlier input.
+func Lowest(scores []float64, n int) []bool {
+	order := make([]int, len(scores))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(scores[a], scores[b]) })
+	retained := make([]bool, len(scores))
+	for _, i := range order[:n] {
+		retained[i] = true
+	}
+	return retained
+}
+
+// Threshold is the quantile of scores under which a share coverage of them is
+// retained: the least value between two neighbouring scores (their middle) that
+// retains at least Kept(coverage, n). It is strictly between observed scores,
+// so that no score is decided by rounding; where everything is retained it is
+// the highest score. There must be at least one score.
+func Threshold(scores []float64, coverage float64) float64 {
+	sorted := slices.Sorted(slices.Values(scores))
+	at := max(Kept(coverage, len(sorted)), 1) - 1
+	for next := at + 1; next < len(sorted); next++ {
+		if sorted[next] > sorted[at] {
+			return sorted[at] + (sorted[next]-sorted[at])/2
+		}
+	}
+	return sorted[at]
+}

@@ -1,0 +1,201 @@
+package app_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/ckd-project/ckd/internal/app"
+	"github.com/ckd-project/ckd/internal/config"
+	"github.com/ckd-project/ckd/policy"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+func settings(t *testing.T, grace time.Duration) *config.Config {
+	t.Helper()
+	c, err := config.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Listen, c.Admin, c.ShutdownGrace = []string{"127.0.0.1:0", "unix:" + filepath.Join(t.TempDir(), "s")}, "127.0.0.1:0", grace
+	return c
+}
+
+func policies() (*policy.Set, error) {
+	return policy.Parse(policy.File{Name: "p.yaml", Data: []byte("models: [{name: m, classes: [a, b], critical: [b]}]")})
+}
+
+// started is an App that runs, and how to end it.
+type started struct {
+	*app.App
+	stop func() error
+}
+
+func start(t *testing.T, grace time.Duration) started {
+	t.Helper()
+	a, err := app.New(settings(t, grace), zap.NewNop(), policies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	return started{a, func() error {
+		cancel()
+		return <-done
+	}}
+}
+
+func dial(t *testing.T, target string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// TestRunAndStop: both listeners and the admin address answer, and stopping
+// ends Run without an error and leaves nothing running.
+func TestRunAndStop(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	a := start(t, time.Second)
+	for _, target := range a.Targets() {
+		conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := healthv1.NewHealthClient(conn).Check(t.Context(), &healthv1.HealthCheckRequest{Service: "m"}, grpc.WaitForReady(true))
+		if err != nil || r.GetStatus() != healthv1.HealthCheckResponse_SERVING {
+			t.Errorf("%s: %v, %v", target, r, err)
+		}
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	answer, err := client.Get(a.AdminURL() + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK || string(body) != "ok\n" {
+		t.Errorf("/readyz: %d %q %v", answer.StatusCode, body, err)
+	}
+	if err := answer.Body.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := a.stop(); err != nil {
+		t.Errorf("stopping: %v", err)
+	}
+}
+
+// TestShutdownGrace: a stream that is held open is ended when the grace is
+// over; one that ends by itself is let go on.
+func TestShutdownGrace(t *testing.T) {
+	a := start(t, 200*time.Millisecond)
+	stream, err := ckdv1.NewUncertaintyServiceClient(dial(t, a.Targets()[0])).DecomposeStream(t.Context(), grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := &ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{Header: &ckdv1.StreamHeader{Model: "m"}}}
+	if err := stream.Send(header); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.stop(); err != nil {
+		t.Errorf("stopping: %v", err)
+	}
+	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("the stream ended with %v", err)
+	}
+
+	b := start(t, time.Minute)
+	stream, err = ckdv1.NewUncertaintyServiceClient(dial(t, b.Targets()[1])).DecomposeStream(t.Context(), grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(header); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- b.stop() }()
+	block := &ckdv1.Block{InputIds: []string{"x"}, Passes: 4, Values: []float32{1, 0, 0.5, 0.5, 0, 1, 0.5, 0.5}, Final: true}
+	if err := stream.Send(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: block}}); err != nil {
+		t.Fatal(err)
+	}
+	reply, err := stream.Recv()
+	if err != nil || len(reply.GetResults()) != 1 {
+		t.Errorf("while stopping: %v, %v", reply, err)
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("the stream ended with %v", err)
+	}
+	if err := <-stopped; err != nil {
+		t.Errorf("stopping: %v", err)
+	}
+}
+
+// TestNothingStaysOpen: where New fails, the addresses are free again.
+func TestNothingStaysOpen(t *testing.T) {
+	running := start(t, time.Second)
+	c := settings(t, time.Second)
+	c.Admin = strings.TrimPrefix(running.AdminURL(), "http://") // taken
+	if _, err := app.New(c, zap.NewNop(), policies); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Fatalf("a taken port: %v", err)
+	}
+	c.Admin = "off" // the unix socket of c must be free again
+	a, err := app.New(c, zap.NewNop(), policies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.AdminURL() != "" {
+		t.Errorf("an admin address in spite of off: %s", a.AdminURL())
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := a.Run(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := running.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNewLogger(t *testing.T) {
+	var out strings.Builder
+	log, err := app.NewLogger(&out, "warn", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Info("quiet")
+	log.Error("loud", zap.String("why", "x"))
+	if got := out.String(); strings.Contains(got, "quiet") || !strings.Contains(got, `"why":"x"`) || strings.Contains(got, "stacktrace") {
+		t.Errorf("log: %s", got)
+	}
+	if _, err := app.NewLogger(&out, "shout", "json"); err == nil {
+		t.Error("no error for an unknown level")
+	}
+}

@@ -1,0 +1,26 @@
+package app
+
+import (
+	"fmt"
+	"io"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// NewLogger writes lines of a format, json or console, from a level on.
+func NewLogger(w io.Writer, level, format string) (*zap.Logger, error) {
+	least, err := zapcore.ParseLevel(level)
+	if err != nil {
+		return nil, fmt.Errorf("log level: %w", err)
+	}
+	fields := zap.NewProductionEncoderConfig()
+	fields.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	fields.TimeKey = "time"
+	encoder := zapcore.NewJSONEncoder(fields)
+	if format == "console" {
+		encoder = zapcore.NewConsoleEncoder(fields)
+	}
+	// No stack on error lines: they say what happened, and panics carry their own.
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), least)), nil
+}

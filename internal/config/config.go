@@ -1,0 +1,122 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// Config is every setting of the daemon, as kong fills it.
+type Config struct {
+	File string `name:"config" type:"path" placeholder:"FILE" env:"CKD_CONFIG" help:"YAML file of settings: its keys are the names of these flags."`
+
+	Policy []string `placeholder:"PATH" env:"CKD_POLICY" help:"Policy files, or folders of them. Needed."`
+	Listen []string `default:"127.0.0.1:8590" placeholder:"ADDR" env:"CKD_LISTEN" help:"gRPC addresses: HOST:PORT or unix:PATH. Port 0 takes a free one. (${default})"`
+	Admin  string   `default:"127.0.0.1:9590" placeholder:"ADDR" env:"CKD_ADMIN" help:"HTTP address of /metrics, /livez, /readyz and /healthz, or \"off\". (${default})"`
+
+	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"CKD_LOG_LEVEL" help:"Least level that is logged: ${enum}. (${default})"`
+	LogFormat string `default:"json" enum:"json,console" env:"CKD_LOG_FORMAT" help:"Form of log lines: ${enum}. (${default})"`
+
+	ClassLabels int `default:"32" placeholder:"N" env:"CKD_CLASS_LABELS" help:"Classes with metrics of their own, critical ones first; the rest are counted together. (${default})"`
+
+	ShutdownGrace time.Duration `default:"10s" placeholder:"TIME" env:"CKD_SHUTDOWN_GRACE" help:"How long open calls may go on after SIGTERM. (${default})"`
+
+	MaxMessageBytes     int   `default:"16777216" placeholder:"N" env:"CKD_MAX_MESSAGE_BYTES" help:"Bytes of one message received. (${default})"`
+	MaxStreams          int   `default:"1024" placeholder:"N" env:"CKD_MAX_STREAMS" help:"Streams open at one time. (${default})"`
+	MaxOpenInputs       int   `default:"4096" placeholder:"N" env:"CKD_MAX_OPEN_INPUTS" help:"Inputs open at one time on one stream. (${default})"`
+	MaxOpenGroups       int   `default:"4096" placeholder:"N" env:"CKD_MAX_OPEN_GROUPS" help:"Groups open at one time on one stream. (${default})"`
+	MaxInputsPerRequest int   `default:"65536" placeholder:"N" env:"CKD_MAX_INPUTS_PER_REQUEST" help:"Inputs in one unary request. (${default})"`
+	MaxPasses           int   `default:"100000" placeholder:"N" env:"CKD_MAX_PASSES" help:"Passes of one input. (${default})"`
+	MaxIDBytes          int   `default:"256" placeholder:"N" env:"CKD_MAX_ID_BYTES" help:"Bytes of one input id. (${default})"`
+	MaxOpenBytes        int64 `default:"268435456" placeholder:"N" env:"CKD_MAX_OPEN_BYTES" help:"Bytes held by the open inputs of all streams. (${default})"`
+
+	origin map[string]string // where a setting of the file stands
+}
+
+// Off is the admin address that means none.
+const Off = "off"
+
+// Validate reports every setting that is out of range, with where it was set.
+// kong calls it.
+func (c *Config) Validate() error {
+	var faults []error
+	fault := func(setting, format string, args ...any) {
+		text := setting + ": " + fmt.Sprintf(format, args...)
+		if at, ok := c.origin[setting]; ok {
+			text = at + ": " + text
+		}
+		faults = append(faults, errors.New(text))
+	}
+	if len(c.Policy) == 0 {
+		fault("policy", "none given, expected a policy file or a folder of them")
+	}
+	if len(c.Listen) == 0 {
+		fault("listen", "none given, expected HOST:PORT or unix:PATH")
+	}
+	for _, address := range c.Listen {
+		if reason := checkAddress(address); reason != "" {
+			fault("listen", "%q: %s", address, reason)
+		}
+	}
+	if c.Admin != Off {
+		if strings.HasPrefix(c.Admin, "unix:") {
+			fault("admin", "%q: expected HOST:PORT or %q", c.Admin, Off)
+		} else if reason := checkAddress(c.Admin); reason != "" {
+			fault("admin", "%q: %s", c.Admin, reason)
+		}
+	}
+	if c.ShutdownGrace < 0 || c.ShutdownGrace > time.Hour {
+		fault("shutdown-grace", "%v, expected 0 to 1h", c.ShutdownGrace)
+	}
+	for _, r := range []struct {
+		setting            string
+		value, least, most int64
+	}{
+		{"class-labels", int64(c.ClassLabels), 1, 1024},
+		{"max-message-bytes", int64(c.MaxMessageBytes), 1 << 10, 1 << 30},
+		{"max-streams", int64(c.MaxStreams), 1, 1 << 20},
+		{"max-open-inputs", int64(c.MaxOpenInputs), 1, 1 << 24},
+		{"max-open-groups", int64(c.MaxOpenGroups), 1, 1 << 24},
+		{"max-inputs-per-request", int64(c.MaxInputsPerRequest), 1, 1 << 24},
+		{"max-passes", int64(c.MaxPasses), 2, 1 << 30},
+		{"max-id-bytes", int64(c.MaxIDBytes), 1, 1 << 16},
+		{"max-open-bytes", c.MaxOpenBytes, 1 << 10, math.MaxInt64},
+	} {
+		if r.value < r.least || r.value > r.most {
+			fault(r.setting, "%d, expected %d to %d", r.value, r.least, r.most)
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// checkAddress says what is wrong with a listening address.
+func checkAddress(address string) string {
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		if path == "" {
+			return "expected a path after unix:"
+		}
+		return ""
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "expected HOST:PORT or unix:PATH"
+	}
+	if _, err := net.LookupPort("tcp", port); err != nil {
+		return fmt.Sprintf("%q is no port", port)
+	}
+	return ""
+}
+
+// Default is the settings where no flag or file says otherwise: they lack a
+// policy.
+func Default() (*Config, error) {
+	c := Config{Policy: []string{"none"}}
+	err := kong.ApplyDefaults(&c)
+	c.Policy = nil
+	return &c, err
+}

@@ -1,0 +1,137 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/ckd-project/ckd/internal/config"
+)
+
+// parse reads a command line as ckd serve does.
+func parse(args ...string) (*config.Config, error) {
+	var cli struct {
+		Serve struct{ config.Config } `cmd:""`
+	}
+	parser, err := kong.New(&cli, kong.Exit(func(int) {}))
+	if err != nil {
+		return nil, err
+	}
+	_, err = parser.Parse(append([]string{"serve"}, args...))
+	return &cli.Serve.Config, err
+}
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "ckd.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestDefault(t *testing.T) {
+	c, err := config.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(c.Listen, []string{"127.0.0.1:8590"}) || c.Admin != "127.0.0.1:9590" || c.MaxStreams != 1024 ||
+		c.ShutdownGrace != 10*time.Second || len(c.Policy) != 0 {
+		t.Errorf("defaults %+v", c)
+	}
+	c.Policy = []string{"p.yaml"}
+	if err := c.Validate(); err != nil {
+		t.Errorf("the defaults are not valid: %v", err)
+	}
+}
+
+// TestPrecedence: flag, then environment, then file, then default.
+func TestPrecedence(t *testing.T) {
+	path := write(t, `
+policy: [a.yaml, "b,c.yaml"]
+listen:
+  - 127.0.0.1:1
+  - unix:/tmp/x.sock
+max-streams: 7
+max-passes: 8
+max-id-bytes: 9
+shutdown-grace: 3s
+log-level: warn
+`)
+	t.Setenv("CKD_CONFIG", path)
+	t.Setenv("CKD_MAX_PASSES", "80")
+	t.Setenv("CKD_MAX_ID_BYTES", "90")
+	c, err := parse("--max-id-bytes", "900")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(c.Policy, []string{"a.yaml", "b,c.yaml"}) || len(c.Listen) != 2 || c.MaxStreams != 7 || c.MaxPasses != 80 ||
+		c.MaxIDBytes != 900 || c.ShutdownGrace != 3*time.Second || c.LogLevel != "warn" || c.ClassLabels != 32 {
+		t.Errorf("got %+v", c)
+	}
+}
+
+// TestFaults: every fault at once, each with its place.
+func TestFaults(t *testing.T) {
+	for name, c := range map[string]struct {
+		file string
+		args []string
+		want []string
+	}{
+		"many in the file": {
+			"policy: p.yaml\nmax-streems: 5\nmax-passes: lots\nlog-level: loud\nshutdown-grace: soon\n", nil,
+			[]string{":1:9: policy: ", `:2:1: max-streems: `, `did you mean "max-streams"?`, ":3:13: max-passes: ", ":4:12: log-level: ", ":5:17: shutdown-grace: "},
+		},
+		"out of range": {
+			"policy: [p.yaml]\nmax-streams: 0\nmax-message-bytes: 5\n", []string{"--max-passes", "1"},
+			[]string{":2:14: max-streams: 0, expected 1 to 1048576", ":3:20: max-message-bytes: 5, expected 1024", "max-passes: 1, expected 2"},
+		},
+		"addresses":  {"policy: [p.yaml]\nlisten: [here, 'unix:', '127.0.0.1:notaport']\nadmin: unix:/x\n", nil, []string{`:2:9: listen: "here": expected HOST:PORT`, `"unix:": expected a path`, `"notaport" is no port`, `:3:8: admin: "unix:/x"`}},
+		"no mapping": {"- a\n", nil, []string{":1:1: "}},
+		"not yaml":   {"a: [\n", nil, []string{"not YAML"}},
+		"empty":      {"", nil, []string{":1:1: empty"}},
+		"no policy":  {"max-streams: 5\n", nil, []string{"policy: none given"}},
+		"config":     {"policy: [p.yaml]\nconfig: other.yaml\n", nil, []string{":2:1: config: "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := write(t, c.file)
+			_, err := parse(append([]string{"--config", path}, c.args...)...)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, part := range c.want {
+				if strings.HasPrefix(part, ":") {
+					part = path + part
+				}
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("lacks %q:\n%v", part, err)
+				}
+			}
+		})
+	}
+	if _, err := parse("--config", "nowhere.yaml", "--policy", "x"); err == nil || !strings.Contains(err.Error(), "nowhere.yaml") {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+// FuzzFile: whatever the file holds, reading it ends in settings or in faults.
+func FuzzFile(f *testing.F) {
+	f.Add("policy: [p.yaml]\nmax-streams: 7\n")
+	f.Add("listen: {a: b}\nadmin: off\nshutdown-grace: 1m\n")
+	f.Add("a: &x [*x]\n")
+	path := filepath.Join(f.TempDir(), "ckd.yaml")
+	f.Fuzz(func(t *testing.T, text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := parse("--config", path)
+		if err == nil && c.Validate() != nil {
+			t.Errorf("accepted, and not valid: %v", c.Validate())
+		}
+	})
+}

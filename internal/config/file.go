@@ -1,0 +1,128 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/ckd-project/ckd/internal/strictyaml"
+)
+
+// BeforeResolve is kong's hook for the time when flags and environment are
+// known: it reads the file that they name, and lets its settings stand where
+// neither of them says otherwise.
+func (c *Config) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
+	flags := trace.Node().Flags
+	at := slices.IndexFunc(flags, func(f *kong.Flag) bool { return f.Name == "config" })
+	path, ok := ctx.FlagValue(flags[at]).(string)
+	if !ok || path == "" {
+		return nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("config: %w", err)
+	}
+	settings, err := read(path, data, flags)
+	if err != nil {
+		return err
+	}
+	c.origin = map[string]string{}
+	ctx.AddResolver(kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+		s, ok := settings[flag.Name]
+		if !ok || isSetByEnvironment(flag) {
+			return nil, nil
+		}
+		c.origin[flag.Name] = s.place
+		return s.value, nil
+	}))
+	return nil
+}
+
+// setting is a value of the file, as kong takes it, and its place.
+type setting struct {
+	value any // a string, or []any of strings
+	place string
+}
+
+// read decodes the file. Every fault is reported, as file:line:col: key: why.
+func read(path string, data []byte, flags []*kong.Flag) (map[string]setting, error) {
+	var faults []error
+	root, ok := strictyaml.Parse(data, func(f strictyaml.Fault) {
+		text := fmt.Sprintf("%s:%d:%d: ", path, f.Line, f.Col)
+		if f.Path != "" {
+			text += f.Path + ": "
+		}
+		faults = append(faults, errors.New(text+f.Reason))
+	})
+	if !ok {
+		return nil, errors.Join(faults...)
+	}
+	var names []string
+	for _, f := range flags {
+		if f.Name != "config" && f.Name != "help" {
+			names = append(names, f.Name)
+		}
+	}
+	fields, _ := root.Mapping(names...)
+	settings := map[string]setting{}
+	for _, flag := range flags {
+		v, given := fields.Get(flag.Name)
+		if !given || flag.Name == "config" || flag.Name == "help" {
+			continue
+		}
+		value, ok := decode(v, flag)
+		if ok {
+			settings[flag.Name] = setting{value, fmt.Sprintf("%s:%d:%d", path, v.Line(), v.Col())}
+		}
+	}
+	return settings, errors.Join(faults...)
+}
+
+// decode reads one setting and tries it on the flag, so that a text that is no
+// number is reported at its place.
+func decode(v strictyaml.Value, flag *kong.Flag) (any, bool) {
+	var value any
+	if flag.IsSlice() {
+		items, ok := v.List()
+		if !ok {
+			return nil, false
+		}
+		texts := make([]any, len(items))
+		for i, item := range items {
+			text, ok := item.Text()
+			if !ok {
+				return nil, false
+			}
+			texts[i] = text
+		}
+		value = texts
+	} else {
+		text, ok := v.Text()
+		if !ok {
+			return nil, false
+		}
+		if flag.Enum != "" && !flag.EnumMap()[text] {
+			_, ok = v.Enum(flag.EnumSlice()...)
+			return nil, ok
+		}
+		value = text
+	}
+	target := reflect.New(flag.Target.Type()).Elem()
+	if err := flag.Parse(kong.Scan().PushTyped(value, kong.FlagValueToken), target); err != nil {
+		v.Fault("%s", strings.TrimPrefix(err.Error(), "--"+flag.Name+": "))
+		return nil, false
+	}
+	return value, true
+}
+
+func isSetByEnvironment(flag *kong.Flag) bool {
+	return slices.ContainsFunc(flag.Envs, func(name string) bool {
+		_, set := os.LookupEnv(name)
+		return set
+	})
+}
