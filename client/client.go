@@ -1,0 +1,144 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/credentials/local"
+
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// How much a result carries.
+const (
+	Decision = ckdv1.Detail_DETAIL_DECISION // the decision and the unreliable classes
+	Vectors  = ckdv1.Detail_DETAIL_VECTORS  // besides, C_k, skewness and mean of every class
+	Full     = ckdv1.Detail_DETAIL_FULL     // everything
+)
+
+// What rows are. The zero value is whatever the policy accepts.
+const (
+	Probabilities = ckdv1.Kind_KIND_PROBABILITIES
+	Logits        = ckdv1.Kind_KIND_LOGITS
+	Dirichlet     = ckdv1.Kind_KIND_DIRICHLET
+)
+
+const (
+	// defaultMessageBytes is what a gRPC server accepts unless it is told otherwise.
+	defaultMessageBytes = 4 << 20
+	// receiveBytes leaves room for full results of many inputs and classes: all
+	// that one block finishes comes in one message.
+	receiveBytes = 64 << 20
+)
+
+// Client talks to a daemon, over a connection that is made when it is needed and
+// made again when it is lost.
+type Client struct {
+	conn         *grpc.ClientConn
+	rpc          ckdv1.UncertaintyServiceClient
+	messageBytes int
+}
+
+// Option changes how Dial makes a Client.
+type Option func(*options)
+
+type options struct {
+	credentials  credentials.TransportCredentials
+	dial         []grpc.DialOption
+	messageBytes int
+}
+
+// WithCredentials secures the connection, as with credentials.NewTLS.
+func WithCredentials(c credentials.TransportCredentials) Option {
+	return func(o *options) { o.credentials = c }
+}
+
+// WithInsecure allows plaintext to any address: whoever is on the way can read
+// the passes and forge the decisions.
+func WithInsecure() Option {
+	return WithCredentials(insecure.NewCredentials())
+}
+
+// WithDialOptions adds options of grpc's own. They come last, and so win.
+func WithDialOptions(opts ...grpc.DialOption) Option {
+	return func(o *options) { o.dial = append(o.dial, opts...) }
+}
+
+// WithMessageBytes sets how large a message the daemon accepts, for Decompose:
+// larger batches are sent in several calls. The default is 4 MiB. A session
+// learns the limit from the daemon.
+func WithMessageBytes(n int) Option {
+	return func(o *options) { o.messageBytes = n }
+}
+
+// Dial makes a client of the daemon at target: host:port, unix:/path/of.sock, or
+// any other name that grpc resolves. It does not wait for a connection.
+//
+// Without credentials the connection is plaintext, which is refused unless the
+// target is a unix socket or a loopback address.
+func Dial(target string, opts ...Option) (*Client, error) {
+	o := options{messageBytes: defaultMessageBytes}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if o.messageBytes <= blockOverhead {
+		return nil, fmt.Errorf("dial %q: messages of %d bytes, expected more than %d", target, o.messageBytes, blockOverhead)
+	}
+	if o.credentials == nil && isLocal(target) {
+		// They look at each connection, so that a name which turns out to be
+		// elsewhere is refused as well.
+		o.credentials = local.NewCredentials()
+	}
+	dial := []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(receiveBytes))}
+	if o.credentials != nil {
+		dial = append(dial, grpc.WithTransportCredentials(o.credentials))
+	}
+	conn, err := grpc.NewClient(target, append(dial, o.dial...)...)
+	if err != nil && strings.Contains(err.Error(), "no transport security set") {
+		// It has no type of its own. Credentials may also be among grpc's options, so
+		// that grpc alone knows that there are none.
+		return nil, fmt.Errorf("dial %q: no credentials: plaintext is for unix sockets and loopback addresses,"+
+			" expected WithCredentials, or WithInsecure where the network is trusted", target)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("dial %q: %w", target, err)
+	}
+	return &Client{conn, ckdv1.NewUncertaintyServiceClient(conn), o.messageBytes}, nil
+}
+
+// Close ends the connection. Sessions that are still open break.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// Models returns every model that the daemon has a policy for, by name.
+func (c *Client) Models(ctx context.Context) ([]*ckdv1.Model, error) {
+	reply, err := c.rpc.ListModels(ctx, &ckdv1.ListModelsRequest{})
+	return reply.GetModels(), err
+}
+
+// Model returns one model's policy as it is in force.
+func (c *Client) Model(ctx context.Context, name string) (*ckdv1.Model, error) {
+	reply, err := c.rpc.GetModel(ctx, &ckdv1.GetModelRequest{Model: name})
+	return reply.GetModel(), err
+}
+
+// isLocal tells by its text whether a target is on this machine.
+func isLocal(target string) bool {
+	if strings.HasPrefix(target, "unix:") || strings.HasPrefix(target, "unix-abstract:") {
+		return true
+	}
+	for _, scheme := range []string{"dns:", "passthrough:"} {
+		if rest, ok := strings.CutPrefix(target, scheme); ok {
+			target = strings.TrimPrefix(rest, "///")
+		}
+	}
+	host, _, err := net.SplitHostPort(target)
+	if err != nil {
+		host = strings.Trim(target, "[]")
+	}
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
+}

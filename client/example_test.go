@@ -1,0 +1,80 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/ckd-project/ckd/client"
+)
+
+// A model server runs three passes over a batch of three inputs. The last input's
+// model overflows, which is an error of that input alone.
+func Example() {
+	ctx := context.Background()
+	daemon := newFake(3)
+	c, stop := daemon.start() // elsewhere: client.Dial("unix:/run/ckd.sock")
+	defer stop()
+
+	session, err := c.Session(ctx, client.SessionConfig{Model: "fetal-health"})
+	if err != nil {
+		panic(err)
+	}
+	group, err := session.Open(ctx, []string{"anna", "berta", "carla"})
+	if err != nil {
+		panic(err)
+	}
+	for _, values := range [][]float32{
+		{0.9, 0.1, 0, 0.5, 0.5, 0, 0.8, 0.1, 0.1},
+		{0.8, 0.2, 0, 0.9, 0.1, 0, 0.8, nan, 0.1},
+		{0.9, 0.1, 0, 0.1, 0.9, 0, 0.8, 0.1, 0.1},
+	} {
+		if err := group.Send(values); err != nil {
+			panic(err)
+		}
+	}
+	results, err := group.Wait(ctx)
+	if err != nil {
+		panic(err)
+	}
+	for _, r := range results {
+		switch {
+		case r.Retained():
+			fmt.Println(r.ID, "retained")
+		case r.Err != nil: // never a retain
+			fmt.Println(r.ID, "to a person:", r.Err)
+		default:
+			fmt.Println(r.ID, "to a person:", r.Decomposition.GetDecision().GetReason())
+		}
+	}
+	if err := session.Close(); err != nil {
+		panic(err)
+	}
+	// Output:
+	// anna retained
+	// berta to a person: DECISION_REASON_ABOVE_THRESHOLD
+	// carla to a person: pass 1: class 1 is NaN, expected a finite value (InvalidArgument, NOT_FINITE)
+}
+
+// Do is a group in one call, here with the passes of one input.
+func ExampleSession_Do() {
+	ctx := context.Background()
+	daemon := newFake(0) // expects no number of passes: Do says when they end
+	c, stop := daemon.start()
+	defer stop()
+
+	session, err := c.Session(ctx, client.SessionConfig{Model: "fetal-health"})
+	if err != nil {
+		panic(err)
+	}
+	passes := [][]float32{{0.9, 0.1, 0}, {0.8, 0.2, 0}}
+	results, err := session.Do(ctx, []string{"anna"}, slices.Values(passes))
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(results[0].ID, results[0].Retained())
+	if err := session.Close(); err != nil {
+		panic(err)
+	}
+	// Output: anna true
+}

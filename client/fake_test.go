@@ -1,0 +1,392 @@
+package client_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ckd-project/ckd/client"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const model = "fetal-health"
+
+// fake is a daemon that keeps the contract, as far as a client can see, unless a
+// test has it misbehave. Its policy defers above a mean of 0.2 for class 1.
+type fake struct {
+	ckdv1.UnimplementedUncertaintyServiceServer
+
+	info *ckdv1.StreamInfo
+	// deliver sends what the contract has the daemon send; nil sends it as it is.
+	// Its error ends the stream, errEnd without a status.
+	deliver func(send func(*ckdv1.DecomposeStreamResponse) error, reply *ckdv1.DecomposeStreamResponse) error
+	// half is called at the half-close, after everything is finished; nil ends the stream.
+	half func(send func(*ckdv1.DecomposeStreamResponse) error) error
+	// unary changes the reply of Decompose.
+	unary func(*ckdv1.DecomposeResponse) (*ckdv1.DecomposeResponse, error)
+
+	server *grpc.Server
+	client *client.Client
+
+	mu     sync.Mutex
+	faults []string // what the client did wrong
+	blocks int
+	calls  []int // inputs of each unary call
+}
+
+var errEnd = errors.New("end the stream")
+
+// newFake is a daemon of three classes and passes expected, 0 for none.
+func newFake(passes uint32) *fake {
+	return &fake{info: &ckdv1.StreamInfo{
+		Classes:        []string{"normal", "suspect", "pathological"},
+		Kind:           ckdv1.Kind_KIND_PROBABILITIES,
+		ExpectedPasses: passes,
+		FewestPasses:   2,
+		Limits: &ckdv1.Limits{
+			OpenInputsPerStream: 64,
+			OpenGroupsPerStream: 8,
+			MessageBytes:        4 << 20,
+		},
+	}}
+}
+
+// start serves in memory, and returns a client and what ends both.
+func (f *fake) start(opts ...client.Option) (*client.Client, func()) {
+	listener := bufconn.Listen(1 << 16)
+	f.server = grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20)) // its own limit is counted below
+	ckdv1.RegisterUncertaintyServiceServer(f.server, f)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = f.server.Serve(listener) })
+	dial := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) })
+	c, err := client.Dial("passthrough:///fake", append(opts, client.WithInsecure(), client.WithDialOptions(dial))...)
+	if err != nil {
+		panic(err)
+	}
+	return c, func() {
+		_ = c.Close()
+		f.server.Stop()
+		wg.Wait()
+	}
+}
+
+// session starts the fake and opens a session on it; the end of the test ends both.
+func (f *fake) session(t testing.TB, config client.SessionConfig) *client.Session {
+	t.Helper()
+	c, stop := f.start()
+	f.client = c
+	t.Cleanup(func() {
+		stop()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, fault := range f.faults {
+			t.Errorf("the client broke the contract: %s", fault)
+		}
+	})
+	config.Model = model
+	s, err := c.Session(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (f *fake) fault(format string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults = append(f.faults, fmt.Sprintf(format, args...))
+}
+
+func (f *fake) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStreamServer) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	header := first.GetHeader()
+	if header == nil {
+		return fail(codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_HEADER_MISSING, "no header", nil).Err()
+	}
+	if header.GetModel() != model {
+		return fail(codes.NotFound, ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_MODEL,
+			fmt.Sprintf("no policy for model %q", header.GetModel()), nil).Err()
+	}
+	info := proto.CloneOf(f.info)
+	if header.GetPasses() > 0 {
+		info.ExpectedPasses = header.GetPasses()
+	}
+	st := &fakeStream{fake: f, info: info, detail: header.GetDetail(), groups: map[uint64][]*fakeInput{}}
+	send := func(reply *ckdv1.DecomposeStreamResponse) error {
+		st.openInputs -= len(reply.GetResults())
+		return stream.Send(reply)
+	}
+	deliver := f.deliver
+	if deliver == nil {
+		deliver = func(send func(*ckdv1.DecomposeStreamResponse) error, reply *ckdv1.DecomposeStreamResponse) error {
+			return send(reply)
+		}
+	}
+	if err := deliver(send, &ckdv1.DecomposeStreamResponse{Info: info}); err != nil {
+		return end(err)
+	}
+	for {
+		request, err := stream.Recv()
+		var results []*ckdv1.Result
+		switch {
+		case errors.Is(err, io.EOF):
+			results = st.finishAll()
+		case err != nil:
+			return err
+		default:
+			if n := proto.Size(request); n > int(info.GetLimits().GetMessageBytes()) {
+				f.fault("a message of %d bytes, limit %d", n, info.GetLimits().GetMessageBytes())
+			}
+			results = st.block(request.GetBlock())
+		}
+		if len(results) > 0 {
+			reply := &ckdv1.DecomposeStreamResponse{Policies: []*ckdv1.PolicyRef{fakePolicy}, Results: results}
+			if err := deliver(send, reply); err != nil {
+				return end(err)
+			}
+		}
+		if err != nil {
+			if f.half != nil {
+				return end(f.half(send))
+			}
+			return nil
+		}
+	}
+}
+
+func end(err error) error {
+	if errors.Is(err, errEnd) {
+		return nil
+	}
+	return err
+}
+
+var fakePolicy = &ckdv1.PolicyRef{Model: model, Version: "1", Hash: "abc"}
+
+// fakeStream is the state of one stream.
+type fakeStream struct {
+	fake       *fake
+	info       *ckdv1.StreamInfo
+	detail     ckdv1.Detail
+	groups     map[uint64][]*fakeInput
+	last       uint64
+	openInputs int // those without an answer
+	openGroups int
+}
+
+type fakeInput struct {
+	id     string
+	group  uint64
+	row    int
+	passes [][]float32
+	done   bool
+}
+
+func (st *fakeStream) block(b *ckdv1.Block) []*ckdv1.Result {
+	st.fake.mu.Lock()
+	st.fake.blocks++
+	st.fake.mu.Unlock()
+	if len(b.GetInputIds()) > 0 {
+		if b.GetGroup() <= st.last {
+			st.fake.fault("group %d opened after group %d", b.GetGroup(), st.last)
+		}
+		st.last = b.GetGroup()
+		for i, id := range b.GetInputIds() {
+			st.groups[b.GetGroup()] = append(st.groups[b.GetGroup()], &fakeInput{id: id, group: b.GetGroup(), row: i})
+		}
+		st.openGroups++
+		st.openInputs += len(b.GetInputIds())
+		if most := int(st.info.GetLimits().GetOpenInputsPerStream()); st.openInputs > most {
+			st.fake.fault("%d inputs open, limit %d", st.openInputs, most)
+		}
+		if most := int(st.info.GetLimits().GetOpenGroupsPerStream()); most > 0 && st.openGroups > most {
+			st.fake.fault("%d groups open, limit %d", st.openGroups, most)
+		}
+	}
+	group := st.groups[b.GetGroup()]
+	if group == nil {
+		st.fake.fault("group %d is unknown", b.GetGroup())
+		return nil
+	}
+	named := group
+	if len(b.GetRows()) > 0 {
+		named = nil
+		for _, r := range b.GetRows() {
+			named = append(named, group[r])
+		}
+	}
+	values, k := floats(b.GetValuesLe()), len(st.info.GetClasses())
+	if len(values) != int(b.GetPasses())*len(named)*k {
+		st.fake.fault("%d values for %d passes of %d rows", len(values), b.GetPasses(), len(named))
+		return nil
+	}
+	var results []*ckdv1.Result
+	for i, in := range named {
+		for p := range int(b.GetPasses()) {
+			at := (p*len(named) + i) * k
+			if in.done {
+				continue
+			}
+			in.passes = append(in.passes, values[at:at+k])
+			if bad := notFinite(in); bad != nil {
+				results = append(results, st.settle(in, bad))
+			} else if len(in.passes) == int(st.info.GetExpectedPasses()) {
+				results = append(results, st.settle(in, outcome(in, st.detail, st.info)))
+			}
+		}
+		if b.GetFinal() && !in.done {
+			results = append(results, st.settle(in, outcome(in, st.detail, st.info)))
+		}
+	}
+	return results
+}
+
+// settle completes an input's result.
+func (st *fakeStream) settle(in *fakeInput, r *ckdv1.Result) *ckdv1.Result {
+	in.done = true
+	if !slices.ContainsFunc(st.groups[in.group], func(in *fakeInput) bool { return !in.done }) {
+		st.openGroups--
+	}
+	return r
+}
+
+func (st *fakeStream) finishAll() []*ckdv1.Result {
+	var results []*ckdv1.Result
+	for _, group := range st.groups {
+		for _, in := range group {
+			if !in.done {
+				results = append(results, st.settle(in, outcome(in, st.detail, st.info)))
+			}
+		}
+	}
+	return results
+}
+
+// outcome is the result of an input that has its passes.
+func outcome(in *fakeInput, detail ckdv1.Detail, info *ckdv1.StreamInfo) *ckdv1.Result {
+	r := &ckdv1.Result{InputId: in.id, Group: in.group, Row: uint32(in.row)}
+	if len(in.passes) < int(info.GetFewestPasses()) {
+		r.Outcome = &ckdv1.Result_Error{Error: fail(codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_TOO_FEW_PASSES,
+			fmt.Sprintf("%d passes, expected at least %d", len(in.passes), info.GetFewestPasses()), nil).Proto()}
+		return r
+	}
+	d := &ckdv1.Decomposition{Passes: uint32(len(in.passes)), Decision: &ckdv1.Decision{
+		Action: ckdv1.Action_ACTION_RETAIN, Reason: ckdv1.DecisionReason_DECISION_REASON_UNDER_THRESHOLD,
+	}}
+	mean := means(in.passes)
+	if mean[1] > 0.2 {
+		d.Decision.Action, d.Decision.Reason = ckdv1.Action_ACTION_DEFER, ckdv1.DecisionReason_DECISION_REASON_ABOVE_THRESHOLD
+	}
+	if detail >= ckdv1.Detail_DETAIL_VECTORS {
+		d.Mean = mean
+	}
+	r.Outcome = &ckdv1.Result_Decomposition{Decomposition: d}
+	return r
+}
+
+// notFinite refuses an input whose last pass has a NaN.
+func notFinite(in *fakeInput) *ckdv1.Result {
+	pass := len(in.passes) - 1
+	class := slices.IndexFunc(in.passes[pass], func(v float32) bool { return v != v })
+	if class < 0 {
+		return nil
+	}
+	st := fail(codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_NOT_FINITE,
+		fmt.Sprintf("pass %d: class %d is NaN, expected a finite value", pass, class),
+		map[string]string{"pass": fmt.Sprint(pass), "class": fmt.Sprint(class), "value": "NaN", "expected": "a finite value"})
+	return &ckdv1.Result{InputId: in.id, Group: in.group, Row: uint32(in.row), Outcome: &ckdv1.Result_Error{Error: st.Proto()}}
+}
+
+func (f *fake) Decompose(_ context.Context, r *ckdv1.DecomposeRequest) (*ckdv1.DecomposeResponse, error) {
+	f.mu.Lock()
+	f.calls = append(f.calls, int(r.GetInputs()))
+	f.mu.Unlock()
+	if n := proto.Size(r); n > int(f.info.GetLimits().GetMessageBytes()) {
+		f.fault("a request of %d bytes, limit %d", n, f.info.GetLimits().GetMessageBytes())
+	}
+	values, s, n := floats(r.GetValuesLe()), int(r.GetPasses()), int(r.GetInputs())
+	k := len(values) / s / n
+	reply := &ckdv1.DecomposeResponse{Policy: fakePolicy}
+	for i := range n {
+		in := &fakeInput{row: i}
+		if len(r.GetInputIds()) > 0 {
+			in.id = r.GetInputIds()[i]
+		}
+		for p := range s {
+			at := (p*n + i) * k
+			if r.GetLayout() == ckdv1.Layout_LAYOUT_NSK {
+				at = (i*s + p) * k
+			}
+			in.passes = append(in.passes, values[at:at+k])
+		}
+		reply.Results = append(reply.Results, outcome(in, r.GetDetail(), f.info))
+	}
+	if f.unary != nil {
+		return f.unary(reply)
+	}
+	return reply, nil
+}
+
+func (f *fake) ListModels(context.Context, *ckdv1.ListModelsRequest) (*ckdv1.ListModelsResponse, error) {
+	return &ckdv1.ListModelsResponse{Models: []*ckdv1.Model{{Policy: fakePolicy}}}, nil
+}
+
+func (f *fake) GetModel(_ context.Context, r *ckdv1.GetModelRequest) (*ckdv1.GetModelResponse, error) {
+	if r.GetModel() != model {
+		return nil, fail(codes.NotFound, ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_MODEL, "no such model", nil).Err()
+	}
+	return &ckdv1.GetModelResponse{Model: &ckdv1.Model{Policy: fakePolicy}}, nil
+}
+
+// fail is a status with the daemon's details.
+func fail(code codes.Code, reason ckdv1.ErrorReason, message string, fields map[string]string) *status.Status {
+	st, err := status.New(code, message).WithDetails(&errdetails.ErrorInfo{
+		Reason: strings.TrimPrefix(reason.String(), "ERROR_REASON_"), Domain: "ckd.v1", Metadata: fields,
+	})
+	if err != nil {
+		panic(err)
+	}
+	return st
+}
+
+func floats(le []byte) []float32 {
+	values := make([]float32, len(le)/4)
+	for i := range values {
+		values[i] = math.Float32frombits(binary.LittleEndian.Uint32(le[4*i:]))
+	}
+	return values
+}
+
+func means(passes [][]float32) []float64 {
+	mean := make([]float64, len(passes[0]))
+	for _, p := range passes {
+		for c, v := range p {
+			mean[c] += float64(v)
+		}
+	}
+	for c := range mean {
+		mean[c] /= float64(len(passes))
+	}
+	return mean
+}

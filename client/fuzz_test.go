@@ -1,0 +1,101 @@
+package client
+
+import (
+	"context"
+	"reflect"
+	"testing"
+
+	"golang.org/x/sync/semaphore"
+	"google.golang.org/protobuf/proto"
+
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// FuzzReply takes whatever a daemon may send: nothing panics, and at the end every
+// input has one answer, which never changed.
+func FuzzReply(f *testing.F) {
+	retain := &ckdv1.Result_Decomposition{Decomposition: &ckdv1.Decomposition{
+		Decision: &ckdv1.Decision{Action: ckdv1.Action_ACTION_RETAIN},
+	}}
+	for _, reply := range []*ckdv1.DecomposeStreamResponse{
+		{},
+		{Policies: []*ckdv1.PolicyRef{{}}, Results: []*ckdv1.Result{{InputId: "a", Group: 1, Outcome: retain}}},
+		{Policies: []*ckdv1.PolicyRef{{}}, Results: []*ckdv1.Result{
+			{InputId: "b", Group: 1, Row: 1, Outcome: retain}, {InputId: "c", Group: 2, Outcome: retain},
+		}},
+	} {
+		wire, err := proto.Marshal(reply)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(wire, wire)
+	}
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		ctx, cancel := context.WithCancel(context.Background())
+		s := &Session{
+			window: 8, cancel: cancel, done: make(chan struct{}),
+			open: map[uint64]*Group{}, unsent: map[*Group]struct{}{},
+			inputs: semaphore.NewWeighted(8), groups: semaphore.NewWeighted(8), messageBytes: 1 << 20,
+		}
+		var groups []*Group
+		for i, ids := range [][]string{{"a", "b"}, {"c"}, {"unsent"}} {
+			g, err := s.Open(ctx, ids)
+			if err != nil {
+				t.Fatal(err)
+			}
+			groups = append(groups, g)
+			if i < 2 {
+				s.last++
+				g.number = s.last
+				s.open[g.number] = g
+				delete(s.unsent, g)
+			}
+		}
+		var err error
+		for _, wire := range [][]byte{first, second} {
+			var reply ckdv1.DecomposeStreamResponse
+			if proto.Unmarshal(wire, &reply) != nil {
+				continue
+			}
+			before := standing(groups)
+			if err == nil {
+				err = s.take(&reply)
+			}
+			for r, was := range before {
+				if was.answered() && !reflect.DeepEqual(*r, was) {
+					t.Fatalf("the answer %+v became %+v", was, *r)
+				}
+			}
+		}
+		if err == nil {
+			err = broken("over")
+		}
+		s.end(err)
+		for _, g := range groups {
+			results, err := g.Wait(t.Context())
+			if err != nil || len(g.order) != len(g.ids) {
+				t.Fatalf("%d answers for %d inputs, error %v", len(g.order), len(g.ids), err)
+			}
+			for i, r := range results {
+				if r.ID != g.ids[i] || r.Row != i || !r.answered() || (r.Err != nil && r.Retained()) {
+					t.Fatalf("result %d is %+v", i, r)
+				}
+			}
+		}
+		// All room is given back.
+		if !s.inputs.TryAcquire(8) || !s.groups.TryAcquire(8) {
+			t.Fatal("the window has lost room")
+		}
+	})
+}
+
+// standing is a copy of every result by its place.
+func standing(groups []*Group) map[*Result]Result {
+	at := map[*Result]Result{}
+	for _, g := range groups {
+		for i := range g.results {
+			at[&g.results[i]] = g.results[i]
+		}
+	}
+	return at
+}

@@ -1,0 +1,150 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// Group is the inputs of one batch on a session. An input is finished, and
+// answered, when it has the passes that the daemon expects, or on Finish.
+//
+// A group takes room in the session's window until it is answered: finish those
+// that are given up.
+type Group struct {
+	session *Session
+	ids     []string
+	done    chan struct{} // closed when every input is answered
+
+	// The session's mu guards what follows.
+	number  uint64   // on the wire; 0 until the first block is sent
+	results []Result // by row
+	order   []int    // rows in the order in which they were answered
+	arrived *sync.Cond
+}
+
+// Send sends one pass of every input, laid out [inputs][classes]. The values are
+// copied, and may be overwritten when Send returns.
+//
+// Inputs that are answered already ignore further passes; when all are, nothing
+// is sent. Send may wait for the daemon to take what was sent before.
+//
+// An error is of the arguments, and then nothing was sent; or the session has
+// ended, and then the results say what became of the inputs.
+func (g *Group) Send(values []float32) error { return g.SendPasses(1, values) }
+
+// SendPasses sends several passes of every input, laid out
+// [passes][inputs][classes], as Send does.
+func (g *Group) SendPasses(passes int, values []float32) error {
+	return g.send(passes, len(g.ids), nil, values)
+}
+
+// SendRows sends one pass of some inputs, laid out [rows][classes], as Send does.
+// Rows are positions in the group's ids, in any order.
+func (g *Group) SendRows(rows []int, values []float32) error {
+	if len(rows) == 0 {
+		return fmt.Errorf("no rows, expected at least one")
+	}
+	wire, err := g.rows(rows)
+	if err != nil {
+		return err
+	}
+	return g.send(1, len(rows), wire, values)
+}
+
+// Finish has inputs decided on the passes they have: those of the rows, or all of
+// the group where none are given. It is not needed for inputs that have all the
+// passes that the daemon expects.
+func (g *Group) Finish(rows ...int) error {
+	wire, err := g.rows(rows)
+	if err != nil {
+		return err
+	}
+	return g.session.write(g, &ckdv1.Block{Final: true, Rows: wire})
+}
+
+// Wait returns when every input is answered, with one result for each, in the
+// order of the ids. It fails only when ctx ends; an input's own error is in its
+// result.
+func (g *Group) Wait(ctx context.Context) ([]Result, error) {
+	select {
+	case <-g.done:
+	default:
+		select {
+		case <-g.done:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return slices.Clone(g.results), nil // nothing writes to them any more
+}
+
+// Done is closed when every input is answered: a model server need not compute
+// further passes.
+func (g *Group) Done() <-chan struct{} { return g.done }
+
+// Results yields every result once, as they arrive, and waits for those that are
+// still to come. It ends with the last, of which the end of the session makes
+// sure.
+func (g *Group) Results() iter.Seq[Result] {
+	return func(yield func(Result) bool) {
+		for i := range g.ids {
+			if !yield(g.arrival(i)) {
+				return
+			}
+		}
+	}
+}
+
+// arrival waits for the i-th result that arrives.
+func (g *Group) arrival(i int) Result {
+	g.session.mu.Lock()
+	defer g.session.mu.Unlock()
+	for len(g.order) <= i {
+		g.arrived.Wait()
+	}
+	return g.results[g.order[i]]
+}
+
+// complete tells whether every input is answered. The session's mu is held.
+func (g *Group) complete() bool { return len(g.order) == len(g.ids) }
+
+// rows checks row numbers, and gives them as the wire has them.
+func (g *Group) rows(rows []int) ([]uint32, error) {
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	seen := make([]bool, len(g.ids))
+	wire := make([]uint32, len(rows))
+	for i, row := range rows {
+		if row < 0 || row >= len(g.ids) {
+			return nil, fmt.Errorf("row %d, expected 0 to %d", row, len(g.ids)-1)
+		}
+		if seen[row] {
+			return nil, fmt.Errorf("row %d twice, expected every row once", row)
+		}
+		seen[row] = true
+		wire[i] = uint32(row)
+	}
+	return wire, nil
+}
+
+func (g *Group) send(passes, inputs int, rows []uint32, values []float32) error {
+	s := g.session
+	if passes < 1 {
+		return fmt.Errorf("%d passes, expected at least 1", passes)
+	}
+	if len(values)%passes != 0 || len(values)/passes != inputs*s.classes {
+		return fmt.Errorf("%d values, expected %d passes x %d inputs x %d classes", len(values), passes, inputs, s.classes)
+	}
+	for b := range blocks(passes, inputs, s.classes, rows, values, s.messageBytes) {
+		if err := s.write(g, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}

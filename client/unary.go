@@ -1,0 +1,154 @@
+package client
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// Layouts of a batch.
+const (
+	SNK = ckdv1.Layout_LAYOUT_SNK // [passes][inputs][classes]
+	NSK = ckdv1.Layout_LAYOUT_NSK // [inputs][passes][classes]
+)
+
+// Batch is the complete passes of some inputs.
+type Batch struct {
+	// Model, Classes, Detail and Kind as in SessionConfig.
+	Model   string
+	Classes []string
+	Detail  ckdv1.Detail
+	Kind    ckdv1.Kind
+	// Layout of the values. Must be stated.
+	Layout ckdv1.Layout
+	Passes int
+	Inputs int
+	// IDs are optional; where given, one for every input.
+	IDs []string
+	// Values must not change until Decompose returns.
+	Values []float32
+	// PerCall is the most inputs in one call; 0 is as many as a message holds.
+	PerCall int
+}
+
+// Decompose sends a batch and returns one result for each input, in order. What
+// is too large for one message is sent in several calls, one after the other; a
+// policy may change between them, so that each result names its own.
+//
+// An error means that a call failed: there are no results then, and no input has
+// been cleared. Sending the batch again is safe.
+func (c *Client) Decompose(ctx context.Context, b Batch) ([]Result, error) {
+	classes, err := b.check()
+	if err != nil {
+		return nil, err
+	}
+	results := make([]Result, 0, b.Inputs)
+	for from, to := 0, 0; from < b.Inputs; from = to {
+		if to, err = b.cut(from, classes, c.messageBytes); err != nil {
+			return nil, err
+		}
+		reply, err := c.rpc.Decompose(ctx, b.request(from, to, classes))
+		if err == nil {
+			results, err = b.read(results, from, to, reply)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("decompose inputs %d to %d of %d: %w", from, to-1, b.Inputs, err)
+		}
+	}
+	return results, nil
+}
+
+// check refuses a batch that cannot be cut into calls, and tells its classes.
+func (b *Batch) check() (classes int, err error) {
+	if b.Layout != SNK && b.Layout != NSK {
+		return 0, fmt.Errorf("layout %v, expected SNK or NSK", b.Layout)
+	}
+	if b.Inputs < 0 || b.Passes < 1 || b.PerCall < 0 {
+		return 0, fmt.Errorf("%d inputs of %d passes, %d in a call, expected at least 0, 1 and 0",
+			b.Inputs, b.Passes, b.PerCall)
+	}
+	if len(b.IDs) != 0 && len(b.IDs) != b.Inputs {
+		return 0, fmt.Errorf("%d ids, expected none or one for each of %d inputs", len(b.IDs), b.Inputs)
+	}
+	if b.Inputs > 0 {
+		classes = len(b.Values) / b.Inputs / b.Passes
+	}
+	if (b.Inputs > 0 && classes == 0) || classes*b.Inputs*b.Passes != len(b.Values) {
+		return 0, fmt.Errorf("%d values, expected a multiple of %d passes x %d inputs", len(b.Values), b.Passes, b.Inputs)
+	}
+	return classes, nil
+}
+
+// cut tells up to which input a call goes that begins with from.
+func (b *Batch) cut(from, classes, messageBytes int) (to int, err error) {
+	size := proto.Size(b.request(from, from, classes)) + blockOverhead
+	for to = from; to < b.Inputs && (b.PerCall == 0 || to-from < b.PerCall); to++ {
+		size += b.Passes * classes * valueBytes
+		if len(b.IDs) > 0 {
+			size += len(b.IDs[to]) + idOverhead
+		}
+		if size > messageBytes {
+			break
+		}
+	}
+	if to == from {
+		return 0, fmt.Errorf("input %d takes a message of %d bytes, expected at most %d", from, size, messageBytes)
+	}
+	return to, nil
+}
+
+// request is the call for inputs from to to.
+func (b *Batch) request(from, to, classes int) *ckdv1.DecomposeRequest {
+	r := &ckdv1.DecomposeRequest{
+		Model:   b.Model,
+		Classes: b.Classes,
+		Detail:  b.Detail,
+		Kind:    b.Kind,
+		Layout:  b.Layout,
+		Passes:  uint32(b.Passes),
+		Inputs:  uint32(to - from),
+	}
+	if len(b.IDs) > 0 {
+		r.InputIds = b.IDs[from:to]
+	}
+	r.ValuesLe = make([]byte, 0, (to-from)*b.Passes*classes*valueBytes)
+	if b.Layout == NSK {
+		input := b.Passes * classes
+		r.ValuesLe = appendValues(r.ValuesLe, b.Values[from*input:to*input])
+		return r
+	}
+	pass := b.Inputs * classes
+	for p := range b.Passes {
+		r.ValuesLe = appendValues(r.ValuesLe, b.Values[p*pass+from*classes:p*pass+to*classes])
+	}
+	return r
+}
+
+// read appends the results of a call for inputs from to to.
+func (b *Batch) read(results []Result, from, to int, reply *ckdv1.DecomposeResponse) ([]Result, error) {
+	if got := len(reply.GetResults()); got != to-from {
+		return nil, broken("%d results, expected %d", got, to-from)
+	}
+	var policies []*ckdv1.PolicyRef
+	if p := reply.GetPolicy(); p != nil {
+		policies = append(policies, p)
+	}
+	for i, r := range reply.GetResults() {
+		if int(r.GetRow()) != i {
+			return nil, broken("result %d is for row %d", i, r.GetRow())
+		}
+		id := ""
+		if len(b.IDs) > 0 {
+			id = b.IDs[from+i]
+		}
+		result, err := newResult(id, from+i, r, policies)
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, result)
+	}
+	return results, nil
+}

@@ -1,0 +1,122 @@
+// Command ckd is the uncertainty daemon that sits beside a model server, and
+// the tools around it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// Exit codes, documented in docs/cli.md.
+const (
+	exitOK    = 0
+	exitFault = 1 // the command ran and found or met a fault
+	exitUsage = 2 // the command line is wrong
+)
+
+const description = `ckd, the uncertainty daemon beside a model server: S stochastic passes in; the
+per-class epistemic vector, where it can be trusted, and a deferral decision out.`
+
+// cli is every command. Each stands in a file of its own name.
+type cli struct {
+	Demo      demoCmd        `cmd:"" help:"Start the daemon here, stream a real recording through it, and show what comes back."`
+	Serve     serveCmd       `cmd:"" help:"Run the daemon."`
+	Check     checkCmd       `cmd:"" help:"Say what is wrong with policy files, or what they mean."`
+	Decompose decomposeCmd   `cmd:"" help:"Decompose recorded passes, input by input."`
+	Replay    replayCmd      `cmd:"" help:"Stream recorded passes to a running daemon."`
+	Health    healthcheckCmd `cmd:"" name:"healthcheck" help:"Ask a daemon on this machine whether it is ready."`
+	Version   versionCmd     `cmd:"" help:"Say which build this is."`
+}
+
+// cmdContext is what a command may use of the world.
+type cmdContext struct {
+	Ctx            context.Context
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	code := run(&cmdContext{ctx, os.Stdin, os.Stdout, os.Stderr}, os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+// run is main without the process: it returns the exit code.
+func run(ctx *cmdContext, args []string) (code int) {
+	parser, err := newParser(ctx)
+	if err != nil {
+		fmt.Fprintf(ctx.Stderr, "ckd: %v\n", err)
+		return exitFault
+	}
+	// kong ends --help by calling Exit; the panic leaves Parse.
+	defer func() {
+		if r := recover(); r != nil {
+			e, ok := r.(exitRequest)
+			if !ok {
+				panic(r)
+			}
+			code = int(e)
+		}
+	}()
+	command, err := parser.Parse(args)
+	if err != nil {
+		fmt.Fprintf(ctx.Stderr, "ckd: %v\n", err)
+		if parse := (*kong.ParseError)(nil); errors.As(err, &parse) && parse.Context.Command() != "" {
+			fmt.Fprintf(ctx.Stderr, "Run \"ckd %s --help\" for its flags.\n", parse.Context.Command())
+		} else {
+			fmt.Fprintln(ctx.Stderr, `Run "ckd --help" for the commands.`)
+		}
+		return exitUsage
+	}
+	if err := command.Run(ctx); err != nil {
+		code = exitFault
+		if f := (*failure)(nil); errors.As(err, &f) {
+			code = f.code
+		}
+		if text := err.Error(); text != "" {
+			fmt.Fprintf(ctx.Stderr, "ckd: %s\n", text)
+		}
+		return code
+	}
+	return exitOK
+}
+
+func newParser(ctx *cmdContext) (*kong.Kong, error) {
+	return kong.New(&cli{},
+		kong.Name("ckd"),
+		kong.Description(description),
+		kong.Writers(ctx.Stdout, ctx.Stderr),
+		kong.Exit(func(code int) { panic(exitRequest(code)) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+	)
+}
+
+// exitRequest is the exit code that kong asked for.
+type exitRequest int
+
+// failure is an error with an exit code of its own.
+type failure struct {
+	code int
+	err  error
+}
+
+// fail gives an error an exit code. A nil error prints nothing: the command has
+// said what was to be said.
+func fail(code int, err error) error { return &failure{code, err} }
+
+func (f *failure) Error() string {
+	if f.err == nil {
+		return ""
+	}
+	return f.err.Error()
+}
+
+func (f *failure) Unwrap() error { return f.err }

@@ -1,0 +1,85 @@
+package integration_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestReadme runs every command that the README shows, from the project's root,
+// in order; addresses are those of the daemon that its own command started.
+func TestReadme(t *testing.T) {
+	text, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d *daemon
+	ran := 0
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		for _, line := range strings.Split(strings.TrimSpace(block[1]), "\n") {
+			words := strings.Fields(line)
+			ran++
+			switch {
+			case line == "go test ./...": // this is it
+			case words[0] == "ckd" && words[1] == "serve":
+				d = serve(t, fromRoot(words[2:])...)
+			case words[0] == "ckd" || words[0] == "go" && words[1] == "run":
+				runReadme(t, words, d)
+			case words[0] == "ghz":
+				t.Run("ghz", func(t *testing.T) {
+					words[0] = program(t, "ghz", "GHZ")
+					out := runReadme(t, words, d)
+					if !strings.Contains(out, "[OK]") || strings.Contains(out, "Error distribution") {
+						t.Errorf("%s: %s", line, out)
+					}
+				})
+			default:
+				t.Errorf("the README shows a command that this test does not know: %s", line)
+			}
+		}
+	}
+	if ran < 8 {
+		t.Errorf("found only %d commands in the README", ran)
+	}
+}
+
+// fromRoot makes paths of the project's files good for this folder.
+func fromRoot(words []string) []string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = w
+		if _, err := os.Stat(filepath.Join("..", w)); err == nil {
+			out[i] = filepath.Join("..", w)
+		}
+	}
+	return out
+}
+
+// runReadme runs one command in the project's root. It must succeed.
+func runReadme(t *testing.T, words []string, d *daemon) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	args := make([]string, len(words))
+	for i, w := range words {
+		args[i] = w
+		if d != nil {
+			args[i] = strings.ReplaceAll(w, "127.0.0.1:8590", d.grpc[0])
+		}
+	}
+	if args[0] == "ckd" {
+		args[0] = ckd
+	}
+	c := exec.CommandContext(ctx, args[0], args[1:]...)
+	c.Dir = ".."
+	r := runCommand(t, c)
+	if r.code != 0 {
+		t.Errorf("%s: exit %d\n%s%s", strings.Join(words, " "), r.code, r.stdout, r.stderr)
+	}
+	return r.stdout
+}

@@ -1,0 +1,108 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ckd-project/ckd/client"
+	"github.com/ckd-project/ckd/internal/app"
+	"github.com/ckd-project/ckd/internal/config"
+	"github.com/ckd-project/ckd/internal/recordings"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// Options say how the demo goes.
+type Options struct {
+	// Keep leaves the daemon up, with slow traffic, until the context ends.
+	Keep bool
+	// Listen and Admin are the daemon's addresses.
+	Listen, Admin string
+	// Progress is told how the streaming goes; may be nil.
+	Progress func(answered, inputs int)
+	// Ready is called with the report, before Keep's traffic; it prints.
+	Ready func(*Report) error
+	// Log takes the daemon's log.
+	Log io.Writer
+}
+
+// keepRate is how many inputs per second Keep streams.
+const keepRate = 40
+
+// Run is the demo. It returns when the report is out, or with Keep when ctx
+// ends.
+func Run(ctx context.Context, o Options) error {
+	recording, err := recordings.CTGMCDropout()
+	if err != nil {
+		return err
+	}
+	tuning, shown := split(recording.Passes.N)
+	policies, err := tune(recording, tuning)
+	if err != nil {
+		return fmt.Errorf("tuning: %w", err)
+	}
+	log, err := app.NewLogger(o.Log, "warn", "console")
+	if err != nil {
+		return err
+	}
+	daemon, err := start(o, log, policies)
+	if err != nil {
+		return err
+	}
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	parts, partCtx := errgroup.WithContext(running)
+	parts.Go(func() error { return daemon.Run(running) })
+	parts.Go(func() error {
+		defer stop() // the demo is over
+		return stream(partCtx, o, daemon, recording, shown, len(tuning))
+	})
+	if err := parts.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return ctx.Err() // nil unless the user ended it
+}
+
+// start builds the daemon of the demo.
+func start(o Options, log *zap.Logger, policies *policy.Set) (*app.App, error) {
+	c, err := config.Default()
+	if err != nil {
+		return nil, err
+	}
+	c.Listen, c.Admin, c.ShutdownGrace = []string{o.Listen}, o.Admin, time.Second
+	return app.New(c, log, func() (*policy.Set, error) { return policies, nil })
+}
+
+// stream is the model server's side of the demo.
+func stream(ctx context.Context, o Options, daemon *app.App, r *recordings.Recording, shown []int, tuned int) error {
+	c, err := client.Dial(daemon.Targets()[0])
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	started := time.Now()
+	results, err := streamInputs(ctx, c, r, shown, o.Progress)
+	if err != nil {
+		return err
+	}
+	model, err := c.Model(ctx, modelName)
+	if err != nil {
+		return err
+	}
+	report, err := newReport(r, shown, results, model)
+	if err != nil {
+		return err
+	}
+	report.Tuning.Inputs = tuned
+	report.Seconds = time.Since(started).Seconds()
+	report.Addresses = Addresses{API: daemon.Targets()[0], Metrics: daemon.AdminURL() + "/metrics"}
+	if err := o.Ready(report); err != nil || !o.Keep {
+		return err
+	}
+	return keep(ctx, c, r, shown)
+}

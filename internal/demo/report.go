@@ -1,0 +1,195 @@
+package demo
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ckd-project/ckd/client"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/recordings"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// Report is what the demo shows.
+type Report struct {
+	Model     string     `json:"model"`
+	Recording string     `json:"recording"`
+	Passes    int        `json:"passes"`
+	Policy    Policy     `json:"policy"`
+	Tuning    Tuning     `json:"tuning"`
+	Inputs    int        `json:"inputs"`
+	Retained  int        `json:"retained"`
+	Deferred  int        `json:"deferred"`
+	Fallback  int        `json:"fallback"` // inputs decided by the fallback score
+	Classes   []Class    `json:"classes"`
+	Rules     []Rule     `json:"rules"`
+	Top       []Deferred `json:"top_deferred"`
+	Seconds   float64    `json:"seconds"` // of streaming
+	Addresses Addresses  `json:"addresses"`
+}
+
+// Policy that decided.
+type Policy struct {
+	Version     string  `json:"version"`
+	Hash        string  `json:"hash"`
+	Gate        string  `json:"gate"`
+	Reliability float64 `json:"reliability_threshold"`
+	Primary     Score   `json:"primary"`
+	Fallback    Score   `json:"fallback"`
+}
+
+// Score and its threshold.
+type Score struct {
+	Score     string  `json:"score"`
+	Threshold float64 `json:"threshold"`
+}
+
+// Tuning says how the thresholds were set.
+type Tuning struct {
+	Inputs      int     `json:"inputs"`
+	Coverage    float64 `json:"coverage"` // of each score
+	Permutation string  `json:"permutation"`
+}
+
+// Class is what was seen of one class.
+type Class struct {
+	Name       string  `json:"name"`
+	Critical   bool    `json:"critical"`
+	MeanC      float64 `json:"mean_c"`           // nats
+	Unreliable float64 `json:"unreliable_share"` // of inputs with skewness over the threshold
+	Dominant   float64 `json:"dominant_share"`   // of inputs where its C_k is the largest
+}
+
+// Rule is what a deferral rule retains, judged by the labels.
+type Rule struct {
+	Name        string  `json:"name"`
+	Retained    int     `json:"retained"`
+	Coverage    float64 `json:"coverage"`
+	Accuracy    float64 `json:"accuracy"`
+	CriticalFNR float64 `json:"critical_fnr"`
+	Missed      int     `json:"critical_missed"`
+	Critical    int     `json:"critical_retained"`
+}
+
+// Deferred is one input that a person should see.
+type Deferred struct {
+	Input     string    `json:"input"`
+	Label     string    `json:"label"`
+	Predicted string    `json:"predicted"`
+	Score     string    `json:"score"`
+	Value     float64   `json:"value"`
+	Threshold float64   `json:"threshold"`
+	Gate      string    `json:"gate"`
+	Class     string    `json:"deciding_class,omitempty"`
+	Reason    string    `json:"reason"`
+	C         []float64 `json:"c"`
+	Skewness  []float64 `json:"skewness"`
+	Mean      []float64 `json:"mean"`
+}
+
+// Addresses of the daemon.
+type Addresses struct {
+	API     string `json:"api"`
+	Metrics string `json:"metrics"`
+}
+
+// topDeferred is how many deferred inputs are shown.
+const topDeferred = 5
+
+// newReport judges the results of the inputs shown.
+func newReport(r *recordings.Recording, shown []int, results []client.Result, model *ckdv1.Model) (*Report, error) {
+	report := &Report{
+		Model: model.GetPolicy().GetModel(), Recording: r.Note, Passes: r.Passes.S, Inputs: len(results),
+		Policy: Policy{
+			Version: model.GetPolicy().GetVersion(), Hash: model.GetPolicy().GetHash(), Gate: word(model.GetGate(), "GATE_"),
+			Reliability: model.GetReliabilityThreshold(), Primary: ruleScore(model.GetPrimary()), Fallback: ruleScore(model.GetFallback()),
+		},
+		Tuning: Tuning{Coverage: coverage, Permutation: permutationWords},
+	}
+	for k, name := range model.GetClasses() {
+		report.Classes = append(report.Classes, Class{Name: name, Critical: slices.Contains(model.GetCritical(), uint32(k))})
+	}
+
+	n := float64(len(results))
+	labels, predicted := make([]int, len(results)), make([]int, len(results))
+	mi, all, retained := make([]float64, len(results)), make([]bool, len(results)), make([]bool, len(results))
+	for i, result := range results {
+		d := result.Decomposition
+		if d == nil {
+			return nil, fmt.Errorf("input %s: no outcome: %w", result.ID, result.Err)
+		}
+		labels[i], predicted[i], mi[i], all[i] = r.Labels[shown[i]], int(d.GetPredicted()), d.GetMi(), true
+		retained[i] = result.Retained()
+		if retained[i] {
+			report.Retained++
+		} else {
+			report.Deferred++
+			report.Top = append(report.Top, newDeferred(model, result, labels[i]))
+		}
+		if d.GetDecision().GetGate() == ckdv1.GateOutcome_GATE_OUTCOME_FALLBACK {
+			report.Fallback++
+		}
+		for k, c := range d.GetC() {
+			report.Classes[k].MeanC += c / n
+		}
+		for _, k := range d.GetUnreliable() {
+			report.Classes[k].Unreliable += 1 / n
+		}
+		if d.Dominant != nil {
+			report.Classes[d.GetDominant()].Dominant += 1 / n
+		}
+	}
+	for _, rule := range []struct {
+		name     string
+		retained []bool
+	}{
+		{"no deferral", all},
+		{"mutual information alone", eval.Lowest(mi, report.Retained)},
+		{"ckd", retained},
+	} {
+		s := eval.Select(labels, predicted, rule.retained, r.Critical)
+		report.Rules = append(report.Rules, Rule{
+			Name: rule.name, Retained: s.Retained, Coverage: s.Coverage(), Accuracy: s.Accuracy(),
+			CriticalFNR: s.CriticalFNR(), Missed: s.Missed, Critical: s.Critical,
+		})
+	}
+	// The two scores are not on one scale: what ranks is how far over its
+	// threshold a score is.
+	slices.SortStableFunc(report.Top, func(a, b Deferred) int {
+		return cmp.Compare(b.Value/b.Threshold, a.Value/a.Threshold)
+	})
+	report.Top = report.Top[:min(topDeferred, len(report.Top))]
+	return report, nil
+}
+
+func newDeferred(model *ckdv1.Model, result client.Result, label int) Deferred {
+	d, decision := result.Decomposition, result.Decomposition.GetDecision()
+	deferred := Deferred{
+		Input:     result.ID,
+		Label:     model.GetClasses()[label],
+		Predicted: model.GetClasses()[d.GetPredicted()],
+		Score:     word(decision.GetScore(), "SCORE_"),
+		Value:     decision.GetValue(),
+		Threshold: decision.GetThreshold(),
+		Gate:      word(decision.GetGate(), "GATE_OUTCOME_"),
+		Reason:    word(decision.GetReason(), "DECISION_REASON_"),
+		C:         d.GetC(),
+		Skewness:  d.GetSkewness(),
+		Mean:      d.GetMean(),
+	}
+	if decision.DecidingClass != nil {
+		deferred.Class = model.GetClasses()[decision.GetDecidingClass()]
+	}
+	return deferred
+}
+
+func ruleScore(r *ckdv1.ScoreRule) Score {
+	return Score{word(r.GetScore(), "SCORE_"), r.GetThreshold()}
+}
+
+// word is an enum value as people write it: above_threshold.
+func word(v fmt.Stringer, prefix string) string {
+	return strings.ToLower(strings.TrimPrefix(v.String(), prefix))
+}
