@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -372,17 +373,21 @@ func TestOpenWaitingIsEnded(t *testing.T) {
 			s := f.session(t, client.SessionConfig{InFlight: 1})
 			g := open(t, s, "a")
 			failed := make(chan error)
-			go func() {
-				// Either it waits, or it comes after the end: the same error.
-				_, err := s.Open(t.Context(), []string{"b"})
-				failed <- err
-			}()
+			for range 3 {
+				go func() {
+					// Either it waits, or it comes after the end: the same error.
+					_, err := s.Open(t.Context(), []string{"b"})
+					failed <- err
+				}()
+			}
 			if _, err := s.Open(canceledSoon(t), []string{"c"}); !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatalf("error %v, expected the context's", err)
 			}
 			c.end(f, s)
-			if err := <-failed; !c.want(err) {
-				t.Errorf("unexpected error %v", err)
+			for range 3 {
+				if err := <-failed; !c.want(err) {
+					t.Errorf("unexpected error %v", err)
+				}
 			}
 			_ = inputError(t, wait(t, g)[0])
 			if err := g.Send(low); !c.want(err) {
@@ -579,6 +584,44 @@ func TestSendBlockedByTheDaemon(t *testing.T) {
 		t.Errorf("error %v, expected that the session was cancelled", err)
 	}
 	wait(t, g)
+}
+
+// A message that grpc refuses on this side ends the stream, with its reason.
+func TestSendFailsHere(t *testing.T) {
+	f := newFake(2)
+	c, stop := f.start(client.WithDialOptions(grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(50))))
+	defer stop()
+	s, err := c.Session(t.Context(), client.SessionConfig{Model: model})
+	ok(t, err)
+	g := open(t, s, "a")
+	err = g.SendPasses(10, make([]float32, 30))
+	for name, err := range map[string]error{"SendPasses": err, "Err": s.Err(), "result": wait(t, g)[0].Err, "Close": s.Close()} {
+		if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "larger than max") {
+			t.Errorf("%s: %v, expected that the message is too large", name, err)
+		}
+	}
+}
+
+// Row numbers take their place in a message as well.
+func TestManyRows(t *testing.T) {
+	f := newFake(2)
+	f.info.Limits.OpenInputsPerStream = 1000
+	f.info.Limits.MessageBytes = 6200 // ids without text take 6000 at most
+	s := f.session(t, client.SessionConfig{})
+	g := open(t, s, make([]string, 1000)...)
+	rows := make([]int, 1000)
+	for i := range rows {
+		rows[i] = 999 - i
+	}
+	for range 2 {
+		ok(t, g.SendRows(rows, slices.Repeat(low, 1000)))
+	}
+	for _, r := range wait(t, g) {
+		if !r.Retained() {
+			t.Fatalf("result %+v, expected it retained", r)
+		}
+	}
+	ok(t, s.Close())
 }
 
 func TestProtocolErrors(t *testing.T) {

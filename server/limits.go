@@ -1,14 +1,13 @@
 package server
 
 import (
-	"errors"
-	"fmt"
 	"math"
 
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// Limits bound what clients can make the daemon hold.
+// Limits bound what clients can make the daemon hold. Their ranges are those of
+// the settings that they come from, which internal/config validates.
 type Limits struct {
 	MessageBytes        int   // of one message received
 	Streams             int   // open at one time
@@ -36,29 +35,6 @@ func DefaultLimits() Limits {
 		InputIDBytes:        256,
 		OpenInputBytes:      256 << 20,
 	}
-}
-
-// Validate reports every limit that is out of range.
-func (l Limits) Validate() error {
-	var faults []error
-	for _, c := range []struct {
-		name            string
-		value, min, max int64
-	}{
-		{"message bytes", int64(l.MessageBytes), 1 << 10, 1 << 30},
-		{"streams", int64(l.Streams), 1, 1 << 20},
-		{"open inputs per stream", int64(l.OpenInputsPerStream), 1, 1 << 24},
-		{"open groups per stream", int64(l.OpenGroupsPerStream), 1, 1 << 24},
-		{"inputs per request", int64(l.InputsPerRequest), 1, 1 << 24},
-		{"passes per input", int64(l.PassesPerInput), 2, 1 << 30},
-		{"input id bytes", int64(l.InputIDBytes), 1, 1 << 16},
-		{"open input bytes", l.OpenInputBytes, 1 << 10, math.MaxInt64},
-	} {
-		if c.value < c.min || c.value > c.max {
-			faults = append(faults, fmt.Errorf("limit on %s: %d, expected %d to %d", c.name, c.value, c.min, c.max))
-		}
-	}
-	return errors.Join(faults...)
 }
 
 // message is the limits as clients are told.

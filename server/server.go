@@ -59,9 +59,6 @@ type model struct {
 
 // New builds a Server without models, which says NOT_SERVING: see SetPolicies.
 func New(o Options) (*Server, error) {
-	if err := o.Limits.Validate(); err != nil {
-		return nil, err
-	}
 	s := &Server{limits: o.Limits, log: o.Logger, metrics: o.Metrics, health: health.NewServer()}
 	s.catalog.Store(&catalog{})
 	s.health.SetServingStatus("", healthv1.HealthCheckResponse_NOT_SERVING)
