@@ -88,8 +88,6 @@ func (s *Session) end(err error) {
 	defer s.mu.Unlock()
 	left := slices.Concat(slices.Collect(maps.Values(s.open)), slices.Collect(maps.Keys(s.unsent)))
 	switch {
-	case s.cause != nil:
-		err = s.cause
 	case errors.Is(err, io.EOF) && !s.closed:
 		err = broken("the daemon ended the stream before it was half-closed")
 	case errors.Is(err, io.EOF) && len(left) > 0:
@@ -98,7 +96,7 @@ func (s *Session) end(err error) {
 		err = nil
 	}
 	s.err, s.ended = err, true
-	s.cancel() // after the above, so that what it breaks is not taken for the cause
+	s.cancel()
 	for _, g := range left {
 		for row, r := range g.results {
 			if !r.answered() {

@@ -24,7 +24,7 @@ type Result struct {
 	Row int
 	// Decomposition with the decision; nil where there is an error.
 	Decomposition *ckdv1.Decomposition
-	// Policy that decided; nil where none did.
+	// Policy that the input was under; nil where an error names none.
 	Policy *ckdv1.PolicyRef
 	// Err is an *InputError. An input with an error has not been cleared.
 	Err error

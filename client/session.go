@@ -62,7 +62,6 @@ type Session struct {
 	unsent map[*Group]struct{} // groups of which nothing was sent yet
 	closed bool                // Close was called
 	ended  bool                // the stream has ended
-	cause  error               // why we ended the stream, where we did
 	err    error               // what Err returns, once the stream has ended
 }
 
@@ -343,17 +342,12 @@ func (s *Session) put(g *Group, b *ckdv1.Block) error {
 	return s.send(b)
 }
 
-// send writes one message. An error means that the session has ended.
+// send writes one message. An error means that the stream is over, of which the
+// reader learns the reason.
 func (s *Session) send(b *ckdv1.Block) error {
 	err := s.stream.Send(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: b}})
 	if err == nil {
 		return nil
-	}
-	if !errors.Is(err, io.EOF) { // of which the reader learns the reason
-		s.mu.Lock()
-		s.cause = err
-		s.mu.Unlock()
-		s.cancel()
 	}
 	<-s.done
 	return s.Err()

@@ -296,15 +296,15 @@ func TestSessionManyGoroutines(t *testing.T) {
 
 func TestOpenWaitsForRoom(t *testing.T) {
 	for _, c := range []struct {
-		name   string
-		config client.SessionConfig
-		limits *ckdv1.Limits
-		window int
+		name     string
+		inFlight int
+		limits   *ckdv1.Limits
+		window   int
 	}{
-		{"the caller's", client.SessionConfig{InFlight: 3}, &ckdv1.Limits{OpenInputsPerStream: 5}, 3},
-		{"the daemon's", client.SessionConfig{InFlight: 5}, &ckdv1.Limits{OpenInputsPerStream: 3}, 3},
-		{"the daemon's by default", client.SessionConfig{}, &ckdv1.Limits{OpenInputsPerStream: 3}, 3},
-		{"the daemon's of groups", client.SessionConfig{}, &ckdv1.Limits{OpenInputsPerStream: 9, OpenGroupsPerStream: 1}, 9},
+		{"the caller's", 3, &ckdv1.Limits{OpenInputsPerStream: 5}, 3},
+		{"the daemon's", 5, &ckdv1.Limits{OpenInputsPerStream: 3}, 3},
+		{"the daemon's by default", 0, &ckdv1.Limits{OpenInputsPerStream: 3}, 3},
+		{"the daemon's of groups", 0, &ckdv1.Limits{OpenInputsPerStream: 9, OpenGroupsPerStream: 1}, 9},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFake(2)
@@ -317,7 +317,7 @@ func TestOpenWaitsForRoom(t *testing.T) {
 				}
 				return send(r)
 			}
-			s := f.session(t, client.SessionConfig{InFlight: c.config.InFlight})
+			s := f.session(t, client.SessionConfig{InFlight: c.inFlight})
 			if s.Window() != c.window {
 				t.Errorf("window %d, expected %d", s.Window(), c.window)
 			}
@@ -328,10 +328,19 @@ func TestOpenWaitsForRoom(t *testing.T) {
 			}
 			// What gave up holds no room, and an answer makes some.
 			opened := make(chan *client.Group)
-			go func() { opened <- open(t, s, "c", "d") }()
+			go func() {
+				g, err := s.Open(t.Context(), []string{"c", "d"})
+				if err != nil {
+					t.Error(err)
+				}
+				opened <- g
+			}()
 			close(slow)
 			wait(t, a)
 			b := <-opened
+			if b == nil {
+				return
+			}
 			ok(t, b.SendPasses(2, slices.Concat(low, low, low, low)))
 			wait(t, b)
 			ok(t, s.Close())
@@ -446,7 +455,7 @@ func TestCloseFinishesWhatIsOpen(t *testing.T) {
 	}
 	ok(t, s.Close())
 	for name, err := range map[string]error{
-		"Send": open2(s), "Open": open2(s), "Finish": none.Finish(),
+		"Send": openOne(s), "Open": openOne(s), "Finish": none.Finish(),
 	} {
 		if !errors.Is(err, client.ErrClosed) {
 			t.Errorf("%s: %v, expected ErrClosed", name, err)
@@ -454,7 +463,7 @@ func TestCloseFinishesWhatIsOpen(t *testing.T) {
 	}
 }
 
-func open2(s *client.Session) error {
+func openOne(s *client.Session) error {
 	_, err := s.Open(context.Background(), []string{"x"})
 	return err
 }
@@ -538,7 +547,7 @@ func TestStreamBreaks(t *testing.T) {
 				}
 			}
 			for name, err := range map[string]error{
-				"Err": s.Err(), "Close": s.Close(), "Send": sent.Send(slices.Concat(low, low)), "Open": open2(s),
+				"Err": s.Err(), "Close": s.Close(), "Send": sent.Send(slices.Concat(low, low)), "Open": openOne(s),
 			} {
 				if status.Code(err) != c.code || client.Reason(err) != c.reason {
 					t.Errorf("%s: %v, expected code %v, reason %v", name, err, c.code, c.reason)

@@ -30,7 +30,8 @@ type Batch struct {
 	IDs []string
 	// Values must not change until Decompose returns.
 	Values []float32
-	// PerCall is the most inputs in one call; 0 is as many as a message holds.
+	// PerCall is the most inputs in one call; 0 is as many as a message holds. The
+	// daemon has a limit of its own, inputs_per_request, which a session's Info states.
 	PerCall int
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -140,7 +141,7 @@ func TestDecomposeFails(t *testing.T) {
 			want: "11 values, expected a multiple of 2 passes x 2 inputs", code: codes.Unknown},
 		{name: "no values", change: func(b *client.Batch) { b.Values = nil }, want: "0 values", code: codes.Unknown},
 		{name: "values without inputs", change: func(b *client.Batch) { b.Inputs = 0 }, want: "12 values", code: codes.Unknown},
-		{name: "overflow", change: func(b *client.Batch) { b.Inputs, b.Passes = 1<<32, 1<<32 }, want: "12 values", code: codes.Unknown},
+		{name: "overflow", change: func(b *client.Batch) { b.Inputs, b.Passes = math.MaxInt, math.MaxInt }, want: "12 values", code: codes.Unknown},
 		{name: "one input too large", change: func(b *client.Batch) {
 			b.Inputs, b.Passes, b.Values = 1, 1<<20, make([]float32, 2<<20)
 		}, want: "input 0 takes a message of 83887", code: codes.Unknown},
