@@ -54,5 +54,9 @@ func TestReference(t *testing.T) {
 
 // row of the table for a family.
 func row(f family) string {
-	return fmt.Sprintf("| `%s` | %s | `%s` | %s |", f.name, f.kind, strings.Join(f.labels, "`, `"), f.help)
+	labels := "none"
+	if len(f.labels) > 0 {
+		labels = "`" + strings.Join(f.labels, "`, `") + "`"
+	}
+	return fmt.Sprintf("| `%s` | %s | %s | %s |", f.name, f.kind, labels, f.help)
 }

@@ -108,10 +108,10 @@ func TestThousandClasses(t *testing.T) {
 		decisions  = 2 // observing, by either score
 		histograms = 3
 		others     = 5 + 2 + 1 + 1 // counters, open, cut, info
-		build      = 1
+		daemon     = 4             // build, reloads, panics
 	)
 	reasons := 2 * len(testReasons) // of the model, and of none
-	if want := perClass + pairs + decisions + histograms + others + build + reasons; series != want {
+	if want := perClass + pairs + decisions + histograms + others + daemon + reasons; series != want {
 		t.Errorf("%d series, want %d", series, want)
 	}
 	if samples > 1500 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -101,3 +102,16 @@ func (m *Metrics) Remove(name string) {
 // RejectedUnknownModel counts a refusal of what named no model that is served.
 // The name is not told: a client sent it.
 func (m *Metrics) RejectedUnknownModel(reason string) { m.rejected.inc(reason) }
+
+// Panicked counts a panic that was turned into an error of one call.
+func (m *Metrics) Panicked() { m.series.panics.Inc() }
+
+// Reloaded records an attempt to load the policies; at is when it succeeded.
+func (m *Metrics) Reloaded(ok bool, at time.Time) {
+	if !ok {
+		m.series.reloadSuccessful.Set(0)
+		return
+	}
+	m.series.reloadSuccessful.Set(1)
+	m.series.reloadSuccessTime.Set(float64(at.UnixNano()) / 1e9)
+}

@@ -102,6 +102,9 @@ func TestObserve(t *testing.T) {
 		`ckd_inputs_rejected_total{model="m",reason="other"}`:         1,
 		`ckd_inputs_rejected_total{model="",reason="not_finite"}`:     0,
 		`ckd_inputs_rejected_total{model="",reason="unknown_model"}`:  1,
+		`ckd_policy_last_reload_successful{}`:                         0,
+		`ckd_policy_last_reload_success_timestamp_seconds{}`:          0,
+		`ckd_panics_total{}`:                                          0,
 
 		`ckd_pair_confusion_nats_total{class_a="a",class_b="b",model="m"}`: 1./24 + 1./2 + 1./4,
 		`ckd_pair_confusion_nats_total{class_a="a",class_b="c",model="m"}`: 0,

@@ -27,7 +27,9 @@ type series struct {
 	degenerate, saturated, rejected, abandoned *prometheus.CounterVec
 	inputsOpen, streamsOpen                    *prometheus.GaugeVec
 
-	policyInfo, buildInfo *prometheus.GaugeVec
+	policyInfo, buildInfo               *prometheus.GaugeVec
+	reloadSuccessful, reloadSuccessTime prometheus.Gauge
+	panics                              prometheus.Counter
 }
 
 // family is the declaration of the series of one name.
@@ -123,6 +125,15 @@ func declare() *series {
 	s.buildInfo = s.gauge("ckd_build_info",
 		"Always 1: version and revision of the daemon, and the Go version that built it.",
 		"version", "revision", "goversion")
+	s.reloadSuccessful = s.gauge("ckd_policy_last_reload_successful",
+		"1 if the last attempt to load the policies succeeded, 0 if it failed and the policies before it stay in force.",
+	).WithLabelValues()
+	s.reloadSuccessTime = s.gauge("ckd_policy_last_reload_success_timestamp_seconds",
+		"When the policies were last loaded with success, in seconds since 1970.",
+	).WithLabelValues()
+	s.panics = s.counter("ckd_panics_total",
+		"Panics that were turned into an error of the one call that they happened in: faults of the daemon, to be reported.",
+	).WithLabelValues()
 	return s
 }
 

@@ -107,8 +107,13 @@ func codeOf(r ckdv1.ErrorReason) codes.Code {
 		return codes.OutOfRange
 	case ckdv1.ErrorReason_ERROR_REASON_POLICY_CHANGED:
 		return codes.FailedPrecondition
+	case ckdv1.ErrorReason_ERROR_REASON_DRAINING:
+		return codes.Unavailable
+	case ckdv1.ErrorReason_ERROR_REASON_INPUT_IDLE:
+		return codes.DeadlineExceeded
 	case ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS,
-		ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_GROUPS, ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET:
+		ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_GROUPS, ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET,
+		ckdv1.ErrorReason_ERROR_REASON_SEND_STALLED:
 		return codes.ResourceExhausted
 	}
 	return codes.InvalidArgument

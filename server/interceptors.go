@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/ckd-project/ckd/decomp"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -26,17 +27,14 @@ type interceptor struct {
 // interceptors wrap every call, the first one outermost: metrics, then the
 // request id, which logging reads, and recovery innermost, so that a panic is
 // logged and counted as the Internal error that the client sees.
-func interceptors(rpc *grpcprom.ServerMetrics, log *zap.Logger) []interceptor {
-	logger := callLogger(log)
+func (s *Server) interceptors(rpc *grpcprom.ServerMetrics) []interceptor {
+	logger := callLogger(s.log)
 	options := []logging.Option{
 		logging.WithLogOnEvents(logging.FinishCall),
 		logging.WithLevels(levelOf),
 		logging.WithDisableLoggingFields(logging.ComponentFieldKey, logging.SystemTag[0]),
 	}
-	recovered := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
-		log.Error("panic in a call", append(zapFields(logging.ExtractFields(ctx)), zap.Any("panic", p), zap.Stack("stack"))...)
-		return statusOf(&fault{reason: ckdv1.ErrorReason_ERROR_REASON_INTERNAL}, location{}).Err()
-	})
+	recovered := recovery.WithRecoveryHandlerContext(s.recovered)
 	return []interceptor{
 		{rpc.UnaryServerInterceptor(), rpc.StreamServerInterceptor()},
 		{requestIDUnary, requestIDStream},
@@ -114,6 +112,28 @@ func zapFields(pairs []any) []zap.Field {
 		}
 	}
 	return fields
+}
+
+// logPanic writes the line of a panic, with its stack.
+func logPanic(ctx context.Context, log *zap.Logger, p any) {
+	log.Error("panic in a call", append(zapFields(logging.ExtractFields(ctx)), zap.Any("panic", p), zap.Stack("stack"))...)
+}
+
+// logFault writes the line of something that a client did wrong. It has no words
+// of the client's: ids may be personal data.
+func logFault(ctx context.Context, log *zap.Logger, model string, reason ckdv1.ErrorReason, at location, err error) {
+	fields := append(zapFields(logging.ExtractFields(ctx)), zap.String("model", model), zap.String("reason", reasonWord(reason)))
+	if at.hasGroup {
+		fields = append(fields, zap.Uint64("group", at.group))
+	}
+	if at.hasPosition {
+		fields = append(fields, zap.Int("row", at.row))
+	}
+	switch e := err.(type) { //nolint:errorlint // only what is known not to repeat the client's words
+	case *decomp.RowError, *decomp.PassesError, *decomp.ShapeError:
+		fields = append(fields, zap.String("cause", e.Error()))
+	}
+	log.Info("an input was refused; further ones for this reason on this stream are only counted", fields...)
 }
 
 // levelOf keeps calls that went well, which come by the thousand, out of the

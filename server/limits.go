@@ -2,6 +2,7 @@ package server
 
 import (
 	"math"
+	"time"
 
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
@@ -16,7 +17,12 @@ type Limits struct {
 	InputsPerRequest    int   // in one unary request
 	PassesPerInput      int   // of one input
 	InputIDBytes        int   // of one id
-	OpenInputBytes      int64 // held by the open inputs of all streams
+	OpenInputBytes      int64 // held by the open inputs of all streams and requests
+	Classes             int   // of a policy
+
+	SendStall time.Duration // how long a client may leave a reply unread
+	InputIdle time.Duration // how long an open input may be without passes
+	StreamAge time.Duration // after which a stream drains; 0: never
 }
 
 // maxSendBytes: a reply is as large as the client's own detail and batch make
@@ -34,6 +40,9 @@ func DefaultLimits() Limits {
 		PassesPerInput:      100_000,
 		InputIDBytes:        256,
 		OpenInputBytes:      256 << 20,
+		Classes:             10_000,
+		SendStall:           30 * time.Second,
+		InputIdle:           5 * time.Minute,
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,9 +43,13 @@ type Server struct {
 	health  *health.Server
 
 	catalog   atomic.Pointer[catalog]
-	stopping  atomic.Bool
-	streams   atomic.Int64 // open
-	openBytes atomic.Int64 // held by open inputs
+	replacing sync.Mutex    // of the catalog
+	replaced  chan struct{} // closed when the catalog is replaced; under replacing
+
+	streams   atomic.Int64  // open
+	openBytes atomic.Int64  // held by open inputs
+	drained   chan struct{} // closed when the daemon begins to stop
+	killed    chan struct{} // closed when it will not wait any longer
 }
 
 // catalog is the models that are served, by name; it is replaced as a whole.
@@ -55,11 +60,15 @@ type model struct {
 	*engine.Model
 	metrics *metrics.Model
 	ref     *ckdv1.PolicyRef
+	users   atomic.Int64 // streams, inputs and requests that count into its metrics
 }
 
 // New builds a Server without models, which says NOT_SERVING: see SetPolicies.
 func New(o Options) (*Server, error) {
-	s := &Server{limits: o.Limits, log: o.Logger, metrics: o.Metrics, health: health.NewServer()}
+	s := &Server{
+		limits: o.Limits, log: o.Logger, metrics: o.Metrics, health: health.NewServer(),
+		replaced: make(chan struct{}), drained: make(chan struct{}), killed: make(chan struct{}),
+	}
 	s.catalog.Store(&catalog{})
 	s.health.SetServingStatus("", healthv1.HealthCheckResponse_NOT_SERVING)
 
@@ -69,7 +78,7 @@ func New(o Options) (*Server, error) {
 	if err := o.Registry.Register(rpc); err != nil {
 		return nil, fmt.Errorf("rpc metrics: %w", err)
 	}
-	unary, stream := chains(interceptors(rpc, o.Logger))
+	unary, stream := chains(s.interceptors(rpc))
 	s.grpc = grpc.NewServer(
 		// A peer that is gone without a word is found out within a minute or two;
 		// clients may ask for the same of us without being sent away.
@@ -94,48 +103,114 @@ func (s *Server) GRPC() *grpc.Server { return s.grpc }
 // opened from now on are decided by it, those open already keep theirs. On an
 // error nothing has changed.
 func (s *Server) SetPolicies(set *policy.Set) error {
-	next, engines := catalog{}, map[string]*engine.Model{}
+	s.replacing.Lock()
+	defer s.replacing.Unlock()
+	before, engines := *s.catalog.Load(), map[string]*engine.Model{}
 	for _, p := range set.All() {
+		if n := len(p.Classes); n > s.limits.Classes {
+			return fmt.Errorf("model %q: %d classes, over the limit of %d", p.Name, n, s.limits.Classes)
+		}
 		m, err := engine.New(p)
 		if err != nil {
 			return err
 		}
 		engines[p.Name] = m
 	}
+	next := catalog{}
 	for name, m := range engines {
 		p := m.Policy()
+		if old := before[name]; old != nil && old.ref.GetHash() == p.Hash && old.ref.GetVersion() == p.Version {
+			next[name] = old // nothing of it has changed
+			continue
+		}
 		next[name] = &model{
 			Model:   m,
 			metrics: s.metrics.Model(p, m.Plan()),
 			ref:     &ckdv1.PolicyRef{Model: name, Version: p.Version, Hash: p.Hash},
 		}
 	}
-	before := *s.catalog.Swap(&next)
+	s.catalog.Store(&next)
 	s.health.SetServingStatus("", healthv1.HealthCheckResponse_SERVING)
 	for name := range next {
 		s.health.SetServingStatus(name, healthv1.HealthCheckResponse_SERVING)
 	}
-	for name := range before {
+	for name, old := range before {
 		if next[name] == nil {
 			s.health.SetServingStatus(name, healthv1.HealthCheckResponse_SERVICE_UNKNOWN)
-			s.metrics.Remove(name)
+			if old.users.Load() == 0 {
+				s.metrics.Remove(name)
+			}
 		}
 	}
+	close(s.replaced)
+	s.replaced = make(chan struct{})
 	return nil
 }
 
-// SetServing says in the health service whether the daemon wants traffic.
-func (s *Server) SetServing(serving bool) {
-	s.stopping.Store(!serving)
-	if serving {
-		s.health.Resume()
-	} else {
-		s.health.Shutdown()
+// changed is closed when the policies are replaced the next time.
+func (s *Server) changed() <-chan struct{} {
+	s.replacing.Lock()
+	defer s.replacing.Unlock()
+	return s.replaced
+}
+
+// successor is the model under which inputs of a stream open now that was bound
+// to another. If its policy is gone, or its rows have another shape, the stream
+// cannot go on: the fault says so.
+func (s *Server) successor(bound *model) (*model, *fault) {
+	was := bound.Policy()
+	next := (*s.catalog.Load())[was.Name]
+	if next == bound {
+		return next, nil
+	}
+	if next != nil {
+		is := next.Policy()
+		if slices.Equal(is.Classes, was.Classes) && is.Kind == was.Kind && is.ExpectedPasses == was.ExpectedPasses &&
+			is.FewestPasses == was.FewestPasses {
+			return next, nil
+		}
+	}
+	return nil, &fault{
+		reason: ckdv1.ErrorReason_ERROR_REASON_POLICY_CHANGED, field: "model", value: was.Name, expected: "a new stream",
+		message: fmt.Sprintf("the policy of model %q was removed, or changed its classes, kind or passes", was.Name),
 	}
 }
 
+// retain keeps a model's series while something counts into them.
+func (s *Server) retain(m *model) { m.users.Add(1) }
+
+// release ends that. The series of a model that has left the policies go with
+// the last that used them.
+func (s *Server) release(m *model) {
+	if m.users.Add(-1) > 0 || (*s.catalog.Load())[m.ref.GetModel()] != nil {
+		return
+	}
+	s.replacing.Lock()
+	defer s.replacing.Unlock()
+	if m.users.Load() == 0 && (*s.catalog.Load())[m.ref.GetModel()] == nil {
+		s.metrics.Remove(m.ref.GetModel())
+	}
+}
+
+// Drain says NOT_SERVING and lets streams open no more inputs; each ends when
+// the last it has is answered.
+func (s *Server) Drain() {
+	s.health.Shutdown()
+	close(s.drained)
+}
+
+// Kill ends the streams that are left.
+func (s *Server) Kill() { close(s.killed) }
+
 // Serving reports whether there are policies and the daemon wants traffic.
-func (s *Server) Serving() bool { return !s.stopping.Load() && len(*s.catalog.Load()) > 0 }
+func (s *Server) Serving() bool {
+	select {
+	case <-s.drained:
+		return false
+	default:
+		return len(*s.catalog.Load()) > 0
+	}
+}
 
 // Models are the policies in force, by name.
 func (s *Server) Models() []*ckdv1.PolicyRef {

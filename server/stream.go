@@ -1,17 +1,20 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
-
-	"google.golang.org/protobuf/proto"
+	"math/rand/v2"
+	"time"
 
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// DecomposeStream implements the RPC: it receives, lets the session deal with
-// each block, and sends what the block finished.
+// DecomposeStream implements the RPC. Two goroutines serve a stream: exchange
+// receives, lets the session deal with each message, and sends; this one, which
+// gRPC waits for, watches over it. Only returning from here frees an exchange
+// that is stuck in a receive or a send.
 func (s *Server) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStreamServer) error {
 	if n := s.streams.Add(1); n > int64(s.limits.Streams) {
 		s.streams.Add(-1)
@@ -19,6 +22,20 @@ func (s *Server) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStream
 	}
 	defer s.streams.Add(-1)
 
+	exchanged := make(chan error, 1)
+	opened := make(chan *session, 1)
+	go func() { exchanged <- s.exchange(stream, opened) }()
+	return s.supervise(opened, exchanged)
+}
+
+// exchange is the stream's traffic, from the header to the half-close. Nothing
+// of a stream is sent or received elsewhere, but for what supervise expires.
+func (s *Server) exchange(stream ckdv1.UncertaintyService_DecomposeStreamServer, opened chan<- *session) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = s.recovered(stream.Context(), p)
+		}
+	}()
 	first, err := stream.Recv()
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -36,48 +53,104 @@ func (s *Server) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStream
 		}
 		return statusOf(err, location{}).Err()
 	}
-	m.metrics.StreamsOpen(1)
-	defer m.metrics.StreamsOpen(-1)
-
-	session := newSession(s, m, header)
-	defer session.abandon()
-	if err := stream.Send(&ckdv1.DecomposeStreamResponse{Info: session.info()}); err != nil {
+	session := newSession(s, m, header, stream)
+	opened <- session
+	if err := session.send(&ckdv1.DecomposeStreamResponse{Info: session.info()}); err != nil {
 		return err
 	}
 	for {
 		message, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			return session.finishAll(stream.Send)
+			return session.finishAll()
 		}
 		if err != nil {
 			return err
 		}
-		var reply *ckdv1.DecomposeStreamResponse
-		switch {
-		case message.GetBlock() != nil:
-			if err := session.block(message.GetBlock()); err != nil {
-				return statusOf(err, location{}).Err()
+		if reply := session.receive(message); reply != nil {
+			if err := session.send(reply); err != nil {
+				return err
 			}
-			reply = session.reply()
-		case message.GetHeader() == nil:
-			reply = refusal(&fault{
-				reason: ckdv1.ErrorReason_ERROR_REASON_EMPTY_MESSAGE, message: "a message without header or block",
-				value: "neither", expected: "a block",
-			})
-		case !proto.Equal(message.GetHeader(), header):
-			reply = refusal(&fault{
-				reason: ckdv1.ErrorReason_ERROR_REASON_HEADER_CHANGED, field: "header",
-				message: "a later header differs from the first, which stays in force",
-				value:   "another header", expected: "the first header again, or none",
-			})
 		}
-		if reply == nil {
-			continue
-		}
-		if err := stream.Send(reply); err != nil {
+		if err := session.over(); err != nil {
 			return err
 		}
 	}
+}
+
+// supervise ends a stream whose exchange cannot end it itself: a send that the
+// client does not take, inputs that have no passes for too long, the stream's
+// age, the daemon's end, a policy that has gone. The session's inputs are given
+// up whatever ended it.
+func (s *Server) supervise(opened <-chan *session, exchanged <-chan error) error {
+	var session *session
+	select {
+	case session = <-opened:
+	case err := <-exchanged:
+		// Both may be ready; what was opened has to be closed.
+		select {
+		case session := <-opened:
+			session.close()
+		default:
+		}
+		return err
+	case <-s.killed:
+		return statusOf(draining("the daemon is stopping"), location{}).Err()
+	}
+	defer session.close()
+
+	tick := time.NewTicker(s.limits.tick())
+	defer tick.Stop()
+	aged, stopAge := s.limits.age()
+	defer stopAge()
+	drained, changed := s.drained, s.changed()
+	for {
+		select {
+		case err := <-exchanged:
+			return err
+		case <-s.killed:
+			return statusOf(draining("the daemon is stopping"), location{}).Err()
+		case <-drained:
+			drained = nil
+			session.end(draining("the daemon is stopping"))
+		case <-aged:
+			session.end(draining("the stream has reached its age"))
+		case <-changed:
+			changed = s.changed()
+			session.checkPolicy()
+		case <-tick.C:
+			if stalled := session.stalled(); stalled != nil {
+				return stalled
+			}
+			session.expire()
+		}
+		if err := session.over(); err != nil {
+			return err
+		}
+	}
+}
+
+// draining is the fault of an input, or a stream, that came too late.
+func draining(why string) *fault {
+	return &fault{
+		reason: ckdv1.ErrorReason_ERROR_REASON_DRAINING, message: why + "; open another stream",
+		value: "this stream", expected: "a new stream, which may be elsewhere",
+	}
+}
+
+// tick is how often a stream is looked after: often enough for its timeouts.
+func (l Limits) tick() time.Duration {
+	return min(max(min(l.SendStall, l.InputIdle)/8, time.Millisecond), time.Second)
+}
+
+// age is a timer of the stream's greatest age, spread by a tenth so that streams
+// that were opened together do not end together. Without an age it never fires.
+func (l Limits) age() (<-chan time.Time, func() bool) {
+	if l.StreamAge == 0 {
+		return nil, func() bool { return false }
+	}
+	spread := 0.95 + 0.1*rand.Float64()
+	timer := time.NewTimer(time.Duration(spread * float64(l.StreamAge)))
+	return timer.C, timer.Stop
 }
 
 // readHeader finds the model of a stream and checks the rest of its header. The
@@ -96,30 +169,37 @@ func (s *Server) readHeader(h *ckdv1.StreamHeader) (*model, error) {
 	if err := checkTerms(m, h.GetClasses(), h.GetKind(), h.GetDetail()); err != nil {
 		return m, err
 	}
-	if n := int64(h.GetPasses()); n > int64(s.limits.PassesPerInput) {
-		return m, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_PASSES, "passes", n, int64(s.limits.PassesPerInput))
+	return m, s.checkHeaderPasses(m, int64(h.GetPasses()))
+}
+
+// checkHeaderPasses holds the passes that a header asks for against the limit
+// and the policy; 0 takes the policy's.
+func (s *Server) checkHeaderPasses(m *model, n int64) error {
+	if limit := int64(s.limits.PassesPerInput); n > limit {
+		return overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_PASSES, "passes", n, limit)
 	}
 	p := m.Policy()
-	if n := int(h.GetPasses()); n != 0 && n < p.FewestPasses {
-		return m, &fault{
+	if fewest := int64(p.FewestPasses); n != 0 && n < fewest {
+		return &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_TOO_FEW_PASSES, field: "passes", value: fmt.Sprint(n),
-			message:  fmt.Sprintf("passes: %d, the policy of model %q accepts no fewer than %d", n, p.Name, p.FewestPasses),
-			expected: fmt.Sprintf("0, or at least %d", p.FewestPasses),
+			message:  fmt.Sprintf("passes: %d, the policy of model %q accepts no fewer than %d", n, p.Name, fewest),
+			expected: fmt.Sprintf("0, or at least %d", fewest),
 		}
 	}
-	if n := int(h.GetPasses()); n > 1 && kindMessage(p.Kind) == ckdv1.Kind_KIND_DIRICHLET {
-		return m, &fault{
+	if n > 1 && kindMessage(p.Kind) == ckdv1.Kind_KIND_DIRICHLET {
+		return &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_PASSES, field: "passes", value: fmt.Sprint(n),
 			message:  fmt.Sprintf("passes: %d, expected 1: an input of model %q is one row of concentrations", n, p.Name),
 			expected: "1",
 		}
 	}
-	return m, nil
+	return nil
 }
 
-// refusal is a reply to a message that names no input.
-func refusal(err error) *ckdv1.DecomposeStreamResponse {
-	return &ckdv1.DecomposeStreamResponse{Results: []*ckdv1.Result{{
-		Outcome: &ckdv1.Result_Error{Error: statusOf(err, location{}).Proto()},
-	}}}
+// recovered is what becomes of a panic: Internal for the call that it happened
+// in, with a line in the log and a count, and nothing else.
+func (s *Server) recovered(ctx context.Context, p any) error {
+	s.metrics.Panicked()
+	logPanic(ctx, s.log, p)
+	return statusOf(&fault{reason: ckdv1.ErrorReason_ERROR_REASON_INTERNAL}, location{}).Err()
 }

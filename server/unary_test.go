@@ -277,7 +277,7 @@ func TestHealthAndReflection(t *testing.T) {
 	if _, err := healthv1.NewHealthClient(h.conn).Check(t.Context(), &healthv1.HealthCheckRequest{Service: "nobody"}); status.Code(err) != codes.NotFound {
 		t.Errorf("an unknown model: %v", err)
 	}
-	h.server.SetServing(false)
+	h.server.Drain()
 	if got := check(""); got != healthv1.HealthCheckResponse_NOT_SERVING || h.server.Serving() {
 		t.Errorf("while stopping: %v", got)
 	}

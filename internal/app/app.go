@@ -83,6 +83,10 @@ func limits(c *config.Config) server.Limits {
 		PassesPerInput:      c.MaxPasses,
 		InputIDBytes:        c.MaxIDBytes,
 		OpenInputBytes:      c.MaxOpenBytes,
+		Classes:             c.MaxClasses,
+		SendStall:           c.SendStallTimeout,
+		InputIdle:           c.InputIdleTimeout,
+		StreamAge:           c.MaxStreamAge,
 	}
 }
 
@@ -130,6 +134,9 @@ func (a *App) AdminURL() string {
 	return "http://" + a.adminAt.Addr().String()
 }
 
+// Serving reports whether the daemon wants traffic.
+func (a *App) Serving() bool { return a.server.Serving() }
+
 // Run serves until ctx ends or a part fails, then stops: it says NOT_SERVING,
 // takes no more connections, lets open calls go on for the shutdown grace, ends
 // them, and closes the admin address last. The error is nil if ctx ended it.
@@ -163,7 +170,7 @@ func (a *App) Run(ctx context.Context) error {
 // stopServing ends the RPCs: gracefully, or hard when the grace is over.
 func (a *App) stopServing() {
 	a.log.Info("stopping", zap.Duration("grace", a.grace))
-	a.server.SetServing(false)
+	a.server.Drain()
 	done := make(chan struct{})
 	go func() {
 		a.server.GRPC().GracefulStop()
@@ -175,6 +182,7 @@ func (a *App) stopServing() {
 	case <-done:
 	case <-grace.C:
 		a.log.Warn("calls still open after the shutdown grace are ended")
+		a.server.Kill()
 		a.server.GRPC().Stop()
 		<-done
 	}

@@ -2,7 +2,6 @@ package app_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"path/filepath"
@@ -137,20 +136,29 @@ func TestShutdownGrace(t *testing.T) {
 	if _, err := stream.Recv(); err != nil {
 		t.Fatal(err)
 	}
+	block := func(b *ckdv1.Block) {
+		t.Helper()
+		if err := stream.Send(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: b}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A number that is not open is answered, so that the input is known to be.
+	block(&ckdv1.Block{Group: 1, InputIds: []string{"x"}, Passes: 3, Values: []float32{1, 0, 0.5, 0.5, 0, 1}})
+	block(&ckdv1.Block{Group: 9})
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- b.stop() }()
-	block := &ckdv1.Block{InputIds: []string{"x"}, Passes: 4, Values: []float32{1, 0, 0.5, 0.5, 0, 1, 0.5, 0.5}, Final: true}
-	if err := stream.Send(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: block}}); err != nil {
-		t.Fatal(err)
+	for b.Serving() {
+		time.Sleep(time.Millisecond)
 	}
+	block(&ckdv1.Block{Group: 1, Passes: 1, Values: []float32{0.5, 0.5}, Final: true})
 	reply, err := stream.Recv()
-	if err != nil || len(reply.GetResults()) != 1 {
+	if err != nil || len(reply.GetResults()) != 1 || reply.GetResults()[0].GetDecomposition() == nil {
 		t.Errorf("while stopping: %v, %v", reply, err)
 	}
-	if err := stream.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
 		t.Errorf("the stream ended with %v", err)
 	}
 	if err := <-stopped; err != nil {

@@ -35,6 +35,12 @@ type Config struct {
 	MaxIDBytes          int   `default:"256" placeholder:"N" env:"CKD_MAX_ID_BYTES" help:"Bytes of one input id. (${default})"`
 	MaxOpenBytes        int64 `default:"268435456" placeholder:"N" env:"CKD_MAX_OPEN_BYTES" help:"Bytes held by the open inputs of all streams. (${default})"`
 
+	MaxClasses int `default:"10000" placeholder:"N" env:"CKD_MAX_CLASSES" help:"Classes of one model. (${default})"`
+
+	SendStallTimeout time.Duration `default:"30s" placeholder:"TIME" env:"CKD_SEND_STALL_TIMEOUT" help:"How long a client may leave results unread before its stream is ended. (${default})"`
+	InputIdleTimeout time.Duration `default:"5m" placeholder:"TIME" env:"CKD_INPUT_IDLE_TIMEOUT" help:"How long an open input may be without passes before it fails. (${default})"`
+	MaxStreamAge     time.Duration `default:"0s" placeholder:"TIME" env:"CKD_MAX_STREAM_AGE" help:"After this, give or take a twentieth, a stream takes no new inputs and ends, so that its client may open one elsewhere. 0 is never, which suits a sidecar. (${default})"`
+
 	origin map[string]string // where a setting of the file stands
 }
 
@@ -70,8 +76,18 @@ func (c *Config) Validate() error {
 			fault("admin", "%q: %s", c.Admin, reason)
 		}
 	}
-	if c.ShutdownGrace < 0 || c.ShutdownGrace > time.Hour {
-		fault("shutdown-grace", "%v, expected 0 to 1h", c.ShutdownGrace)
+	for _, r := range []struct {
+		setting            string
+		value, least, most time.Duration
+	}{
+		{"shutdown-grace", c.ShutdownGrace, 0, time.Hour},
+		{"send-stall-timeout", c.SendStallTimeout, 10 * time.Millisecond, time.Hour},
+		{"input-idle-timeout", c.InputIdleTimeout, 10 * time.Millisecond, 24 * time.Hour},
+		{"max-stream-age", c.MaxStreamAge, 0, 365 * 24 * time.Hour},
+	} {
+		if r.value < r.least || r.value > r.most {
+			fault(r.setting, "%v, expected %v to %v", r.value, r.least, r.most)
+		}
 	}
 	for _, r := range []struct {
 		setting            string
@@ -86,6 +102,7 @@ func (c *Config) Validate() error {
 		{"max-passes", int64(c.MaxPasses), 2, 1 << 30},
 		{"max-id-bytes", int64(c.MaxIDBytes), 1, 1 << 16},
 		{"max-open-bytes", c.MaxOpenBytes, 1 << 10, math.MaxInt64},
+		{"max-classes", int64(c.MaxClasses), 2, 100_000},
 	} {
 		if r.value < r.least || r.value > r.most {
 			fault(r.setting, "%d, expected %d to %d", r.value, r.least, r.most)

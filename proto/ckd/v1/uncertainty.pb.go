@@ -688,6 +688,10 @@ const (
 	// The model's policy was removed, or changed its classes or its kind, while
 	// the stream was open.
 	ErrorReason_ERROR_REASON_POLICY_CHANGED ErrorReason = 44
+	// The stream takes no new inputs: the daemon is stopping, or the stream has
+	// reached its age. Open ones go on; then the stream ends, and another may be
+	// opened, elsewhere.
+	ErrorReason_ERROR_REASON_DRAINING ErrorReason = 45
 	// Too many streams are open.
 	ErrorReason_ERROR_REASON_TOO_MANY_STREAMS ErrorReason = 60
 	// Too many inputs are open on the stream, or in the request.
@@ -696,6 +700,10 @@ const (
 	ErrorReason_ERROR_REASON_TOO_MANY_GROUPS ErrorReason = 62
 	// The budget for open inputs of the whole process is used up.
 	ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET ErrorReason = 63
+	// The client did not read its results for too long; ends the stream.
+	ErrorReason_ERROR_REASON_SEND_STALLED ErrorReason = 64
+	// The input had no passes for too long.
+	ErrorReason_ERROR_REASON_INPUT_IDLE ErrorReason = 65
 	// A fault of the server; the log has the rest.
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 80
 )
@@ -729,10 +737,13 @@ var (
 		42: "ERROR_REASON_WRONG_CLASSES",
 		43: "ERROR_REASON_WRONG_KIND",
 		44: "ERROR_REASON_POLICY_CHANGED",
+		45: "ERROR_REASON_DRAINING",
 		60: "ERROR_REASON_TOO_MANY_STREAMS",
 		61: "ERROR_REASON_TOO_MANY_INPUTS",
 		62: "ERROR_REASON_TOO_MANY_GROUPS",
 		63: "ERROR_REASON_OUT_OF_MEMORY_BUDGET",
+		64: "ERROR_REASON_SEND_STALLED",
+		65: "ERROR_REASON_INPUT_IDLE",
 		80: "ERROR_REASON_INTERNAL",
 	}
 	ErrorReason_value = map[string]int32{
@@ -762,10 +773,13 @@ var (
 		"ERROR_REASON_WRONG_CLASSES":        42,
 		"ERROR_REASON_WRONG_KIND":           43,
 		"ERROR_REASON_POLICY_CHANGED":       44,
+		"ERROR_REASON_DRAINING":             45,
 		"ERROR_REASON_TOO_MANY_STREAMS":     60,
 		"ERROR_REASON_TOO_MANY_INPUTS":      61,
 		"ERROR_REASON_TOO_MANY_GROUPS":      62,
 		"ERROR_REASON_OUT_OF_MEMORY_BUDGET": 63,
+		"ERROR_REASON_SEND_STALLED":         64,
+		"ERROR_REASON_INPUT_IDLE":           65,
 		"ERROR_REASON_INTERNAL":             80,
 	}
 )
@@ -2846,7 +2860,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\"DECISION_REASON_PREDICTED_CRITICAL\x10\x03\x12\x1e\n" +
 	"\x1aDECISION_REASON_DEGENERATE\x10\x04\x12\x1d\n" +
 	"\x19DECISION_REASON_SATURATED\x10\x05\x12\x1d\n" +
-	"\x19DECISION_REASON_OBSERVING\x10\x06*\xe1\a\n" +
+	"\x19DECISION_REASON_OBSERVING\x10\x06*\xb8\b\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17ERROR_REASON_NOT_FINITE\x10\x01\x12\x19\n" +
@@ -2873,11 +2887,14 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x1aERROR_REASON_UNKNOWN_MODEL\x10)\x12\x1e\n" +
 	"\x1aERROR_REASON_WRONG_CLASSES\x10*\x12\x1b\n" +
 	"\x17ERROR_REASON_WRONG_KIND\x10+\x12\x1f\n" +
-	"\x1bERROR_REASON_POLICY_CHANGED\x10,\x12!\n" +
+	"\x1bERROR_REASON_POLICY_CHANGED\x10,\x12\x19\n" +
+	"\x15ERROR_REASON_DRAINING\x10-\x12!\n" +
 	"\x1dERROR_REASON_TOO_MANY_STREAMS\x10<\x12 \n" +
 	"\x1cERROR_REASON_TOO_MANY_INPUTS\x10=\x12 \n" +
 	"\x1cERROR_REASON_TOO_MANY_GROUPS\x10>\x12%\n" +
-	"!ERROR_REASON_OUT_OF_MEMORY_BUDGET\x10?\x12\x19\n" +
+	"!ERROR_REASON_OUT_OF_MEMORY_BUDGET\x10?\x12\x1d\n" +
+	"\x19ERROR_REASON_SEND_STALLED\x10@\x12\x1b\n" +
+	"\x17ERROR_REASON_INPUT_IDLE\x10A\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10P2\xb2\x02\n" +
 	"\x12UncertaintyService\x12V\n" +
 	"\x0fDecomposeStream\x12\x1e.ckd.v1.DecomposeStreamRequest\x1a\x1f.ckd.v1.DecomposeStreamResponse(\x010\x01\x12@\n" +
