@@ -23,7 +23,7 @@ func TestDigammaExcess(t *testing.T) {
 		{2, 1.5 - gamma - math.Ln2, 1e-15},
 		{15, harmonic(15) - gamma - math.Log(15), 2e-14},
 		{16, harmonic(16) - gamma - math.Log(16), 2e-14},
-		{1000, 1 / 2000. - 1/12e6 + 1/120e12, 1e-15},
+		{1000, 1/2000. - 1/12e6 + 1/120e12, 1e-15},
 		{1e9, 0.5e-9, 1e-9},
 		{1e-12, -gamma - math.Log(1e-12), 1e-12},
 		{1e-300, -gamma - math.Log(1e-300), 1e-15},

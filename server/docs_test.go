@@ -9,9 +9,9 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// TestWireDocs: docs/wire.md has every reason with its code, and no other.
-func TestWireDocs(t *testing.T) {
-	text, err := os.ReadFile("../docs/wire.md")
+// TestErrorDocs: docs/errors.md has every reason with its code, and no other.
+func TestErrorDocs(t *testing.T) {
+	text, err := os.ReadFile("../docs/errors.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	channelz "google.golang.org/grpc/channelz/service"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -30,6 +31,7 @@ type Options struct {
 	Logger   *zap.Logger
 	Metrics  *metrics.Metrics
 	Registry prometheus.Registerer // of the RPC metrics
+	Channelz bool                  // serve gRPC's channelz
 }
 
 // Server answers ckd.v1.UncertaintyService, health and reflection.
@@ -92,6 +94,9 @@ func New(o Options) (*Server, error) {
 	ckdv1.RegisterUncertaintyServiceServer(s.grpc, s)
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)
+	if o.Channelz {
+		channelz.RegisterChannelzServiceToServer(s.grpc)
+	}
 	rpc.InitializeMetrics(s.grpc)
 	return s, nil
 }

@@ -16,6 +16,14 @@ func (s *Server) Decompose(ctx context.Context, r *ckdv1.DecomposeRequest) (*ckd
 		s.metrics.RejectedUnknownModel(reasonWord(reasonOf(err)))
 		return nil, statusOf(err, location{}).Err()
 	}
+	s.retain(m)
+	defer s.release(m)
+	held, err := s.hold(r)
+	if err != nil {
+		m.metrics.Rejected(reasonWord(reasonOf(err)))
+		return nil, statusOf(err, location{}).Err()
+	}
+	defer s.openBytes.Add(-held)
 	tensor, err := s.readTensor(m, r)
 	if err != nil {
 		m.metrics.Rejected(reasonWord(reasonOf(err)))
@@ -48,6 +56,17 @@ func (s *Server) Decompose(ctx context.Context, r *ckdv1.DecomposeRequest) (*ckd
 		response.Results[i] = result
 	}
 	return response, nil
+}
+
+// hold takes what a request occupies out of the budget that it shares with the
+// open inputs of streams: its values, and as much again to work with.
+func (s *Server) hold(r *ckdv1.DecomposeRequest) (int64, error) {
+	bytes := 2 * int64(4*len(r.GetValues())+len(r.GetValuesLe()))
+	if total := s.openBytes.Add(bytes); total > s.limits.OpenInputBytes {
+		s.openBytes.Add(-bytes)
+		return 0, overLimit(ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, "bytes of open inputs", total, s.limits.OpenInputBytes)
+	}
+	return bytes, nil
 }
 
 // readTensor checks everything about a request but the rows.

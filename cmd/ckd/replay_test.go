@@ -28,8 +28,6 @@ import (
 	"github.com/ckd-project/ckd/internal/app"
 	"github.com/ckd-project/ckd/internal/config"
 	"github.com/ckd-project/ckd/internal/record"
-	"github.com/ckd-project/ckd/policy"
-	"github.com/ckd-project/ckd/policy/store"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -346,7 +344,7 @@ func startDaemon(t *testing.T, policyFile string) (addr string) {
 	if _, err := parser.Parse(args); err != nil {
 		t.Fatal(err)
 	}
-	daemon, err := app.New(&c, zap.NewNop(), func() (*policy.Set, error) { return store.Load(policyFile) })
+	daemon, err := app.New(&c, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,8 +3,6 @@ package main
 import (
 	"github.com/ckd-project/ckd/internal/app"
 	"github.com/ckd-project/ckd/internal/config"
-	"github.com/ckd-project/ckd/policy"
-	"github.com/ckd-project/ckd/policy/store"
 )
 
 type serveCmd struct {
@@ -18,8 +16,9 @@ wins over the environment, the environment over the file.
 
     ckd serve --policy deploy/policy
 
-The daemon stops on SIGTERM or SIGINT: it says NOT_SERVING, lets open calls go on for the shutdown
-grace, and exits with 0. It exits with 1 where it cannot start or a part fails, and names the cause.`
+The policies are loaded again on SIGHUP and when their files change. The daemon stops on SIGTERM or
+SIGINT: it says NOT_SERVING, opens no more inputs, lets those that are open go on for the shutdown grace,
+and exits with 0. It exits with 1 where it cannot start or a part fails, and names the cause.`
 }
 
 // Run serves until it is told to stop.
@@ -28,7 +27,8 @@ func (c *serveCmd) Run(ctx *cmdContext) error {
 	if err != nil {
 		return err
 	}
-	daemon, err := app.New(&c.Config, log, func() (*policy.Set, error) { return store.Load(c.Policy...) })
+	app.LimitMemory(log)
+	daemon, err := app.New(&c.Config, log)
 	if err != nil {
 		return err
 	}

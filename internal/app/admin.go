@@ -3,22 +3,26 @@ package app
 import (
 	"fmt"
 	"net/http"
+	"net/http/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 
+	"github.com/ckd-project/ckd/policy/store"
 	"github.com/ckd-project/ckd/server"
 )
 
-// newAdmin serves /metrics and the probes. It changes nothing: every path is
-// read-only.
+// adminHandler serves /metrics and the probes, which change nothing, and, where
+// it is allowed, reloads.
 //
 //   - /livez: the process answers.
 //   - /readyz: it wants traffic: policies are loaded, and it is not stopping.
 //   - /healthz: the same, with the models and their state.
-func newAdmin(registry *prometheus.Registry, s *server.Server, log *zap.Logger) *http.Server {
+//   - POST /-/reload: loads the policies again; 200 if they are in force, 500
+//     with the faults if those before stay. Only if reload is given.
+func adminHandler(registry *prometheus.Registry, s *server.Server, log *zap.Logger, reload func() store.Outcome) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(registry, promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		EnableOpenMetrics: true,
@@ -39,12 +43,38 @@ func newAdmin(registry *prometheus.Registry, s *server.Server, log *zap.Logger) 
 		}
 		reply(w, code, body)
 	})
+	mux.HandleFunc("POST /-/reload", func(w http.ResponseWriter, _ *http.Request) {
+		if reload == nil {
+			reply(w, http.StatusForbidden, "reloading over HTTP is off; --admin-reload allows it\n")
+			return
+		}
+		if o := reload(); o.Err != nil {
+			reply(w, http.StatusInternalServerError, o.Err.Error()+"\n")
+			return
+		}
+		reply(w, http.StatusOK, "ok\n")
+	})
+	return mux
+}
+
+// pprofHandler serves Go's profiler.
+func pprofHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	return mux
+}
+
+func newHTTPServer(handler http.Handler, log *zap.Logger) *http.Server {
 	return &http.Server{
-		Handler:           mux,
+		Handler:           handler,
 		ErrorLog:          zap.NewStdLog(log),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      60 * time.Second,
+		WriteTimeout:      2 * time.Minute,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    1 << 16,
 	}

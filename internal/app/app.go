@@ -7,8 +7,9 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strings"
+	"os/signal"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/oklog/run"
@@ -20,54 +21,70 @@ import (
 	"github.com/ckd-project/ckd/internal/config"
 	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/policy/store"
 	"github.com/ckd-project/ckd/server"
 )
 
 // App is a daemon that listens, and answers once it runs.
 type App struct {
-	log       *zap.Logger
-	grace     time.Duration
-	server    *server.Server
+	log     *zap.Logger
+	grace   time.Duration
+	server  *server.Server
+	metrics *metrics.Metrics
+	store   *store.Store // nil where the policies are fixed
+
 	listeners []net.Listener
-	admin     *http.Server // nil for none
-	adminAt   net.Listener
+	https     []httpServer
 	drain     sync.Once
 }
 
-// New loads the policies, builds every part and opens every address: what can
-// go wrong at the start goes wrong here, and then nothing stays open.
-func New(c *config.Config, log *zap.Logger, load func() (*policy.Set, error)) (*App, error) {
-	set, err := load()
-	if err != nil {
-		return nil, err
-	}
+// httpServer is an HTTP server and where it listens.
+type httpServer struct {
+	name   string
+	server *http.Server
+	at     net.Listener
+}
+
+// New loads the policies that the configuration names, builds every part and
+// opens every address: what can go wrong at the start goes wrong here, and then
+// nothing stays open. The policies are reloaded while the daemon runs.
+func New(c *config.Config, log *zap.Logger) (*App, error) {
+	return build(c, log, func(a *App) (err error) {
+		a.store, err = store.Open(a.server.SetPolicies, c.Policy...)
+		return err
+	})
+}
+
+// NewFixed is New with policies that are given and stay.
+func NewFixed(c *config.Config, log *zap.Logger, set *policy.Set) (*App, error) {
+	return build(c, log, func(a *App) error { return a.server.SetPolicies(set) })
+}
+
+func build(c *config.Config, log *zap.Logger, load func(*App) error) (*App, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	build := buildinfo.Get()
+	info := buildinfo.Get()
 	m, err := metrics.New(registry, metrics.Options{
-		ClassLabels: c.ClassLabels, RejectReasons: server.RejectReasons(), Version: build.Version, Revision: build.Revision,
+		ClassLabels: c.ClassLabels, RejectReasons: server.RejectReasons(), Version: info.Version, Revision: info.Revision,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
-	s, err := server.New(server.Options{Limits: limits(c), Logger: log, Metrics: m, Registry: registry})
+	s, err := server.New(server.Options{Limits: limits(c), Logger: log, Metrics: m, Registry: registry, Channelz: c.Channelz})
 	if err != nil {
 		return nil, err
 	}
-	if err := s.SetPolicies(set); err != nil {
+	a := &App{log: log, grace: c.ShutdownGrace, server: s, metrics: m}
+	if err := load(a); err != nil {
 		return nil, err
 	}
-	a := &App{log: log, grace: c.ShutdownGrace, server: s}
-	if err := a.listen(c); err != nil {
+	m.Reloaded(true, time.Now())
+	if err := a.listen(c, registry); err != nil {
 		a.close()
 		return nil, err
 	}
-	if a.adminAt != nil {
-		a.admin = newAdmin(registry, s, log)
-	}
-	for _, p := range set.All() {
-		log.Info("policy in force", zap.String("model", p.Name), zap.String("version", p.Version), zap.String("hash", p.Hash),
-			zap.Bool("observes", p.Observes()))
+	for _, p := range s.Models() {
+		log.Info("policy in force", zap.String("model", p.GetModel()), zap.String("version", p.GetVersion()), zap.String("hash", p.GetHash()))
 	}
 	return a, nil
 }
@@ -91,7 +108,7 @@ func limits(c *config.Config) server.Limits {
 }
 
 // listen opens every address.
-func (a *App) listen(c *config.Config) error {
+func (a *App) listen(c *config.Config, registry *prometheus.Registry) error {
 	for _, address := range c.Listen {
 		l, err := listen(address)
 		if err != nil {
@@ -99,14 +116,26 @@ func (a *App) listen(c *config.Config) error {
 		}
 		a.listeners = append(a.listeners, l)
 	}
-	if c.Admin == config.Off {
-		return nil
+	var reload func() store.Outcome
+	if c.AdminReload && a.store != nil {
+		reload = func() store.Outcome { return a.reload("POST /-/reload") }
 	}
-	l, err := listen(c.Admin)
-	if err != nil {
-		return fmt.Errorf("admin on %s: %w", c.Admin, err)
+	for _, h := range []struct {
+		name, address string
+		handler       http.Handler
+	}{
+		{"admin", c.Admin, adminHandler(registry, a.server, a.log, reload)},
+		{"pprof", c.Pprof, pprofHandler()},
+	} {
+		if h.address == config.Off {
+			continue
+		}
+		l, err := listen(h.address)
+		if err != nil {
+			return fmt.Errorf("%s on %s: %w", h.name, h.address, err)
+		}
+		a.https = append(a.https, httpServer{h.name, newHTTPServer(h.handler, a.log), l})
 	}
-	a.adminAt = l
 	return nil
 }
 
@@ -114,6 +143,9 @@ func (a *App) listen(c *config.Config) error {
 func (a *App) close() {
 	for _, l := range a.listeners {
 		_ = l.Close() // nothing was accepted
+	}
+	for _, h := range a.https {
+		_ = h.at.Close()
 	}
 }
 
@@ -128,18 +160,23 @@ func (a *App) Targets() []string {
 
 // AdminURL is where the admin address is served; empty for nowhere.
 func (a *App) AdminURL() string {
-	if a.adminAt == nil {
-		return ""
+	for _, h := range a.https {
+		if h.name == "admin" {
+			return h.url()
+		}
 	}
-	return "http://" + a.adminAt.Addr().String()
+	return ""
 }
+
+func (h *httpServer) url() string { return "http://" + h.at.Addr().String() }
 
 // Serving reports whether the daemon wants traffic.
 func (a *App) Serving() bool { return a.server.Serving() }
 
 // Run serves until ctx ends or a part fails, then stops: it says NOT_SERVING,
-// takes no more connections, lets open calls go on for the shutdown grace, ends
-// them, and closes the admin address last. The error is nil if ctx ended it.
+// opens no more inputs and takes no more connections, lets what is open go on
+// for the shutdown grace, ends it, and closes the admin address last. The error
+// is nil if ctx ended it.
 func (a *App) Run(ctx context.Context) error {
 	var group run.Group
 	wait, stop := context.WithCancel(ctx)
@@ -147,17 +184,24 @@ func (a *App) Run(ctx context.Context) error {
 		<-wait.Done()
 		return ctx.Err()
 	}, func(error) { stop() })
+	if a.store != nil {
+		watching, stopWatching := context.WithCancel(ctx)
+		group.Add(func() error {
+			a.watch(watching)
+			return nil
+		}, func(error) { stopWatching() })
+	}
 	for _, l := range a.listeners {
 		group.Add(func() error {
 			a.log.Info("listening", zap.String("for", "grpc"), zap.String("address", target(l.Addr())))
 			return a.server.GRPC().Serve(l)
 		}, func(error) { a.drain.Do(a.stopServing) })
 	}
-	if a.admin != nil {
+	for _, h := range a.https {
 		group.Add(func() error {
-			a.log.Info("listening", zap.String("for", "admin"), zap.String("address", a.AdminURL()))
-			return a.admin.Serve(a.adminAt)
-		}, func(error) { a.stopAdmin() })
+			a.log.Info("listening", zap.String("for", h.name), zap.String("address", h.url()))
+			return h.server.Serve(h.at)
+		}, func(error) { stopHTTP(h.server) })
 	}
 	err := group.Run()
 	if ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())) {
@@ -165,6 +209,50 @@ func (a *App) Run(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// watch reloads the policies on SIGHUP and when their files change.
+func (a *App) watch(ctx context.Context) {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	var files sync.WaitGroup
+	files.Go(func() { a.store.Watch(ctx, a.reloaded) })
+	defer files.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangup:
+			a.reload("SIGHUP")
+		}
+	}
+}
+
+func (a *App) reload(trigger string) store.Outcome {
+	outcome := a.store.Reload(trigger)
+	a.reloaded(outcome)
+	return outcome
+}
+
+// reloaded tells of a reload, in the log and in the metrics.
+func (a *App) reloaded(o store.Outcome) {
+	a.metrics.Reloaded(o.Err == nil, o.At)
+	fields := []zap.Field{zap.String("trigger", o.Trigger), zap.String("set", o.Hash)}
+	switch {
+	case o.Err != nil:
+		a.log.Error("policies not reloaded; those before stay in force", append(fields, zap.Error(o.Err))...)
+	case o.Changed:
+		a.log.Info("policies reloaded", fields...)
+		for _, p := range a.server.Models() {
+			a.log.Info("policy in force", zap.String("model", p.GetModel()), zap.String("version", p.GetVersion()), zap.String("hash", p.GetHash()))
+		}
+	default:
+		a.log.Info("policies are unchanged", fields...)
+	}
+	if o.WatchErr != nil {
+		a.log.Warn("policy files cannot be watched; changes are found by a slow poll", zap.Error(o.WatchErr))
+	}
 }
 
 // stopServing ends the RPCs: gracefully, or hard when the grace is over.
@@ -188,36 +276,11 @@ func (a *App) stopServing() {
 	}
 }
 
-// stopAdmin ends the admin address; a scrape that is under way may finish.
-func (a *App) stopAdmin() {
+// stopHTTP ends an HTTP server; a request that is under way may finish.
+func stopHTTP(s *http.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if err := a.admin.Shutdown(ctx); err != nil {
-		_ = a.admin.Close() // it did not finish in time
+	if err := s.Shutdown(ctx); err != nil {
+		_ = s.Close() // it did not finish in time
 	}
-}
-
-// target is a listener's address as a client dials it.
-func target(address net.Addr) string {
-	if address.Network() == "unix" {
-		return "unix:" + address.String()
-	}
-	return address.String()
-}
-
-// listen opens HOST:PORT or unix:PATH. A socket file that nobody listens on any
-// more is what a daemon that was killed leaves behind, and is replaced.
-func listen(address string) (net.Listener, error) {
-	path, isUnix := strings.CutPrefix(address, "unix:")
-	if !isUnix {
-		return net.Listen("tcp", address)
-	}
-	l, err := net.Listen("unix", path)
-	if err == nil || !isStale(path) {
-		return l, err
-	}
-	if err := os.Remove(path); err != nil {
-		return nil, err
-	}
-	return net.Listen("unix", path)
 }

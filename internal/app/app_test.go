@@ -33,8 +33,13 @@ func settings(t *testing.T, grace time.Duration) *config.Config {
 	return c
 }
 
-func policies() (*policy.Set, error) {
-	return policy.Parse(policy.File{Name: "p.yaml", Data: []byte("models: [{name: m, classes: [a, b], critical: [b]}]")})
+func policies(t *testing.T) *policy.Set {
+	t.Helper()
+	set, err := policy.Parse(policy.File{Name: "p.yaml", Data: []byte("models: [{name: m, classes: [a, b], critical: [b]}]")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
 }
 
 // started is an App that runs, and how to end it.
@@ -45,7 +50,7 @@ type started struct {
 
 func start(t *testing.T, grace time.Duration) started {
 	t.Helper()
-	a, err := app.New(settings(t, grace), zap.NewNop(), policies)
+	a, err := app.NewFixed(settings(t, grace), zap.NewNop(), policies(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,11 +176,11 @@ func TestNothingStaysOpen(t *testing.T) {
 	running := start(t, time.Second)
 	c := settings(t, time.Second)
 	c.Admin = strings.TrimPrefix(running.AdminURL(), "http://") // taken
-	if _, err := app.New(c, zap.NewNop(), policies); err == nil || !strings.Contains(err.Error(), "in use") {
+	if _, err := app.NewFixed(c, zap.NewNop(), policies(t)); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Fatalf("a taken port: %v", err)
 	}
 	c.Admin = "off" // the unix socket of c must be free again
-	a, err := app.New(c, zap.NewNop(), policies)
+	a, err := app.NewFixed(c, zap.NewNop(), policies(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,10 +3,15 @@ package app
 import (
 	"fmt"
 	"io"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
+
+// Of the lines with one message, the first so many of a second are written, and
+// of the others every so manieth: a flood of calls is no flood of lines.
+const sampledFirst, sampledThen = 100, 100
 
 // NewLogger writes lines of a format, json or console, from a level on.
 func NewLogger(w io.Writer, level, format string) (*zap.Logger, error) {
@@ -21,6 +26,7 @@ func NewLogger(w io.Writer, level, format string) (*zap.Logger, error) {
 	if format == "console" {
 		encoder = zapcore.NewConsoleEncoder(fields)
 	}
+	core := zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), least)
 	// No stack on error lines: they say what happened, and panics carry their own.
-	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), least)), nil
+	return zap.New(zapcore.NewSamplerWithOptions(core, time.Second, sampledFirst, sampledThen)), nil
 }

@@ -4,9 +4,27 @@ import (
 	"errors"
 	"net"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 )
+
+// listen opens HOST:PORT or unix:PATH. A socket file that nobody listens on any
+// more is what a daemon that was killed leaves behind, and is replaced.
+func listen(address string) (net.Listener, error) {
+	path, isUnix := strings.CutPrefix(address, "unix:")
+	if !isUnix {
+		return net.Listen("tcp", address)
+	}
+	l, err := net.Listen("unix", path)
+	if err == nil || !isStale(path) {
+		return l, err
+	}
+	if err := os.Remove(path); err != nil {
+		return nil, err
+	}
+	return net.Listen("unix", path)
+}
 
 // isStale reports whether path is a socket that nobody listens on.
 func isStale(path string) bool {
@@ -20,4 +38,12 @@ func isStale(path string) bool {
 		return false
 	}
 	return errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// target is a listener's address as a client dials it.
+func target(address net.Addr) string {
+	if address.Network() == "unix" {
+		return "unix:" + address.String()
+	}
+	return address.String()
 }

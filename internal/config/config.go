@@ -19,6 +19,10 @@ type Config struct {
 	Listen []string `default:"127.0.0.1:8590" placeholder:"ADDR" env:"CKD_LISTEN" help:"gRPC addresses: HOST:PORT or unix:PATH. Port 0 takes a free one. (${default})"`
 	Admin  string   `default:"127.0.0.1:9590" placeholder:"ADDR" env:"CKD_ADMIN" help:"HTTP address of /metrics, /livez, /readyz and /healthz, or \"off\". (${default})"`
 
+	AdminReload bool   `env:"CKD_ADMIN_RELOAD" help:"Let POST /-/reload on the admin address reload the policies. Without it the admin address changes nothing."`
+	Pprof       string `default:"off" placeholder:"ADDR" env:"CKD_PPROF" help:"HTTP address of Go's profiler, or \"off\". (${default})"`
+	Channelz    bool   `env:"CKD_CHANNELZ" help:"Serve gRPC's channelz beside the API, for looking into connections."`
+
 	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"CKD_LOG_LEVEL" help:"Least level that is logged: ${enum}. (${default})"`
 	LogFormat string `default:"json" enum:"json,console" env:"CKD_LOG_FORMAT" help:"Form of log lines: ${enum}. (${default})"`
 
@@ -44,7 +48,7 @@ type Config struct {
 	origin map[string]string // where a setting of the file stands
 }
 
-// Off is the admin address that means none.
+// Off is the address of admin or pprof that means none.
 const Off = "off"
 
 // Validate reports every setting that is out of range, with where it was set.
@@ -69,11 +73,14 @@ func (c *Config) Validate() error {
 			fault("listen", "%q: %s", address, reason)
 		}
 	}
-	if c.Admin != Off {
-		if strings.HasPrefix(c.Admin, "unix:") {
-			fault("admin", "%q: expected HOST:PORT or %q", c.Admin, Off)
-		} else if reason := checkAddress(c.Admin); reason != "" {
-			fault("admin", "%q: %s", c.Admin, reason)
+	for _, http := range []struct{ setting, address string }{{"admin", c.Admin}, {"pprof", c.Pprof}} {
+		if http.address == Off {
+			continue
+		}
+		if strings.HasPrefix(http.address, "unix:") {
+			fault(http.setting, "%q: expected HOST:PORT or %q", http.address, Off)
+		} else if reason := checkAddress(http.address); reason != "" {
+			fault(http.setting, "%q: %s", http.address, reason)
 		}
 	}
 	for _, r := range []struct {

@@ -75,7 +75,7 @@ func start(o Options, log *zap.Logger, policies *policy.Set) (*app.App, error) {
 		return nil, err
 	}
 	c.Listen, c.Admin, c.ShutdownGrace = []string{o.Listen}, o.Admin, time.Second
-	return app.New(c, log, func() (*policy.Set, error) { return policies, nil })
+	return app.NewFixed(c, log, policies)
 }
 
 // stream is the model server's side of the demo.

@@ -1,8 +1,26 @@
-// Package store brings policy files from disk: it finds them, reads them, and
-// hands them all to policy.Parse at once, so that a set of files is loaded
-// whole or not at all.
+// Package store keeps the policies that are in force: it brings policy files
+// from disk, notices when they change, and replaces the set as a whole.
 //
-// It follows symbolic links and skips names that begin with a dot, which makes
-// a mounted Kubernetes ConfigMap an ordinary directory of policies. Two loads
-// of files that mean the same give sets of equal hashes.
+// Load finds the files, reads them, and hands them all to policy.Parse at once,
+// so that a set of files is loaded whole or not at all. It follows symbolic
+// links and skips names that begin with a dot. A mounted Kubernetes ConfigMap is
+// an ordinary directory of policies.
+//
+// A Store begins with a set that is good and never is without one. Its
+// invariants:
+//   - Set is always one whole, valid set: what one Load found.
+//   - A reload that finds a fault, or whose set is refused, changes nothing. The
+//     next one that finds a good set recovers, whatever was wrong before.
+//   - What a set means decides whether it is a new one, by its hash: files that
+//     were touched, moved or commented are no change.
+//   - Reloads are one after another, so sets are put in force in the order in
+//     which they were read.
+//
+// A load never mixes two states of its files. Files that are replaced while it
+// reads them, as by the swap of a ConfigMap's ..data link, make it begin again.
+// What it cannot see through is a writer that pauses halfway, at a place where
+// the files happen to be valid: a file cut after its first model, or one taken
+// away before its new version is there. Watch waits for quiet, which makes that
+// unlikely; a file that is written beside the old one and renamed over it makes
+// it impossible.
 package store

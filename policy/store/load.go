@@ -7,7 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/ckd-project/ckd/policy"
 )
@@ -17,35 +19,189 @@ import (
 // without those of its directories. If anything is wrong the error is a
 // policy.Faults with everything that is: first what cannot be read, then the
 // faults in what can.
+//
+// Files that change while they are read are read again. It is a fault if they
+// do not come to rest.
 func Load(paths ...string) (*policy.Set, error) {
-	var (
-		files  []policy.File
-		faults policy.Faults
-	)
-	fault := func(path, reason string, args ...any) {
-		faults = append(faults, policy.Fault{File: path, Reason: fmt.Sprintf(reason, args...)})
-	}
 	if len(paths) == 0 {
-		fault("", "no policy files, expected at least one file or directory")
+		return nil, policy.Faults{{Reason: "no policy files, expected at least one file or directory"}}
 	}
+	const (
+		attempts = 5
+		pause    = 10 * time.Millisecond
+	)
+	before := look(paths)
+	for attempt := 1; ; attempt++ {
+		files, faults := read(before)
+		after := look(paths)
+		restless, changed := difference(before, after)
+		if !changed {
+			return parse(files, faults)
+		}
+		if attempt == attempts {
+			return nil, policy.Faults{{File: restless, Reason: fmt.Sprintf(
+				"changed while it was read, %d times over, expected it to come to rest", attempts)}}
+		}
+		time.Sleep(pause)
+		before = look(paths)
+	}
+}
+
+// source is a file to read, or the reason why there is none.
+type source struct {
+	name  string // what faults call it: the path that was given, or one below it
+	path  string // where it is, the links to its directory resolved
+	info  fs.FileInfo
+	fault string // empty where the file can be read
+}
+
+// look finds the files that paths stand for.
+func look(paths []string) []source {
+	var sources []source
 	for _, path := range paths {
-		names, err := list(path)
+		info, err := os.Stat(path)
+		switch {
+		case err != nil:
+			sources = append(sources, unreadable(path, path, err))
+		case info.IsDir():
+			sources = append(sources, lookInto(path)...)
+		default:
+			sources = append(sources, regular(path, path, info))
+		}
+	}
+	return sources
+}
+
+// dataLink is the link to the directory of the files' current generation, in a
+// directory that Kubernetes writes. One rename over it swaps them all. The name
+// of each file is a link through it.
+const dataLink = "..data"
+
+// lookInto a directory. Every link to the directory, and to its current
+// generation, is followed once, for all files.
+func lookInto(dir string) []source {
+	root, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return []source{unreadable(dir, dir, err)}
+	}
+	files := map[string]string{} // name to path
+	// The generation says which files there are: their links are not swapped with it, but made and removed one by one.
+	link := filepath.Join(root, dataLink)
+	if _, err := os.Readlink(link); err == nil {
+		generation, err := filepath.EvalSymlinks(link)
 		if err != nil {
-			fault(path, "cannot read: %s", reason(err))
+			return []source{unreadable(filepath.Join(dir, dataLink), link, err)}
+		}
+		entries, err := os.ReadDir(generation)
+		if err != nil {
+			return []source{unreadable(filepath.Join(dir, dataLink), link, err)}
+		}
+		for _, entry := range entries {
+			files[entry.Name()] = filepath.Join(generation, entry.Name())
+		}
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return []source{unreadable(dir, dir, err)}
+	}
+	for _, entry := range entries {
+		path := filepath.Join(root, entry.Name())
+		if target, err := os.Readlink(path); err == nil && filepath.Clean(target) == filepath.Join(dataLink, entry.Name()) {
 			continue
 		}
-		if len(names) == 0 {
-			fault(path, "no policy files in the directory, expected *.yaml or *.yml")
+		files[entry.Name()] = path
+	}
+
+	var sources []source
+	for name, path := range files {
+		if !isPolicy(name) {
+			continue
 		}
-		for _, name := range names {
-			data, err := read(name)
-			if err != nil {
-				fault(name, "cannot read: %s", reason(err))
-				continue
-			}
-			files = append(files, policy.File{Name: name, Data: data})
+		// A link is followed. One that leads nowhere is a fault.
+		info, err := os.Stat(path)
+		switch name = filepath.Join(dir, name); {
+		case err != nil:
+			sources = append(sources, unreadable(name, path, err))
+		case !info.IsDir():
+			sources = append(sources, regular(name, path, info))
 		}
 	}
+	if len(sources) == 0 {
+		return []source{{name: dir, path: dir, fault: "no policy files in the directory, expected *.yaml or *.yml"}}
+	}
+	slices.SortFunc(sources, func(a, b source) int { return strings.Compare(a.name, b.name) })
+	return sources
+}
+
+// isPolicy tells whether a file of this name, in a directory, is a policy file.
+func isPolicy(name string) bool {
+	ext := filepath.Ext(name)
+	return !strings.HasPrefix(name, ".") && (ext == ".yaml" || ext == ".yml")
+}
+
+// regular is a source that is refused where reading it may never end, as with a
+// pipe or a device.
+func regular(name, path string, info fs.FileInfo) source {
+	s := source{name: name, path: path, info: info}
+	if !info.Mode().IsRegular() {
+		s.fault = "cannot read: not a regular file"
+	}
+	return s
+}
+
+func unreadable(name, path string, err error) source {
+	return source{name: name, path: path, fault: "cannot read: " + reason(err)}
+}
+
+// difference is the name of the first source that is not the same in both.
+func difference(before, after []source) (name string, differ bool) {
+	for i, a := range after {
+		if i == len(before) || !same(before[i], a) {
+			return a.name, true
+		}
+	}
+	if len(before) > len(after) {
+		return before[len(after)].name, true
+	}
+	return "", false
+}
+
+func same(a, b source) bool {
+	if a.name != b.name || a.path != b.path || a.fault != b.fault || (a.info == nil) != (b.info == nil) {
+		return false
+	}
+	return a.info == nil || os.SameFile(a.info, b.info) &&
+		a.info.Size() == b.info.Size() && a.info.ModTime().Equal(b.info.ModTime())
+}
+
+// read every source once.
+func read(sources []source) (files []policy.File, faults policy.Faults) {
+	for _, s := range sources {
+		if s.fault == "" {
+			data, err := readFile(s.path)
+			if err == nil {
+				files = append(files, policy.File{Name: s.name, Data: data})
+				continue
+			}
+			s = unreadable(s.name, s.path, err)
+		}
+		faults = append(faults, policy.Fault{File: s.name, Reason: s.fault})
+	}
+	return files, faults
+}
+
+// readFile reads a file, or one byte more of it than Parse accepts.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, policy.MaxFileBytes+1))
+}
+
+// parse files, some others having faults already.
+func parse(files []policy.File, faults policy.Faults) (*policy.Set, error) {
 	set, err := policy.Parse(files...)
 	var found policy.Faults
 	if errors.As(err, &found) {
@@ -55,54 +211,6 @@ func Load(paths ...string) (*policy.Set, error) {
 		return nil, faults
 	}
 	return set, err
-}
-
-// list is the files that a path stands for.
-func list(path string) ([]string, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.IsDir() {
-		return []string{path}, nil
-	}
-	entries, err := os.ReadDir(path) // sorted by name
-	if err != nil {
-		return nil, err
-	}
-	var files []string
-	for _, entry := range entries {
-		name := entry.Name()
-		if ext := filepath.Ext(name); strings.HasPrefix(name, ".") || ext != ".yaml" && ext != ".yml" {
-			continue
-		}
-		file := filepath.Join(path, name)
-		// A link is followed. One that leads nowhere stays in the list, and is a fault when read.
-		if info, err := os.Stat(file); err == nil && info.IsDir() {
-			continue
-		}
-		files = append(files, file)
-	}
-	return files, nil
-}
-
-var errNotRegular = errors.New("not a regular file")
-
-// read a file, or one byte more of it than Parse accepts.
-func read(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errNotRegular // reading a pipe or a device may never end
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, policy.MaxFileBytes+1))
 }
 
 // reason of an error without the path, which the fault names already.

@@ -1,0 +1,159 @@
+package app_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/ckd-project/ckd/internal/app"
+)
+
+const (
+	firstPolicy  = "models: [{name: m, version: one, classes: [a, b], critical: [b]}]\n"
+	secondPolicy = "models: [{name: m, version: two, classes: [a, b], critical: [b]}]\n"
+	badPolicy    = "models: [{name: m, classes: [a], critical: [b]}]\n"
+)
+
+// daemon is an App that reloads the policies of a folder.
+type daemon struct {
+	t    *testing.T
+	app  *app.App
+	file string
+	logs *observer.ObservedLogs
+}
+
+func startReloading(t *testing.T, allowHTTP bool) *daemon {
+	t.Helper()
+	d := &daemon{t: t, file: filepath.Join(t.TempDir(), "policy.yaml")}
+	d.write(firstPolicy)
+	c := settings(t, time.Second)
+	c.Policy, c.AdminReload, c.Pprof = []string{filepath.Dir(d.file)}, allowHTTP, "127.0.0.1:0"
+	core, logs := observer.New(zap.InfoLevel)
+	a, err := app.New(c, zap.New(core))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.app, d.logs = a, logs
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	d.eventually("/healthz", `version "one"`) // it runs, and hears signals
+	return d
+}
+
+func (d *daemon) write(text string) {
+	d.t.Helper()
+	next := d.file + ".next"
+	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
+		d.t.Fatal(err)
+	}
+	if err := os.Rename(next, d.file); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *daemon) request(method, path string) (int, string) {
+	d.t.Helper()
+	r, err := http.NewRequestWithContext(d.t.Context(), method, d.app.AdminURL()+path, nil)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return answer.StatusCode, string(body)
+}
+
+func (d *daemon) eventually(path, part string) {
+	d.t.Helper()
+	body := ""
+	for range 1000 {
+		if _, body = d.request(http.MethodGet, path); strings.Contains(body, part) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	d.t.Errorf("%s never says %q: %s", path, part, body)
+}
+
+// TestReloadOnChange: a changed file is in force before long; a bad one is not,
+// and the next good one is.
+func TestReloadOnChange(t *testing.T) {
+	d := startReloading(t, false)
+	d.eventually("/metrics", "ckd_policy_last_reload_successful 1")
+	d.write(badPolicy)
+	d.eventually("/metrics", "ckd_policy_last_reload_successful 0")
+	d.eventually("/healthz", `version "one"`)
+	d.write(secondPolicy)
+	d.eventually("/healthz", `version "two"`)
+	d.eventually("/metrics", "ckd_policy_last_reload_successful 1")
+}
+
+// TestReloadOnHangup: SIGHUP reloads, whatever has been seen to change.
+func TestReloadOnHangup(t *testing.T) {
+	ignored := make(chan os.Signal, 1) // so that a signal before the daemon listens ends nothing
+	signal.Notify(ignored, syscall.SIGHUP)
+	defer signal.Stop(ignored)
+	d := startReloading(t, false)
+	for range 500 {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		if d.logs.FilterField(zap.String("trigger", "SIGHUP")).Len() > 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("no reload for SIGHUP: %v", d.logs.All())
+}
+
+// TestReloadOverHTTP is off unless it is allowed, and tells of faults.
+func TestReloadOverHTTP(t *testing.T) {
+	d := startReloading(t, false)
+	if code, body := d.request(http.MethodPost, "/-/reload"); code != http.StatusForbidden || !strings.Contains(body, "--admin-reload") {
+		t.Errorf("reload where it is off: %d %s", code, body)
+	}
+	d = startReloading(t, true)
+	if code, _ := d.request(http.MethodGet, "/-/reload"); code != http.StatusMethodNotAllowed {
+		t.Errorf("reload by GET: %d", code)
+	}
+	d.write(badPolicy)
+	if code, body := d.request(http.MethodPost, "/-/reload"); code != http.StatusInternalServerError || !strings.Contains(body, "policy.yaml:1:") {
+		t.Errorf("reload of a bad policy: %d %s", code, body)
+	}
+	d.write(secondPolicy)
+	if code, body := d.request(http.MethodPost, "/-/reload"); code != http.StatusOK {
+		t.Errorf("reload of a good policy: %d %s", code, body)
+	}
+	d.eventually("/healthz", `version "two"`)
+}
+
+// TestPprofIsApart: the profiler is not on the admin address.
+func TestPprofIsApart(t *testing.T) {
+	d := startReloading(t, false)
+	if code, _ := d.request(http.MethodGet, "/debug/pprof/"); code != http.StatusNotFound {
+		t.Errorf("/debug/pprof/ on the admin address: %d", code)
+	}
+}

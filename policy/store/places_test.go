@@ -1,0 +1,87 @@
+package store
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+)
+
+// Only what can change the policies wakes: a watched directory may be a busy
+// one, as that of temporary files is.
+func TestPlaces(t *testing.T) {
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(path string) string { return filepath.Join(top, path) }
+	for _, dir := range []string{"map/..1", "else", "real/deep"} {
+		if err := os.MkdirAll(at(dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, target := range map[string]string{
+		"map/..data":         "..1",
+		"map/policy.yaml":    "..data/policy.yaml",
+		"alias":              "real",
+		"real/deep/far.yaml": "../../else/./far//",
+		"real/deep/lost.yml": at("none/lost"),
+		"round":              "round",
+	} {
+		if err := os.Symlink(target, at(link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"map/..1/policy.yaml", "else/far", "alone.conf"} {
+		if err := os.WriteFile(at(file), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	tests := []struct {
+		path string
+		want map[string][]string // directories below top, and names
+	}{
+		{"alone.conf", map[string][]string{"": {"alone.conf"}}},
+		{"missing/policy.yaml", map[string][]string{"": {"missing"}}},
+		{"round", map[string][]string{"": {"round"}}},
+		{"map", map[string][]string{"": {"map"}, "map": {"*", "..data", "..1"}, "map/..1": {"*", "policy.yaml"}}},
+		{"map/policy.yaml", map[string][]string{"map": {"policy.yaml", "..data"}, "map/..1": {"policy.yaml"}}},
+		{"alias/deep", map[string][]string{
+			"": {"alias", "none"}, "real": {"deep"}, "real/deep": {"*", "..data", "far.yaml", "lost.yml"}, "else": {"far"},
+		}},
+	}
+	for _, test := range tests {
+		want := places{}
+		for dir, names := range test.want {
+			for _, name := range names {
+				want.add(at(dir), name)
+			}
+		}
+		if got := placesOf([]string{at(test.path)}); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: places\n%v\nwant\n%v", test.path, got, want)
+		}
+	}
+
+	p := placesOf([]string{at("map"), at("alone.conf")})
+	for file, want := range map[string]bool{
+		"map":                  true, // the directory itself
+		"map/..data":           true,
+		"map/new.yaml":         true,
+		"map/new.yml":          true,
+		"map/..1/policy.yaml":  true,
+		"alone.conf":           true,
+		"map/..data_tmp":       false,
+		"map/..2":              false,
+		"map/.policy.yaml.swp": false,
+		"map/policy.yaml~":     false,
+		"map/4913":             false,
+		"alone.conf.bak":       false,
+		"other.yaml":           false,
+		"else/far.yaml":        false,
+	} {
+		if got := p.concern(at(file)); got != want {
+			t.Errorf("%s: concern %v, want %v", file, got, want)
+		}
+	}
+}
