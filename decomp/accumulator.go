@@ -162,7 +162,8 @@ func (a *Accumulator) update() {
 	}
 }
 
-// Finish writes what the passes say to r, which must come from the same plan.
+// Finish writes what the passes say to r, which must come from the same plan;
+// Result has formula, range, unit and equation of every field.
 // The accumulator is not changed: more passes may follow. With fewer passes
 // than Plan.FewestPasses the error is a *PassesError, and r is not written to.
 func (a *Accumulator) Finish(r *Result) error {
@@ -176,7 +177,7 @@ func (a *Accumulator) Finish(r *Result) error {
 	n := float64(a.passes)
 	for k, sum := range a.sum {
 		r.Mean[k] = sum / n
-		if a.m2[k] == 0 {
+		if a.m2[k] == 0 && a.shift[k] == 0 {
 			r.Mean[k] = a.first[k] // no rounding where the passes are constant
 		}
 	}

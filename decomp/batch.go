@@ -10,7 +10,7 @@ const (
 )
 
 // Tensor is the complete passes of some inputs. At most one of the two slices
-// is set; it has Passes*Inputs*K values.
+// may be set; it has Passes*Inputs*K values.
 type Tensor struct {
 	Passes, Inputs int
 	Layout         Layout
@@ -66,7 +66,7 @@ func (p *Plan) NewBatch() *Batch {
 // least; for Dirichlet rows exactly 1).
 func (b *Batch) Reset(t Tensor) error {
 	b.from, b.to, b.tensor = 0, 0, Tensor{}
-	got := len(t.Float32) + len(t.Float64)
+	got := len(t.Float32) + len(t.Float64) // a tensor with both is refused for its size
 	if t.Passes < 0 || t.Inputs < 0 || !isProduct(got, t.Passes, t.Inputs, b.plan.classes) {
 		return &ShapeError{t.Passes, t.Inputs, b.plan.classes, got}
 	}
@@ -99,9 +99,11 @@ func isProduct(n, a, b, c int) bool {
 	return n%c == 0 && n/c%b == 0 && n/c/b == a
 }
 
-// Result writes what the passes of input i of the tensor say to r, which must
-// come from the same plan. If one of its rows is refused the error is a
-// *RowError, and r is not to be used. Inputs are best asked for in order.
+// Result writes what the passes of input i of the tensor, 0 <= i < Inputs, say
+// to r, which must come from the same plan; the type Result has formula, range,
+// unit and equation of every field. If one of its rows is refused the error is
+// a *RowError, and r is not to be used. Inputs are best asked for in order: a
+// panel is computed anew when an input outside it is asked for.
 func (b *Batch) Result(i int, r *Result) error {
 	if b.tensor.Float32 != nil {
 		return result(b, b.tensor.Float32, i, r)

@@ -48,10 +48,15 @@ type PassesError struct {
 
 // Error names what was found and what was expected.
 func (e *PassesError) Error() string {
+	return fmt.Sprintf("%d passes, expected %s", e.Got, e.Expected())
+}
+
+// Expected number of passes, in words.
+func (e *PassesError) Expected() string {
 	if e.Got < e.Least {
-		return fmt.Sprintf("%d passes, expected at least %d", e.Got, e.Least)
+		return fmt.Sprintf("at least %d", e.Least)
 	}
-	return fmt.Sprintf("%d passes, expected at most %d", e.Got, e.Most)
+	return fmt.Sprintf("at most %d", e.Most)
 }
 
 // ShapeError refuses a tensor whose data are not of the shape it states.
@@ -63,5 +68,10 @@ type ShapeError struct {
 
 // Error names the shape and the number of values.
 func (e *ShapeError) Error() string {
-	return fmt.Sprintf("%d values, expected %d passes x %d inputs x %d classes", e.Got, e.Passes, e.Inputs, e.Classes)
+	return fmt.Sprintf("%d values, expected %s", e.Got, e.Expected())
+}
+
+// Expected shape, in words.
+func (e *ShapeError) Expected() string {
+	return fmt.Sprintf("%d passes x %d inputs x %d classes", e.Passes, e.Inputs, e.Classes)
 }

@@ -26,8 +26,8 @@ func (p *Plan) finish(s *sums, r *Result) {
 			r.C[k] = 0.5 * variance / (mu + Epsilon)
 		}
 		r.Skewness[k] = 0
-		if d := 3 * mu * variance; d > 0 {
-			r.Skewness[k] = math.Abs(m3) / d
+		if mu > 0 && variance > 0 {
+			r.Skewness[k] = math.Abs(m3) / variance / (3 * mu)
 		}
 		r.M[k] = s.div[k] / n
 	}

@@ -75,7 +75,7 @@ func twoPass[T float](c *columns, p panel[T]) {
 		}
 	}
 	for j := range w {
-		if m2[j] == 0 {
+		if m2[j] == 0 && shift[j] == 0 {
 			mean[j] = first[j] // no rounding where the passes are constant
 		}
 	}

@@ -224,3 +224,57 @@ func TestHighK(t *testing.T) {
 		}
 	}
 }
+
+// TestTies go to the lowest class, in every arg max.
+func TestTies(t *testing.T) {
+	passes := [][]float64{{0.25, 0.5, 0.25, 0}, {0.5, 0.25, 0, 0.25}, {0.25, 0.25, 0.25, 0.25}, {0.25, 0.25, 0.25, 0.25}}
+	// Classes 0 and 1 have the same passes in another order, and so have 2 and 3.
+	r := batchResult(t, mustPlan(t, decomp.Spec{Classes: 4, Safe: []int{0, 1}, Critical: []int{2, 3}}), passes)
+	if r.Mean[0] != r.Mean[1] || r.C[2] != r.C[3] {
+		t.Fatalf("no ties: means %v, C %v", r.Mean, r.C)
+	}
+	if r.Predicted != 0 || r.CCritMaxClass != 2 || r.Deciding(decomp.CCritMax) != 2 {
+		t.Errorf("predicted %d, c_crit_max by %d: want 0, 2", r.Predicted, r.CCritMaxClass)
+	}
+	if r.Dominant != 2 {
+		t.Errorf("dominant %d, want 2", r.Dominant)
+	}
+	// CBEC: by symmetry both critical classes have the same share.
+	passes = [][]float64{{0.5, 0.25, 0.25}, {0.75, 0.125, 0.125}}
+	r = batchResult(t, mustPlan(t, decomp.Spec{Classes: 3, Safe: []int{0}, Critical: []int{1, 2}}), passes)
+	if r.PairTerm[0] != r.PairTerm[1] || r.PairTerm[0] == 0 || r.CBECClass != 1 {
+		t.Errorf("pair terms %v, cbec by %d: want 1", r.PairTerm, r.CBECClass)
+	}
+}
+
+// TestConstantColumns: a class whose probability is the same in every pass has
+// it as its mean, without rounding, though other classes vary.
+func TestConstantColumns(t *testing.T) {
+	var passes [][]float64
+	for i := range 10 {
+		p := 0.01 * float64(i)
+		passes = append(passes, []float64{0.1, 0.3 + p, 0.6 - p})
+	}
+	plan := mustPlan(t, decomp.Spec{Classes: 3})
+	for _, r := range []*decomp.Result{batchResult(t, plan, passes), streamResult(t, plan, passes)} {
+		if r.Mean[0] != 0.1 || r.Degenerate { // ten times 0.1 does not sum to 1
+			t.Errorf("mean of ten times 0.1: %v", r.Mean[0])
+		}
+	}
+}
+
+// TestTinyLogits: probabilities whose squares underflow have their mean.
+func TestTinyLogits(t *testing.T) {
+	var logits [][]float64
+	want := 0.0
+	for _, z := range []float64{-400, -401, -402, -405} {
+		logits = append(logits, []float64{0, z})
+		want += math.Exp(z) / 4
+	}
+	plan := mustPlan(t, decomp.Spec{Classes: 2, Kind: decomp.Logits})
+	for _, r := range []*decomp.Result{batchResult(t, plan, logits), streamResult(t, plan, logits)} {
+		if !within(r.Mean[1], want, 1e-12, 0) || r.Degenerate {
+			t.Errorf("mean %v, want %v; degenerate %v", r.Mean[1], want, r.Degenerate)
+		}
+	}
+}

@@ -31,7 +31,8 @@ type Result struct {
 	C []float64
 	// Skewness is the ratio |m3_k|/(3 mu_k Var_k) of the third to the second
 	// order term, without unit, in [0, SkewnessCap]; 0 where the denominator is
-	// (app-rho). Above the reliability threshold C_k is not to be trusted. Of
+	// (app-rho). Where all of p is below about 1e-107 the third moment
+	// underflows, and the ratio with it; float32 values never are. Above the reliability threshold C_k is not to be trusted. Of
 	// Dirichlet 2|1-2mu|/(3(alpha_k+2mu)), which has no cap.
 	Skewness []float64
 	// M is the exact class-wise MI, M_k = mean_s[p log(p/mu) - p + mu], nats,
@@ -109,7 +110,8 @@ func (r *Result) Deciding(s Score) int {
 }
 
 // C3 writes the third-order form C_k - m3_k/(6 (mu_k+Epsilon)^2), nats, to dst
-// (length K) and returns it. It is a diagnostic only: it may be negative.
+// (length K) and returns it (after EH-third). It is a diagnostic only: it may be
+// negative. Epsilon is in it for Dirichlet rows too.
 func (r *Result) C3(dst []float64) []float64 {
 	for k := range dst {
 		m := r.Mean[k] + Epsilon
@@ -119,7 +121,8 @@ func (r *Result) C3(dst []float64) []float64 {
 }
 
 // SumCTop is the sum of C_k over the m most probable classes, nats: the first
-// of the paper's remedies for the O(K^2) growth of SumC at high K. Ties go to
+// of the paper's remedies for the O(K^2) growth of SumC at high K (appendix
+// "Sensitivity to Class Cardinality", i). Ties go to
 // the lowest class; m >= K gives SumC to rounding. It writes scratch of r.
 func (r *Result) SumCTop(m int) float64 {
 	for k := range r.order {
@@ -135,7 +138,7 @@ func (r *Result) SumCTop(m int) float64 {
 	return sum
 }
 
-// SumCWeighted is sum_k mu_k C_k, nats: the second remedy for high K.
+// SumCWeighted is sum_k mu_k C_k, nats: the second remedy for high K (ii there).
 func (r *Result) SumCWeighted() float64 {
 	sum := 0.0
 	for k, c := range r.C {

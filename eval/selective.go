@@ -81,14 +81,18 @@ func Lowest(scores []float64, n int) []bool {
 // Threshold is the quantile of scores under which a share coverage of them is
 // retained: the least value between two neighbouring scores (their middle) that
 // retains at least Kept(coverage, n). It is strictly between observed scores,
-// so that no score is decided by rounding; where everything is retained it is
-// the highest score. There must be at least one score.
+// so that no score is decided by rounding, unless the two are neighbours among
+// the numbers; where everything is retained it is the highest score. There must be at least one score.
 func Threshold(scores []float64, coverage float64) float64 {
 	sorted := slices.Sorted(slices.Values(scores))
 	at := max(Kept(coverage, len(sorted)), 1) - 1
 	for next := at + 1; next < len(sorted); next++ {
 		if sorted[next] > sorted[at] {
-			return sorted[at] + (sorted[next]-sorted[at])/2
+			middle := sorted[at] + (sorted[next]-sorted[at])/2
+			if middle == sorted[next] { // neighbouring numbers: nothing is between them
+				return sorted[at]
+			}
+			return middle
 		}
 	}
 	return sorted[at]

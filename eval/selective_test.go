@@ -80,3 +80,12 @@ func TestThreshold(t *testing.T) {
 		}
 	})
 }
+
+// TestThresholdBetweenNeighbours: rounding does not retain the upper one.
+func TestThresholdBetweenNeighbours(t *testing.T) {
+	lower := 1 + 0x1p-52
+	upper := 1 + 0x1p-51
+	if got := eval.Threshold([]float64{lower, upper}, 0.5); got != lower {
+		t.Errorf("threshold between neighbours %v and %v: %v", lower, upper, got)
+	}
+}

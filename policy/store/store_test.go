@@ -261,7 +261,6 @@ func TestReloadStorm(t *testing.T) {
 	if got := generationOf(t, s.Set()); got != generations || last != generations {
 		t.Errorf("generation %d in force and %d applied at the end, want %d", got, last, generations)
 	}
-	println(changed.Load(), failed.Load())
 	if changed.Load() < 10 || failed.Load() < 10 {
 		t.Errorf("%d reloads changed the set and %d failed: too little of a storm", changed.Load(), failed.Load())
 	}

@@ -677,6 +677,8 @@ const (
 	ErrorReason_ERROR_REASON_WRONG_LAYOUT ErrorReason = 27
 	// An enum field has a number that this version does not know.
 	ErrorReason_ERROR_REASON_WRONG_ENUM ErrorReason = 28
+	// The bytes of a message do not decode; ends the stream.
+	ErrorReason_ERROR_REASON_UNDECODABLE ErrorReason = 29
 	// The first message of a stream was no header.
 	ErrorReason_ERROR_REASON_HEADER_MISSING ErrorReason = 40
 	// No policy names this model.
@@ -704,6 +706,8 @@ const (
 	ErrorReason_ERROR_REASON_SEND_STALLED ErrorReason = 64
 	// The input had no passes for too long.
 	ErrorReason_ERROR_REASON_INPUT_IDLE ErrorReason = 65
+	// The reply to a request, or to the end of a group, would be too large.
+	ErrorReason_ERROR_REASON_REPLY_TOO_LARGE ErrorReason = 66
 	// A fault of the server; the log has the rest.
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 80
 )
@@ -732,6 +736,7 @@ var (
 		26: "ERROR_REASON_WRONG_ID_COUNT",
 		27: "ERROR_REASON_WRONG_LAYOUT",
 		28: "ERROR_REASON_WRONG_ENUM",
+		29: "ERROR_REASON_UNDECODABLE",
 		40: "ERROR_REASON_HEADER_MISSING",
 		41: "ERROR_REASON_UNKNOWN_MODEL",
 		42: "ERROR_REASON_WRONG_CLASSES",
@@ -744,6 +749,7 @@ var (
 		63: "ERROR_REASON_OUT_OF_MEMORY_BUDGET",
 		64: "ERROR_REASON_SEND_STALLED",
 		65: "ERROR_REASON_INPUT_IDLE",
+		66: "ERROR_REASON_REPLY_TOO_LARGE",
 		80: "ERROR_REASON_INTERNAL",
 	}
 	ErrorReason_value = map[string]int32{
@@ -768,6 +774,7 @@ var (
 		"ERROR_REASON_WRONG_ID_COUNT":       26,
 		"ERROR_REASON_WRONG_LAYOUT":         27,
 		"ERROR_REASON_WRONG_ENUM":           28,
+		"ERROR_REASON_UNDECODABLE":          29,
 		"ERROR_REASON_HEADER_MISSING":       40,
 		"ERROR_REASON_UNKNOWN_MODEL":        41,
 		"ERROR_REASON_WRONG_CLASSES":        42,
@@ -780,6 +787,7 @@ var (
 		"ERROR_REASON_OUT_OF_MEMORY_BUDGET": 63,
 		"ERROR_REASON_SEND_STALLED":         64,
 		"ERROR_REASON_INPUT_IDLE":           65,
+		"ERROR_REASON_REPLY_TOO_LARGE":      66,
 		"ERROR_REASON_INTERNAL":             80,
 	}
 )
@@ -1092,7 +1100,12 @@ type DecomposeStreamResponse struct {
 	// The policies that decided these results; a result names its own by position.
 	Policies []*PolicyRef `protobuf:"bytes,2,rep,name=policies,proto3" json:"policies,omitempty"`
 	// Inputs that this block finished or failed.
-	Results       []*Result `protobuf:"bytes,3,rep,name=results,proto3" json:"results,omitempty"`
+	Results []*Result `protobuf:"bytes,3,rep,name=results,proto3" json:"results,omitempty"`
+	// What was wrong with the message itself and is no input's fault: an empty
+	// message, another header, a group that is open or was never opened, a row
+	// that its group does not have. The inputs that are open go on; those that
+	// the message would have opened were not.
+	Faults        []*status.Status `protobuf:"bytes,4,rep,name=faults,proto3" json:"faults,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1144,6 +1157,13 @@ func (x *DecomposeStreamResponse) GetPolicies() []*PolicyRef {
 func (x *DecomposeStreamResponse) GetResults() []*Result {
 	if x != nil {
 		return x.Results
+	}
+	return nil
+}
+
+func (x *DecomposeStreamResponse) GetFaults() []*status.Status {
+	if x != nil {
+		return x.Faults
 	}
 	return nil
 }
@@ -1245,7 +1265,10 @@ type Limits struct {
 	// Bytes of one message.
 	MessageBytes uint32 `protobuf:"varint,5,opt,name=message_bytes,json=messageBytes,proto3" json:"message_bytes,omitempty"`
 	// Bytes of one input id.
-	InputIdBytes  uint32 `protobuf:"varint,6,opt,name=input_id_bytes,json=inputIdBytes,proto3" json:"input_id_bytes,omitempty"`
+	InputIdBytes uint32 `protobuf:"varint,6,opt,name=input_id_bytes,json=inputIdBytes,proto3" json:"input_id_bytes,omitempty"`
+	// Bytes, about, of one reply: bounds the inputs of a group, or of a request,
+	// by the detail asked for.
+	ReplyBytes    uint32 `protobuf:"varint,7,opt,name=reply_bytes,json=replyBytes,proto3" json:"reply_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1318,6 +1341,13 @@ func (x *Limits) GetMessageBytes() uint32 {
 func (x *Limits) GetInputIdBytes() uint32 {
 	if x != nil {
 		return x.InputIdBytes
+	}
+	return 0
+}
+
+func (x *Limits) GetReplyBytes() uint32 {
+	if x != nil {
+		return x.ReplyBytes
 	}
 	return 0
 }
@@ -2653,25 +2683,28 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x04rows\x18\x04 \x03(\rR\x04rows\x12\x14\n" +
 	"\x05final\x18\x05 \x01(\bR\x05final\x12\x16\n" +
 	"\x06values\x18\x06 \x03(\x02R\x06values\x12\x1b\n" +
-	"\tvalues_le\x18\a \x01(\fR\bvaluesLe\"\x9a\x01\n" +
+	"\tvalues_le\x18\a \x01(\fR\bvaluesLe\"\xc6\x01\n" +
 	"\x17DecomposeStreamResponse\x12&\n" +
 	"\x04info\x18\x01 \x01(\v2\x12.ckd.v1.StreamInfoR\x04info\x12-\n" +
 	"\bpolicies\x18\x02 \x03(\v2\x11.ckd.v1.PolicyRefR\bpolicies\x12(\n" +
-	"\aresults\x18\x03 \x03(\v2\x0e.ckd.v1.ResultR\aresults\"\xbe\x01\n" +
+	"\aresults\x18\x03 \x03(\v2\x0e.ckd.v1.ResultR\aresults\x12*\n" +
+	"\x06faults\x18\x04 \x03(\v2\x12.google.rpc.StatusR\x06faults\"\xbe\x01\n" +
 	"\n" +
 	"StreamInfo\x12\x18\n" +
 	"\aclasses\x18\x01 \x03(\tR\aclasses\x12 \n" +
 	"\x04kind\x18\x02 \x01(\x0e2\f.ckd.v1.KindR\x04kind\x12'\n" +
 	"\x0fexpected_passes\x18\x03 \x01(\rR\x0eexpectedPasses\x12#\n" +
 	"\rfewest_passes\x18\x04 \x01(\rR\ffewestPasses\x12&\n" +
-	"\x06limits\x18\x05 \x01(\v2\x0e.ckd.v1.LimitsR\x06limits\"\x95\x02\n" +
+	"\x06limits\x18\x05 \x01(\v2\x0e.ckd.v1.LimitsR\x06limits\"\xb6\x02\n" +
 	"\x06Limits\x123\n" +
 	"\x16open_inputs_per_stream\x18\x01 \x01(\rR\x13openInputsPerStream\x123\n" +
 	"\x16open_groups_per_stream\x18\x02 \x01(\rR\x13openGroupsPerStream\x12,\n" +
 	"\x12inputs_per_request\x18\x03 \x01(\rR\x10inputsPerRequest\x12(\n" +
 	"\x10passes_per_input\x18\x04 \x01(\rR\x0epassesPerInput\x12#\n" +
 	"\rmessage_bytes\x18\x05 \x01(\rR\fmessageBytes\x12$\n" +
-	"\x0einput_id_bytes\x18\x06 \x01(\rR\finputIdBytes\"O\n" +
+	"\x0einput_id_bytes\x18\x06 \x01(\rR\finputIdBytes\x12\x1f\n" +
+	"\vreply_bytes\x18\a \x01(\rR\n" +
+	"replyBytes\"O\n" +
 	"\tPolicyRef\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x12\n" +
@@ -2860,7 +2893,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\"DECISION_REASON_PREDICTED_CRITICAL\x10\x03\x12\x1e\n" +
 	"\x1aDECISION_REASON_DEGENERATE\x10\x04\x12\x1d\n" +
 	"\x19DECISION_REASON_SATURATED\x10\x05\x12\x1d\n" +
-	"\x19DECISION_REASON_OBSERVING\x10\x06*\xb8\b\n" +
+	"\x19DECISION_REASON_OBSERVING\x10\x06*\xf8\b\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17ERROR_REASON_NOT_FINITE\x10\x01\x12\x19\n" +
@@ -2882,7 +2915,8 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x1bERROR_REASON_HEADER_CHANGED\x10\x19\x12\x1f\n" +
 	"\x1bERROR_REASON_WRONG_ID_COUNT\x10\x1a\x12\x1d\n" +
 	"\x19ERROR_REASON_WRONG_LAYOUT\x10\x1b\x12\x1b\n" +
-	"\x17ERROR_REASON_WRONG_ENUM\x10\x1c\x12\x1f\n" +
+	"\x17ERROR_REASON_WRONG_ENUM\x10\x1c\x12\x1c\n" +
+	"\x18ERROR_REASON_UNDECODABLE\x10\x1d\x12\x1f\n" +
 	"\x1bERROR_REASON_HEADER_MISSING\x10(\x12\x1e\n" +
 	"\x1aERROR_REASON_UNKNOWN_MODEL\x10)\x12\x1e\n" +
 	"\x1aERROR_REASON_WRONG_CLASSES\x10*\x12\x1b\n" +
@@ -2894,7 +2928,8 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x1cERROR_REASON_TOO_MANY_GROUPS\x10>\x12%\n" +
 	"!ERROR_REASON_OUT_OF_MEMORY_BUDGET\x10?\x12\x1d\n" +
 	"\x19ERROR_REASON_SEND_STALLED\x10@\x12\x1b\n" +
-	"\x17ERROR_REASON_INPUT_IDLE\x10A\x12\x19\n" +
+	"\x17ERROR_REASON_INPUT_IDLE\x10A\x12 \n" +
+	"\x1cERROR_REASON_REPLY_TOO_LARGE\x10B\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10P2\xb2\x02\n" +
 	"\x12UncertaintyService\x12V\n" +
 	"\x0fDecomposeStream\x12\x1e.ckd.v1.DecomposeStreamRequest\x1a\x1f.ckd.v1.DecomposeStreamResponse(\x010\x01\x12@\n" +
@@ -2959,45 +2994,46 @@ var file_ckd_v1_uncertainty_proto_depIdxs = []int32{
 	15, // 4: ckd.v1.DecomposeStreamResponse.info:type_name -> ckd.v1.StreamInfo
 	17, // 5: ckd.v1.DecomposeStreamResponse.policies:type_name -> ckd.v1.PolicyRef
 	18, // 6: ckd.v1.DecomposeStreamResponse.results:type_name -> ckd.v1.Result
-	1,  // 7: ckd.v1.StreamInfo.kind:type_name -> ckd.v1.Kind
-	16, // 8: ckd.v1.StreamInfo.limits:type_name -> ckd.v1.Limits
-	19, // 9: ckd.v1.Result.decomposition:type_name -> ckd.v1.Decomposition
-	31, // 10: ckd.v1.Result.error:type_name -> google.rpc.Status
-	20, // 11: ckd.v1.Decomposition.decision:type_name -> ckd.v1.Decision
-	21, // 12: ckd.v1.Decomposition.scores:type_name -> ckd.v1.Scores
-	22, // 13: ckd.v1.Decomposition.pairs:type_name -> ckd.v1.PairTerm
-	4,  // 14: ckd.v1.Decision.action:type_name -> ckd.v1.Action
-	5,  // 15: ckd.v1.Decision.score:type_name -> ckd.v1.Score
-	7,  // 16: ckd.v1.Decision.gate:type_name -> ckd.v1.GateOutcome
-	9,  // 17: ckd.v1.Decision.reason:type_name -> ckd.v1.DecisionReason
-	0,  // 18: ckd.v1.DecomposeRequest.detail:type_name -> ckd.v1.Detail
-	1,  // 19: ckd.v1.DecomposeRequest.kind:type_name -> ckd.v1.Kind
-	2,  // 20: ckd.v1.DecomposeRequest.layout:type_name -> ckd.v1.Layout
-	17, // 21: ckd.v1.DecomposeResponse.policy:type_name -> ckd.v1.PolicyRef
-	18, // 22: ckd.v1.DecomposeResponse.results:type_name -> ckd.v1.Result
-	29, // 23: ckd.v1.ListModelsResponse.models:type_name -> ckd.v1.Model
-	29, // 24: ckd.v1.GetModelResponse.model:type_name -> ckd.v1.Model
-	17, // 25: ckd.v1.Model.policy:type_name -> ckd.v1.PolicyRef
-	1,  // 26: ckd.v1.Model.kind:type_name -> ckd.v1.Kind
-	3,  // 27: ckd.v1.Model.variance:type_name -> ckd.v1.Variance
-	6,  // 28: ckd.v1.Model.gate:type_name -> ckd.v1.Gate
-	8,  // 29: ckd.v1.Model.scope:type_name -> ckd.v1.Scope
-	30, // 30: ckd.v1.Model.primary:type_name -> ckd.v1.ScoreRule
-	30, // 31: ckd.v1.Model.fallback:type_name -> ckd.v1.ScoreRule
-	5,  // 32: ckd.v1.ScoreRule.score:type_name -> ckd.v1.Score
-	11, // 33: ckd.v1.UncertaintyService.DecomposeStream:input_type -> ckd.v1.DecomposeStreamRequest
-	23, // 34: ckd.v1.UncertaintyService.Decompose:input_type -> ckd.v1.DecomposeRequest
-	25, // 35: ckd.v1.UncertaintyService.ListModels:input_type -> ckd.v1.ListModelsRequest
-	27, // 36: ckd.v1.UncertaintyService.GetModel:input_type -> ckd.v1.GetModelRequest
-	14, // 37: ckd.v1.UncertaintyService.DecomposeStream:output_type -> ckd.v1.DecomposeStreamResponse
-	24, // 38: ckd.v1.UncertaintyService.Decompose:output_type -> ckd.v1.DecomposeResponse
-	26, // 39: ckd.v1.UncertaintyService.ListModels:output_type -> ckd.v1.ListModelsResponse
-	28, // 40: ckd.v1.UncertaintyService.GetModel:output_type -> ckd.v1.GetModelResponse
-	37, // [37:41] is the sub-list for method output_type
-	33, // [33:37] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	31, // 7: ckd.v1.DecomposeStreamResponse.faults:type_name -> google.rpc.Status
+	1,  // 8: ckd.v1.StreamInfo.kind:type_name -> ckd.v1.Kind
+	16, // 9: ckd.v1.StreamInfo.limits:type_name -> ckd.v1.Limits
+	19, // 10: ckd.v1.Result.decomposition:type_name -> ckd.v1.Decomposition
+	31, // 11: ckd.v1.Result.error:type_name -> google.rpc.Status
+	20, // 12: ckd.v1.Decomposition.decision:type_name -> ckd.v1.Decision
+	21, // 13: ckd.v1.Decomposition.scores:type_name -> ckd.v1.Scores
+	22, // 14: ckd.v1.Decomposition.pairs:type_name -> ckd.v1.PairTerm
+	4,  // 15: ckd.v1.Decision.action:type_name -> ckd.v1.Action
+	5,  // 16: ckd.v1.Decision.score:type_name -> ckd.v1.Score
+	7,  // 17: ckd.v1.Decision.gate:type_name -> ckd.v1.GateOutcome
+	9,  // 18: ckd.v1.Decision.reason:type_name -> ckd.v1.DecisionReason
+	0,  // 19: ckd.v1.DecomposeRequest.detail:type_name -> ckd.v1.Detail
+	1,  // 20: ckd.v1.DecomposeRequest.kind:type_name -> ckd.v1.Kind
+	2,  // 21: ckd.v1.DecomposeRequest.layout:type_name -> ckd.v1.Layout
+	17, // 22: ckd.v1.DecomposeResponse.policy:type_name -> ckd.v1.PolicyRef
+	18, // 23: ckd.v1.DecomposeResponse.results:type_name -> ckd.v1.Result
+	29, // 24: ckd.v1.ListModelsResponse.models:type_name -> ckd.v1.Model
+	29, // 25: ckd.v1.GetModelResponse.model:type_name -> ckd.v1.Model
+	17, // 26: ckd.v1.Model.policy:type_name -> ckd.v1.PolicyRef
+	1,  // 27: ckd.v1.Model.kind:type_name -> ckd.v1.Kind
+	3,  // 28: ckd.v1.Model.variance:type_name -> ckd.v1.Variance
+	6,  // 29: ckd.v1.Model.gate:type_name -> ckd.v1.Gate
+	8,  // 30: ckd.v1.Model.scope:type_name -> ckd.v1.Scope
+	30, // 31: ckd.v1.Model.primary:type_name -> ckd.v1.ScoreRule
+	30, // 32: ckd.v1.Model.fallback:type_name -> ckd.v1.ScoreRule
+	5,  // 33: ckd.v1.ScoreRule.score:type_name -> ckd.v1.Score
+	11, // 34: ckd.v1.UncertaintyService.DecomposeStream:input_type -> ckd.v1.DecomposeStreamRequest
+	23, // 35: ckd.v1.UncertaintyService.Decompose:input_type -> ckd.v1.DecomposeRequest
+	25, // 36: ckd.v1.UncertaintyService.ListModels:input_type -> ckd.v1.ListModelsRequest
+	27, // 37: ckd.v1.UncertaintyService.GetModel:input_type -> ckd.v1.GetModelRequest
+	14, // 38: ckd.v1.UncertaintyService.DecomposeStream:output_type -> ckd.v1.DecomposeStreamResponse
+	24, // 39: ckd.v1.UncertaintyService.Decompose:output_type -> ckd.v1.DecomposeResponse
+	26, // 40: ckd.v1.UncertaintyService.ListModels:output_type -> ckd.v1.ListModelsResponse
+	28, // 41: ckd.v1.UncertaintyService.GetModel:output_type -> ckd.v1.GetModelResponse
+	38, // [38:42] is the sub-list for method output_type
+	34, // [34:38] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_ckd_v1_uncertainty_proto_init() }
