@@ -1,4 +1,4 @@
-# docker build --build-arg VERSION=1.2.3 -t ckd .
+# docker build --build-arg VERSION=1.2.3 --build-arg REVISION=$(git rev-parse HEAD) -t ckd .
 #
 # Any base image will do, since the binary is static: --build-arg BASE_IMAGE=gcr.io/distroless/static:nonroot
 # A binary built elsewhere, as ./ckd in the build context, needs no Go image: --target prebuilt
@@ -12,8 +12,9 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 ARG VERSION=dev
+ARG REVISION=unknown
 RUN CGO_ENABLED=0 go build -trimpath \
-    -ldflags "-s -w -X github.com/ckd-project/ckd/internal/buildinfo.Version=${VERSION}" \
+    -ldflags "-s -w -X github.com/ckd-project/ckd/internal/buildinfo.Version=${VERSION} -X github.com/ckd-project/ckd/internal/buildinfo.Revision=${REVISION}" \
     -o /ckd ./cmd/ckd
 
 # What every image has, whoever built its binary: 8590 is gRPC, 9590 is health, metrics and the rest of the admin side.

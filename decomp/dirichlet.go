@@ -65,7 +65,16 @@ func (p *Plan) finishDirichlet(alpha []float64, scratch *dirichletScratch, r *Re
 	r.Entropy = rowEntropy(r.Mean)
 	r.Degenerate, r.Saturated = false, false
 	p.finishScores(ova, r)
+	// psi(alpha_0+1) - sum_k mu_k psi(alpha_k+1), which cancels where the
+	// concentrations are large, as Entropy - MI does where they are small.
 	r.ExpectedEntropy = max(0, r.Entropy-r.MI)
+	if total < asymptotic {
+		r.ExpectedEntropy = 0
+		psi0 := digammaNext(total)
+		for k, a := range alpha {
+			r.ExpectedEntropy += r.Mean[k] * max(0, psi0-digammaNext(a))
+		}
+	}
 }
 
 // digammaExcess is psi(x+1) - log x for x > 0: positive, decreasing, about
@@ -74,15 +83,32 @@ func (p *Plan) finishDirichlet(alpha []float64, scratch *dirichletScratch, r *Re
 func digammaExcess(x float64) float64 {
 	excess := 0.0
 	// psi(x+1) = psi(x+2) - 1/(x+1), log x = log(x+1) - log1p(1/x).
-	for x < 16 {
+	for x < asymptotic {
 		excess += log1pInverse(x) - 1/(x+1)
 		x++
 	}
-	// Asymptotic series of psi(x+1) = psi(x) + 1/x; the first term left out is
-	// below 1e-17 of the sum at x = 16.
+	return excess + digammaSeries(x)
+}
+
+// digammaNext is psi(x+1) for 0 < x < asymptotic, to some 1e-16.
+func digammaNext(x float64) float64 {
+	psi := 0.0
+	for x < asymptotic {
+		x++
+		psi -= 1 / x
+	}
+	return psi + math.Log(x) + digammaSeries(x)
+}
+
+// asymptotic is from where on digammaSeries is exact to rounding.
+const asymptotic = 16
+
+// digammaSeries is psi(x+1) - log x for x >= asymptotic: the asymptotic series of
+// psi(x) + 1/x - log x, whose first term left out is below 1e-17 of the sum.
+func digammaSeries(x float64) float64 {
 	y := 1 / x
 	q := y * y
-	return excess + y/2 - q*(1./12-q*(1./120-q*(1./252-q*(1./240-q*(1./132-q*(691./32760-q/12))))))
+	return y/2 - q*(1./12-q*(1./120-q*(1./252-q*(1./240-q*(1./132-q*(691./32760-q/12))))))
 }
 
 // log1pInverse is log(1+1/x), also where 1/x overflows.

@@ -132,6 +132,23 @@ func TestDirichletExtremes(t *testing.T) {
 	}
 }
 
+// TestDirichletTiny: with concentrations near 0 rows are nearly one-hot, and
+// their expected entropy is nearly psi'(1) sum_k mu_k (alpha_0 - alpha_k).
+func TestDirichletTiny(t *testing.T) {
+	alpha := []float64{4.29e-12, 4.40e-11, 4.49e-10}
+	total, want := 0.0, 0.0
+	for _, a := range alpha {
+		total += a
+	}
+	for _, a := range alpha {
+		want += a / total * (total - a) * math.Pi * math.Pi / 6
+	}
+	r := streamResult(t, dirichletPlan(t, 3), [][]float64{alpha})
+	if !within(r.ExpectedEntropy, want, 1e-5, 0) {
+		t.Errorf("expected entropy %v, want %v", r.ExpectedEntropy, want)
+	}
+}
+
 func TestDirichletRefusals(t *testing.T) {
 	plan := dirichletPlan(t, 3)
 	for name, c := range map[string]struct {

@@ -59,7 +59,7 @@ func (p *Plan) finishScores(ova float64, r *Result) {
 		if r.Mean[k] > r.Mean[r.Predicted] {
 			r.Predicted = k
 		}
-		if c > 0 && (r.Dominant < 0 || c > r.C[r.Dominant]) {
+		if c > 0 && (r.Dominant < 0 || exceeds(c, r.C[r.Dominant])) {
 			r.Dominant = k
 		}
 		r.MI += r.M[k]
@@ -73,13 +73,14 @@ func (p *Plan) finishScores(ova float64, r *Result) {
 	r.Scores[EUVar] = eu
 
 	if len(p.critical) > 0 {
-		var varMax, varSum, cSum float64
+		var varMax, varSum, cMax, cSum float64
 		r.CCritMaxClass = p.critical[0]
 		for _, k := range p.critical {
 			varMax = max(varMax, r.Variance[k])
 			varSum += r.Variance[k]
+			cMax = max(cMax, r.C[k])
 			cSum += r.C[k]
-			if r.C[k] > r.C[r.CCritMaxClass] {
+			if exceeds(r.C[k], r.C[r.CCritMaxClass]) {
 				r.CCritMaxClass = k
 			}
 		}
@@ -87,7 +88,7 @@ func (p *Plan) finishScores(ova float64, r *Result) {
 		r.Scores[EUVarCrit] = varSum
 		r.Scores[OvAMI] = ova
 		r.Scores[CCritSum] = cSum
-		r.Scores[CCritMax] = r.C[r.CCritMaxClass]
+		r.Scores[CCritMax] = cMax
 	}
 	if len(p.cross) > 0 {
 		clear(r.share)
@@ -100,12 +101,18 @@ func (p *Plan) finishScores(ova float64, r *Result) {
 		r.Scores[CBEC] = cbec
 		best := 0.0
 		for i, k := range p.critical {
-			if r.share[i] > best {
+			if exceeds(r.share[i], best) {
 				best, r.CBECClass = r.share[i], k
 			}
 		}
 	}
 }
+
+// exceeds reports whether a > b >= 0 by more than rounding. Classes whose passes
+// are the same numbers in another order are tied, though their sums may differ
+// in the last digits: an arg max must not depend on those, nor on which way the
+// passes came in.
+func exceeds(a, b float64) bool { return a > b*(1+1e-12) }
 
 // undefinedScores has NaN everywhere.
 var undefinedScores = func() (s [NumScores]float64) {

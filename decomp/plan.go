@@ -92,14 +92,14 @@ type crossPair struct {
 // A fault in the Spec is an error that names the field.
 func NewPlan(spec Spec) (*Plan, error) {
 	if spec.Classes < 2 {
-		return nil, fmt.Errorf("decomp: %d classes: at least 2 are needed", spec.Classes)
+		return nil, fmt.Errorf("%d classes: at least 2 are needed", spec.Classes)
 	}
 	tolerance := spec.SumTolerance
 	switch {
 	case tolerance == 0:
 		tolerance = DefaultSumTolerance
 	case !(tolerance > 0) || math.IsInf(tolerance, 1):
-		return nil, fmt.Errorf("decomp: sum tolerance %v: must be finite and positive", tolerance)
+		return nil, fmt.Errorf("sum tolerance %v: must be finite and positive", tolerance)
 	}
 	p := &Plan{
 		classes:      spec.Classes,
@@ -113,10 +113,10 @@ func NewPlan(spec Spec) (*Plan, error) {
 	mark := func(set []int, name string, as uint8) error {
 		for _, k := range set {
 			if k < 0 || k >= spec.Classes {
-				return fmt.Errorf("decomp: %s class %d: must be in [0,%d)", name, k, spec.Classes)
+				return fmt.Errorf("%s class %d: must be in [0,%d)", name, k, spec.Classes)
 			}
 			if side[k] != neither {
-				return fmt.Errorf("decomp: class %d is named twice in the safe and critical sets", k)
+				return fmt.Errorf("class %d is named twice in the safe and critical sets", k)
 			}
 			side[k] = as
 		}
@@ -140,10 +140,10 @@ func NewPlan(spec Spec) (*Plan, error) {
 	for _, w := range spec.Weights {
 		if w.Safe < 0 || w.Safe >= spec.Classes || w.Critical < 0 || w.Critical >= spec.Classes ||
 			side[w.Safe] != safe || side[w.Critical] != critical {
-			return nil, fmt.Errorf("decomp: weight of pair (%d,%d): must be a safe and a critical class", w.Safe, w.Critical)
+			return nil, fmt.Errorf("weight of pair (%d,%d): must be a safe and a critical class", w.Safe, w.Critical)
 		}
 		if !(w.Weight >= 0) || math.IsInf(w.Weight, 1) {
-			return nil, fmt.Errorf("decomp: weight %v of pair (%d,%d): must be finite and not negative", w.Weight, w.Safe, w.Critical)
+			return nil, fmt.Errorf("weight %v of pair (%d,%d): must be finite and not negative", w.Weight, w.Safe, w.Critical)
 		}
 		weights[Pair{min(w.Safe, w.Critical), max(w.Safe, w.Critical)}] = w.Weight
 	}

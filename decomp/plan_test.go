@@ -3,6 +3,7 @@ package decomp_test
 import (
 	"errors"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -244,6 +245,48 @@ func TestTies(t *testing.T) {
 	r = batchResult(t, mustPlan(t, decomp.Spec{Classes: 3, Safe: []int{0}, Critical: []int{1, 2}}), passes)
 	if r.PairTerm[0] != r.PairTerm[1] || r.PairTerm[0] == 0 || r.CBECClass != 1 {
 		t.Errorf("pair terms %v, cbec by %d: want 1", r.PairTerm, r.CBECClass)
+	}
+}
+
+// TestTiesOfVotes: one-hot passes, as of an ensemble that votes, tie often; both
+// ways in must see it, and go to the lowest class.
+func TestTiesOfVotes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	plan := mustPlan(t, decomp.Spec{Classes: 4, Safe: []int{0}, Critical: []int{1, 2, 3}})
+	ties := 0
+	for range 2000 {
+		votes := [4]int{}
+		var passes [][]float64
+		for range 2 + rng.IntN(29) {
+			k := rng.IntN(4)
+			votes[k]++
+			row := make([]float64, 4)
+			row[k] = 1
+			passes = append(passes, row)
+		}
+		// C_k falls with the votes, from one vote on; none is 0.
+		want, dominant := 1, -1
+		for k := 3; k >= 0; k-- {
+			if votes[k] > 0 && votes[k] < len(passes) && (dominant < 0 || votes[k] <= votes[dominant]) {
+				dominant = k
+			}
+		}
+		for k := 3; k >= 1; k-- {
+			if votes[k] > 0 && votes[k] < len(passes) && (votes[want] == 0 || votes[want] == len(passes) || votes[k] <= votes[want]) {
+				want = k
+			}
+		}
+		if votes[1] == votes[2] || votes[2] == votes[3] || votes[1] == votes[3] {
+			ties++
+		}
+		for name, r := range map[string]*decomp.Result{"two-pass": batchResult(t, plan, passes), "streaming": streamResult(t, plan, passes)} {
+			if r.CCritMaxClass != want || r.Dominant != dominant {
+				t.Errorf("%s: votes %v: c_crit_max by %d, dominant %d, want %d, %d (C %v)", name, votes, r.CCritMaxClass, r.Dominant, want, dominant, r.C)
+			}
+		}
+	}
+	if ties < 100 {
+		t.Errorf("only %d ties", ties)
 	}
 }
 

@@ -61,13 +61,14 @@ type Result struct {
 	// Correlation rho_ab of every pair, in [-1,1]; 0 where a variance is 0.
 	Correlation []float64
 
-	// Dominant is argmax_k C_k, ties to the lowest class; -1 if all C_k are 0.
+	// Dominant is argmax_k C_k; -1 if all C_k are 0. Here and below, values that
+	// agree to 1e-12 are tied, and ties go to the lowest class.
 	Dominant int
-	// CCritMaxClass is the critical class of the largest C_k, ties to the lowest
-	// class; -1 without a critical set.
+	// CCritMaxClass is the critical class of the largest C_k; -1 without a
+	// critical set.
 	CCritMaxClass int
-	// CBECClass is the critical class with the largest share of cbec, ties to
-	// the lowest class; -1 where cbec is 0 or undefined.
+	// CBECClass is the critical class with the largest share of cbec; -1 where
+	// cbec is 0 or undefined.
 	CBECClass int
 
 	// Degenerate: all passes are identical, so that uncertainty is absent, not

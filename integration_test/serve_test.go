@@ -146,7 +146,7 @@ func TestFailClosed(t *testing.T) {
 	good := writePolicy(t, policyText)
 	bad := writePolicy(t, strings.Replace(policyText, "c_crit_max", "c_crit_min", 1))
 	settings := filepath.Join(t.TempDir(), "ckd.yaml")
-	if err := os.WriteFile(settings, []byte("policy: [x]\nmax-streams: many\nlisten: 8590\nmax-stream: 5\n"), 0o600); err != nil {
+	if err := os.WriteFile(settings, []byte("policy: [x]\nmax-streams: many\nlisten: {a: b}\nmax-stream: 5\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {

@@ -25,6 +25,8 @@ type Options struct {
 	ClassLabels int
 	// RejectReasons are all reasons that an input can be refused for.
 	RejectReasons []string
+	// MessageReasons are all reasons that a message of a stream can be refused for.
+	MessageReasons []string
 	// Version and Revision of the build.
 	Version, Revision string
 }
@@ -47,7 +49,7 @@ func New(reg prometheus.Registerer, o Options) (*Metrics, error) {
 	if o.ClassLabels == 0 {
 		o.ClassLabels = DefaultClassLabels
 	}
-	o.RejectReasons = slices.Clone(o.RejectReasons)
+	o.RejectReasons, o.MessageReasons = slices.Clone(o.RejectReasons), slices.Clone(o.MessageReasons)
 
 	m := &Metrics{options: o, series: declare(), models: make(map[string]*Model)}
 	for _, reason := range o.RejectReasons {
@@ -99,9 +101,9 @@ func (m *Metrics) Remove(name string) {
 	}
 }
 
-// RejectedUnknownModel counts a refusal of what named no model that is served.
-// The name is not told: a client sent it.
-func (m *Metrics) RejectedUnknownModel(reason string) { m.rejected.inc(reason) }
+// RejectedUnknownModel counts n inputs refused that named no model that is
+// served. The name is not told: a client sent it.
+func (m *Metrics) RejectedUnknownModel(reason string, n int) { m.rejected.add(reason, n) }
 
 // Panicked counts a panic that was turned into an error of one call.
 func (m *Metrics) Panicked() { m.series.panics.Inc() }

@@ -50,13 +50,15 @@ func TestObserve(t *testing.T) {
 	}, func(o *engine.Outcome) { model.Observe(o.Result, o.Decision) })
 	model.Late(7)
 	model.Late(0)
-	model.Rejected("not_finite")
-	model.Rejected("what a client sent")
+	model.Rejected("not_finite", 1)
+	model.MessageRefused("group_open")
+	model.MessageRefused("group_open")
+	model.Rejected("what a client sent", 1)
 	model.Abandoned(2)
 	model.InputsOpen(5)
 	model.InputsOpen(-2)
 	model.StreamsOpen(1)
-	d.RejectedUnknownModel("unknown_model")
+	d.RejectedUnknownModel("unknown_model", 1)
 
 	h1, h3, h5 := entropyOf(3./8, 3./8, 1./4), entropyOf(1./2, 1./4, 1./4), entropyOf(4./5, 1./5)
 	want := map[string]float64{
@@ -105,6 +107,7 @@ func TestObserve(t *testing.T) {
 		`ckd_policy_last_reload_successful{}`:                         0,
 		`ckd_policy_last_reload_success_timestamp_seconds{}`:          0,
 		`ckd_panics_total{}`:                                          0,
+		`ckd_messages_refused_total{model="m",reason="group_open"}`:   2,
 
 		`ckd_pair_confusion_nats_total{class_a="a",class_b="b",model="m"}`: 1./24 + 1./2 + 1./4,
 		`ckd_pair_confusion_nats_total{class_a="a",class_b="c",model="m"}`: 0,
@@ -359,7 +362,7 @@ func TestRemove(t *testing.T) {
 	// What is still under way counts into nothing.
 	outcomes(t, m, randomInputs(1, 3, 5, 3), func(o *engine.Outcome) { model.Observe(o.Result, o.Decision) })
 	model.InputsOpen(-1)
-	model.Rejected("not_finite")
+	model.Rejected("not_finite", 1)
 	for name := range d.values(t) {
 		if strings.Contains(name, `model="m"`) {
 			t.Errorf("%s is still there", name)
@@ -412,7 +415,7 @@ func TestConcurrent(t *testing.T) {
 				model.InputsOpen(1)
 				model.Observe(o.Result, o.Decision)
 				model.Late(1)
-				model.Rejected("not_finite")
+				model.Rejected("not_finite", 1)
 				model.InputsOpen(-1)
 				counted.Add(1)
 				runtime.Gosched() // or the others wait a time slice for each lock
@@ -501,7 +504,7 @@ func TestNoAllocations(t *testing.T) {
 				model.Observe(o.Result, o.Decision)
 			}
 			model.Late(1)
-			model.Rejected("not_finite")
+			model.Rejected("not_finite", 1)
 			model.InputsOpen(1)
 		}
 		// The run before those that are counted makes the native buckets.

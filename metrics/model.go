@@ -26,7 +26,7 @@ type Model struct {
 
 	passes, late                     prometheus.Counter
 	degenerate, saturated, abandoned prometheus.Counter
-	rejected                         *reasonCounters
+	rejected, messages               *reasonCounters
 	inputsOpen, streamsOpen          prometheus.Gauge
 }
 
@@ -84,9 +84,13 @@ func (m *Model) Observe(r *decomp.Result, d policy.Decision) {
 // failed. n must not be negative.
 func (m *Model) Late(n int) { m.late.Add(float64(n)) }
 
-// Rejected counts a refusal for one of Options.RejectReasons. Any other text is
-// counted as "other".
-func (m *Model) Rejected(reason string) { m.rejected.inc(reason) }
+// Rejected counts n inputs refused for one of Options.RejectReasons. Any other
+// text is counted as "other".
+func (m *Model) Rejected(reason string, n int) { m.rejected.add(reason, n) }
+
+// MessageRefused counts a message of a stream that was refused, for one of
+// Options.MessageReasons, without an input of its own.
+func (m *Model) MessageRefused(reason string) { m.messages.add(reason, 1) }
 
 // Abandoned counts inputs that were given up undecided. n must not be negative.
 func (m *Model) Abandoned(n int) { m.abandoned.Add(float64(n)) }
@@ -116,6 +120,7 @@ func newModel(s *series, p *policy.Policy, plan *decomp.Plan, o Options) *Model 
 		saturated:   s.saturated.WithLabelValues(name),
 		abandoned:   s.abandoned.WithLabelValues(name),
 		rejected:    newReasonCounters(s.rejected, name, o.RejectReasons),
+		messages:    newReasonCounters(s.messages, name, o.MessageReasons),
 		inputsOpen:  s.inputsOpen.WithLabelValues(name),
 		streamsOpen: s.streamsOpen.WithLabelValues(name),
 	}
@@ -210,12 +215,12 @@ func newReasonCounters(v *prometheus.CounterVec, model string, reasons []string)
 	return c
 }
 
-// inc counts under the reason, or where it is not in the list under a word of
+// add counts under the reason, or where it is not in the list under a word of
 // our own: it might be a client's.
-func (c *reasonCounters) inc(reason string) {
+func (c *reasonCounters) add(reason string, n int) {
 	counter, ok := c.byReason[reason]
 	if !ok {
 		counter = c.vec.WithLabelValues(c.model, "other")
 	}
-	counter.Inc()
+	counter.Add(float64(n))
 }

@@ -25,6 +25,7 @@ type series struct {
 
 	passes, late                               *prometheus.CounterVec
 	degenerate, saturated, rejected, abandoned *prometheus.CounterVec
+	messages                                   *prometheus.CounterVec
 	inputsOpen, streamsOpen                    *prometheus.GaugeVec
 
 	policyInfo, buildInfo               *prometheus.GaugeVec
@@ -106,8 +107,12 @@ func declare() *series {
 		"Inputs decided whose passes were all identical and one-hot.",
 		"model")
 	s.rejected = s.counter("ckd_inputs_rejected_total",
-		"Inputs, and requests as a whole, that were refused with an error; "+
+		"Inputs refused with an error. A refused call counts the inputs that it states, a refused stream one; "+
 			"model is empty where none that is served was named.",
+		"model", "reason")
+	s.messages = s.counter("ckd_messages_refused_total",
+		"Messages of streams that were refused without being the fault of one input: a group that is open, a row that "+
+			"its group does not have.",
 		"model", "reason")
 	s.abandoned = s.counter("ckd_inputs_abandoned_total",
 		"Inputs given up undecided because their call was cancelled or broke.",

@@ -9,11 +9,12 @@ import (
 
 // block takes one block. What is wrong with it becomes results.
 func (s *session) block(b *ckdv1.Block) {
+	before := s.groups[b.GetGroup()]
 	g := s.groupOf(b)
 	if g == nil {
 		return
 	}
-	s.take(g, b)
+	s.feed(g, b, g != before)
 	if g.open == 0 {
 		delete(s.groups, g.number)
 	}
@@ -32,26 +33,36 @@ func (s *session) groupOf(b *ckdv1.Block) *group {
 		s.bound.metrics.Late(values / len(s.bound.Policy().Classes))
 		return nil
 	case len(b.GetInputIds()) == 0:
-		s.fail(s.bound, location{group: b.GetGroup(), hasGroup: true}, "", &fault{
+		s.refuse(location{group: b.GetGroup(), hasGroup: true}, &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_GROUP, field: "group", value: fmt.Sprint(b.GetGroup()),
 			message: "the group was never opened", expected: "input_ids, which open a group",
 		})
 		return nil
 	case g != nil:
-		for i, id := range b.GetInputIds() {
-			s.fail(s.bound, position(b.GetGroup(), i, id), id, &fault{
-				reason: ckdv1.ErrorReason_ERROR_REASON_GROUP_OPEN, field: "group", value: fmt.Sprint(b.GetGroup()),
-				message: "the group is open already, and goes on as it was", expected: "another number, or no input_ids",
-			})
-		}
+		s.refuse(location{group: b.GetGroup(), hasGroup: true}, &fault{
+			reason: ckdv1.ErrorReason_ERROR_REASON_GROUP_OPEN, field: "group", value: fmt.Sprint(b.GetGroup()),
+			message:  "the group is open already, and goes on as it was; the inputs of this block were not opened",
+			expected: "another number, or no input_ids",
+		})
 		return nil
 	}
 	return s.open(b)
 }
 
 // open opens the group of a block. An input that may not be opened fails alone;
-// its row stays in the group, whose layout the client knows.
+// its row stays in the group, whose layout the client knows. A block with more
+// inputs than a stream may ever have, or a reply may carry, is refused whole.
 func (s *session) open(b *ckdv1.Block) *group {
+	s.highest, s.anyOpened = max(s.highest, b.GetGroup()), true // what follows for it is late, however this ends
+	ids, at := len(b.GetInputIds()), location{group: b.GetGroup(), hasGroup: true}
+	if limit := s.server.limits.OpenInputsPerStream; ids > limit {
+		s.refuse(at, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, "input_ids", "input ids", int64(ids), int64(limit)))
+		return nil
+	}
+	if err := s.server.checkReply(s.bound, s.header.GetDetail(), ids); err != nil {
+		s.refuse(at, err)
+		return nil
+	}
 	refuse := func(m *model, err error) *group {
 		for i, id := range b.GetInputIds() {
 			s.fail(m, position(b.GetGroup(), i, id), id, err)
@@ -66,7 +77,7 @@ func (s *session) open(b *ckdv1.Block) *group {
 		return refuse(s.bound, s.ending)
 	}
 	if limit := s.server.limits.OpenGroupsPerStream; len(s.groups) >= limit {
-		return refuse(m, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_GROUPS, "open groups", int64(len(s.groups)+1), int64(limit)))
+		return refuse(m, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_GROUPS, "group", "open groups", int64(len(s.groups)+1), int64(limit)))
 	}
 	g := &group{number: b.GetGroup(), model: m, passes: s.expected(m), rows: make([]row, len(b.GetInputIds()))}
 	for i, id := range b.GetInputIds() {
@@ -81,7 +92,6 @@ func (s *session) open(b *ckdv1.Block) *group {
 	}
 	m.metrics.InputsOpen(g.open)
 	s.groups[g.number] = g
-	s.highest, s.anyOpened = max(s.highest, g.number), true
 	return g
 }
 
@@ -92,12 +102,12 @@ func (s *session) admit(m *model, id string, i int) error {
 		return err
 	}
 	if limit := s.server.limits.OpenInputsPerStream; s.inputs >= limit {
-		return overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, "open inputs", int64(s.inputs+1), int64(limit))
+		return overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, "input_ids", "open inputs", int64(s.inputs+1), int64(limit))
 	}
-	bytes, limit := int64(m.InputBytes()), s.server.limits.OpenInputBytes
+	bytes, limit := inputCost(m.Model, id), s.server.limits.OpenInputBytes
 	if total := s.server.openBytes.Add(bytes); total > limit {
 		s.server.openBytes.Add(-bytes)
-		return overLimit(ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, "bytes of open inputs", total, limit)
+		return overLimit(ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, "input_ids", "bytes of open inputs", total, limit)
 	}
 	s.held += bytes
 	s.inputs++
@@ -107,8 +117,18 @@ func (s *session) admit(m *model, id string, i int) error {
 	return nil
 }
 
-// take gives the values of a block to the rows that it names.
-func (s *session) take(g *group, b *ckdv1.Block) {
+// feed gives the values of a block to the rows that it names. Passes of a row
+// that this very block opened or finished, and that was refused, are not late:
+// nothing of them is counted.
+func (s *session) feed(g *group, b *ckdv1.Block, opened bool) {
+	if len(b.GetRows()) > len(g.rows) {
+		s.refuse(location{group: g.number, hasGroup: true}, &fault{
+			reason: ckdv1.ErrorReason_ERROR_REASON_ROW_OUT_OF_RANGE, field: "rows", value: fmt.Sprint(len(b.GetRows())),
+			message:  fmt.Sprintf("%d rows are named, and the group has %d; the block is ignored", len(b.GetRows()), len(g.rows)),
+			expected: fmt.Sprintf("at most %d rows, each once", len(g.rows)),
+		})
+		return
+	}
 	rows, named := s.rowsOf(g, b)
 	values, err := readValues(b.GetValues(), b.GetValuesLe(), &s.values)
 	passes := int(b.GetPasses())
@@ -136,13 +156,21 @@ func (s *session) take(g *group, b *ckdv1.Block) {
 			}
 			continue
 		}
+		if r.input == nil {
+			if !opened {
+				late += passes
+			}
+			continue
+		}
 		for pass := range passes {
-			if r.input == nil {
-				late += passes - pass
+			at := (pass*len(rows) + i) * width
+			if finished, err := s.add(g, int(number), values[at:at+width]); err != nil {
+				s.failRow(g, int(number), err)
+				break
+			} else if finished {
+				late += passes - pass - 1
 				break
 			}
-			at := (pass*len(rows) + i) * width
-			s.add(g, int(number), values[at:at+width])
 		}
 		if b.GetFinal() && r.input != nil {
 			s.finish(g, int(number))
@@ -174,7 +202,7 @@ func (s *session) rowsOf(g *group, b *ckdv1.Block) (rows []uint32, usable []bool
 	for i, number := range rows {
 		if uint64(number) >= uint64(len(g.rows)) {
 			usable[i] = false
-			s.fail(g.model, location{group: g.number, hasGroup: true, row: int(number), hasPosition: true}, "", &fault{
+			s.refuse(location{group: g.number, hasGroup: true, row: int(number), hasPosition: true}, &fault{
 				reason: ckdv1.ErrorReason_ERROR_REASON_ROW_OUT_OF_RANGE, field: fmt.Sprintf("rows[%d]", i), value: fmt.Sprint(number),
 				message:  fmt.Sprintf("rows[%d] is %d, and the group has %d rows", i, number, len(g.rows)),
 				expected: fmt.Sprintf("a row below %d", len(g.rows)),
@@ -206,17 +234,17 @@ func fits(n, passes, rows, width int) bool {
 }
 
 // add gives one pass to an input, and finishes it if that was the last.
-func (s *session) add(g *group, number int, values []float32) {
+func (s *session) add(g *group, number int, values []float32) (finished bool, err error) {
 	in := g.rows[number].input
 	if limit := s.server.limits.PassesPerInput; in.Passes() >= limit {
-		s.failRow(g, number, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_PASSES, "passes", int64(in.Passes()+1), int64(limit)))
-		return
+		return false, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_PASSES, "passes", "passes", int64(in.Passes()+1), int64(limit))
 	}
 	if err := in.Add(values); err != nil {
-		s.failRow(g, number, err)
-		return
+		return false, err
 	}
-	if in.Passes() == g.passes {
-		s.finish(g, number)
+	if in.Passes() < g.passes || g.passes == 0 {
+		return false, nil
 	}
+	s.finish(g, number)
+	return true, nil
 }

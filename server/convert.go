@@ -181,7 +181,7 @@ func checkTerms(m *model, classes []string, kind ckdv1.Kind, detail ckdv1.Detail
 				break
 			}
 		}
-		f.message = fmt.Sprintf("%s: got %q, the policy of model %q has %q", f.field, f.value, p.Name, f.expected)
+		f.message = fmt.Sprintf("%s: got %q, the policy of model %q has %q", f.field, clip(f.value), p.Name, clip(f.expected))
 		return f
 	}
 	if _, known := ckdv1.Kind_name[int32(kind)]; !known {
@@ -206,6 +206,9 @@ func unknownEnum(field string, value int32) error {
 	}
 }
 
+// keptValues is how many decoded values a stream keeps room for between messages.
+const keptValues = 1 << 18
+
 // readValues gives the values of a message, from whichever of its two fields
 // holds them. Those of the bytes field are decoded into scratch, whose grown
 // form is kept for the next message.
@@ -227,9 +230,44 @@ func readValues(values []float32, littleEndian []byte, scratch *[]float32) ([]fl
 		}
 	}
 	n := len(littleEndian) / 4
+	if cap(*scratch) > keptValues && n <= keptValues {
+		*scratch = nil // one large message is no reason to hold on to its size
+	}
 	*scratch = slices.Grow((*scratch)[:0], n)[:n]
 	for i := range *scratch {
 		(*scratch)[i] = math.Float32frombits(binary.LittleEndian.Uint32(littleEndian[4*i:]))
 	}
 	return *scratch, nil
+}
+
+// resultBytes is about how large one result is on the wire.
+func resultBytes(m *model, detail ckdv1.Detail) int64 {
+	bytes, classes := int64(128), int64(len(m.Policy().Classes))
+	if detail >= ckdv1.Detail_DETAIL_VECTORS {
+		bytes += 8 * 3 * classes
+	}
+	if detail >= ckdv1.Detail_DETAIL_FULL {
+		bytes += 8*4*classes + 24*int64(len(m.Plan().Pairs()))
+	}
+	return bytes
+}
+
+// replyCostFactor is how much more than on the wire a reply takes in memory.
+const replyCostFactor = 4
+
+// resultCost is what a result takes of the budget until it is sent.
+func resultCost(m *model, detail ckdv1.Detail) int64 { return replyCostFactor * resultBytes(m, detail) }
+
+// checkReply refuses so many results at once as would make a reply too large.
+func (s *Server) checkReply(m *model, detail ckdv1.Detail, inputs int) error {
+	each, limit := resultBytes(m, detail), int64(s.limits.ReplyBytes)
+	if int64(inputs)*each <= limit {
+		return nil
+	}
+	most := max(limit/each, 0)
+	return &fault{
+		reason: ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE, field: "input_ids", value: fmt.Sprint(inputs),
+		message:  fmt.Sprintf("%d inputs with %v would be a reply of %d bytes, over the limit of %d", inputs, detail, int64(inputs)*each, limit),
+		expected: fmt.Sprintf("at most %d inputs at once, or less detail", most),
+	}
 }

@@ -36,7 +36,8 @@ type location struct {
 	group       uint64
 	row         int
 	hasGroup    bool
-	hasPosition bool // row is meant
+	hasPosition bool     // row is meant
+	classes     []string // of the model, to name the class of a value
 }
 
 // reasonWord is a reason as labels and logs write it: not_finite.
@@ -54,6 +55,20 @@ func RejectReasons() []string {
 		}
 	}
 	slices.Sort(words)
+	return words
+}
+
+// MessageReasons is every word that the label reason of refused messages can have.
+func MessageReasons() []string {
+	var words []string
+	for _, r := range []ckdv1.ErrorReason{
+		ckdv1.ErrorReason_ERROR_REASON_EMPTY_MESSAGE, ckdv1.ErrorReason_ERROR_REASON_HEADER_CHANGED,
+		ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_GROUP, ckdv1.ErrorReason_ERROR_REASON_GROUP_OPEN,
+		ckdv1.ErrorReason_ERROR_REASON_ROW_OUT_OF_RANGE, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS,
+		ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE,
+	} {
+		words = append(words, reasonWord(r))
+	}
 	return words
 }
 
@@ -113,7 +128,7 @@ func codeOf(r ckdv1.ErrorReason) codes.Code {
 		return codes.DeadlineExceeded
 	case ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS,
 		ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_GROUPS, ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET,
-		ckdv1.ErrorReason_ERROR_REASON_SEND_STALLED:
+		ckdv1.ErrorReason_ERROR_REASON_SEND_STALLED, ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE:
 		return codes.ResourceExhausted
 	}
 	return codes.InvalidArgument
@@ -134,7 +149,7 @@ func statusOf(err error, at location) *status.Status {
 
 	set := func(key, value string) {
 		if value != "" {
-			info.Metadata[key] = value
+			info.Metadata[key] = clip(value)
 		}
 	}
 	var path []string
@@ -165,15 +180,18 @@ func statusOf(err error, at location) *status.Status {
 		path = append(path, fmt.Sprintf("passes[%d]", row.Pass))
 		if row.Class >= 0 {
 			set("class", strconv.Itoa(row.Class))
+			if row.Class < len(at.classes) {
+				set("class_name", at.classes[row.Class])
+			}
 			path = append(path, fmt.Sprintf("classes[%d]", row.Class))
 		}
 	case errors.As(err, &passes):
 		set("value", strconv.Itoa(passes.Got))
-		set("expected", err.Error())
+		set("expected", passes.Expected())
 		path = append(path, "passes")
 	case errors.As(err, &shape):
 		set("value", strconv.Itoa(shape.Got))
-		set("expected", err.Error())
+		set("expected", shape.Expected())
 		path = append(path, "values")
 	}
 	violation.Field = strings.Join(path, ".")
@@ -181,7 +199,7 @@ func statusOf(err error, at location) *status.Status {
 	message := err.Error()
 	switch {
 	case at.input != "":
-		message = fmt.Sprintf("input %q: %s", at.input, message)
+		message = fmt.Sprintf("input %q: %s", clip(at.input), message)
 	case at.hasGroup && at.hasPosition:
 		message = fmt.Sprintf("group %d, row %d: %s", at.group, at.row, message)
 	case at.hasPosition:
@@ -191,6 +209,18 @@ func statusOf(err error, at location) *status.Status {
 	}
 	return withDetails(status.New(code, message), info,
 		&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{violation}})
+}
+
+// clipBytes is how much of a text of a client's is said again: statuses travel
+// in headers, and lines of the log are read by people.
+const clipBytes = 120
+
+// clip cuts a text to clipBytes.
+func clip(text string) string {
+	if len(text) <= clipBytes {
+		return text
+	}
+	return strings.ToValidUTF8(text[:clipBytes], "") + "..."
 }
 
 func withDetails(st *status.Status, details ...protoadapt.MessageV1) *status.Status {

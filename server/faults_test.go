@@ -5,6 +5,12 @@ import (
 	"slices"
 	"testing"
 
+	"go.uber.org/zap/zapcore"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -60,7 +66,7 @@ func TestBlockFaults(t *testing.T) {
 		},
 		"a group that is open": {
 			block(&ckdv1.Block{Group: 1, InputIds: []string{"c"}, Values: safeRow}),
-			[]fault{{"c", 0, ckdv1.ErrorReason_ERROR_REASON_GROUP_OPEN}}, []string{"a", "b"},
+			[]fault{{"", 0, ckdv1.ErrorReason_ERROR_REASON_GROUP_OPEN}}, []string{"a", "b"},
 		},
 		"a group never opened": {
 			block(&ckdv1.Block{Group: 2, Values: safeRow}),
@@ -72,7 +78,11 @@ func TestBlockFaults(t *testing.T) {
 		},
 		"a row out of range": {
 			block(&ckdv1.Block{Group: 1, Rows: []uint32{7, 0}, Values: one}),
-			[]fault{{"", 7, ckdv1.ErrorReason_ERROR_REASON_ROW_OUT_OF_RANGE}}, []string{"a", "b"},
+			[]fault{{"", 0, ckdv1.ErrorReason_ERROR_REASON_ROW_OUT_OF_RANGE}}, []string{"a", "b"},
+		},
+		"more rows than there are": {
+			block(&ckdv1.Block{Group: 1, Rows: []uint32{0, 1, 0}, Values: slices.Concat(one, safeRow)}),
+			[]fault{{"", 0, ckdv1.ErrorReason_ERROR_REASON_ROW_OUT_OF_RANGE}}, []string{"a", "b"},
 		},
 		"a row named twice": {
 			block(&ckdv1.Block{Group: 1, Rows: []uint32{1, 1}, Values: one}),
@@ -95,7 +105,15 @@ func TestBlockFaults(t *testing.T) {
 			st.send(open())
 			st.send(c.message)
 			var got []fault
-			for _, r := range st.receive().GetResults() {
+			reply := st.receive()
+			for _, f := range reply.GetFaults() { // of the message: of no input
+				reason, meta := reasonIn(t, f)
+				if meta["expected"] == "" || meta["input"] != "" {
+					t.Errorf("fault %v", f)
+				}
+				got = append(got, fault{"", 0, reason})
+			}
+			for _, r := range reply.GetResults() {
 				if r.GetError() == nil {
 					t.Errorf("%q has no error", r.GetInputId())
 					continue
@@ -129,4 +147,61 @@ func TestBlockFaults(t *testing.T) {
 
 func block(b *ckdv1.Block) *ckdv1.DecomposeStreamRequest {
 	return &ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: b}}
+}
+
+// rawCodec sends bytes as they are.
+type rawCodec struct{}
+
+func (rawCodec) Marshal(v any) ([]byte, error) { return *(v.(*[]byte)), nil }
+func (rawCodec) Unmarshal([]byte, any) error   { return nil }
+func (rawCodec) Name() string                  { return "proto" }
+
+// TestUndecodable: bytes that are no message end their stream, as the client's
+// fault and not as the daemon's.
+func TestUndecodable(t *testing.T) {
+	h := newHarness(t, DefaultLimits())
+	stream, err := h.conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true},
+		ckdv1.UncertaintyService_DecomposeStream_FullMethodName, grpc.ForceCodec(rawCodec{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	junk := []byte{0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f}
+	if err := stream.SendMsg(&junk); err != nil {
+		t.Fatal(err)
+	}
+	err = stream.RecvMsg(&junk)
+	if status.Code(err) != codes.Internal { // gRPC's own
+		t.Errorf("the stream ended with %v", err)
+	}
+	h.eventually(t, 1, "grpc_server_handled_total", "grpc_code", "InvalidArgument")
+	if n := h.logs.FilterLevelExact(zapcore.ErrorLevel).Len(); n != 0 {
+		t.Errorf("%d lines of the log at level error", n)
+	}
+}
+
+// TestNoAmplification: no message, however made, is answered with much more
+// than it brought.
+func TestNoAmplification(t *testing.T) {
+	h := newHarness(t, DefaultLimits())
+	open := &ckdv1.Block{Group: 1, InputIds: make([]string, 4000), Values: slices.Repeat(safeRow, 4000)}
+	outside := make([]uint32, 4000)
+	for i := range outside {
+		outside[i] = math.MaxUint32
+	}
+	for name, b := range map[string]*ckdv1.Block{
+		"many empty ids":         {Group: 2, InputIds: make([]string, 200_000)},
+		"many ids of a group":    {Group: 1, InputIds: make([]string, 200_000)},
+		"many rows":              {Group: 1, Rows: make([]uint32, 500_000)},
+		"rows that do not exist": {Group: 1, Rows: outside},
+		"a short block":          {Group: 1, Values: safeRow},
+	} {
+		st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
+		st.sendBlock(open)
+		st.sendBlock(b)
+		// Every error of an input has its details; an input has had some bytes.
+		if reply := st.receive(); proto.Size(reply) > 4000*512 {
+			t.Errorf("%s: %d bytes are answered with %d", name, proto.Size(b), proto.Size(reply))
+		}
+		st.cancel()
+	}
 }

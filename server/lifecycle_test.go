@@ -386,14 +386,20 @@ func TestFaultsAreLoggedOnce(t *testing.T) {
 	h.eventually(t, 40, "ckd_inputs_rejected_total", "model", "open-ended")
 }
 
-// TestClassLimit: a policy with too many classes is not put in force.
-func TestClassLimit(t *testing.T) {
+// TestPolicyWithinLimits: a policy whose inputs could never be taken is not put
+// in force.
+func TestPolicyWithinLimits(t *testing.T) {
 	limits := DefaultLimits()
 	limits.Classes = 3
 	s, _, _ := newServer(t, limits)
-	err := s.SetPolicies(parsePolicies(t, "models: [{name: big, classes: [a, b, c, d], critical: [d]}]"))
-	if err == nil || !strings.Contains(err.Error(), `model "big": 4 classes, over the limit of 3`) {
-		t.Errorf("got %v", err)
+	for text, want := range map[string]string{
+		"models: [{name: big, classes: [a, b, c, d], critical: [d]}]":                         `model "big": 4 classes, over the daemon's limit of 3`,
+		"models: [{name: long, classes: [a, b], critical: [b], passes: {expected: 1000000}}]": `model "long": 1000000 expected passes, over the daemon's limit of 100000`,
+		"models: [{name: least, classes: [a, b], critical: [b], passes: {fewest: 500000}}]":   `model "least": 500000 fewest passes`,
+	} {
+		if err := s.SetPolicies(parsePolicies(t, text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
 	}
 	if _, err := s.model("ctg"); err != nil {
 		t.Errorf("the policies before are gone: %v", err)

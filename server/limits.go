@@ -1,9 +1,11 @@
 package server
 
 import (
+	"fmt"
 	"math"
 	"time"
 
+	"github.com/ckd-project/ckd/engine"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -17,6 +19,7 @@ type Limits struct {
 	InputsPerRequest    int   // in one unary request
 	PassesPerInput      int   // of one input
 	InputIDBytes        int   // of one id
+	ReplyBytes          int   // of one reply, about
 	OpenInputBytes      int64 // held by the open inputs of all streams and requests
 	Classes             int   // of a policy
 
@@ -25,8 +28,8 @@ type Limits struct {
 	StreamAge time.Duration // after which a stream drains; 0: never
 }
 
-// maxSendBytes: a reply is as large as the client's own detail and batch make
-// it, and the client's receive limit is the one that applies.
+// maxSendBytes leaves the bound to ReplyBytes, which refuses before the work is
+// done; what a client accepts is its own receive limit.
 const maxSendBytes = math.MaxInt32
 
 // DefaultLimits suit a sidecar with some hundred MiB of memory.
@@ -39,11 +42,39 @@ func DefaultLimits() Limits {
 		InputsPerRequest:    65536,
 		PassesPerInput:      100_000,
 		InputIDBytes:        256,
+		ReplyBytes:          16 << 20,
 		OpenInputBytes:      256 << 20,
 		Classes:             10_000,
 		SendStall:           30 * time.Second,
 		InputIdle:           5 * time.Minute,
 	}
+}
+
+// admit refuses a model none of whose inputs could be taken.
+func (l Limits) admit(m *engine.Model) error {
+	p := m.Policy()
+	for _, c := range []struct {
+		what         string
+		value, limit int64
+	}{
+		{"classes", int64(len(p.Classes)), int64(l.Classes)},
+		{"expected passes", int64(p.ExpectedPasses), int64(l.PassesPerInput)},
+		{"fewest passes", int64(p.FewestPasses), int64(l.PassesPerInput)},
+		{"bytes of one open input", inputCost(m, ""), l.OpenInputBytes},
+	} {
+		if c.value > c.limit {
+			return fmt.Errorf("%d %s, over the daemon's limit of %d", c.value, c.what, c.limit)
+		}
+	}
+	return nil
+}
+
+// rowBytes is what an open input holds beside its accumulator and its id.
+const rowBytes = 128
+
+// inputCost is what an open input takes of the budget.
+func inputCost(m *engine.Model, id string) int64 {
+	return int64(m.InputBytes() + 2*len(id) + rowBytes)
 }
 
 // message is the limits as clients are told.
@@ -55,5 +86,6 @@ func (l Limits) message() *ckdv1.Limits {
 		PassesPerInput:      uint32(l.PassesPerInput),
 		MessageBytes:        uint32(l.MessageBytes),
 		InputIdBytes:        uint32(l.InputIDBytes),
+		ReplyBytes:          uint32(l.ReplyBytes),
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	channelz "google.golang.org/grpc/channelz/service"
+	_ "google.golang.org/grpc/encoding/gzip" // clients may compress; the limit on messages is of what they unpack to
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -49,6 +50,7 @@ type Server struct {
 	replaced  chan struct{} // closed when the catalog is replaced; under replacing
 
 	streams   atomic.Int64  // open
+	calls     atomic.Int64  // unary, under way
 	openBytes atomic.Int64  // held by open inputs
 	drained   chan struct{} // closed when the daemon begins to stop
 	killed    chan struct{} // closed when it will not wait any longer
@@ -82,6 +84,8 @@ func New(o Options) (*Server, error) {
 	}
 	unary, stream := chains(s.interceptors(rpc))
 	s.grpc = grpc.NewServer(
+		// A peer that connects and says nothing must not hold up the end.
+		grpc.ConnectionTimeout(5*time.Second),
 		// A peer that is gone without a word is found out within a minute or two;
 		// clients may ask for the same of us without being sent away.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
@@ -112,12 +116,12 @@ func (s *Server) SetPolicies(set *policy.Set) error {
 	defer s.replacing.Unlock()
 	before, engines := *s.catalog.Load(), map[string]*engine.Model{}
 	for _, p := range set.All() {
-		if n := len(p.Classes); n > s.limits.Classes {
-			return fmt.Errorf("model %q: %d classes, over the limit of %d", p.Name, n, s.limits.Classes)
-		}
 		m, err := engine.New(p)
 		if err != nil {
 			return err
+		}
+		if err := s.limits.admit(m); err != nil {
+			return fmt.Errorf("model %q: %w", p.Name, err)
 		}
 		engines[p.Name] = m
 	}
@@ -136,6 +140,7 @@ func (s *Server) SetPolicies(set *policy.Set) error {
 	}
 	s.catalog.Store(&next)
 	s.health.SetServingStatus("", healthv1.HealthCheckResponse_SERVING)
+	s.health.SetServingStatus(ckdv1.UncertaintyService_ServiceDesc.ServiceName, healthv1.HealthCheckResponse_SERVING)
 	for name := range next {
 		s.health.SetServingStatus(name, healthv1.HealthCheckResponse_SERVING)
 	}
@@ -204,6 +209,10 @@ func (s *Server) Drain() {
 	close(s.drained)
 }
 
+// Idle reports whether no call of ours is under way: others, such as watches of
+// the health, need not be waited for.
+func (s *Server) Idle() bool { return s.streams.Load() == 0 && s.calls.Load() == 0 }
+
 // Kill ends the streams that are left.
 func (s *Server) Kill() { close(s.killed) }
 
@@ -234,7 +243,7 @@ func (s *Server) model(name string) (*model, error) {
 	}
 	return nil, &fault{
 		reason: ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_MODEL, field: "model",
-		message: fmt.Sprintf("no policy names the model %q", name), value: name, expected: "a name from ListModels",
+		message: fmt.Sprintf("no policy names the model %q", clip(name)), value: name, expected: "a name from ListModels",
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ckd-project/ckd/engine"
@@ -40,17 +41,20 @@ type session struct {
 	inputs    int   // open
 	held      int64 // bytes of the process-wide budget
 	logged    map[ckdv1.ErrorReason]bool
+	building  int64 // bytes of the budget that the results at hand take
 	now       int64 // sinceBegun, when the message at hand came
 
 	// What the message at hand gave.
 	results  []*ckdv1.Result
 	policies []*ckdv1.PolicyRef
+	faults   []*rpcstatus.Status
 
 	// Scratch.
-	values   []float32
-	all      []uint32
-	usable   []bool
-	outcomes map[*engine.Model]*engine.Outcome
+	values  []float32
+	all     []uint32
+	usable  []bool
+	outcome *engine.Outcome // of the model last
+	last    *model
 }
 
 // group is inputs that were opened together.
@@ -74,26 +78,26 @@ func newSession(s *Server, m *model, h *ckdv1.StreamHeader, stream ckdv1.Uncerta
 	m.metrics.StreamsOpen(1)
 	return &session{
 		server: s, stream: stream, header: h, bound: m, begun: time.Now(),
-		groups:   map[uint64]*group{},
-		ids:      map[string]struct{}{},
-		logged:   map[ckdv1.ErrorReason]bool{},
-		outcomes: map[*engine.Model]*engine.Outcome{},
+		groups: map[uint64]*group{},
+		ids:    map[string]struct{}{},
+		logged: map[ckdv1.ErrorReason]bool{},
 	}
 }
 
 // sinceBegun is the session's clock; it is never 0.
 func (s *session) sinceBegun() int64 { return int64(time.Since(s.begun)) | 1 }
 
-// info is the first answer of the stream.
-func (s *session) info() *ckdv1.StreamInfo {
+// welcome is the first answer of the stream.
+func (s *session) welcome() *reply {
 	p := s.bound.Policy()
-	return &ckdv1.StreamInfo{
+	s.unsent++ // nobody else knows the session yet
+	return &reply{DecomposeStreamResponse: &ckdv1.DecomposeStreamResponse{Info: &ckdv1.StreamInfo{
 		Classes:        p.Classes,
 		Kind:           kindMessage(p.Kind),
 		ExpectedPasses: uint32(s.expected(s.bound)),
 		FewestPasses:   uint32(p.FewestPasses),
 		Limits:         s.server.limits.message(),
-	}
+	}}}
 }
 
 // expected is the number of passes that finishes an input.
@@ -104,9 +108,15 @@ func (s *session) expected(m *model) int {
 	return m.Policy().ExpectedPasses
 }
 
+// reply is a message to send, and what it takes of the budget until it is sent.
+type reply struct {
+	*ckdv1.DecomposeStreamResponse
+	cost int64
+}
+
 // receive deals with a message after the header and returns the reply to it, or
 // nil for none.
-func (s *session) receive(m *ckdv1.DecomposeStreamRequest) *ckdv1.DecomposeStreamResponse {
+func (s *session) receive(m *ckdv1.DecomposeStreamRequest) *reply {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -117,43 +127,42 @@ func (s *session) receive(m *ckdv1.DecomposeStreamRequest) *ckdv1.DecomposeStrea
 	case m.GetBlock() != nil:
 		s.block(m.GetBlock())
 	case m.GetHeader() == nil:
-		s.fail(s.bound, location{}, "", &fault{
+		s.refuse(location{}, &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_EMPTY_MESSAGE, message: "a message without header or block",
 			value: "neither", expected: "a block",
 		})
 	case !proto.Equal(m.GetHeader(), s.header):
-		s.fail(s.bound, location{}, "", &fault{
+		s.refuse(location{}, &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_HEADER_CHANGED, field: "header",
 			message: "a later header differs from the first, which stays in force",
 			value:   "another header", expected: "the first header again, or none",
 		})
 	}
-	return s.reply()
+	return s.take()
 }
 
-// reply is what the message at hand gave; nil for nothing. It is to be sent.
-func (s *session) reply() *ckdv1.DecomposeStreamResponse {
-	if len(s.results) == 0 {
+// take is what the message at hand gave; nil for nothing. It is to be sent.
+func (s *session) take() *reply {
+	if len(s.results) == 0 && len(s.faults) == 0 {
 		return nil
 	}
-	r := &ckdv1.DecomposeStreamResponse{Results: s.results, Policies: s.policies}
-	s.results, s.policies = nil, nil
+	r := &reply{&ckdv1.DecomposeStreamResponse{Results: s.results, Policies: s.policies, Faults: s.faults}, s.building}
+	s.results, s.policies, s.faults, s.building = nil, nil, nil, 0
 	s.unsent++
 	return r
 }
 
 // send sends a reply, and says for how long it has been at it.
-func (s *session) send(r *ckdv1.DecomposeStreamResponse) error {
+func (s *session) send(r *reply) error {
 	s.sending.Lock()
 	s.sendingSince.Store(s.sinceBegun())
-	err := s.stream.Send(r)
+	err := s.stream.Send(r.DecomposeStreamResponse)
 	s.sendingSince.Store(0)
 	s.sending.Unlock()
-	if len(r.GetResults()) > 0 {
-		s.mu.Lock()
-		s.unsent--
-		s.mu.Unlock()
-	}
+	s.server.openBytes.Add(-r.cost)
+	s.mu.Lock()
+	s.unsent--
+	s.mu.Unlock()
 	return err
 }
 
@@ -220,7 +229,7 @@ func (s *session) expire() {
 			delete(s.groups, g.number)
 		}
 	}
-	if reply := s.reply(); reply != nil {
+	if reply := s.take(); reply != nil {
 		go func() { _ = s.send(reply) }() // an error ends the stream's exchange too
 	}
 }
@@ -228,20 +237,24 @@ func (s *session) expire() {
 // finish answers an open input with what its passes say.
 func (s *session) finish(g *group, number int) {
 	m, r := g.model, &g.rows[number]
-	outcome := s.outcomes[m.Model]
-	if outcome == nil {
-		clear(s.outcomes) // of policies that have passed
-		outcome = m.NewOutcome()
-		s.outcomes[m.Model] = outcome
+	if m != s.last {
+		s.outcome, s.last = m.NewOutcome(), m
 	}
-	if err := r.input.Finish(outcome); err != nil {
+	cost, limit := resultCost(m, s.header.GetDetail()), s.server.limits.OpenInputBytes
+	if total := s.server.openBytes.Add(cost); total > limit {
+		s.server.openBytes.Add(-cost)
+		s.failRow(g, number, overLimit(ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, "detail", "bytes of open inputs and replies", total, limit))
+		return
+	}
+	s.building += cost
+	if err := r.input.Finish(s.outcome); err != nil {
 		s.failRow(g, number, err)
 		return
 	}
-	m.metrics.Observe(outcome.Result, outcome.Decision)
+	m.metrics.Observe(s.outcome.Result, s.outcome.Decision)
 	s.results = append(s.results, &ckdv1.Result{
 		InputId: r.id, Group: g.number, Row: uint32(number), Policy: s.policyIndex(m),
-		Outcome: &ckdv1.Result_Decomposition{Decomposition: decompositionMessage(m, outcome, s.header.GetDetail())},
+		Outcome: &ckdv1.Result_Decomposition{Decomposition: decompositionMessage(m, s.outcome, s.header.GetDetail())},
 	})
 	s.closeRow(g, number)
 }
@@ -249,23 +262,35 @@ func (s *session) finish(g *group, number int) {
 // failRow answers an open input with an error.
 func (s *session) failRow(g *group, number int, err error) {
 	id := g.rows[number].id
-	s.fail(g.model, position(g.number, number, id), id, err)
+	at := position(g.number, number, id)
+	at.classes = g.model.Policy().Classes
+	s.fail(g.model, at, id, err)
 	s.closeRow(g, number)
 }
 
-// fail adds an error to the results. It is counted; the first of its kind on a
-// stream is logged too, without the client's id.
+// fail adds an input's error to the results.
 func (s *session) fail(m *model, at location, id string, err error) {
-	reason := reasonOf(err)
-	m.metrics.Rejected(reasonWord(reason))
-	if !s.logged[reason] {
+	m.metrics.Rejected(reasonWord(reasonOf(err)), 1)
+	s.log(m, at, err)
+	s.results = append(s.results, &ckdv1.Result{
+		InputId: s.server.echo(id), Group: at.group, Row: uint32(at.row), Policy: s.policyIndex(m),
+		Outcome: &ckdv1.Result_Error{Error: statusOf(err, at).Proto()},
+	})
+}
+
+// refuse adds what is wrong with the message itself, which is no input's fault.
+func (s *session) refuse(at location, err error) {
+	s.bound.metrics.MessageRefused(reasonWord(reasonOf(err)))
+	s.log(s.bound, at, err)
+	s.faults = append(s.faults, statusOf(err, at).Proto())
+}
+
+// log writes the first line for each reason.
+func (s *session) log(m *model, at location, err error) {
+	if reason := reasonOf(err); !s.logged[reason] {
 		s.logged[reason] = true
 		logFault(s.stream.Context(), s.server.log, m.ref.GetModel(), reason, at, err)
 	}
-	s.results = append(s.results, &ckdv1.Result{
-		InputId: id, Group: at.group, Row: uint32(at.row), Policy: s.policyIndex(m),
-		Outcome: &ckdv1.Result_Error{Error: statusOf(err, at).Proto()},
-	})
 }
 
 // position is the location of a row of a group.
@@ -292,8 +317,9 @@ func (s *session) closeRow(g *group, number int) {
 	g.open--
 	s.inputs--
 	delete(s.ids, r.id)
-	s.held -= int64(g.model.InputBytes())
-	s.server.openBytes.Add(-int64(g.model.InputBytes()))
+	cost := inputCost(g.model.Model, r.id)
+	s.held -= cost
+	s.server.openBytes.Add(-cost)
 	g.model.metrics.InputsOpen(-1)
 	s.server.release(g.model)
 }
@@ -315,7 +341,7 @@ const replyBytes = 1 << 20
 // messages.
 func (s *session) finishAll() error {
 	for {
-		reply := s.finishSome(max(1, replyBytes/s.resultBytes()))
+		reply := s.finishSome(max(1, replyBytes/int(resultBytes(s.bound, s.header.GetDetail()))))
 		if reply == nil {
 			return nil
 		}
@@ -326,7 +352,7 @@ func (s *session) finishAll() error {
 }
 
 // finishSome finishes up to so many inputs, and is the reply with them.
-func (s *session) finishSome(most int) *ckdv1.DecomposeStreamResponse {
+func (s *session) finishSome(most int) *reply {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -338,25 +364,13 @@ func (s *session) finishSome(most int) *ckdv1.DecomposeStreamResponse {
 				continue
 			}
 			if len(s.results) >= most {
-				return s.reply()
+				return s.take()
 			}
 			s.finish(g, i)
 		}
 		delete(s.groups, g.number)
 	}
-	return s.reply()
-}
-
-// resultBytes is about how large one result is on the wire.
-func (s *session) resultBytes() int {
-	bytes, classes := 128, len(s.bound.Policy().Classes)
-	if s.header.GetDetail() >= ckdv1.Detail_DETAIL_VECTORS {
-		bytes += 8 * 3 * classes
-	}
-	if s.header.GetDetail() >= ckdv1.Detail_DETAIL_FULL {
-		bytes += 8*4*classes + 24*len(s.bound.Plan().Pairs())
-	}
-	return bytes
+	return s.take()
 }
 
 // close gives up what is open, and counts it; after finishAll, nothing is.
@@ -372,8 +386,8 @@ func (s *session) close() {
 		}
 	}
 	clear(s.groups)
-	s.server.openBytes.Add(-s.held) // nothing, but after a panic
-	s.held = 0
+	s.server.openBytes.Add(-s.held - s.building) // nothing, but after a panic
+	s.held, s.building = 0, 0
 	s.closed = true
 	s.bound.metrics.StreamsOpen(-1)
 	s.server.release(s.bound)

@@ -8,6 +8,9 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -18,7 +21,8 @@ import (
 func (s *Server) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStreamServer) error {
 	if n := s.streams.Add(1); n > int64(s.limits.Streams) {
 		s.streams.Add(-1)
-		return statusOf(overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS, "streams", n, int64(s.limits.Streams)), location{}).Err()
+		s.metrics.RejectedUnknownModel(reasonWord(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS), 1)
+		return statusOf(overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS, "stream", "streams", n, int64(s.limits.Streams)), location{}).Err()
 	}
 	defer s.streams.Add(-1)
 
@@ -36,7 +40,7 @@ func (s *Server) exchange(stream ckdv1.UncertaintyService_DecomposeStreamServer,
 			err = s.recovered(stream.Context(), p)
 		}
 	}()
-	first, err := stream.Recv()
+	first, err := receive(stream)
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
@@ -47,19 +51,20 @@ func (s *Server) exchange(stream ckdv1.UncertaintyService_DecomposeStreamServer,
 	m, err := s.readHeader(header)
 	if err != nil {
 		if m == nil {
-			s.metrics.RejectedUnknownModel(reasonWord(reasonOf(err)))
+			s.metrics.RejectedUnknownModel(reasonWord(reasonOf(err)), 1)
 		} else {
-			m.metrics.Rejected(reasonWord(reasonOf(err)))
+			m.metrics.Rejected(reasonWord(reasonOf(err)), 1)
 		}
 		return statusOf(err, location{}).Err()
 	}
 	session := newSession(s, m, header, stream)
+	welcome := session.welcome()
 	opened <- session
-	if err := session.send(&ckdv1.DecomposeStreamResponse{Info: session.info()}); err != nil {
+	if err := session.send(welcome); err != nil {
 		return err
 	}
 	for {
-		message, err := stream.Recv()
+		message, err := receive(stream)
 		if errors.Is(err, io.EOF) {
 			return session.finishAll()
 		}
@@ -75,6 +80,17 @@ func (s *Server) exchange(stream ckdv1.UncertaintyService_DecomposeStreamServer,
 			return err
 		}
 	}
+}
+
+// receive is the next message. To gRPC, bytes that do not decode are Internal,
+// which is what it has told the client by now; in our log and metrics they are
+// the client's fault.
+func receive(stream ckdv1.UncertaintyService_DecomposeStreamServer) (*ckdv1.DecomposeStreamRequest, error) {
+	m, err := stream.Recv()
+	if status.Code(err) == codes.Internal {
+		return nil, status.Error(codes.InvalidArgument, "a message does not decode: "+clip(status.Convert(err).Message()))
+	}
+	return m, err
 }
 
 // supervise ends a stream whose exchange cannot end it itself: a send that the
@@ -176,7 +192,7 @@ func (s *Server) readHeader(h *ckdv1.StreamHeader) (*model, error) {
 // and the policy; 0 takes the policy's.
 func (s *Server) checkHeaderPasses(m *model, n int64) error {
 	if limit := int64(s.limits.PassesPerInput); n > limit {
-		return overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_PASSES, "passes", n, limit)
+		return overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_PASSES, "passes", "passes", n, limit)
 	}
 	p := m.Policy()
 	if fewest := int64(p.FewestPasses); n != 0 && n < fewest {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -142,13 +143,21 @@ func compare(t *testing.T, r *ckdv1.Result, m *engine.Model, want *engine.Outcom
 	if !slices.Equal(d.GetUnreliable(), unreliable) {
 		t.Errorf("%s: unreliable %v, want %v", r.GetInputId(), d.GetUnreliable(), unreliable)
 	}
-	if !proto.Equal(d.GetDecision(), decisionMessage(&want.Decision)) &&
-		math.Abs(d.GetDecision().GetValue()-want.Decision.Value) > 1e-12 {
-		t.Errorf("%s: decision %v, want %v", r.GetInputId(), d.GetDecision(), want.Decision)
+	got := d.GetDecision()
+	near("value", got.GetValue(), want.Decision.Value)
+	if actionWord(got) != string(want.Decision.Action) || wordOf(got.GetReason(), "DECISION_REASON_") != string(want.Decision.Reason) ||
+		wordOf(got.GetScore(), "SCORE_") != string(want.Decision.Score) || wordOf(got.GetGate(), "GATE_OUTCOME_") != string(want.Decision.Gate) ||
+		got.GetThreshold() != want.Decision.Threshold || (got.Threshold != nil) != want.Decision.HasThreshold ||
+		(got.DecidingClass != nil) != (want.Decision.Class >= 0) || got.DecidingClass != nil && int(got.GetDecidingClass()) != want.Decision.Class {
+		t.Errorf("%s: decision %v, want %+v", r.GetInputId(), got, want.Decision)
 	}
-	if d.GetDecision().GetAction() != actionMessages[want.Decision.Action] {
-		t.Errorf("%s: action %v, want %v", r.GetInputId(), d.GetDecision().GetAction(), want.Decision.Action)
-	}
+}
+
+func actionWord(d *ckdv1.Decision) string { return wordOf(d.GetAction(), "ACTION_") }
+
+// wordOf is an enum value in the words of policies.
+func wordOf(v fmt.Stringer, prefix string) string {
+	return strings.ToLower(strings.TrimPrefix(v.String(), prefix))
 }
 
 // TestDetail: each detail carries what it says and no more.
@@ -292,7 +301,7 @@ func TestOneBadInputFailsAlone(t *testing.T) {
 		t.Errorf("the refused input is not answered at once: first is %q", spoilt[0].GetInputId())
 	}
 	reason, meta := reasonIn(t, spoilt[0].GetError())
-	want := map[string]string{"input": "3", "group": "1", "row": "3", "pass": "17", "class": "1", "value": "NaN", "expected": "a finite number"}
+	want := map[string]string{"input": "3", "group": "1", "row": "3", "pass": "17", "class": "1", "class_name": "suspect", "value": "NaN", "expected": "a finite number"}
 	if reason != ckdv1.ErrorReason_ERROR_REASON_NOT_FINITE || !mapsEqual(meta, want) {
 		t.Errorf("%v %v, want %v", reason, meta, want)
 	}
@@ -427,7 +436,7 @@ func TestHeaderFaults(t *testing.T) {
 // TestLimits exceeds every limit of a stream.
 func TestLimits(t *testing.T) {
 	limits := DefaultLimits()
-	limits.Streams, limits.OpenGroupsPerStream, limits.OpenInputsPerStream, limits.PassesPerInput, limits.InputIDBytes = 2, 2, 4, 6, 8
+	limits.Streams, limits.OpenGroupsPerStream, limits.OpenInputsPerStream, limits.PassesPerInput, limits.InputIDBytes = 2, 2, 4, 30, 8
 	limits.MessageBytes = 4096
 	h := newHarness(t, limits)
 	st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
@@ -438,7 +447,16 @@ func TestLimits(t *testing.T) {
 	expectReasons(t, st.receive(), map[string]ckdv1.ErrorReason{"e": ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS})
 	st.sendBlock(&ckdv1.Block{Group: 3, InputIds: []string{"f"}, Values: safeRow})
 	expectReasons(t, st.receive(), map[string]ckdv1.ErrorReason{"f": ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_GROUPS})
-	st.sendBlock(&ckdv1.Block{Group: 1, Rows: []uint32{0}, Passes: 6, Values: slices.Repeat(safeRow, 6)})
+	st.sendBlock(&ckdv1.Block{Group: 4, InputIds: []string{"1", "2", "3", "4", "5"}, Values: safeRow})
+	if faults := st.receive().GetFaults(); len(faults) != 1 {
+		t.Errorf("more inputs than may be open: %v", faults)
+	} else if reason, _ := reasonIn(t, faults[0]); reason != ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS {
+		t.Errorf("more inputs than may be open: %v", reason)
+	}
+	// What follows for groups that were refused is late, and no further error.
+	st.sendBlock(&ckdv1.Block{Group: 3, Values: safeRow})
+	st.sendBlock(&ckdv1.Block{Group: 4, Values: safeRow})
+	st.sendBlock(&ckdv1.Block{Group: 1, Rows: []uint32{0}, Passes: 30, Values: slices.Repeat(safeRow, 30)})
 	expectReasons(t, st.receive(), map[string]ckdv1.ErrorReason{"a": ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_PASSES})
 
 	second := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
@@ -467,7 +485,7 @@ func TestLimits(t *testing.T) {
 // TestMemoryBudget: the bytes of open inputs are bounded over all streams.
 func TestMemoryBudget(t *testing.T) {
 	limits := DefaultLimits()
-	limits.OpenInputBytes = 1 << 11 // three inputs of two classes
+	limits.OpenInputBytes = 3000 // three inputs of two classes; two of three
 	h := newHarness(t, limits)
 	one, two := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"}), h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
 	one.sendBlock(&ckdv1.Block{InputIds: []string{"a", "b"}, Values: slices.Concat(safeRow, safeRow)})

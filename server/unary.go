@@ -11,30 +11,36 @@ import (
 // Decompose implements the RPC. Only what makes the tensor as a whole
 // unreadable refuses the call; a bad row fails its input.
 func (s *Server) Decompose(ctx context.Context, r *ckdv1.DecomposeRequest) (*ckdv1.DecomposeResponse, error) {
+	s.calls.Add(1)
+	defer s.calls.Add(-1)
+	// A refused call counts as many inputs as it states, and as can be.
+	inputs := min(max(int(r.GetInputs()), 1), s.limits.InputsPerRequest)
 	m, err := s.model(r.GetModel())
 	if err != nil {
-		s.metrics.RejectedUnknownModel(reasonWord(reasonOf(err)))
+		s.metrics.RejectedUnknownModel(reasonWord(reasonOf(err)), inputs)
 		return nil, statusOf(err, location{}).Err()
 	}
 	s.retain(m)
 	defer s.release(m)
-	held, err := s.hold(r)
+	refuse := func(err error) error {
+		m.metrics.Rejected(reasonWord(reasonOf(err)), inputs)
+		return statusOf(err, location{}).Err()
+	}
+	held, err := s.hold(m, r)
 	if err != nil {
-		m.metrics.Rejected(reasonWord(reasonOf(err)))
-		return nil, statusOf(err, location{}).Err()
+		return nil, refuse(err)
 	}
 	defer s.openBytes.Add(-held)
 	tensor, err := s.readTensor(m, r)
 	if err != nil {
-		m.metrics.Rejected(reasonWord(reasonOf(err)))
-		return nil, statusOf(err, location{}).Err()
+		return nil, refuse(err)
 	}
 	batch := m.NewBatch()
 	if err := batch.Reset(tensor); err != nil {
-		m.metrics.Rejected(reasonWord(reasonOf(err)))
-		return nil, statusOf(err, location{}).Err()
+		return nil, refuse(err)
 	}
 	outcome := m.NewOutcome()
+	seen := make(map[string]bool, len(r.GetInputIds()))
 	response := &ckdv1.DecomposeResponse{Policy: m.ref, Results: make([]*ckdv1.Result, tensor.Inputs)}
 	for i := range tensor.Inputs {
 		if err := ctx.Err(); err != nil {
@@ -42,12 +48,19 @@ func (s *Server) Decompose(ctx context.Context, r *ckdv1.DecomposeRequest) (*ckd
 			return nil, err
 		}
 		result := &ckdv1.Result{Row: uint32(i)}
+		var err error
 		if len(r.GetInputIds()) > 0 {
-			result.InputId = r.GetInputIds()[i]
+			id := r.GetInputIds()[i]
+			err = s.checkID(id, i, seen[id])
+			seen[id] = true
+			result.InputId = s.echo(id)
 		}
-		if err := batch.Outcome(i, outcome); err != nil {
-			m.metrics.Rejected(reasonWord(reasonOf(err)))
-			at := location{input: result.GetInputId(), row: i, hasPosition: true}
+		if err == nil {
+			err = batch.Outcome(i, outcome)
+		}
+		if err != nil {
+			m.metrics.Rejected(reasonWord(reasonOf(err)), 1)
+			at := location{input: result.GetInputId(), row: i, hasPosition: true, classes: m.Policy().Classes}
 			result.Outcome = &ckdv1.Result_Error{Error: statusOf(err, at).Proto()}
 		} else {
 			m.metrics.Observe(outcome.Result, outcome.Decision)
@@ -59,12 +72,13 @@ func (s *Server) Decompose(ctx context.Context, r *ckdv1.DecomposeRequest) (*ckd
 }
 
 // hold takes what a request occupies out of the budget that it shares with the
-// open inputs of streams: its values, and as much again to work with.
-func (s *Server) hold(r *ckdv1.DecomposeRequest) (int64, error) {
-	bytes := 2 * int64(4*len(r.GetValues())+len(r.GetValuesLe()))
+// open inputs of streams: its values, as much again to work with, and its reply.
+func (s *Server) hold(m *model, r *ckdv1.DecomposeRequest) (int64, error) {
+	bytes := 2*int64(4*len(r.GetValues())+len(r.GetValuesLe())) +
+		min(int64(r.GetInputs())*resultCost(m, r.GetDetail()), replyCostFactor*int64(s.limits.ReplyBytes))
 	if total := s.openBytes.Add(bytes); total > s.limits.OpenInputBytes {
 		s.openBytes.Add(-bytes)
-		return 0, overLimit(ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, "bytes of open inputs", total, s.limits.OpenInputBytes)
+		return 0, overLimit(ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, "values", "bytes of open inputs and requests", total, s.limits.OpenInputBytes)
 	}
 	return bytes, nil
 }
@@ -87,10 +101,10 @@ func (s *Server) readTensor(m *model, r *ckdv1.DecomposeRequest) (decomp.Tensor,
 		}
 	}
 	if n := r.GetInputs(); int64(n) > int64(s.limits.InputsPerRequest) {
-		return t, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, "inputs", int64(n), int64(s.limits.InputsPerRequest))
+		return t, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, "inputs", "inputs", int64(n), int64(s.limits.InputsPerRequest))
 	}
 	if n := r.GetPasses(); int64(n) > int64(s.limits.PassesPerInput) {
-		return t, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_PASSES, "passes", int64(n), int64(s.limits.PassesPerInput))
+		return t, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_PASSES, "passes", "passes", int64(n), int64(s.limits.PassesPerInput))
 	}
 	if got, want := len(r.GetInputIds()), int(r.GetInputs()); got > 0 && got != want {
 		return t, &fault{
@@ -98,12 +112,8 @@ func (s *Server) readTensor(m *model, r *ckdv1.DecomposeRequest) (decomp.Tensor,
 			message: fmt.Sprintf("%d input ids, expected none or %d", got, want), expected: fmt.Sprintf("none or %d", want),
 		}
 	}
-	seen := make(map[string]bool, len(r.GetInputIds()))
-	for i, id := range r.GetInputIds() {
-		if err := s.checkID(id, i, seen[id]); err != nil {
-			return t, err
-		}
-		seen[id] = true
+	if err := s.checkReply(m, r.GetDetail(), int(r.GetInputs())); err != nil {
+		return t, err
 	}
 	var scratch []float32
 	values, err := readValues(r.GetValues(), r.GetValuesLe(), &scratch)
@@ -116,23 +126,30 @@ func (s *Server) readTensor(m *model, r *ckdv1.DecomposeRequest) (decomp.Tensor,
 
 // checkID refuses an id that is too long or in use.
 func (s *Server) checkID(id string, position int, inUse bool) error {
-	field := fmt.Sprintf("input_ids[%d]", position)
 	if len(id) > s.limits.InputIDBytes {
-		return overLimit(ckdv1.ErrorReason_ERROR_REASON_ID_TOO_LONG, field, int64(len(id)), int64(s.limits.InputIDBytes))
+		return overLimit(ckdv1.ErrorReason_ERROR_REASON_ID_TOO_LONG, fmt.Sprintf("input_ids[%d]", position), "bytes of an id", int64(len(id)), int64(s.limits.InputIDBytes))
 	}
 	if inUse && id != "" {
 		return &fault{
-			reason: ckdv1.ErrorReason_ERROR_REASON_DUPLICATE_ID, field: field,
-			message: fmt.Sprintf("%s: the id %q is in use", field, id), value: id, expected: "an id that is not open",
+			reason: ckdv1.ErrorReason_ERROR_REASON_DUPLICATE_ID, field: fmt.Sprintf("input_ids[%d]", position),
+			message: "the id is in use", value: id, expected: "an id that is not open",
 		}
 	}
 	return nil
 }
 
+// echo is an id as results repeat it: one that is too long, only in part.
+func (s *Server) echo(id string) string {
+	if len(id) > s.limits.InputIDBytes {
+		return clip(id)
+	}
+	return id
+}
+
 // overLimit is the fault of a number that exceeds a limit.
-func overLimit(reason ckdv1.ErrorReason, field string, got, limit int64) error {
+func overLimit(reason ckdv1.ErrorReason, field, what string, got, limit int64) error {
 	return &fault{
 		reason: reason, field: field, value: fmt.Sprint(got), expected: fmt.Sprintf("at most %d", limit),
-		message: fmt.Sprintf("%s: %d is over the limit of %d", field, got, limit),
+		message: fmt.Sprintf("%d %s, over the limit of %d", got, what, limit),
 	}
 }

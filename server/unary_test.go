@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -159,8 +160,6 @@ func TestUnaryRefusals(t *testing.T) {
 		"too many passes": {func(r *ckdv1.DecomposeRequest) { r.Passes = 1001 }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_PASSES, "limit of 1000"},
 		"too many inputs": {func(r *ckdv1.DecomposeRequest) { r.Inputs = 101 }, codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, "limit of 100"},
 		"ids missing":     {func(r *ckdv1.DecomposeRequest) { r.InputIds = []string{"a"} }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_WRONG_ID_COUNT, "1 input ids, expected none or 2"},
-		"duplicate id":    {func(r *ckdv1.DecomposeRequest) { r.InputIds = []string{"a", "a"} }, codes.AlreadyExists, ckdv1.ErrorReason_ERROR_REASON_DUPLICATE_ID, `"a"`},
-		"long id":         {func(r *ckdv1.DecomposeRequest) { r.InputIds = []string{"a", "123456789"} }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_ID_TOO_LONG, "input_ids[1]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			request := tensor(passes, 2)
@@ -177,7 +176,77 @@ func TestUnaryRefusals(t *testing.T) {
 	}
 	h.eventually(t, 0, "ckd_decisions_total")
 	h.eventually(t, 0, "ckd_passes_total")
-	h.eventually(t, 2, "ckd_inputs_rejected_total", "model", "", "reason", "unknown_model")
+	h.eventually(t, 2*2, "ckd_inputs_rejected_total", "model", "", "reason", "unknown_model")
+}
+
+// TestUnaryIDs: an id that is twice there, or too long, fails its input alone.
+func TestUnaryIDs(t *testing.T) {
+	h := newHarness(t, DefaultLimits())
+	request := tensor(ctg(t), 5)
+	long := strings.Repeat("x", 1<<20)
+	request.InputIds = []string{"a", "a", "", "", long}
+	response, err := h.client.Decompose(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []ckdv1.ErrorReason{0, ckdv1.ErrorReason_ERROR_REASON_DUPLICATE_ID, 0, 0, ckdv1.ErrorReason_ERROR_REASON_ID_TOO_LONG}
+	for i, r := range response.GetResults() {
+		if want[i] == 0 {
+			if r.GetDecomposition() == nil {
+				t.Errorf("input %d: %v", i, r.GetError())
+			}
+		} else if reason, _ := reasonIn(t, r.GetError()); reason != want[i] {
+			t.Errorf("input %d: %v, want %v", i, reason, want[i])
+		}
+	}
+	if n := proto.Size(response); n > 4096 {
+		t.Errorf("an id of a megabyte is answered with %d bytes", n)
+	}
+	h.eventually(t, 3, "ckd_decisions_total")
+	h.eventually(t, 2, "ckd_inputs_rejected_total", "model", "ctg")
+}
+
+// TestLongTexts: what a client sent is not sent back at length, so that an error
+// does not break the connection that it travels on.
+func TestLongTexts(t *testing.T) {
+	h := newHarness(t, DefaultLimits())
+	long := strings.Repeat("\u00e9", 1<<20)
+	for name, r := range map[string]*ckdv1.DecomposeRequest{
+		"model":   {Model: long},
+		"classes": {Model: "ctg", Classes: []string{"normal", long, "pathologic"}},
+	} {
+		_, err := h.client.Decompose(t.Context(), r)
+		st := status.Convert(err)
+		if code := st.Code(); code != codes.NotFound && code != codes.InvalidArgument || proto.Size(st.Proto()) > 2048 {
+			t.Errorf("%s: %v, %d bytes", name, code, proto.Size(st.Proto()))
+		}
+	}
+	for _, e := range h.logs.All() {
+		if n := len(fmt.Sprint(e.ContextMap())); n > 2048 {
+			t.Errorf("a line of the log has %d bytes", n)
+		}
+	}
+}
+
+// TestReplyLimit: what would make a reply too large is refused before the work.
+func TestReplyLimit(t *testing.T) {
+	limits := DefaultLimits()
+	limits.ReplyBytes = 4096
+	h := newHarness(t, limits)
+	request := tensor(ctg(t), 20)
+	if _, err := h.client.Decompose(t.Context(), request); err != nil {
+		t.Errorf("decisions alone: %v", err)
+	}
+	request.Detail = ckdv1.Detail_DETAIL_FULL
+	_, err := h.client.Decompose(t.Context(), request)
+	if reason, meta := reasonIn(t, status.Convert(err).Proto()); reason != ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE || !contains(meta["expected"], "at most 11 inputs") {
+		t.Errorf("everything: %v, %v", reason, meta)
+	}
+	st := h.open(t, &ckdv1.StreamHeader{Model: "ctg", Detail: ckdv1.Detail_DETAIL_FULL})
+	st.sendBlock(&ckdv1.Block{InputIds: make([]string, 20), Values: rowsOfPass(ctg(t), 0, 0, 20)})
+	if faults := st.receive().GetFaults(); len(faults) != 1 {
+		t.Errorf("a group too large: %v", faults)
+	}
 }
 
 // TestUnaryNothing: no inputs are no fault.
@@ -387,14 +456,18 @@ func TestEnumsAreMapped(t *testing.T) {
 
 // TestUnaryCancelled: a caller that has gone is not worked for.
 func TestUnaryCancelled(t *testing.T) {
-	s, _, _ := newServer(t, DefaultLimits())
+	s, registry, _ := newServer(t, DefaultLimits())
 	passes, err := record.ReadPasses("../internal/recordings/ctg-mcdropout.passes.npy", record.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.Decompose(ctx, tensor(passes, 10)); err == nil {
-		t.Error("no error for a cancelled call")
+	if _, err := s.Decompose(ctx, tensor(passes, 10)); !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancelled call: %v", err)
+	}
+	h := &harness{registry: registry}
+	if n := h.metric(t, "ckd_inputs_abandoned_total", "model", "ctg"); n != 10 {
+		t.Errorf("%v inputs abandoned, want 10", n)
 	}
 }

@@ -66,6 +66,9 @@ func (c *decomposeCmd) Validate() error {
 		if t := c.SumTolerance; t != nil && (!(*t > 0) || math.IsInf(*t, 1)) {
 			return fmt.Errorf("--sum-tolerance %v: expected a finite number above 0", *t)
 		}
+		if c.Safe != nil && c.Critical == nil {
+			return errors.New("--safe without --critical: expected the classes that must not be missed too")
+		}
 		return nil
 	}
 	var settled []string
@@ -106,6 +109,9 @@ func (c *decomposeCmd) Run(ctx *cmdContext) (err error) {
 	}
 
 	out := ctx.Stdout
+	if c.Out != "" && sameFile(c.Out, c.Passes) {
+		return fail(exitUsage, fmt.Errorf("--out %s is the recording itself, expected another file", c.Out))
+	}
 	if c.Out != "" {
 		file, createErr := os.Create(c.Out)
 		if createErr != nil {
@@ -592,3 +598,10 @@ func sentence(d *decision) string {
 
 // shortNumber is a number for people.
 func shortNumber(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
+
+// sameFile reports whether two paths name one file.
+func sameFile(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -16,13 +17,17 @@ type healthcheckCmd struct {
 
 // Run asks the daemon whether it wants traffic: exit code 0 if it does.
 func (c *healthcheckCmd) Run(ctx *cmdContext) error {
+	if _, _, err := net.SplitHostPort(c.Admin); err != nil {
+		return fail(exitUsage, fmt.Errorf("--admin %q: expected HOST:PORT of a daemon's admin address", c.Admin))
+	}
 	wait, cancel := context.WithTimeout(ctx.Ctx, c.Timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(wait, http.MethodGet, "http://"+c.Admin+"/readyz", nil)
 	if err != nil {
 		return err
 	}
-	answer, err := http.DefaultClient.Do(request)
+	direct := &http.Client{Transport: &http.Transport{}} // no proxy between a daemon and its probe
+	answer, err := direct.Do(request)
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,8 @@ func build(c *config.Config, log *zap.Logger, load func(*App) error) (*App, erro
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	info := buildinfo.Get()
 	m, err := metrics.New(registry, metrics.Options{
-		ClassLabels: c.ClassLabels, RejectReasons: server.RejectReasons(), Version: info.Version, Revision: info.Revision,
+		ClassLabels: c.ClassLabels, RejectReasons: server.RejectReasons(), MessageReasons: server.MessageReasons(),
+		Version: info.Version, Revision: info.Revision,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
@@ -99,6 +100,7 @@ func limits(c *config.Config) server.Limits {
 		InputsPerRequest:    c.MaxInputsPerRequest,
 		PassesPerInput:      c.MaxPasses,
 		InputIDBytes:        c.MaxIDBytes,
+		ReplyBytes:          c.MaxReplyBytes,
 		OpenInputBytes:      c.MaxOpenBytes,
 		Classes:             c.MaxClasses,
 		SendStall:           c.SendStallTimeout,
@@ -255,26 +257,49 @@ func (a *App) reloaded(o store.Outcome) {
 	}
 }
 
-// stopServing ends the RPCs: gracefully, or hard when the grace is over.
+// stopServing ends the RPCs: as soon as none of ours is under way, or when the
+// grace is over. It does not wait for what is no call of ours: connections that
+// say nothing, or clients that watch the health.
 func (a *App) stopServing() {
 	a.log.Info("stopping", zap.Duration("grace", a.grace))
 	a.server.Drain()
-	done := make(chan struct{})
+	graceful := make(chan struct{})
 	go func() {
 		a.server.GRPC().GracefulStop()
-		close(done)
+		close(graceful)
 	}()
 	grace := time.NewTimer(a.grace)
 	defer grace.Stop()
-	select {
-	case <-done:
-	case <-grace.C:
-		a.log.Warn("calls still open after the shutdown grace are ended")
-		a.server.Kill()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for idle := 0; idle < idleLooks; {
+		select {
+		case <-graceful:
+			return
+		case <-grace.C:
+			a.log.Warn("calls still open after the shutdown grace are ended")
+			a.server.Kill()
+			idle = idleLooks
+		case <-look.C:
+			if idle++; !a.server.Idle() {
+				idle = 0
+			}
+		}
+	}
+	stopped := make(chan struct{})
+	go func() {
 		a.server.GRPC().Stop()
-		<-done
+		close(stopped)
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(time.Second): // what is left has no call of ours
 	}
 }
+
+// idleLooks in a row without a call are the end of them: a call that came in just
+// before has begun by then, and what was answered last has been sent.
+const idleLooks = 5
 
 // stopHTTP ends an HTTP server; a request that is under way may finish.
 func stopHTTP(s *http.Server) {

@@ -6,8 +6,11 @@ import (
 	"runtime/debug"
 )
 
-// Version is set at link time; without that it is the module's version.
-var Version = ""
+// Version is set at link time; without that it is what the module says.
+var Version string
+
+// Revision is set at link time; without that it is the working tree's.
+var Revision string
 
 // Info is what is known of the build.
 type Info struct {
@@ -21,7 +24,7 @@ type Info struct {
 func Get() Info {
 	info := Info{
 		Version:   Version,
-		Revision:  "unknown",
+		Revision:  Revision,
 		GoVersion: runtime.Version(),
 		Platform:  runtime.GOOS + "/" + runtime.GOARCH,
 	}
@@ -31,13 +34,16 @@ func Get() Info {
 			info.Version = build.Main.Version
 		}
 		for _, s := range build.Settings {
-			if s.Key == "vcs.revision" {
+			if s.Key == "vcs.revision" && info.Revision == "" {
 				info.Revision = s.Value
 			}
 		}
 	}
 	if info.Version == "" {
 		info.Version = "(devel)"
+	}
+	if info.Revision == "" {
+		info.Revision = "unknown"
 	}
 	return info
 }

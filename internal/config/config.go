@@ -37,6 +37,7 @@ type Config struct {
 	MaxInputsPerRequest int   `default:"65536" placeholder:"N" env:"CKD_MAX_INPUTS_PER_REQUEST" help:"Inputs in one unary request. (${default})"`
 	MaxPasses           int   `default:"100000" placeholder:"N" env:"CKD_MAX_PASSES" help:"Passes of one input. (${default})"`
 	MaxIDBytes          int   `default:"256" placeholder:"N" env:"CKD_MAX_ID_BYTES" help:"Bytes of one input id. (${default})"`
+	MaxReplyBytes       int   `default:"16777216" placeholder:"N" env:"CKD_MAX_REPLY_BYTES" help:"Bytes, about, of one reply; bounds the inputs of a group or request by the detail asked for. (${default})"`
 	MaxOpenBytes        int64 `default:"268435456" placeholder:"N" env:"CKD_MAX_OPEN_BYTES" help:"Bytes held by the open inputs of all streams. (${default})"`
 
 	MaxClasses int `default:"10000" placeholder:"N" env:"CKD_MAX_CLASSES" help:"Classes of one model. (${default})"`
@@ -109,6 +110,7 @@ func (c *Config) Validate() error {
 		{"max-passes", int64(c.MaxPasses), 2, 1 << 30},
 		{"max-id-bytes", int64(c.MaxIDBytes), 1, 1 << 16},
 		{"max-open-bytes", c.MaxOpenBytes, 1 << 10, math.MaxInt64},
+		{"max-reply-bytes", int64(c.MaxReplyBytes), 1 << 10, 1 << 30},
 		{"max-classes", int64(c.MaxClasses), 2, 100_000},
 	} {
 		if r.value < r.least || r.value > r.most {

@@ -54,6 +54,8 @@ func TestDefault(t *testing.T) {
 func TestPrecedence(t *testing.T) {
 	path := write(t, `
 policy: [a.yaml, "b,c.yaml"]
+pprof: 127.0.0.1:6
+admin-reload: true
 listen:
   - 127.0.0.1:1
   - unix:/tmp/x.sock
@@ -71,8 +73,16 @@ log-level: warn
 		t.Fatal(err)
 	}
 	if !slices.Equal(c.Policy, []string{"a.yaml", "b,c.yaml"}) || len(c.Listen) != 2 || c.MaxStreams != 7 || c.MaxPasses != 80 ||
-		c.MaxIDBytes != 900 || c.ShutdownGrace != 3*time.Second || c.LogLevel != "warn" || c.ClassLabels != 32 {
+		c.MaxIDBytes != 900 || c.ShutdownGrace != 3*time.Second || c.LogLevel != "warn" || c.Pprof != "127.0.0.1:6" || !c.AdminReload || c.ClassLabels != 32 {
 		t.Errorf("got %+v", c)
+	}
+}
+
+// TestOneForAList: a list of one may be written without the list.
+func TestOneForAList(t *testing.T) {
+	c, err := parse("--config", write(t, "policy: a,b.yaml\n"))
+	if err != nil || !slices.Equal(c.Policy, []string{"a,b.yaml"}) {
+		t.Errorf("got %v, %v", c.Policy, err)
 	}
 }
 
@@ -84,7 +94,7 @@ func TestFaults(t *testing.T) {
 		want []string
 	}{
 		"many in the file": {
-			"policy: p.yaml\nmax-streems: 5\nmax-passes: lots\nlog-level: loud\nshutdown-grace: soon\n", nil,
+			"policy: {a: b}\nmax-streems: 5\nmax-passes: lots\nlog-level: loud\nshutdown-grace: soon\n", nil,
 			[]string{":1:9: policy: ", `:2:1: max-streems: `, `did you mean "max-streams"?`, ":3:13: max-passes: ", ":4:12: log-level: ", ":5:17: shutdown-grace: "},
 		},
 		"out of range": {

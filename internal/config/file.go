@@ -87,7 +87,9 @@ func read(path string, data []byte, flags []*kong.Flag) (map[string]setting, err
 // number is reported at its place.
 func decode(v strictyaml.Value, flag *kong.Flag) (any, bool) {
 	var value any
-	if flag.IsSlice() {
+	if text, isText := v.Under("", func(strictyaml.Fault) {}).Text(); flag.IsSlice() && isText {
+		value = []any{text} // a list of one
+	} else if flag.IsSlice() {
 		items, ok := v.List()
 		if !ok {
 			return nil, false

@@ -103,7 +103,7 @@ func newReport(r *recordings.Recording, shown []int, results []client.Result, mo
 	report := &Report{
 		Model: model.GetPolicy().GetModel(), Recording: r.Note, Passes: r.Passes.S, Inputs: len(results),
 		Policy: Policy{
-			Version: model.GetPolicy().GetVersion(), Hash: model.GetPolicy().GetHash(), Gate: word(model.GetGate(), "GATE_"),
+			Version: model.GetPolicy().GetVersion(), Hash: model.GetPolicy().GetHash(), Gate: strings.ReplaceAll(word(model.GetGate(), "GATE_"), "_", "-"),
 			Reliability: model.GetReliabilityThreshold(), Primary: ruleScore(model.GetPrimary()), Fallback: ruleScore(model.GetFallback()),
 		},
 		Tuning: Tuning{Coverage: coverage, Permutation: permutationWords},

@@ -15,7 +15,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 
 	line("Model %s: %s.", r.Model, r.Recording)
-	line("Thresholds were set on %d other recordings, to retain %.0f%% of those that each score decides:", r.Tuning.Inputs, 100*r.Tuning.Coverage)
+	line("Thresholds were set on %d other inputs, to retain %.0f%% of those that each score decides:", r.Tuning.Inputs, 100*r.Tuning.Coverage)
 	line("  %s at %.4g nats where every critical class is reliable, else %s at %.4g.",
 		r.Policy.Primary.Score, r.Policy.Primary.Threshold, r.Policy.Fallback.Score, r.Policy.Fallback.Threshold)
 	line("  (%s)", r.Tuning.Permutation)

@@ -677,8 +677,6 @@ const (
 	ErrorReason_ERROR_REASON_WRONG_LAYOUT ErrorReason = 27
 	// An enum field has a number that this version does not know.
 	ErrorReason_ERROR_REASON_WRONG_ENUM ErrorReason = 28
-	// The bytes of a message do not decode; ends the stream.
-	ErrorReason_ERROR_REASON_UNDECODABLE ErrorReason = 29
 	// The first message of a stream was no header.
 	ErrorReason_ERROR_REASON_HEADER_MISSING ErrorReason = 40
 	// No policy names this model.
@@ -736,7 +734,6 @@ var (
 		26: "ERROR_REASON_WRONG_ID_COUNT",
 		27: "ERROR_REASON_WRONG_LAYOUT",
 		28: "ERROR_REASON_WRONG_ENUM",
-		29: "ERROR_REASON_UNDECODABLE",
 		40: "ERROR_REASON_HEADER_MISSING",
 		41: "ERROR_REASON_UNKNOWN_MODEL",
 		42: "ERROR_REASON_WRONG_CLASSES",
@@ -774,7 +771,6 @@ var (
 		"ERROR_REASON_WRONG_ID_COUNT":       26,
 		"ERROR_REASON_WRONG_LAYOUT":         27,
 		"ERROR_REASON_WRONG_ENUM":           28,
-		"ERROR_REASON_UNDECODABLE":          29,
 		"ERROR_REASON_HEADER_MISSING":       40,
 		"ERROR_REASON_UNKNOWN_MODEL":        41,
 		"ERROR_REASON_WRONG_CLASSES":        42,
@@ -2893,7 +2889,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\"DECISION_REASON_PREDICTED_CRITICAL\x10\x03\x12\x1e\n" +
 	"\x1aDECISION_REASON_DEGENERATE\x10\x04\x12\x1d\n" +
 	"\x19DECISION_REASON_SATURATED\x10\x05\x12\x1d\n" +
-	"\x19DECISION_REASON_OBSERVING\x10\x06*\xf8\b\n" +
+	"\x19DECISION_REASON_OBSERVING\x10\x06*\xda\b\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17ERROR_REASON_NOT_FINITE\x10\x01\x12\x19\n" +
@@ -2915,8 +2911,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x1bERROR_REASON_HEADER_CHANGED\x10\x19\x12\x1f\n" +
 	"\x1bERROR_REASON_WRONG_ID_COUNT\x10\x1a\x12\x1d\n" +
 	"\x19ERROR_REASON_WRONG_LAYOUT\x10\x1b\x12\x1b\n" +
-	"\x17ERROR_REASON_WRONG_ENUM\x10\x1c\x12\x1c\n" +
-	"\x18ERROR_REASON_UNDECODABLE\x10\x1d\x12\x1f\n" +
+	"\x17ERROR_REASON_WRONG_ENUM\x10\x1c\x12\x1f\n" +
 	"\x1bERROR_REASON_HEADER_MISSING\x10(\x12\x1e\n" +
 	"\x1aERROR_REASON_UNKNOWN_MODEL\x10)\x12\x1e\n" +
 	"\x1aERROR_REASON_WRONG_CLASSES\x10*\x12\x1b\n" +
