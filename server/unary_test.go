@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
@@ -469,5 +470,22 @@ func TestUnaryCancelled(t *testing.T) {
 	h := &harness{registry: registry}
 	if n := h.metric(t, "ckd_inputs_abandoned_total", "model", "ctg"); n != 10 {
 		t.Errorf("%v inputs abandoned, want 10", n)
+	}
+}
+
+// TestGzip: clients may compress, and the limit on messages is of what they
+// unpack to.
+func TestGzip(t *testing.T) {
+	limits := DefaultLimits()
+	limits.MessageBytes = 1 << 16
+	h := newHarness(t, limits)
+	request := tensor(ctg(t), 10)
+	response, err := h.client.Decompose(t.Context(), request, grpc.UseCompressor("gzip"))
+	if err != nil || len(response.GetResults()) != 10 {
+		t.Errorf("compressed: %v", err)
+	}
+	bomb := &ckdv1.DecomposeRequest{Model: "ctg", ValuesLe: make([]byte, 1<<24)}
+	if _, err := h.client.Decompose(t.Context(), bomb, grpc.UseCompressor("gzip")); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a message that unpacks to 16 MiB: %v", err)
 	}
 }

@@ -222,7 +222,14 @@ func pacer(inputsPerSecond float64, batch int, broken func() error) func(context
 	if inputsPerSecond > 0 {
 		limit = rate.Limit(inputsPerSecond)
 	}
-	limiter := rate.NewLimiter(limit, batch)
+	// A tenth of a second that was slept too long can be caught up; the beginning
+	// is no such time.
+	burst := batch
+	if inputsPerSecond > 0 {
+		burst = max(batch, int(inputsPerSecond/10))
+	}
+	limiter := rate.NewLimiter(limit, burst)
+	limiter.AllowN(time.Now(), burst-batch)
 	return func(ctx context.Context, n int) error {
 		if broken() != nil {
 			return ctx.Err()

@@ -3,6 +3,7 @@ package app_test
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -210,5 +211,42 @@ func TestNewLogger(t *testing.T) {
 	}
 	if _, err := app.NewLogger(&out, "shout", "json"); err == nil {
 		t.Error("no error for an unknown level")
+	}
+}
+
+// TestOthersDoNotHoldUpTheEnd: neither a connection that says nothing nor a
+// client that watches the health is waited for.
+func TestOthersDoNotHoldUpTheEnd(t *testing.T) {
+	a := start(t, time.Hour)
+	silent, err := net.Dial("tcp", a.Targets()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	watch, err := healthv1.NewHealthClient(dial(t, a.Targets()[0])).Watch(t.Context(), &healthv1.HealthCheckRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want := healthv1.HealthCheckResponse_SERVING; ; {
+		r, err := watch.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.GetStatus() == want {
+			break
+		}
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- a.stop() }()
+	if r, err := watch.Recv(); err != nil || r.GetStatus() != healthv1.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("the watch says %v, %v", r, err)
+	}
+	select {
+	case err := <-stopped:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute): // of an hour's grace
+		t.Error("the daemon waits for what is no call of its own")
 	}
 }
