@@ -1,0 +1,292 @@
+package integration_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+var soak = flag.Duration("soak", 3*time.Second, "how long TestSoak goes on")
+
+// gauge is the sum of a metric's values on the admin address.
+func (d *daemon) gauge(name string, labels ...string) float64 {
+	d.t.Helper()
+	_, text, _ := d.get("/metrics")
+	return sum(parse(d.t, text)[name], labels...)
+}
+
+// settles waits until a metric is at or under a bound.
+func (d *daemon) settles(name string, bound float64) {
+	d.t.Helper()
+	var got float64
+	for range 600 {
+		if got = d.gauge(name); got <= bound {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	d.t.Errorf("%s stays at %v, over %v", name, got, bound)
+}
+
+func (d *daemon) dial() *grpc.ClientConn {
+	d.t.Helper()
+	conn, err := grpc.NewClient(d.grpc[0], grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// openStream opens a stream and reads its first answer.
+func openStream(ctx context.Context, conn *grpc.ClientConn) (ckdv1.UncertaintyService_DecomposeStreamClient, error) {
+	stream, err := ckdv1.NewUncertaintyServiceClient(conn).DecomposeStream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	header := &ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{Header: &ckdv1.StreamHeader{
+		Model: "fetal-health", Detail: ckdv1.Detail_DETAIL_FULL,
+	}}}
+	if err := stream.Send(header); err != nil {
+		return nil, err
+	}
+	_, err = stream.Recv()
+	return stream, err
+}
+
+// block of some passes that open a group of inputs, final or not.
+func block(group uint64, inputs, passes int, final bool) *ckdv1.DecomposeStreamRequest {
+	values := make([]float32, 0, inputs*passes*3)
+	for s := range passes {
+		for range inputs {
+			p := 0.1 + 0.8*float32(s)/float32(passes)
+			values = append(values, p, (1-p)/2, (1-p)/2)
+		}
+	}
+	return &ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: &ckdv1.Block{
+		Group: group, InputIds: make([]string, inputs), Passes: uint32(passes), Values: values, Final: final,
+	}}}
+}
+
+// TestThousandStreams: streams that open, are cut off, stall and die by the
+// thousand leave nothing behind.
+func TestThousandStreams(t *testing.T) {
+	d := serve(t, "--policy", writePolicy(t, policyText), "--send-stall-timeout", "500ms", "--input-idle-timeout", "1s", "--max-streams", "2000")
+	goroutines := d.gauge("go_goroutines")
+	var streams sync.WaitGroup
+	var finished, cut atomic.Int64
+	for i := range 1000 {
+		streams.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			conn, err := grpc.NewClient(d.grpc[i%len(d.grpc)], grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			stream, err := openStream(ctx, conn)
+			if err != nil {
+				t.Errorf("stream %d: %v", i, err)
+				return
+			}
+			switch i % 4 {
+			case 0: // goes well
+				if stream.Send(block(1, 8, 5, true)) == nil && stream.CloseSend() == nil {
+					for err = nil; err == nil; {
+						_, err = stream.Recv()
+					}
+					if errors.Is(err, io.EOF) {
+						finished.Add(1)
+					}
+				}
+			case 1: // vanishes with open inputs
+				_ = stream.Send(block(1, 8, 2, false))
+			case 2: // writes and never reads, until it is cut off or has written enough
+				// What had been sent is in the way of the news that it is cut off.
+				time.AfterFunc(3*time.Second, cancel)
+				for g := range uint64(200) {
+					if stream.Send(block(g, 64, 5, true)) != nil {
+						break
+					}
+				}
+				cut.Add(1)
+			case 3: // leaves its inputs idle; they fail, and the stream goes on
+				_ = stream.Send(block(1, 2, 2, false))
+				if m, err := stream.Recv(); err != nil || len(m.GetResults()) == 0 || m.GetResults()[0].GetError() == nil {
+					t.Errorf("stream %d: idle inputs: %v, %v", i, m, err)
+				}
+			}
+		})
+	}
+	streams.Wait()
+	if finished.Load() != 250 || cut.Load() != 250 {
+		t.Errorf("%d streams finished, %d wrote to their end; want 250 each", finished.Load(), cut.Load())
+	}
+	d.settles("ckd_streams_open", 0)
+	d.settles("ckd_inputs_open", 0)
+	d.settles("go_goroutines", goroutines+10)
+	if panics := d.gauge("ckd_panics_total"); panics != 0 {
+		t.Errorf("%v panics", panics)
+	}
+}
+
+// TestReloadUnderLoad: a recording is replayed again and again while its policy
+// changes; no input is lost, and every decision is of one of the policies.
+func TestReloadUnderLoad(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "policy.yaml")
+	texts := []string{policyText, strings.Replace(policyText, "threshold: 0.023", "threshold: 0.5", 1)}
+	write := func(text string) {
+		if err := os.WriteFile(path+".next", []byte(text), 0o600); err != nil {
+			t.Error(err)
+		}
+		if err := os.Rename(path+".next", path); err != nil {
+			t.Error(err)
+		}
+	}
+	write(texts[0])
+	d := serve(t, "--policy", dir)
+	ctx, stop := context.WithCancel(t.Context())
+	var changing sync.WaitGroup
+	changing.Go(func() {
+		for i := 1; ctx.Err() == nil; i++ {
+			write(texts[i%2])
+			time.Sleep(300 * time.Millisecond)
+		}
+	})
+	thresholds := map[any]int{}
+	for range 8 {
+		r := mustRun(t, "replay", "--addr", d.grpc[0], "--model", "fetal-health", "--passes", recording("ctg-mcdropout", ".passes.npy"), "--rate", "4000")
+		replayed := lines(t, r.stdout)
+		if len(replayed) != 2126 {
+			t.Errorf("%d lines", len(replayed))
+		}
+		for _, l := range replayed {
+			decision, ok := l.(map[string]any)["decision"].(map[string]any)
+			if !ok {
+				t.Fatalf("no decision: %v", l)
+			}
+			if decision["gate"] == "fallback" {
+				thresholds[decision["threshold"]]++
+			}
+		}
+	}
+	stop()
+	changing.Wait()
+	if len(thresholds) != 2 || thresholds[0.023] == 0 || thresholds[0.5] == 0 {
+		t.Errorf("thresholds of the decisions: %v", thresholds)
+	}
+}
+
+// TestStopWithHeldStreams: at SIGTERM an idle stream ends at once, one with open
+// inputs when they are answered, and one that is stuck with the grace; the exit
+// code is 0.
+func TestStopWithHeldStreams(t *testing.T) {
+	d := serve(t, "--policy", writePolicy(t, policyText), "--shutdown-grace", "2s")
+	conn := d.dial()
+	held := map[string]ckdv1.UncertaintyService_DecomposeStreamClient{}
+	for _, name := range []string{"idle", "busy", "stuck", "stalled"} {
+		stream, err := openStream(t.Context(), conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held[name] = stream
+	}
+	for _, name := range []string{"busy", "stuck"} {
+		if err := held[name].Send(block(1, 2, 4, false)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	go func() { // does not read, so that the daemon's send blocks
+		for g := range uint64(1000) {
+			if held["stalled"].Send(block(g, 256, 5, true)) != nil {
+				return
+			}
+		}
+	}()
+	for d.gauge("ckd_inputs_open") < 4 || d.gauge("ckd_decisions_total") < 256 {
+		time.Sleep(20 * time.Millisecond)
+	}
+	exit := make(chan int, 1)
+	go func() { exit <- d.stop() }()
+	end := func(name string) error {
+		for {
+			if _, err := held[name].Recv(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := end("idle"); status.Code(err) != codes.Unavailable {
+		t.Errorf("idle: %v", err)
+	}
+	more := block(1, 2, 1, true)
+	more.GetBlock().InputIds = nil
+	if err := held["busy"].Send(more); err != nil {
+		t.Fatal(err)
+	}
+	if reply, err := held["busy"].Recv(); err != nil || len(reply.GetResults()) != 2 || reply.GetResults()[0].GetDecomposition() == nil {
+		t.Errorf("busy: %v, %v", reply, err)
+	}
+	if err := end("busy"); status.Code(err) != codes.Unavailable {
+		t.Errorf("busy: %v", err)
+	}
+	if err := end("stuck"); status.Code(err) != codes.Unavailable {
+		t.Errorf("stuck: %v", err)
+	}
+	if code := <-exit; code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// TestSoak: mixed traffic for a while; what the daemon holds does not grow.
+// -soak says how long.
+func TestSoak(t *testing.T) {
+	d := serve(t, "--policy", writePolicy(t, policyText))
+	passes := recording("ctg-ensemble", ".passes.npy")
+	round := func(seed uint64) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		args := []string{"replay", "--addr", d.grpc[0], "--model", "fetal-health", "--passes", passes, "--quiet",
+			"--batch", fmt.Sprint(1 + rng.IntN(100)), "--in-flight", fmt.Sprint(100 + rng.IntN(900))}
+		if rng.IntN(3) == 0 {
+			args = append(args, "--unary")
+		}
+		mustRun(t, args...)
+	}
+	for i := range uint64(5) { // until what is kept for good is there
+		round(i)
+	}
+	before, goroutines := d.gauge("go_memstats_heap_inuse_bytes"), d.gauge("go_goroutines")
+	rounds := 5.0
+	for began := time.Now(); time.Since(began) < *soak; rounds++ {
+		round(uint64(rounds))
+	}
+	d.settles("go_goroutines", goroutines+5)
+	d.settles("ckd_inputs_open", 0)
+	d.settles("go_memstats_heap_inuse_bytes", 2*before+(64<<20))
+	if got := d.gauge("ckd_decisions_total"); got != 2126*rounds {
+		t.Errorf("%v decisions in %v rounds of 2126", got, rounds)
+	}
+	if log := d.logText(); bytes.Contains([]byte(log), []byte(`"level":"error"`)) {
+		t.Errorf("errors in the log: %s", log)
+	}
+}
