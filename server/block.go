@@ -117,9 +117,9 @@ func (s *session) admit(m *model, id string, i int) error {
 	return nil
 }
 
-// feed gives the values of a block to the rows that it names. Passes of a row
-// that this very block opened or finished, and that was refused, are not late:
-// nothing of them is counted.
+// feed gives the values of a block to the rows that it names. Passes are late
+// for rows that were closed before, or that had all theirs earlier in the block;
+// of a row that this very block opened, or lost, in vain, nothing is counted.
 func (s *session) feed(g *group, b *ckdv1.Block, opened bool) {
 	if len(b.GetRows()) > len(g.rows) {
 		s.refuse(location{group: g.number, hasGroup: true}, &fault{

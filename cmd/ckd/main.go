@@ -1,5 +1,3 @@
-// Command ckd is the uncertainty daemon that sits beside a model server, and
-// the tools around it.
 package main
 
 import (

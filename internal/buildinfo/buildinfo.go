@@ -1,4 +1,3 @@
-// Package buildinfo says which build of ckd this is.
 package buildinfo
 
 import (

@@ -1,0 +1,2 @@
+// Package buildinfo says which build of ckd this is.
+package buildinfo
