@@ -125,8 +125,13 @@ func serve(t *testing.T, args ...string) *daemon {
 
 func serveOn(t *testing.T, listen string, args ...string) *daemon {
 	t.Helper()
-	d := &daemon{t: t, exited: make(chan struct{})}
-	d.process = exec.Command(ckd, append([]string{"serve", "--listen", listen, "--admin", "127.0.0.1:0"}, args...)...)
+	return start(t, exec.Command(ckd, append([]string{"serve", "--listen", listen, "--admin", "127.0.0.1:0"}, args...)...), strings.Count(listen, ",")+1)
+}
+
+// start starts a daemon that will listen on so many gRPC addresses.
+func start(t *testing.T, command *exec.Cmd, addresses int) *daemon {
+	t.Helper()
+	d := &daemon{t: t, process: command, exited: make(chan struct{})}
 	stderr, err := d.process.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +140,7 @@ func serveOn(t *testing.T, listen string, args ...string) *daemon {
 		t.Fatal(err)
 	}
 	listening := make(chan struct{})
-	go d.follow(stderr, strings.Count(listen, ",")+1, listening)
+	go d.follow(stderr, addresses, listening)
 	t.Cleanup(func() {
 		select {
 		case <-d.exited:
