@@ -36,43 +36,6 @@ func fits(classes, messageBytes int) bool {
 	return valueBytes*classes+rowBytes <= messageBytes-blockOverhead
 }
 
-// blocks lays values [passes][rows][classes] out in as few blocks as their size
-// allows. It splits between passes, and within a pass only where it must. No rows
-// stand for all of the group's.
-func blocks(passes, inputs, classes int, rows []uint32, values []float32, messageBytes int) iter.Seq[*ckdv1.Block] {
-	most := (messageBytes - blockOverhead) / (valueBytes*classes + rowBytes) // rows, of all passes
-	stride := inputs * classes
-	return func(yield func(*ckdv1.Block) bool) {
-		if inputs <= most {
-			step := most / inputs
-			for p := 0; p < passes; p += step {
-				n := min(step, passes-p)
-				b := &ckdv1.Block{Passes: uint32(n), Rows: rows, ValuesLe: encode(values[p*stride : (p+n)*stride])}
-				if !yield(b) {
-					return
-				}
-			}
-			return
-		}
-		if len(rows) == 0 {
-			rows = make([]uint32, inputs)
-			for i := range rows {
-				rows[i] = uint32(i)
-			}
-		}
-		for p := range passes {
-			pass := values[p*stride : (p+1)*stride]
-			for r := 0; r < inputs; r += most {
-				end := min(r+most, inputs)
-				b := &ckdv1.Block{Passes: 1, Rows: rows[r:end], ValuesLe: encode(pass[r*classes : end*classes])}
-				if !yield(b) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // idsBytes is the most that ids take in a message.
 func idsBytes(ids []string) int {
 	n := 0
@@ -80,4 +43,91 @@ func idsBytes(ids []string) int {
 		n += len(id) + idOverhead
 	}
 	return n
+}
+
+// part is what one call has sent for a group: passes of some rows, or that they
+// are final. It is never changed, so that it can be sent again.
+type part struct {
+	passes int
+	rows   []uint32 // every one of them named; none is for nobody
+	values []byte   // encoded, [passes][rows][classes]
+	final  bool
+}
+
+// only is what a part has for some rows: those that number has a number for,
+// under that number.
+func (p part) only(number func(row uint32) (uint32, bool)) part {
+	picked := part{passes: p.passes, final: p.final}
+	var from []int
+	for i, row := range p.rows {
+		if n, ok := number(row); ok {
+			from = append(from, i)
+			picked.rows = append(picked.rows, n)
+		}
+	}
+	if len(p.values) == 0 || len(from) == 0 {
+		return picked
+	}
+	width := len(p.values) / p.passes / len(p.rows) // bytes of a row
+	picked.values = make([]byte, 0, p.passes*len(from)*width)
+	for pass := range p.passes {
+		for _, i := range from {
+			at := (pass*len(p.rows) + i) * width
+			picked.values = append(picked.values, p.values[at:at+width]...)
+		}
+	}
+	return picked
+}
+
+// blocks lays a part out in as few blocks as their size allows, for a group of so
+// many rows on the wire. It splits between passes, and within a pass only where
+// it must. Nothing is copied.
+func (p part) blocks(groupRows, classes, messageBytes int) iter.Seq[*ckdv1.Block] {
+	inputs := len(p.rows)
+	rows := p.rows
+	if isAll(rows, groupRows) {
+		rows = nil // which says the same
+	}
+	most := (messageBytes - blockOverhead) / (valueBytes*classes + rowBytes) // rows, of all passes
+	width := valueBytes * classes
+	return func(yield func(*ckdv1.Block) bool) {
+		switch {
+		case inputs == 0:
+		case p.final:
+			yield(&ckdv1.Block{Final: true, Rows: rows})
+		case inputs <= most:
+			step := most / inputs
+			for from := 0; from < p.passes; from += step {
+				to := min(from+step, p.passes)
+				values := p.values[from*inputs*width : to*inputs*width]
+				if !yield(&ckdv1.Block{Passes: uint32(to - from), Rows: rows, ValuesLe: values}) {
+					return
+				}
+			}
+		default:
+			for pass := range p.passes {
+				values := p.values[pass*inputs*width : (pass+1)*inputs*width]
+				for from := 0; from < inputs; from += most {
+					to := min(from+most, inputs)
+					b := &ckdv1.Block{Passes: 1, Rows: p.rows[from:to], ValuesLe: values[from*width : to*width]}
+					if !yield(b) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// isAll tells whether rows are 0, 1, ... n-1.
+func isAll(rows []uint32, n int) bool {
+	if len(rows) != n {
+		return false
+	}
+	for i, row := range rows {
+		if row != uint32(i) {
+			return false
+		}
+	}
+	return true
 }

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/credentials/local"
@@ -35,6 +37,16 @@ const (
 	// that one block finishes comes in one message.
 	receiveBytes = 64 << 20
 )
+
+// connecting is as patient as Reconnect is by default: what grpc waits for between
+// two connections, no attempt of ours can cut short.
+var connecting = grpc.ConnectParams{
+	Backoff: backoff.Config{
+		BaseDelay: defaultBaseDelay, Multiplier: backoff.DefaultConfig.Multiplier,
+		Jitter: backoff.DefaultConfig.Jitter, MaxDelay: defaultMaxDelay,
+	},
+	MinConnectTimeout: 20 * time.Second,
+}
 
 // Client talks to a daemon, over a connection that is made when it is needed and
 // made again when it is lost.
@@ -94,7 +106,10 @@ func Dial(target string, opts ...Option) (*Client, error) {
 		// elsewhere is refused as well.
 		o.credentials = local.NewCredentials()
 	}
-	dial := []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(receiveBytes))}
+	dial := []grpc.DialOption{
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(receiveBytes)),
+		grpc.WithConnectParams(connecting),
+	}
 	if o.credentials != nil {
 		dial = append(dial, grpc.WithTransportCredentials(o.credentials))
 	}

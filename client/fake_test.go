@@ -38,6 +38,16 @@ type fake struct {
 	// deliver sends what the contract has the daemon send; nil sends it as it is.
 	// Its error ends the stream, errEnd without a status.
 	deliver func(send func(*ckdv1.DecomposeStreamResponse) error, reply *ckdv1.DecomposeStreamResponse) error
+	// at is called at every boundary between two messages of a stream. Its error
+	// ends the stream, errKill all connections.
+	at func(moment) error
+	// terms changes what a stream states.
+	terms func(*ckdv1.StreamInfo)
+	// drains tells, when a group is to be opened, whether its stream drains from
+	// there on.
+	drains func() bool
+	// finished is told of every input that has an outcome.
+	finished func(*fakeInput)
 	// half is called at the half-close, after everything is finished; nil ends the stream.
 	half func(send func(*ckdv1.DecomposeStreamResponse) error) error
 	// unary changes the reply of Decompose.
@@ -46,13 +56,31 @@ type fake struct {
 	server *grpc.Server
 	client *client.Client
 
-	mu     sync.Mutex
-	faults []string // what the client did wrong
-	blocks int
-	calls  []int // inputs of each unary call
+	mu      sync.Mutex
+	faults  []string // what the client did wrong
+	streams int
+	blocks  int
+	calls   []int // inputs of each unary call
+	conns   []net.Conn
 }
 
-var errEnd = errors.New("end the stream")
+var (
+	errEnd  = errors.New("end the stream")
+	errKill = errors.New("kill the daemon")
+)
+
+// moment is a boundary between two messages of a stream.
+type moment int
+
+const (
+	begun    moment = iota // nothing is received
+	headed                 // the header is received, nothing is sent
+	welcomed               // the first reply is sent
+	received               // a block, which was not looked at
+	decided                // its answer is not sent
+	answered               // and now it is
+	closing                // the half-close is received, nothing is finished
+)
 
 // newFake is a daemon of three classes and passes expected, 0 for none.
 func newFake(passes uint32) *fake {
@@ -75,7 +103,7 @@ func (f *fake) start(opts ...client.Option) (*client.Client, func()) {
 	f.server = grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20)) // its own limit is counted below
 	ckdv1.RegisterUncertaintyServiceServer(f.server, f)
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = f.server.Serve(listener) })
+	wg.Go(func() { _ = f.server.Serve(recordingListener{listener, f}) })
 	dial := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) })
 	c, err := client.Dial("passthrough:///fake", append(opts, client.WithInsecure(), client.WithDialOptions(dial))...)
 	if err != nil {
@@ -109,6 +137,44 @@ func (f *fake) session(t testing.TB, config client.SessionConfig) *client.Sessio
 	return s
 }
 
+// recordingListener keeps the connections that it accepts.
+type recordingListener struct {
+	net.Listener
+	fake *fake
+}
+
+func (l recordingListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err == nil {
+		l.fake.mu.Lock()
+		l.fake.conns = append(l.fake.conns, conn)
+		l.fake.mu.Unlock()
+	}
+	return conn, err
+}
+
+// kill ends all connections, as the death of a daemon does.
+func (f *fake) kill() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, conn := range f.conns {
+		_ = conn.Close()
+	}
+	f.conns = nil
+}
+
+// reach asks the test what happens at a moment.
+func (f *fake) reach(m moment) error {
+	if f.at == nil {
+		return nil
+	}
+	err := f.at(m)
+	if errors.Is(err, errKill) {
+		f.kill()
+	}
+	return err
+}
+
 func (f *fake) fault(format string, args ...any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -116,6 +182,12 @@ func (f *fake) fault(format string, args ...any) {
 }
 
 func (f *fake) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStreamServer) error {
+	f.mu.Lock()
+	f.streams++
+	f.mu.Unlock()
+	if err := f.reach(begun); err != nil {
+		return err
+	}
 	first, err := stream.Recv()
 	if err != nil {
 		return err
@@ -128,9 +200,15 @@ func (f *fake) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStreamSe
 		return fail(codes.NotFound, ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_MODEL,
 			fmt.Sprintf("no policy for model %q", header.GetModel()), nil).Err()
 	}
+	if err := f.reach(headed); err != nil {
+		return err
+	}
 	info := proto.CloneOf(f.info)
 	if header.GetPasses() > 0 {
 		info.ExpectedPasses = header.GetPasses()
+	}
+	if f.terms != nil {
+		f.terms(info)
 	}
 	st := &fakeStream{fake: f, info: info, detail: header.GetDetail(), groups: map[uint64][]*fakeInput{}}
 	send := func(reply *ckdv1.DecomposeStreamResponse) error {
@@ -146,11 +224,17 @@ func (f *fake) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStreamSe
 	if err := deliver(send, &ckdv1.DecomposeStreamResponse{Info: info}); err != nil {
 		return end(err)
 	}
+	if err := f.reach(welcomed); err != nil {
+		return err
+	}
 	for {
 		request, err := stream.Recv()
 		var results []*ckdv1.Result
 		switch {
 		case errors.Is(err, io.EOF):
+			if err := f.reach(closing); err != nil {
+				return err
+			}
 			results = st.finishAll()
 		case err != nil:
 			return err
@@ -158,12 +242,21 @@ func (f *fake) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStreamSe
 			if n := proto.Size(request); n > int(info.GetLimits().GetMessageBytes()) {
 				f.fault("a message of %d bytes, limit %d", n, info.GetLimits().GetMessageBytes())
 			}
+			if err := f.reach(received); err != nil {
+				return err
+			}
 			results = st.block(request.GetBlock())
 		}
 		if len(results) > 0 {
+			if err := f.reach(decided); err != nil {
+				return err
+			}
 			reply := &ckdv1.DecomposeStreamResponse{Policies: []*ckdv1.PolicyRef{fakePolicy}, Results: results}
 			if err := deliver(send, reply); err != nil {
 				return end(err)
+			}
+			if err := f.reach(answered); err != nil {
+				return err
 			}
 		}
 		if err != nil {
@@ -172,8 +265,13 @@ func (f *fake) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStreamSe
 			}
 			return nil
 		}
+		if st.draining && st.openInputs == 0 {
+			return draining.Err()
+		}
 	}
 }
+
+var draining = fail(codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING, "the daemon is stopping", nil)
 
 func end(err error) error {
 	if errors.Is(err, errEnd) {
@@ -193,6 +291,7 @@ type fakeStream struct {
 	last       uint64
 	openInputs int // those without an answer
 	openGroups int
+	draining   bool
 }
 
 type fakeInput struct {
@@ -212,6 +311,11 @@ func (st *fakeStream) block(b *ckdv1.Block) []*ckdv1.Result {
 			st.fake.fault("group %d opened after group %d", b.GetGroup(), st.last)
 		}
 		st.last = b.GetGroup()
+		st.draining = st.draining || st.fake.drains != nil && st.fake.drains()
+		if st.draining {
+			st.openInputs += len(b.GetInputIds())
+			return st.refuse(b)
+		}
 		for i, id := range b.GetInputIds() {
 			st.groups[b.GetGroup()] = append(st.groups[b.GetGroup()], &fakeInput{id: id, group: b.GetGroup(), row: i})
 		}
@@ -225,6 +329,9 @@ func (st *fakeStream) block(b *ckdv1.Block) []*ckdv1.Result {
 		}
 	}
 	group := st.groups[b.GetGroup()]
+	if group == nil && st.draining {
+		return nil // late: its opening was refused
+	}
 	if group == nil {
 		st.fake.fault("group %d is unknown", b.GetGroup())
 		return nil
@@ -262,9 +369,23 @@ func (st *fakeStream) block(b *ckdv1.Block) []*ckdv1.Result {
 	return results
 }
 
+// refuse answers the inputs of a group that comes too late.
+func (st *fakeStream) refuse(b *ckdv1.Block) []*ckdv1.Result {
+	var results []*ckdv1.Result
+	for i, id := range b.GetInputIds() {
+		results = append(results, &ckdv1.Result{
+			InputId: id, Group: b.GetGroup(), Row: uint32(i), Outcome: &ckdv1.Result_Error{Error: draining.Proto()},
+		})
+	}
+	return results
+}
+
 // settle completes an input's result.
 func (st *fakeStream) settle(in *fakeInput, r *ckdv1.Result) *ckdv1.Result {
 	in.done = true
+	if st.fake.finished != nil {
+		st.fake.finished(in)
+	}
 	if !slices.ContainsFunc(st.groups[in.group], func(in *fakeInput) bool { return !in.done }) {
 		st.openGroups--
 	}
@@ -314,7 +435,7 @@ func notFinite(in *fakeInput) *ckdv1.Result {
 	}
 	st := fail(codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_NOT_FINITE,
 		fmt.Sprintf("pass %d: class %d is NaN, expected a finite value", pass, class),
-		map[string]string{"pass": fmt.Sprint(pass), "class": fmt.Sprint(class), "value": "NaN", "expected": "a finite value"})
+		map[string]string{"row": fmt.Sprint(in.row), "pass": fmt.Sprint(pass), "class": fmt.Sprint(class), "value": "NaN", "expected": "a finite value"})
 	return &ckdv1.Result{InputId: in.id, Group: in.group, Row: uint32(in.row), Outcome: &ckdv1.Result_Error{Error: st.Proto()}}
 }
 

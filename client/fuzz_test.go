@@ -33,10 +33,10 @@ func FuzzReply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, first, second []byte) {
 		ctx, cancel := context.WithCancel(context.Background())
 		s := &Session{
-			window: 8, cancel: cancel, done: make(chan struct{}),
-			open: map[uint64]*Group{}, unsent: map[*Group]struct{}{},
+			window: 8, cancel: cancel, done: make(chan struct{}), open: map[*Group]struct{}{},
 			inputs: semaphore.NewWeighted(8), groups: semaphore.NewWeighted(8), messageBytes: 1 << 20,
 		}
+		l := &link{lots: map[uint64]*lot{}, mostInputs: 8, mostGroups: 8, messageBytes: 1 << 20}
 		var groups []*Group
 		for i, ids := range [][]string{{"a", "b"}, {"c"}, {"unsent"}} {
 			g, err := s.Open(ctx, ids)
@@ -45,10 +45,8 @@ func FuzzReply(f *testing.F) {
 			}
 			groups = append(groups, g)
 			if i < 2 {
-				s.last++
-				g.number = s.last
-				s.open[g.number] = g
-				delete(s.unsent, g)
+				l.enqueue(g)
+				l.place()
 			}
 		}
 		var err error
@@ -59,7 +57,7 @@ func FuzzReply(f *testing.F) {
 			}
 			before := standing(groups)
 			if err == nil {
-				err = s.take(&reply)
+				err = s.take(l, &reply)
 			}
 			for r, was := range before {
 				if was.answered() && !reflect.DeepEqual(*r, was) {

@@ -6,8 +6,6 @@ import (
 	"iter"
 	"slices"
 	"sync"
-
-	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
 // Group is the inputs of one batch on a session. An input is finished, and
@@ -20,18 +18,27 @@ type Group struct {
 	ids     []string
 	done    chan struct{} // closed when every input is answered
 
+	all    []uint32 // every row
+	opened uint64   // groups that were opened earlier have a lower one
+
 	// The session's mu guards what follows.
-	number  uint64   // on the wire; 0 until the first block is sent
 	results []Result // by row
 	order   []int    // rows in the order in which they were answered
 	arrived *sync.Cond
+
+	begun  bool   // something was sent, or is to be
+	parts  []part // all that was sent, in order, for the rows that have no answer
+	passes []int  // by row: how many of them the parts have, or had
+	held   int    // rows that the parts have passes of
+	lots   []*lot // where the group is on the session's link
 }
 
 // Send sends one pass of every input, laid out [inputs][classes]. The values are
 // copied, and may be overwritten when Send returns.
 //
 // Inputs that are answered already ignore further passes; when all are, nothing
-// is sent. Send may wait for the daemon to take what was sent before.
+// is sent. Send may wait for the daemon to take what was sent before. While the
+// session opens its stream again Send does not wait: the passes are sent then.
 //
 // An error is of the arguments, and then nothing was sent; or the session has
 // ended, and then the results say what became of the inputs.
@@ -40,7 +47,7 @@ func (g *Group) Send(values []float32) error { return g.SendPasses(1, values) }
 // SendPasses sends several passes of every input, laid out
 // [passes][inputs][classes], as Send does.
 func (g *Group) SendPasses(passes int, values []float32) error {
-	return g.send(passes, len(g.ids), nil, values)
+	return g.send(passes, g.all, values)
 }
 
 // SendRows sends one pass of some inputs, laid out [rows][classes], as Send does.
@@ -53,7 +60,7 @@ func (g *Group) SendRows(rows []int, values []float32) error {
 	if err != nil {
 		return err
 	}
-	return g.send(1, len(rows), wire, values)
+	return g.send(1, wire, values)
 }
 
 // Finish has inputs decided on the passes they have: those of the rows, or all of
@@ -64,7 +71,7 @@ func (g *Group) Finish(rows ...int) error {
 	if err != nil {
 		return err
 	}
-	return g.session.write(g, &ckdv1.Block{Final: true, Rows: wire})
+	return g.session.write(g, part{final: true, rows: wire})
 }
 
 // Wait returns when every input is answered, with one result for each, in the
@@ -113,10 +120,63 @@ func (g *Group) arrival(i int) Result {
 // complete tells whether every input is answered. The session's mu is held.
 func (g *Group) complete() bool { return len(g.order) == len(g.ids) }
 
-// rows checks row numbers, and gives them as the wire has them.
+// unanswered is the rows that have no answer. The session's mu is held.
+func (g *Group) unanswered() []uint32 {
+	if len(g.order) == 0 {
+		return g.all
+	}
+	rows := make([]uint32, 0, len(g.ids)-len(g.order))
+	for _, row := range g.all {
+		if !g.results[row].answered() {
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// needless tells passes that the daemon would ignore, because all their rows have
+// been sent as many as finish an input. The session need not keep them. The
+// session's mu is held.
+func (g *Group) needless(p part) bool {
+	expected := int(g.session.info.GetExpectedPasses())
+	if p.final || expected == 0 {
+		return false
+	}
+	for _, row := range p.rows {
+		if g.passes[row] < expected {
+			return false
+		}
+	}
+	return true
+}
+
+// keep adds a part to what was sent. The session's mu is held.
+func (g *Group) keep(p part) {
+	g.parts = append(g.parts, p)
+	for _, row := range p.rows {
+		g.passes[row] += p.passes
+	}
+}
+
+// tidy forgets the passes of answered rows when they are half of those held, so
+// that inputs which finish early do not weigh on memory until the last of their
+// group does. Parts keep their places, which lots count by. The session's mu is
+// held.
+func (g *Group) tidy() {
+	left := len(g.ids) - len(g.order)
+	if 2*left > g.held {
+		return
+	}
+	g.held = left
+	for i, p := range g.parts {
+		g.parts[i] = p.only(func(row uint32) (uint32, bool) { return row, !g.results[row].answered() })
+	}
+}
+
+// rows checks row numbers, and gives them as the wire has them; none are all.
 func (g *Group) rows(rows []int) ([]uint32, error) {
 	if len(rows) == 0 {
-		return nil, nil
+		return g.all, nil
 	}
 	seen := make([]bool, len(g.ids))
 	wire := make([]uint32, len(rows))
@@ -133,18 +193,13 @@ func (g *Group) rows(rows []int) ([]uint32, error) {
 	return wire, nil
 }
 
-func (g *Group) send(passes, inputs int, rows []uint32, values []float32) error {
-	s := g.session
+func (g *Group) send(passes int, rows []uint32, values []float32) error {
+	classes := g.session.classes
 	if passes < 1 {
 		return fmt.Errorf("%d passes, expected at least 1", passes)
 	}
-	if len(values)%passes != 0 || len(values)/passes != inputs*s.classes {
-		return fmt.Errorf("%d values, expected %d passes x %d inputs x %d classes", len(values), passes, inputs, s.classes)
+	if len(values)%passes != 0 || len(values)/passes != len(rows)*classes {
+		return fmt.Errorf("%d values, expected %d passes x %d inputs x %d classes", len(values), passes, len(rows), classes)
 	}
-	for b := range blocks(passes, inputs, s.classes, rows, values, s.messageBytes) {
-		if err := s.write(g, b); err != nil {
-			return err
-		}
-	}
-	return nil
+	return g.session.write(g, part{passes: passes, rows: rows, values: encode(values)})
 }

@@ -1,70 +1,93 @@
 package client
 
 import (
-	"errors"
-	"io"
-	"maps"
-	"slices"
-
 	"google.golang.org/grpc/status"
 
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// read takes replies until the stream ends. It waits for nothing else.
-func (s *Session) read() {
+// read takes replies until the stream ends, and returns why. It waits for nothing
+// else.
+func (s *Session) read(l *link) error {
 	for {
-		reply, err := s.stream.Recv()
+		reply, err := l.stream.Recv()
 		if err == nil {
-			err = s.take(reply)
+			err = s.take(l, reply)
 		}
 		if err != nil {
-			s.end(err)
-			return
-		}
-	}
-}
-
-// take hands the results of one reply to their groups.
-func (s *Session) take(reply *ckdv1.DecomposeStreamResponse) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range reply.GetResults() {
-		if err := s.answer(r, reply.GetPolicies()); err != nil {
 			return err
 		}
 	}
+}
+
+// take hands the results of one reply to their groups. A fault of a message ends
+// the session: what the daemon would not do at all is an error of the caller's,
+// anything else one of this package.
+func (s *Session) take(l *link, reply *ckdv1.DecomposeStreamResponse) error {
+	for _, f := range reply.GetFaults() {
+		refused := newInputError(status.FromProto(f))
+		switch refused.Reason {
+		case ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS:
+			return refused
+		}
+		return broken("the daemon refused a message: %v", refused)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var last *Group
+	for _, r := range reply.GetResults() {
+		g, err := s.answer(l, r, reply.GetPolicies())
+		if err != nil {
+			return err
+		}
+		if last != nil && last != g {
+			last.tidy()
+		}
+		last = g
+	}
+	if last != nil {
+		last.tidy()
+	}
+	if len(l.queue) > 0 {
+		l.stir()
+	}
 	return nil
 }
 
-// answer hands one result to its group. mu is held.
-func (s *Session) answer(r *ckdv1.Result, policies []*ckdv1.PolicyRef) error {
-	number, row := r.GetGroup(), r.GetRow()
-	g, past := s.open[number], number > 0 && number <= s.last
+// answer hands one result to its group, which it returns. mu is held.
+func (s *Session) answer(l *link, r *ckdv1.Result, policies []*ckdv1.PolicyRef) (*Group, error) {
+	number, at := r.GetGroup(), r.GetRow()
+	t, past := l.lots[number], number > 0 && number <= l.last
+	var refused *InputError
 	if r.GetError() != nil {
-		if err := newInputError(status.FromProto(r.GetError())); refusesMessage(err) {
-			if err.Reason == ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_GROUP && g == nil && past {
-				return nil // all of it was refused while passes were under way
-			}
-			return broken("the daemon refused a message of group %d: %v", number, err)
-		}
+		refused = newInputError(status.FromProto(r.GetError()))
 	}
 	switch {
-	case g == nil && past:
-		return broken("group %d is answered more than once in row %d", number, row)
-	case g == nil:
-		return broken("group %d is answered and was never opened", number)
-	case uint64(row) >= uint64(len(g.ids)):
-		return broken("row %d of group %d is answered, expected rows below %d", row, number, len(g.ids))
-	case g.results[row].answered():
-		return broken("row %d of group %d is answered more than once", row, number)
+	case t == nil && past:
+		return nil, broken("group %d is answered more than once in row %d", number, at)
+	case t == nil:
+		return nil, broken("group %d is answered and was never opened", number)
+	case uint64(at) >= uint64(len(t.rows)):
+		return nil, broken("row %d of group %d is answered, expected rows below %d", at, number, len(t.rows))
+	case t.over[at]:
+		return nil, broken("row %d of group %d is answered more than once", at, number)
 	}
-	result, err := newResult(g.ids[row], int(row), r, policies)
+	if refused != nil && refused.Reason == ckdv1.ErrorReason_ERROR_REASON_DRAINING && !s.reconnect.Disabled {
+		// No answer. What is on the stream goes on; then it ends, and the next link
+		// takes the rest.
+		l.draining = true
+		l.settle(t, at)
+		return nil, nil
+	}
+	row := int(t.rows[at])
+	result, err := newResult(t.group.ids[row], row, r, policies)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s.settle(g, result)
-	return nil
+	l.answers++
+	l.settle(t, at)
+	s.settle(t.group, result)
+	return t.group, nil
 }
 
 // settle gives an input its answer and its room in the window to others. mu is
@@ -77,27 +100,21 @@ func (s *Session) settle(g *Group, r Result) {
 		s.release(1, 0)
 		return
 	}
-	delete(s.open, g.number)
+	delete(s.open, g)
+	g.parts, g.lots = nil, nil
 	s.release(1, 1)
 	close(g.done)
 }
 
-// end answers what has no answer when the stream has ended.
+// end ends the session, if it has not ended, and answers what has no answer. mu
+// is held.
 func (s *Session) end(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	left := slices.Concat(slices.Collect(maps.Values(s.open)), slices.Collect(maps.Keys(s.unsent)))
-	switch {
-	case errors.Is(err, io.EOF) && !s.closed:
-		err = broken("the daemon ended the stream before it was half-closed")
-	case errors.Is(err, io.EOF) && len(left) > 0:
-		err = broken("the daemon ended the stream with inputs unanswered")
-	case errors.Is(err, io.EOF):
-		err = nil
+	if s.ended {
+		return
 	}
 	s.err, s.ended = err, true
 	s.cancel()
-	for _, g := range left {
+	for _, g := range s.inOrder() {
 		for row, r := range g.results {
 			if !r.answered() {
 				s.settle(g, Result{ID: g.ids[row], Row: row, Err: unanswered(err)})

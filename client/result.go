@@ -3,7 +3,7 @@ package client
 import (
 	"errors"
 	"fmt"
-	"slices"
+	"strconv"
 	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -48,7 +48,7 @@ type InputError struct {
 	Message string
 	// Fields name what was wrong, as far as it applies: pass, class, value, expected.
 	Fields map[string]string
-	// Unanswered means that the stream ended before the daemon answered.
+	// Unanswered means that the session ended before the daemon answered.
 	// Sending the input again is safe: deciding changes nothing but counts.
 	Unanswered bool
 
@@ -142,7 +142,11 @@ func newResult(id string, row int, r *ckdv1.Result, policies []*ckdv1.PolicyRef)
 		result.Policy = policies[r.GetPolicy()]
 	}
 	if e := r.GetError(); e != nil {
-		result.Err = newInputError(status.FromProto(e))
+		refused := newInputError(status.FromProto(e))
+		if _, named := refused.Fields["row"]; named {
+			refused.Fields["row"] = strconv.Itoa(row) // the caller's, not the wire's
+		}
+		result.Err = refused
 		return result, nil
 	}
 	result.Decomposition = r.GetDecomposition()
@@ -156,18 +160,6 @@ func newResult(id string, row int, r *ckdv1.Result, policies []*ckdv1.PolicyRef)
 		return Result{}, broken("input %q names policy %d of %d", id, r.GetPolicy(), len(policies))
 	}
 	return result, nil
-}
-
-// refusesMessage tells the errors that are about a message as a whole. They name
-// no row, so that they must not be taken for the answer of row 0.
-func refusesMessage(err error) bool {
-	return slices.Contains([]ckdv1.ErrorReason{
-		ckdv1.ErrorReason_ERROR_REASON_ROW_OUT_OF_RANGE,
-		ckdv1.ErrorReason_ERROR_REASON_GROUP_OPEN,
-		ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_GROUP,
-		ckdv1.ErrorReason_ERROR_REASON_EMPTY_MESSAGE,
-		ckdv1.ErrorReason_ERROR_REASON_HEADER_CHANGED,
-	}, Reason(err))
 }
 
 func broken(format string, args ...any) *ProtocolError {

@@ -1,18 +1,17 @@
 package client
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"iter"
+	"maps"
 	"math"
 	"slices"
 	"sync"
 	"unicode/utf8"
 
 	"golang.org/x/sync/semaphore"
-	"google.golang.org/grpc"
 
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
@@ -35,13 +34,21 @@ type SessionConfig struct {
 	// InFlight is the most inputs that are open at one time. 0 takes the daemon's
 	// limit, which is never exceeded.
 	InFlight int
+	// Reconnect says what to do when the stream breaks: the zero value opens it
+	// again, and sends what has no answer.
+	Reconnect Reconnect
 }
 
-// Session is one stream to the daemon, on which the inputs of many groups are in
-// flight.
+// Session is a stream to the daemon, on which the inputs of many groups are in
+// flight. When the stream breaks, another takes its place.
 type Session struct {
-	stream       grpc.BidiStreamingClient[ckdv1.DecomposeStreamRequest, ckdv1.DecomposeStreamResponse]
-	cancel       context.CancelFunc // ends the stream
+	rpc       ckdv1.UncertaintyServiceClient
+	ctx       context.Context // of all its streams
+	cancel    context.CancelFunc
+	header    *ckdv1.StreamHeader
+	reconnect Reconnect
+
+	// What the first stream said.
 	info         *ckdv1.StreamInfo
 	classes      int
 	window       int
@@ -49,7 +56,7 @@ type Session struct {
 
 	// Room for inputs and for groups: taken by Open, given back by answers.
 	inputs, groups *semaphore.Weighted
-	// done is closed when the stream has ended and every input has its answer.
+	// done is closed when the session has ended and every input has its answer.
 	done chan struct{}
 
 	// writing is held over stream.Send, which may block; mu is not. Where both are
@@ -57,103 +64,78 @@ type Session struct {
 	writing sync.Mutex
 
 	mu     sync.Mutex
-	last   uint64              // number of the group that was opened last on the stream
-	open   map[uint64]*Group   // groups on the stream with inputs that wait for an answer
-	unsent map[*Group]struct{} // groups of which nothing was sent yet
+	link   *link               // the stream; nil while there is none
+	opened uint64              // groups opened so far
+	open   map[*Group]struct{} // groups with inputs that wait for an answer
 	closed bool                // Close was called
-	ended  bool                // the stream has ended
-	err    error               // what Err returns, once the stream has ended
+	ended  bool                // no answer comes any more
+	err    error               // what Err returns, once the session has ended
 }
 
 // Session opens a stream and waits for the daemon's first reply, which says what
 // it expects. The context is the whole session's: when it ends, the daemon
-// abandons what is open.
+// abandons what is open. This first stream is not tried for again.
 //
-// A session holds a goroutine and a stream until Close returns or ctx ends.
+// A session holds two goroutines and a stream until Close returns or ctx ends.
 func (c *Client) Session(ctx context.Context, config SessionConfig) (*Session, error) {
 	s, err := c.newSession(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("session for model %q: %w", config.Model, err)
 	}
-	go s.read()
+	go s.run(s.link)
 	return s, nil
 }
 
-func (c *Client) newSession(ctx context.Context, config SessionConfig) (s *Session, err error) {
+func (c *Client) newSession(ctx context.Context, config SessionConfig) (*Session, error) {
 	if config.Passes < 0 || int64(config.Passes) > math.MaxUint32 {
 		return nil, fmt.Errorf("%d passes, expected 0 to %d", config.Passes, uint32(math.MaxUint32))
 	}
 	if config.InFlight < 0 {
 		return nil, fmt.Errorf("%d inputs in flight, expected 0 or more", config.InFlight)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer func() {
-		if err != nil {
-			cancel()
-		}
-	}()
-	stream, err := c.rpc.DecomposeStream(ctx)
+	reconnect, err := config.Reconnect.complete()
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithCancel(ctx)
 	header := &ckdv1.StreamHeader{
 		Model:   config.Model,
-		Classes: config.Classes,
+		Classes: slices.Clone(config.Classes),
 		Passes:  uint32(config.Passes),
 		Detail:  config.Detail,
 		Kind:    config.Kind,
 	}
-	err = stream.Send(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{Header: header}})
-	if err != nil && !errors.Is(err, io.EOF) { // of which Recv knows the reason
-		return nil, err
-	}
-	reply, err := stream.Recv()
-	if errors.Is(err, io.EOF) {
-		return nil, broken("the daemon ended the stream without a first reply")
+	l, err := openLink(ctx, 0, c.rpc, header, c.messageBytes)
+	if err == nil {
+		err = l.fitsRow()
 	}
 	if err != nil {
+		cancel()
 		return nil, err
 	}
-	info := reply.GetInfo()
-	if len(info.GetClasses()) == 0 {
-		return nil, broken("the first reply states no classes")
-	}
-
-	limits := info.GetLimits()
-	s = &Session{
-		stream:       stream,
+	s := &Session{
+		rpc:          c.rpc,
+		ctx:          ctx,
 		cancel:       cancel,
-		info:         info,
-		classes:      len(info.GetClasses()),
-		window:       config.InFlight,
-		messageBytes: c.messageBytes,
+		header:       header,
+		reconnect:    reconnect,
+		info:         l.info,
+		classes:      len(l.info.GetClasses()),
+		window:       min(cmp.Or(config.InFlight, math.MaxInt), l.mostInputs),
+		messageBytes: l.messageBytes,
 		done:         make(chan struct{}),
-		open:         map[uint64]*Group{},
-		unsent:       map[*Group]struct{}{},
+		link:         l,
+		open:         map[*Group]struct{}{},
 	}
-	if n := int(limits.GetMessageBytes()); n > 0 {
-		s.messageBytes = n
-	}
-	if !fits(s.classes, s.messageBytes) {
-		return nil, fmt.Errorf("the daemon accepts messages of %d bytes, too few for a row of %d classes",
-			s.messageBytes, s.classes)
-	}
-	if n := int(limits.GetOpenInputsPerStream()); n > 0 && (s.window == 0 || s.window > n) {
-		s.window = n
-	}
-	if s.window == 0 {
+	if s.window == math.MaxInt {
 		s.window = defaultInFlight
 	}
-	groups := int64(limits.GetOpenGroupsPerStream())
-	if groups == 0 {
-		groups = math.MaxInt64
-	}
-	s.inputs, s.groups = semaphore.NewWeighted(int64(s.window)), semaphore.NewWeighted(groups)
+	s.inputs, s.groups = semaphore.NewWeighted(int64(s.window)), semaphore.NewWeighted(int64(l.mostGroups))
 	return s, nil
 }
 
 // Info is the daemon's first reply: classes, expected passes, limits. It must not
-// be changed.
+// be changed. The limits may be others when the stream was opened again.
 func (s *Session) Info() *ckdv1.StreamInfo { return s.info }
 
 // Window is the most inputs in flight, and so the most in one group.
@@ -178,15 +160,23 @@ func (s *Session) Open(ctx context.Context, ids []string) (*Group, error) {
 		s.release(len(ids), 1)
 		return nil, err
 	}
+	s.opened++
 	g := &Group{
 		session: s,
 		ids:     slices.Clone(ids),
+		done:    make(chan struct{}),
+		all:     make([]uint32, len(ids)),
+		opened:  s.opened,
 		results: make([]Result, len(ids)),
 		order:   make([]int, 0, len(ids)),
 		arrived: sync.NewCond(&s.mu),
-		done:    make(chan struct{}),
+		passes:  make([]int, len(ids)),
+		held:    len(ids),
 	}
-	s.unsent[g] = struct{}{}
+	for i := range g.all {
+		g.all[i] = uint32(i)
+	}
+	s.open[g] = struct{}{}
 	return g, nil
 }
 
@@ -227,19 +217,23 @@ func (s *Session) Do(ctx context.Context, ids []string, passes iter.Seq[[]float3
 // has, and Close waits for those answers. The error is Err's. Groups may still be
 // read afterwards. To abandon what is open, end the session's context instead.
 func (s *Session) Close() error {
-	s.writing.Lock()
 	s.mu.Lock()
-	halfClose := !s.closed && !s.ended
 	s.closed = true
-	var unsent []*Group
-	for g := range s.unsent {
-		unsent = append(unsent, g)
+	switch {
+	case s.ended:
+	case s.link != nil:
+		// Groups of which nothing was sent are opened, to be answered like all others.
+		for _, g := range s.inOrder() {
+			if !g.begun {
+				g.begun = true
+				s.link.enqueue(g)
+			}
+		}
+		s.link.stir()
+	case len(s.open) == 0:
+		s.end(nil) // there is nothing to open the stream again for
 	}
 	s.mu.Unlock()
-	if halfClose {
-		s.halfClose(unsent)
-	}
-	s.writing.Unlock()
 	<-s.done
 	return s.Err()
 }
@@ -300,67 +294,7 @@ func (s *Session) refusal() error {
 	return nil
 }
 
-// write sends one block of a group.
-func (s *Session) write(g *Group, b *ckdv1.Block) error {
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	s.mu.Lock()
-	err, needless := s.refusal(), g.complete()
-	s.mu.Unlock()
-	if err != nil || needless {
-		return err
-	}
-	return s.put(g, b)
-}
-
-// put sends one block of a group, and opens the group with its first. writing is
-// held.
-func (s *Session) put(g *Group, b *ckdv1.Block) error {
-	s.mu.Lock()
-	opens := g.number == 0
-	if opens {
-		// Numbers are given here, and not by Open, so that they rise on the wire.
-		s.last++
-		g.number = s.last
-		s.open[g.number] = g
-		delete(s.unsent, g)
-	}
-	s.mu.Unlock()
-
-	b.Group = g.number
-	if !opens {
-		return s.send(b)
-	}
-	ids := idsBytes(g.ids)
-	if ids+rowBytes*len(b.Rows)+len(b.ValuesLe) <= s.messageBytes-blockOverhead {
-		b.InputIds = g.ids
-		return s.send(b)
-	}
-	if err := s.send(&ckdv1.Block{Group: g.number, InputIds: g.ids}); err != nil {
-		return err
-	}
-	return s.send(b)
-}
-
-// send writes one message. An error means that the stream is over, of which the
-// reader learns the reason.
-func (s *Session) send(b *ckdv1.Block) error {
-	err := s.stream.Send(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: b}})
-	if err == nil {
-		return nil
-	}
-	<-s.done
-	return s.Err()
-}
-
-// halfClose opens the groups of which nothing was sent, so that they are answered
-// like all others, and says that nothing follows. writing is held.
-func (s *Session) halfClose(unsent []*Group) {
-	for _, g := range unsent {
-		if err := s.put(g, &ckdv1.Block{}); err != nil {
-			return // the session has ended and answered all of them
-		}
-	}
-	// The error is always nil: the reader learns what became of the stream.
-	_ = s.stream.CloseSend()
+// inOrder is the open groups in the order in which they were opened. mu is held.
+func (s *Session) inOrder() []*Group {
+	return slices.SortedFunc(maps.Keys(s.open), func(a, b *Group) int { return cmp.Compare(a.opened, b.opened) })
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -379,7 +380,7 @@ func TestOpenWaitingIsEnded(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFake(2)
-			s := f.session(t, client.SessionConfig{InFlight: 1})
+			s := f.session(t, client.SessionConfig{InFlight: 1, Reconnect: client.Reconnect{Disabled: true}})
 			g := open(t, s, "a")
 			failed := make(chan error)
 			for range 3 {
@@ -522,7 +523,9 @@ func TestStreamBreaks(t *testing.T) {
 			defer stop()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			s, err := f.client.Session(ctx, client.SessionConfig{Model: model})
+			s, err := f.client.Session(ctx, client.SessionConfig{
+				Model: model, Reconnect: client.Reconnect{Disabled: c.code == codes.Unavailable},
+			})
 			ok(t, err)
 			sent, unsent := open(t, s, "a", "b"), open(t, s, "c")
 			results := sent.Results()
@@ -635,8 +638,7 @@ func TestManyRows(t *testing.T) {
 
 func TestProtocolErrors(t *testing.T) {
 	anError := func(reason ckdv1.ErrorReason, group uint64) *reply {
-		return &reply{Results: []*ckdv1.Result{{Group: group, Outcome: &ckdv1.Result_Error{
-			Error: fail(codes.InvalidArgument, reason, "refused", nil).Proto()}}}}
+		return &reply{Faults: []*rpcstatus.Status{fail(codes.InvalidArgument, reason, fmt.Sprintf("group %d refused", group), nil).Proto()}}
 	}
 	change := func(do func(*ckdv1.Result)) func(send, *reply) error {
 		return func(send send, r *reply) error {
@@ -670,7 +672,7 @@ func TestProtocolErrors(t *testing.T) {
 		{"no outcome", change(func(r *ckdv1.Result) { r.Outcome = nil }), "neither a decomposition nor an error", false},
 		{"unknown policy", change(func(r *ckdv1.Result) { r.Policy = 1 }), `input "a" names policy 1 of 1`, false},
 		{"a passes' group unknown", instead(anError(ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_GROUP, 1)),
-			"refused a message of group 1: refused (InvalidArgument, UNKNOWN_GROUP)", false},
+			"refused a message: group 1 refused (InvalidArgument, UNKNOWN_GROUP)", false},
 		{"a group that never was", instead(anError(ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_GROUP, 9)), "UNKNOWN_GROUP", false},
 		{"an empty message", instead(anError(ckdv1.ErrorReason_ERROR_REASON_EMPTY_MESSAGE, 0)), "EMPTY_MESSAGE", false},
 		{"another header", instead(anError(ckdv1.ErrorReason_ERROR_REASON_HEADER_CHANGED, 0)), "HEADER_CHANGED", false},
@@ -718,7 +720,6 @@ func TestProtocolErrorsAfterTheGroup(t *testing.T) {
 		reason     ckdv1.ErrorReason
 	}{
 		{"answered twice", "group 1 is answered more than once in row 0", ckdv1.ErrorReason_ERROR_REASON_NOT_FINITE},
-		{"passes under way", "", ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_GROUP},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFake(2)
@@ -873,5 +874,30 @@ func TestSessionRefused(t *testing.T) {
 			}
 			f.server.GracefulStop() // the daemon is not left with one
 		})
+	}
+}
+
+// A group whose reply would be too large is the caller's doing: its inputs, and
+// all others without an answer, fail with that reason.
+func TestReplyTooLarge(t *testing.T) {
+	f := newFake(2)
+	f.deliver = func(send send, r *reply) error {
+		if r.GetInfo() != nil {
+			return send(r)
+		}
+		return send(&reply{Faults: []*rpcstatus.Status{
+			fail(codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE, "too large", nil).Proto(),
+		}})
+	}
+	s := f.session(t, client.SessionConfig{})
+	g := open(t, s, "a")
+	ok(t, g.SendPasses(2, slices.Concat(low, low)))
+	for _, r := range wait(t, g) {
+		if e := inputError(t, r); e.Reason != ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE || !e.Unanswered || r.Retained() {
+			t.Errorf("error %v", e)
+		}
+	}
+	if err := s.Close(); client.Reason(err) != ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE {
+		t.Errorf("Close: %v", err)
 	}
 }

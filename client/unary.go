@@ -30,10 +30,17 @@ type Batch struct {
 	IDs []string
 	// Values must not change until Decompose returns.
 	Values []float32
-	// PerCall is the most inputs in one call; 0 is as many as a message holds. The
-	// daemon has a limit of its own, inputs_per_request, which a session's Info states.
+	// PerCall is the most inputs in one call; 0 is as many as a message holds, and
+	// at most 65536, which is the daemon's own limit unless it is set otherwise.
 	PerCall int
+	// Reconnect as in SessionConfig, for each call: one that finds no daemon, or
+	// loses it, is made again.
+	Reconnect Reconnect
 }
+
+// defaultPerCall is the daemon's limit on the inputs of a request, unless it is
+// set otherwise.
+const defaultPerCall = 65536
 
 // Decompose sends a batch and returns one result for each input, in order. What
 // is too large for one message is sent in several calls, one after the other; a
@@ -46,12 +53,21 @@ func (c *Client) Decompose(ctx context.Context, b Batch) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	reconnect, err := b.Reconnect.complete()
+	if err != nil {
+		return nil, err
+	}
 	results := make([]Result, 0, b.Inputs)
 	for from, to := 0, 0; from < b.Inputs; from = to {
 		if to, err = b.cut(from, classes, c.messageBytes); err != nil {
 			return nil, err
 		}
-		reply, err := c.rpc.Decompose(ctx, b.request(from, to, classes))
+		var reply *ckdv1.DecomposeResponse
+		request := b.request(from, to, classes)
+		err := persist(ctx, reconnect, func() (err error) {
+			reply, err = c.rpc.Decompose(ctx, request)
+			return err
+		})
 		if err == nil {
 			results, err = b.read(results, from, to, reply)
 		}
@@ -86,7 +102,11 @@ func (b *Batch) check() (classes int, err error) {
 // cut tells up to which input a call goes that begins with from.
 func (b *Batch) cut(from, classes, messageBytes int) (to int, err error) {
 	size := proto.Size(b.request(from, from, classes)) + blockOverhead
-	for to = from; to < b.Inputs && (b.PerCall == 0 || to-from < b.PerCall); to++ {
+	most := b.PerCall
+	if most == 0 {
+		most = defaultPerCall
+	}
+	for to = from; to < b.Inputs && to-from < most; to++ {
 		size += b.Passes * classes * valueBytes
 		if len(b.IDs) > 0 {
 			size += len(b.IDs[to]) + idOverhead

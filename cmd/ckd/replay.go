@@ -37,6 +37,8 @@ type replayCmd struct {
 	InFlight int     `default:"256" help:"Inputs under way at one time. (${default})"`
 	Rate     float64 `placeholder:"R" help:"Inputs begun per second. Default: as fast as it goes."`
 
+	Reconnect time.Duration `default:"30s" placeholder:"TIME" help:"How long inputs may wait for a daemon that is gone to come back; then they fail. 0 gives up at once. (${default})"`
+
 	Detail  string `enum:"decision,vectors,full" default:"full" help:"What answers carry: ${enum}. (${default})"`
 	Summary bool   `help:"At the end, say throughput, latency and counts on the standard error."`
 	Quiet   bool   `help:"Print no lines."`
@@ -63,10 +65,17 @@ func (c *replayCmd) Validate() error {
 		return fmt.Errorf("--in-flight %d: expected at least 1", c.InFlight)
 	case c.Limit < 0:
 		return fmt.Errorf("--limit %d: expected at least 1, or 0 for all", c.Limit)
+	case c.Reconnect < 0:
+		return fmt.Errorf("--reconnect %v: expected 0 or more", c.Reconnect)
 	case !(c.Rate >= 0) || math.IsInf(c.Rate, 1):
 		return fmt.Errorf("--rate %v: expected a finite number above 0, or 0 for no limit", c.Rate)
 	}
 	return nil
+}
+
+// reconnect is the setting as the client takes it.
+func (c *replayCmd) reconnect() client.Reconnect {
+	return client.Reconnect{Disabled: c.Reconnect == 0, Limit: c.Reconnect}
 }
 
 // Run sends the recording, and prints the answers in its order.
@@ -97,10 +106,11 @@ func (c *replayCmd) Run(ctx *cmdContext) error {
 	detail := ckdv1.Detail(ckdv1.Detail_value["DETAIL_"+strings.ToUpper(c.Detail)])
 	streamErr := func() error { return nil }
 	if c.Unary {
-		p.send = unarySender(daemon, c.Model, detail, passes)
+		p.send = unarySender(daemon, c.Model, detail, c.reconnect(), passes)
 	} else {
 		session, err := daemon.Session(ctx.Ctx, client.SessionConfig{
 			Model: c.Model, Classes: model.GetClasses(), Passes: passes.S, Detail: detail, InFlight: c.InFlight,
+			Reconnect: c.reconnect(),
 		})
 		if err != nil {
 			return fmt.Errorf("session for model %q: %s", c.Model, statusText(err))
@@ -263,11 +273,11 @@ func streamSender(session *client.Session, passes *record.Passes) func(context.C
 
 // unarySender sends batches as single calls.
 func unarySender(
-	daemon *client.Client, model string, detail ckdv1.Detail, passes *record.Passes,
+	daemon *client.Client, model string, detail ckdv1.Detail, reconnect client.Reconnect, passes *record.Passes,
 ) func(context.Context, int, int) []answer {
 	return func(ctx context.Context, from, to int) []answer {
 		batch := client.Batch{
-			Model: model, Detail: detail, Passes: passes.S, Inputs: to - from, IDs: ids(from, to),
+			Model: model, Detail: detail, Passes: passes.S, Inputs: to - from, IDs: ids(from, to), Reconnect: reconnect,
 		}
 		batch.Layout, batch.Values = batchValues(passes, from, to)
 		started := time.Now()

@@ -426,7 +426,7 @@ func TestReplayOfABrokenStream(t *testing.T) {
 
 	rows := slices.Repeat([]float64{.5, .25, .25}, 4*10)
 	out, stderr, code := runCommand(t, "replay", "--addr", "unix:"+socket, "--model", "hand",
-		"--batch", "2", "--in-flight", "2", "--passes", writeNpy(t, "<f4", []int{4, 10, 3}, rows))
+		"--batch", "2", "--in-flight", "2", "--reconnect", "0", "--passes", writeNpy(t, "<f4", []int{4, 10, 3}, rows))
 	if code != exitFault {
 		t.Errorf("exit code %d, expected %d", code, exitFault)
 	}
