@@ -26,15 +26,19 @@ func Load(paths ...string) (*policy.Set, error) {
 	if len(paths) == 0 {
 		return nil, policy.Faults{{Reason: "no policy files, expected at least one file or directory"}}
 	}
+	return load(func() []source { return look(paths) })
+}
+
+// load what is found by looking, when it is found to be the same after reading.
+func load(look func() []source) (*policy.Set, error) {
 	const (
 		attempts = 5
 		pause    = 10 * time.Millisecond
 	)
-	before := look(paths)
 	for attempt := 1; ; attempt++ {
+		before := look()
 		files, faults := read(before)
-		after := look(paths)
-		restless, changed := difference(before, after)
+		restless, changed := difference(before, look())
 		if !changed {
 			return parse(files, faults)
 		}
@@ -43,7 +47,6 @@ func Load(paths ...string) (*policy.Set, error) {
 				"changed while it was read, %d times over, expected it to come to rest", attempts)}}
 		}
 		time.Sleep(pause)
-		before = look(paths)
 	}
 }
 
@@ -86,15 +89,13 @@ func lookInto(dir string) []source {
 	}
 	files := map[string]string{} // name to path
 	// The generation says which files there are: their links are not swapped with it, but made and removed one by one.
-	link := filepath.Join(root, dataLink)
-	if _, err := os.Readlink(link); err == nil {
-		generation, err := filepath.EvalSymlinks(link)
-		if err != nil {
-			return []source{unreadable(filepath.Join(dir, dataLink), link, err)}
+	if generation, err := os.Readlink(filepath.Join(root, dataLink)); err == nil {
+		if !filepath.IsAbs(generation) {
+			generation = filepath.Join(root, generation)
 		}
 		entries, err := os.ReadDir(generation)
-		if err != nil {
-			return []source{unreadable(filepath.Join(dir, dataLink), link, err)}
+		if err != nil { // the path tells it from a fault of another generation
+			return []source{unreadable(filepath.Join(dir, dataLink), generation, err)}
 		}
 		for _, entry := range entries {
 			files[entry.Name()] = filepath.Join(generation, entry.Name())

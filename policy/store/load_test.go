@@ -236,36 +236,6 @@ func generationOf(t *testing.T, set *policy.Set) int {
 	return n
 }
 
-func TestLoadRestless(t *testing.T) {
-	path := write(t, t.TempDir(), "policy.yaml", model("a")+strings.Repeat("#", 1<<18))
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		for second := int64(0); ; second++ {
-			select {
-			case <-stop:
-				return
-			default:
-				_ = os.Chtimes(path, time.Time{}, time.Unix(second, 0))
-			}
-		}
-	}()
-	defer func() {
-		close(stop)
-		<-stopped
-	}()
-	want := path + ": changed while it was read, 5 times over, expected it to come to rest"
-	for range 100 {
-		if _, err := store.Load(path); err != nil {
-			if err.Error() != want {
-				t.Fatalf("error %v, want %s", err, want)
-			}
-			return
-		}
-	}
-	t.Error("100 loads of a file that is always changed, and no fault")
-}
-
 // What cannot be read is a fault beside those of what can, all at once.
 func TestFaults(t *testing.T) {
 	dir := t.TempDir()

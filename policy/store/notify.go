@@ -2,7 +2,6 @@ package store
 
 import (
 	"fmt"
-	"path/filepath"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -51,7 +50,7 @@ func (n *notifier) follow(paths []string) error {
 // close ends it; what it started has ended then.
 func (n *notifier) close() {
 	if n.system != nil {
-		n.system.Close() //nolint:errcheck // there is nothing to lose
+		_ = n.system.Close() // there is nothing to lose
 		n.pumps.Wait()
 	}
 }
@@ -82,7 +81,7 @@ func (n *notifier) pump() {
 		case event, open := <-events:
 			if !open {
 				events = nil
-			} else if n.places.Load().concern(filepath.Clean(event.Name)) {
+			} else if n.places.Load().concern(event.Name) {
 				n.poke()
 			}
 		case _, open := <-errs:

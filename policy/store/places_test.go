@@ -84,4 +84,8 @@ func TestPlaces(t *testing.T) {
 			t.Errorf("%s: concern %v, want %v", file, got, want)
 		}
 	}
+	// This is how the system's watcher names it.
+	if !placesOf([]string{"/none-such.yaml"}).concern("//none-such.yaml") {
+		t.Error("a file in the root directory does not concern")
+	}
 }

@@ -207,6 +207,18 @@ var ways = []struct {
 			}
 		}
 	}},
+	{"the directory of a file behind a link is replaced", func(t *testing.T) (string, func(string)) {
+		dir, n := t.TempDir(), 0
+		symlink(t, "there/file", filepath.Join(dir, "policy.yaml"))
+		return filepath.Join(dir, "policy.yaml"), func(text string) {
+			n++
+			write(t, dir, "next/file", text)
+			if n > 1 {
+				rename(t, filepath.Join(dir, "there"), filepath.Join(dir, string(rune('0'+n))))
+			}
+			rename(t, filepath.Join(dir, "next"), filepath.Join(dir, "there"))
+		}
+	}},
 	{"the directory above is removed and made again", func(t *testing.T) (string, func(string)) {
 		above := filepath.Join(t.TempDir(), "above")
 		return filepath.Join(above, "b", "policies"), func(text string) {
@@ -289,27 +301,72 @@ func TestWatchDirectoryStorm(t *testing.T) {
 	eventually(t, "the last set in force", func() bool { return names(o.Set())[0] == "last" })
 }
 
-// What changed after Open and before Watch is found when it begins.
+// What changed after Open and before Watch is found when it begins; what changes
+// then waits for quiet.
 func TestWatchBegins(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "policy.yaml", model("one"))
 	s := open(t, &user{}, dir)
 	s.Pace(time.Hour, time.Hour, time.Hour)
 	write(t, dir, "policy.yaml", model("two"))
-	watch(t, s).inForce(t, "two")
+	o := watch(t, s)
+	o.inForce(t, "two")
+	write(t, dir, "policy.yaml", model("three"))
+	time.Sleep(50 * time.Millisecond) // enough to see it if it does not wait
+	o.inForce(t, "two")
 }
 
 // Changes that never pause are taken when they have gone on for long enough.
 func TestWatchWithoutQuiet(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir, "a.yaml", model("a"))
+	write(t, dir, "a.yaml", model("one"))
 	s := open(t, &user{}, dir)
 	s.Pace(time.Hour, 50*time.Millisecond, time.Hour)
+	rename(t, write(t, dir, "new", model("two")), filepath.Join(dir, "a.yaml"))
 	o := watch(t, s)
-	write(t, dir, "b.yaml", model("b"))
-	eventually(t, "the new set in force", func() bool {
-		write(t, dir, "a.yaml", model("a"))
-		return strings.Join(names(o.Set()), " ") == "a b"
+	o.inForce(t, "two") // so it has begun
+	for _, next := range []string{"three", "four"} {
+		eventually(t, "the new set in force", func() bool {
+			write(t, dir, "a.yaml", model(next))
+			return names(o.Set())[0] == next
+		})
+	}
+}
+
+// The poll finds what the system does not tell of: here that a directory far
+// above is another one.
+func TestWatchPollsBelow(t *testing.T) {
+	top := t.TempDir()
+	at := func(path string) string { return filepath.Join(top, path) }
+	write(t, top, "above/b/policies/policy.yaml", model("one"))
+	s := open(t, &user{}, at("above/b/policies"))
+	s.Pace(time.Millisecond, time.Millisecond, 20*time.Millisecond)
+	write(t, top, "above/b/policies/policy.yaml", model("two"))
+	o := watch(t, s)
+	o.inForce(t, "two") // so it has begun, and is told of the next
+	write(t, top, "above/b/policies/policy.yaml", model("three"))
+	o.inForce(t, "three")
+	write(t, top, "next/b/policies/policy.yaml", model("four"))
+	rename(t, at("above"), at("old"))
+	rename(t, at("next"), at("above"))
+	o.inForce(t, "four")
+}
+
+// A poll does not read what has not come to rest.
+func TestWatchPollWaits(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "policy.yaml", model("one"))
+	u := &user{refuse: "three"}
+	s := open(t, u, dir)
+	s.Pace(time.Hour, time.Hour, 2*time.Millisecond)
+	rename(t, write(t, dir, "new", model("two")), filepath.Join(dir, "policy.yaml"))
+	watch(t, s).inForce(t, "two") // so it has begun, and is told of the next
+	rename(t, write(t, dir, "new", model("three")), filepath.Join(dir, "policy.yaml"))
+	// A refused set is offered anew whenever the files are read, which is how it is seen here.
+	eventually(t, "no more reloads", func() bool {
+		asked := u.asked.Load()
+		time.Sleep(50 * time.Millisecond)
+		return u.asked.Load() == asked
 	})
 }
 

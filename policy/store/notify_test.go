@@ -1,0 +1,84 @@
+package store
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// A notifier listens where the paths lead now, and nowhere else. That may be
+// another directory of the same name, and nothing told so.
+func TestNotifierFollows(t *testing.T) {
+	top := t.TempDir()
+	above := filepath.Join(top, "above")
+	path := filepath.Join(above, "b", "policies")
+	n := &notifier{open: fsnotify.NewWatcher, wake: make(chan struct{}, 1)}
+	defer n.close()
+	for _, old := range []string{"1", "2"} {
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.follow([]string{path}); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(path, "policy.yaml"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-n.wake:
+		case <-time.After(20 * time.Second):
+			t.Fatal("a new file does not wake in 20 s")
+		}
+		if err := os.Rename(above, filepath.Join(top, old)); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if err := n.follow([]string{path}); err != nil {
+		t.Fatal(err)
+	}
+	got := slices.Sorted(maps.Keys(*n.places.Load()))
+	if want, err := filepath.EvalSymlinks(top); err != nil || !slices.Equal(got, []string{want}) {
+		t.Errorf("places %q, want %s alone", got, want)
+	}
+	if listened := n.system.WatchList(); !slices.Equal(listened, got) {
+		t.Errorf("it listens to %q, want %q", listened, got)
+	}
+}
+
+// What appears while a notifier begins to listen is either seen, or told after.
+func TestNotifierMissesNothing(t *testing.T) {
+	top := t.TempDir()
+	n := &notifier{open: fsnotify.NewWatcher, wake: make(chan struct{}, 1)}
+	defer n.close()
+	for i := range 300 {
+		path := filepath.Join(top, strconv.Itoa(i), "a", "b")
+		made := make(chan error)
+		go func() {
+			err := os.MkdirAll(path, 0o755)
+			made <- errors.Join(err, os.WriteFile(filepath.Join(path, "policy.yaml"), nil, 0o644))
+		}()
+		if err := n.follow([]string{path}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-made; err != nil {
+			t.Fatal(err)
+		}
+		if reflect.DeepEqual(*n.places.Load(), placesOf([]string{path})) {
+			continue
+		}
+		select {
+		case <-n.wake:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("try %d: neither seen nor told in 20 s: %v", i, *n.places.Load())
+		}
+	}
+}
