@@ -166,6 +166,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 	write(texts[0])
 	d := serve(t, "--policy", dir)
+	goroutines := d.gauge("go_goroutines")
 	ctx, stop := context.WithCancel(t.Context())
 	var changing sync.WaitGroup
 	changing.Go(func() {
@@ -193,6 +194,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 	stop()
 	changing.Wait()
+	d.settles("go_goroutines", goroutines+10)
+	d.settles("ckd_inputs_open", 0)
 	if len(thresholds) != 2 || thresholds[0.023] == 0 || thresholds[0.5] == 0 {
 		t.Errorf("thresholds of the decisions: %v", thresholds)
 	}
@@ -227,7 +230,7 @@ func TestStopWithHeldStreams(t *testing.T) {
 	for d.gauge("ckd_inputs_open") < 4 || d.gauge("ckd_decisions_total") < 256 {
 		time.Sleep(20 * time.Millisecond)
 	}
-	exit := make(chan int, 1)
+	exit, told := make(chan int, 1), time.Now()
 	go func() { exit <- d.stop() }()
 	end := func(name string) error {
 		for {
@@ -253,8 +256,14 @@ func TestStopWithHeldStreams(t *testing.T) {
 	if err := end("stuck"); status.Code(err) != codes.Unavailable {
 		t.Errorf("stuck: %v", err)
 	}
-	if code := <-exit; code != 0 {
+	code, took := <-exit, time.Since(told)
+	if code != 0 {
 		t.Errorf("exit code %d", code)
+	}
+	// Not before the grace of what is stuck is over, and long before anything else
+	// would end it.
+	if took < 2*time.Second || took > 20*time.Second {
+		t.Errorf("it took %v to stop, with a grace of 2s", took)
 	}
 }
 

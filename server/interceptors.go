@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"strings"
 
 	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
 	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2"
@@ -70,7 +71,28 @@ func withRequestID(ctx context.Context) (context.Context, string) {
 		_, _ = rand.Read(random[:]) // never fails: crypto/rand
 		id = hex.EncodeToString(random[:])
 	}
-	return logging.InjectFields(ctx, logging.Fields{"request_id", id}), id
+	fields := logging.Fields{"request_id", id}
+	if trace := traceID(ctx); trace != "" {
+		fields = append(fields, "trace_id", trace)
+	}
+	return logging.InjectFields(ctx, fields), id
+}
+
+// traceID is the trace that the client says the call is part of, by the W3C's
+// traceparent: version-trace-parent-flags. Anything else is no trace.
+func traceID(ctx context.Context) string {
+	sent := metadata.ValueFromIncomingContext(ctx, "traceparent")
+	if len(sent) == 0 || len(sent[0]) > 128 {
+		return ""
+	}
+	parts := strings.Split(sent[0], "-")
+	if len(parts) < 4 || len(parts[1]) != 32 || strings.Trim(parts[1], "0") == "" {
+		return ""
+	}
+	if _, err := hex.DecodeString(parts[1]); err != nil {
+		return ""
+	}
+	return parts[1]
 }
 
 func requestIDUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -144,7 +166,7 @@ func levelOf(code codes.Code) logging.Level {
 		return logging.LevelDebug
 	case codes.Internal, codes.Unknown, codes.DataLoss:
 		return logging.LevelError
-	case codes.ResourceExhausted, codes.Unavailable:
+	case codes.ResourceExhausted:
 		return logging.LevelWarn
 	}
 	return logging.LevelInfo

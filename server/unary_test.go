@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -20,6 +22,7 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/internal/record"
+	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
@@ -395,6 +398,45 @@ func TestRequestID(t *testing.T) {
 	}
 	if got := header.Get(requestIDKey); len(got) != 1 || len(got[0]) != 16 {
 		t.Errorf("a new request id %v", got)
+	}
+}
+
+// TestTraceID: the trace that a call is part of is in its lines of the log.
+func TestTraceID(t *testing.T) {
+	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	for sent, want := range map[string]any{
+		"00-" + trace + "-00f067aa0ba902b7-01":                   trace,
+		"00-" + strings.Repeat("0", 32) + "-00f067aa0ba902b7-01": nil,
+		"00-" + strings.Repeat("x", 32) + "-00f067aa0ba902b7-01": nil,
+		"junk": nil, "": nil, strings.Repeat("-", 500): nil,
+	} {
+		h := newHarness(t, DefaultLimits())
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", sent)
+		if _, err := h.client.ListModels(ctx, &ckdv1.ListModelsRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		lines := h.logs.FilterMessage("finished call").All()
+		if len(lines) != 1 || lines[0].ContextMap()["trace_id"] != want {
+			t.Errorf("traceparent %q: %v, want %v", sent, lines, want)
+		}
+	}
+}
+
+// TestChannelz is served where it is asked for, and nowhere else.
+func TestChannelz(t *testing.T) {
+	for _, on := range []bool{false, true} {
+		registry := prometheus.NewRegistry()
+		m, err := metrics.New(registry, metrics.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := New(Options{Limits: DefaultLimits(), Logger: zap.NewNop(), Metrics: m, Registry: registry, Channelz: on})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, served := s.GRPC().GetServiceInfo()["grpc.channelz.v1.Channelz"]; served != on {
+			t.Errorf("channelz %v, want %v", served, on)
+		}
 	}
 }
 

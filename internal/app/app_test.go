@@ -209,6 +209,14 @@ func TestNewLogger(t *testing.T) {
 	if got := out.String(); strings.Contains(got, "quiet") || !strings.Contains(got, `"why":"x"`) || strings.Contains(got, "stacktrace") {
 		t.Errorf("log: %s", got)
 	}
+	out.Reset()
+	for range 10_000 {
+		log.Warn("flood")
+	}
+	// 100 in a second, then every hundredth; a slow machine may take two seconds.
+	if n := strings.Count(out.String(), "flood"); n < 100 || n > 1000 {
+		t.Errorf("%d lines of 10000 like ones are written", n)
+	}
 	if _, err := app.NewLogger(&out, "shout", "json"); err == nil {
 		t.Error("no error for an unknown level")
 	}

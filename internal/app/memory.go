@@ -13,8 +13,10 @@ const memoryShare = 0.9
 
 // LimitMemory sets the runtime's soft memory limit from the cgroup that the
 // process is in, unless GOMEMLIMIT is set. Without a cgroup limit there is none.
-func LimitMemory(log *zap.Logger) {
-	limit, err := memlimit.Set(memlimit.WithRatio(memoryShare), memlimit.WithProvider(memlimit.FromCgroup))
+func LimitMemory(log *zap.Logger) { limitMemory(log, memlimit.FromCgroup) }
+
+func limitMemory(log *zap.Logger, cgroup memlimit.Provider) {
+	limit, err := memlimit.Set(memlimit.WithRatio(memoryShare), memlimit.WithProvider(cgroup))
 	switch {
 	case err != nil && !errors.Is(err, memlimit.ErrNoLimit):
 		log.Warn("no memory limit from the cgroup", zap.Error(err))
