@@ -394,7 +394,7 @@ func TestReconnectNot(t *testing.T) {
 			ok(t, g.Send(slices.Concat(low, low)))
 			ok(t, g.SendRows([]int{0}, low))
 			results := wait(t, g)
-			if e := (*client.InputError)(nil); !results[0].Retained() && (!errors.As(results[0].Err, &e) || c.breaks != errKill) {
+			if e := (*client.InputError)(nil); !results[0].Retained() && (!errors.As(results[0].Err, &e) || !errors.Is(c.breaks, errKill)) {
 				t.Errorf("result %+v, expected the answer that came", results[0])
 			}
 			for _, r := range append(results[1:], wait(t, unsent)...) {

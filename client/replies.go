@@ -24,8 +24,8 @@ func (s *Session) read(l *link) error {
 // the session: what the daemon would not do at all is an error of the caller's,
 // anything else one of this package.
 func (s *Session) take(l *link, reply *ckdv1.DecomposeStreamResponse) error {
-	for _, f := range reply.GetFaults() {
-		refused := newInputError(status.FromProto(f))
+	if faults := reply.GetFaults(); len(faults) > 0 {
+		refused := newInputError(status.FromProto(faults[0]))
 		switch refused.Reason {
 		case ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS:
 			return refused
