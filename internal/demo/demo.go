@@ -23,7 +23,7 @@ type Options struct {
 	Keep bool
 	// Listen and Admin are the daemon's addresses.
 	Listen, Admin string
-	// Progress is told how the streaming goes; may be nil.
+	// Progress is told how the streaming goes, by many goroutines; may be nil.
 	Progress func(answered, inputs int)
 	// Ready is called with the report, before Keep's traffic; it prints.
 	Ready func(*Report) error
