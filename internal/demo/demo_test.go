@@ -28,7 +28,7 @@ func TestReport(t *testing.T) {
 				answers.Store(int64(answered))
 			}
 		},
-		Ready:    func(r *Report) error { report = r; return nil },
+		Ready: func(r *Report) error { report = r; return nil },
 	})
 	if err != nil {
 		t.Fatal(err)
