@@ -26,6 +26,7 @@ type fault struct {
 	field           string
 	message         string
 	value, expected string
+	row             *decomp.RowError // where the fault is one of a row
 }
 
 func (f *fault) Error() string { return f.message }
@@ -73,40 +74,56 @@ func MessageReasons() []string {
 }
 
 // reasonOf is the reason of any error that handling an input can give.
-func reasonOf(err error) ckdv1.ErrorReason {
-	var f *fault
-	if errors.As(err, &f) {
-		return f.reason
-	}
-	var row *decomp.RowError
-	if errors.As(err, &row) {
-		switch row.Fault {
-		case decomp.NotFinite, decomp.SumNotFinite:
-			return ckdv1.ErrorReason_ERROR_REASON_NOT_FINITE
-		case decomp.Negative:
-			return ckdv1.ErrorReason_ERROR_REASON_NEGATIVE
-		case decomp.AboveOne:
-			return ckdv1.ErrorReason_ERROR_REASON_ABOVE_ONE
-		case decomp.SumNotOne:
-			return ckdv1.ErrorReason_ERROR_REASON_SUM_NOT_ONE
-		case decomp.NotPositive:
-			return ckdv1.ErrorReason_ERROR_REASON_NOT_POSITIVE
-		case decomp.WrongClasses:
-			return ckdv1.ErrorReason_ERROR_REASON_WRONG_LENGTH
+func reasonOf(err error) ckdv1.ErrorReason { return faultOf(err).reason }
+
+// rowReasons are the faults of rows in the words of the wire.
+var rowReasons = map[decomp.RowFault]ckdv1.ErrorReason{
+	decomp.NotFinite:    ckdv1.ErrorReason_ERROR_REASON_NOT_FINITE,
+	decomp.SumNotFinite: ckdv1.ErrorReason_ERROR_REASON_NOT_FINITE,
+	decomp.Negative:     ckdv1.ErrorReason_ERROR_REASON_NEGATIVE,
+	decomp.AboveOne:     ckdv1.ErrorReason_ERROR_REASON_ABOVE_ONE,
+	decomp.SumNotOne:    ckdv1.ErrorReason_ERROR_REASON_SUM_NOT_ONE,
+	decomp.NotPositive:  ckdv1.ErrorReason_ERROR_REASON_NOT_POSITIVE,
+	decomp.WrongClasses: ckdv1.ErrorReason_ERROR_REASON_WRONG_LENGTH,
+}
+
+// faultOf says any error that handling an input can give in the words of the
+// wire. What is not the client's doing is INTERNAL.
+func faultOf(err error) *fault {
+	var (
+		f      *fault
+		row    *decomp.RowError
+		passes *decomp.PassesError
+		shape  *decomp.ShapeError
+	)
+	switch {
+	case errors.As(err, &f):
+		return f
+	case errors.As(err, &row):
+		field := fmt.Sprintf("passes[%d]", row.Pass)
+		if row.Class >= 0 {
+			field += fmt.Sprintf(".classes[%d]", row.Class)
 		}
-	}
-	var passes *decomp.PassesError
-	if errors.As(err, &passes) {
+		return &fault{
+			reason: rowReasons[row.Fault], field: field, message: row.Error(),
+			value: strconv.FormatFloat(row.Value, 'g', -1, 64), expected: row.Expected, row: row,
+		}
+	case errors.As(err, &passes):
+		reason := ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_PASSES
 		if passes.Got < passes.Least {
-			return ckdv1.ErrorReason_ERROR_REASON_TOO_FEW_PASSES
+			reason = ckdv1.ErrorReason_ERROR_REASON_TOO_FEW_PASSES
 		}
-		return ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_PASSES
+		return &fault{
+			reason: reason, field: "passes", message: passes.Error(),
+			value: strconv.Itoa(passes.Got), expected: passes.Expected(),
+		}
+	case errors.As(err, &shape):
+		return &fault{
+			reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_LENGTH, field: "values", message: shape.Error(),
+			value: strconv.Itoa(shape.Got), expected: shape.Expected(),
+		}
 	}
-	var shape *decomp.ShapeError
-	if errors.As(err, &shape) {
-		return ckdv1.ErrorReason_ERROR_REASON_WRONG_LENGTH
-	}
-	return ckdv1.ErrorReason_ERROR_REASON_INTERNAL
+	return &fault{reason: ckdv1.ErrorReason_ERROR_REASON_INTERNAL}
 }
 
 // codeOf is the gRPC code of a reason.
@@ -138,77 +155,56 @@ func codeOf(r ckdv1.ErrorReason) codes.Code {
 // place where that happens. What is not the client's doing becomes Internal
 // with a fixed text; its cause belongs in the log.
 func statusOf(err error, at location) *status.Status {
-	reason := reasonOf(err)
-	code := codeOf(reason)
+	f := faultOf(err)
+	code := codeOf(f.reason)
+	info := &errdetails.ErrorInfo{Reason: reasonName(f.reason), Domain: errorDomain}
 	if code == codes.Internal {
-		return withDetails(status.New(code, "internal error; the daemon's log has its cause"),
-			&errdetails.ErrorInfo{Reason: reasonName(reason), Domain: errorDomain})
+		return withDetails(status.New(code, "internal error; the daemon's log has its cause"), info)
 	}
-	info := &errdetails.ErrorInfo{Reason: reasonName(reason), Domain: errorDomain, Metadata: map[string]string{}}
-	violation := &errdetails.BadRequest_FieldViolation{Description: err.Error(), Reason: reasonName(reason)}
-
+	info.Metadata = map[string]string{}
 	set := func(key, value string) {
 		if value != "" {
 			info.Metadata[key] = clip(value)
 		}
 	}
-	var path []string
-	set("input", at.input)
+	var path, names []string // where it is, for programs and for people
 	if at.hasGroup {
 		set("group", strconv.FormatUint(at.group, 10))
 		path = append(path, fmt.Sprintf("groups[%d]", at.group))
+		names = append(names, fmt.Sprintf("group %d", at.group))
 	}
 	if at.hasPosition {
 		set("row", strconv.Itoa(at.row))
 		path = append(path, fmt.Sprintf("inputs[%d]", at.row))
+		names = append(names, fmt.Sprintf("input %d", at.row))
 	}
-	var f *fault
-	var row *decomp.RowError
-	var passes *decomp.PassesError
-	var shape *decomp.ShapeError
-	switch {
-	case errors.As(err, &f):
-		set("value", f.value)
-		set("expected", f.expected)
-		if f.field != "" {
-			path = append(path, f.field)
-		}
-	case errors.As(err, &row):
+	if at.input != "" {
+		set("input", at.input)
+		names = []string{fmt.Sprintf("input %q", clip(at.input))}
+	}
+	message := f.message
+	if len(names) > 0 {
+		message = strings.Join(names, ", ") + ": " + message
+	}
+	set("value", f.value)
+	set("expected", f.expected)
+	if row := f.row; row != nil {
 		set("pass", strconv.Itoa(row.Pass))
-		set("value", strconv.FormatFloat(row.Value, 'g', -1, 64))
-		set("expected", row.Expected)
-		path = append(path, fmt.Sprintf("passes[%d]", row.Pass))
 		if row.Class >= 0 {
 			set("class", strconv.Itoa(row.Class))
 			if row.Class < len(at.classes) {
 				set("class_name", at.classes[row.Class])
 			}
-			path = append(path, fmt.Sprintf("classes[%d]", row.Class))
 		}
-	case errors.As(err, &passes):
-		set("value", strconv.Itoa(passes.Got))
-		set("expected", passes.Expected())
-		path = append(path, "passes")
-	case errors.As(err, &shape):
-		set("value", strconv.Itoa(shape.Got))
-		set("expected", shape.Expected())
-		path = append(path, "values")
 	}
-	violation.Field = strings.Join(path, ".")
-
-	message := err.Error()
-	switch {
-	case at.input != "":
-		message = fmt.Sprintf("input %q: %s", clip(at.input), message)
-	case at.hasGroup && at.hasPosition:
-		message = fmt.Sprintf("group %d, row %d: %s", at.group, at.row, message)
-	case at.hasPosition:
-		message = fmt.Sprintf("input %d: %s", at.row, message)
-	case at.hasGroup:
-		message = fmt.Sprintf("group %d: %s", at.group, message)
+	if f.field != "" {
+		path = append(path, f.field)
 	}
-	return withDetails(status.New(code, message), info,
-		&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{violation}})
+	return withDetails(status.New(code, message), info, &errdetails.BadRequest{
+		FieldViolations: []*errdetails.BadRequest_FieldViolation{{
+			Field: strings.Join(path, "."), Description: f.message, Reason: reasonName(f.reason),
+		}},
+	})
 }
 
 // clipBytes is how much of a text of a client's is said again: statuses travel
