@@ -155,6 +155,19 @@ func TestStreamAge(t *testing.T) {
 	h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
 }
 
+// TestStreamAgeDeadline: an old stream whose inputs do not come to an end is
+// ended all the same.
+func TestStreamAgeDeadline(t *testing.T) {
+	limits := DefaultLimits()
+	limits.StreamAge, limits.DrainGrace = 100*time.Millisecond, 300*time.Millisecond
+	h := newHarness(t, limits)
+	st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
+	st.sendBlock(&ckdv1.Block{Group: 1, InputIds: []string{"a"}, Values: safeRow})
+	st.ended(codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING)
+	h.eventually(t, 1, "ckd_inputs_abandoned_total")
+	h.eventually(t, 0, "ckd_inputs_open")
+}
+
 // TestReload: an input keeps the policy that it opened under, the next one of
 // the same stream has the new one, and a reply tells which is whose.
 func TestReload(t *testing.T) {

@@ -26,6 +26,8 @@ type Limits struct {
 	SendStall time.Duration // how long a client may leave a reply unread
 	InputIdle time.Duration // how long an open input may be without passes
 	StreamAge time.Duration // after which a stream drains; 0: never
+
+	DrainGrace time.Duration // how long the open inputs of an old stream may go on
 }
 
 // maxSendBytes leaves the bound to ReplyBytes, which refuses before the work is
@@ -47,6 +49,7 @@ func DefaultLimits() Limits {
 		Classes:             10_000,
 		SendStall:           30 * time.Second,
 		InputIdle:           5 * time.Minute,
+		DrainGrace:          10 * time.Second,
 	}
 }
 

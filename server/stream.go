@@ -119,6 +119,7 @@ func (s *Server) supervise(opened <-chan *session, exchanged <-chan error) error
 	aged, stopAge := s.limits.age()
 	defer stopAge()
 	drained, changed := s.drained, s.changed()
+	var deadline <-chan time.Time // of a stream that opens no more inputs by itself
 	for {
 		select {
 		case err := <-exchanged:
@@ -130,6 +131,9 @@ func (s *Server) supervise(opened <-chan *session, exchanged <-chan error) error
 			session.end(draining("the daemon is stopping"))
 		case <-aged:
 			session.end(draining("the stream has reached its age"))
+			deadline = time.After(s.limits.DrainGrace)
+		case <-deadline:
+			return statusOf(draining("the stream has reached its age"), location{}).Err()
 		case <-changed:
 			changed = s.changed()
 			session.checkPolicy()

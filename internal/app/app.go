@@ -106,6 +106,7 @@ func limits(c *config.Config) server.Limits {
 		SendStall:           c.SendStallTimeout,
 		InputIdle:           c.InputIdleTimeout,
 		StreamAge:           c.MaxStreamAge,
+		DrainGrace:          c.ShutdownGrace,
 	}
 }
 
