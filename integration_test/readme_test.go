@@ -29,7 +29,10 @@ func TestReadme(t *testing.T) {
 			case words[0] == "ckd" && words[1] == "serve":
 				d = serve(t, fromRoot(words[2:])...)
 			case words[0] == "ckd" || words[0] == "go" && words[1] == "run":
-				runReadme(t, words, d)
+				out := runReadme(t, words, d)
+				if words[len(words)-1] == "demo" {
+					showsOutput(t, string(text), out)
+				}
 			case words[0] == "ghz":
 				t.Run("ghz", func(t *testing.T) {
 					words[0] = program(t, "ghz", "GHZ")
@@ -45,6 +48,21 @@ func TestReadme(t *testing.T) {
 	}
 	if ran < 8 {
 		t.Errorf("found only %d commands in the README", ran)
+	}
+}
+
+// showsOutput holds the lines of the README's example of output against what the
+// command prints.
+func showsOutput(t *testing.T, readme, out string) {
+	t.Helper()
+	example := regexp.MustCompile("(?s)## What the output means\n\n```\n(.*?)```").FindStringSubmatch(readme)
+	if example == nil {
+		t.Fatal("the README shows no output")
+	}
+	for line := range strings.Lines(example[1]) {
+		if !strings.Contains(out, line) {
+			t.Errorf("the README shows a line that is not printed: %s", line)
+		}
 	}
 }
 

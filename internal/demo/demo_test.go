@@ -38,19 +38,7 @@ func TestReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	tuning, shown := split(r.Passes.N)
-	set, err := tune(r, tuning)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, _ := set.Get(modelName)
-	m, err := engine.New(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	batch, o := m.NewBatch(), m.NewOutcome()
-	if err := batch.Reset(decomp.Tensor{Passes: r.Passes.S, Inputs: r.Passes.N, Float32: r.Passes.Float32}); err != nil {
-		t.Fatal(err)
-	}
+	p, batch, o := tuned(t, r, tuning)
 	var labels, predicted []int
 	var retained []bool
 	var meanC float64
@@ -88,6 +76,25 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// tuned is the tuned policy, and what decides offline by it.
+func tuned(t *testing.T, r *recordings.Recording, tuning []int) (*policy.Policy, *engine.Batch, *engine.Outcome) {
+	t.Helper()
+	set, err := tune(r, tuning)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _ := set.Get(modelName)
+	m, err := engine.New(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch, o := m.NewBatch(), m.NewOutcome()
+	if err := batch.Reset(decomp.Tensor{Passes: r.Passes.S, Inputs: r.Passes.N, Float32: r.Passes.Float32}); err != nil {
+		t.Fatal(err)
+	}
+	return p, batch, o
+}
+
 // TestTuning: the thresholds retain the stated share of the tuning inputs that
 // are routed to each score, and no input is on both sides.
 func TestTuning(t *testing.T) {
@@ -103,19 +110,7 @@ func TestTuning(t *testing.T) {
 	if len(seen) != r.Passes.N || len(tuning) != r.Passes.N/2 {
 		t.Fatalf("%d inputs in two halves, %d of them for tuning", len(seen), len(tuning))
 	}
-	set, err := tune(r, tuning)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, _ := set.Get(modelName)
-	m, err := engine.New(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	batch, o := m.NewBatch(), m.NewOutcome()
-	if err := batch.Reset(decomp.Tensor{Passes: r.Passes.S, Inputs: r.Passes.N, Float32: r.Passes.Float32}); err != nil {
-		t.Fatal(err)
-	}
+	_, batch, o := tuned(t, r, tuning)
 	routed, retained := map[policy.GateOutcome]int{}, map[policy.GateOutcome]int{}
 	for _, i := range tuning {
 		if err := batch.Outcome(i, o); err != nil {
