@@ -56,12 +56,13 @@ type fake struct {
 	server *grpc.Server
 	client *client.Client
 
-	mu      sync.Mutex
-	faults  []string // what the client did wrong
-	streams int
-	blocks  int
-	calls   []int // inputs of each unary call
-	conns   []net.Conn
+	mu         sync.Mutex
+	faults     []string // what the client did wrong
+	streams    int
+	blocks     int
+	calls      []int    // inputs of each unary call
+	posteriors []string // that streams and calls stated
+	conns      []net.Conn
 }
 
 var (
@@ -193,6 +194,9 @@ func (f *fake) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStreamSe
 		return err
 	}
 	header := first.GetHeader()
+	f.mu.Lock()
+	f.posteriors = append(f.posteriors, header.GetPosterior())
+	f.mu.Unlock()
 	if header == nil {
 		return fail(codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_HEADER_MISSING, "no header", nil).Err()
 	}
@@ -442,6 +446,7 @@ func notFinite(in *fakeInput) *ckdv1.Result {
 func (f *fake) Decompose(_ context.Context, r *ckdv1.DecomposeRequest) (*ckdv1.DecomposeResponse, error) {
 	f.mu.Lock()
 	f.calls = append(f.calls, int(r.GetInputs()))
+	f.posteriors = append(f.posteriors, r.GetPosterior())
 	f.mu.Unlock()
 	if n := proto.Size(r); n > int(f.info.GetLimits().GetMessageBytes()) {
 		f.fault("a request of %d bytes, limit %d", n, f.info.GetLimits().GetMessageBytes())

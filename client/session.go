@@ -31,6 +31,9 @@ type SessionConfig struct {
 	Detail ckdv1.Detail
 	// Kind of the rows, if given, must be what the policy accepts.
 	Kind ckdv1.Kind
+	// Posterior is how the passes are sampled, if given, as in mc-dropout. The daemon
+	// counts and logs inputs whose policy was calibrated for another.
+	Posterior string
 	// InFlight is the most inputs that are open at one time. 0 takes the daemon's
 	// limit, which is never exceeded.
 	InFlight int
@@ -99,11 +102,12 @@ func (c *Client) newSession(ctx context.Context, config SessionConfig) (*Session
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	header := &ckdv1.StreamHeader{
-		Model:   config.Model,
-		Classes: slices.Clone(config.Classes),
-		Passes:  uint32(config.Passes),
-		Detail:  config.Detail,
-		Kind:    config.Kind,
+		Model:     config.Model,
+		Classes:   slices.Clone(config.Classes),
+		Passes:    uint32(config.Passes),
+		Detail:    config.Detail,
+		Kind:      config.Kind,
+		Posterior: config.Posterior,
 	}
 	l, err := openLink(ctx, 0, c.rpc, header, c.messageBytes)
 	if err == nil {

@@ -17,11 +17,12 @@ const (
 
 // Batch is the complete passes of some inputs.
 type Batch struct {
-	// Model, Classes, Detail and Kind as in SessionConfig.
-	Model   string
-	Classes []string
-	Detail  ckdv1.Detail
-	Kind    ckdv1.Kind
+	// Model, Classes, Detail, Kind and Posterior as in SessionConfig.
+	Model     string
+	Classes   []string
+	Detail    ckdv1.Detail
+	Kind      ckdv1.Kind
+	Posterior string
 	// Layout of the values. Must be stated.
 	Layout ckdv1.Layout
 	Passes int
@@ -124,13 +125,14 @@ func (b *Batch) cut(from, classes, messageBytes int) (to int, err error) {
 // request is the call for inputs from to to.
 func (b *Batch) request(from, to, classes int) *ckdv1.DecomposeRequest {
 	r := &ckdv1.DecomposeRequest{
-		Model:   b.Model,
-		Classes: b.Classes,
-		Detail:  b.Detail,
-		Kind:    b.Kind,
-		Layout:  b.Layout,
-		Passes:  uint32(b.Passes),
-		Inputs:  uint32(to - from),
+		Model:     b.Model,
+		Classes:   b.Classes,
+		Detail:    b.Detail,
+		Kind:      b.Kind,
+		Posterior: b.Posterior,
+		Layout:    b.Layout,
+		Passes:    uint32(b.Passes),
+		Inputs:    uint32(to - from),
 	}
 	if len(b.IDs) > 0 {
 		r.InputIds = b.IDs[from:to]

@@ -190,6 +190,21 @@ func TestDecomposeInputErrors(t *testing.T) {
 	}
 }
 
+// The posterior is stated by every stream, and by every call of a batch.
+func TestPosteriorIsStated(t *testing.T) {
+	f := newFake(2)
+	s := f.session(t, client.SessionConfig{Posterior: "ensemble"})
+	batch := client.Batch{Model: model, Posterior: "mc-dropout", Layout: client.SNK, Passes: 2, Inputs: 2, PerCall: 1, Values: make([]float32, 12)}
+	_, err := f.client.Decompose(t.Context(), batch)
+	ok(t, err)
+	ok(t, s.Close())
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if want := []string{"ensemble", "mc-dropout", "mc-dropout"}; !slices.Equal(f.posteriors, want) {
+		t.Errorf("posteriors %q, expected %q", f.posteriors, want)
+	}
+}
+
 func TestModels(t *testing.T) {
 	f := newFake(0)
 	c, stop := f.start()

@@ -107,8 +107,8 @@ func TestThousandClasses(t *testing.T) {
 		pairs      = 10 * 22
 		decisions  = 2 // observing, by either score
 		histograms = 3
-		others     = 5 + 2 + 1 + 1 // counters, open, cut, info
-		daemon     = 4 + 1         // build, reloads, panics; messages refused
+		others     = 5 + 2 + 2 + 1 + 1 // counters, mismatches, open, cut, info
+		daemon     = 4 + 1             // build, reloads, panics; messages refused
 	)
 	reasons := 2 * len(testReasons) // of the model, and of none
 	if want := perClass + pairs + decisions + histograms + others + daemon + reasons; series != want {

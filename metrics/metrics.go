@@ -73,10 +73,10 @@ func New(reg prometheus.Registerer, o Options) (*Metrics, error) {
 // creates all series of the model.
 //
 // If the model had a policy before, counters go on where their labels stay. The
-// info series of the old policy goes, and so do the series of classes and pairs
-// that are no more. A Model got before stays usable, for the inputs that were
-// opened under it: it counts into the same series, and into nothing where its
-// series are gone.
+// info series of the old policy goes, and so do the series of classes, pairs and
+// expectations that are no more. A Model got before stays usable, for the inputs
+// that were opened under it: it counts into the same series, and into nothing
+// where its series are gone.
 func (m *Metrics) Model(p *policy.Policy, plan *decomp.Plan) *Model {
 	m.series.mu.Lock()
 	defer m.series.mu.Unlock()

@@ -28,6 +28,7 @@ critical: [b, c]
 passes: {fewest: 2}
 gate: never
 primary: {score: c_crit_max, threshold: 0.1}
+calibration: {expected_coverage: {value: 0.75}, expected_critical_fnr: {value: 0.125}}
 `
 
 // TestObserve holds every series but the histograms' buckets against a handful
@@ -54,6 +55,9 @@ func TestObserve(t *testing.T) {
 	model.MessageRefused("group_open")
 	model.MessageRefused("group_open")
 	model.Rejected("what a client sent", 1)
+	model.OtherPasses()
+	model.OtherPosterior()
+	model.OtherPosterior()
 	model.Abandoned(2)
 	model.InputsOpen(5)
 	model.InputsOpen(-2)
@@ -70,44 +74,48 @@ func TestObserve(t *testing.T) {
 		`ckd_decisions_total{action="defer",model="m",reason="degenerate",score="c_crit_max"}`:       1,
 		`ckd_decisions_total{action="defer",model="m",reason="saturated",score="c_crit_max"}`:        1,
 
-		`ckd_class_epistemic_nats_sum{class="a",model="m"}`:           1./24 + 1./2 + 1./8,
-		`ckd_class_epistemic_nats_sum{class="b",model="m"}`:           1./24 + 1./2 + 1./2,
-		`ckd_class_epistemic_nats_sum{class="c",model="m"}`:           0,
-		`ckd_class_skewness_ratio_sum{class="a",model="m"}`:           0.2,
-		`ckd_class_skewness_ratio_sum{class="b",model="m"}`:           0.8,
-		`ckd_class_skewness_ratio_sum{class="c",model="m"}`:           0,
-		`ckd_class_unreliable_total{class="a",model="m"}`:             0,
-		`ckd_class_unreliable_total{class="b",model="m"}`:             1,
-		`ckd_class_unreliable_total{class="c",model="m"}`:             0,
-		`ckd_class_predicted_total{class="a",model="m"}`:              4,
-		`ckd_class_predicted_total{class="b",model="m"}`:              0,
-		`ckd_class_predicted_total{class="c",model="m"}`:              1,
-		`ckd_class_dominant_total{class="a",model="m"}`:               2,
-		`ckd_class_dominant_total{class="b",model="m"}`:               1,
-		`ckd_class_dominant_total{class="c",model="m"}`:               0,
-		`ckd_class_deciding_total{class="a",model="m"}`:               0,
-		`ckd_class_deciding_total{class="b",model="m"}`:               2,
-		`ckd_class_deciding_total{class="c",model="m"}`:               0,
-		`ckd_class_labels_cut{model="m"}`:                             0,
-		`ckd_epistemic_sum_nats_sum{model="m"}`:                       1./12 + 1 + 5./8,
-		`ckd_predictive_entropy_nats_sum{model="m"}`:                  h1 + math.Ln2 + h3 + h5,
-		`ckd_mutual_information_nats_sum{model="m"}`:                  h1 - h3 + math.Ln2 + h5, // the passes of the first are like those of the third
-		`ckd_passes_total{model="m"}`:                                 13,
-		`ckd_passes_late_total{model="m"}`:                            7,
-		`ckd_inputs_degenerate_total{model="m"}`:                      2,
-		`ckd_inputs_saturated_total{model="m"}`:                       1,
-		`ckd_inputs_abandoned_total{model="m"}`:                       2,
-		`ckd_inputs_open{model="m"}`:                                  3,
-		`ckd_streams_open{model="m"}`:                                 1,
-		`ckd_inputs_rejected_total{model="m",reason="not_finite"}`:    1,
-		`ckd_inputs_rejected_total{model="m",reason="unknown_model"}`: 0,
-		`ckd_inputs_rejected_total{model="m",reason="other"}`:         1,
-		`ckd_inputs_rejected_total{model="",reason="not_finite"}`:     0,
-		`ckd_inputs_rejected_total{model="",reason="unknown_model"}`:  1,
-		`ckd_policy_last_reload_successful{}`:                         0,
-		`ckd_policy_last_reload_success_timestamp_seconds{}`:          0,
-		`ckd_panics_total{}`:                                          0,
-		`ckd_messages_refused_total{model="m",reason="group_open"}`:   2,
+		`ckd_class_epistemic_nats_sum{class="a",model="m"}`:            1./24 + 1./2 + 1./8,
+		`ckd_class_epistemic_nats_sum{class="b",model="m"}`:            1./24 + 1./2 + 1./2,
+		`ckd_class_epistemic_nats_sum{class="c",model="m"}`:            0,
+		`ckd_class_skewness_ratio_sum{class="a",model="m"}`:            0.2,
+		`ckd_class_skewness_ratio_sum{class="b",model="m"}`:            0.8,
+		`ckd_class_skewness_ratio_sum{class="c",model="m"}`:            0,
+		`ckd_class_unreliable_total{class="a",model="m"}`:              0,
+		`ckd_class_unreliable_total{class="b",model="m"}`:              1,
+		`ckd_class_unreliable_total{class="c",model="m"}`:              0,
+		`ckd_class_predicted_total{class="a",model="m"}`:               4,
+		`ckd_class_predicted_total{class="b",model="m"}`:               0,
+		`ckd_class_predicted_total{class="c",model="m"}`:               1,
+		`ckd_class_dominant_total{class="a",model="m"}`:                2,
+		`ckd_class_dominant_total{class="b",model="m"}`:                1,
+		`ckd_class_dominant_total{class="c",model="m"}`:                0,
+		`ckd_class_deciding_total{class="a",model="m"}`:                0,
+		`ckd_class_deciding_total{class="b",model="m"}`:                2,
+		`ckd_class_deciding_total{class="c",model="m"}`:                0,
+		`ckd_class_labels_cut{model="m"}`:                              0,
+		`ckd_epistemic_sum_nats_sum{model="m"}`:                        1./12 + 1 + 5./8,
+		`ckd_predictive_entropy_nats_sum{model="m"}`:                   h1 + math.Ln2 + h3 + h5,
+		`ckd_mutual_information_nats_sum{model="m"}`:                   h1 - h3 + math.Ln2 + h5, // the passes of the first are like those of the third
+		`ckd_passes_total{model="m"}`:                                  13,
+		`ckd_passes_late_total{model="m"}`:                             7,
+		`ckd_inputs_degenerate_total{model="m"}`:                       2,
+		`ckd_inputs_saturated_total{model="m"}`:                        1,
+		`ckd_inputs_abandoned_total{model="m"}`:                        2,
+		`ckd_inputs_open{model="m"}`:                                   3,
+		`ckd_streams_open{model="m"}`:                                  1,
+		`ckd_inputs_rejected_total{model="m",reason="not_finite"}`:     1,
+		`ckd_inputs_rejected_total{model="m",reason="unknown_model"}`:  0,
+		`ckd_inputs_rejected_total{model="m",reason="other"}`:          1,
+		`ckd_inputs_rejected_total{model="",reason="not_finite"}`:      0,
+		`ckd_inputs_rejected_total{model="",reason="unknown_model"}`:   1,
+		`ckd_policy_last_reload_successful{}`:                          0,
+		`ckd_policy_last_reload_success_timestamp_seconds{}`:           0,
+		`ckd_panics_total{}`:                                           0,
+		`ckd_messages_refused_total{model="m",reason="group_open"}`:    2,
+		`ckd_calibration_mismatches_total{model="m",what="passes"}`:    1,
+		`ckd_calibration_mismatches_total{model="m",what="posterior"}`: 2,
+		`ckd_policy_expected_coverage{model="m"}`:                      0.75,
+		`ckd_policy_expected_critical_fnr{model="m"}`:                  0.125,
 
 		`ckd_pair_confusion_nats_total{class_a="a",class_b="b",model="m"}`: 1./24 + 1./2 + 1./4,
 		`ckd_pair_confusion_nats_total{class_a="a",class_b="c",model="m"}`: 0,
@@ -249,7 +257,7 @@ func TestPrecreated(t *testing.T) {
 		}
 	}
 	for name, v := range values {
-		if v != 0 && !strings.Contains(name, "_info{") {
+		if v != 0 && !strings.Contains(name, "_info{") && !strings.Contains(name, "_expected_") {
 			t.Errorf("%s is %v before the first input", name, v)
 		}
 	}
@@ -345,6 +353,44 @@ func TestAgain(t *testing.T) {
 	d.put(is, n)
 	if again := d.values(t); !maps.Equal(again, values) {
 		t.Error("the same policy again changed series")
+	}
+}
+
+// TestExpected: what a calibration expects follows the policy in force, and is
+// not told where the policy does not tell it.
+func TestExpected(t *testing.T) {
+	d := newDaemon(t, 0)
+	for _, c := range []struct {
+		calibration   string
+		coverage, fnr float64 // -1 for no series
+	}{
+		{"{expected_coverage: {value: 0.5}}", 0.5, -1},
+		{"{expected_coverage: {value: 0.75}, expected_critical_fnr: {value: 0}}", 0.75, 0},
+		{"{expected_critical_fnr: {value: 0.25}}", -1, 0.25},
+		{"{}", -1, -1},
+		{"{expected_coverage: {value: 0.75}, expected_critical_fnr: {value: 0.5}}", 0.75, 0.5},
+		{"", -1, -1},
+	} {
+		fields := "name: m\nclasses: [a, b]\ncritical: [b]"
+		if c.calibration != "" {
+			fields += "\ncalibration: " + c.calibration
+		}
+		d.put(parse(t, fields))
+		values := d.values(t)
+		for name, want := range map[string]float64{"ckd_policy_expected_coverage": c.coverage, "ckd_policy_expected_critical_fnr": c.fnr} {
+			got, told := values[name+`{model="m"}`]
+			if !told {
+				got = -1
+			}
+			if got != want {
+				t.Errorf("calibration %s: %s is %v, want %v", c.calibration, name, got, want)
+			}
+		}
+		for _, what := range []string{"passes", "posterior"} {
+			if n, told := values[`ckd_calibration_mismatches_total{model="m",what="`+what+`"}`]; n != 0 || !told {
+				t.Errorf("calibration %s: %v mismatches of the %s (%v), want 0", c.calibration, n, what, told)
+			}
+		}
 	}
 }
 

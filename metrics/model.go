@@ -27,6 +27,7 @@ type Model struct {
 	passes, late                     prometheus.Counter
 	degenerate, saturated, abandoned prometheus.Counter
 	rejected, messages               *reasonCounters
+	otherPasses, otherPosterior      prometheus.Counter
 	inputsOpen, streamsOpen          prometheus.Gauge
 }
 
@@ -92,6 +93,13 @@ func (m *Model) Rejected(reason string, n int) { m.rejected.add(reason, n) }
 // Options.MessageReasons, without an input of its own.
 func (m *Model) MessageRefused(reason string) { m.messages.add(reason, 1) }
 
+// OtherPasses counts an input decided with another number of passes than those
+// that the policy was calibrated on.
+func (m *Model) OtherPasses() { m.otherPasses.Inc() }
+
+// OtherPosterior counts an input decided whose client states another posterior.
+func (m *Model) OtherPosterior() { m.otherPosterior.Inc() }
+
 // Abandoned counts inputs that were given up undecided. n must not be negative.
 func (m *Model) Abandoned(n int) { m.abandoned.Add(float64(n)) }
 
@@ -114,13 +122,17 @@ func newModel(s *series, p *policy.Policy, plan *decomp.Plan, o Options) *Model 
 		entropy:           s.entropy.WithLabelValues(name),
 		epistemicSum:      s.epistemicSum.WithLabelValues(name),
 
-		passes:      s.passes.WithLabelValues(name),
-		late:        s.late.WithLabelValues(name),
-		degenerate:  s.degenerate.WithLabelValues(name),
-		saturated:   s.saturated.WithLabelValues(name),
-		abandoned:   s.abandoned.WithLabelValues(name),
-		rejected:    newReasonCounters(s.rejected, name, o.RejectReasons),
-		messages:    newReasonCounters(s.messages, name, o.MessageReasons),
+		passes:     s.passes.WithLabelValues(name),
+		late:       s.late.WithLabelValues(name),
+		degenerate: s.degenerate.WithLabelValues(name),
+		saturated:  s.saturated.WithLabelValues(name),
+		abandoned:  s.abandoned.WithLabelValues(name),
+		rejected:   newReasonCounters(s.rejected, name, o.RejectReasons),
+		messages:   newReasonCounters(s.messages, name, o.MessageReasons),
+
+		otherPasses:    s.mismatches.WithLabelValues(name, "passes"),
+		otherPosterior: s.mismatches.WithLabelValues(name, "posterior"),
+
 		inputsOpen:  s.inputsOpen.WithLabelValues(name),
 		streamsOpen: s.streamsOpen.WithLabelValues(name),
 	}
@@ -146,6 +158,7 @@ func newModel(s *series, p *policy.Policy, plan *decomp.Plan, o Options) *Model 
 	}
 	s.labelsCut.WithLabelValues(name).Set(float64(m.labels.cut))
 	s.policyInfo.WithLabelValues(name, p.Version, p.Hash).Set(1)
+	s.expect(p)
 	return m
 }
 

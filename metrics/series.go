@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ckd-project/ckd/policy"
 )
 
 // series is every family of series of the daemon. As one collector it is
@@ -25,10 +27,11 @@ type series struct {
 
 	passes, late                               *prometheus.CounterVec
 	degenerate, saturated, rejected, abandoned *prometheus.CounterVec
-	messages                                   *prometheus.CounterVec
+	messages, mismatches                       *prometheus.CounterVec
 	inputsOpen, streamsOpen                    *prometheus.GaugeVec
 
 	policyInfo, buildInfo               *prometheus.GaugeVec
+	expectedCoverage, expectedFNR       *prometheus.GaugeVec
 	reloadSuccessful, reloadSuccessTime prometheus.Gauge
 	panics                              prometheus.Counter
 }
@@ -117,6 +120,10 @@ func declare() *series {
 	s.abandoned = s.counter("ckd_inputs_abandoned_total",
 		"Inputs given up undecided because their call was cancelled or broke.",
 		"model")
+	s.mismatches = s.counter("ckd_calibration_mismatches_total",
+		"Inputs decided that are not like those that the policy was calibrated on: with another number of passes, or "+
+			"of a client that states another posterior. The thresholds do not carry over.",
+		"model", "what")
 	s.inputsOpen = s.gauge("ckd_inputs_open",
 		"Inputs open on streams, whose passes are coming in.",
 		"model")
@@ -127,6 +134,13 @@ func declare() *series {
 	s.policyInfo = s.gauge("ckd_policy_info",
 		"Always 1: version and content hash of the policy in force.",
 		"model", "version", "hash")
+	s.expectedCoverage = s.gauge("ckd_policy_expected_coverage",
+		"Share of the inputs that the calibration of the policy expects to be retained; only where it tells.",
+		"model")
+	s.expectedFNR = s.gauge("ckd_policy_expected_critical_fnr",
+		"Share of the critical inputs that are retained which the calibration of the policy expects to be called safe; "+
+			"only where it tells.",
+		"model")
 	s.buildInfo = s.gauge("ckd_build_info",
 		"Always 1: version and revision of the daemon, and the Go version that built it.",
 		"version", "revision", "goversion")
@@ -210,6 +224,23 @@ func (s *series) histogram(name, help string, of scale, labels ...string) *prome
 	}, labels)
 	s.families = append(s.families, family{name, "histogram", help, labels, v})
 	return v
+}
+
+// expect tells what the calibration of the policy expects, as far as it does.
+func (s *series) expect(p *policy.Policy) {
+	set := func(v *prometheus.GaugeVec, share *policy.Interval) {
+		if share == nil {
+			v.DeleteLabelValues(p.Name)
+			return
+		}
+		v.WithLabelValues(p.Name).Set(share.Value)
+	}
+	calibration := p.Calibration
+	if calibration == nil {
+		calibration = &policy.Calibration{}
+	}
+	set(s.expectedCoverage, calibration.ExpectedCoverage)
+	set(s.expectedFNR, calibration.ExpectedCriticalFNR)
 }
 
 // perClass is the families with one series for each class.

@@ -1,5 +1,5 @@
-// Package policy says what a deferral policy is: it parses policy files,
-// checks them, gives each policy a content hash, and decides.
+// Package policy says what a deferral policy is: it parses, checks and
+// writes policy files, gives each policy a content hash, and decides.
 //
 // Its invariants:
 //   - A *Policy that Parse returned is complete, valid and never changes.
@@ -9,4 +9,5 @@
 //     that cannot be compared (NaN) defers: an error is never a retain.
 //   - Two policies with equal hashes decide alike; comments, layout and the
 //     spelling of defaults do not change the hash.
+//   - What Marshal writes of a policy, Parse reads back as an equal policy.
 package policy

@@ -110,6 +110,12 @@ func (d *draft) fault(path, format string, args ...any) {
 	d.faulty[path] = true
 }
 
+// has reports whether a field is given.
+func (d *draft) has(path string) bool {
+	_, given := d.given[path]
+	return given
+}
+
 func (d *draft) place(path string) strictyaml.Value {
 	if v, ok := d.given[path]; ok {
 		return v
@@ -124,9 +130,11 @@ func (d *draft) place(path string) strictyaml.Value {
 // stand in.
 func (d *draft) sound(paths ...string) bool {
 	for _, path := range paths {
-		parent, _, _ := strings.Cut(path, ".")
-		if d.faulty[path] || d.faulty[parent] {
-			return false
+		for dot := len(path); dot >= 0; dot = strings.LastIndexByte(path, '.') {
+			path = path[:dot]
+			if d.faulty[path] {
+				return false
+			}
 		}
 	}
 	return true

@@ -26,6 +26,9 @@ func (p *Policy) Explain() []string {
 		sentences = append(sentences, "Variances are divided by the number of passes, not by one less: "+
 			"thresholds set with the sample variance do not carry over.")
 	}
+	if p.Calibration != nil {
+		sentences = append(sentences, p.explainCalibration()...)
+	}
 	return sentences
 }
 

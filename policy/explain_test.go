@@ -74,10 +74,80 @@ func TestExplain(t *testing.T) {
 				"In cbec, confusion of normal with pathologic counts 2 times; all other pairs count once.",
 			},
 		},
+		{
+			"dirichlet, calibrated in part",
+			threeClassesText + "  kind: dirichlet\n  calibration: {software: ckd v0.4.0, recording: {inputs: 90}}\n",
+			[]string{
+				"Of 3 classes, suspect and pathologic must not be missed (critical) and normal is safe.",
+				"An input is one row of positive Dirichlet concentrations, from a model that predicts its own uncertainty.",
+				"The score that decides is always the fallback, cbec (how far the model confuses safe with critical classes).",
+				observing,
+				"It was calibrated by ckd v0.4.0 on 90 inputs (0 critical); its thresholds do not carry over to another model.",
+				"It has no certificate: nothing is guaranteed.",
+			},
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			got := parseOne(t, test.text).Explain()
+			if strings.Join(got, "\n") != strings.Join(test.want, "\n") {
+				t.Errorf("sentences\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(test.want, "\n"))
+			}
+		})
+	}
+}
+
+// What a policy was calibrated for is the last that is said of it.
+func TestExplainCalibration(t *testing.T) {
+	tests := []struct {
+		name, calibration string
+		want              []string
+	}{
+		{"nothing told", "{}", []string{
+			"It was calibrated on inputs of an untold number of passes from an untold posterior; its thresholds " +
+				"do not carry over to another number of passes or posterior.",
+			"It has no certificate: nothing is guaranteed.",
+		}},
+		{
+			"learn then test",
+			"{software: ckd v0.4.0, recording: {inputs: 2126, critical_inputs: 471, passes: 30}, posterior: mc-dropout, " +
+				"objective: coverage 0.8, expected_coverage: {value: 0.8, low: 0.785, high: 0.8125}, " +
+				"expected_critical_fnr: {value: 0.05}, certificate: {kind: learn-then-test, target: 0.05, confidence: 0.95, " +
+				"cases: 200, misses: 3, p_value: 0.03}}",
+			[]string{
+				"It was calibrated by ckd v0.4.0 for coverage 0.8 on 2126 inputs (471 critical) of 30 passes from mc-dropout; " +
+					"its thresholds do not carry over to another number of passes or posterior.",
+				"By its calibration, expect 80% (95% interval 78.5% to 81.2%) of the inputs to be retained and 5% of the " +
+					"critical inputs that are retained to be called safe.",
+				"Its certificate, by learn-then-test: with confidence 0.95, at most 5% of the critical inputs that are retained " +
+					"are called safe (3 of 200 cases were), for inputs drawn as those it was calibrated on.",
+			},
+		},
+		{
+			"conformal risk control",
+			"{expected_critical_fnr: {value: 0.001}, certificate: {kind: conformal-risk-control, target: 0.02}}",
+			[]string{
+				"It was calibrated on inputs of an untold number of passes from an untold posterior; its thresholds " +
+					"do not carry over to another number of passes or posterior.",
+				"By its calibration, expect 0.1% of the critical inputs that are retained to be called safe.",
+				"Its certificate, by conformal-risk-control: on average, at most 2% of the critical inputs are retained and " +
+					"called safe, for inputs drawn as those it was calibrated on.",
+			},
+		},
+		{
+			"a statement of its own",
+			"{recording: {passes: 30}, posterior: x, certificate: {kind: conformal-risk-control, target: 0.02, statement: All is well.}}",
+			[]string{
+				"It was calibrated on inputs of 30 passes from x; its thresholds do not carry over to another number of passes " +
+					"or posterior.",
+				"Its certificate, by conformal-risk-control, states: All is well.",
+			},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			plain := parseOne(t, threeClassesText).Explain()
+			got := parseOne(t, threeClassesText+"  calibration: "+test.calibration+"\n").Explain()[len(plain):]
 			if strings.Join(got, "\n") != strings.Join(test.want, "\n") {
 				t.Errorf("sentences\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(test.want, "\n"))
 			}
@@ -101,6 +171,7 @@ func TestWarnings(t *testing.T) {
 		expected   = "  passes: {fewest: 5, expected: 30}\n"
 		thresholds = "  primary: {threshold: 0.02}\n  fallback: {threshold: 0.003}\n"
 		sane       = threeClassesText + expected + thresholds
+		told       = "  calibration: {posterior: ensemble, recording: {passes: 30}, certificate: "
 		twoClasses = "models:\n- name: m\n  classes: [a, b]\n  critical: [b]\n" + expected
 	)
 	tests := []struct{ name, text, want string }{
@@ -153,6 +224,21 @@ func TestWarnings(t *testing.T) {
 
 		{"weights that are all zero", sane + "  pair_weights: [{safe: normal, critical: suspect, weight: 0}, " +
 			"{safe: normal, critical: pathologic, weight: 0}]\n", "pair_weights: all are 0"},
+		{"calibrated", sane + told + "{kind: learn-then-test, target: 0.1, confidence: 0.9, p_value: 0.1}}\n", ""},
+		{"calibrated on other passes", strings.Replace(sane, "expected: 30", "expected: 29", 1) + told +
+			"{kind: conformal-risk-control, target: 0.1}}\n", "calibration.recording.passes: calibrated on inputs of 30 passes, but an " +
+			"input is answered when it has 29"},
+		{"calibrated on passes that are not told", sane + "  calibration: {posterior: ensemble}\n",
+			"calibration.recording.passes: not given"},
+		{"calibrated on a posterior that is not told", sane + "  calibration: {recording: {passes: 30}}\n",
+			"calibration.posterior: not given"},
+		{"calibrated dirichlet", threeClassesText + "  fallback: {threshold: 1}\n  kind: dirichlet\n  calibration: {}\n", ""},
+		{"a p-value that certifies nothing", sane + told + "{kind: learn-then-test, target: 0.1, confidence: 0.9, p_value: 0.11}}\n",
+			"calibration.certificate.p_value: 0.11 is above 0.1"},
+		{"misses that certify", sane + told + "{kind: conformal-risk-control, target: 0.1, cases: 9, misses: 0}}\n", ""},
+		{"misses that certify nothing", sane + told + "{kind: conformal-risk-control, target: 0.1, cases: 8, misses: 0}}\n",
+			"calibration.certificate.misses: (0 + 1) / (8 + 1) is above the target of 0.1"},
+
 		{"a weight of zero", sane + "  pair_weights: [{safe: normal, critical: suspect, weight: 0}]\n", ""},
 	}
 	for _, test := range tests {
@@ -167,6 +253,12 @@ func TestWarnings(t *testing.T) {
 		})
 	}
 
+	t.Run("certified and observing", func(t *testing.T) {
+		got := parseOne(t, threeClassesText+expected+told+"{kind: learn-then-test, target: 0.1, confidence: 0.9}}\n").Warnings()
+		if len(got) != 2 || !strings.Contains(got[0], "calibration.certificate: the policy has no thresholds") {
+			t.Errorf("warnings %q, want two, the first of the certificate", got)
+		}
+	})
 	t.Run("nothing in scope", func(t *testing.T) {
 		got := parseOne(t, "models:\n- name: m\n  classes: [a, b]\n  critical: [a, b]\n"+expected+
 			"  gate: never\n  primary: {threshold: 1}\n  scope: predicted-safe\n").Warnings()

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/ckd-project/ckd/internal/strictyaml"
 )
@@ -24,6 +25,9 @@ const DefaultReliabilityThreshold = 0.3
 
 // DefaultSumTolerance takes the sum of rows that were rounded to half precision.
 const DefaultSumTolerance = 1e-3
+
+// defaultTopClasses is for models that have as many.
+const defaultTopClasses = 10
 
 // field is a row of the table of fields, which is all that decoding, the JSON
 // schema and docs/policy.md know of a field.
@@ -167,7 +171,7 @@ var modelFields = []field{
 			MaxClassesForAllPairs),
 	},
 	{
-		name: "top_classes", standardWords: "10, or all classes where there are fewer",
+		name: "top_classes", standardWords: fmt.Sprintf("%d, or all classes where there are fewer", defaultTopClasses),
 		is:  whole{1, MaxClasses, func(d *draft, n int) { d.p.TopClasses = n }},
 		doc: "How many of the most probable classes the truncated sum of C_k takes. No score depends on it.",
 	},
@@ -182,7 +186,167 @@ var modelFields = []field{
 		is:  choice[Handling]{handlings, func(d *draft, h Handling) { d.p.Saturated = h }},
 		doc: "The same where the identical passes are one-hot, as a confident model gives them in float32.",
 	},
+	{
+		name: "calibration", standardWords: "not told",
+		is: mapping{begin: func(d *draft) { d.p.Calibration = &Calibration{} }, fields: calibrationFields},
+		doc: "Where the thresholds come from, as ckd calibrate writes it. It decides nothing and is not part of the " +
+			"hash, but the daemon counts traffic that differs from it.",
+	},
 }
+
+// calibrationFields are all optional but for what makes no sense without.
+var calibrationFields = []field{
+	{
+		name: "software",
+		is:   text{set: func(d *draft, s string) { d.p.Calibration.Software = s }},
+		doc:  "What calibrated, with its version.",
+	},
+	{
+		name: "recording",
+		is: mapping{fields: []field{
+			{
+				name: "passes_file",
+				is:   text{set: func(d *draft, s string) { d.p.Calibration.Recording.PassesFile = s }},
+				doc:  "The file with the passes.",
+			},
+			{
+				name: "passes_sha256",
+				is:   text{pattern: sumPattern, set: func(d *draft, s string) { d.p.Calibration.Recording.PassesSHA256 = s }},
+				doc:  "Its SHA-256.",
+			},
+			{
+				name: "labels_file",
+				is:   text{set: func(d *draft, s string) { d.p.Calibration.Recording.LabelsFile = s }},
+				doc:  "The file with the true classes.",
+			},
+			{
+				name: "labels_sha256",
+				is:   text{pattern: sumPattern, set: func(d *draft, s string) { d.p.Calibration.Recording.LabelsSHA256 = s }},
+				doc:  "Its SHA-256.",
+			},
+			{
+				name: "inputs",
+				is:   whole{1, maxCount, func(d *draft, n int) { d.p.Calibration.Recording.Inputs = n }},
+				doc:  "How many inputs it has.",
+			},
+			{
+				name: "critical_inputs",
+				is:   whole{0, maxCount, func(d *draft, n int) { d.p.Calibration.Recording.CriticalInputs = n }},
+				doc:  "How many of them are critical.",
+			},
+			{
+				name: "passes",
+				is:   whole{1, MaxPasses, func(d *draft, n int) { d.p.Calibration.Recording.Passes = n }},
+				doc:  "How many passes each of them has. Inputs with another number are counted as a mismatch.",
+			},
+		}},
+		doc: "The labelled passes that it was calibrated on.",
+	},
+	{
+		name: "posterior",
+		is:   text{pattern: namePattern, set: func(d *draft, s string) { d.p.Calibration.Posterior = s }},
+		doc: "How the passes were sampled, as in mc-dropout, low-rank-vi or ensemble. Streams and requests that state " +
+			"another are counted as a mismatch.",
+	},
+	{
+		name: "objective",
+		is:   text{set: func(d *draft, s string) { d.p.Calibration.Objective = s }},
+		doc:  "What was asked for, as in coverage 0.8.",
+	},
+	{
+		name: "scope",
+		is:   choice[Scope]{[]Scope{AllInputs, PredictedSafe}, func(d *draft, s Scope) { d.p.Calibration.Scope = s }},
+		doc:  "The scope that it was calibrated for, which is the policy's.",
+	},
+	{
+		name: "seed", standardWords: "`0`",
+		is:  whole{0, math.MaxInt, func(d *draft, n int) { d.p.Calibration.Seed = uint64(n) }},
+		doc: "The seed of its random choices.",
+	},
+	{
+		name: "expected_coverage",
+		is: mapping{
+			begin:  func(d *draft) { d.p.Calibration.ExpectedCoverage = &Interval{High: 1} },
+			fields: intervalFields(func(d *draft) *Interval { return d.p.Calibration.ExpectedCoverage }),
+		},
+		doc: "The share of inputs that is retained, as measured on data that chose nothing, with its 95% interval.",
+	},
+	{
+		name: "expected_critical_fnr",
+		is: mapping{
+			begin:  func(d *draft) { d.p.Calibration.ExpectedCriticalFNR = &Interval{High: 1} },
+			fields: intervalFields(func(d *draft) *Interval { return d.p.Calibration.ExpectedCriticalFNR }),
+		},
+		doc: "The share of critical inputs, among those retained, that is called safe, in the same way.",
+	},
+	{
+		name: "certificate",
+		is: mapping{begin: func(d *draft) { d.p.Calibration.Certificate = &Certificate{} }, fields: []field{
+			{
+				name: "kind", required: true,
+				is: choice[CertificateKind]{[]CertificateKind{LearnThenTest, ConformalRiskControl},
+					func(d *draft, k CertificateKind) { d.p.Calibration.Certificate.Kind = k }},
+				doc: "The method that certified: learn-then-test bounds the critical FNR among the retained with some " +
+					"confidence, conformal-risk-control the mean share of critical inputs that is missed.",
+			},
+			{
+				name: "target", required: true,
+				is:  number{strictyaml.Between(0, 1), func(d *draft, x float64) { d.p.Calibration.Certificate.Target = x }},
+				doc: "The share that is not exceeded, between 0 and 1.",
+			},
+			{
+				name: "confidence", standardWords: "none; **required** by learn-then-test",
+				is:  number{strictyaml.Between(0, 1), func(d *draft, x float64) { d.p.Calibration.Certificate.Confidence = x }},
+				doc: "With what probability it holds. Not for conformal-risk-control.",
+			},
+			{
+				name: "cases",
+				is:   whole{1, maxCount, func(d *draft, n int) { d.p.Calibration.Certificate.Cases = n }},
+				doc:  "The critical cases that it rests on: learn-then-test, those retained; conformal-risk-control, all.",
+			},
+			{
+				name: "misses",
+				is:   whole{0, maxCount, func(d *draft, n int) { d.p.Calibration.Certificate.Misses = n }},
+				doc:  "How many of the cases were missed.",
+			},
+			{
+				name: "p_value", standardWords: "none",
+				is:  number{strictyaml.Between(0, 1), func(d *draft, x float64) { d.p.Calibration.Certificate.PValue = x }},
+				doc: "The chance of so few misses if the target were exceeded. Not for conformal-risk-control.",
+			},
+			{
+				name: "statement",
+				is:   text{most: maxSentence, set: func(d *draft, s string) { d.p.Calibration.Certificate.Statement = s }},
+				doc:  "The certificate in one plain sentence.",
+			},
+		}},
+		doc: "What is guaranteed for inputs drawn as those of the recording were.",
+	},
+}
+
+func intervalFields(of func(*draft) *Interval) []field {
+	share := strictyaml.Between(0, 1)
+	return []field{
+		{
+			name: "value", required: true,
+			is:  number{share, func(d *draft, x float64) { of(d).Value = x }},
+			doc: "The share.",
+		},
+		{
+			name: "low", standardWords: "`0`",
+			is:  number{share, func(d *draft, x float64) { of(d).Low = x }},
+			doc: "The lower end of its interval.",
+		},
+		{
+			name: "high", standardWords: "`1`",
+			is:  number{share, func(d *draft, x float64) { of(d).High = x }},
+			doc: "The upper end.",
+		},
+	}
+}
+
+// maxCount bounds the inputs of a recording.
+const maxCount = math.MaxInt32
 
 var handlings = []Handling{HandleDefer, HandleRetain, HandleByScore}
 

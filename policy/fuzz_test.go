@@ -46,6 +46,9 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, p := range set.All() {
 			checkInvariants(t, p)
+			if text := p.Marshal(); len(text) <= MaxFileBytes {
+				checkMarshal(t, p)
+			}
 			p.Explain()
 			p.Warnings()
 			p.Decide(Evidence{Primary: math.NaN(), Fallback: math.NaN(), Skewness: make([]float64, len(p.Classes))})
@@ -102,5 +105,27 @@ func checkInvariants(t *testing.T, p *Policy) {
 	for _, w := range p.PairWeights {
 		check(has(p.Safe, w.Safe) && has(p.Critical, w.Critical), "weights of safe x critical pairs")
 		check(finite(w.Weight) && w.Weight != 1, "weights that say something")
+	}
+	if c := p.Calibration; c != nil {
+		checkCalibrationInvariants(check, p, c)
+	}
+}
+
+func checkCalibrationInvariants(check func(bool, string), p *Policy, c *Calibration) {
+	check(c.Posterior == "" || namePattern.MatchString(c.Posterior), "a posterior's name")
+	check(c.Scope == "" || c.Scope == p.Scope, "a calibration of the policy's scope")
+	check(c.Seed <= math.MaxInt, "a seed")
+	r := c.Recording
+	check(r.Passes == 0 || r.Passes >= p.FewestPasses, "calibrated on passes that the policy takes")
+	check(r.CriticalInputs >= 0 && (r.Inputs == 0 || r.CriticalInputs <= r.Inputs), "critical inputs are inputs")
+	for _, i := range []*Interval{c.ExpectedCoverage, c.ExpectedCriticalFNR} {
+		check(i == nil || 0 <= i.Low && i.Low <= i.Value && i.Value <= i.High && i.High <= 1, "an interval of shares")
+	}
+	if t := c.Certificate; t != nil {
+		test := t.Kind == LearnThenTest
+		check(test || t.Kind == ConformalRiskControl, "a kind of certificate")
+		check(t.Target > 0 && t.Target < 1, "a target")
+		check(test == (t.Confidence > 0) && t.Confidence < 1 && (test || t.PValue == 0), "a confidence where there is a test")
+		check(t.Misses >= 0 && t.Misses <= t.Cases, "misses are cases")
 	}
 }

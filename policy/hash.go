@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// hash is the SHA-256, in hex, of the resolved policy but for its version text:
-// of all that a decision, or a refusal of an input, depends on.
+// hash is the SHA-256, in hex, of the resolved policy but for its version text
+// and its calibration: of all that a decision, or a refusal of an input, depends on.
 //
 // The encoding is one line a field. Texts carry their length, so that no two
 // lists look alike; numbers are hexadecimal, so that no digit is lost. The

@@ -20,7 +20,8 @@ func TestHashIsStable(t *testing.T) {
 	}
 }
 
-// A change of any field of a policy changes its hash, but for the version.
+// A change of any field of a policy changes its hash, but for the version and
+// the calibration; that of one in the calibration changes the hash of the set.
 func TestHashCoversEveryField(t *testing.T) {
 	p := parseOne(t, `
 models:
@@ -32,8 +33,12 @@ models:
     fallback: {threshold: 2}
     pair_weights: [{safe: a, critical: c, weight: 2}]
     passes: {expected: 9}
+    calibration:
+      expected_coverage: {value: 0.8, low: 0.7, high: 0.9}
+      expected_critical_fnr: {value: 0.8, low: 0.7, high: 0.9}
+      certificate: {kind: learn-then-test, target: 0.1, confidence: 0.9, cases: 9, misses: 1, p_value: 0.1}
 `)
-	before := p.Hash
+	before, beforeSet := p.Hash, newSet([]*Policy{p}).Hash()
 	var paths []string
 	var walk func(path string, v reflect.Value)
 	walk = func(path string, v reflect.Value) {
@@ -45,6 +50,9 @@ models:
 				walk(path+"."+v.Type().Field(i).Name, v.Field(i))
 			}
 			return
+		case reflect.Pointer:
+			walk(path, v.Elem())
+			v.SetZero()
 		case reflect.Slice:
 			walk(path+"[0]", v.Index(0))
 			v.Set(v.Slice(0, v.Len()-1))
@@ -52,6 +60,8 @@ models:
 			v.SetString(v.String() + "x")
 		case reflect.Int:
 			v.SetInt(v.Int() + 1)
+		case reflect.Uint64:
+			v.SetUint(v.Uint() + 1)
 		case reflect.Float64:
 			v.SetFloat(v.Float() * (1 + 1e-15))
 		case reflect.Bool:
@@ -60,8 +70,12 @@ models:
 			t.Fatalf("%s is a %s, which the test cannot change", path, v.Kind())
 		}
 		paths = append(paths, path)
-		if changed, covered := p.hash() != before, path != ".Version" && path != ".Hash"; changed != covered {
+		inCalibration := strings.HasPrefix(path, ".Calibration")
+		if changed, covered := p.hash() != before, !inCalibration && path != ".Version" && path != ".Hash"; changed != covered {
 			t.Errorf("changing %s changes the hash: %t, want %t", path, changed, covered)
+		}
+		if inCalibration && newSet([]*Policy{p}).Hash() == beforeSet {
+			t.Errorf("changing %s does not change the hash of the set", path)
 		}
 		v.Set(old)
 	}

@@ -117,6 +117,30 @@ models:
     top_classes: 2
     degenerate: retain
     saturated: score
+    calibration:
+      software: ckd v0.4.0
+      recording:
+        passes_file: mc.npy
+        passes_sha256: 1111111111111111111111111111111111111111111111111111111111111111
+        labels_file: y.npy
+        labels_sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
+        inputs: 2126
+        critical_inputs: 471
+        passes: 20
+      posterior: mc-dropout
+      objective: coverage 0.8
+      scope: predicted-safe
+      seed: 42
+      expected_coverage: {value: 0.8, low: 0.78, high: 0.82}
+      expected_critical_fnr: {value: 0.05}
+      certificate:
+        kind: learn-then-test
+        target: 0.05
+        confidence: 0.95
+        cases: 200
+        misses: 3
+        p_value: 0.03
+        statement: At most 5% are missed.
 `)
 	want := &Policy{
 		Name: "m", Version: "2026-11-21", Hash: p.Hash,
@@ -126,6 +150,20 @@ models:
 		Primary: Rule{OvAMI, 0.02, true}, Fallback: Rule{MaxProb, 3e-3, true},
 		PairWeights: []PairWeight{{0, 3, 0.5}, {2, 3, 2}},
 		Pairs:       AllPairs, Degenerate: HandleRetain, Saturated: HandleByScore,
+		Calibration: &Calibration{
+			Software: "ckd v0.4.0",
+			Recording: Recording{
+				PassesFile: "mc.npy", PassesSHA256: strings.Repeat("1", 64),
+				LabelsFile: "y.npy", LabelsSHA256: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+				Inputs: 2126, CriticalInputs: 471, Passes: 20,
+			},
+			Posterior: "mc-dropout", Objective: "coverage 0.8", Scope: PredictedSafe, Seed: 42,
+			ExpectedCoverage: &Interval{0.8, 0.78, 0.82}, ExpectedCriticalFNR: &Interval{0.05, 0, 1},
+			Certificate: &Certificate{
+				Kind: LearnThenTest, Target: 0.05, Confidence: 0.95, Cases: 200, Misses: 3, PValue: 0.03,
+				Statement: "At most 5% are missed.",
+			},
+		},
 	}
 	if !reflect.DeepEqual(p, want) {
 		t.Errorf("policy\n%+v\nwant\n%+v", p, want)

@@ -43,6 +43,10 @@ type Policy struct {
 	Pairs Pairs
 	// Degenerate and Saturated say what becomes of such inputs.
 	Degenerate, Saturated Handling
+
+	// Calibration is where the thresholds come from; nil where that is not
+	// told. It is not part of the hash and decides nothing.
+	Calibration *Calibration
 }
 
 // Rule is a score and the threshold up to which an input is retained.

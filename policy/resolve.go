@@ -24,6 +24,7 @@ func (d *draft) resolve() *Policy {
 	d.checkNeeds()
 	d.resolveWeights()
 	d.resolveSizes()
+	d.checkCalibration()
 	return d.p
 }
 
@@ -249,7 +250,7 @@ func (d *draft) resolveSizes() {
 			"classes, or the safe ones that matter", len(p.Safe), len(p.Critical), MaxPairs)
 	}
 	if _, given := d.given["top_classes"]; !given {
-		p.TopClasses = min(10, n)
+		p.TopClasses = min(defaultTopClasses, n)
 	} else if p.TopClasses > n {
 		d.fault("top_classes", "expected at most %d, the number of classes, found %d", n, p.TopClasses)
 	}

@@ -73,7 +73,7 @@ func (t text) schema() *schema {
 	if t.pattern != nil {
 		return &schema{Type: scalar, Pattern: t.pattern.String()}
 	}
-	return &schema{Type: scalar, MaxLength: maxText}
+	return &schema{Type: scalar, MaxLength: t.limit()}
 }
 
 func (name) schema() *schema { return &schema{Type: scalar, MinLength: 1, MaxLength: maxText} }

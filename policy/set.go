@@ -23,9 +23,9 @@ func (s *Set) Get(name string) (*Policy, bool) {
 // All is the policies in the order of their models' names.
 func (s *Set) All() []*Policy { return slices.Clone(s.sorted) }
 
-// Hash is the SHA-256, in hex, of the names, versions and hashes of all
-// policies. It differs from that of another set exactly when some answer would:
-// in a decision, or in the version that is told with it.
+// Hash is the SHA-256, in hex, of the names, versions, hashes and calibrations
+// of all policies. It differs from that of another set exactly when some answer
+// would: in a decision, or in what is told of the policy.
 func (s *Set) Hash() string { return s.hash }
 
 // newSet of policies whose names are unique.
@@ -36,6 +36,11 @@ func newSet(policies []*Policy) *Set {
 	for _, p := range s.sorted {
 		s.byName[p.Name] = p
 		fmt.Fprintf(h, "%d:%s %d:%s %s\n", len(p.Name), p.Name, len(p.Version), p.Version, p.Hash)
+		if p.Calibration != nil {
+			var w writer
+			p.Calibration.write(&w)
+			h.Write(w.b.Bytes())
+		}
 	}
 	s.hash = fmt.Sprintf("%x", h.Sum(nil))
 	return s

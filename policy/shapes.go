@@ -20,6 +20,7 @@ type shape interface {
 // text is any text, or one that matches a pattern.
 type text struct {
 	pattern *pattern
+	most    int // bytes; 0 for maxText
 	set     func(*draft, string)
 }
 
@@ -29,24 +30,37 @@ type pattern struct {
 	words string
 }
 
-// namePattern of a model's name: safe in a URL, a metric label, a file name.
-var namePattern = &pattern{
-	regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`),
-	"at most 128 letters, digits, dots, dashes and underscores, the first a letter or digit",
-}
+// NameForm says in words what IsName wants.
+const NameForm = "at most 128 letters, digits, dots, dashes and underscores, the first a letter or digit"
+
+// IsName reports whether the text may name a model or a posterior: it is safe in
+// a URL, a metric label, a file name.
+func IsName(s string) bool { return namePattern.MatchString(s) }
+
+var namePattern = &pattern{regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`), NameForm}
+
+// sumPattern of a file's SHA-256.
+var sumPattern = &pattern{regexp.MustCompile(`^[0-9a-f]{64}$`), "64 hexadecimal digits in lower case"}
 
 func (t text) words() string {
 	if t.pattern != nil {
 		return t.pattern.words
 	}
-	return printable
+	return printable(t.limit())
+}
+
+func (t text) limit() int {
+	if t.most > 0 {
+		return t.most
+	}
+	return maxText
 }
 
 func (t text) read(d *draft, v strictyaml.Value) {
 	s, ok := v.Text()
 	switch {
 	case !ok:
-	case t.pattern != nil && !t.pattern.MatchString(s), !isPrintable(s):
+	case t.pattern != nil && !t.pattern.MatchString(s), !isPrintable(s, t.limit()):
 		v.Fault("expected %s, found %s", t.words(), strictyaml.Quote(s))
 	default:
 		t.set(d, s)
@@ -107,20 +121,23 @@ func readClass(v strictyaml.Value) (named, bool) {
 	if !ok {
 		return named{}, false
 	}
-	if s == "" || !isPrintable(s) {
-		v.Fault("expected a name, %s, found %s", printable, strictyaml.Quote(s))
+	if s == "" || !isPrintable(s, maxText) {
+		v.Fault("expected a name, %s, found %s", printable(maxText), strictyaml.Quote(s))
 		return named{}, false
 	}
 	return named{s, v}, true
 }
 
+// Bounds of texts, in bytes.
 const (
-	maxText   = 256
-	printable = "at most 256 bytes of printable text"
+	maxText     = 256
+	maxSentence = 2048
 )
 
-func isPrintable(s string) bool {
-	return len(s) <= maxText && !strings.ContainsFunc(s, func(r rune) bool {
+func printable(most int) string { return fmt.Sprintf("at most %d bytes of printable text", most) }
+
+func isPrintable(s string, most int) bool {
+	return len(s) <= most && !strings.ContainsFunc(s, func(r rune) bool {
 		return r < ' ' || r >= 0x7f && r <= 0x9f || r == 0x2028 || r == 0x2029
 	})
 }
@@ -176,11 +193,19 @@ func (t number) read(d *draft, v strictyaml.Value) {
 }
 
 // mapping is a mapping with fields of its own.
-type mapping struct{ fields []field }
+type mapping struct {
+	begin  func(*draft) // is called before the fields; may be nil
+	fields []field
+}
 
 func (t mapping) words() string { return "a mapping of " + strings.Join(namesOf(t.fields), ", ") }
 
-func (t mapping) read(d *draft, v strictyaml.Value) { d.readFields(v, t.fields) }
+func (t mapping) read(d *draft, v strictyaml.Value) {
+	if t.begin != nil {
+		t.begin(d)
+	}
+	d.readFields(v, t.fields)
+}
 
 // mappings is a list of mappings.
 type mappings struct {

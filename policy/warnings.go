@@ -34,6 +34,9 @@ func (p *Policy) Warnings() []string {
 	}
 	p.warnOfRules(warn)
 	p.warnOfIdentical(warn)
+	if p.Calibration != nil {
+		p.warnOfCalibration(warn)
+	}
 	if p.Observes() {
 		warn("thresholds", "none are given: the policy observes and nothing is deferred")
 	}

@@ -32,7 +32,43 @@ func modelMessage(m *model) *ckdv1.Model {
 		Primary:              ruleMessage(p.Primary),
 		Fallback:             ruleMessage(p.Fallback),
 		Observes:             p.Observes(),
+		Calibration:          calibrationMessage(p.Calibration),
 	}
+}
+
+func calibrationMessage(c *policy.Calibration) *ckdv1.Calibration {
+	if c == nil {
+		return nil
+	}
+	share := func(i *policy.Interval) *ckdv1.Share {
+		if i == nil {
+			return nil
+		}
+		return &ckdv1.Share{Value: i.Value, Low: i.Low, High: i.High}
+	}
+	m := &ckdv1.Calibration{
+		Posterior:           c.Posterior,
+		Passes:              uint32(c.Recording.Passes),
+		Objective:           c.Objective,
+		ExpectedCoverage:    share(c.ExpectedCoverage),
+		ExpectedCriticalFnr: share(c.ExpectedCriticalFNR),
+	}
+	if t := c.Certificate; t != nil {
+		m.Certificate = &ckdv1.Certificate{
+			Kind:      enum[ckdv1.CertificateKind](ckdv1.CertificateKind_value, "CERTIFICATE_KIND_", t.Kind),
+			Target:    t.Target,
+			Cases:     uint64(t.Cases),
+			Misses:    uint64(t.Misses),
+			Statement: t.Statement,
+		}
+		if t.Confidence > 0 {
+			m.Certificate.Confidence = &t.Confidence
+		}
+		if t.PValue > 0 {
+			m.Certificate.PValue = &t.PValue
+		}
+	}
+	return m
 }
 
 func ruleMessage(r policy.Rule) *ckdv1.ScoreRule {
@@ -168,9 +204,18 @@ func uint32s(in []int) []uint32 {
 	return out
 }
 
+// terms are what a header or request states.
+type terms interface {
+	GetClasses() []string
+	GetKind() ckdv1.Kind
+	GetDetail() ckdv1.Detail
+	GetPosterior() string
+}
+
 // checkTerms holds what a header or request states against the model's policy.
-func checkTerms(m *model, classes []string, kind ckdv1.Kind, detail ckdv1.Detail) error {
+func checkTerms(m *model, stated terms) error {
 	p := m.Policy()
+	classes, kind, detail := stated.GetClasses(), stated.GetKind(), stated.GetDetail()
 	if len(classes) > 0 && !slices.Equal(classes, p.Classes) {
 		f := &fault{reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_CLASSES, field: "classes"}
 		f.value, f.expected = fmt.Sprintf("%d classes", len(classes)), fmt.Sprintf("%d classes", len(p.Classes))
@@ -195,6 +240,12 @@ func checkTerms(m *model, classes []string, kind ckdv1.Kind, detail ckdv1.Detail
 	}
 	if _, known := ckdv1.Detail_name[int32(detail)]; !known {
 		return unknownEnum("detail", int32(detail))
+	}
+	if posterior := stated.GetPosterior(); posterior != "" && !policy.IsName(posterior) {
+		return &fault{
+			reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_POSTERIOR, field: "posterior", value: posterior, expected: policy.NameForm,
+			message: fmt.Sprintf("posterior: got %q, expected %s", clip(posterior), policy.NameForm),
+		}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -62,9 +63,10 @@ type catalog map[string]*model
 // model is a policy in force, with all that answering under it needs.
 type model struct {
 	*engine.Model
-	metrics *metrics.Model
-	ref     *ckdv1.PolicyRef
-	users   atomic.Int64 // streams, inputs and requests that count into its metrics
+	metrics     *metrics.Model
+	ref         *ckdv1.PolicyRef
+	calibration *calibration
+	users       atomic.Int64 // streams, inputs and requests that count into its metrics
 }
 
 // New builds a Server without models, which says NOT_SERVING: see SetPolicies.
@@ -128,14 +130,16 @@ func (s *Server) SetPolicies(set *policy.Set) error {
 	next := catalog{}
 	for name, m := range engines {
 		p := m.Policy()
-		if old := before[name]; old != nil && old.ref.GetHash() == p.Hash && old.ref.GetVersion() == p.Version {
+		if old := before[name]; old != nil && old.ref.GetHash() == p.Hash && old.ref.GetVersion() == p.Version &&
+			reflect.DeepEqual(old.Policy().Calibration, p.Calibration) {
 			next[name] = old // nothing of it has changed
 			continue
 		}
 		next[name] = &model{
-			Model:   m,
-			metrics: s.metrics.Model(p, m.Plan()),
-			ref:     &ckdv1.PolicyRef{Model: name, Version: p.Version, Hash: p.Hash},
+			Model:       m,
+			metrics:     s.metrics.Model(p, m.Plan()),
+			ref:         &ckdv1.PolicyRef{Model: name, Version: p.Version, Hash: p.Hash},
+			calibration: newCalibration(p),
 		}
 	}
 	s.catalog.Store(&next)

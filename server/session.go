@@ -41,8 +41,9 @@ type session struct {
 	inputs    int   // open
 	held      int64 // bytes of the process-wide budget
 	logged    map[ckdv1.ErrorReason]bool
-	building  int64 // bytes of the budget that the results at hand take
-	now       int64 // sinceBegun, when the message at hand came
+	told      differences // that were logged
+	building  int64       // bytes of the budget that the results at hand take
+	now       int64       // sinceBegun, when the message at hand came
 
 	// What the message at hand gave.
 	results  []*ckdv1.Result
@@ -252,6 +253,7 @@ func (s *session) finish(g *group, number int) {
 		return
 	}
 	m.metrics.Observe(s.outcome.Result, s.outcome.Decision)
+	s.compare(m, s.outcome.Passes)
 	s.results = append(s.results, &ckdv1.Result{
 		InputId: r.id, Group: g.number, Row: uint32(number), Policy: s.policyIndex(m),
 		Outcome: &ckdv1.Result_Decomposition{Decomposition: decompositionMessage(m, s.outcome, s.header.GetDetail())},

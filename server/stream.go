@@ -186,7 +186,7 @@ func (s *Server) readHeader(h *ckdv1.StreamHeader) (*model, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkTerms(m, h.GetClasses(), h.GetKind(), h.GetDetail()); err != nil {
+	if err := checkTerms(m, h); err != nil {
 		return m, err
 	}
 	return m, s.checkHeaderPasses(m, int64(h.GetPasses()))

@@ -409,6 +409,7 @@ func TestHeaderFaults(t *testing.T) {
 		"unknown detail": {header(&ckdv1.StreamHeader{Model: "ctg", Detail: 78}), codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_WRONG_ENUM, "detail: 78"},
 		"too few passes": {header(&ckdv1.StreamHeader{Model: "ctg", Passes: 3}), codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_TOO_FEW_PASSES, "no fewer than 4"},
 		"too many":       {header(&ckdv1.StreamHeader{Model: "ctg", Passes: 1 << 31}), codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_PASSES, "over the limit"},
+		"posterior":      {header(&ckdv1.StreamHeader{Model: "ctg", Posterior: "mc dropout"}), codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_WRONG_POSTERIOR, `posterior: got "mc dropout", expected at most 128 letters`},
 		"two rows":       {header(&ckdv1.StreamHeader{Model: "evidential", Passes: 2}), codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_PASSES, "expected 1"},
 	} {
 		t.Run(name, func(t *testing.T) {

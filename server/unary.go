@@ -39,6 +39,8 @@ func (s *Server) Decompose(ctx context.Context, r *ckdv1.DecomposeRequest) (*ckd
 	if err := batch.Reset(tensor); err != nil {
 		return nil, refuse(err)
 	}
+	differs := m.calibration.differences(tensor.Passes, r.GetPosterior())
+	decided := false
 	outcome := m.NewOutcome()
 	seen := make(map[string]bool, len(r.GetInputIds()))
 	response := &ckdv1.DecomposeResponse{Policy: m.ref, Results: make([]*ckdv1.Result, tensor.Inputs)}
@@ -64,9 +66,14 @@ func (s *Server) Decompose(ctx context.Context, r *ckdv1.DecomposeRequest) (*ckd
 			result.Outcome = &ckdv1.Result_Error{Error: statusOf(err, at).Proto()}
 		} else {
 			m.metrics.Observe(outcome.Result, outcome.Decision)
+			m.countDifferent(differs)
+			decided = true
 			result.Outcome = &ckdv1.Result_Decomposition{Decomposition: decompositionMessage(m, outcome, r.GetDetail())}
 		}
 		response.Results[i] = result
+	}
+	if decided {
+		s.logCall(ctx, m, differs, tensor.Passes, r.GetPosterior())
 	}
 	return response, nil
 }
@@ -86,7 +93,7 @@ func (s *Server) hold(m *model, r *ckdv1.DecomposeRequest) (int64, error) {
 // readTensor checks everything about a request but the rows.
 func (s *Server) readTensor(m *model, r *ckdv1.DecomposeRequest) (decomp.Tensor, error) {
 	var t decomp.Tensor
-	if err := checkTerms(m, r.GetClasses(), r.GetKind(), r.GetDetail()); err != nil {
+	if err := checkTerms(m, r); err != nil {
 		return t, err
 	}
 	switch r.GetLayout() {

@@ -152,6 +152,7 @@ func TestUnaryRefusals(t *testing.T) {
 		"wrong classes":   {func(r *ckdv1.DecomposeRequest) { r.Classes = []string{"normal", "suspect", "other"} }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_WRONG_CLASSES, "classes[2]"},
 		"wrong K":         {func(r *ckdv1.DecomposeRequest) { r.Classes = []string{"normal"} }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_WRONG_CLASSES, "3 classes"},
 		"wrong kind":      {func(r *ckdv1.DecomposeRequest) { r.Kind = ckdv1.Kind_KIND_DIRICHLET }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_WRONG_KIND, "KIND_DIRICHLET"},
+		"posterior":       {func(r *ckdv1.DecomposeRequest) { r.Posterior = strings.Repeat("x", 129) }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_WRONG_POSTERIOR, "posterior: got"},
 		"unknown detail":  {func(r *ckdv1.DecomposeRequest) { r.Detail = 9 }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_WRONG_ENUM, "detail"},
 		"no layout":       {func(r *ckdv1.DecomposeRequest) { r.Layout = 0 }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_WRONG_LAYOUT, "LAYOUT_UNSPECIFIED"},
 		"unknown layout":  {func(r *ckdv1.DecomposeRequest) { r.Layout = 9 }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_WRONG_LAYOUT, "layout is 9"},

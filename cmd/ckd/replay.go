@@ -19,6 +19,7 @@ import (
 
 	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/internal/record"
+	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -31,6 +32,8 @@ type replayCmd struct {
 	Passes string        `required:"" placeholder:"FILE" help:"Recorded passes: .npy, or .npz with one array (or FILE.npz:NAME)."`
 	Layout record.Layout `default:"snk" placeholder:"LAYOUT" help:"Order of the axes: snk (passes, inputs, classes) or nsk (inputs, passes, classes). (${default})"`
 	Limit  int           `placeholder:"N" help:"Send the first N inputs only."`
+
+	Posterior string `placeholder:"NAME" help:"How the passes were sampled, as mc-dropout. The daemon counts and logs traffic that its policy was not calibrated for."`
 
 	Unary    bool    `help:"Send every batch as one call with all its passes, in place of a stream of single passes."`
 	Batch    int     `default:"32" help:"Inputs in a batch, whose passes are sent together. (${default})"`
@@ -63,6 +66,8 @@ func (c *replayCmd) Validate() error {
 		return fmt.Errorf("--batch %d: expected at least 1", c.Batch)
 	case c.InFlight < 1:
 		return fmt.Errorf("--in-flight %d: expected at least 1", c.InFlight)
+	case c.Posterior != "" && !policy.IsName(c.Posterior):
+		return fmt.Errorf("--posterior %q: expected %s", c.Posterior, policy.NameForm)
 	case c.Limit < 0:
 		return fmt.Errorf("--limit %d: expected at least 1, or 0 for all", c.Limit)
 	case c.Reconnect < 0:
@@ -106,11 +111,13 @@ func (c *replayCmd) Run(ctx *cmdContext) error {
 	detail := ckdv1.Detail(ckdv1.Detail_value["DETAIL_"+strings.ToUpper(c.Detail)])
 	streamErr := func() error { return nil }
 	if c.Unary {
-		p.send = unarySender(daemon, c.Model, detail, c.reconnect(), passes)
+		p.send = unarySender(daemon, passes, client.Batch{
+			Model: c.Model, Posterior: c.Posterior, Detail: detail, Reconnect: c.reconnect(),
+		})
 	} else {
 		session, err := daemon.Session(ctx.Ctx, client.SessionConfig{
-			Model: c.Model, Classes: model.GetClasses(), Passes: passes.S, Detail: detail, InFlight: c.InFlight,
-			Reconnect: c.reconnect(),
+			Model: c.Model, Classes: model.GetClasses(), Posterior: c.Posterior, Passes: passes.S, Detail: detail,
+			InFlight: c.InFlight, Reconnect: c.reconnect(),
 		})
 		if err != nil {
 			return fmt.Errorf("session for model %q: %s", c.Model, statusText(err))
@@ -271,14 +278,13 @@ func streamSender(session *client.Session, passes *record.Passes) func(context.C
 	}
 }
 
-// unarySender sends batches as single calls.
+// unarySender sends batches as single calls, each of which states the terms.
 func unarySender(
-	daemon *client.Client, model string, detail ckdv1.Detail, reconnect client.Reconnect, passes *record.Passes,
+	daemon *client.Client, passes *record.Passes, terms client.Batch,
 ) func(context.Context, int, int) []answer {
 	return func(ctx context.Context, from, to int) []answer {
-		batch := client.Batch{
-			Model: model, Detail: detail, Passes: passes.S, Inputs: to - from, IDs: ids(from, to), Reconnect: reconnect,
-		}
+		batch := terms
+		batch.Passes, batch.Inputs, batch.IDs = passes.S, to-from, ids(from, to)
 		batch.Layout, batch.Values = batchValues(passes, from, to)
 		started := time.Now()
 		results, err := daemon.Decompose(ctx, batch)

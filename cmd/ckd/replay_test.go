@@ -408,24 +408,30 @@ func (breakingDaemon) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeS
 	return status.Error(codes.Unavailable, "the daemon is going away")
 }
 
-// Inputs that the stream leaves behind are errors, every one of them.
-func TestReplayOfABrokenStream(t *testing.T) {
+// serveDaemon serves another daemon on a socket of its own until the test ends.
+func serveDaemon(t *testing.T, daemon ckdv1.UncertaintyServiceServer) (addr string) {
+	t.Helper()
 	socket := filepath.Join(t.TempDir(), "ckd.sock")
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer()
-	ckdv1.RegisterUncertaintyServiceServer(server, breakingDaemon{})
+	ckdv1.RegisterUncertaintyServiceServer(server, daemon)
 	var running sync.WaitGroup
 	running.Go(func() { _ = server.Serve(listener) })
 	t.Cleanup(func() {
 		server.Stop()
 		running.Wait()
 	})
+	return "unix:" + socket
+}
 
+// Inputs that the stream leaves behind are errors, every one of them.
+func TestReplayOfABrokenStream(t *testing.T) {
+	addr := serveDaemon(t, breakingDaemon{})
 	rows := slices.Repeat([]float64{.5, .25, .25}, 4*10)
-	out, stderr, code := runCommand(t, "replay", "--addr", "unix:"+socket, "--model", "hand",
+	out, stderr, code := runCommand(t, "replay", "--addr", addr, "--model", "hand",
 		"--batch", "2", "--in-flight", "2", "--reconnect", "0", "--passes", writeNpy(t, "<f4", []int{4, 10, 3}, rows))
 	if code != exitFault {
 		t.Errorf("exit code %d, expected %d", code, exitFault)
@@ -448,6 +454,39 @@ func TestReplayOfABrokenStream(t *testing.T) {
 	}
 }
 
+// listeningDaemon keeps the posteriors that are stated, and decides nothing.
+type listeningDaemon struct {
+	breakingDaemon
+	stated chan string
+}
+
+func (d listeningDaemon) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStreamServer) error {
+	message, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	d.stated <- message.GetHeader().GetPosterior()
+	return status.Error(codes.Internal, "not now")
+}
+
+func (d listeningDaemon) Decompose(_ context.Context, r *ckdv1.DecomposeRequest) (*ckdv1.DecomposeResponse, error) {
+	d.stated <- r.GetPosterior()
+	return nil, status.Error(codes.Internal, "not now")
+}
+
+// What --posterior says is stated, in a stream as in calls.
+func TestReplayStatesThePosterior(t *testing.T) {
+	daemon := listeningDaemon{stated: make(chan string, 2)}
+	addr := serveDaemon(t, daemon)
+	file := writeNpy(t, "<f4", []int{4, 1, 3}, slices.Repeat([]float64{.5, .25, .25}, 4))
+	for _, args := range [][]string{{}, {"--unary"}} {
+		runCommand(t, append([]string{"replay", "--addr", addr, "--model", "hand", "--passes", file, "--posterior", "ensemble"}, args...)...)
+		if got := <-daemon.stated; got != "ensemble" {
+			t.Errorf("%q: stated %q, expected ensemble", args, got)
+		}
+	}
+}
+
 func TestReplayRefusesFlags(t *testing.T) {
 	for _, c := range []struct {
 		args, message string
@@ -459,6 +498,7 @@ func TestReplayRefusesFlags(t *testing.T) {
 		{"--addr a --model m --passes x --batch 0", "--batch 0: expected at least 1", exitUsage},
 		{"--addr a --model m --passes x --in-flight=-1", "--in-flight -1: expected at least 1", exitUsage},
 		{"--addr a --model m --passes x --limit=-1", "--limit -1: expected", exitUsage},
+		{"--addr a --model m --passes x --posterior a/b", `--posterior "a/b": expected at most 128 letters`, exitUsage},
 		{"--addr a --model m --passes x --rate NaN", "--rate NaN: expected", exitUsage},
 		{"--addr a --model m --passes x --rate=-1", "--rate -1: expected", exitUsage},
 		{"--addr a --model m --passes x --detail most", "--detail must be one of", exitUsage},

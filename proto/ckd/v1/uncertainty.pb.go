@@ -561,6 +561,59 @@ func (Scope) EnumDescriptor() ([]byte, []int) {
 	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{8}
 }
 
+// CertificateKind is the method that certified.
+type CertificateKind int32
+
+const (
+	// Never sent.
+	CertificateKind_CERTIFICATE_KIND_UNSPECIFIED CertificateKind = 0
+	// Bounds the critical false negative rate among the retained, with confidence.
+	CertificateKind_CERTIFICATE_KIND_LEARN_THEN_TEST CertificateKind = 1
+	// Bounds the mean share of critical inputs that is retained and called safe.
+	CertificateKind_CERTIFICATE_KIND_CONFORMAL_RISK_CONTROL CertificateKind = 2
+)
+
+// Enum value maps for CertificateKind.
+var (
+	CertificateKind_name = map[int32]string{
+		0: "CERTIFICATE_KIND_UNSPECIFIED",
+		1: "CERTIFICATE_KIND_LEARN_THEN_TEST",
+		2: "CERTIFICATE_KIND_CONFORMAL_RISK_CONTROL",
+	}
+	CertificateKind_value = map[string]int32{
+		"CERTIFICATE_KIND_UNSPECIFIED":            0,
+		"CERTIFICATE_KIND_LEARN_THEN_TEST":        1,
+		"CERTIFICATE_KIND_CONFORMAL_RISK_CONTROL": 2,
+	}
+)
+
+func (x CertificateKind) Enum() *CertificateKind {
+	p := new(CertificateKind)
+	*p = x
+	return p
+}
+
+func (x CertificateKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CertificateKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_ckd_v1_uncertainty_proto_enumTypes[9].Descriptor()
+}
+
+func (CertificateKind) Type() protoreflect.EnumType {
+	return &file_ckd_v1_uncertainty_proto_enumTypes[9]
+}
+
+func (x CertificateKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CertificateKind.Descriptor instead.
+func (CertificateKind) EnumDescriptor() ([]byte, []int) {
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{9}
+}
+
 // DecisionReason says why the action was taken.
 type DecisionReason int32
 
@@ -614,11 +667,11 @@ func (x DecisionReason) String() string {
 }
 
 func (DecisionReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[9].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[10].Descriptor()
 }
 
 func (DecisionReason) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[9]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[10]
 }
 
 func (x DecisionReason) Number() protoreflect.EnumNumber {
@@ -627,7 +680,7 @@ func (x DecisionReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DecisionReason.Descriptor instead.
 func (DecisionReason) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{9}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{10}
 }
 
 // ErrorReason is the reason in google.rpc.ErrorInfo of every error, without
@@ -692,6 +745,8 @@ const (
 	// reached its age. Open ones go on; then the stream ends, and another may be
 	// opened, elsewhere.
 	ErrorReason_ERROR_REASON_DRAINING ErrorReason = 45
+	// The posterior is not a name.
+	ErrorReason_ERROR_REASON_WRONG_POSTERIOR ErrorReason = 46
 	// Too many streams are open.
 	ErrorReason_ERROR_REASON_TOO_MANY_STREAMS ErrorReason = 60
 	// Too many inputs are open on the stream, or in the request.
@@ -740,6 +795,7 @@ var (
 		43: "ERROR_REASON_WRONG_KIND",
 		44: "ERROR_REASON_POLICY_CHANGED",
 		45: "ERROR_REASON_DRAINING",
+		46: "ERROR_REASON_WRONG_POSTERIOR",
 		60: "ERROR_REASON_TOO_MANY_STREAMS",
 		61: "ERROR_REASON_TOO_MANY_INPUTS",
 		62: "ERROR_REASON_TOO_MANY_GROUPS",
@@ -777,6 +833,7 @@ var (
 		"ERROR_REASON_WRONG_KIND":           43,
 		"ERROR_REASON_POLICY_CHANGED":       44,
 		"ERROR_REASON_DRAINING":             45,
+		"ERROR_REASON_WRONG_POSTERIOR":      46,
 		"ERROR_REASON_TOO_MANY_STREAMS":     60,
 		"ERROR_REASON_TOO_MANY_INPUTS":      61,
 		"ERROR_REASON_TOO_MANY_GROUPS":      62,
@@ -799,11 +856,11 @@ func (x ErrorReason) String() string {
 }
 
 func (ErrorReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[10].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[11].Descriptor()
 }
 
 func (ErrorReason) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[10]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[11]
 }
 
 func (x ErrorReason) Number() protoreflect.EnumNumber {
@@ -812,7 +869,7 @@ func (x ErrorReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ErrorReason.Descriptor instead.
 func (ErrorReason) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{10}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{11}
 }
 
 // DecomposeStreamRequest is one message of a client's stream.
@@ -914,7 +971,11 @@ type StreamHeader struct {
 	// What results carry; decisions alone unless said otherwise.
 	Detail Detail `protobuf:"varint,4,opt,name=detail,proto3,enum=ckd.v1.Detail" json:"detail,omitempty"`
 	// Optional. What the rows are; when given it must be what the policy accepts.
-	Kind          Kind `protobuf:"varint,5,opt,name=kind,proto3,enum=ckd.v1.Kind" json:"kind,omitempty"`
+	Kind Kind `protobuf:"varint,5,opt,name=kind,proto3,enum=ckd.v1.Kind" json:"kind,omitempty"`
+	// Optional. How the passes are sampled, as Calibration.posterior names it. It
+	// decides nothing; where the policy was calibrated for another, the inputs are
+	// counted and logged.
+	Posterior     string `protobuf:"bytes,6,opt,name=posterior,proto3" json:"posterior,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -982,6 +1043,13 @@ func (x *StreamHeader) GetKind() Kind {
 		return x.Kind
 	}
 	return Kind_KIND_UNSPECIFIED
+}
+
+func (x *StreamHeader) GetPosterior() string {
+	if x != nil {
+		return x.Posterior
+	}
+	return ""
 }
 
 // Block carries some passes of the inputs of one group: a model server that
@@ -2095,7 +2163,9 @@ type DecomposeRequest struct {
 	// The values: either here ...
 	Values []float32 `protobuf:"fixed32,9,rep,packed,name=values,proto3" json:"values,omitempty"`
 	// ... or here as little-endian float32; never both.
-	ValuesLe      []byte `protobuf:"bytes,10,opt,name=values_le,json=valuesLe,proto3" json:"values_le,omitempty"`
+	ValuesLe []byte `protobuf:"bytes,10,opt,name=values_le,json=valuesLe,proto3" json:"values_le,omitempty"`
+	// Optional. How the passes are sampled, as in StreamHeader.
+	Posterior     string `protobuf:"bytes,11,opt,name=posterior,proto3" json:"posterior,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2198,6 +2268,13 @@ func (x *DecomposeRequest) GetValuesLe() []byte {
 		return x.ValuesLe
 	}
 	return nil
+}
+
+func (x *DecomposeRequest) GetPosterior() string {
+	if x != nil {
+		return x.Posterior
+	}
+	return ""
 }
 
 // DecomposeResponse has one result for every input, in order.
@@ -2462,7 +2539,9 @@ type Model struct {
 	// The score that decides where the gate says so, and its threshold.
 	Fallback *ScoreRule `protobuf:"bytes,14,opt,name=fallback,proto3" json:"fallback,omitempty"`
 	// Whether the policy only observes.
-	Observes      bool `protobuf:"varint,15,opt,name=observes,proto3" json:"observes,omitempty"`
+	Observes bool `protobuf:"varint,15,opt,name=observes,proto3" json:"observes,omitempty"`
+	// What its thresholds were calibrated for; absent where that is not told.
+	Calibration   *Calibration `protobuf:"bytes,16,opt,name=calibration,proto3" json:"calibration,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2602,6 +2681,273 @@ func (x *Model) GetObserves() bool {
 	return false
 }
 
+func (x *Model) GetCalibration() *Calibration {
+	if x != nil {
+		return x.Calibration
+	}
+	return nil
+}
+
+// Calibration is what the thresholds of a policy were calibrated for. They do
+// not carry over to another posterior or number of passes.
+type Calibration struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How the passes were sampled, as in mc-dropout: at most 128 letters, digits,
+	// dots, dashes and underscores, the first a letter or digit. Empty where that
+	// is not told.
+	Posterior string `protobuf:"bytes,1,opt,name=posterior,proto3" json:"posterior,omitempty"`
+	// Passes of each input; 0 where that is not told.
+	Passes uint32 `protobuf:"varint,2,opt,name=passes,proto3" json:"passes,omitempty"`
+	// What was asked for, in words.
+	Objective string `protobuf:"bytes,3,opt,name=objective,proto3" json:"objective,omitempty"`
+	// Share of the inputs that is expected to be retained.
+	ExpectedCoverage *Share `protobuf:"bytes,4,opt,name=expected_coverage,json=expectedCoverage,proto3" json:"expected_coverage,omitempty"`
+	// Share of the critical inputs that are retained which is expected to be called
+	// safe.
+	ExpectedCriticalFnr *Share `protobuf:"bytes,5,opt,name=expected_critical_fnr,json=expectedCriticalFnr,proto3" json:"expected_critical_fnr,omitempty"`
+	// What is guaranteed; absent for nothing.
+	Certificate   *Certificate `protobuf:"bytes,6,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Calibration) Reset() {
+	*x = Calibration{}
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Calibration) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Calibration) ProtoMessage() {}
+
+func (x *Calibration) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Calibration.ProtoReflect.Descriptor instead.
+func (*Calibration) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Calibration) GetPosterior() string {
+	if x != nil {
+		return x.Posterior
+	}
+	return ""
+}
+
+func (x *Calibration) GetPasses() uint32 {
+	if x != nil {
+		return x.Passes
+	}
+	return 0
+}
+
+func (x *Calibration) GetObjective() string {
+	if x != nil {
+		return x.Objective
+	}
+	return ""
+}
+
+func (x *Calibration) GetExpectedCoverage() *Share {
+	if x != nil {
+		return x.ExpectedCoverage
+	}
+	return nil
+}
+
+func (x *Calibration) GetExpectedCriticalFnr() *Share {
+	if x != nil {
+		return x.ExpectedCriticalFnr
+	}
+	return nil
+}
+
+func (x *Calibration) GetCertificate() *Certificate {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+// Share is a share with its 95% interval, which from 0 to 1 says nothing.
+type Share struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The share.
+	Value float64 `protobuf:"fixed64,1,opt,name=value,proto3" json:"value,omitempty"`
+	// The lower end of its interval.
+	Low float64 `protobuf:"fixed64,2,opt,name=low,proto3" json:"low,omitempty"`
+	// The upper end.
+	High          float64 `protobuf:"fixed64,3,opt,name=high,proto3" json:"high,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Share) Reset() {
+	*x = Share{}
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Share) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Share) ProtoMessage() {}
+
+func (x *Share) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Share.ProtoReflect.Descriptor instead.
+func (*Share) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Share) GetValue() float64 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
+func (x *Share) GetLow() float64 {
+	if x != nil {
+		return x.Low
+	}
+	return 0
+}
+
+func (x *Share) GetHigh() float64 {
+	if x != nil {
+		return x.High
+	}
+	return 0
+}
+
+// Certificate is a guarantee for inputs drawn as those were that the policy was
+// calibrated on.
+type Certificate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The method that certified.
+	Kind CertificateKind `protobuf:"varint,1,opt,name=kind,proto3,enum=ckd.v1.CertificateKind" json:"kind,omitempty"`
+	// The share that is not exceeded.
+	Target float64 `protobuf:"fixed64,2,opt,name=target,proto3" json:"target,omitempty"`
+	// With what probability; absent for kinds that bound a mean.
+	Confidence *float64 `protobuf:"fixed64,3,opt,name=confidence,proto3,oneof" json:"confidence,omitempty"`
+	// Critical inputs that it rests on; 0 where that is not told.
+	Cases uint64 `protobuf:"varint,4,opt,name=cases,proto3" json:"cases,omitempty"`
+	// How many of them were missed.
+	Misses uint64 `protobuf:"varint,5,opt,name=misses,proto3" json:"misses,omitempty"`
+	// The chance of so few misses if the target were exceeded.
+	PValue *float64 `protobuf:"fixed64,6,opt,name=p_value,json=pValue,proto3,oneof" json:"p_value,omitempty"`
+	// The certificate in one plain sentence.
+	Statement     string `protobuf:"bytes,7,opt,name=statement,proto3" json:"statement,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Certificate) Reset() {
+	*x = Certificate{}
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Certificate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Certificate) ProtoMessage() {}
+
+func (x *Certificate) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
+func (*Certificate) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Certificate) GetKind() CertificateKind {
+	if x != nil {
+		return x.Kind
+	}
+	return CertificateKind_CERTIFICATE_KIND_UNSPECIFIED
+}
+
+func (x *Certificate) GetTarget() float64 {
+	if x != nil {
+		return x.Target
+	}
+	return 0
+}
+
+func (x *Certificate) GetConfidence() float64 {
+	if x != nil && x.Confidence != nil {
+		return *x.Confidence
+	}
+	return 0
+}
+
+func (x *Certificate) GetCases() uint64 {
+	if x != nil {
+		return x.Cases
+	}
+	return 0
+}
+
+func (x *Certificate) GetMisses() uint64 {
+	if x != nil {
+		return x.Misses
+	}
+	return 0
+}
+
+func (x *Certificate) GetPValue() float64 {
+	if x != nil && x.PValue != nil {
+		return *x.PValue
+	}
+	return 0
+}
+
+func (x *Certificate) GetStatement() string {
+	if x != nil {
+		return x.Statement
+	}
+	return ""
+}
+
 // ScoreRule is a score and the threshold up to which an input is retained.
 type ScoreRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2615,7 +2961,7 @@ type ScoreRule struct {
 
 func (x *ScoreRule) Reset() {
 	*x = ScoreRule{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[19]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2627,7 +2973,7 @@ func (x *ScoreRule) String() string {
 func (*ScoreRule) ProtoMessage() {}
 
 func (x *ScoreRule) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[19]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2640,7 +2986,7 @@ func (x *ScoreRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreRule.ProtoReflect.Descriptor instead.
 func (*ScoreRule) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{19}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ScoreRule) GetScore() Score {
@@ -2665,13 +3011,14 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x16DecomposeStreamRequest\x12.\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.ckd.v1.StreamHeaderH\x00R\x06header\x12%\n" +
 	"\x05block\x18\x02 \x01(\v2\r.ckd.v1.BlockH\x00R\x05blockB\t\n" +
-	"\amessage\"\xa0\x01\n" +
+	"\amessage\"\xbe\x01\n" +
 	"\fStreamHeader\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x18\n" +
 	"\aclasses\x18\x02 \x03(\tR\aclasses\x12\x16\n" +
 	"\x06passes\x18\x03 \x01(\rR\x06passes\x12&\n" +
 	"\x06detail\x18\x04 \x01(\x0e2\x0e.ckd.v1.DetailR\x06detail\x12 \n" +
-	"\x04kind\x18\x05 \x01(\x0e2\f.ckd.v1.KindR\x04kind\"\xb1\x01\n" +
+	"\x04kind\x18\x05 \x01(\x0e2\f.ckd.v1.KindR\x04kind\x12\x1c\n" +
+	"\tposterior\x18\x06 \x01(\tR\tposterior\"\xb1\x01\n" +
 	"\x05Block\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\x04R\x05group\x12\x16\n" +
 	"\x06passes\x18\x02 \x01(\rR\x06passes\x12\x1b\n" +
@@ -2783,7 +3130,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\aclass_a\x18\x01 \x01(\rR\x06classA\x12\x17\n" +
 	"\aclass_b\x18\x02 \x01(\rR\x06classB\x12\x1c\n" +
 	"\tconfusion\x18\x03 \x01(\x01R\tconfusion\x12 \n" +
-	"\vcorrelation\x18\x04 \x01(\x01R\vcorrelation\"\xb6\x02\n" +
+	"\vcorrelation\x18\x04 \x01(\x01R\vcorrelation\"\xd4\x02\n" +
 	"\x10DecomposeRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x18\n" +
 	"\aclasses\x18\x02 \x03(\tR\aclasses\x12&\n" +
@@ -2795,7 +3142,8 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\tinput_ids\x18\b \x03(\tR\binputIds\x12\x16\n" +
 	"\x06values\x18\t \x03(\x02R\x06values\x12\x1b\n" +
 	"\tvalues_le\x18\n" +
-	" \x01(\fR\bvaluesLe\"h\n" +
+	" \x01(\fR\bvaluesLe\x12\x1c\n" +
+	"\tposterior\x18\v \x01(\tR\tposterior\"h\n" +
 	"\x11DecomposeResponse\x12)\n" +
 	"\x06policy\x18\x01 \x01(\v2\x11.ckd.v1.PolicyRefR\x06policy\x12(\n" +
 	"\aresults\x18\x02 \x03(\v2\x0e.ckd.v1.ResultR\aresults\"\x13\n" +
@@ -2805,7 +3153,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x0fGetModelRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\"7\n" +
 	"\x10GetModelResponse\x12#\n" +
-	"\x05model\x18\x01 \x01(\v2\r.ckd.v1.ModelR\x05model\"\xb3\x04\n" +
+	"\x05model\x18\x01 \x01(\v2\r.ckd.v1.ModelR\x05model\"\xea\x04\n" +
 	"\x05Model\x12)\n" +
 	"\x06policy\x18\x01 \x01(\v2\x11.ckd.v1.PolicyRefR\x06policy\x12\x18\n" +
 	"\aclasses\x18\x02 \x03(\tR\aclasses\x12\x1a\n" +
@@ -2822,7 +3170,32 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x05scope\x18\f \x01(\x0e2\r.ckd.v1.ScopeR\x05scope\x12+\n" +
 	"\aprimary\x18\r \x01(\v2\x11.ckd.v1.ScoreRuleR\aprimary\x12-\n" +
 	"\bfallback\x18\x0e \x01(\v2\x11.ckd.v1.ScoreRuleR\bfallback\x12\x1a\n" +
-	"\bobserves\x18\x0f \x01(\bR\bobserves\"a\n" +
+	"\bobserves\x18\x0f \x01(\bR\bobserves\x125\n" +
+	"\vcalibration\x18\x10 \x01(\v2\x13.ckd.v1.CalibrationR\vcalibration\"\x97\x02\n" +
+	"\vCalibration\x12\x1c\n" +
+	"\tposterior\x18\x01 \x01(\tR\tposterior\x12\x16\n" +
+	"\x06passes\x18\x02 \x01(\rR\x06passes\x12\x1c\n" +
+	"\tobjective\x18\x03 \x01(\tR\tobjective\x12:\n" +
+	"\x11expected_coverage\x18\x04 \x01(\v2\r.ckd.v1.ShareR\x10expectedCoverage\x12A\n" +
+	"\x15expected_critical_fnr\x18\x05 \x01(\v2\r.ckd.v1.ShareR\x13expectedCriticalFnr\x125\n" +
+	"\vcertificate\x18\x06 \x01(\v2\x13.ckd.v1.CertificateR\vcertificate\"C\n" +
+	"\x05Share\x12\x14\n" +
+	"\x05value\x18\x01 \x01(\x01R\x05value\x12\x10\n" +
+	"\x03low\x18\x02 \x01(\x01R\x03low\x12\x12\n" +
+	"\x04high\x18\x03 \x01(\x01R\x04high\"\xfc\x01\n" +
+	"\vCertificate\x12+\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x17.ckd.v1.CertificateKindR\x04kind\x12\x16\n" +
+	"\x06target\x18\x02 \x01(\x01R\x06target\x12#\n" +
+	"\n" +
+	"confidence\x18\x03 \x01(\x01H\x00R\n" +
+	"confidence\x88\x01\x01\x12\x14\n" +
+	"\x05cases\x18\x04 \x01(\x04R\x05cases\x12\x16\n" +
+	"\x06misses\x18\x05 \x01(\x04R\x06misses\x12\x1c\n" +
+	"\ap_value\x18\x06 \x01(\x01H\x01R\x06pValue\x88\x01\x01\x12\x1c\n" +
+	"\tstatement\x18\a \x01(\tR\tstatementB\r\n" +
+	"\v_confidenceB\n" +
+	"\n" +
+	"\b_p_value\"a\n" +
 	"\tScoreRule\x12#\n" +
 	"\x05score\x18\x01 \x01(\x0e2\r.ckd.v1.ScoreR\x05score\x12!\n" +
 	"\tthreshold\x18\x02 \x01(\x01H\x00R\tthreshold\x88\x01\x01B\f\n" +
@@ -2881,7 +3254,11 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x05Scope\x12\x15\n" +
 	"\x11SCOPE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tSCOPE_ALL\x10\x01\x12\x18\n" +
-	"\x14SCOPE_PREDICTED_SAFE\x10\x02*\x81\x02\n" +
+	"\x14SCOPE_PREDICTED_SAFE\x10\x02*\x86\x01\n" +
+	"\x0fCertificateKind\x12 \n" +
+	"\x1cCERTIFICATE_KIND_UNSPECIFIED\x10\x00\x12$\n" +
+	" CERTIFICATE_KIND_LEARN_THEN_TEST\x10\x01\x12+\n" +
+	"'CERTIFICATE_KIND_CONFORMAL_RISK_CONTROL\x10\x02*\x81\x02\n" +
 	"\x0eDecisionReason\x12\x1f\n" +
 	"\x1bDECISION_REASON_UNSPECIFIED\x10\x00\x12#\n" +
 	"\x1fDECISION_REASON_ABOVE_THRESHOLD\x10\x01\x12#\n" +
@@ -2889,7 +3266,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\"DECISION_REASON_PREDICTED_CRITICAL\x10\x03\x12\x1e\n" +
 	"\x1aDECISION_REASON_DEGENERATE\x10\x04\x12\x1d\n" +
 	"\x19DECISION_REASON_SATURATED\x10\x05\x12\x1d\n" +
-	"\x19DECISION_REASON_OBSERVING\x10\x06*\xda\b\n" +
+	"\x19DECISION_REASON_OBSERVING\x10\x06*\xfc\b\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17ERROR_REASON_NOT_FINITE\x10\x01\x12\x19\n" +
@@ -2917,7 +3294,8 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x1aERROR_REASON_WRONG_CLASSES\x10*\x12\x1b\n" +
 	"\x17ERROR_REASON_WRONG_KIND\x10+\x12\x1f\n" +
 	"\x1bERROR_REASON_POLICY_CHANGED\x10,\x12\x19\n" +
-	"\x15ERROR_REASON_DRAINING\x10-\x12!\n" +
+	"\x15ERROR_REASON_DRAINING\x10-\x12 \n" +
+	"\x1cERROR_REASON_WRONG_POSTERIOR\x10.\x12!\n" +
 	"\x1dERROR_REASON_TOO_MANY_STREAMS\x10<\x12 \n" +
 	"\x1cERROR_REASON_TOO_MANY_INPUTS\x10=\x12 \n" +
 	"\x1cERROR_REASON_TOO_MANY_GROUPS\x10>\x12%\n" +
@@ -2945,8 +3323,8 @@ func file_ckd_v1_uncertainty_proto_rawDescGZIP() []byte {
 	return file_ckd_v1_uncertainty_proto_rawDescData
 }
 
-var file_ckd_v1_uncertainty_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
-var file_ckd_v1_uncertainty_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_ckd_v1_uncertainty_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
+var file_ckd_v1_uncertainty_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_ckd_v1_uncertainty_proto_goTypes = []any{
 	(Detail)(0),                     // 0: ckd.v1.Detail
 	(Kind)(0),                       // 1: ckd.v1.Kind
@@ -2957,78 +3335,87 @@ var file_ckd_v1_uncertainty_proto_goTypes = []any{
 	(Gate)(0),                       // 6: ckd.v1.Gate
 	(GateOutcome)(0),                // 7: ckd.v1.GateOutcome
 	(Scope)(0),                      // 8: ckd.v1.Scope
-	(DecisionReason)(0),             // 9: ckd.v1.DecisionReason
-	(ErrorReason)(0),                // 10: ckd.v1.ErrorReason
-	(*DecomposeStreamRequest)(nil),  // 11: ckd.v1.DecomposeStreamRequest
-	(*StreamHeader)(nil),            // 12: ckd.v1.StreamHeader
-	(*Block)(nil),                   // 13: ckd.v1.Block
-	(*DecomposeStreamResponse)(nil), // 14: ckd.v1.DecomposeStreamResponse
-	(*StreamInfo)(nil),              // 15: ckd.v1.StreamInfo
-	(*Limits)(nil),                  // 16: ckd.v1.Limits
-	(*PolicyRef)(nil),               // 17: ckd.v1.PolicyRef
-	(*Result)(nil),                  // 18: ckd.v1.Result
-	(*Decomposition)(nil),           // 19: ckd.v1.Decomposition
-	(*Decision)(nil),                // 20: ckd.v1.Decision
-	(*Scores)(nil),                  // 21: ckd.v1.Scores
-	(*PairTerm)(nil),                // 22: ckd.v1.PairTerm
-	(*DecomposeRequest)(nil),        // 23: ckd.v1.DecomposeRequest
-	(*DecomposeResponse)(nil),       // 24: ckd.v1.DecomposeResponse
-	(*ListModelsRequest)(nil),       // 25: ckd.v1.ListModelsRequest
-	(*ListModelsResponse)(nil),      // 26: ckd.v1.ListModelsResponse
-	(*GetModelRequest)(nil),         // 27: ckd.v1.GetModelRequest
-	(*GetModelResponse)(nil),        // 28: ckd.v1.GetModelResponse
-	(*Model)(nil),                   // 29: ckd.v1.Model
-	(*ScoreRule)(nil),               // 30: ckd.v1.ScoreRule
-	(*status.Status)(nil),           // 31: google.rpc.Status
+	(CertificateKind)(0),            // 9: ckd.v1.CertificateKind
+	(DecisionReason)(0),             // 10: ckd.v1.DecisionReason
+	(ErrorReason)(0),                // 11: ckd.v1.ErrorReason
+	(*DecomposeStreamRequest)(nil),  // 12: ckd.v1.DecomposeStreamRequest
+	(*StreamHeader)(nil),            // 13: ckd.v1.StreamHeader
+	(*Block)(nil),                   // 14: ckd.v1.Block
+	(*DecomposeStreamResponse)(nil), // 15: ckd.v1.DecomposeStreamResponse
+	(*StreamInfo)(nil),              // 16: ckd.v1.StreamInfo
+	(*Limits)(nil),                  // 17: ckd.v1.Limits
+	(*PolicyRef)(nil),               // 18: ckd.v1.PolicyRef
+	(*Result)(nil),                  // 19: ckd.v1.Result
+	(*Decomposition)(nil),           // 20: ckd.v1.Decomposition
+	(*Decision)(nil),                // 21: ckd.v1.Decision
+	(*Scores)(nil),                  // 22: ckd.v1.Scores
+	(*PairTerm)(nil),                // 23: ckd.v1.PairTerm
+	(*DecomposeRequest)(nil),        // 24: ckd.v1.DecomposeRequest
+	(*DecomposeResponse)(nil),       // 25: ckd.v1.DecomposeResponse
+	(*ListModelsRequest)(nil),       // 26: ckd.v1.ListModelsRequest
+	(*ListModelsResponse)(nil),      // 27: ckd.v1.ListModelsResponse
+	(*GetModelRequest)(nil),         // 28: ckd.v1.GetModelRequest
+	(*GetModelResponse)(nil),        // 29: ckd.v1.GetModelResponse
+	(*Model)(nil),                   // 30: ckd.v1.Model
+	(*Calibration)(nil),             // 31: ckd.v1.Calibration
+	(*Share)(nil),                   // 32: ckd.v1.Share
+	(*Certificate)(nil),             // 33: ckd.v1.Certificate
+	(*ScoreRule)(nil),               // 34: ckd.v1.ScoreRule
+	(*status.Status)(nil),           // 35: google.rpc.Status
 }
 var file_ckd_v1_uncertainty_proto_depIdxs = []int32{
-	12, // 0: ckd.v1.DecomposeStreamRequest.header:type_name -> ckd.v1.StreamHeader
-	13, // 1: ckd.v1.DecomposeStreamRequest.block:type_name -> ckd.v1.Block
+	13, // 0: ckd.v1.DecomposeStreamRequest.header:type_name -> ckd.v1.StreamHeader
+	14, // 1: ckd.v1.DecomposeStreamRequest.block:type_name -> ckd.v1.Block
 	0,  // 2: ckd.v1.StreamHeader.detail:type_name -> ckd.v1.Detail
 	1,  // 3: ckd.v1.StreamHeader.kind:type_name -> ckd.v1.Kind
-	15, // 4: ckd.v1.DecomposeStreamResponse.info:type_name -> ckd.v1.StreamInfo
-	17, // 5: ckd.v1.DecomposeStreamResponse.policies:type_name -> ckd.v1.PolicyRef
-	18, // 6: ckd.v1.DecomposeStreamResponse.results:type_name -> ckd.v1.Result
-	31, // 7: ckd.v1.DecomposeStreamResponse.faults:type_name -> google.rpc.Status
+	16, // 4: ckd.v1.DecomposeStreamResponse.info:type_name -> ckd.v1.StreamInfo
+	18, // 5: ckd.v1.DecomposeStreamResponse.policies:type_name -> ckd.v1.PolicyRef
+	19, // 6: ckd.v1.DecomposeStreamResponse.results:type_name -> ckd.v1.Result
+	35, // 7: ckd.v1.DecomposeStreamResponse.faults:type_name -> google.rpc.Status
 	1,  // 8: ckd.v1.StreamInfo.kind:type_name -> ckd.v1.Kind
-	16, // 9: ckd.v1.StreamInfo.limits:type_name -> ckd.v1.Limits
-	19, // 10: ckd.v1.Result.decomposition:type_name -> ckd.v1.Decomposition
-	31, // 11: ckd.v1.Result.error:type_name -> google.rpc.Status
-	20, // 12: ckd.v1.Decomposition.decision:type_name -> ckd.v1.Decision
-	21, // 13: ckd.v1.Decomposition.scores:type_name -> ckd.v1.Scores
-	22, // 14: ckd.v1.Decomposition.pairs:type_name -> ckd.v1.PairTerm
+	17, // 9: ckd.v1.StreamInfo.limits:type_name -> ckd.v1.Limits
+	20, // 10: ckd.v1.Result.decomposition:type_name -> ckd.v1.Decomposition
+	35, // 11: ckd.v1.Result.error:type_name -> google.rpc.Status
+	21, // 12: ckd.v1.Decomposition.decision:type_name -> ckd.v1.Decision
+	22, // 13: ckd.v1.Decomposition.scores:type_name -> ckd.v1.Scores
+	23, // 14: ckd.v1.Decomposition.pairs:type_name -> ckd.v1.PairTerm
 	4,  // 15: ckd.v1.Decision.action:type_name -> ckd.v1.Action
 	5,  // 16: ckd.v1.Decision.score:type_name -> ckd.v1.Score
 	7,  // 17: ckd.v1.Decision.gate:type_name -> ckd.v1.GateOutcome
-	9,  // 18: ckd.v1.Decision.reason:type_name -> ckd.v1.DecisionReason
+	10, // 18: ckd.v1.Decision.reason:type_name -> ckd.v1.DecisionReason
 	0,  // 19: ckd.v1.DecomposeRequest.detail:type_name -> ckd.v1.Detail
 	1,  // 20: ckd.v1.DecomposeRequest.kind:type_name -> ckd.v1.Kind
 	2,  // 21: ckd.v1.DecomposeRequest.layout:type_name -> ckd.v1.Layout
-	17, // 22: ckd.v1.DecomposeResponse.policy:type_name -> ckd.v1.PolicyRef
-	18, // 23: ckd.v1.DecomposeResponse.results:type_name -> ckd.v1.Result
-	29, // 24: ckd.v1.ListModelsResponse.models:type_name -> ckd.v1.Model
-	29, // 25: ckd.v1.GetModelResponse.model:type_name -> ckd.v1.Model
-	17, // 26: ckd.v1.Model.policy:type_name -> ckd.v1.PolicyRef
+	18, // 22: ckd.v1.DecomposeResponse.policy:type_name -> ckd.v1.PolicyRef
+	19, // 23: ckd.v1.DecomposeResponse.results:type_name -> ckd.v1.Result
+	30, // 24: ckd.v1.ListModelsResponse.models:type_name -> ckd.v1.Model
+	30, // 25: ckd.v1.GetModelResponse.model:type_name -> ckd.v1.Model
+	18, // 26: ckd.v1.Model.policy:type_name -> ckd.v1.PolicyRef
 	1,  // 27: ckd.v1.Model.kind:type_name -> ckd.v1.Kind
 	3,  // 28: ckd.v1.Model.variance:type_name -> ckd.v1.Variance
 	6,  // 29: ckd.v1.Model.gate:type_name -> ckd.v1.Gate
 	8,  // 30: ckd.v1.Model.scope:type_name -> ckd.v1.Scope
-	30, // 31: ckd.v1.Model.primary:type_name -> ckd.v1.ScoreRule
-	30, // 32: ckd.v1.Model.fallback:type_name -> ckd.v1.ScoreRule
-	5,  // 33: ckd.v1.ScoreRule.score:type_name -> ckd.v1.Score
-	11, // 34: ckd.v1.UncertaintyService.DecomposeStream:input_type -> ckd.v1.DecomposeStreamRequest
-	23, // 35: ckd.v1.UncertaintyService.Decompose:input_type -> ckd.v1.DecomposeRequest
-	25, // 36: ckd.v1.UncertaintyService.ListModels:input_type -> ckd.v1.ListModelsRequest
-	27, // 37: ckd.v1.UncertaintyService.GetModel:input_type -> ckd.v1.GetModelRequest
-	14, // 38: ckd.v1.UncertaintyService.DecomposeStream:output_type -> ckd.v1.DecomposeStreamResponse
-	24, // 39: ckd.v1.UncertaintyService.Decompose:output_type -> ckd.v1.DecomposeResponse
-	26, // 40: ckd.v1.UncertaintyService.ListModels:output_type -> ckd.v1.ListModelsResponse
-	28, // 41: ckd.v1.UncertaintyService.GetModel:output_type -> ckd.v1.GetModelResponse
-	38, // [38:42] is the sub-list for method output_type
-	34, // [34:38] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	34, // 31: ckd.v1.Model.primary:type_name -> ckd.v1.ScoreRule
+	34, // 32: ckd.v1.Model.fallback:type_name -> ckd.v1.ScoreRule
+	31, // 33: ckd.v1.Model.calibration:type_name -> ckd.v1.Calibration
+	32, // 34: ckd.v1.Calibration.expected_coverage:type_name -> ckd.v1.Share
+	32, // 35: ckd.v1.Calibration.expected_critical_fnr:type_name -> ckd.v1.Share
+	33, // 36: ckd.v1.Calibration.certificate:type_name -> ckd.v1.Certificate
+	9,  // 37: ckd.v1.Certificate.kind:type_name -> ckd.v1.CertificateKind
+	5,  // 38: ckd.v1.ScoreRule.score:type_name -> ckd.v1.Score
+	12, // 39: ckd.v1.UncertaintyService.DecomposeStream:input_type -> ckd.v1.DecomposeStreamRequest
+	24, // 40: ckd.v1.UncertaintyService.Decompose:input_type -> ckd.v1.DecomposeRequest
+	26, // 41: ckd.v1.UncertaintyService.ListModels:input_type -> ckd.v1.ListModelsRequest
+	28, // 42: ckd.v1.UncertaintyService.GetModel:input_type -> ckd.v1.GetModelRequest
+	15, // 43: ckd.v1.UncertaintyService.DecomposeStream:output_type -> ckd.v1.DecomposeStreamResponse
+	25, // 44: ckd.v1.UncertaintyService.Decompose:output_type -> ckd.v1.DecomposeResponse
+	27, // 45: ckd.v1.UncertaintyService.ListModels:output_type -> ckd.v1.ListModelsResponse
+	29, // 46: ckd.v1.UncertaintyService.GetModel:output_type -> ckd.v1.GetModelResponse
+	43, // [43:47] is the sub-list for method output_type
+	39, // [39:43] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_ckd_v1_uncertainty_proto_init() }
@@ -3047,14 +3434,15 @@ func file_ckd_v1_uncertainty_proto_init() {
 	file_ckd_v1_uncertainty_proto_msgTypes[8].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[9].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[10].OneofWrappers = []any{}
-	file_ckd_v1_uncertainty_proto_msgTypes[19].OneofWrappers = []any{}
+	file_ckd_v1_uncertainty_proto_msgTypes[21].OneofWrappers = []any{}
+	file_ckd_v1_uncertainty_proto_msgTypes[22].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ckd_v1_uncertainty_proto_rawDesc), len(file_ckd_v1_uncertainty_proto_rawDesc)),
-			NumEnums:      11,
-			NumMessages:   20,
+			NumEnums:      12,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,309 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+	"pgregory.net/rapid"
+)
+
+// A policy as it is written. The texts in quotes are those that a reader of
+// YAML could take for something else.
+func TestMarshal(t *testing.T) {
+	tests := []struct{ name, text, want string }{
+		{"defaults", threeClassesText, `models:
+  - name: m
+    classes: [normal, suspect, pathologic]
+    critical: [suspect, pathologic]
+    kind: probabilities
+    passes: {fewest: 4}
+    variance: sample
+    reliability_threshold: 0.3
+    gate: any-critical
+    scope: all
+    primary: {score: c_crit_max}
+    fallback: {score: cbec}
+    degenerate: defer
+    saturated: defer
+`},
+		{"everything else", `
+models:
+  - name: "1e3"
+    version: 2026-11-21
+    classes: [no, 'a: b', "~", c]
+    critical: [c]
+    safe: ["a: b", no]
+    kind: logits
+    passes: {fewest: 10, expected: 30}
+    sum_tolerance: 1e-7
+    variance: population
+    gate: deciding-class
+    scope: predicted-safe
+    primary: {score: ova_mi, threshold: 0.020}
+    fallback: {score: maxprob, threshold: 3e-9}
+    pair_weights: [{safe: no, critical: c, weight: 2}]
+    pairs: all
+    top_classes: 2
+    degenerate: retain
+    saturated: score
+    calibration:
+      software: ckd v0.4.0
+      recording:
+        passes_file: runs/mc.npy
+        passes_sha256: "0000000000000000000000000000000000000000000000000000000000000000"
+        labels_file: y true.npy
+        labels_sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
+        inputs: 2126
+        critical_inputs: 0
+        passes: 30
+      posterior: mc-dropout
+      objective: coverage 0.8
+      scope: predicted-safe
+      seed: 42
+      expected_coverage: {value: 0.8, low: 0.78, high: 0.82}
+      expected_critical_fnr: {value: 0.05}
+      certificate:
+        kind: learn-then-test
+        target: 0.05
+        confidence: 0.95
+        cases: 200
+        misses: 0
+        p_value: 0.03
+        statement: With confidence 0.95, at most 5% of "c" are missed.
+`, `models:
+  - name: "1e3"
+    version: "2026-11-21"
+    classes: ["no", "a: b", "~", c]
+    critical: [c]
+    safe: ["no", "a: b"]
+    kind: logits
+    passes: {fewest: 10, expected: 30}
+    sum_tolerance: 1.0e-07
+    variance: population
+    reliability_threshold: 0.3
+    gate: deciding-class
+    scope: predicted-safe
+    primary: {score: ova_mi, threshold: 0.02}
+    fallback: {score: maxprob, threshold: 3.0e-09}
+    pair_weights:
+      - {safe: "no", critical: c, weight: 2}
+    pairs: all
+    top_classes: 2
+    degenerate: retain
+    saturated: score
+    calibration:
+      software: ckd v0.4.0
+      recording:
+        passes_file: runs/mc.npy
+        passes_sha256: "0000000000000000000000000000000000000000000000000000000000000000"
+        labels_file: y true.npy
+        labels_sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
+        inputs: 2126
+        critical_inputs: 0
+        passes: 30
+      posterior: mc-dropout
+      objective: coverage 0.8
+      scope: predicted-safe
+      seed: 42
+      expected_coverage: {value: 0.8, low: 0.78, high: 0.82}
+      expected_critical_fnr: {value: 0.05}
+      certificate:
+        kind: learn-then-test
+        target: 0.05
+        confidence: 0.95
+        cases: 200
+        misses: 0
+        p_value: 0.03
+        statement: "With confidence 0.95, at most 5% of \"c\" are missed."
+`},
+		{"an empty calibration", "models: [{name: m, classes: [a, b], safe: [], kind: dirichlet, gate: never, " +
+			"primary: {score: mi}, calibration: {}}]", `models:
+  - name: m
+    classes: [a, b]
+    safe: []
+    kind: dirichlet
+    passes: {fewest: 1, expected: 1}
+    variance: sample
+    reliability_threshold: 0.3
+    gate: never
+    scope: all
+    primary: {score: mi}
+    fallback: {score: cbec}
+    degenerate: defer
+    saturated: defer
+    calibration: {}
+`},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			p := parseOne(t, test.text)
+			if got := string(p.Marshal()); got != test.want {
+				t.Errorf("written\n%s\nwant\n%s", got, test.want)
+			}
+			checkMarshal(t, p)
+		})
+	}
+}
+
+// A long list is wrapped, and read back all the same.
+func TestMarshalLongList(t *testing.T) {
+	p := parseOne(t, manyClasses(1000, 12))
+	for line := range strings.Lines(string(p.Marshal())) {
+		if len(line) > 112 {
+			t.Errorf("a line of %d bytes: %s", len(line), line)
+		}
+	}
+	checkMarshal(t, p)
+}
+
+// Whatever the policy, Parse reads back what Marshal writes.
+func TestMarshalIsRead(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) { checkMarshal(t, drawWholePolicy(t)) })
+}
+
+// Texts that begin, end or are what YAML has a meaning for are read back as
+// texts, also by a reader that is not strict.
+func TestMarshalTexts(t *testing.T) {
+	texts := []string{
+		"y", "N", "yes", "No", "on", "OFF", "true", "False", "null", "~", "1", "-1", "1e3", "1_000", "0x10", "010", "1:30",
+		".inf", ".nan", "2026-11-21", "<<", "=", "-", "- a", "a: b", "a:", "a #b", "#a", "[a]", "{a}", "a, b", "&a", "*a", "!a",
+		"|", ">", "%", "@", "`", "'", "\"", "\\", " a", "a ", "a  b", "é", "\u00a0", "\ufeff", "\ufffe", "\U0001F600", "\U000E0001",
+		"---", "...", "?", "? a",
+	}
+	for _, text := range texts {
+		var back any
+		if err := yaml.Unmarshal([]byte("["+literal(text)+"]"), &back); err != nil || !reflect.DeepEqual(back, []any{text}) {
+			t.Errorf("%q is written %s, which is read as %#v (%v)", text, literal(text), back, err)
+		}
+	}
+	checkMarshal(t, parseOne(t, "models: [{name: m, gate: never, primary: {score: mi}, classes: "+literalList(texts)+"}]"))
+}
+
+// literalList is texts in JSON quotes, by other means than those under test.
+func literalList(texts []string) string {
+	var list []string
+	for _, text := range texts {
+		list = append(list, "'"+strings.ReplaceAll(text, "'", "''")+"'")
+	}
+	return strings.ReplaceAll("["+strings.Join(list, ", ")+"]", "'\ufffe'", `"\ufffe"`)
+}
+
+// checkMarshal writes a policy that Parse returned and reads it again.
+func checkMarshal(t rapid.TB, p *Policy) {
+	t.Helper()
+	text := p.Marshal()
+	set, err := Parse(File{"written.yaml", text})
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	if again := set.All()[0]; !reflect.DeepEqual(again, p) {
+		t.Fatalf("read again\n%+v\nwant\n%+v\nfrom\n%s", again, p, text)
+	}
+}
+
+// drawWholePolicy draws a policy that Parse could return.
+func drawWholePolicy(t *rapid.T) *Policy {
+	p := &Policy{
+		Name:                 rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9._-]{0,9}`).Draw(t, "name"),
+		Version:              drawText(t, "version"),
+		Kind:                 rapid.SampledFrom([]Kind{Probabilities, Logits, Dirichlet}).Draw(t, "kind"),
+		SumTolerance:         rapid.OneOf(rapid.Just(DefaultSumTolerance), rapid.Float64Range(1e-7, 0.1)).Draw(t, "sum tolerance"),
+		Variance:             rapid.SampledFrom([]Variance{Sample, Population}).Draw(t, "variance"),
+		ReliabilityThreshold: rapid.Float64Range(1e-9, 5).Draw(t, "reliability threshold"),
+		Gate:                 rapid.SampledFrom([]Gate{AnyCritical, DecidingClass, Always, Never}).Draw(t, "gate"),
+		Scope:                rapid.SampledFrom([]Scope{AllInputs, PredictedSafe}).Draw(t, "scope"),
+		Pairs:                rapid.SampledFrom([]Pairs{SafeCriticalPairs, AllPairs}).Draw(t, "pairs"),
+		Degenerate:           rapid.SampledFrom(handlings).Draw(t, "degenerate"),
+		Saturated:            rapid.SampledFrom(handlings).Draw(t, "saturated"),
+	}
+	p.Classes = rapid.SliceOfNDistinct(rapid.OneOf(
+		rapid.SampledFrom([]string{"no", "yes", "1", "~", "1e3", "a: b", "it's", `"`, `\`, "[", "# x"}),
+		rapid.StringN(1, 20, 80).Filter(func(s string) bool { return isPrintable(s, maxText) }),
+	), 2, 12, func(s string) string { return s }).Draw(t, "classes")
+	p.TopClasses = rapid.IntRange(1, len(p.Classes)).Draw(t, "top classes")
+	for k := range p.Classes {
+		switch set := rapid.IntRange(0, 4).Draw(t, "set"); {
+		case k == 0 || k > 1 && set < 2:
+			p.Critical = append(p.Critical, k)
+		case k == 1 || set < 4:
+			p.Safe = append(p.Safe, k)
+		}
+	}
+	p.FewestPasses, p.ExpectedPasses = 1, 1
+	if p.Kind != Dirichlet {
+		p.FewestPasses = p.leastPasses(p.ReliabilityThreshold) + rapid.IntRange(0, 20).Draw(t, "fewest passes")
+		p.ExpectedPasses = rapid.SampledFrom([]int{0, p.FewestPasses, p.FewestPasses + 7}).Draw(t, "expected passes")
+	}
+	thresholds := rapid.Bool().Draw(t, "thresholds")
+	for _, r := range []*Rule{&p.Primary, &p.Fallback} {
+		*r = Rule{Score: rapid.SampledFrom(Scores()).Draw(t, "score")}
+		if thresholds {
+			r.HasThreshold, r.Threshold = true, rapid.Float64Range(0, 1e9).Draw(t, "threshold")
+		}
+	}
+	for _, s := range p.Safe {
+		for _, c := range p.Critical {
+			if weight := rapid.SampledFrom([]float64{0, 1, 1, 2, 1e-9, 1e300}).Draw(t, "weight"); weight != 1 {
+				p.PairWeights = append(p.PairWeights, PairWeight{s, c, weight})
+			}
+		}
+	}
+	if rapid.Bool().Draw(t, "calibrated") {
+		p.Calibration = drawCalibration(t, p)
+	}
+	p.Hash = p.hash()
+	return p
+}
+
+func drawCalibration(t *rapid.T, p *Policy) *Calibration {
+	given := func(what string) bool { return rapid.Bool().Draw(t, what) }
+	count := func(least int, what string) int { return rapid.IntRange(least, maxCount).Draw(t, what) }
+	interval := func(what string) *Interval {
+		if !given(what) {
+			return nil
+		}
+		low := rapid.Float64Range(0, 1).Draw(t, "low")
+		value := rapid.Float64Range(low, 1).Draw(t, "value")
+		return &Interval{Value: value, Low: low, High: rapid.Float64Range(value, 1).Draw(t, "high")}
+	}
+	c := &Calibration{ExpectedCoverage: interval("coverage"), ExpectedCriticalFNR: interval("critical FNR")}
+	if given("texts") {
+		c.Software, c.Objective, c.Scope = drawText(t, "software"), drawText(t, "objective"), p.Scope
+		c.Posterior, c.Seed = rapid.StringMatching(`[0-9][a-z.-]{0,9}`).Draw(t, "posterior"), rapid.Uint64Max(math.MaxInt).Draw(t, "seed")
+	}
+	r := &c.Recording
+	if given("files") {
+		r.PassesFile, r.LabelsFile = drawText(t, "passes file"), drawText(t, "labels file")
+		r.PassesSHA256, r.LabelsSHA256 = strings.Repeat("1", 64), fmt.Sprintf("1e%062x", count(0, "hash"))
+	}
+	if given("counts") {
+		r.Inputs = count(1, "inputs")
+		r.CriticalInputs, r.Passes = rapid.IntRange(0, r.Inputs).Draw(t, "critical inputs"), p.FewestPasses
+	}
+	if !given("certificate") {
+		return c
+	}
+	share := rapid.Float64Range(1e-6, 1-1e-6)
+	c.Certificate = &Certificate{
+		Kind:      rapid.SampledFrom([]CertificateKind{LearnThenTest, ConformalRiskControl}).Draw(t, "kind"),
+		Target:    share.Draw(t, "target"),
+		Statement: drawText(t, "statement"),
+	}
+	if given("cases") {
+		c.Certificate.Cases = count(1, "cases")
+		c.Certificate.Misses = rapid.IntRange(0, c.Certificate.Cases).Draw(t, "misses")
+	}
+	if c.Certificate.Kind == LearnThenTest {
+		c.Certificate.Confidence = share.Draw(t, "confidence")
+		c.Certificate.PValue = rapid.Float64Range(0, 1).Draw(t, "p-value")
+	}
+	return c
+}
+
+func drawText(t *rapid.T, what string) string {
+	return rapid.StringN(0, 20, 80).Filter(func(s string) bool { return isPrintable(s, maxText) }).Draw(t, what)
+}
