@@ -1,0 +1,156 @@
+package eval
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/ckd-project/ckd/decomp"
+)
+
+// sweep is the reliability thresholds that skewness is held against, and the
+// bounds of the residual's bins.
+var sweep = []float64{0.1, 0.2, 0.3, 0.5}
+
+// approximate fills in how near sum_c comes to MI, and how reliable C_k is.
+func (s *Summary) approximate(t *Table, reliability float64, largest []float64) {
+	sumC, mi := t.SumC, t.Scores[decomp.MI]
+	residual := make([]float64, t.Inputs)
+	for i := range residual {
+		residual[i] = math.Abs(sumC[i] - mi[i])
+	}
+	s.Pearson = pearson(sumC, mi)
+	s.Spearman = spearman(sumC, mi)
+	s.Inflation = ratio(mean(sumC), mean(mi))
+	s.Factor = 1
+	if t.Spec.Kind != decomp.Dirichlet && t.Spec.Variance == decomp.Sample {
+		s.Factor = float64(t.Passes) / float64(t.Passes-1)
+	}
+	s.ResidualSkewness = spearman(residual, largest)
+
+	reliable, falls := 0, 0
+	for i := range largest {
+		reliable += index(largest[i] < reliability)
+		s.Degenerate += index(t.Degenerate[i])
+		s.Saturated += index(t.Saturated[i])
+	}
+	for _, skewness := range t.CriticalSkewness {
+		falls += index(skewness > reliability)
+	}
+	s.AllReliable = share(reliable, t.Inputs)
+	s.FallbackShare = share(falls, t.Inputs)
+}
+
+// largestSkewness of any class, of each input.
+func largestSkewness(t *Table) []float64 {
+	largest := make([]float64, t.Inputs)
+	for i := range largest {
+		largest[i] = slices.Max(t.Skewness[i*t.K : (i+1)*t.K])
+	}
+	return largest
+}
+
+// residuals of sum_c, in bins of the largest skewness.
+func residuals(t *Table, largest []float64) []ResidualBin {
+	bins := make([]ResidualBin, len(sweep)+1)
+	for b := range sweep {
+		bins[b].UpTo = &sweep[b]
+		bins[b+1].Above = sweep[b]
+	}
+	mi := make([]float64, len(bins)) // sums
+	for i, skewness := range largest {
+		b := 0
+		for b < len(sweep) && skewness > sweep[b] {
+			b++
+		}
+		bins[b].N++
+		bins[b].Mean += t.SumC[i] - t.Scores[decomp.MI][i]
+		mi[b] += t.Scores[decomp.MI][i]
+	}
+	for b := range bins {
+		bins[b].Relative = ratio(bins[b].Mean, mi[b])
+		bins[b].Mean = ratio(bins[b].Mean, float64(bins[b].N))
+	}
+	return bins
+}
+
+// skewnesses of each class.
+func skewnesses(ctx context.Context, t *Table, labels []int, names []string, a *tally) ([]Skewness, error) {
+	// Inputs by their true class, so that a column can be cut into those of each.
+	from := make([]int, t.K+1)
+	for k, support := range a.support {
+		from[k+1] = from[k] + support
+	}
+	place, next := make([]int, t.Inputs), slices.Clone(from)
+	for i, label := range labels {
+		place[i] = next[label]
+		next[label]++
+	}
+	all := make([]Skewness, t.K)
+	err := concurrently(ctx, t.K, func(k int) {
+		column := make([]float64, t.Inputs)
+		for i, p := range place {
+			column[p] = t.Skewness[i*t.K+k]
+		}
+		all[k] = Skewness{Class: names[k], ByTrue: []SkewnessByTrue{}}
+		if t.K <= MaxMatrixClasses {
+			for j := range t.K {
+				of := skewnessOf(column[from[j]:from[j+1]])
+				all[k].ByTrue = append(all[k].ByTrue, SkewnessByTrue{True: names[j], N: a.support[j], SkewnessOf: of})
+			}
+		}
+		all[k].SkewnessOf = skewnessOf(column)
+	})
+	return all, err
+}
+
+// skewnessOf values, which it sorts.
+func skewnessOf(values []float64) SkewnessOf {
+	slices.Sort(values)
+	s := SkewnessOf{
+		Median: quantile(values, 0.5), Mean: mean(values), P90: quantile(values, 0.9),
+		Reliable: make(map[string]float64, len(sweep)),
+	}
+	for _, threshold := range sweep {
+		under, _ := slices.BinarySearch(values, threshold)
+		s.Reliable[strconv.FormatFloat(threshold, 'g', -1, 64)] = share(under, len(values))
+	}
+	return s
+}
+
+// paperRule chooses between c_crit_max and cbec, and says what that costs; nil
+// where one of them is undefined.
+func paperRule(t *Table, skewness []Skewness, rows []*Row, reliability float64) *PaperRule {
+	rule := &PaperRule{Score: decomp.CCritMax.String()}
+	if t.Scores[decomp.CCritMax] == nil || t.Scores[decomp.CBEC] == nil {
+		return nil
+	}
+	for _, k := range t.Spec.Critical {
+		rule.MedianCriticalSkewness = max(rule.MedianCriticalSkewness, skewness[k].Median)
+	}
+	if rule.MedianCriticalSkewness > reliability {
+		rule.Score = decomp.CBEC.String()
+	}
+	var chosen, bestAUSC, bestFNR *Row
+	for _, row := range rows {
+		if row.Name == rule.Score {
+			chosen = row
+		}
+		if bestAUSC == nil || row.AUSC.CriticalFNR < bestAUSC.AUSC.CriticalFNR {
+			bestAUSC = row
+		}
+		if bestFNR == nil || row.CriticalFNR < bestFNR.CriticalFNR {
+			bestFNR = row
+		}
+	}
+	if chosen.AUSC.CriticalFNR == bestAUSC.AUSC.CriticalFNR {
+		bestAUSC = chosen
+	}
+	if chosen.CriticalFNR == bestFNR.CriticalFNR {
+		bestFNR = chosen
+	}
+	rule.BestAUSC, rule.CostAUSC = bestAUSC.Name, chosen.AUSC.CriticalFNR-bestAUSC.AUSC.CriticalFNR
+	rule.BestCriticalFNR, rule.CostCriticalFNR = bestFNR.Name, chosen.CriticalFNR-bestFNR.CriticalFNR
+	return rule
+}

@@ -1,0 +1,255 @@
+package eval
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// mostBandSamples bounds the resamples that a band is made from: bands are
+// looked at, and more would only take memory.
+const mostBandSamples = 1000
+
+// samples of one ranking: an entry for each resample.
+type samples struct {
+	ausc                                 []float64 // of critical FNR
+	criticalFNR, criticalError, accuracy []float64 // at the coverage
+	band                                 [][]float32
+}
+
+// bootstrap draws as many resamples as are asked for, each of as many inputs as
+// there are, with replacement, and walks every ranking over each: all see the
+// same resamples. Resample b is drawn from a generator of its own, so that it
+// does not depend on how many run at once.
+//
+// A resample is a recording of its own: ties of the key are in the order in
+// which the inputs were drawn. Nothing is sorted again for it, and nothing
+// allocated.
+func bootstrap(ctx context.Context, paths []*path, inputs []outcome, g *grid, o Options) ([]samples, error) {
+	all := make([]samples, len(paths))
+	for r := range all {
+		all[r] = newSamples(o)
+	}
+	var next, done atomic.Int64
+	var group errgroup.Group
+	for range min(runtime.GOMAXPROCS(0), o.Bootstrap) {
+		group.Go(func() error {
+			resample := newResample(inputs)
+			var at [coverages + 1]counts
+			for {
+				b := int(next.Add(1)) - 1
+				if b >= o.Bootstrap {
+					return nil
+				}
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				resample.draw(o.Seed, uint64(b))
+				for r, path := range paths {
+					resample.walk(path, g, &at)
+					all[r].set(b, g, &at)
+				}
+				if d := done.Add(1); o.Progress != nil {
+					o.Progress(int(d), o.Bootstrap)
+				}
+			}
+		})
+	}
+	return all, group.Wait()
+}
+
+// path is a ranking as resamples follow it.
+type path struct {
+	order []int32
+	// block of each input: the tie in which it is, counted along the order, above
+	// the flags of its outcome. Nil where the inputs of every tie have one
+	// outcome, so that their order does not matter.
+	block  []uint32
+	blocks int
+}
+
+// newPath of a ranking.
+func newPath(r *Ranking, inputs []outcome) *path {
+	p := &path{order: r.order, block: make([]uint32, len(r.order))}
+	mixed := false
+	for j, i := range r.order {
+		if j > 0 {
+			before := r.order[j-1]
+			if r.Key[i] != r.Key[before] {
+				p.blocks++
+			} else if inputs[i] != inputs[before] {
+				mixed = true
+			}
+		}
+		p.block[i] = uint32(p.blocks)<<flagBits | inputs[i]
+	}
+	p.blocks++
+	if !mixed {
+		p.block = nil
+	}
+	return p
+}
+
+// resample is a draw of inputs, and the memory that it takes to walk it.
+type resample struct {
+	source *rand.PCG
+	random *rand.Rand
+	inputs []outcome // none drawn
+	drawn  []int32   // inputs as they were drawn
+	times  []outcome // inputs with how often they were drawn
+	// next place of each block, and the outcomes in the order of a path.
+	next     []int32
+	sequence []uint8
+}
+
+func newResample(inputs []outcome) *resample {
+	n := len(inputs)
+	source := rand.NewPCG(0, 0)
+	return &resample{
+		source: source, random: rand.New(source), inputs: inputs,
+		drawn: make([]int32, n), times: make([]outcome, n), next: make([]int32, n+1), sequence: make([]uint8, n),
+	}
+}
+
+func (r *resample) draw(seed, b uint64) {
+	r.source.Seed(seed, b)
+	copy(r.times, r.inputs)
+	for d := range r.drawn {
+		i := r.random.Int32N(int32(len(r.inputs)))
+		r.drawn[d] = i
+		r.times[i] += drawn
+	}
+}
+
+// walk a path. Where ties matter, the draws are first put in order: a place for
+// each, block after block.
+func (r *resample) walk(p *path, g *grid, to *[coverages + 1]counts) {
+	if p.block == nil {
+		g.walk(p.order, r.times, to)
+		return
+	}
+	next := r.next[:p.blocks+1]
+	clear(next)
+	for _, i := range r.drawn {
+		next[p.block[i]>>flagBits+1]++
+	}
+	for b := 1; b < len(next); b++ {
+		next[b] += next[b-1]
+	}
+	for _, i := range r.drawn {
+		block := p.block[i]
+		place := &next[block>>flagBits]
+		r.sequence[*place] = uint8(block & (drawn - 1))
+		*place++
+	}
+	g.count(r.sequence, to)
+}
+
+func newSamples(o Options) samples {
+	var s samples
+	for _, figure := range s.figures() {
+		*figure = make([]float64, o.Bootstrap)
+	}
+	if o.Bands {
+		s.band = make([][]float32, min(o.Bootstrap, mostBandSamples))
+		for b := range s.band {
+			s.band[b] = make([]float32, coverages)
+		}
+	}
+	return s
+}
+
+func (s *samples) figures() []*[]float64 {
+	return []*[]float64{&s.ausc, &s.criticalFNR, &s.criticalError, &s.accuracy}
+}
+
+// set the figures of resample b.
+func (s *samples) set(b int, g *grid, at *[coverages + 1]counts) {
+	s.ausc[b] = g.area(at, counts.criticalFNR)
+	s.criticalFNR[b] = at[g.at].criticalFNR()
+	s.criticalError[b] = at[g.at].criticalError()
+	s.accuracy[b] = 1 - at[g.at].errorRate()
+	if b < len(s.band) {
+		for c := range s.band[b] {
+			s.band[b][c] = float32(at[g.cut(c)].criticalFNR())
+		}
+	}
+}
+
+// limits of the band at each coverage.
+func (s *samples) limits() (low, high []float64) {
+	if len(s.band) == 0 {
+		return nil, nil
+	}
+	low, high = make([]float64, coverages), make([]float64, coverages)
+	values := make([]float64, len(s.band))
+	for c := range low {
+		for b := range values {
+			values[b] = float64(s.band[b][c])
+		}
+		slices.Sort(values)
+		low[c], high[c] = quantile(values, 0.025), quantile(values, 0.975)
+	}
+	return low, high
+}
+
+// interval of a figure over resamples.
+func interval(values []float64) Interval {
+	sorted := slices.Sorted(slices.Values(values))
+	return Interval{
+		Mean: mean(values), SD: sampleSD(values),
+		Low: quantile(sorted, 0.025), High: quantile(sorted, 0.975),
+	}
+}
+
+// winShares of the rows of one scope: see Bootstrap.WinShare.
+func winShares(rows []*Row, isScore func(*Row) bool, resamples int) {
+	wins := make([]float64, len(rows))
+	for b := range resamples {
+		lowest, winners := math.Inf(1), 0
+		for _, row := range rows {
+			if a := row.Bootstrap.Samples[b]; isScore(row) && a < lowest {
+				lowest, winners = a, 1
+			} else if isScore(row) && a == lowest {
+				winners++
+			}
+		}
+		for r, row := range rows {
+			switch a := row.Bootstrap.Samples[b]; {
+			case isScore(row) && a == lowest:
+				wins[r] += 1 / float64(winners)
+			case !isScore(row) && a < lowest:
+				wins[r]++
+			}
+		}
+	}
+	for r, row := range rows {
+		row.Bootstrap.WinShare = ratio(wins[r], float64(resamples))
+	}
+}
+
+// pairwise compares every two rows of one scope.
+func pairwise(rows []*Row) []Pairwise {
+	all := []Pairwise{}
+	for _, row := range rows {
+		for _, column := range rows {
+			if row == column {
+				continue
+			}
+			lower := 0
+			for b, a := range row.Bootstrap.Samples {
+				if a < column.Bootstrap.Samples[b] {
+					lower++
+				}
+			}
+			p := share(lower, len(row.Bootstrap.Samples))
+			all = append(all, Pairwise{Row: row.Name, Column: column.Name, Scope: row.Scope, P: p})
+		}
+	}
+	return all
+}

@@ -1,0 +1,220 @@
+package eval
+
+import "math"
+
+// Coverages at which risks are computed: this many, equally spaced, from the
+// lowest to 1 (app-ausc). Below the lowest so few inputs are retained that a
+// risk says nothing.
+const (
+	coverages      = 200
+	lowestCoverage = 0.05
+)
+
+// coverage c of the 200.
+func coverage(c int) float64 {
+	if c == coverages-1 {
+		return 1
+	}
+	return lowestCoverage + float64(c)*((1-lowestCoverage)/(coverages-1))
+}
+
+// outcome of an input: what it adds to the counts where it is retained. The
+// bits above the flags are how often the input was drawn, so that one small
+// array says everything that a walk needs.
+type outcome = uint32
+
+const (
+	isCritical outcome = 1 << iota // true class critical
+	isMissed                       // critical, and predicted not critical
+	isWrong                        // predicted as another class
+
+	flagBits = iota
+	drawn    = outcome(1) << flagBits // once
+)
+
+// outcomes of inputs, each drawn not at all.
+func outcomes(labels, predicted []int, critical []bool) []outcome {
+	all := make([]outcome, len(labels))
+	for i, label := range labels {
+		p := predicted[i]
+		if p != label {
+			all[i] |= isWrong
+		}
+		if critical[label] {
+			all[i] |= isCritical
+			if !critical[p] {
+				all[i] |= isMissed
+			}
+		}
+	}
+	return all
+}
+
+// once is the outcomes with every input drawn once: the recording itself.
+func once(of []outcome) []outcome {
+	all := make([]outcome, len(of))
+	for i, o := range of {
+		all[i] = o + drawn
+	}
+	return all
+}
+
+// counts of what is retained.
+type counts struct {
+	retained, critical, missed, criticalWrong, wrong uint32
+}
+
+func (c counts) criticalFNR() float64   { return quotient(c.missed, c.critical) }
+func (c counts) criticalError() float64 { return quotient(c.criticalWrong, c.critical) }
+func (c counts) errorRate() float64     { return quotient(c.wrong, c.retained) }
+
+// quotient is n/of, and 0 of nothing.
+func quotient(n, of uint32) float64 {
+	if of == 0 {
+		return 0
+	}
+	return float64(n) / float64(of)
+}
+
+// grid is the numbers of inputs at which a walk takes counts: of the 200
+// coverages and of the one asked for.
+type grid struct {
+	cuts [coverages + 1]uint32 // ascending
+	at   int                   // of them, that of the coverage asked for
+}
+
+func newGrid(inputs int, at float64) *grid {
+	g := &grid{}
+	for g.at < coverages && coverage(g.at) < at {
+		g.at++
+	}
+	g.cuts[g.at] = uint32(Kept(at, inputs))
+	for c := range coverages {
+		g.cuts[g.cut(c)] = uint32(Kept(coverage(c), inputs))
+	}
+	return g
+}
+
+// cut of coverage c among the cuts.
+func (g *grid) cut(c int) int {
+	if c < g.at {
+		return c
+	}
+	return c + 1
+}
+
+// walk goes through inputs in an order, the first to be retained first, and
+// writes the counts at each cut. An input that was drawn several times is its
+// own neighbour that often; where a cut falls among them it counts in part.
+// As many inputs must have been drawn as the grid is for.
+func (g *grid) walk(order []int32, inputs []outcome, to *[coverages + 1]counts) {
+	var c counts
+	var last outcome
+	next := 0
+	for i, cut := range g.cuts {
+		for c.retained < cut {
+			last = inputs[order[next]]
+			next++
+			times := last >> flagBits
+			critical := -(last & isCritical)
+			wrong := -(last / isWrong & 1)
+			c.retained += times
+			c.critical += times & critical
+			c.missed += times & -(last / isMissed & 1)
+			c.criticalWrong += times & critical & wrong
+			c.wrong += times & wrong
+		}
+		beyond := c.retained - cut
+		to[i] = counts{
+			retained:      cut,
+			critical:      c.critical - beyond*(last&isCritical),
+			missed:        c.missed - beyond*(last/isMissed&1),
+			criticalWrong: c.criticalWrong - beyond*(last&isCritical)*(last/isWrong&1),
+			wrong:         c.wrong - beyond*(last/isWrong&1),
+		}
+	}
+}
+
+// count goes through outcomes and writes the counts at each cut.
+func (g *grid) count(sequence []uint8, to *[coverages + 1]counts) {
+	var of [1 << flagBits]uint32
+	done := uint32(0)
+	for i, cut := range g.cuts {
+		for _, o := range sequence[done:cut] {
+			of[o]++
+		}
+		done = cut
+		c := counts{retained: cut}
+		for o, n := range of {
+			o := outcome(o)
+			c.critical += n * (o & isCritical)
+			c.missed += n * (o / isMissed & 1)
+			c.criticalWrong += n * (o & isCritical) * (o / isWrong)
+			c.wrong += n * (o / isWrong)
+		}
+		to[i] = c
+	}
+}
+
+// area under a risk over the coverages, by trapezoids.
+func (g *grid) area(at *[coverages + 1]counts, risk func(counts) float64) float64 {
+	area, before := 0.0, risk(at[g.cut(0)])
+	for c := 1; c < coverages; c++ {
+		now := risk(at[g.cut(c)])
+		area += (coverage(c) - coverage(c-1)) * (before + now) / 2
+		before = now
+	}
+	return area
+}
+
+// areas under the risks.
+func (g *grid) areas(at *[coverages + 1]counts) AUSC {
+	return AUSC{
+		CriticalFNR:   g.area(at, counts.criticalFNR),
+		CriticalError: g.area(at, counts.criticalError),
+		ErrorRate:     g.area(at, counts.errorRate),
+	}
+}
+
+// wholeCurve is the areas of the error rate that the rest of the field reports,
+// over every number of retained inputs from 1 to N and not only the 200
+// coverages. Both are in expectation over the order within ties of the key,
+// within which the expected errors grow linearly.
+//
+// AURC (Geifman et al.) is the mean over n of errors(n)/n. AUGRC (Traub et al.
+// 2024) is the area under errors(n)/N over n/N, from (0,0).
+func wholeCurve(r *Ranking, inputs []outcome) (aurc, augrc float64) {
+	errors, n := 0.0, float64(len(r.order))
+	for from := 0; from < len(r.order); {
+		to, wrong := from, 0.0
+		for ; to < len(r.order) && r.Key[r.order[to]] == r.Key[r.order[from]]; to++ {
+			wrong += float64(inputs[r.order[to]] / isWrong & 1)
+		}
+		size := float64(to - from)
+		for j := from + 1; j <= to; j++ {
+			aurc += (errors + wrong*float64(j-from)/size) / float64(j)
+		}
+		augrc += size * (errors + wrong/2)
+		errors += wrong
+		from = to
+	}
+	return ratio(aurc, n), ratio(augrc, n*n)
+}
+
+// largestTie is the number of inputs that share the key that most share. Inputs
+// that are never deferred are in no tie.
+func largestTie(r *Ranking) int {
+	most, size := 0, 0
+	for j, i := range r.order {
+		if math.IsInf(r.Key[i], -1) {
+			continue
+		}
+		if size > 0 && r.Key[i] == r.Key[r.order[j-1]] {
+			size++
+		} else {
+			size = 1
+		}
+		most = max(most, size)
+	}
+	return most
+}

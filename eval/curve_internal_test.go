@@ -1,0 +1,293 @@
+package eval
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ckd-project/ckd/policy"
+)
+
+// drawRanking draws a ranking with ties among its keys, and outcomes.
+func drawRanking(t *rapid.T, most int) (*Ranking, []outcome) {
+	n := rapid.IntRange(1, most).Draw(t, "N")
+	values := rapid.SampledFrom([]int{0, 3, 1000}).Draw(t, "values") // one, few, many
+	labels, predicted, key := make([]int, n), make([]int, n), make([]float64, n)
+	for i := range key {
+		labels[i] = rapid.IntRange(0, 2).Draw(t, "label")
+		predicted[i] = rapid.IntRange(0, 2).Draw(t, "predicted")
+		key[i] = float64(rapid.IntRange(0, values).Draw(t, "key"))
+	}
+	r := NewRanking(&Table{Inputs: n, K: 3, Predicted: predicted}, "drawn", policy.AllInputs, key)
+	return r, outcomes(labels, predicted, []bool{false, true, true})
+}
+
+// TestResampleEqualsSorting: walking a resample gives what writing it out and
+// sorting it would, at every cut.
+func TestResampleEqualsSorting(t *testing.T) {
+	ties, none := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		r, inputs := drawRanking(t, 60)
+		g := newGrid(len(inputs), rapid.Float64Range(0.001, 1).Draw(t, "coverage"))
+		resample, p := newResample(inputs), newPath(r, inputs)
+		if p.block == nil {
+			none++
+		} else {
+			ties++
+		}
+		seed := rapid.Uint64().Draw(t, "seed")
+		for b := range uint64(3) { // the memory is used again
+			resample.draw(seed, b)
+			var got [coverages + 1]counts
+			resample.walk(p, g, &got)
+
+			sorted := slices.Clone(resample.drawn)
+			slices.SortStableFunc(sorted, func(a, b int32) int { return cmp.Compare(r.Key[a], r.Key[b]) })
+			for c, cut := range g.cuts {
+				want := counts{retained: cut}
+				for _, i := range sorted[:cut] {
+					critical, wrong := index(inputs[i]&isCritical != 0), index(inputs[i]&isWrong != 0)
+					want.critical += uint32(critical)
+					want.wrong += uint32(wrong)
+					want.criticalWrong += uint32(critical * wrong)
+					want.missed += uint32(index(inputs[i]&isMissed != 0))
+				}
+				if got[c] != want {
+					t.Fatalf("at cut %d: %+v, want %+v", cut, got[c], want)
+				}
+			}
+		}
+	})
+	if ties == 0 || none == 0 {
+		t.Errorf("%d rankings with ties that matter, %d without: expected both", ties, none)
+	}
+}
+
+// TestResampleIsWithReplacement: an input is missing from a resample with
+// chance (1-1/N)^N, and all inputs are drawn alike.
+func TestResampleIsWithReplacement(t *testing.T) {
+	const n, resamples = 100, 2000
+	r := newResample(make([]outcome, n))
+	missing, times := 0, make([]int, n)
+	for b := range uint64(resamples) {
+		r.draw(1, b)
+		total := 0
+		for i, o := range r.times {
+			missing += index(o == 0)
+			times[i] += int(o >> flagBits)
+			total += int(o >> flagBits)
+		}
+		if total != n {
+			t.Fatalf("%d drawn, want %d", total, n)
+		}
+	}
+	if got, want := float64(missing)/n/resamples, math.Pow(1-1./n, n); math.Abs(got-want) > 0.005 {
+		t.Errorf("share missing %v, want %v", got, want)
+	}
+	for i, got := range times { // five standard deviations of sqrt(2000)
+		if math.Abs(float64(got-resamples)) > 225 {
+			t.Errorf("input %d drawn %d times, want about %d", i, got, resamples)
+		}
+	}
+}
+
+// TestCutsOfGrid: those of the coverages, and in its place the one asked for.
+func TestCutsOfGrid(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 5000).Draw(t, "N")
+		at := rapid.OneOf(rapid.Float64Range(1e-9, 1), rapid.Map(rapid.IntRange(0, coverages-1), coverage)).Draw(t, "coverage")
+		g := newGrid(n, at)
+		if !slices.IsSorted(g.cuts[:]) || g.cuts[g.at] != uint32(Kept(at, n)) {
+			t.Fatalf("cuts %v, of them %d that of %v", g.cuts, g.at, at)
+		}
+		for c := range coverages {
+			if got, want := g.cuts[g.cut(c)], uint32(Kept(coverage(c), n)); got != want {
+				t.Fatalf("coverage %v retains %d of %d, want %d", coverage(c), got, n, want)
+			}
+		}
+	})
+}
+
+// TestWholeCurveOverAllOrders: the expectation over ties is the mean over every
+// order of the inputs that agrees with the keys.
+func TestWholeCurveOverAllOrders(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r, inputs := drawRanking(t, 6)
+		var aurcs, augrcs []float64
+		permutations(len(inputs), func(order []int32) {
+			if !slices.IsSortedFunc(order, func(a, b int32) int { return cmp.Compare(r.Key[a], r.Key[b]) }) {
+				return
+			}
+			n, errors, aurc, augrc := float64(len(order)), 0.0, 0.0, 0.0
+			for j, i := range order {
+				before := errors
+				errors += float64(index(inputs[i]&isWrong != 0))
+				aurc += errors / float64(j+1) / n
+				augrc += (before + errors) / 2 / n / n
+			}
+			aurcs, augrcs = append(aurcs, aurc), append(augrcs, augrc)
+		})
+		aurc, augrc := wholeCurve(r, inputs)
+		if math.Abs(aurc-mean(aurcs)) > 1e-12 || math.Abs(augrc-mean(augrcs)) > 1e-12 {
+			t.Fatalf("AURC %v, AUGRC %v, want %v, %v: the means over %d orders", aurc, augrc, mean(aurcs), mean(augrcs),
+				len(aurcs))
+		}
+	})
+}
+
+// permutations of n numbers, one after the other.
+func permutations(n int, each func([]int32)) {
+	order := inputsOf(n)
+	var from func(at int)
+	from = func(at int) {
+		if at == n {
+			each(order)
+			return
+		}
+		for i := at; i < n; i++ {
+			order[at], order[i] = order[i], order[at]
+			from(at + 1)
+			order[at], order[i] = order[i], order[at]
+		}
+	}
+	from(0)
+}
+
+// TestAUGRCByAUROC is the identity of Traub et al. (2024): with the accuracy a
+// and the AUROC of the score for errors, AUGRC = (1-AUROC) a (1-a) + (1-a)^2/2.
+func TestAUGRCByAUROC(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r, inputs := drawRanking(t, 60)
+		var right, wrong []float64
+		for i, o := range inputs {
+			if o&isWrong == 0 {
+				right = append(right, r.Key[i])
+			} else {
+				wrong = append(wrong, r.Key[i])
+			}
+		}
+		above := 0.0
+		for _, w := range wrong {
+			for _, c := range right {
+				above += float64(index(w > c)) + float64(index(w == c))/2
+			}
+		}
+		a := float64(len(right)) / float64(len(inputs))
+		want := (1-ratio(above, float64(len(right)*len(wrong))))*a*(1-a) + (1-a)*(1-a)/2
+		if _, augrc := wholeCurve(r, inputs); math.Abs(augrc-want) > 1e-12 {
+			t.Fatalf("AUGRC %v, want %v", augrc, want)
+		}
+	})
+}
+
+func TestLargestTie(t *testing.T) {
+	for _, c := range []struct {
+		keys []float64
+		want int
+	}{
+		{[]float64{1}, 1}, {[]float64{1, 2, 3}, 1}, {[]float64{2, 1, 2, 3, 1, 2}, 3},
+		{[]float64{math.Inf(-1), math.Inf(-1), 1}, 1}, {[]float64{math.Inf(-1)}, 0},
+	} {
+		r := &Ranking{Key: c.keys, order: ascending(c.keys)}
+		if got := largestTie(r); got != c.want {
+			t.Errorf("keys %v: %d, want %d", c.keys, got, c.want)
+		}
+	}
+}
+
+// TestWinShares: scores share a win, and what is no score wins against them all.
+func TestWinShares(t *testing.T) {
+	rows := []*Row{{Name: "mi"}, {Name: "cbec"}, {Name: "entropy"}, {Name: "policy"}, {Name: "any-critical"}}
+	for r, samples := range [][]float64{
+		{0.1, 0.2, 0.3, 0.4},
+		{0.1, 0.1, 0.4, 0.5},
+		{0.2, 0.3, 0.5, 0.6},
+		{0.05, 0.1, 0.2, 0.4}, // lower than every score in two
+		{0, 0, 0, 0},
+	} {
+		rows[r].Bootstrap.Samples = samples
+	}
+	winShares(rows, isScore, 4)
+	for r, want := range []float64{0.625, 0.375, 0, 0.5, 1} {
+		if got := rows[r].Bootstrap.WinShare; got != want {
+			t.Errorf("%s wins %v, want %v", rows[r].Name, got, want)
+		}
+	}
+	for _, p := range pairwise(rows) {
+		want, known := map[string]float64{"mi<cbec": 0.5, "cbec<mi": 0.25, "entropy<mi": 0, "mi<entropy": 1}[p.Row+"<"+p.Column]
+		if known && p.P != want {
+			t.Errorf("P(%s < %s) is %v, want %v", p.Row, p.Column, p.P, want)
+		}
+	}
+	if n := len(pairwise(rows)); n != 20 {
+		t.Errorf("%d pairs of 5 rows", n)
+	}
+}
+
+func TestInterval(t *testing.T) { // NumPy: quantile, std(ddof=1)
+	got := interval([]float64{4, 1, 3, 2, 10})
+	want := Interval{Mean: 4, SD: 3.5355339059327378, Low: 1.1, High: 9.4}
+	for _, d := range []float64{got.Mean - want.Mean, got.SD - want.SD, got.Low - want.Low, got.High - want.High} {
+		if math.Abs(d) > 1e-12 {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+	if got := interval([]float64{3}); got != (Interval{Mean: 3, Low: 3, High: 3}) {
+		t.Errorf("of one: %+v", got)
+	}
+}
+
+// TestSamples are the figures of a walk.
+func TestSamples(t *testing.T) {
+	g, s := newGrid(10, 0.8), newSamples(Options{Bootstrap: 2})
+	var at [coverages + 1]counts
+	for c := range at {
+		at[c] = counts{retained: 10, critical: 4, missed: 4} // FNR 1
+	}
+	at[g.at] = counts{retained: 8, critical: 4, missed: 1, criticalWrong: 3, wrong: 2}
+	s.set(1, g, &at)
+	got := []float64{s.ausc[1], s.criticalFNR[1], s.criticalError[1], s.accuracy[1]}
+	for f, want := range []float64{0.95, 0.25, 0.75, 0.75} {
+		if math.Abs(got[f]-want) > 1e-12 {
+			t.Errorf("figure %d is %v, want %v", f, got[f], want)
+		}
+	}
+}
+
+// TestBand is the interval at each coverage.
+func TestBand(t *testing.T) {
+	s := newSamples(Options{Bootstrap: 3, Bands: true})
+	for b, v := range []float32{0.5, 0.25, 0} {
+		s.band[b][7] = v
+	}
+	low, high := s.limits()
+	if len(low) != coverages || math.Abs(low[7]-0.0125) > 1e-12 || math.Abs(high[7]-0.4875) > 1e-12 || high[8] != 0 {
+		t.Errorf("band of %d from %v to %v", len(low), low[7], high[7])
+	}
+	if s := newSamples(Options{Bootstrap: 3 * mostBandSamples, Bands: true}); len(s.band) != mostBandSamples {
+		t.Errorf("a band of %d resamples", len(s.band))
+	}
+}
+
+func TestResampleAllocatesNothing(t *testing.T) {
+	inputs := make([]outcome, 200)
+	key := make([]float64, 200)
+	for i := range key {
+		inputs[i], key[i] = outcome(i)%4, float64(i/3)
+	}
+	r := NewRanking(&Table{Inputs: 200, K: 3, Predicted: make([]int, 200)}, "", policy.AllInputs, key)
+	g, resample, p := newGrid(200, 0.8), newResample(inputs), newPath(r, inputs)
+	s := newSamples(Options{Bootstrap: 1, Bands: true})
+	var at [coverages + 1]counts
+	allocations := testing.AllocsPerRun(10, func() {
+		resample.draw(1, 2)
+		resample.walk(p, g, &at)
+		s.set(0, g, &at)
+	})
+	if allocations != 0 {
+		t.Errorf("%v allocations a resample", allocations)
+	}
+}

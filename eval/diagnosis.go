@@ -1,0 +1,127 @@
+package eval
+
+import (
+	"slices"
+
+	"github.com/ckd-project/ckd/decomp"
+)
+
+// profiles are the mean C_k by true class.
+func profiles(t *Table, labels []int, a *tally) Profiles {
+	p := Profiles{N: a.support, Raw: [][]float64{}, Normalised: [][]float64{}}
+	if t.K > MaxMatrixClasses {
+		return p
+	}
+	p.Raw, p.Normalised = square[float64](t.K), square[float64](t.K)
+	for i, label := range labels {
+		sum := 0.0
+		for _, v := range t.c(i) {
+			sum += v
+		}
+		for k, v := range t.c(i) {
+			p.Raw[label][k] += v
+			p.Normalised[label][k] += ratio(v, sum)
+		}
+	}
+	for label, n := range a.support {
+		divide(p.Raw[label], n)
+		divide(p.Normalised[label], n)
+	}
+	return p
+}
+
+// signatures of every pair of true and predicted class that has inputs; none
+// beyond MaxMatrixClasses.
+func signatures(t *Table, labels []int, names []string) []Signature {
+	all := []Signature{}
+	if t.K > MaxMatrixClasses {
+		return all
+	}
+	sums := square[*Signature](t.K)
+	for i, label := range labels {
+		s := &sums[label][t.Predicted[i]]
+		if *s == nil {
+			*s = &Signature{True: names[label], Predicted: names[t.Predicted[i]], C: make([]float64, t.K)}
+		}
+		(*s).N++
+		(*s).MI += t.Scores[decomp.MI][i]
+		for k, v := range t.c(i) {
+			(*s).C[k] += v
+		}
+	}
+	for _, s := range slices.Concat(sums...) {
+		if s == nil {
+			continue
+		}
+		s.MI /= float64(s.N)
+		divide(s.C, s.N)
+		s.Dominant = names[largest(s.C)]
+		all = append(all, *s)
+	}
+	return all
+}
+
+// dominant is the share of inputs in which each class has the largest C_k.
+func dominant(t *Table) []float64 {
+	shares := make([]float64, t.K)
+	for i := range t.Inputs {
+		shares[largest(t.c(i))]++
+	}
+	divide(shares, t.Inputs)
+	return shares
+}
+
+// confusion is the epistemic confusion matrix with its blocks; nil beyond
+// MaxMatrixClasses.
+func confusion(t *Table) *Confusion {
+	if t.PairMean == nil {
+		return nil
+	}
+	c := &Confusion{Matrix: square[float64](t.K)}
+	for k := range c.Matrix {
+		copy(c.Matrix[k], t.PairMean[k*t.K:])
+	}
+	c.CrossBoundary = c.block(t.Spec.Safe, t.Spec.Critical)
+	c.WithinSafe = c.block(t.Spec.Safe, t.Spec.Safe)
+	c.WithinCritical = c.block(t.Spec.Critical, t.Spec.Critical)
+	c.CrossToSafe = ratio(c.CrossBoundary, c.WithinSafe)
+	c.CrossToCritical = ratio(c.CrossBoundary, c.WithinCritical)
+	return c
+}
+
+// block is the mean over the pairs of two different classes of two sets.
+func (c *Confusion) block(rows, columns []int) float64 {
+	sum, n := 0.0, 0
+	for _, i := range rows {
+		for _, j := range columns {
+			if i != j {
+				sum += c.Matrix[i][j]
+				n++
+			}
+		}
+	}
+	return ratio(sum, float64(n))
+}
+
+// c is the epistemic contributions of input i.
+func (t *Table) c(i int) []float64 { return t.C[i*t.K : (i+1)*t.K] }
+
+// largest is the class of the largest value. Values that agree to 1e-12 are
+// tied, and ties go to the lowest class.
+func largest(values []float64) int {
+	const tied = 1e-12
+	best := 0
+	for k, v := range values {
+		if v > values[best]*(1+tied) {
+			best = k
+		}
+	}
+	return best
+}
+
+// divide values by n, where there is any.
+func divide(values []float64, n int) {
+	for k := range values {
+		values[k] = ratio(values[k], float64(n))
+	}
+}

@@ -1,0 +1,307 @@
+package eval
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// DefaultReliability is the skewness up to which the paper trusts C_k.
+const DefaultReliability = 0.3
+
+// Options of Evaluate.
+type Options struct {
+	// Classes by name; their numbers where nil.
+	Classes []string
+	// Reliability threshold of the skewness ratio; 0 takes DefaultReliability.
+	Reliability float64
+	// Coverage of the figures at one coverage, in (0,1].
+	Coverage float64
+	// Bootstrap is the number of resamples; 0 for none.
+	Bootstrap int
+	Seed      uint64
+	// Bands fills Curve.Low and Curve.High.
+	Bands bool
+	// Policy to evaluate too, with its Decisions on every input, as Decide
+	// returns them.
+	Policy    *policy.Policy
+	Decisions []policy.Decision
+	// PassesSHA256 tells whether the policy was calibrated on this recording.
+	PassesSHA256 string
+	// Progress is told of the resamples.
+	Progress Progress
+}
+
+// Evaluate reports on a recording whose inputs have the true classes labels. Of
+// the report's source it fills in what it knows, and leaves software and files
+// to the caller.
+//
+// Without a critical set there are no gates and no scope predicted-safe, and
+// critical figures are 0.
+func Evaluate(ctx context.Context, t *Table, labels []int, o Options) (*Report, error) {
+	if o.Reliability == 0 {
+		o.Reliability = DefaultReliability
+	}
+	if o.Classes == nil {
+		for k := range t.K {
+			o.Classes = append(o.Classes, fmt.Sprint(k))
+		}
+	}
+	if err := o.check(t, labels); err != nil {
+		return nil, err
+	}
+	e := &evaluation{
+		t: t, labels: labels, o: o,
+		outcomes: outcomes(labels, t.Predicted, setOf(t.K, t.Spec.Critical)),
+		grid:     newGrid(t.Inputs, o.Coverage),
+		tally:    tallyOf(t, labels, inputsOf(t.Inputs)),
+	}
+	e.report = &Report{
+		Source: Source{
+			Kind: kindOf(t.Spec.Kind), Variance: varianceOf(t.Spec.Variance),
+			Coverage: o.Coverage, Bootstrap: o.Bootstrap, Seed: o.Seed, Reliability: o.Reliability,
+		},
+		Classes:    classes(t, labels, o.Classes, e.tally),
+		Matrix:     matrix(t, labels),
+		Profiles:   profiles(t, labels, e.tally),
+		Signatures: signatures(t, labels, o.Classes),
+		Confusion:  confusion(t),
+		Dominant:   dominant(t),
+	}
+	e.summarise()
+	var err error
+	if e.report.Skewness, err = skewnesses(ctx, t, labels, o.Classes, e.tally); err != nil {
+		return nil, err
+	}
+	if err := e.rank(ctx); err != nil {
+		return nil, err
+	}
+	e.report.PaperRule = paperRule(t, e.report.Skewness, e.scores(policy.AllInputs), o.Reliability)
+	if o.Policy != nil {
+		e.report.Policy = e.operatingPoint()
+	}
+	e.report.Notes = e.notes()
+	return e.report, nil
+}
+
+// check the options, and labels against the table.
+func (o Options) check(t *Table, labels []int) error {
+	switch {
+	case len(labels) != t.Inputs:
+		return fmt.Errorf("%d labels, expected %d: one for each input", len(labels), t.Inputs)
+	case len(o.Classes) != t.K:
+		return fmt.Errorf("%d class names, expected %d: one for each class of the recording", len(o.Classes), t.K)
+	case !(o.Coverage > 0 && o.Coverage <= 1):
+		return fmt.Errorf("coverage %v: expected above 0 and at most 1", o.Coverage)
+	case !(o.Reliability > 0):
+		return fmt.Errorf("reliability threshold %v: expected above 0", o.Reliability)
+	case o.Bootstrap < 0:
+		return fmt.Errorf("%d resamples: expected 0 or more", o.Bootstrap)
+	case o.Policy != nil && len(o.Policy.Classes) != t.K:
+		return fmt.Errorf("policy %q is for %d classes, expected %d, those of the recording", o.Policy.Name,
+			len(o.Policy.Classes), t.K)
+	case o.Policy != nil && len(o.Decisions) != t.Inputs:
+		return fmt.Errorf("%d decisions of policy %q, expected %d: one for each input", len(o.Decisions), o.Policy.Name,
+			t.Inputs)
+	}
+	for i, label := range labels {
+		if label < 0 || label >= t.K {
+			return fmt.Errorf("label %d is %d, expected 0 to %d", i, label, t.K-1)
+		}
+	}
+	return nil
+}
+
+// evaluation is an Evaluate at work.
+type evaluation struct {
+	t        *Table
+	labels   []int
+	o        Options
+	outcomes []outcome
+	grid     *grid
+	tally    *tally // of all inputs
+	report   *Report
+	// tied is the largest number of inputs with one key, of each row.
+	tied []int
+}
+
+func (e *evaluation) summarise() {
+	t, s := e.t, &e.report.Summary
+	*s = Summary{
+		Inputs: t.Inputs, Passes: t.Passes, Classes: t.K,
+		Accuracy: share(e.tally.correct, t.Inputs), MacroF1: e.tally.macroF1(), QWK: kappa(t, e.labels, e.tally),
+	}
+	for _, o := range e.outcomes {
+		s.Critical += index(o&isCritical != 0)
+		s.Missed += index(o&isMissed != 0)
+	}
+	s.CriticalFNR = share(s.Missed, s.Critical)
+	largest := largestSkewness(t)
+	s.approximate(t, e.o.Reliability, largest)
+	e.report.Residual = residuals(t, largest)
+}
+
+// rank fills in what is said of rankings: policies, pairwise, curves.
+func (e *evaluation) rank(ctx context.Context) error {
+	candidates := candidates(e.t, e.o)
+	paths := make([]*path, len(candidates)) // which outlive the keys
+	rows, curves := make([]Row, len(candidates)), make([]Curve, len(candidates))
+	e.tied = make([]int, len(candidates))
+	inputs := once(e.outcomes)
+	err := concurrently(ctx, len(candidates), func(r int) {
+		ranking := candidates[r]()
+		rows[r], curves[r] = e.row(ranking, inputs)
+		e.tied[r] = largestTie(ranking)
+		paths[r] = newPath(ranking, e.outcomes)
+	})
+	if err != nil {
+		return err
+	}
+	e.report.Policies = rows
+	e.report.Pairwise = []Pairwise{}
+	e.report.Curves = Curves{Rows: curves}
+	for c := range coverages {
+		e.report.Curves.Coverage = append(e.report.Curves.Coverage, coverage(c))
+		e.report.Curves.Retained = append(e.report.Curves.Retained, Kept(coverage(c), e.t.Inputs))
+	}
+	if e.o.Bootstrap == 0 {
+		return nil
+	}
+	samples, err := bootstrap(ctx, paths, e.outcomes, e.grid, e.o)
+	if err != nil {
+		return err
+	}
+	for r, s := range samples {
+		rows[r].Bootstrap = Bootstrap{Interval: interval(s.ausc), Samples: s.ausc}
+		rows[r].BootstrapAt = BootstrapAt{
+			CriticalFNR: interval(s.criticalFNR), CriticalError: interval(s.criticalError), Accuracy: interval(s.accuracy),
+		}
+		curves[r].Low, curves[r].High = s.limits()
+	}
+	if e.report.Summary.Critical == 0 { // nothing to win
+		return nil
+	}
+	for _, scope := range scopes(e.t) {
+		of := e.rows(scope)
+		winShares(of, isScore, e.o.Bootstrap)
+		e.report.Pairwise = append(e.report.Pairwise, pairwise(of)...)
+	}
+	return nil
+}
+
+// row and curve of a ranking.
+func (e *evaluation) row(r *Ranking, inputs []outcome) (Row, Curve) {
+	var at [coverages + 1]counts
+	e.grid.walk(r.order, inputs, &at)
+	row := Row{
+		Name: r.Name, Scope: r.Scope,
+		At:   e.at(r.order[:e.grid.cuts[e.grid.at]]),
+		AUSC: e.grid.areas(&at),
+	}
+	all := uint32(e.report.Summary.Critical)
+	row.JointArea = e.grid.area(&at, func(c counts) float64 { return quotient(c.missed, all) })
+	row.AURC, row.AUGRC = wholeCurve(r, inputs)
+
+	curve := Curve{Name: r.Name, Scope: r.Scope}
+	for c := range coverages {
+		n := at[e.grid.cut(c)]
+		curve.CriticalRetained = append(curve.CriticalRetained, int(n.critical))
+		curve.CriticalMissed = append(curve.CriticalMissed, int(n.missed))
+		curve.CriticalWrong = append(curve.CriticalWrong, int(n.criticalWrong))
+		curve.Wrong = append(curve.Wrong, int(n.wrong))
+	}
+	return row, curve
+}
+
+// at is the figures of what is retained.
+func (e *evaluation) at(retained []int32) At {
+	var c counts
+	for _, i := range retained {
+		o := e.outcomes[i]
+		c.critical += o & isCritical
+		c.missed += o / isMissed & 1
+		c.criticalWrong += o & isCritical & (o / isWrong)
+	}
+	tally := tallyOf(e.t, e.labels, retained)
+	return At{
+		Coverage: share(len(retained), e.t.Inputs), Retained: len(retained),
+		CriticalFNR: c.criticalFNR(), CriticalError: c.criticalError(),
+		Accuracy: share(tally.correct, tally.n), MacroF1: tally.macroF1(),
+		CriticalRetained: int(c.critical), CriticalMissed: int(c.missed),
+		CriticalDeferredShare: share(e.report.Summary.Critical-int(c.critical), e.report.Summary.Critical),
+	}
+}
+
+// rows of a scope.
+func (e *evaluation) rows(scope policy.Scope) []*Row {
+	var of []*Row
+	for r := range e.report.Policies {
+		if row := &e.report.Policies[r]; row.Scope == scope {
+			of = append(of, row)
+		}
+	}
+	return of
+}
+
+// scores are the rows of a scope that rank by one score.
+func (e *evaluation) scores(scope policy.Scope) []*Row {
+	var of []*Row
+	for _, row := range e.rows(scope) {
+		if isScore(row) {
+			of = append(of, row)
+		}
+	}
+	return of
+}
+
+// isScore reports whether a row ranks by one score, by its name.
+func isScore(row *Row) bool {
+	_, ok := decomp.ParseScore(row.Name)
+	return ok
+}
+
+// inputsOf a recording: all n of them.
+func inputsOf(n int) []int32 {
+	all := make([]int32, n)
+	for i := range all {
+		all[i] = int32(i)
+	}
+	return all
+}
+
+func kindOf(k decomp.Kind) string {
+	switch k {
+	case decomp.Logits:
+		return string(policy.Logits)
+	case decomp.Dirichlet:
+		return string(policy.Dirichlet)
+	}
+	return string(policy.Probabilities)
+}
+
+func varianceOf(v decomp.Variance) string {
+	if v == decomp.Population {
+		return string(policy.Population)
+	}
+	return string(policy.Sample)
+}
+
+// concurrently calls a function for each of n things, in any order.
+func concurrently(ctx context.Context, n int, each func(i int)) error {
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for i := range n {
+		group.Go(func() error {
+			if ctx.Err() == nil {
+				each(i)
+			}
+			return ctx.Err()
+		})
+	}
+	return group.Wait()
+}

@@ -1,0 +1,257 @@
+package eval
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ckd-project/ckd/decomp"
+)
+
+// OODReport is how well uncertainty tells foreign inputs (out of distribution,
+// OOD) from known ones (in distribution, ID), as `ckd evaluate ood --format
+// json` prints it. Over several seeds every figure is the mean over them, with
+// its sample standard deviation in the sd beside it.
+type OODReport struct {
+	Source  OODSource  `json:"source"`
+	Summary OODSummary `json:"summary"`
+	Seeds   int        `json:"seeds"`
+	// Scores by name: OODScores.
+	Scores  map[string]OODScore `json:"scores"`
+	Classes []OODClass          `json:"classes"`
+	Notes   []string            `json:"notes"`
+}
+
+// OODSource says how the report was computed. Files are in the order of seeds.
+type OODSource struct {
+	Software string `json:"software"`
+	ID       []File `json:"id"`
+	OOD      []File `json:"ood"`
+	Kind     string `json:"kind"`
+	Variance string `json:"variance"`
+}
+
+// OODSummary is the sizes of the recordings, in the order of seeds.
+type OODSummary struct {
+	Classes int    `json:"classes"`
+	ID      []Size `json:"id"`
+	OOD     []Size `json:"ood"`
+}
+
+// Size of a recording.
+type Size struct {
+	Inputs int `json:"inputs"`
+	Passes int `json:"passes"`
+}
+
+// OODScore is how well one score separates, higher meaning foreign.
+type OODScore struct {
+	OODFigures
+	SD *OODFigures `json:"sd,omitempty"` // nil for one seed
+}
+
+// OODFigures of one score.
+type OODFigures struct {
+	// AUROC is the chance that a foreign input has the higher score, equal scores
+	// counting half; AUPR the average precision with the foreign inputs as the
+	// positives, a step for each tie.
+	AUROC float64 `json:"auroc"`
+	AUPR  float64 `json:"aupr"`
+	// FPR95 is the share of known inputs at or above the highest threshold that
+	// has 95% of the foreign ones at or above it.
+	FPR95 float64 `json:"fpr95"`
+	// Ratio is MeanOOD/MeanID; 0 where MeanID is.
+	Ratio   float64 `json:"ratio"`
+	MeanID  float64 `json:"mean_id"`
+	MeanOOD float64 `json:"mean_ood"`
+}
+
+// OODClass is what one class contributes.
+type OODClass struct {
+	Name string `json:"name"`
+	OODClassFigures
+	SD *OODClassFigures `json:"sd,omitempty"` // nil for one seed
+	// P is of the two-sided Mann-Whitney test that the class's skewness is
+	// distributed alike inside and outside, over the inputs of all seeds
+	// together; normal approximation with corrections for ties and continuity.
+	// It underflows to 0, Log10P does not.
+	P      float64 `json:"p"`
+	Log10P float64 `json:"log10_p"`
+}
+
+// OODClassFigures of one class.
+type OODClassFigures struct {
+	// AUROC, Ratio, MeanID and MeanOOD are those of C_k as a score.
+	AUROC   float64 `json:"auroc"`
+	Ratio   float64 `json:"ratio"`
+	MeanID  float64 `json:"mean_id"`
+	MeanOOD float64 `json:"mean_ood"`
+	// Mean and median skewness of the class.
+	SkewnessID  float64 `json:"skewness_id"`
+	SkewnessOOD float64 `json:"skewness_ood"`
+	MedianID    float64 `json:"median_id"`
+	MedianOOD   float64 `json:"median_ood"`
+}
+
+// OODScores are the scores that Detect compares, in the order of the paper: the
+// baselines first.
+var OODScores = []string{"maxprob", "entropy", "mi", "eu_var", "sum_c"}
+
+// Detect compares recordings of known inputs with recordings of foreign ones.
+// The two of one position belong together: they are passes of one model, trained
+// from one seed. All are over the same classes, and decomposed alike. Of the
+// report's source it leaves software and files to the caller.
+func Detect(id, ood []*Table, classes []string) (*OODReport, error) {
+	if len(id) == 0 || len(id) != len(ood) {
+		return nil, fmt.Errorf("%d recordings of known inputs and %d of foreign ones: expected one of each for every seed",
+			len(id), len(ood))
+	}
+	for s := range id {
+		for _, t := range []*Table{id[s], ood[s]} {
+			if t.K != len(classes) {
+				return nil, fmt.Errorf("a recording of seed %d has %d classes: expected %d in all", s, t.K, len(classes))
+			}
+		}
+	}
+	r := &OODReport{
+		Source:  OODSource{Kind: kindOf(id[0].Spec.Kind), Variance: varianceOf(id[0].Spec.Variance)},
+		Summary: OODSummary{Classes: len(classes)},
+		Seeds:   len(id),
+		Scores:  make(map[string]OODScore),
+		Notes:   oodNotes(id, ood),
+	}
+	for s := range id {
+		r.Summary.ID = append(r.Summary.ID, Size{id[s].Inputs, id[s].Passes})
+		r.Summary.OOD = append(r.Summary.OOD, Size{ood[s].Inputs, ood[s].Passes})
+	}
+	for _, name := range OODScores {
+		var seeds []OODFigures
+		for s := range id {
+			seeds = append(seeds, oodFigures(id[s].column(name), ood[s].column(name)))
+		}
+		var score OODScore
+		score.OODFigures, score.SD = overSeeds(seeds)
+		r.Scores[name] = score
+	}
+	for k, name := range classes {
+		r.Classes = append(r.Classes, oodClass(name, id, ood, k))
+	}
+	return r, nil
+}
+
+// column of a score by its name, sum_c among them.
+func (t *Table) column(name string) []float64 {
+	if score, ok := decomp.ParseScore(name); ok {
+		return t.Scores[score]
+	}
+	return t.SumC
+}
+
+// ofClass is the entries of class k of a column over classes.
+func (t *Table) ofClass(column []float64, k int) []float64 {
+	values := make([]float64, t.Inputs)
+	for i := range values {
+		values[i] = column[i*t.K+k]
+	}
+	return values
+}
+
+func oodFigures(id, ood []float64) OODFigures {
+	s, meanID, meanOOD := separate(id, ood), mean(id), mean(ood)
+	return OODFigures{s.auroc, s.aupr, s.fpr95, ratio(meanOOD, meanID), meanID, meanOOD}
+}
+
+// oodClass compares class k over all seeds.
+func oodClass(name string, id, ood []*Table, k int) OODClass {
+	class := OODClass{Name: name}
+	var seeds []OODClassFigures
+	var allID, allOOD []float64 // skewness
+	for s := range id {
+		c := oodFigures(id[s].ofClass(id[s].C, k), ood[s].ofClass(ood[s].C, k))
+		skewID, skewOOD := id[s].ofClass(id[s].Skewness, k), ood[s].ofClass(ood[s].Skewness, k)
+		allID, allOOD = append(allID, skewID...), append(allOOD, skewOOD...)
+		f := OODClassFigures{
+			AUROC: c.AUROC, Ratio: c.Ratio, MeanID: c.MeanID, MeanOOD: c.MeanOOD,
+			SkewnessID: mean(skewID), SkewnessOOD: mean(skewOOD),
+		}
+		slices.Sort(skewID)
+		slices.Sort(skewOOD)
+		f.MedianID, f.MedianOOD = quantile(skewID, 0.5), quantile(skewOOD, 0.5)
+		seeds = append(seeds, f)
+	}
+	class.OODClassFigures, class.SD = overSeeds(seeds)
+	pooled := separate(allID, allOOD)
+	class.P, class.Log10P = pooled.p, pooled.log10p
+	return class
+}
+
+func (f *OODFigures) fields() []*float64 {
+	return []*float64{&f.AUROC, &f.AUPR, &f.FPR95, &f.Ratio, &f.MeanID, &f.MeanOOD}
+}
+
+func (f *OODClassFigures) fields() []*float64 {
+	return []*float64{&f.AUROC, &f.Ratio, &f.MeanID, &f.MeanOOD, &f.SkewnessID, &f.SkewnessOOD, &f.MedianID, &f.MedianOOD}
+}
+
+// overSeeds is the mean of figures and, of more than one, their sample standard
+// deviation.
+func overSeeds[F any, P interface {
+	*F
+	fields() []*float64
+}](seeds []F) (average F, sd *F) {
+	if len(seeds) > 1 {
+		sd = new(F)
+	}
+	values := make([]float64, len(seeds))
+	for field, at := range P(&average).fields() {
+		for s := range seeds {
+			values[s] = *P(&seeds[s]).fields()[field]
+		}
+		*at = mean(values)
+		if sd != nil {
+			*P(sd).fields()[field] = sampleSD(values)
+		}
+	}
+	return average, sd
+}
+
+// oodNotes say what makes two recordings hard to compare.
+func oodNotes(id, ood []*Table) []string {
+	notes := []string{}
+	for s := range id {
+		of := ""
+		if len(id) > 1 {
+			of = fmt.Sprintf("Seed %d: ", s)
+		}
+		if a, b := id[s].Passes, ood[s].Passes; a != b {
+			notes = append(notes, fmt.Sprintf("%sthe known inputs have %d passes and the foreign ones %d: "+
+				"scores and skewness of different numbers of passes are not on one scale.", of, a, b))
+		}
+		for _, name := range OODScores {
+			if constant(slices.Concat(id[s].column(name), ood[s].column(name))) {
+				notes = append(notes, fmt.Sprintf("%s%s is constant: its figures say nothing.", of, name))
+			}
+		}
+		for _, side := range []struct {
+			what string
+			t    *Table
+		}{{"known", id[s]}, {"foreign", ood[s]}} {
+			if n := countTrue(side.t.Degenerate); n > 0 {
+				notes = append(notes, fmt.Sprintf("%s%d of %d %s inputs have identical passes: their uncertainty is "+
+					"absent, not zero.", of, n, side.t.Inputs, side.what))
+			}
+		}
+	}
+	return notes
+}
+
+// constant reports whether all values are equal.
+func constant(values []float64) bool {
+	return len(values) == 0 || slices.Min(values) == slices.Max(values)
+}
+
+func countTrue(marks []bool) (n int) {
+	for _, m := range marks {
+		n += index(m)
+	}
+	return n
+}

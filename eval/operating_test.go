@@ -1,0 +1,234 @@
+package eval_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// tinyPolicy retains inputs 0, 1 and 2 of tiny; input 1 was decided by the
+// fallback score.
+func tinyPolicy() (*policy.Policy, []policy.Decision) {
+	p := &policy.Policy{
+		Name: "m", Hash: "h", Classes: abc, Critical: []int{1, 2}, Safe: []int{0}, Kind: policy.Probabilities,
+		Scope:   policy.AllInputs,
+		Primary: policy.Rule{Score: policy.Entropy, Threshold: 0.35, HasThreshold: true},
+	}
+	decisions := make([]policy.Decision, 5)
+	for i := range decisions {
+		value := float64(i+1) / 10
+		d := policy.Decision{Action: policy.Retain, Value: value, Threshold: 0.35, HasThreshold: true, Gate: policy.ByPrimary}
+		if value > 0.35 {
+			d.Action = policy.Defer
+		}
+		decisions[i] = d
+	}
+	decisions[1].Gate = policy.ByFallback
+	return p, decisions
+}
+
+func TestOperatingPointByHand(t *testing.T) {
+	table, labels := tiny()
+	p, decisions := tinyPolicy()
+	r := evaluate(t, table, labels, eval.Options{Classes: abc, Coverage: 0.6, Policy: p, Decisions: decisions})
+	want := eval.OperatingPoint{
+		Model: "m", Hash: "h", Scope: policy.AllInputs,
+		At:                  row(t, r, "entropy", policy.AllInputs).At,           // the same three inputs
+		CriticalFNRInterval: [2]float64{0.01257911709342505, 0.9874208829065749}, // SciPy: beta.ppf, 1 of 2
+		MissShare:           1. / 3,
+		MissShareInterval:   [2]float64{0.008403758659612636, 0.9057006759497539}, // 1 of 3
+		ByFallback:          0.2,
+	}
+	same(t, "operating point", *r.Policy, want)
+	same(t, "path", row(t, r, "policy", policy.AllInputs).At, want.At)
+	row(t, r, "policy", policy.PredictedSafe)
+}
+
+// TestPolicyThatObserves retains everything.
+func TestPolicyThatObserves(t *testing.T) {
+	table, labels := tiny()
+	p, decisions := tinyPolicy()
+	p.Primary.HasThreshold = false
+	for i := range decisions {
+		decisions[i].Action, decisions[i].HasThreshold, decisions[i].Threshold = policy.Observe, false, 0
+	}
+	r := evaluate(t, table, labels, eval.Options{Policy: p, Decisions: decisions})
+	if got := r.Policy; !got.Observes || got.Retained != 5 || got.CriticalFNR != 1./3 || got.Certificate != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestCertificateByHand(t *testing.T) {
+	const sha = "0123456789abcdef"
+	for _, c := range []struct {
+		name        string
+		certificate policy.Certificate
+		change      func(*policy.Policy, *eval.Options)
+		want        eval.CertificateCheck
+		differs     []string // fragments
+	}{
+		{ // 1 missed of 2 retained: 1 - 0.7^2
+			"learn-then-test", policy.Certificate{Kind: policy.LearnThenTest, Target: 0.3, Confidence: 0.95}, nil,
+			eval.CertificateCheck{Kind: "learn-then-test", Target: 0.3, Observed: 0.5, PValue: 0.51}, nil,
+		},
+		{ // 1 missed of 3: 1 - 0.6^3
+			"conformal-risk-control", policy.Certificate{Kind: policy.ConformalRiskControl, Target: 0.4}, nil,
+			eval.CertificateCheck{Kind: "conformal-risk-control", Target: 0.4, Observed: 1. / 3, Held: true, PValue: 0.784}, nil,
+		},
+		{
+			"at the target", policy.Certificate{Kind: policy.LearnThenTest, Target: 0.5}, nil,
+			eval.CertificateCheck{Kind: "learn-then-test", Target: 0.5, Observed: 0.5, Held: true, PValue: 0.75}, nil,
+		},
+		{
+			"other data", policy.Certificate{Kind: policy.LearnThenTest, Target: 0.5},
+			func(p *policy.Policy, o *eval.Options) {
+				p.Kind, p.Critical = policy.Logits, []int{2}
+				p.Calibration.Recording.Passes = 30
+				o.PassesSHA256 = "fedcba9876543210"
+			},
+			eval.CertificateCheck{Kind: "learn-then-test", Target: 0.5, Observed: 0.5, Held: true, PValue: 0.75},
+			[]string{"read as probabilities, those of the policy are logits",
+				"have 2 passes, those that the policy was calibrated on had 30",
+				"critical classes are b, c, those of the policy c"},
+		},
+		{
+			"the same data", policy.Certificate{Kind: policy.LearnThenTest, Target: 0.5},
+			func(_ *policy.Policy, o *eval.Options) { o.PassesSHA256 = strings.ToUpper(sha) },
+			eval.CertificateCheck{Kind: "learn-then-test", Target: 0.5, Observed: 0.5, Held: true, PValue: 0.75},
+			[]string{"this is the recording that the policy was calibrated on"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			table, labels := tiny()
+			p, decisions := tinyPolicy()
+			p.Calibration = &policy.Calibration{
+				Certificate: &c.certificate, Recording: policy.Recording{PassesSHA256: sha, Passes: 2},
+			}
+			o := eval.Options{Classes: abc, Policy: p, Decisions: decisions}
+			if c.change != nil {
+				c.change(p, &o)
+			}
+			got := *evaluate(t, table, labels, o).Policy.Certificate
+			if got.Differs == nil || len(got.Differs) != len(c.differs) {
+				t.Fatalf("differs %q, want %q", got.Differs, c.differs)
+			}
+			for i, fragment := range c.differs {
+				if !strings.Contains(got.Differs[i], fragment) {
+					t.Errorf("differs %q, want %q", got.Differs[i], fragment)
+				}
+			}
+			got.Differs = nil
+			same(t, "certificate", got, c.want)
+		})
+	}
+}
+
+func TestNotes(t *testing.T) {
+	all := func(n int, v float64) []float64 { return slices.Repeat([]float64{v}, n) }
+	for _, c := range []struct {
+		name     string
+		change   func(t *eval.Table, labels []int, o *eval.Options)
+		fragment string
+	}{
+		{"class without inputs", func(_ *eval.Table, labels []int, _ *eval.Options) { labels[2] = 0 }, "No input is of c:"},
+		{"class never predicted", func(t *eval.Table, _ []int, _ *eval.Options) { t.Predicted[2], t.Predicted[3] = 0, 0 },
+			"No input is predicted as b,"},
+		{"no critical set", func(t *eval.Table, _ []int, _ *eval.Options) { t.Spec.Critical, t.CriticalSkewness = nil, nil },
+			"No critical classes were given"},
+		{"no critical input", func(_ *eval.Table, labels []int, _ *eval.Options) { clear(labels) },
+			"No input is of a critical class"},
+		{"few critical inputs", nil, "Only 3 inputs are of a critical class"},
+		{"few retained", nil, "Up to a coverage of 1.00, entropy (scope all) retains fewer than 10 critical inputs"},
+		{"no safe set", func(t *eval.Table, _ []int, _ *eval.Options) { t.Spec.Safe = nil }, "No safe classes were given"},
+		{"constant", func(t *eval.Table, _ []int, _ *eval.Options) { t.Scores[decomp.MI] = all(5, 0.1) },
+			"The same value for every input: mi."},
+		{"factor", nil, "sample variance of 2 passes sum_c carries a factor 2/1 = 2"},
+		{"cap", nil, "2 passes cannot show a skewness above 0, and the reliability threshold is 0.3"},
+		{"cap at the threshold", func(t *eval.Table, _ []int, o *eval.Options) { t.Passes, o.Reliability = 5, 0.8 },
+			"5 passes cannot show a skewness above 0.8"},
+		{"degenerate", nil, "All passes are identical in 1 of 5 inputs (in 0 of them one-hot)"},
+		{"no resamples", nil, "No resamples were drawn"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			table, labels := tiny()
+			o := eval.Options{Classes: abc}
+			if c.change != nil {
+				c.change(table, labels, &o)
+			}
+			if notes := evaluate(t, table, labels, o).Notes; !slices.ContainsFunc(notes, containing(c.fragment)) {
+				t.Errorf("no note %q in %q", c.fragment, notes)
+			}
+		})
+	}
+}
+
+func containing(fragment string) func(string) bool {
+	return func(s string) bool { return strings.Contains(s, fragment) }
+}
+
+// TestNotesOnSoundRecordings are few.
+func TestNotesOnSoundRecordings(t *testing.T) {
+	passes, labels := gradedRecording(3000, 20, 4)
+	table := table(t, passes, decomp.Spec{Critical: []int{2, 3}, Safe: []int{0, 1}, Variance: decomp.Population})
+	r := evaluate(t, table, labels, eval.Options{Bootstrap: 2})
+	// What is few at the lowest coverages is always said.
+	if len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "fewer than 10 critical inputs") {
+		t.Errorf("notes %q", r.Notes)
+	}
+}
+
+// TestNoteOnFewRetained: of 20 critical inputs a coverage of 0.45 retains 9.
+func TestNoteOnFewRetained(t *testing.T) {
+	passes, labels := gradedRecording(20, 5, 4)
+	r := evaluate(t, table(t, passes, decomp.Spec{Critical: numbers(4)}), labels, eval.Options{})
+	if !slices.ContainsFunc(r.Notes, containing("Up to a coverage of 0.45, entropy (scope all)")) {
+		t.Errorf("notes %q", r.Notes)
+	}
+}
+
+// TestNotesOnTies: cbec of the low-rank recording is 0 for a quarter of it.
+func TestNotesOnTies(t *testing.T) {
+	passes, labels := recording(t, "ctg-lowrank")
+	r := evaluate(t, table(t, passes, ctg), labels, eval.Options{})
+	if !slices.ContainsFunc(r.Notes, containing("Many inputs share one value of maxprob (527 inputs), cbec (528 inputs)")) {
+		t.Errorf("notes %q", r.Notes)
+	}
+}
+
+func TestNoteOnTwoClasses(t *testing.T) {
+	passes, labels := gradedRecording(100, 5, 2)
+	r := evaluate(t, table(t, passes, decomp.Spec{Critical: []int{1}, Safe: []int{0}}), labels, eval.Options{})
+	if !slices.ContainsFunc(r.Notes, containing("With two classes cbec")) {
+		t.Errorf("notes %q", r.Notes)
+	}
+}
+
+func TestEvaluateRefuses(t *testing.T) {
+	for _, c := range []struct {
+		change   func(labels *[]int, o *eval.Options)
+		fragment string
+	}{
+		{func(labels *[]int, _ *eval.Options) { *labels = (*labels)[:4] }, "4 labels, expected 5"},
+		{func(labels *[]int, _ *eval.Options) { (*labels)[3] = 3 }, "label 3 is 3, expected 0 to 2"},
+		{func(labels *[]int, _ *eval.Options) { (*labels)[0] = -1 }, "label 0 is -1, expected 0 to 2"},
+		{func(_ *[]int, o *eval.Options) { o.Classes = abc[:2] }, "2 class names, expected 3"},
+		{func(_ *[]int, o *eval.Options) { o.Coverage = 0 }, "coverage 0: expected above 0 and at most 1"},
+		{func(_ *[]int, o *eval.Options) { o.Coverage = 1.01 }, "coverage 1.01"},
+		{func(_ *[]int, o *eval.Options) { o.Reliability = -1 }, "reliability threshold -1"},
+		{func(_ *[]int, o *eval.Options) { o.Bootstrap = -1 }, "-1 resamples"},
+		{func(_ *[]int, o *eval.Options) { o.Decisions = o.Decisions[:1] }, `1 decisions of policy "m", expected 5`},
+		{func(_ *[]int, o *eval.Options) { o.Policy.Classes = abc[:2] }, `policy "m" is for 2 classes, expected 3`},
+	} {
+		table, labels := tiny()
+		p, decisions := tinyPolicy()
+		o := eval.Options{Coverage: 0.8, Policy: p, Decisions: decisions}
+		c.change(&labels, &o)
+		if _, err := eval.Evaluate(t.Context(), table, labels, o); err == nil || !strings.Contains(err.Error(), c.fragment) {
+			t.Errorf("error %v, want %q", err, c.fragment)
+		}
+	}
+}

@@ -1,0 +1,407 @@
+package eval_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/record"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// drawRecording draws passes of any kind, with the hard cases among them: one
+// input, few passes, identical passes, one-hot rows, sets that are empty.
+func drawRecording(t *rapid.T) (*record.Passes, decomp.Spec, []int) {
+	k := rapid.IntRange(2, 5).Draw(t, "K")
+	n := rapid.IntRange(1, 12).Draw(t, "N")
+	s := rapid.IntRange(2, 6).Draw(t, "S")
+	spec := decomp.Spec{
+		Classes:  k,
+		Kind:     decomp.Kind(rapid.IntRange(0, 2).Draw(t, "kind")),
+		Variance: decomp.Variance(rapid.IntRange(0, 1).Draw(t, "variance")),
+	}
+	value := rapid.Float64Range(0, 1)
+	switch spec.Kind {
+	case decomp.Dirichlet:
+		s = 1
+		value = rapid.SampledFrom([]float64{math.SmallestNonzeroFloat64, 1e-300, 1e-6, 0.5, 1, 3, 1e6, 1e300})
+	case decomp.Logits:
+		value = rapid.SampledFrom([]float64{-1e308, -800, -1, 0, 0.5, 3, 800, 1e308})
+	}
+	classes := rapid.Permutation(numbers(k)).Draw(t, "classes")
+	critical := rapid.IntRange(0, k).Draw(t, "critical")
+	spec.Critical = classes[:critical]
+	spec.Safe = classes[critical:rapid.IntRange(critical, k).Draw(t, "safe")]
+
+	p := &record.Passes{Name: "drawn", S: s, N: n, K: k, Float64: make([]float64, s*n*k)}
+	for i := range n {
+		identical := rapid.IntRange(0, 3).Draw(t, "identical") == 0
+		for pass := range s {
+			at := p.Offset(pass, i)
+			row := p.Float64[at : at+k]
+			if identical && pass > 0 {
+				copy(row, p.Float64[p.Offset(0, i):])
+				continue
+			}
+			for c := range row {
+				row[c] = value.Draw(t, "value")
+			}
+			if spec.Kind == decomp.Probabilities {
+				normalise(row)
+			}
+		}
+	}
+	labels := rapid.SliceOfN(rapid.IntRange(0, k-1), n, n).Draw(t, "labels")
+	if rapid.Bool().Draw(t, "one class only") {
+		for i := range labels {
+			labels[i] = labels[0]
+		}
+	}
+	return p, spec, labels
+}
+
+// normalise a row to sum 1; one of zeros becomes one-hot.
+func normalise(row []float64) {
+	sum := 0.0
+	for _, v := range row {
+		sum += v
+	}
+	if sum == 0 {
+		row[0], sum = 1, 1
+	}
+	for c := range row {
+		row[c] /= sum
+	}
+}
+
+func numbers(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// TestReportsMarshal: whatever the recording, there is no NaN and no infinity,
+// no list is null, and shares are shares.
+func TestReportsMarshal(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		passes, spec, labels := drawRecording(t)
+		table, err := eval.NewTable(context.Background(), passes, spec, nil)
+		if err != nil {
+			t.Skip(err) // concentrations whose sum overflows
+		}
+		o := eval.Options{
+			Coverage:  rapid.SampledFrom([]float64{1e-9, 0.05, 0.5, 0.8, 1}).Draw(t, "coverage"),
+			Bootstrap: rapid.IntRange(0, 3).Draw(t, "resamples"),
+			Bands:     true,
+		}
+		if len(spec.Critical) > 0 && rapid.Bool().Draw(t, "policy") {
+			o.Policy = drawPolicy(t, spec)
+			if o.Decisions, err = eval.Decide(context.Background(), passes, o.Policy, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := eval.Evaluate(context.Background(), table, labels, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range r.Curves.Rows {
+			for _, v := range slices.Concat(c.Low, c.High) {
+				if !(v >= 0 && v <= 1) {
+					t.Fatalf("band %v", v)
+				}
+			}
+		}
+		data, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back map[string]any
+		if err := json.Unmarshal(data, &back); err != nil {
+			t.Fatal(err)
+		}
+		checkValues(t, "", back)
+	})
+}
+
+// drawPolicy whose thresholds may be 0, whose gate may be any, and which may
+// have a certificate.
+func drawPolicy(t *rapid.T, spec decomp.Spec) *policy.Policy {
+	sorted := func(set []int) []int { return slices.Sorted(slices.Values(set)) }
+	p := &policy.Policy{
+		Name: "m", Classes: make([]string, spec.Classes), Critical: sorted(spec.Critical), Safe: sorted(spec.Safe),
+		Kind:                 []policy.Kind{policy.Probabilities, policy.Logits, policy.Dirichlet}[spec.Kind],
+		ReliabilityThreshold: 0.3,
+		Gate: rapid.SampledFrom([]policy.Gate{policy.AnyCritical, policy.DecidingClass, policy.Always,
+			policy.Never}).Draw(t, "gate"),
+		Scope: rapid.SampledFrom([]policy.Scope{policy.AllInputs, policy.PredictedSafe}).Draw(t, "scope"),
+		Primary: policy.Rule{Score: policy.CCritMax, HasThreshold: true,
+			Threshold: rapid.SampledFrom([]float64{0, math.SmallestNonzeroFloat64, 0.01, 1}).Draw(t, "primary")},
+		Fallback: policy.Rule{Score: policy.Entropy, HasThreshold: true,
+			Threshold: rapid.SampledFrom([]float64{0, 0.2, 1}).Draw(t, "fallback")},
+		Degenerate: rapid.SampledFrom([]policy.Handling{policy.HandleDefer, policy.HandleRetain,
+			policy.HandleByScore}).Draw(t, "degenerate"),
+		Saturated: policy.HandleRetain,
+	}
+	if rapid.IntRange(0, 3).Draw(t, "observes") == 0 {
+		p.Primary.HasThreshold, p.Fallback.HasThreshold = false, false
+	}
+	if rapid.Bool().Draw(t, "certificate") {
+		p.Calibration = &policy.Calibration{Certificate: &policy.Certificate{
+			Kind:   rapid.SampledFrom([]policy.CertificateKind{policy.LearnThenTest, policy.ConformalRiskControl}).Draw(t, "kind"),
+			Target: 0.05,
+		}}
+	}
+	return p
+}
+
+// sharesOf are the fields of a report that are shares of something.
+var sharesOf = strings.Fields(`accuracy macro_f1 critical_fnr fallback_share all_reliable precision recall f1
+	uncertainty_share coverage critical_error critical_deferred_share error_rate aurc augrc joint_area win_share p
+	critical_fnr_interval miss_share miss_share_interval by_fallback target observed p_value reliable normalised dominant`)
+
+// checkValues of a decoded report: field is the innermost that has a name of
+// its own.
+func checkValues(t *rapid.T, field string, v any) {
+	switch v := v.(type) {
+	case nil:
+		if field != "up_to" {
+			t.Fatalf("%s is null", field)
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			if field == "reliable" {
+				checkValues(t, field, v[name])
+			} else {
+				checkValues(t, name, v[name])
+			}
+		}
+	case []any:
+		for _, entry := range v {
+			checkValues(t, field, entry)
+		}
+	case float64:
+		if slices.Contains(sharesOf, field) && !(v >= 0 && v <= 1+1e-9) {
+			t.Fatalf("%s is %v", field, v)
+		}
+	}
+}
+
+// TestScopePredictedSafe: an input predicted critical is no miss, and as long as
+// there are others to defer it is retained. So scope predicted-safe never
+// misses more than scope all does by the same score at the same coverage.
+func TestScopePredictedSafe(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		table, labels := drawTable(t, rapid.IntRange(0, 5))
+		r, err := eval.Evaluate(context.Background(), table, labels, eval.Options{Coverage: 0.5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		predictedCritical := 0
+		for _, k := range table.Predicted {
+			if slices.Contains(table.Spec.Critical, k) {
+				predictedCritical++
+			}
+		}
+		all, safe := curve(t, r, policy.AllInputs), curve(t, r, policy.PredictedSafe)
+		for c, n := range r.Curves.Retained {
+			if n <= predictedCritical && safe.CriticalMissed[c] > 0 {
+				t.Fatalf("%d missed of %d retained, though %d are predicted critical", safe.CriticalMissed[c], n, predictedCritical)
+			}
+			if safe.CriticalMissed[c] > all.CriticalMissed[c] {
+				t.Fatalf("with %d retained %d missed, %d in scope all", n, safe.CriticalMissed[c], all.CriticalMissed[c])
+			}
+			fnr := func(c eval.Curve, at int) float64 {
+				return float64(c.CriticalMissed[at]) / max(1, float64(c.CriticalRetained[at]))
+			}
+			if n >= predictedCritical && fnr(safe, c) > fnr(all, c) {
+				t.Fatalf("with %d retained FNR %v, %v in scope all", n, fnr(safe, c), fnr(all, c))
+			}
+		}
+		if last := len(safe.CriticalMissed) - 1; safe.CriticalMissed[last] != all.CriticalMissed[last] {
+			t.Fatal("the scopes differ though nothing is deferred")
+		}
+	})
+}
+
+// drawTable draws a table with one score, of few values or of many.
+func drawTable(t *rapid.T, value *rapid.Generator[int]) (*eval.Table, []int) {
+	n := rapid.IntRange(1, 30).Draw(t, "N")
+	table := &eval.Table{
+		Inputs: n, Passes: 5, K: 3, Spec: decomp.Spec{Classes: 3, Critical: []int{0, 2}, Safe: []int{1}},
+		Predicted: rapid.SliceOfN(rapid.IntRange(0, 2), n, n).Draw(t, "predicted"),
+		SumC:      make([]float64, n), C: make([]float64, 3*n), Skewness: make([]float64, 3*n),
+		CriticalSkewness: make([]float64, n), DecidingSkewness: make([]float64, n),
+		Degenerate: make([]bool, n), Saturated: make([]bool, n), PairMean: make([]float64, 9),
+	}
+	score := make([]float64, n)
+	for i := range score {
+		score[i] = float64(value.Draw(t, "score"))
+	}
+	table.Scores[decomp.Entropy], table.Scores[decomp.MI] = score, score
+	return table, rapid.SliceOfN(rapid.IntRange(0, 2), n, n).Draw(t, "labels")
+}
+
+func curve(t *rapid.T, r *eval.Report, scope policy.Scope) eval.Curve {
+	for _, c := range r.Curves.Rows {
+		if c.Name == "mi" && c.Scope == scope {
+			return c
+		}
+	}
+	t.Fatalf("no curve of mi in scope %s", scope)
+	return eval.Curve{}
+}
+
+// TestOrderOfInputs: without ties it does not matter in scope all. With them
+// AURC and AUGRC still do not depend on it.
+func TestOrderOfInputs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ties := rapid.Bool().Draw(t, "ties")
+		table, labels := drawTable(t, rapid.IntRange(0, 3))
+		if !ties { // any distinct values
+			score := table.Scores[decomp.MI]
+			for i, v := range rapid.Permutation(numbers(table.Inputs)).Draw(t, "ranks") {
+				score[i] = float64(v)
+			}
+		}
+		order := rapid.Permutation(numbers(table.Inputs)).Draw(t, "order")
+		permuted, permutedLabels := *table, make([]int, len(labels))
+		permuted.Predicted = make([]int, len(labels))
+		score := make([]float64, len(labels))
+		for to, from := range order {
+			permuted.Predicted[to], permutedLabels[to] = table.Predicted[from], labels[from]
+			score[to] = table.Scores[decomp.MI][from]
+		}
+		permuted.Scores[decomp.Entropy], permuted.Scores[decomp.MI] = score, score
+		a, err := eval.Evaluate(context.Background(), table, labels, eval.Options{Coverage: 0.5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := eval.Evaluate(context.Background(), &permuted, permutedLabels, eval.Options{Coverage: 0.5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r, row := range a.Policies {
+			other := b.Policies[r]
+			if math.Abs(row.AURC-other.AURC) > 1e-12 || math.Abs(row.AUGRC-other.AUGRC) > 1e-12 {
+				t.Fatalf("%s: AURC %v and %v, AUGRC %v and %v", row.Name, row.AURC, other.AURC, row.AUGRC, other.AUGRC)
+			}
+			if !ties && row.Scope == policy.AllInputs && !reflect.DeepEqual(row, other) {
+				t.Fatalf("%+v and %+v", row, other)
+			}
+		}
+		same := reflect.DeepEqual(a.Classes, b.Classes) && reflect.DeepEqual(a.Matrix, b.Matrix) &&
+			math.Abs(a.Summary.QWK-b.Summary.QWK) < 1e-12
+		if !same {
+			t.Fatal("the classification report depends on the order of inputs")
+		}
+	})
+}
+
+// TestBootstrapDoesNotDependOnGoroutines, nor does anything else; another seed
+// is another draw, and more resamples begin with the same ones.
+func TestBootstrapDoesNotDependOnGoroutines(t *testing.T) {
+	passes, labels := gradedRecording(500, 5, 4)
+	table := table(t, passes, decomp.Spec{Critical: []int{2, 3}, Safe: []int{0, 1}})
+	var told atomic.Int64
+	run := func(goroutines, resamples int, seed uint64) *eval.Report {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(goroutines))
+		return evaluate(t, table, labels, eval.Options{
+			Bootstrap: resamples, Seed: seed, Bands: true,
+			Progress: func(_, total int) {
+				if total != resamples {
+					t.Errorf("told of %d resamples, want %d", total, resamples)
+				}
+				told.Add(1)
+			},
+		})
+	}
+	one := run(1, 20, 1)
+	if told.Load() != 20 {
+		t.Errorf("told of progress %d times", told.Load())
+	}
+	if !reflect.DeepEqual(one, run(4, 20, 1)) {
+		t.Error("four goroutines give another report than one")
+	}
+	more, other := run(2, 30, 1), run(2, 20, 2)
+	for r := range one.Policies {
+		samples := one.Policies[r].Bootstrap.Samples
+		if !slices.Equal(samples, more.Policies[r].Bootstrap.Samples[:20]) {
+			t.Error("the first resamples depend on how many there are")
+		}
+		if slices.Equal(samples, other.Policies[r].Bootstrap.Samples) {
+			t.Error("another seed gives the same resamples")
+		}
+	}
+}
+
+func TestEvaluateIsCancelled(t *testing.T) {
+	passes, labels := gradedRecording(100, 5, 4)
+	table := table(t, passes, decomp.Spec{})
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := eval.Evaluate(ctx, table, labels, eval.Options{
+		Coverage: 0.8, Bootstrap: 1000, Progress: func(int, int) { cancel() },
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestManyClasses: tables of class x class are left out, the rest is there.
+func TestManyClasses(t *testing.T) {
+	const k = eval.MaxMatrixClasses + 1
+	passes, labels := gradedRecording(40, 3, k)
+	r := evaluate(t, table(t, passes, decomp.Spec{Critical: []int{3}, Safe: numbers(3)}), labels, eval.Options{Bootstrap: 5})
+	if len(r.Matrix)+len(r.Signatures)+len(r.Profiles.Raw)+len(r.Profiles.Normalised) != 0 || r.Confusion != nil {
+		t.Error("tables of class x class are there")
+	}
+	if len(r.Classes) != k || len(r.Skewness) != k || len(r.Dominant) != k || len(r.Skewness[0].ByTrue) != 0 {
+		t.Errorf("%d classes, %d of skewness, %d of dominance", len(r.Classes), len(r.Skewness), len(r.Dominant))
+	}
+	if !slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "129 classes are more than 128") }) {
+		t.Errorf("notes %q", r.Notes)
+	}
+}
+
+// TestPolicyPath: at the coverage that a policy has, its path retains what it
+// retains, in its own scope.
+func TestPolicyPath(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	passes, labels := recording(t, "ctg-ensemble")
+	table := table(t, passes, ctg)
+	for range 20 {
+		p := &policy.Policy{
+			Name: "m", Classes: abc, Critical: []int{1, 2}, Safe: []int{0}, Kind: policy.Probabilities,
+			SumTolerance: 1e-3, ReliabilityThreshold: 0.3,
+			Gate:       []policy.Gate{policy.AnyCritical, policy.DecidingClass, policy.Never, policy.Always}[random.IntN(4)],
+			Scope:      []policy.Scope{policy.AllInputs, policy.PredictedSafe}[random.IntN(2)],
+			Primary:    policy.Rule{Score: policy.CCritMax, Threshold: random.ExpFloat64() / 50, HasThreshold: true},
+			Fallback:   policy.Rule{Score: policy.CBEC, Threshold: random.ExpFloat64() / 50, HasThreshold: true},
+			Degenerate: policy.HandleDefer, Saturated: []policy.Handling{policy.HandleRetain, policy.HandleDefer}[random.IntN(2)],
+		}
+		decisions, err := eval.Decide(t.Context(), passes, p, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := eval.Options{Policy: p, Decisions: decisions, Coverage: 1}
+		point := evaluate(t, table, labels, o).Policy
+		o.Coverage = point.Coverage
+		if got := row(t, evaluate(t, table, labels, o), "policy", p.Scope).At; got != point.At {
+			t.Errorf("policy %+v retains %+v, its path %+v", p, point.At, got)
+		}
+	}
+}

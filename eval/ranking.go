@@ -1,0 +1,197 @@
+package eval
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// Ranking is a one-parameter path from deferring everything to deferring
+// nothing: a coverage c retains the Kept(c, N) inputs with the lowest keys, ties
+// by input order.
+type Ranking struct {
+	Name  string
+	Scope policy.Scope
+	// Key of each input: the higher, the earlier it is deferred.
+	Key []float64
+	// order is the inputs from the first to be retained to the last.
+	order []int32
+}
+
+// NewRanking orders inputs by their keys. In scope predicted-safe the inputs
+// predicted critical come first whatever their key, in input order: they are
+// never deferred while another input could be.
+func NewRanking(t *Table, name string, scope policy.Scope, key []float64) *Ranking {
+	r := &Ranking{Name: name, Scope: scope, Key: key}
+	if scope == policy.PredictedSafe {
+		critical := setOf(t.K, t.Spec.Critical)
+		r.Key = slices.Clone(key)
+		for i, k := range t.Predicted {
+			if critical[k] {
+				r.Key[i] = math.Inf(-1)
+			}
+		}
+	}
+	r.order = ascending(r.Key)
+	return r
+}
+
+// Gated is a key for two scores of which a gate chooses one: the quantile of
+// the input's score among the inputs whose score the gate chooses too, in
+// (0,1). The two scores are not on one scale, their quantiles are: at coverage
+// c each of the two groups retains its share c.
+//
+// In scope predicted-safe the quantiles are among the inputs predicted safe,
+// the only ones that can be deferred.
+func Gated(t *Table, scope policy.Scope, fallsBack []bool, primary, fallback []float64) []float64 {
+	critical := setOf(t.K, t.Spec.Critical)
+	var groups [2][]int32
+	for i := range fallsBack {
+		if scope == policy.PredictedSafe && critical[t.Predicted[i]] {
+			continue
+		}
+		groups[index(fallsBack[i])] = append(groups[index(fallsBack[i])], int32(i))
+	}
+	key := make([]float64, t.Inputs)
+	for g, score := range [][]float64{primary, fallback} {
+		quantiles(key, groups[g], score)
+	}
+	return key
+}
+
+// quantiles writes to key, for each of some inputs, the mid-rank quantile of its
+// score among them.
+func quantiles(key []float64, inputs []int32, score []float64) {
+	sortByKey(inputs, score)
+	for from := 0; from < len(inputs); {
+		to := from + 1
+		for to < len(inputs) && score[inputs[to]] == score[inputs[from]] {
+			to++
+		}
+		for _, i := range inputs[from:to] {
+			key[i] = float64(from+to) / 2 / float64(len(inputs))
+		}
+		from = to
+	}
+}
+
+// FallsBack reports, for each input, whether a gate hands it to the fallback
+// score at a reliability threshold: where the skewness that the gate reads is
+// above it.
+func FallsBack(t *Table, gate policy.Gate, threshold float64) []bool {
+	falls := make([]bool, t.Inputs)
+	for i := range falls {
+		switch gate {
+		case policy.Always:
+			falls[i] = true
+		case policy.AnyCritical:
+			falls[i] = !(t.CriticalSkewness[i] <= threshold)
+		case policy.DecidingClass:
+			falls[i] = !(t.DecidingSkewness[i] <= threshold)
+		}
+	}
+	return falls
+}
+
+// ByPolicy is a key for the decisions of a policy: how far its score is above
+// its threshold, as the ratio value/threshold, so that the inputs with keys up
+// to 1 are those that the policy retains. The path multiplies both thresholds
+// by one factor. A policy that observes has no thresholds: its key is Gated.
+func ByPolicy(p *policy.Policy, t *Table, scope policy.Scope, decisions []policy.Decision) []float64 {
+	key := make([]float64, len(decisions))
+	if p.Observes() {
+		falls := make([]bool, len(decisions))
+		value := make([]float64, len(decisions))
+		for i, d := range decisions {
+			falls[i], value[i] = d.Gate == policy.ByFallback, d.Value
+		}
+		return Gated(t, scope, falls, value, value)
+	}
+	for i, d := range decisions {
+		switch {
+		case d.Reason == policy.IsDegenerate || d.Reason == policy.IsSaturated:
+			if d.Action != policy.Retain {
+				key[i] = math.Inf(1)
+			}
+		case d.Value != 0: // no rounding takes a quotient across 1
+			key[i] = d.Value / d.Threshold
+		}
+	}
+	return key
+}
+
+// candidates are the rankings of a table: the defined scores, the gates of the
+// paper and the given policy, in both scopes. Without a critical set there is
+// neither gate nor scope predicted-safe. Each is made when it is called.
+func candidates(t *Table, o Options) []func() *Ranking {
+	var all []func() *Ranking
+	add := func(name string, scope policy.Scope, key func() []float64) {
+		all = append(all, func() *Ranking { return NewRanking(t, name, scope, key()) })
+	}
+	for _, scope := range scopes(t) {
+		for s, score := range t.Scores {
+			if score != nil {
+				add(decomp.Score(s).String(), scope, func() []float64 { return score })
+			}
+		}
+		primary, fallback := t.Scores[decomp.CCritMax], t.Scores[decomp.CBEC]
+		if primary != nil && fallback != nil {
+			for _, gate := range []policy.Gate{policy.AnyCritical, policy.DecidingClass} {
+				add(string(gate), scope, func() []float64 {
+					return Gated(t, scope, FallsBack(t, gate, o.Reliability), primary, fallback)
+				})
+			}
+		}
+		if o.Policy != nil {
+			add("policy", scope, func() []float64 { return ByPolicy(o.Policy, t, scope, o.Decisions) })
+		}
+	}
+	return all
+}
+
+func scopes(t *Table) []policy.Scope {
+	if len(t.Spec.Critical) == 0 {
+		return []policy.Scope{policy.AllInputs}
+	}
+	return []policy.Scope{policy.AllInputs, policy.PredictedSafe}
+}
+
+// ascending is the inputs in the order of their keys, ties by input order.
+func ascending(key []float64) []int32 {
+	order := inputsOf(len(key))
+	sortByKey(order, key)
+	return order
+}
+
+// sortByKey sorts inputs by their keys, ties by input order.
+func sortByKey(inputs []int32, key []float64) {
+	slices.SortFunc(inputs, func(a, b int32) int {
+		if c := cmp.Compare(key[a], key[b]); c != 0 {
+			return c
+		}
+		return cmp.Compare(a, b)
+	})
+}
+
+// setOf marks the classes of a set.
+func setOf(k int, classes []int) []bool {
+	set := make([]bool, k)
+	for _, c := range classes {
+		set[c] = true
+	}
+	return set
+}
+
+func index(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// String names the ranking and its scope.
+func (r *Ranking) String() string { return fmt.Sprintf("%s (scope %s)", r.Name, r.Scope) }

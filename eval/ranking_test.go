@@ -1,0 +1,106 @@
+package eval_test
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/policy"
+)
+
+func TestFallsBack(t *testing.T) {
+	table := &eval.Table{
+		Inputs: 4, CriticalSkewness: []float64{0, 0.3, 0.31, 5}, DecidingSkewness: []float64{0, 0.2, 0.3, 0.4},
+	}
+	for gate, want := range map[policy.Gate][]bool{
+		policy.Never:         {false, false, false, false},
+		policy.Always:        {true, true, true, true},
+		policy.AnyCritical:   {false, false, true, true}, // at the threshold it is reliable
+		policy.DecidingClass: {false, false, false, true},
+	} {
+		if got := eval.FallsBack(table, gate, 0.3); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", gate, got, want)
+		}
+	}
+}
+
+// TestGated: quantiles among those of one side of the gate, ties at their middle.
+func TestGated(t *testing.T) {
+	table := &eval.Table{Inputs: 6, K: 2, Spec: decomp.Spec{Critical: []int{1}}, Predicted: []int{0, 0, 0, 0, 0, 1}}
+	falls := []bool{false, false, false, true, true, false}
+	primary := []float64{5, 1, 5, 100, 100, 7}
+	fallback := []float64{-1, -1, -1, 3, 2, -1}
+	for scope, want := range map[policy.Scope][]float64{
+		policy.AllInputs:     {2. / 4, 0.5 / 4, 2. / 4, 1.5 / 2, 0.5 / 2, 3.5 / 4},
+		policy.PredictedSafe: {2. / 3, 0.5 / 3, 2. / 3, 1.5 / 2, 0.5 / 2, 0}, // input 5 is not deferred at all
+	} {
+		if got := eval.Gated(table, scope, falls, primary, fallback); !slices.Equal(got, want) {
+			t.Errorf("scope %s: %v, want %v", scope, got, want)
+		}
+	}
+}
+
+// TestGatesHandOver: in a report the gates use c_crit_max and, for those that
+// fall back, cbec.
+func TestGatesHandOver(t *testing.T) {
+	table, labels := tiny()
+	table.Scores[decomp.CCritMax] = []float64{0.1, 0.2, 0.3, 0.4, 0.5}
+	table.Scores[decomp.CBEC] = []float64{0.5, 0.4, 0.3, 0.2, 0.1}
+	table.DecidingSkewness = []float64{0, 0, 0, 0, 1}
+	table.CriticalSkewness = []float64{1, 1, 1, 1, 1}
+	r := evaluate(t, table, labels, eval.Options{Coverage: 0.4, Bootstrap: 10})
+	for scope := range map[policy.Scope]bool{policy.AllInputs: true, policy.PredictedSafe: true} {
+		// All fall back: that is cbec.
+		gate, cbec := row(t, r, "any-critical", scope), row(t, r, "cbec", scope)
+		gate.Name, gate.Bootstrap.WinShare, cbec.Bootstrap.WinShare = "cbec", 0, 0
+		same(t, "any-critical", gate, cbec)
+	}
+	// Only input 4 falls back, alone with the quantile 0.5, between those of the
+	// inputs 1 and 2 of four: 0.375 and 0.625.
+	got := row(t, r, "deciding-class", policy.AllInputs)
+	if got.Retained != 2 || got.CriticalMissed != 1 || got.Accuracy != 0.5 {
+		t.Errorf("of inputs 0 and 1 are retained %+v", got.At)
+	}
+	r = evaluate(t, table, labels, eval.Options{Coverage: 0.6})
+	if got := row(t, r, "deciding-class", policy.AllInputs); got.CriticalRetained != 1 || got.Accuracy != 1./3 {
+		t.Errorf("of inputs 0, 1 and 4 are retained %+v", got.At)
+	}
+}
+
+// TestByPolicy: keys up to 1 are retained.
+func TestByPolicy(t *testing.T) {
+	table := &eval.Table{Inputs: 7, K: 2, Predicted: make([]int, 7)}
+	p := &policy.Policy{Primary: policy.Rule{HasThreshold: true}}
+	decision := func(action policy.Action, reason policy.Reason, value, threshold float64) policy.Decision {
+		return policy.Decision{Action: action, Reason: reason, Value: value, Threshold: threshold, HasThreshold: true}
+	}
+	got := eval.ByPolicy(p, table, policy.AllInputs, []policy.Decision{
+		decision(policy.Retain, policy.UnderThreshold, 1, 4),
+		decision(policy.Defer, policy.AboveThreshold, 6, 4),
+		decision(policy.Retain, policy.UnderThreshold, 0, 0),
+		decision(policy.Defer, policy.AboveThreshold, 1, 0),
+		decision(policy.Retain, policy.IsSaturated, 6, 4),
+		decision(policy.Defer, policy.IsDegenerate, 1, 4),
+		decision(policy.Defer, policy.AboveThreshold, math.Nextafter(1.9, 2), 1.9),
+	})
+	inf := math.Inf(1)
+	if want := []float64{0.25, 1.5, 0, inf, 0, inf, math.Nextafter(1, 2)}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+
+	// Without thresholds, the quantiles of what the gate chose.
+	p.Primary.HasThreshold = false
+	observed := make([]policy.Decision, 7)
+	for i := range observed {
+		observed[i] = policy.Decision{Action: policy.Observe, Value: float64(i), Gate: policy.ByPrimary}
+		if i >= 5 {
+			observed[i].Gate = policy.ByFallback
+		}
+	}
+	got = eval.ByPolicy(p, table, policy.AllInputs, observed)
+	if want := []float64{.1, .3, .5, .7, .9, .25, .75}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

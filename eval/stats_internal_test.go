@@ -1,0 +1,282 @@
+package eval
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// Expected numbers of this file are those of SciPy 1.10.1 and NumPy 1.24.2,
+// unless a test says otherwise.
+
+var (
+	columnA = []float64{0.1, 0.4, 0.35, 0.8, 0.4, 0.05, 0.4, 0.2}
+	columnB = []float64{1.5, 2, 2, 7, 3, -1, 2, 0.5}
+)
+
+func near(t *testing.T, what string, got, want, relative float64) {
+	t.Helper()
+	if d := math.Abs(got - want); !(d <= relative*math.Abs(want)) {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+func TestRanks(t *testing.T) { // scipy.stats.rankdata
+	if got, want := ranks(columnA), []float64{2, 6, 4, 8, 6, 1, 6, 3}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got, want := ranks(columnB), []float64{3, 5, 5, 8, 7, 1, 5, 2}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestCorrelations(t *testing.T) { // scipy.stats.pearsonr, spearmanr
+	near(t, "pearson", pearson(columnA, columnB), 0.9406760310661205, 1e-14)
+	near(t, "spearman", spearman(columnA, columnB), 0.925, 1e-14)
+
+	// The mean of equal values is not exactly their value; that is no variation.
+	constant := slices.Repeat([]float64{0.1}, 7)
+	rising := []float64{1, 2, 3, 4, 5, 6, 7}
+	if got := pearson(constant, rising); got != 0 {
+		t.Errorf("pearson with a constant: %v, want 0", got)
+	}
+	if got := spearman(nil, nil); got != 0 {
+		t.Errorf("spearman of nothing: %v, want 0", got)
+	}
+	// Squares of these underflow.
+	tiny := make([]float64, len(rising))
+	for i, v := range rising {
+		tiny[i] = v * 1e-200
+	}
+	near(t, "pearson of tiny values", pearson(tiny, rising), 1, 1e-14)
+}
+
+func TestQuantile(t *testing.T) { // numpy.quantile
+	sorted := slices.Sorted(slices.Values(columnA))
+	for _, c := range []struct{ p, want float64 }{
+		{0, 0.05}, {0.1, 0.085}, {0.25, 0.175}, {0.5, 0.375}, {0.9, 0.52}, {0.975, 0.73}, {1, 0.8},
+	} {
+		near(t, "quantile", quantile(sorted, c.p), c.want, 1e-14)
+	}
+	if got := quantile(nil, 0.5); got != 0 {
+		t.Errorf("of nothing: %v, want 0", got)
+	}
+	if got := quantile([]float64{3}, 0.9); got != 3 {
+		t.Errorf("of one: %v, want 3", got)
+	}
+}
+
+func TestSampleSD(t *testing.T) { // numpy.std, ddof=1
+	near(t, "sd", sampleSD(columnA), 0.23413976290119665, 1e-14)
+	if got := sampleSD([]float64{3}); got != 0 {
+		t.Errorf("of one: %v, want 0", got)
+	}
+}
+
+func TestClopperPearson(t *testing.T) { // scipy.stats.binomtest(k, n).proportion_ci(c, 'exact')
+	for _, c := range []struct {
+		k, n                  int
+		confidence, low, high float64
+	}{
+		{0, 10, .95, 0, 0.30849710781876294},
+		{10, 10, .95, 0.6915028921812371, 1},
+		{3, 40, .95, 0.015742179851041527, 0.20386474873289898},
+		{1, 1000, .9, 5.129197890907456e-05, 0.004734993575492847},
+		{37, 40, .95, 0.796135251267101, 0.9842578201489585},
+		{120, 1500, .95, 0.06677043503782329, 0.09490023350365136},
+		{1, 2, .95, 0.01257911709367899, 0.987420882906321},
+		{49999, 50000, .95, 0.9998885722263681, 0.9999994936442119},
+		{0, 0, .95, 0, 1},
+	} {
+		low, high := ClopperPearson(c.k, c.n, c.confidence)
+		near(t, "low", low, c.low, 1e-9) // as exact as gonum inverts the incomplete beta
+		near(t, "high", high, c.high, 1e-9)
+	}
+}
+
+func TestBinomialTail(t *testing.T) { // scipy.stats.binom.cdf
+	for _, c := range []struct {
+		k, n    int
+		p, want float64
+	}{
+		{0, 20, .1, 0.12157665459056925},
+		{3, 40, .15, 0.13016876164665858},
+		{5, 100, .1, 0.05757688648703396},
+		{2, 600, .02, 0.000479253927419649},
+		{0, 1000, .05, 5.29182274774502e-23},
+		{250, 1000, .3, 0.00025980303652893793},
+		{19, 20, .9, 0.8784233454094307},
+		{1, 5, .5, 0.1875},
+		{-1, 5, .5, 0}, {5, 5, .5, 1}, {0, 0, .5, 1}, {2, 5, 0, 1}, {2, 5, 1, 0},
+	} {
+		near(t, "tail", BinomialTail(c.k, c.n, c.p), c.want, 1e-11)
+	}
+}
+
+// The tail is the sum of its terms, and the interval's ends are where the tails
+// have what the confidence leaves.
+func TestBinomialProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 300).Draw(t, "n")
+		k := rapid.IntRange(0, n).Draw(t, "k")
+		p := rapid.Float64Range(0.001, 0.999).Draw(t, "p")
+		sum := 0.0
+		for i := range k + 1 {
+			choose, _ := math.Lgamma(float64(n + 1))
+			a, _ := math.Lgamma(float64(i + 1))
+			b, _ := math.Lgamma(float64(n - i + 1))
+			sum += math.Exp(choose - a - b + float64(i)*math.Log(p) + float64(n-i)*math.Log1p(-p))
+		}
+		if got := BinomialTail(k, n, p); !(math.Abs(got-sum) <= 1e-10*sum+1e-300) {
+			t.Errorf("P(X <= %d) of %d at %v: %v, the terms sum to %v", k, n, p, got, sum)
+		}
+		low, high := ClopperPearson(k, n, 0.9)
+		if at := BinomialTail(k, n, high); k < n && !(math.Abs(at-0.05) <= 1e-9) {
+			t.Errorf("P(X <= %d) of %d at the high end %v is %v, want 0.05", k, n, high, at)
+		}
+		if at := 1 - BinomialTail(k-1, n, low); k > 0 && !(math.Abs(at-0.05) <= 1e-9) {
+			t.Errorf("P(X >= %d) of %d at the low end %v is %v, want 0.05", k, n, low, at)
+		}
+	})
+}
+
+func TestSeparate(t *testing.T) {
+	inside := []float64{0.1, 0.2, 0.2, 0.3, 0.5, 0.5, 0.05, 0.6, 0.9, 0.15}
+	outside := []float64{0.5, 0.5, 0.7, 0.9, 0.3, 1.2, 0.8}
+	s := separate(inside, outside)
+	// scipy.stats.mannwhitneyu(inside, outside, method='asymptotic'); the AUROC is
+	// its statistic of outside over 70. Average precision by hand: recalls 1/7,
+	// 2/7, ... at thresholds 1.2, .9, .8, .7, .5, .3: 1/7 (1 + 2/3 + 3/4 + 4/5) +
+	// 2/7 6/10 + 1/7 7/12; the last is the first threshold that has 95%, and
+	// five insiders at or above it.
+	near(t, "auroc", s.auroc, 57./70, 1e-14)
+	near(t, "aupr", s.aupr, (1+2./3+3./4+4./5)/7+2./7*6/10+1./7*7/12, 1e-14)
+	near(t, "fpr95", s.fpr95, 0.5, 1e-14)
+	near(t, "p", s.p, 0.03442133730618616, 1e-12)
+	near(t, "log10p", s.log10p, math.Log10(0.03442133730618616), 1e-12)
+
+	if got := separate(nil, outside); got != (separation{}) {
+		t.Errorf("nothing inside: %+v, want zeros", got)
+	}
+	// 19 of 20 are exactly 95%: the threshold is the 19th highest.
+	var twenty []float64
+	for i := range 20 {
+		twenty = append(twenty, float64(i))
+	}
+	if got := separate([]float64{0.5, 1.5, 30, 30}, twenty).fpr95; got != 0.75 {
+		t.Errorf("fpr95 at exactly 95%%: %v, want 0.75", got)
+	}
+	same := separate([]float64{1, 1, 1}, []float64{1, 1})
+	if same.p != 1 || same.log10p != 0 || same.auroc != 0.5 || same.fpr95 != 1 {
+		t.Errorf("all equal: %+v", same)
+	}
+}
+
+// mannwhitneyu of 0..1999 and the same shifted; log10 by scipy.stats.norm.logsf.
+func TestMannWhitneyDoesNotUnderflow(t *testing.T) {
+	column := make([]float64, 2000)
+	for i := range column {
+		column[i] = float64(i)
+	}
+	for _, c := range []struct{ shift, p, log10p float64 }{
+		{300, 3.679992809396134e-52, -51.43415302992503},
+		{1500, 0, -574.2215220503351},
+		{2500, 0, -653.1152883475517},
+	} {
+		shifted := slices.Clone(column)
+		for i := range shifted {
+			shifted[i] += c.shift
+		}
+		s := separate(column, shifted)
+		near(t, "p", s.p, c.p, 1e-10)
+		near(t, "log10p", s.log10p, c.log10p, 1e-12)
+	}
+	// mpmath, 40 digits.
+	for _, c := range []struct{ x, want float64 }{
+		{20, -175.267938875320355}, {20.1, -177.011620454477766}, {25, -273.08091287799269},
+		{100, -4345.19341568087577}, {1000, -434297.730478405322},
+	} {
+		near(t, "log10 erfc", log10Erfc(c.x), c.want, 1e-13)
+	}
+}
+
+// Against definitions that count every pair, and every threshold, anew.
+func TestSeparateProperties(t *testing.T) {
+	column := rapid.SliceOfN(rapid.Map(rapid.IntRange(0, 12), func(i int) float64 { return float64(i) / 8 }), 1, 40)
+	rapid.Check(t, func(t *rapid.T) {
+		inside, outside := column.Draw(t, "inside"), column.Draw(t, "outside")
+		wins := 0.0
+		for _, o := range outside {
+			for _, i := range inside {
+				switch {
+				case o > i:
+					wins++
+				case o == i:
+					wins += 0.5
+				}
+			}
+		}
+		above := func(values []float64, threshold float64) (n float64) {
+			for _, v := range values {
+				if v >= threshold {
+					n++
+				}
+			}
+			return n
+		}
+		thresholds := slices.Sorted(slices.Values(slices.Concat(inside, outside)))
+		slices.Reverse(thresholds)
+		var precision, recall, fpr float64
+		for i, threshold := range slices.Compact(thresholds) {
+			out, in := above(outside, threshold), above(inside, threshold)
+			r := out / float64(len(outside))
+			if i == 0 || recall < 0.95 {
+				fpr = in / float64(len(inside))
+			}
+			precision += (r - recall) * out / (out + in)
+			recall = r
+		}
+		s := separate(inside, outside)
+		for _, c := range []struct {
+			name      string
+			got, want float64
+		}{
+			{"auroc", s.auroc, wins / float64(len(inside)*len(outside))},
+			{"aupr", s.aupr, precision},
+			{"fpr95", s.fpr95, fpr},
+		} {
+			if !(math.Abs(c.got-c.want) <= 1e-12) {
+				t.Errorf("%s: %v, by counting %v", c.name, c.got, c.want)
+			}
+		}
+		if back := separate(outside, inside); back.p != s.p || math.Abs(back.auroc+s.auroc-1) > 1e-12 {
+			t.Errorf("the other way round: %+v and %+v", s, back)
+		}
+	})
+}
+
+func TestRanksProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		whole := rapid.SliceOf(rapid.IntRange(0, 9)).Draw(t, "values")
+		values := make([]float64, len(whole))
+		for i, v := range whole {
+			values[i] = float64(v)
+		}
+		for i, got := range ranks(values) {
+			want := 0.5
+			for _, v := range values {
+				switch {
+				case v < values[i]:
+					want++
+				case v == values[i]:
+					want += 0.5
+				}
+			}
+			if got != want {
+				t.Errorf("rank of value %d: %v, by counting %v", i, got, want)
+			}
+		}
+	})
+}

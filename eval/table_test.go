@@ -1,0 +1,185 @@
+package eval_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/record"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// TestTableIsTheResults: every column, against the results one by one.
+func TestTableIsTheResults(t *testing.T) {
+	passes, _ := recording(t, "ctg-ensemble")
+	var told atomic.Int64
+	spec := ctg
+	spec.Classes = passes.K
+	table, err := eval.NewTable(t.Context(), passes, spec, func(done, total int) {
+		if total != passes.N {
+			t.Errorf("told of %d inputs", total)
+		}
+		if done == total {
+			told.Add(1)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if told.Load() != 1 {
+		t.Errorf("told %d times that all is done", told.Load())
+	}
+	spec.AllPairs = true
+	plan, err := decomp.NewPlan(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch, r := plan.NewBatch(), plan.NewResult()
+	if err := batch.Reset(decomp.Tensor{Passes: passes.S, Inputs: passes.N, Float32: passes.Float32}); err != nil {
+		t.Fatal(err)
+	}
+	pairs := make([]float64, 3)
+	for i := range passes.N {
+		if err := batch.Result(i, r); err != nil {
+			t.Fatal(err)
+		}
+		at := slice(i*3, 3)
+		for s, column := range table.Scores {
+			if column[i] != r.Scores[s] {
+				t.Fatalf("input %d: %v is %v, want %v", i, decomp.Score(s), column[i], r.Scores[s])
+			}
+		}
+		agree := table.Predicted[i] == r.Predicted && table.SumC[i] == r.SumC &&
+			table.ExpectedEntropy[i] == r.ExpectedEntropy && slices.Equal(at(table.C), r.C) &&
+			slices.Equal(at(table.Skewness), r.Skewness) && table.Degenerate[i] == r.Degenerate &&
+			table.Saturated[i] == r.Saturated && table.CriticalSkewness[i] == max(r.Skewness[1], r.Skewness[2]) &&
+			table.DecidingSkewness[i] == r.Skewness[r.CCritMaxClass]
+		if !agree {
+			t.Fatalf("input %d differs from %+v", i, r)
+		}
+		for p := range pairs {
+			pairs[p] += r.PairTerm[p] / float64(passes.N)
+		}
+	}
+	same(t, "pair means", table.PairMean, []float64{0, pairs[0], pairs[1], pairs[0], 0, pairs[2], pairs[1], pairs[2], 0})
+}
+
+func slice(from, n int) func([]float64) []float64 {
+	return func(v []float64) []float64 { return v[from : from+n] }
+}
+
+// TestTableWithoutSets has no critical columns, and no scores that need them.
+func TestTableWithoutSets(t *testing.T) {
+	passes, _ := gradedRecording(10, 3, 3)
+	table := table(t, passes, decomp.Spec{})
+	if table.CriticalSkewness != nil || table.DecidingSkewness != nil || table.Scores[decomp.CBEC] != nil ||
+		table.Scores[decomp.CCritMax] != nil || table.Scores[decomp.MI] == nil {
+		t.Errorf("%+v", table)
+	}
+}
+
+// TestRefusedRows: the error names file, input, pass and class, of the first of
+// them, and it is typed.
+func TestRefusedRows(t *testing.T) {
+	passes, _ := gradedRecording(500, 4, 3)
+	for _, i := range []int{433, 77, 499} {
+		passes.Float32[passes.Offset(2, i)+1] = float32(math.NaN())
+	}
+	p := &policy.Policy{
+		Name: "m", Classes: abc, Kind: policy.Probabilities, SumTolerance: 1e-3,
+		Primary: policy.Rule{Score: policy.MI}, Fallback: policy.Rule{Score: policy.MI},
+	}
+	_, tableErr := eval.NewTable(t.Context(), passes, decomp.Spec{Classes: 3}, nil)
+	_, decideErr := eval.Decide(t.Context(), passes, p, nil)
+	for _, err := range []error{tableErr, decideErr} {
+		var row *decomp.RowError
+		if !errors.As(err, &row) || row.Pass != 2 || row.Class != 1 || !strings.HasPrefix(err.Error(), "synthetic: input 77: ") {
+			t.Errorf("error %v", err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := eval.NewTable(ctx, passes, decomp.Spec{Classes: 3}, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	if _, err := eval.NewTable(t.Context(), passes, decomp.Spec{Classes: 3, Critical: []int{3}}, nil); err == nil ||
+		!strings.HasPrefix(err.Error(), "synthetic: ") {
+		t.Errorf("a spec with a fault: %v", err)
+	}
+}
+
+// TestDecide decides as the engine does.
+func TestDecide(t *testing.T) {
+	passes, _ := recording(t, "ctg-lowrank")
+	p := &policy.Policy{
+		Name: "m", Classes: abc, Critical: []int{1, 2}, Safe: []int{0}, Kind: policy.Probabilities, SumTolerance: 1e-3,
+		Gate: policy.DecidingClass, Scope: policy.PredictedSafe, ReliabilityThreshold: 0.3,
+		Primary:  policy.Rule{Score: policy.CCritMax, Threshold: 0.01, HasThreshold: true},
+		Fallback: policy.Rule{Score: policy.CBEC, Threshold: 0.01, HasThreshold: true},
+	}
+	decisions, err := eval.Decide(t.Context(), passes, p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, err := engine.New(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch, outcome := model.NewBatch(), model.NewOutcome()
+	if err := batch.Reset(decomp.Tensor{Passes: passes.S, Inputs: passes.N, Float32: passes.Float32}); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[policy.Action]bool{}
+	for i, d := range decisions {
+		if err := batch.Outcome(i, outcome); err != nil {
+			t.Fatal(err)
+		}
+		if d != outcome.Decision {
+			t.Fatalf("input %d: %+v, want %+v", i, d, outcome.Decision)
+		}
+		seen[d.Action] = true
+	}
+	if len(seen) != 2 {
+		t.Errorf("only %v", seen)
+	}
+}
+
+func TestCheckLabels(t *testing.T) {
+	passes := &record.Passes{Name: "p.npy", N: 3, K: 2}
+	for _, c := range []struct {
+		labels   []int
+		fragment string
+	}{
+		{[]int{0, 1, 1}, ""},
+		{[]int{0, 1}, "y.npy: 2 labels, expected 3: one for each input of p.npy"},
+		{[]int{0, 1, 2}, "y.npy: label 2 is 2, expected 0 to 1: p.npy has 2 classes"},
+		{[]int{0, -1, 1}, "y.npy: label 1 is -1"},
+	} {
+		err := eval.CheckLabels("y.npy", c.labels, passes)
+		if (err == nil) != (c.fragment == "") || err != nil && !strings.Contains(err.Error(), c.fragment) {
+			t.Errorf("%v: error %v, want %q", c.labels, err, c.fragment)
+		}
+	}
+}
+
+// TestConcentrationsNearZero have a skewness beyond any number.
+func TestConcentrationsNearZero(t *testing.T) {
+	rows := slices.Repeat([]float64{math.SmallestNonzeroFloat64, 1}, 4)
+	passes := &record.Passes{Name: "tiny", S: 1, N: 4, K: 2, Float64: rows}
+	table := table(t, passes, decomp.Spec{Kind: decomp.Dirichlet, Critical: []int{0}, Safe: []int{1}})
+	r := evaluate(t, table, []int{0, 1, 0, 1}, eval.Options{Bootstrap: 2})
+	if _, err := json.Marshal(r); err != nil {
+		t.Error(err)
+	}
+	if s := r.Skewness[0]; !(s.Median > 1e200 && s.Mean > 1e200 && s.P90 > 1e200) || r.Summary.FallbackShare != 1 {
+		t.Errorf("skewness %+v, fallback share %v", s.SkewnessOf, r.Summary.FallbackShare)
+	}
+}

@@ -1,0 +1,306 @@
+package eval_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// tiny is a recording of five inputs that can be followed by hand; b and c are
+// critical. Input 1 is missed, 2 is critical for critical, 4 is a false alarm.
+func tiny() (*eval.Table, []int) {
+	t := &eval.Table{
+		Inputs: 5, Passes: 2, K: 3,
+		Spec:      decomp.Spec{Classes: 3, Critical: []int{1, 2}, Safe: []int{0}},
+		Predicted: []int{0, 0, 1, 1, 2},
+		SumC:      []float64{0.2, 0.4, 0.2, 0.4, 0},
+		C: []float64{
+			0.2, 0, 0,
+			0.1, 0.3, 0,
+			0, 0.1, 0.1,
+			0, 0.4, 0,
+			0, 0, 0,
+		},
+		Skewness: []float64{
+			0, 0.05, 0.1,
+			0.05, 0.3, 0.4,
+			0, 0.2, 0.6,
+			0.1, 0.1, 0.3,
+			0, 0, 0,
+		},
+		CriticalSkewness: []float64{0.1, 0.4, 0.6, 0.3, 0},
+		PairMean:         []float64{0, 0.2, 0.4, 0.2, 0, 0.1, 0.4, 0.1, 0},
+		Degenerate:       []bool{false, false, false, false, true},
+		Saturated:        make([]bool, 5),
+	}
+	t.Scores[decomp.Entropy] = []float64{0.1, 0.2, 0.3, 0.4, 0.5}
+	t.Scores[decomp.MI] = []float64{0.1, 0.1, 0.2, 0.4, 0.2} // two ties
+	return t, []int{0, 1, 2, 1, 0}
+}
+
+func evaluate(t testing.TB, table *eval.Table, labels []int, o eval.Options) *eval.Report {
+	t.Helper()
+	if o.Coverage == 0 {
+		o.Coverage = 0.8
+	}
+	r, err := eval.Evaluate(t.Context(), table, labels, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// row of a report.
+func row(t testing.TB, r *eval.Report, name string, scope policy.Scope) eval.Row {
+	t.Helper()
+	for _, row := range r.Policies {
+		if row.Name == name && row.Scope == scope {
+			return row
+		}
+	}
+	t.Fatalf("no row %s in scope %s", name, scope)
+	return eval.Row{}
+}
+
+// same compares two values, numbers to 1e-12.
+func same(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if !alike(reflect.ValueOf(got), reflect.ValueOf(want)) {
+		g, _ := json.Marshal(got)
+		w, _ := json.Marshal(want)
+		t.Errorf("%s:\n got %s\nwant %s", what, g, w)
+	}
+}
+
+func alike(a, b reflect.Value) bool {
+	if a.Kind() != b.Kind() {
+		return false
+	}
+	switch a.Kind() {
+	case reflect.Float64:
+		return math.Abs(a.Float()-b.Float()) <= 1e-12
+	case reflect.Slice, reflect.Array:
+		if a.Len() != b.Len() {
+			return false
+		}
+		for i := range a.Len() {
+			if !alike(a.Index(i), b.Index(i)) {
+				return false
+			}
+		}
+		return true
+	case reflect.Struct:
+		for i := range a.NumField() {
+			if !alike(a.Field(i), b.Field(i)) {
+				return false
+			}
+		}
+		return true
+	case reflect.Map:
+		if a.Len() != b.Len() {
+			return false
+		}
+		for _, k := range a.MapKeys() {
+			if v := b.MapIndex(k); !v.IsValid() || !alike(a.MapIndex(k), v) {
+				return false
+			}
+		}
+		return true
+	}
+	return a.Equal(b)
+}
+
+var abc = []string{"a", "b", "c"}
+
+// TestClassificationByHand: of five inputs 0 and 3 are right.
+func TestClassificationByHand(t *testing.T) {
+	table, labels := tiny()
+	r := evaluate(t, table, labels, eval.Options{Classes: abc})
+	same(t, "matrix", r.Matrix, [][]int{{1, 0, 1}, {1, 1, 0}, {0, 1, 0}})
+	// Mean entropies: (0.1+0.5)/2, (0.2+0.4)/2, 0.3.
+	same(t, "classes", r.Classes, []eval.Class{
+		{Name: "a", Safe: true, Support: 2, Predicted: 2, Precision: 0.5, Recall: 0.5, F1: 0.5,
+			Uncertainty: 0.3, UncertaintyShare: 1. / 3},
+		{Name: "b", Critical: true, Support: 2, Predicted: 2, Precision: 0.5, Recall: 0.5, F1: 0.5,
+			Uncertainty: 0.3, UncertaintyShare: 1. / 3},
+		{Name: "c", Critical: true, Support: 1, Predicted: 1, Uncertainty: 0.3, UncertaintyShare: 1. / 3},
+	})
+	s := r.Summary
+	// Squared distances 1+1+4 = 6. Grades sum to 4 on both sides, squares to 6: if
+	// independent 6+6-2*4*4/5 = 5.6.
+	same(t, "summary", []float64{s.Accuracy, s.MacroF1, s.QWK, s.CriticalFNR, float64(s.Critical), float64(s.Missed)},
+		[]float64{0.4, 1. / 3, 1 - 6/5.6, 1. / 3, 3, 1})
+}
+
+// TestPrecisionAndRecallByHand: were input 2 of class b, its other class would
+// have no input at all.
+func TestPrecisionAndRecallByHand(t *testing.T) {
+	table, labels := tiny()
+	labels[2] = 1
+	r := evaluate(t, table, labels, eval.Options{Classes: abc})
+	b, c := r.Classes[1], r.Classes[2]
+	same(t, "b", []float64{b.Precision, b.Recall, b.F1}, []float64{1, 2. / 3, 0.8})
+	same(t, "c", []float64{c.Precision, c.Recall, c.F1, c.Uncertainty}, []float64{0, 0, 0, 0})
+	// (F1 of a 0.5, b 0.8, c 0); entropies of b 0.2, 0.3, 0.4.
+	same(t, "all", []float64{r.Summary.MacroF1, b.Uncertainty, b.UncertaintyShare}, []float64{1.3 / 3, 0.3, 0.5})
+}
+
+func TestSelectiveByHand(t *testing.T) {
+	table, labels := tiny()
+	r := evaluate(t, table, labels, eval.Options{Classes: abc, Coverage: 0.6})
+	if len(r.Policies) != 4 { // two scores, no gates, two scopes
+		t.Fatalf("%d rows", len(r.Policies))
+	}
+	// Inputs 0, 1, 2 are retained. F1 of a: 2*1/(1+2).
+	at := eval.At{
+		Coverage: 0.6, Retained: 3, CriticalFNR: 0.5, CriticalError: 1, Accuracy: 1. / 3, MacroF1: 2. / 9,
+		CriticalRetained: 2, CriticalMissed: 1, CriticalDeferredShare: 1. / 3,
+	}
+	// AUSC and the joint area are those of NumPy. Errors in the order of entropy
+	// are 0, 1, 2, 2, 3; in that of MI, in expectation, 0.5, 1, 2, 3, 3.
+	same(t, "entropy", row(t, r, "entropy", policy.AllInputs), eval.Row{
+		Name: "entropy", Scope: policy.AllInputs, At: at,
+		AUSC: eval.AUSC{CriticalFNR: 0.4336264656616414, CriticalError: 0.6667504187604689, ErrorRate: 0.4530402010050251},
+		AURC: (0 + 1./2 + 2./3 + 2./4 + 3./5) / 5, AUGRC: (0 + 0.5 + 1.5 + 2 + 2.5) / 25, JointArea: 0.2665410385259631,
+	})
+	same(t, "mi", row(t, r, "mi", policy.AllInputs), eval.Row{
+		Name: "mi", Scope: policy.AllInputs, At: at,
+		AUSC: eval.AUSC{CriticalFNR: 0.46704355108877715, CriticalError: 0.7335845896147404, ErrorRate: 0.5031658291457286},
+		AURC: (0.5 + 1./2 + 2./3 + 3./4 + 3./5) / 5, AUGRC: (0.25 + 0.75 + 1.5 + 2.5 + 3) / 25, JointArea: 0.2665410385259631,
+	})
+	// Inputs 2, 3, 4 are predicted critical and come first: nothing is missed.
+	same(t, "entropy, predicted-safe", row(t, r, "entropy", policy.PredictedSafe).At, eval.At{
+		Coverage: 0.6, Retained: 3, CriticalError: 0.5, Accuracy: 1. / 3, MacroF1: (2 * 1. / (1 + 2)) / 3,
+		CriticalRetained: 2, CriticalDeferredShare: 1. / 3,
+	})
+
+	// The curve in the order of entropy, from 1 input to 5.
+	var curve eval.Curve
+	for _, c := range r.Curves.Rows {
+		if c.Name == "entropy" && c.Scope == policy.AllInputs {
+			curve = c
+		}
+	}
+	for c, n := range r.Curves.Retained {
+		got := []int{curve.CriticalRetained[c], curve.CriticalMissed[c], curve.CriticalWrong[c], curve.Wrong[c]}
+		want := [][]int{{0, 0, 0, 0}, {1, 1, 1, 1}, {2, 1, 2, 2}, {3, 1, 2, 2}, {3, 1, 2, 3}}[n-1]
+		if !slices.Equal(got, want) {
+			t.Errorf("curve with %d retained: %v, want %v", n, got, want)
+		}
+	}
+	if n := len(r.Curves.Coverage); n != 200 || r.Curves.Coverage[0] != 0.05 || r.Curves.Coverage[n-1] != 1 {
+		t.Errorf("%d coverages", n)
+	}
+}
+
+// TestBootstrapAtCoverageByHand: where every input fares alike, every resample
+// does.
+func TestBootstrapAtCoverageByHand(t *testing.T) {
+	always := func(v float64) eval.Interval { return eval.Interval{Mean: v, Low: v, High: v} }
+	for _, c := range []struct {
+		label, predicted          int
+		fnr, criticalError, right float64
+	}{{1, 1, 0, 0, 1}, {1, 2, 0, 1, 0}, {1, 0, 1, 1, 0}} {
+		table, labels := tiny()
+		for i := range labels {
+			labels[i], table.Predicted[i] = c.label, c.predicted
+		}
+		r := evaluate(t, table, labels, eval.Options{Bootstrap: 7})
+		got := row(t, r, "mi", policy.AllInputs)
+		same(t, "at the coverage", got.BootstrapAt, eval.BootstrapAt{
+			CriticalFNR: always(c.fnr), CriticalError: always(c.criticalError), Accuracy: always(c.right),
+		})
+		same(t, "AUSC", got.Bootstrap.Interval, always(0.95*c.fnr))
+		if len(got.Bootstrap.Samples) != 7 {
+			t.Errorf("%d samples", len(got.Bootstrap.Samples))
+		}
+	}
+}
+
+func TestApproximationByHand(t *testing.T) {
+	table, labels := tiny()
+	r := evaluate(t, table, labels, eval.Options{Classes: abc})
+	s := r.Summary
+	// Correlations are those of SciPy; 1.2/1.0; two passes.
+	same(t, "correlations", []float64{s.Pearson, s.Spearman, s.ResidualSkewness, s.Inflation, s.Factor},
+		[]float64{0.2439750182371333, 0.027777777777777776, -0.30779350562554625, 1.2, 2})
+	// Above 0.3 are inputs 1 and 2, under it 0 and 4; input 3 is at it.
+	same(t, "shares", []float64{s.FallbackShare, s.AllReliable}, []float64{0.4, 0.4})
+	if s.Degenerate != 1 || s.Saturated != 0 {
+		t.Errorf("%d degenerate, %d saturated", s.Degenerate, s.Saturated)
+	}
+	// Residuals 0.1, 0.3, 0, 0, -0.2; largest skewness 0.1, 0.4, 0.6, 0.3, 0.
+	bounds := []float64{0.1, 0.2, 0.3, 0.5}
+	want := []eval.ResidualBin{
+		{N: 2, Mean: -0.05, Relative: -0.1 / 0.3}, {Above: 0.1}, {Above: 0.2, N: 1}, {Above: 0.3, N: 1, Mean: 0.3, Relative: 3},
+		{Above: 0.5, N: 1},
+	}
+	for b, bin := range r.Residual {
+		if b < len(bounds) && *bin.UpTo != bounds[b] || b == len(bounds) && bin.UpTo != nil {
+			t.Errorf("bin %d ends at %v", b, bin.UpTo)
+		}
+		bin.UpTo = nil
+		same(t, fmt.Sprintf("residual bin %d", b), bin, want[b])
+	}
+	// Of b: 0, 0.05, 0.1, 0.2, 0.3; for true b the inputs 1 and 3.
+	of := r.Skewness[1]
+	same(t, "skewness", of.SkewnessOf, eval.SkewnessOf{Median: 0.1, Mean: 0.13, P90: 0.26,
+		Reliable: map[string]float64{"0.1": 0.4, "0.2": 0.6, "0.3": 0.8, "0.5": 1}})
+	same(t, "skewness by true class", of.ByTrue[1], eval.SkewnessByTrue{True: "b", N: 2, SkewnessOf: eval.SkewnessOf{
+		Median: 0.2, Mean: 0.2, P90: 0.28, Reliable: map[string]float64{"0.1": 0, "0.2": 0.5, "0.3": 0.5, "0.5": 1},
+	}})
+}
+
+func TestDiagnosisByHand(t *testing.T) {
+	table, labels := tiny()
+	r := evaluate(t, table, labels, eval.Options{Classes: abc})
+	same(t, "profiles", r.Profiles, eval.Profiles{
+		N:          []int{2, 2, 1},
+		Raw:        [][]float64{{0.1, 0, 0}, {0.05, 0.35, 0}, {0, 0.1, 0.1}},
+		Normalised: [][]float64{{0.5, 0, 0}, {0.125, 0.875, 0}, {0, 0.5, 0.5}},
+	})
+	same(t, "signatures", r.Signatures, []eval.Signature{
+		{True: "a", Predicted: "a", N: 1, MI: 0.1, C: []float64{0.2, 0, 0}, Dominant: "a"},
+		{True: "a", Predicted: "c", N: 1, MI: 0.2, C: []float64{0, 0, 0}, Dominant: "a"},
+		{True: "b", Predicted: "a", N: 1, MI: 0.1, C: []float64{0.1, 0.3, 0}, Dominant: "b"},
+		{True: "b", Predicted: "b", N: 1, MI: 0.4, C: []float64{0, 0.4, 0}, Dominant: "b"},
+		{True: "c", Predicted: "b", N: 1, MI: 0.2, C: []float64{0, 0.1, 0.1}, Dominant: "b"},
+	})
+	same(t, "dominant", r.Dominant, []float64{0.4, 0.6, 0}) // input 4, without uncertainty, counts for a
+	same(t, "confusion", *r.Confusion, eval.Confusion{
+		Matrix:        [][]float64{{0, 0.2, 0.4}, {0.2, 0, 0.1}, {0.4, 0.1, 0}},
+		CrossBoundary: 0.3, WithinCritical: 0.1, CrossToCritical: 3,
+	})
+}
+
+// TestPaperRuleByHand: c_crit_max is in the order of entropy, cbec in its
+// reverse, which misses nothing up to the last but one input.
+func TestPaperRuleByHand(t *testing.T) {
+	table, labels := tiny()
+	table.DecidingSkewness = table.CriticalSkewness
+	table.Scores[decomp.CCritMax] = []float64{1, 2, 3, 4, 5}
+	table.Scores[decomp.CBEC] = []float64{5, 4, 3, 2, 1}
+	// Medians of b and c are 0.1 and 0.3.
+	for _, c := range []struct {
+		reliability float64
+		score       string
+	}{{0.3, "c_crit_max"}, {0.29, "cbec"}} {
+		r := evaluate(t, table, labels, eval.Options{Coverage: 0.6, Reliability: c.reliability})
+		cbec, chosen := row(t, r, "cbec", policy.AllInputs), row(t, r, c.score, policy.AllInputs)
+		same(t, c.score, *r.PaperRule, eval.PaperRule{
+			MedianCriticalSkewness: 0.3, Score: c.score,
+			BestAUSC: "cbec", CostAUSC: chosen.AUSC.CriticalFNR - cbec.AUSC.CriticalFNR,
+			BestCriticalFNR: "cbec", CostCriticalFNR: chosen.CriticalFNR,
+		})
+	}
+	if r := evaluate(t, table, labels, eval.Options{Coverage: 1}); r.PaperRule.BestCriticalFNR != "c_crit_max" {
+		t.Errorf("all are best, and not the chosen one but %s is said to be", r.PaperRule.BestCriticalFNR)
+	}
+}
