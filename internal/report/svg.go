@@ -1,0 +1,92 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"html/template"
+	"image/color"
+	"regexp"
+	"strconv"
+
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// ink is a colour by its role. A plot is drawn in placeholders, one for each
+// role; in the SVG they become the variables of style.css, which has a value for
+// light and one for dark.
+type ink uint8
+
+const (
+	foreground ink = iota
+	muted
+	gridline
+	grey
+	blue
+	orange
+	green
+	purple
+	vermillion
+	sky
+	under0 // skewness under the threshold, from the least
+	under1
+	under2
+	over0 // and over it
+	over1
+	over2
+)
+
+var inkNames = [...]string{
+	"fg", "muted", "line", "grey", "blue", "orange", "green", "purple", "vermillion", "sky",
+	"under0", "under1", "under2", "over0", "over1", "over2",
+}
+
+// String is the name of the ink in style.css.
+func (i ink) String() string { return inkNames[i] }
+
+// RGBA is the placeholder of the ink.
+func (i ink) RGBA() (r, g, b, a uint32) { return i.faint(255).RGBA() }
+
+// faint is the ink at an opacity up to 255.
+func (i ink) faint(opacity uint8) color.Color {
+	return color.NRGBA{R: 0x40, G: inkStep*uint8(i) + inkStep/2, B: 0x80, A: opacity}
+}
+
+// inkStep apart, placeholders survive the rounding of vgsvg.
+const inkStep = 8
+
+// render draws a picture, which has a margin around its size because readers'
+// fonts may be wider, and says to those who cannot see it what it is.
+func render(width, height vg.Length, name string, paint func(draw.Canvas)) (template.HTML, error) {
+	const margin = 8
+	width, height = width+2*margin, height+2*margin
+	canvas := vgsvg.NewWith(vgsvg.UseWH(width, height))
+	paint(draw.Crop(draw.New(canvas), margin, -margin, margin, -margin))
+	var out bytes.Buffer
+	if _, err := canvas.WriteTo(&out); err != nil {
+		return "", err
+	}
+	// The head of a file of its own gives way to that of an inline picture.
+	_, body, found := bytes.Cut(out.Bytes(), []byte("xlink\">\n"))
+	if !found {
+		return "", fmt.Errorf("the head of the SVG is not as expected: %.200q", out.Bytes())
+	}
+	body = styleAttribute.ReplaceAllFunc(body, func(style []byte) []byte {
+		style = fontStyle.ReplaceAll(style, nil)
+		return inkColor.ReplaceAllFunc(style, func(hex []byte) []byte {
+			g, _ := strconv.ParseUint(string(hex[3:5]), 16, 8) // cannot fail: two hex digits
+			return fmt.Appendf(nil, "var(--%s)", ink(min(int(g/inkStep), len(inkNames)-1)))
+		})
+	})
+	head := fmt.Sprintf("<svg viewBox=\"0 0 %g %g\" role=\"img\" aria-label=\"%s\">\n",
+		width.Points(), height.Points(), template.HTMLEscapeString(name))
+	return template.HTML(head + string(body)), nil
+}
+
+// Text in the SVG is escaped, quotes too: what looks like a style is one.
+var (
+	styleAttribute = regexp.MustCompile(`style="[^"]*"`)
+	fontStyle      = regexp.MustCompile(`font-(family|variant|weight|style):[^;"]*;?`)
+	inkColor       = regexp.MustCompile(`#[0-9A-F]{6}`)
+)
