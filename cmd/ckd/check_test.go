@@ -31,6 +31,11 @@ func TestCheck(t *testing.T) {
 		return path
 	}
 	good := write("good.yaml", sane)
+	calibrated := write("calibrated.yaml", sane+`  calibration:
+    recording: {passes: 20, inputs: 900, critical_inputs: 90}
+    posterior: ensemble
+    certificate: {kind: conformal-risk-control, target: 0.05}
+`)
 	unwise := write("unwise.yaml", "models: [{name: two, classes: [a, b], critical: [b], passes: {fewest: 5, expected: 9}}]\n")
 	bad := write("bad.yaml", "models: [{name: x, classes: [a, b], critical: [c]}, {name: fetal-health, classes: [a, b], gate: nevr}]\n")
 
@@ -47,6 +52,14 @@ func TestCheck(t *testing.T) {
 				"fetal-health, version 2026-11-21, hash ",
 				"\n  Of 3 classes, suspect and pathologic must not be missed",
 				"\n  A person sees an input (defer) when c_crit_max is above 0.02 nats",
+			},
+		},
+		{
+			name: "calibrated", command: checkCmd{Files: []string{calibrated}},
+			stdout: []string{
+				"\n  It was calibrated on 900 inputs (90 critical) of 20 passes from ensemble",
+				"\n  Its certificate, by conformal-risk-control: on average, at most 5% of the critical inputs",
+				"\n  warning: calibration.recording.passes: calibrated on inputs of 20 passes, but an input is answered when it has 30",
 			},
 		},
 		{

@@ -2,14 +2,13 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -20,25 +19,14 @@ import (
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/policy"
-	"github.com/ckd-project/ckd/policy/store"
 )
 
-// decomposeCmd computes recorded passes here, without a daemon. The flags that
-// a policy would settle are pointers, so that one can tell whether they were
-// given beside it.
+// decomposeCmd computes recorded passes here, without a daemon.
 type decomposeCmd struct {
-	Passes string        `required:"" placeholder:"FILE" help:"Recorded passes: .npy, or .npz with one array (or FILE.npz:NAME)."`
-	Layout record.Layout `default:"snk" placeholder:"LAYOUT" help:"Order of the axes: snk (passes, inputs, classes) or nsk (inputs, passes, classes). (${default})"`
-
-	Classes      []string `placeholder:"NAME" help:"Names of the classes, in order. Default 0,1,..."`
-	Critical     []string `placeholder:"NAME" help:"Classes that must not be missed."`
-	Safe         []string `placeholder:"NAME" help:"Classes whose confusion with critical ones counts. Default: all that are not critical."`
-	Kind         *string  `enum:"probabilities,logits,dirichlet" placeholder:"KIND" help:"What a row is: probabilities (the default), logits or dirichlet."`
-	Variance     *string  `enum:"sample,population" placeholder:"DIVISOR" help:"Divisor of variances: sample (S-1, the default) or population (S)."`
-	SumTolerance *float64 `placeholder:"X" help:"How far the sum of a row of probabilities may be from 1. Default 0.001."`
-
-	Policy string `placeholder:"FILE" help:"Take classes, sets, kind, variance and tolerance from a policy, and decide by it."`
-	Model  string `placeholder:"NAME" help:"Which model's policy, where there are several."`
+	Passes string `required:"" placeholder:"FILE" help:"Recorded passes: .npy, or .npz with one array (or FILE.npz:NAME)."`
+	classFlags
+	rowFlags
+	policyFlags
 
 	Format string `enum:"jsonl,csv,table" default:"jsonl" help:"Form of the output: ${enum}. (${default})"`
 	Out    string `placeholder:"PATH" help:"Write to a file. Default: the standard output."`
@@ -60,16 +48,7 @@ docs/cli.md says what every field means.`
 // returns is a usage error.
 func (c *decomposeCmd) Validate() error {
 	if c.Policy == "" {
-		if c.Model != "" {
-			return errors.New("--model names a model of a policy file, expected --policy too")
-		}
-		if t := c.SumTolerance; t != nil && (!(*t > 0) || math.IsInf(*t, 1)) {
-			return fmt.Errorf("--sum-tolerance %v: expected a finite number above 0", *t)
-		}
-		if c.Safe != nil && c.Critical == nil {
-			return errors.New("--safe without --critical: expected the classes that must not be missed too")
-		}
-		return nil
+		return cmp.Or(c.policyFlags.check(), c.rowFlags.check(), c.classFlags.check())
 	}
 	var settled []string
 	for _, flag := range []struct {
@@ -95,11 +74,11 @@ func (c *decomposeCmd) Validate() error {
 
 // Run decomposes every input of the file, in order.
 func (c *decomposeCmd) Run(ctx *cmdContext) (err error) {
-	model, err := c.policy()
+	model, err := c.load()
 	if err != nil {
 		return err
 	}
-	passes, err := c.read(ctx, model)
+	passes, err := c.read(ctx, c.Passes, model)
 	if err != nil {
 		return err
 	}
@@ -109,8 +88,8 @@ func (c *decomposeCmd) Run(ctx *cmdContext) (err error) {
 	}
 
 	out := ctx.Stdout
-	if c.Out != "" && sameFile(c.Out, c.Passes) {
-		return fail(exitUsage, fmt.Errorf("--out %s is the recording itself, expected another file", c.Out))
+	if c.Out != "" && sameFile(c.Out, diskPath(c.Passes)) {
+		return usageError("--out %s is the recording itself, expected another file", c.Out)
 	}
 	if c.Out != "" {
 		file, createErr := os.Create(c.Out)
@@ -132,60 +111,6 @@ func (c *decomposeCmd) Run(ctx *cmdContext) (err error) {
 	return refused.err(passes.N, "were refused")
 }
 
-// policy that the flags name, nil for none.
-func (c *decomposeCmd) policy() (*policy.Policy, error) {
-	if c.Policy == "" {
-		return nil, nil
-	}
-	set, err := store.Load(c.Policy)
-	if err != nil {
-		return nil, err
-	}
-	all := set.All()
-	if c.Model == "" && len(all) == 1 {
-		return all[0], nil
-	}
-	if p, ok := set.Get(c.Model); ok {
-		return p, nil
-	}
-	names := make([]string, len(all))
-	for i, p := range all {
-		names[i] = p.Name
-	}
-	if c.Model == "" {
-		return nil, usageError("%s has %d models, expected --model with one of: %s", c.Policy, len(all),
-			strings.Join(names, ", "))
-	}
-	return nil, usageError("--model %s is not in %s, expected one of: %s", c.Model, c.Policy, strings.Join(names, ", "))
-}
-
-// read the passes, and say how they were read.
-func (c *decomposeCmd) read(ctx *cmdContext, model *policy.Policy) (*record.Passes, error) {
-	kind, tolerance := policy.Probabilities, decomp.DefaultSumTolerance
-	switch {
-	case model != nil:
-		kind, tolerance = model.Kind, model.SumTolerance
-	default:
-		if c.Kind != nil {
-			kind = policy.Kind(*c.Kind)
-		}
-		if c.SumTolerance != nil {
-			tolerance = *c.SumTolerance
-		}
-	}
-	passes, err := record.ReadPasses(c.Passes, record.Options{Layout: c.Layout, Concentrations: kind == policy.Dirichlet})
-	if err != nil {
-		return nil, err
-	}
-	fmt.Fprintf(ctx.Stderr, "ckd: %s: %s\n", c.Passes, passes.Note())
-	if kind == policy.Probabilities {
-		if err := passes.CheckRows(tolerance); err != nil {
-			return nil, err
-		}
-	}
-	return passes, nil
-}
-
 // decomposer computes the inputs of a file, by flags or by a policy.
 type decomposer struct {
 	classes     []string
@@ -198,16 +123,12 @@ type decomposer struct {
 
 func (c *decomposeCmd) decomposer(model *policy.Policy, passes *record.Passes) (*decomposer, error) {
 	if model != nil {
-		return c.byPolicy(model, passes)
+		return byPolicy(model)
 	}
 	return c.byFlags(passes)
 }
 
-func (c *decomposeCmd) byPolicy(p *policy.Policy, passes *record.Passes) (*decomposer, error) {
-	if passes.K != len(p.Classes) {
-		return nil, fmt.Errorf("%s has %d classes, but model %s has %d: %s", c.Passes, passes.K, p.Name, len(p.Classes),
-			firstNames(p.Classes))
-	}
+func byPolicy(p *policy.Policy) (*decomposer, error) {
 	model, err := engine.New(p)
 	if err != nil {
 		return nil, err
@@ -229,7 +150,8 @@ func (c *decomposeCmd) byPolicy(p *policy.Policy, passes *record.Passes) (*decom
 }
 
 func (c *decomposeCmd) byFlags(passes *record.Passes) (*decomposer, error) {
-	spec, classes, err := c.spec(passes.K)
+	spec := c.spec(passes.K)
+	classes, err := c.fill(&spec, c.Passes)
 	if err != nil {
 		return nil, err
 	}
@@ -254,91 +176,6 @@ func (c *decomposeCmd) byFlags(passes *record.Passes) (*decomposer, error) {
 
 // defaultTopClasses is what a policy has too where it says nothing.
 const defaultTopClasses = 10
-
-// spec is what the flags ask for, over k classes, and the names of these.
-func (c *decomposeCmd) spec(k int) (spec decomp.Spec, classes []string, err error) {
-	spec.Classes = k
-	classes = c.Classes
-	if classes == nil {
-		for i := range k {
-			classes = append(classes, strconv.Itoa(i))
-		}
-	}
-	if len(classes) != k {
-		return spec, nil, usageError("--classes has %d names, expected %d, the classes of %s", len(classes), k, c.Passes)
-	}
-	index := make(map[string]int, k)
-	for i, name := range classes {
-		if name == "" {
-			return spec, nil, usageError("--classes: class %d has no name", i)
-		}
-		if first, twice := index[name]; twice {
-			return spec, nil, usageError("--classes has %q twice, as classes %d and %d", name, first, i)
-		}
-		index[name] = i
-	}
-	if spec.Critical, err = resolveClasses("--critical", c.Critical, classes, index); err != nil {
-		return spec, nil, err
-	}
-	if spec.Safe, err = resolveClasses("--safe", c.Safe, classes, index); err != nil {
-		return spec, nil, err
-	}
-	for _, s := range spec.Safe {
-		if slices.Contains(spec.Critical, s) {
-			return spec, nil, usageError("class %q is in both --critical and --safe, expected it in one", classes[s])
-		}
-	}
-	if spec.Critical != nil && c.Safe == nil {
-		for i := range k {
-			if !slices.Contains(spec.Critical, i) {
-				spec.Safe = append(spec.Safe, i)
-			}
-		}
-	}
-	if pairs := len(spec.Safe) * len(spec.Critical); pairs > policy.MaxPairs {
-		return spec, nil, usageError("%d safe x %d critical classes, expected at most %d such pairs: name fewer with "+
-			"--critical or --safe", len(spec.Safe), len(spec.Critical), policy.MaxPairs)
-	}
-	if c.Kind != nil {
-		spec.Kind = map[string]decomp.Kind{"logits": decomp.Logits, "dirichlet": decomp.Dirichlet}[*c.Kind]
-	}
-	if c.Variance != nil && *c.Variance == "population" {
-		spec.Variance = decomp.Population
-	}
-	if c.SumTolerance != nil {
-		spec.SumTolerance = *c.SumTolerance
-	}
-	return spec, classes, nil
-}
-
-// resolveClasses turns names to classes.
-func resolveClasses(flag string, names, classes []string, index map[string]int) (set []int, err error) {
-	for _, name := range names {
-		i, ok := index[name]
-		switch {
-		case !ok:
-			return nil, usageError("%s: no class %q, expected some of: %s", flag, name, firstNames(classes))
-		case slices.Contains(set, i):
-			return nil, usageError("%s has %q twice", flag, name)
-		}
-		set = append(set, i)
-	}
-	return set, nil
-}
-
-// firstNames is the first names of a list that may be long.
-func firstNames(names []string) string {
-	const most = 40
-	if len(names) <= most {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s, ... (%d in all)", strings.Join(names[:most], ", "), len(names))
-}
-
-// usageError is an error of the command line.
-func usageError(format string, args ...any) error {
-	return fail(exitUsage, fmt.Errorf(format, args...))
-}
 
 // run prints a line for every input of the file.
 func (d *decomposer) run(ctx *cmdContext, passes *record.Passes, p printer) (refused refusals, err error) {
@@ -514,7 +351,7 @@ type tablePrinter struct {
 const tableClasses = 8
 
 func newTablePrinter(w io.Writer, d *decomposer) *tablePrinter {
-	p := &tablePrinter{w, d, table.NewWriter()}
+	p := &tablePrinter{w: w, d: d}
 	header := table.Row{"index", "predicted", "mi", "sum_c"}
 	right := []int{1, 3, 4}
 	if len(d.classes) <= tableClasses {
@@ -530,18 +367,26 @@ func newTablePrinter(w io.Writer, d *decomposer) *tablePrinter {
 	if d.decides {
 		header = append(header, "decision")
 	}
-	p.t.AppendHeader(header)
+	p.t = plainTable(header, right)
+	return p
+}
+
+// plainTable is a table without lines but that under its header; the columns of
+// some numbers, from 1, are aligned to the right.
+func plainTable(header table.Row, right []int) table.Writer {
+	t := table.NewWriter()
+	t.AppendHeader(header)
 	style := table.StyleLight
 	style.Options = table.OptionsNoBordersAndSeparators
 	style.Options.SeparateHeader = true
 	style.Format.Header = text.FormatDefault
-	p.t.SetStyle(style)
+	t.SetStyle(style)
 	var columns []table.ColumnConfig
 	for _, c := range right {
 		columns = append(columns, table.ColumnConfig{Number: c, Align: text.AlignRight, AlignHeader: text.AlignRight})
 	}
-	p.t.SetColumnConfigs(columns)
-	return p
+	t.SetColumnConfigs(columns)
+	return t
 }
 
 func (p *tablePrinter) line(l *line) error {
@@ -598,10 +443,3 @@ func sentence(d *decision) string {
 
 // shortNumber is a number for people.
 func shortNumber(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
-
-// sameFile reports whether two paths name one file.
-func sameFile(a, b string) bool {
-	x, errX := os.Stat(a)
-	y, errY := os.Stat(b)
-	return errX == nil && errY == nil && os.SameFile(x, y)
-}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -28,6 +29,7 @@ type cli struct {
 	Serve     serveCmd       `cmd:"" help:"Run the daemon."`
 	Check     checkCmd       `cmd:"" help:"Say what is wrong with policy files, or what they mean."`
 	Decompose decomposeCmd   `cmd:"" help:"Decompose recorded passes, input by input."`
+	Evaluate  evaluateCmd    `cmd:"" help:"Say from labelled passes what deferral is worth, with intervals and diagnosis."`
 	Replay    replayCmd      `cmd:"" help:"Stream recorded passes to a running daemon."`
 	Health    healthcheckCmd `cmd:"" name:"healthcheck" help:"Ask a daemon on this machine whether it is ready."`
 	Version   versionCmd     `cmd:"" help:"Say which build this is."`
@@ -95,7 +97,24 @@ func newParser(ctx *cmdContext) (*kong.Kong, error) {
 		kong.Writers(ctx.Stdout, ctx.Stderr),
 		kong.Exit(func(code int) { panic(exitRequest(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.Help(printHelp),
 	)
+}
+
+// printHelp is kong's, and after that of a command with commands of its own that
+// of the one it stands for where none is named.
+func printHelp(o kong.HelpOptions, ctx *kong.Context) error {
+	if err := kong.DefaultHelpPrinter(o, ctx); err != nil {
+		return err
+	}
+	node := ctx.Selected()
+	if node == nil || node.DefaultCmd == nil {
+		return nil
+	}
+	fmt.Fprintln(ctx.Stdout)
+	implied := *ctx
+	implied.Path = append(slices.Clone(ctx.Path), &kong.Path{Parent: node, Command: node.DefaultCmd})
+	return kong.DefaultHelpPrinter(o, &implied)
 }
 
 // exitRequest is the exit code that kong asked for.

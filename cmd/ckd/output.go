@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// output is what a command writes its result to: a file, or the standard output.
+// Nothing is to be seen of it before commit, so that a run that fails leaves
+// neither half a file nor half a page, and an older file as it was.
+type output struct {
+	bytes.Buffer
+	ctx  *cmdContext
+	path string // of the file; "" for the standard output
+	// temporary is the new file, in the folder of the old one; nil for the
+	// standard output and for what is no regular file.
+	temporary *os.File
+}
+
+// openOutput prepares to write to a path, "" for the standard output. A path that
+// cannot be written to is an error now, before the work. So is one of the files
+// that the command reads: those may be empty, or FILE.npz:NAME.
+func openOutput(ctx *cmdContext, path string, inputs ...string) (*output, error) {
+	o := &output{ctx: ctx, path: path}
+	if path == "" {
+		return o, nil
+	}
+	for _, input := range inputs {
+		if sameFile(path, diskPath(input)) {
+			return nil, usageError("--out %s is what is read, expected another file", path)
+		}
+	}
+	mode := fs.FileMode(0o666)
+	switch old, err := os.Stat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	case old.IsDir():
+		return nil, fmt.Errorf("%s is a folder, expected a file", path)
+	case !old.Mode().IsRegular(): // a device or a pipe
+		return o, nil
+	default:
+		mode = old.Mode().Perm()
+		file, err := os.OpenFile(path, os.O_WRONLY, 0) // may it be written to?
+		if err != nil {
+			return nil, err
+		}
+		_ = file.Close() // nothing was written
+		if o.path, err = filepath.EvalSymlinks(path); err != nil {
+			return nil, err
+		}
+	}
+	name := filepath.Join(filepath.Dir(o.path), fmt.Sprintf(".%s.%d.tmp", filepath.Base(o.path), os.Getpid()))
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
+		err = fmt.Errorf("--out %s: %w", path, failed.Err) // the temporary name would only confuse
+	}
+	if err != nil {
+		return nil, err
+	}
+	o.temporary = file
+	return o, nil
+}
+
+// commit writes what was collected.
+func (o *output) commit() error {
+	switch {
+	case o.path == "":
+		_, err := o.ctx.Stdout.Write(o.Bytes())
+		return err
+	case o.temporary == nil:
+		return os.WriteFile(o.path, o.Bytes(), 0o666)
+	}
+	_, err := o.temporary.Write(o.Bytes())
+	if err := errors.Join(err, o.temporary.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(o.temporary.Name(), o.path); err != nil {
+		return err
+	}
+	o.temporary = nil
+	return nil
+}
+
+// discard what was not committed.
+func (o *output) discard() {
+	if o.temporary != nil {
+		_ = o.temporary.Close() // already closed where writing failed
+		_ = os.Remove(o.temporary.Name())
+		o.temporary = nil
+	}
+}

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/record"
+	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/policy/store"
+)
+
+// rowFlags say how recorded passes are read and decomposed. Those that a policy
+// settles are pointers, so that one can tell whether they were given beside it.
+type rowFlags struct {
+	Layout       record.Layout `default:"snk" placeholder:"LAYOUT" help:"Order of the axes: snk (passes, inputs, classes) or nsk (inputs, passes, classes). (${default})"`
+	Kind         *string       `enum:"probabilities,logits,dirichlet" placeholder:"KIND" help:"What a row is: probabilities (the default), logits or dirichlet."`
+	Variance     *string       `enum:"sample,population" placeholder:"DIVISOR" help:"Divisor of variances: sample (S-1, the default) or population (S)."`
+	SumTolerance *float64      `placeholder:"X" help:"How far the sum of a row of probabilities may be from 1. Default 0.001."`
+}
+
+// check the values; kong calls it by way of Validate of the commands.
+func (f *rowFlags) check() error {
+	if t := f.SumTolerance; t != nil && (!(*t > 0) || math.IsInf(*t, 1)) {
+		return fmt.Errorf("--sum-tolerance %v: expected a finite number above 0", *t)
+	}
+	return nil
+}
+
+// spec is what the flags ask for, over k classes and without sets.
+func (f *rowFlags) spec(k int) decomp.Spec {
+	spec := decomp.Spec{Classes: k}
+	if f.Kind != nil {
+		spec.Kind = map[string]decomp.Kind{"logits": decomp.Logits, "dirichlet": decomp.Dirichlet}[*f.Kind]
+	}
+	if f.Variance != nil && *f.Variance == "population" {
+		spec.Variance = decomp.Population
+	}
+	if f.SumTolerance != nil {
+		spec.SumTolerance = *f.SumTolerance
+	}
+	return spec
+}
+
+// read the passes of a file, and say how they were read. A policy settles what
+// its rows are; it may be nil.
+func (f *rowFlags) read(ctx *cmdContext, path string, model *policy.Policy) (*record.Passes, error) {
+	kind, tolerance := policy.Probabilities, decomp.DefaultSumTolerance
+	switch {
+	case model != nil:
+		kind, tolerance = model.Kind, model.SumTolerance
+	default:
+		if f.Kind != nil {
+			kind = policy.Kind(*f.Kind)
+		}
+		if f.SumTolerance != nil {
+			tolerance = *f.SumTolerance
+		}
+	}
+	passes, err := record.ReadPasses(path, record.Options{Layout: f.Layout, Concentrations: kind == policy.Dirichlet})
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(ctx.Stderr, "ckd: %s: %s\n", path, passes.Note())
+	if kind == policy.Probabilities {
+		if err := passes.CheckRows(tolerance); err != nil {
+			return nil, err
+		}
+	}
+	if model != nil && passes.K != len(model.Classes) {
+		return nil, fmt.Errorf("%s has %d classes, but model %s has %d: %s", path, passes.K, model.Name,
+			len(model.Classes), firstNames(model.Classes))
+	}
+	return passes, nil
+}
+
+// classFlags name the classes, and those that matter.
+type classFlags struct {
+	Classes  []string `placeholder:"NAME" help:"Names of the classes, in order. Default 0,1,..."`
+	Critical []string `placeholder:"NAME" help:"Classes that must not be missed."`
+	Safe     []string `placeholder:"NAME" help:"Classes whose confusion with critical ones counts. Default: all that are not critical."`
+}
+
+func (f *classFlags) check() error {
+	if f.Safe != nil && f.Critical == nil {
+		return errors.New("--safe without --critical: expected the classes that must not be missed too")
+	}
+	return nil
+}
+
+// fill the sets of a spec, for the passes of a file, and return the names of its
+// classes.
+func (f *classFlags) fill(spec *decomp.Spec, path string) (classes []string, err error) {
+	classes, index, err := classNames(f.Classes, spec.Classes, path)
+	if err != nil {
+		return nil, err
+	}
+	if spec.Critical, err = resolveClasses("--critical", f.Critical, classes, index); err != nil {
+		return nil, err
+	}
+	if spec.Safe, err = resolveClasses("--safe", f.Safe, classes, index); err != nil {
+		return nil, err
+	}
+	for _, s := range spec.Safe {
+		if slices.Contains(spec.Critical, s) {
+			return nil, usageError("class %q is in both --critical and --safe, expected it in one", classes[s])
+		}
+	}
+	if spec.Critical != nil && f.Safe == nil {
+		for i := range spec.Classes {
+			if !slices.Contains(spec.Critical, i) {
+				spec.Safe = append(spec.Safe, i)
+			}
+		}
+	}
+	if pairs := len(spec.Safe) * len(spec.Critical); pairs > policy.MaxPairs {
+		return nil, usageError("%d safe x %d critical classes, expected at most %d such pairs: name fewer with "+
+			"--critical or --safe", len(spec.Safe), len(spec.Critical), policy.MaxPairs)
+	}
+	return classes, nil
+}
+
+// classNames of the k classes of a file, given or by number, and the class of
+// each name.
+func classNames(given []string, k int, path string) (classes []string, index map[string]int, err error) {
+	classes = given
+	if classes == nil {
+		for i := range k {
+			classes = append(classes, strconv.Itoa(i))
+		}
+	}
+	if len(classes) != k {
+		return nil, nil, usageError("--classes has %d names, expected %d, the classes of %s", len(classes), k, path)
+	}
+	index = make(map[string]int, k)
+	for i, name := range classes {
+		if name == "" {
+			return nil, nil, usageError("--classes: class %d has no name", i)
+		}
+		if first, twice := index[name]; twice {
+			return nil, nil, usageError("--classes has %q twice, as classes %d and %d", name, first, i)
+		}
+		index[name] = i
+	}
+	return classes, index, nil
+}
+
+// resolveClasses turns names to classes.
+func resolveClasses(flag string, names, classes []string, index map[string]int) (set []int, err error) {
+	for _, name := range names {
+		i, ok := index[name]
+		switch {
+		case !ok:
+			return nil, usageError("%s: no class %q, expected some of: %s", flag, name, firstNames(classes))
+		case slices.Contains(set, i):
+			return nil, usageError("%s has %q twice", flag, name)
+		}
+		set = append(set, i)
+	}
+	return set, nil
+}
+
+// firstNames is the first names of a list that may be long.
+func firstNames(names []string) string {
+	const most = 40
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s, ... (%d in all)", strings.Join(names[:most], ", "), len(names))
+}
+
+// policyFlags name a policy.
+type policyFlags struct {
+	Policy string `placeholder:"FILE" help:"A policy file, or a folder of them: it settles classes, sets, kind, variance and tolerance, and decides."`
+	Model  string `placeholder:"NAME" help:"Which model's policy, where there are several."`
+}
+
+func (f *policyFlags) check() error {
+	if f.Policy == "" && f.Model != "" {
+		return errors.New("--model names a model of a policy file, expected --policy too")
+	}
+	return nil
+}
+
+// load the policy that the flags name, nil for none.
+func (f *policyFlags) load() (*policy.Policy, error) {
+	if f.Policy == "" {
+		return nil, nil
+	}
+	set, err := store.Load(f.Policy)
+	if err != nil {
+		return nil, err
+	}
+	all := set.All()
+	if f.Model == "" && len(all) == 1 {
+		return all[0], nil
+	}
+	if p, ok := set.Get(f.Model); ok {
+		return p, nil
+	}
+	names := make([]string, len(all))
+	for i, p := range all {
+		names[i] = p.Name
+	}
+	if f.Model == "" {
+		return nil, usageError("%s has %d models, expected --model with one of: %s", f.Policy, len(all),
+			strings.Join(names, ", "))
+	}
+	return nil, usageError("--model %s is not in %s, expected one of: %s", f.Model, f.Policy, strings.Join(names, ", "))
+}
+
+// hashFile names a file that was read by its content. Of a member of an archive
+// it is the archive's; of a pipe, which is gone, it is empty.
+func hashFile(path string) (eval.File, error) {
+	file := eval.File{Name: path}
+	f, err := os.Open(diskPath(path))
+	if err != nil {
+		return file, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return file, err
+	}
+	hash := sha256.New()
+	if _, err := io.Copy(hash, f); err != nil {
+		return file, fmt.Errorf("%s: %w", path, err)
+	}
+	file.SHA256 = hex.EncodeToString(hash.Sum(nil))
+	return file, nil
+}
+
+// diskPath is the path of the file on disk: FILE.npz of FILE.npz:NAME.
+func diskPath(path string) string {
+	if i := strings.LastIndex(path, ".npz:"); i >= 0 {
+		return path[:i+len(".npz")]
+	}
+	return path
+}
+
+// sameFile reports whether two paths name one file.
+func sameFile(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
+}
+
+// usageError is an error of the command line.
+func usageError(format string, args ...any) error {
+	return fail(exitUsage, fmt.Errorf(format, args...))
+}
