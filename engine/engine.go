@@ -18,7 +18,7 @@ type Model struct {
 
 // New binds a policy. An error means that the policy is not valid.
 func New(p *policy.Policy) (*Model, error) {
-	plan, err := decomp.NewPlan(spec(p))
+	plan, err := decomp.NewPlan(Spec(p))
 	if err != nil {
 		return nil, fmt.Errorf("model %q: %w", p.Name, err)
 	}
@@ -36,8 +36,8 @@ func New(p *policy.Policy) (*Model, error) {
 	return m, nil
 }
 
-// spec is what a policy asks of the arithmetic.
-func spec(p *policy.Policy) decomp.Spec {
+// Spec is what a policy asks of the arithmetic.
+func Spec(p *policy.Policy) decomp.Spec {
 	s := decomp.Spec{
 		Classes:      len(p.Classes),
 		Critical:     p.Critical,

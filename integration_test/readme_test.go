@@ -20,9 +20,15 @@ func TestReadme(t *testing.T) {
 	}
 	var d *daemon
 	ran := 0
+	written := filepath.Join(t.TempDir(), "policy.yaml") // stands in for the policy.yaml of the README
 	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		for _, line := range strings.Split(strings.TrimSpace(block[1]), "\n") {
 			words := strings.Fields(line)
+			for i, word := range words {
+				if word == "policy.yaml" {
+					words[i] = written
+				}
+			}
 			ran++
 			switch {
 			case line == "go test ./...": // this is it
@@ -30,8 +36,11 @@ func TestReadme(t *testing.T) {
 				d = serve(t, fromRoot(words[2:])...)
 			case words[0] == "ckd" || words[0] == "go" && words[1] == "run":
 				out := runReadme(t, words, d)
-				if words[len(words)-1] == "demo" {
+				switch {
+				case words[len(words)-1] == "demo":
 					showsOutput(t, string(text), out)
+				case words[1] == "calibrate":
+					showsCalibration(t, string(text), out)
 				}
 			case words[0] == "ghz":
 				t.Run("ghz", func(t *testing.T) {
@@ -48,6 +57,24 @@ func TestReadme(t *testing.T) {
 	}
 	if ran < 8 {
 		t.Errorf("found only %d commands in the README", ran)
+	}
+}
+
+// showsCalibration holds the figures that the README tells of a calibration
+// against what the command prints.
+func showsCalibration(t *testing.T, readme, out string) {
+	t.Helper()
+	told := regexp.MustCompile(`critical FNR of (\S+) at coverage (\S+), where mutual information alone has (\S+)\. `).FindStringSubmatch(
+		strings.Join(strings.Fields(readme), " "))
+	if told == nil {
+		t.Fatal("the README tells no figures of a calibration")
+	}
+	figures := regexp.MustCompile(`(?m)^ (\* calibrated|mi) +all +(\S+) +\S+ +(\S+)`).FindAllStringSubmatch(out, -1)
+	if len(figures) != 2 {
+		t.Fatalf("no figures in scope all in:\n%s", out)
+	}
+	if own, mi := figures[0], figures[1]; own[3] != told[1] || !strings.HasPrefix(own[2], told[2]) || mi[3] != told[3] {
+		t.Errorf("the README tells %q, the command %q and %q", told[1:], own[1:], mi[1:])
 	}
 }
 

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
-	"slices"
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
@@ -27,11 +25,7 @@ type evaluateCmd struct {
 
 // recordingCmd evaluates one labelled recording.
 type recordingCmd struct {
-	Passes string `required:"" placeholder:"FILE" help:"Recorded passes: .npy, or .npz with one array (or FILE.npz:NAME)."`
-	Labels string `required:"" placeholder:"FILE" help:"The true class of each input, as a number: .npy or .npz."`
-	classFlags
-	rowFlags
-	policyFlags
+	labelledFlags
 
 	Coverage    float64  `default:"0.8" placeholder:"C" help:"The share of inputs retained in the figures at one coverage. (${default})"`
 	Reliability *float64 `name:"reliability-threshold" placeholder:"X" help:"Skewness up to which C_k is trusted. Default 0.3, or the policy's."`
@@ -67,22 +61,14 @@ func (c *recordingCmd) Validate() error {
 	case c.Reliability != nil && (!(*c.Reliability > 0) || math.IsInf(*c.Reliability, 1)):
 		return fmt.Errorf("--reliability-threshold %v: expected a finite number above 0", *c.Reliability)
 	}
-	if c.Policy != "" { // it has the critical classes
-		return c.rowFlags.check()
-	}
-	return cmp.Or(c.policyFlags.check(), c.rowFlags.check(), c.classFlags.check())
+	return c.check()
 }
 
 // Run evaluates the recording.
 func (c *recordingCmd) Run(ctx *cmdContext) error {
-	model, err := c.load()
+	model, err := c.model()
 	if err != nil {
 		return err
-	}
-	if model != nil {
-		if err := c.agree(model); err != nil {
-			return err
-		}
 	}
 	out, err := openOutput(ctx, c.Out, c.Passes, c.Labels, c.Policy)
 	if err != nil {
@@ -95,91 +81,33 @@ func (c *recordingCmd) Run(ctx *cmdContext) error {
 	return out.commit()
 }
 
-// agree holds the flags that stand beside a policy against it: they may repeat
-// what it settles.
-func (c *recordingCmd) agree(p *policy.Policy) error {
-	names := func(classes []int) (names []string) {
-		for _, k := range classes {
-			names = append(names, p.Classes[k])
-		}
-		return names
-	}
-	text := func(v any) []string { return []string{fmt.Sprint(v)} }
-	sorted := func(names []string) []string { return slices.Sorted(slices.Values(names)) }
-	var given []settled
-	if c.Classes != nil {
-		given = append(given, settled{"--classes", c.Classes, p.Classes})
-	}
-	if c.Critical != nil {
-		given = append(given, settled{"--critical", sorted(c.Critical), sorted(names(p.Critical))})
-	}
-	if c.Safe != nil {
-		given = append(given, settled{"--safe", sorted(c.Safe), sorted(names(p.Safe))})
-	}
-	if c.Kind != nil {
-		given = append(given, settled{"--kind", text(*c.Kind), text(p.Kind)})
-	}
-	if c.Variance != nil {
-		given = append(given, settled{"--variance", text(*c.Variance), text(p.Variance)})
-	}
-	if c.SumTolerance != nil {
-		given = append(given, settled{"--sum-tolerance", text(*c.SumTolerance), text(p.SumTolerance)})
-	}
-	for _, s := range given {
-		if !slices.Equal(s.flag, s.policy) {
-			return usageError("%s is %s, but model %s of %s has %s: expected the same, or no %s beside --policy",
-				s.name, firstNames(s.flag), p.Name, c.Policy, firstNames(s.policy), s.name)
-		}
-	}
-	return nil
-}
-
-// settled is a flag that a policy settles too.
-type settled struct {
-	name         string
-	flag, policy []string
-}
-
 // write the report. model may be nil.
 func (c *recordingCmd) write(ctx *cmdContext, w io.Writer, model *policy.Policy) error {
-	passes, err := c.read(ctx, c.Passes, model)
+	rec, err := c.readLabelled(ctx, model)
 	if err != nil {
 		return err
 	}
-	labels, err := record.ReadLabels(c.Labels)
-	if err != nil {
-		return err
-	}
-	if err := eval.CheckLabels(c.Labels, labels, passes); err != nil {
-		return err
-	}
-	source, err := hashFiles(c.Passes, c.Labels)
-	if err != nil {
-		return err
-	}
-	spec := c.spec(passes.K)
 	o := eval.Options{
-		Reliability: policy.DefaultReliabilityThreshold, Coverage: c.Coverage, Bootstrap: c.Bootstrap, Seed: c.Seed,
-		Bands: c.Format == "html", Policy: model, PassesSHA256: source[0].SHA256,
+		Classes: rec.classes, Reliability: policy.DefaultReliabilityThreshold, Coverage: c.Coverage,
+		Bootstrap: c.Bootstrap, Seed: c.Seed, Bands: c.Format == "html",
+		Policy: model, PassesSHA256: rec.passesFile.SHA256,
 	}
 	if model != nil {
-		spec, o.Classes, o.Reliability = specOf(model), model.Classes, model.ReliabilityThreshold
-	} else if o.Classes, err = c.fill(&spec, c.Passes); err != nil {
-		return err
+		o.Reliability = model.ReliabilityThreshold
 	}
 	if c.Reliability != nil {
 		o.Reliability = *c.Reliability
 	}
-	t, r, err := evaluate(ctx, passes, labels, spec, o)
+	t, r, err := evaluate(ctx, rec.passes, rec.labels, rec.spec, o)
 	if err != nil {
 		return err
 	}
-	r.Source.Software, r.Source.Passes, r.Source.Labels = software(), source[0], source[1]
+	r.Source.Software, r.Source.Passes, r.Source.Labels = software(), rec.passesFile, rec.labelsFile
 	switch c.Format {
 	case "json":
 		return writeJSON(w, r)
 	case "html":
-		return report.Write(w, r, t, labels)
+		return report.Write(w, r, t, rec.labels)
 	}
 	return writeRecordingTables(w, r)
 }
@@ -211,34 +139,6 @@ func newTable(ctx *cmdContext, passes *record.Passes, spec decomp.Spec) (*eval.T
 	decomposing := newLateBar(ctx, "decomposing")
 	defer decomposing.stop()
 	return eval.NewTable(ctx.Ctx, passes, spec, decomposing.update)
-}
-
-// specOf is what a policy asks of the arithmetic. The weights of pairs are left
-// out: the score cbec of a report is the paper's, and the policy decides by its own.
-func specOf(p *policy.Policy) decomp.Spec {
-	spec := decomp.Spec{Classes: len(p.Classes), Critical: p.Critical, Safe: p.Safe, SumTolerance: p.SumTolerance}
-	switch p.Kind {
-	case policy.Logits:
-		spec.Kind = decomp.Logits
-	case policy.Dirichlet:
-		spec.Kind = decomp.Dirichlet
-	}
-	if p.Variance == policy.Population {
-		spec.Variance = decomp.Population
-	}
-	return spec
-}
-
-func hashFiles(paths ...string) ([]eval.File, error) {
-	var files []eval.File
-	for _, path := range paths {
-		file, err := hashFile(path)
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, file)
-	}
-	return files, nil
 }
 
 // software is this program, for reports.

@@ -210,3 +210,15 @@ func (r *reader) tables(paths []string) ([]*eval.Table, []eval.File, error) {
 	}
 	return tables, files, nil
 }
+
+func hashFiles(paths ...string) ([]eval.File, error) {
+	var files []eval.File
+	for _, path := range paths {
+		file, err := hashFile(path)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file)
+	}
+	return files, nil
+}

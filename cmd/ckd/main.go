@@ -15,9 +15,10 @@ import (
 
 // Exit codes, documented in docs/cli.md.
 const (
-	exitOK    = 0
-	exitFault = 1 // the command ran and found or met a fault
-	exitUsage = 2 // the command line is wrong
+	exitOK          = 0
+	exitFault       = 1 // the command ran and found or met a fault
+	exitUsage       = 2 // the command line is wrong
+	exitUncertified = 3 // ckd calibrate: nothing certifies, and no policy was written
 )
 
 const description = `ckd, the uncertainty daemon beside a model server: S stochastic passes in; the
@@ -30,6 +31,7 @@ type cli struct {
 	Check     checkCmd       `cmd:"" help:"Say what is wrong with policy files, or what they mean."`
 	Decompose decomposeCmd   `cmd:"" help:"Decompose recorded passes, input by input."`
 	Evaluate  evaluateCmd    `cmd:"" help:"Say from labelled passes what deferral is worth, with intervals and diagnosis."`
+	Calibrate calibrateCmd   `cmd:"" help:"Choose a policy's gate, scores and thresholds from a labelled recording."`
 	Replay    replayCmd      `cmd:"" help:"Stream recorded passes to a running daemon."`
 	Health    healthcheckCmd `cmd:"" name:"healthcheck" help:"Ask a daemon on this machine whether it is ready."`
 	Version   versionCmd     `cmd:"" help:"Say which build this is."`

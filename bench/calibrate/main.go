@@ -1,0 +1,279 @@
+// Command calibrate measures what calibration is worth on a recording, against
+// what one score alone would do and against the truth:
+//
+//	go run ./bench/calibrate -passes P.npy -labels Y.npy -critical 1,2
+//
+// First table: the mean critical FNR on the other half, at a coverage, over
+// random halves. The best single score is chosen with hindsight, by its mean on
+// the other halves. Second table: certificates of Learn-then-Test on draws with
+// replacement, the whole recording taken as truth: how many are violated, and
+// what coverage they certify on average (0 where nothing certifies).
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ckd-project/ckd/calibrate"
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/record"
+	"github.com/ckd-project/ckd/policy"
+)
+
+func main() {
+	passes := flag.String("passes", "", "recorded passes, .npy")
+	labels := flag.String("labels", "", "labels, .npy")
+	critical := flag.String("critical", "", "critical classes, by number")
+	coverage := flag.Float64("coverage", 0.8, "coverage of the first table")
+	halves := flag.Int("halves", 40, "random halves")
+	draws := flag.Int("draws", 200, "draws with replacement; 0 for no second table")
+	confidence := flag.Float64("confidence", 0.9, "confidence of the certificates")
+	seed := flag.Uint64("seed", 1, "seed of halves and draws")
+	flag.Parse()
+	b, err := load(*passes, *labels, *critical)
+	if err == nil {
+		err = b.halves(*halves, *coverage, *seed)
+	}
+	if err == nil && *draws > 0 {
+		err = b.certificates(*draws, *confidence, *seed)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// bench is a recording with its labels and the policy to complete.
+type bench struct {
+	passes *record.Passes
+	labels []int
+	base   *policy.Policy
+	table  *eval.Table
+}
+
+func load(passesFile, labelsFile, critical string) (*bench, error) {
+	passes, err := record.ReadPasses(passesFile, record.Options{})
+	if err != nil {
+		return nil, err
+	}
+	labels, err := record.ReadLabels(labelsFile)
+	if err != nil {
+		return nil, err
+	}
+	if err := eval.CheckLabels(labelsFile, labels, passes); err != nil {
+		return nil, err
+	}
+	b := &bench{passes: passes, labels: labels}
+	spec := decomp.Spec{Classes: passes.K}
+	for _, text := range strings.Split(critical, ",") {
+		k, err := strconv.Atoi(text)
+		if err != nil || k < 0 || k >= passes.K {
+			return nil, fmt.Errorf("-critical %q: expected numbers of classes from 0 to %d", critical, passes.K-1)
+		}
+		spec.Critical = append(spec.Critical, k)
+	}
+	slices.Sort(spec.Critical)
+	var classes []string
+	for k := range passes.K {
+		classes = append(classes, strconv.Itoa(k))
+		if !slices.Contains(spec.Critical, k) {
+			spec.Safe = append(spec.Safe, k)
+		}
+	}
+	file := fmt.Sprintf("models: [{name: bench, classes: [%s], critical: [%s], saturated: score, passes: {fewest: 2}, gate: never}]",
+		strings.Join(classes, ", "), critical)
+	set, err := policy.Parse(policy.File{Name: "bench", Data: []byte(file)})
+	if err != nil {
+		return nil, err
+	}
+	b.base = set.All()[0]
+	b.table, err = eval.NewTable(context.Background(), passes, spec, nil)
+	return b, err
+}
+
+// halves prints the first table.
+func (b *bench) halves(n int, coverage float64, seed uint64) error {
+	for _, scope := range []policy.Scope{policy.AllInputs, policy.PredictedSafe} {
+		scores := make([][]float64, n)
+		calibrated := make([]eval.Selective, n)
+		rules := make([]string, n)
+		err := inParallel(n, func(h int) error {
+			order := rand.New(rand.NewPCG(seed, uint64(h))).Perm(b.passes.N)
+			first, second := order[:b.passes.N/2], order[b.passes.N/2:]
+			t, labels := b.take(first)
+			r, err := calibrate.Run(context.Background(), t, labels, calibrate.Options{
+				Base: b.base, Objective: calibrate.Objective{Coverage: coverage}, Scope: scope, Seed: uint64(h),
+			})
+			if err != nil {
+				return err
+			}
+			if calibrated[h], err = b.apply(r.Policy, second); err != nil {
+				return err
+			}
+			rules[h] = r.Chosen.Primary.Score
+			if r.Chosen.Fallback != nil {
+				rules[h] = fmt.Sprintf("%s(%s,%s)", r.Chosen.Gate, r.Chosen.Primary.Score, r.Chosen.Fallback.Score)
+			}
+			for s := range decomp.NumScores {
+				scores[h] = append(scores[h], b.single(decomp.Score(s), scope, coverage, first, second).CriticalFNR())
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		best, mi, own, covered := 1.0, 0.0, 0.0, 0.0
+		name := ""
+		for s := range decomp.NumScores {
+			sum := 0.0
+			for h := range n {
+				sum += scores[h][s]
+			}
+			if mean := sum / float64(n); mean < best {
+				best, name = mean, decomp.Score(s).String()
+			}
+			if decomp.Score(s) == decomp.MI {
+				mi = sum / float64(n)
+			}
+		}
+		chosen := map[string]int{}
+		for h, c := range calibrated {
+			own += c.CriticalFNR() / float64(n)
+			covered += c.Coverage() / float64(n)
+			chosen[rules[h]]++
+		}
+		fmt.Printf("%d halves, coverage %v, scope %-14s  mi %.4f  best score with hindsight %.4f (%s)  calibrated %.4f (coverage %.4f)\n",
+			n, coverage, scope, mi, best, name, own, covered)
+		most := slices.SortedFunc(func(yield func(string) bool) {
+			for c := range chosen {
+				if !yield(c) {
+					return
+				}
+			}
+		}, func(a, b string) int { return chosen[b] - chosen[a] })
+		for _, c := range most[:min(3, len(most))] {
+			fmt.Printf("    %d x %s\n", chosen[c], c)
+		}
+	}
+	return nil
+}
+
+// certificates prints the second table.
+func (b *bench) certificates(n int, confidence float64, seed uint64) error {
+	for _, c := range []struct {
+		scope   policy.Scope
+		targets []float64
+	}{{policy.AllInputs, []float64{0.10, 0.15}}, {policy.PredictedSafe, []float64{0.05, 0.10, 0.15}}} {
+		for _, target := range c.targets {
+			found := make([]*eval.Selective, n)
+			err := inParallel(n, func(d int) error {
+				rng := rand.New(rand.NewPCG(seed, uint64(1000+d)))
+				drawn := make([]int, b.passes.N)
+				for i := range drawn {
+					drawn[i] = rng.IntN(b.passes.N)
+				}
+				t, labels := b.take(drawn)
+				r, err := calibrate.Run(context.Background(), t, labels, calibrate.Options{
+					Base: b.base, Objective: calibrate.Objective{MaxCriticalFNR: target, Confidence: confidence},
+					Scope: c.scope, Seed: uint64(d),
+				})
+				if err != nil {
+					return err
+				}
+				if r.Policy != nil {
+					all := make([]int, b.passes.N)
+					for i := range all {
+						all[i] = i
+					}
+					s, err := b.apply(r.Policy, all)
+					if err != nil {
+						return err
+					}
+					found[d] = &s
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			certified, violated, covered := 0, 0, 0.0
+			for _, s := range found {
+				if s != nil {
+					certified++
+					covered += s.Coverage() / float64(n)
+					if s.CriticalFNR() > target {
+						violated++
+					}
+				}
+			}
+			fmt.Printf("%d draws, confidence %v, critical FNR <= %.2f, scope %-14s  certified %.3f  violated %.3f  mean coverage %.3f\n",
+				n, confidence, target, c.scope, float64(certified)/float64(n), float64(violated)/float64(n), covered)
+		}
+	}
+	return nil
+}
+
+// take some inputs of the table, in any order and as often as one likes.
+func (b *bench) take(inputs []int) (*eval.Table, []int) {
+	labels := make([]int, len(inputs))
+	for j, i := range inputs {
+		labels[j] = b.labels[i]
+	}
+	return b.table.Take(inputs), labels
+}
+
+// apply a policy to some inputs, by the code that decides online.
+func (b *bench) apply(p *policy.Policy, inputs []int) (eval.Selective, error) {
+	decisions, err := eval.Decide(context.Background(), b.passes, p, nil)
+	if err != nil {
+		return eval.Selective{}, err
+	}
+	t, labels := b.take(inputs)
+	retained := make([]bool, len(inputs))
+	for j, i := range inputs {
+		retained[j] = decisions[i].Action == policy.Retain
+	}
+	return eval.Select(labels, t.Predicted, retained, t.Spec.Critical), nil
+}
+
+// single score at the quantile of the first inputs, on the second.
+func (b *bench) single(score decomp.Score, scope policy.Scope, coverage float64, first, second []int) eval.Selective {
+	t, _ := b.take(first)
+	critical := b.table.Spec.Critical
+	var values []float64
+	kept := 0
+	for i, v := range t.Scores[score] {
+		if scope == policy.PredictedSafe && slices.Contains(critical, t.Predicted[i]) {
+			kept++
+			continue
+		}
+		values = append(values, v)
+	}
+	share := max(0.001, (coverage*float64(len(first))-float64(kept))/float64(len(values)))
+	threshold := eval.Threshold(values, share)
+	t, labels := b.take(second)
+	retained := make([]bool, len(second))
+	for i, v := range t.Scores[score] {
+		retained[i] = v <= threshold || scope == policy.PredictedSafe && slices.Contains(critical, t.Predicted[i])
+	}
+	return eval.Select(labels, t.Predicted, retained, critical)
+}
+
+func inParallel(n int, each func(int) error) error {
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for i := range n {
+		group.Go(func() error { return each(i) })
+	}
+	return group.Wait()
+}

@@ -1,0 +1,368 @@
+"""The work of `ckd evaluate --format json` in plain numpy: the baseline of bench/evaluate.
+
+    python3 evaluate.py PASSES.npy LABELS.npy --critical 2,3
+
+Vectorised float64 throughout. Every ranking is sorted once; a resample counts how often each input was drawn and
+sums these counts up in the order that is there. It prints the JSON of `ckd evaluate` without "source" and "notes",
+and, unlike ckd, neither checks the rows of the passes nor hashes the files.
+"""
+
+import argparse
+import json
+
+import numpy as np
+
+COVERAGES = np.linspace(0.05, 1, 200)
+SWEEP = np.array([0.1, 0.2, 0.3, 0.5])
+EPSILON = 1e-10
+
+
+def main():
+    flags = argparse.ArgumentParser()
+    flags.add_argument("passes")
+    flags.add_argument("labels")
+    flags.add_argument("--critical", required=True)
+    flags.add_argument("--coverage", type=float, default=0.8)
+    flags.add_argument("--reliability", type=float, default=0.3)
+    flags.add_argument("--bootstrap", type=int, default=200)
+    flags.add_argument("--seed", type=int, default=42)
+    args = flags.parse_args()
+
+    y = np.load(args.labels)
+    t = decompose(np.load(args.passes).astype(np.float64), [int(k) for k in args.critical.split(",")])
+    report = {
+        "summary": summary(t, y, args.reliability),
+        "classes": classification(t, y),
+        "matrix": matrix(t, y),
+        **selective(t, y, args),
+        "residual": residuals(t),
+        "skewness": skewness(t, y),
+        "profiles": profiles(t, y),
+        "signatures": signatures(t, y),
+        "confusion": confusion(t),
+        "dominant": np.bincount(t.C.argmax(1), minlength=t.K) / t.N,
+    }
+    report["paper_rule"] = paper_rule(t, report["policies"], args.reliability)
+    print(json.dumps(report, default=lambda a: a.tolist()))
+
+
+def decompose(p, critical):
+    """Everything that the passes p [S,N,K] say of each input."""
+    t = argparse.Namespace()
+    t.S, t.N, t.K = p.shape
+    t.critical = np.array(critical)
+    t.safe = np.setdiff1d(np.arange(t.K), t.critical)
+    t.is_critical = np.isin(np.arange(t.K), t.critical)
+
+    mu = p.mean(0)
+    t.predicted = mu.argmax(1)
+    entropies = xlogx(p)
+    t.MI = (entropies.mean(0) - xlogx(mu)).sum(1)
+    rest = 1 - p[:, :, t.critical]
+    ova = entropies[:, :, t.critical].mean(0) - xlogx(mu[:, t.critical])
+    ova += xlogx(rest).mean(0) - xlogx(rest.mean(0))
+    t.degenerate = (p == p[0]).all((0, 2))
+
+    d = p - mu
+    d2 = d * d
+    var = d2.sum(0) / (t.S - 1)
+    m3 = (d2 * d).mean(0)
+    t.C = 0.5 * var / (mu + EPSILON)
+    t.sum_c = t.C.sum(1)
+    t.skewness = divide(np.abs(m3), 3 * mu * var)
+    t.critical_skewness = t.skewness[:, t.critical].max(1)
+    deciding = t.critical[t.C[:, t.critical].argmax(1)]
+    t.deciding_skewness = t.skewness[np.arange(t.N), deciding]
+
+    cov = np.matmul(d.transpose(1, 2, 0), d.transpose(1, 0, 2)) / (t.S - 1)
+    root = np.sqrt(mu + EPSILON)
+    pair = np.maximum(0, -cov) / (2 * root[:, :, None] * root[:, None, :])
+    pair[:, np.arange(t.K), np.arange(t.K)] = 0
+    t.pair_mean = pair.mean(0)
+
+    t.entropy = -xlogx(mu).sum(1)
+    t.scores = {
+        "entropy": t.entropy,
+        "mi": t.MI,
+        "maxprob": 1 - mu.max(1),
+        "eu_var": var.sum(1),
+        "var_crit": var[:, t.critical].max(1),
+        "eu_var_crit": var[:, t.critical].sum(1),
+        "ova_mi": ova.sum(1),
+        "c_crit_sum": t.C[:, t.critical].sum(1),
+        "c_crit_max": t.C[:, t.critical].max(1),
+        "cbec": pair[:, t.safe][:, :, t.critical].sum((1, 2)),
+    }
+    t.saturated = t.degenerate & (mu.max(1) == 1)
+    return t
+
+
+def summary(t, y, reliability):
+    critical = t.is_critical[y]
+    missed = critical & ~t.is_critical[t.predicted]
+    largest = t.skewness.max(1)
+    grade = np.arange(t.K)
+    weights = (grade[:, None] - grade) ** 2
+    m = matrix(t, y)
+    independent = np.outer(m.sum(1), m.sum(0)) / t.N
+    return {
+        "inputs": t.N, "passes": t.S, "classes": t.K, "critical": critical.sum(), "missed": missed.sum(),
+        "accuracy": (t.predicted == y).mean(),
+        "macro_f1": divide(2 * np.diag(m), m.sum(0) + m.sum(1)).mean(),
+        "qwk": 1 - (weights * m).sum() / (weights * independent).sum(),
+        "critical_fnr": divide(missed.sum(), critical.sum()),
+        "pearson": np.corrcoef(t.sum_c, t.MI)[0, 1],
+        "spearman": spearman(t.sum_c, t.MI),
+        "inflation": t.sum_c.mean() / t.MI.mean(),
+        "inflation_factor": t.S / (t.S - 1),
+        "residual_skewness": spearman(np.abs(t.sum_c - t.MI), largest),
+        "fallback_share": (t.critical_skewness > reliability).mean(),
+        "all_reliable": (largest < reliability).mean(),
+        "degenerate": t.degenerate.sum(), "saturated": t.saturated.sum(),
+    }
+
+
+def classification(t, y):
+    m = matrix(t, y)
+    support, predicted, right = m.sum(1), m.sum(0), np.diag(m)
+    uncertainty = divide(np.bincount(y, t.entropy, t.K), support)
+    return [{
+        "name": str(k), "critical": t.is_critical[k], "safe": ~t.is_critical[k],
+        "support": support[k], "predicted": predicted[k],
+        "precision": divide(right[k], predicted[k]), "recall": divide(right[k], support[k]),
+        "f1": divide(2 * right[k], support[k] + predicted[k]),
+        "uncertainty": uncertainty[k], "uncertainty_share": uncertainty[k] / uncertainty.sum(),
+    } for k in range(t.K)]
+
+
+def matrix(t, y):
+    return np.bincount(y * t.K + t.predicted, minlength=t.K * t.K).reshape(t.K, t.K)
+
+
+def selective(t, y, args):
+    """Policies, pairwise and curves: every ranking in both scopes, at every coverage, and over resamples."""
+    critical = t.is_critical[y]
+    wrong = t.predicted != y
+    missed = critical & ~t.is_critical[t.predicted]
+    outcomes = np.stack([critical, missed, critical & wrong, wrong])  # what a retained input adds to the counts
+    everyone = critical.sum()
+    kept = np.ceil(COVERAGES * t.N - 1e-9).astype(int)
+    at = int(np.ceil(args.coverage * t.N - 1e-9))
+
+    rows, curves, orders = [], [], []
+    for name, scope, key in rankings(t, args.reliability):
+        order = np.argsort(key, kind="stable")
+        counts = outcomes[:, order].cumsum(1)
+        n_critical, n_missed, n_critical_wrong, n_wrong = c = counts[:, kept - 1]
+        aurc, augrc = whole_curve(key[order], wrong[order])
+        n_critical_at, n_missed_at, n_critical_wrong_at, n_wrong_at = counts[:, at - 1]
+        retained = order[:at]
+        m = np.bincount(y[retained] * t.K + t.predicted[retained], minlength=t.K * t.K).reshape(t.K, t.K)
+        rows.append({
+            "name": name, "scope": scope, "coverage": at / t.N, "retained": at,
+            "critical_fnr": divide(n_missed_at, n_critical_at),
+            "critical_error": divide(n_critical_wrong_at, n_critical_at),
+            "accuracy": 1 - n_wrong_at / at,
+            "macro_f1": divide(2 * np.diag(m), m.sum(0) + m.sum(1)).mean(),
+            "critical_retained": n_critical_at, "critical_missed": n_missed_at,
+            "critical_deferred_share": divide(everyone - n_critical_at, everyone),
+            "ausc": {
+                "critical_fnr": area(divide(n_missed, n_critical)),
+                "critical_error": area(divide(n_critical_wrong, n_critical)),
+                "error_rate": area(n_wrong / kept),
+            },
+            "aurc": aurc, "augrc": augrc, "joint_area": area(divide(n_missed, everyone)),
+        })
+        curves.append({
+            "name": name, "scope": scope, "critical_retained": c[0], "critical_missed": c[1], "critical_wrong": c[2],
+            "wrong": c[3],
+        })
+        orders.append(order)
+
+    ausc, fnr, error, accuracy = bootstrap(orders, outcomes, kept, at, args.bootstrap, args.seed)
+    for r, row in enumerate(rows):
+        of = [s for s, other in enumerate(rows) if other["scope"] == row["scope"] and other["name"] in t.scores]
+        lowest = ausc[of].min(0)
+        if row["name"] in t.scores:
+            win = np.where(ausc[r] == lowest, 1 / (ausc[of] == lowest).sum(0), 0)
+        else:
+            win = ausc[r] < lowest
+        row["bootstrap"] = {**interval(ausc[r]), "win_share": win.mean()}
+        row["bootstrap_at_coverage"] = {
+            "critical_fnr": interval(fnr[r]), "critical_error": interval(error[r]), "accuracy": interval(accuracy[r]),
+        }
+    lower = (ausc[:, None] < ausc[None]).mean(2)
+    pairwise = [
+        {"row": a["name"], "column": b["name"], "scope": a["scope"], "p": lower[i, j]}
+        for i, a in enumerate(rows) for j, b in enumerate(rows) if i != j and a["scope"] == b["scope"]
+    ]
+    return {
+        "policies": rows, "pairwise": pairwise,
+        "curves": {"coverage": COVERAGES, "retained": kept, "rows": curves},
+    }
+
+
+def bootstrap(orders, outcomes, kept, at, resamples, seed):
+    """AUSC of critical FNR, and figures at the coverage, as [ranking, resample]."""
+    n = outcomes.shape[1]
+    outcomes = outcomes.astype(np.int32)
+    sorted_outcomes = [outcomes[:, order] for order in orders]
+    cuts = np.append(kept, at)
+    counts = np.empty((len(orders), 4, len(cuts)))
+    ausc, fnr, error, accuracy = np.empty((4, len(orders), resamples))
+    rng = np.random.default_rng(seed)
+    for b in range(resamples):
+        times = np.bincount(rng.integers(0, n, n), minlength=n).astype(np.int32)
+        for r, order in enumerate(orders):
+            drawn = times[order]
+            retained = drawn.cumsum(dtype=np.int32)
+            last = retained.searchsorted(cuts)  # the input at the cut, which may count in part
+            beyond = retained[last] - cuts
+            cumulative = (drawn * sorted_outcomes[r]).cumsum(1, dtype=np.int32)
+            counts[r] = cumulative[:, last] - beyond * sorted_outcomes[r][:, last]
+        critical, missed, critical_wrong, wrong = counts.swapaxes(0, 1)
+        risk = divide(missed, critical)
+        ausc[:, b] = area(risk[:, :-1])
+        fnr[:, b] = risk[:, -1]
+        error[:, b] = divide(critical_wrong[:, -1], critical[:, -1])
+        accuracy[:, b] = 1 - wrong[:, -1] / at
+    return ausc, fnr, error, accuracy
+
+
+def rankings(t, reliability):
+    """Name, scope and key of every ranking: the lower the key, the earlier an input is retained."""
+    treated = t.is_critical[t.predicted]
+    gates = {"any-critical": t.critical_skewness > reliability, "deciding-class": t.deciding_skewness > reliability}
+    for scope, never in ("all", np.zeros(t.N, bool)), ("predicted-safe", treated):
+        for name, score in t.scores.items():
+            yield name, scope, np.where(never, -np.inf, score)
+        for name, falls in gates.items():
+            key = np.full(t.N, -np.inf)
+            for group, score in (~falls & ~never, "c_crit_max"), (falls & ~never, "cbec"):
+                key[group] = (ranks(t.scores[score][group]) - 0.5) / max(group.sum(), 1)
+            yield name, scope, key
+
+
+def whole_curve(key, wrong):
+    """AURC and AUGRC of sorted keys, in expectation over the order within ties."""
+    _, tie, size = np.unique(key, return_inverse=True, return_counts=True)
+    errors = (np.bincount(tie, wrong) / size)[tie].cumsum()
+    n = len(key)
+    return (errors / np.arange(1, n + 1)).mean(), np.trapz(np.concatenate([[0], errors])) / n**2
+
+
+def residuals(t):
+    bins = np.searchsorted(SWEEP, t.skewness.max(1))
+    n = np.bincount(bins, minlength=5)
+    residual, mi = np.bincount(bins, t.sum_c - t.MI, 5), np.bincount(bins, t.MI, 5)
+    above, up_to = [0, *SWEEP], [*SWEEP, None]
+    return [{
+        "above": above[b], "up_to": up_to[b], "n": n[b],
+        "mean": divide(residual[b], n[b]), "relative": divide(residual[b], mi[b]),
+    } for b in range(5)]
+
+
+def skewness(t, y):
+    return [{
+        "class": str(k), **skewness_of(t.skewness[:, k]),
+        "by_true": [{"true": str(j), "n": (y == j).sum(), **skewness_of(t.skewness[y == j, k])} for j in range(t.K)],
+    } for k in range(t.K)]
+
+
+def skewness_of(values):
+    if len(values) == 0:
+        return {"median": 0, "mean": 0, "p90": 0, "reliable": {str(x): 0 for x in SWEEP}}
+    median, p90 = np.quantile(values, [0.5, 0.9])
+    return {
+        "median": median, "mean": values.mean(), "p90": p90,
+        "reliable": {str(x): (values < x).mean() for x in SWEEP},
+    }
+
+
+def paper_rule(t, rows, reliability):
+    rows = {row["name"]: row for row in rows if row["scope"] == "all" and row["name"] in t.scores}
+    median = np.median(t.skewness[:, t.critical], axis=0).max()
+    rule = rows["cbec" if median > reliability else "c_crit_max"]
+    rule_first = [rule, *rows.values()]
+    best_ausc = min(rule_first, key=lambda row: row["ausc"]["critical_fnr"])
+    best_fnr = min(rule_first, key=lambda row: row["critical_fnr"])
+    return {
+        "median_critical_skewness": median, "score": rule["name"],
+        "best_ausc": best_ausc["name"],
+        "cost_ausc": rule["ausc"]["critical_fnr"] - best_ausc["ausc"]["critical_fnr"],
+        "best_critical_fnr": best_fnr["name"],
+        "cost_critical_fnr": rule["critical_fnr"] - best_fnr["critical_fnr"],
+    }
+
+
+def profiles(t, y):
+    normalised = divide(t.C, t.sum_c[:, None])
+    return {
+        "n": np.bincount(y, minlength=t.K),
+        "raw": [mean(t.C[y == k]) for k in range(t.K)],
+        "normalised": [mean(normalised[y == k]) for k in range(t.K)],
+    }
+
+
+def signatures(t, y):
+    found = []
+    for true in range(t.K):
+        for predicted in range(t.K):
+            of = (y == true) & (t.predicted == predicted)
+            if of.any():
+                c = t.C[of].mean(0)
+                found.append({
+                    "true": str(true), "predicted": str(predicted), "n": of.sum(), "mi": t.MI[of].mean(), "c": c,
+                    "dominant": str(c.argmax()),
+                })
+    return found
+
+
+def confusion(t):
+    def block(a, b):
+        different = a[:, None] != b
+        return divide(t.pair_mean[np.ix_(a, b)].sum(), different.sum())
+
+    cross, safe, critical = block(t.safe, t.critical), block(t.safe, t.safe), block(t.critical, t.critical)
+    return {
+        "matrix": t.pair_mean, "cross_boundary": cross, "within_safe": safe, "within_critical": critical,
+        "cross_to_safe": divide(cross, safe), "cross_to_critical": divide(cross, critical),
+    }
+
+
+def area(risk):
+    """Area under a risk over the coverages, by trapezoids, along the last axis."""
+    return np.trapz(risk, COVERAGES)
+
+
+def interval(values):
+    low, high = np.quantile(values, [0.025, 0.975])
+    return {"mean": values.mean(), "sd": values.std(ddof=1), "low": low, "high": high}
+
+
+def spearman(a, b):
+    return np.corrcoef(ranks(a), ranks(b))[0, 1]
+
+
+def ranks(values):
+    """Ranks from 1; equal values share the mean of theirs."""
+    _, inverse, size = np.unique(values, return_inverse=True, return_counts=True)
+    return (size.cumsum() - (size - 1) / 2)[inverse]
+
+
+def mean(rows):
+    return rows.sum(0) / max(len(rows), 1)
+
+
+def xlogx(p):
+    return p * np.log(p, where=p > 0, out=np.zeros_like(p))
+
+
+def divide(a, b):
+    """a/b, and 0 where b is."""
+    a, b = np.broadcast_arrays(np.asarray(a, float), b)
+    return np.divide(a, b, out=np.zeros_like(a), where=b != 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+package calibrate
+
+import (
+	"fmt"
+	"math"
+
+	"gonum.org/v1/gonum/mathext"
+
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// margin is added to the misses that a rule predicts of itself, relatively: it
+// was chosen because they are few.
+const margin = 0.15
+
+// forFNR is Learn-then-Test (Angelopoulos et al. 2021) on the critical FNR among
+// the retained.
+//
+// About a third of the recording chooses the rule, its path, a grid of points on
+// it and the point to start from: the one with the least predicted p-value. The
+// rest tests the hypothesis "the critical FNR is above a" point by point from
+// there upward in coverage, and stops at the first that is not rejected
+// (fixed-sequence testing, which costs no correction). The p-value of a point is
+// exact: the chance of so few misses among so many retained critical inputs,
+// were each missed with chance a. The last rejected point is certified: its
+// critical FNR is above a with a chance of at most 1 - confidence.
+func (r *run) forFNR(rules []rule) error {
+	a, alpha := r.Objective.MaxCriticalFNR, 1-r.Objective.Confidence
+	chooses, certifies := r.split()
+	grid := coverageGrid()
+	scale := float64(certifies.n) / float64(chooses.n*repeats)
+	predicted := func(at counts) float64 {
+		return binomialTail(at.missed*scale*(1+margin), at.critical*scale, a)
+	}
+	start := func(found []counts) int {
+		least := 0
+		for c := range found {
+			if predicted(found[c]) < predicted(found[least]) {
+				least = c
+			}
+		}
+		return least
+	}
+	chosen, path, found, err := r.comparePromises(rules, chooses, a, func(found []counts, _ float64) standing {
+		from := start(found)
+		s := standing{-1, predicted(found[from])}
+		for c := from; c < len(found) && predicted(found[c]) <= alpha; c++ {
+			s.last = c
+		}
+		return s
+	})
+	if err != nil {
+		return err
+	}
+
+	var certified *eval.Selective
+	var point thresholds
+	var closest Refusal
+	for c := start(found); c < len(grid); c++ {
+		t := path(grid[c])
+		got := r.count(certifies, r.Scope, chosen, t)
+		p := eval.BinomialTail(got.Missed, got.Critical, a)
+		if p > alpha {
+			if certified == nil {
+				closest = Refusal{Cases: got.Critical, Misses: got.Missed, PValue: p}
+			}
+			break
+		}
+		certified, point = &got, t
+	}
+	if certified == nil {
+		r.refuseFNR(closest, a, alpha)
+		r.explainParts(chosen, len(rules), chooses, certifies, "promises most")
+		return nil
+	}
+	r.expect(*certified)
+	r.result.Certificate = &Certificate{
+		Kind: policy.LearnThenTest, Target: a, Confidence: r.Objective.Confidence,
+		Cases: certified.Critical, Misses: certified.Missed,
+		PValue: eval.BinomialTail(certified.Missed, certified.Critical, a),
+		Statement: fmt.Sprintf("With confidence %v, at most %v of the critical inputs that are retained are called safe, for "+
+			"inputs drawn as those of the recording were; %d of %d were.", r.Objective.Confidence, a,
+			certified.Missed, certified.Critical),
+	}
+	r.choose(chosen, point, len(rules))
+	r.explainParts(chosen, len(rules), chooses, certifies, "promises the largest certified coverage")
+	return nil
+}
+
+// binomialTail is P(X <= k) of n events of chance p, for numbers that need not
+// be whole.
+func binomialTail(k, n, p float64) float64 {
+	if k >= n || n <= 0 {
+		return 1
+	}
+	return mathext.RegIncBeta(n-k, k+1, 1-p)
+}
+
+// refuseFNR says how far off the point that came closest is.
+func (r *run) refuseFNR(closest Refusal, a, alpha float64) {
+	f := 0.0
+	if closest.Cases > 0 {
+		f = float64(closest.Misses) / float64(closest.Cases)
+	}
+	closest.SmallestCases = smallestCases(f, a, alpha)
+	closest.Reason = fmt.Sprintf("where the rule should be safest it misses %d of %d retained critical inputs (%.3g), which a critical "+
+		"FNR of %v would bring about with chance %.3g, and at most %.3g is allowed", closest.Misses, closest.Cases, f, a,
+		closest.PValue, alpha)
+	switch {
+	case closest.Cases == 0:
+		closest.Reason = "no critical input is retained where the rule is safest"
+	case closest.SmallestCases == 0:
+		closest.Reason += fmt.Sprintf("; a share of %.3g cannot be certified as at most %v by any number of inputs", f, a)
+	default:
+		total := int(math.Ceil(float64(closest.SmallestCases) * float64(r.result.Critical) / float64(closest.Cases)))
+		closest.Reason += fmt.Sprintf("; at that share %d retained critical inputs could certify, about %d in the whole recording",
+			closest.SmallestCases, total)
+	}
+	r.result.Refusal = &closest
+}
+
+// smallestCases is the least n with P(X <= floor(f n)) <= alpha of n events of
+// chance a; 0 where f >= a, or where it is beyond any recording.
+func smallestCases(f, a, alpha float64) int {
+	const most = 1_000_000
+	if f >= a {
+		return 0
+	}
+	for n := 1; n <= most; n++ { // floor(f n) jumps, so that there is nothing to bisect
+		if eval.BinomialTail(int(math.Floor(f*float64(n)+1e-9)), n, a) <= alpha {
+			return n
+		}
+	}
+	return 0
+}

@@ -1,0 +1,81 @@
+package calibrate
+
+import (
+	"fmt"
+	"math"
+	"sort"
+
+	"github.com/ckd-project/ckd/policy"
+)
+
+// forMiss is conformal risk control (Angelopoulos et al. 2024) of the share of
+// critical inputs that are retained and called safe.
+//
+// About a third of the recording chooses the rule and makes its path. Along the
+// path both thresholds rise, so that the miss of a critical input, 0 or 1, never
+// goes back from 1 to 0. Of the n critical inputs of the rest, the point is the
+// last on the path with (misses+1)/(n+1) <= a. A new critical input, exchangeable
+// with these n, is then missed with a chance of at most a. That needs n >= 1/a - 1.
+func (r *run) forMiss(rules []rule) error {
+	a := r.Objective.MaxCriticalMiss
+	chooses, certifies := r.split()
+	n := r.criticalIn(certifies)
+	least := leastCasesForMiss(a)
+	if n < least {
+		r.result.Refusal = &Refusal{Cases: n, SmallestCases: least, Reason: fmt.Sprintf(
+			"%d critical inputs are left to calibrate on, and a share of %v cannot be promised from fewer than %d "+
+				"(1/%v - 1): about %d critical inputs in the whole recording would do",
+			n, a, least, a, int(math.Ceil(float64(least)*float64(r.result.Critical)/float64(max(n, 1)))))}
+		return nil
+	}
+
+	chosen, path, _, err := r.comparePromises(rules, chooses, 0, missPromise(a, n))
+	if err != nil {
+		return err
+	}
+	// The path in steps of one input of those that made it.
+	at := func(step int) thresholds { return path(float64(step) / float64(chooses.n)) }
+	misses := func(step int) int { return r.count(certifies, r.Scope, chosen, at(step)).Missed }
+	allowed := int(math.Floor(a*float64(n+1)+1e-9)) - 1
+	steps := sort.Search(chooses.n+1, func(step int) bool { return misses(step) > allowed })
+	if steps == 0 {
+		r.result.Refusal = &Refusal{Cases: n, Misses: misses(0), Reason: fmt.Sprintf(
+			"%d of %d critical inputs are missed at the lowest thresholds, %d may be: these have a score of 0, which no "+
+				"threshold defers", misses(0), n, allowed)}
+		return nil
+	}
+	t := at(steps - 1)
+	s := r.count(certifies, r.Scope, chosen, t)
+	r.expect(s)
+	r.result.Certificate = &Certificate{
+		Kind: policy.ConformalRiskControl, Target: a, Cases: n, Misses: s.Missed,
+		Statement: fmt.Sprintf("A critical input is retained and called safe with a chance of at most %v, on average over "+
+			"recordings like this one, for inputs drawn as those of the recording were; %d of %d were.", a, s.Missed, n),
+	}
+	r.choose(chosen, t, len(rules))
+	r.explainParts(chosen, len(rules), chooses, certifies, "promises the largest coverage at that share of misses")
+	return nil
+}
+
+// leastCasesForMiss is the least n with 1/(n+1) <= a.
+func leastCasesForMiss(a float64) int { return int(math.Ceil(1/a - 1 - 1e-9)) }
+
+// missPromise is how far a rule gets along the grid on its held-out counts before
+// (misses+1)/(n+1) is above a, with the misses scaled to n critical inputs.
+func missPromise(a float64, n int) promise {
+	cases := float64(n)
+	return func(found []counts, critical float64) standing {
+		s := standing{last: -1}
+		for c, at := range found {
+			share := at.missed / critical
+			if (cases*share+1)/(cases+1) > a {
+				break
+			}
+			s.last, s.badness = c, share
+		}
+		if s.last < 0 {
+			s.badness = found[0].missed / critical
+		}
+		return s
+	}
+}

@@ -1,0 +1,203 @@
+package calibrate
+
+import (
+	"math"
+	"sort"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// column is the inputs of a part that one side of a gate decides by a score, in the
+// order of a score.
+type column struct {
+	score []float64 // ascending
+	// missed and critical are sums over the first j inputs, by j.
+	missed, critical []float64
+	// cost of retaining the input at each rank, not descending; nil where the
+	// column is only counted on. Mid-rank quantiles order equal costs.
+	cost []float64
+}
+
+// columns of a part, by gate, side and score. Gate never has one side.
+type columns map[policy.Gate]*[2][decomp.NumScores]*column
+
+// columnsOf a part, for the gates and scores of some rules. Labels may be soft.
+// With a path, the cost at the critical FNR f is fitted too.
+func (s *sample) columnsOf(p part, scope policy.Scope, rules []rule, soft *labels, path bool, f float64) columns {
+	all := columns{}
+	for _, r := range rules {
+		if all[r.gate] == nil {
+			all[r.gate] = &[2][decomp.NumScores]*column{}
+		}
+		for side := range r.sides() {
+			if at := &all[r.gate][side][r.score(side)]; *at == nil {
+				*at = s.column(p, scope, r, side, soft, path, f)
+			}
+		}
+	}
+	return all
+}
+
+func (s *sample) column(p part, scope policy.Scope, r rule, side int, soft *labels, path bool, f float64) *column {
+	score := r.score(side)
+	values := s.table.Scores[score]
+	c := &column{missed: []float64{0}, critical: []float64{0}}
+	var missed, critical float64
+	for _, i := range s.order[score] {
+		if !p.of[i] || s.fate(int(i), scope) != "" || r.side(s.table, int(i)) != side {
+			continue
+		}
+		missed += soft.missed[i]
+		critical += soft.critical[i]
+		c.score = append(c.score, values[i])
+		c.missed, c.critical = append(c.missed, missed), append(c.critical, critical)
+		if path {
+			c.cost = append(c.cost, soft.missed[i]-f*soft.critical[i])
+		}
+	}
+	isotonic(c.cost)
+	return c
+}
+
+// isotonic replaces values by the closest ones, in squares, that do not descend
+// (pool adjacent violators).
+func isotonic(values []float64) {
+	type block struct {
+		sum float64
+		n   int
+	}
+	var blocks []block
+	for _, v := range values {
+		b := block{v, 1}
+		for len(blocks) > 0 {
+			last := blocks[len(blocks)-1]
+			if last.sum*float64(b.n) < b.sum*float64(last.n) {
+				break
+			}
+			b = block{b.sum + last.sum, b.n + last.n}
+			blocks = blocks[:len(blocks)-1]
+		}
+		blocks = append(blocks, b)
+	}
+	at := 0
+	for _, b := range blocks {
+		for range b.n {
+			values[at] = b.sum / float64(b.n)
+			at++
+		}
+	}
+}
+
+// retained is how many of the column a threshold retains.
+func (c *column) retained(threshold float64) int {
+	return sort.Search(len(c.score), func(i int) bool { return c.score[i] > threshold })
+}
+
+// threshold that retains at least the first n, and no more than it must: between
+// two scores that are distinct, below the lowest, or above the highest.
+func (c *column) threshold(n int) float64 {
+	const beyond = 1e-6 // relative, so that the end of the column is not on a score
+	if len(c.score) == 0 {
+		return 0
+	}
+	if n == 0 {
+		return c.score[0] / 2
+	}
+	for ; n < len(c.score); n++ {
+		if distinct(c.score[n-1], c.score[n]) {
+			return c.score[n-1] + (c.score[n]-c.score[n-1])/2
+		}
+	}
+	return c.score[len(c.score)-1] * (1 + beyond)
+}
+
+// before reports whether the path retains rank i of a before rank j of b.
+func before(a *column, i int, b *column, j int) bool {
+	if a.cost[i] != b.cost[j] {
+		return a.cost[i] < b.cost[j]
+	}
+	return (float64(i)+0.5)*float64(len(b.score)) <= (float64(j)+0.5)*float64(len(a.score))
+}
+
+// split is how many of the first n inputs of the merged path are of a; the rest
+// is of b.
+func split(a, b *column, n int) int {
+	least, most := max(0, n-len(b.score)), min(n, len(a.score))
+	return least + sort.Search(most-least, func(x int) bool {
+		taken := least + x + 1 // of a; then the next of b stands after the last of them
+		next := n - taken
+		return next < len(b.score) && !before(a, taken-1, b, next)
+	})
+}
+
+// fit is the thresholds of a rule that retain n of the inputs whose columns these
+// are.
+func (c columns) fit(r rule, n int) thresholds {
+	sides := c[r.gate]
+	primary := sides[byPrimary][r.primary]
+	if r.sides() == 1 {
+		t := primary.threshold(min(n, len(primary.score)))
+		return thresholds{t, t}
+	}
+	fallback := sides[byFallback][r.fallback]
+	n = min(n, len(primary.score)+len(fallback.score))
+	first := split(primary, fallback, n)
+	return thresholds{primary.threshold(first), fallback.threshold(n - first)}
+}
+
+// counts is what is retained, with soft labels.
+type counts struct{ retained, missed, critical float64 }
+
+func (c *counts) add(o counts) {
+	c.retained += o.retained
+	c.missed += o.missed
+	c.critical += o.critical
+}
+
+// fnr is the critical FNR, 0 of nothing.
+func (c counts) fnr() float64 {
+	if c.critical == 0 {
+		return 0
+	}
+	return c.missed / c.critical
+}
+
+// count what a rule retains of the inputs whose columns these are.
+func (c columns) count(r rule, t thresholds) (sum counts) {
+	for side := range r.sides() {
+		column := c[r.gate][side][r.score(side)]
+		n := column.retained(t[side])
+		sum.add(counts{float64(n), column.missed[n], column.critical[n]})
+	}
+	return sum
+}
+
+// fixed is the inputs of a part that no score decides: how many, and what of
+// them is retained.
+type fixed struct {
+	inputs   int
+	retained counts
+}
+
+func (s *sample) fixedOf(p part, scope policy.Scope, soft *labels) (f fixed) {
+	for i, in := range p.of {
+		if !in {
+			continue
+		}
+		if fate := s.fate(i, scope); fate != "" {
+			f.inputs++
+			if fate == policy.Retain {
+				f.retained.add(counts{1, soft.missed[i], soft.critical[i]})
+			}
+		}
+	}
+	return f
+}
+
+// decided is how many of the inputs of a part that a score decides a coverage of
+// the whole part retains.
+func (f fixed) decided(coverage float64, p part) int {
+	return max(0, min(p.n-f.inputs, eval.Kept(coverage, p.n)-int(math.Round(f.retained.retained))))
+}

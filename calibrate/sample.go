@@ -1,0 +1,179 @@
+package calibrate
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// sample is a labelled table, as every step reads it.
+type sample struct {
+	table *eval.Table
+	n     int
+	label []int // the true class
+	// critical: the true class is. missed: and the predicted class is not.
+	critical, missed, correct []bool
+	// predictedCritical inputs are never deferred in scope predicted-safe.
+	predictedCritical []bool
+	// handled says what becomes of an input with identical passes, where the
+	// policy does not leave that to its score; else empty.
+	handled []policy.Action
+	// order of the inputs by each score, ascending; nil where undefined.
+	order [decomp.NumScores][]int32
+}
+
+func newSample(t *eval.Table, labels []int, degenerate, saturated policy.Handling) *sample {
+	s := &sample{
+		table: t, n: t.Inputs, label: labels,
+		critical: make([]bool, t.Inputs), missed: make([]bool, t.Inputs), correct: make([]bool, t.Inputs),
+		predictedCritical: make([]bool, t.Inputs), handled: make([]policy.Action, t.Inputs),
+	}
+	set := make([]bool, t.K)
+	for _, k := range t.Spec.Critical {
+		set[k] = true
+	}
+	for i, label := range labels {
+		s.critical[i], s.predictedCritical[i] = set[label], set[t.Predicted[i]]
+		s.missed[i] = s.critical[i] && !s.predictedCritical[i]
+		s.correct[i] = label == t.Predicted[i]
+		switch {
+		case t.Saturated[i]:
+			s.handled[i] = handling(saturated)
+		case t.Degenerate[i]:
+			s.handled[i] = handling(degenerate)
+		}
+	}
+	for score, values := range t.Scores {
+		if values == nil {
+			continue
+		}
+		order := make([]int32, s.n)
+		for i := range order {
+			order[i] = int32(i)
+		}
+		slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(values[a], values[b]) })
+		s.order[score] = order
+	}
+	return s
+}
+
+// handling as an action, empty where the score decides.
+func handling(h policy.Handling) policy.Action {
+	switch h {
+	case policy.HandleDefer:
+		return policy.Defer
+	case policy.HandleRetain:
+		return policy.Retain
+	}
+	return ""
+}
+
+// part is some of the inputs of a sample.
+type part struct {
+	of []bool
+	n  int
+}
+
+// partOf the inputs.
+func (s *sample) partOf(inputs []int) part {
+	p := part{make([]bool, s.n), len(inputs)}
+	for _, i := range inputs {
+		p.of[i] = true
+	}
+	return p
+}
+
+func (s *sample) all() part {
+	p := part{make([]bool, s.n), s.n}
+	for i := range p.of {
+		p.of[i] = true
+	}
+	return p
+}
+
+// inputs of the part, ascending.
+func (p part) inputs() []int {
+	inputs := make([]int, 0, p.n)
+	for i, in := range p.of {
+		if in {
+			inputs = append(inputs, i)
+		}
+	}
+	return inputs
+}
+
+// fate of an input whatever its score, by the rules of policy.Decide; empty
+// where its score decides.
+func (s *sample) fate(i int, scope policy.Scope) policy.Action {
+	if scope == policy.PredictedSafe && s.predictedCritical[i] {
+		return policy.Retain
+	}
+	return s.handled[i]
+}
+
+// retains reports whether a rule retains an input at thresholds, as the policy
+// made of them will.
+func (s *sample) retains(i int, scope policy.Scope, r rule, t thresholds) bool {
+	if fate := s.fate(i, scope); fate != "" {
+		return fate == policy.Retain
+	}
+	side := r.side(s.table, i)
+	return s.table.Scores[r.score(side)][i] <= t[side]
+}
+
+// count what a rule retains of a part.
+func (s *sample) count(p part, scope policy.Scope, r rule, t thresholds) eval.Selective {
+	c := eval.Selective{Inputs: p.n}
+	for i, in := range p.of {
+		if in && s.retains(i, scope, r, t) {
+			s.add(&c, i)
+		}
+	}
+	return c
+}
+
+// add counts an input as retained.
+func (s *sample) add(c *eval.Selective, i int) {
+	c.Retained++
+	if s.correct[i] {
+		c.Correct++
+	}
+	if s.critical[i] {
+		c.Critical++
+	}
+	if s.missed[i] {
+		c.Missed++
+	}
+}
+
+// criticalIn is the number of critical inputs of a part.
+func (s *sample) criticalIn(p part) int {
+	n := 0
+	for i, in := range p.of {
+		if in && s.critical[i] {
+			n++
+		}
+	}
+	return n
+}
+
+// constant reports whether a score does not tell inputs apart.
+func constant(values []float64) bool {
+	least, most := math.Inf(1), math.Inf(-1)
+	for _, v := range values {
+		least, most = min(least, v), max(most, v)
+	}
+	return !distinct(least, most)
+}
+
+// distinct reports whether a < b are so far apart that a threshold between them
+// decides both in the same way however they are computed: incremental and
+// two-pass results agree to 1e-12 only.
+func distinct(a, b float64) bool {
+	const apart = 1e-9
+	return b-a > apart*b
+}

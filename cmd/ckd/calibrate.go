@@ -1,0 +1,343 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/ckd-project/ckd/calibrate"
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// calibrateCmd makes a policy from a labelled recording.
+type calibrateCmd struct {
+	labelledFlags
+
+	Coverage        *float64 `placeholder:"C" help:"Objective: the share of inputs to retain."`
+	ReviewsPer1000  *float64 `name:"reviews-per-1000" placeholder:"N" help:"Objective: how many of 1000 inputs people can review; coverage in other words."`
+	MaxCriticalMiss *float64 `placeholder:"X" help:"Objective: the largest share of critical inputs that may be retained and called safe, on average (conformal risk control)."`
+	MaxCriticalFNR  *float64 `name:"max-critical-fnr" placeholder:"X" help:"Objective: the largest share of the retained critical inputs that may be called safe, with --confidence (Learn-then-Test)."`
+	Confidence      float64  `default:"0.95" placeholder:"P" help:"Confidence of --max-critical-fnr. (${default})"`
+
+	Scope       policy.Scope `enum:"all,predicted-safe" default:"all" help:"Which inputs may be deferred: ${enum}. (${default})"`
+	Reliability *float64     `name:"reliability-threshold" placeholder:"X" help:"Skewness up to which C_k is trusted. Default 0.3, or the policy's."`
+	Posterior   string       `placeholder:"NAME" help:"How the passes were sampled, as mc-dropout or ensemble: written to the policy, and held against what clients state."`
+	Name        string       `placeholder:"MODEL" help:"Name of the model, where no --policy names it. Default: from the file of passes."`
+	Seed        uint64       `default:"42" placeholder:"N" help:"Seed of the random folds and parts. (${default})"`
+
+	Format string `enum:"table,json" default:"table" help:"Form of the report: ${enum}. (${default})"`
+	Out    string `placeholder:"PATH" help:"Write the policy to a file, and the report to the standard output. Default: the policy to the standard output, the report to the standard error; JSON has both."`
+}
+
+// Help is the long text of ckd calibrate --help.
+func (*calibrateCmd) Help() string {
+	return `From labelled passes to a policy that "ckd serve" loads. It compares every score alone, and gates over pairs of
+scores with both thresholds chosen jointly, by cross-validation; the figures that it reports were measured on inputs
+that chose nothing. Exactly one objective is needed.
+
+    ckd calibrate --passes P.npy --labels Y.npy --classes 0,1,2,3 --critical 2,3 --coverage 0.8 --out policy.yaml
+    ckd calibrate --passes P.npy --labels Y.npy --policy old.yaml --max-critical-fnr 0.05 --confidence 0.95 --out policy.yaml
+
+With --policy, the policy is completed: its name, classes, sets, kind, variance, passes, weights and handling of identical
+passes stay, its gate, scope, scores and thresholds are replaced.
+
+Exit codes: 0 the policy is written; 1 a file or the policy has a fault; 2 wrong usage; 3 nothing certifies: no policy is
+written, and the report says how far off it is. docs/calibrate.md tells the method.`
+}
+
+// Validate refuses flags that make no sense; kong calls it.
+func (c *calibrateCmd) Validate() error {
+	given := 0
+	for _, flag := range []struct {
+		name        string
+		value       *float64
+		least, most float64
+		inside      bool // the ends themselves are none
+	}{
+		{"--coverage", c.Coverage, 0, 1, false},
+		{"--reviews-per-1000", c.ReviewsPer1000, 0, 1000, false},
+		{"--max-critical-miss", c.MaxCriticalMiss, 0, 1, true},
+		{"--max-critical-fnr", c.MaxCriticalFNR, 0, 1, true},
+		{"--confidence", &c.Confidence, 0, 1, true},
+	} {
+		if flag.value == nil {
+			continue
+		}
+		if flag.name != "--confidence" {
+			given++
+		}
+		v := *flag.value
+		ok := v >= flag.least && v <= flag.most
+		if flag.inside {
+			ok = v > flag.least && v < flag.most
+		}
+		if !ok {
+			return fmt.Errorf("%s %v: expected a number from %v to %v%s", flag.name, v, flag.least, flag.most,
+				map[bool]string{true: ", not the ends", false: ""}[flag.inside])
+		}
+	}
+	switch {
+	case given != 1:
+		return errors.New("expected exactly one objective: --coverage, --reviews-per-1000, --max-critical-miss or --max-critical-fnr")
+	case c.objective().Coverage == 0 && (c.Coverage != nil || c.ReviewsPer1000 != nil):
+		return errors.New("a coverage of 0 defers everything: expected more")
+	case c.Reliability != nil && (!(*c.Reliability > 0) || math.IsInf(*c.Reliability, 1)):
+		return fmt.Errorf("--reliability-threshold %v: expected a finite number above 0", *c.Reliability)
+	case c.Posterior != "" && !policy.IsName(c.Posterior):
+		return fmt.Errorf("--posterior %q: expected %s", c.Posterior, policy.NameForm)
+	case c.Name != "" && !policy.IsName(c.Name):
+		return fmt.Errorf("--name %q: expected %s", c.Name, policy.NameForm)
+	case c.Name != "" && c.Policy != "":
+		return errors.New("--name beside --policy, which names the model: expected one of them")
+	case c.Seed > math.MaxInt64:
+		return fmt.Errorf("--seed %d: expected at most %d", c.Seed, int64(math.MaxInt64))
+	case c.Critical == nil && c.Policy == "":
+		return errors.New("expected --critical with the classes that must not be missed, or a --policy that names them")
+	}
+	return c.check()
+}
+
+func (c *calibrateCmd) objective() calibrate.Objective {
+	switch {
+	case c.Coverage != nil:
+		return calibrate.Objective{Coverage: *c.Coverage}
+	case c.ReviewsPer1000 != nil:
+		// Per mille in whole numbers, so that 200 is 0.8 and not 0.8 but for rounding.
+		return calibrate.Objective{Coverage: (1000 - *c.ReviewsPer1000) / 1000}
+	case c.MaxCriticalMiss != nil:
+		return calibrate.Objective{MaxCriticalMiss: *c.MaxCriticalMiss}
+	}
+	return calibrate.Objective{MaxCriticalFNR: *c.MaxCriticalFNR, Confidence: c.Confidence}
+}
+
+// Run calibrates, and writes the policy and the report.
+func (c *calibrateCmd) Run(ctx *cmdContext) error {
+	model, err := c.model()
+	if err != nil {
+		return err
+	}
+	out, err := openOutput(ctx, c.Out, c.Passes, c.Labels, c.Policy)
+	if err != nil {
+		return err
+	}
+	defer out.discard()
+	found, err := c.calibrate(ctx, model)
+	if err != nil {
+		return interrupted(ctx, err)
+	}
+	return c.write(ctx, out, found)
+}
+
+// calibration is a result with where it came from, as --format json prints it.
+type calibration struct {
+	Software   string    `json:"software"`
+	PassesFile eval.File `json:"passes_file"`
+	LabelsFile eval.File `json:"labels_file"`
+	*calibrate.Result
+	// PolicyHash and PolicyText are of the policy that is written; empty where
+	// nothing certifies.
+	PolicyHash string `json:"policy_hash"`
+	PolicyText string `json:"policy"`
+}
+
+func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibration, error) {
+	rec, err := c.readLabelled(ctx, model)
+	if err != nil {
+		return nil, err
+	}
+	base := model
+	if base == nil {
+		if base, err = c.base(rec); err != nil {
+			return nil, err
+		}
+	}
+	if c.Reliability != nil {
+		copied := *base
+		copied.ReliabilityThreshold = *c.Reliability
+		base = &copied
+	}
+	attempt, err := c.earlierAttempt(base, rec)
+	if err != nil {
+		return nil, err
+	}
+	rec.spec = engine.Spec(base) // with its weights: the policy decides by them
+	table, err := newTable(ctx, rec.passes, rec.spec)
+	if err != nil {
+		return nil, err
+	}
+	searching := newLateBar(ctx, "comparing rules")
+	defer searching.stop()
+	r, err := calibrate.Run(ctx.Ctx, table, rec.labels, calibrate.Options{
+		Base: base, Objective: c.objective(), Scope: c.Scope, Seed: c.Seed, Progress: searching.update,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.Passes, err)
+	}
+	found := &calibration{Software: software(), PassesFile: rec.passesFile, LabelsFile: rec.labelsFile, Result: r}
+	if attempt != "" && r.Certificate != nil {
+		r.Void(attempt)
+	}
+	if c.Posterior == "" && base.Kind != policy.Dirichlet {
+		r.Notes = append(r.Notes, "no --posterior was given: the daemon cannot notice passes that were sampled in another way")
+	}
+	return found, found.complete(c.Posterior)
+}
+
+// complete the policy with its provenance, and hold it against what a policy may
+// be.
+func (found *calibration) complete(posterior string) error {
+	p := found.Result.Policy
+	if p == nil {
+		return nil
+	}
+	p.Calibration.Software, p.Calibration.Posterior = found.Software, posterior
+	rec := &p.Calibration.Recording
+	rec.PassesFile, rec.PassesSHA256 = printablePath(found.PassesFile.Name), found.PassesFile.SHA256
+	rec.LabelsFile, rec.LabelsSHA256 = printablePath(found.LabelsFile.Name), found.LabelsFile.SHA256
+	text := p.Marshal()
+	set, err := policy.Parse(policy.File{Name: "the calibrated policy", Data: text})
+	if err != nil {
+		return fmt.Errorf("internal fault, please report it: %w", err)
+	}
+	for _, w := range set.All()[0].Warnings() {
+		found.Notes = append(found.Notes, "of the policy: "+w)
+	}
+	found.PolicyHash, found.PolicyText = set.All()[0].Hash, policyHead+string(text)
+	return nil
+}
+
+const policyHead = `# Written by ckd calibrate. "ckd check" says what it means; docs/policy.md explains every field.
+`
+
+// printablePath is the last part of a path, as far as a policy can hold it.
+func printablePath(path string) string {
+	const most = 200
+	name := strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r <= 0x9f || r == 0x2028 || r == 0x2029 {
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(filepath.Base(path), "?"))
+	for len(name) > most {
+		name = name[1:]
+	}
+	return strings.ToValidUTF8(name, "")
+}
+
+// base is the policy to complete where no --policy is given: it observes.
+func (c *calibrateCmd) base(rec *labelledRecording) (*policy.Policy, error) {
+	p := &policy.Policy{
+		Name: c.Name, Classes: rec.classes, Critical: rec.spec.Critical, Safe: rec.spec.Safe,
+		Kind: policy.Probabilities, FewestPasses: 2, SumTolerance: policy.DefaultSumTolerance, Variance: policy.Sample,
+		TopClasses: min(10, len(rec.classes)), ReliabilityThreshold: policy.DefaultReliabilityThreshold,
+		Gate: policy.Never, Scope: policy.AllInputs,
+		Primary: policy.Rule{Score: policy.MI}, Fallback: policy.Rule{Score: policy.CBEC},
+		Pairs: policy.SafeCriticalPairs,
+		// Confident models saturate single inputs in float32. Identical passes that
+		// are not one-hot are dropout that is off.
+		Degenerate: policy.HandleDefer, Saturated: policy.HandleByScore,
+	}
+	if c.Kind != nil {
+		p.Kind = policy.Kind(*c.Kind)
+	}
+	if p.Kind == policy.Dirichlet {
+		p.FewestPasses, p.ExpectedPasses = 1, 1
+	}
+	if c.Variance != nil {
+		p.Variance = policy.Variance(*c.Variance)
+	}
+	if c.SumTolerance != nil {
+		p.SumTolerance = *c.SumTolerance
+	}
+	if p.Name == "" {
+		p.Name = nameFrom(c.Passes)
+	}
+	set, err := policy.Parse(policy.File{Name: "the classes and flags", Data: p.Marshal()})
+	if err != nil {
+		return nil, err
+	}
+	return set.All()[0], nil
+}
+
+// nameFrom a file of passes: fetal-health of fetal-health.passes.npy.
+func nameFrom(path string) string {
+	name, _, _ := strings.Cut(filepath.Base(path), ".")
+	name = strings.Trim(regexp.MustCompile(`[^A-Za-z0-9._-]+`).ReplaceAllString(name, "-"), "-._")
+	if !policy.IsName(name) {
+		return "model"
+	}
+	return name
+}
+
+// earlierAttempt says which certificate of the same data --out holds already, if
+// that was sought in another way: then this one would be the second attempt. To
+// seek the same again finds the same, and is none.
+func (c *calibrateCmd) earlierAttempt(base *policy.Policy, rec *labelledRecording) (string, error) {
+	if c.Out == "" {
+		return "", nil
+	}
+	data, err := os.ReadFile(c.Out)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(data) == 0 {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	set, err := policy.Parse(policy.File{Name: c.Out, Data: data})
+	if err != nil {
+		return "", usageError("--out %s is there and no policy, expected a new file or a policy of one model", c.Out)
+	}
+	for _, p := range set.All() {
+		if p.Name != base.Name {
+			return "", usageError("--out %s holds the policy of model %s, expected a new file or one of model %s alone: all of "+
+				"it would be replaced", c.Out, p.Name, base.Name)
+		}
+		was := p.Calibration
+		if was == nil || was.Certificate == nil || was.Recording.PassesSHA256 != rec.passesFile.SHA256 ||
+			was.Recording.LabelsSHA256 != rec.labelsFile.SHA256 || rec.passesFile.SHA256 == "" {
+			continue
+		}
+		if was.Objective == c.objective().String() && was.Scope == c.Scope && was.Seed == c.Seed {
+			continue
+		}
+		return fmt.Sprintf("%s was certified on the same recording for %s, scope %s, seed %d", c.Out, was.Objective, was.Scope,
+			was.Seed), nil
+	}
+	return "", nil
+}
+
+// write policy and report to where they belong.
+func (c *calibrateCmd) write(ctx *cmdContext, out *output, found *calibration) error {
+	var report io.Writer = ctx.Stderr
+	if c.Out != "" || c.Format == "json" {
+		report = ctx.Stdout
+	}
+	if found.Refusal != nil {
+		if err := c.writeReport(report, found); err != nil {
+			return err
+		}
+		return fail(exitUncertified, errors.New("nothing certifies: no policy is written"))
+	}
+	if c.Out != "" || c.Format != "json" {
+		out.WriteString(found.PolicyText)
+		if err := out.commit(); err != nil {
+			return err
+		}
+	}
+	return c.writeReport(report, found)
+}
+
+func (c *calibrateCmd) writeReport(w io.Writer, found *calibration) error {
+	if c.Format == "json" {
+		return writeJSON(w, found)
+	}
+	return writeCalibrationTables(w, found, c.Out)
+}
