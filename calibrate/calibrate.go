@@ -63,7 +63,8 @@ func index(b bool) int {
 type Options struct {
 	// Base is the policy to be completed: name, classes, sets, kind of rows,
 	// variance, passes, reliability threshold, pair weights, and what becomes of
-	// identical passes. Its gate, scope, scores and thresholds are replaced.
+	// identical passes. Its gate, scope, scores and thresholds are replaced, and
+	// its fewest passes raised where the gate needs more.
 	Base      *policy.Policy
 	Objective Objective
 	Scope     policy.Scope
@@ -181,7 +182,7 @@ type Refusal struct {
 	PValue float64 `json:"p_value,omitempty"`
 	// SmallestCases is the least number of retained critical inputs (of critical
 	// inputs, for conformal risk control) that could certify at the same share of
-	// misses; 0 where no number could.
+	// misses; 0 where no number up to a million could.
 	SmallestCases int `json:"smallest_cases"`
 }
 
@@ -197,34 +198,43 @@ func Run(ctx context.Context, t *eval.Table, labels []int, o Options) (*Result, 
 		return nil, fmt.Errorf("scope %q: expected %s or %s", o.Scope, policy.AllInputs, policy.PredictedSafe)
 	}
 	switch {
+	case len(labels) != t.Inputs:
+		return nil, fmt.Errorf("%d labels, expected %d: one for each input", len(labels), t.Inputs)
 	case len(t.Spec.Critical) == 0:
 		return nil, errors.New("no class is critical: there is nothing that must not be missed, name the critical classes")
+	case o.Seed > math.MaxInt64: // what a policy can hold
+		return nil, fmt.Errorf("seed %d: expected at most %d", o.Seed, int64(math.MaxInt64))
 	case t.Passes < o.Base.FewestPasses:
 		return nil, fmt.Errorf("the recording has %d passes, but the policy accepts no fewer than %d", t.Passes, o.Base.FewestPasses)
+	}
+	for i, label := range labels {
+		if label < 0 || label >= t.K {
+			return nil, fmt.Errorf("label %d is %d, expected 0 to %d", i, label, t.K-1)
+		}
 	}
 	r := &run{Options: o, ctx: ctx}
 	r.sample = newSample(t, labels, o.Base.Degenerate, o.Base.Saturated)
 	r.result = &Result{
 		Objective: o.Objective.String(), Scope: o.Scope, Seed: o.Seed,
 		Inputs: r.n, Critical: r.criticalIn(r.all()), Missed: count(r.missed), Passes: t.Passes,
+		Why: []string{}, Comparison: []Row{}, Notes: []string{},
 	}
 	if r.result.Critical == 0 {
 		return nil, errors.New("no input has a critical class: nothing can be learnt about missing one")
 	}
-	rules, notes := rulesFor(r.sample, o.Scope, o.Base.ReliabilityThreshold)
-	if len(rules) == 0 {
+	if rules, _ := rulesFor(r.sample, r.all(), o.Scope, o.Base.ReliabilityThreshold); len(rules) == 0 {
 		return nil, errors.New("every score is the same for all inputs: no threshold can tell them apart")
 	}
-	r.result.Notes = append(r.notesOnData(), notes...)
+	r.result.Notes = append(r.result.Notes, r.notesOnData()...)
 
 	var err error
 	switch {
 	case o.Objective.Coverage > 0:
-		err = r.forCoverage(rules)
+		err = r.forCoverage()
 	case o.Objective.MaxCriticalMiss > 0:
-		err = r.forMiss(rules)
+		err = r.forMiss()
 	default:
-		err = r.forFNR(rules)
+		err = r.forFNR()
 	}
 	if err != nil {
 		return nil, err
@@ -240,17 +250,28 @@ type run struct {
 	result *Result
 }
 
-// search of a part in a scope, at a critical FNR f.
-func (r *run) search(p part, scope policy.Scope, rules []rule, f float64) *search {
-	return &search{sample: r.sample, part: p, scope: scope, rules: rules, soft: r.soften(p), f: f}
+// search of a part in a scope, at a critical FNR f. Nothing in it depends on
+// inputs outside of the part.
+func (r *run) search(p part, scope policy.Scope, f float64) *search {
+	s := &search{sample: r.sample, part: p, scope: scope, soft: r.soften(p), f: f}
+	s.rules, s.notes = rulesFor(r.sample, p, scope, r.Base.ReliabilityThreshold)
+	if len(s.rules) == 0 { // the few inputs of the part do not differ, others do: no rule is better
+		s.rules, s.notes = rulesFor(r.sample, r.all(), scope, r.Base.ReliabilityThreshold)
+	}
+	return s
 }
 
 // fixedShare is where path costs are taken when the objective names no FNR: at
 // half the critical FNR of retaining everything.
 const fixedShare = 0.5
 
-func (r *run) pathFNR() float64 {
-	return fixedShare * float64(r.result.Missed) / float64(r.result.Critical)
+// pathFNR of a part.
+func (r *run) pathFNR(p part) float64 {
+	all := eval.Selective{}
+	for _, i := range p.inputs() {
+		r.add(&all, i)
+	}
+	return fixedShare * all.CriticalFNR()
 }
 
 // choose takes a rule and its thresholds for the policy.
@@ -260,6 +281,7 @@ func (r *run) choose(chosen rule, t thresholds, compared int) {
 		Primary: Threshold{chosen.primary.String(), t[byPrimary]},
 	}
 	p := *r.Base
+	p.Hash = "" // that of another; Parse gives it its own
 	p.Gate, p.Scope = chosen.gate, r.Scope
 	p.Primary = policy.Rule{Score: policy.Score(chosen.primary.String()), Threshold: t[byPrimary], HasThreshold: true}
 	p.Fallback = policy.Rule{Score: policy.CBEC}

@@ -13,7 +13,7 @@ import (
 // The rule of the policy is chosen, and its thresholds are set, on all inputs.
 // What is reported of it is measured by an outer cross-validation: choosing and
 // fitting is repeated without each fold, and the fold is decided.
-func (r *run) forCoverage(rules []rule) error {
+func (r *run) forCoverage() error {
 	coverage := r.Objective.Coverage
 	outer := r.foldsOf(r.all(), folds, newRand(r.Seed, streamOuter))
 	done, total := 0, len(outer)*2+1
@@ -26,20 +26,18 @@ func (r *run) forCoverage(rules []rule) error {
 	r.result.ComparisonBasis = "held-out folds of the recording: every rule was chosen and fitted without the inputs it is measured on"
 	r.result.Comparison = append(r.result.Comparison, row("no deferral", policy.AllInputs, r.everything(), r.result.Critical))
 	for _, scope := range r.bothScopes() {
-		rules := rules
-		if scope != r.Scope {
-			rules, _ = rulesFor(r.sample, scope, r.Base.ReliabilityThreshold)
-		}
 		var calibrated eval.Selective
 		var plain []rule
-		for _, one := range rules {
+		all, _ := rulesFor(r.sample, r.all(), scope, r.Base.ReliabilityThreshold)
+		for _, one := range all {
 			if one.plain() || one.papers() {
 				plain = append(plain, one)
 			}
 		}
 		counts := make([]eval.Selective, len(plain))
 		for _, out := range outer {
-			s := r.search(r.all().without(out), scope, rules, r.pathFNR())
+			rest := r.all().without(out)
+			s := r.search(rest, scope, r.pathFNR(rest))
 			best, err := s.bestAt(r, coverage)
 			if err != nil {
 				return err
@@ -61,14 +59,15 @@ func (r *run) forCoverage(rules []rule) error {
 		}
 	}
 
-	s := r.search(r.all(), r.Scope, rules, r.pathFNR())
+	s := r.search(r.all(), r.Scope, r.pathFNR(r.all()))
+	r.result.Notes = append(r.result.Notes, s.notes...)
 	best, err := s.bestAt(r, coverage)
 	if err != nil {
 		return err
 	}
 	step()
-	r.choose(best, s.path(best)(coverage), len(rules))
-	r.explainCoverage(best, len(rules))
+	r.choose(best, s.path(best)(coverage), len(s.rules))
+	r.explainCoverage(best, len(s.rules))
 	return nil
 }
 

@@ -25,8 +25,9 @@
 // # What is never done
 //
 // A figure that is reported was measured on inputs that chose neither rule nor
-// thresholds: under Coverage the whole procedure is repeated inside every
-// training fold of an outer cross-validation; the other two choose on one part
-// of the recording and measure on the rest. Certificates hold for inputs drawn
+// path: under Coverage the whole procedure is repeated inside every training
+// fold of an outer cross-validation; the other two choose on one part of the
+// recording and measure on the rest, which chose the point on the path and
+// nothing else. Certificates hold for inputs drawn
 // as those of the recording were, and for one attempt on one recording.
 package calibrate

@@ -3,6 +3,7 @@ package calibrate
 import (
 	"fmt"
 	"math"
+	"sort"
 
 	"gonum.org/v1/gonum/mathext"
 
@@ -25,11 +26,11 @@ const margin = 0.15
 // exact: the chance of so few misses among so many retained critical inputs,
 // were each missed with chance a. The last rejected point is certified: its
 // critical FNR is above a with a chance of at most 1 - confidence.
-func (r *run) forFNR(rules []rule) error {
+func (r *run) forFNR() error {
 	a, alpha := r.Objective.MaxCriticalFNR, 1-r.Objective.Confidence
 	chooses, certifies := r.split()
 	grid := coverageGrid()
-	scale := float64(certifies.n) / float64(chooses.n*repeats)
+	scale := float64(certifies.n) / float64(max(chooses.n, 1)*repeats)
 	predicted := func(at counts) float64 {
 		return binomialTail(at.missed*scale*(1+margin), at.critical*scale, a)
 	}
@@ -42,7 +43,7 @@ func (r *run) forFNR(rules []rule) error {
 		}
 		return least
 	}
-	chosen, path, found, err := r.comparePromises(rules, chooses, a, func(found []counts, _ float64) standing {
+	s, chosen, found, err := r.comparePromises(chooses, a, func(found []counts, _ float64) standing {
 		from := start(found)
 		s := standing{-1, predicted(found[from])}
 		for c := from; c < len(found) && predicted(found[c]) <= alpha; c++ {
@@ -54,6 +55,7 @@ func (r *run) forFNR(rules []rule) error {
 		return err
 	}
 
+	path, compared := s.path(chosen), len(s.rules)
 	var certified *eval.Selective
 	var point thresholds
 	var closest Refusal
@@ -71,7 +73,7 @@ func (r *run) forFNR(rules []rule) error {
 	}
 	if certified == nil {
 		r.refuseFNR(closest, a, alpha)
-		r.explainParts(chosen, len(rules), chooses, certifies, "promises most")
+		r.explainParts(chosen, compared, chooses, certifies, "promises most")
 		return nil
 	}
 	r.expect(*certified)
@@ -83,8 +85,8 @@ func (r *run) forFNR(rules []rule) error {
 			"inputs drawn as those of the recording were; %d of %d were.", r.Objective.Confidence, a,
 			certified.Missed, certified.Critical),
 	}
-	r.choose(chosen, point, len(rules))
-	r.explainParts(chosen, len(rules), chooses, certifies, "promises the largest certified coverage")
+	r.choose(chosen, point, compared)
+	r.explainParts(chosen, compared, chooses, certifies, "promises the largest certified coverage")
 	return nil
 }
 
@@ -110,8 +112,10 @@ func (r *run) refuseFNR(closest Refusal, a, alpha float64) {
 	switch {
 	case closest.Cases == 0:
 		closest.Reason = "no critical input is retained where the rule is safest"
-	case closest.SmallestCases == 0:
+	case f >= a:
 		closest.Reason += fmt.Sprintf("; a share of %.3g cannot be certified as at most %v by any number of inputs", f, a)
+	case closest.SmallestCases == 0:
+		closest.Reason += fmt.Sprintf("; at that share more than %d retained critical inputs would be needed", mostCases)
 	default:
 		total := int(math.Ceil(float64(closest.SmallestCases) * float64(r.result.Critical) / float64(closest.Cases)))
 		closest.Reason += fmt.Sprintf("; at that share %d retained critical inputs could certify, about %d in the whole recording",
@@ -120,17 +124,24 @@ func (r *run) refuseFNR(closest Refusal, a, alpha float64) {
 	r.result.Refusal = &closest
 }
 
+// mostCases is beyond any recording.
+const mostCases = 1_000_000
+
 // smallestCases is the least n with P(X <= floor(f n)) <= alpha of n events of
-// chance a; 0 where f >= a, or where it is beyond any recording.
+// chance a; 0 where f >= a, or where it is above mostCases.
 func smallestCases(f, a, alpha float64) int {
-	const most = 1_000_000
 	if f >= a {
 		return 0
 	}
-	for n := 1; n <= most; n++ { // floor(f n) jumps, so that there is nothing to bisect
-		if eval.BinomialTail(int(math.Floor(f*float64(n)+1e-9)), n, a) <= alpha {
-			return n
+	misses := func(n int) int { return int(math.Floor(f*float64(n) + 1e-9)) }
+	// The chance falls with n as long as the misses stay, and jumps up with them.
+	for n := 1; n <= mostCases; {
+		last := n + sort.Search(mostCases-n, func(i int) bool { return misses(n+1+i) > misses(n) })
+		enough := func(i int) bool { return eval.BinomialTail(misses(n), n+i, a) <= alpha }
+		if enough(last - n) {
+			return n + sort.Search(last-n, enough)
 		}
+		n = last + 1
 	}
 	return 0
 }

@@ -16,7 +16,7 @@ import (
 // goes back from 1 to 0. Of the n critical inputs of the rest, the point is the
 // last on the path with (misses+1)/(n+1) <= a. A new critical input, exchangeable
 // with these n, is then missed with a chance of at most a. That needs n >= 1/a - 1.
-func (r *run) forMiss(rules []rule) error {
+func (r *run) forMiss() error {
 	a := r.Objective.MaxCriticalMiss
 	chooses, certifies := r.split()
 	n := r.criticalIn(certifies)
@@ -29,36 +29,54 @@ func (r *run) forMiss(rules []rule) error {
 		return nil
 	}
 
-	chosen, path, _, err := r.comparePromises(rules, chooses, 0, missPromise(a, n))
+	s, chosen, _, err := r.comparePromises(chooses, 0, missPromise(a, n))
 	if err != nil {
 		return err
 	}
+	path, compared := s.path(chosen), len(s.rules)
 	// The path in steps of one input of those that made it.
-	at := func(step int) thresholds { return path(float64(step) / float64(chooses.n)) }
+	at := func(step int) thresholds { return path(float64(step) / float64(max(chooses.n, 1))) }
 	misses := func(step int) int { return r.count(certifies, r.Scope, chosen, at(step)).Missed }
 	allowed := int(math.Floor(a*float64(n+1)+1e-9)) - 1
 	steps := sort.Search(chooses.n+1, func(step int) bool { return misses(step) > allowed })
 	if steps == 0 {
-		r.result.Refusal = &Refusal{Cases: n, Misses: misses(0), Reason: fmt.Sprintf(
-			"%d of %d critical inputs are missed at the lowest thresholds, %d may be: these have a score of 0, which no "+
-				"threshold defers", misses(0), n, allowed)}
+		r.refuseMiss(misses(0), n, allowed)
 		return nil
 	}
 	t := at(steps - 1)
-	s := r.count(certifies, r.Scope, chosen, t)
-	r.expect(s)
+	got := r.count(certifies, r.Scope, chosen, t)
+	r.expect(got)
 	r.result.Certificate = &Certificate{
-		Kind: policy.ConformalRiskControl, Target: a, Cases: n, Misses: s.Missed,
+		Kind: policy.ConformalRiskControl, Target: a, Cases: n, Misses: got.Missed,
 		Statement: fmt.Sprintf("A critical input is retained and called safe with a chance of at most %v, on average over "+
-			"recordings like this one, for inputs drawn as those of the recording were; %d of %d were.", a, s.Missed, n),
+			"recordings like this one, for inputs drawn as those of the recording were; %d of %d were.", a, got.Missed, n),
 	}
-	r.choose(chosen, t, len(rules))
-	r.explainParts(chosen, len(rules), chooses, certifies, "promises the largest coverage at that share of misses")
+	r.choose(chosen, t, compared)
+	r.explainParts(chosen, compared, chooses, certifies, "promises the largest coverage at that share of misses")
 	return nil
 }
 
+// refuseMiss where even the start of the path misses too many.
+func (r *run) refuseMiss(misses, n, allowed int) {
+	f, a := float64(misses)/float64(n), r.Objective.MaxCriticalMiss
+	refusal := &Refusal{Cases: n, Misses: misses, Reason: fmt.Sprintf(
+		"%d of %d critical inputs are missed at the lowest thresholds, %d may be: they are retained whatever their score, or "+
+			"it is below those of all inputs that chose the rule", misses, n, allowed)}
+	for cases := n + 1; f < a && cases <= mostCases; cases++ {
+		if math.Floor(f*float64(cases)+1e-9)+1 <= a*float64(cases+1)+1e-9 {
+			refusal.SmallestCases = cases
+			refusal.Reason += fmt.Sprintf("; at that share %d critical inputs to calibrate on could certify", cases)
+			break
+		}
+	}
+	r.result.Refusal = refusal
+}
+
 // leastCasesForMiss is the least n with 1/(n+1) <= a.
-func leastCasesForMiss(a float64) int { return int(math.Ceil(1/a - 1 - 1e-9)) }
+func leastCasesForMiss(a float64) int {
+	const most = 1e15 // is beyond any recording, and not yet beyond an int
+	return int(max(1, min(most, math.Ceil(1/a-1-1e-9))))
+}
 
 // missPromise is how far a rule gets along the grid on its held-out counts before
 // (misses+1)/(n+1) is above a, with the misses scaled to n critical inputs.
@@ -67,14 +85,14 @@ func missPromise(a float64, n int) promise {
 	return func(found []counts, critical float64) standing {
 		s := standing{last: -1}
 		for c, at := range found {
-			share := at.missed / critical
+			share := shareOf(at.missed, critical)
 			if (cases*share+1)/(cases+1) > a {
 				break
 			}
 			s.last, s.badness = c, share
 		}
 		if s.last < 0 {
-			s.badness = found[0].missed / critical
+			s.badness = shareOf(found[0].missed, critical)
 		}
 		return s
 	}

@@ -26,36 +26,61 @@ type columns map[policy.Gate]*[2][decomp.NumScores]*column
 // columnsOf a part, for the gates and scores of some rules. Labels may be soft.
 // With a path, the cost at the critical FNR f is fitted too.
 func (s *sample) columnsOf(p part, scope policy.Scope, rules []rule, soft *labels, path bool, f float64) columns {
-	all := columns{}
+	all, sides := columns{}, map[policy.Gate]*sides{}
 	for _, r := range rules {
 		if all[r.gate] == nil {
 			all[r.gate] = &[2][decomp.NumScores]*column{}
+			sides[r.gate] = s.sidesOf(p, scope, r)
 		}
 		for side := range r.sides() {
 			if at := &all[r.gate][side][r.score(side)]; *at == nil {
-				*at = s.column(p, scope, r, side, soft, path, f)
+				*at = s.column(r.score(side), sides[r.gate], side, soft, path, f)
 			}
 		}
 	}
 	return all
 }
 
-func (s *sample) column(p part, scope policy.Scope, r rule, side int, soft *labels, path bool, f float64) *column {
-	score := r.score(side)
-	values := s.table.Scores[score]
-	c := &column{missed: []float64{0}, critical: []float64{0}}
-	var missed, critical float64
+// sides of a gate: which one decides each input of a part, and how many each
+// decides. An input outside of the part, or that no score decides, has neither.
+type sides struct {
+	of []uint8
+	n  [2]int
+}
+
+const neither = 2
+
+func (s *sample) sidesOf(p part, scope policy.Scope, r rule) *sides {
+	all := &sides{of: make([]uint8, s.n)}
+	for i, in := range p.of {
+		all.of[i] = neither
+		if in && s.fate(i, scope) == "" {
+			side := r.side(s.table, i)
+			all.of[i] = uint8(side)
+			all.n[side]++
+		}
+	}
+	return all
+}
+
+func (s *sample) column(score decomp.Score, sides *sides, side int, soft *labels, path bool, f float64) *column {
+	values, n := s.table.Scores[score], sides.n[side]
+	c := &column{score: make([]float64, n), missed: make([]float64, n+1), critical: make([]float64, n+1)}
+	if path {
+		c.cost = make([]float64, n)
+	}
+	at := 0
 	for _, i := range s.order[score] {
-		if !p.of[i] || s.fate(int(i), scope) != "" || r.side(s.table, int(i)) != side {
+		if sides.of[i] != uint8(side) {
 			continue
 		}
-		missed += soft.missed[i]
-		critical += soft.critical[i]
-		c.score = append(c.score, values[i])
-		c.missed, c.critical = append(c.missed, missed), append(c.critical, critical)
+		missed, critical := soft.missed[i], soft.critical[i]
+		c.score[at] = values[i]
+		c.missed[at+1], c.critical[at+1] = c.missed[at]+missed, c.critical[at]+critical
 		if path {
-			c.cost = append(c.cost, soft.missed[i]-f*soft.critical[i])
+			c.cost[at] = missed - f*critical
 		}
+		at++
 	}
 	isotonic(c.cost)
 	return c
@@ -156,12 +181,15 @@ func (c *counts) add(o counts) {
 	c.critical += o.critical
 }
 
-// fnr is the critical FNR, 0 of nothing.
-func (c counts) fnr() float64 {
-	if c.critical == 0 {
+// fnr is the critical FNR.
+func (c counts) fnr() float64 { return shareOf(c.missed, c.critical) }
+
+// shareOf is n/of, and 0 of nothing.
+func shareOf(n, of float64) float64 {
+	if of == 0 {
 		return 0
 	}
-	return c.missed / c.critical
+	return n / of
 }
 
 // count what a rule retains of the inputs whose columns these are.

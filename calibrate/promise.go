@@ -35,23 +35,20 @@ func coverageGrid() []float64 {
 }
 
 // comparePromises takes the rule that promises most in the chosen scope, with its
-// path, made on the part that chooses at critical FNR f, and its held-out counts.
-// Both scopes go into the comparison, each rule at the coverage that it promises.
-func (r *run) comparePromises(rules []rule, chooses part, f float64, promises promise) (
-	chosen rule, path func(coverage float64) thresholds, held []counts, err error,
+// held-out counts, by a search of the part that chooses at critical FNR f. Both
+// scopes go into the comparison, each rule at the coverage that it promises.
+func (r *run) comparePromises(chooses part, f float64, promises promise) (
+	by *search, chosen rule, held []counts, err error,
 ) {
 	grid := coverageGrid()
 	r.result.ComparisonBasis = fmt.Sprintf("cross-validation inside the %d inputs that chose the rule, each at the largest "+
 		"coverage that it promised; guaranteed is only what a certificate says", chooses.n)
-	for _, scope := range r.bothScopes() {
-		rules := rules
-		if scope != r.Scope {
-			rules, _ = rulesFor(r.sample, scope, r.Base.ReliabilityThreshold)
-		}
-		s := r.search(chooses, scope, rules, f)
+	scopes := r.bothScopes()
+	for done, scope := range scopes {
+		s := r.search(chooses, scope, f)
 		found, err := s.estimate(r.ctx, grid, r.Seed)
 		if err != nil {
-			return chosen, nil, nil, err
+			return nil, chosen, nil, err
 		}
 		critical := 0.0
 		for i, in := range chooses.of {
@@ -59,27 +56,31 @@ func (r *run) comparePromises(rules []rule, chooses part, f float64, promises pr
 				critical += repeats * s.soft.critical[i]
 			}
 		}
-		standings := make([]standing, len(rules))
+		standings := make([]standing, len(s.rules))
 		best := 0
-		for i := range rules {
+		for i := range s.rules {
 			standings[i] = promises(found[i], critical)
 			if standings[i].better(standings[best]) {
 				best = i
 			}
 		}
-		own := r.promised("calibrated", s, rules[best], standings[best], grid)
+		own := r.promised("calibrated", s, s.rules[best], standings[best], grid)
 		own.Calibrated = true
 		r.result.Comparison = append(r.result.Comparison, own)
-		for i, one := range rules {
+		for i, one := range s.rules {
 			if one.plain() || one.papers() {
 				r.result.Comparison = append(r.result.Comparison, r.promised(one.String(), s, one, standings[i], grid))
 			}
 		}
 		if scope == r.Scope {
-			chosen, path, held = rules[best], s.path(rules[best]), found[best]
+			by, chosen, held = s, s.rules[best], found[best]
+			r.result.Notes = append(r.result.Notes, s.notes...)
+		}
+		if r.Progress != nil {
+			r.Progress(done+1, len(scopes))
 		}
 	}
-	return chosen, path, held, nil
+	return by, chosen, held, nil
 }
 
 // promised is the row of a rule: what held-out folds show at the coverage that it

@@ -79,21 +79,27 @@ func (r rule) String() string {
 // to place a threshold of its own.
 const fewestOfSide = 20
 
-// rulesFor a sample in a scope: every score alone; gate deciding-class over
+// rulesFor a part of a sample in a scope: every score alone; gate deciding-class over
 // every pair of scores; gate any-critical over the pairs that the paper means
 // it for. Any-critical over every pair was tried: it wins by chance more often
 // than by merit, and the policies were worse on unseen inputs.
 //
 // Notes say what was left out, and why.
-func rulesFor(s *sample, scope policy.Scope, reliability float64) (rules []rule, notes []string) {
+func rulesFor(s *sample, p part, scope policy.Scope, reliability float64) (rules []rule, notes []string) {
+	among := ""
+	if p.n < s.n {
+		among = fmt.Sprintf(" among the %d inputs that choose the rule", p.n)
+	}
+
 	var usable []decomp.Score
 	for score := range decomp.Score(decomp.NumScores) {
 		values := s.table.Scores[score]
 		switch {
 		case values == nil:
 			notes = append(notes, fmt.Sprintf("%s is not defined without the sets that it needs: left out", score))
-		case constant(values):
-			notes = append(notes, fmt.Sprintf("%s is the same for all inputs: no threshold can tell them apart, left out", score))
+		case s.constant(p, values):
+			notes = append(notes, fmt.Sprintf("%s is the same for all inputs%s: no threshold can tell them apart, left out",
+				score, among))
 		default:
 			usable = append(usable, score)
 			rules = append(rules, rule{gate: policy.Never, reliability: reliability, primary: score, fallback: score})
@@ -121,15 +127,10 @@ func rulesFor(s *sample, scope policy.Scope, reliability float64) (rules []rule,
 		if gate == policy.AnyCritical && len(s.table.Spec.Critical) == 1 {
 			continue // the same as deciding-class
 		}
-		sides := [2]int{}
-		for i := range s.n {
-			if s.fate(i, scope) == "" {
-				sides[rule{gate: gate, reliability: reliability}.side(s.table, i)]++
-			}
-		}
+		sides := s.sidesOf(p, scope, rule{gate: gate, reliability: reliability}).n
 		if least := min(sides[0], sides[1]); least < fewestOfSide {
-			notes = append(notes, fmt.Sprintf("gate %s: it puts only %d inputs on one of its sides, too few to place a "+
-				"threshold of its own, left out", gate, least))
+			notes = append(notes, fmt.Sprintf("gate %s: it puts only %d inputs on one of its sides%s, too few to place a "+
+				"threshold of its own, left out", gate, least, among))
 			continue
 		}
 		for _, primary := range usable {

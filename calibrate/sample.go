@@ -161,11 +161,13 @@ func (s *sample) criticalIn(p part) int {
 	return n
 }
 
-// constant reports whether a score does not tell inputs apart.
-func constant(values []float64) bool {
+// constant reports whether a score does not tell the inputs of a part apart.
+func (s *sample) constant(p part, values []float64) bool {
 	least, most := math.Inf(1), math.Inf(-1)
-	for _, v := range values {
-		least, most = min(least, v), max(most, v)
+	for i, in := range p.of {
+		if in {
+			least, most = min(least, values[i]), max(most, values[i])
+		}
 	}
 	return !distinct(least, most)
 }

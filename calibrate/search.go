@@ -22,6 +22,7 @@ type search struct {
 	part  part
 	scope policy.Scope
 	rules []rule
+	notes []string // on the rules
 	soft  *labels
 	// f is the critical FNR that the path's costs are at.
 	f float64

@@ -316,7 +316,7 @@ func (c *calibrateCmd) earlierAttempt(base *policy.Policy, rec *labelledRecordin
 
 // write policy and report to where they belong.
 func (c *calibrateCmd) write(ctx *cmdContext, out *output, found *calibration) error {
-	var report io.Writer = ctx.Stderr
+	report := ctx.Stderr
 	if c.Out != "" || c.Format == "json" {
 		report = ctx.Stdout
 	}

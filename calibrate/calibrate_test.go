@@ -1,0 +1,398 @@
+package calibrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/record"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// objectives, one of each kind.
+var objectives = []Objective{{Coverage: 0.7}, {MaxCriticalMiss: 0.15}, {MaxCriticalFNR: 0.3, Confidence: 0.8}}
+
+// TestSeed: the same seed gives the same result, on however many processors.
+// Another seed draws other parts.
+func TestSeed(t *testing.T) {
+	table, labels := usual.table(rand.New(rand.NewPCG(1, 14)))
+	for _, objective := range objectives {
+		run := func(processors int, seed uint64) *Result {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
+			return calibrated(t, table, labels, options(t, objective, policy.AllInputs, seed))
+		}
+		one := run(1, 1)
+		if again := run(1, 1); !reflect.DeepEqual(one, again) {
+			t.Errorf("%s: %+v, and again %+v", objective, one, again)
+		}
+		if many := run(4, 1); !reflect.DeepEqual(one, many) {
+			t.Errorf("%s: %+v, on four processors %+v", objective, one, many)
+		}
+		if other := run(1, 2); reflect.DeepEqual(one.Comparison, other.Comparison) {
+			t.Errorf("%s: another seed gives the same comparison", objective)
+		}
+	}
+}
+
+// TestNotes say what is wanting in a recording.
+func TestNotes(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		made func(m *made)
+		base []string
+		// change the table and labels.
+		change func(table *eval.Table, labels []int)
+		scope  policy.Scope
+		want   []string
+		// not is what would be wrong to say.
+		not string
+	}{
+		{name: "nothing is wanting", not: "the"},
+		{
+			name: "few critical inputs", made: func(m *made) { m.share = 0.05 },
+			want: []string{"of 300 inputs are critical: every figure about them is uncertain", "critical inputs are missed without deferral"},
+		},
+		{
+			name: "no miss", made: func(m *made) { m.missed = 0 },
+			want: []string{"no critical input is missed even without deferral"}, not: "critical inputs are missed without",
+		},
+		{
+			name: "one critical input",
+			change: func(table *eval.Table, labels []int) {
+				for i := range labels {
+					labels[i], table.Predicted[i] = 0, 0
+				}
+				labels[7] = 1
+			},
+			want: []string{"only 1 of 300 inputs are critical", "only 1 critical inputs are missed", "class 2 has no inputs"},
+		},
+		{
+			name: "a class without examples",
+			change: func(_ *eval.Table, labels []int) {
+				for i := range labels {
+					labels[i] = min(labels[i], 1)
+				}
+			},
+			want: []string{"class 2 has no inputs: nothing is known about missing it"},
+		},
+		{
+			name: "a constant score",
+			change: func(table *eval.Table, _ []int) {
+				for i := range table.Inputs {
+					table.Scores[3][i] = 0.25 * (1 + 1e-12*float64(i%7))
+				}
+			},
+			want: []string{"eu_var is the same for all inputs"},
+		},
+		{
+			name: "no safe class", base: []string{`safe: []`},
+			change: func(table *eval.Table, _ []int) { table.Scores[9] = nil },
+			want:   []string{"cbec is not defined without the sets that it needs"},
+		},
+		{
+			name: "two passes", made: func(m *made) { m.passes = 2 },
+			want: []string{"2 passes cannot show a skewness above 0, and the reliability threshold is 0.3", "2 passes are few"},
+		},
+		{
+			name: "three passes", made: func(m *made) { m.passes = 3 },
+			want: []string{"3 passes cannot show a skewness above 0.222", "3 passes are few"},
+		},
+		{name: "five passes", made: func(m *made) { m.passes = 5 }, not: "passes"},
+		{
+			name:   "a gate with one side",
+			change: func(table *eval.Table, _ []int) { table.CriticalSkewness = slices.Repeat([]float64{9}, table.Inputs) },
+			want:   []string{"gate any-critical: it puts only 0 inputs on one of its sides"},
+		},
+		{
+			name: "identical passes", made: func(m *made) { m.identical = 0.2 }, base: []string{"degenerate: retain", "saturated: score"},
+			want: []string{
+				"of 300 inputs are identical: the policy retains them whatever their score",
+				"of 300 inputs are identical and one-hot: they are decided by score, like any other",
+			},
+		},
+		{
+			name: "identical passes that are deferred", made: func(m *made) { m.identical = 0.5 },
+			want: []string{"are identical: the policy defers them", "coverage 0.7 cannot be had: ", "are deferred whatever their score"},
+		},
+		{
+			name: "a scope that retains too many", made: func(m *made) { m.share = 1 }, scope: policy.PredictedSafe,
+			change: func(table *eval.Table, _ []int) {
+				for i := range table.Inputs * 9 / 10 {
+					table.Predicted[i] = 1
+				}
+			},
+			want: []string{"coverage 0.7 cannot be had: 0.9", "of the inputs are retained whatever their score"},
+		},
+	} {
+		m := usual
+		if c.made != nil {
+			c.made(&m)
+		}
+		table, labels := m.table(rand.New(rand.NewPCG(3, 15)))
+		if c.change != nil {
+			c.change(table, labels)
+		}
+		o := Options{Base: basePolicy(t, 3, append(c.base, `critical: ["1", "2"]`)...), Objective: objectives[0], Scope: policy.AllInputs}
+		if c.scope != "" {
+			o.Scope = c.scope
+		}
+		notes := strings.Join(calibrated(t, table, labels, o).Notes, "\n")
+		for _, want := range c.want {
+			if !strings.Contains(notes, want) {
+				t.Errorf("%s: nothing says %q in\n%s", c.name, want, notes)
+			}
+		}
+		if c.not != "" && strings.Contains(notes, c.not) {
+			t.Errorf("%s: there should be no %q in\n%s", c.name, c.not, notes)
+		}
+	}
+}
+
+// TestErrors say what was wrong and what was expected.
+func TestErrors(t *testing.T) {
+	nan := math.NaN()
+	for _, c := range []struct {
+		objective Objective
+		change    func(table *eval.Table, labels *[]int, o *Options)
+		want      string
+	}{
+		{Objective{}, nil, "expected exactly one objective"},
+		{Objective{Coverage: 0.8, MaxCriticalMiss: 0.1}, nil, "expected exactly one objective"},
+		{Objective{MaxCriticalMiss: 0.1, MaxCriticalFNR: 0.1}, nil, "expected exactly one objective"},
+		{Objective{Coverage: 1.1}, nil, "coverage 1.1: expected a share above 0 and at most 1"},
+		{Objective{Coverage: -1}, nil, "coverage -1"},
+		{Objective{Coverage: nan}, nil, "coverage NaN"},
+		{Objective{MaxCriticalMiss: 1}, nil, "max-critical-miss 1: expected a share above 0 and below 1"},
+		{Objective{MaxCriticalMiss: nan}, nil, "max-critical-miss NaN"},
+		{Objective{MaxCriticalFNR: -0.1, Confidence: 0.9}, nil, "max-critical-fnr -0.1: expected"},
+		{Objective{MaxCriticalFNR: 0.1}, nil, "confidence 0: expected a share above 0 and below 1"},
+		{Objective{MaxCriticalFNR: 0.1, Confidence: 1}, nil, "confidence 1"},
+		{objectives[0], func(_ *eval.Table, _ *[]int, o *Options) { o.Scope = "some" }, `scope "some": expected all or predicted-safe`},
+		{objectives[0], func(_ *eval.Table, _ *[]int, o *Options) { o.Scope = "" }, `scope "": expected`},
+		{objectives[0], func(_ *eval.Table, _ *[]int, o *Options) { o.Seed = math.MaxInt64 + 1 }, "seed 9223372036854775808: expected at most"},
+		{objectives[0], func(_ *eval.Table, labels *[]int, _ *Options) { *labels = (*labels)[1:] }, "299 labels, expected 300"},
+		{objectives[0], func(_ *eval.Table, labels *[]int, _ *Options) { (*labels)[9] = 3 }, "label 9 is 3, expected 0 to 2"},
+		{objectives[0], func(_ *eval.Table, labels *[]int, _ *Options) { (*labels)[9] = -1 }, "label 9 is -1"},
+		{objectives[0], func(table *eval.Table, _ *[]int, _ *Options) { table.Spec.Critical = nil }, "no class is critical"},
+		{objectives[0], func(table *eval.Table, _ *[]int, _ *Options) { table.Passes = 1 }, "has 1 passes, but the policy accepts no fewer than 2"},
+		{objectives[0], func(_ *eval.Table, labels *[]int, _ *Options) { clear(*labels) }, "no input has a critical class"},
+		{objectives[0], func(table *eval.Table, _ *[]int, _ *Options) {
+			for s := range table.Scores {
+				table.Scores[s] = slices.Repeat([]float64{float64(s)}, table.Inputs)
+			}
+		}, "every score is the same for all inputs"},
+	} {
+		table, labels := usual.table(rand.New(rand.NewPCG(3, 15)))
+		o := options(t, c.objective, policy.AllInputs, 1)
+		if c.change != nil {
+			c.change(table, &labels, &o)
+		}
+		if _, err := Run(t.Context(), table, labels, o); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("error %v, want %q", err, c.want)
+		}
+	}
+}
+
+func TestCancelled(t *testing.T) {
+	table, labels := usual.table(rand.New(rand.NewPCG(3, 15)))
+	for _, objective := range objectives {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := Run(ctx, table, labels, options(t, objective, policy.AllInputs, 1))
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: error %v", objective, err)
+		}
+	}
+}
+
+// TestProgress is told step by step up to the end.
+func TestProgress(t *testing.T) {
+	table, labels := usual.table(rand.New(rand.NewPCG(3, 15)))
+	for _, objective := range objectives {
+		o := options(t, objective, policy.AllInputs, 1)
+		told, last := 0, 0
+		o.Progress = func(done, total int) {
+			told++
+			if done != told {
+				t.Errorf("%s: told of %d, want %d", objective, done, told)
+			}
+			last = total
+		}
+		calibrated(t, table, labels, o)
+		if told == 0 || told != last {
+			t.Errorf("%s: told of %d steps, of %d", objective, told, last)
+		}
+	}
+}
+
+// TestExtremes: what is hardly a recording, or asks for all or nothing, has a
+// clear answer: a valid policy, a refusal, or one of two errors.
+func TestExtremes(t *testing.T) {
+	extremes := []Objective{
+		{Coverage: 1}, {Coverage: 0.001}, {Coverage: 1e-300}, {MaxCriticalMiss: 1e-300}, {MaxCriticalMiss: 0.999999}, {MaxCriticalMiss: 1 - 1e-16},
+		{MaxCriticalFNR: 1e-300, Confidence: 0.999}, {MaxCriticalFNR: 0.5, Confidence: 0.999}, {MaxCriticalFNR: 0.999, Confidence: 0.001},
+		{MaxCriticalFNR: 1 - 1e-16, Confidence: 1 - 1e-16},
+	}
+	for n := 1; n <= 20; n++ {
+		for _, objective := range extremes {
+			for _, scope := range []policy.Scope{policy.AllInputs, policy.PredictedSafe} {
+				m := usual
+				m.n, m.share, m.missed, m.identical = n, 0.7, []float64{0, 0.5, 1}[n%3], 0.1
+				table, labels := m.table(rand.New(rand.NewPCG(uint64(n), 16)))
+				found, err := Run(t.Context(), table, labels, options(t, objective, scope, uint64(n)))
+				if err != nil {
+					if reason := err.Error(); !strings.Contains(reason, "no input has a critical class") && !strings.Contains(reason, "every score is the same") {
+						t.Errorf("%d inputs, %s: %v", n, objective, err)
+					}
+					continue
+				}
+				if (found.Policy == nil) == (found.Refusal == nil) {
+					t.Errorf("%d inputs, %s: policy %v, refusal %v", n, objective, found.Policy, found.Refusal)
+				}
+				if found.Policy != nil {
+					if _, err := policy.Parse(policy.File{Name: "p", Data: found.Policy.Marshal()}); err != nil {
+						t.Errorf("%d inputs, %s: %v\n%s", n, objective, err, found.Policy.Marshal())
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestRetainAll: at coverage 1 nothing that was seen is deferred, in scope
+// predicted-safe with all predicted critical nothing ever is.
+func TestRetainAll(t *testing.T) {
+	table, labels := usual.table(rand.New(rand.NewPCG(4, 16)))
+	for _, scope := range []policy.Scope{policy.AllInputs, policy.PredictedSafe} {
+		found := calibrated(t, table, labels, options(t, Objective{Coverage: 1}, scope, 1))
+		if slices.Contains(retainedBy(found.Policy, table), false) {
+			t.Errorf("scope %s: an input is deferred at coverage 1", scope)
+		}
+	}
+	for i := range table.Predicted {
+		table.Predicted[i] = 1
+	}
+	for _, objective := range append(objectives, Objective{Coverage: 0.001}) {
+		found := calibrated(t, table, labels, options(t, objective, policy.PredictedSafe, 1))
+		if slices.Contains(retainedBy(found.Policy, table), false) || found.Expected.Coverage != 1 || found.Expected.CriticalFNR != 0 {
+			t.Errorf("%s: expected %+v", objective, found.Expected)
+		}
+	}
+}
+
+// TestNothingToDecide: all passes are identical, and the policy defers such
+// inputs. It says so, and certifies nothing.
+func TestNothingToDecide(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 16))
+	const s, n, k = 4, 120, 3
+	passes := &record.Passes{Name: "identical", S: s, N: n, K: k, Float64: make([]float64, s*n*k)}
+	labels := make([]int, n)
+	for i := range n {
+		row := []float64{rng.Float64(), rng.Float64(), rng.Float64()}
+		softmax(row)
+		for pass := range s {
+			copy(passes.Float64[passes.Offset(pass, i):], row)
+		}
+		labels[i] = rng.IntN(k)
+	}
+	base := basePolicy(t, k, `critical: ["1", "2"]`)
+	table, err := eval.NewTable(t.Context(), passes, engine.Spec(base), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, objective := range objectives {
+		found := calibrated(t, table, labels, Options{Base: base, Objective: objective, Scope: policy.AllInputs})
+		notes := strings.Join(found.Notes, "\n")
+		if !strings.Contains(notes, "the passes of 120 of 120 inputs are identical: the policy defers them") {
+			t.Errorf("%s: notes\n%s", objective, notes)
+		}
+		switch {
+		case objective.MaxCriticalFNR > 0:
+			if found.Refusal == nil || !strings.Contains(found.Refusal.Reason, "no critical input is retained") {
+				t.Errorf("%s: refusal %+v", objective, found.Refusal)
+			}
+		case found.Expected.Coverage != 0:
+			t.Errorf("%s: expected %+v", objective, found.Expected)
+		}
+	}
+}
+
+// TestOneCriticalClass: gate any-critical is then the same as deciding-class.
+func TestOneCriticalClass(t *testing.T) {
+	m := usual
+	m.critical = []int{2}
+	table, labels := m.table(rand.New(rand.NewPCG(6, 16)))
+	o := Options{Base: basePolicy(t, 3, `critical: ["2"]`), Objective: objectives[0], Scope: policy.AllInputs}
+	found := calibrated(t, table, labels, o)
+	if found.Chosen.Compared != 100 {
+		t.Errorf("%d rules are compared, want 10 scores and 90 pairs", found.Chosen.Compared)
+	}
+	for _, r := range found.Comparison {
+		if strings.HasPrefix(r.Rule, string(policy.AnyCritical)) {
+			t.Errorf("row %+v", r)
+		}
+	}
+}
+
+// TestComparison has the procedure itself in both scopes, every single score and
+// the paper's two rules, by names that are told apart.
+func TestComparison(t *testing.T) {
+	table, labels := usual.table(rand.New(rand.NewPCG(7, 16)))
+	for _, objective := range objectives {
+		for _, scope := range []policy.Scope{policy.AllInputs, policy.PredictedSafe} {
+			found := calibrated(t, table, labels, options(t, objective, scope, 1))
+			names := map[string]bool{}
+			for _, r := range found.Comparison {
+				names[fmt.Sprint(r.Rule, " ", r.Scope)] = true
+				if r.Calibrated != (r.Rule == "calibrated") {
+					t.Errorf("row %+v", r)
+				}
+				if r.CriticalRetained > 0 && math.Abs(r.CriticalFNR-float64(r.Missed)/float64(r.CriticalRetained)) > 1e-12 ||
+					math.Abs(r.MissShare*float64(found.Critical)-float64(r.Missed)) > 1e-9 && objective.Coverage > 0 {
+					t.Errorf("row %+v", r)
+				}
+			}
+			if len(names) != len(found.Comparison) {
+				t.Errorf("%s: two rows have one name in %v", objective, names)
+			}
+			for _, own := range []policy.Scope{policy.AllInputs, policy.PredictedSafe} {
+				for _, rule := range []string{"calibrated", "mi", "cbec", "deciding-class (c_crit_max, cbec)", "any-critical (c_crit_max, cbec)"} {
+					if !names[rule+" "+string(own)] {
+						t.Errorf("%s: no row %s in scope %s", objective, rule, own)
+					}
+				}
+			}
+			first := found.Comparison[index(objective.Coverage > 0)] // after that of no deferral
+			if !first.Calibrated || first.Scope != scope {
+				t.Errorf("%s: the first row is %+v", objective, first)
+			}
+		}
+	}
+}
+
+// TestVoid: what is not certified by the first attempt is not in the policy.
+func TestVoid(t *testing.T) {
+	table, labels := usual.table(rand.New(rand.NewPCG(8, 16)))
+	for _, objective := range objectives[1:] {
+		found := calibrated(t, table, labels, options(t, objective, policy.AllInputs, 1))
+		if found.Certificate == nil {
+			t.Fatalf("%s: %s", objective, found.Refusal.Reason)
+		}
+		if why := strings.Join(found.Why, "\n"); !strings.Contains(why, "calibrating again on the same recording") {
+			t.Errorf("%s: nothing says that a second attempt voids the certificate in\n%s", objective, why)
+		}
+		found.Void("p.yaml was certified")
+		if found.Policy.Calibration.Certificate != nil || !strings.Contains(found.Certificate.Void, "p.yaml was certified, and this is a second attempt") {
+			t.Errorf("%s: %+v", objective, found.Certificate)
+		}
+	}
+}

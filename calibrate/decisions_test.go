@@ -1,0 +1,372 @@
+package calibrate
+
+import (
+	"encoding/json"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/record"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// recorded is a recording with the policy to complete.
+type recorded struct {
+	passes *record.Passes
+	labels []int
+	base   *policy.Policy
+	table  *eval.Table
+}
+
+// drawRecorded draws a recording of any kind: few inputs and many, few passes,
+// passes that are identical and one-hot, sets of any size.
+func drawRecorded(t *rapid.T, tb testing.TB, inputs *rapid.Generator[int]) *recorded {
+	k := rapid.IntRange(2, 4).Draw(t, "K")
+	n := inputs.Draw(t, "N")
+	passes := rapid.SampledFrom([]int{2, 3, 8, 20}).Draw(t, "S")
+	critical := rapid.IntRange(1, k).Draw(t, "critical classes")
+	safe := rapid.IntRange(critical, k).Draw(t, "end of the safe classes")
+	kind := rapid.SampledFrom([]policy.Kind{policy.Probabilities, policy.Logits, policy.Dirichlet}).Draw(t, "kind")
+	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed of the recording"), 7))
+	identical := rapid.SampledFrom([]float64{0, 0.2, 1}).Draw(t, "identical")
+	wrong := rapid.SampledFrom([]float64{0, 0.2, 0.6}).Draw(t, "wrong")
+
+	lines := []string{
+		"kind: " + string(kind),
+		"degenerate: " + string(rapid.SampledFrom(handlings).Draw(t, "degenerate")),
+		"saturated: " + string(rapid.SampledFrom(handlings).Draw(t, "saturated")),
+		"variance: " + rapid.SampledFrom([]string{"sample", "population"}).Draw(t, "variance"),
+		"reliability_threshold: " + rapid.SampledFrom([]string{"0.05", "0.3", "0.6"}).Draw(t, "reliability"),
+		"critical: [" + quotedNumbers(0, critical) + "]", "safe: [" + quotedNumbers(critical, safe) + "]",
+	}
+	if kind == policy.Dirichlet {
+		passes = 1
+	}
+	r := &recorded{
+		passes: &record.Passes{Name: "drawn", S: passes, N: n, K: k, Float64: make([]float64, passes*n*k)},
+		labels: make([]int, n), base: basePolicy(tb, k, lines...),
+	}
+	for i := range n {
+		r.labels[i] = rng.IntN(k)
+		looks := r.labels[i]
+		if rng.Float64() < wrong {
+			looks = rng.IntN(k)
+		}
+		spread, same, oneHot := rng.ExpFloat64(), rng.Float64() < identical, rng.IntN(2) == 0
+		for pass := range passes {
+			at := r.passes.Offset(pass, i)
+			row := r.passes.Float64[at : at+k]
+			for c := range row {
+				row[c] = 2*float64(index(c == looks)) + spread*rng.NormFloat64()
+				if same && oneHot {
+					row[c] = 1000 * float64(index(c == looks))
+				}
+			}
+			if same && pass > 0 {
+				copy(row, r.passes.Float64[r.passes.Offset(0, i):])
+				continue
+			}
+			switch kind {
+			case policy.Probabilities:
+				softmax(row)
+			case policy.Dirichlet:
+				softmax(row)
+				for c := range row {
+					row[c] = 0.1 + 10*spread*row[c]
+				}
+			}
+		}
+	}
+	var err error
+	if r.table, err = eval.NewTable(tb.Context(), r.passes, engine.Spec(r.base), nil); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func quotedNumbers(from, to int) string {
+	var all []string
+	for k := from; k < to; k++ {
+		all = append(all, `"`+string(rune('0'+k))+`"`)
+	}
+	return strings.Join(all, ", ")
+}
+
+func softmax(row []float64) {
+	sum, most := 0.0, slices.Max(row)
+	for c, v := range row {
+		row[c] = math.Exp(v - most)
+		sum += row[c]
+	}
+	for c := range row {
+		row[c] /= sum
+	}
+}
+
+func drawObjective(t *rapid.T) Objective {
+	confidence := rapid.SampledFrom([]float64{0.5, 0.8, 0.95, 0.999}).Draw(t, "confidence")
+	return rapid.SampledFrom([]Objective{
+		{Coverage: 0.001}, {Coverage: 0.3}, {Coverage: 0.8}, {Coverage: 1},
+		{MaxCriticalMiss: 0.01}, {MaxCriticalMiss: 0.1}, {MaxCriticalMiss: 0.4}, {MaxCriticalMiss: 0.99},
+		{MaxCriticalFNR: 0.01, Confidence: confidence}, {MaxCriticalFNR: 0.3, Confidence: confidence},
+		{MaxCriticalFNR: 0.9, Confidence: confidence},
+	}).Draw(t, "objective")
+}
+
+// TestPolicies: whatever the recording and the objective, there is a policy or
+// a refusal. The policy is valid, it does on the recording what the result says,
+// and its certificate is borne out by its own numbers. Nothing panics, and the
+// result can be written as JSON.
+func TestPolicies(t *testing.T) {
+	var policies, certificates int
+	rapid.Check(t, func(rt *rapid.T) {
+		rec := drawRecorded(rt, t, rapid.OneOf(rapid.IntRange(1, 20), rapid.IntRange(60, 200)))
+		o := Options{
+			Base: rec.base, Objective: drawObjective(rt), Scope: drawScope(rt), Seed: uint64(rapid.IntRange(0, 9).Draw(rt, "seed")),
+		}
+		found, err := Run(t.Context(), rec.table, rec.labels, o)
+		if err != nil {
+			for _, reason := range []string{"no input has a critical class", "every score is the same for all inputs"} {
+				if strings.Contains(err.Error(), reason) {
+					return
+				}
+			}
+			rt.Fatal(err)
+		}
+		checkJSON(rt, found)
+		if (found.Policy == nil) != (found.Refusal != nil) || (found.Policy == nil) != (found.Chosen == nil) ||
+			(found.Policy == nil) != (found.Expected == nil) || len(found.Why) == 0 && found.Refusal == nil {
+			rt.Fatalf("policy %v, refusal %+v, chosen %+v, expected %+v, why %q", found.Policy, found.Refusal, found.Chosen,
+				found.Expected, found.Why)
+		}
+		if found.Policy == nil {
+			checkRefusal(rt, found, o)
+			return
+		}
+		policies++
+		certificates += index(found.Certificate != nil)
+		checkPolicy(rt, found, o)
+		rec.checkDecisions(rt, t, found, o)
+	})
+	if policies < 20 || certificates < 3 {
+		t.Errorf("only %d policies, %d with a certificate: the test shows little", policies, certificates)
+	}
+}
+
+// TestEveryRule: the policy of any rule, at any point of its path, is valid and
+// retains on the passes what was counted for it.
+func TestEveryRule(t *testing.T) {
+	seen := map[policy.Gate]int{}
+	rapid.Check(t, func(rt *rapid.T) {
+		rec := drawRecorded(rt, t, rapid.IntRange(150, 300))
+		base := *rec.base
+		skewness := slices.Sorted(slices.Values(rapid.SampledFrom([][]float64{rec.table.CriticalSkewness,
+			rec.table.DecidingSkewness}).Draw(rt, "skewness")))
+		base.ReliabilityThreshold = max(1e-3, skewness[len(skewness)/2])
+		o := Options{Base: &base, Objective: Objective{Coverage: 0.5}, Scope: drawScope(rt)}
+		r := runOf(t, rec.table, rec.labels, o)
+		s := r.search(r.all(), o.Scope, 0.2)
+		if len(s.rules) == 0 {
+			return
+		}
+		byGate := map[policy.Gate][]rule{}
+		for _, one := range s.rules {
+			byGate[one.gate] = append(byGate[one.gate], one)
+		}
+		gate := rapid.SampledFrom(slices.Sorted(maps.Keys(byGate))).Draw(rt, "gate")
+		one := rapid.SampledFrom(byGate[gate]).Draw(rt, "rule")
+		seen[one.gate]++
+		at := s.path(one)(rapid.Float64Range(0, 1).Draw(rt, "coverage"))
+		r.choose(one, at, len(s.rules))
+		checkPolicy(rt, r.result, o)
+		decisions, err := eval.Decide(t.Context(), rec.passes, r.result.Policy, nil)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		for i, d := range decisions {
+			if got := r.retains(i, o.Scope, one, at); got != (d.Action == policy.Retain) {
+				rt.Fatalf("input %d by %v at %v: retained is %v, decided %+v", i, one, at, got, d)
+			}
+		}
+	})
+	if seen[policy.DecidingClass]+seen[policy.AnyCritical] < 5 {
+		t.Errorf("only %v: the test shows little", seen)
+	}
+}
+
+// TestGatesDecide: the same for all rules on one table, which has every gate.
+func TestGatesDecide(t *testing.T) {
+	m := usual
+	m.identical = 0.1
+	table, labels := m.table(rand.New(rand.NewPCG(1, 10)))
+	for _, scope := range []policy.Scope{policy.AllInputs, policy.PredictedSafe} {
+		o := options(t, Objective{Coverage: 0.5}, scope, 1)
+		r := runOf(t, table, labels, o)
+		s := r.search(r.all(), scope, 0.2)
+		seen := map[policy.Gate]int{}
+		for _, one := range s.rules {
+			seen[one.gate]++
+			at := s.path(one)(0.5)
+			r.choose(one, at, len(s.rules))
+			for i, got := range retainedBy(r.result.Policy, table) {
+				if want := r.retains(i, scope, one, at); got != want {
+					t.Fatalf("input %d by %v at %v: decided %v, want %v", i, one, at, got, want)
+				}
+			}
+		}
+		want := map[policy.Gate]int{policy.Never: 10, policy.AnyCritical: 2, policy.DecidingClass: 90}
+		if !maps.Equal(seen, want) {
+			t.Errorf("scope %s: rules %v, want %v", scope, seen, want)
+		}
+	}
+}
+
+// checkPolicy is valid, and itself when it is read back.
+func checkPolicy(t *rapid.T, found *Result, o Options) {
+	p := found.Policy
+	set, err := policy.Parse(policy.File{Name: "calibrated", Data: p.Marshal()})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, p.Marshal())
+	}
+	back := *set.All()[0]
+	back.Hash = p.Hash
+	if p.Hash != "" || !reflect.DeepEqual(&back, p) {
+		t.Fatalf("read back:\n%swritten:\n%s", back.Marshal(), p.Marshal())
+	}
+	for _, w := range p.Warnings() {
+		if strings.HasPrefix(w, "calibration.certificate") || strings.HasPrefix(w, "calibration.recording") {
+			t.Fatalf("warning %q", w)
+		}
+	}
+	switch c := p.Calibration.Certificate; {
+	case o.Objective.Coverage > 0:
+		if c != nil {
+			t.Fatal("a certificate of a coverage")
+		}
+	case c == nil:
+		t.Fatal("a policy without its certificate")
+	case c.Kind == policy.ConformalRiskControl:
+		if float64(c.Misses+1) > o.Objective.MaxCriticalMiss*float64(c.Cases+1)+1e-9 {
+			t.Fatalf("%+v", c)
+		}
+	default:
+		if c.PValue > 1-o.Objective.Confidence || c.PValue != eval.BinomialTail(c.Misses, c.Cases, o.Objective.MaxCriticalFNR) {
+			t.Fatalf("%+v", c)
+		}
+	}
+}
+
+// checkDecisions of the policy on the passes, by the code that decides online.
+func (rec *recorded) checkDecisions(t *rapid.T, tb testing.TB, found *Result, o Options) {
+	decisions, err := eval.Decide(tb.Context(), rec.passes, found.Policy, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := runOf(tb, rec.table, rec.labels, o)
+	select_ := func(p part) eval.Selective {
+		table, labels := only(rec.table, rec.labels, p)
+		var retained []bool
+		for _, i := range p.inputs() {
+			retained = append(retained, decisions[i].Action == policy.Retain)
+		}
+		return eval.Select(labels, table.Predicted, retained, rec.table.Spec.Critical)
+	}
+	if o.Objective.Coverage == 0 {
+		_, certifies := r.split()
+		on, e := select_(certifies), found.Expected
+		if e.Coverage != on.Coverage() || e.CriticalFNR != on.CriticalFNR() {
+			t.Fatalf("expected %+v, decided %+v", e, on)
+		}
+		c := found.Certificate
+		cases := on.Critical
+		if c.Kind == policy.ConformalRiskControl {
+			cases = r.criticalIn(certifies)
+		}
+		if c.Cases != cases || c.Misses != on.Missed {
+			t.Fatalf("certificate %+v, decided %+v", c, on)
+		}
+		return
+	}
+	// At a coverage: at least so many are retained, as far as scores decide, and
+	// without the last of either side, with those tied to them, it would be fewer.
+	on := select_(r.all())
+	fixed := r.fixedOf(r.all(), o.Scope, r.hard())
+	kept := int(fixed.retained.retained)
+	most := r.n - fixed.inputs + kept
+	wanted := min(max(eval.Kept(o.Objective.Coverage, r.n), kept), most)
+	if on.Retained < wanted {
+		t.Fatalf("%d are retained, want %d", on.Retained, wanted)
+	}
+	last := map[policy.GateOutcome]float64{}
+	for i, d := range decisions {
+		if d.Reason == policy.UnderThreshold && r.fate(i, o.Scope) == "" {
+			last[d.Gate] = max(last[d.Gate], d.Value)
+		}
+	}
+	tied := 0
+	for i, d := range decisions {
+		const apart = 1e-7 // many times 1e-9, for scores of which each is tied with the next
+		last, ok := last[d.Gate]
+		tied += index(ok && r.fate(i, o.Scope) == "" && d.Action == policy.Retain && d.Value >= last*(1-apart))
+	}
+	if on.Retained-tied >= max(wanted, kept+1) {
+		t.Fatalf("%d are retained, %d are wanted, and %d of them are the last", on.Retained, wanted, tied)
+	}
+	for _, threshold := range []policy.Rule{found.Policy.Primary, found.Policy.Fallback} {
+		if threshold.HasThreshold && !(threshold.Threshold >= 0 && threshold.Threshold < 1e3) {
+			t.Fatalf("threshold %v", threshold)
+		}
+	}
+}
+
+// checkRefusal: it says why, and how many cases could do.
+func checkRefusal(t *rapid.T, found *Result, o Options) {
+	refusal := found.Refusal
+	if o.Objective.Coverage > 0 || refusal.Reason == "" || found.Certificate != nil || refusal.Misses > refusal.Cases {
+		t.Fatalf("%s: %+v", o.Objective, refusal)
+	}
+	f := 0.0
+	if refusal.Cases > 0 {
+		f = float64(refusal.Misses) / float64(refusal.Cases)
+	}
+	target := max(o.Objective.MaxCriticalMiss, o.Objective.MaxCriticalFNR)
+	if (f < target) != (refusal.SmallestCases > 0) {
+		t.Fatalf("%s: %+v", o.Objective, refusal)
+	}
+}
+
+// checkJSON: it can be written, no list is null, and no share is above 1.
+func checkJSON(t *rapid.T, found *Result) {
+	data, err := json.Marshal(found)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found.Why == nil || found.Notes == nil || found.Comparison == nil {
+		t.Fatalf("a list is null in %s", data)
+	}
+	shares := func(values ...float64) {
+		for _, v := range values {
+			if !(v >= 0 && v <= 1) {
+				t.Fatalf("a share is %v in %s", v, data)
+			}
+		}
+	}
+	for _, r := range found.Comparison {
+		shares(r.Coverage, r.Accuracy, r.CriticalFNR, r.CriticalFNRInterval[0], r.CriticalFNRInterval[1], r.MissShare)
+		if r.CriticalFNR < r.CriticalFNRInterval[0] || r.CriticalFNR > r.CriticalFNRInterval[1] || r.Missed > r.CriticalRetained {
+			t.Fatalf("row %+v", r)
+		}
+	}
+	if e := found.Expected; e != nil {
+		shares(e.Coverage, e.CriticalFNR, e.CoverageInterval[0], e.CoverageInterval[1], e.CriticalFNRInterval[0],
+			e.CriticalFNRInterval[1])
+	}
+}

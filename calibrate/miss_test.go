@@ -1,0 +1,163 @@
+package calibrate
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/ckd-project/ckd/policy"
+)
+
+// TestLeastCasesForMiss is the least n with 1/(n+1) <= a.
+func TestLeastCasesForMiss(t *testing.T) {
+	for a, want := range map[float64]int{
+		0.5: 1, 0.99: 1, 1 - 1e-12: 1, 0.3: 3, 1. / 3: 2, 0.1: 9, 0.05: 19, 0.02: 49, 0.01: 99, 0.001: 999, 1e-6: 999999,
+		1e-300: 1e15, math.SmallestNonzeroFloat64: 1e15,
+	} {
+		if got := leastCasesForMiss(a); got != want {
+			t.Errorf("%v: %d, want %d", a, got, want)
+		}
+	}
+}
+
+// TestPointOfMiss: at the chosen point (misses+1)/(n+1) is at most a, and at the
+// next that differs it is above, unless the path ends.
+func TestPointOfMiss(t *testing.T) {
+	ends, inside := 0, 0
+	for seed := range uint64(24) {
+		m := usual
+		m.n, m.passes, m.missed, m.identical = 300, []int{2, 10}[seed%2], []float64{0.05, 0.3}[seed/2%2], 0.03
+		a := []float64{0.02, 0.1, 0.3}[seed%3]
+		table, labels := m.table(rand.New(rand.NewPCG(seed, 9)))
+		o := options(t, Objective{MaxCriticalMiss: a}, []policy.Scope{policy.AllInputs, policy.PredictedSafe}[seed/3%2], seed)
+		found := calibrated(t, table, labels, o)
+		if found.Policy == nil {
+			t.Fatalf("seed %d: %s", seed, found.Refusal.Reason)
+		}
+		r := runOf(t, table, labels, o)
+		chooses, certifies := r.split()
+		n := r.criticalIn(certifies)
+		s := r.search(chooses, o.Scope, 0)
+		for _, one := range s.rules {
+			if one.gate != found.Chosen.Gate || one.primary.String() != found.Chosen.Primary.Score ||
+				found.Chosen.Fallback != nil && one.fallback.String() != found.Chosen.Fallback.Score {
+				continue
+			}
+			path, last, next := s.path(one), -1, -1
+			for step := range chooses.n + 1 {
+				at := path(float64(step) / float64(chooses.n))
+				misses := r.count(certifies, o.Scope, one, at).Missed
+				if float64(misses+1) <= a*float64(n+1)+1e-9 {
+					last = step
+				} else if next < 0 {
+					next = step
+				}
+				chosen := at[byPrimary] == found.Chosen.Primary.Threshold
+				if chosen && (found.Chosen.Fallback == nil || at[byFallback] == found.Chosen.Fallback.Threshold) && misses != found.Certificate.Misses {
+					t.Errorf("seed %d: %d misses at the chosen point, certified with %d", seed, misses, found.Certificate.Misses)
+				}
+			}
+			if next >= 0 && next <= last {
+				t.Fatalf("seed %d: misses go back", seed)
+			}
+			want := path(float64(last) / float64(chooses.n))
+			if want[byPrimary] != found.Chosen.Primary.Threshold {
+				t.Errorf("seed %d: threshold %v, want %v", seed, found.Chosen.Primary.Threshold, want)
+			}
+			if last == chooses.n {
+				ends++
+			} else {
+				inside++
+			}
+		}
+		if c := found.Certificate; c.Cases != n || c.Kind != policy.ConformalRiskControl || c.PValue != 0 || c.Confidence != 0 {
+			t.Errorf("seed %d: certificate %+v, want one of %d cases", seed, c, n)
+		}
+	}
+	if ends < 2 || inside < 10 {
+		t.Errorf("the point was %d times at the end of the path and %d times inside: the test shows little", ends, inside)
+	}
+}
+
+// TestMissPromise is how far a rule gets before (misses+1)/(n+1) is above the
+// target, with its share of misses, or that at the start.
+func TestMissPromise(t *testing.T) {
+	found := []counts{{missed: 1}, {missed: 4}, {missed: 4.5}, {missed: 6}, {missed: 5}}
+	for _, c := range []struct {
+		a, critical float64
+		want        standing
+	}{
+		{0.0546, 100, standing{2, 0.045}}, // (99*0.045+1)/100 is 0.05455
+		{0.01, 100, standing{-1, 0.01}},   // (99*0.01+1)/100 is above
+		{0.02, 100, standing{0, 0.01}},
+		{0.9, 100, standing{4, 0.05}},
+		{0.9, 0, standing{4, 0}}, // of no critical input nothing is missed
+	} {
+		if got := missPromise(c.a, 99)(found, c.critical); got != c.want {
+			t.Errorf("%v: %+v, want %+v", c.a, got, c.want)
+		}
+	}
+	if !(standing{3, 0.9}).better(standing{2, 0.1}) || !(standing{2, 0.1}).better(standing{2, 0.2}) || (standing{2, 0.2}).better(standing{2, 0.2}) {
+		t.Error("standings are not by how far, then by how badly")
+	}
+}
+
+// TestTooFewForMiss: n < 1/a - 1 is refused, with the least n that is not.
+func TestTooFewForMiss(t *testing.T) {
+	m := usual
+	m.n, m.missed = 200, 0.05
+	table, labels := m.table(rand.New(rand.NewPCG(1, 9)))
+	o := options(t, Objective{}, policy.AllInputs, 1)
+	r := runOf(t, table, labels, o)
+	_, certifies := r.split()
+	n := r.criticalIn(certifies)
+	o.Objective.MaxCriticalMiss = 1 / (float64(n) + 1)
+	if found := calibrated(t, table, labels, o); found.Refusal != nil {
+		t.Errorf("%d critical inputs at %v: %s", n, o.Objective.MaxCriticalMiss, found.Refusal.Reason)
+	}
+	o.Objective.MaxCriticalMiss = 1 / (float64(n) + 2)
+	found := calibrated(t, table, labels, o)
+	refusal := found.Refusal
+	if refusal == nil || refusal.Cases != n || refusal.SmallestCases != n+1 || found.Policy != nil ||
+		!strings.Contains(refusal.Reason, "critical inputs in the whole recording would do") {
+		t.Errorf("%d critical inputs at %v: %+v", n, o.Objective.MaxCriticalMiss, refusal)
+	}
+}
+
+// TestMissedWhateverTheScore: where misses have the score 0, or are retained as
+// identical, no threshold helps. It says how many cases would.
+func TestMissedWhateverTheScore(t *testing.T) {
+	m := usual
+	m.n, m.identical, m.missed = 300, 0.2, 0.3
+	table, labels := m.table(rand.New(rand.NewPCG(2, 9)))
+	retains := []string{"degenerate: retain", "saturated: retain"}
+	for _, handling := range [][]string{retains, {"degenerate: score", "saturated: score"}} {
+		o := Options{Base: basePolicy(t, 3, append(handling, `critical: ["1", "2"]`)...), Scope: policy.AllInputs}
+		r := runOf(t, table, labels, o)
+		_, certifies := r.split()
+		misses, n := 0, r.criticalIn(certifies)
+		for _, i := range certifies.inputs() {
+			misses += index(r.missed[i] && table.Degenerate[i])
+		}
+		f := float64(misses) / float64(n)
+		for _, a := range []float64{f / 2, (float64(misses) + 0.5) / (float64(n) + 1)} {
+			o.Objective = Objective{MaxCriticalMiss: a}
+			refusal := calibrated(t, table, labels, o).Refusal
+			if refusal == nil || refusal.Misses != misses || refusal.Cases != n || !strings.Contains(refusal.Reason, "at the lowest thresholds") {
+				t.Errorf("%s, %d of %d missed, at %v: %+v", handling, misses, n, a, refusal)
+				continue
+			}
+			// More cases than these, the least that would do at the same share of misses.
+			want := 0
+			for cases := n + 1; f < a && want == 0; cases++ {
+				if (math.Floor(f*float64(cases)+1e-9)+1)/float64(cases+1) <= a {
+					want = cases
+				}
+			}
+			if refusal.SmallestCases != want {
+				t.Errorf("%s, %d of %d missed, at %v: %d cases could do, want %d", handling, misses, n, a, refusal.SmallestCases, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package calibrate
+
+import (
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/record"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// ctg is a cardiotocography recording: see the README of internal/recordings.
+func ctg(t testing.TB, name string) (*eval.Table, []int) {
+	t.Helper()
+	path := filepath.Join("..", "internal", "recordings", "ctg-"+name)
+	passes, err := record.ReadPasses(path+".passes.npy", record.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels, err := record.ReadLabels(path + ".labels.npy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := eval.NewTable(t.Context(), passes, decomp.Spec{Classes: 3, Critical: []int{1, 2}, Safe: []int{0}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table, labels
+}
+
+// TestHeldOutHalves: policies for coverage 0.8, calibrated on one half of a real
+// recording, on the other. The figures are those of this implementation, and
+// guard it against getting worse; the best single score is chosen with hindsight.
+func TestHeldOutHalves(t *testing.T) {
+	const halves, coverage = 6, 0.8
+	for _, c := range []struct {
+		name string
+		fnr  float64
+	}{{"lowrank", 0.0857}, {"mcdropout", 0.0937}, {"ensemble", 0.0674}} {
+		table, labels := ctg(t, c.name)
+		o := options(t, Objective{Coverage: coverage}, policy.AllInputs, 0)
+		var own, covered float64
+		single := make([]float64, decomp.NumScores)
+		for h := range uint64(halves) {
+			order := rand.New(rand.NewPCG(17, h)).Perm(table.Inputs)
+			first, firstLabels := take(table, labels, order[:table.Inputs/2])
+			second, secondLabels := take(table, labels, order[table.Inputs/2:])
+			o.Seed = h
+			found := calibrated(t, first, firstLabels, o)
+			got := eval.Select(secondLabels, second.Predicted, retainedBy(found.Policy, second), table.Spec.Critical)
+			own += got.CriticalFNR() / halves
+			covered += got.Coverage() / halves
+			if e := found.Expected; e.CoverageInterval[0] > got.Coverage()+0.03 || e.CoverageInterval[1] < got.Coverage()-0.03 {
+				t.Errorf("%s: coverage %+v expected, the other half shows %v", c.name, e, got.Coverage())
+			}
+			for s := range single {
+				threshold := eval.Threshold(first.Scores[s], coverage)
+				retained := make([]bool, second.Inputs)
+				for i, v := range second.Scores[s] {
+					retained[i] = v <= threshold
+				}
+				single[s] += eval.Select(secondLabels, second.Predicted, retained, table.Spec.Critical).CriticalFNR() / halves
+			}
+		}
+		best := slices.Min(single)
+		t.Logf("%s: calibrated %.4f at coverage %.4f, best single score %.4f", c.name, own, covered, best)
+		if own > best+0.01 {
+			t.Errorf("%s: critical FNR %v, the best single score has %v", c.name, own, best)
+		}
+		if own > c.fnr+0.01 {
+			t.Errorf("%s: critical FNR %v, it was %v", c.name, own, c.fnr)
+		}
+		if math.Abs(covered-coverage) > 0.015 {
+			t.Errorf("%s: coverage %v, %v was asked for", c.name, covered, coverage)
+		}
+	}
+}
+
+func take(table *eval.Table, labels []int, inputs []int) (*eval.Table, []int) {
+	taken := make([]int, len(inputs))
+	for j, i := range inputs {
+		taken[j] = labels[i]
+	}
+	return table.Take(inputs), taken
+}
+
+// TestCertificatesOfRecording: what certifies on a real recording. The figures
+// are those of this implementation.
+func TestCertificatesOfRecording(t *testing.T) {
+	table, labels := ctg(t, "mcdropout")
+	for _, c := range []struct {
+		objective Objective
+		scope     policy.Scope
+		least     float64 // coverage
+	}{
+		{Objective{MaxCriticalFNR: 0.2, Confidence: 0.9}, policy.AllInputs, 0.9450},
+		{Objective{MaxCriticalFNR: 0.1, Confidence: 0.9}, policy.PredictedSafe, 0.8991},
+		{Objective{MaxCriticalMiss: 0.05}, policy.AllInputs, 0.7205},
+		{Objective{MaxCriticalMiss: 0.05}, policy.PredictedSafe, 0.8716},
+	} {
+		found := calibrated(t, table, labels, options(t, c.objective, c.scope, 1))
+		if found.Policy == nil {
+			t.Errorf("%s, scope %s: %s", c.objective, c.scope, found.Refusal.Reason)
+			continue
+		}
+		t.Logf("%s, scope %s: coverage %.4f", c.objective, c.scope, found.Expected.Coverage)
+		if found.Expected.Coverage < c.least-0.03 {
+			t.Errorf("%s, scope %s: coverage %v, it was %v", c.objective, c.scope, found.Expected.Coverage, c.least)
+		}
+	}
+}

@@ -1,0 +1,406 @@
+package calibrate
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// TestFolds: they share the part out, and missed and other critical inputs
+// evenly.
+func TestFolds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawSample(t)
+		p := drawPart(t, s)
+		k := rapid.IntRange(1, 7).Draw(t, "folds")
+		parts := s.foldsOf(p, k, newRand(rapid.Uint64().Draw(t, "seed"), streamFolds))
+		if len(parts) != k {
+			t.Fatalf("%d folds, want %d", len(parts), k)
+		}
+		checkShares(t, s, p, parts, func(int, int) float64 { return 1 / float64(k) })
+	})
+}
+
+// TestSplitOfTheRecording: a third chooses and the rest certifies, in every
+// stratum.
+func TestSplitOfTheRecording(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawSample(t)
+		r := &run{sample: s, Options: Options{Seed: rapid.Uint64().Draw(t, "seed")}}
+		chooses, certifies := r.split()
+		checkShares(t, s, s.all(), []part{chooses, certifies}, func(of, _ int) float64 { return []float64{1. / 3, 2. / 3}[of] })
+	})
+}
+
+// checkShares of parts, each within one input of its share of each stratum.
+func checkShares(t *rapid.T, s *sample, whole part, parts []part, share func(of, stratum int) float64) {
+	stratum := func(i int) int { return index(s.critical[i]) + index(s.missed[i]) }
+	in := make([]int, s.n)
+	var strata [3]int
+	for _, i := range whole.inputs() {
+		strata[stratum(i)]++
+	}
+	for of, p := range parts {
+		var found [3]int
+		for _, i := range p.inputs() {
+			in[i]++
+			found[stratum(i)]++
+		}
+		if p.n != found[0]+found[1]+found[2] {
+			t.Fatalf("part %d says that it has %d inputs, it has %v", of, p.n, found)
+		}
+		for k, n := range found {
+			if math.Abs(float64(n)-share(of, k)*float64(strata[k])) >= 1 {
+				t.Fatalf("part %d has %d inputs of stratum %d, of %d", of, n, k, strata[k])
+			}
+		}
+	}
+	for i := range s.n {
+		if in[i] != index(whole.of[i]) {
+			t.Fatalf("input %d is in %d parts", i, in[i])
+		}
+	}
+}
+
+// options to calibrate made-up tables with.
+func options(t testing.TB, o Objective, scope policy.Scope, seed uint64) Options {
+	return Options{Base: basePolicy(t, 3, "critical: [\"1\", \"2\"]"), Objective: o, Scope: scope, Seed: seed}
+}
+
+// basePolicy of k classes 0, 1, ... that observes, with some further lines.
+func basePolicy(t testing.TB, k int, lines ...string) *policy.Policy {
+	t.Helper()
+	text := "models:\n  - name: made\n    gate: never\n    classes: ["
+	for c := range k {
+		text += fmt.Sprintf("%q,", fmt.Sprint(c))
+	}
+	text += "]\n"
+	for _, line := range lines {
+		text += "    " + line + "\n"
+	}
+	set, err := policy.Parse(policy.File{Name: "base", Data: []byte(text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set.All()[0]
+}
+
+// runOf is a run on its way, before it looked at its objective.
+func runOf(t testing.TB, table *eval.Table, labels []int, o Options) *run {
+	return &run{
+		sample: newSample(table, labels, o.Base.Degenerate, o.Base.Saturated), Options: o, ctx: t.Context(), result: &Result{},
+	}
+}
+
+// only the inputs of a part, in their order, as a recording of its own.
+func only(table *eval.Table, labels []int, p part) (*eval.Table, []int) {
+	var own []int
+	for _, i := range p.inputs() {
+		own = append(own, labels[i])
+	}
+	return table.Take(p.inputs()), own
+}
+
+// TestSearchSeesItsPartOnly: on a part of a recording it finds what it finds on
+// a recording of nothing but the part, where it cannot have looked elsewhere.
+func TestSearchSeesItsPartOnly(t *testing.T) {
+	for seed := range uint64(4) {
+		m := usual
+		m.ties, m.identical = seed%2 == 1, 0.05
+		table, labels := m.table(rand.New(rand.NewPCG(seed, 4)))
+		scope := []policy.Scope{policy.AllInputs, policy.PredictedSafe}[seed/2]
+		o := options(t, Objective{Coverage: 0.7}, scope, seed)
+		r := runOf(t, table, labels, o)
+		chooses, _ := r.split()
+		partTable, partLabels := only(table, labels, chooses)
+		alone := runOf(t, partTable, partLabels, o)
+
+		same := func(what string, a, b any) {
+			t.Helper()
+			if !reflect.DeepEqual(a, b) {
+				t.Errorf("seed %d: %s: %v, alone %v", seed, what, a, b)
+			}
+		}
+		samePath := func(a, b *search, one rule) {
+			t.Helper()
+			pathA, pathB := a.path(one), b.path(one)
+			for _, c := range coverageGrid() {
+				same(fmt.Sprintf("thresholds at %v", c), pathA(c), pathB(c))
+			}
+		}
+		same("FNR of the path", r.pathFNR(chooses), alone.pathFNR(alone.all()))
+		s, sAlone := r.search(chooses, scope, r.pathFNR(chooses)), alone.search(alone.all(), scope, r.pathFNR(chooses))
+		same("rules", s.rules, sAlone.rules)
+		best, err := s.bestAt(r, 0.7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bestAlone, err := sAlone.bestAt(alone, 0.7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same("rule at a coverage", best, bestAlone)
+		samePath(s, sAlone, best)
+
+		by, chosen, held, err := r.comparePromises(chooses, 0.1, missPromise(0.1, 60))
+		if err != nil {
+			t.Fatal(err)
+		}
+		byAlone, chosenAlone, heldAlone, err := alone.comparePromises(alone.all(), 0.1, missPromise(0.1, 60))
+		if err != nil {
+			t.Fatal(err)
+		}
+		same("rule that promises most", chosen, chosenAlone)
+		same("held-out counts", held, heldAlone)
+		same("comparison", r.result.Comparison, alone.result.Comparison)
+		samePath(by, byAlone, chosen)
+	}
+}
+
+// TestBestAt by the definition: the lowest mean critical FNR over coverages up to
+// 0.15 from the one asked for, with Gaussian weights of standard deviation 0.06.
+// Rules that nobody would write by hand have 0.2 standard errors against them.
+func TestBestAt(t *testing.T) {
+	chosen := map[string]bool{}
+	for seed := range uint64(12) {
+		m := usual
+		m.signal = []float64{0, 1, 3}[seed%3]
+		table, labels := m.table(rand.New(rand.NewPCG(seed, 19)))
+		coverage := []float64{0.1, 0.7, 0.95}[seed/3%3]
+		var coverages, weights []float64
+		for _, c := range []float64{-0.15, -0.1, -0.05, 0, 0.05, 0.1, 0.15} {
+			if coverage+c > 0.049 && coverage+c < 1.001 {
+				coverages = append(coverages, coverage+c)
+				weights = append(weights, math.Exp(-c*c/(2*0.06*0.06)))
+			}
+		}
+		r := runOf(t, table, labels, options(t, Objective{Coverage: coverage}, policy.AllInputs, seed))
+		s := r.search(r.all(), policy.AllInputs, 0.2)
+		best, err := s.bestAt(r, coverage)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := s.estimate(t.Context(), coverages, seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		risk := func(i int) float64 {
+			sum, weight, handicap := 0.0, 0.0, 0.0
+			for c, at := range found[i] {
+				fnr := at.missed / max(at.critical, 1e-9)
+				sum, weight = sum+weights[c]*fnr, weight+weights[c]
+				if coverages[c] == coverage && s.rules[i].gate != policy.Never && s.rules[i].String() != "deciding-class (c_crit_max, cbec)" {
+					handicap = 0.2 * math.Sqrt(fnr*(1-fnr)/max(at.critical/5, 1))
+				}
+			}
+			return sum/weight + handicap
+		}
+		least := math.Inf(1)
+		for i := range s.rules {
+			least = min(least, risk(i))
+		}
+		chosen[best.String()] = true
+		if got := risk(slices.Index(s.rules, best)); math.Abs(got-least) > 1e-12 {
+			t.Errorf("seed %d: %v is chosen with %v, the lowest is %v", seed, best, got, least)
+		}
+	}
+	if len(chosen) < 4 {
+		t.Errorf("only %v are chosen: the test shows little", chosen)
+	}
+}
+
+// TestEstimate: five times repeated, each input is held out once, and retained
+// by thresholds that were fitted to the other folds.
+func TestEstimate(t *testing.T) {
+	m := usual
+	m.identical = 0.1
+	table, labels := m.table(rand.New(rand.NewPCG(1, 20)))
+	r := runOf(t, table, labels, options(t, Objective{Coverage: 0.7}, policy.AllInputs, 3))
+	chooses, _ := r.split()
+	s := r.search(chooses, policy.AllInputs, 0.2)
+	coverages := []float64{0.3, 0.8, 1}
+	found, err := s.estimate(t.Context(), coverages, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := newRand(3, streamFolds)
+	want := make([]counts, len(coverages))
+	one := len(s.rules) - 1 // with a gate
+	for range 5 {
+		for _, out := range r.foldsOf(chooses, 5, rng) {
+			rest := *s
+			rest.part = chooses.without(out)
+			for c, coverage := range coverages {
+				at := rest.path(s.rules[one])(coverage)
+				for _, i := range out.inputs() {
+					if r.retains(i, policy.AllInputs, s.rules[one], at) {
+						want[c].add(counts{1, s.soft.missed[i], s.soft.critical[i]})
+					}
+				}
+			}
+		}
+	}
+	for c, got := range found[one] {
+		if got.retained != want[c].retained || math.Abs(got.missed-want[c].missed) > 1e-9 || math.Abs(got.critical-want[c].critical) > 1e-9 {
+			t.Errorf("coverage %v: %+v, want %+v", coverages[c], got, want[c])
+		}
+	}
+}
+
+// TestExpectedOfCoverage: the expected figures are those that policies show on
+// the folds of the recording, each calibrated on a recording without its fold.
+func TestExpectedOfCoverage(t *testing.T) {
+	for seed := range uint64(3) {
+		m := usual
+		m.n, m.signal, m.identical = 160, 0.5, 0.05
+		table, labels := m.table(rand.New(rand.NewPCG(seed, 5)))
+		scope := []policy.Scope{policy.AllInputs, policy.PredictedSafe}[seed%2]
+		o := options(t, Objective{Coverage: 0.6}, scope, seed)
+		found, err := Run(t.Context(), table, labels, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := runOf(t, table, labels, o)
+		var sum eval.Selective
+		for _, out := range r.foldsOf(r.all(), folds, newRand(seed, streamOuter)) {
+			restTable, restLabels := only(table, labels, r.all().without(out))
+			rest, err := Run(t.Context(), restTable, restLabels, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			outTable, outLabels := only(table, labels, out)
+			addTo(&sum, eval.Select(outLabels, outTable.Predicted, retainedBy(rest.Policy, outTable), table.Spec.Critical))
+		}
+		if e := found.Expected; e.Coverage != sum.Coverage() || e.CriticalFNR != sum.CriticalFNR() {
+			t.Errorf("seed %d: expected %+v, the folds show coverage %v and critical FNR %v", seed, e, sum.Coverage(), sum.CriticalFNR())
+		}
+		own := found.Comparison[slices.IndexFunc(found.Comparison, func(r Row) bool { return r.Calibrated && r.Scope == scope })]
+		if own.Coverage != sum.Coverage() || own.Missed != sum.Missed || own.CriticalRetained != sum.Critical ||
+			own.Accuracy != sum.Accuracy() || own.MissShare != float64(sum.Missed)/float64(found.Critical) {
+			t.Errorf("seed %d: the comparison has %+v, the folds show %+v", seed, own, sum)
+		}
+	}
+}
+
+// retainedBy a policy, by policy.Decide on the columns of a table.
+func retainedBy(p *policy.Policy, table *eval.Table) []bool {
+	score := func(name policy.Score, i int) float64 {
+		for s, known := range policy.Scores() {
+			if known == name {
+				return table.Scores[s][i]
+			}
+		}
+		panic("unknown score " + name)
+	}
+	retained := make([]bool, table.Inputs)
+	for i := range retained {
+		// The class of the deciding skewness, and one that stands for the others.
+		deciding, other := p.Critical[0], p.Critical[len(p.Critical)-1]
+		skewness := make([]float64, len(p.Classes))
+		skewness[other] = table.CriticalSkewness[i]
+		skewness[deciding] = table.DecidingSkewness[i]
+		retained[i] = p.Decide(policy.Evidence{
+			Predicted: table.Predicted[i], Primary: score(p.Primary.Score, i), Fallback: score(p.Fallback.Score, i),
+			CCritMaxClass: deciding, Skewness: skewness, Degenerate: table.Degenerate[i], Saturated: table.Saturated[i],
+		}).Action == policy.Retain
+	}
+	return retained
+}
+
+// certificates that are sought, each in reach of tables that are made up as
+// usual.
+var certificates = []Objective{{MaxCriticalMiss: 0.15}, {MaxCriticalFNR: 0.3, Confidence: 0.8}}
+
+// TestCertifyingPartChoosesNothing but a point on the path: neither its labels
+// nor its scores change which rule is chosen, nor where its path leads.
+func TestCertifyingPartChoosesNothing(t *testing.T) {
+	for seed := range uint64(4) {
+		scope := []policy.Scope{policy.AllInputs, policy.PredictedSafe}[seed%2]
+		o := options(t, certificates[seed/2], scope, seed)
+		m := usual
+		m.n, m.missed = 600, 0.2
+		rng := rand.New(rand.NewPCG(seed, 6))
+		table, labels := m.table(rng)
+		first := calibrated(t, table, labels, o)
+		if first.Chosen == nil {
+			t.Fatalf("seed %d: nothing certifies: %s", seed, first.Refusal.Reason)
+		}
+		r := runOf(t, table, labels, o)
+		chooses, certifies := r.split()
+		by := r.search(chooses, scope, o.Objective.MaxCriticalFNR)
+
+		// Scores of the certifying part, drawn anew.
+		other := table.Take(r.all().inputs())
+		for _, i := range certifies.inputs() {
+			for s := range other.Scores {
+				other.Scores[s][i] = 0.01 + rng.ExpFloat64()
+			}
+			other.DecidingSkewness[i], other.CriticalSkewness[i] = rng.Float64(), 1
+		}
+		checkChoice(t, first, calibrated(t, other, labels, o), by)
+
+		// Its labels, swapped between neighbours of whom one is missed and the other
+		// not critical: then the same inputs choose.
+		swapped, swaps := slices.Clone(labels), 0
+		for i := 0; i+1 < r.n; i++ {
+			free := certifies.of[i] && certifies.of[i+1] && !r.predictedCritical[i] && !r.predictedCritical[i+1]
+			if free && r.missed[i] != r.missed[i+1] {
+				swapped[i], swapped[i+1] = swapped[i+1], swapped[i]
+				swaps++
+				i++
+			}
+		}
+		if swaps < 10 {
+			t.Fatalf("only %d labels are swapped", swaps)
+		}
+		checkChoice(t, first, calibrated(t, table, swapped, o), by)
+	}
+}
+
+func calibrated(t *testing.T, table *eval.Table, labels []int, o Options) *Result {
+	t.Helper()
+	r, err := Run(t.Context(), table, labels, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// checkChoice of two results: they compare the same, and what is chosen is a
+// point on the path that the search made.
+func checkChoice(t *testing.T, a, b *Result, by *search) {
+	t.Helper()
+	if !reflect.DeepEqual(a.Comparison, b.Comparison) {
+		t.Errorf("%s: the comparison depends on the certifying part", a.Objective)
+	}
+	for _, r := range []*Result{a, b} {
+		if r.Chosen == nil {
+			continue
+		}
+		if a.Chosen != nil && (r.Chosen.Gate != a.Chosen.Gate || r.Chosen.Primary.Score != a.Chosen.Primary.Score) {
+			t.Errorf("%s: chosen is %+v, and %+v", a.Objective, a.Chosen, r.Chosen)
+		}
+		at := slices.IndexFunc(by.rules, func(one rule) bool {
+			return one.gate == r.Chosen.Gate && one.primary.String() == r.Chosen.Primary.Score &&
+				(r.Chosen.Fallback == nil || one.fallback.String() == r.Chosen.Fallback.Score)
+		})
+		path := by.path(by.rules[at])
+		onPath := false
+		for step := range by.part.n + 1 {
+			point := path(float64(step) / float64(by.part.n))
+			onPath = onPath || point[byPrimary] == r.Chosen.Primary.Threshold &&
+				(r.Chosen.Fallback == nil || point[byFallback] == r.Chosen.Fallback.Threshold)
+		}
+		if !onPath {
+			t.Errorf("%s: the thresholds of %+v are not on the path", r.Objective, r.Chosen)
+		}
+	}
+}

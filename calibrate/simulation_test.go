@@ -1,0 +1,170 @@
+package calibrate
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// Simulations: recordings are drawn from a population whose truth is known, and
+// what is claimed of the policies is held against it. Seeds are fixed; margins
+// are three standard errors of the draws, so that another seed passes too.
+
+// population of inputs, from which recordings are drawn with replacement.
+type population struct {
+	table  *eval.Table
+	labels []int
+}
+
+func newPopulation(m made) population {
+	table, labels := m.table(rand.New(rand.NewPCG(11, 12)))
+	return population{table, labels}
+}
+
+func (p population) draw(n int, seed uint64) (*eval.Table, []int) {
+	rng := rand.New(rand.NewPCG(seed, 13))
+	inputs, labels := make([]int, n), make([]int, n)
+	for j := range inputs {
+		inputs[j] = rng.IntN(p.table.Inputs)
+		labels[j] = p.labels[inputs[j]]
+	}
+	return p.table.Take(inputs), labels
+}
+
+// truth of a policy.
+func (p population) truth(of *policy.Policy) eval.Selective {
+	return eval.Select(p.labels, p.table.Predicted, retainedBy(of, p.table), p.table.Spec.Critical)
+}
+
+// critical inputs of the population.
+func (p population) critical() int {
+	n := 0
+	for _, label := range p.labels {
+		n += index(slices.Contains(p.table.Spec.Critical, label))
+	}
+	return n
+}
+
+// calibrate so many recordings of n inputs.
+func (p population) calibrate(t *testing.T, recordings, n int, o Options) []*Result {
+	t.Helper()
+	var all []*Result
+	for seed := range uint64(recordings) {
+		table, labels := p.draw(n, seed)
+		o.Seed = seed
+		all = append(all, calibrated(t, table, labels, o))
+	}
+	return all
+}
+
+// TestCertificatesAreKept: Learn-then-Test is violated in at most the share that
+// the confidence allows. Noise whose critical FNR is just above the target is
+// the worst case: then every certificate is a violation, and among many rules
+// and points some look safe.
+func TestCertificatesAreKept(t *testing.T) {
+	const confidence, target = 0.9, 0.2
+	for _, c := range []struct {
+		name          string
+		missed        float64 // share of critical inputs
+		signal        float64
+		passes        int // with 2 no gate can open
+		recordings    int
+		leastCoverage float64 // that is certified on average, so that refusing all is no way out
+	}{
+		{"noise", 0.21, 0, 2, 200, 0},
+		{"noise and gates", 0.21, 0, 10, 15, 0},
+		{"signal", 0.35, 1.5, 2, 80, 0.3},
+	} {
+		p := newPopulation(made{n: 4000, passes: c.passes, critical: []int{1, 2}, share: 0.4, missed: c.missed, signal: c.signal})
+		o := options(t, Objective{MaxCriticalFNR: target, Confidence: confidence}, policy.AllInputs, 0)
+		violated, covered := 0, 0.0
+		for _, found := range p.calibrate(t, c.recordings, 400, o) {
+			if found.Policy != nil {
+				s := p.truth(found.Policy)
+				violated += index(s.CriticalFNR() > target)
+				covered += s.Coverage() / float64(c.recordings)
+			}
+		}
+		t.Logf("%s: %d of %d violated, mean coverage %.3f", c.name, violated, c.recordings, covered)
+		n := float64(c.recordings)
+		if most := n*(1-confidence) + 3*math.Sqrt(n*confidence*(1-confidence)); float64(violated) > most {
+			t.Errorf("%s: %d of %d certificates are violated, at most %.1f may be", c.name, violated, c.recordings, most)
+		}
+		if covered < c.leastCoverage {
+			t.Errorf("%s: mean certified coverage %v, want at least %v", c.name, covered, c.leastCoverage)
+		}
+	}
+}
+
+// TestMissShareIsKept: under conformal risk control the share of critical inputs
+// that is missed is at most the target on average, and not far under it.
+func TestMissShareIsKept(t *testing.T) {
+	const recordings, n = 120, 300
+	for _, c := range []struct {
+		name   string
+		signal float64
+		scope  policy.Scope
+		target float64
+	}{
+		{"noise", 0, policy.AllInputs, 0.1},
+		{"signal", 1.5, policy.AllInputs, 0.1},
+		{"signal, predicted-safe", 1.5, policy.PredictedSafe, 0.05},
+	} {
+		p := newPopulation(made{n: 4000, passes: 2, critical: []int{1, 2}, share: 0.4, missed: 0.35, signal: c.signal})
+		critical := float64(p.critical())
+		o := options(t, Objective{MaxCriticalMiss: c.target}, c.scope, 0)
+		var mean, square float64
+		for _, found := range p.calibrate(t, recordings, n, o) {
+			share := 0.0
+			if found.Policy != nil {
+				share = float64(p.truth(found.Policy).Missed) / critical
+			}
+			mean += share / recordings
+			square += share * share / recordings
+		}
+		se := math.Sqrt((square - mean*mean) / recordings)
+		cases := 0.4 * n * 2 / 3
+		t.Logf("%s: mean miss share %.4f (se %.4f), target %v", c.name, mean, se, c.target)
+		if mean > c.target+3*se {
+			t.Errorf("%s: mean share of misses %v, at most %v is promised (standard error %v)", c.name, mean, c.target, se)
+		}
+		// Theorem 2 of Angelopoulos et al. 2024: at least a - 2/(n+1).
+		if mean < c.target-2/(cases+1)-3*se {
+			t.Errorf("%s: mean share of misses %v is far under the target %v", c.name, mean, c.target)
+		}
+	}
+}
+
+// TestExpectedIsUnbiased: what is expected at a coverage is what the population
+// shows, though the best of many rules was taken. By noise the critical FNR is
+// that of retaining all, whatever a rule promises on the data that chose it.
+func TestExpectedIsUnbiased(t *testing.T) {
+	const recordings, n = 50, 150
+	for _, signal := range []float64{0, 1} {
+		p := newPopulation(made{n: 4000, passes: 2, critical: []int{1, 2}, share: 0.4, missed: 0.3, signal: signal})
+		o := options(t, Objective{Coverage: 0.5}, policy.AllInputs, 0)
+		var off, square, covered float64
+		for _, found := range p.calibrate(t, recordings, n, o) {
+			s := p.truth(found.Policy)
+			d := found.Expected.CriticalFNR - s.CriticalFNR()
+			off += d / recordings
+			square += d * d / recordings
+			covered += s.Coverage() / recordings
+			if e := found.Expected; math.Abs(e.Coverage-s.Coverage()) > 0.2 {
+				t.Errorf("signal %v: coverage %v expected, the population shows %v", signal, e.Coverage, s.Coverage())
+			}
+		}
+		se := math.Sqrt((square - off*off) / recordings)
+		t.Logf("signal %v: off by %.4f (se %.4f), mean coverage %.3f", signal, off, se, covered)
+		if math.Abs(off) > 3*se+0.01 {
+			t.Errorf("signal %v: the expected critical FNR is off by %v (standard error %v)", signal, off, se)
+		}
+		if math.Abs(covered-0.5) > 0.02 {
+			t.Errorf("signal %v: mean coverage %v, 0.5 was asked for", signal, covered)
+		}
+	}
+}
