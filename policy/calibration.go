@@ -11,6 +11,8 @@ import (
 type Calibration struct {
 	// Software that calibrated, with its version.
 	Software string
+	// PolicyHash is the hash of the policy as it was calibrated.
+	PolicyHash string
 	// Recording is the labelled passes.
 	Recording Recording
 	// Posterior is how their passes were sampled: a short name, as mc-dropout.
@@ -22,11 +24,14 @@ type Calibration struct {
 	// Seed of the random choices; Parse reads those up to the largest int.
 	Seed uint64
 	// ExpectedCoverage is the share of inputs retained, and ExpectedCriticalFNR
-	// the share of the critical ones among them that is called safe, as measured
-	// on data that chose nothing.
+	// the share of the critical ones among them that is called safe, as estimated
+	// on inputs that the rule was not chosen on.
 	ExpectedCoverage, ExpectedCriticalFNR *Interval
 	// Certificate is what is guaranteed; nil for nothing.
 	Certificate *Certificate
+	// EarlierAttempt is which certificate was sought on the same recording before,
+	// in words: a further one would be void.
+	EarlierAttempt string
 }
 
 // Recording is the labelled passes that a policy was calibrated on.
@@ -155,12 +160,32 @@ func (d *draft) checkCertificate(c *Certificate) {
 	}
 }
 
+// changedSinceCalibration reports whether the policy is known to be another than
+// the one that was calibrated.
+func (p *Policy) changedSinceCalibration() bool {
+	return p.Calibration.PolicyHash != "" && p.Calibration.PolicyHash != p.Hash
+}
+
 // explainCalibration is what the policy was calibrated for, and what is
 // expected and guaranteed of it.
 func (p *Policy) explainCalibration() []string {
-	c := p.Calibration
 	sentences := []string{p.explainRecording()}
-	var expected []string
+	if p.changedSinceCalibration() {
+		sentences = append(sentences, "The policy was changed after its calibration: what is expected and certified there is "+
+			"not of it, and nothing is guaranteed.")
+	} else {
+		sentences = append(sentences, p.Calibration.explainWorth()...)
+	}
+	if attempt := p.Calibration.EarlierAttempt; attempt != "" {
+		sentences = append(sentences,
+			fmt.Sprintf("A certificate was sought on the same recording before (%s): a further one would be void.", attempt))
+	}
+	return sentences
+}
+
+// explainWorth is what is expected and guaranteed.
+func (c *Calibration) explainWorth() []string {
+	var sentences, expected []string
 	if c.ExpectedCoverage != nil {
 		expected = append(expected, fmt.Sprintf("%s of the inputs to be retained", c.ExpectedCoverage.explain()))
 	}
@@ -240,6 +265,10 @@ func percent(share float64) string { return strconv.FormatFloat(100*share, 'g', 
 // warnOfCalibration is for policies that have one.
 func (p *Policy) warnOfCalibration(warn warner) {
 	c := p.Calibration
+	if p.changedSinceCalibration() {
+		warn("calibration.policy_hash", "the policy was changed after its calibration (its hash is now %s): what is expected "+
+			"and certified is not of it", p.Hash)
+	}
 	passes := c.Recording.Passes
 	if p.Kind != Dirichlet {
 		switch {

@@ -99,6 +99,7 @@ func TestExplain(t *testing.T) {
 
 // What a policy was calibrated for is the last that is said of it.
 func TestExplainCalibration(t *testing.T) {
+	hash := parseOne(t, threeClassesText).Hash
 	tests := []struct {
 		name, calibration string
 		want              []string
@@ -143,6 +144,31 @@ func TestExplainCalibration(t *testing.T) {
 				"Its certificate, by conformal-risk-control, states: All is well.",
 			},
 		},
+		{
+			"as it was calibrated, at a second attempt",
+			"{policy_hash: " + hash + ", recording: {passes: 30}, posterior: x, expected_coverage: {value: 0.8}, " +
+				"earlier_attempt: for critical FNR 0.04}",
+			[]string{
+				"It was calibrated on inputs of 30 passes from x; its thresholds do not carry over to another number of passes " +
+					"or posterior.",
+				"By its calibration, expect 80% of the inputs to be retained.",
+				"It has no certificate: nothing is guaranteed.",
+				"A certificate was sought on the same recording before (for critical FNR 0.04): a further one would be void.",
+			},
+		},
+		{
+			"changed since",
+			"{policy_hash: " + strings.Repeat("0", 64) + ", recording: {passes: 30}, posterior: x, expected_coverage: " +
+				"{value: 0.8}, certificate: {kind: conformal-risk-control, target: 0.02, statement: All is well.}, " +
+				"earlier_attempt: for critical FNR 0.04}",
+			[]string{
+				"It was calibrated on inputs of 30 passes from x; its thresholds do not carry over to another number of passes " +
+					"or posterior.",
+				"The policy was changed after its calibration: what is expected and certified there is not of it, and nothing " +
+					"is guaranteed.",
+				"A certificate was sought on the same recording before (for critical FNR 0.04): a further one would be void.",
+			},
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -172,6 +198,7 @@ func TestWarnings(t *testing.T) {
 		thresholds = "  primary: {threshold: 0.02}\n  fallback: {threshold: 0.003}\n"
 		sane       = threeClassesText + expected + thresholds
 		told       = "  calibration: {posterior: ensemble, recording: {passes: 30}, certificate: "
+		hashed     = "  calibration: {posterior: ensemble, recording: {passes: 30}, policy_hash: "
 		twoClasses = "models:\n- name: m\n  classes: [a, b]\n  critical: [b]\n" + expected
 	)
 	tests := []struct{ name, text, want string }{
@@ -232,6 +259,10 @@ func TestWarnings(t *testing.T) {
 			"calibration.recording.passes: not given"},
 		{"calibrated on a posterior that is not told", sane + "  calibration: {recording: {passes: 30}}\n",
 			"calibration.posterior: not given"},
+		{"as it was calibrated", sane + hashed + parseOne(t, sane).Hash + "}\n", ""},
+		{"changed since it was calibrated", sane + hashed + strings.Repeat("0", 64) + "}\n",
+			"calibration.policy_hash: the policy was changed after its calibration (its hash is now " + parseOne(t, sane).Hash +
+				"): what is expected and certified is not of it"},
 		{"calibrated dirichlet", threeClassesText + "  fallback: {threshold: 1}\n  kind: dirichlet\n  calibration: {}\n", ""},
 		{"a p-value that certifies nothing", sane + told + "{kind: learn-then-test, target: 0.1, confidence: 0.9, p_value: 0.11}}\n",
 			"calibration.certificate.p_value: 0.11 is above 0.1"},

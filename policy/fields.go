@@ -202,6 +202,11 @@ var calibrationFields = []field{
 		doc:  "What calibrated, with its version.",
 	},
 	{
+		name: "policy_hash",
+		is:   text{pattern: sumPattern, set: func(d *draft, s string) { d.p.Calibration.PolicyHash = s }},
+		doc:  "The hash of the policy as it was calibrated. A policy with another was changed since.",
+	},
+	{
 		name: "recording",
 		is: mapping{fields: []field{
 			{
@@ -269,7 +274,8 @@ var calibrationFields = []field{
 			begin:  func(d *draft) { d.p.Calibration.ExpectedCoverage = &Interval{High: 1} },
 			fields: intervalFields(func(d *draft) *Interval { return d.p.Calibration.ExpectedCoverage }),
 		},
-		doc: "The share of inputs that is retained, as measured on data that chose nothing, with its 95% interval.",
+		doc: "The share of inputs that is retained, as estimated on inputs that the rule was not chosen on, with its 95% " +
+			"interval.",
 	},
 	{
 		name: "expected_critical_fnr",
@@ -321,6 +327,11 @@ var calibrationFields = []field{
 			},
 		}},
 		doc: "What is guaranteed for inputs drawn as those of the recording were.",
+	},
+	{
+		name: "earlier_attempt",
+		is:   text{most: maxSentence, set: func(d *draft, s string) { d.p.Calibration.EarlierAttempt = s }},
+		doc:  "Which certificate was sought on the same recording before: a further one would be void.",
 	},
 }
 

@@ -112,6 +112,8 @@ func checkInvariants(t *testing.T, p *Policy) {
 }
 
 func checkCalibrationInvariants(check func(bool, string), p *Policy, c *Calibration) {
+	check(c.PolicyHash == "" || sumPattern.MatchString(c.PolicyHash), "the hash of a policy")
+	check(isPrintable(c.EarlierAttempt, maxSentence), "an earlier attempt in words")
 	check(c.Posterior == "" || namePattern.MatchString(c.Posterior), "a posterior's name")
 	check(c.Scope == "" || c.Scope == p.Scope, "a calibration of the policy's scope")
 	check(c.Seed <= math.MaxInt, "a seed")

@@ -133,7 +133,7 @@ func TestSchema(t *testing.T) {
 	for _, rule := range []string{
 		"unknown-field", "unknown-field-nested", "unknown-field-top", "wrong-type", "null", "missing", "models-missing",
 		"models-empty", "models-not-a-list", "file-not-a-mapping", "name", "classes-few", "classes-twice", "classes-text",
-		"enum", "range", "sum-tolerance", "many-at-once",
+		"enum", "range", "sum-tolerance", "many-at-once", "calibration-policy-hash",
 	} {
 		if faults := validate(schema, readYAML(t, "testdata/"+rule+".bad.yaml"), "file"); len(faults) == 0 {
 			t.Errorf("%s.bad.yaml: the schema accepts it", rule)
@@ -167,8 +167,15 @@ func TestDocumentedExamples(t *testing.T) {
 		t.Fatalf("%d examples, want at least two", len(examples))
 	}
 	for _, e := range examples {
-		if _, err := Parse(File{"example.yaml", []byte(e[1])}); err != nil {
+		set, err := Parse(File{"example.yaml", []byte(e[1])})
+		if err != nil {
 			t.Errorf("%v in\n%s", err, e[1])
+			continue
+		}
+		for _, p := range set.All() {
+			if p.Calibration != nil && (p.Calibration.PolicyHash == "" || p.changedSinceCalibration()) {
+				t.Errorf("policy_hash %q, want %s, in\n%s", p.Calibration.PolicyHash, p.Hash, e[1])
+			}
 		}
 	}
 }

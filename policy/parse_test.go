@@ -119,6 +119,7 @@ models:
     saturated: score
     calibration:
       software: ckd v0.4.0
+      policy_hash: 2222222222222222222222222222222222222222222222222222222222222222
       recording:
         passes_file: mc.npy
         passes_sha256: 1111111111111111111111111111111111111111111111111111111111111111
@@ -141,6 +142,7 @@ models:
         misses: 3
         p_value: 0.03
         statement: At most 5% are missed.
+      earlier_attempt: critical FNR 0.04
 `)
 	want := &Policy{
 		Name: "m", Version: "2026-11-21", Hash: p.Hash,
@@ -151,7 +153,7 @@ models:
 		PairWeights: []PairWeight{{0, 3, 0.5}, {2, 3, 2}},
 		Pairs:       AllPairs, Degenerate: HandleRetain, Saturated: HandleByScore,
 		Calibration: &Calibration{
-			Software: "ckd v0.4.0",
+			Software: "ckd v0.4.0", PolicyHash: strings.Repeat("2", 64),
 			Recording: Recording{
 				PassesFile: "mc.npy", PassesSHA256: strings.Repeat("1", 64),
 				LabelsFile: "y.npy", LabelsSHA256: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
@@ -163,6 +165,7 @@ models:
 				Kind: LearnThenTest, Target: 0.05, Confidence: 0.95, Cases: 200, Misses: 3, PValue: 0.03,
 				Statement: "At most 5% are missed.",
 			},
+			EarlierAttempt: "critical FNR 0.04",
 		},
 	}
 	if !reflect.DeepEqual(p, want) {
@@ -273,6 +276,9 @@ func TestBounds(t *testing.T) {
 	comment := func(size int) string {
 		return "\n#" + strings.Repeat("x", size-len(model(2, 1, "\n#")))
 	}
+	attempt := func(size int) string {
+		return "\n  calibration: {earlier_attempt: " + strings.Repeat("x", size) + "}"
+	}
 	tests := []struct {
 		name, data, want string
 	}{
@@ -286,6 +292,9 @@ func TestBounds(t *testing.T) {
 		{"too many pairs", model(2001, 1000, ""), `f.yaml:4:13: model "m": critical: 1001 safe x 1000 critical classes, ` +
 			`expected at most 1000000 such pairs: name fewer critical classes, or the safe ones that matter`},
 		{"fewer pairs by the safe set", model(2001, 1000, "\n  safe: [2000]"), ""},
+		{"longest attempt", model(2, 1, attempt(2048)), ""},
+		{"attempt too long", model(2, 1, attempt(2049)), `f.yaml:5:34: model "m": calibration.earlier_attempt: expected at ` +
+			`most 2048 bytes of printable text, found "` + strings.Repeat("x", 80) + `..."`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

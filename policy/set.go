@@ -24,8 +24,8 @@ func (s *Set) Get(name string) (*Policy, bool) {
 func (s *Set) All() []*Policy { return slices.Clone(s.sorted) }
 
 // Hash is the SHA-256, in hex, of the names, versions, hashes and calibrations
-// of all policies. It differs from that of another set exactly when some answer
-// would: in a decision, or in what is told of the policy.
+// of all policies. It differs from that of another set when some answer, or what
+// is recorded of a policy, would.
 func (s *Set) Hash() string { return s.hash }
 
 // newSet of policies whose names are unique.

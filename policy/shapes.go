@@ -39,7 +39,7 @@ func IsName(s string) bool { return namePattern.MatchString(s) }
 
 var namePattern = &pattern{regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`), NameForm}
 
-// sumPattern of a file's SHA-256.
+// sumPattern of a SHA-256.
 var sumPattern = &pattern{regexp.MustCompile(`^[0-9a-f]{64}$`), "64 hexadecimal digits in lower case"}
 
 func (t text) words() string {

@@ -68,6 +68,7 @@ func (c *Calibration) write(w *writer) {
 	}
 	w.begin("calibration")
 	w.given("software", c.Software)
+	w.given("policy_hash", c.PolicyHash)
 	if r := c.Recording; r != (Recording{}) {
 		w.begin("recording")
 		w.given("passes_file", r.PassesFile)
@@ -104,6 +105,7 @@ func (c *Calibration) write(w *writer) {
 		w.given("statement", t.Statement)
 		w.end()
 	}
+	w.given("earlier_attempt", c.EarlierAttempt)
 	w.end()
 }
 

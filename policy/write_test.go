@@ -51,6 +51,8 @@ models:
     degenerate: retain
     saturated: score
     calibration:
+      earlier_attempt: "critical FNR 0.04: seed 7"
+      policy_hash: "1111111111111111111111111111111111111111111111111111111111111111"
       software: ckd v0.4.0
       recording:
         passes_file: runs/mc.npy
@@ -97,6 +99,7 @@ models:
     saturated: score
     calibration:
       software: ckd v0.4.0
+      policy_hash: "1111111111111111111111111111111111111111111111111111111111111111"
       recording:
         passes_file: runs/mc.npy
         passes_sha256: "0000000000000000000000000000000000000000000000000000000000000000"
@@ -119,6 +122,7 @@ models:
         misses: 0
         p_value: 0.03
         statement: "With confidence 0.95, at most 5% of \"c\" are missed."
+      earlier_attempt: "critical FNR 0.04: seed 7"
 `},
 		{"an empty calibration", "models: [{name: m, classes: [a, b], safe: [], kind: dirichlet, gate: never, " +
 			"primary: {score: mi}, calibration: {}}]", `models:
@@ -169,7 +173,8 @@ func TestMarshalIsRead(t *testing.T) {
 // texts, also by a reader that is not strict.
 func TestMarshalTexts(t *testing.T) {
 	texts := []string{
-		"y", "N", "yes", "No", "on", "OFF", "true", "False", "null", "~", "1", "-1", "1e3", "1_000", "0x10", "010", "1:30",
+		"y", "n", "yes", "no", "on", "off", "~", "1", "1.5", "null", "1:30", // see below
+		"N", "No", "OFF", "true", "False", "-1", "1e3", "1_000", "0x10", "010",
 		".inf", ".nan", "2026-11-21", "<<", "=", "-", "- a", "a: b", "a:", "a #b", "#a", "[a]", "{a}", "a, b", "&a", "*a", "!a",
 		"|", ">", "%", "@", "`", "'", "\"", "\\", " a", "a ", "a  b", "é", "\u00a0", "\ufeff", "\ufffe", "\U0001F600", "\U000E0001",
 		"---", "...", "?", "? a",
@@ -180,7 +185,29 @@ func TestMarshalTexts(t *testing.T) {
 			t.Errorf("%q is written %s, which is read as %#v (%v)", text, literal(text), back, err)
 		}
 	}
-	checkMarshal(t, parseOne(t, "models: [{name: m, gate: never, primary: {score: mi}, classes: "+literalList(texts)+"}]"))
+	p := parseOne(t, "models: [{name: m, gate: never, primary: {score: mi}, classes: "+literalList(texts)+"}]")
+	checkMarshal(t, p)
+	written := p.Marshal()
+	var file any
+	if err := yaml.Unmarshal(written, &file); err != nil {
+		t.Fatalf("%v in\n%s", err, written)
+	}
+	classes := file.(map[string]any)["models"].([]any)[0].(map[string]any)["classes"].([]any)
+	if len(classes) != len(texts) {
+		t.Fatalf("%d classes, want %d, in\n%s", len(classes), len(texts), written)
+	}
+	for i, text := range texts {
+		if classes[i] != text {
+			t.Errorf("class %q is read as %#v", text, classes[i])
+		}
+	}
+	// Readers of YAML 1.1 take these for booleans, null and numbers: quotes alone
+	// keep them texts.
+	for _, text := range texts[:11] {
+		if !strings.Contains(string(written), `"`+text+`"`) {
+			t.Errorf("class %s has no quotes in\n%s", text, written)
+		}
+	}
 }
 
 // literalList is texts in JSON quotes, by other means than those under test.
@@ -273,6 +300,8 @@ func drawCalibration(t *rapid.T, p *Policy) *Calibration {
 	c := &Calibration{ExpectedCoverage: interval("coverage"), ExpectedCriticalFNR: interval("critical FNR")}
 	if given("texts") {
 		c.Software, c.Objective, c.Scope = drawText(t, "software"), drawText(t, "objective"), p.Scope
+		c.PolicyHash = rapid.SampledFrom([]string{p.hash(), strings.Repeat("1", 64), "0e" + strings.Repeat("1", 62)}).Draw(t, "policy hash")
+		c.EarlierAttempt = drawText(t, "earlier attempt")
 		c.Posterior, c.Seed = rapid.StringMatching(`[0-9][a-z.-]{0,9}`).Draw(t, "posterior"), rapid.Uint64Max(math.MaxInt).Draw(t, "seed")
 	}
 	r := &c.Recording

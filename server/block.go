@@ -79,7 +79,10 @@ func (s *session) open(b *ckdv1.Block) *group {
 	if limit := s.server.limits.OpenGroupsPerStream; len(s.groups) >= limit {
 		return refuse(m, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_GROUPS, "group", "open groups", int64(len(s.groups)+1), int64(limit)))
 	}
-	g := &group{number: b.GetGroup(), model: m, passes: s.expected(m), rows: make([]row, len(b.GetInputIds()))}
+	if m != s.latest {
+		s.latest, s.told = m, &differences{} // a stream of weeks outlives calibrations, whose mismatches are news
+	}
+	g := &group{number: b.GetGroup(), model: m, passes: s.expected(m), told: s.told, rows: make([]row, len(b.GetInputIds()))}
 	for i, id := range b.GetInputIds() {
 		g.rows[i].id = id
 		if err := s.admit(m, id, i); err != nil {

@@ -55,19 +55,20 @@ func (m *model) countDifferent(d differences) {
 }
 
 // compare counts and logs in what an input that was decided differs, the first
-// time on this stream.
-func (s *session) compare(m *model, passes int) {
+// time on this stream under the policy of its group.
+func (s *session) compare(g *group, passes int) {
+	m := g.model
 	d := m.calibration.differences(passes, s.header.GetPosterior())
 	if d == (differences{}) {
 		return
 	}
 	m.countDifferent(d)
-	if d.passes && !s.told.passes {
-		s.told.passes = true
+	if d.passes && !g.told.passes {
+		g.told.passes = true
 		s.server.logOtherPasses(s.stream.Context(), m, passes)
 	}
-	if d.posterior && !s.told.posterior {
-		s.told.posterior = true
+	if d.posterior && !g.told.posterior {
+		g.told.posterior = true
 		s.server.logOtherPosterior(s.stream.Context(), m, s.header.GetPosterior())
 	}
 }
@@ -94,6 +95,6 @@ func (s *Server) logOtherPosterior(ctx context.Context, m *model, posterior stri
 
 func logDifferent(ctx context.Context, log *zap.Logger, m *model, what string, expectedAndGot ...zap.Field) {
 	fields := append(zapFields(logging.ExtractFields(ctx)), zap.String("model", m.ref.GetModel()), zap.String("what", what))
-	log.Warn("inputs are not like those that the policy was calibrated on; further ones on this stream, or of calls within "+
-		"a minute, are only counted", append(fields, expectedAndGot...)...)
+	log.Warn("inputs are not like those that the policy was calibrated on; further ones on this stream under this policy, "+
+		"or of calls within a minute, are only counted", append(fields, expectedAndGot...)...)
 }

@@ -218,6 +218,41 @@ func TestRecalibrated(t *testing.T) {
 	st.rest()
 }
 
+// TestRecalibratedIsLogged: a stream logs its mismatches anew once the policy of
+// its inputs has changed, and not again for those that were open before, nor for
+// a reload that changes nothing.
+func TestRecalibratedIsLogged(t *testing.T) {
+	const passes, posterior = "warn told passes: 2, not 3", "warn told posterior: ensemble, not mc-dropout"
+	h := newCalibratedHarness(t)
+	set := func(text string) {
+		t.Helper()
+		if err := h.server.SetPolicies(parsePolicies(t, text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st := h.open(t, &ckdv1.StreamHeader{Model: "told", Posterior: "ensemble"})
+	st.inputs(1, 2, 2)
+	set(calibratedPolicies)
+	st.inputs(3, 2)
+	want := []string{passes, posterior}
+	wantLines(t, h.mismatchLines(), want...)
+
+	st.sendBlock(&ckdv1.Block{Group: 4, InputIds: []string{""}, Passes: 2, Values: slices.Repeat(safeRow, 2)})
+	h.eventually(t, 1, "ckd_inputs_open", "model", "told")
+	set(strings.Replace(calibratedPolicies, "{passes: 3}", "{passes: 4}", 1))
+	st.inputs(5, 4)
+	want = append(want, posterior)
+	wantLines(t, h.mismatchLines(), want...)
+	st.sendBlock(&ckdv1.Block{Group: 4, Final: true}) // of the calibration before
+	if r := st.receive().GetResults(); len(r) != 1 || r[0].GetDecomposition() == nil {
+		t.Fatalf("the input that was open: %v", r)
+	}
+	wantLines(t, h.mismatchLines(), want...)
+	st.inputs(6, 2, 2)
+	wantLines(t, h.mismatchLines(), append(want, "warn told passes: 2, not 4")...)
+	st.rest()
+}
+
 // TestCalibrationIsTold: what clients are told of it.
 func TestCalibrationIsTold(t *testing.T) {
 	h := newCalibratedHarness(t)

@@ -41,9 +41,10 @@ type session struct {
 	inputs    int   // open
 	held      int64 // bytes of the process-wide budget
 	logged    map[ckdv1.ErrorReason]bool
-	told      differences // that were logged
-	building  int64       // bytes of the budget that the results at hand take
-	now       int64       // sinceBegun, when the message at hand came
+	latest    *model       // of the group opened last
+	told      *differences // of latest's inputs, that were logged
+	building  int64        // bytes of the budget that the results at hand take
+	now       int64        // sinceBegun, when the message at hand came
 
 	// What the message at hand gave.
 	results  []*ckdv1.Result
@@ -62,7 +63,8 @@ type session struct {
 type group struct {
 	number uint64
 	model  *model
-	passes int // that finish an input; 0: none does
+	passes int          // that finish an input; 0: none does
+	told   *differences // that were logged of its model; shared by the groups of that
 	rows   []row
 	open   int
 }
@@ -253,7 +255,7 @@ func (s *session) finish(g *group, number int) {
 		return
 	}
 	m.metrics.Observe(s.outcome.Result, s.outcome.Decision)
-	s.compare(m, s.outcome.Passes)
+	s.compare(g, s.outcome.Passes)
 	s.results = append(s.results, &ckdv1.Result{
 		InputId: r.id, Group: g.number, Row: uint32(number), Policy: s.policyIndex(m),
 		Outcome: &ckdv1.Result_Decomposition{Decomposition: decompositionMessage(m, s.outcome, s.header.GetDetail())},
