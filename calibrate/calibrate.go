@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
@@ -143,12 +144,14 @@ type Row struct {
 	MissShare float64 `json:"miss_share"`
 }
 
-// Expected figures on unseen inputs.
+// Expected figures on unseen inputs, with 95% intervals of Clopper and Pearson.
+// Of a rule with a certificate the critical FNR is nil: the misses decided where
+// on its path it stands, and would flatter it. The certificate bounds it.
 type Expected struct {
-	Coverage            float64    `json:"coverage"`
-	CoverageInterval    [2]float64 `json:"coverage_interval"`
-	CriticalFNR         float64    `json:"critical_fnr"`
-	CriticalFNRInterval [2]float64 `json:"critical_fnr_interval"`
+	Coverage            float64     `json:"coverage"`
+	CoverageInterval    [2]float64  `json:"coverage_interval"`
+	CriticalFNR         *float64    `json:"critical_fnr"`
+	CriticalFNRInterval *[2]float64 `json:"critical_fnr_interval"`
 }
 
 // Certificate is a guarantee for inputs drawn as those of the recording were.
@@ -168,6 +171,7 @@ type Certificate struct {
 // attempt on its recording: of several attempts the one that succeeded may have
 // done so by chance. Earlier says what the other was.
 func (r *Result) Void(earlier string) {
+	r.Why = slices.DeleteFunc(r.Why, func(why string) bool { return why == oneAttempt })
 	r.Certificate.Void = "Void: " + earlier + ", and this is a second attempt on the same data. The policy is written without a " +
 		"certificate; certify on fresh data, or keep the first."
 	r.Policy.Calibration.Certificate = nil
@@ -248,15 +252,31 @@ type run struct {
 	Options
 	ctx    context.Context
 	result *Result
+
+	mutex       sync.Mutex // of what follows
+	done, total int
+}
+
+// steps announces the searches to come.
+func (r *run) steps(searches int) { r.total = searches * foldsOfSearch }
+
+// step tells of a fold that is done. Many goroutines may call it.
+func (r *run) step() {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.done++
+	if r.Progress != nil {
+		r.Progress(r.done, r.total)
+	}
 }
 
 // search of a part in a scope, at a critical FNR f. Nothing in it depends on
 // inputs outside of the part.
 func (r *run) search(p part, scope policy.Scope, f float64) *search {
-	s := &search{sample: r.sample, part: p, scope: scope, soft: r.soften(p), f: f}
+	s := &search{sample: r.sample, part: p, scope: scope, soft: r.soften(p), f: f, step: r.step}
 	s.rules, s.notes = rulesFor(r.sample, p, scope, r.Base.ReliabilityThreshold)
-	if len(s.rules) == 0 { // the few inputs of the part do not differ, others do: no rule is better
-		s.rules, s.notes = rulesFor(r.sample, r.all(), scope, r.Base.ReliabilityThreshold)
+	if len(s.rules) == 0 { // the few inputs of the part do not differ, so that no rule is better
+		s.rules = []rule{{gate: policy.Never, reliability: r.Base.ReliabilityThreshold, primary: decomp.MI, fallback: decomp.MI}}
 	}
 	return s
 }
@@ -304,8 +324,10 @@ func (r *run) choose(chosen rule, t thresholds, compared int) {
 	}
 	if e := r.result.Expected; e != nil {
 		p.Calibration.ExpectedCoverage = &policy.Interval{Value: e.Coverage, Low: e.CoverageInterval[0], High: e.CoverageInterval[1]}
-		p.Calibration.ExpectedCriticalFNR = &policy.Interval{
-			Value: e.CriticalFNR, Low: e.CriticalFNRInterval[0], High: e.CriticalFNRInterval[1],
+		if e.CriticalFNR != nil {
+			p.Calibration.ExpectedCriticalFNR = &policy.Interval{
+				Value: *e.CriticalFNR, Low: e.CriticalFNRInterval[0], High: e.CriticalFNRInterval[1],
+			}
 		}
 	}
 	if c := r.result.Certificate; c != nil {
@@ -317,11 +339,18 @@ func (r *run) choose(chosen rule, t thresholds, compared int) {
 	r.result.Chosen, r.result.Policy = c, &p
 }
 
-// expect what was measured on inputs that chose nothing.
+// expect what was measured on inputs that chose neither rule nor point.
 func (r *run) expect(s eval.Selective) {
-	e := &Expected{Coverage: s.Coverage(), CriticalFNR: s.CriticalFNR()}
+	r.expectCoverage(s)
+	fnr := s.CriticalFNR()
+	low, high := eval.ClopperPearson(s.Missed, s.Critical, reported)
+	r.result.Expected.CriticalFNR, r.result.Expected.CriticalFNRInterval = &fnr, &[2]float64{low, high}
+}
+
+// expectCoverage alone, of inputs whose misses chose the point.
+func (r *run) expectCoverage(s eval.Selective) {
+	e := &Expected{Coverage: s.Coverage()}
 	e.CoverageInterval[0], e.CoverageInterval[1] = eval.ClopperPearson(s.Retained, s.Inputs, reported)
-	e.CriticalFNRInterval[0], e.CriticalFNRInterval[1] = eval.ClopperPearson(s.Missed, s.Critical, reported)
 	r.result.Expected = e
 }
 
@@ -349,13 +378,13 @@ func (r *run) bothScopes() []policy.Scope {
 	return []policy.Scope{policy.AllInputs, policy.PredictedSafe}
 }
 
-// split off about a third of the inputs to choose on; the rest certifies.
+// split off about a third of the inputs to choose on; the rest certifies. It is
+// a plain draw: were the critical inputs shared out, the parts would not be
+// independent.
 func (r *run) split() (chooses, certifies part) {
 	const share = 1. / 3
-	var first []int
-	for _, stratum := range r.strata(r.all(), newRand(r.Seed, streamSplit)) {
-		first = append(first, stratum[:int(math.Round(share*float64(len(stratum))))]...)
-	}
+	order := newRand(r.Seed, streamSplit).Perm(r.n)
+	first := order[:int(math.Round(share*float64(r.n)))]
 	slices.Sort(first)
 	chooses = r.partOf(first)
 	return chooses, r.all().without(chooses)
@@ -374,7 +403,7 @@ func (r *run) notesOnData() []string {
 	case res.Missed == 0:
 		say("no critical input is missed even without deferral: there is nothing to choose rules by, and the choice rests on chance")
 	case res.Missed < few/3:
-		say("only %d critical inputs are missed without deferral: the choice of rule rests on them", res.Missed)
+		say("of the critical inputs only %d are missed without deferral: the choice of rule rests on these", res.Missed)
 	}
 	support := make([]int, t.K)
 	for i := range r.n {

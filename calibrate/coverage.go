@@ -16,13 +16,7 @@ import (
 func (r *run) forCoverage() error {
 	coverage := r.Objective.Coverage
 	outer := r.foldsOf(r.all(), folds, newRand(r.Seed, streamOuter))
-	done, total := 0, len(outer)*2+1
-	step := func() {
-		done++
-		if r.Progress != nil {
-			r.Progress(done, total)
-		}
-	}
+	r.steps(2*len(outer) + 1)
 	r.result.ComparisonBasis = "held-out folds of the recording: every rule was chosen and fitted without the inputs it is measured on"
 	r.result.Comparison = append(r.result.Comparison, row("no deferral", policy.AllInputs, r.everything(), r.result.Critical))
 	for _, scope := range r.bothScopes() {
@@ -46,7 +40,6 @@ func (r *run) forCoverage() error {
 			for i, one := range plain {
 				addTo(&counts[i], r.count(out, scope, one, s.path(one)(coverage)))
 			}
-			step()
 		}
 		own := row("calibrated", scope, calibrated, r.result.Critical)
 		own.Calibrated = true
@@ -65,7 +58,6 @@ func (r *run) forCoverage() error {
 	if err != nil {
 		return err
 	}
-	step()
 	r.choose(best, s.path(best)(coverage), len(s.rules))
 	r.explainCoverage(best, len(s.rules))
 	return nil

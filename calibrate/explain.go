@@ -21,11 +21,10 @@ func (r *run) explainParts(chosen rule, compared int, chooses, certifies part, m
 	r.result.Why = append(r.result.Why,
 		fmt.Sprintf("Of the %d rules compared, %s %s, by %d times repeated %d-fold cross-validation on %d inputs (%d critical).",
 			compared, r.inWords(chosen), merit, repeats, folds, chooses.n, r.criticalIn(chooses)),
-		fmt.Sprintf("The other %d inputs (%d critical) chose nothing but the point on its path; the expected figures are of them.",
+		fmt.Sprintf("The other %d inputs (%d critical) chose nothing but the point on its path; the expected coverage is of them.",
 			certifies.n, r.criticalIn(certifies)))
 	if r.result.Certificate != nil {
-		r.result.Why = append(r.result.Why, "The certificate is for this one attempt: calibrating again on the same recording, "+
-			"with another objective, scope or seed, voids it.")
+		r.result.Why = append(r.result.Why, oneAttempt)
 	}
 	r.explainReach()
 }
@@ -59,3 +58,6 @@ func (r *run) inWords(chosen rule) string {
 	}
 	return fmt.Sprintf("gate %s with primary score %s and fallback score %s", chosen.gate, chosen.primary, chosen.fallback)
 }
+
+// oneAttempt is said of every certificate that is not void.
+const oneAttempt = "The certificate is for this one attempt: to calibrate again on the same recording in another way voids it."

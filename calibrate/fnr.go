@@ -30,6 +30,7 @@ func (r *run) forFNR() error {
 	a, alpha := r.Objective.MaxCriticalFNR, 1-r.Objective.Confidence
 	chooses, certifies := r.split()
 	grid := coverageGrid()
+	r.steps(2)
 	scale := float64(certifies.n) / float64(max(chooses.n, 1)*repeats)
 	predicted := func(at counts) float64 {
 		return binomialTail(at.missed*scale*(1+margin), at.critical*scale, a)
@@ -43,7 +44,7 @@ func (r *run) forFNR() error {
 		}
 		return least
 	}
-	s, chosen, found, err := r.comparePromises(chooses, a, func(found []counts, _ float64) standing {
+	s, chosen, found, err := r.comparePromises(chooses, certifies, a, func(found []counts, _ float64) standing {
 		from := start(found)
 		s := standing{-1, predicted(found[from])}
 		for c := from; c < len(found) && predicted(found[c]) <= alpha; c++ {
@@ -76,7 +77,7 @@ func (r *run) forFNR() error {
 		r.explainParts(chosen, compared, chooses, certifies, "promises most")
 		return nil
 	}
-	r.expect(*certified)
+	r.expectCoverage(*certified)
 	r.result.Certificate = &Certificate{
 		Kind: policy.LearnThenTest, Target: a, Confidence: r.Objective.Confidence,
 		Cases: certified.Critical, Misses: certified.Missed,

@@ -29,7 +29,8 @@ func (r *run) forMiss() error {
 		return nil
 	}
 
-	s, chosen, _, err := r.comparePromises(chooses, 0, missPromise(a, n))
+	r.steps(2)
+	s, chosen, _, err := r.comparePromises(chooses, certifies, 0, missPromise(a, n))
 	if err != nil {
 		return err
 	}
@@ -45,7 +46,12 @@ func (r *run) forMiss() error {
 	}
 	t := at(steps - 1)
 	got := r.count(certifies, r.Scope, chosen, t)
-	r.expect(got)
+	r.expectCoverage(got)
+	if without := float64(r.result.Missed) / float64(r.result.Critical); got.CriticalFNR() > without {
+		r.result.Notes = append(r.result.Notes, fmt.Sprintf("of the critical inputs that are retained a share of %.3g is called safe, "+
+			"more than the %.3g without deferral: the promise is kept by deferring nearly all others. Compare --max-critical-fnr, "+
+			"and scope %s", got.CriticalFNR(), without, policy.PredictedSafe))
+	}
 	r.result.Certificate = &Certificate{
 		Kind: policy.ConformalRiskControl, Target: a, Cases: n, Misses: got.Missed,
 		Statement: fmt.Sprintf("A critical input is retained and called safe with a chance of at most %v, on average over "+

@@ -36,15 +36,15 @@ func coverageGrid() []float64 {
 
 // comparePromises takes the rule that promises most in the chosen scope, with its
 // held-out counts, by a search of the part that chooses at critical FNR f. Both
-// scopes go into the comparison, each rule at the coverage that it promises.
-func (r *run) comparePromises(chooses part, f float64, promises promise) (
+// scopes go into the comparison, each rule at the coverage that it promises,
+// counted on the part that certifies: that chooses nothing by it.
+func (r *run) comparePromises(chooses, certifies part, f float64, promises promise) (
 	by *search, chosen rule, held []counts, err error,
 ) {
 	grid := coverageGrid()
-	r.result.ComparisonBasis = fmt.Sprintf("cross-validation inside the %d inputs that chose the rule, each at the largest "+
-		"coverage that it promised; guaranteed is only what a certificate says", chooses.n)
-	scopes := r.bothScopes()
-	for done, scope := range scopes {
+	r.result.ComparisonBasis = fmt.Sprintf("the %d inputs that did not choose, each rule at the largest coverage that it promised "+
+		"on the others; guaranteed is only what a certificate says", certifies.n)
+	for _, scope := range r.bothScopes() {
 		s := r.search(chooses, scope, f)
 		found, err := s.estimate(r.ctx, grid, r.Seed)
 		if err != nil {
@@ -64,39 +64,28 @@ func (r *run) comparePromises(chooses part, f float64, promises promise) (
 				best = i
 			}
 		}
-		own := r.promised("calibrated", s, s.rules[best], standings[best], grid)
+		shown := func(name string, i int) Row {
+			critical := r.criticalIn(certifies)
+			if standings[i].last < 0 {
+				nothing := row(name, scope, eval.Selective{Inputs: certifies.n}, critical)
+				nothing.Nothing = true
+				return nothing
+			}
+			t := s.path(s.rules[i])(grid[standings[i].last])
+			return row(name, scope, r.count(certifies, scope, s.rules[i], t), critical)
+		}
+		own := shown("calibrated", best)
 		own.Calibrated = true
 		r.result.Comparison = append(r.result.Comparison, own)
 		for i, one := range s.rules {
 			if one.plain() || one.papers() {
-				r.result.Comparison = append(r.result.Comparison, r.promised(one.String(), s, one, standings[i], grid))
+				r.result.Comparison = append(r.result.Comparison, shown(one.String(), i))
 			}
 		}
 		if scope == r.Scope {
 			by, chosen, held = s, s.rules[best], found[best]
 			r.result.Notes = append(r.result.Notes, s.notes...)
 		}
-		if r.Progress != nil {
-			r.Progress(done+1, len(scopes))
-		}
 	}
 	return by, chosen, held, nil
-}
-
-// promised is the row of a rule: what held-out folds show at the coverage that it
-// promises, by the labels of the recording.
-func (r *run) promised(name string, s *search, one rule, at standing, grid []float64) Row {
-	critical := r.criticalIn(s.part)
-	if at.last < 0 {
-		shown := row(name, s.scope, eval.Selective{Inputs: s.part.n}, critical)
-		shown.Nothing = true
-		return shown
-	}
-	var sum eval.Selective
-	for _, out := range r.foldsOf(s.part, folds, newRand(r.Seed, streamFolds)) {
-		rest := *s
-		rest.part = s.part.without(out)
-		addTo(&sum, r.count(out, s.scope, one, rest.path(one)(grid[at.last])))
-	}
-	return row(name, s.scope, sum, critical)
 }

@@ -25,8 +25,12 @@ type search struct {
 	notes []string // on the rules
 	soft  *labels
 	// f is the critical FNR that the path's costs are at.
-	f float64
+	f    float64
+	step func() // is told of every fold
 }
+
+// foldsOfSearch is how many folds one search holds out.
+const foldsOfSearch = folds * repeats
 
 // Random streams, so that no two draws of a run share one.
 const (
@@ -48,13 +52,14 @@ func (s *search) estimate(ctx context.Context, coverages []float64, seed uint64)
 	}
 	found := make([][][]counts, len(held))
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(runtime.GOMAXPROCS(0))
+	group.SetLimit(s.atOnce())
 	for h, out := range held {
 		group.Go(func() error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
 			found[h] = s.holdOut(out, coverages)
+			s.step()
 			return nil
 		})
 	}
@@ -70,6 +75,16 @@ func (s *search) estimate(ctx context.Context, coverages []float64, seed uint64)
 		}
 	}
 	return sum, nil
+}
+
+// atOnce is how many folds are held out at a time: as many as there are
+// processors, as far as their columns fit into a budget.
+func (s *search) atOnce() int {
+	const (
+		budget        = 1 << 30 // bytes
+		bytesPerInput = 1 << 10 // some 25 columns of four numbers
+	)
+	return max(1, min(runtime.GOMAXPROCS(0), budget/(bytesPerInput*max(s.part.n, 1))))
 }
 
 // holdOut makes paths on the part without a fold and counts on the fold.

@@ -150,7 +150,7 @@ func TestExpectedIsUnbiased(t *testing.T) {
 		var off, square, covered float64
 		for _, found := range p.calibrate(t, recordings, n, o) {
 			s := p.truth(found.Policy)
-			d := found.Expected.CriticalFNR - s.CriticalFNR()
+			d := *found.Expected.CriticalFNR - s.CriticalFNR()
 			off += d / recordings
 			square += d * d / recordings
 			covered += s.Coverage() / recordings

@@ -29,7 +29,8 @@ type samples struct {
 //
 // A resample is a recording of its own: ties of the key are in the order in
 // which the inputs were drawn. Nothing is sorted again for it, and nothing
-// allocated.
+// allocated. Only the inputs are drawn: the keys of the gates, which are quantiles,
+// and of the path of a policy stay those of the whole recording.
 func bootstrap(ctx context.Context, paths []*path, inputs []outcome, g *grid, o Options) ([]samples, error) {
 	all := make([]samples, len(paths))
 	for r := range all {
@@ -66,33 +67,56 @@ func bootstrap(ctx context.Context, paths []*path, inputs []outcome, g *grid, o 
 // path is a ranking as resamples follow it.
 type path struct {
 	order []int32
+	// treated is the length of the tie that the order begins with, where it is
+	// that of scope predicted-safe: all inputs that are predicted critical, and
+	// no others. Every path of the scope begins with it; else it is 0.
+	treated int
 	// block of each input: the tie in which it is, counted along the order, above
-	// the flags of its outcome. Nil where the inputs of every tie have one
+	// the flags of its outcome. Nil where the inputs of every other tie have one
 	// outcome, so that their order does not matter.
 	block  []uint32
 	blocks int
 }
 
 // newPath of a ranking.
-func newPath(r *Ranking, inputs []outcome) *path {
-	p := &path{order: r.order, block: make([]uint32, len(r.order))}
+func newPath(r *ranking, inputs []outcome) *path {
+	p := &path{order: r.order, treated: treatedTie(r, inputs)}
+	tied := func(j int) bool { return r.Key[r.order[j]] == r.Key[r.order[j-1]] }
 	mixed := false
+	for j := p.treated + 1; j < len(r.order) && !mixed; j++ {
+		differ := (inputs[r.order[j]] ^ inputs[r.order[j-1]]) &^ isTreated
+		mixed = differ != 0 && tied(j)
+	}
+	if !mixed {
+		return p
+	}
+	p.block = make([]uint32, len(r.order))
 	for j, i := range r.order {
-		if j > 0 {
-			before := r.order[j-1]
-			if r.Key[i] != r.Key[before] {
-				p.blocks++
-			} else if inputs[i] != inputs[before] {
-				mixed = true
-			}
+		if j > 0 && !tied(j) {
+			p.blocks++
 		}
 		p.block[i] = uint32(p.blocks)<<flagBits | inputs[i]
 	}
 	p.blocks++
-	if !mixed {
-		p.block = nil
-	}
 	return p
+}
+
+// treatedTie is the length of the first tie of a ranking, where it is exactly
+// the inputs that are predicted critical; else 0.
+func treatedTie(r *ranking, inputs []outcome) int {
+	treated := 0
+	for _, o := range inputs {
+		treated += index(o&isTreated != 0)
+	}
+	for j, i := range r.order {
+		switch same := r.Key[i] == r.Key[r.order[0]]; {
+		case j < treated && (!same || inputs[i]&isTreated == 0), j == treated && same:
+			return 0
+		case j == treated:
+			return treated
+		}
+	}
+	return treated
 }
 
 // resample is a draw of inputs, and the memory that it takes to walk it.
@@ -105,6 +129,12 @@ type resample struct {
 	// next place of each block, and the outcomes in the order of a path.
 	next     []int32
 	sequence []uint8
+	// What the inputs that are predicted critical add up to, at the cuts among
+	// them and in all, once it is known for the draw at hand.
+	known   bool
+	cuts    int
+	at      [coverages + 1]counts
+	treated counts
 }
 
 func newResample(inputs []outcome) *resample {
@@ -118,6 +148,7 @@ func newResample(inputs []outcome) *resample {
 
 func (r *resample) draw(seed, b uint64) {
 	r.source.Seed(seed, b)
+	r.known = false
 	copy(r.times, r.inputs)
 	for d := range r.drawn {
 		i := r.random.Int32N(int32(len(r.inputs)))
@@ -126,13 +157,26 @@ func (r *resample) draw(seed, b uint64) {
 	}
 }
 
-// walk a path. Where ties matter, the draws are first put in order: a place for
-// each, block after block.
+// walk a path. Where the order within ties matters, it is that of the draws.
 func (r *resample) walk(p *path, g *grid, to *[coverages + 1]counts) {
-	if p.block == nil {
+	switch {
+	case p.block != nil:
+		r.order(p)
+		g.count(r.sequence, to)
+	case p.treated > 0:
+		if !r.known {
+			r.countTreated(g)
+		}
+		copy(to[:r.cuts], r.at[:r.cuts])
+		g.walkOn(r.cuts, r.treated, p.order[p.treated:], r.times, to)
+	default:
 		g.walk(p.order, r.times, to)
-		return
 	}
+}
+
+// order the outcomes of the draws along a path: a place for each, block after
+// block.
+func (r *resample) order(p *path) {
 	next := r.next[:p.blocks+1]
 	clear(next)
 	for _, i := range r.drawn {
@@ -147,7 +191,19 @@ func (r *resample) walk(p *path, g *grid, to *[coverages + 1]counts) {
 		r.sequence[*place] = uint8(block & (drawn - 1))
 		*place++
 	}
-	g.count(r.sequence, to)
+}
+
+// countTreated goes through the draws that are predicted critical, which is how
+// every path of scope predicted-safe begins.
+func (r *resample) countTreated(g *grid) {
+	sequence := r.sequence[:0]
+	for _, i := range r.drawn {
+		if o := r.inputs[i]; o&isTreated != 0 {
+			sequence = append(sequence, uint8(o))
+		}
+	}
+	r.cuts, r.treated = g.count(sequence, &r.at)
+	r.known = true
 }
 
 func newSamples(o Options) samples {

@@ -26,6 +26,7 @@ type outcome = uint32
 const (
 	isCritical outcome = 1 << iota // true class critical
 	isMissed                       // critical, and predicted not critical
+	isTreated                      // predicted critical
 	isWrong                        // predicted as another class
 
 	flagBits = iota
@@ -39,6 +40,9 @@ func outcomes(labels, predicted []int, critical []bool) []outcome {
 		p := predicted[i]
 		if p != label {
 			all[i] |= isWrong
+		}
+		if critical[p] {
+			all[i] |= isTreated
 		}
 		if critical[label] {
 			all[i] |= isCritical
@@ -108,10 +112,16 @@ func (g *grid) cut(c int) int {
 // own neighbour that often; where a cut falls among them it counts in part.
 // As many inputs must have been drawn as the grid is for.
 func (g *grid) walk(order []int32, inputs []outcome, to *[coverages + 1]counts) {
-	var c counts
+	g.walkOn(0, counts{}, order, inputs, to)
+}
+
+// walkOn walks on from counts, behind the first cuts: the order is of what comes
+// after.
+func (g *grid) walkOn(cuts int, c counts, order []int32, inputs []outcome, to *[coverages + 1]counts) {
 	var last outcome
 	next := 0
-	for i, cut := range g.cuts {
+	for i := cuts; i < len(g.cuts); i++ {
+		cut := g.cuts[i]
 		for c.retained < cut {
 			last = inputs[order[next]]
 			next++
@@ -135,11 +145,12 @@ func (g *grid) walk(order []int32, inputs []outcome, to *[coverages + 1]counts) 
 	}
 }
 
-// count goes through outcomes and writes the counts at each cut.
-func (g *grid) count(sequence []uint8, to *[coverages + 1]counts) {
+// count goes through outcomes and writes the counts at each cut that is not
+// behind them. It returns the number of these cuts, and the counts of all.
+func (g *grid) count(sequence []uint8, to *[coverages + 1]counts) (cuts int, all counts) {
 	var of [1 << flagBits]uint32
 	done := uint32(0)
-	for i, cut := range g.cuts {
+	upTo := func(cut uint32) counts {
 		for _, o := range sequence[done:cut] {
 			of[o]++
 		}
@@ -152,8 +163,14 @@ func (g *grid) count(sequence []uint8, to *[coverages + 1]counts) {
 			c.criticalWrong += n * (o & isCritical) * (o / isWrong)
 			c.wrong += n * (o / isWrong)
 		}
-		to[i] = c
+		return c
 	}
+	end := uint32(len(sequence))
+	for cuts < len(g.cuts) && g.cuts[cuts] <= end {
+		to[cuts] = upTo(g.cuts[cuts])
+		cuts++
+	}
+	return cuts, upTo(end)
 }
 
 // area under a risk over the coverages, by trapezoids.
@@ -183,7 +200,7 @@ func (g *grid) areas(at *[coverages + 1]counts) AUSC {
 //
 // AURC (Geifman et al.) is the mean over n of errors(n)/n. AUGRC (Traub et al.
 // 2024) is the area under errors(n)/N over n/N, from (0,0).
-func wholeCurve(r *Ranking, inputs []outcome) (aurc, augrc float64) {
+func wholeCurve(r *ranking, inputs []outcome) (aurc, augrc float64) {
 	errors, n := 0.0, float64(len(r.order))
 	for from := 0; from < len(r.order); {
 		to, wrong := from, 0.0
@@ -203,7 +220,7 @@ func wholeCurve(r *Ranking, inputs []outcome) (aurc, augrc float64) {
 
 // largestTie is the number of inputs that share the key that most share. Inputs
 // that are never deferred are in no tie.
-func largestTie(r *Ranking) int {
+func largestTie(r *ranking) int {
 	most, size := 0, 0
 	for j, i := range r.order {
 		if math.IsInf(r.Key[i], -1) {

@@ -11,8 +11,9 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// drawRanking draws a ranking with ties among its keys, and outcomes.
-func drawRanking(t *rapid.T, most int) (*Ranking, []outcome) {
+// drawRanking draws a ranking of either scope with ties among its keys, and
+// outcomes.
+func drawRanking(t *rapid.T, most int) (*ranking, []outcome) {
 	n := rapid.IntRange(1, most).Draw(t, "N")
 	values := rapid.SampledFrom([]int{0, 3, 1000}).Draw(t, "values") // one, few, many
 	labels, predicted, key := make([]int, n), make([]int, n), make([]float64, n)
@@ -21,22 +22,28 @@ func drawRanking(t *rapid.T, most int) (*Ranking, []outcome) {
 		predicted[i] = rapid.IntRange(0, 2).Draw(t, "predicted")
 		key[i] = float64(rapid.IntRange(0, values).Draw(t, "key"))
 	}
-	r := NewRanking(&Table{Inputs: n, K: 3, Predicted: predicted}, "drawn", policy.AllInputs, key)
+	table := &Table{Inputs: n, K: 3, Predicted: predicted}
+	table.Spec.Critical = []int{1, 2}
+	scope := rapid.SampledFrom([]policy.Scope{policy.AllInputs, policy.PredictedSafe}).Draw(t, "scope")
+	r := newRanking(table, "drawn", scope, key)
 	return r, outcomes(labels, predicted, []bool{false, true, true})
 }
 
 // TestResampleEqualsSorting: walking a resample gives what writing it out and
 // sorting it would, at every cut.
 func TestResampleEqualsSorting(t *testing.T) {
-	ties, none := 0, 0
+	ties, none, treated := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		r, inputs := drawRanking(t, 60)
 		g := newGrid(len(inputs), rapid.Float64Range(0.001, 1).Draw(t, "coverage"))
 		resample, p := newResample(inputs), newPath(r, inputs)
-		if p.block == nil {
-			none++
-		} else {
+		switch {
+		case p.block != nil:
 			ties++
+		case p.treated > 0:
+			treated++
+		default:
+			none++
 		}
 		seed := rapid.Uint64().Draw(t, "seed")
 		for b := range uint64(3) { // the memory is used again
@@ -61,8 +68,36 @@ func TestResampleEqualsSorting(t *testing.T) {
 			}
 		}
 	})
-	if ties == 0 || none == 0 {
-		t.Errorf("%d rankings with ties that matter, %d without: expected both", ties, none)
+	if ties == 0 || none == 0 || treated == 0 {
+		t.Errorf("%d rankings with ties that matter, %d without, %d but for the first: expected all", ties, none, treated)
+	}
+}
+
+// TestTreatedTie: a path begins with the inputs that are predicted critical only
+// where these, and no others, are its first tie.
+func TestTreatedTie(t *testing.T) {
+	never := math.Inf(-1)
+	for _, c := range []struct {
+		keys    []float64
+		treated []outcome
+		want    int
+	}{
+		{[]float64{never, 1, never}, []outcome{1, 0, 1}, 2},
+		{[]float64{5, 1, 1}, []outcome{0, 1, 1}, 2},
+		{[]float64{1, 1}, []outcome{1, 1}, 2},
+		{[]float64{1, 2}, []outcome{0, 0}, 0},
+		{[]float64{1, 2, 3}, []outcome{1, 1, 0}, 0}, // two ties
+		{[]float64{1, 1, 1}, []outcome{1, 1, 0}, 0}, // the tie goes on
+		{[]float64{1, 1, 2}, []outcome{1, 0, 1}, 0}, // another is in it
+		{[]float64{1, 2, 2}, []outcome{0, 1, 1}, 0}, // it is not the first
+	} {
+		for i := range c.treated {
+			c.treated[i] *= isTreated
+		}
+		r := &ranking{Key: c.keys, order: ascending(c.keys)}
+		if got := treatedTie(r, c.treated); got != c.want {
+			t.Errorf("keys %v, treated %v: %d, want %d", c.keys, c.treated, got, c.want)
+		}
 	}
 }
 
@@ -191,7 +226,7 @@ func TestLargestTie(t *testing.T) {
 		{[]float64{1}, 1}, {[]float64{1, 2, 3}, 1}, {[]float64{2, 1, 2, 3, 1, 2}, 3},
 		{[]float64{math.Inf(-1), math.Inf(-1), 1}, 1}, {[]float64{math.Inf(-1)}, 0},
 	} {
-		r := &Ranking{Key: c.keys, order: ascending(c.keys)}
+		r := &ranking{Key: c.keys, order: ascending(c.keys)}
 		if got := largestTie(r); got != c.want {
 			t.Errorf("keys %v: %d, want %d", c.keys, got, c.want)
 		}
@@ -278,7 +313,7 @@ func TestResampleAllocatesNothing(t *testing.T) {
 	for i := range key {
 		inputs[i], key[i] = outcome(i)%4, float64(i/3)
 	}
-	r := NewRanking(&Table{Inputs: 200, K: 3, Predicted: make([]int, 200)}, "", policy.AllInputs, key)
+	r := newRanking(&Table{Inputs: 200, K: 3, Predicted: make([]int, 200)}, "", policy.AllInputs, key)
 	g, resample, p := newGrid(200, 0.8), newResample(inputs), newPath(r, inputs)
 	s := newSamples(Options{Bootstrap: 1, Bands: true})
 	var at [coverages + 1]counts

@@ -3,7 +3,7 @@
 // uncertainty says of the model.
 //
 // A recording is decomposed into a [Table], a column for each quantity. A
-// [Ranking] orders its inputs for deferral, by a score or by a gate over two.
+// ranking orders its inputs for deferral, by a score or by a gate over two.
 // [Evaluate] walks every ranking from full deferral to none and puts the
 // [Report] together. [Detect] compares recordings of known and of foreign
 // inputs, [Disentangle] recordings of models trained under growing label noise.

@@ -11,14 +11,12 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// DefaultReliability is the skewness up to which the paper trusts C_k.
-const DefaultReliability = 0.3
-
 // Options of Evaluate.
 type Options struct {
 	// Classes by name; their numbers where nil.
 	Classes []string
-	// Reliability threshold of the skewness ratio; 0 takes DefaultReliability.
+	// Reliability threshold of the skewness ratio; 0 takes
+	// policy.DefaultReliabilityThreshold.
 	Reliability float64
 	// Coverage of the figures at one coverage, in (0,1].
 	Coverage float64
@@ -45,7 +43,7 @@ type Options struct {
 // critical figures are 0.
 func Evaluate(ctx context.Context, t *Table, labels []int, o Options) (*Report, error) {
 	if o.Reliability == 0 {
-		o.Reliability = DefaultReliability
+		o.Reliability = policy.DefaultReliabilityThreshold
 	}
 	if o.Classes == nil {
 		for k := range t.K {
@@ -154,10 +152,10 @@ func (e *evaluation) rank(ctx context.Context) error {
 	e.tied = make([]int, len(candidates))
 	inputs := once(e.outcomes)
 	err := concurrently(ctx, len(candidates), func(r int) {
-		ranking := candidates[r]()
-		rows[r], curves[r] = e.row(ranking, inputs)
-		e.tied[r] = largestTie(ranking)
-		paths[r] = newPath(ranking, e.outcomes)
+		candidate := candidates[r]()
+		rows[r], curves[r] = e.row(candidate, inputs)
+		e.tied[r] = largestTie(candidate)
+		paths[r] = newPath(candidate, e.outcomes)
 	})
 	if err != nil {
 		return err
@@ -195,7 +193,7 @@ func (e *evaluation) rank(ctx context.Context) error {
 }
 
 // row and curve of a ranking.
-func (e *evaluation) row(r *Ranking, inputs []outcome) (Row, Curve) {
+func (e *evaluation) row(r *ranking, inputs []outcome) (Row, Curve) {
 	var at [coverages + 1]counts
 	e.grid.walk(r.order, inputs, &at)
 	row := Row{

@@ -11,6 +11,9 @@ import (
 // confidence of the exact intervals.
 const confidence = 0.95
 
+// leastPValue is the smallest p-value with which a certificate is taken to hold.
+const leastPValue = 0.05
+
 // operatingPoint is how the policy does at its own thresholds.
 func (e *evaluation) operatingPoint() *OperatingPoint {
 	p := e.o.Policy
@@ -45,16 +48,19 @@ func exactInterval(k, n int) [2]float64 {
 // checkCertificate holds the certificate of the policy against this recording.
 func (e *evaluation) checkCertificate(point *OperatingPoint) *CertificateCheck {
 	c := e.o.Policy.Calibration.Certificate
-	check := &CertificateCheck{Kind: string(c.Kind), Target: c.Target, Differs: e.differences()}
+	check := &CertificateCheck{Kind: string(c.Kind), Target: c.Target, Confidence: c.Confidence, Differs: e.differences()}
 	cases := point.CriticalRetained
 	check.Observed = point.CriticalFNR
 	if c.Kind == policy.ConformalRiskControl {
 		cases = e.report.Summary.Critical
 		check.Observed = point.MissShare
 	}
-	check.Held = check.Observed <= c.Target
 	// So many misses or more are so many hits or fewer.
 	check.PValue = BinomialTail(cases-point.CriticalMissed, cases, 1-c.Target)
+	if cases > 0 {
+		held := check.PValue >= leastPValue
+		check.Held = &held
+	}
 	return check
 }
 

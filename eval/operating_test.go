@@ -64,6 +64,7 @@ func TestPolicyThatObserves(t *testing.T) {
 
 func TestCertificateByHand(t *testing.T) {
 	const sha = "0123456789abcdef"
+	yes, no := true, false
 	for _, c := range []struct {
 		name        string
 		certificate policy.Certificate
@@ -73,15 +74,49 @@ func TestCertificateByHand(t *testing.T) {
 	}{
 		{ // 1 missed of 2 retained: 1 - 0.7^2
 			"learn-then-test", policy.Certificate{Kind: policy.LearnThenTest, Target: 0.3, Confidence: 0.95}, nil,
-			eval.CertificateCheck{Kind: "learn-then-test", Target: 0.3, Observed: 0.5, PValue: 0.51}, nil,
+			eval.CertificateCheck{Kind: "learn-then-test", Target: 0.3, Confidence: 0.95, Observed: 0.5, Held: &yes, PValue: 0.51}, nil,
 		},
 		{ // 1 missed of 3: 1 - 0.6^3
 			"conformal-risk-control", policy.Certificate{Kind: policy.ConformalRiskControl, Target: 0.4}, nil,
-			eval.CertificateCheck{Kind: "conformal-risk-control", Target: 0.4, Observed: 1. / 3, Held: true, PValue: 0.784}, nil,
+			eval.CertificateCheck{Kind: "conformal-risk-control", Target: 0.4, Observed: 1. / 3, Held: &yes, PValue: 0.784}, nil,
+		},
+		{ // 1 - 0.975^2
+			"not by chance", policy.Certificate{Kind: policy.LearnThenTest, Target: 0.025}, nil,
+			eval.CertificateCheck{Kind: "learn-then-test", Target: 0.025, Observed: 0.5, Held: &no, PValue: 0.049375}, nil,
+		},
+		{ // 1 - 0.974^2
+			"barely by chance", policy.Certificate{Kind: policy.LearnThenTest, Target: 0.026}, nil,
+			eval.CertificateCheck{Kind: "learn-then-test", Target: 0.026, Observed: 0.5, Held: &yes, PValue: 0.051324}, nil,
+		},
+		{ // 1 - 0.8^3
+			"a mean exceeded by chance", policy.Certificate{Kind: policy.ConformalRiskControl, Target: 0.2}, nil,
+			eval.CertificateCheck{Kind: "conformal-risk-control", Target: 0.2, Observed: 1. / 3, Held: &yes, PValue: 0.488}, nil,
+		},
+		{ // 1 - 0.99^3
+			"a mean exceeded clearly", policy.Certificate{Kind: policy.ConformalRiskControl, Target: 0.01}, nil,
+			eval.CertificateCheck{Kind: "conformal-risk-control", Target: 0.01, Observed: 1. / 3, Held: &no, PValue: 0.029701}, nil,
+		},
+		{
+			"nothing retained", policy.Certificate{Kind: policy.LearnThenTest, Target: 0.3},
+			func(_ *policy.Policy, o *eval.Options) {
+				for i := range o.Decisions {
+					o.Decisions[i].Action = policy.Defer
+				}
+			},
+			eval.CertificateCheck{Kind: "learn-then-test", Target: 0.3, PValue: 1}, nil,
+		},
+		{ // of 3 critical inputs none is missed
+			"nothing retained, of all", policy.Certificate{Kind: policy.ConformalRiskControl, Target: 0.3},
+			func(_ *policy.Policy, o *eval.Options) {
+				for i := range o.Decisions {
+					o.Decisions[i].Action = policy.Defer
+				}
+			},
+			eval.CertificateCheck{Kind: "conformal-risk-control", Target: 0.3, Held: &yes, PValue: 1}, nil,
 		},
 		{
 			"at the target", policy.Certificate{Kind: policy.LearnThenTest, Target: 0.5}, nil,
-			eval.CertificateCheck{Kind: "learn-then-test", Target: 0.5, Observed: 0.5, Held: true, PValue: 0.75}, nil,
+			eval.CertificateCheck{Kind: "learn-then-test", Target: 0.5, Observed: 0.5, Held: &yes, PValue: 0.75}, nil,
 		},
 		{
 			"other data", policy.Certificate{Kind: policy.LearnThenTest, Target: 0.5},
@@ -90,7 +125,7 @@ func TestCertificateByHand(t *testing.T) {
 				p.Calibration.Recording.Passes = 30
 				o.PassesSHA256 = "fedcba9876543210"
 			},
-			eval.CertificateCheck{Kind: "learn-then-test", Target: 0.5, Observed: 0.5, Held: true, PValue: 0.75},
+			eval.CertificateCheck{Kind: "learn-then-test", Target: 0.5, Observed: 0.5, Held: &yes, PValue: 0.75},
 			[]string{"read as probabilities, those of the policy are logits",
 				"have 2 passes, those that the policy was calibrated on had 30",
 				"critical classes are b, c, those of the policy c"},
@@ -98,7 +133,7 @@ func TestCertificateByHand(t *testing.T) {
 		{
 			"the same data", policy.Certificate{Kind: policy.LearnThenTest, Target: 0.5},
 			func(_ *policy.Policy, o *eval.Options) { o.PassesSHA256 = strings.ToUpper(sha) },
-			eval.CertificateCheck{Kind: "learn-then-test", Target: 0.5, Observed: 0.5, Held: true, PValue: 0.75},
+			eval.CertificateCheck{Kind: "learn-then-test", Target: 0.5, Observed: 0.5, Held: &yes, PValue: 0.75},
 			[]string{"this is the recording that the policy was calibrated on"},
 		},
 	} {
@@ -124,6 +159,20 @@ func TestCertificateByHand(t *testing.T) {
 			got.Differs = nil
 			same(t, "certificate", got, c.want)
 		})
+	}
+}
+
+// TestCertificateWithoutCriticalInputs: there is nothing to hold it against.
+func TestCertificateWithoutCriticalInputs(t *testing.T) {
+	for _, kind := range []policy.CertificateKind{policy.LearnThenTest, policy.ConformalRiskControl} {
+		table, labels := tiny()
+		clear(labels)
+		p, decisions := tinyPolicy()
+		p.Calibration = &policy.Calibration{Certificate: &policy.Certificate{Kind: kind, Target: 0.1}}
+		got := evaluate(t, table, labels, eval.Options{Classes: abc, Policy: p, Decisions: decisions}).Policy.Certificate
+		if got.Held != nil || got.Observed != 0 || got.PValue != 1 {
+			t.Errorf("%s: %+v", kind, got)
+		}
 	}
 }
 

@@ -163,7 +163,7 @@ func drawPolicy(t *rapid.T, spec decomp.Spec) *policy.Policy {
 	if rapid.Bool().Draw(t, "certificate") {
 		p.Calibration = &policy.Calibration{Certificate: &policy.Certificate{
 			Kind:   rapid.SampledFrom([]policy.CertificateKind{policy.LearnThenTest, policy.ConformalRiskControl}).Draw(t, "kind"),
-			Target: 0.05,
+			Target: 0.05, Confidence: rapid.SampledFrom([]float64{0, 0.95}).Draw(t, "confidence"),
 		}}
 	}
 	return p
@@ -172,14 +172,14 @@ func drawPolicy(t *rapid.T, spec decomp.Spec) *policy.Policy {
 // sharesOf are the fields of a report that are shares of something.
 var sharesOf = strings.Fields(`accuracy macro_f1 critical_fnr fallback_share all_reliable precision recall f1
 	uncertainty_share coverage critical_error critical_deferred_share error_rate aurc augrc joint_area win_share p
-	critical_fnr_interval miss_share miss_share_interval by_fallback target observed p_value reliable normalised dominant`)
+	critical_fnr_interval miss_share miss_share_interval by_fallback target confidence observed p_value reliable normalised dominant`)
 
 // checkValues of a decoded report: field is the innermost that has a name of
 // its own.
 func checkValues(t *rapid.T, field string, v any) {
 	switch v := v.(type) {
 	case nil:
-		if field != "up_to" {
+		if field != "up_to" && field != "held" {
 			t.Fatalf("%s is null", field)
 		}
 	case map[string]any:

@@ -2,7 +2,6 @@ package eval
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 
@@ -10,10 +9,10 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// Ranking is a one-parameter path from deferring everything to deferring
+// ranking is a one-parameter path from deferring everything to deferring
 // nothing: a coverage c retains the Kept(c, N) inputs with the lowest keys, ties
 // by input order.
-type Ranking struct {
+type ranking struct {
 	Name  string
 	Scope policy.Scope
 	// Key of each input: the higher, the earlier it is deferred.
@@ -22,11 +21,11 @@ type Ranking struct {
 	order []int32
 }
 
-// NewRanking orders inputs by their keys. In scope predicted-safe the inputs
+// newRanking orders inputs by their keys. In scope predicted-safe the inputs
 // predicted critical come first whatever their key, in input order: they are
 // never deferred while another input could be.
-func NewRanking(t *Table, name string, scope policy.Scope, key []float64) *Ranking {
-	r := &Ranking{Name: name, Scope: scope, Key: key}
+func newRanking(t *Table, name string, scope policy.Scope, key []float64) *ranking {
+	r := &ranking{Name: name, Scope: scope, Key: key}
 	if scope == policy.PredictedSafe {
 		critical := setOf(t.K, t.Spec.Critical)
 		r.Key = slices.Clone(key)
@@ -127,10 +126,10 @@ func ByPolicy(p *policy.Policy, t *Table, scope policy.Scope, decisions []policy
 // candidates are the rankings of a table: the defined scores, the gates of the
 // paper and the given policy, in both scopes. Without a critical set there is
 // neither gate nor scope predicted-safe. Each is made when it is called.
-func candidates(t *Table, o Options) []func() *Ranking {
-	var all []func() *Ranking
+func candidates(t *Table, o Options) []func() *ranking {
+	var all []func() *ranking
 	add := func(name string, scope policy.Scope, key func() []float64) {
-		all = append(all, func() *Ranking { return NewRanking(t, name, scope, key()) })
+		all = append(all, func() *ranking { return newRanking(t, name, scope, key()) })
 	}
 	for _, scope := range scopes(t) {
 		for s, score := range t.Scores {
@@ -192,6 +191,3 @@ func index(b bool) int {
 	}
 	return 0
 }
-
-// String names the ranking and its scope.
-func (r *Ranking) String() string { return fmt.Sprintf("%s (scope %s)", r.Name, r.Scope) }

@@ -231,14 +231,20 @@ type OperatingPoint struct {
 type CertificateCheck struct {
 	Kind   string  `json:"kind"`
 	Target float64 `json:"target"`
+	// Confidence of the certificate; 0 where its kind has none.
+	Confidence float64 `json:"confidence,omitempty"`
 	// Observed is the figure that the certificate bounds, in this recording.
 	Observed float64 `json:"observed"`
-	Held     bool    `json:"held"` // Observed <= Target
+	// Held unless PValue is under 0.05: a share just under the target is often
+	// exceeded by chance. Nil where the figure is of no input.
+	Held *bool `json:"held"`
 	// PValue is the chance of so many misses or more among as many inputs, were
 	// the true share the target: small values speak against the certificate.
 	PValue float64 `json:"p_value"`
-	// Differs says what this recording does not share with the one that the
-	// policy was calibrated on: passes, scope, ...; or that it is the same one.
+	// Differs says that the kind of rows or the critical classes are not those of
+	// the policy, that the number of passes is not that of the recording that it
+	// was calibrated on, or that the passes are that recording, by their SHA-256.
+	// Nothing else is compared.
 	Differs []string `json:"differs"`
 }
 
@@ -277,10 +283,10 @@ type SkewnessByTrue struct {
 }
 
 // PaperRule is the score that the paper's rule chooses for a whole recording:
-// c_crit_max, or cbec where the median skewness of a critical class over all
-// inputs is above the reliability threshold; MedianCriticalSkewness is the
-// largest of these medians. Costs are its figures less those of the best score,
-// in scope all; 0 where it chose the best.
+// c_crit_max, or cbec where MedianCriticalSkewness is above the reliability
+// threshold. That is the largest, over the critical classes, of the medians of
+// their skewness over all inputs. Costs are its figures less those of the best
+// score, in scope all; 0 where it chose the best.
 type PaperRule struct {
 	MedianCriticalSkewness float64 `json:"median_critical_skewness"`
 	Score                  string  `json:"score"`

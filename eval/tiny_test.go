@@ -84,6 +84,11 @@ func alike(a, b reflect.Value) bool {
 		return false
 	}
 	switch a.Kind() {
+	case reflect.Pointer:
+		if a.IsNil() || b.IsNil() {
+			return a.IsNil() && b.IsNil()
+		}
+		return alike(a.Elem(), b.Elem())
 	case reflect.Float64:
 		return math.Abs(a.Float()-b.Float()) <= 1e-12
 	case reflect.Slice, reflect.Array:

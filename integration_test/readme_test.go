@@ -22,7 +22,7 @@ func TestReadme(t *testing.T) {
 	ran := 0
 	written := filepath.Join(t.TempDir(), "policy.yaml") // stands in for the policy.yaml of the README
 	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
-		for _, line := range strings.Split(strings.TrimSpace(block[1]), "\n") {
+		for _, line := range strings.Split(strings.TrimSpace(strings.ReplaceAll(block[1], "\\\n", " ")), "\n") {
 			words := strings.Fields(line)
 			for i, word := range words {
 				if word == "policy.yaml" {

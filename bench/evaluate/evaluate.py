@@ -111,7 +111,7 @@ def summary(t, y, reliability):
         "macro_f1": divide(2 * np.diag(m), m.sum(0) + m.sum(1)).mean(),
         "qwk": 1 - (weights * m).sum() / (weights * independent).sum(),
         "critical_fnr": divide(missed.sum(), critical.sum()),
-        "pearson": np.corrcoef(t.sum_c, t.MI)[0, 1],
+        "pearson": pearson(t.sum_c, t.MI),
         "spearman": spearman(t.sum_c, t.MI),
         "inflation": t.sum_c.mean() / t.MI.mean(),
         "inflation_factor": t.S / (t.S - 1),
@@ -340,8 +340,12 @@ def interval(values):
     return {"mean": values.mean(), "sd": values.std(ddof=1), "low": low, "high": high}
 
 
+def pearson(a, b):
+    return 0 if a.min() == a.max() or b.min() == b.max() else np.corrcoef(a, b)[0, 1]
+
+
 def spearman(a, b):
-    return np.corrcoef(ranks(a), ranks(b))[0, 1]
+    return pearson(ranks(a), ranks(b))
 
 
 def ranks(values):

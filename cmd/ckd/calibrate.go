@@ -41,13 +41,13 @@ type calibrateCmd struct {
 func (*calibrateCmd) Help() string {
 	return `From labelled passes to a policy that "ckd serve" loads. It compares every score alone, and gates over pairs of
 scores with both thresholds chosen jointly, by cross-validation; the figures that it reports were measured on inputs
-that chose nothing. Exactly one objective is needed.
+that did not choose the rule. Exactly one objective is needed.
 
     ckd calibrate --passes P.npy --labels Y.npy --classes 0,1,2,3 --critical 2,3 --coverage 0.8 --out policy.yaml
     ckd calibrate --passes P.npy --labels Y.npy --policy old.yaml --max-critical-fnr 0.05 --confidence 0.95 --out policy.yaml
 
-With --policy, the policy is completed: its name, classes, sets, kind, variance, passes, weights and handling of identical
-passes stay, its gate, scope, scores and thresholds are replaced.
+With --policy, the policy is completed: its name, classes, sets, kind, variance, weights and handling of identical passes
+stay; its gate, scope, scores and thresholds are replaced, and it expects the recording's number of passes.
 
 Exit codes: 0 the policy is written; 1 a file or the policy has a fault; 2 wrong usage; 3 nothing certifies: no policy is
 written, and the report says how far off it is. docs/calibrate.md tells the method.`
@@ -164,7 +164,7 @@ func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibr
 		copied.ReliabilityThreshold = *c.Reliability
 		base = &copied
 	}
-	attempt, err := c.earlierAttempt(base, rec)
+	was, err := c.atOut(base.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -182,18 +182,19 @@ func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibr
 		return nil, fmt.Errorf("%s: %w", c.Passes, err)
 	}
 	found := &calibration{Software: software(), PassesFile: rec.passesFile, LabelsFile: rec.labelsFile, Result: r}
-	if attempt != "" && r.Certificate != nil {
-		r.Void(attempt)
-	}
 	if c.Posterior == "" && base.Kind != policy.Dirichlet {
 		r.Notes = append(r.Notes, "no --posterior was given: the daemon cannot notice passes that were sampled in another way")
 	}
-	return found, found.complete(c.Posterior)
+	if model != nil && r.Policy != nil && (r.Policy.FewestPasses != base.FewestPasses || r.Policy.ExpectedPasses != base.ExpectedPasses) {
+		r.Notes = append(r.Notes, fmt.Sprintf("the policy had passes {fewest: %d, expected: %d}, and has {fewest: %d, expected: %d} now",
+			base.FewestPasses, base.ExpectedPasses, r.Policy.FewestPasses, r.Policy.ExpectedPasses))
+	}
+	return found, found.complete(c.Posterior, was)
 }
 
 // complete the policy with its provenance, and hold it against what a policy may
-// be.
-func (found *calibration) complete(posterior string) error {
+// be, and against the one that was there.
+func (found *calibration) complete(posterior string, was *policy.Policy) error {
 	p := found.Result.Policy
 	if p == nil {
 		return nil
@@ -202,16 +203,30 @@ func (found *calibration) complete(posterior string) error {
 	rec := &p.Calibration.Recording
 	rec.PassesFile, rec.PassesSHA256 = printablePath(found.PassesFile.Name), found.PassesFile.SHA256
 	rec.LabelsFile, rec.LabelsSHA256 = printablePath(found.LabelsFile.Name), found.LabelsFile.SHA256
-	text := p.Marshal()
-	set, err := policy.Parse(policy.File{Name: "the calibrated policy", Data: text})
+	parsed, err := parsedBack(p)
 	if err != nil {
-		return fmt.Errorf("internal fault, please report it: %w", err)
+		return err
 	}
-	for _, w := range set.All()[0].Warnings() {
+	found.PolicyHash = parsed.Hash
+	p.Calibration.PolicyHash = parsed.Hash
+	found.heed(was)
+	if parsed, err = parsedBack(p); err != nil {
+		return err
+	}
+	for _, w := range parsed.Warnings() {
 		found.Notes = append(found.Notes, "of the policy: "+w)
 	}
-	found.PolicyHash, found.PolicyText = set.All()[0].Hash, policyHead+string(text)
+	found.PolicyText = policyHead + string(p.Marshal())
 	return nil
+}
+
+// parsedBack is the policy as the daemon will read it.
+func parsedBack(p *policy.Policy) (*policy.Policy, error) {
+	set, err := policy.Parse(policy.File{Name: "the calibrated policy", Data: p.Marshal()})
+	if err != nil {
+		return nil, fmt.Errorf("internal fault, please report it: %w", err)
+	}
+	return set.All()[0], nil
 }
 
 const policyHead = `# Written by ckd calibrate. "ckd check" says what it means; docs/policy.md explains every field.
@@ -277,41 +292,56 @@ func nameFrom(path string) string {
 	return name
 }
 
-// earlierAttempt says which certificate of the same data --out holds already, if
-// that was sought in another way: then this one would be the second attempt. To
-// seek the same again finds the same, and is none.
-func (c *calibrateCmd) earlierAttempt(base *policy.Policy, rec *labelledRecording) (string, error) {
+// atOut is the policy that --out holds already, nil for none. It would be
+// replaced, so that it must be of the same model, and alone.
+func (c *calibrateCmd) atOut(model string) (*policy.Policy, error) {
 	if c.Out == "" {
-		return "", nil
+		return nil, nil
 	}
 	data, err := os.ReadFile(c.Out)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(data) == 0 {
-		return "", nil
+		return nil, nil
 	}
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	set, err := policy.Parse(policy.File{Name: c.Out, Data: data})
 	if err != nil {
-		return "", usageError("--out %s is there and no policy, expected a new file or a policy of one model", c.Out)
+		return nil, usageError("--out %s is there and no policy, expected a new file or a policy of one model: %w", c.Out, err)
 	}
 	for _, p := range set.All() {
-		if p.Name != base.Name {
-			return "", usageError("--out %s holds the policy of model %s, expected a new file or one of model %s alone: all of "+
-				"it would be replaced", c.Out, p.Name, base.Name)
+		if p.Name != model {
+			return nil, usageError("--out %s holds the policy of model %s, expected a new file or one of model %s alone: all of "+
+				"it would be replaced", c.Out, p.Name, model)
 		}
-		was := p.Calibration
-		if was == nil || was.Certificate == nil || was.Recording.PassesSHA256 != rec.passesFile.SHA256 ||
-			was.Recording.LabelsSHA256 != rec.labelsFile.SHA256 || rec.passesFile.SHA256 == "" {
-			continue
-		}
-		if was.Objective == c.objective().String() && was.Scope == c.Scope && was.Seed == c.Seed {
-			continue
-		}
-		return fmt.Sprintf("%s was certified on the same recording for %s, scope %s, seed %d", c.Out, was.Objective, was.Scope,
-			was.Seed), nil
 	}
-	return "", nil
+	return set.All()[0], nil
+}
+
+// heed an earlier attempt to certify on the same recording, which the policy
+// tells that was there: then this one is void, and so will be the next. To seek
+// the same again finds the same policy, and is no further attempt.
+func (found *calibration) heed(was *policy.Policy) {
+	p := found.Result.Policy
+	if p == nil || was == nil || was.Calibration == nil {
+		return
+	}
+	c, rec := was.Calibration, was.Calibration.Recording
+	same := rec.PassesSHA256 != "" && rec.PassesSHA256 == found.PassesFile.SHA256 && rec.LabelsSHA256 == found.LabelsFile.SHA256
+	if !same {
+		return
+	}
+	earlier := c.EarlierAttempt
+	if c.Certificate != nil && (c.Objective != found.Objective || was.Hash != found.PolicyHash) {
+		earlier = fmt.Sprintf("%s, scope %s, seed %d", c.Objective, c.Scope, c.Seed)
+	}
+	if earlier == "" {
+		return
+	}
+	p.Calibration.EarlierAttempt = earlier
+	if found.Certificate != nil {
+		found.Void("a certificate was sought on the same recording before (" + earlier + ")")
+	}
 }
 
 // write policy and report to where they belong.

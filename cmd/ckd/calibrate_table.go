@@ -21,11 +21,15 @@ func writeCalibrationTables(w io.Writer, found *calibration, out string) error {
 		s.table(2, []string{"rule", "score", "threshold"}, rows)
 	}
 	if e := found.Expected; e != nil {
-		s.section("Expected on unseen inputs", "With 95%% intervals.")
-		s.table(1, []string{"figure", "value", "low", "high"}, [][]string{
-			{"coverage", fixed(e.Coverage), fixed(e.CoverageInterval[0]), fixed(e.CoverageInterval[1])},
-			{"critical FNR", fixed(e.CriticalFNR), fixed(e.CriticalFNRInterval[0]), fixed(e.CriticalFNRInterval[1])},
-		})
+		rows := [][]string{{"coverage", fixed(e.Coverage), fixed(e.CoverageInterval[0]), fixed(e.CoverageInterval[1])}}
+		said := "With 95% intervals."
+		if e.CriticalFNR != nil {
+			rows = append(rows, []string{"critical FNR", fixed(*e.CriticalFNR), fixed(e.CriticalFNRInterval[0]), fixed(e.CriticalFNRInterval[1])})
+		} else {
+			said = "With its 95% interval. Of the critical FNR the certificate says what can be said."
+		}
+		s.section("Expected on unseen inputs", "%s", said)
+		s.table(1, []string{"figure", "value", "low", "high"}, rows)
 	}
 	switch c := found.Certificate; {
 	case c != nil && c.Void != "":
@@ -43,7 +47,7 @@ func writeCalibrationTables(w io.Writer, found *calibration, out string) error {
 		s.section("No certificate", "A coverage guarantees nothing about misses: see --max-critical-miss and --max-critical-fnr.")
 	}
 	if len(found.Comparison) > 0 {
-		s.section("Comparison", "On %s. The critical FNR has its exact 95%% interval.", found.ComparisonBasis)
+		s.section("Comparison", "On %s. The critical FNR has its binomial 95%% interval.", found.ComparisonBasis)
 		var rows [][]string
 		for _, r := range found.Comparison {
 			name := r.Rule

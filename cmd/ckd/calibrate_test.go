@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -104,9 +105,27 @@ func TestCalibrateCertifies(t *testing.T) {
 	if again := readPolicy(t, path); again.Calibration.Certificate == nil || again.Hash != first.Hash {
 		t.Error("the same command found something else")
 	}
-	wantFragment(t, certify("0.2"), "Void: ")
-	if second := readPolicy(t, path); second.Calibration.Certificate != nil {
-		t.Errorf("a second attempt certifies: %+v", second.Calibration.Certificate)
+	for _, again := range []string{"0.2", "0.14", "0.15"} { // however often one tries
+		wantFragment(t, certify(again), "Void: ")
+		if second := readPolicy(t, path); second.Calibration.Certificate != nil || second.Calibration.EarlierAttempt == "" {
+			t.Errorf("a further attempt certifies: %+v", second.Calibration)
+		}
+	}
+	// By another hypothesis, which objective, scope and seed do not tell.
+	other := filepath.Join(t.TempDir(), "policy.yaml")
+	for i, reliability := range []string{"0.3", "0.5"} {
+		out := runOK(t, calibrating("mcdropout", "--max-critical-fnr", "0.15", "--confidence", "0.9", "--out", other,
+			"--reliability-threshold", reliability)...)
+		if void := strings.Contains(out, "Void: "); void != (i == 1) {
+			t.Errorf("reliability threshold %s: void %v", reliability, void)
+		}
+		if p := readPolicy(t, other); fmt.Sprint(p.ReliabilityThreshold) != reliability {
+			t.Errorf("the policy has reliability threshold %v, expected %s", p.ReliabilityThreshold, reliability)
+		}
+	}
+	// Nothing certifies where a certificate was: that is kept.
+	if _, _, code := runCommand(t, calibrating("mcdropout", "--max-critical-fnr", "0.01", "--out", other)...); code != exitUncertified {
+		t.Errorf("exit code %d", code)
 	}
 
 	conformal := filepath.Join(t.TempDir(), "policy.yaml")
@@ -130,8 +149,13 @@ func TestCalibrateRefuses(t *testing.T) {
 			t.Errorf("%v: exit code %d, expected %d: %s", flags, code, exitUncertified, stderr)
 		}
 		report := readReport(t, out)
-		if at(t, report, "refusal", "smallest_cases").(float64) < 100 || report["chosen"] != nil || report["policy"] != "" {
+		share := at(t, report, "refusal", "misses").(float64) / at(t, report, "refusal", "cases").(float64)
+		smallest := at(t, report, "refusal", "smallest_cases").(float64)
+		if share < 0.001 && smallest < 400 || share > 0.01 && smallest != 0 { // ln 0.01 / ln 0.99 = 458
 			t.Errorf("%v: %v", flags, report["refusal"])
+		}
+		if report["chosen"] != nil || report["policy"] != "" || at(t, report, "refusal", "reason") == "" {
+			t.Errorf("%v: %v", flags, report)
 		}
 		if after, _ := os.ReadFile(path); string(after) != string(before) {
 			t.Errorf("%v: the older policy was changed", flags)

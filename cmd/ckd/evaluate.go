@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"runtime/debug"
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
@@ -75,6 +76,7 @@ func (c *recordingCmd) Run(ctx *cmdContext) error {
 		return err
 	}
 	defer out.discard()
+	defer debug.SetGCPercent(debug.SetGCPercent(50)) // little is allocated after the passes
 	if err := c.write(ctx, out, model); err != nil {
 		return interrupted(ctx, err)
 	}
@@ -98,7 +100,9 @@ func (c *recordingCmd) write(ctx *cmdContext, w io.Writer, model *policy.Policy)
 	if c.Reliability != nil {
 		o.Reliability = *c.Reliability
 	}
-	t, r, err := evaluate(ctx, rec.passes, rec.labels, rec.spec, o)
+	passes := rec.passes
+	rec.passes = nil // garbage once they are decomposed
+	t, r, err := evaluate(ctx, passes, rec.labels, rec.spec, o)
 	if err != nil {
 		return err
 	}

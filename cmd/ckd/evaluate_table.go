@@ -532,14 +532,27 @@ func (p *recordingTables) operatingPoint() {
 		fixed(o.MissShare), o.CriticalMissed, p.r.Summary.Critical, fixed(o.MissShareInterval[0]), fixed(o.MissShareInterval[1]),
 		percent(o.CriticalDeferredShare))
 	if c := o.Certificate; c != nil {
-		held := "held"
-		if !c.Held {
-			held = "did not hold"
-		}
-		p.text("The certificate (%s, at most %s) %s here: %s was observed (p %s that it is no worse).", c.Kind, fixed(c.Target), held,
-			fixed(c.Observed), fixed(c.PValue))
+		p.text("%s", certificateSays(c))
 		if len(c.Differs) > 0 {
 			p.text("This recording is not what the policy was calibrated for, or no evidence: %s.", strings.Join(c.Differs, "; "))
 		}
 	}
+}
+
+// certificateSays is whether a certificate held.
+func certificateSays(c *eval.CertificateCheck) string {
+	text := fmt.Sprintf("The certificate (%s, at most %s", c.Kind, fixed(c.Target))
+	if c.Confidence > 0 {
+		text += fmt.Sprintf(", confidence %v", c.Confidence)
+	}
+	observed, pValue := fixed(c.Observed), fixed(c.PValue)
+	switch {
+	case c.Held == nil:
+		return text + ") has nothing to hold it against here: it bounds a share of no inputs."
+	case !*c.Held:
+		return text + fmt.Sprintf(") did not hold here (p %s): %s was observed.", pValue, observed)
+	case c.Observed > c.Target:
+		return text + fmt.Sprintf("): %s was observed here, above the target, which chance allows (p %s).", observed, pValue)
+	}
+	return text + fmt.Sprintf(") held here (p %s): %s was observed.", pValue, observed)
 }

@@ -312,10 +312,56 @@ func TestEvaluateHoldsCertificates(t *testing.T) {
 		writeFile(t, "p.yaml", certified), "--bootstrap", "2"}
 	// One input is retained, and missed: at a share of 0.1 that has the chance 0.1.
 	compare(t, "certificate", at(t, readReport(t, runOK(t, append(args, "--format", "json")...)), "policy", "certificate"),
-		map[string]any{"kind": "learn-then-test", "target": 0.1, "observed": 1.0, "held": false, "p_value": 0.1}, 1e-12, 0)
+		map[string]any{"kind": "learn-then-test", "target": 0.1, "confidence": 0.9, "observed": 1.0, "held": true, "p_value": 0.1}, 1e-12, 0)
 	out := strings.Join(strings.Fields(runOK(t, args...)), " ")
-	wantFragment(t, out, "did not hold here: 1.000 was observed")
+	wantFragment(t, out, "The certificate (learn-then-test, at most 0.100, confidence 0.9): 1.000 was observed here, above the target, "+
+		"which chance allows (p 0.100).")
 	wantFragment(t, out, "this is the recording that the policy was calibrated on")
+}
+
+func TestCertificateSays(t *testing.T) {
+	yes, no := true, false
+	for _, c := range []struct {
+		check eval.CertificateCheck
+		want  string
+	}{
+		{eval.CertificateCheck{Observed: 0.1, Held: &yes, PValue: 0.6}, "(k, at most 0.150) held here (p 0.600): 0.100 was observed."},
+		{eval.CertificateCheck{Observed: 0.15, Held: &yes, PValue: 0.6}, "(k, at most 0.150) held here (p 0.600): 0.150 was observed."},
+		{eval.CertificateCheck{Observed: 0.2, Held: &yes, PValue: 0.2, Confidence: 0.95},
+			"(k, at most 0.150, confidence 0.95): 0.200 was observed here, above the target, which chance allows (p 0.200)."},
+		{eval.CertificateCheck{Observed: 0.4, Held: &no, PValue: 0.01}, "(k, at most 0.150) did not hold here (p 0.010): 0.400 was observed."},
+		{eval.CertificateCheck{PValue: 1}, "(k, at most 0.150) has nothing to hold it against here: it bounds a share of no inputs."},
+	} {
+		c.check.Kind, c.check.Target = "k", 0.15
+		if got := certificateSays(&c.check); got != "The certificate "+c.want {
+			t.Errorf("%s\nwant The certificate %s", got, c.want)
+		}
+	}
+}
+
+// The score cbec of a report has no weights of pairs, the policy has its own.
+func TestEvaluateLeavesWeightsToThePolicy(t *testing.T) {
+	rows := func(policy string) map[string]any {
+		report := readReport(t, runOK(t, labelled("ensemble", "--policy", writeFile(t, "p.yaml", policy), "--bootstrap", "0",
+			"--format", "json")...))
+		rows := map[string]any{}
+		for _, row := range report["policies"].([]any) {
+			rows[at(t, row, "name").(string)+" "+at(t, row, "scope").(string)] = row
+		}
+		return rows
+	}
+	const plain = "\nmodels:\n  - name: m\n    classes: [normal, suspect, pathologic]\n    critical: [suspect, pathologic]\n" +
+		"    passes: {fewest: 2}\n    gate: always\n    fallback: {score: cbec, threshold: 0.001}\n"
+	const weights = "    pair_weights: [{safe: normal, critical: suspect, weight: 0.01}]\n"
+	without, with := rows(plain), rows(plain+weights)
+	for _, name := range []string{"cbec all", "cbec predicted-safe", "any-critical all"} {
+		if without[name] == nil || !reflect.DeepEqual(without[name], with[name]) {
+			t.Errorf("%s: %v with weights, %v without", name, with[name], without[name])
+		}
+	}
+	if reflect.DeepEqual(without["policy all"], with["policy all"]) {
+		t.Error("the policy does as well with weights as without, expected it to decide by them")
+	}
 }
 
 func TestEvaluateHTML(t *testing.T) {

@@ -222,15 +222,15 @@ func (f *policyFlags) load() (*policy.Policy, error) {
 // it is the archive's; of a pipe, which is gone, it is empty.
 func hashFile(path string) (eval.File, error) {
 	file := eval.File{Name: path}
+	info, err := os.Stat(diskPath(path)) // to open a pipe again would wait for ever
+	if err != nil || !info.Mode().IsRegular() {
+		return file, err
+	}
 	f, err := os.Open(diskPath(path))
 	if err != nil {
 		return file, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() {
-		return file, err
-	}
 	hash := sha256.New()
 	if _, err := io.Copy(hash, f); err != nil {
 		return file, fmt.Errorf("%s: %w", path, err)

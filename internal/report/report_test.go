@@ -37,8 +37,9 @@ func TestSentences(t *testing.T) {
 			"retained is then 84.1%.",
 		"The policy for model heart (scope predicted-safe) retains 27 of 40 inputs (67.5%) and defers the rest. Of 9 retained " +
 			"critical inputs it misses 2: 22.2%, exact 95% interval 2.8% to 60.0%. Its certificate (learn-then-test) bounds the " +
-			"critical FNR among retained inputs by 15%. It did not hold here: 22.2% was observed. Were the true share 15%, so many " +
-			"misses or more would come with probability 0.401. Mind: 30 passes, not 20; another scope.",
+			"critical FNR among retained inputs by 15% with 95% confidence. Here 22.2% was observed: above the target, which chance " +
+			"allows (p 0.401). p is the chance of so many misses or more, were the true share 15%. Mind: 30 passes, not 20; other " +
+			"critical classes.",
 		"In 61.5% of the inputs the contribution of some critical class is too skewed to be taken at face value (skewness over 0.3).",
 	}
 	expectEqual(t, "the summary", got, want)
@@ -158,7 +159,39 @@ func TestTables(t *testing.T) {
 	if !slices.Contains(ticks, "25%") || slices.Contains(ticks, "35%") || !slices.Contains(ticks, "critical retained") {
 		t.Errorf("the axes have %q", ticks)
 	}
-	d.expect(t, "A note to the reader.", "The median skewness of the critical classes is 1.60, over the threshold of 0.3: the rule chooses cbec.")
+	d.expect(t, "A note to the reader.", "The largest median skewness of a critical class is 1.60, over the threshold of 0.3: the rule chooses cbec.",
+		"whiskers reach from the 5th to the 95th percentile", "whiskers reach to the last resample within 1.5 box lengths")
+}
+
+// TestCertificates: each of the four things that can be said of a certificate.
+func TestCertificates(t *testing.T) {
+	yes, no := true, false
+	for _, test := range []struct {
+		check      eval.CertificateCheck
+		says       string
+		row, other string // of the table
+		without    string
+	}{
+		{eval.CertificateCheck{Observed: 0.1, Held: &yes, PValue: 0.6}, "by 15%. It held here (p 0.600): 10.0% was observed. p is the chance",
+			"held (p at least 0.05)|yes", "observed here|10.0%", "its confidence"},
+		{eval.CertificateCheck{Observed: 0.2, Held: &yes, PValue: 0.2, Confidence: 0.9},
+			"by 15% with 90% confidence. Here 20.0% was observed: above the target, which chance allows (p 0.200). p is the chance",
+			"held (p at least 0.05)|yes", "its confidence|90.0%", "nothing"},
+		{eval.CertificateCheck{Observed: 0.4, Held: &no, PValue: 0.012}, "by 15%. It did not hold here (p 0.012): 40.0% was observed. p is the chance",
+			"held (p at least 0.05)|no", "observed here|40.0%", "its confidence"},
+		{eval.CertificateCheck{PValue: 1}, "by 15%. Here is nothing to hold it against: it bounds a share of no inputs.",
+			"held|nothing to hold it against", "its target|15.0%", "observed here"},
+	} {
+		r, table, labels := byHand()
+		test.check.Kind, test.check.Target = "conformal-risk-control", 0.15
+		r.Policy.Certificate = &test.check
+		d := write(t, r, table, labels)
+		d.expect(t, "bounds the share of all critical inputs that are retained and missed "+test.says)
+		rows := d.rows(t, "Operating point of the policy for model heart")
+		if !slices.Contains(rows, test.row) || !slices.Contains(rows, test.other) || strings.Contains(strings.Join(rows, "; "), test.without) {
+			t.Errorf("%q, expected %q and %q, without %q", rows, test.row, test.other, test.without)
+		}
+	}
 }
 
 // TestPictures holds the marks of pictures against the report made by hand.
@@ -221,6 +254,22 @@ func TestPictures(t *testing.T) {
 	for i, want := range []float64{1, 1 + math.Log10(2), math.Log10(0.3) - middle + math.Log10(200)} {
 		if got := (x[i+1] - x[0]) / decade; math.Abs(got-want) > 1e-3 { // coordinates have five digits
 			t.Errorf("line %d is %v decades from the first, expected %v", i+1, got, want)
+		}
+	}
+	// Whiskers end at input 37 and at input 1, of 0 to 39: 95% and 5% of the way.
+	var caps []float64
+	for _, d := range slices.Concat(marks(7, "stroke:var(--blue)"), marks(7, "stroke:var(--vermillion)")) {
+		if line := points(t, d); len(line) == 2 && line[0][0] == line[1][0] {
+			caps = append(caps, line[0][0])
+		}
+	}
+	if len(caps) != 6 {
+		t.Fatalf("%d ends of whiskers, expected 6", len(caps))
+	}
+	for i, at := range caps {
+		want := []float64{math.Log10(37), 0}[i%2] - middle
+		if got := (at - x[i/2]) / decade; math.Abs(got-want) > 1e-3 {
+			t.Errorf("whisker %d ends %v decades from the median, expected %v", i, got, want)
 		}
 	}
 }
@@ -481,8 +530,8 @@ func byHand() (*eval.Report, *eval.Table, []int) {
 			At: eval.At{Coverage: 0.675, Retained: 27, CriticalFNR: share(2, 9), CriticalRetained: 9, CriticalMissed: 2, Accuracy: 0.89,
 				MacroF1: 0.81, CriticalError: 0.33, CriticalDeferredShare: 0.55},
 			CriticalFNRInterval: [2]float64{0.028, 0.6}, MissShare: 0.1, MissShareInterval: [2]float64{0.012, 0.317}, ByFallback: 0.425,
-			Certificate: &eval.CertificateCheck{Kind: "learn-then-test", Target: 0.15, Observed: share(2, 9), PValue: 0.401,
-				Differs: []string{"30 passes, not 20", "another scope"}},
+			Certificate: &eval.CertificateCheck{Kind: "learn-then-test", Target: 0.15, Observed: share(2, 9), Confidence: 0.95,
+				Held: new(bool), PValue: 0.401, Differs: []string{"30 passes, not 20", "other critical classes"}},
 		},
 		Residual: []eval.ResidualBin{
 			{UpTo: new(float64), N: 17, Mean: 0.0021, Relative: 0.031}, {Above: 0.3, N: 23, Mean: -0.0132, Relative: -0.342},
@@ -508,7 +557,7 @@ func byHand() (*eval.Report, *eval.Table, []int) {
 		Dominant: []float64{0.155, 0.666, 0.179},
 		Notes:    []string{"A note to the reader."},
 	}
-	*r.Residual[0].UpTo = 0.3
+	*r.Residual[0].UpTo, *r.Policy.Certificate.Held = 0.3, true
 	for i, at := range [][2]float64{{0.091, 0.452}, {0.041, 0.252}, {0.011, 0.172}, {0.061, 0.282}, {0.021, 0.192}} {
 		r.Policies[i].BootstrapAt.CriticalFNR = eval.Interval{Low: at[0], High: at[1]}
 	}

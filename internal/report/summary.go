@@ -192,13 +192,25 @@ func certificateSays(c *eval.CertificateCheck) string {
 	case policy.ConformalRiskControl:
 		bounded = "the share of all critical inputs that are retained and missed"
 	}
-	verdict := "It held here"
-	if !c.Held {
-		verdict = "It did not hold here"
-	}
 	target := roundPercent(c.Target)
-	text := fmt.Sprintf("Its certificate (%s) bounds %s by %s. %s: %s was observed. Were the true share %s, so many misses or "+
-		"more would come with probability %s.", c.Kind, bounded, target, verdict, percent(c.Observed), target, short(c.PValue))
+	text := fmt.Sprintf("Its certificate (%s) bounds %s by %s", c.Kind, bounded, target)
+	if c.Confidence > 0 {
+		text += " with " + roundPercent(c.Confidence) + " confidence"
+	}
+	observed, p := percent(c.Observed), short(c.PValue)
+	switch {
+	case c.Held == nil:
+		text += ". Here is nothing to hold it against: it bounds a share of no inputs."
+	case !*c.Held:
+		text += fmt.Sprintf(". It did not hold here (p %s): %s was observed.", p, observed)
+	case c.Observed > c.Target:
+		text += fmt.Sprintf(". Here %s was observed: above the target, which chance allows (p %s).", observed, p)
+	default:
+		text += fmt.Sprintf(". It held here (p %s): %s was observed.", p, observed)
+	}
+	if c.Held != nil {
+		text += fmt.Sprintf(" p is the chance of so many misses or more, were the true share %s.", target)
+	}
 	if len(c.Differs) > 0 {
 		text += " Mind: " + strings.Join(c.Differs, "; ") + "."
 	}
@@ -228,13 +240,16 @@ func (b *builder) policySection() section {
 	if c := p.Certificate; c != nil {
 		add("certificate", c.Kind)
 		add("its target", percent(c.Target))
-		add("observed here", percent(c.Observed))
-		held := "yes"
-		if !c.Held {
-			held = "no"
+		if c.Confidence > 0 {
+			add("its confidence", percent(c.Confidence))
 		}
-		add("held", held)
-		add("probability of so many misses or more, were the true share the target", short(c.PValue))
+		if c.Held == nil {
+			add("held", "nothing to hold it against")
+		} else {
+			add("observed here", percent(c.Observed))
+			add("held (p at least 0.05)", map[bool]string{true: "yes", false: "no"}[*c.Held])
+			add("p: chance of so many misses or more, were the true share the target", short(c.PValue))
+		}
 	}
 	s.Parts = []part{{Table: t}}
 	return s

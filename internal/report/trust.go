@@ -339,7 +339,7 @@ func (b *builder) paperRuleTable() *table {
 	}
 	t := &table{
 		Caption: "One score for the whole recording, by the paper's rule",
-		Says: fmt.Sprintf("The median skewness of the critical classes is %s, %s the threshold of %s: the rule chooses %s.",
+		Says: fmt.Sprintf("The largest median skewness of a critical class is %s, %s the threshold of %s: the rule chooses %s.",
 			short(r.MedianCriticalSkewness), side, trim(b.r.Source.Reliability), r.Score),
 		Head: []string{"judged by", "best score", "cost of the rule's choice"},
 		Text: 2,
