@@ -1,8 +1,10 @@
 package calibrate
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"sort"
 	"testing"
@@ -213,6 +215,40 @@ func TestFit(t *testing.T) {
 			}
 			if math.Abs(sum-least) > 1e-9 {
 				t.Fatalf("the first %d cost %v, the cheapest %v", n, sum, least)
+			}
+		}
+	})
+}
+
+// TestColumns are the inputs of a side in the order of its score, ties by input
+// order, with sums over them, and with costs that are [missed] - f [critical]
+// before they are made not to descend.
+func TestColumns(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const f = 0.3
+		s, scope, r := drawSample(t), drawScope(t), drawRule(t)
+		p := drawPart(t, s)
+		all := s.columnsOf(p, scope, []rule{r}, s.hard(), true, f)[r.gate]
+		for side := range r.sides() {
+			values := s.table.Scores[r.score(side)]
+			var inputs []int
+			for _, i := range p.inputs() {
+				if s.fate(i, scope) == "" && r.side(s.table, i) == side {
+					inputs = append(inputs, i)
+				}
+			}
+			slices.SortStableFunc(inputs, func(a, b int) int { return cmp.Compare(values[a], values[b]) })
+			want := &column{score: []float64{}, missed: []float64{0}, critical: []float64{0}, cost: []float64{}}
+			for j, i := range inputs {
+				missed, critical := float64(index(s.missed[i])), float64(index(s.critical[i]))
+				want.score = append(want.score, values[i])
+				want.missed = append(want.missed, want.missed[j]+missed)
+				want.critical = append(want.critical, want.critical[j]+critical)
+				want.cost = append(want.cost, missed-f*critical)
+			}
+			isotonic(want.cost)
+			if got := all[side][r.score(side)]; !reflect.DeepEqual(got, want) {
+				t.Fatalf("side %d: %+v, want %+v", side, got, want)
 			}
 		}
 	})

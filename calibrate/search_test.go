@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/policy"
 )
@@ -24,6 +25,11 @@ func TestFolds(t *testing.T) {
 		parts := s.foldsOf(p, k, newRand(rapid.Uint64().Draw(t, "seed"), streamFolds))
 		if len(parts) != k {
 			t.Fatalf("%d folds, want %d", len(parts), k)
+		}
+		for _, one := range parts {
+			if one.n < p.n/k || one.n > (p.n+k-1)/k {
+				t.Fatalf("a fold of %d inputs, of %d", one.n, p.n)
+			}
 		}
 		checkShares(t, s, p, parts, func(int, int) float64 { return 1 / float64(k) })
 	})
@@ -131,6 +137,10 @@ func TestSearchSeesItsPartOnly(t *testing.T) {
 		o := options(t, Objective{Coverage: 0.7}, scope, seed)
 		r := runOf(t, table, labels, o)
 		chooses, _ := r.split()
+		for _, i := range chooses.inputs() {
+			table.Scores[decomp.VarCrit][i] = 0.5 // constant in the part alone
+		}
+		r = runOf(t, table, labels, o)
 		partTable, partLabels := only(table, labels, chooses)
 		alone := runOf(t, partTable, partLabels, o)
 
@@ -323,6 +333,59 @@ func retainedBy(p *policy.Policy, table *eval.Table) []bool {
 		}).Action == policy.Retain
 	}
 	return retained
+}
+
+// TestComparePromises: the rule that promises most is taken, and each row of the
+// comparison counts the certifying part at the point that its rule promised.
+func TestComparePromises(t *testing.T) {
+	for seed := range uint64(6) {
+		table, labels := usual.table(rand.New(rand.NewPCG(seed, 21)))
+		r := runOf(t, table, labels, options(t, Objective{MaxCriticalMiss: 0.1}, policy.AllInputs, seed))
+		chooses, certifies := r.split()
+		promises := missPromise(0.1, 80)
+		s, chosen, held, err := r.comparePromises(chooses, certifies, 0.1, promises)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := s.estimate(t.Context(), coverageGrid(), seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		critical := 0.0
+		for _, i := range chooses.inputs() {
+			critical += 5 * s.soft.critical[i]
+		}
+		if !reflect.DeepEqual(held, found[slices.Index(s.rules, chosen)]) {
+			t.Errorf("seed %d: the held-out counts are not those of %v", seed, chosen)
+		}
+		own := promises(held, critical)
+		rows := 0
+		for i, one := range s.rules {
+			other := promises(found[i], critical)
+			if other.last > own.last || other.last == own.last && other.badness < own.badness-1e-12 {
+				t.Errorf("seed %d: %v is chosen with %+v, %v has %+v", seed, chosen, own, one, other)
+			}
+			at := slices.IndexFunc(r.result.Comparison, func(row Row) bool {
+				return row.Scope == policy.AllInputs && (row.Rule == one.String() || row.Calibrated && one == chosen)
+			})
+			if at < 0 {
+				continue
+			}
+			rows++
+			want := eval.Selective{Inputs: certifies.n}
+			if other.last >= 0 {
+				want = r.count(certifies, policy.AllInputs, one, s.path(one)(coverageGrid()[other.last]))
+			}
+			got := r.result.Comparison[at]
+			if got.Nothing != (other.last < 0) || got.Missed != want.Missed || got.CriticalRetained != want.Critical ||
+				got.Coverage != want.Coverage() || got.Accuracy != want.Accuracy() {
+				t.Errorf("seed %d: row %+v, the certifying part shows %+v", seed, got, want)
+			}
+		}
+		if rows < 12 {
+			t.Errorf("seed %d: only %d rows", seed, rows)
+		}
+	}
 }
 
 // certificates that are sought, each in reach of tables that are made up as
