@@ -173,7 +173,7 @@ type Certificate struct {
 func (r *Result) Void(earlier string) {
 	r.Why = slices.DeleteFunc(r.Why, func(why string) bool { return why == oneAttempt })
 	r.Certificate.Void = "Void: " + earlier + ", and this is a second attempt on the same data. The policy is written without a " +
-		"certificate; certify on fresh data, or keep the first."
+		"certificate; certify on fresh data."
 	r.Policy.Calibration.Certificate = nil
 }
 
@@ -409,9 +409,16 @@ func (r *run) notesOnData() []string {
 	for i := range r.n {
 		support[r.label[i]]++
 	}
+	predicted := make([]int, t.K)
+	for _, k := range t.Predicted {
+		predicted[k]++
+	}
 	for k, n := range support {
 		if n == 0 {
 			say("class %s has no inputs: nothing is known about missing it", r.Base.Classes[k])
+		}
+		if predicted[k] == 0 && slices.Contains(t.Spec.Critical, k) {
+			say("critical class %s is never predicted", r.Base.Classes[k])
 		}
 	}
 	identical, saturated := 0, 0

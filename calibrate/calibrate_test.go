@@ -130,7 +130,7 @@ func TestNotes(t *testing.T) {
 					table.Predicted[i] = 1
 				}
 			},
-			want: []string{"coverage 0.7 cannot be had: 0.9", "of the inputs are retained whatever their score"},
+			want: []string{"coverage 0.7 cannot be had: 9", "of the inputs are retained whatever their score"},
 		},
 	} {
 		m := usual
@@ -377,6 +377,23 @@ func TestComparison(t *testing.T) {
 				t.Errorf("%s: the first row is %+v", objective, first)
 			}
 		}
+	}
+}
+
+// TestCoverageOfTies: where most inputs share one score, the coverage that was
+// asked for cannot be had, and the result says so.
+func TestCoverageOfTies(t *testing.T) {
+	table, labels := usual.table(rand.New(rand.NewPCG(9, 16)))
+	for i := range table.Predicted {
+		if i%3 > 0 {
+			for s := range table.Scores {
+				table.Scores[s][i] = 0
+			}
+		}
+	}
+	found := calibrated(t, table, labels, options(t, Objective{Coverage: 0.3}, policy.AllInputs, 1))
+	if notes := strings.Join(found.Notes, "\n"); !strings.Contains(notes, "coverage 0.3 cannot be had: the policy retains 6") {
+		t.Errorf("nothing says that the coverage is missed in\n%s", notes)
 	}
 }
 

@@ -58,7 +58,9 @@ func (r *run) forCoverage() error {
 	if err != nil {
 		return err
 	}
-	r.choose(best, s.path(best)(coverage), len(s.rules))
+	t := s.path(best)(coverage)
+	r.choose(best, t, len(s.rules))
+	r.noteCoverage(r.count(r.all(), r.Scope, best, t))
 	r.explainCoverage(best, len(s.rules))
 	return nil
 }

@@ -2,7 +2,9 @@ package calibrate
 
 import (
 	"fmt"
+	"math"
 
+	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -29,26 +31,47 @@ func (r *run) explainParts(chosen rule, compared int, chooses, certifies part, m
 	r.explainReach()
 }
 
+// noteCoverage says where the policy does not retain of its own recording what was
+// asked for, or is no better than none.
+func (r *run) noteCoverage(own eval.Selective) {
+	const off = 0.01
+	got, asked := own.Coverage(), r.Objective.Coverage
+	least, most := r.reach()
+	if math.Abs(got-asked) > off+1/float64(r.n) && asked >= least && asked <= most {
+		r.result.Notes = append(r.result.Notes, fmt.Sprintf("coverage %v cannot be had: the policy retains %.3g%% of the inputs that it "+
+			"was calibrated on, because many share one score or are decided by something else; expect that rather than the figure "+
+			"of the folds", asked, 100*got))
+	}
+	if without := r.everything().CriticalFNR(); own.CriticalFNR() > without {
+		r.result.Notes = append(r.result.Notes, fmt.Sprintf("the policy is worse than none: of the critical inputs that it retains "+
+			"%.3g%% are called safe, without deferral %.3g%%", 100*own.CriticalFNR(), 100*without))
+	}
+}
+
 // explainReach says where the scope limits what coverage can be had.
 func (r *run) explainReach() {
-	all := r.all()
-	f := r.fixedOf(all, r.Scope, r.hard())
-	kept := int(f.retained.retained)
 	if r.Scope == policy.PredictedSafe {
 		r.result.Why = append(r.result.Why, fmt.Sprintf("In scope %s the %.1f%% of the inputs that are predicted critical are "+
 			"never deferred.", r.Scope, 100*float64(count(r.predictedCritical))/float64(r.n)))
 	}
 	if c := r.Objective.Coverage; c > 0 {
-		least, most := float64(kept)/float64(r.n), 1-float64(f.inputs-kept)/float64(r.n)
+		least, most := r.reach()
 		if c < least {
-			r.result.Notes = append(r.result.Notes, fmt.Sprintf("coverage %v cannot be had: %.3g of the inputs are retained "+
-				"whatever their score", c, least))
+			r.result.Notes = append(r.result.Notes, fmt.Sprintf("coverage %v cannot be had: %.3g%% of the inputs are retained "+
+				"whatever their score", c, 100*least))
 		}
 		if c > most {
-			r.result.Notes = append(r.result.Notes, fmt.Sprintf("coverage %v cannot be had: %.3g of the inputs are deferred "+
-				"whatever their score", c, 1-most))
+			r.result.Notes = append(r.result.Notes, fmt.Sprintf("coverage %v cannot be had: %.3g%% of the inputs are deferred "+
+				"whatever their score", c, 100*(1-most)))
 		}
 	}
+}
+
+// reach is the coverages between which thresholds have a say: other inputs are
+// retained or deferred whatever their score.
+func (r *run) reach() (least, most float64) {
+	f := r.fixedOf(r.all(), r.Scope, r.hard())
+	return f.retained.retained / float64(r.n), 1 - (float64(f.inputs)-f.retained.retained)/float64(r.n)
 }
 
 // inWords names a rule.

@@ -112,7 +112,8 @@ func (r *run) refuseFNR(closest Refusal, a, alpha float64) {
 		closest.PValue, alpha)
 	switch {
 	case closest.Cases == 0:
-		closest.Reason = "no critical input is retained where the rule is safest"
+		closest.Reason = fmt.Sprintf("no critical input is retained where the rule should be safest; without a miss, %d retained "+
+			"critical inputs could certify", closest.SmallestCases)
 	case f >= a:
 		closest.Reason += fmt.Sprintf("; a share of %.3g cannot be certified as at most %v by any number of inputs", f, a)
 	case closest.SmallestCases == 0:

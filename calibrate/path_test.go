@@ -94,6 +94,9 @@ func TestThreshold(t *testing.T) {
 			if retained != want {
 				t.Fatalf("%v: the threshold %v for %d retains %d, want %d", c.score, threshold, n, retained, want)
 			}
+			if most := len(c.score); retained == most && most > 0 && threshold > c.score[most-1]*1.00001 {
+				t.Fatalf("%v: the threshold %v for %d is far above all", c.score, threshold, n)
+			}
 			if threshold < last {
 				t.Fatalf("%v: the threshold falls from %v to %v at %d", c.score, last, threshold, n)
 			}

@@ -75,7 +75,7 @@ func TestCertificatesAreKept(t *testing.T) {
 		recordings    int
 		leastCoverage float64 // that is certified on average, so that refusing all is no way out
 	}{
-		{"noise", 0.21, 0, 2, 200, 0},
+		{"noise", 0.21, 0, 2, 150, 0},
 		{"noise and gates", 0.21, 0, 10, 15, 0},
 		{"signal", 0.35, 1.5, 2, 80, 0.3},
 	} {
@@ -143,7 +143,7 @@ func TestMissShareIsKept(t *testing.T) {
 // shows, though the best of many rules was taken. By noise the critical FNR is
 // that of retaining all, whatever a rule promises on the data that chose it.
 func TestExpectedIsUnbiased(t *testing.T) {
-	const recordings, n = 50, 150
+	const recordings, n = 40, 150
 	for _, signal := range []float64{0, 1} {
 		p := newPopulation(made{n: 4000, passes: 2, critical: []int{1, 2}, share: 0.4, missed: 0.3, signal: signal})
 		o := options(t, Objective{Coverage: 0.5}, policy.AllInputs, 0)

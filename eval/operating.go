@@ -29,6 +29,10 @@ func (e *evaluation) operatingPoint() *OperatingPoint {
 		Model: p.Name, Hash: p.Hash, Scope: p.Scope, Observes: p.Observes(),
 		At:         e.at(retained),
 		ByFallback: share(byFallback, e.t.Inputs),
+		Differs:    []string{},
+	}
+	if p.Calibration != nil {
+		point.Differs = e.differences()
 	}
 	all := e.report.Summary.Critical
 	point.MissShare = share(point.CriticalMissed, all)

@@ -221,8 +221,12 @@ type OperatingPoint struct {
 	// missed, with its exact interval.
 	MissShare         float64    `json:"miss_share"`
 	MissShareInterval [2]float64 `json:"miss_share_interval"`
-	// ByFallback is the share of inputs that the fallback score decided.
+	// ByFallback is the share of inputs that the gate hands to the fallback score,
+	// also where scope or identical passes then decide.
 	ByFallback float64 `json:"by_fallback"`
+	// Differs says what speaks against this recording as evidence on a policy that
+	// was calibrated: see CertificateCheck.Differs.
+	Differs []string `json:"differs"`
 	// Certificate says whether the certificate in the policy held here.
 	Certificate *CertificateCheck `json:"certificate,omitempty"`
 }

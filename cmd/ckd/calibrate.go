@@ -182,9 +182,6 @@ func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibr
 		return nil, fmt.Errorf("%s: %w", c.Passes, err)
 	}
 	found := &calibration{Software: software(), PassesFile: rec.passesFile, LabelsFile: rec.labelsFile, Result: r}
-	if c.Posterior == "" && base.Kind != policy.Dirichlet {
-		r.Notes = append(r.Notes, "no --posterior was given: the daemon cannot notice passes that were sampled in another way")
-	}
 	if model != nil && r.Policy != nil && (r.Policy.FewestPasses != base.FewestPasses || r.Policy.ExpectedPasses != base.ExpectedPasses) {
 		r.Notes = append(r.Notes, fmt.Sprintf("the policy had passes {fewest: %d, expected: %d}, and has {fewest: %d, expected: %d} now",
 			base.FewestPasses, base.ExpectedPasses, r.Policy.FewestPasses, r.Policy.ExpectedPasses))
@@ -214,7 +211,7 @@ func (found *calibration) complete(posterior string, was *policy.Policy) error {
 		return err
 	}
 	for _, w := range parsed.Warnings() {
-		found.Notes = append(found.Notes, "of the policy: "+w)
+		found.Notes = append(found.Notes, "ckd check will warn: "+w)
 	}
 	found.PolicyText = policyHead + string(p.Marshal())
 	return nil
@@ -298,10 +295,18 @@ func (c *calibrateCmd) atOut(model string) (*policy.Policy, error) {
 	if c.Out == "" {
 		return nil, nil
 	}
-	data, err := os.ReadFile(c.Out)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(data) == 0 {
+	info, err := os.Stat(c.Out)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular() || info.Size() == 0: // a pipe or a device holds no policy
+		return nil, nil
+	case info.Size() > policy.MaxFileBytes:
+		return nil, usageError("--out %s is there and too large for a policy, expected a new file or a policy of one model", c.Out)
 	}
+	data, err := os.ReadFile(c.Out)
 	if err != nil {
 		return nil, err
 	}
@@ -323,7 +328,14 @@ func (c *calibrateCmd) atOut(model string) (*policy.Policy, error) {
 // the same again finds the same policy, and is no further attempt.
 func (found *calibration) heed(was *policy.Policy) {
 	p := found.Result.Policy
-	if p == nil || was == nil || was.Calibration == nil {
+	if p == nil {
+		return
+	}
+	if found.Certificate != nil && found.PassesFile.SHA256 == "" {
+		found.Notes = append(found.Notes, "the passes came by a pipe, and nothing tells them from others: an earlier attempt on them cannot "+
+			"be noticed, nor a later one")
+	}
+	if was == nil || was.Calibration == nil {
 		return
 	}
 	c, rec := was.Calibration, was.Calibration.Recording

@@ -86,7 +86,7 @@ func TestCalibrateWithoutOut(t *testing.T) {
 		t.Errorf("model %s", name)
 	}
 	wantFragment(t, report, "* calibrated")
-	wantFragment(t, report, "no --posterior was given")
+	wantFragment(t, report, "calibration.posterior: not given")
 }
 
 // TestCalibrateCertifies, and a second attempt on the same data does not.

@@ -523,7 +523,7 @@ func (p *recordingTables) operatingPoint() {
 	if o.Observes {
 		p.text("It has no thresholds: it observes, and defers nothing.")
 	}
-	p.text("Retained %d of %d inputs: coverage %s. The fallback score decides %s of the inputs.", o.Retained, p.r.Summary.Inputs,
+	p.text("Retained %d of %d inputs: coverage %s. The gate hands %s of the inputs to the fallback score.", o.Retained, p.r.Summary.Inputs,
 		fixed(o.Coverage), percent(o.ByFallback))
 	p.text("Critical FNR among the retained: %s (%d of %d; 95%% interval %s to %s). Critical error %s, accuracy %s, macro F1 %s.",
 		fixed(o.CriticalFNR), o.CriticalMissed, o.CriticalRetained, fixed(o.CriticalFNRInterval[0]), fixed(o.CriticalFNRInterval[1]),
@@ -533,9 +533,9 @@ func (p *recordingTables) operatingPoint() {
 		percent(o.CriticalDeferredShare))
 	if c := o.Certificate; c != nil {
 		p.text("%s", certificateSays(c))
-		if len(c.Differs) > 0 {
-			p.text("This recording is not what the policy was calibrated for, or no evidence: %s.", strings.Join(c.Differs, "; "))
-		}
+	}
+	if len(o.Differs) > 0 {
+		p.text("This recording is not what the policy was calibrated for, or no evidence: %s.", strings.Join(o.Differs, "; "))
 	}
 }
 

@@ -47,3 +47,9 @@ func TestEvaluateReadsNamedPipes(t *testing.T) {
 		t.Errorf("%q does not name %s", stderr, pipe)
 	}
 }
+
+// TestCalibrateToADevice: what is no regular file is not read to see whether it
+// holds a policy; some would never end.
+func TestCalibrateToADevice(t *testing.T) {
+	wantFragment(t, runOK(t, calibrating("ensemble", "--coverage", "0.8", "--out", "/dev/null")...), "* calibrated")
+}

@@ -82,9 +82,9 @@ func (b *builder) aided(scope policy.Scope) string {
 		return text + "." + b.flattered(best)
 	}
 	text += fmt.Sprintf("%s of the critical inputs retained are missed", missedOf(best.At))
-	if b.resampled() {
-		i := best.BootstrapAt.CriticalFNR
-		text += fmt.Sprintf(", 95%% interval %s", percentInterval(i.Low, i.High))
+	if best.CriticalRetained > 0 { // of resamples it would be a point where nothing is missed
+		low, high := eval.ClopperPearson(best.CriticalMissed, best.CriticalRetained, 0.95)
+		text += fmt.Sprintf(", exact 95%% interval %s", percentInterval(low, high))
 	}
 	text += fmt.Sprintf(", and %s of all critical inputs are seen by a person", percent(best.CriticalDeferredShare))
 	if of != nil && of != best {
