@@ -141,7 +141,10 @@ func TestNotes(t *testing.T) {
 		if c.change != nil {
 			c.change(table, labels)
 		}
-		o := Options{Base: basePolicy(t, 3, append(c.base, `critical: ["1", "2"]`)...), Objective: objectives[0], Scope: policy.AllInputs}
+		o := Options{Base: basePolicy(t, 3, append(c.base, `critical: ["1", "2"]`)...), Objective: objectives[1], Scope: policy.AllInputs}
+		if slices.ContainsFunc(c.want, func(want string) bool { return strings.Contains(want, "coverage") }) {
+			o.Objective = objectives[0]
+		}
 		if c.scope != "" {
 			o.Scope = c.scope
 		}
