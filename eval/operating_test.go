@@ -17,6 +17,8 @@ func tinyPolicy() (*policy.Policy, []policy.Decision) {
 		Name: "m", Hash: "h", Classes: abc, Critical: []int{1, 2}, Safe: []int{0}, Kind: policy.Probabilities,
 		Scope:   policy.AllInputs,
 		Primary: policy.Rule{Score: policy.Entropy, Threshold: 0.35, HasThreshold: true},
+		// The last input is degenerate, and decided as the decisions below say.
+		Degenerate: policy.HandleByScore, Saturated: policy.HandleByScore,
 	}
 	decisions := make([]policy.Decision, 5)
 	for i := range decisions {

@@ -99,7 +99,8 @@ func FallsBack(t *Table, gate policy.Gate, threshold float64) []bool {
 // ByPolicy is a key for the decisions of a policy: how far its score is above
 // its threshold, as the ratio value/threshold, so that the inputs with keys up
 // to 1 are those that the policy retains. The path multiplies both thresholds
-// by one factor. A policy that observes has no thresholds: its key is Gated.
+// by one factor. Identical passes are ranked as the policy handles them, also
+// where its own scope retains the input before that. A policy that observes has no thresholds: its key is Gated.
 func ByPolicy(p *policy.Policy, t *Table, scope policy.Scope, decisions []policy.Decision) []float64 {
 	key := make([]float64, len(decisions))
 	if p.Observes() {
@@ -111,12 +112,17 @@ func ByPolicy(p *policy.Policy, t *Table, scope policy.Scope, decisions []policy
 		return Gated(t, scope, falls, value, value)
 	}
 	for i, d := range decisions {
+		handling := policy.HandleByScore
 		switch {
-		case d.Reason == policy.IsDegenerate || d.Reason == policy.IsSaturated:
-			if d.Action != policy.Retain {
-				key[i] = math.Inf(1)
-			}
-		case d.Value != 0: // no rounding takes a quotient across 1
+		case t.Saturated[i]:
+			handling = p.Saturated
+		case t.Degenerate[i]:
+			handling = p.Degenerate
+		}
+		switch {
+		case handling == policy.HandleDefer:
+			key[i] = math.Inf(1)
+		case handling == policy.HandleByScore && d.Value != 0: // no rounding takes a quotient across 1
 			key[i] = d.Value / d.Threshold
 		}
 	}

@@ -71,8 +71,14 @@ func TestGatesHandOver(t *testing.T) {
 
 // TestByPolicy: keys up to 1 are retained.
 func TestByPolicy(t *testing.T) {
-	table := &eval.Table{Inputs: 7, K: 2, Predicted: make([]int, 7)}
-	p := &policy.Policy{Primary: policy.Rule{HasThreshold: true}}
+	table := &eval.Table{
+		Inputs: 7, K: 2, Predicted: make([]int, 7),
+		Saturated:  []bool{false, false, false, false, true, false, false},
+		Degenerate: []bool{false, false, false, false, true, true, false},
+	}
+	p := &policy.Policy{
+		Primary: policy.Rule{HasThreshold: true}, Saturated: policy.HandleRetain, Degenerate: policy.HandleDefer,
+	}
 	decision := func(action policy.Action, reason policy.Reason, value, threshold float64) policy.Decision {
 		return policy.Decision{Action: action, Reason: reason, Value: value, Threshold: threshold, HasThreshold: true}
 	}
@@ -82,7 +88,8 @@ func TestByPolicy(t *testing.T) {
 		decision(policy.Retain, policy.UnderThreshold, 0, 0),
 		decision(policy.Defer, policy.AboveThreshold, 1, 0),
 		decision(policy.Retain, policy.IsSaturated, 6, 4),
-		decision(policy.Defer, policy.IsDegenerate, 1, 4),
+		// In its own scope it is retained; in another its identical passes are deferred.
+		decision(policy.Retain, policy.PredictedCritical, 1, 4),
 		decision(policy.Defer, policy.AboveThreshold, math.Nextafter(1.9, 2), 1.9),
 	})
 	inf := math.Inf(1)

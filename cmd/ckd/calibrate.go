@@ -25,7 +25,7 @@ type calibrateCmd struct {
 	ReviewsPer1000  *float64 `name:"reviews-per-1000" placeholder:"N" help:"Objective: how many of 1000 inputs people can review; coverage in other words."`
 	MaxCriticalMiss *float64 `placeholder:"X" help:"Objective: the largest share of critical inputs that may be retained and called safe, on average (conformal risk control)."`
 	MaxCriticalFNR  *float64 `name:"max-critical-fnr" placeholder:"X" help:"Objective: the largest share of the retained critical inputs that may be called safe, with --confidence (Learn-then-Test)."`
-	Confidence      float64  `default:"0.95" placeholder:"P" help:"Confidence of --max-critical-fnr. (${default})"`
+	Confidence      *float64 `placeholder:"P" help:"Confidence of --max-critical-fnr. Default 0.95."`
 
 	Scope       policy.Scope `enum:"all,predicted-safe" default:"all" help:"Which inputs may be deferred: ${enum}. (${default})"`
 	Reliability *float64     `name:"reliability-threshold" placeholder:"X" help:"Skewness up to which C_k is trusted. Default 0.3, or the policy's."`
@@ -66,7 +66,7 @@ func (c *calibrateCmd) Validate() error {
 		{"--reviews-per-1000", c.ReviewsPer1000, 0, 1000, false},
 		{"--max-critical-miss", c.MaxCriticalMiss, 0, 1, true},
 		{"--max-critical-fnr", c.MaxCriticalFNR, 0, 1, true},
-		{"--confidence", &c.Confidence, 0, 1, true},
+		{"--confidence", c.Confidence, 0, 1, true},
 	} {
 		if flag.value == nil {
 			continue
@@ -87,6 +87,8 @@ func (c *calibrateCmd) Validate() error {
 	switch {
 	case given != 1:
 		return errors.New("expected exactly one objective: --coverage, --reviews-per-1000, --max-critical-miss or --max-critical-fnr")
+	case c.Confidence != nil && c.MaxCriticalFNR == nil:
+		return errors.New("--confidence is of --max-critical-fnr, expected that too: no other objective has one")
 	case c.objective().Coverage == 0 && (c.Coverage != nil || c.ReviewsPer1000 != nil):
 		return errors.New("a coverage of 0 defers everything: expected more")
 	case c.Reliability != nil && (!(*c.Reliability > 0) || math.IsInf(*c.Reliability, 1)):
@@ -115,7 +117,11 @@ func (c *calibrateCmd) objective() calibrate.Objective {
 	case c.MaxCriticalMiss != nil:
 		return calibrate.Objective{MaxCriticalMiss: *c.MaxCriticalMiss}
 	}
-	return calibrate.Objective{MaxCriticalFNR: *c.MaxCriticalFNR, Confidence: c.Confidence}
+	o := calibrate.Objective{MaxCriticalFNR: *c.MaxCriticalFNR, Confidence: 0.95}
+	if c.Confidence != nil {
+		o.Confidence = *c.Confidence
+	}
+	return o
 }
 
 // Run calibrates, and writes the policy and the report.

@@ -213,6 +213,7 @@ func TestCalibrateErrors(t *testing.T) {
 		"miss":               {calibrating("lowrank", "--max-critical-miss", "0"), exitUsage, "--max-critical-miss 0: expected a number from 0 to 1, not the ends"},
 		"fnr":                {calibrating("lowrank", "--max-critical-fnr", "NaN"), exitUsage, "--max-critical-fnr NaN"},
 		"confidence":         {calibrating("lowrank", "--max-critical-fnr", "0.1", "--confidence", "1"), exitUsage, "--confidence 1: expected"},
+		"confidence of none": {calibrating("lowrank", "--coverage", "0.8", "--confidence", "0.9"), exitUsage, "--confidence is of --max-critical-fnr"},
 		"posterior":          {calibrating("lowrank", "--coverage", "0.8", "--posterior", "mc dropout"), exitUsage, "--posterior \"mc dropout\""},
 		"name and policy":    {here(labels, "--policy", several, "--name", "x"), exitUsage, "--name beside --policy"},
 		"no critical":        {here(labels), exitUsage, "expected --critical"},
