@@ -1,189 +1,256 @@
 package decomp
 
-// Accumulator takes the passes of one input one at a time.
-//
-// It keeps means, central co-moments and divergences and updates them by the
-// stable recurrences of Welford and Pebay, in O(K + pairs) memory whatever S
-// is. Where the two-pass computation of Batch is well conditioned the two agree
-// to 1e-12 relative; bounds for hard cases stand at TestHardCases.
-type Accumulator struct {
-	plan   *Plan
-	passes int
-	// identical: every pass so far equals the first.
-	identical bool
+import "github.com/ckd-project/ckd/decomp/internal/kernel"
 
-	// Per class. x = p - first is what moments are computed from.
-	first, sum   []float64 // first pass; sum of p
-	shift        []float64 // mean of x
-	m2, m3       []float64 // sums of (x-shift)^2, (x-shift)^3
-	div          []float64 // sum of divergence(p, mean)
-	delta        []float64 // scratch: x - shift before the newest pass
-	restSum      []float64 // per critical class: sum of 1-p
-	restDiv      []float64 // per critical class: sum of divergence(1-p, its mean)
-	co           []float64 // per pair: sum of (x_a-shift_a)(x_b-shift_b)
-	entropy      float64   // sum over the passes of their entropies
-	row          []float64 // scratch: the newest pass as float64
-	dirichletRow dirichletScratch
+// mostKept is how many passes of an input that come one by one are kept as they
+// are: twice the usual S, and little beside a model's weights.
+const mostKept = 64
+
+// KeptPasses is how many passes an Accumulator should keep of inputs that are to
+// have so many, or, for 0, nobody knows how many: all, up to 64.
+func (p *Plan) KeptPasses(passes int) int {
+	switch {
+	case p.kind == Dirichlet:
+		return 1
+	case passes <= 0:
+		return mostKept
+	}
+	return min(passes, mostKept)
 }
 
-// NewAccumulator makes an empty accumulator for inputs of the plan.
-func (p *Plan) NewAccumulator() *Accumulator {
-	k, c := p.classes, len(p.critical)
-	block := make([]float64, p.accumulatorFloats())
-	take := func(n int) []float64 {
-		var s []float64
-		s, block = block[:n:n], block[n:]
-		return s
-	}
-	a := &Accumulator{plan: p, row: take(k)}
-	if p.kind == Dirichlet {
-		a.dirichletRow = dirichletScratch{take(k), take(k)}
-		return a
-	}
-	a.first, a.sum, a.shift, a.m2, a.m3, a.div, a.delta = take(k), take(k), take(k), take(k), take(k), take(k), take(k)
-	a.restSum, a.restDiv, a.co = take(c), take(c), take(len(p.pairs))
+// Accumulator takes the passes of some inputs as they come.
+//
+// It keeps some passes of each input as they are, in a panel like a Batch's, and
+// leaves the arithmetic to a Batch: at the end, or whenever there is no room for
+// another pass, and what they say is then joined with what earlier ones said.
+// Memory is O(N (K + pairs)) whatever S is. As long as all passes are kept the
+// results are those of complete passes, bit for bit; beyond, they agree to 1e-12
+// relative where the computation is well conditioned, and the bounds for hard
+// cases stand at TestHardCases.
+type Accumulator[T float] struct {
+	plan   *Plan
+	rows   int // passes that there is room for
+	stride int // from a pass to the next
+	values []T
+	kept   []int      // passes of each input that are kept
+	before []*moments // what earlier ones say; nil where there are none
+	faults []error
+	spare  []*moments
+}
+
+// NewAccumulator makes an empty accumulator for N inputs of the plan that keeps
+// so many passes, at least 1: see KeptPasses.
+func NewAccumulator[T float](p *Plan, inputs, kept int) *Accumulator[T] {
+	a := &Accumulator[T]{plan: p}
+	a.Reset(inputs, kept)
 	return a
 }
 
-// AccumulatorBytes is the memory that one accumulator holds, for budgets.
-func (p *Plan) AccumulatorBytes() int {
-	const header = 512 // the struct itself, rounded up
-	return header + 8*p.accumulatorFloats()
-}
-
-func (p *Plan) accumulatorFloats() int {
-	if p.kind == Dirichlet {
-		return 3 * p.classes
+// AccumulatorBytes is the memory that an Accumulator of float32 which keeps so
+// many passes holds for one input, for budgets; joins says whether there may be
+// more passes than that.
+func (p *Plan) AccumulatorBytes(kept int, joins bool) int {
+	const header = 40 // its places in slices
+	bytes := header + 4*kept*p.classes
+	if joins {
+		bytes += 8 * momentsFloats(p)
 	}
-	return 8*p.classes + 2*len(p.critical) + len(p.pairs)
+	return bytes
 }
 
-// Passes taken so far.
-func (a *Accumulator) Passes() int { return a.passes }
-
-// Reset makes the accumulator as new.
-func (a *Accumulator) Reset() {
-	a.passes = 0 // the first Add overwrites everything else
+// Reset makes the accumulator as new, for N inputs of which it keeps so many
+// passes, and uses its memory again.
+func (a *Accumulator[T]) Reset(inputs, kept int) {
+	for _, m := range a.before {
+		if m != nil {
+			a.spare = append(a.spare, m)
+		}
+	}
+	a.rows = max(kept, 1)
+	if a.plan.kind == Dirichlet {
+		a.rows = 1
+	}
+	a.stride = inputs * a.plan.classes
+	if a.stride%1024 == 0 {
+		a.stride += 16 // multiples of a page would fall into the same lines of the cache
+	}
+	if n := a.rows * a.stride; cap(a.values) < n {
+		a.values = make([]T, n)
+	} else {
+		a.values = a.values[:n]
+	}
+	if cap(a.kept) < inputs {
+		a.kept, a.before, a.faults = make([]int, inputs), make([]*moments, inputs), make([]error, inputs)
+	}
+	a.kept, a.before, a.faults = a.kept[:inputs], a.before[:inputs], a.faults[:inputs]
+	clear(a.kept)
+	clear(a.before)
+	clear(a.faults)
 }
 
-// Add takes one pass of K values. It does not keep or write to row. The error
-// is a *RowError, or a *PassesError for a second Dirichlet row; the accumulator
-// is then as it was.
-func (a *Accumulator) Add(row []float64) error { return add(a, row) }
+// Passes of an input taken so far.
+func (a *Accumulator[T]) Passes(input int) int {
+	n := a.kept[input]
+	if m := a.before[input]; m != nil {
+		n += m.passes
+	}
+	return n
+}
 
-// AddFloat32 is Add for float32 values.
-func (a *Accumulator) AddFloat32(row []float32) error { return add(a, row) }
+// Even reports whether neighbouring inputs have had equally many passes.
+func (a *Accumulator[T]) Even(input, count int) bool {
+	for i := input + 1; i < input+count; i++ {
+		if a.kept[i] != a.kept[input] || a.Passes(i) != a.Passes(input) {
+			return false
+		}
+	}
+	return true
+}
 
-func add[T float](a *Accumulator, row []T) error {
-	if err := checkRow(a.plan, a.passes, row); err != nil {
+// Add takes one pass of K values of an input. It does not keep or write to row.
+// The error is a *RowError, or a *PassesError for a second Dirichlet row; the
+// pass is then not counted. Batch b is to compute with: what it was computing is
+// lost.
+func (a *Accumulator[T]) Add(b *Batch, input int, row []T) error {
+	if err := checkRow(a.plan, a.Passes(input), row); err != nil {
 		return err
 	}
-	switch a.plan.kind {
-	case Logits:
-		softmax(a.row, row)
-	case Dirichlet:
-		if a.passes > 0 {
-			return &PassesError{Got: a.passes + 1, Least: 1, Most: 1}
+	if err := a.makeRoom(b, input, 1); err != nil {
+		return err
+	}
+	copy(a.values[a.kept[input]*a.stride+input*a.plan.classes:], row)
+	a.kept[input]++
+	return nil
+}
+
+// Source is where values come from.
+type Source[T float] interface {
+	// Next writes the next len(to) values to it.
+	Next(to []T)
+}
+
+// Fill takes so many passes of neighbouring inputs, which have had equally many:
+// passes*count*K values, one pass after the other. It reports whether all rows
+// were good; if not, Fault says which were bad. An input with a bad row has taken
+// it, and is not to be finished. The error is a *PassesError where no further
+// pass is allowed. Batch b is to compute with, as in Add.
+func (a *Accumulator[T]) Fill(b *Batch, input, count, passes int, from Source[T]) (good bool, err error) {
+	good = true
+	width, first := count*a.plan.classes, input*a.plan.classes
+	for passes > 0 {
+		if err := a.makeRoom(b, input, count); err != nil {
+			return good, err
 		}
-		fallthrough
-	default:
-		for k, v := range row {
-			a.row[k] = float64(v)
+		n := min(passes, a.rows-a.kept[input])
+		at := a.values[a.kept[input]*a.stride+first:]
+		if width == a.stride {
+			from.Next(at[:n*width])
+		} else {
+			for s := range n {
+				from.Next(at[s*a.stride:][:width])
+			}
+		}
+		if !a.check(at, input, count, n) {
+			good = false
+		}
+		for i := range count {
+			a.kept[input+i] += n
+		}
+		passes -= n
+	}
+	return good, nil
+}
+
+// check looks at n new passes of neighbouring inputs, and keeps the first fault
+// of each input.
+func (a *Accumulator[T]) check(at []T, input, count, n int) (good bool) {
+	k, width := a.plan.classes, count*a.plan.classes
+	values, quick := any(at).([]float32)
+	quick = quick && a.plan.kind == Probabilities
+	if quick && width == a.stride && kernel.Plain(values[:n*width], k, a.plan.sumTolerance) {
+		return true
+	}
+	good = true
+	for s := range n {
+		if quick && kernel.Plain(values[s*a.stride:][:width], k, a.plan.sumTolerance) {
+			continue
+		}
+		for i := range count {
+			if a.faults[input+i] != nil {
+				continue
+			}
+			if err := checkRow(a.plan, a.Passes(input+i)+s, at[s*a.stride+i*k:][:k]); err != nil {
+				a.faults[input+i] = err
+				good = false
+			}
 		}
 	}
-	if a.plan.kind == Dirichlet {
-		a.passes = 1
+	return good
+}
+
+// Fault is the *RowError of the first bad row that Fill took of an input; nil if
+// there was none.
+func (a *Accumulator[T]) Fault(input int) error { return a.faults[input] }
+
+// makeRoom makes room for another pass of neighbouring inputs.
+func (a *Accumulator[T]) makeRoom(b *Batch, input, count int) error {
+	if a.kept[input] < a.rows {
 		return nil
 	}
-	if a.passes == 0 {
-		a.begin()
+	if a.plan.kind == Dirichlet {
+		return &PassesError{Got: a.kept[input] + 1, Least: 1, Most: 1}
+	}
+	t := a.tensor(input, count)
+	t.part, t.before = true, nil
+	b.reset(t)
+	for i := range count {
+		_ = b.Result(i, b.scratch()) // rows were checked
+		m := a.take(b)
+		if before := a.before[input+i]; before != nil {
+			before.join(a.plan, m)
+			a.spare = append(a.spare, m)
+		} else {
+			a.before[input+i] = m
+		}
+		a.kept[input+i] = 0
+	}
+	return nil
+}
+
+// take is the moments that the batch has just computed; the batch gets others.
+func (a *Accumulator[T]) take(b *Batch) *moments {
+	m := b.chunk
+	if n := len(a.spare); n > 0 {
+		b.chunk, a.spare = a.spare[n-1], a.spare[:n-1]
 	} else {
-		a.update()
+		b.chunk = newMoments(a.plan)
 	}
+	return m
+}
+
+// Finish gives neighbouring inputs, which have had equally many passes, to a
+// batch of the same plan: its Result 0 is of the first. The accumulator must not
+// change until then. With fewer passes than Plan.FewestPasses the error is a
+// *PassesError.
+func (a *Accumulator[T]) Finish(b *Batch, input, count int) error {
+	if got, least := a.Passes(input), a.plan.FewestPasses(); got < least {
+		return &PassesError{Got: got, Least: least}
+	}
+	b.reset(a.tensor(input, count))
 	return nil
 }
 
-// begin starts an input with a.row as its first pass.
-func (a *Accumulator) begin() {
-	a.passes, a.identical = 1, true
-	copy(a.first, a.row)
-	copy(a.sum, a.row)
-	for _, s := range [...][]float64{a.shift, a.m2, a.m3, a.div, a.restDiv, a.co} {
-		clear(s)
+// tensor is the passes of neighbouring inputs that are kept.
+func (a *Accumulator[T]) tensor(input, count int) Tensor {
+	t := Tensor{Passes: a.kept[input], Inputs: count, stride: a.stride, checked: true}
+	switch values := any(a.values[input*a.plan.classes:]).(type) {
+	case []float32:
+		t.Float32 = values
+	case []float64:
+		t.Float64 = values
 	}
-	for i, k := range a.plan.critical {
-		a.restSum[i] = 1 - a.row[k]
+	if a.before[input] != nil {
+		t.part, t.before = true, a.before[input:input+count]
 	}
-	a.entropy = rowEntropy(a.row)
-}
-
-// update takes a.row as the next pass.
-func (a *Accumulator) update() {
-	a.passes++
-	n := float64(a.passes)
-	a.entropy += rowEntropy(a.row)
-
-	for i, k := range a.plan.critical {
-		// The divergence of the complement, from the same difference with its
-		// sign changed; see the loop below, which it must precede.
-		d := (a.row[k] - a.first[k]) - a.shift[k]
-		rest := 1 - a.row[k]
-		before := a.restSum[i] / (n - 1)
-		a.restSum[i] += rest
-		mean := a.restSum[i] / n
-		a.restDiv[i] += (n-1)*divergence(before, mean, d/n) + divergence(rest, mean, -d*(n-1)/n)
-	}
-
-	for k, p := range a.row {
-		x := p - a.first[k]
-		if x != 0 {
-			a.identical = false
-		}
-		d := x - a.shift[k]
-		a.delta[k] = d
-		dn := d / n
-		d2 := d * dn * (n - 1)
-		a.shift[k] += dn
-		a.m3[k] += d2*dn*(n-2) - 3*dn*a.m2[k]
-		a.m2[k] += d2
-
-		// With mu the mean before and mu' the one after this pass, the sum of
-		// divergences to mu' is that to mu, plus (n-1) times that of mu, plus
-		// that of p: all terms are >= 0.
-		before := a.sum[k] / (n - 1)
-		a.sum[k] += p
-		mean := a.sum[k] / n
-		a.div[k] += (n-1)*divergence(before, mean, -dn) + divergence(p, mean, d-dn)
-	}
-
-	w := (n - 1) / n
-	for i, pair := range a.plan.pairs {
-		a.co[i] += a.delta[pair.A] * a.delta[pair.B] * w
-	}
-}
-
-// Finish writes what the passes say to r, which must come from the same plan;
-// Result has formula, range, unit and equation of every field.
-// The accumulator is not changed: more passes may follow. With fewer passes
-// than Plan.FewestPasses the error is a *PassesError, and r is not written to.
-func (a *Accumulator) Finish(r *Result) error {
-	if least := a.plan.FewestPasses(); a.passes < least {
-		return &PassesError{Got: a.passes, Least: least}
-	}
-	if a.plan.kind == Dirichlet {
-		a.plan.finishDirichlet(a.row, &a.dirichletRow, r)
-		return nil
-	}
-	n := float64(a.passes)
-	for k, sum := range a.sum {
-		r.Mean[k] = sum / n
-		if a.m2[k] == 0 && a.shift[k] == 0 {
-			r.Mean[k] = a.first[k] // no rounding where the passes are constant
-		}
-	}
-	a.plan.finish(&sums{
-		passes: a.passes, m2: a.m2, m3: a.m3, div: a.div, restDiv: a.restDiv, co: a.co,
-		entropy: a.entropy, identical: a.identical,
-	}, r)
-	return nil
+	return t
 }

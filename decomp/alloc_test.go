@@ -19,8 +19,8 @@ func TestNoAllocations(t *testing.T) {
 	}
 	for _, kind := range []decomp.Kind{decomp.Probabilities, decomp.Logits} {
 		plan := mustPlan(t, decomp.Spec{Classes: k, Safe: []int{0, 1}, Critical: []int{2, 3, 4}, Kind: kind, AllPairs: true})
-		b, a, r := plan.NewBatch(), plan.NewAccumulator(), plan.NewResult()
-		c3 := make([]float64, k)
+		b, a, r := plan.NewBatch(), decomp.NewAccumulator[float32](plan, n, s/2), plan.NewResult()
+		c3, from := make([]float64, k), source(nil)
 		work := func() {
 			if err := b.Reset(decomp.Tensor{Passes: s, Inputs: n, Float32: data32}); err != nil {
 				t.Fatal(err)
@@ -30,14 +30,23 @@ func TestNoAllocations(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			a.Reset()
-			for i := range s {
-				if err := a.AddFloat32(data32[i*k : (i+1)*k]); err != nil {
+			a.Reset(n, s/2)
+			from = data32
+			if good, err := a.Fill(b, 0, n, s-1, &from); !good || err != nil {
+				t.Fatal(good, err)
+			}
+			for i := range n {
+				if err := a.Add(b, i, from[i*k:(i+1)*k]); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := a.Finish(r); err != nil {
+			if err := a.Finish(b, 0, n); err != nil {
 				t.Fatal(err)
+			}
+			for i := range n {
+				if err := b.Result(i, r); err != nil {
+					t.Fatal(err)
+				}
 			}
 			r.SumCTop(3)
 			r.SumCWeighted()
@@ -49,12 +58,17 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
+// source is values to be read one after the other.
+type source []float32
+
+func (s *source) Next(to []float32) { *s = (*s)[copy(to, *s):] }
+
 // Shapes: passes, inputs, classes; half of the classes, at most 10, critical.
 var benchShapes = [][3]int{{30, 1, 4}, {30, 64, 4}, {50, 64, 10}, {30, 8, 100}, {30, 1, 1000}}
 
 func benchPlan(b *testing.B, k int) *decomp.Plan {
 	critical := min(k/2, 10)
-	return mustPlan(b, decomp.Spec{Classes: k, Safe: upTo(k)[critical:], Critical: upTo(k)[:critical]})
+	return mustPlan(b, decomp.Spec{Classes: k, Safe: upTo(k)[critical:], Critical: upTo(k)[:critical], Lean: true})
 }
 
 func benchData(s, n, k int) []float32 {
@@ -99,21 +113,22 @@ func BenchmarkAccumulator(b *testing.B) {
 		s, n, k := shape[0], shape[1], shape[2]
 		b.Run(fmt.Sprintf("S%dN%dK%d", s, n, k), func(b *testing.B) {
 			plan, data := benchPlan(b, k), benchData(s, n, k)
-			inputs, r := make([]*decomp.Accumulator, n), plan.NewResult()
-			for i := range inputs {
-				inputs[i] = plan.NewAccumulator()
-			}
+			a, batch, r := decomp.NewAccumulator[float32](plan, n, s), plan.NewBatch(), plan.NewResult()
 			b.ReportAllocs()
+			var from source
 			for b.Loop() {
-				for i, a := range inputs {
-					a.Reset()
-					for p := range s {
-						at := (p*n + i) * k
-						if err := a.AddFloat32(data[at : at+k]); err != nil {
-							b.Fatal(err)
-						}
+				a.Reset(n, s)
+				from = data
+				for range s {
+					if good, err := a.Fill(batch, 0, n, 1, &from); !good || err != nil {
+						b.Fatal(good, err)
 					}
-					if err := a.Finish(r); err != nil {
+				}
+				if err := a.Finish(batch, 0, n); err != nil {
+					b.Fatal(err)
+				}
+				for i := range n {
+					if err := batch.Result(i, r); err != nil {
 						b.Fatal(err)
 					}
 				}

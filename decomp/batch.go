@@ -1,5 +1,7 @@
 package decomp
 
+import "github.com/ckd-project/ckd/decomp/internal/kernel"
+
 // Layout says in which order a tensor's values come.
 type Layout uint8
 
@@ -16,46 +18,69 @@ type Tensor struct {
 	Layout         Layout
 	Float32        []float32
 	Float64        []float64
+
+	// stride is how far the passes of an SNK tensor are apart, where it is part
+	// of a larger one; 0 where it is not.
+	stride int
+	// checked rows need not be checked again.
+	checked bool
+	// part: the passes are not all there are. Sums of squares are then left as
+	// they are, for moments to be merged; before is, by input, the earlier ones'.
+	part   bool
+	before []*moments
 }
 
 // Batch computes complete passes by going over them twice: means first, then
 // the moments about them.
 //
 // It works on panels of neighbouring inputs. A panel is S rows of columns, one
-// column for each input and class, and what is kept per column stays in the
-// processor's cache; see panel.go for the arithmetic.
+// column for each input and class; the arithmetic of columns is the kernel's.
 type Batch struct {
 	plan   *Plan
 	tensor Tensor
 
-	panelInputs   int // inputs of a full panel
-	from, to      int // inputs of the panel at hand
-	columns       columns
-	faults        []error   // per input of the panel
-	probabilities []float64 // the panel's softmax, where the tensor has logits
-	cross         cross     // of one input
-	dirichletRow  dirichletScratch
+	divisor     float64 // of sums of squares
+	panelInputs int     // inputs of a full panel
+	from, to    int     // inputs of the panel at hand
+	columns     *kernel.Columns
+	faults      []error // per input of the panel
+	pairs       comoments
+	complement  complement
+	chunk       *moments // of the input asked for last, where the tensor is a part
+	merged      *moments // the same with its earlier passes
+	spare       *Result
+	dirichlet   dirichletScratch
+
+	// The panel where it is not in the tensor as it has to be: logits as
+	// probabilities, and NSK as SNK.
+	probabilities []float64
+	turned32      []float32
+	turned64      []float64
 }
 
 const (
-	// panelColumns is about how many columns a panel has.
-	panelColumns = 1024
-	// panelValues is about how many values of logits are turned into
-	// probabilities at a time.
-	panelValues = 1 << 16
+	// mostColumns is how many columns a panel may have, but for one input of more
+	// classes; a panel of fewest is worth the call.
+	mostColumns, fewestColumns = 1024, 64
+	// panelValues is about how many values of a panel stay in the cache.
+	panelValues = 1 << 13
+	// turnedClasses is from how many on the passes of one NSK input are a panel
+	// that is wide enough.
+	turnedClasses = 32
 )
 
 // NewBatch makes a Batch for inputs of the plan.
 func (p *Plan) NewBatch() *Batch {
-	inputs := max(1, panelColumns/p.classes)
+	inputs := max(1, mostColumns/p.classes)
 	b := &Batch{
-		plan:    p,
-		columns: newColumns(inputs * p.classes),
-		faults:  make([]error, inputs),
-		cross:   newCross(p),
+		plan:       p,
+		columns:    kernel.NewColumns(inputs * p.classes),
+		faults:     make([]error, inputs),
+		pairs:      newComoments(p),
+		complement: newComplement(p),
 	}
 	if p.kind == Dirichlet {
-		b.dirichletRow = dirichletScratch{make([]float64, p.classes), make([]float64, p.classes)}
+		b.dirichlet = newDirichletScratch(p.classes)
 	}
 	return b
 }
@@ -76,18 +101,42 @@ func (b *Batch) Reset(t Tensor) error {
 	if b.plan.kind == Dirichlet && t.Passes > 1 {
 		return &PassesError{Got: t.Passes, Least: 1, Most: 1}
 	}
-	b.tensor = t
-	b.panelInputs = len(b.faults)
-	if t.Layout == NSK {
-		b.panelInputs = 1
-	}
-	if b.plan.kind == Logits {
-		b.panelInputs = max(1, min(b.panelInputs, panelValues/b.plan.classes/t.Passes))
-		if n := t.Passes * b.panelInputs * b.plan.classes; len(b.probabilities) < n {
-			b.probabilities = make([]float64, n)
-		}
-	}
+	t.stride = t.Inputs * b.plan.classes
+	b.reset(t)
 	return nil
+}
+
+// Clear lets go of the tensor.
+func (b *Batch) Clear() { b.from, b.to, b.tensor = 0, 0, Tensor{} }
+
+// reset takes a tensor whose shape is right.
+func (b *Batch) reset(t Tensor) {
+	b.from, b.to, b.tensor = 0, 0, t
+	b.divisor = b.plan.divisor(t.Passes)
+	if t.part {
+		b.divisor = 1
+	}
+	k, s := b.plan.classes, max(t.Passes, 1)
+	inputs := max(panelValues/(s*k), fewestColumns/k)
+	if t.Layout == NSK && k >= turnedClasses {
+		inputs = 1
+	}
+	b.panelInputs = max(1, min(inputs, len(b.faults), t.Inputs))
+	values := s * b.panelInputs * k
+	if b.plan.kind == Logits && len(b.probabilities) < values {
+		b.probabilities = make([]float64, values)
+	}
+	if b.turns() && t.Float32 != nil && len(b.turned32) < values {
+		b.turned32 = make([]float32, values)
+	}
+	if b.turns() && t.Float64 != nil && len(b.turned64) < values {
+		b.turned64 = make([]float64, values)
+	}
+}
+
+// turns reports whether the panels of the tensor have to be laid out anew.
+func (b *Batch) turns() bool {
+	return b.tensor.Layout == NSK && b.panelInputs > 1 && b.plan.kind != Logits
 }
 
 // isProduct reports whether n = a*b*c for non-negative numbers and c > 0. It
@@ -101,83 +150,163 @@ func isProduct(n, a, b, c int) bool {
 
 // Result writes what the passes of input i of the tensor, 0 <= i < Inputs, say
 // to r, which must come from the same plan; the type Result has formula, range,
-// unit and equation of every field. If one of its rows is refused the error is
-// a *RowError, and r is not to be used. Inputs are best asked for in order: a
+// unit and equation of every field. Its vectors are the Batch's own: they are
+// good until the next call. If one of the rows is refused the error is a
+// *RowError, and r is not to be used. Inputs are best asked for in order: a
 // panel is computed anew when an input outside it is asked for.
 func (b *Batch) Result(i int, r *Result) error {
 	if b.tensor.Float32 != nil {
-		return result(b, b.tensor.Float32, i, r)
+		return result(b, b.tensor.Float32, &b.turned32, i, r)
 	}
-	return result(b, b.tensor.Float64, i, r)
+	return result(b, b.tensor.Float64, &b.turned64, i, r)
 }
 
-func result[T float](b *Batch, data []T, i int, r *Result) error {
-	t, k := &b.tensor, b.plan.classes
+func result[T float](b *Batch, data []T, turned *[]T, i int, r *Result) error {
 	if i < b.from || i >= b.to {
-		b.from, b.to = i, min(i+b.panelInputs, t.Inputs)
-		loadPanel(b, data)
+		b.from, b.to = i, min(i+b.panelInputs, b.tensor.Inputs)
+		loadPanel(b, data, *turned)
 	}
 	at := i - b.from
 	if err := b.faults[at]; err != nil {
 		return err
 	}
+	r.view(b.columns, at*b.plan.classes)
 	if b.plan.kind == Dirichlet {
-		b.plan.finishDirichlet(b.columns.mean[at*k:(at+1)*k], &b.dirichletRow, r)
+		for k, v := range row(b, data, i, 0) {
+			b.dirichlet.alpha[k] = float64(v)
+		}
+		b.plan.finishDirichlet(&b.dirichlet, r)
 		return nil
 	}
-	s := b.columns.input(at*k, (at+1)*k, t.Passes, r)
-	shift := b.columns.shift[at*k : (at+1)*k]
 	if b.plan.kind == Logits {
-		crossMoments(b, b.logitsPanel().columns(at*k, (at+1)*k), shift, &s)
+		finish(b, b.logitsPanel(), at, r)
 	} else {
-		crossMoments(b, dataPanel(b, data).columns(at*k, (at+1)*k), shift, &s)
+		finish(b, dataPanel(b, data, *turned), at, r)
 	}
-	b.plan.finish(&s, r)
 	return nil
 }
 
-// loadPanel checks the rows of the panel at hand and computes its columns.
-func loadPanel[T float](b *Batch, data []T) {
-	k, inputs := b.plan.classes, b.to-b.from
-	source := dataPanel(b, data)
-	for i := range inputs {
-		b.faults[i] = nil
+// finish completes the result of the input at a place in the panel at hand.
+func finish[T float](b *Batch, p panel[T], at int, r *Result) {
+	own := panel[T]{p.data[at*b.plan.classes:], p.passes, b.plan.classes, p.stride}
+	s := sums{passes: p.passes, divisor: b.divisor, identical: isConstant(r.Variance) && identical(own)}
+	s.co = ofInput(b, &b.pairs, own, at)
+	if b.plan.ovaMI {
+		s.rest = ofComplement(b, &b.complement, own, r)
 	}
-	for s := range source.passes {
-		row := source.row(s)
-		for i := range inputs {
-			if b.faults[i] == nil {
-				b.faults[i] = checkRow(b.plan, s, row[i*k:(i+1)*k])
-			}
+	if b.tensor.part {
+		if b.chunk == nil {
+			b.chunk, b.merged = newMoments(b.plan), newMoments(b.plan)
 		}
+		set(b.chunk, b.plan, &s, own, r)
+		if b.tensor.before == nil {
+			return // the moments are all that is asked for
+		}
+		b.merged.copy(b.tensor.before[b.from+at])
+		b.merged.join(b.plan, b.chunk)
+		b.merged.tell(b.plan, &s, r)
+	}
+	b.plan.finish(&s, r)
+}
+
+// panel is S rows of columns: row s is data[s*stride:][:width].
+type panel[T float] struct {
+	data                  []T
+	passes, width, stride int
+}
+
+// row is the values of pass s.
+func (p panel[T]) row(s int) []T {
+	at := s * p.stride
+	return p.data[at : at+p.width : at+p.width]
+}
+
+// loadPanel checks the rows of the panel at hand and computes its columns.
+func loadPanel[T float](b *Batch, data, turned []T) {
+	inputs := b.to - b.from
+	clear(b.faults[:inputs])
+	if b.turns() {
+		turn(b, data, turned)
+	}
+	source := dataPanel(b, data, turned)
+	if b.plan.kind == Logits {
+		source = panel[T]{} // its rows are read where they are
+	}
+	if !b.tensor.checked {
+		checkPanel(b, data, source)
 	}
 	switch b.plan.kind {
 	case Dirichlet:
-		for c, v := range source.row(0) {
-			b.columns.mean[c] = float64(v)
-		}
 	case Logits:
 		p := b.logitsPanel()
-		for s := range source.passes {
-			from, to := source.row(s), p.row(s)
+		for s := range p.passes {
+			to := p.row(s)
 			for i := range inputs {
-				softmax(to[i*k:(i+1)*k], from[i*k:(i+1)*k])
+				if b.faults[i] == nil {
+					softmax(to[i*b.plan.classes:(i+1)*b.plan.classes], row(b, data, b.from+i, s))
+				}
 			}
 		}
-		twoPass(&b.columns, p)
+		kernel.Moments(b.columns, p.data, p.passes, p.width, p.stride, b.divisor)
+		ofPanel(b, &b.pairs, p)
 	default:
-		twoPass(&b.columns, source)
+		kernel.Moments(b.columns, source.data, source.passes, source.width, source.stride, b.divisor)
+		ofPanel(b, &b.pairs, source)
+	}
+}
+
+// checkPanel refuses the inputs of the panel at hand that have a bad row. Rows
+// are looked at one by one only where they are not all good at first sight.
+func checkPanel[T float](b *Batch, data []T, p panel[T]) {
+	values, quick := any(p.data).([]float32)
+	quick = quick && b.plan.kind == Probabilities
+	if quick && p.stride == p.width && kernel.Plain(values[:p.passes*p.width], b.plan.classes, b.plan.sumTolerance) {
+		return
+	}
+	for s := range b.tensor.Passes {
+		if quick && kernel.Plain(values[s*p.stride:][:p.width], b.plan.classes, b.plan.sumTolerance) {
+			continue
+		}
+		for i := range b.to - b.from {
+			if b.faults[i] == nil {
+				b.faults[i] = checkRow(b.plan, s, row(b, data, b.from+i, s))
+			}
+		}
+	}
+}
+
+// row is pass s of input i of the tensor.
+func row[T float](b *Batch, data []T, i, s int) []T {
+	k, at := b.plan.classes, 0
+	if b.tensor.Layout == NSK {
+		at = (i*b.tensor.Passes + s) * k
+	} else {
+		at = s*b.tensor.stride + i*k
+	}
+	return data[at : at+k : at+k]
+}
+
+// turn lays the panel at hand of an NSK tensor out as SNK.
+func turn[T float](b *Batch, data, turned []T) {
+	k, width := b.plan.classes, (b.to-b.from)*b.plan.classes
+	for i := range b.to - b.from {
+		from := data[(b.from+i)*b.tensor.Passes*k:][:b.tensor.Passes*k]
+		for s := range b.tensor.Passes {
+			copy(turned[s*width+i*k:], from[s*k:(s+1)*k])
+		}
 	}
 }
 
 // dataPanel is the panel at hand in the tensor's own values.
-func dataPanel[T float](b *Batch, data []T) panel[T] {
+func dataPanel[T float](b *Batch, data, turned []T) panel[T] {
 	k, t := b.plan.classes, &b.tensor
-	p := panel[T]{passes: t.Passes, width: (b.to - b.from) * k, stride: t.Inputs * k}
-	if t.Layout == NSK {
-		p.stride = k
-		p.data = data[b.from*t.Passes*k:]
-	} else {
+	p := panel[T]{passes: t.Passes, width: (b.to - b.from) * k, stride: t.stride}
+	switch {
+	case b.turns():
+		p.data, p.stride = turned, p.width
+	case t.Layout == NSK:
+		p.data, p.stride = data[b.from*t.Passes*k:], k
+	default:
 		p.data = data[b.from*k:]
 	}
 	return p
@@ -187,4 +316,36 @@ func dataPanel[T float](b *Batch, data []T) panel[T] {
 func (b *Batch) logitsPanel() panel[float64] {
 	width := (b.to - b.from) * b.plan.classes
 	return panel[float64]{b.probabilities, b.tensor.Passes, width, width}
+}
+
+// scratch is a result for those who look at something else.
+func (b *Batch) scratch() *Result {
+	if b.spare == nil {
+		b.spare = b.plan.NewResult()
+	}
+	return b.spare
+}
+
+// isConstant reports whether no value of the passes differs from the others,
+// unless by less than what underflows.
+func isConstant(variance []float64) bool {
+	for _, v := range variance {
+		if v != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// identical reports whether all passes are equal.
+func identical[T float](p panel[T]) bool {
+	first := p.row(0)
+	for s := 1; s < p.passes; s++ {
+		for k, v := range p.row(s) {
+			if v != first[k] {
+				return false
+			}
+		}
+	}
+	return true
 }

@@ -2,11 +2,16 @@ package decomp
 
 import "math"
 
-// dirichletScratch holds sums of concentrations before and after each class.
-type dirichletScratch struct{ before, after []float64 }
+// dirichletScratch holds the concentrations, and their sums before and after
+// each class.
+type dirichletScratch struct{ alpha, before, after []float64 }
 
-// finishDirichlet fills r from one row of concentrations alpha, which have been
-// checked. With alpha_0 = sum_k alpha_k and mu_k = alpha_k/alpha_0, over rows
+func newDirichletScratch(k int) dirichletScratch {
+	return dirichletScratch{make([]float64, k), make([]float64, k), make([]float64, k)}
+}
+
+// finishDirichlet fills r from one row of concentrations, scratch.alpha, which
+// have been checked. With alpha_0 = sum_k alpha_k and mu_k = alpha_k/alpha_0, over rows
 // p ~ Dirichlet(alpha):
 //
 //	Var_k = mu(1-mu)/(alpha_0+1)           Cov_ij = -mu_i mu_j/(alpha_0+1)
@@ -19,8 +24,8 @@ type dirichletScratch struct{ before, after []float64 }
 // There are no passes, hence no Bessel correction and no Epsilon. 1-mu_k is
 // taken from the sum of the other concentrations, so that it stays exact as
 // mu_k approaches 1.
-func (p *Plan) finishDirichlet(alpha []float64, scratch *dirichletScratch, r *Result) {
-	before, after := scratch.before, scratch.after
+func (p *Plan) finishDirichlet(scratch *dirichletScratch, r *Result) {
+	alpha, before, after := scratch.alpha, scratch.before, scratch.after
 	total := 0.0
 	for k, a := range alpha {
 		before[k] = total

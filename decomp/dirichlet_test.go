@@ -75,7 +75,7 @@ func TestDirichletSampling(t *testing.T) {
 		exact := streamResult(t, dirichletPlan(t, k), [][]float64{alpha})
 		draw := distmv.NewDirichlet(alpha, rand.NewPCG(11, uint64(k)))
 		plan := mustPlan(t, decomp.Spec{Classes: k, Safe: upTo(k)[:1], Critical: upTo(k)[1:], AllPairs: true})
-		acc, r, row := plan.NewAccumulator(), plan.NewResult(), make([]float64, k)
+		acc, r, row := newStream(plan), plan.NewResult(), make([]float64, k)
 		for range samples {
 			if err := acc.Add(draw.Rand(row)); err != nil {
 				t.Fatal(err)
@@ -163,11 +163,11 @@ func TestDirichletRefusals(t *testing.T) {
 		"overflow": {[]float64{1e308, 1e308, 1}, decomp.SumNotFinite, -1},
 	} {
 		var e *decomp.RowError
-		if err := plan.NewAccumulator().Add(c.row); !errors.As(err, &e) || e.Fault != c.fault || e.Class != c.class {
+		if err := newStream(plan).Add(c.row); !errors.As(err, &e) || e.Fault != c.fault || e.Class != c.class {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	a := plan.NewAccumulator()
+	a := newStream(plan)
 	if err := a.Add([]float64{1, 2, 3}); err != nil {
 		t.Fatal(err)
 	}

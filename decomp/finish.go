@@ -2,52 +2,58 @@ package decomp
 
 import "math"
 
-// sums is what an input's passes leave behind; both ways in end here.
+// sums is what an input's passes leave behind beside the columns that a Result
+// has already.
 type sums struct {
 	passes    int
-	m2, m3    []float64 // per class: sums of d^2 and d^3, d = p - mean
-	div       []float64 // per class: sum of divergence(p, mean)
-	restDiv   []float64 // per critical class: sum of divergence(1-p, 1-mean)
-	co        []float64 // per pair: sum of d_a d_b
-	entropy   float64   // sum of the entropies of the passes
-	identical bool      // all passes are equal
+	divisor   float64 // of co
+	co        coSums  // per pair: sum of d_a d_b, d = p - mean
+	rest      rest    // of the critical classes, where the plan has ova_mi
+	identical bool    // all passes are equal
 }
 
-// finish fills r from s and the means, which are in r already.
+// finish fills r from s and the columns, which are in r already.
 func (p *Plan) finish(s *sums, r *Result) {
-	n, divisor := float64(s.passes), p.divisor(s.passes)
 	r.Passes = s.passes
+	r.Degenerate = s.identical
+	if len(p.pairs) > 0 {
+		p.finishPairs(s, r)
+	}
+	r.Entropy = 0
+	for _, x := range r.meanLogMean {
+		r.Entropy -= x
+	}
+	ova := math.NaN()
+	if p.ovaMI {
+		ova = 0
+		for i, k := range p.critical {
+			ova += r.M[k] + s.rest.m[i]
+		}
+	}
+	p.finishScores(ova, r)
+	r.ExpectedEntropy = max(0, r.Entropy-r.MI)
+	r.Saturated = s.identical && r.Mean[r.Predicted] == 1 && r.Entropy == 0
+}
+
+// finishPairs fills the vectors over pairs.
+func (p *Plan) finishPairs(s *sums, r *Result) {
 	for k, mu := range r.Mean {
-		variance, m3 := s.m2[k]/divisor, s.m3[k]/n
-		r.Variance[k] = variance
-		r.ThirdMoment[k] = m3
-		r.C[k] = 0
-		if mu > 0 {
-			r.C[k] = 0.5 * variance / (mu + Epsilon)
-		}
-		r.Skewness[k] = 0
-		if mu > 0 && variance > 0 {
-			r.Skewness[k] = math.Abs(m3) / variance / (3 * mu)
-		}
-		r.M[k] = s.div[k] / n
+		r.roots[k] = 1 / math.Sqrt(mu+Epsilon)
+	}
+	half := 0.5 / s.divisor
+	for i, pair := range p.pairs {
+		r.PairTerm[i] = max(0, -s.co.of(p, i)) * half * r.roots[pair.A] * r.roots[pair.B]
+	}
+	if !p.correlations {
+		return
 	}
 	for i, pair := range p.pairs {
 		a, b := pair.A, pair.B
-		r.PairTerm[i] = max(0, -s.co[i]/divisor) / (2 * math.Sqrt((r.Mean[a]+Epsilon)*(r.Mean[b]+Epsilon)))
 		r.Correlation[i] = 0
-		if spread := math.Sqrt(s.m2[a]) * math.Sqrt(s.m2[b]); spread > 0 {
-			r.Correlation[i] = min(max(s.co[i]/spread, -1), 1)
+		if spread := math.Sqrt(r.Variance[a]) * math.Sqrt(r.Variance[b]); spread > 0 {
+			r.Correlation[i] = min(max(s.co.of(p, i)/s.divisor/spread, -1), 1)
 		}
 	}
-	r.Entropy = rowEntropy(r.Mean)
-	r.ExpectedEntropy = s.entropy / n
-	r.Degenerate = s.identical
-	ova := 0.0
-	for i, k := range p.critical {
-		ova += r.M[k] + s.restDiv[i]/n
-	}
-	p.finishScores(ova, r)
-	r.Saturated = s.identical && r.Mean[r.Predicted] == 1 && r.Entropy == 0
 }
 
 // finishScores fills what follows from the vectors alone.

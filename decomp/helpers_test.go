@@ -47,13 +47,34 @@ func batchResult(t interface {
 	return r
 }
 
+// stream is an accumulator of one input, which joins what seven passes each say.
+type stream struct {
+	*decomp.Accumulator[float64]
+	batch *decomp.Batch
+}
+
+func newStream(plan *decomp.Plan) stream {
+	return stream{decomp.NewAccumulator[float64](plan, 1, 7), plan.NewBatch()}
+}
+
+func (s stream) Add(row []float64) error { return s.Accumulator.Add(s.batch, 0, row) }
+
+func (s stream) Passes() int { return s.Accumulator.Passes(0) }
+
+func (s stream) Finish(r *decomp.Result) error {
+	if err := s.Accumulator.Finish(s.batch, 0, 1); err != nil {
+		return err
+	}
+	return s.batch.Result(0, r)
+}
+
 // streamResult computes one input by the incremental path.
 func streamResult(t interface {
 	Helper()
 	Fatal(...any)
 }, plan *decomp.Plan, passes [][]float64) *decomp.Result {
 	t.Helper()
-	a, r := plan.NewAccumulator(), plan.NewResult()
+	a, r := newStream(plan), plan.NewResult()
 	for _, p := range passes {
 		if err := a.Add(p); err != nil {
 			t.Fatal(err)

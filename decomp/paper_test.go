@@ -41,7 +41,7 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			plan := mustPlan(t, decomp.Spec{Classes: 3, Safe: []int{0}, Critical: []int{1, 2}})
-			batch, acc := plan.NewBatch(), plan.NewAccumulator()
+			batch, second, acc := plan.NewBatch(), plan.NewBatch(), decomp.NewAccumulator[float32](plan, 1, 8)
 			if err := batch.Reset(decomp.Tensor{Passes: passes.S, Inputs: passes.N, Float32: passes.Float32}); err != nil {
 				t.Fatal(err)
 			}
@@ -60,14 +60,17 @@ func TestGolden(t *testing.T) {
 				if err := batch.Result(g.Index, r); err != nil {
 					t.Fatal(err)
 				}
-				acc.Reset()
+				acc.Reset(1, 8)
 				for s := range passes.S {
 					at := (s*passes.N + g.Index) * 3
-					if err := acc.AddFloat32(passes.Float32[at : at+3]); err != nil {
+					if err := acc.Add(second, 0, passes.Float32[at:at+3]); err != nil {
 						t.Fatal(err)
 					}
 				}
-				if err := acc.Finish(q); err != nil {
+				if err := acc.Finish(second, 0, 1); err != nil {
+					t.Fatal(err)
+				}
+				if err := second.Result(0, q); err != nil {
 					t.Fatal(err)
 				}
 				compareGolden(t, "two-pass", g, r)

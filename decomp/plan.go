@@ -2,11 +2,12 @@ package decomp
 
 import (
 	"fmt"
+	"github.com/ckd-project/ckd/decomp/internal/kernel"
 	"math"
 )
 
 // Epsilon is added to mu where the paper divides by it (definition of C_k).
-const Epsilon = 1e-10
+const Epsilon = kernel.Epsilon
 
 // DefaultSumTolerance is how far the sum of a row may be from 1.
 const DefaultSumTolerance = 1e-3
@@ -53,6 +54,9 @@ type Spec struct {
 	Variance Variance
 	// AllPairs computes every pair of classes, not only safe x critical.
 	AllPairs bool
+	// Lean leaves out what costs more than all the rest and is seldom asked for:
+	// Scores[OvAMI] is then undefined, and Result.Correlation 0.
+	Lean bool
 	// Weights in cbec of safe x critical pairs; 1 where none is given.
 	Weights []Weight
 }
@@ -75,6 +79,10 @@ type Plan struct {
 	variance     Variance
 	pairs        []Pair
 	cross        []crossPair
+	pairing      pairing
+	allPairs     bool
+	ovaMI        bool // is computed
+	correlations bool // are
 }
 
 // crossPair is a safe x critical pair: its place among the plan's pairs, its
@@ -106,6 +114,8 @@ func NewPlan(spec Spec) (*Plan, error) {
 		kind:         spec.Kind,
 		sumTolerance: tolerance,
 		variance:     spec.Variance,
+		allPairs:     spec.AllPairs,
+		correlations: !spec.Lean,
 	}
 
 	const neither, safe, critical = 0, 1, 2
@@ -169,6 +179,8 @@ func NewPlan(spec Spec) (*Plan, error) {
 			p.pairs = append(p.pairs, pair)
 		}
 	}
+	p.ovaMI = !spec.Lean && len(p.critical) > 0
+	p.pairing = newPairing(p)
 	return p, nil
 }
 
@@ -182,7 +194,9 @@ func (p *Plan) Pairs() []Pair { return p.pairs }
 // Defines reports whether the plan's sets define a score.
 func (p *Plan) Defines(s Score) bool {
 	switch s {
-	case VarCrit, EUVarCrit, OvAMI, CCritSum, CCritMax:
+	case OvAMI:
+		return p.ovaMI
+	case VarCrit, EUVarCrit, CCritSum, CCritMax:
 		return len(p.critical) > 0
 	case CBEC:
 		return len(p.cross) > 0

@@ -51,7 +51,7 @@ func TestRowRefusals(t *testing.T) {
 		"too many logits": {decomp.Logits, []float64{0, 3, 1, 2}, "pass 1: 4 values, expected 3"},
 	} {
 		plan := mustPlan(t, decomp.Spec{Classes: 3, Kind: c.kind})
-		a := plan.NewAccumulator()
+		a := newStream(plan)
 		if err := a.Add(good); err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +102,7 @@ func TestNegativeZero(t *testing.T) {
 
 func TestPassesAndShapes(t *testing.T) {
 	plan := mustPlan(t, decomp.Spec{Classes: 2})
-	a, r := plan.NewAccumulator(), plan.NewResult()
+	a, r := newStream(plan), plan.NewResult()
 	var e *decomp.PassesError
 	if err := a.Finish(r); !errors.As(err, &e) || err.Error() != "0 passes, expected at least 2" {
 		t.Errorf("no pass: %v", err)

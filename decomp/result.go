@@ -3,11 +3,14 @@ package decomp
 import (
 	"cmp"
 	"slices"
+
+	"github.com/ckd-project/ckd/decomp/internal/kernel"
 )
 
 // Result is what the passes of one input say. All slices over classes have
 // length K; class k is position k. It is overwritten by the next call it is
-// given to.
+// given to. The slices over classes belong to the Batch that filled it, and are
+// good until that is called again.
 type Result struct {
 	plan *Plan
 
@@ -77,13 +80,16 @@ type Result struct {
 	// Saturated: degenerate, and the passes are one-hot.
 	Saturated bool
 
+	meanLogMean []float64 // mu log mu
+
 	share []float64 // scratch: of cbec, per critical class
+	roots []float64 // scratch: 1/sqrt(mu+Epsilon)
 	order []int     // scratch: classes
 }
 
 // NewResult makes a Result for inputs of the plan.
 func (p *Plan) NewResult() *Result {
-	vectors := make([]float64, 6*p.classes+2*len(p.pairs)+len(p.critical))
+	vectors := make([]float64, p.classes+2*len(p.pairs)+len(p.critical))
 	take := func(n int) []float64 {
 		var s []float64
 		s, vectors = vectors[:n:n], vectors[n:]
@@ -91,11 +97,18 @@ func (p *Plan) NewResult() *Result {
 	}
 	k := p.classes
 	return &Result{
-		plan: p,
-		Mean: take(k), Variance: take(k), ThirdMoment: take(k), C: take(k), Skewness: take(k), M: take(k),
-		PairTerm: take(len(p.pairs)), Correlation: take(len(p.pairs)), share: take(len(p.critical)),
+		plan:     p,
+		PairTerm: take(len(p.pairs)), Correlation: take(len(p.pairs)), share: take(len(p.critical)), roots: take(k),
 		order: make([]int, k),
 	}
+}
+
+// view makes the vectors of r those of the columns from one on.
+func (r *Result) view(c *kernel.Columns, from int) {
+	to := from + r.plan.classes
+	r.Mean, r.Variance, r.ThirdMoment = c.Mean[from:to:to], c.Variance[from:to:to], c.ThirdMoment[from:to:to]
+	r.C, r.Skewness, r.M = c.C[from:to:to], c.Skewness[from:to:to], c.M[from:to:to]
+	r.meanLogMean = c.MeanLogMean[from:to:to]
 }
 
 // Deciding is the class that sets a score: CCritMaxClass for c_crit_max,

@@ -13,12 +13,23 @@ type Model struct {
 	policy            *policy.Policy
 	plan              *decomp.Plan
 	primary, fallback decomp.Score
-	inputs            sync.Pool // of *Input that were released
+	inputs            sync.Pool // of *Inputs that were released
+	batches           sync.Pool // of *Batch that were released
 }
 
 // New binds a policy. An error means that the policy is not valid.
-func New(p *policy.Policy) (*Model, error) {
-	plan, err := decomp.NewPlan(Spec(p))
+func New(p *policy.Policy) (*Model, error) { return bind(p, Spec(p)) }
+
+// NewLean binds a policy to no more arithmetic than its decisions need, and the
+// vectors: see decomp.Spec.Lean.
+func NewLean(p *policy.Policy) (*Model, error) {
+	s := Spec(p)
+	s.Lean = p.Primary.Score != policy.OvAMI && p.Fallback.Score != policy.OvAMI
+	return bind(p, s)
+}
+
+func bind(p *policy.Policy, spec decomp.Spec) (*Model, error) {
+	plan, err := decomp.NewPlan(spec)
 	if err != nil {
 		return nil, fmt.Errorf("model %q: %w", p.Name, err)
 	}
@@ -66,8 +77,12 @@ func (m *Model) Policy() *policy.Policy { return m.policy }
 // Plan of the arithmetic.
 func (m *Model) Plan() *decomp.Plan { return m.plan }
 
-// InputBytes is the memory that one open input holds, for budgets.
-func (m *Model) InputBytes() int { return m.plan.AccumulatorBytes() }
+// InputBytes is the memory that one open input holds that is to have so many
+// passes, 0 for nobody knows how many, for budgets.
+func (m *Model) InputBytes(passes int) int {
+	kept := m.plan.KeptPasses(passes)
+	return m.plan.AccumulatorBytes(kept, passes == 0 || passes > kept)
+}
 
 // Outcome is what became of one input. The next call it is given to overwrites
 // it.
@@ -102,47 +117,54 @@ func (m *Model) checkPasses(passes int) error {
 	return nil
 }
 
-// Input is an input whose passes are coming in.
-type Input struct {
+// Inputs are inputs whose passes are coming in.
+type Inputs struct {
 	model *Model
-	acc   *decomp.Accumulator
+	acc   *decomp.Accumulator[float32]
 }
 
-// Open starts an input under the model's policy. Release gives it back.
-func (m *Model) Open() *Input {
-	if in, ok := m.inputs.Get().(*Input); ok {
-		in.acc.Reset()
+// Open starts n inputs under the model's policy, and keeps so many of their
+// passes as they are: see decomp.Plan.KeptPasses. Release gives them back.
+func (m *Model) Open(n, kept int) *Inputs {
+	if in, ok := m.inputs.Get().(*Inputs); ok {
+		in.acc.Reset(n, kept)
 		return in
 	}
-	return &Input{model: m, acc: m.plan.NewAccumulator()}
+	return &Inputs{model: m, acc: decomp.NewAccumulator[float32](m.plan, n, kept)}
 }
 
-// Model that the input was opened under.
-func (in *Input) Model() *Model { return in.model }
+// Passes taken so far of input i.
+func (in *Inputs) Passes(i int) int { return in.acc.Passes(i) }
 
-// Passes taken so far.
-func (in *Input) Passes() int { return in.acc.Passes() }
+// Add takes one pass of input i, computing with b. The error is a
+// *decomp.RowError, or a *decomp.PassesError where no further pass is allowed;
+// the pass is then not counted.
+func (in *Inputs) Add(b *Batch, i int, row []float32) error { return in.acc.Add(b.batch, i, row) }
 
-// Add takes one pass. The error is a *decomp.RowError, or a *decomp.PassesError
-// where no further pass is allowed; the pass is then not counted.
-func (in *Input) Add(row []float32) error { return in.acc.AddFloat32(row) }
-
-// Finish decides on the passes so far. With fewer than the policy accepts the
-// error is a *decomp.PassesError, and o is not written to.
-func (in *Input) Finish(o *Outcome) error {
-	if err := in.model.checkPasses(in.Passes()); err != nil {
-		return err
-	}
-	if err := in.acc.Finish(o.Result); err != nil {
-		return err
-	}
-	in.model.decide(o)
-	return nil
+// Fill takes so many passes of all n inputs, which have had equally many, one
+// pass after the other, computing with b. It reports whether all rows were good;
+// an input for which Fault then has an error is not to be finished. The error is
+// a *decomp.PassesError where no further pass is allowed.
+func (in *Inputs) Fill(b *Batch, n, passes int, from decomp.Source[float32]) (good bool, err error) {
+	return in.acc.Fill(b.batch, 0, n, passes, from)
 }
 
-// Release gives the input's memory back for another one. It must not be used
+// Fault is the *decomp.RowError of input i that Fill met; nil for none.
+func (in *Inputs) Fault(i int) error { return in.acc.Fault(i) }
+
+// Finish lets b decide on n inputs from input i on, which have had equally many
+// passes: its Outcome 0 is that of input i. With fewer passes than the policy
+// accepts the error is a *decomp.PassesError.
+func (in *Inputs) Finish(b *Batch, i, n int) error {
+	if err := in.model.checkPasses(in.Passes(i)); err != nil {
+		return err
+	}
+	return in.acc.Finish(b.batch, i, n)
+}
+
+// Release gives the memory back for other inputs. They must not be used
 // afterwards.
-func (in *Input) Release() { in.model.inputs.Put(in) }
+func (in *Inputs) Release() { in.model.inputs.Put(in) }
 
 // Batch decides on inputs whose passes are complete.
 type Batch struct {
@@ -151,7 +173,19 @@ type Batch struct {
 }
 
 // NewBatch makes a Batch for inputs of the model.
-func (m *Model) NewBatch() *Batch { return &Batch{m, m.plan.NewBatch()} }
+func (m *Model) NewBatch() *Batch {
+	if b, ok := m.batches.Get().(*Batch); ok {
+		return b
+	}
+	return &Batch{m, m.plan.NewBatch()}
+}
+
+// Release gives the memory back for another Batch. It must not be used
+// afterwards, and neither must the vectors of its outcomes.
+func (b *Batch) Release() {
+	b.batch.Clear()
+	b.model.batches.Put(b)
+}
 
 // Reset takes a tensor, which must not change until the next Reset. Errors are
 // *decomp.ShapeError and *decomp.PassesError.
@@ -162,8 +196,9 @@ func (b *Batch) Reset(t decomp.Tensor) error {
 	return b.model.checkPasses(t.Passes)
 }
 
-// Outcome decides on input i of the tensor. If one of its rows is refused the
-// error is a *decomp.RowError, and o is not to be used.
+// Outcome decides on input i. If one of its rows is refused the error is a
+// *decomp.RowError, and o is not to be used. The vectors of o are good until the
+// batch is used again.
 func (b *Batch) Outcome(i int, o *Outcome) error {
 	if err := b.batch.Result(i, o.Result); err != nil {
 		return err

@@ -67,17 +67,7 @@ func TestStreamAndBatchDecideAlike(t *testing.T) {
 				if err := batch.Outcome(i, a); err != nil {
 					t.Fatal(err)
 				}
-				in := m.Open()
-				for s := range passes.S {
-					at := passes.Offset(s, i)
-					if err := in.Add(passes.Float32[at : at+3]); err != nil {
-						t.Fatal(err)
-					}
-				}
-				if err := in.Finish(b); err != nil {
-					t.Fatal(err)
-				}
-				in.Release()
+				stream(t, m, b, passes, i)
 				if x, y := a.Decision, b.Decision; x.Action != y.Action || x.Gate != y.Gate || x.Reason != y.Reason || x.Class != y.Class {
 					t.Fatalf("%s %s, input %d: complete passes %+v, streamed %+v", gate, scope, i, x, y)
 				}
@@ -157,17 +147,20 @@ func TestDecidingClass(t *testing.T) {
 // TestFewestPasses: the policy's least number, not the arithmetic's.
 func TestFewestPasses(t *testing.T) {
 	m := newModel(t, "passes: {fewest: 6}")
-	o, in := m.NewOutcome(), m.Open()
+	o, in, batch := m.NewOutcome(), m.Open(1, 6), m.NewBatch()
 	var e *decomp.PassesError
 	for s := range 6 {
-		if err := in.Finish(o); !errors.As(err, &e) || e.Got != s || e.Least != 6 {
+		if err := in.Finish(batch, 0, 1); !errors.As(err, &e) || e.Got != s || e.Least != 6 {
 			t.Errorf("%d passes: %v", s, err)
 		}
-		if err := in.Add([]float32{0.5, 0.25, 0.25}); err != nil {
+		if err := in.Add(batch, 0, []float32{0.5, 0.25, 0.25}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := in.Finish(o); err != nil || o.Decision.Action != policy.Observe {
+	if err := in.Finish(batch, 0, 1); err != nil {
+		t.Errorf("6 passes: %v", err)
+	}
+	if err := batch.Outcome(0, o); err != nil || o.Decision.Action != policy.Observe {
 		t.Errorf("6 passes: %v, %+v", err, o.Decision)
 	}
 	if err := m.NewBatch().Reset(decomp.Tensor{Passes: 5, Inputs: 1, Float32: make([]float32, 15)}); !errors.As(err, &e) || e.Least != 6 {
@@ -182,29 +175,34 @@ func TestReleasedInputsAreNew(t *testing.T) {
 	passes := ctg(t)
 	alone := func(i int) string {
 		fresh := newModel(t, primaryRule, fallbackRule)
-		return play(t, fresh.Open(), fresh.NewOutcome(), passes, i)
+		return stream(t, fresh, fresh.NewOutcome(), passes, i)
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		before, i := rapid.IntRange(0, passes.N-1).Draw(rt, "before"), rapid.IntRange(0, passes.N-1).Draw(rt, "input")
-		in := m.Open()
-		play(t, in, m.NewOutcome(), passes, before)
-		in.Release()
-		if got, want := play(t, m.Open(), m.NewOutcome(), passes, i), alone(i); got != want {
+		stream(t, m, m.NewOutcome(), passes, before)
+		if got, want := stream(t, m, m.NewOutcome(), passes, i), alone(i); got != want {
 			rt.Errorf("input %d after input %d: %s, alone %s", i, before, got, want)
 		}
 	})
 }
 
-// play gives an input its passes and tells its outcome in words.
-func play(t *testing.T, in *engine.Input, o *engine.Outcome, p *record.Passes, i int) string {
+// stream decides on an input pass by pass, most of which are not kept, and tells
+// its outcome in words.
+func stream(t *testing.T, m *engine.Model, o *engine.Outcome, p *record.Passes, i int) string {
 	t.Helper()
+	in, b := m.Open(1, 5), m.NewBatch()
+	defer in.Release()
+	defer b.Release()
 	for s := range p.S {
 		at := p.Offset(s, i)
-		if err := in.Add(p.Float32[at : at+3]); err != nil {
+		if err := in.Add(b, 0, p.Float32[at:at+3]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := in.Finish(o); err != nil {
+	if err := in.Finish(b, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Outcome(0, o); err != nil {
 		t.Fatal(err)
 	}
 	return fmt.Sprint(o.Decision, o.C, o.Skewness, o.Scores, o.MI)

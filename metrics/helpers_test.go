@@ -117,15 +117,18 @@ func manyClasses(t testing.TB, k int, critical ...int) (*policy.Policy, *engine.
 // outcomes decides on rows [inputs][passes][classes].
 func outcomes(t testing.TB, m *engine.Model, inputs [][][]float32, each func(*engine.Outcome)) {
 	t.Helper()
-	o := m.NewOutcome()
+	o, b := m.NewOutcome(), m.NewBatch()
 	for i, passes := range inputs {
-		in := m.Open()
+		in := m.Open(1, len(passes))
 		for _, row := range passes {
-			if err := in.Add(row); err != nil {
+			if err := in.Add(b, 0, row); err != nil {
 				t.Fatalf("input %d: %v", i, err)
 			}
 		}
-		if err := in.Finish(o); err != nil {
+		if err := in.Finish(b, 0, 1); err != nil {
+			t.Fatalf("input %d: %v", i, err)
+		}
+		if err := b.Outcome(0, o); err != nil {
 			t.Fatalf("input %d: %v", i, err)
 		}
 		each(o)

@@ -237,3 +237,9 @@ func (c *reasonCounters) add(reason string, n int) {
 	}
 	counter.Add(float64(n))
 }
+
+type Recorder struct{ m *Model }
+
+func (m *Model) Record(hint uint32) Recorder                              { return Recorder{m} }
+func (r Recorder) Observe(o *decomp.Result, d policy.Decision) { r.m.Observe(o, d) }
+func (r Recorder) Done()                                                  {}

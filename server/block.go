@@ -4,43 +4,42 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ckd-project/ckd/internal/wire"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
 // block takes one block. What is wrong with it becomes results.
-func (s *session) block(b *ckdv1.Block) {
-	before := s.groups[b.GetGroup()]
+func (s *session) block(b *wire.Block) {
+	before := s.groups[b.Group]
 	g := s.groupOf(b)
 	if g == nil {
 		return
 	}
 	s.feed(g, b, g != before)
-	if g.open == 0 {
-		delete(s.groups, g.number)
-	}
+	s.closeIfDone(g)
 }
 
 // groupOf opens or finds the group of a block. It returns nil where there is
 // nothing more to do for the block.
-func (s *session) groupOf(b *ckdv1.Block) *group {
-	g := s.groups[b.GetGroup()]
+func (s *session) groupOf(b *wire.Block) *group {
+	g := s.groups[b.Group]
 	switch {
-	case len(b.GetInputIds()) == 0 && g != nil:
+	case b.IDs.Len() == 0 && g != nil:
 		return g
-	case len(b.GetInputIds()) == 0 && s.anyOpened && b.GetGroup() <= s.highest:
+	case b.IDs.Len() == 0 && s.anyOpened && b.Group <= s.highest:
 		// Closed before: its passes are late.
-		values := max(len(b.GetValues()), len(b.GetValuesLe())/4)
+		values := max(b.Values.Floats(), b.Values.Bytes()/4)
 		s.bound.metrics.Late(values / len(s.bound.Policy().Classes))
 		return nil
-	case len(b.GetInputIds()) == 0:
-		s.refuse(location{group: b.GetGroup(), hasGroup: true}, &fault{
-			reason: ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_GROUP, field: "group", value: fmt.Sprint(b.GetGroup()),
+	case b.IDs.Len() == 0:
+		s.refuse(location{group: b.Group, hasGroup: true}, &fault{
+			reason: ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_GROUP, field: "group", value: fmt.Sprint(b.Group),
 			message: "the group was never opened", expected: "input_ids, which open a group",
 		})
 		return nil
 	case g != nil:
-		s.refuse(location{group: b.GetGroup(), hasGroup: true}, &fault{
-			reason: ckdv1.ErrorReason_ERROR_REASON_GROUP_OPEN, field: "group", value: fmt.Sprint(b.GetGroup()),
+		s.refuse(location{group: b.Group, hasGroup: true}, &fault{
+			reason: ckdv1.ErrorReason_ERROR_REASON_GROUP_OPEN, field: "group", value: fmt.Sprint(b.Group),
 			message:  "the group is open already, and goes on as it was; the inputs of this block were not opened",
 			expected: "another number, or no input_ids",
 		})
@@ -52,9 +51,9 @@ func (s *session) groupOf(b *ckdv1.Block) *group {
 // open opens the group of a block. An input that may not be opened fails alone;
 // its row stays in the group, whose layout the client knows. A block with more
 // inputs than a stream may ever have, or a reply may carry, is refused whole.
-func (s *session) open(b *ckdv1.Block) *group {
-	s.highest, s.anyOpened = max(s.highest, b.GetGroup()), true // what follows for it is late, however this ends
-	ids, at := len(b.GetInputIds()), location{group: b.GetGroup(), hasGroup: true}
+func (s *session) open(b *wire.Block) *group {
+	s.highest, s.anyOpened = max(s.highest, b.Group), true // what follows for it is late, however this ends
+	ids, at := b.IDs.Len(), location{group: b.Group, hasGroup: true}
 	if limit := s.server.limits.OpenInputsPerStream; ids > limit {
 		s.refuse(at, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, "input_ids", "input ids", int64(ids), int64(limit)))
 		return nil
@@ -64,8 +63,9 @@ func (s *session) open(b *ckdv1.Block) *group {
 		return nil
 	}
 	refuse := func(m *model, err error) *group {
-		for i, id := range b.GetInputIds() {
-			s.fail(m, position(b.GetGroup(), i, id), id, err)
+		for i := range ids {
+			id := string(b.IDs.At(i))
+			s.fail(m, position(b.Group, i, id), id, err)
 		}
 		return nil
 	}
@@ -82,69 +82,165 @@ func (s *session) open(b *ckdv1.Block) *group {
 	if m != s.latest {
 		s.latest, s.told = m, &differences{} // a stream of weeks outlives calibrations, whose mismatches are news
 	}
-	g := &group{number: b.GetGroup(), model: m, passes: s.expected(m), told: s.told, rows: make([]row, len(b.GetInputIds()))}
-	for i, id := range b.GetInputIds() {
-		g.rows[i].id = id
-		if err := s.admit(m, id, i); err != nil {
-			s.fail(m, position(g.number, i, id), id, err)
-			continue
-		}
-		g.rows[i].input, g.rows[i].touched = m.Open(), s.now
-		s.server.retain(m)
-		g.open++
-	}
-	m.metrics.InputsOpen(g.open)
+	g := s.newGroup(&b.IDs)
+	g.number, g.model, g.passes, g.told, g.touched = b.Group, m, s.expected(m), s.told, s.now
+	s.admit(g, b)
 	s.groups[g.number] = g
+	if !g.passing {
+		m.metrics.InputsOpen(g.open)
+	}
 	return g
 }
 
-// admit claims what an open input holds, or says what forbids it.
-func (s *session) admit(m *model, id string, i int) error {
-	_, inUse := s.ids[id]
-	if err := s.server.checkID(id, i, inUse); err != nil {
-		return err
+// admit opens those inputs of a group for which there is room, and fails the
+// others.
+func (s *session) admit(g *group, b *wire.Block) {
+	shop := g.model.workshop(s.header.GetDetail())
+	n, passes := len(g.rows), blockPasses(b)
+	g.passing = len(b.Rows) == 0 && (b.Final || g.passes > 0 && passes >= g.passes) &&
+		fits(valuesOf(b), passes, n, len(g.model.Policy().Classes)) && passes <= s.server.limits.PassesPerInput
+	// Passes that are all here are all kept, however many they are.
+	kept, each := shop.Plan().KeptPasses(g.passes), shop.InputBytes(g.passes)
+	if g.passing {
+		kept = max(passes, 1)
+		each = shop.Plan().AccumulatorBytes(kept, false)
+	}
+	s.seen.begin(n)
+	for i := range g.rows {
+		id := g.rows[i].id
+		if err := s.admitRow(b, i, id, inputCost(each, len(id))); err != nil {
+			s.fail(g.model, position(g.number, i, id), id, err)
+			continue
+		}
+		g.rows[i].open = true
+		g.open++
+		g.cost += inputCost(each, len(id))
+		if id != "" && !g.passing {
+			s.ids[id] = struct{}{}
+		}
+	}
+	if g.open > 0 {
+		g.inputs = shop.Open(n, kept)
+		s.server.retain(g.model)
+	}
+}
+
+// admitRow claims what an open input holds, or says what forbids it.
+func (s *session) admitRow(b *wire.Block, i int, id string, bytes int64) error {
+	inUse := false
+	if id != "" {
+		if len(s.ids) > 0 {
+			_, inUse = s.ids[id]
+		}
+		if b.IDs.Len() > 1 && !s.seen.add(&b.IDs, i) {
+			inUse = true
+		}
+	}
+	if inUse || len(id) > s.server.limits.InputIDBytes {
+		return s.server.checkID(id, i, inUse)
 	}
 	if limit := s.server.limits.OpenInputsPerStream; s.inputs >= limit {
 		return overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, "input_ids", "open inputs", int64(s.inputs+1), int64(limit))
 	}
-	bytes, limit := inputCost(m.Model, id), s.server.limits.OpenInputBytes
+	limit := s.server.limits.OpenInputBytes
 	if total := s.server.openBytes.Add(bytes); total > limit {
 		s.server.openBytes.Add(-bytes)
 		return overLimit(ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, "input_ids", "bytes of open inputs", total, limit)
 	}
 	s.held += bytes
 	s.inputs++
-	if id != "" {
-		s.ids[id] = struct{}{}
-	}
 	return nil
+}
+
+// blockPasses is the passes of a block.
+func blockPasses(b *wire.Block) int {
+	if b.Passes == 0 && valuesOf(b) > 0 {
+		return 1
+	}
+	return int(b.Passes)
+}
+
+// valuesOf is the number of values of a block; -1 where they cannot be read.
+func valuesOf(b *wire.Block) int {
+	if b.Values.Floats() > 0 && b.Values.Bytes() > 0 || b.Values.Bytes()%4 != 0 {
+		return -1
+	}
+	return b.Values.Len()
 }
 
 // feed gives the values of a block to the rows that it names. Passes are late
 // for rows that were closed before, or that had all theirs earlier in the block;
 // of a row that this very block opened, or lost, in vain, nothing is counted.
-func (s *session) feed(g *group, b *ckdv1.Block, opened bool) {
-	if len(b.GetRows()) > len(g.rows) {
+func (s *session) feed(g *group, b *wire.Block, opened bool) {
+	if g.open == 0 && opened {
+		return
+	}
+	if len(b.Rows) > len(g.rows) {
 		s.refuse(location{group: g.number, hasGroup: true}, &fault{
-			reason: ckdv1.ErrorReason_ERROR_REASON_ROW_OUT_OF_RANGE, field: "rows", value: fmt.Sprint(len(b.GetRows())),
-			message:  fmt.Sprintf("%d rows are named, and the group has %d; the block is ignored", len(b.GetRows()), len(g.rows)),
+			reason: ckdv1.ErrorReason_ERROR_REASON_ROW_OUT_OF_RANGE, field: "rows", value: fmt.Sprint(len(b.Rows)),
+			message:  fmt.Sprintf("%d rows are named, and the group has %d; the block is ignored", len(b.Rows), len(g.rows)),
 			expected: fmt.Sprintf("at most %d rows, each once", len(g.rows)),
 		})
 		return
 	}
-	rows, named := s.rowsOf(g, b)
-	values, err := readValues(b.GetValues(), b.GetValuesLe(), &s.values)
-	passes := int(b.GetPasses())
-	if passes == 0 && len(values) > 0 {
-		passes = 1
+	rows := len(b.Rows)
+	if rows == 0 {
+		rows = len(g.rows)
 	}
-	width := len(g.model.Policy().Classes)
-	if err == nil && !fits(len(values), passes, len(rows), width) {
+	passes, width := blockPasses(b), len(g.model.Policy().Classes)
+	err := checkValues(&b.Values)
+	if err == nil && !fits(b.Values.Len(), passes, rows, width) {
 		err = &fault{
-			reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_LENGTH, field: "values", value: fmt.Sprint(len(values)),
-			message:  fmt.Sprintf("%d values, expected %d passes x %d rows x %d classes", len(values), passes, len(rows), width),
-			expected: fmt.Sprintf("%d passes x %d rows x %d classes", passes, len(rows), width),
+			reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_LENGTH, field: "values", value: fmt.Sprint(b.Values.Len()),
+			message:  fmt.Sprintf("%d values, expected %d passes x %d rows x %d classes", b.Values.Len(), passes, rows, width),
+			expected: fmt.Sprintf("%d passes x %d rows x %d classes", passes, rows, width),
 		}
+	}
+	if err == nil && len(b.Rows) == 0 && g.even && s.fitsAll(g, passes) {
+		s.feedAll(g, b, passes, opened)
+		return
+	}
+	g.even = false
+	s.feedRows(g, b, passes, err, opened)
+}
+
+// fitsAll reports whether all rows of an even group can take so many passes.
+func (s *session) fitsAll(g *group, passes int) bool {
+	had := g.inputs.Passes(0)
+	return (g.passes == 0 || had+passes <= g.passes) && had+passes <= s.server.limits.PassesPerInput
+}
+
+// feedAll gives all rows of an even group so many passes: the usual way.
+func (s *session) feedAll(g *group, b *wire.Block, passes int, opened bool) {
+	n := len(g.rows)
+	g.touched = s.now
+	if !opened {
+		g.model.metrics.Late(passes * (n - g.open))
+	}
+	good, err := g.inputs.Fill(s.work(g).batch, n, passes, &b.Values)
+	if err != nil {
+		s.failRows(g, 0, n, err)
+		return
+	}
+	if !good {
+		for i := range g.rows {
+			if err := g.inputs.Fault(i); err != nil && g.rows[i].open {
+				s.failRow(g, i, err)
+			}
+		}
+	}
+	if g.open > 0 && (b.Final || g.passes > 0 && g.inputs.Passes(0) >= g.passes) {
+		s.finish(g, 0, n)
+	}
+}
+
+// feedRows gives the rows that a block names their passes, one by one, or fails
+// them with what is wrong with the block.
+func (s *session) feedRows(g *group, b *wire.Block, passes int, err error, opened bool) {
+	rows, named := s.rowsOf(g, b)
+	width := len(g.model.Policy().Classes)
+	if err == nil {
+		s.readValues(&b.Values)
 	}
 	late := 0
 	for i, number := range rows {
@@ -154,12 +250,12 @@ func (s *session) feed(g *group, b *ckdv1.Block, opened bool) {
 		r := &g.rows[number]
 		r.touched = s.now
 		if err != nil {
-			if r.input != nil {
+			if r.open {
 				s.failRow(g, int(number), err)
 			}
 			continue
 		}
-		if r.input == nil {
+		if !r.open {
 			if !opened {
 				late += passes
 			}
@@ -167,7 +263,7 @@ func (s *session) feed(g *group, b *ckdv1.Block, opened bool) {
 		}
 		for pass := range passes {
 			at := (pass*len(rows) + i) * width
-			if finished, err := s.add(g, int(number), values[at:at+width]); err != nil {
+			if finished, err := s.add(g, int(number), s.values[at:at+width]); err != nil {
 				s.failRow(g, int(number), err)
 				break
 			} else if finished {
@@ -175,18 +271,47 @@ func (s *session) feed(g *group, b *ckdv1.Block, opened bool) {
 				break
 			}
 		}
-		if b.GetFinal() && r.input != nil {
-			s.finish(g, int(number))
+		if b.Final && r.open {
+			s.finish(g, int(number), 1)
 		}
 	}
 	g.model.metrics.Late(late)
 }
 
+// add gives one pass to an input, and finishes it if that was the last.
+func (s *session) add(g *group, number int, values []float32) (finished bool, err error) {
+	had := g.inputs.Passes(number)
+	if limit := s.server.limits.PassesPerInput; had >= limit {
+		return false, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_PASSES, "passes", "passes", int64(had+1), int64(limit))
+	}
+	if err := g.inputs.Add(s.work(g).batch, number, values); err != nil {
+		return false, err
+	}
+	if had+1 < g.passes || g.passes == 0 {
+		return false, nil
+	}
+	s.finish(g, number, 1)
+	return true, nil
+}
+
+// keptValues is how many values a stream, or a call's scratch, keeps room for
+// between messages.
+const keptValues = 1 << 18
+
+// readValues copies the values of a block to s.values.
+func (s *session) readValues(v *wire.Values) {
+	if n := v.Len(); cap(s.values) > keptValues && n <= keptValues {
+		s.values = nil // one large message is no reason to hold on to its size
+	}
+	s.values = slices.Grow(s.values[:0], v.Len())[:v.Len()]
+	v.Next(s.values)
+}
+
 // rowsOf is the rows that a block names, in the order of its values, and for
 // each whether it can be used: a row that is not in the group, or is named
 // twice, is refused.
-func (s *session) rowsOf(g *group, b *ckdv1.Block) (rows []uint32, usable []bool) {
-	rows = b.GetRows()
+func (s *session) rowsOf(g *group, b *wire.Block) (rows []uint32, usable []bool) {
+	rows = b.Rows
 	if len(rows) == 0 {
 		for len(s.all) < len(g.rows) {
 			s.all = append(s.all, uint32(len(s.all)))
@@ -198,7 +323,7 @@ func (s *session) rowsOf(g *group, b *ckdv1.Block) (rows []uint32, usable []bool
 	for i := range usable {
 		usable[i] = true
 	}
-	if len(b.GetRows()) == 0 {
+	if len(b.Rows) == 0 {
 		return rows, usable
 	}
 	first := make(map[uint32]int, len(rows))
@@ -218,7 +343,7 @@ func (s *session) rowsOf(g *group, b *ckdv1.Block) (rows []uint32, usable []bool
 			continue
 		}
 		usable[i], usable[before] = false, false
-		if g.rows[number].input != nil {
+		if g.rows[number].open {
 			s.failRow(g, int(number), &fault{
 				reason: ckdv1.ErrorReason_ERROR_REASON_DUPLICATE_ROW, field: fmt.Sprintf("rows[%d]", i), value: fmt.Sprint(number),
 				message: fmt.Sprintf("rows[%d] and rows[%d] are both %d", before, i, number), expected: "every row once",
@@ -234,20 +359,4 @@ func fits(n, passes, rows, width int) bool {
 		return n == 0
 	}
 	return n%width == 0 && n/width%rows == 0 && n/width/rows == passes
-}
-
-// add gives one pass to an input, and finishes it if that was the last.
-func (s *session) add(g *group, number int, values []float32) (finished bool, err error) {
-	in := g.rows[number].input
-	if limit := s.server.limits.PassesPerInput; in.Passes() >= limit {
-		return false, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_PASSES, "passes", "passes", int64(in.Passes()+1), int64(limit))
-	}
-	if err := in.Add(values); err != nil {
-		return false, err
-	}
-	if in.Passes() < g.passes || g.passes == 0 {
-		return false, nil
-	}
-	s.finish(g, number)
-	return true, nil
 }

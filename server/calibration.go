@@ -54,15 +54,17 @@ func (m *model) countDifferent(d differences) {
 	}
 }
 
-// compare counts and logs in what an input that was decided differs, the first
-// time on this stream under the policy of its group.
-func (s *session) compare(g *group, passes int) {
+// compare counts and logs in what inputs that were decided differ, the first
+// time on this stream under the policy of their group.
+func (s *session) compare(g *group, passes, inputs int) {
 	m := g.model
 	d := m.calibration.differences(passes, s.header.GetPosterior())
 	if d == (differences{}) {
 		return
 	}
-	m.countDifferent(d)
+	for range inputs {
+		m.countDifferent(d)
+	}
 	if d.passes && !g.told.passes {
 		g.told.passes = true
 		s.server.logOtherPasses(s.stream.Context(), m, passes)

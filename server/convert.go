@@ -1,14 +1,11 @@
 package server
 
 import (
-	"encoding/binary"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
-	"github.com/ckd-project/ckd/decomp"
-	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/wire"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
@@ -89,113 +86,6 @@ func kindMessage(k policy.Kind) ckdv1.Kind {
 	return enum[ckdv1.Kind](ckdv1.Kind_value, "KIND_", k)
 }
 
-func scoreMessage(s policy.Score) ckdv1.Score {
-	return enum[ckdv1.Score](ckdv1.Score_value, "SCORE_", s)
-}
-
-// The words of decisions, looked up once: these are made for every input.
-var (
-	actionMessages = map[policy.Action]ckdv1.Action{
-		policy.Retain:  ckdv1.Action_ACTION_RETAIN,
-		policy.Defer:   ckdv1.Action_ACTION_DEFER,
-		policy.Observe: ckdv1.Action_ACTION_OBSERVE,
-	}
-	gateMessages = map[policy.GateOutcome]ckdv1.GateOutcome{
-		policy.ByPrimary:  ckdv1.GateOutcome_GATE_OUTCOME_PRIMARY,
-		policy.ByFallback: ckdv1.GateOutcome_GATE_OUTCOME_FALLBACK,
-	}
-	reasonMessages = map[policy.Reason]ckdv1.DecisionReason{
-		policy.AboveThreshold:    ckdv1.DecisionReason_DECISION_REASON_ABOVE_THRESHOLD,
-		policy.UnderThreshold:    ckdv1.DecisionReason_DECISION_REASON_UNDER_THRESHOLD,
-		policy.PredictedCritical: ckdv1.DecisionReason_DECISION_REASON_PREDICTED_CRITICAL,
-		policy.IsDegenerate:      ckdv1.DecisionReason_DECISION_REASON_DEGENERATE,
-		policy.IsSaturated:       ckdv1.DecisionReason_DECISION_REASON_SATURATED,
-		policy.Observing:         ckdv1.DecisionReason_DECISION_REASON_OBSERVING,
-	}
-	scoreMessages = func() map[policy.Score]ckdv1.Score {
-		m := map[policy.Score]ckdv1.Score{}
-		for _, s := range policy.Scores() {
-			m[s] = scoreMessage(s)
-		}
-		return m
-	}()
-)
-
-// decompositionMessage copies an outcome, which will be overwritten, into a
-// message of the detail asked for.
-func decompositionMessage(m *model, o *engine.Outcome, detail ckdv1.Detail) *ckdv1.Decomposition {
-	d := &ckdv1.Decomposition{
-		Decision:   decisionMessage(&o.Decision),
-		Predicted:  uint32(o.Predicted),
-		Passes:     uint32(o.Passes),
-		Degenerate: o.Degenerate,
-		Saturated:  o.Saturated,
-	}
-	for k, skewness := range o.Skewness {
-		if skewness > m.Policy().ReliabilityThreshold {
-			d.Unreliable = append(d.Unreliable, uint32(k))
-		}
-	}
-	if detail < ckdv1.Detail_DETAIL_VECTORS {
-		return d
-	}
-	d.C, d.Skewness, d.Mean = slices.Clone(o.C), slices.Clone(o.Skewness), slices.Clone(o.Mean)
-	d.Mi, d.Entropy, d.SumC = o.MI, o.Entropy, o.SumC
-	if o.Dominant >= 0 {
-		dominant := uint32(o.Dominant)
-		d.Dominant = &dominant
-	}
-	if detail < ckdv1.Detail_DETAIL_FULL {
-		return d
-	}
-	d.Variance, d.ThirdMoment, d.M = slices.Clone(o.Variance), slices.Clone(o.ThirdMoment), slices.Clone(o.M)
-	d.C3 = o.C3(make([]float64, len(o.C)))
-	d.ExpectedEntropy = o.ExpectedEntropy
-	d.SumCTop, d.SumCWeighted = o.SumCTop(m.Policy().TopClasses), o.SumCWeighted()
-	d.Scores = scoresMessage(&o.Scores)
-	pairs := m.Plan().Pairs()
-	d.Pairs = make([]*ckdv1.PairTerm, len(pairs))
-	for i, pair := range pairs {
-		d.Pairs[i] = &ckdv1.PairTerm{
-			ClassA: uint32(pair.A), ClassB: uint32(pair.B), Confusion: o.PairTerm[i], Correlation: o.Correlation[i],
-		}
-	}
-	return d
-}
-
-func decisionMessage(d *policy.Decision) *ckdv1.Decision {
-	m := &ckdv1.Decision{
-		Action: actionMessages[d.Action],
-		Score:  scoreMessages[d.Score],
-		Value:  d.Value,
-		Gate:   gateMessages[d.Gate],
-		Reason: reasonMessages[d.Reason],
-	}
-	if d.HasThreshold {
-		threshold := d.Threshold
-		m.Threshold = &threshold
-	}
-	if d.Class >= 0 {
-		class := uint32(d.Class)
-		m.DecidingClass = &class
-	}
-	return m
-}
-
-func scoresMessage(scores *[decomp.NumScores]float64) *ckdv1.Scores {
-	of := func(s decomp.Score) *float64 {
-		if v := scores[s]; !math.IsNaN(v) {
-			return &v
-		}
-		return nil
-	}
-	return &ckdv1.Scores{
-		Entropy: of(decomp.Entropy), Mi: of(decomp.MI), Maxprob: of(decomp.MaxProb), EuVar: of(decomp.EUVar),
-		VarCrit: of(decomp.VarCrit), EuVarCrit: of(decomp.EUVarCrit), OvaMi: of(decomp.OvAMI),
-		CCritSum: of(decomp.CCritSum), CCritMax: of(decomp.CCritMax), Cbec: of(decomp.CBEC),
-	}
-}
-
 func uint32s(in []int) []uint32 {
 	out := make([]uint32, len(in))
 	for i, v := range in {
@@ -205,17 +95,17 @@ func uint32s(in []int) []uint32 {
 }
 
 // terms are what a header or request states.
-type terms interface {
-	GetClasses() []string
-	GetKind() ckdv1.Kind
-	GetDetail() ckdv1.Detail
-	GetPosterior() string
+type terms struct {
+	classes   []string
+	kind      ckdv1.Kind
+	detail    ckdv1.Detail
+	posterior string
 }
 
 // checkTerms holds what a header or request states against the model's policy.
 func checkTerms(m *model, stated terms) error {
 	p := m.Policy()
-	classes, kind, detail := stated.GetClasses(), stated.GetKind(), stated.GetDetail()
+	classes, kind, detail := stated.classes, stated.kind, stated.detail
 	if len(classes) > 0 && !slices.Equal(classes, p.Classes) {
 		f := &fault{reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_CLASSES, field: "classes"}
 		f.value, f.expected = fmt.Sprintf("%d classes", len(classes)), fmt.Sprintf("%d classes", len(p.Classes))
@@ -241,7 +131,7 @@ func checkTerms(m *model, stated terms) error {
 	if _, known := ckdv1.Detail_name[int32(detail)]; !known {
 		return unknownEnum("detail", int32(detail))
 	}
-	if posterior := stated.GetPosterior(); posterior != "" && !policy.IsName(posterior) {
+	if posterior := stated.posterior; posterior != "" && !policy.IsName(posterior) {
 		return &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_POSTERIOR, field: "posterior", value: posterior, expected: policy.NameForm,
 			message: fmt.Sprintf("posterior: got %q, expected %s", clip(posterior), policy.NameForm),
@@ -257,38 +147,22 @@ func unknownEnum(field string, value int32) error {
 	}
 }
 
-// keptValues is how many decoded values a stream keeps room for between messages.
-const keptValues = 1 << 18
-
-// readValues gives the values of a message, from whichever of its two fields
-// holds them. Those of the bytes field are decoded into scratch, whose grown
-// form is kept for the next message.
-func readValues(values []float32, littleEndian []byte, scratch *[]float32) ([]float32, error) {
-	if len(littleEndian) == 0 {
-		return values, nil
-	}
-	if len(values) > 0 {
-		return nil, &fault{
+// checkValues refuses values that cannot be read.
+func checkValues(v *wire.Values) error {
+	if v.Floats() > 0 && v.Bytes() > 0 {
+		return &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_TWO_ENCODINGS, field: "values_le",
 			message: "values came in both encodings", value: "values and values_le", expected: "one of them",
 		}
 	}
-	if len(littleEndian)%4 != 0 {
-		return nil, &fault{
+	if v.Bytes()%4 != 0 {
+		return &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_LENGTH, field: "values_le",
-			message: fmt.Sprintf("values_le has %d bytes, expected a multiple of 4", len(littleEndian)),
-			value:   fmt.Sprint(len(littleEndian)), expected: "a multiple of 4 bytes",
+			message: fmt.Sprintf("values_le has %d bytes, expected a multiple of 4", v.Bytes()),
+			value:   fmt.Sprint(v.Bytes()), expected: "a multiple of 4 bytes",
 		}
 	}
-	n := len(littleEndian) / 4
-	if cap(*scratch) > keptValues && n <= keptValues {
-		*scratch = nil // one large message is no reason to hold on to its size
-	}
-	*scratch = slices.Grow((*scratch)[:0], n)[:n]
-	for i := range *scratch {
-		(*scratch)[i] = math.Float32frombits(binary.LittleEndian.Uint32(littleEndian[4*i:]))
-	}
-	return *scratch, nil
+	return nil
 }
 
 // resultBytes is about how large one result is on the wire.
@@ -298,7 +172,7 @@ func resultBytes(m *model, detail ckdv1.Detail) int64 {
 		bytes += 8 * 3 * classes
 	}
 	if detail >= ckdv1.Detail_DETAIL_FULL {
-		bytes += 8*4*classes + 24*int64(len(m.Plan().Pairs()))
+		bytes += 8*4*classes + 24*int64(len(m.lean.Plan().Pairs()))
 	}
 	return bytes
 }

@@ -170,7 +170,7 @@ func TestUndecodable(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = stream.RecvMsg(&junk)
-	if status.Code(err) != codes.Internal { // gRPC's own
+	if status.Code(err) != codes.InvalidArgument {
 		t.Errorf("the stream ended with %v", err)
 	}
 	h.eventually(t, 1, "grpc_server_handled_total", "grpc_code", "InvalidArgument")

@@ -8,18 +8,21 @@ import (
 	"slices"
 	"testing"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ckd-project/ckd/internal/wire"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
 // scriptedStream is a stream whose client's messages are given, and whose
 // answers are kept.
 type scriptedStream struct {
-	ckdv1.UncertaintyService_DecomposeStreamServer
+	grpc.ServerStream
 	ctx     context.Context
-	in      []*ckdv1.DecomposeStreamRequest
+	in      [][]byte
 	breakup bool // end with an error instead of a half-close
 	out     []*ckdv1.DecomposeStreamResponse
 }
@@ -29,24 +32,44 @@ func (s *scriptedStream) SetHeader(metadata.MD) error  { return nil }
 func (s *scriptedStream) SendHeader(metadata.MD) error { return nil }
 func (s *scriptedStream) SetTrailer(metadata.MD)       {}
 
-func (s *scriptedStream) Recv() (*ckdv1.DecomposeStreamRequest, error) {
+func (s *scriptedStream) RecvMsg(m any) error {
 	if len(s.in) == 0 {
 		if s.breakup {
-			return nil, context.Canceled
+			return context.Canceled
 		}
-		return nil, io.EOF
+		return io.EOF
 	}
-	m := s.in[0]
+	raw := s.in[0]
 	s.in = s.in[1:]
-	return m, nil
+	return (wire.Codec{}).Unmarshal(segments(raw), m)
 }
 
-func (s *scriptedStream) Send(m *ckdv1.DecomposeStreamResponse) error {
-	s.out = append(s.out, m)
+func (s *scriptedStream) SendMsg(m any) error {
+	reply := &ckdv1.DecomposeStreamResponse{}
+	if err := remarshal(m, reply); err != nil {
+		return err
+	}
+	s.out = append(s.out, reply)
 	return nil
 }
 
-// FuzzStream gives the handler any sequence of messages that decodes. Whatever
+// segments is bytes as the transport gives them: in several buffers.
+func segments(raw []byte) mem.BufferSlice {
+	half := len(raw) / 2
+	return mem.BufferSlice{mem.SliceBuffer(raw[:half]), mem.SliceBuffer(raw[half:])}
+}
+
+// remarshal reads what the server says as its client would.
+func remarshal(from any, to proto.Message) error {
+	data, err := (wire.Codec{}).Marshal(from)
+	if err != nil {
+		return err
+	}
+	defer data.Free()
+	return proto.Unmarshal(data.Materialize(), to)
+}
+
+// FuzzStream gives the handler any sequence of messages. Whatever
 // comes, it must not panic, must answer no input twice, and must leave nothing
 // open; an answer is an outcome with sane numbers or an error with a reason.
 func FuzzStream(f *testing.F) {
@@ -88,16 +111,15 @@ func FuzzStream(f *testing.F) {
 				break
 			}
 			m := &ckdv1.DecomposeStreamRequest{}
-			if proto.Unmarshal(data[width:width+int(n)], m) != nil {
-				break // gRPC would end the stream
+			if proto.Unmarshal(data[width:width+int(n)], m) == nil {
+				for _, id := range m.GetBlock().GetInputIds() {
+					opened[id]++
+				}
 			}
-			for _, id := range m.GetBlock().GetInputIds() {
-				opened[id]++
-			}
-			st.in = append(st.in, m)
+			st.in = append(st.in, data[width:width+int(n)])
 			data = data[width+int(n):]
 		}
-		_ = s.DecomposeStream(st) // any error is an answer
+		_ = s.decomposeStream(st) // any error is an answer
 		for _, reply := range st.out {
 			for _, r := range reply.GetResults() {
 				checkAnswer(t, r, len(reply.GetPolicies()))
@@ -118,7 +140,7 @@ func FuzzStream(f *testing.F) {
 	})
 }
 
-// FuzzUnary gives the unary handler any request that decodes.
+// FuzzUnary gives the unary handler any request.
 func FuzzUnary(f *testing.F) {
 	for _, r := range []*ckdv1.DecomposeRequest{
 		{Model: "open-ended", Layout: ckdv1.Layout_LAYOUT_SNK, Passes: 2, Inputs: 1, Values: []float32{0.5, 0.5, 0.25, 0.75}, Detail: ckdv1.Detail_DETAIL_FULL},
@@ -134,13 +156,21 @@ func FuzzUnary(f *testing.F) {
 	}
 	s, _, _ := newServer(f, DefaultLimits())
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r := &ckdv1.DecomposeRequest{}
-		if proto.Unmarshal(data, r) != nil {
-			return
+		var in wire.Incoming
+		if err := (wire.Codec{}).Unmarshal(segments(data), &in); err != nil {
+			t.Fatal(err)
 		}
-		response, err := s.Decompose(t.Context(), r)
+		defer in.Free()
+		out, err := s.decompose(t.Context(), &in)
 		if err != nil {
 			return // any error is an answer
+		}
+		r, response := &ckdv1.DecomposeRequest{}, &ckdv1.DecomposeResponse{}
+		if err := proto.Unmarshal(data, r); err != nil {
+			t.Errorf("answered a request that does not decode: %v", err)
+		}
+		if err := remarshal(out, response); err != nil {
+			t.Fatal(err)
 		}
 		if len(response.GetResults()) != int(r.GetInputs()) {
 			t.Errorf("%d results for %d inputs", len(response.GetResults()), r.GetInputs())

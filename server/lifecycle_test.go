@@ -346,7 +346,9 @@ func TestPanicInOneInput(t *testing.T) {
 	}
 	p.Gate, p.Critical = policy.AnyCritical, []int{99} // Decide will look for a class that is not there
 	models := *h.server.catalog.Load()
-	broken := catalog{"ctg": models["ctg"], "open-ended": &model{Model: m, metrics: models["open-ended"].metrics, ref: models["open-ended"].ref}}
+	broken := catalog{"ctg": models["ctg"], "open-ended": &model{
+		lean: workshop{Model: m}, metrics: models["open-ended"].metrics, ref: models["open-ended"].ref, calibration: newCalibration(p),
+	}}
 	other := h.open(t, &ckdv1.StreamHeader{Model: "ctg"})
 	h.server.catalog.Store(&broken)
 

@@ -63,7 +63,7 @@ func (l Limits) admit(m *engine.Model) error {
 		{"classes", int64(len(p.Classes)), int64(l.Classes)},
 		{"expected passes", int64(p.ExpectedPasses), int64(l.PassesPerInput)},
 		{"fewest passes", int64(p.FewestPasses), int64(l.PassesPerInput)},
-		{"bytes of one open input", inputCost(m, ""), l.OpenInputBytes},
+		{"bytes of one open input", inputCost(m.InputBytes(p.ExpectedPasses), 0), l.OpenInputBytes},
 	} {
 		if c.value > c.limit {
 			return fmt.Errorf("%d %s, over the daemon's limit of %d", c.value, c.what, c.limit)
@@ -75,10 +75,9 @@ func (l Limits) admit(m *engine.Model) error {
 // rowBytes is what an open input holds beside its accumulator and its id.
 const rowBytes = 128
 
-// inputCost is what an open input takes of the budget.
-func inputCost(m *engine.Model, id string) int64 {
-	return int64(m.InputBytes() + 2*len(id) + rowBytes)
-}
+// inputCost is what an open input takes of the budget: for its passes, and
+// beside them.
+func inputCost(passes, id int) int64 { return int64(passes + 2*id + rowBytes) }
 
 // message is the limits as clients are told.
 func (l Limits) message() *ckdv1.Limits {

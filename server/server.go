@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/wire"
 	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -51,23 +52,31 @@ type Server struct {
 	replaced  chan struct{} // closed when the catalog is replaced; under replacing
 
 	streams   atomic.Int64  // open
+	hints     atomic.Uint32 // given out to streams, for the shards of metrics
 	calls     atomic.Int64  // unary, under way
 	openBytes atomic.Int64  // held by open inputs
 	drained   chan struct{} // closed when the daemon begins to stop
 	killed    chan struct{} // closed when it will not wait any longer
 }
 
+// readBufferBytes of a connection: large messages come in fewer reads.
+const readBufferBytes = 128 << 10
+
 // catalog is the models that are served, by name; it is replaced as a whole.
 type catalog map[string]*model
 
 // model is a policy in force, with all that answering under it needs.
 type model struct {
-	*engine.Model
+	lean, full  workshop // for decisions and vectors; for all that DETAIL_FULL has
 	metrics     *metrics.Model
 	ref         *ckdv1.PolicyRef
+	encodedRef  []byte // as replies carry it
 	calibration *calibration
 	users       atomic.Int64 // streams, inputs and requests that count into its metrics
 }
+
+// Policy is the policy.
+func (m *model) Policy() *policy.Policy { return m.lean.Policy() }
 
 // New builds a Server without models, which says NOT_SERVING: see SetPolicies.
 func New(o Options) (*Server, error) {
@@ -92,12 +101,14 @@ func New(o Options) (*Server, error) {
 		// clients may ask for the same of us without being sent away.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+		grpc.ForceServerCodecV2(wire.Codec{}),
+		grpc.ReadBufferSize(readBufferBytes),
 		grpc.MaxRecvMsgSize(o.Limits.MessageBytes),
 		grpc.MaxSendMsgSize(maxSendBytes),
 		grpc.ChainUnaryInterceptor(unary...),
 		grpc.ChainStreamInterceptor(stream...),
 	)
-	ckdv1.RegisterUncertaintyServiceServer(s.grpc, s)
+	s.grpc.RegisterService(&service, s)
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)
 	if o.Channelz {
@@ -118,7 +129,7 @@ func (s *Server) SetPolicies(set *policy.Set) error {
 	defer s.replacing.Unlock()
 	before, engines := *s.catalog.Load(), map[string]*engine.Model{}
 	for _, p := range set.All() {
-		m, err := engine.New(p)
+		m, err := engine.NewLean(p)
 		if err != nil {
 			return err
 		}
@@ -135,10 +146,17 @@ func (s *Server) SetPolicies(set *policy.Set) error {
 			next[name] = old // nothing of it has changed
 			continue
 		}
+		full, err := engine.New(p)
+		if err != nil {
+			return err
+		}
+		ref := &ckdv1.PolicyRef{Model: name, Version: p.Version, Hash: p.Hash}
 		next[name] = &model{
-			Model:       m,
+			lean:        workshop{Model: m},
+			full:        workshop{Model: full},
 			metrics:     s.metrics.Model(p, m.Plan()),
-			ref:         &ckdv1.PolicyRef{Model: name, Version: p.Version, Hash: p.Hash},
+			ref:         ref,
+			encodedRef:  wire.EncodePolicy(ref),
 			calibration: newCalibration(p),
 		}
 	}

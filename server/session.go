@@ -9,20 +9,22 @@ import (
 	"time"
 
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/wire"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// session is the state of one stream: its open groups and their inputs. What
-// blocks do to it is in block.go.
+// session is the state of one stream: its open groups. What blocks do to it is
+// in block.go, and what becomes of the inputs of a group in group.go.
 type session struct {
 	server *Server
-	stream ckdv1.UncertaintyService_DecomposeStreamServer
+	stream grpc.ServerStream
 	header *ckdv1.StreamHeader
 	bound  *model // in force when the stream opened; its shape binds the stream
 	begun  time.Time
+	hint   uint32 // for the shards of metrics
 
 	// A send may block for as long as the client does not read.
 	sending      sync.Mutex
@@ -46,41 +48,26 @@ type session struct {
 	building  int64        // bytes of the budget that the results at hand take
 	now       int64        // sinceBegun, when the message at hand came
 
-	// What the message at hand gave.
-	results  []*ckdv1.Result
-	policies []*ckdv1.PolicyRef
+	// What the message at hand gave; see take.
+	reply    *wire.Outgoing
+	policies []*model // that the reply names, in order
 	faults   []*rpcstatus.Status
+	worker   *worker // nil unless something is being computed
 
 	// Scratch.
-	values  []float32
-	all     []uint32
-	usable  []bool
-	outcome *engine.Outcome // of the model last
-	last    *model
+	sent   *wire.Outgoing // to be the next reply
+	spare  *group
+	values []float32
+	all    []uint32
+	usable []bool
+	seen   idSet
 }
 
-// group is inputs that were opened together.
-type group struct {
-	number uint64
-	model  *model
-	passes int          // that finish an input; 0: none does
-	told   *differences // that were logged of its model; shared by the groups of that
-	rows   []row
-	open   int
-}
-
-// row is one input of a group; input is nil once it is finished or failed.
-type row struct {
-	id      string
-	input   *engine.Input
-	touched int64 // when it last had a pass
-}
-
-func newSession(s *Server, m *model, h *ckdv1.StreamHeader, stream ckdv1.UncertaintyService_DecomposeStreamServer) *session {
+func newSession(s *Server, m *model, h *ckdv1.StreamHeader, stream grpc.ServerStream) *session {
 	s.retain(m)
 	m.metrics.StreamsOpen(1)
 	return &session{
-		server: s, stream: stream, header: h, bound: m, begun: time.Now(),
+		server: s, stream: stream, header: h, bound: m, begun: time.Now(), hint: s.hints.Add(1),
 		groups: map[uint64]*group{},
 		ids:    map[string]struct{}{},
 		logged: map[ckdv1.ErrorReason]bool{},
@@ -90,11 +77,17 @@ func newSession(s *Server, m *model, h *ckdv1.StreamHeader, stream ckdv1.Uncerta
 // sinceBegun is the session's clock; it is never 0.
 func (s *session) sinceBegun() int64 { return int64(time.Since(s.begun)) | 1 }
 
+// reply is a message to send, and what it takes of the budget until it is sent.
+type reply struct {
+	message any // nil for none
+	cost    int64
+}
+
 // welcome is the first answer of the stream.
-func (s *session) welcome() *reply {
+func (s *session) welcome() reply {
 	p := s.bound.Policy()
 	s.unsent++ // nobody else knows the session yet
-	return &reply{DecomposeStreamResponse: &ckdv1.DecomposeStreamResponse{Info: &ckdv1.StreamInfo{
+	return reply{message: &ckdv1.DecomposeStreamResponse{Info: &ckdv1.StreamInfo{
 		Classes:        p.Classes,
 		Kind:           kindMessage(p.Kind),
 		ExpectedPasses: uint32(s.expected(s.bound)),
@@ -111,30 +104,23 @@ func (s *session) expected(m *model) int {
 	return m.Policy().ExpectedPasses
 }
 
-// reply is a message to send, and what it takes of the budget until it is sent.
-type reply struct {
-	*ckdv1.DecomposeStreamResponse
-	cost int64
-}
-
-// receive deals with a message after the header and returns the reply to it, or
-// nil for none.
-func (s *session) receive(m *ckdv1.DecomposeStreamRequest) *reply {
+// receive deals with a message after the header and returns the reply to it.
+func (s *session) receive(m *wire.StreamRequest) reply {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil
+		return reply{}
 	}
 	s.now = s.sinceBegun()
 	switch {
-	case m.GetBlock() != nil:
-		s.block(m.GetBlock())
-	case m.GetHeader() == nil:
+	case m.Block != nil:
+		s.block(m.Block)
+	case m.Header == nil:
 		s.refuse(location{}, &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_EMPTY_MESSAGE, message: "a message without header or block",
 			value: "neither", expected: "a block",
 		})
-	case !proto.Equal(m.GetHeader(), s.header):
+	case !proto.Equal(m.Header, s.header):
 		s.refuse(location{}, &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_HEADER_CHANGED, field: "header",
 			message: "a later header differs from the first, which stays in force",
@@ -144,27 +130,58 @@ func (s *session) receive(m *ckdv1.DecomposeStreamRequest) *reply {
 	return s.take()
 }
 
-// take is what the message at hand gave; nil for nothing. It is to be sent.
-func (s *session) take() *reply {
-	if len(s.results) == 0 && len(s.faults) == 0 {
-		return nil
+// out is the reply that is being built, with the position of a policy in it.
+func (s *session) out(m *model) (*wire.Outgoing, uint32) {
+	if s.reply == nil {
+		if s.reply, s.sent = s.sent, nil; s.reply == nil {
+			s.reply = wire.NewOutgoing(wire.Stream)
+		} else {
+			s.reply.Begin(wire.Stream)
+		}
 	}
-	r := &reply{&ckdv1.DecomposeStreamResponse{Results: s.results, Policies: s.policies, Faults: s.faults}, s.building}
-	s.results, s.policies, s.faults, s.building = nil, nil, nil, 0
+	at := slices.Index(s.policies, m)
+	if at < 0 {
+		at = len(s.policies)
+		s.policies = append(s.policies, m)
+		s.reply.Policy(m.encodedRef)
+	}
+	return s.reply, uint32(at)
+}
+
+// take is what the message at hand gave. It is to be sent.
+func (s *session) take() reply {
+	if s.worker != nil {
+		s.worker.release()
+		s.worker = nil
+	}
+	if s.reply == nil && len(s.faults) == 0 {
+		return reply{}
+	}
+	if s.reply == nil {
+		s.reply = wire.NewOutgoing(wire.Stream)
+	}
+	for _, st := range s.faults {
+		s.reply.Fault(st)
+	}
+	r := reply{s.reply, s.building}
+	s.reply, s.policies, s.faults, s.building = nil, s.policies[:0], nil, 0
 	s.unsent++
 	return r
 }
 
 // send sends a reply, and says for how long it has been at it.
-func (s *session) send(r *reply) error {
+func (s *session) send(r reply) error {
 	s.sending.Lock()
 	s.sendingSince.Store(s.sinceBegun())
-	err := s.stream.Send(r.DecomposeStreamResponse)
+	err := s.stream.SendMsg(r.message)
 	s.sendingSince.Store(0)
 	s.sending.Unlock()
 	s.server.openBytes.Add(-r.cost)
 	s.mu.Lock()
 	s.unsent--
+	if out, ok := r.message.(*wire.Outgoing); ok {
+		s.sent = out // what it held is the transport's now
+	}
 	s.mu.Unlock()
 	return err
 }
@@ -221,65 +238,18 @@ func (s *session) expire() {
 	now := s.sinceBegun()
 	for _, g := range s.inOrder() {
 		for i := range g.rows {
-			if r := &g.rows[i]; r.input != nil && time.Duration(now-r.touched) >= limit {
+			if r := &g.rows[i]; r.open && time.Duration(now-max(r.touched, g.touched)) >= limit {
 				s.failRow(g, i, &fault{
-					reason: ckdv1.ErrorReason_ERROR_REASON_INPUT_IDLE, value: fmt.Sprintf("%d passes", r.input.Passes()),
+					reason: ckdv1.ErrorReason_ERROR_REASON_INPUT_IDLE, value: fmt.Sprintf("%d passes", g.inputs.Passes(i)),
 					message: fmt.Sprintf("no pass came for %v", limit), expected: "passes, or a final block",
 				})
 			}
 		}
-		if g.open == 0 {
-			delete(s.groups, g.number)
-		}
+		s.closeIfDone(g)
 	}
-	if reply := s.take(); reply != nil {
+	if reply := s.take(); reply.message != nil {
 		go func() { _ = s.send(reply) }() // an error ends the stream's exchange too
 	}
-}
-
-// finish answers an open input with what its passes say.
-func (s *session) finish(g *group, number int) {
-	m, r := g.model, &g.rows[number]
-	if m != s.last {
-		s.outcome, s.last = m.NewOutcome(), m
-	}
-	cost, limit := resultCost(m, s.header.GetDetail()), s.server.limits.OpenInputBytes
-	if total := s.server.openBytes.Add(cost); total > limit {
-		s.server.openBytes.Add(-cost)
-		s.failRow(g, number, overLimit(ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, "detail", "bytes of open inputs and replies", total, limit))
-		return
-	}
-	s.building += cost
-	if err := r.input.Finish(s.outcome); err != nil {
-		s.failRow(g, number, err)
-		return
-	}
-	m.metrics.Observe(s.outcome.Result, s.outcome.Decision)
-	s.compare(g, s.outcome.Passes)
-	s.results = append(s.results, &ckdv1.Result{
-		InputId: r.id, Group: g.number, Row: uint32(number), Policy: s.policyIndex(m),
-		Outcome: &ckdv1.Result_Decomposition{Decomposition: decompositionMessage(m, s.outcome, s.header.GetDetail())},
-	})
-	s.closeRow(g, number)
-}
-
-// failRow answers an open input with an error.
-func (s *session) failRow(g *group, number int, err error) {
-	id := g.rows[number].id
-	at := position(g.number, number, id)
-	at.classes = g.model.Policy().Classes
-	s.fail(g.model, at, id, err)
-	s.closeRow(g, number)
-}
-
-// fail adds an input's error to the results.
-func (s *session) fail(m *model, at location, id string, err error) {
-	m.metrics.Rejected(reasonWord(reasonOf(err)), 1)
-	s.log(m, at, err)
-	s.results = append(s.results, &ckdv1.Result{
-		InputId: s.server.echo(id), Group: at.group, Row: uint32(at.row), Policy: s.policyIndex(m),
-		Outcome: &ckdv1.Result_Error{Error: statusOf(err, at).Proto()},
-	})
 }
 
 // refuse adds what is wrong with the message itself, which is no input's fault.
@@ -295,37 +265,6 @@ func (s *session) log(m *model, at location, err error) {
 		s.logged[reason] = true
 		logFault(s.stream.Context(), s.server.log, m.ref.GetModel(), reason, at, err)
 	}
-}
-
-// position is the location of a row of a group.
-func position(group uint64, number int, id string) location {
-	return location{input: id, group: group, hasGroup: true, row: number, hasPosition: true}
-}
-
-// policyIndex is the place of a model's policy in the reply.
-func (s *session) policyIndex(m *model) uint32 {
-	for i, ref := range s.policies {
-		if ref == m.ref {
-			return uint32(i)
-		}
-	}
-	s.policies = append(s.policies, m.ref)
-	return uint32(len(s.policies) - 1)
-}
-
-// closeRow gives back what an open input holds.
-func (s *session) closeRow(g *group, number int) {
-	r := &g.rows[number]
-	r.input.Release()
-	r.input = nil
-	g.open--
-	s.inputs--
-	delete(s.ids, r.id)
-	cost := inputCost(g.model.Model, r.id)
-	s.held -= cost
-	s.server.openBytes.Add(-cost)
-	g.model.metrics.InputsOpen(-1)
-	s.server.release(g.model)
 }
 
 // inOrder is the open groups by number.
@@ -346,7 +285,7 @@ const replyBytes = 1 << 20
 func (s *session) finishAll() error {
 	for {
 		reply := s.finishSome(max(1, replyBytes/int(resultBytes(s.bound, s.header.GetDetail()))))
-		if reply == nil {
+		if reply.message == nil {
 			return nil
 		}
 		if err := s.send(reply); err != nil {
@@ -356,23 +295,23 @@ func (s *session) finishAll() error {
 }
 
 // finishSome finishes up to so many inputs, and is the reply with them.
-func (s *session) finishSome(most int) *reply {
+func (s *session) finishSome(most int) reply {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil
+		return reply{}
 	}
 	for _, g := range s.inOrder() {
 		for i := range g.rows {
-			if g.rows[i].input == nil {
+			if !g.rows[i].open {
 				continue
 			}
-			if len(s.results) >= most {
+			if s.reply != nil && s.reply.Results() >= most {
 				return s.take()
 			}
-			s.finish(g, i)
+			s.finish(g, i, 1)
 		}
-		delete(s.groups, g.number)
+		s.closeIfDone(g)
 	}
 	return s.take()
 }
@@ -382,14 +321,14 @@ func (s *session) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, g := range s.groups {
+		g.model.metrics.Abandoned(g.open)
 		for i := range g.rows {
-			if g.rows[i].input != nil {
+			if g.rows[i].open {
 				s.closeRow(g, i)
-				g.model.metrics.Abandoned(1)
 			}
 		}
+		s.closeIfDone(g)
 	}
-	clear(s.groups)
 	s.server.openBytes.Add(-s.held - s.building) // nothing, but after a panic
 	s.held, s.building = 0, 0
 	s.closed = true

@@ -8,17 +8,17 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"google.golang.org/grpc"
 
+	"github.com/ckd-project/ckd/internal/wire"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// DecomposeStream implements the RPC. Two goroutines serve a stream: exchange
+// decomposeStream implements the RPC. Two goroutines serve a stream: exchange
 // receives, lets the session deal with each message, and sends; this one, which
 // gRPC waits for, watches over it. Only returning from here frees an exchange
 // that is stuck in a receive or a send.
-func (s *Server) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStreamServer) error {
+func (s *Server) decomposeStream(stream grpc.ServerStream) error {
 	if n := s.streams.Add(1); n > int64(s.limits.Streams) {
 		s.streams.Add(-1)
 		s.metrics.RejectedUnknownModel(reasonWord(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS), 1)
@@ -34,21 +34,31 @@ func (s *Server) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStream
 
 // exchange is the stream's traffic, from the header to the half-close. Nothing
 // of a stream is sent or received elsewhere, but for what supervise expires.
-func (s *Server) exchange(stream ckdv1.UncertaintyService_DecomposeStreamServer, opened chan<- *session) (err error) {
+func (s *Server) exchange(stream grpc.ServerStream, opened chan<- *session) (err error) {
+	var in wire.Incoming
+	defer in.Free()
 	defer func() {
 		if p := recover(); p != nil {
 			err = s.recovered(stream.Context(), p)
 		}
 	}()
-	first, err := receive(stream)
-	if errors.Is(err, io.EOF) {
+	var message wire.StreamRequest
+	receive := func() error {
+		in.Free()
+		if err := stream.RecvMsg(&in); err != nil {
+			return err
+		}
+		if err := message.Decode(&in); err != nil {
+			return undecodable(err)
+		}
 		return nil
 	}
-	if err != nil {
+	if err := receive(); errors.Is(err, io.EOF) {
+		return nil
+	} else if err != nil {
 		return err
 	}
-	header := first.GetHeader()
-	m, err := s.readHeader(header)
+	m, err := s.readHeader(message.Header)
 	if err != nil {
 		if m == nil {
 			s.metrics.RejectedUnknownModel(reasonWord(reasonOf(err)), 1)
@@ -57,21 +67,19 @@ func (s *Server) exchange(stream ckdv1.UncertaintyService_DecomposeStreamServer,
 		}
 		return statusOf(err, location{}).Err()
 	}
-	session := newSession(s, m, header, stream)
+	session := newSession(s, m, message.Header, stream)
 	welcome := session.welcome()
 	opened <- session
 	if err := session.send(welcome); err != nil {
 		return err
 	}
 	for {
-		message, err := receive(stream)
-		if errors.Is(err, io.EOF) {
+		if err := receive(); errors.Is(err, io.EOF) {
 			return session.finishAll()
-		}
-		if err != nil {
+		} else if err != nil {
 			return err
 		}
-		if reply := session.receive(message); reply != nil {
+		if reply := session.receive(&message); reply.message != nil {
 			if err := session.send(reply); err != nil {
 				return err
 			}
@@ -80,17 +88,6 @@ func (s *Server) exchange(stream ckdv1.UncertaintyService_DecomposeStreamServer,
 			return err
 		}
 	}
-}
-
-// receive is the next message. To gRPC, bytes that do not decode are Internal,
-// which is what it has told the client by now; in our log and metrics they are
-// the client's fault.
-func receive(stream ckdv1.UncertaintyService_DecomposeStreamServer) (*ckdv1.DecomposeStreamRequest, error) {
-	m, err := stream.Recv()
-	if status.Code(err) == codes.Internal {
-		return nil, status.Error(codes.InvalidArgument, "a message does not decode: "+clip(status.Convert(err).Message()))
-	}
-	return m, err
 }
 
 // supervise ends a stream whose exchange cannot end it itself: a send that the
@@ -186,7 +183,7 @@ func (s *Server) readHeader(h *ckdv1.StreamHeader) (*model, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkTerms(m, h); err != nil {
+	if err := checkTerms(m, terms{h.GetClasses(), h.GetKind(), h.GetDetail(), h.GetPosterior()}); err != nil {
 		return m, err
 	}
 	return m, s.checkHeaderPasses(m, int64(h.GetPasses()))

@@ -53,7 +53,7 @@ func TestStreamPassByPass(t *testing.T) {
 			st.sendBlock(b)
 		}
 	}
-	model := (*h.server.catalog.Load())["ctg"].Model
+	model := (*h.server.catalog.Load())["ctg"].full.Model
 	reference, outcome := model.NewBatch(), model.NewOutcome()
 	if err := reference.Reset(decomp.Tensor{Passes: passes.S, Inputs: passes.N, Float32: passes.Float32}); err != nil {
 		t.Fatal(err)
@@ -486,7 +486,7 @@ func TestLimits(t *testing.T) {
 // TestMemoryBudget: the bytes of open inputs are bounded over all streams.
 func TestMemoryBudget(t *testing.T) {
 	limits := DefaultLimits()
-	limits.OpenInputBytes = 3000 // three inputs of two classes; two of three
+	limits.OpenInputBytes = 4000 // three inputs of two classes whose passes are not known
 	h := newHarness(t, limits)
 	one, two := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"}), h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
 	one.sendBlock(&ckdv1.Block{InputIds: []string{"a", "b"}, Values: slices.Concat(safeRow, safeRow)})

@@ -2,87 +2,120 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"sync"
 
 	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/internal/wire"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// Decompose implements the RPC. Only what makes the tensor as a whole
+// call is a request, and what dealing with it needs; used again for others.
+type call struct {
+	wire.UnaryRequest
+	values []float32
+	seen   idSet
+}
+
+var calls = sync.Pool{New: func() any { return new(call) }}
+
+// decompose implements the RPC. Only what makes the tensor as a whole
 // unreadable refuses the call; a bad row fails its input.
-func (s *Server) Decompose(ctx context.Context, r *ckdv1.DecomposeRequest) (*ckdv1.DecomposeResponse, error) {
+func (s *Server) decompose(ctx context.Context, in *wire.Incoming) (*wire.Outgoing, error) {
 	s.calls.Add(1)
 	defer s.calls.Add(-1)
+	r := calls.Get().(*call)
+	defer r.release()
+	if err := r.Decode(in); err != nil {
+		return nil, undecodable(err)
+	}
 	// A refused call counts as many inputs as it states, and as can be.
-	inputs := min(max(int(r.GetInputs()), 1), s.limits.InputsPerRequest)
-	m, err := s.model(r.GetModel())
+	inputs := min(max(int(r.Inputs), 1), s.limits.InputsPerRequest)
+	m, err := s.model(r.Model)
 	if err != nil {
 		s.metrics.RejectedUnknownModel(reasonWord(reasonOf(err)), inputs)
 		return nil, statusOf(err, location{}).Err()
 	}
 	s.retain(m)
 	defer s.release(m)
-	refuse := func(err error) error {
+	out, err := s.answer(ctx, m, r)
+	if err != nil && !errors.Is(err, ctx.Err()) {
 		m.metrics.Rejected(reasonWord(reasonOf(err)), inputs)
-		return statusOf(err, location{}).Err()
+		return nil, statusOf(err, location{}).Err()
 	}
+	return out, err
+}
+
+func (r *call) release() {
+	if cap(r.values) <= keptValues {
+		calls.Put(r)
+	}
+}
+
+// answer is the reply to a request, or what is wrong with it.
+func (s *Server) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing, error) {
 	held, err := s.hold(m, r)
 	if err != nil {
-		return nil, refuse(err)
+		return nil, err
 	}
 	defer s.openBytes.Add(-held)
 	tensor, err := s.readTensor(m, r)
 	if err != nil {
-		return nil, refuse(err)
+		return nil, err
 	}
-	batch := m.NewBatch()
-	if err := batch.Reset(tensor); err != nil {
-		return nil, refuse(err)
+	w := m.workshop(r.Detail).take()
+	defer w.release()
+	if err := w.batch.Reset(tensor); err != nil {
+		return nil, err
 	}
-	differs := m.calibration.differences(tensor.Passes, r.GetPosterior())
+	differs := m.calibration.differences(tensor.Passes, r.Posterior)
 	decided := false
-	outcome := m.NewOutcome()
-	seen := make(map[string]bool, len(r.GetInputIds()))
-	response := &ckdv1.DecomposeResponse{Policy: m.ref, Results: make([]*ckdv1.Result, tensor.Inputs)}
+	out := wire.NewOutgoing(wire.Unary)
+	out.Policy(m.encodedRef)
+	record := m.metrics.Record(s.hints.Add(1))
+	defer record.Done()
+	r.seen.begin(r.IDs.Len())
 	for i := range tensor.Inputs {
 		if err := ctx.Err(); err != nil {
 			m.metrics.Abandoned(tensor.Inputs - i)
 			return nil, err
 		}
-		result := &ckdv1.Result{Row: uint32(i)}
+		var id []byte
 		var err error
-		if len(r.GetInputIds()) > 0 {
-			id := r.GetInputIds()[i]
-			err = s.checkID(id, i, seen[id])
-			seen[id] = true
-			result.InputId = s.echo(id)
+		if r.IDs.Len() > 0 {
+			id = r.IDs.At(i)
+			if twice := len(id) > 0 && !r.seen.add(&r.IDs, i); twice || len(id) > s.limits.InputIDBytes {
+				err = s.checkID(string(id), i, twice)
+				id = []byte(s.echo(string(id)))
+			}
 		}
 		if err == nil {
-			err = batch.Outcome(i, outcome)
+			err = w.batch.Outcome(i, w.outcome)
 		}
 		if err != nil {
 			m.metrics.Rejected(reasonWord(reasonOf(err)), 1)
-			at := location{input: result.GetInputId(), row: i, hasPosition: true, classes: m.Policy().Classes}
-			result.Outcome = &ckdv1.Result_Error{Error: statusOf(err, at).Proto()}
-		} else {
-			m.metrics.Observe(outcome.Result, outcome.Decision)
-			m.countDifferent(differs)
-			decided = true
-			result.Outcome = &ckdv1.Result_Decomposition{Decomposition: decompositionMessage(m, outcome, r.GetDetail())}
+			at := location{input: string(id), row: i, hasPosition: true, classes: m.Policy().Classes}
+			out.Error(id, 0, uint32(i), 0, statusOf(err, at).Proto())
+			continue
 		}
-		response.Results[i] = result
+		record.Observe(w.outcome.Result, w.outcome.Decision)
+		m.countDifferent(differs)
+		decided = true
+		out.Result(id, 0, uint32(i), 0, w.tell(r.Detail))
 	}
 	if decided {
-		s.logCall(ctx, m, differs, tensor.Passes, r.GetPosterior())
+		s.logCall(ctx, m, differs, tensor.Passes, r.Posterior)
 	}
-	return response, nil
+	return out, nil
 }
 
 // hold takes what a request occupies out of the budget that it shares with the
 // open inputs of streams: its values, as much again to work with, and its reply.
-func (s *Server) hold(m *model, r *ckdv1.DecomposeRequest) (int64, error) {
-	bytes := 2*int64(4*len(r.GetValues())+len(r.GetValuesLe())) +
-		min(int64(r.GetInputs())*resultCost(m, r.GetDetail()), replyCostFactor*int64(s.limits.ReplyBytes))
+func (s *Server) hold(m *model, r *call) (int64, error) {
+	bytes := 2*int64(4*r.Values.Floats()+r.Values.Bytes()) +
+		min(int64(r.Inputs)*resultCost(m, r.Detail), replyCostFactor*int64(s.limits.ReplyBytes))
 	if total := s.openBytes.Add(bytes); total > s.limits.OpenInputBytes {
 		s.openBytes.Add(-bytes)
 		return 0, overLimit(ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, "values", "bytes of open inputs and requests", total, s.limits.OpenInputBytes)
@@ -91,43 +124,44 @@ func (s *Server) hold(m *model, r *ckdv1.DecomposeRequest) (int64, error) {
 }
 
 // readTensor checks everything about a request but the rows.
-func (s *Server) readTensor(m *model, r *ckdv1.DecomposeRequest) (decomp.Tensor, error) {
+func (s *Server) readTensor(m *model, r *call) (decomp.Tensor, error) {
 	var t decomp.Tensor
-	if err := checkTerms(m, r); err != nil {
+	if err := checkTerms(m, terms{r.Classes, r.Kind, r.Detail, r.Posterior}); err != nil {
 		return t, err
 	}
-	switch r.GetLayout() {
+	switch r.Layout {
 	case ckdv1.Layout_LAYOUT_SNK:
 		t.Layout = decomp.SNK
 	case ckdv1.Layout_LAYOUT_NSK:
 		t.Layout = decomp.NSK
 	default:
 		return t, &fault{
-			reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_LAYOUT, field: "layout", value: r.GetLayout().String(),
-			message: fmt.Sprintf("layout is %v, expected LAYOUT_SNK or LAYOUT_NSK", r.GetLayout()), expected: "LAYOUT_SNK or LAYOUT_NSK",
+			reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_LAYOUT, field: "layout", value: r.Layout.String(),
+			message: fmt.Sprintf("layout is %v, expected LAYOUT_SNK or LAYOUT_NSK", r.Layout), expected: "LAYOUT_SNK or LAYOUT_NSK",
 		}
 	}
-	if n := r.GetInputs(); int64(n) > int64(s.limits.InputsPerRequest) {
+	if n := r.Inputs; int64(n) > int64(s.limits.InputsPerRequest) {
 		return t, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, "inputs", "inputs", int64(n), int64(s.limits.InputsPerRequest))
 	}
-	if n := r.GetPasses(); int64(n) > int64(s.limits.PassesPerInput) {
+	if n := r.Passes; int64(n) > int64(s.limits.PassesPerInput) {
 		return t, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_PASSES, "passes", "passes", int64(n), int64(s.limits.PassesPerInput))
 	}
-	if got, want := len(r.GetInputIds()), int(r.GetInputs()); got > 0 && got != want {
+	if got, want := r.IDs.Len(), int(r.Inputs); got > 0 && got != want {
 		return t, &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_ID_COUNT, field: "input_ids", value: fmt.Sprint(got),
 			message: fmt.Sprintf("%d input ids, expected none or %d", got, want), expected: fmt.Sprintf("none or %d", want),
 		}
 	}
-	if err := s.checkReply(m, r.GetDetail(), int(r.GetInputs())); err != nil {
+	if err := s.checkReply(m, r.Detail, int(r.Inputs)); err != nil {
 		return t, err
 	}
-	var scratch []float32
-	values, err := readValues(r.GetValues(), r.GetValuesLe(), &scratch)
-	if err != nil {
+	if err := checkValues(&r.Values); err != nil {
 		return t, err
 	}
-	t.Passes, t.Inputs, t.Float32 = int(r.GetPasses()), int(r.GetInputs()), values
+	n := r.Values.Len()
+	r.values = slices.Grow(r.values[:0], n)[:n]
+	r.Values.Next(r.values)
+	t.Passes, t.Inputs, t.Float32 = int(r.Passes), int(r.Inputs), r.values
 	return t, nil
 }
 

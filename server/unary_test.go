@@ -22,6 +22,7 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/internal/record"
+	"github.com/ckd-project/ckd/internal/wire"
 	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -48,7 +49,7 @@ func TestUnary(t *testing.T) {
 	}
 	nsk.ValuesLe = littleEndian(values)
 
-	model := (*h.server.catalog.Load())["ctg"].Model
+	model := (*h.server.catalog.Load())["ctg"].full.Model
 	reference, outcome := model.NewBatch(), model.NewOutcome()
 	if err := reference.Reset(decomp.Tensor{Passes: passes.S, Inputs: passes.N, Float32: passes.Float32}); err != nil {
 		t.Fatal(err)
@@ -479,21 +480,38 @@ func TestEnumsAreMapped(t *testing.T) {
 	}
 	for name, got := range map[string]int32{
 		"kind probabilities": int32(kindMessage(policy.Probabilities)), "kind logits": int32(kindMessage(policy.Logits)),
-		"kind dirichlet":        int32(kindMessage(policy.Dirichlet)),
-		"gate any-critical":     int32(enum[ckdv1.Gate](ckdv1.Gate_value, "GATE_", policy.AnyCritical)),
-		"gate deciding-class":   int32(enum[ckdv1.Gate](ckdv1.Gate_value, "GATE_", policy.DecidingClass)),
-		"gate always":           int32(enum[ckdv1.Gate](ckdv1.Gate_value, "GATE_", policy.Always)),
-		"gate never":            int32(enum[ckdv1.Gate](ckdv1.Gate_value, "GATE_", policy.Never)),
-		"scope all":             int32(enum[ckdv1.Scope](ckdv1.Scope_value, "SCOPE_", policy.AllInputs)),
-		"scope predicted-safe":  int32(enum[ckdv1.Scope](ckdv1.Scope_value, "SCOPE_", policy.PredictedSafe)),
-		"variance sample":       int32(enum[ckdv1.Variance](ckdv1.Variance_value, "VARIANCE_", policy.Sample)),
-		"variance population":   int32(enum[ckdv1.Variance](ckdv1.Variance_value, "VARIANCE_", policy.Population)),
-		"number of actions":     int32(len(actionMessages) - len(ckdv1.Action_name) + 2),
-		"number of reasons":     int32(len(reasonMessages) - len(ckdv1.DecisionReason_name) + 2),
-		"number of gate values": int32(len(gateMessages) - len(ckdv1.GateOutcome_name) + 2),
+		"kind dirichlet":       int32(kindMessage(policy.Dirichlet)),
+		"gate any-critical":    int32(enum[ckdv1.Gate](ckdv1.Gate_value, "GATE_", policy.AnyCritical)),
+		"gate deciding-class":  int32(enum[ckdv1.Gate](ckdv1.Gate_value, "GATE_", policy.DecidingClass)),
+		"gate always":          int32(enum[ckdv1.Gate](ckdv1.Gate_value, "GATE_", policy.Always)),
+		"gate never":           int32(enum[ckdv1.Gate](ckdv1.Gate_value, "GATE_", policy.Never)),
+		"scope all":            int32(enum[ckdv1.Scope](ckdv1.Scope_value, "SCOPE_", policy.AllInputs)),
+		"scope predicted-safe": int32(enum[ckdv1.Scope](ckdv1.Scope_value, "SCOPE_", policy.PredictedSafe)),
+		"variance sample":      int32(enum[ckdv1.Variance](ckdv1.Variance_value, "VARIANCE_", policy.Sample)),
+		"variance population":  int32(enum[ckdv1.Variance](ckdv1.Variance_value, "VARIANCE_", policy.Population)),
 	} {
 		if got == 0 {
 			t.Errorf("%s is not mapped", name)
+		}
+	}
+	// Each word of a decision has its own number, and each number its word.
+	said := map[string]bool{}
+	for _, a := range []policy.Action{policy.Retain, policy.Defer, policy.Observe} {
+		said[actionMessage(a).String()] = true
+	}
+	for _, g := range []policy.GateOutcome{policy.ByPrimary, policy.ByFallback} {
+		said[gateMessage(g).String()] = true
+	}
+	for _, r := range []policy.Reason{
+		policy.AboveThreshold, policy.UnderThreshold, policy.PredictedCritical, policy.IsDegenerate, policy.IsSaturated, policy.Observing,
+	} {
+		said[reasonMessage(r).String()] = true
+	}
+	for _, names := range []map[int32]string{ckdv1.Action_name, ckdv1.GateOutcome_name, ckdv1.DecisionReason_name} {
+		for number, name := range names {
+			if said[name] != (number != 0) {
+				t.Errorf("%s: said %v", name, said[name])
+			}
 		}
 	}
 }
@@ -507,7 +525,16 @@ func TestUnaryCancelled(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.Decompose(ctx, tensor(passes, 10)); !errors.Is(err, context.Canceled) {
+	raw, err := proto.Marshal(tensor(passes, 10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var in wire.Incoming
+	if err := (wire.Codec{}).Unmarshal(segments(raw), &in); err != nil {
+		t.Fatal(err)
+	}
+	defer in.Free()
+	if _, err := s.decompose(ctx, &in); !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled call: %v", err)
 	}
 	h := &harness{registry: registry}

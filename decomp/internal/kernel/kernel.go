@@ -1,0 +1,102 @@
+package kernel
+
+// Columns is what Moments computes, one number for each column.
+type Columns struct {
+	Mean        []float64 // mu = sum p / S
+	Variance    []float64 // sum (p-mu)^2 / divisor
+	ThirdMoment []float64 // sum (p-mu)^3 / S
+	C           []float64 // Variance / (2 (mu + Epsilon)), nats
+	Skewness    []float64 // |ThirdMoment| / (3 mu Variance); 0 where that is 0/0
+	M           []float64 // sum (p log(p/mu) - p + mu) / S, nats
+	MeanLogMean []float64 // mu log mu, nats
+
+	block  []float64 // what they are cut from, one after the other
+	padded int
+}
+
+// fields of Columns, in their order.
+const fields = 7
+
+// NewColumns makes room for n columns.
+func NewColumns(n int) *Columns {
+	c := &Columns{padded: Padded(n)}
+	c.block = make([]float64, fields*c.padded)
+	for i, to := range []*[]float64{&c.Mean, &c.Variance, &c.ThirdMoment, &c.C, &c.Skewness, &c.M, &c.MeanLogMean} {
+		*to = c.block[i*c.padded:][:n:n]
+	}
+	return c
+}
+
+// Padded is n rounded up to whole registers. The results of Moments and the rows
+// of Deviations are padded so; what is in the padding is nothing.
+func Padded(n int) int { return (n + lanes - 1) / lanes * lanes }
+
+// Name of the version that runs: "avx512", "avx2" or "scalar".
+func Name() string { return version.String() }
+
+// Moments computes the columns of a panel: row s, of S = passes >= 2, is
+// data[s*stride:][:width], of values in [0,1]. It goes over the passes of eight
+// columns at a time, twice: for their means, and for sums about those.
+//
+// Error: relative to the exact result 1e-12 for passes <= 1000 (of the third
+// moment relative to the sum of its terms' sizes), whatever the spread. Columns
+// whose values are all equal have exactly zero Variance, ThirdMoment, C,
+// Skewness and M, and that value as their Mean.
+func Moments[T Float](c *Columns, data []T, passes, width, stride int, divisor float64) {
+	check(len(data), passes, width, stride)
+	_ = c.Mean[:width]
+	if width > 0 && !vectorMoments(c, data, passes, width, stride, divisor) {
+		scalarMoments(c, data, passes, width, stride, divisor)
+	}
+}
+
+// Deviations writes p - mean of every value of a panel to dst, whose rows are
+// Padded(width) apart.
+func Deviations[T Float](dst []float64, data []T, passes, width, stride int, mean []float64) {
+	check(len(data), passes, width, stride)
+	_, _ = dst[:passes*Padded(width)], mean[:width]
+	if width > 0 && passes > 0 && !vectorDeviations(dst, data, passes, width, stride, mean) {
+		scalarDeviations(dst, data, passes, width, stride, mean)
+	}
+}
+
+// Products adds to sums[j] the sum over the passes of a[j] b[j], the rows of both
+// being stride apart.
+func Products(sums, a, b []float64, passes, width, stride int) {
+	check(len(a), passes, width, stride)
+	check(len(b), passes, width, stride)
+	_ = sums[:width]
+	if width > 0 && passes > 0 && !vectorProducts(sums, a, b, passes, width, stride) {
+		scalarProducts(sums, a, b, passes, width, stride)
+	}
+}
+
+// Scaled adds to sums[j] the sum over the passes of a[0] b[j], the rows of both
+// being stride apart.
+func Scaled(sums, a, b []float64, passes, width, stride int) {
+	check(len(a), passes, 1, stride)
+	check(len(b), passes, width, stride)
+	_ = sums[:width]
+	if width > 0 && passes > 0 && !vectorScaled(sums, a, b, passes, width, stride) {
+		scalarScaled(sums, a, b, passes, width, stride)
+	}
+}
+
+// Plain reports whether rows of K = classes values, one after the other, are
+// surely good: every value in [0,1], and every sum within the tolerance of 1. It
+// may say no to a good row: its sums are rough, so that it takes some off the
+// tolerance. Where it says no, the rows have to be looked at one by one.
+func Plain(rows []float32, classes int, tolerance float64) bool {
+	if len(rows) == 0 || len(rows)%classes != 0 {
+		return len(rows) == 0
+	}
+	return vectorPlain(rows, classes, tolerance)
+}
+
+// check panics where a panel is not inside its slice: the versions in assembly
+// would not notice.
+func check(values, passes, width, stride int) {
+	if passes > 0 && (width > stride || (passes-1)*stride+width > values) {
+		panic("kernel: the panel exceeds its values")
+	}
+}

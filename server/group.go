@@ -1,0 +1,179 @@
+package server
+
+import (
+	"unsafe"
+
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/wire"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// group is inputs that were opened together.
+type group struct {
+	number  uint64
+	model   *model
+	inputs  *engine.Inputs
+	passes  int          // that finish an input; 0: none does
+	told    *differences // that were logged of its model; shared by the groups of that
+	rows    []row
+	open    int
+	passing bool // it closes with the message that opens it: its ids need not be known
+	even    bool // all rows have had equally many passes
+	cost    int64
+	touched int64  // when all rows last had a pass
+	text    []byte // of the ids
+}
+
+// row is one input of a group.
+type row struct {
+	id      string // part of the group's text
+	open    bool   // neither finished nor failed
+	touched int64  // when it last had a pass by itself
+}
+
+// newGroup is a group with the ids of a message, none of them open.
+func (s *session) newGroup(ids *wire.IDs) *group {
+	g := s.spare
+	if s.spare = nil; g == nil {
+		g = &group{}
+	}
+	*g = group{rows: g.rows[:0], text: g.text[:0], even: true}
+	for i := range ids.Len() {
+		g.text = append(g.text, ids.At(i)...)
+	}
+	at := 0
+	for i := range ids.Len() {
+		n := len(ids.At(i))
+		// No copy of each id: the text stays as it is for as long as the rows do.
+		g.rows = append(g.rows, row{id: unsafe.String(unsafe.SliceData(g.text[at:]), n)})
+		at += n
+	}
+	return g
+}
+
+// closeRow ends an input of the group.
+func (s *session) closeRow(g *group, number int) {
+	r := &g.rows[number]
+	r.open = false
+	g.open--
+	s.inputs--
+	if !g.passing {
+		delete(s.ids, r.id)
+		g.model.metrics.InputsOpen(-1)
+	}
+}
+
+// closeIfDone gives back what a group holds that has no open inputs.
+func (s *session) closeIfDone(g *group) {
+	if g.open > 0 {
+		return
+	}
+	delete(s.groups, g.number)
+	if g.inputs != nil {
+		g.inputs.Release()
+		s.server.release(g.model)
+	}
+	s.held -= g.cost
+	s.server.openBytes.Add(-g.cost)
+	s.spare = g
+}
+
+// finish answers the open ones of n neighbouring inputs, which have had equally
+// many passes, with what those say.
+func (s *session) finish(g *group, number, n int) {
+	w := s.work(g)
+	detail := s.header.GetDetail()
+	if err := g.inputs.Finish(w.batch, number, n); err != nil {
+		s.failRows(g, number, n, err)
+		return
+	}
+	open := int64(0)
+	for i := number; i < number+n; i++ {
+		if g.rows[i].open {
+			open++
+		}
+	}
+	if err := s.reserve(open * resultCost(g.model, detail)); err != nil {
+		if open == 1 {
+			s.failRows(g, number, n, err)
+			return
+		}
+		for i := number; i < number+n; i++ { // as many as there is room for
+			if g.rows[i].open {
+				s.finish(g, i, 1)
+			}
+		}
+		return
+	}
+	out, policy := s.out(g.model)
+	record := g.model.metrics.Record(s.hint)
+	defer record.Done()
+	for i := number; i < number+n; i++ {
+		if !g.rows[i].open {
+			continue
+		}
+		if err := w.batch.Outcome(i-number, w.outcome); err != nil {
+			s.failRow(g, i, err)
+			continue
+		}
+		record.Observe(w.outcome.Result, w.outcome.Decision)
+		out.Result(unsafe.Slice(unsafe.StringData(g.rows[i].id), len(g.rows[i].id)), g.number, uint32(i), policy, w.tell(detail))
+		s.closeRow(g, i)
+	}
+	s.compare(g, w.outcome.Passes, int(open))
+}
+
+// work is the worker of the message at hand for a group.
+func (s *session) work(g *group) *worker {
+	shop := g.model.workshop(s.header.GetDetail())
+	if s.worker != nil && s.worker.shop != shop {
+		s.worker.release()
+		s.worker = nil
+	}
+	if s.worker == nil {
+		s.worker = shop.take()
+	}
+	return s.worker
+}
+
+// reserve takes what results occupy until they are sent out of the budget.
+func (s *session) reserve(cost int64) error {
+	limit := s.server.limits.OpenInputBytes
+	if total := s.server.openBytes.Add(cost); total > limit {
+		s.server.openBytes.Add(-cost)
+		return overLimit(ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, "detail", "bytes of open inputs and replies", total, limit)
+	}
+	s.building += cost
+	return nil
+}
+
+// failRows answers the open ones of n neighbouring inputs with an error.
+func (s *session) failRows(g *group, number, n int, err error) {
+	for i := number; i < number+n; i++ {
+		if g.rows[i].open {
+			s.failRow(g, i, err)
+		}
+	}
+}
+
+// failRow answers an open input with an error.
+func (s *session) failRow(g *group, number int, err error) {
+	id := g.rows[number].id
+	at := position(g.number, number, id)
+	at.classes = g.model.Policy().Classes
+	s.fail(g.model, at, id, err)
+	s.closeRow(g, number)
+}
+
+// fail adds an input's error to the results.
+func (s *session) fail(m *model, at location, id string, err error) {
+	m.metrics.Rejected(reasonWord(reasonOf(err)), 1)
+	s.log(m, at, err)
+	out, policy := s.out(m)
+	out.Error([]byte(s.server.echo(id)), at.group, uint32(at.row), policy, statusOf(err, at).Proto())
+}
+
+// position is the location of a row of a group.
+func position(group uint64, number int, id string) location {
+	return location{input: id, group: group, hasGroup: true, row: number, hasPosition: true}
+}

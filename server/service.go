@@ -1,0 +1,60 @@
+package server
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ckd-project/ckd/internal/wire"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// service is the generated service, but that the messages of its two hot RPCs
+// come and go as the transport's bytes: package wire reads and writes them.
+var service = func() grpc.ServiceDesc {
+	d := ckdv1.UncertaintyService_ServiceDesc
+	d.Methods, d.Streams = slices.Clone(d.Methods), slices.Clone(d.Streams)
+	for i := range d.Methods {
+		if d.Methods[i].MethodName == "Decompose" {
+			d.Methods[i].Handler = handleDecompose
+		}
+	}
+	for i := range d.Streams {
+		if d.Streams[i].StreamName == "DecomposeStream" {
+			d.Streams[i].Handler = handleDecomposeStream
+		}
+	}
+	return d
+}()
+
+func handleDecomposeStream(s any, stream grpc.ServerStream) error {
+	return s.(*Server).decomposeStream(stream)
+}
+
+//nolint:revive // the order is gRPC's
+func handleDecompose(s any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+	in := new(wire.Incoming)
+	defer in.Free()
+	if err := read(in); err != nil {
+		return nil, err
+	}
+	handle := func(ctx context.Context, in any) (any, error) {
+		out, err := s.(*Server).decompose(ctx, in.(*wire.Incoming))
+		if err != nil {
+			return nil, err // and no *wire.Outgoing that is nil
+		}
+		return out, nil
+	}
+	if intercept == nil {
+		return handle(ctx, in)
+	}
+	return intercept(ctx, in, &grpc.UnaryServerInfo{Server: s, FullMethod: ckdv1.UncertaintyService_Decompose_FullMethodName}, handle)
+}
+
+// undecodable is the status of bytes that are no message.
+func undecodable(err error) error {
+	return status.Error(codes.InvalidArgument, "a message does not decode: "+clip(err.Error()))
+}

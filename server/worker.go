@@ -1,0 +1,165 @@
+package server
+
+import (
+	"sync"
+
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/wire"
+	"github.com/ckd-project/ckd/policy"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// workshop is an engine and the workers that compute for it, as many as messages
+// are dealt with at one time: streams, of which there may be a thousand, have
+// none of their own.
+type workshop struct {
+	*engine.Model
+	workers sync.Pool
+}
+
+// worker is what computing outcomes and telling them needs.
+type worker struct {
+	shop    *workshop
+	batch   *engine.Batch
+	outcome *engine.Outcome
+
+	answer       wire.Decomposition
+	unreliable   []uint32
+	c3           []float64
+	pairA, pairB []uint32
+}
+
+// workshop is the one for a detail.
+func (m *model) workshop(detail ckdv1.Detail) *workshop {
+	if detail >= ckdv1.Detail_DETAIL_FULL {
+		return &m.full
+	}
+	return &m.lean
+}
+
+// take is a worker, to be released.
+func (s *workshop) take() *worker {
+	if w, ok := s.workers.Get().(*worker); ok {
+		w.batch = s.NewBatch()
+		return w
+	}
+	w := &worker{shop: s, batch: s.NewBatch(), outcome: s.NewOutcome()}
+	for _, pair := range s.Plan().Pairs() {
+		w.pairA, w.pairB = append(w.pairA, uint32(pair.A)), append(w.pairB, uint32(pair.B))
+	}
+	return w
+}
+
+func (w *worker) release() {
+	w.batch.Release()
+	w.batch = nil
+	w.shop.workers.Put(w)
+}
+
+// tell puts the outcome into words of the wire, as far as the detail goes. They
+// are good until the next outcome.
+func (w *worker) tell(detail ckdv1.Detail) *wire.Decomposition {
+	o, d, p := w.outcome, &w.answer, w.shop.Policy()
+	w.unreliable = w.unreliable[:0]
+	for k, skewness := range o.Skewness {
+		if skewness > p.ReliabilityThreshold {
+			w.unreliable = append(w.unreliable, uint32(k))
+		}
+	}
+	*d = wire.Decomposition{
+		Action:        actionMessage(o.Decision.Action),
+		Score:         scoreMessage(o.Decision.Score),
+		Value:         o.Decision.Value,
+		Threshold:     o.Decision.Threshold,
+		HasThreshold:  o.Decision.HasThreshold,
+		Gate:          gateMessage(o.Decision.Gate),
+		DecidingClass: o.Decision.Class,
+		Reason:        reasonMessage(o.Decision.Reason),
+		Unreliable:    w.unreliable,
+		Predicted:     uint32(o.Predicted),
+		Passes:        uint32(o.Passes),
+		Degenerate:    o.Degenerate,
+		Saturated:     o.Saturated,
+		Dominant:      -1,
+	}
+	if detail < ckdv1.Detail_DETAIL_VECTORS {
+		return d
+	}
+	d.Vectors = true
+	d.C, d.Skewness, d.Mean = o.C, o.Skewness, o.Mean
+	d.MI, d.Entropy, d.SumC = o.MI, o.Entropy, o.SumC
+	d.Dominant = o.Dominant
+	if detail < ckdv1.Detail_DETAIL_FULL {
+		return d
+	}
+	if len(w.c3) < len(o.C) {
+		w.c3 = make([]float64, len(o.C))
+	}
+	d.Variance, d.ThirdMoment, d.M = o.Variance, o.ThirdMoment, o.M
+	d.C3 = o.C3(w.c3)
+	d.ExpectedEntropy = o.ExpectedEntropy
+	d.SumCTop, d.SumCWeighted = o.SumCTop(p.TopClasses), o.SumCWeighted()
+	d.Scores = (*[10]float64)(&o.Scores)
+	d.PairA, d.PairB, d.Confusion, d.Correlation = w.pairA, w.pairB, o.PairTerm, o.Correlation
+	return d
+}
+
+// The words of decisions: these are said for every input.
+
+func actionMessage(a policy.Action) ckdv1.Action {
+	switch a {
+	case policy.Retain:
+		return ckdv1.Action_ACTION_RETAIN
+	case policy.Defer:
+		return ckdv1.Action_ACTION_DEFER
+	case policy.Observe:
+		return ckdv1.Action_ACTION_OBSERVE
+	}
+	return ckdv1.Action_ACTION_UNSPECIFIED
+}
+
+func gateMessage(g policy.GateOutcome) ckdv1.GateOutcome {
+	switch g {
+	case policy.ByPrimary:
+		return ckdv1.GateOutcome_GATE_OUTCOME_PRIMARY
+	case policy.ByFallback:
+		return ckdv1.GateOutcome_GATE_OUTCOME_FALLBACK
+	}
+	return ckdv1.GateOutcome_GATE_OUTCOME_UNSPECIFIED
+}
+
+func reasonMessage(r policy.Reason) ckdv1.DecisionReason {
+	switch r {
+	case policy.AboveThreshold:
+		return ckdv1.DecisionReason_DECISION_REASON_ABOVE_THRESHOLD
+	case policy.UnderThreshold:
+		return ckdv1.DecisionReason_DECISION_REASON_UNDER_THRESHOLD
+	case policy.PredictedCritical:
+		return ckdv1.DecisionReason_DECISION_REASON_PREDICTED_CRITICAL
+	case policy.IsDegenerate:
+		return ckdv1.DecisionReason_DECISION_REASON_DEGENERATE
+	case policy.IsSaturated:
+		return ckdv1.DecisionReason_DECISION_REASON_SATURATED
+	case policy.Observing:
+		return ckdv1.DecisionReason_DECISION_REASON_OBSERVING
+	}
+	return ckdv1.DecisionReason_DECISION_REASON_UNSPECIFIED
+}
+
+func scoreMessage(s policy.Score) ckdv1.Score {
+	switch s {
+	case policy.CCritMax:
+		return ckdv1.Score_SCORE_C_CRIT_MAX
+	case policy.CBEC:
+		return ckdv1.Score_SCORE_CBEC
+	}
+	return scoreMessages[s]
+}
+
+var scoreMessages = func() map[policy.Score]ckdv1.Score {
+	m := map[policy.Score]ckdv1.Score{}
+	for _, s := range policy.Scores() {
+		m[s] = enum[ckdv1.Score](ckdv1.Score_value, "SCORE_", s)
+	}
+	return m
+}()
