@@ -190,7 +190,10 @@ func result[T float](b *Batch, data []T, turned *[]T, i int, r *Result) error {
 func finish[T float](b *Batch, p panel[T], at int, r *Result) {
 	own := panel[T]{p.data[at*b.plan.classes:], p.passes, b.plan.classes, p.stride}
 	s := sums{passes: p.passes, divisor: b.divisor, identical: isConstant(r.Variance) && identical(own)}
-	s.co = ofInput(b, &b.pairs, own, at)
+	if len(b.plan.pairs) > 0 {
+		s.co = ofInput(b, &b.pairs, own, at)
+		s.roots = b.pairs.roots[at*b.plan.classes:][:b.plan.classes]
+	}
 	if b.plan.ovaMI {
 		s.rest = ofComplement(b, &b.complement, own, r)
 	}

@@ -61,6 +61,7 @@ func (p *Plan) finishDirichlet(scratch *dirichletScratch, r *Result) {
 			r.Correlation[i] = max(-1, -math.Sqrt(mu*nu)/spread)
 		}
 	}
+	p.shares(r)
 	ova := 0.0
 	for _, k := range p.critical {
 		// The marginal of class k is Beta(alpha_k, others).

@@ -1,15 +1,20 @@
 package decomp
 
-import "math"
+import (
+	"math"
+
+	"github.com/ckd-project/ckd/decomp/internal/kernel"
+)
 
 // sums is what an input's passes leave behind beside the columns that a Result
 // has already.
 type sums struct {
 	passes    int
-	divisor   float64 // of co
-	co        coSums  // per pair: sum of d_a d_b, d = p - mean
-	rest      rest    // of the critical classes, where the plan has ova_mi
-	identical bool    // all passes are equal
+	divisor   float64   // of co
+	co        coSums    // per pair: sum of d_a d_b, d = p - mean
+	roots     []float64 // per class, 1/sqrt(mu+Epsilon)
+	rest      rest      // of the critical classes, where the plan has ova_mi
+	identical bool      // all passes are equal
 }
 
 // finish fills r from s and the columns, which are in r already.
@@ -19,10 +24,7 @@ func (p *Plan) finish(s *sums, r *Result) {
 	if len(p.pairs) > 0 {
 		p.finishPairs(s, r)
 	}
-	r.Entropy = 0
-	for _, x := range r.meanLogMean {
-		r.Entropy -= x
-	}
+	r.Entropy = 0 - kernel.Sum(r.meanLogMean) // and never -0
 	ova := math.NaN()
 	if p.ovaMI {
 		ova = 0
@@ -35,16 +37,22 @@ func (p *Plan) finish(s *sums, r *Result) {
 	r.Saturated = s.identical && r.Mean[r.Predicted] == 1 && r.Entropy == 0
 }
 
-// finishPairs fills the vectors over pairs.
+// finishPairs fills the vectors over pairs, and the shares of cbec.
 func (p *Plan) finishPairs(s *sums, r *Result) {
-	for k, mu := range r.Mean {
-		r.roots[k] = 1 / math.Sqrt(mu+Epsilon)
+	k, half := p.classes, 0.5/s.divisor
+	for i := range r.PairTerm {
+		pair := p.pairs[i]
+		r.PairTerm[i] = max(0, -s.co.of(p, i)) * (half * s.roots[pair.A]) * s.roots[pair.B]
 	}
-	half := 0.5 / s.divisor
-	for i, pair := range p.pairs {
-		r.PairTerm[i] = max(0, -s.co.of(p, i)) * half * r.roots[pair.A] * r.roots[pair.B]
+	if p.pairing.matrix {
+		for i, f := range p.pairing.fixed {
+			row := i * k
+			r.share[i] = kernel.Confusion(r.terms[row:row+k], s.co.row(p, i), s.roots, p.pairing.weights[i], half*s.roots[f.class])
+		}
+	} else {
+		p.shares(r)
 	}
-	if !p.correlations {
+	if p.lean {
 		return
 	}
 	for i, pair := range p.pairs {
@@ -56,27 +64,34 @@ func (p *Plan) finishPairs(s *sums, r *Result) {
 	}
 }
 
+// shares fills the shares of critical classes in cbec from the terms of pairs.
+func (p *Plan) shares(r *Result) {
+	clear(r.share)
+	for _, x := range p.cross {
+		r.share[x.critical] += x.weight * r.PairTerm[x.pair]
+	}
+}
+
 // finishScores fills what follows from the vectors alone.
 func (p *Plan) finishScores(ova float64, r *Result) {
 	r.Predicted, r.Dominant, r.CCritMaxClass, r.CBECClass = 0, -1, -1, -1
-	r.MI, r.SumC = 0, 0
-	eu := 0.0
-	for k, c := range r.C {
-		if r.Mean[k] > r.Mean[r.Predicted] {
-			r.Predicted = k
+	most, largest := r.Mean[0], 0.0
+	for k, mu := range r.Mean {
+		if mu > most {
+			r.Predicted, most = k, mu
 		}
-		if c > 0 && (r.Dominant < 0 || exceeds(c, r.C[r.Dominant])) {
-			r.Dominant = k
-		}
-		r.MI += r.M[k]
-		r.SumC += c
-		eu += r.Variance[k]
 	}
+	for k, c := range r.C {
+		if exceeds(c, largest) {
+			r.Dominant, largest = k, c
+		}
+	}
+	r.MI, r.SumC = kernel.Sum(r.M), kernel.Sum(r.C)
 	r.Scores = undefinedScores
 	r.Scores[Entropy] = r.Entropy
 	r.Scores[MI] = r.MI
 	r.Scores[MaxProb] = 1 - r.Mean[r.Predicted]
-	r.Scores[EUVar] = eu
+	r.Scores[EUVar] = kernel.Sum(r.Variance)
 
 	if len(p.critical) > 0 {
 		var varMax, varSum, cMax, cSum float64
@@ -97,20 +112,14 @@ func (p *Plan) finishScores(ova float64, r *Result) {
 		r.Scores[CCritMax] = cMax
 	}
 	if len(p.cross) > 0 {
-		clear(r.share)
-		cbec := 0.0
-		for _, x := range p.cross {
-			term := x.weight * r.PairTerm[x.pair]
-			cbec += term
-			r.share[x.critical] += term
-		}
-		r.Scores[CBEC] = cbec
-		best := 0.0
+		cbec, best := 0.0, 0.0
 		for i, k := range p.critical {
+			cbec += r.share[i]
 			if exceeds(r.share[i], best) {
 				best, r.CBECClass = r.share[i], k
 			}
 		}
+		r.Scores[CBEC] = cbec
 	}
 }
 

@@ -17,6 +17,8 @@ type moments struct {
 	rest, restM []float64       // per critical class: mean of 1-p; sum of its divergences
 	co          []float64       // per pair
 	identical   bool
+
+	rows, roots []float64 // scratch of tell
 }
 
 func newMoments(p *Plan) *moments {
@@ -129,8 +131,22 @@ func (m *moments) tell(plan *Plan, s *sums, r *Result) {
 	for i := range m.restM {
 		m.restM[i] /= n
 	}
+	if m.roots == nil && len(plan.pairs) > 0 {
+		m.roots = make([]float64, plan.classes)
+		if plan.pairing.matrix {
+			m.rows = make([]float64, len(plan.pairing.fixed)*plan.classes)
+		}
+	}
+	if len(plan.pairs) > 0 {
+		kernel.InverseRoots(m.roots, x.Mean)
+	}
+	if m.rows != nil {
+		for i, at := range plan.pairing.at {
+			m.rows[at.row*plan.classes+at.lane] = m.co[i]
+		}
+	}
 	*s = sums{
-		passes: m.passes, divisor: divisor, identical: m.identical,
-		rest: rest{m.rest, m.restM}, co: coSums{listed: m.co},
+		passes: m.passes, divisor: divisor, identical: m.identical, roots: m.roots,
+		rest: rest{m.rest, m.restM}, co: coSums{listed: m.co, rows: m.rows},
 	}
 }

@@ -1,6 +1,10 @@
 package decomp
 
-import "github.com/ckd-project/ckd/decomp/internal/kernel"
+import (
+	"slices"
+
+	"github.com/ckd-project/ckd/decomp/internal/kernel"
+)
 
 // comoments is the sums over the passes of products of deviations, d_a d_b, for
 // the pairs of the plan. Lanes of the kernel are columns here too:
@@ -13,6 +17,7 @@ type comoments struct {
 	deviations []float64
 	sums       []float64 // rows of stride
 	stride     int
+	roots      []float64 // per column, 1/sqrt(mu+Epsilon)
 }
 
 const (
@@ -27,6 +32,11 @@ type pairing struct {
 	lags  []int     // with few classes, ascending
 	fixed []partner // else
 	at    []place   // of each pair in the sums
+	// matrix says that the pairs are those of safe and critical classes, and the
+	// classes many: row i of the sums is then of the i-th critical class, and cbec
+	// is taken from the rows. In weights, a class that is not safe has 0.
+	matrix  bool
+	weights [][]float64
 }
 
 // partner is a class and the range of those it is paired with.
@@ -59,27 +69,51 @@ func newPairing(p *Plan) pairing {
 		return x
 	}
 	// Without all pairs, each has one critical class, of which there are few.
-	fixes := make([]bool, p.classes)
-	for _, k := range p.critical {
-		fixes[k] = true
+	fixed := p.critical
+	if p.allPairs {
+		fixed = nil
+		for k := range p.classes - 1 {
+			fixed = append(fixed, k)
+		}
 	}
 	row := make(map[int]int)
+	for i, k := range fixed {
+		row[k] = i
+		x.fixed = append(x.fixed, partner{k, p.classes, 0})
+	}
 	for _, pair := range p.pairs {
 		class, other := pair.A, pair.B
-		if !p.allPairs && !fixes[class] {
-			class, other = other, class
-		}
 		at, known := row[class]
 		if !known {
-			at = len(x.fixed)
-			row[class] = at
-			x.fixed = append(x.fixed, partner{class, other, other + 1})
+			class, other = other, class
+			at = row[class]
 		}
 		f := &x.fixed[at]
 		f.from, f.to = min(f.from, other), max(f.to, other+1)
 		x.at = append(x.at, place{at, other})
 	}
+	if !p.allPairs {
+		x.weigh(p)
+	}
 	return x
+}
+
+// weigh makes the rows of weights. Where all pairs have the same, so do rows.
+func (x *pairing) weigh(p *Plan) {
+	x.matrix = true
+	x.weights = make([][]float64, len(x.fixed))
+	for i := range x.weights {
+		x.weights[i] = make([]float64, p.classes)
+	}
+	for _, cross := range p.cross {
+		at := x.at[cross.pair]
+		x.weights[at.row][at.lane] = cross.weight
+	}
+	for i := range x.weights {
+		if slices.Equal(x.weights[i], x.weights[0]) {
+			x.weights[i] = x.weights[0]
+		}
+	}
 }
 
 func newComoments(p *Plan) comoments {
@@ -90,13 +124,17 @@ func newComoments(p *Plan) comoments {
 	c.sums = make([]float64, max(len(p.pairing.lags), len(p.pairing.fixed))*c.stride)
 	if len(p.pairs) > 0 {
 		c.deviations = make([]float64, max(deviationValues, kernel.Padded(p.classes)))
+		c.roots = make([]float64, max(mostColumns, p.classes))
 	}
 	return c
 }
 
-// ofPanel computes the sums of all inputs of the panel at hand, where that is
-// the way. The columns have been computed.
+// ofPanel computes the roots, and the sums of all inputs of the panel at hand
+// where that is the way. The columns have been computed.
 func ofPanel[T float](b *Batch, c *comoments, p panel[T]) {
+	if len(b.plan.pairs) > 0 {
+		kernel.InverseRoots(c.roots, b.columns.Mean[:p.width])
+	}
 	lags := b.plan.pairing.lags
 	if len(lags) == 0 {
 		return
@@ -115,6 +153,7 @@ func ofPanel[T float](b *Batch, c *comoments, p panel[T]) {
 // columns are p: of each pair, at its place of the plan's pairing.
 func ofInput[T float](b *Batch, c *comoments, p panel[T], at int) coSums {
 	k := b.plan.classes
+	column := at * k
 	if fixed := b.plan.pairing.fixed; len(fixed) > 0 {
 		clear(c.sums)
 		inChunks(c, p, b.columns.Mean[at*k:(at+1)*k], func(passes, stride int) {
@@ -122,9 +161,9 @@ func ofInput[T float](b *Batch, c *comoments, p panel[T], at int) coSums {
 				kernel.Scaled(c.sums[i*k+f.from:], c.deviations[f.class:], c.deviations[f.from:], passes, f.to-f.from, stride)
 			}
 		})
-		at = 0
+		column = 0
 	}
-	return coSums{sums: c.sums, stride: c.stride, column: at * k}
+	return coSums{sums: c.sums, stride: c.stride, column: column}
 }
 
 // coSums is where the sums of one input's pairs are: by place, or listed by pair.
@@ -132,6 +171,15 @@ type coSums struct {
 	sums           []float64
 	stride, column int
 	listed         []float64
+	rows           []float64 // of the matrix, where they are listed
+}
+
+// row of a plan whose pairs are a matrix.
+func (c *coSums) row(p *Plan, i int) []float64 {
+	if c.listed != nil {
+		return c.rows[i*p.classes:][:p.classes]
+	}
+	return c.sums[i*c.stride:][:p.classes]
 }
 
 func (c *coSums) of(p *Plan, pair int) float64 {

@@ -55,7 +55,8 @@ type Spec struct {
 	// AllPairs computes every pair of classes, not only safe x critical.
 	AllPairs bool
 	// Lean leaves out what costs more than all the rest and is seldom asked for:
-	// Scores[OvAMI] is then undefined, and Result.Correlation 0.
+	// Scores[OvAMI] is then undefined, Result.Correlation empty, and PairTerm may be.
+	// It changes nothing for Dirichlet rows.
 	Lean bool
 	// Weights in cbec of safe x critical pairs; 1 where none is given.
 	Weights []Weight
@@ -82,7 +83,7 @@ type Plan struct {
 	pairing      pairing
 	allPairs     bool
 	ovaMI        bool // is computed
-	correlations bool // are
+	lean         bool
 }
 
 // crossPair is a safe x critical pair: its place among the plan's pairs, its
@@ -115,7 +116,7 @@ func NewPlan(spec Spec) (*Plan, error) {
 		sumTolerance: tolerance,
 		variance:     spec.Variance,
 		allPairs:     spec.AllPairs,
-		correlations: !spec.Lean,
+		lean:         spec.Lean && spec.Kind != Dirichlet, // whose closed forms cost next to nothing
 	}
 
 	const neither, safe, critical = 0, 1, 2
@@ -179,7 +180,7 @@ func NewPlan(spec Spec) (*Plan, error) {
 			p.pairs = append(p.pairs, pair)
 		}
 	}
-	p.ovaMI = !spec.Lean && len(p.critical) > 0
+	p.ovaMI = !p.lean && len(p.critical) > 0
 	p.pairing = newPairing(p)
 	return p, nil
 }

@@ -48,6 +48,47 @@ func TestStreamEqualsBatch(t *testing.T) {
 	})
 }
 
+// TestLean: a lean plan says the same, of what it says.
+func TestLean(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, k := rapid.IntRange(2, 40).Draw(t, "S"), rapid.IntRange(2, 20).Draw(t, "K")
+		passes := drawPasses(t, s, k)
+		spec := decomp.Spec{Classes: k, AllPairs: rapid.Bool().Draw(t, "all")}
+		spec.Safe, spec.Critical = drawSets(t, k)
+		if rapid.Bool().Draw(t, "neither") && len(spec.Safe) > 1 {
+			spec.Safe = spec.Safe[1:]
+		}
+		for _, safe := range spec.Safe[:rapid.IntRange(0, len(spec.Safe)).Draw(t, "weights")] {
+			spec.Weights = append(spec.Weights, decomp.Weight{Safe: safe, Critical: spec.Critical[0], Weight: rapid.Float64Range(0, 5).Draw(t, "weight")})
+		}
+		full := mustPlan(t, spec)
+		spec.Lean = true
+		lean := mustPlan(t, spec)
+		for _, compute := range []func(*decomp.Plan) *decomp.Result{
+			func(p *decomp.Plan) *decomp.Result { return batchResult(t, p, passes) },
+			func(p *decomp.Plan) *decomp.Result { return streamResult(t, p, passes) },
+		} {
+			want, got := compute(full), compute(lean)
+			for i := range full.Pairs() {
+				if !within(got.Confusion(i), want.Confusion(i), 1e-14, 0) || want.Confusion(i) != want.PairTerm[i] {
+					t.Errorf("pair %d: lean %v, full %v", i, got.Confusion(i), want.Confusion(i))
+				}
+			}
+			for score := range decomp.Score(decomp.NumScores) {
+				if score != decomp.OvAMI && !within(got.Scores[score], want.Scores[score], 1e-14, 0) {
+					t.Errorf("%s: lean %v, full %v", score, got.Scores[score], want.Scores[score])
+				}
+			}
+			if !math.IsNaN(got.Scores[decomp.OvAMI]) || lean.Defines(decomp.OvAMI) || len(got.Correlation) != 0 {
+				t.Errorf("a lean plan has ova_mi %v, %d correlations", got.Scores[decomp.OvAMI], len(got.Correlation))
+			}
+			if got.CBECClass != want.CBECClass || got.CCritMaxClass != want.CCritMaxClass || got.Predicted != want.Predicted || !slices.Equal(got.M, want.M) {
+				t.Errorf("lean %+v, full %+v", got, want)
+			}
+		}
+	})
+}
+
 // TestDefinitions holds both paths against the definitions in 400-bit
 // arithmetic: every field to 1e-12 relative or 1e-15 absolute, the cancelling
 // third moment to 1e-12 of its terms.

@@ -59,9 +59,10 @@ type Result struct {
 	// PairTerm of every pair of Plan.Pairs, in their order and without weights:
 	// sqrt(C_a C_b) max(0,-rho_ab)
 	// = max(0,-Cov_ab)/(2 sqrt((mu_a+Epsilon)(mu_b+Epsilon))), nats, >= 0
-	// (app-eij, app-cbec).
+	// (app-eij, app-cbec). Lean plans may leave it empty: see Confusion.
 	PairTerm []float64
-	// Correlation rho_ab of every pair, in [-1,1]; 0 where a variance is 0.
+	// Correlation rho_ab of every pair, in [-1,1]; 0 where a variance is 0. Empty
+	// for lean plans.
 	Correlation []float64
 
 	// Dominant is argmax_k C_k; -1 if all C_k are 0. Here and below, values that
@@ -83,13 +84,23 @@ type Result struct {
 	meanLogMean []float64 // mu log mu
 
 	share []float64 // scratch: of cbec, per critical class
-	roots []float64 // scratch: 1/sqrt(mu+Epsilon)
+	terms []float64 // of pairs, by the place in the plan's matrix
 	order []int     // scratch: classes
 }
 
 // NewResult makes a Result for inputs of the plan.
 func (p *Plan) NewResult() *Result {
-	vectors := make([]float64, p.classes+2*len(p.pairs)+len(p.critical))
+	matrix, listed, correlated := 0, len(p.pairs), len(p.pairs)
+	if p.pairing.matrix {
+		matrix = len(p.critical) * p.classes
+	}
+	if p.lean {
+		correlated = 0
+		if p.pairing.matrix {
+			listed = 0
+		}
+	}
+	vectors := make([]float64, listed+correlated+len(p.critical)+matrix)
 	take := func(n int) []float64 {
 		var s []float64
 		s, vectors = vectors[:n:n], vectors[n:]
@@ -98,7 +109,7 @@ func (p *Plan) NewResult() *Result {
 	k := p.classes
 	return &Result{
 		plan:     p,
-		PairTerm: take(len(p.pairs)), Correlation: take(len(p.pairs)), share: take(len(p.critical)), roots: take(k),
+		PairTerm: take(listed), Correlation: take(correlated), share: take(len(p.critical)), terms: take(matrix),
 		order: make([]int, k),
 	}
 }
@@ -109,6 +120,15 @@ func (r *Result) view(c *kernel.Columns, from int) {
 	r.Mean, r.Variance, r.ThirdMoment = c.Mean[from:to:to], c.Variance[from:to:to], c.ThirdMoment[from:to:to]
 	r.C, r.Skewness, r.M = c.C[from:to:to], c.Skewness[from:to:to], c.M[from:to:to]
 	r.meanLogMean = c.MeanLogMean[from:to:to]
+}
+
+// Confusion is PairTerm of a pair, of a lean plan too.
+func (r *Result) Confusion(pair int) float64 {
+	if len(r.PairTerm) > 0 {
+		return r.PairTerm[pair]
+	}
+	at := r.plan.pairing.at[pair]
+	return r.terms[at.row*r.plan.classes+at.lane]
 }
 
 // Deciding is the class that sets a score: CCritMaxClass for c_crit_max,

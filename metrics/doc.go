@@ -7,7 +7,9 @@
 //   - Labels come from policies and from lists that are fixed at start, never
 //     from what a client sent; the number of series is bounded whatever the
 //     number of classes.
-//   - Counting an input allocates nothing and looks no series up.
+//   - Counting an input allocates nothing, looks no series up and shares no memory
+//     with other processors: the series that inputs update are counted in a few
+//     shards, which a scrape adds up. Their memory does not grow with streams.
 //   - A scrape sees the series of a model before or after a change of its
-//     policy, never in between.
+//     policy, never in between, and all or none of the inputs of a message.
 package metrics

@@ -11,6 +11,14 @@ type classLabels struct {
 	names []string // of the labels
 	of    []int    // the label of each class
 	cut   int      // classes that share the last label; 0 if each has its own
+
+	own  []int // the class of each label that is not shared
+	runs []run // the classes that share the last label
+}
+
+// run is the classes from one up to another, which is not in it.
+type run struct {
+	from, to int
 }
 
 // newClassLabels gives the first most classes a label each, critical classes
@@ -37,6 +45,11 @@ func newClassLabels(p *policy.Policy, most int) classLabels {
 		if own[k] {
 			l.of[k] = len(l.names)
 			l.names = append(l.names, name)
+			l.own = append(l.own, k)
+		} else if last := len(l.runs) - 1; last >= 0 && l.runs[last].to == k {
+			l.runs[last].to = k + 1
+		} else {
+			l.runs = append(l.runs, run{k, k + 1})
 		}
 	}
 	if l.cut > 0 {

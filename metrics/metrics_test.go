@@ -218,8 +218,9 @@ func TestUndefined(t *testing.T) {
 	p, m := parse(t, threeClasses)
 	model := d.put(p, m)
 	r := m.Plan().NewResult()
-	r.C, r.Skewness = slices.Repeat([]float64{math.NaN()}, 3), slices.Repeat([]float64{math.MaxFloat64}, 3)
+	fill(r.C, math.NaN())
 	fill(r.PairTerm, math.NaN())
+	fill(r.Skewness, math.MaxFloat64)
 	r.MI, r.Entropy, r.SumC, r.Dominant = math.NaN(), math.NaN(), math.NaN(), -1
 	for range 3 {
 		model.Observe(r, policy.Decision{Action: policy.Defer, Score: policy.CCritMax, Reason: policy.AboveThreshold, Class: -1})
@@ -548,11 +549,16 @@ func TestNoAllocations(t *testing.T) {
 			for _, o := range all {
 				model.Observe(o.Result, o.Decision)
 			}
+			rec := model.Record(7)
+			for _, o := range all {
+				rec.Observe(o.Result, o.Decision)
+			}
+			rec.Done()
 			model.Late(1)
 			model.Rejected("not_finite", 1)
 			model.InputsOpen(1)
 		}
-		// The run before those that are counted makes the native buckets.
+		// The run before those that are counted makes the parts of the shards.
 		if got := testing.AllocsPerRun(100, work); got != 0 {
 			t.Errorf("%d classes: %v allocations", k, got)
 		}

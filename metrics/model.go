@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"math"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,68 +16,46 @@ type Model struct {
 	version, hash string
 	threshold     float64 // of reliability
 
-	decisions map[decision]prometheus.Counter
+	recorders []Recorder // by shard
+
+	decisions []decisionSeries
 	labels    classLabels
 	classes   []classSeries // by label
 	pairs     []pairSeries
 
-	mutualInformation, entropy, epistemicSum prometheus.Observer
+	mutualInformation, entropy, epistemicSum *histogramSeries
+	passes, degenerate, saturated            *counterSeries
 
-	passes, late                     prometheus.Counter
-	degenerate, saturated, abandoned prometheus.Counter
-	rejected, messages               *reasonCounters
-	otherPasses, otherPosterior      prometheus.Counter
-	inputsOpen, streamsOpen          prometheus.Gauge
+	late, abandoned             prometheus.Counter
+	rejected, messages          *reasonCounters
+	otherPasses, otherPosterior prometheus.Counter
+	inputsOpen, streamsOpen     prometheus.Gauge
+}
+
+// decisionSeries is the series of a decision that the policy can take.
+type decisionSeries struct {
+	decision
+	series *counterSeries
 }
 
 // classSeries is the series of one class, or of those that share a label.
 type classSeries struct {
-	epistemic, skewness                       prometheus.Observer
-	unreliable, predicted, dominant, deciding prometheus.Counter
+	epistemic, skewness                       *histogramSeries
+	unreliable, predicted, dominant, deciding *counterSeries
 }
 
 // pairSeries is the series of one pair of the plan.
 type pairSeries struct {
 	term      int // in Result.PairTerm
 	a, b      string
-	confusion prometheus.Counter
+	confusion *counterSeries
 }
 
-// Observe counts an input that was decided. r must come from the model's plan
-// and d from its policy. It allocates only where a native histogram bucket gets
-// its first value.
+// Observe counts one input that was decided, as a Recorder does.
 func (m *Model) Observe(r *decomp.Result, d policy.Decision) {
-	m.decided(d)
-	for k, c := range r.C {
-		class := &m.classes[m.labels.of[k]]
-		observe(class.epistemic, c)
-		observe(class.skewness, min(r.Skewness[k], largestSkewness))
-		if r.Skewness[k] > m.threshold {
-			class.unreliable.Inc()
-		}
-	}
-	m.class(r.Predicted).predicted.Inc()
-	if r.Dominant >= 0 {
-		m.class(r.Dominant).dominant.Inc()
-	}
-	if d.Action == policy.Defer && d.Class >= 0 {
-		m.class(d.Class).deciding.Inc()
-	}
-	for i := range m.pairs {
-		if pair := &m.pairs[i]; r.PairTerm[pair.term] > 0 {
-			pair.confusion.Add(r.PairTerm[pair.term])
-		}
-	}
-	observe(m.mutualInformation, r.MI)
-	observe(m.entropy, r.Entropy)
-	observe(m.epistemicSum, r.SumC)
-	m.passes.Add(float64(r.Passes))
-	if r.Degenerate {
-		m.degenerate.Inc()
-	}
-	if r.Saturated {
-		m.saturated.Inc()
-	}
+	recorder := m.Record(0)
+	defer recorder.Done()
+	recorder.Observe(r, d)
 }
 
 // Late counts passes that were ignored because their input was finished or had
@@ -115,17 +92,17 @@ func newModel(s *series, p *policy.Policy, plan *decomp.Plan, o Options) *Model 
 	m := &Model{
 		series: s, name: name, version: p.Version, hash: p.Hash, threshold: p.ReliabilityThreshold,
 
-		decisions: make(map[decision]prometheus.Counter),
+		recorders: make([]Recorder, len(s.shards)),
 		labels:    newClassLabels(p, o.ClassLabels),
 
-		mutualInformation: s.mutualInformation.WithLabelValues(name),
-		entropy:           s.entropy.WithLabelValues(name),
-		epistemicSum:      s.epistemicSum.WithLabelValues(name),
+		mutualInformation: s.mutualInformation.with(name),
+		entropy:           s.entropy.with(name),
+		epistemicSum:      s.epistemicSum.with(name),
 
-		passes:     s.passes.WithLabelValues(name),
+		passes:     s.passes.with(name),
 		late:       s.late.WithLabelValues(name),
-		degenerate: s.degenerate.WithLabelValues(name),
-		saturated:  s.saturated.WithLabelValues(name),
+		degenerate: s.degenerate.with(name),
+		saturated:  s.saturated.with(name),
 		abandoned:  s.abandoned.WithLabelValues(name),
 		rejected:   newReasonCounters(s.rejected, name, o.RejectReasons),
 		messages:   newReasonCounters(s.messages, name, o.MessageReasons),
@@ -136,17 +113,20 @@ func newModel(s *series, p *policy.Policy, plan *decomp.Plan, o Options) *Model 
 		inputsOpen:  s.inputsOpen.WithLabelValues(name),
 		streamsOpen: s.streamsOpen.WithLabelValues(name),
 	}
+	for i := range m.recorders {
+		m.recorders[i] = Recorder{model: m, shard: &s.shards[i], index: i}
+	}
 	for _, d := range decisionsOf(p) {
-		m.decisions[d] = m.decisionCounter(d)
+		m.decisions = append(m.decisions, decisionSeries{d, m.decisionSeries(d)})
 	}
 	for _, label := range m.labels.names {
 		m.classes = append(m.classes, classSeries{
-			epistemic:  s.epistemic.WithLabelValues(name, label),
-			skewness:   s.skewness.WithLabelValues(name, label),
-			unreliable: s.unreliable.WithLabelValues(name, label),
-			predicted:  s.predicted.WithLabelValues(name, label),
-			dominant:   s.dominant.WithLabelValues(name, label),
-			deciding:   s.deciding.WithLabelValues(name, label),
+			epistemic:  s.epistemic.with(name, label),
+			skewness:   s.skewness.with(name, label),
+			unreliable: s.unreliable.with(name, label),
+			predicted:  s.predicted.with(name, label),
+			dominant:   s.dominant.with(name, label),
+			deciding:   s.deciding.with(name, label),
 		})
 	}
 	for i, pair := range plan.Pairs() {
@@ -154,7 +134,7 @@ func newModel(s *series, p *policy.Policy, plan *decomp.Plan, o Options) *Model 
 			continue
 		}
 		a, b := p.Classes[pair.A], p.Classes[pair.B]
-		m.pairs = append(m.pairs, pairSeries{i, a, b, s.confusion.WithLabelValues(name, a, b)})
+		m.pairs = append(m.pairs, pairSeries{i, a, b, s.confusion.with(name, a, b)})
 	}
 	s.labelsCut.WithLabelValues(name).Set(float64(m.labels.cut))
 	s.policyInfo.WithLabelValues(name, p.Version, p.Hash).Set(1)
@@ -188,29 +168,8 @@ func (m *Model) dropStale(next *Model) {
 	}
 }
 
-// class is the series that class k is counted in.
-func (m *Model) class(k int) *classSeries { return &m.classes[m.labels.of[k]] }
-
-// decided counts a decision. Those that the policy can take have their counters
-// here; another one would be a fault of decisionsOf, and is counted all the same.
-func (m *Model) decided(d policy.Decision) {
-	key := decision{d.Action, d.Score, d.Reason}
-	counter, ok := m.decisions[key]
-	if !ok {
-		counter = m.decisionCounter(key)
-	}
-	counter.Inc()
-}
-
-func (m *Model) decisionCounter(d decision) prometheus.Counter {
-	return m.series.decisions.WithLabelValues(m.name, string(d.action), string(d.score), string(d.reason))
-}
-
-// observe leaves out what is undefined: one NaN would make a sum NaN for good.
-func observe(o prometheus.Observer, v float64) {
-	if !math.IsNaN(v) {
-		o.Observe(v)
-	}
+func (m *Model) decisionSeries(d decision) *counterSeries {
+	return m.series.decisions.with(m.name, string(d.action), string(d.score), string(d.reason))
 }
 
 // reasonCounters counts refusals, each under a reason of a fixed list.
@@ -237,9 +196,3 @@ func (c *reasonCounters) add(reason string, n int) {
 	}
 	counter.Add(float64(n))
 }
-
-type Recorder struct{ m *Model }
-
-func (m *Model) Record(hint uint32) Recorder                              { return Recorder{m} }
-func (r Recorder) Observe(o *decomp.Result, d policy.Decision) { r.m.Observe(o, d) }
-func (r Recorder) Done()                                                  {}

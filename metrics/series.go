@@ -14,21 +14,20 @@ import (
 type series struct {
 	mu       sync.RWMutex
 	families []family
+	shards   []shard
 
-	decisions *prometheus.CounterVec
+	// Updated by every input, and so counted in shards.
+	decisions                                 *shardedCounter
+	epistemic, skewness                       *shardedHistogram
+	unreliable, predicted, dominant, deciding *shardedCounter
+	confusion                                 *shardedCounter
+	mutualInformation, entropy, epistemicSum  *shardedHistogram
+	passes, degenerate, saturated             *shardedCounter
 
-	epistemic, skewness                       *prometheus.HistogramVec
-	unreliable, predicted, dominant, deciding *prometheus.CounterVec
-	labelsCut                                 *prometheus.GaugeVec
-
-	confusion *prometheus.CounterVec
-
-	mutualInformation, entropy, epistemicSum *prometheus.HistogramVec
-
-	passes, late                               *prometheus.CounterVec
-	degenerate, saturated, rejected, abandoned *prometheus.CounterVec
-	messages, mismatches                       *prometheus.CounterVec
-	inputsOpen, streamsOpen                    *prometheus.GaugeVec
+	late, rejected, abandoned *prometheus.CounterVec
+	messages, mismatches      *prometheus.CounterVec
+	inputsOpen, streamsOpen   *prometheus.GaugeVec
+	labelsCut                 *prometheus.GaugeVec
 
 	policyInfo, buildInfo               *prometheus.GaugeVec
 	expectedCoverage, expectedFNR       *prometheus.GaugeVec
@@ -43,38 +42,39 @@ type family struct {
 	vec              vec
 }
 
-// vec is what the vectors of client_golang have in common.
+// vec is what sharded series and the vectors of client_golang have in common.
+// It is a prometheus.Collector, too, or scraped shard by shard.
 type vec interface {
-	prometheus.Collector
+	Describe(to chan<- *prometheus.Desc)
 	DeleteLabelValues(values ...string) bool
 	DeletePartialMatch(labels prometheus.Labels) int
 }
 
 // declare is the table of all series.
 func declare() *series {
-	s := &series{}
+	s := &series{shards: newShards()}
 
-	s.decisions = s.counter("ckd_decisions_total",
+	s.decisions = s.sharded("ckd_decisions_total",
 		"Inputs decided, by action, the score that decided and the reason.",
 		"model", "action", "score", "reason")
 
 	s.epistemic = s.histogram("ckd_class_epistemic_nats",
 		"Epistemic contribution C_k of the class, one observation per input, in nats.",
-		contribution, "model", "class")
+		layouts().contribution, "model", "class")
 	s.skewness = s.histogram("ckd_class_skewness_ratio",
 		"Skewness ratio of the class, one observation per input; above the reliability threshold "+
 			"its C_k is not to be trusted.",
-		ratio, "model", "class")
-	s.unreliable = s.counter("ckd_class_unreliable_total",
+		layouts().ratio, "model", "class")
+	s.unreliable = s.sharded("ckd_class_unreliable_total",
 		"Inputs in which the skewness ratio of the class is above the reliability threshold of the policy.",
 		"model", "class")
-	s.predicted = s.counter("ckd_class_predicted_total",
+	s.predicted = s.sharded("ckd_class_predicted_total",
 		"Inputs whose predicted class this is: the class of the largest mean prediction.",
 		"model", "class")
-	s.dominant = s.counter("ckd_class_dominant_total",
+	s.dominant = s.sharded("ckd_class_dominant_total",
 		"Inputs whose largest C_k this class has; an input whose C_k are all 0 has none.",
 		"model", "class")
-	s.deciding = s.counter("ckd_class_deciding_total",
+	s.deciding = s.sharded("ckd_class_deciding_total",
 		"Deferred inputs whose score was set by this class: of c_crit_max its largest, "+
 			"of cbec the critical class with the largest share.",
 		"model", "class")
@@ -82,31 +82,31 @@ func declare() *series {
 		"Classes without series of their own: they are counted together, and pairs with them not at all.",
 		"model")
 
-	s.confusion = s.counter("ckd_pair_confusion_nats_total",
+	s.confusion = s.sharded("ckd_pair_confusion_nats_total",
 		"Sum over inputs of the pair term sqrt(C_a C_b) max(0, -correlation), without weights, in nats; "+
 			"divided by inputs, the epistemic confusion matrix.",
 		"model", "class_a", "class_b")
 
 	s.mutualInformation = s.histogram("ckd_mutual_information_nats",
 		"Mutual information of an input, its epistemic uncertainty as a whole, in nats.",
-		total, "model")
+		layouts().total, "model")
 	s.entropy = s.histogram("ckd_predictive_entropy_nats",
 		"Entropy of the mean prediction of an input, its whole uncertainty, in nats.",
-		entropy, "model")
+		layouts().entropy, "model")
 	s.epistemicSum = s.histogram("ckd_epistemic_sum_nats",
 		"Sum over classes of C_k of an input, near the mutual information where skewness is small, in nats.",
-		total, "model")
+		layouts().total, "model")
 
-	s.passes = s.counter("ckd_passes_total",
+	s.passes = s.sharded("ckd_passes_total",
 		"Passes of the inputs that were decided.",
 		"model")
 	s.late = s.counter("ckd_passes_late_total",
 		"Passes ignored because their input was finished or had failed before.",
 		"model")
-	s.degenerate = s.counter("ckd_inputs_degenerate_total",
+	s.degenerate = s.sharded("ckd_inputs_degenerate_total",
 		"Inputs decided whose passes were all identical, the saturated ones included: uncertainty is absent, not zero.",
 		"model")
-	s.saturated = s.counter("ckd_inputs_saturated_total",
+	s.saturated = s.sharded("ckd_inputs_saturated_total",
 		"Inputs decided whose passes were all identical and one-hot.",
 		"model")
 	s.rejected = s.counter("ckd_inputs_rejected_total",
@@ -156,56 +156,15 @@ func declare() *series {
 	return s
 }
 
-// scale is how a histogram divides its range, twice over: into the few classic
-// buckets that every Prometheus can read, and into native ones. All models share
-// the edges, so that their histograms aggregate.
-//
-// The native buckets are of schema 3, eight to every doubling, each 9% wide.
-// Their number is not limited dynamically, which would change the resolution
-// behind the reader's back: it is bounded by the zero threshold below and by
-// what the values can be above, at 8 per doubling in between. What lies at or
-// under the zero threshold is one bucket.
-type scale struct {
-	edges         []float64 // classic, at most 12
-	zeroThreshold float64
-}
-
-const nativeFactor = 1.1 // schema 3: 2^(1/8) = 1.09 is the largest step at or under it
-
-// zeroNats is a hundredth of the lowest classic edge. Thresholds on C_k and its
-// sums lie between 1e-4 and 1 nat; what is under 1e-6 makes no difference to
-// any, but classes that are nearly impossible have many such values, spread over
-// ten decades. Up to 1 nat there are then 160 native buckets.
-const zeroNats = 1e-6
-
-var (
-	// contribution is for C_k, at most S/(2(S-1)): 1 at S = 2, near 0.5 for many
-	// passes. Thresholds lie between 1e-4 and 1.
-	contribution = scale{[]float64{1e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1}, zeroNats}
-
-	// total is for sums over classes, mutual information and sum_c, side by side
-	// so that they can be compared. The first is at most log K; the second can
-	// exceed it.
-	total = scale{[]float64{1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5}, zeroNats}
-
-	// entropy is at most log K. From 0.7 on the edges are just above log K of 2,
-	// 3, 4, 10, 100 and 1000 classes.
-	entropy = scale{[]float64{0.01, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.1, 1.4, 2.4, 4.7, 7}, zeroNats}
-
-	// ratio is for skewness, at most (S-1)(S-2)/(3S): 0.8 at S = 5, 9 at 30, 32 at
-	// 100. 0.3 is the default reliability threshold; 0.1, 0.2 and 0.5 are others
-	// that have been in use. Under a thousandth, hundreds of times below them,
-	// C_k is as good as exact.
-	ratio = scale{[]float64{0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 1, 2, 4, 8, 16, 32}, 1e-3}
-)
-
-// largestSkewness that is observed, larger ones being taken for it. Passes reach
-// S/3 and so never come here, but concentrations near 0 have ratios up to the
-// largest float, which would spoil the sum and make thousands of native buckets.
-const largestSkewness = 1e6
-
 func (s *series) counter(name, help string, labels ...string) *prometheus.CounterVec {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	s.families = append(s.families, family{name, "counter", help, labels, v})
+	return v
+}
+
+// sharded is a counter that every input may update.
+func (s *series) sharded(name, help string, labels ...string) *shardedCounter {
+	v := newShardedCounter(name, help, labels, len(s.shards))
 	s.families = append(s.families, family{name, "counter", help, labels, v})
 	return v
 }
@@ -216,12 +175,8 @@ func (s *series) gauge(name, help string, labels ...string) *prometheus.GaugeVec
 	return v
 }
 
-func (s *series) histogram(name, help string, of scale, labels ...string) *prometheus.HistogramVec {
-	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: name, Help: help, Buckets: of.edges,
-		NativeHistogramBucketFactor:  nativeFactor,
-		NativeHistogramZeroThreshold: of.zeroThreshold,
-	}, labels)
+func (s *series) histogram(name, help string, l *layout, labels ...string) *shardedHistogram {
+	v := newShardedHistogram(name, help, l, labels, len(s.shards))
 	s.families = append(s.families, family{name, "histogram", help, labels, v})
 	return v
 }
@@ -261,11 +216,28 @@ func (s *series) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector.
+// Collect implements prometheus.Collector. It adds up one shard after another,
+// all its series under one lock, so that it sees messages whole.
 func (s *series) Collect(to chan<- prometheus.Metric) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	var scraped []summing
 	for _, f := range s.families {
-		f.vec.Collect(to)
+		switch v := f.vec.(type) {
+		case prometheus.Collector:
+			v.Collect(to)
+		case interface{ summing() summing }:
+			scraped = append(scraped, v.summing())
+		}
+	}
+	for i := range s.shards {
+		s.shards[i].Lock()
+		for _, v := range scraped {
+			v.add(i)
+		}
+		s.shards[i].Unlock()
+	}
+	for _, v := range scraped {
+		v.collect(to)
 	}
 }

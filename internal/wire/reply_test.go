@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -110,11 +111,16 @@ func anyStatus(t *rapid.T) *rpcstatus.Status {
 // anyDecomposition is one in both its forms.
 func anyDecomposition(t *rapid.T) (*Decomposition, *ckdv1.Decomposition) {
 	double := rapid.OneOf(rapid.Float64(), rapid.SampledFrom([]float64{0, math.Copysign(0, -1), math.NaN(), math.Inf(1), 5e-324}))
-	doubles := rapid.OneOf(rapid.SliceOfN(double, 0, 5), rapid.SliceOfN(double, 20, 20), rapid.SliceOfN(double, 300, 300))
+	times := rapid.SampledFrom([]int{1, 1, 7, 100})
+	doubles := rapid.Custom(func(t *rapid.T) []float64 {
+		return slices.Repeat(rapid.SliceOfN(double, 0, 5).Draw(t, "doubles"), times.Draw(t, "times"))
+	})
 	enum := rapid.OneOf(rapid.Int32Range(0, 11), rapid.Int32())
 	number := rapid.OneOf(rapid.Uint32Range(0, 3), rapid.Uint32())
-	class := rapid.OneOf(rapid.IntRange(-1, 3), rapid.IntRange(-1, math.MaxUint32))
-	numbers := rapid.OneOf(rapid.SliceOfN(number, 0, 5), rapid.SliceOfN(number, 90, 90))
+	class := rapid.OneOf(rapid.IntRange(-1, 3), rapid.IntRange(-1, math.MaxInt32))
+	numbers := rapid.Custom(func(t *rapid.T) []uint32 {
+		return slices.Repeat(rapid.SliceOfN(number, 0, 5).Draw(t, "numbers"), times.Draw(t, "times"))
+	})
 	d := &Decomposition{
 		Action: ckdv1.Action(enum.Draw(t, "action")), Score: ckdv1.Score(enum.Draw(t, "score")), Value: double.Draw(t, "value"),
 		Threshold: double.Draw(t, "threshold"), HasThreshold: rapid.Bool().Draw(t, "has threshold"),
@@ -144,7 +150,7 @@ func anyDecomposition(t *rapid.T) (*Decomposition, *ckdv1.Decomposition) {
 			d.Scores[i] = double.Draw(t, "a score")
 		}
 	}
-	for range rapid.SampledFrom([]int{0, 1, 3, 40}).Draw(t, "pairs") {
+	for range rapid.SampledFrom([]int{0, 1, 3, 12}).Draw(t, "pairs") {
 		d.PairA, d.PairB = append(d.PairA, number.Draw(t, "a")), append(d.PairB, number.Draw(t, "b"))
 		d.Confusion, d.Correlation = append(d.Confusion, double.Draw(t, "confusion")), append(d.Correlation, double.Draw(t, "correlation"))
 	}

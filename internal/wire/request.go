@@ -2,7 +2,6 @@ package wire
 
 import (
 	"fmt"
-	"math"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -238,7 +237,7 @@ func (ids *IDs) read(c *cursor) {
 // encodings, are unusual.
 func (v *Values) readFloats(c *cursor) {
 	n := c.length()
-	c.unusual = c.unusual || n%4 != 0 || v.left > 0 || v.bytes > 0
+	c.unusual = c.unusual || n%4 != 0 || v.left > 0
 	v.floats = n / 4
 	v.at(c, n)
 }
@@ -326,7 +325,7 @@ func (c *cursor) varint() uint64 {
 // length is the length of what follows, which is in the message.
 func (c *cursor) length() int {
 	n := c.varint()
-	if n > uint64(min(c.left, math.MaxInt)) {
+	if n > uint64(c.left) {
 		c.unusual = true
 		return 0
 	}

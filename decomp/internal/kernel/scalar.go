@@ -11,18 +11,21 @@ const (
 	// tiny keeps ratios from being 0, whose exponent is none. It is too small to
 	// change any other.
 	tiny = 0x1p-1000
-	// Narrow is the sum over the passes of (p/mean-1)^2 under which the divergence
+	// narrow is the sum over the passes of (p/mean-1)^2 under which the divergence
 	// is taken from the moments: the terms left out are below 2^-42 of it.
-	Narrow = 0x1p-40
+	narrow = 0x1p-40
 )
 
 // The logarithm is taken of a ratio rounded to 16 steps in each power of 2, from
 // tables, and the rest from a polynomial.
 const (
 	logSteps = 16
-	stepBits = 52 - 4              // of the mantissa, under a step
-	halfStep = 1 << (stepBits - 1) // added before the bits under a step are cut off
+	stepBits = 52 - 4 // of the mantissa, under a step
 	stepMask = 1<<stepBits - 1
+	// shift is half a step over 1. What is multiplied by it before the bits under
+	// a step are cut off is rounded to the nearest step near 1, and elsewhere to
+	// one that is not farther from it than that, in proportion.
+	shift = 1 + 1./(2*logSteps)
 )
 
 // logs[j] is log(1+j/16).
@@ -67,19 +70,18 @@ var remainder = [...]float64{
 	0.017797558976899948,
 }
 
-// logarithm splits r > 0 at the nearest step s, of which it gives log s, and
-// then, with t = q/s,
+// logarithm gives, of r = shift x > 0, the step s under it, log s and 1/s. Then x
+// is within a 33rd of s, and with q = x-s and t = q/s
 //
-//	r' log r' - r' = r' log s - s + q t remainder(t)
+//	x log x - x = x log s - s + q t remainder(t).
 //
-// for the r' = s+q that is q's exact one. For r' within a 64th of 1, s is 1 and
-// log s is 0, so that r' log r' - r' + 1 is q^2 times something, in which nothing
-// cancels.
-func logarithm(r float64) (s, logS float64, inverse uint64) {
-	bits := (math.Float64bits(r) + halfStep) &^ stepMask
+// For x within a 34th of 1, s is 1 and log s is 0, so that x log x - x + 1 is q^2
+// times something, in which nothing cancels.
+func logarithm(r float64) (s, logS, inverse float64) {
+	bits := math.Float64bits(r) &^ stepMask
 	j := bits >> stepBits & (logSteps - 1)
 	exponent := float64(int64(bits>>52) - 1023)
-	return math.Float64frombits(bits), math.FMA(exponent, math.Ln2, logs[j]), inverses[j] - bits
+	return math.Float64frombits(bits), math.FMA(exponent, math.Ln2, logs[j]), math.Float64frombits(inverses[j] - bits)
 }
 
 // polynomial is remainder(t).
@@ -93,10 +95,9 @@ func polynomial(t float64) float64 {
 
 // xLogX is x log x for 0 <= x <= 1.
 func xLogX(x float64) float64 {
-	r := x + tiny
-	s, logS, inverse := logarithm(r)
-	q := r - s
-	t := q * math.Float64frombits(inverse)
+	s, logS, inverse := logarithm(math.FMA(x, shift, tiny))
+	q := x + tiny - s
+	t := float64(q * inverse)
 	return math.FMA(x, logS, math.FMA(float64(q*t), polynomial(t), q))
 }
 
@@ -110,7 +111,7 @@ func scalarMoments[T Float](c *Columns, data []T, passes, width, stride int, div
 	rn, rd := 1/n, 1/divisor
 	for from := 0; from < width; from += lanes {
 		w := min(lanes, width-from)
-		var mu, inv, sd, m2, m3, acc, steps [lanes]float64
+		var mu, inv, shifted, sd, m2, m3, logSum, rest, steps [lanes]float64
 		for pass := range passes {
 			for j, v := range data[pass*stride+from:][:w] {
 				mu[j] += float64(v)
@@ -121,6 +122,7 @@ func scalarMoments[T Float](c *Columns, data []T, passes, width, stride int, div
 			if mu[j] >= tiny {
 				inv[j] = 1 / mu[j]
 			}
+			shifted[j] = inv[j] * shift
 		}
 		for pass := range passes {
 			for j, v := range data[pass*stride+from:][:w] {
@@ -131,30 +133,32 @@ func scalarMoments[T Float](c *Columns, data []T, passes, width, stride int, div
 				m2[j] += d2
 				m3[j] = math.FMA(d2, d, m3[j])
 
-				r := math.FMA(p, inv[j], tiny)
-				s, logS, inverse := logarithm(r)
+				s, logS, inverse := logarithm(math.FMA(p, shifted[j], tiny))
 				q := math.FMA(p, inv[j], -s)
-				t := float64(q * math.Float64frombits(inverse))
-				acc[j] = math.FMA(r, logS, acc[j])
-				acc[j] = math.FMA(float64(q*t), polynomial(t), acc[j])
+				t := float64(q * inverse)
+				logSum[j] = math.FMA(p, logS, logSum[j])
+				rest[j] = math.FMA(float64(q*t), polynomial(t), rest[j])
 				steps[j] += s
 			}
 		}
 		for j := range w {
-			c.finish(from+j, n, rn, rd, mu[j], inv[j], sd[j], m2[j], m3[j], acc[j], steps[j])
+			c.finish(from+j, n, rn, rd, mu[j], inv[j], sd[j], m2[j], m3[j], logSum[j], rest[j], steps[j])
 		}
 	}
 }
 
 // finish turns the sums of a column into what they say. The sums are about mu,
 // which is the mean but for its rounding: delta is that.
-func (c *Columns) finish(j int, n, rn, rd, mu, inv, sd, m2, m3, acc, steps float64) {
+func (c *Columns) finish(j int, n, rn, rd, mu, inv, sd, m2, m3, logSum, rest, steps float64) {
 	delta := float64(sd * rn)
 	delta = math.FMA(math.FMA(-delta, n, sd), rn, delta) // sd/n, correctly rounded
 	mean := mu + delta
 	w := float64(sd * delta)
 	m3 = math.FMA(-delta, math.FMA(-2, w, float64(3*m2)), m3)
-	m2 = max(m2-w, 0)
+	m2 -= w
+	if !(m2 >= tiny) { // what is left of equal values, whose squares may be hardly numbers
+		m2, m3 = 0, 0
+	}
 
 	variance := float64(m2 * rd)
 	third := float64(m3 * rn)
@@ -165,8 +169,8 @@ func (c *Columns) finish(j int, n, rn, rd, mu, inv, sd, m2, m3, acc, steps float
 
 	u2 := float64(float64(m2*inv) * inv)
 	u3 := float64(float64(float64(m3*inv)*inv) * inv)
-	divergence := acc + (n - steps)
-	if u2 < Narrow {
+	divergence := math.FMA(logSum, inv, rest) + (n - steps)
+	if u2 < narrow {
 		divergence = math.FMA(u3, -1./6, float64(0.5*u2))
 	}
 
@@ -207,4 +211,22 @@ func scalarScaled(sums, a, b []float64, passes, width, stride int) {
 			sums[j] = math.FMA(x, y[j], sums[j])
 		}
 	}
+}
+
+// scalarPlain is Plain, but with float64 sums, so that it needs nothing off the
+// tolerance.
+func scalarPlain(rows []float32, classes int, tolerance float64) bool {
+	for ; len(rows) > 0; rows = rows[classes:] {
+		sum := 0.0
+		for _, p := range rows[:classes] {
+			if !(p >= 0 && p <= 1) {
+				return false
+			}
+			sum += float64(p)
+		}
+		if !(math.Abs(sum-1) <= tolerance) {
+			return false
+		}
+	}
+	return true
 }

@@ -1,0 +1,85 @@
+package kernel
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// shapes are passes x columns.
+var shapes = [][2]int{{30, 4}, {30, 256}, {50, 640}, {30, 1000}}
+
+// benchmark runs f of each version, for values at a time.
+func benchmark(b *testing.B, name string, values int, f func()) {
+	for _, v := range versions() {
+		b.Run(fmt.Sprintf("%s/%v", name, v), func(b *testing.B) {
+			with(v, func() {
+				for b.Loop() {
+					f()
+				}
+			})
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(values), "ns/value")
+		})
+	}
+}
+
+func BenchmarkMoments(b *testing.B) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for _, s := range shapes {
+		passes, width := s[0], s[1]
+		c := NewColumns(width)
+		single := goodRows(r, passes*width/4, 4)
+		double := widen(single)
+		benchmark(b, fmt.Sprintf("float32/%dx%d", passes, width), len(single), func() {
+			Moments(c, single, passes, width, width, 29)
+		})
+		benchmark(b, fmt.Sprintf("float64/%dx%d", passes, width), len(double), func() {
+			Moments(c, double, passes, width, width, 29)
+		})
+	}
+}
+
+func BenchmarkDeviations(b *testing.B) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for _, s := range shapes {
+		passes, width := s[0], s[1]
+		single, mean, dst := goodRows(r, passes*width/4, 4), make([]float64, width), make([]float64, passes*Padded(width))
+		benchmark(b, fmt.Sprintf("%dx%d", passes, width), len(single), func() {
+			Deviations(dst, single, passes, width, width, mean)
+		})
+	}
+}
+
+func BenchmarkSums(b *testing.B) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for _, s := range append(shapes, [2]int{30, 10000}) {
+		passes, width := s[0], s[1]
+		x, sums := widen(goodRows(r, passes*width/4, 4)), make([]float64, width)
+		benchmark(b, fmt.Sprintf("products/%dx%d", passes, width), len(x), func() {
+			Products(sums, x, x, passes, width, width)
+		})
+		benchmark(b, fmt.Sprintf("scaled/%dx%d", passes, width), len(x), func() {
+			Scaled(sums, x, x, passes, width, width)
+		})
+	}
+}
+
+func BenchmarkPlain(b *testing.B) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for _, classes := range []int{2, 3, 4, 5, 6, 7, 8, 10, 16, 20, 100, 1000} {
+		rows := goodRows(r, 8000/classes, classes)
+		benchmark(b, fmt.Sprint(classes), len(rows), func() {
+			if !Plain(rows, classes, tolerance) {
+				b.Fatal("good rows are not plain")
+			}
+		})
+	}
+}
+
+func widen(single []float32) []float64 {
+	double := make([]float64, len(single))
+	for i, p := range single {
+		double[i] = float64(p)
+	}
+	return double
+}

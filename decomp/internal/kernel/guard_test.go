@@ -1,0 +1,86 @@
+//go:build linux
+
+package kernel
+
+import (
+	"math/rand/v2"
+	"os"
+	"syscall"
+	"testing"
+	"unsafe"
+)
+
+// Nothing before or after a slice is touched: it may lie beside a page that is
+// not there.
+func TestGuardPages(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	const passes = 5
+	for _, v := range versions() {
+		for width := 1; width <= 140; width++ {
+			for gap := range 2 {
+				stride := width + gap
+				n := (passes-1)*stride + width
+				single, double := atEnd[float32](t, n), atEnd[float64](t, n)
+				for i := range single {
+					double[i] = r.Float64()
+					single[i] = float32(double[i])
+				}
+				mean, sums := atEnd[float64](t, width), atEnd[float64](t, width)
+				dst := atEnd[float64](t, passes*Padded(width))
+				c := NewColumns(width)
+				c.block = atEnd[float64](t, fields*c.padded)
+				c.Mean = c.block[:width]
+				with(v, func() {
+					Moments(c, single, passes, width, stride, 4)
+					Moments(c, double, passes, width, stride, 4)
+					Deviations(dst, single, passes, width, stride, mean)
+					Deviations(dst, double, passes, width, stride, mean)
+					Products(sums, double, double, passes, width, stride)
+					a := atEnd[float64](t, (passes-1)*stride+1)
+					Scaled(sums, a, double, passes, width, stride)
+				})
+				if width > 1 {
+					rows := atEnd[float32](t, passes*width)
+					copy(rows, goodRows(r, passes, width))
+					with(v, func() {
+						for n := 1; n <= passes; n++ {
+							if !Plain(rows[(passes-n)*width:], width, tolerance) {
+								t.Errorf("%v: %d good rows of %d: not plain", v, n, width)
+							}
+						}
+					})
+				}
+				release()
+			}
+		}
+	}
+}
+
+// pages are in use until release.
+var pages [][]byte
+
+// atEnd is a slice whose end is that of the memory that may be read. Before it the
+// same goes for its start, if it fills whole pages.
+func atEnd[T Float](t *testing.T, n int) []T {
+	t.Helper()
+	var zero T
+	size, page := n*int(unsafe.Sizeof(zero)), os.Getpagesize()
+	whole := (size + page - 1) / page * page
+	memory, err := syscall.Mmap(-1, 0, whole+page, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages = append(pages, memory)
+	if err := syscall.Mprotect(memory[whole:], syscall.PROT_NONE); err != nil {
+		t.Fatal(err)
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(&memory[whole-size])), n)
+}
+
+func release() {
+	for _, memory := range pages {
+		_ = syscall.Munmap(memory)
+	}
+	pages = nil
+}

@@ -1,0 +1,18 @@
+//go:build !amd64 || purego
+
+package kernel
+
+// best is the version for this processor.
+func best() variant { return scalar }
+
+func vectorMoments[T Float](*Columns, []T, int, int, int, float64) bool { return false }
+
+func vectorDeviations[T Float]([]float64, []T, int, int, int, []float64) bool { return false }
+
+func vectorProducts(_, _, _ []float64, _, _, _ int) bool { return false }
+
+func vectorScaled(_, _, _ []float64, _, _, _ int) bool { return false }
+
+func vectorPlain(rows []float32, classes int, tolerance float64) bool {
+	return scalarPlain(rows, classes, tolerance)
+}

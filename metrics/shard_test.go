@@ -1,0 +1,186 @@
+package metrics
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// setProcessors makes the daemons of the test have so many shards.
+func setProcessors(t *testing.T, n int) {
+	t.Helper()
+	before := runtime.GOMAXPROCS(n)
+	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+}
+
+func TestNewShards(t *testing.T) {
+	for processors, want := range map[int]int{1: 1, 2: 2, 3: 4, 4: 4, 5: 8, 8: 8, 9: 8, 64: 8} {
+		setProcessors(t, processors)
+		if got := len(newShards()); got != want {
+			t.Errorf("%d shards for %d processors, want %d", got, processors, want)
+		}
+	}
+}
+
+// TestShards counts messages on several goroutines, with equal and with different
+// hints, while the policy changes back and forth and scrapes are taken. Every
+// scrape sees messages whole, and nothing is lost.
+func TestShards(t *testing.T) {
+	const (
+		writers, inputs, passes = 12, 5, 4
+		scrapes                 = 100
+	)
+	setProcessors(t, 4)
+	d := newDaemon(t, 2)
+	p, m := manyClasses(t, 5, 1)
+	next := *p
+	next.Version = "next"
+	models := []*Model{d.put(p, m), d.put(&next, m)} // both stay usable
+
+	check := func() (total float64) {
+		values := d.values(t)
+		for _, name := range namesOf(values, "ckd_decisions_total") {
+			total += values[name]
+		}
+		for name, per := range map[string]float64{
+			`ckd_passes_total{model="m"}`:                       passes,
+			`ckd_mutual_information_nats{model="m"}`:            1,
+			`ckd_predictive_entropy_nats{model="m"}`:            1,
+			`ckd_class_epistemic_nats{class="c0",model="m"}`:    1,
+			`ckd_class_skewness_ratio{class="c1",model="m"}`:    1,
+			`ckd_class_epistemic_nats{class="other",model="m"}`: 3,
+		} {
+			if got := values[name]; got != per*total {
+				t.Errorf("%s is %v beside %v decisions, want %v", name, got, total, per*total)
+			}
+		}
+		if int(total)%inputs != 0 {
+			t.Errorf("%v inputs, want a multiple of %d", total, inputs)
+		}
+		return total
+	}
+
+	var counting, others sync.WaitGroup
+	var messages atomic.Int64
+	done := make(chan struct{})
+	for w := range writers {
+		var of [inputs]*engine.Outcome
+		for i := range of {
+			outcomes(t, m, randomInputs(uint64(inputs*w+i), 1, passes, 5), func(o *engine.Outcome) { of[i] = o })
+		}
+		of[0].Decision.Reason = "of no policy" // counted the slow way
+		counting.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				rec := models[i%2].Record(uint32(w / 2))
+				for _, o := range of {
+					rec.Observe(o.Result, o.Decision)
+				}
+				rec.Done()
+				messages.Add(1)
+				runtime.Gosched() // or the others wait a time slice for each lock
+			}
+		})
+	}
+	others.Go(func() {
+		for i := range scrapes {
+			again := *p
+			again.Version = fmt.Sprint(i)
+			d.put(&again, m)
+			runtime.Gosched()
+		}
+	})
+	others.Go(func() {
+		for range scrapes {
+			check()
+		}
+	})
+	others.Wait()
+	close(done)
+	counting.Wait()
+	if got := check(); got != inputs*float64(messages.Load()) {
+		t.Errorf("%v inputs, want those of %d messages", got, messages.Load())
+	}
+}
+
+// TestRecordElsewhere: who finds the shard taken gets another one, and only a
+// shard that was counted in takes memory.
+func TestRecordElsewhere(t *testing.T) {
+	setProcessors(t, 4)
+	d := newDaemon(t, 0)
+	p, m := parse(t, threeClasses)
+	model := d.put(p, m)
+	parts := func() (n int) {
+		for _, part := range model.classes[0].epistemic.parts {
+			if part != nil {
+				n++
+			}
+		}
+		return n
+	}
+	if parts() != 0 {
+		t.Errorf("%d shards are in use before the first input", parts())
+	}
+	one, two := model.Record(6), model.Record(6)
+	if one == two || one.index != 2 || parts() != 2 {
+		t.Errorf("shards %d and %d of %d in use, want 2 and another", one.index, two.index, parts())
+	}
+	two.Done()
+	one.Done()
+	if again := model.Record(2); again != one {
+		t.Errorf("shard %d, want that of before, %d", again.index, one.index)
+	} else {
+		again.Done()
+	}
+}
+
+// TestUnknownDecision: a decision that the policy cannot take is counted.
+func TestUnknownDecision(t *testing.T) {
+	d := newDaemon(t, 0)
+	p, m := parse(t, threeClasses)
+	model := d.put(p, m)
+	for range 3 {
+		d := policy.Decision{Action: policy.Retain, Score: policy.CBEC, Reason: "no reason", Class: 1}
+		model.Observe(m.Plan().NewResult(), d)
+	}
+	if got := d.values(t)[`ckd_class_deciding_total{class="b",model="m"}`]; got != 0 {
+		t.Errorf("class b decided %v deferrals, and none was deferred", got)
+	}
+	if got := d.values(t)[`ckd_decisions_total{action="retain",model="m",reason="no reason",score="cbec"}`]; got != 3 {
+		t.Errorf("%v decisions, want 3", got)
+	}
+}
+
+// TestPanicWhileObserving leaves no shard locked.
+func TestPanicWhileObserving(t *testing.T) {
+	setProcessors(t, 1)
+	d := newDaemon(t, 0)
+	p, m := parse(t, threeClasses)
+	model := d.put(p, m)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("a result of another plan was counted")
+			}
+		}()
+		r := m.Plan().NewResult()
+		r.C = nil
+		model.Observe(r, observed)
+	}()
+	model.Observe(m.Plan().NewResult(), observed)
+	for name, v := range d.values(t) {
+		if strings.HasPrefix(name, "ckd_class_epistemic_nats{") && v != 1 {
+			t.Errorf("%s is %v, want 1", name, v)
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"github.com/mmcloughlin/avo/attr"
+	"math"
+
+	. "github.com/mmcloughlin/avo/build"   //nolint:revive,staticcheck // avo's programs read as assembly
+	. "github.com/mmcloughlin/avo/operand" //nolint:revive,staticcheck // the same
+)
+
+// These are the numbers of scalar.go. TestVersionsAgree fails if they differ.
+var (
+	numbers = map[string]float64{
+		"tiny":    0x1p-1000,
+		"narrow":  0x1p-40,
+		"shift":   1 + 1./32,
+		"one":     1,
+		"two":     2,
+		"three":   3,
+		"half":    0.5,
+		"-sixth":  -1. / 6,
+		"epsilon": 1e-10,
+		"ln2":     math.Ln2,
+	}
+
+	remainder = []float64{
+		0.5000000000000009,
+		-0.1666666666678504,
+		0.08333333330997438,
+		-0.049999989737007505,
+		0.033333413809976155,
+		-0.023831832549191252,
+		0.017797558976899948,
+	}
+
+	logs = [16]float64{
+		0,
+		0.06062462181643484,
+		0.11778303565638346,
+		0.17185025692665923,
+		0.22314355131420976,
+		0.27193371548364176,
+		0.3184537311185346,
+		0.3629054936893685,
+		0.4054651081081644,
+		0.44628710262841953,
+		0.4855078157817008,
+		0.5232481437645479,
+		0.5596157879354227,
+		0.5947071077466928,
+		0.6286086594223741,
+		0.6613984822453650,
+	}
+)
+
+// words are constants that are bits.
+var words = map[string]uint64{
+	"floatOne":      0x3f8000003f800000, // of two float32
+	"floatAbsolute": 0x7fffffff7fffffff,
+	"steps":         ^uint64(1<<48 - 1), // of a float64: what a step of the logarithm keeps
+	"absolute":      1<<63 - 1,
+	"offsets":       0xf0,               // of the index of a step, 16 bytes apart
+	"2^52":          0x4330000000000000, // whose last bits count ones
+	"2^52+":         math.Float64bits(0x1p52 + 1023),
+}
+
+var placed = map[string]Mem{}
+
+// constant is where a register full of the constant lies.
+func constant(name string) Mem {
+	return place(name, func() {
+		for lane := range 8 {
+			switch {
+			case name == "iota":
+				DATA(8*lane, U64(lane))
+			case name == "floatIota":
+				DATA(8*lane, U64((2*lane+1)<<32|2*lane))
+			case words[name] != 0:
+				DATA(8*lane, U64(words[name]))
+			case numbers[name] != 0:
+				DATA(8*lane, U64(math.Float64bits(numbers[name])))
+			default:
+				panic("no constant " + name)
+			}
+		}
+	})
+}
+
+// coefficient is where a register full of remainder[i] lies.
+func coefficient(i int) Mem {
+	name := "remainder" + string(rune('0'+i))
+	numbers[name] = remainder[i]
+	return constant(name)
+}
+
+// inverse is bits(1/c) + bits(c) of the step c = 1+j/16.
+func inverse(j int) uint64 {
+	c := 1 + float64(j)/16
+	return math.Float64bits(1/c) + math.Float64bits(c)
+}
+
+// logTable and inverseTable are for the wide machine, two registers each.
+func logTable() Mem {
+	return place("logs", func() {
+		for j, l := range logs {
+			DATA(8*j, U64(math.Float64bits(l)))
+		}
+	})
+}
+
+func inverseTable() Mem {
+	return place("inverses", func() {
+		for j := range logs {
+			DATA(8*j, U64(inverse(j)))
+		}
+	})
+}
+
+// pairTable has the logarithm and the inverse of a step side by side.
+func pairTable() Mem {
+	return place("pairs", func() {
+		for j, l := range logs {
+			DATA(16*j, U64(math.Float64bits(l)))
+			DATA(16*j+8, U64(inverse(j)))
+		}
+	})
+}
+
+// place puts data into the file when they are first asked for.
+func place(name string, data func()) Mem {
+	if _, ok := placed[name]; !ok {
+		symbol := ""
+		for _, c := range name {
+			switch c {
+			case '-':
+				symbol += "minus_"
+			case '^':
+				symbol += "_to_"
+			case '+':
+				symbol += "_bias"
+			default:
+				symbol += string(c)
+			}
+		}
+		placed[name] = GLOBL("const_"+symbol, attr.RODATA|attr.NOPTR)
+		data()
+	}
+	return placed[name]
+}

@@ -1,0 +1,27 @@
+// Command kernel writes the assembly of decomp/internal/kernel. From the top of
+// the repository:
+//
+//	go -C tools run ./kernel -out ../decomp/internal/kernel/kernel_amd64.s \
+//		-stubs ../decomp/internal/kernel/stubs_amd64.go -pkg kernel
+//
+// What it computes, and why so, is said in scalar.go of that package, which it
+// follows operation by operation.
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build" //nolint:revive,staticcheck // avo's programs read as assembly
+)
+
+func main() {
+	ConstraintExpr("!purego")
+	for _, m := range []machine{{wide: true}, {wide: false}} {
+		for _, from := range []element{float32s, float64s} {
+			m.moments(from)
+			m.deviations(from)
+		}
+		m.products()
+		m.scaled()
+		m.plain()
+	}
+	Generate()
+}

@@ -1,0 +1,322 @@
+package main
+
+import (
+	"github.com/mmcloughlin/avo/attr"
+	. "github.com/mmcloughlin/avo/build"   //nolint:revive,staticcheck // avo's programs read as assembly
+	. "github.com/mmcloughlin/avo/operand" //nolint:revive,staticcheck // the same
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// column is what the sweeps know of the columns of one register. The first lie in
+// memory where there are few registers.
+type column struct {
+	mu, inv, shifted                Op
+	sd, m2, m3, logSum, rest, steps reg.VecVirtual
+}
+
+// moments is scalarMoments. While it sweeps over the columns of one register, it
+// adds up those of the next, whose chain of additions takes longer than there
+// are instructions to fill it.
+func (m machine) moments(from element) {
+	TEXT(m.name("moments", from), attr.NOSPLIT, "func(out *float64, padded int, data *"+from.name+
+		", passes, width, stride int, n, rn, rd float64)")
+	Pragma("noescape")
+	Doc(m.name("moments", from) + " is scalarMoments of passes, width > 0.")
+	out, data, passes, width, stride := param("out"), param("data"), param("passes"), param("width"), param("stride")
+	padded := param("padded")
+	SHLQ(Imm(3), padded)
+	SHLQ(Imm(uint64(from.shift())), stride)
+	k := m.logConstants()
+	step := m.lanes() * from.bytes
+
+	sum := m.zero()
+	masks := [2]memory{m.memory(2), m.memory(2)}
+	only := m.first(width, masks[0])
+	at := GP64()
+	MOVQ(data, at)
+	times(passes, func() {
+		VADDPD(m.load(from, Mem{Base: at}, &only), sum, sum)
+		ADDQ(stride, at)
+	})
+
+	centre := func() (mu, inv reg.VecVirtual) {
+		mu = m.vector()
+		VMULPD(m.broadcast(argument("rn")), sum, mu)
+		return mu, m.inverseOf(mu)
+	}
+	var c column
+	spare := m.memory(3)
+	hold := func(mu, inv reg.VecVirtual) {
+		spare.hold(0, mu, &c.mu)
+		spare.hold(1, inv, &c.inv)
+		VMULPD(constant("shift"), inv, inv)
+		spare.hold(2, inv, &c.shifted)
+	}
+	hold(centre())
+
+	blocks := label("block")
+	Label(blocks)
+	for _, v := range []*reg.VecVirtual{&sum, &c.sd, &c.m2, &c.m3, &c.logSum, &c.rest, &c.steps} {
+		if *v == nil {
+			*v = m.vector()
+		}
+		VXORPD(*v, *v, *v)
+	}
+	sweep := func(only, next *mask) {
+		MOVQ(data, at)
+		times(passes, func() {
+			p := m.load(from, Mem{Base: at}, only)
+			m.sweep(c, k, p)
+			VADDPD(m.load(from, Mem{Base: at, Disp: step}, next), sum, sum)
+			ADDQ(stride, at)
+		})
+	}
+	left := GP64()
+	MOVQ(width, left)
+	SUBQ(Imm(uint64(m.lanes())), left)
+	done := label("done")
+	if !m.wide { // its masks cost
+		tail := label("tail")
+		CMPQ(left, Imm(uint64(m.lanes())))
+		JLT(LabelRef(tail))
+		sweep(nil, nil)
+		JMP(LabelRef(done))
+		Label(tail)
+	}
+	now, next := m.first(width, masks[0]), m.first(left, masks[1])
+	sweep(&now, &next)
+	Label(done)
+
+	mu, inv := centre() // of the next, whose division the sweep waits for
+	m.finish(c, k, out, padded)
+	hold(mu, inv)
+	ADDQ(Imm(uint64(8*m.lanes())), out)
+	ADDQ(Imm(uint64(step)), data)
+	MOVQ(left, width)
+	CMPQ(width, Imm(0))
+	JGT(LabelRef(blocks))
+	VZEROUPPER()
+	RET()
+}
+
+// logConstants are kept in registers by the wide machine, which has enough.
+type logConstants struct {
+	logs, inverses [2]reg.VecVirtual
+	steps, tiny    Op
+	remainder      []Op
+	pairs          reg.GPVirtual
+	indices        Mem
+}
+
+func (m machine) logConstants() logConstants {
+	k := logConstants{steps: constant("steps"), tiny: constant("tiny")}
+	for i := range remainder {
+		k.remainder = append(k.remainder, coefficient(i))
+	}
+	if !m.wide {
+		k.pairs = GP64()
+		LEAQ(pairTable(), k.pairs)
+		k.indices = AllocLocal(8 * m.lanes())
+		return k
+	}
+	for i := range 2 {
+		k.logs[i] = m.copied(logTable().Offset(64 * i))
+		k.inverses[i] = m.copied(inverseTable().Offset(64 * i))
+	}
+	k.steps, k.tiny = m.copied(k.steps), m.copied(k.tiny)
+	for i, c := range k.remainder {
+		k.remainder[i] = m.copied(c)
+	}
+	return k
+}
+
+// inverseOf is 1/mu, or 0 where mu < tiny.
+func (m machine) inverseOf(mu reg.VecVirtual) reg.VecVirtual {
+	inv := m.copied(constant("one"))
+	VDIVPD(mu, inv, inv)
+	m.keepWhere(mu, notLess, constant("tiny"), inv)
+	return inv
+}
+
+// sweep adds p to the sums about mu.
+func (m machine) sweep(c column, k logConstants, p reg.VecVirtual) {
+	d, d2 := m.vector(), m.vector()
+	VSUBPD(c.mu, p, d)
+	VMULPD(d, d, d2)
+	VADDPD(d, c.sd, c.sd)
+	VADDPD(d2, c.m2, c.m2)
+	VFMADD231PD(d2, d, c.m3)
+
+	r := m.copied(k.tiny)
+	VFMADD231PD(c.shifted, p, r)
+	s, logS, inverse := m.logarithm(r, k)
+	VADDPD(s, c.steps, c.steps)
+	VFMADD231PD(p, logS, c.logSum)
+	q := s
+	VFMSUB231PD(c.inv, p, q)
+	t := inverse
+	VMULPD(q, t, t)
+	VMULPD(q, t, q)
+	VFMADD231PD(m.polynomial(t, k), q, c.rest)
+}
+
+// logarithm is its namesake in scalar.go. It destroys r.
+func (m machine) logarithm(r reg.VecVirtual, k logConstants) (s, logS, inverse reg.VecVirtual) {
+	s = m.vector()
+	VANDPD(k.steps, r, s)
+	exponent := m.vector()
+	if m.wide {
+		VGETEXPPD(r, exponent)
+		logS, inverse = r, m.vector()
+		VPSRLQ(Imm(48), r, logS)
+		VMOVAPD(logS, inverse)
+		VPERMI2PD(k.logs[1], k.logs[0], logS)
+		VPERMI2PD(k.inverses[1], k.inverses[0], inverse)
+	} else {
+		VPSRLQ(Imm(52), r, exponent)
+		VPOR(constant("2^52"), exponent, exponent)
+		VSUBPD(constant("2^52+"), exponent, exponent)
+		VPSRLQ(Imm(44), r, r)
+		VPAND(constant("offsets"), r, r)
+		VMOVDQU(r, k.indices)
+		logS, inverse = r, m.vector()
+		var pairs [2]reg.VecVirtual
+		for i := range pairs {
+			j := GP64()
+			MOVQ(k.indices.Offset(8*i), j)
+			pairs[i] = m.vector()
+			VBROADCASTF128(Mem{Base: k.pairs, Index: j, Scale: 1}, pairs[i])
+			MOVQ(k.indices.Offset(8*i+16), j)
+			VINSERTF128(Imm(1), Mem{Base: k.pairs, Index: j, Scale: 1}, pairs[i], pairs[i])
+		}
+		VUNPCKLPD(pairs[1], pairs[0], logS)
+		VUNPCKHPD(pairs[1], pairs[0], inverse)
+	}
+	VPSUBQ(s, inverse, inverse)
+	VFMADD231PD(constant("ln2"), exponent, logS)
+	return s, logS, inverse
+}
+
+// polynomial is remainder(t).
+func (m machine) polynomial(t reg.VecVirtual, k logConstants) reg.VecVirtual {
+	p := m.copied(k.remainder[len(k.remainder)-1])
+	for i := len(k.remainder) - 2; i >= 0; i-- {
+		VFMADD213PD(k.remainder[i], t, p)
+	}
+	return p
+}
+
+// keepWhere sets the values to 0 where not x compares so with the bound.
+func (m machine) keepWhere(x reg.VecVirtual, predicate uint64, bound Op, values ...reg.VecVirtual) {
+	if m.wide {
+		where := K()
+		VCMPPD(Imm(predicate), bound, x, where)
+		for _, v := range values {
+			VMOVAPD_Z(v, where, v)
+		}
+		return
+	}
+	where := m.vector()
+	VCMPPD(Imm(predicate), bound, x, where)
+	for _, v := range values {
+		VANDPD(where, v, v)
+	}
+}
+
+// predicates of comparisons, of which a NaN fulfils none.
+const (
+	notLess    = 0x1d
+	greater    = 0x1e
+	less       = 0x11
+	notGreater = 0x12
+)
+
+// finish is its namesake in scalar.go; it destroys the sums.
+func (m machine) finish(c column, k logConstants, out, padded reg.GPVirtual) {
+	n, rn, rd := argument("n"), argument("rn"), argument("rd")
+	to := GP64()
+	MOVQ(out, to)
+	store := func(v reg.VecVirtual) {
+		VMOVUPD(v, Mem{Base: to})
+		ADDQ(padded, to)
+	}
+
+	delta, e := m.vector(), m.vector()
+	byN := m.broadcast(rn)
+	VMULPD(byN, c.sd, delta)
+	VMOVAPD(c.sd, e)
+	VFNMADD231PD(m.broadcast(n), delta, e)
+	VFMADD231PD(byN, e, delta)
+	mean := m.vector()
+	VADDPD(c.mu, delta, mean)
+	store(mean)
+	w, m3 := c.sd, m.vector()
+	VMULPD(delta, c.sd, w)
+	VMULPD(constant("three"), c.m2, m3)
+	VFNMADD231PD(constant("two"), w, m3)
+	VFNMADD213PD(c.m3, delta, m3)
+	zero := m.zero()
+	VSUBPD(w, c.m2, c.m2)
+	m.keepWhere(c.m2, notLess, constant("tiny"), c.m2, m3)
+
+	variance, third := c.sd, c.m3
+	VMULPD(m.broadcast(rd), c.m2, variance)
+	store(variance)
+	VMULPD(byN, m3, third)
+	store(third)
+
+	divisor := m.vector()
+	nats := m.vector()
+	VMULPD(constant("half"), variance, nats)
+	VADDPD(constant("epsilon"), mean, divisor)
+	VDIVPD(divisor, nats, nats)
+	store(nats)
+
+	VMULPD(constant("three"), mean, divisor)
+	VMULPD(variance, divisor, divisor)
+	VANDPD(constant("absolute"), third, third)
+	VDIVPD(divisor, third, third)
+	m.keepWhere(divisor, greater, zero, third)
+	store(third)
+
+	u2, u3 := c.m2, m3
+	VMULPD(c.inv, u2, u2)
+	VMULPD(c.inv, u2, u2)
+	VMULPD(c.inv, u3, u3)
+	VMULPD(c.inv, u3, u3)
+	VMULPD(c.inv, u3, u3)
+	VFMADD132PD(c.inv, c.rest, c.logSum)
+	e = m.broadcast(n)
+	VSUBPD(c.steps, e, e)
+	divergence := c.logSum
+	VADDPD(e, divergence, divergence)
+	small := m.vector()
+	VMULPD(constant("half"), u2, small)
+	VFMADD231PD(constant("-sixth"), u3, small)
+	if m.wide {
+		isSmall := K()
+		VCMPPD(Imm(less), constant("narrow"), u2, isSmall)
+		VMOVAPD(small, isSmall, divergence)
+	} else {
+		VCMPPD(Imm(less), constant("narrow"), u2, u2)
+		VBLENDVPD(u2, small, divergence, divergence)
+	}
+	VMULPD(mean, divergence, divergence)
+	VMAXPD(zero, divergence, divergence)
+	VMULPD(byN, divergence, divergence)
+	store(divergence)
+
+	// xLogX.
+	q := m.vector()
+	VADDPD(k.tiny, mean, q)
+	r := m.copied(k.tiny)
+	VFMADD231PD(constant("shift"), mean, r)
+	s, logS, t := m.logarithm(r, k)
+	VSUBPD(s, q, q)
+	VMULPD(q, t, t)
+	p := m.polynomial(t, k)
+	VMULPD(q, t, t)
+	VFMADD231PD(p, t, q)
+	VFMADD231PD(mean, logS, q)
+	store(q)
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"github.com/mmcloughlin/avo/attr"
+	. "github.com/mmcloughlin/avo/build"   //nolint:revive,staticcheck // avo's programs read as assembly
+	. "github.com/mmcloughlin/avo/operand" //nolint:revive,staticcheck // the same
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// plain is for two functions. Both keep the greatest bits of a value, as an
+// unsigned number, which are those of 1 if all values are in [0,1]; and the
+// greatest distance of a row's sum from 1. Looking at a row twice is no harm.
+type plain struct {
+	m                machine
+	bits, worst, one reg.VecVirtual
+}
+
+// floats is how many float32 a register holds.
+func (m machine) floats() int { return 2 * m.lanes() }
+
+func (m machine) plain() {
+	m.plainNarrow()
+	m.plainWide()
+}
+
+func (m machine) startPlain() plain {
+	p := plain{m: m, one: m.copied(constant("floatOne")), worst: m.zero()}
+	p.bits = m.copied(p.one)
+	return p
+}
+
+// see takes in values.
+func (p plain) see(values Op) { VPMAXUD(values, p.bits, p.bits) }
+
+// judge takes in sums, in the lanes where the mask has all but the sign.
+func (p plain) judge(sums reg.VecVirtual, lanes Op) {
+	VSUBPS(p.one, sums, sums)
+	VANDPS(lanes, sums, sums)
+	VMAXPS(p.worst, sums, p.worst)
+}
+
+// end returns whether all was good.
+func (p plain) end() {
+	worst, bits := p.worst, p.bits
+	if p.m.wide {
+		half := YMM()
+		VEXTRACTF64X4(Imm(1), worst, half)
+		VMAXPS(half, worst.AsY(), worst.AsY())
+		VEXTRACTF64X4(Imm(1), bits, half)
+		VPMAXUD(half, bits.AsY(), bits.AsY())
+	}
+	limit := YMM()
+	VBROADCASTSS(argument("limit"), limit)
+	y := worst.AsY()
+	VCMPPS(Imm(notGreater), limit, y, limit)
+	VPCMPEQD(constant("floatOne"), bits.AsY(), bits.AsY())
+	VANDPS(bits.AsY(), limit, limit)
+	lanes := GP32()
+	VMOVMSKPS(limit, lanes)
+	CMPL(lanes, Imm(0xff))
+	good := GP8()
+	SETEQ(good)
+	Store(good, ReturnIndex(0))
+	VZEROUPPER()
+	RET()
+}
+
+// plainNarrow slides a window of one row over the values: the sum of as many
+// loads as there are classes, each one value further on, has in each lane the
+// sum of the classes that begin there. It goes on by as many rows as begin and
+// end within a register, so that they begin in the same lanes each time, the
+// first ones; at the end it takes the place where the last row begins in the
+// last lane.
+func (m machine) plainNarrow() {
+	TEXT(m.name("plainNarrow"), attr.NOSPLIT,
+		"func(rows *float32, values, classes, step int, first, last *[16]uint32, limit float32) bool")
+	Pragma("noescape")
+	Doc(m.name("plainNarrow") + " is for values >= classes + a register - 1.")
+	rows, values, classes, step := param("rows"), param("values"), param("classes"), param("step")
+	first, last := param("first"), param("last")
+	p := m.startPlain()
+	lanes := m.copied(Mem{Base: first})
+	end := GP64() // where the last window begins
+	LEAQ(Mem{Base: rows, Index: values, Scale: 4, Disp: -4 * (m.floats() - 1)}, end)
+	SHLQ(Imm(2), classes)
+	SHLQ(Imm(2), step)
+	SUBQ(classes, end)
+	SUBQ(Imm(4), classes) // now that of the last load
+
+	window := func() {
+		sums := m.vector()
+		VMOVUPS(Mem{Base: rows}, sums)
+		p.see(sums)
+		offset := GP64()
+		MOVQ(classes, offset)
+		further := label("further")
+		Label(further)
+		VADDPS(Mem{Base: rows, Index: offset, Scale: 1}, sums, sums)
+		SUBQ(Imm(4), offset)
+		JNZ(LabelRef(further))
+		p.judge(sums, lanes)
+	}
+	Label("windows")
+	CMPQ(rows, end)
+	JG(LabelRef("last"))
+	window()
+	ADDQ(step, rows)
+	JMP(LabelRef("windows"))
+	Label("last")
+	MOVQ(end, rows)
+	VMOVUPS(Mem{Base: last}, lanes)
+	window()
+	tail := m.vector() // what the last window sums but does not begin with
+	VMOVUPS(Mem{Base: rows, Index: classes, Scale: 1}, tail)
+	p.see(tail)
+	p.end()
+}
+
+// plainWide adds up four rows at a time along themselves, and then all four
+// across. Where fewer are left it takes the last one several times.
+func (m machine) plainWide() {
+	TEXT(m.name("plainWide"), attr.NOSPLIT, "func(rows *float32, count, classes int, limit float32) bool")
+	Pragma("noescape")
+	Doc(m.name("plainWide") + " is for any number of rows > 0 and classes.")
+	at, count, classes := param("rows"), param("count"), param("classes")
+	p := m.startPlain()
+	full, left := GP64(), GP64()
+	MOVQ(classes, full)
+	ANDQ(I32(-m.floats()), full)
+	MOVQ(classes, left)
+	SUBQ(full, left)
+	rest := m.firstFloats(left)
+	SHLQ(Imm(2), full)
+	SHLQ(Imm(2), classes)
+
+	var row [4]reg.GPVirtual
+	for i := range row {
+		row[i] = GP64()
+	}
+	Label("four")
+	MOVQ(at, row[0])
+	for i := 1; i < len(row); i++ {
+		LEAQ(Mem{Base: row[i-1], Index: classes, Scale: 1}, row[i])
+		CMPQ(count, Imm(uint64(i)))
+		CMOVQLE(row[i-1], row[i])
+	}
+	var sums [4]reg.VecVirtual
+	for i := range sums {
+		sums[i] = m.zero()
+	}
+	offset := GP64()
+	XORQ(offset, offset)
+	CMPQ(offset, full)
+	JGE(LabelRef("rest"))
+	Label("along")
+	for i := range row {
+		v := m.vector()
+		VMOVUPS(Mem{Base: row[i], Index: offset, Scale: 1}, v)
+		p.see(v)
+		VADDPS(v, sums[i], sums[i])
+	}
+	ADDQ(I32(4*m.floats()), offset)
+	CMPQ(offset, full)
+	JLT(LabelRef("along"))
+	Label("rest")
+	CMPQ(offset, classes)
+	JGE(LabelRef("across"))
+	for i := range row {
+		v := m.loadFloats(Mem{Base: row[i], Index: offset, Scale: 1}, rest)
+		p.see(v)
+		VADDPS(v, sums[i], sums[i])
+	}
+	Label("across")
+	pair := func(a, b reg.VecVirtual, low, high func(...Op)) reg.VecVirtual {
+		l, h := m.vector(), m.vector()
+		low(b, a, l)
+		high(b, a, h)
+		VADDPS(h, l, l)
+		return l
+	}
+	quarter := pair(
+		pair(sums[0], sums[1], VUNPCKLPS, VUNPCKHPS),
+		pair(sums[2], sums[3], VUNPCKLPS, VUNPCKHPS), VUNPCKLPD, VUNPCKHPD)
+	if m.wide {
+		half := YMM()
+		VEXTRACTF64X4(Imm(1), quarter, half)
+		VADDPS(half, quarter.AsY(), quarter.AsY())
+	}
+	x := XMM() // the four sums
+	VEXTRACTF128(Imm(1), quarter.AsY(), x)
+	VADDPS(x, quarter.AsX(), x)
+	VSUBPS(p.one.AsX(), x, x)
+	VANDPS(constant("floatAbsolute"), x, x)
+	VMAXPS(p.worst.AsX(), x, p.worst.AsX())
+	LEAQ(Mem{Base: at, Index: classes, Scale: 4}, at)
+	SUBQ(Imm(4), count)
+	JG(LabelRef("four"))
+	p.end()
+}
