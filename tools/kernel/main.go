@@ -22,6 +22,9 @@ func main() {
 		m.products()
 		m.scaled()
 		m.plain()
+		m.inverseRoots()
+		m.confusion()
+		m.sum()
 	}
 	Generate()
 }

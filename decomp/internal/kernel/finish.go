@@ -8,21 +8,20 @@ const Narrow = narrow
 
 // InverseRoots writes 1/sqrt(mean + Epsilon) to dst.
 func InverseRoots(dst, mean []float64) {
-	_ = dst[:len(mean)]
-	if !vectorInverseRoots(dst, mean) {
-		scalarInverseRoots(dst, mean)
-	}
+	dst = dst[:len(mean)]
+	done := vectorInverseRoots(dst, mean)
+	scalarInverseRoots(dst[done:], mean[done:])
 }
 
 // Confusion writes max(0, -sums[j]) scale roots[j] to terms[j], and returns the
-// sum of weights[j] terms[j].
+// sum of weights[j] terms[j]; see Sum for its order.
 func Confusion(terms, sums, roots, weights []float64, scale float64) float64 {
 	n := len(terms)
 	sums, roots, weights = sums[:n], roots[:n], weights[:n]
-	if total, ok := vectorConfusion(terms, sums, roots, weights, scale); ok {
-		return total
-	}
-	return scalarConfusion(terms, sums, roots, weights, scale)
+	var parts [lanes]float64
+	done := vectorConfusion(&parts, terms, sums, roots, weights, scale)
+	scalarConfusion(&parts, terms[done:], sums[done:], roots[done:], weights[done:], scale)
+	return together(&parts)
 }
 
 // Sum is the sum of values: of few from the first to the last, of many in eight
@@ -35,10 +34,10 @@ func Sum(values []float64) float64 {
 		}
 		return total
 	}
-	if total, ok := vectorSum(values); ok {
-		return total
-	}
-	return scalarSum(values)
+	var parts [lanes]float64
+	done := vectorSum(&parts, values)
+	scalarSum(&parts, values[done:])
+	return together(&parts)
 }
 
 func scalarInverseRoots(dst, mean []float64) {
@@ -47,28 +46,20 @@ func scalarInverseRoots(dst, mean []float64) {
 	}
 }
 
-func scalarConfusion(terms, sums, roots, weights []float64, scale float64) float64 {
-	var parts [lanes]float64
+func scalarConfusion(parts *[lanes]float64, terms, sums, roots, weights []float64, scale float64) {
 	for j, sum := range sums {
 		terms[j] = float64(float64(max(-sum, 0)*scale) * roots[j])
 		parts[j%lanes] = math.FMA(weights[j], terms[j], parts[j%lanes])
 	}
-	return together(parts)
 }
 
-func scalarSum(values []float64) float64 {
-	var parts [lanes]float64
+func scalarSum(parts *[lanes]float64, values []float64) {
 	for j, v := range values {
 		parts[j%lanes] += v
 	}
-	return together(parts)
 }
 
-// together adds the parts as halves of registers are.
-func together(p [lanes]float64) float64 {
+// together adds up the parts.
+func together(p *[lanes]float64) float64 {
 	return ((p[0] + p[4]) + (p[2] + p[6])) + ((p[1] + p[5]) + (p[3] + p[7]))
 }
-
-func vectorInverseRoots(_, _ []float64) bool                          { return false }
-func vectorConfusion(_, _, _, _ []float64, _ float64) (float64, bool) { return 0, false }
-func vectorSum(_ []float64) (float64, bool)                           { return 0, false }

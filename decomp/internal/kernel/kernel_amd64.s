@@ -1124,6 +1124,73 @@ DATA const_floatAbsolute<>+48(SB)/8, $0x7fffffff7fffffff
 DATA const_floatAbsolute<>+56(SB)/8, $0x7fffffff7fffffff
 GLOBL const_floatAbsolute<>(SB), RODATA|NOPTR, $64
 
+// func inverseRootsAVX512(dst *float64, mean *float64, n int)
+// Requires: AVX, AVX512F
+TEXT ·inverseRootsAVX512(SB), NOSPLIT, $0-24
+	MOVQ    dst+0(FP), AX
+	MOVQ    mean+8(FP), CX
+	MOVQ    n+16(FP), DX
+	VMOVUPD const_one<>+0(SB), Z0
+	VMOVUPD const_epsilon<>+0(SB), Z1
+	XORQ    BX, BX
+
+eight17:
+	VADDPD  (CX)(BX*8), Z1, Z2
+	VSQRTPD Z2, Z2
+	VDIVPD  Z2, Z0, Z2
+	VMOVUPD Z2, (AX)(BX*8)
+	ADDQ    $0x08, BX
+	CMPQ    BX, DX
+	JLT     eight17
+	VZEROUPPER
+	RET
+
+// func confusionAVX512(parts *float64, terms *float64, sums *float64, roots *float64, weights *float64, n int, scale float64)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·confusionAVX512(SB), NOSPLIT, $0-56
+	MOVQ         parts+0(FP), AX
+	MOVQ         terms+8(FP), CX
+	MOVQ         sums+16(FP), DX
+	MOVQ         roots+24(FP), BX
+	MOVQ         weights+32(FP), SI
+	MOVQ         n+40(FP), DI
+	VBROADCASTSD scale+48(FP), Z0
+	VXORPD       Z1, Z1, Z1
+	VMOVUPD      (AX), Z2
+	XORQ         R8, R8
+
+eight18:
+	VSUBPD      (DX)(R8*8), Z1, Z3
+	VMAXPD      Z1, Z3, Z3
+	VMULPD      Z0, Z3, Z3
+	VMULPD      (BX)(R8*8), Z3, Z3
+	VMOVUPD     Z3, (CX)(R8*8)
+	VFMADD231PD (SI)(R8*8), Z3, Z2
+	ADDQ        $0x08, R8
+	CMPQ        R8, DI
+	JLT         eight18
+	VMOVUPD     Z2, (AX)
+	VZEROUPPER
+	RET
+
+// func sumAVX512(parts *float64, values *float64, n int)
+// Requires: AVX, AVX512F
+TEXT ·sumAVX512(SB), NOSPLIT, $0-24
+	MOVQ    parts+0(FP), AX
+	MOVQ    values+8(FP), CX
+	MOVQ    n+16(FP), DX
+	VMOVUPD (AX), Z0
+	XORQ    BX, BX
+
+eight19:
+	VADDPD  (CX)(BX*8), Z0, Z0
+	ADDQ    $0x08, BX
+	CMPQ    BX, DX
+	JLT     eight19
+	VMOVUPD Z0, (AX)
+	VZEROUPPER
+	RET
+
 // func momentsFloat32AVX2(out *float64, padded int, data *float32, passes int, width int, stride int, n float64, rn float64, rd float64)
 // Requires: AVX, AVX2, FMA3
 TEXT ·momentsFloat32AVX2(SB), NOSPLIT, $256-72
@@ -1147,14 +1214,14 @@ TEXT ·momentsFloat32AVX2(SB), NOSPLIT, $256-72
 	MOVQ         CX, R9
 	MOVQ         DX, R10
 
-loop17:
+loop20:
 	VMOVDQU      64(SP), X1
 	VMASKMOVPS   (R9), X1, X1
 	VCVTPS2PD    X1, Y1
 	VADDPD       Y1, Y0, Y0
 	ADDQ         SI, R9
 	DECQ         R10
-	JNZ          loop17
+	JNZ          loop20
 	VBROADCASTSD rn+56(FP), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPD      const_one<>+0(SB), Y1
@@ -1166,7 +1233,7 @@ loop17:
 	VMULPD       const_shift<>+0(SB), Y1, Y1
 	VMOVUPD      Y1, 224(SP)
 
-block18:
+block21:
 	VXORPD Y0, Y0, Y0
 	VXORPD Y1, Y1, Y1
 	VXORPD Y2, Y2, Y2
@@ -1177,11 +1244,11 @@ block18:
 	MOVQ   BX, R10
 	SUBQ   $0x04, R10
 	CMPQ   R10, $0x04
-	JLT    tail20
+	JLT    tail23
 	MOVQ   CX, R9
 	MOVQ   DX, BX
 
-loop21:
+loop24:
 	VCVTPS2PD      (R9), Y7
 	VSUBPD         160(SP), Y7, Y8
 	VMULPD         Y8, Y8, Y9
@@ -1226,10 +1293,10 @@ loop21:
 	VADDPD         Y7, Y0, Y0
 	ADDQ           SI, R9
 	DECQ           BX
-	JNZ            loop21
-	JMP            done19
+	JNZ            loop24
+	JMP            done22
 
-tail20:
+tail23:
 	VMOVQ        BX, X7
 	VPBROADCASTQ X7, Y7
 	VPCMPGTQ     const_iota<>+0(SB), Y7, Y7
@@ -1247,7 +1314,7 @@ tail20:
 	MOVQ         CX, R9
 	MOVQ         DX, BX
 
-loop22:
+loop25:
 	VMOVDQU        64(SP), X7
 	VMASKMOVPS     (R9), X7, X7
 	VCVTPS2PD      X7, Y7
@@ -1296,9 +1363,9 @@ loop22:
 	VADDPD         Y7, Y0, Y0
 	ADDQ           SI, R9
 	DECQ           BX
-	JNZ            loop22
+	JNZ            loop25
 
-done19:
+done22:
 	VBROADCASTSD   rn+56(FP), Y7
 	VMULPD         Y7, Y0, Y0
 	VMOVUPD        const_one<>+0(SB), Y7
@@ -1406,7 +1473,7 @@ done19:
 	ADDQ           $0x10, CX
 	MOVQ           R10, BX
 	CMPQ           BX, $0x00
-	JGT            block18
+	JGT            block21
 	VZEROUPPER
 	RET
 
@@ -1516,7 +1583,7 @@ full:
 
 rest:
 	TESTQ      R8, R8
-	JZ         end23
+	JZ         end26
 	VMOVDQU    32(SP), X0
 	VMASKMOVPS (CX)(R10*4), X0, X0
 	VCVTPS2PD  X0, Y0
@@ -1525,7 +1592,7 @@ rest:
 	VSUBPD     Y1, Y0, Y0
 	VMOVUPD    Y0, (AX)
 
-end23:
+end26:
 	ADDQ SI, AX
 	ADDQ DI, CX
 	DECQ BX
@@ -1556,13 +1623,13 @@ TEXT ·momentsFloat64AVX2(SB), NOSPLIT, $256-72
 	MOVQ         CX, R9
 	MOVQ         DX, R10
 
-loop24:
+loop27:
 	VMOVDQU      32(SP), Y1
 	VMASKMOVPD   (R9), Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	ADDQ         SI, R9
 	DECQ         R10
-	JNZ          loop24
+	JNZ          loop27
 	VBROADCASTSD rn+56(FP), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPD      const_one<>+0(SB), Y1
@@ -1574,7 +1641,7 @@ loop24:
 	VMULPD       const_shift<>+0(SB), Y1, Y1
 	VMOVUPD      Y1, 224(SP)
 
-block25:
+block28:
 	VXORPD Y0, Y0, Y0
 	VXORPD Y1, Y1, Y1
 	VXORPD Y2, Y2, Y2
@@ -1585,11 +1652,11 @@ block25:
 	MOVQ   BX, R10
 	SUBQ   $0x04, R10
 	CMPQ   R10, $0x04
-	JLT    tail27
+	JLT    tail30
 	MOVQ   CX, R9
 	MOVQ   DX, BX
 
-loop28:
+loop31:
 	VMOVUPD        (R9), Y7
 	VSUBPD         160(SP), Y7, Y8
 	VMULPD         Y8, Y8, Y9
@@ -1634,10 +1701,10 @@ loop28:
 	VADDPD         Y7, Y0, Y0
 	ADDQ           SI, R9
 	DECQ           BX
-	JNZ            loop28
-	JMP            done26
+	JNZ            loop31
+	JMP            done29
 
-tail27:
+tail30:
 	VMOVQ        BX, X7
 	VPBROADCASTQ X7, Y7
 	VPCMPGTQ     const_iota<>+0(SB), Y7, Y7
@@ -1655,7 +1722,7 @@ tail27:
 	MOVQ         CX, R9
 	MOVQ         DX, BX
 
-loop29:
+loop32:
 	VMOVDQU        32(SP), Y7
 	VMASKMOVPD     (R9), Y7, Y7
 	VSUBPD         160(SP), Y7, Y8
@@ -1702,9 +1769,9 @@ loop29:
 	VADDPD         Y7, Y0, Y0
 	ADDQ           SI, R9
 	DECQ           BX
-	JNZ            loop29
+	JNZ            loop32
 
-done26:
+done29:
 	VBROADCASTSD   rn+56(FP), Y7
 	VMULPD         Y7, Y0, Y0
 	VMOVUPD        const_one<>+0(SB), Y7
@@ -1812,7 +1879,7 @@ done26:
 	ADDQ           $0x20, CX
 	MOVQ           R10, BX
 	CMPQ           BX, $0x00
-	JGT            block25
+	JGT            block28
 	VZEROUPPER
 	RET
 
@@ -1858,7 +1925,7 @@ full:
 
 rest:
 	TESTQ      R8, R8
-	JZ         end30
+	JZ         end33
 	VMOVDQU    (SP), Y0
 	VMASKMOVPD (CX)(R10*8), Y0, Y0
 	VMOVDQU    (SP), Y1
@@ -1866,7 +1933,7 @@ rest:
 	VSUBPD     Y1, Y0, Y0
 	VMOVUPD    Y0, (AX)
 
-end30:
+end33:
 	ADDQ SI, AX
 	ADDQ DI, CX
 	DECQ BX
@@ -1900,7 +1967,7 @@ several:
 	MOVQ    CX, R9
 	MOVQ    BX, R10
 
-loop31:
+loop34:
 	VMOVUPD     (R9), Y8
 	VFMADD231PD (R8), Y8, Y0
 	VMOVUPD     32(R9), Y8
@@ -1920,7 +1987,7 @@ loop31:
 	ADDQ        DI, R8
 	ADDQ        DI, R9
 	DECQ        R10
-	JNZ         loop31
+	JNZ         loop34
 	VMOVUPD     Y0, (AX)
 	VMOVUPD     Y1, 32(AX)
 	VMOVUPD     Y2, 64(AX)
@@ -1951,7 +2018,7 @@ last:
 	MOVQ         CX, R9
 	MOVQ         BX, R10
 
-loop32:
+loop35:
 	VMOVDQU     (SP), Y1
 	VMASKMOVPD  (R9), Y1, Y1
 	VMOVDQU     (SP), Y2
@@ -1960,7 +2027,7 @@ loop32:
 	ADDQ        DI, R8
 	ADDQ        DI, R9
 	DECQ        R10
-	JNZ         loop32
+	JNZ         loop35
 	VMOVUPD     (SP), Y1
 	VMASKMOVPD  Y0, Y1, (AX)
 	ADDQ        $+32, AX
@@ -1999,7 +2066,7 @@ several:
 	MOVQ    CX, R9
 	MOVQ    BX, R10
 
-loop33:
+loop36:
 	VBROADCASTSD (R9), Y8
 	VFMADD231PD  (R8), Y8, Y0
 	VFMADD231PD  32(R8), Y8, Y1
@@ -2012,7 +2079,7 @@ loop33:
 	ADDQ         DI, R8
 	ADDQ         DI, R9
 	DECQ         R10
-	JNZ          loop33
+	JNZ          loop36
 	VMOVUPD      Y0, (AX)
 	VMOVUPD      Y1, 32(AX)
 	VMOVUPD      Y2, 64(AX)
@@ -2042,7 +2109,7 @@ last:
 	MOVQ         CX, R9
 	MOVQ         BX, R10
 
-loop34:
+loop37:
 	VBROADCASTSD (R9), Y1
 	VMOVDQU      (SP), Y2
 	VMASKMOVPD   (R8), Y2, Y2
@@ -2050,7 +2117,7 @@ loop34:
 	ADDQ         DI, R8
 	ADDQ         DI, R9
 	DECQ         R10
-	JNZ          loop34
+	JNZ          loop37
 	VMOVUPD      (SP), Y1
 	VMASKMOVPD   Y0, Y1, (AX)
 	ADDQ         $+32, AX
@@ -2088,10 +2155,10 @@ windows:
 	VPMAXUD Y4, Y2, Y2
 	MOVQ    DX, SI
 
-further35:
+further38:
 	VADDPS (AX)(SI*1), Y4, Y4
 	SUBQ   $0x04, SI
-	JNZ    further35
+	JNZ    further38
 	VSUBPS Y0, Y4, Y4
 	VANDPS Y3, Y4, Y4
 	VMAXPS Y1, Y4, Y1
@@ -2105,10 +2172,10 @@ last:
 	VPMAXUD Y4, Y2, Y2
 	MOVQ    DX, CX
 
-further36:
+further39:
 	VADDPS       (AX)(CX*1), Y4, Y4
 	SUBQ         $0x04, CX
-	JNZ          further36
+	JNZ          further39
 	VSUBPS       Y0, Y4, Y4
 	VANDPS       Y3, Y4, Y4
 	VMAXPS       Y1, Y4, Y1
@@ -2222,5 +2289,87 @@ across:
 	CMPL         AX, $0xff
 	SETEQ        AL
 	MOVB         AL, ret+32(FP)
+	VZEROUPPER
+	RET
+
+// func inverseRootsAVX2(dst *float64, mean *float64, n int)
+// Requires: AVX
+TEXT ·inverseRootsAVX2(SB), NOSPLIT, $0-24
+	MOVQ    dst+0(FP), AX
+	MOVQ    mean+8(FP), CX
+	MOVQ    n+16(FP), DX
+	VMOVUPD const_one<>+0(SB), Y0
+	VMOVUPD const_epsilon<>+0(SB), Y1
+	XORQ    BX, BX
+
+eight40:
+	VADDPD  (CX)(BX*8), Y1, Y2
+	VSQRTPD Y2, Y2
+	VDIVPD  Y2, Y0, Y2
+	VMOVUPD Y2, (AX)(BX*8)
+	VADDPD  32(CX)(BX*8), Y1, Y2
+	VSQRTPD Y2, Y2
+	VDIVPD  Y2, Y0, Y2
+	VMOVUPD Y2, 32(AX)(BX*8)
+	ADDQ    $0x08, BX
+	CMPQ    BX, DX
+	JLT     eight40
+	VZEROUPPER
+	RET
+
+// func confusionAVX2(parts *float64, terms *float64, sums *float64, roots *float64, weights *float64, n int, scale float64)
+// Requires: AVX, FMA3
+TEXT ·confusionAVX2(SB), NOSPLIT, $0-56
+	MOVQ         parts+0(FP), AX
+	MOVQ         terms+8(FP), CX
+	MOVQ         sums+16(FP), DX
+	MOVQ         roots+24(FP), BX
+	MOVQ         weights+32(FP), SI
+	MOVQ         n+40(FP), DI
+	VBROADCASTSD scale+48(FP), Y0
+	VXORPD       Y1, Y1, Y1
+	VMOVUPD      (AX), Y2
+	VMOVUPD      32(AX), Y3
+	XORQ         R8, R8
+
+eight41:
+	VSUBPD      (DX)(R8*8), Y1, Y4
+	VMAXPD      Y1, Y4, Y4
+	VMULPD      Y0, Y4, Y4
+	VMULPD      (BX)(R8*8), Y4, Y4
+	VMOVUPD     Y4, (CX)(R8*8)
+	VFMADD231PD (SI)(R8*8), Y4, Y2
+	VSUBPD      32(DX)(R8*8), Y1, Y4
+	VMAXPD      Y1, Y4, Y4
+	VMULPD      Y0, Y4, Y4
+	VMULPD      32(BX)(R8*8), Y4, Y4
+	VMOVUPD     Y4, 32(CX)(R8*8)
+	VFMADD231PD 32(SI)(R8*8), Y4, Y3
+	ADDQ        $0x08, R8
+	CMPQ        R8, DI
+	JLT         eight41
+	VMOVUPD     Y2, (AX)
+	VMOVUPD     Y3, 32(AX)
+	VZEROUPPER
+	RET
+
+// func sumAVX2(parts *float64, values *float64, n int)
+// Requires: AVX
+TEXT ·sumAVX2(SB), NOSPLIT, $0-24
+	MOVQ    parts+0(FP), AX
+	MOVQ    values+8(FP), CX
+	MOVQ    n+16(FP), DX
+	VMOVUPD (AX), Y0
+	VMOVUPD 32(AX), Y1
+	XORQ    BX, BX
+
+eight42:
+	VADDPD  (CX)(BX*8), Y0, Y0
+	VADDPD  32(CX)(BX*8), Y1, Y1
+	ADDQ    $0x08, BX
+	CMPQ    BX, DX
+	JLT     eight42
+	VMOVUPD Y0, (AX)
+	VMOVUPD Y1, 32(AX)
 	VZEROUPPER
 	RET

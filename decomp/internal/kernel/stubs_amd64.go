@@ -44,6 +44,21 @@ func plainNarrowAVX512(rows *float32, values int, classes int, step int, first *
 //go:noescape
 func plainWideAVX512(rows *float32, count int, classes int, limit float32) bool
 
+// inverseRootsAVX512 is scalarInverseRoots of n > 0, a multiple of 8.
+//
+//go:noescape
+func inverseRootsAVX512(dst *float64, mean *float64, n int)
+
+// confusionAVX512 is scalarConfusion of n > 0, a multiple of 8, added to the parts.
+//
+//go:noescape
+func confusionAVX512(parts *float64, terms *float64, sums *float64, roots *float64, weights *float64, n int, scale float64)
+
+// sumAVX512 is scalarSum of n > 0, a multiple of 8, added to the parts.
+//
+//go:noescape
+func sumAVX512(parts *float64, values *float64, n int)
+
 // momentsFloat32AVX2 is scalarMoments of passes, width > 0.
 //
 //go:noescape
@@ -83,3 +98,18 @@ func plainNarrowAVX2(rows *float32, values int, classes int, step int, first *[1
 //
 //go:noescape
 func plainWideAVX2(rows *float32, count int, classes int, limit float32) bool
+
+// inverseRootsAVX2 is scalarInverseRoots of n > 0, a multiple of 8.
+//
+//go:noescape
+func inverseRootsAVX2(dst *float64, mean *float64, n int)
+
+// confusionAVX2 is scalarConfusion of n > 0, a multiple of 8, added to the parts.
+//
+//go:noescape
+func confusionAVX2(parts *float64, terms *float64, sums *float64, roots *float64, weights *float64, n int, scale float64)
+
+// sumAVX2 is scalarSum of n > 0, a multiple of 8, added to the parts.
+//
+//go:noescape
+func sumAVX2(parts *float64, values *float64, n int)

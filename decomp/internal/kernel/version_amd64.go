@@ -133,3 +133,44 @@ var begins = func() (b [avx512 + 1][8]lanesOfRows) {
 	}
 	return b
 }()
+
+// vectorInverseRoots does the first numbers, in groups of eight, and says how
+// many; so do the next two.
+func vectorInverseRoots(dst, mean []float64) int {
+	n := len(dst) &^ 7
+	switch {
+	case n == 0 || version == scalar:
+		return 0
+	case version == avx512:
+		inverseRootsAVX512(&dst[0], &mean[0], n)
+	default:
+		inverseRootsAVX2(&dst[0], &mean[0], n)
+	}
+	return n
+}
+
+func vectorConfusion(parts *[lanes]float64, terms, sums, roots, weights []float64, scale float64) int {
+	n := len(terms) &^ 7
+	switch {
+	case n == 0 || version == scalar:
+		return 0
+	case version == avx512:
+		confusionAVX512(&parts[0], &terms[0], &sums[0], &roots[0], &weights[0], n, scale)
+	default:
+		confusionAVX2(&parts[0], &terms[0], &sums[0], &roots[0], &weights[0], n, scale)
+	}
+	return n
+}
+
+func vectorSum(parts *[lanes]float64, values []float64) int {
+	n := len(values) &^ 7
+	switch {
+	case n == 0 || version == scalar:
+		return 0
+	case version == avx512:
+		sumAVX512(&parts[0], &values[0], n)
+	default:
+		sumAVX2(&parts[0], &values[0], n)
+	}
+	return n
+}

@@ -16,3 +16,9 @@ func vectorScaled(_, _, _ []float64, _, _, _ int) bool { return false }
 func vectorPlain(rows []float32, classes int, tolerance float64) bool {
 	return scalarPlain(rows, classes, tolerance)
 }
+
+func vectorInverseRoots(_, _ []float64) int { return 0 }
+
+func vectorConfusion(_ *[lanes]float64, _, _, _, _ []float64, _ float64) int { return 0 }
+
+func vectorSum(_ *[lanes]float64, _ []float64) int { return 0 }
