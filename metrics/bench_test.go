@@ -147,7 +147,7 @@ func (m *ofClientGolang) observe(r *decomp.Result, d policy.Decision) {
 		m.classes[m.labels.of[d.Class]].deciding.Inc()
 	}
 	for i := range m.pairs {
-		if term := r.PairTerm[m.pairs[i].term]; term > 0 {
+		if term := r.Confusion(m.pairs[i].term); term > 0 {
 			m.pairs[i].confusion.Add(term)
 		}
 	}

@@ -134,7 +134,7 @@ func TestHistograms(t *testing.T) {
 		for range rapid.IntRange(1, 20).Draw(t, "messages") {
 			rec := model.Record(rapid.Uint32().Draw(t, "hint"))
 			for range rapid.IntRange(1, 3).Draw(t, "inputs") {
-				r := m.Plan().NewResult()
+				r := zeroResult(m, 9)
 				for k := range r.C {
 					label := model.labels.names[model.labels.of[k]]
 					r.C[k], r.Skewness[k] = value("contribution"), value("ratio")

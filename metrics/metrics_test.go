@@ -218,9 +218,8 @@ func TestUndefined(t *testing.T) {
 	p, m := parse(t, threeClasses)
 	model := d.put(p, m)
 	r := m.Plan().NewResult()
-	fill(r.C, math.NaN())
+	r.C, r.Skewness = slices.Repeat([]float64{math.NaN()}, 3), slices.Repeat([]float64{math.MaxFloat64}, 3)
 	fill(r.PairTerm, math.NaN())
-	fill(r.Skewness, math.MaxFloat64)
 	r.MI, r.Entropy, r.SumC, r.Dominant = math.NaN(), math.NaN(), math.NaN(), -1
 	for range 3 {
 		model.Observe(r, policy.Decision{Action: policy.Defer, Score: policy.CCritMax, Reason: policy.AboveThreshold, Class: -1})

@@ -46,7 +46,7 @@ type classSeries struct {
 
 // pairSeries is the series of one pair of the plan.
 type pairSeries struct {
-	term      int // in Result.PairTerm
+	term      int // in Plan.Pairs
 	a, b      string
 	confusion *counterSeries
 }

@@ -104,7 +104,7 @@ func (r *Recorder) Observe(res *decomp.Result, d policy.Decision) {
 		*r.class(d.Class).deciding++
 	}
 	for _, pair := range r.pairs {
-		if term := res.PairTerm[pair.term]; term > 0 {
+		if term := res.Confusion(pair.term); term > 0 {
 			*pair.confusion += term
 		}
 	}

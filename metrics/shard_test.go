@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/policy"
 )
@@ -151,7 +152,7 @@ func TestUnknownDecision(t *testing.T) {
 	model := d.put(p, m)
 	for range 3 {
 		d := policy.Decision{Action: policy.Retain, Score: policy.CBEC, Reason: "no reason", Class: 1}
-		model.Observe(m.Plan().NewResult(), d)
+		model.Observe(zeroResult(m, 3), d)
 	}
 	if got := d.values(t)[`ckd_class_deciding_total{class="b",model="m"}`]; got != 0 {
 		t.Errorf("class b decided %v deferrals, and none was deferred", got)
@@ -173,14 +174,21 @@ func TestPanicWhileObserving(t *testing.T) {
 				t.Error("a result of another plan was counted")
 			}
 		}()
-		r := m.Plan().NewResult()
+		r := zeroResult(m, 3)
 		r.C = nil
 		model.Observe(r, observed)
 	}()
-	model.Observe(m.Plan().NewResult(), observed)
+	model.Observe(zeroResult(m, 3), observed)
 	for name, v := range d.values(t) {
 		if strings.HasPrefix(name, "ckd_class_epistemic_nats{") && v != 1 {
 			t.Errorf("%s is %v, want 1", name, v)
 		}
 	}
+}
+
+// zeroResult is one of an input of k classes, in which all is 0.
+func zeroResult(m *engine.Model, k int) *decomp.Result {
+	r := m.Plan().NewResult()
+	r.C, r.Skewness = make([]float64, k), make([]float64, k)
+	return r
 }
