@@ -45,6 +45,7 @@ type Batch struct {
 	columns     *kernel.Columns
 	faults      []error // per input of the panel
 	pairs       comoments
+	sums        sums // of the input asked for last
 	complement  complement
 	chunk       *moments // of the input asked for last, where the tensor is a part
 	merged      *moments // the same with its earlier passes
@@ -171,16 +172,15 @@ func result[T float](b *Batch, data []T, turned *[]T, i int, r *Result) error {
 		return err
 	}
 	r.view(b.columns, at*b.plan.classes)
-	if b.plan.kind == Dirichlet {
+	switch b.plan.kind {
+	case Dirichlet:
 		for k, v := range row(b, data, i, 0) {
 			b.dirichlet.alpha[k] = float64(v)
 		}
 		b.plan.finishDirichlet(&b.dirichlet, r)
-		return nil
-	}
-	if b.plan.kind == Logits {
+	case Logits:
 		finish(b, b.logitsPanel(), at, r)
-	} else {
+	default:
 		finish(b, dataPanel(b, data, *turned), at, r)
 	}
 	return nil
@@ -188,28 +188,30 @@ func result[T float](b *Batch, data []T, turned *[]T, i int, r *Result) error {
 
 // finish completes the result of the input at a place in the panel at hand.
 func finish[T float](b *Batch, p panel[T], at int, r *Result) {
-	own := panel[T]{p.data[at*b.plan.classes:], p.passes, b.plan.classes, p.stride}
-	s := sums{passes: p.passes, divisor: b.divisor, identical: isConstant(r.Variance) && identical(own)}
+	s, k := &b.sums, b.plan.classes
+	p.data, p.width = p.data[at*k:], k
+	s.passes, s.divisor = p.passes, b.divisor
+	s.identical = isConstant(r.Variance) && identical(p)
 	if len(b.plan.pairs) > 0 {
-		s.co = ofInput(b, &b.pairs, own, at)
-		s.roots = b.pairs.roots[at*b.plan.classes:][:b.plan.classes]
+		sumPairs(b, &b.pairs, p, at, &s.co)
+		s.roots = b.pairs.roots[at*k : (at+1)*k]
 	}
 	if b.plan.ovaMI {
-		s.rest = ofComplement(b, &b.complement, own, r)
+		s.rest = ofComplement(b, &b.complement, p, r)
 	}
 	if b.tensor.part {
 		if b.chunk == nil {
 			b.chunk, b.merged = newMoments(b.plan), newMoments(b.plan)
 		}
-		set(b.chunk, b.plan, &s, own, r)
+		set(b.chunk, b.plan, s, p, r)
 		if b.tensor.before == nil {
 			return // the moments are all that is asked for
 		}
 		b.merged.copy(b.tensor.before[b.from+at])
 		b.merged.join(b.plan, b.chunk)
-		b.merged.tell(b.plan, &s, r)
+		b.merged.tell(b.plan, s, r)
 	}
-	b.plan.finish(&s, r)
+	b.plan.finish(s, r)
 }
 
 // panel is S rows of columns: row s is data[s*stride:][:width].

@@ -145,8 +145,7 @@ func (m *moments) tell(plan *Plan, s *sums, r *Result) {
 			m.rows[at.row*plan.classes+at.lane] = m.co[i]
 		}
 	}
-	*s = sums{
-		passes: m.passes, divisor: divisor, identical: m.identical, roots: m.roots,
-		rest: rest{m.rest, m.restM}, co: coSums{listed: m.co, rows: m.rows},
-	}
+	s.passes, s.divisor, s.identical, s.roots = m.passes, divisor, m.identical, m.roots
+	s.rest = rest{m.rest, m.restM}
+	s.co.listed, s.co.rows = m.co, m.rows
 }

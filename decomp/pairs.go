@@ -142,29 +142,39 @@ func ofPanel[T float](b *Batch, c *comoments, p panel[T]) {
 	for i := range lags {
 		clear(c.sums[i*c.stride:][:p.width])
 	}
-	inChunks(c, p, b.columns.Mean[:p.width], func(passes, stride int) {
+	stride := kernel.Padded(p.width)
+	for s, n := 0, 0; s < p.passes; s += n {
+		n = c.deviate(p.passes-s, stride)
+		kernel.Deviations(c.deviations, p.data[s*p.stride:], n, p.width, p.stride, b.columns.Mean[:p.width])
 		for i, lag := range lags {
-			kernel.Products(c.sums[i*c.stride:], c.deviations, c.deviations[lag:], passes, p.width-lag, stride)
+			kernel.Products(c.sums[i*c.stride:], c.deviations, c.deviations[lag:], n, p.width-lag, stride)
 		}
-	})
+	}
 }
 
-// ofInput is the sums of the input at a place in the panel at hand, whose own
-// columns are p: of each pair, at its place of the plan's pairing.
-func ofInput[T float](b *Batch, c *comoments, p panel[T], at int) coSums {
-	k := b.plan.classes
-	column := at * k
-	if fixed := b.plan.pairing.fixed; len(fixed) > 0 {
-		clear(c.sums)
-		inChunks(c, p, b.columns.Mean[at*k:(at+1)*k], func(passes, stride int) {
-			for i, f := range fixed {
-				kernel.Scaled(c.sums[i*k+f.from:], c.deviations[f.class:], c.deviations[f.from:], passes, f.to-f.from, stride)
-			}
-		})
-		column = 0
+// sumPairs says where the sums of the input at a place in the panel at hand are,
+// and computes them if need be. Its own columns are p.
+func sumPairs[T float](b *Batch, c *comoments, p panel[T], at int, co *coSums) {
+	co.sums, co.stride, co.column, co.listed = c.sums, c.stride, at*b.plan.classes, nil
+	fixed := b.plan.pairing.fixed
+	if len(fixed) == 0 {
+		return
 	}
-	return coSums{sums: c.sums, stride: c.stride, column: column}
+	co.column = 0
+	clear(c.sums)
+	stride := kernel.Padded(p.width)
+	mean := b.columns.Mean[at*p.width : (at+1)*p.width]
+	for s, n := 0, 0; s < p.passes; s += n {
+		n = c.deviate(p.passes-s, stride)
+		kernel.Deviations(c.deviations, p.data[s*p.stride:], n, p.width, p.stride, mean)
+		for i, f := range fixed {
+			kernel.Scaled(c.sums[i*p.width+f.from:], c.deviations[f.class:], c.deviations[f.from:], n, f.to-f.from, stride)
+		}
+	}
 }
+
+// deviate is for how many passes of those that are left there is room.
+func (c *comoments) deviate(left, stride int) int { return min(left, max(1, len(c.deviations)/stride)) }
 
 // coSums is where the sums of one input's pairs are: by place, or listed by pair.
 type coSums struct {
@@ -188,18 +198,6 @@ func (c *coSums) of(p *Plan, pair int) float64 {
 	}
 	at := p.pairing.at[pair]
 	return c.sums[at.row*c.stride+c.column+at.lane]
-}
-
-// inChunks computes the deviations of so many passes at a time as there is room
-// for, and lets each use them.
-func inChunks[T float](c *comoments, p panel[T], mean []float64, use func(passes, stride int)) {
-	stride := kernel.Padded(p.width)
-	chunk := max(1, len(c.deviations)/stride)
-	for s := 0; s < p.passes; s += chunk {
-		n := min(chunk, p.passes-s)
-		kernel.Deviations(c.deviations, p.data[s*p.stride:], n, p.width, p.stride, mean)
-		use(n, stride)
-	}
 }
 
 // complement is the columns of 1-p of critical classes, for the one-vs-all

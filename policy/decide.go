@@ -74,7 +74,7 @@ const (
 func (p *Policy) Decide(e Evidence) Decision {
 	d := Decision{Gate: ByPrimary, Score: p.Primary.Score, Value: e.Primary, Class: e.PrimaryClass}
 	rule := p.Primary
-	if p.fallsBack(e) {
+	if p.fallsBack(&e) {
 		d = Decision{Gate: ByFallback, Score: p.Fallback.Score, Value: e.Fallback, Class: e.FallbackClass}
 		rule = p.Fallback
 	}
@@ -101,7 +101,7 @@ func (p *Policy) Decide(e Evidence) Decision {
 }
 
 // fallsBack reports whether the gate hands the input to the fallback score.
-func (p *Policy) fallsBack(e Evidence) bool {
+func (p *Policy) fallsBack(e *Evidence) bool {
 	switch p.Gate {
 	case Always:
 		return true

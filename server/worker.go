@@ -66,26 +66,18 @@ func (w *worker) tell(detail ckdv1.Detail) *wire.Decomposition {
 			w.unreliable = append(w.unreliable, uint32(k))
 		}
 	}
-	*d = wire.Decomposition{
-		Action:        actionMessage(o.Decision.Action),
-		Score:         scoreMessage(o.Decision.Score),
-		Value:         o.Decision.Value,
-		Threshold:     o.Decision.Threshold,
-		HasThreshold:  o.Decision.HasThreshold,
-		Gate:          gateMessage(o.Decision.Gate),
-		DecidingClass: o.Decision.Class,
-		Reason:        reasonMessage(o.Decision.Reason),
-		Unreliable:    w.unreliable,
-		Predicted:     uint32(o.Predicted),
-		Passes:        uint32(o.Passes),
-		Degenerate:    o.Degenerate,
-		Saturated:     o.Saturated,
-		Dominant:      -1,
-	}
-	if detail < ckdv1.Detail_DETAIL_VECTORS {
+	// What is not said here is left from the last outcome, of the same detail.
+	d.Action, d.Score, d.Value = actionMessage(o.Decision.Action), scoreMessage(o.Decision.Score), o.Decision.Value
+	d.Threshold, d.HasThreshold = o.Decision.Threshold, o.Decision.HasThreshold
+	d.Gate, d.Reason = gateMessage(o.Decision.Gate), reasonMessage(o.Decision.Reason)
+	d.DecidingClass = o.Decision.Class
+	d.Unreliable = w.unreliable
+	d.Predicted, d.Passes = uint32(o.Predicted), uint32(o.Passes)
+	d.Degenerate, d.Saturated = o.Degenerate, o.Saturated
+	d.Vectors = detail >= ckdv1.Detail_DETAIL_VECTORS
+	if !d.Vectors {
 		return d
 	}
-	d.Vectors = true
 	d.C, d.Skewness, d.Mean = o.C, o.Skewness, o.Mean
 	d.MI, d.Entropy, d.SumC = o.MI, o.Entropy, o.SumC
 	d.Dominant = o.Dominant

@@ -150,10 +150,13 @@ func anyDecomposition(t *rapid.T) (*Decomposition, *ckdv1.Decomposition) {
 			d.Scores[i] = double.Draw(t, "a score")
 		}
 	}
-	for range rapid.SampledFrom([]int{0, 1, 3, 12}).Draw(t, "pairs") {
+	for range rapid.IntRange(0, 3).Draw(t, "pairs") {
 		d.PairA, d.PairB = append(d.PairA, number.Draw(t, "a")), append(d.PairB, number.Draw(t, "b"))
 		d.Confusion, d.Correlation = append(d.Confusion, double.Draw(t, "confusion")), append(d.Correlation, double.Draw(t, "correlation"))
 	}
+	n := times.Draw(t, "times the pairs")
+	d.PairA, d.PairB = slices.Repeat(d.PairA, n), slices.Repeat(d.PairB, n)
+	d.Confusion, d.Correlation = slices.Repeat(d.Confusion, n), slices.Repeat(d.Correlation, n)
 	if !d.Vectors {
 		return d, m
 	}

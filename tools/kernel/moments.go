@@ -16,36 +16,46 @@ type column struct {
 
 // moments is scalarMoments. While it sweeps over the columns of one register, it
 // adds up those of the next, whose chain of additions takes longer than there
-// are instructions to fill it.
+// are instructions to fill it, and puts their values aside as float64: to make
+// them so twice would cost more.
 func (m machine) moments(from element) {
-	TEXT(m.name("moments", from), attr.NOSPLIT, "func(out *float64, padded int, data *"+from.name+
+	TEXT(m.name("moments", from), attr.NOSPLIT, "func(out *float64, padded int, aside *float64, data *"+from.name+
 		", passes, width, stride int, n, rn, rd float64)")
 	Pragma("noescape")
-	Doc(m.name("moments", from) + " is scalarMoments of passes, width > 0.")
-	out, data, passes, width, stride := param("out"), param("data"), param("passes"), param("width"), param("stride")
-	padded := param("padded")
+	Doc(m.name("moments", from) + " is scalarMoments of passes, width > 0; aside has room for a register a pass, and one more.")
+	out, padded, aside, data := param("out"), param("padded"), param("aside"), param("data")
+	passes, width, stride := param("passes"), param("width"), param("stride")
+	ADDQ(Imm(63), aside)
+	ANDQ(I8(-64), aside)
 	SHLQ(Imm(3), padded)
 	SHLQ(Imm(uint64(from.shift())), stride)
 	k := m.logConstants()
-	step := m.lanes() * from.bytes
 
-	sum := m.zero()
-	masks := [2]memory{m.memory(2), m.memory(2)}
-	only := m.first(width, masks[0])
-	at := GP64()
-	MOVQ(data, at)
-	times(passes, func() {
-		VADDPD(m.load(from, Mem{Base: at}, &only), sum, sum)
+	sum, masks := m.zero(), m.memory(2)
+	next := m.first(width, masks)
+	at, slot := GP64(), GP64()
+	start := func() {
+		MOVQ(data, at)
+		MOVQ(aside, slot)
+	}
+	// addNext goes to the next pass, too.
+	addNext := func() {
+		p := m.load(from, Mem{Base: at}, &next)
+		VMOVUPD(p, Mem{Base: slot})
+		VADDPD(p, sum, sum)
 		ADDQ(stride, at)
-	})
+		ADDQ(Imm(uint64(8*m.lanes())), slot)
+	}
+	start()
+	times(passes, addNext)
 
+	var c column
+	spare := m.memory(3)
 	centre := func() (mu, inv reg.VecVirtual) {
 		mu = m.vector()
 		VMULPD(m.broadcast(argument("rn")), sum, mu)
 		return mu, m.inverseOf(mu)
 	}
-	var c column
-	spare := m.memory(3)
 	hold := func(mu, inv reg.VecVirtual) {
 		spare.hold(0, mu, &c.mu)
 		spare.hold(1, inv, &c.inv)
@@ -57,42 +67,22 @@ func (m machine) moments(from element) {
 	blocks := label("block")
 	Label(blocks)
 	for _, v := range []*reg.VecVirtual{&sum, &c.sd, &c.m2, &c.m3, &c.logSum, &c.rest, &c.steps} {
-		if *v == nil {
-			*v = m.vector()
-		}
-		VXORPD(*v, *v, *v)
+		*v = m.zero()
 	}
-	sweep := func(only, next *mask) {
-		MOVQ(data, at)
-		times(passes, func() {
-			p := m.load(from, Mem{Base: at}, only)
-			m.sweep(c, k, p)
-			VADDPD(m.load(from, Mem{Base: at, Disp: step}, next), sum, sum)
-			ADDQ(stride, at)
-		})
-	}
-	left := GP64()
-	MOVQ(width, left)
-	SUBQ(Imm(uint64(m.lanes())), left)
-	done := label("done")
-	if !m.wide { // its masks cost
-		tail := label("tail")
-		CMPQ(left, Imm(uint64(m.lanes())))
-		JLT(LabelRef(tail))
-		sweep(nil, nil)
-		JMP(LabelRef(done))
-		Label(tail)
-	}
-	now, next := m.first(width, masks[0]), m.first(left, masks[1])
-	sweep(&now, &next)
-	Label(done)
+	ADDQ(Imm(uint64(m.lanes()*from.bytes)), data)
+	SUBQ(Imm(uint64(m.lanes())), width)
+	next = m.first(width, masks)
+	start()
+	times(passes, func() {
+		p := m.copied(Mem{Base: slot})
+		m.sweep(c, k, p)
+		addNext()
+	})
 
-	mu, inv := centre() // of the next, whose division the sweep waits for
+	mu, inv := centre() // of the next: the division begins before those of finish
 	m.finish(c, k, out, padded)
 	hold(mu, inv)
 	ADDQ(Imm(uint64(8*m.lanes())), out)
-	ADDQ(Imm(uint64(step)), data)
-	MOVQ(left, width)
 	CMPQ(width, Imm(0))
 	JGT(LabelRef(blocks))
 	VZEROUPPER()
@@ -241,10 +231,8 @@ func (m machine) finish(c column, k logConstants, out, padded reg.GPVirtual) {
 		ADDQ(padded, to)
 	}
 
-	delta, e := m.vector(), m.vector()
-	byN := m.broadcast(rn)
+	byN, delta, e := m.broadcast(rn), m.vector(), m.copied(c.sd)
 	VMULPD(byN, c.sd, delta)
-	VMOVAPD(c.sd, e)
 	VFNMADD231PD(m.broadcast(n), delta, e)
 	VFMADD231PD(byN, e, delta)
 	mean := m.vector()
@@ -259,7 +247,7 @@ func (m machine) finish(c column, k logConstants, out, padded reg.GPVirtual) {
 	VSUBPD(w, c.m2, c.m2)
 	m.keepWhere(c.m2, notLess, constant("tiny"), c.m2, m3)
 
-	variance, third := c.sd, c.m3
+	variance, third := w, c.m3
 	VMULPD(m.broadcast(rd), c.m2, variance)
 	store(variance)
 	VMULPD(byN, m3, third)

@@ -12,7 +12,11 @@ type Columns struct {
 
 	block  []float64 // what they are cut from, one after the other
 	padded int
+	aside  []float64 // room for vectorMoments
 }
+
+// lanes of the largest register.
+const lanes = 8
 
 // fields of Columns, in their order.
 const fields = 7

@@ -4,17 +4,20 @@
 
 #include "textflag.h"
 
-// func momentsFloat32AVX512(out *float64, padded int, data *float32, passes int, width int, stride int, n float64, rn float64, rd float64)
+// func momentsFloat32AVX512(out *float64, padded int, aside *float64, data *float32, passes int, width int, stride int, n float64, rn float64, rd float64)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·momentsFloat32AVX512(SB), NOSPLIT, $0-72
+TEXT ·momentsFloat32AVX512(SB), NOSPLIT, $0-80
 	MOVQ         out+0(FP), AX
-	MOVQ         data+16(FP), CX
-	MOVQ         passes+24(FP), DX
-	MOVQ         width+32(FP), BX
-	MOVQ         stride+40(FP), SI
-	MOVQ         padded+8(FP), DI
-	SHLQ         $0x03, DI
-	SHLQ         $0x02, SI
+	MOVQ         padded+8(FP), CX
+	MOVQ         aside+16(FP), DX
+	MOVQ         data+24(FP), BX
+	MOVQ         passes+32(FP), SI
+	MOVQ         width+40(FP), DI
+	MOVQ         stride+48(FP), R8
+	ADDQ         $0x3f, DX
+	ANDQ         $-64, DX
+	SHLQ         $0x03, CX
+	SHLQ         $0x02, R8
 	VMOVUPD      const_logs<>+0(SB), Z0
 	VMOVUPD      const_inverses<>+0(SB), Z1
 	VMOVUPD      const_logs<>+64(SB), Z2
@@ -29,57 +32,58 @@ TEXT ·momentsFloat32AVX512(SB), NOSPLIT, $0-72
 	VMOVUPD      const_remainder5<>+0(SB), Z11
 	VMOVUPD      const_remainder6<>+0(SB), Z12
 	VXORPD       Z13, Z13, Z13
-	VMOVQ        BX, X14
+	VMOVQ        DI, X14
 	VPBROADCASTQ X14, Z14
 	VPCMPGTQ     const_iota<>+0(SB), Z14, K1
-	MOVQ         CX, R8
-	MOVQ         DX, R9
+	MOVQ         BX, R9
+	MOVQ         DX, R10
+	MOVQ         SI, R11
 
 loop1:
-	VCVTPS2PD.Z  (R8), K1, Z14
+	VCVTPS2PD.Z  (R9), K1, Z14
+	VMOVUPD      Z14, (R10)
 	VADDPD       Z14, Z13, Z13
-	ADDQ         SI, R8
-	DECQ         R9
+	ADDQ         R8, R9
+	ADDQ         $0x40, R10
+	DECQ         R11
 	JNZ          loop1
-	VBROADCASTSD rn+56(FP), Z14
-	VMULPD       Z14, Z13, Z14
-	VMOVUPD      const_one<>+0(SB), Z13
-	VDIVPD       Z14, Z13, Z13
-	VCMPPD       $0x1d, const_tiny<>+0(SB), Z14, K1
-	VMOVAPD.Z    Z13, K1, Z13
+	VBROADCASTSD rn+64(FP), Z14
+	VMULPD       Z14, Z13, Z13
+	VMOVUPD      const_one<>+0(SB), Z14
+	VDIVPD       Z13, Z14, Z14
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Z13, K1
+	VMOVAPD.Z    Z14, K1, Z14
+	VMOVUPD      Z13, Z13
+	VMOVUPD      Z14, Z15
+	VMULPD       const_shift<>+0(SB), Z14, Z14
 	VMOVUPD      Z14, Z14
-	VMOVUPD      Z13, Z15
-	VMULPD       const_shift<>+0(SB), Z13, Z13
-	VMOVUPD      Z13, Z16
 
 block2:
-	VXORPD       Z13, Z13, Z13
+	VXORPD       Z16, Z16, Z16
 	VXORPD       Z17, Z17, Z17
 	VXORPD       Z18, Z18, Z18
 	VXORPD       Z19, Z19, Z19
 	VXORPD       Z20, Z20, Z20
 	VXORPD       Z21, Z21, Z21
 	VXORPD       Z22, Z22, Z22
-	MOVQ         BX, R9
-	SUBQ         $0x08, R9
-	VMOVQ        BX, X23
+	ADDQ         $0x20, BX
+	SUBQ         $0x08, DI
+	VMOVQ        DI, X23
 	VPBROADCASTQ X23, Z23
 	VPCMPGTQ     const_iota<>+0(SB), Z23, K1
-	VMOVQ        R9, X23
-	VPBROADCASTQ X23, Z23
-	VPCMPGTQ     const_iota<>+0(SB), Z23, K2
-	MOVQ         CX, R8
-	MOVQ         DX, BX
+	MOVQ         BX, R9
+	MOVQ         DX, R10
+	MOVQ         SI, R11
 
-loop4:
-	VCVTPS2PD.Z  (R8), K1, Z23
-	VSUBPD       Z14, Z23, Z24
+loop3:
+	VMOVUPD      (R10), Z23
+	VSUBPD       Z13, Z23, Z24
 	VMULPD       Z24, Z24, Z25
 	VADDPD       Z24, Z17, Z17
 	VADDPD       Z25, Z18, Z18
 	VFMADD231PD  Z25, Z24, Z19
 	VMOVUPD      Z5, Z24
-	VFMADD231PD  Z16, Z23, Z24
+	VFMADD231PD  Z14, Z23, Z24
 	VANDPD       Z4, Z24, Z25
 	VGETEXPPD    Z24, Z26
 	VPSRLQ       $0x30, Z24, Z24
@@ -101,77 +105,79 @@ loop4:
 	VFMADD213PD  Z7, Z27, Z23
 	VFMADD213PD  Z6, Z27, Z23
 	VFMADD231PD  Z23, Z25, Z21
-	VCVTPS2PD.Z  32(R8), K2, Z23
-	VADDPD       Z23, Z13, Z13
-	ADDQ         SI, R8
-	DECQ         BX
-	JNZ          loop4
-	VBROADCASTSD rn+56(FP), Z16
-	VMULPD       Z16, Z13, Z13
+	VCVTPS2PD.Z  (R9), K1, Z23
+	VMOVUPD      Z23, (R10)
+	VADDPD       Z23, Z16, Z16
+	ADDQ         R8, R9
+	ADDQ         $0x40, R10
+	DECQ         R11
+	JNZ          loop3
+	VBROADCASTSD rn+64(FP), Z14
+	VMULPD       Z14, Z16, Z14
 	VMOVUPD      const_one<>+0(SB), Z16
-	VDIVPD       Z13, Z16, Z16
-	VCMPPD       $0x1d, const_tiny<>+0(SB), Z13, K1
+	VDIVPD       Z14, Z16, Z16
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Z14, K1
 	VMOVAPD.Z    Z16, K1, Z16
-	MOVQ         AX, BX
-	VBROADCASTSD rn+56(FP), Z25
-	VMULPD       Z25, Z17, Z23
-	VMOVAPD      Z17, Z24
-	VBROADCASTSD n+48(FP), Z26
-	VFNMADD231PD Z26, Z23, Z24
-	VFMADD231PD  Z25, Z24, Z23
-	VADDPD       Z14, Z23, Z14
-	VMOVUPD      Z14, (BX)
-	ADDQ         DI, BX
-	VMULPD       Z23, Z17, Z17
-	VMULPD       const_three<>+0(SB), Z18, Z24
-	VFNMADD231PD const_two<>+0(SB), Z17, Z24
-	VFNMADD213PD Z19, Z23, Z24
-	VXORPD       Z23, Z23, Z23
+	MOVQ         AX, R9
+	VBROADCASTSD rn+64(FP), Z23
+	VMOVUPD      Z17, Z25
+	VMULPD       Z23, Z17, Z24
+	VBROADCASTSD n+56(FP), Z26
+	VFNMADD231PD Z26, Z24, Z25
+	VFMADD231PD  Z23, Z25, Z24
+	VADDPD       Z13, Z24, Z13
+	VMOVUPD      Z13, (R9)
+	ADDQ         CX, R9
+	VMULPD       Z24, Z17, Z17
+	VMULPD       const_three<>+0(SB), Z18, Z25
+	VFNMADD231PD const_two<>+0(SB), Z17, Z25
+	VFNMADD213PD Z19, Z24, Z25
+	VXORPD       Z24, Z24, Z24
 	VSUBPD       Z17, Z18, Z18
 	VCMPPD       $0x1d, const_tiny<>+0(SB), Z18, K1
 	VMOVAPD.Z    Z18, K1, Z18
-	VMOVAPD.Z    Z24, K1, Z24
-	VBROADCASTSD rd+64(FP), Z17
+	VMOVAPD.Z    Z25, K1, Z25
+	VBROADCASTSD rd+72(FP), Z17
 	VMULPD       Z17, Z18, Z17
-	VMOVUPD      Z17, (BX)
-	ADDQ         DI, BX
-	VMULPD       Z25, Z24, Z19
-	VMOVUPD      Z19, (BX)
-	ADDQ         DI, BX
+	VMOVUPD      Z17, (R9)
+	ADDQ         CX, R9
+	VMULPD       Z23, Z25, Z19
+	VMOVUPD      Z19, (R9)
+	ADDQ         CX, R9
 	VMULPD       const_half<>+0(SB), Z17, Z27
-	VADDPD       const_epsilon<>+0(SB), Z14, Z26
+	VADDPD       const_epsilon<>+0(SB), Z13, Z26
 	VDIVPD       Z26, Z27, Z27
-	VMOVUPD      Z27, (BX)
-	ADDQ         DI, BX
-	VMULPD       const_three<>+0(SB), Z14, Z26
+	VMOVUPD      Z27, (R9)
+	ADDQ         CX, R9
+	VMULPD       const_three<>+0(SB), Z13, Z26
 	VMULPD       Z17, Z26, Z26
 	VANDPD       const_absolute<>+0(SB), Z19, Z19
 	VDIVPD       Z26, Z19, Z19
-	VCMPPD       $0x1e, Z23, Z26, K1
+	VCMPPD       $0x1e, Z24, Z26, K1
 	VMOVAPD.Z    Z19, K1, Z19
-	VMOVUPD      Z19, (BX)
-	ADDQ         DI, BX
+	VMOVUPD      Z19, (R9)
+	ADDQ         CX, R9
 	VMULPD       Z15, Z18, Z18
 	VMULPD       Z15, Z18, Z18
-	VMULPD       Z15, Z24, Z24
-	VMULPD       Z15, Z24, Z24
-	VMULPD       Z15, Z24, Z24
+	VMULPD       Z15, Z25, Z25
+	VMULPD       Z15, Z25, Z25
+	VMULPD       Z15, Z25, Z25
 	VFMADD132PD  Z15, Z21, Z20
-	VBROADCASTSD n+48(FP), Z15
+	VBROADCASTSD n+56(FP), Z15
 	VSUBPD       Z22, Z15, Z15
 	VADDPD       Z15, Z20, Z20
 	VMULPD       const_half<>+0(SB), Z18, Z15
-	VFMADD231PD  const_minus_sixth<>+0(SB), Z24, Z15
+	VFMADD231PD  const_minus_sixth<>+0(SB), Z25, Z15
 	VCMPPD       $0x11, const_narrow<>+0(SB), Z18, K1
 	VMOVAPD      Z15, K1, Z20
-	VMULPD       Z14, Z20, Z20
-	VMAXPD       Z23, Z20, Z20
-	VMULPD       Z25, Z20, Z20
-	VMOVUPD      Z20, (BX)
-	ADDQ         DI, BX
-	VADDPD       Z5, Z14, Z15
+	VMULPD       Z13, Z20, Z20
+	VMAXPD       Z24, Z20, Z20
+	VMULPD       Z23, Z20, Z20
+	VMOVUPD      Z20, (R9)
+	ADDQ         CX, R9
+	VADDPD       Z5, Z13, Z15
 	VMOVUPD      Z5, Z17
-	VFMADD231PD  const_shift<>+0(SB), Z14, Z17
+	VFMADD231PD  const_shift<>+0(SB), Z13, Z17
 	VANDPD       Z4, Z17, Z18
 	VGETEXPPD    Z17, Z19
 	VPSRLQ       $0x30, Z17, Z17
@@ -191,17 +197,15 @@ loop4:
 	VFMADD213PD  Z6, Z20, Z18
 	VMULPD       Z15, Z20, Z20
 	VFMADD231PD  Z18, Z20, Z15
-	VFMADD231PD  Z14, Z17, Z15
-	VMOVUPD      Z15, (BX)
-	ADDQ         DI, BX
-	VMOVUPD      Z13, Z14
+	VFMADD231PD  Z13, Z17, Z15
+	VMOVUPD      Z15, (R9)
+	ADDQ         CX, R9
+	VMOVUPD      Z14, Z13
 	VMOVUPD      Z16, Z15
 	VMULPD       const_shift<>+0(SB), Z16, Z16
-	VMOVUPD      Z16, Z16
+	VMOVUPD      Z16, Z14
 	ADDQ         $0x40, AX
-	ADDQ         $0x20, CX
-	MOVQ         R9, BX
-	CMPQ         BX, $0x00
+	CMPQ         DI, $0x00
 	JGT          block2
 	VZEROUPPER
 	RET
@@ -480,13 +484,13 @@ full:
 
 rest:
 	TESTQ       R8, R8
-	JZ          end5
+	JZ          end4
 	VCVTPS2PD.Z (CX)(R10*4), K1, Z0
 	VMOVUPD.Z   (DX)(R10*8), K1, Z1
 	VSUBPD      Z1, Z0, Z0
 	VMOVUPD     Z0, (AX)
 
-end5:
+end4:
 	ADDQ SI, AX
 	ADDQ DI, CX
 	DECQ BX
@@ -494,17 +498,20 @@ end5:
 	VZEROUPPER
 	RET
 
-// func momentsFloat64AVX512(out *float64, padded int, data *float64, passes int, width int, stride int, n float64, rn float64, rd float64)
+// func momentsFloat64AVX512(out *float64, padded int, aside *float64, data *float64, passes int, width int, stride int, n float64, rn float64, rd float64)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·momentsFloat64AVX512(SB), NOSPLIT, $0-72
+TEXT ·momentsFloat64AVX512(SB), NOSPLIT, $0-80
 	MOVQ         out+0(FP), AX
-	MOVQ         data+16(FP), CX
-	MOVQ         passes+24(FP), DX
-	MOVQ         width+32(FP), BX
-	MOVQ         stride+40(FP), SI
-	MOVQ         padded+8(FP), DI
-	SHLQ         $0x03, DI
-	SHLQ         $0x03, SI
+	MOVQ         padded+8(FP), CX
+	MOVQ         aside+16(FP), DX
+	MOVQ         data+24(FP), BX
+	MOVQ         passes+32(FP), SI
+	MOVQ         width+40(FP), DI
+	MOVQ         stride+48(FP), R8
+	ADDQ         $0x3f, DX
+	ANDQ         $-64, DX
+	SHLQ         $0x03, CX
+	SHLQ         $0x03, R8
 	VMOVUPD      const_logs<>+0(SB), Z0
 	VMOVUPD      const_inverses<>+0(SB), Z1
 	VMOVUPD      const_logs<>+64(SB), Z2
@@ -519,57 +526,58 @@ TEXT ·momentsFloat64AVX512(SB), NOSPLIT, $0-72
 	VMOVUPD      const_remainder5<>+0(SB), Z11
 	VMOVUPD      const_remainder6<>+0(SB), Z12
 	VXORPD       Z13, Z13, Z13
-	VMOVQ        BX, X14
+	VMOVQ        DI, X14
 	VPBROADCASTQ X14, Z14
 	VPCMPGTQ     const_iota<>+0(SB), Z14, K1
-	MOVQ         CX, R8
-	MOVQ         DX, R9
+	MOVQ         BX, R9
+	MOVQ         DX, R10
+	MOVQ         SI, R11
 
-loop6:
-	VMOVUPD.Z    (R8), K1, Z14
+loop5:
+	VMOVUPD.Z    (R9), K1, Z14
+	VMOVUPD      Z14, (R10)
 	VADDPD       Z14, Z13, Z13
-	ADDQ         SI, R8
-	DECQ         R9
-	JNZ          loop6
-	VBROADCASTSD rn+56(FP), Z14
-	VMULPD       Z14, Z13, Z14
-	VMOVUPD      const_one<>+0(SB), Z13
-	VDIVPD       Z14, Z13, Z13
-	VCMPPD       $0x1d, const_tiny<>+0(SB), Z14, K1
-	VMOVAPD.Z    Z13, K1, Z13
+	ADDQ         R8, R9
+	ADDQ         $0x40, R10
+	DECQ         R11
+	JNZ          loop5
+	VBROADCASTSD rn+64(FP), Z14
+	VMULPD       Z14, Z13, Z13
+	VMOVUPD      const_one<>+0(SB), Z14
+	VDIVPD       Z13, Z14, Z14
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Z13, K1
+	VMOVAPD.Z    Z14, K1, Z14
+	VMOVUPD      Z13, Z13
+	VMOVUPD      Z14, Z15
+	VMULPD       const_shift<>+0(SB), Z14, Z14
 	VMOVUPD      Z14, Z14
-	VMOVUPD      Z13, Z15
-	VMULPD       const_shift<>+0(SB), Z13, Z13
-	VMOVUPD      Z13, Z16
 
-block7:
-	VXORPD       Z13, Z13, Z13
+block6:
+	VXORPD       Z16, Z16, Z16
 	VXORPD       Z17, Z17, Z17
 	VXORPD       Z18, Z18, Z18
 	VXORPD       Z19, Z19, Z19
 	VXORPD       Z20, Z20, Z20
 	VXORPD       Z21, Z21, Z21
 	VXORPD       Z22, Z22, Z22
-	MOVQ         BX, R9
-	SUBQ         $0x08, R9
-	VMOVQ        BX, X23
+	ADDQ         $0x40, BX
+	SUBQ         $0x08, DI
+	VMOVQ        DI, X23
 	VPBROADCASTQ X23, Z23
 	VPCMPGTQ     const_iota<>+0(SB), Z23, K1
-	VMOVQ        R9, X23
-	VPBROADCASTQ X23, Z23
-	VPCMPGTQ     const_iota<>+0(SB), Z23, K2
-	MOVQ         CX, R8
-	MOVQ         DX, BX
+	MOVQ         BX, R9
+	MOVQ         DX, R10
+	MOVQ         SI, R11
 
-loop9:
-	VMOVUPD.Z    (R8), K1, Z23
-	VSUBPD       Z14, Z23, Z24
+loop7:
+	VMOVUPD      (R10), Z23
+	VSUBPD       Z13, Z23, Z24
 	VMULPD       Z24, Z24, Z25
 	VADDPD       Z24, Z17, Z17
 	VADDPD       Z25, Z18, Z18
 	VFMADD231PD  Z25, Z24, Z19
 	VMOVUPD      Z5, Z24
-	VFMADD231PD  Z16, Z23, Z24
+	VFMADD231PD  Z14, Z23, Z24
 	VANDPD       Z4, Z24, Z25
 	VGETEXPPD    Z24, Z26
 	VPSRLQ       $0x30, Z24, Z24
@@ -591,77 +599,79 @@ loop9:
 	VFMADD213PD  Z7, Z27, Z23
 	VFMADD213PD  Z6, Z27, Z23
 	VFMADD231PD  Z23, Z25, Z21
-	VMOVUPD.Z    64(R8), K2, Z23
-	VADDPD       Z23, Z13, Z13
-	ADDQ         SI, R8
-	DECQ         BX
-	JNZ          loop9
-	VBROADCASTSD rn+56(FP), Z16
-	VMULPD       Z16, Z13, Z13
+	VMOVUPD.Z    (R9), K1, Z23
+	VMOVUPD      Z23, (R10)
+	VADDPD       Z23, Z16, Z16
+	ADDQ         R8, R9
+	ADDQ         $0x40, R10
+	DECQ         R11
+	JNZ          loop7
+	VBROADCASTSD rn+64(FP), Z14
+	VMULPD       Z14, Z16, Z14
 	VMOVUPD      const_one<>+0(SB), Z16
-	VDIVPD       Z13, Z16, Z16
-	VCMPPD       $0x1d, const_tiny<>+0(SB), Z13, K1
+	VDIVPD       Z14, Z16, Z16
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Z14, K1
 	VMOVAPD.Z    Z16, K1, Z16
-	MOVQ         AX, BX
-	VBROADCASTSD rn+56(FP), Z25
-	VMULPD       Z25, Z17, Z23
-	VMOVAPD      Z17, Z24
-	VBROADCASTSD n+48(FP), Z26
-	VFNMADD231PD Z26, Z23, Z24
-	VFMADD231PD  Z25, Z24, Z23
-	VADDPD       Z14, Z23, Z14
-	VMOVUPD      Z14, (BX)
-	ADDQ         DI, BX
-	VMULPD       Z23, Z17, Z17
-	VMULPD       const_three<>+0(SB), Z18, Z24
-	VFNMADD231PD const_two<>+0(SB), Z17, Z24
-	VFNMADD213PD Z19, Z23, Z24
-	VXORPD       Z23, Z23, Z23
+	MOVQ         AX, R9
+	VBROADCASTSD rn+64(FP), Z23
+	VMOVUPD      Z17, Z25
+	VMULPD       Z23, Z17, Z24
+	VBROADCASTSD n+56(FP), Z26
+	VFNMADD231PD Z26, Z24, Z25
+	VFMADD231PD  Z23, Z25, Z24
+	VADDPD       Z13, Z24, Z13
+	VMOVUPD      Z13, (R9)
+	ADDQ         CX, R9
+	VMULPD       Z24, Z17, Z17
+	VMULPD       const_three<>+0(SB), Z18, Z25
+	VFNMADD231PD const_two<>+0(SB), Z17, Z25
+	VFNMADD213PD Z19, Z24, Z25
+	VXORPD       Z24, Z24, Z24
 	VSUBPD       Z17, Z18, Z18
 	VCMPPD       $0x1d, const_tiny<>+0(SB), Z18, K1
 	VMOVAPD.Z    Z18, K1, Z18
-	VMOVAPD.Z    Z24, K1, Z24
-	VBROADCASTSD rd+64(FP), Z17
+	VMOVAPD.Z    Z25, K1, Z25
+	VBROADCASTSD rd+72(FP), Z17
 	VMULPD       Z17, Z18, Z17
-	VMOVUPD      Z17, (BX)
-	ADDQ         DI, BX
-	VMULPD       Z25, Z24, Z19
-	VMOVUPD      Z19, (BX)
-	ADDQ         DI, BX
+	VMOVUPD      Z17, (R9)
+	ADDQ         CX, R9
+	VMULPD       Z23, Z25, Z19
+	VMOVUPD      Z19, (R9)
+	ADDQ         CX, R9
 	VMULPD       const_half<>+0(SB), Z17, Z27
-	VADDPD       const_epsilon<>+0(SB), Z14, Z26
+	VADDPD       const_epsilon<>+0(SB), Z13, Z26
 	VDIVPD       Z26, Z27, Z27
-	VMOVUPD      Z27, (BX)
-	ADDQ         DI, BX
-	VMULPD       const_three<>+0(SB), Z14, Z26
+	VMOVUPD      Z27, (R9)
+	ADDQ         CX, R9
+	VMULPD       const_three<>+0(SB), Z13, Z26
 	VMULPD       Z17, Z26, Z26
 	VANDPD       const_absolute<>+0(SB), Z19, Z19
 	VDIVPD       Z26, Z19, Z19
-	VCMPPD       $0x1e, Z23, Z26, K1
+	VCMPPD       $0x1e, Z24, Z26, K1
 	VMOVAPD.Z    Z19, K1, Z19
-	VMOVUPD      Z19, (BX)
-	ADDQ         DI, BX
+	VMOVUPD      Z19, (R9)
+	ADDQ         CX, R9
 	VMULPD       Z15, Z18, Z18
 	VMULPD       Z15, Z18, Z18
-	VMULPD       Z15, Z24, Z24
-	VMULPD       Z15, Z24, Z24
-	VMULPD       Z15, Z24, Z24
+	VMULPD       Z15, Z25, Z25
+	VMULPD       Z15, Z25, Z25
+	VMULPD       Z15, Z25, Z25
 	VFMADD132PD  Z15, Z21, Z20
-	VBROADCASTSD n+48(FP), Z15
+	VBROADCASTSD n+56(FP), Z15
 	VSUBPD       Z22, Z15, Z15
 	VADDPD       Z15, Z20, Z20
 	VMULPD       const_half<>+0(SB), Z18, Z15
-	VFMADD231PD  const_minus_sixth<>+0(SB), Z24, Z15
+	VFMADD231PD  const_minus_sixth<>+0(SB), Z25, Z15
 	VCMPPD       $0x11, const_narrow<>+0(SB), Z18, K1
 	VMOVAPD      Z15, K1, Z20
-	VMULPD       Z14, Z20, Z20
-	VMAXPD       Z23, Z20, Z20
-	VMULPD       Z25, Z20, Z20
-	VMOVUPD      Z20, (BX)
-	ADDQ         DI, BX
-	VADDPD       Z5, Z14, Z15
+	VMULPD       Z13, Z20, Z20
+	VMAXPD       Z24, Z20, Z20
+	VMULPD       Z23, Z20, Z20
+	VMOVUPD      Z20, (R9)
+	ADDQ         CX, R9
+	VADDPD       Z5, Z13, Z15
 	VMOVUPD      Z5, Z17
-	VFMADD231PD  const_shift<>+0(SB), Z14, Z17
+	VFMADD231PD  const_shift<>+0(SB), Z13, Z17
 	VANDPD       Z4, Z17, Z18
 	VGETEXPPD    Z17, Z19
 	VPSRLQ       $0x30, Z17, Z17
@@ -681,18 +691,16 @@ loop9:
 	VFMADD213PD  Z6, Z20, Z18
 	VMULPD       Z15, Z20, Z20
 	VFMADD231PD  Z18, Z20, Z15
-	VFMADD231PD  Z14, Z17, Z15
-	VMOVUPD      Z15, (BX)
-	ADDQ         DI, BX
-	VMOVUPD      Z13, Z14
+	VFMADD231PD  Z13, Z17, Z15
+	VMOVUPD      Z15, (R9)
+	ADDQ         CX, R9
+	VMOVUPD      Z14, Z13
 	VMOVUPD      Z16, Z15
 	VMULPD       const_shift<>+0(SB), Z16, Z16
-	VMOVUPD      Z16, Z16
+	VMOVUPD      Z16, Z14
 	ADDQ         $0x40, AX
-	ADDQ         $0x40, CX
-	MOVQ         R9, BX
-	CMPQ         BX, $0x00
-	JGT          block7
+	CMPQ         DI, $0x00
+	JGT          block6
 	VZEROUPPER
 	RET
 
@@ -734,13 +742,13 @@ full:
 
 rest:
 	TESTQ     R8, R8
-	JZ        end10
+	JZ        end8
 	VMOVUPD.Z (CX)(R10*8), K1, Z0
 	VMOVUPD.Z (DX)(R10*8), K1, Z1
 	VSUBPD    Z1, Z0, Z0
 	VMOVUPD   Z0, (AX)
 
-end10:
+end8:
 	ADDQ SI, AX
 	ADDQ DI, CX
 	DECQ BX
@@ -774,7 +782,7 @@ several:
 	MOVQ    CX, R9
 	MOVQ    BX, R10
 
-loop11:
+loop9:
 	VMOVUPD     (R9), Z8
 	VFMADD231PD (R8), Z8, Z0
 	VMOVUPD     64(R9), Z8
@@ -794,7 +802,7 @@ loop11:
 	ADDQ        DI, R8
 	ADDQ        DI, R9
 	DECQ        R10
-	JNZ         loop11
+	JNZ         loop9
 	VMOVUPD     Z0, (AX)
 	VMOVUPD     Z1, 64(AX)
 	VMOVUPD     Z2, 128(AX)
@@ -820,14 +828,14 @@ last:
 	MOVQ         CX, R9
 	MOVQ         BX, R10
 
-loop12:
+loop10:
 	VMOVUPD.Z   (R9), K1, Z1
 	VMOVUPD.Z   (R8), K1, Z2
 	VFMADD231PD Z2, Z1, Z0
 	ADDQ        DI, R8
 	ADDQ        DI, R9
 	DECQ        R10
-	JNZ         loop12
+	JNZ         loop10
 	VMOVUPD     Z0, K1, (AX)
 	ADDQ        $+64, AX
 	ADDQ        $+64, DX
@@ -865,7 +873,7 @@ several:
 	MOVQ    CX, R9
 	MOVQ    BX, R10
 
-loop13:
+loop11:
 	VBROADCASTSD (R9), Z8
 	VFMADD231PD  (R8), Z8, Z0
 	VFMADD231PD  64(R8), Z8, Z1
@@ -878,7 +886,7 @@ loop13:
 	ADDQ         DI, R8
 	ADDQ         DI, R9
 	DECQ         R10
-	JNZ          loop13
+	JNZ          loop11
 	VMOVUPD      Z0, (AX)
 	VMOVUPD      Z1, 64(AX)
 	VMOVUPD      Z2, 128(AX)
@@ -903,14 +911,14 @@ last:
 	MOVQ         CX, R9
 	MOVQ         BX, R10
 
-loop14:
+loop12:
 	VBROADCASTSD (R9), Z1
 	VMOVUPD.Z    (R8), K1, Z2
 	VFMADD231PD  Z2, Z1, Z0
 	ADDQ         DI, R8
 	ADDQ         DI, R9
 	DECQ         R10
-	JNZ          loop14
+	JNZ          loop12
 	VMOVUPD      Z0, K1, (AX)
 	ADDQ         $+64, AX
 	ADDQ         $+64, DX
@@ -947,10 +955,10 @@ windows:
 	VPMAXUD Z4, Z2, Z2
 	MOVQ    DX, SI
 
-further15:
+further13:
 	VADDPS (AX)(SI*1), Z4, Z4
 	SUBQ   $0x04, SI
-	JNZ    further15
+	JNZ    further13
 	VSUBPS Z0, Z4, Z4
 	VANDPS Z3, Z4, Z4
 	VMAXPS Z1, Z4, Z1
@@ -964,10 +972,10 @@ last:
 	VPMAXUD Z4, Z2, Z2
 	MOVQ    DX, CX
 
-further16:
+further14:
 	VADDPS        (AX)(CX*1), Z4, Z4
 	SUBQ          $0x04, CX
-	JNZ           further16
+	JNZ           further14
 	VSUBPS        Z0, Z4, Z4
 	VANDPS        Z3, Z4, Z4
 	VMAXPS        Z1, Z4, Z1
@@ -1134,14 +1142,14 @@ TEXT ·inverseRootsAVX512(SB), NOSPLIT, $0-24
 	VMOVUPD const_epsilon<>+0(SB), Z1
 	XORQ    BX, BX
 
-eight17:
+eight15:
 	VADDPD  (CX)(BX*8), Z1, Z2
 	VSQRTPD Z2, Z2
 	VDIVPD  Z2, Z0, Z2
 	VMOVUPD Z2, (AX)(BX*8)
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight17
+	JLT     eight15
 	VZEROUPPER
 	RET
 
@@ -1159,7 +1167,7 @@ TEXT ·confusionAVX512(SB), NOSPLIT, $0-56
 	VMOVUPD      (AX), Z2
 	XORQ         R8, R8
 
-eight18:
+eight16:
 	VSUBPD      (DX)(R8*8), Z1, Z3
 	VMAXPD      Z1, Z3, Z3
 	VMULPD      Z0, Z3, Z3
@@ -1168,7 +1176,7 @@ eight18:
 	VFMADD231PD (SI)(R8*8), Z3, Z2
 	ADDQ        $0x08, R8
 	CMPQ        R8, DI
-	JLT         eight18
+	JLT         eight16
 	VMOVUPD     Z2, (AX)
 	VZEROUPPER
 	RET
@@ -1182,149 +1190,93 @@ TEXT ·sumAVX512(SB), NOSPLIT, $0-24
 	VMOVUPD (AX), Z0
 	XORQ    BX, BX
 
-eight19:
+eight17:
 	VADDPD  (CX)(BX*8), Z0, Z0
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight19
+	JLT     eight17
 	VMOVUPD Z0, (AX)
 	VZEROUPPER
 	RET
 
-// func momentsFloat32AVX2(out *float64, padded int, data *float32, passes int, width int, stride int, n float64, rn float64, rd float64)
+// func momentsFloat32AVX2(out *float64, padded int, aside *float64, data *float32, passes int, width int, stride int, n float64, rn float64, rd float64)
 // Requires: AVX, AVX2, FMA3
-TEXT ·momentsFloat32AVX2(SB), NOSPLIT, $256-72
+TEXT ·momentsFloat32AVX2(SB), NOSPLIT, $192-80
 	MOVQ         out+0(FP), AX
-	MOVQ         data+16(FP), CX
-	MOVQ         passes+24(FP), DX
-	MOVQ         width+32(FP), BX
-	MOVQ         stride+40(FP), SI
-	MOVQ         padded+8(FP), DI
-	SHLQ         $0x03, DI
-	SHLQ         $0x02, SI
-	LEAQ         const_pairs<>+0(SB), R8
+	MOVQ         padded+8(FP), CX
+	MOVQ         aside+16(FP), DX
+	MOVQ         data+24(FP), BX
+	MOVQ         passes+32(FP), SI
+	MOVQ         width+40(FP), DI
+	MOVQ         stride+48(FP), R8
+	ADDQ         $0x3f, DX
+	ANDQ         $-64, DX
+	SHLQ         $0x03, CX
+	SHLQ         $0x02, R8
+	LEAQ         const_pairs<>+0(SB), R9
 	VXORPD       Y0, Y0, Y0
-	VMOVQ        BX, X1
+	VMOVQ        DI, X1
 	VPBROADCASTQ X1, Y1
 	VPCMPGTQ     const_iota<>+0(SB), Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X2
 	VSHUFPS      $0x88, X2, X1, X2
 	VMOVDQU      X2, 64(SP)
 	VMOVDQU      Y1, 32(SP)
-	MOVQ         CX, R9
-	MOVQ         DX, R10
+	MOVQ         BX, R10
+	MOVQ         DX, R11
+	MOVQ         SI, R12
 
-loop20:
+loop18:
 	VMOVDQU      64(SP), X1
-	VMASKMOVPS   (R9), X1, X1
+	VMASKMOVPS   (R10), X1, X1
 	VCVTPS2PD    X1, Y1
+	VMOVUPD      Y1, (R11)
 	VADDPD       Y1, Y0, Y0
-	ADDQ         SI, R9
-	DECQ         R10
-	JNZ          loop20
-	VBROADCASTSD rn+56(FP), Y1
+	ADDQ         R8, R10
+	ADDQ         $0x20, R11
+	DECQ         R12
+	JNZ          loop18
+	VBROADCASTSD rn+64(FP), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPD      const_one<>+0(SB), Y1
 	VDIVPD       Y0, Y1, Y1
 	VCMPPD       $0x1d, const_tiny<>+0(SB), Y0, Y2
 	VANDPD       Y2, Y1, Y1
-	VMOVUPD      Y0, 160(SP)
-	VMOVUPD      Y1, 192(SP)
+	VMOVUPD      Y0, 96(SP)
+	VMOVUPD      Y1, 128(SP)
 	VMULPD       const_shift<>+0(SB), Y1, Y1
-	VMOVUPD      Y1, 224(SP)
+	VMOVUPD      Y1, 160(SP)
 
-block21:
-	VXORPD Y0, Y0, Y0
-	VXORPD Y1, Y1, Y1
-	VXORPD Y2, Y2, Y2
-	VXORPD Y3, Y3, Y3
-	VXORPD Y4, Y4, Y4
-	VXORPD Y5, Y5, Y5
-	VXORPD Y6, Y6, Y6
-	MOVQ   BX, R10
-	SUBQ   $0x04, R10
-	CMPQ   R10, $0x04
-	JLT    tail23
-	MOVQ   CX, R9
-	MOVQ   DX, BX
-
-loop24:
-	VCVTPS2PD      (R9), Y7
-	VSUBPD         160(SP), Y7, Y8
-	VMULPD         Y8, Y8, Y9
-	VADDPD         Y8, Y1, Y1
-	VADDPD         Y9, Y2, Y2
-	VFMADD231PD    Y9, Y8, Y3
-	VMOVUPD        const_tiny<>+0(SB), Y8
-	VFMADD231PD    224(SP), Y7, Y8
-	VANDPD         const_steps<>+0(SB), Y8, Y9
-	VPSRLQ         $0x34, Y8, Y10
-	VPOR           const_2_to_52<>+0(SB), Y10, Y10
-	VSUBPD         const_2_to_52_bias<>+0(SB), Y10, Y10
-	VPSRLQ         $0x2c, Y8, Y8
-	VPAND          const_offsets<>+0(SB), Y8, Y8
-	VMOVDQU        Y8, (SP)
-	MOVQ           (SP), R11
-	VBROADCASTF128 (R8)(R11*1), Y11
-	MOVQ           16(SP), R11
-	VINSERTF128    $0x01, (R8)(R11*1), Y11, Y11
-	MOVQ           8(SP), R11
-	VBROADCASTF128 (R8)(R11*1), Y12
-	MOVQ           24(SP), R11
-	VINSERTF128    $0x01, (R8)(R11*1), Y12, Y12
-	VUNPCKLPD      Y12, Y11, Y8
-	VUNPCKHPD      Y12, Y11, Y11
-	VPSUBQ         Y9, Y11, Y11
-	VFMADD231PD    const_ln2<>+0(SB), Y10, Y8
-	VADDPD         Y9, Y6, Y6
-	VFMADD231PD    Y7, Y8, Y4
-	VFMSUB231PD    192(SP), Y7, Y9
-	VMULPD         Y9, Y11, Y11
-	VMULPD         Y9, Y11, Y9
-	VMOVUPD        const_remainder6<>+0(SB), Y7
-	VFMADD213PD    const_remainder5<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder4<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder3<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder2<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder1<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder0<>+0(SB), Y11, Y7
-	VFMADD231PD    Y7, Y9, Y5
-	VCVTPS2PD      16(R9), Y7
-	VADDPD         Y7, Y0, Y0
-	ADDQ           SI, R9
-	DECQ           BX
-	JNZ            loop24
-	JMP            done22
-
-tail23:
-	VMOVQ        BX, X7
+block19:
+	VXORPD       Y0, Y0, Y0
+	VXORPD       Y1, Y1, Y1
+	VXORPD       Y2, Y2, Y2
+	VXORPD       Y3, Y3, Y3
+	VXORPD       Y4, Y4, Y4
+	VXORPD       Y5, Y5, Y5
+	VXORPD       Y6, Y6, Y6
+	ADDQ         $0x10, BX
+	SUBQ         $0x04, DI
+	VMOVQ        DI, X7
 	VPBROADCASTQ X7, Y7
 	VPCMPGTQ     const_iota<>+0(SB), Y7, Y7
 	VEXTRACTI128 $0x01, Y7, X8
 	VSHUFPS      $0x88, X8, X7, X8
 	VMOVDQU      X8, 64(SP)
 	VMOVDQU      Y7, 32(SP)
-	VMOVQ        R10, X7
-	VPBROADCASTQ X7, Y7
-	VPCMPGTQ     const_iota<>+0(SB), Y7, Y7
-	VEXTRACTI128 $0x01, Y7, X8
-	VSHUFPS      $0x88, X8, X7, X8
-	VMOVDQU      X8, 128(SP)
-	VMOVDQU      Y7, 96(SP)
-	MOVQ         CX, R9
-	MOVQ         DX, BX
+	MOVQ         BX, R10
+	MOVQ         DX, R11
+	MOVQ         SI, R12
 
-loop25:
-	VMOVDQU        64(SP), X7
-	VMASKMOVPS     (R9), X7, X7
-	VCVTPS2PD      X7, Y7
-	VSUBPD         160(SP), Y7, Y8
+loop20:
+	VMOVUPD        (R11), Y7
+	VSUBPD         96(SP), Y7, Y8
 	VMULPD         Y8, Y8, Y9
 	VADDPD         Y8, Y1, Y1
 	VADDPD         Y9, Y2, Y2
 	VFMADD231PD    Y9, Y8, Y3
 	VMOVUPD        const_tiny<>+0(SB), Y8
-	VFMADD231PD    224(SP), Y7, Y8
+	VFMADD231PD    160(SP), Y7, Y8
 	VANDPD         const_steps<>+0(SB), Y8, Y9
 	VPSRLQ         $0x34, Y8, Y10
 	VPOR           const_2_to_52<>+0(SB), Y10, Y10
@@ -1332,21 +1284,21 @@ loop25:
 	VPSRLQ         $0x2c, Y8, Y8
 	VPAND          const_offsets<>+0(SB), Y8, Y8
 	VMOVDQU        Y8, (SP)
-	MOVQ           (SP), R11
-	VBROADCASTF128 (R8)(R11*1), Y11
-	MOVQ           16(SP), R11
-	VINSERTF128    $0x01, (R8)(R11*1), Y11, Y11
-	MOVQ           8(SP), R11
-	VBROADCASTF128 (R8)(R11*1), Y12
-	MOVQ           24(SP), R11
-	VINSERTF128    $0x01, (R8)(R11*1), Y12, Y12
+	MOVQ           (SP), R13
+	VBROADCASTF128 (R9)(R13*1), Y11
+	MOVQ           16(SP), R13
+	VINSERTF128    $0x01, (R9)(R13*1), Y11, Y11
+	MOVQ           8(SP), R13
+	VBROADCASTF128 (R9)(R13*1), Y12
+	MOVQ           24(SP), R13
+	VINSERTF128    $0x01, (R9)(R13*1), Y12, Y12
 	VUNPCKLPD      Y12, Y11, Y8
 	VUNPCKHPD      Y12, Y11, Y11
 	VPSUBQ         Y9, Y11, Y11
 	VFMADD231PD    const_ln2<>+0(SB), Y10, Y8
 	VADDPD         Y9, Y6, Y6
 	VFMADD231PD    Y7, Y8, Y4
-	VFMSUB231PD    192(SP), Y7, Y9
+	VFMSUB231PD    128(SP), Y7, Y9
 	VMULPD         Y9, Y11, Y11
 	VMULPD         Y9, Y11, Y9
 	VMOVUPD        const_remainder6<>+0(SB), Y7
@@ -1357,81 +1309,81 @@ loop25:
 	VFMADD213PD    const_remainder1<>+0(SB), Y11, Y7
 	VFMADD213PD    const_remainder0<>+0(SB), Y11, Y7
 	VFMADD231PD    Y7, Y9, Y5
-	VMOVDQU        128(SP), X7
-	VMASKMOVPS     16(R9), X7, X7
+	VMOVDQU        64(SP), X7
+	VMASKMOVPS     (R10), X7, X7
 	VCVTPS2PD      X7, Y7
+	VMOVUPD        Y7, (R11)
 	VADDPD         Y7, Y0, Y0
-	ADDQ           SI, R9
-	DECQ           BX
-	JNZ            loop25
-
-done22:
-	VBROADCASTSD   rn+56(FP), Y7
+	ADDQ           R8, R10
+	ADDQ           $0x20, R11
+	DECQ           R12
+	JNZ            loop20
+	VBROADCASTSD   rn+64(FP), Y7
 	VMULPD         Y7, Y0, Y0
 	VMOVUPD        const_one<>+0(SB), Y7
 	VDIVPD         Y0, Y7, Y7
 	VCMPPD         $0x1d, const_tiny<>+0(SB), Y0, Y8
 	VANDPD         Y8, Y7, Y7
-	MOVQ           AX, BX
-	VBROADCASTSD   rn+56(FP), Y10
-	VMULPD         Y10, Y1, Y8
-	VMOVAPD        Y1, Y9
-	VBROADCASTSD   n+48(FP), Y11
-	VFNMADD231PD   Y11, Y8, Y9
-	VFMADD231PD    Y10, Y9, Y8
-	VADDPD         160(SP), Y8, Y9
-	VMOVUPD        Y9, (BX)
-	ADDQ           DI, BX
-	VMULPD         Y8, Y1, Y1
+	MOVQ           AX, R10
+	VBROADCASTSD   rn+64(FP), Y8
+	VMOVUPD        Y1, Y10
+	VMULPD         Y8, Y1, Y9
+	VBROADCASTSD   n+56(FP), Y11
+	VFNMADD231PD   Y11, Y9, Y10
+	VFMADD231PD    Y8, Y10, Y9
+	VADDPD         96(SP), Y9, Y10
+	VMOVUPD        Y10, (R10)
+	ADDQ           CX, R10
+	VMULPD         Y9, Y1, Y1
 	VMULPD         const_three<>+0(SB), Y2, Y11
 	VFNMADD231PD   const_two<>+0(SB), Y1, Y11
-	VFNMADD213PD   Y3, Y8, Y11
-	VXORPD         Y8, Y8, Y8
+	VFNMADD213PD   Y3, Y9, Y11
+	VXORPD         Y9, Y9, Y9
 	VSUBPD         Y1, Y2, Y2
 	VCMPPD         $0x1d, const_tiny<>+0(SB), Y2, Y1
 	VANDPD         Y1, Y2, Y2
 	VANDPD         Y1, Y11, Y11
-	VBROADCASTSD   rd+64(FP), Y1
+	VBROADCASTSD   rd+72(FP), Y1
 	VMULPD         Y1, Y2, Y1
-	VMOVUPD        Y1, (BX)
-	ADDQ           DI, BX
-	VMULPD         Y10, Y11, Y3
-	VMOVUPD        Y3, (BX)
-	ADDQ           DI, BX
+	VMOVUPD        Y1, (R10)
+	ADDQ           CX, R10
+	VMULPD         Y8, Y11, Y3
+	VMOVUPD        Y3, (R10)
+	ADDQ           CX, R10
 	VMULPD         const_half<>+0(SB), Y1, Y13
-	VADDPD         const_epsilon<>+0(SB), Y9, Y12
+	VADDPD         const_epsilon<>+0(SB), Y10, Y12
 	VDIVPD         Y12, Y13, Y13
-	VMOVUPD        Y13, (BX)
-	ADDQ           DI, BX
-	VMULPD         const_three<>+0(SB), Y9, Y12
+	VMOVUPD        Y13, (R10)
+	ADDQ           CX, R10
+	VMULPD         const_three<>+0(SB), Y10, Y12
 	VMULPD         Y1, Y12, Y12
 	VANDPD         const_absolute<>+0(SB), Y3, Y3
 	VDIVPD         Y12, Y3, Y3
-	VCMPPD         $0x1e, Y8, Y12, Y1
+	VCMPPD         $0x1e, Y9, Y12, Y1
 	VANDPD         Y1, Y3, Y3
-	VMOVUPD        Y3, (BX)
-	ADDQ           DI, BX
-	VMULPD         192(SP), Y2, Y2
-	VMULPD         192(SP), Y2, Y2
-	VMULPD         192(SP), Y11, Y11
-	VMULPD         192(SP), Y11, Y11
-	VMULPD         192(SP), Y11, Y11
-	VFMADD132PD    192(SP), Y5, Y4
-	VBROADCASTSD   n+48(FP), Y1
+	VMOVUPD        Y3, (R10)
+	ADDQ           CX, R10
+	VMULPD         128(SP), Y2, Y2
+	VMULPD         128(SP), Y2, Y2
+	VMULPD         128(SP), Y11, Y11
+	VMULPD         128(SP), Y11, Y11
+	VMULPD         128(SP), Y11, Y11
+	VFMADD132PD    128(SP), Y5, Y4
+	VBROADCASTSD   n+56(FP), Y1
 	VSUBPD         Y6, Y1, Y1
 	VADDPD         Y1, Y4, Y4
 	VMULPD         const_half<>+0(SB), Y2, Y1
 	VFMADD231PD    const_minus_sixth<>+0(SB), Y11, Y1
 	VCMPPD         $0x11, const_narrow<>+0(SB), Y2, Y2
 	VBLENDVPD      Y2, Y1, Y4, Y4
-	VMULPD         Y9, Y4, Y4
-	VMAXPD         Y8, Y4, Y4
 	VMULPD         Y10, Y4, Y4
-	VMOVUPD        Y4, (BX)
-	ADDQ           DI, BX
-	VADDPD         const_tiny<>+0(SB), Y9, Y1
+	VMAXPD         Y9, Y4, Y4
+	VMULPD         Y8, Y4, Y4
+	VMOVUPD        Y4, (R10)
+	ADDQ           CX, R10
+	VADDPD         const_tiny<>+0(SB), Y10, Y1
 	VMOVUPD        const_tiny<>+0(SB), Y2
-	VFMADD231PD    const_shift<>+0(SB), Y9, Y2
+	VFMADD231PD    const_shift<>+0(SB), Y10, Y2
 	VANDPD         const_steps<>+0(SB), Y2, Y3
 	VPSRLQ         $0x34, Y2, Y4
 	VPOR           const_2_to_52<>+0(SB), Y4, Y4
@@ -1439,14 +1391,14 @@ done22:
 	VPSRLQ         $0x2c, Y2, Y2
 	VPAND          const_offsets<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, (SP)
-	MOVQ           (SP), R9
-	VBROADCASTF128 (R8)(R9*1), Y5
-	MOVQ           16(SP), R9
-	VINSERTF128    $0x01, (R8)(R9*1), Y5, Y5
-	MOVQ           8(SP), R9
-	VBROADCASTF128 (R8)(R9*1), Y6
-	MOVQ           24(SP), R9
-	VINSERTF128    $0x01, (R8)(R9*1), Y6, Y6
+	MOVQ           (SP), R11
+	VBROADCASTF128 (R9)(R11*1), Y5
+	MOVQ           16(SP), R11
+	VINSERTF128    $0x01, (R9)(R11*1), Y5, Y5
+	MOVQ           8(SP), R11
+	VBROADCASTF128 (R9)(R11*1), Y6
+	MOVQ           24(SP), R11
+	VINSERTF128    $0x01, (R9)(R11*1), Y6, Y6
 	VUNPCKLPD      Y6, Y5, Y2
 	VUNPCKHPD      Y6, Y5, Y5
 	VPSUBQ         Y3, Y5, Y5
@@ -1462,18 +1414,16 @@ done22:
 	VFMADD213PD    const_remainder0<>+0(SB), Y5, Y3
 	VMULPD         Y1, Y5, Y5
 	VFMADD231PD    Y3, Y5, Y1
-	VFMADD231PD    Y9, Y2, Y1
-	VMOVUPD        Y1, (BX)
-	ADDQ           DI, BX
-	VMOVUPD        Y0, 160(SP)
-	VMOVUPD        Y7, 192(SP)
+	VFMADD231PD    Y10, Y2, Y1
+	VMOVUPD        Y1, (R10)
+	ADDQ           CX, R10
+	VMOVUPD        Y0, 96(SP)
+	VMOVUPD        Y7, 128(SP)
 	VMULPD         const_shift<>+0(SB), Y7, Y7
-	VMOVUPD        Y7, 224(SP)
+	VMOVUPD        Y7, 160(SP)
 	ADDQ           $0x20, AX
-	ADDQ           $0x10, CX
-	MOVQ           R10, BX
-	CMPQ           BX, $0x00
-	JGT            block21
+	CMPQ           DI, $0x00
+	JGT            block19
 	VZEROUPPER
 	RET
 
@@ -1583,7 +1533,7 @@ full:
 
 rest:
 	TESTQ      R8, R8
-	JZ         end26
+	JZ         end21
 	VMOVDQU    32(SP), X0
 	VMASKMOVPS (CX)(R10*4), X0, X0
 	VCVTPS2PD  X0, Y0
@@ -1592,7 +1542,7 @@ rest:
 	VSUBPD     Y1, Y0, Y0
 	VMOVUPD    Y0, (AX)
 
-end26:
+end21:
 	ADDQ SI, AX
 	ADDQ DI, CX
 	DECQ BX
@@ -1600,138 +1550,83 @@ end26:
 	VZEROUPPER
 	RET
 
-// func momentsFloat64AVX2(out *float64, padded int, data *float64, passes int, width int, stride int, n float64, rn float64, rd float64)
+// func momentsFloat64AVX2(out *float64, padded int, aside *float64, data *float64, passes int, width int, stride int, n float64, rn float64, rd float64)
 // Requires: AVX, AVX2, FMA3
-TEXT ·momentsFloat64AVX2(SB), NOSPLIT, $256-72
+TEXT ·momentsFloat64AVX2(SB), NOSPLIT, $192-80
 	MOVQ         out+0(FP), AX
-	MOVQ         data+16(FP), CX
-	MOVQ         passes+24(FP), DX
-	MOVQ         width+32(FP), BX
-	MOVQ         stride+40(FP), SI
-	MOVQ         padded+8(FP), DI
-	SHLQ         $0x03, DI
-	SHLQ         $0x03, SI
-	LEAQ         const_pairs<>+0(SB), R8
+	MOVQ         padded+8(FP), CX
+	MOVQ         aside+16(FP), DX
+	MOVQ         data+24(FP), BX
+	MOVQ         passes+32(FP), SI
+	MOVQ         width+40(FP), DI
+	MOVQ         stride+48(FP), R8
+	ADDQ         $0x3f, DX
+	ANDQ         $-64, DX
+	SHLQ         $0x03, CX
+	SHLQ         $0x03, R8
+	LEAQ         const_pairs<>+0(SB), R9
 	VXORPD       Y0, Y0, Y0
-	VMOVQ        BX, X1
+	VMOVQ        DI, X1
 	VPBROADCASTQ X1, Y1
 	VPCMPGTQ     const_iota<>+0(SB), Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X2
 	VSHUFPS      $0x88, X2, X1, X2
 	VMOVDQU      X2, 64(SP)
 	VMOVDQU      Y1, 32(SP)
-	MOVQ         CX, R9
-	MOVQ         DX, R10
+	MOVQ         BX, R10
+	MOVQ         DX, R11
+	MOVQ         SI, R12
 
-loop27:
+loop22:
 	VMOVDQU      32(SP), Y1
-	VMASKMOVPD   (R9), Y1, Y1
+	VMASKMOVPD   (R10), Y1, Y1
+	VMOVUPD      Y1, (R11)
 	VADDPD       Y1, Y0, Y0
-	ADDQ         SI, R9
-	DECQ         R10
-	JNZ          loop27
-	VBROADCASTSD rn+56(FP), Y1
+	ADDQ         R8, R10
+	ADDQ         $0x20, R11
+	DECQ         R12
+	JNZ          loop22
+	VBROADCASTSD rn+64(FP), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPD      const_one<>+0(SB), Y1
 	VDIVPD       Y0, Y1, Y1
 	VCMPPD       $0x1d, const_tiny<>+0(SB), Y0, Y2
 	VANDPD       Y2, Y1, Y1
-	VMOVUPD      Y0, 160(SP)
-	VMOVUPD      Y1, 192(SP)
+	VMOVUPD      Y0, 96(SP)
+	VMOVUPD      Y1, 128(SP)
 	VMULPD       const_shift<>+0(SB), Y1, Y1
-	VMOVUPD      Y1, 224(SP)
+	VMOVUPD      Y1, 160(SP)
 
-block28:
-	VXORPD Y0, Y0, Y0
-	VXORPD Y1, Y1, Y1
-	VXORPD Y2, Y2, Y2
-	VXORPD Y3, Y3, Y3
-	VXORPD Y4, Y4, Y4
-	VXORPD Y5, Y5, Y5
-	VXORPD Y6, Y6, Y6
-	MOVQ   BX, R10
-	SUBQ   $0x04, R10
-	CMPQ   R10, $0x04
-	JLT    tail30
-	MOVQ   CX, R9
-	MOVQ   DX, BX
-
-loop31:
-	VMOVUPD        (R9), Y7
-	VSUBPD         160(SP), Y7, Y8
-	VMULPD         Y8, Y8, Y9
-	VADDPD         Y8, Y1, Y1
-	VADDPD         Y9, Y2, Y2
-	VFMADD231PD    Y9, Y8, Y3
-	VMOVUPD        const_tiny<>+0(SB), Y8
-	VFMADD231PD    224(SP), Y7, Y8
-	VANDPD         const_steps<>+0(SB), Y8, Y9
-	VPSRLQ         $0x34, Y8, Y10
-	VPOR           const_2_to_52<>+0(SB), Y10, Y10
-	VSUBPD         const_2_to_52_bias<>+0(SB), Y10, Y10
-	VPSRLQ         $0x2c, Y8, Y8
-	VPAND          const_offsets<>+0(SB), Y8, Y8
-	VMOVDQU        Y8, (SP)
-	MOVQ           (SP), R11
-	VBROADCASTF128 (R8)(R11*1), Y11
-	MOVQ           16(SP), R11
-	VINSERTF128    $0x01, (R8)(R11*1), Y11, Y11
-	MOVQ           8(SP), R11
-	VBROADCASTF128 (R8)(R11*1), Y12
-	MOVQ           24(SP), R11
-	VINSERTF128    $0x01, (R8)(R11*1), Y12, Y12
-	VUNPCKLPD      Y12, Y11, Y8
-	VUNPCKHPD      Y12, Y11, Y11
-	VPSUBQ         Y9, Y11, Y11
-	VFMADD231PD    const_ln2<>+0(SB), Y10, Y8
-	VADDPD         Y9, Y6, Y6
-	VFMADD231PD    Y7, Y8, Y4
-	VFMSUB231PD    192(SP), Y7, Y9
-	VMULPD         Y9, Y11, Y11
-	VMULPD         Y9, Y11, Y9
-	VMOVUPD        const_remainder6<>+0(SB), Y7
-	VFMADD213PD    const_remainder5<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder4<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder3<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder2<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder1<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder0<>+0(SB), Y11, Y7
-	VFMADD231PD    Y7, Y9, Y5
-	VMOVUPD        32(R9), Y7
-	VADDPD         Y7, Y0, Y0
-	ADDQ           SI, R9
-	DECQ           BX
-	JNZ            loop31
-	JMP            done29
-
-tail30:
-	VMOVQ        BX, X7
+block23:
+	VXORPD       Y0, Y0, Y0
+	VXORPD       Y1, Y1, Y1
+	VXORPD       Y2, Y2, Y2
+	VXORPD       Y3, Y3, Y3
+	VXORPD       Y4, Y4, Y4
+	VXORPD       Y5, Y5, Y5
+	VXORPD       Y6, Y6, Y6
+	ADDQ         $0x20, BX
+	SUBQ         $0x04, DI
+	VMOVQ        DI, X7
 	VPBROADCASTQ X7, Y7
 	VPCMPGTQ     const_iota<>+0(SB), Y7, Y7
 	VEXTRACTI128 $0x01, Y7, X8
 	VSHUFPS      $0x88, X8, X7, X8
 	VMOVDQU      X8, 64(SP)
 	VMOVDQU      Y7, 32(SP)
-	VMOVQ        R10, X7
-	VPBROADCASTQ X7, Y7
-	VPCMPGTQ     const_iota<>+0(SB), Y7, Y7
-	VEXTRACTI128 $0x01, Y7, X8
-	VSHUFPS      $0x88, X8, X7, X8
-	VMOVDQU      X8, 128(SP)
-	VMOVDQU      Y7, 96(SP)
-	MOVQ         CX, R9
-	MOVQ         DX, BX
+	MOVQ         BX, R10
+	MOVQ         DX, R11
+	MOVQ         SI, R12
 
-loop32:
-	VMOVDQU        32(SP), Y7
-	VMASKMOVPD     (R9), Y7, Y7
-	VSUBPD         160(SP), Y7, Y8
+loop24:
+	VMOVUPD        (R11), Y7
+	VSUBPD         96(SP), Y7, Y8
 	VMULPD         Y8, Y8, Y9
 	VADDPD         Y8, Y1, Y1
 	VADDPD         Y9, Y2, Y2
 	VFMADD231PD    Y9, Y8, Y3
 	VMOVUPD        const_tiny<>+0(SB), Y8
-	VFMADD231PD    224(SP), Y7, Y8
+	VFMADD231PD    160(SP), Y7, Y8
 	VANDPD         const_steps<>+0(SB), Y8, Y9
 	VPSRLQ         $0x34, Y8, Y10
 	VPOR           const_2_to_52<>+0(SB), Y10, Y10
@@ -1739,21 +1634,21 @@ loop32:
 	VPSRLQ         $0x2c, Y8, Y8
 	VPAND          const_offsets<>+0(SB), Y8, Y8
 	VMOVDQU        Y8, (SP)
-	MOVQ           (SP), R11
-	VBROADCASTF128 (R8)(R11*1), Y11
-	MOVQ           16(SP), R11
-	VINSERTF128    $0x01, (R8)(R11*1), Y11, Y11
-	MOVQ           8(SP), R11
-	VBROADCASTF128 (R8)(R11*1), Y12
-	MOVQ           24(SP), R11
-	VINSERTF128    $0x01, (R8)(R11*1), Y12, Y12
+	MOVQ           (SP), R13
+	VBROADCASTF128 (R9)(R13*1), Y11
+	MOVQ           16(SP), R13
+	VINSERTF128    $0x01, (R9)(R13*1), Y11, Y11
+	MOVQ           8(SP), R13
+	VBROADCASTF128 (R9)(R13*1), Y12
+	MOVQ           24(SP), R13
+	VINSERTF128    $0x01, (R9)(R13*1), Y12, Y12
 	VUNPCKLPD      Y12, Y11, Y8
 	VUNPCKHPD      Y12, Y11, Y11
 	VPSUBQ         Y9, Y11, Y11
 	VFMADD231PD    const_ln2<>+0(SB), Y10, Y8
 	VADDPD         Y9, Y6, Y6
 	VFMADD231PD    Y7, Y8, Y4
-	VFMSUB231PD    192(SP), Y7, Y9
+	VFMSUB231PD    128(SP), Y7, Y9
 	VMULPD         Y9, Y11, Y11
 	VMULPD         Y9, Y11, Y9
 	VMOVUPD        const_remainder6<>+0(SB), Y7
@@ -1764,80 +1659,80 @@ loop32:
 	VFMADD213PD    const_remainder1<>+0(SB), Y11, Y7
 	VFMADD213PD    const_remainder0<>+0(SB), Y11, Y7
 	VFMADD231PD    Y7, Y9, Y5
-	VMOVDQU        96(SP), Y7
-	VMASKMOVPD     32(R9), Y7, Y7
+	VMOVDQU        32(SP), Y7
+	VMASKMOVPD     (R10), Y7, Y7
+	VMOVUPD        Y7, (R11)
 	VADDPD         Y7, Y0, Y0
-	ADDQ           SI, R9
-	DECQ           BX
-	JNZ            loop32
-
-done29:
-	VBROADCASTSD   rn+56(FP), Y7
+	ADDQ           R8, R10
+	ADDQ           $0x20, R11
+	DECQ           R12
+	JNZ            loop24
+	VBROADCASTSD   rn+64(FP), Y7
 	VMULPD         Y7, Y0, Y0
 	VMOVUPD        const_one<>+0(SB), Y7
 	VDIVPD         Y0, Y7, Y7
 	VCMPPD         $0x1d, const_tiny<>+0(SB), Y0, Y8
 	VANDPD         Y8, Y7, Y7
-	MOVQ           AX, BX
-	VBROADCASTSD   rn+56(FP), Y10
-	VMULPD         Y10, Y1, Y8
-	VMOVAPD        Y1, Y9
-	VBROADCASTSD   n+48(FP), Y11
-	VFNMADD231PD   Y11, Y8, Y9
-	VFMADD231PD    Y10, Y9, Y8
-	VADDPD         160(SP), Y8, Y9
-	VMOVUPD        Y9, (BX)
-	ADDQ           DI, BX
-	VMULPD         Y8, Y1, Y1
+	MOVQ           AX, R10
+	VBROADCASTSD   rn+64(FP), Y8
+	VMOVUPD        Y1, Y10
+	VMULPD         Y8, Y1, Y9
+	VBROADCASTSD   n+56(FP), Y11
+	VFNMADD231PD   Y11, Y9, Y10
+	VFMADD231PD    Y8, Y10, Y9
+	VADDPD         96(SP), Y9, Y10
+	VMOVUPD        Y10, (R10)
+	ADDQ           CX, R10
+	VMULPD         Y9, Y1, Y1
 	VMULPD         const_three<>+0(SB), Y2, Y11
 	VFNMADD231PD   const_two<>+0(SB), Y1, Y11
-	VFNMADD213PD   Y3, Y8, Y11
-	VXORPD         Y8, Y8, Y8
+	VFNMADD213PD   Y3, Y9, Y11
+	VXORPD         Y9, Y9, Y9
 	VSUBPD         Y1, Y2, Y2
 	VCMPPD         $0x1d, const_tiny<>+0(SB), Y2, Y1
 	VANDPD         Y1, Y2, Y2
 	VANDPD         Y1, Y11, Y11
-	VBROADCASTSD   rd+64(FP), Y1
+	VBROADCASTSD   rd+72(FP), Y1
 	VMULPD         Y1, Y2, Y1
-	VMOVUPD        Y1, (BX)
-	ADDQ           DI, BX
-	VMULPD         Y10, Y11, Y3
-	VMOVUPD        Y3, (BX)
-	ADDQ           DI, BX
+	VMOVUPD        Y1, (R10)
+	ADDQ           CX, R10
+	VMULPD         Y8, Y11, Y3
+	VMOVUPD        Y3, (R10)
+	ADDQ           CX, R10
 	VMULPD         const_half<>+0(SB), Y1, Y13
-	VADDPD         const_epsilon<>+0(SB), Y9, Y12
+	VADDPD         const_epsilon<>+0(SB), Y10, Y12
 	VDIVPD         Y12, Y13, Y13
-	VMOVUPD        Y13, (BX)
-	ADDQ           DI, BX
-	VMULPD         const_three<>+0(SB), Y9, Y12
+	VMOVUPD        Y13, (R10)
+	ADDQ           CX, R10
+	VMULPD         const_three<>+0(SB), Y10, Y12
 	VMULPD         Y1, Y12, Y12
 	VANDPD         const_absolute<>+0(SB), Y3, Y3
 	VDIVPD         Y12, Y3, Y3
-	VCMPPD         $0x1e, Y8, Y12, Y1
+	VCMPPD         $0x1e, Y9, Y12, Y1
 	VANDPD         Y1, Y3, Y3
-	VMOVUPD        Y3, (BX)
-	ADDQ           DI, BX
-	VMULPD         192(SP), Y2, Y2
-	VMULPD         192(SP), Y2, Y2
-	VMULPD         192(SP), Y11, Y11
-	VMULPD         192(SP), Y11, Y11
-	VMULPD         192(SP), Y11, Y11
-	VFMADD132PD    192(SP), Y5, Y4
-	VBROADCASTSD   n+48(FP), Y1
+	VMOVUPD        Y3, (R10)
+	ADDQ           CX, R10
+	VMULPD         128(SP), Y2, Y2
+	VMULPD         128(SP), Y2, Y2
+	VMULPD         128(SP), Y11, Y11
+	VMULPD         128(SP), Y11, Y11
+	VMULPD         128(SP), Y11, Y11
+	VFMADD132PD    128(SP), Y5, Y4
+	VBROADCASTSD   n+56(FP), Y1
 	VSUBPD         Y6, Y1, Y1
 	VADDPD         Y1, Y4, Y4
 	VMULPD         const_half<>+0(SB), Y2, Y1
 	VFMADD231PD    const_minus_sixth<>+0(SB), Y11, Y1
 	VCMPPD         $0x11, const_narrow<>+0(SB), Y2, Y2
 	VBLENDVPD      Y2, Y1, Y4, Y4
-	VMULPD         Y9, Y4, Y4
-	VMAXPD         Y8, Y4, Y4
 	VMULPD         Y10, Y4, Y4
-	VMOVUPD        Y4, (BX)
-	ADDQ           DI, BX
-	VADDPD         const_tiny<>+0(SB), Y9, Y1
+	VMAXPD         Y9, Y4, Y4
+	VMULPD         Y8, Y4, Y4
+	VMOVUPD        Y4, (R10)
+	ADDQ           CX, R10
+	VADDPD         const_tiny<>+0(SB), Y10, Y1
 	VMOVUPD        const_tiny<>+0(SB), Y2
-	VFMADD231PD    const_shift<>+0(SB), Y9, Y2
+	VFMADD231PD    const_shift<>+0(SB), Y10, Y2
 	VANDPD         const_steps<>+0(SB), Y2, Y3
 	VPSRLQ         $0x34, Y2, Y4
 	VPOR           const_2_to_52<>+0(SB), Y4, Y4
@@ -1845,14 +1740,14 @@ done29:
 	VPSRLQ         $0x2c, Y2, Y2
 	VPAND          const_offsets<>+0(SB), Y2, Y2
 	VMOVDQU        Y2, (SP)
-	MOVQ           (SP), R9
-	VBROADCASTF128 (R8)(R9*1), Y5
-	MOVQ           16(SP), R9
-	VINSERTF128    $0x01, (R8)(R9*1), Y5, Y5
-	MOVQ           8(SP), R9
-	VBROADCASTF128 (R8)(R9*1), Y6
-	MOVQ           24(SP), R9
-	VINSERTF128    $0x01, (R8)(R9*1), Y6, Y6
+	MOVQ           (SP), R11
+	VBROADCASTF128 (R9)(R11*1), Y5
+	MOVQ           16(SP), R11
+	VINSERTF128    $0x01, (R9)(R11*1), Y5, Y5
+	MOVQ           8(SP), R11
+	VBROADCASTF128 (R9)(R11*1), Y6
+	MOVQ           24(SP), R11
+	VINSERTF128    $0x01, (R9)(R11*1), Y6, Y6
 	VUNPCKLPD      Y6, Y5, Y2
 	VUNPCKHPD      Y6, Y5, Y5
 	VPSUBQ         Y3, Y5, Y5
@@ -1868,18 +1763,16 @@ done29:
 	VFMADD213PD    const_remainder0<>+0(SB), Y5, Y3
 	VMULPD         Y1, Y5, Y5
 	VFMADD231PD    Y3, Y5, Y1
-	VFMADD231PD    Y9, Y2, Y1
-	VMOVUPD        Y1, (BX)
-	ADDQ           DI, BX
-	VMOVUPD        Y0, 160(SP)
-	VMOVUPD        Y7, 192(SP)
+	VFMADD231PD    Y10, Y2, Y1
+	VMOVUPD        Y1, (R10)
+	ADDQ           CX, R10
+	VMOVUPD        Y0, 96(SP)
+	VMOVUPD        Y7, 128(SP)
 	VMULPD         const_shift<>+0(SB), Y7, Y7
-	VMOVUPD        Y7, 224(SP)
+	VMOVUPD        Y7, 160(SP)
 	ADDQ           $0x20, AX
-	ADDQ           $0x20, CX
-	MOVQ           R10, BX
-	CMPQ           BX, $0x00
-	JGT            block28
+	CMPQ           DI, $0x00
+	JGT            block23
 	VZEROUPPER
 	RET
 
@@ -1925,7 +1818,7 @@ full:
 
 rest:
 	TESTQ      R8, R8
-	JZ         end33
+	JZ         end25
 	VMOVDQU    (SP), Y0
 	VMASKMOVPD (CX)(R10*8), Y0, Y0
 	VMOVDQU    (SP), Y1
@@ -1933,7 +1826,7 @@ rest:
 	VSUBPD     Y1, Y0, Y0
 	VMOVUPD    Y0, (AX)
 
-end33:
+end25:
 	ADDQ SI, AX
 	ADDQ DI, CX
 	DECQ BX
@@ -1967,7 +1860,7 @@ several:
 	MOVQ    CX, R9
 	MOVQ    BX, R10
 
-loop34:
+loop26:
 	VMOVUPD     (R9), Y8
 	VFMADD231PD (R8), Y8, Y0
 	VMOVUPD     32(R9), Y8
@@ -1987,7 +1880,7 @@ loop34:
 	ADDQ        DI, R8
 	ADDQ        DI, R9
 	DECQ        R10
-	JNZ         loop34
+	JNZ         loop26
 	VMOVUPD     Y0, (AX)
 	VMOVUPD     Y1, 32(AX)
 	VMOVUPD     Y2, 64(AX)
@@ -2018,7 +1911,7 @@ last:
 	MOVQ         CX, R9
 	MOVQ         BX, R10
 
-loop35:
+loop27:
 	VMOVDQU     (SP), Y1
 	VMASKMOVPD  (R9), Y1, Y1
 	VMOVDQU     (SP), Y2
@@ -2027,7 +1920,7 @@ loop35:
 	ADDQ        DI, R8
 	ADDQ        DI, R9
 	DECQ        R10
-	JNZ         loop35
+	JNZ         loop27
 	VMOVUPD     (SP), Y1
 	VMASKMOVPD  Y0, Y1, (AX)
 	ADDQ        $+32, AX
@@ -2066,7 +1959,7 @@ several:
 	MOVQ    CX, R9
 	MOVQ    BX, R10
 
-loop36:
+loop28:
 	VBROADCASTSD (R9), Y8
 	VFMADD231PD  (R8), Y8, Y0
 	VFMADD231PD  32(R8), Y8, Y1
@@ -2079,7 +1972,7 @@ loop36:
 	ADDQ         DI, R8
 	ADDQ         DI, R9
 	DECQ         R10
-	JNZ          loop36
+	JNZ          loop28
 	VMOVUPD      Y0, (AX)
 	VMOVUPD      Y1, 32(AX)
 	VMOVUPD      Y2, 64(AX)
@@ -2109,7 +2002,7 @@ last:
 	MOVQ         CX, R9
 	MOVQ         BX, R10
 
-loop37:
+loop29:
 	VBROADCASTSD (R9), Y1
 	VMOVDQU      (SP), Y2
 	VMASKMOVPD   (R8), Y2, Y2
@@ -2117,7 +2010,7 @@ loop37:
 	ADDQ         DI, R8
 	ADDQ         DI, R9
 	DECQ         R10
-	JNZ          loop37
+	JNZ          loop29
 	VMOVUPD      (SP), Y1
 	VMASKMOVPD   Y0, Y1, (AX)
 	ADDQ         $+32, AX
@@ -2155,10 +2048,10 @@ windows:
 	VPMAXUD Y4, Y2, Y2
 	MOVQ    DX, SI
 
-further38:
+further30:
 	VADDPS (AX)(SI*1), Y4, Y4
 	SUBQ   $0x04, SI
-	JNZ    further38
+	JNZ    further30
 	VSUBPS Y0, Y4, Y4
 	VANDPS Y3, Y4, Y4
 	VMAXPS Y1, Y4, Y1
@@ -2172,10 +2065,10 @@ last:
 	VPMAXUD Y4, Y2, Y2
 	MOVQ    DX, CX
 
-further39:
+further31:
 	VADDPS       (AX)(CX*1), Y4, Y4
 	SUBQ         $0x04, CX
-	JNZ          further39
+	JNZ          further31
 	VSUBPS       Y0, Y4, Y4
 	VANDPS       Y3, Y4, Y4
 	VMAXPS       Y1, Y4, Y1
@@ -2302,7 +2195,7 @@ TEXT ·inverseRootsAVX2(SB), NOSPLIT, $0-24
 	VMOVUPD const_epsilon<>+0(SB), Y1
 	XORQ    BX, BX
 
-eight40:
+eight32:
 	VADDPD  (CX)(BX*8), Y1, Y2
 	VSQRTPD Y2, Y2
 	VDIVPD  Y2, Y0, Y2
@@ -2313,7 +2206,7 @@ eight40:
 	VMOVUPD Y2, 32(AX)(BX*8)
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight40
+	JLT     eight32
 	VZEROUPPER
 	RET
 
@@ -2332,7 +2225,7 @@ TEXT ·confusionAVX2(SB), NOSPLIT, $0-56
 	VMOVUPD      32(AX), Y3
 	XORQ         R8, R8
 
-eight41:
+eight33:
 	VSUBPD      (DX)(R8*8), Y1, Y4
 	VMAXPD      Y1, Y4, Y4
 	VMULPD      Y0, Y4, Y4
@@ -2347,7 +2240,7 @@ eight41:
 	VFMADD231PD 32(SI)(R8*8), Y4, Y3
 	ADDQ        $0x08, R8
 	CMPQ        R8, DI
-	JLT         eight41
+	JLT         eight33
 	VMOVUPD     Y2, (AX)
 	VMOVUPD     Y3, 32(AX)
 	VZEROUPPER
@@ -2363,12 +2256,12 @@ TEXT ·sumAVX2(SB), NOSPLIT, $0-24
 	VMOVUPD 32(AX), Y1
 	XORQ    BX, BX
 
-eight42:
+eight34:
 	VADDPD  (CX)(BX*8), Y0, Y0
 	VADDPD  32(CX)(BX*8), Y1, Y1
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight42
+	JLT     eight34
 	VMOVUPD Y0, (AX)
 	VMOVUPD Y1, 32(AX)
 	VZEROUPPER

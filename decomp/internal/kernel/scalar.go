@@ -86,11 +86,12 @@ func logarithm(r float64) (s, logS, inverse float64) {
 
 // polynomial is remainder(t).
 func polynomial(t float64) float64 {
-	p := remainder[len(remainder)-1]
-	for i := len(remainder) - 2; i >= 0; i-- {
-		p = math.FMA(p, t, remainder[i])
-	}
-	return p
+	p := math.FMA(remainder[6], t, remainder[5])
+	p = math.FMA(p, t, remainder[4])
+	p = math.FMA(p, t, remainder[3])
+	p = math.FMA(p, t, remainder[2])
+	p = math.FMA(p, t, remainder[1])
+	return math.FMA(p, t, remainder[0])
 }
 
 // xLogX is x log x for 0 <= x <= 1.
@@ -101,49 +102,39 @@ func xLogX(x float64) float64 {
 	return math.FMA(x, logS, math.FMA(float64(q*t), polynomial(t), q))
 }
 
-// lanes is how many columns are worked on together: as many as fit into the
-// registers of the other versions, so that all read memory alike.
-const lanes = 8
-
 // scalarMoments is Moments.
 func scalarMoments[T Float](c *Columns, data []T, passes, width, stride int, divisor float64) {
 	n := float64(passes)
 	rn, rd := 1/n, 1/divisor
-	for from := 0; from < width; from += lanes {
-		w := min(lanes, width-from)
-		var mu, inv, shifted, sd, m2, m3, logSum, rest, steps [lanes]float64
-		for pass := range passes {
-			for j, v := range data[pass*stride+from:][:w] {
-				mu[j] += float64(v)
-			}
+	data = data[:(passes-1)*stride+width]
+	for j := range width {
+		sum := 0.0
+		for i := j; i < len(data); i += stride {
+			sum += float64(data[i])
 		}
-		for j := range w {
-			mu[j] *= rn
-			if mu[j] >= tiny {
-				inv[j] = 1 / mu[j]
-			}
-			shifted[j] = inv[j] * shift
+		mu, inv := float64(sum*rn), 0.0
+		if mu >= tiny {
+			inv = 1 / mu
 		}
-		for pass := range passes {
-			for j, v := range data[pass*stride+from:][:w] {
-				p := float64(v)
-				d := p - mu[j]
-				d2 := float64(d * d)
-				sd[j] += d
-				m2[j] += d2
-				m3[j] = math.FMA(d2, d, m3[j])
+		shifted := float64(inv * shift)
 
-				s, logS, inverse := logarithm(math.FMA(p, shifted[j], tiny))
-				q := math.FMA(p, inv[j], -s)
-				t := float64(q * inverse)
-				logSum[j] = math.FMA(p, logS, logSum[j])
-				rest[j] = math.FMA(float64(q*t), polynomial(t), rest[j])
-				steps[j] += s
-			}
+		var sd, m2, m3, logSum, rest, steps float64
+		for i := j; i < len(data); i += stride {
+			p := float64(data[i])
+			d := p - mu
+			d2 := float64(d * d)
+			sd += d
+			m2 += d2
+			m3 = math.FMA(d2, d, m3)
+
+			s, logS, inverse := logarithm(math.FMA(p, shifted, tiny))
+			q := math.FMA(p, inv, -s)
+			t := float64(q * inverse)
+			logSum = math.FMA(p, logS, logSum)
+			rest = math.FMA(float64(q*t), polynomial(t), rest)
+			steps += s
 		}
-		for j := range w {
-			c.finish(from+j, n, rn, rd, mu[j], inv[j], sd[j], m2[j], m3[j], logSum[j], rest[j], steps[j])
-		}
+		c.finish(j, n, rn, rd, mu, inv, sd, m2, m3, logSum, rest, steps)
 	}
 }
 

@@ -4,20 +4,20 @@
 
 package kernel
 
-// momentsFloat32AVX512 is scalarMoments of passes, width > 0.
+// momentsFloat32AVX512 is scalarMoments of passes, width > 0; aside has room for a register a pass, and one more.
 //
 //go:noescape
-func momentsFloat32AVX512(out *float64, padded int, data *float32, passes int, width int, stride int, n float64, rn float64, rd float64)
+func momentsFloat32AVX512(out *float64, padded int, aside *float64, data *float32, passes int, width int, stride int, n float64, rn float64, rd float64)
 
 // deviationsFloat32AVX512 is scalarDeviations of passes, width > 0.
 //
 //go:noescape
 func deviationsFloat32AVX512(dst *float64, data *float32, passes int, width int, stride int, mean *float64)
 
-// momentsFloat64AVX512 is scalarMoments of passes, width > 0.
+// momentsFloat64AVX512 is scalarMoments of passes, width > 0; aside has room for a register a pass, and one more.
 //
 //go:noescape
-func momentsFloat64AVX512(out *float64, padded int, data *float64, passes int, width int, stride int, n float64, rn float64, rd float64)
+func momentsFloat64AVX512(out *float64, padded int, aside *float64, data *float64, passes int, width int, stride int, n float64, rn float64, rd float64)
 
 // deviationsFloat64AVX512 is scalarDeviations of passes, width > 0.
 //
@@ -59,20 +59,20 @@ func confusionAVX512(parts *float64, terms *float64, sums *float64, roots *float
 //go:noescape
 func sumAVX512(parts *float64, values *float64, n int)
 
-// momentsFloat32AVX2 is scalarMoments of passes, width > 0.
+// momentsFloat32AVX2 is scalarMoments of passes, width > 0; aside has room for a register a pass, and one more.
 //
 //go:noescape
-func momentsFloat32AVX2(out *float64, padded int, data *float32, passes int, width int, stride int, n float64, rn float64, rd float64)
+func momentsFloat32AVX2(out *float64, padded int, aside *float64, data *float32, passes int, width int, stride int, n float64, rn float64, rd float64)
 
 // deviationsFloat32AVX2 is scalarDeviations of passes, width > 0.
 //
 //go:noescape
 func deviationsFloat32AVX2(dst *float64, data *float32, passes int, width int, stride int, mean *float64)
 
-// momentsFloat64AVX2 is scalarMoments of passes, width > 0.
+// momentsFloat64AVX2 is scalarMoments of passes, width > 0; aside has room for a register a pass, and one more.
 //
 //go:noescape
-func momentsFloat64AVX2(out *float64, padded int, data *float64, passes int, width int, stride int, n float64, rn float64, rd float64)
+func momentsFloat64AVX2(out *float64, padded int, aside *float64, data *float64, passes int, width int, stride int, n float64, rn float64, rd float64)
 
 // deviationsFloat64AVX2 is scalarDeviations of passes, width > 0.
 //

@@ -28,19 +28,22 @@ func vectorMoments[T Float](c *Columns, data []T, passes, width, stride int, div
 		return false
 	}
 	n := float64(passes)
-	out, rn, rd := &c.Mean[0], 1/n, 1/divisor
+	if room := (passes + 1) * lanes; len(c.aside) < room {
+		c.aside = make([]float64, room)
+	}
+	out, aside, rn, rd := &c.Mean[0], &c.aside[0], 1/n, 1/divisor
 	switch data := any(data).(type) {
 	case []float32:
 		if version == avx512 {
-			momentsFloat32AVX512(out, c.padded, &data[0], passes, width, stride, n, rn, rd)
+			momentsFloat32AVX512(out, c.padded, aside, &data[0], passes, width, stride, n, rn, rd)
 		} else {
-			momentsFloat32AVX2(out, c.padded, &data[0], passes, width, stride, n, rn, rd)
+			momentsFloat32AVX2(out, c.padded, aside, &data[0], passes, width, stride, n, rn, rd)
 		}
 	case []float64:
 		if version == avx512 {
-			momentsFloat64AVX512(out, c.padded, &data[0], passes, width, stride, n, rn, rd)
+			momentsFloat64AVX512(out, c.padded, aside, &data[0], passes, width, stride, n, rn, rd)
 		} else {
-			momentsFloat64AVX2(out, c.padded, &data[0], passes, width, stride, n, rn, rd)
+			momentsFloat64AVX2(out, c.padded, aside, &data[0], passes, width, stride, n, rn, rd)
 		}
 	}
 	return true
