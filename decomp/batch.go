@@ -253,10 +253,10 @@ func loadPanel[T float](b *Batch, data, turned []T) {
 			}
 		}
 		kernel.Moments(b.columns, p.data, p.passes, p.width, p.stride, b.divisor)
-		ofPanel(b, &b.pairs, p)
+		sumPanel(b, &b.pairs, p)
 	default:
 		kernel.Moments(b.columns, source.data, source.passes, source.width, source.stride, b.divisor)
-		ofPanel(b, &b.pairs, source)
+		sumPanel(b, &b.pairs, source)
 	}
 }
 

@@ -45,9 +45,9 @@ func (p *Plan) finishPairs(s *sums, r *Result) {
 		r.PairTerm[i] = max(0, -s.co.of(p, i)) * (half * s.roots[pair.A]) * s.roots[pair.B]
 	}
 	if p.pairing.matrix {
-		for i, f := range p.pairing.fixed {
+		for i, critical := range p.pairing.fixed {
 			row := i * k
-			r.share[i] = kernel.Confusion(r.terms[row:row+k], s.co.row(p, i), s.roots, p.pairing.weights[i], half*s.roots[f.class])
+			r.share[i] = kernel.Confusion(r.terms[row:row+k], s.co.row(p, i), s.roots, p.pairing.weights[i], half*s.roots[critical])
 		}
 	} else {
 		p.shares(r)

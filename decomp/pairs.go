@@ -7,40 +7,29 @@ import (
 )
 
 // comoments is the sums over the passes of products of deviations, d_a d_b, for
-// the pairs of the plan. Lanes of the kernel are columns here too:
-//
-//   - With few classes all inputs of a panel are done at once. Pairs (a, a+lag)
-//     are column times column a lag further on, for every lag that occurs.
-//   - With many, one input at a time: deviations of one class times those of all
-//     the classes that it is paired with.
+// the pairs of the plan. With few classes they are computed for all inputs of a
+// panel at once, and for all pairs; with many, for one input at a time: classes
+// that are fixed, against all others.
 type comoments struct {
-	deviations []float64
-	sums       []float64 // rows of stride
-	stride     int
-	roots      []float64 // per column, 1/sqrt(mu+Epsilon)
+	sums   []float64 // rows of stride
+	stride int
+	fixed  []float64 // deviations of the fixed classes, pass by pass
+	roots  []float64 // per column, 1/sqrt(mu+Epsilon)
 }
 
-const (
-	// fewClasses is up to how many the panel is worked on as a whole.
-	fewClasses = 7
-	// deviationValues is about how many deviations stay in the cache.
-	deviationValues = 1 << 13
-)
+// fixedValues is about how many deviations of fixed classes stay in the cache.
+const fixedValues = 1 << 11
 
 // pairing is how the plan's pairs are summed.
 type pairing struct {
-	lags  []int     // with few classes, ascending
-	fixed []partner // else
-	at    []place   // of each pair in the sums
+	fixed []int   // classes; none where there are few
+	at    []place // of each pair in the sums
 	// matrix says that the pairs are those of safe and critical classes, and the
 	// classes many: row i of the sums is then of the i-th critical class, and cbec
 	// is taken from the rows. In weights, a class that is not safe has 0.
 	matrix  bool
 	weights [][]float64
 }
-
-// partner is a class and the range of those it is paired with.
-type partner struct{ class, from, to int }
 
 // place is a row and a lane of the sums.
 type place struct{ row, lane int }
@@ -51,20 +40,13 @@ func newPairing(p *Plan) pairing {
 	if len(p.pairs) == 0 {
 		return x
 	}
-	if p.classes <= fewClasses {
-		row := make([]int, p.classes)
-		used := make([]bool, p.classes)
+	if k := p.classes; k <= kernel.MostRotated {
 		for _, pair := range p.pairs {
-			used[pair.B-pair.A] = true
-		}
-		for lag, u := range used {
-			if u {
-				row[lag] = len(x.lags)
-				x.lags = append(x.lags, lag)
+			at := place{pair.B - pair.A - 1, pair.A}
+			if at.row >= k/2 { // the other way round
+				at = place{pair.A - pair.B + k - 1, pair.B}
 			}
-		}
-		for _, pair := range p.pairs {
-			x.at = append(x.at, place{row[pair.B-pair.A], pair.A})
+			x.at = append(x.at, at)
 		}
 		return x
 	}
@@ -79,8 +61,8 @@ func newPairing(p *Plan) pairing {
 	row := make(map[int]int)
 	for i, k := range fixed {
 		row[k] = i
-		x.fixed = append(x.fixed, partner{k, p.classes, 0})
 	}
+	x.fixed = fixed
 	for _, pair := range p.pairs {
 		class, other := pair.A, pair.B
 		at, known := row[class]
@@ -88,8 +70,6 @@ func newPairing(p *Plan) pairing {
 			class, other = other, class
 			at = row[class]
 		}
-		f := &x.fixed[at]
-		f.from, f.to = min(f.from, other), max(f.to, other+1)
 		x.at = append(x.at, place{at, other})
 	}
 	if !p.allPairs {
@@ -117,38 +97,29 @@ func (x *pairing) weigh(p *Plan) {
 }
 
 func newComoments(p *Plan) comoments {
-	c := comoments{stride: p.classes}
-	if len(p.pairing.lags) > 0 {
-		c.stride = kernel.Padded(mostColumns)
+	if len(p.pairs) == 0 {
+		return comoments{}
 	}
-	c.sums = make([]float64, max(len(p.pairing.lags), len(p.pairing.fixed))*c.stride)
-	if len(p.pairs) > 0 {
-		c.deviations = make([]float64, max(deviationValues, kernel.Padded(p.classes)))
-		c.roots = make([]float64, max(mostColumns, p.classes))
+	c := comoments{stride: p.classes, roots: make([]float64, max(mostColumns, p.classes))}
+	rows := len(p.pairing.fixed)
+	if rows == 0 {
+		rows, c.stride = p.classes/2, mostColumns
 	}
+	c.sums = make([]float64, rows*c.stride)
+	c.fixed = make([]float64, max(fixedValues, len(p.pairing.fixed)))
 	return c
 }
 
-// ofPanel computes the roots, and the sums of all inputs of the panel at hand
+// sumPanel computes the roots, and the sums of all inputs of the panel at hand
 // where that is the way. The columns have been computed.
-func ofPanel[T float](b *Batch, c *comoments, p panel[T]) {
-	if len(b.plan.pairs) > 0 {
-		kernel.InverseRoots(c.roots, b.columns.Mean[:p.width])
-	}
-	lags := b.plan.pairing.lags
-	if len(lags) == 0 {
+func sumPanel[T float](b *Batch, c *comoments, p panel[T]) {
+	if len(b.plan.pairs) == 0 {
 		return
 	}
-	for i := range lags {
-		clear(c.sums[i*c.stride:][:p.width])
-	}
-	stride := kernel.Padded(p.width)
-	for s, n := 0, 0; s < p.passes; s += n {
-		n = c.deviate(p.passes-s, stride)
-		kernel.Deviations(c.deviations, p.data[s*p.stride:], n, p.width, p.stride, b.columns.Mean[:p.width])
-		for i, lag := range lags {
-			kernel.Products(c.sums[i*c.stride:], c.deviations, c.deviations[lag:], n, p.width-lag, stride)
-		}
+	mean := b.columns.Mean[:p.width]
+	kernel.InverseRoots(c.roots, mean)
+	if len(b.plan.pairing.fixed) == 0 {
+		kernel.Rotated(c.sums, c.stride, p.data, p.passes, b.to-b.from, b.plan.classes, p.stride, mean)
 	}
 }
 
@@ -162,19 +133,18 @@ func sumPairs[T float](b *Batch, c *comoments, p panel[T], at int, co *coSums) {
 	}
 	co.column = 0
 	clear(c.sums)
-	stride := kernel.Padded(p.width)
 	mean := b.columns.Mean[at*p.width : (at+1)*p.width]
 	for s, n := 0, 0; s < p.passes; s += n {
-		n = c.deviate(p.passes-s, stride)
-		kernel.Deviations(c.deviations, p.data[s*p.stride:], n, p.width, p.stride, mean)
-		for i, f := range fixed {
-			kernel.Scaled(c.sums[i*p.width+f.from:], c.deviations[f.class:], c.deviations[f.from:], n, f.to-f.from, stride)
+		n = min(p.passes-s, len(c.fixed)/len(fixed))
+		for pass := range n {
+			row, to := p.row(s+pass), c.fixed[pass*len(fixed):]
+			for i, k := range fixed {
+				to[i] = float64(row[k]) - mean[k]
+			}
 		}
+		kernel.Crossed(c.sums, c.stride, p.data[s*p.stride:], n, p.width, p.stride, mean, c.fixed, len(fixed))
 	}
 }
-
-// deviate is for how many passes of those that are left there is room.
-func (c *comoments) deviate(left, stride int) int { return min(left, max(1, len(c.deviations)/stride)) }
 
 // coSums is where the sums of one input's pairs are: by place, or listed by pair.
 type coSums struct {

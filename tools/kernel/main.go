@@ -17,10 +17,9 @@ func main() {
 	for _, m := range []machine{{wide: true}, {wide: false}} {
 		for _, from := range []element{float32s, float64s} {
 			m.moments(from)
-			m.deviations(from)
+			m.rotated(from)
+			m.crossed(from)
 		}
-		m.products()
-		m.scaled()
 		m.plain()
 		m.inverseRoots()
 		m.confusion()

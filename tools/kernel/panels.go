@@ -7,132 +7,143 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// deviations is scalarDeviations.
-func (m machine) deviations(from element) {
-	TEXT(m.name("deviations", from), attr.NOSPLIT,
-		"func(dst *float64, data *"+from.name+", passes, width, stride int, mean *float64)")
+// rotated is scalarRotated, as far as the inputs of a register go: the classes
+// of each are turned round in the register. AVX2 has room for up to 4 classes.
+func (m machine) rotated(from element) {
+	TEXT(m.name("rotated", from), attr.NOSPLIT, "func(sums *float64, apart int, data *"+from.name+
+		", passes, width, stride int, mean *float64, each int, turns *[3][8]uint64, rotations int)")
 	Pragma("noescape")
-	Doc(m.name("deviations", from) + " is scalarDeviations of passes, width > 0.")
-	dst, data, mean := param("dst"), param("data"), param("mean")
+	Doc(m.name("rotated", from)+" is scalarRotated of passes, width > 0: of each columns at a time, which are whole inputs and fit",
+		"into a register, turned as turns says; AVX2 takes its elements for halves of lanes.")
+	sums, apart, data, mean := param("sums"), param("apart"), param("data"), param("mean")
 	passes, width, stride := param("passes"), param("width"), param("stride")
+	SHLQ(Imm(3), apart)
 	SHLQ(Imm(uint64(from.shift())), stride)
-	rest, full := GP64(), GP64()
-	MOVQ(width, rest)
-	ANDQ(I32(m.lanes()-1), rest)
-	MOVQ(width, full)
-	SUBQ(rest, full) // columns in full registers
-	padding := GP64()
-	LEAQ(Mem{Base: width, Disp: 7}, padding)
-	ANDQ(I32(-8), padding)
-	SUBQ(full, padding)
-	SHLQ(Imm(3), padding) // bytes of a row of dst that are after those
-	only := m.first(rest, m.memory(2))
+	rotations := param("rotations")
+	each := param("each")
+	room := m.memory(2)
 
-	column, end := GP64(), label("end")
-	Label("row")
-	XORQ(column, column)
-	CMPQ(column, full)
-	JGE(LabelRef("rest"))
-	Label("full")
-	p := m.load(from, Mem{Base: data, Index: column, Scale: uint8(from.bytes)}, nil)
-	VSUBPD(Mem{Base: mean, Index: column, Scale: 8}, p, p)
-	VMOVUPD(p, Mem{Base: dst})
-	ADDQ(I32(8*m.lanes()), dst)
-	ADDQ(Imm(uint64(m.lanes())), column)
-	CMPQ(column, full)
-	JLT(LabelRef("full"))
-	Label("rest")
-	TESTQ(rest, rest)
-	JZ(LabelRef(end))
-	p = m.load(from, Mem{Base: data, Index: column, Scale: uint8(from.bytes)}, &only)
-	VSUBPD(m.load(float64s, Mem{Base: mean, Index: column, Scale: 8}, &only), p, p)
-	VMOVUPD(p, Mem{Base: dst})
-	Label(end)
-	ADDQ(padding, dst)
-	ADDQ(stride, data)
-	DECQ(passes)
-	JNZ(LabelRef("row"))
+	var turns []reg.VecVirtual
+	index := param("turns")
+	for r := range 3 {
+		turns = append(turns, m.copied(Mem{Base: index, Disp: 64 * r}))
+	}
+	left, step := GP64(), GP64()
+	for r := 1; r <= 3; r++ {
+		next, block := label("rotations"), label("block")
+		CMPQ(rotations, Imm(uint64(r)))
+		JNE(LabelRef(next))
+		Label(block)
+		MOVQ(width, left)
+		CMPQ(each, left)
+		CMOVQLT(each, left) // of the last block there may be fewer
+		only := m.first(left, room)
+		mu := m.load(float64s, Mem{Base: mean}, &only)
+		sum := make([]reg.VecVirtual, r)
+		for i := range sum {
+			sum[i] = m.zero()
+		}
+		row := GP64()
+		MOVQ(data, row)
+		times(passes, func() {
+			d := m.load(from, Mem{Base: row}, &only)
+			VSUBPD(mu, d, d)
+			for i := range sum {
+				turned := m.vector()
+				if m.wide {
+					VPERMPD(d, turns[i], turned)
+				} else {
+					VPERMPS(d, turns[i], turned)
+				}
+				VFMADD231PD(turned, d, sum[i])
+			}
+			ADDQ(stride, row)
+		})
+		to := GP64()
+		MOVQ(sums, to)
+		for i := range sum {
+			m.store(sum[i], Mem{Base: to}, &only)
+			ADDQ(apart, to)
+		}
+		LEAQ(Mem{Base: sums, Index: each, Scale: 8}, sums)
+		LEAQ(Mem{Base: mean, Index: each, Scale: 8}, mean)
+		LEAQ(Mem{Base: data, Index: each, Scale: uint8(from.bytes)}, data)
+		MOVQ(each, step)
+		SUBQ(step, width)
+		JG(LabelRef(block))
+		JMP(LabelRef("done"))
+		Label(next)
+	}
+	Label("done")
 	VZEROUPPER()
 	RET()
 }
 
-// products is scalarProducts.
-func (m machine) products() {
-	m.sums("products", "scalarProducts", func(a reg.Register, at Mem, only *mask) reg.VecVirtual {
-		at.Base = a
-		return m.load(float64s, at, only)
-	})
-}
-
-// scaled is scalarScaled.
-func (m machine) scaled() {
-	m.sums("scaled", "scalarScaled", nil)
-}
-
-// sums adds up over the passes, of several registers of columns at a time, and
-// of the last columns one by one. The other factor of a register is each's own,
-// or else, with a nil other, the same for all.
-func (m machine) sums(what, scalar string, other func(a reg.Register, at Mem, only *mask) reg.VecVirtual) {
-	TEXT(m.name(what), attr.NOSPLIT, "func(sums, a, b *float64, passes, width, stride int)")
+// crossed is scalarCrossed: of one register of columns at a time, with the other
+// factor of up to eight classes.
+func (m machine) crossed(from element) {
+	TEXT(m.name("crossed", from), attr.NOSPLIT, "func(sums *float64, apart int, data *"+from.name+
+		", passes, width, stride int, mean, fixed *float64, n int)")
 	Pragma("noescape")
-	Doc(m.name(what) + " is " + scalar + " of passes, width > 0.")
-	sums, a, b := param("sums"), param("a"), param("b")
-	passes, width, stride := param("passes"), param("width"), param("stride")
-	SHLQ(Imm(3), stride)
+	Doc(m.name("crossed", from) + " is scalarCrossed of passes, width, n > 0.")
+	sums, apart, data, mean := param("sums"), param("apart"), param("data"), param("mean")
+	passes, stride, fixed, n := param("passes"), param("stride"), param("fixed"), param("n")
+	SHLQ(Imm(3), apart)
+	SHLQ(Imm(uint64(from.shift())), stride)
+	between := GP64() // rows of fixed
+	MOVQ(n, between)
+	SHLQ(Imm(3), between)
 	room := m.memory(2)
 
-	block := func(registers int, only *mask) {
-		sum := make([]reg.VecVirtual, registers)
+	Label("classes")
+	for _, classes := range []int{8, 4, 2, 1} {
+		fewer, block := label("fewer"), label("block")
+		CMPQ(n, Imm(uint64(classes)))
+		JLT(LabelRef(fewer))
+		left, column := param("width"), GP64()
+		XORQ(column, column)
+		Label(block)
+		only := m.first(left, room)
+		mu := m.load(float64s, Mem{Base: mean, Index: column, Scale: 8}, &only)
+		sum, to := make([]reg.VecVirtual, classes), GP64()
+		LEAQ(Mem{Base: sums, Index: column, Scale: 8}, to)
 		for i := range sum {
-			sum[i] = m.load(float64s, Mem{Base: sums, Disp: 8 * m.lanes() * i}, only)
+			sum[i] = m.load(float64s, Mem{Base: to}, &only)
+			ADDQ(apart, to)
 		}
-		row, offset := GP64(), GP64()
-		MOVQ(b, row)
-		MOVQ(a, offset)
+		row, factor := GP64(), GP64()
+		LEAQ(Mem{Base: data, Index: column, Scale: uint8(from.bytes)}, row)
+		MOVQ(fixed, factor)
 		times(passes, func() {
-			var x reg.VecVirtual
-			if other == nil {
-				x = m.broadcast(Mem{Base: offset})
-			}
+			d := m.load(from, Mem{Base: row}, &only)
+			VSUBPD(mu, d, d)
 			for i := range sum {
-				at := Mem{Base: row, Disp: 8 * m.lanes() * i}
-				if other != nil {
-					x = other(offset, at, only)
-				}
-				if only == nil {
-					VFMADD231PD(at, x, sum[i])
+				at := Mem{Base: factor, Disp: 8 * i}
+				if m.wide {
+					VFMADD231PD_BCST(at, d, sum[i])
 				} else {
-					VFMADD231PD(m.load(float64s, at, only), x, sum[i])
+					VFMADD231PD(m.broadcast(at), d, sum[i])
 				}
 			}
 			ADDQ(stride, row)
-			ADDQ(stride, offset)
+			ADDQ(between, factor)
 		})
+		LEAQ(Mem{Base: sums, Index: column, Scale: 8}, to)
 		for i := range sum {
-			m.store(sum[i], Mem{Base: sums, Disp: 8 * m.lanes() * i}, only)
+			m.store(sum[i], Mem{Base: to}, &only)
+			ADDQ(apart, to)
 		}
-		columns := registers * m.lanes()
-		ADDQ(I32(8*columns), sums)
-		ADDQ(I32(8*columns), b)
-		if other != nil {
-			ADDQ(I32(8*columns), a)
+		ADDQ(Imm(uint64(m.lanes())), column)
+		SUBQ(Imm(uint64(m.lanes())), left)
+		JG(LabelRef(block))
+		for range classes {
+			ADDQ(apart, sums)
 		}
-		SUBQ(I32(columns), width)
+		ADDQ(Imm(uint64(8*classes)), fixed)
+		SUBQ(Imm(uint64(classes)), n)
+		JMP(LabelRef("classes"))
+		Label(fewer)
 	}
-
-	const registers = 8
-	Label("several")
-	CMPQ(width, I32(registers*m.lanes()))
-	JLT(LabelRef("last"))
-	block(registers, nil)
-	JMP(LabelRef("several"))
-	Label("last")
-	CMPQ(width, Imm(0))
-	JLE(LabelRef("done"))
-	only := m.first(width, room)
-	block(1, &only)
-	JMP(LabelRef("last"))
-	Label("done")
 	VZEROUPPER()
 	RET()
 }

@@ -1,13 +1,15 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/mmcloughlin/avo/attr"
 	. "github.com/mmcloughlin/avo/build"   //nolint:revive,staticcheck // avo's programs read as assembly
 	. "github.com/mmcloughlin/avo/operand" //nolint:revive,staticcheck // the same
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// plain is for two functions. Both keep the greatest bits of a value, as an
+// plain is for several functions. All keep the greatest bits of a value, as an
 // unsigned number, which are those of 1 if all values are in [0,1]; and the
 // greatest distance of a row's sum from 1. Looking at a row twice is no harm.
 type plain struct {
@@ -19,6 +21,8 @@ type plain struct {
 func (m machine) floats() int { return 2 * m.lanes() }
 
 func (m machine) plain() {
+	m.plainHalves(2, "plainTwo")
+	m.plainHalves(4, "plainFour")
 	m.plainNarrow()
 	m.plainWide()
 }
@@ -63,6 +67,44 @@ func (p plain) end() {
 	Store(good, ReturnIndex(0))
 	VZEROUPPER()
 	RET()
+}
+
+// plainHalves is for two or four classes: of as many registers, it adds the values
+// of even lanes and those of odd ones, and the same again until one is left, in
+// whose lanes are the sums of rows. At the end it takes the last ones.
+func (m machine) plainHalves(classes int, name string) {
+	TEXT(m.name(name), attr.NOSPLIT, "func(rows *float32, values int, limit float32) bool")
+	Pragma("noescape")
+	Doc(fmt.Sprintf("%s is for %d classes and at least %d values.", m.name(name), classes, classes*m.floats()))
+	rows, values := param("rows"), param("values")
+	p := m.startPlain()
+	absolute := m.copied(constant("floatAbsolute"))
+	block := 4 * classes * m.floats()
+	last := GP64()
+	LEAQ(Mem{Base: rows, Index: values, Scale: 4, Disp: -block}, last)
+	Label("blocks")
+	CMPQ(rows, last)
+	CMOVQGT(last, rows)
+	sums := make([]reg.VecVirtual, classes)
+	for i := range sums {
+		sums[i] = m.copied(Mem{Base: rows, Disp: 4 * i * m.floats()})
+		p.see(sums[i])
+	}
+	for ; len(sums) > 1; sums = sums[:len(sums)/2] {
+		for i := range len(sums) / 2 {
+			a, b := sums[2*i], sums[2*i+1]
+			even, odd := m.vector(), m.vector()
+			VSHUFPS(Imm(0x88), b, a, even)
+			VSHUFPS(Imm(0xdd), b, a, odd)
+			VADDPS(odd, even, even)
+			sums[i] = even
+		}
+	}
+	p.judge(sums[0], absolute)
+	ADDQ(I32(block), rows)
+	SUBQ(I32(block/4), values)
+	JG(LabelRef("blocks"))
+	p.end()
 }
 
 // plainNarrow slides a window of one row over the values: the sum of as many

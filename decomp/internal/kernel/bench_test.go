@@ -39,27 +39,23 @@ func BenchmarkMoments(b *testing.B) {
 	}
 }
 
-func BenchmarkDeviations(b *testing.B) {
+func BenchmarkPairs(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 1))
-	for _, s := range shapes {
-		passes, width := s[0], s[1]
-		single, mean, dst := goodRows(r, passes*width/4, 4), make([]float64, width), make([]float64, passes*Padded(width))
-		benchmark(b, fmt.Sprintf("%dx%d", passes, width), len(single), func() {
-			Deviations(dst, single, passes, width, width, mean)
+	for _, classes := range []int{2, 3, 4, 7} {
+		const passes = 30
+		inputs := 256 / classes
+		width := inputs * classes
+		single, mean, sums := goodRows(r, passes*inputs, classes), make([]float64, width), make([]float64, 3*width)
+		benchmark(b, fmt.Sprintf("rotated/%d", classes), len(single), func() {
+			Rotated(sums, width, single, passes, inputs, classes, width, mean)
 		})
 	}
-}
-
-func BenchmarkSums(b *testing.B) {
-	r := rand.New(rand.NewPCG(1, 1))
-	for _, s := range append(shapes, [2]int{30, 10000}) {
-		passes, width := s[0], s[1]
-		x, sums := widen(goodRows(r, passes*width/4, 4)), make([]float64, width)
-		benchmark(b, fmt.Sprintf("products/%dx%d", passes, width), len(x), func() {
-			Products(sums, x, x, passes, width, width)
-		})
-		benchmark(b, fmt.Sprintf("scaled/%dx%d", passes, width), len(x), func() {
-			Scaled(sums, x, x, passes, width, width)
+	for _, fixed := range []int{1, 3, 10} {
+		const passes, width = 30, 1000
+		single, mean, sums := goodRows(r, passes, width), make([]float64, width), make([]float64, fixed*width)
+		x := make([]float64, passes*fixed)
+		benchmark(b, fmt.Sprintf("crossed/%d", fixed), len(single), func() {
+			Crossed(sums, width, single, passes, width, width, mean, x, fixed)
 		})
 	}
 }

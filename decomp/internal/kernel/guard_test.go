@@ -25,19 +25,23 @@ func TestGuardPages(t *testing.T) {
 					double[i] = r.Float64()
 					single[i] = float32(double[i])
 				}
-				mean, sums := atEnd[float64](t, width), atEnd[float64](t, width)
-				dst := atEnd[float64](t, passes*Padded(width))
+				mean, sums := atEnd[float64](t, width), atEnd[float64](t, 11*width)
+				fixed := atEnd[float64](t, passes*11)
 				c := NewColumns(width)
 				c.block = atEnd[float64](t, fields*c.padded)
-				c.Mean = c.block[:width]
+				c.Mean, c.aside = c.block[:width], atEnd[float64](t, (passes+1)*lanes)
 				with(v, func() {
 					Moments(c, single, passes, width, stride, 4)
 					Moments(c, double, passes, width, stride, 4)
-					Deviations(dst, single, passes, width, stride, mean)
-					Deviations(dst, double, passes, width, stride, mean)
-					Products(sums, double, double, passes, width, stride)
-					a := atEnd[float64](t, (passes-1)*stride+1)
-					Scaled(sums, a, double, passes, width, stride)
+					Crossed(sums, width, single, passes, width, stride, mean, fixed, 11)
+					Crossed(sums, width, double, passes, width, stride, mean, fixed, 11)
+					for k := 2; k <= MostRotated; k++ {
+						if width%k == 0 {
+							sums := sums[(11-k/2)*width:]
+							Rotated(sums, width, single, passes, width/k, k, stride, mean)
+							Rotated(sums, width, double, passes, width/k, k, stride, mean)
+						}
+					}
 				})
 				if width > 1 {
 					rows := atEnd[float32](t, passes*width)

@@ -31,8 +31,8 @@ func NewColumns(n int) *Columns {
 	return c
 }
 
-// Padded is n rounded up to whole registers. The results of Moments and the rows
-// of Deviations are padded so; what is in the padding is nothing.
+// Padded is n rounded up to whole registers. The results of Moments are
+// padded so; what is in the padding is nothing.
 func Padded(n int) int { return (n + lanes - 1) / lanes * lanes }
 
 // Name of the version that runs: "avx512", "avx2" or "scalar".
@@ -55,35 +55,37 @@ func Moments[T Float](c *Columns, data []T, passes, width, stride int, divisor f
 	}
 }
 
-// Deviations writes p - mean of every value of a panel to dst, whose rows are
-// Padded(width) apart.
-func Deviations[T Float](dst []float64, data []T, passes, width, stride int, mean []float64) {
+// MostRotated is for how many classes at most Rotated is.
+const MostRotated = 7
+
+// Rotated is the sums over the passes of products of deviations within the inputs
+// of a panel of few classes: for r = 1 to classes/2, and class c of input i,
+//
+//	sums[(r-1)*apart + i*classes+c] = sum (p_c - mean_c) (p_d - mean_d), d = (c+r) mod classes,
+//
+// so that every pair of classes is among them.
+func Rotated[T Float](sums []float64, apart int, data []T, passes, inputs, classes, stride int, mean []float64) {
+	width := inputs * classes
 	check(len(data), passes, width, stride)
-	_, _ = dst[:passes*Padded(width)], mean[:width]
-	if width > 0 && passes > 0 && !vectorDeviations(dst, data, passes, width, stride, mean) {
-		scalarDeviations(dst, data, passes, width, stride, mean)
+	_, _ = sums[:(classes/2-1)*apart+width], mean[:width]
+	if classes > MostRotated {
+		panic("kernel: too many classes to be rotated")
+	}
+	if width > 0 && passes > 0 && !vectorRotated(sums, apart, data, passes, inputs, classes, stride, mean) {
+		scalarRotated(sums, apart, data, passes, inputs, classes, stride, mean)
 	}
 }
 
-// Products adds to sums[j] the sum over the passes of a[j] b[j], the rows of both
-// being stride apart.
-func Products(sums, a, b []float64, passes, width, stride int) {
-	check(len(a), passes, width, stride)
-	check(len(b), passes, width, stride)
-	_ = sums[:width]
-	if width > 0 && passes > 0 && !vectorProducts(sums, a, b, passes, width, stride) {
-		scalarProducts(sums, a, b, passes, width, stride)
+// Crossed adds to sums[i*apart+j], for i < n and every column j of a panel, the
+// sum over the passes s of fixed[s*n+i] (p_j - mean_j).
+func Crossed[T Float](sums []float64, apart int, data []T, passes, width, stride int, mean, fixed []float64, n int) {
+	check(len(data), passes, width, stride)
+	if width == 0 || passes == 0 || n == 0 {
+		return
 	}
-}
-
-// Scaled adds to sums[j] the sum over the passes of a[0] b[j], the rows of both
-// being stride apart.
-func Scaled(sums, a, b []float64, passes, width, stride int) {
-	check(len(a), passes, 1, stride)
-	check(len(b), passes, width, stride)
-	_ = sums[:width]
-	if width > 0 && passes > 0 && !vectorScaled(sums, a, b, passes, width, stride) {
-		scalarScaled(sums, a, b, passes, width, stride)
+	_, _, _ = sums[:(n-1)*apart+width], mean[:width], fixed[:passes*n]
+	if !vectorCrossed(sums, apart, data, passes, width, stride, mean, fixed, n) {
+		scalarCrossed(sums, apart, data, passes, width, stride, mean, fixed, n)
 	}
 }
 

@@ -446,55 +446,379 @@ DATA const_narrow<>+48(SB)/8, $0x3d70000000000000
 DATA const_narrow<>+56(SB)/8, $0x3d70000000000000
 GLOBL const_narrow<>(SB), RODATA|NOPTR, $64
 
-// func deviationsFloat32AVX512(dst *float64, data *float32, passes int, width int, stride int, mean *float64)
+// func rotatedFloat32AVX512(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, each int, turns *[3][8]uint64, rotations int)
+// Requires: AVX, AVX512DQ, AVX512F, CMOV
+TEXT ·rotatedFloat32AVX512(SB), NOSPLIT, $0-80
+	MOVQ    sums+0(FP), AX
+	MOVQ    apart+8(FP), CX
+	MOVQ    data+16(FP), DX
+	MOVQ    mean+48(FP), BX
+	MOVQ    passes+24(FP), SI
+	MOVQ    width+32(FP), DI
+	MOVQ    stride+40(FP), R8
+	SHLQ    $0x03, CX
+	SHLQ    $0x02, R8
+	MOVQ    rotations+72(FP), R9
+	MOVQ    each+56(FP), R10
+	MOVQ    turns+64(FP), R11
+	VMOVUPD (R11), Z0
+	VMOVUPD 64(R11), Z1
+	VMOVUPD 128(R11), Z2
+	CMPQ    R9, $0x01
+	JNE     rotations4
+
+block5:
+	MOVQ         DI, R9
+	CMPQ         R10, R9
+	CMOVQLT      R10, R9
+	VMOVQ        R9, X1
+	VPBROADCASTQ X1, Z1
+	VPCMPGTQ     const_iota<>+0(SB), Z1, K1
+	VMOVUPD.Z    (BX), K1, Z1
+	VXORPD       Z2, Z2, Z2
+	MOVQ         DX, R9
+	MOVQ         SI, R11
+
+loop6:
+	VCVTPS2PD.Z (R9), K1, Z3
+	VSUBPD      Z1, Z3, Z3
+	VPERMPD     Z3, Z0, Z4
+	VFMADD231PD Z4, Z3, Z2
+	ADDQ        R8, R9
+	DECQ        R11
+	JNZ         loop6
+	MOVQ        AX, R9
+	VMOVUPD     Z2, K1, (R9)
+	ADDQ        CX, R9
+	LEAQ        (AX)(R10*8), AX
+	LEAQ        (BX)(R10*8), BX
+	LEAQ        (DX)(R10*4), DX
+	MOVQ        R10, R9
+	SUBQ        R9, DI
+	JG          block5
+	JMP         done
+
+rotations4:
+	CMPQ R9, $0x02
+	JNE  rotations7
+
+block8:
+	MOVQ         DI, R9
+	CMPQ         R10, R9
+	CMOVQLT      R10, R9
+	VMOVQ        R9, X2
+	VPBROADCASTQ X2, Z2
+	VPCMPGTQ     const_iota<>+0(SB), Z2, K1
+	VMOVUPD.Z    (BX), K1, Z2
+	VXORPD       Z3, Z3, Z3
+	VXORPD       Z4, Z4, Z4
+	MOVQ         DX, R9
+	MOVQ         SI, R11
+
+loop9:
+	VCVTPS2PD.Z (R9), K1, Z5
+	VSUBPD      Z2, Z5, Z5
+	VPERMPD     Z5, Z0, Z6
+	VFMADD231PD Z6, Z5, Z3
+	VPERMPD     Z5, Z1, Z6
+	VFMADD231PD Z6, Z5, Z4
+	ADDQ        R8, R9
+	DECQ        R11
+	JNZ         loop9
+	MOVQ        AX, R9
+	VMOVUPD     Z3, K1, (R9)
+	ADDQ        CX, R9
+	VMOVUPD     Z4, K1, (R9)
+	ADDQ        CX, R9
+	LEAQ        (AX)(R10*8), AX
+	LEAQ        (BX)(R10*8), BX
+	LEAQ        (DX)(R10*4), DX
+	MOVQ        R10, R9
+	SUBQ        R9, DI
+	JG          block8
+	JMP         done
+
+rotations7:
+	CMPQ R9, $0x03
+	JNE  rotations10
+
+block11:
+	MOVQ         DI, R9
+	CMPQ         R10, R9
+	CMOVQLT      R10, R9
+	VMOVQ        R9, X3
+	VPBROADCASTQ X3, Z3
+	VPCMPGTQ     const_iota<>+0(SB), Z3, K1
+	VMOVUPD.Z    (BX), K1, Z3
+	VXORPD       Z4, Z4, Z4
+	VXORPD       Z5, Z5, Z5
+	VXORPD       Z6, Z6, Z6
+	MOVQ         DX, R9
+	MOVQ         SI, R11
+
+loop12:
+	VCVTPS2PD.Z (R9), K1, Z7
+	VSUBPD      Z3, Z7, Z7
+	VPERMPD     Z7, Z0, Z8
+	VFMADD231PD Z8, Z7, Z4
+	VPERMPD     Z7, Z1, Z8
+	VFMADD231PD Z8, Z7, Z5
+	VPERMPD     Z7, Z2, Z8
+	VFMADD231PD Z8, Z7, Z6
+	ADDQ        R8, R9
+	DECQ        R11
+	JNZ         loop12
+	MOVQ        AX, R9
+	VMOVUPD     Z4, K1, (R9)
+	ADDQ        CX, R9
+	VMOVUPD     Z5, K1, (R9)
+	ADDQ        CX, R9
+	VMOVUPD     Z6, K1, (R9)
+	ADDQ        CX, R9
+	LEAQ        (AX)(R10*8), AX
+	LEAQ        (BX)(R10*8), BX
+	LEAQ        (DX)(R10*4), DX
+	MOVQ        R10, R9
+	SUBQ        R9, DI
+	JG          block11
+	JMP         done
+
+rotations10:
+done:
+	VZEROUPPER
+	RET
+
+// func crossedFloat32AVX512(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, fixed *float64, n int)
 // Requires: AVX, AVX512F
-TEXT ·deviationsFloat32AVX512(SB), NOSPLIT, $0-48
-	MOVQ         dst+0(FP), AX
-	MOVQ         data+8(FP), CX
-	MOVQ         mean+40(FP), DX
-	MOVQ         passes+16(FP), BX
-	MOVQ         width+24(FP), SI
-	MOVQ         stride+32(FP), DI
-	SHLQ         $0x02, DI
-	MOVQ         SI, R8
-	ANDQ         $+7, R8
-	MOVQ         SI, R9
-	SUBQ         R8, R9
-	LEAQ         7(SI), SI
-	ANDQ         $-8, SI
-	SUBQ         R9, SI
-	SHLQ         $0x03, SI
-	VMOVQ        R8, X0
+TEXT ·crossedFloat32AVX512(SB), NOSPLIT, $0-72
+	MOVQ sums+0(FP), AX
+	MOVQ apart+8(FP), CX
+	MOVQ data+16(FP), DX
+	MOVQ mean+48(FP), BX
+	MOVQ passes+24(FP), SI
+	MOVQ stride+40(FP), DI
+	MOVQ fixed+56(FP), R8
+	MOVQ n+64(FP), R9
+	SHLQ $0x03, CX
+	SHLQ $0x02, DI
+	MOVQ R9, R10
+	SHLQ $0x03, R10
+
+classes:
+	CMPQ R9, $0x08
+	JLT  fewer13
+	MOVQ width+32(FP), R11
+	XORQ R12, R12
+
+block14:
+	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
+	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	LEAQ         (AX)(R12*8), R13
+	VMOVUPD.Z    (R13), K1, Z1
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z2
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z3
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z4
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z5
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z6
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z7
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z8
+	ADDQ         CX, R13
+	LEAQ         (DX)(R12*4), R13
+	MOVQ         R8, R14
+	MOVQ         SI, R15
 
-row:
-	XORQ R10, R10
-	CMPQ R10, R9
-	JGE  rest
+loop15:
+	VCVTPS2PD.Z      (R13), K1, Z9
+	VSUBPD           Z0, Z9, Z9
+	VFMADD231PD.BCST (R14), Z9, Z1
+	VFMADD231PD.BCST 8(R14), Z9, Z2
+	VFMADD231PD.BCST 16(R14), Z9, Z3
+	VFMADD231PD.BCST 24(R14), Z9, Z4
+	VFMADD231PD.BCST 32(R14), Z9, Z5
+	VFMADD231PD.BCST 40(R14), Z9, Z6
+	VFMADD231PD.BCST 48(R14), Z9, Z7
+	VFMADD231PD.BCST 56(R14), Z9, Z8
+	ADDQ             DI, R13
+	ADDQ             R10, R14
+	DECQ             R15
+	JNZ              loop15
+	LEAQ             (AX)(R12*8), R13
+	VMOVUPD          Z1, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z2, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z3, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z4, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z5, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z6, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z7, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z8, K1, (R13)
+	ADDQ             CX, R13
+	ADDQ             $0x08, R12
+	SUBQ             $0x08, R11
+	JG               block14
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             $0x40, R8
+	SUBQ             $0x08, R9
+	JMP              classes
 
-full:
-	VCVTPS2PD (CX)(R10*4), Z0
-	VSUBPD    (DX)(R10*8), Z0, Z0
-	VMOVUPD   Z0, (AX)
-	ADDQ      $+64, AX
-	ADDQ      $0x08, R10
-	CMPQ      R10, R9
-	JLT       full
+fewer13:
+	CMPQ R9, $0x04
+	JLT  fewer16
+	MOVQ width+32(FP), R11
+	XORQ R12, R12
 
-rest:
-	TESTQ       R8, R8
-	JZ          end4
-	VCVTPS2PD.Z (CX)(R10*4), K1, Z0
-	VMOVUPD.Z   (DX)(R10*8), K1, Z1
-	VSUBPD      Z1, Z0, Z0
-	VMOVUPD     Z0, (AX)
+block17:
+	VMOVQ        R11, X0
+	VPBROADCASTQ X0, Z0
+	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
+	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	LEAQ         (AX)(R12*8), R13
+	VMOVUPD.Z    (R13), K1, Z1
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z2
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z3
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z4
+	ADDQ         CX, R13
+	LEAQ         (DX)(R12*4), R13
+	MOVQ         R8, R14
+	MOVQ         SI, R15
 
-end4:
-	ADDQ SI, AX
-	ADDQ DI, CX
-	DECQ BX
-	JNZ  row
+loop18:
+	VCVTPS2PD.Z      (R13), K1, Z5
+	VSUBPD           Z0, Z5, Z5
+	VFMADD231PD.BCST (R14), Z5, Z1
+	VFMADD231PD.BCST 8(R14), Z5, Z2
+	VFMADD231PD.BCST 16(R14), Z5, Z3
+	VFMADD231PD.BCST 24(R14), Z5, Z4
+	ADDQ             DI, R13
+	ADDQ             R10, R14
+	DECQ             R15
+	JNZ              loop18
+	LEAQ             (AX)(R12*8), R13
+	VMOVUPD          Z1, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z2, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z3, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z4, K1, (R13)
+	ADDQ             CX, R13
+	ADDQ             $0x08, R12
+	SUBQ             $0x08, R11
+	JG               block17
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             $0x20, R8
+	SUBQ             $0x04, R9
+	JMP              classes
+
+fewer16:
+	CMPQ R9, $0x02
+	JLT  fewer19
+	MOVQ width+32(FP), R11
+	XORQ R12, R12
+
+block20:
+	VMOVQ        R11, X0
+	VPBROADCASTQ X0, Z0
+	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
+	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	LEAQ         (AX)(R12*8), R13
+	VMOVUPD.Z    (R13), K1, Z1
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z2
+	ADDQ         CX, R13
+	LEAQ         (DX)(R12*4), R13
+	MOVQ         R8, R14
+	MOVQ         SI, R15
+
+loop21:
+	VCVTPS2PD.Z      (R13), K1, Z3
+	VSUBPD           Z0, Z3, Z3
+	VFMADD231PD.BCST (R14), Z3, Z1
+	VFMADD231PD.BCST 8(R14), Z3, Z2
+	ADDQ             DI, R13
+	ADDQ             R10, R14
+	DECQ             R15
+	JNZ              loop21
+	LEAQ             (AX)(R12*8), R13
+	VMOVUPD          Z1, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z2, K1, (R13)
+	ADDQ             CX, R13
+	ADDQ             $0x08, R12
+	SUBQ             $0x08, R11
+	JG               block20
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             $0x10, R8
+	SUBQ             $0x02, R9
+	JMP              classes
+
+fewer19:
+	CMPQ R9, $0x01
+	JLT  fewer22
+	MOVQ width+32(FP), R11
+	XORQ R12, R12
+
+block23:
+	VMOVQ        R11, X0
+	VPBROADCASTQ X0, Z0
+	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
+	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	LEAQ         (AX)(R12*8), R13
+	VMOVUPD.Z    (R13), K1, Z1
+	ADDQ         CX, R13
+	LEAQ         (DX)(R12*4), R13
+	MOVQ         R8, R14
+	MOVQ         SI, R15
+
+loop24:
+	VCVTPS2PD.Z      (R13), K1, Z2
+	VSUBPD           Z0, Z2, Z2
+	VFMADD231PD.BCST (R14), Z2, Z1
+	ADDQ             DI, R13
+	ADDQ             R10, R14
+	DECQ             R15
+	JNZ              loop24
+	LEAQ             (AX)(R12*8), R13
+	VMOVUPD          Z1, K1, (R13)
+	ADDQ             CX, R13
+	ADDQ             $0x08, R12
+	SUBQ             $0x08, R11
+	JG               block23
+	ADDQ             CX, AX
+	ADDQ             $0x08, R8
+	SUBQ             $0x01, R9
+	JMP              classes
+
+fewer22:
 	VZEROUPPER
 	RET
 
@@ -533,14 +857,14 @@ TEXT ·momentsFloat64AVX512(SB), NOSPLIT, $0-80
 	MOVQ         DX, R10
 	MOVQ         SI, R11
 
-loop5:
+loop25:
 	VMOVUPD.Z    (R9), K1, Z14
 	VMOVUPD      Z14, (R10)
 	VADDPD       Z14, Z13, Z13
 	ADDQ         R8, R9
 	ADDQ         $0x40, R10
 	DECQ         R11
-	JNZ          loop5
+	JNZ          loop25
 	VBROADCASTSD rn+64(FP), Z14
 	VMULPD       Z14, Z13, Z13
 	VMOVUPD      const_one<>+0(SB), Z14
@@ -552,7 +876,7 @@ loop5:
 	VMULPD       const_shift<>+0(SB), Z14, Z14
 	VMOVUPD      Z14, Z14
 
-block6:
+block26:
 	VXORPD       Z16, Z16, Z16
 	VXORPD       Z17, Z17, Z17
 	VXORPD       Z18, Z18, Z18
@@ -569,7 +893,7 @@ block6:
 	MOVQ         DX, R10
 	MOVQ         SI, R11
 
-loop7:
+loop27:
 	VMOVUPD      (R10), Z23
 	VSUBPD       Z13, Z23, Z24
 	VMULPD       Z24, Z24, Z25
@@ -605,7 +929,7 @@ loop7:
 	ADDQ         R8, R9
 	ADDQ         $0x40, R10
 	DECQ         R11
-	JNZ          loop7
+	JNZ          loop27
 	VBROADCASTSD rn+64(FP), Z14
 	VMULPD       Z14, Z16, Z14
 	VMOVUPD      const_one<>+0(SB), Z16
@@ -700,232 +1024,497 @@ loop7:
 	VMOVUPD      Z16, Z14
 	ADDQ         $0x40, AX
 	CMPQ         DI, $0x00
-	JGT          block6
+	JGT          block26
 	VZEROUPPER
 	RET
 
-// func deviationsFloat64AVX512(dst *float64, data *float64, passes int, width int, stride int, mean *float64)
-// Requires: AVX, AVX512F
-TEXT ·deviationsFloat64AVX512(SB), NOSPLIT, $0-48
-	MOVQ         dst+0(FP), AX
-	MOVQ         data+8(FP), CX
-	MOVQ         mean+40(FP), DX
-	MOVQ         passes+16(FP), BX
-	MOVQ         width+24(FP), SI
-	MOVQ         stride+32(FP), DI
-	SHLQ         $0x03, DI
-	MOVQ         SI, R8
-	ANDQ         $+7, R8
-	MOVQ         SI, R9
-	SUBQ         R8, R9
-	LEAQ         7(SI), SI
-	ANDQ         $-8, SI
-	SUBQ         R9, SI
-	SHLQ         $0x03, SI
-	VMOVQ        R8, X0
-	VPBROADCASTQ X0, Z0
-	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
+// func rotatedFloat64AVX512(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, each int, turns *[3][8]uint64, rotations int)
+// Requires: AVX, AVX512DQ, AVX512F, CMOV
+TEXT ·rotatedFloat64AVX512(SB), NOSPLIT, $0-80
+	MOVQ    sums+0(FP), AX
+	MOVQ    apart+8(FP), CX
+	MOVQ    data+16(FP), DX
+	MOVQ    mean+48(FP), BX
+	MOVQ    passes+24(FP), SI
+	MOVQ    width+32(FP), DI
+	MOVQ    stride+40(FP), R8
+	SHLQ    $0x03, CX
+	SHLQ    $0x03, R8
+	MOVQ    rotations+72(FP), R9
+	MOVQ    each+56(FP), R10
+	MOVQ    turns+64(FP), R11
+	VMOVUPD (R11), Z0
+	VMOVUPD 64(R11), Z1
+	VMOVUPD 128(R11), Z2
+	CMPQ    R9, $0x01
+	JNE     rotations28
 
-row:
-	XORQ R10, R10
-	CMPQ R10, R9
-	JGE  rest
+block29:
+	MOVQ         DI, R9
+	CMPQ         R10, R9
+	CMOVQLT      R10, R9
+	VMOVQ        R9, X1
+	VPBROADCASTQ X1, Z1
+	VPCMPGTQ     const_iota<>+0(SB), Z1, K1
+	VMOVUPD.Z    (BX), K1, Z1
+	VXORPD       Z2, Z2, Z2
+	MOVQ         DX, R9
+	MOVQ         SI, R11
 
-full:
-	VMOVUPD (CX)(R10*8), Z0
-	VSUBPD  (DX)(R10*8), Z0, Z0
-	VMOVUPD Z0, (AX)
-	ADDQ    $+64, AX
-	ADDQ    $0x08, R10
-	CMPQ    R10, R9
-	JLT     full
+loop30:
+	VMOVUPD.Z   (R9), K1, Z3
+	VSUBPD      Z1, Z3, Z3
+	VPERMPD     Z3, Z0, Z4
+	VFMADD231PD Z4, Z3, Z2
+	ADDQ        R8, R9
+	DECQ        R11
+	JNZ         loop30
+	MOVQ        AX, R9
+	VMOVUPD     Z2, K1, (R9)
+	ADDQ        CX, R9
+	LEAQ        (AX)(R10*8), AX
+	LEAQ        (BX)(R10*8), BX
+	LEAQ        (DX)(R10*8), DX
+	MOVQ        R10, R9
+	SUBQ        R9, DI
+	JG          block29
+	JMP         done
 
-rest:
-	TESTQ     R8, R8
-	JZ        end8
-	VMOVUPD.Z (CX)(R10*8), K1, Z0
-	VMOVUPD.Z (DX)(R10*8), K1, Z1
-	VSUBPD    Z1, Z0, Z0
-	VMOVUPD   Z0, (AX)
+rotations28:
+	CMPQ R9, $0x02
+	JNE  rotations31
 
-end8:
-	ADDQ SI, AX
-	ADDQ DI, CX
-	DECQ BX
-	JNZ  row
-	VZEROUPPER
-	RET
+block32:
+	MOVQ         DI, R9
+	CMPQ         R10, R9
+	CMOVQLT      R10, R9
+	VMOVQ        R9, X2
+	VPBROADCASTQ X2, Z2
+	VPCMPGTQ     const_iota<>+0(SB), Z2, K1
+	VMOVUPD.Z    (BX), K1, Z2
+	VXORPD       Z3, Z3, Z3
+	VXORPD       Z4, Z4, Z4
+	MOVQ         DX, R9
+	MOVQ         SI, R11
 
-// func productsAVX512(sums *float64, a *float64, b *float64, passes int, width int, stride int)
-// Requires: AVX, AVX512F
-TEXT ·productsAVX512(SB), NOSPLIT, $0-48
-	MOVQ sums+0(FP), AX
-	MOVQ a+8(FP), CX
-	MOVQ b+16(FP), DX
-	MOVQ passes+24(FP), BX
-	MOVQ width+32(FP), SI
-	MOVQ stride+40(FP), DI
-	SHLQ $0x03, DI
+loop33:
+	VMOVUPD.Z   (R9), K1, Z5
+	VSUBPD      Z2, Z5, Z5
+	VPERMPD     Z5, Z0, Z6
+	VFMADD231PD Z6, Z5, Z3
+	VPERMPD     Z5, Z1, Z6
+	VFMADD231PD Z6, Z5, Z4
+	ADDQ        R8, R9
+	DECQ        R11
+	JNZ         loop33
+	MOVQ        AX, R9
+	VMOVUPD     Z3, K1, (R9)
+	ADDQ        CX, R9
+	VMOVUPD     Z4, K1, (R9)
+	ADDQ        CX, R9
+	LEAQ        (AX)(R10*8), AX
+	LEAQ        (BX)(R10*8), BX
+	LEAQ        (DX)(R10*8), DX
+	MOVQ        R10, R9
+	SUBQ        R9, DI
+	JG          block32
+	JMP         done
 
-several:
-	CMPQ    SI, $+64
-	JLT     last
-	VMOVUPD (AX), Z0
-	VMOVUPD 64(AX), Z1
-	VMOVUPD 128(AX), Z2
-	VMOVUPD 192(AX), Z3
-	VMOVUPD 256(AX), Z4
-	VMOVUPD 320(AX), Z5
-	VMOVUPD 384(AX), Z6
-	VMOVUPD 448(AX), Z7
-	MOVQ    DX, R8
-	MOVQ    CX, R9
-	MOVQ    BX, R10
+rotations31:
+	CMPQ R9, $0x03
+	JNE  rotations34
 
-loop9:
-	VMOVUPD     (R9), Z8
-	VFMADD231PD (R8), Z8, Z0
-	VMOVUPD     64(R9), Z8
-	VFMADD231PD 64(R8), Z8, Z1
-	VMOVUPD     128(R9), Z8
-	VFMADD231PD 128(R8), Z8, Z2
-	VMOVUPD     192(R9), Z8
-	VFMADD231PD 192(R8), Z8, Z3
-	VMOVUPD     256(R9), Z8
-	VFMADD231PD 256(R8), Z8, Z4
-	VMOVUPD     320(R9), Z8
-	VFMADD231PD 320(R8), Z8, Z5
-	VMOVUPD     384(R9), Z8
-	VFMADD231PD 384(R8), Z8, Z6
-	VMOVUPD     448(R9), Z8
-	VFMADD231PD 448(R8), Z8, Z7
-	ADDQ        DI, R8
-	ADDQ        DI, R9
-	DECQ        R10
-	JNZ         loop9
-	VMOVUPD     Z0, (AX)
-	VMOVUPD     Z1, 64(AX)
-	VMOVUPD     Z2, 128(AX)
-	VMOVUPD     Z3, 192(AX)
-	VMOVUPD     Z4, 256(AX)
-	VMOVUPD     Z5, 320(AX)
-	VMOVUPD     Z6, 384(AX)
-	VMOVUPD     Z7, 448(AX)
-	ADDQ        $+512, AX
-	ADDQ        $+512, DX
-	ADDQ        $+512, CX
-	SUBQ        $+64, SI
-	JMP         several
+block35:
+	MOVQ         DI, R9
+	CMPQ         R10, R9
+	CMOVQLT      R10, R9
+	VMOVQ        R9, X3
+	VPBROADCASTQ X3, Z3
+	VPCMPGTQ     const_iota<>+0(SB), Z3, K1
+	VMOVUPD.Z    (BX), K1, Z3
+	VXORPD       Z4, Z4, Z4
+	VXORPD       Z5, Z5, Z5
+	VXORPD       Z6, Z6, Z6
+	MOVQ         DX, R9
+	MOVQ         SI, R11
 
-last:
-	CMPQ         SI, $0x00
-	JLE          done
-	VMOVQ        SI, X0
-	VPBROADCASTQ X0, Z0
-	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
-	VMOVUPD.Z    (AX), K1, Z0
-	MOVQ         DX, R8
-	MOVQ         CX, R9
-	MOVQ         BX, R10
+loop36:
+	VMOVUPD.Z   (R9), K1, Z7
+	VSUBPD      Z3, Z7, Z7
+	VPERMPD     Z7, Z0, Z8
+	VFMADD231PD Z8, Z7, Z4
+	VPERMPD     Z7, Z1, Z8
+	VFMADD231PD Z8, Z7, Z5
+	VPERMPD     Z7, Z2, Z8
+	VFMADD231PD Z8, Z7, Z6
+	ADDQ        R8, R9
+	DECQ        R11
+	JNZ         loop36
+	MOVQ        AX, R9
+	VMOVUPD     Z4, K1, (R9)
+	ADDQ        CX, R9
+	VMOVUPD     Z5, K1, (R9)
+	ADDQ        CX, R9
+	VMOVUPD     Z6, K1, (R9)
+	ADDQ        CX, R9
+	LEAQ        (AX)(R10*8), AX
+	LEAQ        (BX)(R10*8), BX
+	LEAQ        (DX)(R10*8), DX
+	MOVQ        R10, R9
+	SUBQ        R9, DI
+	JG          block35
+	JMP         done
 
-loop10:
-	VMOVUPD.Z   (R9), K1, Z1
-	VMOVUPD.Z   (R8), K1, Z2
-	VFMADD231PD Z2, Z1, Z0
-	ADDQ        DI, R8
-	ADDQ        DI, R9
-	DECQ        R10
-	JNZ         loop10
-	VMOVUPD     Z0, K1, (AX)
-	ADDQ        $+64, AX
-	ADDQ        $+64, DX
-	ADDQ        $+64, CX
-	SUBQ        $+8, SI
-	JMP         last
-
+rotations34:
 done:
 	VZEROUPPER
 	RET
 
-// func scaledAVX512(sums *float64, a *float64, b *float64, passes int, width int, stride int)
+// func crossedFloat64AVX512(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, fixed *float64, n int)
 // Requires: AVX, AVX512F
-TEXT ·scaledAVX512(SB), NOSPLIT, $0-48
+TEXT ·crossedFloat64AVX512(SB), NOSPLIT, $0-72
 	MOVQ sums+0(FP), AX
-	MOVQ a+8(FP), CX
-	MOVQ b+16(FP), DX
-	MOVQ passes+24(FP), BX
-	MOVQ width+32(FP), SI
+	MOVQ apart+8(FP), CX
+	MOVQ data+16(FP), DX
+	MOVQ mean+48(FP), BX
+	MOVQ passes+24(FP), SI
 	MOVQ stride+40(FP), DI
+	MOVQ fixed+56(FP), R8
+	MOVQ n+64(FP), R9
+	SHLQ $0x03, CX
 	SHLQ $0x03, DI
+	MOVQ R9, R10
+	SHLQ $0x03, R10
 
-several:
-	CMPQ    SI, $+64
-	JLT     last
-	VMOVUPD (AX), Z0
-	VMOVUPD 64(AX), Z1
-	VMOVUPD 128(AX), Z2
-	VMOVUPD 192(AX), Z3
-	VMOVUPD 256(AX), Z4
-	VMOVUPD 320(AX), Z5
-	VMOVUPD 384(AX), Z6
-	VMOVUPD 448(AX), Z7
-	MOVQ    DX, R8
-	MOVQ    CX, R9
-	MOVQ    BX, R10
+classes:
+	CMPQ R9, $0x08
+	JLT  fewer37
+	MOVQ width+32(FP), R11
+	XORQ R12, R12
 
-loop11:
-	VBROADCASTSD (R9), Z8
-	VFMADD231PD  (R8), Z8, Z0
-	VFMADD231PD  64(R8), Z8, Z1
-	VFMADD231PD  128(R8), Z8, Z2
-	VFMADD231PD  192(R8), Z8, Z3
-	VFMADD231PD  256(R8), Z8, Z4
-	VFMADD231PD  320(R8), Z8, Z5
-	VFMADD231PD  384(R8), Z8, Z6
-	VFMADD231PD  448(R8), Z8, Z7
-	ADDQ         DI, R8
-	ADDQ         DI, R9
-	DECQ         R10
-	JNZ          loop11
-	VMOVUPD      Z0, (AX)
-	VMOVUPD      Z1, 64(AX)
-	VMOVUPD      Z2, 128(AX)
-	VMOVUPD      Z3, 192(AX)
-	VMOVUPD      Z4, 256(AX)
-	VMOVUPD      Z5, 320(AX)
-	VMOVUPD      Z6, 384(AX)
-	VMOVUPD      Z7, 448(AX)
-	ADDQ         $+512, AX
-	ADDQ         $+512, DX
-	SUBQ         $+64, SI
-	JMP          several
-
-last:
-	CMPQ         SI, $0x00
-	JLE          done
-	VMOVQ        SI, X0
+block38:
+	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
-	VMOVUPD.Z    (AX), K1, Z0
-	MOVQ         DX, R8
-	MOVQ         CX, R9
-	MOVQ         BX, R10
+	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	LEAQ         (AX)(R12*8), R13
+	VMOVUPD.Z    (R13), K1, Z1
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z2
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z3
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z4
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z5
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z6
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z7
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z8
+	ADDQ         CX, R13
+	LEAQ         (DX)(R12*8), R13
+	MOVQ         R8, R14
+	MOVQ         SI, R15
 
-loop12:
-	VBROADCASTSD (R9), Z1
-	VMOVUPD.Z    (R8), K1, Z2
-	VFMADD231PD  Z2, Z1, Z0
-	ADDQ         DI, R8
-	ADDQ         DI, R9
-	DECQ         R10
-	JNZ          loop12
-	VMOVUPD      Z0, K1, (AX)
-	ADDQ         $+64, AX
-	ADDQ         $+64, DX
-	SUBQ         $+8, SI
-	JMP          last
+loop39:
+	VMOVUPD.Z        (R13), K1, Z9
+	VSUBPD           Z0, Z9, Z9
+	VFMADD231PD.BCST (R14), Z9, Z1
+	VFMADD231PD.BCST 8(R14), Z9, Z2
+	VFMADD231PD.BCST 16(R14), Z9, Z3
+	VFMADD231PD.BCST 24(R14), Z9, Z4
+	VFMADD231PD.BCST 32(R14), Z9, Z5
+	VFMADD231PD.BCST 40(R14), Z9, Z6
+	VFMADD231PD.BCST 48(R14), Z9, Z7
+	VFMADD231PD.BCST 56(R14), Z9, Z8
+	ADDQ             DI, R13
+	ADDQ             R10, R14
+	DECQ             R15
+	JNZ              loop39
+	LEAQ             (AX)(R12*8), R13
+	VMOVUPD          Z1, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z2, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z3, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z4, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z5, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z6, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z7, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z8, K1, (R13)
+	ADDQ             CX, R13
+	ADDQ             $0x08, R12
+	SUBQ             $0x08, R11
+	JG               block38
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             $0x40, R8
+	SUBQ             $0x08, R9
+	JMP              classes
 
-done:
+fewer37:
+	CMPQ R9, $0x04
+	JLT  fewer40
+	MOVQ width+32(FP), R11
+	XORQ R12, R12
+
+block41:
+	VMOVQ        R11, X0
+	VPBROADCASTQ X0, Z0
+	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
+	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	LEAQ         (AX)(R12*8), R13
+	VMOVUPD.Z    (R13), K1, Z1
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z2
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z3
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z4
+	ADDQ         CX, R13
+	LEAQ         (DX)(R12*8), R13
+	MOVQ         R8, R14
+	MOVQ         SI, R15
+
+loop42:
+	VMOVUPD.Z        (R13), K1, Z5
+	VSUBPD           Z0, Z5, Z5
+	VFMADD231PD.BCST (R14), Z5, Z1
+	VFMADD231PD.BCST 8(R14), Z5, Z2
+	VFMADD231PD.BCST 16(R14), Z5, Z3
+	VFMADD231PD.BCST 24(R14), Z5, Z4
+	ADDQ             DI, R13
+	ADDQ             R10, R14
+	DECQ             R15
+	JNZ              loop42
+	LEAQ             (AX)(R12*8), R13
+	VMOVUPD          Z1, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z2, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z3, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z4, K1, (R13)
+	ADDQ             CX, R13
+	ADDQ             $0x08, R12
+	SUBQ             $0x08, R11
+	JG               block41
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             $0x20, R8
+	SUBQ             $0x04, R9
+	JMP              classes
+
+fewer40:
+	CMPQ R9, $0x02
+	JLT  fewer43
+	MOVQ width+32(FP), R11
+	XORQ R12, R12
+
+block44:
+	VMOVQ        R11, X0
+	VPBROADCASTQ X0, Z0
+	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
+	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	LEAQ         (AX)(R12*8), R13
+	VMOVUPD.Z    (R13), K1, Z1
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z2
+	ADDQ         CX, R13
+	LEAQ         (DX)(R12*8), R13
+	MOVQ         R8, R14
+	MOVQ         SI, R15
+
+loop45:
+	VMOVUPD.Z        (R13), K1, Z3
+	VSUBPD           Z0, Z3, Z3
+	VFMADD231PD.BCST (R14), Z3, Z1
+	VFMADD231PD.BCST 8(R14), Z3, Z2
+	ADDQ             DI, R13
+	ADDQ             R10, R14
+	DECQ             R15
+	JNZ              loop45
+	LEAQ             (AX)(R12*8), R13
+	VMOVUPD          Z1, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z2, K1, (R13)
+	ADDQ             CX, R13
+	ADDQ             $0x08, R12
+	SUBQ             $0x08, R11
+	JG               block44
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             $0x10, R8
+	SUBQ             $0x02, R9
+	JMP              classes
+
+fewer43:
+	CMPQ R9, $0x01
+	JLT  fewer46
+	MOVQ width+32(FP), R11
+	XORQ R12, R12
+
+block47:
+	VMOVQ        R11, X0
+	VPBROADCASTQ X0, Z0
+	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
+	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	LEAQ         (AX)(R12*8), R13
+	VMOVUPD.Z    (R13), K1, Z1
+	ADDQ         CX, R13
+	LEAQ         (DX)(R12*8), R13
+	MOVQ         R8, R14
+	MOVQ         SI, R15
+
+loop48:
+	VMOVUPD.Z        (R13), K1, Z2
+	VSUBPD           Z0, Z2, Z2
+	VFMADD231PD.BCST (R14), Z2, Z1
+	ADDQ             DI, R13
+	ADDQ             R10, R14
+	DECQ             R15
+	JNZ              loop48
+	LEAQ             (AX)(R12*8), R13
+	VMOVUPD          Z1, K1, (R13)
+	ADDQ             CX, R13
+	ADDQ             $0x08, R12
+	SUBQ             $0x08, R11
+	JG               block47
+	ADDQ             CX, AX
+	ADDQ             $0x08, R8
+	SUBQ             $0x01, R9
+	JMP              classes
+
+fewer46:
+	VZEROUPPER
+	RET
+
+// func plainTwoAVX512(rows *float32, values int, limit float32) bool
+// Requires: AVX, AVX2, AVX512DQ, AVX512F, CMOV
+TEXT ·plainTwoAVX512(SB), NOSPLIT, $0-25
+	MOVQ    rows+0(FP), AX
+	MOVQ    values+8(FP), CX
+	VMOVUPD const_floatOne<>+0(SB), Z0
+	VXORPD  Z1, Z1, Z1
+	VMOVUPD Z0, Z2
+	VMOVUPD const_floatAbsolute<>+0(SB), Z3
+	LEAQ    -128(AX)(CX*4), DX
+
+blocks:
+	CMPQ          AX, DX
+	CMOVQGT       DX, AX
+	VMOVUPD       (AX), Z4
+	VPMAXUD       Z4, Z2, Z2
+	VMOVUPD       64(AX), Z5
+	VPMAXUD       Z5, Z2, Z2
+	VSHUFPS       $0x88, Z5, Z4, Z6
+	VSHUFPS       $0xdd, Z5, Z4, Z4
+	VADDPS        Z4, Z6, Z6
+	VSUBPS        Z0, Z6, Z6
+	VANDPS        Z3, Z6, Z6
+	VMAXPS        Z1, Z6, Z1
+	ADDQ          $+128, AX
+	SUBQ          $+32, CX
+	JG            blocks
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VMAXPS        Y0, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VPMAXUD       Y0, Y2, Y2
+	VBROADCASTSS  limit+16(FP), Y0
+	VCMPPS        $0x12, Y0, Y1, Y0
+	VPCMPEQD      const_floatOne<>+0(SB), Y2, Y2
+	VANDPS        Y2, Y0, Y0
+	VMOVMSKPS     Y0, AX
+	CMPL          AX, $0xff
+	SETEQ         AL
+	MOVB          AL, ret+24(FP)
+	VZEROUPPER
+	RET
+
+DATA const_floatOne<>+0(SB)/8, $0x3f8000003f800000
+DATA const_floatOne<>+8(SB)/8, $0x3f8000003f800000
+DATA const_floatOne<>+16(SB)/8, $0x3f8000003f800000
+DATA const_floatOne<>+24(SB)/8, $0x3f8000003f800000
+DATA const_floatOne<>+32(SB)/8, $0x3f8000003f800000
+DATA const_floatOne<>+40(SB)/8, $0x3f8000003f800000
+DATA const_floatOne<>+48(SB)/8, $0x3f8000003f800000
+DATA const_floatOne<>+56(SB)/8, $0x3f8000003f800000
+GLOBL const_floatOne<>(SB), RODATA|NOPTR, $64
+
+DATA const_floatAbsolute<>+0(SB)/8, $0x7fffffff7fffffff
+DATA const_floatAbsolute<>+8(SB)/8, $0x7fffffff7fffffff
+DATA const_floatAbsolute<>+16(SB)/8, $0x7fffffff7fffffff
+DATA const_floatAbsolute<>+24(SB)/8, $0x7fffffff7fffffff
+DATA const_floatAbsolute<>+32(SB)/8, $0x7fffffff7fffffff
+DATA const_floatAbsolute<>+40(SB)/8, $0x7fffffff7fffffff
+DATA const_floatAbsolute<>+48(SB)/8, $0x7fffffff7fffffff
+DATA const_floatAbsolute<>+56(SB)/8, $0x7fffffff7fffffff
+GLOBL const_floatAbsolute<>(SB), RODATA|NOPTR, $64
+
+// func plainFourAVX512(rows *float32, values int, limit float32) bool
+// Requires: AVX, AVX2, AVX512DQ, AVX512F, CMOV
+TEXT ·plainFourAVX512(SB), NOSPLIT, $0-25
+	MOVQ    rows+0(FP), AX
+	MOVQ    values+8(FP), CX
+	VMOVUPD const_floatOne<>+0(SB), Z0
+	VXORPD  Z1, Z1, Z1
+	VMOVUPD Z0, Z2
+	VMOVUPD const_floatAbsolute<>+0(SB), Z3
+	LEAQ    -256(AX)(CX*4), DX
+
+blocks:
+	CMPQ          AX, DX
+	CMOVQGT       DX, AX
+	VMOVUPD       (AX), Z4
+	VPMAXUD       Z4, Z2, Z2
+	VMOVUPD       64(AX), Z5
+	VPMAXUD       Z5, Z2, Z2
+	VMOVUPD       128(AX), Z6
+	VPMAXUD       Z6, Z2, Z2
+	VMOVUPD       192(AX), Z7
+	VPMAXUD       Z7, Z2, Z2
+	VSHUFPS       $0x88, Z5, Z4, Z8
+	VSHUFPS       $0xdd, Z5, Z4, Z4
+	VADDPS        Z4, Z8, Z8
+	VSHUFPS       $0x88, Z7, Z6, Z4
+	VSHUFPS       $0xdd, Z7, Z6, Z5
+	VADDPS        Z5, Z4, Z4
+	VSHUFPS       $0x88, Z4, Z8, Z5
+	VSHUFPS       $0xdd, Z4, Z8, Z4
+	VADDPS        Z4, Z5, Z5
+	VSUBPS        Z0, Z5, Z5
+	VANDPS        Z3, Z5, Z5
+	VMAXPS        Z1, Z5, Z1
+	ADDQ          $+256, AX
+	SUBQ          $+64, CX
+	JG            blocks
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VMAXPS        Y0, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VPMAXUD       Y0, Y2, Y2
+	VBROADCASTSS  limit+16(FP), Y0
+	VCMPPS        $0x12, Y0, Y1, Y0
+	VPCMPEQD      const_floatOne<>+0(SB), Y2, Y2
+	VANDPS        Y2, Y0, Y0
+	VMOVMSKPS     Y0, AX
+	CMPL          AX, $0xff
+	SETEQ         AL
+	MOVB          AL, ret+24(FP)
 	VZEROUPPER
 	RET
 
@@ -955,10 +1544,10 @@ windows:
 	VPMAXUD Z4, Z2, Z2
 	MOVQ    DX, SI
 
-further13:
+further49:
 	VADDPS (AX)(SI*1), Z4, Z4
 	SUBQ   $0x04, SI
-	JNZ    further13
+	JNZ    further49
 	VSUBPS Z0, Z4, Z4
 	VANDPS Z3, Z4, Z4
 	VMAXPS Z1, Z4, Z1
@@ -972,10 +1561,10 @@ last:
 	VPMAXUD Z4, Z2, Z2
 	MOVQ    DX, CX
 
-further14:
+further50:
 	VADDPS        (AX)(CX*1), Z4, Z4
 	SUBQ          $0x04, CX
-	JNZ           further14
+	JNZ           further50
 	VSUBPS        Z0, Z4, Z4
 	VANDPS        Z3, Z4, Z4
 	VMAXPS        Z1, Z4, Z1
@@ -995,16 +1584,6 @@ further14:
 	MOVB          AL, ret+56(FP)
 	VZEROUPPER
 	RET
-
-DATA const_floatOne<>+0(SB)/8, $0x3f8000003f800000
-DATA const_floatOne<>+8(SB)/8, $0x3f8000003f800000
-DATA const_floatOne<>+16(SB)/8, $0x3f8000003f800000
-DATA const_floatOne<>+24(SB)/8, $0x3f8000003f800000
-DATA const_floatOne<>+32(SB)/8, $0x3f8000003f800000
-DATA const_floatOne<>+40(SB)/8, $0x3f8000003f800000
-DATA const_floatOne<>+48(SB)/8, $0x3f8000003f800000
-DATA const_floatOne<>+56(SB)/8, $0x3f8000003f800000
-GLOBL const_floatOne<>(SB), RODATA|NOPTR, $64
 
 // func plainWideAVX512(rows *float32, count int, classes int, limit float32) bool
 // Requires: AVX, AVX2, AVX512DQ, AVX512F, CMOV
@@ -1122,16 +1701,6 @@ DATA const_floatIota<>+48(SB)/8, $0x0000000d0000000c
 DATA const_floatIota<>+56(SB)/8, $0x0000000f0000000e
 GLOBL const_floatIota<>(SB), RODATA|NOPTR, $64
 
-DATA const_floatAbsolute<>+0(SB)/8, $0x7fffffff7fffffff
-DATA const_floatAbsolute<>+8(SB)/8, $0x7fffffff7fffffff
-DATA const_floatAbsolute<>+16(SB)/8, $0x7fffffff7fffffff
-DATA const_floatAbsolute<>+24(SB)/8, $0x7fffffff7fffffff
-DATA const_floatAbsolute<>+32(SB)/8, $0x7fffffff7fffffff
-DATA const_floatAbsolute<>+40(SB)/8, $0x7fffffff7fffffff
-DATA const_floatAbsolute<>+48(SB)/8, $0x7fffffff7fffffff
-DATA const_floatAbsolute<>+56(SB)/8, $0x7fffffff7fffffff
-GLOBL const_floatAbsolute<>(SB), RODATA|NOPTR, $64
-
 // func inverseRootsAVX512(dst *float64, mean *float64, n int)
 // Requires: AVX, AVX512F
 TEXT ·inverseRootsAVX512(SB), NOSPLIT, $0-24
@@ -1142,14 +1711,14 @@ TEXT ·inverseRootsAVX512(SB), NOSPLIT, $0-24
 	VMOVUPD const_epsilon<>+0(SB), Z1
 	XORQ    BX, BX
 
-eight15:
+eight51:
 	VADDPD  (CX)(BX*8), Z1, Z2
 	VSQRTPD Z2, Z2
 	VDIVPD  Z2, Z0, Z2
 	VMOVUPD Z2, (AX)(BX*8)
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight15
+	JLT     eight51
 	VZEROUPPER
 	RET
 
@@ -1167,7 +1736,7 @@ TEXT ·confusionAVX512(SB), NOSPLIT, $0-56
 	VMOVUPD      (AX), Z2
 	XORQ         R8, R8
 
-eight16:
+eight52:
 	VSUBPD      (DX)(R8*8), Z1, Z3
 	VMAXPD      Z1, Z3, Z3
 	VMULPD      Z0, Z3, Z3
@@ -1176,7 +1745,7 @@ eight16:
 	VFMADD231PD (SI)(R8*8), Z3, Z2
 	ADDQ        $0x08, R8
 	CMPQ        R8, DI
-	JLT         eight16
+	JLT         eight52
 	VMOVUPD     Z2, (AX)
 	VZEROUPPER
 	RET
@@ -1190,11 +1759,11 @@ TEXT ·sumAVX512(SB), NOSPLIT, $0-24
 	VMOVUPD (AX), Z0
 	XORQ    BX, BX
 
-eight17:
+eight53:
 	VADDPD  (CX)(BX*8), Z0, Z0
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight17
+	JLT     eight53
 	VMOVUPD Z0, (AX)
 	VZEROUPPER
 	RET
@@ -1226,7 +1795,7 @@ TEXT ·momentsFloat32AVX2(SB), NOSPLIT, $192-80
 	MOVQ         DX, R11
 	MOVQ         SI, R12
 
-loop18:
+loop54:
 	VMOVDQU      64(SP), X1
 	VMASKMOVPS   (R10), X1, X1
 	VCVTPS2PD    X1, Y1
@@ -1235,7 +1804,7 @@ loop18:
 	ADDQ         R8, R10
 	ADDQ         $0x20, R11
 	DECQ         R12
-	JNZ          loop18
+	JNZ          loop54
 	VBROADCASTSD rn+64(FP), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPD      const_one<>+0(SB), Y1
@@ -1247,7 +1816,7 @@ loop18:
 	VMULPD       const_shift<>+0(SB), Y1, Y1
 	VMOVUPD      Y1, 160(SP)
 
-block19:
+block55:
 	VXORPD       Y0, Y0, Y0
 	VXORPD       Y1, Y1, Y1
 	VXORPD       Y2, Y2, Y2
@@ -1268,7 +1837,7 @@ block19:
 	MOVQ         DX, R11
 	MOVQ         SI, R12
 
-loop20:
+loop56:
 	VMOVUPD        (R11), Y7
 	VSUBPD         96(SP), Y7, Y8
 	VMULPD         Y8, Y8, Y9
@@ -1317,7 +1886,7 @@ loop20:
 	ADDQ           R8, R10
 	ADDQ           $0x20, R11
 	DECQ           R12
-	JNZ            loop20
+	JNZ            loop56
 	VBROADCASTSD   rn+64(FP), Y7
 	VMULPD         Y7, Y0, Y0
 	VMOVUPD        const_one<>+0(SB), Y7
@@ -1423,7 +1992,7 @@ loop20:
 	VMOVUPD        Y7, 160(SP)
 	ADDQ           $0x20, AX
 	CMPQ           DI, $0x00
-	JGT            block19
+	JGT            block55
 	VZEROUPPER
 	RET
 
@@ -1491,62 +2060,479 @@ DATA const_offsets<>+48(SB)/8, $0x00000000000000f0
 DATA const_offsets<>+56(SB)/8, $0x00000000000000f0
 GLOBL const_offsets<>(SB), RODATA|NOPTR, $64
 
-// func deviationsFloat32AVX2(dst *float64, data *float32, passes int, width int, stride int, mean *float64)
-// Requires: AVX, AVX2
-TEXT ·deviationsFloat32AVX2(SB), NOSPLIT, $64-48
-	MOVQ         dst+0(FP), AX
-	MOVQ         data+8(FP), CX
-	MOVQ         mean+40(FP), DX
-	MOVQ         passes+16(FP), BX
-	MOVQ         width+24(FP), SI
-	MOVQ         stride+32(FP), DI
-	SHLQ         $0x02, DI
-	MOVQ         SI, R8
-	ANDQ         $+3, R8
-	MOVQ         SI, R9
-	SUBQ         R8, R9
-	LEAQ         7(SI), SI
-	ANDQ         $-8, SI
-	SUBQ         R9, SI
-	SHLQ         $0x03, SI
-	VMOVQ        R8, X0
+// func rotatedFloat32AVX2(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, each int, turns *[3][8]uint64, rotations int)
+// Requires: AVX, AVX2, CMOV, FMA3
+TEXT ·rotatedFloat32AVX2(SB), NOSPLIT, $64-80
+	MOVQ    sums+0(FP), AX
+	MOVQ    apart+8(FP), CX
+	MOVQ    data+16(FP), DX
+	MOVQ    mean+48(FP), BX
+	MOVQ    passes+24(FP), SI
+	MOVQ    width+32(FP), DI
+	MOVQ    stride+40(FP), R8
+	SHLQ    $0x03, CX
+	SHLQ    $0x02, R8
+	MOVQ    rotations+72(FP), R9
+	MOVQ    each+56(FP), R10
+	MOVQ    turns+64(FP), R11
+	VMOVUPD (R11), Y0
+	VMOVUPD 64(R11), Y1
+	VMOVUPD 128(R11), Y2
+	CMPQ    R9, $0x01
+	JNE     rotations57
+
+block58:
+	MOVQ         DI, R9
+	CMPQ         R10, R9
+	CMOVQLT      R10, R9
+	VMOVQ        R9, X1
+	VPBROADCASTQ X1, Y1
+	VPCMPGTQ     const_iota<>+0(SB), Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VSHUFPS      $0x88, X2, X1, X2
+	VMOVDQU      X2, 32(SP)
+	VMOVDQU      Y1, (SP)
+	VMOVDQU      (SP), Y1
+	VMASKMOVPD   (BX), Y1, Y1
+	VXORPD       Y2, Y2, Y2
+	MOVQ         DX, R9
+	MOVQ         SI, R11
+
+loop59:
+	VMOVDQU     32(SP), X3
+	VMASKMOVPS  (R9), X3, X3
+	VCVTPS2PD   X3, Y3
+	VSUBPD      Y1, Y3, Y3
+	VPERMPS     Y3, Y0, Y4
+	VFMADD231PD Y4, Y3, Y2
+	ADDQ        R8, R9
+	DECQ        R11
+	JNZ         loop59
+	MOVQ        AX, R9
+	VMOVUPD     (SP), Y1
+	VMASKMOVPD  Y2, Y1, (R9)
+	ADDQ        CX, R9
+	LEAQ        (AX)(R10*8), AX
+	LEAQ        (BX)(R10*8), BX
+	LEAQ        (DX)(R10*4), DX
+	MOVQ        R10, R9
+	SUBQ        R9, DI
+	JG          block58
+	JMP         done
+
+rotations57:
+	CMPQ R9, $0x02
+	JNE  rotations60
+
+block61:
+	MOVQ         DI, R9
+	CMPQ         R10, R9
+	CMOVQLT      R10, R9
+	VMOVQ        R9, X2
+	VPBROADCASTQ X2, Y2
+	VPCMPGTQ     const_iota<>+0(SB), Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X3
+	VSHUFPS      $0x88, X3, X2, X3
+	VMOVDQU      X3, 32(SP)
+	VMOVDQU      Y2, (SP)
+	VMOVDQU      (SP), Y2
+	VMASKMOVPD   (BX), Y2, Y2
+	VXORPD       Y3, Y3, Y3
+	VXORPD       Y4, Y4, Y4
+	MOVQ         DX, R9
+	MOVQ         SI, R11
+
+loop62:
+	VMOVDQU     32(SP), X5
+	VMASKMOVPS  (R9), X5, X5
+	VCVTPS2PD   X5, Y5
+	VSUBPD      Y2, Y5, Y5
+	VPERMPS     Y5, Y0, Y6
+	VFMADD231PD Y6, Y5, Y3
+	VPERMPS     Y5, Y1, Y6
+	VFMADD231PD Y6, Y5, Y4
+	ADDQ        R8, R9
+	DECQ        R11
+	JNZ         loop62
+	MOVQ        AX, R9
+	VMOVUPD     (SP), Y2
+	VMASKMOVPD  Y3, Y2, (R9)
+	ADDQ        CX, R9
+	VMOVUPD     (SP), Y2
+	VMASKMOVPD  Y4, Y2, (R9)
+	ADDQ        CX, R9
+	LEAQ        (AX)(R10*8), AX
+	LEAQ        (BX)(R10*8), BX
+	LEAQ        (DX)(R10*4), DX
+	MOVQ        R10, R9
+	SUBQ        R9, DI
+	JG          block61
+	JMP         done
+
+rotations60:
+	CMPQ R9, $0x03
+	JNE  rotations63
+
+block64:
+	MOVQ         DI, R9
+	CMPQ         R10, R9
+	CMOVQLT      R10, R9
+	VMOVQ        R9, X3
+	VPBROADCASTQ X3, Y3
+	VPCMPGTQ     const_iota<>+0(SB), Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VSHUFPS      $0x88, X4, X3, X4
+	VMOVDQU      X4, 32(SP)
+	VMOVDQU      Y3, (SP)
+	VMOVDQU      (SP), Y3
+	VMASKMOVPD   (BX), Y3, Y3
+	VXORPD       Y4, Y4, Y4
+	VXORPD       Y5, Y5, Y5
+	VXORPD       Y6, Y6, Y6
+	MOVQ         DX, R9
+	MOVQ         SI, R11
+
+loop65:
+	VMOVDQU     32(SP), X7
+	VMASKMOVPS  (R9), X7, X7
+	VCVTPS2PD   X7, Y7
+	VSUBPD      Y3, Y7, Y7
+	VPERMPS     Y7, Y0, Y8
+	VFMADD231PD Y8, Y7, Y4
+	VPERMPS     Y7, Y1, Y8
+	VFMADD231PD Y8, Y7, Y5
+	VPERMPS     Y7, Y2, Y8
+	VFMADD231PD Y8, Y7, Y6
+	ADDQ        R8, R9
+	DECQ        R11
+	JNZ         loop65
+	MOVQ        AX, R9
+	VMOVUPD     (SP), Y3
+	VMASKMOVPD  Y4, Y3, (R9)
+	ADDQ        CX, R9
+	VMOVUPD     (SP), Y3
+	VMASKMOVPD  Y5, Y3, (R9)
+	ADDQ        CX, R9
+	VMOVUPD     (SP), Y3
+	VMASKMOVPD  Y6, Y3, (R9)
+	ADDQ        CX, R9
+	LEAQ        (AX)(R10*8), AX
+	LEAQ        (BX)(R10*8), BX
+	LEAQ        (DX)(R10*4), DX
+	MOVQ        R10, R9
+	SUBQ        R9, DI
+	JG          block64
+	JMP         done
+
+rotations63:
+done:
+	VZEROUPPER
+	RET
+
+// func crossedFloat32AVX2(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, fixed *float64, n int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·crossedFloat32AVX2(SB), NOSPLIT, $64-72
+	MOVQ sums+0(FP), AX
+	MOVQ apart+8(FP), CX
+	MOVQ data+16(FP), DX
+	MOVQ mean+48(FP), BX
+	MOVQ passes+24(FP), SI
+	MOVQ stride+40(FP), DI
+	MOVQ fixed+56(FP), R8
+	MOVQ n+64(FP), R9
+	SHLQ $0x03, CX
+	SHLQ $0x02, DI
+	MOVQ R9, R10
+	SHLQ $0x03, R10
+
+classes:
+	CMPQ R9, $0x08
+	JLT  fewer66
+	MOVQ width+32(FP), R11
+	XORQ R12, R12
+
+block67:
+	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
 	VSHUFPS      $0x88, X1, X0, X1
 	VMOVDQU      X1, 32(SP)
 	VMOVDQU      Y0, (SP)
+	VMOVDQU      (SP), Y0
+	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	LEAQ         (AX)(R12*8), R13
+	VMOVDQU      (SP), Y1
+	VMASKMOVPD   (R13), Y1, Y1
+	ADDQ         CX, R13
+	VMOVDQU      (SP), Y2
+	VMASKMOVPD   (R13), Y2, Y2
+	ADDQ         CX, R13
+	VMOVDQU      (SP), Y3
+	VMASKMOVPD   (R13), Y3, Y3
+	ADDQ         CX, R13
+	VMOVDQU      (SP), Y4
+	VMASKMOVPD   (R13), Y4, Y4
+	ADDQ         CX, R13
+	VMOVDQU      (SP), Y5
+	VMASKMOVPD   (R13), Y5, Y5
+	ADDQ         CX, R13
+	VMOVDQU      (SP), Y6
+	VMASKMOVPD   (R13), Y6, Y6
+	ADDQ         CX, R13
+	VMOVDQU      (SP), Y7
+	VMASKMOVPD   (R13), Y7, Y7
+	ADDQ         CX, R13
+	VMOVDQU      (SP), Y8
+	VMASKMOVPD   (R13), Y8, Y8
+	ADDQ         CX, R13
+	LEAQ         (DX)(R12*4), R13
+	MOVQ         R8, R14
+	MOVQ         SI, R15
 
-row:
-	XORQ R10, R10
-	CMPQ R10, R9
-	JGE  rest
+loop68:
+	VMOVDQU      32(SP), X9
+	VMASKMOVPS   (R13), X9, X9
+	VCVTPS2PD    X9, Y9
+	VSUBPD       Y0, Y9, Y9
+	VBROADCASTSD (R14), Y10
+	VFMADD231PD  Y10, Y9, Y1
+	VBROADCASTSD 8(R14), Y10
+	VFMADD231PD  Y10, Y9, Y2
+	VBROADCASTSD 16(R14), Y10
+	VFMADD231PD  Y10, Y9, Y3
+	VBROADCASTSD 24(R14), Y10
+	VFMADD231PD  Y10, Y9, Y4
+	VBROADCASTSD 32(R14), Y10
+	VFMADD231PD  Y10, Y9, Y5
+	VBROADCASTSD 40(R14), Y10
+	VFMADD231PD  Y10, Y9, Y6
+	VBROADCASTSD 48(R14), Y10
+	VFMADD231PD  Y10, Y9, Y7
+	VBROADCASTSD 56(R14), Y10
+	VFMADD231PD  Y10, Y9, Y8
+	ADDQ         DI, R13
+	ADDQ         R10, R14
+	DECQ         R15
+	JNZ          loop68
+	LEAQ         (AX)(R12*8), R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y1, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y2, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y3, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y4, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y5, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y6, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y7, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y8, Y0, (R13)
+	ADDQ         CX, R13
+	ADDQ         $0x04, R12
+	SUBQ         $0x04, R11
+	JG           block67
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         $0x40, R8
+	SUBQ         $0x08, R9
+	JMP          classes
 
-full:
-	VCVTPS2PD (CX)(R10*4), Y0
-	VSUBPD    (DX)(R10*8), Y0, Y0
-	VMOVUPD   Y0, (AX)
-	ADDQ      $+32, AX
-	ADDQ      $0x04, R10
-	CMPQ      R10, R9
-	JLT       full
+fewer66:
+	CMPQ R9, $0x04
+	JLT  fewer69
+	MOVQ width+32(FP), R11
+	XORQ R12, R12
 
-rest:
-	TESTQ      R8, R8
-	JZ         end21
-	VMOVDQU    32(SP), X0
-	VMASKMOVPS (CX)(R10*4), X0, X0
-	VCVTPS2PD  X0, Y0
-	VMOVDQU    (SP), Y1
-	VMASKMOVPD (DX)(R10*8), Y1, Y1
-	VSUBPD     Y1, Y0, Y0
-	VMOVUPD    Y0, (AX)
+block70:
+	VMOVQ        R11, X0
+	VPBROADCASTQ X0, Y0
+	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VSHUFPS      $0x88, X1, X0, X1
+	VMOVDQU      X1, 32(SP)
+	VMOVDQU      Y0, (SP)
+	VMOVDQU      (SP), Y0
+	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	LEAQ         (AX)(R12*8), R13
+	VMOVDQU      (SP), Y1
+	VMASKMOVPD   (R13), Y1, Y1
+	ADDQ         CX, R13
+	VMOVDQU      (SP), Y2
+	VMASKMOVPD   (R13), Y2, Y2
+	ADDQ         CX, R13
+	VMOVDQU      (SP), Y3
+	VMASKMOVPD   (R13), Y3, Y3
+	ADDQ         CX, R13
+	VMOVDQU      (SP), Y4
+	VMASKMOVPD   (R13), Y4, Y4
+	ADDQ         CX, R13
+	LEAQ         (DX)(R12*4), R13
+	MOVQ         R8, R14
+	MOVQ         SI, R15
 
-end21:
-	ADDQ SI, AX
-	ADDQ DI, CX
-	DECQ BX
-	JNZ  row
+loop71:
+	VMOVDQU      32(SP), X5
+	VMASKMOVPS   (R13), X5, X5
+	VCVTPS2PD    X5, Y5
+	VSUBPD       Y0, Y5, Y5
+	VBROADCASTSD (R14), Y6
+	VFMADD231PD  Y6, Y5, Y1
+	VBROADCASTSD 8(R14), Y6
+	VFMADD231PD  Y6, Y5, Y2
+	VBROADCASTSD 16(R14), Y6
+	VFMADD231PD  Y6, Y5, Y3
+	VBROADCASTSD 24(R14), Y6
+	VFMADD231PD  Y6, Y5, Y4
+	ADDQ         DI, R13
+	ADDQ         R10, R14
+	DECQ         R15
+	JNZ          loop71
+	LEAQ         (AX)(R12*8), R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y1, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y2, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y3, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y4, Y0, (R13)
+	ADDQ         CX, R13
+	ADDQ         $0x04, R12
+	SUBQ         $0x04, R11
+	JG           block70
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         $0x20, R8
+	SUBQ         $0x04, R9
+	JMP          classes
+
+fewer69:
+	CMPQ R9, $0x02
+	JLT  fewer72
+	MOVQ width+32(FP), R11
+	XORQ R12, R12
+
+block73:
+	VMOVQ        R11, X0
+	VPBROADCASTQ X0, Y0
+	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VSHUFPS      $0x88, X1, X0, X1
+	VMOVDQU      X1, 32(SP)
+	VMOVDQU      Y0, (SP)
+	VMOVDQU      (SP), Y0
+	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	LEAQ         (AX)(R12*8), R13
+	VMOVDQU      (SP), Y1
+	VMASKMOVPD   (R13), Y1, Y1
+	ADDQ         CX, R13
+	VMOVDQU      (SP), Y2
+	VMASKMOVPD   (R13), Y2, Y2
+	ADDQ         CX, R13
+	LEAQ         (DX)(R12*4), R13
+	MOVQ         R8, R14
+	MOVQ         SI, R15
+
+loop74:
+	VMOVDQU      32(SP), X3
+	VMASKMOVPS   (R13), X3, X3
+	VCVTPS2PD    X3, Y3
+	VSUBPD       Y0, Y3, Y3
+	VBROADCASTSD (R14), Y4
+	VFMADD231PD  Y4, Y3, Y1
+	VBROADCASTSD 8(R14), Y4
+	VFMADD231PD  Y4, Y3, Y2
+	ADDQ         DI, R13
+	ADDQ         R10, R14
+	DECQ         R15
+	JNZ          loop74
+	LEAQ         (AX)(R12*8), R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y1, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y2, Y0, (R13)
+	ADDQ         CX, R13
+	ADDQ         $0x04, R12
+	SUBQ         $0x04, R11
+	JG           block73
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         $0x10, R8
+	SUBQ         $0x02, R9
+	JMP          classes
+
+fewer72:
+	CMPQ R9, $0x01
+	JLT  fewer75
+	MOVQ width+32(FP), R11
+	XORQ R12, R12
+
+block76:
+	VMOVQ        R11, X0
+	VPBROADCASTQ X0, Y0
+	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VSHUFPS      $0x88, X1, X0, X1
+	VMOVDQU      X1, 32(SP)
+	VMOVDQU      Y0, (SP)
+	VMOVDQU      (SP), Y0
+	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	LEAQ         (AX)(R12*8), R13
+	VMOVDQU      (SP), Y1
+	VMASKMOVPD   (R13), Y1, Y1
+	ADDQ         CX, R13
+	LEAQ         (DX)(R12*4), R13
+	MOVQ         R8, R14
+	MOVQ         SI, R15
+
+loop77:
+	VMOVDQU      32(SP), X2
+	VMASKMOVPS   (R13), X2, X2
+	VCVTPS2PD    X2, Y2
+	VSUBPD       Y0, Y2, Y2
+	VBROADCASTSD (R14), Y3
+	VFMADD231PD  Y3, Y2, Y1
+	ADDQ         DI, R13
+	ADDQ         R10, R14
+	DECQ         R15
+	JNZ          loop77
+	LEAQ         (AX)(R12*8), R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y1, Y0, (R13)
+	ADDQ         CX, R13
+	ADDQ         $0x04, R12
+	SUBQ         $0x04, R11
+	JG           block76
+	ADDQ         CX, AX
+	ADDQ         $0x08, R8
+	SUBQ         $0x01, R9
+	JMP          classes
+
+fewer75:
 	VZEROUPPER
 	RET
 
@@ -1577,7 +2563,7 @@ TEXT ·momentsFloat64AVX2(SB), NOSPLIT, $192-80
 	MOVQ         DX, R11
 	MOVQ         SI, R12
 
-loop22:
+loop78:
 	VMOVDQU      32(SP), Y1
 	VMASKMOVPD   (R10), Y1, Y1
 	VMOVUPD      Y1, (R11)
@@ -1585,7 +2571,7 @@ loop22:
 	ADDQ         R8, R10
 	ADDQ         $0x20, R11
 	DECQ         R12
-	JNZ          loop22
+	JNZ          loop78
 	VBROADCASTSD rn+64(FP), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPD      const_one<>+0(SB), Y1
@@ -1597,7 +2583,7 @@ loop22:
 	VMULPD       const_shift<>+0(SB), Y1, Y1
 	VMOVUPD      Y1, 160(SP)
 
-block23:
+block79:
 	VXORPD       Y0, Y0, Y0
 	VXORPD       Y1, Y1, Y1
 	VXORPD       Y2, Y2, Y2
@@ -1618,7 +2604,7 @@ block23:
 	MOVQ         DX, R11
 	MOVQ         SI, R12
 
-loop24:
+loop80:
 	VMOVUPD        (R11), Y7
 	VSUBPD         96(SP), Y7, Y8
 	VMULPD         Y8, Y8, Y9
@@ -1666,7 +2652,7 @@ loop24:
 	ADDQ           R8, R10
 	ADDQ           $0x20, R11
 	DECQ           R12
-	JNZ            loop24
+	JNZ            loop80
 	VBROADCASTSD   rn+64(FP), Y7
 	VMULPD         Y7, Y0, Y0
 	VMOVUPD        const_one<>+0(SB), Y7
@@ -1772,224 +2758,200 @@ loop24:
 	VMOVUPD        Y7, 160(SP)
 	ADDQ           $0x20, AX
 	CMPQ           DI, $0x00
-	JGT            block23
+	JGT            block79
 	VZEROUPPER
 	RET
 
-// func deviationsFloat64AVX2(dst *float64, data *float64, passes int, width int, stride int, mean *float64)
-// Requires: AVX, AVX2
-TEXT ·deviationsFloat64AVX2(SB), NOSPLIT, $64-48
-	MOVQ         dst+0(FP), AX
-	MOVQ         data+8(FP), CX
-	MOVQ         mean+40(FP), DX
-	MOVQ         passes+16(FP), BX
-	MOVQ         width+24(FP), SI
-	MOVQ         stride+32(FP), DI
-	SHLQ         $0x03, DI
-	MOVQ         SI, R8
-	ANDQ         $+3, R8
-	MOVQ         SI, R9
-	SUBQ         R8, R9
-	LEAQ         7(SI), SI
-	ANDQ         $-8, SI
-	SUBQ         R9, SI
-	SHLQ         $0x03, SI
-	VMOVQ        R8, X0
-	VPBROADCASTQ X0, Y0
-	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
-	VEXTRACTI128 $0x01, Y0, X1
-	VSHUFPS      $0x88, X1, X0, X1
-	VMOVDQU      X1, 32(SP)
-	VMOVDQU      Y0, (SP)
+// func rotatedFloat64AVX2(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, each int, turns *[3][8]uint64, rotations int)
+// Requires: AVX, AVX2, CMOV, FMA3
+TEXT ·rotatedFloat64AVX2(SB), NOSPLIT, $64-80
+	MOVQ    sums+0(FP), AX
+	MOVQ    apart+8(FP), CX
+	MOVQ    data+16(FP), DX
+	MOVQ    mean+48(FP), BX
+	MOVQ    passes+24(FP), SI
+	MOVQ    width+32(FP), DI
+	MOVQ    stride+40(FP), R8
+	SHLQ    $0x03, CX
+	SHLQ    $0x03, R8
+	MOVQ    rotations+72(FP), R9
+	MOVQ    each+56(FP), R10
+	MOVQ    turns+64(FP), R11
+	VMOVUPD (R11), Y0
+	VMOVUPD 64(R11), Y1
+	VMOVUPD 128(R11), Y2
+	CMPQ    R9, $0x01
+	JNE     rotations81
 
-row:
-	XORQ R10, R10
-	CMPQ R10, R9
-	JGE  rest
+block82:
+	MOVQ         DI, R9
+	CMPQ         R10, R9
+	CMOVQLT      R10, R9
+	VMOVQ        R9, X1
+	VPBROADCASTQ X1, Y1
+	VPCMPGTQ     const_iota<>+0(SB), Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VSHUFPS      $0x88, X2, X1, X2
+	VMOVDQU      X2, 32(SP)
+	VMOVDQU      Y1, (SP)
+	VMOVDQU      (SP), Y1
+	VMASKMOVPD   (BX), Y1, Y1
+	VXORPD       Y2, Y2, Y2
+	MOVQ         DX, R9
+	MOVQ         SI, R11
 
-full:
-	VMOVUPD (CX)(R10*8), Y0
-	VSUBPD  (DX)(R10*8), Y0, Y0
-	VMOVUPD Y0, (AX)
-	ADDQ    $+32, AX
-	ADDQ    $0x04, R10
-	CMPQ    R10, R9
-	JLT     full
-
-rest:
-	TESTQ      R8, R8
-	JZ         end25
-	VMOVDQU    (SP), Y0
-	VMASKMOVPD (CX)(R10*8), Y0, Y0
-	VMOVDQU    (SP), Y1
-	VMASKMOVPD (DX)(R10*8), Y1, Y1
-	VSUBPD     Y1, Y0, Y0
-	VMOVUPD    Y0, (AX)
-
-end25:
-	ADDQ SI, AX
-	ADDQ DI, CX
-	DECQ BX
-	JNZ  row
-	VZEROUPPER
-	RET
-
-// func productsAVX2(sums *float64, a *float64, b *float64, passes int, width int, stride int)
-// Requires: AVX, AVX2, FMA3
-TEXT ·productsAVX2(SB), NOSPLIT, $64-48
-	MOVQ sums+0(FP), AX
-	MOVQ a+8(FP), CX
-	MOVQ b+16(FP), DX
-	MOVQ passes+24(FP), BX
-	MOVQ width+32(FP), SI
-	MOVQ stride+40(FP), DI
-	SHLQ $0x03, DI
-
-several:
-	CMPQ    SI, $+32
-	JLT     last
-	VMOVUPD (AX), Y0
-	VMOVUPD 32(AX), Y1
-	VMOVUPD 64(AX), Y2
-	VMOVUPD 96(AX), Y3
-	VMOVUPD 128(AX), Y4
-	VMOVUPD 160(AX), Y5
-	VMOVUPD 192(AX), Y6
-	VMOVUPD 224(AX), Y7
-	MOVQ    DX, R8
-	MOVQ    CX, R9
-	MOVQ    BX, R10
-
-loop26:
-	VMOVUPD     (R9), Y8
-	VFMADD231PD (R8), Y8, Y0
-	VMOVUPD     32(R9), Y8
-	VFMADD231PD 32(R8), Y8, Y1
-	VMOVUPD     64(R9), Y8
-	VFMADD231PD 64(R8), Y8, Y2
-	VMOVUPD     96(R9), Y8
-	VFMADD231PD 96(R8), Y8, Y3
-	VMOVUPD     128(R9), Y8
-	VFMADD231PD 128(R8), Y8, Y4
-	VMOVUPD     160(R9), Y8
-	VFMADD231PD 160(R8), Y8, Y5
-	VMOVUPD     192(R9), Y8
-	VFMADD231PD 192(R8), Y8, Y6
-	VMOVUPD     224(R9), Y8
-	VFMADD231PD 224(R8), Y8, Y7
-	ADDQ        DI, R8
-	ADDQ        DI, R9
-	DECQ        R10
-	JNZ         loop26
-	VMOVUPD     Y0, (AX)
-	VMOVUPD     Y1, 32(AX)
-	VMOVUPD     Y2, 64(AX)
-	VMOVUPD     Y3, 96(AX)
-	VMOVUPD     Y4, 128(AX)
-	VMOVUPD     Y5, 160(AX)
-	VMOVUPD     Y6, 192(AX)
-	VMOVUPD     Y7, 224(AX)
-	ADDQ        $+256, AX
-	ADDQ        $+256, DX
-	ADDQ        $+256, CX
-	SUBQ        $+32, SI
-	JMP         several
-
-last:
-	CMPQ         SI, $0x00
-	JLE          done
-	VMOVQ        SI, X0
-	VPBROADCASTQ X0, Y0
-	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
-	VEXTRACTI128 $0x01, Y0, X1
-	VSHUFPS      $0x88, X1, X0, X1
-	VMOVDQU      X1, 32(SP)
-	VMOVDQU      Y0, (SP)
-	VMOVDQU      (SP), Y0
-	VMASKMOVPD   (AX), Y0, Y0
-	MOVQ         DX, R8
-	MOVQ         CX, R9
-	MOVQ         BX, R10
-
-loop27:
-	VMOVDQU     (SP), Y1
-	VMASKMOVPD  (R9), Y1, Y1
-	VMOVDQU     (SP), Y2
-	VMASKMOVPD  (R8), Y2, Y2
-	VFMADD231PD Y2, Y1, Y0
-	ADDQ        DI, R8
-	ADDQ        DI, R9
-	DECQ        R10
-	JNZ         loop27
+loop83:
+	VMOVDQU     (SP), Y3
+	VMASKMOVPD  (R9), Y3, Y3
+	VSUBPD      Y1, Y3, Y3
+	VPERMPS     Y3, Y0, Y4
+	VFMADD231PD Y4, Y3, Y2
+	ADDQ        R8, R9
+	DECQ        R11
+	JNZ         loop83
+	MOVQ        AX, R9
 	VMOVUPD     (SP), Y1
-	VMASKMOVPD  Y0, Y1, (AX)
-	ADDQ        $+32, AX
-	ADDQ        $+32, DX
-	ADDQ        $+32, CX
-	SUBQ        $+4, SI
-	JMP         last
+	VMASKMOVPD  Y2, Y1, (R9)
+	ADDQ        CX, R9
+	LEAQ        (AX)(R10*8), AX
+	LEAQ        (BX)(R10*8), BX
+	LEAQ        (DX)(R10*8), DX
+	MOVQ        R10, R9
+	SUBQ        R9, DI
+	JG          block82
+	JMP         done
 
+rotations81:
+	CMPQ R9, $0x02
+	JNE  rotations84
+
+block85:
+	MOVQ         DI, R9
+	CMPQ         R10, R9
+	CMOVQLT      R10, R9
+	VMOVQ        R9, X2
+	VPBROADCASTQ X2, Y2
+	VPCMPGTQ     const_iota<>+0(SB), Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X3
+	VSHUFPS      $0x88, X3, X2, X3
+	VMOVDQU      X3, 32(SP)
+	VMOVDQU      Y2, (SP)
+	VMOVDQU      (SP), Y2
+	VMASKMOVPD   (BX), Y2, Y2
+	VXORPD       Y3, Y3, Y3
+	VXORPD       Y4, Y4, Y4
+	MOVQ         DX, R9
+	MOVQ         SI, R11
+
+loop86:
+	VMOVDQU     (SP), Y5
+	VMASKMOVPD  (R9), Y5, Y5
+	VSUBPD      Y2, Y5, Y5
+	VPERMPS     Y5, Y0, Y6
+	VFMADD231PD Y6, Y5, Y3
+	VPERMPS     Y5, Y1, Y6
+	VFMADD231PD Y6, Y5, Y4
+	ADDQ        R8, R9
+	DECQ        R11
+	JNZ         loop86
+	MOVQ        AX, R9
+	VMOVUPD     (SP), Y2
+	VMASKMOVPD  Y3, Y2, (R9)
+	ADDQ        CX, R9
+	VMOVUPD     (SP), Y2
+	VMASKMOVPD  Y4, Y2, (R9)
+	ADDQ        CX, R9
+	LEAQ        (AX)(R10*8), AX
+	LEAQ        (BX)(R10*8), BX
+	LEAQ        (DX)(R10*8), DX
+	MOVQ        R10, R9
+	SUBQ        R9, DI
+	JG          block85
+	JMP         done
+
+rotations84:
+	CMPQ R9, $0x03
+	JNE  rotations87
+
+block88:
+	MOVQ         DI, R9
+	CMPQ         R10, R9
+	CMOVQLT      R10, R9
+	VMOVQ        R9, X3
+	VPBROADCASTQ X3, Y3
+	VPCMPGTQ     const_iota<>+0(SB), Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VSHUFPS      $0x88, X4, X3, X4
+	VMOVDQU      X4, 32(SP)
+	VMOVDQU      Y3, (SP)
+	VMOVDQU      (SP), Y3
+	VMASKMOVPD   (BX), Y3, Y3
+	VXORPD       Y4, Y4, Y4
+	VXORPD       Y5, Y5, Y5
+	VXORPD       Y6, Y6, Y6
+	MOVQ         DX, R9
+	MOVQ         SI, R11
+
+loop89:
+	VMOVDQU     (SP), Y7
+	VMASKMOVPD  (R9), Y7, Y7
+	VSUBPD      Y3, Y7, Y7
+	VPERMPS     Y7, Y0, Y8
+	VFMADD231PD Y8, Y7, Y4
+	VPERMPS     Y7, Y1, Y8
+	VFMADD231PD Y8, Y7, Y5
+	VPERMPS     Y7, Y2, Y8
+	VFMADD231PD Y8, Y7, Y6
+	ADDQ        R8, R9
+	DECQ        R11
+	JNZ         loop89
+	MOVQ        AX, R9
+	VMOVUPD     (SP), Y3
+	VMASKMOVPD  Y4, Y3, (R9)
+	ADDQ        CX, R9
+	VMOVUPD     (SP), Y3
+	VMASKMOVPD  Y5, Y3, (R9)
+	ADDQ        CX, R9
+	VMOVUPD     (SP), Y3
+	VMASKMOVPD  Y6, Y3, (R9)
+	ADDQ        CX, R9
+	LEAQ        (AX)(R10*8), AX
+	LEAQ        (BX)(R10*8), BX
+	LEAQ        (DX)(R10*8), DX
+	MOVQ        R10, R9
+	SUBQ        R9, DI
+	JG          block88
+	JMP         done
+
+rotations87:
 done:
 	VZEROUPPER
 	RET
 
-// func scaledAVX2(sums *float64, a *float64, b *float64, passes int, width int, stride int)
+// func crossedFloat64AVX2(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, fixed *float64, n int)
 // Requires: AVX, AVX2, FMA3
-TEXT ·scaledAVX2(SB), NOSPLIT, $64-48
+TEXT ·crossedFloat64AVX2(SB), NOSPLIT, $64-72
 	MOVQ sums+0(FP), AX
-	MOVQ a+8(FP), CX
-	MOVQ b+16(FP), DX
-	MOVQ passes+24(FP), BX
-	MOVQ width+32(FP), SI
+	MOVQ apart+8(FP), CX
+	MOVQ data+16(FP), DX
+	MOVQ mean+48(FP), BX
+	MOVQ passes+24(FP), SI
 	MOVQ stride+40(FP), DI
+	MOVQ fixed+56(FP), R8
+	MOVQ n+64(FP), R9
+	SHLQ $0x03, CX
 	SHLQ $0x03, DI
+	MOVQ R9, R10
+	SHLQ $0x03, R10
 
-several:
-	CMPQ    SI, $+32
-	JLT     last
-	VMOVUPD (AX), Y0
-	VMOVUPD 32(AX), Y1
-	VMOVUPD 64(AX), Y2
-	VMOVUPD 96(AX), Y3
-	VMOVUPD 128(AX), Y4
-	VMOVUPD 160(AX), Y5
-	VMOVUPD 192(AX), Y6
-	VMOVUPD 224(AX), Y7
-	MOVQ    DX, R8
-	MOVQ    CX, R9
-	MOVQ    BX, R10
+classes:
+	CMPQ R9, $0x08
+	JLT  fewer90
+	MOVQ width+32(FP), R11
+	XORQ R12, R12
 
-loop28:
-	VBROADCASTSD (R9), Y8
-	VFMADD231PD  (R8), Y8, Y0
-	VFMADD231PD  32(R8), Y8, Y1
-	VFMADD231PD  64(R8), Y8, Y2
-	VFMADD231PD  96(R8), Y8, Y3
-	VFMADD231PD  128(R8), Y8, Y4
-	VFMADD231PD  160(R8), Y8, Y5
-	VFMADD231PD  192(R8), Y8, Y6
-	VFMADD231PD  224(R8), Y8, Y7
-	ADDQ         DI, R8
-	ADDQ         DI, R9
-	DECQ         R10
-	JNZ          loop28
-	VMOVUPD      Y0, (AX)
-	VMOVUPD      Y1, 32(AX)
-	VMOVUPD      Y2, 64(AX)
-	VMOVUPD      Y3, 96(AX)
-	VMOVUPD      Y4, 128(AX)
-	VMOVUPD      Y5, 160(AX)
-	VMOVUPD      Y6, 192(AX)
-	VMOVUPD      Y7, 224(AX)
-	ADDQ         $+256, AX
-	ADDQ         $+256, DX
-	SUBQ         $+32, SI
-	JMP          several
-
-last:
-	CMPQ         SI, $0x00
-	JLE          done
-	VMOVQ        SI, X0
+block91:
+	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -1997,28 +2959,361 @@ last:
 	VMOVDQU      X1, 32(SP)
 	VMOVDQU      Y0, (SP)
 	VMOVDQU      (SP), Y0
-	VMASKMOVPD   (AX), Y0, Y0
-	MOVQ         DX, R8
-	MOVQ         CX, R9
-	MOVQ         BX, R10
-
-loop29:
-	VBROADCASTSD (R9), Y1
+	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	LEAQ         (AX)(R12*8), R13
+	VMOVDQU      (SP), Y1
+	VMASKMOVPD   (R13), Y1, Y1
+	ADDQ         CX, R13
 	VMOVDQU      (SP), Y2
-	VMASKMOVPD   (R8), Y2, Y2
-	VFMADD231PD  Y2, Y1, Y0
-	ADDQ         DI, R8
-	ADDQ         DI, R9
-	DECQ         R10
-	JNZ          loop29
-	VMOVUPD      (SP), Y1
-	VMASKMOVPD   Y0, Y1, (AX)
-	ADDQ         $+32, AX
-	ADDQ         $+32, DX
-	SUBQ         $+4, SI
-	JMP          last
+	VMASKMOVPD   (R13), Y2, Y2
+	ADDQ         CX, R13
+	VMOVDQU      (SP), Y3
+	VMASKMOVPD   (R13), Y3, Y3
+	ADDQ         CX, R13
+	VMOVDQU      (SP), Y4
+	VMASKMOVPD   (R13), Y4, Y4
+	ADDQ         CX, R13
+	VMOVDQU      (SP), Y5
+	VMASKMOVPD   (R13), Y5, Y5
+	ADDQ         CX, R13
+	VMOVDQU      (SP), Y6
+	VMASKMOVPD   (R13), Y6, Y6
+	ADDQ         CX, R13
+	VMOVDQU      (SP), Y7
+	VMASKMOVPD   (R13), Y7, Y7
+	ADDQ         CX, R13
+	VMOVDQU      (SP), Y8
+	VMASKMOVPD   (R13), Y8, Y8
+	ADDQ         CX, R13
+	LEAQ         (DX)(R12*8), R13
+	MOVQ         R8, R14
+	MOVQ         SI, R15
 
-done:
+loop92:
+	VMOVDQU      (SP), Y9
+	VMASKMOVPD   (R13), Y9, Y9
+	VSUBPD       Y0, Y9, Y9
+	VBROADCASTSD (R14), Y10
+	VFMADD231PD  Y10, Y9, Y1
+	VBROADCASTSD 8(R14), Y10
+	VFMADD231PD  Y10, Y9, Y2
+	VBROADCASTSD 16(R14), Y10
+	VFMADD231PD  Y10, Y9, Y3
+	VBROADCASTSD 24(R14), Y10
+	VFMADD231PD  Y10, Y9, Y4
+	VBROADCASTSD 32(R14), Y10
+	VFMADD231PD  Y10, Y9, Y5
+	VBROADCASTSD 40(R14), Y10
+	VFMADD231PD  Y10, Y9, Y6
+	VBROADCASTSD 48(R14), Y10
+	VFMADD231PD  Y10, Y9, Y7
+	VBROADCASTSD 56(R14), Y10
+	VFMADD231PD  Y10, Y9, Y8
+	ADDQ         DI, R13
+	ADDQ         R10, R14
+	DECQ         R15
+	JNZ          loop92
+	LEAQ         (AX)(R12*8), R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y1, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y2, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y3, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y4, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y5, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y6, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y7, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y8, Y0, (R13)
+	ADDQ         CX, R13
+	ADDQ         $0x04, R12
+	SUBQ         $0x04, R11
+	JG           block91
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         $0x40, R8
+	SUBQ         $0x08, R9
+	JMP          classes
+
+fewer90:
+	CMPQ R9, $0x04
+	JLT  fewer93
+	MOVQ width+32(FP), R11
+	XORQ R12, R12
+
+block94:
+	VMOVQ        R11, X0
+	VPBROADCASTQ X0, Y0
+	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VSHUFPS      $0x88, X1, X0, X1
+	VMOVDQU      X1, 32(SP)
+	VMOVDQU      Y0, (SP)
+	VMOVDQU      (SP), Y0
+	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	LEAQ         (AX)(R12*8), R13
+	VMOVDQU      (SP), Y1
+	VMASKMOVPD   (R13), Y1, Y1
+	ADDQ         CX, R13
+	VMOVDQU      (SP), Y2
+	VMASKMOVPD   (R13), Y2, Y2
+	ADDQ         CX, R13
+	VMOVDQU      (SP), Y3
+	VMASKMOVPD   (R13), Y3, Y3
+	ADDQ         CX, R13
+	VMOVDQU      (SP), Y4
+	VMASKMOVPD   (R13), Y4, Y4
+	ADDQ         CX, R13
+	LEAQ         (DX)(R12*8), R13
+	MOVQ         R8, R14
+	MOVQ         SI, R15
+
+loop95:
+	VMOVDQU      (SP), Y5
+	VMASKMOVPD   (R13), Y5, Y5
+	VSUBPD       Y0, Y5, Y5
+	VBROADCASTSD (R14), Y6
+	VFMADD231PD  Y6, Y5, Y1
+	VBROADCASTSD 8(R14), Y6
+	VFMADD231PD  Y6, Y5, Y2
+	VBROADCASTSD 16(R14), Y6
+	VFMADD231PD  Y6, Y5, Y3
+	VBROADCASTSD 24(R14), Y6
+	VFMADD231PD  Y6, Y5, Y4
+	ADDQ         DI, R13
+	ADDQ         R10, R14
+	DECQ         R15
+	JNZ          loop95
+	LEAQ         (AX)(R12*8), R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y1, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y2, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y3, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y4, Y0, (R13)
+	ADDQ         CX, R13
+	ADDQ         $0x04, R12
+	SUBQ         $0x04, R11
+	JG           block94
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         $0x20, R8
+	SUBQ         $0x04, R9
+	JMP          classes
+
+fewer93:
+	CMPQ R9, $0x02
+	JLT  fewer96
+	MOVQ width+32(FP), R11
+	XORQ R12, R12
+
+block97:
+	VMOVQ        R11, X0
+	VPBROADCASTQ X0, Y0
+	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VSHUFPS      $0x88, X1, X0, X1
+	VMOVDQU      X1, 32(SP)
+	VMOVDQU      Y0, (SP)
+	VMOVDQU      (SP), Y0
+	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	LEAQ         (AX)(R12*8), R13
+	VMOVDQU      (SP), Y1
+	VMASKMOVPD   (R13), Y1, Y1
+	ADDQ         CX, R13
+	VMOVDQU      (SP), Y2
+	VMASKMOVPD   (R13), Y2, Y2
+	ADDQ         CX, R13
+	LEAQ         (DX)(R12*8), R13
+	MOVQ         R8, R14
+	MOVQ         SI, R15
+
+loop98:
+	VMOVDQU      (SP), Y3
+	VMASKMOVPD   (R13), Y3, Y3
+	VSUBPD       Y0, Y3, Y3
+	VBROADCASTSD (R14), Y4
+	VFMADD231PD  Y4, Y3, Y1
+	VBROADCASTSD 8(R14), Y4
+	VFMADD231PD  Y4, Y3, Y2
+	ADDQ         DI, R13
+	ADDQ         R10, R14
+	DECQ         R15
+	JNZ          loop98
+	LEAQ         (AX)(R12*8), R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y1, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y2, Y0, (R13)
+	ADDQ         CX, R13
+	ADDQ         $0x04, R12
+	SUBQ         $0x04, R11
+	JG           block97
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         $0x10, R8
+	SUBQ         $0x02, R9
+	JMP          classes
+
+fewer96:
+	CMPQ R9, $0x01
+	JLT  fewer99
+	MOVQ width+32(FP), R11
+	XORQ R12, R12
+
+block100:
+	VMOVQ        R11, X0
+	VPBROADCASTQ X0, Y0
+	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VSHUFPS      $0x88, X1, X0, X1
+	VMOVDQU      X1, 32(SP)
+	VMOVDQU      Y0, (SP)
+	VMOVDQU      (SP), Y0
+	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	LEAQ         (AX)(R12*8), R13
+	VMOVDQU      (SP), Y1
+	VMASKMOVPD   (R13), Y1, Y1
+	ADDQ         CX, R13
+	LEAQ         (DX)(R12*8), R13
+	MOVQ         R8, R14
+	MOVQ         SI, R15
+
+loop101:
+	VMOVDQU      (SP), Y2
+	VMASKMOVPD   (R13), Y2, Y2
+	VSUBPD       Y0, Y2, Y2
+	VBROADCASTSD (R14), Y3
+	VFMADD231PD  Y3, Y2, Y1
+	ADDQ         DI, R13
+	ADDQ         R10, R14
+	DECQ         R15
+	JNZ          loop101
+	LEAQ         (AX)(R12*8), R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y1, Y0, (R13)
+	ADDQ         CX, R13
+	ADDQ         $0x04, R12
+	SUBQ         $0x04, R11
+	JG           block100
+	ADDQ         CX, AX
+	ADDQ         $0x08, R8
+	SUBQ         $0x01, R9
+	JMP          classes
+
+fewer99:
+	VZEROUPPER
+	RET
+
+// func plainTwoAVX2(rows *float32, values int, limit float32) bool
+// Requires: AVX, AVX2, CMOV
+TEXT ·plainTwoAVX2(SB), NOSPLIT, $0-25
+	MOVQ    rows+0(FP), AX
+	MOVQ    values+8(FP), CX
+	VMOVUPD const_floatOne<>+0(SB), Y0
+	VXORPD  Y1, Y1, Y1
+	VMOVUPD Y0, Y2
+	VMOVUPD const_floatAbsolute<>+0(SB), Y3
+	LEAQ    -64(AX)(CX*4), DX
+
+blocks:
+	CMPQ         AX, DX
+	CMOVQGT      DX, AX
+	VMOVUPD      (AX), Y4
+	VPMAXUD      Y4, Y2, Y2
+	VMOVUPD      32(AX), Y5
+	VPMAXUD      Y5, Y2, Y2
+	VSHUFPS      $0x88, Y5, Y4, Y6
+	VSHUFPS      $0xdd, Y5, Y4, Y4
+	VADDPS       Y4, Y6, Y6
+	VSUBPS       Y0, Y6, Y6
+	VANDPS       Y3, Y6, Y6
+	VMAXPS       Y1, Y6, Y1
+	ADDQ         $+64, AX
+	SUBQ         $+16, CX
+	JG           blocks
+	VBROADCASTSS limit+16(FP), Y0
+	VCMPPS       $0x12, Y0, Y1, Y0
+	VPCMPEQD     const_floatOne<>+0(SB), Y2, Y2
+	VANDPS       Y2, Y0, Y0
+	VMOVMSKPS    Y0, AX
+	CMPL         AX, $0xff
+	SETEQ        AL
+	MOVB         AL, ret+24(FP)
+	VZEROUPPER
+	RET
+
+// func plainFourAVX2(rows *float32, values int, limit float32) bool
+// Requires: AVX, AVX2, CMOV
+TEXT ·plainFourAVX2(SB), NOSPLIT, $0-25
+	MOVQ    rows+0(FP), AX
+	MOVQ    values+8(FP), CX
+	VMOVUPD const_floatOne<>+0(SB), Y0
+	VXORPD  Y1, Y1, Y1
+	VMOVUPD Y0, Y2
+	VMOVUPD const_floatAbsolute<>+0(SB), Y3
+	LEAQ    -128(AX)(CX*4), DX
+
+blocks:
+	CMPQ         AX, DX
+	CMOVQGT      DX, AX
+	VMOVUPD      (AX), Y4
+	VPMAXUD      Y4, Y2, Y2
+	VMOVUPD      32(AX), Y5
+	VPMAXUD      Y5, Y2, Y2
+	VMOVUPD      64(AX), Y6
+	VPMAXUD      Y6, Y2, Y2
+	VMOVUPD      96(AX), Y7
+	VPMAXUD      Y7, Y2, Y2
+	VSHUFPS      $0x88, Y5, Y4, Y8
+	VSHUFPS      $0xdd, Y5, Y4, Y4
+	VADDPS       Y4, Y8, Y8
+	VSHUFPS      $0x88, Y7, Y6, Y4
+	VSHUFPS      $0xdd, Y7, Y6, Y5
+	VADDPS       Y5, Y4, Y4
+	VSHUFPS      $0x88, Y4, Y8, Y5
+	VSHUFPS      $0xdd, Y4, Y8, Y4
+	VADDPS       Y4, Y5, Y5
+	VSUBPS       Y0, Y5, Y5
+	VANDPS       Y3, Y5, Y5
+	VMAXPS       Y1, Y5, Y1
+	ADDQ         $+128, AX
+	SUBQ         $+32, CX
+	JG           blocks
+	VBROADCASTSS limit+16(FP), Y0
+	VCMPPS       $0x12, Y0, Y1, Y0
+	VPCMPEQD     const_floatOne<>+0(SB), Y2, Y2
+	VANDPS       Y2, Y0, Y0
+	VMOVMSKPS    Y0, AX
+	CMPL         AX, $0xff
+	SETEQ        AL
+	MOVB         AL, ret+24(FP)
 	VZEROUPPER
 	RET
 
@@ -2048,10 +3343,10 @@ windows:
 	VPMAXUD Y4, Y2, Y2
 	MOVQ    DX, SI
 
-further30:
+further102:
 	VADDPS (AX)(SI*1), Y4, Y4
 	SUBQ   $0x04, SI
-	JNZ    further30
+	JNZ    further102
 	VSUBPS Y0, Y4, Y4
 	VANDPS Y3, Y4, Y4
 	VMAXPS Y1, Y4, Y1
@@ -2065,10 +3360,10 @@ last:
 	VPMAXUD Y4, Y2, Y2
 	MOVQ    DX, CX
 
-further31:
+further103:
 	VADDPS       (AX)(CX*1), Y4, Y4
 	SUBQ         $0x04, CX
-	JNZ          further31
+	JNZ          further103
 	VSUBPS       Y0, Y4, Y4
 	VANDPS       Y3, Y4, Y4
 	VMAXPS       Y1, Y4, Y1
@@ -2195,7 +3490,7 @@ TEXT ·inverseRootsAVX2(SB), NOSPLIT, $0-24
 	VMOVUPD const_epsilon<>+0(SB), Y1
 	XORQ    BX, BX
 
-eight32:
+eight104:
 	VADDPD  (CX)(BX*8), Y1, Y2
 	VSQRTPD Y2, Y2
 	VDIVPD  Y2, Y0, Y2
@@ -2206,7 +3501,7 @@ eight32:
 	VMOVUPD Y2, 32(AX)(BX*8)
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight32
+	JLT     eight104
 	VZEROUPPER
 	RET
 
@@ -2225,7 +3520,7 @@ TEXT ·confusionAVX2(SB), NOSPLIT, $0-56
 	VMOVUPD      32(AX), Y3
 	XORQ         R8, R8
 
-eight33:
+eight105:
 	VSUBPD      (DX)(R8*8), Y1, Y4
 	VMAXPD      Y1, Y4, Y4
 	VMULPD      Y0, Y4, Y4
@@ -2240,7 +3535,7 @@ eight33:
 	VFMADD231PD 32(SI)(R8*8), Y4, Y3
 	ADDQ        $0x08, R8
 	CMPQ        R8, DI
-	JLT         eight33
+	JLT         eight105
 	VMOVUPD     Y2, (AX)
 	VMOVUPD     Y3, 32(AX)
 	VZEROUPPER
@@ -2256,12 +3551,12 @@ TEXT ·sumAVX2(SB), NOSPLIT, $0-24
 	VMOVUPD 32(AX), Y1
 	XORQ    BX, BX
 
-eight34:
+eight106:
 	VADDPD  (CX)(BX*8), Y0, Y0
 	VADDPD  32(CX)(BX*8), Y1, Y1
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight34
+	JLT     eight106
 	VMOVUPD Y0, (AX)
 	VMOVUPD Y1, 32(AX)
 	VZEROUPPER

@@ -167,6 +167,59 @@ func versionsAgree[T Float](t *rapid.T) {
 	}
 }
 
+// Values of float32 are worked on as the float64 that they are.
+func TestElementsAgree(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		width, passes := rapid.IntRange(1, 40).Draw(t, "width"), rapid.IntRange(2, 70).Draw(t, "passes")
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		single := panel[float32](r, func() string { return kinds[r.IntN(len(kinds))] }, passes, width, width)
+		for _, v := range versions() {
+			with(v, func() {
+				want := everything(single, passes, width, width)
+				for i, got := range everything(widen(single), passes, width, width) {
+					if math.Float64bits(got) != math.Float64bits(want[i]) {
+						t.Fatalf("%v: number %d is %v of float64, %v of float32", v, i, got, want[i])
+					}
+				}
+			})
+		}
+	})
+}
+
+// One Columns serves panels of any number of passes.
+func TestColumnsAgain(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 10))
+	for _, v := range versions() {
+		with(v, func() {
+			again := NewColumns(20)
+			for _, passes := range []int{3, 50, 2, 400, 30} {
+				data := panel[float32](r, func() string { return "softmax" }, passes, 20, 20)
+				once := NewColumns(20)
+				Moments(once, data, passes, 20, 20, 1)
+				Moments(again, data, passes, 20, 20, 1)
+				for j := range 20 {
+					if again.M[j] != once.M[j] || again.Mean[j] != once.Mean[j] {
+						t.Fatalf("%v, %d passes: column %d differs when done again", v, passes, j)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Results do not cost memory once the room for the passes is there.
+func TestAllocations(t *testing.T) {
+	data := make([]float32, 30*20)
+	for _, v := range versions() {
+		with(v, func() {
+			c := NewColumns(20)
+			if n := testing.AllocsPerRun(10, func() { Moments(c, data, 30, 20, 20, 29) }); n != 0 {
+				t.Errorf("%v: %v allocations", v, n)
+			}
+		})
+	}
+}
+
 // everything is all numbers that this package makes of a panel.
 func everything[T Float](data []T, passes, width, stride int) []float64 {
 	var all []float64
@@ -176,20 +229,75 @@ func everything[T Float](data []T, passes, width, stride int) []float64 {
 		all = append(all, f...)
 	}
 
-	row := Padded(width)
-	d := make([]float64, passes*row)
-	Deviations(d, data, passes, width, stride, c.Mean)
-	for pass := range passes {
-		all = append(all, d[pass*row:][:width]...)
+	for _, n := range []int{1, 2, 15} {
+		sums, fixed := make([]float64, n*(width+1)), make([]float64, passes*n)
+		for i := range sums {
+			sums[i] = float64(i)
+		}
+		for i := range fixed {
+			fixed[i] = float64(data[i%width]) - float64(i)/7
+		}
+		Crossed(sums, width+1, data, passes, width, stride, c.Mean, fixed, n)
+		all = append(all, sums...)
 	}
+	for classes := 2; classes <= MostRotated; classes++ {
+		sums := make([]float64, classes/2*(width+3))
+		Rotated(sums, width+3, data, passes, width/classes, classes, stride, c.Mean)
+		all = append(all, sums...)
+	}
+	return all
+}
 
-	sums := make([]float64, 2*width+1)
-	for i := range sums {
-		sums[i] = float64(i)
+// TestPairs: the sums of Rotated and Crossed are those of their formulas.
+func TestPairs(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 9))
+	const passes, stride, apart = 5, 45, 50
+	data, mean := make([]float64, passes*stride), make([]float64, stride)
+	for i := range data {
+		data[i] = r.Float64()
 	}
-	Products(sums[:width], d, d[row-width:], passes, width, row)
-	Scaled(sums[width:2*width], d[width-1:], d, passes, width, row)
-	return append(all, sums...)
+	for j := range mean {
+		mean[j] = r.Float64()
+	}
+	want := func(a, b int) float64 {
+		sum := 0.0
+		for pass := range passes {
+			sum += (data[pass*stride+a] - mean[a]) * (data[pass*stride+b] - mean[b])
+		}
+		return sum
+	}
+	for _, v := range versions() {
+		with(v, func() {
+			for classes := 2; classes <= MostRotated; classes++ {
+				sums := make([]float64, 3*apart)
+				for inputs := range stride/classes + 1 {
+					Rotated(sums, apart, data, passes, inputs, classes, stride, mean)
+					for at := range inputs * classes {
+						for turn := 1; turn <= classes/2; turn++ {
+							other := at/classes*classes + (at%classes+turn)%classes
+							if got := sums[(turn-1)*apart+at]; math.Abs(got-want(at, other)) > 1e-15 {
+								t.Fatalf("%v: %d classes, %d inputs, column %d turned by %d: %v, want %v", v, classes, inputs, at, turn, got, want(at, other))
+							}
+						}
+					}
+				}
+			}
+			for n := range 20 {
+				fixed, sums := make([]float64, passes*n), make([]float64, n*apart)
+				for i := range fixed {
+					fixed[i] = data[i/n*stride+i%n] - mean[i%n]
+				}
+				Crossed(sums, apart, data, passes, stride, stride, mean, fixed, n)
+				for i := range n {
+					for j := range stride {
+						if got := sums[i*apart+j]; math.Abs(got-want(i, j)) > 1e-15 {
+							t.Fatalf("%v: %d fixed, %d and column %d: %v, want %v", v, n, i, j, got, want(i, j))
+						}
+					}
+				}
+			}
+		})
+	}
 }
 
 // A panel that the slice does not hold is not worked on.
@@ -199,10 +307,11 @@ func TestPanelsExceed(t *testing.T) {
 		"data of moments":    func() { Moments(NewColumns(5), short, 2, 5, 5, 1) },
 		"width over stride":  func() { Moments(NewColumns(3), short, 2, 3, 2, 1) },
 		"columns of moments": func() { Moments(NewColumns(0), short, 2, 1, 1, 1) },
-		"dst of deviations":  func() { Deviations(make([]float64, 15), short, 2, 4, 4, short) },
-		"mean of deviations": func() { Deviations(make([]float64, 99), short, 2, 4, 4, make([]float64, 3, 4)[:3:3]) },
-		"sums of products":   func() { Products(make([]float64, 3), short, short, 2, 4, 4) },
-		"b of scaled":        func() { Scaled(short, short, short, 3, 2, 4) },
+		"sums of rotated":    func() { Rotated(make([]float64, 3), 4, short, 2, 1, 4, 4, short) },
+		"classes of rotated": func() { Rotated(make([]float64, 99), 9, make([]float64, 99), 2, 1, 8, 8, short) },
+		"sums of crossed":    func() { Crossed(make([]float64, 7), 4, short, 2, 4, 4, short, short, 2) },
+		"fixed of crossed":   func() { Crossed(make([]float64, 99), 4, short, 2, 4, 4, short, make([]float64, 3), 2) },
+		"mean of crossed":    func() { Crossed(make([]float64, 99), 4, short, 2, 4, 4, make([]float64, 3), short, 2) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, v := range versions() {

@@ -174,32 +174,31 @@ func (c *Columns) finish(j int, n, rn, rd, mu, inv, sd, m2, m3, logSum, rest, st
 	c.MeanLogMean[j] = xLogX(mean)
 }
 
-// scalarDeviations is Deviations.
-func scalarDeviations[T Float](dst []float64, data []T, passes, width, stride int, mean []float64) {
-	for pass := range passes {
-		to := dst[pass*Padded(width):]
-		for j, v := range data[pass*stride:][:width] {
-			to[j] = float64(v) - mean[j]
+// scalarRotated is Rotated.
+func scalarRotated[T Float](sums []float64, apart int, data []T, passes, inputs, classes, stride int, mean []float64) {
+	for r := 1; r <= classes/2; r++ {
+		for i := range inputs {
+			for c := range classes {
+				a, b := i*classes+c, i*classes+(c+r)%classes
+				sum := 0.0
+				for at := 0; at < passes*stride; at += stride {
+					sum = math.FMA(float64(data[at+b])-mean[b], float64(data[at+a])-mean[a], sum)
+				}
+				sums[(r-1)*apart+a] = sum
+			}
 		}
 	}
 }
 
-// scalarProducts is Products.
-func scalarProducts(sums, a, b []float64, passes, width, stride int) {
-	for pass := range passes {
-		x, y := a[pass*stride:][:width], b[pass*stride:][:width]
-		for j := range sums[:width] {
-			sums[j] = math.FMA(x[j], y[j], sums[j])
-		}
-	}
-}
-
-// scalarScaled is Scaled.
-func scalarScaled(sums, a, b []float64, passes, width, stride int) {
-	for pass := range passes {
-		x, y := a[pass*stride], b[pass*stride:][:width]
-		for j := range sums[:width] {
-			sums[j] = math.FMA(x, y[j], sums[j])
+// scalarCrossed is Crossed.
+func scalarCrossed[T Float](sums []float64, apart int, data []T, passes, width, stride int, mean, fixed []float64, n int) {
+	for i := range n {
+		to := sums[i*apart:][:width]
+		for pass := range passes {
+			x := fixed[pass*n+i]
+			for j, v := range data[pass*stride:][:width] {
+				to[j] = math.FMA(x, float64(v)-mean[j], to[j])
+			}
 		}
 	}
 }

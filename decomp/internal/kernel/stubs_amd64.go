@@ -9,30 +9,42 @@ package kernel
 //go:noescape
 func momentsFloat32AVX512(out *float64, padded int, aside *float64, data *float32, passes int, width int, stride int, n float64, rn float64, rd float64)
 
-// deviationsFloat32AVX512 is scalarDeviations of passes, width > 0.
+// rotatedFloat32AVX512 is scalarRotated of passes, width > 0: of each columns at a time, which are whole inputs and fit
+// into a register, turned as turns says; AVX2 takes its elements for halves of lanes.
 //
 //go:noescape
-func deviationsFloat32AVX512(dst *float64, data *float32, passes int, width int, stride int, mean *float64)
+func rotatedFloat32AVX512(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, each int, turns *[3][8]uint64, rotations int)
+
+// crossedFloat32AVX512 is scalarCrossed of passes, width, n > 0.
+//
+//go:noescape
+func crossedFloat32AVX512(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, fixed *float64, n int)
 
 // momentsFloat64AVX512 is scalarMoments of passes, width > 0; aside has room for a register a pass, and one more.
 //
 //go:noescape
 func momentsFloat64AVX512(out *float64, padded int, aside *float64, data *float64, passes int, width int, stride int, n float64, rn float64, rd float64)
 
-// deviationsFloat64AVX512 is scalarDeviations of passes, width > 0.
+// rotatedFloat64AVX512 is scalarRotated of passes, width > 0: of each columns at a time, which are whole inputs and fit
+// into a register, turned as turns says; AVX2 takes its elements for halves of lanes.
 //
 //go:noescape
-func deviationsFloat64AVX512(dst *float64, data *float64, passes int, width int, stride int, mean *float64)
+func rotatedFloat64AVX512(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, each int, turns *[3][8]uint64, rotations int)
 
-// productsAVX512 is scalarProducts of passes, width > 0.
+// crossedFloat64AVX512 is scalarCrossed of passes, width, n > 0.
 //
 //go:noescape
-func productsAVX512(sums *float64, a *float64, b *float64, passes int, width int, stride int)
+func crossedFloat64AVX512(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, fixed *float64, n int)
 
-// scaledAVX512 is scalarScaled of passes, width > 0.
+// plainTwoAVX512 is for 2 classes and at least 32 values.
 //
 //go:noescape
-func scaledAVX512(sums *float64, a *float64, b *float64, passes int, width int, stride int)
+func plainTwoAVX512(rows *float32, values int, limit float32) bool
+
+// plainFourAVX512 is for 4 classes and at least 64 values.
+//
+//go:noescape
+func plainFourAVX512(rows *float32, values int, limit float32) bool
 
 // plainNarrowAVX512 is for values >= classes + a register - 1.
 //
@@ -64,30 +76,42 @@ func sumAVX512(parts *float64, values *float64, n int)
 //go:noescape
 func momentsFloat32AVX2(out *float64, padded int, aside *float64, data *float32, passes int, width int, stride int, n float64, rn float64, rd float64)
 
-// deviationsFloat32AVX2 is scalarDeviations of passes, width > 0.
+// rotatedFloat32AVX2 is scalarRotated of passes, width > 0: of each columns at a time, which are whole inputs and fit
+// into a register, turned as turns says; AVX2 takes its elements for halves of lanes.
 //
 //go:noescape
-func deviationsFloat32AVX2(dst *float64, data *float32, passes int, width int, stride int, mean *float64)
+func rotatedFloat32AVX2(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, each int, turns *[3][8]uint64, rotations int)
+
+// crossedFloat32AVX2 is scalarCrossed of passes, width, n > 0.
+//
+//go:noescape
+func crossedFloat32AVX2(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, fixed *float64, n int)
 
 // momentsFloat64AVX2 is scalarMoments of passes, width > 0; aside has room for a register a pass, and one more.
 //
 //go:noescape
 func momentsFloat64AVX2(out *float64, padded int, aside *float64, data *float64, passes int, width int, stride int, n float64, rn float64, rd float64)
 
-// deviationsFloat64AVX2 is scalarDeviations of passes, width > 0.
+// rotatedFloat64AVX2 is scalarRotated of passes, width > 0: of each columns at a time, which are whole inputs and fit
+// into a register, turned as turns says; AVX2 takes its elements for halves of lanes.
 //
 //go:noescape
-func deviationsFloat64AVX2(dst *float64, data *float64, passes int, width int, stride int, mean *float64)
+func rotatedFloat64AVX2(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, each int, turns *[3][8]uint64, rotations int)
 
-// productsAVX2 is scalarProducts of passes, width > 0.
+// crossedFloat64AVX2 is scalarCrossed of passes, width, n > 0.
 //
 //go:noescape
-func productsAVX2(sums *float64, a *float64, b *float64, passes int, width int, stride int)
+func crossedFloat64AVX2(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, fixed *float64, n int)
 
-// scaledAVX2 is scalarScaled of passes, width > 0.
+// plainTwoAVX2 is for 2 classes and at least 16 values.
 //
 //go:noescape
-func scaledAVX2(sums *float64, a *float64, b *float64, passes int, width int, stride int)
+func plainTwoAVX2(rows *float32, values int, limit float32) bool
+
+// plainFourAVX2 is for 4 classes and at least 32 values.
+//
+//go:noescape
+func plainFourAVX2(rows *float32, values int, limit float32) bool
 
 // plainNarrowAVX2 is for values >= classes + a register - 1.
 //

@@ -49,45 +49,77 @@ func vectorMoments[T Float](c *Columns, data []T, passes, width, stride int, div
 	return true
 }
 
-func vectorDeviations[T Float](dst []float64, data []T, passes, width, stride int, mean []float64) bool {
+func vectorRotated[T Float](sums []float64, apart int, data []T, passes, inputs, classes, stride int, mean []float64) bool {
+	if version == scalar || version == avx2 && classes > 4 {
+		return false
+	}
+	t, width := &turnsOf[version][classes], inputs*classes
+	switch data := any(data).(type) {
+	case []float32:
+		if version == avx512 {
+			rotatedFloat32AVX512(&sums[0], apart, &data[0], passes, width, stride, &mean[0], t.each, &t.turns, classes/2)
+		} else {
+			rotatedFloat32AVX2(&sums[0], apart, &data[0], passes, width, stride, &mean[0], t.each, &t.turns, classes/2)
+		}
+	case []float64:
+		if version == avx512 {
+			rotatedFloat64AVX512(&sums[0], apart, &data[0], passes, width, stride, &mean[0], t.each, &t.turns, classes/2)
+		} else {
+			rotatedFloat64AVX2(&sums[0], apart, &data[0], passes, width, stride, &mean[0], t.each, &t.turns, classes/2)
+		}
+	}
+	return true
+}
+
+// turns is how the inputs in a register are turned, by one class, by two and by
+// three.
+type turns struct {
+	each  int // columns of whole inputs in a register
+	turns [3][8]uint64
+}
+
+// turnsOf has them by version and classes.
+var turnsOf = func() (t [avx512 + 1][MostRotated + 1]turns) {
+	for v, lanes := range [...]int{avx2: 4, avx512: 8} {
+		for classes := 2; classes <= min(MostRotated, lanes); classes++ {
+			x := &t[v][classes]
+			x.each = lanes / classes * classes
+			for r := range x.turns {
+				for lane := range uint64(lanes) {
+					from, k := lane, uint64(classes)
+					if lane < uint64(x.each) {
+						from = lane/k*k + (lane%k+uint64(r)+1)%k
+					}
+					if v == int(avx2) {
+						from = 2*from | (2*from+1)<<32
+					}
+					x.turns[r][lane] = from
+				}
+			}
+		}
+	}
+	return t
+}()
+
+func vectorCrossed[T Float](sums []float64, apart int, data []T, passes, width, stride int, mean, fixed []float64, n int) bool {
 	if version == scalar {
 		return false
 	}
 	switch data := any(data).(type) {
 	case []float32:
 		if version == avx512 {
-			deviationsFloat32AVX512(&dst[0], &data[0], passes, width, stride, &mean[0])
+			crossedFloat32AVX512(&sums[0], apart, &data[0], passes, width, stride, &mean[0], &fixed[0], n)
 		} else {
-			deviationsFloat32AVX2(&dst[0], &data[0], passes, width, stride, &mean[0])
+			crossedFloat32AVX2(&sums[0], apart, &data[0], passes, width, stride, &mean[0], &fixed[0], n)
 		}
 	case []float64:
 		if version == avx512 {
-			deviationsFloat64AVX512(&dst[0], &data[0], passes, width, stride, &mean[0])
+			crossedFloat64AVX512(&sums[0], apart, &data[0], passes, width, stride, &mean[0], &fixed[0], n)
 		} else {
-			deviationsFloat64AVX2(&dst[0], &data[0], passes, width, stride, &mean[0])
+			crossedFloat64AVX2(&sums[0], apart, &data[0], passes, width, stride, &mean[0], &fixed[0], n)
 		}
 	}
 	return true
-}
-
-func vectorProducts(sums, a, b []float64, passes, width, stride int) bool {
-	switch version {
-	case avx512:
-		productsAVX512(&sums[0], &a[0], &b[0], passes, width, stride)
-	case avx2:
-		productsAVX2(&sums[0], &a[0], &b[0], passes, width, stride)
-	}
-	return version != scalar
-}
-
-func vectorScaled(sums, a, b []float64, passes, width, stride int) bool {
-	switch version {
-	case avx512:
-		scaledAVX512(&sums[0], &a[0], &b[0], passes, width, stride)
-	case avx2:
-		scaledAVX2(&sums[0], &a[0], &b[0], passes, width, stride)
-	}
-	return version != scalar
 }
 
 // vectorPlain is Plain, by float32 sums.
@@ -99,24 +131,34 @@ func vectorPlain(rows []float32, classes int, tolerance float64) bool {
 	if version == scalar || classes < 2 || !(tolerance > 8*bound) {
 		return scalarPlain(rows, classes, tolerance)
 	}
-	limit := float32(tolerance - bound)
-	lanes, narrow := 16, 7
+	limit, n := float32(tolerance-bound), len(rows)
+	floats, narrow := 16, 5
 	if version == avx2 {
-		lanes, narrow = 8, 4
+		floats, narrow = 8, 4
 	}
 	switch {
-	case classes > narrow && version == avx512:
-		return plainWideAVX512(&rows[0], len(rows)/classes, classes, limit)
-	case classes > narrow:
-		return plainWideAVX2(&rows[0], len(rows)/classes, classes, limit)
-	case len(rows) < classes+lanes-1:
+	case classes == 2 && n >= 2*floats:
+		if version == avx512 {
+			return plainTwoAVX512(&rows[0], n, limit)
+		}
+		return plainTwoAVX2(&rows[0], n, limit)
+	case classes == 4 && n >= 4*floats:
+		if version == avx512 {
+			return plainFourAVX512(&rows[0], n, limit)
+		}
+		return plainFourAVX2(&rows[0], n, limit)
+	case classes <= narrow && n < classes+floats-1:
 		return scalarPlain(rows, classes, tolerance)
+	case classes <= narrow:
+		begin, step := &begins[version][classes], floats/classes*classes
+		if version == avx512 {
+			return plainNarrowAVX512(&rows[0], n, classes, step, &begin.first, &begin.last, limit)
+		}
+		return plainNarrowAVX2(&rows[0], n, classes, step, &begin.first, &begin.last, limit)
+	case version == avx512 && classes >= 48: // shorter rows leave too much of a register empty
+		return plainWideAVX512(&rows[0], n/classes, classes, limit)
 	}
-	begin, step := &begins[version][classes], lanes/classes*classes
-	if version == avx512 {
-		return plainNarrowAVX512(&rows[0], len(rows), classes, step, &begin.first, &begin.last, limit)
-	}
-	return plainNarrowAVX2(&rows[0], len(rows), classes, step, &begin.first, &begin.last, limit)
+	return plainWideAVX2(&rows[0], n/classes, classes, limit)
 }
 
 // lanesOfRows says in which lanes of a register rows begin, by the bits that leave
@@ -125,7 +167,7 @@ func vectorPlain(rows []float32, classes int, tolerance float64) bool {
 type lanesOfRows struct{ first, last [16]uint32 }
 
 // begins has them by version and classes.
-var begins = func() (b [avx512 + 1][8]lanesOfRows) {
+var begins = func() (b [avx512 + 1][6]lanesOfRows) {
 	for v, lanes := range [...]int{avx2: 8, avx512: 16} {
 		for classes := 2; classes < len(b[v]); classes++ {
 			for lane := 0; lane < lanes; lane += classes {

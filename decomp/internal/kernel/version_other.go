@@ -7,11 +7,11 @@ func best() variant { return scalar }
 
 func vectorMoments[T Float](*Columns, []T, int, int, int, float64) bool { return false }
 
-func vectorDeviations[T Float]([]float64, []T, int, int, int, []float64) bool { return false }
+func vectorRotated[T Float]([]float64, int, []T, int, int, int, int, []float64) bool { return false }
 
-func vectorProducts(_, _, _ []float64, _, _, _ int) bool { return false }
-
-func vectorScaled(_, _, _ []float64, _, _, _ int) bool { return false }
+func vectorCrossed[T Float]([]float64, int, []T, int, int, int, []float64, []float64, int) bool {
+	return false
+}
 
 func vectorPlain(rows []float32, classes int, tolerance float64) bool {
 	return scalarPlain(rows, classes, tolerance)
