@@ -22,8 +22,9 @@ const fixedValues = 1 << 11
 
 // pairing is how the plan's pairs are summed.
 type pairing struct {
-	fixed []int   // classes; none where there are few
-	at    []place // of each pair in the sums
+	fixed    []int   // classes; none where there are few
+	from, to int     // of those that they are paired with
+	at       []place // of each pair in the sums
 	// matrix says that the pairs are those of safe and critical classes, and the
 	// classes many: row i of the sums is then of the i-th critical class, and cbec
 	// is taken from the rows. In weights, a class that is not safe has 0.
@@ -62,7 +63,7 @@ func newPairing(p *Plan) pairing {
 	for i, k := range fixed {
 		row[k] = i
 	}
-	x.fixed = fixed
+	x.fixed, x.from, x.to = fixed, p.classes, 0
 	for _, pair := range p.pairs {
 		class, other := pair.A, pair.B
 		at, known := row[class]
@@ -71,6 +72,7 @@ func newPairing(p *Plan) pairing {
 			at = row[class]
 		}
 		x.at = append(x.at, place{at, other})
+		x.from, x.to = min(x.from, other), max(x.to, other+1)
 	}
 	if !p.allPairs {
 		x.weigh(p)
@@ -132,6 +134,7 @@ func sumPairs[T float](b *Batch, c *comoments, p panel[T], at int, co *coSums) {
 		return
 	}
 	co.column = 0
+	from, to := b.plan.pairing.from, b.plan.pairing.to
 	clear(c.sums)
 	mean := b.columns.Mean[at*p.width : (at+1)*p.width]
 	for s, n := 0, 0; s < p.passes; s += n {
@@ -142,7 +145,7 @@ func sumPairs[T float](b *Batch, c *comoments, p panel[T], at int, co *coSums) {
 				to[i] = float64(row[k]) - mean[k]
 			}
 		}
-		kernel.Crossed(c.sums, c.stride, p.data[s*p.stride:], n, p.width, p.stride, mean, c.fixed, len(fixed))
+		kernel.Crossed(c.sums[from:], c.stride, p.data[s*p.stride+from:], n, to-from, p.stride, mean[from:], c.fixed, len(fixed))
 	}
 }
 

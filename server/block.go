@@ -106,18 +106,36 @@ func (s *session) admit(g *group, b *wire.Block) {
 		each = shop.Plan().AccumulatorBytes(kept, false)
 	}
 	s.seen.begin(n)
+	// What all of them hold is claimed at once; one by one where not all fit.
+	limit, claimed := s.server.limits.OpenInputBytes, int64(n)*inputCost(each, 0)+int64(2*len(g.text))
+	if s.inputs+n > s.server.limits.OpenInputsPerStream || s.server.openBytes.Load()+claimed > limit {
+		claimed = 0
+	} else if s.server.openBytes.Add(claimed) > limit {
+		s.server.openBytes.Add(-claimed)
+		claimed = 0
+	}
 	for i := range g.rows {
 		id := g.rows[i].id
-		if err := s.admitRow(b, i, id, inputCost(each, len(id))); err != nil {
+		cost := inputCost(each, len(id))
+		err := s.checkRow(b, i, id)
+		if err == nil && claimed == 0 {
+			err = s.claim(cost)
+		}
+		if err != nil {
 			s.fail(g.model, position(g.number, i, id), id, err)
 			continue
 		}
 		g.rows[i].open = true
 		g.open++
-		g.cost += inputCost(each, len(id))
+		g.cost += cost
+		s.inputs++
 		if id != "" && !g.passing {
 			s.ids[id] = struct{}{}
 		}
+	}
+	s.held += g.cost
+	if claimed > 0 {
+		s.server.openBytes.Add(g.cost - claimed) // less what was refused
 	}
 	if g.open > 0 {
 		g.inputs = shop.Open(n, kept)
@@ -125,8 +143,8 @@ func (s *session) admit(g *group, b *wire.Block) {
 	}
 }
 
-// admitRow claims what an open input holds, or says what forbids it.
-func (s *session) admitRow(b *wire.Block, i int, id string, bytes int64) error {
+// checkRow says what forbids an id.
+func (s *session) checkRow(b *wire.Block, i int, id string) error {
 	inUse := false
 	if id != "" {
 		if len(s.ids) > 0 {
@@ -139,6 +157,11 @@ func (s *session) admitRow(b *wire.Block, i int, id string, bytes int64) error {
 	if inUse || len(id) > s.server.limits.InputIDBytes {
 		return s.server.checkID(id, i, inUse)
 	}
+	return nil
+}
+
+// claim takes what an open input holds out of the budget, or says why it cannot.
+func (s *session) claim(bytes int64) error {
 	if limit := s.server.limits.OpenInputsPerStream; s.inputs >= limit {
 		return overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, "input_ids", "open inputs", int64(s.inputs+1), int64(limit))
 	}
@@ -147,8 +170,6 @@ func (s *session) admitRow(b *wire.Block, i int, id string, bytes int64) error {
 		s.server.openBytes.Add(-bytes)
 		return overLimit(ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, "input_ids", "bytes of open inputs", total, limit)
 	}
-	s.held += bytes
-	s.inputs++
 	return nil
 }
 

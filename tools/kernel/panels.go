@@ -96,7 +96,7 @@ func (m machine) crossed(from element) {
 	room := m.memory(2)
 
 	Label("classes")
-	for _, classes := range []int{8, 4, 2, 1} {
+	for _, classes := range []int{8, 5, 3, 2, 1} {
 		fewer, block := label("fewer"), label("block")
 		CMPQ(n, Imm(uint64(classes)))
 		JLT(LabelRef(fewer))

@@ -684,7 +684,7 @@ loop15:
 	JMP              classes
 
 fewer13:
-	CMPQ R9, $0x04
+	CMPQ R9, $0x05
 	JLT  fewer16
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
@@ -703,17 +703,20 @@ block17:
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z4
 	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z5
+	ADDQ         CX, R13
 	LEAQ         (DX)(R12*4), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
 loop18:
-	VCVTPS2PD.Z      (R13), K1, Z5
-	VSUBPD           Z0, Z5, Z5
-	VFMADD231PD.BCST (R14), Z5, Z1
-	VFMADD231PD.BCST 8(R14), Z5, Z2
-	VFMADD231PD.BCST 16(R14), Z5, Z3
-	VFMADD231PD.BCST 24(R14), Z5, Z4
+	VCVTPS2PD.Z      (R13), K1, Z6
+	VSUBPD           Z0, Z6, Z6
+	VFMADD231PD.BCST (R14), Z6, Z1
+	VFMADD231PD.BCST 8(R14), Z6, Z2
+	VFMADD231PD.BCST 16(R14), Z6, Z3
+	VFMADD231PD.BCST 24(R14), Z6, Z4
+	VFMADD231PD.BCST 32(R14), Z6, Z5
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
@@ -727,6 +730,8 @@ loop18:
 	ADDQ             CX, R13
 	VMOVUPD          Z4, K1, (R13)
 	ADDQ             CX, R13
+	VMOVUPD          Z5, K1, (R13)
+	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
 	JG               block17
@@ -734,12 +739,13 @@ loop18:
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             CX, AX
-	ADDQ             $0x20, R8
-	SUBQ             $0x04, R9
+	ADDQ             CX, AX
+	ADDQ             $0x28, R8
+	SUBQ             $0x05, R9
 	JMP              classes
 
 fewer16:
-	CMPQ R9, $0x02
+	CMPQ R9, $0x03
 	JLT  fewer19
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
@@ -754,15 +760,18 @@ block20:
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z2
 	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z3
+	ADDQ         CX, R13
 	LEAQ         (DX)(R12*4), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
 loop21:
-	VCVTPS2PD.Z      (R13), K1, Z3
-	VSUBPD           Z0, Z3, Z3
-	VFMADD231PD.BCST (R14), Z3, Z1
-	VFMADD231PD.BCST 8(R14), Z3, Z2
+	VCVTPS2PD.Z      (R13), K1, Z4
+	VSUBPD           Z0, Z4, Z4
+	VFMADD231PD.BCST (R14), Z4, Z1
+	VFMADD231PD.BCST 8(R14), Z4, Z2
+	VFMADD231PD.BCST 16(R14), Z4, Z3
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
@@ -772,17 +781,20 @@ loop21:
 	ADDQ             CX, R13
 	VMOVUPD          Z2, K1, (R13)
 	ADDQ             CX, R13
+	VMOVUPD          Z3, K1, (R13)
+	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
 	JG               block20
 	ADDQ             CX, AX
 	ADDQ             CX, AX
-	ADDQ             $0x10, R8
-	SUBQ             $0x02, R9
+	ADDQ             CX, AX
+	ADDQ             $0x18, R8
+	SUBQ             $0x03, R9
 	JMP              classes
 
 fewer19:
-	CMPQ R9, $0x01
+	CMPQ R9, $0x02
 	JLT  fewer22
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
@@ -795,14 +807,17 @@ block23:
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD.Z    (R13), K1, Z1
 	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z2
+	ADDQ         CX, R13
 	LEAQ         (DX)(R12*4), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
 loop24:
-	VCVTPS2PD.Z      (R13), K1, Z2
-	VSUBPD           Z0, Z2, Z2
-	VFMADD231PD.BCST (R14), Z2, Z1
+	VCVTPS2PD.Z      (R13), K1, Z3
+	VSUBPD           Z0, Z3, Z3
+	VFMADD231PD.BCST (R14), Z3, Z1
+	VFMADD231PD.BCST 8(R14), Z3, Z2
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
@@ -810,15 +825,55 @@ loop24:
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
+	VMOVUPD          Z2, K1, (R13)
+	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
 	JG               block23
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             $0x10, R8
+	SUBQ             $0x02, R9
+	JMP              classes
+
+fewer22:
+	CMPQ R9, $0x01
+	JLT  fewer25
+	MOVQ width+32(FP), R11
+	XORQ R12, R12
+
+block26:
+	VMOVQ        R11, X0
+	VPBROADCASTQ X0, Z0
+	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
+	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	LEAQ         (AX)(R12*8), R13
+	VMOVUPD.Z    (R13), K1, Z1
+	ADDQ         CX, R13
+	LEAQ         (DX)(R12*4), R13
+	MOVQ         R8, R14
+	MOVQ         SI, R15
+
+loop27:
+	VCVTPS2PD.Z      (R13), K1, Z2
+	VSUBPD           Z0, Z2, Z2
+	VFMADD231PD.BCST (R14), Z2, Z1
+	ADDQ             DI, R13
+	ADDQ             R10, R14
+	DECQ             R15
+	JNZ              loop27
+	LEAQ             (AX)(R12*8), R13
+	VMOVUPD          Z1, K1, (R13)
+	ADDQ             CX, R13
+	ADDQ             $0x08, R12
+	SUBQ             $0x08, R11
+	JG               block26
 	ADDQ             CX, AX
 	ADDQ             $0x08, R8
 	SUBQ             $0x01, R9
 	JMP              classes
 
-fewer22:
+fewer25:
 	VZEROUPPER
 	RET
 
@@ -857,14 +912,14 @@ TEXT ·momentsFloat64AVX512(SB), NOSPLIT, $0-80
 	MOVQ         DX, R10
 	MOVQ         SI, R11
 
-loop25:
+loop28:
 	VMOVUPD.Z    (R9), K1, Z14
 	VMOVUPD      Z14, (R10)
 	VADDPD       Z14, Z13, Z13
 	ADDQ         R8, R9
 	ADDQ         $0x40, R10
 	DECQ         R11
-	JNZ          loop25
+	JNZ          loop28
 	VBROADCASTSD rn+64(FP), Z14
 	VMULPD       Z14, Z13, Z13
 	VMOVUPD      const_one<>+0(SB), Z14
@@ -876,7 +931,7 @@ loop25:
 	VMULPD       const_shift<>+0(SB), Z14, Z14
 	VMOVUPD      Z14, Z14
 
-block26:
+block29:
 	VXORPD       Z16, Z16, Z16
 	VXORPD       Z17, Z17, Z17
 	VXORPD       Z18, Z18, Z18
@@ -893,7 +948,7 @@ block26:
 	MOVQ         DX, R10
 	MOVQ         SI, R11
 
-loop27:
+loop30:
 	VMOVUPD      (R10), Z23
 	VSUBPD       Z13, Z23, Z24
 	VMULPD       Z24, Z24, Z25
@@ -929,7 +984,7 @@ loop27:
 	ADDQ         R8, R9
 	ADDQ         $0x40, R10
 	DECQ         R11
-	JNZ          loop27
+	JNZ          loop30
 	VBROADCASTSD rn+64(FP), Z14
 	VMULPD       Z14, Z16, Z14
 	VMOVUPD      const_one<>+0(SB), Z16
@@ -1024,7 +1079,7 @@ loop27:
 	VMOVUPD      Z16, Z14
 	ADDQ         $0x40, AX
 	CMPQ         DI, $0x00
-	JGT          block26
+	JGT          block29
 	VZEROUPPER
 	RET
 
@@ -1047,9 +1102,9 @@ TEXT ·rotatedFloat64AVX512(SB), NOSPLIT, $0-80
 	VMOVUPD 64(R11), Z1
 	VMOVUPD 128(R11), Z2
 	CMPQ    R9, $0x01
-	JNE     rotations28
+	JNE     rotations31
 
-block29:
+block32:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -1061,14 +1116,14 @@ block29:
 	MOVQ         DX, R9
 	MOVQ         SI, R11
 
-loop30:
+loop33:
 	VMOVUPD.Z   (R9), K1, Z3
 	VSUBPD      Z1, Z3, Z3
 	VPERMPD     Z3, Z0, Z4
 	VFMADD231PD Z4, Z3, Z2
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop30
+	JNZ         loop33
 	MOVQ        AX, R9
 	VMOVUPD     Z2, K1, (R9)
 	ADDQ        CX, R9
@@ -1077,14 +1132,14 @@ loop30:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block29
+	JG          block32
 	JMP         done
 
-rotations28:
+rotations31:
 	CMPQ R9, $0x02
-	JNE  rotations31
+	JNE  rotations34
 
-block32:
+block35:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -1097,7 +1152,7 @@ block32:
 	MOVQ         DX, R9
 	MOVQ         SI, R11
 
-loop33:
+loop36:
 	VMOVUPD.Z   (R9), K1, Z5
 	VSUBPD      Z2, Z5, Z5
 	VPERMPD     Z5, Z0, Z6
@@ -1106,7 +1161,7 @@ loop33:
 	VFMADD231PD Z6, Z5, Z4
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop33
+	JNZ         loop36
 	MOVQ        AX, R9
 	VMOVUPD     Z3, K1, (R9)
 	ADDQ        CX, R9
@@ -1117,14 +1172,14 @@ loop33:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block32
+	JG          block35
 	JMP         done
 
-rotations31:
+rotations34:
 	CMPQ R9, $0x03
-	JNE  rotations34
+	JNE  rotations37
 
-block35:
+block38:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -1138,7 +1193,7 @@ block35:
 	MOVQ         DX, R9
 	MOVQ         SI, R11
 
-loop36:
+loop39:
 	VMOVUPD.Z   (R9), K1, Z7
 	VSUBPD      Z3, Z7, Z7
 	VPERMPD     Z7, Z0, Z8
@@ -1149,7 +1204,7 @@ loop36:
 	VFMADD231PD Z8, Z7, Z6
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop36
+	JNZ         loop39
 	MOVQ        AX, R9
 	VMOVUPD     Z4, K1, (R9)
 	ADDQ        CX, R9
@@ -1162,10 +1217,10 @@ loop36:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block35
+	JG          block38
 	JMP         done
 
-rotations34:
+rotations37:
 done:
 	VZEROUPPER
 	RET
@@ -1188,11 +1243,11 @@ TEXT ·crossedFloat64AVX512(SB), NOSPLIT, $0-72
 
 classes:
 	CMPQ R9, $0x08
-	JLT  fewer37
+	JLT  fewer40
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block38:
+block41:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -1218,7 +1273,7 @@ block38:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop39:
+loop42:
 	VMOVUPD.Z        (R13), K1, Z9
 	VSUBPD           Z0, Z9, Z9
 	VFMADD231PD.BCST (R14), Z9, Z1
@@ -1232,7 +1287,7 @@ loop39:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop39
+	JNZ              loop42
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -1252,7 +1307,7 @@ loop39:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block38
+	JG               block41
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             CX, AX
@@ -1265,63 +1320,8 @@ loop39:
 	SUBQ             $0x08, R9
 	JMP              classes
 
-fewer37:
-	CMPQ R9, $0x04
-	JLT  fewer40
-	MOVQ width+32(FP), R11
-	XORQ R12, R12
-
-block41:
-	VMOVQ        R11, X0
-	VPBROADCASTQ X0, Z0
-	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
-	VMOVUPD.Z    (BX)(R12*8), K1, Z0
-	LEAQ         (AX)(R12*8), R13
-	VMOVUPD.Z    (R13), K1, Z1
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z2
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z3
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z4
-	ADDQ         CX, R13
-	LEAQ         (DX)(R12*8), R13
-	MOVQ         R8, R14
-	MOVQ         SI, R15
-
-loop42:
-	VMOVUPD.Z        (R13), K1, Z5
-	VSUBPD           Z0, Z5, Z5
-	VFMADD231PD.BCST (R14), Z5, Z1
-	VFMADD231PD.BCST 8(R14), Z5, Z2
-	VFMADD231PD.BCST 16(R14), Z5, Z3
-	VFMADD231PD.BCST 24(R14), Z5, Z4
-	ADDQ             DI, R13
-	ADDQ             R10, R14
-	DECQ             R15
-	JNZ              loop42
-	LEAQ             (AX)(R12*8), R13
-	VMOVUPD          Z1, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z2, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z3, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z4, K1, (R13)
-	ADDQ             CX, R13
-	ADDQ             $0x08, R12
-	SUBQ             $0x08, R11
-	JG               block41
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             $0x20, R8
-	SUBQ             $0x04, R9
-	JMP              classes
-
 fewer40:
-	CMPQ R9, $0x02
+	CMPQ R9, $0x05
 	JLT  fewer43
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
@@ -1336,15 +1336,24 @@ block44:
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z2
 	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z3
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z4
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z5
+	ADDQ         CX, R13
 	LEAQ         (DX)(R12*8), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
 loop45:
-	VMOVUPD.Z        (R13), K1, Z3
-	VSUBPD           Z0, Z3, Z3
-	VFMADD231PD.BCST (R14), Z3, Z1
-	VFMADD231PD.BCST 8(R14), Z3, Z2
+	VMOVUPD.Z        (R13), K1, Z6
+	VSUBPD           Z0, Z6, Z6
+	VFMADD231PD.BCST (R14), Z6, Z1
+	VFMADD231PD.BCST 8(R14), Z6, Z2
+	VFMADD231PD.BCST 16(R14), Z6, Z3
+	VFMADD231PD.BCST 24(R14), Z6, Z4
+	VFMADD231PD.BCST 32(R14), Z6, Z5
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
@@ -1354,17 +1363,26 @@ loop45:
 	ADDQ             CX, R13
 	VMOVUPD          Z2, K1, (R13)
 	ADDQ             CX, R13
+	VMOVUPD          Z3, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z4, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z5, K1, (R13)
+	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
 	JG               block44
 	ADDQ             CX, AX
 	ADDQ             CX, AX
-	ADDQ             $0x10, R8
-	SUBQ             $0x02, R9
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             $0x28, R8
+	SUBQ             $0x05, R9
 	JMP              classes
 
 fewer43:
-	CMPQ R9, $0x01
+	CMPQ R9, $0x03
 	JLT  fewer46
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
@@ -1377,14 +1395,20 @@ block47:
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD.Z    (R13), K1, Z1
 	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z2
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z3
+	ADDQ         CX, R13
 	LEAQ         (DX)(R12*8), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
 loop48:
-	VMOVUPD.Z        (R13), K1, Z2
-	VSUBPD           Z0, Z2, Z2
-	VFMADD231PD.BCST (R14), Z2, Z1
+	VMOVUPD.Z        (R13), K1, Z4
+	VSUBPD           Z0, Z4, Z4
+	VFMADD231PD.BCST (R14), Z4, Z1
+	VFMADD231PD.BCST 8(R14), Z4, Z2
+	VFMADD231PD.BCST 16(R14), Z4, Z3
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
@@ -1392,15 +1416,101 @@ loop48:
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
+	VMOVUPD          Z2, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z3, K1, (R13)
+	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
 	JG               block47
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             $0x18, R8
+	SUBQ             $0x03, R9
+	JMP              classes
+
+fewer46:
+	CMPQ R9, $0x02
+	JLT  fewer49
+	MOVQ width+32(FP), R11
+	XORQ R12, R12
+
+block50:
+	VMOVQ        R11, X0
+	VPBROADCASTQ X0, Z0
+	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
+	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	LEAQ         (AX)(R12*8), R13
+	VMOVUPD.Z    (R13), K1, Z1
+	ADDQ         CX, R13
+	VMOVUPD.Z    (R13), K1, Z2
+	ADDQ         CX, R13
+	LEAQ         (DX)(R12*8), R13
+	MOVQ         R8, R14
+	MOVQ         SI, R15
+
+loop51:
+	VMOVUPD.Z        (R13), K1, Z3
+	VSUBPD           Z0, Z3, Z3
+	VFMADD231PD.BCST (R14), Z3, Z1
+	VFMADD231PD.BCST 8(R14), Z3, Z2
+	ADDQ             DI, R13
+	ADDQ             R10, R14
+	DECQ             R15
+	JNZ              loop51
+	LEAQ             (AX)(R12*8), R13
+	VMOVUPD          Z1, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z2, K1, (R13)
+	ADDQ             CX, R13
+	ADDQ             $0x08, R12
+	SUBQ             $0x08, R11
+	JG               block50
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             $0x10, R8
+	SUBQ             $0x02, R9
+	JMP              classes
+
+fewer49:
+	CMPQ R9, $0x01
+	JLT  fewer52
+	MOVQ width+32(FP), R11
+	XORQ R12, R12
+
+block53:
+	VMOVQ        R11, X0
+	VPBROADCASTQ X0, Z0
+	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
+	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	LEAQ         (AX)(R12*8), R13
+	VMOVUPD.Z    (R13), K1, Z1
+	ADDQ         CX, R13
+	LEAQ         (DX)(R12*8), R13
+	MOVQ         R8, R14
+	MOVQ         SI, R15
+
+loop54:
+	VMOVUPD.Z        (R13), K1, Z2
+	VSUBPD           Z0, Z2, Z2
+	VFMADD231PD.BCST (R14), Z2, Z1
+	ADDQ             DI, R13
+	ADDQ             R10, R14
+	DECQ             R15
+	JNZ              loop54
+	LEAQ             (AX)(R12*8), R13
+	VMOVUPD          Z1, K1, (R13)
+	ADDQ             CX, R13
+	ADDQ             $0x08, R12
+	SUBQ             $0x08, R11
+	JG               block53
 	ADDQ             CX, AX
 	ADDQ             $0x08, R8
 	SUBQ             $0x01, R9
 	JMP              classes
 
-fewer46:
+fewer52:
 	VZEROUPPER
 	RET
 
@@ -1544,10 +1654,10 @@ windows:
 	VPMAXUD Z4, Z2, Z2
 	MOVQ    DX, SI
 
-further49:
+further55:
 	VADDPS (AX)(SI*1), Z4, Z4
 	SUBQ   $0x04, SI
-	JNZ    further49
+	JNZ    further55
 	VSUBPS Z0, Z4, Z4
 	VANDPS Z3, Z4, Z4
 	VMAXPS Z1, Z4, Z1
@@ -1561,10 +1671,10 @@ last:
 	VPMAXUD Z4, Z2, Z2
 	MOVQ    DX, CX
 
-further50:
+further56:
 	VADDPS        (AX)(CX*1), Z4, Z4
 	SUBQ          $0x04, CX
-	JNZ           further50
+	JNZ           further56
 	VSUBPS        Z0, Z4, Z4
 	VANDPS        Z3, Z4, Z4
 	VMAXPS        Z1, Z4, Z1
@@ -1711,14 +1821,14 @@ TEXT ·inverseRootsAVX512(SB), NOSPLIT, $0-24
 	VMOVUPD const_epsilon<>+0(SB), Z1
 	XORQ    BX, BX
 
-eight51:
+eight57:
 	VADDPD  (CX)(BX*8), Z1, Z2
 	VSQRTPD Z2, Z2
 	VDIVPD  Z2, Z0, Z2
 	VMOVUPD Z2, (AX)(BX*8)
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight51
+	JLT     eight57
 	VZEROUPPER
 	RET
 
@@ -1736,7 +1846,7 @@ TEXT ·confusionAVX512(SB), NOSPLIT, $0-56
 	VMOVUPD      (AX), Z2
 	XORQ         R8, R8
 
-eight52:
+eight58:
 	VSUBPD      (DX)(R8*8), Z1, Z3
 	VMAXPD      Z1, Z3, Z3
 	VMULPD      Z0, Z3, Z3
@@ -1745,7 +1855,7 @@ eight52:
 	VFMADD231PD (SI)(R8*8), Z3, Z2
 	ADDQ        $0x08, R8
 	CMPQ        R8, DI
-	JLT         eight52
+	JLT         eight58
 	VMOVUPD     Z2, (AX)
 	VZEROUPPER
 	RET
@@ -1759,11 +1869,11 @@ TEXT ·sumAVX512(SB), NOSPLIT, $0-24
 	VMOVUPD (AX), Z0
 	XORQ    BX, BX
 
-eight53:
+eight59:
 	VADDPD  (CX)(BX*8), Z0, Z0
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight53
+	JLT     eight59
 	VMOVUPD Z0, (AX)
 	VZEROUPPER
 	RET
@@ -1795,7 +1905,7 @@ TEXT ·momentsFloat32AVX2(SB), NOSPLIT, $192-80
 	MOVQ         DX, R11
 	MOVQ         SI, R12
 
-loop54:
+loop60:
 	VMOVDQU      64(SP), X1
 	VMASKMOVPS   (R10), X1, X1
 	VCVTPS2PD    X1, Y1
@@ -1804,7 +1914,7 @@ loop54:
 	ADDQ         R8, R10
 	ADDQ         $0x20, R11
 	DECQ         R12
-	JNZ          loop54
+	JNZ          loop60
 	VBROADCASTSD rn+64(FP), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPD      const_one<>+0(SB), Y1
@@ -1816,7 +1926,7 @@ loop54:
 	VMULPD       const_shift<>+0(SB), Y1, Y1
 	VMOVUPD      Y1, 160(SP)
 
-block55:
+block61:
 	VXORPD       Y0, Y0, Y0
 	VXORPD       Y1, Y1, Y1
 	VXORPD       Y2, Y2, Y2
@@ -1837,7 +1947,7 @@ block55:
 	MOVQ         DX, R11
 	MOVQ         SI, R12
 
-loop56:
+loop62:
 	VMOVUPD        (R11), Y7
 	VSUBPD         96(SP), Y7, Y8
 	VMULPD         Y8, Y8, Y9
@@ -1886,7 +1996,7 @@ loop56:
 	ADDQ           R8, R10
 	ADDQ           $0x20, R11
 	DECQ           R12
-	JNZ            loop56
+	JNZ            loop62
 	VBROADCASTSD   rn+64(FP), Y7
 	VMULPD         Y7, Y0, Y0
 	VMOVUPD        const_one<>+0(SB), Y7
@@ -1992,7 +2102,7 @@ loop56:
 	VMOVUPD        Y7, 160(SP)
 	ADDQ           $0x20, AX
 	CMPQ           DI, $0x00
-	JGT            block55
+	JGT            block61
 	VZEROUPPER
 	RET
 
@@ -2079,9 +2189,9 @@ TEXT ·rotatedFloat32AVX2(SB), NOSPLIT, $64-80
 	VMOVUPD 64(R11), Y1
 	VMOVUPD 128(R11), Y2
 	CMPQ    R9, $0x01
-	JNE     rotations57
+	JNE     rotations63
 
-block58:
+block64:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -2098,7 +2208,7 @@ block58:
 	MOVQ         DX, R9
 	MOVQ         SI, R11
 
-loop59:
+loop65:
 	VMOVDQU     32(SP), X3
 	VMASKMOVPS  (R9), X3, X3
 	VCVTPS2PD   X3, Y3
@@ -2107,7 +2217,7 @@ loop59:
 	VFMADD231PD Y4, Y3, Y2
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop59
+	JNZ         loop65
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y1
 	VMASKMOVPD  Y2, Y1, (R9)
@@ -2117,14 +2227,14 @@ loop59:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block58
+	JG          block64
 	JMP         done
 
-rotations57:
+rotations63:
 	CMPQ R9, $0x02
-	JNE  rotations60
+	JNE  rotations66
 
-block61:
+block67:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -2142,7 +2252,7 @@ block61:
 	MOVQ         DX, R9
 	MOVQ         SI, R11
 
-loop62:
+loop68:
 	VMOVDQU     32(SP), X5
 	VMASKMOVPS  (R9), X5, X5
 	VCVTPS2PD   X5, Y5
@@ -2153,7 +2263,7 @@ loop62:
 	VFMADD231PD Y6, Y5, Y4
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop62
+	JNZ         loop68
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y2
 	VMASKMOVPD  Y3, Y2, (R9)
@@ -2166,14 +2276,14 @@ loop62:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block61
+	JG          block67
 	JMP         done
 
-rotations60:
+rotations66:
 	CMPQ R9, $0x03
-	JNE  rotations63
+	JNE  rotations69
 
-block64:
+block70:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -2192,7 +2302,7 @@ block64:
 	MOVQ         DX, R9
 	MOVQ         SI, R11
 
-loop65:
+loop71:
 	VMOVDQU     32(SP), X7
 	VMASKMOVPS  (R9), X7, X7
 	VCVTPS2PD   X7, Y7
@@ -2205,7 +2315,7 @@ loop65:
 	VFMADD231PD Y8, Y7, Y6
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop65
+	JNZ         loop71
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y3
 	VMASKMOVPD  Y4, Y3, (R9)
@@ -2221,10 +2331,10 @@ loop65:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block64
+	JG          block70
 	JMP         done
 
-rotations63:
+rotations69:
 done:
 	VZEROUPPER
 	RET
@@ -2247,11 +2357,11 @@ TEXT ·crossedFloat32AVX2(SB), NOSPLIT, $64-72
 
 classes:
 	CMPQ R9, $0x08
-	JLT  fewer66
+	JLT  fewer72
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block67:
+block73:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2290,7 +2400,7 @@ block67:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop68:
+loop74:
 	VMOVDQU      32(SP), X9
 	VMASKMOVPS   (R13), X9, X9
 	VCVTPS2PD    X9, Y9
@@ -2314,7 +2424,7 @@ loop68:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop68
+	JNZ          loop74
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -2342,7 +2452,7 @@ loop68:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block67
+	JG           block73
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -2355,13 +2465,13 @@ loop68:
 	SUBQ         $0x08, R9
 	JMP          classes
 
-fewer66:
-	CMPQ R9, $0x04
-	JLT  fewer69
+fewer72:
+	CMPQ R9, $0x05
+	JLT  fewer75
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block70:
+block76:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2384,27 +2494,32 @@ block70:
 	VMOVDQU      (SP), Y4
 	VMASKMOVPD   (R13), Y4, Y4
 	ADDQ         CX, R13
+	VMOVDQU      (SP), Y5
+	VMASKMOVPD   (R13), Y5, Y5
+	ADDQ         CX, R13
 	LEAQ         (DX)(R12*4), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop71:
-	VMOVDQU      32(SP), X5
-	VMASKMOVPS   (R13), X5, X5
-	VCVTPS2PD    X5, Y5
-	VSUBPD       Y0, Y5, Y5
-	VBROADCASTSD (R14), Y6
-	VFMADD231PD  Y6, Y5, Y1
-	VBROADCASTSD 8(R14), Y6
-	VFMADD231PD  Y6, Y5, Y2
-	VBROADCASTSD 16(R14), Y6
-	VFMADD231PD  Y6, Y5, Y3
-	VBROADCASTSD 24(R14), Y6
-	VFMADD231PD  Y6, Y5, Y4
+loop77:
+	VMOVDQU      32(SP), X6
+	VMASKMOVPS   (R13), X6, X6
+	VCVTPS2PD    X6, Y6
+	VSUBPD       Y0, Y6, Y6
+	VBROADCASTSD (R14), Y7
+	VFMADD231PD  Y7, Y6, Y1
+	VBROADCASTSD 8(R14), Y7
+	VFMADD231PD  Y7, Y6, Y2
+	VBROADCASTSD 16(R14), Y7
+	VFMADD231PD  Y7, Y6, Y3
+	VBROADCASTSD 24(R14), Y7
+	VFMADD231PD  Y7, Y6, Y4
+	VBROADCASTSD 32(R14), Y7
+	VFMADD231PD  Y7, Y6, Y5
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop71
+	JNZ          loop77
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -2418,24 +2533,93 @@ loop71:
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y4, Y0, (R13)
 	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y5, Y0, (R13)
+	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block70
+	JG           block76
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
-	ADDQ         $0x20, R8
-	SUBQ         $0x04, R9
+	ADDQ         CX, AX
+	ADDQ         $0x28, R8
+	SUBQ         $0x05, R9
 	JMP          classes
 
-fewer69:
-	CMPQ R9, $0x02
-	JLT  fewer72
+fewer75:
+	CMPQ R9, $0x03
+	JLT  fewer78
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block73:
+block79:
+	VMOVQ        R11, X0
+	VPBROADCASTQ X0, Y0
+	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VSHUFPS      $0x88, X1, X0, X1
+	VMOVDQU      X1, 32(SP)
+	VMOVDQU      Y0, (SP)
+	VMOVDQU      (SP), Y0
+	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	LEAQ         (AX)(R12*8), R13
+	VMOVDQU      (SP), Y1
+	VMASKMOVPD   (R13), Y1, Y1
+	ADDQ         CX, R13
+	VMOVDQU      (SP), Y2
+	VMASKMOVPD   (R13), Y2, Y2
+	ADDQ         CX, R13
+	VMOVDQU      (SP), Y3
+	VMASKMOVPD   (R13), Y3, Y3
+	ADDQ         CX, R13
+	LEAQ         (DX)(R12*4), R13
+	MOVQ         R8, R14
+	MOVQ         SI, R15
+
+loop80:
+	VMOVDQU      32(SP), X4
+	VMASKMOVPS   (R13), X4, X4
+	VCVTPS2PD    X4, Y4
+	VSUBPD       Y0, Y4, Y4
+	VBROADCASTSD (R14), Y5
+	VFMADD231PD  Y5, Y4, Y1
+	VBROADCASTSD 8(R14), Y5
+	VFMADD231PD  Y5, Y4, Y2
+	VBROADCASTSD 16(R14), Y5
+	VFMADD231PD  Y5, Y4, Y3
+	ADDQ         DI, R13
+	ADDQ         R10, R14
+	DECQ         R15
+	JNZ          loop80
+	LEAQ         (AX)(R12*8), R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y1, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y2, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y3, Y0, (R13)
+	ADDQ         CX, R13
+	ADDQ         $0x04, R12
+	SUBQ         $0x04, R11
+	JG           block79
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         $0x18, R8
+	SUBQ         $0x03, R9
+	JMP          classes
+
+fewer78:
+	CMPQ R9, $0x02
+	JLT  fewer81
+	MOVQ width+32(FP), R11
+	XORQ R12, R12
+
+block82:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2456,7 +2640,7 @@ block73:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop74:
+loop83:
 	VMOVDQU      32(SP), X3
 	VMASKMOVPS   (R13), X3, X3
 	VCVTPS2PD    X3, Y3
@@ -2468,7 +2652,7 @@ loop74:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop74
+	JNZ          loop83
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -2478,20 +2662,20 @@ loop74:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block73
+	JG           block82
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         $0x10, R8
 	SUBQ         $0x02, R9
 	JMP          classes
 
-fewer72:
+fewer81:
 	CMPQ R9, $0x01
-	JLT  fewer75
+	JLT  fewer84
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block76:
+block85:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2509,7 +2693,7 @@ block76:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop77:
+loop86:
 	VMOVDQU      32(SP), X2
 	VMASKMOVPS   (R13), X2, X2
 	VCVTPS2PD    X2, Y2
@@ -2519,20 +2703,20 @@ loop77:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop77
+	JNZ          loop86
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block76
+	JG           block85
 	ADDQ         CX, AX
 	ADDQ         $0x08, R8
 	SUBQ         $0x01, R9
 	JMP          classes
 
-fewer75:
+fewer84:
 	VZEROUPPER
 	RET
 
@@ -2563,7 +2747,7 @@ TEXT ·momentsFloat64AVX2(SB), NOSPLIT, $192-80
 	MOVQ         DX, R11
 	MOVQ         SI, R12
 
-loop78:
+loop87:
 	VMOVDQU      32(SP), Y1
 	VMASKMOVPD   (R10), Y1, Y1
 	VMOVUPD      Y1, (R11)
@@ -2571,7 +2755,7 @@ loop78:
 	ADDQ         R8, R10
 	ADDQ         $0x20, R11
 	DECQ         R12
-	JNZ          loop78
+	JNZ          loop87
 	VBROADCASTSD rn+64(FP), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPD      const_one<>+0(SB), Y1
@@ -2583,7 +2767,7 @@ loop78:
 	VMULPD       const_shift<>+0(SB), Y1, Y1
 	VMOVUPD      Y1, 160(SP)
 
-block79:
+block88:
 	VXORPD       Y0, Y0, Y0
 	VXORPD       Y1, Y1, Y1
 	VXORPD       Y2, Y2, Y2
@@ -2604,7 +2788,7 @@ block79:
 	MOVQ         DX, R11
 	MOVQ         SI, R12
 
-loop80:
+loop89:
 	VMOVUPD        (R11), Y7
 	VSUBPD         96(SP), Y7, Y8
 	VMULPD         Y8, Y8, Y9
@@ -2652,7 +2836,7 @@ loop80:
 	ADDQ           R8, R10
 	ADDQ           $0x20, R11
 	DECQ           R12
-	JNZ            loop80
+	JNZ            loop89
 	VBROADCASTSD   rn+64(FP), Y7
 	VMULPD         Y7, Y0, Y0
 	VMOVUPD        const_one<>+0(SB), Y7
@@ -2758,7 +2942,7 @@ loop80:
 	VMOVUPD        Y7, 160(SP)
 	ADDQ           $0x20, AX
 	CMPQ           DI, $0x00
-	JGT            block79
+	JGT            block88
 	VZEROUPPER
 	RET
 
@@ -2781,9 +2965,9 @@ TEXT ·rotatedFloat64AVX2(SB), NOSPLIT, $64-80
 	VMOVUPD 64(R11), Y1
 	VMOVUPD 128(R11), Y2
 	CMPQ    R9, $0x01
-	JNE     rotations81
+	JNE     rotations90
 
-block82:
+block91:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -2800,7 +2984,7 @@ block82:
 	MOVQ         DX, R9
 	MOVQ         SI, R11
 
-loop83:
+loop92:
 	VMOVDQU     (SP), Y3
 	VMASKMOVPD  (R9), Y3, Y3
 	VSUBPD      Y1, Y3, Y3
@@ -2808,7 +2992,7 @@ loop83:
 	VFMADD231PD Y4, Y3, Y2
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop83
+	JNZ         loop92
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y1
 	VMASKMOVPD  Y2, Y1, (R9)
@@ -2818,14 +3002,14 @@ loop83:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block82
+	JG          block91
 	JMP         done
 
-rotations81:
+rotations90:
 	CMPQ R9, $0x02
-	JNE  rotations84
+	JNE  rotations93
 
-block85:
+block94:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -2843,7 +3027,7 @@ block85:
 	MOVQ         DX, R9
 	MOVQ         SI, R11
 
-loop86:
+loop95:
 	VMOVDQU     (SP), Y5
 	VMASKMOVPD  (R9), Y5, Y5
 	VSUBPD      Y2, Y5, Y5
@@ -2853,7 +3037,7 @@ loop86:
 	VFMADD231PD Y6, Y5, Y4
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop86
+	JNZ         loop95
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y2
 	VMASKMOVPD  Y3, Y2, (R9)
@@ -2866,14 +3050,14 @@ loop86:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block85
+	JG          block94
 	JMP         done
 
-rotations84:
+rotations93:
 	CMPQ R9, $0x03
-	JNE  rotations87
+	JNE  rotations96
 
-block88:
+block97:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -2892,7 +3076,7 @@ block88:
 	MOVQ         DX, R9
 	MOVQ         SI, R11
 
-loop89:
+loop98:
 	VMOVDQU     (SP), Y7
 	VMASKMOVPD  (R9), Y7, Y7
 	VSUBPD      Y3, Y7, Y7
@@ -2904,7 +3088,7 @@ loop89:
 	VFMADD231PD Y8, Y7, Y6
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop89
+	JNZ         loop98
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y3
 	VMASKMOVPD  Y4, Y3, (R9)
@@ -2920,10 +3104,10 @@ loop89:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block88
+	JG          block97
 	JMP         done
 
-rotations87:
+rotations96:
 done:
 	VZEROUPPER
 	RET
@@ -2946,11 +3130,11 @@ TEXT ·crossedFloat64AVX2(SB), NOSPLIT, $64-72
 
 classes:
 	CMPQ R9, $0x08
-	JLT  fewer90
+	JLT  fewer99
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block91:
+block100:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2989,7 +3173,7 @@ block91:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop92:
+loop101:
 	VMOVDQU      (SP), Y9
 	VMASKMOVPD   (R13), Y9, Y9
 	VSUBPD       Y0, Y9, Y9
@@ -3012,7 +3196,7 @@ loop92:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop92
+	JNZ          loop101
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -3040,7 +3224,7 @@ loop92:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block91
+	JG           block100
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -3053,13 +3237,13 @@ loop92:
 	SUBQ         $0x08, R9
 	JMP          classes
 
-fewer90:
-	CMPQ R9, $0x04
-	JLT  fewer93
+fewer99:
+	CMPQ R9, $0x05
+	JLT  fewer102
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block94:
+block103:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -3082,26 +3266,31 @@ block94:
 	VMOVDQU      (SP), Y4
 	VMASKMOVPD   (R13), Y4, Y4
 	ADDQ         CX, R13
+	VMOVDQU      (SP), Y5
+	VMASKMOVPD   (R13), Y5, Y5
+	ADDQ         CX, R13
 	LEAQ         (DX)(R12*8), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop95:
-	VMOVDQU      (SP), Y5
-	VMASKMOVPD   (R13), Y5, Y5
-	VSUBPD       Y0, Y5, Y5
-	VBROADCASTSD (R14), Y6
-	VFMADD231PD  Y6, Y5, Y1
-	VBROADCASTSD 8(R14), Y6
-	VFMADD231PD  Y6, Y5, Y2
-	VBROADCASTSD 16(R14), Y6
-	VFMADD231PD  Y6, Y5, Y3
-	VBROADCASTSD 24(R14), Y6
-	VFMADD231PD  Y6, Y5, Y4
+loop104:
+	VMOVDQU      (SP), Y6
+	VMASKMOVPD   (R13), Y6, Y6
+	VSUBPD       Y0, Y6, Y6
+	VBROADCASTSD (R14), Y7
+	VFMADD231PD  Y7, Y6, Y1
+	VBROADCASTSD 8(R14), Y7
+	VFMADD231PD  Y7, Y6, Y2
+	VBROADCASTSD 16(R14), Y7
+	VFMADD231PD  Y7, Y6, Y3
+	VBROADCASTSD 24(R14), Y7
+	VFMADD231PD  Y7, Y6, Y4
+	VBROADCASTSD 32(R14), Y7
+	VFMADD231PD  Y7, Y6, Y5
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop95
+	JNZ          loop104
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -3115,24 +3304,92 @@ loop95:
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y4, Y0, (R13)
 	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y5, Y0, (R13)
+	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block94
+	JG           block103
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
-	ADDQ         $0x20, R8
-	SUBQ         $0x04, R9
+	ADDQ         CX, AX
+	ADDQ         $0x28, R8
+	SUBQ         $0x05, R9
 	JMP          classes
 
-fewer93:
-	CMPQ R9, $0x02
-	JLT  fewer96
+fewer102:
+	CMPQ R9, $0x03
+	JLT  fewer105
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block97:
+block106:
+	VMOVQ        R11, X0
+	VPBROADCASTQ X0, Y0
+	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VSHUFPS      $0x88, X1, X0, X1
+	VMOVDQU      X1, 32(SP)
+	VMOVDQU      Y0, (SP)
+	VMOVDQU      (SP), Y0
+	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	LEAQ         (AX)(R12*8), R13
+	VMOVDQU      (SP), Y1
+	VMASKMOVPD   (R13), Y1, Y1
+	ADDQ         CX, R13
+	VMOVDQU      (SP), Y2
+	VMASKMOVPD   (R13), Y2, Y2
+	ADDQ         CX, R13
+	VMOVDQU      (SP), Y3
+	VMASKMOVPD   (R13), Y3, Y3
+	ADDQ         CX, R13
+	LEAQ         (DX)(R12*8), R13
+	MOVQ         R8, R14
+	MOVQ         SI, R15
+
+loop107:
+	VMOVDQU      (SP), Y4
+	VMASKMOVPD   (R13), Y4, Y4
+	VSUBPD       Y0, Y4, Y4
+	VBROADCASTSD (R14), Y5
+	VFMADD231PD  Y5, Y4, Y1
+	VBROADCASTSD 8(R14), Y5
+	VFMADD231PD  Y5, Y4, Y2
+	VBROADCASTSD 16(R14), Y5
+	VFMADD231PD  Y5, Y4, Y3
+	ADDQ         DI, R13
+	ADDQ         R10, R14
+	DECQ         R15
+	JNZ          loop107
+	LEAQ         (AX)(R12*8), R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y1, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y2, Y0, (R13)
+	ADDQ         CX, R13
+	VMOVUPD      (SP), Y0
+	VMASKMOVPD   Y3, Y0, (R13)
+	ADDQ         CX, R13
+	ADDQ         $0x04, R12
+	SUBQ         $0x04, R11
+	JG           block106
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         $0x18, R8
+	SUBQ         $0x03, R9
+	JMP          classes
+
+fewer105:
+	CMPQ R9, $0x02
+	JLT  fewer108
+	MOVQ width+32(FP), R11
+	XORQ R12, R12
+
+block109:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -3153,7 +3410,7 @@ block97:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop98:
+loop110:
 	VMOVDQU      (SP), Y3
 	VMASKMOVPD   (R13), Y3, Y3
 	VSUBPD       Y0, Y3, Y3
@@ -3164,7 +3421,7 @@ loop98:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop98
+	JNZ          loop110
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -3174,20 +3431,20 @@ loop98:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block97
+	JG           block109
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         $0x10, R8
 	SUBQ         $0x02, R9
 	JMP          classes
 
-fewer96:
+fewer108:
 	CMPQ R9, $0x01
-	JLT  fewer99
+	JLT  fewer111
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block100:
+block112:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -3205,7 +3462,7 @@ block100:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop101:
+loop113:
 	VMOVDQU      (SP), Y2
 	VMASKMOVPD   (R13), Y2, Y2
 	VSUBPD       Y0, Y2, Y2
@@ -3214,20 +3471,20 @@ loop101:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop101
+	JNZ          loop113
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block100
+	JG           block112
 	ADDQ         CX, AX
 	ADDQ         $0x08, R8
 	SUBQ         $0x01, R9
 	JMP          classes
 
-fewer99:
+fewer111:
 	VZEROUPPER
 	RET
 
@@ -3343,10 +3600,10 @@ windows:
 	VPMAXUD Y4, Y2, Y2
 	MOVQ    DX, SI
 
-further102:
+further114:
 	VADDPS (AX)(SI*1), Y4, Y4
 	SUBQ   $0x04, SI
-	JNZ    further102
+	JNZ    further114
 	VSUBPS Y0, Y4, Y4
 	VANDPS Y3, Y4, Y4
 	VMAXPS Y1, Y4, Y1
@@ -3360,10 +3617,10 @@ last:
 	VPMAXUD Y4, Y2, Y2
 	MOVQ    DX, CX
 
-further103:
+further115:
 	VADDPS       (AX)(CX*1), Y4, Y4
 	SUBQ         $0x04, CX
-	JNZ          further103
+	JNZ          further115
 	VSUBPS       Y0, Y4, Y4
 	VANDPS       Y3, Y4, Y4
 	VMAXPS       Y1, Y4, Y1
@@ -3490,7 +3747,7 @@ TEXT ·inverseRootsAVX2(SB), NOSPLIT, $0-24
 	VMOVUPD const_epsilon<>+0(SB), Y1
 	XORQ    BX, BX
 
-eight104:
+eight116:
 	VADDPD  (CX)(BX*8), Y1, Y2
 	VSQRTPD Y2, Y2
 	VDIVPD  Y2, Y0, Y2
@@ -3501,7 +3758,7 @@ eight104:
 	VMOVUPD Y2, 32(AX)(BX*8)
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight104
+	JLT     eight116
 	VZEROUPPER
 	RET
 
@@ -3520,7 +3777,7 @@ TEXT ·confusionAVX2(SB), NOSPLIT, $0-56
 	VMOVUPD      32(AX), Y3
 	XORQ         R8, R8
 
-eight105:
+eight117:
 	VSUBPD      (DX)(R8*8), Y1, Y4
 	VMAXPD      Y1, Y4, Y4
 	VMULPD      Y0, Y4, Y4
@@ -3535,7 +3792,7 @@ eight105:
 	VFMADD231PD 32(SI)(R8*8), Y4, Y3
 	ADDQ        $0x08, R8
 	CMPQ        R8, DI
-	JLT         eight105
+	JLT         eight117
 	VMOVUPD     Y2, (AX)
 	VMOVUPD     Y3, 32(AX)
 	VZEROUPPER
@@ -3551,12 +3808,12 @@ TEXT ·sumAVX2(SB), NOSPLIT, $0-24
 	VMOVUPD 32(AX), Y1
 	XORQ    BX, BX
 
-eight106:
+eight118:
 	VADDPD  (CX)(BX*8), Y0, Y0
 	VADDPD  32(CX)(BX*8), Y1, Y1
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight106
+	JLT     eight118
 	VMOVUPD Y0, (AX)
 	VMOVUPD Y1, 32(AX)
 	VZEROUPPER
