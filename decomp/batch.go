@@ -39,6 +39,8 @@ type Batch struct {
 	plan   *Plan
 	tensor Tensor
 
+	panel32     panel[float32]
+	panel64     panel[float64]
 	divisor     float64 // of sums of squares
 	panelInputs int     // inputs of a full panel
 	from, to    int     // inputs of the panel at hand
@@ -156,54 +158,61 @@ func isProduct(n, a, b, c int) bool {
 // *RowError, and r is not to be used. Inputs are best asked for in order: a
 // panel is computed anew when an input outside it is asked for.
 func (b *Batch) Result(i int, r *Result) error {
-	if b.tensor.Float32 != nil {
-		return result(b, b.tensor.Float32, &b.turned32, i, r)
-	}
-	return result(b, b.tensor.Float64, &b.turned64, i, r)
-}
-
-func result[T float](b *Batch, data []T, turned *[]T, i int, r *Result) error {
 	if i < b.from || i >= b.to {
 		b.from, b.to = i, min(i+b.panelInputs, b.tensor.Inputs)
-		loadPanel(b, data, *turned)
+		if b.tensor.Float32 != nil {
+			b.panel32 = loadPanel(b, b.tensor.Float32, b.turned32)
+		} else {
+			if p := loadPanel(b, b.tensor.Float64, b.turned64); b.plan.kind != Logits {
+				b.panel64 = p
+			}
+		}
 	}
 	at := i - b.from
 	if err := b.faults[at]; err != nil {
 		return err
 	}
 	r.view(b.columns, at*b.plan.classes)
-	switch b.plan.kind {
-	case Dirichlet:
-		for k, v := range row(b, data, i, 0) {
-			b.dirichlet.alpha[k] = float64(v)
-		}
+	switch {
+	case b.plan.kind == Dirichlet:
+		b.concentrations(i)
 		b.plan.finishDirichlet(&b.dirichlet, r)
-	case Logits:
-		finish(b, b.logitsPanel(), at, r)
+	case b.tensor.Float32 != nil && b.plan.kind != Logits:
+		finish(b, &b.panel32, at, r)
 	default:
-		finish(b, dataPanel(b, data, *turned), at, r)
+		finish(b, &b.panel64, at, r)
 	}
 	return nil
 }
 
+// concentrations takes those of input i.
+func (b *Batch) concentrations(i int) {
+	if b.tensor.Float32 != nil {
+		for k, v := range row(b, b.tensor.Float32, i, 0) {
+			b.dirichlet.alpha[k] = float64(v)
+		}
+		return
+	}
+	copy(b.dirichlet.alpha, row(b, b.tensor.Float64, i, 0))
+}
+
 // finish completes the result of the input at a place in the panel at hand.
-func finish[T float](b *Batch, p panel[T], at int, r *Result) {
+func finish[T float](b *Batch, p *panel[T], at int, r *Result) {
 	s, k := &b.sums, b.plan.classes
-	p.data, p.width = p.data[at*k:], k
 	s.passes, s.divisor = p.passes, b.divisor
-	s.identical = isConstant(r.Variance) && identical(p)
+	s.identical = isConstant(r.Variance) && identical(p.input(at, k))
 	if len(b.plan.pairs) > 0 {
 		sumPairs(b, &b.pairs, p, at, &s.co)
 		s.roots = b.pairs.roots[at*k : (at+1)*k]
 	}
 	if b.plan.ovaMI {
-		s.rest = ofComplement(b, &b.complement, p, r)
+		s.rest = ofComplement(b, &b.complement, p.input(at, k), r)
 	}
 	if b.tensor.part {
 		if b.chunk == nil {
 			b.chunk, b.merged = newMoments(b.plan), newMoments(b.plan)
 		}
-		set(b.chunk, b.plan, s, p, r)
+		set(b.chunk, b.plan, s, p.input(at, k), r)
 		if b.tensor.before == nil {
 			return // the moments are all that is asked for
 		}
@@ -226,24 +235,28 @@ func (p panel[T]) row(s int) []T {
 	return p.data[at : at+p.width : at+p.width]
 }
 
-// loadPanel checks the rows of the panel at hand and computes its columns.
-func loadPanel[T float](b *Batch, data, turned []T) {
+// input is the columns of the input at a place.
+func (p *panel[T]) input(at, classes int) panel[T] {
+	return panel[T]{p.data[at*classes:], p.passes, classes, p.stride}
+}
+
+// loadPanel checks the rows of the panel at hand and computes its columns. It
+// returns the panel; that of logits is b.panel64.
+func loadPanel[T float](b *Batch, data, turned []T) panel[T] {
 	inputs := b.to - b.from
 	clear(b.faults[:inputs])
 	if b.turns() {
 		turn(b, data, turned)
 	}
 	source := dataPanel(b, data, turned)
-	if b.plan.kind == Logits {
-		source = panel[T]{} // its rows are read where they are
-	}
 	if !b.tensor.checked {
 		checkPanel(b, data, source)
 	}
 	switch b.plan.kind {
 	case Dirichlet:
 	case Logits:
-		p := b.logitsPanel()
+		b.panel64 = b.logitsPanel()
+		p := &b.panel64
 		for s := range p.passes {
 			to := p.row(s)
 			for i := range inputs {
@@ -256,8 +269,9 @@ func loadPanel[T float](b *Batch, data, turned []T) {
 		sumPanel(b, &b.pairs, p)
 	default:
 		kernel.Moments(b.columns, source.data, source.passes, source.width, source.stride, b.divisor)
-		sumPanel(b, &b.pairs, source)
+		sumPanel(b, &b.pairs, &source)
 	}
+	return source
 }
 
 // checkPanel refuses the inputs of the panel at hand that have a bad row. Rows

@@ -75,23 +75,13 @@ func (p *Plan) shares(r *Result) {
 // finishScores fills what follows from the vectors alone.
 func (p *Plan) finishScores(ova float64, r *Result) {
 	r.Predicted, r.Dominant, r.CCritMaxClass, r.CBECClass = 0, -1, -1, -1
-	most, largest := r.Mean[0], 0.0
-	for k, mu := range r.Mean {
-		if mu > most {
-			r.Predicted, most = k, mu
-		}
-	}
-	for k, c := range r.C {
-		if exceeds(c, largest) {
-			r.Dominant, largest = k, c
-		}
-	}
-	r.MI, r.SumC = kernel.Sum(r.M), kernel.Sum(r.C)
+	sums := p.classSums(r)
+	r.MI, r.SumC = sums.mi, sums.c
 	r.Scores = undefinedScores
 	r.Scores[Entropy] = r.Entropy
 	r.Scores[MI] = r.MI
 	r.Scores[MaxProb] = 1 - r.Mean[r.Predicted]
-	r.Scores[EUVar] = kernel.Sum(r.Variance)
+	r.Scores[EUVar] = sums.variance
 
 	if len(p.critical) > 0 {
 		var varMax, varSum, cMax, cSum float64
@@ -121,6 +111,40 @@ func (p *Plan) finishScores(ova float64, r *Result) {
 		}
 		r.Scores[CBEC] = cbec
 	}
+}
+
+// classSums is the sums over the classes of C, M and variance. It writes
+// r.Predicted and r.Dominant.
+func (p *Plan) classSums(r *Result) (s struct{ c, mi, variance float64 }) {
+	most, largest := r.Mean[0], 0.0
+	if p.classes < kernel.ManyValues {
+		// One loop does for few classes what one for each does for many.
+		c, m, variance := r.C[:len(r.Mean)], r.M[:len(r.Mean)], r.Variance[:len(r.Mean)]
+		for k, mu := range r.Mean {
+			s.c += c[k]
+			s.mi += m[k]
+			s.variance += variance[k]
+			if mu > most {
+				r.Predicted, most = k, mu
+			}
+			if exceeds(c[k], largest) {
+				r.Dominant, largest = k, c[k]
+			}
+		}
+		return s
+	}
+	for k, mu := range r.Mean {
+		if mu > most {
+			r.Predicted, most = k, mu
+		}
+	}
+	for k, c := range r.C {
+		if exceeds(c, largest) {
+			r.Dominant, largest = k, c
+		}
+	}
+	s.c, s.mi, s.variance = kernel.Sum(r.C), kernel.Sum(r.M), kernel.Sum(r.Variance)
+	return s
 }
 
 // exceeds reports whether a > b >= 0 by more than rounding. Classes whose passes

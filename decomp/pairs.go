@@ -114,7 +114,7 @@ func newComoments(p *Plan) comoments {
 
 // sumPanel computes the roots, and the sums of all inputs of the panel at hand
 // where that is the way. The columns have been computed.
-func sumPanel[T float](b *Batch, c *comoments, p panel[T]) {
+func sumPanel[T float](b *Batch, c *comoments, p *panel[T]) {
 	if len(b.plan.pairs) == 0 {
 		return
 	}
@@ -126,8 +126,8 @@ func sumPanel[T float](b *Batch, c *comoments, p panel[T]) {
 }
 
 // sumPairs says where the sums of the input at a place in the panel at hand are,
-// and computes them if need be. Its own columns are p.
-func sumPairs[T float](b *Batch, c *comoments, p panel[T], at int, co *coSums) {
+// and computes them if need be.
+func sumPairs[T float](b *Batch, c *comoments, all *panel[T], at int, co *coSums) {
 	co.sums, co.stride, co.column, co.listed = c.sums, c.stride, at*b.plan.classes, nil
 	fixed := b.plan.pairing.fixed
 	if len(fixed) == 0 {
@@ -136,6 +136,7 @@ func sumPairs[T float](b *Batch, c *comoments, p panel[T], at int, co *coSums) {
 	co.column = 0
 	from, to := b.plan.pairing.from, b.plan.pairing.to
 	clear(c.sums)
+	p := all.input(at, b.plan.classes)
 	mean := b.columns.Mean[at*p.width : (at+1)*p.width]
 	for s, n := 0, 0; s < p.passes; s += n {
 		n = min(p.passes-s, len(c.fixed)/len(fixed))

@@ -39,15 +39,15 @@ func (m machine) moments(from element) {
 		MOVQ(aside, slot)
 	}
 	// addNext goes to the next pass, too.
-	addNext := func() {
-		p := m.load(from, Mem{Base: at}, &next)
+	addNext := func(only *mask) {
+		p := m.load(from, Mem{Base: at}, only)
 		VMOVUPD(p, Mem{Base: slot})
 		VADDPD(p, sum, sum)
 		ADDQ(stride, at)
 		ADDQ(Imm(uint64(8*m.lanes())), slot)
 	}
 	start()
-	times(passes, addNext)
+	times(passes, func() { addNext(&next) })
 
 	var c column
 	spare := m.memory(3)
@@ -71,13 +71,26 @@ func (m machine) moments(from element) {
 	}
 	ADDQ(Imm(uint64(m.lanes()*from.bytes)), data)
 	SUBQ(Imm(uint64(m.lanes())), width)
-	next = m.first(width, masks)
 	start()
-	times(passes, func() {
-		p := m.copied(Mem{Base: slot})
-		m.sweep(c, k, p)
-		addNext()
-	})
+	sweep := func(next *mask) {
+		times(passes, func() {
+			p := m.copied(Mem{Base: slot})
+			m.sweep(c, k, p)
+			addNext(next)
+		})
+	}
+	swept := label("swept")
+	if !m.wide { // its masks cost
+		few := label("few")
+		CMPQ(width, Imm(uint64(m.lanes())))
+		JLT(LabelRef(few))
+		sweep(nil)
+		JMP(LabelRef(swept))
+		Label(few)
+	}
+	next = m.first(width, masks)
+	sweep(&next)
+	Label(swept)
 
 	mu, inv := centre() // of the next: the division begins before those of finish
 	m.finish(c, k, out, padded)

@@ -24,10 +24,13 @@ func Confusion(terms, sums, roots, weights []float64, scale float64) float64 {
 	return together(&parts)
 }
 
+// ManyValues is from how many on Sum adds up in parts.
+const ManyValues = 2 * lanes
+
 // Sum is the sum of values: of few from the first to the last, of many in eight
 // parts, of every eighth each.
 func Sum(values []float64) float64 {
-	if len(values) < 2*lanes {
+	if len(values) < ManyValues {
 		total := 0.0
 		for _, v := range values {
 			total += v

@@ -68,14 +68,14 @@ block2:
 	VXORPD       Z22, Z22, Z22
 	ADDQ         $0x20, BX
 	SUBQ         $0x08, DI
+	MOVQ         BX, R9
+	MOVQ         DX, R10
 	VMOVQ        DI, X23
 	VPBROADCASTQ X23, Z23
 	VPCMPGTQ     const_iota<>+0(SB), Z23, K1
-	MOVQ         BX, R9
-	MOVQ         DX, R10
 	MOVQ         SI, R11
 
-loop3:
+loop4:
 	VMOVUPD      (R10), Z23
 	VSUBPD       Z13, Z23, Z24
 	VMULPD       Z24, Z24, Z25
@@ -111,7 +111,7 @@ loop3:
 	ADDQ         R8, R9
 	ADDQ         $0x40, R10
 	DECQ         R11
-	JNZ          loop3
+	JNZ          loop4
 	VBROADCASTSD rn+64(FP), Z14
 	VMULPD       Z14, Z16, Z14
 	VMOVUPD      const_one<>+0(SB), Z16
@@ -465,9 +465,9 @@ TEXT ·rotatedFloat32AVX512(SB), NOSPLIT, $0-80
 	VMOVUPD 64(R11), Z1
 	VMOVUPD 128(R11), Z2
 	CMPQ    R9, $0x01
-	JNE     rotations4
+	JNE     rotations5
 
-block5:
+block6:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -479,14 +479,14 @@ block5:
 	MOVQ         DX, R9
 	MOVQ         SI, R11
 
-loop6:
+loop7:
 	VCVTPS2PD.Z (R9), K1, Z3
 	VSUBPD      Z1, Z3, Z3
 	VPERMPD     Z3, Z0, Z4
 	VFMADD231PD Z4, Z3, Z2
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop6
+	JNZ         loop7
 	MOVQ        AX, R9
 	VMOVUPD     Z2, K1, (R9)
 	ADDQ        CX, R9
@@ -495,14 +495,14 @@ loop6:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block5
+	JG          block6
 	JMP         done
 
-rotations4:
+rotations5:
 	CMPQ R9, $0x02
-	JNE  rotations7
+	JNE  rotations8
 
-block8:
+block9:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -515,7 +515,7 @@ block8:
 	MOVQ         DX, R9
 	MOVQ         SI, R11
 
-loop9:
+loop10:
 	VCVTPS2PD.Z (R9), K1, Z5
 	VSUBPD      Z2, Z5, Z5
 	VPERMPD     Z5, Z0, Z6
@@ -524,7 +524,7 @@ loop9:
 	VFMADD231PD Z6, Z5, Z4
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop9
+	JNZ         loop10
 	MOVQ        AX, R9
 	VMOVUPD     Z3, K1, (R9)
 	ADDQ        CX, R9
@@ -535,14 +535,14 @@ loop9:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block8
+	JG          block9
 	JMP         done
 
-rotations7:
+rotations8:
 	CMPQ R9, $0x03
-	JNE  rotations10
+	JNE  rotations11
 
-block11:
+block12:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -556,7 +556,7 @@ block11:
 	MOVQ         DX, R9
 	MOVQ         SI, R11
 
-loop12:
+loop13:
 	VCVTPS2PD.Z (R9), K1, Z7
 	VSUBPD      Z3, Z7, Z7
 	VPERMPD     Z7, Z0, Z8
@@ -567,7 +567,7 @@ loop12:
 	VFMADD231PD Z8, Z7, Z6
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop12
+	JNZ         loop13
 	MOVQ        AX, R9
 	VMOVUPD     Z4, K1, (R9)
 	ADDQ        CX, R9
@@ -580,10 +580,10 @@ loop12:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block11
+	JG          block12
 	JMP         done
 
-rotations10:
+rotations11:
 done:
 	VZEROUPPER
 	RET
@@ -606,11 +606,11 @@ TEXT ·crossedFloat32AVX512(SB), NOSPLIT, $0-72
 
 classes:
 	CMPQ R9, $0x08
-	JLT  fewer13
+	JLT  fewer14
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block14:
+block15:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -636,7 +636,7 @@ block14:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop15:
+loop16:
 	VCVTPS2PD.Z      (R13), K1, Z9
 	VSUBPD           Z0, Z9, Z9
 	VFMADD231PD.BCST (R14), Z9, Z1
@@ -650,7 +650,7 @@ loop15:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop15
+	JNZ              loop16
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -670,7 +670,7 @@ loop15:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block14
+	JG               block15
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             CX, AX
@@ -683,13 +683,13 @@ loop15:
 	SUBQ             $0x08, R9
 	JMP              classes
 
-fewer13:
+fewer14:
 	CMPQ R9, $0x05
-	JLT  fewer16
+	JLT  fewer17
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block17:
+block18:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -709,7 +709,7 @@ block17:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop18:
+loop19:
 	VCVTPS2PD.Z      (R13), K1, Z6
 	VSUBPD           Z0, Z6, Z6
 	VFMADD231PD.BCST (R14), Z6, Z1
@@ -720,7 +720,7 @@ loop18:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop18
+	JNZ              loop19
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -734,7 +734,7 @@ loop18:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block17
+	JG               block18
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             CX, AX
@@ -744,13 +744,13 @@ loop18:
 	SUBQ             $0x05, R9
 	JMP              classes
 
-fewer16:
+fewer17:
 	CMPQ R9, $0x03
-	JLT  fewer19
+	JLT  fewer20
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block20:
+block21:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -766,7 +766,7 @@ block20:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop21:
+loop22:
 	VCVTPS2PD.Z      (R13), K1, Z4
 	VSUBPD           Z0, Z4, Z4
 	VFMADD231PD.BCST (R14), Z4, Z1
@@ -775,7 +775,7 @@ loop21:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop21
+	JNZ              loop22
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -785,7 +785,7 @@ loop21:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block20
+	JG               block21
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             CX, AX
@@ -793,13 +793,13 @@ loop21:
 	SUBQ             $0x03, R9
 	JMP              classes
 
-fewer19:
+fewer20:
 	CMPQ R9, $0x02
-	JLT  fewer22
+	JLT  fewer23
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block23:
+block24:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -813,7 +813,7 @@ block23:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop24:
+loop25:
 	VCVTPS2PD.Z      (R13), K1, Z3
 	VSUBPD           Z0, Z3, Z3
 	VFMADD231PD.BCST (R14), Z3, Z1
@@ -821,7 +821,7 @@ loop24:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop24
+	JNZ              loop25
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -829,20 +829,20 @@ loop24:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block23
+	JG               block24
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             $0x10, R8
 	SUBQ             $0x02, R9
 	JMP              classes
 
-fewer22:
+fewer23:
 	CMPQ R9, $0x01
-	JLT  fewer25
+	JLT  fewer26
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block26:
+block27:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -854,26 +854,26 @@ block26:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop27:
+loop28:
 	VCVTPS2PD.Z      (R13), K1, Z2
 	VSUBPD           Z0, Z2, Z2
 	VFMADD231PD.BCST (R14), Z2, Z1
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop27
+	JNZ              loop28
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block26
+	JG               block27
 	ADDQ             CX, AX
 	ADDQ             $0x08, R8
 	SUBQ             $0x01, R9
 	JMP              classes
 
-fewer25:
+fewer26:
 	VZEROUPPER
 	RET
 
@@ -912,14 +912,14 @@ TEXT ·momentsFloat64AVX512(SB), NOSPLIT, $0-80
 	MOVQ         DX, R10
 	MOVQ         SI, R11
 
-loop28:
+loop29:
 	VMOVUPD.Z    (R9), K1, Z14
 	VMOVUPD      Z14, (R10)
 	VADDPD       Z14, Z13, Z13
 	ADDQ         R8, R9
 	ADDQ         $0x40, R10
 	DECQ         R11
-	JNZ          loop28
+	JNZ          loop29
 	VBROADCASTSD rn+64(FP), Z14
 	VMULPD       Z14, Z13, Z13
 	VMOVUPD      const_one<>+0(SB), Z14
@@ -931,7 +931,7 @@ loop28:
 	VMULPD       const_shift<>+0(SB), Z14, Z14
 	VMOVUPD      Z14, Z14
 
-block29:
+block30:
 	VXORPD       Z16, Z16, Z16
 	VXORPD       Z17, Z17, Z17
 	VXORPD       Z18, Z18, Z18
@@ -941,14 +941,14 @@ block29:
 	VXORPD       Z22, Z22, Z22
 	ADDQ         $0x40, BX
 	SUBQ         $0x08, DI
+	MOVQ         BX, R9
+	MOVQ         DX, R10
 	VMOVQ        DI, X23
 	VPBROADCASTQ X23, Z23
 	VPCMPGTQ     const_iota<>+0(SB), Z23, K1
-	MOVQ         BX, R9
-	MOVQ         DX, R10
 	MOVQ         SI, R11
 
-loop30:
+loop32:
 	VMOVUPD      (R10), Z23
 	VSUBPD       Z13, Z23, Z24
 	VMULPD       Z24, Z24, Z25
@@ -984,7 +984,7 @@ loop30:
 	ADDQ         R8, R9
 	ADDQ         $0x40, R10
 	DECQ         R11
-	JNZ          loop30
+	JNZ          loop32
 	VBROADCASTSD rn+64(FP), Z14
 	VMULPD       Z14, Z16, Z14
 	VMOVUPD      const_one<>+0(SB), Z16
@@ -1079,7 +1079,7 @@ loop30:
 	VMOVUPD      Z16, Z14
 	ADDQ         $0x40, AX
 	CMPQ         DI, $0x00
-	JGT          block29
+	JGT          block30
 	VZEROUPPER
 	RET
 
@@ -1102,9 +1102,9 @@ TEXT ·rotatedFloat64AVX512(SB), NOSPLIT, $0-80
 	VMOVUPD 64(R11), Z1
 	VMOVUPD 128(R11), Z2
 	CMPQ    R9, $0x01
-	JNE     rotations31
+	JNE     rotations33
 
-block32:
+block34:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -1116,14 +1116,14 @@ block32:
 	MOVQ         DX, R9
 	MOVQ         SI, R11
 
-loop33:
+loop35:
 	VMOVUPD.Z   (R9), K1, Z3
 	VSUBPD      Z1, Z3, Z3
 	VPERMPD     Z3, Z0, Z4
 	VFMADD231PD Z4, Z3, Z2
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop33
+	JNZ         loop35
 	MOVQ        AX, R9
 	VMOVUPD     Z2, K1, (R9)
 	ADDQ        CX, R9
@@ -1132,14 +1132,14 @@ loop33:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block32
+	JG          block34
 	JMP         done
 
-rotations31:
+rotations33:
 	CMPQ R9, $0x02
-	JNE  rotations34
+	JNE  rotations36
 
-block35:
+block37:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -1152,7 +1152,7 @@ block35:
 	MOVQ         DX, R9
 	MOVQ         SI, R11
 
-loop36:
+loop38:
 	VMOVUPD.Z   (R9), K1, Z5
 	VSUBPD      Z2, Z5, Z5
 	VPERMPD     Z5, Z0, Z6
@@ -1161,7 +1161,7 @@ loop36:
 	VFMADD231PD Z6, Z5, Z4
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop36
+	JNZ         loop38
 	MOVQ        AX, R9
 	VMOVUPD     Z3, K1, (R9)
 	ADDQ        CX, R9
@@ -1172,14 +1172,14 @@ loop36:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block35
+	JG          block37
 	JMP         done
 
-rotations34:
+rotations36:
 	CMPQ R9, $0x03
-	JNE  rotations37
+	JNE  rotations39
 
-block38:
+block40:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -1193,7 +1193,7 @@ block38:
 	MOVQ         DX, R9
 	MOVQ         SI, R11
 
-loop39:
+loop41:
 	VMOVUPD.Z   (R9), K1, Z7
 	VSUBPD      Z3, Z7, Z7
 	VPERMPD     Z7, Z0, Z8
@@ -1204,7 +1204,7 @@ loop39:
 	VFMADD231PD Z8, Z7, Z6
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop39
+	JNZ         loop41
 	MOVQ        AX, R9
 	VMOVUPD     Z4, K1, (R9)
 	ADDQ        CX, R9
@@ -1217,10 +1217,10 @@ loop39:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block38
+	JG          block40
 	JMP         done
 
-rotations37:
+rotations39:
 done:
 	VZEROUPPER
 	RET
@@ -1243,11 +1243,11 @@ TEXT ·crossedFloat64AVX512(SB), NOSPLIT, $0-72
 
 classes:
 	CMPQ R9, $0x08
-	JLT  fewer40
+	JLT  fewer42
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block41:
+block43:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -1273,7 +1273,7 @@ block41:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop42:
+loop44:
 	VMOVUPD.Z        (R13), K1, Z9
 	VSUBPD           Z0, Z9, Z9
 	VFMADD231PD.BCST (R14), Z9, Z1
@@ -1287,7 +1287,7 @@ loop42:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop42
+	JNZ              loop44
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -1307,7 +1307,7 @@ loop42:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block41
+	JG               block43
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             CX, AX
@@ -1320,13 +1320,13 @@ loop42:
 	SUBQ             $0x08, R9
 	JMP              classes
 
-fewer40:
+fewer42:
 	CMPQ R9, $0x05
-	JLT  fewer43
+	JLT  fewer45
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block44:
+block46:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -1346,7 +1346,7 @@ block44:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop45:
+loop47:
 	VMOVUPD.Z        (R13), K1, Z6
 	VSUBPD           Z0, Z6, Z6
 	VFMADD231PD.BCST (R14), Z6, Z1
@@ -1357,7 +1357,7 @@ loop45:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop45
+	JNZ              loop47
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -1371,7 +1371,7 @@ loop45:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block44
+	JG               block46
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             CX, AX
@@ -1381,13 +1381,13 @@ loop45:
 	SUBQ             $0x05, R9
 	JMP              classes
 
-fewer43:
+fewer45:
 	CMPQ R9, $0x03
-	JLT  fewer46
+	JLT  fewer48
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block47:
+block49:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -1403,7 +1403,7 @@ block47:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop48:
+loop50:
 	VMOVUPD.Z        (R13), K1, Z4
 	VSUBPD           Z0, Z4, Z4
 	VFMADD231PD.BCST (R14), Z4, Z1
@@ -1412,7 +1412,7 @@ loop48:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop48
+	JNZ              loop50
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -1422,7 +1422,7 @@ loop48:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block47
+	JG               block49
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             CX, AX
@@ -1430,13 +1430,13 @@ loop48:
 	SUBQ             $0x03, R9
 	JMP              classes
 
-fewer46:
+fewer48:
 	CMPQ R9, $0x02
-	JLT  fewer49
+	JLT  fewer51
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block50:
+block52:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -1450,7 +1450,7 @@ block50:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop51:
+loop53:
 	VMOVUPD.Z        (R13), K1, Z3
 	VSUBPD           Z0, Z3, Z3
 	VFMADD231PD.BCST (R14), Z3, Z1
@@ -1458,7 +1458,7 @@ loop51:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop51
+	JNZ              loop53
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -1466,20 +1466,20 @@ loop51:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block50
+	JG               block52
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             $0x10, R8
 	SUBQ             $0x02, R9
 	JMP              classes
 
-fewer49:
+fewer51:
 	CMPQ R9, $0x01
-	JLT  fewer52
+	JLT  fewer54
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block53:
+block55:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -1491,26 +1491,26 @@ block53:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop54:
+loop56:
 	VMOVUPD.Z        (R13), K1, Z2
 	VSUBPD           Z0, Z2, Z2
 	VFMADD231PD.BCST (R14), Z2, Z1
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop54
+	JNZ              loop56
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block53
+	JG               block55
 	ADDQ             CX, AX
 	ADDQ             $0x08, R8
 	SUBQ             $0x01, R9
 	JMP              classes
 
-fewer52:
+fewer54:
 	VZEROUPPER
 	RET
 
@@ -1654,10 +1654,10 @@ windows:
 	VPMAXUD Z4, Z2, Z2
 	MOVQ    DX, SI
 
-further55:
+further57:
 	VADDPS (AX)(SI*1), Z4, Z4
 	SUBQ   $0x04, SI
-	JNZ    further55
+	JNZ    further57
 	VSUBPS Z0, Z4, Z4
 	VANDPS Z3, Z4, Z4
 	VMAXPS Z1, Z4, Z1
@@ -1671,10 +1671,10 @@ last:
 	VPMAXUD Z4, Z2, Z2
 	MOVQ    DX, CX
 
-further56:
+further58:
 	VADDPS        (AX)(CX*1), Z4, Z4
 	SUBQ          $0x04, CX
-	JNZ           further56
+	JNZ           further58
 	VSUBPS        Z0, Z4, Z4
 	VANDPS        Z3, Z4, Z4
 	VMAXPS        Z1, Z4, Z1
@@ -1821,14 +1821,14 @@ TEXT ·inverseRootsAVX512(SB), NOSPLIT, $0-24
 	VMOVUPD const_epsilon<>+0(SB), Z1
 	XORQ    BX, BX
 
-eight57:
+eight59:
 	VADDPD  (CX)(BX*8), Z1, Z2
 	VSQRTPD Z2, Z2
 	VDIVPD  Z2, Z0, Z2
 	VMOVUPD Z2, (AX)(BX*8)
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight57
+	JLT     eight59
 	VZEROUPPER
 	RET
 
@@ -1846,7 +1846,7 @@ TEXT ·confusionAVX512(SB), NOSPLIT, $0-56
 	VMOVUPD      (AX), Z2
 	XORQ         R8, R8
 
-eight58:
+eight60:
 	VSUBPD      (DX)(R8*8), Z1, Z3
 	VMAXPD      Z1, Z3, Z3
 	VMULPD      Z0, Z3, Z3
@@ -1855,7 +1855,7 @@ eight58:
 	VFMADD231PD (SI)(R8*8), Z3, Z2
 	ADDQ        $0x08, R8
 	CMPQ        R8, DI
-	JLT         eight58
+	JLT         eight60
 	VMOVUPD     Z2, (AX)
 	VZEROUPPER
 	RET
@@ -1869,11 +1869,11 @@ TEXT ·sumAVX512(SB), NOSPLIT, $0-24
 	VMOVUPD (AX), Z0
 	XORQ    BX, BX
 
-eight59:
+eight61:
 	VADDPD  (CX)(BX*8), Z0, Z0
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight59
+	JLT     eight61
 	VMOVUPD Z0, (AX)
 	VZEROUPPER
 	RET
@@ -1905,7 +1905,7 @@ TEXT ·momentsFloat32AVX2(SB), NOSPLIT, $192-80
 	MOVQ         DX, R11
 	MOVQ         SI, R12
 
-loop60:
+loop62:
 	VMOVDQU      64(SP), X1
 	VMASKMOVPS   (R10), X1, X1
 	VCVTPS2PD    X1, Y1
@@ -1914,7 +1914,7 @@ loop60:
 	ADDQ         R8, R10
 	ADDQ         $0x20, R11
 	DECQ         R12
-	JNZ          loop60
+	JNZ          loop62
 	VBROADCASTSD rn+64(FP), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPD      const_one<>+0(SB), Y1
@@ -1926,16 +1926,73 @@ loop60:
 	VMULPD       const_shift<>+0(SB), Y1, Y1
 	VMOVUPD      Y1, 160(SP)
 
-block61:
-	VXORPD       Y0, Y0, Y0
-	VXORPD       Y1, Y1, Y1
-	VXORPD       Y2, Y2, Y2
-	VXORPD       Y3, Y3, Y3
-	VXORPD       Y4, Y4, Y4
-	VXORPD       Y5, Y5, Y5
-	VXORPD       Y6, Y6, Y6
-	ADDQ         $0x10, BX
-	SUBQ         $0x04, DI
+block63:
+	VXORPD Y0, Y0, Y0
+	VXORPD Y1, Y1, Y1
+	VXORPD Y2, Y2, Y2
+	VXORPD Y3, Y3, Y3
+	VXORPD Y4, Y4, Y4
+	VXORPD Y5, Y5, Y5
+	VXORPD Y6, Y6, Y6
+	ADDQ   $0x10, BX
+	SUBQ   $0x04, DI
+	MOVQ   BX, R10
+	MOVQ   DX, R11
+	CMPQ   DI, $0x04
+	JLT    few65
+	MOVQ   SI, R12
+
+loop66:
+	VMOVUPD        (R11), Y7
+	VSUBPD         96(SP), Y7, Y8
+	VMULPD         Y8, Y8, Y9
+	VADDPD         Y8, Y1, Y1
+	VADDPD         Y9, Y2, Y2
+	VFMADD231PD    Y9, Y8, Y3
+	VMOVUPD        const_tiny<>+0(SB), Y8
+	VFMADD231PD    160(SP), Y7, Y8
+	VANDPD         const_steps<>+0(SB), Y8, Y9
+	VPSRLQ         $0x34, Y8, Y10
+	VPOR           const_2_to_52<>+0(SB), Y10, Y10
+	VSUBPD         const_2_to_52_bias<>+0(SB), Y10, Y10
+	VPSRLQ         $0x2c, Y8, Y8
+	VPAND          const_offsets<>+0(SB), Y8, Y8
+	VMOVDQU        Y8, (SP)
+	MOVQ           (SP), R13
+	VBROADCASTF128 (R9)(R13*1), Y11
+	MOVQ           16(SP), R13
+	VINSERTF128    $0x01, (R9)(R13*1), Y11, Y11
+	MOVQ           8(SP), R13
+	VBROADCASTF128 (R9)(R13*1), Y12
+	MOVQ           24(SP), R13
+	VINSERTF128    $0x01, (R9)(R13*1), Y12, Y12
+	VUNPCKLPD      Y12, Y11, Y8
+	VUNPCKHPD      Y12, Y11, Y11
+	VPSUBQ         Y9, Y11, Y11
+	VFMADD231PD    const_ln2<>+0(SB), Y10, Y8
+	VADDPD         Y9, Y6, Y6
+	VFMADD231PD    Y7, Y8, Y4
+	VFMSUB231PD    128(SP), Y7, Y9
+	VMULPD         Y9, Y11, Y11
+	VMULPD         Y9, Y11, Y9
+	VMOVUPD        const_remainder6<>+0(SB), Y7
+	VFMADD213PD    const_remainder5<>+0(SB), Y11, Y7
+	VFMADD213PD    const_remainder4<>+0(SB), Y11, Y7
+	VFMADD213PD    const_remainder3<>+0(SB), Y11, Y7
+	VFMADD213PD    const_remainder2<>+0(SB), Y11, Y7
+	VFMADD213PD    const_remainder1<>+0(SB), Y11, Y7
+	VFMADD213PD    const_remainder0<>+0(SB), Y11, Y7
+	VFMADD231PD    Y7, Y9, Y5
+	VCVTPS2PD      (R10), Y7
+	VMOVUPD        Y7, (R11)
+	VADDPD         Y7, Y0, Y0
+	ADDQ           R8, R10
+	ADDQ           $0x20, R11
+	DECQ           R12
+	JNZ            loop66
+	JMP            swept64
+
+few65:
 	VMOVQ        DI, X7
 	VPBROADCASTQ X7, Y7
 	VPCMPGTQ     const_iota<>+0(SB), Y7, Y7
@@ -1943,11 +2000,9 @@ block61:
 	VSHUFPS      $0x88, X8, X7, X8
 	VMOVDQU      X8, 64(SP)
 	VMOVDQU      Y7, 32(SP)
-	MOVQ         BX, R10
-	MOVQ         DX, R11
 	MOVQ         SI, R12
 
-loop62:
+loop67:
 	VMOVUPD        (R11), Y7
 	VSUBPD         96(SP), Y7, Y8
 	VMULPD         Y8, Y8, Y9
@@ -1996,7 +2051,9 @@ loop62:
 	ADDQ           R8, R10
 	ADDQ           $0x20, R11
 	DECQ           R12
-	JNZ            loop62
+	JNZ            loop67
+
+swept64:
 	VBROADCASTSD   rn+64(FP), Y7
 	VMULPD         Y7, Y0, Y0
 	VMOVUPD        const_one<>+0(SB), Y7
@@ -2102,7 +2159,7 @@ loop62:
 	VMOVUPD        Y7, 160(SP)
 	ADDQ           $0x20, AX
 	CMPQ           DI, $0x00
-	JGT            block61
+	JGT            block63
 	VZEROUPPER
 	RET
 
@@ -2189,9 +2246,9 @@ TEXT ·rotatedFloat32AVX2(SB), NOSPLIT, $64-80
 	VMOVUPD 64(R11), Y1
 	VMOVUPD 128(R11), Y2
 	CMPQ    R9, $0x01
-	JNE     rotations63
+	JNE     rotations68
 
-block64:
+block69:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -2208,7 +2265,7 @@ block64:
 	MOVQ         DX, R9
 	MOVQ         SI, R11
 
-loop65:
+loop70:
 	VMOVDQU     32(SP), X3
 	VMASKMOVPS  (R9), X3, X3
 	VCVTPS2PD   X3, Y3
@@ -2217,7 +2274,7 @@ loop65:
 	VFMADD231PD Y4, Y3, Y2
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop65
+	JNZ         loop70
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y1
 	VMASKMOVPD  Y2, Y1, (R9)
@@ -2227,14 +2284,14 @@ loop65:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block64
+	JG          block69
 	JMP         done
 
-rotations63:
+rotations68:
 	CMPQ R9, $0x02
-	JNE  rotations66
+	JNE  rotations71
 
-block67:
+block72:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -2252,7 +2309,7 @@ block67:
 	MOVQ         DX, R9
 	MOVQ         SI, R11
 
-loop68:
+loop73:
 	VMOVDQU     32(SP), X5
 	VMASKMOVPS  (R9), X5, X5
 	VCVTPS2PD   X5, Y5
@@ -2263,7 +2320,7 @@ loop68:
 	VFMADD231PD Y6, Y5, Y4
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop68
+	JNZ         loop73
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y2
 	VMASKMOVPD  Y3, Y2, (R9)
@@ -2276,14 +2333,14 @@ loop68:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block67
+	JG          block72
 	JMP         done
 
-rotations66:
+rotations71:
 	CMPQ R9, $0x03
-	JNE  rotations69
+	JNE  rotations74
 
-block70:
+block75:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -2302,7 +2359,7 @@ block70:
 	MOVQ         DX, R9
 	MOVQ         SI, R11
 
-loop71:
+loop76:
 	VMOVDQU     32(SP), X7
 	VMASKMOVPS  (R9), X7, X7
 	VCVTPS2PD   X7, Y7
@@ -2315,7 +2372,7 @@ loop71:
 	VFMADD231PD Y8, Y7, Y6
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop71
+	JNZ         loop76
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y3
 	VMASKMOVPD  Y4, Y3, (R9)
@@ -2331,10 +2388,10 @@ loop71:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block70
+	JG          block75
 	JMP         done
 
-rotations69:
+rotations74:
 done:
 	VZEROUPPER
 	RET
@@ -2357,11 +2414,11 @@ TEXT ·crossedFloat32AVX2(SB), NOSPLIT, $64-72
 
 classes:
 	CMPQ R9, $0x08
-	JLT  fewer72
+	JLT  fewer77
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block73:
+block78:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2400,7 +2457,7 @@ block73:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop74:
+loop79:
 	VMOVDQU      32(SP), X9
 	VMASKMOVPS   (R13), X9, X9
 	VCVTPS2PD    X9, Y9
@@ -2424,7 +2481,7 @@ loop74:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop74
+	JNZ          loop79
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -2452,7 +2509,7 @@ loop74:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block73
+	JG           block78
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -2465,13 +2522,13 @@ loop74:
 	SUBQ         $0x08, R9
 	JMP          classes
 
-fewer72:
+fewer77:
 	CMPQ R9, $0x05
-	JLT  fewer75
+	JLT  fewer80
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block76:
+block81:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2501,7 +2558,7 @@ block76:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop77:
+loop82:
 	VMOVDQU      32(SP), X6
 	VMASKMOVPS   (R13), X6, X6
 	VCVTPS2PD    X6, Y6
@@ -2519,7 +2576,7 @@ loop77:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop77
+	JNZ          loop82
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -2538,7 +2595,7 @@ loop77:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block76
+	JG           block81
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -2548,13 +2605,13 @@ loop77:
 	SUBQ         $0x05, R9
 	JMP          classes
 
-fewer75:
+fewer80:
 	CMPQ R9, $0x03
-	JLT  fewer78
+	JLT  fewer83
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block79:
+block84:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2578,7 +2635,7 @@ block79:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop80:
+loop85:
 	VMOVDQU      32(SP), X4
 	VMASKMOVPS   (R13), X4, X4
 	VCVTPS2PD    X4, Y4
@@ -2592,7 +2649,7 @@ loop80:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop80
+	JNZ          loop85
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -2605,7 +2662,7 @@ loop80:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block79
+	JG           block84
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -2613,13 +2670,13 @@ loop80:
 	SUBQ         $0x03, R9
 	JMP          classes
 
-fewer78:
+fewer83:
 	CMPQ R9, $0x02
-	JLT  fewer81
+	JLT  fewer86
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block82:
+block87:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2640,7 +2697,7 @@ block82:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop83:
+loop88:
 	VMOVDQU      32(SP), X3
 	VMASKMOVPS   (R13), X3, X3
 	VCVTPS2PD    X3, Y3
@@ -2652,7 +2709,7 @@ loop83:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop83
+	JNZ          loop88
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -2662,20 +2719,20 @@ loop83:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block82
+	JG           block87
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         $0x10, R8
 	SUBQ         $0x02, R9
 	JMP          classes
 
-fewer81:
+fewer86:
 	CMPQ R9, $0x01
-	JLT  fewer84
+	JLT  fewer89
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block85:
+block90:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2693,7 +2750,7 @@ block85:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop86:
+loop91:
 	VMOVDQU      32(SP), X2
 	VMASKMOVPS   (R13), X2, X2
 	VCVTPS2PD    X2, Y2
@@ -2703,20 +2760,20 @@ loop86:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop86
+	JNZ          loop91
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block85
+	JG           block90
 	ADDQ         CX, AX
 	ADDQ         $0x08, R8
 	SUBQ         $0x01, R9
 	JMP          classes
 
-fewer84:
+fewer89:
 	VZEROUPPER
 	RET
 
@@ -2747,7 +2804,7 @@ TEXT ·momentsFloat64AVX2(SB), NOSPLIT, $192-80
 	MOVQ         DX, R11
 	MOVQ         SI, R12
 
-loop87:
+loop92:
 	VMOVDQU      32(SP), Y1
 	VMASKMOVPD   (R10), Y1, Y1
 	VMOVUPD      Y1, (R11)
@@ -2755,7 +2812,7 @@ loop87:
 	ADDQ         R8, R10
 	ADDQ         $0x20, R11
 	DECQ         R12
-	JNZ          loop87
+	JNZ          loop92
 	VBROADCASTSD rn+64(FP), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPD      const_one<>+0(SB), Y1
@@ -2767,16 +2824,73 @@ loop87:
 	VMULPD       const_shift<>+0(SB), Y1, Y1
 	VMOVUPD      Y1, 160(SP)
 
-block88:
-	VXORPD       Y0, Y0, Y0
-	VXORPD       Y1, Y1, Y1
-	VXORPD       Y2, Y2, Y2
-	VXORPD       Y3, Y3, Y3
-	VXORPD       Y4, Y4, Y4
-	VXORPD       Y5, Y5, Y5
-	VXORPD       Y6, Y6, Y6
-	ADDQ         $0x20, BX
-	SUBQ         $0x04, DI
+block93:
+	VXORPD Y0, Y0, Y0
+	VXORPD Y1, Y1, Y1
+	VXORPD Y2, Y2, Y2
+	VXORPD Y3, Y3, Y3
+	VXORPD Y4, Y4, Y4
+	VXORPD Y5, Y5, Y5
+	VXORPD Y6, Y6, Y6
+	ADDQ   $0x20, BX
+	SUBQ   $0x04, DI
+	MOVQ   BX, R10
+	MOVQ   DX, R11
+	CMPQ   DI, $0x04
+	JLT    few95
+	MOVQ   SI, R12
+
+loop96:
+	VMOVUPD        (R11), Y7
+	VSUBPD         96(SP), Y7, Y8
+	VMULPD         Y8, Y8, Y9
+	VADDPD         Y8, Y1, Y1
+	VADDPD         Y9, Y2, Y2
+	VFMADD231PD    Y9, Y8, Y3
+	VMOVUPD        const_tiny<>+0(SB), Y8
+	VFMADD231PD    160(SP), Y7, Y8
+	VANDPD         const_steps<>+0(SB), Y8, Y9
+	VPSRLQ         $0x34, Y8, Y10
+	VPOR           const_2_to_52<>+0(SB), Y10, Y10
+	VSUBPD         const_2_to_52_bias<>+0(SB), Y10, Y10
+	VPSRLQ         $0x2c, Y8, Y8
+	VPAND          const_offsets<>+0(SB), Y8, Y8
+	VMOVDQU        Y8, (SP)
+	MOVQ           (SP), R13
+	VBROADCASTF128 (R9)(R13*1), Y11
+	MOVQ           16(SP), R13
+	VINSERTF128    $0x01, (R9)(R13*1), Y11, Y11
+	MOVQ           8(SP), R13
+	VBROADCASTF128 (R9)(R13*1), Y12
+	MOVQ           24(SP), R13
+	VINSERTF128    $0x01, (R9)(R13*1), Y12, Y12
+	VUNPCKLPD      Y12, Y11, Y8
+	VUNPCKHPD      Y12, Y11, Y11
+	VPSUBQ         Y9, Y11, Y11
+	VFMADD231PD    const_ln2<>+0(SB), Y10, Y8
+	VADDPD         Y9, Y6, Y6
+	VFMADD231PD    Y7, Y8, Y4
+	VFMSUB231PD    128(SP), Y7, Y9
+	VMULPD         Y9, Y11, Y11
+	VMULPD         Y9, Y11, Y9
+	VMOVUPD        const_remainder6<>+0(SB), Y7
+	VFMADD213PD    const_remainder5<>+0(SB), Y11, Y7
+	VFMADD213PD    const_remainder4<>+0(SB), Y11, Y7
+	VFMADD213PD    const_remainder3<>+0(SB), Y11, Y7
+	VFMADD213PD    const_remainder2<>+0(SB), Y11, Y7
+	VFMADD213PD    const_remainder1<>+0(SB), Y11, Y7
+	VFMADD213PD    const_remainder0<>+0(SB), Y11, Y7
+	VFMADD231PD    Y7, Y9, Y5
+	VMOVUPD        (R10), Y7
+	VMOVUPD        Y7, (R11)
+	VADDPD         Y7, Y0, Y0
+	ADDQ           R8, R10
+	ADDQ           $0x20, R11
+	DECQ           R12
+	JNZ            loop96
+	JMP            swept94
+
+few95:
 	VMOVQ        DI, X7
 	VPBROADCASTQ X7, Y7
 	VPCMPGTQ     const_iota<>+0(SB), Y7, Y7
@@ -2784,11 +2898,9 @@ block88:
 	VSHUFPS      $0x88, X8, X7, X8
 	VMOVDQU      X8, 64(SP)
 	VMOVDQU      Y7, 32(SP)
-	MOVQ         BX, R10
-	MOVQ         DX, R11
 	MOVQ         SI, R12
 
-loop89:
+loop97:
 	VMOVUPD        (R11), Y7
 	VSUBPD         96(SP), Y7, Y8
 	VMULPD         Y8, Y8, Y9
@@ -2836,7 +2948,9 @@ loop89:
 	ADDQ           R8, R10
 	ADDQ           $0x20, R11
 	DECQ           R12
-	JNZ            loop89
+	JNZ            loop97
+
+swept94:
 	VBROADCASTSD   rn+64(FP), Y7
 	VMULPD         Y7, Y0, Y0
 	VMOVUPD        const_one<>+0(SB), Y7
@@ -2942,7 +3056,7 @@ loop89:
 	VMOVUPD        Y7, 160(SP)
 	ADDQ           $0x20, AX
 	CMPQ           DI, $0x00
-	JGT            block88
+	JGT            block93
 	VZEROUPPER
 	RET
 
@@ -2965,9 +3079,9 @@ TEXT ·rotatedFloat64AVX2(SB), NOSPLIT, $64-80
 	VMOVUPD 64(R11), Y1
 	VMOVUPD 128(R11), Y2
 	CMPQ    R9, $0x01
-	JNE     rotations90
+	JNE     rotations98
 
-block91:
+block99:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -2984,7 +3098,7 @@ block91:
 	MOVQ         DX, R9
 	MOVQ         SI, R11
 
-loop92:
+loop100:
 	VMOVDQU     (SP), Y3
 	VMASKMOVPD  (R9), Y3, Y3
 	VSUBPD      Y1, Y3, Y3
@@ -2992,7 +3106,7 @@ loop92:
 	VFMADD231PD Y4, Y3, Y2
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop92
+	JNZ         loop100
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y1
 	VMASKMOVPD  Y2, Y1, (R9)
@@ -3002,14 +3116,14 @@ loop92:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block91
+	JG          block99
 	JMP         done
 
-rotations90:
+rotations98:
 	CMPQ R9, $0x02
-	JNE  rotations93
+	JNE  rotations101
 
-block94:
+block102:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -3027,7 +3141,7 @@ block94:
 	MOVQ         DX, R9
 	MOVQ         SI, R11
 
-loop95:
+loop103:
 	VMOVDQU     (SP), Y5
 	VMASKMOVPD  (R9), Y5, Y5
 	VSUBPD      Y2, Y5, Y5
@@ -3037,7 +3151,7 @@ loop95:
 	VFMADD231PD Y6, Y5, Y4
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop95
+	JNZ         loop103
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y2
 	VMASKMOVPD  Y3, Y2, (R9)
@@ -3050,14 +3164,14 @@ loop95:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block94
+	JG          block102
 	JMP         done
 
-rotations93:
+rotations101:
 	CMPQ R9, $0x03
-	JNE  rotations96
+	JNE  rotations104
 
-block97:
+block105:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -3076,7 +3190,7 @@ block97:
 	MOVQ         DX, R9
 	MOVQ         SI, R11
 
-loop98:
+loop106:
 	VMOVDQU     (SP), Y7
 	VMASKMOVPD  (R9), Y7, Y7
 	VSUBPD      Y3, Y7, Y7
@@ -3088,7 +3202,7 @@ loop98:
 	VFMADD231PD Y8, Y7, Y6
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop98
+	JNZ         loop106
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y3
 	VMASKMOVPD  Y4, Y3, (R9)
@@ -3104,10 +3218,10 @@ loop98:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block97
+	JG          block105
 	JMP         done
 
-rotations96:
+rotations104:
 done:
 	VZEROUPPER
 	RET
@@ -3130,11 +3244,11 @@ TEXT ·crossedFloat64AVX2(SB), NOSPLIT, $64-72
 
 classes:
 	CMPQ R9, $0x08
-	JLT  fewer99
+	JLT  fewer107
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block100:
+block108:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -3173,7 +3287,7 @@ block100:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop101:
+loop109:
 	VMOVDQU      (SP), Y9
 	VMASKMOVPD   (R13), Y9, Y9
 	VSUBPD       Y0, Y9, Y9
@@ -3196,7 +3310,7 @@ loop101:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop101
+	JNZ          loop109
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -3224,7 +3338,7 @@ loop101:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block100
+	JG           block108
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -3237,13 +3351,13 @@ loop101:
 	SUBQ         $0x08, R9
 	JMP          classes
 
-fewer99:
+fewer107:
 	CMPQ R9, $0x05
-	JLT  fewer102
+	JLT  fewer110
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block103:
+block111:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -3273,7 +3387,7 @@ block103:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop104:
+loop112:
 	VMOVDQU      (SP), Y6
 	VMASKMOVPD   (R13), Y6, Y6
 	VSUBPD       Y0, Y6, Y6
@@ -3290,7 +3404,7 @@ loop104:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop104
+	JNZ          loop112
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -3309,7 +3423,7 @@ loop104:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block103
+	JG           block111
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -3319,13 +3433,13 @@ loop104:
 	SUBQ         $0x05, R9
 	JMP          classes
 
-fewer102:
+fewer110:
 	CMPQ R9, $0x03
-	JLT  fewer105
+	JLT  fewer113
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block106:
+block114:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -3349,7 +3463,7 @@ block106:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop107:
+loop115:
 	VMOVDQU      (SP), Y4
 	VMASKMOVPD   (R13), Y4, Y4
 	VSUBPD       Y0, Y4, Y4
@@ -3362,7 +3476,7 @@ loop107:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop107
+	JNZ          loop115
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -3375,7 +3489,7 @@ loop107:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block106
+	JG           block114
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -3383,13 +3497,13 @@ loop107:
 	SUBQ         $0x03, R9
 	JMP          classes
 
-fewer105:
+fewer113:
 	CMPQ R9, $0x02
-	JLT  fewer108
+	JLT  fewer116
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block109:
+block117:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -3410,7 +3524,7 @@ block109:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop110:
+loop118:
 	VMOVDQU      (SP), Y3
 	VMASKMOVPD   (R13), Y3, Y3
 	VSUBPD       Y0, Y3, Y3
@@ -3421,7 +3535,7 @@ loop110:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop110
+	JNZ          loop118
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -3431,20 +3545,20 @@ loop110:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block109
+	JG           block117
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         $0x10, R8
 	SUBQ         $0x02, R9
 	JMP          classes
 
-fewer108:
+fewer116:
 	CMPQ R9, $0x01
-	JLT  fewer111
+	JLT  fewer119
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block112:
+block120:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -3462,7 +3576,7 @@ block112:
 	MOVQ         R8, R14
 	MOVQ         SI, R15
 
-loop113:
+loop121:
 	VMOVDQU      (SP), Y2
 	VMASKMOVPD   (R13), Y2, Y2
 	VSUBPD       Y0, Y2, Y2
@@ -3471,20 +3585,20 @@ loop113:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop113
+	JNZ          loop121
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block112
+	JG           block120
 	ADDQ         CX, AX
 	ADDQ         $0x08, R8
 	SUBQ         $0x01, R9
 	JMP          classes
 
-fewer111:
+fewer119:
 	VZEROUPPER
 	RET
 
@@ -3600,10 +3714,10 @@ windows:
 	VPMAXUD Y4, Y2, Y2
 	MOVQ    DX, SI
 
-further114:
+further122:
 	VADDPS (AX)(SI*1), Y4, Y4
 	SUBQ   $0x04, SI
-	JNZ    further114
+	JNZ    further122
 	VSUBPS Y0, Y4, Y4
 	VANDPS Y3, Y4, Y4
 	VMAXPS Y1, Y4, Y1
@@ -3617,10 +3731,10 @@ last:
 	VPMAXUD Y4, Y2, Y2
 	MOVQ    DX, CX
 
-further115:
+further123:
 	VADDPS       (AX)(CX*1), Y4, Y4
 	SUBQ         $0x04, CX
-	JNZ          further115
+	JNZ          further123
 	VSUBPS       Y0, Y4, Y4
 	VANDPS       Y3, Y4, Y4
 	VMAXPS       Y1, Y4, Y1
@@ -3747,7 +3861,7 @@ TEXT ·inverseRootsAVX2(SB), NOSPLIT, $0-24
 	VMOVUPD const_epsilon<>+0(SB), Y1
 	XORQ    BX, BX
 
-eight116:
+eight124:
 	VADDPD  (CX)(BX*8), Y1, Y2
 	VSQRTPD Y2, Y2
 	VDIVPD  Y2, Y0, Y2
@@ -3758,7 +3872,7 @@ eight116:
 	VMOVUPD Y2, 32(AX)(BX*8)
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight116
+	JLT     eight124
 	VZEROUPPER
 	RET
 
@@ -3777,7 +3891,7 @@ TEXT ·confusionAVX2(SB), NOSPLIT, $0-56
 	VMOVUPD      32(AX), Y3
 	XORQ         R8, R8
 
-eight117:
+eight125:
 	VSUBPD      (DX)(R8*8), Y1, Y4
 	VMAXPD      Y1, Y4, Y4
 	VMULPD      Y0, Y4, Y4
@@ -3792,7 +3906,7 @@ eight117:
 	VFMADD231PD 32(SI)(R8*8), Y4, Y3
 	ADDQ        $0x08, R8
 	CMPQ        R8, DI
-	JLT         eight117
+	JLT         eight125
 	VMOVUPD     Y2, (AX)
 	VMOVUPD     Y3, 32(AX)
 	VZEROUPPER
@@ -3808,12 +3922,12 @@ TEXT ·sumAVX2(SB), NOSPLIT, $0-24
 	VMOVUPD 32(AX), Y1
 	XORQ    BX, BX
 
-eight118:
+eight126:
 	VADDPD  (CX)(BX*8), Y0, Y0
 	VADDPD  32(CX)(BX*8), Y1, Y1
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight118
+	JLT     eight126
 	VMOVUPD Y0, (AX)
 	VMOVUPD Y1, 32(AX)
 	VZEROUPPER
