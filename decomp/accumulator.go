@@ -1,6 +1,6 @@
 package decomp
 
-import "github.com/ckd-project/ckd/decomp/internal/kernel"
+import "github.com/ckd-project/ckd/internal/kernel"
 
 // mostKept is how many passes of an input that come one by one are kept as they
 // are: twice the usual S, and little beside a model's weights.

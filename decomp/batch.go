@@ -1,6 +1,6 @@
 package decomp
 
-import "github.com/ckd-project/ckd/decomp/internal/kernel"
+import "github.com/ckd-project/ckd/internal/kernel"
 
 // Layout says in which order a tensor's values come.
 type Layout uint8

@@ -3,7 +3,7 @@ package decomp
 import (
 	"math"
 
-	"github.com/ckd-project/ckd/decomp/internal/kernel"
+	"github.com/ckd-project/ckd/internal/kernel"
 )
 
 // sums is what an input's passes leave behind beside the columns that a Result

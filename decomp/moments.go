@@ -3,7 +3,7 @@ package decomp
 import (
 	"math"
 
-	"github.com/ckd-project/ckd/decomp/internal/kernel"
+	"github.com/ckd-project/ckd/internal/kernel"
 )
 
 // moments is what some passes of one input say, in a form that can be joined

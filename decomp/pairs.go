@@ -3,7 +3,7 @@ package decomp
 import (
 	"slices"
 
-	"github.com/ckd-project/ckd/decomp/internal/kernel"
+	"github.com/ckd-project/ckd/internal/kernel"
 )
 
 // comoments is the sums over the passes of products of deviations, d_a d_b, for

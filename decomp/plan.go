@@ -2,7 +2,7 @@ package decomp
 
 import (
 	"fmt"
-	"github.com/ckd-project/ckd/decomp/internal/kernel"
+	"github.com/ckd-project/ckd/internal/kernel"
 	"math"
 )
 

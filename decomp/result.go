@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/ckd-project/ckd/decomp/internal/kernel"
+	"github.com/ckd-project/ckd/internal/kernel"
 )
 
 // Result is what the passes of one input say. All slices over classes have

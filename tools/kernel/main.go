@@ -1,8 +1,8 @@
-// Command kernel writes the assembly of decomp/internal/kernel. From the top of
+// Command kernel writes the assembly of internal/kernel. From the top of
 // the repository:
 //
-//	go -C tools run ./kernel -out ../decomp/internal/kernel/kernel_amd64.s \
-//		-stubs ../decomp/internal/kernel/stubs_amd64.go -pkg kernel
+//	go -C tools run ./kernel -out ../internal/kernel/kernel_amd64.s \
+//		-stubs ../internal/kernel/stubs_amd64.go -pkg kernel
 //
 // What it computes, and why so, is said in scalar.go of that package, which it
 // follows operation by operation.

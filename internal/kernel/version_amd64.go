@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-//go:generate go -C ../../../tools run ./kernel -out ../decomp/internal/kernel/kernel_amd64.s -stubs ../decomp/internal/kernel/stubs_amd64.go -pkg kernel
+//go:generate go -C ../../tools run ./kernel -out ../internal/kernel/kernel_amd64.s -stubs ../internal/kernel/stubs_amd64.go -pkg kernel
 
 // best is the version for this processor. What GODEBUG=cpu.avx2=off or cpu.fma=off
 // takes away, AVX-512 goes with: it is the greater of the two.
