@@ -1880,7 +1880,7 @@ eight61:
 
 // func momentsFloat32AVX2(out *float64, padded int, aside *float64, data *float32, passes int, width int, stride int, n float64, rn float64, rd float64)
 // Requires: AVX, AVX2, FMA3
-TEXT ·momentsFloat32AVX2(SB), NOSPLIT, $192-80
+TEXT ·momentsFloat32AVX2(SB), NOSPLIT, $160-80
 	MOVQ         out+0(FP), AX
 	MOVQ         padded+8(FP), CX
 	MOVQ         aside+16(FP), DX
@@ -1892,21 +1892,21 @@ TEXT ·momentsFloat32AVX2(SB), NOSPLIT, $192-80
 	ANDQ         $-64, DX
 	SHLQ         $0x03, CX
 	SHLQ         $0x02, R8
-	LEAQ         const_pairs<>+0(SB), R9
+	LEAQ         const_logs<>+0(SB), R9
 	VXORPD       Y0, Y0, Y0
 	VMOVQ        DI, X1
 	VPBROADCASTQ X1, Y1
 	VPCMPGTQ     const_iota<>+0(SB), Y1, Y1
-	VEXTRACTI128 $0x01, Y1, X2
-	VSHUFPS      $0x88, X2, X1, X2
-	VMOVDQU      X2, 64(SP)
-	VMOVDQU      Y1, 32(SP)
+	VEXTRACTI128 $0x01, Y1, X5
+	VSHUFPS      $0x88, X5, X1, X5
+	VMOVDQU      X5, 32(SP)
+	VMOVDQU      Y1, (SP)
 	MOVQ         BX, R10
 	MOVQ         DX, R11
 	MOVQ         SI, R12
 
 loop62:
-	VMOVDQU      64(SP), X1
+	VMOVDQU      32(SP), X1
 	VMASKMOVPS   (R10), X1, X1
 	VCVTPS2PD    X1, Y1
 	VMOVUPD      Y1, (R11)
@@ -1919,21 +1919,21 @@ loop62:
 	VMULPD       Y1, Y0, Y0
 	VMOVUPD      const_one<>+0(SB), Y1
 	VDIVPD       Y0, Y1, Y1
-	VCMPPD       $0x1d, const_tiny<>+0(SB), Y0, Y2
-	VANDPD       Y2, Y1, Y1
-	VMOVUPD      Y0, 96(SP)
-	VMOVUPD      Y1, 128(SP)
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Y0, Y5
+	VANDPD       Y5, Y1, Y1
+	VMOVUPD      Y0, 64(SP)
+	VMOVUPD      Y1, 96(SP)
 	VMULPD       const_shift<>+0(SB), Y1, Y1
-	VMOVUPD      Y1, 160(SP)
+	VMOVUPD      Y1, 128(SP)
 
 block63:
 	VXORPD Y0, Y0, Y0
 	VXORPD Y1, Y1, Y1
-	VXORPD Y2, Y2, Y2
-	VXORPD Y3, Y3, Y3
-	VXORPD Y4, Y4, Y4
 	VXORPD Y5, Y5, Y5
 	VXORPD Y6, Y6, Y6
+	VXORPD Y7, Y7, Y7
+	VXORPD Y8, Y8, Y8
+	VXORPD Y9, Y9, Y9
 	ADDQ   $0x10, BX
 	SUBQ   $0x04, DI
 	MOVQ   BX, R10
@@ -1943,259 +1943,201 @@ block63:
 	MOVQ   SI, R12
 
 loop66:
-	VMOVUPD        (R11), Y7
-	VSUBPD         96(SP), Y7, Y8
-	VMULPD         Y8, Y8, Y9
-	VADDPD         Y8, Y1, Y1
-	VADDPD         Y9, Y2, Y2
-	VFMADD231PD    Y9, Y8, Y3
-	VMOVUPD        const_tiny<>+0(SB), Y8
-	VFMADD231PD    160(SP), Y7, Y8
-	VANDPD         const_steps<>+0(SB), Y8, Y9
-	VPSRLQ         $0x34, Y8, Y10
-	VPOR           const_2_to_52<>+0(SB), Y10, Y10
-	VSUBPD         const_2_to_52_bias<>+0(SB), Y10, Y10
-	VPSRLQ         $0x2c, Y8, Y8
-	VPAND          const_offsets<>+0(SB), Y8, Y8
-	VMOVDQU        Y8, (SP)
-	MOVQ           (SP), R13
-	VBROADCASTF128 (R9)(R13*1), Y11
-	MOVQ           16(SP), R13
-	VINSERTF128    $0x01, (R9)(R13*1), Y11, Y11
-	MOVQ           8(SP), R13
-	VBROADCASTF128 (R9)(R13*1), Y12
-	MOVQ           24(SP), R13
-	VINSERTF128    $0x01, (R9)(R13*1), Y12, Y12
-	VUNPCKLPD      Y12, Y11, Y8
-	VUNPCKHPD      Y12, Y11, Y11
-	VPSUBQ         Y9, Y11, Y11
-	VFMADD231PD    const_ln2<>+0(SB), Y10, Y8
-	VADDPD         Y9, Y6, Y6
-	VFMADD231PD    Y7, Y8, Y4
-	VFMSUB231PD    128(SP), Y7, Y9
-	VMULPD         Y9, Y11, Y11
-	VMULPD         Y9, Y11, Y9
-	VMOVUPD        const_remainder6<>+0(SB), Y7
-	VFMADD213PD    const_remainder5<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder4<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder3<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder2<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder1<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder0<>+0(SB), Y11, Y7
-	VFMADD231PD    Y7, Y9, Y5
-	VCVTPS2PD      (R10), Y7
-	VMOVUPD        Y7, (R11)
-	VADDPD         Y7, Y0, Y0
-	ADDQ           R8, R10
-	ADDQ           $0x20, R11
-	DECQ           R12
-	JNZ            loop66
-	JMP            swept64
+	VMOVUPD     (R11), Y10
+	VSUBPD      64(SP), Y10, Y11
+	VMULPD      Y11, Y11, Y12
+	VADDPD      Y11, Y1, Y1
+	VADDPD      Y12, Y5, Y5
+	VFMADD231PD Y12, Y11, Y6
+	VMOVUPD     const_tiny<>+0(SB), Y11
+	VFMADD231PD 128(SP), Y10, Y11
+	VANDPD      const_steps<>+0(SB), Y11, Y12
+	VPSRLQ      $0x34, Y11, Y13
+	VPOR        const_2_to_52<>+0(SB), Y13, Y13
+	VSUBPD      const_2_to_52_bias<>+0(SB), Y13, Y13
+	VPSRLQ      $0x30, Y11, Y11
+	VPAND       const_step<>+0(SB), Y11, Y11
+	VMOVUPD     const_one<>+0(SB), Y14
+	VPCMPEQD    Y15, Y15, Y15
+	VGATHERQPD  Y15, (R9)(Y11*8), Y2
+	VDIVPD      Y12, Y14, Y14
+	VFMADD231PD const_ln2<>+0(SB), Y13, Y2
+	VADDPD      Y12, Y9, Y9
+	VFMADD231PD Y10, Y2, Y7
+	VFMSUB231PD 96(SP), Y10, Y12
+	VMULPD      Y12, Y14, Y14
+	VMULPD      Y12, Y14, Y12
+	VMOVUPD     const_remainder6<>+0(SB), Y10
+	VFMADD213PD const_remainder5<>+0(SB), Y14, Y10
+	VFMADD213PD const_remainder4<>+0(SB), Y14, Y10
+	VFMADD213PD const_remainder3<>+0(SB), Y14, Y10
+	VFMADD213PD const_remainder2<>+0(SB), Y14, Y10
+	VFMADD213PD const_remainder1<>+0(SB), Y14, Y10
+	VFMADD213PD const_remainder0<>+0(SB), Y14, Y10
+	VFMADD231PD Y10, Y12, Y8
+	VCVTPS2PD   (R10), Y10
+	VMOVUPD     Y10, (R11)
+	VADDPD      Y10, Y0, Y0
+	ADDQ        R8, R10
+	ADDQ        $0x20, R11
+	DECQ        R12
+	JNZ         loop66
+	JMP         swept64
 
 few65:
-	VMOVQ        DI, X7
-	VPBROADCASTQ X7, Y7
-	VPCMPGTQ     const_iota<>+0(SB), Y7, Y7
-	VEXTRACTI128 $0x01, Y7, X8
-	VSHUFPS      $0x88, X8, X7, X8
-	VMOVDQU      X8, 64(SP)
-	VMOVDQU      Y7, 32(SP)
+	VMOVQ        DI, X10
+	VPBROADCASTQ X10, Y10
+	VPCMPGTQ     const_iota<>+0(SB), Y10, Y10
+	VEXTRACTI128 $0x01, Y10, X11
+	VSHUFPS      $0x88, X11, X10, X11
+	VMOVDQU      X11, 32(SP)
+	VMOVDQU      Y10, (SP)
 	MOVQ         SI, R12
 
 loop67:
-	VMOVUPD        (R11), Y7
-	VSUBPD         96(SP), Y7, Y8
-	VMULPD         Y8, Y8, Y9
-	VADDPD         Y8, Y1, Y1
-	VADDPD         Y9, Y2, Y2
-	VFMADD231PD    Y9, Y8, Y3
-	VMOVUPD        const_tiny<>+0(SB), Y8
-	VFMADD231PD    160(SP), Y7, Y8
-	VANDPD         const_steps<>+0(SB), Y8, Y9
-	VPSRLQ         $0x34, Y8, Y10
-	VPOR           const_2_to_52<>+0(SB), Y10, Y10
-	VSUBPD         const_2_to_52_bias<>+0(SB), Y10, Y10
-	VPSRLQ         $0x2c, Y8, Y8
-	VPAND          const_offsets<>+0(SB), Y8, Y8
-	VMOVDQU        Y8, (SP)
-	MOVQ           (SP), R13
-	VBROADCASTF128 (R9)(R13*1), Y11
-	MOVQ           16(SP), R13
-	VINSERTF128    $0x01, (R9)(R13*1), Y11, Y11
-	MOVQ           8(SP), R13
-	VBROADCASTF128 (R9)(R13*1), Y12
-	MOVQ           24(SP), R13
-	VINSERTF128    $0x01, (R9)(R13*1), Y12, Y12
-	VUNPCKLPD      Y12, Y11, Y8
-	VUNPCKHPD      Y12, Y11, Y11
-	VPSUBQ         Y9, Y11, Y11
-	VFMADD231PD    const_ln2<>+0(SB), Y10, Y8
-	VADDPD         Y9, Y6, Y6
-	VFMADD231PD    Y7, Y8, Y4
-	VFMSUB231PD    128(SP), Y7, Y9
-	VMULPD         Y9, Y11, Y11
-	VMULPD         Y9, Y11, Y9
-	VMOVUPD        const_remainder6<>+0(SB), Y7
-	VFMADD213PD    const_remainder5<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder4<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder3<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder2<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder1<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder0<>+0(SB), Y11, Y7
-	VFMADD231PD    Y7, Y9, Y5
-	VMOVDQU        64(SP), X7
-	VMASKMOVPS     (R10), X7, X7
-	VCVTPS2PD      X7, Y7
-	VMOVUPD        Y7, (R11)
-	VADDPD         Y7, Y0, Y0
-	ADDQ           R8, R10
-	ADDQ           $0x20, R11
-	DECQ           R12
-	JNZ            loop67
+	VMOVUPD     (R11), Y10
+	VSUBPD      64(SP), Y10, Y11
+	VMULPD      Y11, Y11, Y12
+	VADDPD      Y11, Y1, Y1
+	VADDPD      Y12, Y5, Y5
+	VFMADD231PD Y12, Y11, Y6
+	VMOVUPD     const_tiny<>+0(SB), Y11
+	VFMADD231PD 128(SP), Y10, Y11
+	VANDPD      const_steps<>+0(SB), Y11, Y12
+	VPSRLQ      $0x34, Y11, Y13
+	VPOR        const_2_to_52<>+0(SB), Y13, Y13
+	VSUBPD      const_2_to_52_bias<>+0(SB), Y13, Y13
+	VPSRLQ      $0x30, Y11, Y11
+	VPAND       const_step<>+0(SB), Y11, Y11
+	VMOVUPD     const_one<>+0(SB), Y14
+	VPCMPEQD    Y15, Y15, Y15
+	VGATHERQPD  Y15, (R9)(Y11*8), Y3
+	VDIVPD      Y12, Y14, Y14
+	VFMADD231PD const_ln2<>+0(SB), Y13, Y3
+	VADDPD      Y12, Y9, Y9
+	VFMADD231PD Y10, Y3, Y7
+	VFMSUB231PD 96(SP), Y10, Y12
+	VMULPD      Y12, Y14, Y14
+	VMULPD      Y12, Y14, Y12
+	VMOVUPD     const_remainder6<>+0(SB), Y10
+	VFMADD213PD const_remainder5<>+0(SB), Y14, Y10
+	VFMADD213PD const_remainder4<>+0(SB), Y14, Y10
+	VFMADD213PD const_remainder3<>+0(SB), Y14, Y10
+	VFMADD213PD const_remainder2<>+0(SB), Y14, Y10
+	VFMADD213PD const_remainder1<>+0(SB), Y14, Y10
+	VFMADD213PD const_remainder0<>+0(SB), Y14, Y10
+	VFMADD231PD Y10, Y12, Y8
+	VMOVDQU     32(SP), X10
+	VMASKMOVPS  (R10), X10, X10
+	VCVTPS2PD   X10, Y10
+	VMOVUPD     Y10, (R11)
+	VADDPD      Y10, Y0, Y0
+	ADDQ        R8, R10
+	ADDQ        $0x20, R11
+	DECQ        R12
+	JNZ         loop67
 
 swept64:
-	VBROADCASTSD   rn+64(FP), Y7
-	VMULPD         Y7, Y0, Y0
-	VMOVUPD        const_one<>+0(SB), Y7
-	VDIVPD         Y0, Y7, Y7
-	VCMPPD         $0x1d, const_tiny<>+0(SB), Y0, Y8
-	VANDPD         Y8, Y7, Y7
-	MOVQ           AX, R10
-	VBROADCASTSD   rn+64(FP), Y8
-	VMOVUPD        Y1, Y10
-	VMULPD         Y8, Y1, Y9
-	VBROADCASTSD   n+56(FP), Y11
-	VFNMADD231PD   Y11, Y9, Y10
-	VFMADD231PD    Y8, Y10, Y9
-	VADDPD         96(SP), Y9, Y10
-	VMOVUPD        Y10, (R10)
-	ADDQ           CX, R10
-	VMULPD         Y9, Y1, Y1
-	VMULPD         const_three<>+0(SB), Y2, Y11
-	VFNMADD231PD   const_two<>+0(SB), Y1, Y11
-	VFNMADD213PD   Y3, Y9, Y11
-	VXORPD         Y9, Y9, Y9
-	VSUBPD         Y1, Y2, Y2
-	VCMPPD         $0x1d, const_tiny<>+0(SB), Y2, Y1
-	VANDPD         Y1, Y2, Y2
-	VANDPD         Y1, Y11, Y11
-	VBROADCASTSD   rd+72(FP), Y1
-	VMULPD         Y1, Y2, Y1
-	VMOVUPD        Y1, (R10)
-	ADDQ           CX, R10
-	VMULPD         Y8, Y11, Y3
-	VMOVUPD        Y3, (R10)
-	ADDQ           CX, R10
-	VMULPD         const_half<>+0(SB), Y1, Y13
-	VADDPD         const_epsilon<>+0(SB), Y10, Y12
-	VDIVPD         Y12, Y13, Y13
-	VMOVUPD        Y13, (R10)
-	ADDQ           CX, R10
-	VMULPD         const_three<>+0(SB), Y10, Y12
-	VMULPD         Y1, Y12, Y12
-	VANDPD         const_absolute<>+0(SB), Y3, Y3
-	VDIVPD         Y12, Y3, Y3
-	VCMPPD         $0x1e, Y9, Y12, Y1
-	VANDPD         Y1, Y3, Y3
-	VMOVUPD        Y3, (R10)
-	ADDQ           CX, R10
-	VMULPD         128(SP), Y2, Y2
-	VMULPD         128(SP), Y2, Y2
-	VMULPD         128(SP), Y11, Y11
-	VMULPD         128(SP), Y11, Y11
-	VMULPD         128(SP), Y11, Y11
-	VFMADD132PD    128(SP), Y5, Y4
-	VBROADCASTSD   n+56(FP), Y1
-	VSUBPD         Y6, Y1, Y1
-	VADDPD         Y1, Y4, Y4
-	VMULPD         const_half<>+0(SB), Y2, Y1
-	VFMADD231PD    const_minus_sixth<>+0(SB), Y11, Y1
-	VCMPPD         $0x11, const_narrow<>+0(SB), Y2, Y2
-	VBLENDVPD      Y2, Y1, Y4, Y4
-	VMULPD         Y10, Y4, Y4
-	VMAXPD         Y9, Y4, Y4
-	VMULPD         Y8, Y4, Y4
-	VMOVUPD        Y4, (R10)
-	ADDQ           CX, R10
-	VADDPD         const_tiny<>+0(SB), Y10, Y1
-	VMOVUPD        const_tiny<>+0(SB), Y2
-	VFMADD231PD    const_shift<>+0(SB), Y10, Y2
-	VANDPD         const_steps<>+0(SB), Y2, Y3
-	VPSRLQ         $0x34, Y2, Y4
-	VPOR           const_2_to_52<>+0(SB), Y4, Y4
-	VSUBPD         const_2_to_52_bias<>+0(SB), Y4, Y4
-	VPSRLQ         $0x2c, Y2, Y2
-	VPAND          const_offsets<>+0(SB), Y2, Y2
-	VMOVDQU        Y2, (SP)
-	MOVQ           (SP), R11
-	VBROADCASTF128 (R9)(R11*1), Y5
-	MOVQ           16(SP), R11
-	VINSERTF128    $0x01, (R9)(R11*1), Y5, Y5
-	MOVQ           8(SP), R11
-	VBROADCASTF128 (R9)(R11*1), Y6
-	MOVQ           24(SP), R11
-	VINSERTF128    $0x01, (R9)(R11*1), Y6, Y6
-	VUNPCKLPD      Y6, Y5, Y2
-	VUNPCKHPD      Y6, Y5, Y5
-	VPSUBQ         Y3, Y5, Y5
-	VFMADD231PD    const_ln2<>+0(SB), Y4, Y2
-	VSUBPD         Y3, Y1, Y1
-	VMULPD         Y1, Y5, Y5
-	VMOVUPD        const_remainder6<>+0(SB), Y3
-	VFMADD213PD    const_remainder5<>+0(SB), Y5, Y3
-	VFMADD213PD    const_remainder4<>+0(SB), Y5, Y3
-	VFMADD213PD    const_remainder3<>+0(SB), Y5, Y3
-	VFMADD213PD    const_remainder2<>+0(SB), Y5, Y3
-	VFMADD213PD    const_remainder1<>+0(SB), Y5, Y3
-	VFMADD213PD    const_remainder0<>+0(SB), Y5, Y3
-	VMULPD         Y1, Y5, Y5
-	VFMADD231PD    Y3, Y5, Y1
-	VFMADD231PD    Y10, Y2, Y1
-	VMOVUPD        Y1, (R10)
-	ADDQ           CX, R10
-	VMOVUPD        Y0, 96(SP)
-	VMOVUPD        Y7, 128(SP)
-	VMULPD         const_shift<>+0(SB), Y7, Y7
-	VMOVUPD        Y7, 160(SP)
-	ADDQ           $0x20, AX
-	CMPQ           DI, $0x00
-	JGT            block63
+	VBROADCASTSD rn+64(FP), Y10
+	VMULPD       Y10, Y0, Y0
+	VMOVUPD      const_one<>+0(SB), Y10
+	VDIVPD       Y0, Y10, Y10
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Y0, Y11
+	VANDPD       Y11, Y10, Y10
+	MOVQ         AX, R10
+	VBROADCASTSD rn+64(FP), Y11
+	VMOVUPD      Y1, Y13
+	VMULPD       Y11, Y1, Y12
+	VBROADCASTSD n+56(FP), Y14
+	VFNMADD231PD Y14, Y12, Y13
+	VFMADD231PD  Y11, Y13, Y12
+	VADDPD       64(SP), Y12, Y13
+	VMOVUPD      Y13, (R10)
+	ADDQ         CX, R10
+	VMULPD       Y12, Y1, Y1
+	VMULPD       const_three<>+0(SB), Y5, Y14
+	VFNMADD231PD const_two<>+0(SB), Y1, Y14
+	VFNMADD213PD Y6, Y12, Y14
+	VXORPD       Y12, Y12, Y12
+	VSUBPD       Y1, Y5, Y5
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Y5, Y1
+	VANDPD       Y1, Y5, Y5
+	VANDPD       Y1, Y14, Y14
+	VBROADCASTSD rd+72(FP), Y1
+	VMULPD       Y1, Y5, Y1
+	VMOVUPD      Y1, (R10)
+	ADDQ         CX, R10
+	VMULPD       Y11, Y14, Y6
+	VMOVUPD      Y6, (R10)
+	ADDQ         CX, R10
+	VMULPD       const_half<>+0(SB), Y1, Y16
+	VADDPD       const_epsilon<>+0(SB), Y13, Y15
+	VDIVPD       Y15, Y16, Y16
+	VMOVUPD      Y16, (R10)
+	ADDQ         CX, R10
+	VMULPD       const_three<>+0(SB), Y13, Y15
+	VMULPD       Y1, Y15, Y15
+	VANDPD       const_absolute<>+0(SB), Y6, Y6
+	VDIVPD       Y15, Y6, Y6
+	VCMPPD       $0x1e, Y12, Y15, Y1
+	VANDPD       Y1, Y6, Y6
+	VMOVUPD      Y6, (R10)
+	ADDQ         CX, R10
+	VMULPD       96(SP), Y5, Y5
+	VMULPD       96(SP), Y5, Y5
+	VMULPD       96(SP), Y14, Y14
+	VMULPD       96(SP), Y14, Y14
+	VMULPD       96(SP), Y14, Y14
+	VFMADD132PD  96(SP), Y8, Y7
+	VBROADCASTSD n+56(FP), Y1
+	VSUBPD       Y9, Y1, Y1
+	VADDPD       Y1, Y7, Y7
+	VMULPD       const_half<>+0(SB), Y5, Y1
+	VFMADD231PD  const_minus_sixth<>+0(SB), Y14, Y1
+	VCMPPD       $0x11, const_narrow<>+0(SB), Y5, Y5
+	VBLENDVPD    Y5, Y1, Y7, Y7
+	VMULPD       Y13, Y7, Y7
+	VMAXPD       Y12, Y7, Y7
+	VMULPD       Y11, Y7, Y7
+	VMOVUPD      Y7, (R10)
+	ADDQ         CX, R10
+	VADDPD       const_tiny<>+0(SB), Y13, Y1
+	VMOVUPD      const_tiny<>+0(SB), Y5
+	VFMADD231PD  const_shift<>+0(SB), Y13, Y5
+	VANDPD       const_steps<>+0(SB), Y5, Y6
+	VPSRLQ       $0x34, Y5, Y7
+	VPOR         const_2_to_52<>+0(SB), Y7, Y7
+	VSUBPD       const_2_to_52_bias<>+0(SB), Y7, Y7
+	VPSRLQ       $0x30, Y5, Y5
+	VPAND        const_step<>+0(SB), Y5, Y5
+	VMOVUPD      const_one<>+0(SB), Y8
+	VPCMPEQD     Y9, Y9, Y9
+	VGATHERQPD   Y9, (R9)(Y5*8), Y4
+	VDIVPD       Y6, Y8, Y8
+	VFMADD231PD  const_ln2<>+0(SB), Y7, Y4
+	VSUBPD       Y6, Y1, Y1
+	VMULPD       Y1, Y8, Y8
+	VMOVUPD      const_remainder6<>+0(SB), Y5
+	VFMADD213PD  const_remainder5<>+0(SB), Y8, Y5
+	VFMADD213PD  const_remainder4<>+0(SB), Y8, Y5
+	VFMADD213PD  const_remainder3<>+0(SB), Y8, Y5
+	VFMADD213PD  const_remainder2<>+0(SB), Y8, Y5
+	VFMADD213PD  const_remainder1<>+0(SB), Y8, Y5
+	VFMADD213PD  const_remainder0<>+0(SB), Y8, Y5
+	VMULPD       Y1, Y8, Y8
+	VFMADD231PD  Y5, Y8, Y1
+	VFMADD231PD  Y13, Y4, Y1
+	VMOVUPD      Y1, (R10)
+	ADDQ         CX, R10
+	VMOVUPD      Y0, 64(SP)
+	VMOVUPD      Y10, 96(SP)
+	VMULPD       const_shift<>+0(SB), Y10, Y10
+	VMOVUPD      Y10, 128(SP)
+	ADDQ         $0x20, AX
+	CMPQ         DI, $0x00
+	JGT          block63
 	VZEROUPPER
 	RET
-
-DATA const_pairs<>+0(SB)/8, $0x0000000000000000
-DATA const_pairs<>+8(SB)/8, $0x7fe0000000000000
-DATA const_pairs<>+16(SB)/8, $0x3faf0a30c01162a6
-DATA const_pairs<>+24(SB)/8, $0x7fdf1e1e1e1e1e1e
-DATA const_pairs<>+32(SB)/8, $0x3fbe27076e2af2e6
-DATA const_pairs<>+40(SB)/8, $0x7fde71c71c71c71c
-DATA const_pairs<>+48(SB)/8, $0x3fc5ff3070a793d4
-DATA const_pairs<>+56(SB)/8, $0x7fddf286bca1af28
-DATA const_pairs<>+64(SB)/8, $0x3fcc8ff7c79a9a22
-DATA const_pairs<>+72(SB)/8, $0x7fdd99999999999a
-DATA const_pairs<>+80(SB)/8, $0x3fd1675cababa60e
-DATA const_pairs<>+88(SB)/8, $0x7fdd618618618618
-DATA const_pairs<>+96(SB)/8, $0x3fd4618bc21c5ec2
-DATA const_pairs<>+104(SB)/8, $0x7fdd45d1745d1746
-DATA const_pairs<>+112(SB)/8, $0x3fd739d7f6bbd007
-DATA const_pairs<>+120(SB)/8, $0x7fdd42c8590b2164
-DATA const_pairs<>+128(SB)/8, $0x3fd9f323ecbf984c
-DATA const_pairs<>+136(SB)/8, $0x7fdd555555555555
-DATA const_pairs<>+144(SB)/8, $0x3fdc8ff7c79a9a22
-DATA const_pairs<>+152(SB)/8, $0x7fdd7ae147ae147b
-DATA const_pairs<>+160(SB)/8, $0x3fdf128f5faf06ed
-DATA const_pairs<>+168(SB)/8, $0x7fddb13b13b13b14
-DATA const_pairs<>+176(SB)/8, $0x3fe0be72e4252a83
-DATA const_pairs<>+184(SB)/8, $0x7fddf684bda12f68
-DATA const_pairs<>+192(SB)/8, $0x3fe1e85f5e7040d0
-DATA const_pairs<>+200(SB)/8, $0x7fde492492492492
-DATA const_pairs<>+208(SB)/8, $0x3fe307d7334f10be
-DATA const_pairs<>+216(SB)/8, $0x7fdea7b9611a7b96
-DATA const_pairs<>+224(SB)/8, $0x3fe41d8fe84672ae
-DATA const_pairs<>+232(SB)/8, $0x7fdf111111111111
-DATA const_pairs<>+240(SB)/8, $0x3fe52a2d265bc5ab
-DATA const_pairs<>+248(SB)/8, $0x7fdf842108421084
-GLOBL const_pairs<>(SB), RODATA|NOPTR, $256
 
 DATA const_2_to_52<>+0(SB)/8, $0x4330000000000000
 DATA const_2_to_52<>+8(SB)/8, $0x4330000000000000
@@ -2217,15 +2159,15 @@ DATA const_2_to_52_bias<>+48(SB)/8, $0x43300000000003ff
 DATA const_2_to_52_bias<>+56(SB)/8, $0x43300000000003ff
 GLOBL const_2_to_52_bias<>(SB), RODATA|NOPTR, $64
 
-DATA const_offsets<>+0(SB)/8, $0x00000000000000f0
-DATA const_offsets<>+8(SB)/8, $0x00000000000000f0
-DATA const_offsets<>+16(SB)/8, $0x00000000000000f0
-DATA const_offsets<>+24(SB)/8, $0x00000000000000f0
-DATA const_offsets<>+32(SB)/8, $0x00000000000000f0
-DATA const_offsets<>+40(SB)/8, $0x00000000000000f0
-DATA const_offsets<>+48(SB)/8, $0x00000000000000f0
-DATA const_offsets<>+56(SB)/8, $0x00000000000000f0
-GLOBL const_offsets<>(SB), RODATA|NOPTR, $64
+DATA const_step<>+0(SB)/8, $0x000000000000000f
+DATA const_step<>+8(SB)/8, $0x000000000000000f
+DATA const_step<>+16(SB)/8, $0x000000000000000f
+DATA const_step<>+24(SB)/8, $0x000000000000000f
+DATA const_step<>+32(SB)/8, $0x000000000000000f
+DATA const_step<>+40(SB)/8, $0x000000000000000f
+DATA const_step<>+48(SB)/8, $0x000000000000000f
+DATA const_step<>+56(SB)/8, $0x000000000000000f
+GLOBL const_step<>(SB), RODATA|NOPTR, $64
 
 // func rotatedFloat32AVX2(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, each int, turns *[3][8]uint64, rotations int)
 // Requires: AVX, AVX2, CMOV, FMA3
@@ -2779,7 +2721,7 @@ fewer89:
 
 // func momentsFloat64AVX2(out *float64, padded int, aside *float64, data *float64, passes int, width int, stride int, n float64, rn float64, rd float64)
 // Requires: AVX, AVX2, FMA3
-TEXT ·momentsFloat64AVX2(SB), NOSPLIT, $192-80
+TEXT ·momentsFloat64AVX2(SB), NOSPLIT, $160-80
 	MOVQ         out+0(FP), AX
 	MOVQ         padded+8(FP), CX
 	MOVQ         aside+16(FP), DX
@@ -2791,21 +2733,21 @@ TEXT ·momentsFloat64AVX2(SB), NOSPLIT, $192-80
 	ANDQ         $-64, DX
 	SHLQ         $0x03, CX
 	SHLQ         $0x03, R8
-	LEAQ         const_pairs<>+0(SB), R9
+	LEAQ         const_logs<>+0(SB), R9
 	VXORPD       Y0, Y0, Y0
 	VMOVQ        DI, X1
 	VPBROADCASTQ X1, Y1
 	VPCMPGTQ     const_iota<>+0(SB), Y1, Y1
-	VEXTRACTI128 $0x01, Y1, X2
-	VSHUFPS      $0x88, X2, X1, X2
-	VMOVDQU      X2, 64(SP)
-	VMOVDQU      Y1, 32(SP)
+	VEXTRACTI128 $0x01, Y1, X5
+	VSHUFPS      $0x88, X5, X1, X5
+	VMOVDQU      X5, 32(SP)
+	VMOVDQU      Y1, (SP)
 	MOVQ         BX, R10
 	MOVQ         DX, R11
 	MOVQ         SI, R12
 
 loop92:
-	VMOVDQU      32(SP), Y1
+	VMOVDQU      (SP), Y1
 	VMASKMOVPD   (R10), Y1, Y1
 	VMOVUPD      Y1, (R11)
 	VADDPD       Y1, Y0, Y0
@@ -2817,21 +2759,21 @@ loop92:
 	VMULPD       Y1, Y0, Y0
 	VMOVUPD      const_one<>+0(SB), Y1
 	VDIVPD       Y0, Y1, Y1
-	VCMPPD       $0x1d, const_tiny<>+0(SB), Y0, Y2
-	VANDPD       Y2, Y1, Y1
-	VMOVUPD      Y0, 96(SP)
-	VMOVUPD      Y1, 128(SP)
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Y0, Y5
+	VANDPD       Y5, Y1, Y1
+	VMOVUPD      Y0, 64(SP)
+	VMOVUPD      Y1, 96(SP)
 	VMULPD       const_shift<>+0(SB), Y1, Y1
-	VMOVUPD      Y1, 160(SP)
+	VMOVUPD      Y1, 128(SP)
 
 block93:
 	VXORPD Y0, Y0, Y0
 	VXORPD Y1, Y1, Y1
-	VXORPD Y2, Y2, Y2
-	VXORPD Y3, Y3, Y3
-	VXORPD Y4, Y4, Y4
 	VXORPD Y5, Y5, Y5
 	VXORPD Y6, Y6, Y6
+	VXORPD Y7, Y7, Y7
+	VXORPD Y8, Y8, Y8
+	VXORPD Y9, Y9, Y9
 	ADDQ   $0x20, BX
 	SUBQ   $0x04, DI
 	MOVQ   BX, R10
@@ -2841,222 +2783,198 @@ block93:
 	MOVQ   SI, R12
 
 loop96:
-	VMOVUPD        (R11), Y7
-	VSUBPD         96(SP), Y7, Y8
-	VMULPD         Y8, Y8, Y9
-	VADDPD         Y8, Y1, Y1
-	VADDPD         Y9, Y2, Y2
-	VFMADD231PD    Y9, Y8, Y3
-	VMOVUPD        const_tiny<>+0(SB), Y8
-	VFMADD231PD    160(SP), Y7, Y8
-	VANDPD         const_steps<>+0(SB), Y8, Y9
-	VPSRLQ         $0x34, Y8, Y10
-	VPOR           const_2_to_52<>+0(SB), Y10, Y10
-	VSUBPD         const_2_to_52_bias<>+0(SB), Y10, Y10
-	VPSRLQ         $0x2c, Y8, Y8
-	VPAND          const_offsets<>+0(SB), Y8, Y8
-	VMOVDQU        Y8, (SP)
-	MOVQ           (SP), R13
-	VBROADCASTF128 (R9)(R13*1), Y11
-	MOVQ           16(SP), R13
-	VINSERTF128    $0x01, (R9)(R13*1), Y11, Y11
-	MOVQ           8(SP), R13
-	VBROADCASTF128 (R9)(R13*1), Y12
-	MOVQ           24(SP), R13
-	VINSERTF128    $0x01, (R9)(R13*1), Y12, Y12
-	VUNPCKLPD      Y12, Y11, Y8
-	VUNPCKHPD      Y12, Y11, Y11
-	VPSUBQ         Y9, Y11, Y11
-	VFMADD231PD    const_ln2<>+0(SB), Y10, Y8
-	VADDPD         Y9, Y6, Y6
-	VFMADD231PD    Y7, Y8, Y4
-	VFMSUB231PD    128(SP), Y7, Y9
-	VMULPD         Y9, Y11, Y11
-	VMULPD         Y9, Y11, Y9
-	VMOVUPD        const_remainder6<>+0(SB), Y7
-	VFMADD213PD    const_remainder5<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder4<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder3<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder2<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder1<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder0<>+0(SB), Y11, Y7
-	VFMADD231PD    Y7, Y9, Y5
-	VMOVUPD        (R10), Y7
-	VMOVUPD        Y7, (R11)
-	VADDPD         Y7, Y0, Y0
-	ADDQ           R8, R10
-	ADDQ           $0x20, R11
-	DECQ           R12
-	JNZ            loop96
-	JMP            swept94
+	VMOVUPD     (R11), Y10
+	VSUBPD      64(SP), Y10, Y11
+	VMULPD      Y11, Y11, Y12
+	VADDPD      Y11, Y1, Y1
+	VADDPD      Y12, Y5, Y5
+	VFMADD231PD Y12, Y11, Y6
+	VMOVUPD     const_tiny<>+0(SB), Y11
+	VFMADD231PD 128(SP), Y10, Y11
+	VANDPD      const_steps<>+0(SB), Y11, Y12
+	VPSRLQ      $0x34, Y11, Y13
+	VPOR        const_2_to_52<>+0(SB), Y13, Y13
+	VSUBPD      const_2_to_52_bias<>+0(SB), Y13, Y13
+	VPSRLQ      $0x30, Y11, Y11
+	VPAND       const_step<>+0(SB), Y11, Y11
+	VMOVUPD     const_one<>+0(SB), Y14
+	VPCMPEQD    Y15, Y15, Y15
+	VGATHERQPD  Y15, (R9)(Y11*8), Y2
+	VDIVPD      Y12, Y14, Y14
+	VFMADD231PD const_ln2<>+0(SB), Y13, Y2
+	VADDPD      Y12, Y9, Y9
+	VFMADD231PD Y10, Y2, Y7
+	VFMSUB231PD 96(SP), Y10, Y12
+	VMULPD      Y12, Y14, Y14
+	VMULPD      Y12, Y14, Y12
+	VMOVUPD     const_remainder6<>+0(SB), Y10
+	VFMADD213PD const_remainder5<>+0(SB), Y14, Y10
+	VFMADD213PD const_remainder4<>+0(SB), Y14, Y10
+	VFMADD213PD const_remainder3<>+0(SB), Y14, Y10
+	VFMADD213PD const_remainder2<>+0(SB), Y14, Y10
+	VFMADD213PD const_remainder1<>+0(SB), Y14, Y10
+	VFMADD213PD const_remainder0<>+0(SB), Y14, Y10
+	VFMADD231PD Y10, Y12, Y8
+	VMOVUPD     (R10), Y10
+	VMOVUPD     Y10, (R11)
+	VADDPD      Y10, Y0, Y0
+	ADDQ        R8, R10
+	ADDQ        $0x20, R11
+	DECQ        R12
+	JNZ         loop96
+	JMP         swept94
 
 few95:
-	VMOVQ        DI, X7
-	VPBROADCASTQ X7, Y7
-	VPCMPGTQ     const_iota<>+0(SB), Y7, Y7
-	VEXTRACTI128 $0x01, Y7, X8
-	VSHUFPS      $0x88, X8, X7, X8
-	VMOVDQU      X8, 64(SP)
-	VMOVDQU      Y7, 32(SP)
+	VMOVQ        DI, X10
+	VPBROADCASTQ X10, Y10
+	VPCMPGTQ     const_iota<>+0(SB), Y10, Y10
+	VEXTRACTI128 $0x01, Y10, X11
+	VSHUFPS      $0x88, X11, X10, X11
+	VMOVDQU      X11, 32(SP)
+	VMOVDQU      Y10, (SP)
 	MOVQ         SI, R12
 
 loop97:
-	VMOVUPD        (R11), Y7
-	VSUBPD         96(SP), Y7, Y8
-	VMULPD         Y8, Y8, Y9
-	VADDPD         Y8, Y1, Y1
-	VADDPD         Y9, Y2, Y2
-	VFMADD231PD    Y9, Y8, Y3
-	VMOVUPD        const_tiny<>+0(SB), Y8
-	VFMADD231PD    160(SP), Y7, Y8
-	VANDPD         const_steps<>+0(SB), Y8, Y9
-	VPSRLQ         $0x34, Y8, Y10
-	VPOR           const_2_to_52<>+0(SB), Y10, Y10
-	VSUBPD         const_2_to_52_bias<>+0(SB), Y10, Y10
-	VPSRLQ         $0x2c, Y8, Y8
-	VPAND          const_offsets<>+0(SB), Y8, Y8
-	VMOVDQU        Y8, (SP)
-	MOVQ           (SP), R13
-	VBROADCASTF128 (R9)(R13*1), Y11
-	MOVQ           16(SP), R13
-	VINSERTF128    $0x01, (R9)(R13*1), Y11, Y11
-	MOVQ           8(SP), R13
-	VBROADCASTF128 (R9)(R13*1), Y12
-	MOVQ           24(SP), R13
-	VINSERTF128    $0x01, (R9)(R13*1), Y12, Y12
-	VUNPCKLPD      Y12, Y11, Y8
-	VUNPCKHPD      Y12, Y11, Y11
-	VPSUBQ         Y9, Y11, Y11
-	VFMADD231PD    const_ln2<>+0(SB), Y10, Y8
-	VADDPD         Y9, Y6, Y6
-	VFMADD231PD    Y7, Y8, Y4
-	VFMSUB231PD    128(SP), Y7, Y9
-	VMULPD         Y9, Y11, Y11
-	VMULPD         Y9, Y11, Y9
-	VMOVUPD        const_remainder6<>+0(SB), Y7
-	VFMADD213PD    const_remainder5<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder4<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder3<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder2<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder1<>+0(SB), Y11, Y7
-	VFMADD213PD    const_remainder0<>+0(SB), Y11, Y7
-	VFMADD231PD    Y7, Y9, Y5
-	VMOVDQU        32(SP), Y7
-	VMASKMOVPD     (R10), Y7, Y7
-	VMOVUPD        Y7, (R11)
-	VADDPD         Y7, Y0, Y0
-	ADDQ           R8, R10
-	ADDQ           $0x20, R11
-	DECQ           R12
-	JNZ            loop97
+	VMOVUPD     (R11), Y10
+	VSUBPD      64(SP), Y10, Y11
+	VMULPD      Y11, Y11, Y12
+	VADDPD      Y11, Y1, Y1
+	VADDPD      Y12, Y5, Y5
+	VFMADD231PD Y12, Y11, Y6
+	VMOVUPD     const_tiny<>+0(SB), Y11
+	VFMADD231PD 128(SP), Y10, Y11
+	VANDPD      const_steps<>+0(SB), Y11, Y12
+	VPSRLQ      $0x34, Y11, Y13
+	VPOR        const_2_to_52<>+0(SB), Y13, Y13
+	VSUBPD      const_2_to_52_bias<>+0(SB), Y13, Y13
+	VPSRLQ      $0x30, Y11, Y11
+	VPAND       const_step<>+0(SB), Y11, Y11
+	VMOVUPD     const_one<>+0(SB), Y14
+	VPCMPEQD    Y15, Y15, Y15
+	VGATHERQPD  Y15, (R9)(Y11*8), Y3
+	VDIVPD      Y12, Y14, Y14
+	VFMADD231PD const_ln2<>+0(SB), Y13, Y3
+	VADDPD      Y12, Y9, Y9
+	VFMADD231PD Y10, Y3, Y7
+	VFMSUB231PD 96(SP), Y10, Y12
+	VMULPD      Y12, Y14, Y14
+	VMULPD      Y12, Y14, Y12
+	VMOVUPD     const_remainder6<>+0(SB), Y10
+	VFMADD213PD const_remainder5<>+0(SB), Y14, Y10
+	VFMADD213PD const_remainder4<>+0(SB), Y14, Y10
+	VFMADD213PD const_remainder3<>+0(SB), Y14, Y10
+	VFMADD213PD const_remainder2<>+0(SB), Y14, Y10
+	VFMADD213PD const_remainder1<>+0(SB), Y14, Y10
+	VFMADD213PD const_remainder0<>+0(SB), Y14, Y10
+	VFMADD231PD Y10, Y12, Y8
+	VMOVDQU     (SP), Y10
+	VMASKMOVPD  (R10), Y10, Y10
+	VMOVUPD     Y10, (R11)
+	VADDPD      Y10, Y0, Y0
+	ADDQ        R8, R10
+	ADDQ        $0x20, R11
+	DECQ        R12
+	JNZ         loop97
 
 swept94:
-	VBROADCASTSD   rn+64(FP), Y7
-	VMULPD         Y7, Y0, Y0
-	VMOVUPD        const_one<>+0(SB), Y7
-	VDIVPD         Y0, Y7, Y7
-	VCMPPD         $0x1d, const_tiny<>+0(SB), Y0, Y8
-	VANDPD         Y8, Y7, Y7
-	MOVQ           AX, R10
-	VBROADCASTSD   rn+64(FP), Y8
-	VMOVUPD        Y1, Y10
-	VMULPD         Y8, Y1, Y9
-	VBROADCASTSD   n+56(FP), Y11
-	VFNMADD231PD   Y11, Y9, Y10
-	VFMADD231PD    Y8, Y10, Y9
-	VADDPD         96(SP), Y9, Y10
-	VMOVUPD        Y10, (R10)
-	ADDQ           CX, R10
-	VMULPD         Y9, Y1, Y1
-	VMULPD         const_three<>+0(SB), Y2, Y11
-	VFNMADD231PD   const_two<>+0(SB), Y1, Y11
-	VFNMADD213PD   Y3, Y9, Y11
-	VXORPD         Y9, Y9, Y9
-	VSUBPD         Y1, Y2, Y2
-	VCMPPD         $0x1d, const_tiny<>+0(SB), Y2, Y1
-	VANDPD         Y1, Y2, Y2
-	VANDPD         Y1, Y11, Y11
-	VBROADCASTSD   rd+72(FP), Y1
-	VMULPD         Y1, Y2, Y1
-	VMOVUPD        Y1, (R10)
-	ADDQ           CX, R10
-	VMULPD         Y8, Y11, Y3
-	VMOVUPD        Y3, (R10)
-	ADDQ           CX, R10
-	VMULPD         const_half<>+0(SB), Y1, Y13
-	VADDPD         const_epsilon<>+0(SB), Y10, Y12
-	VDIVPD         Y12, Y13, Y13
-	VMOVUPD        Y13, (R10)
-	ADDQ           CX, R10
-	VMULPD         const_three<>+0(SB), Y10, Y12
-	VMULPD         Y1, Y12, Y12
-	VANDPD         const_absolute<>+0(SB), Y3, Y3
-	VDIVPD         Y12, Y3, Y3
-	VCMPPD         $0x1e, Y9, Y12, Y1
-	VANDPD         Y1, Y3, Y3
-	VMOVUPD        Y3, (R10)
-	ADDQ           CX, R10
-	VMULPD         128(SP), Y2, Y2
-	VMULPD         128(SP), Y2, Y2
-	VMULPD         128(SP), Y11, Y11
-	VMULPD         128(SP), Y11, Y11
-	VMULPD         128(SP), Y11, Y11
-	VFMADD132PD    128(SP), Y5, Y4
-	VBROADCASTSD   n+56(FP), Y1
-	VSUBPD         Y6, Y1, Y1
-	VADDPD         Y1, Y4, Y4
-	VMULPD         const_half<>+0(SB), Y2, Y1
-	VFMADD231PD    const_minus_sixth<>+0(SB), Y11, Y1
-	VCMPPD         $0x11, const_narrow<>+0(SB), Y2, Y2
-	VBLENDVPD      Y2, Y1, Y4, Y4
-	VMULPD         Y10, Y4, Y4
-	VMAXPD         Y9, Y4, Y4
-	VMULPD         Y8, Y4, Y4
-	VMOVUPD        Y4, (R10)
-	ADDQ           CX, R10
-	VADDPD         const_tiny<>+0(SB), Y10, Y1
-	VMOVUPD        const_tiny<>+0(SB), Y2
-	VFMADD231PD    const_shift<>+0(SB), Y10, Y2
-	VANDPD         const_steps<>+0(SB), Y2, Y3
-	VPSRLQ         $0x34, Y2, Y4
-	VPOR           const_2_to_52<>+0(SB), Y4, Y4
-	VSUBPD         const_2_to_52_bias<>+0(SB), Y4, Y4
-	VPSRLQ         $0x2c, Y2, Y2
-	VPAND          const_offsets<>+0(SB), Y2, Y2
-	VMOVDQU        Y2, (SP)
-	MOVQ           (SP), R11
-	VBROADCASTF128 (R9)(R11*1), Y5
-	MOVQ           16(SP), R11
-	VINSERTF128    $0x01, (R9)(R11*1), Y5, Y5
-	MOVQ           8(SP), R11
-	VBROADCASTF128 (R9)(R11*1), Y6
-	MOVQ           24(SP), R11
-	VINSERTF128    $0x01, (R9)(R11*1), Y6, Y6
-	VUNPCKLPD      Y6, Y5, Y2
-	VUNPCKHPD      Y6, Y5, Y5
-	VPSUBQ         Y3, Y5, Y5
-	VFMADD231PD    const_ln2<>+0(SB), Y4, Y2
-	VSUBPD         Y3, Y1, Y1
-	VMULPD         Y1, Y5, Y5
-	VMOVUPD        const_remainder6<>+0(SB), Y3
-	VFMADD213PD    const_remainder5<>+0(SB), Y5, Y3
-	VFMADD213PD    const_remainder4<>+0(SB), Y5, Y3
-	VFMADD213PD    const_remainder3<>+0(SB), Y5, Y3
-	VFMADD213PD    const_remainder2<>+0(SB), Y5, Y3
-	VFMADD213PD    const_remainder1<>+0(SB), Y5, Y3
-	VFMADD213PD    const_remainder0<>+0(SB), Y5, Y3
-	VMULPD         Y1, Y5, Y5
-	VFMADD231PD    Y3, Y5, Y1
-	VFMADD231PD    Y10, Y2, Y1
-	VMOVUPD        Y1, (R10)
-	ADDQ           CX, R10
-	VMOVUPD        Y0, 96(SP)
-	VMOVUPD        Y7, 128(SP)
-	VMULPD         const_shift<>+0(SB), Y7, Y7
-	VMOVUPD        Y7, 160(SP)
-	ADDQ           $0x20, AX
-	CMPQ           DI, $0x00
-	JGT            block93
+	VBROADCASTSD rn+64(FP), Y10
+	VMULPD       Y10, Y0, Y0
+	VMOVUPD      const_one<>+0(SB), Y10
+	VDIVPD       Y0, Y10, Y10
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Y0, Y11
+	VANDPD       Y11, Y10, Y10
+	MOVQ         AX, R10
+	VBROADCASTSD rn+64(FP), Y11
+	VMOVUPD      Y1, Y13
+	VMULPD       Y11, Y1, Y12
+	VBROADCASTSD n+56(FP), Y14
+	VFNMADD231PD Y14, Y12, Y13
+	VFMADD231PD  Y11, Y13, Y12
+	VADDPD       64(SP), Y12, Y13
+	VMOVUPD      Y13, (R10)
+	ADDQ         CX, R10
+	VMULPD       Y12, Y1, Y1
+	VMULPD       const_three<>+0(SB), Y5, Y14
+	VFNMADD231PD const_two<>+0(SB), Y1, Y14
+	VFNMADD213PD Y6, Y12, Y14
+	VXORPD       Y12, Y12, Y12
+	VSUBPD       Y1, Y5, Y5
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Y5, Y1
+	VANDPD       Y1, Y5, Y5
+	VANDPD       Y1, Y14, Y14
+	VBROADCASTSD rd+72(FP), Y1
+	VMULPD       Y1, Y5, Y1
+	VMOVUPD      Y1, (R10)
+	ADDQ         CX, R10
+	VMULPD       Y11, Y14, Y6
+	VMOVUPD      Y6, (R10)
+	ADDQ         CX, R10
+	VMULPD       const_half<>+0(SB), Y1, Y16
+	VADDPD       const_epsilon<>+0(SB), Y13, Y15
+	VDIVPD       Y15, Y16, Y16
+	VMOVUPD      Y16, (R10)
+	ADDQ         CX, R10
+	VMULPD       const_three<>+0(SB), Y13, Y15
+	VMULPD       Y1, Y15, Y15
+	VANDPD       const_absolute<>+0(SB), Y6, Y6
+	VDIVPD       Y15, Y6, Y6
+	VCMPPD       $0x1e, Y12, Y15, Y1
+	VANDPD       Y1, Y6, Y6
+	VMOVUPD      Y6, (R10)
+	ADDQ         CX, R10
+	VMULPD       96(SP), Y5, Y5
+	VMULPD       96(SP), Y5, Y5
+	VMULPD       96(SP), Y14, Y14
+	VMULPD       96(SP), Y14, Y14
+	VMULPD       96(SP), Y14, Y14
+	VFMADD132PD  96(SP), Y8, Y7
+	VBROADCASTSD n+56(FP), Y1
+	VSUBPD       Y9, Y1, Y1
+	VADDPD       Y1, Y7, Y7
+	VMULPD       const_half<>+0(SB), Y5, Y1
+	VFMADD231PD  const_minus_sixth<>+0(SB), Y14, Y1
+	VCMPPD       $0x11, const_narrow<>+0(SB), Y5, Y5
+	VBLENDVPD    Y5, Y1, Y7, Y7
+	VMULPD       Y13, Y7, Y7
+	VMAXPD       Y12, Y7, Y7
+	VMULPD       Y11, Y7, Y7
+	VMOVUPD      Y7, (R10)
+	ADDQ         CX, R10
+	VADDPD       const_tiny<>+0(SB), Y13, Y1
+	VMOVUPD      const_tiny<>+0(SB), Y5
+	VFMADD231PD  const_shift<>+0(SB), Y13, Y5
+	VANDPD       const_steps<>+0(SB), Y5, Y6
+	VPSRLQ       $0x34, Y5, Y7
+	VPOR         const_2_to_52<>+0(SB), Y7, Y7
+	VSUBPD       const_2_to_52_bias<>+0(SB), Y7, Y7
+	VPSRLQ       $0x30, Y5, Y5
+	VPAND        const_step<>+0(SB), Y5, Y5
+	VMOVUPD      const_one<>+0(SB), Y8
+	VPCMPEQD     Y9, Y9, Y9
+	VGATHERQPD   Y9, (R9)(Y5*8), Y4
+	VDIVPD       Y6, Y8, Y8
+	VFMADD231PD  const_ln2<>+0(SB), Y7, Y4
+	VSUBPD       Y6, Y1, Y1
+	VMULPD       Y1, Y8, Y8
+	VMOVUPD      const_remainder6<>+0(SB), Y5
+	VFMADD213PD  const_remainder5<>+0(SB), Y8, Y5
+	VFMADD213PD  const_remainder4<>+0(SB), Y8, Y5
+	VFMADD213PD  const_remainder3<>+0(SB), Y8, Y5
+	VFMADD213PD  const_remainder2<>+0(SB), Y8, Y5
+	VFMADD213PD  const_remainder1<>+0(SB), Y8, Y5
+	VFMADD213PD  const_remainder0<>+0(SB), Y8, Y5
+	VMULPD       Y1, Y8, Y8
+	VFMADD231PD  Y5, Y8, Y1
+	VFMADD231PD  Y13, Y4, Y1
+	VMOVUPD      Y1, (R10)
+	ADDQ         CX, R10
+	VMOVUPD      Y0, 64(SP)
+	VMOVUPD      Y10, 96(SP)
+	VMULPD       const_shift<>+0(SB), Y10, Y10
+	VMOVUPD      Y10, 128(SP)
+	ADDQ         $0x20, AX
+	CMPQ         DI, $0x00
+	JGT          block93
 	VZEROUPPER
 	RET
 

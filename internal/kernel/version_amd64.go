@@ -21,6 +21,10 @@ func best() variant {
 	return avx2
 }
 
+// halfLanes is up to how many columns fill a register of AVX2, which then is done
+// sooner than one of AVX-512.
+const halfLanes = 4
+
 // vectorMoments is Moments, or false where the scalar version is to run, as the
 // others are.
 func vectorMoments[T Float](c *Columns, data []T, passes, width, stride int, divisor float64) bool {
@@ -34,13 +38,13 @@ func vectorMoments[T Float](c *Columns, data []T, passes, width, stride int, div
 	out, aside, rn, rd := &c.Mean[0], &c.aside[0], 1/n, 1/divisor
 	switch data := any(data).(type) {
 	case []float32:
-		if version == avx512 {
+		if version == avx512 && width > halfLanes {
 			momentsFloat32AVX512(out, c.padded, aside, &data[0], passes, width, stride, n, rn, rd)
 		} else {
 			momentsFloat32AVX2(out, c.padded, aside, &data[0], passes, width, stride, n, rn, rd)
 		}
 	case []float64:
-		if version == avx512 {
+		if version == avx512 && width > halfLanes {
 			momentsFloat64AVX512(out, c.padded, aside, &data[0], passes, width, stride, n, rn, rd)
 		} else {
 			momentsFloat64AVX2(out, c.padded, aside, &data[0], passes, width, stride, n, rn, rd)

@@ -59,7 +59,7 @@ var words = map[string]uint64{
 	"floatAbsolute": 0x7fffffff7fffffff,
 	"steps":         ^uint64(1<<48 - 1), // of a float64: what a step of the logarithm keeps
 	"absolute":      1<<63 - 1,
-	"offsets":       0xf0,               // of the index of a step, 16 bytes apart
+	"step":          0xf,                // of the bits of its number
 	"2^52":          0x4330000000000000, // whose last bits count ones
 	"2^52+":         math.Float64bits(0x1p52 + 1023),
 }
@@ -112,16 +112,6 @@ func inverseTable() Mem {
 	return place("inverses", func() {
 		for j := range logs {
 			DATA(8*j, U64(inverse(j)))
-		}
-	})
-}
-
-// pairTable has the logarithm and the inverse of a step side by side.
-func pairTable() Mem {
-	return place("pairs", func() {
-		for j, l := range logs {
-			DATA(16*j, U64(math.Float64bits(l)))
-			DATA(16*j+8, U64(inverse(j)))
 		}
 	})
 }

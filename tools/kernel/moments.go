@@ -107,8 +107,7 @@ type logConstants struct {
 	logs, inverses [2]reg.VecVirtual
 	steps, tiny    Op
 	remainder      []Op
-	pairs          reg.GPVirtual
-	indices        Mem
+	logTable       reg.GPVirtual // of the narrow one
 }
 
 func (m machine) logConstants() logConstants {
@@ -117,9 +116,8 @@ func (m machine) logConstants() logConstants {
 		k.remainder = append(k.remainder, coefficient(i))
 	}
 	if !m.wide {
-		k.pairs = GP64()
-		LEAQ(pairTable(), k.pairs)
-		k.indices = AllocLocal(8 * m.lanes())
+		k.logTable = GP64()
+		LEAQ(logTable(), k.logTable)
 		return k
 	}
 	for i := range 2 {
@@ -175,27 +173,21 @@ func (m machine) logarithm(r reg.VecVirtual, k logConstants) (s, logS, inverse r
 		VMOVAPD(logS, inverse)
 		VPERMI2PD(k.logs[1], k.logs[0], logS)
 		VPERMI2PD(k.inverses[1], k.inverses[0], inverse)
+		VPSUBQ(s, inverse, inverse)
 	} else {
 		VPSRLQ(Imm(52), r, exponent)
 		VPOR(constant("2^52"), exponent, exponent)
 		VSUBPD(constant("2^52+"), exponent, exponent)
-		VPSRLQ(Imm(44), r, r)
-		VPAND(constant("offsets"), r, r)
-		VMOVDQU(r, k.indices)
-		logS, inverse = r, m.vector()
-		var pairs [2]reg.VecVirtual
-		for i := range pairs {
-			j := GP64()
-			MOVQ(k.indices.Offset(8*i), j)
-			pairs[i] = m.vector()
-			VBROADCASTF128(Mem{Base: k.pairs, Index: j, Scale: 1}, pairs[i])
-			MOVQ(k.indices.Offset(8*i+16), j)
-			VINSERTF128(Imm(1), Mem{Base: k.pairs, Index: j, Scale: 1}, pairs[i], pairs[i])
-		}
-		VUNPCKLPD(pairs[1], pairs[0], logS)
-		VUNPCKHPD(pairs[1], pairs[0], inverse)
+		// Where the tables are no registers, a division is cheaper than a look at
+		// the second; it is what the numbers in there come from.
+		VPSRLQ(Imm(48), r, r)
+		VPAND(constant("step"), r, r)
+		logS, inverse = m.vector(), m.copied(constant("one"))
+		all := m.vector()
+		VPCMPEQD(all, all, all)
+		VGATHERQPD(all, Mem{Base: k.logTable, Index: r, Scale: 8}, logS)
+		VDIVPD(s, inverse, inverse)
 	}
-	VPSUBQ(s, inverse, inverse)
 	VFMADD231PD(constant("ln2"), exponent, logS)
 	return s, logS, inverse
 }
