@@ -1,0 +1,61 @@
+//go:build cgo && amd64
+
+package ckernel
+
+// #cgo CFLAGS: -O3
+// #cgo LDFLAGS: -lm
+// #include "kernel.h"
+import "C"
+
+import (
+	"runtime"
+	"unsafe"
+)
+
+// all are the kernels by their number in C.
+var all = []Kernel{
+	{Path: AVX512, Name: "1 vector"},
+	{Path: AVX512, Name: "2 vectors"},
+	{Path: AVX512, Name: "3 vectors"},
+	{Path: AVX512, Name: "plain sums", Sums: true},
+	{Path: AVX2, Name: "pairs, 1 vector"},
+	{Path: AVX2, Name: "pairs, 2 vectors"},
+	{Path: AVX2, Name: "division, 1 vector"},
+	{Path: AVX2, Name: "division, 2 vectors"},
+	{Path: AVX2, Name: "pairs, plain sums", Sums: true},
+	{Path: AVX2, Name: "division, plain sums", Sums: true},
+}
+
+// Kernels are those that this processor can run.
+func Kernels() []Kernel {
+	var found []Kernel
+	path := C.ckernel_path()
+	for i, k := range all {
+		if k.Path == AVX512 && path < 2 || path < 1 {
+			continue
+		}
+		k.number = i
+		found = append(found, k)
+	}
+	return found
+}
+
+// Run runs the kernel so many times over a panel of two passes or more.
+func (k Kernel) Run(p Panel, out *Columns, times int) {
+	if p.Passes < 2 || p.Width < 1 {
+		return
+	}
+	_ = p.Values[(p.Passes-1)*p.Stride+p.Width-1] // the panel is as large as it says
+	var pinner runtime.Pinner
+	defer pinner.Unpin()
+	at := func(s []float64) *C.double {
+		to := unsafe.SliceData(s[:p.Width])
+		pinner.Pin(to)
+		return (*C.double)(to)
+	}
+	C.ckernel_run(C.int(k.number), (*C.float)(unsafe.SliceData(p.Values)), C.size_t(p.Passes), C.size_t(p.Width),
+		C.size_t(p.Stride), C.columns{
+			mean: at(out.Mean), variance: at(out.Variance), third: at(out.ThirdMoment), c: at(out.C),
+			skewness: at(out.Skewness), m: at(out.M), plogp: at(out.PLogP),
+		}, C.long(times))
+}

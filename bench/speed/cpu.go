@@ -1,0 +1,74 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// cpuTime is what a process has used so far: the sum over its threads, from the scheduler's own counts of nanoseconds.
+func cpuTime(pid int) (time.Duration, error) {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil {
+		return 0, err
+	}
+	total := time.Duration(0)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // a thread that has ended
+		}
+		first, _, _ := strings.Cut(string(text), " ")
+		ns, err := strconv.ParseInt(first, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", file, err)
+		}
+		total += time.Duration(ns)
+	}
+	if total > 0 {
+		return total, nil
+	}
+	return cpuTicks(pid)
+}
+
+// cpuTicks is the same in hundredths of a second, for kernels without schedstat.
+func cpuTicks(pid int) (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	// After the name, which may have spaces and ends with the last parenthesis, user and system time are the 12th and 13th.
+	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("/proc/%d/stat has %d fields, expected more", pid, len(fields))
+	}
+	ticks := int64(0)
+	for _, field := range fields[11:13] {
+		n, err := strconv.ParseInt(string(field), 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond, nil
+}
+
+// residentBytes is the memory of a process that is resident.
+func residentBytes(pid int) (int64, error) {
+	file := fmt.Sprintf("/proc/%d/status", pid)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, found := strings.CutPrefix(line, "VmRSS:"); found {
+			kb, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
+			return kb << 10, err
+		}
+	}
+	return 0, fmt.Errorf("%s: no VmRSS", file)
+}

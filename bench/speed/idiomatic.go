@@ -1,0 +1,255 @@
+package main
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// idiomatic is the daemon as one would first write it: generated messages, math.Log, an input at a time, one Observe
+// for each value, its series found by its labels. It takes what the benchmark sends, and no more.
+type idiomatic struct {
+	ckdv1.UnimplementedUncertaintyServiceServer
+	c, skewness *prometheus.HistogramVec // nil for no metrics
+	inputs      *prometheus.CounterVec
+}
+
+func newIdiomatic(observing bool) *idiomatic {
+	d := &idiomatic{}
+	if observing {
+		histogram := func(name string, buckets []float64) *prometheus.HistogramVec {
+			return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+				Name: name, Buckets: buckets, NativeHistogramBucketFactor: 1.1, // both forms, as ckd
+			}, []string{"model", "class"})
+		}
+		d.c = histogram("c", prometheus.ExponentialBuckets(1e-6, 4, 12))
+		d.skewness = histogram("skewness", prometheus.LinearBuckets(0.1, 0.1, 12))
+		d.inputs = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "inputs_total"}, []string{"model", "action"})
+		prometheus.NewRegistry().MustRegister(d.c, d.skewness, d.inputs)
+	}
+	return d
+}
+
+// idiomaticModel is what inputs of one model share.
+type idiomaticModel struct {
+	daemon         *idiomatic
+	name           string
+	classes        []string
+	critical, safe []int
+}
+
+func (d *idiomatic) model(name string) (*idiomaticModel, error) {
+	classes, err := strconv.Atoi(strings.TrimPrefix(name, "k"))
+	if err != nil {
+		return nil, status.Errorf(codes.NotFound, "model %q: expected k and the number of classes", name)
+	}
+	m := &idiomaticModel{daemon: d, name: name, classes: classNames(classes)}
+	m.critical, m.safe = shape{classes: classes}.sets()
+	return m, nil
+}
+
+func (m *idiomaticModel) policy() *ckdv1.PolicyRef {
+	return &ckdv1.PolicyRef{Model: m.name, Version: policyVersion, Hash: strings.Repeat("0", 64)}
+}
+
+// Decompose answers a tensor laid out [passes][inputs][classes].
+func (d *idiomatic) Decompose(_ context.Context, r *ckdv1.DecomposeRequest) (*ckdv1.DecomposeResponse, error) {
+	m, err := d.model(r.GetModel())
+	if err != nil {
+		return nil, err
+	}
+	inputs, classes := int(r.GetInputs()), len(m.classes)
+	if len(r.GetValues()) != int(r.GetPasses())*inputs*classes {
+		return nil, status.Error(codes.InvalidArgument, "the number of values is not passes x inputs x classes")
+	}
+	response := &ckdv1.DecomposeResponse{Policy: m.policy()}
+	for i := range inputs {
+		var rows [][]float32
+		for s := range int(r.GetPasses()) {
+			at := (s*inputs + i) * classes
+			rows = append(rows, r.GetValues()[at:at+classes])
+		}
+		result, err := m.decompose(rows)
+		if err != nil {
+			return nil, err
+		}
+		response.Results = append(response.Results, &ckdv1.Result{
+			InputId: r.GetInputIds()[i], Row: uint32(i), Outcome: &ckdv1.Result_Decomposition{Decomposition: result},
+		})
+	}
+	return response, nil
+}
+
+// idiomaticGroup is the passes of the inputs of one group, by input and pass.
+type idiomaticGroup struct {
+	ids  []string
+	rows [][][]float32
+}
+
+// DecomposeStream answers each group when its passes are complete.
+func (d *idiomatic) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStreamServer) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return unlessEnded(err)
+	}
+	header := first.GetHeader()
+	m, err := d.model(header.GetModel())
+	if err != nil {
+		return err
+	}
+	welcome := &ckdv1.StreamInfo{ExpectedPasses: header.GetPasses()}
+	if err := stream.Send(&ckdv1.DecomposeStreamResponse{Info: welcome}); err != nil {
+		return err
+	}
+	groups := map[uint64]*idiomaticGroup{}
+	for {
+		message, err := stream.Recv()
+		if err != nil {
+			return unlessEnded(err)
+		}
+		b := message.GetBlock()
+		g := groups[b.GetGroup()]
+		if g == nil {
+			g = &idiomaticGroup{b.GetInputIds(), make([][][]float32, len(b.GetInputIds()))}
+			groups[b.GetGroup()] = g
+		}
+		inputs, passes, classes := len(g.ids), max(1, int(b.GetPasses())), len(m.classes)
+		if len(b.GetValues()) != passes*inputs*classes || inputs == 0 {
+			return status.Error(codes.InvalidArgument, "the number of values is not passes x inputs x classes")
+		}
+		for s := range passes {
+			for i := range inputs {
+				at := (s*inputs + i) * classes
+				g.rows[i] = append(g.rows[i], b.GetValues()[at:at+classes])
+			}
+		}
+		if len(g.rows[0]) < int(header.GetPasses()) {
+			continue
+		}
+		delete(groups, b.GetGroup())
+		response := &ckdv1.DecomposeStreamResponse{Policies: []*ckdv1.PolicyRef{m.policy()}}
+		for i, rows := range g.rows {
+			result, err := m.decompose(rows)
+			if err != nil {
+				return err
+			}
+			response.Results = append(response.Results, &ckdv1.Result{
+				InputId: g.ids[i], Group: b.GetGroup(), Row: uint32(i),
+				Outcome: &ckdv1.Result_Decomposition{Decomposition: result},
+			})
+		}
+		if err := stream.Send(response); err != nil {
+			return err
+		}
+	}
+}
+
+// decompose is one input: rows [passes][classes].
+func (m *idiomaticModel) decompose(rows [][]float32) (*ckdv1.Decomposition, error) {
+	passes, classes := float64(len(rows)), len(m.classes)
+	mean, variance, third := make([]float64, classes), make([]float64, classes), make([]float64, classes)
+	for _, row := range rows {
+		sum := 0.0
+		for k, p := range row {
+			v := float64(p)
+			if math.IsNaN(v) || v < 0 || v > 1 {
+				return nil, status.Error(codes.InvalidArgument, "a value is not in [0,1]")
+			}
+			sum += v
+			mean[k] += v / passes
+		}
+		if math.Abs(sum-1) > 1e-3 {
+			return nil, status.Error(codes.InvalidArgument, "a row does not sum to 1")
+		}
+	}
+	entropy, expected := 0.0, 0.0
+	for _, row := range rows {
+		for k, p := range row {
+			v := float64(p)
+			d := v - mean[k]
+			variance[k] += d * d / (passes - 1)
+			third[k] += d * d * d / passes
+			if v > 0 {
+				expected -= v * math.Log(v) / passes
+			}
+		}
+	}
+	c, skewness := make([]float64, classes), make([]float64, classes)
+	predicted := 0
+	for k, mu := range mean {
+		if mu > mean[predicted] {
+			predicted = k
+		}
+		if mu > 0 {
+			c[k] = 0.5 * variance[k] / (mu + 1e-10)
+			entropy -= mu * math.Log(mu)
+		}
+		if mu*variance[k] > 0 {
+			skewness[k] = math.Abs(third[k]) / (3 * mu * variance[k])
+		}
+	}
+	cbec := 0.0
+	for _, j := range m.safe {
+		for _, k := range m.critical {
+			cov := 0.0
+			for _, row := range rows {
+				cov += (float64(row[j]) - mean[j]) * (float64(row[k]) - mean[k])
+			}
+			cov /= passes - 1
+			cbec += math.Max(0, -cov) / (2 * math.Sqrt((mean[j]+1e-10)*(mean[k]+1e-10)))
+		}
+	}
+	_ = entropy - expected // the mutual information, which decisions alone do not tell
+
+	var unreliable []uint32
+	for k, s := range skewness {
+		if s > reliability {
+			unreliable = append(unreliable, uint32(k))
+		}
+	}
+	decision := m.decide(c, skewness, cbec)
+	if d := m.daemon; d.c != nil {
+		for k, class := range m.classes {
+			d.c.WithLabelValues(m.name, class).Observe(c[k])
+			d.skewness.WithLabelValues(m.name, class).Observe(skewness[k])
+		}
+		d.inputs.WithLabelValues(m.name, decision.GetAction().String()).Inc()
+	}
+	return &ckdv1.Decomposition{
+		Decision: decision, Unreliable: unreliable, Predicted: uint32(predicted), Passes: uint32(len(rows)),
+	}, nil
+}
+
+// decide holds c_crit_max against its threshold, or cbec where a critical class is unreliable.
+func (m *idiomaticModel) decide(c, skewness []float64, cbec float64) *ckdv1.Decision {
+	deciding, falls := m.critical[0], false
+	for _, k := range m.critical {
+		if c[k] > c[deciding] {
+			deciding = k
+		}
+		falls = falls || skewness[k] > reliability
+	}
+	threshold := primaryThreshold
+	d := &ckdv1.Decision{
+		Score: ckdv1.Score_SCORE_C_CRIT_MAX, Value: c[deciding], Gate: ckdv1.GateOutcome_GATE_OUTCOME_PRIMARY,
+		Action: ckdv1.Action_ACTION_RETAIN, Reason: ckdv1.DecisionReason_DECISION_REASON_UNDER_THRESHOLD,
+	}
+	if falls {
+		threshold = fallbackThreshold
+		d.Score, d.Value, d.Gate = ckdv1.Score_SCORE_CBEC, cbec, ckdv1.GateOutcome_GATE_OUTCOME_FALLBACK
+	}
+	d.Threshold = &threshold
+	if d.Value > threshold {
+		class := uint32(deciding)
+		d.Action, d.Reason = ckdv1.Action_ACTION_DEFER, ckdv1.DecisionReason_DECISION_REASON_ABOVE_THRESHOLD
+		d.DecidingClass = &class
+	}
+	return d
+}

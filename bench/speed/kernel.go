@@ -1,0 +1,291 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/ckd-project/ckd/bench/speed/ckernel"
+	"github.com/ckd-project/ckd/decomp"
+)
+
+// tolerance to which all kernels must agree before they are timed, of the value or, of small ones, of 1e-3.
+const tolerance = 1e-9
+
+// kernelTurn is about how long a kernel runs at a time.
+const kernelTurn = 2 * time.Millisecond
+
+// kernelOptions are what a process that times kernels is told.
+type kernelOptions struct {
+	// Path of the C kernels, or empty for none. Which of its own ckd takes is for the process's environment to say.
+	Path   ckernel.Path
+	Rounds int
+	Python string // or empty
+	Folder string
+	Shapes []string // or all
+}
+
+// kernelRow is what was measured of one shape.
+type kernelRow struct {
+	Shape string
+	// Times are medians in ns per pass x class; 0 is what was not measured.
+	CKD, C, Tuned, Idiomatic float64
+	// BestC is the fastest of the C kernels on this shape, the one that counts.
+	BestC string
+	// Ratios are medians over the rounds.
+	OverC, OverSums, TunedOver, IdiomaticOver, Same float64
+	// SetsOver is the time with critical and safe sets, so with the pairs of CBEC, over that without.
+	SetsOver float64
+}
+
+// measureAll times the kernels on all shapes. It runs in a process of its own, whose GODEBUG chooses ckd's path.
+func (o kernelOptions) measureAll(ctx context.Context) ([]kernelRow, error) {
+	var rows []kernelRow
+	for _, s := range shapes {
+		if len(o.Shapes) > 0 && !slices.Contains(o.Shapes, s.String()) {
+			continue
+		}
+		progress("kernel: %s, %s", cmp.Or(o.Path, "scalar"), s)
+		row, err := o.measure(ctx, s)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s, err)
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// measure times all kernels on one shape.
+func (o kernelOptions) measure(ctx context.Context, s shape) (kernelRow, error) {
+	row := kernelRow{Shape: s.String()}
+	values := s.values(1)
+	critical, safe := s.sets()
+	plain, err := newDecomposer(s, values, decomp.Spec{Classes: s.classes})
+	if err != nil {
+		return row, err
+	}
+	again, err := newDecomposer(s, values, decomp.Spec{Classes: s.classes})
+	if err != nil {
+		return row, err
+	}
+	sets, err := newDecomposer(s, values, decomp.Spec{Classes: s.classes, Critical: critical, Safe: safe})
+	if err != nil {
+		return row, err
+	}
+	ours, err := sets.results()
+	if err != nil {
+		return row, err
+	}
+	turns := []func() (float64, error){plain.turn(), again.turn(), sets.turn()}
+	opponents, err := newOpponents(o.Path, s, values, ours)
+	if err != nil {
+		return row, err
+	}
+	for _, c := range opponents {
+		turns = append(turns, c.turn())
+	}
+	times, err := rounds(ctx, o.Rounds, turns...)
+	if err != nil {
+		return row, err
+	}
+	own, inC := times[0], times[3:]
+	row.CKD, row.Same, row.SetsOver = median(own), ratio(own, times[1]), ratio(times[2], own)
+	if best := fastest(opponents, inC, false); best >= 0 {
+		row.C, row.OverC = median(inC[best]), ratio(own, inC[best])
+		row.BestC = fmt.Sprintf("%s, %s", opponents[best].kernel.Path, opponents[best].kernel.Name)
+	}
+	if sums := fastest(opponents, inC, true); sums >= 0 {
+		row.OverSums = ratio(own, inC[sums])
+	}
+	return row, o.measureNumpy(ctx, s, values, ours, plain.turn(), sets.turn(), &row)
+}
+
+// measureNumpy times numpy beside ckd: the tuned form beside ckd without sets, the other beside ckd with them.
+func (o kernelOptions) measureNumpy(ctx context.Context, s shape, values []float32, ours map[string][]float64,
+	plain, sets func() (float64, error), row *kernelRow,
+) error {
+	if o.Python == "" {
+		return nil
+	}
+	n, err := startNumpy(ctx, o.Python, o.Folder, s, values)
+	if err != nil {
+		return err
+	}
+	defer n.stop()
+	for form, results := range n.results {
+		if err := agree("numpy, "+form, results, ours); err != nil {
+			return err
+		}
+	}
+	const seconds = 0.005
+	times, err := rounds(ctx, max(3, o.Rounds/10), plain, sets,
+		func() (float64, error) { return n.run("tuned", seconds) },
+		func() (float64, error) { return n.run("idiomatic", seconds) })
+	if err != nil {
+		return err
+	}
+	row.Tuned, row.TunedOver = median(times[2]), ratio(times[2], times[0])
+	row.Idiomatic, row.IdiomaticOver = median(times[3]), ratio(times[3], times[1])
+	return nil
+}
+
+// decomposer is ckd's own way through a shape: checks, moments, results, scores.
+type decomposer struct {
+	shape  shape
+	tensor decomp.Tensor
+	batch  *decomp.Batch
+	result *decomp.Result
+}
+
+func newDecomposer(s shape, values []float32, spec decomp.Spec) (*decomposer, error) {
+	plan, err := decomp.NewPlan(spec)
+	if err != nil {
+		return nil, err
+	}
+	return &decomposer{
+		s, decomp.Tensor{Passes: s.passes, Inputs: s.inputs, Float32: values}, plan.NewBatch(), plan.NewResult(),
+	}, nil
+}
+
+// run decomposes the tensor so many times, and lets take have the results of each input.
+func (d *decomposer) run(times int, take func(*decomp.Result)) error {
+	for range times {
+		if err := d.batch.Reset(d.tensor); err != nil {
+			return err
+		}
+		for i := range d.tensor.Inputs {
+			if err := d.batch.Result(i, d.result); err != nil {
+				return err
+			}
+			if take != nil {
+				take(d.result)
+			}
+		}
+	}
+	return nil
+}
+
+func (d *decomposer) turn() func() (float64, error) {
+	return timed(d.shape, func(times int) error { return d.run(times, nil) })
+}
+
+// results by name, over all inputs.
+func (d *decomposer) results() (map[string][]float64, error) {
+	all := map[string][]float64{}
+	err := d.run(1, func(r *decomp.Result) {
+		for name, of := range map[string][]float64{
+			"mean": r.Mean, "variance": r.Variance, "third": r.ThirdMoment, "c": r.C, "skewness": r.Skewness, "m": r.M,
+			"entropy": {r.Entropy}, "mi": {r.MI}, "cbec": {r.Scores[decomp.CBEC]},
+		} {
+			all[name] = append(all[name], of...)
+		}
+	})
+	return all, err
+}
+
+// opponent is a C kernel on a shape.
+type opponent struct {
+	kernel  ckernel.Kernel
+	shape   shape
+	panel   ckernel.Panel
+	columns *ckernel.Columns
+}
+
+func (c *opponent) turn() func() (float64, error) {
+	return timed(c.shape, func(times int) error {
+		c.kernel.Run(c.panel, c.columns, times)
+		return nil
+	})
+}
+
+// newOpponents are the C kernels that a path may be held against, each of which agrees with ours: an AVX-512 machine may
+// take those of AVX2 too.
+func newOpponents(
+	path ckernel.Path, s shape, values []float32, ours map[string][]float64,
+) ([]*opponent, error) {
+	var all []*opponent
+	width := s.inputs * s.classes
+	panel := ckernel.Panel{Values: values, Passes: s.passes, Width: width, Stride: width}
+	for _, k := range ckernel.Kernels() {
+		if path == "" || k.Path != path && k.Path != ckernel.AVX2 {
+			continue
+		}
+		c := &opponent{k, s, panel, ckernel.NewColumns(width)}
+		c.kernel.Run(c.panel, c.columns, 1)
+		results := c.results()
+		if k.Sums {
+			delete(results, "m")
+		}
+		if err := agree(fmt.Sprintf("%s, %s", k.Path, k.Name), results, ours); err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// fastest is the opponent with the lowest median, among those that are or are not a lower bound; -1 for none.
+func fastest(opponents []*opponent, times [][]float64, sums bool) int {
+	best := -1
+	for i, c := range opponents {
+		if c.kernel.Sums == sums && (best < 0 || median(times[i]) < median(times[best])) {
+			best = i
+		}
+	}
+	return best
+}
+
+// results by name, as decomposer's.
+func (c *opponent) results() map[string][]float64 {
+	entropy := make([]float64, c.shape.inputs)
+	for i, x := range c.columns.PLogP {
+		entropy[i/c.shape.classes] -= x
+	}
+	return map[string][]float64{
+		"mean": c.columns.Mean, "variance": c.columns.Variance, "third": c.columns.ThirdMoment, "c": c.columns.C,
+		"skewness": c.columns.Skewness, "m": c.columns.M, "entropy": entropy,
+	}
+}
+
+// agree holds results against ours.
+func agree(who string, results, ours map[string][]float64) error {
+	for name, of := range results {
+		want := ours[name]
+		if len(of) != len(want) {
+			return fmt.Errorf("%s has %d values of %s, ckd has %d", who, len(of), name, len(want))
+		}
+		for i := range of {
+			if !(math.Abs(of[i]-want[i]) <= tolerance*max(math.Abs(want[i]), 1e-3)) {
+				return fmt.Errorf("%s says %v of %s[%d], ckd says %v", who, of[i], name, i, want[i])
+			}
+		}
+	}
+	return nil
+}
+
+// timed is a turn of some work on a shape, in ns per pass x class. It does the work as often as takes kernelTurn.
+func timed(s shape, work func(times int) error) func() (float64, error) {
+	times := 0
+	return func() (float64, error) {
+		for times == 0 { // the first time: find out how often
+			begun := time.Now()
+			for n := 1; ; n *= 2 {
+				if err := work(n); err != nil {
+					return 0, err
+				}
+				if passed := time.Since(begun); passed > kernelTurn {
+					times = max(1, int(float64(2*n-1)*float64(kernelTurn)/float64(passed)))
+					break
+				}
+			}
+		}
+		begun := time.Now()
+		if err := work(times); err != nil {
+			return 0, err
+		}
+		return float64(time.Since(begun).Nanoseconds()) / float64(times) / float64(s.count()), nil
+	}
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// The policy of every model, and of the idiomatic daemon.
+const (
+	policyVersion     = "bench"
+	reliability       = 0.3
+	primaryThreshold  = 0.02
+	fallbackThreshold = 0.01
+)
+
+// writePolicy writes a policy for models of so many classes each.
+func writePolicy(folder string, classes []int) (string, error) {
+	path := filepath.Join(folder, "policy.yaml")
+	return path, os.WriteFile(path, []byte(policyText(classes)), 0o600)
+}
+
+// policyText is a policy for the models named k and the number of their classes.
+func policyText(classes []int) string {
+	var b strings.Builder
+	b.WriteString("models:\n")
+	for _, k := range classes {
+		critical, _ := shape{classes: k}.sets()
+		names := classNames(k)
+		fmt.Fprintf(&b, "  - name: %s\n    version: %s\n    classes: [%s]\n    critical: [%s]\n", modelName(k), policyVersion,
+			strings.Join(names, ", "), strings.Join(names[:len(critical)], ", "))
+		fmt.Fprintf(&b, "    passes: {fewest: 5}\n    reliability_threshold: %v\n", reliability)
+		fmt.Fprintf(&b, "    primary: {score: c_crit_max, threshold: %v}\n    fallback: {score: cbec, threshold: %v}\n",
+			primaryThreshold, fallbackThreshold)
+	}
+	return b.String()
+}
+
+func modelName(classes int) string { return "k" + strconv.Itoa(classes) }
+
+func classNames(classes int) []string {
+	names := make([]string, classes)
+	for i := range names {
+		names[i] = fmt.Sprintf("c%d", i)
+	}
+	return names
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"math"
+	"slices"
+)
+
+// rounds lets each of some things take its turn in every round. Each round begins with another one. What the turns
+// measured is by thing and round.
+func rounds[T any](ctx context.Context, n int, turns ...func() (T, error)) ([][]T, error) {
+	measured := make([][]T, len(turns))
+	for round := range n {
+		for j := range turns {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			which := (round + j) % len(turns)
+			m, err := turns[which]()
+			if err != nil {
+				return nil, err
+			}
+			measured[which] = append(measured[which], m)
+		}
+	}
+	return measured, nil
+}
+
+// of picks one figure of every measurement.
+func of[T any](measured []T, figure func(T) float64) []float64 {
+	figures := make([]float64, len(measured))
+	for i, m := range measured {
+		figures[i] = figure(m)
+	}
+	return figures
+}
+
+// ratio is the median over the rounds of a/b.
+func ratio(a, b []float64) float64 {
+	ratios := make([]float64, min(len(a), len(b)))
+	for i := range ratios {
+		ratios[i] = a[i] / b[i]
+	}
+	return median(ratios)
+}
+
+// median is NaN for nothing.
+func median(of []float64) float64 {
+	if len(of) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(of))
+	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
+}

@@ -1,0 +1,266 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ckd-project/ckd/bench/speed/ckernel"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// TestMain lets the test binary play the roles that the program starts of itself.
+func TestMain(m *testing.M) {
+	if played, err := playRole(context.Background(), os.Args[1:]); played {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(exitFault)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// TestDaemons: every server answers what it should under a tiny load, whichever way the passes come.
+func TestDaemons(t *testing.T) {
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		t.Skip("CPU time is read from /proc")
+	}
+	folder := t.TempDir()
+	if len(folder) > 60 {
+		var err error
+		if folder, err = os.MkdirTemp("", "ckd-speed-"); err != nil { // paths of sockets are short
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	}
+	binary := filepath.Join(folder, "ckd")
+	if out, err := exec.Command("go", "build", "-o", binary, "../../cmd/ckd").CombinedOutput(); err != nil {
+		t.Fatalf("building ckd: %v\n%s", err, out)
+	}
+	o := daemonOptions{Binary: binary, Folder: folder, Rounds: 1, Turn: 100 * time.Millisecond}
+	servers, stop, err := o.start(t.Context())
+	defer stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []mode{batched, passByPass, unary} {
+		t.Run(string(m), func(t *testing.T) {
+			row, err := o.measure(t.Context(), daemonCase{7, 4, 3, m}, servers)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, x := range map[string]float64{
+				"messages": row.Messages, "CPU": row.CPU, "over echo": row.OverEcho, "over sink": row.OverSink,
+				"over standard": row.OverStandard, "over idiomatic": row.OverIdiomatic, "over observing": row.OverObserving,
+				"CPU over sink": row.CPUOverSink, "itself": row.SameCKD,
+			} {
+				if !(x > 0) || math.IsInf(x, 0) {
+					t.Errorf("%s is %v, expected a positive number", name, x)
+				}
+			}
+			checkEchoes(t, m, servers, row.ReplyBytes)
+		})
+	}
+}
+
+// checkEchoes: echoes give back what they got, and a sink as many bytes as it was told.
+func checkEchoes(t *testing.T, m mode, servers []*process, replyBytes int) {
+	t.Helper()
+	for _, at := range []int{atEcho, atStandard, atSink} {
+		p := newPayload(shape{7, 4, 3}, m, 2, at != atStandard)
+		messages := p.groups[1].messages
+		replies := len(messages)
+		if at == atSink {
+			replies = 1
+		}
+		l, err := newLoad(servers[at], p, 1, replies)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.close()
+		answers, err := l.answers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last := messages[len(messages)-1]; at != atSink && !bytes.Equal(answers[1], last) {
+			t.Errorf("%s: an answer of %d bytes is not the message of %d", servers[at].name, len(answers[1]), len(last))
+		}
+		if at == atSink && len(answers[1]) != replyBytes {
+			t.Errorf("%s: an answer of %d bytes, expected %d", servers[at].name, len(answers[1]), replyBytes)
+		}
+	}
+}
+
+// TestVerifyFindsWrongAnswers: another input's answer is not taken for its own.
+func TestVerifyFindsWrongAnswers(t *testing.T) {
+	s := shape{7, 4, 2}
+	m, err := newIdiomatic(true).model(modelName(s.classes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := func(values []float32) []*ckdv1.Result {
+		results := make([]*ckdv1.Result, s.inputs)
+		for i := range results {
+			var rows [][]float32
+			for pass := range s.passes {
+				at := (pass*s.inputs + i) * s.classes
+				rows = append(rows, values[at:at+s.classes])
+			}
+			d, err := m.decompose(rows)
+			if err != nil {
+				t.Fatal(err)
+			}
+			results[i] = &ckdv1.Result{InputId: "12345678", Row: uint32(i), Outcome: &ckdv1.Result_Decomposition{Decomposition: d}}
+		}
+		return results
+	}
+	values := s.values(1)
+	if err := checkResults(s, values, answer(values)); err != nil {
+		t.Errorf("the right answer: %v", err)
+	}
+	if err := checkResults(s, values, answer(s.values(2))); err == nil || !strings.Contains(err.Error(), "input 0") {
+		t.Errorf("the answer to other values: %v, expected a fault of input 0", err)
+	}
+	if err := checkResults(s, values, answer(values)[:1]); err == nil || !strings.Contains(err.Error(), "1 results") {
+		t.Errorf("one answer of two: %v", err)
+	}
+}
+
+// TestPayload: what is encoded by hand decodes to what was meant, with a number patched in.
+func TestPayload(t *testing.T) {
+	s := shape{5, 3, 2}
+	for _, littleEndian := range []bool{true, false} {
+		for _, m := range []mode{batched, passByPass} {
+			g := &newPayload(s, m, 2, littleEndian).groups[1]
+			const number = firstGroup + 123456789
+			g.number(number)
+			values := 0
+			for i, message := range g.messages {
+				var got ckdv1.DecomposeStreamRequest
+				if err := proto.Unmarshal(message, &got); err != nil {
+					t.Fatal(err)
+				}
+				b := got.GetBlock()
+				n := len(b.GetValues()) + len(b.GetValuesLe())/4
+				opens := len(b.GetInputIds()) == s.inputs
+				if b.GetGroup() != number || opens != (i == 0) || n != int(b.GetPasses())*s.inputs*s.classes {
+					t.Errorf("%s: message %d has group %d, %d passes, %d ids, %d values",
+						m, i, b.GetGroup(), b.GetPasses(), len(b.GetInputIds()), n)
+				}
+				values += n
+			}
+			if values != s.count() {
+				t.Errorf("%s: %d values, expected %d", m, values, s.count())
+			}
+		}
+		var r ckdv1.DecomposeRequest
+		if err := proto.Unmarshal(newPayload(s, unary, 1, littleEndian).groups[0].messages[0], &r); err != nil {
+			t.Fatal(err)
+		}
+		if r.GetModel() != "k3" || r.GetPasses() != 5 || r.GetInputs() != 2 || len(r.GetInputIds()) != 2 ||
+			r.GetLayout() != ckdv1.Layout_LAYOUT_SNK || len(r.GetValues())+len(r.GetValuesLe())/4 != s.count() {
+			t.Errorf("the request is %v", &r)
+		}
+	}
+	var h ckdv1.DecomposeStreamRequest
+	err := proto.Unmarshal(header(s), &h)
+	if err != nil || h.GetHeader().GetModel() != "k3" || h.GetHeader().GetPasses() != 5 {
+		t.Errorf("the header is %v, %v", &h, err)
+	}
+}
+
+// TestKernels: ckd, C and, where there is one, numpy agree and are timed.
+func TestKernels(t *testing.T) {
+	python, _ := findPython(t.Context(), "")
+	for _, path := range []ckernel.Path{ckernel.AVX512, ckernel.AVX2} {
+		rows, err := kernelOptions{
+			Path: path, Rounds: 1, Python: python, Folder: t.TempDir(), Shapes: []string{"S30K4N1"},
+		}.measureAll(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(rows) != 1 || !(rows[0].CKD > 0) {
+			t.Errorf("rows are %+v, expected one with the time of ckd", rows)
+		}
+	}
+	for _, wrong := range []map[string][]float64{{"m": {1, 2}}, {"m": {1, 2, 3 + 1e-8}}, {"m": {1, 2, math.NaN()}}} {
+		if err := agree("wrong", wrong, map[string][]float64{"m": {1, 2, 3}}); err == nil {
+			t.Errorf("%v agrees with 1, 2, 3", wrong)
+		}
+	}
+}
+
+// TestRounds: turns rotate, and ratios are within rounds.
+func TestRounds(t *testing.T) {
+	var order strings.Builder
+	turn := func(name string) func() (float64, error) {
+		return func() (float64, error) {
+			order.WriteString(name)
+			return float64(order.Len()), nil
+		}
+	}
+	m, err := rounds(t.Context(), 3, turn("a"), turn("b"), turn("c"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := order.String(), "abcbcacab"; got != want {
+		t.Errorf("order %s, expected %s", got, want)
+	}
+	// a took turns 1, 6 and 8, b 2, 4 and 9.
+	if got, want := ratio(m[1], m[0]), 9./8; got != want {
+		t.Errorf("ratio %v, expected %v", got, want)
+	}
+}
+
+// TestReplaceTables: what is between the markers goes, and nothing else.
+func TestReplaceTables(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "BENCHMARKS.md")
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("before\n" + tablesBegin + "\nold\n" + tablesEnd + "\nafter\n")
+	for range 2 {
+		if err := replaceTables(path, []byte("new\n\n")); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(path)
+		if want := "before\n" + tablesBegin + "\n\nnew\n\n" + tablesEnd + "\nafter\n"; err != nil || string(got) != want {
+			t.Errorf("%q, %v, expected %q", got, err, want)
+		}
+	}
+	write("no markers")
+	if err := replaceTables(path, []byte("new")); err == nil || !strings.Contains(err.Error(), tablesBegin) {
+		t.Errorf("without markers: %v", err)
+	}
+}
+
+// TestCheck: wrong flags are refused.
+func TestCheck(t *testing.T) {
+	good := options{rounds: 1, seconds: 1}
+	if err := good.check(nil); err != nil {
+		t.Error(err)
+	}
+	for fragment, wrong := range map[string]options{
+		"-rounds 0":            {seconds: 1},
+		"-seconds 0":           {rounds: 1},
+		"-quick -write":        {rounds: 1, seconds: 1, quick: true, write: true},
+		"-only net":            {rounds: 1, seconds: 1, only: "kernel,net"},
+		"-without-metrics off": {rounds: 1, seconds: 1, withoutMetrics: "off"},
+	} {
+		if err := wrong.check(nil); err == nil || !strings.Contains(err.Error(), fragment) {
+			t.Errorf("%+v: %v, expected %q", wrong, err, fragment)
+		}
+	}
+}

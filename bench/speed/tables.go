@@ -1,0 +1,201 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+)
+
+// What stands between these in BENCHMARKS.md is written by this program.
+const (
+	tablesBegin = "<!-- speed:begin -->"
+	tablesEnd   = "<!-- speed:end -->"
+)
+
+// replaceTables writes the tables between the markers of a file.
+func replaceTables(path string, tables []byte) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	before, rest, begins := bytes.Cut(text, []byte(tablesBegin))
+	_, after, ends := bytes.Cut(rest, []byte(tablesEnd))
+	if !begins || !ends {
+		return fmt.Errorf("%s has no %s followed by %s to write between", path, tablesBegin, tablesEnd)
+	}
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "%s%s\n\n%s\n\n%s%s", before, tablesBegin, bytes.TrimSpace(tables), tablesEnd, after)
+	return os.WriteFile(path, out.Bytes(), 0o600)
+}
+
+// table prints rows of cells, of which the first are the heads.
+type table struct{ rows [][]string }
+
+func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+
+func (t *table) print(out io.Writer) {
+	for i, row := range t.rows {
+		fmt.Fprintf(out, "| %s |\n", strings.Join(row, " | "))
+		if i == 0 {
+			fmt.Fprintf(out, "|%s\n", strings.Repeat("---|", len(row)))
+		}
+	}
+	fmt.Fprintln(out)
+}
+
+func printMachine(out io.Writer, versions string) {
+	bound := "not bound to cores"
+	if canPin() {
+		bound = fmt.Sprintf("servers bound to core %d, clients and kernels to core %d", serverCore, clientCore)
+	}
+	if versions == "" {
+		versions = "no Python with numpy"
+	}
+	fmt.Fprintf(out, "%s, %d cores, %s/%s, %s; %s; %s.\n\n", processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH,
+		runtime.Version(), versions, bound)
+}
+
+func printKernels(out io.Writer, wide, narrow, scalar []kernelRow) {
+	fmt.Fprint(out, "### Kernel\n\nPasses in, checked, and results out, in ns per pass x class. Ratios are of times: "+
+		"below 1, the first is faster.\n\n")
+	t := &table{}
+	t.add("shape", "ckd, ns", "C AVX-512, ns", "**ckd / C AVX-512**", "ckd / plain sums in C", "**ckd AVX2 / C AVX2**",
+		"ckd scalar, ns", "**tuned numpy / ckd**", "**idiomatic numpy / ckd**", "with / without CBEC", "ckd / itself")
+	for i, r := range wide {
+		t.add(r.Shape, figure(r.CKD), figure(r.C), figure(r.OverC), figure(r.OverSums), figure(narrow[i].OverC),
+			figure(scalar[i].CKD), figure(r.TunedOver), figure(r.IdiomaticOver), figure(r.SetsOver), figure(r.Same))
+	}
+	t.print(out)
+	fmt.Fprint(out, "The fastest C of each shape: ")
+	for i, r := range wide {
+		if i > 0 {
+			fmt.Fprint(out, "; ")
+		}
+		fmt.Fprintf(out, "%s: %s and %s", r.Shape, orNone(r.BestC), orNone(narrow[i].BestC))
+	}
+	fmt.Fprint(out, ". It checks nothing and adds up nothing over classes. \"Plain sums\" does less, as a lower bound: one "+
+		"sweep, from which M_k would cancel. Tuned numpy has no CBEC; idiomatic numpy has it, and so has ckd beside it. "+
+		"With / without CBEC is 2 where the critical and safe sets cost as much as all the rest.\n\n")
+}
+
+func printDaemons(out io.Writer, o *options, rows []daemonRow) {
+	fmt.Fprintf(out, "### Daemon\n\n`ckd serve` with everything on, over a unix socket, one stream or 64 calls at a time; "+
+		"rounds: %d, of %v s a server. The client has every message made beforehand, and %d groups under way at a time, "+
+		"fewer where they have more than %d MiB together. Echo hands the buffers back; sink answers as many bytes as ckd "+
+		"without looking; standard echo decodes into the generated type; idiomatic does what ckd does in the common way, "+
+		"with metrics one Observe for each C_k and skewness. Ratios of throughput: above 1, ckd is faster.\n\n",
+		o.rounds, o.seconds, outstanding, outstandingBytes>>20)
+	for _, m := range []mode{batched, passByPass, unary} {
+		t, u := &table{}, &table{}
+		t.add(string(m), "bytes", "groups/s", "inputs/s", "**ckd / echo**", "**ckd / sink**", "ckd / standard echo",
+			"**ckd / idiomatic**", "**ckd / idiomatic with metrics**", "ckd / itself", "sink / itself")
+		u.add(string(m), "ckd, us", "sink, us", "**ckd / sink**", "metrics on / off", "ckd / idiomatic", "ckd / itself",
+			"client busy with ckd", "with sink")
+		for _, r := range rows {
+			if r.Mode != m {
+				continue
+			}
+			t.add(r.shape().String(), fmt.Sprint(r.Bytes), count(r.Messages), count(r.Messages*float64(r.Inputs)),
+				figure(r.OverEcho), figure(r.OverSink), figure(r.OverStandard), figure(r.OverIdiomatic),
+				figure(r.OverObserving), figure(r.SameCKD), figure(r.SameSink))
+			u.add(r.shape().String(), figure(r.CPU*1e6), figure(r.SinkCPU*1e6), figure(r.CPUOverSink),
+				figure(r.CPUOverWithoutMetrics), figure(r.CPUOverIdiomatic), figure(r.SameCKDCPU),
+				figure(r.ClientBusy), figure(r.SinkClientBusy))
+		}
+		t.print(out)
+		fmt.Fprint(out, "Server CPU of a group, and the share of its core that the client used: "+
+			"at 1, the client is the limit.\n\n")
+		u.print(out)
+	}
+	if o.withoutMetrics == "" {
+		fmt.Fprint(out, "Metrics were not switched off in this run.\n\n")
+	}
+}
+
+func printLatencies(out io.Writer, rows []latencyRow) {
+	fmt.Fprint(out, "### Latency\n\nOne stream, batched; groups are sent by a fixed schedule, and their time counts "+
+		"from that. The client's own share, on its core, is in it.\n\n")
+	t := &table{}
+	t.add("shape", "server", "capacity, groups/s", "offered", "p50, us", "p99, us")
+	for _, r := range rows {
+		offered := fmt.Sprintf("%.0f%% of %s: %s/s", 100*r.Share, r.Of, count(r.Rate))
+		t.add(r.shape().String(), r.Server, count(r.Capacity), offered,
+			figure(r.P50*1e6), figure(r.P99*1e6))
+	}
+	t.print(out)
+}
+
+func printMemory(out io.Writer, rows []memoryRow) {
+	fmt.Fprintf(out, "### Memory of open streams\n\nResident memory of a fresh `ckd serve`, %d streams a connection.\n\n",
+		streamsPerConnection)
+	t := &table{}
+	t.add("", "streams", "RSS, MB", "KB a stream")
+	for _, r := range rows {
+		each := ""
+		if r.Streams > 0 {
+			each = figure(r.Each / 1e3)
+		}
+		t.add(r.What, fmt.Sprint(r.Streams), figure(float64(r.Bytes)/1e6), each)
+	}
+	t.print(out)
+}
+
+func printScaling(out io.Writer, rows []scalingRow) {
+	fmt.Fprint(out, "### Scaling\n\nBatched; one thing is varied at a time. The server has one core, "+
+		"however many streams.\n\n")
+	t := &table{}
+	t.add("varied", "shape", "streams", "inputs/s", "server CPU, us an input", "ns per pass x class")
+	for _, r := range rows {
+		t.add(r.Varied, shape{r.Passes, r.Classes, r.Inputs}.String(), fmt.Sprint(r.Streams), count(r.Rate), figure(r.CPU*1e6),
+			figure(r.CPU*1e9/float64(r.Passes*r.Classes)))
+	}
+	t.print(out)
+}
+
+// figure has three digits; 0 is what was not measured.
+func figure(x float64) string {
+	switch {
+	case x == 0 || x != x:
+		return "-"
+	case x < 10:
+		return fmt.Sprintf("%.2f", x)
+	case x < 100:
+		return fmt.Sprintf("%.1f", x)
+	}
+	return fmt.Sprintf("%.0f", x)
+}
+
+// count is a number of things a second, to three digits.
+func count(x float64) string {
+	switch {
+	case x >= 1e6:
+		return figure(x/1e6) + "M"
+	case x >= 1e3:
+		return figure(x/1e3) + "k"
+	}
+	return figure(x)
+}
+
+func orNone(name string) string {
+	if name == "" {
+		return "none"
+	}
+	return name
+}
+
+// processor is its name, where the system says.
+func processor() string {
+	info, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return "unknown processor"
+	}
+	for line := range strings.Lines(string(info)) {
+		if name, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "unknown processor"
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ckd-project/ckd/decomp"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// verify sends every group once and looks into the answers: each must be a decision for every input, whose value is what
+// decomp says. It returns the first answer.
+func (l *load) verify(ctx context.Context) ([]byte, error) {
+	replies, err := l.answers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i, reply := range replies {
+		var results []*ckdv1.Result
+		if l.payload.mode == unary {
+			var m ckdv1.DecomposeResponse
+			err = proto.Unmarshal(reply, &m)
+			results = m.GetResults()
+		} else {
+			var m ckdv1.DecomposeStreamResponse
+			err = proto.Unmarshal(reply, &m)
+			results = m.GetResults()
+		}
+		if err == nil {
+			err = checkResults(l.payload.shape, l.payload.groups[i].values, results)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s, %s, %s, group %d: %w", l.server.name, l.payload.shape, l.payload.mode, i, err)
+		}
+		l.lengths[i] = len(reply)
+		l.answered.Add(1)
+	}
+	return replies[0], nil
+}
+
+// answers is the last reply to each group.
+func (l *load) answers(ctx context.Context) ([][]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	var replies [][]byte
+	if l.payload.mode == unary {
+		for i := range l.payload.groups {
+			r := &receipt{keep: true}
+			request := newFrame(l.payload.groups[i].messages[0])
+			err := l.connected[0].Invoke(ctx, ckdv1.UncertaintyService_Decompose_FullMethodName, request, r)
+			if err != nil {
+				return nil, err
+			}
+			replies = append(replies, r.bytes)
+		}
+		return replies, nil
+	}
+	stream, err := openStream(ctx, l.connected[0], l.payload.shape)
+	if err != nil {
+		return nil, err
+	}
+	for i := range l.payload.groups {
+		if err := l.send(stream, i, firstGroup+uint64(i)); err != nil {
+			return nil, err
+		}
+		r := &receipt{keep: true}
+		for range l.replies {
+			if err := stream.RecvMsg(r); err != nil {
+				return nil, err
+			}
+		}
+		replies = append(replies, r.bytes)
+	}
+	if err := stream.CloseSend(); err != nil {
+		return nil, err
+	}
+	switch err := stream.RecvMsg(&receipt{}); {
+	case err == nil:
+		return nil, fmt.Errorf("%s: another reply after the last, expected the end", l.server.name)
+	case !errors.Is(err, io.EOF):
+		return nil, fmt.Errorf("%s: after the last reply: %w", l.server.name, err)
+	}
+	return replies, nil
+}
+
+// checkResults holds results against the passes that they are of.
+func checkResults(s shape, values []float32, results []*ckdv1.Result) error {
+	if len(results) != s.inputs {
+		return fmt.Errorf("%d results, expected %d", len(results), s.inputs)
+	}
+	critical, safe := s.sets()
+	d, err := newDecomposer(s, values, decomp.Spec{Classes: s.classes, Critical: critical, Safe: safe})
+	if err != nil {
+		return err
+	}
+	next := 0
+	var fault error
+	err = d.run(1, func(r *decomp.Result) {
+		got := results[next]
+		if e := checkResult(s, r, got, next); e != nil && fault == nil {
+			fault = fmt.Errorf("input %d: %w", next, e)
+		}
+		next++
+	})
+	if err != nil {
+		return err
+	}
+	return fault
+}
+
+func checkResult(s shape, r *decomp.Result, got *ckdv1.Result, row int) error {
+	d := got.GetDecomposition()
+	if d == nil {
+		return fmt.Errorf("no decomposition but %v", got.GetError())
+	}
+	score := decomp.CCritMax
+	for k := range min(s.classes/2, 10) { // the critical ones
+		if r.Skewness[k] > reliability {
+			score = decomp.CBEC
+		}
+	}
+	want, value := r.Scores[score], d.GetDecision().GetValue()
+	switch {
+	case int(got.GetRow()) != row || len(got.GetInputId()) != 8:
+		return fmt.Errorf("row %d of input %q, expected row %d of one of 8 bytes", got.GetRow(), got.GetInputId(), row)
+	case int(d.GetPasses()) != s.passes:
+		return fmt.Errorf("%d passes, expected %d", d.GetPasses(), s.passes)
+	case !(math.Abs(value-want) <= tolerance*max(want, 1e-3)):
+		return fmt.Errorf("%v is %v, expected %v", d.GetDecision().GetScore(), value, want)
+	case int(d.GetPredicted()) != r.Predicted:
+		return fmt.Errorf("class %d is predicted, expected %d", d.GetPredicted(), r.Predicted)
+	}
+	return nil
+}
+
+// tell tells a sink to answer with so many bytes, after every so many messages.
+func tell(ctx context.Context, l *load, every, bytes int) error {
+	told := binary.LittleEndian.AppendUint32(nil, uint32(every))
+	return l.connected[0].Invoke(ctx, methodReply, newFrame(append(told, make([]byte, bytes)...)), &receipt{})
+}
