@@ -70,8 +70,8 @@ func (s *session) open(b *wire.Block) *group {
 		return nil
 	}
 	m, changed := s.server.successor(s.bound)
-	if changed != nil && s.ending == nil {
-		s.ending = changed
+	if changed != nil {
+		s.endFor(changed)
 	}
 	if s.ending != nil {
 		return refuse(s.bound, s.ending)

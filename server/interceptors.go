@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"strings"
 
-	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
 	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
@@ -19,16 +18,16 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// interceptor is the two forms of one interceptor.
+// interceptor is the two forms of one interceptor, or one of them.
 type interceptor struct {
 	unary  grpc.UnaryServerInterceptor
 	stream grpc.StreamServerInterceptor
 }
 
-// interceptors wrap every call, the first one outermost: metrics, then the
-// request id, which logging reads, and recovery innermost, so that a panic is
+// interceptors wrap every call, the first one outermost: what lets messages pass
+// them by, metrics, then the request id, which logging reads, and recovery innermost, so that a panic is
 // logged and counted as the Internal error that the client sees.
-func (s *Server) interceptors(rpc *grpcprom.ServerMetrics) []interceptor {
+func (s *Server) interceptors() []interceptor {
 	logger := callLogger(s.log)
 	options := []logging.Option{
 		logging.WithLogOnEvents(logging.FinishCall),
@@ -37,7 +36,8 @@ func (s *Server) interceptors(rpc *grpcprom.ServerMetrics) []interceptor {
 	}
 	recovered := recovery.WithRecoveryHandlerContext(s.recovered)
 	return []interceptor{
-		{rpc.UnaryServerInterceptor(), rpc.StreamServerInterceptor()},
+		{nil, bareStream},
+		{s.rpc.UnaryServerInterceptor(), s.rpc.StreamServerInterceptor()},
 		{requestIDUnary, requestIDStream},
 		{logging.UnaryServerInterceptor(logger, options...), logging.StreamServerInterceptor(logger, options...)},
 		{recovery.UnaryServerInterceptor(recovered), recovery.StreamServerInterceptor(recovered)},
@@ -47,7 +47,9 @@ func (s *Server) interceptors(rpc *grpcprom.ServerMetrics) []interceptor {
 // chains splits a list of interceptors into the two that grpc takes.
 func chains(list []interceptor) (unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) {
 	for _, i := range list {
-		unary = append(unary, i.unary)
+		if i.unary != nil {
+			unary = append(unary, i.unary)
+		}
 		stream = append(stream, i.stream)
 	}
 	return unary, stream

@@ -420,3 +420,22 @@ func TestPolicyWithinLimits(t *testing.T) {
 		t.Errorf("the policies before are gone: %v", err)
 	}
 }
+
+// TestMessagesAreCounted, though they pass the interceptors by.
+func TestMessagesAreCounted(t *testing.T) {
+	h := newHarness(t, DefaultLimits())
+	st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
+	for group := range uint64(5) {
+		st.sendBlock(&ckdv1.Block{Group: group, InputIds: []string{"a"}, Passes: 2, Values: slices.Concat(safeRow, criticalRow), Final: true})
+		st.receive()
+	}
+	st.rest()
+	method := []string{"grpc_method", "DecomposeStream"}
+	h.eventually(t, 1, "grpc_server_handled_total", append(method, "grpc_code", "OK")...)
+	h.eventually(t, 6, "grpc_server_msg_received_total", method...)
+	h.eventually(t, 6, "grpc_server_msg_sent_total", method...)
+	if _, err := h.client.ListModels(t.Context(), &ckdv1.ListModelsRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	h.eventually(t, 1, "grpc_server_msg_received_total", "grpc_method", "ListModels")
+}

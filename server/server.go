@@ -45,6 +45,7 @@ type Server struct {
 	log     *zap.Logger
 	metrics *metrics.Metrics
 	grpc    *grpc.Server
+	rpc     *rpcMetrics
 	health  *health.Server
 
 	catalog   atomic.Pointer[catalog]
@@ -87,13 +88,13 @@ func New(o Options) (*Server, error) {
 	s.catalog.Store(&catalog{})
 	s.health.SetServingStatus("", healthv1.HealthCheckResponse_NOT_SERVING)
 
-	rpc := grpcprom.NewServerMetrics(grpcprom.WithServerHandlingTimeHistogram(
+	s.rpc = &rpcMetrics{ServerMetrics: grpcprom.NewServerMetrics(grpcprom.WithServerHandlingTimeHistogram(
 		grpcprom.WithHistogramBuckets([]float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10}),
-	))
-	if err := o.Registry.Register(rpc); err != nil {
+	))}
+	if err := o.Registry.Register(s.rpc); err != nil {
 		return nil, fmt.Errorf("rpc metrics: %w", err)
 	}
-	unary, stream := chains(s.interceptors(rpc))
+	unary, stream := chains(s.interceptors())
 	s.grpc = grpc.NewServer(
 		// A peer that connects and says nothing must not hold up the end.
 		grpc.ConnectionTimeout(5*time.Second),
@@ -114,7 +115,7 @@ func New(o Options) (*Server, error) {
 	if o.Channelz {
 		channelz.RegisterChannelzServiceToServer(s.grpc)
 	}
-	rpc.InitializeMetrics(s.grpc)
+	s.rpc.InitializeMetrics(s.grpc)
 	return s, nil
 }
 

@@ -12,6 +12,9 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
+// streamName of the RPC.
+const streamName = "DecomposeStream"
+
 // service is the generated service, but that the messages of its two hot RPCs
 // come and go as the transport's bytes: package wire reads and writes them.
 var service = func() grpc.ServiceDesc {
@@ -23,7 +26,7 @@ var service = func() grpc.ServiceDesc {
 		}
 	}
 	for i := range d.Streams {
-		if d.Streams[i].StreamName == "DecomposeStream" {
+		if d.Streams[i].StreamName == streamName {
 			d.Streams[i].Handler = handleDecomposeStream
 		}
 	}

@@ -29,6 +29,7 @@ type session struct {
 	// A send may block for as long as the client does not read.
 	sending      sync.Mutex
 	sendingSince atomic.Int64 // see sinceBegun; 0 while nothing is being sent
+	isEnding     atomic.Bool  // ending is set
 
 	// mu guards what follows. The stream's exchange takes it once a message; its
 	// supervisor, now and then.
@@ -46,7 +47,7 @@ type session struct {
 	latest    *model       // of the group opened last
 	told      *differences // of latest's inputs, that were logged
 	building  int64        // bytes of the budget that the results at hand take
-	now       int64        // sinceBegun, when the message at hand came
+	now       int64        // sinceBegun, when what is being dealt with came
 
 	// What the message at hand gave; see take.
 	reply    *wire.Outgoing
@@ -77,17 +78,19 @@ func newSession(s *Server, m *model, h *ckdv1.StreamHeader, stream grpc.ServerSt
 // sinceBegun is the session's clock; it is never 0.
 func (s *session) sinceBegun() int64 { return int64(time.Since(s.begun)) | 1 }
 
-// reply is a message to send, and what it takes of the budget until it is sent.
+// reply is a message to send, what it takes of the budget until it is sent, and
+// when it was made.
 type reply struct {
 	message any // nil for none
 	cost    int64
+	made    int64 // see sinceBegun
 }
 
 // welcome is the first answer of the stream.
 func (s *session) welcome() reply {
 	p := s.bound.Policy()
 	s.unsent++ // nobody else knows the session yet
-	return reply{message: &ckdv1.DecomposeStreamResponse{Info: &ckdv1.StreamInfo{
+	return reply{made: s.sinceBegun(), message: &ckdv1.DecomposeStreamResponse{Info: &ckdv1.StreamInfo{
 		Classes:        p.Classes,
 		Kind:           kindMessage(p.Kind),
 		ExpectedPasses: uint32(s.expected(s.bound)),
@@ -163,7 +166,7 @@ func (s *session) take() reply {
 	for _, st := range s.faults {
 		s.reply.Fault(st)
 	}
-	r := reply{s.reply, s.building}
+	r := reply{s.reply, s.building, s.now}
 	s.reply, s.policies, s.faults, s.building = nil, s.policies[:0], nil, 0
 	s.unsent++
 	return r
@@ -172,7 +175,7 @@ func (s *session) take() reply {
 // send sends a reply, and says for how long it has been at it.
 func (s *session) send(r reply) error {
 	s.sending.Lock()
-	s.sendingSince.Store(s.sinceBegun())
+	s.sendingSince.Store(r.made)
 	err := s.stream.SendMsg(r.message)
 	s.sendingSince.Store(0)
 	s.sending.Unlock()
@@ -203,8 +206,13 @@ func (s *session) stalled() error {
 func (s *session) end(why *fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.endFor(why)
+}
+
+func (s *session) endFor(why *fault) {
 	if s.ending == nil {
 		s.ending = why
+		s.isEnding.Store(true)
 	}
 }
 
@@ -234,8 +242,8 @@ func (s *session) expire() {
 	if s.closed || s.inputs == 0 {
 		return
 	}
-	limit := s.server.limits.InputIdle
-	now := s.sinceBegun()
+	limit, now := s.server.limits.InputIdle, s.sinceBegun()
+	s.now = now
 	for _, g := range s.inOrder() {
 		for i := range g.rows {
 			if r := &g.rows[i]; r.open && time.Duration(now-max(r.touched, g.touched)) >= limit {
@@ -301,6 +309,7 @@ func (s *session) finishSome(most int) reply {
 	if s.closed {
 		return reply{}
 	}
+	s.now = s.sinceBegun()
 	for _, g := range s.inOrder() {
 		for i := range g.rows {
 			if !g.rows[i].open {

@@ -28,7 +28,7 @@ func (s *Server) decomposeStream(stream grpc.ServerStream) error {
 
 	exchanged := make(chan error, 1)
 	opened := make(chan *session, 1)
-	go func() { exchanged <- s.exchange(stream, opened) }()
+	go func() { exchanged <- s.exchange(s.messages(stream), opened) }()
 	return s.supervise(opened, exchanged)
 }
 
@@ -84,8 +84,10 @@ func (s *Server) exchange(stream grpc.ServerStream, opened chan<- *session) (err
 				return err
 			}
 		}
-		if err := session.over(); err != nil {
-			return err
+		if session.isEnding.Load() {
+			if err := session.over(); err != nil {
+				return err
+			}
 		}
 	}
 }
