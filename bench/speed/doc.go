@@ -4,8 +4,9 @@
 //
 // Its parts:
 //
-//   - kernel: decomp beside C with AVX-512 and AVX2 intrinsics (package ckernel; needs cgo) and beside numpy
-//     (kernel.py; needs a Python with numpy). All must agree to 1e-9 before they are timed.
+//   - kernel: ckd's kernel alone, and decomp's whole results, beside C with AVX-512 and AVX2 intrinsics (package
+//     ckernel; needs cgo); and decomp beside numpy (kernel.py; needs a Python with numpy). All must agree to 1e-9 before
+//     they are timed.
 //   - daemon: `ckd serve` beside servers that do less (echo, sink) or the same in the common way (idiomatic.go), in
 //     processes of their own, under the same load. ckd's answers are held against decomp's first, and what its metrics
 //     counted against what it answered.

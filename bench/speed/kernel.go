@@ -1,15 +1,17 @@
 package main
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"time"
 
 	"github.com/ckd-project/ckd/bench/speed/ckernel"
 	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/internal/kernel"
 )
 
 // tolerance to which all kernels must agree before they are timed, of the value or, of small ones, of 1e-3.
@@ -18,37 +20,51 @@ const tolerance = 1e-9
 // kernelTurn is about how long a kernel runs at a time.
 const kernelTurn = 2 * time.Millisecond
 
+// Versions of ckd's kernel, by kernel.Name.
+const (
+	versionAVX2   = "avx2"
+	versionScalar = "scalar"
+)
+
 // kernelOptions are what a process that times kernels is told.
 type kernelOptions struct {
-	// Path of the C kernels, or empty for none. Which of its own ckd takes is for the process's environment to say.
-	Path   ckernel.Path
-	Rounds int
-	Python string // or empty
-	Folder string
-	Shapes []string // or all
+	// Path of the C kernels, or empty for none.
+	Path ckernel.Path
+	// Version of ckd's own kernel that the process's environment is to bring about, by kernel.Name; or empty for any.
+	Version string
+	Rounds  int
+	Python  string // or empty
+	Folder  string
+	Shapes  []string // or all
 }
 
 // kernelRow is what was measured of one shape.
 type kernelRow struct {
 	Shape string
+	// Version of ckd's kernel, by kernel.Name.
+	Version string
 	// Times are medians in ns per pass x class; 0 is what was not measured.
-	CKD, C, Tuned, Idiomatic float64
+	Kernel, CKD, C float64
 	// BestC is the fastest of the C kernels on this shape, the one that counts.
 	BestC string
-	// Ratios are medians over the rounds.
-	OverC, OverSums, TunedOver, IdiomaticOver, Same float64
+	// Ratios are medians over the rounds: of ckd's kernel alone, with its checks, and of whole results.
+	KernelOverC, KernelOverSums, KernelSame float64
+	OverC, TunedOver, IdiomaticOver, Same   float64
 	// SetsOver is the time with critical and safe sets, so with the pairs of CBEC, over that without.
 	SetsOver float64
 }
 
 // measureAll times the kernels on all shapes. It runs in a process of its own, whose GODEBUG chooses ckd's path.
 func (o kernelOptions) measureAll(ctx context.Context) ([]kernelRow, error) {
+	if name := kernel.Name(); o.Version != "" && name != o.Version {
+		return nil, fmt.Errorf("ckd's kernel is %s with GODEBUG=%s, expected %s", name, os.Getenv("GODEBUG"), o.Version)
+	}
 	var rows []kernelRow
 	for _, s := range shapes {
 		if len(o.Shapes) > 0 && !slices.Contains(o.Shapes, s.String()) {
 			continue
 		}
-		progress("kernel: %s, %s", cmp.Or(o.Path, "scalar"), s)
+		progress("kernel: %s, %s", kernel.Name(), s)
 		row, err := o.measure(ctx, s)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s, err)
@@ -60,18 +76,18 @@ func (o kernelOptions) measureAll(ctx context.Context) ([]kernelRow, error) {
 
 // measure times all kernels on one shape.
 func (o kernelOptions) measure(ctx context.Context, s shape) (kernelRow, error) {
-	row := kernelRow{Shape: s.String()}
+	row := kernelRow{Shape: s.String(), Version: kernel.Name()}
 	values := s.values(1)
 	critical, safe := s.sets()
-	plain, err := newDecomposer(s, values, decomp.Spec{Classes: s.classes})
+	plain, err := newDecomposer(s, values, decomp.Spec{Classes: s.classes, Lean: true})
 	if err != nil {
 		return row, err
 	}
-	again, err := newDecomposer(s, values, decomp.Spec{Classes: s.classes})
+	again, err := newDecomposer(s, values, decomp.Spec{Classes: s.classes, Lean: true})
 	if err != nil {
 		return row, err
 	}
-	sets, err := newDecomposer(s, values, decomp.Spec{Classes: s.classes, Critical: critical, Safe: safe})
+	sets, err := newDecomposer(s, values, decomp.Spec{Classes: s.classes, Critical: critical, Safe: safe, Lean: true})
 	if err != nil {
 		return row, err
 	}
@@ -79,11 +95,20 @@ func (o kernelOptions) measure(ctx context.Context, s shape) (kernelRow, error) 
 	if err != nil {
 		return row, err
 	}
-	turns := []func() (float64, error){plain.turn(), again.turn(), sets.turn()}
+	alone, err := newAlone(s, values, ours)
+	if err != nil {
+		return row, err
+	}
+	aloneAgain, err := newAlone(s, values, ours)
+	if err != nil {
+		return row, err
+	}
 	opponents, err := newOpponents(o.Path, s, values, ours)
 	if err != nil {
 		return row, err
 	}
+	turns := []func() (float64, error){plain.turn(), again.turn(), sets.turn(), alone.turn(), aloneAgain.turn()}
+	own := len(turns)
 	for _, c := range opponents {
 		turns = append(turns, c.turn())
 	}
@@ -91,14 +116,15 @@ func (o kernelOptions) measure(ctx context.Context, s shape) (kernelRow, error) 
 	if err != nil {
 		return row, err
 	}
-	own, inC := times[0], times[3:]
-	row.CKD, row.Same, row.SetsOver = median(own), ratio(own, times[1]), ratio(times[2], own)
+	whole, bare, inC := times[0], times[3], times[own:]
+	row.CKD, row.Same, row.SetsOver = median(whole), ratio(whole, times[1]), ratio(times[2], whole)
+	row.Kernel, row.KernelSame = median(bare), ratio(bare, times[4])
 	if best := fastest(opponents, inC, false); best >= 0 {
-		row.C, row.OverC = median(inC[best]), ratio(own, inC[best])
+		row.C, row.KernelOverC, row.OverC = median(inC[best]), ratio(bare, inC[best]), ratio(whole, inC[best])
 		row.BestC = fmt.Sprintf("%s, %s", opponents[best].kernel.Path, opponents[best].kernel.Name)
 	}
 	if sums := fastest(opponents, inC, true); sums >= 0 {
-		row.OverSums = ratio(own, inC[sums])
+		row.KernelOverSums = ratio(bare, inC[sums])
 	}
 	return row, o.measureNumpy(ctx, s, values, ours, plain.turn(), sets.turn(), &row)
 }
@@ -127,8 +153,8 @@ func (o kernelOptions) measureNumpy(ctx context.Context, s shape, values []float
 	if err != nil {
 		return err
 	}
-	row.Tuned, row.TunedOver = median(times[2]), ratio(times[2], times[0])
-	row.Idiomatic, row.IdiomaticOver = median(times[3]), ratio(times[3], times[1])
+	row.TunedOver = ratio(times[2], times[0])
+	row.IdiomaticOver = ratio(times[3], times[1])
 	return nil
 }
 
@@ -186,6 +212,37 @@ func (d *decomposer) results() (map[string][]float64, error) {
 	return all, err
 }
 
+// alone is ckd's kernel alone: what checks the rows, and what computes the columns.
+type alone struct {
+	shape   shape
+	values  []float32
+	columns *kernel.Columns
+}
+
+// newAlone is the kernel on a shape, which agrees with ours.
+func newAlone(s shape, values []float32, ours map[string][]float64) (*alone, error) {
+	a := &alone{s, values, kernel.NewColumns(s.inputs * s.classes)}
+	if err := a.run(1); err != nil {
+		return nil, err
+	}
+	c := a.columns
+	results := s.named(c.Mean, c.Variance, c.ThirdMoment, c.C, c.Skewness, c.M, c.MeanLogMean)
+	return a, agree("the kernel", results, ours)
+}
+
+func (a *alone) run(times int) error {
+	width := a.shape.inputs * a.shape.classes
+	for range times {
+		if !kernel.Plain(a.values, a.shape.classes, decomp.DefaultSumTolerance) {
+			return errors.New("the kernel finds a row that is not surely good, expected none")
+		}
+		kernel.Moments(a.columns, a.values, a.shape.passes, width, width, float64(a.shape.passes-1))
+	}
+	return nil
+}
+
+func (a *alone) turn() func() (float64, error) { return timed(a.shape, a.run) }
+
 // opponent is a C kernel on a shape.
 type opponent struct {
 	kernel  ckernel.Kernel
@@ -240,13 +297,18 @@ func fastest(opponents []*opponent, times [][]float64, sums bool) int {
 
 // results by name, as decomposer's.
 func (c *opponent) results() map[string][]float64 {
-	entropy := make([]float64, c.shape.inputs)
-	for i, x := range c.columns.PLogP {
-		entropy[i/c.shape.classes] -= x
+	to := c.columns
+	return c.shape.named(to.Mean, to.Variance, to.ThirdMoment, to.C, to.Skewness, to.M, to.PLogP)
+}
+
+// named are columns by name, as decomposer's results.
+func (s shape) named(mean, variance, third, c, skewness, m, meanLogMean []float64) map[string][]float64 {
+	entropy := make([]float64, s.inputs)
+	for i, x := range meanLogMean {
+		entropy[i/s.classes] -= x
 	}
 	return map[string][]float64{
-		"mean": c.columns.Mean, "variance": c.columns.Variance, "third": c.columns.ThirdMoment, "c": c.columns.C,
-		"skewness": c.columns.Skewness, "m": c.columns.M, "entropy": entropy,
+		"mean": mean, "variance": variance, "third": third, "c": c, "skewness": skewness, "m": m, "entropy": entropy,
 	}
 }
 

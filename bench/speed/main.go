@@ -197,12 +197,15 @@ func (o *options) kernels(ctx context.Context, folder, python string, out *bytes
 	if err != nil {
 		return err
 	}
-	told.Path, told.Python = ckernel.AVX2, ""
+	told.Path, told.Version, told.Python = ckernel.AVX2, versionAVX2, ""
+	if wide[0].Version == versionScalar { // there is nothing to switch off
+		told.Version = versionScalar
+	}
 	narrow, err := ask[[]kernelRow](ctx, roleKernel, told, "GODEBUG=cpu.avx512f=off")
 	if err != nil {
 		return err
 	}
-	told.Path = ""
+	told.Path, told.Version = "", versionScalar
 	scalar, err := ask[[]kernelRow](ctx, roleKernel, told, "GODEBUG=cpu.avx512f=off,cpu.avx2=off")
 	if err != nil {
 		return err

@@ -189,9 +189,13 @@ func TestKernels(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(rows) != 1 || !(rows[0].CKD > 0) {
-			t.Errorf("rows are %+v, expected one with the time of ckd", rows)
+		if len(rows) != 1 || !(rows[0].CKD > 0) || !(rows[0].Kernel > 0) || rows[0].Version == "" {
+			t.Errorf("rows are %+v, expected one with the times of ckd and its kernel", rows)
 		}
+	}
+	_, err := kernelOptions{Version: "none"}.measureAll(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "expected none") {
+		t.Errorf("another version than expected: %v", err)
 	}
 	for _, wrong := range []map[string][]float64{{"m": {1, 2}}, {"m": {1, 2, 3 + 1e-8}}, {"m": {1, 2, math.NaN()}}} {
 		if err := agree("wrong", wrong, map[string][]float64{"m": {1, 2, 3}}); err == nil {

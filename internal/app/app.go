@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 
+	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/internal/buildinfo"
 	"github.com/ckd-project/ckd/internal/config"
 	"github.com/ckd-project/ckd/metrics"
@@ -84,6 +85,7 @@ func build(c *config.Config, log *zap.Logger, load func(*App) error) (*App, erro
 		a.close()
 		return nil, err
 	}
+	log.Info("arithmetic", zap.String("version", decomp.Kernel()))
 	for _, p := range s.Models() {
 		log.Info("policy in force", zap.String("model", p.GetModel()), zap.String("version", p.GetVersion()), zap.String("hash", p.GetHash()))
 	}

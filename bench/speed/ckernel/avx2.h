@@ -1,44 +1,42 @@
 // AVX2: four columns a vector, U vectors at a time.
-#define TARGET2 __attribute__((target("avx2,fma")))
+#define TARGET2 __attribute__((noinline, target("avx2,fma")))
 #define INLINE2 static inline __attribute__((always_inline, target("avx2,fma")))
 
-// How the tables are read: lane by lane as pairs, which beats two gathers; or the logarithm by gather, with a division
-// in place of the reciprocal.
-enum { PAIRS, DIVIDE };
+// The logarithm of a step is gathered, but not its inverse: a division is faster, 1/s or q/s.
+enum { INVERSE, QUOTIENT };
 
+// centre256 is what the second sweep knows of the first.
 typedef struct {
-	__m256d s, l, rs;
+	__m256d mu, inv, shifted;
+} centre256;
+
+// sums256 are those of the second sweep.
+typedef struct {
+	__m256d d, d2, d3, log, rest, steps;
+} sums256;
+
+// split256 is the step of r, its logarithm and, but for QUOTIENT, its inverse.
+typedef struct {
+	__m256d s, log, inverse;
 } split256;
 
 INLINE2 split256 split_256(const int how, __m256d r) {
-	const __m256i half = _mm256_set1_epi64x(HALF_STEP), mask = _mm256_set1_epi64x(STEP_MASK);
-	__m256i s = _mm256_and_si256(_mm256_add_epi64(_mm256_castpd_si256(r), half), mask);
+	__m256i bits = _mm256_castpd_si256(r), s = _mm256_and_si256(bits, _mm256_set1_epi64x(STEP_MASK));
 	// The exponent as a double: its bits below those of 2^52, less 2^52 and the bias.
-	__m256i e = _mm256_or_si256(_mm256_srli_epi64(s, 52), _mm256_set1_epi64x(0x4330000000000000));
+	__m256i e = _mm256_or_si256(_mm256_srli_epi64(bits, 52), _mm256_set1_epi64x(0x4330000000000000));
 	__m256d exponent = _mm256_sub_pd(_mm256_castsi256_pd(e), _mm256_set1_pd(0x1p52 + 1023));
-	__m256d log_c;
 	split256 x;
-	x.s = _mm256_castsi256_pd(s);
-	if (how == DIVIDE) {
-		__m256i j = _mm256_and_si256(_mm256_srli_epi64(s, 48), _mm256_set1_epi64x(15));
-		log_c = _mm256_i64gather_pd(logc, j, 8);
-		x.rs = x.s;
-	} else {
-		__m256i offset = _mm256_and_si256(_mm256_srli_epi64(s, 44), _mm256_set1_epi64x(15 << 4));
-		uint64_t at[4] __attribute__((aligned(32)));
-		_mm256_store_si256((__m256i *)at, offset);
-		const char *table = (const char *)pairs;
-		__m256d lanes02 = _mm256_loadu2_m128d((const double *)(table + at[2]), (const double *)(table + at[0]));
-		__m256d lanes13 = _mm256_loadu2_m128d((const double *)(table + at[3]), (const double *)(table + at[1]));
-		log_c = _mm256_unpacklo_pd(lanes02, lanes13);
-		x.rs = _mm256_castsi256_pd(_mm256_sub_epi64(_mm256_castpd_si256(_mm256_unpackhi_pd(lanes02, lanes13)), s));
-	}
-	x.l = _mm256_fmadd_pd(exponent, _mm256_set1_pd(LN2), log_c);
+	x.s = x.inverse = _mm256_castsi256_pd(s);
+	__m256i j = _mm256_and_si256(_mm256_srli_epi64(bits, 48), _mm256_set1_epi64x(15));
+	if (how == INVERSE)
+		x.inverse = _mm256_div_pd(_mm256_set1_pd(1), x.s);
+	x.log = _mm256_fmadd_pd(exponent, _mm256_set1_pd(LN2), _mm256_i64gather_pd(logs, j, 8));
 	return x;
 }
 
-INLINE2 __m256d over_256(const int how, __m256d q, __m256d rs) {
-	return how == DIVIDE ? _mm256_div_pd(q, rs) : _mm256_mul_pd(q, rs);
+// over_256 is q/s.
+INLINE2 __m256d over_256(const int how, __m256d q, const split256 *x) {
+	return how == QUOTIENT ? _mm256_div_pd(q, x->s) : _mm256_mul_pd(q, x->inverse);
 }
 
 INLINE2 __m256d poly_256(__m256d t) {
@@ -50,152 +48,247 @@ INLINE2 __m256d poly_256(__m256d t) {
 	return _mm256_fmadd_pd(p, t, _mm256_set1_pd(P0));
 }
 
-INLINE2 __m256d load_256(const float *p, int masked, __m128i k) {
+// mask_256 are the lanes of vector u that are within left columns.
+INLINE2 __m128i mask_256(size_t left, int u) {
+	int lanes = left < 4 * (size_t)(u + 1) ? (int)left - 4 * u : 4;
+	return _mm_cmpgt_epi32(_mm_set1_epi32(lanes), _mm_setr_epi32(0, 1, 2, 3));
+}
+
+INLINE2 __m256d load_256(const float *p, const int masked, __m128i k) {
 	return _mm256_cvtps_pd(masked ? _mm_maskload_ps(p, k) : _mm_loadu_ps(p));
 }
 
 INLINE2 __m256d plogp_256(const int how, __m256d p) {
-	__m256d r = _mm256_add_pd(p, _mm256_set1_pd(TINY));
-	split256 x = split_256(how, r);
-	__m256d q = _mm256_sub_pd(p, x.s), t = over_256(how, q, x.rs);
-	return _mm256_fmadd_pd(_mm256_mul_pd(q, t), poly_256(t), _mm256_fmadd_pd(r, x.l, q));
+	split256 x = split_256(how, _mm256_fmadd_pd(p, _mm256_set1_pd(SHIFT), _mm256_set1_pd(TINY)));
+	__m256d q = _mm256_sub_pd(p, x.s), t = over_256(how, q, &x);
+	return _mm256_fmadd_pd(_mm256_mul_pd(q, t), poly_256(t), _mm256_fmadd_pd(p, x.log, q));
 }
 
-INLINE2 void store_256(double *to, __m256d v, int masked, __m128i k) {
+INLINE2 centre256 centre_256(size_t passes, __m256d sum) {
+	centre256 c;
+	c.mu = _mm256_mul_pd(sum, _mm256_set1_pd(1.0 / (double)passes));
+	__m256d some = _mm256_cmp_pd(c.mu, _mm256_setzero_pd(), _CMP_NEQ_OQ);
+	c.inv = _mm256_and_pd(some, _mm256_div_pd(_mm256_set1_pd(1), c.mu));
+	c.shifted = _mm256_mul_pd(c.inv, _mm256_set1_pd(SHIFT));
+	return c;
+}
+
+// add_256 adds a value to the sums.
+INLINE2 void add_256(const int how, __m256d v, const centre256 *c, sums256 *sum) {
+	__m256d d = _mm256_sub_pd(v, c->mu), d2 = _mm256_mul_pd(d, d);
+	sum->d = _mm256_add_pd(sum->d, d);
+	sum->d2 = _mm256_add_pd(sum->d2, d2);
+	sum->d3 = _mm256_fmadd_pd(d2, d, sum->d3);
+	split256 x = split_256(how, _mm256_fmadd_pd(v, c->shifted, _mm256_set1_pd(TINY)));
+	sum->steps = _mm256_add_pd(sum->steps, x.s);
+	sum->log = _mm256_fmadd_pd(v, x.log, sum->log);
+	__m256d q = _mm256_fmsub_pd(v, c->inv, x.s), t = over_256(how, q, &x);
+	sum->rest = _mm256_fmadd_pd(_mm256_mul_pd(q, t), poly_256(t), sum->rest);
+}
+
+INLINE2 void store_256(double *to, __m256d v, const int masked, __m128i k) {
 	if (masked)
 		_mm256_maskstore_pd(to, _mm256_cvtepi32_epi64(k), v);
 	else
 		_mm256_storeu_pd(to, v);
 }
 
-INLINE2 void finish_256(const int how, size_t passes, __m256d mu, __m256d sd, __m256d m2, __m256d m3, __m256d acc,
-                        columns out, size_t at, int masked, __m128i k) {
+// finish_256 writes four columns from the sums of the second sweep.
+INLINE2 void finish_256(const int how, size_t passes, const centre256 *c, const sums256 *sum, columns out, size_t at,
+                        const int masked, __m128i k) {
 	const __m256d n = _mm256_set1_pd((double)passes), per = _mm256_set1_pd(1.0 / (double)passes);
 	const __m256d per_less = _mm256_set1_pd(1.0 / (double)(passes - 1)), zero = _mm256_setzero_pd();
-	__m256d delta = _mm256_mul_pd(sd, per), mean = _mm256_add_pd(mu, delta);
-	__m256d shift = _mm256_mul_pd(n, _mm256_mul_pd(delta, delta));
-	m2 = _mm256_max_pd(zero, _mm256_sub_pd(m2, shift));
-	m3 = _mm256_fnmadd_pd(_mm256_mul_pd(_mm256_set1_pd(3), delta), m2, m3);
-	m3 = _mm256_fnmadd_pd(shift, delta, m3);
+	__m256d delta = _mm256_mul_pd(sum->d, per), mean = _mm256_add_pd(c->mu, delta);
+	__m256d moved = _mm256_mul_pd(sum->d, delta);
+	__m256d m2 = _mm256_max_pd(zero, _mm256_sub_pd(sum->d2, moved));
+	__m256d m3 = _mm256_fnmadd_pd(_mm256_mul_pd(_mm256_set1_pd(3), delta), m2, sum->d3);
+	m3 = _mm256_fnmadd_pd(moved, delta, m3);
 	__m256d variance = _mm256_mul_pd(m2, per_less), third = _mm256_mul_pd(m3, per);
-	__m256d c = _mm256_div_pd(_mm256_mul_pd(_mm256_set1_pd(0.5), variance), _mm256_add_pd(mean, _mm256_set1_pd(EPSILON)));
+	__m256d nats = _mm256_mul_pd(_mm256_set1_pd(0.5), variance);
+	nats = _mm256_div_pd(nats, _mm256_add_pd(mean, _mm256_set1_pd(EPSILON)));
 	__m256d under = _mm256_mul_pd(_mm256_mul_pd(_mm256_set1_pd(3), mean), variance);
 	__m256d positive = _mm256_andnot_pd(_mm256_set1_pd(-0.0), third);
 	__m256d skewness = _mm256_and_pd(_mm256_cmp_pd(under, zero, _CMP_GT_OQ), _mm256_div_pd(positive, under));
-	__m256d m = _mm256_max_pd(zero, _mm256_mul_pd(_mm256_mul_pd(mu, per), acc));
+	__m256d divergence = _mm256_fmadd_pd(sum->log, c->inv, sum->rest);
+	divergence = _mm256_add_pd(divergence, _mm256_sub_pd(n, sum->steps));
+	__m256d m = _mm256_max_pd(zero, _mm256_mul_pd(_mm256_mul_pd(mean, per), divergence));
 	store_256(out.mean + at, mean, masked, k);
 	store_256(out.variance + at, variance, masked, k);
 	store_256(out.third + at, third, masked, k);
-	store_256(out.c + at, c, masked, k);
+	store_256(out.c + at, nats, masked, k);
 	store_256(out.skewness + at, skewness, masked, k);
 	store_256(out.m + at, m, masked, k);
 	store_256(out.plogp + at, plogp_256(how, mean), masked, k);
 }
 
-INLINE2 void block_256(const int how, const int U, const int masked, const float *p, size_t passes, size_t stride,
-                       columns out, size_t at, __m128i k) {
-	const __m256d zero = _mm256_setzero_pd();
-	__m256d mu[2], inv[2], sd[2], m2[2], m3[2], acc[2], accs[2]; // of which U are used: in registers
+// block_256 is both sweeps over U vectors of columns, the last of them masked where that is asked.
+INLINE2 void block_256(const int how, const int U, const int masked, const float *p, size_t passes,
+                       size_t stride, double *aside, columns out, size_t at, __m128i k) {
+	__m256d even[2], odd[2]; // two sums, so that the additions overlap
+	centre256 c[2];
+	sums256 sum[2]; // of all of which U are used: in registers
 	const float *row = p + at;
+	double *to = aside;
 #pragma GCC unroll 4
 	for (int u = 0; u < U; u++)
-		mu[u] = sd[u] = zero;
+		even[u] = odd[u] = _mm256_setzero_pd();
 	size_t i = 0;
-	for (; i + 1 < passes; i += 2, row += 2 * stride) { // two sums, so that the additions overlap
-#pragma GCC unroll 4
-		for (int u = 0; u < U; u++) {
-			mu[u] = _mm256_add_pd(mu[u], load_256(row + 4 * u, masked && u == U - 1, k));
-			sd[u] = _mm256_add_pd(sd[u], load_256(row + stride + 4 * u, masked && u == U - 1, k));
-		}
-	}
-	if (i < passes) {
-#pragma GCC unroll 4
-		for (int u = 0; u < U; u++)
-			mu[u] = _mm256_add_pd(mu[u], load_256(row + 4 * u, masked && u == U - 1, k));
-	}
-#pragma GCC unroll 4
-	for (int u = 0; u < U; u++) {
-		mu[u] = _mm256_mul_pd(_mm256_add_pd(mu[u], sd[u]), _mm256_set1_pd(1.0 / (double)passes));
-		inv[u] = _mm256_and_pd(_mm256_cmp_pd(mu[u], zero, _CMP_NEQ_OQ), _mm256_div_pd(_mm256_set1_pd(1), mu[u]));
-		sd[u] = m2[u] = m3[u] = acc[u] = accs[u] = zero;
-	}
-	row = p + at;
-	for (i = 0; i < passes; i++, row += stride) {
+	for (; i + 1 < passes; i += 2, row += 2 * stride) {
 #pragma GCC unroll 4
 		for (int u = 0; u < U; u++) {
 			__m256d v = load_256(row + 4 * u, masked && u == U - 1, k);
-			__m256d d = _mm256_sub_pd(v, mu[u]), d2 = _mm256_mul_pd(d, d);
-			sd[u] = _mm256_add_pd(sd[u], d);
-			m2[u] = _mm256_add_pd(m2[u], d2);
-			m3[u] = _mm256_fmadd_pd(d2, d, m3[u]);
-			__m256d r = _mm256_fmadd_pd(v, inv[u], _mm256_set1_pd(TINY));
-			split256 x = split_256(how, r);
-			__m256d q = _mm256_fmsub_pd(v, inv[u], x.s), t = over_256(how, q, x.rs);
-			acc[u] = _mm256_fmadd_pd(r, x.l, acc[u]);
-			acc[u] = _mm256_fmadd_pd(_mm256_mul_pd(q, t), poly_256(t), acc[u]);
-			accs[u] = _mm256_add_pd(accs[u], x.s);
+			__m256d w = load_256(row + stride + 4 * u, masked && u == U - 1, k);
+			even[u] = _mm256_add_pd(even[u], v);
+			odd[u] = _mm256_add_pd(odd[u], w);
+			_mm256_store_pd(to + 4 * u, v);
+			_mm256_store_pd(to + 4 * (U + u), w);
+		}
+		to += 8 * U;
+	}
+	if (i < passes) {
+#pragma GCC unroll 4
+		for (int u = 0; u < U; u++) {
+			__m256d v = load_256(row + 4 * u, masked && u == U - 1, k);
+			even[u] = _mm256_add_pd(even[u], v);
+			_mm256_store_pd(to + 4 * u, v);
 		}
 	}
 #pragma GCC unroll 4
 	for (int u = 0; u < U; u++) {
-		__m256d sum = _mm256_sub_pd(_mm256_add_pd(acc[u], _mm256_set1_pd((double)passes)), accs[u]);
-		finish_256(how, passes, mu[u], sd[u], m2[u], m3[u], sum, out, at + 4 * u, masked && u == U - 1, k);
+		c[u] = centre_256(passes, _mm256_add_pd(even[u], odd[u]));
+		sum[u] = (sums256){{0}, {0}, {0}, {0}, {0}, {0}};
 	}
-}
-
-INLINE2 void sums_256(const int how, const int masked, const float *p, size_t passes, size_t stride, columns out,
-                      size_t at, __m128i k) {
-	const __m256d zero = _mm256_setzero_pd();
-	__m256d first = load_256(p + at, masked, k), sd = zero, m2 = zero, m3 = zero, acc = zero;
-	const float *row = p + at;
-	for (size_t i = 0; i < passes; i++, row += stride) {
-		__m256d v = load_256(row, masked, k), d = _mm256_sub_pd(v, first), d2 = _mm256_mul_pd(d, d);
-		sd = _mm256_add_pd(sd, d);
-		m2 = _mm256_add_pd(m2, d2);
-		m3 = _mm256_fmadd_pd(d2, d, m3);
-		acc = _mm256_add_pd(acc, plogp_256(how, v));
+	for (i = 0; i < passes; i++, aside += 4 * U) {
+#pragma GCC unroll 4
+		for (int u = 0; u < U; u++)
+			add_256(how, _mm256_load_pd(aside + 4 * u), &c[u], &sum[u]);
 	}
-	finish_256(how, passes, first, sd, m2, m3, zero, out, at, masked, k);
-	store_256(out.m + at, acc, masked, k);
+#pragma GCC unroll 4
+	for (int u = 0; u < U; u++)
+		finish_256(how, passes, &c[u], &sum[u], out, at + 4 * u, masked && u == U - 1, k);
 }
 
-INLINE2 __m128i mask_256(size_t lanes) {
-	return _mm_cmpgt_epi32(_mm_set1_epi32((int)lanes), _mm_setr_epi32(0, 1, 2, 3));
-}
-
-INLINE2 void all_256(const int how, const int U, const float *p, size_t passes, size_t width, size_t stride,
-                     columns out) {
+INLINE2 void blocks_256(const int how, const int U, const float *p, size_t passes, size_t width,
+                        size_t stride, double *aside, columns out) {
 	size_t at = 0;
 	for (; at + 4 * (size_t)U <= width; at += 4 * U)
-		block_256(how, U, 0, p, passes, stride, out, at, _mm_setzero_si128());
-	if (U > 1 && at + 4 < width) {
-		block_256(how, 2, 1, p, passes, stride, out, at, mask_256(width - at - 4));
-		return;
-	}
-	if (width - at == 4)
-		block_256(how, 1, 0, p, passes, stride, out, at, _mm_setzero_si128());
+		block_256(how, U, 0, p, passes, stride, aside, out, at, _mm_setzero_si128());
+	if (U > 1 && at + 4 < width)
+		block_256(how, 2, 1, p, passes, stride, aside, out, at, mask_256(width - at, 1));
+	else if (U > 1 && at + 4 == width)
+		block_256(how, 1, 0, p, passes, stride, aside, out, at, _mm_setzero_si128());
 	else if (at < width)
-		block_256(how, 1, 1, p, passes, stride, out, at, mask_256(width - at));
+		block_256(how, 1, 1, p, passes, stride, aside, out, at, mask_256(width - at, 0));
 }
 
-#define AVX2_KERNEL(NAME, HOW, U)                                                                                     \
-	TARGET2 __attribute__((noinline)) static void NAME(const float *p, size_t passes, size_t width, size_t stride,     \
-	                                                   columns out) {                                                  \
-		all_256(HOW, U, p, passes, width, stride, out);                                                                   \
+// sweep_256 is the second sweep over U vectors that lie aside, and the first over the next.
+INLINE2 void sweep_256(const int how, const int U, const int next, const float *row, size_t passes, size_t stride,
+                       double *aside, const centre256 *c, sums256 *sum, __m256d *first, const __m128i *k) {
+	for (size_t i = 0; i < passes; i++, row += stride, aside += 4 * U) {
+#pragma GCC unroll 4
+		for (int u = 0; u < U; u++) {
+			add_256(how, _mm256_load_pd(aside + 4 * u), &c[u], &sum[u]);
+			if (next != NOTHING) {
+				__m256d v = load_256(row + 4 * u, next == SOME, k[u]);
+				first[u] = _mm256_add_pd(first[u], v);
+				_mm256_store_pd(aside + 4 * u, v);
+			}
+		}
 	}
-AVX2_KERNEL(avx2_pairs_1, PAIRS, 1)
-AVX2_KERNEL(avx2_pairs_2, PAIRS, 2)
-AVX2_KERNEL(avx2_divide_1, DIVIDE, 1)
-AVX2_KERNEL(avx2_divide_2, DIVIDE, 2)
+}
 
-#define AVX2_SUMS(NAME, HOW)                                                                                          \
-	TARGET2 __attribute__((noinline)) static void NAME(const float *p, size_t passes, size_t width, size_t stride,     \
-	                                                   columns out) {                                                  \
-		size_t at = 0;                                                                                                     \
-		for (; at + 4 <= width; at += 4)                                                                                   \
-			sums_256(HOW, 0, p, passes, stride, out, at, _mm_setzero_si128());                                                \
-		if (at < width)                                                                                                    \
-			sums_256(HOW, 1, p, passes, stride, out, at, mask_256(width - at));                                               \
+INLINE2 void ahead_256(const int how, const int U, const float *p, size_t passes, size_t width, size_t stride,
+                       double *aside, columns out) {
+	const __m256d zero = _mm256_setzero_pd();
+	__m128i k[2];
+	__m256d first[2], odd[2];
+	centre256 c[2];
+#pragma GCC unroll 4
+	for (int u = 0; u < U; u++) {
+		k[u] = mask_256(width, u);
+		first[u] = odd[u] = zero;
 	}
-AVX2_SUMS(avx2_sums_pairs, PAIRS)
-AVX2_SUMS(avx2_sums_divide, DIVIDE)
+	const float *row = p;
+	double *to = aside;
+	for (size_t i = 0; i < passes; i++, row += stride, to += 4 * U) {
+#pragma GCC unroll 4
+		for (int u = 0; u < U; u++) {
+			__m256d v = load_256(row + 4 * u, 1, k[u]), s = _mm256_add_pd(odd[u], v);
+			odd[u] = first[u]; // by turns, so that the additions overlap
+			first[u] = s;
+			_mm256_store_pd(to + 4 * u, v);
+		}
+	}
+#pragma GCC unroll 4
+	for (int u = 0; u < U; u++)
+		c[u] = centre_256(passes, _mm256_add_pd(first[u], odd[u]));
+	for (size_t at = 0; at < width; at += 4 * U) {
+		size_t left = width - at > 4 * (size_t)U ? width - at - 4 * U : 0;
+		sums256 sum[2];
+		centre256 after[2];
+#pragma GCC unroll 4
+		for (int u = 0; u < U; u++) {
+			k[u] = mask_256(left, u);
+			first[u] = zero;
+			sum[u] = (sums256){{0}, {0}, {0}, {0}, {0}, {0}};
+		}
+		row = p + at + 4 * U;
+		if (left >= 4 * (size_t)U)
+			sweep_256(how, U, ALL, row, passes, stride, aside, c, sum, first, k);
+		else if (left > 0)
+			sweep_256(how, U, SOME, row, passes, stride, aside, c, sum, first, k);
+		else
+			sweep_256(how, U, NOTHING, row, passes, stride, aside, c, sum, first, k);
+#pragma GCC unroll 4
+		for (int u = 0; u < U; u++) // the division begins before those of finish_256
+			after[u] = centre_256(passes, first[u]);
+#pragma GCC unroll 4
+		for (int u = 0; u < U; u++) {
+			size_t from = at + 4 * u;
+			if (from + 4 <= width)
+				finish_256(how, passes, &c[u], &sum[u], out, from, 0, k[u]);
+			else if (from < width)
+				finish_256(how, passes, &c[u], &sum[u], out, from, 1, mask_256(width - from, 0));
+			c[u] = after[u];
+		}
+	}
+}
+
+// plain_256 is one sweep: moments about the first pass, and p log p as it is.
+INLINE2 void plain_256(const int how, const int masked, const float *p, size_t passes, size_t stride, columns out,
+                       size_t at, __m128i k) {
+	const centre256 c = {load_256(p + at, masked, k), _mm256_set1_pd(1), _mm256_set1_pd(SHIFT)};
+	sums256 sum = {{0}, {0}, {0}, {0}, {0}, {0}};
+	const float *row = p + at;
+	for (size_t i = 0; i < passes; i++, row += stride)
+		add_256(how, load_256(row, masked, k), &c, &sum);
+	finish_256(how, passes, &c, &sum, out, at, masked, k);
+}
+
+#define AVX2_BLOCKS(NAME, HOW, U) \
+	TARGET2 static void NAME(const float *p, size_t passes, size_t width, size_t stride, double *aside, \
+	                         columns out) { \
+		blocks_256(HOW, U, p, passes, width, stride, aside, out); \
+	}
+#define AVX2_AHEAD(NAME, HOW, U) \
+	TARGET2 static void NAME(const float *p, size_t passes, size_t width, size_t stride, double *aside, \
+	                         columns out) { \
+		ahead_256(HOW, U, p, passes, width, stride, aside, out); \
+	}
+#define AVX2_PLAIN(NAME, HOW) \
+	TARGET2 static void NAME(const float *p, size_t passes, size_t width, size_t stride, double *aside, \
+	                         columns out) { \
+		size_t at = 0; \
+		(void)aside; \
+		for (; at + 4 <= width; at += 4) \
+			plain_256(HOW, 0, p, passes, stride, out, at, _mm_setzero_si128()); \
+		if (at < width) \
+			plain_256(HOW, 1, p, passes, stride, out, at, mask_256(width - at, 0)); \
+	}
+#define AVX2_ALL(HOW) \
+	AVX2_BLOCKS(avx2_##HOW##_ASIDE_1, HOW, 1) \
+	AVX2_BLOCKS(avx2_##HOW##_ASIDE_2, HOW, 2) \
+	AVX2_AHEAD(avx2_##HOW##_AHEAD_1, HOW, 1) \
+	AVX2_PLAIN(avx2_##HOW##_PLAIN, HOW)
+AVX2_ALL(INVERSE)
+AVX2_ALL(QUOTIENT)

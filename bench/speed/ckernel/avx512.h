@@ -1,25 +1,40 @@
 // AVX-512: eight columns a vector, U vectors at a time.
-#define TARGET512 __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,fma")))
+#define TARGET512 __attribute__((noinline, target("avx512f,avx512dq,avx512vl,avx512bw,fma")))
 #define INLINE512 static inline __attribute__((always_inline, target("avx512f,avx512dq,avx512vl,avx512bw,fma")))
 
 typedef struct {
-	__m512d log0, log1;
-	__m512i rec0, rec1;
+	__m512d logs0, logs1;
+	__m512i inverses0, inverses1;
 } tables512;
 
-// split512 is what the logarithm of r is made of.
+INLINE512 tables512 tables_512(void) {
+	return (tables512){_mm512_load_pd(logs), _mm512_load_pd(logs + 8), _mm512_load_si512(inverses),
+	                   _mm512_load_si512(inverses + 8)};
+}
+
+// centre512 is what the second sweep knows of the first.
 typedef struct {
-	__m512d s, l, rs;
+	__m512d mu, inv, shifted;
+} centre512;
+
+// sums512 are those of the second sweep.
+typedef struct {
+	__m512d d, d2, d3, log, rest, steps;
+} sums512;
+
+// split512 is the step of r, its logarithm and its inverse.
+typedef struct {
+	__m512d s, log, inverse;
 } split512;
 
 INLINE512 split512 split_512(__m512d r, const tables512 *t) {
-	const __m512i half = _mm512_set1_epi64(HALF_STEP), mask = _mm512_set1_epi64(STEP_MASK);
-	__m512i s = _mm512_and_si512(_mm512_add_epi64(_mm512_castpd_si512(r), half), mask);
-	__m512i j = _mm512_srli_epi64(s, 48);
+	__m512i bits = _mm512_castpd_si512(r), s = _mm512_and_si512(bits, _mm512_set1_epi64(STEP_MASK));
+	__m512i j = _mm512_srli_epi64(bits, 48);
 	split512 x;
 	x.s = _mm512_castsi512_pd(s);
-	x.l = _mm512_fmadd_pd(_mm512_getexp_pd(x.s), _mm512_set1_pd(LN2), _mm512_permutex2var_pd(t->log0, j, t->log1));
-	x.rs = _mm512_castsi512_pd(_mm512_sub_epi64(_mm512_permutex2var_epi64(t->rec0, j, t->rec1), s));
+	x.log = _mm512_fmadd_pd(_mm512_getexp_pd(r), _mm512_set1_pd(LN2), _mm512_permutex2var_pd(t->logs0, j, t->logs1));
+	x.inverse =
+		_mm512_castsi512_pd(_mm512_sub_epi64(_mm512_permutex2var_epi64(t->inverses0, j, t->inverses1), s));
 	return x;
 }
 
@@ -32,152 +47,251 @@ INLINE512 __m512d poly_512(__m512d t) {
 	return _mm512_fmadd_pd(p, t, _mm512_set1_pd(P0));
 }
 
-INLINE512 __m512d load_512(const float *p, int masked, __mmask8 k) {
+// mask_512 are the lanes of vector u that are within left columns.
+INLINE512 __mmask8 mask_512(size_t left, int u) {
+	return left >= 8 * (size_t)(u + 1) ? 0xff : left > 8 * (size_t)u ? (__mmask8)((1u << (left - 8 * u)) - 1) : 0;
+}
+
+INLINE512 __m512d load_512(const float *p, const int masked, __mmask8 k) {
 	return _mm512_cvtps_pd(masked ? _mm256_maskz_loadu_ps(k, p) : _mm256_loadu_ps(p));
 }
 
 INLINE512 __m512d plogp_512(__m512d p, const tables512 *tables) {
-	__m512d r = _mm512_add_pd(p, _mm512_set1_pd(TINY));
-	split512 x = split_512(r, tables);
-	__m512d q = _mm512_sub_pd(p, x.s), t = _mm512_mul_pd(q, x.rs);
-	return _mm512_fmadd_pd(_mm512_mul_pd(q, t), poly_512(t), _mm512_fmadd_pd(r, x.l, q));
+	split512 x = split_512(_mm512_fmadd_pd(p, _mm512_set1_pd(SHIFT), _mm512_set1_pd(TINY)), tables);
+	__m512d q = _mm512_sub_pd(p, x.s), t = _mm512_mul_pd(q, x.inverse);
+	return _mm512_fmadd_pd(_mm512_mul_pd(q, t), poly_512(t), _mm512_fmadd_pd(p, x.log, q));
 }
 
-INLINE512 void store_512(double *to, __m512d v, int masked, __mmask8 k) {
-	if (masked)
-		_mm512_mask_storeu_pd(to, k, v);
-	else
-		_mm512_storeu_pd(to, v);
+INLINE512 centre512 centre_512(size_t passes, __m512d sum) {
+	centre512 c;
+	c.mu = _mm512_mul_pd(sum, _mm512_set1_pd(1.0 / (double)passes));
+	__mmask8 some = _mm512_cmp_pd_mask(c.mu, _mm512_setzero_pd(), _CMP_NEQ_OQ);
+	c.inv = _mm512_maskz_div_pd(some, _mm512_set1_pd(1), c.mu);
+	c.shifted = _mm512_mul_pd(c.inv, _mm512_set1_pd(SHIFT));
+	return c;
+}
+
+// add_512 adds a value to the sums.
+INLINE512 void add_512(__m512d v, const centre512 *c, sums512 *sum, const tables512 *tables) {
+	__m512d d = _mm512_sub_pd(v, c->mu), d2 = _mm512_mul_pd(d, d);
+	sum->d = _mm512_add_pd(sum->d, d);
+	sum->d2 = _mm512_add_pd(sum->d2, d2);
+	sum->d3 = _mm512_fmadd_pd(d2, d, sum->d3);
+	split512 x = split_512(_mm512_fmadd_pd(v, c->shifted, _mm512_set1_pd(TINY)), tables);
+	sum->steps = _mm512_add_pd(sum->steps, x.s);
+	sum->log = _mm512_fmadd_pd(v, x.log, sum->log);
+	__m512d q = _mm512_fmsub_pd(v, c->inv, x.s), t = _mm512_mul_pd(q, x.inverse);
+	sum->rest = _mm512_fmadd_pd(_mm512_mul_pd(q, t), poly_512(t), sum->rest);
 }
 
 // finish_512 writes eight columns from the sums of the second sweep.
-INLINE512 void finish_512(size_t passes, __m512d mu, __m512d sd, __m512d m2, __m512d m3, __m512d acc,
-                          const tables512 *tables, columns out, size_t at, int masked, __mmask8 k) {
+INLINE512 void finish_512(size_t passes, const centre512 *c, const sums512 *sum, const tables512 *tables, columns out,
+                          size_t at, __mmask8 k) {
 	const __m512d n = _mm512_set1_pd((double)passes), per = _mm512_set1_pd(1.0 / (double)passes);
 	const __m512d per_less = _mm512_set1_pd(1.0 / (double)(passes - 1)), zero = _mm512_setzero_pd();
-	__m512d delta = _mm512_mul_pd(sd, per), mean = _mm512_add_pd(mu, delta);
-	__m512d shift = _mm512_mul_pd(n, _mm512_mul_pd(delta, delta));
-	m2 = _mm512_max_pd(zero, _mm512_sub_pd(m2, shift));
-	m3 = _mm512_fnmadd_pd(_mm512_mul_pd(_mm512_set1_pd(3), delta), m2, m3);
-	m3 = _mm512_fnmadd_pd(shift, delta, m3);
+	__m512d delta = _mm512_mul_pd(sum->d, per), mean = _mm512_add_pd(c->mu, delta);
+	__m512d moved = _mm512_mul_pd(sum->d, delta);
+	__m512d m2 = _mm512_max_pd(zero, _mm512_sub_pd(sum->d2, moved));
+	__m512d m3 = _mm512_fnmadd_pd(_mm512_mul_pd(_mm512_set1_pd(3), delta), m2, sum->d3);
+	m3 = _mm512_fnmadd_pd(moved, delta, m3);
 	__m512d variance = _mm512_mul_pd(m2, per_less), third = _mm512_mul_pd(m3, per);
-	__m512d c = _mm512_div_pd(_mm512_mul_pd(_mm512_set1_pd(0.5), variance), _mm512_add_pd(mean, _mm512_set1_pd(EPSILON)));
+	__m512d nats = _mm512_mul_pd(_mm512_set1_pd(0.5), variance);
+	nats = _mm512_div_pd(nats, _mm512_add_pd(mean, _mm512_set1_pd(EPSILON)));
 	__m512d under = _mm512_mul_pd(_mm512_mul_pd(_mm512_set1_pd(3), mean), variance);
 	__mmask8 defined = _mm512_cmp_pd_mask(under, zero, _CMP_GT_OQ);
 	__m512d skewness = _mm512_maskz_div_pd(defined, _mm512_abs_pd(third), under);
-	__m512d m = _mm512_max_pd(zero, _mm512_mul_pd(_mm512_mul_pd(mu, per), acc));
-	store_512(out.mean + at, mean, masked, k);
-	store_512(out.variance + at, variance, masked, k);
-	store_512(out.third + at, third, masked, k);
-	store_512(out.c + at, c, masked, k);
-	store_512(out.skewness + at, skewness, masked, k);
-	store_512(out.m + at, m, masked, k);
-	store_512(out.plogp + at, plogp_512(mean, tables), masked, k);
+	__m512d divergence = _mm512_fmadd_pd(sum->log, c->inv, sum->rest);
+	divergence = _mm512_add_pd(divergence, _mm512_sub_pd(n, sum->steps));
+	__m512d m = _mm512_max_pd(zero, _mm512_mul_pd(_mm512_mul_pd(mean, per), divergence));
+	_mm512_mask_storeu_pd(out.mean + at, k, mean);
+	_mm512_mask_storeu_pd(out.variance + at, k, variance);
+	_mm512_mask_storeu_pd(out.third + at, k, third);
+	_mm512_mask_storeu_pd(out.c + at, k, nats);
+	_mm512_mask_storeu_pd(out.skewness + at, k, skewness);
+	_mm512_mask_storeu_pd(out.m + at, k, m);
+	_mm512_mask_storeu_pd(out.plogp + at, k, plogp_512(mean, tables));
 }
 
-// block_512 is U vectors of columns, the last of them masked where that is asked.
+// block_512 is both sweeps over U vectors of columns, the last of them masked where that is asked.
 INLINE512 void block_512(const int U, const int masked, const float *p, size_t passes, size_t stride,
-                         const tables512 *tables, columns out, size_t at, __mmask8 k) {
-	const __m512d zero = _mm512_setzero_pd();
-	__m512d mu[3], inv[3], sd[3], m2[3], m3[3], acc[3], accs[3]; // of which U are used: in registers
+                         double *aside, const tables512 *tables, columns out, size_t at, __mmask8 k) {
+	__m512d even[3], odd[3]; // two sums, so that the additions overlap
+	centre512 c[3];
+	sums512 sum[3]; // of all of which U are used: in registers
 	const float *row = p + at;
+	double *to = aside;
 #pragma GCC unroll 4
 	for (int u = 0; u < U; u++)
-		mu[u] = sd[u] = zero;
+		even[u] = odd[u] = _mm512_setzero_pd();
 	size_t i = 0;
-	for (; i + 1 < passes; i += 2, row += 2 * stride) { // two sums, so that the additions overlap
-#pragma GCC unroll 4
-		for (int u = 0; u < U; u++) {
-			mu[u] = _mm512_add_pd(mu[u], load_512(row + 8 * u, masked && u == U - 1, k));
-			sd[u] = _mm512_add_pd(sd[u], load_512(row + stride + 8 * u, masked && u == U - 1, k));
-		}
-	}
-	if (i < passes) {
-#pragma GCC unroll 4
-		for (int u = 0; u < U; u++)
-			mu[u] = _mm512_add_pd(mu[u], load_512(row + 8 * u, masked && u == U - 1, k));
-	}
-#pragma GCC unroll 4
-	for (int u = 0; u < U; u++) {
-		mu[u] = _mm512_mul_pd(_mm512_add_pd(mu[u], sd[u]), _mm512_set1_pd(1.0 / (double)passes));
-		inv[u] = _mm512_maskz_div_pd(_mm512_cmp_pd_mask(mu[u], zero, _CMP_NEQ_OQ), _mm512_set1_pd(1), mu[u]);
-		sd[u] = m2[u] = m3[u] = acc[u] = accs[u] = zero;
-	}
-	row = p + at;
-	for (i = 0; i < passes; i++, row += stride) {
+	for (; i + 1 < passes; i += 2, row += 2 * stride) {
 #pragma GCC unroll 4
 		for (int u = 0; u < U; u++) {
 			__m512d v = load_512(row + 8 * u, masked && u == U - 1, k);
-			__m512d d = _mm512_sub_pd(v, mu[u]), d2 = _mm512_mul_pd(d, d);
-			sd[u] = _mm512_add_pd(sd[u], d);
-			m2[u] = _mm512_add_pd(m2[u], d2);
-			m3[u] = _mm512_fmadd_pd(d2, d, m3[u]);
-			__m512d r = _mm512_fmadd_pd(v, inv[u], _mm512_set1_pd(TINY));
-			split512 x = split_512(r, tables);
-			__m512d q = _mm512_fmsub_pd(v, inv[u], x.s), t = _mm512_mul_pd(q, x.rs);
-			acc[u] = _mm512_fmadd_pd(r, x.l, acc[u]);
-			acc[u] = _mm512_fmadd_pd(_mm512_mul_pd(q, t), poly_512(t), acc[u]);
-			accs[u] = _mm512_add_pd(accs[u], x.s);
+			__m512d w = load_512(row + stride + 8 * u, masked && u == U - 1, k);
+			even[u] = _mm512_add_pd(even[u], v);
+			odd[u] = _mm512_add_pd(odd[u], w);
+			_mm512_store_pd(to + 8 * u, v);
+			_mm512_store_pd(to + 8 * (U + u), w);
+		}
+		to += 16 * U;
+	}
+	if (i < passes) {
+#pragma GCC unroll 4
+		for (int u = 0; u < U; u++) {
+			__m512d v = load_512(row + 8 * u, masked && u == U - 1, k);
+			even[u] = _mm512_add_pd(even[u], v);
+			_mm512_store_pd(to + 8 * u, v);
 		}
 	}
 #pragma GCC unroll 4
 	for (int u = 0; u < U; u++) {
-		__m512d sum = _mm512_sub_pd(_mm512_add_pd(acc[u], _mm512_set1_pd((double)passes)), accs[u]);
-		finish_512(passes, mu[u], sd[u], m2[u], m3[u], sum, tables, out, at + 8 * u, masked && u == U - 1, k);
+		c[u] = centre_512(passes, _mm512_add_pd(even[u], odd[u]));
+		sum[u] = (sums512){{0}, {0}, {0}, {0}, {0}, {0}};
 	}
+	for (i = 0; i < passes; i++, aside += 8 * U) {
+#pragma GCC unroll 4
+		for (int u = 0; u < U; u++)
+			add_512(_mm512_load_pd(aside + 8 * u), &c[u], &sum[u], tables);
+	}
+#pragma GCC unroll 4
+	for (int u = 0; u < U; u++)
+		finish_512(passes, &c[u], &sum[u], tables, out, at + 8 * u, masked && u == U - 1 ? k : 0xff);
 }
 
-// sums_512 is the lower bound: one sweep, moments about the first pass, and p log p as it is.
-INLINE512 void sums_512(const int masked, const float *p, size_t passes, size_t stride, const tables512 *tables,
-                        columns out, size_t at, __mmask8 k) {
-	const __m512d zero = _mm512_setzero_pd();
-	__m512d first = load_512(p + at, masked, k), sd = zero, m2 = zero, m3 = zero, acc = zero;
-	const float *row = p + at;
-	for (size_t i = 0; i < passes; i++, row += stride) {
-		__m512d v = load_512(row, masked, k), d = _mm512_sub_pd(v, first), d2 = _mm512_mul_pd(d, d);
-		sd = _mm512_add_pd(sd, d);
-		m2 = _mm512_add_pd(m2, d2);
-		m3 = _mm512_fmadd_pd(d2, d, m3);
-		acc = _mm512_add_pd(acc, plogp_512(v, tables));
-	}
-	finish_512(passes, first, sd, m2, m3, zero, tables, out, at, masked, k);
-	store_512(out.m + at, acc, masked, k);
-}
-
-INLINE512 void all_512(const int U, const float *p, size_t passes, size_t width, size_t stride, columns out) {
-	const tables512 tables = {_mm512_load_pd(logc), _mm512_load_pd(logc + 8), _mm512_load_si512(recip),
-	                          _mm512_load_si512(recip + 8)};
+INLINE512 void blocks_512(const int U, const float *p, size_t passes, size_t width, size_t stride,
+                          double *aside, columns out) {
+	const tables512 tables = tables_512();
 	size_t at = 0;
 	for (; at + 8 * (size_t)U <= width; at += 8 * U)
-		block_512(U, 0, p, passes, stride, &tables, out, at, 0);
-	if (U > 2 && at + 16 < width) {
-		block_512(3, 1, p, passes, stride, &tables, out, at, (__mmask8)((1u << (width - at - 16)) - 1));
-		return;
-	}
-	if (U > 1 && at + 8 < width) {
-		block_512(2, 1, p, passes, stride, &tables, out, at, (__mmask8)((1u << (width - at - 8)) - 1));
-		return;
-	}
-	if (at < width)
-		block_512(1, 1, p, passes, stride, &tables, out, at, (__mmask8)((1u << (width - at)) - 1));
+		block_512(U, 0, p, passes, stride, aside, &tables, out, at, 0);
+	if (U > 2 && at + 16 < width)
+		block_512(3, 1, p, passes, stride, aside, &tables, out, at, mask_512(width - at, 2));
+	else if (U > 1 && at + 8 < width)
+		block_512(2, 1, p, passes, stride, aside, &tables, out, at, mask_512(width - at, 1));
+	else if (at < width)
+		block_512(1, 1, p, passes, stride, aside, &tables, out, at, mask_512(width - at, 0));
 }
 
-#define AVX512_KERNEL(U)                                                                                              \
-	TARGET512 __attribute__((noinline)) static void avx512_##U(const float *p, size_t passes, size_t width,             \
-	                                                           size_t stride, columns out) {                            \
-		all_512(U, p, passes, width, stride, out);                                                                         \
+// sweep_512 is the second sweep over U vectors that lie aside, and the first over the next.
+INLINE512 void sweep_512(const int U, const int next, const float *row, size_t passes, size_t stride, double *aside,
+                         const centre512 *c, sums512 *sum, __m512d *first, const __mmask8 *k,
+                         const tables512 *tables) {
+	for (size_t i = 0; i < passes; i++, row += stride, aside += 8 * U) {
+#pragma GCC unroll 4
+		for (int u = 0; u < U; u++) {
+			add_512(_mm512_load_pd(aside + 8 * u), &c[u], &sum[u], tables);
+			if (next != NOTHING) {
+				__m512d v = load_512(row + 8 * u, next == SOME, k[u]);
+				first[u] = _mm512_add_pd(first[u], v);
+				_mm512_store_pd(aside + 8 * u, v);
+			}
+		}
 	}
-AVX512_KERNEL(1)
-AVX512_KERNEL(2)
-AVX512_KERNEL(3)
+}
 
-TARGET512 __attribute__((noinline)) static void avx512_sums(const float *p, size_t passes, size_t width, size_t stride,
-                                                            columns out) {
-	const tables512 tables = {_mm512_load_pd(logc), _mm512_load_pd(logc + 8), _mm512_load_si512(recip),
-	                          _mm512_load_si512(recip + 8)};
+INLINE512 void ahead_512(const int U, const float *p, size_t passes, size_t width, size_t stride, double *aside,
+                         columns out) {
+	const tables512 tables = tables_512();
+	const __m512d zero = _mm512_setzero_pd();
+	__mmask8 k[3], next[3];
+	__m512d first[3], odd[3];
+	centre512 c[3];
+#pragma GCC unroll 4
+	for (int u = 0; u < U; u++) {
+		k[u] = mask_512(width, u);
+		first[u] = odd[u] = zero;
+	}
+	const float *row = p;
+	double *to = aside;
+	for (size_t i = 0; i < passes; i++, row += stride, to += 8 * U) {
+#pragma GCC unroll 4
+		for (int u = 0; u < U; u++) {
+			__m512d v = load_512(row + 8 * u, 1, k[u]), s = _mm512_add_pd(odd[u], v);
+			odd[u] = first[u]; // by turns, so that the additions overlap
+			first[u] = s;
+			_mm512_store_pd(to + 8 * u, v);
+		}
+	}
+#pragma GCC unroll 4
+	for (int u = 0; u < U; u++)
+		c[u] = centre_512(passes, _mm512_add_pd(first[u], odd[u]));
+	for (size_t at = 0; at < width; at += 8 * U) {
+		size_t left = width - at > 8 * (size_t)U ? width - at - 8 * U : 0;
+		sums512 sum[3];
+		centre512 after[3];
+#pragma GCC unroll 4
+		for (int u = 0; u < U; u++) {
+			next[u] = mask_512(left, u);
+			first[u] = zero;
+			sum[u] = (sums512){{0}, {0}, {0}, {0}, {0}, {0}};
+		}
+		row = p + at + 8 * U;
+		if (left >= 8 * (size_t)U)
+			sweep_512(U, ALL, row, passes, stride, aside, c, sum, first, next, &tables);
+		else if (left > 0)
+			sweep_512(U, SOME, row, passes, stride, aside, c, sum, first, next, &tables);
+		else
+			sweep_512(U, NOTHING, row, passes, stride, aside, c, sum, first, next, &tables);
+#pragma GCC unroll 4
+		for (int u = 0; u < U; u++) // the division begins before those of finish_512
+			after[u] = centre_512(passes, first[u]);
+#pragma GCC unroll 4
+		for (int u = 0; u < U; u++) {
+			if (u == 0 || k[u])
+				finish_512(passes, &c[u], &sum[u], &tables, out, at + 8 * u, k[u]);
+			c[u] = after[u];
+			k[u] = next[u];
+		}
+	}
+}
+
+// plain_512 is one sweep: moments about the first pass, and p log p as it is.
+INLINE512 void plain_512(const int U, const int masked, const float *p, size_t passes, size_t stride,
+                         const tables512 *tables, columns out, size_t at, __mmask8 k) {
+	const __m512d one = _mm512_set1_pd(1);
+	centre512 c[2];
+	sums512 sum[2];
+	const float *row = p + at;
+#pragma GCC unroll 4
+	for (int u = 0; u < U; u++) {
+		c[u] = (centre512){load_512(row + 8 * u, masked && u == U - 1, k), one, _mm512_set1_pd(SHIFT)};
+		sum[u] = (sums512){{0}, {0}, {0}, {0}, {0}, {0}};
+	}
+	for (size_t i = 0; i < passes; i++, row += stride) {
+#pragma GCC unroll 4
+		for (int u = 0; u < U; u++)
+			add_512(load_512(row + 8 * u, masked && u == U - 1, k), &c[u], &sum[u], tables);
+	}
+#pragma GCC unroll 4
+	for (int u = 0; u < U; u++)
+		finish_512(passes, &c[u], &sum[u], tables, out, at + 8 * u, masked && u == U - 1 ? k : 0xff);
+}
+
+#define AVX512_BLOCKS(NAME, U) \
+	TARGET512 static void NAME(const float *p, size_t passes, size_t width, size_t stride, double *aside, \
+	                           columns out) { \
+		blocks_512(U, p, passes, width, stride, aside, out); \
+	}
+AVX512_BLOCKS(avx512_aside_1, 1)
+AVX512_BLOCKS(avx512_aside_2, 2)
+AVX512_BLOCKS(avx512_aside_3, 3)
+
+#define AVX512_AHEAD(NAME, U) \
+	TARGET512 static void NAME(const float *p, size_t passes, size_t width, size_t stride, double *aside, \
+	                           columns out) { \
+		ahead_512(U, p, passes, width, stride, aside, out); \
+	}
+AVX512_AHEAD(avx512_ahead_1, 1)
+AVX512_AHEAD(avx512_ahead_2, 2)
+
+TARGET512 static void avx512_plain(const float *p, size_t passes, size_t width, size_t stride, double *aside,
+                                   columns out) {
+	const tables512 tables = tables_512();
 	size_t at = 0;
-	for (; at + 8 <= width; at += 8)
-		sums_512(0, p, passes, stride, &tables, out, at, 0);
-	if (at < width)
-		sums_512(1, p, passes, stride, &tables, out, at, (__mmask8)((1u << (width - at)) - 1));
+	(void)aside;
+	for (; at + 16 <= width; at += 16)
+		plain_512(2, 0, p, passes, stride, &tables, out, at, 0);
+	for (; at < width; at += 8)
+		plain_512(1, 1, p, passes, stride, &tables, out, at, mask_512(width - at, 0));
 }

@@ -1,4 +1,4 @@
-// Package ckernel is the opponent of decomp's kernel: the same work in C, with AVX-512 and AVX2 intrinsics.
+// Package ckernel is the opponent of ckd's kernel: the same work in C, with AVX-512 and AVX2 intrinsics.
 //
 // For every column of a panel of float32 [passes][width] it computes mean, variance, third moment, C_k, skewness, M_k
 // and mean*log(mean), in float64, by the algorithm that kernel.h states. It does not check its values.
@@ -15,6 +15,8 @@ type Panel struct {
 // Columns is what a kernel writes, for every column.
 type Columns struct {
 	Mean, Variance, ThirdMoment, C, Skewness, M, PLogP []float64
+
+	aside []float64 // room for the kernels
 }
 
 // NewColumns makes room for so many columns.
@@ -24,7 +26,7 @@ func NewColumns(width int) *Columns {
 		s, all = all[:width:width], all[width:]
 		return s
 	}
-	return &Columns{take(), take(), take(), take(), take(), take(), take()}
+	return &Columns{take(), take(), take(), take(), take(), take(), take(), nil}
 }
 
 // Path is an instruction set.
@@ -41,8 +43,8 @@ type Kernel struct {
 	Path Path
 	// Name tells the variants of a path apart.
 	Name string
-	// Sums is set for the lower bound: one sweep with p log p itself and the moments about the first pass. It does
-	// less, and an M_k from it would be a difference of large terms.
+	// Sums is set for one sweep instead of two, with p log p itself and the moments about the first pass: an M_k from it
+	// would be a difference of large terms. The same arithmetic bounds it.
 	Sums bool
 
 	number int

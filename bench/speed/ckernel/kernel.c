@@ -5,14 +5,19 @@
 #include "kernel.h"
 #include "tables.h"
 
+// What comes after the present columns, for those that work ahead.
+enum { NOTHING, SOME, ALL };
+
 #include "avx2.h"
 #include "avx512.h"
 
-typedef void (*kernel)(const float *p, size_t passes, size_t width, size_t stride, columns out);
+typedef void (*kernel)(const float *p, size_t passes, size_t width, size_t stride, double *aside, columns out);
+
+#define AVX2(HOW) avx2_##HOW##_ASIDE_1, avx2_##HOW##_ASIDE_2, avx2_##HOW##_AHEAD_1, avx2_##HOW##_PLAIN
 
 static const kernel kernels[] = {
-	avx512_1,     avx512_2,     avx512_3,      avx512_sums,   avx2_pairs_1,
-	avx2_pairs_2, avx2_divide_1, avx2_divide_2, avx2_sums_pairs, avx2_sums_divide,
+	avx512_aside_1, avx512_aside_2, avx512_aside_3, avx512_ahead_1, avx512_ahead_2, avx512_plain,
+	AVX2(INVERSE),  AVX2(QUOTIENT),
 };
 
 int ckernel_path(void) {
@@ -23,7 +28,9 @@ int ckernel_path(void) {
 	return avx2 ? 1 + !!avx512 : 0;
 }
 
-void ckernel_run(int number, const float *p, size_t passes, size_t width, size_t stride, columns out, long times) {
+void ckernel_run(int number, const float *p, size_t passes, size_t width, size_t stride, double *aside, columns out,
+                 long times) {
+	aside = (double *)(((uintptr_t)aside + 63) & ~(uintptr_t)63);
 	for (long i = 0; i < times; i++)
-		kernels[number](p, passes, width, stride, out);
+		kernels[number](p, passes, width, stride, aside, out);
 }

@@ -13,18 +13,22 @@ import (
 )
 
 // all are the kernels by their number in C.
-var all = []Kernel{
-	{Path: AVX512, Name: "1 vector"},
-	{Path: AVX512, Name: "2 vectors"},
-	{Path: AVX512, Name: "3 vectors"},
-	{Path: AVX512, Name: "plain sums", Sums: true},
-	{Path: AVX2, Name: "pairs, 1 vector"},
-	{Path: AVX2, Name: "pairs, 2 vectors"},
-	{Path: AVX2, Name: "division, 1 vector"},
-	{Path: AVX2, Name: "division, 2 vectors"},
-	{Path: AVX2, Name: "pairs, plain sums", Sums: true},
-	{Path: AVX2, Name: "division, plain sums", Sums: true},
-}
+var all = func() []Kernel {
+	var k []Kernel
+	add := func(path Path, how string, ways ...string) {
+		for _, way := range ways {
+			k = append(k, Kernel{Path: path, Name: how + way, Sums: way == plain})
+		}
+	}
+	add(AVX512, "", "aside, 1 vector", "aside, 2 vectors", "aside, 3 vectors", "ahead, 1 vector", "ahead, 2 vectors",
+		plain)
+	for _, how := range []string{"1/s, ", "q/s, "} {
+		add(AVX2, how, "aside, 1 vector", "aside, 2 vectors", "ahead, 1 vector", plain)
+	}
+	return k
+}()
+
+const plain = "plain sums"
 
 // Kernels are those that this processor can run.
 func Kernels() []Kernel {
@@ -46,6 +50,9 @@ func (k Kernel) Run(p Panel, out *Columns, times int) {
 		return
 	}
 	_ = p.Values[(p.Passes-1)*p.Stride+p.Width-1] // the panel is as large as it says
+	if room := 24*p.Passes + 8; len(out.aside) < room {
+		out.aside = make([]float64, room)
+	}
 	var pinner runtime.Pinner
 	defer pinner.Unpin()
 	at := func(s []float64) *C.double {
@@ -54,7 +61,7 @@ func (k Kernel) Run(p Panel, out *Columns, times int) {
 		return (*C.double)(to)
 	}
 	C.ckernel_run(C.int(k.number), (*C.float)(unsafe.SliceData(p.Values)), C.size_t(p.Passes), C.size_t(p.Width),
-		C.size_t(p.Stride), C.columns{
+		C.size_t(p.Stride), (*C.double)(unsafe.SliceData(out.aside)), C.columns{
 			mean: at(out.Mean), variance: at(out.Variance), third: at(out.ThirdMoment), c: at(out.C),
 			skewness: at(out.Skewness), m: at(out.M), plogp: at(out.PLogP),
 		}, C.long(times))
