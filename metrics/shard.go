@@ -90,6 +90,9 @@ func (r *Recorder) Done() { r.shard.Unlock() }
 // Observe counts an input that was decided. res must come from the model's plan
 // and d from its policy.
 func (r *Recorder) Observe(res *decomp.Result, d policy.Decision) {
+	if off {
+		return
+	}
 	m := r.model
 	r.decided(d)
 	r.ownClasses(res.C, res.Skewness)
