@@ -41,8 +41,11 @@ func (p *Plan) finish(s *sums, r *Result) {
 func (p *Plan) finishPairs(s *sums, r *Result) {
 	k, half := p.classes, 0.5/s.divisor
 	for i := range r.PairTerm {
-		pair := p.pairs[i]
-		r.PairTerm[i] = max(0, -s.co.of(p, i)) * (half * s.roots[pair.A]) * s.roots[pair.B]
+		r.PairTerm[i] = 0
+		if co := s.co.of(p, i); co < 0 {
+			pair := p.pairs[i]
+			r.PairTerm[i] = -co * (half * s.roots[pair.A]) * s.roots[pair.B]
+		}
 	}
 	if p.pairing.matrix {
 		for i, critical := range p.pairing.fixed {
@@ -87,10 +90,15 @@ func (p *Plan) finishScores(ova float64, r *Result) {
 		var varMax, varSum, cMax, cSum float64
 		r.CCritMaxClass = p.critical[0]
 		for _, k := range p.critical {
-			varMax = max(varMax, r.Variance[k])
-			varSum += r.Variance[k]
-			cMax = max(cMax, r.C[k])
-			cSum += r.C[k]
+			variance, c := r.Variance[k], r.C[k]
+			if variance > varMax {
+				varMax = variance
+			}
+			if c > cMax {
+				cMax = c
+			}
+			varSum += variance
+			cSum += c
 			if exceeds(r.C[k], r.C[r.CCritMaxClass]) {
 				r.CCritMaxClass = k
 			}
