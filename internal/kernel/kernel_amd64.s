@@ -24,186 +24,236 @@ TEXT ·momentsFloat32AVX512(SB), NOSPLIT, $0-80
 	VMOVUPD      const_inverses<>+64(SB), Z3
 	VMOVUPD      const_steps<>+0(SB), Z4
 	VMOVUPD      const_tiny<>+0(SB), Z5
-	VMOVUPD      const_remainder0<>+0(SB), Z6
-	VMOVUPD      const_remainder1<>+0(SB), Z7
-	VMOVUPD      const_remainder2<>+0(SB), Z8
-	VMOVUPD      const_remainder3<>+0(SB), Z9
-	VMOVUPD      const_remainder4<>+0(SB), Z10
-	VMOVUPD      const_remainder5<>+0(SB), Z11
-	VMOVUPD      const_remainder6<>+0(SB), Z12
-	VXORPD       Z13, Z13, Z13
-	VMOVQ        DI, X14
-	VPBROADCASTQ X14, Z14
-	VPCMPGTQ     const_iota<>+0(SB), Z14, K1
+	VMOVUPD      const_ln2<>+0(SB), Z6
+	VMOVUPD      const_remainder0<>+0(SB), Z7
+	VMOVUPD      const_remainder1<>+0(SB), Z8
+	VMOVUPD      const_remainder2<>+0(SB), Z9
+	VMOVUPD      const_remainder3<>+0(SB), Z10
+	VMOVUPD      const_remainder4<>+0(SB), Z11
+	VMOVUPD      const_remainder5<>+0(SB), Z12
+	VMOVUPD      const_remainder6<>+0(SB), Z13
+	VXORPD       Z14, Z14, Z14
+	VMOVQ        DI, X15
+	VPBROADCASTQ X15, Z15
+	VPCMPGTQ     const_iota<>+0(SB), Z15, K1
 	MOVQ         BX, R9
 	MOVQ         DX, R10
 	MOVQ         SI, R11
+	PCALIGN      $0x40
 
 loop1:
-	VCVTPS2PD.Z  (R9), K1, Z14
-	VMOVUPD      Z14, (R10)
-	VADDPD       Z14, Z13, Z13
+	VCVTPS2PD.Z  (R9), K1, Z15
+	VMOVUPD      Z15, (R10)
+	VADDPD       Z15, Z14, Z14
 	ADDQ         R8, R9
 	ADDQ         $0x40, R10
 	DECQ         R11
 	JNZ          loop1
-	VBROADCASTSD rn+64(FP), Z14
-	VMULPD       Z14, Z13, Z13
-	VMOVUPD      const_one<>+0(SB), Z14
-	VDIVPD       Z13, Z14, Z14
-	VCMPPD       $0x1d, const_tiny<>+0(SB), Z13, K1
-	VMOVAPD.Z    Z14, K1, Z14
-	VMOVUPD      Z13, Z13
-	VMOVUPD      Z14, Z15
-	VMULPD       const_shift<>+0(SB), Z14, Z14
-	VMOVUPD      Z14, Z14
+	VBROADCASTSD rn+64(FP), Z15
+	VMULPD       Z15, Z14, Z14
+	VMOVUPD      const_one<>+0(SB), Z15
+	VDIVPD       Z14, Z15, Z15
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Z14, K1
+	VMOVAPD.Z    Z15, K1, Z15
+	VMOVAPD      Z14, Z14
+	VMOVUPD      Z15, Z16
+	VMULPD       const_shift<>+0(SB), Z15, Z15
+	VMOVUPD      Z15, Z15
 
 block2:
-	VXORPD       Z16, Z16, Z16
-	VXORPD       Z17, Z17, Z17
-	VXORPD       Z18, Z18, Z18
-	VXORPD       Z19, Z19, Z19
-	VXORPD       Z20, Z20, Z20
-	VXORPD       Z21, Z21, Z21
-	VXORPD       Z22, Z22, Z22
-	ADDQ         $0x20, BX
-	SUBQ         $0x08, DI
-	MOVQ         BX, R9
-	MOVQ         DX, R10
-	VMOVQ        DI, X23
-	VPBROADCASTQ X23, Z23
-	VPCMPGTQ     const_iota<>+0(SB), Z23, K1
-	MOVQ         SI, R11
+	VXORPD  Z17, Z17, Z17
+	VXORPD  Z18, Z18, Z18
+	VXORPD  Z19, Z19, Z19
+	VXORPD  Z20, Z20, Z20
+	VXORPD  Z21, Z21, Z21
+	VXORPD  Z22, Z22, Z22
+	VXORPD  Z23, Z23, Z23
+	ADDQ    $0x20, BX
+	SUBQ    $0x08, DI
+	MOVQ    BX, R9
+	MOVQ    DX, R10
+	CMPQ    DI, $0x08
+	JLT     few4
+	MOVQ    SI, R11
+	PCALIGN $0x40
 
-loop4:
-	VMOVUPD      (R10), Z23
-	VSUBPD       Z13, Z23, Z24
-	VMULPD       Z24, Z24, Z25
-	VADDPD       Z24, Z17, Z17
-	VADDPD       Z25, Z18, Z18
-	VFMADD231PD  Z25, Z24, Z19
-	VMOVUPD      Z5, Z24
-	VFMADD231PD  Z14, Z23, Z24
-	VANDPD       Z4, Z24, Z25
-	VGETEXPPD    Z24, Z26
-	VPSRLQ       $0x30, Z24, Z24
-	VMOVAPD      Z24, Z27
-	VPERMI2PD    Z2, Z0, Z24
-	VPERMI2PD    Z3, Z1, Z27
-	VPSUBQ       Z25, Z27, Z27
-	VFMADD231PD  const_ln2<>+0(SB), Z26, Z24
-	VADDPD       Z25, Z22, Z22
-	VFMADD231PD  Z23, Z24, Z20
-	VFMSUB231PD  Z15, Z23, Z25
-	VMULPD       Z25, Z27, Z27
-	VMULPD       Z25, Z27, Z25
-	VMOVUPD      Z12, Z23
-	VFMADD213PD  Z11, Z27, Z23
-	VFMADD213PD  Z10, Z27, Z23
-	VFMADD213PD  Z9, Z27, Z23
-	VFMADD213PD  Z8, Z27, Z23
-	VFMADD213PD  Z7, Z27, Z23
-	VFMADD213PD  Z6, Z27, Z23
-	VFMADD231PD  Z23, Z25, Z21
-	VCVTPS2PD.Z  (R9), K1, Z23
-	VMOVUPD      Z23, (R10)
-	VADDPD       Z23, Z16, Z16
-	ADDQ         R8, R9
-	ADDQ         $0x40, R10
-	DECQ         R11
-	JNZ          loop4
-	VBROADCASTSD rn+64(FP), Z14
-	VMULPD       Z14, Z16, Z14
-	VMOVUPD      const_one<>+0(SB), Z16
-	VDIVPD       Z14, Z16, Z16
-	VCMPPD       $0x1d, const_tiny<>+0(SB), Z14, K1
-	VMOVAPD.Z    Z16, K1, Z16
+loop5:
+	VMOVUPD     (R10), Z24
+	VSUBPD      Z14, Z24, Z25
+	VMULPD      Z25, Z25, Z26
+	VADDPD      Z25, Z18, Z18
+	VADDPD      Z26, Z19, Z19
+	VFMADD231PD Z26, Z25, Z20
+	VMOVAPD     Z5, Z25
+	VFMADD231PD Z15, Z24, Z25
+	VANDPD      Z4, Z25, Z26
+	VGETEXPPD   Z25, Z27
+	VPSRLQ      $0x30, Z25, Z25
+	VMOVAPD     Z25, Z28
+	VPERMI2PD   Z2, Z0, Z25
+	VPERMI2PD   Z3, Z1, Z28
+	VPSUBQ      Z26, Z28, Z28
+	VFMADD231PD Z6, Z27, Z25
+	VADDPD      Z26, Z23, Z23
+	VFMADD231PD Z24, Z25, Z21
+	VFMSUB231PD Z16, Z24, Z26
+	VMULPD      Z26, Z28, Z28
+	VMULPD      Z26, Z28, Z26
+	VMOVAPD     Z13, Z24
+	VFMADD213PD Z12, Z28, Z24
+	VFMADD213PD Z11, Z28, Z24
+	VFMADD213PD Z10, Z28, Z24
+	VFMADD213PD Z9, Z28, Z24
+	VFMADD213PD Z8, Z28, Z24
+	VFMADD213PD Z7, Z28, Z24
+	VFMADD231PD Z24, Z26, Z22
+	VCVTPS2PD   (R9), Z24
+	VMOVUPD     Z24, (R10)
+	VADDPD      Z24, Z17, Z17
+	ADDQ        R8, R9
+	ADDQ        $0x40, R10
+	DECQ        R11
+	JNZ         loop5
+	JMP         swept3
+
+few4:
+	VMOVQ        DI, X24
+	VPBROADCASTQ X24, Z24
+	VPCMPGTQ     const_iota<>+0(SB), Z24, K1
+	MOVQ         SI, R11
+	PCALIGN      $0x40
+
+loop6:
+	VMOVUPD     (R10), Z24
+	VSUBPD      Z14, Z24, Z25
+	VMULPD      Z25, Z25, Z26
+	VADDPD      Z25, Z18, Z18
+	VADDPD      Z26, Z19, Z19
+	VFMADD231PD Z26, Z25, Z20
+	VMOVAPD     Z5, Z25
+	VFMADD231PD Z15, Z24, Z25
+	VANDPD      Z4, Z25, Z26
+	VGETEXPPD   Z25, Z27
+	VPSRLQ      $0x30, Z25, Z25
+	VMOVAPD     Z25, Z28
+	VPERMI2PD   Z2, Z0, Z25
+	VPERMI2PD   Z3, Z1, Z28
+	VPSUBQ      Z26, Z28, Z28
+	VFMADD231PD Z6, Z27, Z25
+	VADDPD      Z26, Z23, Z23
+	VFMADD231PD Z24, Z25, Z21
+	VFMSUB231PD Z16, Z24, Z26
+	VMULPD      Z26, Z28, Z28
+	VMULPD      Z26, Z28, Z26
+	VMOVAPD     Z13, Z24
+	VFMADD213PD Z12, Z28, Z24
+	VFMADD213PD Z11, Z28, Z24
+	VFMADD213PD Z10, Z28, Z24
+	VFMADD213PD Z9, Z28, Z24
+	VFMADD213PD Z8, Z28, Z24
+	VFMADD213PD Z7, Z28, Z24
+	VFMADD231PD Z24, Z26, Z22
+	VCVTPS2PD.Z (R9), K1, Z24
+	VMOVUPD     Z24, (R10)
+	VADDPD      Z24, Z17, Z17
+	ADDQ        R8, R9
+	ADDQ        $0x40, R10
+	DECQ        R11
+	JNZ         loop6
+
+swept3:
+	VBROADCASTSD rn+64(FP), Z15
+	VMULPD       Z15, Z17, Z15
+	VMOVUPD      const_one<>+0(SB), Z17
+	VDIVPD       Z15, Z17, Z17
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Z15, K1
+	VMOVAPD.Z    Z17, K1, Z17
 	MOVQ         AX, R9
-	VBROADCASTSD rn+64(FP), Z23
-	VMOVUPD      Z17, Z25
-	VMULPD       Z23, Z17, Z24
-	VBROADCASTSD n+56(FP), Z26
-	VFNMADD231PD Z26, Z24, Z25
-	VFMADD231PD  Z23, Z25, Z24
-	VADDPD       Z13, Z24, Z13
-	VMOVUPD      Z13, (R9)
+	VBROADCASTSD rn+64(FP), Z24
+	VMOVAPD      Z18, Z26
+	VMULPD       Z24, Z18, Z25
+	VBROADCASTSD n+56(FP), Z27
+	VFNMADD231PD Z27, Z25, Z26
+	VFMADD231PD  Z24, Z26, Z25
+	VADDPD       Z14, Z25, Z14
+	VMOVUPD      Z14, (R9)
 	ADDQ         CX, R9
-	VMULPD       Z24, Z17, Z17
-	VMULPD       const_three<>+0(SB), Z18, Z25
-	VFNMADD231PD const_two<>+0(SB), Z17, Z25
-	VFNMADD213PD Z19, Z24, Z25
-	VXORPD       Z24, Z24, Z24
-	VSUBPD       Z17, Z18, Z18
-	VCMPPD       $0x1d, const_tiny<>+0(SB), Z18, K1
-	VMOVAPD.Z    Z18, K1, Z18
-	VMOVAPD.Z    Z25, K1, Z25
-	VBROADCASTSD rd+72(FP), Z17
-	VMULPD       Z17, Z18, Z17
-	VMOVUPD      Z17, (R9)
-	ADDQ         CX, R9
-	VMULPD       Z23, Z25, Z19
-	VMOVUPD      Z19, (R9)
-	ADDQ         CX, R9
-	VMULPD       const_half<>+0(SB), Z17, Z27
-	VADDPD       const_epsilon<>+0(SB), Z13, Z26
-	VDIVPD       Z26, Z27, Z27
-	VMOVUPD      Z27, (R9)
-	ADDQ         CX, R9
-	VMULPD       const_three<>+0(SB), Z13, Z26
-	VMULPD       Z17, Z26, Z26
-	VANDPD       const_absolute<>+0(SB), Z19, Z19
-	VDIVPD       Z26, Z19, Z19
-	VCMPPD       $0x1e, Z24, Z26, K1
+	VMULPD       Z25, Z18, Z18
+	VMULPD       const_three<>+0(SB), Z19, Z26
+	VFNMADD231PD const_two<>+0(SB), Z18, Z26
+	VFNMADD213PD Z20, Z25, Z26
+	VXORPD       Z25, Z25, Z25
+	VSUBPD       Z18, Z19, Z19
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Z19, K1
 	VMOVAPD.Z    Z19, K1, Z19
-	VMOVUPD      Z19, (R9)
+	VMOVAPD.Z    Z26, K1, Z26
+	VBROADCASTSD rd+72(FP), Z18
+	VMULPD       Z18, Z19, Z18
+	VMOVUPD      Z18, (R9)
 	ADDQ         CX, R9
-	VMULPD       Z15, Z18, Z18
-	VMULPD       Z15, Z18, Z18
-	VMULPD       Z15, Z25, Z25
-	VMULPD       Z15, Z25, Z25
-	VMULPD       Z15, Z25, Z25
-	VFMADD132PD  Z15, Z21, Z20
-	VBROADCASTSD n+56(FP), Z15
-	VSUBPD       Z22, Z15, Z15
-	VADDPD       Z15, Z20, Z20
-	VMULPD       const_half<>+0(SB), Z18, Z15
-	VFMADD231PD  const_minus_sixth<>+0(SB), Z25, Z15
-	VCMPPD       $0x11, const_narrow<>+0(SB), Z18, K1
-	VMOVAPD      Z15, K1, Z20
-	VMULPD       Z13, Z20, Z20
-	VMAXPD       Z24, Z20, Z20
-	VMULPD       Z23, Z20, Z20
+	VMULPD       Z24, Z26, Z20
 	VMOVUPD      Z20, (R9)
 	ADDQ         CX, R9
-	VADDPD       Z5, Z13, Z15
-	VMOVUPD      Z5, Z17
-	VFMADD231PD  const_shift<>+0(SB), Z13, Z17
-	VANDPD       Z4, Z17, Z18
-	VGETEXPPD    Z17, Z19
-	VPSRLQ       $0x30, Z17, Z17
-	VMOVAPD      Z17, Z20
-	VPERMI2PD    Z2, Z0, Z17
-	VPERMI2PD    Z3, Z1, Z20
-	VPSUBQ       Z18, Z20, Z20
-	VFMADD231PD  const_ln2<>+0(SB), Z19, Z17
-	VSUBPD       Z18, Z15, Z15
-	VMULPD       Z15, Z20, Z20
-	VMOVUPD      Z12, Z18
-	VFMADD213PD  Z11, Z20, Z18
-	VFMADD213PD  Z10, Z20, Z18
-	VFMADD213PD  Z9, Z20, Z18
-	VFMADD213PD  Z8, Z20, Z18
-	VFMADD213PD  Z7, Z20, Z18
-	VFMADD213PD  Z6, Z20, Z18
-	VMULPD       Z15, Z20, Z20
-	VFMADD231PD  Z18, Z20, Z15
-	VFMADD231PD  Z13, Z17, Z15
-	VMOVUPD      Z15, (R9)
+	VMULPD       const_half<>+0(SB), Z18, Z28
+	VADDPD       const_epsilon<>+0(SB), Z14, Z27
+	VDIVPD       Z27, Z28, Z28
+	VMOVUPD      Z28, (R9)
 	ADDQ         CX, R9
-	VMOVUPD      Z14, Z13
-	VMOVUPD      Z16, Z15
-	VMULPD       const_shift<>+0(SB), Z16, Z16
-	VMOVUPD      Z16, Z14
+	VMULPD       const_three<>+0(SB), Z14, Z27
+	VMULPD       Z18, Z27, Z27
+	VANDPD       const_absolute<>+0(SB), Z20, Z20
+	VDIVPD       Z27, Z20, Z20
+	VCMPPD       $0x1e, Z25, Z27, K1
+	VMOVAPD.Z    Z20, K1, Z20
+	VMOVUPD      Z20, (R9)
+	ADDQ         CX, R9
+	VMULPD       Z16, Z19, Z19
+	VMULPD       Z16, Z19, Z19
+	VMULPD       Z16, Z26, Z26
+	VMULPD       Z16, Z26, Z26
+	VMULPD       Z16, Z26, Z26
+	VFMADD132PD  Z16, Z22, Z21
+	VBROADCASTSD n+56(FP), Z16
+	VSUBPD       Z23, Z16, Z16
+	VADDPD       Z16, Z21, Z21
+	VMULPD       const_half<>+0(SB), Z19, Z16
+	VFMADD231PD  const_minus_sixth<>+0(SB), Z26, Z16
+	VCMPPD       $0x11, const_narrow<>+0(SB), Z19, K1
+	VMOVAPD      Z16, K1, Z21
+	VMULPD       Z14, Z21, Z21
+	VMAXPD       Z25, Z21, Z21
+	VMULPD       Z24, Z21, Z21
+	VMOVUPD      Z21, (R9)
+	ADDQ         CX, R9
+	VADDPD       Z5, Z14, Z16
+	VMOVAPD      Z5, Z18
+	VFMADD231PD  const_shift<>+0(SB), Z14, Z18
+	VANDPD       Z4, Z18, Z19
+	VGETEXPPD    Z18, Z20
+	VPSRLQ       $0x30, Z18, Z18
+	VMOVAPD      Z18, Z21
+	VPERMI2PD    Z2, Z0, Z18
+	VPERMI2PD    Z3, Z1, Z21
+	VPSUBQ       Z19, Z21, Z21
+	VFMADD231PD  Z6, Z20, Z18
+	VSUBPD       Z19, Z16, Z16
+	VMULPD       Z16, Z21, Z21
+	VMOVAPD      Z13, Z19
+	VFMADD213PD  Z12, Z21, Z19
+	VFMADD213PD  Z11, Z21, Z19
+	VFMADD213PD  Z10, Z21, Z19
+	VFMADD213PD  Z9, Z21, Z19
+	VFMADD213PD  Z8, Z21, Z19
+	VFMADD213PD  Z7, Z21, Z19
+	VMULPD       Z16, Z21, Z21
+	VFMADD231PD  Z19, Z21, Z16
+	VFMADD231PD  Z14, Z18, Z16
+	VMOVUPD      Z16, (R9)
+	ADDQ         CX, R9
+	VMOVAPD      Z15, Z14
+	VMOVUPD      Z17, Z16
+	VMULPD       const_shift<>+0(SB), Z17, Z17
+	VMOVUPD      Z17, Z15
 	ADDQ         $0x40, AX
 	CMPQ         DI, $0x00
 	JGT          block2
@@ -229,6 +279,16 @@ DATA const_tiny<>+40(SB)/8, $0x0170000000000000
 DATA const_tiny<>+48(SB)/8, $0x0170000000000000
 DATA const_tiny<>+56(SB)/8, $0x0170000000000000
 GLOBL const_tiny<>(SB), RODATA|NOPTR, $64
+
+DATA const_ln2<>+0(SB)/8, $0x3fe62e42fefa39ef
+DATA const_ln2<>+8(SB)/8, $0x3fe62e42fefa39ef
+DATA const_ln2<>+16(SB)/8, $0x3fe62e42fefa39ef
+DATA const_ln2<>+24(SB)/8, $0x3fe62e42fefa39ef
+DATA const_ln2<>+32(SB)/8, $0x3fe62e42fefa39ef
+DATA const_ln2<>+40(SB)/8, $0x3fe62e42fefa39ef
+DATA const_ln2<>+48(SB)/8, $0x3fe62e42fefa39ef
+DATA const_ln2<>+56(SB)/8, $0x3fe62e42fefa39ef
+GLOBL const_ln2<>(SB), RODATA|NOPTR, $64
 
 DATA const_remainder0<>+0(SB)/8, $0x3fe0000000000008
 DATA const_remainder0<>+8(SB)/8, $0x3fe0000000000008
@@ -366,16 +426,6 @@ DATA const_shift<>+48(SB)/8, $0x3ff0800000000000
 DATA const_shift<>+56(SB)/8, $0x3ff0800000000000
 GLOBL const_shift<>(SB), RODATA|NOPTR, $64
 
-DATA const_ln2<>+0(SB)/8, $0x3fe62e42fefa39ef
-DATA const_ln2<>+8(SB)/8, $0x3fe62e42fefa39ef
-DATA const_ln2<>+16(SB)/8, $0x3fe62e42fefa39ef
-DATA const_ln2<>+24(SB)/8, $0x3fe62e42fefa39ef
-DATA const_ln2<>+32(SB)/8, $0x3fe62e42fefa39ef
-DATA const_ln2<>+40(SB)/8, $0x3fe62e42fefa39ef
-DATA const_ln2<>+48(SB)/8, $0x3fe62e42fefa39ef
-DATA const_ln2<>+56(SB)/8, $0x3fe62e42fefa39ef
-GLOBL const_ln2<>(SB), RODATA|NOPTR, $64
-
 DATA const_three<>+0(SB)/8, $0x4008000000000000
 DATA const_three<>+8(SB)/8, $0x4008000000000000
 DATA const_three<>+16(SB)/8, $0x4008000000000000
@@ -465,9 +515,9 @@ TEXT ·rotatedFloat32AVX512(SB), NOSPLIT, $0-80
 	VMOVUPD 64(R11), Z1
 	VMOVUPD 128(R11), Z2
 	CMPQ    R9, $0x01
-	JNE     rotations5
+	JNE     rotations7
 
-block6:
+block8:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -478,15 +528,16 @@ block6:
 	VXORPD       Z2, Z2, Z2
 	MOVQ         DX, R9
 	MOVQ         SI, R11
+	PCALIGN      $0x40
 
-loop7:
+loop9:
 	VCVTPS2PD.Z (R9), K1, Z3
 	VSUBPD      Z1, Z3, Z3
 	VPERMPD     Z3, Z0, Z4
 	VFMADD231PD Z4, Z3, Z2
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop7
+	JNZ         loop9
 	MOVQ        AX, R9
 	VMOVUPD     Z2, K1, (R9)
 	ADDQ        CX, R9
@@ -495,14 +546,14 @@ loop7:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block6
+	JG          block8
 	JMP         done
 
-rotations5:
+rotations7:
 	CMPQ R9, $0x02
-	JNE  rotations8
+	JNE  rotations10
 
-block9:
+block11:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -514,8 +565,9 @@ block9:
 	VXORPD       Z4, Z4, Z4
 	MOVQ         DX, R9
 	MOVQ         SI, R11
+	PCALIGN      $0x40
 
-loop10:
+loop12:
 	VCVTPS2PD.Z (R9), K1, Z5
 	VSUBPD      Z2, Z5, Z5
 	VPERMPD     Z5, Z0, Z6
@@ -524,7 +576,7 @@ loop10:
 	VFMADD231PD Z6, Z5, Z4
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop10
+	JNZ         loop12
 	MOVQ        AX, R9
 	VMOVUPD     Z3, K1, (R9)
 	ADDQ        CX, R9
@@ -535,14 +587,14 @@ loop10:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block9
+	JG          block11
 	JMP         done
 
-rotations8:
+rotations10:
 	CMPQ R9, $0x03
-	JNE  rotations11
+	JNE  rotations13
 
-block12:
+block14:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -555,8 +607,9 @@ block12:
 	VXORPD       Z6, Z6, Z6
 	MOVQ         DX, R9
 	MOVQ         SI, R11
+	PCALIGN      $0x40
 
-loop13:
+loop15:
 	VCVTPS2PD.Z (R9), K1, Z7
 	VSUBPD      Z3, Z7, Z7
 	VPERMPD     Z7, Z0, Z8
@@ -567,7 +620,7 @@ loop13:
 	VFMADD231PD Z8, Z7, Z6
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop13
+	JNZ         loop15
 	MOVQ        AX, R9
 	VMOVUPD     Z4, K1, (R9)
 	ADDQ        CX, R9
@@ -580,10 +633,10 @@ loop13:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block12
+	JG          block14
 	JMP         done
 
-rotations11:
+rotations13:
 done:
 	VZEROUPPER
 	RET
@@ -606,11 +659,11 @@ TEXT ·crossedFloat32AVX512(SB), NOSPLIT, $0-72
 
 classes:
 	CMPQ R9, $0x08
-	JLT  fewer14
+	JLT  fewer16
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block15:
+block17:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -635,8 +688,9 @@ block15:
 	LEAQ         (DX)(R12*4), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
+	PCALIGN      $0x40
 
-loop16:
+loop18:
 	VCVTPS2PD.Z      (R13), K1, Z9
 	VSUBPD           Z0, Z9, Z9
 	VFMADD231PD.BCST (R14), Z9, Z1
@@ -650,7 +704,7 @@ loop16:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop16
+	JNZ              loop18
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -670,7 +724,7 @@ loop16:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block15
+	JG               block17
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             CX, AX
@@ -683,13 +737,13 @@ loop16:
 	SUBQ             $0x08, R9
 	JMP              classes
 
-fewer14:
+fewer16:
 	CMPQ R9, $0x05
-	JLT  fewer17
+	JLT  fewer19
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block18:
+block20:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -708,8 +762,9 @@ block18:
 	LEAQ         (DX)(R12*4), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
+	PCALIGN      $0x40
 
-loop19:
+loop21:
 	VCVTPS2PD.Z      (R13), K1, Z6
 	VSUBPD           Z0, Z6, Z6
 	VFMADD231PD.BCST (R14), Z6, Z1
@@ -720,7 +775,7 @@ loop19:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop19
+	JNZ              loop21
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -734,7 +789,7 @@ loop19:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block18
+	JG               block20
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             CX, AX
@@ -744,13 +799,13 @@ loop19:
 	SUBQ             $0x05, R9
 	JMP              classes
 
-fewer17:
+fewer19:
 	CMPQ R9, $0x03
-	JLT  fewer20
+	JLT  fewer22
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block21:
+block23:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -765,8 +820,9 @@ block21:
 	LEAQ         (DX)(R12*4), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
+	PCALIGN      $0x40
 
-loop22:
+loop24:
 	VCVTPS2PD.Z      (R13), K1, Z4
 	VSUBPD           Z0, Z4, Z4
 	VFMADD231PD.BCST (R14), Z4, Z1
@@ -775,7 +831,7 @@ loop22:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop22
+	JNZ              loop24
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -785,7 +841,7 @@ loop22:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block21
+	JG               block23
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             CX, AX
@@ -793,13 +849,13 @@ loop22:
 	SUBQ             $0x03, R9
 	JMP              classes
 
-fewer20:
+fewer22:
 	CMPQ R9, $0x02
-	JLT  fewer23
+	JLT  fewer25
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block24:
+block26:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -812,8 +868,9 @@ block24:
 	LEAQ         (DX)(R12*4), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
+	PCALIGN      $0x40
 
-loop25:
+loop27:
 	VCVTPS2PD.Z      (R13), K1, Z3
 	VSUBPD           Z0, Z3, Z3
 	VFMADD231PD.BCST (R14), Z3, Z1
@@ -821,7 +878,7 @@ loop25:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop25
+	JNZ              loop27
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -829,20 +886,20 @@ loop25:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block24
+	JG               block26
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             $0x10, R8
 	SUBQ             $0x02, R9
 	JMP              classes
 
-fewer23:
+fewer25:
 	CMPQ R9, $0x01
-	JLT  fewer26
+	JLT  fewer28
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block27:
+block29:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -853,27 +910,28 @@ block27:
 	LEAQ         (DX)(R12*4), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
+	PCALIGN      $0x40
 
-loop28:
+loop30:
 	VCVTPS2PD.Z      (R13), K1, Z2
 	VSUBPD           Z0, Z2, Z2
 	VFMADD231PD.BCST (R14), Z2, Z1
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop28
+	JNZ              loop30
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block27
+	JG               block29
 	ADDQ             CX, AX
 	ADDQ             $0x08, R8
 	SUBQ             $0x01, R9
 	JMP              classes
 
-fewer26:
+fewer28:
 	VZEROUPPER
 	RET
 
@@ -897,189 +955,239 @@ TEXT ·momentsFloat64AVX512(SB), NOSPLIT, $0-80
 	VMOVUPD      const_inverses<>+64(SB), Z3
 	VMOVUPD      const_steps<>+0(SB), Z4
 	VMOVUPD      const_tiny<>+0(SB), Z5
-	VMOVUPD      const_remainder0<>+0(SB), Z6
-	VMOVUPD      const_remainder1<>+0(SB), Z7
-	VMOVUPD      const_remainder2<>+0(SB), Z8
-	VMOVUPD      const_remainder3<>+0(SB), Z9
-	VMOVUPD      const_remainder4<>+0(SB), Z10
-	VMOVUPD      const_remainder5<>+0(SB), Z11
-	VMOVUPD      const_remainder6<>+0(SB), Z12
-	VXORPD       Z13, Z13, Z13
-	VMOVQ        DI, X14
-	VPBROADCASTQ X14, Z14
-	VPCMPGTQ     const_iota<>+0(SB), Z14, K1
+	VMOVUPD      const_ln2<>+0(SB), Z6
+	VMOVUPD      const_remainder0<>+0(SB), Z7
+	VMOVUPD      const_remainder1<>+0(SB), Z8
+	VMOVUPD      const_remainder2<>+0(SB), Z9
+	VMOVUPD      const_remainder3<>+0(SB), Z10
+	VMOVUPD      const_remainder4<>+0(SB), Z11
+	VMOVUPD      const_remainder5<>+0(SB), Z12
+	VMOVUPD      const_remainder6<>+0(SB), Z13
+	VXORPD       Z14, Z14, Z14
+	VMOVQ        DI, X15
+	VPBROADCASTQ X15, Z15
+	VPCMPGTQ     const_iota<>+0(SB), Z15, K1
 	MOVQ         BX, R9
 	MOVQ         DX, R10
 	MOVQ         SI, R11
+	PCALIGN      $0x40
 
-loop29:
-	VMOVUPD.Z    (R9), K1, Z14
-	VMOVUPD      Z14, (R10)
-	VADDPD       Z14, Z13, Z13
+loop31:
+	VMOVUPD.Z    (R9), K1, Z15
+	VMOVUPD      Z15, (R10)
+	VADDPD       Z15, Z14, Z14
 	ADDQ         R8, R9
 	ADDQ         $0x40, R10
 	DECQ         R11
-	JNZ          loop29
-	VBROADCASTSD rn+64(FP), Z14
-	VMULPD       Z14, Z13, Z13
-	VMOVUPD      const_one<>+0(SB), Z14
-	VDIVPD       Z13, Z14, Z14
-	VCMPPD       $0x1d, const_tiny<>+0(SB), Z13, K1
-	VMOVAPD.Z    Z14, K1, Z14
-	VMOVUPD      Z13, Z13
-	VMOVUPD      Z14, Z15
-	VMULPD       const_shift<>+0(SB), Z14, Z14
-	VMOVUPD      Z14, Z14
-
-block30:
-	VXORPD       Z16, Z16, Z16
-	VXORPD       Z17, Z17, Z17
-	VXORPD       Z18, Z18, Z18
-	VXORPD       Z19, Z19, Z19
-	VXORPD       Z20, Z20, Z20
-	VXORPD       Z21, Z21, Z21
-	VXORPD       Z22, Z22, Z22
-	ADDQ         $0x40, BX
-	SUBQ         $0x08, DI
-	MOVQ         BX, R9
-	MOVQ         DX, R10
-	VMOVQ        DI, X23
-	VPBROADCASTQ X23, Z23
-	VPCMPGTQ     const_iota<>+0(SB), Z23, K1
-	MOVQ         SI, R11
-
-loop32:
-	VMOVUPD      (R10), Z23
-	VSUBPD       Z13, Z23, Z24
-	VMULPD       Z24, Z24, Z25
-	VADDPD       Z24, Z17, Z17
-	VADDPD       Z25, Z18, Z18
-	VFMADD231PD  Z25, Z24, Z19
-	VMOVUPD      Z5, Z24
-	VFMADD231PD  Z14, Z23, Z24
-	VANDPD       Z4, Z24, Z25
-	VGETEXPPD    Z24, Z26
-	VPSRLQ       $0x30, Z24, Z24
-	VMOVAPD      Z24, Z27
-	VPERMI2PD    Z2, Z0, Z24
-	VPERMI2PD    Z3, Z1, Z27
-	VPSUBQ       Z25, Z27, Z27
-	VFMADD231PD  const_ln2<>+0(SB), Z26, Z24
-	VADDPD       Z25, Z22, Z22
-	VFMADD231PD  Z23, Z24, Z20
-	VFMSUB231PD  Z15, Z23, Z25
-	VMULPD       Z25, Z27, Z27
-	VMULPD       Z25, Z27, Z25
-	VMOVUPD      Z12, Z23
-	VFMADD213PD  Z11, Z27, Z23
-	VFMADD213PD  Z10, Z27, Z23
-	VFMADD213PD  Z9, Z27, Z23
-	VFMADD213PD  Z8, Z27, Z23
-	VFMADD213PD  Z7, Z27, Z23
-	VFMADD213PD  Z6, Z27, Z23
-	VFMADD231PD  Z23, Z25, Z21
-	VMOVUPD.Z    (R9), K1, Z23
-	VMOVUPD      Z23, (R10)
-	VADDPD       Z23, Z16, Z16
-	ADDQ         R8, R9
-	ADDQ         $0x40, R10
-	DECQ         R11
-	JNZ          loop32
-	VBROADCASTSD rn+64(FP), Z14
-	VMULPD       Z14, Z16, Z14
-	VMOVUPD      const_one<>+0(SB), Z16
-	VDIVPD       Z14, Z16, Z16
+	JNZ          loop31
+	VBROADCASTSD rn+64(FP), Z15
+	VMULPD       Z15, Z14, Z14
+	VMOVUPD      const_one<>+0(SB), Z15
+	VDIVPD       Z14, Z15, Z15
 	VCMPPD       $0x1d, const_tiny<>+0(SB), Z14, K1
-	VMOVAPD.Z    Z16, K1, Z16
+	VMOVAPD.Z    Z15, K1, Z15
+	VMOVAPD      Z14, Z14
+	VMOVUPD      Z15, Z16
+	VMULPD       const_shift<>+0(SB), Z15, Z15
+	VMOVUPD      Z15, Z15
+
+block32:
+	VXORPD  Z17, Z17, Z17
+	VXORPD  Z18, Z18, Z18
+	VXORPD  Z19, Z19, Z19
+	VXORPD  Z20, Z20, Z20
+	VXORPD  Z21, Z21, Z21
+	VXORPD  Z22, Z22, Z22
+	VXORPD  Z23, Z23, Z23
+	ADDQ    $0x40, BX
+	SUBQ    $0x08, DI
+	MOVQ    BX, R9
+	MOVQ    DX, R10
+	CMPQ    DI, $0x08
+	JLT     few34
+	MOVQ    SI, R11
+	PCALIGN $0x40
+
+loop35:
+	VMOVUPD     (R10), Z24
+	VSUBPD      Z14, Z24, Z25
+	VMULPD      Z25, Z25, Z26
+	VADDPD      Z25, Z18, Z18
+	VADDPD      Z26, Z19, Z19
+	VFMADD231PD Z26, Z25, Z20
+	VMOVAPD     Z5, Z25
+	VFMADD231PD Z15, Z24, Z25
+	VANDPD      Z4, Z25, Z26
+	VGETEXPPD   Z25, Z27
+	VPSRLQ      $0x30, Z25, Z25
+	VMOVAPD     Z25, Z28
+	VPERMI2PD   Z2, Z0, Z25
+	VPERMI2PD   Z3, Z1, Z28
+	VPSUBQ      Z26, Z28, Z28
+	VFMADD231PD Z6, Z27, Z25
+	VADDPD      Z26, Z23, Z23
+	VFMADD231PD Z24, Z25, Z21
+	VFMSUB231PD Z16, Z24, Z26
+	VMULPD      Z26, Z28, Z28
+	VMULPD      Z26, Z28, Z26
+	VMOVAPD     Z13, Z24
+	VFMADD213PD Z12, Z28, Z24
+	VFMADD213PD Z11, Z28, Z24
+	VFMADD213PD Z10, Z28, Z24
+	VFMADD213PD Z9, Z28, Z24
+	VFMADD213PD Z8, Z28, Z24
+	VFMADD213PD Z7, Z28, Z24
+	VFMADD231PD Z24, Z26, Z22
+	VMOVUPD     (R9), Z24
+	VMOVUPD     Z24, (R10)
+	VADDPD      Z24, Z17, Z17
+	ADDQ        R8, R9
+	ADDQ        $0x40, R10
+	DECQ        R11
+	JNZ         loop35
+	JMP         swept33
+
+few34:
+	VMOVQ        DI, X24
+	VPBROADCASTQ X24, Z24
+	VPCMPGTQ     const_iota<>+0(SB), Z24, K1
+	MOVQ         SI, R11
+	PCALIGN      $0x40
+
+loop36:
+	VMOVUPD     (R10), Z24
+	VSUBPD      Z14, Z24, Z25
+	VMULPD      Z25, Z25, Z26
+	VADDPD      Z25, Z18, Z18
+	VADDPD      Z26, Z19, Z19
+	VFMADD231PD Z26, Z25, Z20
+	VMOVAPD     Z5, Z25
+	VFMADD231PD Z15, Z24, Z25
+	VANDPD      Z4, Z25, Z26
+	VGETEXPPD   Z25, Z27
+	VPSRLQ      $0x30, Z25, Z25
+	VMOVAPD     Z25, Z28
+	VPERMI2PD   Z2, Z0, Z25
+	VPERMI2PD   Z3, Z1, Z28
+	VPSUBQ      Z26, Z28, Z28
+	VFMADD231PD Z6, Z27, Z25
+	VADDPD      Z26, Z23, Z23
+	VFMADD231PD Z24, Z25, Z21
+	VFMSUB231PD Z16, Z24, Z26
+	VMULPD      Z26, Z28, Z28
+	VMULPD      Z26, Z28, Z26
+	VMOVAPD     Z13, Z24
+	VFMADD213PD Z12, Z28, Z24
+	VFMADD213PD Z11, Z28, Z24
+	VFMADD213PD Z10, Z28, Z24
+	VFMADD213PD Z9, Z28, Z24
+	VFMADD213PD Z8, Z28, Z24
+	VFMADD213PD Z7, Z28, Z24
+	VFMADD231PD Z24, Z26, Z22
+	VMOVUPD.Z   (R9), K1, Z24
+	VMOVUPD     Z24, (R10)
+	VADDPD      Z24, Z17, Z17
+	ADDQ        R8, R9
+	ADDQ        $0x40, R10
+	DECQ        R11
+	JNZ         loop36
+
+swept33:
+	VBROADCASTSD rn+64(FP), Z15
+	VMULPD       Z15, Z17, Z15
+	VMOVUPD      const_one<>+0(SB), Z17
+	VDIVPD       Z15, Z17, Z17
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Z15, K1
+	VMOVAPD.Z    Z17, K1, Z17
 	MOVQ         AX, R9
-	VBROADCASTSD rn+64(FP), Z23
-	VMOVUPD      Z17, Z25
-	VMULPD       Z23, Z17, Z24
-	VBROADCASTSD n+56(FP), Z26
-	VFNMADD231PD Z26, Z24, Z25
-	VFMADD231PD  Z23, Z25, Z24
-	VADDPD       Z13, Z24, Z13
-	VMOVUPD      Z13, (R9)
+	VBROADCASTSD rn+64(FP), Z24
+	VMOVAPD      Z18, Z26
+	VMULPD       Z24, Z18, Z25
+	VBROADCASTSD n+56(FP), Z27
+	VFNMADD231PD Z27, Z25, Z26
+	VFMADD231PD  Z24, Z26, Z25
+	VADDPD       Z14, Z25, Z14
+	VMOVUPD      Z14, (R9)
 	ADDQ         CX, R9
-	VMULPD       Z24, Z17, Z17
-	VMULPD       const_three<>+0(SB), Z18, Z25
-	VFNMADD231PD const_two<>+0(SB), Z17, Z25
-	VFNMADD213PD Z19, Z24, Z25
-	VXORPD       Z24, Z24, Z24
-	VSUBPD       Z17, Z18, Z18
-	VCMPPD       $0x1d, const_tiny<>+0(SB), Z18, K1
-	VMOVAPD.Z    Z18, K1, Z18
-	VMOVAPD.Z    Z25, K1, Z25
-	VBROADCASTSD rd+72(FP), Z17
-	VMULPD       Z17, Z18, Z17
-	VMOVUPD      Z17, (R9)
-	ADDQ         CX, R9
-	VMULPD       Z23, Z25, Z19
-	VMOVUPD      Z19, (R9)
-	ADDQ         CX, R9
-	VMULPD       const_half<>+0(SB), Z17, Z27
-	VADDPD       const_epsilon<>+0(SB), Z13, Z26
-	VDIVPD       Z26, Z27, Z27
-	VMOVUPD      Z27, (R9)
-	ADDQ         CX, R9
-	VMULPD       const_three<>+0(SB), Z13, Z26
-	VMULPD       Z17, Z26, Z26
-	VANDPD       const_absolute<>+0(SB), Z19, Z19
-	VDIVPD       Z26, Z19, Z19
-	VCMPPD       $0x1e, Z24, Z26, K1
+	VMULPD       Z25, Z18, Z18
+	VMULPD       const_three<>+0(SB), Z19, Z26
+	VFNMADD231PD const_two<>+0(SB), Z18, Z26
+	VFNMADD213PD Z20, Z25, Z26
+	VXORPD       Z25, Z25, Z25
+	VSUBPD       Z18, Z19, Z19
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Z19, K1
 	VMOVAPD.Z    Z19, K1, Z19
-	VMOVUPD      Z19, (R9)
+	VMOVAPD.Z    Z26, K1, Z26
+	VBROADCASTSD rd+72(FP), Z18
+	VMULPD       Z18, Z19, Z18
+	VMOVUPD      Z18, (R9)
 	ADDQ         CX, R9
-	VMULPD       Z15, Z18, Z18
-	VMULPD       Z15, Z18, Z18
-	VMULPD       Z15, Z25, Z25
-	VMULPD       Z15, Z25, Z25
-	VMULPD       Z15, Z25, Z25
-	VFMADD132PD  Z15, Z21, Z20
-	VBROADCASTSD n+56(FP), Z15
-	VSUBPD       Z22, Z15, Z15
-	VADDPD       Z15, Z20, Z20
-	VMULPD       const_half<>+0(SB), Z18, Z15
-	VFMADD231PD  const_minus_sixth<>+0(SB), Z25, Z15
-	VCMPPD       $0x11, const_narrow<>+0(SB), Z18, K1
-	VMOVAPD      Z15, K1, Z20
-	VMULPD       Z13, Z20, Z20
-	VMAXPD       Z24, Z20, Z20
-	VMULPD       Z23, Z20, Z20
+	VMULPD       Z24, Z26, Z20
 	VMOVUPD      Z20, (R9)
 	ADDQ         CX, R9
-	VADDPD       Z5, Z13, Z15
-	VMOVUPD      Z5, Z17
-	VFMADD231PD  const_shift<>+0(SB), Z13, Z17
-	VANDPD       Z4, Z17, Z18
-	VGETEXPPD    Z17, Z19
-	VPSRLQ       $0x30, Z17, Z17
-	VMOVAPD      Z17, Z20
-	VPERMI2PD    Z2, Z0, Z17
-	VPERMI2PD    Z3, Z1, Z20
-	VPSUBQ       Z18, Z20, Z20
-	VFMADD231PD  const_ln2<>+0(SB), Z19, Z17
-	VSUBPD       Z18, Z15, Z15
-	VMULPD       Z15, Z20, Z20
-	VMOVUPD      Z12, Z18
-	VFMADD213PD  Z11, Z20, Z18
-	VFMADD213PD  Z10, Z20, Z18
-	VFMADD213PD  Z9, Z20, Z18
-	VFMADD213PD  Z8, Z20, Z18
-	VFMADD213PD  Z7, Z20, Z18
-	VFMADD213PD  Z6, Z20, Z18
-	VMULPD       Z15, Z20, Z20
-	VFMADD231PD  Z18, Z20, Z15
-	VFMADD231PD  Z13, Z17, Z15
-	VMOVUPD      Z15, (R9)
+	VMULPD       const_half<>+0(SB), Z18, Z28
+	VADDPD       const_epsilon<>+0(SB), Z14, Z27
+	VDIVPD       Z27, Z28, Z28
+	VMOVUPD      Z28, (R9)
 	ADDQ         CX, R9
-	VMOVUPD      Z14, Z13
-	VMOVUPD      Z16, Z15
-	VMULPD       const_shift<>+0(SB), Z16, Z16
-	VMOVUPD      Z16, Z14
+	VMULPD       const_three<>+0(SB), Z14, Z27
+	VMULPD       Z18, Z27, Z27
+	VANDPD       const_absolute<>+0(SB), Z20, Z20
+	VDIVPD       Z27, Z20, Z20
+	VCMPPD       $0x1e, Z25, Z27, K1
+	VMOVAPD.Z    Z20, K1, Z20
+	VMOVUPD      Z20, (R9)
+	ADDQ         CX, R9
+	VMULPD       Z16, Z19, Z19
+	VMULPD       Z16, Z19, Z19
+	VMULPD       Z16, Z26, Z26
+	VMULPD       Z16, Z26, Z26
+	VMULPD       Z16, Z26, Z26
+	VFMADD132PD  Z16, Z22, Z21
+	VBROADCASTSD n+56(FP), Z16
+	VSUBPD       Z23, Z16, Z16
+	VADDPD       Z16, Z21, Z21
+	VMULPD       const_half<>+0(SB), Z19, Z16
+	VFMADD231PD  const_minus_sixth<>+0(SB), Z26, Z16
+	VCMPPD       $0x11, const_narrow<>+0(SB), Z19, K1
+	VMOVAPD      Z16, K1, Z21
+	VMULPD       Z14, Z21, Z21
+	VMAXPD       Z25, Z21, Z21
+	VMULPD       Z24, Z21, Z21
+	VMOVUPD      Z21, (R9)
+	ADDQ         CX, R9
+	VADDPD       Z5, Z14, Z16
+	VMOVAPD      Z5, Z18
+	VFMADD231PD  const_shift<>+0(SB), Z14, Z18
+	VANDPD       Z4, Z18, Z19
+	VGETEXPPD    Z18, Z20
+	VPSRLQ       $0x30, Z18, Z18
+	VMOVAPD      Z18, Z21
+	VPERMI2PD    Z2, Z0, Z18
+	VPERMI2PD    Z3, Z1, Z21
+	VPSUBQ       Z19, Z21, Z21
+	VFMADD231PD  Z6, Z20, Z18
+	VSUBPD       Z19, Z16, Z16
+	VMULPD       Z16, Z21, Z21
+	VMOVAPD      Z13, Z19
+	VFMADD213PD  Z12, Z21, Z19
+	VFMADD213PD  Z11, Z21, Z19
+	VFMADD213PD  Z10, Z21, Z19
+	VFMADD213PD  Z9, Z21, Z19
+	VFMADD213PD  Z8, Z21, Z19
+	VFMADD213PD  Z7, Z21, Z19
+	VMULPD       Z16, Z21, Z21
+	VFMADD231PD  Z19, Z21, Z16
+	VFMADD231PD  Z14, Z18, Z16
+	VMOVUPD      Z16, (R9)
+	ADDQ         CX, R9
+	VMOVAPD      Z15, Z14
+	VMOVUPD      Z17, Z16
+	VMULPD       const_shift<>+0(SB), Z17, Z17
+	VMOVUPD      Z17, Z15
 	ADDQ         $0x40, AX
 	CMPQ         DI, $0x00
-	JGT          block30
+	JGT          block32
 	VZEROUPPER
 	RET
 
@@ -1102,9 +1210,9 @@ TEXT ·rotatedFloat64AVX512(SB), NOSPLIT, $0-80
 	VMOVUPD 64(R11), Z1
 	VMOVUPD 128(R11), Z2
 	CMPQ    R9, $0x01
-	JNE     rotations33
+	JNE     rotations37
 
-block34:
+block38:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -1115,15 +1223,16 @@ block34:
 	VXORPD       Z2, Z2, Z2
 	MOVQ         DX, R9
 	MOVQ         SI, R11
+	PCALIGN      $0x40
 
-loop35:
+loop39:
 	VMOVUPD.Z   (R9), K1, Z3
 	VSUBPD      Z1, Z3, Z3
 	VPERMPD     Z3, Z0, Z4
 	VFMADD231PD Z4, Z3, Z2
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop35
+	JNZ         loop39
 	MOVQ        AX, R9
 	VMOVUPD     Z2, K1, (R9)
 	ADDQ        CX, R9
@@ -1132,14 +1241,14 @@ loop35:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block34
+	JG          block38
 	JMP         done
 
-rotations33:
+rotations37:
 	CMPQ R9, $0x02
-	JNE  rotations36
+	JNE  rotations40
 
-block37:
+block41:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -1151,8 +1260,9 @@ block37:
 	VXORPD       Z4, Z4, Z4
 	MOVQ         DX, R9
 	MOVQ         SI, R11
+	PCALIGN      $0x40
 
-loop38:
+loop42:
 	VMOVUPD.Z   (R9), K1, Z5
 	VSUBPD      Z2, Z5, Z5
 	VPERMPD     Z5, Z0, Z6
@@ -1161,7 +1271,7 @@ loop38:
 	VFMADD231PD Z6, Z5, Z4
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop38
+	JNZ         loop42
 	MOVQ        AX, R9
 	VMOVUPD     Z3, K1, (R9)
 	ADDQ        CX, R9
@@ -1172,14 +1282,14 @@ loop38:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block37
+	JG          block41
 	JMP         done
 
-rotations36:
+rotations40:
 	CMPQ R9, $0x03
-	JNE  rotations39
+	JNE  rotations43
 
-block40:
+block44:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -1192,8 +1302,9 @@ block40:
 	VXORPD       Z6, Z6, Z6
 	MOVQ         DX, R9
 	MOVQ         SI, R11
+	PCALIGN      $0x40
 
-loop41:
+loop45:
 	VMOVUPD.Z   (R9), K1, Z7
 	VSUBPD      Z3, Z7, Z7
 	VPERMPD     Z7, Z0, Z8
@@ -1204,7 +1315,7 @@ loop41:
 	VFMADD231PD Z8, Z7, Z6
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop41
+	JNZ         loop45
 	MOVQ        AX, R9
 	VMOVUPD     Z4, K1, (R9)
 	ADDQ        CX, R9
@@ -1217,10 +1328,10 @@ loop41:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block40
+	JG          block44
 	JMP         done
 
-rotations39:
+rotations43:
 done:
 	VZEROUPPER
 	RET
@@ -1243,11 +1354,11 @@ TEXT ·crossedFloat64AVX512(SB), NOSPLIT, $0-72
 
 classes:
 	CMPQ R9, $0x08
-	JLT  fewer42
+	JLT  fewer46
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block43:
+block47:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -1272,8 +1383,9 @@ block43:
 	LEAQ         (DX)(R12*8), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
+	PCALIGN      $0x40
 
-loop44:
+loop48:
 	VMOVUPD.Z        (R13), K1, Z9
 	VSUBPD           Z0, Z9, Z9
 	VFMADD231PD.BCST (R14), Z9, Z1
@@ -1287,7 +1399,7 @@ loop44:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop44
+	JNZ              loop48
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -1307,7 +1419,7 @@ loop44:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block43
+	JG               block47
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             CX, AX
@@ -1320,13 +1432,13 @@ loop44:
 	SUBQ             $0x08, R9
 	JMP              classes
 
-fewer42:
+fewer46:
 	CMPQ R9, $0x05
-	JLT  fewer45
+	JLT  fewer49
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block46:
+block50:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -1345,8 +1457,9 @@ block46:
 	LEAQ         (DX)(R12*8), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
+	PCALIGN      $0x40
 
-loop47:
+loop51:
 	VMOVUPD.Z        (R13), K1, Z6
 	VSUBPD           Z0, Z6, Z6
 	VFMADD231PD.BCST (R14), Z6, Z1
@@ -1357,7 +1470,7 @@ loop47:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop47
+	JNZ              loop51
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -1371,7 +1484,7 @@ loop47:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block46
+	JG               block50
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             CX, AX
@@ -1381,13 +1494,13 @@ loop47:
 	SUBQ             $0x05, R9
 	JMP              classes
 
-fewer45:
+fewer49:
 	CMPQ R9, $0x03
-	JLT  fewer48
+	JLT  fewer52
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block49:
+block53:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -1402,8 +1515,9 @@ block49:
 	LEAQ         (DX)(R12*8), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
+	PCALIGN      $0x40
 
-loop50:
+loop54:
 	VMOVUPD.Z        (R13), K1, Z4
 	VSUBPD           Z0, Z4, Z4
 	VFMADD231PD.BCST (R14), Z4, Z1
@@ -1412,7 +1526,7 @@ loop50:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop50
+	JNZ              loop54
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -1422,7 +1536,7 @@ loop50:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block49
+	JG               block53
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             CX, AX
@@ -1430,13 +1544,13 @@ loop50:
 	SUBQ             $0x03, R9
 	JMP              classes
 
-fewer48:
+fewer52:
 	CMPQ R9, $0x02
-	JLT  fewer51
+	JLT  fewer55
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block52:
+block56:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -1449,8 +1563,9 @@ block52:
 	LEAQ         (DX)(R12*8), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
+	PCALIGN      $0x40
 
-loop53:
+loop57:
 	VMOVUPD.Z        (R13), K1, Z3
 	VSUBPD           Z0, Z3, Z3
 	VFMADD231PD.BCST (R14), Z3, Z1
@@ -1458,7 +1573,7 @@ loop53:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop53
+	JNZ              loop57
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -1466,20 +1581,20 @@ loop53:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block52
+	JG               block56
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             $0x10, R8
 	SUBQ             $0x02, R9
 	JMP              classes
 
-fewer51:
+fewer55:
 	CMPQ R9, $0x01
-	JLT  fewer54
+	JLT  fewer58
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block55:
+block59:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -1490,27 +1605,28 @@ block55:
 	LEAQ         (DX)(R12*8), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
+	PCALIGN      $0x40
 
-loop56:
+loop60:
 	VMOVUPD.Z        (R13), K1, Z2
 	VSUBPD           Z0, Z2, Z2
 	VFMADD231PD.BCST (R14), Z2, Z1
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop56
+	JNZ              loop60
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block55
+	JG               block59
 	ADDQ             CX, AX
 	ADDQ             $0x08, R8
 	SUBQ             $0x01, R9
 	JMP              classes
 
-fewer54:
+fewer58:
 	VZEROUPPER
 	RET
 
@@ -1521,7 +1637,7 @@ TEXT ·plainTwoAVX512(SB), NOSPLIT, $0-25
 	MOVQ    values+8(FP), CX
 	VMOVUPD const_floatOne<>+0(SB), Z0
 	VXORPD  Z1, Z1, Z1
-	VMOVUPD Z0, Z2
+	VMOVAPD Z0, Z2
 	VMOVUPD const_floatAbsolute<>+0(SB), Z3
 	LEAQ    -128(AX)(CX*4), DX
 
@@ -1583,7 +1699,7 @@ TEXT ·plainFourAVX512(SB), NOSPLIT, $0-25
 	MOVQ    values+8(FP), CX
 	VMOVUPD const_floatOne<>+0(SB), Z0
 	VXORPD  Z1, Z1, Z1
-	VMOVUPD Z0, Z2
+	VMOVAPD Z0, Z2
 	VMOVUPD const_floatAbsolute<>+0(SB), Z3
 	LEAQ    -256(AX)(CX*4), DX
 
@@ -1639,7 +1755,7 @@ TEXT ·plainNarrowAVX512(SB), NOSPLIT, $0-57
 	MOVQ    last+40(FP), DI
 	VMOVUPD const_floatOne<>+0(SB), Z0
 	VXORPD  Z1, Z1, Z1
-	VMOVUPD Z0, Z2
+	VMOVAPD Z0, Z2
 	VMOVUPD (SI), Z3
 	LEAQ    -60(AX)(CX*4), CX
 	SHLQ    $0x02, DX
@@ -1654,10 +1770,10 @@ windows:
 	VPMAXUD Z4, Z2, Z2
 	MOVQ    DX, SI
 
-further57:
+further61:
 	VADDPS (AX)(SI*1), Z4, Z4
 	SUBQ   $0x04, SI
-	JNZ    further57
+	JNZ    further61
 	VSUBPS Z0, Z4, Z4
 	VANDPS Z3, Z4, Z4
 	VMAXPS Z1, Z4, Z1
@@ -1671,10 +1787,10 @@ last:
 	VPMAXUD Z4, Z2, Z2
 	MOVQ    DX, CX
 
-further58:
+further62:
 	VADDPS        (AX)(CX*1), Z4, Z4
 	SUBQ          $0x04, CX
-	JNZ           further58
+	JNZ           further62
 	VSUBPS        Z0, Z4, Z4
 	VANDPS        Z3, Z4, Z4
 	VMAXPS        Z1, Z4, Z1
@@ -1703,7 +1819,7 @@ TEXT ·plainWideAVX512(SB), NOSPLIT, $0-33
 	MOVQ         classes+16(FP), DX
 	VMOVUPD      const_floatOne<>+0(SB), Z0
 	VXORPD       Z1, Z1, Z1
-	VMOVUPD      Z0, Z2
+	VMOVAPD      Z0, Z2
 	MOVQ         DX, BX
 	ANDQ         $-16, BX
 	MOVQ         DX, SI
@@ -1821,14 +1937,14 @@ TEXT ·inverseRootsAVX512(SB), NOSPLIT, $0-24
 	VMOVUPD const_epsilon<>+0(SB), Z1
 	XORQ    BX, BX
 
-eight59:
+eight63:
 	VADDPD  (CX)(BX*8), Z1, Z2
 	VSQRTPD Z2, Z2
 	VDIVPD  Z2, Z0, Z2
 	VMOVUPD Z2, (AX)(BX*8)
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight59
+	JLT     eight63
 	VZEROUPPER
 	RET
 
@@ -1846,7 +1962,7 @@ TEXT ·confusionAVX512(SB), NOSPLIT, $0-56
 	VMOVUPD      (AX), Z2
 	XORQ         R8, R8
 
-eight60:
+eight64:
 	VSUBPD      (DX)(R8*8), Z1, Z3
 	VMAXPD      Z1, Z3, Z3
 	VMULPD      Z0, Z3, Z3
@@ -1855,7 +1971,7 @@ eight60:
 	VFMADD231PD (SI)(R8*8), Z3, Z2
 	ADDQ        $0x08, R8
 	CMPQ        R8, DI
-	JLT         eight60
+	JLT         eight64
 	VMOVUPD     Z2, (AX)
 	VZEROUPPER
 	RET
@@ -1869,11 +1985,11 @@ TEXT ·sumAVX512(SB), NOSPLIT, $0-24
 	VMOVUPD (AX), Z0
 	XORQ    BX, BX
 
-eight61:
+eight65:
 	VADDPD  (CX)(BX*8), Z0, Z0
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight61
+	JLT     eight65
 	VMOVUPD Z0, (AX)
 	VZEROUPPER
 	RET
@@ -1893,249 +2009,256 @@ TEXT ·momentsFloat32AVX2(SB), NOSPLIT, $160-80
 	SHLQ         $0x03, CX
 	SHLQ         $0x02, R8
 	LEAQ         const_logs<>+0(SB), R9
-	VXORPD       Y0, Y0, Y0
-	VMOVQ        DI, X1
-	VPBROADCASTQ X1, Y1
-	VPCMPGTQ     const_iota<>+0(SB), Y1, Y1
-	VEXTRACTI128 $0x01, Y1, X5
-	VSHUFPS      $0x88, X5, X1, X5
-	VMOVDQU      X5, 32(SP)
-	VMOVDQU      Y1, (SP)
+	VPCMPEQD     Y0, Y0, Y0
+	VXORPD       Y1, Y1, Y1
+	VMOVQ        DI, X2
+	VPBROADCASTQ X2, Y2
+	VPCMPGTQ     const_iota<>+0(SB), Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X3
+	VSHUFPS      $0x88, X3, X2, X3
+	VMOVDQU      X3, 32(SP)
+	VMOVDQU      Y2, (SP)
 	MOVQ         BX, R10
 	MOVQ         DX, R11
 	MOVQ         SI, R12
+	PCALIGN      $0x40
 
-loop62:
-	VMOVDQU      32(SP), X1
-	VMASKMOVPS   (R10), X1, X1
-	VCVTPS2PD    X1, Y1
-	VMOVUPD      Y1, (R11)
-	VADDPD       Y1, Y0, Y0
+loop66:
+	VMOVDQU      32(SP), X2
+	VMASKMOVPS   (R10), X2, X2
+	VCVTPS2PD    X2, Y2
+	VMOVUPD      Y2, (R11)
+	VADDPD       Y2, Y1, Y1
 	ADDQ         R8, R10
 	ADDQ         $0x20, R11
 	DECQ         R12
-	JNZ          loop62
-	VBROADCASTSD rn+64(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMOVUPD      const_one<>+0(SB), Y1
-	VDIVPD       Y0, Y1, Y1
-	VCMPPD       $0x1d, const_tiny<>+0(SB), Y0, Y5
-	VANDPD       Y5, Y1, Y1
-	VMOVUPD      Y0, 64(SP)
-	VMOVUPD      Y1, 96(SP)
-	VMULPD       const_shift<>+0(SB), Y1, Y1
-	VMOVUPD      Y1, 128(SP)
+	JNZ          loop66
+	VBROADCASTSD rn+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VMOVUPD      const_one<>+0(SB), Y2
+	VDIVPD       Y1, Y2, Y2
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Y1, Y3
+	VANDPD       Y3, Y2, Y2
+	VMOVAPD      Y1, Y1
+	VMOVUPD      Y2, 96(SP)
+	VMULPD       const_shift<>+0(SB), Y2, Y2
+	VMOVUPD      Y2, 128(SP)
 
-block63:
-	VXORPD Y0, Y0, Y0
-	VXORPD Y1, Y1, Y1
-	VXORPD Y5, Y5, Y5
-	VXORPD Y6, Y6, Y6
-	VXORPD Y7, Y7, Y7
-	VXORPD Y8, Y8, Y8
-	VXORPD Y9, Y9, Y9
-	ADDQ   $0x10, BX
-	SUBQ   $0x04, DI
-	MOVQ   BX, R10
-	MOVQ   DX, R11
-	CMPQ   DI, $0x04
-	JLT    few65
-	MOVQ   SI, R12
+block67:
+	VXORPD  Y2, Y2, Y2
+	VXORPD  Y3, Y3, Y3
+	VXORPD  Y4, Y4, Y4
+	VXORPD  Y5, Y5, Y5
+	VXORPD  Y6, Y6, Y6
+	VXORPD  Y7, Y7, Y7
+	VXORPD  Y8, Y8, Y8
+	ADDQ    $0x10, BX
+	SUBQ    $0x04, DI
+	MOVQ    BX, R10
+	MOVQ    DX, R11
+	CMPQ    DI, $0x04
+	JLT     few69
+	MOVQ    SI, R12
+	PCALIGN $0x40
 
-loop66:
-	VMOVUPD     (R11), Y10
-	VSUBPD      64(SP), Y10, Y11
-	VMULPD      Y11, Y11, Y12
-	VADDPD      Y11, Y1, Y1
-	VADDPD      Y12, Y5, Y5
-	VFMADD231PD Y12, Y11, Y6
-	VMOVUPD     const_tiny<>+0(SB), Y11
-	VFMADD231PD 128(SP), Y10, Y11
-	VANDPD      const_steps<>+0(SB), Y11, Y12
-	VPSRLQ      $0x34, Y11, Y13
-	VPOR        const_2_to_52<>+0(SB), Y13, Y13
-	VSUBPD      const_2_to_52_bias<>+0(SB), Y13, Y13
-	VPSRLQ      $0x30, Y11, Y11
-	VPAND       const_step<>+0(SB), Y11, Y11
+loop70:
+	VMOVUPD     (R11), Y9
+	VSUBPD      Y1, Y9, Y10
+	VMULPD      Y10, Y10, Y11
+	VADDPD      Y10, Y3, Y3
+	VADDPD      Y11, Y4, Y4
+	VFMADD231PD Y11, Y10, Y5
+	VMOVUPD     const_tiny<>+0(SB), Y10
+	VFMADD231PD 128(SP), Y9, Y10
+	VANDPD      const_steps<>+0(SB), Y10, Y11
+	VPSRLQ      $0x34, Y10, Y12
+	VPOR        const_2_to_52<>+0(SB), Y12, Y12
+	VSUBPD      const_2_to_52_bias<>+0(SB), Y12, Y12
+	VPSRLQ      $0x30, Y10, Y10
+	VPAND       const_step<>+0(SB), Y10, Y10
+	VXORPD      Y13, Y13, Y13
 	VMOVUPD     const_one<>+0(SB), Y14
-	VPCMPEQD    Y15, Y15, Y15
-	VGATHERQPD  Y15, (R9)(Y11*8), Y2
-	VDIVPD      Y12, Y14, Y14
-	VFMADD231PD const_ln2<>+0(SB), Y13, Y2
-	VADDPD      Y12, Y9, Y9
-	VFMADD231PD Y10, Y2, Y7
-	VFMSUB231PD 96(SP), Y10, Y12
-	VMULPD      Y12, Y14, Y14
-	VMULPD      Y12, Y14, Y12
-	VMOVUPD     const_remainder6<>+0(SB), Y10
-	VFMADD213PD const_remainder5<>+0(SB), Y14, Y10
-	VFMADD213PD const_remainder4<>+0(SB), Y14, Y10
-	VFMADD213PD const_remainder3<>+0(SB), Y14, Y10
-	VFMADD213PD const_remainder2<>+0(SB), Y14, Y10
-	VFMADD213PD const_remainder1<>+0(SB), Y14, Y10
-	VFMADD213PD const_remainder0<>+0(SB), Y14, Y10
-	VFMADD231PD Y10, Y12, Y8
-	VCVTPS2PD   (R10), Y10
-	VMOVUPD     Y10, (R11)
-	VADDPD      Y10, Y0, Y0
+	VMOVAPD     Y0, Y15
+	VGATHERQPD  Y15, (R9)(Y10*8), Y13
+	VDIVPD      Y11, Y14, Y14
+	VFMADD231PD const_ln2<>+0(SB), Y12, Y13
+	VADDPD      Y11, Y8, Y8
+	VFMADD231PD Y9, Y13, Y6
+	VFMSUB231PD 96(SP), Y9, Y11
+	VMULPD      Y11, Y14, Y14
+	VMULPD      Y11, Y14, Y11
+	VMOVUPD     const_remainder6<>+0(SB), Y9
+	VFMADD213PD const_remainder5<>+0(SB), Y14, Y9
+	VFMADD213PD const_remainder4<>+0(SB), Y14, Y9
+	VFMADD213PD const_remainder3<>+0(SB), Y14, Y9
+	VFMADD213PD const_remainder2<>+0(SB), Y14, Y9
+	VFMADD213PD const_remainder1<>+0(SB), Y14, Y9
+	VFMADD213PD const_remainder0<>+0(SB), Y14, Y9
+	VFMADD231PD Y9, Y11, Y7
+	VCVTPS2PD   (R10), Y9
+	VMOVUPD     Y9, (R11)
+	VADDPD      Y9, Y2, Y2
 	ADDQ        R8, R10
 	ADDQ        $0x20, R11
 	DECQ        R12
-	JNZ         loop66
-	JMP         swept64
+	JNZ         loop70
+	JMP         swept68
 
-few65:
-	VMOVQ        DI, X10
-	VPBROADCASTQ X10, Y10
-	VPCMPGTQ     const_iota<>+0(SB), Y10, Y10
-	VEXTRACTI128 $0x01, Y10, X11
-	VSHUFPS      $0x88, X11, X10, X11
-	VMOVDQU      X11, 32(SP)
-	VMOVDQU      Y10, (SP)
+few69:
+	VMOVQ        DI, X9
+	VPBROADCASTQ X9, Y9
+	VPCMPGTQ     const_iota<>+0(SB), Y9, Y9
+	VEXTRACTI128 $0x01, Y9, X10
+	VSHUFPS      $0x88, X10, X9, X10
+	VMOVDQU      X10, 32(SP)
+	VMOVDQU      Y9, (SP)
 	MOVQ         SI, R12
+	PCALIGN      $0x40
 
-loop67:
-	VMOVUPD     (R11), Y10
-	VSUBPD      64(SP), Y10, Y11
-	VMULPD      Y11, Y11, Y12
-	VADDPD      Y11, Y1, Y1
-	VADDPD      Y12, Y5, Y5
-	VFMADD231PD Y12, Y11, Y6
-	VMOVUPD     const_tiny<>+0(SB), Y11
-	VFMADD231PD 128(SP), Y10, Y11
-	VANDPD      const_steps<>+0(SB), Y11, Y12
-	VPSRLQ      $0x34, Y11, Y13
-	VPOR        const_2_to_52<>+0(SB), Y13, Y13
-	VSUBPD      const_2_to_52_bias<>+0(SB), Y13, Y13
-	VPSRLQ      $0x30, Y11, Y11
-	VPAND       const_step<>+0(SB), Y11, Y11
+loop71:
+	VMOVUPD     (R11), Y9
+	VSUBPD      Y1, Y9, Y10
+	VMULPD      Y10, Y10, Y11
+	VADDPD      Y10, Y3, Y3
+	VADDPD      Y11, Y4, Y4
+	VFMADD231PD Y11, Y10, Y5
+	VMOVUPD     const_tiny<>+0(SB), Y10
+	VFMADD231PD 128(SP), Y9, Y10
+	VANDPD      const_steps<>+0(SB), Y10, Y11
+	VPSRLQ      $0x34, Y10, Y12
+	VPOR        const_2_to_52<>+0(SB), Y12, Y12
+	VSUBPD      const_2_to_52_bias<>+0(SB), Y12, Y12
+	VPSRLQ      $0x30, Y10, Y10
+	VPAND       const_step<>+0(SB), Y10, Y10
+	VXORPD      Y13, Y13, Y13
 	VMOVUPD     const_one<>+0(SB), Y14
-	VPCMPEQD    Y15, Y15, Y15
-	VGATHERQPD  Y15, (R9)(Y11*8), Y3
-	VDIVPD      Y12, Y14, Y14
-	VFMADD231PD const_ln2<>+0(SB), Y13, Y3
-	VADDPD      Y12, Y9, Y9
-	VFMADD231PD Y10, Y3, Y7
-	VFMSUB231PD 96(SP), Y10, Y12
-	VMULPD      Y12, Y14, Y14
-	VMULPD      Y12, Y14, Y12
-	VMOVUPD     const_remainder6<>+0(SB), Y10
-	VFMADD213PD const_remainder5<>+0(SB), Y14, Y10
-	VFMADD213PD const_remainder4<>+0(SB), Y14, Y10
-	VFMADD213PD const_remainder3<>+0(SB), Y14, Y10
-	VFMADD213PD const_remainder2<>+0(SB), Y14, Y10
-	VFMADD213PD const_remainder1<>+0(SB), Y14, Y10
-	VFMADD213PD const_remainder0<>+0(SB), Y14, Y10
-	VFMADD231PD Y10, Y12, Y8
-	VMOVDQU     32(SP), X10
-	VMASKMOVPS  (R10), X10, X10
-	VCVTPS2PD   X10, Y10
-	VMOVUPD     Y10, (R11)
-	VADDPD      Y10, Y0, Y0
+	VMOVAPD     Y0, Y15
+	VGATHERQPD  Y15, (R9)(Y10*8), Y13
+	VDIVPD      Y11, Y14, Y14
+	VFMADD231PD const_ln2<>+0(SB), Y12, Y13
+	VADDPD      Y11, Y8, Y8
+	VFMADD231PD Y9, Y13, Y6
+	VFMSUB231PD 96(SP), Y9, Y11
+	VMULPD      Y11, Y14, Y14
+	VMULPD      Y11, Y14, Y11
+	VMOVUPD     const_remainder6<>+0(SB), Y9
+	VFMADD213PD const_remainder5<>+0(SB), Y14, Y9
+	VFMADD213PD const_remainder4<>+0(SB), Y14, Y9
+	VFMADD213PD const_remainder3<>+0(SB), Y14, Y9
+	VFMADD213PD const_remainder2<>+0(SB), Y14, Y9
+	VFMADD213PD const_remainder1<>+0(SB), Y14, Y9
+	VFMADD213PD const_remainder0<>+0(SB), Y14, Y9
+	VFMADD231PD Y9, Y11, Y7
+	VMOVDQU     32(SP), X9
+	VMASKMOVPS  (R10), X9, X9
+	VCVTPS2PD   X9, Y9
+	VMOVUPD     Y9, (R11)
+	VADDPD      Y9, Y2, Y2
 	ADDQ        R8, R10
 	ADDQ        $0x20, R11
 	DECQ        R12
-	JNZ         loop67
+	JNZ         loop71
 
-swept64:
-	VBROADCASTSD rn+64(FP), Y10
-	VMULPD       Y10, Y0, Y0
-	VMOVUPD      const_one<>+0(SB), Y10
-	VDIVPD       Y0, Y10, Y10
-	VCMPPD       $0x1d, const_tiny<>+0(SB), Y0, Y11
-	VANDPD       Y11, Y10, Y10
+swept68:
+	VBROADCASTSD rn+64(FP), Y9
+	VMULPD       Y9, Y2, Y2
+	VMOVUPD      const_one<>+0(SB), Y9
+	VDIVPD       Y2, Y9, Y9
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Y2, Y10
+	VANDPD       Y10, Y9, Y9
 	MOVQ         AX, R10
-	VBROADCASTSD rn+64(FP), Y11
-	VMOVUPD      Y1, Y13
-	VMULPD       Y11, Y1, Y12
-	VBROADCASTSD n+56(FP), Y14
-	VFNMADD231PD Y14, Y12, Y13
-	VFMADD231PD  Y11, Y13, Y12
-	VADDPD       64(SP), Y12, Y13
-	VMOVUPD      Y13, (R10)
-	ADDQ         CX, R10
-	VMULPD       Y12, Y1, Y1
-	VMULPD       const_three<>+0(SB), Y5, Y14
-	VFNMADD231PD const_two<>+0(SB), Y1, Y14
-	VFNMADD213PD Y6, Y12, Y14
-	VXORPD       Y12, Y12, Y12
-	VSUBPD       Y1, Y5, Y5
-	VCMPPD       $0x1d, const_tiny<>+0(SB), Y5, Y1
-	VANDPD       Y1, Y5, Y5
-	VANDPD       Y1, Y14, Y14
-	VBROADCASTSD rd+72(FP), Y1
-	VMULPD       Y1, Y5, Y1
+	VBROADCASTSD rn+64(FP), Y10
+	VMOVAPD      Y3, Y12
+	VMULPD       Y10, Y3, Y11
+	VBROADCASTSD n+56(FP), Y13
+	VFNMADD231PD Y13, Y11, Y12
+	VFMADD231PD  Y10, Y12, Y11
+	VADDPD       Y1, Y11, Y1
 	VMOVUPD      Y1, (R10)
 	ADDQ         CX, R10
-	VMULPD       Y11, Y14, Y6
+	VMULPD       Y11, Y3, Y3
+	VMULPD       const_three<>+0(SB), Y4, Y12
+	VFNMADD231PD const_two<>+0(SB), Y3, Y12
+	VFNMADD213PD Y5, Y11, Y12
+	VXORPD       Y11, Y11, Y11
+	VSUBPD       Y3, Y4, Y4
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Y4, Y3
+	VANDPD       Y3, Y4, Y4
+	VANDPD       Y3, Y12, Y12
+	VBROADCASTSD rd+72(FP), Y3
+	VMULPD       Y3, Y4, Y3
+	VMOVUPD      Y3, (R10)
+	ADDQ         CX, R10
+	VMULPD       Y10, Y12, Y5
+	VMOVUPD      Y5, (R10)
+	ADDQ         CX, R10
+	VMULPD       const_half<>+0(SB), Y3, Y14
+	VADDPD       const_epsilon<>+0(SB), Y1, Y13
+	VDIVPD       Y13, Y14, Y14
+	VMOVUPD      Y14, (R10)
+	ADDQ         CX, R10
+	VMULPD       const_three<>+0(SB), Y1, Y13
+	VMULPD       Y3, Y13, Y13
+	VANDPD       const_absolute<>+0(SB), Y5, Y5
+	VDIVPD       Y13, Y5, Y5
+	VCMPPD       $0x1e, Y11, Y13, Y3
+	VANDPD       Y3, Y5, Y5
+	VMOVUPD      Y5, (R10)
+	ADDQ         CX, R10
+	VMULPD       96(SP), Y4, Y4
+	VMULPD       96(SP), Y4, Y4
+	VMULPD       96(SP), Y12, Y12
+	VMULPD       96(SP), Y12, Y12
+	VMULPD       96(SP), Y12, Y12
+	VFMADD132PD  96(SP), Y7, Y6
+	VBROADCASTSD n+56(FP), Y3
+	VSUBPD       Y8, Y3, Y3
+	VADDPD       Y3, Y6, Y6
+	VMULPD       const_half<>+0(SB), Y4, Y3
+	VFMADD231PD  const_minus_sixth<>+0(SB), Y12, Y3
+	VCMPPD       $0x11, const_narrow<>+0(SB), Y4, Y4
+	VBLENDVPD    Y4, Y3, Y6, Y6
+	VMULPD       Y1, Y6, Y6
+	VMAXPD       Y11, Y6, Y6
+	VMULPD       Y10, Y6, Y6
 	VMOVUPD      Y6, (R10)
 	ADDQ         CX, R10
-	VMULPD       const_half<>+0(SB), Y1, Y16
-	VADDPD       const_epsilon<>+0(SB), Y13, Y15
-	VDIVPD       Y15, Y16, Y16
-	VMOVUPD      Y16, (R10)
-	ADDQ         CX, R10
-	VMULPD       const_three<>+0(SB), Y13, Y15
-	VMULPD       Y1, Y15, Y15
-	VANDPD       const_absolute<>+0(SB), Y6, Y6
-	VDIVPD       Y15, Y6, Y6
-	VCMPPD       $0x1e, Y12, Y15, Y1
-	VANDPD       Y1, Y6, Y6
-	VMOVUPD      Y6, (R10)
-	ADDQ         CX, R10
-	VMULPD       96(SP), Y5, Y5
-	VMULPD       96(SP), Y5, Y5
-	VMULPD       96(SP), Y14, Y14
-	VMULPD       96(SP), Y14, Y14
-	VMULPD       96(SP), Y14, Y14
-	VFMADD132PD  96(SP), Y8, Y7
-	VBROADCASTSD n+56(FP), Y1
-	VSUBPD       Y9, Y1, Y1
-	VADDPD       Y1, Y7, Y7
-	VMULPD       const_half<>+0(SB), Y5, Y1
-	VFMADD231PD  const_minus_sixth<>+0(SB), Y14, Y1
-	VCMPPD       $0x11, const_narrow<>+0(SB), Y5, Y5
-	VBLENDVPD    Y5, Y1, Y7, Y7
-	VMULPD       Y13, Y7, Y7
-	VMAXPD       Y12, Y7, Y7
-	VMULPD       Y11, Y7, Y7
-	VMOVUPD      Y7, (R10)
-	ADDQ         CX, R10
-	VADDPD       const_tiny<>+0(SB), Y13, Y1
-	VMOVUPD      const_tiny<>+0(SB), Y5
-	VFMADD231PD  const_shift<>+0(SB), Y13, Y5
-	VANDPD       const_steps<>+0(SB), Y5, Y6
-	VPSRLQ       $0x34, Y5, Y7
-	VPOR         const_2_to_52<>+0(SB), Y7, Y7
-	VSUBPD       const_2_to_52_bias<>+0(SB), Y7, Y7
-	VPSRLQ       $0x30, Y5, Y5
-	VPAND        const_step<>+0(SB), Y5, Y5
+	VADDPD       const_tiny<>+0(SB), Y1, Y3
+	VMOVUPD      const_tiny<>+0(SB), Y4
+	VFMADD231PD  const_shift<>+0(SB), Y1, Y4
+	VANDPD       const_steps<>+0(SB), Y4, Y5
+	VPSRLQ       $0x34, Y4, Y6
+	VPOR         const_2_to_52<>+0(SB), Y6, Y6
+	VSUBPD       const_2_to_52_bias<>+0(SB), Y6, Y6
+	VPSRLQ       $0x30, Y4, Y4
+	VPAND        const_step<>+0(SB), Y4, Y4
+	VXORPD       Y7, Y7, Y7
 	VMOVUPD      const_one<>+0(SB), Y8
-	VPCMPEQD     Y9, Y9, Y9
-	VGATHERQPD   Y9, (R9)(Y5*8), Y4
-	VDIVPD       Y6, Y8, Y8
-	VFMADD231PD  const_ln2<>+0(SB), Y7, Y4
-	VSUBPD       Y6, Y1, Y1
-	VMULPD       Y1, Y8, Y8
-	VMOVUPD      const_remainder6<>+0(SB), Y5
-	VFMADD213PD  const_remainder5<>+0(SB), Y8, Y5
-	VFMADD213PD  const_remainder4<>+0(SB), Y8, Y5
-	VFMADD213PD  const_remainder3<>+0(SB), Y8, Y5
-	VFMADD213PD  const_remainder2<>+0(SB), Y8, Y5
-	VFMADD213PD  const_remainder1<>+0(SB), Y8, Y5
-	VFMADD213PD  const_remainder0<>+0(SB), Y8, Y5
-	VMULPD       Y1, Y8, Y8
-	VFMADD231PD  Y5, Y8, Y1
-	VFMADD231PD  Y13, Y4, Y1
-	VMOVUPD      Y1, (R10)
+	VMOVAPD      Y0, Y10
+	VGATHERQPD   Y10, (R9)(Y4*8), Y7
+	VDIVPD       Y5, Y8, Y8
+	VFMADD231PD  const_ln2<>+0(SB), Y6, Y7
+	VSUBPD       Y5, Y3, Y3
+	VMULPD       Y3, Y8, Y8
+	VMOVUPD      const_remainder6<>+0(SB), Y4
+	VFMADD213PD  const_remainder5<>+0(SB), Y8, Y4
+	VFMADD213PD  const_remainder4<>+0(SB), Y8, Y4
+	VFMADD213PD  const_remainder3<>+0(SB), Y8, Y4
+	VFMADD213PD  const_remainder2<>+0(SB), Y8, Y4
+	VFMADD213PD  const_remainder1<>+0(SB), Y8, Y4
+	VFMADD213PD  const_remainder0<>+0(SB), Y8, Y4
+	VMULPD       Y3, Y8, Y8
+	VFMADD231PD  Y4, Y8, Y3
+	VFMADD231PD  Y1, Y7, Y3
+	VMOVUPD      Y3, (R10)
 	ADDQ         CX, R10
-	VMOVUPD      Y0, 64(SP)
-	VMOVUPD      Y10, 96(SP)
-	VMULPD       const_shift<>+0(SB), Y10, Y10
-	VMOVUPD      Y10, 128(SP)
+	VMOVAPD      Y2, Y1
+	VMOVUPD      Y9, 96(SP)
+	VMULPD       const_shift<>+0(SB), Y9, Y9
+	VMOVUPD      Y9, 128(SP)
 	ADDQ         $0x20, AX
 	CMPQ         DI, $0x00
-	JGT          block63
+	JGT          block67
 	VZEROUPPER
 	RET
 
@@ -2188,9 +2311,9 @@ TEXT ·rotatedFloat32AVX2(SB), NOSPLIT, $64-80
 	VMOVUPD 64(R11), Y1
 	VMOVUPD 128(R11), Y2
 	CMPQ    R9, $0x01
-	JNE     rotations68
+	JNE     rotations72
 
-block69:
+block73:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -2206,8 +2329,9 @@ block69:
 	VXORPD       Y2, Y2, Y2
 	MOVQ         DX, R9
 	MOVQ         SI, R11
+	PCALIGN      $0x40
 
-loop70:
+loop74:
 	VMOVDQU     32(SP), X3
 	VMASKMOVPS  (R9), X3, X3
 	VCVTPS2PD   X3, Y3
@@ -2216,7 +2340,7 @@ loop70:
 	VFMADD231PD Y4, Y3, Y2
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop70
+	JNZ         loop74
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y1
 	VMASKMOVPD  Y2, Y1, (R9)
@@ -2226,14 +2350,14 @@ loop70:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block69
+	JG          block73
 	JMP         done
 
-rotations68:
+rotations72:
 	CMPQ R9, $0x02
-	JNE  rotations71
+	JNE  rotations75
 
-block72:
+block76:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -2250,8 +2374,9 @@ block72:
 	VXORPD       Y4, Y4, Y4
 	MOVQ         DX, R9
 	MOVQ         SI, R11
+	PCALIGN      $0x40
 
-loop73:
+loop77:
 	VMOVDQU     32(SP), X5
 	VMASKMOVPS  (R9), X5, X5
 	VCVTPS2PD   X5, Y5
@@ -2262,7 +2387,7 @@ loop73:
 	VFMADD231PD Y6, Y5, Y4
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop73
+	JNZ         loop77
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y2
 	VMASKMOVPD  Y3, Y2, (R9)
@@ -2275,14 +2400,14 @@ loop73:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block72
+	JG          block76
 	JMP         done
 
-rotations71:
+rotations75:
 	CMPQ R9, $0x03
-	JNE  rotations74
+	JNE  rotations78
 
-block75:
+block79:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -2300,8 +2425,9 @@ block75:
 	VXORPD       Y6, Y6, Y6
 	MOVQ         DX, R9
 	MOVQ         SI, R11
+	PCALIGN      $0x40
 
-loop76:
+loop80:
 	VMOVDQU     32(SP), X7
 	VMASKMOVPS  (R9), X7, X7
 	VCVTPS2PD   X7, Y7
@@ -2314,7 +2440,7 @@ loop76:
 	VFMADD231PD Y8, Y7, Y6
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop76
+	JNZ         loop80
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y3
 	VMASKMOVPD  Y4, Y3, (R9)
@@ -2330,10 +2456,10 @@ loop76:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block75
+	JG          block79
 	JMP         done
 
-rotations74:
+rotations78:
 done:
 	VZEROUPPER
 	RET
@@ -2356,11 +2482,11 @@ TEXT ·crossedFloat32AVX2(SB), NOSPLIT, $64-72
 
 classes:
 	CMPQ R9, $0x08
-	JLT  fewer77
+	JLT  fewer81
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block78:
+block82:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2398,8 +2524,9 @@ block78:
 	LEAQ         (DX)(R12*4), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
+	PCALIGN      $0x40
 
-loop79:
+loop83:
 	VMOVDQU      32(SP), X9
 	VMASKMOVPS   (R13), X9, X9
 	VCVTPS2PD    X9, Y9
@@ -2423,7 +2550,7 @@ loop79:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop79
+	JNZ          loop83
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -2451,7 +2578,7 @@ loop79:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block78
+	JG           block82
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -2464,13 +2591,13 @@ loop79:
 	SUBQ         $0x08, R9
 	JMP          classes
 
-fewer77:
+fewer81:
 	CMPQ R9, $0x05
-	JLT  fewer80
+	JLT  fewer84
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block81:
+block85:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2499,8 +2626,9 @@ block81:
 	LEAQ         (DX)(R12*4), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
+	PCALIGN      $0x40
 
-loop82:
+loop86:
 	VMOVDQU      32(SP), X6
 	VMASKMOVPS   (R13), X6, X6
 	VCVTPS2PD    X6, Y6
@@ -2518,7 +2646,7 @@ loop82:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop82
+	JNZ          loop86
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -2537,7 +2665,7 @@ loop82:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block81
+	JG           block85
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -2547,13 +2675,13 @@ loop82:
 	SUBQ         $0x05, R9
 	JMP          classes
 
-fewer80:
+fewer84:
 	CMPQ R9, $0x03
-	JLT  fewer83
+	JLT  fewer87
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block84:
+block88:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2576,8 +2704,9 @@ block84:
 	LEAQ         (DX)(R12*4), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
+	PCALIGN      $0x40
 
-loop85:
+loop89:
 	VMOVDQU      32(SP), X4
 	VMASKMOVPS   (R13), X4, X4
 	VCVTPS2PD    X4, Y4
@@ -2591,7 +2720,7 @@ loop85:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop85
+	JNZ          loop89
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -2604,7 +2733,7 @@ loop85:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block84
+	JG           block88
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -2612,13 +2741,13 @@ loop85:
 	SUBQ         $0x03, R9
 	JMP          classes
 
-fewer83:
+fewer87:
 	CMPQ R9, $0x02
-	JLT  fewer86
+	JLT  fewer90
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block87:
+block91:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2638,8 +2767,9 @@ block87:
 	LEAQ         (DX)(R12*4), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
+	PCALIGN      $0x40
 
-loop88:
+loop92:
 	VMOVDQU      32(SP), X3
 	VMASKMOVPS   (R13), X3, X3
 	VCVTPS2PD    X3, Y3
@@ -2651,7 +2781,7 @@ loop88:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop88
+	JNZ          loop92
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -2661,20 +2791,20 @@ loop88:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block87
+	JG           block91
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         $0x10, R8
 	SUBQ         $0x02, R9
 	JMP          classes
 
-fewer86:
+fewer90:
 	CMPQ R9, $0x01
-	JLT  fewer89
+	JLT  fewer93
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block90:
+block94:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2691,8 +2821,9 @@ block90:
 	LEAQ         (DX)(R12*4), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
+	PCALIGN      $0x40
 
-loop91:
+loop95:
 	VMOVDQU      32(SP), X2
 	VMASKMOVPS   (R13), X2, X2
 	VCVTPS2PD    X2, Y2
@@ -2702,20 +2833,20 @@ loop91:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop91
+	JNZ          loop95
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block90
+	JG           block94
 	ADDQ         CX, AX
 	ADDQ         $0x08, R8
 	SUBQ         $0x01, R9
 	JMP          classes
 
-fewer89:
+fewer93:
 	VZEROUPPER
 	RET
 
@@ -2734,247 +2865,254 @@ TEXT ·momentsFloat64AVX2(SB), NOSPLIT, $160-80
 	SHLQ         $0x03, CX
 	SHLQ         $0x03, R8
 	LEAQ         const_logs<>+0(SB), R9
-	VXORPD       Y0, Y0, Y0
-	VMOVQ        DI, X1
-	VPBROADCASTQ X1, Y1
-	VPCMPGTQ     const_iota<>+0(SB), Y1, Y1
-	VEXTRACTI128 $0x01, Y1, X5
-	VSHUFPS      $0x88, X5, X1, X5
-	VMOVDQU      X5, 32(SP)
-	VMOVDQU      Y1, (SP)
+	VPCMPEQD     Y0, Y0, Y0
+	VXORPD       Y1, Y1, Y1
+	VMOVQ        DI, X2
+	VPBROADCASTQ X2, Y2
+	VPCMPGTQ     const_iota<>+0(SB), Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X3
+	VSHUFPS      $0x88, X3, X2, X3
+	VMOVDQU      X3, 32(SP)
+	VMOVDQU      Y2, (SP)
 	MOVQ         BX, R10
 	MOVQ         DX, R11
 	MOVQ         SI, R12
+	PCALIGN      $0x40
 
-loop92:
-	VMOVDQU      (SP), Y1
-	VMASKMOVPD   (R10), Y1, Y1
-	VMOVUPD      Y1, (R11)
-	VADDPD       Y1, Y0, Y0
+loop96:
+	VMOVDQU      (SP), Y2
+	VMASKMOVPD   (R10), Y2, Y2
+	VMOVUPD      Y2, (R11)
+	VADDPD       Y2, Y1, Y1
 	ADDQ         R8, R10
 	ADDQ         $0x20, R11
 	DECQ         R12
-	JNZ          loop92
-	VBROADCASTSD rn+64(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMOVUPD      const_one<>+0(SB), Y1
-	VDIVPD       Y0, Y1, Y1
-	VCMPPD       $0x1d, const_tiny<>+0(SB), Y0, Y5
-	VANDPD       Y5, Y1, Y1
-	VMOVUPD      Y0, 64(SP)
-	VMOVUPD      Y1, 96(SP)
-	VMULPD       const_shift<>+0(SB), Y1, Y1
-	VMOVUPD      Y1, 128(SP)
+	JNZ          loop96
+	VBROADCASTSD rn+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VMOVUPD      const_one<>+0(SB), Y2
+	VDIVPD       Y1, Y2, Y2
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Y1, Y3
+	VANDPD       Y3, Y2, Y2
+	VMOVAPD      Y1, Y1
+	VMOVUPD      Y2, 96(SP)
+	VMULPD       const_shift<>+0(SB), Y2, Y2
+	VMOVUPD      Y2, 128(SP)
 
-block93:
-	VXORPD Y0, Y0, Y0
-	VXORPD Y1, Y1, Y1
-	VXORPD Y5, Y5, Y5
-	VXORPD Y6, Y6, Y6
-	VXORPD Y7, Y7, Y7
-	VXORPD Y8, Y8, Y8
-	VXORPD Y9, Y9, Y9
-	ADDQ   $0x20, BX
-	SUBQ   $0x04, DI
-	MOVQ   BX, R10
-	MOVQ   DX, R11
-	CMPQ   DI, $0x04
-	JLT    few95
-	MOVQ   SI, R12
+block97:
+	VXORPD  Y2, Y2, Y2
+	VXORPD  Y3, Y3, Y3
+	VXORPD  Y4, Y4, Y4
+	VXORPD  Y5, Y5, Y5
+	VXORPD  Y6, Y6, Y6
+	VXORPD  Y7, Y7, Y7
+	VXORPD  Y8, Y8, Y8
+	ADDQ    $0x20, BX
+	SUBQ    $0x04, DI
+	MOVQ    BX, R10
+	MOVQ    DX, R11
+	CMPQ    DI, $0x04
+	JLT     few99
+	MOVQ    SI, R12
+	PCALIGN $0x40
 
-loop96:
-	VMOVUPD     (R11), Y10
-	VSUBPD      64(SP), Y10, Y11
-	VMULPD      Y11, Y11, Y12
-	VADDPD      Y11, Y1, Y1
-	VADDPD      Y12, Y5, Y5
-	VFMADD231PD Y12, Y11, Y6
-	VMOVUPD     const_tiny<>+0(SB), Y11
-	VFMADD231PD 128(SP), Y10, Y11
-	VANDPD      const_steps<>+0(SB), Y11, Y12
-	VPSRLQ      $0x34, Y11, Y13
-	VPOR        const_2_to_52<>+0(SB), Y13, Y13
-	VSUBPD      const_2_to_52_bias<>+0(SB), Y13, Y13
-	VPSRLQ      $0x30, Y11, Y11
-	VPAND       const_step<>+0(SB), Y11, Y11
+loop100:
+	VMOVUPD     (R11), Y9
+	VSUBPD      Y1, Y9, Y10
+	VMULPD      Y10, Y10, Y11
+	VADDPD      Y10, Y3, Y3
+	VADDPD      Y11, Y4, Y4
+	VFMADD231PD Y11, Y10, Y5
+	VMOVUPD     const_tiny<>+0(SB), Y10
+	VFMADD231PD 128(SP), Y9, Y10
+	VANDPD      const_steps<>+0(SB), Y10, Y11
+	VPSRLQ      $0x34, Y10, Y12
+	VPOR        const_2_to_52<>+0(SB), Y12, Y12
+	VSUBPD      const_2_to_52_bias<>+0(SB), Y12, Y12
+	VPSRLQ      $0x30, Y10, Y10
+	VPAND       const_step<>+0(SB), Y10, Y10
+	VXORPD      Y13, Y13, Y13
 	VMOVUPD     const_one<>+0(SB), Y14
-	VPCMPEQD    Y15, Y15, Y15
-	VGATHERQPD  Y15, (R9)(Y11*8), Y2
-	VDIVPD      Y12, Y14, Y14
-	VFMADD231PD const_ln2<>+0(SB), Y13, Y2
-	VADDPD      Y12, Y9, Y9
-	VFMADD231PD Y10, Y2, Y7
-	VFMSUB231PD 96(SP), Y10, Y12
-	VMULPD      Y12, Y14, Y14
-	VMULPD      Y12, Y14, Y12
-	VMOVUPD     const_remainder6<>+0(SB), Y10
-	VFMADD213PD const_remainder5<>+0(SB), Y14, Y10
-	VFMADD213PD const_remainder4<>+0(SB), Y14, Y10
-	VFMADD213PD const_remainder3<>+0(SB), Y14, Y10
-	VFMADD213PD const_remainder2<>+0(SB), Y14, Y10
-	VFMADD213PD const_remainder1<>+0(SB), Y14, Y10
-	VFMADD213PD const_remainder0<>+0(SB), Y14, Y10
-	VFMADD231PD Y10, Y12, Y8
-	VMOVUPD     (R10), Y10
-	VMOVUPD     Y10, (R11)
-	VADDPD      Y10, Y0, Y0
+	VMOVAPD     Y0, Y15
+	VGATHERQPD  Y15, (R9)(Y10*8), Y13
+	VDIVPD      Y11, Y14, Y14
+	VFMADD231PD const_ln2<>+0(SB), Y12, Y13
+	VADDPD      Y11, Y8, Y8
+	VFMADD231PD Y9, Y13, Y6
+	VFMSUB231PD 96(SP), Y9, Y11
+	VMULPD      Y11, Y14, Y14
+	VMULPD      Y11, Y14, Y11
+	VMOVUPD     const_remainder6<>+0(SB), Y9
+	VFMADD213PD const_remainder5<>+0(SB), Y14, Y9
+	VFMADD213PD const_remainder4<>+0(SB), Y14, Y9
+	VFMADD213PD const_remainder3<>+0(SB), Y14, Y9
+	VFMADD213PD const_remainder2<>+0(SB), Y14, Y9
+	VFMADD213PD const_remainder1<>+0(SB), Y14, Y9
+	VFMADD213PD const_remainder0<>+0(SB), Y14, Y9
+	VFMADD231PD Y9, Y11, Y7
+	VMOVUPD     (R10), Y9
+	VMOVUPD     Y9, (R11)
+	VADDPD      Y9, Y2, Y2
 	ADDQ        R8, R10
 	ADDQ        $0x20, R11
 	DECQ        R12
-	JNZ         loop96
-	JMP         swept94
+	JNZ         loop100
+	JMP         swept98
 
-few95:
-	VMOVQ        DI, X10
-	VPBROADCASTQ X10, Y10
-	VPCMPGTQ     const_iota<>+0(SB), Y10, Y10
-	VEXTRACTI128 $0x01, Y10, X11
-	VSHUFPS      $0x88, X11, X10, X11
-	VMOVDQU      X11, 32(SP)
-	VMOVDQU      Y10, (SP)
+few99:
+	VMOVQ        DI, X9
+	VPBROADCASTQ X9, Y9
+	VPCMPGTQ     const_iota<>+0(SB), Y9, Y9
+	VEXTRACTI128 $0x01, Y9, X10
+	VSHUFPS      $0x88, X10, X9, X10
+	VMOVDQU      X10, 32(SP)
+	VMOVDQU      Y9, (SP)
 	MOVQ         SI, R12
+	PCALIGN      $0x40
 
-loop97:
-	VMOVUPD     (R11), Y10
-	VSUBPD      64(SP), Y10, Y11
-	VMULPD      Y11, Y11, Y12
-	VADDPD      Y11, Y1, Y1
-	VADDPD      Y12, Y5, Y5
-	VFMADD231PD Y12, Y11, Y6
-	VMOVUPD     const_tiny<>+0(SB), Y11
-	VFMADD231PD 128(SP), Y10, Y11
-	VANDPD      const_steps<>+0(SB), Y11, Y12
-	VPSRLQ      $0x34, Y11, Y13
-	VPOR        const_2_to_52<>+0(SB), Y13, Y13
-	VSUBPD      const_2_to_52_bias<>+0(SB), Y13, Y13
-	VPSRLQ      $0x30, Y11, Y11
-	VPAND       const_step<>+0(SB), Y11, Y11
+loop101:
+	VMOVUPD     (R11), Y9
+	VSUBPD      Y1, Y9, Y10
+	VMULPD      Y10, Y10, Y11
+	VADDPD      Y10, Y3, Y3
+	VADDPD      Y11, Y4, Y4
+	VFMADD231PD Y11, Y10, Y5
+	VMOVUPD     const_tiny<>+0(SB), Y10
+	VFMADD231PD 128(SP), Y9, Y10
+	VANDPD      const_steps<>+0(SB), Y10, Y11
+	VPSRLQ      $0x34, Y10, Y12
+	VPOR        const_2_to_52<>+0(SB), Y12, Y12
+	VSUBPD      const_2_to_52_bias<>+0(SB), Y12, Y12
+	VPSRLQ      $0x30, Y10, Y10
+	VPAND       const_step<>+0(SB), Y10, Y10
+	VXORPD      Y13, Y13, Y13
 	VMOVUPD     const_one<>+0(SB), Y14
-	VPCMPEQD    Y15, Y15, Y15
-	VGATHERQPD  Y15, (R9)(Y11*8), Y3
-	VDIVPD      Y12, Y14, Y14
-	VFMADD231PD const_ln2<>+0(SB), Y13, Y3
-	VADDPD      Y12, Y9, Y9
-	VFMADD231PD Y10, Y3, Y7
-	VFMSUB231PD 96(SP), Y10, Y12
-	VMULPD      Y12, Y14, Y14
-	VMULPD      Y12, Y14, Y12
-	VMOVUPD     const_remainder6<>+0(SB), Y10
-	VFMADD213PD const_remainder5<>+0(SB), Y14, Y10
-	VFMADD213PD const_remainder4<>+0(SB), Y14, Y10
-	VFMADD213PD const_remainder3<>+0(SB), Y14, Y10
-	VFMADD213PD const_remainder2<>+0(SB), Y14, Y10
-	VFMADD213PD const_remainder1<>+0(SB), Y14, Y10
-	VFMADD213PD const_remainder0<>+0(SB), Y14, Y10
-	VFMADD231PD Y10, Y12, Y8
-	VMOVDQU     (SP), Y10
-	VMASKMOVPD  (R10), Y10, Y10
-	VMOVUPD     Y10, (R11)
-	VADDPD      Y10, Y0, Y0
+	VMOVAPD     Y0, Y15
+	VGATHERQPD  Y15, (R9)(Y10*8), Y13
+	VDIVPD      Y11, Y14, Y14
+	VFMADD231PD const_ln2<>+0(SB), Y12, Y13
+	VADDPD      Y11, Y8, Y8
+	VFMADD231PD Y9, Y13, Y6
+	VFMSUB231PD 96(SP), Y9, Y11
+	VMULPD      Y11, Y14, Y14
+	VMULPD      Y11, Y14, Y11
+	VMOVUPD     const_remainder6<>+0(SB), Y9
+	VFMADD213PD const_remainder5<>+0(SB), Y14, Y9
+	VFMADD213PD const_remainder4<>+0(SB), Y14, Y9
+	VFMADD213PD const_remainder3<>+0(SB), Y14, Y9
+	VFMADD213PD const_remainder2<>+0(SB), Y14, Y9
+	VFMADD213PD const_remainder1<>+0(SB), Y14, Y9
+	VFMADD213PD const_remainder0<>+0(SB), Y14, Y9
+	VFMADD231PD Y9, Y11, Y7
+	VMOVDQU     (SP), Y9
+	VMASKMOVPD  (R10), Y9, Y9
+	VMOVUPD     Y9, (R11)
+	VADDPD      Y9, Y2, Y2
 	ADDQ        R8, R10
 	ADDQ        $0x20, R11
 	DECQ        R12
-	JNZ         loop97
+	JNZ         loop101
 
-swept94:
-	VBROADCASTSD rn+64(FP), Y10
-	VMULPD       Y10, Y0, Y0
-	VMOVUPD      const_one<>+0(SB), Y10
-	VDIVPD       Y0, Y10, Y10
-	VCMPPD       $0x1d, const_tiny<>+0(SB), Y0, Y11
-	VANDPD       Y11, Y10, Y10
+swept98:
+	VBROADCASTSD rn+64(FP), Y9
+	VMULPD       Y9, Y2, Y2
+	VMOVUPD      const_one<>+0(SB), Y9
+	VDIVPD       Y2, Y9, Y9
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Y2, Y10
+	VANDPD       Y10, Y9, Y9
 	MOVQ         AX, R10
-	VBROADCASTSD rn+64(FP), Y11
-	VMOVUPD      Y1, Y13
-	VMULPD       Y11, Y1, Y12
-	VBROADCASTSD n+56(FP), Y14
-	VFNMADD231PD Y14, Y12, Y13
-	VFMADD231PD  Y11, Y13, Y12
-	VADDPD       64(SP), Y12, Y13
-	VMOVUPD      Y13, (R10)
-	ADDQ         CX, R10
-	VMULPD       Y12, Y1, Y1
-	VMULPD       const_three<>+0(SB), Y5, Y14
-	VFNMADD231PD const_two<>+0(SB), Y1, Y14
-	VFNMADD213PD Y6, Y12, Y14
-	VXORPD       Y12, Y12, Y12
-	VSUBPD       Y1, Y5, Y5
-	VCMPPD       $0x1d, const_tiny<>+0(SB), Y5, Y1
-	VANDPD       Y1, Y5, Y5
-	VANDPD       Y1, Y14, Y14
-	VBROADCASTSD rd+72(FP), Y1
-	VMULPD       Y1, Y5, Y1
+	VBROADCASTSD rn+64(FP), Y10
+	VMOVAPD      Y3, Y12
+	VMULPD       Y10, Y3, Y11
+	VBROADCASTSD n+56(FP), Y13
+	VFNMADD231PD Y13, Y11, Y12
+	VFMADD231PD  Y10, Y12, Y11
+	VADDPD       Y1, Y11, Y1
 	VMOVUPD      Y1, (R10)
 	ADDQ         CX, R10
-	VMULPD       Y11, Y14, Y6
+	VMULPD       Y11, Y3, Y3
+	VMULPD       const_three<>+0(SB), Y4, Y12
+	VFNMADD231PD const_two<>+0(SB), Y3, Y12
+	VFNMADD213PD Y5, Y11, Y12
+	VXORPD       Y11, Y11, Y11
+	VSUBPD       Y3, Y4, Y4
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Y4, Y3
+	VANDPD       Y3, Y4, Y4
+	VANDPD       Y3, Y12, Y12
+	VBROADCASTSD rd+72(FP), Y3
+	VMULPD       Y3, Y4, Y3
+	VMOVUPD      Y3, (R10)
+	ADDQ         CX, R10
+	VMULPD       Y10, Y12, Y5
+	VMOVUPD      Y5, (R10)
+	ADDQ         CX, R10
+	VMULPD       const_half<>+0(SB), Y3, Y14
+	VADDPD       const_epsilon<>+0(SB), Y1, Y13
+	VDIVPD       Y13, Y14, Y14
+	VMOVUPD      Y14, (R10)
+	ADDQ         CX, R10
+	VMULPD       const_three<>+0(SB), Y1, Y13
+	VMULPD       Y3, Y13, Y13
+	VANDPD       const_absolute<>+0(SB), Y5, Y5
+	VDIVPD       Y13, Y5, Y5
+	VCMPPD       $0x1e, Y11, Y13, Y3
+	VANDPD       Y3, Y5, Y5
+	VMOVUPD      Y5, (R10)
+	ADDQ         CX, R10
+	VMULPD       96(SP), Y4, Y4
+	VMULPD       96(SP), Y4, Y4
+	VMULPD       96(SP), Y12, Y12
+	VMULPD       96(SP), Y12, Y12
+	VMULPD       96(SP), Y12, Y12
+	VFMADD132PD  96(SP), Y7, Y6
+	VBROADCASTSD n+56(FP), Y3
+	VSUBPD       Y8, Y3, Y3
+	VADDPD       Y3, Y6, Y6
+	VMULPD       const_half<>+0(SB), Y4, Y3
+	VFMADD231PD  const_minus_sixth<>+0(SB), Y12, Y3
+	VCMPPD       $0x11, const_narrow<>+0(SB), Y4, Y4
+	VBLENDVPD    Y4, Y3, Y6, Y6
+	VMULPD       Y1, Y6, Y6
+	VMAXPD       Y11, Y6, Y6
+	VMULPD       Y10, Y6, Y6
 	VMOVUPD      Y6, (R10)
 	ADDQ         CX, R10
-	VMULPD       const_half<>+0(SB), Y1, Y16
-	VADDPD       const_epsilon<>+0(SB), Y13, Y15
-	VDIVPD       Y15, Y16, Y16
-	VMOVUPD      Y16, (R10)
-	ADDQ         CX, R10
-	VMULPD       const_three<>+0(SB), Y13, Y15
-	VMULPD       Y1, Y15, Y15
-	VANDPD       const_absolute<>+0(SB), Y6, Y6
-	VDIVPD       Y15, Y6, Y6
-	VCMPPD       $0x1e, Y12, Y15, Y1
-	VANDPD       Y1, Y6, Y6
-	VMOVUPD      Y6, (R10)
-	ADDQ         CX, R10
-	VMULPD       96(SP), Y5, Y5
-	VMULPD       96(SP), Y5, Y5
-	VMULPD       96(SP), Y14, Y14
-	VMULPD       96(SP), Y14, Y14
-	VMULPD       96(SP), Y14, Y14
-	VFMADD132PD  96(SP), Y8, Y7
-	VBROADCASTSD n+56(FP), Y1
-	VSUBPD       Y9, Y1, Y1
-	VADDPD       Y1, Y7, Y7
-	VMULPD       const_half<>+0(SB), Y5, Y1
-	VFMADD231PD  const_minus_sixth<>+0(SB), Y14, Y1
-	VCMPPD       $0x11, const_narrow<>+0(SB), Y5, Y5
-	VBLENDVPD    Y5, Y1, Y7, Y7
-	VMULPD       Y13, Y7, Y7
-	VMAXPD       Y12, Y7, Y7
-	VMULPD       Y11, Y7, Y7
-	VMOVUPD      Y7, (R10)
-	ADDQ         CX, R10
-	VADDPD       const_tiny<>+0(SB), Y13, Y1
-	VMOVUPD      const_tiny<>+0(SB), Y5
-	VFMADD231PD  const_shift<>+0(SB), Y13, Y5
-	VANDPD       const_steps<>+0(SB), Y5, Y6
-	VPSRLQ       $0x34, Y5, Y7
-	VPOR         const_2_to_52<>+0(SB), Y7, Y7
-	VSUBPD       const_2_to_52_bias<>+0(SB), Y7, Y7
-	VPSRLQ       $0x30, Y5, Y5
-	VPAND        const_step<>+0(SB), Y5, Y5
+	VADDPD       const_tiny<>+0(SB), Y1, Y3
+	VMOVUPD      const_tiny<>+0(SB), Y4
+	VFMADD231PD  const_shift<>+0(SB), Y1, Y4
+	VANDPD       const_steps<>+0(SB), Y4, Y5
+	VPSRLQ       $0x34, Y4, Y6
+	VPOR         const_2_to_52<>+0(SB), Y6, Y6
+	VSUBPD       const_2_to_52_bias<>+0(SB), Y6, Y6
+	VPSRLQ       $0x30, Y4, Y4
+	VPAND        const_step<>+0(SB), Y4, Y4
+	VXORPD       Y7, Y7, Y7
 	VMOVUPD      const_one<>+0(SB), Y8
-	VPCMPEQD     Y9, Y9, Y9
-	VGATHERQPD   Y9, (R9)(Y5*8), Y4
-	VDIVPD       Y6, Y8, Y8
-	VFMADD231PD  const_ln2<>+0(SB), Y7, Y4
-	VSUBPD       Y6, Y1, Y1
-	VMULPD       Y1, Y8, Y8
-	VMOVUPD      const_remainder6<>+0(SB), Y5
-	VFMADD213PD  const_remainder5<>+0(SB), Y8, Y5
-	VFMADD213PD  const_remainder4<>+0(SB), Y8, Y5
-	VFMADD213PD  const_remainder3<>+0(SB), Y8, Y5
-	VFMADD213PD  const_remainder2<>+0(SB), Y8, Y5
-	VFMADD213PD  const_remainder1<>+0(SB), Y8, Y5
-	VFMADD213PD  const_remainder0<>+0(SB), Y8, Y5
-	VMULPD       Y1, Y8, Y8
-	VFMADD231PD  Y5, Y8, Y1
-	VFMADD231PD  Y13, Y4, Y1
-	VMOVUPD      Y1, (R10)
+	VMOVAPD      Y0, Y10
+	VGATHERQPD   Y10, (R9)(Y4*8), Y7
+	VDIVPD       Y5, Y8, Y8
+	VFMADD231PD  const_ln2<>+0(SB), Y6, Y7
+	VSUBPD       Y5, Y3, Y3
+	VMULPD       Y3, Y8, Y8
+	VMOVUPD      const_remainder6<>+0(SB), Y4
+	VFMADD213PD  const_remainder5<>+0(SB), Y8, Y4
+	VFMADD213PD  const_remainder4<>+0(SB), Y8, Y4
+	VFMADD213PD  const_remainder3<>+0(SB), Y8, Y4
+	VFMADD213PD  const_remainder2<>+0(SB), Y8, Y4
+	VFMADD213PD  const_remainder1<>+0(SB), Y8, Y4
+	VFMADD213PD  const_remainder0<>+0(SB), Y8, Y4
+	VMULPD       Y3, Y8, Y8
+	VFMADD231PD  Y4, Y8, Y3
+	VFMADD231PD  Y1, Y7, Y3
+	VMOVUPD      Y3, (R10)
 	ADDQ         CX, R10
-	VMOVUPD      Y0, 64(SP)
-	VMOVUPD      Y10, 96(SP)
-	VMULPD       const_shift<>+0(SB), Y10, Y10
-	VMOVUPD      Y10, 128(SP)
+	VMOVAPD      Y2, Y1
+	VMOVUPD      Y9, 96(SP)
+	VMULPD       const_shift<>+0(SB), Y9, Y9
+	VMOVUPD      Y9, 128(SP)
 	ADDQ         $0x20, AX
 	CMPQ         DI, $0x00
-	JGT          block93
+	JGT          block97
 	VZEROUPPER
 	RET
 
@@ -2997,9 +3135,9 @@ TEXT ·rotatedFloat64AVX2(SB), NOSPLIT, $64-80
 	VMOVUPD 64(R11), Y1
 	VMOVUPD 128(R11), Y2
 	CMPQ    R9, $0x01
-	JNE     rotations98
+	JNE     rotations102
 
-block99:
+block103:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -3015,8 +3153,9 @@ block99:
 	VXORPD       Y2, Y2, Y2
 	MOVQ         DX, R9
 	MOVQ         SI, R11
+	PCALIGN      $0x40
 
-loop100:
+loop104:
 	VMOVDQU     (SP), Y3
 	VMASKMOVPD  (R9), Y3, Y3
 	VSUBPD      Y1, Y3, Y3
@@ -3024,7 +3163,7 @@ loop100:
 	VFMADD231PD Y4, Y3, Y2
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop100
+	JNZ         loop104
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y1
 	VMASKMOVPD  Y2, Y1, (R9)
@@ -3034,14 +3173,14 @@ loop100:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block99
+	JG          block103
 	JMP         done
 
-rotations98:
+rotations102:
 	CMPQ R9, $0x02
-	JNE  rotations101
+	JNE  rotations105
 
-block102:
+block106:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -3058,8 +3197,9 @@ block102:
 	VXORPD       Y4, Y4, Y4
 	MOVQ         DX, R9
 	MOVQ         SI, R11
+	PCALIGN      $0x40
 
-loop103:
+loop107:
 	VMOVDQU     (SP), Y5
 	VMASKMOVPD  (R9), Y5, Y5
 	VSUBPD      Y2, Y5, Y5
@@ -3069,7 +3209,7 @@ loop103:
 	VFMADD231PD Y6, Y5, Y4
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop103
+	JNZ         loop107
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y2
 	VMASKMOVPD  Y3, Y2, (R9)
@@ -3082,14 +3222,14 @@ loop103:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block102
+	JG          block106
 	JMP         done
 
-rotations101:
+rotations105:
 	CMPQ R9, $0x03
-	JNE  rotations104
+	JNE  rotations108
 
-block105:
+block109:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -3107,8 +3247,9 @@ block105:
 	VXORPD       Y6, Y6, Y6
 	MOVQ         DX, R9
 	MOVQ         SI, R11
+	PCALIGN      $0x40
 
-loop106:
+loop110:
 	VMOVDQU     (SP), Y7
 	VMASKMOVPD  (R9), Y7, Y7
 	VSUBPD      Y3, Y7, Y7
@@ -3120,7 +3261,7 @@ loop106:
 	VFMADD231PD Y8, Y7, Y6
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop106
+	JNZ         loop110
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y3
 	VMASKMOVPD  Y4, Y3, (R9)
@@ -3136,10 +3277,10 @@ loop106:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block105
+	JG          block109
 	JMP         done
 
-rotations104:
+rotations108:
 done:
 	VZEROUPPER
 	RET
@@ -3162,11 +3303,11 @@ TEXT ·crossedFloat64AVX2(SB), NOSPLIT, $64-72
 
 classes:
 	CMPQ R9, $0x08
-	JLT  fewer107
+	JLT  fewer111
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block108:
+block112:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -3204,8 +3345,9 @@ block108:
 	LEAQ         (DX)(R12*8), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
+	PCALIGN      $0x40
 
-loop109:
+loop113:
 	VMOVDQU      (SP), Y9
 	VMASKMOVPD   (R13), Y9, Y9
 	VSUBPD       Y0, Y9, Y9
@@ -3228,7 +3370,7 @@ loop109:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop109
+	JNZ          loop113
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -3256,7 +3398,7 @@ loop109:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block108
+	JG           block112
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -3269,13 +3411,13 @@ loop109:
 	SUBQ         $0x08, R9
 	JMP          classes
 
-fewer107:
+fewer111:
 	CMPQ R9, $0x05
-	JLT  fewer110
+	JLT  fewer114
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block111:
+block115:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -3304,8 +3446,9 @@ block111:
 	LEAQ         (DX)(R12*8), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
+	PCALIGN      $0x40
 
-loop112:
+loop116:
 	VMOVDQU      (SP), Y6
 	VMASKMOVPD   (R13), Y6, Y6
 	VSUBPD       Y0, Y6, Y6
@@ -3322,7 +3465,7 @@ loop112:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop112
+	JNZ          loop116
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -3341,7 +3484,7 @@ loop112:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block111
+	JG           block115
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -3351,13 +3494,13 @@ loop112:
 	SUBQ         $0x05, R9
 	JMP          classes
 
-fewer110:
+fewer114:
 	CMPQ R9, $0x03
-	JLT  fewer113
+	JLT  fewer117
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block114:
+block118:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -3380,8 +3523,9 @@ block114:
 	LEAQ         (DX)(R12*8), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
+	PCALIGN      $0x40
 
-loop115:
+loop119:
 	VMOVDQU      (SP), Y4
 	VMASKMOVPD   (R13), Y4, Y4
 	VSUBPD       Y0, Y4, Y4
@@ -3394,7 +3538,7 @@ loop115:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop115
+	JNZ          loop119
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -3407,7 +3551,7 @@ loop115:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block114
+	JG           block118
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -3415,13 +3559,13 @@ loop115:
 	SUBQ         $0x03, R9
 	JMP          classes
 
-fewer113:
+fewer117:
 	CMPQ R9, $0x02
-	JLT  fewer116
+	JLT  fewer120
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block117:
+block121:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -3441,8 +3585,9 @@ block117:
 	LEAQ         (DX)(R12*8), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
+	PCALIGN      $0x40
 
-loop118:
+loop122:
 	VMOVDQU      (SP), Y3
 	VMASKMOVPD   (R13), Y3, Y3
 	VSUBPD       Y0, Y3, Y3
@@ -3453,7 +3598,7 @@ loop118:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop118
+	JNZ          loop122
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -3463,20 +3608,20 @@ loop118:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block117
+	JG           block121
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         $0x10, R8
 	SUBQ         $0x02, R9
 	JMP          classes
 
-fewer116:
+fewer120:
 	CMPQ R9, $0x01
-	JLT  fewer119
+	JLT  fewer123
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block120:
+block124:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -3493,8 +3638,9 @@ block120:
 	LEAQ         (DX)(R12*8), R13
 	MOVQ         R8, R14
 	MOVQ         SI, R15
+	PCALIGN      $0x40
 
-loop121:
+loop125:
 	VMOVDQU      (SP), Y2
 	VMASKMOVPD   (R13), Y2, Y2
 	VSUBPD       Y0, Y2, Y2
@@ -3503,20 +3649,20 @@ loop121:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop121
+	JNZ          loop125
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block120
+	JG           block124
 	ADDQ         CX, AX
 	ADDQ         $0x08, R8
 	SUBQ         $0x01, R9
 	JMP          classes
 
-fewer119:
+fewer123:
 	VZEROUPPER
 	RET
 
@@ -3527,7 +3673,7 @@ TEXT ·plainTwoAVX2(SB), NOSPLIT, $0-25
 	MOVQ    values+8(FP), CX
 	VMOVUPD const_floatOne<>+0(SB), Y0
 	VXORPD  Y1, Y1, Y1
-	VMOVUPD Y0, Y2
+	VMOVAPD Y0, Y2
 	VMOVUPD const_floatAbsolute<>+0(SB), Y3
 	LEAQ    -64(AX)(CX*4), DX
 
@@ -3565,7 +3711,7 @@ TEXT ·plainFourAVX2(SB), NOSPLIT, $0-25
 	MOVQ    values+8(FP), CX
 	VMOVUPD const_floatOne<>+0(SB), Y0
 	VXORPD  Y1, Y1, Y1
-	VMOVUPD Y0, Y2
+	VMOVAPD Y0, Y2
 	VMOVUPD const_floatAbsolute<>+0(SB), Y3
 	LEAQ    -128(AX)(CX*4), DX
 
@@ -3617,7 +3763,7 @@ TEXT ·plainNarrowAVX2(SB), NOSPLIT, $0-57
 	MOVQ    last+40(FP), DI
 	VMOVUPD const_floatOne<>+0(SB), Y0
 	VXORPD  Y1, Y1, Y1
-	VMOVUPD Y0, Y2
+	VMOVAPD Y0, Y2
 	VMOVUPD (SI), Y3
 	LEAQ    -28(AX)(CX*4), CX
 	SHLQ    $0x02, DX
@@ -3632,10 +3778,10 @@ windows:
 	VPMAXUD Y4, Y2, Y2
 	MOVQ    DX, SI
 
-further122:
+further126:
 	VADDPS (AX)(SI*1), Y4, Y4
 	SUBQ   $0x04, SI
-	JNZ    further122
+	JNZ    further126
 	VSUBPS Y0, Y4, Y4
 	VANDPS Y3, Y4, Y4
 	VMAXPS Y1, Y4, Y1
@@ -3649,10 +3795,10 @@ last:
 	VPMAXUD Y4, Y2, Y2
 	MOVQ    DX, CX
 
-further123:
+further127:
 	VADDPS       (AX)(CX*1), Y4, Y4
 	SUBQ         $0x04, CX
-	JNZ          further123
+	JNZ          further127
 	VSUBPS       Y0, Y4, Y4
 	VANDPS       Y3, Y4, Y4
 	VMAXPS       Y1, Y4, Y1
@@ -3677,7 +3823,7 @@ TEXT ·plainWideAVX2(SB), NOSPLIT, $0-33
 	MOVQ         classes+16(FP), DX
 	VMOVUPD      const_floatOne<>+0(SB), Y0
 	VXORPD       Y1, Y1, Y1
-	VMOVUPD      Y0, Y2
+	VMOVAPD      Y0, Y2
 	MOVQ         DX, BX
 	ANDQ         $-8, BX
 	MOVQ         DX, SI
@@ -3779,7 +3925,7 @@ TEXT ·inverseRootsAVX2(SB), NOSPLIT, $0-24
 	VMOVUPD const_epsilon<>+0(SB), Y1
 	XORQ    BX, BX
 
-eight124:
+eight128:
 	VADDPD  (CX)(BX*8), Y1, Y2
 	VSQRTPD Y2, Y2
 	VDIVPD  Y2, Y0, Y2
@@ -3790,7 +3936,7 @@ eight124:
 	VMOVUPD Y2, 32(AX)(BX*8)
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight124
+	JLT     eight128
 	VZEROUPPER
 	RET
 
@@ -3809,7 +3955,7 @@ TEXT ·confusionAVX2(SB), NOSPLIT, $0-56
 	VMOVUPD      32(AX), Y3
 	XORQ         R8, R8
 
-eight125:
+eight129:
 	VSUBPD      (DX)(R8*8), Y1, Y4
 	VMAXPD      Y1, Y4, Y4
 	VMULPD      Y0, Y4, Y4
@@ -3824,7 +3970,7 @@ eight125:
 	VFMADD231PD 32(SI)(R8*8), Y4, Y3
 	ADDQ        $0x08, R8
 	CMPQ        R8, DI
-	JLT         eight125
+	JLT         eight129
 	VMOVUPD     Y2, (AX)
 	VMOVUPD     Y3, 32(AX)
 	VZEROUPPER
@@ -3840,12 +3986,12 @@ TEXT ·sumAVX2(SB), NOSPLIT, $0-24
 	VMOVUPD 32(AX), Y1
 	XORQ    BX, BX
 
-eight126:
+eight130:
 	VADDPD  (CX)(BX*8), Y0, Y0
 	VADDPD  32(CX)(BX*8), Y1, Y1
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight126
+	JLT     eight130
 	VMOVUPD Y0, (AX)
 	VMOVUPD Y1, 32(AX)
 	VZEROUPPER

@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"math/bits"
 
-	. "github.com/mmcloughlin/avo/build"   //nolint:revive,staticcheck // avo's programs read as assembly
+	. "github.com/mmcloughlin/avo/build" //nolint:revive,staticcheck // avo's programs read as assembly
+	"github.com/mmcloughlin/avo/ir"
 	. "github.com/mmcloughlin/avo/operand" //nolint:revive,staticcheck // the same
 	"github.com/mmcloughlin/avo/reg"
 )
@@ -71,7 +72,11 @@ func (m machine) broadcast(from Mem) reg.VecVirtual {
 // copied is a register full of what is at from.
 func (m machine) copied(from Op) reg.VecVirtual {
 	v := m.vector()
-	VMOVUPD(from, v)
+	if _, isMemory := from.(Mem); isMemory {
+		VMOVUPD(from, v)
+	} else {
+		VMOVAPD(from, v) // takes no port, other than VMOVUPD
+	}
 	return v
 }
 
@@ -202,6 +207,7 @@ func times(n reg.Register, body func()) {
 	left := GP64()
 	MOVQ(n, left)
 	loop := label("loop")
+	Instruction(&ir.Instruction{Opcode: "PCALIGN", Operands: []Op{Imm(64)}}) // else it matters where the linker puts it
 	Label(loop)
 	body()
 	DECQ(left)

@@ -57,7 +57,10 @@ func (m machine) moments(from element) {
 		return mu, m.inverseOf(mu)
 	}
 	hold := func(mu, inv reg.VecVirtual) {
-		spare.hold(0, mu, &c.mu)
+		if c.mu == nil {
+			c.mu = m.vector()
+		}
+		VMOVAPD(mu, c.mu)
 		spare.hold(1, inv, &c.inv)
 		VMULPD(constant("shift"), inv, inv)
 		spare.hold(2, inv, &c.shifted)
@@ -80,14 +83,12 @@ func (m machine) moments(from element) {
 		})
 	}
 	swept := label("swept")
-	if !m.wide { // its masks cost
-		few := label("few")
-		CMPQ(width, Imm(uint64(m.lanes())))
-		JLT(LabelRef(few))
-		sweep(nil)
-		JMP(LabelRef(swept))
-		Label(few)
-	}
+	few := label("few")
+	CMPQ(width, Imm(uint64(m.lanes())))
+	JLT(LabelRef(few))
+	sweep(nil)
+	JMP(LabelRef(swept))
+	Label(few)
 	next = m.first(width, masks)
 	sweep(&next)
 	Label(swept)
@@ -104,27 +105,30 @@ func (m machine) moments(from element) {
 
 // logConstants are kept in registers by the wide machine, which has enough.
 type logConstants struct {
-	logs, inverses [2]reg.VecVirtual
-	steps, tiny    Op
-	remainder      []Op
-	logTable       reg.GPVirtual // of the narrow one
+	logs, inverses   [2]reg.VecVirtual
+	steps, tiny, ln2 Op
+	remainder        []Op
+	logTable         reg.GPVirtual  // of the narrow one
+	all              reg.VecVirtual // ones, of the same
 }
 
 func (m machine) logConstants() logConstants {
-	k := logConstants{steps: constant("steps"), tiny: constant("tiny")}
+	k := logConstants{steps: constant("steps"), tiny: constant("tiny"), ln2: constant("ln2")}
 	for i := range remainder {
 		k.remainder = append(k.remainder, coefficient(i))
 	}
 	if !m.wide {
 		k.logTable = GP64()
 		LEAQ(logTable(), k.logTable)
+		k.all = m.vector()
+		VPCMPEQD(k.all, k.all, k.all)
 		return k
 	}
 	for i := range 2 {
 		k.logs[i] = m.copied(logTable().Offset(64 * i))
 		k.inverses[i] = m.copied(inverseTable().Offset(64 * i))
 	}
-	k.steps, k.tiny = m.copied(k.steps), m.copied(k.tiny)
+	k.steps, k.tiny, k.ln2 = m.copied(k.steps), m.copied(k.tiny), m.copied(k.ln2)
 	for i, c := range k.remainder {
 		k.remainder[i] = m.copied(c)
 	}
@@ -182,13 +186,12 @@ func (m machine) logarithm(r reg.VecVirtual, k logConstants) (s, logS, inverse r
 		// the second; it is what the numbers in there come from.
 		VPSRLQ(Imm(48), r, r)
 		VPAND(constant("step"), r, r)
-		logS, inverse = m.vector(), m.copied(constant("one"))
-		all := m.vector()
-		VPCMPEQD(all, all, all)
+		logS, inverse = m.zero(), m.copied(constant("one"))
+		all := m.copied(k.all)
 		VGATHERQPD(all, Mem{Base: k.logTable, Index: r, Scale: 8}, logS)
 		VDIVPD(s, inverse, inverse)
 	}
-	VFMADD231PD(constant("ln2"), exponent, logS)
+	VFMADD231PD(k.ln2, exponent, logS)
 	return s, logS, inverse
 }
 
