@@ -11,7 +11,6 @@ type daemonOptions struct {
 	Binary, Folder string
 	Rounds         int
 	Turn           time.Duration
-	WithoutMetrics string // environment, NAME=VALUE, that switches ckd's metrics off; empty where there is none
 	Cases          []daemonCase
 }
 
@@ -47,7 +46,7 @@ const (
 	atStandard
 	atIdiomatic
 	atObserving
-	atCKDWithoutMetrics // last, for it may be missing
+	atCKDWithoutMetrics
 )
 
 // daemonRow is what was measured of one case. Figures are medians, ratios medians over the rounds.
@@ -110,14 +109,11 @@ func (o daemonOptions) start(ctx context.Context) (servers []*process, stop func
 		}
 		servers = append(servers, s)
 	}
-	if o.WithoutMetrics != "" {
-		s, err := startCKD(ctx, o.Folder, o.Binary, policy, "ckd-without-metrics", o.WithoutMetrics)
-		if err != nil {
-			return servers, stop, err
-		}
-		servers = append(servers, s)
+	s, err := startCKD(ctx, o.Folder, withoutMetrics(o.Binary), policy, "ckd-without-metrics")
+	if err != nil {
+		return servers, stop, err
 	}
-	return servers, stop, nil
+	return append(servers, s), stop, nil
 }
 
 // measure compares the servers on one case.
@@ -186,9 +182,7 @@ func (r *daemonRow) fill(m [][]sample) {
 	r.OverObserving = ratio(rate(atCKD), rate(atObserving))
 	r.CPUOverSink = ratio(cpu(atCKD), cpu(atSink))
 	r.CPUOverIdiomatic = ratio(cpu(atCKD), cpu(atIdiomatic))
-	if len(m) > atCKDWithoutMetrics {
-		r.CPUOverWithoutMetrics = ratio(cpu(atCKD), cpu(atCKDWithoutMetrics))
-	}
+	r.CPUOverWithoutMetrics = ratio(cpu(atCKD), cpu(atCKDWithoutMetrics))
 	r.SameCKD, r.SameCKDCPU = ratio(rate(atCKD), rate(atCKDAgain)), ratio(cpu(atCKD), cpu(atCKDAgain))
 	r.SameSink = ratio(rate(atSink), rate(atSinkAgain))
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -29,13 +30,13 @@ var parts = []string{"kernel", "daemon", "latency", "memory", "scaling"}
 
 // options are the flags.
 type options struct {
-	rounds         int
-	seconds        float64
-	only           string
-	quick, write   bool
-	file           string
-	python         string
-	withoutMetrics string
+	rounds       int
+	seconds      float64
+	only         string
+	quick, write bool
+	file         string
+	python       string
+	binaries     string
 }
 
 func main() {
@@ -66,8 +67,8 @@ func (o *options) define(f *flag.FlagSet) {
 	f.BoolVar(&o.write, "write", false, "replace the tables in -file")
 	f.StringVar(&o.file, "file", "BENCHMARKS.md", "file whose tables -write replaces")
 	f.StringVar(&o.python, "python", "", "Python with numpy (default: the first python3 that has it)")
-	f.StringVar(&o.withoutMetrics, "without-metrics", "",
-		"environment, as NAME=VALUE, with which ckd serve keeps no metrics; without it, that comparison is left out")
+	f.StringVar(&o.binaries, "binaries", "", "folder to keep the daemons in, which are only built where they are missing: "+
+		"to run this with a priority that the compiler must not have")
 }
 
 func (o *options) check(arguments []string) error {
@@ -87,9 +88,6 @@ func (o *options) check(arguments []string) error {
 	}
 	if o.quick && o.write {
 		return errors.New("-quick -write: expected one of them, for quick figures say nothing")
-	}
-	if o.withoutMetrics != "" && !strings.Contains(o.withoutMetrics, "=") {
-		return fmt.Errorf("-without-metrics %s: expected NAME=VALUE", o.withoutMetrics)
 	}
 	return nil
 }
@@ -118,11 +116,13 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	binary := filepath.Join(folder, "ckd")
+	binary := filepath.Join(cmp.Or(o.binaries, folder), "ckd")
 	if o.only != "kernel" {
-		build := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/ckd-project/ckd/cmd/ckd")
-		if out, err := build.CombinedOutput(); err != nil {
-			return fmt.Errorf("building ckd: %w\n%s", err, out)
+		if err := build(ctx, binary); err != nil {
+			return err
+		}
+		if err := build(ctx, withoutMetrics(binary), "-tags", "nometrics"); err != nil {
+			return err
 		}
 	}
 	var out bytes.Buffer
@@ -134,6 +134,21 @@ func run(ctx context.Context, o options) error {
 	return err
 }
 
+// build makes a daemon that is not there yet.
+func build(ctx context.Context, binary string, arguments ...string) error {
+	if _, err := os.Stat(binary); err == nil {
+		return nil
+	}
+	arguments = append(append([]string{"build"}, arguments...), "-o", binary, "github.com/ckd-project/ckd/cmd/ckd")
+	if out, err := exec.CommandContext(ctx, "go", arguments...).CombinedOutput(); err != nil {
+		return fmt.Errorf("building ckd: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// withoutMetrics is the daemon beside another that does not count what it decides.
+func withoutMetrics(binary string) string { return binary + "-without-metrics" }
+
 // measure does the parts, each in a process of its own, and prints their tables.
 func (o *options) measure(ctx context.Context, folder, binary string, out *bytes.Buffer) error {
 	python, versions := findPython(ctx, o.python)
@@ -144,7 +159,7 @@ func (o *options) measure(ctx context.Context, folder, binary string, out *bytes
 		}
 	}
 	if o.wants("daemon") {
-		told := daemonOptions{binary, folder, o.rounds, o.turn(), o.withoutMetrics, daemonCases()}
+		told := daemonOptions{binary, folder, o.rounds, o.turn(), daemonCases()}
 		if o.quick {
 			told.Cases = []daemonCase{{30, 4, 64, batched}, {30, 4, 1, passByPass}, {30, 4, 1, unary}}
 		}
@@ -152,7 +167,7 @@ func (o *options) measure(ctx context.Context, folder, binary string, out *bytes
 		if err != nil {
 			return err
 		}
-		printDaemons(out, o, rows)
+		printDaemons(out, rows)
 	}
 	if o.wants("latency") {
 		cases := []daemonCase{{30, 4, 1, batched}, {30, 4, 64, batched}}

@@ -129,18 +129,18 @@ func startServer(ctx context.Context, folder, kind, name string) (*process, erro
 		return nil, err
 	}
 	socket := filepath.Join(folder, name+".sock")
-	return start(ctx, folder, name, socket, nil, own, roleServer, kind, socket)
+	return start(ctx, folder, name, socket, own, roleServer, kind, socket)
 }
 
 // startCKD starts ckd with a policy file, and the environment given beside ours.
-func startCKD(ctx context.Context, folder, binary, policy, name string, environment ...string) (*process, error) {
+func startCKD(ctx context.Context, folder, binary, policy, name string) (*process, error) {
 	socket := filepath.Join(folder, name+".sock")
-	return start(ctx, folder, name, socket, environment, binary, "serve", "--policy", policy, "--listen", "unix:"+socket,
+	return start(ctx, folder, name, socket, binary, "serve", "--policy", policy, "--listen", "unix:"+socket,
 		"--admin", "127.0.0.1:0")
 }
 
 // start starts a server on its core and waits until it listens; stop must be called.
-func start(ctx context.Context, folder, name, socket string, environment []string, command ...string) (*process, error) {
+func start(ctx context.Context, folder, name, socket string, command ...string) (*process, error) {
 	p := &process{name: name, socket: socket, log: filepath.Join(folder, name+".log"), exited: make(chan struct{})}
 	log, err := os.Create(p.log)
 	if err != nil {
@@ -149,7 +149,6 @@ func start(ctx context.Context, folder, name, socket string, environment []strin
 	defer log.Close()
 	command = pinned(serverCore, command...)
 	p.command = exec.CommandContext(ctx, command[0], command[1:]...)
-	p.command.Env = append(os.Environ(), environment...)
 	p.command.Stdout, p.command.Stderr = log, log
 	dieWithParent(p.command)
 	if _, err := p.command.StdinPipe(); err != nil { // open for as long as we are there

@@ -257,11 +257,10 @@ func TestCheck(t *testing.T) {
 		t.Error(err)
 	}
 	for fragment, wrong := range map[string]options{
-		"-rounds 0":            {seconds: 1},
-		"-seconds 0":           {rounds: 1},
-		"-quick -write":        {rounds: 1, seconds: 1, quick: true, write: true},
-		"-only net":            {rounds: 1, seconds: 1, only: "kernel,net"},
-		"-without-metrics off": {rounds: 1, seconds: 1, withoutMetrics: "off"},
+		"-rounds 0":     {seconds: 1},
+		"-seconds 0":    {rounds: 1},
+		"-quick -write": {rounds: 1, seconds: 1, quick: true, write: true},
+		"-only net":     {rounds: 1, seconds: 1, only: "kernel,net"},
 	} {
 		if err := wrong.check(nil); err == nil || !strings.Contains(err.Error(), fragment) {
 			t.Errorf("%+v: %v, expected %q", wrong, err, fragment)
