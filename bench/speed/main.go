@@ -167,7 +167,7 @@ func (o *options) measure(ctx context.Context, folder, binary string, out *bytes
 		if err != nil {
 			return err
 		}
-		printDaemons(out, rows)
+		printDaemons(out, o, rows)
 	}
 	if o.wants("latency") {
 		cases := []daemonCase{{30, 4, 1, batched}, {30, 4, 64, batched}}

@@ -91,7 +91,7 @@ func printKernels(out io.Writer, wide, narrow, scalar []kernelRow) {
 	u.print(out)
 }
 
-func printDaemons(out io.Writer, rows []daemonRow) {
+func printDaemons(out io.Writer, o *options, rows []daemonRow) {
 	fmt.Fprintf(out, "### Daemon\n\n`ckd serve` with everything on, over a unix socket, one stream or 64 calls at a time; "+
 		"rounds: %d, of %v s a server. The client has every message made beforehand, and %d groups under way at a time, "+
 		"fewer where they have more than %d MiB together. Echo hands the buffers back; sink answers as many bytes as ckd "+
