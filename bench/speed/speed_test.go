@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -44,8 +43,11 @@ func TestDaemons(t *testing.T) {
 		t.Cleanup(func() { _ = os.RemoveAll(folder) })
 	}
 	binary := filepath.Join(folder, "ckd")
-	if out, err := exec.Command("go", "build", "-o", binary, "../../cmd/ckd").CombinedOutput(); err != nil {
-		t.Fatalf("building ckd: %v\n%s", err, out)
+	if err := build(t.Context(), binary); err != nil {
+		t.Fatal(err)
+	}
+	if err := build(t.Context(), withoutMetrics(binary), "-tags", "nometrics"); err != nil {
+		t.Fatal(err)
 	}
 	o := daemonOptions{Binary: binary, Folder: folder, Rounds: 1, Turn: 100 * time.Millisecond}
 	servers, stop, err := o.start(t.Context())
