@@ -22,7 +22,8 @@ const fixedValues = 1 << 11
 
 // pairing is how the plan's pairs are summed.
 type pairing struct {
-	fixed    []int   // classes; none where there are few
+	fixed    []int   // classes, ascending; none where there are few
+	runs     []run   // neighbours among them
 	from, to int     // of those that they are paired with
 	at       []place // of each pair in the sums
 	// matrix says that the pairs are those of safe and critical classes, and the
@@ -30,6 +31,21 @@ type pairing struct {
 	// is taken from the rows. In weights, a class that is not safe has 0.
 	matrix  bool
 	weights [][]float64
+}
+
+// run is classes that are neighbours, the first of which is at a place in fixed.
+type run struct{ from, to, at int }
+
+// runsOf ascending classes.
+func runsOf(classes []int) (runs []run) {
+	for i, k := range classes {
+		if n := len(runs); n > 0 && runs[n-1].to == k {
+			runs[n-1].to++
+			continue
+		}
+		runs = append(runs, run{k, k + 1, i})
+	}
+	return runs
 }
 
 // place is a row and a lane of the sums.
@@ -63,7 +79,7 @@ func newPairing(p *Plan) pairing {
 	for i, k := range fixed {
 		row[k] = i
 	}
-	x.fixed, x.from, x.to = fixed, p.classes, 0
+	x.fixed, x.runs, x.from, x.to = fixed, runsOf(fixed), p.classes, 0
 	for _, pair := range p.pairs {
 		class, other := pair.A, pair.B
 		at, known := row[class]
@@ -140,11 +156,8 @@ func sumPairs[T float](b *Batch, c *comoments, all *panel[T], at int, co *coSums
 	mean := b.columns.Mean[at*p.width : (at+1)*p.width]
 	for s, n := 0, 0; s < p.passes; s += n {
 		n = min(p.passes-s, len(c.fixed)/len(fixed))
-		for pass := range n {
-			row, to := p.row(s+pass), c.fixed[pass*len(fixed):]
-			for i, k := range fixed {
-				to[i] = float64(row[k]) - mean[k]
-			}
+		for _, r := range b.plan.pairing.runs {
+			kernel.Deviations(c.fixed[r.at:], len(fixed), p.data[s*p.stride+r.from:], n, r.to-r.from, p.stride, mean[r.from:])
 		}
 		kernel.Crossed(c.sums[from:], c.stride, p.data[s*p.stride+from:], n, to-from, p.stride, mean[from:], c.fixed, len(fixed))
 	}

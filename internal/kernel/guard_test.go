@@ -33,6 +33,9 @@ func TestGuardPages(t *testing.T) {
 				with(v, func() {
 					Moments(c, single, passes, width, stride, 4)
 					Moments(c, double, passes, width, stride, 4)
+					dst := atEnd[float64](t, passes*width)
+					Deviations(dst, width, single, passes, width, stride, mean)
+					Deviations(dst, width, double, passes, width, stride, mean)
 					Crossed(sums, width, single, passes, width, stride, mean, fixed, 11)
 					Crossed(sums, width, double, passes, width, stride, mean, fixed, 11)
 					for k := 2; k <= MostRotated; k++ {

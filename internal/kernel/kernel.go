@@ -76,6 +76,16 @@ func Rotated[T Float](sums []float64, apart int, data []T, passes, inputs, class
 	}
 }
 
+// Deviations writes p - mean of every value of a panel to dst, whose rows are apart.
+func Deviations[T Float](dst []float64, apart int, data []T, passes, width, stride int, mean []float64) {
+	check(len(data), passes, width, stride)
+	check(len(dst), passes, width, apart)
+	_ = mean[:width]
+	if width > 0 && passes > 0 && !vectorDeviations(dst, apart, data, passes, width, stride, mean) {
+		scalarDeviations(dst, apart, data, passes, width, stride, mean)
+	}
+}
+
 // Crossed adds to sums[i*apart+j], for i < n and every column j of a panel, the
 // sum over the passes s of fixed[s*n+i] (p_j - mean_j).
 func Crossed[T Float](sums []float64, apart int, data []T, passes, width, stride int, mean, fixed []float64, n int) {

@@ -641,6 +641,45 @@ done:
 	VZEROUPPER
 	RET
 
+// func deviationsFloat32AVX512(dst *float64, apart int, data *float32, passes int, width int, stride int, mean *float64)
+// Requires: AVX, AVX512F
+TEXT ·deviationsFloat32AVX512(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), AX
+	MOVQ apart+8(FP), CX
+	MOVQ data+16(FP), DX
+	MOVQ mean+48(FP), BX
+	MOVQ passes+24(FP), SI
+	MOVQ width+32(FP), DI
+	MOVQ stride+40(FP), R8
+	SHLQ $0x03, CX
+	SHLQ $0x02, R8
+
+block16:
+	VMOVQ        DI, X0
+	VPBROADCASTQ X0, Z0
+	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
+	VMOVUPD.Z    (BX), K1, Z0
+	MOVQ         DX, R9
+	MOVQ         AX, R10
+	MOVQ         SI, R11
+	PCALIGN      $0x40
+
+loop17:
+	VCVTPS2PD.Z (R9), K1, Z1
+	VSUBPD      Z0, Z1, Z1
+	VMOVUPD     Z1, K1, (R10)
+	ADDQ        R8, R9
+	ADDQ        CX, R10
+	DECQ        R11
+	JNZ         loop17
+	ADDQ        $0x40, AX
+	ADDQ        $0x40, BX
+	ADDQ        $0x20, DX
+	SUBQ        $0x08, DI
+	JG          block16
+	VZEROUPPER
+	RET
+
 // func crossedFloat32AVX512(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, fixed *float64, n int)
 // Requires: AVX, AVX512F
 TEXT ·crossedFloat32AVX512(SB), NOSPLIT, $0-72
@@ -659,11 +698,11 @@ TEXT ·crossedFloat32AVX512(SB), NOSPLIT, $0-72
 
 classes:
 	CMPQ R9, $0x08
-	JLT  fewer16
+	JLT  fewer18
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block17:
+block19:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -690,7 +729,7 @@ block17:
 	MOVQ         SI, R15
 	PCALIGN      $0x40
 
-loop18:
+loop20:
 	VCVTPS2PD.Z      (R13), K1, Z9
 	VSUBPD           Z0, Z9, Z9
 	VFMADD231PD.BCST (R14), Z9, Z1
@@ -704,7 +743,7 @@ loop18:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop18
+	JNZ              loop20
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -724,7 +763,7 @@ loop18:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block17
+	JG               block19
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             CX, AX
@@ -737,13 +776,13 @@ loop18:
 	SUBQ             $0x08, R9
 	JMP              classes
 
-fewer16:
+fewer18:
 	CMPQ R9, $0x05
-	JLT  fewer19
+	JLT  fewer21
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block20:
+block22:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -764,7 +803,7 @@ block20:
 	MOVQ         SI, R15
 	PCALIGN      $0x40
 
-loop21:
+loop23:
 	VCVTPS2PD.Z      (R13), K1, Z6
 	VSUBPD           Z0, Z6, Z6
 	VFMADD231PD.BCST (R14), Z6, Z1
@@ -775,7 +814,7 @@ loop21:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop21
+	JNZ              loop23
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -789,7 +828,7 @@ loop21:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block20
+	JG               block22
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             CX, AX
@@ -799,13 +838,13 @@ loop21:
 	SUBQ             $0x05, R9
 	JMP              classes
 
-fewer19:
+fewer21:
 	CMPQ R9, $0x03
-	JLT  fewer22
+	JLT  fewer24
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block23:
+block25:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -822,7 +861,7 @@ block23:
 	MOVQ         SI, R15
 	PCALIGN      $0x40
 
-loop24:
+loop26:
 	VCVTPS2PD.Z      (R13), K1, Z4
 	VSUBPD           Z0, Z4, Z4
 	VFMADD231PD.BCST (R14), Z4, Z1
@@ -831,7 +870,7 @@ loop24:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop24
+	JNZ              loop26
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -841,7 +880,7 @@ loop24:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block23
+	JG               block25
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             CX, AX
@@ -849,13 +888,13 @@ loop24:
 	SUBQ             $0x03, R9
 	JMP              classes
 
-fewer22:
+fewer24:
 	CMPQ R9, $0x02
-	JLT  fewer25
+	JLT  fewer27
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block26:
+block28:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -870,7 +909,7 @@ block26:
 	MOVQ         SI, R15
 	PCALIGN      $0x40
 
-loop27:
+loop29:
 	VCVTPS2PD.Z      (R13), K1, Z3
 	VSUBPD           Z0, Z3, Z3
 	VFMADD231PD.BCST (R14), Z3, Z1
@@ -878,7 +917,7 @@ loop27:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop27
+	JNZ              loop29
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -886,20 +925,20 @@ loop27:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block26
+	JG               block28
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             $0x10, R8
 	SUBQ             $0x02, R9
 	JMP              classes
 
-fewer25:
+fewer27:
 	CMPQ R9, $0x01
-	JLT  fewer28
+	JLT  fewer30
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block29:
+block31:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -912,26 +951,26 @@ block29:
 	MOVQ         SI, R15
 	PCALIGN      $0x40
 
-loop30:
+loop32:
 	VCVTPS2PD.Z      (R13), K1, Z2
 	VSUBPD           Z0, Z2, Z2
 	VFMADD231PD.BCST (R14), Z2, Z1
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop30
+	JNZ              loop32
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block29
+	JG               block31
 	ADDQ             CX, AX
 	ADDQ             $0x08, R8
 	SUBQ             $0x01, R9
 	JMP              classes
 
-fewer28:
+fewer30:
 	VZEROUPPER
 	RET
 
@@ -972,14 +1011,14 @@ TEXT ·momentsFloat64AVX512(SB), NOSPLIT, $0-80
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop31:
+loop33:
 	VMOVUPD.Z    (R9), K1, Z15
 	VMOVUPD      Z15, (R10)
 	VADDPD       Z15, Z14, Z14
 	ADDQ         R8, R9
 	ADDQ         $0x40, R10
 	DECQ         R11
-	JNZ          loop31
+	JNZ          loop33
 	VBROADCASTSD rn+64(FP), Z15
 	VMULPD       Z15, Z14, Z14
 	VMOVUPD      const_one<>+0(SB), Z15
@@ -991,7 +1030,7 @@ loop31:
 	VMULPD       const_shift<>+0(SB), Z15, Z15
 	VMOVUPD      Z15, Z15
 
-block32:
+block34:
 	VXORPD  Z17, Z17, Z17
 	VXORPD  Z18, Z18, Z18
 	VXORPD  Z19, Z19, Z19
@@ -1004,11 +1043,11 @@ block32:
 	MOVQ    BX, R9
 	MOVQ    DX, R10
 	CMPQ    DI, $0x08
-	JLT     few34
+	JLT     few36
 	MOVQ    SI, R11
 	PCALIGN $0x40
 
-loop35:
+loop37:
 	VMOVUPD     (R10), Z24
 	VSUBPD      Z14, Z24, Z25
 	VMULPD      Z25, Z25, Z26
@@ -1044,17 +1083,17 @@ loop35:
 	ADDQ        R8, R9
 	ADDQ        $0x40, R10
 	DECQ        R11
-	JNZ         loop35
-	JMP         swept33
+	JNZ         loop37
+	JMP         swept35
 
-few34:
+few36:
 	VMOVQ        DI, X24
 	VPBROADCASTQ X24, Z24
 	VPCMPGTQ     const_iota<>+0(SB), Z24, K1
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop36:
+loop38:
 	VMOVUPD     (R10), Z24
 	VSUBPD      Z14, Z24, Z25
 	VMULPD      Z25, Z25, Z26
@@ -1090,9 +1129,9 @@ loop36:
 	ADDQ        R8, R9
 	ADDQ        $0x40, R10
 	DECQ        R11
-	JNZ         loop36
+	JNZ         loop38
 
-swept33:
+swept35:
 	VBROADCASTSD rn+64(FP), Z15
 	VMULPD       Z15, Z17, Z15
 	VMOVUPD      const_one<>+0(SB), Z17
@@ -1187,7 +1226,7 @@ swept33:
 	VMOVUPD      Z17, Z15
 	ADDQ         $0x40, AX
 	CMPQ         DI, $0x00
-	JGT          block32
+	JGT          block34
 	VZEROUPPER
 	RET
 
@@ -1210,9 +1249,9 @@ TEXT ·rotatedFloat64AVX512(SB), NOSPLIT, $0-80
 	VMOVUPD 64(R11), Z1
 	VMOVUPD 128(R11), Z2
 	CMPQ    R9, $0x01
-	JNE     rotations37
+	JNE     rotations39
 
-block38:
+block40:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -1225,14 +1264,14 @@ block38:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop39:
+loop41:
 	VMOVUPD.Z   (R9), K1, Z3
 	VSUBPD      Z1, Z3, Z3
 	VPERMPD     Z3, Z0, Z4
 	VFMADD231PD Z4, Z3, Z2
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop39
+	JNZ         loop41
 	MOVQ        AX, R9
 	VMOVUPD     Z2, K1, (R9)
 	ADDQ        CX, R9
@@ -1241,14 +1280,14 @@ loop39:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block38
+	JG          block40
 	JMP         done
 
-rotations37:
+rotations39:
 	CMPQ R9, $0x02
-	JNE  rotations40
+	JNE  rotations42
 
-block41:
+block43:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -1262,7 +1301,7 @@ block41:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop42:
+loop44:
 	VMOVUPD.Z   (R9), K1, Z5
 	VSUBPD      Z2, Z5, Z5
 	VPERMPD     Z5, Z0, Z6
@@ -1271,7 +1310,7 @@ loop42:
 	VFMADD231PD Z6, Z5, Z4
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop42
+	JNZ         loop44
 	MOVQ        AX, R9
 	VMOVUPD     Z3, K1, (R9)
 	ADDQ        CX, R9
@@ -1282,14 +1321,14 @@ loop42:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block41
+	JG          block43
 	JMP         done
 
-rotations40:
+rotations42:
 	CMPQ R9, $0x03
-	JNE  rotations43
+	JNE  rotations45
 
-block44:
+block46:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -1304,7 +1343,7 @@ block44:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop45:
+loop47:
 	VMOVUPD.Z   (R9), K1, Z7
 	VSUBPD      Z3, Z7, Z7
 	VPERMPD     Z7, Z0, Z8
@@ -1315,7 +1354,7 @@ loop45:
 	VFMADD231PD Z8, Z7, Z6
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop45
+	JNZ         loop47
 	MOVQ        AX, R9
 	VMOVUPD     Z4, K1, (R9)
 	ADDQ        CX, R9
@@ -1328,11 +1367,50 @@ loop45:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block44
+	JG          block46
 	JMP         done
 
-rotations43:
+rotations45:
 done:
+	VZEROUPPER
+	RET
+
+// func deviationsFloat64AVX512(dst *float64, apart int, data *float64, passes int, width int, stride int, mean *float64)
+// Requires: AVX, AVX512F
+TEXT ·deviationsFloat64AVX512(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), AX
+	MOVQ apart+8(FP), CX
+	MOVQ data+16(FP), DX
+	MOVQ mean+48(FP), BX
+	MOVQ passes+24(FP), SI
+	MOVQ width+32(FP), DI
+	MOVQ stride+40(FP), R8
+	SHLQ $0x03, CX
+	SHLQ $0x03, R8
+
+block48:
+	VMOVQ        DI, X0
+	VPBROADCASTQ X0, Z0
+	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
+	VMOVUPD.Z    (BX), K1, Z0
+	MOVQ         DX, R9
+	MOVQ         AX, R10
+	MOVQ         SI, R11
+	PCALIGN      $0x40
+
+loop49:
+	VMOVUPD.Z (R9), K1, Z1
+	VSUBPD    Z0, Z1, Z1
+	VMOVUPD   Z1, K1, (R10)
+	ADDQ      R8, R9
+	ADDQ      CX, R10
+	DECQ      R11
+	JNZ       loop49
+	ADDQ      $0x40, AX
+	ADDQ      $0x40, BX
+	ADDQ      $0x40, DX
+	SUBQ      $0x08, DI
+	JG        block48
 	VZEROUPPER
 	RET
 
@@ -1354,11 +1432,11 @@ TEXT ·crossedFloat64AVX512(SB), NOSPLIT, $0-72
 
 classes:
 	CMPQ R9, $0x08
-	JLT  fewer46
+	JLT  fewer50
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block47:
+block51:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -1385,7 +1463,7 @@ block47:
 	MOVQ         SI, R15
 	PCALIGN      $0x40
 
-loop48:
+loop52:
 	VMOVUPD.Z        (R13), K1, Z9
 	VSUBPD           Z0, Z9, Z9
 	VFMADD231PD.BCST (R14), Z9, Z1
@@ -1399,7 +1477,7 @@ loop48:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop48
+	JNZ              loop52
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -1419,7 +1497,7 @@ loop48:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block47
+	JG               block51
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             CX, AX
@@ -1432,13 +1510,13 @@ loop48:
 	SUBQ             $0x08, R9
 	JMP              classes
 
-fewer46:
+fewer50:
 	CMPQ R9, $0x05
-	JLT  fewer49
+	JLT  fewer53
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block50:
+block54:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -1459,7 +1537,7 @@ block50:
 	MOVQ         SI, R15
 	PCALIGN      $0x40
 
-loop51:
+loop55:
 	VMOVUPD.Z        (R13), K1, Z6
 	VSUBPD           Z0, Z6, Z6
 	VFMADD231PD.BCST (R14), Z6, Z1
@@ -1470,7 +1548,7 @@ loop51:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop51
+	JNZ              loop55
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -1484,7 +1562,7 @@ loop51:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block50
+	JG               block54
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             CX, AX
@@ -1494,13 +1572,13 @@ loop51:
 	SUBQ             $0x05, R9
 	JMP              classes
 
-fewer49:
+fewer53:
 	CMPQ R9, $0x03
-	JLT  fewer52
+	JLT  fewer56
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block53:
+block57:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -1517,7 +1595,7 @@ block53:
 	MOVQ         SI, R15
 	PCALIGN      $0x40
 
-loop54:
+loop58:
 	VMOVUPD.Z        (R13), K1, Z4
 	VSUBPD           Z0, Z4, Z4
 	VFMADD231PD.BCST (R14), Z4, Z1
@@ -1526,7 +1604,7 @@ loop54:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop54
+	JNZ              loop58
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -1536,7 +1614,7 @@ loop54:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block53
+	JG               block57
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             CX, AX
@@ -1544,13 +1622,13 @@ loop54:
 	SUBQ             $0x03, R9
 	JMP              classes
 
-fewer52:
+fewer56:
 	CMPQ R9, $0x02
-	JLT  fewer55
+	JLT  fewer59
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block56:
+block60:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -1565,7 +1643,7 @@ block56:
 	MOVQ         SI, R15
 	PCALIGN      $0x40
 
-loop57:
+loop61:
 	VMOVUPD.Z        (R13), K1, Z3
 	VSUBPD           Z0, Z3, Z3
 	VFMADD231PD.BCST (R14), Z3, Z1
@@ -1573,7 +1651,7 @@ loop57:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop57
+	JNZ              loop61
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -1581,20 +1659,20 @@ loop57:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block56
+	JG               block60
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             $0x10, R8
 	SUBQ             $0x02, R9
 	JMP              classes
 
-fewer55:
+fewer59:
 	CMPQ R9, $0x01
-	JLT  fewer58
+	JLT  fewer62
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block59:
+block63:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -1607,26 +1685,26 @@ block59:
 	MOVQ         SI, R15
 	PCALIGN      $0x40
 
-loop60:
+loop64:
 	VMOVUPD.Z        (R13), K1, Z2
 	VSUBPD           Z0, Z2, Z2
 	VFMADD231PD.BCST (R14), Z2, Z1
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop60
+	JNZ              loop64
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block59
+	JG               block63
 	ADDQ             CX, AX
 	ADDQ             $0x08, R8
 	SUBQ             $0x01, R9
 	JMP              classes
 
-fewer58:
+fewer62:
 	VZEROUPPER
 	RET
 
@@ -1770,10 +1848,10 @@ windows:
 	VPMAXUD Z4, Z2, Z2
 	MOVQ    DX, SI
 
-further61:
+further65:
 	VADDPS (AX)(SI*1), Z4, Z4
 	SUBQ   $0x04, SI
-	JNZ    further61
+	JNZ    further65
 	VSUBPS Z0, Z4, Z4
 	VANDPS Z3, Z4, Z4
 	VMAXPS Z1, Z4, Z1
@@ -1787,10 +1865,10 @@ last:
 	VPMAXUD Z4, Z2, Z2
 	MOVQ    DX, CX
 
-further62:
+further66:
 	VADDPS        (AX)(CX*1), Z4, Z4
 	SUBQ          $0x04, CX
-	JNZ           further62
+	JNZ           further66
 	VSUBPS        Z0, Z4, Z4
 	VANDPS        Z3, Z4, Z4
 	VMAXPS        Z1, Z4, Z1
@@ -1937,14 +2015,14 @@ TEXT ·inverseRootsAVX512(SB), NOSPLIT, $0-24
 	VMOVUPD const_epsilon<>+0(SB), Z1
 	XORQ    BX, BX
 
-eight63:
+eight67:
 	VADDPD  (CX)(BX*8), Z1, Z2
 	VSQRTPD Z2, Z2
 	VDIVPD  Z2, Z0, Z2
 	VMOVUPD Z2, (AX)(BX*8)
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight63
+	JLT     eight67
 	VZEROUPPER
 	RET
 
@@ -1962,7 +2040,7 @@ TEXT ·confusionAVX512(SB), NOSPLIT, $0-56
 	VMOVUPD      (AX), Z2
 	XORQ         R8, R8
 
-eight64:
+eight68:
 	VSUBPD      (DX)(R8*8), Z1, Z3
 	VMAXPD      Z1, Z3, Z3
 	VMULPD      Z0, Z3, Z3
@@ -1971,7 +2049,7 @@ eight64:
 	VFMADD231PD (SI)(R8*8), Z3, Z2
 	ADDQ        $0x08, R8
 	CMPQ        R8, DI
-	JLT         eight64
+	JLT         eight68
 	VMOVUPD     Z2, (AX)
 	VZEROUPPER
 	RET
@@ -1985,11 +2063,11 @@ TEXT ·sumAVX512(SB), NOSPLIT, $0-24
 	VMOVUPD (AX), Z0
 	XORQ    BX, BX
 
-eight65:
+eight69:
 	VADDPD  (CX)(BX*8), Z0, Z0
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight65
+	JLT     eight69
 	VMOVUPD Z0, (AX)
 	VZEROUPPER
 	RET
@@ -2023,7 +2101,7 @@ TEXT ·momentsFloat32AVX2(SB), NOSPLIT, $160-80
 	MOVQ         SI, R12
 	PCALIGN      $0x40
 
-loop66:
+loop70:
 	VMOVDQU      32(SP), X2
 	VMASKMOVPS   (R10), X2, X2
 	VCVTPS2PD    X2, Y2
@@ -2032,7 +2110,7 @@ loop66:
 	ADDQ         R8, R10
 	ADDQ         $0x20, R11
 	DECQ         R12
-	JNZ          loop66
+	JNZ          loop70
 	VBROADCASTSD rn+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VMOVUPD      const_one<>+0(SB), Y2
@@ -2044,7 +2122,7 @@ loop66:
 	VMULPD       const_shift<>+0(SB), Y2, Y2
 	VMOVUPD      Y2, 128(SP)
 
-block67:
+block71:
 	VXORPD  Y2, Y2, Y2
 	VXORPD  Y3, Y3, Y3
 	VXORPD  Y4, Y4, Y4
@@ -2057,11 +2135,11 @@ block67:
 	MOVQ    BX, R10
 	MOVQ    DX, R11
 	CMPQ    DI, $0x04
-	JLT     few69
+	JLT     few73
 	MOVQ    SI, R12
 	PCALIGN $0x40
 
-loop70:
+loop74:
 	VMOVUPD     (R11), Y9
 	VSUBPD      Y1, Y9, Y10
 	VMULPD      Y10, Y10, Y11
@@ -2101,10 +2179,10 @@ loop70:
 	ADDQ        R8, R10
 	ADDQ        $0x20, R11
 	DECQ        R12
-	JNZ         loop70
-	JMP         swept68
+	JNZ         loop74
+	JMP         swept72
 
-few69:
+few73:
 	VMOVQ        DI, X9
 	VPBROADCASTQ X9, Y9
 	VPCMPGTQ     const_iota<>+0(SB), Y9, Y9
@@ -2115,7 +2193,7 @@ few69:
 	MOVQ         SI, R12
 	PCALIGN      $0x40
 
-loop71:
+loop75:
 	VMOVUPD     (R11), Y9
 	VSUBPD      Y1, Y9, Y10
 	VMULPD      Y10, Y10, Y11
@@ -2157,9 +2235,9 @@ loop71:
 	ADDQ        R8, R10
 	ADDQ        $0x20, R11
 	DECQ        R12
-	JNZ         loop71
+	JNZ         loop75
 
-swept68:
+swept72:
 	VBROADCASTSD rn+64(FP), Y9
 	VMULPD       Y9, Y2, Y2
 	VMOVUPD      const_one<>+0(SB), Y9
@@ -2258,7 +2336,7 @@ swept68:
 	VMOVUPD      Y9, 128(SP)
 	ADDQ         $0x20, AX
 	CMPQ         DI, $0x00
-	JGT          block67
+	JGT          block71
 	VZEROUPPER
 	RET
 
@@ -2311,9 +2389,9 @@ TEXT ·rotatedFloat32AVX2(SB), NOSPLIT, $64-80
 	VMOVUPD 64(R11), Y1
 	VMOVUPD 128(R11), Y2
 	CMPQ    R9, $0x01
-	JNE     rotations72
+	JNE     rotations76
 
-block73:
+block77:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -2331,7 +2409,7 @@ block73:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop74:
+loop78:
 	VMOVDQU     32(SP), X3
 	VMASKMOVPS  (R9), X3, X3
 	VCVTPS2PD   X3, Y3
@@ -2340,7 +2418,7 @@ loop74:
 	VFMADD231PD Y4, Y3, Y2
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop74
+	JNZ         loop78
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y1
 	VMASKMOVPD  Y2, Y1, (R9)
@@ -2350,14 +2428,14 @@ loop74:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block73
+	JG          block77
 	JMP         done
 
-rotations72:
+rotations76:
 	CMPQ R9, $0x02
-	JNE  rotations75
+	JNE  rotations79
 
-block76:
+block80:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -2376,7 +2454,7 @@ block76:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop77:
+loop81:
 	VMOVDQU     32(SP), X5
 	VMASKMOVPS  (R9), X5, X5
 	VCVTPS2PD   X5, Y5
@@ -2387,7 +2465,7 @@ loop77:
 	VFMADD231PD Y6, Y5, Y4
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop77
+	JNZ         loop81
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y2
 	VMASKMOVPD  Y3, Y2, (R9)
@@ -2400,14 +2478,14 @@ loop77:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block76
+	JG          block80
 	JMP         done
 
-rotations75:
+rotations79:
 	CMPQ R9, $0x03
-	JNE  rotations78
+	JNE  rotations82
 
-block79:
+block83:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -2427,7 +2505,7 @@ block79:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop80:
+loop84:
 	VMOVDQU     32(SP), X7
 	VMASKMOVPS  (R9), X7, X7
 	VCVTPS2PD   X7, Y7
@@ -2440,7 +2518,7 @@ loop80:
 	VFMADD231PD Y8, Y7, Y6
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop80
+	JNZ         loop84
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y3
 	VMASKMOVPD  Y4, Y3, (R9)
@@ -2456,11 +2534,58 @@ loop80:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block79
+	JG          block83
 	JMP         done
 
-rotations78:
+rotations82:
 done:
+	VZEROUPPER
+	RET
+
+// func deviationsFloat32AVX2(dst *float64, apart int, data *float32, passes int, width int, stride int, mean *float64)
+// Requires: AVX, AVX2
+TEXT ·deviationsFloat32AVX2(SB), NOSPLIT, $64-56
+	MOVQ dst+0(FP), AX
+	MOVQ apart+8(FP), CX
+	MOVQ data+16(FP), DX
+	MOVQ mean+48(FP), BX
+	MOVQ passes+24(FP), SI
+	MOVQ width+32(FP), DI
+	MOVQ stride+40(FP), R8
+	SHLQ $0x03, CX
+	SHLQ $0x02, R8
+
+block85:
+	VMOVQ        DI, X0
+	VPBROADCASTQ X0, Y0
+	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VSHUFPS      $0x88, X1, X0, X1
+	VMOVDQU      X1, 32(SP)
+	VMOVDQU      Y0, (SP)
+	VMOVDQU      (SP), Y0
+	VMASKMOVPD   (BX), Y0, Y0
+	MOVQ         DX, R9
+	MOVQ         AX, R10
+	MOVQ         SI, R11
+	PCALIGN      $0x40
+
+loop86:
+	VMOVDQU    32(SP), X1
+	VMASKMOVPS (R9), X1, X1
+	VCVTPS2PD  X1, Y1
+	VSUBPD     Y0, Y1, Y1
+	VMOVUPD    (SP), Y2
+	VMASKMOVPD Y1, Y2, (R10)
+	ADDQ       R8, R9
+	ADDQ       CX, R10
+	DECQ       R11
+	JNZ        loop86
+	ADDQ       $0x20, AX
+	ADDQ       $0x20, BX
+	ADDQ       $0x10, DX
+	SUBQ       $0x04, DI
+	JG         block85
 	VZEROUPPER
 	RET
 
@@ -2482,11 +2607,11 @@ TEXT ·crossedFloat32AVX2(SB), NOSPLIT, $64-72
 
 classes:
 	CMPQ R9, $0x08
-	JLT  fewer81
+	JLT  fewer87
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block82:
+block88:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2526,7 +2651,7 @@ block82:
 	MOVQ         SI, R15
 	PCALIGN      $0x40
 
-loop83:
+loop89:
 	VMOVDQU      32(SP), X9
 	VMASKMOVPS   (R13), X9, X9
 	VCVTPS2PD    X9, Y9
@@ -2550,7 +2675,7 @@ loop83:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop83
+	JNZ          loop89
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -2578,7 +2703,7 @@ loop83:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block82
+	JG           block88
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -2591,13 +2716,13 @@ loop83:
 	SUBQ         $0x08, R9
 	JMP          classes
 
-fewer81:
+fewer87:
 	CMPQ R9, $0x05
-	JLT  fewer84
+	JLT  fewer90
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block85:
+block91:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2628,7 +2753,7 @@ block85:
 	MOVQ         SI, R15
 	PCALIGN      $0x40
 
-loop86:
+loop92:
 	VMOVDQU      32(SP), X6
 	VMASKMOVPS   (R13), X6, X6
 	VCVTPS2PD    X6, Y6
@@ -2646,7 +2771,7 @@ loop86:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop86
+	JNZ          loop92
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -2665,7 +2790,7 @@ loop86:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block85
+	JG           block91
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -2675,13 +2800,13 @@ loop86:
 	SUBQ         $0x05, R9
 	JMP          classes
 
-fewer84:
+fewer90:
 	CMPQ R9, $0x03
-	JLT  fewer87
+	JLT  fewer93
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block88:
+block94:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2706,7 +2831,7 @@ block88:
 	MOVQ         SI, R15
 	PCALIGN      $0x40
 
-loop89:
+loop95:
 	VMOVDQU      32(SP), X4
 	VMASKMOVPS   (R13), X4, X4
 	VCVTPS2PD    X4, Y4
@@ -2720,7 +2845,7 @@ loop89:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop89
+	JNZ          loop95
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -2733,7 +2858,7 @@ loop89:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block88
+	JG           block94
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -2741,13 +2866,13 @@ loop89:
 	SUBQ         $0x03, R9
 	JMP          classes
 
-fewer87:
+fewer93:
 	CMPQ R9, $0x02
-	JLT  fewer90
+	JLT  fewer96
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block91:
+block97:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2769,7 +2894,7 @@ block91:
 	MOVQ         SI, R15
 	PCALIGN      $0x40
 
-loop92:
+loop98:
 	VMOVDQU      32(SP), X3
 	VMASKMOVPS   (R13), X3, X3
 	VCVTPS2PD    X3, Y3
@@ -2781,7 +2906,7 @@ loop92:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop92
+	JNZ          loop98
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -2791,20 +2916,20 @@ loop92:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block91
+	JG           block97
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         $0x10, R8
 	SUBQ         $0x02, R9
 	JMP          classes
 
-fewer90:
+fewer96:
 	CMPQ R9, $0x01
-	JLT  fewer93
+	JLT  fewer99
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block94:
+block100:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2823,7 +2948,7 @@ block94:
 	MOVQ         SI, R15
 	PCALIGN      $0x40
 
-loop95:
+loop101:
 	VMOVDQU      32(SP), X2
 	VMASKMOVPS   (R13), X2, X2
 	VCVTPS2PD    X2, Y2
@@ -2833,20 +2958,20 @@ loop95:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop95
+	JNZ          loop101
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block94
+	JG           block100
 	ADDQ         CX, AX
 	ADDQ         $0x08, R8
 	SUBQ         $0x01, R9
 	JMP          classes
 
-fewer93:
+fewer99:
 	VZEROUPPER
 	RET
 
@@ -2879,7 +3004,7 @@ TEXT ·momentsFloat64AVX2(SB), NOSPLIT, $160-80
 	MOVQ         SI, R12
 	PCALIGN      $0x40
 
-loop96:
+loop102:
 	VMOVDQU      (SP), Y2
 	VMASKMOVPD   (R10), Y2, Y2
 	VMOVUPD      Y2, (R11)
@@ -2887,7 +3012,7 @@ loop96:
 	ADDQ         R8, R10
 	ADDQ         $0x20, R11
 	DECQ         R12
-	JNZ          loop96
+	JNZ          loop102
 	VBROADCASTSD rn+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VMOVUPD      const_one<>+0(SB), Y2
@@ -2899,7 +3024,7 @@ loop96:
 	VMULPD       const_shift<>+0(SB), Y2, Y2
 	VMOVUPD      Y2, 128(SP)
 
-block97:
+block103:
 	VXORPD  Y2, Y2, Y2
 	VXORPD  Y3, Y3, Y3
 	VXORPD  Y4, Y4, Y4
@@ -2912,11 +3037,11 @@ block97:
 	MOVQ    BX, R10
 	MOVQ    DX, R11
 	CMPQ    DI, $0x04
-	JLT     few99
+	JLT     few105
 	MOVQ    SI, R12
 	PCALIGN $0x40
 
-loop100:
+loop106:
 	VMOVUPD     (R11), Y9
 	VSUBPD      Y1, Y9, Y10
 	VMULPD      Y10, Y10, Y11
@@ -2956,10 +3081,10 @@ loop100:
 	ADDQ        R8, R10
 	ADDQ        $0x20, R11
 	DECQ        R12
-	JNZ         loop100
-	JMP         swept98
+	JNZ         loop106
+	JMP         swept104
 
-few99:
+few105:
 	VMOVQ        DI, X9
 	VPBROADCASTQ X9, Y9
 	VPCMPGTQ     const_iota<>+0(SB), Y9, Y9
@@ -2970,7 +3095,7 @@ few99:
 	MOVQ         SI, R12
 	PCALIGN      $0x40
 
-loop101:
+loop107:
 	VMOVUPD     (R11), Y9
 	VSUBPD      Y1, Y9, Y10
 	VMULPD      Y10, Y10, Y11
@@ -3011,9 +3136,9 @@ loop101:
 	ADDQ        R8, R10
 	ADDQ        $0x20, R11
 	DECQ        R12
-	JNZ         loop101
+	JNZ         loop107
 
-swept98:
+swept104:
 	VBROADCASTSD rn+64(FP), Y9
 	VMULPD       Y9, Y2, Y2
 	VMOVUPD      const_one<>+0(SB), Y9
@@ -3112,7 +3237,7 @@ swept98:
 	VMOVUPD      Y9, 128(SP)
 	ADDQ         $0x20, AX
 	CMPQ         DI, $0x00
-	JGT          block97
+	JGT          block103
 	VZEROUPPER
 	RET
 
@@ -3135,9 +3260,9 @@ TEXT ·rotatedFloat64AVX2(SB), NOSPLIT, $64-80
 	VMOVUPD 64(R11), Y1
 	VMOVUPD 128(R11), Y2
 	CMPQ    R9, $0x01
-	JNE     rotations102
+	JNE     rotations108
 
-block103:
+block109:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -3155,7 +3280,7 @@ block103:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop104:
+loop110:
 	VMOVDQU     (SP), Y3
 	VMASKMOVPD  (R9), Y3, Y3
 	VSUBPD      Y1, Y3, Y3
@@ -3163,7 +3288,7 @@ loop104:
 	VFMADD231PD Y4, Y3, Y2
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop104
+	JNZ         loop110
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y1
 	VMASKMOVPD  Y2, Y1, (R9)
@@ -3173,14 +3298,14 @@ loop104:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block103
+	JG          block109
 	JMP         done
 
-rotations102:
+rotations108:
 	CMPQ R9, $0x02
-	JNE  rotations105
+	JNE  rotations111
 
-block106:
+block112:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -3199,7 +3324,7 @@ block106:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop107:
+loop113:
 	VMOVDQU     (SP), Y5
 	VMASKMOVPD  (R9), Y5, Y5
 	VSUBPD      Y2, Y5, Y5
@@ -3209,7 +3334,7 @@ loop107:
 	VFMADD231PD Y6, Y5, Y4
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop107
+	JNZ         loop113
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y2
 	VMASKMOVPD  Y3, Y2, (R9)
@@ -3222,14 +3347,14 @@ loop107:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block106
+	JG          block112
 	JMP         done
 
-rotations105:
+rotations111:
 	CMPQ R9, $0x03
-	JNE  rotations108
+	JNE  rotations114
 
-block109:
+block115:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -3249,7 +3374,7 @@ block109:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop110:
+loop116:
 	VMOVDQU     (SP), Y7
 	VMASKMOVPD  (R9), Y7, Y7
 	VSUBPD      Y3, Y7, Y7
@@ -3261,7 +3386,7 @@ loop110:
 	VFMADD231PD Y8, Y7, Y6
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop110
+	JNZ         loop116
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y3
 	VMASKMOVPD  Y4, Y3, (R9)
@@ -3277,11 +3402,57 @@ loop110:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block109
+	JG          block115
 	JMP         done
 
-rotations108:
+rotations114:
 done:
+	VZEROUPPER
+	RET
+
+// func deviationsFloat64AVX2(dst *float64, apart int, data *float64, passes int, width int, stride int, mean *float64)
+// Requires: AVX, AVX2
+TEXT ·deviationsFloat64AVX2(SB), NOSPLIT, $64-56
+	MOVQ dst+0(FP), AX
+	MOVQ apart+8(FP), CX
+	MOVQ data+16(FP), DX
+	MOVQ mean+48(FP), BX
+	MOVQ passes+24(FP), SI
+	MOVQ width+32(FP), DI
+	MOVQ stride+40(FP), R8
+	SHLQ $0x03, CX
+	SHLQ $0x03, R8
+
+block117:
+	VMOVQ        DI, X0
+	VPBROADCASTQ X0, Y0
+	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VSHUFPS      $0x88, X1, X0, X1
+	VMOVDQU      X1, 32(SP)
+	VMOVDQU      Y0, (SP)
+	VMOVDQU      (SP), Y0
+	VMASKMOVPD   (BX), Y0, Y0
+	MOVQ         DX, R9
+	MOVQ         AX, R10
+	MOVQ         SI, R11
+	PCALIGN      $0x40
+
+loop118:
+	VMOVDQU    (SP), Y1
+	VMASKMOVPD (R9), Y1, Y1
+	VSUBPD     Y0, Y1, Y1
+	VMOVUPD    (SP), Y2
+	VMASKMOVPD Y1, Y2, (R10)
+	ADDQ       R8, R9
+	ADDQ       CX, R10
+	DECQ       R11
+	JNZ        loop118
+	ADDQ       $0x20, AX
+	ADDQ       $0x20, BX
+	ADDQ       $0x20, DX
+	SUBQ       $0x04, DI
+	JG         block117
 	VZEROUPPER
 	RET
 
@@ -3303,11 +3474,11 @@ TEXT ·crossedFloat64AVX2(SB), NOSPLIT, $64-72
 
 classes:
 	CMPQ R9, $0x08
-	JLT  fewer111
+	JLT  fewer119
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block112:
+block120:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -3347,7 +3518,7 @@ block112:
 	MOVQ         SI, R15
 	PCALIGN      $0x40
 
-loop113:
+loop121:
 	VMOVDQU      (SP), Y9
 	VMASKMOVPD   (R13), Y9, Y9
 	VSUBPD       Y0, Y9, Y9
@@ -3370,7 +3541,7 @@ loop113:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop113
+	JNZ          loop121
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -3398,7 +3569,7 @@ loop113:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block112
+	JG           block120
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -3411,13 +3582,13 @@ loop113:
 	SUBQ         $0x08, R9
 	JMP          classes
 
-fewer111:
+fewer119:
 	CMPQ R9, $0x05
-	JLT  fewer114
+	JLT  fewer122
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block115:
+block123:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -3448,7 +3619,7 @@ block115:
 	MOVQ         SI, R15
 	PCALIGN      $0x40
 
-loop116:
+loop124:
 	VMOVDQU      (SP), Y6
 	VMASKMOVPD   (R13), Y6, Y6
 	VSUBPD       Y0, Y6, Y6
@@ -3465,7 +3636,7 @@ loop116:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop116
+	JNZ          loop124
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -3484,7 +3655,7 @@ loop116:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block115
+	JG           block123
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -3494,13 +3665,13 @@ loop116:
 	SUBQ         $0x05, R9
 	JMP          classes
 
-fewer114:
+fewer122:
 	CMPQ R9, $0x03
-	JLT  fewer117
+	JLT  fewer125
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block118:
+block126:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -3525,7 +3696,7 @@ block118:
 	MOVQ         SI, R15
 	PCALIGN      $0x40
 
-loop119:
+loop127:
 	VMOVDQU      (SP), Y4
 	VMASKMOVPD   (R13), Y4, Y4
 	VSUBPD       Y0, Y4, Y4
@@ -3538,7 +3709,7 @@ loop119:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop119
+	JNZ          loop127
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -3551,7 +3722,7 @@ loop119:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block118
+	JG           block126
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -3559,13 +3730,13 @@ loop119:
 	SUBQ         $0x03, R9
 	JMP          classes
 
-fewer117:
+fewer125:
 	CMPQ R9, $0x02
-	JLT  fewer120
+	JLT  fewer128
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block121:
+block129:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -3587,7 +3758,7 @@ block121:
 	MOVQ         SI, R15
 	PCALIGN      $0x40
 
-loop122:
+loop130:
 	VMOVDQU      (SP), Y3
 	VMASKMOVPD   (R13), Y3, Y3
 	VSUBPD       Y0, Y3, Y3
@@ -3598,7 +3769,7 @@ loop122:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop122
+	JNZ          loop130
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -3608,20 +3779,20 @@ loop122:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block121
+	JG           block129
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         $0x10, R8
 	SUBQ         $0x02, R9
 	JMP          classes
 
-fewer120:
+fewer128:
 	CMPQ R9, $0x01
-	JLT  fewer123
+	JLT  fewer131
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block124:
+block132:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -3640,7 +3811,7 @@ block124:
 	MOVQ         SI, R15
 	PCALIGN      $0x40
 
-loop125:
+loop133:
 	VMOVDQU      (SP), Y2
 	VMASKMOVPD   (R13), Y2, Y2
 	VSUBPD       Y0, Y2, Y2
@@ -3649,20 +3820,20 @@ loop125:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop125
+	JNZ          loop133
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block124
+	JG           block132
 	ADDQ         CX, AX
 	ADDQ         $0x08, R8
 	SUBQ         $0x01, R9
 	JMP          classes
 
-fewer123:
+fewer131:
 	VZEROUPPER
 	RET
 
@@ -3778,10 +3949,10 @@ windows:
 	VPMAXUD Y4, Y2, Y2
 	MOVQ    DX, SI
 
-further126:
+further134:
 	VADDPS (AX)(SI*1), Y4, Y4
 	SUBQ   $0x04, SI
-	JNZ    further126
+	JNZ    further134
 	VSUBPS Y0, Y4, Y4
 	VANDPS Y3, Y4, Y4
 	VMAXPS Y1, Y4, Y1
@@ -3795,10 +3966,10 @@ last:
 	VPMAXUD Y4, Y2, Y2
 	MOVQ    DX, CX
 
-further127:
+further135:
 	VADDPS       (AX)(CX*1), Y4, Y4
 	SUBQ         $0x04, CX
-	JNZ          further127
+	JNZ          further135
 	VSUBPS       Y0, Y4, Y4
 	VANDPS       Y3, Y4, Y4
 	VMAXPS       Y1, Y4, Y1
@@ -3925,7 +4096,7 @@ TEXT ·inverseRootsAVX2(SB), NOSPLIT, $0-24
 	VMOVUPD const_epsilon<>+0(SB), Y1
 	XORQ    BX, BX
 
-eight128:
+eight136:
 	VADDPD  (CX)(BX*8), Y1, Y2
 	VSQRTPD Y2, Y2
 	VDIVPD  Y2, Y0, Y2
@@ -3936,7 +4107,7 @@ eight128:
 	VMOVUPD Y2, 32(AX)(BX*8)
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight128
+	JLT     eight136
 	VZEROUPPER
 	RET
 
@@ -3955,7 +4126,7 @@ TEXT ·confusionAVX2(SB), NOSPLIT, $0-56
 	VMOVUPD      32(AX), Y3
 	XORQ         R8, R8
 
-eight129:
+eight137:
 	VSUBPD      (DX)(R8*8), Y1, Y4
 	VMAXPD      Y1, Y4, Y4
 	VMULPD      Y0, Y4, Y4
@@ -3970,7 +4141,7 @@ eight129:
 	VFMADD231PD 32(SI)(R8*8), Y4, Y3
 	ADDQ        $0x08, R8
 	CMPQ        R8, DI
-	JLT         eight129
+	JLT         eight137
 	VMOVUPD     Y2, (AX)
 	VMOVUPD     Y3, 32(AX)
 	VZEROUPPER
@@ -3986,12 +4157,12 @@ TEXT ·sumAVX2(SB), NOSPLIT, $0-24
 	VMOVUPD 32(AX), Y1
 	XORQ    BX, BX
 
-eight130:
+eight138:
 	VADDPD  (CX)(BX*8), Y0, Y0
 	VADDPD  32(CX)(BX*8), Y1, Y1
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight130
+	JLT     eight138
 	VMOVUPD Y0, (AX)
 	VMOVUPD Y1, 32(AX)
 	VZEROUPPER

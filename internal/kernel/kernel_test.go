@@ -240,6 +240,9 @@ func everything[T Float](data []T, passes, width, stride int) []float64 {
 		Crossed(sums, width+1, data, passes, width, stride, c.Mean, fixed, n)
 		all = append(all, sums...)
 	}
+	d := make([]float64, passes*(width+1))
+	Deviations(d, width+1, data, passes, width, stride, c.Mean)
+	all = append(all, d...)
 	for classes := 2; classes <= MostRotated; classes++ {
 		sums := make([]float64, classes/2*(width+3))
 		Rotated(sums, width+3, data, passes, width/classes, classes, stride, c.Mean)
@@ -284,8 +287,11 @@ func TestPairs(t *testing.T) {
 			}
 			for n := range 20 {
 				fixed, sums := make([]float64, passes*n), make([]float64, n*apart)
+				Deviations(fixed, n, data, passes, n, stride, mean)
 				for i := range fixed {
-					fixed[i] = data[i/n*stride+i%n] - mean[i%n]
+					if want := data[i/n*stride+i%n] - mean[i%n]; fixed[i] != want {
+						t.Fatalf("%v: deviation %d of %d a pass: %v, want %v", v, i, n, fixed[i], want)
+					}
 				}
 				Crossed(sums, apart, data, passes, stride, stride, mean, fixed, n)
 				for i := range n {
@@ -309,6 +315,8 @@ func TestPanelsExceed(t *testing.T) {
 		"columns of moments": func() { Moments(NewColumns(0), short, 2, 1, 1, 1) },
 		"sums of rotated":    func() { Rotated(make([]float64, 3), 4, short, 2, 1, 4, 4, short) },
 		"classes of rotated": func() { Rotated(make([]float64, 99), 9, make([]float64, 99), 2, 1, 8, 8, short) },
+		"dst of deviations":  func() { Deviations(make([]float64, 7), 4, short, 2, 4, 4, short) },
+		"mean of deviations": func() { Deviations(make([]float64, 99), 4, short, 2, 4, 4, make([]float64, 3)) },
 		"sums of crossed":    func() { Crossed(make([]float64, 7), 4, short, 2, 4, 4, short, short, 2) },
 		"fixed of crossed":   func() { Crossed(make([]float64, 99), 4, short, 2, 4, 4, short, make([]float64, 3), 2) },
 		"mean of crossed":    func() { Crossed(make([]float64, 99), 4, short, 2, 4, 4, make([]float64, 3), short, 2) },

@@ -190,6 +190,16 @@ func scalarRotated[T Float](sums []float64, apart int, data []T, passes, inputs,
 	}
 }
 
+// scalarDeviations is Deviations.
+func scalarDeviations[T Float](dst []float64, apart int, data []T, passes, width, stride int, mean []float64) {
+	for pass := range passes {
+		to := dst[pass*apart:][:width]
+		for j, v := range data[pass*stride:][:width] {
+			to[j] = float64(v) - mean[j]
+		}
+	}
+}
+
 // scalarCrossed is Crossed.
 func scalarCrossed[T Float](sums []float64, apart int, data []T, passes, width, stride int, mean, fixed []float64, n int) {
 	for i := range n {

@@ -15,6 +15,11 @@ func momentsFloat32AVX512(out *float64, padded int, aside *float64, data *float3
 //go:noescape
 func rotatedFloat32AVX512(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, each int, turns *[3][8]uint64, rotations int)
 
+// deviationsFloat32AVX512 is scalarDeviations of passes, width > 0.
+//
+//go:noescape
+func deviationsFloat32AVX512(dst *float64, apart int, data *float32, passes int, width int, stride int, mean *float64)
+
 // crossedFloat32AVX512 is scalarCrossed of passes, width, n > 0.
 //
 //go:noescape
@@ -30,6 +35,11 @@ func momentsFloat64AVX512(out *float64, padded int, aside *float64, data *float6
 //
 //go:noescape
 func rotatedFloat64AVX512(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, each int, turns *[3][8]uint64, rotations int)
+
+// deviationsFloat64AVX512 is scalarDeviations of passes, width > 0.
+//
+//go:noescape
+func deviationsFloat64AVX512(dst *float64, apart int, data *float64, passes int, width int, stride int, mean *float64)
 
 // crossedFloat64AVX512 is scalarCrossed of passes, width, n > 0.
 //
@@ -82,6 +92,11 @@ func momentsFloat32AVX2(out *float64, padded int, aside *float64, data *float32,
 //go:noescape
 func rotatedFloat32AVX2(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, each int, turns *[3][8]uint64, rotations int)
 
+// deviationsFloat32AVX2 is scalarDeviations of passes, width > 0.
+//
+//go:noescape
+func deviationsFloat32AVX2(dst *float64, apart int, data *float32, passes int, width int, stride int, mean *float64)
+
 // crossedFloat32AVX2 is scalarCrossed of passes, width, n > 0.
 //
 //go:noescape
@@ -97,6 +112,11 @@ func momentsFloat64AVX2(out *float64, padded int, aside *float64, data *float64,
 //
 //go:noescape
 func rotatedFloat64AVX2(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, each int, turns *[3][8]uint64, rotations int)
+
+// deviationsFloat64AVX2 is scalarDeviations of passes, width > 0.
+//
+//go:noescape
+func deviationsFloat64AVX2(dst *float64, apart int, data *float64, passes int, width int, stride int, mean *float64)
 
 // crossedFloat64AVX2 is scalarCrossed of passes, width, n > 0.
 //

@@ -105,6 +105,27 @@ var turnsOf = func() (t [avx512 + 1][MostRotated + 1]turns) {
 	return t
 }()
 
+func vectorDeviations[T Float](dst []float64, apart int, data []T, passes, width, stride int, mean []float64) bool {
+	if version == scalar {
+		return false
+	}
+	switch data := any(data).(type) {
+	case []float32:
+		if version == avx512 {
+			deviationsFloat32AVX512(&dst[0], apart, &data[0], passes, width, stride, &mean[0])
+		} else {
+			deviationsFloat32AVX2(&dst[0], apart, &data[0], passes, width, stride, &mean[0])
+		}
+	case []float64:
+		if version == avx512 {
+			deviationsFloat64AVX512(&dst[0], apart, &data[0], passes, width, stride, &mean[0])
+		} else {
+			deviationsFloat64AVX2(&dst[0], apart, &data[0], passes, width, stride, &mean[0])
+		}
+	}
+	return true
+}
+
 func vectorCrossed[T Float](sums []float64, apart int, data []T, passes, width, stride int, mean, fixed []float64, n int) bool {
 	if version == scalar {
 		return false

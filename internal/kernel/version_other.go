@@ -9,6 +9,8 @@ func vectorMoments[T Float](*Columns, []T, int, int, int, float64) bool { return
 
 func vectorRotated[T Float]([]float64, int, []T, int, int, int, int, []float64) bool { return false }
 
+func vectorDeviations[T Float]([]float64, int, []T, int, int, int, []float64) bool { return false }
+
 func vectorCrossed[T Float]([]float64, int, []T, int, int, int, []float64, []float64, int) bool {
 	return false
 }

@@ -18,6 +18,7 @@ func main() {
 		for _, from := range []element{float32s, float64s} {
 			m.moments(from)
 			m.rotated(from)
+			m.deviations(from)
 			m.crossed(from)
 		}
 		m.plain()

@@ -79,6 +79,41 @@ func (m machine) rotated(from element) {
 	RET()
 }
 
+// deviations is scalarDeviations.
+func (m machine) deviations(from element) {
+	TEXT(m.name("deviations", from), attr.NOSPLIT, "func(dst *float64, apart int, data *"+from.name+
+		", passes, width, stride int, mean *float64)")
+	Pragma("noescape")
+	Doc(m.name("deviations", from) + " is scalarDeviations of passes, width > 0.")
+	dst, apart, data, mean := param("dst"), param("apart"), param("data"), param("mean")
+	passes, left, stride := param("passes"), param("width"), param("stride")
+	SHLQ(Imm(3), apart)
+	SHLQ(Imm(uint64(from.shift())), stride)
+	room := m.memory(2)
+
+	block := label("block")
+	Label(block)
+	only := m.first(left, room)
+	mu := m.load(float64s, Mem{Base: mean}, &only)
+	row, to := GP64(), GP64()
+	MOVQ(data, row)
+	MOVQ(dst, to)
+	times(passes, func() {
+		d := m.load(from, Mem{Base: row}, &only)
+		VSUBPD(mu, d, d)
+		m.store(d, Mem{Base: to}, &only)
+		ADDQ(stride, row)
+		ADDQ(apart, to)
+	})
+	ADDQ(Imm(uint64(8*m.lanes())), dst)
+	ADDQ(Imm(uint64(8*m.lanes())), mean)
+	ADDQ(Imm(uint64(from.bytes*m.lanes())), data)
+	SUBQ(Imm(uint64(m.lanes())), left)
+	JG(LabelRef(block))
+	VZEROUPPER()
+	RET()
+}
+
 // crossed is scalarCrossed: of one register of columns at a time, with the other
 // factor of up to eight classes.
 func (m machine) crossed(from element) {
