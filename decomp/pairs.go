@@ -151,7 +151,6 @@ func sumPairs[T float](b *Batch, c *comoments, all *panel[T], at int, co *coSums
 	}
 	co.column = 0
 	from, to := b.plan.pairing.from, b.plan.pairing.to
-	clear(c.sums)
 	p := all.input(at, b.plan.classes)
 	mean := b.columns.Mean[at*p.width : (at+1)*p.width]
 	for s, n := 0, 0; s < p.passes; s += n {
@@ -159,7 +158,7 @@ func sumPairs[T float](b *Batch, c *comoments, all *panel[T], at int, co *coSums
 		for _, r := range b.plan.pairing.runs {
 			kernel.Deviations(c.fixed[r.at:], len(fixed), p.data[s*p.stride+r.from:], n, r.to-r.from, p.stride, mean[r.from:])
 		}
-		kernel.Crossed(c.sums[from:], c.stride, p.data[s*p.stride+from:], n, to-from, p.stride, mean[from:], c.fixed, len(fixed))
+		kernel.Crossed(c.sums[from:], c.stride, p.data[s*p.stride+from:], n, to-from, p.stride, mean[from:], c.fixed, len(fixed), s == 0)
 	}
 }
 

@@ -55,7 +55,7 @@ func BenchmarkPairs(b *testing.B) {
 		single, mean, sums := goodRows(r, passes, width), make([]float64, width), make([]float64, fixed*width)
 		x := make([]float64, passes*fixed)
 		benchmark(b, fmt.Sprintf("crossed/%d", fixed), len(single), func() {
-			Crossed(sums, width, single, passes, width, width, mean, x, fixed)
+			Crossed(sums, width, single, passes, width, width, mean, x, fixed, true)
 		})
 	}
 }

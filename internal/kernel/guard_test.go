@@ -36,8 +36,8 @@ func TestGuardPages(t *testing.T) {
 					dst := atEnd[float64](t, passes*width)
 					Deviations(dst, width, single, passes, width, stride, mean)
 					Deviations(dst, width, double, passes, width, stride, mean)
-					Crossed(sums, width, single, passes, width, stride, mean, fixed, 11)
-					Crossed(sums, width, double, passes, width, stride, mean, fixed, 11)
+					Crossed(sums, width, single, passes, width, stride, mean, fixed, 11, stride > width)
+					Crossed(sums, width, double, passes, width, stride, mean, fixed, 11, stride > width)
 					for k := 2; k <= MostRotated; k++ {
 						if width%k == 0 {
 							sums := sums[(11-k/2)*width:]

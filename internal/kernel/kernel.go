@@ -87,15 +87,16 @@ func Deviations[T Float](dst []float64, apart int, data []T, passes, width, stri
 }
 
 // Crossed adds to sums[i*apart+j], for i < n and every column j of a panel, the
-// sum over the passes s of fixed[s*n+i] (p_j - mean_j).
-func Crossed[T Float](sums []float64, apart int, data []T, passes, width, stride int, mean, fixed []float64, n int) {
+// sum over the passes s of fixed[s*n+i] (p_j - mean_j); of the first passes it
+// writes it there.
+func Crossed[T Float](sums []float64, apart int, data []T, passes, width, stride int, mean, fixed []float64, n int, first bool) {
 	check(len(data), passes, width, stride)
 	if width == 0 || passes == 0 || n == 0 {
 		return
 	}
 	_, _, _ = sums[:(n-1)*apart+width], mean[:width], fixed[:passes*n]
-	if !vectorCrossed(sums, apart, data, passes, width, stride, mean, fixed, n) {
-		scalarCrossed(sums, apart, data, passes, width, stride, mean, fixed, n)
+	if !vectorCrossed(sums, apart, data, passes, width, stride, mean, fixed, n, first) {
+		scalarCrossed(sums, apart, data, passes, width, stride, mean, fixed, n, first)
 	}
 }
 

@@ -680,9 +680,9 @@ loop17:
 	VZEROUPPER
 	RET
 
-// func crossedFloat32AVX512(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, fixed *float64, n int)
-// Requires: AVX, AVX512F
-TEXT ·crossedFloat32AVX512(SB), NOSPLIT, $0-72
+// func crossedFloat32AVX512(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, fixed *float64, n int, first bool)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·crossedFloat32AVX512(SB), NOSPLIT, $0-73
 	MOVQ sums+0(FP), AX
 	MOVQ apart+8(FP), CX
 	MOVQ data+16(FP), DX
@@ -707,29 +707,49 @@ block19:
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
 	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	VXORPD       Z1, Z1, Z1
+	VXORPD       Z2, Z2, Z2
+	VXORPD       Z3, Z3, Z3
+	VXORPD       Z4, Z4, Z4
+	VXORPD       Z5, Z5, Z5
+	VXORPD       Z6, Z6, Z6
+	VXORPD       Z7, Z7, Z7
+	VXORPD       Z8, Z8, Z8
+	CMPB         first+72(FP), $0x00
+	JNE          fresh20
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD.Z    (R13), K1, Z1
+	VMOVAPD      Z1, Z1
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z2
+	VMOVAPD      Z2, Z2
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z3
+	VMOVAPD      Z3, Z3
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z4
+	VMOVAPD      Z4, Z4
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z5
+	VMOVAPD      Z5, Z5
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z6
+	VMOVAPD      Z6, Z6
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z7
+	VMOVAPD      Z7, Z7
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z8
+	VMOVAPD      Z8, Z8
 	ADDQ         CX, R13
-	LEAQ         (DX)(R12*4), R13
-	MOVQ         R8, R14
-	MOVQ         SI, R15
-	PCALIGN      $0x40
 
-loop20:
+fresh20:
+	LEAQ    (DX)(R12*4), R13
+	MOVQ    R8, R14
+	MOVQ    SI, R15
+	PCALIGN $0x40
+
+loop21:
 	VCVTPS2PD.Z      (R13), K1, Z9
 	VSUBPD           Z0, Z9, Z9
 	VFMADD231PD.BCST (R14), Z9, Z1
@@ -743,7 +763,7 @@ loop20:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop20
+	JNZ              loop21
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -778,32 +798,46 @@ loop20:
 
 fewer18:
 	CMPQ R9, $0x05
-	JLT  fewer21
+	JLT  fewer22
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block22:
+block23:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
 	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	VXORPD       Z1, Z1, Z1
+	VXORPD       Z2, Z2, Z2
+	VXORPD       Z3, Z3, Z3
+	VXORPD       Z4, Z4, Z4
+	VXORPD       Z5, Z5, Z5
+	CMPB         first+72(FP), $0x00
+	JNE          fresh24
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD.Z    (R13), K1, Z1
+	VMOVAPD      Z1, Z1
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z2
+	VMOVAPD      Z2, Z2
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z3
+	VMOVAPD      Z3, Z3
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z4
+	VMOVAPD      Z4, Z4
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z5
+	VMOVAPD      Z5, Z5
 	ADDQ         CX, R13
-	LEAQ         (DX)(R12*4), R13
-	MOVQ         R8, R14
-	MOVQ         SI, R15
-	PCALIGN      $0x40
 
-loop23:
+fresh24:
+	LEAQ    (DX)(R12*4), R13
+	MOVQ    R8, R14
+	MOVQ    SI, R15
+	PCALIGN $0x40
+
+loop25:
 	VCVTPS2PD.Z      (R13), K1, Z6
 	VSUBPD           Z0, Z6, Z6
 	VFMADD231PD.BCST (R14), Z6, Z1
@@ -814,7 +848,7 @@ loop23:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop23
+	JNZ              loop25
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -828,7 +862,7 @@ loop23:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block22
+	JG               block23
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             CX, AX
@@ -838,82 +872,45 @@ loop23:
 	SUBQ             $0x05, R9
 	JMP              classes
 
-fewer21:
+fewer22:
 	CMPQ R9, $0x03
-	JLT  fewer24
+	JLT  fewer26
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block25:
+block27:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
 	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	VXORPD       Z1, Z1, Z1
+	VXORPD       Z2, Z2, Z2
+	VXORPD       Z3, Z3, Z3
+	CMPB         first+72(FP), $0x00
+	JNE          fresh28
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD.Z    (R13), K1, Z1
+	VMOVAPD      Z1, Z1
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z2
+	VMOVAPD      Z2, Z2
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z3
+	VMOVAPD      Z3, Z3
 	ADDQ         CX, R13
-	LEAQ         (DX)(R12*4), R13
-	MOVQ         R8, R14
-	MOVQ         SI, R15
-	PCALIGN      $0x40
 
-loop26:
+fresh28:
+	LEAQ    (DX)(R12*4), R13
+	MOVQ    R8, R14
+	MOVQ    SI, R15
+	PCALIGN $0x40
+
+loop29:
 	VCVTPS2PD.Z      (R13), K1, Z4
 	VSUBPD           Z0, Z4, Z4
 	VFMADD231PD.BCST (R14), Z4, Z1
 	VFMADD231PD.BCST 8(R14), Z4, Z2
 	VFMADD231PD.BCST 16(R14), Z4, Z3
-	ADDQ             DI, R13
-	ADDQ             R10, R14
-	DECQ             R15
-	JNZ              loop26
-	LEAQ             (AX)(R12*8), R13
-	VMOVUPD          Z1, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z2, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z3, K1, (R13)
-	ADDQ             CX, R13
-	ADDQ             $0x08, R12
-	SUBQ             $0x08, R11
-	JG               block25
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             $0x18, R8
-	SUBQ             $0x03, R9
-	JMP              classes
-
-fewer24:
-	CMPQ R9, $0x02
-	JLT  fewer27
-	MOVQ width+32(FP), R11
-	XORQ R12, R12
-
-block28:
-	VMOVQ        R11, X0
-	VPBROADCASTQ X0, Z0
-	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
-	VMOVUPD.Z    (BX)(R12*8), K1, Z0
-	LEAQ         (AX)(R12*8), R13
-	VMOVUPD.Z    (R13), K1, Z1
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z2
-	ADDQ         CX, R13
-	LEAQ         (DX)(R12*4), R13
-	MOVQ         R8, R14
-	MOVQ         SI, R15
-	PCALIGN      $0x40
-
-loop29:
-	VCVTPS2PD.Z      (R13), K1, Z3
-	VSUBPD           Z0, Z3, Z3
-	VFMADD231PD.BCST (R14), Z3, Z1
-	VFMADD231PD.BCST 8(R14), Z3, Z2
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
@@ -923,17 +920,20 @@ loop29:
 	ADDQ             CX, R13
 	VMOVUPD          Z2, K1, (R13)
 	ADDQ             CX, R13
+	VMOVUPD          Z3, K1, (R13)
+	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block28
+	JG               block27
 	ADDQ             CX, AX
 	ADDQ             CX, AX
-	ADDQ             $0x10, R8
-	SUBQ             $0x02, R9
+	ADDQ             CX, AX
+	ADDQ             $0x18, R8
+	SUBQ             $0x03, R9
 	JMP              classes
 
-fewer27:
-	CMPQ R9, $0x01
+fewer26:
+	CMPQ R9, $0x02
 	JLT  fewer30
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
@@ -943,34 +943,92 @@ block31:
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
 	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	VXORPD       Z1, Z1, Z1
+	VXORPD       Z2, Z2, Z2
+	CMPB         first+72(FP), $0x00
+	JNE          fresh32
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD.Z    (R13), K1, Z1
+	VMOVAPD      Z1, Z1
 	ADDQ         CX, R13
-	LEAQ         (DX)(R12*4), R13
-	MOVQ         R8, R14
-	MOVQ         SI, R15
-	PCALIGN      $0x40
+	VMOVUPD.Z    (R13), K1, Z2
+	VMOVAPD      Z2, Z2
+	ADDQ         CX, R13
 
-loop32:
+fresh32:
+	LEAQ    (DX)(R12*4), R13
+	MOVQ    R8, R14
+	MOVQ    SI, R15
+	PCALIGN $0x40
+
+loop33:
+	VCVTPS2PD.Z      (R13), K1, Z3
+	VSUBPD           Z0, Z3, Z3
+	VFMADD231PD.BCST (R14), Z3, Z1
+	VFMADD231PD.BCST 8(R14), Z3, Z2
+	ADDQ             DI, R13
+	ADDQ             R10, R14
+	DECQ             R15
+	JNZ              loop33
+	LEAQ             (AX)(R12*8), R13
+	VMOVUPD          Z1, K1, (R13)
+	ADDQ             CX, R13
+	VMOVUPD          Z2, K1, (R13)
+	ADDQ             CX, R13
+	ADDQ             $0x08, R12
+	SUBQ             $0x08, R11
+	JG               block31
+	ADDQ             CX, AX
+	ADDQ             CX, AX
+	ADDQ             $0x10, R8
+	SUBQ             $0x02, R9
+	JMP              classes
+
+fewer30:
+	CMPQ R9, $0x01
+	JLT  fewer34
+	MOVQ width+32(FP), R11
+	XORQ R12, R12
+
+block35:
+	VMOVQ        R11, X0
+	VPBROADCASTQ X0, Z0
+	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
+	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	VXORPD       Z1, Z1, Z1
+	CMPB         first+72(FP), $0x00
+	JNE          fresh36
+	LEAQ         (AX)(R12*8), R13
+	VMOVUPD.Z    (R13), K1, Z1
+	VMOVAPD      Z1, Z1
+	ADDQ         CX, R13
+
+fresh36:
+	LEAQ    (DX)(R12*4), R13
+	MOVQ    R8, R14
+	MOVQ    SI, R15
+	PCALIGN $0x40
+
+loop37:
 	VCVTPS2PD.Z      (R13), K1, Z2
 	VSUBPD           Z0, Z2, Z2
 	VFMADD231PD.BCST (R14), Z2, Z1
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop32
+	JNZ              loop37
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block31
+	JG               block35
 	ADDQ             CX, AX
 	ADDQ             $0x08, R8
 	SUBQ             $0x01, R9
 	JMP              classes
 
-fewer30:
+fewer34:
 	VZEROUPPER
 	RET
 
@@ -1011,14 +1069,14 @@ TEXT ·momentsFloat64AVX512(SB), NOSPLIT, $0-80
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop33:
+loop38:
 	VMOVUPD.Z    (R9), K1, Z15
 	VMOVUPD      Z15, (R10)
 	VADDPD       Z15, Z14, Z14
 	ADDQ         R8, R9
 	ADDQ         $0x40, R10
 	DECQ         R11
-	JNZ          loop33
+	JNZ          loop38
 	VBROADCASTSD rn+64(FP), Z15
 	VMULPD       Z15, Z14, Z14
 	VMOVUPD      const_one<>+0(SB), Z15
@@ -1030,7 +1088,7 @@ loop33:
 	VMULPD       const_shift<>+0(SB), Z15, Z15
 	VMOVUPD      Z15, Z15
 
-block34:
+block39:
 	VXORPD  Z17, Z17, Z17
 	VXORPD  Z18, Z18, Z18
 	VXORPD  Z19, Z19, Z19
@@ -1043,11 +1101,11 @@ block34:
 	MOVQ    BX, R9
 	MOVQ    DX, R10
 	CMPQ    DI, $0x08
-	JLT     few36
+	JLT     few41
 	MOVQ    SI, R11
 	PCALIGN $0x40
 
-loop37:
+loop42:
 	VMOVUPD     (R10), Z24
 	VSUBPD      Z14, Z24, Z25
 	VMULPD      Z25, Z25, Z26
@@ -1083,17 +1141,17 @@ loop37:
 	ADDQ        R8, R9
 	ADDQ        $0x40, R10
 	DECQ        R11
-	JNZ         loop37
-	JMP         swept35
+	JNZ         loop42
+	JMP         swept40
 
-few36:
+few41:
 	VMOVQ        DI, X24
 	VPBROADCASTQ X24, Z24
 	VPCMPGTQ     const_iota<>+0(SB), Z24, K1
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop38:
+loop43:
 	VMOVUPD     (R10), Z24
 	VSUBPD      Z14, Z24, Z25
 	VMULPD      Z25, Z25, Z26
@@ -1129,9 +1187,9 @@ loop38:
 	ADDQ        R8, R9
 	ADDQ        $0x40, R10
 	DECQ        R11
-	JNZ         loop38
+	JNZ         loop43
 
-swept35:
+swept40:
 	VBROADCASTSD rn+64(FP), Z15
 	VMULPD       Z15, Z17, Z15
 	VMOVUPD      const_one<>+0(SB), Z17
@@ -1226,7 +1284,7 @@ swept35:
 	VMOVUPD      Z17, Z15
 	ADDQ         $0x40, AX
 	CMPQ         DI, $0x00
-	JGT          block34
+	JGT          block39
 	VZEROUPPER
 	RET
 
@@ -1249,9 +1307,9 @@ TEXT ·rotatedFloat64AVX512(SB), NOSPLIT, $0-80
 	VMOVUPD 64(R11), Z1
 	VMOVUPD 128(R11), Z2
 	CMPQ    R9, $0x01
-	JNE     rotations39
+	JNE     rotations44
 
-block40:
+block45:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -1264,14 +1322,14 @@ block40:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop41:
+loop46:
 	VMOVUPD.Z   (R9), K1, Z3
 	VSUBPD      Z1, Z3, Z3
 	VPERMPD     Z3, Z0, Z4
 	VFMADD231PD Z4, Z3, Z2
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop41
+	JNZ         loop46
 	MOVQ        AX, R9
 	VMOVUPD     Z2, K1, (R9)
 	ADDQ        CX, R9
@@ -1280,14 +1338,14 @@ loop41:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block40
+	JG          block45
 	JMP         done
 
-rotations39:
+rotations44:
 	CMPQ R9, $0x02
-	JNE  rotations42
+	JNE  rotations47
 
-block43:
+block48:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -1301,7 +1359,7 @@ block43:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop44:
+loop49:
 	VMOVUPD.Z   (R9), K1, Z5
 	VSUBPD      Z2, Z5, Z5
 	VPERMPD     Z5, Z0, Z6
@@ -1310,7 +1368,7 @@ loop44:
 	VFMADD231PD Z6, Z5, Z4
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop44
+	JNZ         loop49
 	MOVQ        AX, R9
 	VMOVUPD     Z3, K1, (R9)
 	ADDQ        CX, R9
@@ -1321,14 +1379,14 @@ loop44:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block43
+	JG          block48
 	JMP         done
 
-rotations42:
+rotations47:
 	CMPQ R9, $0x03
-	JNE  rotations45
+	JNE  rotations50
 
-block46:
+block51:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -1343,7 +1401,7 @@ block46:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop47:
+loop52:
 	VMOVUPD.Z   (R9), K1, Z7
 	VSUBPD      Z3, Z7, Z7
 	VPERMPD     Z7, Z0, Z8
@@ -1354,7 +1412,7 @@ loop47:
 	VFMADD231PD Z8, Z7, Z6
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop47
+	JNZ         loop52
 	MOVQ        AX, R9
 	VMOVUPD     Z4, K1, (R9)
 	ADDQ        CX, R9
@@ -1367,10 +1425,10 @@ loop47:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block46
+	JG          block51
 	JMP         done
 
-rotations45:
+rotations50:
 done:
 	VZEROUPPER
 	RET
@@ -1388,7 +1446,7 @@ TEXT ·deviationsFloat64AVX512(SB), NOSPLIT, $0-56
 	SHLQ $0x03, CX
 	SHLQ $0x03, R8
 
-block48:
+block53:
 	VMOVQ        DI, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
@@ -1398,25 +1456,25 @@ block48:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop49:
+loop54:
 	VMOVUPD.Z (R9), K1, Z1
 	VSUBPD    Z0, Z1, Z1
 	VMOVUPD   Z1, K1, (R10)
 	ADDQ      R8, R9
 	ADDQ      CX, R10
 	DECQ      R11
-	JNZ       loop49
+	JNZ       loop54
 	ADDQ      $0x40, AX
 	ADDQ      $0x40, BX
 	ADDQ      $0x40, DX
 	SUBQ      $0x08, DI
-	JG        block48
+	JG        block53
 	VZEROUPPER
 	RET
 
-// func crossedFloat64AVX512(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, fixed *float64, n int)
-// Requires: AVX, AVX512F
-TEXT ·crossedFloat64AVX512(SB), NOSPLIT, $0-72
+// func crossedFloat64AVX512(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, fixed *float64, n int, first bool)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·crossedFloat64AVX512(SB), NOSPLIT, $0-73
 	MOVQ sums+0(FP), AX
 	MOVQ apart+8(FP), CX
 	MOVQ data+16(FP), DX
@@ -1432,38 +1490,58 @@ TEXT ·crossedFloat64AVX512(SB), NOSPLIT, $0-72
 
 classes:
 	CMPQ R9, $0x08
-	JLT  fewer50
+	JLT  fewer55
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block51:
+block56:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
 	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	VXORPD       Z1, Z1, Z1
+	VXORPD       Z2, Z2, Z2
+	VXORPD       Z3, Z3, Z3
+	VXORPD       Z4, Z4, Z4
+	VXORPD       Z5, Z5, Z5
+	VXORPD       Z6, Z6, Z6
+	VXORPD       Z7, Z7, Z7
+	VXORPD       Z8, Z8, Z8
+	CMPB         first+72(FP), $0x00
+	JNE          fresh57
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD.Z    (R13), K1, Z1
+	VMOVAPD      Z1, Z1
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z2
+	VMOVAPD      Z2, Z2
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z3
+	VMOVAPD      Z3, Z3
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z4
+	VMOVAPD      Z4, Z4
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z5
+	VMOVAPD      Z5, Z5
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z6
+	VMOVAPD      Z6, Z6
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z7
+	VMOVAPD      Z7, Z7
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z8
+	VMOVAPD      Z8, Z8
 	ADDQ         CX, R13
-	LEAQ         (DX)(R12*8), R13
-	MOVQ         R8, R14
-	MOVQ         SI, R15
-	PCALIGN      $0x40
 
-loop52:
+fresh57:
+	LEAQ    (DX)(R12*8), R13
+	MOVQ    R8, R14
+	MOVQ    SI, R15
+	PCALIGN $0x40
+
+loop58:
 	VMOVUPD.Z        (R13), K1, Z9
 	VSUBPD           Z0, Z9, Z9
 	VFMADD231PD.BCST (R14), Z9, Z1
@@ -1477,7 +1555,7 @@ loop52:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop52
+	JNZ              loop58
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -1497,7 +1575,7 @@ loop52:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block51
+	JG               block56
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             CX, AX
@@ -1510,34 +1588,48 @@ loop52:
 	SUBQ             $0x08, R9
 	JMP              classes
 
-fewer50:
+fewer55:
 	CMPQ R9, $0x05
-	JLT  fewer53
+	JLT  fewer59
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block54:
+block60:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
 	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	VXORPD       Z1, Z1, Z1
+	VXORPD       Z2, Z2, Z2
+	VXORPD       Z3, Z3, Z3
+	VXORPD       Z4, Z4, Z4
+	VXORPD       Z5, Z5, Z5
+	CMPB         first+72(FP), $0x00
+	JNE          fresh61
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD.Z    (R13), K1, Z1
+	VMOVAPD      Z1, Z1
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z2
+	VMOVAPD      Z2, Z2
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z3
+	VMOVAPD      Z3, Z3
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z4
+	VMOVAPD      Z4, Z4
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z5
+	VMOVAPD      Z5, Z5
 	ADDQ         CX, R13
-	LEAQ         (DX)(R12*8), R13
-	MOVQ         R8, R14
-	MOVQ         SI, R15
-	PCALIGN      $0x40
 
-loop55:
+fresh61:
+	LEAQ    (DX)(R12*8), R13
+	MOVQ    R8, R14
+	MOVQ    SI, R15
+	PCALIGN $0x40
+
+loop62:
 	VMOVUPD.Z        (R13), K1, Z6
 	VSUBPD           Z0, Z6, Z6
 	VFMADD231PD.BCST (R14), Z6, Z1
@@ -1548,7 +1640,7 @@ loop55:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop55
+	JNZ              loop62
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -1562,7 +1654,7 @@ loop55:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block54
+	JG               block60
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             CX, AX
@@ -1572,30 +1664,40 @@ loop55:
 	SUBQ             $0x05, R9
 	JMP              classes
 
-fewer53:
+fewer59:
 	CMPQ R9, $0x03
-	JLT  fewer56
+	JLT  fewer63
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block57:
+block64:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
 	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	VXORPD       Z1, Z1, Z1
+	VXORPD       Z2, Z2, Z2
+	VXORPD       Z3, Z3, Z3
+	CMPB         first+72(FP), $0x00
+	JNE          fresh65
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD.Z    (R13), K1, Z1
+	VMOVAPD      Z1, Z1
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z2
+	VMOVAPD      Z2, Z2
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z3
+	VMOVAPD      Z3, Z3
 	ADDQ         CX, R13
-	LEAQ         (DX)(R12*8), R13
-	MOVQ         R8, R14
-	MOVQ         SI, R15
-	PCALIGN      $0x40
 
-loop58:
+fresh65:
+	LEAQ    (DX)(R12*8), R13
+	MOVQ    R8, R14
+	MOVQ    SI, R15
+	PCALIGN $0x40
+
+loop66:
 	VMOVUPD.Z        (R13), K1, Z4
 	VSUBPD           Z0, Z4, Z4
 	VFMADD231PD.BCST (R14), Z4, Z1
@@ -1604,7 +1706,7 @@ loop58:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop58
+	JNZ              loop66
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -1614,7 +1716,7 @@ loop58:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block57
+	JG               block64
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             CX, AX
@@ -1622,28 +1724,36 @@ loop58:
 	SUBQ             $0x03, R9
 	JMP              classes
 
-fewer56:
+fewer63:
 	CMPQ R9, $0x02
-	JLT  fewer59
+	JLT  fewer67
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block60:
+block68:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
 	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	VXORPD       Z1, Z1, Z1
+	VXORPD       Z2, Z2, Z2
+	CMPB         first+72(FP), $0x00
+	JNE          fresh69
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD.Z    (R13), K1, Z1
+	VMOVAPD      Z1, Z1
 	ADDQ         CX, R13
 	VMOVUPD.Z    (R13), K1, Z2
+	VMOVAPD      Z2, Z2
 	ADDQ         CX, R13
-	LEAQ         (DX)(R12*8), R13
-	MOVQ         R8, R14
-	MOVQ         SI, R15
-	PCALIGN      $0x40
 
-loop61:
+fresh69:
+	LEAQ    (DX)(R12*8), R13
+	MOVQ    R8, R14
+	MOVQ    SI, R15
+	PCALIGN $0x40
+
+loop70:
 	VMOVUPD.Z        (R13), K1, Z3
 	VSUBPD           Z0, Z3, Z3
 	VFMADD231PD.BCST (R14), Z3, Z1
@@ -1651,7 +1761,7 @@ loop61:
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop61
+	JNZ              loop70
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
@@ -1659,52 +1769,58 @@ loop61:
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block60
+	JG               block68
 	ADDQ             CX, AX
 	ADDQ             CX, AX
 	ADDQ             $0x10, R8
 	SUBQ             $0x02, R9
 	JMP              classes
 
-fewer59:
+fewer67:
 	CMPQ R9, $0x01
-	JLT  fewer62
+	JLT  fewer71
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block63:
+block72:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
 	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	VXORPD       Z1, Z1, Z1
+	CMPB         first+72(FP), $0x00
+	JNE          fresh73
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD.Z    (R13), K1, Z1
+	VMOVAPD      Z1, Z1
 	ADDQ         CX, R13
-	LEAQ         (DX)(R12*8), R13
-	MOVQ         R8, R14
-	MOVQ         SI, R15
-	PCALIGN      $0x40
 
-loop64:
+fresh73:
+	LEAQ    (DX)(R12*8), R13
+	MOVQ    R8, R14
+	MOVQ    SI, R15
+	PCALIGN $0x40
+
+loop74:
 	VMOVUPD.Z        (R13), K1, Z2
 	VSUBPD           Z0, Z2, Z2
 	VFMADD231PD.BCST (R14), Z2, Z1
 	ADDQ             DI, R13
 	ADDQ             R10, R14
 	DECQ             R15
-	JNZ              loop64
+	JNZ              loop74
 	LEAQ             (AX)(R12*8), R13
 	VMOVUPD          Z1, K1, (R13)
 	ADDQ             CX, R13
 	ADDQ             $0x08, R12
 	SUBQ             $0x08, R11
-	JG               block63
+	JG               block72
 	ADDQ             CX, AX
 	ADDQ             $0x08, R8
 	SUBQ             $0x01, R9
 	JMP              classes
 
-fewer62:
+fewer71:
 	VZEROUPPER
 	RET
 
@@ -1848,10 +1964,10 @@ windows:
 	VPMAXUD Z4, Z2, Z2
 	MOVQ    DX, SI
 
-further65:
+further75:
 	VADDPS (AX)(SI*1), Z4, Z4
 	SUBQ   $0x04, SI
-	JNZ    further65
+	JNZ    further75
 	VSUBPS Z0, Z4, Z4
 	VANDPS Z3, Z4, Z4
 	VMAXPS Z1, Z4, Z1
@@ -1865,10 +1981,10 @@ last:
 	VPMAXUD Z4, Z2, Z2
 	MOVQ    DX, CX
 
-further66:
+further76:
 	VADDPS        (AX)(CX*1), Z4, Z4
 	SUBQ          $0x04, CX
-	JNZ           further66
+	JNZ           further76
 	VSUBPS        Z0, Z4, Z4
 	VANDPS        Z3, Z4, Z4
 	VMAXPS        Z1, Z4, Z1
@@ -2015,14 +2131,14 @@ TEXT ·inverseRootsAVX512(SB), NOSPLIT, $0-24
 	VMOVUPD const_epsilon<>+0(SB), Z1
 	XORQ    BX, BX
 
-eight67:
+eight77:
 	VADDPD  (CX)(BX*8), Z1, Z2
 	VSQRTPD Z2, Z2
 	VDIVPD  Z2, Z0, Z2
 	VMOVUPD Z2, (AX)(BX*8)
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight67
+	JLT     eight77
 	VZEROUPPER
 	RET
 
@@ -2040,7 +2156,7 @@ TEXT ·confusionAVX512(SB), NOSPLIT, $0-56
 	VMOVUPD      (AX), Z2
 	XORQ         R8, R8
 
-eight68:
+eight78:
 	VSUBPD      (DX)(R8*8), Z1, Z3
 	VMAXPD      Z1, Z3, Z3
 	VMULPD      Z0, Z3, Z3
@@ -2049,7 +2165,7 @@ eight68:
 	VFMADD231PD (SI)(R8*8), Z3, Z2
 	ADDQ        $0x08, R8
 	CMPQ        R8, DI
-	JLT         eight68
+	JLT         eight78
 	VMOVUPD     Z2, (AX)
 	VZEROUPPER
 	RET
@@ -2063,11 +2179,11 @@ TEXT ·sumAVX512(SB), NOSPLIT, $0-24
 	VMOVUPD (AX), Z0
 	XORQ    BX, BX
 
-eight69:
+eight79:
 	VADDPD  (CX)(BX*8), Z0, Z0
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight69
+	JLT     eight79
 	VMOVUPD Z0, (AX)
 	VZEROUPPER
 	RET
@@ -2101,7 +2217,7 @@ TEXT ·momentsFloat32AVX2(SB), NOSPLIT, $160-80
 	MOVQ         SI, R12
 	PCALIGN      $0x40
 
-loop70:
+loop80:
 	VMOVDQU      32(SP), X2
 	VMASKMOVPS   (R10), X2, X2
 	VCVTPS2PD    X2, Y2
@@ -2110,7 +2226,7 @@ loop70:
 	ADDQ         R8, R10
 	ADDQ         $0x20, R11
 	DECQ         R12
-	JNZ          loop70
+	JNZ          loop80
 	VBROADCASTSD rn+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VMOVUPD      const_one<>+0(SB), Y2
@@ -2122,7 +2238,7 @@ loop70:
 	VMULPD       const_shift<>+0(SB), Y2, Y2
 	VMOVUPD      Y2, 128(SP)
 
-block71:
+block81:
 	VXORPD  Y2, Y2, Y2
 	VXORPD  Y3, Y3, Y3
 	VXORPD  Y4, Y4, Y4
@@ -2135,11 +2251,11 @@ block71:
 	MOVQ    BX, R10
 	MOVQ    DX, R11
 	CMPQ    DI, $0x04
-	JLT     few73
+	JLT     few83
 	MOVQ    SI, R12
 	PCALIGN $0x40
 
-loop74:
+loop84:
 	VMOVUPD     (R11), Y9
 	VSUBPD      Y1, Y9, Y10
 	VMULPD      Y10, Y10, Y11
@@ -2179,10 +2295,10 @@ loop74:
 	ADDQ        R8, R10
 	ADDQ        $0x20, R11
 	DECQ        R12
-	JNZ         loop74
-	JMP         swept72
+	JNZ         loop84
+	JMP         swept82
 
-few73:
+few83:
 	VMOVQ        DI, X9
 	VPBROADCASTQ X9, Y9
 	VPCMPGTQ     const_iota<>+0(SB), Y9, Y9
@@ -2193,7 +2309,7 @@ few73:
 	MOVQ         SI, R12
 	PCALIGN      $0x40
 
-loop75:
+loop85:
 	VMOVUPD     (R11), Y9
 	VSUBPD      Y1, Y9, Y10
 	VMULPD      Y10, Y10, Y11
@@ -2235,9 +2351,9 @@ loop75:
 	ADDQ        R8, R10
 	ADDQ        $0x20, R11
 	DECQ        R12
-	JNZ         loop75
+	JNZ         loop85
 
-swept72:
+swept82:
 	VBROADCASTSD rn+64(FP), Y9
 	VMULPD       Y9, Y2, Y2
 	VMOVUPD      const_one<>+0(SB), Y9
@@ -2336,7 +2452,7 @@ swept72:
 	VMOVUPD      Y9, 128(SP)
 	ADDQ         $0x20, AX
 	CMPQ         DI, $0x00
-	JGT          block71
+	JGT          block81
 	VZEROUPPER
 	RET
 
@@ -2389,9 +2505,9 @@ TEXT ·rotatedFloat32AVX2(SB), NOSPLIT, $64-80
 	VMOVUPD 64(R11), Y1
 	VMOVUPD 128(R11), Y2
 	CMPQ    R9, $0x01
-	JNE     rotations76
+	JNE     rotations86
 
-block77:
+block87:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -2409,7 +2525,7 @@ block77:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop78:
+loop88:
 	VMOVDQU     32(SP), X3
 	VMASKMOVPS  (R9), X3, X3
 	VCVTPS2PD   X3, Y3
@@ -2418,7 +2534,7 @@ loop78:
 	VFMADD231PD Y4, Y3, Y2
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop78
+	JNZ         loop88
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y1
 	VMASKMOVPD  Y2, Y1, (R9)
@@ -2428,14 +2544,14 @@ loop78:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block77
+	JG          block87
 	JMP         done
 
-rotations76:
+rotations86:
 	CMPQ R9, $0x02
-	JNE  rotations79
+	JNE  rotations89
 
-block80:
+block90:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -2454,7 +2570,7 @@ block80:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop81:
+loop91:
 	VMOVDQU     32(SP), X5
 	VMASKMOVPS  (R9), X5, X5
 	VCVTPS2PD   X5, Y5
@@ -2465,7 +2581,7 @@ loop81:
 	VFMADD231PD Y6, Y5, Y4
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop81
+	JNZ         loop91
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y2
 	VMASKMOVPD  Y3, Y2, (R9)
@@ -2478,14 +2594,14 @@ loop81:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block80
+	JG          block90
 	JMP         done
 
-rotations79:
+rotations89:
 	CMPQ R9, $0x03
-	JNE  rotations82
+	JNE  rotations92
 
-block83:
+block93:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -2505,7 +2621,7 @@ block83:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop84:
+loop94:
 	VMOVDQU     32(SP), X7
 	VMASKMOVPS  (R9), X7, X7
 	VCVTPS2PD   X7, Y7
@@ -2518,7 +2634,7 @@ loop84:
 	VFMADD231PD Y8, Y7, Y6
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop84
+	JNZ         loop94
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y3
 	VMASKMOVPD  Y4, Y3, (R9)
@@ -2534,10 +2650,10 @@ loop84:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block83
+	JG          block93
 	JMP         done
 
-rotations82:
+rotations92:
 done:
 	VZEROUPPER
 	RET
@@ -2555,7 +2671,7 @@ TEXT ·deviationsFloat32AVX2(SB), NOSPLIT, $64-56
 	SHLQ $0x03, CX
 	SHLQ $0x02, R8
 
-block85:
+block95:
 	VMOVQ        DI, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2570,7 +2686,7 @@ block85:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop86:
+loop96:
 	VMOVDQU    32(SP), X1
 	VMASKMOVPS (R9), X1, X1
 	VCVTPS2PD  X1, Y1
@@ -2580,18 +2696,18 @@ loop86:
 	ADDQ       R8, R9
 	ADDQ       CX, R10
 	DECQ       R11
-	JNZ        loop86
+	JNZ        loop96
 	ADDQ       $0x20, AX
 	ADDQ       $0x20, BX
 	ADDQ       $0x10, DX
 	SUBQ       $0x04, DI
-	JG         block85
+	JG         block95
 	VZEROUPPER
 	RET
 
-// func crossedFloat32AVX2(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, fixed *float64, n int)
+// func crossedFloat32AVX2(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, fixed *float64, n int, first bool)
 // Requires: AVX, AVX2, FMA3
-TEXT ·crossedFloat32AVX2(SB), NOSPLIT, $64-72
+TEXT ·crossedFloat32AVX2(SB), NOSPLIT, $64-73
 	MOVQ sums+0(FP), AX
 	MOVQ apart+8(FP), CX
 	MOVQ data+16(FP), DX
@@ -2607,11 +2723,11 @@ TEXT ·crossedFloat32AVX2(SB), NOSPLIT, $64-72
 
 classes:
 	CMPQ R9, $0x08
-	JLT  fewer87
+	JLT  fewer97
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block88:
+block98:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2621,37 +2737,57 @@ block88:
 	VMOVDQU      Y0, (SP)
 	VMOVDQU      (SP), Y0
 	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	VXORPD       Y1, Y1, Y1
+	VXORPD       Y2, Y2, Y2
+	VXORPD       Y3, Y3, Y3
+	VXORPD       Y4, Y4, Y4
+	VXORPD       Y5, Y5, Y5
+	VXORPD       Y6, Y6, Y6
+	VXORPD       Y7, Y7, Y7
+	VXORPD       Y8, Y8, Y8
+	CMPB         first+72(FP), $0x00
+	JNE          fresh99
 	LEAQ         (AX)(R12*8), R13
 	VMOVDQU      (SP), Y1
 	VMASKMOVPD   (R13), Y1, Y1
+	VMOVAPD      Y1, Y1
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y2
 	VMASKMOVPD   (R13), Y2, Y2
+	VMOVAPD      Y2, Y2
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y3
 	VMASKMOVPD   (R13), Y3, Y3
+	VMOVAPD      Y3, Y3
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y4
 	VMASKMOVPD   (R13), Y4, Y4
+	VMOVAPD      Y4, Y4
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y5
 	VMASKMOVPD   (R13), Y5, Y5
+	VMOVAPD      Y5, Y5
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y6
 	VMASKMOVPD   (R13), Y6, Y6
+	VMOVAPD      Y6, Y6
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y7
 	VMASKMOVPD   (R13), Y7, Y7
+	VMOVAPD      Y7, Y7
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y8
 	VMASKMOVPD   (R13), Y8, Y8
+	VMOVAPD      Y8, Y8
 	ADDQ         CX, R13
-	LEAQ         (DX)(R12*4), R13
-	MOVQ         R8, R14
-	MOVQ         SI, R15
-	PCALIGN      $0x40
 
-loop89:
+fresh99:
+	LEAQ    (DX)(R12*4), R13
+	MOVQ    R8, R14
+	MOVQ    SI, R15
+	PCALIGN $0x40
+
+loop100:
 	VMOVDQU      32(SP), X9
 	VMASKMOVPS   (R13), X9, X9
 	VCVTPS2PD    X9, Y9
@@ -2675,7 +2811,7 @@ loop89:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop89
+	JNZ          loop100
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -2703,7 +2839,7 @@ loop89:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block88
+	JG           block98
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -2716,13 +2852,13 @@ loop89:
 	SUBQ         $0x08, R9
 	JMP          classes
 
-fewer87:
+fewer97:
 	CMPQ R9, $0x05
-	JLT  fewer90
+	JLT  fewer101
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block91:
+block102:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2732,28 +2868,42 @@ block91:
 	VMOVDQU      Y0, (SP)
 	VMOVDQU      (SP), Y0
 	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	VXORPD       Y1, Y1, Y1
+	VXORPD       Y2, Y2, Y2
+	VXORPD       Y3, Y3, Y3
+	VXORPD       Y4, Y4, Y4
+	VXORPD       Y5, Y5, Y5
+	CMPB         first+72(FP), $0x00
+	JNE          fresh103
 	LEAQ         (AX)(R12*8), R13
 	VMOVDQU      (SP), Y1
 	VMASKMOVPD   (R13), Y1, Y1
+	VMOVAPD      Y1, Y1
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y2
 	VMASKMOVPD   (R13), Y2, Y2
+	VMOVAPD      Y2, Y2
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y3
 	VMASKMOVPD   (R13), Y3, Y3
+	VMOVAPD      Y3, Y3
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y4
 	VMASKMOVPD   (R13), Y4, Y4
+	VMOVAPD      Y4, Y4
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y5
 	VMASKMOVPD   (R13), Y5, Y5
+	VMOVAPD      Y5, Y5
 	ADDQ         CX, R13
-	LEAQ         (DX)(R12*4), R13
-	MOVQ         R8, R14
-	MOVQ         SI, R15
-	PCALIGN      $0x40
 
-loop92:
+fresh103:
+	LEAQ    (DX)(R12*4), R13
+	MOVQ    R8, R14
+	MOVQ    SI, R15
+	PCALIGN $0x40
+
+loop104:
 	VMOVDQU      32(SP), X6
 	VMASKMOVPS   (R13), X6, X6
 	VCVTPS2PD    X6, Y6
@@ -2771,7 +2921,7 @@ loop92:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop92
+	JNZ          loop104
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -2790,7 +2940,7 @@ loop92:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block91
+	JG           block102
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -2800,13 +2950,13 @@ loop92:
 	SUBQ         $0x05, R9
 	JMP          classes
 
-fewer90:
+fewer101:
 	CMPQ R9, $0x03
-	JLT  fewer93
+	JLT  fewer105
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block94:
+block106:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2816,22 +2966,32 @@ block94:
 	VMOVDQU      Y0, (SP)
 	VMOVDQU      (SP), Y0
 	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	VXORPD       Y1, Y1, Y1
+	VXORPD       Y2, Y2, Y2
+	VXORPD       Y3, Y3, Y3
+	CMPB         first+72(FP), $0x00
+	JNE          fresh107
 	LEAQ         (AX)(R12*8), R13
 	VMOVDQU      (SP), Y1
 	VMASKMOVPD   (R13), Y1, Y1
+	VMOVAPD      Y1, Y1
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y2
 	VMASKMOVPD   (R13), Y2, Y2
+	VMOVAPD      Y2, Y2
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y3
 	VMASKMOVPD   (R13), Y3, Y3
+	VMOVAPD      Y3, Y3
 	ADDQ         CX, R13
-	LEAQ         (DX)(R12*4), R13
-	MOVQ         R8, R14
-	MOVQ         SI, R15
-	PCALIGN      $0x40
 
-loop95:
+fresh107:
+	LEAQ    (DX)(R12*4), R13
+	MOVQ    R8, R14
+	MOVQ    SI, R15
+	PCALIGN $0x40
+
+loop108:
 	VMOVDQU      32(SP), X4
 	VMASKMOVPS   (R13), X4, X4
 	VCVTPS2PD    X4, Y4
@@ -2845,7 +3005,7 @@ loop95:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop95
+	JNZ          loop108
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -2858,7 +3018,7 @@ loop95:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block94
+	JG           block106
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -2866,13 +3026,13 @@ loop95:
 	SUBQ         $0x03, R9
 	JMP          classes
 
-fewer93:
+fewer105:
 	CMPQ R9, $0x02
-	JLT  fewer96
+	JLT  fewer109
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block97:
+block110:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2882,19 +3042,27 @@ block97:
 	VMOVDQU      Y0, (SP)
 	VMOVDQU      (SP), Y0
 	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	VXORPD       Y1, Y1, Y1
+	VXORPD       Y2, Y2, Y2
+	CMPB         first+72(FP), $0x00
+	JNE          fresh111
 	LEAQ         (AX)(R12*8), R13
 	VMOVDQU      (SP), Y1
 	VMASKMOVPD   (R13), Y1, Y1
+	VMOVAPD      Y1, Y1
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y2
 	VMASKMOVPD   (R13), Y2, Y2
+	VMOVAPD      Y2, Y2
 	ADDQ         CX, R13
-	LEAQ         (DX)(R12*4), R13
-	MOVQ         R8, R14
-	MOVQ         SI, R15
-	PCALIGN      $0x40
 
-loop98:
+fresh111:
+	LEAQ    (DX)(R12*4), R13
+	MOVQ    R8, R14
+	MOVQ    SI, R15
+	PCALIGN $0x40
+
+loop112:
 	VMOVDQU      32(SP), X3
 	VMASKMOVPS   (R13), X3, X3
 	VCVTPS2PD    X3, Y3
@@ -2906,7 +3074,7 @@ loop98:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop98
+	JNZ          loop112
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -2916,20 +3084,20 @@ loop98:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block97
+	JG           block110
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         $0x10, R8
 	SUBQ         $0x02, R9
 	JMP          classes
 
-fewer96:
+fewer109:
 	CMPQ R9, $0x01
-	JLT  fewer99
+	JLT  fewer113
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block100:
+block114:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -2939,16 +3107,22 @@ block100:
 	VMOVDQU      Y0, (SP)
 	VMOVDQU      (SP), Y0
 	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	VXORPD       Y1, Y1, Y1
+	CMPB         first+72(FP), $0x00
+	JNE          fresh115
 	LEAQ         (AX)(R12*8), R13
 	VMOVDQU      (SP), Y1
 	VMASKMOVPD   (R13), Y1, Y1
+	VMOVAPD      Y1, Y1
 	ADDQ         CX, R13
-	LEAQ         (DX)(R12*4), R13
-	MOVQ         R8, R14
-	MOVQ         SI, R15
-	PCALIGN      $0x40
 
-loop101:
+fresh115:
+	LEAQ    (DX)(R12*4), R13
+	MOVQ    R8, R14
+	MOVQ    SI, R15
+	PCALIGN $0x40
+
+loop116:
 	VMOVDQU      32(SP), X2
 	VMASKMOVPS   (R13), X2, X2
 	VCVTPS2PD    X2, Y2
@@ -2958,20 +3132,20 @@ loop101:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop101
+	JNZ          loop116
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block100
+	JG           block114
 	ADDQ         CX, AX
 	ADDQ         $0x08, R8
 	SUBQ         $0x01, R9
 	JMP          classes
 
-fewer99:
+fewer113:
 	VZEROUPPER
 	RET
 
@@ -3004,7 +3178,7 @@ TEXT ·momentsFloat64AVX2(SB), NOSPLIT, $160-80
 	MOVQ         SI, R12
 	PCALIGN      $0x40
 
-loop102:
+loop117:
 	VMOVDQU      (SP), Y2
 	VMASKMOVPD   (R10), Y2, Y2
 	VMOVUPD      Y2, (R11)
@@ -3012,7 +3186,7 @@ loop102:
 	ADDQ         R8, R10
 	ADDQ         $0x20, R11
 	DECQ         R12
-	JNZ          loop102
+	JNZ          loop117
 	VBROADCASTSD rn+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VMOVUPD      const_one<>+0(SB), Y2
@@ -3024,7 +3198,7 @@ loop102:
 	VMULPD       const_shift<>+0(SB), Y2, Y2
 	VMOVUPD      Y2, 128(SP)
 
-block103:
+block118:
 	VXORPD  Y2, Y2, Y2
 	VXORPD  Y3, Y3, Y3
 	VXORPD  Y4, Y4, Y4
@@ -3037,11 +3211,11 @@ block103:
 	MOVQ    BX, R10
 	MOVQ    DX, R11
 	CMPQ    DI, $0x04
-	JLT     few105
+	JLT     few120
 	MOVQ    SI, R12
 	PCALIGN $0x40
 
-loop106:
+loop121:
 	VMOVUPD     (R11), Y9
 	VSUBPD      Y1, Y9, Y10
 	VMULPD      Y10, Y10, Y11
@@ -3081,10 +3255,10 @@ loop106:
 	ADDQ        R8, R10
 	ADDQ        $0x20, R11
 	DECQ        R12
-	JNZ         loop106
-	JMP         swept104
+	JNZ         loop121
+	JMP         swept119
 
-few105:
+few120:
 	VMOVQ        DI, X9
 	VPBROADCASTQ X9, Y9
 	VPCMPGTQ     const_iota<>+0(SB), Y9, Y9
@@ -3095,7 +3269,7 @@ few105:
 	MOVQ         SI, R12
 	PCALIGN      $0x40
 
-loop107:
+loop122:
 	VMOVUPD     (R11), Y9
 	VSUBPD      Y1, Y9, Y10
 	VMULPD      Y10, Y10, Y11
@@ -3136,9 +3310,9 @@ loop107:
 	ADDQ        R8, R10
 	ADDQ        $0x20, R11
 	DECQ        R12
-	JNZ         loop107
+	JNZ         loop122
 
-swept104:
+swept119:
 	VBROADCASTSD rn+64(FP), Y9
 	VMULPD       Y9, Y2, Y2
 	VMOVUPD      const_one<>+0(SB), Y9
@@ -3237,7 +3411,7 @@ swept104:
 	VMOVUPD      Y9, 128(SP)
 	ADDQ         $0x20, AX
 	CMPQ         DI, $0x00
-	JGT          block103
+	JGT          block118
 	VZEROUPPER
 	RET
 
@@ -3260,9 +3434,9 @@ TEXT ·rotatedFloat64AVX2(SB), NOSPLIT, $64-80
 	VMOVUPD 64(R11), Y1
 	VMOVUPD 128(R11), Y2
 	CMPQ    R9, $0x01
-	JNE     rotations108
+	JNE     rotations123
 
-block109:
+block124:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -3280,7 +3454,7 @@ block109:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop110:
+loop125:
 	VMOVDQU     (SP), Y3
 	VMASKMOVPD  (R9), Y3, Y3
 	VSUBPD      Y1, Y3, Y3
@@ -3288,7 +3462,7 @@ loop110:
 	VFMADD231PD Y4, Y3, Y2
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop110
+	JNZ         loop125
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y1
 	VMASKMOVPD  Y2, Y1, (R9)
@@ -3298,14 +3472,14 @@ loop110:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block109
+	JG          block124
 	JMP         done
 
-rotations108:
+rotations123:
 	CMPQ R9, $0x02
-	JNE  rotations111
+	JNE  rotations126
 
-block112:
+block127:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -3324,7 +3498,7 @@ block112:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop113:
+loop128:
 	VMOVDQU     (SP), Y5
 	VMASKMOVPD  (R9), Y5, Y5
 	VSUBPD      Y2, Y5, Y5
@@ -3334,7 +3508,7 @@ loop113:
 	VFMADD231PD Y6, Y5, Y4
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop113
+	JNZ         loop128
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y2
 	VMASKMOVPD  Y3, Y2, (R9)
@@ -3347,14 +3521,14 @@ loop113:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block112
+	JG          block127
 	JMP         done
 
-rotations111:
+rotations126:
 	CMPQ R9, $0x03
-	JNE  rotations114
+	JNE  rotations129
 
-block115:
+block130:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -3374,7 +3548,7 @@ block115:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop116:
+loop131:
 	VMOVDQU     (SP), Y7
 	VMASKMOVPD  (R9), Y7, Y7
 	VSUBPD      Y3, Y7, Y7
@@ -3386,7 +3560,7 @@ loop116:
 	VFMADD231PD Y8, Y7, Y6
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop116
+	JNZ         loop131
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y3
 	VMASKMOVPD  Y4, Y3, (R9)
@@ -3402,10 +3576,10 @@ loop116:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block115
+	JG          block130
 	JMP         done
 
-rotations114:
+rotations129:
 done:
 	VZEROUPPER
 	RET
@@ -3423,7 +3597,7 @@ TEXT ·deviationsFloat64AVX2(SB), NOSPLIT, $64-56
 	SHLQ $0x03, CX
 	SHLQ $0x03, R8
 
-block117:
+block132:
 	VMOVQ        DI, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -3438,7 +3612,7 @@ block117:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop118:
+loop133:
 	VMOVDQU    (SP), Y1
 	VMASKMOVPD (R9), Y1, Y1
 	VSUBPD     Y0, Y1, Y1
@@ -3447,18 +3621,18 @@ loop118:
 	ADDQ       R8, R9
 	ADDQ       CX, R10
 	DECQ       R11
-	JNZ        loop118
+	JNZ        loop133
 	ADDQ       $0x20, AX
 	ADDQ       $0x20, BX
 	ADDQ       $0x20, DX
 	SUBQ       $0x04, DI
-	JG         block117
+	JG         block132
 	VZEROUPPER
 	RET
 
-// func crossedFloat64AVX2(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, fixed *float64, n int)
+// func crossedFloat64AVX2(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, fixed *float64, n int, first bool)
 // Requires: AVX, AVX2, FMA3
-TEXT ·crossedFloat64AVX2(SB), NOSPLIT, $64-72
+TEXT ·crossedFloat64AVX2(SB), NOSPLIT, $64-73
 	MOVQ sums+0(FP), AX
 	MOVQ apart+8(FP), CX
 	MOVQ data+16(FP), DX
@@ -3474,11 +3648,11 @@ TEXT ·crossedFloat64AVX2(SB), NOSPLIT, $64-72
 
 classes:
 	CMPQ R9, $0x08
-	JLT  fewer119
+	JLT  fewer134
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block120:
+block135:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -3488,37 +3662,57 @@ block120:
 	VMOVDQU      Y0, (SP)
 	VMOVDQU      (SP), Y0
 	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	VXORPD       Y1, Y1, Y1
+	VXORPD       Y2, Y2, Y2
+	VXORPD       Y3, Y3, Y3
+	VXORPD       Y4, Y4, Y4
+	VXORPD       Y5, Y5, Y5
+	VXORPD       Y6, Y6, Y6
+	VXORPD       Y7, Y7, Y7
+	VXORPD       Y8, Y8, Y8
+	CMPB         first+72(FP), $0x00
+	JNE          fresh136
 	LEAQ         (AX)(R12*8), R13
 	VMOVDQU      (SP), Y1
 	VMASKMOVPD   (R13), Y1, Y1
+	VMOVAPD      Y1, Y1
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y2
 	VMASKMOVPD   (R13), Y2, Y2
+	VMOVAPD      Y2, Y2
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y3
 	VMASKMOVPD   (R13), Y3, Y3
+	VMOVAPD      Y3, Y3
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y4
 	VMASKMOVPD   (R13), Y4, Y4
+	VMOVAPD      Y4, Y4
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y5
 	VMASKMOVPD   (R13), Y5, Y5
+	VMOVAPD      Y5, Y5
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y6
 	VMASKMOVPD   (R13), Y6, Y6
+	VMOVAPD      Y6, Y6
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y7
 	VMASKMOVPD   (R13), Y7, Y7
+	VMOVAPD      Y7, Y7
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y8
 	VMASKMOVPD   (R13), Y8, Y8
+	VMOVAPD      Y8, Y8
 	ADDQ         CX, R13
-	LEAQ         (DX)(R12*8), R13
-	MOVQ         R8, R14
-	MOVQ         SI, R15
-	PCALIGN      $0x40
 
-loop121:
+fresh136:
+	LEAQ    (DX)(R12*8), R13
+	MOVQ    R8, R14
+	MOVQ    SI, R15
+	PCALIGN $0x40
+
+loop137:
 	VMOVDQU      (SP), Y9
 	VMASKMOVPD   (R13), Y9, Y9
 	VSUBPD       Y0, Y9, Y9
@@ -3541,7 +3735,7 @@ loop121:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop121
+	JNZ          loop137
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -3569,7 +3763,7 @@ loop121:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block120
+	JG           block135
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -3582,13 +3776,13 @@ loop121:
 	SUBQ         $0x08, R9
 	JMP          classes
 
-fewer119:
+fewer134:
 	CMPQ R9, $0x05
-	JLT  fewer122
+	JLT  fewer138
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block123:
+block139:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -3598,28 +3792,42 @@ block123:
 	VMOVDQU      Y0, (SP)
 	VMOVDQU      (SP), Y0
 	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	VXORPD       Y1, Y1, Y1
+	VXORPD       Y2, Y2, Y2
+	VXORPD       Y3, Y3, Y3
+	VXORPD       Y4, Y4, Y4
+	VXORPD       Y5, Y5, Y5
+	CMPB         first+72(FP), $0x00
+	JNE          fresh140
 	LEAQ         (AX)(R12*8), R13
 	VMOVDQU      (SP), Y1
 	VMASKMOVPD   (R13), Y1, Y1
+	VMOVAPD      Y1, Y1
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y2
 	VMASKMOVPD   (R13), Y2, Y2
+	VMOVAPD      Y2, Y2
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y3
 	VMASKMOVPD   (R13), Y3, Y3
+	VMOVAPD      Y3, Y3
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y4
 	VMASKMOVPD   (R13), Y4, Y4
+	VMOVAPD      Y4, Y4
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y5
 	VMASKMOVPD   (R13), Y5, Y5
+	VMOVAPD      Y5, Y5
 	ADDQ         CX, R13
-	LEAQ         (DX)(R12*8), R13
-	MOVQ         R8, R14
-	MOVQ         SI, R15
-	PCALIGN      $0x40
 
-loop124:
+fresh140:
+	LEAQ    (DX)(R12*8), R13
+	MOVQ    R8, R14
+	MOVQ    SI, R15
+	PCALIGN $0x40
+
+loop141:
 	VMOVDQU      (SP), Y6
 	VMASKMOVPD   (R13), Y6, Y6
 	VSUBPD       Y0, Y6, Y6
@@ -3636,7 +3844,7 @@ loop124:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop124
+	JNZ          loop141
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -3655,7 +3863,7 @@ loop124:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block123
+	JG           block139
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -3665,13 +3873,13 @@ loop124:
 	SUBQ         $0x05, R9
 	JMP          classes
 
-fewer122:
+fewer138:
 	CMPQ R9, $0x03
-	JLT  fewer125
+	JLT  fewer142
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block126:
+block143:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -3681,22 +3889,32 @@ block126:
 	VMOVDQU      Y0, (SP)
 	VMOVDQU      (SP), Y0
 	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	VXORPD       Y1, Y1, Y1
+	VXORPD       Y2, Y2, Y2
+	VXORPD       Y3, Y3, Y3
+	CMPB         first+72(FP), $0x00
+	JNE          fresh144
 	LEAQ         (AX)(R12*8), R13
 	VMOVDQU      (SP), Y1
 	VMASKMOVPD   (R13), Y1, Y1
+	VMOVAPD      Y1, Y1
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y2
 	VMASKMOVPD   (R13), Y2, Y2
+	VMOVAPD      Y2, Y2
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y3
 	VMASKMOVPD   (R13), Y3, Y3
+	VMOVAPD      Y3, Y3
 	ADDQ         CX, R13
-	LEAQ         (DX)(R12*8), R13
-	MOVQ         R8, R14
-	MOVQ         SI, R15
-	PCALIGN      $0x40
 
-loop127:
+fresh144:
+	LEAQ    (DX)(R12*8), R13
+	MOVQ    R8, R14
+	MOVQ    SI, R15
+	PCALIGN $0x40
+
+loop145:
 	VMOVDQU      (SP), Y4
 	VMASKMOVPD   (R13), Y4, Y4
 	VSUBPD       Y0, Y4, Y4
@@ -3709,7 +3927,7 @@ loop127:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop127
+	JNZ          loop145
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -3722,7 +3940,7 @@ loop127:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block126
+	JG           block143
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
@@ -3730,13 +3948,13 @@ loop127:
 	SUBQ         $0x03, R9
 	JMP          classes
 
-fewer125:
+fewer142:
 	CMPQ R9, $0x02
-	JLT  fewer128
+	JLT  fewer146
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block129:
+block147:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -3746,19 +3964,27 @@ block129:
 	VMOVDQU      Y0, (SP)
 	VMOVDQU      (SP), Y0
 	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	VXORPD       Y1, Y1, Y1
+	VXORPD       Y2, Y2, Y2
+	CMPB         first+72(FP), $0x00
+	JNE          fresh148
 	LEAQ         (AX)(R12*8), R13
 	VMOVDQU      (SP), Y1
 	VMASKMOVPD   (R13), Y1, Y1
+	VMOVAPD      Y1, Y1
 	ADDQ         CX, R13
 	VMOVDQU      (SP), Y2
 	VMASKMOVPD   (R13), Y2, Y2
+	VMOVAPD      Y2, Y2
 	ADDQ         CX, R13
-	LEAQ         (DX)(R12*8), R13
-	MOVQ         R8, R14
-	MOVQ         SI, R15
-	PCALIGN      $0x40
 
-loop130:
+fresh148:
+	LEAQ    (DX)(R12*8), R13
+	MOVQ    R8, R14
+	MOVQ    SI, R15
+	PCALIGN $0x40
+
+loop149:
 	VMOVDQU      (SP), Y3
 	VMASKMOVPD   (R13), Y3, Y3
 	VSUBPD       Y0, Y3, Y3
@@ -3769,7 +3995,7 @@ loop130:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop130
+	JNZ          loop149
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
@@ -3779,20 +4005,20 @@ loop130:
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block129
+	JG           block147
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	ADDQ         $0x10, R8
 	SUBQ         $0x02, R9
 	JMP          classes
 
-fewer128:
+fewer146:
 	CMPQ R9, $0x01
-	JLT  fewer131
+	JLT  fewer150
 	MOVQ width+32(FP), R11
 	XORQ R12, R12
 
-block132:
+block151:
 	VMOVQ        R11, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
@@ -3802,16 +4028,22 @@ block132:
 	VMOVDQU      Y0, (SP)
 	VMOVDQU      (SP), Y0
 	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	VXORPD       Y1, Y1, Y1
+	CMPB         first+72(FP), $0x00
+	JNE          fresh152
 	LEAQ         (AX)(R12*8), R13
 	VMOVDQU      (SP), Y1
 	VMASKMOVPD   (R13), Y1, Y1
+	VMOVAPD      Y1, Y1
 	ADDQ         CX, R13
-	LEAQ         (DX)(R12*8), R13
-	MOVQ         R8, R14
-	MOVQ         SI, R15
-	PCALIGN      $0x40
 
-loop133:
+fresh152:
+	LEAQ    (DX)(R12*8), R13
+	MOVQ    R8, R14
+	MOVQ    SI, R15
+	PCALIGN $0x40
+
+loop153:
 	VMOVDQU      (SP), Y2
 	VMASKMOVPD   (R13), Y2, Y2
 	VSUBPD       Y0, Y2, Y2
@@ -3820,20 +4052,20 @@ loop133:
 	ADDQ         DI, R13
 	ADDQ         R10, R14
 	DECQ         R15
-	JNZ          loop133
+	JNZ          loop153
 	LEAQ         (AX)(R12*8), R13
 	VMOVUPD      (SP), Y0
 	VMASKMOVPD   Y1, Y0, (R13)
 	ADDQ         CX, R13
 	ADDQ         $0x04, R12
 	SUBQ         $0x04, R11
-	JG           block132
+	JG           block151
 	ADDQ         CX, AX
 	ADDQ         $0x08, R8
 	SUBQ         $0x01, R9
 	JMP          classes
 
-fewer131:
+fewer150:
 	VZEROUPPER
 	RET
 
@@ -3949,10 +4181,10 @@ windows:
 	VPMAXUD Y4, Y2, Y2
 	MOVQ    DX, SI
 
-further134:
+further154:
 	VADDPS (AX)(SI*1), Y4, Y4
 	SUBQ   $0x04, SI
-	JNZ    further134
+	JNZ    further154
 	VSUBPS Y0, Y4, Y4
 	VANDPS Y3, Y4, Y4
 	VMAXPS Y1, Y4, Y1
@@ -3966,10 +4198,10 @@ last:
 	VPMAXUD Y4, Y2, Y2
 	MOVQ    DX, CX
 
-further135:
+further155:
 	VADDPS       (AX)(CX*1), Y4, Y4
 	SUBQ         $0x04, CX
-	JNZ          further135
+	JNZ          further155
 	VSUBPS       Y0, Y4, Y4
 	VANDPS       Y3, Y4, Y4
 	VMAXPS       Y1, Y4, Y1
@@ -4096,7 +4328,7 @@ TEXT ·inverseRootsAVX2(SB), NOSPLIT, $0-24
 	VMOVUPD const_epsilon<>+0(SB), Y1
 	XORQ    BX, BX
 
-eight136:
+eight156:
 	VADDPD  (CX)(BX*8), Y1, Y2
 	VSQRTPD Y2, Y2
 	VDIVPD  Y2, Y0, Y2
@@ -4107,7 +4339,7 @@ eight136:
 	VMOVUPD Y2, 32(AX)(BX*8)
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight136
+	JLT     eight156
 	VZEROUPPER
 	RET
 
@@ -4126,7 +4358,7 @@ TEXT ·confusionAVX2(SB), NOSPLIT, $0-56
 	VMOVUPD      32(AX), Y3
 	XORQ         R8, R8
 
-eight137:
+eight157:
 	VSUBPD      (DX)(R8*8), Y1, Y4
 	VMAXPD      Y1, Y4, Y4
 	VMULPD      Y0, Y4, Y4
@@ -4141,7 +4373,7 @@ eight137:
 	VFMADD231PD 32(SI)(R8*8), Y4, Y3
 	ADDQ        $0x08, R8
 	CMPQ        R8, DI
-	JLT         eight137
+	JLT         eight157
 	VMOVUPD     Y2, (AX)
 	VMOVUPD     Y3, 32(AX)
 	VZEROUPPER
@@ -4157,12 +4389,12 @@ TEXT ·sumAVX2(SB), NOSPLIT, $0-24
 	VMOVUPD 32(AX), Y1
 	XORQ    BX, BX
 
-eight138:
+eight158:
 	VADDPD  (CX)(BX*8), Y0, Y0
 	VADDPD  32(CX)(BX*8), Y1, Y1
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight138
+	JLT     eight158
 	VMOVUPD Y0, (AX)
 	VMOVUPD Y1, 32(AX)
 	VZEROUPPER

@@ -237,7 +237,7 @@ func everything[T Float](data []T, passes, width, stride int) []float64 {
 		for i := range fixed {
 			fixed[i] = float64(data[i%width]) - float64(i)/7
 		}
-		Crossed(sums, width+1, data, passes, width, stride, c.Mean, fixed, n)
+		Crossed(sums, width+1, data, passes, width, stride, c.Mean, fixed, n, n == 2)
 		all = append(all, sums...)
 	}
 	d := make([]float64, passes*(width+1))
@@ -287,13 +287,16 @@ func TestPairs(t *testing.T) {
 			}
 			for n := range 20 {
 				fixed, sums := make([]float64, passes*n), make([]float64, n*apart)
+				if n%2 == 0 {
+					fill(sums, 9) // is overwritten
+				}
 				Deviations(fixed, n, data, passes, n, stride, mean)
 				for i := range fixed {
 					if want := data[i/n*stride+i%n] - mean[i%n]; fixed[i] != want {
 						t.Fatalf("%v: deviation %d of %d a pass: %v, want %v", v, i, n, fixed[i], want)
 					}
 				}
-				Crossed(sums, apart, data, passes, stride, stride, mean, fixed, n)
+				Crossed(sums, apart, data, passes, stride, stride, mean, fixed, n, n%2 == 0)
 				for i := range n {
 					for j := range stride {
 						if got := sums[i*apart+j]; math.Abs(got-want(i, j)) > 1e-15 {
@@ -317,9 +320,9 @@ func TestPanelsExceed(t *testing.T) {
 		"classes of rotated": func() { Rotated(make([]float64, 99), 9, make([]float64, 99), 2, 1, 8, 8, short) },
 		"dst of deviations":  func() { Deviations(make([]float64, 7), 4, short, 2, 4, 4, short) },
 		"mean of deviations": func() { Deviations(make([]float64, 99), 4, short, 2, 4, 4, make([]float64, 3)) },
-		"sums of crossed":    func() { Crossed(make([]float64, 7), 4, short, 2, 4, 4, short, short, 2) },
-		"fixed of crossed":   func() { Crossed(make([]float64, 99), 4, short, 2, 4, 4, short, make([]float64, 3), 2) },
-		"mean of crossed":    func() { Crossed(make([]float64, 99), 4, short, 2, 4, 4, make([]float64, 3), short, 2) },
+		"sums of crossed":    func() { Crossed(make([]float64, 7), 4, short, 2, 4, 4, short, short, 2, true) },
+		"fixed of crossed":   func() { Crossed(make([]float64, 99), 4, short, 2, 4, 4, short, make([]float64, 3), 2, true) },
+		"mean of crossed":    func() { Crossed(make([]float64, 99), 4, short, 2, 4, 4, make([]float64, 3), short, 2, true) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, v := range versions() {

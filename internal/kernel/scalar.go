@@ -201,9 +201,12 @@ func scalarDeviations[T Float](dst []float64, apart int, data []T, passes, width
 }
 
 // scalarCrossed is Crossed.
-func scalarCrossed[T Float](sums []float64, apart int, data []T, passes, width, stride int, mean, fixed []float64, n int) {
+func scalarCrossed[T Float](sums []float64, apart int, data []T, passes, width, stride int, mean, fixed []float64, n int, first bool) {
 	for i := range n {
 		to := sums[i*apart:][:width]
+		if first {
+			clear(to)
+		}
 		for pass := range passes {
 			x := fixed[pass*n+i]
 			for j, v := range data[pass*stride:][:width] {

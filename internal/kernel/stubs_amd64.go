@@ -23,7 +23,7 @@ func deviationsFloat32AVX512(dst *float64, apart int, data *float32, passes int,
 // crossedFloat32AVX512 is scalarCrossed of passes, width, n > 0.
 //
 //go:noescape
-func crossedFloat32AVX512(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, fixed *float64, n int)
+func crossedFloat32AVX512(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, fixed *float64, n int, first bool)
 
 // momentsFloat64AVX512 is scalarMoments of passes, width > 0; aside has room for a register a pass, and one more.
 //
@@ -44,7 +44,7 @@ func deviationsFloat64AVX512(dst *float64, apart int, data *float64, passes int,
 // crossedFloat64AVX512 is scalarCrossed of passes, width, n > 0.
 //
 //go:noescape
-func crossedFloat64AVX512(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, fixed *float64, n int)
+func crossedFloat64AVX512(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, fixed *float64, n int, first bool)
 
 // plainTwoAVX512 is for 2 classes and at least 32 values.
 //
@@ -100,7 +100,7 @@ func deviationsFloat32AVX2(dst *float64, apart int, data *float32, passes int, w
 // crossedFloat32AVX2 is scalarCrossed of passes, width, n > 0.
 //
 //go:noescape
-func crossedFloat32AVX2(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, fixed *float64, n int)
+func crossedFloat32AVX2(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, fixed *float64, n int, first bool)
 
 // momentsFloat64AVX2 is scalarMoments of passes, width > 0; aside has room for a register a pass, and one more.
 //
@@ -121,7 +121,7 @@ func deviationsFloat64AVX2(dst *float64, apart int, data *float64, passes int, w
 // crossedFloat64AVX2 is scalarCrossed of passes, width, n > 0.
 //
 //go:noescape
-func crossedFloat64AVX2(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, fixed *float64, n int)
+func crossedFloat64AVX2(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, fixed *float64, n int, first bool)
 
 // plainTwoAVX2 is for 2 classes and at least 16 values.
 //

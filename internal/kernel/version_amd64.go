@@ -126,22 +126,22 @@ func vectorDeviations[T Float](dst []float64, apart int, data []T, passes, width
 	return true
 }
 
-func vectorCrossed[T Float](sums []float64, apart int, data []T, passes, width, stride int, mean, fixed []float64, n int) bool {
+func vectorCrossed[T Float](sums []float64, apart int, data []T, passes, width, stride int, mean, fixed []float64, n int, first bool) bool {
 	if version == scalar {
 		return false
 	}
 	switch data := any(data).(type) {
 	case []float32:
 		if version == avx512 {
-			crossedFloat32AVX512(&sums[0], apart, &data[0], passes, width, stride, &mean[0], &fixed[0], n)
+			crossedFloat32AVX512(&sums[0], apart, &data[0], passes, width, stride, &mean[0], &fixed[0], n, first)
 		} else {
-			crossedFloat32AVX2(&sums[0], apart, &data[0], passes, width, stride, &mean[0], &fixed[0], n)
+			crossedFloat32AVX2(&sums[0], apart, &data[0], passes, width, stride, &mean[0], &fixed[0], n, first)
 		}
 	case []float64:
 		if version == avx512 {
-			crossedFloat64AVX512(&sums[0], apart, &data[0], passes, width, stride, &mean[0], &fixed[0], n)
+			crossedFloat64AVX512(&sums[0], apart, &data[0], passes, width, stride, &mean[0], &fixed[0], n, first)
 		} else {
-			crossedFloat64AVX2(&sums[0], apart, &data[0], passes, width, stride, &mean[0], &fixed[0], n)
+			crossedFloat64AVX2(&sums[0], apart, &data[0], passes, width, stride, &mean[0], &fixed[0], n, first)
 		}
 	}
 	return true

@@ -11,7 +11,7 @@ func vectorRotated[T Float]([]float64, int, []T, int, int, int, int, []float64) 
 
 func vectorDeviations[T Float]([]float64, int, []T, int, int, int, []float64) bool { return false }
 
-func vectorCrossed[T Float]([]float64, int, []T, int, int, int, []float64, []float64, int) bool {
+func vectorCrossed[T Float]([]float64, int, []T, int, int, int, []float64, []float64, int, bool) bool {
 	return false
 }
 

@@ -118,7 +118,7 @@ func (m machine) deviations(from element) {
 // factor of up to eight classes.
 func (m machine) crossed(from element) {
 	TEXT(m.name("crossed", from), attr.NOSPLIT, "func(sums *float64, apart int, data *"+from.name+
-		", passes, width, stride int, mean, fixed *float64, n int)")
+		", passes, width, stride int, mean, fixed *float64, n int, first bool)")
 	Pragma("noescape")
 	Doc(m.name("crossed", from) + " is scalarCrossed of passes, width, n > 0.")
 	sums, apart, data, mean := param("sums"), param("apart"), param("data"), param("mean")
@@ -140,12 +140,18 @@ func (m machine) crossed(from element) {
 		Label(block)
 		only := m.first(left, room)
 		mu := m.load(float64s, Mem{Base: mean, Index: column, Scale: 8}, &only)
-		sum, to := make([]reg.VecVirtual, classes), GP64()
+		sum, to, fresh := make([]reg.VecVirtual, classes), GP64(), label("fresh")
+		for i := range sum {
+			sum[i] = m.zero()
+		}
+		CMPB(argument("first"), Imm(0))
+		JNE(LabelRef(fresh))
 		LEAQ(Mem{Base: sums, Index: column, Scale: 8}, to)
 		for i := range sum {
-			sum[i] = m.load(float64s, Mem{Base: to}, &only)
+			VMOVAPD(m.load(float64s, Mem{Base: to}, &only), sum[i])
 			ADDQ(apart, to)
 		}
+		Label(fresh)
 		row, factor := GP64(), GP64()
 		LEAQ(Mem{Base: data, Index: column, Scale: uint8(from.bytes)}, row)
 		MOVQ(fixed, factor)
