@@ -97,16 +97,6 @@ func (a *Accumulator[T]) Passes(input int) int {
 	return n
 }
 
-// Even reports whether neighbouring inputs have had equally many passes.
-func (a *Accumulator[T]) Even(input, count int) bool {
-	for i := input + 1; i < input+count; i++ {
-		if a.kept[i] != a.kept[input] || a.Passes(i) != a.Passes(input) {
-			return false
-		}
-	}
-	return true
-}
-
 // Add takes one pass of K values of an input. It does not keep or write to row.
 // The error is a *RowError, or a *PassesError for a second Dirichlet row; the
 // pass is then not counted. Batch b is to compute with: what it was computing is
@@ -130,9 +120,9 @@ type Source[T float] interface {
 }
 
 // Fill takes so many passes of neighbouring inputs, which have had equally many:
-// passes*count*K values, one pass after the other. It reports whether all rows
-// were good; if not, Fault says which were bad. An input with a bad row has taken
-// it, and is not to be finished. The error is a *PassesError where no further
+// passes*count*K values, one pass after the other. It reports whether no input met
+// its first bad row; of those that did, Fault tells it. An input with a bad row has
+// taken it, and is not to be finished. The error is a *PassesError where no further
 // pass is allowed. Batch b is to compute with, as in Add.
 func (a *Accumulator[T]) Fill(b *Batch, input, count, passes int, from Source[T]) (good bool, err error) {
 	good = true

@@ -1,6 +1,10 @@
 package decomp
 
-import "github.com/ckd-project/ckd/internal/kernel"
+import (
+	"errors"
+
+	"github.com/ckd-project/ckd/internal/kernel"
+)
 
 // Layout says in which order a tensor's values come.
 type Layout uint8
@@ -67,6 +71,11 @@ const (
 	mostColumns, fewestColumns = 1024, 64
 	// panelValues is about how many values of a panel stay in the cache.
 	panelValues = 1 << 13
+	// mostPanelValues is up to how many values a panel is made wider than it need
+	// be, where its passes are many.
+	mostPanelValues = 1 << 17
+	// keptScratch is how many numbers a Batch keeps room for between tensors.
+	keptScratch = 1 << 18
 	// turnedClasses is from how many on the passes of one NSK input are a panel
 	// that is wide enough.
 	turnedClasses = 32
@@ -90,11 +99,14 @@ func (p *Plan) NewBatch() *Batch {
 
 // Reset takes a tensor to compute. Its values are read, never written to, until
 // the next call of Reset. The error is a *ShapeError if the number of values is
-// not Passes*Inputs*K, or a *PassesError if there are too few passes (2 at
-// least; for Dirichlet rows exactly 1).
+// not Passes*Inputs*K, a *PassesError if there are too few passes (2 at least; for
+// Dirichlet rows exactly 1), or another if there are values in both slices.
 func (b *Batch) Reset(t Tensor) error {
-	b.from, b.to, b.tensor = 0, 0, Tensor{}
-	got := len(t.Float32) + len(t.Float64) // a tensor with both is refused for its size
+	b.Clear()
+	if len(t.Float32) > 0 && len(t.Float64) > 0 {
+		return errors.New("a tensor of float32 and float64 values: expected one of them")
+	}
+	got := len(t.Float32) + len(t.Float64)
 	if t.Passes < 0 || t.Inputs < 0 || !isProduct(got, t.Passes, t.Inputs, b.plan.classes) {
 		return &ShapeError{t.Passes, t.Inputs, b.plan.classes, got}
 	}
@@ -109,8 +121,15 @@ func (b *Batch) Reset(t Tensor) error {
 	return nil
 }
 
-// Clear lets go of the tensor.
-func (b *Batch) Clear() { b.from, b.to, b.tensor = 0, 0, Tensor{} }
+// Clear lets go of the tensor, and of what was needed for an uncommonly large one.
+func (b *Batch) Clear() {
+	b.from, b.to, b.tensor = 0, 0, Tensor{}
+	b.panel32, b.panel64 = panel[float32]{}, panel[float64]{}
+	b.sums = sums{}
+	if len(b.probabilities)+len(b.turned32)+len(b.turned64)+len(b.complement.values) > keptScratch {
+		b.probabilities, b.turned32, b.turned64, b.complement.values = nil, nil, nil, nil
+	}
+}
 
 // reset takes a tensor whose shape is right.
 func (b *Batch) reset(t Tensor) {
@@ -120,22 +139,25 @@ func (b *Batch) reset(t Tensor) {
 		b.divisor = 1
 	}
 	k, s := b.plan.classes, max(t.Passes, 1)
-	inputs := max(panelValues/(s*k), fewestColumns/k)
+	inputs := max(panelValues/s, min(fewestColumns, mostPanelValues/s)) / k
 	if t.Layout == NSK && k >= turnedClasses {
 		inputs = 1
 	}
-	b.panelInputs = max(1, min(inputs, len(b.faults), t.Inputs))
+	b.panelInputs = min(max(inputs, 1), len(b.faults), t.Inputs)
 	values := s * b.panelInputs * k
 	if b.plan.kind == Logits && len(b.probabilities) < values {
 		b.probabilities = make([]float64, values)
 	}
-	if b.turns() && t.Float32 != nil && len(b.turned32) < values {
+	if b.turns() && b.single() && len(b.turned32) < values {
 		b.turned32 = make([]float32, values)
 	}
-	if b.turns() && t.Float64 != nil && len(b.turned64) < values {
+	if b.turns() && !b.single() && len(b.turned64) < values {
 		b.turned64 = make([]float64, values)
 	}
 }
+
+// single reports whether the values are float32.
+func (b *Batch) single() bool { return len(b.tensor.Float64) == 0 }
 
 // turns reports whether the panels of the tensor have to be laid out anew.
 func (b *Batch) turns() bool {
@@ -160,7 +182,7 @@ func isProduct(n, a, b, c int) bool {
 func (b *Batch) Result(i int, r *Result) error {
 	if i < b.from || i >= b.to {
 		b.from, b.to = i, min(i+b.panelInputs, b.tensor.Inputs)
-		if b.tensor.Float32 != nil {
+		if b.single() {
 			b.panel32 = loadPanel(b, b.tensor.Float32, b.turned32)
 		} else {
 			if p := loadPanel(b, b.tensor.Float64, b.turned64); b.plan.kind != Logits {
@@ -177,7 +199,7 @@ func (b *Batch) Result(i int, r *Result) error {
 	case b.plan.kind == Dirichlet:
 		b.concentrations(i)
 		b.plan.finishDirichlet(&b.dirichlet, r)
-	case b.tensor.Float32 != nil && b.plan.kind != Logits:
+	case b.single() && b.plan.kind != Logits:
 		finish(b, &b.panel32, at, r)
 	default:
 		finish(b, &b.panel64, at, r)
@@ -187,7 +209,7 @@ func (b *Batch) Result(i int, r *Result) error {
 
 // concentrations takes those of input i.
 func (b *Batch) concentrations(i int) {
-	if b.tensor.Float32 != nil {
+	if b.single() {
 		for k, v := range row(b, b.tensor.Float32, i, 0) {
 			b.dirichlet.alpha[k] = float64(v)
 		}

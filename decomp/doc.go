@@ -14,22 +14,22 @@
 //
 //   - A Batch takes complete passes, laid out [S][N*K] or [N][S*K], and goes
 //     over them twice.
-//   - An Accumulator takes the passes of one input as they come, in memory that
-//     does not depend on S.
+//   - An Accumulator takes the passes of some inputs as they come, in memory that
+//     does not depend on S, and lets a Batch compute them.
 //
 // A model's fixed facts (classes, critical set, kind of rows, ...) are a Plan;
 // an input's numbers are a Result.
 //
 // Invariants:
-//   - Rows are checked before anything is computed from them. A refused row
-//     leaves the accumulator as it was, and a refused input gives no result.
+//   - An input with a row that is refused gives no result, and does not touch
+//     those of others. Accumulator.Add leaves the accumulator as it was.
 //   - Inputs are never written to, and never kept beyond the call or, for a
 //     Batch, the next call of Reset.
 //   - All arithmetic is float64. 0*log 0 = 0. Identical passes give exactly
 //     zero variance, C, M and MI, whatever the values.
-//   - Second and third moments are computed from differences to the first
-//     pass, so that their error scales with the spread of the passes and not
-//     with their size.
+//   - Second and third moments, and divergences, are computed from differences
+//     to the mean, so that their error scales with the spread of the passes and
+//     not with their size.
 //   - In the steady state nothing is allocated.
 //   - Plans are immutable and may be shared. Batch, Accumulator and Result are
 //     for one goroutine at a time.

@@ -26,9 +26,9 @@ type pairing struct {
 	runs     []run   // neighbours among them
 	from, to int     // of those that they are paired with
 	at       []place // of each pair in the sums
-	// matrix says that the pairs are those of safe and critical classes, and the
-	// classes many: row i of the sums is then of the i-th critical class, and cbec
-	// is taken from the rows. In weights, a class that is not safe has 0.
+	// matrix says that the critical classes are fixed: row i of the sums is then of
+	// the i-th, and cbec is taken from the rows. In weights, a class that is not
+	// safe has 0.
 	matrix  bool
 	weights [][]float64
 }
@@ -67,13 +67,19 @@ func newPairing(p *Plan) pairing {
 		}
 		return x
 	}
-	// Without all pairs, each has one critical class, of which there are few.
+	// Without all pairs, each has one critical class and one safe one; the fewer of
+	// these are fixed.
 	fixed := p.critical
-	if p.allPairs {
+	switch {
+	case p.allPairs:
 		fixed = nil
 		for k := range p.classes - 1 {
 			fixed = append(fixed, k)
 		}
+	case len(p.safe) < len(p.critical):
+		fixed = p.safe
+	default:
+		x.matrix = true
 	}
 	row := make(map[int]int)
 	for i, k := range fixed {
@@ -90,7 +96,7 @@ func newPairing(p *Plan) pairing {
 		x.at = append(x.at, place{at, other})
 		x.from, x.to = min(x.from, other), max(x.to, other+1)
 	}
-	if !p.allPairs {
+	if x.matrix {
 		x.weigh(p)
 	}
 	return x
@@ -98,7 +104,6 @@ func newPairing(p *Plan) pairing {
 
 // weigh makes the rows of weights. Where all pairs have the same, so do rows.
 func (x *pairing) weigh(p *Plan) {
-	x.matrix = true
 	x.weights = make([][]float64, len(x.fixed))
 	for i := range x.weights {
 		x.weights[i] = make([]float64, p.classes)
@@ -156,7 +161,8 @@ func sumPairs[T float](b *Batch, c *comoments, all *panel[T], at int, co *coSums
 	for s, n := 0, 0; s < p.passes; s += n {
 		n = min(p.passes-s, len(c.fixed)/len(fixed))
 		for _, r := range b.plan.pairing.runs {
-			kernel.Deviations(c.fixed[r.at:], len(fixed), p.data[s*p.stride+r.from:], n, r.to-r.from, p.stride, mean[r.from:])
+			data := p.data[s*p.stride+r.from:]
+			kernel.Deviations(c.fixed[r.at:], len(fixed), data, n, r.to-r.from, p.stride, mean[r.from:])
 		}
 		kernel.Crossed(c.sums[from:], c.stride, p.data[s*p.stride+from:], n, to-from, p.stride, mean[from:], c.fixed, len(fixed), s == 0)
 	}

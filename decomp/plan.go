@@ -74,6 +74,7 @@ type Pair struct{ A, B int }
 // Plan is what is fixed for all inputs of a model. It is immutable.
 type Plan struct {
 	classes      int
+	safe         []int // ascending
 	critical     []int // ascending
 	kind         Kind
 	sumTolerance float64
@@ -144,6 +145,9 @@ func NewPlan(spec Spec) (*Plan, error) {
 		if s == critical {
 			place[k] = len(p.critical)
 			p.critical = append(p.critical, k)
+		}
+		if s == safe {
+			p.safe = append(p.safe, k)
 		}
 	}
 

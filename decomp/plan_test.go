@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -318,6 +319,84 @@ func TestTinyLogits(t *testing.T) {
 	for _, r := range []*decomp.Result{batchResult(t, plan, logits), streamResult(t, plan, logits)} {
 		if !within(r.Mean[1], want, 1e-12, 0) || r.Degenerate {
 			t.Errorf("mean %v, want %v; degenerate %v", r.Mean[1], want, r.Degenerate)
+		}
+	}
+}
+
+// TestFirstFault: an input stays refused for its first bad row, whatever comes after.
+func TestFirstFault(t *testing.T) {
+	nan := math.NaN()
+	for _, c := range []struct {
+		kind decomp.Kind
+		row  []float64
+	}{{decomp.Logits, []float64{nan, 1, 2}}, {decomp.Probabilities, []float64{0.5, 0.2, 0.2}}} {
+		plan := mustPlan(t, decomp.Spec{Classes: 3, Kind: c.kind})
+		data := slices.Concat(c.row, []float64{0.2, 0.3, 0.5}, []float64{0.2, 0.3, 0.5})
+		single := make([]float32, len(data))
+		for i, v := range data {
+			single[i] = float32(v)
+		}
+		for _, tensor := range []decomp.Tensor{{Float64: data}, {Float32: single}} {
+			tensor.Passes, tensor.Inputs = 3, 1
+			b := plan.NewBatch()
+			if err := b.Reset(tensor); err != nil {
+				t.Fatal(err)
+			}
+			var e *decomp.RowError
+			if err := b.Result(0, plan.NewResult()); !errors.As(err, &e) || e.Pass != 0 {
+				t.Errorf("kind %d: %v, want the fault of pass 0", c.kind, err)
+			}
+		}
+	}
+}
+
+// TestIdenticalAtLast: passes that are identical in every part that was joined
+// last, and not before, are not degenerate.
+func TestIdenticalAtLast(t *testing.T) {
+	plan := mustPlan(t, decomp.Spec{Classes: 2})
+	a, b, r := decomp.NewAccumulator[float64](plan, 1, 2), plan.NewBatch(), plan.NewResult()
+	for _, p := range []float64{0.25, 0.75, 0.5, 0.5} {
+		if err := a.Add(b, 0, []float64{p, 1 - p}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Finish(b, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Result(0, r); err != nil || r.Degenerate || r.Variance[0] == 0 {
+		t.Errorf("%v: degenerate %v, variance %v", err, r.Degenerate, r.Variance)
+	}
+}
+
+// TestTwoSlices: a tensor of both is refused.
+func TestTwoSlices(t *testing.T) {
+	plan := mustPlan(t, decomp.Spec{Classes: 2})
+	b := plan.NewBatch()
+	if err := b.Reset(decomp.Tensor{Passes: 2, Inputs: 1, Float32: []float32{1, 0}, Float64: []float64{1, 0}}); err == nil {
+		t.Error("a tensor of both was taken")
+	}
+	if err := b.Reset(decomp.Tensor{Passes: 2, Inputs: 1, Float32: []float32{}, Float64: []float64{1, 0, 1, 0}}); err != nil {
+		t.Error(err)
+	}
+	if err := b.Result(0, plan.NewResult()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestManyCritical: of the safe and the critical classes the fewer are fixed, so
+// that memory is that of the pairs; cbec and its terms are the same.
+func TestManyCritical(t *testing.T) {
+	const k = 30
+	passes := randomPasses(rand.New(rand.NewPCG(1, 2)), 9, k, 2, 1)
+	few, many := upTo(k)[:4], upTo(k)[4:]
+	a := batchResult(t, mustPlan(t, decomp.Spec{Classes: k, Safe: many, Critical: few}), passes)
+	b := batchResult(t, mustPlan(t, decomp.Spec{Classes: k, Safe: few, Critical: many, Lean: true}), passes)
+	if !within(a.Scores[decomp.CBEC], b.Scores[decomp.CBEC], 1e-13, 0) {
+		t.Errorf("cbec %v with few critical, %v with few safe", a.Scores[decomp.CBEC], b.Scores[decomp.CBEC])
+	}
+	for i := range a.PairTerm {
+		if !within(b.Confusion(i), a.PairTerm[i], 1e-13, 0) {
+			t.Errorf("pair %d: %v, %v", i, b.Confusion(i), a.PairTerm[i])
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 
 // Result is what the passes of one input say. All slices over classes have
 // length K; class k is position k. It is overwritten by the next call it is
-// given to. The slices over classes belong to the Batch that filled it, and are
-// good until that is called again.
+// given to. The slices over classes are the Batch's that filled it, and are good
+// until that is called again.
 type Result struct {
 	plan *Plan
 

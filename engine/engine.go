@@ -14,7 +14,6 @@ type Model struct {
 	plan              *decomp.Plan
 	primary, fallback decomp.Score
 	inputs            sync.Pool // of *Inputs that were released
-	batches           sync.Pool // of *Batch that were released
 }
 
 // New binds a policy. An error means that the policy is not valid.
@@ -142,8 +141,8 @@ func (in *Inputs) Passes(i int) int { return in.acc.Passes(i) }
 func (in *Inputs) Add(b *Batch, i int, row []float32) error { return in.acc.Add(b.batch, i, row) }
 
 // Fill takes so many passes of all n inputs, which have had equally many, one
-// pass after the other, computing with b. It reports whether all rows were good;
-// an input for which Fault then has an error is not to be finished. The error is
+// pass after the other, computing with b. It reports whether no input met its first
+// bad row; an input for which Fault then has an error is not to be finished. The error is
 // a *decomp.PassesError where no further pass is allowed.
 func (in *Inputs) Fill(b *Batch, n, passes int, from decomp.Source[float32]) (good bool, err error) {
 	return in.acc.Fill(b.batch, 0, n, passes, from)
@@ -173,19 +172,10 @@ type Batch struct {
 }
 
 // NewBatch makes a Batch for inputs of the model.
-func (m *Model) NewBatch() *Batch {
-	if b, ok := m.batches.Get().(*Batch); ok {
-		return b
-	}
-	return &Batch{m, m.plan.NewBatch()}
-}
+func (m *Model) NewBatch() *Batch { return &Batch{m, m.plan.NewBatch()} }
 
-// Release gives the memory back for another Batch. It must not be used
-// afterwards, and neither must the vectors of its outcomes.
-func (b *Batch) Release() {
-	b.batch.Clear()
-	b.model.batches.Put(b)
-}
+// Clear lets go of the tensor, or of the inputs.
+func (b *Batch) Clear() { b.batch.Clear() }
 
 // Reset takes a tensor, which must not change until the next Reset. Errors are
 // *decomp.ShapeError and *decomp.PassesError.

@@ -192,7 +192,6 @@ func stream(t *testing.T, m *engine.Model, o *engine.Outcome, p *record.Passes, 
 	t.Helper()
 	in, b := m.Open(1, 5), m.NewBatch()
 	defer in.Release()
-	defer b.Release()
 	for s := range p.S {
 		at := p.Offset(s, i)
 		if err := in.Add(b, 0, p.Float32[at:at+3]); err != nil {

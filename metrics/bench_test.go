@@ -27,7 +27,7 @@ func BenchmarkObserve(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				o := inputs[i%len(inputs)]
-				model.Observe(o.Result, o.Decision)
+				model.Observe(0, o.Result, o.Decision)
 			}
 		})
 		message := func(hint uint32) {

@@ -11,5 +11,5 @@
 //     with other processors: the series that inputs update are counted in a few
 //     shards, which a scrape adds up. Their memory does not grow with streams.
 //   - A scrape sees the series of a model before or after a change of its
-//     policy, never in between, and all or none of the inputs of a message.
+//     policy, never in between, and an input whole or not at all.
 package metrics

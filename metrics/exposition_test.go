@@ -23,7 +23,7 @@ func TestExposition(t *testing.T) {
 	p, m := parse(t, threeClasses)
 	model := d.put(p, m)
 	const inputs = 500
-	outcomes(t, m, randomInputs(3, inputs, 20, 3), func(o *engine.Outcome) { model.Observe(o.Result, o.Decision) })
+	outcomes(t, m, randomInputs(3, inputs, 20, 3), func(o *engine.Outcome) { model.Observe(0, o.Result, o.Decision) })
 
 	get := func(accept string) (io.Reader, expfmt.Format) {
 		request := httptest.NewRequest(http.MethodGet, "/metrics", nil)

@@ -54,8 +54,8 @@ func TestCut(t *testing.T) {
 	whole, cut := newDaemon(t, 0), newDaemon(t, 3)
 	w, c := whole.put(p, m), cut.put(p, m)
 	outcomes(t, m, randomInputs(5, 200, 10, 6), func(o *engine.Outcome) {
-		w.Observe(o.Result, o.Decision)
-		c.Observe(o.Result, o.Decision)
+		w.Observe(0, o.Result, o.Decision)
+		c.Observe(0, o.Result, o.Decision)
 	})
 	all, some := whole.values(t), cut.values(t)
 	if got := some[`ckd_class_labels_cut{model="m"}`]; got != 3 {
@@ -90,7 +90,7 @@ func TestThousandClasses(t *testing.T) {
 	p, m := manyClasses(t, 1000, critical...)
 	d := newDaemon(t, 0)
 	model := d.put(p, m)
-	outcomes(t, m, randomInputs(1, 3, 10, 1000), func(o *engine.Outcome) { model.Observe(o.Result, o.Decision) })
+	outcomes(t, m, randomInputs(1, 3, 10, 1000), func(o *engine.Outcome) { model.Observe(0, o.Result, o.Decision) })
 
 	series, samples := 0, 0 // a classic histogram has a sample for each bucket, +Inf, sum and count
 	for _, f := range d.gather(t) {

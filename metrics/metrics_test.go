@@ -48,7 +48,7 @@ func TestObserve(t *testing.T) {
 		// Deferred by b, which is not to be trusted: Var = 0.2, C = (1/8, 1/2, 0),
 		// |m3| = 0.096, skewness (0.2, 0.8, 0), pair a-b 1/4.
 		{{0, 1, 0}, {1, 0, 0}, {1, 0, 0}, {1, 0, 0}, {1, 0, 0}},
-	}, func(o *engine.Outcome) { model.Observe(o.Result, o.Decision) })
+	}, func(o *engine.Outcome) { model.Observe(0, o.Result, o.Decision) })
 	model.Late(7)
 	model.Late(0)
 	model.Rejected("not_finite", 1)
@@ -168,7 +168,7 @@ func TestRecording(t *testing.T) {
 		if err := batch.Outcome(i, o); err != nil {
 			t.Fatal(err)
 		}
-		model.Observe(o.Result, o.Decision)
+		model.Observe(0, o.Result, o.Decision)
 	}
 
 	got := d.values(t)
@@ -222,7 +222,7 @@ func TestUndefined(t *testing.T) {
 	fill(r.PairTerm, math.NaN())
 	r.MI, r.Entropy, r.SumC, r.Dominant = math.NaN(), math.NaN(), math.NaN(), -1
 	for range 3 {
-		model.Observe(r, policy.Decision{Action: policy.Defer, Score: policy.CCritMax, Reason: policy.AboveThreshold, Class: -1})
+		model.Observe(0, r, policy.Decision{Action: policy.Defer, Score: policy.CCritMax, Reason: policy.AboveThreshold, Class: -1})
 	}
 	for name, v := range d.values(t) {
 		switch {
@@ -282,7 +282,7 @@ func TestAgain(t *testing.T) {
 	before := d.put(was, m)
 	inputs := randomInputs(1, 10, 5, 3)
 	observe := func(model *Model, m *engine.Model) {
-		outcomes(t, m, inputs, func(o *engine.Outcome) { model.Observe(o.Result, o.Decision) })
+		outcomes(t, m, inputs, func(o *engine.Outcome) { model.Observe(0, o.Result, o.Decision) })
 	}
 	observe(before, m)
 	before.InputsOpen(1)
@@ -405,7 +405,7 @@ func TestRemove(t *testing.T) {
 
 	d.Remove("m")
 	// What is still under way counts into nothing.
-	outcomes(t, m, randomInputs(1, 3, 5, 3), func(o *engine.Outcome) { model.Observe(o.Result, o.Decision) })
+	outcomes(t, m, randomInputs(1, 3, 5, 3), func(o *engine.Outcome) { model.Observe(0, o.Result, o.Decision) })
 	model.InputsOpen(-1)
 	model.Rejected("not_finite", 1)
 	for name := range d.values(t) {
@@ -458,7 +458,7 @@ func TestConcurrent(t *testing.T) {
 				default:
 				}
 				model.InputsOpen(1)
-				model.Observe(o.Result, o.Decision)
+				model.Observe(0, o.Result, o.Decision)
 				model.Late(1)
 				model.Rejected("not_finite", 1)
 				model.InputsOpen(-1)
@@ -546,7 +546,7 @@ func TestNoAllocations(t *testing.T) {
 		}
 		work := func() {
 			for _, o := range all {
-				model.Observe(o.Result, o.Decision)
+				model.Observe(0, o.Result, o.Decision)
 			}
 			rec := model.Record(7)
 			for _, o := range all {

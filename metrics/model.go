@@ -51,9 +51,10 @@ type pairSeries struct {
 	confusion *counterSeries
 }
 
-// Observe counts one input that was decided, as a Recorder does.
-func (m *Model) Observe(r *decomp.Result, d policy.Decision) {
-	recorder := m.Record(0)
+// Observe counts an input that was decided: it locks a shard for it alone, so
+// that no computation keeps others from counting.
+func (m *Model) Observe(hint uint32, r *decomp.Result, d policy.Decision) {
+	recorder := m.Record(hint)
 	defer recorder.Done()
 	recorder.Observe(r, d)
 }

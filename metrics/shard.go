@@ -61,8 +61,8 @@ type pairPart struct {
 	confusion *float64
 }
 
-// Record locks a shard to count inputs in it, for all those of a message: a
-// scrape sees all or none of them. Call Done after them, deferred if anything
+// Record locks a shard to count inputs in it that are known already: a scrape
+// sees all or none of them. Call Done after them, deferred if anything
 // between may panic, and before another Record by the same goroutine, of any
 // model.
 //

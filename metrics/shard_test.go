@@ -152,7 +152,7 @@ func TestUnknownDecision(t *testing.T) {
 	model := d.put(p, m)
 	for range 3 {
 		d := policy.Decision{Action: policy.Retain, Score: policy.CBEC, Reason: "no reason", Class: 1}
-		model.Observe(zeroResult(m, 3), d)
+		model.Observe(0, zeroResult(m, 3), d)
 	}
 	if got := d.values(t)[`ckd_class_deciding_total{class="b",model="m"}`]; got != 0 {
 		t.Errorf("class b decided %v deferrals, and none was deferred", got)
@@ -176,9 +176,9 @@ func TestPanicWhileObserving(t *testing.T) {
 		}()
 		r := zeroResult(m, 3)
 		r.C = nil
-		model.Observe(r, observed)
+		model.Observe(0, r, observed)
 	}()
-	model.Observe(zeroResult(m, 3), observed)
+	model.Observe(0, zeroResult(m, 3), observed)
 	for name, v := range d.values(t) {
 		if strings.HasPrefix(name, "ckd_class_epistemic_nats{") && v != 1 {
 			t.Errorf("%s is %v, want 1", name, v)

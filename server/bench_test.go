@@ -132,6 +132,7 @@ func (l *load) group(t testing.TB) (results int) {
 		}
 		r := l.session.receive(&l.request)
 		l.in.Free()
+		l.request.Free()
 		out, ok := r.message.(*wire.Outgoing)
 		if !ok {
 			continue

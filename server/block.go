@@ -125,7 +125,7 @@ func (s *session) admit(g *group, b *wire.Block) {
 			s.fail(g.model, position(g.number, i, id), id, err)
 			continue
 		}
-		g.rows[i].open = true
+		g.rows[i].open, g.rows[i].slot = true, g.open
 		g.open++
 		g.cost += cost
 		s.inputs++
@@ -137,8 +137,9 @@ func (s *session) admit(g *group, b *wire.Block) {
 	if claimed > 0 {
 		s.server.openBytes.Add(g.cost - claimed) // less what was refused
 	}
+	g.even = g.open == n
 	if g.open > 0 {
-		g.inputs = shop.Open(n, kept)
+		g.inputs = shop.Open(g.open, kept)
 		s.server.retain(g.model)
 	}
 }
@@ -260,8 +261,11 @@ func (s *session) feedAll(g *group, b *wire.Block, passes int, opened bool) {
 func (s *session) feedRows(g *group, b *wire.Block, passes int, err error, opened bool) {
 	rows, named := s.rowsOf(g, b)
 	width := len(g.model.Policy().Classes)
-	if err == nil {
-		s.readValues(&b.Values)
+	var values []float32
+	if err == nil && g.inputs != nil {
+		w := s.work(g)
+		w.read(&b.Values)
+		values = w.values
 	}
 	late := 0
 	for i, number := range rows {
@@ -284,7 +288,7 @@ func (s *session) feedRows(g *group, b *wire.Block, passes int, err error, opene
 		}
 		for pass := range passes {
 			at := (pass*len(rows) + i) * width
-			if finished, err := s.add(g, int(number), s.values[at:at+width]); err != nil {
+			if finished, err := s.add(g, int(number), values[at:at+width]); err != nil {
 				s.failRow(g, int(number), err)
 				break
 			} else if finished {
@@ -301,11 +305,12 @@ func (s *session) feedRows(g *group, b *wire.Block, passes int, err error, opene
 
 // add gives one pass to an input, and finishes it if that was the last.
 func (s *session) add(g *group, number int, values []float32) (finished bool, err error) {
-	had := g.inputs.Passes(number)
+	slot := g.rows[number].slot
+	had := g.inputs.Passes(slot)
 	if limit := s.server.limits.PassesPerInput; had >= limit {
 		return false, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_PASSES, "passes", "passes", int64(had+1), int64(limit))
 	}
-	if err := g.inputs.Add(s.work(g).batch, number, values); err != nil {
+	if err := g.inputs.Add(s.work(g).batch, slot, values); err != nil {
 		return false, err
 	}
 	if had+1 < g.passes || g.passes == 0 {
@@ -313,19 +318,6 @@ func (s *session) add(g *group, number int, values []float32) (finished bool, er
 	}
 	s.finish(g, number, 1)
 	return true, nil
-}
-
-// keptValues is how many values a stream, or a call's scratch, keeps room for
-// between messages.
-const keptValues = 1 << 18
-
-// readValues copies the values of a block to s.values.
-func (s *session) readValues(v *wire.Values) {
-	if n := v.Len(); cap(s.values) > keptValues && n <= keptValues {
-		s.values = nil // one large message is no reason to hold on to its size
-	}
-	s.values = slices.Grow(s.values[:0], v.Len())[:v.Len()]
-	v.Next(s.values)
 }
 
 // rowsOf is the rows that a block names, in the order of its values, and for

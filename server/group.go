@@ -12,13 +12,13 @@ import (
 type group struct {
 	number  uint64
 	model   *model
-	inputs  *engine.Inputs
-	passes  int          // that finish an input; 0: none does
-	told    *differences // that were logged of its model; shared by the groups of that
+	inputs  *engine.Inputs // those that were opened, by slot; nil if none was
+	passes  int            // that finish an input; 0: none does
+	told    *differences   // that were logged of its model; shared by the groups of that
 	rows    []row
 	open    int
 	passing bool // it closes with the message that opens it: its ids need not be known
-	even    bool // all rows have had equally many passes
+	even    bool // all rows were opened, and have had equally many passes: row i has slot i
 	cost    int64
 	touched int64  // when all rows last had a pass
 	text    []byte // of the ids
@@ -27,6 +27,7 @@ type group struct {
 // row is one input of a group.
 type row struct {
 	id      string // part of the group's text
+	slot    int    // in the group's inputs
 	open    bool   // neither finished nor failed
 	touched int64  // when it last had a pass by itself
 }
@@ -37,7 +38,7 @@ func (s *session) newGroup(ids *wire.IDs) *group {
 	if s.spare = nil; g == nil {
 		g = &group{}
 	}
-	*g = group{rows: g.rows[:0], text: g.text[:0], even: true}
+	*g = group{rows: g.rows[:0], text: g.text[:0]}
 	for i := range ids.Len() {
 		g.text = append(g.text, ids.At(i)...)
 	}
@@ -75,15 +76,25 @@ func (s *session) closeIfDone(g *group) {
 	}
 	s.held -= g.cost
 	s.server.openBytes.Add(-g.cost)
-	s.spare = g
+	if cap(g.rows) <= sparedRows && cap(g.text) <= sparedRows*sparedRowBytes {
+		g.inputs, g.model, g.told = nil, nil, nil
+		s.spare = g
+	}
 }
 
-// finish answers the open ones of n neighbouring inputs, which have had equally
-// many passes, with what those say.
+// A stream keeps room for a group that is not large: there may be a thousand idle
+// ones.
+const (
+	sparedRows     = 256
+	sparedRowBytes = 32
+)
+
+// finish answers the open ones of n neighbouring rows with what their passes say.
+// More than one row must be those of an even group.
 func (s *session) finish(g *group, number, n int) {
 	w := s.work(g)
 	detail := s.header.GetDetail()
-	if err := g.inputs.Finish(w.batch, number, n); err != nil {
+	if err := g.inputs.Finish(w.batch, g.rows[number].slot, n); err != nil {
 		s.failRows(g, number, n, err)
 		return
 	}
@@ -106,8 +117,6 @@ func (s *session) finish(g *group, number, n int) {
 		return
 	}
 	out, policy := s.out(g.model)
-	record := g.model.metrics.Record(s.hint)
-	defer record.Done()
 	for i := number; i < number+n; i++ {
 		if !g.rows[i].open {
 			continue
@@ -116,7 +125,7 @@ func (s *session) finish(g *group, number, n int) {
 			s.failRow(g, i, err)
 			continue
 		}
-		record.Observe(w.outcome.Result, w.outcome.Decision)
+		g.model.metrics.Observe(s.hint, w.outcome.Result, w.outcome.Decision)
 		out.Result(unsafe.Slice(unsafe.StringData(g.rows[i].id), len(g.rows[i].id)), g.number, uint32(i), policy, w.tell(detail))
 		s.closeRow(g, i)
 	}

@@ -108,6 +108,9 @@ func newHarness(t *testing.T, limits Limits) *harness {
 		if err := <-served; err != nil {
 			t.Error(err)
 		}
+		if n := s.openBytes.Load(); n != 0 {
+			t.Errorf("%d bytes of the budget are not given back", n)
+		}
 	})
 	return &harness{s, ckdv1.NewUncertaintyServiceClient(conn), conn, registry, logs}
 }

@@ -58,7 +58,6 @@ type session struct {
 	// Scratch.
 	sent   *wire.Outgoing // to be the next reply
 	spare  *group
-	values []float32
 	all    []uint32
 	usable []bool
 	seen   idSet
@@ -157,6 +156,9 @@ func (s *session) take() reply {
 		s.worker.release()
 		s.worker = nil
 	}
+	if cap(s.usable)+cap(s.all)+len(s.seen.slots) > 4*sparedRows {
+		s.usable, s.all, s.seen = nil, nil, idSet{}
+	}
 	if s.reply == nil && len(s.faults) == 0 {
 		return reply{}
 	}
@@ -248,7 +250,7 @@ func (s *session) expire() {
 		for i := range g.rows {
 			if r := &g.rows[i]; r.open && time.Duration(now-max(r.touched, g.touched)) >= limit {
 				s.failRow(g, i, &fault{
-					reason: ckdv1.ErrorReason_ERROR_REASON_INPUT_IDLE, value: fmt.Sprintf("%d passes", g.inputs.Passes(i)),
+					reason: ckdv1.ErrorReason_ERROR_REASON_INPUT_IDLE, value: fmt.Sprintf("%d passes", g.inputs.Passes(r.slot)),
 					message: fmt.Sprintf("no pass came for %v", limit), expected: "passes, or a final block",
 				})
 			}

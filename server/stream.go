@@ -45,6 +45,7 @@ func (s *Server) exchange(stream grpc.ServerStream, opened chan<- *session) (err
 	var message wire.StreamRequest
 	receive := func() error {
 		in.Free()
+		message.Free()
 		if err := stream.RecvMsg(&in); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/record"
+	"github.com/ckd-project/ckd/internal/wire"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -558,4 +560,79 @@ func tensor(p *record.Passes, inputs int) *ckdv1.DecomposeRequest {
 		r.Values = append(r.Values, rowsOfPass(p, s, 0, inputs)...)
 	}
 	return r
+}
+
+// TestRowsOfTheirOwnPace: rows that were fed by name before go on from where they
+// are when blocks are of the whole group again.
+func TestRowsOfTheirOwnPace(t *testing.T) {
+	h := newHarness(t, DefaultLimits())
+	st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended", Detail: ckdv1.Detail_DETAIL_FULL})
+	rows := [][]float32{{0.9, 0.1}, {0.6, 0.4}, {0.3, 0.7}, {0.2, 0.8}, {0.5, 0.5}}
+	st.sendBlock(&ckdv1.Block{InputIds: []string{"a", "b"}})
+	st.sendBlock(&ckdv1.Block{Rows: []uint32{0}, Values: rows[0]})
+	st.sendBlock(&ckdv1.Block{Values: slices.Concat(rows[1], rows[2])})
+	st.sendBlock(&ckdv1.Block{Values: slices.Concat(rows[3], rows[4]), Final: true})
+	model := (*h.server.catalog.Load())["open-ended"].full.Model
+	batch, outcome := model.NewBatch(), model.NewOutcome()
+	results := st.receive().GetResults()
+	for i, passes := range [][]float32{slices.Concat(rows[0], rows[1], rows[3]), slices.Concat(rows[2], rows[4])} {
+		if err := batch.Reset(decomp.Tensor{Passes: len(passes) / 2, Inputs: 1, Float32: passes}); err != nil {
+			t.Fatal(err)
+		}
+		if err := batch.Outcome(0, outcome); err != nil {
+			t.Fatal(err)
+		}
+		if got := results[i].GetDecomposition(); !slices.Equal(got.GetC(), outcome.C) || int(got.GetPasses()) != outcome.Passes {
+			t.Errorf("input %d: C %v of %d passes, want %v of %d", i, got.GetC(), got.GetPasses(), outcome.C, outcome.Passes)
+		}
+	}
+}
+
+// TestRefusedInputsTakeNoMemory: room is made for what was opened and paid for.
+func TestRefusedInputsTakeNoMemory(t *testing.T) {
+	l := newLoad(t, 30, 1, 1000, 1, true, ckdv1.Detail_DETAIL_DECISION)
+	ids := slices.Repeat([]string{"a"}, 4096)
+	raw, err := proto.Marshal(block(&ckdv1.Block{Group: 1, InputIds: ids}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if err := (wire.Codec{}).Unmarshal(segments(raw), &l.in); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.request.Decode(&l.in); err != nil {
+		t.Fatal(err)
+	}
+	r := l.session.receive(&l.request)
+	runtime.ReadMemStats(&after)
+	if got := r.message.(*wire.Outgoing).Results(); got != len(ids)-1 || l.session.inputs != 1 {
+		t.Errorf("%d refused, %d open; want all but one refused", got, l.session.inputs)
+	}
+	if bytes := after.TotalAlloc - before.TotalAlloc; bytes > 100<<20 { // most of it for the refusals
+		t.Errorf("%d MB were allocated, with %d bytes of the budget", bytes>>20, l.session.held)
+	}
+}
+
+// TestAsManyAsThereIsRoomFor: where the results of a group do not fit into the
+// budget together, some do.
+func TestAsManyAsThereIsRoomFor(t *testing.T) {
+	limits := DefaultLimits()
+	limits.OpenInputBytes = 4400 // three inputs, and the result of one
+	h := newHarness(t, limits)
+	st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
+	three := slices.Concat(safeRow, safeRow, criticalRow)
+	st.sendBlock(&ckdv1.Block{InputIds: []string{"a", "b", "c"}, Values: three})
+	st.sendBlock(&ckdv1.Block{Values: three, Final: true})
+	decided := 0
+	for _, r := range st.receive().GetResults() {
+		if r.GetDecomposition() != nil {
+			decided++
+		} else if reason, _ := reasonIn(t, r.GetError()); reason != ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET {
+			t.Errorf("%v", r)
+		}
+	}
+	if decided != 1 {
+		t.Errorf("%d decided, want 1", decided)
+	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/internal/wire"
+	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -74,8 +75,7 @@ func (s *Server) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing,
 	decided := false
 	out := wire.NewOutgoing(wire.Unary)
 	out.Policy(m.encodedRef)
-	record := m.metrics.Record(s.hints.Add(1))
-	defer record.Done()
+	hint := s.hints.Add(1)
 	r.seen.begin(r.IDs.Len())
 	for i := range tensor.Inputs {
 		if err := ctx.Err(); err != nil {
@@ -100,7 +100,7 @@ func (s *Server) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing,
 			out.Error(id, 0, uint32(i), 0, statusOf(err, at).Proto())
 			continue
 		}
-		record.Observe(w.outcome.Result, w.outcome.Decision)
+		m.metrics.Observe(hint, w.outcome.Result, w.outcome.Decision)
 		m.countDifferent(differs)
 		decided = true
 		out.Result(id, 0, uint32(i), 0, w.tell(r.Detail))
@@ -112,9 +112,14 @@ func (s *Server) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing,
 }
 
 // hold takes what a request occupies out of the budget that it shares with the
-// open inputs of streams: its values, as much again to work with, and its reply.
+// open inputs of streams: its values, as much again to work with (of logits, which
+// become float64, twice that), some bytes for every pass, and its reply.
 func (s *Server) hold(m *model, r *call) (int64, error) {
-	bytes := 2*int64(4*r.Values.Floats()+r.Values.Bytes()) +
+	times := int64(2)
+	if m.Policy().Kind == policy.Logits {
+		times = 4
+	}
+	bytes := times*int64(4*r.Values.Floats()+r.Values.Bytes()) + passBytes*min(int64(r.Passes), int64(s.limits.PassesPerInput)) +
 		min(int64(r.Inputs)*resultCost(m, r.Detail), replyCostFactor*int64(s.limits.ReplyBytes))
 	if total := s.openBytes.Add(bytes); total > s.limits.OpenInputBytes {
 		s.openBytes.Add(-bytes)
@@ -122,6 +127,9 @@ func (s *Server) hold(m *model, r *call) (int64, error) {
 	}
 	return bytes, nil
 }
+
+// passBytes is what computing takes for a pass of whatever inputs.
+const passBytes = 128
 
 // readTensor checks everything about a request but the rows.
 func (s *Server) readTensor(m *model, r *call) (decomp.Tensor, error) {

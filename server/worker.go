@@ -1,6 +1,7 @@
 package server
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/ckd-project/ckd/engine"
@@ -17,12 +18,16 @@ type workshop struct {
 	workers sync.Pool
 }
 
+// keptValues is how many values a worker, or a call's scratch, keeps room for.
+const keptValues = 1 << 18
+
 // worker is what computing outcomes and telling them needs.
 type worker struct {
 	shop    *workshop
 	batch   *engine.Batch
 	outcome *engine.Outcome
 
+	values       []float32 // of a block whose rows go different ways
 	answer       wire.Decomposition
 	unreliable   []uint32
 	c3           []float64
@@ -40,7 +45,6 @@ func (m *model) workshop(detail ckdv1.Detail) *workshop {
 // take is a worker, to be released.
 func (s *workshop) take() *worker {
 	if w, ok := s.workers.Get().(*worker); ok {
-		w.batch = s.NewBatch()
 		return w
 	}
 	w := &worker{shop: s, batch: s.NewBatch(), outcome: s.NewOutcome()}
@@ -51,9 +55,17 @@ func (s *workshop) take() *worker {
 }
 
 func (w *worker) release() {
-	w.batch.Release()
-	w.batch = nil
+	w.batch.Clear()
+	if cap(w.values) > keptValues {
+		w.values = nil // one large message is no reason to hold on to its size
+	}
 	w.shop.workers.Put(w)
+}
+
+// read copies values to w.values.
+func (w *worker) read(v *wire.Values) {
+	w.values = slices.Grow(w.values[:0], v.Len())[:v.Len()]
+	v.Next(w.values)
 }
 
 // tell puts the outcome into words of the wire, as far as the detail goes. They

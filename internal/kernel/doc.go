@@ -10,5 +10,6 @@
 // added up within one is added in the order of the passes, and every operation
 // is the same correctly rounded one. TestVersionsAgree holds them together.
 //
-// Values must have been checked: each in [0,1].
+// Values are in [0,1]. Others give numbers that mean nothing, in their columns
+// alone: what becomes of inputs with rows that were refused.
 package kernel

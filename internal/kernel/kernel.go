@@ -38,7 +38,7 @@ func Padded(n int) int { return (n + lanes - 1) / lanes * lanes }
 // Name of the version that runs: "avx512", "avx2" or "scalar".
 func Name() string { return version.String() }
 
-// Moments computes the columns of a panel: row s, of S = passes >= 2, is
+// Moments computes the columns of a panel: row s, of S = passes >= 1, is
 // data[s*stride:][:width], of values in [0,1]. It goes over the passes of eight
 // columns at a time, twice: for their means, and for sums about those.
 //

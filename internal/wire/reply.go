@@ -28,11 +28,10 @@ const (
 // server has Codec. After SendMsg it is begun again for another reply: what the
 // transport holds is no part of it. It is not safe for concurrent use.
 type Outgoing struct {
-	form     Form
-	sent     bool
-	policies int
-	results  int
-	memory   *memory // nil before anything is appended
+	form    Form
+	sent    bool
+	results int
+	memory  *memory // nil before anything is appended
 }
 
 // Decomposition is what a Result says; ckd.v1.Decomposition explains the fields.
@@ -88,9 +87,6 @@ func (o *Outgoing) Len() int {
 	return len(o.memory.bytes)
 }
 
-// Policies is how many policies were appended: the position of the next.
-func (o *Outgoing) Policies() int { return o.policies }
-
 // Results is how many results were appended, errors among them.
 func (o *Outgoing) Results() int { return o.results }
 
@@ -104,7 +100,6 @@ func EncodePolicy(p *ckdv1.PolicyRef) []byte { return encode(p) }
 // Policy appends a policy that was encoded by EncodePolicy. A unary reply has
 // one.
 func (o *Outgoing) Policy(encoded []byte) {
-	o.policies++
 	field := protowire.Number(2)
 	if o.form == Unary {
 		field = 1

@@ -83,6 +83,21 @@ func (r *StreamRequest) Decode(in *Incoming) error {
 	return nil
 }
 
+// keptBytes is how much room for ids and rows is kept for the next message.
+const keptBytes = 16 << 10
+
+// Free lets go of what was decoded, before Incoming.Free or after, and keeps
+// little.
+func (r *StreamRequest) Free() {
+	r.Header, r.Block = nil, nil
+	b := &r.block
+	if cap(b.IDs.bytes)+4*cap(b.IDs.ends)+4*cap(b.Rows) > keptBytes {
+		*b = Block{}
+		return
+	}
+	b.Values.free()
+}
+
 // Decode reads a message. The error says why the bytes are none.
 func (r *UnaryRequest) Decode(in *Incoming) error {
 	if r.read(in) {

@@ -50,6 +50,16 @@ func (v *Values) Next(dst []float32) {
 	}
 }
 
+// free lets go of the buffers, but not of the places for as many as a message
+// usually comes in.
+func (v *Values) free() {
+	clear(v.segments)
+	*v = Values{segments: v.segments[:0]}
+	if cap(v.segments) > 64 {
+		v.segments = nil
+	}
+}
+
 // bigEndian says whether the bytes of the wire are not those of this machine.
 var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 
