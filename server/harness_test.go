@@ -108,6 +108,9 @@ func newHarness(t *testing.T, limits Limits) *harness {
 		if err := <-served; err != nil {
 			t.Error(err)
 		}
+		for deadline := time.Now().Add(5 * time.Second); !s.Idle() && time.Now().Before(deadline); {
+			time.Sleep(time.Millisecond) // Stop does not wait for handlers
+		}
 		if n := s.openBytes.Load(); n != 0 {
 			t.Errorf("%d bytes of the budget are not given back", n)
 		}
