@@ -88,6 +88,14 @@ func (a *Accumulator[T]) Reset(inputs, kept int) {
 	clear(a.faults)
 }
 
+// Fits reports whether the accumulator's memory is not much more than N inputs of
+// which it keeps so many passes need.
+func (a *Accumulator[T]) Fits(inputs, kept int) bool {
+	const least = 1 << 10 // numbers, that are kept in any case
+	return cap(a.values) <= max(4*kept*inputs*a.plan.classes, least) && cap(a.kept) <= max(4*inputs, least/8) &&
+		len(a.spare) <= 4*inputs
+}
+
 // Passes of an input taken so far.
 func (a *Accumulator[T]) Passes(input int) int {
 	n := a.kept[input]

@@ -132,7 +132,7 @@ func (p *Plan) classSums(r *Result) (s struct{ c, mi, variance float64 }) {
 			s.c += c[k]
 			s.mi += m[k]
 			s.variance += variance[k]
-			if mu > most {
+			if exceeds(mu, most) {
 				r.Predicted, most = k, mu
 			}
 			if exceeds(c[k], largest) {
@@ -142,7 +142,7 @@ func (p *Plan) classSums(r *Result) (s struct{ c, mi, variance float64 }) {
 		return s
 	}
 	for k, mu := range r.Mean {
-		if mu > most {
+		if exceeds(mu, most) {
 			r.Predicted, most = k, mu
 		}
 	}

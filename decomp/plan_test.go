@@ -400,3 +400,25 @@ func TestManyCritical(t *testing.T) {
 		}
 	}
 }
+
+// TestTiesOfMeans: classes with the same numbers of votes have the same mean,
+// though their votes come in another order.
+func TestTiesOfMeans(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 5))
+	for _, s := range []int{10, 30, 50, 66, 100} {
+		for range 200 {
+			passes := make([][]float64, s)
+			for i := range passes {
+				passes[i] = make([]float64, 4)
+				passes[i][i%2+1] = 1
+			}
+			rng.Shuffle(s, func(i, j int) { passes[i], passes[j] = passes[j], passes[i] })
+			plan := mustPlan(t, decomp.Spec{Classes: 4, Safe: []int{0, 1}, Critical: []int{2, 3}})
+			for _, r := range []*decomp.Result{batchResult(t, plan, passes), streamResult(t, plan, passes)} {
+				if r.Predicted != 1 || r.Dominant != 1 {
+					t.Fatalf("S=%d: predicted %d of means %v, dominant %d", s, r.Predicted, r.Mean, r.Dominant)
+				}
+			}
+		}
+	}
+}

@@ -16,7 +16,8 @@ type Result struct {
 
 	// Passes is S.
 	Passes int
-	// Predicted is argmax_k mu_k; ties go to the lowest class.
+	// Predicted is argmax_k mu_k. Here and below, values that agree to 1e-12 are
+	// tied, and ties go to the lowest class.
 	Predicted int
 
 	// Mean is mu_k = (1/S) sum_s p_k[s], in [0,1] (app-mu). Of Dirichlet
@@ -65,8 +66,7 @@ type Result struct {
 	// for lean plans.
 	Correlation []float64
 
-	// Dominant is argmax_k C_k; -1 if all C_k are 0. Here and below, values that
-	// agree to 1e-12 are tied, and ties go to the lowest class.
+	// Dominant is argmax_k C_k; -1 if all C_k are 0.
 	Dominant int
 	// CCritMaxClass is the critical class of the largest C_k; -1 without a
 	// critical set.

@@ -126,8 +126,11 @@ type Inputs struct {
 // passes as they are: see decomp.Plan.KeptPasses. Release gives them back.
 func (m *Model) Open(n, kept int) *Inputs {
 	if in, ok := m.inputs.Get().(*Inputs); ok {
-		in.acc.Reset(n, kept)
-		return in
+		if in.acc.Fits(n, kept) {
+			in.acc.Reset(n, kept)
+			return in
+		}
+		m.inputs.Put(in) // for more inputs: few must not hold the memory of many
 	}
 	return &Inputs{model: m, acc: decomp.NewAccumulator[float32](m.plan, n, kept)}
 }

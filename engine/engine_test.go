@@ -3,6 +3,7 @@ package engine_test
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -231,5 +232,30 @@ func TestScoreNames(t *testing.T) {
 		if got := decomp.Score(i).String(); got != string(s) {
 			t.Errorf("score %d is %q in policies, %q computed", i, s, got)
 		}
+	}
+}
+
+// TestFewDoNotHoldTheMemoryOfMany: inputs that are opened after many others do not
+// get those others' memory.
+func TestFewDoNotHoldTheMemoryOfMany(t *testing.T) {
+	m := newModel(t)
+	batch := m.NewBatch()
+	var held []*engine.Inputs
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for range 50 {
+		m.Open(10_000, 30).Release() // 3.6 MB
+		few := m.Open(1, 30)
+		if err := few.Add(batch, 0, []float32{0.5, 0.25, 0.25}); err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, few)
+	}
+	runtime.GC()
+	runtime.GC() // the first leaves what is in pools
+	runtime.ReadMemStats(&after)
+	if bytes := int64(after.HeapAlloc) - int64(before.HeapAlloc); bytes > 10<<20 {
+		t.Errorf("%d inputs hold %d MB", len(held), bytes>>20)
 	}
 }

@@ -117,11 +117,12 @@ func (s *session) admit(g *group, b *wire.Block) {
 	for i := range g.rows {
 		id := g.rows[i].id
 		cost := inputCost(each, len(id))
-		err := s.checkRow(b, i, id)
+		slot, err := s.checkRow(b, i, id)
 		if err == nil && claimed == 0 {
 			err = s.claim(cost)
 		}
 		if err != nil {
+			slot.forget()
 			s.fail(g.model, position(g.number, i, id), id, err)
 			continue
 		}
@@ -144,21 +145,24 @@ func (s *session) admit(g *group, b *wire.Block) {
 	}
 }
 
-// checkRow says what forbids an id.
-func (s *session) checkRow(b *wire.Block, i int, id string) error {
+// checkRow says what forbids an id, or else where it was noted, if it was.
+func (s *session) checkRow(b *wire.Block, i int, id string) (*idSlot, error) {
 	inUse := false
+	var slot *idSlot
 	if id != "" {
 		if len(s.ids) > 0 {
 			_, inUse = s.ids[id]
 		}
-		if b.IDs.Len() > 1 && !s.seen.add(&b.IDs, i) {
-			inUse = true
+		if b.IDs.Len() > 1 && !inUse {
+			if slot = s.seen.add(&b.IDs, i); slot == nil {
+				inUse = true
+			}
 		}
 	}
 	if inUse || len(id) > s.server.limits.InputIDBytes {
-		return s.server.checkID(id, i, inUse)
+		return slot, s.server.checkID(id, i, inUse)
 	}
-	return nil
+	return slot, nil
 }
 
 // claim takes what an open input holds out of the budget, or says why it cannot.
@@ -194,9 +198,6 @@ func valuesOf(b *wire.Block) int {
 // for rows that were closed before, or that had all theirs earlier in the block;
 // of a row that this very block opened, or lost, in vain, nothing is counted.
 func (s *session) feed(g *group, b *wire.Block, opened bool) {
-	if g.open == 0 && opened {
-		return
-	}
 	if len(b.Rows) > len(g.rows) {
 		s.refuse(location{group: g.number, hasGroup: true}, &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_ROW_OUT_OF_RANGE, field: "rows", value: fmt.Sprint(len(b.Rows)),

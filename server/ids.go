@@ -15,7 +15,17 @@ type idSet struct {
 }
 
 // idSlot is the place of an id, if it was filled for the message at hand.
-type idSlot struct{ message, id uint32 }
+type idSlot struct {
+	message uint32
+	id      int32 // negative: forgotten
+}
+
+// forget makes an id as if it had not been added.
+func (s *idSlot) forget() {
+	if s != nil {
+		s.id = -1
+	}
+}
 
 // begin makes the set empty, for n ids.
 func (x *idSet) begin(n int) {
@@ -28,17 +38,17 @@ func (x *idSet) begin(n int) {
 	}
 }
 
-// add adds id i, and reports whether it is the first of its kind.
-func (x *idSet) add(ids *wire.IDs, i int) bool {
+// add adds id i, unless it is in the set already: then it returns nil.
+func (x *idSet) add(ids *wire.IDs, i int) *idSlot {
 	id := ids.At(i)
 	for at := maphash.Bytes(x.seed, id); ; at++ {
 		slot := &x.slots[at&uint64(len(x.slots)-1)]
 		if slot.message != x.message {
-			*slot = idSlot{x.message, uint32(i)}
-			return true
+			*slot = idSlot{x.message, int32(i)}
+			return slot
 		}
-		if string(ids.At(int(slot.id))) == string(id) {
-			return false
+		if slot.id >= 0 && string(ids.At(int(slot.id))) == string(id) {
+			return nil
 		}
 	}
 }

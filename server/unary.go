@@ -86,7 +86,7 @@ func (s *Server) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing,
 		var err error
 		if r.IDs.Len() > 0 {
 			id = r.IDs.At(i)
-			if twice := len(id) > 0 && !r.seen.add(&r.IDs, i); twice || len(id) > s.limits.InputIDBytes {
+			if twice := len(id) > 0 && r.seen.add(&r.IDs, i) == nil; twice || len(id) > s.limits.InputIDBytes {
 				err = s.checkID(string(id), i, twice)
 				id = []byte(s.echo(string(id)))
 			}

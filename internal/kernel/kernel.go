@@ -43,8 +43,7 @@ func Name() string { return version.String() }
 // columns at a time, twice: for their means, and for sums about those.
 //
 // Error: relative to the exact result 1e-12 for passes <= 1000 (of the third
-// moment relative to the sum of its terms' sizes), whatever the spread; but
-// one under 2^-500 is taken for none. Columns whose values are all equal have
+// moment 1e-11 of the sum of its terms' sizes), whatever the spread; but one under 2^-500 is taken for none. Columns whose values are all equal have
 // exactly zero Variance, ThirdMoment, C, Skewness and M, and that value as their
 // Mean.
 func Moments[T Float](c *Columns, data []T, passes, width, stride int, divisor float64) {
