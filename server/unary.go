@@ -75,7 +75,8 @@ func (s *Server) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing,
 	decided := false
 	out := wire.NewOutgoing(wire.Unary)
 	out.Policy(m.encodedRef)
-	hint := s.hints.Add(1)
+	counted := counter{model: m, hint: s.hints.Add(1)}
+	defer counted.done()
 	r.seen.begin(r.IDs.Len())
 	for i := range tensor.Inputs {
 		if err := ctx.Err(); err != nil {
@@ -100,7 +101,7 @@ func (s *Server) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing,
 			out.Error(id, 0, uint32(i), 0, statusOf(err, at).Proto())
 			continue
 		}
-		m.metrics.Observe(hint, w.outcome.Result, w.outcome.Decision)
+		counted.count(w.outcome)
 		m.countDifferent(differs)
 		decided = true
 		out.Result(id, 0, uint32(i), 0, w.tell(r.Detail))
