@@ -17,7 +17,8 @@
 // Things that are compared take turns, in rounds that each begin with another one. Ratios are medians over the rounds of
 // the ratio within a round; something that is compared with itself shows how far chance goes. Where there are two cores
 // and taskset, the servers have one and the client the other: nothing else should run then. On a shared machine, build it
-// and the daemons first (-binaries), and then start it with real-time priority (chrt -f 1), which its processes inherit.
+// and the daemons first (-binaries), and then start -only kernel,daemon with real-time priority (chrt -f 1), which its
+// processes inherit.
 //
 // With -write the tables replace what stands between two marker comments in BENCHMARKS.md. With -quick everything runs
 // once and briefly, to see that it works: its figures say nothing.
