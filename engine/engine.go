@@ -144,9 +144,9 @@ func (in *Inputs) Passes(i int) int { return in.acc.Passes(i) }
 func (in *Inputs) Add(b *Batch, i int, row []float32) error { return in.acc.Add(b.batch, i, row) }
 
 // Fill takes so many passes of all n inputs, which have had equally many, one
-// pass after the other, computing with b. It reports whether no input met its first
-// bad row; an input for which Fault then has an error is not to be finished. The error is
-// a *decomp.PassesError where no further pass is allowed.
+// pass after the other, computing with b. It reports whether no input met its
+// first bad row; one for which Fault has an error is not to be finished. The
+// error is a *decomp.PassesError where no further pass is allowed.
 func (in *Inputs) Fill(b *Batch, n, passes int, from decomp.Source[float32]) (good bool, err error) {
 	return in.acc.Fill(b.batch, 0, n, passes, from)
 }
