@@ -52,6 +52,10 @@ func Moments[T Float](c *Columns, data []T, passes, width, stride int, divisor f
 	if width > 0 && !vectorMoments(c, data, passes, width, stride, divisor) {
 		scalarMoments(c, data, passes, width, stride, divisor)
 	}
+	if passes <= 2 { // which lie on both sides of their mean alike: what is there is rounding
+		clear(c.ThirdMoment[:width])
+		clear(c.Skewness[:width])
+	}
 }
 
 // MostRotated is for how many classes at most Rotated is.

@@ -522,3 +522,22 @@ func fixed() string {
 	}
 	return fmt.Sprintf("%016x", digest)
 }
+
+// Two passes have no third moment, to the last bit.
+func TestTwoPasses(t *testing.T) {
+	r := rand.New(rand.NewPCG(6, 7))
+	for _, v := range versions() {
+		with(v, func() {
+			c, data := NewColumns(100), make([]float32, 200)
+			for i := range data {
+				data[i] = r.Float32()
+			}
+			Moments(c, data, 2, 100, 100, 1)
+			for j := range 100 {
+				if c.ThirdMoment[j] != 0 || c.Skewness[j] != 0 || c.Variance[j] == 0 {
+					t.Fatalf("%v: column %d: third moment %v, skewness %v, variance %v", v, j, c.ThirdMoment[j], c.Skewness[j], c.Variance[j])
+				}
+			}
+		})
+	}
+}
