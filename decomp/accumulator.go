@@ -1,7 +1,5 @@
 package decomp
 
-import "github.com/ckd-project/ckd/internal/kernel"
-
 // mostKept is how many passes of an input that come one by one are kept as they
 // are: twice the usual S, and little beside a model's weights.
 const mostKept = 64
@@ -148,7 +146,8 @@ func (a *Accumulator[T]) Fill(b *Batch, input, count, passes int, from Source[T]
 				from.Next(at[s*a.stride:][:width])
 			}
 		}
-		if !a.check(at, input, count, n) {
+		taken := panel[T]{at, n, width, a.stride}
+		if !checkPanel(a.plan, a.faults[input:input+count], a.Passes(input), &taken) {
 			good = false
 		}
 		for i := range count {
@@ -157,33 +156,6 @@ func (a *Accumulator[T]) Fill(b *Batch, input, count, passes int, from Source[T]
 		passes -= n
 	}
 	return good, nil
-}
-
-// check looks at n new passes of neighbouring inputs, and keeps the first fault
-// of each input.
-func (a *Accumulator[T]) check(at []T, input, count, n int) (good bool) {
-	k, width := a.plan.classes, count*a.plan.classes
-	values, quick := any(at).([]float32)
-	quick = quick && a.plan.kind == Probabilities
-	if quick && width == a.stride && kernel.Plain(values[:n*width], k, a.plan.sumTolerance) {
-		return true
-	}
-	good = true
-	for s := range n {
-		if quick && kernel.Plain(values[s*a.stride:][:width], k, a.plan.sumTolerance) {
-			continue
-		}
-		for i := range count {
-			if a.faults[input+i] != nil {
-				continue
-			}
-			if err := checkRow(a.plan, a.Passes(input+i)+s, at[s*a.stride+i*k:][:k]); err != nil {
-				a.faults[input+i] = err
-				good = false
-			}
-		}
-	}
-	return good
 }
 
 // Fault is the *RowError of the first bad row that Fill took of an input; nil if
@@ -198,7 +170,7 @@ func (a *Accumulator[T]) makeRoom(b *Batch, input, count int) error {
 	if a.plan.kind == Dirichlet {
 		return &PassesError{Got: a.kept[input] + 1, Least: 1, Most: 1}
 	}
-	t := a.tensor(input, count)
+	t := a.job(input, count)
 	t.part, t.before = true, nil
 	b.reset(t)
 	for i := range count {
@@ -234,13 +206,13 @@ func (a *Accumulator[T]) Finish(b *Batch, input, count int) error {
 	if got, least := a.Passes(input), a.plan.FewestPasses(); got < least {
 		return &PassesError{Got: got, Least: least}
 	}
-	b.reset(a.tensor(input, count))
+	b.reset(a.job(input, count))
 	return nil
 }
 
-// tensor is the passes of neighbouring inputs that are kept.
-func (a *Accumulator[T]) tensor(input, count int) Tensor {
-	t := Tensor{Passes: a.kept[input], Inputs: count, stride: a.stride, checked: true}
+// job is to compute the passes of neighbouring inputs that are kept.
+func (a *Accumulator[T]) job(input, count int) job {
+	t := job{Tensor: Tensor{Passes: a.kept[input], Inputs: count}, stride: a.stride, checked: true}
 	switch values := any(a.values[input*a.plan.classes:]).(type) {
 	case []float32:
 		t.Float32 = values

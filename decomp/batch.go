@@ -22,10 +22,12 @@ type Tensor struct {
 	Layout         Layout
 	Float32        []float32
 	Float64        []float64
+}
 
-	// stride is how far the passes of an SNK tensor are apart, where it is part
-	// of a larger one; 0 where it is not.
-	stride int
+// job is a tensor to compute, and how.
+type job struct {
+	Tensor
+	stride int // how far the passes of an SNK tensor are apart
 	// checked rows need not be checked again.
 	checked bool
 	// part: the passes are not all there are. Sums of squares are then left as
@@ -40,8 +42,8 @@ type Tensor struct {
 // It works on panels of neighbouring inputs. A panel is S rows of columns, one
 // column for each input and class; the arithmetic of columns is the kernel's.
 type Batch struct {
-	plan   *Plan
-	tensor Tensor
+	plan *Plan
+	job  job
 
 	panel32     panel[float32]
 	panel64     panel[float64]
@@ -116,14 +118,13 @@ func (b *Batch) Reset(t Tensor) error {
 	if b.plan.kind == Dirichlet && t.Passes > 1 {
 		return &PassesError{Got: t.Passes, Least: 1, Most: 1}
 	}
-	t.stride = t.Inputs * b.plan.classes
-	b.reset(t)
+	b.reset(job{Tensor: t, stride: t.Inputs * b.plan.classes})
 	return nil
 }
 
 // Clear lets go of the tensor, and of what was needed for an uncommonly large one.
 func (b *Batch) Clear() {
-	b.from, b.to, b.tensor = 0, 0, Tensor{}
+	b.from, b.to, b.job = 0, 0, job{}
 	b.panel32, b.panel64 = panel[float32]{}, panel[float64]{}
 	b.sums = sums{}
 	if len(b.probabilities)+len(b.turned32)+len(b.turned64)+len(b.complement.values) > keptScratch {
@@ -131,9 +132,9 @@ func (b *Batch) Clear() {
 	}
 }
 
-// reset takes a tensor whose shape is right.
-func (b *Batch) reset(t Tensor) {
-	b.from, b.to, b.tensor = 0, 0, t
+// reset takes a job whose shape is right.
+func (b *Batch) reset(t job) {
+	b.from, b.to, b.job = 0, 0, t
 	b.divisor = b.plan.divisor(t.Passes)
 	if t.part {
 		b.divisor = 1
@@ -157,11 +158,11 @@ func (b *Batch) reset(t Tensor) {
 }
 
 // single reports whether the values are float32.
-func (b *Batch) single() bool { return len(b.tensor.Float64) == 0 }
+func (b *Batch) single() bool { return len(b.job.Float64) == 0 }
 
 // turns reports whether the panels of the tensor have to be laid out anew.
 func (b *Batch) turns() bool {
-	return b.tensor.Layout == NSK && b.panelInputs > 1 && b.plan.kind != Logits
+	return b.job.Layout == NSK && b.panelInputs > 1
 }
 
 // isProduct reports whether n = a*b*c for non-negative numbers and c > 0. It
@@ -181,13 +182,13 @@ func isProduct(n, a, b, c int) bool {
 // panel is computed anew when an input outside it is asked for.
 func (b *Batch) Result(i int, r *Result) error {
 	if i < b.from || i >= b.to {
-		b.from, b.to = i, min(i+b.panelInputs, b.tensor.Inputs)
+		b.from, b.to = i, min(i+b.panelInputs, b.job.Inputs)
 		if b.single() {
-			b.panel32 = loadPanel(b, b.tensor.Float32, b.turned32)
+			b.panel32 = newPanel(b, b.job.Float32, b.turned32)
+			load(b, &b.panel32)
 		} else {
-			if p := loadPanel(b, b.tensor.Float64, b.turned64); b.plan.kind != Logits {
-				b.panel64 = p
-			}
+			b.panel64 = newPanel(b, b.job.Float64, b.turned64)
+			load(b, &b.panel64)
 		}
 	}
 	at := i - b.from
@@ -195,32 +196,24 @@ func (b *Batch) Result(i int, r *Result) error {
 		return err
 	}
 	r.view(b.columns, at*b.plan.classes)
-	switch {
-	case b.plan.kind == Dirichlet:
-		b.concentrations(i)
-		b.plan.finishDirichlet(&b.dirichlet, r)
-	case b.single() && b.plan.kind != Logits:
+	if b.single() && b.plan.kind != Logits {
 		finish(b, &b.panel32, at, r)
-	default:
+	} else {
 		finish(b, &b.panel64, at, r)
 	}
 	return nil
 }
 
-// concentrations takes those of input i.
-func (b *Batch) concentrations(i int) {
-	if b.single() {
-		for k, v := range row(b, b.tensor.Float32, i, 0) {
-			b.dirichlet.alpha[k] = float64(v)
-		}
-		return
-	}
-	copy(b.dirichlet.alpha, row(b, b.tensor.Float64, i, 0))
-}
-
 // finish completes the result of the input at a place in the panel at hand.
 func finish[T float](b *Batch, p *panel[T], at int, r *Result) {
 	s, k := &b.sums, b.plan.classes
+	if b.plan.kind == Dirichlet {
+		for j, v := range p.input(at, k).row(0) {
+			b.dirichlet.alpha[j] = float64(v)
+		}
+		b.plan.finishDirichlet(&b.dirichlet, r)
+		return
+	}
 	s.passes, s.divisor = p.passes, b.divisor
 	s.identical = isConstant(r.Variance) && identical(p.input(at, k))
 	if len(b.plan.pairs) > 0 {
@@ -230,15 +223,15 @@ func finish[T float](b *Batch, p *panel[T], at int, r *Result) {
 	if b.plan.ovaMI {
 		s.rest = ofComplement(b, &b.complement, p.input(at, k), r)
 	}
-	if b.tensor.part {
+	if b.job.part {
 		if b.chunk == nil {
 			b.chunk, b.merged = newMoments(b.plan), newMoments(b.plan)
 		}
 		set(b.chunk, b.plan, s, p.input(at, k), r)
-		if b.tensor.before == nil {
+		if b.job.before == nil {
 			return // the moments are all that is asked for
 		}
-		b.merged.copy(b.tensor.before[b.from+at])
+		b.merged.copy(b.job.before[b.from+at])
 		b.merged.join(b.plan, b.chunk)
 		b.merged.tell(b.plan, s, r)
 	}
@@ -262,101 +255,57 @@ func (p *panel[T]) input(at, classes int) panel[T] {
 	return panel[T]{p.data[at*classes:], p.passes, classes, p.stride}
 }
 
-// loadPanel checks the rows of the panel at hand and computes its columns. It
-// returns the panel; that of logits is b.panel64.
-func loadPanel[T float](b *Batch, data, turned []T) panel[T] {
-	inputs := b.to - b.from
-	clear(b.faults[:inputs])
-	if b.turns() {
-		turn(b, data, turned)
+// newPanel is the panel at hand in the tensor's own values, which those of an NSK
+// tensor are laid out anew for, if there is more than one input.
+func newPanel[T float](b *Batch, data, turned []T) panel[T] {
+	k, s, inputs := b.plan.classes, b.job.Passes, b.to-b.from
+	width := inputs * k
+	switch {
+	case b.turns():
+		for i := range inputs {
+			from := data[(b.from+i)*s*k:][:s*k]
+			for pass := range s {
+				copy(turned[pass*width+i*k:], from[pass*k:(pass+1)*k])
+			}
+		}
+		return panel[T]{turned, s, width, width}
+	case b.job.Layout == NSK:
+		return panel[T]{data[b.from*s*k:], s, k, k}
 	}
-	source := dataPanel(b, data, turned)
-	if !b.tensor.checked {
-		checkPanel(b, data, source)
+	return panel[T]{data[b.from*k:], s, width, b.job.stride}
+}
+
+// load checks the rows of the panel at hand and computes its columns: those of
+// logits from b.panel64, which they are written to as probabilities.
+func load[T float](b *Batch, p *panel[T]) {
+	faults := b.faults[:b.to-b.from]
+	clear(faults)
+	if !b.job.checked {
+		checkPanel(b.plan, faults, 0, p)
 	}
 	switch b.plan.kind {
 	case Dirichlet:
 	case Logits:
-		b.panel64 = b.logitsPanel()
-		p := &b.panel64
+		probabilities := panel[float64]{b.probabilities, p.passes, p.width, p.width}
 		for s := range p.passes {
-			to := p.row(s)
-			for i := range inputs {
-				if b.faults[i] == nil {
-					softmax(to[i*b.plan.classes:(i+1)*b.plan.classes], row(b, data, b.from+i, s))
+			from, to := p.row(s), probabilities.row(s)
+			for i, k := 0, b.plan.classes; i < len(faults); i++ {
+				if faults[i] == nil {
+					softmax(to[i*k:(i+1)*k], from[i*k:(i+1)*k])
 				}
 			}
 		}
-		kernel.Moments(b.columns, p.data, p.passes, p.width, p.stride, b.divisor)
-		sumPanel(b, &b.pairs, p)
+		b.panel64 = probabilities
+		compute(b, &b.panel64)
 	default:
-		kernel.Moments(b.columns, source.data, source.passes, source.width, source.stride, b.divisor)
-		sumPanel(b, &b.pairs, &source)
-	}
-	return source
-}
-
-// checkPanel refuses the inputs of the panel at hand that have a bad row. Rows
-// are looked at one by one only where they are not all good at first sight.
-func checkPanel[T float](b *Batch, data []T, p panel[T]) {
-	values, quick := any(p.data).([]float32)
-	quick = quick && b.plan.kind == Probabilities
-	if quick && p.stride == p.width && kernel.Plain(values[:p.passes*p.width], b.plan.classes, b.plan.sumTolerance) {
-		return
-	}
-	for s := range b.tensor.Passes {
-		if quick && kernel.Plain(values[s*p.stride:][:p.width], b.plan.classes, b.plan.sumTolerance) {
-			continue
-		}
-		for i := range b.to - b.from {
-			if b.faults[i] == nil {
-				b.faults[i] = checkRow(b.plan, s, row(b, data, b.from+i, s))
-			}
-		}
+		compute(b, p)
 	}
 }
 
-// row is pass s of input i of the tensor.
-func row[T float](b *Batch, data []T, i, s int) []T {
-	k, at := b.plan.classes, 0
-	if b.tensor.Layout == NSK {
-		at = (i*b.tensor.Passes + s) * k
-	} else {
-		at = s*b.tensor.stride + i*k
-	}
-	return data[at : at+k : at+k]
-}
-
-// turn lays the panel at hand of an NSK tensor out as SNK.
-func turn[T float](b *Batch, data, turned []T) {
-	k, width := b.plan.classes, (b.to-b.from)*b.plan.classes
-	for i := range b.to - b.from {
-		from := data[(b.from+i)*b.tensor.Passes*k:][:b.tensor.Passes*k]
-		for s := range b.tensor.Passes {
-			copy(turned[s*width+i*k:], from[s*k:(s+1)*k])
-		}
-	}
-}
-
-// dataPanel is the panel at hand in the tensor's own values.
-func dataPanel[T float](b *Batch, data, turned []T) panel[T] {
-	k, t := b.plan.classes, &b.tensor
-	p := panel[T]{passes: t.Passes, width: (b.to - b.from) * k, stride: t.stride}
-	switch {
-	case b.turns():
-		p.data, p.stride = turned, p.width
-	case t.Layout == NSK:
-		p.data, p.stride = data[b.from*t.Passes*k:], k
-	default:
-		p.data = data[b.from*k:]
-	}
-	return p
-}
-
-// logitsPanel is the panel at hand as probabilities.
-func (b *Batch) logitsPanel() panel[float64] {
-	width := (b.to - b.from) * b.plan.classes
-	return panel[float64]{b.probabilities, b.tensor.Passes, width, width}
+// compute computes the columns of the panel at hand, and what goes for it as a whole.
+func compute[T float](b *Batch, p *panel[T]) {
+	kernel.Moments(b.columns, p.data, p.passes, p.width, p.stride, b.divisor)
+	sumPanel(b, &b.pairs, p)
 }
 
 // scratch is a result for those who look at something else.

@@ -3,6 +3,8 @@ package decomp
 import (
 	"fmt"
 	"math"
+
+	"github.com/ckd-project/ckd/internal/kernel"
 )
 
 // float is what passes may arrive in.
@@ -43,6 +45,34 @@ func checkRow[T float](p *Plan, pass int, row []T) error {
 		}
 	}
 	return nil
+}
+
+// checkPanel notes the first fault of each input of a panel, the first of whose
+// passes has a number, and reports whether no input met its first. Rows are looked
+// at one by one only where they are not all good at first sight.
+func checkPanel[T float](plan *Plan, faults []error, number int, p *panel[T]) (good bool) {
+	k := plan.classes
+	values, quick := any(p.data).([]float32)
+	quick = quick && plan.kind == Probabilities
+	if quick && p.width == p.stride && kernel.Plain(values[:p.passes*p.width], k, plan.sumTolerance) {
+		return true
+	}
+	good = true
+	for s := range p.passes {
+		if quick && kernel.Plain(values[s*p.stride:][:p.width], k, plan.sumTolerance) {
+			continue
+		}
+		row := p.row(s)
+		for i := range faults {
+			if faults[i] != nil {
+				continue
+			}
+			if err := checkRow(plan, number+s, row[i*k:(i+1)*k]); err != nil {
+				faults[i], good = err, false
+			}
+		}
+	}
+	return good
 }
 
 func checkFinite[T float](pass int, row []T) *RowError {
