@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/policy"
 )
@@ -158,4 +159,11 @@ func randomInputs(seed uint64, inputs, passes, classes int) [][][]float32 {
 		}
 	}
 	return all
+}
+
+// Observe counts one input by itself.
+func (m *Model) Observe(hint uint32, r *decomp.Result, d policy.Decision) {
+	recorder := m.Record(hint)
+	defer recorder.Done()
+	recorder.Observe(r, d)
 }

@@ -51,14 +51,6 @@ type pairSeries struct {
 	confusion *counterSeries
 }
 
-// Observe counts an input that was decided: it locks a shard for it alone, so
-// that no computation keeps others from counting.
-func (m *Model) Observe(hint uint32, r *decomp.Result, d policy.Decision) {
-	recorder := m.Record(hint)
-	defer recorder.Done()
-	recorder.Observe(r, d)
-}
-
 // Late counts passes that were ignored because their input was finished or had
 // failed. n must not be negative.
 func (m *Model) Late(n int) { m.late.Add(float64(n)) }

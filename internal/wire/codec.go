@@ -45,9 +45,6 @@ type Incoming struct {
 	size     int
 }
 
-// Len is the size of the message in bytes.
-func (in *Incoming) Len() int { return in.size }
-
 // Free gives the buffers back to the transport. What was decoded from them in
 // place, Values above all, is invalid from then on. Freeing twice is harmless.
 func (in *Incoming) Free() {

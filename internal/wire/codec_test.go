@@ -263,14 +263,14 @@ func TestIncomingHoldsBuffersUntilFreed(t *testing.T) {
 	expect("after the first", 0, 0)
 	receive(&second, &in)
 	expect("after the second", 1, 0)
-	if in.Len() != 2000 {
-		t.Errorf("length %d", in.Len())
+	if in.size != 2000 {
+		t.Errorf("length %d", in.size)
 	}
 	in.Free()
 	in.Free()
 	expect("when freed", 1, 1)
-	if in.Len() != 0 {
-		t.Errorf("length %d when freed", in.Len())
+	if in.size != 0 {
+		t.Errorf("length %d when freed", in.size)
 	}
 }
 
