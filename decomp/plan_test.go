@@ -331,7 +331,7 @@ func TestFirstFault(t *testing.T) {
 		row  []float64
 	}{{decomp.Logits, []float64{nan, 1, 2}}, {decomp.Probabilities, []float64{0.5, 0.2, 0.2}}} {
 		plan := mustPlan(t, decomp.Spec{Classes: 3, Kind: c.kind})
-		data := slices.Concat(c.row, []float64{0.2, 0.3, 0.5}, []float64{0.2, 0.3, 0.5})
+		data := slices.Concat(c.row, []float64{0.2, 0.3, 0.5}, c.row)
 		single := make([]float32, len(data))
 		for i, v := range data {
 			single[i] = float32(v)
