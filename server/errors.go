@@ -145,8 +145,13 @@ func codeOf(r ckdv1.ErrorReason) codes.Code {
 		return codes.DeadlineExceeded
 	case ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS,
 		ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_GROUPS, ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET,
-		ckdv1.ErrorReason_ERROR_REASON_SEND_STALLED, ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE:
+		ckdv1.ErrorReason_ERROR_REASON_SEND_STALLED, ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE,
+		ckdv1.ErrorReason_ERROR_REASON_OVERLOADED:
 		return codes.ResourceExhausted
+	case ckdv1.ErrorReason_ERROR_REASON_UNAUTHENTICATED:
+		return codes.Unauthenticated
+	case ckdv1.ErrorReason_ERROR_REASON_NOT_ALLOWED:
+		return codes.PermissionDenied
 	}
 	return codes.InvalidArgument
 }

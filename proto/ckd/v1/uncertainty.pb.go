@@ -747,6 +747,10 @@ const (
 	ErrorReason_ERROR_REASON_DRAINING ErrorReason = 45
 	// The posterior is not a name.
 	ErrorReason_ERROR_REASON_WRONG_POSTERIOR ErrorReason = 46
+	// No identity is known by the token or certificate, and one is needed.
+	ErrorReason_ERROR_REASON_UNAUTHENTICATED ErrorReason = 47
+	// The identity may not use the model, or what was called.
+	ErrorReason_ERROR_REASON_NOT_ALLOWED ErrorReason = 48
 	// Too many streams are open.
 	ErrorReason_ERROR_REASON_TOO_MANY_STREAMS ErrorReason = 60
 	// Too many inputs are open on the stream, or in the request.
@@ -761,6 +765,8 @@ const (
 	ErrorReason_ERROR_REASON_INPUT_IDLE ErrorReason = 65
 	// The reply to a request, or to the end of a group, would be too large.
 	ErrorReason_ERROR_REASON_REPLY_TOO_LARGE ErrorReason = 66
+	// As many calls are under way as the server deals with at one time.
+	ErrorReason_ERROR_REASON_OVERLOADED ErrorReason = 67
 	// A fault of the server; the log has the rest.
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 80
 )
@@ -796,6 +802,8 @@ var (
 		44: "ERROR_REASON_POLICY_CHANGED",
 		45: "ERROR_REASON_DRAINING",
 		46: "ERROR_REASON_WRONG_POSTERIOR",
+		47: "ERROR_REASON_UNAUTHENTICATED",
+		48: "ERROR_REASON_NOT_ALLOWED",
 		60: "ERROR_REASON_TOO_MANY_STREAMS",
 		61: "ERROR_REASON_TOO_MANY_INPUTS",
 		62: "ERROR_REASON_TOO_MANY_GROUPS",
@@ -803,6 +811,7 @@ var (
 		64: "ERROR_REASON_SEND_STALLED",
 		65: "ERROR_REASON_INPUT_IDLE",
 		66: "ERROR_REASON_REPLY_TOO_LARGE",
+		67: "ERROR_REASON_OVERLOADED",
 		80: "ERROR_REASON_INTERNAL",
 	}
 	ErrorReason_value = map[string]int32{
@@ -834,6 +843,8 @@ var (
 		"ERROR_REASON_POLICY_CHANGED":       44,
 		"ERROR_REASON_DRAINING":             45,
 		"ERROR_REASON_WRONG_POSTERIOR":      46,
+		"ERROR_REASON_UNAUTHENTICATED":      47,
+		"ERROR_REASON_NOT_ALLOWED":          48,
 		"ERROR_REASON_TOO_MANY_STREAMS":     60,
 		"ERROR_REASON_TOO_MANY_INPUTS":      61,
 		"ERROR_REASON_TOO_MANY_GROUPS":      62,
@@ -841,6 +852,7 @@ var (
 		"ERROR_REASON_SEND_STALLED":         64,
 		"ERROR_REASON_INPUT_IDLE":           65,
 		"ERROR_REASON_REPLY_TOO_LARGE":      66,
+		"ERROR_REASON_OVERLOADED":           67,
 		"ERROR_REASON_INTERNAL":             80,
 	}
 )
@@ -3266,7 +3278,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\"DECISION_REASON_PREDICTED_CRITICAL\x10\x03\x12\x1e\n" +
 	"\x1aDECISION_REASON_DEGENERATE\x10\x04\x12\x1d\n" +
 	"\x19DECISION_REASON_SATURATED\x10\x05\x12\x1d\n" +
-	"\x19DECISION_REASON_OBSERVING\x10\x06*\xfc\b\n" +
+	"\x19DECISION_REASON_OBSERVING\x10\x06*\xd9\t\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17ERROR_REASON_NOT_FINITE\x10\x01\x12\x19\n" +
@@ -3295,14 +3307,17 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x17ERROR_REASON_WRONG_KIND\x10+\x12\x1f\n" +
 	"\x1bERROR_REASON_POLICY_CHANGED\x10,\x12\x19\n" +
 	"\x15ERROR_REASON_DRAINING\x10-\x12 \n" +
-	"\x1cERROR_REASON_WRONG_POSTERIOR\x10.\x12!\n" +
+	"\x1cERROR_REASON_WRONG_POSTERIOR\x10.\x12 \n" +
+	"\x1cERROR_REASON_UNAUTHENTICATED\x10/\x12\x1c\n" +
+	"\x18ERROR_REASON_NOT_ALLOWED\x100\x12!\n" +
 	"\x1dERROR_REASON_TOO_MANY_STREAMS\x10<\x12 \n" +
 	"\x1cERROR_REASON_TOO_MANY_INPUTS\x10=\x12 \n" +
 	"\x1cERROR_REASON_TOO_MANY_GROUPS\x10>\x12%\n" +
 	"!ERROR_REASON_OUT_OF_MEMORY_BUDGET\x10?\x12\x1d\n" +
 	"\x19ERROR_REASON_SEND_STALLED\x10@\x12\x1b\n" +
 	"\x17ERROR_REASON_INPUT_IDLE\x10A\x12 \n" +
-	"\x1cERROR_REASON_REPLY_TOO_LARGE\x10B\x12\x19\n" +
+	"\x1cERROR_REASON_REPLY_TOO_LARGE\x10B\x12\x1b\n" +
+	"\x17ERROR_REASON_OVERLOADED\x10C\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10P2\xb2\x02\n" +
 	"\x12UncertaintyService\x12V\n" +
 	"\x0fDecomposeStream\x12\x1e.ckd.v1.DecomposeStreamRequest\x1a\x1f.ckd.v1.DecomposeStreamResponse(\x010\x01\x12@\n" +
