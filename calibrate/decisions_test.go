@@ -307,7 +307,7 @@ func (rec *recorded) checkDecisions(t *rapid.T, tb testing.TB, found *Result, o 
 	}
 	last := map[policy.GateOutcome]float64{}
 	for i, d := range decisions {
-		if d.Reason == policy.UnderThreshold && r.fate(i, o.Scope) == "" {
+		if d.Reason == policy.UnderThreshold && r.fate(i, o.Scope) == 0 {
 			last[d.Gate] = max(last[d.Gate], d.Value)
 		}
 	}
@@ -315,7 +315,7 @@ func (rec *recorded) checkDecisions(t *rapid.T, tb testing.TB, found *Result, o 
 	for i, d := range decisions {
 		const apart = 1e-7 // many times 1e-9, for scores of which each is tied with the next
 		last, ok := last[d.Gate]
-		tied += index(ok && r.fate(i, o.Scope) == "" && d.Action == policy.Retain && d.Value >= last*(1-apart))
+		tied += index(ok && r.fate(i, o.Scope) == 0 && d.Action == policy.Retain && d.Value >= last*(1-apart))
 	}
 	if on.Retained-tied >= max(wanted, kept+1) {
 		t.Fatalf("%d are retained, %d are wanted, and %d of them are the last", on.Retained, wanted, tied)

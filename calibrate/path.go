@@ -54,7 +54,7 @@ func (s *sample) sidesOf(p part, scope policy.Scope, r rule) *sides {
 	all := &sides{of: make([]uint8, s.n)}
 	for i, in := range p.of {
 		all.of[i] = neither
-		if in && s.fate(i, scope) == "" {
+		if in && s.fate(i, scope) == 0 {
 			side := r.side(s.table, i)
 			all.of[i] = uint8(side)
 			all.n[side]++
@@ -214,7 +214,7 @@ func (s *sample) fixedOf(p part, scope policy.Scope, soft *labels) (f fixed) {
 		if !in {
 			continue
 		}
-		if fate := s.fate(i, scope); fate != "" {
+		if fate := s.fate(i, scope); fate != 0 {
 			f.inputs++
 			if fate == policy.Retain {
 				f.retained.add(counts{1, soft.missed[i], soft.critical[i]})

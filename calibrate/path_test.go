@@ -236,7 +236,7 @@ func TestColumns(t *testing.T) {
 			values := s.table.Scores[r.score(side)]
 			var inputs []int
 			for _, i := range p.inputs() {
-				if s.fate(i, scope) == "" && r.side(s.table, i) == side {
+				if s.fate(i, scope) == 0 && r.side(s.table, i) == side {
 					inputs = append(inputs, i)
 				}
 			}
@@ -279,7 +279,7 @@ func TestCount(t *testing.T) {
 		var want counts
 		decided := 0
 		for _, i := range p.inputs() {
-			if s.fate(i, scope) == "" {
+			if s.fate(i, scope) == 0 {
 				decided++
 			}
 			if s.retains(i, scope, r, at) {

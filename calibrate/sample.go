@@ -61,7 +61,7 @@ func newSample(t *eval.Table, labels []int, degenerate, saturated policy.Handlin
 	return s
 }
 
-// handling as an action, empty where the score decides.
+// handling as an action, none where the score decides.
 func handling(h policy.Handling) policy.Action {
 	switch h {
 	case policy.HandleDefer:
@@ -69,7 +69,7 @@ func handling(h policy.Handling) policy.Action {
 	case policy.HandleRetain:
 		return policy.Retain
 	}
-	return ""
+	return 0
 }
 
 // part is some of the inputs of a sample.
@@ -118,7 +118,7 @@ func (s *sample) fate(i int, scope policy.Scope) policy.Action {
 // retains reports whether a rule retains an input at thresholds, as the policy
 // made of them will.
 func (s *sample) retains(i int, scope policy.Scope, r rule, t thresholds) bool {
-	if fate := s.fate(i, scope); fate != "" {
+	if fate := s.fate(i, scope); fate != 0 {
 		return fate == policy.Retain
 	}
 	side := r.side(s.table, i)

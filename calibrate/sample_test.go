@@ -178,10 +178,10 @@ func TestSample(t *testing.T) {
 		}
 		return all
 	}
-	if got := fates(policy.AllInputs); !slices.Equal(got, []policy.Action{"", "", "", "", "defer", "retain"}) {
+	if got := fates(policy.AllInputs); !slices.Equal(got, []policy.Action{0, 0, 0, 0, policy.Defer, policy.Retain}) {
 		t.Errorf("fates %q", got)
 	}
-	if got := fates(policy.PredictedSafe); !slices.Equal(got, []policy.Action{"", "", "retain", "retain", "retain", "retain"}) {
+	if got := fates(policy.PredictedSafe); !slices.Equal(got, []policy.Action{0, 0, policy.Retain, policy.Retain, policy.Retain, policy.Retain}) {
 		t.Errorf("fates in scope predicted-safe %q", got)
 	}
 }

@@ -19,6 +19,7 @@ type Model struct {
 	recorders []Recorder // by shard
 
 	decisions []decisionSeries
+	scores    [1 + policy.ByFallback]policy.Score // by outcome of the gate
 	labels    classLabels
 	classes   []classSeries // by label
 	pairs     []pairSeries
@@ -109,6 +110,7 @@ func newModel(s *series, p *policy.Policy, plan *decomp.Plan, o Options) *Model 
 	for i := range m.recorders {
 		m.recorders[i] = Recorder{model: m, shard: &s.shards[i], index: i}
 	}
+	m.scores[policy.ByPrimary], m.scores[policy.ByFallback] = p.Primary.Score, p.Fallback.Score
 	for _, d := range decisionsOf(p) {
 		m.decisions = append(m.decisions, decisionSeries{d, m.decisionSeries(d)})
 	}
@@ -162,7 +164,7 @@ func (m *Model) dropStale(next *Model) {
 }
 
 func (m *Model) decisionSeries(d decision) *counterSeries {
-	return m.series.decisions.with(m.name, string(d.action), string(d.score), string(d.reason))
+	return m.series.decisions.with(m.name, d.action.String(), string(d.score), d.reason.String())
 }
 
 // reasonCounters counts refusals, each under a reason of a fixed list.

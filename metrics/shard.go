@@ -39,7 +39,7 @@ type Recorder struct {
 	// What follows is the shard's parts of the model's series. It is there from
 	// the first time that the model counts in the shard.
 	bound      bool
-	decisions  []*float64 // as Model.decisions
+	decisions  [1 + policy.ByFallback][policy.Reasons]*float64 // that the policy can take; else nil
 	classes    []classParts
 	pairs      []pairPart
 	passes     *float64
@@ -94,7 +94,7 @@ func (r *Recorder) Observe(res *decomp.Result, d policy.Decision) {
 		return
 	}
 	m := r.model
-	r.decided(d)
+	r.decided(&d)
 	r.ownClasses(res.C, res.Skewness)
 	for _, run := range m.labels.runs {
 		r.sharedClasses(res.C[run.from:run.to], res.Skewness[run.from:run.to])
@@ -127,16 +127,14 @@ func (r *Recorder) Observe(res *decomp.Result, d policy.Decision) {
 func (r *Recorder) class(k int) *classParts { return &r.classes[r.model.labels.of[k]] }
 
 // decided counts a decision. Those that the policy can take have their counters
-// here; another one would be a fault of decisionsOf, and is counted all the same.
-func (r *Recorder) decided(d policy.Decision) {
-	key := decision{d.Action, d.Score, d.Reason}
-	for i := range r.model.decisions {
-		if r.model.decisions[i].decision == key {
-			*r.decisions[i]++
-			return
-		}
+// here, as gate and reason say which they are; another one would be a fault of
+// decisionsOf, and is counted all the same.
+func (r *Recorder) decided(d *policy.Decision) {
+	if n := r.decisions[d.Gate][d.Reason]; n != nil {
+		*n++
+		return
 	}
-	s := r.model.decisionSeries(key)
+	s := r.model.decisionSeries(decision{d.Action, d.Score, d.Reason})
 	*s.part(r.index, func() *float64 { return new(float64) })++
 }
 
@@ -206,7 +204,12 @@ func (r *Recorder) bind() {
 	}
 	m := r.model
 	for _, d := range m.decisions {
-		r.decisions = append(r.decisions, number(d.series))
+		n := number(d.series)
+		for gate, score := range m.scores {
+			if d.score == score {
+				r.decisions[gate][d.reason] = n
+			}
+		}
 	}
 	for _, c := range m.classes {
 		r.classes = append(r.classes, classParts{

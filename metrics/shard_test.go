@@ -75,7 +75,7 @@ func TestShards(t *testing.T) {
 		for i := range of {
 			outcomes(t, m, randomInputs(uint64(inputs*w+i), 1, passes, 5), func(o *engine.Outcome) { of[i] = o })
 		}
-		of[0].Decision.Reason = "of no policy" // counted the slow way
+		of[0].Decision.Gate, of[0].Decision.Reason = policy.ByFallback, policy.IsSaturated // of no policy: counted the slow way
 		counting.Go(func() {
 			for i := 0; ; i++ {
 				select {
@@ -151,13 +151,13 @@ func TestUnknownDecision(t *testing.T) {
 	p, m := parse(t, threeClasses)
 	model := d.put(p, m)
 	for range 3 {
-		d := policy.Decision{Action: policy.Retain, Score: policy.CBEC, Reason: "no reason", Class: 1}
+		d := policy.Decision{Action: policy.Retain, Score: policy.CBEC, Gate: policy.ByFallback, Reason: policy.IsSaturated, Class: 1}
 		model.Observe(0, zeroResult(m, 3), d)
 	}
 	if got := d.values(t)[`ckd_class_deciding_total{class="b",model="m"}`]; got != 0 {
 		t.Errorf("class b decided %v deferrals, and none was deferred", got)
 	}
-	if got := d.values(t)[`ckd_decisions_total{action="retain",model="m",reason="no reason",score="cbec"}`]; got != 3 {
+	if got := d.values(t)[`ckd_decisions_total{action="retain",model="m",reason="saturated",score="cbec"}`]; got != 3 {
 		t.Errorf("%v decisions, want 3", got)
 	}
 }

@@ -31,37 +31,51 @@ type Decision struct {
 	Reason Reason
 }
 
-// Action says what to do with an input.
-type Action string
+// Action says what to do with an input. The zero value is none.
+type Action uint8
 
 // The actions.
 const (
-	Retain  Action = "retain"
-	Defer   Action = "defer"
-	Observe Action = "observe"
+	Retain Action = 1 + iota
+	Defer
+	Observe
 )
 
-// GateOutcome says which of the two scores decided.
-type GateOutcome string
+// String is the action as it is written everywhere; empty for none.
+func (a Action) String() string { return [...]string{"", "retain", "defer", "observe"}[a] }
+
+// GateOutcome says which of the two scores decided. The zero value is none.
+type GateOutcome uint8
 
 // The outcomes of the gate.
 const (
-	ByPrimary  GateOutcome = "primary"
-	ByFallback GateOutcome = "fallback"
+	ByPrimary GateOutcome = 1 + iota
+	ByFallback
 )
 
-// Reason says why an action was taken.
-type Reason string
+// String is the outcome as it is written everywhere; empty for none.
+func (g GateOutcome) String() string { return [...]string{"", "primary", "fallback"}[g] }
+
+// Reason says why an action was taken. The zero value is none.
+type Reason uint8
 
 // The reasons.
 const (
-	AboveThreshold    Reason = "above_threshold"
-	UnderThreshold    Reason = "under_threshold" // at or under
-	PredictedCritical Reason = "predicted_critical"
-	IsDegenerate      Reason = "degenerate"
-	IsSaturated       Reason = "saturated"
-	Observing         Reason = "observing"
+	AboveThreshold Reason = 1 + iota
+	UnderThreshold        // at or under
+	PredictedCritical
+	IsDegenerate
+	IsSaturated
+	Observing
 )
+
+// Reasons is how many there are, and none.
+const Reasons = 1 + Observing
+
+// String is the reason as it is written everywhere; empty for none.
+func (r Reason) String() string {
+	return [Reasons]string{"", "above_threshold", "under_threshold", "predicted_critical", "degenerate", "saturated", "observing"}[r]
+}
 
 // Decide says what becomes of an input.
 //

@@ -147,8 +147,8 @@ func compare(t *testing.T, r *ckdv1.Result, m *engine.Model, want *engine.Outcom
 	}
 	got := d.GetDecision()
 	near("value", got.GetValue(), want.Decision.Value)
-	if actionWord(got) != string(want.Decision.Action) || wordOf(got.GetReason(), "DECISION_REASON_") != string(want.Decision.Reason) ||
-		wordOf(got.GetScore(), "SCORE_") != string(want.Decision.Score) || wordOf(got.GetGate(), "GATE_OUTCOME_") != string(want.Decision.Gate) ||
+	if actionWord(got) != want.Decision.Action.String() || wordOf(got.GetReason(), "DECISION_REASON_") != want.Decision.Reason.String() ||
+		wordOf(got.GetScore(), "SCORE_") != string(want.Decision.Score) || wordOf(got.GetGate(), "GATE_OUTCOME_") != want.Decision.Gate.String() ||
 		got.GetThreshold() != want.Decision.Threshold || (got.Threshold != nil) != want.Decision.HasThreshold ||
 		(got.DecidingClass != nil) != (want.Decision.Class >= 0) || got.DecidingClass != nil && int(got.GetDecidingClass()) != want.Decision.Class {
 		t.Errorf("%s: decision %v, want %+v", r.GetInputId(), got, want.Decision)

@@ -430,12 +430,12 @@ func (p *tablePrinter) end() error {
 // sentence is a decision in short.
 func sentence(d *decision) string {
 	value := d.Score + " " + shortNumber(float64(d.Value))
-	switch policy.Reason(d.Reason) {
-	case policy.AboveThreshold:
+	switch d.Reason {
+	case policy.AboveThreshold.String():
 		return d.Action + ": " + value + " > " + shortNumber(float64(d.Threshold))
-	case policy.UnderThreshold:
+	case policy.UnderThreshold.String():
 		return d.Action + ": " + value + " <= " + shortNumber(float64(d.Threshold))
-	case policy.Observing:
+	case policy.Observing.String():
 		return d.Action + ": " + value
 	}
 	return d.Action + ": " + d.Reason

@@ -108,13 +108,13 @@ func resultLine(index int, plan *decomp.Plan, r *decomp.Result, topClasses int, 
 		return l
 	}
 	l.Decision = &decision{
-		Action:    string(d.Action),
+		Action:    d.Action.String(),
 		Score:     string(d.Score),
 		Value:     nullable(d.Value),
 		Threshold: noNumber,
-		Gate:      string(d.Gate),
+		Gate:      d.Gate.String(),
 		Class:     classNumber(d.Class),
-		Reason:    string(d.Reason),
+		Reason:    d.Reason.String(),
 	}
 	if d.HasThreshold {
 		l.Decision.Threshold = nullable(d.Threshold)
