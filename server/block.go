@@ -173,7 +173,7 @@ func (s *session) claim(bytes int64) error {
 	limit := s.server.limits.OpenInputBytes
 	if total := s.server.openBytes.Add(bytes); total > limit {
 		s.server.openBytes.Add(-bytes)
-		return overLimit(ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, "input_ids", "bytes of open inputs", total, limit)
+		return overBudget("input_ids", "bytes of open inputs", bytes, total, limit)
 	}
 	return nil
 }

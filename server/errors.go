@@ -6,11 +6,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ckd-project/ckd/decomp"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -27,9 +29,36 @@ type fault struct {
 	message         string
 	value, expected string
 	row             *decomp.RowError // where the fault is one of a row
+	retry           time.Duration    // after which the same may well be taken; 0: it will not be
 }
 
 func (f *fault) Error() string { return f.message }
+
+// What there is no room for now may be tried again after so long: about what it
+// takes until calls end, results are read, and streams end.
+const (
+	retryCall   = 100 * time.Millisecond
+	retryBudget = 250 * time.Millisecond
+	retryStream = time.Second
+)
+
+// overBudget is the fault of what takes so many bytes, where with all others
+// there would be more than the limit.
+func overBudget(field, what string, bytes, total, limit int64) error {
+	f := overLimit(ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, field, what, total, limit)
+	if bytes <= limit {
+		f.retry = retryBudget
+	}
+	return f
+}
+
+// overLimit is the fault of a number that exceeds a limit.
+func overLimit(reason ckdv1.ErrorReason, field, what string, got, limit int64) *fault {
+	return &fault{
+		reason: reason, field: field, value: fmt.Sprint(got), expected: fmt.Sprintf("at most %d", limit),
+		message: fmt.Sprintf("%d %s, over the limit of %d", got, what, limit),
+	}
+}
 
 // location says which input a fault is about; its zero value, none.
 type location struct {
@@ -205,11 +234,15 @@ func statusOf(err error, at location) *status.Status {
 	if f.field != "" {
 		path = append(path, f.field)
 	}
-	return withDetails(status.New(code, message), info, &errdetails.BadRequest{
+	details := []protoadapt.MessageV1{info, &errdetails.BadRequest{
 		FieldViolations: []*errdetails.BadRequest_FieldViolation{{
 			Field: strings.Join(path, "."), Description: f.message, Reason: reasonName(f.reason),
 		}},
-	})
+	}}
+	if f.retry > 0 {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(f.retry)})
+	}
+	return withDetails(status.New(code, message), details...)
 }
 
 // clipBytes is how much of a text of a client's is said again: statuses travel

@@ -6,7 +6,6 @@ import (
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/wire"
 	"github.com/ckd-project/ckd/metrics"
-	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
 // group is inputs that were opened together.
@@ -184,7 +183,7 @@ func (s *session) reserve(cost int64) error {
 	limit := s.server.limits.OpenInputBytes
 	if total := s.server.openBytes.Add(cost); total > limit {
 		s.server.openBytes.Add(-cost)
-		return overLimit(ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, "detail", "bytes of open inputs and replies", total, limit)
+		return overBudget("detail", "bytes of open inputs and replies", cost, total, limit)
 	}
 	s.building += cost
 	return nil

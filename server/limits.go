@@ -14,6 +14,7 @@ import (
 type Limits struct {
 	MessageBytes        int   // of one message received
 	Streams             int   // open at one time
+	Calls               int   // unary, under way at one time
 	OpenInputsPerStream int   // open at one time on one stream
 	OpenGroupsPerStream int   // open at one time on one stream
 	InputsPerRequest    int   // in one unary request
@@ -39,6 +40,7 @@ func DefaultLimits() Limits {
 	return Limits{
 		MessageBytes:        16 << 20,
 		Streams:             1024,
+		Calls:               256,
 		OpenInputsPerStream: 4096,
 		OpenGroupsPerStream: 4096,
 		InputsPerRequest:    65536,

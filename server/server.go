@@ -46,7 +46,9 @@ type Server struct {
 	metrics *metrics.Metrics
 	grpc    *grpc.Server
 	rpc     *rpcMetrics
-	health  *health.Server
+
+	unaryMethods func() map[string]bool // see unary
+	health       *health.Server
 
 	catalog   atomic.Pointer[catalog]
 	replacing sync.Mutex    // of the catalog
@@ -54,7 +56,7 @@ type Server struct {
 
 	streams   atomic.Int64  // open
 	hints     atomic.Uint32 // given out to streams, for the shards of metrics
-	calls     atomic.Int64  // unary, under way
+	calls     atomic.Int64  // unary, under way: from before their request is read
 	openBytes atomic.Int64  // held by open inputs
 	drained   chan struct{} // closed when the daemon begins to stop
 	killed    chan struct{} // closed when it will not wait any longer
@@ -86,6 +88,7 @@ func New(o Options) (*Server, error) {
 		replaced: make(chan struct{}), drained: make(chan struct{}), killed: make(chan struct{}),
 	}
 	s.catalog.Store(&catalog{})
+	s.unaryMethods = sync.OnceValue(s.unary)
 	s.health.SetServingStatus("", healthv1.HealthCheckResponse_NOT_SERVING)
 
 	s.rpc = &rpcMetrics{ServerMetrics: grpcprom.NewServerMetrics(grpcprom.WithServerHandlingTimeHistogram(
@@ -103,6 +106,7 @@ func New(o Options) (*Server, error) {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.ForceServerCodecV2(wire.Codec{}),
+		grpc.InTapHandle(s.admit),
 		grpc.ReadBufferSize(readBufferBytes),
 		grpc.MaxRecvMsgSize(o.Limits.MessageBytes),
 		grpc.MaxSendMsgSize(maxSendBytes),

@@ -22,7 +22,9 @@ func (s *Server) decomposeStream(stream grpc.ServerStream) error {
 	if n := s.streams.Add(1); n > int64(s.limits.Streams) {
 		s.streams.Add(-1)
 		s.metrics.RejectedUnknownModel(reasonWord(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS), 1)
-		return statusOf(overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS, "stream", "streams", n, int64(s.limits.Streams)), location{}).Err()
+		f := overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS, "stream", "streams", n, int64(s.limits.Streams))
+		f.retry = retryStream
+		return statusOf(f, location{}).Err()
 	}
 	defer s.streams.Add(-1)
 

@@ -470,6 +470,8 @@ func TestLimits(t *testing.T) {
 	_, err = third.Recv()
 	if reason, _ := reasonIn(t, status.Convert(err).Proto()); status.Code(err) != codes.ResourceExhausted || reason != ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS {
 		t.Errorf("a stream too many: %v", err)
+	} else if got := retryDelay(err); got != retryStream {
+		t.Errorf("a stream too many is to be tried again after %v, want %v", got, retryStream)
 	}
 	// A message over the limit ends its stream, and no other.
 	big := &ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: &ckdv1.Block{ValuesLe: make([]byte, 5000)}}}

@@ -25,8 +25,6 @@ var calls = sync.Pool{New: func() any { return new(call) }}
 // decompose implements the RPC. Only what makes the tensor as a whole
 // unreadable refuses the call; a bad row fails its input.
 func (s *Server) decompose(ctx context.Context, in *wire.Incoming) (*wire.Outgoing, error) {
-	s.calls.Add(1)
-	defer s.calls.Add(-1)
 	r := calls.Get().(*call)
 	defer r.release()
 	if err := r.Decode(in); err != nil {
@@ -124,7 +122,7 @@ func (s *Server) hold(m *model, r *call) (int64, error) {
 		min(int64(r.Inputs)*resultCost(m, r.Detail), replyCostFactor*int64(s.limits.ReplyBytes))
 	if total := s.openBytes.Add(bytes); total > s.limits.OpenInputBytes {
 		s.openBytes.Add(-bytes)
-		return 0, overLimit(ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, "values", "bytes of open inputs and requests", total, s.limits.OpenInputBytes)
+		return 0, overBudget("values", "bytes of open inputs and requests", bytes, total, s.limits.OpenInputBytes)
 	}
 	return bytes, nil
 }
@@ -194,12 +192,4 @@ func (s *Server) echo(id string) string {
 		return clip(id)
 	}
 	return id
-}
-
-// overLimit is the fault of a number that exceeds a limit.
-func overLimit(reason ckdv1.ErrorReason, field, what string, got, limit int64) error {
-	return &fault{
-		reason: reason, field: field, value: fmt.Sprint(got), expected: fmt.Sprintf("at most %d", limit),
-		message: fmt.Sprintf("%d %s, over the limit of %d", got, what, limit),
-	}
 }

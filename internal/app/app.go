@@ -97,6 +97,7 @@ func limits(c *config.Config) server.Limits {
 	return server.Limits{
 		MessageBytes:        c.MaxMessageBytes,
 		Streams:             c.MaxStreams,
+		Calls:               c.MaxCalls,
 		OpenInputsPerStream: c.MaxOpenInputs,
 		OpenGroupsPerStream: c.MaxOpenGroups,
 		InputsPerRequest:    c.MaxInputsPerRequest,

@@ -1,0 +1,100 @@
+package server
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// TestOverload: calls whose requests have not even come in take room; a further
+// one is refused with a delay after which to try again, while health answers and
+// streams open, and is let in when there is room.
+func TestOverload(t *testing.T) {
+	limits := DefaultLimits()
+	limits.Calls = 2
+	h := newHarness(t, limits)
+	held, release := context.WithCancel(t.Context())
+	for range limits.Calls {
+		method := ckdv1.UncertaintyService_Decompose_FullMethodName
+		call, err := h.conn.NewStream(held, &grpc.StreamDesc{ClientStreams: true}, method)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := call.SendMsg(&ckdv1.DecomposeRequest{}); err != nil { // and no half-close
+			t.Fatal(err)
+		}
+	}
+	list := func() error {
+		_, err := h.client.ListModels(t.Context(), &ckdv1.ListModelsRequest{})
+		return err
+	}
+	if !within(func() bool { return h.server.calls.Load() == 2 }) {
+		t.Fatalf("%d calls under way", h.server.calls.Load())
+	}
+	err := list()
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Fatalf("a call too many: %v", err)
+	}
+	if reason, _ := reasonIn(t, status.Convert(err).Proto()); reason != ckdv1.ErrorReason_ERROR_REASON_OVERLOADED {
+		t.Errorf("a call too many: %v", reason)
+	}
+	if got := retryDelay(err); got != retryCall {
+		t.Errorf("to be tried again after %v, want %v", got, retryCall)
+	}
+	if n := h.metric(t, "ckd_inputs_rejected_total", "reason", "overloaded"); n != 1 {
+		t.Errorf("%v calls counted as refused, want 1", n)
+	}
+	if _, err := healthv1.NewHealthClient(h.conn).Check(t.Context(), &healthv1.HealthCheckRequest{}); err != nil {
+		t.Errorf("health: %v", err)
+	}
+	h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
+
+	release()
+	if !within(func() bool { return list() == nil }) {
+		t.Errorf("calls that ended still take room: %v", list())
+	}
+}
+
+// TestRetryDelay: what may fit later says when to try again; what never will, does not.
+func TestRetryDelay(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want time.Duration
+	}{
+		"budget, now":  {overBudget("values", "bytes", 5, 105, 100), retryBudget},
+		"budget, ever": {overBudget("values", "bytes", 101, 105, 100), 0},
+		"limit":        {overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, "inputs", "inputs", 5, 4), 0},
+	} {
+		if got := retryDelay(statusOf(c.err, location{}).Err()); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// retryDelay that an error states; 0 for none.
+func retryDelay(err error) time.Duration {
+	for _, detail := range status.Convert(err).Details() {
+		if info, ok := detail.(*errdetails.RetryInfo); ok {
+			return info.GetRetryDelay().AsDuration()
+		}
+	}
+	return 0
+}
+
+// within reports whether something becomes true.
+func within(so func() bool) bool {
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if so() {
+			return true
+		}
+	}
+	return false
+}
