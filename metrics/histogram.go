@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -112,8 +113,35 @@ type counts struct {
 	// minus the zero threshold. There should be none.
 	above, below map[int]uint64
 
+	exemplars []exemplar // by classic bucket; nil where there never was one
+
 	sum   float64
 	cells [numCells]uint64
+}
+
+// exemplar is the latest value of a bucket that came with a trace.
+type exemplar struct {
+	trace string // empty: none
+	value float64
+	at    time.Time
+}
+
+// exemplify notes the trace that a value, which was observed, is part of.
+func (c *counts) exemplify(l *layout, v float64, trace string) {
+	if c.exemplars == nil {
+		c.exemplars = make([]exemplar, len(l.edges)+1)
+	}
+	c.exemplars[sort.SearchFloat64s(l.edges, v)] = exemplar{trace, v, time.Now()}
+}
+
+// message is the exemplar as it is exposed; nil for none.
+func (e exemplar) message() *dto.Exemplar {
+	if e.trace == "" {
+		return nil
+	}
+	return &dto.Exemplar{
+		Label: []*dto.LabelPair{{Name: new("trace_id"), Value: &e.trace}}, Value: &e.value, Timestamp: timestamppb.New(e.at),
+	}
 }
 
 // observe counts a value.
@@ -173,6 +201,14 @@ func (c *counts) add(other *counts) {
 	for key, n := range other.below {
 		increase(&c.below, key, n)
 	}
+	if c.exemplars == nil && other.exemplars != nil {
+		c.exemplars = make([]exemplar, len(other.exemplars))
+	}
+	for bucket, e := range other.exemplars {
+		if e.at.After(c.exemplars[bucket].at) {
+			c.exemplars[bucket] = e
+		}
+	}
 }
 
 func increase(in *map[int]uint64, key int, n uint64) {
@@ -216,6 +252,15 @@ func (c *counts) histogram(l *layout, created *timestamppb.Timestamp) *dto.Histo
 		h.Bucket[i] = &dto.Bucket{CumulativeCount: new(samples), UpperBound: new(l.edges[i])}
 	}
 	h.SampleCount = new(samples + classic[len(l.edges)])
+	for bucket, e := range c.exemplars {
+		if m := e.message(); m != nil {
+			if bucket == len(l.edges) { // the bucket of all other values, which needs no mention else
+				h.Bucket = append(h.Bucket, &dto.Bucket{CumulativeCount: h.SampleCount, UpperBound: new(math.Inf(1))})
+			}
+			h.Bucket[bucket].Exemplar = m
+			h.Exemplars = append(h.Exemplars, m)
+		}
+	}
 	h.NegativeSpan, h.NegativeDelta = below.encode()
 	h.PositiveSpan, h.PositiveDelta = above.encode()
 	return h

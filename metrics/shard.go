@@ -123,6 +123,20 @@ func (r *Recorder) Observe(res *decomp.Result, d policy.Decision) {
 	}
 }
 
+// Exemplify makes the trace that an input is part of, which was observed, the
+// exemplar of the C_k of the class that decided, or of its mutual information
+// where no class did.
+func (r *Recorder) Exemplify(trace string, res *decomp.Result, d policy.Decision) {
+	if off {
+		return
+	}
+	if d.Class < 0 {
+		r.mutualInformation.exemplify(r.model.series.mutualInformation.layout, res.MI, trace)
+		return
+	}
+	r.class(d.Class).epistemic.exemplify(r.model.series.epistemic.layout, res.C[d.Class], trace)
+}
+
 // class is the parts of the series that class k is counted in.
 func (r *Recorder) class(k int) *classParts { return &r.classes[r.model.labels.of[k]] }
 

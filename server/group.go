@@ -6,6 +6,7 @@ import (
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/wire"
 	"github.com/ckd-project/ckd/metrics"
+	"github.com/ckd-project/ckd/policy"
 )
 
 // group is inputs that were opened together.
@@ -116,8 +117,8 @@ func (s *session) finish(g *group, number, n int) {
 		}
 		return
 	}
-	out, policy := s.out(g.model)
-	counted := counter{model: g.model, hint: s.hint}
+	out, ref := s.out(g.model)
+	counted := counter{model: g.model, hint: s.hint, trace: s.trace}
 	defer counted.done()
 	for i := number; i < number+n; i++ {
 		if !g.rows[i].open {
@@ -128,7 +129,7 @@ func (s *session) finish(g *group, number, n int) {
 			continue
 		}
 		counted.count(w.outcome)
-		out.Result(unsafe.Slice(unsafe.StringData(g.rows[i].id), len(g.rows[i].id)), g.number, uint32(i), policy, w.tell(detail))
+		out.Result(unsafe.Slice(unsafe.StringData(g.rows[i].id), len(g.rows[i].id)), g.number, uint32(i), ref, w.tell(detail))
 		s.closeRow(g, i)
 	}
 	s.compare(g, w.outcome.Passes, int(open))
@@ -140,6 +141,7 @@ func (s *session) finish(g *group, number, n int) {
 type counter struct {
 	model  *model
 	hint   uint32
+	trace  string            // that deferred inputs are exemplars of; empty for none
 	record *metrics.Recorder // nil: the shard is not taken
 	left   int               // classes until it is given back
 }
@@ -153,6 +155,9 @@ func (c *counter) count(o *engine.Outcome) {
 		c.record, c.left = c.model.metrics.Record(c.hint), countedClasses
 	}
 	c.record.Observe(o.Result, o.Decision)
+	if c.trace != "" && o.Decision.Action == policy.Defer {
+		c.record.Exemplify(c.trace, o.Result, o.Decision)
+	}
 	if c.left -= len(o.C); c.left <= 0 {
 		c.done()
 	}
@@ -211,8 +216,8 @@ func (s *session) failRow(g *group, number int, err error) {
 func (s *session) fail(m *model, at location, id string, err error) {
 	m.metrics.Rejected(reasonWord(reasonOf(err)), 1)
 	s.log(m, at, err)
-	out, policy := s.out(m)
-	out.Error([]byte(s.server.echo(id)), at.group, uint32(at.row), policy, statusOf(err, at).Proto())
+	out, ref := s.out(m)
+	out.Error([]byte(s.server.echo(id)), at.group, uint32(at.row), ref, statusOf(err, at).Proto())
 }
 
 // position is the location of a row of a group.

@@ -4,11 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"strings"
 
 	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -74,27 +75,34 @@ func withRequestID(ctx context.Context) (context.Context, string) {
 		id = hex.EncodeToString(random[:])
 	}
 	fields := logging.Fields{"request_id", id}
-	if trace := traceID(ctx); trace != "" {
-		fields = append(fields, "trace_id", trace)
+	if span := traceOf(ctx); span.IsValid() {
+		fields = append(fields, "trace_id", span.TraceID().String())
 	}
 	return logging.InjectFields(ctx, fields), id
 }
 
-// traceID is the trace that the client says the call is part of, by the W3C's
-// traceparent: version-trace-parent-flags. Anything else is no trace.
-func traceID(ctx context.Context) string {
-	sent := metadata.ValueFromIncomingContext(ctx, "traceparent")
-	if len(sent) == 0 || len(sent[0]) > 128 {
-		return ""
+// traceOf is the trace that the call is part of: the span that tracing made for
+// it, or else what the client says by the W3C's traceparent.
+func traceOf(ctx context.Context) trace.SpanContext {
+	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
+		return span
 	}
-	parts := strings.Split(sent[0], "-")
-	if len(parts) < 4 || len(parts[1]) != 32 || strings.Trim(parts[1], "0") == "" {
-		return ""
+	sent := propagation.MapCarrier{}
+	if parent := metadata.ValueFromIncomingContext(ctx, traceparentKey); len(parent) > 0 {
+		sent.Set(traceparentKey, parent[0])
 	}
-	if _, err := hex.DecodeString(parts[1]); err != nil {
-		return ""
+	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(ctx, sent))
+}
+
+// traceparentKey is the metadata key of the W3C's trace context.
+const traceparentKey = "traceparent"
+
+// sampledTrace is the id of the call's trace if it is sampled, else empty.
+func sampledTrace(ctx context.Context) string {
+	if span := traceOf(ctx); span.IsSampled() {
+		return span.TraceID().String()
 	}
-	return parts[1]
+	return ""
 }
 
 func requestIDUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {

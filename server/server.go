@@ -20,6 +20,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/stats"
 
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/wire"
@@ -35,6 +36,7 @@ type Options struct {
 	Metrics  *metrics.Metrics
 	Registry prometheus.Registerer // of the RPC metrics
 	Channelz bool                  // serve gRPC's channelz
+	Tracing  stats.Handler         // makes spans of calls; nil for none
 }
 
 // Server answers ckd.v1.UncertaintyService, health and reflection.
@@ -98,7 +100,7 @@ func New(o Options) (*Server, error) {
 		return nil, fmt.Errorf("rpc metrics: %w", err)
 	}
 	unary, stream := chains(s.interceptors())
-	s.grpc = grpc.NewServer(
+	options := []grpc.ServerOption{
 		// A peer that connects and says nothing must not hold up the end.
 		grpc.ConnectionTimeout(5*time.Second),
 		// A peer that is gone without a word is found out within a minute or two;
@@ -112,7 +114,11 @@ func New(o Options) (*Server, error) {
 		grpc.MaxSendMsgSize(maxSendBytes),
 		grpc.ChainUnaryInterceptor(unary...),
 		grpc.ChainStreamInterceptor(stream...),
-	)
+	}
+	if o.Tracing != nil {
+		options = append(options, grpc.StatsHandler(o.Tracing))
+	}
+	s.grpc = grpc.NewServer(options...)
 	s.grpc.RegisterService(&service, s)
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)

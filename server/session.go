@@ -25,6 +25,7 @@ type session struct {
 	bound  *model // in force when the stream opened; its shape binds the stream
 	begun  time.Time
 	hint   uint32 // for the shards of metrics
+	trace  string // that the stream is part of, if it is sampled
 
 	// A send may block for as long as the client does not read.
 	sending      sync.Mutex
@@ -67,7 +68,7 @@ func newSession(s *Server, m *model, h *ckdv1.StreamHeader, stream grpc.ServerSt
 	s.retain(m)
 	m.metrics.StreamsOpen(1)
 	return &session{
-		server: s, stream: stream, header: h, bound: m, begun: time.Now(), hint: s.hints.Add(1),
+		server: s, stream: stream, header: h, bound: m, begun: time.Now(), hint: s.hints.Add(1), trace: sampledTrace(stream.Context()),
 		groups: map[uint64]*group{},
 		ids:    map[string]struct{}{},
 		logged: map[ckdv1.ErrorReason]bool{},

@@ -73,7 +73,7 @@ func (s *Server) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing,
 	decided := false
 	out := wire.NewOutgoing(wire.Unary)
 	out.Policy(m.encodedRef)
-	counted := counter{model: m, hint: s.hints.Add(1)}
+	counted := counter{model: m, hint: s.hints.Add(1), trace: sampledTrace(ctx)}
 	defer counted.done()
 	r.seen.begin(r.IDs.Len())
 	for i := range tensor.Inputs {

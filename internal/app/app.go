@@ -20,6 +20,7 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/internal/buildinfo"
 	"github.com/ckd-project/ckd/internal/config"
+	"github.com/ckd-project/ckd/internal/tracing"
 	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/store"
@@ -32,7 +33,8 @@ type App struct {
 	grace   time.Duration
 	server  *server.Server
 	metrics *metrics.Metrics
-	store   *store.Store // nil where the policies are fixed
+	store   *store.Store    // nil where the policies are fixed
+	tracer  *tracing.Tracer // nil without tracing
 
 	listeners []net.Listener
 	https     []httpServer
@@ -72,12 +74,25 @@ func build(c *config.Config, log *zap.Logger, load func(*App) error) (*App, erro
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
-	s, err := server.New(server.Options{Limits: limits(c), Logger: log, Metrics: m, Registry: registry, Channelz: c.Channelz})
+	options := server.Options{Limits: limits(c), Logger: log, Metrics: m, Registry: registry, Channelz: c.Channelz}
+	a := &App{log: log, grace: c.ShutdownGrace, metrics: m}
+	if c.TraceEndpoint != config.Off {
+		a.tracer, err = tracing.New(tracing.Options{
+			Endpoint: c.TraceEndpoint, Sample: c.TraceSample, Version: info.Version, Logger: log,
+		})
+		if err != nil {
+			return nil, err
+		}
+		options.Tracing = a.tracer.Handler()
+	}
+	s, err := server.New(options)
 	if err != nil {
+		a.close()
 		return nil, err
 	}
-	a := &App{log: log, grace: c.ShutdownGrace, server: s, metrics: m}
+	a.server = s
 	if err := load(a); err != nil {
+		a.close()
 		return nil, err
 	}
 	m.Reloaded(true, time.Now())
@@ -145,13 +160,26 @@ func (a *App) listen(c *config.Config, registry *prometheus.Registry) error {
 	return nil
 }
 
-// close gives up what listen opened.
+// close gives up what was opened.
 func (a *App) close() {
 	for _, l := range a.listeners {
 		_ = l.Close() // nothing was accepted
 	}
 	for _, h := range a.https {
 		_ = h.at.Close()
+	}
+	a.closeTracer()
+}
+
+// closeTracer sends the spans that are left, if that does not take long.
+func (a *App) closeTracer() {
+	if a.tracer == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if err := a.tracer.Close(ctx); err != nil {
+		a.log.Warn("spans were not sent", zap.Error(err))
 	}
 }
 
@@ -210,6 +238,7 @@ func (a *App) Run(ctx context.Context) error {
 		}, func(error) { stopHTTP(h.server) })
 	}
 	err := group.Run()
+	a.closeTracer()
 	if ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())) {
 		a.log.Info("stopped")
 		return nil

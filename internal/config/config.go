@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"net/url"
 	"strings"
 	"time"
 
@@ -22,6 +23,9 @@ type Config struct {
 	AdminReload bool   `env:"CKD_ADMIN_RELOAD" help:"Let POST /-/reload on the admin address reload the policies. Without it the admin address changes nothing."`
 	Pprof       string `default:"off" placeholder:"ADDR" env:"CKD_PPROF" help:"HTTP address of Go's profiler, or \"off\". (${default})"`
 	Channelz    bool   `env:"CKD_CHANNELZ" help:"Serve gRPC's channelz beside the API, for looking into connections."`
+
+	TraceEndpoint string  `default:"off" placeholder:"URL" env:"CKD_TRACE_ENDPOINT" help:"OpenTelemetry collector that spans of calls are sent to, http://HOST:PORT in plaintext or https://HOST:PORT, or \"off\". (${default})"`
+	TraceSample   float64 `default:"0.01" placeholder:"SHARE" env:"CKD_TRACE_SAMPLE" help:"Share of the calls without a trace of their caller's that are traced. (${default})"`
 
 	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"CKD_LOG_LEVEL" help:"Least level that is logged: ${enum}. (${default})"`
 	LogFormat string `default:"json" enum:"json,console" env:"CKD_LOG_FORMAT" help:"Form of log lines: ${enum}. (${default})"`
@@ -50,7 +54,7 @@ type Config struct {
 	origin map[string]string // where a setting of the file stands
 }
 
-// Off is the address of admin or pprof that means none.
+// Off is the address that means none.
 const Off = "off"
 
 // Validate reports every setting that is out of range, with where it was set.
@@ -84,6 +88,14 @@ func (c *Config) Validate() error {
 		} else if reason := checkAddress(http.address); reason != "" {
 			fault(http.setting, "%q: %s", http.address, reason)
 		}
+	}
+	if c.TraceEndpoint != Off {
+		if u, err := url.Parse(c.TraceEndpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			fault("trace-endpoint", "%q: expected http://HOST:PORT, https://HOST:PORT or %q", c.TraceEndpoint, Off)
+		}
+	}
+	if !(c.TraceSample >= 0 && c.TraceSample <= 1) {
+		fault("trace-sample", "%v, expected 0 to 1", c.TraceSample)
 	}
 	for _, r := range []struct {
 		setting            string

@@ -1,0 +1,65 @@
+package tracing
+
+import (
+	"context"
+	"fmt"
+
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc/filters"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/stats"
+)
+
+// Options say where spans go.
+type Options struct {
+	// Endpoint is the URL of a collector that takes OTLP over gRPC: http://HOST:PORT
+	// in plaintext, or https://HOST:PORT.
+	Endpoint string
+	// Sample is the share of calls without a trace of their own that are sampled.
+	Sample float64
+	// Version of the daemon.
+	Version string
+	Logger  *zap.Logger
+}
+
+// Tracer makes spans of calls.
+type Tracer struct {
+	provider *sdktrace.TracerProvider
+}
+
+// New starts sending spans. A collector that is not there is no error: spans are
+// then dropped, with a line in the log.
+func New(o Options) (*Tracer, error) {
+	exporter, err := otlptracegrpc.New(context.Background(), otlptracegrpc.WithEndpointURL(o.Endpoint))
+	if err != nil {
+		return nil, fmt.Errorf("tracing to %s: %w", o.Endpoint, err)
+	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		o.Logger.Warn("spans were not sent", zap.Error(err))
+	}))
+	return &Tracer{sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(exporter),
+		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(o.Sample))),
+		sdktrace.WithResource(resource.NewSchemaless(
+			attribute.String("service.name", "ckd"), attribute.String("service.version", o.Version),
+		)),
+	)}, nil
+}
+
+// Handler makes a span of every call but those of health, which come all the time.
+func (t *Tracer) Handler() stats.Handler {
+	return otelgrpc.NewServerHandler(
+		otelgrpc.WithTracerProvider(t.provider),
+		otelgrpc.WithPropagators(propagation.TraceContext{}),
+		otelgrpc.WithFilter(filters.Not(filters.HealthCheck())),
+	)
+}
+
+// Close sends what is left, as long as ctx lasts.
+func (t *Tracer) Close(ctx context.Context) error { return t.provider.Shutdown(ctx) }
