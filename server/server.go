@@ -102,7 +102,7 @@ func New(o Options) (*Server, error) {
 	unary, stream := chains(s.interceptors())
 	options := []grpc.ServerOption{
 		// A peer that connects and says nothing must not hold up the end.
-		grpc.ConnectionTimeout(5*time.Second),
+		grpc.ConnectionTimeout(5 * time.Second),
 		// A peer that is gone without a word is found out within a minute or two;
 		// clients may ask for the same of us without being sent away.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
