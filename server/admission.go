@@ -12,8 +12,8 @@ import (
 // admit lets a call in, or refuses it before any of its request is read: what
 // calls that wait for their turn would hold, and how long they would wait, is
 // bounded that way. Streams, which take their messages one by one, have a limit
-// of their own; health and reflection have none, so that they answer when all
-// else is busy. gRPC calls it for every call of a connection, one after the other.
+// of their own; health, other probes and reflection have none, so that they
+// answer when all else is busy. gRPC calls it for every call of a connection, one after the other.
 func (s *Server) admit(ctx context.Context, call *tap.Info) (context.Context, error) {
 	if !s.unaryMethods()[call.FullMethodName] {
 		return ctx, nil
@@ -37,10 +37,13 @@ func (s *Server) unary() map[string]bool {
 			continue
 		}
 		for _, m := range info.Methods {
-			if !m.IsServerStream && !m.IsClientStream {
+			if !m.IsServerStream && !m.IsClientStream && !probes[m.Name] {
 				names["/"+service+"/"+m.Name] = true
 			}
 		}
 	}
 	return names
 }
+
+// probes are the methods by which the Open Inference Protocol asks for health.
+var probes = map[string]bool{"ServerLive": true, "ServerReady": true, "ModelReady": true}

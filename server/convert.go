@@ -185,14 +185,20 @@ func resultCost(m *model, detail ckdv1.Detail) int64 { return replyCostFactor * 
 
 // checkReply refuses so many results at once as would make a reply too large.
 func (s *Server) checkReply(m *model, detail ckdv1.Detail, inputs int) error {
-	each, limit := resultBytes(m, detail), int64(s.limits.ReplyBytes)
+	return s.checkReplyBytes(resultBytes(m, detail), inputs, "input_ids", detail.String())
+}
+
+// checkReplyBytes is checkReply for results of so many bytes each, which are what
+// was asked for in a field.
+func (s *Server) checkReplyBytes(each int64, inputs int, field, asked string) error {
+	limit := int64(s.limits.ReplyBytes)
 	if int64(inputs)*each <= limit {
 		return nil
 	}
 	most := max(limit/each, 0)
 	return &fault{
-		reason: ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE, field: "input_ids", value: fmt.Sprint(inputs),
-		message:  fmt.Sprintf("%d inputs with %v would be a reply of %d bytes, over the limit of %d", inputs, detail, int64(inputs)*each, limit),
+		reason: ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE, field: field, value: fmt.Sprint(inputs),
+		message:  fmt.Sprintf("%d inputs with %s would be a reply of %d bytes, over the limit of %d", inputs, asked, int64(inputs)*each, limit),
 		expected: fmt.Sprintf("at most %d inputs at once, or less detail", most),
 	}
 }

@@ -173,7 +173,9 @@ func (s *Server) SetPolicies(set *policy.Set) error {
 	}
 	s.catalog.Store(&next)
 	s.health.SetServingStatus("", healthv1.HealthCheckResponse_SERVING)
-	s.health.SetServingStatus(ckdv1.UncertaintyService_ServiceDesc.ServiceName, healthv1.HealthCheckResponse_SERVING)
+	for service := range s.grpc.GetServiceInfo() {
+		s.health.SetServingStatus(service, healthv1.HealthCheckResponse_SERVING)
+	}
 	for name := range next {
 		s.health.SetServingStatus(name, healthv1.HealthCheckResponse_SERVING)
 	}

@@ -199,10 +199,7 @@ func (s *session) stalled() error {
 	if since == 0 || time.Duration(s.sinceBegun()-since) < limit {
 		return nil
 	}
-	return statusOf(&fault{
-		reason: ckdv1.ErrorReason_ERROR_REASON_SEND_STALLED, value: "no room to send",
-		message: fmt.Sprintf("the client has not read its results for %v", limit), expected: "a client that reads while it writes",
-	}, location{}).Err()
+	return stalledSend(limit)
 }
 
 // end lets the session open no more inputs; over says when the rest is done.

@@ -19,12 +19,8 @@ import (
 // gRPC waits for, watches over it. Only returning from here frees an exchange
 // that is stuck in a receive or a send.
 func (s *Server) decomposeStream(stream grpc.ServerStream) error {
-	if n := s.streams.Add(1); n > int64(s.limits.Streams) {
-		s.streams.Add(-1)
-		s.metrics.RejectedUnknownModel(reasonWord(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS), 1)
-		f := overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS, "stream", "streams", n, int64(s.limits.Streams))
-		f.retry = retryStream
-		return statusOf(f, location{}).Err()
+	if err := s.openStream(); err != nil {
+		return err
 	}
 	defer s.streams.Add(-1)
 

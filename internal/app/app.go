@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/inference"
 	"github.com/ckd-project/ckd/internal/buildinfo"
 	"github.com/ckd-project/ckd/internal/config"
 	"github.com/ckd-project/ckd/internal/tracing"
@@ -90,6 +91,7 @@ func build(c *config.Config, log *zap.Logger, load func(*App) error) (*App, erro
 		a.close()
 		return nil, err
 	}
+	inference.Register(s, s)
 	a.server = s
 	if err := load(a); err != nil {
 		a.close()

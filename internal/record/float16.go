@@ -2,8 +2,8 @@ package record
 
 import "math"
 
-// widen returns the float32 equal to an IEEE 754 binary16 value. Every half has one; NaN keeps its sign and payload.
-func widen(half uint16) float32 {
+// Widen returns the float32 equal to an IEEE 754 binary16 value. Every half has one; NaN keeps its sign and payload.
+func Widen(half uint16) float32 {
 	sign := uint32(half>>15) << 31
 	exponent := uint32(half>>10) & 0x1f
 	fraction := uint32(half) & 0x3ff

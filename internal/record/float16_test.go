@@ -12,11 +12,11 @@ func TestWidenAll(t *testing.T) {
 	for i := range 1 << 16 {
 		half := uint16(i)
 		sign, exponent, fraction := half>>15, int(half>>10&31), float64(half&1023)
-		got := widen(half)
+		got := Widen(half)
 		if exponent == 31 && fraction != 0 {
 			want := uint32(sign)<<31 | 0x7f800000 | uint32(half&1023)<<13
 			if !math.IsNaN(float64(got)) || math.Float32bits(got) != want {
-				t.Fatalf("widen(%#04x) = %#08x, want NaN %#08x", half, math.Float32bits(got), want)
+				t.Fatalf("Widen(%#04x) = %#08x, want NaN %#08x", half, math.Float32bits(got), want)
 			}
 			continue
 		}
@@ -36,7 +36,7 @@ func TestWidenAll(t *testing.T) {
 			}
 		}
 		if math.Float64bits(float64(got)) != math.Float64bits(want) {
-			t.Fatalf("widen(%#04x) = %v, want %v", half, got, want)
+			t.Fatalf("Widen(%#04x) = %v, want %v", half, got, want)
 		}
 	}
 }
@@ -45,7 +45,7 @@ func TestWidenAll(t *testing.T) {
 func TestWidenAsPython(t *testing.T) {
 	var all []byte
 	for i := range 1 << 16 {
-		if v := widen(uint16(i)); v == v {
+		if v := Widen(uint16(i)); v == v {
 			all = binary.LittleEndian.AppendUint32(all, math.Float32bits(v))
 		}
 	}

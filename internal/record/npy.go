@@ -259,7 +259,7 @@ func readValues[T any](src *source, n int, d dtype, needs string, decode func(ds
 
 func halves(dst []float32, raw []byte) {
 	for i := range dst {
-		dst[i] = widen(binary.LittleEndian.Uint16(raw[2*i:]))
+		dst[i] = Widen(binary.LittleEndian.Uint16(raw[2*i:]))
 	}
 }
 

@@ -730,6 +730,11 @@ const (
 	ErrorReason_ERROR_REASON_WRONG_LAYOUT ErrorReason = 27
 	// An enum field has a number that this version does not know.
 	ErrorReason_ERROR_REASON_WRONG_ENUM ErrorReason = 28
+	// By the Open Inference Protocol: a tensor has another name, type or shape than
+	// the model takes or gives.
+	ErrorReason_ERROR_REASON_WRONG_TENSOR ErrorReason = 29
+	// By the Open Inference Protocol: a parameter asks for what is not done here.
+	ErrorReason_ERROR_REASON_WRONG_PARAMETER ErrorReason = 30
 	// The first message of a stream was no header.
 	ErrorReason_ERROR_REASON_HEADER_MISSING ErrorReason = 40
 	// No policy names this model.
@@ -795,6 +800,8 @@ var (
 		26: "ERROR_REASON_WRONG_ID_COUNT",
 		27: "ERROR_REASON_WRONG_LAYOUT",
 		28: "ERROR_REASON_WRONG_ENUM",
+		29: "ERROR_REASON_WRONG_TENSOR",
+		30: "ERROR_REASON_WRONG_PARAMETER",
 		40: "ERROR_REASON_HEADER_MISSING",
 		41: "ERROR_REASON_UNKNOWN_MODEL",
 		42: "ERROR_REASON_WRONG_CLASSES",
@@ -836,6 +843,8 @@ var (
 		"ERROR_REASON_WRONG_ID_COUNT":       26,
 		"ERROR_REASON_WRONG_LAYOUT":         27,
 		"ERROR_REASON_WRONG_ENUM":           28,
+		"ERROR_REASON_WRONG_TENSOR":         29,
+		"ERROR_REASON_WRONG_PARAMETER":      30,
 		"ERROR_REASON_HEADER_MISSING":       40,
 		"ERROR_REASON_UNKNOWN_MODEL":        41,
 		"ERROR_REASON_WRONG_CLASSES":        42,
@@ -3278,7 +3287,8 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\"DECISION_REASON_PREDICTED_CRITICAL\x10\x03\x12\x1e\n" +
 	"\x1aDECISION_REASON_DEGENERATE\x10\x04\x12\x1d\n" +
 	"\x19DECISION_REASON_SATURATED\x10\x05\x12\x1d\n" +
-	"\x19DECISION_REASON_OBSERVING\x10\x06*\xd9\t\n" +
+	"\x19DECISION_REASON_OBSERVING\x10\x06*\x9a\n" +
+	"\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17ERROR_REASON_NOT_FINITE\x10\x01\x12\x19\n" +
@@ -3300,7 +3310,9 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x1bERROR_REASON_HEADER_CHANGED\x10\x19\x12\x1f\n" +
 	"\x1bERROR_REASON_WRONG_ID_COUNT\x10\x1a\x12\x1d\n" +
 	"\x19ERROR_REASON_WRONG_LAYOUT\x10\x1b\x12\x1b\n" +
-	"\x17ERROR_REASON_WRONG_ENUM\x10\x1c\x12\x1f\n" +
+	"\x17ERROR_REASON_WRONG_ENUM\x10\x1c\x12\x1d\n" +
+	"\x19ERROR_REASON_WRONG_TENSOR\x10\x1d\x12 \n" +
+	"\x1cERROR_REASON_WRONG_PARAMETER\x10\x1e\x12\x1f\n" +
 	"\x1bERROR_REASON_HEADER_MISSING\x10(\x12\x1e\n" +
 	"\x1aERROR_REASON_UNKNOWN_MODEL\x10)\x12\x1e\n" +
 	"\x1aERROR_REASON_WRONG_CLASSES\x10*\x12\x1b\n" +

@@ -1,0 +1,41 @@
+package decomp
+
+// Check looks at the rows of all inputs of the tensor, and gives refused, in the
+// order of the inputs, every one that Result would refuse, with its *RowError. It
+// reports whether there is none; Result does not look at the rows again then.
+func (b *Batch) Check(refused func(i int, err error)) (good bool) {
+	if b.single() {
+		good = check(b, b.job.Float32, refused)
+	} else {
+		good = check(b, b.job.Float64, refused)
+	}
+	b.job.checked = b.job.checked || good
+	b.from, b.to = 0, 0 // the faults of the panel at hand were written over
+	return good
+}
+
+func check[T float](b *Batch, data []T, refused func(i int, err error)) bool {
+	good, k, s := true, b.plan.classes, b.job.Passes
+	for from, to := 0, 0; from < b.job.Inputs; from = to {
+		var p panel[T]
+		if b.job.Layout == NSK {
+			to = from + 1
+			p = panel[T]{data[from*s*k:], s, k, k}
+		} else {
+			to = min(from+len(b.faults), b.job.Inputs)
+			p = panel[T]{data[from*k:], s, (to - from) * k, b.job.stride}
+		}
+		faults := b.faults[:to-from]
+		clear(faults)
+		if checkPanel(b.plan, faults, 0, &p) {
+			continue
+		}
+		good = false
+		for i, err := range faults {
+			if err != nil {
+				refused(from+i, err)
+			}
+		}
+	}
+	return good
+}

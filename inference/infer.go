@@ -1,0 +1,35 @@
+package inference
+
+import (
+	"context"
+
+	"github.com/ckd-project/ckd/engine"
+	pb "github.com/ckd-project/ckd/proto/inference"
+)
+
+// ModelInfer implements the RPC.
+func (s *service) ModelInfer(ctx context.Context, r *pb.ModelInferRequest) (*pb.ModelInferResponse, error) {
+	q, fault := read(r)
+	if fault != nil {
+		return nil, s.server.Refuse(ctx, r.GetModelName(), q.call.Tensor.Inputs, *fault)
+	}
+	answer := newAnswer(q)
+	policy, err := s.server.Decide(ctx, &q.call, func(i int, o *engine.Outcome, err error) {
+		if err != nil {
+			answer.refused(err)
+		} else {
+			answer.decided(o)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	response := &pb.ModelInferResponse{
+		ModelName: policy.GetModel(), ModelVersion: policy.GetVersion(), Id: r.GetId(),
+		Parameters: map[string]*pb.InferParameter{
+			"policy_hash": {ParameterChoice: &pb.InferParameter_StringParam{StringParam: policy.GetHash()}},
+		},
+	}
+	answer.addTo(response)
+	return response, nil
+}

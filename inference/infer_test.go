@@ -1,0 +1,497 @@
+package inference_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/policy"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	pb "github.com/ckd-project/ckd/proto/inference"
+	"github.com/ckd-project/ckd/server"
+)
+
+// spread makes concentrations of probabilities.
+func spread(x float32) float32 { return 40*x + 0.25 }
+
+// TestEqualToNative: all kinds, layouts, types and encodings give what the native
+// service gives for the same values, to the last bit.
+func TestEqualToNative(t *testing.T) {
+	h := newHarness(t, server.DefaultLimits())
+	passes := ctg(t, 150)
+	for model, values := range map[string]tensor{
+		"ctg":        passes,
+		"logits":     passes.of(func(x float32) float32 { return 7 * (x - 0.5) }),
+		"evidential": {150, 1, 3, ctg(t, 150).of(spread).values[:450]},
+	} {
+		for _, form := range []string{"typed FP32", "FP32", "FP16", "BF16"} {
+			values := values
+			switch {
+			case form == "BF16":
+				values = values.of(asBrain)
+			case form == "FP16" && model != "ctg":
+				continue // asHalf is for probabilities
+			case form == "FP16":
+				values = values.of(asHalf)
+			}
+			native := values.native(t, h, model)
+			for _, layout := range []string{"", "NSK", "SNK"} {
+				t.Run(fmt.Sprint(model, form, layout), func(t *testing.T) {
+					request := ask(values.request(model, layout, form), allOutputs...)
+					response, err := h.client.ModelInfer(t.Context(), request)
+					if err != nil {
+						t.Fatal(err)
+					}
+					compare(t, read(t, response), native)
+				})
+			}
+		}
+	}
+}
+
+// native asks the native service for everything.
+func (v tensor) native(t testing.TB, h *harness, model string) []*ckdv1.Result {
+	t.Helper()
+	response, err := h.native.Decompose(context.Background(), &ckdv1.DecomposeRequest{
+		Model: model, Detail: ckdv1.Detail_DETAIL_FULL, Layout: ckdv1.Layout_LAYOUT_NSK,
+		Passes: uint32(v.passes), Inputs: uint32(v.inputs), Values: v.values,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.GetResults()
+}
+
+// fataler is what a test of rapid, too, can do.
+type fataler interface {
+	Helper()
+	Errorf(format string, args ...any)
+}
+
+// compare holds every output against the native results.
+func compare(t fataler, a answer, native []*ckdv1.Result) {
+	t.Helper()
+	number := func(name string, i int, want float64) {
+		t.Helper()
+		if got := a.numbers[name][i]; math.Float64bits(got) != math.Float64bits(want) {
+			t.Errorf("%s[%d] is %v, want %v", name, i, got, want)
+		}
+	}
+	for i, r := range native {
+		d := r.GetDecomposition()
+		decided := d.GetDecision()
+		for name, want := range map[string][]float64{
+			"c": d.GetC(), "skewness": d.GetSkewness(), "mean": d.GetMean(), "variance": d.GetVariance(), "m": d.GetM(),
+		} {
+			if len(want) != 3 || len(a.numbers[name]) != 3*len(native) {
+				t.Errorf("%s: %d classes, %d numbers", name, len(want), len(a.numbers[name]))
+				return
+			}
+			for k, v := range want {
+				number(name, 3*i+k, v)
+			}
+		}
+		for name, want := range map[string]float64{
+			"mi": d.GetMi(), "entropy": d.GetEntropy(), "sum_c": d.GetSumC(), "score": decided.GetValue(),
+		} {
+			number(name, i, want)
+		}
+		if want := decided.Threshold; want != nil {
+			number("threshold", i, *want)
+		} else if got := a.numbers["threshold"][i]; !math.IsNaN(got) {
+			t.Errorf("threshold[%d] is %v, want NaN", i, got)
+		}
+		class := int64(-1)
+		if decided.DecidingClass != nil {
+			class = int64(decided.GetDecidingClass())
+		}
+		got := []any{
+			a.truths["defer"][i], a.integers["deciding_class"][i], a.texts["reason"][i], a.truths["degenerate"][i], a.texts["decision"][i],
+		}
+		want := []any{
+			decided.GetAction() == ckdv1.Action_ACTION_DEFER, class,
+			strings.ToLower(strings.TrimPrefix(decided.GetReason().String(), "DECISION_REASON_")), d.GetDegenerate(),
+			strings.ToLower(strings.TrimPrefix(decided.GetAction().String(), "ACTION_")),
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("input %d: %v, want %v", i, got, want)
+		}
+	}
+}
+
+// TestDouble: float64 values are computed as float64, which the native service
+// does not have; what the engine says of them is what comes back.
+func TestDouble(t *testing.T) {
+	h := newHarness(t, server.DefaultLimits())
+	set, err := policy.Parse(policy.File{Name: "test.yaml", Data: []byte(testPolicies)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range set.All() {
+		if p.Name != "ctg" {
+			continue
+		}
+		model, err := engine.New(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		passes := ctg(t, 100)
+		double := make([]float64, 0, len(passes.values))
+		for _, row := range slices.Collect(slices.Chunk(passes.values, 3)) {
+			sum := float64(row[0]) + float64(row[1]) + float64(row[2])
+			for _, x := range row {
+				double = append(double, float64(x)/sum) // no float32 has these digits
+			}
+		}
+		batch, outcome := model.NewBatch(), model.NewOutcome()
+		if err := batch.Reset(decomp.Tensor{Passes: passes.passes, Inputs: 100, Layout: decomp.NSK, Float64: double}); err != nil {
+			t.Fatal(err)
+		}
+		typed := ask(passes.request("ctg", "", "typed FP64"), "c", "mi")
+		typed.Inputs[0].Contents.Fp64Contents = double
+		raw := ask(passes.request("ctg", "", "FP64"), "c", "mi")
+		raw.RawInputContents[0] = nil
+		for _, x := range double {
+			raw.RawInputContents[0] = le64(raw.RawInputContents[0], x)
+		}
+		for _, request := range []*pb.ModelInferRequest{typed, raw} {
+			response, err := h.client.ModelInfer(t.Context(), request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := read(t, response)
+			for i := range 100 {
+				if err := batch.Outcome(i, outcome); err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Equal(a.numbers["c"][3*i:3*i+3], outcome.C) || a.numbers["mi"][i] != outcome.MI {
+					t.Errorf("input %d: %v, want %v", i, a.numbers["c"][3*i:3*i+3], outcome.C)
+				}
+			}
+		}
+	}
+}
+
+// TestDefaults: what a request that names no outputs is answered with.
+func TestDefaults(t *testing.T) {
+	h := newHarness(t, server.DefaultLimits())
+	for form, raw := range map[string]bool{"FP32": true, "typed FP32": false} {
+		request := ctg(t, 2).request("ctg", "", form)
+		request.Id, request.ModelVersion = "a request", "v1"
+		response, err := h.client.ModelInfer(t.Context(), request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read(t, response)
+		var names []string
+		for _, o := range response.GetOutputs() {
+			names = append(names, o.GetName())
+			if !slices.Equal(o.GetShape(), []int64{2}) {
+				t.Errorf("%s: shape %v", o.GetName(), o.GetShape())
+			}
+		}
+		if want := allOutputs[5:]; !slices.Equal(names, want) {
+			t.Errorf("outputs %v, want %v", names, want)
+		}
+		if got := len(response.GetRawOutputContents()) > 0; got != raw {
+			t.Errorf("%s is answered raw: %v", form, got)
+		}
+		model, err := h.native.GetModel(t.Context(), &ckdv1.GetModelRequest{Model: "ctg"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if response.GetId() != "a request" || response.GetModelName() != "ctg" || response.GetModelVersion() != "v1" ||
+			response.GetParameters()["policy_hash"].GetStringParam() != model.GetModel().GetPolicy().GetHash() {
+			t.Errorf("got %v", response)
+		}
+	}
+}
+
+// TestOrder: outputs come in the order in which they are asked for.
+func TestOrder(t *testing.T) {
+	h := newHarness(t, server.DefaultLimits())
+	want := []string{"decision", "c", "defer"}
+	response, err := h.client.ModelInfer(t.Context(), ask(ctg(t, 2).request("ctg", "", "FP32"), want...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, o := range response.GetOutputs() {
+		if o.GetName() != want[i] {
+			t.Errorf("output %d is %s, want %s", i, o.GetName(), want[i])
+		}
+	}
+}
+
+// TestObserving: a policy without thresholds defers nothing, and has none.
+func TestObserving(t *testing.T) {
+	h := newHarness(t, server.DefaultLimits())
+	response, err := h.client.ModelInfer(t.Context(), tensor{1, 2, 2, []float32{0.5, 0.5, 0.25, 0.75}}.request("observed", "", "typed FP32"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := read(t, response)
+	if a.truths["defer"][0] || a.texts["decision"][0] != "observe" || a.texts["reason"][0] != "observing" || !math.IsNaN(a.numbers["threshold"][0]) {
+		t.Errorf("got %v", a)
+	}
+}
+
+// TestNothing: no inputs are no fault, in either form.
+func TestNothing(t *testing.T) {
+	h := newHarness(t, server.DefaultLimits())
+	for _, form := range []string{"FP32", "typed FP32"} {
+		response, err := h.client.ModelInfer(t.Context(), ask(tensor{0, 30, 3, nil}.request("ctg", "", form), allOutputs...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		read(t, response)
+	}
+}
+
+// TestBadRow: a bad row refuses the request, and nothing is decided; where the
+// output error is asked for, its input is deferred.
+func TestBadRow(t *testing.T) {
+	h := newHarness(t, server.DefaultLimits())
+	passes := ctg(t, 5)
+	passes.values[(1*30+7)*3+2] = float32(math.NaN())
+	passes.values[(3*30+2)*3] = -1
+	for _, layout := range []string{"NSK", "SNK"} {
+		_, err := h.client.ModelInfer(t.Context(), passes.request("ctg", layout, "FP32"))
+		reason, field, meta := reasonIn(t, err)
+		if status.Code(err) != codes.InvalidArgument || reason != "NOT_FINITE" || field != "inputs[1].passes[7].classes[2]" ||
+			meta["class_name"] != "pathologic" || !strings.Contains(err.Error(), "input 1: pass 7: class 2 is NaN, expected a finite number") {
+			t.Errorf("%v: %v, %s, %v", layout, err, field, meta)
+		}
+	}
+	h.eventually(t, 2, "ckd_inputs_rejected_total", "model", "ctg", "reason", "not_finite")
+	h.eventually(t, 2, "ckd_inputs_rejected_total", "model", "ctg", "reason", "negative")
+	h.eventually(t, 4, "ckd_inputs_rejected_total")
+	h.eventually(t, 0, "ckd_decisions_total")
+	h.eventually(t, 0, "ckd_passes_total")
+
+	native := passes.native(t, h, "ctg")
+	before := h.metric(t, "ckd_decisions_total")
+	response, err := h.client.ModelInfer(t.Context(), ask(passes.request("ctg", "", "FP32"), append([]string{"error"}, allOutputs...)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := read(t, response)
+	for i, why := range []string{"", "not_finite", "", "negative", ""} {
+		if why == "" {
+			if a.texts["error"][i] != "" || a.numbers["mi"][i] != native[i].GetDecomposition().GetMi() {
+				t.Errorf("input %d: %q, %v", i, a.texts["error"][i], a.numbers["mi"][i])
+			}
+			continue
+		}
+		if got := a.texts["error"][i]; got != native[i].GetError().GetMessage() || got == "" {
+			t.Errorf("input %d: error %q, want %q", i, got, native[i].GetError().GetMessage())
+		}
+		if !a.truths["defer"][i] || a.texts["decision"][i] != "defer" || a.texts["reason"][i] != why || a.integers["deciding_class"][i] != -1 || a.truths["degenerate"][i] {
+			t.Errorf("input %d is not deferred: %v %v %v", i, a.truths["defer"][i], a.texts["decision"][i], a.texts["reason"][i])
+		}
+		for name, numbers := range a.numbers {
+			each := len(numbers) / 5
+			for _, x := range numbers[i*each : (i+1)*each] {
+				if !math.IsNaN(x) {
+					t.Errorf("%s[%d] is %v, want NaN", name, i, x)
+				}
+			}
+		}
+	}
+	h.eventually(t, before+3, "ckd_decisions_total")
+}
+
+// TestCalibration: what an input is not like is counted as natively.
+func TestCalibration(t *testing.T) {
+	h := newHarness(t, server.DefaultLimits())
+	request := ctg(t, 4).request("ctg", "", "FP32")
+	request.Parameters["posterior"] = text("ensemble")
+	if _, err := h.client.ModelInfer(t.Context(), request); err != nil {
+		t.Fatal(err)
+	}
+	h.eventually(t, 4, "ckd_calibration_mismatches_total", "model", "ctg", "what", "posterior")
+	h.eventually(t, 0, "ckd_calibration_mismatches_total", "model", "ctg", "what", "passes")
+}
+
+// TestRefusals: what is wrong with a request, in full.
+func TestRefusals(t *testing.T) {
+	limits := server.DefaultLimits()
+	limits.InputsPerRequest, limits.PassesPerInput, limits.ReplyBytes, limits.OpenInputBytes = 100, 1000, 4096, 1<<20
+	h := newHarness(t, limits)
+	type request = pb.ModelInferRequest
+	parameter := func(name string, p *pb.InferParameter) func(*request) {
+		return func(r *request) { r.Parameters[name] = p }
+	}
+	number := &pb.InferParameter{ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: 7}}
+	long := strings.Repeat("x", 5000)
+	for name, c := range map[string]struct {
+		form   string
+		change func(*request)
+		code   codes.Code
+		reason string
+		field  string
+		text   string
+	}{
+		"unknown model":      {"FP32", func(r *request) { r.ModelName = "nobody" }, codes.NotFound, "UNKNOWN_MODEL", "model", `"nobody"`},
+		"unknown, and bad":   {"FP32", func(r *request) { r.ModelName, r.Inputs = "nobody", nil }, codes.NotFound, "UNKNOWN_MODEL", "model", `"nobody"`},
+		"other version":      {"FP32", func(r *request) { r.ModelVersion = "7" }, codes.NotFound, "UNKNOWN_MODEL", "version", `got "7", the policy of model "ctg" has "v1"`},
+		"no tensor":          {"FP32", func(r *request) { r.Inputs = nil }, codes.InvalidArgument, "WRONG_TENSOR", "inputs", "got 0 tensors, expected one, named passes"},
+		"two tensors":        {"FP32", func(r *request) { r.Inputs = append(r.Inputs, r.Inputs[0]) }, codes.InvalidArgument, "WRONG_TENSOR", "inputs", "2 tensors"},
+		"other name":         {"FP32", func(r *request) { r.Inputs[0].Name = "x" }, codes.InvalidArgument, "WRONG_TENSOR", "inputs[0].name", `got "x", expected passes`},
+		"a long name":        {"FP32", func(r *request) { r.Inputs[0].Name = long }, codes.InvalidArgument, "WRONG_TENSOR", "inputs[0].name", "xxx..."},
+		"datatype":           {"FP32", func(r *request) { r.Inputs[0].Datatype = "INT32" }, codes.InvalidArgument, "WRONG_TENSOR", "inputs[0].datatype", `got "INT32", expected FP32, FP64, FP16 or BF16`},
+		"typed half":         {"typed FP32", func(r *request) { r.Inputs[0].Datatype = "FP16" }, codes.InvalidArgument, "WRONG_TENSOR", "inputs[0].datatype", "raw_input_contents"},
+		"rank":               {"FP32", func(r *request) { r.Inputs[0].Shape = []int64{2, 90} }, codes.InvalidArgument, "WRONG_TENSOR", "inputs[0].shape", "got [2 90], expected [inputs passes classes]"},
+		"rank, SNK":          {"FP32", func(r *request) { r.Inputs[0].Shape = nil; r.Parameters["layout"] = text("SNK") }, codes.InvalidArgument, "WRONG_TENSOR", "inputs[0].shape", "expected [passes inputs classes]"},
+		"negative":           {"FP32", func(r *request) { r.Inputs[0].Shape[0] = -2 }, codes.InvalidArgument, "WRONG_TENSOR", "inputs[0].shape", "got [-2 30 3]"},
+		"overflow":           {"FP32", func(r *request) { r.Inputs[0].Shape = []int64{1 << 31, 1 << 31, 4} }, codes.InvalidArgument, "WRONG_TENSOR", "inputs[0].shape", "2147483648"},
+		"product overflow":   {"FP32", func(r *request) { r.Inputs[0].Shape = []int64{1<<31 - 1, 1<<31 - 1, 1<<31 - 1} }, codes.InvalidArgument, "WRONG_LENGTH", "raw_input_contents[0]", "720 bytes"},
+		"classes":            {"FP32", func(r *request) { r.Inputs[0].Shape = []int64{3, 30, 2} }, codes.InvalidArgument, "WRONG_CLASSES", "classes", `a row has 2, the policy of model "ctg" has 3`},
+		"no classes":         {"FP32", func(r *request) { r.Inputs[0].Shape[2] = 0; r.RawInputContents[0] = nil }, codes.InvalidArgument, "WRONG_CLASSES", "classes", "a row has 0"},
+		"values of none":     {"FP32", func(r *request) { r.Inputs[0].Shape[2] = 0 }, codes.InvalidArgument, "WRONG_LENGTH", "raw_input_contents[0]", "720 bytes"},
+		"one byte short":     {"FP32", func(r *request) { r.RawInputContents[0] = r.RawInputContents[0][1:] }, codes.InvalidArgument, "WRONG_LENGTH", "raw_input_contents[0]", "got 719 bytes, expected 4 for each value of shape [2 30 3]"},
+		"one value short":    {"FP64", func(r *request) { r.RawInputContents[0] = r.RawInputContents[0][8:] }, codes.InvalidArgument, "WRONG_LENGTH", "raw_input_contents[0]", "got 1432 bytes, expected 8 for each"},
+		"two raw":            {"FP32", func(r *request) { r.RawInputContents = append(r.RawInputContents, nil) }, codes.InvalidArgument, "WRONG_LENGTH", "raw_input_contents", "got 2 tensors"},
+		"raw and typed":      {"FP32", func(r *request) { r.Inputs[0].Contents = &pb.InferTensorContents{IntContents: []int32{1}} }, codes.InvalidArgument, "TWO_ENCODINGS", "inputs[0].contents", "1 values beside raw_input_contents"},
+		"typed, one short":   {"typed FP32", func(r *request) { r.Inputs[0].Contents.Fp32Contents = r.Inputs[0].Contents.Fp32Contents[1:] }, codes.InvalidArgument, "WRONG_LENGTH", "inputs[0].contents", "got 179 values, 179 of them in fp32_contents, expected those of shape [2 30 3]"},
+		"nothing":            {"typed FP32", func(r *request) { r.Inputs[0].Contents = nil }, codes.InvalidArgument, "WRONG_LENGTH", "inputs[0].contents", "got 0 values"},
+		"in another field":   {"typed FP64", func(r *request) { r.Inputs[0].Datatype = "FP32" }, codes.InvalidArgument, "WRONG_LENGTH", "inputs[0].contents", "got 180 values, 0 of them in fp32_contents"},
+		"in two fields":      {"typed FP64", func(r *request) { r.Inputs[0].Contents.BoolContents = []bool{true} }, codes.InvalidArgument, "WRONG_LENGTH", "inputs[0].contents", "got 181 values, 180 of them in fp64_contents"},
+		"layout":             {"FP32", parameter("layout", text("NKS")), codes.InvalidArgument, "WRONG_LAYOUT", "parameters.layout", `got "NKS", expected NSK or SNK`},
+		"layout, a number":   {"FP32", parameter("layout", number), codes.InvalidArgument, "WRONG_LAYOUT", "parameters.layout", "got 7"},
+		"layout unspecified": {"FP32", parameter("layout", text("unspecified")), codes.InvalidArgument, "WRONG_LAYOUT", "parameters.layout", "unspecified"},
+		"layout of tensor":   {"FP32", func(r *request) { r.Inputs[0].Parameters = map[string]*pb.InferParameter{"layout": nil} }, codes.InvalidArgument, "WRONG_LAYOUT", "inputs[0].parameters.layout", "no value"},
+		"unknown kind":       {"FP32", parameter("kind", text("softmax")), codes.InvalidArgument, "WRONG_KIND", "parameters.kind", "expected probabilities, logits or dirichlet"},
+		"other kind":         {"FP32", parameter("kind", text("logits")), codes.InvalidArgument, "WRONG_KIND", "kind", `KIND_LOGITS, the policy of model "ctg" accepts KIND_PROBABILITIES`},
+		"posterior":          {"FP32", parameter("posterior", text("a b")), codes.InvalidArgument, "WRONG_POSTERIOR", "posterior", `"a b"`},
+		"shared memory": {"FP32", func(r *request) {
+			r.Inputs[0].Parameters = map[string]*pb.InferParameter{"shared_memory_region": text("r")}
+		}, codes.InvalidArgument, "WRONG_PARAMETER", "inputs[0].parameters.shared_memory_region", `got "r", expected no such parameter`},
+		"sequence": {"FP32", parameter("sequence_id", number), codes.InvalidArgument, "WRONG_PARAMETER", "parameters.sequence_id", "got 7"},
+		"classification": {"FP32", func(r *request) {
+			ask(r, "c").Outputs[0].Parameters = map[string]*pb.InferParameter{"classification": number}
+		}, codes.InvalidArgument, "WRONG_PARAMETER", "outputs[0].parameters.classification", "got 7"},
+		"unknown output":  {"FP32", func(r *request) { ask(r, "c", "cc") }, codes.InvalidArgument, "WRONG_TENSOR", "outputs[1].name", `got "cc", expected one of c skewness mean`},
+		"an output twice": {"FP32", func(r *request) { ask(r, "c", "mi", "c") }, codes.InvalidArgument, "WRONG_TENSOR", "outputs[2].name", `got "c" again`},
+		"too few passes":  {"FP32", func(r *request) { r.Inputs[0].Shape = []int64{30, 2, 3} }, codes.InvalidArgument, "TOO_FEW_PASSES", "passes", "2 passes, expected at least 4"},
+		"too many passes": {"FP32", func(r *request) { r.Inputs[0].Shape = []int64{0, 1001, 3}; r.RawInputContents[0] = nil }, codes.InvalidArgument, "TOO_MANY_PASSES", "passes", "limit of 1000"},
+		"too many inputs": {"FP32", func(r *request) { r.Inputs[0].Shape = []int64{101, 0, 3}; r.RawInputContents[0] = nil }, codes.ResourceExhausted, "TOO_MANY_INPUTS", "inputs", "limit of 100"},
+		"too much asked":  {"FP32", func(r *request) { *r = *ask(ctg(t, 40).request("ctg", "", "FP32"), allOutputs...) }, codes.ResourceExhausted, "REPLY_TOO_LARGE", "outputs", "40 inputs with these outputs"},
+		"over the budget": {"FP32", func(r *request) { *r = *tensor{40, 999, 3, make([]float32, 40*999*3)}.request("ctg", "", "FP32") }, codes.ResourceExhausted, "OUT_OF_MEMORY_BUDGET", "values", "limit of 1048576"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			request := ctg(t, 2).request("ctg", "", c.form)
+			c.change(request)
+			_, err := h.client.ModelInfer(t.Context(), request)
+			if status.Code(err) != c.code {
+				t.Fatalf("%v, want %v", err, c.code)
+			}
+			if reason, field, _ := reasonIn(t, err); reason != c.reason || field != c.field || !strings.Contains(err.Error(), c.text) {
+				t.Errorf("%s %s %v, want %s %s with %q", reason, field, err, c.reason, c.field, c.text)
+			}
+			if n := proto.Size(status.Convert(err).Proto()); n > 2048 {
+				t.Errorf("the error has %d bytes", n)
+			}
+		})
+	}
+	h.eventually(t, 0, "ckd_decisions_total")
+	h.eventually(t, 2+1, "ckd_inputs_rejected_total", "model", "", "reason", "unknown_model")  // inputs of two requests
+	h.eventually(t, 2, "ckd_inputs_rejected_total", "model", "ctg", "reason", "two_encodings") // two inputs of one
+}
+
+// TestHarmlessParameters: what clients of others send along changes nothing.
+func TestHarmlessParameters(t *testing.T) {
+	h := newHarness(t, server.DefaultLimits())
+	request := ask(ctg(t, 3).request("ctg", "snk", "typed FP32"), allOutputs...)
+	want := ctg(t, 3).request("ctg", "SNK", "typed FP32")
+	request.Inputs = want.Inputs
+	for name, p := range map[string]*pb.InferParameter{
+		"priority":                           {ParameterChoice: &pb.InferParameter_Uint64Param{Uint64Param: 1}},
+		"timeout":                            {ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: 1}},
+		"sequence_id":                        {ParameterChoice: &pb.InferParameter_Int64Param{}},
+		"sequence_start":                     {ParameterChoice: &pb.InferParameter_BoolParam{}},
+		"triton_enable_empty_final_response": {ParameterChoice: &pb.InferParameter_BoolParam{BoolParam: true}},
+		"kind":                               text("Probabilities"),
+		"content_type":                       text("np"),
+	} {
+		request.Parameters[name] = p
+	}
+	response, err := h.client.ModelInfer(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compare(t, read(t, response), ctg(t, 3).native(t, h, "ctg"))
+}
+
+// TestTensorsParametersWin: the layout of the tensor is meant where both say one.
+func TestTensorsParametersWin(t *testing.T) {
+	h := newHarness(t, server.DefaultLimits())
+	request := ask(ctg(t, 30).request("ctg", "LAYOUT_NSK", "FP32"), allOutputs...)
+	other := ctg(t, 30).request("ctg", "SNK", "FP32")
+	request.Inputs, request.RawInputContents = other.Inputs, other.RawInputContents
+	request.Inputs[0].Parameters = map[string]*pb.InferParameter{"layout": text("layout_snk")}
+	response, err := h.client.ModelInfer(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compare(t, read(t, response), ctg(t, 30).native(t, h, "ctg"))
+}
+
+// TestProperties: whatever the values and however they come, both protocols say
+// the same of each input, and the one refuses a whole request exactly where the
+// other refuses an input.
+func TestProperties(t *testing.T) {
+	h := newHarness(t, server.DefaultLimits())
+	rapid.Check(t, func(rt *rapid.T) {
+		model := rapid.SampledFrom([]string{"ctg", "logits", "evidential"}).Draw(rt, "model")
+		v := tensor{inputs: rapid.IntRange(0, 9).Draw(rt, "inputs"), passes: rapid.IntRange(4, 9).Draw(rt, "passes"), classes: 3}
+		if model == "evidential" {
+			v.passes = 1
+		}
+		for range v.inputs * v.passes {
+			a, b := rapid.Float32Range(0, 1).Draw(rt, "a"), rapid.Float32Range(0, 1).Draw(rt, "b")
+			row := []float32{a * b, a * (1 - b), 1 - a}
+			if rapid.IntRange(0, 40).Draw(rt, "bad") == 0 {
+				row[rapid.IntRange(0, 2).Draw(rt, "class")] = rapid.SampledFrom([]float32{
+					float32(math.NaN()), float32(math.Inf(1)), -1, 2, 0,
+				}).Draw(rt, "value")
+			}
+			v.values = append(v.values, row...)
+		}
+		form := rapid.SampledFrom([]string{"FP32", "typed FP32", "BF16"}).Draw(rt, "form")
+		if form == "BF16" {
+			v = v.of(asBrain)
+		}
+		request := v.request(model, rapid.SampledFrom([]string{"", "NSK", "SNK"}).Draw(rt, "layout"), form)
+		native := v.native(t, h, model)
+		bad := slices.IndexFunc(native, func(r *ckdv1.Result) bool { return r.GetError() != nil })
+		response, err := h.client.ModelInfer(t.Context(), ask(request, allOutputs...))
+		switch {
+		case bad < 0 && err != nil:
+			rt.Fatalf("refused: %v", err)
+		case bad < 0:
+			compare(rt, read(t, response), native)
+		case status.Convert(err).Message() != native[bad].GetError().GetMessage():
+			rt.Fatalf("got %v, want %v", err, native[bad].GetError())
+		}
+		response, err = h.client.ModelInfer(t.Context(), ask(request, "error"))
+		if err != nil {
+			rt.Fatal(err)
+		}
+		a := read(t, response)
+		for i, r := range native {
+			if got := a.texts["error"][i]; got != r.GetError().GetMessage() || a.truths["defer"][i] != (r.GetError() != nil || r.GetDecomposition().GetDecision().GetAction() == ckdv1.Action_ACTION_DEFER) {
+				rt.Fatalf("input %d: %q, defer %v, want %v", i, got, a.truths["defer"][i], r)
+			}
+		}
+	})
+}

@@ -1,0 +1,159 @@
+package server
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/engine"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// Call is the complete passes of some inputs, as another protocol than ckd.v1
+// brings them.
+type Call struct {
+	Model     string
+	Version   string     // that the policy must have; empty: whichever it has
+	Classes   int        // of a row, as the client states it
+	Kind      ckdv1.Kind // that the policy must accept; unspecified: whichever it does
+	Posterior string     // how the passes were sampled; empty: not told
+
+	// ReplyBytes is about what one input is answered with.
+	ReplyBytes int
+	// AllOrNone: one input that is refused refuses the call, and none is decided.
+	AllOrNone bool
+
+	// Tensor has no values yet: Read adds them, once there is room, and Bytes is what
+	// they take then.
+	Tensor decomp.Tensor
+	Bytes  int
+	Read   func(*decomp.Tensor)
+}
+
+// RegisterService implements grpc.ServiceRegistrar: it adds the service of another
+// protocol, whose calls are then counted as those of ckd.v1 are. It must not be
+// called once the server serves.
+func (s *Server) RegisterService(d *grpc.ServiceDesc, implementation any) {
+	s.grpc.RegisterService(d, implementation)
+	s.rpc.InitializeMetrics(s.grpc)
+}
+
+// Decide checks a call, decides on its inputs and counts them, as Decompose does,
+// and names the policy that decided. each is called for every input, in order,
+// with its outcome, which is good only until each returns, or with what is wrong
+// with it. An outcome has no pair terms, and no scores but those that decide.
+// Errors are statuses with details, as those of ckd.v1 are; after one, what each
+// was told is void.
+func (s *Server) Decide(ctx context.Context, c *Call, each func(i int, o *engine.Outcome, err error)) (*ckdv1.PolicyRef, error) {
+	var ref *ckdv1.PolicyRef
+	err := s.serve(ctx, c.Model, c.Tensor.Inputs, func(m *model) error {
+		ref = m.ref
+		return s.decide(ctx, m, c, each)
+	})
+	return ref, err
+}
+
+func (s *Server) decide(ctx context.Context, m *model, c *Call, each func(i int, o *engine.Outcome, err error)) error {
+	if err := s.checkForeign(m, c); err != nil {
+		return err
+	}
+	held, err := s.hold(m, size{c.Tensor.Inputs, c.Tensor.Passes, int64(c.Bytes), int64(c.ReplyBytes)})
+	if err != nil {
+		return err
+	}
+	defer s.openBytes.Add(-held)
+	w := m.lean.take()
+	defer w.release()
+	tensor := c.Tensor
+	c.Read(&tensor)
+	if err := w.batch.Reset(tensor); err != nil {
+		return err
+	}
+	at := func(i int, err error) error {
+		return statusOf(err, location{row: i, hasPosition: true, classes: m.Policy().Classes}).Err()
+	}
+	if c.AllOrNone {
+		var first error
+		w.batch.Check(func(i int, err error) {
+			m.metrics.Rejected(reasonWord(reasonOf(err)), 1)
+			if first == nil {
+				first = at(i, err)
+			}
+		})
+		if first != nil {
+			return first
+		}
+	}
+	return s.decideEach(ctx, m, w, tensor, c.Posterior, func(int) error { return nil }, func(i int, err error) {
+		if err != nil {
+			each(i, nil, at(i, err))
+			return
+		}
+		each(i, w.outcome, nil)
+	})
+}
+
+// checkForeign checks everything about a call but its values.
+func (s *Server) checkForeign(m *model, c *Call) error {
+	if err := checkVersion(m, c.Version); err != nil {
+		return err
+	}
+	if err := checkTerms(m, terms{kind: c.Kind, posterior: c.Posterior}); err != nil {
+		return err
+	}
+	if got, want := c.Classes, len(m.Policy().Classes); got != want {
+		return &fault{
+			reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_CLASSES, field: "classes",
+			value: fmt.Sprintf("%d classes", got), expected: fmt.Sprintf("%d classes", want),
+			message: fmt.Sprintf("classes: a row has %d, the policy of model %q has %d", got, m.Policy().Name, want),
+		}
+	}
+	if err := s.checkCounts(int64(c.Tensor.Inputs), int64(c.Tensor.Passes)); err != nil {
+		return err
+	}
+	return s.checkReplyBytes(int64(c.ReplyBytes), c.Tensor.Inputs, "outputs", "these outputs")
+}
+
+// Model is a model as clients are told of it, if its policy has a version; empty
+// for any.
+func (s *Server) Model(ctx context.Context, name, version string) (*ckdv1.Model, error) {
+	m, err := s.model(name)
+	if err == nil {
+		err = checkVersion(m, version)
+	}
+	if err != nil {
+		return nil, statusOf(err, location{}).Err()
+	}
+	return modelMessage(m), nil
+}
+
+func checkVersion(m *model, version string) error {
+	is := m.Policy().Version
+	if version == "" || version == is {
+		return nil
+	}
+	return &fault{
+		reason: ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_MODEL, field: "version", value: version, expected: is,
+		message: fmt.Sprintf("version: got %q, the policy of model %q has %q", clip(version), m.Policy().Name, clip(is)),
+	}
+}
+
+// Fault is what a client did wrong by the rules of another protocol.
+type Fault struct {
+	Reason        ckdv1.ErrorReason
+	Field         string // of its message
+	Got, Expected string
+}
+
+// Refuse refuses a call for a model, with about so many inputs, before it comes
+// to Decide, and counts them.
+func (s *Server) Refuse(ctx context.Context, name string, inputs int, f Fault) error {
+	return s.serve(ctx, name, inputs, func(*model) error {
+		return &fault{
+			reason: f.Reason, field: f.Field, value: f.Got, expected: f.Expected,
+			message: fmt.Sprintf("%s: got %s, expected %s", f.Field, clip(f.Got), f.Expected),
+		}
+	})
+}

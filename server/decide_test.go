@@ -1,0 +1,130 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/engine"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// foreign is the first inputs of the recording as another protocol's call.
+func foreign(t testing.TB, inputs int) *Call {
+	t.Helper()
+	p := ctg(t)
+	var values []float32
+	for s := range p.S {
+		values = append(values, rowsOfPass(p, s, 0, inputs)...)
+	}
+	return &Call{
+		Model: "ctg", Classes: 3, ReplyBytes: 100, Bytes: 4 * len(values),
+		Tensor: decomp.Tensor{Passes: p.S, Inputs: inputs}, Read: func(to *decomp.Tensor) { to.Float32 = values },
+	}
+}
+
+// TestDecide: a call by another protocol is decided and counted as one of ours.
+func TestDecide(t *testing.T) {
+	h := newHarness(t, DefaultLimits())
+	response, err := h.client.Decompose(t.Context(), tensor(ctg(t), 50))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, allOrNone := range []bool{false, true} {
+		call := foreign(t, 50)
+		call.AllOrNone = allOrNone
+		next := 0
+		ref, err := h.server.Decide(t.Context(), call, func(i int, o *engine.Outcome, err error) {
+			want := response.GetResults()[i].GetDecomposition().GetDecision()
+			if i != next || err != nil || o.Decision.Value != want.GetValue() || actionMessage(o.Decision.Action) != want.GetAction() {
+				t.Errorf("input %d, expected %d: %v, %v, want %v", i, next, o, err, want)
+			}
+			next++
+		})
+		if err != nil || next != 50 || ref.GetHash() != response.GetPolicy().GetHash() {
+			t.Errorf("%d inputs, %v, %v", next, ref, err)
+		}
+	}
+	h.eventually(t, 150, "ckd_decisions_total", "model", "ctg")
+	h.eventually(t, 150*30, "ckd_passes_total", "model", "ctg")
+}
+
+// TestDecideAllOrNone: a bad row refuses the call and is all that is counted, or
+// fails its input alone.
+func TestDecideAllOrNone(t *testing.T) {
+	h := newHarness(t, DefaultLimits())
+	call := foreign(t, 3)
+	read := call.Read
+	call.Read = func(to *decomp.Tensor) {
+		read(to)
+		to.Float32 = slices.Clone(to.Float32)
+		to.Float32[5] = float32(math.Inf(1)) // pass 0, input 1
+	}
+	call.AllOrNone = true
+	_, err := h.server.Decide(t.Context(), call, func(i int, _ *engine.Outcome, _ error) { t.Errorf("told of input %d", i) })
+	if reason, meta := reasonIn(t, status.Convert(err).Proto()); reason != ckdv1.ErrorReason_ERROR_REASON_NOT_FINITE || meta["row"] != "1" {
+		t.Errorf("%v, %v", err, meta)
+	}
+	h.eventually(t, 1, "ckd_inputs_rejected_total")
+	h.eventually(t, 0, "ckd_decisions_total")
+
+	call.AllOrNone = false
+	var bad []int
+	if _, err := h.server.Decide(t.Context(), call, func(i int, _ *engine.Outcome, err error) {
+		if err != nil {
+			bad = append(bad, i)
+		}
+	}); err != nil || !slices.Equal(bad, []int{1}) {
+		t.Errorf("%v, %v", bad, err)
+	}
+	h.eventually(t, 2, "ckd_inputs_rejected_total")
+	h.eventually(t, 2, "ckd_decisions_total")
+}
+
+// TestDecideCancelled: what is left of a call that was given up is abandoned, not
+// refused.
+func TestDecideCancelled(t *testing.T) {
+	h := newHarness(t, DefaultLimits())
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := h.server.Decide(ctx, foreign(t, 10), func(i int, _ *engine.Outcome, _ error) {
+		if i == 3 {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	h.eventually(t, 4, "ckd_decisions_total")
+	h.eventually(t, 6, "ckd_inputs_abandoned_total", "model", "ctg")
+	h.eventually(t, 0, "ckd_inputs_rejected_total")
+}
+
+// TestDecideHolds: the values are read only when there is room for them, and all
+// that was held is given back.
+func TestDecideHolds(t *testing.T) {
+	limits := DefaultLimits()
+	limits.OpenInputBytes = 100_000
+	h := newHarness(t, limits)
+	call := foreign(t, 10)
+	read, held := call.Read, int64(0)
+	call.Read = func(to *decomp.Tensor) { held = h.server.openBytes.Load(); read(to) }
+	if _, err := h.server.Decide(t.Context(), call, func(int, *engine.Outcome, error) {}); err != nil {
+		t.Error(err)
+	}
+	if want := int64(2*3600 + 30*passBytes + 10*100*replyCostFactor); held != want {
+		t.Errorf("held %d bytes, want %d", held, want)
+	}
+	call.Bytes = 1 << 20
+	call.Read = func(*decomp.Tensor) { t.Error("read although there was no room") }
+	_, err := h.server.Decide(t.Context(), call, func(int, *engine.Outcome, error) {})
+	if reason, _ := reasonIn(t, status.Convert(err).Proto()); status.Code(err) != codes.ResourceExhausted || reason != ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET {
+		t.Errorf("%v", err)
+	}
+	h.eventually(t, 10, "ckd_inputs_rejected_total", "reason", "out_of_memory_budget")
+}
