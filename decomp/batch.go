@@ -2,6 +2,7 @@ package decomp
 
 import (
 	"errors"
+	"math/bits"
 
 	"github.com/ckd-project/ckd/internal/kernel"
 )
@@ -140,11 +141,11 @@ func (b *Batch) reset(t job) {
 		b.divisor = 1
 	}
 	k, s := b.plan.classes, max(t.Passes, 1)
-	inputs := max(panelValues/s, min(fewestColumns, mostPanelValues/s)) / k
-	if t.Layout == NSK && k >= turnedClasses {
-		inputs = 1
+	b.panelInputs = min(t.Inputs, 1)
+	if t.Inputs > 1 && (t.Layout == SNK || k < turnedClasses) {
+		inputs := max(panelValues/s, min(fewestColumns, mostPanelValues/s)) / k
+		b.panelInputs = min(max(inputs, 1), len(b.faults), t.Inputs)
 	}
-	b.panelInputs = min(max(inputs, 1), len(b.faults), t.Inputs)
 	values := s * b.panelInputs * k
 	if b.plan.kind == Logits && len(b.probabilities) < values {
 		b.probabilities = make([]float64, values)
@@ -165,13 +166,12 @@ func (b *Batch) turns() bool {
 	return b.job.Layout == NSK && b.panelInputs > 1
 }
 
-// isProduct reports whether n = a*b*c for non-negative numbers and c > 0. It
-// does not multiply, which a stated shape could make overflow.
+// isProduct reports whether n = a*b*c for non-negative numbers, which a stated shape
+// could make overflow.
 func isProduct(n, a, b, c int) bool {
-	if a == 0 || b == 0 {
-		return n == 0
-	}
-	return n%c == 0 && n/c%b == 0 && n/c/b == a
+	high, low := bits.Mul64(uint64(a), uint64(b))
+	over, product := bits.Mul64(low, uint64(c))
+	return high == 0 && over == 0 && product == uint64(n)
 }
 
 // Result writes what the passes of input i of the tensor, 0 <= i < Inputs, say
@@ -280,6 +280,9 @@ func newPanel[T float](b *Batch, data, turned []T) panel[T] {
 func load[T float](b *Batch, p *panel[T]) {
 	faults := b.faults[:b.to-b.from]
 	clear(faults)
+	if !b.job.checked && b.from == 0 {
+		b.job.checked = b.allPlain()
+	}
 	if !b.job.checked {
 		checkPanel(b.plan, faults, 0, p)
 	}
@@ -300,6 +303,15 @@ func load[T float](b *Batch, p *panel[T]) {
 	default:
 		compute(b, p)
 	}
+}
+
+// allPlain reports whether the rows of all panels are good at first sight. Rows of a
+// panel that lie apart would take a call for each pass. More values than stay in
+// the cache are looked at with their panels.
+func (b *Batch) allPlain() bool {
+	values := b.job.Float32
+	return b.plan.kind == Probabilities && 0 < len(values) && len(values) <= mostPanelValues &&
+		kernel.Plain(values, b.plan.classes, b.plan.sumTolerance)
 }
 
 // compute computes the columns of the panel at hand, and what goes for it as a whole.

@@ -7,18 +7,22 @@ import (
 )
 
 // comoments is the sums over the passes of products of deviations, d_a d_b, for
-// the pairs of the plan. With few classes they are computed for all inputs of a
-// panel at once, and for all pairs; with many, for one input at a time: classes
-// that are fixed, against all others.
+// the pairs of the plan. With few classes they are computed for all pairs; with
+// more, for classes that are fixed against all others.
 type comoments struct {
-	sums   []float64 // rows of stride
-	stride int
-	fixed  []float64 // deviations of the fixed classes, pass by pass
-	roots  []float64 // per column, 1/sqrt(mu+Epsilon)
+	sums     []float64 // rows of stride
+	stride   int
+	from, to int       // inputs of the panel at hand whose sums are there
+	fixed    []float64 // deviations of the fixed classes, input by input and pass by pass
+	roots    []float64 // per column, 1/sqrt(mu+Epsilon)
 }
 
-// fixedValues is about how many deviations of fixed classes stay in the cache.
-const fixedValues = 1 << 11
+const (
+	// crossedSums is how many sums are kept, but for one input of more.
+	crossedSums = 1 << 14
+	// fixedValues is about how many deviations of fixed classes stay in the cache.
+	fixedValues = 1 << 11
+)
 
 // pairing is how the plan's pairs are summed.
 type pairing struct {
@@ -124,12 +128,15 @@ func newComoments(p *Plan) comoments {
 		return comoments{}
 	}
 	c := comoments{stride: p.classes, roots: make([]float64, max(mostColumns, p.classes))}
-	rows := len(p.pairing.fixed)
-	if rows == 0 {
-		rows, c.stride = p.classes/2, mostColumns
+	fixed := len(p.pairing.fixed)
+	if fixed == 0 {
+		c.stride = mostColumns
+		c.sums = make([]float64, p.classes/2*c.stride)
+		return c
 	}
-	c.sums = make([]float64, rows*c.stride)
-	c.fixed = make([]float64, max(fixedValues, len(p.pairing.fixed)))
+	inputs := min(max(1, mostColumns/p.classes), max(1, crossedSums/(fixed*p.classes)))
+	c.sums = make([]float64, inputs*fixed*p.classes)
+	c.fixed = make([]float64, max(fixedValues, kernel.Padded(fixed)))
 	return c
 }
 
@@ -139,6 +146,7 @@ func sumPanel[T float](b *Batch, c *comoments, p *panel[T]) {
 	if len(b.plan.pairs) == 0 {
 		return
 	}
+	c.from, c.to = 0, 0
 	mean := b.columns.Mean[:p.width]
 	kernel.InverseRoots(c.roots, mean)
 	if len(b.plan.pairing.fixed) == 0 {
@@ -147,25 +155,45 @@ func sumPanel[T float](b *Batch, c *comoments, p *panel[T]) {
 }
 
 // sumPairs says where the sums of the input at a place in the panel at hand are,
-// and computes them if need be.
-func sumPairs[T float](b *Batch, c *comoments, all *panel[T], at int, co *coSums) {
-	co.sums, co.stride, co.column, co.listed = c.sums, c.stride, at*b.plan.classes, nil
-	fixed := b.plan.pairing.fixed
-	if len(fixed) == 0 {
+// and computes them, and those of the next inputs, if need be.
+func sumPairs[T float](b *Batch, c *comoments, p *panel[T], at int, co *coSums) {
+	k, fixed := b.plan.classes, len(b.plan.pairing.fixed)
+	co.sums, co.stride, co.column, co.listed = c.sums, c.stride, at*k, nil
+	if fixed == 0 {
 		return
 	}
-	co.column = 0
-	from, to := b.plan.pairing.from, b.plan.pairing.to
-	p := all.input(at, b.plan.classes)
-	mean := b.columns.Mean[at*p.width : (at+1)*p.width]
-	for s, n := 0, 0; s < p.passes; s += n {
-		n = min(p.passes-s, len(c.fixed)/len(fixed))
-		for _, r := range b.plan.pairing.runs {
-			data := p.data[s*p.stride+r.from:]
-			kernel.Deviations(c.fixed[r.at:], len(fixed), data, n, r.to-r.from, p.stride, mean[r.from:])
+	if at < c.from || at >= c.to {
+		c.from, c.to = at, min(at+len(c.sums)/(fixed*k), p.width/k)
+		for i := at; i < c.to; {
+			i += cross(c, b.plan, c.sums[(i-at)*fixed*k:], p.input(i, k), b.columns.Mean[i*k:], c.to-i)
 		}
-		kernel.Crossed(c.sums[from:], c.stride, p.data[s*p.stride+from:], n, to-from, p.stride, mean[from:], c.fixed, len(fixed), s == 0)
 	}
+	co.sums, co.column = c.sums[(at-c.from)*fixed*k:], 0
+}
+
+// cross computes the sums of neighbouring inputs, the first of which is given, and
+// returns of how many: as there is room for their deviations.
+func cross[T float](c *comoments, plan *Plan, sums []float64, first panel[T], mean []float64, inputs int) int {
+	k, x := plan.classes, &plan.pairing
+	n := len(x.fixed)
+	stride := kernel.Padded(n)
+	if room := len(c.fixed) / (first.passes * stride); inputs > room {
+		inputs = max(1, room&^1) // Crossed takes two at a time
+	}
+	for s, passes := 0, 0; s < first.passes; s += passes {
+		passes = min(first.passes-s, len(c.fixed)/stride)
+		columns := func(from, to int) kernel.Part[T] {
+			return kernel.Part[T]{
+				Data: first.data[s*first.stride+from:], Mean: mean[from:], Passes: passes, Stride: first.stride,
+				Inputs: inputs, Classes: k, Width: to - from,
+			}
+		}
+		for _, r := range x.runs {
+			kernel.Deviations(c.fixed[r.at:], stride, columns(r.from, r.to))
+		}
+		kernel.Crossed(sums[x.from:], k, columns(x.from, x.to), c.fixed, stride, n, s == 0)
+	}
+	return inputs
 }
 
 // coSums is where the sums of one input's pairs are: by place, or listed by pair.

@@ -1,7 +1,9 @@
 package integration_test
 
 import (
+	"bufio"
 	"context"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +21,7 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	var d *daemon
+	var demo string // where the one that is kept answers HTTP
 	ran := 0
 	written := filepath.Join(t.TempDir(), "policy.yaml") // stands in for the policy.yaml of the README
 	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
@@ -32,6 +35,17 @@ func TestReadme(t *testing.T) {
 			ran++
 			switch {
 			case line == "go test ./...": // this is it
+			case words[0] == "ckd" && words[1] == "demo":
+				demo = keepDemo(t, words[2:])
+			case words[0] == "curl":
+				t.Run("curl", func(t *testing.T) {
+					words[0] = program(t, "curl", "CURL")
+					last := &words[len(words)-1]
+					*last = strings.Replace(*last, "http://127.0.0.1:8591", demo, 1)
+					if out := runReadme(t, words, d); !strings.Contains(out, `"ACTION_`) {
+						t.Errorf("%s: %s", line, out)
+					}
+				})
 			case words[0] == "ckd" && words[1] == "serve":
 				d = serve(t, fromRoot(words[2:])...)
 			case words[0] == "ckd" || words[0] == "go" && words[1] == "run":
@@ -58,6 +72,40 @@ func TestReadme(t *testing.T) {
 	if ran < 8 {
 		t.Errorf("found only %d commands in the README", ran)
 	}
+}
+
+// keepDemo starts a demo that stays up until the test ends, on free ports, and
+// says where it answers HTTP.
+func keepDemo(t *testing.T, args []string) string {
+	t.Helper()
+	c := exec.Command(ckd, append([]string{"demo"}, args...)...)
+	for i, a := range c.Args {
+		if a == "127.0.0.1:8591" {
+			c.Args[i] = "127.0.0.1:0"
+		}
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Process.Signal(os.Interrupt) // it may have ended, which Wait tells
+		if err := c.Wait(); err != nil {
+			t.Errorf("ckd demo --keep: %v", err)
+		}
+	})
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if at, ok := strings.CutPrefix(lines.Text(), "HTTP API "); ok {
+			go func() { _, _ = io.Copy(io.Discard, out) }() // or the demo could not write on
+			return at
+		}
+	}
+	t.Fatal("the demo does not say where it answers HTTP")
+	return ""
 }
 
 // showsCalibration holds the figures that the README tells of a calibration

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -107,6 +108,12 @@ func (m *Metrics) RejectedUnknownModel(reason string, n int) { m.rejected.add(re
 
 // Panicked counts a panic that was turned into an error of one call.
 func (m *Metrics) Panicked() { m.series.panics.Inc() }
+
+// HTTPRefused counts an HTTP request that was answered with an error, of this
+// status, before it became a call.
+func (m *Metrics) HTTPRefused(code int) {
+	m.series.httpRefused.WithLabelValues(strconv.Itoa(code)).Inc()
+}
 
 // Reloaded records an attempt to load the policies; at is when it succeeded.
 func (m *Metrics) Reloaded(ok bool, at time.Time) {

@@ -26,6 +26,7 @@ type series struct {
 
 	late, rejected, abandoned *prometheus.CounterVec
 	messages, mismatches      *prometheus.CounterVec
+	httpRefused               *prometheus.CounterVec
 	inputsOpen, streamsOpen   *prometheus.GaugeVec
 	labelsCut                 *prometheus.GaugeVec
 
@@ -117,6 +118,13 @@ func declare() *series {
 		"Messages of streams that were refused without being the fault of one input: a group that is open, a row that "+
 			"its group does not have.",
 		"model", "reason")
+	s.httpRefused = s.counter("ckd_http_requests_refused_total",
+		"HTTP requests that were answered with an error before they became a call, by HTTP status code; those that became one "+
+			"are counted as calls.",
+		"code")
+	for _, code := range []string{"400", "403", "404", "405", "408", "413", "415", "429"} {
+		s.httpRefused.WithLabelValues(code)
+	}
 	s.abandoned = s.counter("ckd_inputs_abandoned_total",
 		"Inputs given up undecided because their call was cancelled or broke.",
 		"model")

@@ -13,6 +13,7 @@ type demoCmd struct {
 	Keep   bool   `help:"Leave the daemon up afterwards, with slow traffic, until interrupted."`
 	JSON   bool   `help:"Print the result as JSON."`
 	Listen string `default:"127.0.0.1:0" placeholder:"ADDR" help:"gRPC address of the daemon: HOST:PORT or unix:PATH. (${default})"`
+	HTTP   string `name:"http" default:"127.0.0.1:0" placeholder:"ADDR" help:"HTTP address of the API as JSON. (${default})"`
 	Admin  string `default:"127.0.0.1:0" placeholder:"ADDR" help:"HTTP address of the metrics. (${default})"`
 }
 
@@ -20,7 +21,7 @@ type demoCmd struct {
 func (c *demoCmd) Run(ctx *cmdContext) error {
 	bar := newBar(ctx, "streaming real passes")
 	err := demo.Run(ctx.Ctx, demo.Options{
-		Keep: c.Keep, Listen: c.Listen, Admin: c.Admin, Log: ctx.Stderr,
+		Keep: c.Keep, Listen: c.Listen, HTTP: c.HTTP, Admin: c.Admin, Log: ctx.Stderr,
 		Progress: bar.update,
 		Ready: func(r *demo.Report) error {
 			bar.stop()

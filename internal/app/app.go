@@ -16,11 +16,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/inference"
 	"github.com/ckd-project/ckd/internal/buildinfo"
 	"github.com/ckd-project/ckd/internal/config"
+	"github.com/ckd-project/ckd/internal/gateway"
 	"github.com/ckd-project/ckd/internal/tracing"
 	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/policy"
@@ -36,6 +38,7 @@ type App struct {
 	metrics *metrics.Metrics
 	store   *store.Store    // nil where the policies are fixed
 	tracer  *tracing.Tracer // nil without tracing
+	inside  *inside         // nil where nothing is served over HTTP
 
 	listeners []net.Listener
 	https     []httpServer
@@ -145,10 +148,13 @@ func (a *App) listen(c *config.Config, registry *prometheus.Registry) error {
 	}
 	for _, h := range []struct {
 		name, address string
-		handler       http.Handler
+		serve         func() (*http.Server, error)
 	}{
-		{"admin", c.Admin, adminHandler(registry, a.server, a.log, reload)},
-		{"pprof", c.Pprof, pprofHandler()},
+		{"admin", c.Admin, func() (*http.Server, error) {
+			return newHTTPServer(adminHandler(registry, a.server, a.log, reload), a.log), nil
+		}},
+		{"http", c.HTTP, func() (*http.Server, error) { return a.serveHTTP(c) }},
+		{"pprof", c.Pprof, func() (*http.Server, error) { return newHTTPServer(pprofHandler(), a.log), nil }},
 	} {
 		if h.address == config.Off {
 			continue
@@ -157,9 +163,39 @@ func (a *App) listen(c *config.Config, registry *prometheus.Registry) error {
 		if err != nil {
 			return fmt.Errorf("%s on %s: %w", h.name, h.address, err)
 		}
-		a.https = append(a.https, httpServer{h.name, newHTTPServer(h.handler, a.log), l})
+		s, err := h.serve()
+		if err != nil {
+			return fmt.Errorf("%s: %w", h.name, err)
+		}
+		a.https = append(a.https, httpServer{h.name, s, l})
 	}
 	return nil
+}
+
+// inside is the way by which what comes over HTTP reaches the gRPC server.
+type inside struct {
+	listener *gateway.Listener
+	conn     *grpc.ClientConn
+}
+
+// serveHTTP is the server of the API over HTTP.
+func (a *App) serveHTTP(c *config.Config) (*http.Server, error) {
+	listener := gateway.Pipe()
+	conn, err := listener.Client()
+	if err != nil {
+		return nil, err
+	}
+	a.inside = &inside{listener, conn}
+	return gateway.NewServer(gateway.New(conn, gateway.Options{
+		MessageBytes: c.MaxMessageBytes, BodyBytes: c.MaxOpenBytes, WriteTimeout: c.SendStallTimeout, Refused: a.metrics.HTTPRefused,
+	}), zap.NewStdLog(a.log)), nil
+}
+
+func (i *inside) close() {
+	if i != nil {
+		_ = i.conn.Close() // all calls are over
+		_ = i.listener.Close()
+	}
 }
 
 // close gives up what was opened.
@@ -170,6 +206,7 @@ func (a *App) close() {
 	for _, h := range a.https {
 		_ = h.at.Close()
 	}
+	a.inside.close()
 	a.closeTracer()
 }
 
@@ -195,9 +232,14 @@ func (a *App) Targets() []string {
 }
 
 // AdminURL is where the admin address is served; empty for nowhere.
-func (a *App) AdminURL() string {
+func (a *App) AdminURL() string { return a.urlOf("admin") }
+
+// HTTPURL is where the API is served over HTTP; empty for nowhere.
+func (a *App) HTTPURL() string { return a.urlOf("http") }
+
+func (a *App) urlOf(name string) string {
 	for _, h := range a.https {
-		if h.name == "admin" {
+		if h.name == name {
 			return h.url()
 		}
 	}
@@ -233,6 +275,9 @@ func (a *App) Run(ctx context.Context) error {
 			return a.server.GRPC().Serve(l)
 		}, func(error) { a.drain.Do(a.stopServing) })
 	}
+	if a.inside != nil {
+		group.Add(func() error { return a.server.GRPC().Serve(a.inside.listener) }, func(error) { a.drain.Do(a.stopServing) })
+	}
 	for _, h := range a.https {
 		group.Add(func() error {
 			a.log.Info("listening", zap.String("for", h.name), zap.String("address", h.url()))
@@ -240,6 +285,7 @@ func (a *App) Run(ctx context.Context) error {
 		}, func(error) { stopHTTP(h.server) })
 	}
 	err := group.Run()
+	a.inside.close()
 	a.closeTracer()
 	if ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())) {
 		a.log.Info("stopped")

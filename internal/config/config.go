@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -19,6 +20,18 @@ type Config struct {
 	Policy []string `placeholder:"PATH" env:"CKD_POLICY" help:"Policy files, or folders of them. Needed."`
 	Listen []string `default:"127.0.0.1:8590" placeholder:"ADDR" env:"CKD_LISTEN" help:"gRPC addresses: HOST:PORT or unix:PATH. Port 0 takes a free one. (${default})"`
 	Admin  string   `default:"127.0.0.1:9590" placeholder:"ADDR" env:"CKD_ADMIN" help:"HTTP address of /metrics, /livez, /readyz and /healthz, or \"off\". (${default})"`
+
+	HTTP string `name:"http" default:"off" placeholder:"ADDR" env:"CKD_HTTP" help:"HTTP address of the API as JSON and of the Open Inference Protocol's REST form, or \"off\". (${default})"`
+
+	TLSCert       string `name:"tls-cert" type:"path" placeholder:"FILE" env:"CKD_TLS_CERT" help:"PEM file of the certificate, and those between it and its CA: gRPC over TCP and the http address are then TLS. Files are read again when they change."`
+	TLSKey        string `name:"tls-key" type:"path" placeholder:"FILE" env:"CKD_TLS_KEY" help:"PEM file of the certificate's key."`
+	TLSClientCA   string `name:"tls-client-ca" type:"path" placeholder:"FILE" env:"CKD_TLS_CLIENT_CA" help:"PEM file of the CAs of clients: they then need a certificate of theirs (mTLS)."`
+	TLSCRL        string `name:"tls-crl" type:"path" placeholder:"FILE" env:"CKD_TLS_CRL" help:"PEM file of the CAs' revocation lists."`
+	TLSMinVersion string `name:"tls-min-version" default:"1.3" enum:"1.2,1.3" env:"CKD_TLS_MIN_VERSION" help:"Least version of TLS: ${enum}. (${default})"`
+	AdminTLS      bool   `name:"admin-tls" env:"CKD_ADMIN_TLS" help:"TLS on the admin address too: probes and scrapes then need it."`
+	Access        string `type:"path" placeholder:"FILE" env:"CKD_ACCESS" help:"YAML file of identities: who may call what. Every call but health then needs one."`
+
+	InsecurePlaintext bool `env:"CKD_INSECURE_PLAINTEXT" help:"Allow addresses beyond loopback without TLS: whoever is on the network can then read passes and forge decisions."`
 
 	AdminReload bool   `env:"CKD_ADMIN_RELOAD" help:"Let POST /-/reload on the admin address reload the policies. Without it the admin address changes nothing."`
 	Pprof       string `default:"off" placeholder:"ADDR" env:"CKD_PPROF" help:"HTTP address of Go's profiler, or \"off\". (${default})"`
@@ -79,7 +92,7 @@ func (c *Config) Validate() error {
 			fault("listen", "%q: %s", address, reason)
 		}
 	}
-	for _, http := range []struct{ setting, address string }{{"admin", c.Admin}, {"pprof", c.Pprof}} {
+	for _, http := range []struct{ setting, address string }{{"admin", c.Admin}, {"http", c.HTTP}, {"pprof", c.Pprof}} {
 		if http.address == Off {
 			continue
 		}
@@ -89,6 +102,7 @@ func (c *Config) Validate() error {
 			fault(http.setting, "%q: %s", http.address, reason)
 		}
 	}
+	c.checkExposure(fault)
 	if c.TraceEndpoint != Off {
 		if u, err := url.Parse(c.TraceEndpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 			fault("trace-endpoint", "%q: expected http://HOST:PORT, https://HOST:PORT or %q", c.TraceEndpoint, Off)
@@ -132,6 +146,60 @@ func (c *Config) Validate() error {
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// checkExposure refuses what would let anybody on the network read passes, forge
+// decisions or change what the daemon does.
+func (c *Config) checkExposure(fault func(setting, format string, args ...any)) {
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		fault("tls-cert", "a certificate and its key go together, expected both tls-cert and tls-key")
+	}
+	for _, needs := range []struct{ setting, value, of, there string }{
+		{"tls-client-ca", c.TLSClientCA, "tls-cert", c.TLSCert},
+		{"tls-crl", c.TLSCRL, "tls-client-ca", c.TLSClientCA},
+	} {
+		if needs.value != "" && needs.there == "" {
+			fault(needs.setting, "means nothing without %s", needs.of)
+		}
+	}
+	if c.AdminTLS && c.TLSCert == "" {
+		fault("admin-tls", "means nothing without tls-cert")
+	}
+	if c.InsecurePlaintext {
+		return
+	}
+	const plaintext = "%s is beyond loopback and would be plaintext, where anybody on the way can read passes and forge decisions: " +
+		"expected tls-cert and tls-key, an address on loopback, a unix socket, or insecure-plaintext to allow it all the same"
+	if c.TLSCert == "" {
+		for _, address := range c.Listen {
+			if exposed(address) {
+				fault("listen", plaintext, address)
+			}
+		}
+		if exposed(c.HTTP) {
+			fault("http", plaintext, c.HTTP)
+		}
+	}
+	// Probes and metrics may be for anybody: they change nothing and tell of no input.
+	if c.AdminReload && exposed(c.Admin) && (!c.AdminTLS || c.Access == "") {
+		fault("admin-reload", "anybody who reaches %s could reload the policies: expected admin-tls and access, an address on loopback, "+
+			"or insecure-plaintext to allow it all the same", c.Admin)
+	}
+	if exposed(c.Pprof) {
+		fault("pprof", "anybody who reaches %s could read the daemon's memory: expected an address on loopback, "+
+			"or insecure-plaintext to allow it all the same", c.Pprof)
+	}
+}
+
+// exposed reports whether others than this machine's processes may reach an
+// address. Of names, only localhost is known to be the machine's own.
+func exposed(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil || host == "localhost" || strings.HasPrefix(address, "unix:") { // err: off, or no address
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return err != nil || !ip.Unmap().IsLoopback()
 }
 
 // checkAddress says what is wrong with a listening address.

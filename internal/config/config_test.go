@@ -78,6 +78,55 @@ log-level: warn
 	}
 }
 
+// TestExposure: what would let anybody on the network in is refused, each for
+// what it is, unless the flag named for the risk is given.
+func TestExposure(t *testing.T) {
+	const everywhere, tls = "0.0.0.0:1", "--tls-cert=c --tls-key=k"
+	for _, c := range []struct {
+		args string
+		want string // empty: it is allowed
+	}{
+		{"--listen " + everywhere, "listen: 0.0.0.0:1 is beyond loopback and would be plaintext"},
+		{"--listen :1", "listen: :1 is beyond"},
+		{"--listen [::]:1", "listen: [::]:1 is beyond"},
+		{"--listen 10.0.0.1:1", "listen: 10.0.0.1:1 is beyond"},
+		{"--listen db.example:1", "listen: db.example:1 is beyond"},
+		{"--listen 127.0.0.1:1,0.0.0.0:2", "listen: 0.0.0.0:2 is beyond"},
+		{"--listen localhost:1", ""},
+		{"--listen [::1]:1", ""},
+		{"--listen 127.8.9.10:1", ""},
+		{"--listen [::ffff:127.0.0.1]:1", ""},
+		{"--listen unix:/run/ckd.sock", ""},
+		{"--listen " + everywhere + " " + tls, ""},
+		{"--listen " + everywhere + " --access a", "listen: 0.0.0.0:1 is beyond"}, // tokens would be plaintext too
+		{"--listen " + everywhere + " --insecure-plaintext", ""},
+		{"--http " + everywhere, "http: 0.0.0.0:1 is beyond loopback"},
+		{"--http 127.0.0.1:1", ""},
+		{"--http " + everywhere + " " + tls, ""},
+		{"--admin " + everywhere, ""},
+		{"--admin " + everywhere + " --admin-reload", "admin-reload: anybody who reaches 0.0.0.0:1 could reload"},
+		{"--admin " + everywhere + " --admin-reload --admin-tls " + tls, "admin-reload: anybody"},
+		{"--admin " + everywhere + " --admin-reload --access a " + tls, "admin-reload: anybody"},
+		{"--admin " + everywhere + " --admin-reload --admin-tls --access a " + tls, ""},
+		{"--admin " + everywhere + " --admin-reload --insecure-plaintext", ""},
+		{"--pprof " + everywhere, "pprof: anybody who reaches 0.0.0.0:1 could read"},
+		{"--pprof " + everywhere + " " + tls, "pprof: anybody"},
+		{"--tls-cert c", "tls-cert: a certificate and its key go together"},
+		{"--tls-key k", "tls-cert: a certificate and its key go together"},
+		{"--tls-client-ca c", "tls-client-ca: means nothing without tls-cert"},
+		{"--tls-crl c " + tls, "tls-crl: means nothing without tls-client-ca"},
+		{"--admin-tls", "admin-tls: means nothing without tls-cert"},
+	} {
+		_, err := parse(append([]string{"--policy", "p.yaml"}, strings.Fields(c.args)...)...)
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%s: %v", c.args, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s: %v, want %q", c.args, err, c.want)
+		}
+	}
+}
+
 // TestOneForAList: a list of one may be written without the list.
 func TestOneForAList(t *testing.T) {
 	c, err := parse("--config", write(t, "policy: a,b.yaml\n"))

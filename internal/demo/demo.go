@@ -21,8 +21,8 @@ import (
 type Options struct {
 	// Keep leaves the daemon up, with slow traffic, until the context ends.
 	Keep bool
-	// Listen and Admin are the daemon's addresses.
-	Listen, Admin string
+	// Listen, HTTP and Admin are the daemon's addresses.
+	Listen, HTTP, Admin string
 	// Progress is told how the streaming goes, by many goroutines; may be nil.
 	Progress func(answered, inputs int)
 	// Ready is called with the report, before Keep's traffic; it prints.
@@ -74,7 +74,7 @@ func start(o Options, log *zap.Logger, policies *policy.Set) (*app.App, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Listen, c.Admin, c.ShutdownGrace = []string{o.Listen}, o.Admin, time.Second
+	c.Listen, c.HTTP, c.Admin, c.ShutdownGrace = []string{o.Listen}, o.HTTP, o.Admin, time.Second
 	return app.NewFixed(c, log, policies)
 }
 
@@ -100,7 +100,7 @@ func stream(ctx context.Context, o Options, daemon *app.App, r *recordings.Recor
 	}
 	report.Tuning.Inputs = tuned
 	report.Seconds = time.Since(started).Seconds()
-	report.Addresses = Addresses{API: daemon.Targets()[0], Metrics: daemon.AdminURL() + "/metrics"}
+	report.Addresses = Addresses{API: daemon.Targets()[0], HTTP: daemon.HTTPURL(), Metrics: daemon.AdminURL() + "/metrics"}
 	if err := o.Ready(report); err != nil || !o.Keep {
 		return err
 	}

@@ -22,7 +22,7 @@ func TestReport(t *testing.T) {
 	var report *Report
 	var answers atomic.Int64
 	err := Run(t.Context(), Options{
-		Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Log: io.Discard,
+		Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0", Log: io.Discard,
 		Progress: func(answered, inputs int) {
 			if answered == inputs {
 				answers.Store(int64(answered))
@@ -132,7 +132,7 @@ func TestTuning(t *testing.T) {
 func TestKeep(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	err := Run(ctx, Options{
-		Keep: true, Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Log: io.Discard,
+		Keep: true, Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0", Log: io.Discard,
 		Ready: func(*Report) error {
 			time.AfterFunc(300*time.Millisecond, cancel)
 			return nil

@@ -92,6 +92,7 @@ type Deferred struct {
 // Addresses of the daemon.
 type Addresses struct {
 	API     string `json:"api"`
+	HTTP    string `json:"http"`
 	Metrics string `json:"metrics"`
 }
 

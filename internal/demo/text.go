@@ -62,6 +62,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	line("")
 	line("The daemon of this demo (--keep leaves it up):")
 	line("gRPC API %s", r.Addresses.API)
+	line("HTTP API %s", r.Addresses.HTTP)
 	line("metrics  %s", r.Addresses.Metrics)
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -50,13 +50,23 @@ func BenchmarkPairs(b *testing.B) {
 			Rotated(sums, width, single, passes, inputs, classes, width, mean)
 		})
 	}
-	for _, fixed := range []int{1, 3, 10} {
-		const passes, width = 30, 1000
-		single, mean, sums := goodRows(r, passes, width), make([]float64, width), make([]float64, fixed*width)
-		x := make([]float64, passes*fixed)
-		benchmark(b, fmt.Sprintf("crossed/%d", fixed), len(single), func() {
-			Crossed(sums, width, single, passes, width, width, mean, x, fixed, true)
-		})
+	for _, shape := range [][2]int{{1, 1000}, {16, 10}} {
+		const passes = 30
+		inputs, classes := shape[0], shape[1]
+		width := inputs * classes
+		for _, n := range []int{1, 3, 5, 10} {
+			single, mean, sums := goodRows(r, passes*inputs, classes), make([]float64, width), make([]float64, n*width)
+			stride := Padded(n)
+			fixed := make([]float64, passes*inputs*stride)
+			part := Part[float32]{single, mean, passes, width, inputs, classes, n}
+			benchmark(b, fmt.Sprintf("deviations/%dx%d/%d", inputs, classes, n), passes*inputs*n, func() {
+				Deviations(fixed, stride, part)
+			})
+			part.Width = classes
+			benchmark(b, fmt.Sprintf("crossed/%dx%d/%d", inputs, classes, n), len(single), func() {
+				Crossed(sums, classes, part, fixed, stride, n, true)
+			})
+		}
 	}
 }
 

@@ -7,8 +7,9 @@
 // by tools/kernel). The processor, and GODEBUG=cpu.avx512f=off and the like,
 // decide at start which one runs; the build tag purego leaves the plain one
 // alone. They agree bit for bit, on any input: columns do not mix, what is
-// added up within one is added in the order of the passes, and every operation
-// is the same correctly rounded one. TestVersionsAgree holds them together.
+// added up within one is added in an order that follows from the number of passes
+// alone, and every operation is the same correctly rounded one. TestVersionsAgree
+// holds them together.
 //
 // Values are in [0,1]. Others give numbers that mean nothing, in their columns
 // alone: what becomes of inputs with rows that were refused.

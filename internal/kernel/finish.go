@@ -6,22 +6,49 @@ import "math"
 // from the other moments.
 const Narrow = narrow
 
-// InverseRoots writes 1/sqrt(mean + Epsilon) to dst.
+// InverseRoots writes 1/sqrt(mean + Epsilon) to dst, to 4e-16 of itself.
 func InverseRoots(dst, mean []float64) {
 	dst = dst[:len(mean)]
-	done := vectorInverseRoots(dst, mean)
-	scalarInverseRoots(dst[done:], mean[done:])
+	if len(mean) > 0 && !vectorInverseRoots(dst, mean) {
+		scalarInverseRoots(dst, mean)
+	}
 }
 
-// Confusion writes max(0, -sums[j]) scale roots[j] to terms[j], and returns the
-// sum of weights[j] terms[j]; see Sum for its order.
+// Matrix is sums of products of Rows rows, of Width columns each, of every input:
+// that of row f and column j of input i is Sums[(i*Rows+f)*Apart+j].
+type Matrix struct {
+	Sums                []float64
+	Roots               []float64 // of columns: Roots[i*Apart+j]
+	Scales              []float64 // of rows: Scales[i*Rows+f]
+	Weights             []float64 // of both, for all inputs: Weights[f*WeightsApart+j]
+	Inputs, Rows, Width int
+	Apart, WeightsApart int
+}
+
+// Confusions writes max(0, -sum) scale root for every sum to terms, in the same
+// place, and for every row the sum of weight times that to shares[i*Rows+f]; see Sum
+// for its order, where there are many.
+func Confusions(shares, terms []float64, m Matrix) {
+	if m.Inputs <= 0 || m.Rows <= 0 || m.Width <= 0 {
+		return
+	}
+	rows := m.Inputs * m.Rows
+	check(len(terms), rows, m.Width, m.Apart)
+	check(len(m.Sums), rows, m.Width, m.Apart)
+	check(len(m.Roots), m.Inputs, m.Width, m.Apart)
+	_, _, _ = shares[:rows], m.Scales[:rows], m.Weights[:(m.Rows-1)*m.WeightsApart+m.Width]
+	if !vectorConfusions(shares, terms, &m) {
+		scalarConfusions(shares, terms, &m)
+	}
+}
+
+// Confusion is Confusions of one row.
 func Confusion(terms, sums, roots, weights []float64, scale float64) float64 {
-	n := len(terms)
-	sums, roots, weights = sums[:n], roots[:n], weights[:n]
-	var parts [lanes]float64
-	done := vectorConfusion(&parts, terms, sums, roots, weights, scale)
-	scalarConfusion(&parts, terms[done:], sums[done:], roots[done:], weights[done:], scale)
-	return together(&parts)
+	width, share, scales := len(terms), [1]float64{}, [1]float64{scale}
+	Confusions(share[:], terms, Matrix{
+		Sums: sums, Roots: roots, Scales: scales[:], Weights: weights, Inputs: 1, Rows: 1, Width: width, Apart: width,
+	})
+	return share[0]
 }
 
 // ManyValues is from how many on Sum adds up in parts.
@@ -43,16 +70,34 @@ func Sum(values []float64) float64 {
 	return together(&parts)
 }
 
+// rootGuess less half the bits of x, as a number, is within 3.5% of 1/sqrt(x).
+const rootGuess = 0x5fe6eb50c7b537a9
+
+// scalarInverseRoots comes from that guess to 1/sqrt(x) with what is left of the
+// series about it, three times: a square root and a division take four times as
+// long.
 func scalarInverseRoots(dst, mean []float64) {
 	for j, mu := range mean {
-		dst[j] = 1 / math.Sqrt(mu+Epsilon)
+		x := mu + Epsilon
+		y := math.Float64frombits(rootGuess - math.Float64bits(x)>>1)
+		for range 3 {
+			e := math.FMA(-y, float64(x*y), 1)
+			y = math.FMA(float64(y*e), math.FMA(0.375, e, 0.5), y)
+		}
+		dst[j] = y
 	}
 }
 
-func scalarConfusion(parts *[lanes]float64, terms, sums, roots, weights []float64, scale float64) {
-	for j, sum := range sums {
-		terms[j] = float64(float64(max(-sum, 0)*scale) * roots[j])
-		parts[j%lanes] = math.FMA(weights[j], terms[j], parts[j%lanes])
+func scalarConfusions(shares, terms []float64, m *Matrix) {
+	for row := range m.Inputs * m.Rows {
+		roots, weights := m.Roots[row/m.Rows*m.Apart:], m.Weights[row%m.Rows*m.WeightsApart:]
+		terms := terms[row*m.Apart:]
+		var parts [lanes]float64
+		for j, sum := range m.Sums[row*m.Apart:][:m.Width] {
+			terms[j] = float64(float64(max(-sum, 0)*m.Scales[row]) * roots[j])
+			parts[j%lanes] = math.FMA(weights[j], terms[j], parts[j%lanes])
+		}
+		shares[row] = together(&parts)
 	}
 }
 

@@ -9,13 +9,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestFinishesAgree: the versions of InverseRoots, Confusion and Sum give the
+// TestFinishesAgree: the versions of InverseRoots, Confusions and Sum give the
 // same bits, and what their names say.
 func TestFinishesAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 70).Draw(t, "n")
+		width, inputs := rapid.IntRange(1, 40).Draw(t, "width"), rapid.IntRange(1, 4).Draw(t, "inputs")
+		rows, gap := rapid.IntRange(1, 7).Draw(t, "rows"), rapid.IntRange(0, 9).Draw(t, "gap")
+		shared := rapid.Bool().Draw(t, "shared weights")
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 5))
-		draw := func(scale float64) []float64 {
+		draw := func(n int, scale float64) []float64 {
 			values := make([]float64, n)
 			for j := range values {
 				if random.IntN(8) > 0 {
@@ -24,20 +26,24 @@ func TestFinishesAgree(t *testing.T) {
 			}
 			return values
 		}
-		mean, sums, weights := draw(1), draw(3), draw(2)
+		apart := width + gap
+		mean, sums, weights := draw(inputs*apart, 1), draw(inputs*rows*apart, 3), draw(rows*apart, 2)
+		scales, weightsApart := draw(inputs*rows, 1), apart
+		if shared {
+			weightsApart = 0
+		}
 		for j := range mean {
 			mean[j] = math.Abs(mean[j])
 		}
-		scale := random.Float64()
 		var first []uint64
 		for _, v := range versions() {
 			with(v, func() {
-				roots, terms := make([]float64, n), make([]float64, n)
+				roots, terms, shares := make([]float64, len(mean)), make([]float64, len(sums)), make([]float64, len(scales))
 				InverseRoots(roots, mean)
-				total := Confusion(terms, sums, roots, weights, scale)
+				Confusions(shares, terms, Matrix{sums, roots, scales, weights, inputs, rows, width, apart, weightsApart})
 				sum := Sum(sums)
 				var bits []uint64
-				for _, x := range slices.Concat(roots, terms, []float64{total, sum}) {
+				for _, x := range slices.Concat(roots, terms, shares, []float64{sum}) {
 					bits = append(bits, math.Float64bits(x))
 				}
 				if first == nil {
@@ -46,19 +52,34 @@ func TestFinishesAgree(t *testing.T) {
 				if !slices.Equal(bits, first) {
 					t.Fatalf("%v differs from %v", v, versions()[0])
 				}
-				wantTotal, wantSum, size := 0.0, 0.0, 0.0
-				for j := range n {
-					root := 1 / math.Sqrt(mean[j]+Epsilon)
-					term := math.Max(0, -sums[j]) * scale * root
-					if math.Abs(roots[j]-root) > 1e-15*root || math.Abs(terms[j]-term) > 1e-14*term {
-						t.Fatalf("%d: root %v, want %v; term %v, want %v", j, roots[j], root, terms[j], term)
+				for j, got := range roots {
+					if want := 1 / math.Sqrt(mean[j]+Epsilon); math.Abs(got-want) > 1e-15*want {
+						t.Fatalf("root %d: %v, want %v", j, got, want)
 					}
-					wantTotal += weights[j] * term
-					wantSum += sums[j]
-					size += math.Abs(weights[j]*term) + math.Abs(sums[j])
 				}
-				if math.Abs(total-wantTotal) > 1e-14*size || math.Abs(sum-wantSum) > 1e-14*size {
-					t.Fatalf("total %v, want %v; sum %v, want %v", total, wantTotal, sum, wantSum)
+				for row, got := range shares {
+					want, size := 0.0, 0.0
+					for j := range apart {
+						term := 0.0
+						if j < width {
+							term = math.Max(0, -sums[row*apart+j]) * scales[row] * roots[row/rows*apart+j]
+						}
+						if got := terms[row*apart+j]; math.Abs(got-term) > 1e-14*math.Abs(term) {
+							t.Fatalf("row %d, term %d: %v, want %v", row, j, got, term)
+						}
+						add := weights[row%rows*weightsApart+j] * term
+						want, size = want+add, size+math.Abs(add)
+					}
+					if math.Abs(got-want) > 1e-14*size {
+						t.Fatalf("share %d: %v, want %v", row, got, want)
+					}
+				}
+				wantSum, size := 0.0, 0.0
+				for _, s := range sums {
+					wantSum, size = wantSum+s, size+math.Abs(s)
+				}
+				if math.Abs(sum-wantSum) > 1e-14*size {
+					t.Fatalf("sum %v, want %v", sum, wantSum)
 				}
 			})
 		}

@@ -26,7 +26,7 @@ func TestGuardPages(t *testing.T) {
 					single[i] = float32(double[i])
 				}
 				mean, sums := atEnd[float64](t, width), atEnd[float64](t, 11*width)
-				fixed := atEnd[float64](t, passes*11)
+				fixed := atEnd[float64](t, 3*passes*11)
 				c := NewColumns(width)
 				c.block = atEnd[float64](t, fields*c.padded)
 				c.Mean, c.aside = c.block[:width], atEnd[float64](t, (passes+1)*lanes)
@@ -34,10 +34,12 @@ func TestGuardPages(t *testing.T) {
 					Moments(c, single, passes, width, stride, 4)
 					Moments(c, double, passes, width, stride, 4)
 					dst := atEnd[float64](t, passes*width)
-					Deviations(dst, width, single, passes, width, stride, mean)
-					Deviations(dst, width, double, passes, width, stride, mean)
-					Crossed(sums, width, single, passes, width, stride, mean, fixed, 11, stride > width)
-					Crossed(sums, width, double, passes, width, stride, mean, fixed, 11, stride > width)
+					for _, inputs := range []int{1, 2, 3} {
+						if classes := width / inputs; classes > 0 {
+							guardParts(single, mean, dst, sums, fixed, passes, stride, inputs, classes, stride > width)
+							guardParts(double, mean, dst, sums, fixed, passes, stride, inputs, classes, stride > width)
+						}
+					}
 					for k := 2; k <= MostRotated; k++ {
 						if width%k == 0 {
 							sums := sums[(11-k/2)*width:]
@@ -61,6 +63,20 @@ func TestGuardPages(t *testing.T) {
 			}
 		}
 	}
+}
+
+// guardParts works on the last columns of a panel, and at the ends of all slices.
+func guardParts[T Float](data []T, mean, dst, sums, fixed []float64, passes, stride, inputs, classes int, first bool) {
+	width := inputs * classes
+	end := func(x []float64, n int) []float64 { return x[len(x)-n:] }
+	p := Part[T]{data[len(mean)-width:], end(mean, width), passes, stride, inputs, classes, classes}
+	Deviations(end(dst, passes*width), classes, p)
+	Crossed(end(sums, 11*width), classes, p, end(fixed, inputs*passes*11), 11, 11, first)
+	InverseRoots(end(dst, width), end(mean, width))
+	Confusions(end(fixed, inputs*passes), end(dst, passes*width), Matrix{
+		Sums: end(sums, passes*width), Roots: end(mean, width), Scales: end(fixed, inputs*passes), Weights: end(mean, classes),
+		Inputs: inputs, Rows: passes, Width: classes, Apart: classes,
+	})
 }
 
 // pages are in use until release.

@@ -79,27 +79,40 @@ func Rotated[T Float](sums []float64, apart int, data []T, passes, inputs, class
 	}
 }
 
-// Deviations writes p - mean of every value of a panel to dst, whose rows are apart.
-func Deviations[T Float](dst []float64, apart int, data []T, passes, width, stride int, mean []float64) {
-	check(len(data), passes, width, stride)
-	check(len(dst), passes, width, apart)
-	_ = mean[:width]
-	if width > 0 && passes > 0 && !vectorDeviations(dst, apart, data, passes, width, stride, mean) {
-		scalarDeviations(dst, apart, data, passes, width, stride, mean)
+// Part is the same neighbouring columns of each input of a panel: those of input
+// i in pass s are Data[s*Stride+i*Classes:][:Width], and their means
+// Mean[i*Classes:][:Width].
+type Part[T Float] struct {
+	Data                   []T
+	Mean                   []float64
+	Passes, Stride         int
+	Inputs, Classes, Width int
+}
+
+// Deviations writes p - mean of every value of a part to dst: of column j of input
+// i in pass s to dst[(i*Passes+s)*apart+j].
+func Deviations[T Float](dst []float64, apart int, p Part[T]) {
+	if !p.check() {
+		return
+	}
+	check(len(dst), p.Inputs*p.Passes, p.Width, apart)
+	if !vectorDeviations(dst, apart, &p) {
+		scalarDeviations(dst, apart, &p)
 	}
 }
 
-// Crossed adds to sums[i*apart+j], for i < n and every column j of a panel, the
-// sum over the passes s of fixed[s*n+i] (p_j - mean_j); of the first passes it
-// writes it there.
-func Crossed[T Float](sums []float64, apart int, data []T, passes, width, stride int, mean, fixed []float64, n int, first bool) {
-	check(len(data), passes, width, stride)
-	if width == 0 || passes == 0 || n == 0 {
+// Crossed multiplies the columns of each input with deviations of n fixed ones,
+// which lie as Deviations writes them: it adds to sums[(i*n+f)*apart+j], for input
+// i, f < n and column j of a part, the sum over the passes s of
+// fixed[(i*Passes+s)*stride+f] (p_j - mean_j); of the first passes it writes it there.
+func Crossed[T Float](sums []float64, apart int, p Part[T], fixed []float64, stride, n int, first bool) {
+	if !p.check() || n <= 0 {
 		return
 	}
-	_, _, _ = sums[:(n-1)*apart+width], mean[:width], fixed[:passes*n]
-	if !vectorCrossed(sums, apart, data, passes, width, stride, mean, fixed, n, first) {
-		scalarCrossed(sums, apart, data, passes, width, stride, mean, fixed, n, first)
+	check(len(sums), p.Inputs*n, p.Width, apart)
+	check(len(fixed), p.Inputs*p.Passes, n, stride)
+	if !vectorCrossed(sums, apart, &p, fixed, stride, n, first) {
+		scalarCrossed(sums, apart, &p, fixed, stride, n, first)
 	}
 }
 
@@ -120,4 +133,16 @@ func check(values, passes, width, stride int) {
 	if passes > 0 && (width > stride || (passes-1)*stride+width > values) {
 		panic("kernel: the panel exceeds its values")
 	}
+}
+
+// check panics where the part is not inside its slices, and reports whether it
+// has columns.
+func (p *Part[T]) check() bool {
+	if p.Passes <= 0 || p.Inputs <= 0 || p.Width <= 0 {
+		return false
+	}
+	width := (p.Inputs-1)*p.Classes + p.Width
+	check(len(p.Data), p.Passes, width, p.Stride)
+	_ = p.Mean[:width]
+	return true
 }

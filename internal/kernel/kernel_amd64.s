@@ -33,29 +33,33 @@ TEXT ·momentsFloat32AVX512(SB), NOSPLIT, $0-80
 	VMOVUPD      const_remainder5<>+0(SB), Z12
 	VMOVUPD      const_remainder6<>+0(SB), Z13
 	VXORPD       Z14, Z14, Z14
-	VMOVQ        DI, X15
-	VPBROADCASTQ X15, Z15
-	VPCMPGTQ     const_iota<>+0(SB), Z15, K1
+	VXORPD       Z15, Z15, Z15
+	VMOVQ        DI, X16
+	VPBROADCASTQ X16, Z16
+	VPCMPGTQ     const_iota<>+0(SB), Z16, K1
 	MOVQ         BX, R9
 	MOVQ         DX, R10
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
 loop1:
-	VCVTPS2PD.Z  (R9), K1, Z15
-	VMOVUPD      Z15, (R10)
-	VADDPD       Z15, Z14, Z14
+	VCVTPS2PD.Z  (R9), K1, Z16
+	VMOVUPD      Z16, (R10)
+	VADDPD       Z15, Z16, Z16
+	VMOVAPD      Z14, Z15
+	VMOVAPD      Z16, Z14
 	ADDQ         R8, R9
 	ADDQ         $0x40, R10
 	DECQ         R11
 	JNZ          loop1
+	VADDPD       Z15, Z14, Z14
 	VBROADCASTSD rn+64(FP), Z15
 	VMULPD       Z15, Z14, Z14
 	VMOVUPD      const_one<>+0(SB), Z15
 	VDIVPD       Z14, Z15, Z15
 	VCMPPD       $0x1d, const_tiny<>+0(SB), Z14, K1
 	VMOVAPD.Z    Z15, K1, Z15
-	VMOVAPD      Z14, Z14
+	VMOVUPD      Z14, Z14
 	VMOVUPD      Z15, Z16
 	VMULPD       const_shift<>+0(SB), Z15, Z15
 	VMOVUPD      Z15, Z15
@@ -68,6 +72,7 @@ block2:
 	VXORPD  Z21, Z21, Z21
 	VXORPD  Z22, Z22, Z22
 	VXORPD  Z23, Z23, Z23
+	VXORPD  Z24, Z24, Z24
 	ADDQ    $0x20, BX
 	SUBQ    $0x08, DI
 	MOVQ    BX, R9
@@ -77,91 +82,220 @@ block2:
 	MOVQ    SI, R11
 	PCALIGN $0x40
 
-loop5:
-	VMOVUPD     (R10), Z24
-	VSUBPD      Z14, Z24, Z25
-	VMULPD      Z25, Z25, Z26
-	VADDPD      Z25, Z18, Z18
-	VADDPD      Z26, Z19, Z19
-	VFMADD231PD Z26, Z25, Z20
-	VMOVAPD     Z5, Z25
-	VFMADD231PD Z15, Z24, Z25
-	VANDPD      Z4, Z25, Z26
-	VGETEXPPD   Z25, Z27
-	VPSRLQ      $0x30, Z25, Z25
-	VMOVAPD     Z25, Z28
-	VPERMI2PD   Z2, Z0, Z25
-	VPERMI2PD   Z3, Z1, Z28
-	VPSUBQ      Z26, Z28, Z28
-	VFMADD231PD Z6, Z27, Z25
-	VADDPD      Z26, Z23, Z23
-	VFMADD231PD Z24, Z25, Z21
-	VFMSUB231PD Z16, Z24, Z26
-	VMULPD      Z26, Z28, Z28
-	VMULPD      Z26, Z28, Z26
-	VMOVAPD     Z13, Z24
-	VFMADD213PD Z12, Z28, Z24
-	VFMADD213PD Z11, Z28, Z24
-	VFMADD213PD Z10, Z28, Z24
-	VFMADD213PD Z9, Z28, Z24
-	VFMADD213PD Z8, Z28, Z24
-	VFMADD213PD Z7, Z28, Z24
-	VFMADD231PD Z24, Z26, Z22
-	VCVTPS2PD   (R9), Z24
-	VMOVUPD     Z24, (R10)
-	VADDPD      Z24, Z17, Z17
-	ADDQ        R8, R9
-	ADDQ        $0x40, R10
-	DECQ        R11
-	JNZ         loop5
-	JMP         swept3
-
-few4:
-	VMOVQ        DI, X24
-	VPBROADCASTQ X24, Z24
-	VPCMPGTQ     const_iota<>+0(SB), Z24, K1
-	MOVQ         SI, R11
-	PCALIGN      $0x40
-
 loop6:
-	VMOVUPD     (R10), Z24
-	VSUBPD      Z14, Z24, Z25
-	VMULPD      Z25, Z25, Z26
-	VADDPD      Z25, Z18, Z18
-	VADDPD      Z26, Z19, Z19
-	VFMADD231PD Z26, Z25, Z20
-	VMOVAPD     Z5, Z25
-	VFMADD231PD Z15, Z24, Z25
-	VANDPD      Z4, Z25, Z26
-	VGETEXPPD   Z25, Z27
-	VPSRLQ      $0x30, Z25, Z25
-	VMOVAPD     Z25, Z28
-	VPERMI2PD   Z2, Z0, Z25
-	VPERMI2PD   Z3, Z1, Z28
-	VPSUBQ      Z26, Z28, Z28
-	VFMADD231PD Z6, Z27, Z25
-	VADDPD      Z26, Z23, Z23
-	VFMADD231PD Z24, Z25, Z21
-	VFMSUB231PD Z16, Z24, Z26
-	VMULPD      Z26, Z28, Z28
-	VMULPD      Z26, Z28, Z26
-	VMOVAPD     Z13, Z24
-	VFMADD213PD Z12, Z28, Z24
-	VFMADD213PD Z11, Z28, Z24
-	VFMADD213PD Z10, Z28, Z24
-	VFMADD213PD Z9, Z28, Z24
-	VFMADD213PD Z8, Z28, Z24
-	VFMADD213PD Z7, Z28, Z24
-	VFMADD231PD Z24, Z26, Z22
-	VCVTPS2PD.Z (R9), K1, Z24
-	VMOVUPD     Z24, (R10)
-	VADDPD      Z24, Z17, Z17
+	VMOVUPD     (R10), Z25
+	VMOVAPD     Z5, Z26
+	VFMADD231PD Z15, Z25, Z26
+	VANDPD      Z4, Z26, Z27
+	VGETEXPPD   Z26, Z28
+	VPSRLQ      $0x30, Z26, Z26
+	VMOVAPD     Z26, Z29
+	VPERMI2PD   Z2, Z0, Z26
+	VPERMI2PD   Z3, Z1, Z29
+	VPSUBQ      Z27, Z29, Z29
+	VFMADD231PD Z6, Z28, Z26
+	VSUBPD      Z14, Z25, Z28
+	VMULPD      Z28, Z28, Z30
+	VADDPD      Z28, Z19, Z19
+	VADDPD      Z30, Z20, Z20
+	VFMADD231PD Z30, Z28, Z21
+	VADDPD      Z27, Z24, Z24
+	VFMADD231PD Z25, Z26, Z22
+	VFMSUB231PD Z16, Z25, Z27
+	VMULPD      Z27, Z29, Z29
+	VMULPD      Z27, Z29, Z27
+	VMOVAPD     Z13, Z25
+	VFMADD213PD Z12, Z29, Z25
+	VFMADD213PD Z11, Z29, Z25
+	VFMADD213PD Z10, Z29, Z25
+	VFMADD213PD Z9, Z29, Z25
+	VFMADD213PD Z8, Z29, Z25
+	VFMADD213PD Z7, Z29, Z25
+	VFMADD231PD Z25, Z27, Z23
+	VCVTPS2PD   (R9), Z25
+	VMOVUPD     Z25, (R10)
+	VADDPD      Z18, Z25, Z25
+	VMOVAPD     Z17, Z18
+	VMOVAPD     Z25, Z17
 	ADDQ        R8, R9
 	ADDQ        $0x40, R10
 	DECQ        R11
 	JNZ         loop6
+	JMP         swept3
+
+few4:
+	CMPQ         DI, $0x00
+	JLE          last5
+	VMOVQ        DI, X25
+	VPBROADCASTQ X25, Z25
+	VPCMPGTQ     const_iota<>+0(SB), Z25, K1
+	MOVQ         SI, R11
+	PCALIGN      $0x40
+
+loop7:
+	VMOVUPD     (R10), Z25
+	VMOVAPD     Z5, Z26
+	VFMADD231PD Z15, Z25, Z26
+	VANDPD      Z4, Z26, Z27
+	VGETEXPPD   Z26, Z28
+	VPSRLQ      $0x30, Z26, Z26
+	VMOVAPD     Z26, Z29
+	VPERMI2PD   Z2, Z0, Z26
+	VPERMI2PD   Z3, Z1, Z29
+	VPSUBQ      Z27, Z29, Z29
+	VFMADD231PD Z6, Z28, Z26
+	VSUBPD      Z14, Z25, Z28
+	VMULPD      Z28, Z28, Z30
+	VADDPD      Z28, Z19, Z19
+	VADDPD      Z30, Z20, Z20
+	VFMADD231PD Z30, Z28, Z21
+	VADDPD      Z27, Z24, Z24
+	VFMADD231PD Z25, Z26, Z22
+	VFMSUB231PD Z16, Z25, Z27
+	VMULPD      Z27, Z29, Z29
+	VMULPD      Z27, Z29, Z27
+	VMOVAPD     Z13, Z25
+	VFMADD213PD Z12, Z29, Z25
+	VFMADD213PD Z11, Z29, Z25
+	VFMADD213PD Z10, Z29, Z25
+	VFMADD213PD Z9, Z29, Z25
+	VFMADD213PD Z8, Z29, Z25
+	VFMADD213PD Z7, Z29, Z25
+	VFMADD231PD Z25, Z27, Z23
+	VCVTPS2PD.Z (R9), K1, Z25
+	VMOVUPD     Z25, (R10)
+	VADDPD      Z18, Z25, Z25
+	VMOVAPD     Z17, Z18
+	VMOVAPD     Z25, Z17
+	ADDQ        R8, R9
+	ADDQ        $0x40, R10
+	DECQ        R11
+	JNZ         loop7
+	JMP         swept3
+
+last5:
+	MOVQ    SI, DX
+	PCALIGN $0x40
+
+loop8:
+	VMOVUPD      (R10), Z17
+	VMOVAPD      Z5, Z18
+	VFMADD231PD  Z15, Z17, Z18
+	VANDPD       Z4, Z18, Z25
+	VGETEXPPD    Z18, Z26
+	VPSRLQ       $0x30, Z18, Z18
+	VMOVAPD      Z18, Z27
+	VPERMI2PD    Z2, Z0, Z18
+	VPERMI2PD    Z3, Z1, Z27
+	VPSUBQ       Z25, Z27, Z27
+	VFMADD231PD  Z6, Z26, Z18
+	VSUBPD       Z14, Z17, Z26
+	VMULPD       Z26, Z26, Z28
+	VADDPD       Z26, Z19, Z19
+	VADDPD       Z28, Z20, Z20
+	VFMADD231PD  Z28, Z26, Z21
+	VADDPD       Z25, Z24, Z24
+	VFMADD231PD  Z17, Z18, Z22
+	VFMSUB231PD  Z16, Z17, Z25
+	VMULPD       Z25, Z27, Z27
+	VMULPD       Z25, Z27, Z25
+	VMOVAPD      Z13, Z17
+	VFMADD213PD  Z12, Z27, Z17
+	VFMADD213PD  Z11, Z27, Z17
+	VFMADD213PD  Z10, Z27, Z17
+	VFMADD213PD  Z9, Z27, Z17
+	VFMADD213PD  Z8, Z27, Z17
+	VFMADD213PD  Z7, Z27, Z17
+	VFMADD231PD  Z17, Z25, Z23
+	ADDQ         $0x40, R10
+	DECQ         DX
+	JNZ          loop8
+	VBROADCASTSD rn+64(FP), Z15
+	VMOVAPD      Z19, Z18
+	VMULPD       Z15, Z19, Z17
+	VBROADCASTSD n+56(FP), Z25
+	VFNMADD231PD Z25, Z17, Z18
+	VFMADD231PD  Z15, Z18, Z17
+	VADDPD       Z14, Z17, Z14
+	VMOVUPD      Z14, (AX)
+	ADDQ         CX, AX
+	VMULPD       Z17, Z19, Z19
+	VMULPD       const_three<>+0(SB), Z20, Z18
+	VFNMADD231PD const_two<>+0(SB), Z19, Z18
+	VFNMADD213PD Z21, Z17, Z18
+	VXORPD       Z17, Z17, Z17
+	VSUBPD       Z19, Z20, Z20
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Z20, K1
+	VMOVAPD.Z    Z20, K1, Z20
+	VMOVAPD.Z    Z18, K1, Z18
+	VBROADCASTSD rd+72(FP), Z19
+	VMULPD       Z19, Z20, Z19
+	VMOVUPD      Z19, (AX)
+	ADDQ         CX, AX
+	VMULPD       Z15, Z18, Z21
+	VMOVUPD      Z21, (AX)
+	ADDQ         CX, AX
+	VMULPD       const_half<>+0(SB), Z19, Z26
+	VADDPD       const_epsilon<>+0(SB), Z14, Z25
+	VDIVPD       Z25, Z26, Z26
+	VMOVUPD      Z26, (AX)
+	ADDQ         CX, AX
+	VMULPD       const_three<>+0(SB), Z14, Z25
+	VMULPD       Z19, Z25, Z25
+	VANDPD       const_absolute<>+0(SB), Z21, Z21
+	VDIVPD       Z25, Z21, Z21
+	VCMPPD       $0x1e, Z17, Z25, K1
+	VMOVAPD.Z    Z21, K1, Z21
+	VMOVUPD      Z21, (AX)
+	ADDQ         CX, AX
+	VMULPD       Z16, Z20, Z20
+	VMULPD       Z16, Z20, Z20
+	VMULPD       Z16, Z18, Z18
+	VMULPD       Z16, Z18, Z18
+	VMULPD       Z16, Z18, Z18
+	VFMADD132PD  Z16, Z23, Z22
+	VBROADCASTSD n+56(FP), Z16
+	VSUBPD       Z24, Z16, Z16
+	VADDPD       Z16, Z22, Z22
+	VMULPD       const_half<>+0(SB), Z20, Z16
+	VFMADD231PD  const_minus_sixth<>+0(SB), Z18, Z16
+	VCMPPD       $0x11, const_narrow<>+0(SB), Z20, K1
+	VMOVAPD      Z16, K1, Z22
+	VMULPD       Z14, Z22, Z22
+	VMAXPD       Z17, Z22, Z22
+	VMULPD       Z15, Z22, Z22
+	VMOVUPD      Z22, (AX)
+	ADDQ         CX, AX
+	VADDPD       Z5, Z14, Z15
+	VMOVAPD      Z5, Z5
+	VFMADD231PD  const_shift<>+0(SB), Z14, Z5
+	VANDPD       Z4, Z5, Z4
+	VGETEXPPD    Z5, Z16
+	VPSRLQ       $0x30, Z5, Z5
+	VMOVAPD      Z5, Z17
+	VPERMI2PD    Z2, Z0, Z5
+	VPERMI2PD    Z3, Z1, Z17
+	VPSUBQ       Z4, Z17, Z17
+	VFMADD231PD  Z6, Z16, Z5
+	VSUBPD       Z4, Z15, Z15
+	VMULPD       Z15, Z17, Z17
+	VMOVAPD      Z13, Z0
+	VFMADD213PD  Z12, Z17, Z0
+	VFMADD213PD  Z11, Z17, Z0
+	VFMADD213PD  Z10, Z17, Z0
+	VFMADD213PD  Z9, Z17, Z0
+	VFMADD213PD  Z8, Z17, Z0
+	VFMADD213PD  Z7, Z17, Z0
+	VMULPD       Z15, Z17, Z17
+	VFMADD231PD  Z0, Z17, Z15
+	VFMADD231PD  Z14, Z5, Z15
+	VMOVUPD      Z15, (AX)
+	ADDQ         CX, AX
+	VZEROUPPER
+	RET
 
 swept3:
+	VADDPD       Z18, Z17, Z17
 	VBROADCASTSD rn+64(FP), Z15
 	VMULPD       Z15, Z17, Z15
 	VMOVUPD      const_one<>+0(SB), Z17
@@ -169,61 +303,61 @@ swept3:
 	VCMPPD       $0x1d, const_tiny<>+0(SB), Z15, K1
 	VMOVAPD.Z    Z17, K1, Z17
 	MOVQ         AX, R9
-	VBROADCASTSD rn+64(FP), Z24
-	VMOVAPD      Z18, Z26
-	VMULPD       Z24, Z18, Z25
+	VBROADCASTSD rn+64(FP), Z18
+	VMOVAPD      Z19, Z26
+	VMULPD       Z18, Z19, Z25
 	VBROADCASTSD n+56(FP), Z27
 	VFNMADD231PD Z27, Z25, Z26
-	VFMADD231PD  Z24, Z26, Z25
+	VFMADD231PD  Z18, Z26, Z25
 	VADDPD       Z14, Z25, Z14
 	VMOVUPD      Z14, (R9)
 	ADDQ         CX, R9
-	VMULPD       Z25, Z18, Z18
-	VMULPD       const_three<>+0(SB), Z19, Z26
-	VFNMADD231PD const_two<>+0(SB), Z18, Z26
-	VFNMADD213PD Z20, Z25, Z26
+	VMULPD       Z25, Z19, Z19
+	VMULPD       const_three<>+0(SB), Z20, Z26
+	VFNMADD231PD const_two<>+0(SB), Z19, Z26
+	VFNMADD213PD Z21, Z25, Z26
 	VXORPD       Z25, Z25, Z25
-	VSUBPD       Z18, Z19, Z19
-	VCMPPD       $0x1d, const_tiny<>+0(SB), Z19, K1
-	VMOVAPD.Z    Z19, K1, Z19
+	VSUBPD       Z19, Z20, Z20
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Z20, K1
+	VMOVAPD.Z    Z20, K1, Z20
 	VMOVAPD.Z    Z26, K1, Z26
-	VBROADCASTSD rd+72(FP), Z18
-	VMULPD       Z18, Z19, Z18
-	VMOVUPD      Z18, (R9)
+	VBROADCASTSD rd+72(FP), Z19
+	VMULPD       Z19, Z20, Z19
+	VMOVUPD      Z19, (R9)
 	ADDQ         CX, R9
-	VMULPD       Z24, Z26, Z20
-	VMOVUPD      Z20, (R9)
+	VMULPD       Z18, Z26, Z21
+	VMOVUPD      Z21, (R9)
 	ADDQ         CX, R9
-	VMULPD       const_half<>+0(SB), Z18, Z28
+	VMULPD       const_half<>+0(SB), Z19, Z28
 	VADDPD       const_epsilon<>+0(SB), Z14, Z27
 	VDIVPD       Z27, Z28, Z28
 	VMOVUPD      Z28, (R9)
 	ADDQ         CX, R9
 	VMULPD       const_three<>+0(SB), Z14, Z27
-	VMULPD       Z18, Z27, Z27
-	VANDPD       const_absolute<>+0(SB), Z20, Z20
-	VDIVPD       Z27, Z20, Z20
+	VMULPD       Z19, Z27, Z27
+	VANDPD       const_absolute<>+0(SB), Z21, Z21
+	VDIVPD       Z27, Z21, Z21
 	VCMPPD       $0x1e, Z25, Z27, K1
-	VMOVAPD.Z    Z20, K1, Z20
-	VMOVUPD      Z20, (R9)
-	ADDQ         CX, R9
-	VMULPD       Z16, Z19, Z19
-	VMULPD       Z16, Z19, Z19
-	VMULPD       Z16, Z26, Z26
-	VMULPD       Z16, Z26, Z26
-	VMULPD       Z16, Z26, Z26
-	VFMADD132PD  Z16, Z22, Z21
-	VBROADCASTSD n+56(FP), Z16
-	VSUBPD       Z23, Z16, Z16
-	VADDPD       Z16, Z21, Z21
-	VMULPD       const_half<>+0(SB), Z19, Z16
-	VFMADD231PD  const_minus_sixth<>+0(SB), Z26, Z16
-	VCMPPD       $0x11, const_narrow<>+0(SB), Z19, K1
-	VMOVAPD      Z16, K1, Z21
-	VMULPD       Z14, Z21, Z21
-	VMAXPD       Z25, Z21, Z21
-	VMULPD       Z24, Z21, Z21
+	VMOVAPD.Z    Z21, K1, Z21
 	VMOVUPD      Z21, (R9)
+	ADDQ         CX, R9
+	VMULPD       Z16, Z20, Z20
+	VMULPD       Z16, Z20, Z20
+	VMULPD       Z16, Z26, Z26
+	VMULPD       Z16, Z26, Z26
+	VMULPD       Z16, Z26, Z26
+	VFMADD132PD  Z16, Z23, Z22
+	VBROADCASTSD n+56(FP), Z16
+	VSUBPD       Z24, Z16, Z16
+	VADDPD       Z16, Z22, Z22
+	VMULPD       const_half<>+0(SB), Z20, Z16
+	VFMADD231PD  const_minus_sixth<>+0(SB), Z26, Z16
+	VCMPPD       $0x11, const_narrow<>+0(SB), Z20, K1
+	VMOVAPD      Z16, K1, Z22
+	VMULPD       Z14, Z22, Z22
+	VMAXPD       Z25, Z22, Z22
+	VMULPD       Z18, Z22, Z22
+	VMOVUPD      Z22, (R9)
 	ADDQ         CX, R9
 	VADDPD       Z5, Z14, Z16
 	VMOVAPD      Z5, Z18
@@ -250,15 +384,12 @@ swept3:
 	VFMADD231PD  Z14, Z18, Z16
 	VMOVUPD      Z16, (R9)
 	ADDQ         CX, R9
-	VMOVAPD      Z15, Z14
+	VMOVUPD      Z15, Z14
 	VMOVUPD      Z17, Z16
 	VMULPD       const_shift<>+0(SB), Z17, Z17
 	VMOVUPD      Z17, Z15
 	ADDQ         $0x40, AX
-	CMPQ         DI, $0x00
-	JGT          block2
-	VZEROUPPER
-	RET
+	JMP          block2
 
 DATA const_steps<>+0(SB)/8, $0xffff000000000000
 DATA const_steps<>+8(SB)/8, $0xffff000000000000
@@ -515,9 +646,9 @@ TEXT ·rotatedFloat32AVX512(SB), NOSPLIT, $0-80
 	VMOVUPD 64(R11), Z1
 	VMOVUPD 128(R11), Z2
 	CMPQ    R9, $0x01
-	JNE     rotations7
+	JNE     rotations9
 
-block8:
+block10:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -530,14 +661,14 @@ block8:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop9:
+loop11:
 	VCVTPS2PD.Z (R9), K1, Z3
 	VSUBPD      Z1, Z3, Z3
 	VPERMPD     Z3, Z0, Z4
 	VFMADD231PD Z4, Z3, Z2
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop9
+	JNZ         loop11
 	MOVQ        AX, R9
 	VMOVUPD     Z2, K1, (R9)
 	ADDQ        CX, R9
@@ -546,14 +677,14 @@ loop9:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block8
+	JG          block10
 	JMP         done
 
-rotations7:
+rotations9:
 	CMPQ R9, $0x02
-	JNE  rotations10
+	JNE  rotations12
 
-block11:
+block13:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -567,7 +698,7 @@ block11:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop12:
+loop14:
 	VCVTPS2PD.Z (R9), K1, Z5
 	VSUBPD      Z2, Z5, Z5
 	VPERMPD     Z5, Z0, Z6
@@ -576,7 +707,7 @@ loop12:
 	VFMADD231PD Z6, Z5, Z4
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop12
+	JNZ         loop14
 	MOVQ        AX, R9
 	VMOVUPD     Z3, K1, (R9)
 	ADDQ        CX, R9
@@ -587,14 +718,14 @@ loop12:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block11
+	JG          block13
 	JMP         done
 
-rotations10:
+rotations12:
 	CMPQ R9, $0x03
-	JNE  rotations13
+	JNE  rotations15
 
-block14:
+block16:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -609,7 +740,7 @@ block14:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop15:
+loop17:
 	VCVTPS2PD.Z (R9), K1, Z7
 	VSUBPD      Z3, Z7, Z7
 	VPERMPD     Z7, Z0, Z8
@@ -620,7 +751,7 @@ loop15:
 	VFMADD231PD Z8, Z7, Z6
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop15
+	JNZ         loop17
 	MOVQ        AX, R9
 	VMOVUPD     Z4, K1, (R9)
 	ADDQ        CX, R9
@@ -633,80 +764,113 @@ loop15:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block14
+	JG          block16
 	JMP         done
 
-rotations13:
+rotations15:
 done:
 	VZEROUPPER
 	RET
 
-// func deviationsFloat32AVX512(dst *float64, apart int, data *float32, passes int, width int, stride int, mean *float64)
+// func deviationsFloat32AVX512(dst *float64, apart int, data *float32, mean *float64, passes int, stride int, inputs int, classes int, width int)
 // Requires: AVX, AVX512F
-TEXT ·deviationsFloat32AVX512(SB), NOSPLIT, $0-56
+TEXT ·deviationsFloat32AVX512(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), AX
 	MOVQ apart+8(FP), CX
 	MOVQ data+16(FP), DX
-	MOVQ mean+48(FP), BX
-	MOVQ passes+24(FP), SI
-	MOVQ width+32(FP), DI
-	MOVQ stride+40(FP), R8
+	MOVQ mean+24(FP), BX
+	MOVQ passes+32(FP), SI
+	MOVQ stride+40(FP), DI
+	MOVQ inputs+48(FP), R8
+	MOVQ classes+56(FP), R9
 	SHLQ $0x03, CX
-	SHLQ $0x02, R8
+	SHLQ $0x02, DI
 
-block16:
-	VMOVQ        DI, X0
+input18:
+	MOVQ width+64(FP), R10
+	XORQ R11, R11
+
+block19:
+	VMOVQ        R10, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
-	VMOVUPD.Z    (BX), K1, Z0
-	MOVQ         DX, R9
-	MOVQ         AX, R10
-	MOVQ         SI, R11
+	VMOVUPD.Z    (BX)(R11*8), K1, Z0
+	LEAQ         (DX)(R11*4), R13
+	LEAQ         (AX)(R11*8), R12
+	MOVQ         SI, R14
 	PCALIGN      $0x40
 
-loop17:
-	VCVTPS2PD.Z (R9), K1, Z1
+loop20:
+	VCVTPS2PD.Z (R13), K1, Z1
 	VSUBPD      Z0, Z1, Z1
-	VMOVUPD     Z1, K1, (R10)
-	ADDQ        R8, R9
-	ADDQ        CX, R10
-	DECQ        R11
-	JNZ         loop17
-	ADDQ        $0x40, AX
-	ADDQ        $0x40, BX
-	ADDQ        $0x20, DX
-	SUBQ        $0x08, DI
-	JG          block16
+	VMOVUPD     Z1, K1, (R12)
+	ADDQ        DI, R13
+	ADDQ        CX, R12
+	DECQ        R14
+	JNZ         loop20
+	ADDQ        $0x08, R11
+	SUBQ        $0x08, R10
+	JG          block19
+	SHLQ        $0x03, R11
+	SUBQ        R11, R12
+	LEAQ        64(R12), AX
+	LEAQ        (DX)(R9*4), DX
+	LEAQ        (BX)(R9*8), BX
+	DECQ        R8
+	JNZ         input18
 	VZEROUPPER
 	RET
 
-// func crossedFloat32AVX512(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, fixed *float64, n int, first bool)
+// func crossedFloat32AVX512(sums *float64, apart int, data *float32, mean *float64, passes int, stride int, inputs int, classes int, width int, fixed *float64, fixedStride int, n int, first bool)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·crossedFloat32AVX512(SB), NOSPLIT, $0-73
-	MOVQ sums+0(FP), AX
-	MOVQ apart+8(FP), CX
-	MOVQ data+16(FP), DX
-	MOVQ mean+48(FP), BX
-	MOVQ passes+24(FP), SI
-	MOVQ stride+40(FP), DI
-	MOVQ fixed+56(FP), R8
-	MOVQ n+64(FP), R9
-	SHLQ $0x03, CX
-	SHLQ $0x02, DI
-	MOVQ R9, R10
-	SHLQ $0x03, R10
+TEXT ·crossedFloat32AVX512(SB), NOSPLIT, $80-97
+	MOVQ  sums+0(FP), AX
+	MOVQ  AX, (SP)
+	MOVQ  fixed+72(FP), AX
+	MOVQ  AX, 8(SP)
+	MOVQ  n+88(FP), AX
+	MOVQ  AX, 16(SP)
+	MOVQ  classes+56(FP), AX
+	SHLQ  $0x02, AX
+	MOVQ  AX, 24(SP)
+	MOVQ  classes+56(FP), AX
+	SHLQ  $0x03, AX
+	MOVQ  AX, 32(SP)
+	MOVQ  apart+8(FP), AX
+	SHLQ  $0x03, AX
+	MOVQ  n+88(FP), CX
+	IMULQ AX, CX
+	MOVQ  stride+40(FP), DX
+	SHLQ  $0x02, DX
+	MOVQ  fixedStride+80(FP), BX
+	SHLQ  $0x03, BX
+	MOVQ  passes+32(FP), SI
+	IMULQ BX, SI
+	MOVQ  AX, 40(SP)
+	MOVQ  CX, 48(SP)
+	MOVQ  SI, 56(SP)
 
 classes:
-	CMPQ R9, $0x08
-	JLT  fewer18
-	MOVQ width+32(FP), R11
-	XORQ R12, R12
+	CMPQ 16(SP), $0x0a
+	JLT  fewer21
+	MOVQ data+16(FP), AX
+	MOVQ mean+24(FP), CX
+	MOVQ inputs+48(FP), R8
+	MOVQ 8(SP), SI
+	MOVQ (SP), DI
+	XORQ R9, R9
 
-block19:
-	VMOVQ        R11, X0
+block22:
+	MOVQ         width+64(FP), R10
+	SUBQ         R9, R10
+	VMOVQ        R10, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
-	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	VMOVUPD.Z    (CX)(R9*8), K1, Z0
+	LEAQ         (AX)(R9*4), R10
+	MOVQ         SI, R11
+	LEAQ         (DI)(R9*8), R12
+	MOVQ         R12, 64(SP)
 	VXORPD       Z1, Z1, Z1
 	VXORPD       Z2, Z2, Z2
 	VXORPD       Z3, Z3, Z3
@@ -715,320 +879,771 @@ block19:
 	VXORPD       Z6, Z6, Z6
 	VXORPD       Z7, Z7, Z7
 	VXORPD       Z8, Z8, Z8
-	CMPB         first+72(FP), $0x00
-	JNE          fresh20
-	LEAQ         (AX)(R12*8), R13
-	VMOVUPD.Z    (R13), K1, Z1
+	VXORPD       Z9, Z9, Z9
+	VXORPD       Z10, Z10, Z10
+	CMPB         first+96(FP), $0x00
+	JNE          fresh23
+	MOVQ         64(SP), R12
+	VMOVUPD.Z    (R12), K1, Z1
 	VMOVAPD      Z1, Z1
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z2
+	ADDQ         40(SP), R12
+	VMOVUPD.Z    (R12), K1, Z2
 	VMOVAPD      Z2, Z2
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z3
+	ADDQ         40(SP), R12
+	VMOVUPD.Z    (R12), K1, Z3
 	VMOVAPD      Z3, Z3
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z4
+	ADDQ         40(SP), R12
+	VMOVUPD.Z    (R12), K1, Z4
 	VMOVAPD      Z4, Z4
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z5
+	ADDQ         40(SP), R12
+	VMOVUPD.Z    (R12), K1, Z5
 	VMOVAPD      Z5, Z5
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z6
+	ADDQ         40(SP), R12
+	VMOVUPD.Z    (R12), K1, Z6
 	VMOVAPD      Z6, Z6
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z7
+	ADDQ         40(SP), R12
+	VMOVUPD.Z    (R12), K1, Z7
 	VMOVAPD      Z7, Z7
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z8
+	ADDQ         40(SP), R12
+	VMOVUPD.Z    (R12), K1, Z8
 	VMOVAPD      Z8, Z8
-	ADDQ         CX, R13
+	ADDQ         40(SP), R12
+	VMOVUPD.Z    (R12), K1, Z9
+	VMOVAPD      Z9, Z9
+	ADDQ         40(SP), R12
+	VMOVUPD.Z    (R12), K1, Z10
+	VMOVAPD      Z10, Z10
+	ADDQ         40(SP), R12
 
-fresh20:
-	LEAQ    (DX)(R12*4), R13
-	MOVQ    R8, R14
-	MOVQ    SI, R15
+fresh23:
+	MOVQ    passes+32(FP), R12
 	PCALIGN $0x40
 
-loop21:
-	VCVTPS2PD.Z      (R13), K1, Z9
-	VSUBPD           Z0, Z9, Z9
-	VFMADD231PD.BCST (R14), Z9, Z1
-	VFMADD231PD.BCST 8(R14), Z9, Z2
-	VFMADD231PD.BCST 16(R14), Z9, Z3
-	VFMADD231PD.BCST 24(R14), Z9, Z4
-	VFMADD231PD.BCST 32(R14), Z9, Z5
-	VFMADD231PD.BCST 40(R14), Z9, Z6
-	VFMADD231PD.BCST 48(R14), Z9, Z7
-	VFMADD231PD.BCST 56(R14), Z9, Z8
-	ADDQ             DI, R13
-	ADDQ             R10, R14
-	DECQ             R15
-	JNZ              loop21
-	LEAQ             (AX)(R12*8), R13
-	VMOVUPD          Z1, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z2, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z3, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z4, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z5, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z6, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z7, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z8, K1, (R13)
-	ADDQ             CX, R13
-	ADDQ             $0x08, R12
-	SUBQ             $0x08, R11
-	JG               block19
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             $0x40, R8
+loop25:
+	VCVTPS2PD.Z      (R10), K1, Z11
+	VSUBPD           Z0, Z11, Z11
+	VFMADD231PD.BCST (R11), Z11, Z1
+	VFMADD231PD.BCST 8(R11), Z11, Z2
+	VFMADD231PD.BCST 16(R11), Z11, Z3
+	VFMADD231PD.BCST 24(R11), Z11, Z4
+	VFMADD231PD.BCST 32(R11), Z11, Z5
+	VFMADD231PD.BCST 40(R11), Z11, Z6
+	VFMADD231PD.BCST 48(R11), Z11, Z7
+	VFMADD231PD.BCST 56(R11), Z11, Z8
+	VFMADD231PD.BCST 64(R11), Z11, Z9
+	VFMADD231PD.BCST 72(R11), Z11, Z10
+	ADDQ             DX, R10
+	ADDQ             BX, R11
+	DECQ             R12
+	JNZ              loop25
+	MOVQ             64(SP), R10
+	VMOVUPD          Z1, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z2, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z3, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z4, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z5, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z6, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z7, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z8, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z9, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z10, K1, (R10)
+	ADDQ             40(SP), R10
+	ADDQ             $0x08, R9
+	CMPQ             R9, width+64(FP)
+	JLT              same26
 	SUBQ             $0x08, R9
-	JMP              classes
+	DECQ             R8
+	JZ               same26
+	XORQ             R9, R9
+	ADDQ             24(SP), AX
+	ADDQ             32(SP), CX
+	ADDQ             56(SP), SI
+	ADDQ             48(SP), DI
 
-fewer18:
-	CMPQ R9, $0x05
-	JLT  fewer22
-	MOVQ width+32(FP), R11
-	XORQ R12, R12
+same26:
+	TESTQ  R8, R8
+	JNZ    block22
+	IMUL3Q $0x0a, 40(SP), AX
+	ADDQ   AX, (SP)
+	ADDQ   $0x50, 8(SP)
+	SUBQ   $0x0a, 16(SP)
+	JMP    classes
 
-block23:
-	VMOVQ        R11, X0
+fewer21:
+	CMPQ 16(SP), $0x05
+	JLT  fewer27
+	MOVQ data+16(FP), AX
+	MOVQ mean+24(FP), CX
+	MOVQ inputs+48(FP), R8
+	MOVQ 8(SP), SI
+	MOVQ (SP), DI
+	XORQ R9, R9
+
+block28:
+	MOVQ         width+64(FP), R10
+	SUBQ         R9, R10
+	VMOVQ        R10, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
-	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	VMOVUPD.Z    (CX)(R9*8), K1, Z0
+	LEAQ         (AX)(R9*4), R10
+	MOVQ         SI, R11
+	LEAQ         (DI)(R9*8), R12
+	MOVQ         R12, 64(SP)
 	VXORPD       Z1, Z1, Z1
 	VXORPD       Z2, Z2, Z2
 	VXORPD       Z3, Z3, Z3
 	VXORPD       Z4, Z4, Z4
 	VXORPD       Z5, Z5, Z5
-	CMPB         first+72(FP), $0x00
-	JNE          fresh24
-	LEAQ         (AX)(R12*8), R13
-	VMOVUPD.Z    (R13), K1, Z1
-	VMOVAPD      Z1, Z1
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z2
-	VMOVAPD      Z2, Z2
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z3
-	VMOVAPD      Z3, Z3
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z4
-	VMOVAPD      Z4, Z4
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z5
-	VMOVAPD      Z5, Z5
-	ADDQ         CX, R13
+	ADDQ         $0x08, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same31
+	SUBQ         $0x08, R9
+	DECQ         R8
+	JZ           same31
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
 
-fresh24:
-	LEAQ    (DX)(R12*4), R13
-	MOVQ    R8, R14
-	MOVQ    SI, R15
+same31:
+	MOVQ         width+64(FP), R12
+	SUBQ         R9, R12
+	VMOVQ        R12, X6
+	VPBROADCASTQ X6, Z6
+	VPCMPGTQ     const_iota<>+0(SB), Z6, K2
+	VMOVUPD.Z    (CX)(R9*8), K2, Z6
+	LEAQ         (AX)(R9*4), R12
+	MOVQ         SI, R13
+	LEAQ         (DI)(R9*8), R14
+	MOVQ         R14, 72(SP)
+	VXORPD       Z7, Z7, Z7
+	VXORPD       Z8, Z8, Z8
+	VXORPD       Z9, Z9, Z9
+	VXORPD       Z10, Z10, Z10
+	VXORPD       Z11, Z11, Z11
+	CMPB         first+96(FP), $0x00
+	JNE          fresh29
+	MOVQ         64(SP), R14
+	VMOVUPD.Z    (R14), K1, Z1
+	VMOVAPD      Z1, Z1
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K1, Z2
+	VMOVAPD      Z2, Z2
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K1, Z3
+	VMOVAPD      Z3, Z3
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K1, Z4
+	VMOVAPD      Z4, Z4
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K1, Z5
+	VMOVAPD      Z5, Z5
+	ADDQ         40(SP), R14
+	MOVQ         72(SP), R14
+	VMOVUPD.Z    (R14), K2, Z7
+	VMOVAPD      Z7, Z7
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K2, Z8
+	VMOVAPD      Z8, Z8
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K2, Z9
+	VMOVAPD      Z9, Z9
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K2, Z10
+	VMOVAPD      Z10, Z10
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K2, Z11
+	VMOVAPD      Z11, Z11
+	ADDQ         40(SP), R14
+
+fresh29:
+	MOVQ    passes+32(FP), R14
 	PCALIGN $0x40
 
-loop25:
-	VCVTPS2PD.Z      (R13), K1, Z6
-	VSUBPD           Z0, Z6, Z6
-	VFMADD231PD.BCST (R14), Z6, Z1
-	VFMADD231PD.BCST 8(R14), Z6, Z2
-	VFMADD231PD.BCST 16(R14), Z6, Z3
-	VFMADD231PD.BCST 24(R14), Z6, Z4
-	VFMADD231PD.BCST 32(R14), Z6, Z5
-	ADDQ             DI, R13
-	ADDQ             R10, R14
-	DECQ             R15
-	JNZ              loop25
-	LEAQ             (AX)(R12*8), R13
-	VMOVUPD          Z1, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z2, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z3, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z4, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z5, K1, (R13)
-	ADDQ             CX, R13
-	ADDQ             $0x08, R12
-	SUBQ             $0x08, R11
-	JG               block23
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             $0x28, R8
-	SUBQ             $0x05, R9
-	JMP              classes
+loop32:
+	VCVTPS2PD.Z      (R10), K1, Z12
+	VSUBPD           Z0, Z12, Z12
+	VFMADD231PD.BCST (R11), Z12, Z1
+	VFMADD231PD.BCST 8(R11), Z12, Z2
+	VFMADD231PD.BCST 16(R11), Z12, Z3
+	VFMADD231PD.BCST 24(R11), Z12, Z4
+	VFMADD231PD.BCST 32(R11), Z12, Z5
+	ADDQ             DX, R10
+	ADDQ             BX, R11
+	VCVTPS2PD.Z      (R12), K2, Z12
+	VSUBPD           Z6, Z12, Z12
+	VFMADD231PD.BCST (R13), Z12, Z7
+	VFMADD231PD.BCST 8(R13), Z12, Z8
+	VFMADD231PD.BCST 16(R13), Z12, Z9
+	VFMADD231PD.BCST 24(R13), Z12, Z10
+	VFMADD231PD.BCST 32(R13), Z12, Z11
+	ADDQ             DX, R12
+	ADDQ             BX, R13
+	DECQ             R14
+	JNZ              loop32
+	MOVQ             64(SP), R10
+	VMOVUPD          Z1, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z2, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z3, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z4, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z5, K1, (R10)
+	ADDQ             40(SP), R10
+	MOVQ             72(SP), R10
+	VMOVUPD          Z7, K2, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z8, K2, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z9, K2, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z10, K2, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z11, K2, (R10)
+	ADDQ             40(SP), R10
+	TESTQ            R8, R8
+	JZ               done30
+	ADDQ             $0x08, R9
+	CMPQ             R9, width+64(FP)
+	JLT              same33
+	SUBQ             $0x08, R9
+	DECQ             R8
+	JZ               same33
+	XORQ             R9, R9
+	ADDQ             24(SP), AX
+	ADDQ             32(SP), CX
+	ADDQ             56(SP), SI
+	ADDQ             48(SP), DI
 
-fewer22:
-	CMPQ R9, $0x03
-	JLT  fewer26
-	MOVQ width+32(FP), R11
-	XORQ R12, R12
+same33:
+	TESTQ R8, R8
+	JNZ   block28
 
-block27:
-	VMOVQ        R11, X0
+done30:
+	IMUL3Q $0x05, 40(SP), AX
+	ADDQ   AX, (SP)
+	ADDQ   $0x28, 8(SP)
+	SUBQ   $0x05, 16(SP)
+	JMP    classes
+
+fewer27:
+	CMPQ 16(SP), $0x04
+	JLT  fewer34
+	MOVQ data+16(FP), AX
+	MOVQ mean+24(FP), CX
+	MOVQ inputs+48(FP), R8
+	MOVQ 8(SP), SI
+	MOVQ (SP), DI
+	XORQ R9, R9
+
+block35:
+	MOVQ         width+64(FP), R10
+	SUBQ         R9, R10
+	VMOVQ        R10, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
-	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	VMOVUPD.Z    (CX)(R9*8), K1, Z0
+	LEAQ         (AX)(R9*4), R10
+	MOVQ         SI, R11
+	LEAQ         (DI)(R9*8), R12
+	MOVQ         R12, 64(SP)
 	VXORPD       Z1, Z1, Z1
 	VXORPD       Z2, Z2, Z2
 	VXORPD       Z3, Z3, Z3
-	CMPB         first+72(FP), $0x00
-	JNE          fresh28
-	LEAQ         (AX)(R12*8), R13
-	VMOVUPD.Z    (R13), K1, Z1
-	VMOVAPD      Z1, Z1
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z2
-	VMOVAPD      Z2, Z2
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z3
-	VMOVAPD      Z3, Z3
-	ADDQ         CX, R13
+	VXORPD       Z4, Z4, Z4
+	ADDQ         $0x08, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same38
+	SUBQ         $0x08, R9
+	DECQ         R8
+	JZ           same38
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
 
-fresh28:
-	LEAQ    (DX)(R12*4), R13
-	MOVQ    R8, R14
-	MOVQ    SI, R15
-	PCALIGN $0x40
-
-loop29:
-	VCVTPS2PD.Z      (R13), K1, Z4
-	VSUBPD           Z0, Z4, Z4
-	VFMADD231PD.BCST (R14), Z4, Z1
-	VFMADD231PD.BCST 8(R14), Z4, Z2
-	VFMADD231PD.BCST 16(R14), Z4, Z3
-	ADDQ             DI, R13
-	ADDQ             R10, R14
-	DECQ             R15
-	JNZ              loop29
-	LEAQ             (AX)(R12*8), R13
-	VMOVUPD          Z1, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z2, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z3, K1, (R13)
-	ADDQ             CX, R13
-	ADDQ             $0x08, R12
-	SUBQ             $0x08, R11
-	JG               block27
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             $0x18, R8
-	SUBQ             $0x03, R9
-	JMP              classes
-
-fewer26:
-	CMPQ R9, $0x02
-	JLT  fewer30
-	MOVQ width+32(FP), R11
-	XORQ R12, R12
-
-block31:
-	VMOVQ        R11, X0
-	VPBROADCASTQ X0, Z0
-	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
-	VMOVUPD.Z    (BX)(R12*8), K1, Z0
-	VXORPD       Z1, Z1, Z1
-	VXORPD       Z2, Z2, Z2
-	CMPB         first+72(FP), $0x00
-	JNE          fresh32
-	LEAQ         (AX)(R12*8), R13
-	VMOVUPD.Z    (R13), K1, Z1
-	VMOVAPD      Z1, Z1
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z2
-	VMOVAPD      Z2, Z2
-	ADDQ         CX, R13
-
-fresh32:
-	LEAQ    (DX)(R12*4), R13
-	MOVQ    R8, R14
-	MOVQ    SI, R15
-	PCALIGN $0x40
-
-loop33:
-	VCVTPS2PD.Z      (R13), K1, Z3
-	VSUBPD           Z0, Z3, Z3
-	VFMADD231PD.BCST (R14), Z3, Z1
-	VFMADD231PD.BCST 8(R14), Z3, Z2
-	ADDQ             DI, R13
-	ADDQ             R10, R14
-	DECQ             R15
-	JNZ              loop33
-	LEAQ             (AX)(R12*8), R13
-	VMOVUPD          Z1, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z2, K1, (R13)
-	ADDQ             CX, R13
-	ADDQ             $0x08, R12
-	SUBQ             $0x08, R11
-	JG               block31
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             $0x10, R8
-	SUBQ             $0x02, R9
-	JMP              classes
-
-fewer30:
-	CMPQ R9, $0x01
-	JLT  fewer34
-	MOVQ width+32(FP), R11
-	XORQ R12, R12
-
-block35:
-	VMOVQ        R11, X0
-	VPBROADCASTQ X0, Z0
-	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
-	VMOVUPD.Z    (BX)(R12*8), K1, Z0
-	VXORPD       Z1, Z1, Z1
-	CMPB         first+72(FP), $0x00
+same38:
+	MOVQ         width+64(FP), R12
+	SUBQ         R9, R12
+	VMOVQ        R12, X5
+	VPBROADCASTQ X5, Z5
+	VPCMPGTQ     const_iota<>+0(SB), Z5, K2
+	VMOVUPD.Z    (CX)(R9*8), K2, Z5
+	LEAQ         (AX)(R9*4), R12
+	MOVQ         SI, R13
+	LEAQ         (DI)(R9*8), R14
+	MOVQ         R14, 72(SP)
+	VXORPD       Z6, Z6, Z6
+	VXORPD       Z7, Z7, Z7
+	VXORPD       Z8, Z8, Z8
+	VXORPD       Z9, Z9, Z9
+	CMPB         first+96(FP), $0x00
 	JNE          fresh36
-	LEAQ         (AX)(R12*8), R13
-	VMOVUPD.Z    (R13), K1, Z1
+	MOVQ         64(SP), R14
+	VMOVUPD.Z    (R14), K1, Z1
 	VMOVAPD      Z1, Z1
-	ADDQ         CX, R13
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K1, Z2
+	VMOVAPD      Z2, Z2
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K1, Z3
+	VMOVAPD      Z3, Z3
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K1, Z4
+	VMOVAPD      Z4, Z4
+	ADDQ         40(SP), R14
+	MOVQ         72(SP), R14
+	VMOVUPD.Z    (R14), K2, Z6
+	VMOVAPD      Z6, Z6
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K2, Z7
+	VMOVAPD      Z7, Z7
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K2, Z8
+	VMOVAPD      Z8, Z8
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K2, Z9
+	VMOVAPD      Z9, Z9
+	ADDQ         40(SP), R14
 
 fresh36:
-	LEAQ    (DX)(R12*4), R13
-	MOVQ    R8, R14
-	MOVQ    SI, R15
+	MOVQ    passes+32(FP), R14
 	PCALIGN $0x40
 
-loop37:
-	VCVTPS2PD.Z      (R13), K1, Z2
-	VSUBPD           Z0, Z2, Z2
-	VFMADD231PD.BCST (R14), Z2, Z1
-	ADDQ             DI, R13
-	ADDQ             R10, R14
-	DECQ             R15
-	JNZ              loop37
-	LEAQ             (AX)(R12*8), R13
-	VMOVUPD          Z1, K1, (R13)
-	ADDQ             CX, R13
-	ADDQ             $0x08, R12
-	SUBQ             $0x08, R11
-	JG               block35
-	ADDQ             CX, AX
-	ADDQ             $0x08, R8
-	SUBQ             $0x01, R9
-	JMP              classes
+loop39:
+	VCVTPS2PD.Z      (R10), K1, Z10
+	VSUBPD           Z0, Z10, Z10
+	VFMADD231PD.BCST (R11), Z10, Z1
+	VFMADD231PD.BCST 8(R11), Z10, Z2
+	VFMADD231PD.BCST 16(R11), Z10, Z3
+	VFMADD231PD.BCST 24(R11), Z10, Z4
+	ADDQ             DX, R10
+	ADDQ             BX, R11
+	VCVTPS2PD.Z      (R12), K2, Z10
+	VSUBPD           Z5, Z10, Z10
+	VFMADD231PD.BCST (R13), Z10, Z6
+	VFMADD231PD.BCST 8(R13), Z10, Z7
+	VFMADD231PD.BCST 16(R13), Z10, Z8
+	VFMADD231PD.BCST 24(R13), Z10, Z9
+	ADDQ             DX, R12
+	ADDQ             BX, R13
+	DECQ             R14
+	JNZ              loop39
+	MOVQ             64(SP), R10
+	VMOVUPD          Z1, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z2, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z3, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z4, K1, (R10)
+	ADDQ             40(SP), R10
+	MOVQ             72(SP), R10
+	VMOVUPD          Z6, K2, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z7, K2, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z8, K2, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z9, K2, (R10)
+	ADDQ             40(SP), R10
+	TESTQ            R8, R8
+	JZ               done37
+	ADDQ             $0x08, R9
+	CMPQ             R9, width+64(FP)
+	JLT              same40
+	SUBQ             $0x08, R9
+	DECQ             R8
+	JZ               same40
+	XORQ             R9, R9
+	ADDQ             24(SP), AX
+	ADDQ             32(SP), CX
+	ADDQ             56(SP), SI
+	ADDQ             48(SP), DI
+
+same40:
+	TESTQ R8, R8
+	JNZ   block35
+
+done37:
+	IMUL3Q $0x04, 40(SP), AX
+	ADDQ   AX, (SP)
+	ADDQ   $0x20, 8(SP)
+	SUBQ   $0x04, 16(SP)
+	JMP    classes
 
 fewer34:
+	CMPQ 16(SP), $0x03
+	JLT  fewer41
+	MOVQ data+16(FP), AX
+	MOVQ mean+24(FP), CX
+	MOVQ inputs+48(FP), R8
+	MOVQ 8(SP), SI
+	MOVQ (SP), DI
+	XORQ R9, R9
+
+block42:
+	MOVQ         width+64(FP), R10
+	SUBQ         R9, R10
+	VMOVQ        R10, X0
+	VPBROADCASTQ X0, Z0
+	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
+	VMOVUPD.Z    (CX)(R9*8), K1, Z0
+	LEAQ         (AX)(R9*4), R10
+	MOVQ         SI, R11
+	LEAQ         (DI)(R9*8), R12
+	MOVQ         R12, 64(SP)
+	VXORPD       Z1, Z1, Z1
+	VXORPD       Z2, Z2, Z2
+	VXORPD       Z3, Z3, Z3
+	ADDQ         $0x08, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same45
+	SUBQ         $0x08, R9
+	DECQ         R8
+	JZ           same45
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
+
+same45:
+	MOVQ         width+64(FP), R12
+	SUBQ         R9, R12
+	VMOVQ        R12, X4
+	VPBROADCASTQ X4, Z4
+	VPCMPGTQ     const_iota<>+0(SB), Z4, K2
+	VMOVUPD.Z    (CX)(R9*8), K2, Z4
+	LEAQ         (AX)(R9*4), R12
+	MOVQ         SI, R13
+	LEAQ         (DI)(R9*8), R14
+	MOVQ         R14, 72(SP)
+	VXORPD       Z5, Z5, Z5
+	VXORPD       Z6, Z6, Z6
+	VXORPD       Z7, Z7, Z7
+	CMPB         first+96(FP), $0x00
+	JNE          fresh43
+	MOVQ         64(SP), R14
+	VMOVUPD.Z    (R14), K1, Z1
+	VMOVAPD      Z1, Z1
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K1, Z2
+	VMOVAPD      Z2, Z2
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K1, Z3
+	VMOVAPD      Z3, Z3
+	ADDQ         40(SP), R14
+	MOVQ         72(SP), R14
+	VMOVUPD.Z    (R14), K2, Z5
+	VMOVAPD      Z5, Z5
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K2, Z6
+	VMOVAPD      Z6, Z6
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K2, Z7
+	VMOVAPD      Z7, Z7
+	ADDQ         40(SP), R14
+
+fresh43:
+	MOVQ    passes+32(FP), R14
+	PCALIGN $0x40
+
+loop46:
+	VCVTPS2PD.Z      (R10), K1, Z8
+	VSUBPD           Z0, Z8, Z8
+	VFMADD231PD.BCST (R11), Z8, Z1
+	VFMADD231PD.BCST 8(R11), Z8, Z2
+	VFMADD231PD.BCST 16(R11), Z8, Z3
+	ADDQ             DX, R10
+	ADDQ             BX, R11
+	VCVTPS2PD.Z      (R12), K2, Z8
+	VSUBPD           Z4, Z8, Z8
+	VFMADD231PD.BCST (R13), Z8, Z5
+	VFMADD231PD.BCST 8(R13), Z8, Z6
+	VFMADD231PD.BCST 16(R13), Z8, Z7
+	ADDQ             DX, R12
+	ADDQ             BX, R13
+	DECQ             R14
+	JNZ              loop46
+	MOVQ             64(SP), R10
+	VMOVUPD          Z1, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z2, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z3, K1, (R10)
+	ADDQ             40(SP), R10
+	MOVQ             72(SP), R10
+	VMOVUPD          Z5, K2, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z6, K2, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z7, K2, (R10)
+	ADDQ             40(SP), R10
+	TESTQ            R8, R8
+	JZ               done44
+	ADDQ             $0x08, R9
+	CMPQ             R9, width+64(FP)
+	JLT              same47
+	SUBQ             $0x08, R9
+	DECQ             R8
+	JZ               same47
+	XORQ             R9, R9
+	ADDQ             24(SP), AX
+	ADDQ             32(SP), CX
+	ADDQ             56(SP), SI
+	ADDQ             48(SP), DI
+
+same47:
+	TESTQ R8, R8
+	JNZ   block42
+
+done44:
+	IMUL3Q $0x03, 40(SP), AX
+	ADDQ   AX, (SP)
+	ADDQ   $0x18, 8(SP)
+	SUBQ   $0x03, 16(SP)
+	JMP    classes
+
+fewer41:
+	CMPQ 16(SP), $0x02
+	JLT  fewer48
+	MOVQ data+16(FP), AX
+	MOVQ mean+24(FP), CX
+	MOVQ inputs+48(FP), R8
+	MOVQ 8(SP), SI
+	MOVQ (SP), DI
+	XORQ R9, R9
+
+block49:
+	MOVQ         width+64(FP), R10
+	SUBQ         R9, R10
+	VMOVQ        R10, X0
+	VPBROADCASTQ X0, Z0
+	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
+	VMOVUPD.Z    (CX)(R9*8), K1, Z0
+	LEAQ         (AX)(R9*4), R10
+	MOVQ         SI, R11
+	LEAQ         (DI)(R9*8), R12
+	MOVQ         R12, 64(SP)
+	VXORPD       Z1, Z1, Z1
+	VXORPD       Z2, Z2, Z2
+	ADDQ         $0x08, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same52
+	SUBQ         $0x08, R9
+	DECQ         R8
+	JZ           same52
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
+
+same52:
+	MOVQ         width+64(FP), R12
+	SUBQ         R9, R12
+	VMOVQ        R12, X3
+	VPBROADCASTQ X3, Z3
+	VPCMPGTQ     const_iota<>+0(SB), Z3, K2
+	VMOVUPD.Z    (CX)(R9*8), K2, Z3
+	LEAQ         (AX)(R9*4), R12
+	MOVQ         SI, R13
+	LEAQ         (DI)(R9*8), R14
+	MOVQ         R14, 72(SP)
+	VXORPD       Z4, Z4, Z4
+	VXORPD       Z5, Z5, Z5
+	CMPB         first+96(FP), $0x00
+	JNE          fresh50
+	MOVQ         64(SP), R14
+	VMOVUPD.Z    (R14), K1, Z1
+	VMOVAPD      Z1, Z1
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K1, Z2
+	VMOVAPD      Z2, Z2
+	ADDQ         40(SP), R14
+	MOVQ         72(SP), R14
+	VMOVUPD.Z    (R14), K2, Z4
+	VMOVAPD      Z4, Z4
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K2, Z5
+	VMOVAPD      Z5, Z5
+	ADDQ         40(SP), R14
+
+fresh50:
+	MOVQ    passes+32(FP), R14
+	PCALIGN $0x40
+
+loop53:
+	VCVTPS2PD.Z      (R10), K1, Z6
+	VSUBPD           Z0, Z6, Z6
+	VFMADD231PD.BCST (R11), Z6, Z1
+	VFMADD231PD.BCST 8(R11), Z6, Z2
+	ADDQ             DX, R10
+	ADDQ             BX, R11
+	VCVTPS2PD.Z      (R12), K2, Z6
+	VSUBPD           Z3, Z6, Z6
+	VFMADD231PD.BCST (R13), Z6, Z4
+	VFMADD231PD.BCST 8(R13), Z6, Z5
+	ADDQ             DX, R12
+	ADDQ             BX, R13
+	DECQ             R14
+	JNZ              loop53
+	MOVQ             64(SP), R10
+	VMOVUPD          Z1, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z2, K1, (R10)
+	ADDQ             40(SP), R10
+	MOVQ             72(SP), R10
+	VMOVUPD          Z4, K2, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z5, K2, (R10)
+	ADDQ             40(SP), R10
+	TESTQ            R8, R8
+	JZ               done51
+	ADDQ             $0x08, R9
+	CMPQ             R9, width+64(FP)
+	JLT              same54
+	SUBQ             $0x08, R9
+	DECQ             R8
+	JZ               same54
+	XORQ             R9, R9
+	ADDQ             24(SP), AX
+	ADDQ             32(SP), CX
+	ADDQ             56(SP), SI
+	ADDQ             48(SP), DI
+
+same54:
+	TESTQ R8, R8
+	JNZ   block49
+
+done51:
+	IMUL3Q $0x02, 40(SP), AX
+	ADDQ   AX, (SP)
+	ADDQ   $0x10, 8(SP)
+	SUBQ   $0x02, 16(SP)
+	JMP    classes
+
+fewer48:
+	CMPQ 16(SP), $0x01
+	JLT  fewer55
+	MOVQ data+16(FP), AX
+	MOVQ mean+24(FP), CX
+	MOVQ inputs+48(FP), R8
+	MOVQ 8(SP), SI
+	MOVQ (SP), DI
+	XORQ R9, R9
+
+block56:
+	MOVQ         width+64(FP), R10
+	SUBQ         R9, R10
+	VMOVQ        R10, X0
+	VPBROADCASTQ X0, Z0
+	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
+	VMOVUPD.Z    (CX)(R9*8), K1, Z0
+	LEAQ         (AX)(R9*4), R10
+	MOVQ         SI, R11
+	LEAQ         (DI)(R9*8), R12
+	MOVQ         R12, 64(SP)
+	VXORPD       Z1, Z1, Z1
+	ADDQ         $0x08, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same59
+	SUBQ         $0x08, R9
+	DECQ         R8
+	JZ           same59
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
+
+same59:
+	MOVQ         width+64(FP), R12
+	SUBQ         R9, R12
+	VMOVQ        R12, X2
+	VPBROADCASTQ X2, Z2
+	VPCMPGTQ     const_iota<>+0(SB), Z2, K2
+	VMOVUPD.Z    (CX)(R9*8), K2, Z2
+	LEAQ         (AX)(R9*4), R12
+	MOVQ         SI, R13
+	LEAQ         (DI)(R9*8), R14
+	MOVQ         R14, 72(SP)
+	VXORPD       Z3, Z3, Z3
+	CMPB         first+96(FP), $0x00
+	JNE          fresh57
+	MOVQ         64(SP), R14
+	VMOVUPD.Z    (R14), K1, Z1
+	VMOVAPD      Z1, Z1
+	ADDQ         40(SP), R14
+	MOVQ         72(SP), R14
+	VMOVUPD.Z    (R14), K2, Z3
+	VMOVAPD      Z3, Z3
+	ADDQ         40(SP), R14
+
+fresh57:
+	MOVQ    passes+32(FP), R14
+	PCALIGN $0x40
+
+loop60:
+	VCVTPS2PD.Z      (R10), K1, Z4
+	VSUBPD           Z0, Z4, Z4
+	VFMADD231PD.BCST (R11), Z4, Z1
+	ADDQ             DX, R10
+	ADDQ             BX, R11
+	VCVTPS2PD.Z      (R12), K2, Z4
+	VSUBPD           Z2, Z4, Z4
+	VFMADD231PD.BCST (R13), Z4, Z3
+	ADDQ             DX, R12
+	ADDQ             BX, R13
+	DECQ             R14
+	JNZ              loop60
+	MOVQ             64(SP), R10
+	VMOVUPD          Z1, K1, (R10)
+	ADDQ             40(SP), R10
+	MOVQ             72(SP), R10
+	VMOVUPD          Z3, K2, (R10)
+	ADDQ             40(SP), R10
+	TESTQ            R8, R8
+	JZ               done58
+	ADDQ             $0x08, R9
+	CMPQ             R9, width+64(FP)
+	JLT              same61
+	SUBQ             $0x08, R9
+	DECQ             R8
+	JZ               same61
+	XORQ             R9, R9
+	ADDQ             24(SP), AX
+	ADDQ             32(SP), CX
+	ADDQ             56(SP), SI
+	ADDQ             48(SP), DI
+
+same61:
+	TESTQ R8, R8
+	JNZ   block56
+
+done58:
+	IMUL3Q $0x01, 40(SP), AX
+	ADDQ   AX, (SP)
+	ADDQ   $0x08, 8(SP)
+	SUBQ   $0x01, 16(SP)
+	JMP    classes
+
+fewer55:
 	VZEROUPPER
 	RET
 
@@ -1061,34 +1676,38 @@ TEXT ·momentsFloat64AVX512(SB), NOSPLIT, $0-80
 	VMOVUPD      const_remainder5<>+0(SB), Z12
 	VMOVUPD      const_remainder6<>+0(SB), Z13
 	VXORPD       Z14, Z14, Z14
-	VMOVQ        DI, X15
-	VPBROADCASTQ X15, Z15
-	VPCMPGTQ     const_iota<>+0(SB), Z15, K1
+	VXORPD       Z15, Z15, Z15
+	VMOVQ        DI, X16
+	VPBROADCASTQ X16, Z16
+	VPCMPGTQ     const_iota<>+0(SB), Z16, K1
 	MOVQ         BX, R9
 	MOVQ         DX, R10
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop38:
-	VMOVUPD.Z    (R9), K1, Z15
-	VMOVUPD      Z15, (R10)
-	VADDPD       Z15, Z14, Z14
+loop62:
+	VMOVUPD.Z    (R9), K1, Z16
+	VMOVUPD      Z16, (R10)
+	VADDPD       Z15, Z16, Z16
+	VMOVAPD      Z14, Z15
+	VMOVAPD      Z16, Z14
 	ADDQ         R8, R9
 	ADDQ         $0x40, R10
 	DECQ         R11
-	JNZ          loop38
+	JNZ          loop62
+	VADDPD       Z15, Z14, Z14
 	VBROADCASTSD rn+64(FP), Z15
 	VMULPD       Z15, Z14, Z14
 	VMOVUPD      const_one<>+0(SB), Z15
 	VDIVPD       Z14, Z15, Z15
 	VCMPPD       $0x1d, const_tiny<>+0(SB), Z14, K1
 	VMOVAPD.Z    Z15, K1, Z15
-	VMOVAPD      Z14, Z14
+	VMOVUPD      Z14, Z14
 	VMOVUPD      Z15, Z16
 	VMULPD       const_shift<>+0(SB), Z15, Z15
 	VMOVUPD      Z15, Z15
 
-block39:
+block63:
 	VXORPD  Z17, Z17, Z17
 	VXORPD  Z18, Z18, Z18
 	VXORPD  Z19, Z19, Z19
@@ -1096,100 +1715,230 @@ block39:
 	VXORPD  Z21, Z21, Z21
 	VXORPD  Z22, Z22, Z22
 	VXORPD  Z23, Z23, Z23
+	VXORPD  Z24, Z24, Z24
 	ADDQ    $0x40, BX
 	SUBQ    $0x08, DI
 	MOVQ    BX, R9
 	MOVQ    DX, R10
 	CMPQ    DI, $0x08
-	JLT     few41
+	JLT     few65
 	MOVQ    SI, R11
 	PCALIGN $0x40
 
-loop42:
-	VMOVUPD     (R10), Z24
-	VSUBPD      Z14, Z24, Z25
-	VMULPD      Z25, Z25, Z26
-	VADDPD      Z25, Z18, Z18
-	VADDPD      Z26, Z19, Z19
-	VFMADD231PD Z26, Z25, Z20
-	VMOVAPD     Z5, Z25
-	VFMADD231PD Z15, Z24, Z25
-	VANDPD      Z4, Z25, Z26
-	VGETEXPPD   Z25, Z27
-	VPSRLQ      $0x30, Z25, Z25
-	VMOVAPD     Z25, Z28
-	VPERMI2PD   Z2, Z0, Z25
-	VPERMI2PD   Z3, Z1, Z28
-	VPSUBQ      Z26, Z28, Z28
-	VFMADD231PD Z6, Z27, Z25
-	VADDPD      Z26, Z23, Z23
-	VFMADD231PD Z24, Z25, Z21
-	VFMSUB231PD Z16, Z24, Z26
-	VMULPD      Z26, Z28, Z28
-	VMULPD      Z26, Z28, Z26
-	VMOVAPD     Z13, Z24
-	VFMADD213PD Z12, Z28, Z24
-	VFMADD213PD Z11, Z28, Z24
-	VFMADD213PD Z10, Z28, Z24
-	VFMADD213PD Z9, Z28, Z24
-	VFMADD213PD Z8, Z28, Z24
-	VFMADD213PD Z7, Z28, Z24
-	VFMADD231PD Z24, Z26, Z22
-	VMOVUPD     (R9), Z24
-	VMOVUPD     Z24, (R10)
-	VADDPD      Z24, Z17, Z17
+loop67:
+	VMOVUPD     (R10), Z25
+	VMOVAPD     Z5, Z26
+	VFMADD231PD Z15, Z25, Z26
+	VANDPD      Z4, Z26, Z27
+	VGETEXPPD   Z26, Z28
+	VPSRLQ      $0x30, Z26, Z26
+	VMOVAPD     Z26, Z29
+	VPERMI2PD   Z2, Z0, Z26
+	VPERMI2PD   Z3, Z1, Z29
+	VPSUBQ      Z27, Z29, Z29
+	VFMADD231PD Z6, Z28, Z26
+	VSUBPD      Z14, Z25, Z28
+	VMULPD      Z28, Z28, Z30
+	VADDPD      Z28, Z19, Z19
+	VADDPD      Z30, Z20, Z20
+	VFMADD231PD Z30, Z28, Z21
+	VADDPD      Z27, Z24, Z24
+	VFMADD231PD Z25, Z26, Z22
+	VFMSUB231PD Z16, Z25, Z27
+	VMULPD      Z27, Z29, Z29
+	VMULPD      Z27, Z29, Z27
+	VMOVAPD     Z13, Z25
+	VFMADD213PD Z12, Z29, Z25
+	VFMADD213PD Z11, Z29, Z25
+	VFMADD213PD Z10, Z29, Z25
+	VFMADD213PD Z9, Z29, Z25
+	VFMADD213PD Z8, Z29, Z25
+	VFMADD213PD Z7, Z29, Z25
+	VFMADD231PD Z25, Z27, Z23
+	VMOVUPD     (R9), Z25
+	VMOVUPD     Z25, (R10)
+	VADDPD      Z18, Z25, Z25
+	VMOVAPD     Z17, Z18
+	VMOVAPD     Z25, Z17
 	ADDQ        R8, R9
 	ADDQ        $0x40, R10
 	DECQ        R11
-	JNZ         loop42
-	JMP         swept40
+	JNZ         loop67
+	JMP         swept64
 
-few41:
-	VMOVQ        DI, X24
-	VPBROADCASTQ X24, Z24
-	VPCMPGTQ     const_iota<>+0(SB), Z24, K1
+few65:
+	CMPQ         DI, $0x00
+	JLE          last66
+	VMOVQ        DI, X25
+	VPBROADCASTQ X25, Z25
+	VPCMPGTQ     const_iota<>+0(SB), Z25, K1
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop43:
-	VMOVUPD     (R10), Z24
-	VSUBPD      Z14, Z24, Z25
-	VMULPD      Z25, Z25, Z26
-	VADDPD      Z25, Z18, Z18
-	VADDPD      Z26, Z19, Z19
-	VFMADD231PD Z26, Z25, Z20
-	VMOVAPD     Z5, Z25
-	VFMADD231PD Z15, Z24, Z25
-	VANDPD      Z4, Z25, Z26
-	VGETEXPPD   Z25, Z27
-	VPSRLQ      $0x30, Z25, Z25
-	VMOVAPD     Z25, Z28
-	VPERMI2PD   Z2, Z0, Z25
-	VPERMI2PD   Z3, Z1, Z28
-	VPSUBQ      Z26, Z28, Z28
-	VFMADD231PD Z6, Z27, Z25
-	VADDPD      Z26, Z23, Z23
-	VFMADD231PD Z24, Z25, Z21
-	VFMSUB231PD Z16, Z24, Z26
-	VMULPD      Z26, Z28, Z28
-	VMULPD      Z26, Z28, Z26
-	VMOVAPD     Z13, Z24
-	VFMADD213PD Z12, Z28, Z24
-	VFMADD213PD Z11, Z28, Z24
-	VFMADD213PD Z10, Z28, Z24
-	VFMADD213PD Z9, Z28, Z24
-	VFMADD213PD Z8, Z28, Z24
-	VFMADD213PD Z7, Z28, Z24
-	VFMADD231PD Z24, Z26, Z22
-	VMOVUPD.Z   (R9), K1, Z24
-	VMOVUPD     Z24, (R10)
-	VADDPD      Z24, Z17, Z17
+loop68:
+	VMOVUPD     (R10), Z25
+	VMOVAPD     Z5, Z26
+	VFMADD231PD Z15, Z25, Z26
+	VANDPD      Z4, Z26, Z27
+	VGETEXPPD   Z26, Z28
+	VPSRLQ      $0x30, Z26, Z26
+	VMOVAPD     Z26, Z29
+	VPERMI2PD   Z2, Z0, Z26
+	VPERMI2PD   Z3, Z1, Z29
+	VPSUBQ      Z27, Z29, Z29
+	VFMADD231PD Z6, Z28, Z26
+	VSUBPD      Z14, Z25, Z28
+	VMULPD      Z28, Z28, Z30
+	VADDPD      Z28, Z19, Z19
+	VADDPD      Z30, Z20, Z20
+	VFMADD231PD Z30, Z28, Z21
+	VADDPD      Z27, Z24, Z24
+	VFMADD231PD Z25, Z26, Z22
+	VFMSUB231PD Z16, Z25, Z27
+	VMULPD      Z27, Z29, Z29
+	VMULPD      Z27, Z29, Z27
+	VMOVAPD     Z13, Z25
+	VFMADD213PD Z12, Z29, Z25
+	VFMADD213PD Z11, Z29, Z25
+	VFMADD213PD Z10, Z29, Z25
+	VFMADD213PD Z9, Z29, Z25
+	VFMADD213PD Z8, Z29, Z25
+	VFMADD213PD Z7, Z29, Z25
+	VFMADD231PD Z25, Z27, Z23
+	VMOVUPD.Z   (R9), K1, Z25
+	VMOVUPD     Z25, (R10)
+	VADDPD      Z18, Z25, Z25
+	VMOVAPD     Z17, Z18
+	VMOVAPD     Z25, Z17
 	ADDQ        R8, R9
 	ADDQ        $0x40, R10
 	DECQ        R11
-	JNZ         loop43
+	JNZ         loop68
+	JMP         swept64
 
-swept40:
+last66:
+	MOVQ    SI, DX
+	PCALIGN $0x40
+
+loop69:
+	VMOVUPD      (R10), Z17
+	VMOVAPD      Z5, Z18
+	VFMADD231PD  Z15, Z17, Z18
+	VANDPD       Z4, Z18, Z25
+	VGETEXPPD    Z18, Z26
+	VPSRLQ       $0x30, Z18, Z18
+	VMOVAPD      Z18, Z27
+	VPERMI2PD    Z2, Z0, Z18
+	VPERMI2PD    Z3, Z1, Z27
+	VPSUBQ       Z25, Z27, Z27
+	VFMADD231PD  Z6, Z26, Z18
+	VSUBPD       Z14, Z17, Z26
+	VMULPD       Z26, Z26, Z28
+	VADDPD       Z26, Z19, Z19
+	VADDPD       Z28, Z20, Z20
+	VFMADD231PD  Z28, Z26, Z21
+	VADDPD       Z25, Z24, Z24
+	VFMADD231PD  Z17, Z18, Z22
+	VFMSUB231PD  Z16, Z17, Z25
+	VMULPD       Z25, Z27, Z27
+	VMULPD       Z25, Z27, Z25
+	VMOVAPD      Z13, Z17
+	VFMADD213PD  Z12, Z27, Z17
+	VFMADD213PD  Z11, Z27, Z17
+	VFMADD213PD  Z10, Z27, Z17
+	VFMADD213PD  Z9, Z27, Z17
+	VFMADD213PD  Z8, Z27, Z17
+	VFMADD213PD  Z7, Z27, Z17
+	VFMADD231PD  Z17, Z25, Z23
+	ADDQ         $0x40, R10
+	DECQ         DX
+	JNZ          loop69
+	VBROADCASTSD rn+64(FP), Z15
+	VMOVAPD      Z19, Z18
+	VMULPD       Z15, Z19, Z17
+	VBROADCASTSD n+56(FP), Z25
+	VFNMADD231PD Z25, Z17, Z18
+	VFMADD231PD  Z15, Z18, Z17
+	VADDPD       Z14, Z17, Z14
+	VMOVUPD      Z14, (AX)
+	ADDQ         CX, AX
+	VMULPD       Z17, Z19, Z19
+	VMULPD       const_three<>+0(SB), Z20, Z18
+	VFNMADD231PD const_two<>+0(SB), Z19, Z18
+	VFNMADD213PD Z21, Z17, Z18
+	VXORPD       Z17, Z17, Z17
+	VSUBPD       Z19, Z20, Z20
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Z20, K1
+	VMOVAPD.Z    Z20, K1, Z20
+	VMOVAPD.Z    Z18, K1, Z18
+	VBROADCASTSD rd+72(FP), Z19
+	VMULPD       Z19, Z20, Z19
+	VMOVUPD      Z19, (AX)
+	ADDQ         CX, AX
+	VMULPD       Z15, Z18, Z21
+	VMOVUPD      Z21, (AX)
+	ADDQ         CX, AX
+	VMULPD       const_half<>+0(SB), Z19, Z26
+	VADDPD       const_epsilon<>+0(SB), Z14, Z25
+	VDIVPD       Z25, Z26, Z26
+	VMOVUPD      Z26, (AX)
+	ADDQ         CX, AX
+	VMULPD       const_three<>+0(SB), Z14, Z25
+	VMULPD       Z19, Z25, Z25
+	VANDPD       const_absolute<>+0(SB), Z21, Z21
+	VDIVPD       Z25, Z21, Z21
+	VCMPPD       $0x1e, Z17, Z25, K1
+	VMOVAPD.Z    Z21, K1, Z21
+	VMOVUPD      Z21, (AX)
+	ADDQ         CX, AX
+	VMULPD       Z16, Z20, Z20
+	VMULPD       Z16, Z20, Z20
+	VMULPD       Z16, Z18, Z18
+	VMULPD       Z16, Z18, Z18
+	VMULPD       Z16, Z18, Z18
+	VFMADD132PD  Z16, Z23, Z22
+	VBROADCASTSD n+56(FP), Z16
+	VSUBPD       Z24, Z16, Z16
+	VADDPD       Z16, Z22, Z22
+	VMULPD       const_half<>+0(SB), Z20, Z16
+	VFMADD231PD  const_minus_sixth<>+0(SB), Z18, Z16
+	VCMPPD       $0x11, const_narrow<>+0(SB), Z20, K1
+	VMOVAPD      Z16, K1, Z22
+	VMULPD       Z14, Z22, Z22
+	VMAXPD       Z17, Z22, Z22
+	VMULPD       Z15, Z22, Z22
+	VMOVUPD      Z22, (AX)
+	ADDQ         CX, AX
+	VADDPD       Z5, Z14, Z15
+	VMOVAPD      Z5, Z5
+	VFMADD231PD  const_shift<>+0(SB), Z14, Z5
+	VANDPD       Z4, Z5, Z4
+	VGETEXPPD    Z5, Z16
+	VPSRLQ       $0x30, Z5, Z5
+	VMOVAPD      Z5, Z17
+	VPERMI2PD    Z2, Z0, Z5
+	VPERMI2PD    Z3, Z1, Z17
+	VPSUBQ       Z4, Z17, Z17
+	VFMADD231PD  Z6, Z16, Z5
+	VSUBPD       Z4, Z15, Z15
+	VMULPD       Z15, Z17, Z17
+	VMOVAPD      Z13, Z0
+	VFMADD213PD  Z12, Z17, Z0
+	VFMADD213PD  Z11, Z17, Z0
+	VFMADD213PD  Z10, Z17, Z0
+	VFMADD213PD  Z9, Z17, Z0
+	VFMADD213PD  Z8, Z17, Z0
+	VFMADD213PD  Z7, Z17, Z0
+	VMULPD       Z15, Z17, Z17
+	VFMADD231PD  Z0, Z17, Z15
+	VFMADD231PD  Z14, Z5, Z15
+	VMOVUPD      Z15, (AX)
+	ADDQ         CX, AX
+	VZEROUPPER
+	RET
+
+swept64:
+	VADDPD       Z18, Z17, Z17
 	VBROADCASTSD rn+64(FP), Z15
 	VMULPD       Z15, Z17, Z15
 	VMOVUPD      const_one<>+0(SB), Z17
@@ -1197,61 +1946,61 @@ swept40:
 	VCMPPD       $0x1d, const_tiny<>+0(SB), Z15, K1
 	VMOVAPD.Z    Z17, K1, Z17
 	MOVQ         AX, R9
-	VBROADCASTSD rn+64(FP), Z24
-	VMOVAPD      Z18, Z26
-	VMULPD       Z24, Z18, Z25
+	VBROADCASTSD rn+64(FP), Z18
+	VMOVAPD      Z19, Z26
+	VMULPD       Z18, Z19, Z25
 	VBROADCASTSD n+56(FP), Z27
 	VFNMADD231PD Z27, Z25, Z26
-	VFMADD231PD  Z24, Z26, Z25
+	VFMADD231PD  Z18, Z26, Z25
 	VADDPD       Z14, Z25, Z14
 	VMOVUPD      Z14, (R9)
 	ADDQ         CX, R9
-	VMULPD       Z25, Z18, Z18
-	VMULPD       const_three<>+0(SB), Z19, Z26
-	VFNMADD231PD const_two<>+0(SB), Z18, Z26
-	VFNMADD213PD Z20, Z25, Z26
+	VMULPD       Z25, Z19, Z19
+	VMULPD       const_three<>+0(SB), Z20, Z26
+	VFNMADD231PD const_two<>+0(SB), Z19, Z26
+	VFNMADD213PD Z21, Z25, Z26
 	VXORPD       Z25, Z25, Z25
-	VSUBPD       Z18, Z19, Z19
-	VCMPPD       $0x1d, const_tiny<>+0(SB), Z19, K1
-	VMOVAPD.Z    Z19, K1, Z19
+	VSUBPD       Z19, Z20, Z20
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Z20, K1
+	VMOVAPD.Z    Z20, K1, Z20
 	VMOVAPD.Z    Z26, K1, Z26
-	VBROADCASTSD rd+72(FP), Z18
-	VMULPD       Z18, Z19, Z18
-	VMOVUPD      Z18, (R9)
+	VBROADCASTSD rd+72(FP), Z19
+	VMULPD       Z19, Z20, Z19
+	VMOVUPD      Z19, (R9)
 	ADDQ         CX, R9
-	VMULPD       Z24, Z26, Z20
-	VMOVUPD      Z20, (R9)
+	VMULPD       Z18, Z26, Z21
+	VMOVUPD      Z21, (R9)
 	ADDQ         CX, R9
-	VMULPD       const_half<>+0(SB), Z18, Z28
+	VMULPD       const_half<>+0(SB), Z19, Z28
 	VADDPD       const_epsilon<>+0(SB), Z14, Z27
 	VDIVPD       Z27, Z28, Z28
 	VMOVUPD      Z28, (R9)
 	ADDQ         CX, R9
 	VMULPD       const_three<>+0(SB), Z14, Z27
-	VMULPD       Z18, Z27, Z27
-	VANDPD       const_absolute<>+0(SB), Z20, Z20
-	VDIVPD       Z27, Z20, Z20
+	VMULPD       Z19, Z27, Z27
+	VANDPD       const_absolute<>+0(SB), Z21, Z21
+	VDIVPD       Z27, Z21, Z21
 	VCMPPD       $0x1e, Z25, Z27, K1
-	VMOVAPD.Z    Z20, K1, Z20
-	VMOVUPD      Z20, (R9)
-	ADDQ         CX, R9
-	VMULPD       Z16, Z19, Z19
-	VMULPD       Z16, Z19, Z19
-	VMULPD       Z16, Z26, Z26
-	VMULPD       Z16, Z26, Z26
-	VMULPD       Z16, Z26, Z26
-	VFMADD132PD  Z16, Z22, Z21
-	VBROADCASTSD n+56(FP), Z16
-	VSUBPD       Z23, Z16, Z16
-	VADDPD       Z16, Z21, Z21
-	VMULPD       const_half<>+0(SB), Z19, Z16
-	VFMADD231PD  const_minus_sixth<>+0(SB), Z26, Z16
-	VCMPPD       $0x11, const_narrow<>+0(SB), Z19, K1
-	VMOVAPD      Z16, K1, Z21
-	VMULPD       Z14, Z21, Z21
-	VMAXPD       Z25, Z21, Z21
-	VMULPD       Z24, Z21, Z21
+	VMOVAPD.Z    Z21, K1, Z21
 	VMOVUPD      Z21, (R9)
+	ADDQ         CX, R9
+	VMULPD       Z16, Z20, Z20
+	VMULPD       Z16, Z20, Z20
+	VMULPD       Z16, Z26, Z26
+	VMULPD       Z16, Z26, Z26
+	VMULPD       Z16, Z26, Z26
+	VFMADD132PD  Z16, Z23, Z22
+	VBROADCASTSD n+56(FP), Z16
+	VSUBPD       Z24, Z16, Z16
+	VADDPD       Z16, Z22, Z22
+	VMULPD       const_half<>+0(SB), Z20, Z16
+	VFMADD231PD  const_minus_sixth<>+0(SB), Z26, Z16
+	VCMPPD       $0x11, const_narrow<>+0(SB), Z20, K1
+	VMOVAPD      Z16, K1, Z22
+	VMULPD       Z14, Z22, Z22
+	VMAXPD       Z25, Z22, Z22
+	VMULPD       Z18, Z22, Z22
+	VMOVUPD      Z22, (R9)
 	ADDQ         CX, R9
 	VADDPD       Z5, Z14, Z16
 	VMOVAPD      Z5, Z18
@@ -1278,15 +2027,12 @@ swept40:
 	VFMADD231PD  Z14, Z18, Z16
 	VMOVUPD      Z16, (R9)
 	ADDQ         CX, R9
-	VMOVAPD      Z15, Z14
+	VMOVUPD      Z15, Z14
 	VMOVUPD      Z17, Z16
 	VMULPD       const_shift<>+0(SB), Z17, Z17
 	VMOVUPD      Z17, Z15
 	ADDQ         $0x40, AX
-	CMPQ         DI, $0x00
-	JGT          block39
-	VZEROUPPER
-	RET
+	JMP          block63
 
 // func rotatedFloat64AVX512(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, each int, turns *[3][8]uint64, rotations int)
 // Requires: AVX, AVX512DQ, AVX512F, CMOV
@@ -1307,9 +2053,9 @@ TEXT ·rotatedFloat64AVX512(SB), NOSPLIT, $0-80
 	VMOVUPD 64(R11), Z1
 	VMOVUPD 128(R11), Z2
 	CMPQ    R9, $0x01
-	JNE     rotations44
+	JNE     rotations70
 
-block45:
+block71:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -1322,14 +2068,14 @@ block45:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop46:
+loop72:
 	VMOVUPD.Z   (R9), K1, Z3
 	VSUBPD      Z1, Z3, Z3
 	VPERMPD     Z3, Z0, Z4
 	VFMADD231PD Z4, Z3, Z2
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop46
+	JNZ         loop72
 	MOVQ        AX, R9
 	VMOVUPD     Z2, K1, (R9)
 	ADDQ        CX, R9
@@ -1338,14 +2084,14 @@ loop46:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block45
+	JG          block71
 	JMP         done
 
-rotations44:
+rotations70:
 	CMPQ R9, $0x02
-	JNE  rotations47
+	JNE  rotations73
 
-block48:
+block74:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -1359,7 +2105,7 @@ block48:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop49:
+loop75:
 	VMOVUPD.Z   (R9), K1, Z5
 	VSUBPD      Z2, Z5, Z5
 	VPERMPD     Z5, Z0, Z6
@@ -1368,7 +2114,7 @@ loop49:
 	VFMADD231PD Z6, Z5, Z4
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop49
+	JNZ         loop75
 	MOVQ        AX, R9
 	VMOVUPD     Z3, K1, (R9)
 	ADDQ        CX, R9
@@ -1379,14 +2125,14 @@ loop49:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block48
+	JG          block74
 	JMP         done
 
-rotations47:
+rotations73:
 	CMPQ R9, $0x03
-	JNE  rotations50
+	JNE  rotations76
 
-block51:
+block77:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -1401,7 +2147,7 @@ block51:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop52:
+loop78:
 	VMOVUPD.Z   (R9), K1, Z7
 	VSUBPD      Z3, Z7, Z7
 	VPERMPD     Z7, Z0, Z8
@@ -1412,7 +2158,7 @@ loop52:
 	VFMADD231PD Z8, Z7, Z6
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop52
+	JNZ         loop78
 	MOVQ        AX, R9
 	VMOVUPD     Z4, K1, (R9)
 	ADDQ        CX, R9
@@ -1425,80 +2171,113 @@ loop52:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block51
+	JG          block77
 	JMP         done
 
-rotations50:
+rotations76:
 done:
 	VZEROUPPER
 	RET
 
-// func deviationsFloat64AVX512(dst *float64, apart int, data *float64, passes int, width int, stride int, mean *float64)
+// func deviationsFloat64AVX512(dst *float64, apart int, data *float64, mean *float64, passes int, stride int, inputs int, classes int, width int)
 // Requires: AVX, AVX512F
-TEXT ·deviationsFloat64AVX512(SB), NOSPLIT, $0-56
+TEXT ·deviationsFloat64AVX512(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), AX
 	MOVQ apart+8(FP), CX
 	MOVQ data+16(FP), DX
-	MOVQ mean+48(FP), BX
-	MOVQ passes+24(FP), SI
-	MOVQ width+32(FP), DI
-	MOVQ stride+40(FP), R8
+	MOVQ mean+24(FP), BX
+	MOVQ passes+32(FP), SI
+	MOVQ stride+40(FP), DI
+	MOVQ inputs+48(FP), R8
+	MOVQ classes+56(FP), R9
 	SHLQ $0x03, CX
-	SHLQ $0x03, R8
+	SHLQ $0x03, DI
 
-block53:
-	VMOVQ        DI, X0
+input79:
+	MOVQ width+64(FP), R10
+	XORQ R11, R11
+
+block80:
+	VMOVQ        R10, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
-	VMOVUPD.Z    (BX), K1, Z0
-	MOVQ         DX, R9
-	MOVQ         AX, R10
-	MOVQ         SI, R11
+	VMOVUPD.Z    (BX)(R11*8), K1, Z0
+	LEAQ         (DX)(R11*8), R13
+	LEAQ         (AX)(R11*8), R12
+	MOVQ         SI, R14
 	PCALIGN      $0x40
 
-loop54:
-	VMOVUPD.Z (R9), K1, Z1
+loop81:
+	VMOVUPD.Z (R13), K1, Z1
 	VSUBPD    Z0, Z1, Z1
-	VMOVUPD   Z1, K1, (R10)
-	ADDQ      R8, R9
-	ADDQ      CX, R10
-	DECQ      R11
-	JNZ       loop54
-	ADDQ      $0x40, AX
-	ADDQ      $0x40, BX
-	ADDQ      $0x40, DX
-	SUBQ      $0x08, DI
-	JG        block53
+	VMOVUPD   Z1, K1, (R12)
+	ADDQ      DI, R13
+	ADDQ      CX, R12
+	DECQ      R14
+	JNZ       loop81
+	ADDQ      $0x08, R11
+	SUBQ      $0x08, R10
+	JG        block80
+	SHLQ      $0x03, R11
+	SUBQ      R11, R12
+	LEAQ      64(R12), AX
+	LEAQ      (DX)(R9*8), DX
+	LEAQ      (BX)(R9*8), BX
+	DECQ      R8
+	JNZ       input79
 	VZEROUPPER
 	RET
 
-// func crossedFloat64AVX512(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, fixed *float64, n int, first bool)
+// func crossedFloat64AVX512(sums *float64, apart int, data *float64, mean *float64, passes int, stride int, inputs int, classes int, width int, fixed *float64, fixedStride int, n int, first bool)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·crossedFloat64AVX512(SB), NOSPLIT, $0-73
-	MOVQ sums+0(FP), AX
-	MOVQ apart+8(FP), CX
-	MOVQ data+16(FP), DX
-	MOVQ mean+48(FP), BX
-	MOVQ passes+24(FP), SI
-	MOVQ stride+40(FP), DI
-	MOVQ fixed+56(FP), R8
-	MOVQ n+64(FP), R9
-	SHLQ $0x03, CX
-	SHLQ $0x03, DI
-	MOVQ R9, R10
-	SHLQ $0x03, R10
+TEXT ·crossedFloat64AVX512(SB), NOSPLIT, $80-97
+	MOVQ  sums+0(FP), AX
+	MOVQ  AX, (SP)
+	MOVQ  fixed+72(FP), AX
+	MOVQ  AX, 8(SP)
+	MOVQ  n+88(FP), AX
+	MOVQ  AX, 16(SP)
+	MOVQ  classes+56(FP), AX
+	SHLQ  $0x03, AX
+	MOVQ  AX, 24(SP)
+	MOVQ  classes+56(FP), AX
+	SHLQ  $0x03, AX
+	MOVQ  AX, 32(SP)
+	MOVQ  apart+8(FP), AX
+	SHLQ  $0x03, AX
+	MOVQ  n+88(FP), CX
+	IMULQ AX, CX
+	MOVQ  stride+40(FP), DX
+	SHLQ  $0x03, DX
+	MOVQ  fixedStride+80(FP), BX
+	SHLQ  $0x03, BX
+	MOVQ  passes+32(FP), SI
+	IMULQ BX, SI
+	MOVQ  AX, 40(SP)
+	MOVQ  CX, 48(SP)
+	MOVQ  SI, 56(SP)
 
 classes:
-	CMPQ R9, $0x08
-	JLT  fewer55
-	MOVQ width+32(FP), R11
-	XORQ R12, R12
+	CMPQ 16(SP), $0x0a
+	JLT  fewer82
+	MOVQ data+16(FP), AX
+	MOVQ mean+24(FP), CX
+	MOVQ inputs+48(FP), R8
+	MOVQ 8(SP), SI
+	MOVQ (SP), DI
+	XORQ R9, R9
 
-block56:
-	VMOVQ        R11, X0
+block83:
+	MOVQ         width+64(FP), R10
+	SUBQ         R9, R10
+	VMOVQ        R10, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
-	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	VMOVUPD.Z    (CX)(R9*8), K1, Z0
+	LEAQ         (AX)(R9*8), R10
+	MOVQ         SI, R11
+	LEAQ         (DI)(R9*8), R12
+	MOVQ         R12, 64(SP)
 	VXORPD       Z1, Z1, Z1
 	VXORPD       Z2, Z2, Z2
 	VXORPD       Z3, Z3, Z3
@@ -1507,320 +2286,771 @@ block56:
 	VXORPD       Z6, Z6, Z6
 	VXORPD       Z7, Z7, Z7
 	VXORPD       Z8, Z8, Z8
-	CMPB         first+72(FP), $0x00
-	JNE          fresh57
-	LEAQ         (AX)(R12*8), R13
-	VMOVUPD.Z    (R13), K1, Z1
+	VXORPD       Z9, Z9, Z9
+	VXORPD       Z10, Z10, Z10
+	CMPB         first+96(FP), $0x00
+	JNE          fresh84
+	MOVQ         64(SP), R12
+	VMOVUPD.Z    (R12), K1, Z1
 	VMOVAPD      Z1, Z1
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z2
+	ADDQ         40(SP), R12
+	VMOVUPD.Z    (R12), K1, Z2
 	VMOVAPD      Z2, Z2
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z3
+	ADDQ         40(SP), R12
+	VMOVUPD.Z    (R12), K1, Z3
 	VMOVAPD      Z3, Z3
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z4
+	ADDQ         40(SP), R12
+	VMOVUPD.Z    (R12), K1, Z4
 	VMOVAPD      Z4, Z4
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z5
+	ADDQ         40(SP), R12
+	VMOVUPD.Z    (R12), K1, Z5
 	VMOVAPD      Z5, Z5
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z6
+	ADDQ         40(SP), R12
+	VMOVUPD.Z    (R12), K1, Z6
 	VMOVAPD      Z6, Z6
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z7
+	ADDQ         40(SP), R12
+	VMOVUPD.Z    (R12), K1, Z7
 	VMOVAPD      Z7, Z7
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z8
+	ADDQ         40(SP), R12
+	VMOVUPD.Z    (R12), K1, Z8
 	VMOVAPD      Z8, Z8
-	ADDQ         CX, R13
+	ADDQ         40(SP), R12
+	VMOVUPD.Z    (R12), K1, Z9
+	VMOVAPD      Z9, Z9
+	ADDQ         40(SP), R12
+	VMOVUPD.Z    (R12), K1, Z10
+	VMOVAPD      Z10, Z10
+	ADDQ         40(SP), R12
 
-fresh57:
-	LEAQ    (DX)(R12*8), R13
-	MOVQ    R8, R14
-	MOVQ    SI, R15
+fresh84:
+	MOVQ    passes+32(FP), R12
 	PCALIGN $0x40
 
-loop58:
-	VMOVUPD.Z        (R13), K1, Z9
-	VSUBPD           Z0, Z9, Z9
-	VFMADD231PD.BCST (R14), Z9, Z1
-	VFMADD231PD.BCST 8(R14), Z9, Z2
-	VFMADD231PD.BCST 16(R14), Z9, Z3
-	VFMADD231PD.BCST 24(R14), Z9, Z4
-	VFMADD231PD.BCST 32(R14), Z9, Z5
-	VFMADD231PD.BCST 40(R14), Z9, Z6
-	VFMADD231PD.BCST 48(R14), Z9, Z7
-	VFMADD231PD.BCST 56(R14), Z9, Z8
-	ADDQ             DI, R13
-	ADDQ             R10, R14
-	DECQ             R15
-	JNZ              loop58
-	LEAQ             (AX)(R12*8), R13
-	VMOVUPD          Z1, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z2, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z3, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z4, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z5, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z6, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z7, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z8, K1, (R13)
-	ADDQ             CX, R13
-	ADDQ             $0x08, R12
-	SUBQ             $0x08, R11
-	JG               block56
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             $0x40, R8
+loop86:
+	VMOVUPD.Z        (R10), K1, Z11
+	VSUBPD           Z0, Z11, Z11
+	VFMADD231PD.BCST (R11), Z11, Z1
+	VFMADD231PD.BCST 8(R11), Z11, Z2
+	VFMADD231PD.BCST 16(R11), Z11, Z3
+	VFMADD231PD.BCST 24(R11), Z11, Z4
+	VFMADD231PD.BCST 32(R11), Z11, Z5
+	VFMADD231PD.BCST 40(R11), Z11, Z6
+	VFMADD231PD.BCST 48(R11), Z11, Z7
+	VFMADD231PD.BCST 56(R11), Z11, Z8
+	VFMADD231PD.BCST 64(R11), Z11, Z9
+	VFMADD231PD.BCST 72(R11), Z11, Z10
+	ADDQ             DX, R10
+	ADDQ             BX, R11
+	DECQ             R12
+	JNZ              loop86
+	MOVQ             64(SP), R10
+	VMOVUPD          Z1, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z2, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z3, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z4, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z5, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z6, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z7, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z8, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z9, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z10, K1, (R10)
+	ADDQ             40(SP), R10
+	ADDQ             $0x08, R9
+	CMPQ             R9, width+64(FP)
+	JLT              same87
 	SUBQ             $0x08, R9
-	JMP              classes
+	DECQ             R8
+	JZ               same87
+	XORQ             R9, R9
+	ADDQ             24(SP), AX
+	ADDQ             32(SP), CX
+	ADDQ             56(SP), SI
+	ADDQ             48(SP), DI
 
-fewer55:
-	CMPQ R9, $0x05
-	JLT  fewer59
-	MOVQ width+32(FP), R11
-	XORQ R12, R12
+same87:
+	TESTQ  R8, R8
+	JNZ    block83
+	IMUL3Q $0x0a, 40(SP), AX
+	ADDQ   AX, (SP)
+	ADDQ   $0x50, 8(SP)
+	SUBQ   $0x0a, 16(SP)
+	JMP    classes
 
-block60:
-	VMOVQ        R11, X0
+fewer82:
+	CMPQ 16(SP), $0x05
+	JLT  fewer88
+	MOVQ data+16(FP), AX
+	MOVQ mean+24(FP), CX
+	MOVQ inputs+48(FP), R8
+	MOVQ 8(SP), SI
+	MOVQ (SP), DI
+	XORQ R9, R9
+
+block89:
+	MOVQ         width+64(FP), R10
+	SUBQ         R9, R10
+	VMOVQ        R10, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
-	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	VMOVUPD.Z    (CX)(R9*8), K1, Z0
+	LEAQ         (AX)(R9*8), R10
+	MOVQ         SI, R11
+	LEAQ         (DI)(R9*8), R12
+	MOVQ         R12, 64(SP)
 	VXORPD       Z1, Z1, Z1
 	VXORPD       Z2, Z2, Z2
 	VXORPD       Z3, Z3, Z3
 	VXORPD       Z4, Z4, Z4
 	VXORPD       Z5, Z5, Z5
-	CMPB         first+72(FP), $0x00
-	JNE          fresh61
-	LEAQ         (AX)(R12*8), R13
-	VMOVUPD.Z    (R13), K1, Z1
-	VMOVAPD      Z1, Z1
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z2
-	VMOVAPD      Z2, Z2
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z3
-	VMOVAPD      Z3, Z3
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z4
-	VMOVAPD      Z4, Z4
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z5
-	VMOVAPD      Z5, Z5
-	ADDQ         CX, R13
+	ADDQ         $0x08, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same92
+	SUBQ         $0x08, R9
+	DECQ         R8
+	JZ           same92
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
 
-fresh61:
-	LEAQ    (DX)(R12*8), R13
-	MOVQ    R8, R14
-	MOVQ    SI, R15
+same92:
+	MOVQ         width+64(FP), R12
+	SUBQ         R9, R12
+	VMOVQ        R12, X6
+	VPBROADCASTQ X6, Z6
+	VPCMPGTQ     const_iota<>+0(SB), Z6, K2
+	VMOVUPD.Z    (CX)(R9*8), K2, Z6
+	LEAQ         (AX)(R9*8), R12
+	MOVQ         SI, R13
+	LEAQ         (DI)(R9*8), R14
+	MOVQ         R14, 72(SP)
+	VXORPD       Z7, Z7, Z7
+	VXORPD       Z8, Z8, Z8
+	VXORPD       Z9, Z9, Z9
+	VXORPD       Z10, Z10, Z10
+	VXORPD       Z11, Z11, Z11
+	CMPB         first+96(FP), $0x00
+	JNE          fresh90
+	MOVQ         64(SP), R14
+	VMOVUPD.Z    (R14), K1, Z1
+	VMOVAPD      Z1, Z1
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K1, Z2
+	VMOVAPD      Z2, Z2
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K1, Z3
+	VMOVAPD      Z3, Z3
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K1, Z4
+	VMOVAPD      Z4, Z4
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K1, Z5
+	VMOVAPD      Z5, Z5
+	ADDQ         40(SP), R14
+	MOVQ         72(SP), R14
+	VMOVUPD.Z    (R14), K2, Z7
+	VMOVAPD      Z7, Z7
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K2, Z8
+	VMOVAPD      Z8, Z8
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K2, Z9
+	VMOVAPD      Z9, Z9
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K2, Z10
+	VMOVAPD      Z10, Z10
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K2, Z11
+	VMOVAPD      Z11, Z11
+	ADDQ         40(SP), R14
+
+fresh90:
+	MOVQ    passes+32(FP), R14
 	PCALIGN $0x40
 
-loop62:
-	VMOVUPD.Z        (R13), K1, Z6
-	VSUBPD           Z0, Z6, Z6
-	VFMADD231PD.BCST (R14), Z6, Z1
-	VFMADD231PD.BCST 8(R14), Z6, Z2
-	VFMADD231PD.BCST 16(R14), Z6, Z3
-	VFMADD231PD.BCST 24(R14), Z6, Z4
-	VFMADD231PD.BCST 32(R14), Z6, Z5
-	ADDQ             DI, R13
-	ADDQ             R10, R14
-	DECQ             R15
-	JNZ              loop62
-	LEAQ             (AX)(R12*8), R13
-	VMOVUPD          Z1, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z2, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z3, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z4, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z5, K1, (R13)
-	ADDQ             CX, R13
-	ADDQ             $0x08, R12
-	SUBQ             $0x08, R11
-	JG               block60
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             $0x28, R8
-	SUBQ             $0x05, R9
-	JMP              classes
+loop93:
+	VMOVUPD.Z        (R10), K1, Z12
+	VSUBPD           Z0, Z12, Z12
+	VFMADD231PD.BCST (R11), Z12, Z1
+	VFMADD231PD.BCST 8(R11), Z12, Z2
+	VFMADD231PD.BCST 16(R11), Z12, Z3
+	VFMADD231PD.BCST 24(R11), Z12, Z4
+	VFMADD231PD.BCST 32(R11), Z12, Z5
+	ADDQ             DX, R10
+	ADDQ             BX, R11
+	VMOVUPD.Z        (R12), K2, Z12
+	VSUBPD           Z6, Z12, Z12
+	VFMADD231PD.BCST (R13), Z12, Z7
+	VFMADD231PD.BCST 8(R13), Z12, Z8
+	VFMADD231PD.BCST 16(R13), Z12, Z9
+	VFMADD231PD.BCST 24(R13), Z12, Z10
+	VFMADD231PD.BCST 32(R13), Z12, Z11
+	ADDQ             DX, R12
+	ADDQ             BX, R13
+	DECQ             R14
+	JNZ              loop93
+	MOVQ             64(SP), R10
+	VMOVUPD          Z1, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z2, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z3, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z4, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z5, K1, (R10)
+	ADDQ             40(SP), R10
+	MOVQ             72(SP), R10
+	VMOVUPD          Z7, K2, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z8, K2, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z9, K2, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z10, K2, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z11, K2, (R10)
+	ADDQ             40(SP), R10
+	TESTQ            R8, R8
+	JZ               done91
+	ADDQ             $0x08, R9
+	CMPQ             R9, width+64(FP)
+	JLT              same94
+	SUBQ             $0x08, R9
+	DECQ             R8
+	JZ               same94
+	XORQ             R9, R9
+	ADDQ             24(SP), AX
+	ADDQ             32(SP), CX
+	ADDQ             56(SP), SI
+	ADDQ             48(SP), DI
 
-fewer59:
-	CMPQ R9, $0x03
-	JLT  fewer63
-	MOVQ width+32(FP), R11
-	XORQ R12, R12
+same94:
+	TESTQ R8, R8
+	JNZ   block89
 
-block64:
-	VMOVQ        R11, X0
+done91:
+	IMUL3Q $0x05, 40(SP), AX
+	ADDQ   AX, (SP)
+	ADDQ   $0x28, 8(SP)
+	SUBQ   $0x05, 16(SP)
+	JMP    classes
+
+fewer88:
+	CMPQ 16(SP), $0x04
+	JLT  fewer95
+	MOVQ data+16(FP), AX
+	MOVQ mean+24(FP), CX
+	MOVQ inputs+48(FP), R8
+	MOVQ 8(SP), SI
+	MOVQ (SP), DI
+	XORQ R9, R9
+
+block96:
+	MOVQ         width+64(FP), R10
+	SUBQ         R9, R10
+	VMOVQ        R10, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
-	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	VMOVUPD.Z    (CX)(R9*8), K1, Z0
+	LEAQ         (AX)(R9*8), R10
+	MOVQ         SI, R11
+	LEAQ         (DI)(R9*8), R12
+	MOVQ         R12, 64(SP)
 	VXORPD       Z1, Z1, Z1
 	VXORPD       Z2, Z2, Z2
 	VXORPD       Z3, Z3, Z3
-	CMPB         first+72(FP), $0x00
-	JNE          fresh65
-	LEAQ         (AX)(R12*8), R13
-	VMOVUPD.Z    (R13), K1, Z1
-	VMOVAPD      Z1, Z1
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z2
-	VMOVAPD      Z2, Z2
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z3
-	VMOVAPD      Z3, Z3
-	ADDQ         CX, R13
+	VXORPD       Z4, Z4, Z4
+	ADDQ         $0x08, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same99
+	SUBQ         $0x08, R9
+	DECQ         R8
+	JZ           same99
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
 
-fresh65:
-	LEAQ    (DX)(R12*8), R13
-	MOVQ    R8, R14
-	MOVQ    SI, R15
+same99:
+	MOVQ         width+64(FP), R12
+	SUBQ         R9, R12
+	VMOVQ        R12, X5
+	VPBROADCASTQ X5, Z5
+	VPCMPGTQ     const_iota<>+0(SB), Z5, K2
+	VMOVUPD.Z    (CX)(R9*8), K2, Z5
+	LEAQ         (AX)(R9*8), R12
+	MOVQ         SI, R13
+	LEAQ         (DI)(R9*8), R14
+	MOVQ         R14, 72(SP)
+	VXORPD       Z6, Z6, Z6
+	VXORPD       Z7, Z7, Z7
+	VXORPD       Z8, Z8, Z8
+	VXORPD       Z9, Z9, Z9
+	CMPB         first+96(FP), $0x00
+	JNE          fresh97
+	MOVQ         64(SP), R14
+	VMOVUPD.Z    (R14), K1, Z1
+	VMOVAPD      Z1, Z1
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K1, Z2
+	VMOVAPD      Z2, Z2
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K1, Z3
+	VMOVAPD      Z3, Z3
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K1, Z4
+	VMOVAPD      Z4, Z4
+	ADDQ         40(SP), R14
+	MOVQ         72(SP), R14
+	VMOVUPD.Z    (R14), K2, Z6
+	VMOVAPD      Z6, Z6
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K2, Z7
+	VMOVAPD      Z7, Z7
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K2, Z8
+	VMOVAPD      Z8, Z8
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K2, Z9
+	VMOVAPD      Z9, Z9
+	ADDQ         40(SP), R14
+
+fresh97:
+	MOVQ    passes+32(FP), R14
 	PCALIGN $0x40
 
-loop66:
-	VMOVUPD.Z        (R13), K1, Z4
-	VSUBPD           Z0, Z4, Z4
-	VFMADD231PD.BCST (R14), Z4, Z1
-	VFMADD231PD.BCST 8(R14), Z4, Z2
-	VFMADD231PD.BCST 16(R14), Z4, Z3
-	ADDQ             DI, R13
-	ADDQ             R10, R14
-	DECQ             R15
-	JNZ              loop66
-	LEAQ             (AX)(R12*8), R13
-	VMOVUPD          Z1, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z2, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z3, K1, (R13)
-	ADDQ             CX, R13
-	ADDQ             $0x08, R12
-	SUBQ             $0x08, R11
-	JG               block64
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             $0x18, R8
-	SUBQ             $0x03, R9
-	JMP              classes
+loop100:
+	VMOVUPD.Z        (R10), K1, Z10
+	VSUBPD           Z0, Z10, Z10
+	VFMADD231PD.BCST (R11), Z10, Z1
+	VFMADD231PD.BCST 8(R11), Z10, Z2
+	VFMADD231PD.BCST 16(R11), Z10, Z3
+	VFMADD231PD.BCST 24(R11), Z10, Z4
+	ADDQ             DX, R10
+	ADDQ             BX, R11
+	VMOVUPD.Z        (R12), K2, Z10
+	VSUBPD           Z5, Z10, Z10
+	VFMADD231PD.BCST (R13), Z10, Z6
+	VFMADD231PD.BCST 8(R13), Z10, Z7
+	VFMADD231PD.BCST 16(R13), Z10, Z8
+	VFMADD231PD.BCST 24(R13), Z10, Z9
+	ADDQ             DX, R12
+	ADDQ             BX, R13
+	DECQ             R14
+	JNZ              loop100
+	MOVQ             64(SP), R10
+	VMOVUPD          Z1, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z2, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z3, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z4, K1, (R10)
+	ADDQ             40(SP), R10
+	MOVQ             72(SP), R10
+	VMOVUPD          Z6, K2, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z7, K2, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z8, K2, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z9, K2, (R10)
+	ADDQ             40(SP), R10
+	TESTQ            R8, R8
+	JZ               done98
+	ADDQ             $0x08, R9
+	CMPQ             R9, width+64(FP)
+	JLT              same101
+	SUBQ             $0x08, R9
+	DECQ             R8
+	JZ               same101
+	XORQ             R9, R9
+	ADDQ             24(SP), AX
+	ADDQ             32(SP), CX
+	ADDQ             56(SP), SI
+	ADDQ             48(SP), DI
 
-fewer63:
-	CMPQ R9, $0x02
-	JLT  fewer67
-	MOVQ width+32(FP), R11
-	XORQ R12, R12
+same101:
+	TESTQ R8, R8
+	JNZ   block96
 
-block68:
-	VMOVQ        R11, X0
+done98:
+	IMUL3Q $0x04, 40(SP), AX
+	ADDQ   AX, (SP)
+	ADDQ   $0x20, 8(SP)
+	SUBQ   $0x04, 16(SP)
+	JMP    classes
+
+fewer95:
+	CMPQ 16(SP), $0x03
+	JLT  fewer102
+	MOVQ data+16(FP), AX
+	MOVQ mean+24(FP), CX
+	MOVQ inputs+48(FP), R8
+	MOVQ 8(SP), SI
+	MOVQ (SP), DI
+	XORQ R9, R9
+
+block103:
+	MOVQ         width+64(FP), R10
+	SUBQ         R9, R10
+	VMOVQ        R10, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
-	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	VMOVUPD.Z    (CX)(R9*8), K1, Z0
+	LEAQ         (AX)(R9*8), R10
+	MOVQ         SI, R11
+	LEAQ         (DI)(R9*8), R12
+	MOVQ         R12, 64(SP)
 	VXORPD       Z1, Z1, Z1
 	VXORPD       Z2, Z2, Z2
-	CMPB         first+72(FP), $0x00
-	JNE          fresh69
-	LEAQ         (AX)(R12*8), R13
-	VMOVUPD.Z    (R13), K1, Z1
-	VMOVAPD      Z1, Z1
-	ADDQ         CX, R13
-	VMOVUPD.Z    (R13), K1, Z2
-	VMOVAPD      Z2, Z2
-	ADDQ         CX, R13
+	VXORPD       Z3, Z3, Z3
+	ADDQ         $0x08, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same106
+	SUBQ         $0x08, R9
+	DECQ         R8
+	JZ           same106
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
 
-fresh69:
-	LEAQ    (DX)(R12*8), R13
-	MOVQ    R8, R14
-	MOVQ    SI, R15
+same106:
+	MOVQ         width+64(FP), R12
+	SUBQ         R9, R12
+	VMOVQ        R12, X4
+	VPBROADCASTQ X4, Z4
+	VPCMPGTQ     const_iota<>+0(SB), Z4, K2
+	VMOVUPD.Z    (CX)(R9*8), K2, Z4
+	LEAQ         (AX)(R9*8), R12
+	MOVQ         SI, R13
+	LEAQ         (DI)(R9*8), R14
+	MOVQ         R14, 72(SP)
+	VXORPD       Z5, Z5, Z5
+	VXORPD       Z6, Z6, Z6
+	VXORPD       Z7, Z7, Z7
+	CMPB         first+96(FP), $0x00
+	JNE          fresh104
+	MOVQ         64(SP), R14
+	VMOVUPD.Z    (R14), K1, Z1
+	VMOVAPD      Z1, Z1
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K1, Z2
+	VMOVAPD      Z2, Z2
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K1, Z3
+	VMOVAPD      Z3, Z3
+	ADDQ         40(SP), R14
+	MOVQ         72(SP), R14
+	VMOVUPD.Z    (R14), K2, Z5
+	VMOVAPD      Z5, Z5
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K2, Z6
+	VMOVAPD      Z6, Z6
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K2, Z7
+	VMOVAPD      Z7, Z7
+	ADDQ         40(SP), R14
+
+fresh104:
+	MOVQ    passes+32(FP), R14
 	PCALIGN $0x40
 
-loop70:
-	VMOVUPD.Z        (R13), K1, Z3
-	VSUBPD           Z0, Z3, Z3
-	VFMADD231PD.BCST (R14), Z3, Z1
-	VFMADD231PD.BCST 8(R14), Z3, Z2
-	ADDQ             DI, R13
-	ADDQ             R10, R14
-	DECQ             R15
-	JNZ              loop70
-	LEAQ             (AX)(R12*8), R13
-	VMOVUPD          Z1, K1, (R13)
-	ADDQ             CX, R13
-	VMOVUPD          Z2, K1, (R13)
-	ADDQ             CX, R13
-	ADDQ             $0x08, R12
-	SUBQ             $0x08, R11
-	JG               block68
-	ADDQ             CX, AX
-	ADDQ             CX, AX
-	ADDQ             $0x10, R8
-	SUBQ             $0x02, R9
-	JMP              classes
+loop107:
+	VMOVUPD.Z        (R10), K1, Z8
+	VSUBPD           Z0, Z8, Z8
+	VFMADD231PD.BCST (R11), Z8, Z1
+	VFMADD231PD.BCST 8(R11), Z8, Z2
+	VFMADD231PD.BCST 16(R11), Z8, Z3
+	ADDQ             DX, R10
+	ADDQ             BX, R11
+	VMOVUPD.Z        (R12), K2, Z8
+	VSUBPD           Z4, Z8, Z8
+	VFMADD231PD.BCST (R13), Z8, Z5
+	VFMADD231PD.BCST 8(R13), Z8, Z6
+	VFMADD231PD.BCST 16(R13), Z8, Z7
+	ADDQ             DX, R12
+	ADDQ             BX, R13
+	DECQ             R14
+	JNZ              loop107
+	MOVQ             64(SP), R10
+	VMOVUPD          Z1, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z2, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z3, K1, (R10)
+	ADDQ             40(SP), R10
+	MOVQ             72(SP), R10
+	VMOVUPD          Z5, K2, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z6, K2, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z7, K2, (R10)
+	ADDQ             40(SP), R10
+	TESTQ            R8, R8
+	JZ               done105
+	ADDQ             $0x08, R9
+	CMPQ             R9, width+64(FP)
+	JLT              same108
+	SUBQ             $0x08, R9
+	DECQ             R8
+	JZ               same108
+	XORQ             R9, R9
+	ADDQ             24(SP), AX
+	ADDQ             32(SP), CX
+	ADDQ             56(SP), SI
+	ADDQ             48(SP), DI
 
-fewer67:
-	CMPQ R9, $0x01
-	JLT  fewer71
-	MOVQ width+32(FP), R11
-	XORQ R12, R12
+same108:
+	TESTQ R8, R8
+	JNZ   block103
 
-block72:
-	VMOVQ        R11, X0
+done105:
+	IMUL3Q $0x03, 40(SP), AX
+	ADDQ   AX, (SP)
+	ADDQ   $0x18, 8(SP)
+	SUBQ   $0x03, 16(SP)
+	JMP    classes
+
+fewer102:
+	CMPQ 16(SP), $0x02
+	JLT  fewer109
+	MOVQ data+16(FP), AX
+	MOVQ mean+24(FP), CX
+	MOVQ inputs+48(FP), R8
+	MOVQ 8(SP), SI
+	MOVQ (SP), DI
+	XORQ R9, R9
+
+block110:
+	MOVQ         width+64(FP), R10
+	SUBQ         R9, R10
+	VMOVQ        R10, X0
 	VPBROADCASTQ X0, Z0
 	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
-	VMOVUPD.Z    (BX)(R12*8), K1, Z0
+	VMOVUPD.Z    (CX)(R9*8), K1, Z0
+	LEAQ         (AX)(R9*8), R10
+	MOVQ         SI, R11
+	LEAQ         (DI)(R9*8), R12
+	MOVQ         R12, 64(SP)
 	VXORPD       Z1, Z1, Z1
-	CMPB         first+72(FP), $0x00
-	JNE          fresh73
-	LEAQ         (AX)(R12*8), R13
-	VMOVUPD.Z    (R13), K1, Z1
-	VMOVAPD      Z1, Z1
-	ADDQ         CX, R13
+	VXORPD       Z2, Z2, Z2
+	ADDQ         $0x08, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same113
+	SUBQ         $0x08, R9
+	DECQ         R8
+	JZ           same113
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
 
-fresh73:
-	LEAQ    (DX)(R12*8), R13
-	MOVQ    R8, R14
-	MOVQ    SI, R15
+same113:
+	MOVQ         width+64(FP), R12
+	SUBQ         R9, R12
+	VMOVQ        R12, X3
+	VPBROADCASTQ X3, Z3
+	VPCMPGTQ     const_iota<>+0(SB), Z3, K2
+	VMOVUPD.Z    (CX)(R9*8), K2, Z3
+	LEAQ         (AX)(R9*8), R12
+	MOVQ         SI, R13
+	LEAQ         (DI)(R9*8), R14
+	MOVQ         R14, 72(SP)
+	VXORPD       Z4, Z4, Z4
+	VXORPD       Z5, Z5, Z5
+	CMPB         first+96(FP), $0x00
+	JNE          fresh111
+	MOVQ         64(SP), R14
+	VMOVUPD.Z    (R14), K1, Z1
+	VMOVAPD      Z1, Z1
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K1, Z2
+	VMOVAPD      Z2, Z2
+	ADDQ         40(SP), R14
+	MOVQ         72(SP), R14
+	VMOVUPD.Z    (R14), K2, Z4
+	VMOVAPD      Z4, Z4
+	ADDQ         40(SP), R14
+	VMOVUPD.Z    (R14), K2, Z5
+	VMOVAPD      Z5, Z5
+	ADDQ         40(SP), R14
+
+fresh111:
+	MOVQ    passes+32(FP), R14
 	PCALIGN $0x40
 
-loop74:
-	VMOVUPD.Z        (R13), K1, Z2
-	VSUBPD           Z0, Z2, Z2
-	VFMADD231PD.BCST (R14), Z2, Z1
-	ADDQ             DI, R13
-	ADDQ             R10, R14
-	DECQ             R15
-	JNZ              loop74
-	LEAQ             (AX)(R12*8), R13
-	VMOVUPD          Z1, K1, (R13)
-	ADDQ             CX, R13
-	ADDQ             $0x08, R12
-	SUBQ             $0x08, R11
-	JG               block72
-	ADDQ             CX, AX
-	ADDQ             $0x08, R8
-	SUBQ             $0x01, R9
-	JMP              classes
+loop114:
+	VMOVUPD.Z        (R10), K1, Z6
+	VSUBPD           Z0, Z6, Z6
+	VFMADD231PD.BCST (R11), Z6, Z1
+	VFMADD231PD.BCST 8(R11), Z6, Z2
+	ADDQ             DX, R10
+	ADDQ             BX, R11
+	VMOVUPD.Z        (R12), K2, Z6
+	VSUBPD           Z3, Z6, Z6
+	VFMADD231PD.BCST (R13), Z6, Z4
+	VFMADD231PD.BCST 8(R13), Z6, Z5
+	ADDQ             DX, R12
+	ADDQ             BX, R13
+	DECQ             R14
+	JNZ              loop114
+	MOVQ             64(SP), R10
+	VMOVUPD          Z1, K1, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z2, K1, (R10)
+	ADDQ             40(SP), R10
+	MOVQ             72(SP), R10
+	VMOVUPD          Z4, K2, (R10)
+	ADDQ             40(SP), R10
+	VMOVUPD          Z5, K2, (R10)
+	ADDQ             40(SP), R10
+	TESTQ            R8, R8
+	JZ               done112
+	ADDQ             $0x08, R9
+	CMPQ             R9, width+64(FP)
+	JLT              same115
+	SUBQ             $0x08, R9
+	DECQ             R8
+	JZ               same115
+	XORQ             R9, R9
+	ADDQ             24(SP), AX
+	ADDQ             32(SP), CX
+	ADDQ             56(SP), SI
+	ADDQ             48(SP), DI
 
-fewer71:
+same115:
+	TESTQ R8, R8
+	JNZ   block110
+
+done112:
+	IMUL3Q $0x02, 40(SP), AX
+	ADDQ   AX, (SP)
+	ADDQ   $0x10, 8(SP)
+	SUBQ   $0x02, 16(SP)
+	JMP    classes
+
+fewer109:
+	CMPQ 16(SP), $0x01
+	JLT  fewer116
+	MOVQ data+16(FP), AX
+	MOVQ mean+24(FP), CX
+	MOVQ inputs+48(FP), R8
+	MOVQ 8(SP), SI
+	MOVQ (SP), DI
+	XORQ R9, R9
+
+block117:
+	MOVQ         width+64(FP), R10
+	SUBQ         R9, R10
+	VMOVQ        R10, X0
+	VPBROADCASTQ X0, Z0
+	VPCMPGTQ     const_iota<>+0(SB), Z0, K1
+	VMOVUPD.Z    (CX)(R9*8), K1, Z0
+	LEAQ         (AX)(R9*8), R10
+	MOVQ         SI, R11
+	LEAQ         (DI)(R9*8), R12
+	MOVQ         R12, 64(SP)
+	VXORPD       Z1, Z1, Z1
+	ADDQ         $0x08, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same120
+	SUBQ         $0x08, R9
+	DECQ         R8
+	JZ           same120
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
+
+same120:
+	MOVQ         width+64(FP), R12
+	SUBQ         R9, R12
+	VMOVQ        R12, X2
+	VPBROADCASTQ X2, Z2
+	VPCMPGTQ     const_iota<>+0(SB), Z2, K2
+	VMOVUPD.Z    (CX)(R9*8), K2, Z2
+	LEAQ         (AX)(R9*8), R12
+	MOVQ         SI, R13
+	LEAQ         (DI)(R9*8), R14
+	MOVQ         R14, 72(SP)
+	VXORPD       Z3, Z3, Z3
+	CMPB         first+96(FP), $0x00
+	JNE          fresh118
+	MOVQ         64(SP), R14
+	VMOVUPD.Z    (R14), K1, Z1
+	VMOVAPD      Z1, Z1
+	ADDQ         40(SP), R14
+	MOVQ         72(SP), R14
+	VMOVUPD.Z    (R14), K2, Z3
+	VMOVAPD      Z3, Z3
+	ADDQ         40(SP), R14
+
+fresh118:
+	MOVQ    passes+32(FP), R14
+	PCALIGN $0x40
+
+loop121:
+	VMOVUPD.Z        (R10), K1, Z4
+	VSUBPD           Z0, Z4, Z4
+	VFMADD231PD.BCST (R11), Z4, Z1
+	ADDQ             DX, R10
+	ADDQ             BX, R11
+	VMOVUPD.Z        (R12), K2, Z4
+	VSUBPD           Z2, Z4, Z4
+	VFMADD231PD.BCST (R13), Z4, Z3
+	ADDQ             DX, R12
+	ADDQ             BX, R13
+	DECQ             R14
+	JNZ              loop121
+	MOVQ             64(SP), R10
+	VMOVUPD          Z1, K1, (R10)
+	ADDQ             40(SP), R10
+	MOVQ             72(SP), R10
+	VMOVUPD          Z3, K2, (R10)
+	ADDQ             40(SP), R10
+	TESTQ            R8, R8
+	JZ               done119
+	ADDQ             $0x08, R9
+	CMPQ             R9, width+64(FP)
+	JLT              same122
+	SUBQ             $0x08, R9
+	DECQ             R8
+	JZ               same122
+	XORQ             R9, R9
+	ADDQ             24(SP), AX
+	ADDQ             32(SP), CX
+	ADDQ             56(SP), SI
+	ADDQ             48(SP), DI
+
+same122:
+	TESTQ R8, R8
+	JNZ   block117
+
+done119:
+	IMUL3Q $0x01, 40(SP), AX
+	ADDQ   AX, (SP)
+	ADDQ   $0x08, 8(SP)
+	SUBQ   $0x01, 16(SP)
+	JMP    classes
+
+fewer116:
 	VZEROUPPER
 	RET
 
@@ -1964,10 +3194,10 @@ windows:
 	VPMAXUD Z4, Z2, Z2
 	MOVQ    DX, SI
 
-further75:
+further123:
 	VADDPS (AX)(SI*1), Z4, Z4
 	SUBQ   $0x04, SI
-	JNZ    further75
+	JNZ    further123
 	VSUBPS Z0, Z4, Z4
 	VANDPS Z3, Z4, Z4
 	VMAXPS Z1, Z4, Z1
@@ -1981,10 +3211,10 @@ last:
 	VPMAXUD Z4, Z2, Z2
 	MOVQ    DX, CX
 
-further76:
+further124:
 	VADDPS        (AX)(CX*1), Z4, Z4
 	SUBQ          $0x04, CX
-	JNZ           further76
+	JNZ           further124
 	VSUBPS        Z0, Z4, Z4
 	VANDPS        Z3, Z4, Z4
 	VMAXPS        Z1, Z4, Z1
@@ -2004,6 +3234,168 @@ further76:
 	MOVB          AL, ret+56(FP)
 	VZEROUPPER
 	RET
+
+// func plainEightAVX512(rows *float32, count int, classes int, limit float32) bool
+// Requires: AVX, AVX2, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·plainEightAVX512(SB), NOSPLIT, $0-33
+	MOVQ         rows+0(FP), AX
+	MOVQ         count+8(FP), CX
+	MOVQ         classes+16(FP), DX
+	VMOVUPD      const_floatOne<>+0(SB), Y0
+	VXORPD       Y1, Y1, Y1
+	VMOVAPD      Y0, Y2
+	LEAQ         -8(DX), BX
+	MOVQ         BX, SI
+	ANDQ         $-8, BX
+	SUBQ         BX, SI
+	SHLQ         $0x02, DX
+	LEAQ         -8(CX), DI
+	IMULQ        DX, DI
+	ADDQ         AX, DI
+	VMOVQ        SI, X3
+	VPBROADCASTD X3, Y3
+	VPCMPGTD     const_floatIota<>+0(SB), Y3, Y3
+	MOVQ         $-1, R8
+	BZHIQ        SI, R8, R8
+	KMOVW        R8, K1
+
+eight:
+	CMPQ    AX, DI
+	CMOVQGT DI, AX
+	MOVQ    AX, R8
+	LEAQ    (DX)(DX*2), R10
+	LEAQ    (AX)(R10*1), R9
+	LEAQ    (AX)(R10*2), R10
+	VMOVUPD (R8), Y3
+	VPMAXUD Y3, Y2, Y2
+	VMOVUPD (R8)(DX*1), Y4
+	VPMAXUD Y4, Y2, Y2
+	VMOVUPD (R8)(DX*2), Y5
+	VPMAXUD Y5, Y2, Y2
+	VMOVUPD (R9), Y6
+	VPMAXUD Y6, Y2, Y2
+	VMOVUPD (R8)(DX*4), Y7
+	VPMAXUD Y7, Y2, Y2
+	VMOVUPD (R9)(DX*2), Y8
+	VPMAXUD Y8, Y2, Y2
+	VMOVUPD (R10), Y9
+	VPMAXUD Y9, Y2, Y2
+	VMOVUPD (R9)(DX*4), Y10
+	VPMAXUD Y10, Y2, Y2
+	ADDQ    $0x20, R8
+	ADDQ    $0x20, R9
+	ADDQ    $0x20, R10
+	MOVQ    BX, R11
+	TESTQ   R11, R11
+	JZ      rest
+
+along:
+	VMOVUPD (R8), Y11
+	VPMAXUD Y11, Y2, Y2
+	VADDPS  Y11, Y3, Y3
+	VMOVUPD (R8)(DX*1), Y11
+	VPMAXUD Y11, Y2, Y2
+	VADDPS  Y11, Y4, Y4
+	VMOVUPD (R8)(DX*2), Y11
+	VPMAXUD Y11, Y2, Y2
+	VADDPS  Y11, Y5, Y5
+	VMOVUPD (R9), Y11
+	VPMAXUD Y11, Y2, Y2
+	VADDPS  Y11, Y6, Y6
+	VMOVUPD (R8)(DX*4), Y11
+	VPMAXUD Y11, Y2, Y2
+	VADDPS  Y11, Y7, Y7
+	VMOVUPD (R9)(DX*2), Y11
+	VPMAXUD Y11, Y2, Y2
+	VADDPS  Y11, Y8, Y8
+	VMOVUPD (R10), Y11
+	VPMAXUD Y11, Y2, Y2
+	VADDPS  Y11, Y9, Y9
+	VMOVUPD (R9)(DX*4), Y11
+	VPMAXUD Y11, Y2, Y2
+	VADDPS  Y11, Y10, Y10
+	ADDQ    $0x20, R8
+	ADDQ    $0x20, R9
+	ADDQ    $0x20, R10
+	SUBQ    $0x08, R11
+	JNZ     along
+
+rest:
+	TESTQ     SI, SI
+	JZ        across
+	VMOVUPS.Z (R8), K1, Y11
+	VPMAXUD   Y11, Y2, Y2
+	VADDPS    Y11, Y3, Y3
+	VMOVUPS.Z (R8)(DX*1), K1, Y11
+	VPMAXUD   Y11, Y2, Y2
+	VADDPS    Y11, Y4, Y4
+	VMOVUPS.Z (R8)(DX*2), K1, Y11
+	VPMAXUD   Y11, Y2, Y2
+	VADDPS    Y11, Y5, Y5
+	VMOVUPS.Z (R9), K1, Y11
+	VPMAXUD   Y11, Y2, Y2
+	VADDPS    Y11, Y6, Y6
+	VMOVUPS.Z (R8)(DX*4), K1, Y11
+	VPMAXUD   Y11, Y2, Y2
+	VADDPS    Y11, Y7, Y7
+	VMOVUPS.Z (R9)(DX*2), K1, Y11
+	VPMAXUD   Y11, Y2, Y2
+	VADDPS    Y11, Y8, Y8
+	VMOVUPS.Z (R10), K1, Y11
+	VPMAXUD   Y11, Y2, Y2
+	VADDPS    Y11, Y9, Y9
+	VMOVUPS.Z (R9)(DX*4), K1, Y11
+	VPMAXUD   Y11, Y2, Y2
+	VADDPS    Y11, Y10, Y10
+
+across:
+	VUNPCKLPS    Y4, Y3, Y11
+	VUNPCKHPS    Y4, Y3, Y3
+	VADDPS       Y3, Y11, Y11
+	VUNPCKLPS    Y6, Y5, Y3
+	VUNPCKHPS    Y6, Y5, Y4
+	VADDPS       Y4, Y3, Y3
+	VUNPCKLPD    Y3, Y11, Y4
+	VUNPCKHPD    Y3, Y11, Y3
+	VADDPS       Y3, Y4, Y4
+	VUNPCKLPS    Y8, Y7, Y3
+	VUNPCKHPS    Y8, Y7, Y5
+	VADDPS       Y5, Y3, Y3
+	VUNPCKLPS    Y10, Y9, Y5
+	VUNPCKHPS    Y10, Y9, Y6
+	VADDPS       Y6, Y5, Y5
+	VUNPCKLPD    Y5, Y3, Y6
+	VUNPCKHPD    Y5, Y3, Y3
+	VADDPS       Y3, Y6, Y6
+	VBLENDPS     $0xf0, Y6, Y4, Y3
+	VPERM2F128   $0x21, Y6, Y4, Y4
+	VADDPS       Y4, Y3, Y3
+	VSUBPS       Y0, Y3, Y3
+	VANDPS       const_floatAbsolute<>+0(SB), Y3, Y3
+	VMAXPS       Y1, Y3, Y1
+	LEAQ         (AX)(DX*8), AX
+	SUBQ         $0x08, CX
+	JG           eight
+	VBROADCASTSS limit+24(FP), Y0
+	VCMPPS       $0x12, Y0, Y1, Y0
+	VPCMPEQD     const_floatOne<>+0(SB), Y2, Y2
+	VANDPS       Y2, Y0, Y0
+	VMOVMSKPS    Y0, AX
+	CMPL         AX, $0xff
+	SETEQ        AL
+	MOVB         AL, ret+32(FP)
+	VZEROUPPER
+	RET
+
+DATA const_floatIota<>+0(SB)/8, $0x0000000100000000
+DATA const_floatIota<>+8(SB)/8, $0x0000000300000002
+DATA const_floatIota<>+16(SB)/8, $0x0000000500000004
+DATA const_floatIota<>+24(SB)/8, $0x0000000700000006
+DATA const_floatIota<>+32(SB)/8, $0x0000000900000008
+DATA const_floatIota<>+40(SB)/8, $0x0000000b0000000a
+DATA const_floatIota<>+48(SB)/8, $0x0000000d0000000c
+DATA const_floatIota<>+56(SB)/8, $0x0000000f0000000e
+GLOBL const_floatIota<>(SB), RODATA|NOPTR, $64
 
 // func plainWideAVX512(rows *float32, count int, classes int, limit float32) bool
 // Requires: AVX, AVX2, AVX512DQ, AVX512F, CMOV
@@ -2111,62 +3503,186 @@ across:
 	VZEROUPPER
 	RET
 
-DATA const_floatIota<>+0(SB)/8, $0x0000000100000000
-DATA const_floatIota<>+8(SB)/8, $0x0000000300000002
-DATA const_floatIota<>+16(SB)/8, $0x0000000500000004
-DATA const_floatIota<>+24(SB)/8, $0x0000000700000006
-DATA const_floatIota<>+32(SB)/8, $0x0000000900000008
-DATA const_floatIota<>+40(SB)/8, $0x0000000b0000000a
-DATA const_floatIota<>+48(SB)/8, $0x0000000d0000000c
-DATA const_floatIota<>+56(SB)/8, $0x0000000f0000000e
-GLOBL const_floatIota<>(SB), RODATA|NOPTR, $64
-
 // func inverseRootsAVX512(dst *float64, mean *float64, n int)
 // Requires: AVX, AVX512F
 TEXT ·inverseRootsAVX512(SB), NOSPLIT, $0-24
-	MOVQ    dst+0(FP), AX
-	MOVQ    mean+8(FP), CX
-	MOVQ    n+16(FP), DX
-	VMOVUPD const_one<>+0(SB), Z0
-	VMOVUPD const_epsilon<>+0(SB), Z1
-	XORQ    BX, BX
+	MOVQ         dst+0(FP), AX
+	MOVQ         mean+8(FP), CX
+	VMOVUPD      const_one<>+0(SB), Z0
+	VMOVUPD      const_half<>+0(SB), Z1
+	VMOVUPD      const_3_over_8<>+0(SB), Z2
+	VMOVUPD      const_epsilon<>+0(SB), Z3
+	VMOVUPD      const_guess<>+0(SB), Z4
+	MOVQ         n+16(FP), DX
+	MOVQ         DX, BX
+	ANDQ         $-8, BX
+	SUBQ         BX, DX
+	LEAQ         (DX), SI
+	VMOVQ        SI, X5
+	VPBROADCASTQ X5, Z5
+	VPCMPGTQ     const_iota<>+0(SB), Z5, K1
+	XORQ         SI, SI
+	CMPQ         SI, BX
+	JGE          rest126
 
-eight77:
-	VADDPD  (CX)(BX*8), Z1, Z2
-	VSQRTPD Z2, Z2
-	VDIVPD  Z2, Z0, Z2
-	VMOVUPD Z2, (AX)(BX*8)
-	ADDQ    $0x08, BX
-	CMPQ    BX, DX
-	JLT     eight77
+eight125:
+	VMOVUPD      (CX)(SI*8), Z5
+	VADDPD       Z5, Z3, Z5
+	VPSRLQ       $0x01, Z5, Z6
+	VPSUBQ       Z6, Z4, Z6
+	VMULPD       Z5, Z6, Z7
+	VFNMADD213PD Z0, Z6, Z7
+	VMOVAPD      Z1, Z8
+	VFMADD231PD  Z2, Z7, Z8
+	VMULPD       Z6, Z7, Z7
+	VFMADD231PD  Z7, Z8, Z6
+	VMULPD       Z5, Z6, Z7
+	VFNMADD213PD Z0, Z6, Z7
+	VMOVAPD      Z1, Z8
+	VFMADD231PD  Z2, Z7, Z8
+	VMULPD       Z6, Z7, Z7
+	VFMADD231PD  Z7, Z8, Z6
+	VMULPD       Z5, Z6, Z7
+	VFNMADD213PD Z0, Z6, Z7
+	VMOVAPD      Z1, Z8
+	VFMADD231PD  Z2, Z7, Z8
+	VMULPD       Z6, Z7, Z7
+	VFMADD231PD  Z7, Z8, Z6
+	VMOVUPD      Z6, (AX)(SI*8)
+	ADDQ         $0x08, SI
+	CMPQ         SI, BX
+	JLT          eight125
+
+rest126:
+	TESTQ        DX, DX
+	JZ           done127
+	VMOVUPD.Z    (CX)(SI*8), K1, Z5
+	VADDPD       Z5, Z3, Z3
+	VPSRLQ       $0x01, Z3, Z5
+	VPSUBQ       Z5, Z4, Z5
+	VMULPD       Z3, Z5, Z4
+	VFNMADD213PD Z0, Z5, Z4
+	VMOVAPD      Z1, Z6
+	VFMADD231PD  Z2, Z4, Z6
+	VMULPD       Z5, Z4, Z4
+	VFMADD231PD  Z4, Z6, Z5
+	VMULPD       Z3, Z5, Z4
+	VFNMADD213PD Z0, Z5, Z4
+	VMOVAPD      Z1, Z6
+	VFMADD231PD  Z2, Z4, Z6
+	VMULPD       Z5, Z4, Z4
+	VFMADD231PD  Z4, Z6, Z5
+	VMULPD       Z3, Z5, Z4
+	VFNMADD213PD Z0, Z5, Z4
+	VMOVAPD      Z1, Z6
+	VFMADD231PD  Z2, Z4, Z6
+	VMULPD       Z5, Z4, Z4
+	VFMADD231PD  Z4, Z6, Z5
+	VMOVUPD      Z5, K1, (AX)(SI*8)
+
+done127:
 	VZEROUPPER
 	RET
 
-// func confusionAVX512(parts *float64, terms *float64, sums *float64, roots *float64, weights *float64, n int, scale float64)
+DATA const_3_over_8<>+0(SB)/8, $0x3fd8000000000000
+DATA const_3_over_8<>+8(SB)/8, $0x3fd8000000000000
+DATA const_3_over_8<>+16(SB)/8, $0x3fd8000000000000
+DATA const_3_over_8<>+24(SB)/8, $0x3fd8000000000000
+DATA const_3_over_8<>+32(SB)/8, $0x3fd8000000000000
+DATA const_3_over_8<>+40(SB)/8, $0x3fd8000000000000
+DATA const_3_over_8<>+48(SB)/8, $0x3fd8000000000000
+DATA const_3_over_8<>+56(SB)/8, $0x3fd8000000000000
+GLOBL const_3_over_8<>(SB), RODATA|NOPTR, $64
+
+DATA const_guess<>+0(SB)/8, $0x5fe6eb50c7b537a9
+DATA const_guess<>+8(SB)/8, $0x5fe6eb50c7b537a9
+DATA const_guess<>+16(SB)/8, $0x5fe6eb50c7b537a9
+DATA const_guess<>+24(SB)/8, $0x5fe6eb50c7b537a9
+DATA const_guess<>+32(SB)/8, $0x5fe6eb50c7b537a9
+DATA const_guess<>+40(SB)/8, $0x5fe6eb50c7b537a9
+DATA const_guess<>+48(SB)/8, $0x5fe6eb50c7b537a9
+DATA const_guess<>+56(SB)/8, $0x5fe6eb50c7b537a9
+GLOBL const_guess<>(SB), RODATA|NOPTR, $64
+
+// func confusionsAVX512(shares *float64, terms *float64, sums *float64, scales *float64, roots *float64, weights *float64, inputs int, n int, width int, apart int, weightsApart int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·confusionAVX512(SB), NOSPLIT, $0-56
-	MOVQ         parts+0(FP), AX
+TEXT ·confusionsAVX512(SB), NOSPLIT, $0-88
+	MOVQ         shares+0(FP), AX
 	MOVQ         terms+8(FP), CX
 	MOVQ         sums+16(FP), DX
-	MOVQ         roots+24(FP), BX
-	MOVQ         weights+32(FP), SI
-	MOVQ         n+40(FP), DI
-	VBROADCASTSD scale+48(FP), Z0
-	VXORPD       Z1, Z1, Z1
-	VMOVUPD      (AX), Z2
-	XORQ         R8, R8
+	MOVQ         scales+24(FP), BX
+	MOVQ         roots+32(FP), SI
+	MOVQ         apart+72(FP), DI
+	MOVQ         weightsApart+80(FP), R8
+	SHLQ         $0x03, DI
+	SHLQ         $0x03, R8
+	MOVQ         inputs+48(FP), R9
+	VXORPD       Z0, Z0, Z0
+	MOVQ         width+64(FP), R10
+	MOVQ         R10, R11
+	ANDQ         $-8, R11
+	SUBQ         R11, R10
+	LEAQ         (R10), R12
+	VMOVQ        R12, X1
+	VPBROADCASTQ X1, Z1
+	VPCMPGTQ     const_iota<>+0(SB), Z1, K1
 
-eight78:
-	VSUBPD      (DX)(R8*8), Z1, Z3
-	VMAXPD      Z1, Z3, Z3
-	VMULPD      Z0, Z3, Z3
-	VMULPD      (BX)(R8*8), Z3, Z3
-	VMOVUPD     Z3, (CX)(R8*8)
-	VFMADD231PD (SI)(R8*8), Z3, Z2
-	ADDQ        $0x08, R8
-	CMPQ        R8, DI
-	JLT         eight78
-	VMOVUPD     Z2, (AX)
+input128:
+	MOVQ n+56(FP), R12
+	MOVQ weights+40(FP), R13
+
+row129:
+	VBROADCASTSD (BX), Z1
+	VXORPD       Z2, Z2, Z2
+	XORQ         R14, R14
+	CMPQ         R14, R11
+	JGE          rest131
+
+eight130:
+	VMOVUPD     (DX)(R14*8), Z3
+	VSUBPD      Z3, Z0, Z3
+	VMAXPD      Z0, Z3, Z3
+	VMULPD      Z1, Z3, Z3
+	VMOVUPD     (SI)(R14*8), Z4
+	VMULPD      Z4, Z3, Z3
+	VMOVUPD     Z3, (CX)(R14*8)
+	VMOVUPD     (R13)(R14*8), Z4
+	VFMADD231PD Z4, Z3, Z2
+	ADDQ        $0x08, R14
+	CMPQ        R14, R11
+	JLT         eight130
+
+rest131:
+	TESTQ       R10, R10
+	JZ          done132
+	VMOVUPD.Z   (DX)(R14*8), K1, Z3
+	VSUBPD      Z3, Z0, Z3
+	VMAXPD      Z0, Z3, Z3
+	VMULPD      Z1, Z3, Z3
+	VMOVUPD.Z   (SI)(R14*8), K1, Z1
+	VMULPD      Z1, Z3, Z3
+	VMOVUPD     Z3, K1, (CX)(R14*8)
+	VMOVUPD.Z   (R13)(R14*8), K1, Z1
+	VFMADD231PD Z1, Z3, Z2
+
+done132:
+	VEXTRACTF64X4 $0x01, Z2, Y1
+	VADDPD        Y1, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X1
+	VADDPD        X1, X2, X1
+	VUNPCKHPD     X1, X1, X2
+	VADDSD        X2, X1, X1
+	VMOVSD        X1, (AX)
+	ADDQ          $0x08, AX
+	ADDQ          $0x08, BX
+	ADDQ          DI, DX
+	ADDQ          DI, CX
+	ADDQ          R8, R13
+	DECQ          R12
+	JNZ           row129
+	ADDQ          DI, SI
+	DECQ          R9
+	JNZ           input128
 	VZEROUPPER
 	RET
 
@@ -2179,11 +3695,11 @@ TEXT ·sumAVX512(SB), NOSPLIT, $0-24
 	VMOVUPD (AX), Z0
 	XORQ    BX, BX
 
-eight79:
+eight133:
 	VADDPD  (CX)(BX*8), Z0, Z0
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight79
+	JLT     eight133
 	VMOVUPD Z0, (AX)
 	VZEROUPPER
 	RET
@@ -2205,40 +3721,45 @@ TEXT ·momentsFloat32AVX2(SB), NOSPLIT, $160-80
 	LEAQ         const_logs<>+0(SB), R9
 	VPCMPEQD     Y0, Y0, Y0
 	VXORPD       Y1, Y1, Y1
-	VMOVQ        DI, X2
-	VPBROADCASTQ X2, Y2
-	VPCMPGTQ     const_iota<>+0(SB), Y2, Y2
-	VEXTRACTI128 $0x01, Y2, X3
-	VSHUFPS      $0x88, X3, X2, X3
-	VMOVDQU      X3, 32(SP)
-	VMOVDQU      Y2, (SP)
+	VXORPD       Y2, Y2, Y2
+	VMOVQ        DI, X3
+	VPBROADCASTQ X3, Y3
+	VPCMPGTQ     const_iota<>+0(SB), Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VSHUFPS      $0x88, X4, X3, X4
+	VMOVDQU      X4, 32(SP)
+	VMOVDQU      Y3, (SP)
 	MOVQ         BX, R10
 	MOVQ         DX, R11
 	MOVQ         SI, R12
 	PCALIGN      $0x40
 
-loop80:
-	VMOVDQU      32(SP), X2
-	VMASKMOVPS   (R10), X2, X2
-	VCVTPS2PD    X2, Y2
-	VMOVUPD      Y2, (R11)
-	VADDPD       Y2, Y1, Y1
+loop134:
+	VMOVDQU      32(SP), X3
+	VMASKMOVPS   (R10), X3, X3
+	VCVTPS2PD    X3, Y3
+	VMOVUPD      Y3, (R11)
+	VADDPD       Y2, Y3, Y3
+	VMOVAPD      Y1, Y2
+	VMOVAPD      Y3, Y1
 	ADDQ         R8, R10
 	ADDQ         $0x20, R11
 	DECQ         R12
-	JNZ          loop80
+	JNZ          loop134
+	VADDPD       Y2, Y1, Y1
 	VBROADCASTSD rn+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VMOVUPD      const_one<>+0(SB), Y2
 	VDIVPD       Y1, Y2, Y2
 	VCMPPD       $0x1d, const_tiny<>+0(SB), Y1, Y3
 	VANDPD       Y3, Y2, Y2
-	VMOVAPD      Y1, Y1
+	VMOVUPD      Y1, 64(SP)
 	VMOVUPD      Y2, 96(SP)
 	VMULPD       const_shift<>+0(SB), Y2, Y2
 	VMOVUPD      Y2, 128(SP)
 
-block81:
+block135:
+	VXORPD  Y1, Y1, Y1
 	VXORPD  Y2, Y2, Y2
 	VXORPD  Y3, Y3, Y3
 	VXORPD  Y4, Y4, Y4
@@ -2251,17 +3772,12 @@ block81:
 	MOVQ    BX, R10
 	MOVQ    DX, R11
 	CMPQ    DI, $0x04
-	JLT     few83
+	JLT     few137
 	MOVQ    SI, R12
 	PCALIGN $0x40
 
-loop84:
+loop139:
 	VMOVUPD     (R11), Y9
-	VSUBPD      Y1, Y9, Y10
-	VMULPD      Y10, Y10, Y11
-	VADDPD      Y10, Y3, Y3
-	VADDPD      Y11, Y4, Y4
-	VFMADD231PD Y11, Y10, Y5
 	VMOVUPD     const_tiny<>+0(SB), Y10
 	VFMADD231PD 128(SP), Y9, Y10
 	VANDPD      const_steps<>+0(SB), Y10, Y11
@@ -2276,6 +3792,11 @@ loop84:
 	VGATHERQPD  Y15, (R9)(Y10*8), Y13
 	VDIVPD      Y11, Y14, Y14
 	VFMADD231PD const_ln2<>+0(SB), Y12, Y13
+	VSUBPD      64(SP), Y9, Y10
+	VMULPD      Y10, Y10, Y12
+	VADDPD      Y10, Y3, Y3
+	VADDPD      Y12, Y4, Y4
+	VFMADD231PD Y12, Y10, Y5
 	VADDPD      Y11, Y8, Y8
 	VFMADD231PD Y9, Y13, Y6
 	VFMSUB231PD 96(SP), Y9, Y11
@@ -2291,14 +3812,18 @@ loop84:
 	VFMADD231PD Y9, Y11, Y7
 	VCVTPS2PD   (R10), Y9
 	VMOVUPD     Y9, (R11)
-	VADDPD      Y9, Y2, Y2
+	VADDPD      Y2, Y9, Y9
+	VMOVAPD     Y1, Y2
+	VMOVAPD     Y9, Y1
 	ADDQ        R8, R10
 	ADDQ        $0x20, R11
 	DECQ        R12
-	JNZ         loop84
-	JMP         swept82
+	JNZ         loop139
+	JMP         swept136
 
-few83:
+few137:
+	CMPQ         DI, $0x00
+	JLE          last138
 	VMOVQ        DI, X9
 	VPBROADCASTQ X9, Y9
 	VPCMPGTQ     const_iota<>+0(SB), Y9, Y9
@@ -2309,13 +3834,8 @@ few83:
 	MOVQ         SI, R12
 	PCALIGN      $0x40
 
-loop85:
+loop140:
 	VMOVUPD     (R11), Y9
-	VSUBPD      Y1, Y9, Y10
-	VMULPD      Y10, Y10, Y11
-	VADDPD      Y10, Y3, Y3
-	VADDPD      Y11, Y4, Y4
-	VFMADD231PD Y11, Y10, Y5
 	VMOVUPD     const_tiny<>+0(SB), Y10
 	VFMADD231PD 128(SP), Y9, Y10
 	VANDPD      const_steps<>+0(SB), Y10, Y11
@@ -2330,6 +3850,11 @@ loop85:
 	VGATHERQPD  Y15, (R9)(Y10*8), Y13
 	VDIVPD      Y11, Y14, Y14
 	VFMADD231PD const_ln2<>+0(SB), Y12, Y13
+	VSUBPD      64(SP), Y9, Y10
+	VMULPD      Y10, Y10, Y12
+	VADDPD      Y10, Y3, Y3
+	VADDPD      Y12, Y4, Y4
+	VFMADD231PD Y12, Y10, Y5
 	VADDPD      Y11, Y8, Y8
 	VFMADD231PD Y9, Y13, Y6
 	VFMSUB231PD 96(SP), Y9, Y11
@@ -2347,34 +3872,167 @@ loop85:
 	VMASKMOVPS  (R10), X9, X9
 	VCVTPS2PD   X9, Y9
 	VMOVUPD     Y9, (R11)
-	VADDPD      Y9, Y2, Y2
+	VADDPD      Y2, Y9, Y9
+	VMOVAPD     Y1, Y2
+	VMOVAPD     Y9, Y1
 	ADDQ        R8, R10
 	ADDQ        $0x20, R11
 	DECQ        R12
-	JNZ         loop85
+	JNZ         loop140
+	JMP         swept136
 
-swept82:
-	VBROADCASTSD rn+64(FP), Y9
-	VMULPD       Y9, Y2, Y2
-	VMOVUPD      const_one<>+0(SB), Y9
-	VDIVPD       Y2, Y9, Y9
-	VCMPPD       $0x1d, const_tiny<>+0(SB), Y2, Y10
-	VANDPD       Y10, Y9, Y9
+last138:
+	MOVQ    SI, DX
+	PCALIGN $0x40
+
+loop141:
+	VMOVUPD      (R11), Y1
+	VMOVUPD      const_tiny<>+0(SB), Y2
+	VFMADD231PD  128(SP), Y1, Y2
+	VANDPD       const_steps<>+0(SB), Y2, Y9
+	VPSRLQ       $0x34, Y2, Y10
+	VPOR         const_2_to_52<>+0(SB), Y10, Y10
+	VSUBPD       const_2_to_52_bias<>+0(SB), Y10, Y10
+	VPSRLQ       $0x30, Y2, Y2
+	VPAND        const_step<>+0(SB), Y2, Y2
+	VXORPD       Y11, Y11, Y11
+	VMOVUPD      const_one<>+0(SB), Y12
+	VMOVAPD      Y0, Y13
+	VGATHERQPD   Y13, (R9)(Y2*8), Y11
+	VDIVPD       Y9, Y12, Y12
+	VFMADD231PD  const_ln2<>+0(SB), Y10, Y11
+	VSUBPD       64(SP), Y1, Y2
+	VMULPD       Y2, Y2, Y10
+	VADDPD       Y2, Y3, Y3
+	VADDPD       Y10, Y4, Y4
+	VFMADD231PD  Y10, Y2, Y5
+	VADDPD       Y9, Y8, Y8
+	VFMADD231PD  Y1, Y11, Y6
+	VFMSUB231PD  96(SP), Y1, Y9
+	VMULPD       Y9, Y12, Y12
+	VMULPD       Y9, Y12, Y9
+	VMOVUPD      const_remainder6<>+0(SB), Y1
+	VFMADD213PD  const_remainder5<>+0(SB), Y12, Y1
+	VFMADD213PD  const_remainder4<>+0(SB), Y12, Y1
+	VFMADD213PD  const_remainder3<>+0(SB), Y12, Y1
+	VFMADD213PD  const_remainder2<>+0(SB), Y12, Y1
+	VFMADD213PD  const_remainder1<>+0(SB), Y12, Y1
+	VFMADD213PD  const_remainder0<>+0(SB), Y12, Y1
+	VFMADD231PD  Y1, Y9, Y7
+	ADDQ         $0x20, R11
+	DECQ         DX
+	JNZ          loop141
+	VBROADCASTSD rn+64(FP), Y1
+	VMOVAPD      Y3, Y9
+	VMULPD       Y1, Y3, Y2
+	VBROADCASTSD n+56(FP), Y10
+	VFNMADD231PD Y10, Y2, Y9
+	VFMADD231PD  Y1, Y9, Y2
+	VADDPD       64(SP), Y2, Y9
+	VMOVUPD      Y9, (AX)
+	ADDQ         CX, AX
+	VMULPD       Y2, Y3, Y3
+	VMULPD       const_three<>+0(SB), Y4, Y10
+	VFNMADD231PD const_two<>+0(SB), Y3, Y10
+	VFNMADD213PD Y5, Y2, Y10
+	VXORPD       Y2, Y2, Y2
+	VSUBPD       Y3, Y4, Y4
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Y4, Y3
+	VANDPD       Y3, Y4, Y4
+	VANDPD       Y3, Y10, Y10
+	VBROADCASTSD rd+72(FP), Y3
+	VMULPD       Y3, Y4, Y3
+	VMOVUPD      Y3, (AX)
+	ADDQ         CX, AX
+	VMULPD       Y1, Y10, Y5
+	VMOVUPD      Y5, (AX)
+	ADDQ         CX, AX
+	VMULPD       const_half<>+0(SB), Y3, Y12
+	VADDPD       const_epsilon<>+0(SB), Y9, Y11
+	VDIVPD       Y11, Y12, Y12
+	VMOVUPD      Y12, (AX)
+	ADDQ         CX, AX
+	VMULPD       const_three<>+0(SB), Y9, Y11
+	VMULPD       Y3, Y11, Y11
+	VANDPD       const_absolute<>+0(SB), Y5, Y5
+	VDIVPD       Y11, Y5, Y5
+	VCMPPD       $0x1e, Y2, Y11, Y3
+	VANDPD       Y3, Y5, Y5
+	VMOVUPD      Y5, (AX)
+	ADDQ         CX, AX
+	VMULPD       96(SP), Y4, Y4
+	VMULPD       96(SP), Y4, Y4
+	VMULPD       96(SP), Y10, Y10
+	VMULPD       96(SP), Y10, Y10
+	VMULPD       96(SP), Y10, Y10
+	VFMADD132PD  96(SP), Y7, Y6
+	VBROADCASTSD n+56(FP), Y3
+	VSUBPD       Y8, Y3, Y3
+	VADDPD       Y3, Y6, Y6
+	VMULPD       const_half<>+0(SB), Y4, Y3
+	VFMADD231PD  const_minus_sixth<>+0(SB), Y10, Y3
+	VCMPPD       $0x11, const_narrow<>+0(SB), Y4, Y4
+	VBLENDVPD    Y4, Y3, Y6, Y6
+	VMULPD       Y9, Y6, Y6
+	VMAXPD       Y2, Y6, Y6
+	VMULPD       Y1, Y6, Y6
+	VMOVUPD      Y6, (AX)
+	ADDQ         CX, AX
+	VADDPD       const_tiny<>+0(SB), Y9, Y1
+	VMOVUPD      const_tiny<>+0(SB), Y2
+	VFMADD231PD  const_shift<>+0(SB), Y9, Y2
+	VANDPD       const_steps<>+0(SB), Y2, Y3
+	VPSRLQ       $0x34, Y2, Y4
+	VPOR         const_2_to_52<>+0(SB), Y4, Y4
+	VSUBPD       const_2_to_52_bias<>+0(SB), Y4, Y4
+	VPSRLQ       $0x30, Y2, Y2
+	VPAND        const_step<>+0(SB), Y2, Y2
+	VXORPD       Y5, Y5, Y5
+	VMOVUPD      const_one<>+0(SB), Y6
+	VMOVAPD      Y0, Y0
+	VGATHERQPD   Y0, (R9)(Y2*8), Y5
+	VDIVPD       Y3, Y6, Y6
+	VFMADD231PD  const_ln2<>+0(SB), Y4, Y5
+	VSUBPD       Y3, Y1, Y1
+	VMULPD       Y1, Y6, Y6
+	VMOVUPD      const_remainder6<>+0(SB), Y0
+	VFMADD213PD  const_remainder5<>+0(SB), Y6, Y0
+	VFMADD213PD  const_remainder4<>+0(SB), Y6, Y0
+	VFMADD213PD  const_remainder3<>+0(SB), Y6, Y0
+	VFMADD213PD  const_remainder2<>+0(SB), Y6, Y0
+	VFMADD213PD  const_remainder1<>+0(SB), Y6, Y0
+	VFMADD213PD  const_remainder0<>+0(SB), Y6, Y0
+	VMULPD       Y1, Y6, Y6
+	VFMADD231PD  Y0, Y6, Y1
+	VFMADD231PD  Y9, Y5, Y1
+	VMOVUPD      Y1, (AX)
+	ADDQ         CX, AX
+	VZEROUPPER
+	RET
+
+swept136:
+	VADDPD       Y2, Y1, Y1
+	VBROADCASTSD rn+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VMOVUPD      const_one<>+0(SB), Y2
+	VDIVPD       Y1, Y2, Y2
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Y1, Y9
+	VANDPD       Y9, Y2, Y2
 	MOVQ         AX, R10
-	VBROADCASTSD rn+64(FP), Y10
-	VMOVAPD      Y3, Y12
-	VMULPD       Y10, Y3, Y11
-	VBROADCASTSD n+56(FP), Y13
-	VFNMADD231PD Y13, Y11, Y12
-	VFMADD231PD  Y10, Y12, Y11
-	VADDPD       Y1, Y11, Y1
-	VMOVUPD      Y1, (R10)
+	VBROADCASTSD rn+64(FP), Y9
+	VMOVAPD      Y3, Y11
+	VMULPD       Y9, Y3, Y10
+	VBROADCASTSD n+56(FP), Y12
+	VFNMADD231PD Y12, Y10, Y11
+	VFMADD231PD  Y9, Y11, Y10
+	VADDPD       64(SP), Y10, Y11
+	VMOVUPD      Y11, (R10)
 	ADDQ         CX, R10
-	VMULPD       Y11, Y3, Y3
+	VMULPD       Y10, Y3, Y3
 	VMULPD       const_three<>+0(SB), Y4, Y12
 	VFNMADD231PD const_two<>+0(SB), Y3, Y12
-	VFNMADD213PD Y5, Y11, Y12
-	VXORPD       Y11, Y11, Y11
+	VFNMADD213PD Y5, Y10, Y12
+	VXORPD       Y10, Y10, Y10
 	VSUBPD       Y3, Y4, Y4
 	VCMPPD       $0x1d, const_tiny<>+0(SB), Y4, Y3
 	VANDPD       Y3, Y4, Y4
@@ -2383,19 +4041,19 @@ swept82:
 	VMULPD       Y3, Y4, Y3
 	VMOVUPD      Y3, (R10)
 	ADDQ         CX, R10
-	VMULPD       Y10, Y12, Y5
+	VMULPD       Y9, Y12, Y5
 	VMOVUPD      Y5, (R10)
 	ADDQ         CX, R10
 	VMULPD       const_half<>+0(SB), Y3, Y14
-	VADDPD       const_epsilon<>+0(SB), Y1, Y13
+	VADDPD       const_epsilon<>+0(SB), Y11, Y13
 	VDIVPD       Y13, Y14, Y14
 	VMOVUPD      Y14, (R10)
 	ADDQ         CX, R10
-	VMULPD       const_three<>+0(SB), Y1, Y13
+	VMULPD       const_three<>+0(SB), Y11, Y13
 	VMULPD       Y3, Y13, Y13
 	VANDPD       const_absolute<>+0(SB), Y5, Y5
 	VDIVPD       Y13, Y5, Y5
-	VCMPPD       $0x1e, Y11, Y13, Y3
+	VCMPPD       $0x1e, Y10, Y13, Y3
 	VANDPD       Y3, Y5, Y5
 	VMOVUPD      Y5, (R10)
 	ADDQ         CX, R10
@@ -2412,14 +4070,14 @@ swept82:
 	VFMADD231PD  const_minus_sixth<>+0(SB), Y12, Y3
 	VCMPPD       $0x11, const_narrow<>+0(SB), Y4, Y4
 	VBLENDVPD    Y4, Y3, Y6, Y6
-	VMULPD       Y1, Y6, Y6
-	VMAXPD       Y11, Y6, Y6
-	VMULPD       Y10, Y6, Y6
+	VMULPD       Y11, Y6, Y6
+	VMAXPD       Y10, Y6, Y6
+	VMULPD       Y9, Y6, Y6
 	VMOVUPD      Y6, (R10)
 	ADDQ         CX, R10
-	VADDPD       const_tiny<>+0(SB), Y1, Y3
+	VADDPD       const_tiny<>+0(SB), Y11, Y3
 	VMOVUPD      const_tiny<>+0(SB), Y4
-	VFMADD231PD  const_shift<>+0(SB), Y1, Y4
+	VFMADD231PD  const_shift<>+0(SB), Y11, Y4
 	VANDPD       const_steps<>+0(SB), Y4, Y5
 	VPSRLQ       $0x34, Y4, Y6
 	VPOR         const_2_to_52<>+0(SB), Y6, Y6
@@ -2428,8 +4086,8 @@ swept82:
 	VPAND        const_step<>+0(SB), Y4, Y4
 	VXORPD       Y7, Y7, Y7
 	VMOVUPD      const_one<>+0(SB), Y8
-	VMOVAPD      Y0, Y10
-	VGATHERQPD   Y10, (R9)(Y4*8), Y7
+	VMOVAPD      Y0, Y9
+	VGATHERQPD   Y9, (R9)(Y4*8), Y7
 	VDIVPD       Y5, Y8, Y8
 	VFMADD231PD  const_ln2<>+0(SB), Y6, Y7
 	VSUBPD       Y5, Y3, Y3
@@ -2443,18 +4101,15 @@ swept82:
 	VFMADD213PD  const_remainder0<>+0(SB), Y8, Y4
 	VMULPD       Y3, Y8, Y8
 	VFMADD231PD  Y4, Y8, Y3
-	VFMADD231PD  Y1, Y7, Y3
+	VFMADD231PD  Y11, Y7, Y3
 	VMOVUPD      Y3, (R10)
 	ADDQ         CX, R10
-	VMOVAPD      Y2, Y1
-	VMOVUPD      Y9, 96(SP)
-	VMULPD       const_shift<>+0(SB), Y9, Y9
-	VMOVUPD      Y9, 128(SP)
+	VMOVUPD      Y1, 64(SP)
+	VMOVUPD      Y2, 96(SP)
+	VMULPD       const_shift<>+0(SB), Y2, Y2
+	VMOVUPD      Y2, 128(SP)
 	ADDQ         $0x20, AX
-	CMPQ         DI, $0x00
-	JGT          block81
-	VZEROUPPER
-	RET
+	JMP          block135
 
 DATA const_2_to_52<>+0(SB)/8, $0x4330000000000000
 DATA const_2_to_52<>+8(SB)/8, $0x4330000000000000
@@ -2505,9 +4160,9 @@ TEXT ·rotatedFloat32AVX2(SB), NOSPLIT, $64-80
 	VMOVUPD 64(R11), Y1
 	VMOVUPD 128(R11), Y2
 	CMPQ    R9, $0x01
-	JNE     rotations86
+	JNE     rotations142
 
-block87:
+block143:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -2525,7 +4180,7 @@ block87:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop88:
+loop144:
 	VMOVDQU     32(SP), X3
 	VMASKMOVPS  (R9), X3, X3
 	VCVTPS2PD   X3, Y3
@@ -2534,7 +4189,7 @@ loop88:
 	VFMADD231PD Y4, Y3, Y2
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop88
+	JNZ         loop144
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y1
 	VMASKMOVPD  Y2, Y1, (R9)
@@ -2544,14 +4199,14 @@ loop88:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block87
+	JG          block143
 	JMP         done
 
-rotations86:
+rotations142:
 	CMPQ R9, $0x02
-	JNE  rotations89
+	JNE  rotations145
 
-block90:
+block146:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -2570,7 +4225,7 @@ block90:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop91:
+loop147:
 	VMOVDQU     32(SP), X5
 	VMASKMOVPS  (R9), X5, X5
 	VCVTPS2PD   X5, Y5
@@ -2581,7 +4236,7 @@ loop91:
 	VFMADD231PD Y6, Y5, Y4
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop91
+	JNZ         loop147
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y2
 	VMASKMOVPD  Y3, Y2, (R9)
@@ -2594,14 +4249,14 @@ loop91:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block90
+	JG          block146
 	JMP         done
 
-rotations89:
+rotations145:
 	CMPQ R9, $0x03
-	JNE  rotations92
+	JNE  rotations148
 
-block93:
+block149:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -2621,7 +4276,7 @@ block93:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop94:
+loop150:
 	VMOVDQU     32(SP), X7
 	VMASKMOVPS  (R9), X7, X7
 	VCVTPS2PD   X7, Y7
@@ -2634,7 +4289,7 @@ loop94:
 	VFMADD231PD Y8, Y7, Y6
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop94
+	JNZ         loop150
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y3
 	VMASKMOVPD  Y4, Y3, (R9)
@@ -2650,29 +4305,34 @@ loop94:
 	LEAQ        (DX)(R10*4), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block93
+	JG          block149
 	JMP         done
 
-rotations92:
+rotations148:
 done:
 	VZEROUPPER
 	RET
 
-// func deviationsFloat32AVX2(dst *float64, apart int, data *float32, passes int, width int, stride int, mean *float64)
+// func deviationsFloat32AVX2(dst *float64, apart int, data *float32, mean *float64, passes int, stride int, inputs int, classes int, width int)
 // Requires: AVX, AVX2
-TEXT ·deviationsFloat32AVX2(SB), NOSPLIT, $64-56
+TEXT ·deviationsFloat32AVX2(SB), NOSPLIT, $64-72
 	MOVQ dst+0(FP), AX
 	MOVQ apart+8(FP), CX
 	MOVQ data+16(FP), DX
-	MOVQ mean+48(FP), BX
-	MOVQ passes+24(FP), SI
-	MOVQ width+32(FP), DI
-	MOVQ stride+40(FP), R8
+	MOVQ mean+24(FP), BX
+	MOVQ passes+32(FP), SI
+	MOVQ stride+40(FP), DI
+	MOVQ inputs+48(FP), R8
+	MOVQ classes+56(FP), R9
 	SHLQ $0x03, CX
-	SHLQ $0x02, R8
+	SHLQ $0x02, DI
 
-block95:
-	VMOVQ        DI, X0
+input151:
+	MOVQ width+64(FP), R10
+	XORQ R11, R11
+
+block152:
+	VMOVQ        R10, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -2680,63 +4340,91 @@ block95:
 	VMOVDQU      X1, 32(SP)
 	VMOVDQU      Y0, (SP)
 	VMOVDQU      (SP), Y0
-	VMASKMOVPD   (BX), Y0, Y0
-	MOVQ         DX, R9
-	MOVQ         AX, R10
-	MOVQ         SI, R11
+	VMASKMOVPD   (BX)(R11*8), Y0, Y0
+	LEAQ         (DX)(R11*4), R13
+	LEAQ         (AX)(R11*8), R12
+	MOVQ         SI, R14
 	PCALIGN      $0x40
 
-loop96:
+loop153:
 	VMOVDQU    32(SP), X1
-	VMASKMOVPS (R9), X1, X1
+	VMASKMOVPS (R13), X1, X1
 	VCVTPS2PD  X1, Y1
 	VSUBPD     Y0, Y1, Y1
 	VMOVUPD    (SP), Y2
-	VMASKMOVPD Y1, Y2, (R10)
-	ADDQ       R8, R9
-	ADDQ       CX, R10
-	DECQ       R11
-	JNZ        loop96
-	ADDQ       $0x20, AX
-	ADDQ       $0x20, BX
-	ADDQ       $0x10, DX
-	SUBQ       $0x04, DI
-	JG         block95
+	VMASKMOVPD Y1, Y2, (R12)
+	ADDQ       DI, R13
+	ADDQ       CX, R12
+	DECQ       R14
+	JNZ        loop153
+	ADDQ       $0x04, R11
+	SUBQ       $0x04, R10
+	JG         block152
+	SHLQ       $0x03, R11
+	SUBQ       R11, R12
+	LEAQ       32(R12), AX
+	LEAQ       (DX)(R9*4), DX
+	LEAQ       (BX)(R9*8), BX
+	DECQ       R8
+	JNZ        input151
 	VZEROUPPER
 	RET
 
-// func crossedFloat32AVX2(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, fixed *float64, n int, first bool)
+// func crossedFloat32AVX2(sums *float64, apart int, data *float32, mean *float64, passes int, stride int, inputs int, classes int, width int, fixed *float64, fixedStride int, n int, first bool)
 // Requires: AVX, AVX2, FMA3
-TEXT ·crossedFloat32AVX2(SB), NOSPLIT, $64-73
-	MOVQ sums+0(FP), AX
-	MOVQ apart+8(FP), CX
-	MOVQ data+16(FP), DX
-	MOVQ mean+48(FP), BX
-	MOVQ passes+24(FP), SI
-	MOVQ stride+40(FP), DI
-	MOVQ fixed+56(FP), R8
-	MOVQ n+64(FP), R9
-	SHLQ $0x03, CX
-	SHLQ $0x02, DI
-	MOVQ R9, R10
-	SHLQ $0x03, R10
+TEXT ·crossedFloat32AVX2(SB), NOSPLIT, $208-97
+	MOVQ  sums+0(FP), AX
+	MOVQ  AX, (SP)
+	MOVQ  fixed+72(FP), AX
+	MOVQ  AX, 8(SP)
+	MOVQ  n+88(FP), AX
+	MOVQ  AX, 16(SP)
+	MOVQ  classes+56(FP), AX
+	SHLQ  $0x02, AX
+	MOVQ  AX, 24(SP)
+	MOVQ  classes+56(FP), AX
+	SHLQ  $0x03, AX
+	MOVQ  AX, 32(SP)
+	MOVQ  apart+8(FP), AX
+	SHLQ  $0x03, AX
+	MOVQ  n+88(FP), CX
+	IMULQ AX, CX
+	MOVQ  stride+40(FP), DX
+	SHLQ  $0x02, DX
+	MOVQ  fixedStride+80(FP), BX
+	SHLQ  $0x03, BX
+	MOVQ  passes+32(FP), SI
+	IMULQ BX, SI
+	MOVQ  AX, 40(SP)
+	MOVQ  CX, 48(SP)
+	MOVQ  SI, 56(SP)
 
 classes:
-	CMPQ R9, $0x08
-	JLT  fewer97
-	MOVQ width+32(FP), R11
-	XORQ R12, R12
+	CMPQ 16(SP), $0x0a
+	JLT  fewer154
+	MOVQ data+16(FP), AX
+	MOVQ mean+24(FP), CX
+	MOVQ inputs+48(FP), R8
+	MOVQ 8(SP), SI
+	MOVQ (SP), DI
+	XORQ R9, R9
 
-block98:
-	VMOVQ        R11, X0
+block155:
+	MOVQ         width+64(FP), R10
+	SUBQ         R9, R10
+	VMOVQ        R10, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
 	VSHUFPS      $0x88, X1, X0, X1
-	VMOVDQU      X1, 32(SP)
-	VMOVDQU      Y0, (SP)
-	VMOVDQU      (SP), Y0
-	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	VMOVDQU      X1, 96(SP)
+	VMOVDQU      Y0, 64(SP)
+	VMOVDQU      64(SP), Y0
+	VMASKMOVPD   (CX)(R9*8), Y0, Y0
+	LEAQ         (AX)(R9*4), R10
+	MOVQ         SI, R11
+	LEAQ         (DI)(R9*8), R12
+	MOVQ         R12, 128(SP)
 	VXORPD       Y1, Y1, Y1
 	VXORPD       Y2, Y2, Y2
 	VXORPD       Y3, Y3, Y3
@@ -2745,407 +4433,963 @@ block98:
 	VXORPD       Y6, Y6, Y6
 	VXORPD       Y7, Y7, Y7
 	VXORPD       Y8, Y8, Y8
-	CMPB         first+72(FP), $0x00
-	JNE          fresh99
-	LEAQ         (AX)(R12*8), R13
-	VMOVDQU      (SP), Y1
-	VMASKMOVPD   (R13), Y1, Y1
+	VXORPD       Y9, Y9, Y9
+	VXORPD       Y10, Y10, Y10
+	CMPB         first+96(FP), $0x00
+	JNE          fresh156
+	MOVQ         128(SP), R12
+	VMOVDQU      64(SP), Y1
+	VMASKMOVPD   (R12), Y1, Y1
 	VMOVAPD      Y1, Y1
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y2
-	VMASKMOVPD   (R13), Y2, Y2
+	ADDQ         40(SP), R12
+	VMOVDQU      64(SP), Y2
+	VMASKMOVPD   (R12), Y2, Y2
 	VMOVAPD      Y2, Y2
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y3
-	VMASKMOVPD   (R13), Y3, Y3
+	ADDQ         40(SP), R12
+	VMOVDQU      64(SP), Y3
+	VMASKMOVPD   (R12), Y3, Y3
 	VMOVAPD      Y3, Y3
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y4
-	VMASKMOVPD   (R13), Y4, Y4
+	ADDQ         40(SP), R12
+	VMOVDQU      64(SP), Y4
+	VMASKMOVPD   (R12), Y4, Y4
 	VMOVAPD      Y4, Y4
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y5
-	VMASKMOVPD   (R13), Y5, Y5
+	ADDQ         40(SP), R12
+	VMOVDQU      64(SP), Y5
+	VMASKMOVPD   (R12), Y5, Y5
 	VMOVAPD      Y5, Y5
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y6
-	VMASKMOVPD   (R13), Y6, Y6
+	ADDQ         40(SP), R12
+	VMOVDQU      64(SP), Y6
+	VMASKMOVPD   (R12), Y6, Y6
 	VMOVAPD      Y6, Y6
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y7
-	VMASKMOVPD   (R13), Y7, Y7
+	ADDQ         40(SP), R12
+	VMOVDQU      64(SP), Y7
+	VMASKMOVPD   (R12), Y7, Y7
 	VMOVAPD      Y7, Y7
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y8
-	VMASKMOVPD   (R13), Y8, Y8
+	ADDQ         40(SP), R12
+	VMOVDQU      64(SP), Y8
+	VMASKMOVPD   (R12), Y8, Y8
 	VMOVAPD      Y8, Y8
-	ADDQ         CX, R13
+	ADDQ         40(SP), R12
+	VMOVDQU      64(SP), Y9
+	VMASKMOVPD   (R12), Y9, Y9
+	VMOVAPD      Y9, Y9
+	ADDQ         40(SP), R12
+	VMOVDQU      64(SP), Y10
+	VMASKMOVPD   (R12), Y10, Y10
+	VMOVAPD      Y10, Y10
+	ADDQ         40(SP), R12
 
-fresh99:
-	LEAQ    (DX)(R12*4), R13
-	MOVQ    R8, R14
-	MOVQ    SI, R15
+fresh156:
+	MOVQ    passes+32(FP), R12
 	PCALIGN $0x40
 
-loop100:
-	VMOVDQU      32(SP), X9
-	VMASKMOVPS   (R13), X9, X9
-	VCVTPS2PD    X9, Y9
-	VSUBPD       Y0, Y9, Y9
-	VBROADCASTSD (R14), Y10
-	VFMADD231PD  Y10, Y9, Y1
-	VBROADCASTSD 8(R14), Y10
-	VFMADD231PD  Y10, Y9, Y2
-	VBROADCASTSD 16(R14), Y10
-	VFMADD231PD  Y10, Y9, Y3
-	VBROADCASTSD 24(R14), Y10
-	VFMADD231PD  Y10, Y9, Y4
-	VBROADCASTSD 32(R14), Y10
-	VFMADD231PD  Y10, Y9, Y5
-	VBROADCASTSD 40(R14), Y10
-	VFMADD231PD  Y10, Y9, Y6
-	VBROADCASTSD 48(R14), Y10
-	VFMADD231PD  Y10, Y9, Y7
-	VBROADCASTSD 56(R14), Y10
-	VFMADD231PD  Y10, Y9, Y8
-	ADDQ         DI, R13
-	ADDQ         R10, R14
-	DECQ         R15
-	JNZ          loop100
-	LEAQ         (AX)(R12*8), R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y1, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y2, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y3, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y4, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y5, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y6, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y7, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y8, Y0, (R13)
-	ADDQ         CX, R13
-	ADDQ         $0x04, R12
-	SUBQ         $0x04, R11
-	JG           block98
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         $0x40, R8
-	SUBQ         $0x08, R9
-	JMP          classes
+loop158:
+	VMOVDQU      96(SP), X11
+	VMASKMOVPS   (R10), X11, X11
+	VCVTPS2PD    X11, Y11
+	VSUBPD       Y0, Y11, Y11
+	VBROADCASTSD (R11), Y12
+	VFMADD231PD  Y12, Y11, Y1
+	VBROADCASTSD 8(R11), Y12
+	VFMADD231PD  Y12, Y11, Y2
+	VBROADCASTSD 16(R11), Y12
+	VFMADD231PD  Y12, Y11, Y3
+	VBROADCASTSD 24(R11), Y12
+	VFMADD231PD  Y12, Y11, Y4
+	VBROADCASTSD 32(R11), Y12
+	VFMADD231PD  Y12, Y11, Y5
+	VBROADCASTSD 40(R11), Y12
+	VFMADD231PD  Y12, Y11, Y6
+	VBROADCASTSD 48(R11), Y12
+	VFMADD231PD  Y12, Y11, Y7
+	VBROADCASTSD 56(R11), Y12
+	VFMADD231PD  Y12, Y11, Y8
+	VBROADCASTSD 64(R11), Y12
+	VFMADD231PD  Y12, Y11, Y9
+	VBROADCASTSD 72(R11), Y12
+	VFMADD231PD  Y12, Y11, Y10
+	ADDQ         DX, R10
+	ADDQ         BX, R11
+	DECQ         R12
+	JNZ          loop158
+	MOVQ         128(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y1, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y2, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y3, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y4, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y5, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y6, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y7, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y8, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y9, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y10, Y0, (R10)
+	ADDQ         40(SP), R10
+	ADDQ         $0x04, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same159
+	SUBQ         $0x04, R9
+	DECQ         R8
+	JZ           same159
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
 
-fewer97:
-	CMPQ R9, $0x05
-	JLT  fewer101
-	MOVQ width+32(FP), R11
-	XORQ R12, R12
+same159:
+	TESTQ  R8, R8
+	JNZ    block155
+	IMUL3Q $0x0a, 40(SP), AX
+	ADDQ   AX, (SP)
+	ADDQ   $0x50, 8(SP)
+	SUBQ   $0x0a, 16(SP)
+	JMP    classes
 
-block102:
-	VMOVQ        R11, X0
+fewer154:
+	CMPQ 16(SP), $0x05
+	JLT  fewer160
+	MOVQ data+16(FP), AX
+	MOVQ mean+24(FP), CX
+	MOVQ inputs+48(FP), R8
+	MOVQ 8(SP), SI
+	MOVQ (SP), DI
+	XORQ R9, R9
+
+block161:
+	MOVQ         width+64(FP), R10
+	SUBQ         R9, R10
+	VMOVQ        R10, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
 	VSHUFPS      $0x88, X1, X0, X1
-	VMOVDQU      X1, 32(SP)
-	VMOVDQU      Y0, (SP)
-	VMOVDQU      (SP), Y0
-	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	VMOVDQU      X1, 96(SP)
+	VMOVDQU      Y0, 64(SP)
+	VMOVDQU      64(SP), Y0
+	VMASKMOVPD   (CX)(R9*8), Y0, Y0
+	LEAQ         (AX)(R9*4), R10
+	MOVQ         SI, R11
+	LEAQ         (DI)(R9*8), R12
+	MOVQ         R12, 128(SP)
 	VXORPD       Y1, Y1, Y1
 	VXORPD       Y2, Y2, Y2
 	VXORPD       Y3, Y3, Y3
 	VXORPD       Y4, Y4, Y4
 	VXORPD       Y5, Y5, Y5
-	CMPB         first+72(FP), $0x00
-	JNE          fresh103
-	LEAQ         (AX)(R12*8), R13
-	VMOVDQU      (SP), Y1
-	VMASKMOVPD   (R13), Y1, Y1
-	VMOVAPD      Y1, Y1
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y2
-	VMASKMOVPD   (R13), Y2, Y2
-	VMOVAPD      Y2, Y2
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y3
-	VMASKMOVPD   (R13), Y3, Y3
-	VMOVAPD      Y3, Y3
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y4
-	VMASKMOVPD   (R13), Y4, Y4
-	VMOVAPD      Y4, Y4
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y5
-	VMASKMOVPD   (R13), Y5, Y5
-	VMOVAPD      Y5, Y5
-	ADDQ         CX, R13
+	ADDQ         $0x04, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same164
+	SUBQ         $0x04, R9
+	DECQ         R8
+	JZ           same164
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
 
-fresh103:
-	LEAQ    (DX)(R12*4), R13
-	MOVQ    R8, R14
-	MOVQ    SI, R15
+same164:
+	MOVQ         width+64(FP), R12
+	SUBQ         R9, R12
+	VMOVQ        R12, X6
+	VPBROADCASTQ X6, Y6
+	VPCMPGTQ     const_iota<>+0(SB), Y6, Y6
+	VEXTRACTI128 $0x01, Y6, X7
+	VSHUFPS      $0x88, X7, X6, X7
+	VMOVDQU      X7, 168(SP)
+	VMOVDQU      Y6, 136(SP)
+	VMOVDQU      136(SP), Y6
+	VMASKMOVPD   (CX)(R9*8), Y6, Y6
+	LEAQ         (AX)(R9*4), R12
+	MOVQ         SI, R13
+	LEAQ         (DI)(R9*8), R14
+	MOVQ         R14, 200(SP)
+	VXORPD       Y7, Y7, Y7
+	VXORPD       Y8, Y8, Y8
+	VXORPD       Y9, Y9, Y9
+	VXORPD       Y10, Y10, Y10
+	VXORPD       Y11, Y11, Y11
+	CMPB         first+96(FP), $0x00
+	JNE          fresh162
+	MOVQ         128(SP), R14
+	VMOVDQU      64(SP), Y1
+	VMASKMOVPD   (R14), Y1, Y1
+	VMOVAPD      Y1, Y1
+	ADDQ         40(SP), R14
+	VMOVDQU      64(SP), Y2
+	VMASKMOVPD   (R14), Y2, Y2
+	VMOVAPD      Y2, Y2
+	ADDQ         40(SP), R14
+	VMOVDQU      64(SP), Y3
+	VMASKMOVPD   (R14), Y3, Y3
+	VMOVAPD      Y3, Y3
+	ADDQ         40(SP), R14
+	VMOVDQU      64(SP), Y4
+	VMASKMOVPD   (R14), Y4, Y4
+	VMOVAPD      Y4, Y4
+	ADDQ         40(SP), R14
+	VMOVDQU      64(SP), Y5
+	VMASKMOVPD   (R14), Y5, Y5
+	VMOVAPD      Y5, Y5
+	ADDQ         40(SP), R14
+	MOVQ         200(SP), R14
+	VMOVDQU      136(SP), Y7
+	VMASKMOVPD   (R14), Y7, Y7
+	VMOVAPD      Y7, Y7
+	ADDQ         40(SP), R14
+	VMOVDQU      136(SP), Y8
+	VMASKMOVPD   (R14), Y8, Y8
+	VMOVAPD      Y8, Y8
+	ADDQ         40(SP), R14
+	VMOVDQU      136(SP), Y9
+	VMASKMOVPD   (R14), Y9, Y9
+	VMOVAPD      Y9, Y9
+	ADDQ         40(SP), R14
+	VMOVDQU      136(SP), Y10
+	VMASKMOVPD   (R14), Y10, Y10
+	VMOVAPD      Y10, Y10
+	ADDQ         40(SP), R14
+	VMOVDQU      136(SP), Y11
+	VMASKMOVPD   (R14), Y11, Y11
+	VMOVAPD      Y11, Y11
+	ADDQ         40(SP), R14
+
+fresh162:
+	MOVQ    passes+32(FP), R14
 	PCALIGN $0x40
 
-loop104:
-	VMOVDQU      32(SP), X6
-	VMASKMOVPS   (R13), X6, X6
-	VCVTPS2PD    X6, Y6
-	VSUBPD       Y0, Y6, Y6
-	VBROADCASTSD (R14), Y7
-	VFMADD231PD  Y7, Y6, Y1
-	VBROADCASTSD 8(R14), Y7
-	VFMADD231PD  Y7, Y6, Y2
-	VBROADCASTSD 16(R14), Y7
-	VFMADD231PD  Y7, Y6, Y3
-	VBROADCASTSD 24(R14), Y7
-	VFMADD231PD  Y7, Y6, Y4
-	VBROADCASTSD 32(R14), Y7
-	VFMADD231PD  Y7, Y6, Y5
-	ADDQ         DI, R13
-	ADDQ         R10, R14
-	DECQ         R15
-	JNZ          loop104
-	LEAQ         (AX)(R12*8), R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y1, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y2, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y3, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y4, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y5, Y0, (R13)
-	ADDQ         CX, R13
-	ADDQ         $0x04, R12
-	SUBQ         $0x04, R11
-	JG           block102
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         $0x28, R8
-	SUBQ         $0x05, R9
-	JMP          classes
+loop165:
+	VMOVDQU      96(SP), X12
+	VMASKMOVPS   (R10), X12, X12
+	VCVTPS2PD    X12, Y12
+	VSUBPD       Y0, Y12, Y12
+	VBROADCASTSD (R11), Y13
+	VFMADD231PD  Y13, Y12, Y1
+	VBROADCASTSD 8(R11), Y13
+	VFMADD231PD  Y13, Y12, Y2
+	VBROADCASTSD 16(R11), Y13
+	VFMADD231PD  Y13, Y12, Y3
+	VBROADCASTSD 24(R11), Y13
+	VFMADD231PD  Y13, Y12, Y4
+	VBROADCASTSD 32(R11), Y13
+	VFMADD231PD  Y13, Y12, Y5
+	ADDQ         DX, R10
+	ADDQ         BX, R11
+	VMOVDQU      168(SP), X12
+	VMASKMOVPS   (R12), X12, X12
+	VCVTPS2PD    X12, Y12
+	VSUBPD       Y6, Y12, Y12
+	VBROADCASTSD (R13), Y13
+	VFMADD231PD  Y13, Y12, Y7
+	VBROADCASTSD 8(R13), Y13
+	VFMADD231PD  Y13, Y12, Y8
+	VBROADCASTSD 16(R13), Y13
+	VFMADD231PD  Y13, Y12, Y9
+	VBROADCASTSD 24(R13), Y13
+	VFMADD231PD  Y13, Y12, Y10
+	VBROADCASTSD 32(R13), Y13
+	VFMADD231PD  Y13, Y12, Y11
+	ADDQ         DX, R12
+	ADDQ         BX, R13
+	DECQ         R14
+	JNZ          loop165
+	MOVQ         128(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y1, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y2, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y3, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y4, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y5, Y0, (R10)
+	ADDQ         40(SP), R10
+	MOVQ         200(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y7, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y8, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y9, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y10, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y11, Y0, (R10)
+	ADDQ         40(SP), R10
+	TESTQ        R8, R8
+	JZ           done163
+	ADDQ         $0x04, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same166
+	SUBQ         $0x04, R9
+	DECQ         R8
+	JZ           same166
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
 
-fewer101:
-	CMPQ R9, $0x03
-	JLT  fewer105
-	MOVQ width+32(FP), R11
-	XORQ R12, R12
+same166:
+	TESTQ R8, R8
+	JNZ   block161
 
-block106:
-	VMOVQ        R11, X0
+done163:
+	IMUL3Q $0x05, 40(SP), AX
+	ADDQ   AX, (SP)
+	ADDQ   $0x28, 8(SP)
+	SUBQ   $0x05, 16(SP)
+	JMP    classes
+
+fewer160:
+	CMPQ 16(SP), $0x04
+	JLT  fewer167
+	MOVQ data+16(FP), AX
+	MOVQ mean+24(FP), CX
+	MOVQ inputs+48(FP), R8
+	MOVQ 8(SP), SI
+	MOVQ (SP), DI
+	XORQ R9, R9
+
+block168:
+	MOVQ         width+64(FP), R10
+	SUBQ         R9, R10
+	VMOVQ        R10, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
 	VSHUFPS      $0x88, X1, X0, X1
-	VMOVDQU      X1, 32(SP)
-	VMOVDQU      Y0, (SP)
-	VMOVDQU      (SP), Y0
-	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	VMOVDQU      X1, 96(SP)
+	VMOVDQU      Y0, 64(SP)
+	VMOVDQU      64(SP), Y0
+	VMASKMOVPD   (CX)(R9*8), Y0, Y0
+	LEAQ         (AX)(R9*4), R10
+	MOVQ         SI, R11
+	LEAQ         (DI)(R9*8), R12
+	MOVQ         R12, 128(SP)
 	VXORPD       Y1, Y1, Y1
 	VXORPD       Y2, Y2, Y2
 	VXORPD       Y3, Y3, Y3
-	CMPB         first+72(FP), $0x00
-	JNE          fresh107
-	LEAQ         (AX)(R12*8), R13
-	VMOVDQU      (SP), Y1
-	VMASKMOVPD   (R13), Y1, Y1
-	VMOVAPD      Y1, Y1
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y2
-	VMASKMOVPD   (R13), Y2, Y2
-	VMOVAPD      Y2, Y2
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y3
-	VMASKMOVPD   (R13), Y3, Y3
-	VMOVAPD      Y3, Y3
-	ADDQ         CX, R13
+	VXORPD       Y4, Y4, Y4
+	ADDQ         $0x04, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same171
+	SUBQ         $0x04, R9
+	DECQ         R8
+	JZ           same171
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
 
-fresh107:
-	LEAQ    (DX)(R12*4), R13
-	MOVQ    R8, R14
-	MOVQ    SI, R15
+same171:
+	MOVQ         width+64(FP), R12
+	SUBQ         R9, R12
+	VMOVQ        R12, X5
+	VPBROADCASTQ X5, Y5
+	VPCMPGTQ     const_iota<>+0(SB), Y5, Y5
+	VEXTRACTI128 $0x01, Y5, X6
+	VSHUFPS      $0x88, X6, X5, X6
+	VMOVDQU      X6, 168(SP)
+	VMOVDQU      Y5, 136(SP)
+	VMOVDQU      136(SP), Y5
+	VMASKMOVPD   (CX)(R9*8), Y5, Y5
+	LEAQ         (AX)(R9*4), R12
+	MOVQ         SI, R13
+	LEAQ         (DI)(R9*8), R14
+	MOVQ         R14, 200(SP)
+	VXORPD       Y6, Y6, Y6
+	VXORPD       Y7, Y7, Y7
+	VXORPD       Y8, Y8, Y8
+	VXORPD       Y9, Y9, Y9
+	CMPB         first+96(FP), $0x00
+	JNE          fresh169
+	MOVQ         128(SP), R14
+	VMOVDQU      64(SP), Y1
+	VMASKMOVPD   (R14), Y1, Y1
+	VMOVAPD      Y1, Y1
+	ADDQ         40(SP), R14
+	VMOVDQU      64(SP), Y2
+	VMASKMOVPD   (R14), Y2, Y2
+	VMOVAPD      Y2, Y2
+	ADDQ         40(SP), R14
+	VMOVDQU      64(SP), Y3
+	VMASKMOVPD   (R14), Y3, Y3
+	VMOVAPD      Y3, Y3
+	ADDQ         40(SP), R14
+	VMOVDQU      64(SP), Y4
+	VMASKMOVPD   (R14), Y4, Y4
+	VMOVAPD      Y4, Y4
+	ADDQ         40(SP), R14
+	MOVQ         200(SP), R14
+	VMOVDQU      136(SP), Y6
+	VMASKMOVPD   (R14), Y6, Y6
+	VMOVAPD      Y6, Y6
+	ADDQ         40(SP), R14
+	VMOVDQU      136(SP), Y7
+	VMASKMOVPD   (R14), Y7, Y7
+	VMOVAPD      Y7, Y7
+	ADDQ         40(SP), R14
+	VMOVDQU      136(SP), Y8
+	VMASKMOVPD   (R14), Y8, Y8
+	VMOVAPD      Y8, Y8
+	ADDQ         40(SP), R14
+	VMOVDQU      136(SP), Y9
+	VMASKMOVPD   (R14), Y9, Y9
+	VMOVAPD      Y9, Y9
+	ADDQ         40(SP), R14
+
+fresh169:
+	MOVQ    passes+32(FP), R14
 	PCALIGN $0x40
 
-loop108:
-	VMOVDQU      32(SP), X4
-	VMASKMOVPS   (R13), X4, X4
-	VCVTPS2PD    X4, Y4
-	VSUBPD       Y0, Y4, Y4
-	VBROADCASTSD (R14), Y5
-	VFMADD231PD  Y5, Y4, Y1
-	VBROADCASTSD 8(R14), Y5
-	VFMADD231PD  Y5, Y4, Y2
-	VBROADCASTSD 16(R14), Y5
-	VFMADD231PD  Y5, Y4, Y3
-	ADDQ         DI, R13
-	ADDQ         R10, R14
-	DECQ         R15
-	JNZ          loop108
-	LEAQ         (AX)(R12*8), R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y1, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y2, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y3, Y0, (R13)
-	ADDQ         CX, R13
-	ADDQ         $0x04, R12
-	SUBQ         $0x04, R11
-	JG           block106
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         $0x18, R8
-	SUBQ         $0x03, R9
-	JMP          classes
+loop172:
+	VMOVDQU      96(SP), X10
+	VMASKMOVPS   (R10), X10, X10
+	VCVTPS2PD    X10, Y10
+	VSUBPD       Y0, Y10, Y10
+	VBROADCASTSD (R11), Y11
+	VFMADD231PD  Y11, Y10, Y1
+	VBROADCASTSD 8(R11), Y11
+	VFMADD231PD  Y11, Y10, Y2
+	VBROADCASTSD 16(R11), Y11
+	VFMADD231PD  Y11, Y10, Y3
+	VBROADCASTSD 24(R11), Y11
+	VFMADD231PD  Y11, Y10, Y4
+	ADDQ         DX, R10
+	ADDQ         BX, R11
+	VMOVDQU      168(SP), X10
+	VMASKMOVPS   (R12), X10, X10
+	VCVTPS2PD    X10, Y10
+	VSUBPD       Y5, Y10, Y10
+	VBROADCASTSD (R13), Y11
+	VFMADD231PD  Y11, Y10, Y6
+	VBROADCASTSD 8(R13), Y11
+	VFMADD231PD  Y11, Y10, Y7
+	VBROADCASTSD 16(R13), Y11
+	VFMADD231PD  Y11, Y10, Y8
+	VBROADCASTSD 24(R13), Y11
+	VFMADD231PD  Y11, Y10, Y9
+	ADDQ         DX, R12
+	ADDQ         BX, R13
+	DECQ         R14
+	JNZ          loop172
+	MOVQ         128(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y1, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y2, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y3, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y4, Y0, (R10)
+	ADDQ         40(SP), R10
+	MOVQ         200(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y6, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y7, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y8, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y9, Y0, (R10)
+	ADDQ         40(SP), R10
+	TESTQ        R8, R8
+	JZ           done170
+	ADDQ         $0x04, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same173
+	SUBQ         $0x04, R9
+	DECQ         R8
+	JZ           same173
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
 
-fewer105:
-	CMPQ R9, $0x02
-	JLT  fewer109
-	MOVQ width+32(FP), R11
-	XORQ R12, R12
+same173:
+	TESTQ R8, R8
+	JNZ   block168
 
-block110:
-	VMOVQ        R11, X0
+done170:
+	IMUL3Q $0x04, 40(SP), AX
+	ADDQ   AX, (SP)
+	ADDQ   $0x20, 8(SP)
+	SUBQ   $0x04, 16(SP)
+	JMP    classes
+
+fewer167:
+	CMPQ 16(SP), $0x03
+	JLT  fewer174
+	MOVQ data+16(FP), AX
+	MOVQ mean+24(FP), CX
+	MOVQ inputs+48(FP), R8
+	MOVQ 8(SP), SI
+	MOVQ (SP), DI
+	XORQ R9, R9
+
+block175:
+	MOVQ         width+64(FP), R10
+	SUBQ         R9, R10
+	VMOVQ        R10, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
 	VSHUFPS      $0x88, X1, X0, X1
-	VMOVDQU      X1, 32(SP)
-	VMOVDQU      Y0, (SP)
-	VMOVDQU      (SP), Y0
-	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	VMOVDQU      X1, 96(SP)
+	VMOVDQU      Y0, 64(SP)
+	VMOVDQU      64(SP), Y0
+	VMASKMOVPD   (CX)(R9*8), Y0, Y0
+	LEAQ         (AX)(R9*4), R10
+	MOVQ         SI, R11
+	LEAQ         (DI)(R9*8), R12
+	MOVQ         R12, 128(SP)
 	VXORPD       Y1, Y1, Y1
 	VXORPD       Y2, Y2, Y2
-	CMPB         first+72(FP), $0x00
-	JNE          fresh111
-	LEAQ         (AX)(R12*8), R13
-	VMOVDQU      (SP), Y1
-	VMASKMOVPD   (R13), Y1, Y1
-	VMOVAPD      Y1, Y1
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y2
-	VMASKMOVPD   (R13), Y2, Y2
-	VMOVAPD      Y2, Y2
-	ADDQ         CX, R13
+	VXORPD       Y3, Y3, Y3
+	ADDQ         $0x04, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same178
+	SUBQ         $0x04, R9
+	DECQ         R8
+	JZ           same178
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
 
-fresh111:
-	LEAQ    (DX)(R12*4), R13
-	MOVQ    R8, R14
-	MOVQ    SI, R15
+same178:
+	MOVQ         width+64(FP), R12
+	SUBQ         R9, R12
+	VMOVQ        R12, X4
+	VPBROADCASTQ X4, Y4
+	VPCMPGTQ     const_iota<>+0(SB), Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VSHUFPS      $0x88, X5, X4, X5
+	VMOVDQU      X5, 168(SP)
+	VMOVDQU      Y4, 136(SP)
+	VMOVDQU      136(SP), Y4
+	VMASKMOVPD   (CX)(R9*8), Y4, Y4
+	LEAQ         (AX)(R9*4), R12
+	MOVQ         SI, R13
+	LEAQ         (DI)(R9*8), R14
+	MOVQ         R14, 200(SP)
+	VXORPD       Y5, Y5, Y5
+	VXORPD       Y6, Y6, Y6
+	VXORPD       Y7, Y7, Y7
+	CMPB         first+96(FP), $0x00
+	JNE          fresh176
+	MOVQ         128(SP), R14
+	VMOVDQU      64(SP), Y1
+	VMASKMOVPD   (R14), Y1, Y1
+	VMOVAPD      Y1, Y1
+	ADDQ         40(SP), R14
+	VMOVDQU      64(SP), Y2
+	VMASKMOVPD   (R14), Y2, Y2
+	VMOVAPD      Y2, Y2
+	ADDQ         40(SP), R14
+	VMOVDQU      64(SP), Y3
+	VMASKMOVPD   (R14), Y3, Y3
+	VMOVAPD      Y3, Y3
+	ADDQ         40(SP), R14
+	MOVQ         200(SP), R14
+	VMOVDQU      136(SP), Y5
+	VMASKMOVPD   (R14), Y5, Y5
+	VMOVAPD      Y5, Y5
+	ADDQ         40(SP), R14
+	VMOVDQU      136(SP), Y6
+	VMASKMOVPD   (R14), Y6, Y6
+	VMOVAPD      Y6, Y6
+	ADDQ         40(SP), R14
+	VMOVDQU      136(SP), Y7
+	VMASKMOVPD   (R14), Y7, Y7
+	VMOVAPD      Y7, Y7
+	ADDQ         40(SP), R14
+
+fresh176:
+	MOVQ    passes+32(FP), R14
 	PCALIGN $0x40
 
-loop112:
-	VMOVDQU      32(SP), X3
-	VMASKMOVPS   (R13), X3, X3
-	VCVTPS2PD    X3, Y3
-	VSUBPD       Y0, Y3, Y3
-	VBROADCASTSD (R14), Y4
-	VFMADD231PD  Y4, Y3, Y1
-	VBROADCASTSD 8(R14), Y4
-	VFMADD231PD  Y4, Y3, Y2
-	ADDQ         DI, R13
-	ADDQ         R10, R14
-	DECQ         R15
-	JNZ          loop112
-	LEAQ         (AX)(R12*8), R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y1, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y2, Y0, (R13)
-	ADDQ         CX, R13
-	ADDQ         $0x04, R12
-	SUBQ         $0x04, R11
-	JG           block110
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         $0x10, R8
-	SUBQ         $0x02, R9
-	JMP          classes
+loop179:
+	VMOVDQU      96(SP), X8
+	VMASKMOVPS   (R10), X8, X8
+	VCVTPS2PD    X8, Y8
+	VSUBPD       Y0, Y8, Y8
+	VBROADCASTSD (R11), Y9
+	VFMADD231PD  Y9, Y8, Y1
+	VBROADCASTSD 8(R11), Y9
+	VFMADD231PD  Y9, Y8, Y2
+	VBROADCASTSD 16(R11), Y9
+	VFMADD231PD  Y9, Y8, Y3
+	ADDQ         DX, R10
+	ADDQ         BX, R11
+	VMOVDQU      168(SP), X8
+	VMASKMOVPS   (R12), X8, X8
+	VCVTPS2PD    X8, Y8
+	VSUBPD       Y4, Y8, Y8
+	VBROADCASTSD (R13), Y9
+	VFMADD231PD  Y9, Y8, Y5
+	VBROADCASTSD 8(R13), Y9
+	VFMADD231PD  Y9, Y8, Y6
+	VBROADCASTSD 16(R13), Y9
+	VFMADD231PD  Y9, Y8, Y7
+	ADDQ         DX, R12
+	ADDQ         BX, R13
+	DECQ         R14
+	JNZ          loop179
+	MOVQ         128(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y1, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y2, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y3, Y0, (R10)
+	ADDQ         40(SP), R10
+	MOVQ         200(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y5, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y6, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y7, Y0, (R10)
+	ADDQ         40(SP), R10
+	TESTQ        R8, R8
+	JZ           done177
+	ADDQ         $0x04, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same180
+	SUBQ         $0x04, R9
+	DECQ         R8
+	JZ           same180
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
 
-fewer109:
-	CMPQ R9, $0x01
-	JLT  fewer113
-	MOVQ width+32(FP), R11
-	XORQ R12, R12
+same180:
+	TESTQ R8, R8
+	JNZ   block175
 
-block114:
-	VMOVQ        R11, X0
+done177:
+	IMUL3Q $0x03, 40(SP), AX
+	ADDQ   AX, (SP)
+	ADDQ   $0x18, 8(SP)
+	SUBQ   $0x03, 16(SP)
+	JMP    classes
+
+fewer174:
+	CMPQ 16(SP), $0x02
+	JLT  fewer181
+	MOVQ data+16(FP), AX
+	MOVQ mean+24(FP), CX
+	MOVQ inputs+48(FP), R8
+	MOVQ 8(SP), SI
+	MOVQ (SP), DI
+	XORQ R9, R9
+
+block182:
+	MOVQ         width+64(FP), R10
+	SUBQ         R9, R10
+	VMOVQ        R10, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
 	VSHUFPS      $0x88, X1, X0, X1
-	VMOVDQU      X1, 32(SP)
-	VMOVDQU      Y0, (SP)
-	VMOVDQU      (SP), Y0
-	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	VMOVDQU      X1, 96(SP)
+	VMOVDQU      Y0, 64(SP)
+	VMOVDQU      64(SP), Y0
+	VMASKMOVPD   (CX)(R9*8), Y0, Y0
+	LEAQ         (AX)(R9*4), R10
+	MOVQ         SI, R11
+	LEAQ         (DI)(R9*8), R12
+	MOVQ         R12, 128(SP)
 	VXORPD       Y1, Y1, Y1
-	CMPB         first+72(FP), $0x00
-	JNE          fresh115
-	LEAQ         (AX)(R12*8), R13
-	VMOVDQU      (SP), Y1
-	VMASKMOVPD   (R13), Y1, Y1
-	VMOVAPD      Y1, Y1
-	ADDQ         CX, R13
+	VXORPD       Y2, Y2, Y2
+	ADDQ         $0x04, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same185
+	SUBQ         $0x04, R9
+	DECQ         R8
+	JZ           same185
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
 
-fresh115:
-	LEAQ    (DX)(R12*4), R13
-	MOVQ    R8, R14
-	MOVQ    SI, R15
+same185:
+	MOVQ         width+64(FP), R12
+	SUBQ         R9, R12
+	VMOVQ        R12, X3
+	VPBROADCASTQ X3, Y3
+	VPCMPGTQ     const_iota<>+0(SB), Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VSHUFPS      $0x88, X4, X3, X4
+	VMOVDQU      X4, 168(SP)
+	VMOVDQU      Y3, 136(SP)
+	VMOVDQU      136(SP), Y3
+	VMASKMOVPD   (CX)(R9*8), Y3, Y3
+	LEAQ         (AX)(R9*4), R12
+	MOVQ         SI, R13
+	LEAQ         (DI)(R9*8), R14
+	MOVQ         R14, 200(SP)
+	VXORPD       Y4, Y4, Y4
+	VXORPD       Y5, Y5, Y5
+	CMPB         first+96(FP), $0x00
+	JNE          fresh183
+	MOVQ         128(SP), R14
+	VMOVDQU      64(SP), Y1
+	VMASKMOVPD   (R14), Y1, Y1
+	VMOVAPD      Y1, Y1
+	ADDQ         40(SP), R14
+	VMOVDQU      64(SP), Y2
+	VMASKMOVPD   (R14), Y2, Y2
+	VMOVAPD      Y2, Y2
+	ADDQ         40(SP), R14
+	MOVQ         200(SP), R14
+	VMOVDQU      136(SP), Y4
+	VMASKMOVPD   (R14), Y4, Y4
+	VMOVAPD      Y4, Y4
+	ADDQ         40(SP), R14
+	VMOVDQU      136(SP), Y5
+	VMASKMOVPD   (R14), Y5, Y5
+	VMOVAPD      Y5, Y5
+	ADDQ         40(SP), R14
+
+fresh183:
+	MOVQ    passes+32(FP), R14
 	PCALIGN $0x40
 
-loop116:
-	VMOVDQU      32(SP), X2
-	VMASKMOVPS   (R13), X2, X2
-	VCVTPS2PD    X2, Y2
-	VSUBPD       Y0, Y2, Y2
-	VBROADCASTSD (R14), Y3
-	VFMADD231PD  Y3, Y2, Y1
-	ADDQ         DI, R13
-	ADDQ         R10, R14
-	DECQ         R15
-	JNZ          loop116
-	LEAQ         (AX)(R12*8), R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y1, Y0, (R13)
-	ADDQ         CX, R13
-	ADDQ         $0x04, R12
-	SUBQ         $0x04, R11
-	JG           block114
-	ADDQ         CX, AX
-	ADDQ         $0x08, R8
-	SUBQ         $0x01, R9
-	JMP          classes
+loop186:
+	VMOVDQU      96(SP), X6
+	VMASKMOVPS   (R10), X6, X6
+	VCVTPS2PD    X6, Y6
+	VSUBPD       Y0, Y6, Y6
+	VBROADCASTSD (R11), Y7
+	VFMADD231PD  Y7, Y6, Y1
+	VBROADCASTSD 8(R11), Y7
+	VFMADD231PD  Y7, Y6, Y2
+	ADDQ         DX, R10
+	ADDQ         BX, R11
+	VMOVDQU      168(SP), X6
+	VMASKMOVPS   (R12), X6, X6
+	VCVTPS2PD    X6, Y6
+	VSUBPD       Y3, Y6, Y6
+	VBROADCASTSD (R13), Y7
+	VFMADD231PD  Y7, Y6, Y4
+	VBROADCASTSD 8(R13), Y7
+	VFMADD231PD  Y7, Y6, Y5
+	ADDQ         DX, R12
+	ADDQ         BX, R13
+	DECQ         R14
+	JNZ          loop186
+	MOVQ         128(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y1, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y2, Y0, (R10)
+	ADDQ         40(SP), R10
+	MOVQ         200(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y4, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y5, Y0, (R10)
+	ADDQ         40(SP), R10
+	TESTQ        R8, R8
+	JZ           done184
+	ADDQ         $0x04, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same187
+	SUBQ         $0x04, R9
+	DECQ         R8
+	JZ           same187
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
 
-fewer113:
+same187:
+	TESTQ R8, R8
+	JNZ   block182
+
+done184:
+	IMUL3Q $0x02, 40(SP), AX
+	ADDQ   AX, (SP)
+	ADDQ   $0x10, 8(SP)
+	SUBQ   $0x02, 16(SP)
+	JMP    classes
+
+fewer181:
+	CMPQ 16(SP), $0x01
+	JLT  fewer188
+	MOVQ data+16(FP), AX
+	MOVQ mean+24(FP), CX
+	MOVQ inputs+48(FP), R8
+	MOVQ 8(SP), SI
+	MOVQ (SP), DI
+	XORQ R9, R9
+
+block189:
+	MOVQ         width+64(FP), R10
+	SUBQ         R9, R10
+	VMOVQ        R10, X0
+	VPBROADCASTQ X0, Y0
+	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VSHUFPS      $0x88, X1, X0, X1
+	VMOVDQU      X1, 96(SP)
+	VMOVDQU      Y0, 64(SP)
+	VMOVDQU      64(SP), Y0
+	VMASKMOVPD   (CX)(R9*8), Y0, Y0
+	LEAQ         (AX)(R9*4), R10
+	MOVQ         SI, R11
+	LEAQ         (DI)(R9*8), R12
+	MOVQ         R12, 128(SP)
+	VXORPD       Y1, Y1, Y1
+	ADDQ         $0x04, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same192
+	SUBQ         $0x04, R9
+	DECQ         R8
+	JZ           same192
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
+
+same192:
+	MOVQ         width+64(FP), R12
+	SUBQ         R9, R12
+	VMOVQ        R12, X2
+	VPBROADCASTQ X2, Y2
+	VPCMPGTQ     const_iota<>+0(SB), Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X3
+	VSHUFPS      $0x88, X3, X2, X3
+	VMOVDQU      X3, 168(SP)
+	VMOVDQU      Y2, 136(SP)
+	VMOVDQU      136(SP), Y2
+	VMASKMOVPD   (CX)(R9*8), Y2, Y2
+	LEAQ         (AX)(R9*4), R12
+	MOVQ         SI, R13
+	LEAQ         (DI)(R9*8), R14
+	MOVQ         R14, 200(SP)
+	VXORPD       Y3, Y3, Y3
+	CMPB         first+96(FP), $0x00
+	JNE          fresh190
+	MOVQ         128(SP), R14
+	VMOVDQU      64(SP), Y1
+	VMASKMOVPD   (R14), Y1, Y1
+	VMOVAPD      Y1, Y1
+	ADDQ         40(SP), R14
+	MOVQ         200(SP), R14
+	VMOVDQU      136(SP), Y3
+	VMASKMOVPD   (R14), Y3, Y3
+	VMOVAPD      Y3, Y3
+	ADDQ         40(SP), R14
+
+fresh190:
+	MOVQ    passes+32(FP), R14
+	PCALIGN $0x40
+
+loop193:
+	VMOVDQU      96(SP), X4
+	VMASKMOVPS   (R10), X4, X4
+	VCVTPS2PD    X4, Y4
+	VSUBPD       Y0, Y4, Y4
+	VBROADCASTSD (R11), Y5
+	VFMADD231PD  Y5, Y4, Y1
+	ADDQ         DX, R10
+	ADDQ         BX, R11
+	VMOVDQU      168(SP), X4
+	VMASKMOVPS   (R12), X4, X4
+	VCVTPS2PD    X4, Y4
+	VSUBPD       Y2, Y4, Y4
+	VBROADCASTSD (R13), Y5
+	VFMADD231PD  Y5, Y4, Y3
+	ADDQ         DX, R12
+	ADDQ         BX, R13
+	DECQ         R14
+	JNZ          loop193
+	MOVQ         128(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y1, Y0, (R10)
+	ADDQ         40(SP), R10
+	MOVQ         200(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y3, Y0, (R10)
+	ADDQ         40(SP), R10
+	TESTQ        R8, R8
+	JZ           done191
+	ADDQ         $0x04, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same194
+	SUBQ         $0x04, R9
+	DECQ         R8
+	JZ           same194
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
+
+same194:
+	TESTQ R8, R8
+	JNZ   block189
+
+done191:
+	IMUL3Q $0x01, 40(SP), AX
+	ADDQ   AX, (SP)
+	ADDQ   $0x08, 8(SP)
+	SUBQ   $0x01, 16(SP)
+	JMP    classes
+
+fewer188:
 	VZEROUPPER
 	RET
 
@@ -3166,39 +5410,44 @@ TEXT ·momentsFloat64AVX2(SB), NOSPLIT, $160-80
 	LEAQ         const_logs<>+0(SB), R9
 	VPCMPEQD     Y0, Y0, Y0
 	VXORPD       Y1, Y1, Y1
-	VMOVQ        DI, X2
-	VPBROADCASTQ X2, Y2
-	VPCMPGTQ     const_iota<>+0(SB), Y2, Y2
-	VEXTRACTI128 $0x01, Y2, X3
-	VSHUFPS      $0x88, X3, X2, X3
-	VMOVDQU      X3, 32(SP)
-	VMOVDQU      Y2, (SP)
+	VXORPD       Y2, Y2, Y2
+	VMOVQ        DI, X3
+	VPBROADCASTQ X3, Y3
+	VPCMPGTQ     const_iota<>+0(SB), Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VSHUFPS      $0x88, X4, X3, X4
+	VMOVDQU      X4, 32(SP)
+	VMOVDQU      Y3, (SP)
 	MOVQ         BX, R10
 	MOVQ         DX, R11
 	MOVQ         SI, R12
 	PCALIGN      $0x40
 
-loop117:
-	VMOVDQU      (SP), Y2
-	VMASKMOVPD   (R10), Y2, Y2
-	VMOVUPD      Y2, (R11)
-	VADDPD       Y2, Y1, Y1
+loop195:
+	VMOVDQU      (SP), Y3
+	VMASKMOVPD   (R10), Y3, Y3
+	VMOVUPD      Y3, (R11)
+	VADDPD       Y2, Y3, Y3
+	VMOVAPD      Y1, Y2
+	VMOVAPD      Y3, Y1
 	ADDQ         R8, R10
 	ADDQ         $0x20, R11
 	DECQ         R12
-	JNZ          loop117
+	JNZ          loop195
+	VADDPD       Y2, Y1, Y1
 	VBROADCASTSD rn+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VMOVUPD      const_one<>+0(SB), Y2
 	VDIVPD       Y1, Y2, Y2
 	VCMPPD       $0x1d, const_tiny<>+0(SB), Y1, Y3
 	VANDPD       Y3, Y2, Y2
-	VMOVAPD      Y1, Y1
+	VMOVUPD      Y1, 64(SP)
 	VMOVUPD      Y2, 96(SP)
 	VMULPD       const_shift<>+0(SB), Y2, Y2
 	VMOVUPD      Y2, 128(SP)
 
-block118:
+block196:
+	VXORPD  Y1, Y1, Y1
 	VXORPD  Y2, Y2, Y2
 	VXORPD  Y3, Y3, Y3
 	VXORPD  Y4, Y4, Y4
@@ -3211,17 +5460,12 @@ block118:
 	MOVQ    BX, R10
 	MOVQ    DX, R11
 	CMPQ    DI, $0x04
-	JLT     few120
+	JLT     few198
 	MOVQ    SI, R12
 	PCALIGN $0x40
 
-loop121:
+loop200:
 	VMOVUPD     (R11), Y9
-	VSUBPD      Y1, Y9, Y10
-	VMULPD      Y10, Y10, Y11
-	VADDPD      Y10, Y3, Y3
-	VADDPD      Y11, Y4, Y4
-	VFMADD231PD Y11, Y10, Y5
 	VMOVUPD     const_tiny<>+0(SB), Y10
 	VFMADD231PD 128(SP), Y9, Y10
 	VANDPD      const_steps<>+0(SB), Y10, Y11
@@ -3236,6 +5480,11 @@ loop121:
 	VGATHERQPD  Y15, (R9)(Y10*8), Y13
 	VDIVPD      Y11, Y14, Y14
 	VFMADD231PD const_ln2<>+0(SB), Y12, Y13
+	VSUBPD      64(SP), Y9, Y10
+	VMULPD      Y10, Y10, Y12
+	VADDPD      Y10, Y3, Y3
+	VADDPD      Y12, Y4, Y4
+	VFMADD231PD Y12, Y10, Y5
 	VADDPD      Y11, Y8, Y8
 	VFMADD231PD Y9, Y13, Y6
 	VFMSUB231PD 96(SP), Y9, Y11
@@ -3251,14 +5500,18 @@ loop121:
 	VFMADD231PD Y9, Y11, Y7
 	VMOVUPD     (R10), Y9
 	VMOVUPD     Y9, (R11)
-	VADDPD      Y9, Y2, Y2
+	VADDPD      Y2, Y9, Y9
+	VMOVAPD     Y1, Y2
+	VMOVAPD     Y9, Y1
 	ADDQ        R8, R10
 	ADDQ        $0x20, R11
 	DECQ        R12
-	JNZ         loop121
-	JMP         swept119
+	JNZ         loop200
+	JMP         swept197
 
-few120:
+few198:
+	CMPQ         DI, $0x00
+	JLE          last199
 	VMOVQ        DI, X9
 	VPBROADCASTQ X9, Y9
 	VPCMPGTQ     const_iota<>+0(SB), Y9, Y9
@@ -3269,13 +5522,8 @@ few120:
 	MOVQ         SI, R12
 	PCALIGN      $0x40
 
-loop122:
+loop201:
 	VMOVUPD     (R11), Y9
-	VSUBPD      Y1, Y9, Y10
-	VMULPD      Y10, Y10, Y11
-	VADDPD      Y10, Y3, Y3
-	VADDPD      Y11, Y4, Y4
-	VFMADD231PD Y11, Y10, Y5
 	VMOVUPD     const_tiny<>+0(SB), Y10
 	VFMADD231PD 128(SP), Y9, Y10
 	VANDPD      const_steps<>+0(SB), Y10, Y11
@@ -3290,6 +5538,11 @@ loop122:
 	VGATHERQPD  Y15, (R9)(Y10*8), Y13
 	VDIVPD      Y11, Y14, Y14
 	VFMADD231PD const_ln2<>+0(SB), Y12, Y13
+	VSUBPD      64(SP), Y9, Y10
+	VMULPD      Y10, Y10, Y12
+	VADDPD      Y10, Y3, Y3
+	VADDPD      Y12, Y4, Y4
+	VFMADD231PD Y12, Y10, Y5
 	VADDPD      Y11, Y8, Y8
 	VFMADD231PD Y9, Y13, Y6
 	VFMSUB231PD 96(SP), Y9, Y11
@@ -3306,34 +5559,167 @@ loop122:
 	VMOVDQU     (SP), Y9
 	VMASKMOVPD  (R10), Y9, Y9
 	VMOVUPD     Y9, (R11)
-	VADDPD      Y9, Y2, Y2
+	VADDPD      Y2, Y9, Y9
+	VMOVAPD     Y1, Y2
+	VMOVAPD     Y9, Y1
 	ADDQ        R8, R10
 	ADDQ        $0x20, R11
 	DECQ        R12
-	JNZ         loop122
+	JNZ         loop201
+	JMP         swept197
 
-swept119:
-	VBROADCASTSD rn+64(FP), Y9
-	VMULPD       Y9, Y2, Y2
-	VMOVUPD      const_one<>+0(SB), Y9
-	VDIVPD       Y2, Y9, Y9
-	VCMPPD       $0x1d, const_tiny<>+0(SB), Y2, Y10
-	VANDPD       Y10, Y9, Y9
+last199:
+	MOVQ    SI, DX
+	PCALIGN $0x40
+
+loop202:
+	VMOVUPD      (R11), Y1
+	VMOVUPD      const_tiny<>+0(SB), Y2
+	VFMADD231PD  128(SP), Y1, Y2
+	VANDPD       const_steps<>+0(SB), Y2, Y9
+	VPSRLQ       $0x34, Y2, Y10
+	VPOR         const_2_to_52<>+0(SB), Y10, Y10
+	VSUBPD       const_2_to_52_bias<>+0(SB), Y10, Y10
+	VPSRLQ       $0x30, Y2, Y2
+	VPAND        const_step<>+0(SB), Y2, Y2
+	VXORPD       Y11, Y11, Y11
+	VMOVUPD      const_one<>+0(SB), Y12
+	VMOVAPD      Y0, Y13
+	VGATHERQPD   Y13, (R9)(Y2*8), Y11
+	VDIVPD       Y9, Y12, Y12
+	VFMADD231PD  const_ln2<>+0(SB), Y10, Y11
+	VSUBPD       64(SP), Y1, Y2
+	VMULPD       Y2, Y2, Y10
+	VADDPD       Y2, Y3, Y3
+	VADDPD       Y10, Y4, Y4
+	VFMADD231PD  Y10, Y2, Y5
+	VADDPD       Y9, Y8, Y8
+	VFMADD231PD  Y1, Y11, Y6
+	VFMSUB231PD  96(SP), Y1, Y9
+	VMULPD       Y9, Y12, Y12
+	VMULPD       Y9, Y12, Y9
+	VMOVUPD      const_remainder6<>+0(SB), Y1
+	VFMADD213PD  const_remainder5<>+0(SB), Y12, Y1
+	VFMADD213PD  const_remainder4<>+0(SB), Y12, Y1
+	VFMADD213PD  const_remainder3<>+0(SB), Y12, Y1
+	VFMADD213PD  const_remainder2<>+0(SB), Y12, Y1
+	VFMADD213PD  const_remainder1<>+0(SB), Y12, Y1
+	VFMADD213PD  const_remainder0<>+0(SB), Y12, Y1
+	VFMADD231PD  Y1, Y9, Y7
+	ADDQ         $0x20, R11
+	DECQ         DX
+	JNZ          loop202
+	VBROADCASTSD rn+64(FP), Y1
+	VMOVAPD      Y3, Y9
+	VMULPD       Y1, Y3, Y2
+	VBROADCASTSD n+56(FP), Y10
+	VFNMADD231PD Y10, Y2, Y9
+	VFMADD231PD  Y1, Y9, Y2
+	VADDPD       64(SP), Y2, Y9
+	VMOVUPD      Y9, (AX)
+	ADDQ         CX, AX
+	VMULPD       Y2, Y3, Y3
+	VMULPD       const_three<>+0(SB), Y4, Y10
+	VFNMADD231PD const_two<>+0(SB), Y3, Y10
+	VFNMADD213PD Y5, Y2, Y10
+	VXORPD       Y2, Y2, Y2
+	VSUBPD       Y3, Y4, Y4
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Y4, Y3
+	VANDPD       Y3, Y4, Y4
+	VANDPD       Y3, Y10, Y10
+	VBROADCASTSD rd+72(FP), Y3
+	VMULPD       Y3, Y4, Y3
+	VMOVUPD      Y3, (AX)
+	ADDQ         CX, AX
+	VMULPD       Y1, Y10, Y5
+	VMOVUPD      Y5, (AX)
+	ADDQ         CX, AX
+	VMULPD       const_half<>+0(SB), Y3, Y12
+	VADDPD       const_epsilon<>+0(SB), Y9, Y11
+	VDIVPD       Y11, Y12, Y12
+	VMOVUPD      Y12, (AX)
+	ADDQ         CX, AX
+	VMULPD       const_three<>+0(SB), Y9, Y11
+	VMULPD       Y3, Y11, Y11
+	VANDPD       const_absolute<>+0(SB), Y5, Y5
+	VDIVPD       Y11, Y5, Y5
+	VCMPPD       $0x1e, Y2, Y11, Y3
+	VANDPD       Y3, Y5, Y5
+	VMOVUPD      Y5, (AX)
+	ADDQ         CX, AX
+	VMULPD       96(SP), Y4, Y4
+	VMULPD       96(SP), Y4, Y4
+	VMULPD       96(SP), Y10, Y10
+	VMULPD       96(SP), Y10, Y10
+	VMULPD       96(SP), Y10, Y10
+	VFMADD132PD  96(SP), Y7, Y6
+	VBROADCASTSD n+56(FP), Y3
+	VSUBPD       Y8, Y3, Y3
+	VADDPD       Y3, Y6, Y6
+	VMULPD       const_half<>+0(SB), Y4, Y3
+	VFMADD231PD  const_minus_sixth<>+0(SB), Y10, Y3
+	VCMPPD       $0x11, const_narrow<>+0(SB), Y4, Y4
+	VBLENDVPD    Y4, Y3, Y6, Y6
+	VMULPD       Y9, Y6, Y6
+	VMAXPD       Y2, Y6, Y6
+	VMULPD       Y1, Y6, Y6
+	VMOVUPD      Y6, (AX)
+	ADDQ         CX, AX
+	VADDPD       const_tiny<>+0(SB), Y9, Y1
+	VMOVUPD      const_tiny<>+0(SB), Y2
+	VFMADD231PD  const_shift<>+0(SB), Y9, Y2
+	VANDPD       const_steps<>+0(SB), Y2, Y3
+	VPSRLQ       $0x34, Y2, Y4
+	VPOR         const_2_to_52<>+0(SB), Y4, Y4
+	VSUBPD       const_2_to_52_bias<>+0(SB), Y4, Y4
+	VPSRLQ       $0x30, Y2, Y2
+	VPAND        const_step<>+0(SB), Y2, Y2
+	VXORPD       Y5, Y5, Y5
+	VMOVUPD      const_one<>+0(SB), Y6
+	VMOVAPD      Y0, Y0
+	VGATHERQPD   Y0, (R9)(Y2*8), Y5
+	VDIVPD       Y3, Y6, Y6
+	VFMADD231PD  const_ln2<>+0(SB), Y4, Y5
+	VSUBPD       Y3, Y1, Y1
+	VMULPD       Y1, Y6, Y6
+	VMOVUPD      const_remainder6<>+0(SB), Y0
+	VFMADD213PD  const_remainder5<>+0(SB), Y6, Y0
+	VFMADD213PD  const_remainder4<>+0(SB), Y6, Y0
+	VFMADD213PD  const_remainder3<>+0(SB), Y6, Y0
+	VFMADD213PD  const_remainder2<>+0(SB), Y6, Y0
+	VFMADD213PD  const_remainder1<>+0(SB), Y6, Y0
+	VFMADD213PD  const_remainder0<>+0(SB), Y6, Y0
+	VMULPD       Y1, Y6, Y6
+	VFMADD231PD  Y0, Y6, Y1
+	VFMADD231PD  Y9, Y5, Y1
+	VMOVUPD      Y1, (AX)
+	ADDQ         CX, AX
+	VZEROUPPER
+	RET
+
+swept197:
+	VADDPD       Y2, Y1, Y1
+	VBROADCASTSD rn+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VMOVUPD      const_one<>+0(SB), Y2
+	VDIVPD       Y1, Y2, Y2
+	VCMPPD       $0x1d, const_tiny<>+0(SB), Y1, Y9
+	VANDPD       Y9, Y2, Y2
 	MOVQ         AX, R10
-	VBROADCASTSD rn+64(FP), Y10
-	VMOVAPD      Y3, Y12
-	VMULPD       Y10, Y3, Y11
-	VBROADCASTSD n+56(FP), Y13
-	VFNMADD231PD Y13, Y11, Y12
-	VFMADD231PD  Y10, Y12, Y11
-	VADDPD       Y1, Y11, Y1
-	VMOVUPD      Y1, (R10)
+	VBROADCASTSD rn+64(FP), Y9
+	VMOVAPD      Y3, Y11
+	VMULPD       Y9, Y3, Y10
+	VBROADCASTSD n+56(FP), Y12
+	VFNMADD231PD Y12, Y10, Y11
+	VFMADD231PD  Y9, Y11, Y10
+	VADDPD       64(SP), Y10, Y11
+	VMOVUPD      Y11, (R10)
 	ADDQ         CX, R10
-	VMULPD       Y11, Y3, Y3
+	VMULPD       Y10, Y3, Y3
 	VMULPD       const_three<>+0(SB), Y4, Y12
 	VFNMADD231PD const_two<>+0(SB), Y3, Y12
-	VFNMADD213PD Y5, Y11, Y12
-	VXORPD       Y11, Y11, Y11
+	VFNMADD213PD Y5, Y10, Y12
+	VXORPD       Y10, Y10, Y10
 	VSUBPD       Y3, Y4, Y4
 	VCMPPD       $0x1d, const_tiny<>+0(SB), Y4, Y3
 	VANDPD       Y3, Y4, Y4
@@ -3342,19 +5728,19 @@ swept119:
 	VMULPD       Y3, Y4, Y3
 	VMOVUPD      Y3, (R10)
 	ADDQ         CX, R10
-	VMULPD       Y10, Y12, Y5
+	VMULPD       Y9, Y12, Y5
 	VMOVUPD      Y5, (R10)
 	ADDQ         CX, R10
 	VMULPD       const_half<>+0(SB), Y3, Y14
-	VADDPD       const_epsilon<>+0(SB), Y1, Y13
+	VADDPD       const_epsilon<>+0(SB), Y11, Y13
 	VDIVPD       Y13, Y14, Y14
 	VMOVUPD      Y14, (R10)
 	ADDQ         CX, R10
-	VMULPD       const_three<>+0(SB), Y1, Y13
+	VMULPD       const_three<>+0(SB), Y11, Y13
 	VMULPD       Y3, Y13, Y13
 	VANDPD       const_absolute<>+0(SB), Y5, Y5
 	VDIVPD       Y13, Y5, Y5
-	VCMPPD       $0x1e, Y11, Y13, Y3
+	VCMPPD       $0x1e, Y10, Y13, Y3
 	VANDPD       Y3, Y5, Y5
 	VMOVUPD      Y5, (R10)
 	ADDQ         CX, R10
@@ -3371,14 +5757,14 @@ swept119:
 	VFMADD231PD  const_minus_sixth<>+0(SB), Y12, Y3
 	VCMPPD       $0x11, const_narrow<>+0(SB), Y4, Y4
 	VBLENDVPD    Y4, Y3, Y6, Y6
-	VMULPD       Y1, Y6, Y6
-	VMAXPD       Y11, Y6, Y6
-	VMULPD       Y10, Y6, Y6
+	VMULPD       Y11, Y6, Y6
+	VMAXPD       Y10, Y6, Y6
+	VMULPD       Y9, Y6, Y6
 	VMOVUPD      Y6, (R10)
 	ADDQ         CX, R10
-	VADDPD       const_tiny<>+0(SB), Y1, Y3
+	VADDPD       const_tiny<>+0(SB), Y11, Y3
 	VMOVUPD      const_tiny<>+0(SB), Y4
-	VFMADD231PD  const_shift<>+0(SB), Y1, Y4
+	VFMADD231PD  const_shift<>+0(SB), Y11, Y4
 	VANDPD       const_steps<>+0(SB), Y4, Y5
 	VPSRLQ       $0x34, Y4, Y6
 	VPOR         const_2_to_52<>+0(SB), Y6, Y6
@@ -3387,8 +5773,8 @@ swept119:
 	VPAND        const_step<>+0(SB), Y4, Y4
 	VXORPD       Y7, Y7, Y7
 	VMOVUPD      const_one<>+0(SB), Y8
-	VMOVAPD      Y0, Y10
-	VGATHERQPD   Y10, (R9)(Y4*8), Y7
+	VMOVAPD      Y0, Y9
+	VGATHERQPD   Y9, (R9)(Y4*8), Y7
 	VDIVPD       Y5, Y8, Y8
 	VFMADD231PD  const_ln2<>+0(SB), Y6, Y7
 	VSUBPD       Y5, Y3, Y3
@@ -3402,18 +5788,15 @@ swept119:
 	VFMADD213PD  const_remainder0<>+0(SB), Y8, Y4
 	VMULPD       Y3, Y8, Y8
 	VFMADD231PD  Y4, Y8, Y3
-	VFMADD231PD  Y1, Y7, Y3
+	VFMADD231PD  Y11, Y7, Y3
 	VMOVUPD      Y3, (R10)
 	ADDQ         CX, R10
-	VMOVAPD      Y2, Y1
-	VMOVUPD      Y9, 96(SP)
-	VMULPD       const_shift<>+0(SB), Y9, Y9
-	VMOVUPD      Y9, 128(SP)
+	VMOVUPD      Y1, 64(SP)
+	VMOVUPD      Y2, 96(SP)
+	VMULPD       const_shift<>+0(SB), Y2, Y2
+	VMOVUPD      Y2, 128(SP)
 	ADDQ         $0x20, AX
-	CMPQ         DI, $0x00
-	JGT          block118
-	VZEROUPPER
-	RET
+	JMP          block196
 
 // func rotatedFloat64AVX2(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, each int, turns *[3][8]uint64, rotations int)
 // Requires: AVX, AVX2, CMOV, FMA3
@@ -3434,9 +5817,9 @@ TEXT ·rotatedFloat64AVX2(SB), NOSPLIT, $64-80
 	VMOVUPD 64(R11), Y1
 	VMOVUPD 128(R11), Y2
 	CMPQ    R9, $0x01
-	JNE     rotations123
+	JNE     rotations203
 
-block124:
+block204:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -3454,7 +5837,7 @@ block124:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop125:
+loop205:
 	VMOVDQU     (SP), Y3
 	VMASKMOVPD  (R9), Y3, Y3
 	VSUBPD      Y1, Y3, Y3
@@ -3462,7 +5845,7 @@ loop125:
 	VFMADD231PD Y4, Y3, Y2
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop125
+	JNZ         loop205
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y1
 	VMASKMOVPD  Y2, Y1, (R9)
@@ -3472,14 +5855,14 @@ loop125:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block124
+	JG          block204
 	JMP         done
 
-rotations123:
+rotations203:
 	CMPQ R9, $0x02
-	JNE  rotations126
+	JNE  rotations206
 
-block127:
+block207:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -3498,7 +5881,7 @@ block127:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop128:
+loop208:
 	VMOVDQU     (SP), Y5
 	VMASKMOVPD  (R9), Y5, Y5
 	VSUBPD      Y2, Y5, Y5
@@ -3508,7 +5891,7 @@ loop128:
 	VFMADD231PD Y6, Y5, Y4
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop128
+	JNZ         loop208
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y2
 	VMASKMOVPD  Y3, Y2, (R9)
@@ -3521,14 +5904,14 @@ loop128:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block127
+	JG          block207
 	JMP         done
 
-rotations126:
+rotations206:
 	CMPQ R9, $0x03
-	JNE  rotations129
+	JNE  rotations209
 
-block130:
+block210:
 	MOVQ         DI, R9
 	CMPQ         R10, R9
 	CMOVQLT      R10, R9
@@ -3548,7 +5931,7 @@ block130:
 	MOVQ         SI, R11
 	PCALIGN      $0x40
 
-loop131:
+loop211:
 	VMOVDQU     (SP), Y7
 	VMASKMOVPD  (R9), Y7, Y7
 	VSUBPD      Y3, Y7, Y7
@@ -3560,7 +5943,7 @@ loop131:
 	VFMADD231PD Y8, Y7, Y6
 	ADDQ        R8, R9
 	DECQ        R11
-	JNZ         loop131
+	JNZ         loop211
 	MOVQ        AX, R9
 	VMOVUPD     (SP), Y3
 	VMASKMOVPD  Y4, Y3, (R9)
@@ -3576,29 +5959,34 @@ loop131:
 	LEAQ        (DX)(R10*8), DX
 	MOVQ        R10, R9
 	SUBQ        R9, DI
-	JG          block130
+	JG          block210
 	JMP         done
 
-rotations129:
+rotations209:
 done:
 	VZEROUPPER
 	RET
 
-// func deviationsFloat64AVX2(dst *float64, apart int, data *float64, passes int, width int, stride int, mean *float64)
+// func deviationsFloat64AVX2(dst *float64, apart int, data *float64, mean *float64, passes int, stride int, inputs int, classes int, width int)
 // Requires: AVX, AVX2
-TEXT ·deviationsFloat64AVX2(SB), NOSPLIT, $64-56
+TEXT ·deviationsFloat64AVX2(SB), NOSPLIT, $64-72
 	MOVQ dst+0(FP), AX
 	MOVQ apart+8(FP), CX
 	MOVQ data+16(FP), DX
-	MOVQ mean+48(FP), BX
-	MOVQ passes+24(FP), SI
-	MOVQ width+32(FP), DI
-	MOVQ stride+40(FP), R8
+	MOVQ mean+24(FP), BX
+	MOVQ passes+32(FP), SI
+	MOVQ stride+40(FP), DI
+	MOVQ inputs+48(FP), R8
+	MOVQ classes+56(FP), R9
 	SHLQ $0x03, CX
-	SHLQ $0x03, R8
+	SHLQ $0x03, DI
 
-block132:
-	VMOVQ        DI, X0
+input212:
+	MOVQ width+64(FP), R10
+	XORQ R11, R11
+
+block213:
+	VMOVQ        R10, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
@@ -3606,62 +5994,90 @@ block132:
 	VMOVDQU      X1, 32(SP)
 	VMOVDQU      Y0, (SP)
 	VMOVDQU      (SP), Y0
-	VMASKMOVPD   (BX), Y0, Y0
-	MOVQ         DX, R9
-	MOVQ         AX, R10
-	MOVQ         SI, R11
+	VMASKMOVPD   (BX)(R11*8), Y0, Y0
+	LEAQ         (DX)(R11*8), R13
+	LEAQ         (AX)(R11*8), R12
+	MOVQ         SI, R14
 	PCALIGN      $0x40
 
-loop133:
+loop214:
 	VMOVDQU    (SP), Y1
-	VMASKMOVPD (R9), Y1, Y1
+	VMASKMOVPD (R13), Y1, Y1
 	VSUBPD     Y0, Y1, Y1
 	VMOVUPD    (SP), Y2
-	VMASKMOVPD Y1, Y2, (R10)
-	ADDQ       R8, R9
-	ADDQ       CX, R10
-	DECQ       R11
-	JNZ        loop133
-	ADDQ       $0x20, AX
-	ADDQ       $0x20, BX
-	ADDQ       $0x20, DX
-	SUBQ       $0x04, DI
-	JG         block132
+	VMASKMOVPD Y1, Y2, (R12)
+	ADDQ       DI, R13
+	ADDQ       CX, R12
+	DECQ       R14
+	JNZ        loop214
+	ADDQ       $0x04, R11
+	SUBQ       $0x04, R10
+	JG         block213
+	SHLQ       $0x03, R11
+	SUBQ       R11, R12
+	LEAQ       32(R12), AX
+	LEAQ       (DX)(R9*8), DX
+	LEAQ       (BX)(R9*8), BX
+	DECQ       R8
+	JNZ        input212
 	VZEROUPPER
 	RET
 
-// func crossedFloat64AVX2(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, fixed *float64, n int, first bool)
+// func crossedFloat64AVX2(sums *float64, apart int, data *float64, mean *float64, passes int, stride int, inputs int, classes int, width int, fixed *float64, fixedStride int, n int, first bool)
 // Requires: AVX, AVX2, FMA3
-TEXT ·crossedFloat64AVX2(SB), NOSPLIT, $64-73
-	MOVQ sums+0(FP), AX
-	MOVQ apart+8(FP), CX
-	MOVQ data+16(FP), DX
-	MOVQ mean+48(FP), BX
-	MOVQ passes+24(FP), SI
-	MOVQ stride+40(FP), DI
-	MOVQ fixed+56(FP), R8
-	MOVQ n+64(FP), R9
-	SHLQ $0x03, CX
-	SHLQ $0x03, DI
-	MOVQ R9, R10
-	SHLQ $0x03, R10
+TEXT ·crossedFloat64AVX2(SB), NOSPLIT, $208-97
+	MOVQ  sums+0(FP), AX
+	MOVQ  AX, (SP)
+	MOVQ  fixed+72(FP), AX
+	MOVQ  AX, 8(SP)
+	MOVQ  n+88(FP), AX
+	MOVQ  AX, 16(SP)
+	MOVQ  classes+56(FP), AX
+	SHLQ  $0x03, AX
+	MOVQ  AX, 24(SP)
+	MOVQ  classes+56(FP), AX
+	SHLQ  $0x03, AX
+	MOVQ  AX, 32(SP)
+	MOVQ  apart+8(FP), AX
+	SHLQ  $0x03, AX
+	MOVQ  n+88(FP), CX
+	IMULQ AX, CX
+	MOVQ  stride+40(FP), DX
+	SHLQ  $0x03, DX
+	MOVQ  fixedStride+80(FP), BX
+	SHLQ  $0x03, BX
+	MOVQ  passes+32(FP), SI
+	IMULQ BX, SI
+	MOVQ  AX, 40(SP)
+	MOVQ  CX, 48(SP)
+	MOVQ  SI, 56(SP)
 
 classes:
-	CMPQ R9, $0x08
-	JLT  fewer134
-	MOVQ width+32(FP), R11
-	XORQ R12, R12
+	CMPQ 16(SP), $0x0a
+	JLT  fewer215
+	MOVQ data+16(FP), AX
+	MOVQ mean+24(FP), CX
+	MOVQ inputs+48(FP), R8
+	MOVQ 8(SP), SI
+	MOVQ (SP), DI
+	XORQ R9, R9
 
-block135:
-	VMOVQ        R11, X0
+block216:
+	MOVQ         width+64(FP), R10
+	SUBQ         R9, R10
+	VMOVQ        R10, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
 	VSHUFPS      $0x88, X1, X0, X1
-	VMOVDQU      X1, 32(SP)
-	VMOVDQU      Y0, (SP)
-	VMOVDQU      (SP), Y0
-	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	VMOVDQU      X1, 96(SP)
+	VMOVDQU      Y0, 64(SP)
+	VMOVDQU      64(SP), Y0
+	VMASKMOVPD   (CX)(R9*8), Y0, Y0
+	LEAQ         (AX)(R9*8), R10
+	MOVQ         SI, R11
+	LEAQ         (DI)(R9*8), R12
+	MOVQ         R12, 128(SP)
 	VXORPD       Y1, Y1, Y1
 	VXORPD       Y2, Y2, Y2
 	VXORPD       Y3, Y3, Y3
@@ -3670,402 +6086,952 @@ block135:
 	VXORPD       Y6, Y6, Y6
 	VXORPD       Y7, Y7, Y7
 	VXORPD       Y8, Y8, Y8
-	CMPB         first+72(FP), $0x00
-	JNE          fresh136
-	LEAQ         (AX)(R12*8), R13
-	VMOVDQU      (SP), Y1
-	VMASKMOVPD   (R13), Y1, Y1
+	VXORPD       Y9, Y9, Y9
+	VXORPD       Y10, Y10, Y10
+	CMPB         first+96(FP), $0x00
+	JNE          fresh217
+	MOVQ         128(SP), R12
+	VMOVDQU      64(SP), Y1
+	VMASKMOVPD   (R12), Y1, Y1
 	VMOVAPD      Y1, Y1
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y2
-	VMASKMOVPD   (R13), Y2, Y2
+	ADDQ         40(SP), R12
+	VMOVDQU      64(SP), Y2
+	VMASKMOVPD   (R12), Y2, Y2
 	VMOVAPD      Y2, Y2
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y3
-	VMASKMOVPD   (R13), Y3, Y3
+	ADDQ         40(SP), R12
+	VMOVDQU      64(SP), Y3
+	VMASKMOVPD   (R12), Y3, Y3
 	VMOVAPD      Y3, Y3
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y4
-	VMASKMOVPD   (R13), Y4, Y4
+	ADDQ         40(SP), R12
+	VMOVDQU      64(SP), Y4
+	VMASKMOVPD   (R12), Y4, Y4
 	VMOVAPD      Y4, Y4
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y5
-	VMASKMOVPD   (R13), Y5, Y5
+	ADDQ         40(SP), R12
+	VMOVDQU      64(SP), Y5
+	VMASKMOVPD   (R12), Y5, Y5
 	VMOVAPD      Y5, Y5
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y6
-	VMASKMOVPD   (R13), Y6, Y6
+	ADDQ         40(SP), R12
+	VMOVDQU      64(SP), Y6
+	VMASKMOVPD   (R12), Y6, Y6
 	VMOVAPD      Y6, Y6
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y7
-	VMASKMOVPD   (R13), Y7, Y7
+	ADDQ         40(SP), R12
+	VMOVDQU      64(SP), Y7
+	VMASKMOVPD   (R12), Y7, Y7
 	VMOVAPD      Y7, Y7
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y8
-	VMASKMOVPD   (R13), Y8, Y8
+	ADDQ         40(SP), R12
+	VMOVDQU      64(SP), Y8
+	VMASKMOVPD   (R12), Y8, Y8
 	VMOVAPD      Y8, Y8
-	ADDQ         CX, R13
+	ADDQ         40(SP), R12
+	VMOVDQU      64(SP), Y9
+	VMASKMOVPD   (R12), Y9, Y9
+	VMOVAPD      Y9, Y9
+	ADDQ         40(SP), R12
+	VMOVDQU      64(SP), Y10
+	VMASKMOVPD   (R12), Y10, Y10
+	VMOVAPD      Y10, Y10
+	ADDQ         40(SP), R12
 
-fresh136:
-	LEAQ    (DX)(R12*8), R13
-	MOVQ    R8, R14
-	MOVQ    SI, R15
+fresh217:
+	MOVQ    passes+32(FP), R12
 	PCALIGN $0x40
 
-loop137:
-	VMOVDQU      (SP), Y9
-	VMASKMOVPD   (R13), Y9, Y9
-	VSUBPD       Y0, Y9, Y9
-	VBROADCASTSD (R14), Y10
-	VFMADD231PD  Y10, Y9, Y1
-	VBROADCASTSD 8(R14), Y10
-	VFMADD231PD  Y10, Y9, Y2
-	VBROADCASTSD 16(R14), Y10
-	VFMADD231PD  Y10, Y9, Y3
-	VBROADCASTSD 24(R14), Y10
-	VFMADD231PD  Y10, Y9, Y4
-	VBROADCASTSD 32(R14), Y10
-	VFMADD231PD  Y10, Y9, Y5
-	VBROADCASTSD 40(R14), Y10
-	VFMADD231PD  Y10, Y9, Y6
-	VBROADCASTSD 48(R14), Y10
-	VFMADD231PD  Y10, Y9, Y7
-	VBROADCASTSD 56(R14), Y10
-	VFMADD231PD  Y10, Y9, Y8
-	ADDQ         DI, R13
-	ADDQ         R10, R14
-	DECQ         R15
-	JNZ          loop137
-	LEAQ         (AX)(R12*8), R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y1, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y2, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y3, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y4, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y5, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y6, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y7, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y8, Y0, (R13)
-	ADDQ         CX, R13
-	ADDQ         $0x04, R12
-	SUBQ         $0x04, R11
-	JG           block135
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         $0x40, R8
-	SUBQ         $0x08, R9
-	JMP          classes
+loop219:
+	VMOVDQU      64(SP), Y11
+	VMASKMOVPD   (R10), Y11, Y11
+	VSUBPD       Y0, Y11, Y11
+	VBROADCASTSD (R11), Y12
+	VFMADD231PD  Y12, Y11, Y1
+	VBROADCASTSD 8(R11), Y12
+	VFMADD231PD  Y12, Y11, Y2
+	VBROADCASTSD 16(R11), Y12
+	VFMADD231PD  Y12, Y11, Y3
+	VBROADCASTSD 24(R11), Y12
+	VFMADD231PD  Y12, Y11, Y4
+	VBROADCASTSD 32(R11), Y12
+	VFMADD231PD  Y12, Y11, Y5
+	VBROADCASTSD 40(R11), Y12
+	VFMADD231PD  Y12, Y11, Y6
+	VBROADCASTSD 48(R11), Y12
+	VFMADD231PD  Y12, Y11, Y7
+	VBROADCASTSD 56(R11), Y12
+	VFMADD231PD  Y12, Y11, Y8
+	VBROADCASTSD 64(R11), Y12
+	VFMADD231PD  Y12, Y11, Y9
+	VBROADCASTSD 72(R11), Y12
+	VFMADD231PD  Y12, Y11, Y10
+	ADDQ         DX, R10
+	ADDQ         BX, R11
+	DECQ         R12
+	JNZ          loop219
+	MOVQ         128(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y1, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y2, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y3, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y4, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y5, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y6, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y7, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y8, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y9, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y10, Y0, (R10)
+	ADDQ         40(SP), R10
+	ADDQ         $0x04, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same220
+	SUBQ         $0x04, R9
+	DECQ         R8
+	JZ           same220
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
 
-fewer134:
-	CMPQ R9, $0x05
-	JLT  fewer138
-	MOVQ width+32(FP), R11
-	XORQ R12, R12
+same220:
+	TESTQ  R8, R8
+	JNZ    block216
+	IMUL3Q $0x0a, 40(SP), AX
+	ADDQ   AX, (SP)
+	ADDQ   $0x50, 8(SP)
+	SUBQ   $0x0a, 16(SP)
+	JMP    classes
 
-block139:
-	VMOVQ        R11, X0
+fewer215:
+	CMPQ 16(SP), $0x05
+	JLT  fewer221
+	MOVQ data+16(FP), AX
+	MOVQ mean+24(FP), CX
+	MOVQ inputs+48(FP), R8
+	MOVQ 8(SP), SI
+	MOVQ (SP), DI
+	XORQ R9, R9
+
+block222:
+	MOVQ         width+64(FP), R10
+	SUBQ         R9, R10
+	VMOVQ        R10, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
 	VSHUFPS      $0x88, X1, X0, X1
-	VMOVDQU      X1, 32(SP)
-	VMOVDQU      Y0, (SP)
-	VMOVDQU      (SP), Y0
-	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	VMOVDQU      X1, 96(SP)
+	VMOVDQU      Y0, 64(SP)
+	VMOVDQU      64(SP), Y0
+	VMASKMOVPD   (CX)(R9*8), Y0, Y0
+	LEAQ         (AX)(R9*8), R10
+	MOVQ         SI, R11
+	LEAQ         (DI)(R9*8), R12
+	MOVQ         R12, 128(SP)
 	VXORPD       Y1, Y1, Y1
 	VXORPD       Y2, Y2, Y2
 	VXORPD       Y3, Y3, Y3
 	VXORPD       Y4, Y4, Y4
 	VXORPD       Y5, Y5, Y5
-	CMPB         first+72(FP), $0x00
-	JNE          fresh140
-	LEAQ         (AX)(R12*8), R13
-	VMOVDQU      (SP), Y1
-	VMASKMOVPD   (R13), Y1, Y1
-	VMOVAPD      Y1, Y1
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y2
-	VMASKMOVPD   (R13), Y2, Y2
-	VMOVAPD      Y2, Y2
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y3
-	VMASKMOVPD   (R13), Y3, Y3
-	VMOVAPD      Y3, Y3
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y4
-	VMASKMOVPD   (R13), Y4, Y4
-	VMOVAPD      Y4, Y4
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y5
-	VMASKMOVPD   (R13), Y5, Y5
-	VMOVAPD      Y5, Y5
-	ADDQ         CX, R13
+	ADDQ         $0x04, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same225
+	SUBQ         $0x04, R9
+	DECQ         R8
+	JZ           same225
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
 
-fresh140:
-	LEAQ    (DX)(R12*8), R13
-	MOVQ    R8, R14
-	MOVQ    SI, R15
+same225:
+	MOVQ         width+64(FP), R12
+	SUBQ         R9, R12
+	VMOVQ        R12, X6
+	VPBROADCASTQ X6, Y6
+	VPCMPGTQ     const_iota<>+0(SB), Y6, Y6
+	VEXTRACTI128 $0x01, Y6, X7
+	VSHUFPS      $0x88, X7, X6, X7
+	VMOVDQU      X7, 168(SP)
+	VMOVDQU      Y6, 136(SP)
+	VMOVDQU      136(SP), Y6
+	VMASKMOVPD   (CX)(R9*8), Y6, Y6
+	LEAQ         (AX)(R9*8), R12
+	MOVQ         SI, R13
+	LEAQ         (DI)(R9*8), R14
+	MOVQ         R14, 200(SP)
+	VXORPD       Y7, Y7, Y7
+	VXORPD       Y8, Y8, Y8
+	VXORPD       Y9, Y9, Y9
+	VXORPD       Y10, Y10, Y10
+	VXORPD       Y11, Y11, Y11
+	CMPB         first+96(FP), $0x00
+	JNE          fresh223
+	MOVQ         128(SP), R14
+	VMOVDQU      64(SP), Y1
+	VMASKMOVPD   (R14), Y1, Y1
+	VMOVAPD      Y1, Y1
+	ADDQ         40(SP), R14
+	VMOVDQU      64(SP), Y2
+	VMASKMOVPD   (R14), Y2, Y2
+	VMOVAPD      Y2, Y2
+	ADDQ         40(SP), R14
+	VMOVDQU      64(SP), Y3
+	VMASKMOVPD   (R14), Y3, Y3
+	VMOVAPD      Y3, Y3
+	ADDQ         40(SP), R14
+	VMOVDQU      64(SP), Y4
+	VMASKMOVPD   (R14), Y4, Y4
+	VMOVAPD      Y4, Y4
+	ADDQ         40(SP), R14
+	VMOVDQU      64(SP), Y5
+	VMASKMOVPD   (R14), Y5, Y5
+	VMOVAPD      Y5, Y5
+	ADDQ         40(SP), R14
+	MOVQ         200(SP), R14
+	VMOVDQU      136(SP), Y7
+	VMASKMOVPD   (R14), Y7, Y7
+	VMOVAPD      Y7, Y7
+	ADDQ         40(SP), R14
+	VMOVDQU      136(SP), Y8
+	VMASKMOVPD   (R14), Y8, Y8
+	VMOVAPD      Y8, Y8
+	ADDQ         40(SP), R14
+	VMOVDQU      136(SP), Y9
+	VMASKMOVPD   (R14), Y9, Y9
+	VMOVAPD      Y9, Y9
+	ADDQ         40(SP), R14
+	VMOVDQU      136(SP), Y10
+	VMASKMOVPD   (R14), Y10, Y10
+	VMOVAPD      Y10, Y10
+	ADDQ         40(SP), R14
+	VMOVDQU      136(SP), Y11
+	VMASKMOVPD   (R14), Y11, Y11
+	VMOVAPD      Y11, Y11
+	ADDQ         40(SP), R14
+
+fresh223:
+	MOVQ    passes+32(FP), R14
 	PCALIGN $0x40
 
-loop141:
-	VMOVDQU      (SP), Y6
-	VMASKMOVPD   (R13), Y6, Y6
-	VSUBPD       Y0, Y6, Y6
-	VBROADCASTSD (R14), Y7
-	VFMADD231PD  Y7, Y6, Y1
-	VBROADCASTSD 8(R14), Y7
-	VFMADD231PD  Y7, Y6, Y2
-	VBROADCASTSD 16(R14), Y7
-	VFMADD231PD  Y7, Y6, Y3
-	VBROADCASTSD 24(R14), Y7
-	VFMADD231PD  Y7, Y6, Y4
-	VBROADCASTSD 32(R14), Y7
-	VFMADD231PD  Y7, Y6, Y5
-	ADDQ         DI, R13
-	ADDQ         R10, R14
-	DECQ         R15
-	JNZ          loop141
-	LEAQ         (AX)(R12*8), R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y1, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y2, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y3, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y4, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y5, Y0, (R13)
-	ADDQ         CX, R13
-	ADDQ         $0x04, R12
-	SUBQ         $0x04, R11
-	JG           block139
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         $0x28, R8
-	SUBQ         $0x05, R9
-	JMP          classes
+loop226:
+	VMOVDQU      64(SP), Y12
+	VMASKMOVPD   (R10), Y12, Y12
+	VSUBPD       Y0, Y12, Y12
+	VBROADCASTSD (R11), Y13
+	VFMADD231PD  Y13, Y12, Y1
+	VBROADCASTSD 8(R11), Y13
+	VFMADD231PD  Y13, Y12, Y2
+	VBROADCASTSD 16(R11), Y13
+	VFMADD231PD  Y13, Y12, Y3
+	VBROADCASTSD 24(R11), Y13
+	VFMADD231PD  Y13, Y12, Y4
+	VBROADCASTSD 32(R11), Y13
+	VFMADD231PD  Y13, Y12, Y5
+	ADDQ         DX, R10
+	ADDQ         BX, R11
+	VMOVDQU      136(SP), Y12
+	VMASKMOVPD   (R12), Y12, Y12
+	VSUBPD       Y6, Y12, Y12
+	VBROADCASTSD (R13), Y13
+	VFMADD231PD  Y13, Y12, Y7
+	VBROADCASTSD 8(R13), Y13
+	VFMADD231PD  Y13, Y12, Y8
+	VBROADCASTSD 16(R13), Y13
+	VFMADD231PD  Y13, Y12, Y9
+	VBROADCASTSD 24(R13), Y13
+	VFMADD231PD  Y13, Y12, Y10
+	VBROADCASTSD 32(R13), Y13
+	VFMADD231PD  Y13, Y12, Y11
+	ADDQ         DX, R12
+	ADDQ         BX, R13
+	DECQ         R14
+	JNZ          loop226
+	MOVQ         128(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y1, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y2, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y3, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y4, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y5, Y0, (R10)
+	ADDQ         40(SP), R10
+	MOVQ         200(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y7, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y8, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y9, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y10, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y11, Y0, (R10)
+	ADDQ         40(SP), R10
+	TESTQ        R8, R8
+	JZ           done224
+	ADDQ         $0x04, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same227
+	SUBQ         $0x04, R9
+	DECQ         R8
+	JZ           same227
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
 
-fewer138:
-	CMPQ R9, $0x03
-	JLT  fewer142
-	MOVQ width+32(FP), R11
-	XORQ R12, R12
+same227:
+	TESTQ R8, R8
+	JNZ   block222
 
-block143:
-	VMOVQ        R11, X0
+done224:
+	IMUL3Q $0x05, 40(SP), AX
+	ADDQ   AX, (SP)
+	ADDQ   $0x28, 8(SP)
+	SUBQ   $0x05, 16(SP)
+	JMP    classes
+
+fewer221:
+	CMPQ 16(SP), $0x04
+	JLT  fewer228
+	MOVQ data+16(FP), AX
+	MOVQ mean+24(FP), CX
+	MOVQ inputs+48(FP), R8
+	MOVQ 8(SP), SI
+	MOVQ (SP), DI
+	XORQ R9, R9
+
+block229:
+	MOVQ         width+64(FP), R10
+	SUBQ         R9, R10
+	VMOVQ        R10, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
 	VSHUFPS      $0x88, X1, X0, X1
-	VMOVDQU      X1, 32(SP)
-	VMOVDQU      Y0, (SP)
-	VMOVDQU      (SP), Y0
-	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	VMOVDQU      X1, 96(SP)
+	VMOVDQU      Y0, 64(SP)
+	VMOVDQU      64(SP), Y0
+	VMASKMOVPD   (CX)(R9*8), Y0, Y0
+	LEAQ         (AX)(R9*8), R10
+	MOVQ         SI, R11
+	LEAQ         (DI)(R9*8), R12
+	MOVQ         R12, 128(SP)
 	VXORPD       Y1, Y1, Y1
 	VXORPD       Y2, Y2, Y2
 	VXORPD       Y3, Y3, Y3
-	CMPB         first+72(FP), $0x00
-	JNE          fresh144
-	LEAQ         (AX)(R12*8), R13
-	VMOVDQU      (SP), Y1
-	VMASKMOVPD   (R13), Y1, Y1
-	VMOVAPD      Y1, Y1
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y2
-	VMASKMOVPD   (R13), Y2, Y2
-	VMOVAPD      Y2, Y2
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y3
-	VMASKMOVPD   (R13), Y3, Y3
-	VMOVAPD      Y3, Y3
-	ADDQ         CX, R13
+	VXORPD       Y4, Y4, Y4
+	ADDQ         $0x04, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same232
+	SUBQ         $0x04, R9
+	DECQ         R8
+	JZ           same232
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
 
-fresh144:
-	LEAQ    (DX)(R12*8), R13
-	MOVQ    R8, R14
-	MOVQ    SI, R15
+same232:
+	MOVQ         width+64(FP), R12
+	SUBQ         R9, R12
+	VMOVQ        R12, X5
+	VPBROADCASTQ X5, Y5
+	VPCMPGTQ     const_iota<>+0(SB), Y5, Y5
+	VEXTRACTI128 $0x01, Y5, X6
+	VSHUFPS      $0x88, X6, X5, X6
+	VMOVDQU      X6, 168(SP)
+	VMOVDQU      Y5, 136(SP)
+	VMOVDQU      136(SP), Y5
+	VMASKMOVPD   (CX)(R9*8), Y5, Y5
+	LEAQ         (AX)(R9*8), R12
+	MOVQ         SI, R13
+	LEAQ         (DI)(R9*8), R14
+	MOVQ         R14, 200(SP)
+	VXORPD       Y6, Y6, Y6
+	VXORPD       Y7, Y7, Y7
+	VXORPD       Y8, Y8, Y8
+	VXORPD       Y9, Y9, Y9
+	CMPB         first+96(FP), $0x00
+	JNE          fresh230
+	MOVQ         128(SP), R14
+	VMOVDQU      64(SP), Y1
+	VMASKMOVPD   (R14), Y1, Y1
+	VMOVAPD      Y1, Y1
+	ADDQ         40(SP), R14
+	VMOVDQU      64(SP), Y2
+	VMASKMOVPD   (R14), Y2, Y2
+	VMOVAPD      Y2, Y2
+	ADDQ         40(SP), R14
+	VMOVDQU      64(SP), Y3
+	VMASKMOVPD   (R14), Y3, Y3
+	VMOVAPD      Y3, Y3
+	ADDQ         40(SP), R14
+	VMOVDQU      64(SP), Y4
+	VMASKMOVPD   (R14), Y4, Y4
+	VMOVAPD      Y4, Y4
+	ADDQ         40(SP), R14
+	MOVQ         200(SP), R14
+	VMOVDQU      136(SP), Y6
+	VMASKMOVPD   (R14), Y6, Y6
+	VMOVAPD      Y6, Y6
+	ADDQ         40(SP), R14
+	VMOVDQU      136(SP), Y7
+	VMASKMOVPD   (R14), Y7, Y7
+	VMOVAPD      Y7, Y7
+	ADDQ         40(SP), R14
+	VMOVDQU      136(SP), Y8
+	VMASKMOVPD   (R14), Y8, Y8
+	VMOVAPD      Y8, Y8
+	ADDQ         40(SP), R14
+	VMOVDQU      136(SP), Y9
+	VMASKMOVPD   (R14), Y9, Y9
+	VMOVAPD      Y9, Y9
+	ADDQ         40(SP), R14
+
+fresh230:
+	MOVQ    passes+32(FP), R14
 	PCALIGN $0x40
 
-loop145:
-	VMOVDQU      (SP), Y4
-	VMASKMOVPD   (R13), Y4, Y4
-	VSUBPD       Y0, Y4, Y4
-	VBROADCASTSD (R14), Y5
-	VFMADD231PD  Y5, Y4, Y1
-	VBROADCASTSD 8(R14), Y5
-	VFMADD231PD  Y5, Y4, Y2
-	VBROADCASTSD 16(R14), Y5
-	VFMADD231PD  Y5, Y4, Y3
-	ADDQ         DI, R13
-	ADDQ         R10, R14
-	DECQ         R15
-	JNZ          loop145
-	LEAQ         (AX)(R12*8), R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y1, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y2, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y3, Y0, (R13)
-	ADDQ         CX, R13
-	ADDQ         $0x04, R12
-	SUBQ         $0x04, R11
-	JG           block143
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         $0x18, R8
-	SUBQ         $0x03, R9
-	JMP          classes
+loop233:
+	VMOVDQU      64(SP), Y10
+	VMASKMOVPD   (R10), Y10, Y10
+	VSUBPD       Y0, Y10, Y10
+	VBROADCASTSD (R11), Y11
+	VFMADD231PD  Y11, Y10, Y1
+	VBROADCASTSD 8(R11), Y11
+	VFMADD231PD  Y11, Y10, Y2
+	VBROADCASTSD 16(R11), Y11
+	VFMADD231PD  Y11, Y10, Y3
+	VBROADCASTSD 24(R11), Y11
+	VFMADD231PD  Y11, Y10, Y4
+	ADDQ         DX, R10
+	ADDQ         BX, R11
+	VMOVDQU      136(SP), Y10
+	VMASKMOVPD   (R12), Y10, Y10
+	VSUBPD       Y5, Y10, Y10
+	VBROADCASTSD (R13), Y11
+	VFMADD231PD  Y11, Y10, Y6
+	VBROADCASTSD 8(R13), Y11
+	VFMADD231PD  Y11, Y10, Y7
+	VBROADCASTSD 16(R13), Y11
+	VFMADD231PD  Y11, Y10, Y8
+	VBROADCASTSD 24(R13), Y11
+	VFMADD231PD  Y11, Y10, Y9
+	ADDQ         DX, R12
+	ADDQ         BX, R13
+	DECQ         R14
+	JNZ          loop233
+	MOVQ         128(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y1, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y2, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y3, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y4, Y0, (R10)
+	ADDQ         40(SP), R10
+	MOVQ         200(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y6, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y7, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y8, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y9, Y0, (R10)
+	ADDQ         40(SP), R10
+	TESTQ        R8, R8
+	JZ           done231
+	ADDQ         $0x04, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same234
+	SUBQ         $0x04, R9
+	DECQ         R8
+	JZ           same234
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
 
-fewer142:
-	CMPQ R9, $0x02
-	JLT  fewer146
-	MOVQ width+32(FP), R11
-	XORQ R12, R12
+same234:
+	TESTQ R8, R8
+	JNZ   block229
 
-block147:
-	VMOVQ        R11, X0
+done231:
+	IMUL3Q $0x04, 40(SP), AX
+	ADDQ   AX, (SP)
+	ADDQ   $0x20, 8(SP)
+	SUBQ   $0x04, 16(SP)
+	JMP    classes
+
+fewer228:
+	CMPQ 16(SP), $0x03
+	JLT  fewer235
+	MOVQ data+16(FP), AX
+	MOVQ mean+24(FP), CX
+	MOVQ inputs+48(FP), R8
+	MOVQ 8(SP), SI
+	MOVQ (SP), DI
+	XORQ R9, R9
+
+block236:
+	MOVQ         width+64(FP), R10
+	SUBQ         R9, R10
+	VMOVQ        R10, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
 	VSHUFPS      $0x88, X1, X0, X1
-	VMOVDQU      X1, 32(SP)
-	VMOVDQU      Y0, (SP)
-	VMOVDQU      (SP), Y0
-	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	VMOVDQU      X1, 96(SP)
+	VMOVDQU      Y0, 64(SP)
+	VMOVDQU      64(SP), Y0
+	VMASKMOVPD   (CX)(R9*8), Y0, Y0
+	LEAQ         (AX)(R9*8), R10
+	MOVQ         SI, R11
+	LEAQ         (DI)(R9*8), R12
+	MOVQ         R12, 128(SP)
 	VXORPD       Y1, Y1, Y1
 	VXORPD       Y2, Y2, Y2
-	CMPB         first+72(FP), $0x00
-	JNE          fresh148
-	LEAQ         (AX)(R12*8), R13
-	VMOVDQU      (SP), Y1
-	VMASKMOVPD   (R13), Y1, Y1
-	VMOVAPD      Y1, Y1
-	ADDQ         CX, R13
-	VMOVDQU      (SP), Y2
-	VMASKMOVPD   (R13), Y2, Y2
-	VMOVAPD      Y2, Y2
-	ADDQ         CX, R13
+	VXORPD       Y3, Y3, Y3
+	ADDQ         $0x04, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same239
+	SUBQ         $0x04, R9
+	DECQ         R8
+	JZ           same239
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
 
-fresh148:
-	LEAQ    (DX)(R12*8), R13
-	MOVQ    R8, R14
-	MOVQ    SI, R15
+same239:
+	MOVQ         width+64(FP), R12
+	SUBQ         R9, R12
+	VMOVQ        R12, X4
+	VPBROADCASTQ X4, Y4
+	VPCMPGTQ     const_iota<>+0(SB), Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VSHUFPS      $0x88, X5, X4, X5
+	VMOVDQU      X5, 168(SP)
+	VMOVDQU      Y4, 136(SP)
+	VMOVDQU      136(SP), Y4
+	VMASKMOVPD   (CX)(R9*8), Y4, Y4
+	LEAQ         (AX)(R9*8), R12
+	MOVQ         SI, R13
+	LEAQ         (DI)(R9*8), R14
+	MOVQ         R14, 200(SP)
+	VXORPD       Y5, Y5, Y5
+	VXORPD       Y6, Y6, Y6
+	VXORPD       Y7, Y7, Y7
+	CMPB         first+96(FP), $0x00
+	JNE          fresh237
+	MOVQ         128(SP), R14
+	VMOVDQU      64(SP), Y1
+	VMASKMOVPD   (R14), Y1, Y1
+	VMOVAPD      Y1, Y1
+	ADDQ         40(SP), R14
+	VMOVDQU      64(SP), Y2
+	VMASKMOVPD   (R14), Y2, Y2
+	VMOVAPD      Y2, Y2
+	ADDQ         40(SP), R14
+	VMOVDQU      64(SP), Y3
+	VMASKMOVPD   (R14), Y3, Y3
+	VMOVAPD      Y3, Y3
+	ADDQ         40(SP), R14
+	MOVQ         200(SP), R14
+	VMOVDQU      136(SP), Y5
+	VMASKMOVPD   (R14), Y5, Y5
+	VMOVAPD      Y5, Y5
+	ADDQ         40(SP), R14
+	VMOVDQU      136(SP), Y6
+	VMASKMOVPD   (R14), Y6, Y6
+	VMOVAPD      Y6, Y6
+	ADDQ         40(SP), R14
+	VMOVDQU      136(SP), Y7
+	VMASKMOVPD   (R14), Y7, Y7
+	VMOVAPD      Y7, Y7
+	ADDQ         40(SP), R14
+
+fresh237:
+	MOVQ    passes+32(FP), R14
 	PCALIGN $0x40
 
-loop149:
-	VMOVDQU      (SP), Y3
-	VMASKMOVPD   (R13), Y3, Y3
-	VSUBPD       Y0, Y3, Y3
-	VBROADCASTSD (R14), Y4
-	VFMADD231PD  Y4, Y3, Y1
-	VBROADCASTSD 8(R14), Y4
-	VFMADD231PD  Y4, Y3, Y2
-	ADDQ         DI, R13
-	ADDQ         R10, R14
-	DECQ         R15
-	JNZ          loop149
-	LEAQ         (AX)(R12*8), R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y1, Y0, (R13)
-	ADDQ         CX, R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y2, Y0, (R13)
-	ADDQ         CX, R13
-	ADDQ         $0x04, R12
-	SUBQ         $0x04, R11
-	JG           block147
-	ADDQ         CX, AX
-	ADDQ         CX, AX
-	ADDQ         $0x10, R8
-	SUBQ         $0x02, R9
-	JMP          classes
+loop240:
+	VMOVDQU      64(SP), Y8
+	VMASKMOVPD   (R10), Y8, Y8
+	VSUBPD       Y0, Y8, Y8
+	VBROADCASTSD (R11), Y9
+	VFMADD231PD  Y9, Y8, Y1
+	VBROADCASTSD 8(R11), Y9
+	VFMADD231PD  Y9, Y8, Y2
+	VBROADCASTSD 16(R11), Y9
+	VFMADD231PD  Y9, Y8, Y3
+	ADDQ         DX, R10
+	ADDQ         BX, R11
+	VMOVDQU      136(SP), Y8
+	VMASKMOVPD   (R12), Y8, Y8
+	VSUBPD       Y4, Y8, Y8
+	VBROADCASTSD (R13), Y9
+	VFMADD231PD  Y9, Y8, Y5
+	VBROADCASTSD 8(R13), Y9
+	VFMADD231PD  Y9, Y8, Y6
+	VBROADCASTSD 16(R13), Y9
+	VFMADD231PD  Y9, Y8, Y7
+	ADDQ         DX, R12
+	ADDQ         BX, R13
+	DECQ         R14
+	JNZ          loop240
+	MOVQ         128(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y1, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y2, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y3, Y0, (R10)
+	ADDQ         40(SP), R10
+	MOVQ         200(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y5, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y6, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y7, Y0, (R10)
+	ADDQ         40(SP), R10
+	TESTQ        R8, R8
+	JZ           done238
+	ADDQ         $0x04, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same241
+	SUBQ         $0x04, R9
+	DECQ         R8
+	JZ           same241
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
 
-fewer146:
-	CMPQ R9, $0x01
-	JLT  fewer150
-	MOVQ width+32(FP), R11
-	XORQ R12, R12
+same241:
+	TESTQ R8, R8
+	JNZ   block236
 
-block151:
-	VMOVQ        R11, X0
+done238:
+	IMUL3Q $0x03, 40(SP), AX
+	ADDQ   AX, (SP)
+	ADDQ   $0x18, 8(SP)
+	SUBQ   $0x03, 16(SP)
+	JMP    classes
+
+fewer235:
+	CMPQ 16(SP), $0x02
+	JLT  fewer242
+	MOVQ data+16(FP), AX
+	MOVQ mean+24(FP), CX
+	MOVQ inputs+48(FP), R8
+	MOVQ 8(SP), SI
+	MOVQ (SP), DI
+	XORQ R9, R9
+
+block243:
+	MOVQ         width+64(FP), R10
+	SUBQ         R9, R10
+	VMOVQ        R10, X0
 	VPBROADCASTQ X0, Y0
 	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
 	VSHUFPS      $0x88, X1, X0, X1
-	VMOVDQU      X1, 32(SP)
-	VMOVDQU      Y0, (SP)
-	VMOVDQU      (SP), Y0
-	VMASKMOVPD   (BX)(R12*8), Y0, Y0
+	VMOVDQU      X1, 96(SP)
+	VMOVDQU      Y0, 64(SP)
+	VMOVDQU      64(SP), Y0
+	VMASKMOVPD   (CX)(R9*8), Y0, Y0
+	LEAQ         (AX)(R9*8), R10
+	MOVQ         SI, R11
+	LEAQ         (DI)(R9*8), R12
+	MOVQ         R12, 128(SP)
 	VXORPD       Y1, Y1, Y1
-	CMPB         first+72(FP), $0x00
-	JNE          fresh152
-	LEAQ         (AX)(R12*8), R13
-	VMOVDQU      (SP), Y1
-	VMASKMOVPD   (R13), Y1, Y1
-	VMOVAPD      Y1, Y1
-	ADDQ         CX, R13
+	VXORPD       Y2, Y2, Y2
+	ADDQ         $0x04, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same246
+	SUBQ         $0x04, R9
+	DECQ         R8
+	JZ           same246
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
 
-fresh152:
-	LEAQ    (DX)(R12*8), R13
-	MOVQ    R8, R14
-	MOVQ    SI, R15
+same246:
+	MOVQ         width+64(FP), R12
+	SUBQ         R9, R12
+	VMOVQ        R12, X3
+	VPBROADCASTQ X3, Y3
+	VPCMPGTQ     const_iota<>+0(SB), Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VSHUFPS      $0x88, X4, X3, X4
+	VMOVDQU      X4, 168(SP)
+	VMOVDQU      Y3, 136(SP)
+	VMOVDQU      136(SP), Y3
+	VMASKMOVPD   (CX)(R9*8), Y3, Y3
+	LEAQ         (AX)(R9*8), R12
+	MOVQ         SI, R13
+	LEAQ         (DI)(R9*8), R14
+	MOVQ         R14, 200(SP)
+	VXORPD       Y4, Y4, Y4
+	VXORPD       Y5, Y5, Y5
+	CMPB         first+96(FP), $0x00
+	JNE          fresh244
+	MOVQ         128(SP), R14
+	VMOVDQU      64(SP), Y1
+	VMASKMOVPD   (R14), Y1, Y1
+	VMOVAPD      Y1, Y1
+	ADDQ         40(SP), R14
+	VMOVDQU      64(SP), Y2
+	VMASKMOVPD   (R14), Y2, Y2
+	VMOVAPD      Y2, Y2
+	ADDQ         40(SP), R14
+	MOVQ         200(SP), R14
+	VMOVDQU      136(SP), Y4
+	VMASKMOVPD   (R14), Y4, Y4
+	VMOVAPD      Y4, Y4
+	ADDQ         40(SP), R14
+	VMOVDQU      136(SP), Y5
+	VMASKMOVPD   (R14), Y5, Y5
+	VMOVAPD      Y5, Y5
+	ADDQ         40(SP), R14
+
+fresh244:
+	MOVQ    passes+32(FP), R14
 	PCALIGN $0x40
 
-loop153:
-	VMOVDQU      (SP), Y2
-	VMASKMOVPD   (R13), Y2, Y2
-	VSUBPD       Y0, Y2, Y2
-	VBROADCASTSD (R14), Y3
-	VFMADD231PD  Y3, Y2, Y1
-	ADDQ         DI, R13
-	ADDQ         R10, R14
-	DECQ         R15
-	JNZ          loop153
-	LEAQ         (AX)(R12*8), R13
-	VMOVUPD      (SP), Y0
-	VMASKMOVPD   Y1, Y0, (R13)
-	ADDQ         CX, R13
-	ADDQ         $0x04, R12
-	SUBQ         $0x04, R11
-	JG           block151
-	ADDQ         CX, AX
-	ADDQ         $0x08, R8
-	SUBQ         $0x01, R9
-	JMP          classes
+loop247:
+	VMOVDQU      64(SP), Y6
+	VMASKMOVPD   (R10), Y6, Y6
+	VSUBPD       Y0, Y6, Y6
+	VBROADCASTSD (R11), Y7
+	VFMADD231PD  Y7, Y6, Y1
+	VBROADCASTSD 8(R11), Y7
+	VFMADD231PD  Y7, Y6, Y2
+	ADDQ         DX, R10
+	ADDQ         BX, R11
+	VMOVDQU      136(SP), Y6
+	VMASKMOVPD   (R12), Y6, Y6
+	VSUBPD       Y3, Y6, Y6
+	VBROADCASTSD (R13), Y7
+	VFMADD231PD  Y7, Y6, Y4
+	VBROADCASTSD 8(R13), Y7
+	VFMADD231PD  Y7, Y6, Y5
+	ADDQ         DX, R12
+	ADDQ         BX, R13
+	DECQ         R14
+	JNZ          loop247
+	MOVQ         128(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y1, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y2, Y0, (R10)
+	ADDQ         40(SP), R10
+	MOVQ         200(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y4, Y0, (R10)
+	ADDQ         40(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y5, Y0, (R10)
+	ADDQ         40(SP), R10
+	TESTQ        R8, R8
+	JZ           done245
+	ADDQ         $0x04, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same248
+	SUBQ         $0x04, R9
+	DECQ         R8
+	JZ           same248
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
 
-fewer150:
+same248:
+	TESTQ R8, R8
+	JNZ   block243
+
+done245:
+	IMUL3Q $0x02, 40(SP), AX
+	ADDQ   AX, (SP)
+	ADDQ   $0x10, 8(SP)
+	SUBQ   $0x02, 16(SP)
+	JMP    classes
+
+fewer242:
+	CMPQ 16(SP), $0x01
+	JLT  fewer249
+	MOVQ data+16(FP), AX
+	MOVQ mean+24(FP), CX
+	MOVQ inputs+48(FP), R8
+	MOVQ 8(SP), SI
+	MOVQ (SP), DI
+	XORQ R9, R9
+
+block250:
+	MOVQ         width+64(FP), R10
+	SUBQ         R9, R10
+	VMOVQ        R10, X0
+	VPBROADCASTQ X0, Y0
+	VPCMPGTQ     const_iota<>+0(SB), Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VSHUFPS      $0x88, X1, X0, X1
+	VMOVDQU      X1, 96(SP)
+	VMOVDQU      Y0, 64(SP)
+	VMOVDQU      64(SP), Y0
+	VMASKMOVPD   (CX)(R9*8), Y0, Y0
+	LEAQ         (AX)(R9*8), R10
+	MOVQ         SI, R11
+	LEAQ         (DI)(R9*8), R12
+	MOVQ         R12, 128(SP)
+	VXORPD       Y1, Y1, Y1
+	ADDQ         $0x04, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same253
+	SUBQ         $0x04, R9
+	DECQ         R8
+	JZ           same253
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
+
+same253:
+	MOVQ         width+64(FP), R12
+	SUBQ         R9, R12
+	VMOVQ        R12, X2
+	VPBROADCASTQ X2, Y2
+	VPCMPGTQ     const_iota<>+0(SB), Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X3
+	VSHUFPS      $0x88, X3, X2, X3
+	VMOVDQU      X3, 168(SP)
+	VMOVDQU      Y2, 136(SP)
+	VMOVDQU      136(SP), Y2
+	VMASKMOVPD   (CX)(R9*8), Y2, Y2
+	LEAQ         (AX)(R9*8), R12
+	MOVQ         SI, R13
+	LEAQ         (DI)(R9*8), R14
+	MOVQ         R14, 200(SP)
+	VXORPD       Y3, Y3, Y3
+	CMPB         first+96(FP), $0x00
+	JNE          fresh251
+	MOVQ         128(SP), R14
+	VMOVDQU      64(SP), Y1
+	VMASKMOVPD   (R14), Y1, Y1
+	VMOVAPD      Y1, Y1
+	ADDQ         40(SP), R14
+	MOVQ         200(SP), R14
+	VMOVDQU      136(SP), Y3
+	VMASKMOVPD   (R14), Y3, Y3
+	VMOVAPD      Y3, Y3
+	ADDQ         40(SP), R14
+
+fresh251:
+	MOVQ    passes+32(FP), R14
+	PCALIGN $0x40
+
+loop254:
+	VMOVDQU      64(SP), Y4
+	VMASKMOVPD   (R10), Y4, Y4
+	VSUBPD       Y0, Y4, Y4
+	VBROADCASTSD (R11), Y5
+	VFMADD231PD  Y5, Y4, Y1
+	ADDQ         DX, R10
+	ADDQ         BX, R11
+	VMOVDQU      136(SP), Y4
+	VMASKMOVPD   (R12), Y4, Y4
+	VSUBPD       Y2, Y4, Y4
+	VBROADCASTSD (R13), Y5
+	VFMADD231PD  Y5, Y4, Y3
+	ADDQ         DX, R12
+	ADDQ         BX, R13
+	DECQ         R14
+	JNZ          loop254
+	MOVQ         128(SP), R10
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y1, Y0, (R10)
+	ADDQ         40(SP), R10
+	MOVQ         200(SP), R10
+	VMOVUPD      136(SP), Y0
+	VMASKMOVPD   Y3, Y0, (R10)
+	ADDQ         40(SP), R10
+	TESTQ        R8, R8
+	JZ           done252
+	ADDQ         $0x04, R9
+	CMPQ         R9, width+64(FP)
+	JLT          same255
+	SUBQ         $0x04, R9
+	DECQ         R8
+	JZ           same255
+	XORQ         R9, R9
+	ADDQ         24(SP), AX
+	ADDQ         32(SP), CX
+	ADDQ         56(SP), SI
+	ADDQ         48(SP), DI
+
+same255:
+	TESTQ R8, R8
+	JNZ   block250
+
+done252:
+	IMUL3Q $0x01, 40(SP), AX
+	ADDQ   AX, (SP)
+	ADDQ   $0x08, 8(SP)
+	SUBQ   $0x01, 16(SP)
+	JMP    classes
+
+fewer249:
 	VZEROUPPER
 	RET
 
@@ -4181,10 +7147,10 @@ windows:
 	VPMAXUD Y4, Y2, Y2
 	MOVQ    DX, SI
 
-further154:
+further256:
 	VADDPS (AX)(SI*1), Y4, Y4
 	SUBQ   $0x04, SI
-	JNZ    further154
+	JNZ    further256
 	VSUBPS Y0, Y4, Y4
 	VANDPS Y3, Y4, Y4
 	VMAXPS Y1, Y4, Y1
@@ -4198,10 +7164,10 @@ last:
 	VPMAXUD Y4, Y2, Y2
 	MOVQ    DX, CX
 
-further155:
+further257:
 	VADDPS       (AX)(CX*1), Y4, Y4
 	SUBQ         $0x04, CX
-	JNZ          further155
+	JNZ          further257
 	VSUBPS       Y0, Y4, Y4
 	VANDPS       Y3, Y4, Y4
 	VMAXPS       Y1, Y4, Y1
@@ -4215,6 +7181,155 @@ further155:
 	CMPL         AX, $0xff
 	SETEQ        AL
 	MOVB         AL, ret+56(FP)
+	VZEROUPPER
+	RET
+
+// func plainEightAVX2(rows *float32, count int, classes int, limit float32) bool
+// Requires: AVX, AVX2, CMOV
+TEXT ·plainEightAVX2(SB), NOSPLIT, $0-33
+	MOVQ         rows+0(FP), AX
+	MOVQ         count+8(FP), CX
+	MOVQ         classes+16(FP), DX
+	VMOVUPD      const_floatOne<>+0(SB), Y0
+	VXORPD       Y1, Y1, Y1
+	VMOVAPD      Y0, Y2
+	LEAQ         -8(DX), BX
+	MOVQ         BX, SI
+	ANDQ         $-8, BX
+	SUBQ         BX, SI
+	SHLQ         $0x02, DX
+	LEAQ         -8(CX), DI
+	IMULQ        DX, DI
+	ADDQ         AX, DI
+	VMOVQ        SI, X3
+	VPBROADCASTD X3, Y3
+	VPCMPGTD     const_floatIota<>+0(SB), Y3, Y3
+
+eight:
+	CMPQ    AX, DI
+	CMOVQGT DI, AX
+	MOVQ    AX, R8
+	LEAQ    (DX)(DX*2), R10
+	LEAQ    (AX)(R10*1), R9
+	LEAQ    (AX)(R10*2), R10
+	VMOVUPD (R8), Y4
+	VPMAXUD Y4, Y2, Y2
+	VMOVUPD (R8)(DX*1), Y5
+	VPMAXUD Y5, Y2, Y2
+	VMOVUPD (R8)(DX*2), Y6
+	VPMAXUD Y6, Y2, Y2
+	VMOVUPD (R9), Y7
+	VPMAXUD Y7, Y2, Y2
+	VMOVUPD (R8)(DX*4), Y8
+	VPMAXUD Y8, Y2, Y2
+	VMOVUPD (R9)(DX*2), Y9
+	VPMAXUD Y9, Y2, Y2
+	VMOVUPD (R10), Y10
+	VPMAXUD Y10, Y2, Y2
+	VMOVUPD (R9)(DX*4), Y11
+	VPMAXUD Y11, Y2, Y2
+	ADDQ    $0x20, R8
+	ADDQ    $0x20, R9
+	ADDQ    $0x20, R10
+	MOVQ    BX, R11
+	TESTQ   R11, R11
+	JZ      rest
+
+along:
+	VMOVUPD (R8), Y12
+	VPMAXUD Y12, Y2, Y2
+	VADDPS  Y12, Y4, Y4
+	VMOVUPD (R8)(DX*1), Y12
+	VPMAXUD Y12, Y2, Y2
+	VADDPS  Y12, Y5, Y5
+	VMOVUPD (R8)(DX*2), Y12
+	VPMAXUD Y12, Y2, Y2
+	VADDPS  Y12, Y6, Y6
+	VMOVUPD (R9), Y12
+	VPMAXUD Y12, Y2, Y2
+	VADDPS  Y12, Y7, Y7
+	VMOVUPD (R8)(DX*4), Y12
+	VPMAXUD Y12, Y2, Y2
+	VADDPS  Y12, Y8, Y8
+	VMOVUPD (R9)(DX*2), Y12
+	VPMAXUD Y12, Y2, Y2
+	VADDPS  Y12, Y9, Y9
+	VMOVUPD (R10), Y12
+	VPMAXUD Y12, Y2, Y2
+	VADDPS  Y12, Y10, Y10
+	VMOVUPD (R9)(DX*4), Y12
+	VPMAXUD Y12, Y2, Y2
+	VADDPS  Y12, Y11, Y11
+	ADDQ    $0x20, R8
+	ADDQ    $0x20, R9
+	ADDQ    $0x20, R10
+	SUBQ    $0x08, R11
+	JNZ     along
+
+rest:
+	TESTQ      SI, SI
+	JZ         across
+	VMASKMOVPS (R8), Y3, Y12
+	VPMAXUD    Y12, Y2, Y2
+	VADDPS     Y12, Y4, Y4
+	VMASKMOVPS (R8)(DX*1), Y3, Y12
+	VPMAXUD    Y12, Y2, Y2
+	VADDPS     Y12, Y5, Y5
+	VMASKMOVPS (R8)(DX*2), Y3, Y12
+	VPMAXUD    Y12, Y2, Y2
+	VADDPS     Y12, Y6, Y6
+	VMASKMOVPS (R9), Y3, Y12
+	VPMAXUD    Y12, Y2, Y2
+	VADDPS     Y12, Y7, Y7
+	VMASKMOVPS (R8)(DX*4), Y3, Y12
+	VPMAXUD    Y12, Y2, Y2
+	VADDPS     Y12, Y8, Y8
+	VMASKMOVPS (R9)(DX*2), Y3, Y12
+	VPMAXUD    Y12, Y2, Y2
+	VADDPS     Y12, Y9, Y9
+	VMASKMOVPS (R10), Y3, Y12
+	VPMAXUD    Y12, Y2, Y2
+	VADDPS     Y12, Y10, Y10
+	VMASKMOVPS (R9)(DX*4), Y3, Y12
+	VPMAXUD    Y12, Y2, Y2
+	VADDPS     Y12, Y11, Y11
+
+across:
+	VUNPCKLPS    Y5, Y4, Y12
+	VUNPCKHPS    Y5, Y4, Y4
+	VADDPS       Y4, Y12, Y12
+	VUNPCKLPS    Y7, Y6, Y4
+	VUNPCKHPS    Y7, Y6, Y5
+	VADDPS       Y5, Y4, Y4
+	VUNPCKLPD    Y4, Y12, Y5
+	VUNPCKHPD    Y4, Y12, Y4
+	VADDPS       Y4, Y5, Y5
+	VUNPCKLPS    Y9, Y8, Y4
+	VUNPCKHPS    Y9, Y8, Y6
+	VADDPS       Y6, Y4, Y4
+	VUNPCKLPS    Y11, Y10, Y6
+	VUNPCKHPS    Y11, Y10, Y7
+	VADDPS       Y7, Y6, Y6
+	VUNPCKLPD    Y6, Y4, Y7
+	VUNPCKHPD    Y6, Y4, Y4
+	VADDPS       Y4, Y7, Y7
+	VBLENDPS     $0xf0, Y7, Y5, Y4
+	VPERM2F128   $0x21, Y7, Y5, Y5
+	VADDPS       Y5, Y4, Y4
+	VSUBPS       Y0, Y4, Y4
+	VANDPS       const_floatAbsolute<>+0(SB), Y4, Y4
+	VMAXPS       Y1, Y4, Y1
+	LEAQ         (AX)(DX*8), AX
+	SUBQ         $0x08, CX
+	JG           eight
+	VBROADCASTSS limit+24(FP), Y0
+	VCMPPS       $0x12, Y0, Y1, Y0
+	VPCMPEQD     const_floatOne<>+0(SB), Y2, Y2
+	VANDPS       Y2, Y0, Y0
+	VMOVMSKPS    Y0, AX
+	CMPL         AX, $0xff
+	SETEQ        AL
+	MOVB         AL, ret+32(FP)
 	VZEROUPPER
 	RET
 
@@ -4319,63 +7434,265 @@ across:
 	RET
 
 // func inverseRootsAVX2(dst *float64, mean *float64, n int)
-// Requires: AVX
-TEXT ·inverseRootsAVX2(SB), NOSPLIT, $0-24
-	MOVQ    dst+0(FP), AX
-	MOVQ    mean+8(FP), CX
-	MOVQ    n+16(FP), DX
-	VMOVUPD const_one<>+0(SB), Y0
-	VMOVUPD const_epsilon<>+0(SB), Y1
-	XORQ    BX, BX
+// Requires: AVX, AVX2, FMA3
+TEXT ·inverseRootsAVX2(SB), NOSPLIT, $128-24
+	MOVQ         dst+0(FP), AX
+	MOVQ         mean+8(FP), CX
+	VMOVUPD      const_one<>+0(SB), Y0
+	VMOVUPD      const_half<>+0(SB), Y1
+	VMOVUPD      const_3_over_8<>+0(SB), Y2
+	VMOVUPD      const_epsilon<>+0(SB), Y3
+	VMOVUPD      const_guess<>+0(SB), Y4
+	MOVQ         n+16(FP), DX
+	MOVQ         DX, BX
+	ANDQ         $-8, BX
+	SUBQ         BX, DX
+	LEAQ         (DX), SI
+	VMOVQ        SI, X5
+	VPBROADCASTQ X5, Y5
+	VPCMPGTQ     const_iota<>+0(SB), Y5, Y5
+	VEXTRACTI128 $0x01, Y5, X6
+	VSHUFPS      $0x88, X6, X5, X6
+	VMOVDQU      X6, 32(SP)
+	VMOVDQU      Y5, (SP)
+	LEAQ         -4(DX), SI
+	VMOVQ        SI, X5
+	VPBROADCASTQ X5, Y5
+	VPCMPGTQ     const_iota<>+0(SB), Y5, Y5
+	VEXTRACTI128 $0x01, Y5, X6
+	VSHUFPS      $0x88, X6, X5, X6
+	VMOVDQU      X6, 96(SP)
+	VMOVDQU      Y5, 64(SP)
+	XORQ         SI, SI
+	CMPQ         SI, BX
+	JGE          rest259
 
-eight156:
-	VADDPD  (CX)(BX*8), Y1, Y2
-	VSQRTPD Y2, Y2
-	VDIVPD  Y2, Y0, Y2
-	VMOVUPD Y2, (AX)(BX*8)
-	VADDPD  32(CX)(BX*8), Y1, Y2
-	VSQRTPD Y2, Y2
-	VDIVPD  Y2, Y0, Y2
-	VMOVUPD Y2, 32(AX)(BX*8)
-	ADDQ    $0x08, BX
-	CMPQ    BX, DX
-	JLT     eight156
+eight258:
+	VMOVUPD      (CX)(SI*8), Y5
+	VADDPD       Y5, Y3, Y5
+	VPSRLQ       $0x01, Y5, Y6
+	VPSUBQ       Y6, Y4, Y6
+	VMULPD       Y5, Y6, Y7
+	VFNMADD213PD Y0, Y6, Y7
+	VMOVAPD      Y1, Y8
+	VFMADD231PD  Y2, Y7, Y8
+	VMULPD       Y6, Y7, Y7
+	VFMADD231PD  Y7, Y8, Y6
+	VMULPD       Y5, Y6, Y7
+	VFNMADD213PD Y0, Y6, Y7
+	VMOVAPD      Y1, Y8
+	VFMADD231PD  Y2, Y7, Y8
+	VMULPD       Y6, Y7, Y7
+	VFMADD231PD  Y7, Y8, Y6
+	VMULPD       Y5, Y6, Y7
+	VFNMADD213PD Y0, Y6, Y7
+	VMOVAPD      Y1, Y8
+	VFMADD231PD  Y2, Y7, Y8
+	VMULPD       Y6, Y7, Y7
+	VFMADD231PD  Y7, Y8, Y6
+	VMOVUPD      Y6, (AX)(SI*8)
+	VMOVUPD      32(CX)(SI*8), Y5
+	VADDPD       Y5, Y3, Y5
+	VPSRLQ       $0x01, Y5, Y6
+	VPSUBQ       Y6, Y4, Y6
+	VMULPD       Y5, Y6, Y7
+	VFNMADD213PD Y0, Y6, Y7
+	VMOVAPD      Y1, Y8
+	VFMADD231PD  Y2, Y7, Y8
+	VMULPD       Y6, Y7, Y7
+	VFMADD231PD  Y7, Y8, Y6
+	VMULPD       Y5, Y6, Y7
+	VFNMADD213PD Y0, Y6, Y7
+	VMOVAPD      Y1, Y8
+	VFMADD231PD  Y2, Y7, Y8
+	VMULPD       Y6, Y7, Y7
+	VFMADD231PD  Y7, Y8, Y6
+	VMULPD       Y5, Y6, Y7
+	VFNMADD213PD Y0, Y6, Y7
+	VMOVAPD      Y1, Y8
+	VFMADD231PD  Y2, Y7, Y8
+	VMULPD       Y6, Y7, Y7
+	VFMADD231PD  Y7, Y8, Y6
+	VMOVUPD      Y6, 32(AX)(SI*8)
+	ADDQ         $0x08, SI
+	CMPQ         SI, BX
+	JLT          eight258
+
+rest259:
+	TESTQ        DX, DX
+	JZ           done260
+	VMOVDQU      (SP), Y5
+	VMASKMOVPD   (CX)(SI*8), Y5, Y5
+	VADDPD       Y5, Y3, Y5
+	VPSRLQ       $0x01, Y5, Y6
+	VPSUBQ       Y6, Y4, Y6
+	VMULPD       Y5, Y6, Y7
+	VFNMADD213PD Y0, Y6, Y7
+	VMOVAPD      Y1, Y8
+	VFMADD231PD  Y2, Y7, Y8
+	VMULPD       Y6, Y7, Y7
+	VFMADD231PD  Y7, Y8, Y6
+	VMULPD       Y5, Y6, Y7
+	VFNMADD213PD Y0, Y6, Y7
+	VMOVAPD      Y1, Y8
+	VFMADD231PD  Y2, Y7, Y8
+	VMULPD       Y6, Y7, Y7
+	VFMADD231PD  Y7, Y8, Y6
+	VMULPD       Y5, Y6, Y7
+	VFNMADD213PD Y0, Y6, Y7
+	VMOVAPD      Y1, Y8
+	VFMADD231PD  Y2, Y7, Y8
+	VMULPD       Y6, Y7, Y7
+	VFMADD231PD  Y7, Y8, Y6
+	VMOVUPD      (SP), Y5
+	VMASKMOVPD   Y6, Y5, (AX)(SI*8)
+	VMOVDQU      64(SP), Y5
+	VMASKMOVPD   32(CX)(SI*8), Y5, Y5
+	VADDPD       Y5, Y3, Y3
+	VPSRLQ       $0x01, Y3, Y5
+	VPSUBQ       Y5, Y4, Y5
+	VMULPD       Y3, Y5, Y4
+	VFNMADD213PD Y0, Y5, Y4
+	VMOVAPD      Y1, Y6
+	VFMADD231PD  Y2, Y4, Y6
+	VMULPD       Y5, Y4, Y4
+	VFMADD231PD  Y4, Y6, Y5
+	VMULPD       Y3, Y5, Y4
+	VFNMADD213PD Y0, Y5, Y4
+	VMOVAPD      Y1, Y6
+	VFMADD231PD  Y2, Y4, Y6
+	VMULPD       Y5, Y4, Y4
+	VFMADD231PD  Y4, Y6, Y5
+	VMULPD       Y3, Y5, Y4
+	VFNMADD213PD Y0, Y5, Y4
+	VMOVAPD      Y1, Y6
+	VFMADD231PD  Y2, Y4, Y6
+	VMULPD       Y5, Y4, Y4
+	VFMADD231PD  Y4, Y6, Y5
+	VMOVUPD      64(SP), Y0
+	VMASKMOVPD   Y5, Y0, 32(AX)(SI*8)
+
+done260:
 	VZEROUPPER
 	RET
 
-// func confusionAVX2(parts *float64, terms *float64, sums *float64, roots *float64, weights *float64, n int, scale float64)
-// Requires: AVX, FMA3
-TEXT ·confusionAVX2(SB), NOSPLIT, $0-56
-	MOVQ         parts+0(FP), AX
+// func confusionsAVX2(shares *float64, terms *float64, sums *float64, scales *float64, roots *float64, weights *float64, inputs int, n int, width int, apart int, weightsApart int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·confusionsAVX2(SB), NOSPLIT, $128-88
+	MOVQ         shares+0(FP), AX
 	MOVQ         terms+8(FP), CX
 	MOVQ         sums+16(FP), DX
-	MOVQ         roots+24(FP), BX
-	MOVQ         weights+32(FP), SI
-	MOVQ         n+40(FP), DI
-	VBROADCASTSD scale+48(FP), Y0
-	VXORPD       Y1, Y1, Y1
-	VMOVUPD      (AX), Y2
-	VMOVUPD      32(AX), Y3
-	XORQ         R8, R8
+	MOVQ         scales+24(FP), BX
+	MOVQ         roots+32(FP), SI
+	MOVQ         apart+72(FP), DI
+	MOVQ         weightsApart+80(FP), R8
+	SHLQ         $0x03, DI
+	SHLQ         $0x03, R8
+	MOVQ         inputs+48(FP), R9
+	VXORPD       Y0, Y0, Y0
+	MOVQ         width+64(FP), R10
+	MOVQ         R10, R11
+	ANDQ         $-8, R11
+	SUBQ         R11, R10
+	LEAQ         (R10), R12
+	VMOVQ        R12, X1
+	VPBROADCASTQ X1, Y1
+	VPCMPGTQ     const_iota<>+0(SB), Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VSHUFPS      $0x88, X2, X1, X2
+	VMOVDQU      X2, 32(SP)
+	VMOVDQU      Y1, (SP)
+	LEAQ         -4(R10), R12
+	VMOVQ        R12, X1
+	VPBROADCASTQ X1, Y1
+	VPCMPGTQ     const_iota<>+0(SB), Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VSHUFPS      $0x88, X2, X1, X2
+	VMOVDQU      X2, 96(SP)
+	VMOVDQU      Y1, 64(SP)
 
-eight157:
-	VSUBPD      (DX)(R8*8), Y1, Y4
-	VMAXPD      Y1, Y4, Y4
-	VMULPD      Y0, Y4, Y4
-	VMULPD      (BX)(R8*8), Y4, Y4
-	VMOVUPD     Y4, (CX)(R8*8)
-	VFMADD231PD (SI)(R8*8), Y4, Y2
-	VSUBPD      32(DX)(R8*8), Y1, Y4
-	VMAXPD      Y1, Y4, Y4
-	VMULPD      Y0, Y4, Y4
-	VMULPD      32(BX)(R8*8), Y4, Y4
-	VMOVUPD     Y4, 32(CX)(R8*8)
-	VFMADD231PD 32(SI)(R8*8), Y4, Y3
-	ADDQ        $0x08, R8
-	CMPQ        R8, DI
-	JLT         eight157
-	VMOVUPD     Y2, (AX)
-	VMOVUPD     Y3, 32(AX)
+input261:
+	MOVQ n+56(FP), R12
+	MOVQ weights+40(FP), R13
+
+row262:
+	VBROADCASTSD (BX), Y1
+	VXORPD       Y2, Y2, Y2
+	VXORPD       Y3, Y3, Y3
+	XORQ         R14, R14
+	CMPQ         R14, R11
+	JGE          rest264
+
+eight263:
+	VMOVUPD     (DX)(R14*8), Y4
+	VSUBPD      Y4, Y0, Y4
+	VMAXPD      Y0, Y4, Y4
+	VMULPD      Y1, Y4, Y4
+	VMOVUPD     (SI)(R14*8), Y5
+	VMULPD      Y5, Y4, Y4
+	VMOVUPD     Y4, (CX)(R14*8)
+	VMOVUPD     (R13)(R14*8), Y5
+	VFMADD231PD Y5, Y4, Y2
+	VMOVUPD     32(DX)(R14*8), Y4
+	VSUBPD      Y4, Y0, Y4
+	VMAXPD      Y0, Y4, Y4
+	VMULPD      Y1, Y4, Y4
+	VMOVUPD     32(SI)(R14*8), Y5
+	VMULPD      Y5, Y4, Y4
+	VMOVUPD     Y4, 32(CX)(R14*8)
+	VMOVUPD     32(R13)(R14*8), Y5
+	VFMADD231PD Y5, Y4, Y3
+	ADDQ        $0x08, R14
+	CMPQ        R14, R11
+	JLT         eight263
+
+rest264:
+	TESTQ       R10, R10
+	JZ          done265
+	VMOVDQU     (SP), Y4
+	VMASKMOVPD  (DX)(R14*8), Y4, Y4
+	VSUBPD      Y4, Y0, Y4
+	VMAXPD      Y0, Y4, Y4
+	VMULPD      Y1, Y4, Y4
+	VMOVDQU     (SP), Y5
+	VMASKMOVPD  (SI)(R14*8), Y5, Y5
+	VMULPD      Y5, Y4, Y4
+	VMOVUPD     (SP), Y5
+	VMASKMOVPD  Y4, Y5, (CX)(R14*8)
+	VMOVDQU     (SP), Y5
+	VMASKMOVPD  (R13)(R14*8), Y5, Y5
+	VFMADD231PD Y5, Y4, Y2
+	VMOVDQU     64(SP), Y4
+	VMASKMOVPD  32(DX)(R14*8), Y4, Y4
+	VSUBPD      Y4, Y0, Y4
+	VMAXPD      Y0, Y4, Y4
+	VMULPD      Y1, Y4, Y4
+	VMOVDQU     64(SP), Y1
+	VMASKMOVPD  32(SI)(R14*8), Y1, Y1
+	VMULPD      Y1, Y4, Y4
+	VMOVUPD     64(SP), Y1
+	VMASKMOVPD  Y4, Y1, 32(CX)(R14*8)
+	VMOVDQU     64(SP), Y1
+	VMASKMOVPD  32(R13)(R14*8), Y1, Y1
+	VFMADD231PD Y1, Y4, Y3
+
+done265:
+	VADDPD       Y3, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X1
+	VADDPD       X1, X2, X1
+	VUNPCKHPD    X1, X1, X2
+	VADDSD       X2, X1, X1
+	VMOVSD       X1, (AX)
+	ADDQ         $0x08, AX
+	ADDQ         $0x08, BX
+	ADDQ         DI, DX
+	ADDQ         DI, CX
+	ADDQ         R8, R13
+	DECQ         R12
+	JNZ          row262
+	ADDQ         DI, SI
+	DECQ         R9
+	JNZ          input261
 	VZEROUPPER
 	RET
 
@@ -4389,12 +7706,12 @@ TEXT ·sumAVX2(SB), NOSPLIT, $0-24
 	VMOVUPD 32(AX), Y1
 	XORQ    BX, BX
 
-eight158:
+eight266:
 	VADDPD  (CX)(BX*8), Y0, Y0
 	VADDPD  32(CX)(BX*8), Y1, Y1
 	ADDQ    $0x08, BX
 	CMPQ    BX, DX
-	JLT     eight158
+	JLT     eight266
 	VMOVUPD Y0, (AX)
 	VMOVUPD Y1, 32(AX)
 	VZEROUPPER

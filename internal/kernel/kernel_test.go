@@ -229,20 +229,25 @@ func everything[T Float](data []T, passes, width, stride int) []float64 {
 		all = append(all, f...)
 	}
 
-	for _, n := range []int{1, 2, 15} {
-		sums, fixed := make([]float64, n*(width+1)), make([]float64, passes*n)
-		for i := range sums {
-			sums[i] = float64(i)
+	// Parts: of one input, and of some, of which some columns are left out.
+	for _, inputs := range []int{1, 2, 5} {
+		classes := width / inputs
+		part := Part[T]{data, c.Mean, passes, stride, inputs, classes, classes - classes/3*(inputs%2)}
+		d := make([]float64, passes*inputs*(classes+1))
+		Deviations(d, classes+1, part)
+		all = append(all, d...)
+		for _, n := range []int{1, 2, 8, 15} {
+			sums, fixed := make([]float64, inputs*n*(classes+1)), make([]float64, passes*inputs*(n+1))
+			for i := range sums {
+				sums[i] = float64(i)
+			}
+			for i := range fixed {
+				fixed[i] = float64(data[i%width]) - float64(i)/7
+			}
+			Crossed(sums, classes+1, part, fixed, n+1, n, n == 2)
+			all = append(all, sums...)
 		}
-		for i := range fixed {
-			fixed[i] = float64(data[i%width]) - float64(i)/7
-		}
-		Crossed(sums, width+1, data, passes, width, stride, c.Mean, fixed, n, n == 2)
-		all = append(all, sums...)
 	}
-	d := make([]float64, passes*(width+1))
-	Deviations(d, width+1, data, passes, width, stride, c.Mean)
-	all = append(all, d...)
 	for classes := 2; classes <= MostRotated; classes++ {
 		sums := make([]float64, classes/2*(width+3))
 		Rotated(sums, width+3, data, passes, width/classes, classes, stride, c.Mean)
@@ -262,7 +267,7 @@ func TestPairs(t *testing.T) {
 	for j := range mean {
 		mean[j] = r.Float64()
 	}
-	want := func(a, b int) float64 {
+	product := func(a, b int) float64 {
 		sum := 0.0
 		for pass := range passes {
 			sum += (data[pass*stride+a] - mean[a]) * (data[pass*stride+b] - mean[b])
@@ -278,30 +283,43 @@ func TestPairs(t *testing.T) {
 					for at := range inputs * classes {
 						for turn := 1; turn <= classes/2; turn++ {
 							other := at/classes*classes + (at%classes+turn)%classes
-							if got := sums[(turn-1)*apart+at]; math.Abs(got-want(at, other)) > 1e-15 {
-								t.Fatalf("%v: %d classes, %d inputs, column %d turned by %d: %v, want %v", v, classes, inputs, at, turn, got, want(at, other))
+							if got := sums[(turn-1)*apart+at]; math.Abs(got-product(at, other)) > 1e-15 {
+								t.Fatalf("%v: %d classes, %d inputs, column %d turned by %d: %v, want %v", v, classes, inputs, at, turn, got, product(at, other))
 							}
 						}
 					}
 				}
 			}
-			for n := range 20 {
-				fixed, sums := make([]float64, passes*n), make([]float64, n*apart)
-				if n%2 == 0 {
-					fill(sums, 9) // is overwritten
-				}
-				Deviations(fixed, n, data, passes, n, stride, mean)
-				for i := range fixed {
-					if want := data[i/n*stride+i%n] - mean[i%n]; fixed[i] != want {
-						t.Fatalf("%v: deviation %d of %d a pass: %v, want %v", v, i, n, fixed[i], want)
+			for n := range 32 {
+				inputs := 1 + n%4
+				classes := stride / inputs
+				part := Part[float64]{data, mean, passes, stride, inputs, classes, min(n, classes)}
+				fixed, sums := make([]float64, inputs*passes*apart), make([]float64, inputs*n*apart)
+				fill(fixed, 9)
+				fill(sums, 9)
+				Deviations(fixed, apart, part)
+				for at, got := range fixed {
+					i, s, j, want := at/apart/passes, at/apart%passes, at%apart, 9.
+					if j < part.Width {
+						want = data[s*stride+i*classes+j] - mean[i*classes+j]
+					}
+					if got != want {
+						t.Fatalf("%v: input %d of %d, pass %d, deviation %d of %d: %v, want %v", v, i, inputs, s, j, part.Width, got, want)
 					}
 				}
-				Crossed(sums, apart, data, passes, stride, stride, mean, fixed, n, n%2 == 0)
-				for i := range n {
-					for j := range stride {
-						if got := sums[i*apart+j]; math.Abs(got-want(i, j)) > 1e-15 {
-							t.Fatalf("%v: %d fixed, %d and column %d: %v, want %v", v, n, i, j, got, want(i, j))
-						}
+				fixedClasses := part.Width
+				part.Width = classes - n%3
+				Crossed(sums, apart, part, fixed, apart, n, n%2 == 0)
+				for at, got := range sums {
+					i, f, j, want := at/apart/n, at/apart%n, at%apart, 9.
+					if f >= fixedClasses {
+						continue
+					}
+					if j < part.Width {
+						want = float64(9*(n%2)) + product(i*classes+f, i*classes+j)
+					}
+					if math.Abs(got-want) > 1e-14 {
+						t.Fatalf("%v: input %d of %d, %d of %d fixed and column %d: %v, want %v", v, i, inputs, f, n, j, got, want)
 					}
 				}
 			}
@@ -312,17 +330,19 @@ func TestPairs(t *testing.T) {
 // A panel that the slice does not hold is not worked on.
 func TestPanelsExceed(t *testing.T) {
 	short := make([]float64, 9)
+	part := func(inputs int, mean []float64) Part[float64] { return Part[float64]{short, mean, 2, 4, inputs, 2, 2} }
 	for name, f := range map[string]func(){
 		"data of moments":    func() { Moments(NewColumns(5), short, 2, 5, 5, 1) },
 		"width over stride":  func() { Moments(NewColumns(3), short, 2, 3, 2, 1) },
 		"columns of moments": func() { Moments(NewColumns(0), short, 2, 1, 1, 1) },
 		"sums of rotated":    func() { Rotated(make([]float64, 3), 4, short, 2, 1, 4, 4, short) },
 		"classes of rotated": func() { Rotated(make([]float64, 99), 9, make([]float64, 99), 2, 1, 8, 8, short) },
-		"dst of deviations":  func() { Deviations(make([]float64, 7), 4, short, 2, 4, 4, short) },
-		"mean of deviations": func() { Deviations(make([]float64, 99), 4, short, 2, 4, 4, make([]float64, 3)) },
-		"sums of crossed":    func() { Crossed(make([]float64, 7), 4, short, 2, 4, 4, short, short, 2, true) },
-		"fixed of crossed":   func() { Crossed(make([]float64, 99), 4, short, 2, 4, 4, short, make([]float64, 3), 2, true) },
-		"mean of crossed":    func() { Crossed(make([]float64, 99), 4, short, 2, 4, 4, make([]float64, 3), short, 2, true) },
+		"dst of deviations":  func() { Deviations(make([]float64, 13), 4, part(2, short)) },
+		"mean of deviations": func() { Deviations(make([]float64, 99), 4, part(2, make([]float64, 3))) },
+		"inputs":             func() { Deviations(make([]float64, 99), 4, part(3, short)) },
+		"sums of crossed":    func() { Crossed(make([]float64, 13), 4, part(2, short), short, 2, 2, true) },
+		"fixed of crossed":   func() { Crossed(make([]float64, 99), 4, part(2, short), make([]float64, 7), 2, 2, true) },
+		"mean of crossed":    func() { Crossed(make([]float64, 99), 4, part(2, make([]float64, 3)), short, 2, 2, true) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, v := range versions() {

@@ -108,11 +108,11 @@ func scalarMoments[T Float](c *Columns, data []T, passes, width, stride int, div
 	rn, rd := 1/n, 1/divisor
 	data = data[:(passes-1)*stride+width]
 	for j := range width {
-		sum := 0.0
+		sum, other := 0.0, 0.0 // by turns: an addition need not wait for the last
 		for i := j; i < len(data); i += stride {
-			sum += float64(data[i])
+			sum, other = other+float64(data[i]), sum
 		}
-		mu, inv := float64(sum*rn), 0.0
+		mu, inv := float64((sum+other)*rn), 0.0
 		if mu >= tiny {
 			inv = 1 / mu
 		}
@@ -190,27 +190,36 @@ func scalarRotated[T Float](sums []float64, apart int, data []T, passes, inputs,
 	}
 }
 
+// row of the columns of input i in a pass.
+func (p *Part[T]) row(i, pass int) []T { return p.Data[pass*p.Stride+i*p.Classes:][:p.Width] }
+
 // scalarDeviations is Deviations.
-func scalarDeviations[T Float](dst []float64, apart int, data []T, passes, width, stride int, mean []float64) {
-	for pass := range passes {
-		to := dst[pass*apart:][:width]
-		for j, v := range data[pass*stride:][:width] {
-			to[j] = float64(v) - mean[j]
+func scalarDeviations[T Float](dst []float64, apart int, p *Part[T]) {
+	for i := range p.Inputs {
+		mean := p.Mean[i*p.Classes:][:p.Width]
+		for pass := range p.Passes {
+			to := dst[(i*p.Passes+pass)*apart:][:p.Width]
+			for j, v := range p.row(i, pass) {
+				to[j] = float64(v) - mean[j]
+			}
 		}
 	}
 }
 
 // scalarCrossed is Crossed.
-func scalarCrossed[T Float](sums []float64, apart int, data []T, passes, width, stride int, mean, fixed []float64, n int, first bool) {
-	for i := range n {
-		to := sums[i*apart:][:width]
-		if first {
-			clear(to)
-		}
-		for pass := range passes {
-			x := fixed[pass*n+i]
-			for j, v := range data[pass*stride:][:width] {
-				to[j] = math.FMA(x, float64(v)-mean[j], to[j])
+func scalarCrossed[T Float](sums []float64, apart int, p *Part[T], fixed []float64, stride, n int, first bool) {
+	for i := range p.Inputs {
+		mean := p.Mean[i*p.Classes:][:p.Width]
+		for f := range n {
+			to := sums[(i*n+f)*apart:][:p.Width]
+			if first {
+				clear(to)
+			}
+			for pass := range p.Passes {
+				x := fixed[(i*p.Passes+pass)*stride+f]
+				for j, v := range p.row(i, pass) {
+					to[j] = math.FMA(x, float64(v)-mean[j], to[j])
+				}
 			}
 		}
 	}

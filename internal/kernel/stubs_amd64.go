@@ -15,15 +15,15 @@ func momentsFloat32AVX512(out *float64, padded int, aside *float64, data *float3
 //go:noescape
 func rotatedFloat32AVX512(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, each int, turns *[3][8]uint64, rotations int)
 
-// deviationsFloat32AVX512 is scalarDeviations of passes, width > 0.
+// deviationsFloat32AVX512 is scalarDeviations of passes, inputs, width > 0.
 //
 //go:noescape
-func deviationsFloat32AVX512(dst *float64, apart int, data *float32, passes int, width int, stride int, mean *float64)
+func deviationsFloat32AVX512(dst *float64, apart int, data *float32, mean *float64, passes int, stride int, inputs int, classes int, width int)
 
-// crossedFloat32AVX512 is scalarCrossed of passes, width, n > 0.
+// crossedFloat32AVX512 is scalarCrossed of passes, inputs, width, n > 0.
 //
 //go:noescape
-func crossedFloat32AVX512(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, fixed *float64, n int, first bool)
+func crossedFloat32AVX512(sums *float64, apart int, data *float32, mean *float64, passes int, stride int, inputs int, classes int, width int, fixed *float64, fixedStride int, n int, first bool)
 
 // momentsFloat64AVX512 is scalarMoments of passes, width > 0; aside has room for a register a pass, and one more.
 //
@@ -36,15 +36,15 @@ func momentsFloat64AVX512(out *float64, padded int, aside *float64, data *float6
 //go:noescape
 func rotatedFloat64AVX512(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, each int, turns *[3][8]uint64, rotations int)
 
-// deviationsFloat64AVX512 is scalarDeviations of passes, width > 0.
+// deviationsFloat64AVX512 is scalarDeviations of passes, inputs, width > 0.
 //
 //go:noescape
-func deviationsFloat64AVX512(dst *float64, apart int, data *float64, passes int, width int, stride int, mean *float64)
+func deviationsFloat64AVX512(dst *float64, apart int, data *float64, mean *float64, passes int, stride int, inputs int, classes int, width int)
 
-// crossedFloat64AVX512 is scalarCrossed of passes, width, n > 0.
+// crossedFloat64AVX512 is scalarCrossed of passes, inputs, width, n > 0.
 //
 //go:noescape
-func crossedFloat64AVX512(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, fixed *float64, n int, first bool)
+func crossedFloat64AVX512(sums *float64, apart int, data *float64, mean *float64, passes int, stride int, inputs int, classes int, width int, fixed *float64, fixedStride int, n int, first bool)
 
 // plainTwoAVX512 is for 2 classes and at least 32 values.
 //
@@ -61,20 +61,25 @@ func plainFourAVX512(rows *float32, values int, limit float32) bool
 //go:noescape
 func plainNarrowAVX512(rows *float32, values int, classes int, step int, first *[16]uint32, last *[16]uint32, limit float32) bool
 
+// plainEightAVX512 is for at least 8 rows and classes.
+//
+//go:noescape
+func plainEightAVX512(rows *float32, count int, classes int, limit float32) bool
+
 // plainWideAVX512 is for any number of rows > 0 and classes.
 //
 //go:noescape
 func plainWideAVX512(rows *float32, count int, classes int, limit float32) bool
 
-// inverseRootsAVX512 is scalarInverseRoots of n > 0, a multiple of 8.
+// inverseRootsAVX512 is scalarInverseRoots of n > 0.
 //
 //go:noescape
 func inverseRootsAVX512(dst *float64, mean *float64, n int)
 
-// confusionAVX512 is scalarConfusion of n > 0, a multiple of 8, added to the parts.
+// confusionsAVX512 is scalarConfusions of inputs, n, width > 0.
 //
 //go:noescape
-func confusionAVX512(parts *float64, terms *float64, sums *float64, roots *float64, weights *float64, n int, scale float64)
+func confusionsAVX512(shares *float64, terms *float64, sums *float64, scales *float64, roots *float64, weights *float64, inputs int, n int, width int, apart int, weightsApart int)
 
 // sumAVX512 is scalarSum of n > 0, a multiple of 8, added to the parts.
 //
@@ -92,15 +97,15 @@ func momentsFloat32AVX2(out *float64, padded int, aside *float64, data *float32,
 //go:noescape
 func rotatedFloat32AVX2(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, each int, turns *[3][8]uint64, rotations int)
 
-// deviationsFloat32AVX2 is scalarDeviations of passes, width > 0.
+// deviationsFloat32AVX2 is scalarDeviations of passes, inputs, width > 0.
 //
 //go:noescape
-func deviationsFloat32AVX2(dst *float64, apart int, data *float32, passes int, width int, stride int, mean *float64)
+func deviationsFloat32AVX2(dst *float64, apart int, data *float32, mean *float64, passes int, stride int, inputs int, classes int, width int)
 
-// crossedFloat32AVX2 is scalarCrossed of passes, width, n > 0.
+// crossedFloat32AVX2 is scalarCrossed of passes, inputs, width, n > 0.
 //
 //go:noescape
-func crossedFloat32AVX2(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, fixed *float64, n int, first bool)
+func crossedFloat32AVX2(sums *float64, apart int, data *float32, mean *float64, passes int, stride int, inputs int, classes int, width int, fixed *float64, fixedStride int, n int, first bool)
 
 // momentsFloat64AVX2 is scalarMoments of passes, width > 0; aside has room for a register a pass, and one more.
 //
@@ -113,15 +118,15 @@ func momentsFloat64AVX2(out *float64, padded int, aside *float64, data *float64,
 //go:noescape
 func rotatedFloat64AVX2(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, each int, turns *[3][8]uint64, rotations int)
 
-// deviationsFloat64AVX2 is scalarDeviations of passes, width > 0.
+// deviationsFloat64AVX2 is scalarDeviations of passes, inputs, width > 0.
 //
 //go:noescape
-func deviationsFloat64AVX2(dst *float64, apart int, data *float64, passes int, width int, stride int, mean *float64)
+func deviationsFloat64AVX2(dst *float64, apart int, data *float64, mean *float64, passes int, stride int, inputs int, classes int, width int)
 
-// crossedFloat64AVX2 is scalarCrossed of passes, width, n > 0.
+// crossedFloat64AVX2 is scalarCrossed of passes, inputs, width, n > 0.
 //
 //go:noescape
-func crossedFloat64AVX2(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, fixed *float64, n int, first bool)
+func crossedFloat64AVX2(sums *float64, apart int, data *float64, mean *float64, passes int, stride int, inputs int, classes int, width int, fixed *float64, fixedStride int, n int, first bool)
 
 // plainTwoAVX2 is for 2 classes and at least 16 values.
 //
@@ -138,20 +143,25 @@ func plainFourAVX2(rows *float32, values int, limit float32) bool
 //go:noescape
 func plainNarrowAVX2(rows *float32, values int, classes int, step int, first *[16]uint32, last *[16]uint32, limit float32) bool
 
+// plainEightAVX2 is for at least 8 rows and classes.
+//
+//go:noescape
+func plainEightAVX2(rows *float32, count int, classes int, limit float32) bool
+
 // plainWideAVX2 is for any number of rows > 0 and classes.
 //
 //go:noescape
 func plainWideAVX2(rows *float32, count int, classes int, limit float32) bool
 
-// inverseRootsAVX2 is scalarInverseRoots of n > 0, a multiple of 8.
+// inverseRootsAVX2 is scalarInverseRoots of n > 0.
 //
 //go:noescape
 func inverseRootsAVX2(dst *float64, mean *float64, n int)
 
-// confusionAVX2 is scalarConfusion of n > 0, a multiple of 8, added to the parts.
+// confusionsAVX2 is scalarConfusions of inputs, n, width > 0.
 //
 //go:noescape
-func confusionAVX2(parts *float64, terms *float64, sums *float64, roots *float64, weights *float64, n int, scale float64)
+func confusionsAVX2(shares *float64, terms *float64, sums *float64, scales *float64, roots *float64, weights *float64, inputs int, n int, width int, apart int, weightsApart int)
 
 // sumAVX2 is scalarSum of n > 0, a multiple of 8, added to the parts.
 //

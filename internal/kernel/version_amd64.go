@@ -54,10 +54,14 @@ func vectorMoments[T Float](c *Columns, data []T, passes, width, stride int, div
 }
 
 func vectorRotated[T Float](sums []float64, apart int, data []T, passes, inputs, classes, stride int, mean []float64) bool {
+	version, width := version, inputs*classes
+	if version == avx512 && width <= halfLanes {
+		version = avx2
+	}
 	if version == scalar || version == avx2 && classes > 4 {
 		return false
 	}
-	t, width := &turnsOf[version][classes], inputs*classes
+	t := &turnsOf[version][classes]
 	switch data := any(data).(type) {
 	case []float32:
 		if version == avx512 {
@@ -105,47 +109,55 @@ var turnsOf = func() (t [avx512 + 1][MostRotated + 1]turns) {
 	return t
 }()
 
-func vectorDeviations[T Float](dst []float64, apart int, data []T, passes, width, stride int, mean []float64) bool {
+func vectorDeviations[T Float](dst []float64, apart int, p *Part[T]) bool {
 	if version == scalar {
 		return false
 	}
-	switch data := any(data).(type) {
+	switch data := any(p.Data).(type) {
 	case []float32:
 		if version == avx512 {
-			deviationsFloat32AVX512(&dst[0], apart, &data[0], passes, width, stride, &mean[0])
+			deviationsFloat32AVX512(&dst[0], apart, &data[0], &p.Mean[0], p.Passes, p.Stride, p.Inputs, p.Classes, p.Width)
 		} else {
-			deviationsFloat32AVX2(&dst[0], apart, &data[0], passes, width, stride, &mean[0])
+			deviationsFloat32AVX2(&dst[0], apart, &data[0], &p.Mean[0], p.Passes, p.Stride, p.Inputs, p.Classes, p.Width)
 		}
 	case []float64:
 		if version == avx512 {
-			deviationsFloat64AVX512(&dst[0], apart, &data[0], passes, width, stride, &mean[0])
+			deviationsFloat64AVX512(&dst[0], apart, &data[0], &p.Mean[0], p.Passes, p.Stride, p.Inputs, p.Classes, p.Width)
 		} else {
-			deviationsFloat64AVX2(&dst[0], apart, &data[0], passes, width, stride, &mean[0])
+			deviationsFloat64AVX2(&dst[0], apart, &data[0], &p.Mean[0], p.Passes, p.Stride, p.Inputs, p.Classes, p.Width)
 		}
 	}
 	return true
 }
 
-func vectorCrossed[T Float](sums []float64, apart int, data []T, passes, width, stride int, mean, fixed []float64, n int, first bool) bool {
+func vectorCrossed[T Float](sums []float64, apart int, p *Part[T], fixed []float64, stride, n int, first bool) bool {
 	if version == scalar {
 		return false
 	}
-	switch data := any(data).(type) {
+	switch data := any(p.Data).(type) {
 	case []float32:
 		if version == avx512 {
-			crossedFloat32AVX512(&sums[0], apart, &data[0], passes, width, stride, &mean[0], &fixed[0], n, first)
+			crossedFloat32AVX512(&sums[0], apart, &data[0], &p.Mean[0], p.Passes, p.Stride, p.Inputs, p.Classes, p.Width,
+				&fixed[0], stride, n, first)
 		} else {
-			crossedFloat32AVX2(&sums[0], apart, &data[0], passes, width, stride, &mean[0], &fixed[0], n, first)
+			crossedFloat32AVX2(&sums[0], apart, &data[0], &p.Mean[0], p.Passes, p.Stride, p.Inputs, p.Classes, p.Width,
+				&fixed[0], stride, n, first)
 		}
 	case []float64:
 		if version == avx512 {
-			crossedFloat64AVX512(&sums[0], apart, &data[0], passes, width, stride, &mean[0], &fixed[0], n, first)
+			crossedFloat64AVX512(&sums[0], apart, &data[0], &p.Mean[0], p.Passes, p.Stride, p.Inputs, p.Classes, p.Width,
+				&fixed[0], stride, n, first)
 		} else {
-			crossedFloat64AVX2(&sums[0], apart, &data[0], passes, width, stride, &mean[0], &fixed[0], n, first)
+			crossedFloat64AVX2(&sums[0], apart, &data[0], &p.Mean[0], p.Passes, p.Stride, p.Inputs, p.Classes, p.Width,
+				&fixed[0], stride, n, first)
 		}
 	}
 	return true
 }
+
+// fewValues are not worth to change the width of registers for, which takes some
+// time: their columns may be done in those of AVX2.
+const fewValues = 256
 
 // vectorPlain is Plain, by float32 sums.
 func vectorPlain(rows []float32, classes int, tolerance float64) bool {
@@ -157,9 +169,9 @@ func vectorPlain(rows []float32, classes int, tolerance float64) bool {
 		return scalarPlain(rows, classes, tolerance)
 	}
 	limit, n := float32(tolerance-bound), len(rows)
-	floats, narrow := 16, 5
-	if version == avx2 {
-		floats, narrow = 8, 4
+	version, floats, narrow := version, 16, 5
+	if version == avx2 || n <= fewValues {
+		version, floats, narrow = avx2, 8, 4
 	}
 	switch {
 	case classes == 2 && n >= 2*floats:
@@ -182,8 +194,12 @@ func vectorPlain(rows []float32, classes int, tolerance float64) bool {
 		return plainNarrowAVX2(&rows[0], n, classes, step, &begin.first, &begin.last, limit)
 	case version == avx512 && classes >= 48: // shorter rows leave too much of a register empty
 		return plainWideAVX512(&rows[0], n/classes, classes, limit)
+	case classes < 8 || n < 8*classes:
+		return plainWideAVX2(&rows[0], n/classes, classes, limit)
+	case version == avx512:
+		return plainEightAVX512(&rows[0], n/classes, classes, limit)
 	}
-	return plainWideAVX2(&rows[0], n/classes, classes, limit)
+	return plainEightAVX2(&rows[0], n/classes, classes, limit)
 }
 
 // lanesOfRows says in which lanes of a register rows begin, by the bits that leave
@@ -204,34 +220,33 @@ var begins = func() (b [avx512 + 1][6]lanesOfRows) {
 	return b
 }()
 
-// vectorInverseRoots does the first numbers, in groups of eight, and says how
-// many; so do the next two.
-func vectorInverseRoots(dst, mean []float64) int {
-	n := len(dst) &^ 7
+func vectorInverseRoots(dst, mean []float64) bool {
 	switch {
-	case n == 0 || version == scalar:
-		return 0
-	case version == avx512:
-		inverseRootsAVX512(&dst[0], &mean[0], n)
+	case version == scalar:
+		return false
+	case version == avx512 && len(mean) > halfLanes:
+		inverseRootsAVX512(&dst[0], &mean[0], len(mean))
 	default:
-		inverseRootsAVX2(&dst[0], &mean[0], n)
+		inverseRootsAVX2(&dst[0], &mean[0], len(mean))
 	}
-	return n
+	return true
 }
 
-func vectorConfusion(parts *[lanes]float64, terms, sums, roots, weights []float64, scale float64) int {
-	n := len(terms) &^ 7
-	switch {
-	case n == 0 || version == scalar:
-		return 0
-	case version == avx512:
-		confusionAVX512(&parts[0], &terms[0], &sums[0], &roots[0], &weights[0], n, scale)
+func vectorConfusions(shares, terms []float64, m *Matrix) bool {
+	switch version {
+	case avx512:
+		confusionsAVX512(&shares[0], &terms[0], &m.Sums[0], &m.Scales[0], &m.Roots[0], &m.Weights[0],
+			m.Inputs, m.Rows, m.Width, m.Apart, m.WeightsApart)
+	case avx2:
+		confusionsAVX2(&shares[0], &terms[0], &m.Sums[0], &m.Scales[0], &m.Roots[0], &m.Weights[0],
+			m.Inputs, m.Rows, m.Width, m.Apart, m.WeightsApart)
 	default:
-		confusionAVX2(&parts[0], &terms[0], &sums[0], &roots[0], &weights[0], n, scale)
+		return false
 	}
-	return n
+	return true
 }
 
+// vectorSum adds up the first numbers, in groups of eight, and says how many.
 func vectorSum(parts *[lanes]float64, values []float64) int {
 	n := len(values) &^ 7
 	switch {

@@ -9,18 +9,16 @@ func vectorMoments[T Float](*Columns, []T, int, int, int, float64) bool { return
 
 func vectorRotated[T Float]([]float64, int, []T, int, int, int, int, []float64) bool { return false }
 
-func vectorDeviations[T Float]([]float64, int, []T, int, int, int, []float64) bool { return false }
+func vectorDeviations[T Float]([]float64, int, *Part[T]) bool { return false }
 
-func vectorCrossed[T Float]([]float64, int, []T, int, int, int, []float64, []float64, int, bool) bool {
-	return false
-}
+func vectorCrossed[T Float]([]float64, int, *Part[T], []float64, int, int, bool) bool { return false }
 
 func vectorPlain(rows []float32, classes int, tolerance float64) bool {
 	return scalarPlain(rows, classes, tolerance)
 }
 
-func vectorInverseRoots(_, _ []float64) int { return 0 }
+func vectorInverseRoots(_, _ []float64) bool { return false }
 
-func vectorConfusion(_ *[lanes]float64, _, _, _, _ []float64, _ float64) int { return 0 }
+func vectorConfusions(_, _ []float64, _ *Matrix) bool { return false }
 
 func vectorSum(_ *[lanes]float64, _ []float64) int { return 0 }

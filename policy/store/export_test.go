@@ -8,8 +8,10 @@ import (
 
 // Pace sets how long Watch waits for quiet, at most, and from poll to poll.
 func (s *Store) Pace(quiet, atMost, poll time.Duration) {
-	s.quiet, s.atMost, s.poll = quiet, atMost, poll
+	s.reloader.Quiet, s.reloader.AtMost, s.reloader.Poll = quiet, atMost, poll
 }
 
 // Notifications sets where Watch has its notifications from.
-func (s *Store) Notifications(open func() (*fsnotify.Watcher, error)) { s.notifications = open }
+func (s *Store) Notifications(open func() (*fsnotify.Watcher, error)) {
+	s.reloader.Notifications = open
+}

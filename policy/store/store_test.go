@@ -90,7 +90,8 @@ func TestReload(t *testing.T) {
 	write(t, dir, "policy.yaml", model("a"))
 	u := &user{refuse: "c"}
 	s := open(t, u, dir)
-	before := store.Outcome{Hash: s.Set().Hash(), At: time.Now()}
+	before := store.Outcome{At: time.Now()}
+	before.Hash = s.Set().Hash()
 	fault := filepath.Join(dir, "policy.yaml") + ":1:9: models: expected a list, found 3"
 	steps := []struct {
 		name    string

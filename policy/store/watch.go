@@ -2,7 +2,10 @@ package store
 
 import (
 	"context"
-	"time"
+	"os"
+	"path/filepath"
+
+	"github.com/ckd-project/ckd/internal/watch"
 )
 
 // Watch reloads when the files change, until ctx ends; then it leaves nothing
@@ -13,47 +16,19 @@ import (
 // Report is called, by Watch itself, with what is news: a changed set, a
 // failure, the first success after one, and a new WatchErr. A failure that a
 // poll finds again is not. The trigger is "watch".
-func (s *Store) Watch(ctx context.Context, report func(Outcome)) {
-	n := &notifier{open: s.notifications, wake: make(chan struct{}, 1)}
-	defer n.close()
-	poll := time.NewTicker(s.poll)
-	defer poll.Stop()
-	settled := time.NewTimer(0)
-	defer settled.Stop()
-	var (
-		since    time.Time // the first change of those that are taken together; zero for none
-		watchErr string    // the last that was reported
-	)
-	for {
-		polled := false
-		select {
-		case <-ctx.Done():
-			return
-		case <-n.wake:
-			if since.IsZero() {
-				since = time.Now()
-			}
-			settled.Reset(min(s.quiet, s.atMost-time.Since(since)))
-			continue
-		case <-poll.C:
-			if !since.IsZero() {
-				continue // it is about to be done, and is not settled yet
-			}
-			polled = true
-		case <-settled.C:
-			since = time.Time{}
+func (s *Store) Watch(ctx context.Context, report func(Outcome)) { s.reloader.Watch(ctx, report) }
+
+// placesOf paths as they lead now.
+func placesOf(paths []string) *watch.Places {
+	p := watch.NewPlaces(isPolicy)
+	for _, path := range paths {
+		p.Trace(path)
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			p.Trace(filepath.Join(path, dataLink))
 		}
-		// First listen, then read: a change between the two wakes.
-		err := n.follow(s.paths)
-		out, again := s.reload("watch")
-		out.WatchErr = err
-		failure := ""
-		if err != nil {
-			failure = err.Error()
-		}
-		if out.Changed || !again || out.Err != nil && !polled || failure != watchErr {
-			report(out)
-		}
-		watchErr = failure
 	}
+	for _, s := range look(paths) {
+		p.Trace(s.path)
+	}
+	return p
 }

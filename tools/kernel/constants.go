@@ -18,6 +18,7 @@ var (
 		"two":     2,
 		"three":   3,
 		"half":    0.5,
+		"3/8":     0.375,
 		"-sixth":  -1. / 6,
 		"epsilon": 1e-10,
 		"ln2":     math.Ln2,
@@ -59,6 +60,7 @@ var words = map[string]uint64{
 	"floatAbsolute": 0x7fffffff7fffffff,
 	"steps":         ^uint64(1<<48 - 1), // of a float64: what a step of the logarithm keeps
 	"absolute":      1<<63 - 1,
+	"guess":         0x5fe6eb50c7b537a9, // rootGuess
 	"step":          0xf,                // of the bits of its number
 	"2^52":          0x4330000000000000, // whose last bits count ones
 	"2^52+":         math.Float64bits(0x1p52 + 1023),
@@ -126,6 +128,8 @@ func place(name string, data func()) Mem {
 				symbol += "minus_"
 			case '^':
 				symbol += "_to_"
+			case '/':
+				symbol += "_over_"
 			case '+':
 				symbol += "_bias"
 			default:

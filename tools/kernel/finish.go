@@ -7,43 +7,87 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// inverseRoots is the part of scalarInverseRoots in groups of eight.
+// inverseRoots is scalarInverseRoots.
 func (m machine) inverseRoots() {
 	TEXT(m.name("inverseRoots"), attr.NOSPLIT, "func(dst, mean *float64, n int)")
 	Pragma("noescape")
-	Doc(m.name("inverseRoots") + " is scalarInverseRoots of n > 0, a multiple of 8.")
-	dst, mean, n := param("dst"), param("mean"), param("n")
-	one, epsilon := m.copied(constant("one")), m.copied(constant("epsilon"))
-	m.eights(n, func(i int, at Mem) {
-		root := m.vector()
-		VADDPD(in(mean, at), epsilon, root)
-		VSQRTPD(root, root)
-		VDIVPD(root, one, root)
-		VMOVUPD(root, in(dst, at))
+	Doc(m.name("inverseRoots") + " is scalarInverseRoots of n > 0.")
+	dst, mean := param("dst"), param("mean")
+	one, half, factor := m.copied(constant("one")), m.copied(constant("half")), m.copied(constant("3/8"))
+	epsilon, guess := m.copied(constant("epsilon")), m.copied(constant("guess"))
+	m.row(param("n")).each(func(_ int, at Mem, only *mask) {
+		x, y, e, t := m.vector(), m.vector(), m.vector(), m.vector()
+		VADDPD(m.load(float64s, in(mean, at), only), epsilon, x)
+		VPSRLQ(Imm(1), x, y)
+		VPSUBQ(y, guess, y)
+		for range 3 {
+			VMULPD(x, y, e)
+			VFNMADD213PD(one, y, e)
+			m.move(half, t)
+			VFMADD231PD(factor, e, t)
+			VMULPD(y, e, e)
+			VFMADD231PD(e, t, y)
+		}
+		m.store(y, in(dst, at), only)
 	})
 	VZEROUPPER()
 	RET()
 }
 
-// confusion is the part of scalarConfusion in groups of eight.
-func (m machine) confusion() {
-	TEXT(m.name("confusion"), attr.NOSPLIT, "func(parts, terms, sums, roots, weights *float64, n int, scale float64)")
+// confusions is scalarConfusions.
+func (m machine) confusions() {
+	TEXT(m.name("confusions"), attr.NOSPLIT, "func(shares, terms, sums, scales, roots, weights *float64, "+
+		"inputs, n, width, apart, weightsApart int)")
 	Pragma("noescape")
-	Doc(m.name("confusion") + " is scalarConfusion of n > 0, a multiple of 8, added to the parts.")
-	parts, terms, sums := param("parts"), param("terms"), param("sums")
-	roots, weights, n := param("roots"), param("weights"), param("n")
-	scale, zero := m.broadcast(argument("scale")), m.zero()
-	total := m.parts(parts)
-	m.eights(n, func(i int, at Mem) {
+	Doc(m.name("confusions") + " is scalarConfusions of inputs, n, width > 0.")
+	shares, terms, sums, scales := param("shares"), param("terms"), param("sums"), param("scales")
+	roots, apart, weightsApart := param("roots"), param("apart"), param("weightsApart")
+	SHLQ(Imm(3), apart)
+	SHLQ(Imm(3), weightsApart)
+	inputs := param("inputs")
+	zero, columns := m.zero(), m.row(param("width"))
+	total := make([]reg.VecVirtual, 8/m.lanes())
+
+	input, row := label("input"), label("row")
+	Label(input)
+	rows, weights := param("n"), param("weights")
+	Label(row)
+	scale := m.broadcast(Mem{Base: scales})
+	for i := range total {
+		total[i] = m.zero()
+	}
+	columns.each(func(i int, at Mem, only *mask) {
 		term := m.vector()
-		VSUBPD(in(sums, at), zero, term)
+		VSUBPD(m.load(float64s, in(sums, at), only), zero, term)
 		VMAXPD(zero, term, term)
 		VMULPD(scale, term, term)
-		VMULPD(in(roots, at), term, term)
-		VMOVUPD(term, in(terms, at))
-		VFMADD231PD(in(weights, at), term, total[i])
+		VMULPD(m.load(float64s, in(roots, at), only), term, term)
+		m.store(term, in(terms, at), only)
+		VFMADD231PD(m.load(float64s, in(weights, at), only), term, total[i])
 	})
-	m.keep(total, parts)
+	if m.wide {
+		half := YMM()
+		VEXTRACTF64X4(Imm(1), total[0], half)
+		VADDPD(half, total[0].AsY(), total[0].AsY())
+	} else {
+		VADDPD(total[1], total[0], total[0])
+	}
+	two, one := XMM(), XMM()
+	VEXTRACTF128(Imm(1), total[0].AsY(), two)
+	VADDPD(two, total[0].AsX(), two)
+	VUNPCKHPD(two, two, one)
+	VADDSD(one, two, two)
+	VMOVSD(two, Mem{Base: shares})
+	ADDQ(Imm(8), shares)
+	ADDQ(Imm(8), scales)
+	ADDQ(apart, sums)
+	ADDQ(apart, terms)
+	ADDQ(weightsApart, weights)
+	DECQ(rows)
+	JNZ(LabelRef(row))
+	ADDQ(apart, roots)
+	DECQ(inputs)
+	JNZ(LabelRef(input))
 	VZEROUPPER()
 	RET()
 }
@@ -61,6 +105,51 @@ func (m machine) sum() {
 	m.keep(total, parts)
 	VZEROUPPER()
 	RET()
+}
+
+// row is some numbers, in groups of eight and what is left.
+type row struct {
+	m          machine
+	full, left reg.GPVirtual
+	last       []mask // of the registers of those
+}
+
+// row of n numbers, which is no longer needed.
+func (m machine) row(n reg.GPVirtual) row {
+	r := row{m, GP64(), n, make([]mask, 8/m.lanes())}
+	MOVQ(n, r.full)
+	ANDQ(I8(-8), r.full)
+	SUBQ(r.full, n)
+	for i := range r.last {
+		left := GP64()
+		LEAQ(Mem{Base: n, Disp: -m.lanes() * i}, left)
+		r.last[i] = m.first(left, m.memory(2))
+	}
+	return r
+}
+
+// each runs the body for every register i of every group of eight numbers, of which
+// in the last some may be missing, and which are at a place in their slices.
+func (r row) each(body func(i int, at Mem, only *mask)) {
+	column, eight, rest, done := GP64(), label("eight"), label("rest"), label("done")
+	at := func(i int) Mem { return Mem{Index: column, Scale: 8, Disp: 8 * r.m.lanes() * i} }
+	XORQ(column, column)
+	CMPQ(column, r.full)
+	JGE(LabelRef(rest))
+	Label(eight)
+	for i := range r.last {
+		body(i, at(i), nil)
+	}
+	ADDQ(Imm(8), column)
+	CMPQ(column, r.full)
+	JLT(LabelRef(eight))
+	Label(rest)
+	TESTQ(r.left, r.left)
+	JZ(LabelRef(done))
+	for i := range r.last {
+		body(i, at(i), &r.last[i])
+	}
+	Label(done)
 }
 
 // eights runs the body for every register i of every group of eight numbers,

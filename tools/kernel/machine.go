@@ -72,12 +72,19 @@ func (m machine) broadcast(from Mem) reg.VecVirtual {
 // copied is a register full of what is at from.
 func (m machine) copied(from Op) reg.VecVirtual {
 	v := m.vector()
-	if _, isMemory := from.(Mem); isMemory {
-		VMOVUPD(from, v)
-	} else {
-		VMOVAPD(from, v) // takes no port, other than VMOVUPD
-	}
+	m.move(from, v)
 	return v
+}
+
+// move copies from one register or place in memory to another.
+func (machine) move(from, to Op) {
+	_, load := from.(Mem)
+	_, store := to.(Mem)
+	if load || store {
+		VMOVUPD(from, to)
+	} else {
+		VMOVAPD(from, to) // takes no port, other than VMOVUPD
+	}
 }
 
 // mask says which lanes of a load or store are there.

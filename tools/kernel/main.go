@@ -23,7 +23,7 @@ func main() {
 		}
 		m.plain()
 		m.inverseRoots()
-		m.confusion()
+		m.confusions()
 		m.sum()
 	}
 	Generate()

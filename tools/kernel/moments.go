@@ -31,18 +31,21 @@ func (m machine) moments(from element) {
 	SHLQ(Imm(uint64(from.shift())), stride)
 	k := m.logConstants()
 
-	sum, masks := m.zero(), m.memory(2)
+	sum, other, masks := m.zero(), m.zero(), m.memory(2)
 	next := m.first(width, masks)
 	at, slot := GP64(), GP64()
 	start := func() {
 		MOVQ(data, at)
 		MOVQ(aside, slot)
 	}
-	// addNext goes to the next pass, too.
+	// addNext adds a value to one sum and the next to the other, and goes to the next
+	// pass, too.
 	addNext := func(only *mask) {
 		p := m.load(from, Mem{Base: at}, only)
 		VMOVUPD(p, Mem{Base: slot})
-		VADDPD(p, sum, sum)
+		VADDPD(other, p, p)
+		VMOVAPD(sum, other)
+		VMOVAPD(p, sum)
 		ADDQ(stride, at)
 		ADDQ(Imm(uint64(8*m.lanes())), slot)
 	}
@@ -53,14 +56,12 @@ func (m machine) moments(from element) {
 	spare := m.memory(3)
 	centre := func() (mu, inv reg.VecVirtual) {
 		mu = m.vector()
+		VADDPD(other, sum, sum)
 		VMULPD(m.broadcast(argument("rn")), sum, mu)
 		return mu, m.inverseOf(mu)
 	}
 	hold := func(mu, inv reg.VecVirtual) {
-		if c.mu == nil {
-			c.mu = m.vector()
-		}
-		VMOVAPD(mu, c.mu)
+		spare.hold(0, mu, &c.mu)
 		spare.hold(1, inv, &c.inv)
 		VMULPD(constant("shift"), inv, inv)
 		spare.hold(2, inv, &c.shifted)
@@ -69,38 +70,42 @@ func (m machine) moments(from element) {
 
 	blocks := label("block")
 	Label(blocks)
-	for _, v := range []*reg.VecVirtual{&sum, &c.sd, &c.m2, &c.m3, &c.logSum, &c.rest, &c.steps} {
+	for _, v := range []*reg.VecVirtual{&sum, &other, &c.sd, &c.m2, &c.m3, &c.logSum, &c.rest, &c.steps} {
 		*v = m.zero()
 	}
 	ADDQ(Imm(uint64(m.lanes()*from.bytes)), data)
 	SUBQ(Imm(uint64(m.lanes())), width)
 	start()
-	sweep := func(next *mask) {
+	sweep := func(then func()) {
 		times(passes, func() {
 			p := m.copied(Mem{Base: slot})
 			m.sweep(c, k, p)
-			addNext(next)
+			then()
 		})
 	}
-	swept := label("swept")
-	few := label("few")
+	swept, few, last := label("swept"), label("few"), label("last")
 	CMPQ(width, Imm(uint64(m.lanes())))
 	JLT(LabelRef(few))
-	sweep(nil)
+	sweep(func() { addNext(nil) })
 	JMP(LabelRef(swept))
 	Label(few)
+	CMPQ(width, Imm(0))
+	JLE(LabelRef(last))
 	next = m.first(width, masks)
-	sweep(&next)
-	Label(swept)
+	sweep(func() { addNext(&next) })
+	JMP(LabelRef(swept))
+	Label(last)
+	sweep(func() { ADDQ(Imm(uint64(8*m.lanes())), slot) })
+	m.finish(c, k, out, padded)
+	VZEROUPPER()
+	RET()
 
+	Label(swept)
 	mu, inv := centre() // of the next: the division begins before those of finish
 	m.finish(c, k, out, padded)
 	hold(mu, inv)
 	ADDQ(Imm(uint64(8*m.lanes())), out)
-	CMPQ(width, Imm(0))
-	JGT(LabelRef(blocks))
-	VZEROUPPER()
-	RET()
+	JMP(LabelRef(blocks))
 }
 
 // logConstants are kept in registers by the wide machine, which has enough.
@@ -145,16 +150,15 @@ func (m machine) inverseOf(mu reg.VecVirtual) reg.VecVirtual {
 
 // sweep adds p to the sums about mu.
 func (m machine) sweep(c column, k logConstants, p reg.VecVirtual) {
+	r := m.copied(k.tiny)
+	VFMADD231PD(c.shifted, p, r)
+	s, logS, inverse := m.logarithm(r, k)
 	d, d2 := m.vector(), m.vector()
 	VSUBPD(c.mu, p, d)
 	VMULPD(d, d, d2)
 	VADDPD(d, c.sd, c.sd)
 	VADDPD(d2, c.m2, c.m2)
 	VFMADD231PD(d2, d, c.m3)
-
-	r := m.copied(k.tiny)
-	VFMADD231PD(c.shifted, p, r)
-	s, logS, inverse := m.logarithm(r, k)
 	VADDPD(s, c.steps, c.steps)
 	VFMADD231PD(p, logS, c.logSum)
 	q := s

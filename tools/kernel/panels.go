@@ -82,22 +82,25 @@ func (m machine) rotated(from element) {
 // deviations is scalarDeviations.
 func (m machine) deviations(from element) {
 	TEXT(m.name("deviations", from), attr.NOSPLIT, "func(dst *float64, apart int, data *"+from.name+
-		", passes, width, stride int, mean *float64)")
+		", mean *float64, passes, stride, inputs, classes, width int)")
 	Pragma("noescape")
-	Doc(m.name("deviations", from) + " is scalarDeviations of passes, width > 0.")
+	Doc(m.name("deviations", from) + " is scalarDeviations of passes, inputs, width > 0.")
 	dst, apart, data, mean := param("dst"), param("apart"), param("data"), param("mean")
-	passes, left, stride := param("passes"), param("width"), param("stride")
+	passes, stride, inputs, classes := param("passes"), param("stride"), param("inputs"), param("classes")
 	SHLQ(Imm(3), apart)
 	SHLQ(Imm(uint64(from.shift())), stride)
 	room := m.memory(2)
 
-	block := label("block")
+	input, block := label("input"), label("block")
+	Label(input)
+	left, column, to := param("width"), GP64(), GP64()
+	XORQ(column, column)
 	Label(block)
 	only := m.first(left, room)
-	mu := m.load(float64s, Mem{Base: mean}, &only)
-	row, to := GP64(), GP64()
-	MOVQ(data, row)
-	MOVQ(dst, to)
+	mu := m.load(float64s, Mem{Base: mean, Index: column, Scale: 8}, &only)
+	row := GP64()
+	LEAQ(Mem{Base: data, Index: column, Scale: uint8(from.bytes)}, row)
+	LEAQ(Mem{Base: dst, Index: column, Scale: 8}, to)
 	times(passes, func() {
 		d := m.load(from, Mem{Base: row}, &only)
 		VSUBPD(mu, d, d)
@@ -105,81 +108,162 @@ func (m machine) deviations(from element) {
 		ADDQ(stride, row)
 		ADDQ(apart, to)
 	})
-	ADDQ(Imm(uint64(8*m.lanes())), dst)
-	ADDQ(Imm(uint64(8*m.lanes())), mean)
-	ADDQ(Imm(uint64(from.bytes*m.lanes())), data)
+	ADDQ(Imm(uint64(m.lanes())), column)
 	SUBQ(Imm(uint64(m.lanes())), left)
 	JG(LabelRef(block))
+	SHLQ(Imm(3), column)
+	SUBQ(column, to)
+	LEAQ(Mem{Base: to, Disp: 8 * m.lanes()}, dst) // the rows of the next input follow
+	LEAQ(Mem{Base: data, Index: classes, Scale: uint8(from.bytes)}, data)
+	LEAQ(Mem{Base: mean, Index: classes, Scale: 8}, mean)
+	DECQ(inputs)
+	JNZ(LabelRef(input))
 	VZEROUPPER()
 	RET()
 }
 
-// crossed is scalarCrossed: of one register of columns at a time, with the other
-// factor of up to eight classes.
+// crossed is scalarCrossed: of up to ten fixed classes at a time, with one register
+// of columns, or where they are few, so that a sum would wait for the last product
+// to be added, with two. These may be of two inputs; of an odd number the last is
+// done twice.
 func (m machine) crossed(from element) {
 	TEXT(m.name("crossed", from), attr.NOSPLIT, "func(sums *float64, apart int, data *"+from.name+
-		", passes, width, stride int, mean, fixed *float64, n int, first bool)")
+		", mean *float64, passes, stride, inputs, classes, width int, fixed *float64, fixedStride, n int, first bool)")
 	Pragma("noescape")
-	Doc(m.name("crossed", from) + " is scalarCrossed of passes, width, n > 0.")
-	sums, apart, data, mean := param("sums"), param("apart"), param("data"), param("mean")
-	passes, stride, fixed, n := param("passes"), param("stride"), param("fixed"), param("n")
-	SHLQ(Imm(3), apart)
-	SHLQ(Imm(uint64(from.shift())), stride)
-	between := GP64() // rows of fixed
-	MOVQ(n, between)
-	SHLQ(Imm(3), between)
-	room := m.memory(2)
+	Doc(m.name("crossed", from) + " is scalarCrossed of passes, inputs, width, n > 0.")
+	// What is needed seldom lies in memory.
+	local := func(value reg.GPVirtual) Mem {
+		at := AllocLocal(8)
+		MOVQ(value, at)
+		return at
+	}
+	bytes := func(name string, shift int) reg.GPVirtual {
+		value := param(name)
+		SHLQ(Imm(uint64(shift)), value)
+		return value
+	}
+	sums, fixed, n := local(param("sums")), local(param("fixed")), local(param("n"))
+	valuesOfInput, meansOfInput := local(bytes("classes", from.shift())), local(bytes("classes", 3))
+	rowOfSums := bytes("apart", 3)
+	sumsOfInput := param("n")
+	IMULQ(rowOfSums, sumsOfInput)
+	stride, fixedStride := bytes("stride", from.shift()), bytes("fixedStride", 3)
+	fixedOfInput := param("passes")
+	IMULQ(fixedStride, fixedOfInput)
+	apart, between, ahead := local(rowOfSums), local(sumsOfInput), local(fixedOfInput)
+
+	// A block is one register of the columns of one input.
+	type block struct {
+		only       mask
+		room       memory
+		mu         reg.VecVirtual
+		row, fixed reg.GPVirtual
+		to         Mem
+		sum        []reg.VecVirtual
+	}
+	blocks := [2]block{}
+	for i := range blocks {
+		blocks[i].room, blocks[i].to = m.memory(2), AllocLocal(8)
+	}
 
 	Label("classes")
-	for _, classes := range []int{8, 5, 3, 2, 1} {
-		fewer, block := label("fewer"), label("block")
+	for _, classes := range []int{10, 5, 4, 3, 2, 1} {
+		blocks := blocks[:1]
+		if classes <= 5 {
+			blocks = blocks[:2]
+		}
+		fewer, loop, fresh, done := label("fewer"), label("block"), label("fresh"), label("done")
 		CMPQ(n, Imm(uint64(classes)))
 		JLT(LabelRef(fewer))
-		left, column := param("width"), GP64()
+		// The next block.
+		values, means, factors, to := param("data"), param("mean"), GP64(), GP64()
+		inputs, column := param("inputs"), GP64()
+		MOVQ(fixed, factors)
+		MOVQ(sums, to)
 		XORQ(column, column)
-		Label(block)
-		only := m.first(left, room)
-		mu := m.load(float64s, Mem{Base: mean, Index: column, Scale: 8}, &only)
-		sum, to, fresh := make([]reg.VecVirtual, classes), GP64(), label("fresh")
-		for i := range sum {
-			sum[i] = m.zero()
+		// advance goes on to it; after the last it leaves it, and sets inputs to 0.
+		advance := func() {
+			same := label("same")
+			ADDQ(Imm(uint64(m.lanes())), column)
+			CMPQ(column, argument("width"))
+			JLT(LabelRef(same))
+			SUBQ(Imm(uint64(m.lanes())), column)
+			DECQ(inputs)
+			JZ(LabelRef(same))
+			XORQ(column, column)
+			ADDQ(valuesOfInput, values)
+			ADDQ(meansOfInput, means)
+			ADDQ(ahead, factors)
+			ADDQ(between, to)
+			Label(same)
+		}
+		Label(loop)
+		for i := range blocks {
+			b := &blocks[i]
+			if i > 0 {
+				advance()
+			}
+			left := param("width")
+			SUBQ(column, left)
+			b.only = m.first(left, b.room)
+			b.mu = m.load(float64s, Mem{Base: means, Index: column, Scale: 8}, &b.only)
+			b.row, b.fixed = GP64(), GP64()
+			LEAQ(Mem{Base: values, Index: column, Scale: uint8(from.bytes)}, b.row)
+			MOVQ(factors, b.fixed)
+			at := GP64()
+			LEAQ(Mem{Base: to, Index: column, Scale: 8}, at)
+			MOVQ(at, b.to)
+			b.sum = make([]reg.VecVirtual, classes)
+			for i := range b.sum {
+				b.sum[i] = m.zero()
+			}
 		}
 		CMPB(argument("first"), Imm(0))
 		JNE(LabelRef(fresh))
-		LEAQ(Mem{Base: sums, Index: column, Scale: 8}, to)
-		for i := range sum {
-			VMOVAPD(m.load(float64s, Mem{Base: to}, &only), sum[i])
-			ADDQ(apart, to)
+		for _, b := range blocks {
+			at := GP64()
+			MOVQ(b.to, at)
+			for i := range b.sum {
+				VMOVAPD(m.load(float64s, Mem{Base: at}, &b.only), b.sum[i])
+				ADDQ(apart, at)
+			}
 		}
 		Label(fresh)
-		row, factor := GP64(), GP64()
-		LEAQ(Mem{Base: data, Index: column, Scale: uint8(from.bytes)}, row)
-		MOVQ(fixed, factor)
-		times(passes, func() {
-			d := m.load(from, Mem{Base: row}, &only)
-			VSUBPD(mu, d, d)
-			for i := range sum {
-				at := Mem{Base: factor, Disp: 8 * i}
-				if m.wide {
-					VFMADD231PD_BCST(at, d, sum[i])
-				} else {
-					VFMADD231PD(m.broadcast(at), d, sum[i])
+		times(param("passes"), func() {
+			for _, b := range blocks {
+				d := m.load(from, Mem{Base: b.row}, &b.only)
+				VSUBPD(b.mu, d, d)
+				for i := range b.sum {
+					at := Mem{Base: b.fixed, Disp: 8 * i}
+					if m.wide {
+						VFMADD231PD_BCST(at, d, b.sum[i])
+					} else {
+						VFMADD231PD(m.broadcast(at), d, b.sum[i])
+					}
 				}
+				ADDQ(stride, b.row)
+				ADDQ(fixedStride, b.fixed)
 			}
-			ADDQ(stride, row)
-			ADDQ(between, factor)
 		})
-		LEAQ(Mem{Base: sums, Index: column, Scale: 8}, to)
-		for i := range sum {
-			m.store(sum[i], Mem{Base: to}, &only)
-			ADDQ(apart, to)
+		for _, b := range blocks {
+			at := GP64()
+			MOVQ(b.to, at)
+			for i := range b.sum {
+				m.store(b.sum[i], Mem{Base: at}, &b.only)
+				ADDQ(apart, at)
+			}
 		}
-		ADDQ(Imm(uint64(m.lanes())), column)
-		SUBQ(Imm(uint64(m.lanes())), left)
-		JG(LabelRef(block))
-		for range classes {
-			ADDQ(apart, sums)
+		if len(blocks) > 1 {
+			TESTQ(inputs, inputs)
+			JZ(LabelRef(done))
 		}
+		advance()
+		TESTQ(inputs, inputs)
+		JNZ(LabelRef(loop))
+		Label(done)
+		rows := GP64()
+		IMUL3Q(Imm(uint64(classes)), apart, rows)
+		ADDQ(rows, sums)
 		ADDQ(Imm(uint64(8*classes)), fixed)
 		SUBQ(Imm(uint64(classes)), n)
 		JMP(LabelRef("classes"))

@@ -24,6 +24,7 @@ func (m machine) plain() {
 	m.plainHalves(2, "plainTwo")
 	m.plainHalves(4, "plainFour")
 	m.plainNarrow()
+	m.plainEight()
 	m.plainWide()
 }
 
@@ -158,6 +159,113 @@ func (m machine) plainNarrow() {
 	p.end()
 }
 
+// plainEight adds up eight rows at a time along themselves, and then all across,
+// in registers of AVX2: rows that do not fill one leave less of it empty. At the
+// end it takes the last eight.
+func (m machine) plainEight() {
+	TEXT(m.name("plainEight"), attr.NOSPLIT, "func(rows *float32, count, classes int, limit float32) bool")
+	Pragma("noescape")
+	Doc(m.name("plainEight") + " is for at least 8 rows and classes.")
+	at, count, classes := param("rows"), param("count"), param("classes")
+	narrow := machine{wide: false}
+	p := narrow.startPlain()
+	full, left := GP64(), GP64() // what a row fills of registers after the first, and what is left then
+	LEAQ(Mem{Base: classes, Disp: -8}, full)
+	MOVQ(full, left)
+	ANDQ(I8(-8), full)
+	SUBQ(full, left)
+	SHLQ(Imm(2), classes)
+	last := GP64()
+	LEAQ(Mem{Base: count, Disp: -8}, last)
+	IMULQ(classes, last)
+	ADDQ(at, last)
+	rest := narrow.firstFloats(left)
+	if m.wide { // whose masks are no work
+		rest = mask{k: K()}
+		ones := GP64()
+		MOVQ(I32(-1), ones)
+		BZHIQ(left, ones, ones)
+		KMOVW(ones.As32(), rest.k)
+	}
+
+	Label("eight")
+	CMPQ(at, last)
+	CMOVQGT(last, at)
+	base := [3]reg.GPVirtual{GP64(), GP64(), GP64()} // of rows 0, 3 and 6
+	MOVQ(at, base[0])
+	triple := GP64()
+	LEAQ(Mem{Base: classes, Index: classes, Scale: 2}, triple)
+	LEAQ(Mem{Base: at, Index: triple, Scale: 1}, base[1])
+	LEAQ(Mem{Base: at, Index: triple, Scale: 2}, base[2])
+	rows := [8]Mem{
+		{Base: base[0]}, {Base: base[0], Index: classes, Scale: 1}, {Base: base[0], Index: classes, Scale: 2},
+		{Base: base[1]}, {Base: base[0], Index: classes, Scale: 4}, {Base: base[1], Index: classes, Scale: 2},
+		{Base: base[2]}, {Base: base[1], Index: classes, Scale: 4},
+	}
+	further := func() {
+		for _, b := range base {
+			ADDQ(Imm(32), b)
+		}
+	}
+	var sums [8]reg.VecVirtual
+	for i, row := range rows {
+		sums[i] = narrow.copied(row)
+		p.see(sums[i])
+	}
+	further()
+	offset := GP64()
+	MOVQ(full, offset)
+	TESTQ(offset, offset)
+	JZ(LabelRef("rest"))
+	Label("along")
+	for i, row := range rows {
+		v := narrow.copied(row)
+		p.see(v)
+		VADDPS(v, sums[i], sums[i])
+	}
+	further()
+	SUBQ(Imm(8), offset)
+	JNZ(LabelRef("along"))
+	Label("rest")
+	TESTQ(left, left)
+	JZ(LabelRef("across"))
+	for i, row := range rows {
+		v := YMM()
+		if m.wide {
+			VMOVUPS_Z(row, rest.k, v)
+		} else {
+			VMASKMOVPS(row, rest.v, v)
+		}
+		p.see(v)
+		VADDPS(v, sums[i], sums[i])
+	}
+	Label("across")
+	quarters := [2]reg.VecVirtual{across(narrow, sums[:4]), across(narrow, sums[4:])}
+	low, high := YMM(), YMM()
+	VBLENDPS(Imm(0xf0), quarters[1], quarters[0], low)
+	VPERM2F128(Imm(0x21), quarters[1], quarters[0], high)
+	VADDPS(high, low, low)
+	p.judge(low, constant("floatAbsolute"))
+	LEAQ(Mem{Base: at, Index: classes, Scale: 8}, at)
+	SUBQ(Imm(8), count)
+	JG(LabelRef("eight"))
+	p.end()
+}
+
+// across adds up four rows within each quarter of a register.
+func across(m machine, rows []reg.VecVirtual) reg.VecVirtual {
+	pair := func(a, b reg.VecVirtual, low, high func(...Op)) reg.VecVirtual {
+		l, h := m.vector(), m.vector()
+		low(b, a, l)
+		high(b, a, h)
+		VADDPS(h, l, l)
+		return l
+	}
+	return pair(
+		pair(rows[0], rows[1], VUNPCKLPS, VUNPCKHPS),
+		pair(rows[2], rows[3], VUNPCKLPS, VUNPCKHPS), VUNPCKLPD, VUNPCKHPD)
+}
+
 // plainWide adds up four rows at a time along themselves, and then all four
 // across. Where fewer are left it takes the last one several times.
 func (m machine) plainWide() {
@@ -213,16 +321,7 @@ func (m machine) plainWide() {
 		VADDPS(v, sums[i], sums[i])
 	}
 	Label("across")
-	pair := func(a, b reg.VecVirtual, low, high func(...Op)) reg.VecVirtual {
-		l, h := m.vector(), m.vector()
-		low(b, a, l)
-		high(b, a, h)
-		VADDPS(h, l, l)
-		return l
-	}
-	quarter := pair(
-		pair(sums[0], sums[1], VUNPCKLPS, VUNPCKHPS),
-		pair(sums[2], sums[3], VUNPCKLPS, VUNPCKHPS), VUNPCKLPD, VUNPCKHPD)
+	quarter := across(m, sums[:])
 	if m.wide {
 		half := YMM()
 		VEXTRACTF64X4(Imm(1), quarter, half)

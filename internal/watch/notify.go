@@ -1,8 +1,7 @@
-package store
+package watch
 
 import (
 	"fmt"
-	"reflect"
 	"sync"
 	"sync/atomic"
 
@@ -15,15 +14,14 @@ type notifier struct {
 	open func() (*fsnotify.Watcher, error)
 
 	system *fsnotify.Watcher // nil until it could be opened
-	places atomic.Pointer[places]
+	places atomic.Pointer[Places]
 	pumps  sync.WaitGroup
 }
 
-// follow the files that paths stand for, where their links lead now. It is
-// called again after every wake, since what happened may have led them
-// elsewhere. An error means that some changes will not wake; the next call
-// tries again.
-func (n *notifier) follow(paths []string) error {
+// follow the files, where their links lead now, as look says. It is called again
+// after every wake, since what happened may have led them elsewhere. An error
+// means that some changes will not wake; the next call tries again.
+func (n *notifier) follow(look func() *Places) error {
 	if n.system == nil {
 		system, err := n.open()
 		if err != nil {
@@ -35,11 +33,11 @@ func (n *notifier) follow(paths []string) error {
 	const attempts = 10
 	var err error
 	for range attempts {
-		want := placesOf(paths)
-		n.places.Store(&want)
+		want := look()
+		n.places.Store(want)
 		err = n.listen(want)
-		// What appeared after placesOf looked and before the system listened was not told.
-		if reflect.DeepEqual(want, placesOf(paths)) {
+		// What appeared after the look and before the system listened was not told.
+		if want.equal(look()) {
 			return err
 		}
 	}
@@ -56,16 +54,16 @@ func (n *notifier) close() {
 }
 
 // listen to the directories of the places and to no others.
-func (n *notifier) listen(want places) error {
+func (n *notifier) listen(want *Places) error {
 	var failed error
-	for dir := range want {
+	for dir := range want.names {
 		// A directory is added even if it was before: it may be another one of the same name.
 		if err := n.system.Add(dir); err != nil && failed == nil {
 			failed = fmt.Errorf("cannot watch %s for changes: %w", dir, err)
 		}
 	}
 	for _, dir := range n.system.WatchList() {
-		if _, wanted := want[dir]; !wanted {
+		if _, wanted := want.names[dir]; !wanted {
 			_ = n.system.Remove(dir) // an error says that the directory is gone
 		}
 	}

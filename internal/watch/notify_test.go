@@ -1,11 +1,10 @@
-package store
+package watch
 
 import (
 	"errors"
 	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strconv"
 	"testing"
@@ -19,17 +18,17 @@ import (
 func TestNotifierFollows(t *testing.T) {
 	top := t.TempDir()
 	above := filepath.Join(top, "above")
-	path := filepath.Join(above, "b", "policies")
+	path := filepath.Join(above, "b", "files")
 	n := &notifier{open: fsnotify.NewWatcher, wake: make(chan struct{}, 1)}
 	defer n.close()
 	for _, old := range []string{"1", "2"} {
 		if err := os.MkdirAll(path, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := n.follow([]string{path}); err != nil {
+		if err := n.follow(func() *Places { return placesIn(path) }); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(path, "policy.yaml"), nil, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(path, "file"), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		select {
@@ -42,10 +41,10 @@ func TestNotifierFollows(t *testing.T) {
 		}
 	}
 
-	if err := n.follow([]string{path}); err != nil {
+	if err := n.follow(func() *Places { return placesIn(path) }); err != nil {
 		t.Fatal(err)
 	}
-	got := slices.Sorted(maps.Keys(*n.places.Load()))
+	got := slices.Sorted(maps.Keys(n.places.Load().names))
 	if want, err := filepath.EvalSymlinks(top); err != nil || !slices.Equal(got, []string{want}) {
 		t.Errorf("places %q, want %s alone", got, want)
 	}
@@ -64,21 +63,29 @@ func TestNotifierMissesNothing(t *testing.T) {
 		made := make(chan error)
 		go func() {
 			err := os.MkdirAll(path, 0o755)
-			made <- errors.Join(err, os.WriteFile(filepath.Join(path, "policy.yaml"), nil, 0o644))
+			made <- errors.Join(err, os.WriteFile(filepath.Join(path, "file"), nil, 0o644))
 		}()
-		if err := n.follow([]string{path}); err != nil {
+		if err := n.follow(func() *Places { return placesIn(path) }); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-made; err != nil {
 			t.Fatal(err)
 		}
-		if reflect.DeepEqual(*n.places.Load(), placesOf([]string{path})) {
+		if n.places.Load().equal(placesIn(path)) {
 			continue
 		}
 		select {
 		case <-n.wake:
 		case <-time.After(20 * time.Second):
-			t.Fatalf("try %d: neither seen nor told in 20 s: %v", i, *n.places.Load())
+			t.Fatalf("try %d: neither seen nor told in 20 s: %v", i, n.places.Load().names)
 		}
 	}
+}
+
+// placesIn a directory, whose files all matter.
+func placesIn(dir string) *Places {
+	p := NewPlaces(func(string) bool { return true })
+	p.Trace(dir)
+	p.Trace(filepath.Join(dir, "file"))
+	return p
 }

@@ -1,13 +1,13 @@
-package store
+package watch
 
 import (
 	"os"
 	"path/filepath"
-	"reflect"
+	"strings"
 	"testing"
 )
 
-// Only what can change the policies wakes: a watched directory may be a busy
+// Only what can change what files say wakes: a watched directory may be a busy
 // one, as that of temporary files is.
 func TestPlaces(t *testing.T) {
 	top, err := filepath.EvalSymlinks(t.TempDir())
@@ -45,25 +45,25 @@ func TestPlaces(t *testing.T) {
 		{"alone.conf", map[string][]string{"": {"alone.conf"}}},
 		{"missing/policy.yaml", map[string][]string{"": {"missing"}}},
 		{"round", map[string][]string{"": {"round"}}},
-		{"map", map[string][]string{"": {"map"}, "map": {"*", "..data", "..1"}, "map/..1": {"*", "policy.yaml"}}},
+		{"map", map[string][]string{"": {"map"}, "map": {"*", "..data", "..1", "policy.yaml"}, "map/..1": {"*", "policy.yaml"}}},
 		{"map/policy.yaml", map[string][]string{"map": {"policy.yaml", "..data"}, "map/..1": {"policy.yaml"}}},
 		{"alias/deep", map[string][]string{
 			"": {"alias", "none"}, "real": {"deep"}, "real/deep": {"*", "..data", "far.yaml", "lost.yml"}, "else": {"far"},
 		}},
 	}
 	for _, test := range tests {
-		want := places{}
+		want := NewPlaces(nil)
 		for dir, names := range test.want {
 			for _, name := range names {
 				want.add(at(dir), name)
 			}
 		}
-		if got := placesOf([]string{at(test.path)}); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: places\n%v\nwant\n%v", test.path, got, want)
+		if got := yamlsOf(at(test.path)); !got.equal(want) {
+			t.Errorf("%s: places\n%v\nwant\n%v", test.path, got.names, want.names)
 		}
 	}
 
-	p := placesOf([]string{at("map"), at("alone.conf")})
+	p := yamlsOf(at("map"), at("alone.conf"))
 	for file, want := range map[string]bool{
 		"map":                  true, // the directory itself
 		"map/..data":           true,
@@ -85,7 +85,33 @@ func TestPlaces(t *testing.T) {
 		}
 	}
 	// This is how the system's watcher names it.
-	if !placesOf([]string{"/none-such.yaml"}).concern("//none-such.yaml") {
+	if !PlacesOf("/none-such.yaml").concern("//none-such.yaml") {
 		t.Error("a file in the root directory does not concern")
 	}
+}
+
+// yamlsOf paths: the files themselves, or the directories with their *.yaml and
+// *.yml, as those of policies are followed.
+func yamlsOf(paths ...string) *Places {
+	is := func(name string) bool {
+		return !strings.HasPrefix(name, ".") && (strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml"))
+	}
+	p := NewPlaces(is)
+	for _, path := range paths {
+		p.Trace(path)
+		if info, err := os.Stat(path); err != nil || !info.IsDir() {
+			continue
+		}
+		p.Trace(filepath.Join(path, "..data"))
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			panic(err)
+		}
+		for _, entry := range entries {
+			if is(entry.Name()) {
+				p.Trace(filepath.Join(path, entry.Name()))
+			}
+		}
+	}
+	return p
 }

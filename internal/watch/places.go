@@ -1,49 +1,43 @@
-package store
+package watch
 
 import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 )
 
-// places are where a change may change the policies: directories, each by its
+// Places are where a change may change what files say: directories, each by its
 // path without links, and in each the names that matter. Directories and never
 // files: a watch on a file ends with the first rename over it.
-type places map[string]map[string]bool
+type Places struct {
+	names   map[string]map[string]bool
+	matters func(name string) bool // of a directory that is traced itself; nil for none
+}
 
-// anyPolicy among the names stands for all policy files.
-const anyPolicy = "*"
+// anyName among the names stands for all names that matter.
+const anyName = "*"
 
-// placesOf paths as they lead now.
-func placesOf(paths []string) places {
-	p := places{}
+// NewPlaces is no places yet. Matters says which names do in directories that are
+// traced themselves; nil for none.
+func NewPlaces(matters func(name string) bool) *Places {
+	return &Places{names: map[string]map[string]bool{}, matters: matters}
+}
+
+// PlacesOf files as their paths lead now.
+func PlacesOf(paths ...string) *Places {
+	p := NewPlaces(nil)
 	for _, path := range paths {
-		p.trace(path)
-		if info, err := os.Stat(path); err == nil && info.IsDir() {
-			p.trace(filepath.Join(path, dataLink))
-		}
-	}
-	for _, s := range look(paths) {
-		p.trace(s.path)
+		p.Trace(path)
 	}
 	return p
 }
 
-// concern tells whether what happened to the file of this name matters.
-func (p places) concern(file string) bool {
-	if _, itself := p[file]; itself {
-		return true
-	}
-	name := filepath.Base(file)
-	names := p[filepath.Dir(file)]
-	return names[name] || names[anyPolicy] && isPolicy(name)
-}
-
-// trace a path as the system follows it, and add what may lead it elsewhere:
+// Trace a path as the system follows it, and add what may lead it elsewhere:
 // every link on the way, the first name that is missing, and the last.
-func (p places) trace(path string) {
+func (p *Places) Trace(path string) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return
@@ -81,18 +75,30 @@ func (p places) trace(path string) {
 		rest = slices.Concat(split(target), rest)
 	}
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {
-		p.add(dir, anyPolicy)
+		p.add(dir, anyName)
 	}
 }
 
 // mostLinks to follow in one path; more are taken for a circle.
 const mostLinks = 40
 
-func (p places) add(dir, name string) {
-	if p[dir] == nil {
-		p[dir] = map[string]bool{}
+// concern tells whether what happened to the file of this name matters.
+func (p *Places) concern(file string) bool {
+	if _, itself := p.names[file]; itself {
+		return true
 	}
-	p[dir][name] = true
+	name := filepath.Base(file)
+	names := p.names[filepath.Dir(file)]
+	return names[name] || names[anyName] && p.matters != nil && p.matters(name)
+}
+
+func (p *Places) equal(q *Places) bool { return reflect.DeepEqual(p.names, q.names) }
+
+func (p *Places) add(dir, name string) {
+	if p.names[dir] == nil {
+		p.names[dir] = map[string]bool{}
+	}
+	p.names[dir][name] = true
 }
 
 // split a path into its names.

@@ -1,0 +1,168 @@
+package access
+
+import (
+	"context"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/ckd-project/ckd/internal/certs"
+)
+
+// identityKey is the metadata key by which an identity is passed on within the
+// process. From any other peer it is taken away.
+const identityKey = "ckd-identity"
+
+// openService is for everybody. Whoever probes has no credential.
+const openService = "/grpc.health.v1.Health/"
+
+// openInProcess are the methods that HTTP probes become within the process: which
+// of them are open was decided there.
+var openInProcess = map[string]bool{
+	"/inference.GRPCInferenceService/ServerLive":  true,
+	"/inference.GRPCInferenceService/ServerReady": true,
+}
+
+// Unary lets in the calls of those who are known. It passes all where s is nil.
+func (s *Store) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if s == nil {
+		return handler(ctx, req)
+	}
+	ctx, _, err := s.admit(ctx, info.FullMethod, false)
+	if err != nil {
+		return nil, err
+	}
+	return handler(ctx, req)
+}
+
+// Stream is Unary for streams. Their context is cancelled, and no message goes
+// either way any more, when what let them in is withdrawn. A handler that waits for
+// its client, or knows a way round the interceptors, should mind Gone itself.
+func (s *Store) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if s == nil {
+		return handler(srv, stream)
+	}
+	ctx, one, err := s.admit(stream.Context(), info.FullMethod, true)
+	if err != nil {
+		return err
+	}
+	if one == nil {
+		return handler(srv, &guardedStream{ServerStream: stream, ctx: ctx})
+	}
+	defer one.leave()
+	err = handler(srv, &guardedStream{stream, ctx, one})
+	if ended := one.ended(); err != nil && ended != nil {
+		return ended
+	}
+	return err
+}
+
+// admit a call, or say with which status it is refused. The session is nil for a
+// call that is open to all.
+func (s *Store) admit(ctx context.Context, method string, lasting bool) (context.Context, *session, error) {
+	var (
+		c    credential
+		why  Reason
+		auth credentials.AuthInfo
+	)
+	if p, ok := peer.FromContext(ctx); ok {
+		auth = p.AuthInfo
+	}
+	local := certs.IsInProcess(auth)
+	switch passedOn := metadata.ValueFromIncomingContext(ctx, identityKey); {
+	case !local:
+		ctx = withoutIdentity(ctx)
+	case len(passedOn) == 1 && passedOn[0] != "":
+		c.passedOn = passedOn[0]
+	case len(passedOn) > 0:
+		why = BadCredential
+	}
+	if strings.HasPrefix(method, openService) || local && openInProcess[method] && c.passedOn == "" && why == "" {
+		return s.enterAsNobody(ctx), nil, nil
+	}
+	if !local {
+		info, _ := auth.(credentials.TLSInfo)
+		c, why = presented(metadata.ValueFromIncomingContext(ctx, "authorization"), &info.State)
+	}
+	if why == "" {
+		var one *session
+		if ctx, one, why = s.enter(ctx, c, lasting); why == "" {
+			return ctx, one, nil
+		}
+	}
+	s.refused(ctx, why)
+	return ctx, nil, errUnauthenticated
+}
+
+// withoutIdentity is the context without what only the process itself may say.
+func withoutIdentity(ctx context.Context) context.Context {
+	if len(metadata.ValueFromIncomingContext(ctx, identityKey)) == 0 {
+		return ctx
+	}
+	sent, _ := metadata.FromIncomingContext(ctx) // a copy
+	sent.Delete(identityKey)
+	return metadata.NewIncomingContext(ctx, sent)
+}
+
+// guardedStream ends with its session.
+type guardedStream struct {
+	grpc.ServerStream
+	ctx     context.Context
+	session *session // nil where it is open to all
+}
+
+func (g *guardedStream) Context() context.Context { return g.ctx }
+
+func (g *guardedStream) RecvMsg(to any) error {
+	err := g.ServerStream.RecvMsg(to)
+	if ended := g.ended(); ended != nil {
+		return ended
+	}
+	return err
+}
+
+func (g *guardedStream) SendMsg(from any) error {
+	if ended := g.ended(); ended != nil {
+		return ended
+	}
+	return g.ServerStream.SendMsg(from)
+}
+
+func (g *guardedStream) ended() error {
+	if g.session == nil {
+		return nil
+	}
+	return g.session.ended()
+}
+
+// Outgoing passes the identity of ctx on to a call over the in-process connection.
+// Whatever else claims to be one is replaced.
+func Outgoing(ctx context.Context) context.Context {
+	md, ok := metadata.FromOutgoingContext(ctx) // a copy
+	if !ok {
+		md = metadata.MD{}
+	}
+	md.Delete(identityKey)
+	if name := FromContext(ctx).Name(); name != "" {
+		md.Set(identityKey, name)
+	}
+	return metadata.NewOutgoingContext(ctx, md)
+}
+
+// OutgoingOptions have every call of a connection go through Outgoing, as the last
+// thing that happens to its context.
+func OutgoingOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+			invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			return invoker(Outgoing(ctx), method, req, reply, cc, opts...)
+		}),
+		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+			streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			return streamer(Outgoing(ctx), desc, cc, method, opts...)
+		}),
+	}
+}

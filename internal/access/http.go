@@ -1,0 +1,112 @@
+package access
+
+import (
+	"net/http"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Need is what an HTTP request asks of who sends it.
+type Need int
+
+// The needs. The zero Need is met by nobody.
+const (
+	_ Need = iota
+	// NeedNothing is for probes and /metrics.
+	NeedNothing
+	// NeedIdentity is for what has a right of its own to check, as models do.
+	NeedIdentity
+	// NeedAdmin, NeedReload and NeedRecent are for who has the right of that name.
+	NeedAdmin
+	NeedReload
+	NeedRecent
+)
+
+// Refuse writes the answer to a request that is not let in, with HTTPCode as its
+// code. The header WWW-Authenticate is set already.
+type Refuse func(http.ResponseWriter, *http.Request, *status.Status)
+
+// HTTP lets in the requests of those who are known and may do what need says of the
+// request. All others are refused, in plain text where refuse is nil. It is next
+// itself where s is nil.
+//
+// The request that next gets has no header authorization: nothing behind it
+// needs the token. Its context is cancelled when what let it in is withdrawn.
+func (s *Store) HTTP(next http.Handler, need func(*http.Request) Need, refuse Refuse) http.Handler {
+	if s == nil {
+		return next
+	}
+	if refuse == nil {
+		refuse = refusePlainly
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		what := need(r)
+		if what == NeedNothing {
+			next.ServeHTTP(w, cleaned(r.WithContext(s.enterAsNobody(r.Context()))))
+			return
+		}
+		c, why := presented(r.Header.Values("Authorization"), r.TLS)
+		if why == "" {
+			ctx, one, unknown := s.enter(r.Context(), c, true)
+			if why = unknown; why == "" {
+				defer one.leave()
+				who := one.identity.Load()
+				if who.meets(what) {
+					next.ServeHTTP(w, cleaned(r.WithContext(ctx)))
+					return
+				}
+				s.refused(ctx, NotAllowed)
+				refuse(w, r, status.Convert(errNotAllowed("do this")))
+				return
+			}
+		}
+		s.refused(r.Context(), why)
+		if why == RevokedCertificate {
+			w.Header().Set("Connection", "close") // the connection is good for nothing any more
+		}
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		refuse(w, r, status.Convert(errUnauthenticated))
+	})
+}
+
+// meets reports whether the identity may do what is needed.
+func (i *Identity) meets(what Need) bool {
+	switch what {
+	case NeedNothing, NeedIdentity:
+		return true
+	case NeedAdmin:
+		return i.MayAdmin()
+	case NeedReload:
+		return i.MayReload()
+	case NeedRecent:
+		return i.MaySeeRecent()
+	}
+	return false
+}
+
+// cleaned is a request without credentials, and without what only the process
+// itself may say, by whatever prefix it would become metadata.
+func cleaned(r *http.Request) *http.Request {
+	r.Header = r.Header.Clone()
+	for name := range r.Header {
+		lower := strings.ToLower(name)
+		if strings.HasSuffix(lower, identityKey) || strings.HasSuffix(lower, "authorization") {
+			delete(r.Header, name)
+		}
+	}
+	return r
+}
+
+// HTTPCode is the HTTP code of a status that HTTP refuses with.
+func HTTPCode(st *status.Status) int {
+	if st.Code() == codes.PermissionDenied {
+		return http.StatusForbidden
+	}
+	return http.StatusUnauthorized
+}
+
+func refusePlainly(w http.ResponseWriter, _ *http.Request, st *status.Status) {
+	http.Error(w, st.Message(), HTTPCode(st))
+}

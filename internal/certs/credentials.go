@@ -1,0 +1,109 @@
+package certs
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"google.golang.org/grpc/credentials"
+)
+
+// Transport is what a plaintext connection goes over.
+type Transport string
+
+// The transports.
+const (
+	// InProcess is a connection from the process to itself.
+	InProcess Transport = "in-process"
+	// UnixSocket is a connection from the same machine.
+	UnixSocket Transport = "unix"
+	// Network is any other.
+	Network Transport = "network"
+)
+
+// Plaintext is the AuthInfo of a connection that is not encrypted. Those that are
+// have a credentials.TLSInfo.
+type Plaintext struct {
+	credentials.CommonAuthInfo
+	Over Transport
+}
+
+// AuthType implements credentials.AuthInfo.
+func (Plaintext) AuthType() string { return "plaintext" }
+
+// IsInProcess reports whether a connection is one from the process to itself.
+func IsInProcess(info credentials.AuthInfo) bool {
+	plain, ok := info.(Plaintext)
+	return ok && plain.Over == InProcess
+}
+
+// Credentials of a gRPC server that may listen on several addresses. Connections
+// of unix sockets, and those that have a method InProcess(), stay in plaintext.
+// Any other gets TLS where there is a source, and is plaintext where src is nil.
+// A listener must hand out connections as they are, unwrapped, for them to be
+// recognised; what is not is treated as the network.
+func Credentials(src *Source) credentials.TransportCredentials {
+	c := &serverCredentials{source: src}
+	if src != nil {
+		c.tls = credentials.NewTLS(src.config(src.options.ClientCertOptional, "h2"))
+	}
+	return c
+}
+
+type serverCredentials struct {
+	source *Source                          // nil for plaintext
+	tls    credentials.TransportCredentials // nil for plaintext
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (c *serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	over := transportOf(raw)
+	if over != Network || c.tls == nil {
+		level := credentials.PrivacyAndIntegrity // what goes over it never leaves the machine
+		if over == Network {
+			level = credentials.NoSecurity
+		}
+		return raw, Plaintext{credentials.CommonAuthInfo{SecurityLevel: level}, over}, nil
+	}
+	secured, info, err := c.tls.ServerHandshake(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	if t, ok := info.(credentials.TLSInfo); ok && len(t.State.PeerCertificates) > 0 {
+		if secured, err = c.source.track(secured, t.State); err != nil {
+			return nil, nil, err
+		}
+	}
+	return secured, info, nil
+}
+
+func transportOf(c net.Conn) Transport {
+	if _, ok := c.(interface{ InProcess() }); ok {
+		return InProcess
+	}
+	if at := c.LocalAddr(); at != nil && at.Network() == "unix" {
+		return UnixSocket
+	}
+	return Network
+}
+
+// ClientHandshake implements credentials.TransportCredentials. It always fails:
+// these are a server's.
+func (*serverCredentials) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("these are the credentials of a server")
+}
+
+// Info implements credentials.TransportCredentials.
+func (c *serverCredentials) Info() credentials.ProtocolInfo {
+	if c.tls == nil {
+		return credentials.ProtocolInfo{SecurityProtocol: "insecure"}
+	}
+	return c.tls.Info()
+}
+
+// Clone implements credentials.TransportCredentials.
+func (c *serverCredentials) Clone() credentials.TransportCredentials { return c }
+
+// OverrideServerName implements credentials.TransportCredentials. A server has
+// the names of its certificate.
+func (*serverCredentials) OverrideServerName(string) error { return nil }

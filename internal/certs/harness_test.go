@@ -1,0 +1,149 @@
+package certs_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/ckd-project/ckd/internal/certs"
+	"github.com/ckd-project/ckd/internal/certs/certtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// files are a directory with the files of a Source.
+type files struct {
+	dir     string
+	options certs.Options
+}
+
+// newFiles in plain files; a nil content is no file.
+func newFiles(t *testing.T, server certtest.Pair, clientCA, list []byte) *files {
+	t.Helper()
+	f := &files{dir: t.TempDir()}
+	f.options = certs.Options{Cert: f.at("tls.crt"), Key: f.at("tls.key")}
+	f.put(t, "tls.crt", server.CertPEM)
+	f.put(t, "tls.key", server.KeyPEM)
+	if clientCA != nil {
+		f.options.ClientCA = f.at("ca.crt")
+		f.put(t, "ca.crt", clientCA)
+	}
+	if list != nil {
+		f.options.CRL = f.at("crl.pem")
+		f.put(t, "crl.pem", list)
+	}
+	return f
+}
+
+func (f *files) at(name string) string { return filepath.Join(f.dir, name) }
+
+// put a file's content in place; nil removes it.
+func (f *files) put(t *testing.T, name string, data []byte) {
+	t.Helper()
+	err := os.WriteFile(f.at(name), data, 0o600)
+	if data == nil {
+		err = os.Remove(f.at(name))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *files) load(t *testing.T) *certs.Source {
+	t.Helper()
+	s, err := certs.Load(f.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// result of a handshake over loopback.
+type result struct {
+	server, client error // what each side saw; the client reads once, since TLS 1.3 refuses after its side is done
+	auth           credentials.AuthInfo
+	state          tls.ConnectionState // the client's
+}
+
+// shake hands with the gRPC credentials of a source.
+func shake(t *testing.T, creds credentials.TransportCredentials, client *tls.Config) (r result) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		raw, err := l.Accept()
+		if err != nil {
+			r.server = err
+			return
+		}
+		defer raw.Close()
+		_ = raw.SetDeadline(time.Now().Add(20 * time.Second))
+		var c net.Conn
+		if c, r.auth, r.server = creds.ServerHandshake(raw); r.server == nil {
+			_, _ = c.Write([]byte("!"))
+			_ = c.Close()
+		}
+	}()
+	raw, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	_ = raw.SetDeadline(time.Now().Add(20 * time.Second))
+	if client == nil { // plaintext, as an HTTP/2 client with prior knowledge
+		_, err := raw.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
+		_, readErr := raw.Read(make([]byte, 1))
+		r.client = errors.Join(err, readErr)
+	} else {
+		c := tls.Client(raw, client)
+		if r.client = c.Handshake(); r.client == nil {
+			r.state = c.ConnectionState()
+			var b [1]byte
+			if n, err := c.Read(b[:]); n == 0 {
+				r.client = err
+			}
+		}
+	}
+	_ = raw.Close()
+	<-served
+	return r
+}
+
+// clientOf trusts the CA of the server and shows certificates, if any.
+func clientOf(t *testing.T, ca *certtest.CA, shows ...certtest.Pair) *tls.Config {
+	t.Helper()
+	c := &tls.Config{RootCAs: ca.Pool(), ServerName: "localhost", NextProtos: []string{"h2"}}
+	for _, p := range shows {
+		c.Certificates = append(c.Certificates, p.TLS(t))
+	}
+	return c
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for start := time.Now(); time.Since(start) < 20*time.Second; time.Sleep(time.Millisecond) {
+		if is() {
+			return
+		}
+	}
+	t.Fatalf("not in 20 s: %s", what)
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

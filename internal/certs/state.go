@@ -1,0 +1,342 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"time"
+
+	"github.com/ckd-project/ckd/internal/watch"
+)
+
+// maxFileBytes bounds each file; lists of revoked certificates can be long.
+const maxFileBytes = 32 << 20
+
+// state is what the files said at one time.
+type state struct {
+	hash     string // of all that is public
+	pair     tls.Certificate
+	chain    []*x509.Certificate // the server's, as it is sent
+	notAfter time.Time
+
+	clientCAs []*x509.Certificate
+	pool      *x509.CertPool  // nil where no client certificates are asked for
+	trusted   map[string]bool // by authority
+	lists     []*x509.RevocationList
+	revoked   map[revocation]bool
+}
+
+// revocation is a certificate by the key that signed it, and its serial number: a
+// CA whose own certificate was renewed, or signed by several, is still one.
+type revocation struct{ issuerKey, serial string }
+
+// paths are the files that are named.
+func (o Options) paths() []string {
+	var paths []string
+	for _, path := range []string{o.Cert, o.Key, o.ClientCA, o.CRL} {
+		if path != "" {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// load everything, or say everything that is wrong.
+func (o Options) load() (*state, error) {
+	if o.Cert == "" || o.Key == "" {
+		return nil, errors.New("TLS needs both a certificate and its key, expected a file for each")
+	}
+	if o.CRL != "" && o.ClientCA == "" {
+		return nil, fmt.Errorf("%s: a list of revoked client certificates, expected the client CAs with it", o.CRL)
+	}
+	data, unread, err := watch.Read(maxFileBytes, o.paths()...)
+	if err != nil {
+		return nil, fmt.Errorf("TLS files: %w", err)
+	}
+	st := &state{}
+	// read hands a file's content on; what is wrong names the file.
+	var faults []error
+	read := func(path string, take func([]byte) error) {
+		err := unread[path]
+		if err != nil {
+			err = fmt.Errorf("cannot read: %w", err)
+		} else {
+			err = take(data[path])
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", path, err))
+		}
+	}
+	read(o.Cert, func(cert []byte) error {
+		if err := unread[o.Key]; err != nil {
+			return nil // said below
+		}
+		return st.readPair(cert, data[o.Key])
+	})
+	read(o.Key, func([]byte) error { return nil })
+	if o.ClientCA != "" {
+		read(o.ClientCA, st.readClientCAs)
+	}
+	if o.CRL != "" && len(st.clientCAs) > 0 {
+		read(o.CRL, st.readLists)
+	}
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
+	st.hash = st.sum()
+	return st, nil
+}
+
+func (st *state) readPair(cert, key []byte) (err error) {
+	if err := whole(cert); err != nil {
+		return err
+	}
+	if st.pair, err = tls.X509KeyPair(cert, key); err != nil {
+		return fmt.Errorf("no certificate with its key: %w", err)
+	}
+	for i, der := range st.pair.Certificate {
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			return fmt.Errorf("certificate %d of the chain: %w", i+1, err)
+		}
+		st.chain = append(st.chain, c)
+		if i == 0 || c.NotAfter.Before(st.notAfter) {
+			st.notAfter = c.NotAfter
+		}
+	}
+	return nil
+}
+
+func (st *state) readClientCAs(data []byte) error {
+	st.pool, st.trusted = x509.NewCertPool(), map[string]bool{}
+	err := blocks(data, "CERTIFICATE", func(der []byte) error {
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			return err
+		}
+		if !c.BasicConstraintsValid || !c.IsCA {
+			return fmt.Errorf("%s is not a CA, expected certificates of CAs alone", c.Subject)
+		}
+		st.clientCAs = append(st.clientCAs, c)
+		st.pool.AddCert(c)
+		st.trusted[authority(c)] = true
+		return nil
+	})
+	if err != nil {
+		st.clientCAs = nil
+	}
+	return err
+}
+
+func (st *state) readLists(data []byte) error {
+	st.revoked = map[revocation]bool{}
+	return blocks(data, "X509 CRL", func(der []byte) error {
+		list, err := x509.ParseRevocationList(der)
+		if err != nil {
+			return err
+		}
+		if err := heeds(list); err != nil {
+			return err
+		}
+		signed := false
+		for _, ca := range st.clientCAs {
+			if !bytes.Equal(ca.RawSubject, list.RawIssuer) || list.CheckSignatureFrom(ca) != nil {
+				continue
+			}
+			signed = true
+			for _, entry := range list.RevokedCertificateEntries {
+				st.revoked[revocationOf(ca, entry.SerialNumber)] = true
+			}
+		}
+		if !signed {
+			return fmt.Errorf("the list of %s is signed by none of the client CAs", list.Issuer)
+		}
+		st.lists = append(st.lists, list)
+		return nil
+	})
+}
+
+// heeds is an error for a list that says more than which certificates are revoked,
+// and must not be read without that.
+func heeds(list *x509.RevocationList) error {
+	for _, e := range list.Extensions {
+		if e.Critical {
+			return fmt.Errorf("the list of %s has the critical extension %s, expected a full list of one CA", list.Issuer, e.Id)
+		}
+	}
+	return nil
+}
+
+// blocks of a PEM file, all of which must be of the type.
+func blocks(data []byte, kind string, take func(der []byte) error) error {
+	if err := whole(data); err != nil {
+		return err
+	}
+	n := 0
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		n++
+		if block.Type != kind {
+			return fmt.Errorf("block %d is %q, expected %s", n, block.Type, kind)
+		}
+		if err := take(block.Bytes); err != nil {
+			return fmt.Errorf("block %d: %w", n, err)
+		}
+	}
+	if n == 0 {
+		return fmt.Errorf("no PEM data, expected at least one block %s", kind)
+	}
+	return nil
+}
+
+// whole is an error where a file has blocks that begin and are not PEM, as when it
+// is half written. The decoder passes them over.
+func whole(data []byte) error {
+	n := 0
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		n++
+	}
+	if begun := bytes.Count(data, []byte("-----BEGIN ")); begun != n {
+		return fmt.Errorf("%d PEM blocks begin and %d are whole, expected all", begun, n)
+	}
+	return nil
+}
+
+// sum is a hash of everything but the key, which the certificate stands for.
+func (st *state) sum() string {
+	h := sha256.New()
+	part := func(name string, raw []byte) {
+		fmt.Fprintf(h, "%s %d\n", name, len(raw))
+		_, _ = h.Write(raw) // a hash takes everything
+	}
+	for _, c := range st.chain {
+		part("certificate", c.Raw)
+	}
+	for _, c := range st.clientCAs {
+		part("client CA", c.Raw)
+	}
+	for _, l := range st.lists {
+		part("list", l.Raw)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// valid is why clients would refuse the server's certificate at this time.
+func (st *state) valid(now time.Time) error {
+	for _, c := range st.chain {
+		if now.Before(c.NotBefore) {
+			return fmt.Errorf("the certificate of %s is not valid before %s", c.Subject, moment(c.NotBefore))
+		}
+		if now.After(c.NotAfter) {
+			return fmt.Errorf("the certificate of %s has expired at %s", c.Subject, moment(c.NotAfter))
+		}
+	}
+	return nil
+}
+
+// warnings of what has expired or soon will.
+func (st *state) warnings(now time.Time) []string {
+	var warnings []string
+	say := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
+	const day = 24 * time.Hour
+	switch left := st.notAfter.Sub(now); {
+	case left < 0:
+		say("the server's certificate has expired at %s: clients refuse it", moment(st.notAfter))
+	case left < day:
+		say("the server's certificate expires within a day, at %s", moment(st.notAfter))
+	case left < 7*day:
+		say("the server's certificate expires within a week, at %s", moment(st.notAfter))
+	}
+	if leaf := st.chain[0]; len(leaf.DNSNames)+len(leaf.IPAddresses)+len(leaf.URIs) == 0 {
+		say("the server's certificate has no subject alternative name: most clients refuse it")
+	}
+	for _, ca := range st.clientCAs {
+		if now.After(ca.NotAfter) {
+			say("the client CA %s has expired at %s", ca.Subject, moment(ca.NotAfter))
+		}
+	}
+	for _, l := range st.lists {
+		if !l.NextUpdate.IsZero() && now.After(l.NextUpdate) {
+			say("the list of revoked certificates of %s is out of date since %s; it is used as it is", l.Issuer, moment(l.NextUpdate))
+		}
+	}
+	return warnings
+}
+
+// check that a client certificate, if there is one, leads to a CA that is trusted
+// without meeting a certificate that was revoked.
+func (st *state) check(c tls.ConnectionState) error {
+	if len(c.PeerCertificates) == 0 {
+		return nil
+	}
+	for _, chain := range c.VerifiedChains {
+		if st.trusts(chain) {
+			return nil
+		}
+	}
+	return ErrUntrusted
+}
+
+// trusts a chain, from the client's certificate up to a CA.
+func (st *state) trusts(chain []*x509.Certificate) bool {
+	if len(chain) == 0 || !st.trusted[authority(chain[len(chain)-1])] {
+		return false
+	}
+	for i, c := range chain[:len(chain)-1] {
+		if st.revoked[revocationOf(chain[i+1], c.SerialNumber)] {
+			return false
+		}
+	}
+	return true
+}
+
+// authority is a CA by its name and key: when its own certificate is renewed, it
+// is still the same.
+func authority(ca *x509.Certificate) string {
+	return string(ca.RawSubject) + string(ca.RawSubjectPublicKeyInfo)
+}
+
+func revocationOf(issuer *x509.Certificate, serial *big.Int) revocation {
+	return revocation{string(issuer.RawSubjectPublicKeyInfo), serial.String()}
+}
+
+// config of one handshake.
+func (st *state) config(o Options, optional bool, protocols []string) *tls.Config {
+	c := &tls.Config{
+		MinVersion: o.minVersion(), CipherSuites: o.suites(), NextProtos: protocols,
+		SessionTicketsDisabled: true,
+		Certificates:           []tls.Certificate{st.pair},
+	}
+	if st.pool != nil {
+		c.ClientCAs = st.pool
+		c.ClientAuth = tls.RequireAndVerifyClientCert
+		if optional {
+			c.ClientAuth = tls.VerifyClientCertIfGiven
+		}
+		c.VerifyConnection = st.check // at every handshake, unlike VerifyPeerCertificate
+	}
+	return c
+}
+
+func (o Options) minVersion() uint16 {
+	if o.TLS12 {
+		return tls.VersionTLS12
+	}
+	return tls.VersionTLS13
+}
+
+// suites of TLS 1.2, those with forward secrecy and AEAD; those of TLS 1.3 are all like that.
+func (o Options) suites() []uint16 {
+	return []uint16{
+		tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+		tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+		tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+	}
+}
+
+func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }

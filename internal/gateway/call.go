@@ -1,0 +1,180 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"math"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/ckd-project/ckd/internal/httperror"
+)
+
+// call is one request, from its headers to the end of its answer.
+type call struct {
+	gateway *gateway
+	control *http.ResponseController
+	context context.Context
+	cancel  context.CancelFunc
+	body    *body
+	writer  *writer
+
+	unlimited bool        // the body is a stream's
+	model     string      // that the body names, where the path names one too
+	stream    *stream     // of a call of DecomposeStream
+	called    atomic.Bool // the server was
+}
+
+type callKey struct{}
+
+// callOf is the request that a context belongs to; nil for none.
+func callOf(ctx context.Context) *call {
+	c, _ := ctx.Value(callKey{}).(*call)
+	return c
+}
+
+func newCall(g *gateway, w http.ResponseWriter, r *http.Request) *call {
+	c := &call{gateway: g, control: http.NewResponseController(w)}
+	c.context, c.cancel = context.WithCancel(context.WithValue(r.Context(), callKey{}, c))
+	c.body = &body{call: c, from: r.Body}
+	c.writer = &writer{ResponseWriter: w, call: c}
+	return c
+}
+
+// prepare reads the headers that mean something for every call.
+func (c *call) prepare(r *http.Request) *fault {
+	pairs := []string{requestIDHeader, requestID(r.Header.Get(requestIDHeader))}
+	c.writer.Header().Set(requestIDHeader, pairs[1])
+	for _, header := range []string{"traceparent", "tracestate"} {
+		if value := r.Header.Get(header); value != "" && isPrintable(value) {
+			pairs = append(pairs, header, value)
+		}
+	}
+	c.context = metadata.NewOutgoingContext(c.context, metadata.Pairs(pairs...))
+	if err := c.gateway.origin.Check(r); err != nil {
+		return httperror.New(http.StatusForbidden, codes.PermissionDenied, "a page of another origin may not post here: there is no CORS")
+	}
+	if text := r.Header.Get("Grpc-Timeout"); text != "" {
+		timeout, ok := parseTimeout(text)
+		if !ok {
+			return httperror.New(http.StatusBadRequest, codes.InvalidArgument,
+				"grpc-timeout is "+strconv.Quote(httperror.Clip(text))+", expected up to 8 digits and one of H M S m u n")
+		}
+		inner, cancel := context.WithTimeout(c.context, timeout)
+		outer := c.cancel
+		c.context, c.cancel = inner, func() { cancel(); outer() }
+	}
+	return nil
+}
+
+// end waits for what the request started, and gives back what it holds.
+func (c *call) end() {
+	if c.stream != nil {
+		c.stream.end()
+	}
+	c.cancel()
+	c.body.release(c.body.held.Load())
+	if hook := c.gateway.options.Refused; hook != nil && c.writer.code >= http.StatusBadRequest && !c.called.Load() {
+		hook(c.writer.code)
+	}
+}
+
+// requestIDHeader is the name of request ids, in requests, answers and metadata.
+const requestIDHeader = "x-request-id"
+
+// requestID is the client's own id, if it can stand in a header, or a new one.
+func requestID(sent string) string {
+	if sent != "" && len(sent) <= 128 && isPrintable(sent) {
+		return sent
+	}
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // never fails: crypto/rand
+	return hex.EncodeToString(random[:])
+}
+
+// isPrintable reports whether a text may stand in gRPC's metadata.
+func isPrintable(text string) bool {
+	for i := range len(text) {
+		if text[i] < ' ' || text[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// timeoutUnits of grpc-timeout.
+var timeoutUnits = map[byte]time.Duration{
+	'H': time.Hour, 'M': time.Minute, 'S': time.Second, 'm': time.Millisecond, 'u': time.Microsecond, 'n': time.Nanosecond,
+}
+
+// parseTimeout reads gRPC's form of a timeout.
+func parseTimeout(text string) (time.Duration, bool) {
+	if len(text) < 2 || len(text) > 9 {
+		return 0, false
+	}
+	unit, ok := timeoutUnits[text[len(text)-1]]
+	n, err := strconv.ParseUint(text[:len(text)-1], 10, 63)
+	if !ok || err != nil {
+		return 0, false
+	}
+	if int64(n) > math.MaxInt64/int64(unit) {
+		return math.MaxInt64, true
+	}
+	return time.Duration(n) * unit, true
+}
+
+// writer is an answer that its client must read in time. Once it cannot be written any more, the call is over, and
+// whatever else is written goes nowhere.
+type writer struct {
+	http.ResponseWriter
+	call   *call
+	code   int // that was answered
+	broken bool
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *writer) WriteHeader(code int) {
+	if s := w.call.stream; s != nil && s.bodyFault() != nil {
+		code = s.bodyFault().HTTP // the generated handler knows its status of gRPC alone
+	}
+	if w.code == 0 {
+		w.code = code
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// Write implements http.ResponseWriter.
+func (w *writer) Write(p []byte) (int, error) {
+	w.do(func() error {
+		_, err := w.ResponseWriter.Write(p)
+		return err
+	})
+	return len(p), nil
+}
+
+// FlushError is Flush for http.ResponseController.
+func (w *writer) FlushError() error {
+	w.do(w.call.control.Flush)
+	return nil
+}
+
+// Unwrap leads http.ResponseController to the rest.
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *writer) do(write func() error) {
+	if w.broken {
+		return
+	}
+	// Without deadlines, as in a recorder of tests, answers are written all the same.
+	_ = w.call.control.SetWriteDeadline(time.Now().Add(w.call.gateway.options.WriteTimeout))
+	if err := write(); err != nil {
+		w.broken = true
+		w.call.cancel()
+	}
+}

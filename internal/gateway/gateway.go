@@ -1,0 +1,221 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"math"
+	"mime"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/ckd-project/ckd/inference/rest"
+	handlers "github.com/ckd-project/ckd/internal/gateway/ckd/v1"
+	"github.com/ckd-project/ckd/internal/httperror"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	inferencepb "github.com/ckd-project/ckd/proto/inference"
+)
+
+// Options bound what clients can make the gateway hold. What is zero takes its default.
+type Options struct {
+	// MessageBytes is the server's limit on one message: 16 MiB by default. Bodies, and lines of streams, may be
+	// BodyFactor times as long.
+	MessageBytes int
+	// BodyBytes is what the bodies of all requests may hold at one time, 256 MiB by default. What they decode to takes
+	// about as much again.
+	BodyBytes int64
+	// ReadTimeout is how long 64 KiB of a body, or what is left of it, may take to arrive: 30 s by default. Streams may
+	// pause for longer between lines.
+	ReadTimeout time.Duration
+	// WriteTimeout is how long a client may leave an answer unread: 30 s by default.
+	WriteTimeout time.Duration
+	// Outgoing, if given, adds to the context of every call who the client is.
+	Outgoing func(context.Context) context.Context
+	// Refused, if given, is told the HTTP status of every request that is answered with an error before any call, of
+	// which the server's metrics know nothing.
+	Refused func(code int)
+}
+
+// BodyFactor is how much longer JSON may be than the message that it says: a float32 has 4 bytes, and 9 digits, point,
+// sign, exponent and comma make 15; languages that know float64 alone write up to 24.
+const BodyFactor = 6
+
+// New is the handler of all that the daemon answers over HTTP. The calls go to conn.
+func New(conn grpc.ClientConnInterface, o Options) http.Handler {
+	o.MessageBytes = orDefault(o.MessageBytes, 16<<20)
+	o.BodyBytes = orDefault(o.BodyBytes, 256<<20)
+	o.ReadTimeout = orDefault(o.ReadTimeout, 30*time.Second)
+	o.WriteTimeout = orDefault(o.WriteTimeout, 30*time.Second)
+	g := &gateway{options: o}
+	conn = &connection{conn, o.Outgoing}
+	g.v1 = runtime.NewServeMux(
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, codec{}),
+		runtime.WithIncomingHeaderMatcher(noHeader),
+		runtime.WithOutgoingHeaderMatcher(noHeader),
+		runtime.WithOutgoingTrailerMatcher(noHeader),
+		runtime.WithErrorHandler(handleError),
+		runtime.WithStreamErrorHandler(handleStreamError),
+		runtime.WithRoutingErrorHandler(handleRoutingError),
+		runtime.WithUnescapingMode(runtime.UnescapingModeAllExceptSlash),
+		runtime.WithDisablePathLengthFallback(),
+		runtime.WithDisableHTTPMethodOverride(),
+		runtime.WithDisableChunkedEncoding(), // net/http knows when
+	)
+	if err := handlers.RegisterUncertaintyServiceHandlerClient(context.Background(), g.v1, client{ckdv1.NewUncertaintyServiceClient(conn)}); err != nil {
+		panic(err) // the generated code never fails
+	}
+	g.v2 = rest.New(inferencepb.NewGRPCInferenceServiceClient(conn), rest.Options{MessageBytes: o.MessageBytes})
+	return g
+}
+
+// NewServer is an HTTP server for a handler of New, or one around it: without limits on whole requests and answers,
+// since streams last, and with HTTP/2 also where there is no TLS.
+func NewServer(handler http.Handler, errorLog *log.Logger) *http.Server {
+	s := &http.Server{
+		Handler:           handler,
+		ErrorLog:          errorLog,
+		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    1 << 16,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 250, SendPingTimeout: time.Minute, PingTimeout: 20 * time.Second},
+		Protocols:         new(http.Protocols),
+	}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetHTTP2(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+	return s
+}
+
+type gateway struct {
+	options Options
+	v1      *runtime.ServeMux
+	v2      http.Handler
+	// Pages of other origins may not post: a browser would do it with whatever lets its user in.
+	origin http.CrossOriginProtection
+	held   atomic.Int64 // bytes of bodies
+}
+
+// ServeHTTP implements http.Handler.
+func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := newCall(g, w, r)
+	defer c.end()
+	fault := c.prepare(r)
+	if fault == nil && !isV2(r) {
+		fault = checkV1(c.writer, r)
+	}
+	if fault != nil {
+		WriteError(c.writer, r, fault)
+		return
+	}
+	if isV2(r) {
+		r = r.WithContext(c.context)
+		r.Body = c.body
+		g.v2.ServeHTTP(c.writer, r)
+		return
+	}
+	// The generated handlers would pass on who connected, as what the client says it is.
+	inner := r.WithContext(c.context)
+	inner.Header = http.Header{}
+	inner.Host, inner.RemoteAddr = "", ""
+	inner.Body = http.NoBody
+	if r.Method == http.MethodPost {
+		inner.Body = c.body
+	}
+	c.unlimited = r.Method == http.MethodPost && r.URL.Path == streamPath
+	if c.unlimited {
+		if fault := c.openStream(r); fault != nil {
+			WriteError(c.writer, r, fault)
+			return
+		}
+	}
+	g.v1.ServeHTTP(c.writer, inner)
+}
+
+// WriteError answers a request with an error in the form of its path, for handlers in front of this one.
+func WriteError(w http.ResponseWriter, r *http.Request, err error) {
+	if isV2(r) {
+		rest.WriteError(w, err)
+		return
+	}
+	writeError(w, err)
+}
+
+func isV2(r *http.Request) bool { return r.URL.Path == "/v2" || strings.HasPrefix(r.URL.Path, "/v2/") }
+
+// What rest.yaml says of the paths that are posted to.
+const (
+	streamPath    = "/v1/stream"
+	decomposeVerb = ":decompose"
+)
+
+// checkV1 refuses what the generated handlers would pass over.
+func checkV1(w http.ResponseWriter, r *http.Request) *fault {
+	if r.Method != http.MethodPost && strings.HasSuffix(r.URL.Path, decomposeVerb) {
+		return wrongMethod(w, r) // they would take the verb for a part of the model's name
+	}
+	if r.URL.RawQuery != "" {
+		return httperror.New(http.StatusBadRequest, codes.InvalidArgument, "the URL has a query, expected none: everything is said in the body")
+	}
+	if r.Method != http.MethodPost {
+		return nil
+	}
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+		return httperror.New(http.StatusUnsupportedMediaType, codes.InvalidArgument,
+			fmt.Sprintf("Content-Encoding is %q, expected none", httperror.Clip(encoding)))
+	}
+	sent := r.Header.Get("Content-Type")
+	media, _, err := mime.ParseMediaType(sent)
+	switch {
+	case sent == "", err == nil && media == "application/json":
+	case err == nil && media == lineMedia && r.URL.Path == streamPath:
+	default:
+		return httperror.New(http.StatusUnsupportedMediaType, codes.InvalidArgument,
+			fmt.Sprintf("Content-Type is %q, expected application/json, as curl --json sends it", httperror.Clip(sent)))
+	}
+	return nil
+}
+
+// connection is the way of all calls to the server.
+type connection struct {
+	grpc.ClientConnInterface
+	outgoing func(context.Context) context.Context
+}
+
+// callOptions leave the bounds to the server.
+var callOptions = []grpc.CallOption{grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)}
+
+// Invoke implements grpc.ClientConnInterface.
+func (c *connection) Invoke(ctx context.Context, method string, args, reply any, options ...grpc.CallOption) error {
+	return c.ClientConnInterface.Invoke(c.annotate(ctx), method, args, reply, append(options, callOptions...)...)
+}
+
+// NewStream implements grpc.ClientConnInterface.
+func (c *connection) NewStream(ctx context.Context, d *grpc.StreamDesc, method string, options ...grpc.CallOption) (grpc.ClientStream, error) {
+	return c.ClientConnInterface.NewStream(c.annotate(ctx), d, method, append(options, callOptions...)...)
+}
+
+func (c *connection) annotate(ctx context.Context) context.Context {
+	if call := callOf(ctx); call != nil {
+		call.called.Store(true)
+	}
+	if c.outgoing == nil {
+		return ctx
+	}
+	return c.outgoing(ctx)
+}
+
+func noHeader(string) (string, bool) { return "", false }
+
+func orDefault[T comparable](value, otherwise T) T {
+	var zero T
+	if value == zero {
+		return otherwise
+	}
+	return value
+}

@@ -1,0 +1,684 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/ckd-project/ckd/inference"
+	"github.com/ckd-project/ckd/internal/record"
+	"github.com/ckd-project/ckd/metrics"
+	"github.com/ckd-project/ckd/policy"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	inferencepb "github.com/ckd-project/ckd/proto/inference"
+	"github.com/ckd-project/ckd/server"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const testPolicies = `
+models:
+  - name: fetal-health
+    version: v1
+    classes: [normal, suspect, pathologic]
+    critical: [suspect, pathologic]
+    passes: {fewest: 4, expected: 30}
+    primary: {score: c_crit_max, threshold: 0.02}
+    fallback: {score: cbec, threshold: 0.003}
+  - name: two.v1
+    classes: [safe, critical]
+    critical: [critical]
+    gate: never
+    passes: {fewest: 2}
+`
+
+// harness is a daemon's server behind the gateway, over real HTTP.
+type harness struct {
+	url      string
+	grpc     ckdv1.UncertaintyServiceClient
+	oip      inferencepb.GRPCInferenceServiceClient
+	server   *server.Server
+	gateway  *gateway
+	registry *prometheus.Registry
+	http     *http.Client
+
+	mu      sync.Mutex
+	refused []int
+}
+
+func newHarness(t testing.TB, limits server.Limits, o Options) *harness {
+	t.Helper()
+	set, err := policy.Parse(policy.File{Name: "test.yaml", Data: []byte(testPolicies)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &harness{registry: prometheus.NewRegistry()}
+	m, err := metrics.New(h.registry, metrics.Options{ClassLabels: 32, RejectReasons: server.RejectReasons()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.server, err = server.New(server.Options{Limits: limits, Logger: zap.NewNop(), Metrics: m, Registry: h.registry})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.server.SetPolicies(set); err != nil {
+		t.Fatal(err)
+	}
+	inference.Register(h.server, h.server)
+	pipe := Pipe()
+	served := make(chan error, 1)
+	go func() { served <- h.server.GRPC().Serve(pipe) }()
+	conn, err := pipe.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.grpc, h.oip = ckdv1.NewUncertaintyServiceClient(conn), inferencepb.NewGRPCInferenceServiceClient(conn)
+	o.MessageBytes = limits.MessageBytes
+	o.Refused = func(code int) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.refused = append(h.refused, code)
+	}
+	handler := New(conn, o)
+	h.gateway = handler.(*gateway)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		watched := r.WithContext(r.Context())
+		body := &watchedBody{ReadCloser: r.Body}
+		watched.Body = body
+		handler.ServeHTTP(w, watched)
+		if body.reads.Load() != 0 {
+			t.Error("the body is read after the end of the request")
+		}
+	}), nil)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = web.Serve(listener) // until it is closed
+	}()
+	h.url = "http://" + listener.Addr().String()
+	transport := &http.Transport{}
+	h.http = &http.Client{Transport: transport}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		if err := web.Close(); err != nil {
+			t.Error(err)
+		}
+		<-done
+		h.eventually(t, "no body is held", func() bool { return h.gateway.held.Load() == 0 })
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+		h.server.GRPC().Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		h.eventually(t, "the server is idle", h.server.Idle)
+	})
+	return h
+}
+
+// watchedBody knows whether it is being read.
+type watchedBody struct {
+	io.ReadCloser
+	reads atomic.Int32
+}
+
+func (b *watchedBody) Read(p []byte) (int, error) {
+	b.reads.Add(1)
+	defer b.reads.Add(-1)
+	return b.ReadCloser.Read(p)
+}
+
+func (h *harness) eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for range 500 {
+		if is() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("not so after 5 s: %s", what)
+}
+
+// metric is the sum of a counter's series that have a label.
+func (h *harness) metric(t testing.TB, name, label, value string) float64 {
+	t.Helper()
+	families, err := h.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0.0
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if label == "" || l.GetName() == label && l.GetValue() == value {
+					sum += m.GetCounter().GetValue()
+					break
+				}
+			}
+		}
+	}
+	return sum
+}
+
+// answer is an HTTP answer whose body was read.
+type answer struct {
+	Status     string
+	StatusCode int
+	Header     http.Header
+}
+
+// post sends a body, and is the answer.
+func (h *harness) post(t testing.TB, path, body string, headers ...string) (answer, string) {
+	t.Helper()
+	return h.do(t, http.MethodPost, path, strings.NewReader(body), headers...)
+}
+
+func (h *harness) do(t testing.TB, method, path string, body io.Reader, headers ...string) (answer, string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, h.url+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := h.http.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{response.Status, response.StatusCode, response.Header}, string(text)
+}
+
+// request is the passes of some inputs of a recording.
+func request(t testing.TB, inputs int, detail ckdv1.Detail) *ckdv1.DecomposeRequest {
+	t.Helper()
+	p := recording(t)
+	r := &ckdv1.DecomposeRequest{
+		Model: "fetal-health", Layout: ckdv1.Layout_LAYOUT_SNK, Passes: uint32(p.S), Inputs: uint32(inputs), Detail: detail,
+	}
+	for s := range p.S {
+		r.Values = append(r.Values, p.Float32[p.Offset(s, 0):p.Offset(s, 0)+inputs*p.K]...)
+	}
+	return r
+}
+
+func recording(t testing.TB) *record.Passes {
+	t.Helper()
+	p, err := record.ReadPasses("../recordings/ctg-mcdropout.passes.npy", record.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func toJSON(t testing.TB, m proto.Message) string {
+	t.Helper()
+	data, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func fromJSON(t testing.TB, text string, m proto.Message) {
+	t.Helper()
+	if err := protojson.Unmarshal([]byte(text), m); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+}
+
+// TestUnary: what comes over HTTP is what comes over gRPC.
+func TestUnary(t *testing.T) {
+	h := newHarness(t, server.DefaultLimits(), Options{})
+	for _, detail := range []ckdv1.Detail{ckdv1.Detail_DETAIL_DECISION, ckdv1.Detail_DETAIL_VECTORS, ckdv1.Detail_DETAIL_FULL} {
+		in := request(t, 40, detail)
+		in.InputIds = make([]string, 40)
+		in.InputIds[0], in.InputIds[1], in.InputIds[2] = "a", "a", "\u00e9 \"quoted\"" // the second is refused
+		want, err := h.grpc.Decompose(t.Context(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, body := range map[string]string{
+			"values": toJSON(t, in),
+			"bytes":  toJSON(t, packed(in)),
+			"no model in the body": func() string {
+				in := proto.CloneOf(in)
+				in.Model = ""
+				return toJSON(t, in)
+			}(),
+		} {
+			response, text := h.post(t, "/v1/models/fetal-health:decompose", body)
+			if response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != "application/json" {
+				t.Fatalf("%s: %s, %s: %s", name, response.Status, response.Header.Get("Content-Type"), text)
+			}
+			var got ckdv1.DecomposeResponse
+			fromJSON(t, text, &got)
+			if toJSON(t, &got) != toJSON(t, want) { // the details of errors, as messages, have maps in any order
+				t.Errorf("%s, %v: got %.300v, want %.300v", name, detail, &got, want)
+			}
+		}
+	}
+	_, text := h.post(t, "/v1/models/fetal-health:decompose", toJSON(t, request(t, 1, ckdv1.Detail_DETAIL_VECTORS)))
+	for _, fragment := range []string{`"decision":{"action":"ACTION_`, `"score":"SCORE_`, `"sum_c":`, `"input_id"`} {
+		if has := strings.Contains(text, fragment); has == (fragment == `"input_id"`) {
+			t.Errorf("%s in %s: %v", fragment, text, has)
+		}
+	}
+	if len(h.refused) != 0 {
+		t.Errorf("refused: %v", h.refused)
+	}
+}
+
+// packed has the values as bytes.
+func packed(r *ckdv1.DecomposeRequest) *ckdv1.DecomposeRequest {
+	r = proto.CloneOf(r)
+	for _, v := range r.GetValues() {
+		r.ValuesLe = binary.LittleEndian.AppendUint32(r.ValuesLe, math.Float32bits(v))
+	}
+	r.Values = nil
+	return r
+}
+
+// TestModels: the two GETs.
+func TestModels(t *testing.T) {
+	h := newHarness(t, server.DefaultLimits(), Options{})
+	all, err := h.grpc.ListModels(t.Context(), &ckdv1.ListModelsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text := h.do(t, http.MethodGet, "/v1/models", nil)
+	var got ckdv1.ListModelsResponse
+	if fromJSON(t, text, &got); !proto.Equal(&got, all) {
+		t.Errorf("got %s", text)
+	}
+	for _, path := range []string{"/v1/models/two.v1", "/v1/models/two%2Ev1"} {
+		_, text = h.do(t, http.MethodGet, path, nil)
+		var one ckdv1.GetModelResponse
+		if fromJSON(t, text, &one); !proto.Equal(one.GetModel(), all.GetModels()[1]) {
+			t.Errorf("%s: got %s", path, text)
+		}
+	}
+}
+
+// TestErrors: every error is a google.rpc.Status with a status of HTTP that fits.
+func TestErrors(t *testing.T) {
+	limits := server.DefaultLimits()
+	limits.MessageBytes, limits.InputsPerRequest = 4096, 20
+	h := newHarness(t, limits, Options{})
+	good := toJSON(t, request(t, 1, 0))
+	decompose := "/v1/models/fetal-health:decompose"
+	for name, c := range map[string]struct {
+		method, path, body string
+		headers            []string
+		status             int
+		code               string // of gRPC, as a number
+		fragments          []string
+		refused            bool // without any call
+	}{
+		"unknown model":    {"POST", "/v1/models/nobody:decompose", good[:1] + good[strings.Index(good, `,`)+1:], nil, 404, "5", []string{`"reason":"UNKNOWN_MODEL"`, `"domain":"ckd.v1"`, `google.rpc.BadRequest`, `\"nobody\"`}, false},
+		"get unknown":      {"GET", "/v1/models/nobody", "", nil, 404, "5", []string{`UNKNOWN_MODEL`}, false},
+		"two models":       {"POST", "/v1/models/two.v1:decompose", good, nil, 400, "3", []string{`the body says \"fetal-health\", the path \"two.v1\"`}, true},
+		"no layout":        {"POST", decompose, `{}`, nil, 400, "3", []string{`WRONG_LAYOUT`, `LAYOUT_SNK or LAYOUT_NSK`}, false},
+		"too many inputs":  {"POST", decompose, `{"layout":"LAYOUT_SNK","inputs":21}`, nil, 429, "8", []string{`TOO_MANY_INPUTS`}, false},
+		"unknown field":    {"POST", decompose, `{"layout":"LAYOUT_SNK",` + "\n" + `  "valeus":[1]}`, nil, 400, "3", []string{`line 2, column 3: `, `unknown field \"valeus\"`}, true},
+		"unknown enum":     {"POST", decompose, `{"layout":"LAYOUT_KNS"}`, nil, 400, "3", []string{`line 1, column 11: `, `LAYOUT_KNS`}, true},
+		"twice":            {"POST", decompose, `{"passes":1,"passes":2}`, nil, 400, "3", []string{`duplicate`}, true},
+		"no JSON":          {"POST", decompose, `{"passes":`, nil, 400, "3", []string{`the body: unexpected EOF`}, true},
+		"two texts":        {"POST", decompose, `{} {}`, nil, 400, "3", []string{`line 1, column 4: `}, true},
+		"empty":            {"POST", decompose, ` `, nil, 400, "3", []string{`empty, expected a JSON object`}, true},
+		"an array":         {"POST", decompose, `[]`, nil, 400, "3", []string{`unexpected token [`}, true},
+		"out of range":     {"POST", decompose, `{"values":[1e39]}`, nil, 400, "3", []string{`1e39`}, true},
+		"no UTF-8":         {"POST", decompose, "{\"posterior\":\"\xff\"}", nil, 400, "3", []string{`UTF-8`}, true},
+		"oversize":         {"POST", decompose, `{"posterior":"` + strings.Repeat("x", 30000) + `"}`, nil, 413, "8", []string{`over the limit of 24576 bytes`}, true},
+		"many elements":    {"POST", decompose, `{"values":[` + strings.Repeat("0,", 1100) + `0]}`, nil, 413, "8", []string{`over 1024 elements`, `4096 bytes`}, true},
+		"large message":    {"POST", decompose, `{"values_le":"` + base64.StdEncoding.EncodeToString(make([]byte, 5000)) + `"}`, nil, 429, "8", []string{`larger than max`}, false},
+		"form":             {"POST", decompose, good, []string{"Content-Type", "application/x-www-form-urlencoded"}, 415, "3", []string{`expected application/json`}, true},
+		"lines for one":    {"POST", decompose, good, []string{"Content-Type", "application/x-ndjson"}, 415, "3", []string{`expected application/json`}, true},
+		"compressed":       {"POST", decompose, good, []string{"Content-Encoding", "gzip"}, 415, "3", []string{`Content-Encoding is \"gzip\"`}, true},
+		"another page":     {"POST", decompose, good, []string{"Sec-Fetch-Site", "cross-site"}, 403, "7", []string{`CORS`}, true},
+		"query":            {"POST", decompose + "?detail=DETAIL_FULL", good, nil, 400, "3", []string{`query`}, true},
+		"timeout":          {"POST", decompose, good, []string{"Grpc-Timeout", "soon"}, 400, "3", []string{`grpc-timeout is \"soon\"`}, true},
+		"over":             {"POST", decompose, good, []string{"Grpc-Timeout", "1n"}, 504, "4", nil, false},
+		"nothing there":    {"GET", "/v1/model", "", nil, 404, "5", []string{`nothing is at \"/v1/model\"`, `/v1/models`}, true},
+		"root":             {"GET", "/", "", nil, 404, "5", []string{`nothing is at`}, true},
+		"no name":          {"POST", "/v1/models/:decompose", good, nil, 404, "5", []string{`nothing is at`}, true},
+		"method":           {"GET", decompose, "", nil, 405, "12", []string{`expected POST`}, true},
+		"method of models": {"DELETE", "/v1/models/two.v1", "", nil, 405, "12", []string{`expected GET`}, true},
+		"override":         {"POST", "/v1/models/two.v1", "", []string{"Content-Type", "application/x-www-form-urlencoded", "X-HTTP-Method-Override", "GET"}, 415, "3", nil, true},
+		"preflight":        {"OPTIONS", decompose, "", []string{"Origin", "https://example.org", "Access-Control-Request-Method", "POST"}, 405, "12", nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h.refused = nil
+			response, text := h.do(t, c.method, c.path, strings.NewReader(c.body), c.headers...)
+			if response.StatusCode != c.status {
+				t.Errorf("%s, want %d: %s", response.Status, c.status, text)
+			}
+			var st struct {
+				Code    json.Number
+				Message string
+				Details []any
+			}
+			if err := json.Unmarshal([]byte(text), &st); err != nil || st.Code.String() != c.code || st.Message == "" {
+				t.Errorf("%v: %s, want the code %s", err, text, c.code)
+			}
+			for _, fragment := range c.fragments {
+				if !strings.Contains(strings.ReplaceAll(text, "\u00a0", " "), fragment) {
+					t.Errorf("no %q in %s", fragment, text)
+				}
+			}
+			if c.status == 405 && !strings.Contains(text, "expected "+response.Header.Get("Allow")) {
+				t.Errorf("Allow is %q: %s", response.Header.Get("Allow"), text)
+			}
+			for header := range response.Header {
+				if strings.HasPrefix(header, "Access-Control") || strings.HasPrefix(header, "Grpc-") {
+					t.Errorf("a header %s: %s", header, response.Header.Get(header))
+				}
+			}
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if (len(h.refused) == 1 && h.refused[0] == c.status) != c.refused || len(h.refused) > 1 {
+				t.Errorf("told as refused: %v", h.refused)
+			}
+		})
+	}
+}
+
+// echo is a server that tells the metadata it was sent, and fails as it is told.
+type echo struct {
+	ckdv1.UncertaintyServiceClient
+	got metadata.MD
+	err error
+}
+
+func (e *echo) Invoke(ctx context.Context, _ string, _, _ any, _ ...grpc.CallOption) error {
+	e.got, _ = metadata.FromOutgoingContext(ctx)
+	return e.err
+}
+
+func (e *echo) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	e.got, _ = metadata.FromOutgoingContext(ctx)
+	return nil, e.err
+}
+
+// TestHeaders: what reaches the server of the headers, and what the answer says.
+func TestHeaders(t *testing.T) {
+	e := &echo{}
+	handler := New(e, Options{Outgoing: func(ctx context.Context) context.Context {
+		return metadata.AppendToOutgoingContext(ctx, "ckd-identity", "grader")
+	}})
+	send := func(path string, headers ...string) http.Header {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		for i := 0; i < len(headers); i += 2 {
+			r.Header.Set(headers[i], headers[i+1])
+		}
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		return w.Header()
+	}
+	for _, path := range []string{"/v1/models", "/v2"} {
+		header := send(path, "X-Request-Id", "mine", "Traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+			"Authorization", "Bearer secret", "Ckd-Identity", "admin", "Grpc-Metadata-Ckd-Identity", "admin", "Cookie", "c=1",
+			"X-Forwarded-For", "10.0.0.1", "Grpc-Metadata-X", "y")
+		want := metadata.Pairs("x-request-id", "mine", "traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "ckd-identity", "grader")
+		if got, want := fmt.Sprint(map[string][]string(e.got)), fmt.Sprint(map[string][]string(want)); got != want {
+			t.Errorf("%s: the server got %s, want %s", path, got, want)
+		}
+		if id := header.Get("X-Request-Id"); id != "mine" {
+			t.Errorf("%s: the answer's id is %q", path, id)
+		}
+	}
+	for _, sent := range []string{"", "a\tb", strings.Repeat("x", 129)} {
+		if id := send("/v1/models", "X-Request-Id", sent).Get("X-Request-Id"); len(id) != 16 || id != e.got.Get("x-request-id")[0] {
+			t.Errorf("instead of %q the id is %q, the server got %q", sent, id, e.got)
+		}
+	}
+}
+
+// TestServerErrors: what the server's errors become.
+func TestServerErrors(t *testing.T) {
+	e := &echo{}
+	handler := New(e, Options{})
+	retry, err := status.New(codes.ResourceExhausted, "too much").WithDetails(
+		&errdetails.ErrorInfo{Reason: "OVERLOADED", Domain: "ckd.v1"}, &errdetails.RetryInfo{RetryDelay: durationpb.New(1200 * time.Millisecond)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unknown := status.FromProto(&rpcstatus.Status{Code: int32(codes.NotFound), Message: "gone", Details: []*anypb.Any{{TypeUrl: "type.googleapis.com/nobody.Knows"}}})
+	for name, c := range map[string]struct {
+		err       error
+		status    int
+		fragment  string
+		header    string
+		wantValue string
+	}{
+		"retry":           {retry.Err(), 429, `"reason":"OVERLOADED"`, "Retry-After", "2"},
+		"retry in detail": {retry.Err(), 429, `"retry_delay":"1.200s"`, "Retry-After", "2"},
+		"unauthenticated": {status.Error(codes.Unauthenticated, "who?"), 401, `"code":16,"message":"who?"`, "WWW-Authenticate", "Bearer"},
+		"not allowed":     {status.Error(codes.PermissionDenied, "no"), 403, `"code":7`, "WWW-Authenticate", ""},
+		"unknown detail":  {unknown.Err(), 404, `{"code":5,"message":"gone"}`, "Retry-After", ""},
+		"unavailable":     {status.Error(codes.Unavailable, "away"), 503, `"code":14`, "Retry-After", ""},
+	} {
+		for _, path := range []string{"/v1/models", "/v1/stream", "/v2/health/ready"} {
+			e.err = c.err
+			r := httptest.NewRequest(http.MethodGet, path, nil)
+			if path == "/v1/stream" {
+				r = httptest.NewRequest(http.MethodPost, path, strings.NewReader("{}"))
+				r.ProtoMajor, r.ProtoMinor = 1, 0 // a recorder knows no full duplex
+			}
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, r)
+			text := w.Body.String()
+			if w.Code != c.status || w.Header().Get(c.header) != c.wantValue {
+				t.Errorf("%s, %s: %d, %s %q: %s", name, path, w.Code, c.header, w.Header().Get(c.header), text)
+			}
+			if path == "/v2/health/ready" {
+				if want := `{"error":"` + status.Convert(c.err).Message() + `"}` + "\n"; text != want {
+					t.Errorf("%s, %s: got %s, want %s", name, path, text, want)
+				}
+			} else if !strings.Contains(text, c.fragment) {
+				t.Errorf("%s, %s: no %s in %s", name, path, c.fragment, text)
+			}
+		}
+	}
+}
+
+// TestInfer: the REST form of the Open Inference Protocol says what its gRPC form says, and so what ckd.v1 says.
+func TestInfer(t *testing.T) {
+	limits := server.DefaultLimits()
+	limits.MessageBytes = 64 << 10
+	h := newHarness(t, limits, Options{ReadTimeout: 300 * time.Millisecond})
+	native := request(t, 20, ckdv1.Detail_DETAIL_FULL)
+	want, err := h.grpc.Decompose(t.Context(), native)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values, err := json.Marshal(native.GetValues())
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := func(data, outputs string) string {
+		return `{"id":"42","parameters":{"layout":"SNK"},"inputs":[{"name":"passes","shape":[30,20,3],"datatype":"FP32","data":` + data + `}],"outputs":[` + outputs + `]}`
+	}
+	outputs := `{"name":"c"},{"name":"defer"},{"name":"decision"},{"name":"deciding_class"},{"name":"mi"}`
+	response, text := h.post(t, "/v2/models/fetal-health/infer", body(string(values), outputs))
+	if response.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s", response.Status, text)
+	}
+	type tensor struct {
+		Name, Datatype string
+		Shape          []int
+		Data           json.RawMessage
+	}
+	var got struct {
+		ModelName    string `json:"model_name"`
+		ModelVersion string `json:"model_version"`
+		ID           string
+		Outputs      []tensor
+	}
+	if err := json.Unmarshal([]byte(text), &got); err != nil || got.ModelName != "fetal-health" || got.ModelVersion != "v1" || got.ID != "42" || len(got.Outputs) != 5 {
+		t.Fatalf("%v: %s", err, text)
+	}
+	var c, mi []float64
+	var deferred []bool
+	var decisions []string
+	var classes []int64
+	for i, to := range []any{&c, &deferred, &decisions, &classes, &mi} {
+		if err := json.Unmarshal(got.Outputs[i].Data, to); err != nil {
+			t.Fatalf("%s: %v", got.Outputs[i].Name, err)
+		}
+	}
+	if fmt.Sprint(got.Outputs[0].Shape) != "[20 3]" || len(deferred) != 20 {
+		t.Errorf("shapes: %v, %d decisions", got.Outputs[0].Shape, len(deferred))
+	}
+	for i, r := range want.GetResults() {
+		d := r.GetDecomposition()
+		class := int64(-1)
+		if d.GetDecision().DecidingClass != nil {
+			class = int64(d.GetDecision().GetDecidingClass())
+		}
+		action := "ACTION_" + strings.ToUpper(decisions[i])
+		if fmt.Sprint(c[3*i:3*i+3]) != fmt.Sprint(d.GetC()) || mi[i] != d.GetMi() || action != d.GetDecision().GetAction().String() ||
+			deferred[i] != (d.GetDecision().GetAction() == ckdv1.Action_ACTION_DEFER) || classes[i] != class {
+			t.Errorf("input %d: got %v %v %s %v %d, want %v", i, c[3*i:3*i+3], mi[i], action, deferred[i], classes[i], d)
+		}
+	}
+
+	// What is wrong is said in the words of gRPC, with a status that fits.
+	for name, change := range map[string]func(*inferencepb.ModelInferRequest){
+		"output": func(r *inferencepb.ModelInferRequest) { r.Outputs[0].Name = "nothing" },
+		"row": func(r *inferencepb.ModelInferRequest) {
+			copy(r.RawInputContents[0], "\x00\x00\x80\x3f\x00\x00\x80\x3f")
+		},
+		"tensor":  func(r *inferencepb.ModelInferRequest) { r.Inputs[0].Name = "probabilities" },
+		"model":   func(r *inferencepb.ModelInferRequest) { r.ModelName = "nobody" },
+		"version": func(r *inferencepb.ModelInferRequest) { r.ModelVersion = "v2" },
+	} {
+		r := &inferencepb.ModelInferRequest{
+			ModelName: "fetal-health", Id: "42", Parameters: map[string]*inferencepb.InferParameter{"layout": {ParameterChoice: &inferencepb.InferParameter_StringParam{StringParam: "SNK"}}},
+			Inputs:           []*inferencepb.ModelInferRequest_InferInputTensor{{Name: "passes", Datatype: "FP32", Shape: []int64{30, 20, 3}}},
+			Outputs:          []*inferencepb.ModelInferRequest_InferRequestedOutputTensor{{Name: "c"}},
+			RawInputContents: [][]byte{packed(native).GetValuesLe()},
+		}
+		change(r)
+		_, err := h.oip.ModelInfer(t.Context(), r)
+		text := body("null", `{"name":"`+r.GetOutputs()[0].GetName()+`"}`)
+		text = strings.Replace(text, `"data":null`, fmt.Sprintf(`"parameters":{"binary_data_size":%d}`, len(r.GetRawInputContents()[0])), 1)
+		text = strings.Replace(text, `"passes"`, `"`+r.GetInputs()[0].GetName()+`"`, 1)
+		path := "/v2/models/" + r.GetModelName()
+		if r.GetModelVersion() != "" {
+			path += "/versions/" + r.GetModelVersion()
+		}
+		response, said := h.post(t, path+"/infer", text+string(r.GetRawInputContents()[0]), "Inference-Header-Content-Length", fmt.Sprint(len(text)))
+		st, words := status.Convert(err), map[string]string{}
+		if err := json.Unmarshal([]byte(said), &words); err != nil || st.Code() == codes.OK || words["error"] != st.Message() ||
+			response.StatusCode != map[codes.Code]int{codes.InvalidArgument: 400, codes.NotFound: 404}[st.Code()] {
+			t.Errorf("%s: %s %s, over gRPC: %v", name, response.Status, said, err)
+		}
+	}
+
+	// And what the gateway refuses has the protocol's form.
+	h.refused = nil
+	for fragment, send := range map[string]func() (answer, string){
+		"over the limit of 393216 bytes": func() (answer, string) {
+			return h.post(t, "/v2/models/fetal-health/infer", strings.Repeat(" ", 400_000))
+		},
+		"another origin": func() (answer, string) {
+			return h.post(t, "/v2/models/fetal-health/infer", "{}", "Sec-Fetch-Site", "cross-site")
+		},
+		"the body is too slow": func() (answer, string) {
+			body, up := io.Pipe()
+			defer up.Close()
+			return h.do(t, http.MethodPost, "/v2/models/fetal-health/infer", body)
+		},
+	} {
+		response, text := send()
+		words := map[string]string{}
+		if err := json.Unmarshal([]byte(text), &words); err != nil || !strings.Contains(words["error"], fragment) || response.StatusCode < 400 {
+			t.Errorf("%s %s, want %q", response.Status, text, fragment)
+		}
+	}
+	if len(h.refused) != 3 {
+		t.Errorf("told as refused: %v", h.refused)
+	}
+}
+
+// FuzzDecompose: no body breaks anything, and one that is taken says what protobuf's own reader of JSON says.
+func FuzzDecompose(f *testing.F) {
+	limits := server.DefaultLimits()
+	limits.MessageBytes = 64 << 10
+	h := newHarness(f, limits, Options{})
+	f.Add([]byte(toJSON(f, request(f, 1, ckdv1.Detail_DETAIL_FULL))))
+	f.Add([]byte(toJSON(f, packed(request(f, 2, 0)))))
+	f.Add([]byte(`{"layout":1,"passes":"4","inputs":1e0,"values":["NaN",1,"Infinity",-0],"inputIds":["\u00e9"],"detail":null}`))
+	f.Add([]byte(`{"layout":"LAYOUT_NSK","passes":4294967295,"inputs":4294967295}`))
+	f.Add([]byte(`[{"a":[[[`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		r := httptest.NewRequest(http.MethodPost, "/v1/models/fetal-health:decompose", bytes.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		h.gateway.ServeHTTP(w, r)
+		var in ckdv1.DecomposeRequest
+		undecodable := protojson.Unmarshal(body, &in)
+		if w.Code == http.StatusOK {
+			if undecodable != nil {
+				t.Fatalf("taken: %q", body)
+			}
+			in.Model = "fetal-health"
+			want, err := h.grpc.Decompose(t.Context(), &in)
+			var got ckdv1.DecomposeResponse
+			if fromJSON(t, w.Body.String(), &got); err != nil || toJSON(t, &got) != toJSON(t, want) {
+				t.Fatalf("%q: got %v, want %v, %v", body, &got, want, err)
+			}
+			return
+		}
+		var st rpcstatus.Status
+		if fromJSON(t, w.Body.String(), &st); st.GetMessage() == "" || w.Code == http.StatusInternalServerError {
+			t.Fatalf("%q: %d %s", body, w.Code, w.Body)
+		}
+	})
+}

@@ -1,0 +1,547 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	"github.com/ckd-project/ckd/server"
+)
+
+// lineStream is a client's stream over HTTP.
+type lineStream struct {
+	t        *testing.T
+	up       *io.PipeWriter
+	response *http.Response
+	answers  *bufio.Reader
+	cancel   context.CancelFunc
+}
+
+// open begins a stream. Its first line is sent, since answers begin after it.
+func (h *harness) open(t *testing.T, client *http.Client, first string) *lineStream {
+	t.Helper()
+	body, up := io.Pipe()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url+"/v1/stream", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-ndjson")
+	s := &lineStream{t: t, up: up, cancel: cancel}
+	t.Cleanup(func() { up.CloseWithError(io.ErrClosedPipe) })
+	go func() { _, _ = io.WriteString(up, first+"\n") }() // fails only with the request, which says so
+	if s.response, err = client.Do(r); err != nil {       //nolint:bodyclose // it is, by Cleanup
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.response.Body.Close() })
+	s.answers = bufio.NewReader(s.response.Body)
+	return s
+}
+
+func (s *lineStream) send(text string) {
+	s.t.Helper()
+	if _, err := io.WriteString(s.up, text+"\n"); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// receive is the next line: an answer, or an error; neither at the end.
+func (s *lineStream) receive() (*ckdv1.DecomposeStreamResponse, *rpcstatus.Status) {
+	s.t.Helper()
+	line, err := s.answers.ReadBytes('\n')
+	if err != nil {
+		if len(line) > 0 || err != io.EOF {
+			s.t.Fatalf("%v after %q", err, line)
+		}
+		return nil, nil
+	}
+	var both struct{ Result, Error json.RawMessage }
+	if err := json.Unmarshal(line, &both); err != nil {
+		s.t.Fatalf("%v: %s", err, line)
+	}
+	if both.Error != nil {
+		var st rpcstatus.Status
+		fromJSON(s.t, string(both.Error), &st)
+		return nil, &st
+	}
+	var m ckdv1.DecomposeStreamResponse
+	fromJSON(s.t, string(both.Result), &m)
+	return &m, nil
+}
+
+func (s *lineStream) answer() *ckdv1.DecomposeStreamResponse {
+	s.t.Helper()
+	m, st := s.receive()
+	if m == nil {
+		s.t.Fatalf("no answer, but %v", st)
+	}
+	return m
+}
+
+// fails reads up to the error that ends the stream.
+func (s *lineStream) fails(code codes.Code, fragment string) {
+	s.t.Helper()
+	for {
+		m, st := s.receive()
+		if m != nil {
+			for _, r := range m.GetResults() {
+				s.t.Errorf("a result before the error: %v", r)
+			}
+			continue
+		}
+		if st == nil || codes.Code(st.GetCode()) != code || !strings.Contains(st.GetMessage(), fragment) {
+			s.t.Errorf("the stream ends with %v, want %v with %q", st, code, fragment)
+		}
+		return
+	}
+}
+
+const header = `{"header":{"model":"fetal-health","detail":"DETAIL_VECTORS"}}`
+
+// block is a pass of some inputs, as a line.
+func block(t testing.TB, group, pass, inputs int) string {
+	t.Helper()
+	p := recording(t)
+	b := &ckdv1.Block{Group: uint64(group), Values: p.Float32[p.Offset(pass, 0) : p.Offset(pass, 0)+inputs*p.K]}
+	if pass == 0 {
+		for i := range inputs {
+			b.InputIds = append(b.InputIds, fmt.Sprintf("%d/%d", group, i))
+		}
+	}
+	return toJSON(t, &ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: b}})
+}
+
+// clients are the versions of HTTP.
+func clients(t *testing.T) map[string]*http.Client {
+	two := new(http.Protocols)
+	two.SetUnencryptedHTTP2(true)
+	all := map[string]*http.Client{
+		"HTTP/1.1": {Transport: &http.Transport{}},
+		"HTTP/2.0": {Transport: &http.Transport{Protocols: two}},
+	}
+	for _, c := range all {
+		t.Cleanup(c.CloseIdleConnections)
+	}
+	return all
+}
+
+// TestStream: many groups, each answered while the body is still being sent, as over gRPC.
+func TestStream(t *testing.T) {
+	const groups, inputs, passes = 12, 5, 30
+	for version, client := range clients(t) {
+		t.Run(version, func(t *testing.T) {
+			h := newHarness(t, server.DefaultLimits(), Options{})
+			want, err := h.grpc.Decompose(t.Context(), request(t, inputs, ckdv1.Detail_DETAIL_VECTORS))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := h.open(t, client, header)
+			if s.response.Proto != version || s.response.StatusCode != http.StatusOK || s.response.Header.Get("Content-Type") != lineMedia {
+				t.Fatalf("%s %s, %s", s.response.Proto, s.response.Status, s.response.Header)
+			}
+			if info := s.answer().GetInfo(); len(info.GetClasses()) != 3 {
+				t.Errorf("info is %v", info)
+			}
+			for group := range groups {
+				for pass := range passes {
+					s.send(block(t, group, pass, inputs))
+					if pass == 3 {
+						s.send("  \r") // a blank line is none
+					}
+				}
+				// The answer is there before anything else is sent.
+				results := s.answer().GetResults()
+				if len(results) != inputs {
+					t.Fatalf("group %d: %d results", group, len(results))
+				}
+				for i, r := range results {
+					if r.GetInputId() != fmt.Sprintf("%d/%d", group, i) || !proto.Equal(r.GetDecomposition(), want.GetResults()[i].GetDecomposition()) {
+						t.Errorf("group %d, input %d: got %v, want %v", group, i, r, want.GetResults()[i])
+					}
+				}
+			}
+			for pass := range 7 { // enough to be finished by the half-close
+				s.send(block(t, groups, pass, 2))
+			}
+			if _, err := io.WriteString(s.up, strings.TrimSpace(block(t, groups, 7, 2))); err != nil { // the last line needs no end
+				t.Fatal(err)
+			}
+			if err := s.up.Close(); err != nil {
+				t.Fatal(err)
+			}
+			left := s.answer()
+			if len(left.GetResults()) != 2 || left.GetResults()[0].GetDecomposition().GetPasses() != 8 {
+				t.Errorf("after the half-close: %v", left)
+			}
+			if m, st := s.receive(); m != nil || st != nil {
+				t.Errorf("at the end: %v, %v", m, st)
+			}
+			h.eventually(t, "all are counted", func() bool { return h.metric(t, "ckd_decisions_total", "", "") == groups*inputs+2+inputs })
+		})
+	}
+}
+
+// TestStreamFaults: what is wrong with a line, or the body, ends the stream with an error, and what was open is not
+// decided: only a body that ends well is a half-close.
+func TestStreamFaults(t *testing.T) {
+	limits := server.DefaultLimits()
+	limits.MessageBytes = 4096
+	for version, client := range clients(t) {
+		for name, c := range map[string]struct {
+			line     string
+			code     codes.Code
+			fragment string
+		}{
+			"unknown field": {`{"block":{"group":"1","valus":[1]}}`, codes.InvalidArgument, `line 10, column 23: unknown field "valus"`},
+			"no JSON":       {`{"block":`, codes.InvalidArgument, "line 10: unexpected EOF"},
+			"two texts":     {`{}{}`, codes.InvalidArgument, "line 10, column 3: "},
+			"long line":     {`{"block":{"values_le":"` + strings.Repeat("A", 30000), codes.ResourceExhausted, "line 10 is over the limit of 24576 bytes"},
+			"slow line":     {"slow", codes.DeadlineExceeded, "too slow"},
+			"broken off":    {"broken", codes.Canceled, ""},
+		} {
+			t.Run(version+"/"+name, func(t *testing.T) {
+				h := newHarness(t, limits, Options{ReadTimeout: 300 * time.Millisecond})
+				s := h.open(t, client, header)
+				s.answer()
+				for pass := range 8 { // the policy would decide on four
+					s.send(block(t, 0, pass, 3))
+				}
+				switch c.line {
+				case "slow":
+					time.Sleep(400 * time.Millisecond) // between lines there is time
+					if _, err := io.WriteString(s.up, `{"block":`); err != nil {
+						t.Fatal(err)
+					}
+					s.fails(c.code, c.fragment)
+				case "broken":
+					s.cancel()
+					s.response.Body.Close() // Go's client of HTTP/2 does not look at the context while it sends
+				default:
+					s.send(c.line)
+					s.fails(c.code, c.fragment)
+				}
+				h.eventually(t, "what was open is given up", func() bool {
+					return h.server.Idle() && h.metric(t, "ckd_inputs_abandoned_total", "", "") == 3
+				})
+				if n := h.metric(t, "ckd_decisions_total", "", ""); n != 0 {
+					t.Errorf("%v inputs were decided", n)
+				}
+			})
+		}
+	}
+}
+
+// TestStreamRefused: an error before the first answer has a status of its own, and comes while the body is open.
+func TestStreamRefused(t *testing.T) {
+	for version, client := range clients(t) {
+		for name, c := range map[string]struct {
+			line   string
+			status int
+			code   codes.Code
+		}{
+			"unknown model": {`{"header":{"model":"nobody"}}`, http.StatusNotFound, codes.NotFound},
+			"no header":     {`{"block":{}}`, http.StatusBadRequest, codes.InvalidArgument},
+			"no JSON":       {`nonsense`, http.StatusBadRequest, codes.InvalidArgument},
+		} {
+			t.Run(version+"/"+name, func(t *testing.T) {
+				h := newHarness(t, server.DefaultLimits(), Options{})
+				s := h.open(t, client, c.line)
+				if s.response.StatusCode != c.status {
+					t.Errorf("%s, want %d", s.response.Status, c.status)
+				}
+				s.fails(c.code, "")
+			})
+		}
+	}
+}
+
+// TestStreamEmpty: no line is no stream, and no error.
+func TestStreamEmpty(t *testing.T) {
+	h := newHarness(t, server.DefaultLimits(), Options{})
+	if response, text := h.post(t, "/v1/stream", "\n\n"); response.StatusCode != http.StatusOK || text != "" {
+		t.Errorf("%s %q", response.Status, text)
+	}
+}
+
+// TestOneRequest: what a client sends on after the end of its stream is never taken for a request.
+func TestOneRequest(t *testing.T) {
+	h := newHarness(t, server.DefaultLimits(), Options{})
+	c, err := net.Dial("tcp", strings.TrimPrefix(h.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(c, "POST /v1/stream HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nnonsense\n\r\n")
+	answers := bufio.NewReader(c)
+	if line, err := answers.ReadString('\n'); err != nil || !strings.Contains(line, " 400 ") {
+		t.Fatalf("%v: %s", err, line)
+	}
+	time.Sleep(2 * lingerTime)
+	fmt.Fprint(c, "GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n") // fails if the connection is closed, as it should be
+	if text, _ := io.ReadAll(answers); bytes.Contains(text, []byte("HTTP/1.1")) {
+		t.Errorf("another answer: %s", text)
+	}
+}
+
+// slow is a server that takes its time, unless the call ends before.
+type slow struct{ grpc.ClientConnInterface }
+
+func (slow) Invoke(ctx context.Context, _ string, _, _ any, _ ...grpc.CallOption) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(400 * time.Millisecond):
+		return nil
+	}
+}
+
+// TestSlowAnswer: the time that a body has is not the answer's.
+func TestSlowAnswer(t *testing.T) {
+	for version, client := range clients(t) {
+		web := httptest.NewUnstartedServer(nil)
+		web.Config = NewServer(New(slow{}, Options{ReadTimeout: 100 * time.Millisecond, WriteTimeout: 100 * time.Millisecond}), nil)
+		web.Start()
+		for _, path := range []string{"/v1/models/m:decompose", "/v2/models/m/infer"} {
+			response, err := client.Post(web.URL+path, "application/json", strings.NewReader(`{"inputs":`+map[bool]string{true: "1}", false: "[]}"}[strings.HasPrefix(path, "/v1")]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if response.Body.Close(); response.StatusCode != http.StatusOK {
+				t.Errorf("%s %s: %s", version, path, response.Status)
+			}
+		}
+		client.CloseIdleConnections()
+		web.Close()
+	}
+}
+
+// TestDrain: the daemon's end ends streams whose clients say nothing.
+func TestDrain(t *testing.T) {
+	for version, client := range clients(t) {
+		t.Run(version, func(t *testing.T) {
+			h := newHarness(t, server.DefaultLimits(), Options{})
+			s := h.open(t, client, header)
+			s.answer()
+			h.server.Drain()
+			s.fails(codes.Unavailable, "stopping")
+		})
+	}
+}
+
+// TestUnread: a client that sends and never reads is let go of, and holds little.
+func TestUnread(t *testing.T) {
+	limits := server.DefaultLimits()
+	limits.SendStall = time.Hour // the gateway is on its own
+	h := newHarness(t, limits, Options{WriteTimeout: 300 * time.Millisecond, ReadTimeout: time.Minute})
+	c, err := net.Dial("tcp", strings.TrimPrefix(h.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.(*net.TCPConn).SetReadBuffer(4096); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(c, "POST /v1/stream HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintf(c, "%x\r\n%s\n\r\n", len(fullHeader)+1, fullHeader); err != nil {
+		t.Fatal(err)
+	}
+	flood(t, func(line string) error {
+		_, err := fmt.Fprintf(c, "%x\r\n%s\n\r\n", len(line)+1, line)
+		return err
+	})
+	h.eventually(t, "the stream is over", h.server.Idle)
+}
+
+// TestUnreadHTTP2 is TestUnread where streams share a connection.
+func TestUnreadHTTP2(t *testing.T) {
+	limits := server.DefaultLimits()
+	limits.SendStall = time.Hour
+	h := newHarness(t, limits, Options{WriteTimeout: 300 * time.Millisecond, ReadTimeout: time.Minute})
+	client := clients(t)["HTTP/2.0"]
+	s := h.open(t, client, fullHeader)
+	flood(t, func(line string) error {
+		_, err := io.WriteString(s.up, line+"\n")
+		return err
+	})
+	h.eventually(t, "the stream is over", h.server.Idle)
+	if response, err := client.Get(h.url + "/v1/models"); err != nil || response.StatusCode != http.StatusOK {
+		t.Errorf("the connection's other requests: %v, %v", response, err)
+	} else {
+		response.Body.Close()
+	}
+}
+
+var fullHeader = strings.Replace(header, "VECTORS", "FULL", 1)
+
+// flood sends blocks that have much to be answered for few values, until that fails.
+func flood(t *testing.T, send func(line string) error) {
+	t.Helper()
+	p := recording(t)
+	rows := &ckdv1.Block{InputIds: make([]string, 50), Passes: 4, Final: true}
+	for s := range 4 {
+		rows.Values = append(rows.Values, p.Float32[p.Offset(s, 0):p.Offset(s, 0)+50*p.K]...)
+	}
+	line := toJSON(t, &ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: rows}})
+	for i := range 100_000 {
+		if send(strings.Replace(line, `"block":{`, fmt.Sprintf(`"block":{"group":"%d",`, i), 1)) != nil {
+			return
+		}
+	}
+	t.Fatal("nothing stops a client that does not read")
+}
+
+// TestSlowBody: a body that does not come on is given up, and a body that never comes holds nobody up.
+func TestSlowBody(t *testing.T) {
+	h := newHarness(t, server.DefaultLimits(), Options{ReadTimeout: 200 * time.Millisecond})
+	for _, sent := range []string{"", `{"layout":`} {
+		c, err := net.Dial("tcp", strings.TrimPrefix(h.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(c, "POST /v1/models/fetal-health:decompose HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n%s", sent)
+		text, err := io.ReadAll(c) // up to the end: the connection is closed
+		if err != nil || !bytes.HasPrefix(text, []byte("HTTP/1.1 408 ")) || !bytes.Contains(text, []byte("too slow")) {
+			t.Errorf("%v: %s", err, text)
+		}
+	}
+}
+
+// TestShortBody: a body that ends before its length is no request.
+func TestShortBody(t *testing.T) {
+	h := newHarness(t, server.DefaultLimits(), Options{})
+	c, err := net.Dial("tcp", strings.TrimPrefix(h.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "POST /v1/models/fetal-health:decompose HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{}")
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := io.ReadAll(c); !bytes.HasPrefix(text, []byte("HTTP/1.1 400 ")) || !bytes.Contains(text, []byte("breaks off")) {
+		t.Errorf("got %s", text)
+	}
+}
+
+// TestBudget: bodies share what they may hold, and give it back.
+func TestBudget(t *testing.T) {
+	h := newHarness(t, server.DefaultLimits(), Options{BodyBytes: 100_000})
+	body, up := io.Pipe()
+	first := make(chan int, 1)
+	go func() {
+		r, err := http.NewRequest(http.MethodPost, h.url+"/v1/models/fetal-health:decompose", body)
+		if err != nil {
+			t.Error(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		response, err := h.http.Do(r)
+		if err != nil {
+			t.Error(err)
+			first <- 0
+			return
+		}
+		response.Body.Close()
+		first <- response.StatusCode
+	}()
+	if _, err := io.WriteString(up, strings.Repeat(" ", 90_000)); err != nil {
+		t.Fatal(err)
+	}
+	h.eventually(t, "the first body is held", func() bool { return h.gateway.held.Load() == 90_000 })
+	good := toJSON(t, request(t, 20, 0))
+	response, text := h.post(t, "/v1/models/fetal-health:decompose", good)
+	if response.StatusCode != http.StatusTooManyRequests || response.Header.Get("Retry-After") != "1" || !strings.Contains(text, "budget of 100000 bytes") {
+		t.Errorf("%s, retry after %q: %s", response.Status, response.Header.Get("Retry-After"), text)
+	}
+	if _, err := io.WriteString(up, good[:8000]); err != nil {
+		t.Fatal(err)
+	}
+	if err := up.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if code := <-first; code != http.StatusBadRequest {
+		t.Errorf("the first is answered with %d", code)
+	}
+	if response, text := h.post(t, "/v1/models/fetal-health:decompose", good); response.StatusCode != http.StatusOK {
+		t.Errorf("afterwards: %s %s", response.Status, text)
+	}
+}
+
+// TestKeepAlive: a late read deadline of one request does no harm to the next, nor to a slow answer.
+func TestKeepAlive(t *testing.T) {
+	h := newHarness(t, server.DefaultLimits(), Options{ReadTimeout: 100 * time.Millisecond, WriteTimeout: 100 * time.Millisecond})
+	good := toJSON(t, request(t, 1, 0))
+	for range 3 {
+		if response, text := h.post(t, "/v1/models/fetal-health:decompose", good); response.StatusCode != http.StatusOK {
+			t.Errorf("%s %s", response.Status, text)
+		}
+		time.Sleep(150 * time.Millisecond)
+	}
+}
+
+// TestPipe: connections inside the process say that they are, at both ends, and end with their listener.
+func TestPipe(t *testing.T) {
+	pipe := Pipe()
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		c, err := pipe.Accept()
+		if err != nil {
+			t.Error(err)
+		}
+		accepted <- c
+	}()
+	near, err := inProcess(pipe.DialContext(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	far := <-accepted
+	for _, c := range []net.Conn{near, far} {
+		if _, ok := c.(interface{ InProcess() }); !ok {
+			t.Errorf("%T does not say that it is in the process", c)
+		}
+		if a := c.RemoteAddr(); a.Network() != "pipe" || a.String() != "in-process" {
+			t.Errorf("the address is %v", a)
+		}
+	}
+	if err := pipe.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pipe.Accept(); err == nil {
+		t.Error("a closed listener accepts")
+	}
+	if _, err := pipe.DialContext(t.Context()); err == nil {
+		t.Error("a closed listener is dialled")
+	}
+	near.Close()
+	if _, err := far.Read(make([]byte, 1)); err == nil {
+		t.Error("a connection outlives its end")
+	}
+	far.Close()
+}
