@@ -63,6 +63,7 @@ func TestObserve(t *testing.T) {
 	model.InputsOpen(-2)
 	model.StreamsOpen(1)
 	d.RejectedUnknownModel("unknown_model", 1)
+	d.HTTPRefused(413)
 
 	h1, h3, h5 := entropyOf(3./8, 3./8, 1./4), entropyOf(1./2, 1./4, 1./4), entropyOf(4./5, 1./5)
 	want := map[string]float64{
@@ -111,6 +112,7 @@ func TestObserve(t *testing.T) {
 		`ckd_policy_last_reload_successful{}`:                          0,
 		`ckd_policy_last_reload_success_timestamp_seconds{}`:           0,
 		`ckd_panics_total{}`:                                           0,
+		`ckd_http_requests_refused_total{code="413"}`:                  1,
 		`ckd_messages_refused_total{model="m",reason="group_open"}`:    2,
 		`ckd_calibration_mismatches_total{model="m",what="passes"}`:    1,
 		`ckd_calibration_mismatches_total{model="m",what="posterior"}`: 2,
@@ -126,6 +128,9 @@ func TestObserve(t *testing.T) {
 	for _, class := range p.Classes {
 		want[`ckd_class_epistemic_nats{class="`+class+`",model="m"}`] = 5
 		want[`ckd_class_skewness_ratio{class="`+class+`",model="m"}`] = 5
+	}
+	for _, code := range []string{"400", "403", "404", "405", "408", "415", "429"} {
+		want[`ckd_http_requests_refused_total{code="`+code+`"}`] = 0
 	}
 	got := d.values(t)
 	for name, w := range want {
