@@ -108,7 +108,7 @@ func TestThousandClasses(t *testing.T) {
 		decisions  = 2 // observing, by either score
 		histograms = 3
 		others     = 5 + 2 + 2 + 1 + 1 // counters, mismatches, open, cut, info
-		daemon     = 4 + 1             // build, reloads, panics; messages refused
+		daemon     = 4 + 1 + 8 + 4     // build, reloads, panics; messages refused; HTTP refused; access, certificate
 	)
 	reasons := 2 * len(testReasons) // of the model, and of none
 	if want := perClass + pairs + decisions + histograms + others + daemon + reasons; series != want {

@@ -28,6 +28,8 @@ type Options struct {
 	RejectReasons []string
 	// MessageReasons are all reasons that a message of a stream can be refused for.
 	MessageReasons []string
+	// AccessReasons are all reasons that a call can be refused for by who made it.
+	AccessReasons []string
 	// Version and Revision of the build.
 	Version, Revision string
 }
@@ -56,6 +58,11 @@ func New(reg prometheus.Registerer, o Options) (*Metrics, error) {
 	for _, reason := range o.RejectReasons {
 		if _, err := m.series.rejected.GetMetricWithLabelValues("", reason); err != nil {
 			return nil, fmt.Errorf("metrics: reject reason %q: %w", reason, err)
+		}
+	}
+	for _, reason := range o.AccessReasons {
+		if _, err := m.series.accessRefused.GetMetricWithLabelValues(reason); err != nil {
+			return nil, fmt.Errorf("metrics: access reason %q: %w", reason, err)
 		}
 	}
 	m.rejected = newReasonCounters(m.series.rejected, "", o.RejectReasons)
@@ -113,6 +120,23 @@ func (m *Metrics) Panicked() { m.series.panics.Inc() }
 // status, before it became a call.
 func (m *Metrics) HTTPRefused(code int) {
 	m.series.httpRefused.WithLabelValues(strconv.Itoa(code)).Inc()
+}
+
+// AccessRefused counts a call that was refused for who made it, for one of
+// Options.AccessReasons.
+func (m *Metrics) AccessRefused(reason string) {
+	m.series.accessRefused.WithLabelValues(reason).Inc()
+}
+
+// SecurityReloadFailed counts an attempt to read certificates or identities that
+// failed.
+func (m *Metrics) SecurityReloadFailed(files string) {
+	m.series.securityReloadsFailed.WithLabelValues(files).Inc()
+}
+
+// CertificateNotAfter tells when the certificate in force ends.
+func (m *Metrics) CertificateNotAfter(t time.Time) {
+	m.series.certificateNotAfter.Set(float64(t.Unix()))
 }
 
 // Reloaded records an attempt to load the policies; at is when it succeeded.

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -64,6 +65,9 @@ func TestObserve(t *testing.T) {
 	model.StreamsOpen(1)
 	d.RejectedUnknownModel("unknown_model", 1)
 	d.HTTPRefused(413)
+	d.AccessRefused("no_credential")
+	d.SecurityReloadFailed("access")
+	d.CertificateNotAfter(time.Unix(1e9, 0))
 
 	h1, h3, h5 := entropyOf(3./8, 3./8, 1./4), entropyOf(1./2, 1./4, 1./4), entropyOf(4./5, 1./5)
 	want := map[string]float64{
@@ -113,6 +117,10 @@ func TestObserve(t *testing.T) {
 		`ckd_policy_last_reload_success_timestamp_seconds{}`:           0,
 		`ckd_panics_total{}`:                                           0,
 		`ckd_http_requests_refused_total{code="413"}`:                  1,
+		`ckd_access_refused_total{reason="no_credential"}`:             1,
+		`ckd_security_reloads_failed_total{files="access"}`:            1,
+		`ckd_security_reloads_failed_total{files="certificates"}`:      0,
+		`ckd_certificate_not_after_seconds{}`:                          1e9,
 		`ckd_messages_refused_total{model="m",reason="group_open"}`:    2,
 		`ckd_calibration_mismatches_total{model="m",what="passes"}`:    1,
 		`ckd_calibration_mismatches_total{model="m",what="posterior"}`: 2,

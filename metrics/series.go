@@ -27,6 +27,9 @@ type series struct {
 	late, rejected, abandoned *prometheus.CounterVec
 	messages, mismatches      *prometheus.CounterVec
 	httpRefused               *prometheus.CounterVec
+	accessRefused             *prometheus.CounterVec
+	securityReloadsFailed     *prometheus.CounterVec
+	certificateNotAfter       prometheus.Gauge
 	inputsOpen, streamsOpen   *prometheus.GaugeVec
 	labelsCut                 *prometheus.GaugeVec
 
@@ -125,6 +128,18 @@ func declare() *series {
 	for _, code := range []string{"400", "403", "404", "405", "408", "413", "415", "429"} {
 		s.httpRefused.WithLabelValues(code)
 	}
+	s.accessRefused = s.counter("ckd_access_refused_total",
+		"Calls and HTTP requests that were refused for who made them, by reason.",
+		"reason")
+	s.securityReloadsFailed = s.counter("ckd_security_reloads_failed_total",
+		"Attempts to read the certificates or the access file again that failed; what was in force stays.",
+		"files")
+	for _, files := range []string{"access", "certificates"} {
+		s.securityReloadsFailed.WithLabelValues(files)
+	}
+	s.certificateNotAfter = s.gauge("ckd_certificate_not_after_seconds",
+		"When the certificate that the daemon serves with ends, in seconds since 1970; 0 without TLS.",
+	).WithLabelValues()
 	s.abandoned = s.counter("ckd_inputs_abandoned_total",
 		"Inputs given up undecided because their call was cancelled or broke.",
 		"model")

@@ -64,7 +64,7 @@ models:
 		t.Fatal(err)
 	}
 	header := &ckdv1.StreamHeader{Model: "m", Detail: detail}
-	model, err := server.readHeader(header)
+	model, err := server.readHeader(t.Context(), header)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ckd-project/ckd/internal/access"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -19,10 +20,11 @@ import (
 // ckd.v1 do; what they have open is the message at hand, which is answered before
 // they end, if its answer does not take too long.
 func Converse[Q, A any](s *Server, stream grpc.BidiStreamingServer[Q, A], answer func(context.Context, *Q) *A) error {
-	if err := s.openStream(); err != nil {
+	who := access.FromContext(stream.Context())
+	if err := s.openStream(who); err != nil {
 		return err
 	}
-	defer s.streams.Add(-1)
+	defer s.closeStream(who)
 	c := &conversation{begun: time.Now()}
 	exchanged := make(chan error, 1)
 	go func() {
@@ -33,20 +35,7 @@ func Converse[Q, A any](s *Server, stream grpc.BidiStreamingServer[Q, A], answer
 		}()
 		exchanged <- exchangeTurns(s, c, stream, answer)
 	}()
-	return s.overhear(c, exchanged)
-}
-
-// openStream counts a stream in, or refuses it.
-func (s *Server) openStream() error {
-	n, limit := s.streams.Add(1), int64(s.limits.Streams)
-	if n <= limit {
-		return nil
-	}
-	s.streams.Add(-1)
-	s.metrics.RejectedUnknownModel(reasonWord(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS), 1)
-	f := overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS, "stream", "streams", n, limit)
-	f.retry = retryStream
-	return statusOf(f, location{}).Err()
+	return s.overhear(stream.Context(), c, exchanged)
 }
 
 // conversation is what the two goroutines of a stream know of each other.
@@ -106,17 +95,19 @@ func (c *conversation) over() error {
 }
 
 // overhear ends a stream whose exchange cannot end it itself.
-func (s *Server) overhear(c *conversation, exchanged <-chan error) error {
+func (s *Server) overhear(ctx context.Context, c *conversation, exchanged <-chan error) error {
 	tick := time.NewTicker(s.limits.tick())
 	defer tick.Stop()
 	aged, stopAge := s.limits.age()
 	defer stopAge()
-	drained := s.drained
+	drained, gone := s.drained, access.Gone(ctx)
 	var deadline <-chan time.Time
 	for {
 		select {
 		case err := <-exchanged:
 			return err
+		case <-gone:
+			return access.Ended(ctx)
 		case <-s.killed:
 			return statusOf(draining("the daemon is stopping"), location{}).Err()
 		case <-drained:

@@ -119,7 +119,7 @@ func (s *Server) checkForeign(m *model, c *Call) error {
 // Model is a model as clients are told of it, if its policy has a version; empty
 // for any.
 func (s *Server) Model(ctx context.Context, name, version string) (*ckdv1.Model, error) {
-	m, err := s.model(name)
+	m, err := s.model(ctx, name)
 	if err == nil {
 		err = checkVersion(m, version)
 	}

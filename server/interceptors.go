@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/internal/access"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -26,8 +27,9 @@ type interceptor struct {
 }
 
 // interceptors wrap every call, the first one outermost: what lets messages pass
-// them by, metrics, then the request id, which logging reads, and recovery innermost, so that a panic is
-// logged and counted as the Internal error that the client sees.
+// them by, metrics, then the request id and who calls, which logging reads, and
+// recovery innermost, so that a panic is logged and counted as the Internal error
+// that the client sees. What access refuses it tells itself.
 func (s *Server) interceptors() []interceptor {
 	logger := callLogger(s.log)
 	options := []logging.Option{
@@ -40,6 +42,8 @@ func (s *Server) interceptors() []interceptor {
 		{nil, bareStream},
 		{s.rpc.UnaryServerInterceptor(), s.rpc.StreamServerInterceptor()},
 		{requestIDUnary, requestIDStream},
+		{s.access.Unary, s.access.Stream},
+		{identifiedUnary, identifiedStream},
 		{logging.UnaryServerInterceptor(logger, options...), logging.StreamServerInterceptor(logger, options...)},
 		{recovery.UnaryServerInterceptor(recovered), recovery.StreamServerInterceptor(recovered)},
 	}
@@ -115,6 +119,23 @@ func requestIDStream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo
 	ctx, id := withRequestID(stream.Context())
 	_ = stream.SetHeader(metadata.Pairs(requestIDKey, id)) // as above
 	return handler(srv, &middleware.WrappedServerStream{ServerStream: stream, WrappedContext: ctx})
+}
+
+// identified adds who calls to what logging will say of the call.
+func identified(ctx context.Context) context.Context {
+	name := access.FromContext(ctx).Name()
+	if name == "" {
+		return ctx
+	}
+	return logging.InjectFields(ctx, logging.Fields{"identity", name})
+}
+
+func identifiedUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	return handler(identified(ctx), req)
+}
+
+func identifiedStream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	return handler(srv, &middleware.WrappedServerStream{ServerStream: stream, WrappedContext: identified(stream.Context())})
 }
 
 // callLogger is what the logging interceptor writes to.

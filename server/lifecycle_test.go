@@ -416,7 +416,7 @@ func TestPolicyWithinLimits(t *testing.T) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
-	if _, err := s.model("ctg"); err != nil {
+	if _, err := s.model(t.Context(), "ctg"); err != nil {
 		t.Errorf("the policies before are gone: %v", err)
 	}
 }

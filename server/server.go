@@ -21,8 +21,11 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
 
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/access"
+	"github.com/ckd-project/ckd/internal/certs"
 	"github.com/ckd-project/ckd/internal/wire"
 	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/policy"
@@ -37,6 +40,8 @@ type Options struct {
 	Registry prometheus.Registerer // of the RPC metrics
 	Channelz bool                  // serve gRPC's channelz
 	Tracing  stats.Handler         // makes spans of calls; nil for none
+	TLS      *certs.Source         // of connections over TCP; nil: they are plaintext
+	Access   *access.Store         // who may what; nil: whoever connects may everything
 }
 
 // Server answers ckd.v1.UncertaintyService, health and reflection.
@@ -46,6 +51,7 @@ type Server struct {
 	limits  Limits
 	log     *zap.Logger
 	metrics *metrics.Metrics
+	access  *access.Store
 	grpc    *grpc.Server
 	rpc     *rpcMetrics
 
@@ -86,7 +92,7 @@ func (m *model) Policy() *policy.Policy { return m.lean.Policy() }
 // New builds a Server without models, which says NOT_SERVING: see SetPolicies.
 func New(o Options) (*Server, error) {
 	s := &Server{
-		limits: o.Limits, log: o.Logger, metrics: o.Metrics, health: health.NewServer(),
+		limits: o.Limits, log: o.Logger, metrics: o.Metrics, access: o.Access, health: health.NewServer(),
 		replaced: make(chan struct{}), drained: make(chan struct{}), killed: make(chan struct{}),
 	}
 	s.catalog.Store(&catalog{})
@@ -108,6 +114,7 @@ func New(o Options) (*Server, error) {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.ForceServerCodecV2(wire.Codec{}),
+		grpc.Creds(certs.Credentials(o.TLS)),
 		grpc.InTapHandle(s.admit),
 		grpc.ReadBufferSize(readBufferBytes),
 		grpc.MaxRecvMsgSize(o.Limits.MessageBytes),
@@ -271,8 +278,15 @@ func (s *Server) Models() []*ckdv1.PolicyRef {
 	return refs
 }
 
-// model finds a model by the name that a client sent.
-func (s *Server) model(name string) (*model, error) {
+// model finds a model by the name that a client sent, who must be allowed to use
+// it: that is said first, so that who is not does not learn whether there is one.
+func (s *Server) model(ctx context.Context, name string) (*model, error) {
+	if err := access.Allow(ctx, name); err != nil {
+		return nil, &fault{
+			reason: ckdv1.ErrorReason_ERROR_REASON_NOT_ALLOWED, field: "model", value: name, expected: "a name from ListModels",
+			message: status.Convert(err).Message(),
+		}
+	}
 	if m := (*s.catalog.Load())[name]; m != nil {
 		return m, nil
 	}
@@ -283,18 +297,21 @@ func (s *Server) model(name string) (*model, error) {
 }
 
 // ListModels implements the RPC.
-func (s *Server) ListModels(context.Context, *ckdv1.ListModelsRequest) (*ckdv1.ListModelsResponse, error) {
+func (s *Server) ListModels(ctx context.Context, _ *ckdv1.ListModelsRequest) (*ckdv1.ListModelsResponse, error) {
+	who := access.FromContext(ctx)
 	models := *s.catalog.Load()
 	response := &ckdv1.ListModelsResponse{}
 	for _, name := range slices.Sorted(maps.Keys(models)) {
-		response.Models = append(response.Models, modelMessage(models[name]))
+		if who.MayUse(name) {
+			response.Models = append(response.Models, modelMessage(models[name]))
+		}
 	}
 	return response, nil
 }
 
 // GetModel implements the RPC.
-func (s *Server) GetModel(_ context.Context, r *ckdv1.GetModelRequest) (*ckdv1.GetModelResponse, error) {
-	m, err := s.model(r.GetModel())
+func (s *Server) GetModel(ctx context.Context, r *ckdv1.GetModelRequest) (*ckdv1.GetModelResponse, error) {
+	m, err := s.model(ctx, r.GetModel())
 	if err != nil {
 		return nil, statusOf(err, location{}).Err()
 	}

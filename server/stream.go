@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/ckd-project/ckd/internal/access"
 	"github.com/ckd-project/ckd/internal/wire"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
@@ -19,15 +20,16 @@ import (
 // gRPC waits for, watches over it. Only returning from here frees an exchange
 // that is stuck in a receive or a send.
 func (s *Server) decomposeStream(stream grpc.ServerStream) error {
-	if err := s.openStream(); err != nil {
+	who := access.FromContext(stream.Context())
+	if err := s.openStream(who); err != nil {
 		return err
 	}
-	defer s.streams.Add(-1)
+	defer s.closeStream(who)
 
 	exchanged := make(chan error, 1)
 	opened := make(chan *session, 1)
 	go func() { exchanged <- s.exchange(s.messages(stream), opened) }()
-	return s.supervise(opened, exchanged)
+	return s.supervise(stream.Context(), opened, exchanged)
 }
 
 // exchange is the stream's traffic, from the header to the half-close. Nothing
@@ -57,7 +59,7 @@ func (s *Server) exchange(stream grpc.ServerStream, opened chan<- *session) (err
 	} else if err != nil {
 		return err
 	}
-	m, err := s.readHeader(message.Header)
+	m, err := s.readHeader(stream.Context(), message.Header)
 	if err != nil {
 		if m == nil {
 			s.metrics.RejectedUnknownModel(reasonWord(reasonOf(err)), 1)
@@ -93,10 +95,11 @@ func (s *Server) exchange(stream grpc.ServerStream, opened chan<- *session) (err
 
 // supervise ends a stream whose exchange cannot end it itself: a send that the
 // client does not take, inputs that have no passes for too long, the stream's
-// age, the daemon's end, a policy that has gone. The session's inputs are given
+// age, the daemon's end, a policy that has gone, a right that was withdrawn. The session's inputs are given
 // up whatever ended it.
-func (s *Server) supervise(opened <-chan *session, exchanged <-chan error) error {
+func (s *Server) supervise(ctx context.Context, opened <-chan *session, exchanged <-chan error) error {
 	var session *session
+	gone := access.Gone(ctx)
 	select {
 	case session = <-opened:
 	case err := <-exchanged:
@@ -107,6 +110,8 @@ func (s *Server) supervise(opened <-chan *session, exchanged <-chan error) error
 		default:
 		}
 		return err
+	case <-gone:
+		return access.Ended(ctx)
 	case <-s.killed:
 		return statusOf(draining("the daemon is stopping"), location{}).Err()
 	}
@@ -122,6 +127,8 @@ func (s *Server) supervise(opened <-chan *session, exchanged <-chan error) error
 		select {
 		case err := <-exchanged:
 			return err
+		case <-gone:
+			return access.Ended(ctx)
 		case <-s.killed:
 			return statusOf(draining("the daemon is stopping"), location{}).Err()
 		case <-drained:
@@ -173,14 +180,14 @@ func (l Limits) age() (<-chan time.Time, func() bool) {
 
 // readHeader finds the model of a stream and checks the rest of its header. The
 // model is returned also where its header is refused.
-func (s *Server) readHeader(h *ckdv1.StreamHeader) (*model, error) {
+func (s *Server) readHeader(ctx context.Context, h *ckdv1.StreamHeader) (*model, error) {
 	if h == nil {
 		return nil, &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_HEADER_MISSING, field: "header",
 			message: "the first message has no header", value: "no header", expected: "a header that names the model",
 		}
 	}
-	m, err := s.model(h.GetModel())
+	m, err := s.model(ctx, h.GetModel())
 	if err != nil {
 		return nil, err
 	}

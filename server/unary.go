@@ -50,7 +50,7 @@ func (r *call) release() {
 // the error of answer is a status: then they were counted.
 func (s *Server) serve(ctx context.Context, name string, inputs int, answer func(m *model) error) error {
 	inputs = min(max(inputs, 1), s.limits.InputsPerRequest)
-	m, err := s.model(name)
+	m, err := s.model(ctx, name)
 	if err != nil {
 		s.metrics.RejectedUnknownModel(reasonWord(reasonOf(err)), inputs)
 		return statusOf(err, location{}).Err()

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/tap"
 
 	"github.com/ckd-project/ckd/internal/certs"
 )
@@ -60,32 +61,34 @@ func (s *Store) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 	return err
 }
 
+// Tap refuses the calls of those who are not known before any of a request is
+// read, so that they cannot make the daemon hold it. It is for grpc.InTapHandle,
+// and comes before whatever counts calls. Unary and Stream are needed as well. It
+// passes all where s is nil.
+func (s *Store) Tap(ctx context.Context, call *tap.Info) (context.Context, error) {
+	if s == nil {
+		return ctx, nil
+	}
+	c, isOpen, why := identify(ctx, call.FullMethodName)
+	if !isOpen && why == "" {
+		_, why = s.who(s.current.Load(), c)
+	}
+	if why != "" {
+		s.refused(ctx, why)
+		return ctx, errUnauthenticated
+	}
+	return ctx, nil
+}
+
 // admit a call, or say with which status it is refused. The session is nil for a
 // call that is open to all.
 func (s *Store) admit(ctx context.Context, method string, lasting bool) (context.Context, *session, error) {
-	var (
-		c    credential
-		why  Reason
-		auth credentials.AuthInfo
-	)
-	if p, ok := peer.FromContext(ctx); ok {
-		auth = p.AuthInfo
-	}
-	local := certs.IsInProcess(auth)
-	switch passedOn := metadata.ValueFromIncomingContext(ctx, identityKey); {
-	case !local:
+	c, isOpen, why := identify(ctx, method)
+	if c.passedOn == "" {
 		ctx = withoutIdentity(ctx)
-	case len(passedOn) == 1 && passedOn[0] != "":
-		c.passedOn = passedOn[0]
-	case len(passedOn) > 0:
-		why = BadCredential
 	}
-	if strings.HasPrefix(method, openService) || local && openInProcess[method] && c.passedOn == "" && why == "" {
+	if isOpen {
 		return s.enterAsNobody(ctx), nil, nil
-	}
-	if !local {
-		info, _ := auth.(credentials.TLSInfo)
-		c, why = presented(metadata.ValueFromIncomingContext(ctx, "authorization"), &info.State)
 	}
 	if why == "" {
 		var one *session
@@ -95,6 +98,32 @@ func (s *Store) admit(ctx context.Context, method string, lasting bool) (context
 	}
 	s.refused(ctx, why)
 	return ctx, nil, errUnauthenticated
+}
+
+// identify what a call is known by, or what is wrong with that. Calls that are
+// open need nothing.
+func identify(ctx context.Context, method string) (c credential, isOpen bool, why Reason) {
+	if strings.HasPrefix(method, openService) {
+		return c, true, ""
+	}
+	var auth credentials.AuthInfo
+	if p, ok := peer.FromContext(ctx); ok {
+		auth = p.AuthInfo
+	}
+	if !certs.IsInProcess(auth) {
+		info, _ := auth.(credentials.TLSInfo)
+		c, why = presented(metadata.ValueFromIncomingContext(ctx, "authorization"), &info.State)
+		return c, false, why
+	}
+	switch passedOn := metadata.ValueFromIncomingContext(ctx, identityKey); {
+	case len(passedOn) == 0:
+		return c, openInProcess[method], ""
+	case len(passedOn) > 1 || passedOn[0] == "":
+		return c, false, BadCredential
+	default:
+		c.passedOn = passedOn[0]
+		return c, false, ""
+	}
 }
 
 // withoutIdentity is the context without what only the process itself may say.

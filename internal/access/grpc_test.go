@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ckd-project/ckd/internal/access"
@@ -600,4 +601,61 @@ func (probeService) method(name string) grpc.MethodDesc {
 				return &healthv1.HealthCheckResponse{}, nil
 			})
 	}}
+}
+
+// Who is not known is refused before the request is read: here it never comes.
+func TestTap(t *testing.T) {
+	var refused refusals
+	s, _ := open(t, access.Options{Refused: refused.add}, "identities:\n- {name: a, tokens: [{sha256: "+sumOf(tokenA)+"}], models: [m]}\n")
+	local, tcp := newPipe(), listen(t, "tcp", "127.0.0.1:0")
+	var none *access.Store
+	server := grpc.NewServer(grpc.Creds(certs.Credentials(nil)), grpc.InTapHandle(s.Tap), grpc.ChainUnaryInterceptor(none.Unary))
+	ckdv1.RegisterUncertaintyServiceServer(server, service{})
+	var serving sync.WaitGroup
+	for _, l := range []net.Listener{local, tcp} {
+		serving.Go(func() { _ = server.Serve(l) })
+	}
+	defer serving.Wait()
+	defer server.Stop()
+	network, inProcess := dial(t, tcp.Addr().String(), nil), dial(t, "passthrough:///pipe", nil, local.dialer())
+	for _, test := range []struct {
+		name string
+		c    *grpc.ClientConn
+		sent []string
+		why  access.Reason // empty for a call that is let in
+	}{
+		{"a token", network, []string{"authorization", "Bearer " + tokenA}, ""},
+		{"nothing", network, nil, access.NoCredential},
+		{"a wrong token", network, []string{"authorization", "Bearer " + tokenB}, access.UnknownToken},
+		{"its own saying", network, []string{"ckd-identity", "a"}, access.NoCredential},
+		{"passed on", inProcess, []string{"ckd-identity", "a"}, ""},
+		{"passed on to nobody", inProcess, []string{"ckd-identity", "b"}, access.UnknownIdentity},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(t.Context(), metadata.Pairs(test.sent...)), 20*time.Second)
+			defer cancel()
+			call, err := test.c.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, "/ckd.v1.UncertaintyService/GetModel")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.why == "" {
+				_ = call.SendMsg(&ckdv1.GetModelRequest{Model: "m"})
+				_ = call.CloseSend()
+				if err := call.RecvMsg(&ckdv1.GetModelResponse{}); err != nil || refused.last() != "" {
+					t.Errorf("%v, want it let in", err)
+				}
+				return
+			}
+			err = call.RecvMsg(&ckdv1.GetModelResponse{})
+			if why := refused.last(); reasonOf(t, err) != "UNAUTHENTICATED" || why != test.why {
+				t.Errorf("%v, %s, want %s", err, why, test.why)
+			}
+		})
+	}
+	if _, err := s.Tap(t.Context(), &tap.Info{FullMethodName: "/grpc.health.v1.Health/Check"}); err != nil {
+		t.Errorf("health: %v", err)
+	}
+	if _, err := none.Tap(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
 }

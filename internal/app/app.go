@@ -17,9 +17,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/inference"
+	"github.com/ckd-project/ckd/internal/access"
 	"github.com/ckd-project/ckd/internal/buildinfo"
 	"github.com/ckd-project/ckd/internal/config"
 	"github.com/ckd-project/ckd/internal/gateway"
@@ -32,13 +34,14 @@ import (
 
 // App is a daemon that listens, and answers once it runs.
 type App struct {
-	log     *zap.Logger
-	grace   time.Duration
-	server  *server.Server
-	metrics *metrics.Metrics
-	store   *store.Store    // nil where the policies are fixed
-	tracer  *tracing.Tracer // nil without tracing
-	inside  *inside         // nil where nothing is served over HTTP
+	log      *zap.Logger
+	grace    time.Duration
+	server   *server.Server
+	metrics  *metrics.Metrics
+	store    *store.Store    // nil where the policies are fixed
+	tracer   *tracing.Tracer // nil without tracing
+	inside   *inside         // nil where nothing is served over HTTP
+	security *security
 
 	listeners []net.Listener
 	https     []httpServer
@@ -50,6 +53,7 @@ type httpServer struct {
 	name   string
 	server *http.Server
 	at     net.Listener
+	secure bool // it speaks TLS
 }
 
 // New loads the policies that the configuration names, builds every part and
@@ -73,7 +77,8 @@ func build(c *config.Config, log *zap.Logger, load func(*App) error) (*App, erro
 	info := buildinfo.Get()
 	m, err := metrics.New(registry, metrics.Options{
 		ClassLabels: c.ClassLabels, RejectReasons: server.RejectReasons(), MessageReasons: server.MessageReasons(),
-		Version: info.Version, Revision: info.Revision,
+		AccessReasons: accessReasons(),
+		Version:       info.Version, Revision: info.Revision,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
@@ -89,6 +94,12 @@ func build(c *config.Config, log *zap.Logger, load func(*App) error) (*App, erro
 		}
 		options.Tracing = a.tracer.Handler()
 	}
+	a.security, err = newSecurity(c, log, m)
+	if err != nil {
+		a.close()
+		return nil, err
+	}
+	options.TLS, options.Access = a.security.certs, a.security.access
 	s, err := server.New(options)
 	if err != nil {
 		a.close()
@@ -151,7 +162,12 @@ func (a *App) listen(c *config.Config, registry *prometheus.Registry) error {
 		serve         func() (*http.Server, error)
 	}{
 		{"admin", c.Admin, func() (*http.Server, error) {
-			return newHTTPServer(adminHandler(registry, a.server, a.log, reload), a.log), nil
+			handler := a.security.access.HTTP(adminHandler(registry, a.server, a.log, reload), adminNeed, nil)
+			s := newHTTPServer(handler, a.log)
+			if c.AdminTLS {
+				s.TLSConfig = a.security.certs.TLSConfigForProbes()
+			}
+			return s, nil
 		}},
 		{"http", c.HTTP, func() (*http.Server, error) { return a.serveHTTP(c) }},
 		{"pprof", c.Pprof, func() (*http.Server, error) { return newHTTPServer(pprofHandler(), a.log), nil }},
@@ -167,7 +183,7 @@ func (a *App) listen(c *config.Config, registry *prometheus.Registry) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", h.name, err)
 		}
-		a.https = append(a.https, httpServer{h.name, s, l})
+		a.https = append(a.https, httpServer{h.name, s, l, s.TLSConfig != nil})
 	}
 	return nil
 }
@@ -181,14 +197,20 @@ type inside struct {
 // serveHTTP is the server of the API over HTTP.
 func (a *App) serveHTTP(c *config.Config) (*http.Server, error) {
 	listener := gateway.Pipe()
-	conn, err := listener.Client()
+	conn, err := listener.Client(access.OutgoingOptions()...)
 	if err != nil {
 		return nil, err
 	}
 	a.inside = &inside{listener, conn}
-	return gateway.NewServer(gateway.New(conn, gateway.Options{
+	api := gateway.New(conn, gateway.Options{
 		MessageBytes: c.MaxMessageBytes, BodyBytes: c.MaxOpenBytes, WriteTimeout: c.SendStallTimeout, Refused: a.metrics.HTTPRefused,
-	}), zap.NewStdLog(a.log)), nil
+	})
+	refuse := func(w http.ResponseWriter, r *http.Request, st *status.Status) { gateway.WriteError(w, r, st.Err()) }
+	s := gateway.NewServer(a.security.access.HTTP(api, apiNeed, refuse), zap.NewStdLog(a.log))
+	if a.security.certs != nil {
+		s.TLSConfig = a.security.certs.TLSConfig()
+	}
+	return s, nil
 }
 
 func (i *inside) close() {
@@ -246,7 +268,19 @@ func (a *App) urlOf(name string) string {
 	return ""
 }
 
-func (h *httpServer) url() string { return "http://" + h.at.Addr().String() }
+func (h *httpServer) url() string {
+	if h.secure {
+		return "https://" + h.at.Addr().String()
+	}
+	return "http://" + h.at.Addr().String()
+}
+
+func (h *httpServer) serve() error {
+	if h.secure {
+		return h.server.ServeTLS(h.at, "", "") // the configuration has the certificates
+	}
+	return h.server.Serve(h.at)
+}
 
 // Serving reports whether the daemon wants traffic.
 func (a *App) Serving() bool { return a.server.Serving() }
@@ -262,13 +296,11 @@ func (a *App) Run(ctx context.Context) error {
 		<-wait.Done()
 		return ctx.Err()
 	}, func(error) { stop() })
-	if a.store != nil {
-		watching, stopWatching := context.WithCancel(ctx)
-		group.Add(func() error {
-			a.watch(watching)
-			return nil
-		}, func(error) { stopWatching() })
-	}
+	watching, stopWatching := context.WithCancel(ctx)
+	group.Add(func() error {
+		a.watch(watching)
+		return nil
+	}, func(error) { stopWatching() })
 	for _, l := range a.listeners {
 		group.Add(func() error {
 			a.log.Info("listening", zap.String("for", "grpc"), zap.String("address", target(l.Addr())))
@@ -281,7 +313,7 @@ func (a *App) Run(ctx context.Context) error {
 	for _, h := range a.https {
 		group.Add(func() error {
 			a.log.Info("listening", zap.String("for", h.name), zap.String("address", h.url()))
-			return h.server.Serve(h.at)
+			return h.serve()
 		}, func(error) { stopHTTP(h.server) })
 	}
 	err := group.Run()
@@ -294,20 +326,27 @@ func (a *App) Run(ctx context.Context) error {
 	return err
 }
 
-// watch reloads the policies on SIGHUP and when their files change.
+// watch reloads policies, certificates and identities on SIGHUP and when their
+// files change.
 func (a *App) watch(ctx context.Context) {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
 	var files sync.WaitGroup
-	files.Go(func() { a.store.Watch(ctx, a.reloaded) })
 	defer files.Wait()
+	files.Go(func() { a.security.watch(ctx) })
+	if a.store != nil {
+		files.Go(func() { a.store.Watch(ctx, a.reloaded) })
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-hangup:
-			a.reload("SIGHUP")
+			a.security.reload("SIGHUP")
+			if a.store != nil {
+				a.reload("SIGHUP")
+			}
 		}
 	}
 }

@@ -1,0 +1,152 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
+	"go.uber.org/zap"
+
+	"github.com/ckd-project/ckd/internal/access"
+	"github.com/ckd-project/ckd/internal/certs"
+	"github.com/ckd-project/ckd/internal/config"
+	"github.com/ckd-project/ckd/internal/watch"
+	"github.com/ckd-project/ckd/metrics"
+)
+
+// security is who the daemon is, and who may call it. Either may be nil.
+type security struct {
+	certs   *certs.Source
+	access  *access.Store
+	log     *zap.Logger
+	metrics *metrics.Metrics
+}
+
+// newSecurity reads the files of certificates and identities.
+func newSecurity(c *config.Config, log *zap.Logger, m *metrics.Metrics) (*security, error) {
+	s := &security{log: log, metrics: m}
+	if c.InsecurePlaintext {
+		log.Warn("insecure-plaintext: whoever is on the network can read passes and forge decisions where an address is beyond loopback without TLS")
+	}
+	var options access.Options
+	if c.TLSCert != "" {
+		source, err := certs.Load(certs.Options{
+			Cert: c.TLSCert, Key: c.TLSKey, ClientCA: c.TLSClientCA, CRL: c.TLSCRL, TLS12: c.TLSMinVersion == "1.2",
+		})
+		if err != nil {
+			return nil, fmt.Errorf("certificates: %w", err)
+		}
+		s.certs, options.CheckCertificate = source, source.Check
+		m.CertificateNotAfter(source.NotAfter())
+		if c.TLSClientCA == "" && c.Access == "" {
+			log.Warn("TLS without tls-client-ca or access: whoever reaches the daemon may use it")
+		}
+	}
+	if c.Access != "" {
+		options.Refused = s.refused
+		store, err := access.Open(c.Access, options)
+		if err != nil {
+			return nil, fmt.Errorf("access: %w", err)
+		}
+		s.access = store
+	}
+	return s, nil
+}
+
+// accessReasons are the reasons of refusals as metrics have them.
+func accessReasons() (words []string) {
+	for _, r := range access.Reasons() {
+		words = append(words, string(r))
+	}
+	return words
+}
+
+// refused tells of a call that was refused. Who it was nobody knows.
+func (s *security) refused(ctx context.Context, why access.Reason) {
+	s.metrics.AccessRefused(string(why))
+	fields := []zap.Field{zap.String("reason", string(why))}
+	for pairs := logging.ExtractFields(ctx).Iterator(); pairs.Next(); {
+		if key, value := pairs.At(); key == "request_id" || key == "grpc.method" {
+			fields = append(fields, zap.Any(key, value))
+		}
+	}
+	if name := access.FromContext(ctx).Name(); name != "" {
+		fields = append(fields, zap.String("identity", name))
+	}
+	s.log.Info("a call was refused", fields...)
+}
+
+// watch reads the files again when they change, until ctx ends.
+func (s *security) watch(ctx context.Context) {
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	if s.certs != nil {
+		watching.Go(func() { s.certs.Watch(ctx, s.certsReloaded) })
+	}
+	if s.access != nil {
+		watching.Go(func() { s.access.Watch(ctx, s.accessReloaded) })
+	}
+}
+
+// reload reads the files now.
+func (s *security) reload(trigger string) {
+	if s.certs != nil {
+		s.certsReloaded(s.certs.Reload(trigger))
+	}
+	if s.access != nil {
+		s.accessReloaded(s.access.Reload(trigger))
+	}
+}
+
+func (s *security) certsReloaded(o watch.Outcome) {
+	s.reloaded("certificates", o, zap.Time("not_after", s.certs.NotAfter()))
+	s.metrics.CertificateNotAfter(s.certs.NotAfter())
+	if o.Changed && s.access != nil {
+		s.access.Recheck() // who was let in by a certificate that is good no more
+	}
+}
+
+func (s *security) accessReloaded(o watch.Outcome) { s.reloaded("access", o) }
+
+// reloaded tells of a reload.
+func (s *security) reloaded(what string, o watch.Outcome, fields ...zap.Field) {
+	fields = append(fields, zap.String("trigger", o.Trigger), zap.String("files", what))
+	if o.Hash != "" {
+		fields = append(fields, zap.String("hash", o.Hash))
+	}
+	switch {
+	case o.Err != nil:
+		s.metrics.SecurityReloadFailed(what)
+		s.log.Error("not reloaded; what was in force stays", append(fields, zap.Error(o.Err))...)
+	case o.Changed:
+		s.log.Info("reloaded", fields...)
+	}
+	for _, warning := range o.Warnings {
+		s.log.Warn(warning, fields...)
+	}
+	if o.WatchErr != nil {
+		s.log.Warn("files cannot be watched; changes are found by a slow poll", append(fields, zap.Error(o.WatchErr))...)
+	}
+}
+
+// adminNeed is what a request of the admin address asks of who sends it.
+func adminNeed(r *http.Request) access.Need {
+	switch r.URL.Path {
+	case "/livez", "/readyz", "/healthz", "/metrics":
+		return access.NeedNothing
+	case "/-/reload":
+		return access.NeedReload
+	}
+	return access.NeedAdmin
+}
+
+// apiNeed is what a request of the API over HTTP asks of who sends it.
+func apiNeed(r *http.Request) access.Need {
+	switch r.URL.Path {
+	case "/v2/health/live", "/v2/health/ready":
+		return access.NeedNothing
+	}
+	return access.NeedIdentity
+}
