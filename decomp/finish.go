@@ -39,7 +39,7 @@ func (p *Plan) finish(s *sums, r *Result) {
 
 // finishPairs fills the vectors over pairs, and the shares of cbec.
 func (p *Plan) finishPairs(s *sums, r *Result) {
-	k, half := p.classes, 0.5/s.divisor
+	half := 0.5 / s.divisor
 	for i := range r.PairTerm {
 		r.PairTerm[i] = 0
 		if co := s.co.of(p, i); co < 0 {
@@ -48,10 +48,7 @@ func (p *Plan) finishPairs(s *sums, r *Result) {
 		}
 	}
 	if p.pairing.matrix {
-		for i, critical := range p.pairing.fixed {
-			row := i * k
-			r.share[i] = kernel.Confusion(r.terms[row:row+k], s.co.row(p, i), s.roots, p.pairing.weights[i], half*s.roots[critical])
-		}
+		r.share, r.terms = s.co.shares, s.co.terms
 	} else {
 		p.shares(r)
 	}

@@ -18,7 +18,8 @@ type moments struct {
 	co          []float64       // per pair
 	identical   bool
 
-	rows, roots []float64 // scratch of tell
+	rows, roots []float64 // scratch of tell, as the next
+	confusions  confusions
 }
 
 func newMoments(p *Plan) *moments {
@@ -135,6 +136,7 @@ func (m *moments) tell(plan *Plan, s *sums, r *Result) {
 		m.roots = make([]float64, plan.classes)
 		if plan.pairing.matrix {
 			m.rows = make([]float64, len(plan.pairing.fixed)*plan.classes)
+			m.confusions = plan.pairing.newConfusions(1, plan.classes)
 		}
 	}
 	if len(plan.pairs) > 0 {
@@ -144,8 +146,9 @@ func (m *moments) tell(plan *Plan, s *sums, r *Result) {
 		for i, at := range plan.pairing.at {
 			m.rows[at.row*plan.classes+at.lane] = m.co[i]
 		}
+		plan.pairing.confuse(&m.confusions, m.rows, m.roots, 1, plan.classes, divisor)
 	}
 	s.passes, s.divisor, s.identical, s.roots = m.passes, divisor, m.identical, m.roots
 	s.rest = rest{m.rest, m.restM}
-	s.co.listed, s.co.rows = m.co, m.rows
+	s.co.listed, s.co.terms, s.co.shares = m.co, m.confusions.terms, m.confusions.shares
 }

@@ -15,7 +15,12 @@ type comoments struct {
 	from, to int       // inputs of the panel at hand whose sums are there
 	fixed    []float64 // deviations of the fixed classes, input by input and pass by pass
 	roots    []float64 // per column, 1/sqrt(mu+Epsilon)
+	confusions
 }
+
+// confusions is what the sums of a matrix say: the terms of pairs, which lie as
+// the sums do, and what they add up to of each critical class, its share in cbec.
+type confusions struct{ terms, shares, scales []float64 }
 
 const (
 	// crossedSums is how many sums are kept, but for one input of more.
@@ -33,8 +38,9 @@ type pairing struct {
 	// matrix says that the critical classes are fixed: row i of the sums is then of
 	// the i-th, and cbec is taken from the rows. In weights, a class that is not
 	// safe has 0.
-	matrix  bool
-	weights [][]float64
+	matrix       bool
+	weights      []float64 // rows, or one where all are equal
+	weightsApart int       // from one row to the next; then 0
 }
 
 // run is classes that are neighbours, the first of which is at a place in fixed.
@@ -106,21 +112,40 @@ func newPairing(p *Plan) pairing {
 	return x
 }
 
-// weigh makes the rows of weights. Where all pairs have the same, so do rows.
+// weigh makes the rows of weights.
 func (x *pairing) weigh(p *Plan) {
-	x.weights = make([][]float64, len(x.fixed))
-	for i := range x.weights {
-		x.weights[i] = make([]float64, p.classes)
-	}
+	x.weights, x.weightsApart = make([]float64, len(x.fixed)*p.classes), p.classes
 	for _, cross := range p.cross {
 		at := x.at[cross.pair]
-		x.weights[at.row][at.lane] = cross.weight
+		x.weights[at.row*p.classes+at.lane] = cross.weight
 	}
-	for i := range x.weights {
-		if slices.Equal(x.weights[i], x.weights[0]) {
-			x.weights[i] = x.weights[0]
+	first := x.weights[:p.classes]
+	for row := range slices.Chunk(x.weights, p.classes) {
+		if !slices.Equal(row, first) {
+			return
 		}
 	}
+	x.weights, x.weightsApart = slices.Clone(first), 0
+}
+
+// newConfusions makes room for so many inputs.
+func (x *pairing) newConfusions(inputs, classes int) confusions {
+	n := inputs * len(x.fixed)
+	return confusions{terms: make([]float64, n*classes), shares: make([]float64, n), scales: make([]float64, n)}
+}
+
+// confuse computes them from the sums and roots of as many inputs of a matrix.
+func (x *pairing) confuse(c *confusions, sums, roots []float64, inputs, classes int, divisor float64) {
+	n := len(x.fixed)
+	for i := range inputs {
+		for f, k := range x.fixed {
+			c.scales[i*n+f] = 0.5 / divisor * roots[i*classes+k]
+		}
+	}
+	kernel.Confusions(c.shares, c.terms[x.from:], kernel.Matrix{
+		Sums: sums[x.from:], Roots: roots[x.from:], Scales: c.scales, Weights: x.weights[x.from:],
+		Inputs: inputs, Rows: n, Width: x.to - x.from, Apart: classes, WeightsApart: x.weightsApart,
+	})
 }
 
 func newComoments(p *Plan) comoments {
@@ -137,6 +162,9 @@ func newComoments(p *Plan) comoments {
 	inputs := min(max(1, mostColumns/p.classes), max(1, crossedSums/(fixed*p.classes)))
 	c.sums = make([]float64, inputs*fixed*p.classes)
 	c.fixed = make([]float64, max(fixedValues, kernel.Padded(fixed)))
+	if p.pairing.matrix {
+		c.confusions = p.pairing.newConfusions(inputs, p.classes)
+	}
 	return c
 }
 
@@ -167,8 +195,15 @@ func sumPairs[T float](b *Batch, c *comoments, p *panel[T], at int, co *coSums) 
 		for i := at; i < c.to; {
 			i += cross(c, b.plan, c.sums[(i-at)*fixed*k:], p.input(i, k), b.columns.Mean[i*k:], c.to-i)
 		}
+		if b.plan.pairing.matrix && !b.job.part {
+			b.plan.pairing.confuse(&c.confusions, c.sums, c.roots[at*k:], c.to-at, k, b.divisor)
+		}
 	}
-	co.sums, co.column = c.sums[(at-c.from)*fixed*k:], 0
+	place := (at - c.from) * fixed
+	co.sums, co.column = c.sums[place*k:], 0
+	if b.plan.pairing.matrix {
+		co.terms, co.shares = c.terms[place*k:][:fixed*k], c.shares[place:][:fixed]
+	}
 }
 
 // cross computes the sums of neighbouring inputs, the first of which is given, and
@@ -196,20 +231,13 @@ func cross[T float](c *comoments, plan *Plan, sums []float64, first panel[T], me
 	return inputs
 }
 
-// coSums is where the sums of one input's pairs are: by place, or listed by pair.
+// coSums is where the sums of one input's pairs are: by place, or listed by pair;
+// and, of a matrix, what they say.
 type coSums struct {
 	sums           []float64
 	stride, column int
 	listed         []float64
-	rows           []float64 // of the matrix, where they are listed
-}
-
-// row of a plan whose pairs are a matrix.
-func (c *coSums) row(p *Plan, i int) []float64 {
-	if c.listed != nil {
-		return c.rows[i*p.classes:][:p.classes]
-	}
-	return c.sums[i*c.stride:][:p.classes]
+	terms, shares  []float64
 }
 
 func (c *coSums) of(p *Plan, pair int) float64 {

@@ -83,24 +83,24 @@ type Result struct {
 
 	meanLogMean []float64 // mu log mu
 
-	share []float64 // scratch: of cbec, per critical class
+	share []float64 // of cbec, per critical class
 	terms []float64 // of pairs, by the place in the plan's matrix
 	order []int     // scratch: classes
 }
 
 // NewResult makes a Result for inputs of the plan.
 func (p *Plan) NewResult() *Result {
-	matrix, listed, correlated := 0, len(p.pairs), len(p.pairs)
-	if p.pairing.matrix {
-		matrix = len(p.critical) * p.classes
-	}
+	shares, listed, correlated := len(p.critical), len(p.pairs), len(p.pairs)
 	if p.lean {
 		correlated = 0
-		if p.pairing.matrix {
+	}
+	if p.pairing.matrix && p.kind != Dirichlet { // the Batch has them
+		shares = 0
+		if p.lean {
 			listed = 0
 		}
 	}
-	vectors := make([]float64, listed+correlated+len(p.critical)+matrix)
+	vectors := make([]float64, listed+correlated+shares)
 	take := func(n int) []float64 {
 		var s []float64
 		s, vectors = vectors[:n:n], vectors[n:]
@@ -109,7 +109,7 @@ func (p *Plan) NewResult() *Result {
 	k := p.classes
 	return &Result{
 		plan:     p,
-		PairTerm: take(listed), Correlation: take(correlated), share: take(len(p.critical)), terms: take(matrix),
+		PairTerm: take(listed), Correlation: take(correlated), share: take(shares),
 		order: make([]int, k),
 	}
 }

@@ -42,15 +42,6 @@ func Confusions(shares, terms []float64, m Matrix) {
 	}
 }
 
-// Confusion is Confusions of one row.
-func Confusion(terms, sums, roots, weights []float64, scale float64) float64 {
-	width, share, scales := len(terms), [1]float64{}, [1]float64{scale}
-	Confusions(share[:], terms, Matrix{
-		Sums: sums, Roots: roots, Scales: scales[:], Weights: weights, Inputs: 1, Rows: 1, Width: width, Apart: width,
-	})
-	return share[0]
-}
-
 // ManyValues is from how many on Sum adds up in parts.
 const ManyValues = 2 * lanes
 
