@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/credentials/local"
+	_ "google.golang.org/grpc/health" // by which a client learns of its replicas' health
 
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
@@ -53,6 +55,7 @@ var connecting = grpc.ConnectParams{
 type Client struct {
 	conn         *grpc.ClientConn
 	rpc          ckdv1.UncertaintyServiceClient
+	token        *tokenFile // nil for none
 	messageBytes int
 }
 
@@ -61,6 +64,10 @@ type Option func(*options)
 
 type options struct {
 	credentials  credentials.TransportCredentials
+	insecure     bool      // WithInsecure
+	tls          *TLSFiles // nil for none
+	token        *string   // a file; nil for none
+	balancing    bool
 	dial         []grpc.DialOption
 	messageBytes int
 }
@@ -71,9 +78,25 @@ func WithCredentials(c credentials.TransportCredentials) Option {
 }
 
 // WithInsecure allows plaintext to any address: whoever is on the way can read
-// the passes and forge the decisions.
+// the passes and the token, and forge the decisions.
 func WithInsecure() Option {
-	return WithCredentials(insecure.NewCredentials())
+	return func(o *options) { o.insecure = true }
+}
+
+// balanced is grpc's configuration for WithBalancing: the empty name asks for the
+// health of the daemon as a whole.
+const balanced = `{"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": ""}}`
+
+// WithBalancing spreads streams and calls over the replicas: over every address
+// that the target's name has, such as those of a headless service at
+// dns:///ckd.default.svc:8590. Replicas that are not to be reached, or whose health
+// says that they are not serving, get none.
+//
+// A session is one stream, and so on one replica: the next session, or what
+// follows when its stream breaks, goes to the next. Names are looked up again when
+// a connection is lost; replicas that were added are found then.
+func WithBalancing() Option {
+	return func(o *options) { o.balancing = true }
 }
 
 // WithDialOptions adds options of grpc's own. They come last, and so win.
@@ -101,29 +124,42 @@ func Dial(target string, opts ...Option) (*Client, error) {
 	if o.messageBytes <= blockOverhead {
 		return nil, fmt.Errorf("dial %q: messages of %d bytes, expected more than %d", target, o.messageBytes, blockOverhead)
 	}
-	if o.credentials == nil && isLocal(target) {
-		// They look at each connection, so that a name which turns out to be
-		// elsewhere is refused as well.
-		o.credentials = local.NewCredentials()
+	secure, err := o.transport(target)
+	if err != nil {
+		return nil, fmt.Errorf("dial %q: %w", target, err)
 	}
 	dial := []grpc.DialOption{
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(receiveBytes)),
 		grpc.WithConnectParams(connecting),
 	}
-	if o.credentials != nil {
-		dial = append(dial, grpc.WithTransportCredentials(o.credentials))
+	if secure != nil {
+		dial = append(dial, grpc.WithTransportCredentials(secure))
+	}
+	if o.balancing {
+		dial = append(dial, grpc.WithDefaultServiceConfig(balanced))
+	}
+	var token *tokenFile
+	if o.token != nil {
+		strict := !o.insecure && !(o.plain() && isLocal(target)) // there, grpc would ask for too much
+		if token, err = openToken(*o.token, strict, o.insecure); err != nil {
+			return nil, fmt.Errorf("dial %q: %w", target, err)
+		}
+		dial = append(dial, grpc.WithPerRPCCredentials(token), grpc.WithChainUnaryInterceptor(token.again))
 	}
 	conn, err := grpc.NewClient(target, append(dial, o.dial...)...)
-	if err != nil && strings.Contains(err.Error(), "no transport security set") {
-		// It has no type of its own. Credentials may also be among grpc's options, so
-		// that grpc alone knows that there are none.
+	// These have no type of their own. Credentials may also be among grpc's options, so
+	// that grpc alone knows what there is.
+	switch {
+	case err == nil:
+		return &Client{conn, ckdv1.NewUncertaintyServiceClient(conn), token, o.messageBytes}, nil
+	case strings.Contains(err.Error(), "no transport security set"):
 		return nil, fmt.Errorf("dial %q: no credentials: plaintext is for unix sockets and loopback addresses,"+
-			" expected WithCredentials, or WithInsecure where the network is trusted", target)
+			" expected WithTLS or WithCredentials, or WithInsecure where the network is trusted", target)
+	case strings.Contains(err.Error(), "require transport level security"):
+		return nil, fmt.Errorf("dial %q: a token is not sent over plaintext, expected WithTLS or WithCredentials,"+
+			" or WithInsecure where the network is trusted", target)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("dial %q: %w", target, err)
-	}
-	return &Client{conn, ckdv1.NewUncertaintyServiceClient(conn), o.messageBytes}, nil
+	return nil, fmt.Errorf("dial %q: %w", target, err)
 }
 
 // Close ends the connection. Sessions that are still open break.
@@ -139,6 +175,27 @@ func (c *Client) Models(ctx context.Context) ([]*ckdv1.Model, error) {
 func (c *Client) Model(ctx context.Context, name string) (*ckdv1.Model, error) {
 	reply, err := c.rpc.GetModel(ctx, &ckdv1.GetModelRequest{Model: name})
 	return reply.GetModel(), err
+}
+
+// plain tells that no option secures the connection.
+func (o *options) plain() bool { return o.credentials == nil && o.tls == nil }
+
+// transport is the credentials of the connection; nil where there are none.
+func (o *options) transport(target string) (credentials.TransportCredentials, error) {
+	if o.insecure && !o.plain() || o.tls != nil && o.credentials != nil {
+		return nil, errors.New("two ways to secure the connection, expected one of WithTLS, WithCredentials and WithInsecure")
+	}
+	switch {
+	case o.tls != nil:
+		return newFileCredentials(*o.tls)
+	case o.insecure:
+		return insecure.NewCredentials(), nil
+	case o.credentials == nil && isLocal(target):
+		// They look at each connection, so that a name which turns out to be
+		// elsewhere is refused as well.
+		return local.NewCredentials(), nil
+	}
+	return o.credentials, nil
 }
 
 // isLocal tells by its text whether a target is on this machine.

@@ -35,6 +35,21 @@
 //   - A client, a session and a group may be used by many goroutines at once.
 //   - Values are copied before a call returns, and may then be overwritten.
 //
+// # Connections
+//
+// Plaintext is for unix sockets and the loopback. Elsewhere [WithTLS] takes
+// certificates and [WithTokenFile] a bearer token, both from files that are read
+// again when they change; what cannot be read then leaves in use what was read
+// before. [WithBalancing] spreads streams and calls over replicas:
+//
+//	c, err := client.Dial("dns:///ckd.grading.svc:8590",
+//		client.WithBalancing(),
+//		client.WithTLS(client.TLSFiles{CA: "/etc/ckd/ca.crt"}),
+//		client.WithTokenFile("/var/run/secrets/ckd/token"))
+//
+// A session is on one replica at a time. To use several at once, open a session for
+// each: they go round.
+//
 // # When the stream breaks
 //
 // A stream ends UNAVAILABLE when the daemon stops, dies or is lost, or when the
@@ -51,12 +66,21 @@
 // are Unanswered. Attempts are apart by a delay that grows, with some chance in it;
 // Dial sets grpc's own delays to the same defaults.
 //
+// A daemon that has too much to do (OVERLOADED, TOO_MANY_STREAMS,
+// OUT_OF_MEMORY_BUDGET) is tried again too, not before the delay that it asks for in
+// google.rpc.RetryInfo; a delay that is longer than what is left of the limit ends
+// the attempts at once. What would take all its memory alone comes without a delay,
+// and is not sent again. So is a single input for which it has no room at the moment,
+// while the others of its group go on: within the limit it is sent again on the same
+// stream, and then answered with the daemon's error. The first stream of a session
+// waits for an overloaded daemon, but not for one that is not there.
+//
 // Everything else ends the session, as sending again would not mend it: a policy
 // that was removed or changed its shape (POLICY_CHANGED: from the daemon, or found
 // when the stream is opened again with other classes, kind or passes), results that
-// were not read (SEND_STALLED) and limits of all kinds, a broken contract, the
-// session's context. But a daemon that has no room for another stream
-// (TOO_MANY_STREAMS) is tried again where one broke.
+// were not read (SEND_STALLED), other limits of all kinds, a broken contract, the
+// session's context. A token that is refused (UNAUTHENTICATED) does, unless its file
+// holds another by then.
 //
 // Limits of the daemon may be other ones on the next stream. If it admits fewer
 // inputs than wait, they go up in turns, as answers make room.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -20,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ckd-project/ckd/client"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -46,6 +48,10 @@ type fake struct {
 	// drains tells, when a group is to be opened, whether its stream drains from
 	// there on.
 	drains func() bool
+	// crowds tells, when an input is to be opened, whether there is no room for it;
+	// room is what it is answered then.
+	crowds func(id string) bool
+	room   *status.Status
 	// finished is told of every input that has an outcome.
 	finished func(*fakeInput)
 	// half is called at the half-close, after everything is finished; nil ends the stream.
@@ -85,7 +91,7 @@ const (
 
 // newFake is a daemon of three classes and passes expected, 0 for none.
 func newFake(passes uint32) *fake {
-	return &fake{info: &ckdv1.StreamInfo{
+	return &fake{room: crowded, info: &ckdv1.StreamInfo{
 		Classes:        []string{"normal", "suspect", "pathological"},
 		Kind:           ckdv1.Kind_KIND_PROBABILITIES,
 		ExpectedPasses: passes,
@@ -275,6 +281,20 @@ func (f *fake) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStreamSe
 	}
 }
 
+var crowded = retryIn(time.Millisecond, full)
+
+// full is what does not pass, and crowded what does.
+var full = fail(codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, "no room for the input", nil)
+
+// retryIn is a status with a delay after which to try again.
+func retryIn(delay time.Duration, st *status.Status) *status.Status {
+	st, err := st.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(delay)})
+	if err != nil {
+		panic(err)
+	}
+	return st
+}
+
 var draining = fail(codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING, "the daemon is stopping", nil)
 
 func end(err error) error {
@@ -310,6 +330,7 @@ func (st *fakeStream) block(b *ckdv1.Block) []*ckdv1.Result {
 	st.fake.mu.Lock()
 	st.fake.blocks++
 	st.fake.mu.Unlock()
+	var results []*ckdv1.Result
 	if len(b.GetInputIds()) > 0 {
 		if b.GetGroup() <= st.last {
 			st.fake.fault("group %d opened after group %d", b.GetGroup(), st.last)
@@ -321,9 +342,16 @@ func (st *fakeStream) block(b *ckdv1.Block) []*ckdv1.Result {
 			return st.refuse(b)
 		}
 		for i, id := range b.GetInputIds() {
-			st.groups[b.GetGroup()] = append(st.groups[b.GetGroup()], &fakeInput{id: id, group: b.GetGroup(), row: i})
+			in := &fakeInput{id: id, group: b.GetGroup(), row: i}
+			if st.fake.crowds != nil && st.fake.crowds(id) {
+				in.done = true
+				results = append(results, in.refused(st.fake.room))
+			}
+			st.groups[b.GetGroup()] = append(st.groups[b.GetGroup()], in)
 		}
-		st.openGroups++
+		if len(results) < len(b.GetInputIds()) {
+			st.openGroups++
+		}
 		st.openInputs += len(b.GetInputIds())
 		if most := int(st.info.GetLimits().GetOpenInputsPerStream()); st.openInputs > most {
 			st.fake.fault("%d inputs open, limit %d", st.openInputs, most)
@@ -350,9 +378,8 @@ func (st *fakeStream) block(b *ckdv1.Block) []*ckdv1.Result {
 	values, k := floats(b.GetValuesLe()), len(st.info.GetClasses())
 	if len(values) != int(b.GetPasses())*len(named)*k {
 		st.fake.fault("%d values for %d passes of %d rows", len(values), b.GetPasses(), len(named))
-		return nil
+		return results
 	}
-	var results []*ckdv1.Result
 	for i, in := range named {
 		for p := range int(b.GetPasses()) {
 			at := (p*len(named) + i) * k
@@ -377,11 +404,17 @@ func (st *fakeStream) block(b *ckdv1.Block) []*ckdv1.Result {
 func (st *fakeStream) refuse(b *ckdv1.Block) []*ckdv1.Result {
 	var results []*ckdv1.Result
 	for i, id := range b.GetInputIds() {
-		results = append(results, &ckdv1.Result{
-			InputId: id, Group: b.GetGroup(), Row: uint32(i), Outcome: &ckdv1.Result_Error{Error: draining.Proto()},
-		})
+		in := &fakeInput{id: id, group: b.GetGroup(), row: i}
+		results = append(results, in.refused(draining))
 	}
 	return results
+}
+
+// refused is the answer to an input that is not taken.
+func (in *fakeInput) refused(why *status.Status) *ckdv1.Result {
+	return &ckdv1.Result{
+		InputId: in.id, Group: in.group, Row: uint32(in.row), Outcome: &ckdv1.Result_Error{Error: why.Proto()},
+	}
 }
 
 // settle completes an input's result.

@@ -31,6 +31,8 @@ type Group struct {
 	passes []int  // by row: how many of them the parts have, or had
 	held   int    // rows that the parts have passes of
 	lots   []*lot // where the group is on the session's link
+
+	crowded outage // since the daemon had no room for some of the inputs
 }
 
 // Send sends one pass of every input, laid out [inputs][classes]. The values are

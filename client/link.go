@@ -24,6 +24,7 @@ type link struct {
 	cancel context.CancelFunc // ends the stream
 	info   *ckdv1.StreamInfo
 	begun  time.Time
+	token  int // the number of that which was presented
 	// The daemon's limits. They may differ from those of the link before.
 	messageBytes, mostInputs, mostGroups int
 
@@ -31,12 +32,15 @@ type link struct {
 	over chan struct{} // closed when the stream has ended, and what follows is decided
 
 	// The session's mu guards what follows.
-	last       uint64          // number of the lot that was opened last
-	lots       map[uint64]*lot // on the stream, with inputs that wait for an answer
-	inputs     int             // those that wait
-	answers    int             // that came
-	queue      []*lot          // to be opened when there is room
-	draining   bool            // the daemon takes no new inputs on this stream
+	last       uint64            // number of the lot that was opened last
+	lots       map[uint64]*lot   // on the stream, with inputs that wait for an answer
+	inputs     int               // those that wait
+	answers    int               // that came
+	queue      []*lot            // to be opened when there is room
+	later      []*lot            // to be queued when they are due
+	refused    map[*lot][]uint32 // by the lot that they were in: rows for which the daemon has no room, until take is done
+	crowded    error             // why it has none; nil if that was never so
+	draining   bool              // the daemon takes no new inputs on this stream
 	halfClosed bool
 }
 
@@ -49,14 +53,32 @@ type lot struct {
 	opened bool     // on the wire; the session's writing guards it
 
 	// The session's mu guards what follows.
-	number uint64 // on the wire; 0 while the lot is in the queue
-	sent   int    // so many of the group's parts are sent
-	over   []bool // by position: answered, or refused by a daemon that drains
-	left   int    // those that are not over
+	number uint64    // on the wire; 0 while the lot is in the queue
+	sent   int       // so many of the group's parts are sent
+	over   []bool    // by position: answered, or refused for now
+	left   int       // those that are not over
+	due    time.Time // of a lot that was refused before: not to be opened earlier
 }
 
 // openLink opens a stream, sends the header, and waits for the first reply, no
-// longer than within; 0 is as long as ctx, in which the stream lives.
+// longer than within; 0 is as long as ctx, in which the stream lives. It does so
+// twice where the token was replaced meanwhile.
+func (c *Client) openLink(
+	ctx context.Context, within time.Duration, header *ckdv1.StreamHeader, messageBytes int,
+) (*link, error) {
+	token := c.token.current()
+	l, err := openLink(ctx, within, c.rpc, header, messageBytes)
+	if c.token.renewed(err, token) {
+		token = c.token.current()
+		l, err = openLink(ctx, within, c.rpc, header, messageBytes)
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.token = token
+	return l, nil
+}
+
 func openLink(
 	ctx context.Context, within time.Duration, rpc ckdv1.UncertaintyServiceClient, header *ckdv1.StreamHeader,
 	messageBytes int,
@@ -112,6 +134,7 @@ func openLink(
 		wake:         make(chan struct{}, 1),
 		over:         make(chan struct{}),
 		lots:         map[uint64]*lot{},
+		refused:      map[*lot][]uint32{},
 	}, nil
 }
 
@@ -156,8 +179,8 @@ func (s *Session) write(g *Group, p part) error {
 	return nil
 }
 
-// pump opens what waits in the queue when answers have made room for it, and
-// half-closes when the session is closed, until the link is over.
+// pump opens what waits in the queue when answers have made room for it or its
+// time has come, and half-closes when the session is closed, until the link is over.
 func (s *Session) pump(l *link) {
 	for {
 		s.writing.Lock()
@@ -165,10 +188,21 @@ func (s *Session) pump(l *link) {
 		s.writing.Unlock()
 		select {
 		case <-l.wake:
+		case <-s.due(l):
 		case <-l.over:
 			return
 		}
 	}
+}
+
+// due tells when the next lot is to be queued.
+func (s *Session) due(l *link) <-chan time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(l.later) == 0 {
+		return nil
+	}
+	return time.After(time.Until(l.later[0].due))
 }
 
 // stir has the pump look at the link again.
@@ -185,6 +219,7 @@ func (l *link) stir() {
 func (s *Session) fill(l *link) error {
 	for {
 		s.mu.Lock()
+		l.ripen()
 		t := l.place()
 		half := t == nil && s.closed && !l.halfClosed
 		if half {
@@ -252,6 +287,30 @@ func (l *link) enqueue(g *Group) {
 		t.over, t.left = make([]bool, len(t.rows)), len(t.rows)
 	}
 	l.queue = append(l.queue, g.lots...)
+}
+
+// postpone makes a lot of inputs for which the daemon has no room, and which are
+// in no other any more, to be queued after a delay. mu is held.
+func (l *link) postpone(g *Group, rows []uint32, delay time.Duration) {
+	slices.Sort(rows)
+	t := &lot{group: g, rows: rows, over: make([]bool, len(rows)), left: len(rows), due: time.Now().Add(delay)}
+	lots := []*lot{t} // others, of which nothing is left, are forgotten; whoever ranges over them has the old ones
+	for _, t := range g.lots {
+		if t.left > 0 {
+			lots = append(lots, t)
+		}
+	}
+	g.lots = lots
+	at, _ := slices.BinarySearchFunc(l.later, t, func(a, b *lot) int { return a.due.Compare(b.due) })
+	l.later = slices.Insert(l.later, at, t)
+}
+
+// ripen queues the lots that are due. mu is held.
+func (l *link) ripen() {
+	for len(l.later) > 0 && !l.later[0].due.After(time.Now()) {
+		l.queue = append(l.queue, l.later[0])
+		l.later = l.later[1:]
+	}
 }
 
 // place takes the next lot from the queue, if there is room for it on the

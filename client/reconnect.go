@@ -18,9 +18,9 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// Reconnect says what becomes of inputs when the daemon is not to be reached, or
-// stops. The zero value has them sent again, for up to 30 seconds. That is safe:
-// deciding changes nothing but counts.
+// Reconnect says what becomes of inputs when the daemon is not to be reached, stops,
+// or has too much to do. The zero value has them sent again, for up to 30 seconds.
+// That is safe: deciding changes nothing but counts.
 type Reconnect struct {
 	// Disabled ends the session with its stream, and keeps nothing to send again.
 	Disabled bool
@@ -29,7 +29,9 @@ type Reconnect struct {
 	Limit time.Duration
 	// BaseDelay and MaxDelay bound the wait between two attempts: it doubles from
 	// the one to the other, less up to half of it by chance. The first attempt does
-	// not wait. 0 is 100 milliseconds and 3 seconds.
+	// not wait, unless the daemon has too much to do. 0 is 100 milliseconds and 3
+	// seconds. A longer delay that the daemon asks for is kept; one for which the
+	// limit does not suffice ends the attempts.
 	BaseDelay, MaxDelay time.Duration
 }
 
@@ -58,16 +60,16 @@ func (r Reconnect) complete() (Reconnect, error) {
 	return r, nil
 }
 
-// persist calls until a call does not fail for want of a daemon, or the limit has
-// run out.
-func persist(ctx context.Context, how Reconnect, call func() error) error {
+// persist calls until a call does not fail, or fails for another reason than those
+// that pass, or the limit has run out.
+func persist(ctx context.Context, how Reconnect, passes func(error) bool, call func() error) error {
 	out := outage{Reconnect: how}
 	for {
 		err := call()
-		if how.Disabled || !unavailable(err) {
+		if how.Disabled || !passes(err) {
 			return err
 		}
-		if out.left() <= 0 {
+		if out.over(err) {
 			return out.gaveUp(err)
 		}
 		if err := out.pause(ctx, err); err != nil {
@@ -129,10 +131,13 @@ func (s *Session) verdict(l *link, err error) (goesOn bool, _ error) {
 	case errors.Is(err, io.EOF) && left:
 		// Those that are not on the stream, because the daemon drains or has no room
 		// for more, are for the next.
+		if l.crowded != nil {
+			return l.inputs == 0, l.crowded
+		}
 		return l.inputs == 0 && !s.reconnect.Disabled, broken("the daemon ended the stream with inputs unanswered")
 	case errors.Is(err, io.EOF):
 		return false, nil
-	case s.reconnect.Disabled || !unavailable(err) || s.ctx.Err() != nil:
+	case s.reconnect.Disabled || s.ctx.Err() != nil || !mends(err) && !s.client.token.renewed(err, l.token):
 		return false, err
 	case s.closed && !left:
 		return false, nil // nothing was lost
@@ -147,7 +152,7 @@ func (s *Session) reopen(out *outage, err error) (*link, error) {
 		if !s.waiting() {
 			out.since = time.Now()
 		}
-		if out.left() <= 0 {
+		if out.over(err) {
 			return nil, out.gaveUp(err)
 		}
 		if err := out.pause(s.ctx, err); err != nil {
@@ -157,8 +162,7 @@ func (s *Session) reopen(out *outage, err error) (*link, error) {
 		if l, err = s.connect(max(out.left(), leastAttempt)); err == nil {
 			return l, nil
 		}
-		// Where streams are many, those that broke may still be counted.
-		if !unavailable(err) && Reason(err) != ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS {
+		if !mends(err) {
 			return nil, err
 		}
 	}
@@ -166,7 +170,7 @@ func (s *Session) reopen(out *outage, err error) (*link, error) {
 
 // connect opens a stream on the terms of the first.
 func (s *Session) connect(within time.Duration) (*link, error) {
-	l, err := openLink(s.ctx, within, s.rpc, s.header, s.messageBytes)
+	l, err := s.client.openLink(s.ctx, within, s.header, s.messageBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -247,16 +251,35 @@ func (o *outage) left() time.Duration {
 	return o.Limit - time.Since(o.since)
 }
 
+// over tells that there is no time for another attempt after this fault.
+func (o *outage) over(fault error) bool {
+	left := o.left()
+	return left <= 0 || retryDelay(fault) > left
+}
+
+// delay is how long the next attempt is to wait, after this fault.
+func (o *outage) delay(fault error) time.Duration {
+	doubled := o.failed - 1
+	if overloaded(fault) {
+		doubled++ // what is lost may be back at once; what is full is not empty at once
+	}
+	o.failed++
+	delay := time.Duration(0)
+	if doubled >= 0 {
+		most := min(float64(o.BaseDelay)*math.Exp2(float64(doubled)), float64(o.MaxDelay))
+		delay = time.Duration(most * (1 + rand.Float64()) / 2)
+	}
+	if asked := retryDelay(fault); asked > delay {
+		// Others were told the same.
+		delay = asked + time.Duration(rand.Float64()*float64(min(asked/4, o.MaxDelay)))
+	}
+	return min(delay, o.left())
+}
+
 // pause waits before the next attempt. The error is the context's, with the fault
 // that the attempts were for.
 func (o *outage) pause(ctx context.Context, fault error) error {
-	var delay time.Duration
-	if o.failed > 0 {
-		most := min(float64(o.BaseDelay)*math.Exp2(float64(o.failed-1)), float64(o.MaxDelay))
-		delay = time.Duration(most * (1 + rand.Float64()) / 2)
-	}
-	o.failed++
-	timer := time.NewTimer(min(delay, o.left()))
+	timer := time.NewTimer(o.delay(fault))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -269,11 +292,48 @@ func (o *outage) pause(ctx context.Context, fault error) error {
 	return status.Errorf(st.Code(), "%s; before that: %s", st.Message(), status.Convert(fault).Message())
 }
 
-// gaveUp is the error when the limit has run out: the last attempt's.
+// gaveUp is the error when the limit has run out, or would: the last attempt's.
 func (o *outage) gaveUp(err error) error {
 	p := status.Convert(err).Proto()
-	p.Message = fmt.Sprintf("%s; tried again for %v", p.GetMessage(), o.Limit)
+	if asked := retryDelay(err); o.left() > 0 {
+		p.Message = fmt.Sprintf("%s; to be tried again in %v, later than the limit of %v", p.GetMessage(), asked, o.Limit)
+	} else {
+		p.Message = fmt.Sprintf("%s; tried again for %v", p.GetMessage(), o.Limit)
+	}
 	return status.FromProto(p).Err()
 }
 
+// mends tells a fault that time may mend: there is no daemon, or it has too much to
+// do. Limits of the daemon that only another configuration lifts are none.
+func mends(err error) bool { return unavailable(err) || overloaded(err) }
+
 func unavailable(err error) bool { return status.Code(err) == codes.Unavailable }
+
+// overloaded tells that the daemon has too much to do for the moment.
+func overloaded(err error) bool {
+	switch Reason(err) {
+	case ckdv1.ErrorReason_ERROR_REASON_OVERLOADED,
+		ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS: // where streams broke, they may still be counted
+		return true
+	case ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET:
+		return retryInfo(err) != nil // without, it is what would take all of it alone
+	}
+	return false
+}
+
+// retryDelay is after which time the daemon asks to be tried again; 0 where it does
+// not say.
+func retryDelay(err error) time.Duration {
+	return max(0, retryInfo(err).GetRetryDelay().AsDuration())
+}
+
+// retryInfo finds the detail in which the daemon asks to be tried again, or nil.
+func retryInfo(err error) *errdetails.RetryInfo {
+	st, _ := status.FromError(err)
+	for _, d := range st.Details() {
+		if info, ok := d.(*errdetails.RetryInfo); ok && info.GetRetryDelay().IsValid() {
+			return info
+		}
+	}
+	return nil
+}

@@ -24,10 +24,17 @@ import (
 var hasty = client.Reconnect{Limit: time.Minute, BaseDelay: time.Microsecond, MaxDelay: time.Millisecond}
 
 var (
-	errGone = status.Error(codes.Unavailable, "the daemon is gone")
-	errFull = fail(codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS, "no room for a stream", nil).Err()
-	errSlow = fail(codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_SEND_STALLED, "results were not read", nil).Err()
+	errGone  = status.Error(codes.Unavailable, "the daemon is gone")
+	errFull  = fail(codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS, "no room for a stream", nil).Err()
+	errBusy  = busyFor(time.Millisecond)
+	errLarge = fail(codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, "too many inputs", nil).Err()
+	errSlow  = fail(codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_SEND_STALLED, "results were not read", nil).Err()
 )
+
+// busyFor is what an overloaded daemon says.
+func busyFor(delay time.Duration) error {
+	return retryIn(delay, fail(codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_OVERLOADED, "too many calls", nil)).Err()
+}
 
 // load is what some callers send on a session, and what they must get for it:
 // inputs of different numbers of passes, each input with passes like no other.
@@ -248,7 +255,12 @@ func TestReconnectRandomly(t *testing.T) {
 			if !chance() {
 				return nil
 			}
-			return []error{errGone, errKill, draining.Err()}[random.IntN(3)]
+			return []error{errGone, errKill, draining.Err(), errBusy}[random.IntN(4)]
+		}
+		f.crowds = func(string) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return chance()
 		}
 		f.drains = func() bool {
 			mu.Lock()
@@ -335,6 +347,12 @@ func TestReconnectNot(t *testing.T) {
 			reason: ckdv1.ErrorReason_ERROR_REASON_POLICY_CHANGED, want: "no answer: the policy was removed"},
 		{name: "stalled", breaks: errSlow, streams: 1, code: codes.ResourceExhausted,
 			reason: ckdv1.ErrorReason_ERROR_REASON_SEND_STALLED},
+		{name: "a limit that stays", breaks: errLarge, streams: 1, code: codes.ResourceExhausted,
+			reason: ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS},
+		{name: "token refused", breaks: status.Error(codes.Unauthenticated, "revoked"), streams: 1,
+			code: codes.Unauthenticated, want: "no answer: revoked"},
+		{name: "full for long", breaks: busyFor(time.Hour), streams: 1, code: codes.ResourceExhausted,
+			reason: ckdv1.ErrorReason_ERROR_REASON_OVERLOADED, want: "to be tried again in 1h0m0s, later than the limit of 30s"},
 		{name: "disabled", how: client.Reconnect{Disabled: true}, breaks: errGone, streams: 1, code: codes.Unavailable,
 			want: "no answer: the daemon is gone (Unavailable)"},
 		{name: "other classes", breaks: errGone, streams: 2, code: codes.FailedPrecondition,
@@ -431,7 +449,7 @@ func outOfReach(f *fake, refusal error) (gone func(), tried *atomic.Int64, back 
 
 // Groups are opened, sent and finished as if nothing had happened.
 func TestReconnectTakesPassesMeanwhile(t *testing.T) {
-	for name, refusal := range map[string]error{"gone": errGone, "no room for another stream": errFull} {
+	for name, refusal := range map[string]error{"gone": errGone, "no room for another stream": errFull, "too many calls": errBusy} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(0)
 			gone, tried, back := outOfReach(f, refusal)
@@ -657,11 +675,18 @@ func TestDecomposeTriesAgain(t *testing.T) {
 		want   string
 	}{
 		{"until it works", hasty, []error{errGone, draining.Err(), errGone}, 4, codes.OK, ""},
+		{"until there is room", hasty, []error{errBusy, errFull, crowded.Err()}, 4, codes.OK, ""},
+		{"not sooner than the daemon asks", hasty, []error{busyFor(time.Hour)}, 1, codes.ResourceExhausted,
+			"too many calls; to be tried again in 1h0m0s, later than the limit of 1m0s"},
 		{"within the limit", brief, slices.Repeat([]error{errGone}, 1e5), 0, codes.Unavailable, "the daemon is gone; tried again for 10ms"},
 		{"while the context lasts", hopeless, slices.Repeat([]error{errGone}, 9), 2, codes.DeadlineExceeded,
 			"before that: the daemon is gone"},
-		{"not for other errors", hasty, []error{errFull}, 1, codes.ResourceExhausted, "no room"},
+		{"not for limits that stay", hasty, []error{errLarge}, 1, codes.ResourceExhausted, "too many inputs"},
+		{"not for what alone takes all the room", hasty, []error{full.Err()}, 1, codes.ResourceExhausted, "no room"},
+		{"not for want of details", hasty, []error{status.Error(codes.ResourceExhausted, "a large message")}, 1,
+			codes.ResourceExhausted, "a large message"},
 		{"not where it is off", client.Reconnect{Disabled: true}, []error{errGone}, 1, codes.Unavailable, "the daemon is gone"},
+		{"not where it is off, and full", client.Reconnect{Disabled: true}, []error{errBusy}, 1, codes.ResourceExhausted, "too many calls"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFake(0)

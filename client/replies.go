@@ -48,7 +48,11 @@ func (s *Session) take(l *link, reply *ckdv1.DecomposeStreamResponse) error {
 	if last != nil {
 		last.tidy()
 	}
-	if len(l.queue) > 0 {
+	for t, rows := range l.refused {
+		l.postpone(t.group, rows, t.group.crowded.delay(l.crowded))
+	}
+	clear(l.refused)
+	if len(l.queue) > 0 || len(l.later) > 0 {
 		l.stir()
 	}
 	return nil
@@ -79,6 +83,12 @@ func (s *Session) answer(l *link, r *ckdv1.Result, policies []*ckdv1.PolicyRef) 
 		l.settle(t, at)
 		return nil, nil
 	}
+	if s.comesAgain(t.group, refused) {
+		l.crowded = refused
+		l.refused[t] = append(l.refused[t], t.rows[at])
+		l.settle(t, at)
+		return nil, nil
+	}
 	row := int(t.rows[at])
 	result, err := newResult(t.group.ids[row], row, r, policies)
 	if err != nil {
@@ -88,6 +98,16 @@ func (s *Session) answer(l *link, r *ckdv1.Result, policies []*ckdv1.PolicyRef) 
 	l.settle(t, at)
 	s.settle(t.group, result)
 	return t.group, nil
+}
+
+// comesAgain tells whether an input is to be sent again that was refused because the
+// daemon has no room for it at the moment. mu is held.
+func (s *Session) comesAgain(g *Group, refused *InputError) bool {
+	if refused == nil || s.reconnect.Disabled || !overloaded(refused) {
+		return false
+	}
+	g.crowded.Reconnect = s.reconnect
+	return !g.crowded.over(refused)
 }
 
 // settle gives an input its answer and its room in the window to others. mu is

@@ -45,7 +45,7 @@ type SessionConfig struct {
 // Session is a stream to the daemon, on which the inputs of many groups are in
 // flight. When the stream breaks, another takes its place.
 type Session struct {
-	rpc       ckdv1.UncertaintyServiceClient
+	client    *Client
 	ctx       context.Context // of all its streams
 	cancel    context.CancelFunc
 	header    *ckdv1.StreamHeader
@@ -77,7 +77,8 @@ type Session struct {
 
 // Session opens a stream and waits for the daemon's first reply, which says what
 // it expects. The context is the whole session's: when it ends, the daemon
-// abandons what is open. This first stream is not tried for again.
+// abandons what is open. This first stream is not tried for again, unless the daemon
+// has too much to do.
 //
 // A session holds two goroutines and a stream until Close returns or ctx ends.
 func (c *Client) Session(ctx context.Context, config SessionConfig) (*Session, error) {
@@ -109,7 +110,11 @@ func (c *Client) newSession(ctx context.Context, config SessionConfig) (*Session
 		Kind:      config.Kind,
 		Posterior: config.Posterior,
 	}
-	l, err := openLink(ctx, 0, c.rpc, header, c.messageBytes)
+	var l *link
+	err = persist(ctx, reconnect, overloaded, func() (err error) {
+		l, err = c.openLink(ctx, 0, header, c.messageBytes)
+		return err
+	})
 	if err == nil {
 		err = l.fitsRow()
 	}
@@ -118,7 +123,7 @@ func (c *Client) newSession(ctx context.Context, config SessionConfig) (*Session
 		return nil, err
 	}
 	s := &Session{
-		rpc:          c.rpc,
+		client:       c,
 		ctx:          ctx,
 		cancel:       cancel,
 		header:       header,

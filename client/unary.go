@@ -34,8 +34,8 @@ type Batch struct {
 	// PerCall is the most inputs in one call; 0 is as many as a message holds, and
 	// at most 65536, which is the daemon's own limit unless it is set otherwise.
 	PerCall int
-	// Reconnect as in SessionConfig, for each call: one that finds no daemon, or
-	// loses it, is made again.
+	// Reconnect as in SessionConfig, for each call: one that finds no daemon, loses
+	// it, or finds it with too much to do, is made again.
 	Reconnect Reconnect
 }
 
@@ -65,7 +65,7 @@ func (c *Client) Decompose(ctx context.Context, b Batch) ([]Result, error) {
 		}
 		var reply *ckdv1.DecomposeResponse
 		request := b.request(from, to, classes)
-		err := persist(ctx, reconnect, func() (err error) {
+		err := persist(ctx, reconnect, mends, func() (err error) {
 			reply, err = c.rpc.Decompose(ctx, request)
 			return err
 		})

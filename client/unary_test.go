@@ -111,7 +111,7 @@ func TestDecomposeFails(t *testing.T) {
 			return r, nil
 		}
 	}
-	full := fail(codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, "too much", nil)
+	full := fail(codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE, "too much", nil)
 	for _, c := range []struct {
 		name   string
 		change func(*client.Batch)
@@ -121,7 +121,7 @@ func TestDecomposeFails(t *testing.T) {
 		reason ckdv1.ErrorReason
 	}{
 		{name: "status", unary: second(func(*response) error { return full.Err() }), want: "decompose inputs 1 to 1 of 2",
-			code: codes.ResourceExhausted, reason: ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET},
+			code: codes.ResourceExhausted, reason: ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE},
 		{name: "too few results", unary: second(func(r *response) error { r.Results = nil; return nil }),
 			want: "0 results, expected 1", code: codes.Internal},
 		{name: "wrong row", unary: second(func(r *response) error { r.Results[0].Row = 1; return nil }),

@@ -1,0 +1,103 @@
+package client
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"pgregory.net/rapid"
+
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// refusal is a fault of the daemon's, with the delay that it asks for, if any.
+func refusal(code codes.Code, reason ckdv1.ErrorReason, asked *durationpb.Duration) error {
+	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{Domain: errorDomain, Reason: reasonName(reason)}}
+	if asked != nil {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: asked})
+	}
+	st, err := status.New(code, "refused").WithDetails(details...)
+	if err != nil {
+		panic(err)
+	}
+	return st.Err()
+}
+
+// The wait before an attempt doubles within its bounds, is never shorter than the
+// daemon asks for, and never longer than the limit leaves.
+func TestDelays(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		millis := func(name string, least int) time.Duration {
+			return time.Duration(rapid.IntRange(least, 10_000).Draw(rt, name)) * time.Millisecond
+		}
+		how := Reconnect{Limit: time.Hour, BaseDelay: millis("base", 1), MaxDelay: millis("max", 1)}
+		full := rapid.Bool().Draw(rt, "full")
+		code, reason := codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING
+		if full {
+			code, reason = codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_OVERLOADED
+		}
+		asked := time.Duration(0)
+		var info *durationpb.Duration
+		if rapid.Bool().Draw(rt, "asks") {
+			asked = millis("asked", 0)
+			info = durationpb.New(asked)
+		}
+		out := outage{Reconnect: how}
+		most := how.BaseDelay
+		for attempt := range 20 {
+			own := min(most, how.MaxDelay)
+			if attempt == 0 && !full {
+				own = 0
+			} else {
+				most = min(2*most, how.MaxDelay)
+			}
+			low, high := max(own/2, asked), max(own, asked+asked/4)
+			if got := out.delay(refusal(code, reason, info)); got < low || got > high {
+				rt.Fatalf("attempt %d waits %v, expected %v to %v", attempt, got, low, high)
+			}
+		}
+		out.since = time.Now().Add(time.Second - how.Limit)
+		if got := out.delay(refusal(code, reason, nil)); got > time.Second {
+			rt.Fatalf("waits %v where a second is left", got)
+		}
+		if got, want := out.over(refusal(code, reason, info)), asked > time.Second; got != want {
+			rt.Fatalf("over: %v, expected %v where it asks for %v and a second is left", got, want, asked)
+		}
+	})
+}
+
+func TestWhatMends(t *testing.T) {
+	const full, reason = codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_OVERLOADED
+	for i, c := range []struct {
+		err         error
+		mends, full bool
+		delay       time.Duration
+	}{
+		{nil, false, false, 0},
+		{errors.New("any"), false, false, 0},
+		{status.Error(codes.Unavailable, "gone"), true, false, 0},
+		{status.Error(codes.ResourceExhausted, "a large message"), false, false, 0},
+		{refusal(full, reason, nil), true, true, 0},
+		{refusal(full, reason, durationpb.New(time.Second)), true, true, time.Second},
+		{refusal(full, reason, durationpb.New(-time.Second)), true, true, 0},
+		{refusal(full, reason, &durationpb.Duration{Nanos: -1, Seconds: 1}), true, true, 0}, // is none
+		{newInputError(status.Convert(refusal(full, reason, durationpb.New(time.Second)))), true, true, time.Second},
+		{refusal(full, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS, nil), true, true, 0},
+		{refusal(full, ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, nil), false, false, 0},
+		{refusal(full, ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, durationpb.New(0)), true, true, 0},
+		{refusal(full, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, durationpb.New(time.Second)), false, false, time.Second},
+		{refusal(full, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_GROUPS, nil), false, false, 0},
+		{refusal(full, ckdv1.ErrorReason_ERROR_REASON_SEND_STALLED, nil), false, false, 0},
+		{refusal(full, ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE, nil), false, false, 0},
+		{refusal(codes.PermissionDenied, ckdv1.ErrorReason_ERROR_REASON_NOT_ALLOWED, nil), false, false, 0},
+	} {
+		if mends(c.err) != c.mends || overloaded(c.err) != c.full || retryDelay(c.err) != c.delay {
+			t.Errorf("%d: %v mends %v, overloaded %v, delay %v", i, c.err, mends(c.err), overloaded(c.err), retryDelay(c.err))
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+
+	"google.golang.org/grpc/credentials"
+)
+
+// TLSFiles names what secures a connection: PEM files, which are read again for
+// every connection, so that they can be replaced while a client lives.
+type TLSFiles struct {
+	// CA has the certificates of the authorities that the daemon's must be from;
+	// empty: those of the system.
+	CA string
+	// Cert and Key are the client's own certificate, with what lies between it and
+	// its authority, and the key to it: both, or neither.
+	Cert, Key string
+	// ServerName is what the daemon's certificate must be for; empty: the host of
+	// the target.
+	ServerName string
+}
+
+// WithTLS secures the connection with TLS 1.3. If the files cannot be read again,
+// because they are being replaced, what was read last stays in use; Dial fails if
+// they cannot be read at all.
+func WithTLS(files TLSFiles) Option {
+	return func(o *options) { o.tls = &files }
+}
+
+// load reads the files.
+func (f TLSFiles) load() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS13, ServerName: f.ServerName}
+	if f.CA != "" {
+		text, err := os.ReadFile(f.CA)
+		if err != nil {
+			return nil, fmt.Errorf("TLS authorities: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("TLS authorities: %s: no certificate, expected at least one in PEM", f.CA)
+		}
+	}
+	if (f.Cert == "") != (f.Key == "") {
+		return nil, errors.New("TLS: a certificate without its key, or a key alone, expected both or neither")
+	}
+	if f.Cert != "" {
+		own, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+		if err != nil {
+			return nil, fmt.Errorf("TLS certificate %s with key %s: %w", f.Cert, f.Key, err)
+		}
+		config.Certificates = []tls.Certificate{own}
+	}
+	return config, nil
+}
+
+// fileCredentials is the credentials of WithTLS.
+type fileCredentials struct {
+	files TLSFiles
+
+	mu   sync.Mutex
+	last credentials.TransportCredentials // by the files as they were read last
+}
+
+func newFileCredentials(files TLSFiles) (*fileCredentials, error) {
+	f := &fileCredentials{files: files}
+	if _, err := f.current(); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// current is what the files say now. With the error, it is what they said last.
+func (f *fileCredentials) current() (credentials.TransportCredentials, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	config, err := f.files.load()
+	if err == nil {
+		f.last = credentials.NewTLS(config)
+	}
+	return f.last, err
+}
+
+// ClientHandshake is that of the files as they are now.
+func (f *fileCredentials) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	now, stale := f.current()
+	secure, info, err := now.ClientHandshake(ctx, authority, conn)
+	if err != nil && stale != nil {
+		return nil, nil, fmt.Errorf("%w; with files that were read earlier, as now: %w", err, stale)
+	}
+	return secure, info, err
+}
+
+// ServerHandshake is for servers.
+func (f *fileCredentials) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("credentials of a client, expected those of a server")
+}
+
+// Info says that they are TLS.
+func (f *fileCredentials) Info() credentials.ProtocolInfo {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last.Info()
+}
+
+// Clone is the same credentials: nothing can be set on them.
+func (f *fileCredentials) Clone() credentials.TransportCredentials { return f }
+
+// OverrideServerName is no longer of use to grpc.
+func (f *fileCredentials) OverrideServerName(string) error {
+	return errors.New("the server's name is that of TLSFiles")
+}

@@ -1,0 +1,155 @@
+// Command go is a model server in small: it runs the passes of a toy classifier
+// whose dropout stays on, streams them to ckd, and prints a decision for every
+// input.
+//
+//	go run ./examples/go --addr 127.0.0.1:8590
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+
+	"github.com/ckd-project/ckd/client"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	flags := flag.NewFlagSet("go", flag.ExitOnError)
+	addr := flags.String("addr", "127.0.0.1:8590", "of the daemon: host:port, unix:/path, or dns:///name:port for replicas")
+	model := flags.String("model", "fetal-health", "by the name that its policy states")
+	balance := flags.Bool("balance", false, "spread over the replicas that the name has")
+	ca := flags.String("ca", "", "certificates of the daemon's authority: TLS")
+	cert := flags.String("cert", "", "own certificate")
+	key := flags.String("key", "", "key to it")
+	token := flags.String("token-file", "", "with a bearer token")
+	inputs := flags.Int("inputs", 8, "in each of two batches")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+
+	var options []client.Option
+	if *ca != "" {
+		options = append(options, client.WithTLS(client.TLSFiles{CA: *ca, Cert: *cert, Key: *key}))
+	}
+	if *token != "" {
+		options = append(options, client.WithTokenFile(*token))
+	}
+	if *balance {
+		options = append(options, client.WithBalancing())
+	}
+	c, err := client.Dial(*addr, options...)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+
+	// The context is the session's: when it ends, so do all of its inputs.
+	session, err := c.Session(ctx, client.SessionConfig{Model: *model, Posterior: "mc-dropout"})
+	if err != nil {
+		return err
+	}
+	info := session.Info()
+	passes := max(int(info.GetExpectedPasses()), int(info.GetFewestPasses()), 2)
+	toy := newClassifier(len(info.GetClasses()))
+	for batch := range 2 {
+		ids := make([]string, *inputs)
+		for i := range ids {
+			ids[i] = fmt.Sprintf("%d-%d", batch, i)
+		}
+		features := toy.inputs(*inputs)
+		results, err := session.Do(ctx, ids, func(yield func([]float32) bool) {
+			for range passes {
+				if !yield(toy.forward(features)) {
+					return
+				}
+			}
+		})
+		if err != nil {
+			return err
+		}
+		for _, r := range results {
+			switch {
+			case r.Err != nil: // never a retain
+				fmt.Printf("%s\tto a person: %v\n", r.ID, r.Err)
+			case r.Retained():
+				fmt.Printf("%s\tretained: %s\n", r.ID, info.GetClasses()[r.Decomposition.GetPredicted()])
+			default:
+				fmt.Printf("%s\tto a person: %v\n", r.ID, r.Decomposition.GetDecision().GetReason())
+			}
+		}
+	}
+	return session.Close()
+}
+
+// classifier is a layer of random weights, in place of one that was trained.
+type classifier struct {
+	random  *rand.Rand
+	weights [][]float64 // [classes][features]
+}
+
+const features, dropout = 16, 0.2
+
+func newClassifier(classes int) *classifier {
+	c := &classifier{random: rand.New(rand.NewPCG(1, 2))}
+	for range classes {
+		c.weights = append(c.weights, c.normal(features))
+	}
+	return c
+}
+
+func (c *classifier) normal(n int) []float64 {
+	values := make([]float64, n)
+	for i := range values {
+		values[i] = c.random.NormFloat64()
+	}
+	return values
+}
+
+func (c *classifier) inputs(n int) [][]float64 {
+	inputs := make([][]float64, n)
+	for i := range inputs {
+		inputs[i] = c.normal(features)
+	}
+	return inputs
+}
+
+// forward is one pass of a batch, [inputs][classes]: every feature is left out with
+// the probability of dropout.
+func (c *classifier) forward(batch [][]float64) []float32 {
+	var out []float32
+	for _, input := range batch {
+		kept := make([]float64, features)
+		for i, v := range input {
+			if c.random.Float64() >= dropout {
+				kept[i] = v / (1 - dropout)
+			}
+		}
+		sum := 0.0
+		odds := make([]float64, len(c.weights))
+		for k, weights := range c.weights {
+			logit := 0.0
+			for i, w := range weights {
+				logit += w * kept[i]
+			}
+			odds[k] = math.Exp(logit)
+			sum += odds[k]
+		}
+		for _, o := range odds {
+			out = append(out, float32(o/sum))
+		}
+	}
+	return out
+}

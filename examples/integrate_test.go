@@ -1,0 +1,153 @@
+package examples_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestIntegrate runs every command that docs/integrate.md shows, from the project's
+// root, in order. Ports are those of the daemons that its own commands started, and
+// files that they write are in a folder of the test.
+func TestIntegrate(t *testing.T) {
+	text, err := os.ReadFile("../docs/integrate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPage(t)
+	p.writeAccess(string(text))
+	ran := 0
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		for _, command := range commands(block[1]) {
+			ran++
+			p.run(t, command)
+		}
+	}
+	if ran < 8 {
+		t.Errorf("found only %d commands", ran)
+	}
+}
+
+// commands are the lines of a block; what ends in a backslash, or begins with a
+// blank, goes together.
+func commands(block string) []string {
+	block = strings.ReplaceAll(block, "\\\n", " ")
+	return strings.Split(strings.TrimSpace(regexp.MustCompile(`\n +`).ReplaceAllString(block, " ")), "\n")
+}
+
+// page is where the commands of a page run.
+type page struct {
+	t     *testing.T
+	dir   string            // for files
+	ports map[string]string // as the page has them, and as they are
+}
+
+func newPage(t *testing.T) *page {
+	p := &page{t: t, dir: t.TempDir(), ports: map[string]string{}}
+	if err := os.Symlink(ckd, filepath.Join(p.dir, "ckd")); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// writeAccess writes the access file that the page shows.
+func (p *page) writeAccess(text string) {
+	p.t.Helper()
+	shown := regexp.MustCompile("(?s)with `access.yaml`:\n\n```yaml\n(.*?)```").FindStringSubmatch(text)
+	if shown == nil {
+		p.t.Fatal("the page shows no access.yaml")
+	}
+	identities := strings.ReplaceAll(shown[1], "{file: token}", "{file: "+filepath.Join(p.dir, "token")+"}")
+	if err := os.WriteFile(filepath.Join(p.dir, "access.yaml"), []byte(identities), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+var (
+	ownFile = regexp.MustCompile(`( )(tls\.key|tls\.crt|access\.yaml|token)( |$)`)
+	address = regexp.MustCompile(`(127\.0\.0\.1|localhost):(\d+)`)
+)
+
+func (p *page) run(t *testing.T, line string) {
+	// Twice: one match ends where the next begins.
+	command := ownFile.ReplaceAllString(ownFile.ReplaceAllString(line, "${1}"+p.dir+"/$2$3"), "${1}"+p.dir+"/$2$3")
+	words := strings.Fields(command)
+	name := words[0]
+	if words[0] == "ckd" && words[1] == "serve" {
+		p.serve(words[2:])
+		return
+	}
+	t.Run(name, func(t *testing.T) {
+		switch name {
+		case "python3":
+			modules := []string{"grpc", "google.protobuf", "numpy"}
+			if strings.Contains(line, "oip.py") {
+				modules = append(modules, "grpc_tools.protoc")
+			}
+			command = python(t, modules...) + strings.TrimPrefix(command, name)
+		case "kubectl":
+			for _, word := range words {
+				if _, err := os.Stat("../" + word); strings.Contains(word, "/") && err != nil {
+					t.Error(err)
+				}
+			}
+			return
+		case "go", "ckd":
+		default:
+			if _, err := exec.LookPath(name); err != nil {
+				lacks(t, "%s is not installed", name)
+			}
+		}
+		for _, a := range address.FindAllStringSubmatch(command, -1) {
+			port, known := p.ports[a[2]]
+			if !known {
+				t.Fatalf("%s: nothing that the page starts listens on %s", line, a[0])
+			}
+			command = strings.ReplaceAll(command, a[0], a[1]+":"+port)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		c := exec.CommandContext(ctx, "sh", "-c", command)
+		c.Dir = ".."
+		c.Env = append(os.Environ(), "PATH="+p.dir+":"+os.Getenv("PATH"))
+		r := runCommand(t, c)
+		if r.code != 0 || strings.Contains(r.stdout, `{"error"`) {
+			t.Errorf("%s: exit %d\n%s%s", line, r.code, r.stdout, r.stderr)
+		}
+		decides := strings.Contains(line, "examples/") || name == "curl"
+		if decides && !strings.Contains(r.stdout, "retain") && !strings.Contains(r.stdout, "defer") {
+			t.Errorf("%s: no decision\n%s", line, r.stdout)
+		}
+	})
+}
+
+// serve starts a daemon as the page does, on free ports.
+func (p *page) serve(args []string) {
+	p.t.Helper()
+	ports := map[string]string{} // that the page has, by their flags
+	var free []string
+	for i := 0; i < len(args); i += 2 {
+		flag, value := args[i], args[i+1]
+		if a := address.FindStringSubmatch(value); a != nil {
+			ports[flag], value = a[2], "127.0.0.1:0"
+		} else if !filepath.IsAbs(value) {
+			value = "../" + value
+		} else if _, err := os.Stat(value); err != nil {
+			lacks(p.t, "a command before this one did not run: %v", err)
+		}
+		if flag != "--listen" && flag != "--admin" { // which are free ones anyway
+			free = append(free, flag, value)
+		}
+	}
+	d := serveOn(p.t, "127.0.0.1:0", free...)
+	for flag, at := range map[string]string{"--listen": d.grpc, "--http": strings.TrimPrefix(d.http, "http://")} {
+		if shown := ports[flag]; shown != "" {
+			_, p.ports[shown], _ = strings.Cut(at, ":")
+		}
+	}
+}

@@ -1,0 +1,236 @@
+package examples_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/ckd-project/ckd/internal/strictyaml"
+)
+
+// manifest is one document of a file, as far as the test looks at it.
+type manifest struct {
+	APIVersion string `yaml:"apiVersion"`
+	Kind       string
+	Metadata   struct{ Name, Namespace string }
+	Data       map[string]string
+	Spec       struct {
+		Template    pods
+		Transformer podSpec
+		Ports       []struct{ Port int }
+		Nodes       map[string]struct {
+			Steps []struct {
+				ServiceName      string `yaml:"serviceName"`
+				ServiceURL       string `yaml:"serviceUrl"`
+				Data, Dependency string
+			}
+		}
+	}
+}
+
+type pods struct{ Spec podSpec }
+
+type podSpec struct {
+	Containers []struct {
+		Name string
+		Args []string
+	}
+}
+
+// manifests reads every document of the example, strictly.
+func manifests(t *testing.T) map[string]manifest {
+	t.Helper()
+	found := map[string]manifest{}
+	files, err := filepath.Glob("kserve/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, error %v", len(files), err)
+	}
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, document := range strings.Split(string(text), "\n---\n") {
+			strictyaml.Parse([]byte(document), func(f strictyaml.Fault) { t.Errorf("%s: %+v", path, f) })
+			var m manifest
+			if err := yaml.Unmarshal([]byte(document), &m); err != nil {
+				t.Fatalf("%s: %v", path, err)
+			}
+			if m.APIVersion == "" || m.Metadata.Name == "" || m.Metadata.Namespace != "grading" {
+				t.Errorf("%s: %+v", path, m)
+			}
+			found[m.Kind+" "+m.Metadata.Name] = m
+		}
+	}
+	return found
+}
+
+func TestKServe(t *testing.T) {
+	m := manifests(t)
+	for kind, version := range map[string]string{
+		"ConfigMap ckd-policy": "v1", "Service ckd": "v1", "Deployment ckd": "apps/v1",
+		"InferenceGraph fetal-health": "serving.kserve.io/v1alpha1", "InferenceService fetal-health": "serving.kserve.io/v1beta1",
+	} {
+		if m[kind].APIVersion != version {
+			t.Errorf("%s: version %q, expected %q", kind, m[kind].APIVersion, version)
+		}
+	}
+
+	// The policy is good, and the flags are those of the daemon.
+	policy := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(policy, []byte(m["ConfigMap ckd-policy"].Data["fetal-health.yaml"]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := run(t, ckd, "check", policy); r.code != 0 {
+		t.Errorf("the policy: exit %d, %s", r.code, r.stderr)
+	}
+	help := run(t, ckd, "serve", "--help").stdout
+	daemons := 0
+	for _, c := range slices.Concat(m["Deployment ckd"].Spec.Template.Spec.Containers, m["InferenceService fetal-health"].Spec.Transformer.Containers) {
+		if c.Name != "ckd" {
+			continue
+		}
+		daemons++
+		for _, arg := range c.Args {
+			if flag := regexp.MustCompile(`^--[a-z-]+`).FindString(arg); flag != "" && !strings.Contains(help, flag+"=") {
+				t.Errorf("ckd serve has no flag %s", flag)
+			}
+		}
+	}
+	if daemons != 2 {
+		t.Errorf("%d containers of ckd, expected 2", daemons)
+	}
+
+	// The graph calls the service that there is, and takes no failure for an answer.
+	service := m["Service ckd"]
+	url := fmt.Sprintf("https://%s.%s.svc.cluster.local:%d/v2/models/fetal-health/infer",
+		service.Metadata.Name, service.Metadata.Namespace, service.Spec.Ports[0].Port)
+	steps := m["InferenceGraph fetal-health"].Spec.Nodes["root"].Steps
+	if len(steps) != 2 || steps[1].ServiceURL != url || steps[1].Data != "$response" {
+		t.Errorf("steps %+v, expected the second to call %s with the first's answer", steps, url)
+	}
+	for i, step := range steps {
+		if step.Dependency != "Hard" {
+			t.Errorf("step %d goes on after a failure", i)
+		}
+	}
+	if _, there := m["InferenceService "+steps[0].ServiceName]; !there {
+		t.Errorf("the graph calls %q", steps[0].ServiceName)
+	}
+}
+
+// The transformer gives the daemon's decisions for what the classifier answered. An
+// input that is refused, and all where the daemon is away, are deferred.
+func TestKServeTransformer(t *testing.T) {
+	python := python(t, "numpy")
+	d := serveHTTP(t)
+	url := d.http + "/v2/models/fetal-health/infer"
+	transform := func(url string) (answer struct {
+		ID              string
+		Decision, Error []string
+		Defer           []bool
+	}) {
+		t.Helper()
+		r := run(t, python, "testdata/run_kserve.py", url, recording, fmt.Sprint(inputs))
+		if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil || r.code != 0 {
+			t.Fatalf("exit %d, %v\n%s", r.code, err, r.stderr)
+		}
+		if answer.ID != "7" || len(answer.Decision) != inputs || len(answer.Defer) != inputs || len(answer.Error) != inputs {
+			t.Fatalf("answer %+v", answer)
+		}
+		return answer
+	}
+	a := transform(url)
+	for i, want := range decisions(t, d.grpc) {
+		switch {
+		case i == 1:
+			if !a.Defer[i] || !strings.Contains(a.Error[i], "expected") {
+				t.Errorf("input 1: %s, defer %v, %q; expected that it is deferred, and why", a.Decision[i], a.Defer[i], a.Error[i])
+			}
+		case a.Decision[i] != want || a.Defer[i] != (want == "defer") || a.Error[i] != "":
+			t.Errorf("input %d: %s, defer %v, %q; expected %s", i, a.Decision[i], a.Defer[i], a.Error[i], want)
+		}
+	}
+	a = transform(d.http + "/v2/models/nobody/infer")
+	everyDeferred(t, "unknown model", a.Defer, a.Error, "nobody")
+	d.stop(t)
+	a = transform(url)
+	everyDeferred(t, "no daemon", a.Defer, a.Error, "not to be asked")
+}
+
+func everyDeferred(t *testing.T, what string, deferred []bool, errors []string, want string) {
+	t.Helper()
+	for i := range deferred {
+		if !deferred[i] || !strings.Contains(errors[i], want) {
+			t.Fatalf("%s: input %d, defer %v, %q, expected it deferred, with %q", what, i, deferred[i], errors[i], want)
+		}
+	}
+}
+
+// The router of a graph hands the classifier's answer to ckd as it is.
+func TestKServeGraph(t *testing.T) {
+	d := serveHTTP(t)
+	want := decisions(t, d.grpc)
+	answer := `{"model_name": "classifier", "model_version": "1", "id": "7", "outputs": [{"name": "passes", "datatype": "FP32", "shape": [` +
+		fmt.Sprintf("%d, 30, 3", inputs) + `], "data": ` + recordedJSON(t) + `}]}`
+	reply, err := http.Post(d.http+"/v2/models/fetal-health/infer", "application/json", strings.NewReader(answer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	body, err := io.ReadAll(reply.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(body), "unknown key") {
+		t.Skipf("the daemon does not take an answer for a request: %s", body)
+	}
+	var got struct {
+		Outputs []struct {
+			Name string
+			Data []any
+		}
+	}
+	if err := json.Unmarshal(body, &got); err != nil || reply.StatusCode != http.StatusOK {
+		t.Fatalf("%s, %v: %s", reply.Status, err, body)
+	}
+	for _, output := range got.Outputs {
+		if output.Name == "decision" && fmt.Sprint(output.Data...) == fmt.Sprint(anys(want)...) {
+			return
+		}
+	}
+	t.Errorf("%s\nexpected the decisions %s", body, want)
+}
+
+func anys(texts []string) []any {
+	var out []any
+	for _, text := range texts {
+		out = append(out, text)
+	}
+	return out
+}
+
+// serveHTTP starts a daemon that serves HTTP too.
+func serveHTTP(t *testing.T) *daemon {
+	t.Helper()
+	return serve(t, "--http", "127.0.0.1:0")
+}
+
+// recordedJSON is the passes of the first inputs, [inputs][passes][classes].
+func recordedJSON(t *testing.T) string {
+	t.Helper()
+	text, err := json.Marshal(recorded(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

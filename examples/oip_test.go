@@ -1,0 +1,21 @@
+package examples_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// A client of the Open Inference Protocol in another language, with another
+// compiler's messages, gets the decisions of the native service.
+func TestOIP(t *testing.T) {
+	python := python(t, "grpc", "grpc_tools.protoc", "numpy")
+	d := serve(t)
+	r := run(t, python, "python/oip.py", "--addr", d.grpc, "--passes", recording, "--limit", fmt.Sprint(inputs))
+	printed(t, r, decisions(t, d.grpc))
+
+	r = run(t, python, "python/oip.py", "--addr", d.grpc, "--model", "nobody", "--passes", recording, "--limit", "2")
+	if r.code == 0 || !strings.Contains(r.stderr, "NOT_FOUND") {
+		t.Errorf("unknown model: exit %d, %s", r.code, r.stderr)
+	}
+}

@@ -1,0 +1,311 @@
+"""A client of ckd, the uncertainty daemon, for model servers in Python.
+
+It needs grpcio, protobuf and numpy, and the file ckd.binpb beside it, which
+holds the wire contract; any version of protobuf from 3.20 on reads it, and no
+generated code is needed. Copy both files.
+
+An error is never a retain: an input that was answered with an error, or not at
+all, has not been cleared. Result.retained is true for nothing but a decision to
+retain.
+"""
+
+import dataclasses
+import pathlib
+import queue
+import random
+import time
+
+import grpc
+import numpy as np
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+# The messages, in a pool of their own: nothing else in the process may disagree.
+_pool = descriptor_pool.DescriptorPool()
+for _file in descriptor_pb2.FileDescriptorSet.FromString(
+    pathlib.Path(__file__).with_name("ckd.binpb").read_bytes()
+).file:
+    _pool.AddSerializedFile(_file.SerializeToString())
+if not hasattr(message_factory, "GetMessageClass"):
+    _factory = message_factory.MessageFactory(_pool)
+
+
+def _message(name):
+    descriptor = _pool.FindMessageTypeByName(name)
+    if hasattr(message_factory, "GetMessageClass"):
+        return message_factory.GetMessageClass(descriptor)
+    return _factory.GetPrototype(descriptor)
+
+
+DecomposeRequest = _message("ckd.v1.DecomposeRequest")
+DecomposeResponse = _message("ckd.v1.DecomposeResponse")
+StreamRequest = _message("ckd.v1.DecomposeStreamRequest")
+StreamResponse = _message("ckd.v1.DecomposeStreamResponse")
+Status = _message("google.rpc.Status")
+ErrorInfo = _message("google.rpc.ErrorInfo")
+RetryInfo = _message("google.rpc.RetryInfo")
+
+DECISION, VECTORS, FULL = 1, 2, 3  # how much a result carries
+NSK = 2  # the layout of complete passes: [inputs][passes][classes]
+
+# What time may mend: the daemon stops, or has too much to do.
+PASSING = {"DRAINING", "OVERLOADED", "TOO_MANY_STREAMS"}
+
+
+def _names(enum):
+    values = _pool.FindEnumTypeByName("ckd.v1." + enum).values_by_number
+    prefix = values[0].name[: -len("UNSPECIFIED")]
+    return {number: value.name[len(prefix) :].lower() for number, value in values.items()}
+
+
+ACTIONS, SCORES, REASONS = _names("Action"), _names("Score"), _names("DecisionReason")
+
+
+@dataclasses.dataclass
+class Result:
+    """The answer for one input: a decomposition with its decision, or an error."""
+
+    id: str
+    decomposition: object = None
+    error: str = ""  # why there is no decision
+    reason: str = ""  # the daemon's reason for the error, if it gave one
+
+    @property
+    def action(self):
+        """retain, defer or observe; error where there is no decision."""
+        return "error" if self.decomposition is None else ACTIONS[self.decomposition.decision.action]
+
+    @property
+    def retained(self):
+        """Whether the model's answer stands; otherwise a person must see the input."""
+        return self.action == "retain"
+
+    def __str__(self):
+        if self.decomposition is None:
+            return f"no decision: {self.error}"
+        decision = self.decomposition.decision
+        text = f"{self.action}: {SCORES[decision.score]} {decision.value:.4f}"
+        if decision.HasField("threshold"):
+            text += f", threshold {decision.threshold:.4f}"
+        return f"{text} ({REASONS[decision.reason]})"
+
+
+class Client:
+    """A connection to a daemon.
+
+    target is host:port or unix:/path. ca, cert and key are PEM files for TLS;
+    token_file holds a bearer token, and is read for every stream and call. Without
+    TLS, only a unix socket or the loopback is accepted, unless plaintext says
+    otherwise. patience is for how many seconds inputs are sent again.
+    """
+
+    def __init__(self, target, *, ca=None, cert=None, key=None, token_file=None, plaintext=False, patience=30.0):
+        read = lambda path: pathlib.Path(path).read_bytes() if path else None
+        options = [
+            ("grpc.max_receive_message_length", 64 << 20),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 3_000),
+            ("grpc.keepalive_time_ms", 300_000),  # more often, a daemon need not bear it
+        ]
+        if ca or cert:
+            credentials = grpc.ssl_channel_credentials(read(ca), read(key), read(cert))
+            self._channel = grpc.secure_channel(target, credentials, options)
+        elif plaintext or target.startswith("unix:") or target.rsplit(":", 1)[0] in ("localhost", "127.0.0.1", "[::1]"):
+            self._channel = grpc.insecure_channel(target, options)
+        else:
+            raise ValueError(f"{target}: plaintext is for unix sockets and loopback addresses, expected ca=...")
+        service = "/ckd.v1.UncertaintyService/"
+        self._unary = self._channel.unary_unary(
+            service + "Decompose", DecomposeRequest.SerializeToString, DecomposeResponse.FromString
+        )
+        self._stream = self._channel.stream_stream(
+            service + "DecomposeStream", StreamRequest.SerializeToString, StreamResponse.FromString
+        )
+        self._token_file = token_file
+        self.patience = patience
+
+    def close(self):
+        self._channel.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def session(self, model, passes=0, detail=VECTORS):
+        """A stream for batches whose passes are sent as they are computed."""
+        return Session(self, model, passes, detail)
+
+    def decompose(self, model, values, ids=None, detail=VECTORS):
+        """Decides on complete passes, an array [inputs, passes, classes]."""
+        values = np.ascontiguousarray(values, dtype="<f4")
+        inputs, passes, _ = values.shape
+        ids = list(ids) if ids is not None else [str(i) for i in range(inputs)]
+        request = DecomposeRequest(
+            model=model, detail=detail, layout=NSK, passes=passes, inputs=inputs, input_ids=ids, values_le=values.tobytes()
+        )
+        results = {}
+
+        def attempt():
+            reply = self._unary(request, metadata=self._metadata(), timeout=self.patience)
+            results.update((r.row, _result(ids[r.row], r)) for r in reply.results)
+
+        fault = self._persist(attempt)
+        return [results.get(i) or Result(ids[i], error=fault.text, reason=fault.reason) for i in range(inputs)]
+
+    def _metadata(self):
+        if not self._token_file:
+            return ()
+        return (("authorization", "Bearer " + pathlib.Path(self._token_file).read_text().strip()),)
+
+    def _persist(self, attempt):
+        """Attempts until it works or patience ends; gives the fault, if it did not."""
+        until, delay = time.monotonic() + self.patience, 0.1
+        while True:
+            try:
+                attempt()
+                return None
+            except _Fault as fault:
+                last = fault
+            except grpc.RpcError as error:
+                last = _Fault.of_call(error)
+            wait = max(delay * random.uniform(0.5, 1), last.retry_delay)
+            if not last.passes or time.monotonic() + wait > until:
+                return last
+            time.sleep(wait)
+            delay = min(2 * delay, 3.0)
+
+
+class Session:
+    """One stream to the daemon, on which one batch after the other is decided.
+
+    It is for one thread: open another session for another. When the stream breaks,
+    another takes its place, and inputs without an answer are sent again: deciding
+    changes nothing but counts.
+    """
+
+    def __init__(self, client, model, passes=0, detail=VECTORS):
+        self._client, self._call, self._group = client, None, 0
+        self._header = StreamRequest()
+        self._header.header.model, self._header.header.passes, self._header.header.detail = model, passes, detail
+
+    def close(self):
+        if self._call is not None:
+            self._requests.put(None)
+            self._call.cancel()
+            self._call = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def decide(self, ids, passes):
+        """One result for every id, in their order.
+
+        passes yields one array [inputs, classes] after the other, each of which is
+        sent at once. They are kept until the batch is answered.
+        """
+        ids, kept, results = list(ids), [], {}
+        passes = iter(passes)
+
+        def attempt():
+            try:
+                self._attempt(ids, kept, passes, results)
+            except BaseException:
+                self.close()  # with what is open on it
+                raise
+
+        fault = self._client._persist(attempt)
+        return [results.get(i) or Result(ids[i], error=fault.text, reason=fault.reason) for i in range(len(ids))]
+
+    def _attempt(self, ids, kept, passes, results):
+        rows = [i for i in range(len(ids)) if i not in results]
+        if self._call is None:
+            self._open()
+        self._group += 1
+        block = StreamRequest()
+        block.block.group = self._group
+        block.block.input_ids.extend(ids[i] for i in rows)
+        self._send(block)  # the daemon learns of the inputs before their first pass
+        for values in kept:
+            self._pass(values[rows])
+        for values in passes:
+            kept.append(np.ascontiguousarray(values, dtype="<f4"))
+            self._pass(kept[-1][rows])
+        block = StreamRequest()
+        block.block.group, block.block.final = self._group, True
+        self._send(block)
+
+        refused, answered = None, 0
+        while answered < len(rows):
+            reply = next(self._call, None)
+            if reply is None:
+                raise _Fault("the daemon ended the stream")
+            if reply.faults:
+                raise _Fault.of_status(reply.faults[0])
+            for r in reply.results:
+                answered += 1
+                row = rows[r.row]
+                fault = _Fault.of_status(r.error) if r.HasField("error") else None
+                if fault and fault.passes:
+                    refused = fault
+                else:
+                    results[row] = _result(ids[row], r)
+        if refused:
+            raise refused
+
+    def _open(self):
+        self._requests = queue.SimpleQueue()
+        self._call = self._client._stream(iter(self._requests.get, None), metadata=self._client._metadata())
+        self._send(self._header)
+        self.info = next(self._call).info  # classes, passes that are expected, limits
+        self._group = 0
+
+    def _pass(self, values):
+        block = StreamRequest()
+        block.block.group, block.block.passes, block.block.values_le = self._group, 1, values.tobytes()
+        self._send(block)
+
+    def _send(self, request):
+        self._requests.put(request)
+
+
+class _Fault(Exception):
+    """Why an attempt failed, and whether another may do better."""
+
+    def __init__(self, text, reason="", passes=False, retry_delay=0.0):
+        super().__init__(text)
+        self.text, self.reason, self.passes, self.retry_delay = text, reason, passes, retry_delay
+
+    @classmethod
+    def of_status(cls, status):
+        info, retry = ErrorInfo(), RetryInfo()
+        for detail in status.details:
+            _ = detail.Is(ErrorInfo.DESCRIPTOR) and detail.Unpack(info)
+            _ = detail.Is(RetryInfo.DESCRIPTOR) and detail.Unpack(retry)
+        delay = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
+        reason = info.reason if info.domain == "ckd.v1" else ""
+        gone = status.code == grpc.StatusCode.UNAVAILABLE.value[0]
+        # Without a delay, it is what would take all of the memory alone.
+        crowded = reason == "OUT_OF_MEMORY_BUDGET" and retry.HasField("retry_delay")
+        return cls(status.message, reason, gone or crowded or reason in PASSING, delay)
+
+    @classmethod
+    def of_call(cls, error):
+        status = Status()
+        for name, value in error.trailing_metadata() or ():
+            if name == "grpc-status-details-bin":
+                status.ParseFromString(value)
+        status.code, status.message = error.code().value[0], error.details()
+        return cls.of_status(status)
+
+
+def _result(id, r):
+    if r.HasField("error"):
+        fault = _Fault.of_status(r.error)
+        return Result(id, error=fault.text, reason=fault.reason)
+    if r.input_id != id or not r.HasField("decomposition"):
+        return Result(id, error=f"answered as {r.input_id!r}, or with nothing")
+    return Result(id, r.decomposition)

@@ -1,0 +1,233 @@
+package examples_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
+
+	"github.com/ckd-project/ckd/client"
+	"github.com/ckd-project/ckd/internal/recordings"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+var update = flag.Bool("update", false, "write the contract that the Python client reads")
+
+//go:generate go test -run ^TestPythonContract$ -update .
+
+// The contract that the Python client reads is the daemon's.
+func TestPythonContract(t *testing.T) {
+	want := &descriptorpb.FileDescriptorSet{}
+	seen := map[string]bool{}
+	var add func(protoreflect.FileDescriptor)
+	add = func(file protoreflect.FileDescriptor) {
+		if seen[file.Path()] {
+			return
+		}
+		seen[file.Path()] = true
+		for i := range file.Imports().Len() {
+			add(file.Imports().Get(i).FileDescriptor)
+		}
+		want.File = append(want.File, protodesc.ToFileDescriptorProto(file)) // after those that it imports
+	}
+	add(ckdv1.File_ckd_v1_uncertainty_proto)
+	add(errdetails.File_google_rpc_error_details_proto)
+
+	const path = "python/ckd.binpb"
+	if *update {
+		data, err := proto.MarshalOptions{Deterministic: true}.Marshal(want)
+		if err == nil {
+			err = os.WriteFile(path, data, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := &descriptorpb.FileDescriptorSet{}
+	if err := proto.Unmarshal(data, got); err != nil {
+		t.Fatal(err)
+	}
+	if !proto.Equal(got, want) {
+		t.Errorf("%s is not current: go generate ./examples", path)
+	}
+}
+
+// recorded is the passes of the first inputs of the recording, [inputs][passes][classes].
+func recorded(t *testing.T) []float32 {
+	t.Helper()
+	r, err := recordings.CTGMCDropout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values []float32
+	for i := range inputs {
+		for s := range r.Passes.S {
+			at := (s*r.Passes.N + i) * r.Passes.K
+			values = append(values, r.Passes.Float32[at:at+r.Passes.K]...)
+		}
+	}
+	return values
+}
+
+// decisions is what the Go client gets for them: the action of each, by its place.
+func decisions(t *testing.T, address string) []string {
+	t.Helper()
+	batch := client.Batch{Model: "fetal-health", Layout: client.NSK, Passes: 30, Inputs: inputs, Values: recorded(t)}
+	c, err := client.Dial(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	results, err := c.Decompose(t.Context(), batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var actions []string
+	for _, r := range results {
+		if r.Err != nil {
+			t.Fatalf("input %d: %v", r.Row, r.Err)
+		}
+		actions = append(actions, strings.ToLower(strings.TrimPrefix(r.Decomposition.GetDecision().GetAction().String(), "ACTION_")))
+	}
+	return actions
+}
+
+// printed holds the lines of mc_dropout.py against what the daemon decided.
+func printed(t *testing.T, r result, want []string) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
+	if r.code != 0 || len(lines) != len(want) {
+		t.Fatalf("exit %d, %d lines, expected 0 and %d\n%s", r.code, len(lines), len(want), r.stderr)
+	}
+	for i, line := range lines {
+		if start := fmt.Sprintf("%d\t%s: ", i, want[i]); !strings.HasPrefix(line, start) {
+			t.Errorf("line %q, expected %q", line, start)
+		}
+	}
+}
+
+const inputs = 150 // two whole batches and a part of one, of which some are deferred
+
+func TestPython(t *testing.T) {
+	python := python(t, "grpc", "google.protobuf", "numpy")
+	d := serve(t)
+	want := decisions(t, d.grpc)
+	if text := strings.Join(want, " "); !strings.Contains(text, "retain") || !strings.Contains(text, "defer") {
+		t.Fatalf("decisions %s, expected both kinds", text)
+	}
+	r := run(t, python, "python/mc_dropout.py", "--addr", d.grpc, "--passes", recording, "--limit", fmt.Sprint(inputs))
+	printed(t, r, want)
+	if !strings.Contains(r.stderr, fmt.Sprintf("%d of %d inputs retained, 0 without", strings.Count(r.stdout, "retain:"), inputs)) {
+		t.Errorf("standard error %q", r.stderr)
+	}
+	readme, err := os.ReadFile("python/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := regexp.MustCompile(`(?m)^    (\d+\t.*\n)`).FindAllStringSubmatch(string(readme), -1)
+	if len(shown) == 0 {
+		t.Error("the README shows no output")
+	}
+	for _, line := range shown {
+		if !strings.Contains(r.stdout, line[1]) {
+			t.Errorf("the README shows a line that is not printed: %s", line[1])
+		}
+	}
+
+	r = run(t, python, "python/mc_dropout.py", "--addr", d.grpc, "--model", "nobody", "--passes", recording, "--limit", "2")
+	if r.code != 1 || strings.Count(r.stdout, `no decision: no policy names the model "nobody"`) != 2 {
+		t.Errorf("unknown model: exit %d, output %q, errors %q", r.code, r.stdout, r.stderr)
+	}
+	r = run(t, python, "python/mc_dropout.py", "--addr", "192.0.2.1:8590", "--passes", recording)
+	if r.code == 0 || !strings.Contains(r.stderr, "plaintext is for unix sockets and loopback addresses") {
+		t.Errorf("plaintext elsewhere: exit %d, %q", r.code, r.stderr)
+	}
+}
+
+// The client waits for a daemon that is not there yet, and goes on with the next
+// where one stops.
+func TestPythonOutlivesDaemons(t *testing.T) {
+	python := python(t, "grpc", "google.protobuf", "numpy")
+	socket := "unix:" + filepath.Join(t.TempDir(), "ckd.sock")
+	want := func() []string {
+		d := serve(t)
+		defer d.stop(t)
+		return decisions(t, d.grpc)
+	}()
+	want[5] = "no decision" // which it has by the time that the daemon dies
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	slow := `
+import sys, time
+sys.path.insert(0, "python")
+import ckd, numpy
+passes = numpy.load(sys.argv[2])[:, :int(sys.argv[3])]
+passes[3, 5, 0] = numpy.nan
+with ckd.Client(sys.argv[1], patience=100) as client, client.session("fetal-health") as session:
+    def slowly():
+        for i, p in enumerate(passes):
+            if i == 10:
+                print("ten", file=sys.stderr, flush=True)
+                sys.stdin.readline()
+            yield p
+    for result in session.decide([str(i) for i in range(passes.shape[1])], slowly()):
+        print(result.id, result, sep="\t")
+`
+	command := exec.CommandContext(ctx, python, "-c", slow, socket, recording, fmt.Sprint(inputs))
+	answers, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reached := make(chan struct{})
+	command.Stderr = writerFunc(func(text []byte) (int, error) {
+		switch strings.TrimSpace(string(text)) {
+		case "ten":
+			close(reached)
+		case "":
+		default:
+			t.Errorf("standard error: %s", text)
+		}
+		return len(text), nil
+	})
+	var stdout strings.Builder
+	command.Stdout = &stdout
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	first := serveOn(t, socket, "--policy", policyFile)
+	select {
+	case <-reached:
+	case <-ctx.Done():
+		t.Fatal("the client did not get to send")
+	}
+	if err := first.process.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-first.exited
+	serveOn(t, socket, "--policy", policyFile)
+	fmt.Fprintln(answers)
+	if err := command.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	printed(t, result{stdout: stdout.String()}, want)
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

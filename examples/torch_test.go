@@ -1,0 +1,41 @@
+package examples_test
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Where there is PyTorch, its network is asked: dropout stays on, and all else is as
+// in use. It is too large to be asked of every machine that runs the tests.
+func TestPythonTorch(t *testing.T) {
+	python := python(t, "grpc", "google.protobuf", "numpy")
+	if err := exec.Command(python, "-c", "import torch").Run(); err != nil {
+		t.Skip("no PyTorch")
+	}
+	dir := t.TempDir()
+	weights, features := filepath.Join(dir, "classifier.pt"), filepath.Join(dir, "features.npy")
+	r := run(t, python, "-c", `
+import sys
+sys.path.insert(0, "python")
+import mc_dropout, numpy, torch
+torch.manual_seed(1)
+module = mc_dropout.classifier(5, 3)
+torch.save(module.state_dict(), sys.argv[1])
+numpy.save(sys.argv[2], numpy.random.default_rng(1).normal(size=(20, 5)))
+module = torch.nn.Sequential(torch.nn.BatchNorm1d(5), module)
+passes = list(mc_dropout.mc_dropout(module, torch.ones(4, 5), 2))
+assert passes[0].shape == (4, 3) and abs(passes[0].sum() - 4) < 1e-5, passes
+assert (passes[0] != passes[1]).any(), "dropout is off"
+assert not module[0].training, "batch statistics are those of the batch"
+`, weights, features)
+	if r.code != 0 {
+		t.Fatal(r.stderr)
+	}
+	d := serve(t)
+	r = run(t, python, "python/mc_dropout.py", "--addr", d.grpc, "--weights", weights, "--inputs", features, "--batch", "8")
+	if lines := strings.Count(r.stdout, "\n"); r.code != 0 || lines != 20 || strings.Contains(r.stdout, "degenerate") {
+		t.Errorf("exit %d, %d lines\n%s%s", r.code, lines, r.stdout, r.stderr)
+	}
+}

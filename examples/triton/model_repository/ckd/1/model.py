@@ -1,0 +1,52 @@
+"""A step of a Triton ensemble that has ckd decide on the passes of the step before.
+
+It answers for every input of a request, whatever happens: where there is no
+decision, DEFER is true and ERROR says why. Copy ckd.py and ckd.binpb of the
+Python example beside this file.
+"""
+
+import json
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+import ckd
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        config = json.loads(args["model_config"])
+        settings = {name: p["string_value"] for name, p in config.get("parameters", {}).items()}
+        self.model = settings["model"]
+        self.client = ckd.Client(
+            settings["address"],
+            ca=settings.get("ca"),
+            token_file=settings.get("token_file"),
+            patience=float(settings.get("patience_seconds", "2")),
+        )
+
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        passes = pb_utils.get_input_tensor_by_name(request, "PASSES").as_numpy()  # [inputs, passes, classes]
+        results = self.client.decompose(self.model, passes)
+        contributions = np.full((len(results), passes.shape[2]), np.nan)
+        scores = np.full((len(results), 1), np.nan)
+        for i, result in enumerate(results):
+            if result.decomposition is not None:
+                contributions[i] = result.decomposition.c
+                scores[i] = result.decomposition.decision.value
+        column = lambda values, dtype: np.array(values, dtype=dtype).reshape(-1, 1)
+        return pb_utils.InferenceResponse(
+            output_tensors=[
+                pb_utils.Tensor("DEFER", column([r.action in ("defer", "error") for r in results], np.bool_)),
+                pb_utils.Tensor("DECISION", column([r.action.encode() for r in results], np.object_)),
+                pb_utils.Tensor("SCORE", scores),
+                pb_utils.Tensor("C", contributions),
+                pb_utils.Tensor("ERROR", column([r.error.encode() for r in results], np.object_)),
+            ]
+        )
+
+    def finalize(self):
+        self.client.close()
