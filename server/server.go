@@ -111,7 +111,12 @@ func New(o Options) (*Server, error) {
 		grpc.ConnectionTimeout(5 * time.Second),
 		// A peer that is gone without a word is found out within a minute or two;
 		// clients may ask for the same of us without being sent away.
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: time.Minute, Timeout: 20 * time.Second,
+			// A connection ends as its streams do, or clients that balance would open
+			// the next on the same one and never look for other replicas.
+			MaxConnectionAge: o.Limits.StreamAge,
+		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.ForceServerCodecV2(wire.Codec{}),
 		grpc.Creds(certs.Credentials(o.TLS)),

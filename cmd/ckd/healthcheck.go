@@ -2,16 +2,22 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 )
 
 type healthcheckCmd struct {
 	Admin   string        `default:"127.0.0.1:9590" placeholder:"ADDR" env:"CKD_ADMIN" help:"Admin address of the daemon. (${default})"`
+	TLS     bool          `name:"admin-tls" env:"CKD_ADMIN_TLS" help:"The admin address speaks TLS."`
+	CA      string        `name:"tls-ca" placeholder:"FILE" env:"CKD_TLS_CA" help:"PEM file of the authorities that its certificate must be from. Default: those of this system."`
+	Name    string        `name:"server-name" placeholder:"NAME" env:"CKD_SERVER_NAME" help:"Name that its certificate must be for. Default: the host of --admin."`
 	Timeout time.Duration `default:"2s" help:"How long to wait for an answer. (${default})"`
 }
 
@@ -22,12 +28,19 @@ func (c *healthcheckCmd) Run(ctx *cmdContext) error {
 	}
 	wait, cancel := context.WithTimeout(ctx.Ctx, c.Timeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(wait, http.MethodGet, "http://"+c.Admin+"/readyz", nil)
+	scheme, direct := "http://", &http.Transport{} // no proxy between a daemon and its probe
+	if c.TLS {
+		var err error
+		if direct.TLSClientConfig, err = c.tls(); err != nil {
+			return fail(exitUsage, err)
+		}
+		scheme = "https://"
+	}
+	request, err := http.NewRequestWithContext(wait, http.MethodGet, scheme+c.Admin+"/readyz", nil)
 	if err != nil {
 		return err
 	}
-	direct := &http.Client{Transport: &http.Transport{}} // no proxy between a daemon and its probe
-	answer, err := direct.Do(request)
+	answer, err := (&http.Client{Transport: direct}).Do(request)
 	if err != nil {
 		return err
 	}
@@ -40,4 +53,21 @@ func (c *healthcheckCmd) Run(ctx *cmdContext) error {
 		return fmt.Errorf("%s: %s", answer.Status, strings.TrimSpace(string(text)))
 	}
 	return nil
+}
+
+// tls is how the daemon is to be known.
+func (c *healthcheckCmd) tls() (*tls.Config, error) {
+	config := &tls.Config{ServerName: c.Name, MinVersion: tls.VersionTLS12}
+	if c.CA == "" {
+		return config, nil
+	}
+	text, err := os.ReadFile(c.CA)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-ca: %w", err)
+	}
+	config.RootCAs = x509.NewCertPool()
+	if !config.RootCAs.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("--tls-ca %s: no certificate in it, expected PEM", c.CA)
+	}
+	return config, nil
 }

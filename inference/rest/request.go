@@ -23,6 +23,8 @@ type inferRequest struct {
 	message *inferencepb.ModelInferRequest
 	binary  map[string]bool // outputs asked for, that say how they are to come
 	all     bool            // the others come as binary data
+
+	answered bool // outputs were found to be tensors
 }
 
 // isBinary reports how an output is to come.
@@ -35,10 +37,13 @@ func (r *inferRequest) isBinary(output string) bool {
 
 // parseInfer reads a body: JSON, and after it the bytes of the inputs that say so. Every input is given its bytes; a
 // tensor of JSON may have at most so many.
+//
+// The answer of another model is taken for a request, its outputs for the inputs: a graph of KServe passes the answer
+// of one step on to the next as it is.
 func parseInfer(text, after []byte, most int) (*inferRequest, error) {
 	s := &scanner{data: text}
 	r := &inferRequest{message: &inferencepb.ModelInferRequest{}, binary: map[string]bool{}}
-	hasInputs := false
+	hasInputs, outputs, outputsEnd := false, -1, 0
 	err := s.object("the request", func(key string) (err error) {
 		m := r.message
 		switch key {
@@ -53,7 +58,8 @@ func parseInfer(text, after []byte, most int) (*inferRequest, error) {
 			hasInputs = true
 			err = s.array("inputs", func() error { return r.input(s, &after, most) })
 		case "outputs":
-			err = s.array("outputs", func() error { return r.output(s) })
+			outputs, err = s.skip() // they may be tensors of an answer
+			outputsEnd = s.at
 		case "model_name", "model_version": // some clients say them again; the path counts
 			_, err = s.string(key)
 		default:
@@ -66,6 +72,20 @@ func parseInfer(text, after []byte, most int) (*inferRequest, error) {
 	}
 	if err := s.end(); err != nil {
 		return nil, err
+	}
+	if outputs >= 0 {
+		inner := &scanner{data: text, at: outputs}
+		err := inner.array("outputs", func() error { return r.output(inner) })
+		if !hasInputs && r.answered {
+			*inner, r.message.Outputs, hasInputs = scanner{data: text, at: outputs}, nil, true
+			err = inner.array("outputs", func() error { return r.input(inner, &after, most) })
+		}
+		if err != nil {
+			return nil, err
+		}
+		if inner.at != outputsEnd {
+			return nil, inner.fail("the brackets of outputs do not match")
+		}
 	}
 	if !hasInputs {
 		return nil, httperror.Invalid("the request has no inputs")
@@ -158,6 +178,9 @@ func (r *inferRequest) output(s *scanner) error {
 			t.Name, err = s.string("name")
 		case "parameters":
 			t.Parameters, err = s.parameters("parameters")
+		case "datatype", "shape", "data":
+			r.answered = true
+			fallthrough
 		default:
 			err = s.fail("an output has the unknown key %q, expected name or parameters", httperror.Clip(key))
 		}

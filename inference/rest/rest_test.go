@@ -160,6 +160,14 @@ func TestRequest(t *testing.T) {
 			t.Errorf("%s: %d %s, the server was asked %v, want %v", name, w.Code, w.Body, f.asked, want)
 		}
 	}
+	// What another model answered.
+	want = &inferencepb.ModelInferRequest{
+		ModelName: "m", Id: "7", Inputs: want.GetInputs(), RawInputContents: want.GetRawInputContents(),
+	}
+	if w := f.do(http.MethodPost, "/v2/models/m/infer", `{"model_name":"classifier","model_version":"1","id":"7","outputs":[
+		{"name":"passes","datatype":"FP32","shape":[2,1,3],"data":[0.1,1,0,1e-9,3.0,5E-1]}]}`); w.Code != http.StatusOK || !proto.Equal(f.asked, want) {
+		t.Errorf("an answer: %d %s, the server was asked %v, want %v", w.Code, w.Body, f.asked, want)
+	}
 	if w := f.do(http.MethodPost, "/v2/models/m/infer", `{"inputs":[{"name":"p","shape":[0,3],"datatype":"FP32","data":[]}]}`); w.Code != http.StatusOK ||
 		len(f.asked.GetRawInputContents()) != 1 || len(f.asked.GetRawInputContents()[0]) != 0 || f.asked.GetModelName() != "m" {
 		t.Errorf("nothing: %d %s, %v", w.Code, w.Body, f.asked)
@@ -303,6 +311,9 @@ func TestRefusals(t *testing.T) {
 	}{
 		"empty":            {``, 400, "line 1, column 1: got the end, expected the request, an object", nil},
 		"no object":        {`[]`, 400, `got "[", expected the request`, nil},
+		"outputs alone":    {`{"outputs": [{"name": "c"}]}`, 400, "no inputs", nil},
+		"outputs as both":  {`{"inputs": [], "outputs": [{"name": "c", "data": [1]}]}`, 400, `unknown key "data"`, nil},
+		"an empty answer":  {`{"outputs": [{"name": "passes", "datatype": "FP32", "shape": [1]}]}`, 400, "has no data", nil},
 		"no inputs":        {`{}`, 400, "no inputs", nil},
 		"unknown key":      {`{"inputs":[],"parametres":{}}`, 400, `unknown key "parametres", expected id, parameters`, nil},
 		"key twice":        {`{"id":"a",` + "\n" + ` "id":"b"}`, 400, `line 2, column 2: the key "id" occurs twice`, nil},
