@@ -1,19 +1,15 @@
 package examples_test
 
 import (
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 )
 
-// Where there is PyTorch, its network is asked: dropout stays on, and all else is as
-// in use. It is too large to be asked of every machine that runs the tests.
+// TestPythonTorch: the network of the example is asked: dropout stays on, and all
+// else is as in use.
 func TestPythonTorch(t *testing.T) {
-	python := python(t, "grpc", "google.protobuf", "numpy")
-	if err := exec.Command(python, "-c", "import torch").Run(); err != nil {
-		t.Skip("no PyTorch")
-	}
+	python := python(t, "grpc", "google.protobuf", "numpy", "torch")
 	dir := t.TempDir()
 	weights, features := filepath.Join(dir, "classifier.pt"), filepath.Join(dir, "features.npy")
 	r := run(t, python, "-c", `
