@@ -3,35 +3,126 @@ package server
 import (
 	"context"
 	"strings"
+	"sync/atomic"
+	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/tap"
 
 	"github.com/ckd-project/ckd/internal/access"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// admit lets a call in, or refuses it before any of its request is read: who is
-// not known does not get further. What
-// calls that wait for their turn would hold, and how long they would wait, is
-// bounded that way. Streams, which take their messages one by one, have a limit
-// of their own; health, other probes and reflection have none, so that they
-// answer when all else is busy. gRPC calls it for every call of a connection, one after the other.
+// underWay is how many calls of each sort there are, from before any of their
+// request is read.
+type underWay struct {
+	calls   atomic.Int64 // unary
+	streams atomic.Int64 // of passes
+	probes  atomic.Int64 // of health, by whomever
+	others  atomic.Int64 // what is neither: reflection, channelz, watches of health
+}
+
+// Of what is not the daemon's purpose there is little at one time: who asks for
+// health is known to nobody, and all the same its message is read.
+const (
+	probesAtOnce = 16
+	probeTime    = 2 * time.Second
+	othersAtOnce = 64
+)
+
+// sort of a method.
+type sort uint8
+
+const (
+	other sort = iota
+	probe
+	unary
+	streaming
+)
+
+// sorts is the sort of every method, by its full name.
+func sorts(services map[string]grpc.ServiceInfo) map[string]sort {
+	of := map[string]sort{"/grpc.health.v1.Health/Check": probe, "/grpc.health.v1.Health/List": probe}
+	for service, info := range services {
+		if strings.HasPrefix(service, "grpc.") {
+			continue
+		}
+		for _, m := range info.Methods {
+			s := unary
+			switch {
+			case m.IsServerStream || m.IsClientStream:
+				s = streaming
+			case m.Name == "ServerLive" || m.Name == "ServerReady" || m.Name == "ModelReady":
+				s = probe // of the Open Inference Protocol
+			}
+			of["/"+service+"/"+m.Name] = s
+		}
+	}
+	return of
+}
+
+// admit lets a call in, or refuses it before any of its request is read: who is not
+// known gets no further, and what calls hold that come in or wait for their turn,
+// and how long they wait, is bounded. gRPC calls it for every call of a connection,
+// one after the other. Streams of passes are counted by openStream.
 func (s *Server) admit(ctx context.Context, call *tap.Info) (context.Context, error) {
-	if ctx, err := s.access.Tap(ctx, call); err != nil {
+	who, err := s.access.Tap(ctx, call.FullMethodName)
+	if err != nil {
 		return ctx, err
 	}
-	if !s.unaryMethods()[call.FullMethodName] {
+	switch s.sorts()[call.FullMethodName] {
+	case streaming:
 		return ctx, nil
+	case probe:
+		return s.enter(ctx, &s.probes, probesAtOnce, "probes under way", probeTime, nil)
+	case other:
+		return s.enter(ctx, &s.others, othersAtOnce, "calls of this kind under way", 0, nil)
 	}
-	if n, limit := s.calls.Add(1), int64(s.limits.Calls); n > limit {
-		s.calls.Add(-1)
-		s.metrics.RejectedUnknownModel(reasonWord(ckdv1.ErrorReason_ERROR_REASON_OVERLOADED), 1)
-		f := overLimit(ckdv1.ErrorReason_ERROR_REASON_OVERLOADED, "", "calls under way", n, limit)
-		f.retry = retryCall
-		return ctx, statusOf(f, location{}).Err()
+	if !who.UsesModels() {
+		return ctx, statusOf(&fault{
+			reason: ckdv1.ErrorReason_ERROR_REASON_NOT_ALLOWED, value: "no model", expected: "an identity that may use models",
+			message: "the identity may use no model",
+		}, location{}).Err()
 	}
-	context.AfterFunc(ctx, func() { s.calls.Add(-1) }) // gRPC ends it with the call
+	if !who.AcquireCall() {
+		return ctx, s.overloaded("calls under way of "+who.Name(), int64(who.Calls())+1, int64(who.Calls()))
+	}
+	ctx, err = s.enter(ctx, &s.calls, int64(s.limits.Calls), "calls under way", s.limits.CallTime, who.ReleaseCall)
+	if err != nil {
+		who.ReleaseCall()
+	}
+	return ctx, err
+}
+
+// enter counts a call until it ends, which it does after some time if there is one
+// given; or refuses it, where there would be more than most.
+func (s *Server) enter(
+	ctx context.Context, n *atomic.Int64, most int64, what string, limit time.Duration, left func(),
+) (context.Context, error) {
+	if is := n.Add(1); is > most {
+		n.Add(-1)
+		return ctx, s.overloaded(what, is, most)
+	}
+	cancel := context.CancelFunc(func() {})
+	if limit > 0 {
+		ctx, cancel = context.WithTimeout(ctx, limit)
+	}
+	context.AfterFunc(ctx, func() { // gRPC ends it with the call
+		cancel()
+		n.Add(-1)
+		if left != nil {
+			left()
+		}
+	})
 	return ctx, nil
+}
+
+// overloaded refuses a call, and says when to try again.
+func (s *Server) overloaded(what string, n, limit int64) error {
+	s.metrics.RejectedUnknownModel(reasonWord(ckdv1.ErrorReason_ERROR_REASON_OVERLOADED), 1)
+	f := overLimit(ckdv1.ErrorReason_ERROR_REASON_OVERLOADED, "", what, n, limit)
+	f.retry = retryCall
+	return statusOf(f, location{}).Err()
 }
 
 // openStream counts a stream in, or refuses it, as one too many of the daemon's or
@@ -56,22 +147,3 @@ func (s *Server) closeStream(who *access.Identity) {
 	who.ReleaseStream()
 	s.streams.Add(-1)
 }
-
-// unary is the full names of the unary methods that are the daemon's purpose.
-func (s *Server) unary() map[string]bool {
-	names := map[string]bool{}
-	for service, info := range s.grpc.GetServiceInfo() {
-		if strings.HasPrefix(service, "grpc.") {
-			continue
-		}
-		for _, m := range info.Methods {
-			if !m.IsServerStream && !m.IsClientStream && !probes[m.Name] {
-				names["/"+service+"/"+m.Name] = true
-			}
-		}
-	}
-	return names
-}
-
-// probes are the methods by which the Open Inference Protocol asks for health.
-var probes = map[string]bool{"ServerLive": true, "ServerReady": true, "ModelReady": true}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -60,6 +61,94 @@ func TestOverload(t *testing.T) {
 	release()
 	if !within(func() bool { return list() == nil }) {
 		t.Errorf("calls that ended still take room: %v", list())
+	}
+}
+
+// TestProbesAreBounded: of health checks that send half a message and nothing more
+// there are few at one time, and each for a moment only; then others are answered.
+func TestProbesAreBounded(t *testing.T) {
+	h := newHarness(t, DefaultLimits())
+	hold := func() grpc.ClientStream {
+		call, err := h.conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, healthv1.Health_Check_FullMethodName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := call.SendMsg(&healthv1.HealthCheckRequest{}); err != nil { // and no half-close
+			t.Fatal(err)
+		}
+		return call
+	}
+	first := hold()
+	for range probesAtOnce - 1 {
+		hold()
+	}
+	check := func() error {
+		_, err := healthv1.NewHealthClient(h.conn).Check(t.Context(), &healthv1.HealthCheckRequest{})
+		return err
+	}
+	if !within(func() bool { return h.server.probes.Load() == probesAtOnce }) {
+		t.Fatalf("%d probes under way", h.server.probes.Load())
+	}
+	if err := check(); status.Code(err) != codes.ResourceExhausted || retryDelay(err) != retryCall {
+		t.Errorf("a probe too many: %v", err)
+	}
+	if err := first.RecvMsg(&healthv1.HealthCheckResponse{}); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("a probe that does not go on: %v", err)
+	}
+	if !within(func() bool { return check() == nil }) {
+		t.Errorf("probes that ended still take room: %v", check())
+	}
+}
+
+// TestCallTime: a call whose request does not come in gives its place back.
+func TestCallTime(t *testing.T) {
+	limits := DefaultLimits()
+	limits.CallTime = 50 * time.Millisecond
+	h := newHarness(t, limits)
+	call, err := h.conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, ckdv1.UncertaintyService_Decompose_FullMethodName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := call.SendMsg(&ckdv1.DecomposeRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := call.RecvMsg(&ckdv1.DecomposeResponse{}); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("%v", err)
+	}
+	if !within(func() bool { return h.server.calls.Load() == 0 }) {
+		t.Errorf("%d calls under way", h.server.calls.Load())
+	}
+}
+
+// TestUnreadReplies: what clients do not read counts into the budget until it is
+// sent, so that further calls are refused in place of piling up replies.
+func TestUnreadReplies(t *testing.T) {
+	limits := DefaultLimits()
+	limits.OpenInputBytes = 8 << 20
+	h := newHarness(t, limits)
+	conn := h.dial(t, grpc.WithStaticConnWindowSize(1<<16), grpc.WithStaticStreamWindowSize(1<<16))
+	request := &ckdv1.DecomposeRequest{
+		Model: "ctg", Layout: ckdv1.Layout_LAYOUT_SNK, Detail: ckdv1.Detail_DETAIL_FULL, Passes: 5, Inputs: 500,
+		Values: slices.Repeat([]float32{0.5, 0.25, 0.25}, 5*500),
+	}
+	for range 100 {
+		call, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, ckdv1.UncertaintyService_Decompose_FullMethodName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := call.SendMsg(request); err != nil {
+			t.Fatal(err)
+		}
+		if err := call.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		if held := h.server.openBytes.Load(); held > 2*limits.OpenInputBytes {
+			t.Fatalf("%d bytes are held, of a budget of %d", held, limits.OpenInputBytes)
+		}
+	}
+	if !within(func() bool { return h.metric(t, "ckd_inputs_rejected_total", "reason", "out_of_memory_budget") > 0 }) {
+		t.Errorf("no call was refused, though no reply was read: %d bytes are held, %v inputs were decided",
+			h.server.openBytes.Load(), h.metric(t, "ckd_decisions_total"))
 	}
 }
 

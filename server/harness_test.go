@@ -63,6 +63,25 @@ type harness struct {
 	conn     *grpc.ClientConn
 	registry *prometheus.Registry
 	logs     *observer.ObservedLogs
+	pipe     *bufconn.Listener
+}
+
+// dial is another connection.
+func (h *harness) dial(t *testing.T, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:bufconn", append([]grpc.DialOption{
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return h.pipe.DialContext(ctx) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+	}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return conn
 }
 
 func newServer(t testing.TB, limits Limits) (*Server, *prometheus.Registry, *observer.ObservedLogs) {
@@ -115,7 +134,7 @@ func newHarness(t *testing.T, limits Limits) *harness {
 			t.Errorf("%d bytes of the budget are not given back", n)
 		}
 	})
-	return &harness{s, ckdv1.NewUncertaintyServiceClient(conn), conn, registry, logs}
+	return &harness{s, ckdv1.NewUncertaintyServiceClient(conn), conn, registry, logs, pipe}
 }
 
 // metric is the sum of a metric's values (counts, of histograms) over the

@@ -24,6 +24,7 @@ type Limits struct {
 	OpenInputBytes      int64 // held by the open inputs of all streams and requests
 	Classes             int   // of a policy
 
+	CallTime  time.Duration // that a unary call may take, from its headers to its answer
 	SendStall time.Duration // how long a client may leave a reply unread
 	InputIdle time.Duration // how long an open input may be without passes
 	StreamAge time.Duration // after which a stream drains; 0: never
@@ -49,6 +50,7 @@ func DefaultLimits() Limits {
 		ReplyBytes:          16 << 20,
 		OpenInputBytes:      256 << 20,
 		Classes:             10_000,
+		CallTime:            time.Minute,
 		SendStall:           30 * time.Second,
 		InputIdle:           5 * time.Minute,
 		DrainGrace:          10 * time.Second,

@@ -55,20 +55,22 @@ type Server struct {
 	grpc    *grpc.Server
 	rpc     *rpcMetrics
 
-	unaryMethods func() map[string]bool // see unary
-	health       *health.Server
+	sorts  func() map[string]sort // see sorts
+	health *health.Server
 
 	catalog   atomic.Pointer[catalog]
 	replacing sync.Mutex    // of the catalog
 	replaced  chan struct{} // closed when the catalog is replaced; under replacing
 
-	streams   atomic.Int64  // open
+	underWay
 	hints     atomic.Uint32 // given out to streams, for the shards of metrics
-	calls     atomic.Int64  // unary, under way: from before their request is read
-	openBytes atomic.Int64  // held by open inputs
+	openBytes atomic.Int64  // held by open inputs, requests and replies that are not sent
 	drained   chan struct{} // closed when the daemon begins to stop
 	killed    chan struct{} // closed when it will not wait any longer
 }
+
+// headerBytes of a call: gRPC itself would take 16 MiB, of whomever.
+const headerBytes = 64 << 10
 
 // readBufferBytes of a connection: large messages come in fewer reads.
 const readBufferBytes = 128 << 10
@@ -96,7 +98,7 @@ func New(o Options) (*Server, error) {
 		replaced: make(chan struct{}), drained: make(chan struct{}), killed: make(chan struct{}),
 	}
 	s.catalog.Store(&catalog{})
-	s.unaryMethods = sync.OnceValue(s.unary)
+	s.sorts = sync.OnceValue(func() map[string]sort { return sorts(s.grpc.GetServiceInfo()) })
 	s.health.SetServingStatus("", healthv1.HealthCheckResponse_NOT_SERVING)
 
 	s.rpc = &rpcMetrics{ServerMetrics: grpcprom.NewServerMetrics(grpcprom.WithServerHandlingTimeHistogram(
@@ -118,12 +120,15 @@ func New(o Options) (*Server, error) {
 			MaxConnectionAge: o.Limits.StreamAge,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
-		grpc.ForceServerCodecV2(wire.Codec{}),
+		grpc.ForceServerCodecV2(wire.Codec{Unsent: &s.openBytes}),
 		grpc.Creds(certs.Credentials(o.TLS)),
 		grpc.InTapHandle(s.admit),
 		grpc.ReadBufferSize(readBufferBytes),
 		grpc.MaxRecvMsgSize(o.Limits.MessageBytes),
 		grpc.MaxSendMsgSize(maxSendBytes),
+		grpc.MaxHeaderListSize(headerBytes),
+		// All that may be under way at all: what comes over HTTP shares a connection.
+		grpc.MaxConcurrentStreams(uint32(o.Limits.Streams + o.Limits.Calls + probesAtOnce + othersAtOnce)),
 		grpc.ChainUnaryInterceptor(unary...),
 		grpc.ChainStreamInterceptor(stream...),
 	}

@@ -66,7 +66,8 @@ func identityFields() []field {
 		{
 			name: "admin", standard: "`false`", words: "true or false",
 			read: func(d *draft, v strictyaml.Value) { d.identity.admin, _ = v.Bool() },
-			doc:  "It may see the pages of the admin address that are neither probes nor `/metrics`.",
+			doc: "It may look into connections by gRPC's channelz, and see what pages the admin address has beside probes, " +
+				"`/metrics` and reload.",
 		},
 		{
 			name: "reload", standard: "`false`", words: "true or false",
@@ -74,14 +75,14 @@ func identityFields() []field {
 			doc:  "It may `POST /-/reload`.",
 		},
 		{
-			name: "recent", standard: "`false`", words: "true or false",
-			read: func(d *draft, v strictyaml.Value) { d.identity.recent, _ = v.Bool() },
-			doc:  "It may see recent inputs.",
-		},
-		{
 			name: "streams", standard: "`0`", words: fmt.Sprintf("a whole number from 0 to %d", maxStreams),
 			read: func(d *draft, v strictyaml.Value) { d.identity.streams, _ = v.Int(0, maxStreams) },
 			doc:  "How many streams it may have open at one time; 0 is only the daemon's own limit.",
+		},
+		{
+			name: "calls", standard: "`0`", words: fmt.Sprintf("a whole number from 0 to %d", maxStreams),
+			read: func(d *draft, v strictyaml.Value) { d.identity.calls, _ = v.Int(0, maxStreams) },
+			doc:  "How many unary calls it may have under way at one time; 0 is only the daemon's own limit.",
 		},
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/tap"
 
 	"github.com/ckd-project/ckd/internal/certs"
 )
@@ -17,8 +16,15 @@ import (
 // process. From any other peer it is taken away.
 const identityKey = "ckd-identity"
 
-// openService is for everybody. Whoever probes has no credential.
-const openService = "/grpc.health.v1.Health/"
+// openMethods are for everybody. Whoever probes has no credential; who watches the
+// health goes on for as long as it likes, and needs one.
+var openMethods = map[string]bool{
+	"/grpc.health.v1.Health/Check": true,
+	"/grpc.health.v1.Health/List":  true,
+}
+
+// channelzService tells of everybody's connections.
+const channelzService = "/grpc.channelz.v1.Channelz/"
 
 // openInProcess are the methods that HTTP probes become within the process: which
 // of them are open was decided there.
@@ -62,22 +68,35 @@ func (s *Store) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 }
 
 // Tap refuses the calls of those who are not known before any of a request is
-// read, so that they cannot make the daemon hold it. It is for grpc.InTapHandle,
-// and comes before whatever counts calls. Unary and Stream are needed as well. It
-// passes all where s is nil.
-func (s *Store) Tap(ctx context.Context, call *tap.Info) (context.Context, error) {
+// read, so that they cannot make the daemon hold it, and is who calls otherwise. It
+// is for grpc.InTapHandle, and comes before whatever counts calls. Unary and Stream
+// are needed as well. Everybody is nil where s is nil.
+func (s *Store) Tap(ctx context.Context, method string) (*Identity, error) {
 	if s == nil {
-		return ctx, nil
+		return nil, nil
 	}
-	c, isOpen, why := identify(ctx, call.FullMethodName)
-	if !isOpen && why == "" {
-		_, why = s.who(s.current.Load(), c)
+	c, isOpen, why := identify(ctx, method)
+	if isOpen {
+		return nobody, nil
+	}
+	who := nobody
+	if why == "" {
+		who, why = s.who(s.current.Load(), c)
 	}
 	if why != "" {
-		s.refused(ctx, why)
-		return ctx, errUnauthenticated
+		s.refused(ctx, placeOf(ctx, method), why)
+		return nil, errUnauthenticated
 	}
-	return ctx, nil
+	return who, nil
+}
+
+// placeOf a gRPC call.
+func placeOf(ctx context.Context, method string) place {
+	at := place{what: method}
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		at.from = p.Addr.String()
+	}
+	return at
 }
 
 // admit a call, or say with which status it is refused. The session is nil for a
@@ -90,20 +109,26 @@ func (s *Store) admit(ctx context.Context, method string, lasting bool) (context
 	if isOpen {
 		return s.enterAsNobody(ctx), nil, nil
 	}
+	at := placeOf(ctx, method)
 	if why == "" {
 		var one *session
-		if ctx, one, why = s.enter(ctx, c, lasting); why == "" {
+		if ctx, one, why = s.enter(ctx, at, c, lasting); why == "" {
+			if strings.HasPrefix(method, channelzService) && !one.identity.Load().MayAdmin() {
+				one.leave()
+				s.refused(ctx, at, NotAllowed)
+				return ctx, nil, errNotAllowed("look into connections")
+			}
 			return ctx, one, nil
 		}
 	}
-	s.refused(ctx, why)
+	s.refused(ctx, at, why)
 	return ctx, nil, errUnauthenticated
 }
 
 // identify what a call is known by, or what is wrong with that. Calls that are
 // open need nothing.
 func identify(ctx context.Context, method string) (c credential, isOpen bool, why Reason) {
-	if strings.HasPrefix(method, openService) {
+	if openMethods[method] {
 		return c, true, ""
 	}
 	var auth credentials.AuthInfo

@@ -40,12 +40,13 @@ func write(t *testing.T, path, text string) {
 type refusals struct {
 	mu      sync.Mutex
 	reasons []access.Reason
+	latest  access.Refusal
 }
 
-func (r *refusals) add(_ context.Context, why access.Reason) {
+func (r *refusals) add(_ context.Context, refusal access.Refusal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.reasons = append(r.reasons, why)
+	r.reasons, r.latest = append(r.reasons, refusal.Why), refusal
 }
 
 // last reason, which is forgotten.

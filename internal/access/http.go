@@ -18,10 +18,9 @@ const (
 	NeedNothing
 	// NeedIdentity is for what has a right of its own to check, as models do.
 	NeedIdentity
-	// NeedAdmin, NeedReload and NeedRecent are for who has the right of that name.
+	// NeedAdmin and NeedReload are for who has the right of that name.
 	NeedAdmin
 	NeedReload
-	NeedRecent
 )
 
 // Refuse writes the answer to a request that is not let in, with HTTPCode as its
@@ -47,9 +46,10 @@ func (s *Store) HTTP(next http.Handler, need func(*http.Request) Need, refuse Re
 			next.ServeHTTP(w, cleaned(r.WithContext(s.enterAsNobody(r.Context()))))
 			return
 		}
+		at := place{r.Method + " " + r.URL.Path, r.RemoteAddr}
 		c, why := presented(r.Header.Values("Authorization"), r.TLS)
 		if why == "" {
-			ctx, one, unknown := s.enter(r.Context(), c, true)
+			ctx, one, unknown := s.enter(r.Context(), at, c, true)
 			if why = unknown; why == "" {
 				defer one.leave()
 				who := one.identity.Load()
@@ -57,12 +57,12 @@ func (s *Store) HTTP(next http.Handler, need func(*http.Request) Need, refuse Re
 					next.ServeHTTP(w, cleaned(r.WithContext(ctx)))
 					return
 				}
-				s.refused(ctx, NotAllowed)
+				s.refused(ctx, at, NotAllowed)
 				refuse(w, r, status.Convert(errNotAllowed("do this")))
 				return
 			}
 		}
-		s.refused(r.Context(), why)
+		s.refused(r.Context(), at, why)
 		if why == RevokedCertificate {
 			w.Header().Set("Connection", "close") // the connection is good for nothing any more
 		}
@@ -80,8 +80,6 @@ func (i *Identity) meets(what Need) bool {
 		return i.MayAdmin()
 	case NeedReload:
 		return i.MayReload()
-	case NeedRecent:
-		return i.MaySeeRecent()
 	}
 	return false
 }

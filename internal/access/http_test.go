@@ -22,7 +22,6 @@ import (
 func needs(r *http.Request) access.Need {
 	return map[string]access.Need{
 		"/livez": access.NeedNothing, "/v1": access.NeedIdentity, "/page": access.NeedAdmin, "/-/reload": access.NeedReload,
-		"/recent": access.NeedRecent,
 	}[r.URL.Path]
 }
 
@@ -79,7 +78,6 @@ func TestHTTP(t *testing.T) {
 identities:
 - {name: a, tokens: [{sha256: `+sumOf(tokenA)+`}], certificates: [a.svc], models: [m]}
 - {name: operator, tokens: [{sha256: `+sumOf(tokenB)+`}], admin: true, reload: true}
-- {name: looker, certificates: [CN=looker], recent: true}
 - {name: loader, certificates: [CN=loader], reload: true}
 - {name: admin, certificates: [CN=admin], admin: true}
 `)
@@ -93,7 +91,7 @@ identities:
 		md, _ := metadata.FromOutgoingContext(access.Outgoing(r.Context()))
 		fmt.Fprintf(w, "%q passed on as %q, uses m %t, x-request-id %s", i.Name(), md.Get("ckd-identity"), i.MayUse("m"), r.Header.Get("X-Request-Id"))
 	}), needs, nil))
-	plain, asA, asLooker := httpClient(t, ca, false), httpClient(t, ca, true, ca.Client(t, "a.svc")), httpClient(t, ca, false, ca.Client(t, "CN=looker"))
+	plain, asA := httpClient(t, ca, false), httpClient(t, ca, true, ca.Client(t, "a.svc"))
 	asLoader, asAdmin := httpClient(t, ca, true, ca.Client(t, "CN=loader")), httpClient(t, ca, true, ca.Client(t, "CN=admin"))
 	bearer := func(token string) []string { return []string{"Authorization", "Bearer " + token, "X-Request-Id", "7"} }
 	a, operator := `"a" passed on as ["a"], uses m true, x-request-id 7`, `"operator" passed on as ["operator"], uses m false, x-request-id 7`
@@ -120,15 +118,12 @@ identities:
 		{"/v1", plain, []string{"Authorization", "Basic x"}, 401, unknown, access.BadCredential},
 		{"/page", plain, bearer(tokenB), 200, operator, ""},
 		{"/-/reload", plain, bearer(tokenB), 200, operator, ""},
-		{"/recent", plain, bearer(tokenB), 403, "the identity may not do this\n", access.NotAllowed},
-		{"/recent", asLooker, nil, 200, `"looker" passed on as ["looker"], uses m false, x-request-id `, ""},
 		{"/page", plain, bearer(tokenA), 403, "the identity may not do this\n", access.NotAllowed},
 		{"/-/reload", asA, nil, 403, "the identity may not do this\n", access.NotAllowed},
 		{"/-/reload", asAdmin, nil, 403, "the identity may not do this\n", access.NotAllowed},
 		{"/-/reload", asLoader, nil, 200, `"loader" passed on as ["loader"], uses m false, x-request-id `, ""},
 		{"/page", asLoader, nil, 403, "the identity may not do this\n", access.NotAllowed},
 		{"/page", asAdmin, nil, 200, `"admin" passed on as ["admin"], uses m false, x-request-id `, ""},
-		{"/recent", asAdmin, nil, 403, "the identity may not do this\n", access.NotAllowed},
 		{"/-/reload", plain, nil, 401, unknown, access.NoCredential},
 		{"/else", plain, bearer(tokenB), 403, "the identity may not do this\n", access.NotAllowed},
 	}

@@ -8,16 +8,19 @@ import (
 // Identity is one that may call. Its methods may be called on nil, which is where
 // there is no access control: everything is allowed then.
 type Identity struct {
-	name                  string
-	models                map[string]bool
-	allModels             bool
-	admin, reload, recent bool
-	streams               int
-	open                  *atomic.Int64 // streams, of all that bear the name
+	name           string
+	models         map[string]bool
+	allModels      bool
+	admin, reload  bool
+	streams, calls int
+	*use
 }
 
+// use is what all that bear a name have, whatever file they were read from.
+type use struct{ streams, calls atomic.Int64 }
+
 // nobody is who calls what is open to all. It may do nothing else.
-var nobody = &Identity{open: new(atomic.Int64)}
+var nobody = &Identity{use: new(use)}
 
 // FromContext is who makes a call. It is nil if there is no access control, and an
 // identity without a name, that may do nothing, for a call that needs none. A
@@ -47,27 +50,33 @@ func (i *Identity) MayAdmin() bool { return i == nil || i.admin }
 // MayReload reports whether it may have the policies loaded again.
 func (i *Identity) MayReload() bool { return i == nil || i.reload }
 
-// MaySeeRecent reports whether it may see recent inputs.
-func (i *Identity) MaySeeRecent() bool { return i == nil || i.recent }
-
 // AcquireStream counts a stream that opens. It is false, and nothing is counted,
 // where the identity has as many as it may. Otherwise ReleaseStream must follow.
-func (i *Identity) AcquireStream() bool {
-	if i == nil {
-		return true
-	}
-	if i.open.Add(1) > int64(i.streams) && i.streams > 0 {
-		i.open.Add(-1)
-		return false
-	}
-	return true
-}
+func (i *Identity) AcquireStream() bool { return i == nil || acquire(&i.use.streams, i.streams) }
 
 // ReleaseStream counts a stream that ends.
 func (i *Identity) ReleaseStream() {
 	if i != nil {
-		i.open.Add(-1)
+		i.use.streams.Add(-1)
 	}
+}
+
+// AcquireCall and ReleaseCall are the same for unary calls.
+func (i *Identity) AcquireCall() bool { return i == nil || acquire(&i.use.calls, i.calls) }
+
+// ReleaseCall counts a call that ends.
+func (i *Identity) ReleaseCall() {
+	if i != nil {
+		i.use.calls.Add(-1)
+	}
+}
+
+func acquire(n *atomic.Int64, most int) bool {
+	if n.Add(1) > int64(most) && most > 0 {
+		n.Add(-1)
+		return false
+	}
+	return true
 }
 
 // Streams is how many it may have open at one time; 0 is no limit of its own.
@@ -77,3 +86,14 @@ func (i *Identity) Streams() int {
 	}
 	return i.streams
 }
+
+// Calls is how many it may have under way at one time; 0 is no limit of its own.
+func (i *Identity) Calls() int {
+	if i == nil {
+		return 0
+	}
+	return i.calls
+}
+
+// UsesModels reports whether there is any model that it may use.
+func (i *Identity) UsesModels() bool { return i == nil || i.allModels || len(i.models) > 0 }

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/ckd-project/ckd/internal/strictyaml"
 )
@@ -21,6 +20,7 @@ type roster struct {
 	// meaning is the same for files that mean the same. It is not to be told: it
 	// is made of hashes of tokens.
 	meaning  string
+	hash     string // of the file, which may be told
 	warnings []string
 }
 
@@ -177,7 +177,7 @@ func (d *draft) warn(v strictyaml.Value, format string, args ...any) {
 func (d *drafts) roster() *roster {
 	r := &roster{identities: map[string]*Identity{}, certificates: map[string]*Identity{}, warnings: d.warnings}
 	for _, e := range d.entries {
-		e.identity.open = new(atomic.Int64)
+		e.identity.use = new(use)
 		r.identities[e.identity.name] = e.identity
 		for _, sum := range e.tokens {
 			r.tokens = append(r.tokens, token{sum, e.identity})
@@ -196,8 +196,8 @@ func (d *drafts) roster() *roster {
 		}
 		slices.Sort(sums)
 		slices.Sort(e.certificates)
-		fmt.Fprintf(&meaning, "%s %q %q %q %t %t %t %t %d\n", i.name, sums, e.certificates,
-			slices.Sorted(maps.Keys(i.models)), i.allModels, i.admin, i.reload, i.recent, i.streams)
+		fmt.Fprintf(&meaning, "%s %q %q %q %t %t %t %d %d\n", i.name, sums, e.certificates,
+			slices.Sorted(maps.Keys(i.models)), i.allModels, i.admin, i.reload, i.streams, i.calls)
 	}
 	r.meaning = meaning.String()
 	return r

@@ -62,7 +62,7 @@ func TestFaults(t *testing.T) {
 		{"a field twice", one("admin: true\n  admin: true"), `4:3: identity "a": admin: given twice, first at 3:3`},
 		{"admin", one("admin: yes"), `3:10: identity "a": admin: expected true or false, found text "yes"`},
 		{"reload", one("reload: 1"), `3:11: identity "a": reload: expected true or false, found 1`},
-		{"recent", one("recent:"), `3:10: identity "a": recent: expected true or false, found nothing`},
+		{"reload", one("reload:"), `3:10: identity "a": reload: expected true or false, found nothing`},
 		{"streams", one("streams: -1"), `3:12: identity "a": streams: expected a whole number from 0 to 1000000, found -1`},
 		{"models", one(`models: "*"`), `3:11: identity "a": models: expected a list, found text "*"`},
 		{"a model's name", one("models: [m*]"), `3:12: identity "a": models[0]: ` + name + `"m*"`},
@@ -132,7 +132,7 @@ identities:
   models: ["*"]
   admin: true
   reload: true
-  recent: true
+  calls: 3
 - name: suspended
 `), find)
 	if err != nil {
@@ -155,18 +155,18 @@ identities:
 		}
 	}
 	type rights struct {
-		fetal, other, admin, reload, recent bool
-		streams                             int
+		fetal, other, admin, reload bool
+		streams, calls              int
 	}
 	of := func(i *Identity) rights {
-		return rights{i.MayUse("fetal-health"), i.MayUse("other"), i.MayAdmin(), i.MayReload(), i.MaySeeRecent(), i.Streams()}
+		return rights{i.MayUse("fetal-health"), i.MayUse("other"), i.MayAdmin(), i.MayReload(), i.Streams(), i.Calls()}
 	}
 	for name, test := range map[string]struct{ got, want rights }{
 		"grader":    {of(grader), rights{fetal: true, streams: 16}},
-		"operator":  {of(operator), rights{true, true, true, true, true, 0}},
+		"operator":  {of(operator), rights{true, true, true, true, 0, 3}},
 		"suspended": {of(r.identities["suspended"]), rights{}},
 		"nobody":    {of(nobody), rights{}},
-		"no access": {of(nil), rights{true, true, true, true, true, 0}},
+		"no access": {of(nil), rights{true, true, true, true, 0, 0}},
 	} {
 		if test.got != test.want {
 			t.Errorf("%s: %+v, want %+v", name, test.got, test.want)
@@ -219,7 +219,7 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		for name, i := range r.identities {
-			if name == "" || i.name != name || i.streams < 0 || i.streams > maxStreams || i.open == nil || i.allModels && len(i.models) > 0 {
+			if name == "" || i.name != name || i.streams < 0 || i.streams > maxStreams || i.use == nil || i.allModels && len(i.models) > 0 {
 				t.Errorf("%+v", i)
 			}
 		}

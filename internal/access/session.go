@@ -10,14 +10,18 @@ import (
 type session struct {
 	store      *Store
 	credential credential
+	at         place
 	identity   atomic.Pointer[Identity]
-	model      atomic.Pointer[string] // the last that was allowed
+	model      atomic.Pointer[string] // the last that was asked for
 
 	gone   chan struct{} // closed when the call has to end; nil where it is too short to matter
 	ending sync.Once
 	err    error // why, once gone is closed
 	cancel context.CancelCauseFunc
 }
+
+// place is what was called, and where the call came from.
+type place struct{ what, from string }
 
 type sessionKey struct{}
 
@@ -41,7 +45,7 @@ func Allow(ctx context.Context, model string) error {
 		}
 	}
 	if !s.identity.Load().MayUse(model) {
-		s.store.refused(ctx, NotAllowed)
+		s.store.refused(ctx, s.at, NotAllowed)
 		return errModel(model)
 	}
 	return nil
@@ -65,13 +69,13 @@ func Ended(ctx context.Context) error {
 }
 
 // enter begins a call. One that may last is in the store's care until leave.
-func (s *Store) enter(ctx context.Context, c credential, lasting bool) (context.Context, *session, Reason) {
+func (s *Store) enter(ctx context.Context, at place, c credential, lasting bool) (context.Context, *session, Reason) {
 	r := s.current.Load()
 	who, why := s.who(r, c)
 	if why != "" {
 		return ctx, nil, why
 	}
-	one := &session{store: s, credential: c}
+	one := &session{store: s, at: at, credential: c}
 	one.identity.Store(who)
 	if lasting {
 		one.gone = make(chan struct{})
@@ -138,8 +142,8 @@ func (s *session) ended() error {
 	}
 }
 
-func (s *Store) refused(ctx context.Context, why Reason) {
+func (s *Store) refused(ctx context.Context, at place, why Reason) {
 	if s.options.Refused != nil {
-		s.options.Refused(ctx, why)
+		s.options.Refused(ctx, Refusal{Why: why, What: at.what, From: at.from, Who: FromContext(ctx).Name()})
 	}
 }

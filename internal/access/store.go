@@ -21,7 +21,18 @@ type Options struct {
 	// handshake is not any more.
 	CheckCertificate func(tls.ConnectionState) error
 	// Refused is told of every call that is refused. It must not block.
-	Refused func(ctx context.Context, why Reason)
+	Refused func(ctx context.Context, r Refusal)
+}
+
+// Refusal is a call that is refused.
+type Refusal struct {
+	Why Reason
+	// What was called: a gRPC method, or the method and path of an HTTP request.
+	What string
+	// From is the address that it came from, as far as that is known.
+	From string
+	// Who is the name of the identity, if it has one.
+	Who string
 }
 
 // Store keeps the access file that is in force. Its methods may be called at the
@@ -56,6 +67,9 @@ func Open(path string, o Options) (*Store, error) {
 // withdrawn end.
 func (s *Store) Reload(trigger string) watch.Outcome { return s.reloader.Reload(trigger) }
 
+// Hash of the access file in force.
+func (s *Store) Hash() string { return s.current.Load().hash }
+
 // Watch reloads when the files change, until ctx ends, and calls report with what
 // is news, warnings included. It begins with a reload, for what changed before.
 func (s *Store) Watch(ctx context.Context, report func(watch.Outcome)) { s.reloader.Watch(ctx, report) }
@@ -85,15 +99,15 @@ func (s *Store) replace() (watch.Result, error) {
 	was := s.current.Load()
 	r, err := s.load()
 	if err != nil {
-		return watch.Result{Warnings: was.warnings}, err
+		return watch.Result{Hash: was.hash, Warnings: was.warnings}, err
 	}
 	for name, i := range r.identities {
 		if before := was.identities[name]; before != nil {
-			i.open = before.open
+			i.use = before.use
 		}
 	}
 	s.current.Store(r)
-	return watch.Result{Changed: r.meaning != was.meaning, Warnings: r.warnings}, nil
+	return watch.Result{Changed: r.meaning != was.meaning, Hash: r.hash, Warnings: r.warnings}, nil
 }
 
 // load the access file with its token files, all as they were at one time.
@@ -121,7 +135,11 @@ func (s *Store) load() (*roster, error) {
 			continue
 		}
 		s.files.Store(&named)
-		return r, err
+		if err != nil {
+			return nil, err
+		}
+		r.hash = fmt.Sprintf("%x", sha256.Sum256(data[s.path]))
+		return r, nil
 	}
 	return nil, Faults{{File: s.path, Reason: "names other token files each time it is read, expected it to come to rest"}}
 }

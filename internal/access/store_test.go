@@ -219,11 +219,11 @@ func TestReloadSameMeaning(t *testing.T) {
 		{"identities:\n- {name: a, tokens: [{file: token}, {sha256: " + sumOf(three) + "}], certificates: [b, a], models: [n, m]}\n- name: b\n", true},
 		{"identities:\n- {name: a, tokens: [{file: token}, {sha256: " + sumOf(three) + "}], certificates: [b, a], models: [n]}\n- name: b\n", true},
 		{"identities:\n- {name: a, tokens: [{file: token}, {sha256: " + sumOf(three) + "}], certificates: [b], models: [n]}\n- name: b\n", true},
-		{"identities:\n- {name: a, tokens: [{file: token}, {sha256: " + sumOf(three) + "}], certificates: [b], models: [n], recent: true}\n- name: b\n", true},
+		{"identities:\n- {name: a, tokens: [{file: token}, {sha256: " + sumOf(three) + "}], certificates: [b], models: [n], reload: true}\n- name: b\n", true},
 		{"identities: no", false},
 	} {
 		write(t, path, step.text)
-		if out := s.Reload("test"); out.Changed != step.changed || out.Hash != "" || out.Trigger != "test" {
+		if out := s.Reload("test"); out.Changed != step.changed || out.Hash != s.Hash() || len(out.Hash) != 64 || out.Trigger != "test" {
 			t.Errorf("step %d: %+v, want changed %t", i, out, step.changed)
 		}
 	}

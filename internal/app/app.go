@@ -137,6 +137,7 @@ func limits(c *config.Config) server.Limits {
 		ReplyBytes:          c.MaxReplyBytes,
 		OpenInputBytes:      c.MaxOpenBytes,
 		Classes:             c.MaxClasses,
+		CallTime:            c.CallTimeout,
 		SendStall:           c.SendStallTimeout,
 		InputIdle:           c.InputIdleTimeout,
 		StreamAge:           c.MaxStreamAge,

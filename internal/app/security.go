@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 
-	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 	"go.uber.org/zap"
 
 	"github.com/ckd-project/ckd/internal/access"
@@ -51,6 +51,7 @@ func newSecurity(c *config.Config, log *zap.Logger, m *metrics.Metrics) (*securi
 			return nil, fmt.Errorf("access: %w", err)
 		}
 		s.access = store
+		log.Info("identities in force", zap.String("hash", store.Hash()))
 	}
 	return s, nil
 }
@@ -63,19 +64,23 @@ func accessReasons() (words []string) {
 	return words
 }
 
-// refused tells of a call that was refused. Who it was nobody knows.
-func (s *security) refused(ctx context.Context, why access.Reason) {
-	s.metrics.AccessRefused(string(why))
-	fields := []zap.Field{zap.String("reason", string(why))}
-	for pairs := logging.ExtractFields(ctx).Iterator(); pairs.Next(); {
-		if key, value := pairs.At(); key == "request_id" || key == "grpc.method" {
-			fields = append(fields, zap.Any(key, value))
-		}
-	}
-	if name := access.FromContext(ctx).Name(); name != "" {
-		fields = append(fields, zap.String("identity", name))
+// refused tells of a call that was refused.
+func (s *security) refused(_ context.Context, r access.Refusal) {
+	s.metrics.AccessRefused(string(r.Why))
+	fields := []zap.Field{zap.String("reason", string(r.Why)), zap.String("what", clip(r.What)), zap.String("from", r.From)}
+	if r.Who != "" {
+		fields = append(fields, zap.String("identity", r.Who))
 	}
 	s.log.Info("a call was refused", fields...)
+}
+
+// clip cuts what a client wrote.
+func clip(text string) string {
+	const most = 120
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "..."
 }
 
 // watch reads the files again when they change, until ctx ends.

@@ -60,6 +60,7 @@ type Config struct {
 
 	MaxClasses int `default:"10000" placeholder:"N" env:"CKD_MAX_CLASSES" help:"Classes of one model. (${default})"`
 
+	CallTimeout      time.Duration `default:"1m" placeholder:"TIME" env:"CKD_CALL_TIMEOUT" help:"How long a unary call may take, from its headers to its answer. (${default})"`
 	SendStallTimeout time.Duration `default:"30s" placeholder:"TIME" env:"CKD_SEND_STALL_TIMEOUT" help:"How long a client may leave results unread before its stream is ended. (${default})"`
 	InputIdleTimeout time.Duration `default:"5m" placeholder:"TIME" env:"CKD_INPUT_IDLE_TIMEOUT" help:"How long an open input may be without passes before it fails. (${default})"`
 	MaxStreamAge     time.Duration `default:"0s" placeholder:"TIME" env:"CKD_MAX_STREAM_AGE" help:"After this, give or take a twentieth, a stream takes no new inputs and ends, so that its client may open one elsewhere. 0 is never, which suits a sidecar. (${default})"`
@@ -116,6 +117,7 @@ func (c *Config) Validate() error {
 		value, least, most time.Duration
 	}{
 		{"shutdown-grace", c.ShutdownGrace, 0, time.Hour},
+		{"call-timeout", c.CallTimeout, 10 * time.Millisecond, time.Hour},
 		{"send-stall-timeout", c.SendStallTimeout, 10 * time.Millisecond, time.Hour},
 		{"input-idle-timeout", c.InputIdleTimeout, 10 * time.Millisecond, 24 * time.Hour},
 		{"max-stream-age", c.MaxStreamAge, 0, 365 * 24 * time.Hour},

@@ -1,13 +1,18 @@
 package wire
 
 import (
+	"sync/atomic"
+
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 )
 
 // Codec is the server's codec, for grpc.ForceServerCodecV2.
-type Codec struct{}
+type Codec struct {
+	// Unsent, if given, counts the bytes of replies that the transport still holds.
+	Unsent *atomic.Int64
+}
 
 var (
 	_        encoding.CodecV2 = Codec{}
@@ -19,12 +24,28 @@ func (Codec) Name() string { return proto.Name }
 
 // Marshal implements encoding.CodecV2. The bytes of an *Outgoing are the
 // transport's from here on; they are not copied.
-func (Codec) Marshal(v any) (mem.BufferSlice, error) {
+func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
 	if o, ok := v.(*Outgoing); ok {
-		return o.handOver()
+		return o.handOver(c.Unsent)
 	}
-	return standard.Marshal(v)
+	slice, err := standard.Marshal(v)
+	if err != nil || c.Unsent == nil || slice.Len() < smallest {
+		return slice, err
+	}
+	data := slice.Materialize()
+	slice.Free()
+	c.Unsent.Add(int64(cap(data)))
+	return mem.BufferSlice{mem.NewBuffer(&data, unsent{c.Unsent})}, nil
 }
+
+// unsent is the pool of a buffer that is counted until the transport frees it.
+type unsent struct{ bytes *atomic.Int64 }
+
+// Get implements mem.BufferPool; nothing calls it.
+func (unsent) Get(length int) *[]byte { return mem.DefaultBufferPool().Get(length) }
+
+// Put implements mem.BufferPool.
+func (u unsent) Put(b *[]byte) { u.bytes.Add(-int64(cap(*b))) }
 
 // Unmarshal implements encoding.CodecV2. An *Incoming keeps the buffers as they
 // are, for Decode to read.

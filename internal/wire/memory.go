@@ -3,12 +3,13 @@ package wire
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc/mem"
 )
 
 // handOver makes the reply the transport's.
-func (o *Outgoing) handOver() (mem.BufferSlice, error) {
+func (o *Outgoing) handOver(unsent *atomic.Int64) (mem.BufferSlice, error) {
 	if o.sent {
 		return nil, errors.New("the reply was sent before; Begin starts another")
 	}
@@ -18,6 +19,9 @@ func (o *Outgoing) handOver() (mem.BufferSlice, error) {
 		return nil, nil
 	}
 	o.memory = nil
+	if m.unsent = unsent; unsent != nil {
+		unsent.Add(int64(cap(m.bytes)))
+	}
 	m.slice[0] = mem.NewBuffer(&m.bytes, (*recycler)(m))
 	return m.slice[:], nil
 }
@@ -44,9 +48,10 @@ func (o *Outgoing) grow(n int) []byte {
 // over in. It comes from pools by size, each of four times the one before, so
 // that small replies do not hold the memory of large ones.
 type memory struct {
-	bytes []byte
-	slice [1]mem.Buffer
-	pool  *sync.Pool // nil for the largest
+	bytes  []byte
+	slice  [1]mem.Buffer
+	unsent *atomic.Int64 // that it counts in, once handed over
+	pool   *sync.Pool    // nil for the largest
 }
 
 // smallest is the least memory of a reply. It must be above grpc/mem's pooling
@@ -84,4 +89,9 @@ type recycler memory
 func (r *recycler) Get(length int) *[]byte { return mem.DefaultBufferPool().Get(length) }
 
 // Put implements mem.BufferPool: the transport has freed its last reference.
-func (r *recycler) Put(*[]byte) { (*memory)(r).release() }
+func (r *recycler) Put(*[]byte) {
+	if r.unsent != nil {
+		r.unsent.Add(-int64(cap(r.bytes)))
+	}
+	(*memory)(r).release()
+}
