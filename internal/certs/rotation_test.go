@@ -57,11 +57,9 @@ func TestReloadKeepsTheOld(t *testing.T) {
 		{"no CAs", change{"ca.crt": []byte("# none\n")}, "{dir}/ca.crt: no PEM data, expected at least one block CERTIFICATE"},
 		{"half of the CAs", change{"ca.crt": append(append([]byte{}, ca.PEM...), other.PEM[:100]...)}, "{dir}/ca.crt: 2 PEM blocks begin and 1 are whole, expected all"},
 		{"a key as CA", change{"ca.crt": append(append([]byte{}, ca.PEM...), server.KeyPEM...)}, `{dir}/ca.crt: block 2 is "PRIVATE KEY", expected CERTIFICATE`},
-		{"a list of another CA", change{"crl.pem": other.Revoke(t, now)}, "{dir}/crl.pem: block 1: the list of CN=other is signed by none of the client CAs"},
-		{"a list that another has signed in its name", change{"crl.pem": certtest.NewCA(t, "ca").Revoke(t, now)}, "{dir}/crl.pem: block 1: the list of CN=ca is signed by none of the client CAs"},
+		{"a list that another has signed in its name", change{"crl.pem": certtest.NewCA(t, "ca").Revoke(t, now)}, "{dir}/crl.pem: block 1: the list of CN=ca is signed by none of the client CAs of that name"},
 		{"half a list", change{"crl.pem": list[:len(list)-30]}, "{dir}/crl.pem: 1 PEM blocks begin and 0 are whole, expected all"},
 		{"no list", change{"crl.pem": blockOf("X509 CRL", []byte("x"))}, "{dir}/crl.pem: block 1: x509: malformed crl"},
-		{"another CA, whose list is missing", change{"ca.crt": other.PEM}, "{dir}/crl.pem: block 1: the list of CN=ca is signed by none of the client CAs"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -93,6 +91,26 @@ func TestReloadKeepsTheOld(t *testing.T) {
 				t.Errorf("%+v, want the next one", out)
 			}
 		})
+	}
+}
+
+// A CA that is taken out is trusted no more, though its list is still there: that
+// is warned of.
+func TestCATakenOut(t *testing.T) {
+	ca, other := certtest.NewCA(t, "ca"), certtest.NewCA(t, "other")
+	f := newFiles(t, ca.Issue(t), append(append([]byte{}, ca.PEM...), other.PEM...), append(ca.Revoke(t, time.Now().Add(time.Hour)), other.Revoke(t, time.Now().Add(time.Hour))...))
+	s := f.load(t)
+	f.put(t, "ca.crt", ca.PEM)
+	out := s.Reload("test")
+	const warning = "the list of revoked certificates of CN=other is not heeded: it is none of the client CAs"
+	if out.Err != nil || !out.Changed || !strings.Contains(strings.Join(out.Warnings, "\n"), warning) {
+		t.Errorf("%+v, want %q", out, warning)
+	}
+	if r := shake(t, certs.Credentials(s), clientOf(t, ca, other.Client(t, "a"))); r.server == nil {
+		t.Error("a certificate of the CA that was taken out is trusted")
+	}
+	if r := shake(t, certs.Credentials(s), clientOf(t, ca, ca.Client(t, "a"))); r.server != nil {
+		t.Errorf("a certificate of the other: %v", r.server)
 	}
 }
 

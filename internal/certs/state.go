@@ -29,6 +29,7 @@ type state struct {
 	pool      *x509.CertPool  // nil where no client certificates are asked for
 	trusted   map[string]bool // by authority
 	lists     []*x509.RevocationList
+	unheeded  []string // who issued lists, and is no client CA
 	revoked   map[revocation]bool
 }
 
@@ -144,9 +145,13 @@ func (st *state) readLists(data []byte) error {
 		if err := heeds(list); err != nil {
 			return err
 		}
-		signed := false
+		signed, known := false, false
 		for _, ca := range st.clientCAs {
-			if !bytes.Equal(ca.RawSubject, list.RawIssuer) || list.CheckSignatureFrom(ca) != nil {
+			if !bytes.Equal(ca.RawSubject, list.RawIssuer) {
+				continue
+			}
+			known = true
+			if list.CheckSignatureFrom(ca) != nil {
 				continue
 			}
 			signed = true
@@ -154,10 +159,14 @@ func (st *state) readLists(data []byte) error {
 				st.revoked[revocationOf(ca, entry.SerialNumber)] = true
 			}
 		}
-		if !signed {
-			return fmt.Errorf("the list of %s is signed by none of the client CAs", list.Issuer)
+		switch {
+		case signed:
+			st.lists = append(st.lists, list)
+		case known:
+			return fmt.Errorf("the list of %s is signed by none of the client CAs of that name", list.Issuer)
+		default: // its CA was taken out: that must not wait for the list to be
+			st.unheeded = append(st.unheeded, list.Issuer.String())
 		}
-		st.lists = append(st.lists, list)
 		return nil
 	})
 }
@@ -259,6 +268,9 @@ func (st *state) warnings(now time.Time) []string {
 		if now.After(ca.NotAfter) {
 			say("the client CA %s has expired at %s", ca.Subject, moment(ca.NotAfter))
 		}
+	}
+	for _, issuer := range st.unheeded {
+		say("the list of revoked certificates of %s is not heeded: it is none of the client CAs", issuer)
 	}
 	for _, l := range st.lists {
 		if !l.NextUpdate.IsZero() && now.After(l.NextUpdate) {
