@@ -2,16 +2,22 @@ package client_test
 
 import (
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
+	"google.golang.org/grpc/status"
 
 	"github.com/ckd-project/ckd/client"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -136,6 +142,31 @@ func TestBalancing(t *testing.T) {
 	}
 	for _, s := range sessions {
 		ok(t, s.Close())
+	}
+}
+
+// Where every call needs an identity, the health of replicas is asked for with the token.
+func TestBalancingWithToken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	ok(t, os.WriteFile(path, []byte("0123456789abcdef\n"), 0o600))
+	var watched atomic.Int64
+	known := func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+		md, _ := metadata.FromIncomingContext(stream.Context())
+		if got := md.Get("authorization"); !slices.Equal(got, []string{"Bearer 0123456789abcdef"}) {
+			return status.Errorf(codes.Unauthenticated, "%s with the tokens %q", info.FullMethod, got)
+		}
+		if info.FullMethod == healthpb.Health_Watch_FullMethodName {
+			watched.Add(1)
+		}
+		return next(srv, stream)
+	}
+	c, _ := balanced(t, []*replica{startReplica(t, grpc.StreamInterceptor(known))}, client.WithTokenFile(path))
+	s, err := c.Session(t.Context(), client.SessionConfig{Model: model})
+	ok(t, err)
+	decideOne(t, s)
+	ok(t, s.Close())
+	if watched.Load() == 0 {
+		t.Error("nobody asked for the replica's health")
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/credentials/local"
 	_ "google.golang.org/grpc/health" // by which a client learns of its replicas' health
+	"google.golang.org/grpc/keepalive"
 
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
@@ -49,6 +50,10 @@ var connecting = grpc.ConnectParams{
 	},
 	MinConnectTimeout: 20 * time.Second,
 }
+
+// pings find out that a daemon does not answer any more, though its connection stays.
+// The daemon bears them every ten seconds.
+var pings = keepalive.ClientParameters{Time: 15 * time.Second, Timeout: 10 * time.Second}
 
 // Client talks to a daemon, over a connection that is made when it is needed and
 // made again when it is lost.
@@ -131,6 +136,7 @@ func Dial(target string, opts ...Option) (*Client, error) {
 	dial := []grpc.DialOption{
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(receiveBytes)),
 		grpc.WithConnectParams(connecting),
+		grpc.WithKeepaliveParams(pings),
 	}
 	if secure != nil {
 		dial = append(dial, grpc.WithTransportCredentials(secure))

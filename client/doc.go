@@ -90,9 +90,15 @@
 // that while part of a group is answered. A full window of 1024 inputs with 30
 // passes of 10 classes is 1.2 MB. Reconnect.Disabled keeps nothing.
 //
-// The client sends no keepalive pings: a daemon that was not set up for them
-// answers frequent ones by closing the connection. Where a network drops idle
-// connections silently, give [WithDialOptions] grpc's keepalive parameters, with
-// a time that the server's enforcement policy permits (five minutes unless it
-// says otherwise).
+// # When the daemon does not answer
+//
+// A daemon may be connected and yet frozen: a process or a machine that was stopped, a
+// network that drops packets. While a stream or call is open and nothing has come
+// for 15 seconds, the client sends a keepalive ping; without an answer within 10
+// seconds the connection is lost, and so the stream breaks. Reconnect.Limit runs from
+// there: by default, inputs come back as unanswered 55 seconds after the daemon's last
+// sign of life. The context that is given to Wait or Decompose may end it earlier.
+//
+// The daemon permits pings every 10 seconds. A proxy between the two may not, and closes
+// the connection; [WithDialOptions] takes grpc's keepalive parameters then.
 package client

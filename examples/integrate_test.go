@@ -28,6 +28,9 @@ func TestIntegrate(t *testing.T) {
 			p.run(t, command)
 		}
 	}
+	if info, err := os.Stat(filepath.Join(p.dir, "token")); err == nil && info.Mode().Perm() != 0o600 {
+		t.Errorf("the token's file has mode %v, expected that nobody else can read it", info.Mode())
+	}
 	if ran < 8 {
 		t.Errorf("found only %d commands", ran)
 	}

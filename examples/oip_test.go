@@ -18,4 +18,8 @@ func TestOIP(t *testing.T) {
 	if r.code == 0 || !strings.Contains(r.stderr, "NOT_FOUND") {
 		t.Errorf("unknown model: exit %d, %s", r.code, r.stderr)
 	}
+	r = run(t, python, "python/oip.py", "--addr", "192.0.2.1:8590", "--passes", recording, "--limit", "2")
+	if r.code == 0 || !strings.Contains(r.stderr, "plaintext is for unix sockets and loopback addresses") {
+		t.Errorf("plaintext elsewhere: exit %d, %s", r.code, r.stderr)
+	}
 }

@@ -102,19 +102,28 @@ func noRoom(passes bool) *status.Status {
 	return st
 }
 
-// Only what has no answer is sent again, with its own passes.
-func TestPythonSendsAgain(t *testing.T) {
-	python := python(t, "grpc", "google.protobuf", "numpy")
+// serveFake serves until the end of the test, and returns the address.
+func serveFake(t *testing.T, fake ckdv1.UncertaintyServiceServer) string {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, server := &fickle{}, grpc.NewServer()
-	ckdv1.RegisterUncertaintyServiceServer(server, f)
+	server := grpc.NewServer()
+	ckdv1.RegisterUncertaintyServiceServer(server, fake)
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = server.Serve(listener) })
-	defer wg.Wait()
-	defer server.Stop()
+	t.Cleanup(func() {
+		server.Stop()
+		wg.Wait()
+	})
+	return listener.Addr().String()
+}
+
+// Only what has no answer is sent again, with its own passes.
+func TestPythonSendsAgain(t *testing.T) {
+	python := python(t, "grpc", "google.protobuf", "numpy")
+	f := &fickle{}
 	r := run(t, python, "-c", `
 import sys
 sys.path.insert(0, "python")
@@ -122,7 +131,7 @@ import ckd, numpy
 passes = [numpy.array([[10 * s + i, 0] for i in range(4)]) for s in range(2)]
 with ckd.Client(sys.argv[1]) as client, client.session("m") as session:
     print(*(f"{r.id} {r.action}" for r in session.decide("abcd", passes)), sep=", ")
-`, listener.Addr().String())
+`, serveFake(t, f))
 	if want := "a retain, b retain, c defer, d error\n"; r.code != 0 || r.stdout != want {
 		t.Errorf("exit %d, %q, expected %q\n%s", r.code, r.stdout, want, r.stderr)
 	}

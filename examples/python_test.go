@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -226,6 +227,76 @@ with ckd.Client(sys.argv[1], patience=100) as client, client.session("fetal-heal
 		t.Fatal(err)
 	}
 	printed(t, result{stdout: stdout.String()}, want)
+}
+
+// A daemon that is connected, and does not answer, is waited for as long as the patience
+// lasts: on a stream, on a new one, and in a call. When it goes on, so does the client.
+func TestPythonFrozenDaemon(t *testing.T) {
+	python := python(t, "grpc", "google.protobuf", "numpy")
+	d := serve(t)
+	defer func() { _ = d.process.Process.Signal(syscall.SIGCONT) }() // so that it can stop
+	r := run(t, python, "-c", `
+import os, signal, sys, time
+sys.path.insert(0, "python")
+import ckd, numpy
+address, daemon, recorded = sys.argv[1], int(sys.argv[2]), numpy.load(sys.argv[3])[:, :3]
+ids = ["a", "b", "c"]
+
+def answers(results, error=""):
+    assert [r.id for r in results] == ids, results
+    for r in results:
+        assert (r.action == "error") == bool(error) and error in r.error, r
+
+def freezing():
+    for i, values in enumerate(recorded):
+        if i == 10:
+            os.kill(daemon, signal.SIGSTOP)
+        yield values
+
+with ckd.Client(address, patience=1) as client:
+    session = client.session("fetal-health")
+    answers(session.decide(ids, recorded))
+    late = "did not answer within 1 s"
+    answers(session.decide(ids, freezing()), late)
+    answers(session.decide(ids, recorded), late)
+    answers(client.session("fetal-health").decide(ids, recorded), late)
+    answers(client.decompose("fetal-health", recorded.transpose(1, 0, 2), ids), "Deadline Exceeded")
+    os.kill(daemon, signal.SIGCONT)
+    client.patience = 60
+    answers(session.decide(ids, recorded))
+
+    # What the model takes for its passes is not the daemon's.
+    client.patience = 1
+    def slow():
+        for i, values in enumerate(recorded):
+            if i == 10:
+                time.sleep(2)
+            yield values
+    answers(session.decide(ids, slow()))
+`, d.grpc, fmt.Sprint(d.process.Process.Pid), recording)
+	if r.code != 0 {
+		t.Error(r.stderr)
+	}
+}
+
+// An empty batch is nothing to ask for, and changes nothing for the next.
+func TestPythonEmptyBatch(t *testing.T) {
+	python := python(t, "grpc", "google.protobuf", "numpy")
+	d := serve(t)
+	r := run(t, python, "-c", `
+import sys
+sys.path.insert(0, "python")
+import ckd, numpy
+recorded = numpy.load(sys.argv[2])[:, :2]
+with ckd.Client(sys.argv[1]) as client, client.session("fetal-health") as session:
+    for n in (0, 2, 0, 0, 2):
+        results = session.decide(["a", "b"][:n], recorded[:, :n])
+        results += client.decompose("fetal-health", recorded[:, :n].transpose(1, 0, 2))
+        print(*(r.action for r in results))
+`, d.grpc, recording)
+	if want := "\ndefer retain defer retain\n\n\ndefer retain defer retain\n"; r.code != 0 || r.stdout != want {
+		t.Errorf("exit %d, %q, expected %q\n%s", r.code, r.stdout, want, r.stderr)
+	}
 }
 
 type writerFunc func([]byte) (int, error)

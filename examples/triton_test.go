@@ -1,15 +1,18 @@
 package examples_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/prototext"
 
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	inferencepb "github.com/ckd-project/ckd/proto/inference"
 )
 
@@ -20,7 +23,7 @@ func TestTriton(t *testing.T) {
 	d := serve(t)
 	want := decisions(t, d.grpc)
 	want[1] = "error" // a value of it is made NaN
-	answers := tritonAnswers(t, python, d.grpc)
+	answers := tritonAnswers(t, python, d.grpc, "30")
 	for i, a := range answers {
 		left := a.Defer[0] != (want[i] == "defer" || want[i] == "error") || a.Decision[0] != want[i]
 		if left || (a.Error[0] == "") != (want[i] != "error") || (a.Score[0] == nil) != (want[i] == "error") || len(a.C) != 3 {
@@ -31,9 +34,42 @@ func TestTriton(t *testing.T) {
 		t.Errorf("error %q, expected that it names the fault", answers[1].Error[0])
 	}
 	d.stop(t)
-	for i, a := range tritonAnswers(t, python, d.grpc) {
+	for i, a := range tritonAnswers(t, python, d.grpc, "0.5") {
 		if !a.Defer[0] || a.Decision[0] != "error" || a.Error[0] == "" {
 			t.Errorf("input %d: %+v without a daemon, expected that a person sees it", i, a)
+		}
+	}
+}
+
+// gatherer answers no call before all are there.
+type gatherer struct {
+	ckdv1.UnimplementedUncertaintyServiceServer
+	all sync.WaitGroup
+}
+
+func (g *gatherer) Decompose(_ context.Context, r *ckdv1.DecomposeRequest) (*ckdv1.DecomposeResponse, error) {
+	g.all.Done()
+	g.all.Wait()
+	reply := &ckdv1.DecomposeResponse{Policy: &ckdv1.PolicyRef{}}
+	for i, id := range r.GetInputIds() {
+		result := decided(ckdv1.Action_ACTION_RETAIN)
+		result.InputId, result.Row = id, uint32(i)
+		result.GetDecomposition().C = make([]float64, 3)
+		reply.Results = append(reply.Results, result)
+	}
+	return reply, nil
+}
+
+// The requests that Triton gives to the step at once are asked at once, so that all
+// have an answer within the patience for one.
+func TestTritonAsksAtOnce(t *testing.T) {
+	python := python(t, "grpc", "google.protobuf", "numpy")
+	g := &gatherer{}
+	g.all.Add(9)
+	address := serveFake(t, g)
+	for i, a := range tritonAnswers(t, python, address, "20") {
+		if a.Decision[0] != "retain" {
+			t.Fatalf("input %d: %+v, expected it retained", i, a)
 		}
 	}
 }
@@ -45,9 +81,9 @@ type tritonAnswer struct {
 	Error    []string
 }
 
-func tritonAnswers(t *testing.T, python, address string) []tritonAnswer {
+func tritonAnswers(t *testing.T, python, address, patience string) []tritonAnswer {
 	t.Helper()
-	r := run(t, python, "testdata/run_triton.py", address, "fetal-health", recording, fmt.Sprint(inputs))
+	r := run(t, python, "testdata/run_triton.py", address, "fetal-health", recording, fmt.Sprint(inputs), patience)
 	if r.code != 0 {
 		t.Fatalf("exit %d\n%s", r.code, r.stderr)
 	}

@@ -118,6 +118,30 @@ func TestCallTime(t *testing.T) {
 	if !within(func() bool { return h.server.calls.Load() == 0 }) {
 		t.Errorf("%d calls under way", h.server.calls.Load())
 	}
+	stream, err := h.client.DecomposeStream(t.Context()) // and no header
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("a stream without header: %v", err)
+	}
+	if !within(func() bool { return h.server.streams.Load() == 0 }) {
+		t.Errorf("%d streams are open", h.server.streams.Load())
+	}
+}
+
+// TestGarbageIsTheClients: bytes that are no message are not the daemon's fault, of
+// any method.
+func TestGarbageIsTheClients(t *testing.T) {
+	h := newHarness(t, DefaultLimits())
+	for _, method := range []string{
+		ckdv1.UncertaintyService_Decompose_FullMethodName, ckdv1.UncertaintyService_GetModel_FullMethodName,
+	} {
+		err := h.conn.Invoke(t.Context(), method, &[]byte{0xff, 0xff, 0xff}, &ckdv1.GetModelResponse{}, grpc.ForceCodec(rawCodec{}))
+		if status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%s: %v", method, err)
+		}
+	}
 }
 
 // TestUnreadReplies: what clients do not read counts into the budget until it is

@@ -59,7 +59,8 @@ func exchangeTurns[Q, A any](
 	s *Server, c *conversation, stream grpc.BidiStreamingServer[Q, A], answer func(context.Context, *Q) *A,
 ) error {
 	for {
-		message, err := stream.Recv()
+		message := new(Q)
+		err := receive(stream.RecvMsg, message)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}

@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"github.com/ckd-project/ckd/internal/wire"
+	"google.golang.org/grpc/mem"
 	"io"
 	"testing"
 	"time"
@@ -36,6 +38,19 @@ func (s *talk) Recv() (*question, error) {
 		return q, nil
 	}
 	return nil, io.EOF
+}
+
+// RecvMsg is a message as the transport's bytes.
+func (s *talk) RecvMsg(to any) error {
+	q, err := s.Recv()
+	if err != nil {
+		return err
+	}
+	data, err := proto.Marshal(q)
+	if err != nil {
+		return err
+	}
+	return wire.Codec{}.Unmarshal(mem.BufferSlice{mem.SliceBuffer(data)}, to)
 }
 
 func (s *talk) Send(r *reaction) error {

@@ -36,7 +36,7 @@ type Call struct {
 // protocol, whose calls are then counted as those of ckd.v1 are. It must not be
 // called once the server serves.
 func (s *Server) RegisterService(d *grpc.ServiceDesc, implementation any) {
-	s.grpc.RegisterService(d, implementation)
+	s.grpc.RegisterService(bare(d), implementation)
 	s.rpc.InitializeMetrics(s.grpc)
 }
 

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/ckd-project/ckd/internal/wire"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -18,8 +19,8 @@ const streamName = "DecomposeStream"
 // service is the generated service, but that the messages of its two hot RPCs
 // come and go as the transport's bytes: package wire reads and writes them.
 var service = func() grpc.ServiceDesc {
-	d := ckdv1.UncertaintyService_ServiceDesc
-	d.Methods, d.Streams = slices.Clone(d.Methods), slices.Clone(d.Streams)
+	d := *bare(&ckdv1.UncertaintyService_ServiceDesc)
+	d.Streams = slices.Clone(d.Streams)
 	for i := range d.Methods {
 		if d.Methods[i].MethodName == "Decompose" {
 			d.Methods[i].Handler = handleDecompose
@@ -55,6 +56,34 @@ func handleDecompose(s any, ctx context.Context, read func(any) error, intercept
 		return handle(ctx, in)
 	}
 	return intercept(ctx, in, &grpc.UnaryServerInfo{Server: s, FullMethod: ckdv1.UncertaintyService_Decompose_FullMethodName}, handle)
+}
+
+// bare is a service whose unary messages come as the transport's bytes: what does
+// not decode, or would take far more memory than bytes, is then the client's fault,
+// where gRPC itself says INTERNAL or takes it.
+func bare(of *grpc.ServiceDesc) *grpc.ServiceDesc {
+	d := *of
+	d.Methods = slices.Clone(d.Methods)
+	for i := range d.Methods {
+		handler := d.Methods[i].Handler
+		d.Methods[i].Handler = func(s any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) { //nolint:revive // the order is gRPC's
+			return handler(s, ctx, func(to any) error { return receive(read, to) }, intercept)
+		}
+	}
+	return &d
+}
+
+// receive reads a message, and decodes it.
+func receive(read func(any) error, to any) error {
+	var in wire.Incoming
+	defer in.Free()
+	if err := read(&in); err != nil {
+		return err
+	}
+	if err := in.Message(to.(proto.Message)); err != nil {
+		return undecodable(err)
+	}
+	return nil
 }
 
 // undecodable is the status of bytes that are no message.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/ckd-project/ckd/internal/access"
 	"github.com/ckd-project/ckd/internal/wire"
@@ -100,6 +102,8 @@ func (s *Server) exchange(stream grpc.ServerStream, opened chan<- *session) (err
 func (s *Server) supervise(ctx context.Context, opened <-chan *session, exchanged <-chan error) error {
 	var session *session
 	gone := access.Gone(ctx)
+	late := time.NewTimer(s.limits.CallTime)
+	defer late.Stop()
 	select {
 	case session = <-opened:
 	case err := <-exchanged:
@@ -110,6 +114,8 @@ func (s *Server) supervise(ctx context.Context, opened <-chan *session, exchange
 		default:
 		}
 		return err
+	case <-late.C:
+		return status.Errorf(codes.DeadlineExceeded, "no header came for %v", s.limits.CallTime)
 	case <-gone:
 		return access.Ended(ctx)
 	case <-s.killed:

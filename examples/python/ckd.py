@@ -9,10 +9,12 @@ all, has not been cleared. Result.retained is true for nothing but a decision to
 retain.
 """
 
+import contextlib
 import dataclasses
 import pathlib
 import queue
 import random
+import threading
 import time
 
 import grpc
@@ -95,7 +97,8 @@ class Client:
     target is host:port or unix:/path. ca, cert and key are PEM files for TLS;
     token_file holds a bearer token, and is read for every stream and call. Without
     TLS, only a unix socket or the loopback is accepted, unless plaintext says
-    otherwise. patience is for how many seconds inputs are sent again.
+    otherwise. patience is for how many seconds answers are waited for and inputs are
+    sent again.
     """
 
     def __init__(self, target, *, ca=None, cert=None, key=None, token_file=None, plaintext=False, patience=30.0):
@@ -104,7 +107,11 @@ class Client:
             ("grpc.max_receive_message_length", 64 << 20),
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 3_000),
-            ("grpc.keepalive_time_ms", 300_000),  # more often, a daemon need not bear it
+            # A daemon that is connected, and does not answer any more, is given up; it
+            # bears pings every ten seconds.
+            ("grpc.keepalive_time_ms", 15_000),
+            ("grpc.keepalive_timeout_ms", 10_000),
+            ("grpc.http2.max_pings_without_data", 0),
         ]
         if ca or cert:
             credentials = grpc.ssl_channel_credentials(read(ca), read(key), read(cert))
@@ -136,21 +143,26 @@ class Client:
         """A stream for batches whose passes are sent as they are computed."""
         return Session(self, model, passes, detail)
 
-    def decompose(self, model, values, ids=None, detail=VECTORS):
-        """Decides on complete passes, an array [inputs, passes, classes]."""
+    def decompose(self, model, values, ids=None, detail=VECTORS, patience=None):
+        """Decides on complete passes, an array [inputs, passes, classes].
+
+        patience, if given, is in place of the client's.
+        """
         values = np.ascontiguousarray(values, dtype="<f4")
         inputs, passes, _ = values.shape
+        if inputs == 0:
+            return []
         ids = list(ids) if ids is not None else [str(i) for i in range(inputs)]
         request = DecomposeRequest(
             model=model, detail=detail, layout=NSK, passes=passes, inputs=inputs, input_ids=ids, values_le=values.tobytes()
         )
         results = {}
 
-        def attempt():
-            reply = self._unary(request, metadata=self._metadata(), timeout=self.patience)
+        def attempt(limit):
+            reply = self._unary(request, metadata=self._metadata(), timeout=limit.left())
             results.update((r.row, _result(ids[r.row], r)) for r in reply.results)
 
-        fault = self._persist(attempt)
+        fault = self._persist(attempt, _Limit(self.patience if patience is None else patience))
         return [results.get(i) or Result(ids[i], error=fault.text, reason=fault.reason) for i in range(inputs)]
 
     def _metadata(self):
@@ -158,22 +170,58 @@ class Client:
             return ()
         return (("authorization", "Bearer " + pathlib.Path(self._token_file).read_text().strip()),)
 
-    def _persist(self, attempt):
-        """Attempts until it works or patience ends; gives the fault, if it did not."""
-        until, delay = time.monotonic() + self.patience, 0.1
+    def _persist(self, attempt, limit):
+        """Attempts until it works or the limit is over; gives the fault, if it did not."""
+        delay = 0.1
         while True:
             try:
-                attempt()
+                attempt(limit)
                 return None
             except _Fault as fault:
                 last = fault
             except grpc.RpcError as error:
                 last = _Fault.of_call(error)
             wait = max(delay * random.uniform(0.5, 1), last.retry_delay)
-            if not last.passes or time.monotonic() + wait > until:
+            if not last.passes or wait > limit.left():
                 return last
             time.sleep(wait)
             delay = min(2 * delay, 3.0)
+
+
+class _Limit:
+    """The time in which there is to be an answer. What the model takes does not count."""
+
+    def __init__(self, seconds):
+        self._seconds, self._until = seconds, time.monotonic() + seconds
+
+    def left(self):
+        return max(self._until - time.monotonic(), 0)
+
+    def stands_still(self, work):
+        """Does work that does not count."""
+        begun = time.monotonic()
+        try:
+            return work()
+        finally:
+            self._until += time.monotonic() - begun
+
+    @contextlib.contextmanager
+    def ends(self, call):
+        """Cancels a call that does not answer in time."""
+        over = threading.Event()
+        timer = threading.Timer(self.left(), lambda: (over.set(), call.cancel()))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except grpc.RpcError:
+            if not over.is_set():
+                raise
+        finally:
+            timer.cancel()
+            timer.join()
+        if over.is_set():  # also where the last answer came meanwhile: the call is no more
+            raise _Fault(f"the daemon did not answer within {self._seconds:g} s")
 
 
 class Session:
@@ -205,25 +253,29 @@ class Session:
         """One result for every id, in their order.
 
         passes yields one array [inputs, classes] after the other, each of which is
-        sent at once. They are kept until the batch is answered.
+        sent at once. They are kept until the batch is answered. Without an answer
+        within the client's patience, in which the time that passes takes does not
+        count, the results are errors.
         """
         ids, kept, results = list(ids), [], {}
+        if not ids:
+            return []
         passes = iter(passes)
 
-        def attempt():
+        def attempt(limit):
             try:
-                self._attempt(ids, kept, passes, results)
+                self._attempt(ids, kept, passes, results, limit)
             except BaseException:
                 self.close()  # with what is open on it
                 raise
 
-        fault = self._client._persist(attempt)
+        fault = self._client._persist(attempt, _Limit(self._client.patience))
         return [results.get(i) or Result(ids[i], error=fault.text, reason=fault.reason) for i in range(len(ids))]
 
-    def _attempt(self, ids, kept, passes, results):
+    def _attempt(self, ids, kept, passes, results, limit):
         rows = [i for i in range(len(ids)) if i not in results]
         if self._call is None:
-            self._open()
+            self._open(limit)
         self._group += 1
         block = StreamRequest()
         block.block.group = self._group
@@ -231,7 +283,7 @@ class Session:
         self._send(block)  # the daemon learns of the inputs before their first pass
         for values in kept:
             self._pass(values[rows])
-        for values in passes:
+        while (values := limit.stands_still(lambda: next(passes, None))) is not None:
             kept.append(np.ascontiguousarray(values, dtype="<f4"))
             self._pass(kept[-1][rows])
         block = StreamRequest()
@@ -239,28 +291,30 @@ class Session:
         self._send(block)
 
         refused, answered = None, 0
-        while answered < len(rows):
-            reply = next(self._call, None)
-            if reply is None:
-                raise _Fault("the daemon ended the stream")
-            if reply.faults:
-                raise _Fault.of_status(reply.faults[0])
-            for r in reply.results:
-                answered += 1
-                row = rows[r.row]
-                fault = _Fault.of_status(r.error) if r.HasField("error") else None
-                if fault and fault.passes:
-                    refused = fault
-                else:
-                    results[row] = _result(ids[row], r)
+        with limit.ends(self._call):
+            while answered < len(rows):
+                reply = next(self._call, None)
+                if reply is None:
+                    raise _Fault("the daemon ended the stream")
+                if reply.faults:
+                    raise _Fault.of_status(reply.faults[0])
+                for r in reply.results:
+                    answered += 1
+                    row = rows[r.row]
+                    fault = _Fault.of_status(r.error) if r.HasField("error") else None
+                    if fault and fault.passes:
+                        refused = fault
+                    else:
+                        results[row] = _result(ids[row], r)
         if refused:
             raise refused
 
-    def _open(self):
+    def _open(self, limit):
         self._requests = queue.SimpleQueue()
         self._call = self._client._stream(iter(self._requests.get, None), metadata=self._client._metadata())
         self._send(self._header)
-        self.info = next(self._call).info  # classes, passes that are expected, limits
+        with limit.ends(self._call):
+            self.info = next(self._call).info  # classes, passes that are expected, limits
         self._group = 0
 
     def _pass(self, values):

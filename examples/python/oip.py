@@ -35,6 +35,22 @@ def compile_protocol(path):
         return importlib.import_module(name + "_pb2"), importlib.import_module(name + "_pb2_grpc")
 
 
+def connect(args):
+    """A channel with TLS; in plaintext only where nobody else can listen."""
+    if args.ca:
+        return grpc.secure_channel(args.addr, grpc.ssl_channel_credentials(pathlib.Path(args.ca).read_bytes()))
+    if args.addr.startswith("unix:") or args.addr.rsplit(":", 1)[0] in ("localhost", "127.0.0.1", "[::1]"):
+        return grpc.insecure_channel(args.addr)
+    sys.exit(f"{args.addr}: plaintext is for unix sockets and loopback addresses, expected --ca")
+
+
+def token(args):
+    """The metadata with which a call says who it is from."""
+    if not args.token_file:
+        return ()
+    return (("authorization", "Bearer " + pathlib.Path(args.token_file).read_text().strip()),)
+
+
 def elements(reply, i):
     """The elements of the i-th output, whether they came raw or typed."""
     output = reply.outputs[i]
@@ -58,17 +74,19 @@ def main():
     parser.add_argument("--passes", required=True, help="recorded passes, an .npy [passes, inputs, classes]")
     parser.add_argument("--limit", type=int, default=sys.maxsize, help="of the inputs")
     parser.add_argument("--proto", default=HERE / "../../proto/inference/inference.proto", help="the protocol")
+    parser.add_argument("--ca", help="certificates of the daemon's authority: TLS")
+    parser.add_argument("--token-file", help="with a bearer token")
     args = parser.parse_args()
 
     pb, services = compile_protocol(args.proto)
     passes = np.load(args.passes).transpose(1, 0, 2)[: args.limit].astype("<f4")
-    with grpc.insecure_channel(args.addr) as channel:
+    with connect(args) as channel:
         server = services.GRPCInferenceServiceStub(channel)
         request = pb.ModelInferRequest(model_name=args.model, id="example", raw_input_contents=[passes.tobytes()])
         request.inputs.add(name="passes", datatype="FP32", shape=passes.shape)
         for name in ("decision", "score", "defer", "error"):
             request.outputs.add(name=name)
-        reply = server.ModelInfer(request, timeout=30)
+        reply = server.ModelInfer(request, metadata=token(args), timeout=30)
     outputs = {output.name: elements(reply, i) for i, output in enumerate(reply.outputs)}
     for i in range(len(passes)):
         if outputs["error"][i]:

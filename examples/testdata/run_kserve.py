@@ -1,6 +1,8 @@
 """Has the transformer of the KServe example handle what a classifier answered, and
 prints its own answer as JSON: run_kserve.py URL PASSES.npy INPUTS"""
 
+import asyncio
+import inspect
 import json
 import pathlib
 import sys
@@ -16,11 +18,33 @@ import transformer
 url, recorded, inputs = sys.argv[1:]
 passes = np.load(recorded).transpose(1, 0, 2)[: int(inputs)]
 passes[1, 0, 0] = 2  # no probability
+passes[2, 0, 0] = np.nan  # which JSON does not have
 answer = InferResponse("7", "classifier", [
     InferOutput("class", [len(passes)], "INT64", [0] * len(passes)),
     InferOutput("passes", list(passes.shape), "FP32", passes.ravel().tolist()),
 ])
-reply = transformer.Transformer("fetal-health", None, url).postprocess(answer)
+step = transformer.Transformer("fetal-health", None, url)
+assert inspect.iscoroutinefunction(step.postprocess)  # by which KServe knows that it is to be awaited
+
+
+async def serve():
+    """Handles the answer as KServe does, and counts what its loop does meanwhile."""
+    beats = 0
+
+    async def beat():
+        nonlocal beats
+        while True:
+            await asyncio.sleep(0)
+            beats += 1
+
+    other = asyncio.create_task(beat())
+    reply = await step.postprocess(answer)
+    other.cancel()
+    assert beats > 1, "the event loop stood still"
+    return reply
+
+
+reply = asyncio.run(serve())
 for output in reply.outputs:
     assert output.shape == [len(passes)] and output.datatype == ("BOOL" if output.name == "defer" else "BYTES")
 print(json.dumps({"id": reply.id, **{output.name: output.data for output in reply.outputs}}))

@@ -18,14 +18,14 @@ import (
 	inferencepb "github.com/ckd-project/ckd/proto/inference"
 )
 
-// Options bound what a request may hold.
+// Options bound what a request may hold. What is zero takes its default.
 type Options struct {
 	// MessageBytes is the most that one message to the server may have: 16 MiB by default.
 	MessageBytes int
+	// BodyLimit is the most bytes that a body may have, JSON being longer than the message that it says: 96 MiB by
+	// default.
+	BodyLimit int64
 }
-
-// bodyFactor is how much longer JSON may be than the message that it says.
-const bodyFactor = 6
 
 // headerLength is the header of Triton's extension: how many bytes of a body are JSON.
 const headerLength = "Inference-Header-Content-Length"
@@ -35,6 +35,9 @@ const headerLength = "Inference-Header-Content-Length"
 func New(client inferencepb.GRPCInferenceServiceClient, o Options) http.Handler {
 	if o.MessageBytes == 0 {
 		o.MessageBytes = 16 << 20
+	}
+	if o.BodyLimit == 0 {
+		o.BodyLimit = 96 << 20
 	}
 	h := &handler{client, o, http.NewServeMux()}
 	for _, route := range []struct {
@@ -239,7 +242,7 @@ func (h *handler) readInfer(w http.ResponseWriter, r *http.Request) (*inferReque
 		return nil, httperror.New(http.StatusUnsupportedMediaType, codes.InvalidArgument,
 			fmt.Sprintf("Content-Type is %q, expected application/json, as curl --json sends it, or application/octet-stream with the header %s", httperror.Clip(sent), headerLength))
 	}
-	limit := int64(h.options.MessageBytes) * bodyFactor
+	limit := h.options.BodyLimit
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	var tooLarge *http.MaxBytesError
 	var fault *httperror.Fault

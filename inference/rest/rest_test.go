@@ -77,7 +77,7 @@ func (f *fake) do(method, path, body string, headers ...string) *httptest.Respon
 		r.Header.Set(headers[i], headers[i+1])
 	}
 	w := httptest.NewRecorder()
-	New(f, Options{MessageBytes: 4096}).ServeHTTP(w, r)
+	New(f, Options{MessageBytes: 4096, BodyLimit: 24576}).ServeHTTP(w, r)
 	return w
 }
 

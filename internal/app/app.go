@@ -166,7 +166,7 @@ func (a *App) listen(c *config.Config, registry *prometheus.Registry) error {
 			handler := a.security.access.HTTP(adminHandler(registry, a.server, a.log, reload), adminNeed, nil)
 			s := newHTTPServer(handler, a.log)
 			if c.AdminTLS {
-				s.TLSConfig = a.security.certs.TLSConfigForProbes()
+				s.TLSConfig, s.ConnState = a.security.certs.TLSConfigForProbes(), a.security.certs.ConnState
 			}
 			return s, nil
 		}},
@@ -209,7 +209,7 @@ func (a *App) serveHTTP(c *config.Config) (*http.Server, error) {
 	refuse := func(w http.ResponseWriter, r *http.Request, st *status.Status) { gateway.WriteError(w, r, st.Err()) }
 	s := gateway.NewServer(a.security.access.HTTP(api, apiNeed, refuse), zap.NewStdLog(a.log))
 	if a.security.certs != nil {
-		s.TLSConfig = a.security.certs.TLSConfig()
+		s.TLSConfig, s.ConnState = a.security.certs.TLSConfig(), a.security.certs.ConnState
 	}
 	return s, nil
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,13 +39,13 @@ type Source struct {
 	reloader *watch.Reloader
 
 	tracking sync.Mutex
-	open     map[*conn]struct{} // with a client certificate
+	open     map[net.Conn]tls.ConnectionState // with a client certificate
 }
 
 // Load the files. What is wrong with them is an error, and so is a certificate
 // that is not valid now.
 func Load(o Options) (*Source, error) {
-	s := &Source{options: o, now: time.Now, open: map[*conn]struct{}{}}
+	s := &Source{options: o, now: time.Now, open: map[net.Conn]tls.ConnectionState{}}
 	s.reloader = watch.NewReloader(func() *watch.Places { return watch.PlacesOf(o.paths()...) }, s.replace)
 	st, err := o.load()
 	if err == nil {
@@ -115,42 +116,68 @@ func (s *Source) replace() (watch.Result, error) {
 	return watch.Result{Changed: true, Hash: st.hash, Warnings: st.warnings(now)}, nil
 }
 
-// conn is a connection with a client certificate, known to its Source while open.
+// conn is a connection of gRPC's with a client certificate, known to its Source while open.
 type conn struct {
 	net.Conn
 	source *Source
-	state  tls.ConnectionState
 }
 
 // track a connection that was just verified. It is closed if what is in force has
 // changed since.
 func (s *Source) track(c net.Conn, state tls.ConnectionState) (net.Conn, error) {
-	tracked := &conn{Conn: c, source: s, state: state}
-	s.tracking.Lock()
-	s.open[tracked] = struct{}{}
-	s.tracking.Unlock()
-	if err := s.Check(state); err != nil {
-		_ = tracked.Close() // it was not used
-		return nil, err
-	}
-	return tracked, nil
+	tracked := &conn{c, s}
+	return tracked, s.add(tracked, state)
 }
 
 // Close implements net.Conn.
 func (c *conn) Close() error {
-	c.source.tracking.Lock()
-	delete(c.source.open, c)
-	c.source.tracking.Unlock()
+	c.source.forget(c)
 	return c.Conn.Close()
+}
+
+// ConnState is the hook of an HTTP server that serves with the TLSConfig: its
+// connections are closed, as gRPC's are, when their client certificate is good no
+// more.
+func (s *Source) ConnState(c net.Conn, is http.ConnState) {
+	secured, ok := c.(*tls.Conn)
+	if !ok {
+		return
+	}
+	switch is {
+	case http.StateActive: // for the first time or again, after the handshake
+		if state := secured.ConnectionState(); len(state.PeerCertificates) > 0 {
+			_ = s.add(c, state) // it is closed then
+		}
+	case http.StateClosed, http.StateHijacked:
+		s.forget(c)
+	}
+}
+
+// add a connection to those that are open, and close it if it is good no more.
+func (s *Source) add(c net.Conn, state tls.ConnectionState) error {
+	s.tracking.Lock()
+	s.open[c] = state
+	s.tracking.Unlock()
+	err := s.Check(state)
+	if err != nil {
+		_ = c.Close() // it was not used
+	}
+	return err
+}
+
+func (s *Source) forget(c net.Conn) {
+	s.tracking.Lock()
+	defer s.tracking.Unlock()
+	delete(s.open, c)
 }
 
 // closeUntrusted closes the connections whose client certificate is good no more.
 // Their peers may come again with another.
 func (s *Source) closeUntrusted() {
-	var untrusted []*conn
+	var untrusted []net.Conn
 	s.tracking.Lock()
-	for c := range s.open {
-		if s.Check(c.state) != nil {
+	for c, state := range s.open {
+		if s.Check(state) != nil {
 			untrusted = append(untrusted, c)
 		}
 	}

@@ -28,6 +28,7 @@ type body struct {
 	read  int64
 	held  atomic.Int64 // bytes of the budget
 	fault *fault       // the first one
+	ended bool         // all has come
 	quiet bool         // nothing need come: no line has begun
 
 	deadline time.Time // of the next bytes; zero for none
@@ -42,12 +43,15 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.fault != nil {
 		return 0, b.fault
 	}
+	if b.ended {
+		return 0, io.EOF // a deadline would be that of the answer: net/http reads on, to notice a client that goes away
+	}
 	b.arm()
 	n, err := b.from.Read(p)
 	b.read += int64(n)
 	b.since += int64(n)
 	options := &b.call.gateway.options
-	limit := int64(options.MessageBytes) * BodyFactor
+	limit := options.bodyLimit()
 	switch {
 	case !b.call.unlimited && b.read > limit:
 		return 0, b.fail(httperror.New(http.StatusRequestEntityTooLarge, codes.ResourceExhausted,
@@ -56,14 +60,15 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, b.fail(httperror.New(http.StatusTooManyRequests, codes.ResourceExhausted,
 			fmt.Sprintf("the bodies of all requests are over the budget of %d bytes", options.BodyBytes)).WithRetry())
 	case errors.Is(err, io.EOF):
+		b.ended = true
 		return n, io.EOF
-	case errors.Is(err, os.ErrDeadlineExceeded) && (b.deadline.IsZero() || time.Now().Before(b.deadline)):
-		return n, io.EOF // the deadline is that of linger: nobody asks any more
+	case errors.Is(err, os.ErrDeadlineExceeded) && b.lingers():
+		return n, io.EOF // nobody asks any more
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return n, b.fail(httperror.New(http.StatusRequestTimeout, codes.DeadlineExceeded,
 			fmt.Sprintf("the body is too slow: %d bytes, or the rest, may take %v", chunkBytes, options.ReadTimeout)))
 	case err != nil:
-		return n, b.fail(httperror.New(http.StatusBadRequest, codes.InvalidArgument, "the body breaks off: "+httperror.Clip(err.Error())))
+		return n, b.fail(httperror.Invalid("the body breaks off: " + httperror.Clip(err.Error())))
 	}
 	return n, nil
 }
@@ -123,10 +128,17 @@ func (b *body) linger() {
 	_ = b.call.control.SetReadDeadline(time.Now().Add(lingerTime)) // as in setDeadline
 }
 
+// lingers reports whether a deadline that is over is that of linger.
+func (b *body) lingers() bool {
+	b.deadlines.Lock()
+	defer b.deadlines.Unlock()
+	return b.over && (b.deadline.IsZero() || time.Now().Before(b.deadline))
+}
+
 // all reads the whole body.
 func (b *body) all() ([]byte, error) { return io.ReadAll(b) }
 
-// keptLineBytes is what lines keeps of its memory between lines.
+// keptLineBytes is what lines keeps of its memory between lines; of more, twice what is in it.
 const keptLineBytes = 1 << 20
 
 // lines cuts a stream's body into lines.
@@ -134,6 +146,7 @@ type lines struct {
 	from   *body
 	buffer []byte
 	start  int // of what was not given out
+	given  int // bytes of the last line, which the budget still counts
 	number int // of the last line
 	ended  bool
 }
@@ -153,11 +166,13 @@ func (l *lines) next() ([]byte, error) {
 }
 
 func (l *lines) cut() ([]byte, error) {
-	if l.start == len(l.buffer) && cap(l.buffer) > keptLineBytes {
-		l.buffer, l.start = nil, 0
+	l.from.release(int64(l.given))
+	l.given = 0
+	if rest := l.buffer[l.start:]; cap(l.buffer) > keptLineBytes && len(rest) <= cap(l.buffer)/2 {
+		l.buffer, l.start = slices.Clone(rest), 0
 	}
 	searched := l.start
-	limit := l.from.call.gateway.options.MessageBytes * BodyFactor
+	limit := int(l.from.call.gateway.options.bodyLimit())
 	for {
 		end := len(l.buffer)
 		if i := bytes.IndexByte(l.buffer[searched:], '\n'); i >= 0 {
@@ -172,8 +187,10 @@ func (l *lines) cut() ([]byte, error) {
 		case l.ended:
 			return nil, io.EOF
 		}
-		l.buffer = append(l.buffer[:0], l.buffer[l.start:]...)
-		l.start, searched = 0, len(l.buffer)
+		if l.start > 0 {
+			l.buffer, l.start = append(l.buffer[:0], l.buffer[l.start:]...), 0
+		}
+		searched = len(l.buffer)
 		if len(l.buffer) == cap(l.buffer) {
 			l.buffer = slices.Grow(l.buffer, max(len(l.buffer), 4096))
 		}
@@ -188,10 +205,9 @@ func (l *lines) cut() ([]byte, error) {
 	}
 }
 
-// take gives out what is before end, and what that held of the budget back.
+// take gives out what is before end.
 func (l *lines) take(end int) []byte {
 	line := l.buffer[l.start:end]
-	l.start = end
-	l.from.release(int64(len(line)))
+	l.start, l.given = end, len(line)
 	return line
 }

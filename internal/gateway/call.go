@@ -4,14 +4,20 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
 	"math"
+	"net"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/ckd-project/ckd/internal/httperror"
 )
@@ -57,6 +63,10 @@ func (c *call) prepare(r *http.Request) *fault {
 		}
 	}
 	c.context = metadata.NewOutgoingContext(c.context, metadata.Pairs(pairs...))
+	if isRebound(r) {
+		return httperror.New(http.StatusForbidden, codes.PermissionDenied,
+			fmt.Sprintf("the Host is %q, expected an IP address or localhost: a page may not call this machine by a name of its own", httperror.Clip(r.Host)))
+	}
 	if err := c.gateway.origin.Check(r); err != nil {
 		return httperror.New(http.StatusForbidden, codes.PermissionDenied, "a page of another origin may not post here: there is no CORS")
 	}
@@ -69,6 +79,33 @@ func (c *call) prepare(r *http.Request) *fault {
 		inner, cancel := context.WithTimeout(c.context, timeout)
 		outer := c.cancel
 		c.context, c.cancel = inner, func() { cancel(); outer() }
+	}
+	return nil
+}
+
+// isRebound reports whether a request may come from a page whose name was made to mean this machine after it was loaded.
+// To its browser the daemon is then the page's own origin. The page's name is still in the Host header, where programs
+// of this machine have an address or localhost. TLS has no certificate for such a name.
+func isRebound(r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	if !ok || !local.IP.IsLoopback() || r.TLS != nil || r.Host == "" { // HTTP/1.0 may have none; browsers always do
+		return false
+	}
+	host := (&url.URL{Host: r.Host}).Hostname()
+	_, err := netip.ParseAddr(host)
+	return err != nil && !strings.EqualFold(host, "localhost")
+}
+
+// withdrawn is the status that a call of gRPC failed with since what let it in is withdrawn; nil where that is not why.
+func (c *call) withdrawn(err error) *fault {
+	if status.Code(err) != codes.Canceled {
+		return nil
+	}
+	cause := context.Cause(c.context)
+	switch status.Code(cause) {
+	case codes.Unauthenticated, codes.PermissionDenied:
+		st, code := httperror.Of(cause)
+		return &fault{HTTP: code, Status: st}
 	}
 	return nil
 }
@@ -140,8 +177,8 @@ type writer struct {
 
 // WriteHeader implements http.ResponseWriter.
 func (w *writer) WriteHeader(code int) {
-	if s := w.call.stream; s != nil && s.bodyFault() != nil {
-		code = s.bodyFault().HTTP // the generated handler knows its status of gRPC alone
+	if s := w.call.stream; s != nil && s.endedBy() != nil {
+		code = s.endedBy().HTTP // the generated handler knows its status of gRPC alone
 	}
 	if w.code == 0 {
 		w.code = code

@@ -11,6 +11,6 @@
 //     nothing that was open is decided on the passes that happened to arrive.
 //   - No more of a body is read than is allowed, and the bodies of all requests together stay within a budget.
 //   - Of a request's headers only x-request-id, traceparent, tracestate and grpc-timeout reach the server. Who the
-//     client is, Options.Outgoing says, and nothing that the client sent.
+//     client is, the connection's own dial options say, and nothing that the client sent.
 //   - No goroutine outlives its request.
 package gateway

@@ -35,8 +35,6 @@ type Options struct {
 	ReadTimeout time.Duration
 	// WriteTimeout is how long a client may leave an answer unread: 30 s by default.
 	WriteTimeout time.Duration
-	// Outgoing, if given, adds to the context of every call who the client is.
-	Outgoing func(context.Context) context.Context
 	// Refused, if given, is told the HTTP status of every request that is answered with an error before any call, of
 	// which the server's metrics know nothing.
 	Refused func(code int)
@@ -46,14 +44,18 @@ type Options struct {
 // sign, exponent and comma make 15; languages that know float64 alone write up to 24.
 const BodyFactor = 6
 
-// New is the handler of all that the daemon answers over HTTP. The calls go to conn.
+// bodyLimit is how long a body, or a line of a stream, may be.
+func (o *Options) bodyLimit() int64 { return int64(o.MessageBytes) * BodyFactor }
+
+// New is the handler of all that the daemon answers over HTTP. The calls go to conn, which adds to the context of each
+// who the client is.
 func New(conn grpc.ClientConnInterface, o Options) http.Handler {
 	o.MessageBytes = orDefault(o.MessageBytes, 16<<20)
 	o.BodyBytes = orDefault(o.BodyBytes, 256<<20)
 	o.ReadTimeout = orDefault(o.ReadTimeout, 30*time.Second)
 	o.WriteTimeout = orDefault(o.WriteTimeout, 30*time.Second)
 	g := &gateway{options: o}
-	conn = &connection{conn, o.Outgoing}
+	conn = &connection{conn}
 	g.v1 = runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, codec{}),
 		runtime.WithIncomingHeaderMatcher(noHeader),
@@ -70,15 +72,22 @@ func New(conn grpc.ClientConnInterface, o Options) http.Handler {
 	if err := handlers.RegisterUncertaintyServiceHandlerClient(context.Background(), g.v1, client{ckdv1.NewUncertaintyServiceClient(conn)}); err != nil {
 		panic(err) // the generated code never fails
 	}
-	g.v2 = rest.New(inferencepb.NewGRPCInferenceServiceClient(conn), rest.Options{MessageBytes: o.MessageBytes})
+	g.v2 = rest.New(inferencepb.NewGRPCInferenceServiceClient(conn), rest.Options{MessageBytes: o.MessageBytes, BodyLimit: o.bodyLimit()})
 	return g
 }
 
 // NewServer is an HTTP server for a handler of New, or one around it: without limits on whole requests and answers,
 // since streams last, and with HTTP/2 also where there is no TLS.
 func NewServer(handler http.Handler, errorLog *log.Logger) *http.Server {
+	return newServer(handler, errorLog, unreadTimeout)
+}
+
+// unreadTimeout is how long a body may take to arrive that the handler does not read.
+const unreadTimeout = 30 * time.Second
+
+func newServer(handler http.Handler, errorLog *log.Logger, unread time.Duration) *http.Server {
 	s := &http.Server{
-		Handler:           handler,
+		Handler:           limitUnread(handler, unread),
 		ErrorLog:          errorLog,
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       2 * time.Minute,
@@ -90,6 +99,18 @@ func NewServer(handler http.Handler, errorLog *log.Logger) *http.Server {
 	s.Protocols.SetHTTP2(true)
 	s.Protocols.SetUnencryptedHTTP2(true)
 	return s
+}
+
+// limitUnread sets the deadline of bodies that the handler leaves unread: net/http reads them before it sends the answer,
+// and would wait for a client that withholds one. Whoever reads a body sets deadlines of their own.
+func limitUnread(handler http.Handler, unread time.Duration) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Where no body comes, a deadline would end the read by which net/http notices that the client went away.
+		if r.ContentLength != 0 {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unread)) // the server's writers all have it
+		}
+		handler.ServeHTTP(w, r)
+	})
 }
 
 type gateway struct {
@@ -182,32 +203,30 @@ func checkV1(w http.ResponseWriter, r *http.Request) *fault {
 }
 
 // connection is the way of all calls to the server.
-type connection struct {
-	grpc.ClientConnInterface
-	outgoing func(context.Context) context.Context
-}
+type connection struct{ grpc.ClientConnInterface }
 
 // callOptions leave the bounds to the server.
 var callOptions = []grpc.CallOption{grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)}
 
 // Invoke implements grpc.ClientConnInterface.
 func (c *connection) Invoke(ctx context.Context, method string, args, reply any, options ...grpc.CallOption) error {
-	return c.ClientConnInterface.Invoke(c.annotate(ctx), method, args, reply, append(options, callOptions...)...)
+	return called(ctx, c.ClientConnInterface.Invoke(ctx, method, args, reply, append(options, callOptions...)...))
 }
 
 // NewStream implements grpc.ClientConnInterface.
 func (c *connection) NewStream(ctx context.Context, d *grpc.StreamDesc, method string, options ...grpc.CallOption) (grpc.ClientStream, error) {
-	return c.ClientConnInterface.NewStream(c.annotate(ctx), d, method, append(options, callOptions...)...)
+	s, err := c.ClientConnInterface.NewStream(ctx, d, method, append(options, callOptions...)...)
+	return s, called(ctx, err)
 }
 
-func (c *connection) annotate(ctx context.Context) context.Context {
-	if call := callOf(ctx); call != nil {
-		call.called.Store(true)
+// called notes that the server was asked, and is what went wrong.
+func called(ctx context.Context, err error) error {
+	call := callOf(ctx)
+	call.called.Store(true)
+	if fault := call.withdrawn(err); fault != nil {
+		return fault
 	}
-	if c.outgoing == nil {
-		return ctx
-	}
-	return c.outgoing(ctx)
+	return err
 }
 
 func noHeader(string) (string, bool) { return "", false }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -68,6 +69,7 @@ type harness struct {
 	gateway  *gateway
 	registry *prometheus.Registry
 	http     *http.Client
+	withdraw atomic.Pointer[context.CancelCauseFunc] // ends the last request, as access control does
 
 	mu      sync.Mutex
 	refused []int
@@ -112,15 +114,18 @@ func newHarness(t testing.TB, limits server.Limits, o Options) *harness {
 	if err != nil {
 		t.Fatal(err)
 	}
-	web := NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		watched := r.WithContext(r.Context())
+	web := newServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, withdraw := context.WithCancelCause(r.Context())
+		defer withdraw(nil)
+		h.withdraw.Store(&withdraw)
+		watched := r.WithContext(ctx)
 		body := &watchedBody{ReadCloser: r.Body}
 		watched.Body = body
 		handler.ServeHTTP(w, watched)
 		if body.reads.Load() != 0 {
 			t.Error("the body is read after the end of the request")
 		}
-	}), nil)
+	}), nil, orDefault(o.ReadTimeout, unreadTimeout))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -448,9 +453,7 @@ func (e *echo) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ..
 // TestHeaders: what reaches the server of the headers, and what the answer says.
 func TestHeaders(t *testing.T) {
 	e := &echo{}
-	handler := New(e, Options{Outgoing: func(ctx context.Context) context.Context {
-		return metadata.AppendToOutgoingContext(ctx, "ckd-identity", "grader")
-	}})
+	handler := New(e, Options{})
 	send := func(path string, headers ...string) http.Header {
 		r := httptest.NewRequest(http.MethodGet, path, nil)
 		for i := 0; i < len(headers); i += 2 {
@@ -464,7 +467,7 @@ func TestHeaders(t *testing.T) {
 		header := send(path, "X-Request-Id", "mine", "Traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 			"Authorization", "Bearer secret", "Ckd-Identity", "admin", "Grpc-Metadata-Ckd-Identity", "admin", "Cookie", "c=1",
 			"X-Forwarded-For", "10.0.0.1", "Grpc-Metadata-X", "y")
-		want := metadata.Pairs("x-request-id", "mine", "traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "ckd-identity", "grader")
+		want := metadata.Pairs("x-request-id", "mine", "traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 		if got, want := fmt.Sprint(map[string][]string(e.got)), fmt.Sprint(map[string][]string(want)); got != want {
 			t.Errorf("%s: the server got %s, want %s", path, got, want)
 		}
@@ -475,6 +478,97 @@ func TestHeaders(t *testing.T) {
 	for _, sent := range []string{"", "a\tb", strings.Repeat("x", 129)} {
 		if id := send("/v1/models", "X-Request-Id", sent).Get("X-Request-Id"); len(id) != 16 || id != e.got.Get("x-request-id")[0] {
 			t.Errorf("instead of %q the id is %q, the server got %q", sent, id, e.got)
+		}
+	}
+}
+
+// TestRebound: on this machine no name but its own is answered, unless TLS has said who it is.
+func TestRebound(t *testing.T) {
+	h := newHarness(t, server.DefaultLimits(), Options{})
+	for version, client := range clients(t) {
+		for host, want := range map[string]int{"localhost": 200, "127.0.0.1:1": 200, "page.example": 403, "page.example:8591": 403} {
+			for _, path := range []string{"/v1/models", "/v2"} {
+				r, err := http.NewRequest(http.MethodGet, h.url+path, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Host = host
+				response, err := client.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if response.Body.Close(); response.StatusCode != want {
+					t.Errorf("%s %s of %q: %s, want %d", version, path, host, response.Status, want)
+				}
+			}
+		}
+	}
+	tcp := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 8591} }
+	for _, c := range []struct {
+		local net.Addr
+		host  string
+		tls   bool
+		is    bool
+	}{
+		{tcp("127.0.0.1"), "page.example", false, true},
+		{tcp("127.8.0.1"), "page.example", false, true},
+		{tcp("::1"), "page.example:8591", false, true},
+		{tcp("127.0.0.1"), "localhost.page.example", false, true},
+		{tcp("127.0.0.1"), "127.0.0.1.page.example", false, true},
+		{tcp("127.0.0.1"), "[page.example]", false, true},
+		{tcp("127.0.0.1"), "page.example", true, false},
+		{tcp("10.0.0.1"), "page.example", false, false},
+		{&net.UnixAddr{Name: "/run/ckd.sock"}, "page.example", false, false},
+		{nil, "page.example", false, false},
+		{tcp("127.0.0.1"), "LocalHost:80", false, false},
+		{tcp("127.0.0.1"), "10.0.0.1", false, false},
+		{tcp("::1"), "[::1]", false, false},
+		{tcp("::1"), "[::1]:8591", false, false},
+		{tcp("127.0.0.1"), "", false, false},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/v1/models", nil)
+		r.Host = c.host
+		if c.tls {
+			r.TLS = &tls.ConnectionState{}
+		}
+		if c.local != nil {
+			r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, c.local))
+		}
+		if isRebound(r) != c.is {
+			t.Errorf("%q at %v, TLS %v: not %v", c.host, c.local, c.tls, c.is)
+		}
+	}
+}
+
+// TestWithdrawn: a call that is ended from the outside says why, if that is for its client to know.
+func TestWithdrawn(t *testing.T) {
+	e := &echo{err: status.Error(codes.Canceled, "context canceled")}
+	handler := New(e, Options{})
+	for _, c := range []struct {
+		err, cause error
+		code       int
+		fragment   string
+	}{
+		{e.err, status.Error(codes.Unauthenticated, "withdrawn"), 401, "withdrawn"},
+		{e.err, status.Error(codes.PermissionDenied, "withdrawn"), 403, "withdrawn"},
+		{e.err, status.Error(codes.Internal, "withdrawn"), 499, "context canceled"},
+		{e.err, nil, 499, "context canceled"},
+		{status.Error(codes.NotFound, "nobody"), status.Error(codes.Unauthenticated, "withdrawn"), 404, "nobody"},
+	} {
+		for _, path := range []string{"/v1/models", "/v2", "/v1/stream"} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			cancel(c.cause)
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+			if path == "/v1/stream" {
+				r = httptest.NewRequestWithContext(ctx, http.MethodPost, path, strings.NewReader("{}"))
+				r.ProtoMajor, r.ProtoMinor = 1, 0 // a recorder knows no full duplex
+			}
+			w := httptest.NewRecorder()
+			e.err = c.err
+			handler.ServeHTTP(w, r)
+			if w.Code != c.code || !strings.Contains(w.Body.String(), c.fragment) || (w.Header().Get("WWW-Authenticate") != "") != (c.code == 401) {
+				t.Errorf("%s, %v by %v: %d %s", path, c.err, c.cause, w.Code, w.Body)
+			}
 		}
 	}
 }

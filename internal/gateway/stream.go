@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -35,6 +36,7 @@ func (c client) Decompose(ctx context.Context, in *ckdv1.DecomposeRequest, optio
 func (c client) DecomposeStream(ctx context.Context, options ...grpc.CallOption) (ckdv1.UncertaintyService_DecomposeStreamClient, error) {
 	s := callOf(ctx).stream
 	s.sending = true
+	s.call.body.setDeadline(time.Time{}) // a stream may wait with its first line
 	s.UncertaintyService_DecomposeStreamClient, s.refused = c.UncertaintyServiceClient.DecomposeStream(ctx, options...)
 	s.ended = s.refused != nil
 	return s, nil
@@ -52,7 +54,7 @@ type stream struct {
 	sent    chan struct{} // closed at its end
 
 	mu    sync.Mutex
-	fault *fault // of the body
+	fault *fault // of the body, or that the call is withdrawn
 	ended bool   // the server takes no more
 }
 
@@ -83,13 +85,20 @@ func (s *stream) decode(m proto.Message) error {
 	}
 	var f *fault
 	if errors.As(err, &f) {
-		s.mu.Lock()
-		s.fault = f
-		s.mu.Unlock()
+		s.fail(f)
 		s.call.cancel()
 		return s.decode(m)
 	}
 	return err
+}
+
+// fail ends the stream with a fault, unless it has one.
+func (s *stream) fail(f *fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fault == nil {
+		s.fault = f
+	}
 }
 
 // isOver reports whether what else comes is of no use.
@@ -137,11 +146,14 @@ func (s *stream) Recv() (*ckdv1.DecomposeStreamResponse, error) {
 	if err == nil {
 		return m, nil
 	}
-	if s.call.context.Err() != nil && s.bodyFault() == nil {
+	if withdrawn := s.call.withdrawn(err); withdrawn != nil {
+		s.fail(withdrawn)
+	}
+	if s.call.context.Err() != nil && s.endedBy() == nil {
 		// net/http ends the call for what it finds while it reads the body, before it tells the reader.
 		s.stop()
 	}
-	if fault := s.bodyFault(); fault != nil {
+	if fault := s.endedBy(); fault != nil {
 		return nil, fault
 	}
 	s.mu.Lock()
@@ -150,7 +162,7 @@ func (s *stream) Recv() (*ckdv1.DecomposeStreamResponse, error) {
 	return nil, err
 }
 
-func (s *stream) bodyFault() *fault {
+func (s *stream) endedBy() *fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.fault

@@ -5,18 +5,22 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -271,6 +275,62 @@ func TestStreamRefused(t *testing.T) {
 	}
 }
 
+// TestStreamWithdrawn: a stream whose client may no longer says so, whatever had begun to come, and decides nothing.
+func TestStreamWithdrawn(t *testing.T) {
+	for version, client := range clients(t) {
+		for _, code := range []codes.Code{codes.Unauthenticated, codes.PermissionDenied} {
+			t.Run(version+"/"+code.String(), func(t *testing.T) {
+				h := newHarness(t, server.DefaultLimits(), Options{})
+				s := h.open(t, client, header)
+				s.answer()
+				for pass := range 8 {
+					s.send(block(t, 0, pass, 3))
+				}
+				if _, err := io.WriteString(s.up, `{"block":`); err != nil {
+					t.Fatal(err)
+				}
+				(*h.withdraw.Load())(status.Error(code, "withdrawn"))
+				s.fails(code, "withdrawn")
+				h.eventually(t, "what was open is given up", h.server.Idle)
+				if n := h.metric(t, "ckd_decisions_total", "", ""); n != 0 {
+					t.Errorf("%v inputs were decided", n)
+				}
+			})
+		}
+	}
+}
+
+// TestQuietStream: a stream may wait with its first line, and between lines, for longer than a body may.
+func TestQuietStream(t *testing.T) {
+	const wait = 200 * time.Millisecond
+	for version, client := range clients(t) {
+		t.Run(version, func(t *testing.T) {
+			h := newHarness(t, server.DefaultLimits(), Options{ReadTimeout: wait})
+			body, up := io.Pipe()
+			lines := header
+			for pass := range 8 {
+				lines += "\n" + block(t, 0, pass, 3)
+			}
+			go func() {
+				for line := range strings.Lines(lines) {
+					time.Sleep(2 * wait)
+					_, _ = io.WriteString(up, line) // fails only with the request
+				}
+				_ = up.Close()
+			}()
+			response, err := client.Post(h.url+"/v1/stream", lineMedia, body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			text, err := io.ReadAll(response.Body)
+			if err != nil || response.StatusCode != http.StatusOK || strings.Count(string(text), `"input_id"`) != 3 || bytes.Contains(text, []byte(`"error"`)) {
+				t.Errorf("%v: %s %s", err, response.Status, text)
+			}
+		})
+	}
+}
+
 // TestStreamEmpty: no line is no stream, and no error.
 func TestStreamEmpty(t *testing.T) {
 	h := newHarness(t, server.DefaultLimits(), Options{})
@@ -290,13 +350,13 @@ func TestOneRequest(t *testing.T) {
 	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprint(c, "POST /v1/stream HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nnonsense\n\r\n")
+	fmt.Fprint(c, "POST /v1/stream HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nnonsense\n\r\n")
 	answers := bufio.NewReader(c)
 	if line, err := answers.ReadString('\n'); err != nil || !strings.Contains(line, " 400 ") {
 		t.Fatalf("%v: %s", err, line)
 	}
 	time.Sleep(2 * lingerTime)
-	fmt.Fprint(c, "GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n") // fails if the connection is closed, as it should be
+	fmt.Fprint(c, "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n") // fails if the connection is closed, as it should be
 	if text, _ := io.ReadAll(answers); bytes.Contains(text, []byte("HTTP/1.1")) {
 		t.Errorf("another answer: %s", text)
 	}
@@ -318,15 +378,24 @@ func (slow) Invoke(ctx context.Context, _ string, _, _ any, _ ...grpc.CallOption
 func TestSlowAnswer(t *testing.T) {
 	for version, client := range clients(t) {
 		web := httptest.NewUnstartedServer(nil)
-		web.Config = NewServer(New(slow{}, Options{ReadTimeout: 100 * time.Millisecond, WriteTimeout: 100 * time.Millisecond}), nil)
+		web.Config = newServer(New(slow{}, Options{ReadTimeout: 100 * time.Millisecond, WriteTimeout: 100 * time.Millisecond}), nil, 100*time.Millisecond)
 		web.Start()
-		for _, path := range []string{"/v1/models/m:decompose", "/v2/models/m/infer"} {
-			response, err := client.Post(web.URL+path, "application/json", strings.NewReader(`{"inputs":`+map[bool]string{true: "1}", false: "[]}"}[strings.HasPrefix(path, "/v1")]))
+		for _, c := range []struct{ method, path, body string }{
+			{http.MethodGet, "/v1/models", ""},
+			{http.MethodGet, "/v1/models", "unread"},
+			{http.MethodPost, "/v1/models/m:decompose", `{"inputs":1}`},
+			{http.MethodPost, "/v2/models/m/infer", `{"inputs":[]}`},
+		} {
+			r, err := http.NewRequest(c.method, web.URL+c.path, strings.NewReader(c.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			response, err := client.Do(r)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if response.Body.Close(); response.StatusCode != http.StatusOK {
-				t.Errorf("%s %s: %s", version, path, response.Status)
+				t.Errorf("%s %s %s with %d bytes: %s", version, c.method, c.path, len(c.body), response.Status)
 			}
 		}
 		client.CloseIdleConnections()
@@ -363,7 +432,7 @@ func TestUnread(t *testing.T) {
 	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.WriteString(c, "POST /v1/stream HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(c, "POST /v1/stream HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := fmt.Fprintf(c, "%x\r\n%s\n\r\n", len(fullHeader)+1, fullHeader); err != nil {
@@ -426,12 +495,125 @@ func TestSlowBody(t *testing.T) {
 		if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(c, "POST /v1/models/fetal-health:decompose HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n%s", sent)
+		fmt.Fprintf(c, "POST /v1/models/fetal-health:decompose HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n%s", sent)
 		text, err := io.ReadAll(c) // up to the end: the connection is closed
 		if err != nil || !bytes.HasPrefix(text, []byte("HTTP/1.1 408 ")) || !bytes.Contains(text, []byte("too slow")) {
 			t.Errorf("%v: %s", err, text)
 		}
 	}
+}
+
+// TestWithheldBody: a request that is refused without its body is answered, and its connection ends, though the body
+// never comes.
+func TestWithheldBody(t *testing.T) {
+	handler := New(slow{}, Options{})
+	web := httptest.NewUnstartedServer(nil)
+	web.Config = newServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") == "" {
+			WriteError(w, r, status.Error(codes.Unauthenticated, "who?"))
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}), nil, 200*time.Millisecond)
+	web.Start()
+	defer web.Close()
+	for request, code := range map[string]int{
+		"POST /v2/models/x/infer HTTP/1.1\r\n":                                          401,
+		"POST /v1/nothing HTTP/1.1\r\nAuthorization: x\r\n":                             404,
+		"POST /v2/nothing HTTP/1.1\r\nAuthorization: x\r\n":                             404,
+		"PUT /v2/models/x/infer HTTP/1.1\r\nAuthorization: x\r\n":                       405,
+		"POST /v1/models HTTP/1.1\r\nAuthorization: x\r\n":                              405,
+		"POST /v2/models/x/infer HTTP/1.1\r\nAuthorization: x\r\nContent-Type: a/b\r\n": 415,
+		"POST /v1/stream HTTP/1.1\r\nAuthorization: x\r\nContent-Type: a/b\r\n":         415,
+	} {
+		for _, length := range []string{"Content-Length: 100", "Transfer-Encoding: chunked", "Content-Length: 100\r\nConnection: close"} {
+			c, err := net.Dial("tcp", web.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(c, "%sHost: localhost\r\n%s\r\n\r\n", request, length)
+			text, err := io.ReadAll(c)
+			if err != nil || !bytes.HasPrefix(text, fmt.Appendf(nil, "HTTP/1.1 %d ", code)) || !bytes.HasSuffix(text, []byte("}\n")) {
+				t.Errorf("%s%s: %v: %s", request, length, err, text)
+			}
+		}
+	}
+}
+
+// TestEndedBody: after a body's end no deadline is set, since it would be that of the answer.
+func TestEndedBody(t *testing.T) {
+	b := bodyOf(wholeText(strings.Repeat(" ", 2*chunkBytes)))
+	if n, err := b.Read(make([]byte, 4*chunkBytes)); n != 2*chunkBytes || !errors.Is(err, io.EOF) {
+		t.Fatalf("%d bytes, %v", n, err)
+	}
+	before := b.deadline
+	if n, err := b.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) || b.since != 2*chunkBytes || b.deadline != before {
+		t.Errorf("%d bytes more, %v, a deadline %v after %v", n, err, b.deadline, before)
+	}
+}
+
+// TestStrayDeadline: a deadline that nobody set for the body is not its end, which would decide what is open.
+func TestStrayDeadline(t *testing.T) {
+	b := bodyOf(iotest.ErrReader(os.ErrDeadlineExceeded))
+	b.quiet = true
+	if _, err := b.Read(make([]byte, 1)); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("got %v", err)
+	}
+}
+
+// bodyOf is a body that is no connection's.
+func bodyOf(from io.Reader) *body {
+	return newCall(New(slow{}, Options{}).(*gateway), httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", from)).body
+}
+
+// wholeText is a text that ends with its first read.
+type wholeText string
+
+// Read implements io.Reader.
+func (w wholeText) Read(p []byte) (int, error) { return copy(p, w), io.EOF }
+
+// TestLines: the budget counts a line for as long as it is used, and of a long line no memory is kept.
+func TestLines(t *testing.T) {
+	long, short := strings.Repeat("x", 3<<20)+"\n", strings.Repeat("y", 99)+"\n"
+	text := long + short + "\n \n" + short + "z"
+	b := bodyOf(&broken{strings.NewReader(text), len(long) + 2})
+	held := &b.call.gateway.held
+	l := lines{from: b}
+	for i, want := range []string{long, short, short, "z"} {
+		line, err := l.next()
+		if err != nil || string(line) != strings.TrimSpace(want) {
+			t.Fatalf("line %d: %v, %d bytes", i, err, len(line))
+		}
+		if after := len(l.buffer) - l.start; int(held.Load()) != len(want)+after {
+			t.Errorf("line %d: %d bytes are held, for a line of %d and %d after it", i, held.Load(), len(want), after)
+		}
+		if i > 0 && cap(l.buffer) > keptLineBytes {
+			t.Errorf("line %d: the buffer has %d bytes", i, cap(l.buffer))
+		}
+	}
+	if _, err := l.next(); !errors.Is(err, io.EOF) || l.number != 6 || held.Load() != 0 {
+		t.Errorf("at the end: %v after line %d, %d bytes are held", err, l.number, held.Load())
+	}
+}
+
+// broken is a text of which a read ends at one place.
+type broken struct {
+	from io.Reader
+	left int
+}
+
+// Read implements io.Reader.
+func (b *broken) Read(p []byte) (int, error) {
+	if b.left > 0 {
+		p = p[:min(len(p), b.left)]
+	}
+	n, err := b.from.Read(p)
+	b.left -= n
+	return n, err
 }
 
 // TestShortBody: a body that ends before its length is no request.
@@ -442,7 +624,7 @@ func TestShortBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	fmt.Fprintf(c, "POST /v1/models/fetal-health:decompose HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{}")
+	fmt.Fprintf(c, "POST /v1/models/fetal-health:decompose HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{}")
 	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}

@@ -34,18 +34,20 @@ func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
 	}
 	data := slice.Materialize()
 	slice.Free()
-	c.Unsent.Add(int64(cap(data)))
-	return mem.BufferSlice{mem.NewBuffer(&data, unsent{c.Unsent})}, nil
+	r := &countedReply{}
+	r.unsent = newUnsent(r)
+	r.unsent.count(c.Unsent, cap(data))
+	return mem.BufferSlice{mem.NewBuffer(&data, r)}, nil
 }
 
-// unsent is the pool of a buffer that is counted until the transport frees it.
-type unsent struct{ bytes *atomic.Int64 }
+// countedReply is the pool of a buffer that is counted until the transport frees it.
+type countedReply struct{ unsent *unsent }
 
 // Get implements mem.BufferPool; nothing calls it.
-func (unsent) Get(length int) *[]byte { return mem.DefaultBufferPool().Get(length) }
+func (*countedReply) Get(length int) *[]byte { return mem.DefaultBufferPool().Get(length) }
 
 // Put implements mem.BufferPool.
-func (u unsent) Put(b *[]byte) { u.bytes.Add(-int64(cap(*b))) }
+func (r *countedReply) Put(*[]byte) { r.unsent.end() }
 
 // Unmarshal implements encoding.CodecV2. An *Incoming keeps the buffers as they
 // are, for Decode to read.

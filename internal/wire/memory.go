@@ -2,6 +2,7 @@ package wire
 
 import (
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -19,9 +20,7 @@ func (o *Outgoing) handOver(unsent *atomic.Int64) (mem.BufferSlice, error) {
 		return nil, nil
 	}
 	o.memory = nil
-	if m.unsent = unsent; unsent != nil {
-		unsent.Add(int64(cap(m.bytes)))
-	}
+	m.unsent.count(unsent, cap(m.bytes))
 	m.slice[0] = mem.NewBuffer(&m.bytes, (*recycler)(m))
 	return m.slice[:], nil
 }
@@ -50,8 +49,37 @@ func (o *Outgoing) grow(n int) []byte {
 type memory struct {
 	bytes  []byte
 	slice  [1]mem.Buffer
-	unsent *atomic.Int64 // that it counts in, once handed over
-	pool   *sync.Pool    // nil for the largest
+	unsent *unsent
+	pool   *sync.Pool // nil for the largest
+}
+
+// unsent is a reply that the transport holds, as it is counted. The transport frees
+// what it has sent; what it has not when its connection ends it merely forgets, so
+// that the collector has to tell.
+type unsent struct {
+	in    *atomic.Int64 // nil: it is not counted
+	bytes atomic.Int64
+}
+
+// newUnsent is for the replies that an object holds, one after the other.
+func newUnsent[T any](of *T) *unsent {
+	u := &unsent{}
+	runtime.AddCleanup(of, func(u *unsent) { u.end() }, u)
+	return u
+}
+
+func (u *unsent) count(in *atomic.Int64, bytes int) {
+	if u.in = in; in != nil {
+		u.bytes.Store(int64(bytes))
+		in.Add(int64(bytes))
+	}
+}
+
+// end ends counting the reply, if it is counted.
+func (u *unsent) end() {
+	if n := u.bytes.Swap(0); n != 0 {
+		u.in.Add(-n)
+	}
 }
 
 // smallest is the least memory of a reply. It must be above grpc/mem's pooling
@@ -68,11 +96,17 @@ func newMemory(n int) *memory {
 			if m, ok := pools[i].Get().(*memory); ok {
 				return m
 			}
-			return &memory{bytes: make([]byte, 0, size), pool: &pools[i]}
+			return makeMemory(size, &pools[i])
 		}
 		size *= 4
 	}
-	return &memory{bytes: make([]byte, 0, 2*n)}
+	return makeMemory(2*n, nil)
+}
+
+func makeMemory(size int, pool *sync.Pool) *memory {
+	m := &memory{bytes: make([]byte, 0, size), pool: pool}
+	m.unsent = newUnsent(m)
+	return m
 }
 
 func (m *memory) release() {
@@ -90,8 +124,6 @@ func (r *recycler) Get(length int) *[]byte { return mem.DefaultBufferPool().Get(
 
 // Put implements mem.BufferPool: the transport has freed its last reference.
 func (r *recycler) Put(*[]byte) {
-	if r.unsent != nil {
-		r.unsent.Add(-int64(cap(r.bytes)))
-	}
+	r.unsent.end()
 	(*memory)(r).release()
 }

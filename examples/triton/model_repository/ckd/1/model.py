@@ -5,7 +5,9 @@ decision, DEFER is true and ERROR says why. Copy ckd.py and ckd.binpb of the
 Python example beside this file.
 """
 
+import concurrent.futures
 import json
+import time
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -18,19 +20,17 @@ class TritonPythonModel:
         config = json.loads(args["model_config"])
         settings = {name: p["string_value"] for name, p in config.get("parameters", {}).items()}
         self.model = settings["model"]
-        self.client = ckd.Client(
-            settings["address"],
-            ca=settings.get("ca"),
-            token_file=settings.get("token_file"),
-            patience=float(settings.get("patience_seconds", "2")),
-        )
+        self.patience = float(settings.get("patience_seconds", "2"))
+        self.client = ckd.Client(settings["address"], ca=settings.get("ca"), token_file=settings.get("token_file"))
+        self.pool = concurrent.futures.ThreadPoolExecutor(16)
 
     def execute(self, requests):
-        return [self.answer(request) for request in requests]
+        until = time.monotonic() + self.patience  # for all of them together
+        return list(self.pool.map(lambda request: self.answer(request, until), requests))
 
-    def answer(self, request):
+    def answer(self, request, until):
         passes = pb_utils.get_input_tensor_by_name(request, "PASSES").as_numpy()  # [inputs, passes, classes]
-        results = self.client.decompose(self.model, passes)
+        results = self.client.decompose(self.model, passes, patience=max(until - time.monotonic(), 0))
         contributions = np.full((len(results), passes.shape[2]), np.nan)
         scores = np.full((len(results), 1), np.nan)
         for i, result in enumerate(results):
@@ -49,4 +49,5 @@ class TritonPythonModel:
         )
 
     def finalize(self):
+        self.pool.shutdown()
         self.client.close()
