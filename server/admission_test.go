@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -216,4 +218,33 @@ func within(so func() bool) bool {
 		}
 	}
 	return false
+}
+
+// TestLogHasNoWordsOfClients: neither what a client wrote nor a value of its passes
+// is in a line of the log; the reason is.
+func TestLogHasNoWordsOfClients(t *testing.T) {
+	h := newHarness(t, DefaultLimits())
+	for _, r := range []*ckdv1.DecomposeRequest{
+		{Model: "Mrs Jones 1950"},
+		{Model: "ctg", Layout: ckdv1.Layout_LAYOUT_SNK, Passes: 5, Inputs: 1, Posterior: "Mrs Jones 1950", Values: make([]float32, 15)},
+		{Model: "ctg", Layout: ckdv1.Layout_LAYOUT_SNK, Passes: 5, Inputs: 1, Classes: []string{"Mrs Jones 1950"}, Values: make([]float32, 15)},
+	} {
+		if _, err := h.client.Decompose(t.Context(), r); err == nil {
+			t.Errorf("%v was taken", r)
+		}
+	}
+	reasons := map[any]bool{}
+	for _, line := range h.logs.All() {
+		if strings.Contains(fmt.Sprint(line.Message, line.ContextMap()), "Jones") {
+			t.Errorf("%s %v", line.Message, line.ContextMap())
+		}
+		if line.Message == "finished call" {
+			reasons[line.ContextMap()["reason"]] = true
+		}
+	}
+	for _, want := range []string{"unknown_model", "wrong_posterior", "wrong_classes"} {
+		if !reasons[want] {
+			t.Errorf("no line of a call with the reason %s: %v", want, reasons)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"strings"
 
 	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
@@ -11,9 +12,11 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/internal/access"
@@ -36,6 +39,7 @@ func (s *Server) interceptors() []interceptor {
 		logging.WithLogOnEvents(logging.FinishCall),
 		logging.WithLevels(levelOf),
 		logging.WithDisableLoggingFields(logging.ComponentFieldKey, logging.SystemTag[0]),
+		logging.WithErrorFields(faultFields),
 	}
 	recovered := recovery.WithRecoveryHandlerContext(s.recovered)
 	return []interceptor{
@@ -156,11 +160,25 @@ func callLogger(log *zap.Logger) logging.Logger {
 	})
 }
 
+// faultFields say why a call was refused without any word or value of the client's,
+// which the error has.
+func faultFields(err error) logging.Fields {
+	for _, detail := range status.Convert(err).Details() {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok {
+			return logging.Fields{"reason", strings.ToLower(info.GetReason())}
+		}
+	}
+	return nil
+}
+
+// errorKey is the middleware's own field of the whole error.
+const errorKey = "grpc.error"
+
 // zapFields turns key, value, key, value, ... into zap's fields.
 func zapFields(pairs []any) []zap.Field {
 	fields := make([]zap.Field, 0, len(pairs)/2)
 	for i := 0; i+1 < len(pairs); i += 2 {
-		if key, ok := pairs[i].(string); ok {
+		if key, ok := pairs[i].(string); ok && key != errorKey {
 			fields = append(fields, zap.Any(key, pairs[i+1]))
 		}
 	}

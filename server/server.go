@@ -268,6 +268,16 @@ func (s *Server) Idle() bool { return s.streams.Load() == 0 && s.calls.Load() ==
 // Kill ends the streams that are left.
 func (s *Server) Kill() { close(s.killed) }
 
+// Stopping is the status of calls that come when the daemon is stopping; nil before.
+func (s *Server) Stopping() error {
+	select {
+	case <-s.drained:
+		return statusOf(draining("the daemon is stopping"), location{}).Err()
+	default:
+		return nil
+	}
+}
+
 // Serving reports whether there are policies and the daemon wants traffic.
 func (s *Server) Serving() bool {
 	select {

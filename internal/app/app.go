@@ -207,11 +207,35 @@ func (a *App) serveHTTP(c *config.Config) (*http.Server, error) {
 		MessageBytes: c.MaxMessageBytes, BodyBytes: c.MaxOpenBytes, WriteTimeout: c.SendStallTimeout, Refused: a.metrics.HTTPRefused,
 	})
 	refuse := func(w http.ResponseWriter, r *http.Request, st *status.Status) { gateway.WriteError(w, r, st.Err()) }
-	s := gateway.NewServer(a.security.access.HTTP(api, apiNeed, refuse), zap.NewStdLog(a.log))
+	s := gateway.NewServer(a.security.access.HTTP(a.untilStopping(api), apiNeed, refuse), zap.NewStdLog(a.log))
 	if a.security.certs != nil {
 		s.TLSConfig, s.ConnState = a.security.certs.TLSConfig(), a.security.certs.ConnState
 	}
 	return s, nil
+}
+
+// untilStopping answers in place of an API whose gRPC server takes no more calls:
+// the daemon is alive, and wants no traffic.
+func (a *App) untilStopping(api http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		why := a.server.Stopping()
+		switch {
+		case why == nil:
+			api.ServeHTTP(w, r)
+		case r.URL.Path == "/v2/health/live":
+			answerJSON(w, http.StatusOK, `{"live":true}`+"\n")
+		case r.URL.Path == "/v2/health/ready":
+			answerJSON(w, http.StatusServiceUnavailable, `{"ready":false}`+"\n")
+		default:
+			gateway.WriteError(w, r, why)
+		}
+	})
+}
+
+func answerJSON(w http.ResponseWriter, code int, body string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write([]byte(body)) // a client that went away needs no answer
 }
 
 func (i *inside) close() {

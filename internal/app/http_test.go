@@ -1,0 +1,83 @@
+package app_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/ckd-project/ckd/internal/app"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// TestHTTPWhileStopping: while open inputs have their grace the daemon says over
+// HTTP that it is alive and wants no traffic, and refuses calls as gRPC does.
+func TestHTTPWhileStopping(t *testing.T) {
+	c := settings(t, time.Minute)
+	c.HTTP = "127.0.0.1:0"
+	a, err := app.NewFixed(c, zap.NewNop(), policies(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	stream, err := ckdv1.NewUncertaintyServiceClient(dial(t, a.Targets()[0])).DecomposeStream(t.Context(), grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []*ckdv1.DecomposeStreamRequest{
+		{Message: &ckdv1.DecomposeStreamRequest_Header{Header: &ckdv1.StreamHeader{Model: "m"}}},
+		{Message: &ckdv1.DecomposeStreamRequest_Block{Block: &ckdv1.Block{InputIds: []string{"a"}, Values: []float32{0.5, 0.5}}}},
+	} {
+		if err := stream.Send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	get := func(path string) (int, string) {
+		answer, err := http.Get(a.HTTPURL() + path)
+		if err != nil {
+			return 0, err.Error()
+		}
+		defer answer.Body.Close()
+		body, _ := io.ReadAll(answer.Body)
+		return answer.StatusCode, strings.TrimSpace(string(body))
+	}
+	if code, body := get("/v2/health/ready"); code != 200 || body != `{"ready":true}` {
+		t.Errorf("before: %d %s", code, body)
+	}
+	stop()
+	for deadline := time.Now().Add(10 * time.Second); a.Serving() && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	for path, want := range map[string]struct {
+		code int
+		body string
+	}{
+		"/v2/health/live":  {200, `{"live":true}`},
+		"/v2/health/ready": {503, `{"ready":false}`},
+		"/v2/models/m":     {503, "the daemon is stopping"},
+		"/v1/models/m":     {503, `"reason":"DRAINING"`},
+	} {
+		if code, body := get(path); code != want.code || !strings.Contains(body, want.body) {
+			t.Errorf("%s: %d %s, want %d %s", path, code, body, want.code, want.body)
+		}
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
