@@ -41,7 +41,7 @@ func DefaultLimits() Limits {
 	return Limits{
 		MessageBytes:        16 << 20,
 		Streams:             1024,
-		Calls:               256,
+		Calls:               128,
 		OpenInputsPerStream: 4096,
 		OpenGroupsPerStream: 4096,
 		InputsPerRequest:    65536,

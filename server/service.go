@@ -66,7 +66,9 @@ func bare(of *grpc.ServiceDesc) *grpc.ServiceDesc {
 	d.Methods = slices.Clone(d.Methods)
 	for i := range d.Methods {
 		handler := d.Methods[i].Handler
-		d.Methods[i].Handler = func(s any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) { //nolint:revive // the order is gRPC's
+		d.Methods[i].Handler = func(
+			s any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor,
+		) (any, error) {
 			return handler(s, ctx, func(to any) error { return receive(read, to) }, intercept)
 		}
 	}

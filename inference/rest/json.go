@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
+	"unicode/utf8"
 	"unsafe"
 
 	"github.com/ckd-project/ckd/internal/httperror"
@@ -144,8 +146,21 @@ func (s *scanner) string(what string) (string, error) {
 	if err := json.Unmarshal(s.data[s.at:end], &text); err != nil {
 		return "", s.fail("%s: %s is no string of JSON", what, s.found())
 	}
+	if raw := s.data[s.at:end]; !utf8.Valid(raw) || strings.ContainsRune(text, utf8.RuneError) &&
+		!bytes.Contains(raw, []byte("\uFFFD")) && !bytes.Contains(bytes.ToLower(raw), []byte(`\ufffd`)) {
+		return "", s.fail("%s: a string that is not Unicode, which would be changed", what)
+	}
 	s.at = end
 	return text, nil
+}
+
+// null takes null, which some clients write for what they leave out.
+func (s *scanner) null() bool {
+	if s.peek() != 'n' || !bytes.HasPrefix(s.data[s.at:], []byte("null")) {
+		return false
+	}
+	s.at += len("null")
+	return true
 }
 
 // endOfString is where the string that begins here ends; -1 for nowhere.

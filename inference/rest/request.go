@@ -46,6 +46,9 @@ func parseInfer(text, after []byte, most int) (*inferRequest, error) {
 	hasInputs, outputs, outputsEnd := false, -1, 0
 	err := s.object("the request", func(key string) (err error) {
 		m := r.message
+		if key != "inputs" && s.null() {
+			return nil
+		}
 		switch key {
 		case "id":
 			m.Id, err = s.string("id")
@@ -61,7 +64,7 @@ func parseInfer(text, after []byte, most int) (*inferRequest, error) {
 			outputs, err = s.skip() // they may be tensors of an answer
 			outputsEnd = s.at
 		case "model_name", "model_version": // some clients say them again; the path counts
-			_, err = s.string(key)
+			_, err = s.skip()
 		default:
 			err = s.fail("the request has the unknown key %q, expected id, parameters, inputs or outputs", httperror.Clip(key))
 		}

@@ -154,7 +154,8 @@ func TestRequest(t *testing.T) {
 		"flat":               head + `"inputs":[{"name":"passes","shape":[2,1,3],"datatype":"FP32","data":[0.1,1,0,1e-9,3.0,5E-1]}],` + tail,
 		"nested":             head + `"inputs":[{"name":"passes","shape":[2,1,3],"datatype":"FP32","data":[[[0.1,1,0]],[[1e-9,3.0,0.5]]]}],` + tail,
 		"data first, spaced": head + "\n\t\"inputs\" : [ { \"data\" : [ 0.1 , 1 , 0 ,\r\n 1e-9,3,0.5 ] , \"shape\":[2,1,3],\"datatype\":\"FP32\",\"name\":\"passes\"} ] ," + tail + "\n",
-		"model named again":  `{"model_name":"other","model_version":"",` + head[1:] + `"inputs":[{"name":"passes","shape":[2,1,3],"datatype":"FP32","parameters":{},"data":[0.1,1,0,1e-9,3,0.5]}],` + tail,
+		"nulls":              `{"model_version":null,"model_name":null,` + head[1:] + `"inputs":[{"name":"passes","shape":[2,1,3],"datatype":"FP32","data":[0.1,1,0,1e-9,3,0.5]}],` + tail,
+		"model named again":  `{"model_name":"other","model_version":3,` + head[1:] + `"inputs":[{"name":"passes","shape":[2,1,3],"datatype":"FP32","parameters":{},"data":[0.1,1,0,1e-9,3,0.5]}],` + tail,
 	} {
 		if w := f.do(http.MethodPost, "/v2/models/m/versions/v1/infer", body); w.Code != http.StatusOK || !proto.Equal(f.asked, want) {
 			t.Errorf("%s: %d %s, the server was asked %v, want %v", name, w.Code, w.Body, f.asked, want)
@@ -311,6 +312,8 @@ func TestRefusals(t *testing.T) {
 	}{
 		"empty":            {``, 400, "line 1, column 1: got the end, expected the request, an object", nil},
 		"no object":        {`[]`, 400, `got "[", expected the request`, nil},
+		"half a pair":      {`{"id":"\ud800","inputs":[]}`, 400, "not Unicode", nil},
+		"no UTF-8":         {"{\"id\":\"\xff\",\"inputs\":[]}", 400, "not Unicode", nil},
 		"outputs alone":    {`{"outputs": [{"name": "c"}]}`, 400, "no inputs", nil},
 		"outputs as both":  {`{"inputs": [], "outputs": [{"name": "c", "data": [1]}]}`, 400, `unknown key "data"`, nil},
 		"an empty answer":  {`{"outputs": [{"name": "passes", "datatype": "FP32", "shape": [1]}]}`, 400, "has no data", nil},

@@ -49,7 +49,7 @@ type Config struct {
 
 	MaxMessageBytes     int   `default:"16777216" placeholder:"N" env:"CKD_MAX_MESSAGE_BYTES" help:"Bytes of one message received. (${default})"`
 	MaxStreams          int   `default:"1024" placeholder:"N" env:"CKD_MAX_STREAMS" help:"Streams open at one time. (${default})"`
-	MaxCalls            int   `default:"256" placeholder:"N" env:"CKD_MAX_CALLS" help:"Unary calls under way at one time. (${default})"`
+	MaxCalls            int   `default:"128" placeholder:"N" env:"CKD_MAX_CALLS" help:"Unary calls under way at one time. (${default})"`
 	MaxOpenInputs       int   `default:"4096" placeholder:"N" env:"CKD_MAX_OPEN_INPUTS" help:"Inputs open at one time on one stream. (${default})"`
 	MaxOpenGroups       int   `default:"4096" placeholder:"N" env:"CKD_MAX_OPEN_GROUPS" help:"Groups open at one time on one stream. (${default})"`
 	MaxInputsPerRequest int   `default:"65536" placeholder:"N" env:"CKD_MAX_INPUTS_PER_REQUEST" help:"Inputs in one unary request. (${default})"`

@@ -42,7 +42,7 @@ func TestMessage(t *testing.T) {
 		if (err == nil) != c.good {
 			t.Errorf("%s: %v", name, err)
 		}
-		if proto.Unmarshal(c.data, &want); err == nil && !proto.Equal(&got, &want) {
+		if unmarshalErr := proto.Unmarshal(c.data, &want); err == nil && (unmarshalErr != nil || !proto.Equal(&got, &want)) {
 			t.Errorf("%s: not as the generated decoder has it", name)
 		}
 	}
