@@ -657,7 +657,9 @@ func TestProtocolErrors(t *testing.T) {
 	}{
 		{"answered twice", func(send send, r *reply) error {
 			again := proto.CloneOf(r)
-			again.Results[0].GetDecomposition().GetDecision().Action = ckdv1.Action_ACTION_DEFER
+			if d := again.GetResults()[0].GetDecomposition().GetDecision(); d != nil { // none where the end finds an input without passes
+				d.Action = ckdv1.Action_ACTION_DEFER
+			}
 			return errors.Join(send(r), send(again))
 		}, "row 0 of group 1 is answered more than once", true},
 		{"answered twice in one message", func(send send, r *reply) error {
