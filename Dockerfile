@@ -17,10 +17,10 @@ RUN CGO_ENABLED=0 go build -trimpath \
     -ldflags "-s -w -X github.com/ckd-project/ckd/internal/buildinfo.Version=${VERSION} -X github.com/ckd-project/ckd/internal/buildinfo.Revision=${REVISION}" \
     -o /ckd ./cmd/ckd
 
-# What every image has, whoever built its binary: 8590 is gRPC, 9590 is health, metrics and the rest of the admin side.
+# What every image has, whoever built its binary: 8590 is gRPC, 8591 HTTP where it is on, 9590 is health, metrics and the rest of the admin side.
 FROM ${BASE_IMAGE} AS runtime
 USER 65532:65532
-EXPOSE 8590 9590
+EXPOSE 8590 8591 9590
 HEALTHCHECK CMD ["/ckd", "healthcheck"]
 ENTRYPOINT ["/ckd"]
 CMD ["serve"]
