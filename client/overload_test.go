@@ -104,7 +104,10 @@ func TestCrowdedInputsWait(t *testing.T) {
 			if !closeFirst {
 				wait(t, g)
 			}
-			ok(t, s.Close())
+			// The daemon's own refusal may be the last that the session heard.
+			if err := s.Close(); err != nil && client.Reason(err) != ckdv1.ErrorReason_ERROR_REASON_OVERLOADED {
+				t.Error(err)
+			}
 			if e := inputError(t, wait(t, g)[0]); e.Reason != ckdv1.ErrorReason_ERROR_REASON_OVERLOADED {
 				t.Errorf("error %v, expected the daemon's", e)
 			}
