@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 
 	"go.uber.org/zap"
@@ -12,6 +11,7 @@ import (
 	"github.com/ckd-project/ckd/internal/access"
 	"github.com/ckd-project/ckd/internal/certs"
 	"github.com/ckd-project/ckd/internal/config"
+	"github.com/ckd-project/ckd/internal/httperror"
 	"github.com/ckd-project/ckd/internal/watch"
 	"github.com/ckd-project/ckd/metrics"
 )
@@ -67,20 +67,11 @@ func accessReasons() (words []string) {
 // refused tells of a call that was refused.
 func (s *security) refused(_ context.Context, r access.Refusal) {
 	s.metrics.AccessRefused(string(r.Why))
-	fields := []zap.Field{zap.String("reason", string(r.Why)), zap.String("what", clip(r.What)), zap.String("from", r.From)}
+	fields := []zap.Field{zap.String("reason", string(r.Why)), zap.String("what", httperror.Clip(r.What)), zap.String("from", r.From)}
 	if r.Who != "" {
 		fields = append(fields, zap.String("identity", r.Who))
 	}
 	s.log.Info("a call was refused", fields...)
-}
-
-// clip cuts what a client wrote.
-func clip(text string) string {
-	const most = 120
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "") + "..."
 }
 
 // watch reads the files again when they change, until ctx ends.
