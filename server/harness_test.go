@@ -113,17 +113,7 @@ func newHarness(t *testing.T, limits Limits) *harness {
 	pipe := bufconn.Listen(1 << 20)
 	served := make(chan error, 1)
 	go func() { served <- s.GRPC().Serve(pipe) }()
-	conn, err := grpc.NewClient("passthrough:bufconn",
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
-		if err := conn.Close(); err != nil {
-			t.Error(err)
-		}
 		s.GRPC().Stop()
 		if err := <-served; err != nil {
 			t.Error(err)
@@ -139,7 +129,10 @@ func newHarness(t *testing.T, limits Limits) *harness {
 			t.Errorf("%d bytes of the budget are not given back", n)
 		}
 	})
-	return &harness{s, ckdv1.NewUncertaintyServiceClient(conn), conn, registry, logs, pipe}
+	h := &harness{server: s, registry: registry, logs: logs, pipe: pipe}
+	h.conn = h.dial(t, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20))) // closed before the server stops
+	h.client = ckdv1.NewUncertaintyServiceClient(h.conn)
+	return h
 }
 
 // metric is the sum of a metric's values (counts, of histograms) over the
