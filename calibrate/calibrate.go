@@ -320,7 +320,7 @@ func (r *run) choose(chosen rule, t thresholds, compared int) {
 	}
 	p.Calibration = &policy.Calibration{
 		Recording: policy.Recording{Inputs: r.n, CriticalInputs: r.result.Critical, Passes: r.table.Passes},
-		Objective: r.result.Objective, Scope: r.Scope, Seed: r.Seed,
+		Objective: r.result.Objective, Scope: r.Scope, Seed: r.Seed, Reference: r.reference(&p),
 	}
 	if e := r.result.Expected; e != nil {
 		p.Calibration.ExpectedCoverage = &policy.Interval{Value: e.Coverage, Low: e.CoverageInterval[0], High: e.CoverageInterval[1]}

@@ -24,6 +24,8 @@ type Model struct {
 	classes   []classSeries // by label
 	pairs     []pairSeries
 
+	drift *driftWatch // nil where there is nothing to compare with
+
 	mutualInformation, entropy, epistemicSum *histogramSeries
 	passes, degenerate, saturated            *counterSeries
 
@@ -107,8 +109,9 @@ func newModel(s *series, p *policy.Policy, plan *decomp.Plan, o Options) *Model 
 		inputsOpen:  s.inputsOpen.WithLabelValues(name),
 		streamsOpen: s.streamsOpen.WithLabelValues(name),
 	}
+	m.drift = newDriftWatch(s, p, &m.labels)
 	for i := range m.recorders {
-		m.recorders[i] = Recorder{model: m, shard: &s.shards[i], index: i}
+		m.recorders[i] = Recorder{model: m, shard: &s.shards[i], index: i, drift: m.drift.newBlock()}
 	}
 	m.scores[policy.ByPrimary], m.scores[policy.ByFallback] = p.Primary.Score, p.Fallback.Score
 	for _, d := range decisionsOf(p) {
@@ -146,8 +149,11 @@ func (m *Model) dropStale(next *Model) {
 			continue
 		}
 		for _, f := range m.series.perClass() {
-			f.vec.DeleteLabelValues(m.name, label)
+			f.vec.DeletePartialMatch(prometheus.Labels{"model": m.name, "class": label})
 		}
+	}
+	if m.drift != nil && next.drift == nil {
+		m.series.dropDrift(m.name)
 	}
 	kept := make(map[[2]string]bool, len(next.pairs))
 	for _, pair := range next.pairs {

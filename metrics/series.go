@@ -33,6 +33,9 @@ type series struct {
 	inputsOpen, streamsOpen   *prometheus.GaugeVec
 	labelsCut                 *prometheus.GaugeVec
 
+	driftZ, driftShift, driftVisible, driftAlarm *prometheus.GaugeVec
+	driftAlarms                                  *prometheus.CounterVec
+
 	policyInfo, buildInfo               *prometheus.GaugeVec
 	expectedCoverage, expectedFNR       *prometheus.GaugeVec
 	reloadSuccessful, reloadSuccessTime prometheus.Gauge
@@ -154,6 +157,23 @@ func declare() *series {
 		"Streams open.",
 		"model")
 
+	s.driftZ = s.gauge("ckd_drift_z",
+		"How far the last inputs of a model have moved from what its calibration saw of the class, in standard errors: their "+
+			"C_k, their skewness ratio, or how often the class is predicted. 0 until there are as many inputs as the window has.",
+		"model", "class", "signal", "window")
+	s.driftShift = s.gauge("ckd_drift_shift",
+		"The same as a share: the probability that a live value is above one of the calibration's, less 1/2; for predicted, the "+
+			"live share less the calibration's.",
+		"model", "class", "signal", "window")
+	s.driftVisible = s.gauge("ckd_drift_smallest_visible_shift",
+		"The least ckd_drift_shift of epistemic and skewness that is an alarm over the window.",
+		"model", "window")
+	s.driftAlarm = s.gauge("ckd_drift_alarm",
+		"1 while ckd_drift_z of the class is above 5.5 or below -5.5 over any window, else 0.",
+		"model", "class", "signal")
+	s.driftAlarms = s.counter("ckd_drift_alarms_total",
+		"How often ckd_drift_alarm rose to 1.",
+		"model", "class", "signal")
 	s.policyInfo = s.gauge("ckd_policy_info",
 		"Always 1: version and content hash of the policy in force.",
 		"model", "version", "hash")

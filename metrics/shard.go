@@ -47,6 +47,8 @@ type Recorder struct {
 	saturated  *float64
 
 	mutualInformation, entropy, epistemicSum *counts
+
+	drift driftBlock
 }
 
 // classParts is the parts of classSeries.
@@ -115,6 +117,9 @@ func (r *Recorder) Observe(res *decomp.Result, d policy.Decision) {
 	r.entropy.observe(m.series.entropy.layout, res.Entropy)
 	r.epistemicSum.observe(m.series.epistemicSum.layout, res.SumC)
 	*r.passes += float64(res.Passes)
+	if m.drift != nil {
+		r.drift.end(m.drift, m.labels.of[res.Predicted])
+	}
 	if res.Degenerate {
 		*r.degenerate++
 	}
@@ -155,7 +160,7 @@ func (r *Recorder) decided(d *policy.Decision) {
 // ownClasses counts the classes that have labels of their own.
 func (r *Recorder) ownClasses(c, skewness []float64) {
 	ofC, ofSkewness := r.model.series.epistemic.layout, r.model.series.skewness.layout
-	threshold := r.model.threshold
+	threshold, watch := r.model.threshold, r.model.drift
 	for i, k := range r.model.labels.own {
 		class := &r.classes[i]
 		v, s := c[k], skewness[k]
@@ -171,6 +176,9 @@ func (r *Recorder) ownClasses(c, skewness []float64) {
 		}
 		if s > threshold {
 			*class.unreliable++
+		}
+		if watch != nil && watch.ranks[i] != nil {
+			r.drift.count(watch.ranks[i], vCell, sCell, v, s)
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/ckd-project/ckd/drift"
 )
 
 // Calibration is what the thresholds of a policy were calibrated from and for.
@@ -29,6 +31,8 @@ type Calibration struct {
 	ExpectedCoverage, ExpectedCriticalFNR *Interval
 	// Certificate is what is guaranteed; nil for nothing.
 	Certificate *Certificate
+	// Reference is what was seen of each class; nil where that is not told.
+	Reference *drift.Reference
 	// EarlierAttempt is which certificate was sought on the same recording before,
 	// in words: a further one would be void.
 	EarlierAttempt string

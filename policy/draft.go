@@ -3,6 +3,7 @@ package policy
 import (
 	"strings"
 
+	"github.com/ckd-project/ckd/drift"
 	"github.com/ckd-project/ckd/internal/strictyaml"
 )
 
@@ -12,6 +13,7 @@ type draft struct {
 	// Names as written, to be resolved to classes.
 	classes, critical, safe []named
 	weights                 []weight
+	references              []reference
 
 	root   strictyaml.Value
 	given  map[string]strictyaml.Value // by path
@@ -33,6 +35,15 @@ type weight struct {
 	safe, critical named
 	weight         float64
 }
+
+// reference is an entry of calibration.reference.classes.
+type reference struct {
+	at    strictyaml.Value
+	class named
+	is    drift.ClassReference
+}
+
+func (d *draft) lastReference() *reference { return &d.references[len(d.references)-1] }
 
 // readModel reads the fields of a model. Faults name the model where its name
 // can be read, or else its place in the list.

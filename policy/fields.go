@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/ckd-project/ckd/drift"
 	"github.com/ckd-project/ckd/internal/strictyaml"
 )
 
@@ -327,6 +328,46 @@ var calibrationFields = []field{
 			},
 		}},
 		doc: "What is guaranteed for inputs drawn as those of the recording were.",
+	},
+	{
+		name: "reference", standardWords: "none: drift is not looked for",
+		is: mapping{begin: func(d *draft) { d.p.Calibration.Reference = &drift.Reference{} }, fields: []field{
+			{
+				name: "inputs", required: true,
+				is:  whole{1, maxCount, func(d *draft, n int) { d.p.Calibration.Reference.Inputs = n }},
+				doc: "How many inputs it is of.",
+			},
+			{
+				name: "classes", required: true,
+				is: mappings{
+					begin: func(d *draft, v strictyaml.Value) { d.references = append(d.references, reference{at: v}) },
+					fields: []field{
+						{
+							name: "class", required: true,
+							is:  name{func(d *draft, n named) { d.lastReference().class = n }},
+							doc: "The class.",
+						},
+						{
+							name: "predicted", required: true,
+							is:  number{strictyaml.Between(0, 1), func(d *draft, x float64) { d.lastReference().is.Predicted = x }},
+							doc: "The share of the inputs for which it was predicted.",
+						},
+						{
+							name: "epistemic", required: true,
+							is:  quantiles{func(d *draft, q drift.Quantiles) { d.lastReference().is.Epistemic = q }},
+							doc: "The quantiles of its C_k, in nats: of the levels 0, 1/64, 2/64, up to 1.",
+						},
+						{
+							name: "skewness", required: true,
+							is:  quantiles{func(d *draft, q drift.Quantiles) { d.lastReference().is.Skewness = q }},
+							doc: "The quantiles of its skewness ratio, of the same levels.",
+						},
+					},
+				},
+				doc: "The classes that are looked at, each once.",
+			},
+		}},
+		doc: "What the calibration saw of each class. The daemon tells how far what it sees has moved away from it.",
 	},
 	{
 		name: "earlier_attempt",

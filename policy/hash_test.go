@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/ckd-project/ckd/drift"
 )
 
 // The encoding must not change unnoticed: every recorded hash would be void.
@@ -37,6 +39,7 @@ models:
       expected_coverage: {value: 0.8, low: 0.7, high: 0.9}
       expected_critical_fnr: {value: 0.8, low: 0.7, high: 0.9}
       certificate: {kind: learn-then-test, target: 0.1, confidence: 0.9, cases: 9, misses: 1, p_value: 0.1}
+      reference: {inputs: 9, classes: [{class: a, predicted: 0.5, epistemic: `+levels(1)+`, skewness: `+levels(2)+`}]}
 `)
 	before, beforeSet := p.Hash, newSet([]*Policy{p}).Hash()
 	var paths []string
@@ -83,6 +86,15 @@ models:
 	if len(paths) < 20 {
 		t.Errorf("only %v were changed", paths)
 	}
+}
+
+// levels is as many numbers as a reference has, in a list.
+func levels(first float64) string {
+	list := make([]string, drift.Levels)
+	for i := range list {
+		list[i] = fmt.Sprint(first + float64(i)/8)
+	}
+	return "[" + strings.Join(list, ", ") + "]"
 }
 
 // Lists that look alike when joined are told apart.

@@ -23,6 +23,7 @@ func (d *draft) resolve() *Policy {
 	d.checkThresholds()
 	d.checkNeeds()
 	d.resolveWeights()
+	d.resolveReferences()
 	d.resolveSizes()
 	d.checkCalibration()
 	return d.p
@@ -217,6 +218,38 @@ func (d *draft) resolveWeights() {
 	slices.SortFunc(p.PairWeights, func(a, b PairWeight) int {
 		return cmp.Or(cmp.Compare(a.Safe, b.Safe), cmp.Compare(a.Critical, b.Critical))
 	})
+}
+
+// resolveReferences resolves the classes of what the calibration saw.
+func (d *draft) resolveReferences() {
+	p := d.p
+	if p.Calibration == nil || p.Calibration.Reference == nil {
+		return
+	}
+	index := make(map[string]int, len(p.Classes))
+	for k, c := range p.Classes {
+		index[c] = k
+	}
+	const path = "calibration.reference.classes"
+	if len(d.references) == 0 && d.has(path) && d.sound(path) {
+		d.fault(path, "expected at least one class")
+	}
+	first := make(map[int]strictyaml.Value)
+	for _, r := range d.references {
+		if r.class.text == "" {
+			continue // has a fault of its own
+		}
+		k, ok := d.classOf(r.class, index)
+		if !ok {
+			continue
+		}
+		if at, twice := first[k]; twice {
+			r.at.Fault("the class is given twice, first at %d:%d", at.Line(), at.Col())
+			continue
+		}
+		first[k], r.is.Class = r.at, k
+		p.Calibration.Reference.Classes = append(p.Calibration.Reference.Classes, r.is)
+	}
 }
 
 // classOfPair is the class of one side of a pair.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 
+	"github.com/ckd-project/ckd/drift"
 	"github.com/ckd-project/ckd/internal/strictyaml"
 )
 
@@ -91,6 +92,10 @@ func (t whole) schema() *schema {
 }
 
 func (t number) schema() *schema { return bounded(t.within) }
+
+func (quantiles) schema() *schema {
+	return &schema{Type: "array", Items: bounded(strictyaml.AtLeast(0)), MinItems: drift.Levels, MaxItems: drift.Levels}
+}
 
 func (t mapping) schema() *schema { return schemaOf(t.fields) }
 

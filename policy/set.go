@@ -38,7 +38,7 @@ func newSet(policies []*Policy) *Set {
 		fmt.Fprintf(h, "%d:%s %d:%s %s\n", len(p.Name), p.Name, len(p.Version), p.Version, p.Hash)
 		if p.Calibration != nil {
 			var w writer
-			p.Calibration.write(&w)
+			p.Calibration.write(&w, p.Classes)
 			h.Write(w.b.Bytes())
 		}
 	}

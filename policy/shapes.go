@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/ckd-project/ckd/drift"
 	"github.com/ckd-project/ckd/internal/strictyaml"
 )
 
@@ -190,6 +191,37 @@ func (t number) read(d *draft, v strictyaml.Value) {
 	if x, ok := v.Float(t.within); ok {
 		t.set(d, x)
 	}
+}
+
+// quantiles is a list of numbers that do not descend, one for each level.
+type quantiles struct{ set func(*draft, drift.Quantiles) }
+
+func (quantiles) words() string {
+	return fmt.Sprintf("a list of %d numbers, at least 0, none below the one before", drift.Levels)
+}
+
+func (t quantiles) read(d *draft, v strictyaml.Value) {
+	items, ok := v.List()
+	if !ok {
+		return
+	}
+	if len(items) != drift.Levels {
+		v.Fault("expected %s, found %d", t.words(), len(items))
+		return
+	}
+	q := make(drift.Quantiles, 0, len(items))
+	for _, item := range items {
+		x, ok := item.Float(strictyaml.AtLeast(0))
+		if !ok {
+			return
+		}
+		if n := len(q); n > 0 && x < q[n-1] {
+			item.Fault("expected at least %v, the number before, found %v", q[n-1], x)
+			return
+		}
+		q = append(q, x)
+	}
+	t.set(d, q)
 }
 
 // mapping is a mapping with fields of its own.

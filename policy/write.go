@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/ckd-project/ckd/drift"
 )
 
 // Marshal is the policy as a file, which Parse reads back as an equal policy.
@@ -55,13 +57,13 @@ func (p *Policy) Marshal() []byte {
 	w.field("degenerate", p.Degenerate)
 	w.field("saturated", p.Saturated)
 	if p.Calibration != nil {
-		p.Calibration.write(&w)
+		p.Calibration.write(&w, p.Classes)
 	}
 	return w.b.Bytes()
 }
 
 // write is the calibration as a field of a model.
-func (c *Calibration) write(w *writer) {
+func (c *Calibration) write(w *writer, classes []string) {
 	if *c == (Calibration{}) {
 		w.field("calibration", flow{})
 		return
@@ -105,8 +107,33 @@ func (c *Calibration) write(w *writer) {
 		w.given("statement", t.Statement)
 		w.end()
 	}
+	if r := c.Reference; r != nil {
+		w.begin("reference")
+		w.field("inputs", r.Inputs)
+		w.b.WriteString(w.indent + "classes:\n")
+		for _, class := range r.Classes {
+			w.b.WriteString(w.indent + "  - class: " + literal(classes[class.Class]) + "\n")
+			w.indent += "    "
+			w.field("predicted", class.Predicted)
+			w.field("epistemic", texts(class.Epistemic))
+			w.field("skewness", texts(class.Skewness))
+			w.indent = w.indent[4:]
+		}
+		w.end()
+	}
 	w.given("earlier_attempt", c.EarlierAttempt)
 	w.end()
+}
+
+// numbers are written as they are, in a list.
+type numbers []string
+
+func texts(q drift.Quantiles) numbers {
+	list := make(numbers, len(q))
+	for i, x := range q {
+		list[i] = decimal(x)
+	}
+	return list
 }
 
 func (r Rule) flow() flow {
@@ -152,15 +179,21 @@ type writer struct {
 // field writes a field; a long list takes several lines.
 func (w *writer) field(name string, value any) {
 	start := w.indent + name + ": "
-	list, ok := value.([]string)
-	if !ok {
+	var list []string
+	switch value := value.(type) {
+	case []string:
+		for _, text := range value {
+			list = append(list, literal(text))
+		}
+	case numbers:
+		list = value
+	default:
 		w.b.WriteString(start + literal(value) + "\n")
 		return
 	}
 	const wide = 110
 	line := start + "["
-	for i, text := range list {
-		item := literal(text)
+	for i, item := range list {
 		if i < len(list)-1 {
 			item += ", "
 		}

@@ -1,0 +1,81 @@
+package drift
+
+import (
+	"math"
+	"slices"
+	"sort"
+)
+
+// Reference is what a calibration saw of a model.
+type Reference struct {
+	Inputs  int // m
+	Classes []ClassReference
+}
+
+// ClassReference is what it saw of one class.
+type ClassReference struct {
+	Class     int       // in the model's order
+	Epistemic Quantiles // of C_k, nats
+	Skewness  Quantiles // of the skewness ratio
+	Predicted float64   // share of the inputs whose predicted class this was
+}
+
+// Quantiles is a distribution: value i of n is its quantile of level i/(n-1), so
+// that the first is the least value that was seen, and the last the greatest.
+type Quantiles []float64
+
+// Levels of a reference: enough that what lies between two of them, a 64th of the
+// inputs, may be spread evenly without an error that a Monitor could see.
+const Levels = 65
+
+// NewQuantiles is the quantiles of values, at least one, none of them NaN: level q
+// is the value of rank q(n-1), between two neighbours in proportion.
+func NewQuantiles(values []float64) Quantiles {
+	sorted := slices.Sorted(slices.Values(values))
+	q := make(Quantiles, Levels)
+	for i := range q {
+		rank := float64(i) / (Levels - 1) * float64(len(sorted)-1)
+		at := int(rank)
+		q[i] = sorted[at]
+		if at+1 < len(sorted) {
+			q[i] += (rank - float64(at)) * (sorted[at+1] - sorted[at])
+		}
+	}
+	return q
+}
+
+// Below is the share of the distribution that is under x, half of what is x
+// exactly included: P(Y < x) + P(Y = x)/2, in [0,1].
+func (q Quantiles) Below(x float64) float64 {
+	under, upTo := q.share(x, false), q.share(x, true)
+	return (under + upTo) / 2
+}
+
+// share is P(Y < x), or P(Y <= x) with x included.
+func (q Quantiles) share(x float64, included bool) float64 {
+	n := len(q) - 1
+	var at int // of the first quantile that is beyond
+	if included {
+		at = sort.Search(len(q), func(i int) bool { return q[i] > x })
+	} else {
+		at = sort.SearchFloat64s(q, x)
+	}
+	switch {
+	case at == 0:
+		return 0
+	case at > n:
+		return 1
+	}
+	low, high := q[at-1], q[at]
+	within := 0.0
+	if high > low && !math.IsInf(high, 0) {
+		within = (x - low) / (high - low)
+	}
+	return (float64(at-1) + min(max(within, 0), 1)) / float64(n)
+}
+
+// Between is the mean of Below over what the distribution has between two values,
+// where Below grows evenly: what a live value counts of which only that is known.
+func (q Quantiles) Between(low, high float64) float64 {
+	return (q.share(low, true) + q.share(high, true)) / 2
+}
