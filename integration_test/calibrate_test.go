@@ -17,8 +17,8 @@ func TestCalibratedPolicyServes(t *testing.T) {
 	d := serve(t, "--policy", policy)
 	replay := func(name string, flags ...string) (retained int) {
 		t.Helper()
-		args := append([]string{"replay", "--addr", d.grpc[0], "--model", "heart", "--passes", recording(name, ".passes.npy")}, flags...)
-		for _, line := range lines(t, mustRun(t, args...).stdout) {
+		args := append([]string{"replay", "--addr", d.GRPC[0], "--model", "heart", "--passes", recording(name, ".passes.npy")}, flags...)
+		for _, line := range lines(t, mustRun(t, args...).Stdout) {
 			decision, _ := line.(map[string]any)["decision"].(map[string]any)
 			if decision["action"] == "retain" {
 				retained++
@@ -43,8 +43,8 @@ func TestCalibratedPolicyServes(t *testing.T) {
 	if passes, posterior := mismatches("passes"), mismatches("posterior"); passes != 2126 || posterior != 2126 {
 		t.Errorf("%v mismatches of passes, %v of posterior, expected 2126 of each", passes, posterior)
 	}
-	d.stop()
-	if n := strings.Count(d.logText(), "calibrated"); n < 2 || n > 8 {
-		t.Errorf("%d log lines on %d mismatches:\n%s", n, 2*2126, d.logText())
+	d.Stop()
+	if n := strings.Count(d.Log(), "calibrated"); n < 2 || n > 8 {
+		t.Errorf("%d log lines on %d mismatches:\n%s", n, 2*2126, d.Log())
 	}
 }

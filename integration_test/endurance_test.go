@@ -29,7 +29,7 @@ var soak = flag.Duration("soak", 3*time.Second, "how long TestSoak goes on")
 // gauge is the sum of a metric's values on the admin address.
 func (d *daemon) gauge(name string, labels ...string) float64 {
 	d.t.Helper()
-	_, text, _ := d.get("/metrics")
+	_, text, _ := d.Get("/metrics")
 	return sum(parse(d.t, text)[name], labels...)
 }
 
@@ -48,7 +48,7 @@ func (d *daemon) settles(name string, bound float64) {
 
 func (d *daemon) dial() *grpc.ClientConn {
 	d.t.Helper()
-	conn, err := grpc.NewClient(d.grpc[0], grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn, err := grpc.NewClient(d.GRPC[0], grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
 	if err != nil {
 		d.t.Fatal(err)
@@ -98,7 +98,7 @@ func TestThousandStreams(t *testing.T) {
 		streams.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			conn, err := grpc.NewClient(d.grpc[i%len(d.grpc)], grpc.WithTransportCredentials(insecure.NewCredentials()))
+			conn, err := grpc.NewClient(d.GRPC[i%len(d.GRPC)], grpc.WithTransportCredentials(insecure.NewCredentials()))
 			if err != nil {
 				t.Error(err)
 				return
@@ -177,8 +177,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	})
 	thresholds := map[any]int{}
 	for range 8 {
-		r := mustRun(t, "replay", "--addr", d.grpc[0], "--model", "fetal-health", "--passes", recording("ctg-mcdropout", ".passes.npy"), "--rate", "4000")
-		replayed := lines(t, r.stdout)
+		r := mustRun(t, "replay", "--addr", d.GRPC[0], "--model", "fetal-health", "--passes", recording("ctg-mcdropout", ".passes.npy"), "--rate", "4000")
+		replayed := lines(t, r.Stdout)
 		if len(replayed) != 2126 {
 			t.Errorf("%d lines", len(replayed))
 		}
@@ -231,7 +231,7 @@ func TestStopWithHeldStreams(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	exit, told := make(chan int, 1), time.Now()
-	go func() { exit <- d.stop() }()
+	go func() { exit <- d.Stop() }()
 	end := func(name string) error {
 		for {
 			if _, err := held[name].Recv(); err != nil {
@@ -274,7 +274,7 @@ func TestSoak(t *testing.T) {
 	passes := recording("ctg-ensemble", ".passes.npy")
 	round := func(seed uint64) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		args := []string{"replay", "--addr", d.grpc[0], "--model", "fetal-health", "--passes", passes, "--quiet",
+		args := []string{"replay", "--addr", d.GRPC[0], "--model", "fetal-health", "--passes", passes, "--quiet",
 			"--batch", fmt.Sprint(1 + rng.IntN(100)), "--in-flight", fmt.Sprint(100 + rng.IntN(900))}
 		if rng.IntN(3) == 0 {
 			args = append(args, "--unary")
@@ -295,7 +295,7 @@ func TestSoak(t *testing.T) {
 	if got := d.gauge("ckd_decisions_total"); got != 2126*rounds {
 		t.Errorf("%v decisions in %v rounds of 2126", got, rounds)
 	}
-	if log := d.logText(); bytes.Contains([]byte(log), []byte(`"level":"error"`)) {
+	if log := d.Log(); bytes.Contains([]byte(log), []byte(`"level":"error"`)) {
 		t.Errorf("errors in the log: %s", log)
 	}
 }

@@ -29,90 +29,28 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ckd-project/ckd/client"
+	"github.com/ckd-project/ckd/integration_test/testbed"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// site is a daemon that answers over HTTP, too.
-type site struct {
-	*daemon
-	http string // URL
-}
-
 // serveSite starts a daemon on free ports, with policyText unless a policy is among the arguments, and waits until it
 // listens. It is stopped at the end of the test.
-func serveSite(t *testing.T, args ...string) *site {
+func serveSite(t *testing.T, args ...string) *daemon {
 	t.Helper()
 	all := []string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0"}
 	if !strings.Contains(strings.Join(args, " "), "--policy") {
 		all = append(all, "--policy", writePolicy(t, policyText))
 	}
-	s := &site{daemon: &daemon{t: t, process: exec.Command(ckd, append(all, args...)...), exited: make(chan struct{})}}
-	stderr, err := s.process.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.process.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go s.keepLog(stderr)
-	t.Cleanup(func() {
-		select {
-		case <-s.exited:
-		default:
-			s.stop()
-		}
-		if t.Failed() {
-			t.Logf("daemon's log:\n%s", s.logText())
-		}
-	})
-	eventually(t, "the daemon listens", func() bool {
-		select {
-		case <-s.exited:
-			t.Fatalf("the daemon exited: %s", s.logText())
-		default:
-		}
-		return s.listens(strings.Count(strings.Join(args, " "), "--listen ") + 1)
-	})
-	return s
-}
-
-// keepLog until the daemon has exited.
-func (s *site) keepLog(stderr io.Reader) {
-	defer close(s.exited)
-	scan := bufio.NewScanner(stderr)
-	scan.Buffer(nil, 1<<20)
-	for scan.Scan() {
-		s.mu.Lock()
-		s.log.WriteString(scan.Text() + "\n")
-		s.mu.Unlock()
-	}
-	_ = s.process.Wait() // its code is in ProcessState
-}
-
-// listens reports whether the log has all addresses, so many of them of gRPC, and takes them.
-func (s *site) listens(addresses int) bool {
-	s.grpc, s.admin, s.http = nil, "", ""
-	for text := range strings.Lines(s.logText()) {
-		var line struct{ Msg, For, Address string }
-		if json.Unmarshal([]byte(text), &line) != nil || line.Msg != "listening" {
-			continue
-		}
-		switch line.For {
-		case "grpc":
-			s.grpc = append(s.grpc, line.Address)
-		case "admin":
-			s.admin = line.Address
-		case "http":
-			s.http = line.Address
-		}
-	}
-	return len(s.grpc) == addresses && s.admin != "" && s.http != ""
+	addresses := strings.Count(strings.Join(args, " "), "--listen ") + 1
+	return &daemon{testbed.StartUntil(t, exec.Command(ckd, append(all, args...)...), func(d *testbed.Daemon) bool {
+		return len(d.GRPC) == addresses && d.Admin != "" && d.HTTP != ""
+	}), t}
 }
 
 // says waits until the log has a text.
-func (s *site) says(text string) {
-	s.t.Helper()
-	eventually(s.t, "the log says "+strconv.Quote(text), func() bool { return strings.Contains(s.logText(), text) })
+func (d *daemon) says(text string) {
+	d.t.Helper()
+	eventually(d.t, "the log says "+strconv.Quote(text), func() bool { return strings.Contains(d.Log(), text) })
 }
 
 // eventually waits until something is so.
@@ -175,11 +113,11 @@ func ask(ctx context.Context, client *http.Client, method, url, body string, hea
 }
 
 // mustAsk is ask in plaintext, which must be answered.
-func (s *site) mustAsk(method, path, body string, headers ...string) reply {
-	s.t.Helper()
-	r, err := ask(inTime(s.t), http.DefaultClient, method, s.http+path, body, headers...)
+func (d *daemon) mustAsk(method, path, body string, headers ...string) reply {
+	d.t.Helper()
+	r, err := ask(inTime(d.t), http.DefaultClient, method, d.HTTP+path, body, headers...)
 	if err != nil {
-		s.t.Fatal(err)
+		d.t.Fatal(err)
 	}
 	return r
 }
@@ -307,7 +245,7 @@ func TestStreamOverHTTP(t *testing.T) {
 		t.Fatalf("over gRPC: %d results, %d faults", len(want), wantFaults)
 	}
 	for name, client := range map[string]*http.Client{"HTTP/1.1": overHTTP1(t), "HTTP/2.0": overHTTP2(t)} {
-		lines, err := openLines(inTime(t), client, s.http)
+		lines, err := openLines(inTime(t), client, s.HTTP)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -383,7 +321,7 @@ func TestOversize(t *testing.T) {
 		t.Errorf("a message over the limit: %d %v %s", r.code, r.header, r.body)
 	}
 	// The stream may be longer than any of its lines.
-	lines, err := openLines(inTime(t), overHTTP1(t), s.http)
+	lines, err := openLines(inTime(t), overHTTP1(t), s.HTTP)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -414,15 +352,15 @@ func TestSlowClients(t *testing.T) {
 	defer clients.Wait()
 	const body = "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{\"inputs\": "
 	for name, c := range map[string]struct{ address, sends, want string }{
-		"a body of /v1":        {s.http, fmt.Sprintf(body, "/v1/models/fetal-health:decompose"), "HTTP/1.1 408 "},
-		"a body of /v2":        {s.http, fmt.Sprintf(body, "/v2/models/fetal-health/infer"), "HTTP/1.1 408 "},
-		"a line":               {s.http, fmt.Sprintf(body, "/v1/stream"), "HTTP/1.1 408 "},
-		"headers":              {s.http, "GET /v2 HTTP/1.1\r\nHost", ""},
-		"nothing":              {s.http, "", ""},
-		"a handshake of HTTP":  {secure.http, "\x16\x03\x01", ""},
-		"a handshake of gRPC":  {"//" + secure.grpc[0], "\x16\x03\x01", ""},
-		"a greeting of gRPC":   {"//" + s.grpc[0], "PRI * HTTP/2.0\r\n", ""},
-		"headers of the admin": {s.admin, "GET /metrics HTTP/1.1\r\n", ""},
+		"a body of /v1":        {s.HTTP, fmt.Sprintf(body, "/v1/models/fetal-health:decompose"), "HTTP/1.1 408 "},
+		"a body of /v2":        {s.HTTP, fmt.Sprintf(body, "/v2/models/fetal-health/infer"), "HTTP/1.1 408 "},
+		"a line":               {s.HTTP, fmt.Sprintf(body, "/v1/stream"), "HTTP/1.1 408 "},
+		"headers":              {s.HTTP, "GET /v2 HTTP/1.1\r\nHost", ""},
+		"nothing":              {s.HTTP, "", ""},
+		"a handshake of HTTP":  {secure.HTTP, "\x16\x03\x01", ""},
+		"a handshake of gRPC":  {"//" + secure.GRPC[0], "\x16\x03\x01", ""},
+		"a greeting of gRPC":   {"//" + s.GRPC[0], "PRI * HTTP/2.0\r\n", ""},
+		"headers of the admin": {s.Admin, "GET /metrics HTTP/1.1\r\n", ""},
 	} {
 		clients.Go(func() {
 			conn, err := net.Dial("tcp", c.address[strings.Index(c.address, "//")+2:])
@@ -461,7 +399,7 @@ func TestSlowClients(t *testing.T) {
 func TestAnswersUnread(t *testing.T) {
 	t.Parallel()
 	s := serveSite(t, "--send-stall-timeout", "300ms")
-	conn, err := net.Dial("tcp", strings.TrimPrefix(s.http, "http://"))
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.HTTP, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -515,7 +453,7 @@ func TestManyConnections(t *testing.T) {
 		client := overHTTP1(t)
 		calls.Go(func() {
 			for range requests {
-				r, err := ask(inTime(t), client, http.MethodPost, s.http+"/v1/models/fetal-health:decompose", string(body))
+				r, err := ask(inTime(t), client, http.MethodPost, s.HTTP+"/v1/models/fetal-health:decompose", string(body))
 				if err != nil {
 					t.Error(err)
 					return
@@ -608,7 +546,7 @@ func TestShutdownOverHTTP(t *testing.T) {
 	s := serveSite(t)
 	streams := map[string]*lineStream{}
 	for name, client := range map[string]*http.Client{"HTTP/1.1": overHTTP1(t), "HTTP/2.0": overHTTP2(t)} {
-		lines, err := openLines(inTime(t), client, s.http)
+		lines, err := openLines(inTime(t), client, s.HTTP)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -619,7 +557,7 @@ func TestShutdownOverHTTP(t *testing.T) {
 		streams[name] = lines
 	}
 	eventually(t, "the inputs are open", func() bool { return s.gauge("ckd_inputs_open") == 4 })
-	if err := s.process.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := s.Process.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it is not ready", func() bool {
@@ -653,8 +591,8 @@ func TestShutdownOverHTTP(t *testing.T) {
 			t.Errorf("%s: after its end: %v", name, err)
 		}
 	}
-	<-s.exited
-	if code := s.process.ProcessState.ExitCode(); code != 0 {
+	<-s.Exited
+	if code := s.Process.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 }
@@ -664,7 +602,7 @@ func TestShutdownCutsOverHTTP(t *testing.T) {
 	t.Parallel()
 	s := serveSite(t, "--shutdown-grace", "200ms")
 	for _, c := range []*http.Client{overHTTP1(t), overHTTP2(t)} {
-		lines, err := openLines(inTime(t), c, s.http)
+		lines, err := openLines(inTime(t), c, s.HTTP)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -679,14 +617,14 @@ func TestShutdownCutsOverHTTP(t *testing.T) {
 		}()
 	}
 	eventually(t, "the inputs are open", func() bool { return s.gauge("ckd_inputs_open") == 4 })
-	if code := s.stop(); code != 0 {
+	if code := s.Stop(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 }
 
 // TestCurl runs what docs/http.md shows.
 func TestCurl(t *testing.T) {
-	programs := strings.NewReplacer("curl ", program(t, "curl", "CURL")+" --fail-with-body -sS ", "jq ", program(t, "jq", "JQ")+" ")
+	programs := strings.NewReplacer("curl ", testbed.Program(t, "curl", "CURL")+" --fail-with-body -sS ", "jq ", testbed.Program(t, "jq", "JQ")+" ")
 	t.Parallel()
 	s := serveSite(t, "--policy", "../deploy/policy/fetal-health.yaml")
 	text, err := os.ReadFile("../docs/http.md")
@@ -700,15 +638,15 @@ func TestCurl(t *testing.T) {
 	}
 	for i, example := range examples {
 		// The addresses are this daemon's; a status that is no success is to be one of curl's.
-		script := programs.Replace(strings.ReplaceAll(example[1], "http://127.0.0.1:8591", s.http))
+		script := programs.Replace(strings.ReplaceAll(example[1], "http://127.0.0.1:8591", s.HTTP))
 		c := exec.CommandContext(inTime(t), "bash", "-o", "pipefail", "-c", script)
 		c.Dir = ".."
-		r := runCommand(t, c)
-		if r.code != 0 || !strings.Contains(r.stdout, wants[i]) {
-			t.Errorf("%s: exit %d, without %s: %s%s", example[1], r.code, wants[i], r.stdout, r.stderr)
+		r := testbed.Run(t, c)
+		if r.Code != 0 || !strings.Contains(r.Stdout, wants[i]) {
+			t.Errorf("%s: exit %d, without %s: %s%s", example[1], r.Code, wants[i], r.Stdout, r.Stderr)
 		}
-		if strings.Contains(r.stdout, `{"error"`) {
-			t.Errorf("%s: %s", example[1], r.stdout)
+		if strings.Contains(r.Stdout, `{"error"`) {
+			t.Errorf("%s: %s", example[1], r.Stdout)
 		}
 	}
 }

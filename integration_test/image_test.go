@@ -6,31 +6,33 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/ckd-project/ckd/integration_test/testbed"
 )
 
 // TestImage builds the image without a registry, and runs it as the image says:
 // not as root, and with nothing to write to. It answers a replay, and its health
 // check says that it is well.
 func TestImage(t *testing.T) {
-	buildah := program(t, "buildah", "BUILDAH")
+	buildah := testbed.Program(t, "buildah", "BUILDAH")
 	if os.Getuid() != 0 {
 		t.Skip("only root may mount the image")
 	}
 	context := t.TempDir()
 	build := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(context, "ckd"), "../cmd/ckd")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if r := runCommand(t, build); r.code != 0 {
-		t.Fatalf("static build: %s", r.stderr)
+	if r := testbed.Run(t, build); r.Code != 0 {
+		t.Fatalf("static build: %s", r.Stderr)
 	}
 	storage := t.TempDir()
 	bud := func(args ...string) string {
 		t.Helper()
 		all := append([]string{"--root", filepath.Join(storage, "root"), "--runroot", filepath.Join(storage, "run"), "--storage-driver", "vfs"}, args...)
-		r := runCommand(t, exec.Command(buildah, all...))
-		if r.code != 0 {
-			t.Fatalf("buildah %s: %s", strings.Join(args, " "), r.stderr)
+		r := testbed.Run(t, exec.Command(buildah, all...))
+		if r.Code != 0 {
+			t.Fatalf("buildah %s: %s", strings.Join(args, " "), r.Stderr)
 		}
-		return strings.TrimSpace(r.stdout)
+		return strings.TrimSpace(r.Stdout)
 	}
 	bud("bud", "--isolation", "chroot", "--format", "docker", "--target", "prebuilt", "-t", "ckd", "-f", "../Dockerfile", context)
 	said := bud("inspect", "--type", "image", "--format",
@@ -51,15 +53,15 @@ func TestImage(t *testing.T) {
 		script := `mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec chroot --userspec=65532:65532 "$0" /ckd "$@"`
 		return exec.Command("unshare", append([]string{"-m", "sh", "-c", script, root}, args...)...)
 	}
-	d := start(t, inside("serve", "--policy", "/policy.yaml", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"), 1)
-	r := mustRun(t, "replay", "--addr", d.grpc[0], "--model", "fetal-health", "--passes", recording("ctg-ensemble", ".passes.npy"))
-	if n := len(lines(t, r.stdout)); n != 2126 {
+	d := testbed.Start(t, inside("serve", "--policy", "/policy.yaml", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"), 1)
+	r := mustRun(t, "replay", "--addr", d.GRPC[0], "--model", "fetal-health", "--passes", recording("ctg-ensemble", ".passes.npy"))
+	if n := len(lines(t, r.Stdout)); n != 2126 {
 		t.Errorf("%d inputs answered", n)
 	}
-	if r := runCommand(t, inside("healthcheck", "--admin", strings.TrimPrefix(d.admin, "http://"))); r.code != 0 {
-		t.Errorf("health check: exit %d: %s", r.code, r.stderr)
+	if r := testbed.Run(t, inside("healthcheck", "--admin", strings.TrimPrefix(d.Admin, "http://"))); r.Code != 0 {
+		t.Errorf("health check: exit %d: %s", r.Code, r.Stderr)
 	}
-	if code := d.stop(); code != 0 {
+	if code := d.Stop(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 }

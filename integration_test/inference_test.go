@@ -17,6 +17,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/internal/record"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	inferencepb "github.com/ckd-project/ckd/proto/inference"
@@ -24,21 +25,21 @@ import (
 
 // TestGhzModelInfer loads the Open Inference Protocol with the call template of deploy/ghz.
 func TestGhzModelInfer(t *testing.T) {
-	ghz := program(t, "ghz", "GHZ")
+	ghz := testbed.Program(t, "ghz", "GHZ")
 	t.Parallel()
 	d := serve(t, "--policy", "../deploy/policy/fetal-health.yaml")
 	const calls = 2000
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	r := runCommand(t, exec.CommandContext(ctx, ghz, "--insecure", "--call", "inference.GRPCInferenceService/ModelInfer",
-		"--data-file", "../deploy/ghz/model-infer.json", "--total", fmt.Sprint(calls), "--concurrency", "8", "--format", "json", d.grpc[0]))
+	r := testbed.Run(t, exec.CommandContext(ctx, ghz, "--insecure", "--call", "inference.GRPCInferenceService/ModelInfer",
+		"--data-file", "../deploy/ghz/model-infer.json", "--total", fmt.Sprint(calls), "--concurrency", "8", "--format", "json", d.GRPC[0]))
 	var report struct {
 		Count           int
 		StatusCodeDistr map[string]int `json:"statusCodeDistribution"`
 		ErrorDistr      map[string]int `json:"errorDistribution"`
 	}
-	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {
-		t.Fatalf("%v: %s%s", err, r.stdout, r.stderr)
+	if err := json.Unmarshal([]byte(r.Stdout), &report); err != nil {
+		t.Fatalf("%v: %s%s", err, r.Stdout, r.Stderr)
 	}
 	if report.Count != calls || report.StatusCodeDistr["OK"] != calls || len(report.ErrorDistr) != 0 {
 		t.Errorf("report %+v", report)
@@ -243,7 +244,7 @@ func TestInferenceEqualsDecompose(t *testing.T) {
 }
 
 // overREST asks for all outputs by JSON.
-func overREST(t *testing.T, s *site, shape []int64, values []float32) outputs {
+func overREST(t *testing.T, s *daemon, shape []int64, values []float32) outputs {
 	t.Helper()
 	type tensor struct {
 		Name     string  `json:"name"`
@@ -285,13 +286,13 @@ func TestForeignClient(t *testing.T) {
 	s := serveSite(t, append(v.mutual(v.servers.Issue(t)), "--access", access, "--log-level", "debug")...)
 
 	const limit = 100
-	c := exec.CommandContext(inTime(t), python, "testdata/oip_client.py", "--addr", s.grpc[0], "--model", "fetal-health",
+	c := exec.CommandContext(inTime(t), python, "testdata/oip_client.py", "--addr", s.GRPC[0], "--model", "fetal-health",
 		"--passes", recording("ctg-mcdropout", ".passes.npy"), "--limit", fmt.Sprint(limit), "--proto", "../proto/inference/inference.proto",
 		"--ca", v.put("servers.crt", v.servers.PEM), "--cert", v.put("own.crt", own.CertPEM), "--key", v.put("own.key", own.KeyPEM),
 		"--token", v.put("own.token", []byte(token)))
-	r := runCommand(t, c)
-	if r.code != 0 {
-		t.Fatalf("exit %d: %s", r.code, r.stderr)
+	r := testbed.Run(t, c)
+	if r.Code != 0 {
+		t.Fatalf("exit %d: %s", r.Code, r.Stderr)
 	}
 	type answer struct {
 		ID      string
@@ -308,15 +309,15 @@ func TestForeignClient(t *testing.T) {
 		Nobody      string
 		NoToken     string `json:"no_token"`
 	}
-	if err := json.Unmarshal([]byte(r.stdout), &said); err != nil {
-		t.Fatalf("%v: %s", err, r.stdout)
+	if err := json.Unmarshal([]byte(r.Stdout), &said); err != nil {
+		t.Fatalf("%v: %s", err, r.Stdout)
 	}
 	if !said.Live || !said.Ready || said.Server != "ckd" || !said.ModelReady || string(said.Inputs) != `[["passes", "FP32", [-1, -1, 3]]]` ||
 		len(said.Config) != 1 || said.Config[0] != "passes" || said.Nobody != "NOT_FOUND" || said.NoToken != "UNAUTHENTICATED" {
-		t.Errorf("it says %.600s", r.stdout)
+		t.Errorf("it says %.600s", r.Stdout)
 	}
 	values, n, passes, _ := readRecording(t, "ctg-mcdropout", limit)
-	conn := dialTLS(t, s.grpc[0], trusting(v.servers, own.TLS(t)))
+	conn := dialTLS(t, s.GRPC[0], trusting(v.servers, own.TLS(t)))
 	want := native(t, conn, &ckdv1.DecomposeRequest{
 		Model: "fetal-health", Layout: ckdv1.Layout_LAYOUT_NSK, Inputs: uint32(n), Passes: uint32(passes), Values: values,
 	}, grpc.PerRPCCredentials(bearerToken(token)))
@@ -335,7 +336,7 @@ func TestForeignClient(t *testing.T) {
 	check("typed", said.Typed.Outputs)
 	if said.Raw.ID != "raw" || said.Typed.ID != "typed" || len(said.Stream) != 3 ||
 		!strings.Contains(string(said.Stream[1][0]), "no policy names the model") {
-		t.Fatalf("it says %.600s", r.stdout)
+		t.Fatalf("it says %.600s", r.Stdout)
 	}
 	for _, i := range []int{0, 2} {
 		var fields map[string]json.RawMessage

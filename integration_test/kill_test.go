@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ckd-project/ckd/integration_test/testbed"
 )
 
 // TestKilledUnderLoad: the daemon is killed without a word while a recording is
@@ -15,27 +17,27 @@ func TestKilledUnderLoad(t *testing.T) {
 	policy := writePolicy(t, policyText)
 	address := "unix:" + filepath.Join(t.TempDir(), "ckd.sock")
 	passes := recording("ctg-mcdropout", ".passes.npy")
-	offline := lines(t, mustRun(t, "decompose", "--passes", passes, "--policy", policy).stdout)
+	offline := lines(t, mustRun(t, "decompose", "--passes", passes, "--policy", policy).Stdout)
 
 	d := serveOn(t, address, "--policy", policy)
-	done := make(chan result, 1)
+	done := make(chan testbed.Result, 1)
 	go func() {
-		done <- runCommand(t, exec.CommandContext(t.Context(), ckd, "replay", "--addr", address, "--model", "fetal-health",
+		done <- testbed.Run(t, exec.CommandContext(t.Context(), ckd, "replay", "--addr", address, "--model", "fetal-health",
 			"--passes", passes, "--rate", "1000", "--batch", "16"))
 	}()
 	for range 3 {
 		time.Sleep(400 * time.Millisecond)
-		if err := d.process.Process.Kill(); err != nil {
+		if err := d.Process.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		<-d.exited
+		<-d.Exited
 		d = serveOn(t, address, "--policy", policy)
 	}
 	r := <-done
-	if r.code != 0 {
-		t.Fatalf("replay: exit %d: %s", r.code, r.stderr)
+	if r.Code != 0 {
+		t.Fatalf("replay: exit %d: %s", r.Code, r.Stderr)
 	}
-	online := lines(t, r.stdout)
+	online := lines(t, r.Stdout)
 	if len(online) != len(offline) {
 		t.Fatalf("%d lines, want %d", len(online), len(offline))
 	}
@@ -53,20 +55,20 @@ func TestStoppedUnderLoad(t *testing.T) {
 	address := "unix:" + filepath.Join(t.TempDir(), "ckd.sock")
 	passes := recording("ctg-ensemble", ".passes.npy")
 	d := serveOn(t, address, "--policy", policy, "--max-stream-age", "250ms")
-	done := make(chan result, 1)
+	done := make(chan testbed.Result, 1)
 	go func() {
-		done <- runCommand(t, exec.CommandContext(t.Context(), ckd, "replay", "--addr", address, "--model", "fetal-health",
+		done <- testbed.Run(t, exec.CommandContext(t.Context(), ckd, "replay", "--addr", address, "--model", "fetal-health",
 			"--passes", passes, "--rate", "1500", "--batch", "8"))
 	}()
 	for range 2 {
 		time.Sleep(400 * time.Millisecond)
-		if code := d.stop(); code != 0 {
+		if code := d.Stop(); code != 0 {
 			t.Errorf("exit code %d", code)
 		}
 		d = serveOn(t, address, "--policy", policy, "--max-stream-age", "250ms")
 	}
 	r := <-done
-	if r.code != 0 || len(lines(t, r.stdout)) != 2126 || strings.Contains(r.stdout, `"error"`) {
-		t.Errorf("replay: exit %d, %d lines: %s", r.code, len(lines(t, r.stdout)), r.stderr)
+	if r.Code != 0 || len(lines(t, r.Stdout)) != 2126 || strings.Contains(r.Stdout, `"error"`) {
+		t.Errorf("replay: exit %d, %d lines: %s", r.Code, len(lines(t, r.Stdout)), r.Stderr)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"os"
 	"os/exec"
 	"testing"
 	"time"
@@ -13,29 +12,13 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/ckd-project/ckd/integration_test/testbed"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// program finds a program that a test needs: by the environment variable, else
-// on the PATH. Without it the test is skipped, unless CKD_REQUIRE_TOOLS is set.
-func program(t *testing.T, name, variable string) string {
-	t.Helper()
-	if path := os.Getenv(variable); path != "" {
-		return path
-	}
-	path, err := exec.LookPath(name)
-	if err != nil {
-		if os.Getenv("CKD_REQUIRE_TOOLS") != "" {
-			t.Fatalf("%s is not installed, and CKD_REQUIRE_TOOLS is set", name)
-		}
-		t.Skipf("%s is not installed; set %s to its path", name, variable)
-	}
-	return path
-}
-
 // TestGhz loads both RPCs with the call templates that the README shows.
 func TestGhz(t *testing.T) {
-	ghz := program(t, "ghz", "GHZ")
+	ghz := testbed.Program(t, "ghz", "GHZ")
 	d := serve(t, "--policy", "../deploy/policy/fetal-health.yaml")
 	for call, c := range map[string]struct {
 		data  string
@@ -47,23 +30,23 @@ func TestGhz(t *testing.T) {
 		t.Run(call, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			r := runCommand(t, exec.CommandContext(ctx, ghz, "--insecure", "--call", call, "--data-file", c.data,
-				"--total", jsonText(t, c.calls), "--concurrency", "8", "--format", "json", d.grpc[0]))
+			r := testbed.Run(t, exec.CommandContext(ctx, ghz, "--insecure", "--call", call, "--data-file", c.data,
+				"--total", jsonText(t, c.calls), "--concurrency", "8", "--format", "json", d.GRPC[0]))
 			var report struct {
 				Count            int
 				StatusCodeDistr  map[string]int `json:"statusCodeDistribution"`
 				ErrorDistr       map[string]int `json:"errorDistribution"`
 				Average, Fastest float64
 			}
-			if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {
-				t.Fatalf("%v: %s%s", err, r.stdout, r.stderr)
+			if err := json.Unmarshal([]byte(r.Stdout), &report); err != nil {
+				t.Fatalf("%v: %s%s", err, r.Stdout, r.Stderr)
 			}
 			if report.Count != c.calls || report.StatusCodeDistr["OK"] != c.calls || len(report.ErrorDistr) != 0 {
 				t.Errorf("report %+v", report)
 			}
 		})
 	}
-	_, text, _ := d.get("/metrics")
+	_, text, _ := d.Get("/metrics")
 	families := parse(t, text)
 	// One input a unary call; four a stream, which the templates say.
 	if got, want := sum(families["ckd_decisions_total"]), 2000.0+4*200; got != want {

@@ -1,15 +1,10 @@
 package integration_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math"
-	"net"
-	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,17 +13,18 @@ import (
 	"sort"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/prometheus/common/model"
+
+	"github.com/ckd-project/ckd/integration_test/testbed"
 )
 
 // TestPrometheus: a Prometheus that scrapes the daemon answers every query that
 // the documents show, and with the values that the lines of a replay give.
 func TestPrometheus(t *testing.T) {
-	binary, promtool := program(t, "prometheus", "PROMETHEUS"), program(t, "promtool", "PROMTOOL")
+	binary, promtool := testbed.Program(t, "prometheus", "PROMETHEUS"), testbed.Program(t, "promtool", "PROMTOOL")
 	queries := documentedQueries(t)
 	for _, mode := range []struct {
 		histograms string // the form in which Prometheus takes them
@@ -40,12 +36,12 @@ func TestPrometheus(t *testing.T) {
 		t.Run(mode.histograms, func(t *testing.T) {
 			t.Parallel() // most of the time Prometheus waits
 			d := serve(t, "--policy", writePolicy(t, policyText))
-			p := startPrometheus(t, binary, scrapeConfig(t, promtool, d), mode.flags...)
+			p := testbed.StartPrometheus(t, binary, scrapeConfig(t, promtool, d), mode.flags...)
 			// With every counter seen at 0 before the first input, and at an instant
 			// that was scraped, a rate is all that was counted over its range.
-			p.scraped(time.Time{})
+			p.Scraped(time.Time{})
 			answers := expectedAnswers(t, d, replayLines(t, d))
-			at := p.scraped(time.Now())
+			at := p.Scraped(time.Now())
 
 			shown := make([]bool, len(answers))
 			for _, query := range queries {
@@ -59,9 +55,9 @@ func TestPrometheus(t *testing.T) {
 				if needs := answers[i].needs; needs != "" && needs != mode.histograms {
 					want = nil
 				}
-				p.check(query, at, want)
+				checkQuery(t, p, query, at, want)
 				if !answers[i].perSecond {
-					p.check(overAllTime(query), at, want)
+					checkQuery(t, p, overAllTime(query), at, want)
 				}
 			}
 			for i, a := range answers {
@@ -130,8 +126,8 @@ type replayLine struct {
 // replayLines sends a recording to the daemon.
 func replayLines(t *testing.T, d *daemon) []replayLine {
 	t.Helper()
-	out := mustRun(t, "replay", "--addr", d.grpc[0], "--model", "fetal-health",
-		"--passes", recording("ctg-mcdropout", ".passes.npy")).stdout
+	out := mustRun(t, "replay", "--addr", d.GRPC[0], "--model", "fetal-health",
+		"--passes", recording("ctg-mcdropout", ".passes.npy")).Stdout
 	var lines []replayLine
 	for decoder := json.NewDecoder(strings.NewReader(out)); decoder.More(); {
 		var line replayLine
@@ -182,7 +178,7 @@ func expectedAnswers(t *testing.T, d *daemon, lines []replayLine) []answer {
 		slices.Sort(c[k])
 	}
 	edges := documentedEdges(t)
-	_, text, _ := d.get("/metrics")
+	_, text, _ := d.Get("/metrics")
 	hash := regexp.MustCompile(`ckd_policy_info{.*hash="(\w+)"`).FindStringSubmatch(text)
 	if hash == nil {
 		t.Fatal("the daemon does not tell the hash of its policy")
@@ -209,7 +205,7 @@ func expectedAnswers(t *testing.T, d *daemon, lines []replayLine) []answer {
 		matrixOfAll[model.Metric{"class_a": a, "class_b": b}.String()] = about(sum / inputs)
 	}
 	onInstance := model.Metric{
-		"instance": model.LabelValue(strings.TrimPrefix(d.admin, "http://")), "model": m,
+		"instance": model.LabelValue(strings.TrimPrefix(d.Admin, "http://")), "model": m,
 		"version": "integration", "hash": model.LabelValue(hash[1]),
 	}.String()
 	return []answer{
@@ -305,7 +301,7 @@ func scrapeConfig(t *testing.T, promtool string, d *daemon) string {
 	config := string(text)
 	for old, replacement := range map[string]string{
 		"scrape_interval: 15s":          "scrape_interval: 1s",
-		`- targets: ["127.0.0.1:9590"]`: fmt.Sprintf("- targets: [%q]", strings.TrimPrefix(d.admin, "http://")),
+		`- targets: ["127.0.0.1:9590"]`: fmt.Sprintf("- targets: [%q]", strings.TrimPrefix(d.Admin, "http://")),
 	} {
 		if strings.Count(config, old) != 1 {
 			t.Fatalf("deploy/prometheus/prometheus.yaml does not have %s once", old)
@@ -319,155 +315,28 @@ func scrapeConfig(t *testing.T, promtool string, d *daemon) string {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for _, file := range []string{"../deploy/prometheus/prometheus.yaml", path} {
-		if r := runCommand(t, exec.CommandContext(ctx, promtool, "check", "config", file)); r.code != 0 {
-			t.Fatalf("promtool check config %s: exit %d\n%s%s", file, r.code, r.stdout, r.stderr)
+		if r := testbed.Run(t, exec.CommandContext(ctx, promtool, "check", "config", file)); r.Code != 0 {
+			t.Fatalf("promtool check config %s: exit %d\n%s%s", file, r.Code, r.Stdout, r.Stderr)
 		}
 	}
 	return path
 }
 
-// prometheus is a running Prometheus.
-type prometheus struct {
-	t       *testing.T
-	process *exec.Cmd
-	url     string
-	log     bytes.Buffer // to be read when it has exited
-	exited  chan struct{}
-}
-
-// startPrometheus starts a Prometheus on a free port and waits until it is ready.
-// It is stopped at the end of the test.
-func startPrometheus(t *testing.T, binary, config string, flags ...string) *prometheus {
-	t.Helper()
-	for range 3 { // the port may be taken between finding and using it
-		free, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		address := free.Addr().String()
-		free.Close()
-		p := &prometheus{t: t, url: "http://" + address, exited: make(chan struct{})}
-		p.process = exec.Command(binary, append([]string{"--config.file", config,
-			"--storage.tsdb.path", t.TempDir(), "--web.listen-address", address}, flags...)...)
-		p.process.Stdout, p.process.Stderr = &p.log, &p.log
-		if err := p.process.Start(); err != nil {
-			t.Fatal(err)
-		}
-		go func() {
-			_ = p.process.Wait() // how it ends is of no interest
-			close(p.exited)
-		}()
-		t.Cleanup(p.stop)
-		if p.ready() {
-			return p
-		}
-	}
-	t.Fatal("Prometheus does not start")
-	return nil
-}
-
-// ready waits until Prometheus answers, and reports false if it exits before.
-func (p *prometheus) ready() bool {
-	p.t.Helper()
-	for range 300 {
-		select {
-		case <-p.exited:
-			return false
-		case <-time.After(100 * time.Millisecond):
-		}
-		if code, _, err := p.get("/-/ready"); err == nil && code == http.StatusOK {
-			return true
-		}
-	}
-	p.t.Fatal("Prometheus is not ready after 30 s")
-	return false
-}
-
-// stop tells Prometheus to stop, and makes it.
-func (p *prometheus) stop() {
-	_ = p.process.Process.Signal(syscall.SIGTERM) // it may have exited
-	select {
-	case <-p.exited:
-	case <-time.After(15 * time.Second):
-		_ = p.process.Process.Kill() // it may have exited
-		<-p.exited
-		p.t.Error("Prometheus did not stop within 15 s of SIGTERM")
-	}
-	if p.t.Failed() {
-		p.t.Logf("log of Prometheus:\n%s", p.log.String())
-	}
-}
-
-// scraped waits for a scrape that succeeded and that began after the given time,
-// and returns the time of its samples.
-func (p *prometheus) scraped(after time.Time) string {
-	p.t.Helper()
-	// Prometheus moves the time of a scrape by some milliseconds, to regular steps.
-	after = after.Add(100 * time.Millisecond)
-	for range 300 {
-		for _, sample := range p.query("timestamp(up) and up == 1", "") {
-			if float64(sample.Value) > float64(after.UnixMilli())/1000 {
-				return sample.Value.String()
-			}
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	p.t.Fatal("Prometheus has not scraped the daemon within 30 s")
-	return ""
-}
-
-// check asks a query as of the given time. Prometheus must return the wanted
+// checkQuery asks a query as of the given time. Prometheus must return the wanted
 // series and no others.
-func (p *prometheus) check(query, at string, want map[string]interval) {
-	p.t.Helper()
-	got := p.query(query, at)
+func checkQuery(t *testing.T, p *testbed.Prometheus, query, at string, want map[string]interval) {
+	t.Helper()
+	got := p.Query(query, at)
 	if len(got) != len(want) {
-		p.t.Errorf("%s\nreturns %d series, want %d: %v", query, len(got), len(want), got)
+		t.Errorf("%s\nreturns %d series, want %d: %v", query, len(got), len(want), got)
 	}
 	for _, sample := range got {
 		value := float64(sample.Value)
 		bounds, wanted := want[sample.Metric.String()]
 		if !wanted {
-			p.t.Errorf("%s\nreturns the series %v, which is none of %v", query, sample.Metric, want)
+			t.Errorf("%s\nreturns the series %v, which is none of %v", query, sample.Metric, want)
 		} else if !(bounds.low <= value && value <= bounds.high) { // NaN is never in them
-			p.t.Errorf("%s\n%v is %v, want %v", query, sample.Metric, value, bounds)
+			t.Errorf("%s\n%v is %v, want %v", query, sample.Metric, value, bounds)
 		}
 	}
-}
-
-// query asks for an instant vector, as of the given time or of now.
-func (p *prometheus) query(query, at string) model.Vector {
-	p.t.Helper()
-	parameters := url.Values{"query": {query}}
-	if at != "" {
-		parameters.Set("time", at)
-	}
-	_, body, err := p.get("/api/v1/query?" + parameters.Encode())
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	var reply struct {
-		Status string
-		Data   struct{ Result model.Vector }
-	}
-	if err := json.Unmarshal(body, &reply); err != nil || reply.Status != "success" {
-		p.t.Fatalf("%s\nis answered with %s (%v)", query, body, err)
-	}
-	return reply.Data.Result
-}
-
-func (p *prometheus) get(path string) (code int, body []byte, err error) {
-	ctx, cancel := context.WithTimeout(p.t.Context(), 10*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+path, nil)
-	if err != nil {
-		return 0, nil, err
-	}
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer answer.Body.Close()
-	body, err = io.ReadAll(answer.Body)
-	return answer.StatusCode, body, err
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ckd-project/ckd/integration_test/testbed"
 )
 
 // TestReadme runs every command that the README shows, from the project's root,
@@ -39,7 +41,7 @@ func TestReadme(t *testing.T) {
 				demo = keepDemo(t, words[2:])
 			case words[0] == "curl":
 				t.Run("curl", func(t *testing.T) {
-					words[0] = program(t, "curl", "CURL")
+					words[0] = testbed.Program(t, "curl", "CURL")
 					last := &words[len(words)-1]
 					*last = strings.Replace(*last, "http://127.0.0.1:8591", demo, 1)
 					if out := runReadme(t, words, d); !strings.Contains(out, `"ACTION_`) {
@@ -58,7 +60,7 @@ func TestReadme(t *testing.T) {
 				}
 			case words[0] == "ghz":
 				t.Run("ghz", func(t *testing.T) {
-					words[0] = program(t, "ghz", "GHZ")
+					words[0] = testbed.Program(t, "ghz", "GHZ")
 					out := runReadme(t, words, d)
 					if !strings.Contains(out, "[OK]") || strings.Contains(out, "Error distribution") {
 						t.Errorf("%s: %s", line, out)
@@ -162,7 +164,7 @@ func runReadme(t *testing.T, words []string, d *daemon) string {
 	for i, w := range words {
 		args[i] = w
 		if d != nil {
-			args[i] = strings.ReplaceAll(w, "127.0.0.1:8590", d.grpc[0])
+			args[i] = strings.ReplaceAll(w, "127.0.0.1:8590", d.GRPC[0])
 		}
 	}
 	if args[0] == "ckd" {
@@ -170,9 +172,9 @@ func runReadme(t *testing.T, words []string, d *daemon) string {
 	}
 	c := exec.CommandContext(ctx, args[0], args[1:]...)
 	c.Dir = ".."
-	r := runCommand(t, c)
-	if r.code != 0 {
-		t.Errorf("%s: exit %d\n%s%s", strings.Join(words, " "), r.code, r.stdout, r.stderr)
+	r := testbed.Run(t, c)
+	if r.Code != 0 {
+		t.Errorf("%s: exit %d\n%s%s", strings.Join(words, " "), r.Code, r.Stdout, r.Stderr)
 	}
-	return r.stdout
+	return r.Stdout
 }

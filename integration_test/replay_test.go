@@ -10,6 +10,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/ckd-project/ckd/integration_test/testbed"
 )
 
 // TestReplayEqualsDecompose: what the daemon answers, over TCP and a unix
@@ -22,7 +24,7 @@ func TestReplayEqualsDecompose(t *testing.T) {
 	for _, name := range recordings {
 		t.Run(name, func(t *testing.T) {
 			passes := recording(name, ".passes.npy")
-			offline := lines(t, mustRun(t, "decompose", "--passes", passes, "--policy", policy, "--model", "fetal-health").stdout)
+			offline := lines(t, mustRun(t, "decompose", "--passes", passes, "--policy", policy, "--model", "fetal-health").Stdout)
 			if len(offline) != 2126 {
 				t.Fatalf("%d lines, want 2126", len(offline))
 			}
@@ -39,10 +41,10 @@ func TestReplayEqualsDecompose(t *testing.T) {
 					}
 				}
 			}
-			for _, address := range d.grpc {
+			for _, address := range d.GRPC {
 				for _, extra := range [][]string{nil, {"--unary"}, {"--batch", "1", "--in-flight", "64", "--limit", "300"}} {
 					args := append([]string{"replay", "--addr", address, "--model", "fetal-health", "--passes", passes}, extra...)
-					online := lines(t, mustRun(t, args...).stdout)
+					online := lines(t, mustRun(t, args...).Stdout)
 					if len(extra) < 6 && len(online) != len(offline) || len(online) == 0 {
 						t.Fatalf("%v: %d lines, want %d", args, len(online), len(offline))
 					}
@@ -55,7 +57,7 @@ func TestReplayEqualsDecompose(t *testing.T) {
 			}
 		})
 	}
-	if code := d.stop(); code != 0 {
+	if code := d.Stop(); code != 0 {
 		t.Errorf("exit code %d after SIGTERM", code)
 	}
 	if _, err := os.Stat(socket); !os.IsNotExist(err) {
@@ -117,14 +119,14 @@ func lines(t *testing.T, text string) []any {
 // TestReplaySummary: throughput and latency are told, on standard error.
 func TestReplaySummary(t *testing.T) {
 	d := serve(t, "--policy", writePolicy(t, policyText))
-	r := mustRun(t, "replay", "--addr", d.grpc[0], "--model", "fetal-health", "--summary", "--quiet",
+	r := mustRun(t, "replay", "--addr", d.GRPC[0], "--model", "fetal-health", "--summary", "--quiet",
 		"--passes", recording("ctg-ensemble", ".passes.npy"), "--rate", "4000")
-	if r.stdout != "" {
-		t.Errorf("lines in spite of --quiet: %.100s", r.stdout)
+	if r.Stdout != "" {
+		t.Errorf("lines in spite of --quiet: %.100s", r.Stdout)
 	}
 	for _, part := range []string{"2126", "p50", "p90", "p99", "max", "inputs/s"} {
-		if !strings.Contains(r.stderr, part) {
-			t.Errorf("the summary lacks %q:\n%s", part, r.stderr)
+		if !strings.Contains(r.Stderr, part) {
+			t.Errorf("the summary lacks %q:\n%s", part, r.Stderr)
 		}
 	}
 }
@@ -145,12 +147,12 @@ func TestReplayRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	offline := run(t, "decompose", "--passes", spoilt, "--classes", "normal,suspect,pathologic")
-	online := run(t, "replay", "--addr", d.grpc[0], "--model", "fetal-health", "--passes", spoilt)
-	for name, r := range map[string]result{"decompose": offline, "replay": online} {
-		if r.code != 1 || !strings.Contains(r.stderr, "1 of 2126 inputs") {
-			t.Errorf("%s: exit %d: %s", name, r.code, r.stderr)
+	online := run(t, "replay", "--addr", d.GRPC[0], "--model", "fetal-health", "--passes", spoilt)
+	for name, r := range map[string]testbed.Result{"decompose": offline, "replay": online} {
+		if r.Code != 1 || !strings.Contains(r.Stderr, "1 of 2126 inputs") {
+			t.Errorf("%s: exit %d: %s", name, r.Code, r.Stderr)
 		}
-		for i, line := range lines(t, r.stdout) {
+		for i, line := range lines(t, r.Stdout) {
 			fault, failed := line.(map[string]any)["error"].(map[string]any)
 			if failed != (i == 17) {
 				t.Errorf("%s: line %d: %v", name, i, line)

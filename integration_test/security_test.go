@@ -33,6 +33,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ckd-project/ckd/client"
+	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/internal/certs/certtest"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	inferencepb "github.com/ckd-project/ckd/proto/inference"
@@ -99,10 +100,10 @@ func (v *vault) token(name string) (token, sum string) {
 }
 
 // isKeptBy fails the test where the daemon's log or metrics have a secret.
-func (v *vault) isKeptBy(s *site) {
+func (v *vault) isKeptBy(s *daemon) {
 	v.t.Helper()
-	_, metrics, _ := s.get("/metrics")
-	for where, text := range map[string]string{"log": s.logText(), "metrics": metrics} {
+	_, metrics, _ := s.Get("/metrics")
+	for where, text := range map[string]string{"log": s.Log(), "metrics": metrics} {
 		for secret := range v.secrets {
 			if strings.Contains(text, secret) {
 				v.t.Errorf("the %s: %q is in it", where, secret)
@@ -112,7 +113,7 @@ func (v *vault) isKeptBy(s *site) {
 			v.t.Errorf("the %s shows a credential", where)
 		}
 	}
-	if len(v.secrets) == 0 || len(s.logText()) == 0 {
+	if len(v.secrets) == 0 || len(s.Log()) == 0 {
 		v.t.Error("there is nothing to find, or nowhere to look")
 	}
 }
@@ -214,39 +215,39 @@ func TestMutualTLS(t *testing.T) {
 		"TLS 1.1":                {upTo(tls.VersionTLS11, trusting(v.servers, mine)), "protocol version not supported"},
 	} {
 		handshakes.Go(func() {
-			for address, protocol := range map[string]string{s.grpc[0]: "h2", strings.TrimPrefix(s.http, "https://"): "http/1.1"} {
+			for address, protocol := range map[string]string{s.GRPC[0]: "h2", strings.TrimPrefix(s.HTTP, "https://"): "http/1.1"} {
 				if _, err := shake(address, c.config, protocol); err == nil || !strings.Contains(err.Error(), c.want) {
 					t.Errorf("%s: %s: %v, want %q", name, protocol, err, c.want)
 				}
 			}
-			if names, err := modelsOf(inTime(t), dialTLS(t, s.grpc[0], c.config)); status.Code(err) != codes.Unavailable {
+			if names, err := modelsOf(inTime(t), dialTLS(t, s.GRPC[0], c.config)); status.Code(err) != codes.Unavailable {
 				t.Errorf("%s: gRPC: %v, %v", name, names, err)
 			}
 			for version := 1; version <= 2; version++ {
-				if r, err := ask(inTime(t), secured(t, c.config, version), http.MethodGet, s.http+"/v1/models", ""); err == nil {
+				if r, err := ask(inTime(t), secured(t, c.config, version), http.MethodGet, s.HTTP+"/v1/models", ""); err == nil {
 					t.Errorf("%s: HTTP/%d: %d %s", name, version, r.code, r.body)
 				}
 			}
 		})
 	}
 	handshakes.Wait()
-	if _, err := modelsOf(inTime(t), dialTLS(t, s.grpc[0], nil)); status.Code(err) != codes.Unavailable {
+	if _, err := modelsOf(inTime(t), dialTLS(t, s.GRPC[0], nil)); status.Code(err) != codes.Unavailable {
 		t.Errorf("gRPC in plaintext: %v", err)
 	}
-	r, err := ask(inTime(t), overHTTP1(t), http.MethodGet, inPlaintext(s.http)+"/v1/models", "")
+	r, err := ask(inTime(t), overHTTP1(t), http.MethodGet, inPlaintext(s.HTTP)+"/v1/models", "")
 	if err == nil && r.code != http.StatusBadRequest {
 		t.Errorf("HTTP in plaintext: %d %s", r.code, r.body)
 	}
 
 	good := trusting(v.servers, mine)
-	if state, err := shake(s.grpc[0], good, "h2"); err != nil || state.Version != tls.VersionTLS13 {
+	if state, err := shake(s.GRPC[0], good, "h2"); err != nil || state.Version != tls.VersionTLS13 {
 		t.Errorf("a good client: %v, version %x", err, state.Version)
 	}
-	if names, err := modelsOf(inTime(t), dialTLS(t, s.grpc[0], good)); err != nil || len(names) != 1 {
+	if names, err := modelsOf(inTime(t), dialTLS(t, s.GRPC[0], good)); err != nil || len(names) != 1 {
 		t.Errorf("a good client: gRPC: %v, %v", names, err)
 	}
 	for version := 1; version <= 2; version++ {
-		r, err := ask(inTime(t), secured(t, good, version), http.MethodGet, s.http+"/v1/models", "")
+		r, err := ask(inTime(t), secured(t, good, version), http.MethodGet, s.HTTP+"/v1/models", "")
 		if err != nil || r.code != http.StatusOK || !strings.Contains(r.body, "fetal-health") {
 			t.Errorf("a good client: HTTP/%d: %v, %v", version, r, err)
 		}
@@ -268,19 +269,19 @@ func TestAdminTLS(t *testing.T) {
 	t.Parallel()
 	v := newVault(t)
 	s := serveSite(t, append(v.mutual(v.servers.Issue(t)), "--admin-tls")...)
-	if !strings.HasPrefix(s.admin, "https://") {
-		t.Fatalf("the admin address is %s", s.admin)
+	if !strings.HasPrefix(s.Admin, "https://") {
+		t.Fatalf("the admin address is %s", s.Admin)
 	}
 	for _, path := range []string{"/readyz", "/metrics"} {
-		if r, err := ask(inTime(t), secured(t, trusting(v.servers), 1), http.MethodGet, s.admin+path, ""); err != nil || r.code != http.StatusOK {
+		if r, err := ask(inTime(t), secured(t, trusting(v.servers), 1), http.MethodGet, s.Admin+path, ""); err != nil || r.code != http.StatusOK {
 			t.Errorf("%s: %v, %v", path, r, err)
 		}
-		if r, err := ask(inTime(t), overHTTP1(t), http.MethodGet, inPlaintext(s.admin)+path, ""); err == nil && r.code == http.StatusOK {
+		if r, err := ask(inTime(t), overHTTP1(t), http.MethodGet, inPlaintext(s.Admin)+path, ""); err == nil && r.code == http.StatusOK {
 			t.Errorf("%s in plaintext: %v", path, r)
 		}
 	}
 	old := upTo(tls.VersionTLS12, trusting(v.servers))
-	if _, err := shake(strings.TrimPrefix(s.admin, "https://"), old, "http/1.1"); err == nil {
+	if _, err := shake(strings.TrimPrefix(s.Admin, "https://"), old, "http/1.1"); err == nil {
 		t.Error("TLS 1.2 is taken")
 	}
 }
@@ -295,7 +296,7 @@ func TestTLS12(t *testing.T) {
 		c.CipherSuites = suites
 		return c
 	}
-	for address, protocol := range map[string]string{s.grpc[0]: "h2", strings.TrimPrefix(s.http, "https://"): "http/1.1"} {
+	for address, protocol := range map[string]string{s.GRPC[0]: "h2", strings.TrimPrefix(s.HTTP, "https://"): "http/1.1"} {
 		if state, err := shake(address, trusting(v.servers), protocol); err != nil || state.Version != tls.VersionTLS13 {
 			t.Errorf("%s: the best is %x, %v", protocol, state.Version, err)
 		}
@@ -309,7 +310,7 @@ func TestTLS12(t *testing.T) {
 			t.Errorf("%s: TLS 1.1 is taken", protocol)
 		}
 	}
-	if names, err := modelsOf(inTime(t), dialTLS(t, s.grpc[0], old(tls.VersionTLS12))); err != nil || len(names) != 1 {
+	if names, err := modelsOf(inTime(t), dialTLS(t, s.GRPC[0], old(tls.VersionTLS12))); err != nil || len(names) != 1 {
 		t.Errorf("gRPC over TLS 1.2: %v, %v", names, err)
 	}
 	s.says("whoever reaches the daemon may use it")
@@ -385,7 +386,7 @@ func rotate(t *testing.T, v *vault, cert, key string, replace func(n int, p cert
 	// New connections, over gRPC and HTTP.
 	load.Go(func() {
 		for goesOn() {
-			conn := dialTLS(t, s.grpc[0], config)
+			conn := dialTLS(t, s.GRPC[0], config)
 			if _, err := modelsOf(ctx, conn); err != nil {
 				t.Errorf("a new connection: %v", err)
 			}
@@ -396,7 +397,7 @@ func rotate(t *testing.T, v *vault, cert, key string, replace func(n int, p cert
 	load.Go(func() {
 		for goesOn() {
 			c := secured(t, config, 1+int(calls[2].Add(1)%2))
-			if r, err := ask(ctx, c, http.MethodGet, s.http+"/v1/models", ""); err != nil || r.code != http.StatusOK {
+			if r, err := ask(ctx, c, http.MethodGet, s.HTTP+"/v1/models", ""); err != nil || r.code != http.StatusOK {
 				t.Errorf("a new connection: %v, %v", r, err)
 			}
 			c.CloseIdleConnections()
@@ -404,7 +405,7 @@ func rotate(t *testing.T, v *vault, cert, key string, replace func(n int, p cert
 	})
 	// A stream with many inputs in flight all the time, one half of them for as long as it lives.
 	const lasting, brief = 500, 50
-	stream, err := openStream(ctx, dialTLS(t, s.grpc[0], config))
+	stream, err := openStream(ctx, dialTLS(t, s.GRPC[0], config))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -443,7 +444,7 @@ func rotate(t *testing.T, v *vault, cert, key string, replace func(n int, p cert
 
 	for n := 1; n <= rotations; n++ {
 		replace(n, pairs[n])
-		for address, protocol := range map[string]string{s.grpc[0]: "h2", strings.TrimPrefix(s.http, "https://"): "http/1.1"} {
+		for address, protocol := range map[string]string{s.GRPC[0]: "h2", strings.TrimPrefix(s.HTTP, "https://"): "http/1.1"} {
 			eventually(t, "new handshakes are shown the new certificate", func() bool {
 				pass(false)
 				state, err := shake(address, config, protocol)
@@ -483,8 +484,8 @@ func rotate(t *testing.T, v *vault, cert, key string, replace func(n int, p cert
 }
 
 // session sends groups, one after the other, on a stream that may not be opened again.
-func session(ctx context.Context, t *testing.T, s *site, v *vault, own certtest.Pair, goesOn func() bool) {
-	c, err := client.Dial(s.grpc[0], client.WithTLS(client.TLSFiles{
+func session(ctx context.Context, t *testing.T, s *daemon, v *vault, own certtest.Pair, goesOn func() bool) {
+	c, err := client.Dial(s.GRPC[0], client.WithTLS(client.TLSFiles{
 		CA: v.put("servers.crt", v.servers.PEM), Cert: v.put("own.crt", own.CertPEM), Key: v.put("own.key", own.KeyPEM),
 	}))
 	if err != nil {
@@ -517,8 +518,8 @@ func TestCertificateExpires(t *testing.T) {
 	v := newVault(t)
 	expired := v.servers.Issue(t, certtest.Valid(time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)))
 	anywhere := []string{"--policy", writePolicy(t, policyText), "--listen", "127.0.0.1:0", "--admin", "off"}
-	if r := refused(inTime(t), t, append(anywhere, v.tls(expired)...)...); r.code != 1 || !strings.Contains(r.stderr, "has expired at") {
-		t.Errorf("expired at the start: exit %d: %s", r.code, r.stderr)
+	if r := refused(inTime(t), t, append(anywhere, v.tls(expired)...)...); r.Code != 1 || !strings.Contains(r.Stderr, "has expired at") {
+		t.Errorf("expired at the start: exit %d: %s", r.Code, r.Stderr)
 	}
 	end := time.Now().Add(6 * time.Second).Truncate(time.Second)
 	brief := v.servers.Issue(t, certtest.Valid(time.Now().Add(-time.Hour), end))
@@ -527,11 +528,11 @@ func TestCertificateExpires(t *testing.T) {
 	if got := s.gauge("ckd_certificate_not_after_seconds"); got != float64(end.Unix()) {
 		t.Errorf("the metric is %v, want %v", got, end.Unix())
 	}
-	config, https := trusting(v.servers), strings.TrimPrefix(s.http, "https://")
+	config, https := trusting(v.servers), strings.TrimPrefix(s.HTTP, "https://")
 	if _, err := shake(https, config, "http/1.1"); err != nil {
 		t.Errorf("before its end: %v", err)
 	}
-	stream, err := openStream(inTime(t), dialTLS(t, s.grpc[0], config))
+	stream, err := openStream(inTime(t), dialTLS(t, s.GRPC[0], config))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -539,7 +540,7 @@ func TestCertificateExpires(t *testing.T) {
 		_, err := shake(https, config, "http/1.1")
 		return err != nil && strings.Contains(err.Error(), "certificate has expired")
 	})
-	if _, err := modelsOf(inTime(t), dialTLS(t, s.grpc[0], config)); status.Code(err) != codes.Unavailable {
+	if _, err := modelsOf(inTime(t), dialTLS(t, s.GRPC[0], config)); status.Code(err) != codes.Unavailable {
 		t.Errorf("after its end: %v", err)
 	}
 	if err := stream.Send(block(1, 3, 5, true)); err != nil {
@@ -548,7 +549,7 @@ func TestCertificateExpires(t *testing.T) {
 	if m, err := stream.Recv(); err != nil || len(m.GetResults()) != 3 {
 		t.Errorf("a stream that is open: %v, %v", m, err)
 	}
-	if err := s.process.Process.Signal(syscall.SIGHUP); err != nil { // or it would say so within a minute
+	if err := s.Process.Process.Signal(syscall.SIGHUP); err != nil { // or it would say so within a minute
 		t.Fatal(err)
 	}
 	s.says("the server's certificate has expired at")
@@ -559,7 +560,7 @@ func TestCertificateExpires(t *testing.T) {
 	renewed := v.servers.Issue(t)
 	v.tls(renewed)
 	eventually(t, "the renewed one is taken", func() bool {
-		_, err := modelsOf(inTime(t), dialTLS(t, s.grpc[0], config))
+		_, err := modelsOf(inTime(t), dialTLS(t, s.GRPC[0], config))
 		return err == nil && s.gauge("ckd_certificate_not_after_seconds") == float64(renewed.Cert.NotAfter.Unix())
 	})
 	v.isKeptBy(s)
@@ -599,13 +600,13 @@ func TestRevokedWhileConnected(t *testing.T) {
 				c := trusting(v.servers, own.TLS(t))
 				g := guest{config: c, http1: secured(t, c, 1), http2: secured(t, c, 2)}
 				var err error
-				if g.stream, err = openStream(inTime(t), dialTLS(t, s.grpc[0], c)); err != nil {
+				if g.stream, err = openStream(inTime(t), dialTLS(t, s.GRPC[0], c)); err != nil {
 					t.Fatal(err)
 				}
 				if err := g.stream.Send(block(1, 4, 5, false)); err != nil {
 					t.Fatal(err)
 				}
-				if g.lines, err = openLines(inTime(t), secured(t, c, 2), s.http); err != nil {
+				if g.lines, err = openLines(inTime(t), secured(t, c, 2), s.HTTP); err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(g.lines.close)
@@ -613,7 +614,7 @@ func TestRevokedWhileConnected(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, h := range []*http.Client{g.http1, g.http2} {
-					if r, err := ask(inTime(t), h, http.MethodGet, s.http+"/v1/models", ""); err != nil || r.code != http.StatusOK {
+					if r, err := ask(inTime(t), h, http.MethodGet, s.HTTP+"/v1/models", ""); err != nil || r.code != http.StatusOK {
 						t.Fatalf("%v, %v", r, err)
 					}
 				}
@@ -626,14 +627,14 @@ func TestRevokedWhileConnected(t *testing.T) {
 			if m, err := revoked.stream.Recv(); status.Code(err) != codes.Unavailable && status.Code(err) != codes.Unauthenticated {
 				t.Errorf("the stream ends with %v, %v", m, err)
 			}
-			if _, err := modelsOf(inTime(t), dialTLS(t, s.grpc[0], revoked.config)); status.Code(err) != codes.Unavailable {
+			if _, err := modelsOf(inTime(t), dialTLS(t, s.GRPC[0], revoked.config)); status.Code(err) != codes.Unavailable {
 				t.Errorf("a new connection: %v", err)
 			}
-			if _, err := shake(strings.TrimPrefix(s.http, "https://"), revoked.config, "http/1.1"); err == nil {
+			if _, err := shake(strings.TrimPrefix(s.HTTP, "https://"), revoked.config, "http/1.1"); err == nil {
 				t.Error("a new connection over HTTP is taken")
 			}
 			for version, h := range map[int]*http.Client{1: revoked.http1, 2: revoked.http2} {
-				if r, err := ask(inTime(t), h, http.MethodGet, s.http+"/v1/models", ""); err == nil && r.code != http.StatusUnauthorized {
+				if r, err := ask(inTime(t), h, http.MethodGet, s.HTTP+"/v1/models", ""); err == nil && r.code != http.StatusUnauthorized {
 					t.Errorf("HTTP/%d goes on: %d %s", version, r.code, r.body)
 				}
 			}
@@ -693,7 +694,7 @@ func TestIdentities(t *testing.T) {
 	s := serveSite(t, append(v.tls(v.servers.Issue(t)), "--policy", writePolicy(t, twoModels), "--access", file,
 		"--listen", "unix:"+socket, "--admin-reload", "--log-level", "debug")...)
 	config := trusting(v.servers)
-	overTCP, overSocket := s.grpc[slices.IndexFunc(s.grpc, func(a string) bool { return !strings.HasPrefix(a, "unix:") })], "unix:"+socket
+	overTCP, overSocket := s.GRPC[slices.IndexFunc(s.GRPC, func(a string) bool { return !strings.HasPrefix(a, "unix:") })], "unix:"+socket
 	secure, plain := dialTLS(t, overTCP, config), dialTLS(t, overSocket, nil)
 	web := secured(t, config, 2)
 	// as is a call's context with metadata, and as a bearer of a token.
@@ -701,7 +702,7 @@ func TestIdentities(t *testing.T) {
 	bearer := func(token string) context.Context { return as("authorization", "Bearer "+token) }
 	get := func(path string, headers ...string) reply {
 		t.Helper()
-		r, err := ask(inTime(t), web, http.MethodGet, s.http+path, "", headers...)
+		r, err := ask(inTime(t), web, http.MethodGet, s.HTTP+path, "", headers...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -737,7 +738,7 @@ func TestIdentities(t *testing.T) {
 		if err := mayStream(inTime(t), secure); status.Code(err) != codes.Unauthenticated {
 			t.Errorf("a stream of nobody: %v", err)
 		}
-		if lines, err := openLines(inTime(t), web, s.http); err != nil || lines.answer.StatusCode != http.StatusUnauthorized {
+		if lines, err := openLines(inTime(t), web, s.HTTP); err != nil || lines.answer.StatusCode != http.StatusUnauthorized {
 			t.Errorf("a stream of nobody over HTTP: %v", err)
 		}
 		for _, reason := range []string{"unknown_token", "no_credential", "bad_credential"} {
@@ -775,7 +776,7 @@ func TestIdentities(t *testing.T) {
 			}
 		}
 		// A model that one may not use is as one that is not there, by any call.
-		for name, call := range everyCall(t, secure, web, s.http, annToken) {
+		for name, call := range everyCall(t, secure, web, s.HTTP, annToken) {
 			there, absent := call("retina"), call("absent")
 			if there = strings.ReplaceAll(there, "retina", "absent"); there != absent {
 				t.Errorf("%s: it is told:\n%s\nor\n%s", name, there, absent)
@@ -802,7 +803,7 @@ func TestIdentities(t *testing.T) {
 			}
 		}
 		for _, path := range []string{"/livez", "/readyz", "/healthz", "/metrics"} {
-			if code, _, _ := s.get(path); code != http.StatusOK {
+			if code, _, _ := s.Get(path); code != http.StatusOK {
 				t.Errorf("%s: %d", path, code)
 			}
 		}
@@ -848,7 +849,7 @@ func TestIdentities(t *testing.T) {
 			if c.token != "" {
 				headers = []string{"Authorization", "Bearer " + c.token}
 			}
-			r, err := ask(inTime(t), http.DefaultClient, c.method, s.admin+c.path, "", append(headers, "Ckd-Identity", "chief")...)
+			r, err := ask(inTime(t), http.DefaultClient, c.method, s.Admin+c.path, "", append(headers, "Ckd-Identity", "chief")...)
 			if err != nil || r.code != c.want {
 				t.Errorf("%s with %.5s: %d %s %v, want %d", c.path, c.token, r.code, r.body, err, c.want)
 			}
@@ -861,7 +862,7 @@ func TestIdentities(t *testing.T) {
 		if _, err := openStream(first, secure); err != nil {
 			t.Fatal(err)
 		}
-		lines, err := openLines(inTime(t), web, s.http, "Authorization", "Bearer "+annToken)
+		lines, err := openLines(inTime(t), web, s.HTTP, "Authorization", "Bearer "+annToken)
 		if err != nil || lines.answer.StatusCode != http.StatusOK {
 			t.Fatal(err)
 		}
@@ -870,7 +871,7 @@ func TestIdentities(t *testing.T) {
 		if !isRefusal(err, codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS) || retryDelay(err) <= 0 {
 			t.Errorf("one too many: %v, to be tried again after %v", err, retryDelay(err))
 		}
-		further, err := openLines(inTime(t), web, s.http, "Authorization", "Bearer "+annToken)
+		further, err := openLines(inTime(t), web, s.HTTP, "Authorization", "Bearer "+annToken)
 		if err != nil || further.answer.StatusCode != http.StatusTooManyRequests || further.answer.Header.Get("Retry-After") == "" {
 			t.Errorf("one too many over HTTP: %v, %v", further.answer, err)
 		}
@@ -908,7 +909,7 @@ func TestIdentities(t *testing.T) {
 	})
 
 	t.Run("curl", func(t *testing.T) { // as docs/access.md shows it
-		curl := program(t, "curl", "CURL")
+		curl := testbed.Program(t, "curl", "CURL")
 		text, err := os.ReadFile("../docs/access.md")
 		if err != nil {
 			t.Fatal(err)
@@ -916,11 +917,11 @@ func TestIdentities(t *testing.T) {
 		shown := regexp.MustCompile(`(?m)^curl .*$`).FindString(string(text))
 		v.put("ca.crt", v.servers.PEM)
 		v.put("token", []byte(annToken+"\n"))
-		here := strings.NewReplacer("https://ckd.eye.svc:8591", s.http, "curl ", curl+" -sS ")
+		here := strings.NewReplacer("https://ckd.eye.svc:8591", s.HTTP, "curl ", curl+" -sS ")
 		c := exec.CommandContext(inTime(t), "sh", "-c", here.Replace(shown))
 		c.Dir = v.dir
-		if r := runCommand(t, c); r.code != 0 || !strings.Contains(r.stdout, "fetal-health") {
-			t.Errorf("%s: exit %d: %s%s", shown, r.code, r.stdout, r.stderr)
+		if r := testbed.Run(t, c); r.Code != 0 || !strings.Contains(r.Stdout, "fetal-health") {
+			t.Errorf("%s: exit %d: %s%s", shown, r.Code, r.Stdout, r.Stderr)
 		}
 	})
 	v.isKeptBy(s)
@@ -1045,7 +1046,7 @@ func TestTokenRevoked(t *testing.T) {
 			t.Fatal(err)
 		}
 		for version, c := range map[string]*http.Client{"HTTP/1.1": overHTTP1(t), "HTTP/2": overHTTP2(t)} {
-			lines, err := openLines(inTime(t), c, s.http, "Authorization", "Bearer "+token)
+			lines, err := openLines(inTime(t), c, s.HTTP, "Authorization", "Bearer "+token)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -1062,7 +1063,7 @@ func TestTokenRevoked(t *testing.T) {
 
 	// The client package has its token from a file, which is replaced first, and its session goes on.
 	own := v.put("own.token", []byte(old))
-	c, err := client.Dial(s.grpc[0], client.WithTokenFile(own))
+	c, err := client.Dial(s.GRPC[0], client.WithTokenFile(own))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1135,9 +1136,9 @@ func TestTokenRevoked(t *testing.T) {
 }
 
 // refused is what a daemon says that is not to start. One that does is killed with the context.
-func refused(ctx context.Context, t *testing.T, args ...string) result {
+func refused(ctx context.Context, t *testing.T, args ...string) testbed.Result {
 	t.Helper()
-	return runCommand(t, exec.CommandContext(ctx, ckd, append([]string{"serve"}, args...)...))
+	return testbed.Run(t, exec.CommandContext(ctx, ckd, append([]string{"serve"}, args...)...))
 }
 
 // TestAccessFaults: a faulty access file ends the start, with the place of each fault; while the daemon runs it changes
@@ -1152,15 +1153,15 @@ func TestAccessFaults(t *testing.T) {
 	wants := []string{file + ":4:5: ", file + ":5:14: ", `identity "ann"`, "streams"}
 	r := refused(inTime(t), t, "--policy", writePolicy(t, policyText), "--listen", "127.0.0.1:0", "--admin", "off", "--access", file)
 	for _, part := range wants {
-		if r.code != 1 || !strings.Contains(r.stderr, part) {
-			t.Errorf("at the start: exit %d, without %q: %s", r.code, part, r.stderr)
+		if r.Code != 1 || !strings.Contains(r.Stderr, part) {
+			t.Errorf("at the start: exit %d, without %q: %s", r.Code, part, r.Stderr)
 		}
 	}
 	// A token in the place of its hash is a fault, and is not told.
 	v.put("access.yaml", []byte(strings.Replace(good, sum, token, 1)))
 	r = refused(inTime(t), t, "--policy", writePolicy(t, policyText), "--listen", "127.0.0.1:0", "--admin", "off", "--access", file)
-	if r.code != 1 || !strings.Contains(r.stderr, file+":3:") || strings.Contains(r.stderr, token) {
-		t.Errorf("a token in the file: exit %d: %s", r.code, r.stderr)
+	if r.Code != 1 || !strings.Contains(r.Stderr, file+":3:") || strings.Contains(r.Stderr, token) {
+		t.Errorf("a token in the file: exit %d: %s", r.Code, r.Stderr)
 	}
 
 	v.put("access.yaml", []byte(good))
@@ -1222,8 +1223,8 @@ func TestExposure(t *testing.T) {
 		"a client CA alone":          {append([]string{"--tls-client-ca", v.path("tls.crt")}, local...), "tls-client-ca"},
 		"a CRL alone":                {append(append([]string{"--tls-crl", v.path("crl.pem")}, local...), secure...), "tls-crl"},
 	} {
-		if r := refused(ctx, t, append([]string{"--policy", policy}, c.args...)...); r.code != 2 || !strings.Contains(r.stderr, c.flag) {
-			t.Errorf("%s: exit %d, without %q: %s", name, r.code, c.flag, r.stderr)
+		if r := refused(ctx, t, append([]string{"--policy", policy}, c.args...)...); r.Code != 2 || !strings.Contains(r.Stderr, c.flag) {
+			t.Errorf("%s: exit %d, without %q: %s", name, r.Code, c.flag, r.Stderr)
 		}
 	}
 	for name, args := range map[string][]string{
@@ -1232,13 +1233,13 @@ func TestExposure(t *testing.T) {
 		"reload": append([]string{"--admin", everywhere, "--admin-reload", "--admin-tls", "--access", identities}, secure...),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if s := serveSite(t, args...); strings.Contains(s.logText(), "insecure-plaintext") {
+			if s := serveSite(t, args...); strings.Contains(s.Log(), "insecure-plaintext") {
 				t.Error("it is said to be insecure")
 			}
 		})
 	}
 	s := serveSite(t, "--insecure-plaintext", "--listen", everywhere, "--http", everywhere, "--admin", everywhere, "--admin-reload")
-	if !regexp.MustCompile(`"level":"warn".*insecure-plaintext: whoever is on the network can read passes`).MatchString(s.logText()) {
+	if !regexp.MustCompile(`"level":"warn".*insecure-plaintext: whoever is on the network can read passes`).MatchString(s.Log()) {
 		t.Error("there is no warning")
 	}
 }
@@ -1249,7 +1250,7 @@ func TestExposureBySettings(t *testing.T) {
 	v := newVault(t)
 	settings := v.put("ckd.yaml", fmt.Appendf(nil, "policy: [%q]\nadmin: \"off\"\nlisten: [\"0.0.0.0:0\"]\n", writePolicy(t, policyText)))
 	r := refused(inTime(t), t, "--config", settings)
-	if r.code != 2 || !strings.Contains(r.stderr, settings+":3:") || !strings.Contains(r.stderr, "listen: ") {
-		t.Errorf("exit %d: %s", r.code, r.stderr)
+	if r.Code != 2 || !strings.Contains(r.Stderr, settings+":3:") || !strings.Contains(r.Stderr, "listen: ") {
+		t.Errorf("exit %d: %s", r.Code, r.Stderr)
 	}
 }

@@ -19,8 +19,8 @@ import (
 // TestMetrics: after a replay the daemon's metrics say what the recording does.
 func TestMetrics(t *testing.T) {
 	d := serve(t, "--policy", writePolicy(t, policyText))
-	replayed := lines(t, mustRun(t, "replay", "--addr", d.grpc[0], "--model", "fetal-health",
-		"--passes", recording("ctg-mcdropout", ".passes.npy")).stdout)
+	replayed := lines(t, mustRun(t, "replay", "--addr", d.GRPC[0], "--model", "fetal-health",
+		"--passes", recording("ctg-mcdropout", ".passes.npy")).Stdout)
 
 	deferred, unreliable, sumMI := 0.0, [3]float64{}, 0.0
 	for _, l := range replayed {
@@ -35,7 +35,7 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 	}
-	_, text, contentType := d.get("/metrics")
+	_, text, contentType := d.Get("/metrics")
 	if !strings.HasPrefix(contentType, "text/plain") {
 		t.Errorf("content type %q", contentType)
 	}
@@ -69,12 +69,12 @@ func TestMetrics(t *testing.T) {
 	}
 
 	// The other two formats: OpenMetrics, and protobuf with native histograms.
-	if _, body, contentType := d.get("/metrics", "Accept", "application/openmetrics-text; version=1.0.0"); !strings.HasPrefix(contentType, "application/openmetrics-text") ||
+	if _, body, contentType := d.Get("/metrics", "Accept", "application/openmetrics-text; version=1.0.0"); !strings.HasPrefix(contentType, "application/openmetrics-text") ||
 		!strings.HasSuffix(strings.TrimSpace(body), "# EOF") {
 		t.Errorf("OpenMetrics: content type %q", contentType)
 	}
 	const protobuf = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
-	_, body, contentType := d.get("/metrics", "Accept", protobuf)
+	_, body, contentType := d.Get("/metrics", "Accept", protobuf)
 	if !strings.HasPrefix(contentType, "application/vnd.google.protobuf") {
 		t.Fatalf("protobuf: content type %q", contentType)
 	}
@@ -121,17 +121,17 @@ series:
 func TestProbes(t *testing.T) {
 	d := serve(t, "--policy", writePolicy(t, policyText))
 	for path, want := range map[string]string{"/livez": "ok\n", "/readyz": "ok\n", "/healthz": "model fetal-health"} {
-		if code, body, _ := d.get(path); code != 200 || !strings.Contains(body, want) {
+		if code, body, _ := d.Get(path); code != 200 || !strings.Contains(body, want) {
 			t.Errorf("%s: %d %q", path, code, body)
 		}
 	}
-	if code, _, _ := d.get("/nothing"); code != 404 {
+	if code, _, _ := d.Get("/nothing"); code != 404 {
 		t.Errorf("/nothing: %d", code)
 	}
-	mustRun(t, "healthcheck", "--admin", strings.TrimPrefix(d.admin, "http://"))
-	d.stop()
-	if r := run(t, "healthcheck", "--admin", strings.TrimPrefix(d.admin, "http://")); r.code != 1 {
-		t.Errorf("a daemon that is gone is healthy: exit %d", r.code)
+	mustRun(t, "healthcheck", "--admin", strings.TrimPrefix(d.Admin, "http://"))
+	d.Stop()
+	if r := run(t, "healthcheck", "--admin", strings.TrimPrefix(d.Admin, "http://")); r.Code != 1 {
+		t.Errorf("a daemon that is gone is healthy: exit %d", r.Code)
 	}
 }
 
@@ -168,12 +168,12 @@ func TestFailClosed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := run(t, c.args...)
-			if r.code != c.code {
-				t.Errorf("exit %d, want %d: %s", r.code, c.code, r.stderr)
+			if r.Code != c.code {
+				t.Errorf("exit %d, want %d: %s", r.Code, c.code, r.Stderr)
 			}
 			for _, part := range c.want {
-				if !strings.Contains(r.stderr, part) {
-					t.Errorf("standard error lacks %q:\n%s", part, r.stderr)
+				if !strings.Contains(r.Stderr, part) {
+					t.Errorf("standard error lacks %q:\n%s", part, r.Stderr)
 				}
 			}
 		})
@@ -192,7 +192,7 @@ func TestSettings(t *testing.T) {
 	t.Setenv("CKD_MAX_PASSES", "44")
 	t.Setenv("CKD_MAX_ID_BYTES", "55")
 	d := serve(t, "--config", settings, "--max-id-bytes", "66")
-	limits := streamInfo(t, d.grpc[0]).GetLimits()
+	limits := streamInfo(t, d.GRPC[0]).GetLimits()
 	if limits.GetOpenInputsPerStream() != 11 || limits.GetPassesPerInput() != 44 || limits.GetInputIdBytes() != 66 {
 		t.Errorf("limits %v", limits)
 	}
@@ -204,17 +204,17 @@ func TestStaleSocket(t *testing.T) {
 	policy := writePolicy(t, policyText)
 	socket := filepath.Join(t.TempDir(), "ckd.sock")
 	first := serveOn(t, "unix:"+socket, "--policy", policy)
-	if r := run(t, "serve", "--policy", policy, "--admin", "off", "--listen", "unix:"+socket); r.code != 1 || !strings.Contains(r.stderr, "in use") {
-		t.Errorf("a second daemon on the socket of the first: exit %d: %s", r.code, r.stderr)
+	if r := run(t, "serve", "--policy", policy, "--admin", "off", "--listen", "unix:"+socket); r.Code != 1 || !strings.Contains(r.Stderr, "in use") {
+		t.Errorf("a second daemon on the socket of the first: exit %d: %s", r.Code, r.Stderr)
 	}
-	if err := first.process.Process.Kill(); err != nil {
+	if err := first.Process.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	<-first.exited
+	<-first.Exited
 	if _, err := os.Stat(socket); err != nil {
 		t.Fatalf("the killed daemon left no socket: %v", err)
 	}
-	if code := serveOn(t, "unix:"+socket, "--policy", policy).stop(); code != 0 {
+	if code := serveOn(t, "unix:"+socket, "--policy", policy).Stop(); code != 0 {
 		t.Errorf("exit %d", code)
 	}
 }
@@ -246,7 +246,7 @@ func TestDemo(t *testing.T) {
 		} `json:"top_deferred"`
 		Addresses struct{ API, Metrics string }
 	}
-	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {
+	if err := json.Unmarshal([]byte(r.Stdout), &report); err != nil {
 		t.Fatal(err)
 	}
 	if report.Inputs != 1063 || report.Retained+report.Deferred != 1063 || len(report.Classes) != 3 || len(report.Rules) != 3 || len(report.Top) != 5 {
@@ -262,7 +262,7 @@ func TestDemo(t *testing.T) {
 	if !strings.HasPrefix(report.Addresses.Metrics, "http://127.0.0.1:") || !strings.HasPrefix(report.Addresses.API, "127.0.0.1:") {
 		t.Errorf("addresses %+v", report.Addresses)
 	}
-	text := mustRun(t, "demo").stdout
+	text := mustRun(t, "demo").Stdout
 	for _, part := range []string{"pathologic (critical)", "mutual information alone", "no deferral", "█", report.Top[0].Input} {
 		if !strings.Contains(text, part) {
 			t.Errorf("the text lacks %q", part)
