@@ -1,0 +1,13 @@
+package deploytest
+
+import (
+	"os"
+	"testing"
+
+	"github.com/ckd-project/ckd/integration_test/testbed"
+)
+
+// ckd is the binary under test, which TestMain builds.
+var ckd string
+
+func TestMain(m *testing.M) { os.Exit(testbed.Main(m, "../../cmd/ckd", &ckd)) }
