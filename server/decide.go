@@ -86,7 +86,7 @@ func (s *Server) decide(ctx context.Context, m *model, c *Call, each func(i int,
 			return first
 		}
 	}
-	return s.decideEach(ctx, m, w, tensor, c.Posterior, func(int) error { return nil }, func(i int, err error) {
+	return s.decideEach(ctx, m, w, tensor, c.Posterior, func(int) ([]byte, error) { return nil, nil }, func(i int, err error) {
 		if err != nil {
 			each(i, nil, at(i, err))
 			return

@@ -129,10 +129,19 @@ func (s *session) finish(g *group, number, n int) {
 			continue
 		}
 		counted.count(w.outcome)
-		out.Result(unsafe.Slice(unsafe.StringData(g.rows[i].id), len(g.rows[i].id)), g.number, uint32(i), ref, w.tell(detail))
+		id := unsafe.Slice(unsafe.StringData(g.rows[i].id), len(g.rows[i].id))
+		s.server.tellDeferred(g.model, id, w.outcome)
+		out.Result(id, g.number, uint32(i), ref, w.tell(detail))
 		s.closeRow(g, i)
 	}
 	s.compare(g, w.outcome.Passes, int(open))
+}
+
+// tellDeferred tells of an input that was decided, if that is wanted of it.
+func (s *Server) tellDeferred(m *model, id []byte, o *engine.Outcome) {
+	if s.deferred != nil && o.Decision.Action == policy.Defer {
+		s.deferred(m.Policy(), id, o)
+	}
 }
 
 // counter counts outcomes, a few at a time: taking a shard of the metrics for each

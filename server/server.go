@@ -42,18 +42,25 @@ type Options struct {
 	Tracing  stats.Handler         // makes spans of calls; nil for none
 	TLS      *certs.Source         // of connections over TCP; nil: they are plaintext
 	Access   *access.Store         // who may what; nil: whoever connects may everything
+	Deferred Deferred              // is told of each deferred input; nil: nobody is
 }
+
+// Deferred is told of an input that was deferred, of the id that its client gave it,
+// and of the policy that decided. The id and the outcome are good only during the
+// call. It is called from many goroutines.
+type Deferred func(p *policy.Policy, id []byte, o *engine.Outcome)
 
 // Server answers ckd.v1.UncertaintyService, health and reflection.
 type Server struct {
 	ckdv1.UnimplementedUncertaintyServiceServer
 
-	limits  Limits
-	log     *zap.Logger
-	metrics *metrics.Metrics
-	access  *access.Store
-	grpc    *grpc.Server
-	rpc     *rpcMetrics
+	limits   Limits
+	log      *zap.Logger
+	metrics  *metrics.Metrics
+	access   *access.Store
+	deferred Deferred
+	grpc     *grpc.Server
+	rpc      *rpcMetrics
 
 	sorts  func() map[string]sort // see sorts
 	health *health.Server
@@ -94,7 +101,7 @@ func (m *model) Policy() *policy.Policy { return m.lean.Policy() }
 // New builds a Server without models, which says NOT_SERVING: see SetPolicies.
 func New(o Options) (*Server, error) {
 	s := &Server{
-		limits: o.Limits, log: o.Logger, metrics: o.Metrics, access: o.Access, health: health.NewServer(),
+		limits: o.Limits, log: o.Logger, metrics: o.Metrics, access: o.Access, deferred: o.Deferred, health: health.NewServer(),
 		replaced: make(chan struct{}), drained: make(chan struct{}), killed: make(chan struct{}),
 	}
 	s.catalog.Store(&catalog{})
@@ -296,6 +303,16 @@ func (s *Server) Models() []*ckdv1.PolicyRef {
 		refs = append(refs, models[name].ref)
 	}
 	return refs
+}
+
+// Policies are those in force, in the order of their models' names.
+func (s *Server) Policies() []*policy.Policy {
+	models := *s.catalog.Load()
+	var all []*policy.Policy
+	for _, name := range slices.Sorted(maps.Keys(models)) {
+		all = append(all, models[name].Policy())
+	}
+	return all
 }
 
 // model finds a model by the name that a client sent, who must be allowed to use

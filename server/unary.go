@@ -88,16 +88,16 @@ func (s *Server) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing,
 	out.Policy(m.encodedRef)
 	r.seen.begin(r.IDs.Len())
 	var id []byte // of the input at hand, as it is repeated
-	err = s.decideEach(ctx, m, w, tensor, r.Posterior, func(i int) (err error) {
+	err = s.decideEach(ctx, m, w, tensor, r.Posterior, func(i int) (_ []byte, err error) {
 		if r.IDs.Len() == 0 {
-			return nil
+			return nil, nil
 		}
 		id = r.IDs.At(i)
 		if twice := len(id) > 0 && r.seen.add(&r.IDs, i) == nil; twice || len(id) > s.limits.InputIDBytes {
 			err = s.checkID(string(id), i, twice)
 			id = []byte(s.echo(string(id)))
 		}
-		return err
+		return id, err
 	}, func(i int, err error) {
 		if err != nil {
 			at := location{input: string(id), row: i, hasPosition: true, classes: m.Policy().Classes}
@@ -113,12 +113,12 @@ func (s *Server) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing,
 }
 
 // decideEach decides on the inputs of the tensor that w was given, in order, and
-// counts what becomes of them. check may refuse an input beforehand; tell is
+// counts what becomes of them. check gives the id of an input, and may refuse it; tell is
 // called when w.outcome is that of the input, or with what is wrong with it. The
 // error is that of ctx, which ends it.
 func (s *Server) decideEach(
 	ctx context.Context, m *model, w *worker, t decomp.Tensor, posterior string,
-	check func(i int) error, tell func(i int, err error),
+	check func(i int) (id []byte, err error), tell func(i int, err error),
 ) error {
 	differs := m.calibration.differences(t.Passes, posterior)
 	decided := false
@@ -129,7 +129,7 @@ func (s *Server) decideEach(
 			m.metrics.Abandoned(t.Inputs - i)
 			return err
 		}
-		err := check(i)
+		id, err := check(i)
 		if err == nil {
 			err = w.batch.Outcome(i, w.outcome)
 		}
@@ -137,6 +137,7 @@ func (s *Server) decideEach(
 			m.metrics.Rejected(reasonWord(reasonOf(err)), 1)
 		} else {
 			counted.count(w.outcome)
+			s.tellDeferred(m, id, w.outcome)
 			m.countDifferent(differs)
 			decided = true
 		}

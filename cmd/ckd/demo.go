@@ -14,7 +14,7 @@ type demoCmd struct {
 	JSON   bool   `help:"Print the result as JSON."`
 	Listen string `default:"127.0.0.1:0" placeholder:"ADDR" help:"gRPC address of the daemon: HOST:PORT or unix:PATH. (${default})"`
 	HTTP   string `name:"http" default:"127.0.0.1:0" placeholder:"ADDR" help:"HTTP address of the API as JSON. (${default})"`
-	Admin  string `default:"127.0.0.1:0" placeholder:"ADDR" help:"HTTP address of the metrics. (${default})"`
+	Admin  string `default:"127.0.0.1:0" placeholder:"ADDR" help:"HTTP address of the triage page and the metrics. (${default})"`
 }
 
 // Run shows the demo.

@@ -75,6 +75,12 @@ func identityFields() []field {
 			doc:  "It may `POST /-/reload`.",
 		},
 		{
+			name: "recent", standard: "`false`", words: "true or false",
+			read: func(d *draft, v strictyaml.Value) { d.identity.recent, _ = v.Bool() },
+			doc: "It may see the last deferred inputs on the triage page, with their ids, where the daemon keeps them; " +
+				"it needs `admin` for the page itself.",
+		},
+		{
 			name: "streams", standard: "`0`", words: fmt.Sprintf("a whole number from 0 to %d", maxStreams),
 			read: func(d *draft, v strictyaml.Value) { d.identity.streams, _ = v.Int(0, maxStreams) },
 			doc:  "How many streams it may have open at one time; 0 is only the daemon's own limit.",

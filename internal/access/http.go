@@ -27,27 +27,37 @@ const (
 // code. The header WWW-Authenticate is set already.
 type Refuse func(http.ResponseWriter, *http.Request, *status.Status)
 
-// HTTP lets in the requests of those who are known and may do what need says of the
-// request. All others are refused, in plain text where refuse is nil. It is next
-// itself where s is nil.
+// HTTPOptions say how requests are let in.
+type HTTPOptions struct {
+	// Need is what a request asks of who sends it.
+	Need func(*http.Request) Need
+	// Refuse answers those who are refused, in plain text where it is nil.
+	Refuse Refuse
+	// Basic is for addresses that people open in a browser: it takes a token as the
+	// password of HTTP's basic authentication, too, whatever the user's name.
+	Basic bool
+}
+
+// HTTP lets in the requests of those who are known and may do what is needed. All
+// others are refused. It is next itself where s is nil.
 //
 // The request that next gets has no header authorization: nothing behind it
 // needs the token. Its context is cancelled when what let it in is withdrawn.
-func (s *Store) HTTP(next http.Handler, need func(*http.Request) Need, refuse Refuse) http.Handler {
+func (s *Store) HTTP(next http.Handler, o HTTPOptions) http.Handler {
 	if s == nil {
 		return next
 	}
-	if refuse == nil {
-		refuse = refusePlainly
+	if o.Refuse == nil {
+		o.Refuse = refusePlainly
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		what := need(r)
+		what := o.Need(r)
 		if what == NeedNothing {
 			next.ServeHTTP(w, cleaned(r.WithContext(s.enterAsNobody(r.Context()))))
 			return
 		}
 		at := place{r.Method + " " + r.URL.Path, r.RemoteAddr}
-		c, why := presented(r.Header.Values("Authorization"), r.TLS)
+		c, why := presented(o.authorization(r), r.TLS)
 		if why == "" {
 			ctx, one, unknown := s.enter(r.Context(), at, c, true)
 			if why = unknown; why == "" {
@@ -58,7 +68,7 @@ func (s *Store) HTTP(next http.Handler, need func(*http.Request) Need, refuse Re
 					return
 				}
 				s.refused(ctx, at, NotAllowed)
-				refuse(w, r, status.Convert(errNotAllowed("do this")))
+				o.Refuse(w, r, status.Convert(errNotAllowed("do this")))
 				return
 			}
 		}
@@ -67,8 +77,23 @@ func (s *Store) HTTP(next http.Handler, need func(*http.Request) Need, refuse Re
 			w.Header().Set("Connection", "close") // the connection is good for nothing any more
 		}
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		refuse(w, r, status.Convert(errUnauthenticated))
+		if o.Basic {
+			w.Header().Add("WWW-Authenticate", `Basic realm="ckd: a token as the password", charset="UTF-8"`)
+		}
+		o.Refuse(w, r, status.Convert(errUnauthenticated))
 	})
+}
+
+// authorization is the values of the header, a password in the place of a token
+// made one.
+func (o *HTTPOptions) authorization(r *http.Request) []string {
+	values := r.Header.Values("Authorization")
+	if o.Basic && len(values) == 1 {
+		if _, token, ok := r.BasicAuth(); ok {
+			return []string{"Bearer " + token}
+		}
+	}
+	return values
 }
 
 // meets reports whether the identity may do what is needed.

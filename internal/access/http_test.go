@@ -3,10 +3,12 @@ package access_test
 import (
 	"context"
 	"crypto/tls"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"log"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -90,7 +92,7 @@ identities:
 		i := access.FromContext(r.Context())
 		md, _ := metadata.FromOutgoingContext(access.Outgoing(r.Context()))
 		fmt.Fprintf(w, "%q passed on as %q, uses m %t, x-request-id %s", i.Name(), md.Get("ckd-identity"), i.MayUse("m"), r.Header.Get("X-Request-Id"))
-	}), needs, nil))
+	}), access.HTTPOptions{Need: needs}))
 	plain, asA := httpClient(t, ca, false), httpClient(t, ca, true, ca.Client(t, "a.svc"))
 	asLoader, asAdmin := httpClient(t, ca, true, ca.Client(t, "CN=loader")), httpClient(t, ca, true, ca.Client(t, "CN=admin"))
 	bearer := func(token string) []string { return []string{"Authorization", "Bearer " + token, "X-Request-Id", "7"} }
@@ -136,19 +138,59 @@ identities:
 	}
 }
 
+// Where people come with a browser, a token is taken as a password, and asked for
+// as one.
+func TestHTTPBasic(t *testing.T) {
+	ca, src, _ := secure(t)
+	var refused refusals
+	s, _ := open(t, access.Options{Refused: refused.add}, `
+identities:
+- {name: triage, tokens: [{sha256: `+sumOf(tokenB)+`}], admin: true, recent: true}
+- {name: a, tokens: [{sha256: `+sumOf(tokenA)+`}]}
+`)
+	url := serveHTTP(t, src.TLSConfig(), s.HTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		i := access.FromContext(r.Context())
+		fmt.Fprintf(w, "%s %t %q", i.Name(), i.MaySeeRecent(), r.Header.Values("Authorization"))
+	}), access.HTTPOptions{Need: needs, Basic: true}))
+	basic := func(user, password string) string {
+		return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
+	}
+	for _, test := range []struct {
+		authorization string
+		code          int
+		body          string
+		why           access.Reason
+	}{
+		{basic("", tokenB), 200, "triage true []", ""},
+		{basic("whoever", tokenB), 200, "triage true []", ""},
+		{"Bearer " + tokenB, 200, "triage true []", ""},
+		{basic("", tokenA), 403, "", access.NotAllowed},
+		{basic(tokenB, ""), 401, "", access.BadCredential},
+		{basic("triage", tokenB+"x"), 401, "", access.UnknownToken},
+		{"Basic " + tokenB, 401, "", access.BadCredential},
+	} {
+		code, header, body := get(t, httpClient(t, ca, true), url+"/page", "Authorization", test.authorization)
+		why := refused.last()
+		asked := slices.ContainsFunc(header.Values("WWW-Authenticate"), func(v string) bool { return strings.HasPrefix(v, "Basic realm=") })
+		if code != test.code || test.body != "" && body != test.body || why != test.why || asked != (code == 401) {
+			t.Errorf("%q: %d %v %q, %s; want %d %q, %s", test.authorization, code, header, body, why, test.code, test.body, test.why)
+		}
+	}
+}
+
 // Who refuses may choose the form of it.
 func TestHTTPRefuse(t *testing.T) {
 	ca, src, _ := secure(t)
 	s, _ := open(t, access.Options{}, "identities: []")
-	url := serveHTTP(t, src.TLSConfig(), s.HTTP(http.NotFoundHandler(), needs, func(w http.ResponseWriter, _ *http.Request, st *status.Status) {
+	url := serveHTTP(t, src.TLSConfig(), s.HTTP(http.NotFoundHandler(), access.HTTPOptions{Need: needs, Refuse: func(w http.ResponseWriter, _ *http.Request, st *status.Status) {
 		w.WriteHeader(access.HTTPCode(st))
 		fmt.Fprintf(w, "{%q}", reasonOf(t, st.Err()))
-	}))
+	}}))
 	if code, header, body := get(t, httpClient(t, ca, true), url+"/v1"); code != 401 || body != `{"UNAUTHENTICATED"}` || header.Get("WWW-Authenticate") != "Bearer" {
 		t.Errorf("%d %v %s", code, header, body)
 	}
 	var none *access.Store
-	url = serveHTTP(t, src.TLSConfig(), none.HTTP(http.NotFoundHandler(), needs, nil))
+	url = serveHTTP(t, src.TLSConfig(), none.HTTP(http.NotFoundHandler(), access.HTTPOptions{Need: needs}))
 	if code, _, _ := get(t, httpClient(t, ca, true), url+"/v1"); code != 404 {
 		t.Errorf("%d without access control", code)
 	}
@@ -169,7 +211,7 @@ func TestHTTPWithdrawn(t *testing.T) {
 			<-r.Context().Done()
 			causes <- context.Cause(r.Context())
 		}
-	}), needs, nil))
+	}), access.HTTPOptions{Need: needs}))
 	pair := ca.Client(t, "a.svc")
 	c := httpClient(t, ca, false, pair)
 	ended := func(withdraw func()) {
@@ -249,7 +291,7 @@ func TestOutgoing(t *testing.T) {
 		if who, err := streamIn(ctx, c); err != nil || who != "a" {
 			t.Errorf("%s, %v, want a", who, err)
 		}
-	}), needs, nil).ServeHTTP(discard{}, request)
+	}), access.HTTPOptions{Need: needs}).ServeHTTP(discard{}, request)
 	if !served {
 		t.Error("refused")
 	}

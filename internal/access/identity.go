@@ -8,11 +8,11 @@ import (
 // Identity is one that may call. Its methods may be called on nil, which is where
 // there is no access control: everything is allowed then.
 type Identity struct {
-	name           string
-	models         map[string]bool
-	allModels      bool
-	admin, reload  bool
-	streams, calls int
+	name                  string
+	models                map[string]bool
+	allModels             bool
+	admin, reload, recent bool
+	streams, calls        int
 	*use
 }
 
@@ -49,6 +49,10 @@ func (i *Identity) MayAdmin() bool { return i == nil || i.admin }
 
 // MayReload reports whether it may have the policies loaded again.
 func (i *Identity) MayReload() bool { return i == nil || i.reload }
+
+// MaySeeRecent reports whether it may see single inputs, with the ids that clients
+// gave them.
+func (i *Identity) MaySeeRecent() bool { return i == nil || i.recent }
 
 // AcquireStream counts a stream that opens. It is false, and nothing is counted,
 // where the identity has as many as it may. Otherwise ReleaseStream must follow.

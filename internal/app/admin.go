@@ -10,19 +10,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 
+	"github.com/ckd-project/ckd/internal/origin"
 	"github.com/ckd-project/ckd/policy/store"
 	"github.com/ckd-project/ckd/server"
 )
 
-// adminHandler serves /metrics and the probes, which change nothing, and, where
-// it is allowed, reloads.
+// adminHandler serves the triage page, /metrics and the probes, which change
+// nothing, and, where it is allowed, reloads.
 //
+//   - /: the triage page, and under /triage/ what it is made of.
 //   - /livez: the process answers.
 //   - /readyz: it wants traffic: policies are loaded, and it is not stopping.
 //   - /healthz: the same, with the models and their state.
 //   - POST /-/reload: loads the policies again; 200 if they are in force, 500
 //     with the faults if those before stay. Only if reload is given.
-func adminHandler(registry *prometheus.Registry, s *server.Server, log *zap.Logger, reload func() store.Outcome) http.Handler {
+func adminHandler(registry *prometheus.Registry, s *server.Server, log *zap.Logger, page http.Handler, reload func() store.Outcome) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(registry, promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		EnableOpenMetrics: true,
@@ -43,7 +45,9 @@ func adminHandler(registry *prometheus.Registry, s *server.Server, log *zap.Logg
 		}
 		reply(w, code, body)
 	})
-	mux.HandleFunc("POST /-/reload", func(w http.ResponseWriter, _ *http.Request) {
+	mux.Handle("GET /{$}", ownOrigin(page))
+	mux.Handle("GET /triage/", ownOrigin(page))
+	mux.Handle("POST /-/reload", ownOrigin(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if reload == nil {
 			reply(w, http.StatusForbidden, "reloading over HTTP is off; --admin-reload allows it\n")
 			return
@@ -53,8 +57,19 @@ func adminHandler(registry *prometheus.Registry, s *server.Server, log *zap.Logg
 			return
 		}
 		reply(w, http.StatusOK, "ok\n")
-	})
+	})))
 	return mux
+}
+
+// ownOrigin refuses what pages of other sites have a browser send.
+func ownOrigin(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := origin.Check(r); err != nil {
+			reply(w, http.StatusForbidden, err.Error()+"\n")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // pprofHandler serves Go's profiler.

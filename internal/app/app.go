@@ -38,7 +38,8 @@ type App struct {
 	grace    time.Duration
 	server   *server.Server
 	metrics  *metrics.Metrics
-	store    *store.Store    // nil where the policies are fixed
+	store    *store.Store // nil where the policies are fixed
+	page     *page
 	tracer   *tracing.Tracer // nil without tracing
 	inside   *inside         // nil where nothing is served over HTTP
 	security *security
@@ -100,6 +101,8 @@ func build(c *config.Config, log *zap.Logger, load func(*App) error) (*App, erro
 		return nil, err
 	}
 	options.TLS, options.Access = a.security.certs, a.security.access
+	a.page = newPage(c, a, registry)
+	options.Deferred = a.page.deferred()
 	s, err := server.New(options)
 	if err != nil {
 		a.close()
@@ -111,7 +114,7 @@ func build(c *config.Config, log *zap.Logger, load func(*App) error) (*App, erro
 		a.close()
 		return nil, err
 	}
-	m.Reloaded(true, time.Now())
+	a.reloadedAt(nil, time.Now())
 	if err := a.listen(c, registry); err != nil {
 		a.close()
 		return nil, err
@@ -163,7 +166,8 @@ func (a *App) listen(c *config.Config, registry *prometheus.Registry) error {
 		serve         func() (*http.Server, error)
 	}{
 		{"admin", c.Admin, func() (*http.Server, error) {
-			handler := a.security.access.HTTP(adminHandler(registry, a.server, a.log, reload), adminNeed, nil)
+			handler := a.security.access.HTTP(
+				adminHandler(registry, a.server, a.log, a.page.Handler(), reload), access.HTTPOptions{Need: adminNeed, Basic: true})
 			s := newHTTPServer(handler, a.log)
 			if c.AdminTLS {
 				s.TLSConfig, s.ConnState = a.security.certs.TLSConfigForProbes(), a.security.certs.ConnState
@@ -207,7 +211,7 @@ func (a *App) serveHTTP(c *config.Config) (*http.Server, error) {
 		MessageBytes: c.MaxMessageBytes, BodyBytes: c.MaxOpenBytes, WriteTimeout: c.SendStallTimeout, Refused: a.metrics.HTTPRefused,
 	})
 	refuse := func(w http.ResponseWriter, r *http.Request, st *status.Status) { gateway.WriteError(w, r, st.Err()) }
-	s := gateway.NewServer(a.security.access.HTTP(a.untilStopping(api), apiNeed, refuse), zap.NewStdLog(a.log))
+	s := gateway.NewServer(a.security.access.HTTP(a.untilStopping(api), access.HTTPOptions{Need: apiNeed, Refuse: refuse}), zap.NewStdLog(a.log))
 	if a.security.certs != nil {
 		s.TLSConfig, s.ConnState = a.security.certs.TLSConfig(), a.security.certs.ConnState
 	}
@@ -326,6 +330,11 @@ func (a *App) Run(ctx context.Context) error {
 		a.watch(watching)
 		return nil
 	}, func(error) { stopWatching() })
+	showing, stopShowing := context.WithCancel(ctx)
+	group.Add(func() error {
+		a.page.Run(showing)
+		return nil
+	}, func(error) { stopShowing() })
 	for _, l := range a.listeners {
 		group.Add(func() error {
 			a.log.Info("listening", zap.String("for", "grpc"), zap.String("address", target(l.Addr())))
@@ -384,7 +393,7 @@ func (a *App) reload(trigger string) store.Outcome {
 
 // reloaded tells of a reload, in the log and in the metrics.
 func (a *App) reloaded(o store.Outcome) {
-	a.metrics.Reloaded(o.Err == nil, o.At)
+	a.reloadedAt(o.Err, o.At)
 	fields := []zap.Field{zap.String("trigger", o.Trigger), zap.String("set", o.Hash)}
 	switch {
 	case o.Err != nil:
@@ -400,6 +409,11 @@ func (a *App) reloaded(o store.Outcome) {
 	if o.WatchErr != nil {
 		a.log.Warn("policy files cannot be watched; changes are found by a slow poll", zap.Error(o.WatchErr))
 	}
+}
+
+func (a *App) reloadedAt(err error, at time.Time) {
+	a.metrics.Reloaded(err == nil, at)
+	a.page.reloaded(err, at)
 }
 
 // stopServing ends the RPCs: as soon as none of ours is under way, or when the

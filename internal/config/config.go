@@ -19,7 +19,7 @@ type Config struct {
 
 	Policy []string `placeholder:"PATH" env:"CKD_POLICY" help:"Policy files, or folders of them. Needed."`
 	Listen []string `default:"127.0.0.1:8590" placeholder:"ADDR" env:"CKD_LISTEN" help:"gRPC addresses: HOST:PORT or unix:PATH. Port 0 takes a free one. (${default})"`
-	Admin  string   `default:"127.0.0.1:9590" placeholder:"ADDR" env:"CKD_ADMIN" help:"HTTP address of /metrics, /livez, /readyz and /healthz, or \"off\". (${default})"`
+	Admin  string   `default:"127.0.0.1:9590" placeholder:"ADDR" env:"CKD_ADMIN" help:"HTTP address of the triage page, /metrics, /livez, /readyz and /healthz, or \"off\". (${default})"`
 
 	HTTP string `name:"http" default:"off" placeholder:"ADDR" env:"CKD_HTTP" help:"HTTP address of the API as JSON and of the Open Inference Protocol's REST form, or \"off\". (${default})"`
 
@@ -42,6 +42,8 @@ type Config struct {
 
 	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"CKD_LOG_LEVEL" help:"Least level that is logged: ${enum}. (${default})"`
 	LogFormat string `default:"json" enum:"json,console" env:"CKD_LOG_FORMAT" help:"Form of log lines: ${enum}. (${default})"`
+
+	RecentInputs int `default:"0" placeholder:"N" env:"CKD_RECENT_INPUTS" help:"Deferred inputs of each model that the triage page shows, the last ones, with the ids that clients gave them; 0 keeps none. (${default})"`
 
 	ClassLabels int `default:"32" placeholder:"N" env:"CKD_CLASS_LABELS" help:"Classes with metrics of their own, critical ones first; the rest are counted together. (${default})"`
 
@@ -131,6 +133,7 @@ func (c *Config) Validate() error {
 		value, least, most int64
 	}{
 		{"class-labels", int64(c.ClassLabels), 1, 1024},
+		{"recent-inputs", int64(c.RecentInputs), 0, 10_000},
 		{"max-message-bytes", int64(c.MaxMessageBytes), 1 << 10, 1 << 30},
 		{"max-streams", int64(c.MaxStreams), 1, 1 << 20},
 		{"max-calls", int64(c.MaxCalls), 1, 1 << 20},

@@ -75,6 +75,7 @@ func start(o Options, log *zap.Logger, policies *policy.Set) (*app.App, error) {
 		return nil, err
 	}
 	c.Listen, c.HTTP, c.Admin, c.ShutdownGrace = []string{o.Listen}, o.HTTP, o.Admin, time.Second
+	c.RecentInputs = 50 // their ids are numbers
 	return app.NewFixed(c, log, policies)
 }
 
@@ -100,7 +101,7 @@ func stream(ctx context.Context, o Options, daemon *app.App, r *recordings.Recor
 	}
 	report.Tuning.Inputs = tuned
 	report.Seconds = time.Since(started).Seconds()
-	report.Addresses = Addresses{API: daemon.Targets()[0], HTTP: daemon.HTTPURL(), Metrics: daemon.AdminURL() + "/metrics"}
+	report.Addresses = Addresses{API: daemon.Targets()[0], HTTP: daemon.HTTPURL(), Metrics: daemon.AdminURL() + "/metrics", Page: daemon.AdminURL() + "/"}
 	if err := o.Ready(report); err != nil || !o.Keep {
 		return err
 	}

@@ -94,6 +94,7 @@ type Addresses struct {
 	API     string `json:"api"`
 	HTTP    string `json:"http"`
 	Metrics string `json:"metrics"`
+	Page    string `json:"page"` // the triage page
 }
 
 // topDeferred is how many deferred inputs are shown.

@@ -64,6 +64,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	line("gRPC API %s", r.Addresses.API)
 	line("HTTP API %s", r.Addresses.HTTP)
 	line("metrics  %s", r.Addresses.Metrics)
+	line("page     %s", r.Addresses.Page)
 	_, err := io.WriteString(w, b.String())
 	return err
 }

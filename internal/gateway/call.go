@@ -4,14 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"fmt"
 	"math"
-	"net"
 	"net/http"
-	"net/netip"
-	"net/url"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ckd-project/ckd/internal/httperror"
+	"github.com/ckd-project/ckd/internal/origin"
 )
 
 // call is one request, from its headers to the end of its answer.
@@ -63,12 +59,8 @@ func (c *call) prepare(r *http.Request) *fault {
 		}
 	}
 	c.context = metadata.NewOutgoingContext(c.context, metadata.Pairs(pairs...))
-	if isRebound(r) {
-		return httperror.New(http.StatusForbidden, codes.PermissionDenied,
-			fmt.Sprintf("the Host is %q, expected an IP address or localhost: a page may not call this machine by a name of its own", httperror.Clip(r.Host)))
-	}
-	if err := c.gateway.origin.Check(r); err != nil {
-		return httperror.New(http.StatusForbidden, codes.PermissionDenied, "a page of another origin may not post here: there is no CORS")
+	if err := origin.Check(r); err != nil {
+		return httperror.New(http.StatusForbidden, codes.PermissionDenied, err.Error())
 	}
 	if text := r.Header.Get("Grpc-Timeout"); text != "" {
 		timeout, ok := parseTimeout(text)
@@ -81,19 +73,6 @@ func (c *call) prepare(r *http.Request) *fault {
 		c.context, c.cancel = inner, func() { cancel(); outer() }
 	}
 	return nil
-}
-
-// isRebound reports whether a request may come from a page whose name was made to mean this machine after it was loaded.
-// To its browser the daemon is then the page's own origin. The page's name is still in the Host header, where programs
-// of this machine have an address or localhost. TLS has no certificate for such a name.
-func isRebound(r *http.Request) bool {
-	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	if !ok || !local.IP.IsLoopback() || r.TLS != nil || r.Host == "" { // HTTP/1.0 may have none; browsers always do
-		return false
-	}
-	host := (&url.URL{Host: r.Host}).Hostname()
-	_, err := netip.ParseAddr(host)
-	return err != nil && !strings.EqualFold(host, "localhost")
 }
 
 // withdrawn is the status that a call of gRPC failed with since what let it in is withdrawn; nil where that is not why.

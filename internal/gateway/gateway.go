@@ -117,9 +117,7 @@ type gateway struct {
 	options Options
 	v1      *runtime.ServeMux
 	v2      http.Handler
-	// Pages of other origins may not post: a browser would do it with whatever lets its user in.
-	origin http.CrossOriginProtection
-	held   atomic.Int64 // bytes of bodies
+	held    atomic.Int64 // bytes of bodies
 }
 
 // ServeHTTP implements http.Handler.

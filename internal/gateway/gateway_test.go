@@ -3,7 +3,6 @@ package gateway
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -501,41 +500,6 @@ func TestRebound(t *testing.T) {
 					t.Errorf("%s %s of %q: %s, want %d", version, path, host, response.Status, want)
 				}
 			}
-		}
-	}
-	tcp := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 8591} }
-	for _, c := range []struct {
-		local net.Addr
-		host  string
-		tls   bool
-		is    bool
-	}{
-		{tcp("127.0.0.1"), "page.example", false, true},
-		{tcp("127.8.0.1"), "page.example", false, true},
-		{tcp("::1"), "page.example:8591", false, true},
-		{tcp("127.0.0.1"), "localhost.page.example", false, true},
-		{tcp("127.0.0.1"), "127.0.0.1.page.example", false, true},
-		{tcp("127.0.0.1"), "[page.example]", false, true},
-		{tcp("127.0.0.1"), "page.example", true, false},
-		{tcp("10.0.0.1"), "page.example", false, false},
-		{&net.UnixAddr{Name: "/run/ckd.sock"}, "page.example", false, false},
-		{nil, "page.example", false, false},
-		{tcp("127.0.0.1"), "LocalHost:80", false, false},
-		{tcp("127.0.0.1"), "10.0.0.1", false, false},
-		{tcp("::1"), "[::1]", false, false},
-		{tcp("::1"), "[::1]:8591", false, false},
-		{tcp("127.0.0.1"), "", false, false},
-	} {
-		r := httptest.NewRequest(http.MethodPost, "/v1/models", nil)
-		r.Host = c.host
-		if c.tls {
-			r.TLS = &tls.ConnectionState{}
-		}
-		if c.local != nil {
-			r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, c.local))
-		}
-		if isRebound(r) != c.is {
-			t.Errorf("%q at %v, TLS %v: not %v", c.host, c.local, c.tls, c.is)
 		}
 	}
 }

@@ -1,0 +1,347 @@
+package integration_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ckd-project/ckd/client"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// load is a recording that goes, again and again, through a client: batch by batch
+// on its sessions and in calls. Every input has a number, which is its id, and what
+// came back of it is kept.
+type load struct {
+	t                       *testing.T
+	client                  *client.Client
+	values                  []float32 // [inputs][passes][classes]
+	inputs, passes, classes int
+	sessions                []*client.Session
+	begun                   atomic.Int64 // inputs
+
+	mu       sync.Mutex
+	results  map[int][]client.Result // by number
+	answers  map[string]int          // decisions by the replica that made them
+	streamed map[string]int          // those of them that came on sessions
+}
+
+const (
+	loadBatch = 8
+	loadModel = "fetal-health"
+)
+
+// patient is longer than anything that a test does to a daemon may take.
+var patient = client.Reconnect{Limit: 2 * time.Minute, MaxDelay: 200 * time.Millisecond}
+
+func newLoad(t *testing.T, c *client.Client) *load {
+	t.Helper()
+	l := &load{t: t, client: c, results: map[int][]client.Result{}, answers: map[string]int{}, streamed: map[string]int{}}
+	l.values, l.inputs, l.passes, l.classes = readRecording(t, "ctg-mcdropout", math.MaxInt)
+	return l
+}
+
+// open opens sessions until each of the replicas has so many, by the name that it
+// gives in its answers.
+func (l *load) open(replicas []string, each int) {
+	l.t.Helper()
+	missing := map[string]int{}
+	for _, name := range replicas {
+		missing[name] = each
+	}
+	eventually(l.t, "every replica has its sessions", func() bool {
+		s, err := l.client.Session(l.t.Context(), l.config())
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		before := maps.Clone(l.answers)
+		l.do(s, nil)
+		for name, n := range l.answers {
+			if n > before[name] && missing[name] > 0 {
+				if missing[name]--; missing[name] == 0 {
+					delete(missing, name)
+				}
+				l.sessions = append(l.sessions, s)
+				return len(missing) == 0
+			}
+		}
+		if err := s.Close(); err != nil {
+			l.t.Error(err)
+		}
+		return false
+	})
+	l.t.Cleanup(func() {
+		for _, s := range l.sessions {
+			_ = s.Close() // what it lost is among the results
+		}
+	})
+}
+
+// stream sends batches on every session for as long as more says so, and calls halfway
+// in the midst of each. What it returns waits until all is answered.
+func (l *load) stream(more func() bool, halfway func()) (wait func()) {
+	var workers sync.WaitGroup
+	for _, s := range l.sessions {
+		workers.Go(func() {
+			for l.t.Context().Err() == nil && more() {
+				l.do(s, halfway)
+			}
+		})
+	}
+	l.t.Cleanup(workers.Wait)
+	return workers.Wait
+}
+
+// callers is how many calls there are at one time.
+const callers = 3
+
+// call sends batches in calls, likewise.
+func (l *load) call(more func() bool) (wait func()) {
+	var workers sync.WaitGroup
+	for range callers {
+		workers.Go(func() {
+			for l.t.Context().Err() == nil && more() {
+				l.decompose()
+			}
+		})
+	}
+	l.t.Cleanup(workers.Wait)
+	return workers.Wait
+}
+
+// send sends by both until so many inputs were begun, and all of them are answered.
+func (l *load) send(n int64) {
+	stream, call := l.stream(l.upTo(n), nil), l.call(l.upTo(n))
+	stream()
+	call()
+}
+
+// upTo is enough when so many inputs were begun.
+func (l *load) upTo(n int64) (more func() bool) { return func() bool { return l.begun.Load() < n } }
+
+func (l *load) config() client.SessionConfig {
+	return client.SessionConfig{Model: loadModel, Passes: l.passes, Detail: client.Full, Reconnect: patient}
+}
+
+// next is the numbers of a batch.
+func (l *load) next() (first int, ids []string) {
+	first = int(l.begun.Add(loadBatch)) - loadBatch
+	for n := range loadBatch {
+		ids = append(ids, strconv.Itoa(first+n))
+	}
+	return first, ids
+}
+
+// input is the passes of the input of a number.
+func (l *load) input(number int) []float32 {
+	size := l.passes * l.classes
+	at := number % l.inputs * size
+	return l.values[at : at+size]
+}
+
+// pass is one pass of a batch.
+func (l *load) pass(first, pass int) (values []float32) {
+	for n := range loadBatch {
+		values = append(values, l.input(first + n)[pass*l.classes:(pass+1)*l.classes]...)
+	}
+	return values
+}
+
+func (l *load) do(s *client.Session, halfway func()) {
+	first, ids := l.next()
+	results, err := s.Do(l.t.Context(), ids, func(yield func([]float32) bool) {
+		for p := range l.passes {
+			if p == l.passes/2 && halfway != nil {
+				halfway()
+			}
+			if !yield(l.pass(first, p)) {
+				return
+			}
+		}
+	})
+	l.keep(first, results, err, true)
+}
+
+func (l *load) decompose() {
+	first, ids := l.next()
+	b := client.Batch{
+		Model: loadModel, Detail: client.Full, Layout: client.NSK, Passes: l.passes, Inputs: loadBatch, IDs: ids, Reconnect: patient,
+	}
+	for n := range loadBatch {
+		b.Values = append(b.Values, l.input(first+n)...)
+	}
+	results, err := l.client.Decompose(l.t.Context(), b)
+	l.keep(first, results, err, false)
+}
+
+// hold has one daemon keep a batch with half of its passes, on a stream that is not
+// opened again when it breaks. What it returns sends the rest.
+func (l *load) hold(d *daemon) (rest func()) {
+	l.t.Helper()
+	c, err := client.Dial(d.GRPC[0])
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { _ = c.Close() })
+	config := l.config()
+	config.Reconnect = client.Reconnect{Disabled: true}
+	s, err := c.Session(l.t.Context(), config)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	first, ids := l.next()
+	g, err := s.Open(l.t.Context(), ids)
+	for p := 0; p < l.passes/2 && err == nil; p++ {
+		err = g.Send(l.pass(first, p))
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.do(s, nil) // a stream is read in order: what is held is with the daemon when this is answered
+	return func() {
+		for p := l.passes / 2; p < l.passes; p++ {
+			if g.Send(l.pass(first, p)) != nil {
+				break // the session has ended, which the results say
+			}
+		}
+		results, err := g.Wait(inTime(l.t))
+		l.keep(first, results, err, true)
+	}
+}
+
+// keep keeps the results of a batch. One that failed as a whole is an error of each
+// of its inputs.
+func (l *load) keep(first int, results []client.Result, err error, streamed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for n := range loadBatch {
+		if err != nil {
+			l.results[first+n] = append(l.results[first+n], client.Result{ID: strconv.Itoa(first + n), Err: err})
+		}
+	}
+	for _, r := range results {
+		number, err := strconv.Atoi(r.ID)
+		if err != nil || number < first || number >= first+loadBatch {
+			l.t.Errorf("a result for %q in the batch from %d", r.ID, first)
+		}
+		l.results[number] = append(l.results[number], r)
+		if r.Err == nil {
+			l.answers[r.Policy.GetVersion()]++
+			if streamed {
+				l.streamed[r.Policy.GetVersion()]++
+			}
+		}
+	}
+}
+
+// answered is how many decisions a replica made that came back.
+func (l *load) answered(replica string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.answers[replica]
+}
+
+// total is how many decisions came back.
+func (l *load) total() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, answers := range l.answers {
+		n += answers
+	}
+	return n
+}
+
+// onSessions is how many of them came on sessions.
+func (l *load) onSessions(replica string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.streamed[replica]
+}
+
+// lines is what a replica answered, or all did where none is named, as replay would
+// print it.
+func (l *load) lines(replica string) (lines []replayLine) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, results := range l.results {
+		for _, r := range results {
+			if r.Err == nil && (replica == "" || r.Policy.GetVersion() == replica) {
+				lines = append(lines, lineOf(r.Decomposition))
+			}
+		}
+	}
+	return lines
+}
+
+// lineOf is the line that replay would print, as far as the tests read it.
+func lineOf(d *ckdv1.Decomposition) replayLine {
+	line := replayLine{C: d.GetC(), Skewness: d.GetSkewness(), Degenerate: d.GetDegenerate(), Saturated: d.GetSaturated()}
+	for _, p := range d.GetPairs() {
+		line.Pairs = append(line.Pairs, struct {
+			A, B      int
+			Confusion float64
+		}{int(p.GetClassA()), int(p.GetClassB()), p.GetConfusion()})
+	}
+	decision := d.GetDecision()
+	line.Decision.Action = strings.ToLower(strings.TrimPrefix(decision.GetAction().String(), "ACTION_"))
+	line.Decision.Score = strings.ToLower(strings.TrimPrefix(decision.GetScore().String(), "SCORE_"))
+	if decision.DecidingClass != nil {
+		class := int(decision.GetDecidingClass())
+		line.Decision.Class = &class
+	}
+	return line
+}
+
+// answeredOnce holds that every input that was begun has one result, that so many of
+// these are errors, and that the decisions are those that decompose makes offline.
+func (l *load) answeredOnce(policy string, errors int) {
+	l.t.Helper()
+	var offline []replayLine
+	out := mustRun(l.t, "decompose", "--passes", recording("ctg-mcdropout", ".passes.npy"), "--policy", policy).Stdout
+	for decoder := json.NewDecoder(strings.NewReader(out)); decoder.More(); {
+		var line replayLine
+		if err := decoder.Decode(&line); err != nil {
+			l.t.Fatal(err)
+		}
+		offline = append(offline, line)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	failed := 0
+	for number := range int(l.begun.Load()) {
+		results := l.results[number]
+		if len(results) != 1 {
+			l.t.Errorf("input %d has %d results, expected one", number, len(results))
+			continue
+		}
+		if results[0].Err != nil {
+			failed++
+			continue
+		}
+		got, want := lineOf(results[0].Decomposition), offline[number%l.inputs]
+		if got.Decision.Action != want.Decision.Action || got.Decision.Score != want.Decision.Score || !near(got.C, want.C) {
+			l.t.Errorf("input %d is answered %+v, expected %+v", number, got, want)
+		}
+	}
+	if len(l.results) != int(l.begun.Load()) || failed != errors {
+		l.t.Errorf("%d inputs have results, %d of them errors; expected %d, and %d", len(l.results), failed, l.begun.Load(), errors)
+	}
+}
+
+// near tells that two vectors agree as far as the order of sums allows.
+func near(a, b []float64) bool {
+	return slices.CompareFunc(a, b, func(x, y float64) int {
+		if math.Abs(x-y) <= 1e-12*math.Abs(y) || math.Abs(x-y) <= 1e-15 {
+			return 0
+		}
+		return cmp.Compare(x, y)
+	}) == 0
+}

@@ -1,0 +1,86 @@
+package app
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/access"
+	"github.com/ckd-project/ckd/internal/buildinfo"
+	"github.com/ckd-project/ckd/internal/config"
+	"github.com/ckd-project/ckd/internal/triage"
+	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/server"
+)
+
+// page is the triage page with what it is told of the daemon.
+type page struct {
+	*triage.Page
+	app       *App
+	started   time.Time
+	deferrals *triage.Deferrals // nil: none are kept
+
+	mu     sync.Mutex
+	reload triage.Reload
+}
+
+func newPage(c *config.Config, a *App, registry *prometheus.Registry) *page {
+	p := &page{app: a, started: time.Now()}
+	if c.RecentInputs > 0 {
+		p.deferrals = triage.NewDeferrals(c.RecentInputs)
+		if c.Access == "" && c.Admin != config.Off {
+			a.log.Warn("recent-inputs without access: whoever reaches the admin address sees ids of inputs", zap.String("admin", c.Admin))
+		}
+	}
+	p.Page = triage.New(triage.Options{
+		Gatherer:     registry,
+		Policies:     func() []*policy.Policy { return a.server.Policies() },
+		Daemon:       p.daemon,
+		Deferrals:    p.deferrals,
+		MaySeeRecent: func(ctx context.Context) bool { return access.FromContext(ctx).MaySeeRecent() },
+	})
+	return p
+}
+
+// deferred is what the server is to tell deferred inputs to.
+func (p *page) deferred() server.Deferred {
+	if p.deferrals == nil {
+		return nil
+	}
+	return func(of *policy.Policy, id []byte, o *engine.Outcome) { p.deferrals.Add(of, string(id), o) }
+}
+
+// reloaded tells of an attempt to load the policies.
+func (p *page) reloaded(err error, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	success := p.reload.Success
+	if err == nil {
+		success = at
+	}
+	p.reload = triage.Reload{OK: err == nil, At: at, Success: success}
+	if err != nil {
+		p.reload.Error = err.Error()
+	}
+}
+
+func (p *page) daemon() triage.Daemon {
+	info := buildinfo.Get()
+	d := triage.Daemon{
+		Version: info.Version, Revision: info.Revision, Arithmetic: decomp.Kernel(),
+		Started: p.started, Serving: p.app.server.Serving(),
+	}
+	if certs := p.app.security.certs; certs != nil {
+		ends := certs.NotAfter()
+		d.CertificateEnds = &ends
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d.Reload = p.reload
+	return d
+}

@@ -1,0 +1,59 @@
+package origin
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+// TestCheck: on this machine no name but its own is answered, unless TLS has said
+// who it is; and no page of another origin may post.
+func TestCheck(t *testing.T) {
+	tcp := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 8591} }
+	for _, c := range []struct {
+		local net.Addr
+		host  string
+		tls   bool
+		is    bool
+	}{
+		{tcp("127.0.0.1"), "page.example", false, true},
+		{tcp("127.8.0.1"), "page.example", false, true},
+		{tcp("::1"), "page.example:8591", false, true},
+		{tcp("127.0.0.1"), "localhost.page.example", false, true},
+		{tcp("127.0.0.1"), "127.0.0.1.page.example", false, true},
+		{tcp("127.0.0.1"), "[page.example]", false, true},
+		{tcp("127.0.0.1"), "page.example", true, false},
+		{tcp("10.0.0.1"), "page.example", false, false},
+		{&net.UnixAddr{Name: "/run/ckd.sock"}, "page.example", false, false},
+		{nil, "page.example", false, false},
+		{tcp("127.0.0.1"), "LocalHost:80", false, false},
+		{tcp("127.0.0.1"), "10.0.0.1", false, false},
+		{tcp("::1"), "[::1]", false, false},
+		{tcp("::1"), "[::1]:8591", false, false},
+		{tcp("127.0.0.1"), "", false, false},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/v1/models", nil)
+		r.Host = c.host
+		if c.tls {
+			r.TLS = &tls.ConnectionState{}
+		}
+		if c.local != nil {
+			r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, c.local))
+		}
+		if (Check(r) != nil) != c.is {
+			t.Errorf("%q at %v, TLS %v: not %v", c.host, c.local, c.tls, c.is)
+		}
+	}
+	for site, refused := range map[string]bool{"cross-site": true, "same-site": true, "same-origin": false, "none": false, "": false} {
+		for _, method := range []string{http.MethodPost, http.MethodGet} {
+			r := httptest.NewRequest(method, "/-/reload", nil)
+			r.Header.Set("Sec-Fetch-Site", site)
+			if got := Check(r) != nil; got != (refused && method == http.MethodPost) {
+				t.Errorf("%s from %q: refused %v", method, site, got)
+			}
+		}
+	}
+}

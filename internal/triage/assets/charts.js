@@ -1,0 +1,123 @@
+// Charts over time, drawn by uPlot. Each stands in an element with a text alternative
+// that says what it shows now; the numbers themselves are in the tables.
+import { time } from "./format.js";
+
+const uPlot = window.uPlot;
+const WINDOW = 15 * 60; // seconds
+const charts = new Map(); // by element
+
+let colours = {};
+const NAMES = ["ink", "quiet", "grid", "line", "line2", "fill", "band", "critical"];
+
+function readColours() {
+  const style = getComputedStyle(document.documentElement);
+  colours = Object.fromEntries(NAMES.map((name) => [name, style.getPropertyValue(`--chart-${name}`).trim()]));
+}
+
+const resized = new ResizeObserver((entries) => {
+  for (const { target, contentRect } of entries) {
+    const chart = charts.get(target);
+    if (chart && contentRect.width > 0) chart.plot.setSize({ width: contentRect.width, height: chart.height });
+  }
+});
+
+for (const query of ["(prefers-color-scheme: dark)", "print"]) {
+  matchMedia(query).addEventListener("change", () => {
+    readColours();
+    for (const { plot } of charts.values()) plot.redraw(true, true);
+  });
+}
+
+// draw shows columns of numbers over time in an element, and says in words what they
+// are. What is drawn, of the kind, stays as it was made first.
+export function draw(element, kind, columns, alternative) {
+  element.setAttribute("aria-label", alternative);
+  if (!uPlot || columns[0].length === 0) {
+    drop(element);
+    return;
+  }
+  let chart = charts.get(element);
+  if (!chart) {
+    if (!colours.ink) readColours();
+    const width = element.clientWidth || 300;
+    chart = { height: kind.height, plot: new uPlot({ ...options(kind), width, height: kind.height }, columns, element) };
+    charts.set(element, chart);
+    resized.observe(element);
+    return;
+  }
+  chart.plot.setData(columns);
+}
+
+// drop takes a chart away.
+export function drop(element) {
+  const chart = charts.get(element);
+  if (!chart) return;
+  resized.unobserve(element);
+  chart.plot.destroy();
+  charts.delete(element);
+}
+
+// tidy takes the charts away whose elements are gone.
+export function tidy() {
+  for (const element of [...charts.keys()]) if (!element.isConnected) drop(element);
+}
+
+const stepped = (u, i, from, to) => uPlot.paths.stepped({ align: 1 })(u, i, from, to);
+const colour = (name) => () => colours[name];
+
+// lines is a kind of chart: series on a scale from 0.
+export function lines(height, series, { format, bands = [], readout, top = 0 }) {
+  return { height, series, bands, format, readout, y: { range: (u, low, high) => [0, Math.max(high * 1.1, top, 1e-9)] } };
+}
+
+// logarithmic is a kind of chart: series on a logarithmic scale from low to high.
+export function logarithmic(height, series, { format, bands = [], readout, low, high }) {
+  return { height, series, bands, format, readout, y: { distr: 3, range: () => [low(), high()] }, decades: true };
+}
+
+// series is one of a chart.
+export const series = (name, { width = 1.5, dash, fill, steps = false, points } = {}) => ({
+  stroke: colour(name),
+  width,
+  dash,
+  fill: fill && colour(fill),
+  paths: steps ? stepped : undefined,
+  points: { show: points ?? false },
+  spanGaps: false,
+});
+
+function options(kind) {
+  const font = "11px system-ui, sans-serif";
+  const axis = {
+    stroke: colour("quiet"),
+    font,
+    grid: { stroke: colour("grid"), width: 1 },
+    ticks: { show: false },
+  };
+  return {
+    legend: { show: false },
+    cursor: { y: false, drag: { x: false, y: false }, points: { size: 5 } },
+    padding: [6, 8, 0, 0],
+    scales: {
+      x: { time: true, range: (u, low, high) => [high - WINDOW, high] },
+      y: kind.y,
+    },
+    axes: [
+      { ...axis, size: 22, gap: 4, space: 70, incrs: [60, 300], values: (u, at) => at.map((t) => time(t * 1000).slice(0, 5)) },
+      {
+        ...axis,
+        size: 46,
+        gap: 4,
+        space: 24,
+        values: (u, at) => at.map((v) => (v === null || (kind.decades && !decade(v)) ? "" : kind.format(v))),
+        ...(kind.decades ? { filter: decades, grid: { ...axis.grid, filter: decades } } : {}),
+      },
+    ],
+    series: [{}, ...kind.series],
+    bands: kind.bands.map(([upper, lower, name]) => ({ series: [upper, lower], fill: colour(name) })),
+    hooks: kind.readout ? { setCursor: [(u) => kind.readout(u.cursor.idx ?? null, u.data)] } : {},
+  };
+}
+
+const decades = (u, at) => at.map((v) => (decade(v) ? v : null));
+const decade = (v) => Math.abs(Math.log10(v) - Math.round(Math.log10(v))) < 1e-9;

@@ -1,0 +1,157 @@
+// The triage page: what is chosen, and how a state becomes the page.
+//
+// The model and the span are in the query of the address, so that a page can be kept
+// and passed on.
+import { h, part, show } from "./dom.js";
+import { lasting } from "./format.js";
+import { connect } from "./stream.js";
+import { notices, renderNotices } from "./notices.js";
+import { renderTraffic } from "./traffic.js";
+import { onClasses, renderClasses } from "./classes.js";
+import { pointMatrix, renderMatrix, walkMatrix } from "./matrix.js";
+import { renderDrift } from "./drift.js";
+import { renderRecent } from "./recent.js";
+import { renderDaemon, renderPolicy } from "./policy.js";
+
+const MINUTES = [1, 5, 15];
+const WORDS = {
+  connecting: "connecting",
+  live: "live",
+  polling: "every 5 s: all streams are taken",
+  reconnecting: "reconnecting",
+};
+const OLD = 10000; // ms after which what is shown is said to be old
+
+const chooser = document.getElementById("model");
+const span = document.getElementById("span");
+const panels = document.getElementById("panels");
+
+let chosen = readAddress();
+let state = null;
+let arrived = 0; // when the state came, by the clock of this page
+let connection = { state: "connecting", why: "" };
+let disconnect = () => {};
+let said = ""; // what was announced last
+let connectionSaid = "live";
+
+span.addEventListener("change", (event) => choose({ minutes: Number(event.target.value) }));
+chooser.addEventListener("change", () => choose({ model: chooser.value }));
+window.addEventListener("popstate", () => {
+  const before = chosen.model;
+  chosen = readAddress();
+  if (chosen.model !== before) follow();
+  else render();
+});
+part("classes").addEventListener("click", (event) => onClasses(event, render));
+part("confusion").addEventListener("keydown", walkMatrix);
+part("confusion").addEventListener("focusin", pointMatrix);
+part("confusion").addEventListener("pointerover", pointMatrix);
+window.addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((d) => (d.open = true)));
+setInterval(renderConnection, 1000);
+follow();
+
+function readAddress() {
+  const query = new URLSearchParams(location.search);
+  const minutes = Number(query.get("span"));
+  return { model: query.get("model") ?? "", minutes: MINUTES.includes(minutes) ? minutes : 5 };
+}
+
+function choose(change) {
+  const before = chosen.model;
+  chosen = { ...chosen, ...change };
+  const query = new URLSearchParams({ model: chosen.model, span: String(chosen.minutes) });
+  history.replaceState(null, "", `?${query}${location.hash}`);
+  if (chosen.model !== before) follow();
+  else render();
+}
+
+function follow() {
+  disconnect();
+  state = null;
+  panels.setAttribute("aria-busy", "true");
+  disconnect = connect(
+    chosen.model,
+    (next) => {
+      state = next;
+      arrived = performance.now();
+      panels.removeAttribute("aria-busy");
+      if (!next.model && chosen.model === "" && next.models?.length) {
+        choose({ model: next.models[0] });
+        return;
+      }
+      if (next.model && chosen.model === "") chosen.model = next.model.name;
+      render();
+    },
+    (now, why) => {
+      connection = { state: now, why };
+      renderConnection();
+    },
+  );
+}
+
+function render() {
+  if (!state) return;
+  renderConnection();
+  renderChoosers();
+  renderDaemon(state.daemon, state.at);
+  const { model } = state;
+  panels.dataset.model = model ? "shown" : "none";
+  document.title = model ? `${model.name}: ckd triage` : "ckd triage";
+  if (!model) {
+    renderNotices(notices(state, null), state.models?.length ? `No model ${JSON.stringify(chosen.model)} is served. Choose another.` : "No model is served that you may look at.");
+    return;
+  }
+  const now = model.spans.find((s) => s.minutes === chosen.minutes) ?? model.spans[0];
+  const all = notices(state, now);
+  renderNotices(all, now.inputs > 0 ? "Nothing." : "Nothing, but no inputs came either.");
+  renderTraffic(model, now);
+  renderClasses(model, now);
+  renderMatrix(model, now);
+  renderDrift(model);
+  renderRecent(model);
+  renderPolicy(model);
+  announce(all);
+}
+
+function renderChoosers() {
+  const names = [...(state.models ?? [])];
+  const wanted = state.model?.name ?? chosen.model;
+  if (wanted !== "" && !names.includes(wanted)) names.push(wanted);
+  chooser.disabled = names.length === 0;
+  show(chooser, names.map((name) => h("option", { value: name, "data-key": name }, name)));
+  chooser.value = wanted;
+  for (const input of span.querySelectorAll("input")) input.checked = Number(input.value) === chosen.minutes;
+}
+
+function renderConnection() {
+  const age = state ? (performance.now() - arrived) / 1000 : 0;
+  const old = age * 1000 > OLD;
+  const shown = connection.state === "live" && old ? "old" : connection.state;
+  const where = document.getElementById("connection");
+  where.dataset.state = shown;
+  where.title = state ? `As of ${new Date(state.at).toLocaleString()}` : "";
+  const word = (shown === "old" ? "no news" : WORDS[shown]) + (connection.why ? `: ${connection.why}` : "");
+  show(document.getElementById("connection-word"), word);
+  show(document.getElementById("connection-age"), state ? `${lasting(age)} old` : "");
+  document.body.classList.toggle("old", old);
+  if (shown !== "connecting") announceConnection(shown);
+}
+
+function announceConnection(now) {
+  if (now === connectionSaid) return;
+  connectionSaid = now;
+  speak(now === "live" ? "Live again." : now === "reconnecting" ? "Connection lost, reconnecting." : "");
+}
+
+// announce tells screen readers what newly needs attention, and nothing else of what
+// changes every other second.
+function announce(all) {
+  const now = all.map((n) => n.key).join(" ");
+  if (now === said) return;
+  said = now;
+  speak(all.length ? `Needs attention: ${all.map((n) => n.text).join(" ")}` : "Nothing needs attention.");
+}
+
+function speak(text) {
+  if (text) document.getElementById("announcer").textContent = text;
+}

@@ -1,0 +1,102 @@
+// The last deferred inputs, where they may be shown. Ids are whatever clients sent.
+import { h, part, show } from "./dom.js";
+import { count, data, moment, nats, value, words } from "./format.js";
+
+const WHY = {
+  off: "They are not kept: ids may be personal data. The setting recent-inputs says how many are.",
+  "not allowed": "They are kept, but not for you: your identity lacks the right recent.",
+};
+
+// renderRecent shows the last deferred inputs of a model, or why not.
+export function renderRecent(model) {
+  const { recent } = model;
+  if (!recent) {
+    show(part("recent-note"));
+    show(part("recent"), h("p", { class: "empty", "data-why": model.recent_why }, WHY[model.recent_why] ?? "They are not shown."));
+    return;
+  }
+  show(part("recent-note"), `the last ${count(recent.kept)} at most`);
+  if (!recent.inputs?.length) {
+    show(part("recent"), h("p", { class: "empty" }, "No input was deferred yet."));
+    return;
+  }
+  const seen = new Map();
+  const ends = new Map(); // of the scale of each score
+  for (const { score, value: x, threshold } of recent.inputs) ends.set(score, Math.max(ends.get(score) ?? 0, x, threshold ?? 0));
+  show(
+    part("recent"),
+    h(
+      "div",
+      { class: "scroll", tabindex: "0", role: "region", "aria-labelledby": "recent-h" },
+      h(
+        "table",
+        { class: "wide recent" },
+        h("caption", { class: "unseen" }, "The last deferred inputs, the last one first"),
+        h("thead", null, h("tr", null, ["Time", "Id", "Predicted", "Score over threshold", "Reason", "Deciding", "Passes", "Fingerprint"].map((t) => h("th", { scope: "col", class: t === "Passes" ? "number" : null }, t)))),
+        h(
+          "tbody",
+          null,
+          recent.inputs.map((input) => {
+            const key = `${input.at} ${input.id} ${input.value}`;
+            const again = seen.get(key) ?? 0;
+            seen.set(key, again + 1);
+            return body(model, input, `${key} ${again}`, ends.get(input.score));
+          }),
+        ),
+      ),
+    ),
+  );
+}
+
+function body(model, input, key, end) {
+  return h(
+    "tr",
+    { "data-key": key },
+    h("td", null, moment(input.at)),
+    h("th", { scope: "row", class: "id" }, input.id === "" ? h("span", { class: "quiet" }, "none") : input.id),
+    h("td", { class: "name" }, named(model, input.predicted)),
+    h("td", null, against(input, end)),
+    h("td", null, words(input.reason)),
+    h("td", { class: "name" }, input.deciding ? named(model, input.deciding) : h("span", { class: "quiet" }, "none")),
+    h("td", { class: "number" }, count(input.passes)),
+    h("td", null, fingerprint(input, key)),
+  );
+}
+
+function named(model, name) {
+  const c = model.classes.find((other) => other.name === name);
+  return [mark(c?.critical), name];
+}
+
+const mark = (critical) => (critical ? [h("span", { class: "mark", "aria-hidden": "true" }, "◆"), h("span", { class: "unseen" }, "critical: ")] : null);
+
+// against draws a score against its threshold, on one scale for all inputs.
+function against({ score, value: x, threshold }, end) {
+  if (threshold === null) return [h("span", { class: "quiet" }, `${score} `), data(value(x), x), h("span", { class: "quiet" }, ", no threshold")];
+  const percent = (v) => `${Math.min(100, Math.max(0, (v / (end || 1)) * 100)).toFixed(1)}%`;
+  return [
+    h("span", { class: "score-text" }, h("span", { class: "quiet" }, `${score} `), data(value(x), x), h("span", { class: "quiet" }, " over "), data(value(threshold), threshold)),
+    h("span", { class: "score-track", "aria-hidden": "true" }, h("span", { class: "score-bar", style: { width: percent(x) } }), h("span", { class: "score-threshold", style: { left: percent(threshold) } })),
+  ];
+}
+
+function fingerprint({ fingerprint: shares, rest }, key) {
+  if (!shares?.length) return h("span", { class: "quiet" }, "none");
+  const most = shares[0].c || 1;
+  return h(
+    "details",
+    { class: "fingerprint", "data-key": key },
+    h(
+      "summary",
+      null,
+      h("span", { class: "bars", "aria-hidden": "true" }, shares.map((s) => h("span", { class: `${s.critical ? "critical" : ""} ${s.unreliable ? "unreliable" : ""}`, style: { height: `${Math.max(4, (s.c / most) * 100).toFixed(0)}%` } }))),
+      h("span", { class: "name" }, mark(shares[0].critical), shares[0].class, " ", h("span", { class: "quiet" }, nats(shares[0].c))),
+    ),
+    h(
+      "ol",
+      null,
+      shares.map((s) => h("li", null, mark(s.critical), s.class, " ", data(nats(s.c), s.c), s.unreliable ? h("em", null, " unreliable") : null)),
+      rest > 0 ? h("li", { class: "rest" }, "all others ", data(nats(rest), rest)) : null,
+    ),
+  );
+}

@@ -1,0 +1,322 @@
+package triage
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ckd-project/ckd/drift"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// spanMinutes are the spans, the shortest first.
+var spanMinutes = [...]int{1, 5, 15}
+
+// model is what the page shows of the model, with the steps that are newer than a
+// sample.
+func (h *history) model(since uint64) *Model {
+	p := h.policy
+	m := &Model{
+		Name: p.Name, Policy: describe(p), Classes: h.describeClasses(), ClassesCut: h.cut,
+		StreamsOpen: h.gauge(seriesOf{kind: streamsOpen}), InputsOpen: h.gauge(seriesOf{kind: inputsOpen}),
+		History: []Step{}, Drift: h.drift(),
+	}
+	pairs := h.pairs()
+	m.PairsCut = max(0, numPairs(p)-len(pairs))
+
+	sum, next := h.newSums(), 0
+	end := func() { m.Spans = append(m.Spans, h.span(sum, spanMinutes[next], pairs)) }
+	for _, s := range slices.Backward(h.steps) {
+		sum.add(&s)
+		// As many steps as come nearest to the span.
+		for next < len(spanMinutes) && sum.seconds >= float64(60*spanMinutes[next])-stepTime.Seconds()/2 {
+			end()
+			next++
+		}
+	}
+	for ; next < len(spanMinutes); next++ {
+		end()
+	}
+
+	steps := h.steps[max(0, len(h.steps)-mostSteps+1):]
+	if len(steps) > 0 {
+		m.HistoryFrom = steps[0].at.UnixMilli()
+	}
+	for i := range steps {
+		if steps[i].changed > since {
+			m.History = append(m.History, h.describeStep(&steps[i]))
+		}
+	}
+	return m
+}
+
+func (h *history) gauge(s seriesOf) float64 {
+	if v := h.gauges[s]; finite(v) {
+		return v
+	}
+	return 0
+}
+
+func (h *history) describeClasses() []Class {
+	p, classes := h.policy, make([]Class, len(h.classes))
+	for k, name := range p.Classes {
+		critical, safe := has(p.Critical, k), has(p.Safe, k)
+		i, own := h.position[name]
+		if !own || i >= h.own {
+			i = len(classes) - 1 // the shared one
+		}
+		c := &classes[i]
+		if c.Of == 0 {
+			*c = Class{h.classes[i], critical, safe, 1}
+			continue
+		}
+		c.Critical, c.Safe = c.Critical && critical, c.Safe && safe
+		c.Of++
+	}
+	return classes
+}
+
+// pairs that are computed.
+type pair struct {
+	Pair
+	slot int
+}
+
+func (h *history) pairs() []pair {
+	p := h.policy
+	role := make(map[string]int, len(p.Critical)+len(p.Safe))
+	for _, k := range p.Critical {
+		role[p.Classes[k]] = 1
+	}
+	for _, k := range p.Safe {
+		role[p.Classes[k]] = -1
+	}
+	var found []pair
+	for i, s := range h.series {
+		if s.kind != pairSum || !h.seen[i] {
+			continue
+		}
+		a, hasA := h.position[s.a]
+		b, hasB := h.position[s.b]
+		if hasA && hasB {
+			found = append(found, pair{Pair{A: a, B: b, Block: role[s.a]*role[s.b] < 0}, i})
+		}
+	}
+	slices.SortFunc(found, func(x, y pair) int { return cmp.Or(cmp.Compare(x.A, y.A), cmp.Compare(x.B, y.B)) })
+	return found
+}
+
+// numPairs that the policy computes.
+func numPairs(p *policy.Policy) int {
+	if p.Pairs == policy.AllPairs {
+		return len(p.Classes) * (len(p.Classes) - 1) / 2
+	}
+	return len(p.Safe) * len(p.Critical)
+}
+
+// span is what was counted in some steps.
+func (h *history) span(of *sums, minutes int, pairs []pair) Span {
+	s := Span{
+		Minutes: minutes, Seconds: of.seconds,
+		Reasons: []Reason{}, Rejections: []Reason{}, Classes: make([]ClassSpan, len(h.classes)), Pairs: make([]Pair, len(pairs)),
+	}
+	for i, v := range of.counters {
+		if v == 0 {
+			continue
+		}
+		switch series := h.series[i]; series.kind {
+		case decided:
+			s.Inputs += v
+			switch series.a {
+			case policy.Retain.String():
+				s.Retained += v
+			case policy.Defer.String():
+				s.Deferred += v
+			default:
+				s.Observed += v
+			}
+			s.Reasons = addReason(s.Reasons, series.c, v)
+		case rejected:
+			s.Rejected += v
+			s.Rejections = addReason(s.Rejections, series.a, v)
+		case byFallback:
+			s.Fallback = v
+		case passes:
+			s.Passes = v
+		case late:
+			s.Late = v
+		case degenerate:
+			s.Degenerate = v
+		case saturated:
+			s.Saturated = v
+		case abandoned:
+			s.Abandoned = v
+		case mismatched: // an input may count under both
+			s.Mismatched = max(s.Mismatched, v)
+		case classSum, classCount, classUnreliable, classPredicted, classDominant, classDeciding:
+			if k, ok := h.position[series.a]; ok {
+				s.Classes[k].count(series.kind, v)
+			}
+		}
+	}
+	byCount := func(a, b Reason) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason)) }
+	slices.SortFunc(s.Reasons, byCount)
+	slices.SortFunc(s.Rejections, byCount)
+	s.DeferredShare = wilson(s.Deferred, s.Retained+s.Deferred)
+	for k := range s.Classes {
+		c := &s.Classes[k]
+		c.MeanC = ratio(c.MeanC, c.Observations)
+		c.Quantiles = quantiles(of.buckets[k*numBuckets : (k+1)*numBuckets])
+	}
+	for i, pair := range pairs {
+		s.Pairs[i] = pair.Pair
+		s.Pairs[i].Nats = ratio(of.counters[pair.slot], s.Inputs)
+	}
+	return s
+}
+
+// count takes in a counter of the class; MeanC is the sum as yet.
+func (c *ClassSpan) count(of kind, v float64) {
+	switch of {
+	case classSum:
+		c.MeanC = v
+	case classCount:
+		c.Observations = v
+	case classUnreliable:
+		c.Unreliable = v
+	case classPredicted:
+		c.Predicted = v
+	case classDominant:
+		c.Dominant = v
+	case classDeciding:
+		c.Deciding = v
+	}
+}
+
+func addReason(reasons []Reason, reason string, count float64) []Reason {
+	for i := range reasons {
+		if reasons[i].Reason == reason {
+			reasons[i].Count += count
+			return reasons
+		}
+	}
+	return append(reasons, Reason{reason, count})
+}
+
+func (h *history) describeStep(s *step) Step {
+	d := Step{At: s.at.UnixMilli(), Seconds: s.seconds, Quantiles: make([]*[4]float64, len(h.classes))}
+	for i, v := range s.counters {
+		switch series := h.series[i]; series.kind {
+		case decided:
+			d.Inputs += v
+			switch series.a {
+			case policy.Retain.String():
+				d.Retained += v
+			case policy.Defer.String():
+				d.Deferred += v
+			}
+		case byFallback:
+			d.Fallback = v
+		case degenerate:
+			d.Degenerate = v
+		case rejected:
+			d.Rejected += v
+		}
+	}
+	if s.buckets != nil {
+		for k := range d.Quantiles {
+			d.Quantiles[k] = quantiles(s.buckets[k*numBuckets : (k+1)*numBuckets])
+		}
+	}
+	return d
+}
+
+// drift is what the metrics say of the reference of the policy.
+func (h *history) drift() *Drift {
+	if h.policy.Calibration == nil || h.policy.Calibration.Reference == nil {
+		return nil
+	}
+	reference := h.policy.Calibration.Reference
+	d := &Drift{Reference: reference.Inputs, Alarm: drift.Alarm, Windows: []DriftWindow{}, Classes: []ClassDrift{}}
+	for _, inputs := range drift.Windows {
+		window := strconv.Itoa(inputs)
+		d.Windows = append(d.Windows, DriftWindow{
+			Inputs: inputs, Visible: h.gauge(seriesOf{kind: driftVisible, a: window}),
+			Full: h.gauge(seriesOf{kind: driftFilled, a: window}) == 1,
+		})
+	}
+	for _, class := range reference.Classes {
+		name := h.policy.Classes[class.Class]
+		if k, ok := h.position[name]; ok && k < h.own {
+			d.Classes = append(d.Classes, ClassDrift{k, h.signal(name, "epistemic"), h.signal(name, "skewness"), h.signal(name, "predicted")})
+		}
+	}
+	slices.SortFunc(d.Classes, func(a, b ClassDrift) int { return cmp.Compare(a.Class, b.Class) })
+	if len(d.Classes) == 0 {
+		return nil
+	}
+	return d
+}
+
+func (h *history) signal(class, name string) Signal {
+	s := Signal{
+		Alarm:  h.gauge(seriesOf{kind: driftAlarm, a: class, b: name}) == 1,
+		Alarms: h.gauge(seriesOf{kind: driftAlarms, a: class, b: name}),
+	}
+	for _, inputs := range drift.Windows {
+		window := strconv.Itoa(inputs)
+		s.Z = append(s.Z, Number(h.gauges[seriesOf{driftZ, class, name, window}]))
+		s.Shift = append(s.Shift, Number(h.gauges[seriesOf{driftShift, class, name, window}]))
+	}
+	return s
+}
+
+func has(ascending []int, k int) bool {
+	_, ok := slices.BinarySearch(ascending, k)
+	return ok
+}
+
+// describe is the policy as the page shows it.
+func describe(p *policy.Policy) Policy {
+	d := Policy{
+		Version: p.Version, Hash: p.Hash, Observes: p.Observes(), Gate: string(p.Gate), Scope: string(p.Scope),
+		Primary: describeRule(p.Primary), Fallback: describeRule(p.Fallback), Reliability: p.ReliabilityThreshold,
+		Kind: string(p.Kind), Passes: p.ExpectedPasses, Fewest: p.FewestPasses, Pairs: string(p.Pairs),
+		Warnings: append([]string{}, p.Warnings()...),
+	}
+	c := p.Calibration
+	if c == nil {
+		return d
+	}
+	d.Calibration = &Calibration{
+		Objective: c.Objective, Posterior: c.Posterior,
+		Inputs: c.Recording.Inputs, CriticalInputs: c.Recording.CriticalInputs, Passes: c.Recording.Passes,
+		ExpectedCoverage:    (*Interval)(c.ExpectedCoverage),
+		ExpectedCriticalFNR: (*Interval)(c.ExpectedCriticalFNR),
+		Changed:             c.PolicyHash != "" && c.PolicyHash != p.Hash,
+	}
+	if c.Certificate != nil {
+		d.Calibration.Certificate = cmp.Or(c.Certificate.Statement, explainCertificate(p))
+	}
+	return d
+}
+
+// explainCertificate is what the policy itself says of a certificate that has no
+// statement: nothing, if it was changed since.
+func explainCertificate(p *policy.Policy) string {
+	for _, sentence := range p.Explain() {
+		if strings.HasPrefix(sentence, "Its certificate") {
+			return sentence
+		}
+	}
+	return ""
+}
+
+func describeRule(r policy.Rule) Rule {
+	d := Rule{Score: string(r.Score)}
+	if r.HasThreshold && finite(r.Threshold) {
+		d.Threshold = &r.Threshold
+	}
+	return d
+}

@@ -1,0 +1,277 @@
+package triage
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/ckd-project/ckd/policy"
+)
+
+const (
+	stepTime    = 15 * time.Second // of the history, and between samples while nobody watches
+	watchedTime = 2 * time.Second  // between samples while somebody does
+
+	// mostHistories is how many models have a history at one time; where there are
+	// more models, it is those that were looked at last.
+	mostHistories = 64
+
+	defaultWatchers = 32
+)
+
+// Options are what a Page shows, and to whom.
+type Options struct {
+	// Gatherer is the daemon's registry: the page shows what a scrape would.
+	Gatherer prometheus.Gatherer
+	// Policies in force. It may be called at any time.
+	Policies func() []*policy.Policy
+	// Daemon is the state of the daemon. It may be called at any time.
+	Daemon func() Daemon
+	// Deferrals are the last deferred inputs; nil if they are not kept.
+	Deferrals *Deferrals
+	// MaySeeRecent reports whether who makes a request, of this context, may see
+	// them; nil: everybody may.
+	MaySeeRecent func(context.Context) bool
+	// Watchers is how many event streams there may be at one time; 0 takes 32.
+	Watchers int
+}
+
+// Page is the triage page with its history. It may be shared.
+type Page struct {
+	options  Options
+	assets   map[string]*asset // by path under assets/
+	now      func() time.Time
+	patience time.Duration // with a watcher that does not read
+
+	watchers chan struct{} // a token for each
+	woken    chan struct{} // tells Run that somebody watches
+	ended    chan struct{} // closed when Run ends
+	end      sync.Once
+
+	sampling sync.Mutex // held for a whole sample, so that they come in order
+
+	mu        sync.Mutex
+	sampled   uint64    // samples so far
+	at        time.Time // of the last one
+	stepAt    time.Time // when the step began that is going on
+	daemon    Daemon
+	models    []string
+	histories map[string]*history
+	events    map[encodingOf][]byte // of the last sample
+	news      chan struct{}         // closed by the next sample
+}
+
+// encodingOf is what was asked for of one sample.
+type encodingOf struct {
+	model  string
+	since  uint64 // the sample whose steps are known already; 0: none are
+	recent bool   // may be seen
+}
+
+// New makes the page. It has a history from the first sample on: see Run.
+func New(o Options) *Page {
+	if o.Watchers <= 0 {
+		o.Watchers = defaultWatchers
+	}
+	if o.MaySeeRecent == nil {
+		o.MaySeeRecent = func(context.Context) bool { return true }
+	}
+	return &Page{
+		options:  o,
+		assets:   embedded(),
+		now:      time.Now,
+		patience: 10 * time.Second,
+
+		watchers: make(chan struct{}, o.Watchers),
+		woken:    make(chan struct{}, 1),
+		ended:    make(chan struct{}),
+
+		models:    []string{},
+		histories: make(map[string]*history),
+		news:      make(chan struct{}),
+	}
+}
+
+// Run samples the metrics until ctx ends, and then ends the event streams, for
+// good. It is called once.
+func (p *Page) Run(ctx context.Context) {
+	defer p.end.Do(func() { close(p.ended) })
+	for {
+		p.sample()
+		timer := time.NewTimer(p.pause())
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-p.woken:
+			timer.Stop()
+		case <-timer.C:
+		}
+	}
+}
+
+// pause is how long it is to the next sample.
+func (p *Page) pause() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	end := p.stepAt.Add(stepTime)
+	next := end
+	if soon := p.at.Add(watchedTime); len(p.watchers) > 0 && end.Sub(soon) >= watchedTime/2 {
+		next = soon
+	}
+	return max(0, next.Sub(p.now()))
+}
+
+// sample takes in what a scrape would show now.
+func (p *Page) sample() {
+	p.sampling.Lock()
+	defer p.sampling.Unlock()
+	families, err := p.options.Gatherer.Gather()
+	if err != nil {
+		return // what is missing in part would look like counters that begin anew
+	}
+	p.take(families, p.options.Policies(), p.options.Daemon())
+}
+
+func (p *Page) take(families []*dto.MetricFamily, policies []*policy.Policy, daemon Daemon) {
+	policies = slices.SortedFunc(slices.Values(policies), func(a, b *policy.Policy) int { return cmp.Compare(a.Name, b.Name) })
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before, first := p.at, p.sampled == 0
+	p.at = p.now()
+	p.sampled++
+	p.daemon = daemon
+
+	was := p.models
+	p.models = make([]string, len(policies))
+	for i, of := range policies {
+		p.models[i] = of.Name
+	}
+	for name := range p.histories {
+		if _, ok := slices.BinarySearch(p.models, name); !ok {
+			delete(p.histories, name)
+		}
+	}
+	for _, name := range p.models {
+		if _, known := slices.BinarySearch(was, name); p.histories[name] == nil && len(p.histories) < p.mostHistories() {
+			h := &history{}
+			if !known && !first {
+				h.from = before // its series began at 0 after the last sample
+			}
+			p.histories[name] = h
+		}
+	}
+	if p.options.Deferrals != nil {
+		p.options.Deferrals.keepOnly(p.models)
+	}
+
+	readLabels(families, p.histories)
+	for _, of := range policies {
+		if h := p.histories[of.Name]; h != nil {
+			h.begin(of)
+		}
+	}
+	readValues(families, p.histories)
+	over := first || p.at.Sub(p.stepAt) >= stepTime
+	if over {
+		p.stepAt = p.at
+	}
+	for _, h := range p.histories {
+		h.fold(p.at, p.sampled, over)
+	}
+
+	p.events = make(map[encodingOf][]byte)
+	close(p.news)
+	p.news = make(chan struct{})
+}
+
+func (p *Page) mostHistories() int { return max(mostHistories, p.options.Watchers) }
+
+// refresh takes a sample if the last one is not of now.
+func (p *Page) refresh() {
+	p.mu.Lock()
+	fresh := p.sampled > 0 && p.now().Sub(p.at) < watchedTime
+	p.mu.Unlock()
+	if !fresh {
+		p.sample()
+	}
+}
+
+// look finds a model by name, or for no name the first, and begins a history of
+// one that has none, at the expense of the one that was not looked at for longest.
+func (p *Page) look(name string) string {
+	p.mu.Lock()
+	if name == "" && len(p.models) > 0 {
+		name = p.models[0]
+	}
+	_, served := slices.BinarySearch(p.models, name)
+	h := p.histories[name]
+	begins := h == nil && served
+	if begins {
+		h = &history{}
+		p.forgetOne()
+		p.histories[name] = h
+	}
+	if h != nil {
+		h.looked = p.now()
+	}
+	p.mu.Unlock()
+	if begins {
+		p.sample()
+	}
+	return name
+}
+
+func (p *Page) forgetOne() {
+	if len(p.histories) < p.mostHistories() {
+		return
+	}
+	var longest string
+	for name, h := range p.histories {
+		if was := p.histories[longest]; was == nil || h.looked.Before(was.looked) {
+			longest = name
+		}
+	}
+	delete(p.histories, longest)
+}
+
+// encoded is the state of a model as JSON, with the steps that are newer than a
+// sample, the sample that it is of, and what is closed when there is a newer one.
+func (p *Page) encoded(what encodingOf) (state []byte, sampled uint64, news <-chan struct{}, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if state, ok := p.events[what]; ok {
+		return state, p.sampled, p.news, nil
+	}
+	s := State{At: p.at, Daemon: p.daemon, Models: p.models}
+	h := p.histories[what.model]
+	if h != nil && h.policy != nil {
+		s.Model = h.model(what.since)
+		s.Model.Recent, s.Model.RecentWhy = p.recent(what)
+	}
+	if state, err = json.Marshal(&s); err != nil {
+		return nil, 0, nil, fmt.Errorf("state of the page: %w", err)
+	}
+	if s.Model != nil && len(p.events) < p.mostHistories() {
+		p.events[what] = state
+	}
+	return state, p.sampled, p.news, nil
+}
+
+func (p *Page) recent(what encodingOf) (recent *Recent, why string) {
+	switch {
+	case p.options.Deferrals == nil:
+		return nil, "off"
+	case !what.recent:
+		return nil, "not allowed"
+	}
+	return p.options.Deferrals.recent(what.model), ""
+}

@@ -1,0 +1,178 @@
+package triage
+
+import (
+	"math"
+	"slices"
+
+	dto "github.com/prometheus/client_model/go"
+)
+
+// kind is what a series counts, or shows.
+type kind uint8
+
+const (
+	decided kind = iota + 1 // by action, score and reason
+	byFallback
+	rejected // by reason
+	passes
+	late
+	degenerate
+	saturated
+	abandoned
+	mismatched // by what
+	classSum   // from here on by class
+	classCount
+	classUnreliable
+	classPredicted
+	classDominant
+	classDeciding
+	pairSum // by the two classes
+
+	streamsOpen // gauges from here on
+	inputsOpen
+	driftZ      // by class, signal and window
+	driftShift  // likewise
+	driftAlarm  // by class and signal
+	driftAlarms // likewise
+	driftVisible
+	driftFilled
+)
+
+// seriesOf is one series of a model: its kind, and the labels that are left.
+type seriesOf struct {
+	kind    kind
+	a, b, c string
+}
+
+const epistemic, labelsCut = "ckd_class_epistemic_nats", "ckd_class_labels_cut"
+
+// families are those that the page reads, but for the histogram, each with the
+// labels that tell the series of one model apart.
+var families = map[string]struct {
+	kind   kind
+	labels []string
+}{
+	"ckd_decisions_total":              {decided, []string{"action", "score", "reason"}},
+	"ckd_inputs_rejected_total":        {rejected, []string{"reason"}},
+	"ckd_passes_total":                 {passes, nil},
+	"ckd_passes_late_total":            {late, nil},
+	"ckd_inputs_degenerate_total":      {degenerate, nil},
+	"ckd_inputs_saturated_total":       {saturated, nil},
+	"ckd_inputs_abandoned_total":       {abandoned, nil},
+	"ckd_calibration_mismatches_total": {mismatched, []string{"what"}},
+	"ckd_class_unreliable_total":       {classUnreliable, []string{"class"}},
+	"ckd_class_predicted_total":        {classPredicted, []string{"class"}},
+	"ckd_class_dominant_total":         {classDominant, []string{"class"}},
+	"ckd_class_deciding_total":         {classDeciding, []string{"class"}},
+	"ckd_pair_confusion_nats_total":    {pairSum, []string{"class_a", "class_b"}},
+	"ckd_streams_open":                 {streamsOpen, nil},
+	"ckd_inputs_open":                  {inputsOpen, nil},
+	"ckd_drift_z":                      {driftZ, []string{"class", "signal", "window"}},
+	"ckd_drift_shift":                  {driftShift, []string{"class", "signal", "window"}},
+	"ckd_drift_alarm":                  {driftAlarm, []string{"class", "signal"}},
+	"ckd_drift_alarms_total":           {driftAlarms, []string{"class", "signal"}},
+	"ckd_drift_smallest_visible_shift": {driftVisible, []string{"window"}},
+	"ckd_drift_window_filled":          {driftFilled, []string{"window"}},
+}
+
+// readLabels tells each history which labels its classes have in a scrape.
+func readLabels(scrape []*dto.MetricFamily, histories map[string]*history) {
+	for _, h := range histories {
+		h.labels, h.cut = h.labels[:0], 0
+	}
+	for _, f := range scrape {
+		switch f.GetName() {
+		case epistemic:
+			for _, m := range f.GetMetric() {
+				if h := histories[label(m, "model")]; h != nil {
+					h.labels = append(h.labels, label(m, "class"))
+				}
+			}
+		case labelsCut:
+			for _, m := range f.GetMetric() {
+				if h := histories[label(m, "model")]; h != nil {
+					h.cut = int(m.GetGauge().GetValue())
+				}
+			}
+		}
+	}
+}
+
+// readValues gives each history its values in a scrape.
+func readValues(scrape []*dto.MetricFamily, histories map[string]*history) {
+	for _, f := range scrape {
+		if f.GetName() == epistemic {
+			for _, m := range f.GetMetric() {
+				if h := histories[label(m, "model")]; h != nil {
+					h.readHistogram(label(m, "class"), m.GetHistogram())
+				}
+			}
+			continue
+		}
+		of, ok := families[f.GetName()]
+		if !ok {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			h := histories[label(m, "model")]
+			if h == nil {
+				continue
+			}
+			s := seriesOf{kind: of.kind}
+			for i, to := range []*string{&s.a, &s.b, &s.c}[:len(of.labels)] {
+				*to = label(m, of.labels[i])
+			}
+			if of.kind >= streamsOpen {
+				h.readGauge(s, value(m))
+			} else {
+				h.read(s, value(m))
+			}
+			if of.kind == passes && m.GetCounter().GetCreatedTimestamp() != nil {
+				h.readCreated(m.GetCounter().GetCreatedTimestamp().AsTime())
+			}
+		}
+	}
+}
+
+func label(m *dto.Metric, name string) string {
+	for _, l := range m.GetLabel() {
+		if l.GetName() == name {
+			return l.GetValue()
+		}
+	}
+	return ""
+}
+
+func value(m *dto.Metric) float64 {
+	if m.Counter != nil {
+		return m.GetCounter().GetValue()
+	}
+	return m.GetGauge().GetValue()
+}
+
+func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+
+// orderOf is the labels of classes in the order of the policy, the shared one
+// last. It is false where they are not those of the policy: a scrape may be of
+// before a reload, or after it.
+func orderOf(labels []string, cut int, classes []string) (order []string, ok bool) {
+	have := make(map[string]bool, len(labels))
+	for _, l := range labels {
+		have[l] = true
+	}
+	for _, class := range classes {
+		if have[class] {
+			order = append(order, class)
+			delete(have, class)
+		}
+	}
+	own := len(order)
+	for l := range have {
+		order = append(order, l)
+	}
+	shared := 0
+	if cut > 0 {
+		shared = 1
+	}
+	return order, own+cut == len(classes) && len(have) == shared && !slices.Contains(order, "")
+}
