@@ -66,6 +66,13 @@ func TestReadme(t *testing.T) {
 						t.Errorf("%s: %s", line, out)
 					}
 				})
+			case words[0] == "helm":
+				t.Run("helm", func(t *testing.T) {
+					words[0] = testbed.Program(t, "helm", "HELM")
+					if out := runReadme(t, words, d); !strings.Contains(out, "kind: Deployment") {
+						t.Errorf("%s: %s", line, out)
+					}
+				})
 			default:
 				t.Errorf("the README shows a command that this test does not know: %s", line)
 			}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/zap"
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
@@ -33,9 +32,6 @@ func newPage(c *config.Config, a *App, registry *prometheus.Registry) *page {
 	p := &page{app: a, started: time.Now()}
 	if c.RecentInputs > 0 {
 		p.deferrals = triage.NewDeferrals(c.RecentInputs)
-		if c.Access == "" && c.Admin != config.Off {
-			a.log.Warn("recent-inputs without access: whoever reaches the admin address sees ids of inputs", zap.String("admin", c.Admin))
-		}
 	}
 	p.Page = triage.New(triage.Options{
 		Gatherer:     registry,

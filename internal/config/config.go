@@ -185,7 +185,12 @@ func (c *Config) checkExposure(fault func(setting, format string, args ...any)) 
 			fault("http", plaintext, c.HTTP)
 		}
 	}
-	// Probes and metrics may be for anybody: they change nothing and tell of no input.
+	// Probes, metrics and the triage page may be for anybody: they change nothing and tell of no single input, unless the
+	// page is to show some.
+	if c.RecentInputs > 0 && exposed(c.Admin) && (!c.AdminTLS || c.Access == "") {
+		fault("recent-inputs", "anybody who reaches %s could see ids of inputs: expected admin-tls and access, an address on loopback, "+
+			"or insecure-plaintext to allow it all the same", c.Admin)
+	}
 	if c.AdminReload && exposed(c.Admin) && (!c.AdminTLS || c.Access == "") {
 		fault("admin-reload", "anybody who reaches %s could reload the policies: expected admin-tls and access, an address on loopback, "+
 			"or insecure-plaintext to allow it all the same", c.Admin)

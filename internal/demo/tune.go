@@ -10,6 +10,7 @@ import (
 	"text/template"
 
 	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/drift"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/recordings"
@@ -31,13 +32,13 @@ const (
 	permutationWords = "math/rand/v2, rand.New(rand.NewPCG(2026, 1)).Perm(N): first half tunes, second half is shown"
 )
 
-// split divides the inputs into those that tune the thresholds and those shown,
-// each in the order of the recording.
+// split divides the inputs into those that tune the thresholds and those shown.
+// These come in no order: neighbours in the recording are often of one patient, and
+// would be taken for drift.
 func split(n int) (tuning, shown []int) {
 	perm := rand.New(rand.NewPCG(seed1, seed2)).Perm(n)
 	tuning, shown = perm[:n/2], perm[n/2:]
 	slices.Sort(tuning)
-	slices.Sort(shown)
 	return tuning, shown
 }
 
@@ -54,31 +55,18 @@ func parsePolicy(t thresholds) (*policy.Set, error) {
 }
 
 // tune sets each threshold to the quantile of its score among the tuning inputs
-// that the gate routes to it. Labels play no part.
+// that the gate routes to it. Labels play no part. The policy says what it retains of
+// them, and what they are like, for the daemon to hold live inputs against.
 func tune(r *recordings.Recording, tuning []int) (*policy.Set, error) {
 	observing, err := parsePolicy(thresholds{})
 	if err != nil {
 		return nil, err
 	}
-	p, ok := observing.Get(modelName)
-	if !ok {
-		return nil, fmt.Errorf("the demo's policy has no model %q", modelName)
-	}
-	model, err := engine.New(p)
-	if err != nil {
-		return nil, err
-	}
-	batch, outcome := model.NewBatch(), model.NewOutcome()
-	if err := batch.Reset(decomp.Tensor{Passes: r.Passes.S, Inputs: r.Passes.N, Float32: r.Passes.Float32}); err != nil {
-		return nil, err
-	}
 	routed := map[policy.GateOutcome][]float64{}
-	for _, i := range tuning {
-		if err := batch.Outcome(i, outcome); err != nil {
-			return nil, fmt.Errorf("input %d: %w", i, err)
-		}
-		d := &outcome.Decision
-		routed[d.Gate] = append(routed[d.Gate], d.Value)
+	if err := decide(observing, r, tuning, func(o *engine.Outcome) {
+		routed[o.Decision.Gate] = append(routed[o.Decision.Gate], o.Decision.Value)
+	}); err != nil {
+		return nil, err
 	}
 	quantile := func(by policy.GateOutcome) (string, error) {
 		if len(routed[by]) == 0 {
@@ -93,5 +81,52 @@ func tune(r *recordings.Recording, tuning []int) (*policy.Set, error) {
 	if t.Fallback, err = quantile(policy.ByFallback); err != nil {
 		return nil, err
 	}
-	return parsePolicy(t)
+	tuned, err := parsePolicy(t)
+	if err != nil {
+		return nil, err
+	}
+	var seen drift.Sample
+	retained := 0
+	if err := decide(tuned, r, tuning, func(o *engine.Outcome) {
+		seen.Add(o.C, o.Skewness, o.Predicted)
+		if o.Decision.Action == policy.Retain {
+			retained++
+		}
+	}); err != nil {
+		return nil, err
+	}
+	low, high := eval.ClopperPearson(retained, len(tuning), 0.95)
+	p, _ := tuned.Get(modelName)
+	told := *p
+	told.Calibration = &policy.Calibration{
+		Software: "ckd demo", PolicyHash: p.Hash, Posterior: "mc-dropout",
+		Objective:        "each score retains 0.8 of the tuning inputs that the gate routes to it; labels play no part",
+		Recording:        policy.Recording{Inputs: len(tuning), Passes: r.Passes.S},
+		ExpectedCoverage: &policy.Interval{Value: float64(retained) / float64(len(tuning)), Low: low, High: high},
+		Reference:        seen.Reference(),
+	}
+	return policy.Parse(policy.File{Name: "demo policy", Data: told.Marshal()})
+}
+
+// decide decides on some inputs of a recording by the demo's policy.
+func decide(set *policy.Set, r *recordings.Recording, inputs []int, each func(*engine.Outcome)) error {
+	p, ok := set.Get(modelName)
+	if !ok {
+		return fmt.Errorf("the demo's policy has no model %q", modelName)
+	}
+	model, err := engine.New(p)
+	if err != nil {
+		return err
+	}
+	batch, outcome := model.NewBatch(), model.NewOutcome()
+	if err := batch.Reset(decomp.Tensor{Passes: r.Passes.S, Inputs: r.Passes.N, Float32: r.Passes.Float32}); err != nil {
+		return err
+	}
+	for _, i := range inputs {
+		if err := batch.Outcome(i, outcome); err != nil {
+			return fmt.Errorf("input %d: %w", i, err)
+		}
+		each(outcome)
+	}
+	return nil
 }
