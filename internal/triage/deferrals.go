@@ -19,6 +19,7 @@ const (
 // nothing.
 type Deferrals struct {
 	keep   int
+	now    func() time.Time
 	models sync.Map // of *ring, by name
 }
 
@@ -27,7 +28,7 @@ func NewDeferrals(keep int) *Deferrals {
 	if keep <= 0 {
 		return nil
 	}
-	return &Deferrals{keep: keep}
+	return &Deferrals{keep: keep, now: time.Now}
 }
 
 // Add adds an input that was deferred under a policy. Nothing of o is kept.
@@ -35,68 +36,139 @@ func (d *Deferrals) Add(p *policy.Policy, id string, o *engine.Outcome) {
 	if d == nil {
 		return
 	}
-	prints := fingerprintOf(o.C)
-	for i := range prints.n {
-		s := &prints.shares[i]
+	input := deferred{
+		at: d.now(), policy: p.Hash, decision: o.Decision,
+		predicted: p.Classes[o.Predicted], passes: o.Passes, prints: fingerprintOf(o.C),
+	}
+	if o.Decision.Class >= 0 {
+		input.deciding = p.Classes[o.Decision.Class]
+	}
+	for i := range input.prints.n {
+		s := &input.prints.shares[i]
+		s.name, s.critical = p.Classes[s.class], has(p.Critical, s.class)
 		s.unreliable = o.Skewness[s.class] > p.ReliabilityThreshold
 	}
-	id = cut(id)
 
 	kept, ok := d.models.Load(p.Name)
 	if !ok {
-		kept, _ = d.models.LoadOrStore(p.Name, &ring{})
+		kept, _ = d.models.LoadOrStore(p.Name, &ring{keep: d.keep})
 	}
-	r := kept.(*ring)
+	kept.(*ring).add(input, cut(id))
+}
+
+// keepOnly drops the models that are not among those, which are in order.
+func (d *Deferrals) keepOnly(models []string) {
+	d.models.Range(func(name, _ any) bool {
+		if _, ok := slices.BinarySearch(models, name.(string)); !ok {
+			d.models.Delete(name)
+		}
+		return true
+	})
+}
+
+// recent is the inputs of a model, the last one first.
+func (d *Deferrals) recent(model string) *Recent {
+	recent := &Recent{Kept: d.keep, Inputs: []Deferred{}}
+	if kept, ok := d.models.Load(model); ok {
+		recent.Inputs = kept.(*ring).list(recent.Inputs)
+	}
+	return recent
+}
+
+// ring is the inputs of one model. Input n is at n modulo keep.
+type ring struct {
+	keep int
+
+	mu     sync.Mutex
+	inputs []deferred // keep, or as yet fewer
+	added  int
+}
+
+// deferred is an input. It keeps names, not the policy that they are of.
+type deferred struct {
+	at       time.Time
+	policy   string // hash
+	id       []byte // in memory that is used again
+	decision policy.Decision
+
+	predicted, deciding string
+	passes              int
+	prints              fingerprint
+}
+
+func (r *ring) add(input deferred, id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.inputs) < d.keep {
+	at := r.added % r.keep
+	if at == len(r.inputs) {
 		r.inputs = append(r.inputs, deferred{})
 	}
-	to := &r.inputs[r.next%d.keep]
-	r.next = (r.next + 1) % d.keep
-	to.at, to.policy, to.id = time.Now(), p, append(to.id[:0], id...)
-	to.decision, to.predicted, to.passes = o.Decision, o.Predicted, o.Passes
-	to.fingerprint = prints
+	input.id = append(r.inputs[at].id[:0], id...)
+	r.inputs[at] = input
+	r.added++
 }
 
-// ring is the inputs of one model.
-type ring struct {
-	mu     sync.Mutex
-	inputs []deferred // as many as are kept, or fewer as yet
-	next   int        // that is overwritten
+// list appends the inputs to a list, the last one first. It never holds the lock
+// for more than one: who adds is in a hurry.
+func (r *ring) list(to []Deferred) []Deferred {
+	r.mu.Lock()
+	last := r.added - 1
+	r.mu.Unlock()
+	for n := last; n >= max(0, last-r.keep+1); n-- {
+		r.mu.Lock()
+		overwritten := r.added > n+r.keep
+		if !overwritten {
+			to = append(to, r.inputs[n%r.keep].describe())
+		}
+		r.mu.Unlock()
+		if overwritten {
+			break
+		}
+	}
+	return to
 }
 
-type deferred struct {
-	at          time.Time
-	policy      *policy.Policy
-	id          []byte
-	decision    policy.Decision
-	predicted   int
-	passes      int
-	fingerprint fingerprint
+func (d *deferred) describe() Deferred {
+	by := &d.decision
+	found := Deferred{
+		At: d.at.UTC(), ID: string(d.id), Predicted: d.predicted, Deciding: d.deciding, Passes: d.passes, Policy: d.policy,
+		Score: string(by.Score), Value: Number(by.Value), Reason: by.Reason.String(),
+		Fingerprint: make([]Share, d.prints.n), Rest: Number(d.prints.rest),
+	}
+	if by.HasThreshold && by.Reason == policy.AboveThreshold {
+		threshold := by.Threshold
+		found.Threshold = &threshold
+	}
+	for i := range found.Fingerprint {
+		s := &d.prints.shares[i]
+		found.Fingerprint[i] = Share{s.name, s.critical, s.c, s.unreliable}
+	}
+	return found
 }
 
-// fingerprint is the largest C_k of an input.
+// fingerprint is the largest C_k of an input, the largest first.
 type fingerprint struct {
-	shares [numShares]share // the largest first
+	shares [numShares]share
 	n      int
-	rest   float64
+	rest   float64 // sum of all others
 }
 
 type share struct {
-	class      int
-	c          float64
-	unreliable bool
+	class                int
+	name                 string
+	critical, unreliable bool
+	c                    float64
 }
 
 // fingerprintOf finds the largest of C that are not 0; of equal ones the first.
 func fingerprintOf(c []float64) (f fingerprint) {
 	for k, v := range c {
-		if f.n == numShares && !(v > f.shares[numShares-1].c) || !(v > 0) {
+		full := f.n == numShares
+		if !(v > 0) || full && v <= f.shares[numShares-1].c {
 			f.rest += v
 			continue
 		}
-		if f.n == numShares {
+		if full {
 			f.rest += f.shares[numShares-1].c
 		} else {
 			f.n++
@@ -120,51 +192,4 @@ func cut(id string) string {
 		end--
 	}
 	return id[:end]
-}
-
-// keepOnly drops the models that are not among those, which are in order.
-func (d *Deferrals) keepOnly(models []string) {
-	d.models.Range(func(name, _ any) bool {
-		if _, ok := slices.BinarySearch(models, name.(string)); !ok {
-			d.models.Delete(name)
-		}
-		return true
-	})
-}
-
-// recent is the inputs of a model, the last one first.
-func (d *Deferrals) recent(model string) *Recent {
-	recent := &Recent{Kept: d.keep, Inputs: []Deferred{}}
-	kept, ok := d.models.Load(model)
-	if !ok {
-		return recent
-	}
-	r := kept.(*ring)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i := range r.inputs {
-		at := (r.next - 1 - i + 2*d.keep) % d.keep
-		recent.Inputs = append(recent.Inputs, r.inputs[at].describe())
-	}
-	return recent
-}
-
-func (d *deferred) describe() Deferred {
-	p, by := d.policy, &d.decision
-	found := Deferred{
-		At: d.at, ID: string(d.id), Predicted: p.Classes[d.predicted], Passes: d.passes, Policy: p.Hash,
-		Score: string(by.Score), Value: Number(by.Value), Reason: by.Reason.String(),
-		Fingerprint: []Share{}, Rest: Number(d.fingerprint.rest),
-	}
-	if by.HasThreshold && by.Reason == policy.AboveThreshold {
-		threshold := by.Threshold
-		found.Threshold = &threshold
-	}
-	if by.Class >= 0 {
-		found.Deciding = p.Classes[by.Class]
-	}
-	for _, s := range d.fingerprint.shares[:d.fingerprint.n] {
-		found.Fingerprint = append(found.Fingerprint, Share{p.Classes[s.class], has(p.Critical, s.class), s.c, s.unreliable})
-	}
-	return found
 }

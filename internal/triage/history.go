@@ -24,7 +24,8 @@ type history struct {
 	skip   bool // that scrape: it is of another policy
 
 	policy   *policy.Policy // nil before the first scrape
-	classes  []string       // by position, the shared label last
+	about    Policy
+	classes  []string // by position, the shared label last
 	position map[string]int
 	own      int // classes that have labels of their own
 
@@ -59,6 +60,9 @@ func (h *history) begin(p *policy.Policy) {
 		return
 	}
 	if h.policy == nil || !slices.Equal(classes, h.classes) {
+		if h.policy != nil {
+			h.from = time.Time{} // it goes on from what its counters are now
+		}
 		*h = history{
 			from: h.from, looked: h.looked, labels: h.labels, cut: h.cut, classes: classes,
 			position: make(map[string]int), slots: make(map[seriesOf]int), gauges: make(map[seriesOf]float64),
@@ -72,7 +76,9 @@ func (h *history) begin(p *policy.Policy) {
 			h.own--
 		}
 	}
-	h.policy = p
+	if h.policy != p {
+		h.policy, h.about = p, describe(p)
+	}
 	clear(h.now)
 	clear(h.seen)
 	clear(h.nowC)

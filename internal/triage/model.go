@@ -18,7 +18,7 @@ var spanMinutes = [...]int{1, 5, 15}
 func (h *history) model(since uint64) *Model {
 	p := h.policy
 	m := &Model{
-		Name: p.Name, Policy: describe(p), Classes: h.describeClasses(), ClassesCut: h.cut,
+		Name: p.Name, Policy: h.about, Classes: h.describeClasses(), ClassesCut: h.cut,
 		StreamsOpen: h.gauge(seriesOf{kind: streamsOpen}), InputsOpen: h.gauge(seriesOf{kind: inputsOpen}),
 		History: []Step{}, Drift: h.drift(),
 	}

@@ -23,6 +23,9 @@ const (
 	// more models, it is those that were looked at last.
 	mostHistories = 64
 
+	// mostEncodings of a sample are kept, for who asks for the same.
+	mostEncodings = 16
+
 	defaultWatchers = 32
 )
 
@@ -58,13 +61,14 @@ type Page struct {
 	sampling sync.Mutex // held for a whole sample, so that they come in order
 
 	mu        sync.Mutex
+	tried     time.Time // when a sample was last begun
 	sampled   uint64    // samples so far
 	at        time.Time // of the last one
 	stepAt    time.Time // when the step began that is going on
 	daemon    Daemon
 	models    []string
 	histories map[string]*history
-	events    map[encodingOf][]byte // of the last sample
+	encodings map[encodingOf][]byte // of the last sample
 	news      chan struct{}         // closed by the next sample
 }
 
@@ -103,53 +107,97 @@ func New(o Options) *Page {
 // good. It is called once.
 func (p *Page) Run(ctx context.Context) {
 	defer p.end.Do(func() { close(p.ended) })
+	p.sample()
 	for {
-		p.sample()
 		timer := time.NewTimer(p.pause())
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return
-		case <-p.woken:
+		case <-p.woken: // it may be sooner now
 			timer.Stop()
 		case <-timer.C:
+			p.sample()
 		}
 	}
 }
 
-// pause is how long it is to the next sample.
+// pause is how long it is to the next sample: at the end of the step, or sooner
+// while somebody watches.
 func (p *Page) pause() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	end := p.stepAt.Add(stepTime)
-	next := end
-	if soon := p.at.Add(watchedTime); len(p.watchers) > 0 && end.Sub(soon) >= watchedTime/2 {
-		next = soon
+	end, soon := p.stepAt.Add(stepTime), p.tried.Add(watchedTime)
+	next := soon
+	if end.After(p.tried) && (len(p.watchers) == 0 || end.Sub(soon) < watchedTime/2) {
+		next = end
 	}
 	return max(0, next.Sub(p.now()))
+}
+
+// refresh takes a sample if the last one is not of now.
+func (p *Page) refresh() {
+	p.sampling.Lock()
+	defer p.sampling.Unlock()
+	p.mu.Lock()
+	fresh := p.now().Sub(p.tried) < watchedTime
+	p.mu.Unlock()
+	if !fresh {
+		p.sampleInTurn()
+	}
 }
 
 // sample takes in what a scrape would show now.
 func (p *Page) sample() {
 	p.sampling.Lock()
 	defer p.sampling.Unlock()
-	families, err := p.options.Gatherer.Gather()
+	p.sampleInTurn()
+}
+
+func (p *Page) sampleInTurn() {
+	p.mu.Lock()
+	p.tried = p.now()
+	p.mu.Unlock()
+	scrape, err := p.options.Gatherer.Gather()
 	if err != nil {
 		return // what is missing in part would look like counters that begin anew
 	}
-	p.take(families, p.options.Policies(), p.options.Daemon())
+	p.take(scrape, p.options.Policies(), p.options.Daemon())
 }
 
-func (p *Page) take(families []*dto.MetricFamily, policies []*policy.Policy, daemon Daemon) {
+// take takes in a scrape, and what is in force.
+func (p *Page) take(scrape []*dto.MetricFamily, policies []*policy.Policy, daemon Daemon) {
 	policies = slices.SortedFunc(slices.Values(policies), func(a, b *policy.Policy) int { return cmp.Compare(a.Name, b.Name) })
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	before, first := p.at, p.sampled == 0
-	p.at = p.now()
-	p.sampled++
 	p.daemon = daemon
+	p.serve(policies)
+	readLabels(scrape, p.histories)
+	for _, of := range policies {
+		if h := p.histories[of.Name]; h != nil {
+			h.begin(of)
+		}
+	}
+	readValues(scrape, p.histories)
 
+	p.at = p.tried
+	p.sampled++
+	over := p.sampled == 1 || p.at.Sub(p.stepAt) >= stepTime
+	if over {
+		p.stepAt = p.at
+	}
+	for _, h := range p.histories {
+		h.fold(p.at, p.sampled, over)
+	}
+	p.encodings = make(map[encodingOf][]byte)
+	close(p.news)
+	p.news = make(chan struct{})
+}
+
+// serve forgets models that are no more, and begins histories of those that are
+// new, while there is room.
+func (p *Page) serve(policies []*policy.Policy) {
 	was := p.models
 	p.models = make([]string, len(policies))
 	for i, of := range policies {
@@ -161,49 +209,21 @@ func (p *Page) take(families []*dto.MetricFamily, policies []*policy.Policy, dae
 		}
 	}
 	for _, name := range p.models {
-		if _, known := slices.BinarySearch(was, name); p.histories[name] == nil && len(p.histories) < p.mostHistories() {
-			h := &history{}
-			if !known && !first {
-				h.from = before // its series began at 0 after the last sample
-			}
-			p.histories[name] = h
+		if p.histories[name] != nil || len(p.histories) >= p.mostHistories() {
+			continue
 		}
+		h := &history{}
+		if _, known := slices.BinarySearch(was, name); !known {
+			h.from = p.at // its counters began at 0 since; of the first sample this is not known
+		}
+		p.histories[name] = h
 	}
 	if p.options.Deferrals != nil {
 		p.options.Deferrals.keepOnly(p.models)
 	}
-
-	readLabels(families, p.histories)
-	for _, of := range policies {
-		if h := p.histories[of.Name]; h != nil {
-			h.begin(of)
-		}
-	}
-	readValues(families, p.histories)
-	over := first || p.at.Sub(p.stepAt) >= stepTime
-	if over {
-		p.stepAt = p.at
-	}
-	for _, h := range p.histories {
-		h.fold(p.at, p.sampled, over)
-	}
-
-	p.events = make(map[encodingOf][]byte)
-	close(p.news)
-	p.news = make(chan struct{})
 }
 
 func (p *Page) mostHistories() int { return max(mostHistories, p.options.Watchers) }
-
-// refresh takes a sample if the last one is not of now.
-func (p *Page) refresh() {
-	p.mu.Lock()
-	fresh := p.sampled > 0 && p.now().Sub(p.at) < watchedTime
-	p.mu.Unlock()
-	if !fresh {
-		p.sample()
-	}
-}
 
 // look finds a model by name, or for no name the first, and begins a history of
 // one that has none, at the expense of the one that was not looked at for longest.
@@ -243,25 +263,24 @@ func (p *Page) forgetOne() {
 	delete(p.histories, longest)
 }
 
-// encoded is the state of a model as JSON, with the steps that are newer than a
-// sample, the sample that it is of, and what is closed when there is a newer one.
+// encoded is the state of a model as JSON, the sample that it is of, and what is
+// closed when there is a newer one.
 func (p *Page) encoded(what encodingOf) (state []byte, sampled uint64, news <-chan struct{}, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if state, ok := p.events[what]; ok {
+	if state, ok := p.encodings[what]; ok {
 		return state, p.sampled, p.news, nil
 	}
-	s := State{At: p.at, Daemon: p.daemon, Models: p.models}
-	h := p.histories[what.model]
-	if h != nil && h.policy != nil {
+	s := State{At: p.at.UTC(), Daemon: p.daemon, Models: p.models}
+	if h := p.histories[what.model]; h != nil && h.policy != nil {
 		s.Model = h.model(what.since)
 		s.Model.Recent, s.Model.RecentWhy = p.recent(what)
 	}
 	if state, err = json.Marshal(&s); err != nil {
 		return nil, 0, nil, fmt.Errorf("state of the page: %w", err)
 	}
-	if s.Model != nil && len(p.events) < p.mostHistories() {
-		p.events[what] = state
+	if s.Model != nil && len(p.encodings) < mostEncodings {
+		p.encodings[what] = state
 	}
 	return state, p.sampled, p.news, nil
 }

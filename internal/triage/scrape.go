@@ -46,9 +46,9 @@ type seriesOf struct {
 
 const epistemic, labelsCut = "ckd_class_epistemic_nats", "ckd_class_labels_cut"
 
-// families are those that the page reads, but for the histogram, each with the
-// labels that tell the series of one model apart.
-var families = map[string]struct {
+// sources are the families that the page reads, but for the histogram, each with
+// the labels that tell the series of one model apart.
+var sources = map[string]struct {
 	kind   kind
 	labels []string
 }{
@@ -109,7 +109,7 @@ func readValues(scrape []*dto.MetricFamily, histories map[string]*history) {
 			}
 			continue
 		}
-		of, ok := families[f.GetName()]
+		of, ok := sources[f.GetName()]
 		if !ok {
 			continue
 		}

@@ -16,10 +16,12 @@ const (
 	numBuckets = 1 + highestKey - lowestKey + 1
 )
 
-// middles of the buckets: within a tenth of all that is in them.
+// middles of the buckets, to four digits: within a tenth of all that is in them.
 var middles = func() (m [numBuckets]float64) {
 	for i := 1; i < numBuckets; i++ {
-		m[i] = math.Exp2((float64(lowestKey+i-1) - 0.5) / (1 << schema))
+		middle := math.Exp2((float64(lowestKey+i-1) - 0.5) / (1 << schema))
+		unit := math.Pow(10, 3-math.Floor(math.Log10(middle)))
+		m[i] = math.Round(middle*unit) / unit
 	}
 	return m
 }()

@@ -48,6 +48,13 @@ export function draw(element, kind, columns, alternative) {
   chart.plot.setData(columns);
 }
 
+// closed gives the last step its width: its values once more, at its end.
+export function closed(steps, [at, ...values]) {
+  if (steps.length === 0) return [at, ...values];
+  const last = steps.at(-1);
+  return [[...at, (last.at + last.seconds * 1000) / 1000], ...values.map((v) => [...v, v.at(-1)])];
+}
+
 // drop takes a chart away.
 export function drop(element) {
   const chart = charts.get(element);

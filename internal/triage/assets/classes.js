@@ -1,7 +1,7 @@
 // Classes: one row each, and C_k over time of those that are chosen.
 import { h, part, show } from "./dom.js";
-import { draw, drop, logarithmic, series, tidy } from "./charts.js";
-import { count, data, nats, of, share, z } from "./format.js";
+import { closed, draw, drop, logarithmic, series, tidy } from "./charts.js";
+import { count, data, nats, of, quantile, share, z } from "./format.js";
 
 const FLOOR = 1e-6; // C_k at and under it is drawn at it
 let order = { by: "class", down: false };
@@ -166,7 +166,7 @@ function body(row, range) {
     { "data-key": c.name, class: c.critical ? "critical" : null },
     h("th", { scope: "row", class: "sticky name" }, className(c)),
     h("td", { class: "strip" }, strip(q, range)),
-    [1, 2, 3].map((k) => h("td", { class: "number" }, data(nats(q?.[k]), q?.[k]))),
+    [1, 2, 3].map((k) => h("td", { class: "number" }, data(quantile(q?.[k]), q?.[k]))),
     h("td", { class: "number" }, data(nats(row.mean), row.mean)),
     fraction(row.unreliable),
     fraction(row.predicted),
@@ -189,7 +189,7 @@ function strip(q, [low, high]) {
   const percent = (x) => `${x.toFixed(1)}%`;
   return h(
     "span",
-    { class: "strip-track", role: "img", "aria-label": `C_k: p10 ${nats(q[0])}, p50 ${nats(q[1])}, p90 ${nats(q[2])}, p99 ${nats(q[3])} nats` },
+    { class: "strip-track", role: "img", "aria-label": `C_k: p10 ${quantile(q[0])}, p50 ${quantile(q[1])}, p90 ${quantile(q[2])}, p99 ${quantile(q[3])} nats` },
     h("span", { class: "strip-tail", style: { left: percent(p90), width: percent(p99 - p90) } }),
     h("span", { class: "strip-box", style: { left: percent(p10), width: percent(p90 - p10) } }),
     h("span", { class: "strip-median", style: { left: percent(p50) } }),
@@ -232,7 +232,7 @@ function renderMultiples(model, rows) {
       h(
         "figure",
         { class: "chart", "data-key": row.class.name },
-        h("figcaption", null, h("span", { class: "name" }, className(row.class)), " ", h("span", { class: "readout" }, row.quantiles ? `p50 ${nats(row.quantiles[1])}, p90 ${nats(row.quantiles[2])}` : "no inputs")),
+        h("figcaption", null, h("span", { class: "name" }, className(row.class)), " ", h("span", { class: "readout" }, row.quantiles ? `p50 ${quantile(row.quantiles[1])}, p90 ${quantile(row.quantiles[2])}` : "no inputs")),
         h("div", { "data-chart": "class", role: "img", "aria-label": `C_k of ${row.class.name} over time` }),
       ),
     ),
@@ -244,9 +244,9 @@ function renderMultiples(model, rows) {
     const at = steps.map((s) => s.at / 1000);
     const line = (k) => steps.map((s) => (s.quantiles[row.i] ? Math.max(s.quantiles[row.i][k], shared[0]) : null));
     const said = row.quantiles
-      ? `C_k of ${row.class.name} over 15 minutes. Now p50 ${nats(row.quantiles[1])}, p90 ${nats(row.quantiles[2])}, p99 ${nats(row.quantiles[3])} nats.`
+      ? `C_k of ${row.class.name} over 15 minutes. Now p50 ${quantile(row.quantiles[1])}, p90 ${quantile(row.quantiles[2])}, p99 ${quantile(row.quantiles[3])} nats.`
       : `C_k of ${row.class.name}: no inputs.`;
-    if (steps.length) draw(figures[n], kind, [at, line(2), line(1), line(3)], said);
+    if (steps.length) draw(figures[n], kind, closed(steps, [at, line(2), line(1), line(3)]), said);
     else drop(figures[n]);
   });
 }

@@ -44,6 +44,9 @@ export const interval = (i) => `${share(Math.max(0, i.low)).replace(/%$/, "")} t
 // nats is an amount of information, to two digits.
 export const nats = (x) => scientific(x, two);
 
+// quantile is nats read off buckets, whose first is up to 1e-6 and given as 0.
+export const quantile = (x) => (x === 0 ? "≤10⁻⁶" : nats(x));
+
 // limit is an amount of information that is round.
 export const limit = (x) => scientific(x, three);
 

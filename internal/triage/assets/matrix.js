@@ -40,7 +40,7 @@ export function renderMatrix(model, span) {
     h(
       "table",
       { class: `heat ${wide ? "small" : ""}`, role: "grid", "aria-readonly": "true" },
-      h("caption", { class: "unseen" }, `Epistemic confusion of pairs of classes, in nats per input. ${absent} pairs are not computed.`),
+      h("caption", { class: "unseen" }, `Epistemic confusion of pairs of classes, in nats per input. Pairs not computed: ${absent}.`),
       h("thead", null, h("tr", null, h("td", { class: "corner" }), order.map((i) => h("th", { scope: "col", class: model.classes[i].critical ? "critical" : null }, h("span", null, className(model.classes[i])))))),
       h(
         "tbody",
@@ -175,6 +175,6 @@ function legend(limits, absent) {
     { class: "legend", "aria-label": "Legend of the heat map" },
     limits.length ? [h("li", null, h("i", { class: "swatch heat-0" }), "0"), limits.map((limit, i) => h("li", null, h("i", { class: `swatch heat-${i + 1}` }), i === 0 ? `to ${rounded(limits[1])}` : `over ${rounded(limit)}`))] : null,
     h("li", null, h("i", { class: "swatch block" }), "safe and critical"),
-    absent > 0 ? h("li", null, h("i", { class: "swatch absent" }), `not computed (${count(absent)} pairs)`) : null,
+    absent > 0 ? h("li", null, h("i", { class: "swatch absent" }), `not computed (${count(absent)} ${absent === 1 ? "pair" : "pairs"})`) : null,
   );
 }

@@ -48,7 +48,17 @@ part("confusion").addEventListener("focusin", pointMatrix);
 part("confusion").addEventListener("pointerover", pointMatrix);
 window.addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((d) => (d.open = true)));
 setInterval(renderConnection, 1000);
+new ResizeObserver(holdRail).observe(document.getElementById("policy"));
+window.addEventListener("resize", holdRail);
 follow();
+
+// holdRail has the policy stay in sight beside what is scrolled: with its end, where
+// it is taller than the window.
+function holdRail() {
+  const rail = document.getElementById("policy");
+  const below = document.querySelector("header").offsetHeight + 16;
+  rail.style.setProperty("--rail-top", `${Math.min(below, window.innerHeight - rail.offsetHeight - 16)}px`);
+}
 
 function readAddress() {
   const query = new URLSearchParams(location.search);

@@ -7,6 +7,8 @@ const WHY = {
   "not allowed": "They are kept, but not for you: your identity lacks the right recent.",
 };
 
+const MOST = 100; // rows
+
 // renderRecent shows the last deferred inputs of a model, or why not.
 export function renderRecent(model) {
   const { recent } = model;
@@ -15,14 +17,15 @@ export function renderRecent(model) {
     show(part("recent"), h("p", { class: "empty", "data-why": model.recent_why }, WHY[model.recent_why] ?? "They are not shown."));
     return;
   }
-  show(part("recent-note"), `the last ${count(recent.kept)} at most`);
-  if (!recent.inputs?.length) {
+  const inputs = recent.inputs?.slice(0, MOST) ?? [];
+  show(part("recent-note"), recent.inputs?.length > MOST ? `the last ${MOST} of ${count(recent.inputs.length)} that are kept` : `the last ${count(recent.kept)} at most`);
+  if (inputs.length === 0) {
     show(part("recent"), h("p", { class: "empty" }, "No input was deferred yet."));
     return;
   }
   const seen = new Map();
   const ends = new Map(); // of the scale of each score
-  for (const { score, value: x, threshold } of recent.inputs) ends.set(score, Math.max(ends.get(score) ?? 0, x, threshold ?? 0));
+  for (const { score, value: x, threshold } of inputs) ends.set(score, Math.max(ends.get(score) ?? 0, x, threshold ?? 0));
   show(
     part("recent"),
     h(
@@ -36,7 +39,7 @@ export function renderRecent(model) {
         h(
           "tbody",
           null,
-          recent.inputs.map((input) => {
+          inputs.map((input) => {
             const key = `${input.at} ${input.id} ${input.value}`;
             const again = seen.get(key) ?? 0;
             seen.set(key, again + 1);
@@ -90,7 +93,7 @@ function fingerprint({ fingerprint: shares, rest }, key) {
       "summary",
       null,
       h("span", { class: "bars", "aria-hidden": "true" }, shares.map((s) => h("span", { class: `${s.critical ? "critical" : ""} ${s.unreliable ? "unreliable" : ""}`, style: { height: `${Math.max(4, (s.c / most) * 100).toFixed(0)}%` } }))),
-      h("span", { class: "name" }, mark(shares[0].critical), shares[0].class, " ", h("span", { class: "quiet" }, nats(shares[0].c))),
+      h("span", { class: "name" }, mark(shares[0].critical), shares[0].class),
     ),
     h(
       "ol",

@@ -1,6 +1,6 @@
 // Traffic: how many inputs, how many of them are deferred, and why.
 import { part, h, show } from "./dom.js";
-import { draw, lines, series } from "./charts.js";
+import { closed, draw, lines, series } from "./charts.js";
 import { count, data, interval, lasting, of, plain, rate, share, time, words } from "./format.js";
 
 // renderTraffic shows a span of a model, and its history.
@@ -205,6 +205,7 @@ const readout = (name) => document.querySelector(`[data-readout="${name}"]`);
 
 const rateChart = lines(132, [series("line", { fill: "fill", steps: true }), series("line2", { steps: true })], {
   format: plain,
+  top: 1,
   readout: (i, [at, all, deferred]) =>
     (readout("rate").textContent = i === null || at[i] === undefined ? "" : `${time(at[i] * 1000)}: ${rate(all[i])}/s, ${rate(deferred[i])}/s deferred`),
 });
@@ -223,7 +224,7 @@ const deferralChart = lines(
 
 function drawCharts(model) {
   // A step that has only begun says little.
-  const steps = model.history.filter((s, i, all) => i < all.length - 1 || s.seconds >= 4);
+  const steps = model.history.filter((s, i, all) => i < all.length - 1 || i === 0 || s.seconds >= 4);
   const at = steps.map((s) => s.at / 1000);
   const rates = steps.map((s) => (s.seconds > 0 ? s.inputs / s.seconds : null));
   const deferred = steps.map((s) => (s.seconds > 0 ? s.deferred / s.seconds : null));
@@ -231,7 +232,7 @@ function drawCharts(model) {
   draw(
     chart("rate"),
     rateChart,
-    [at, rates, deferred],
+    closed(steps, [at, rates, deferred]),
     last < 0 ? "No inputs yet" : `Inputs per second over 15 minutes: last ${rate(rates[last])}, least ${rate(Math.min(...rates))}, most ${rate(Math.max(...rates))}. The table below has the values.`,
   );
   const coverage = model.policy.calibration?.changed ? null : model.policy.calibration?.expected_coverage;
@@ -240,7 +241,7 @@ function drawCharts(model) {
   draw(
     chart("deferral"),
     deferralChart,
-    [at, at.map(() => (coverage ? 1 - coverage.low : null)), at.map(() => (coverage ? 1 - coverage.high : null)), shares],
+    closed(steps, [at, at.map(() => (coverage ? 1 - coverage.low : null)), at.map(() => (coverage ? 1 - coverage.high : null)), shares]),
     known.length === 0 ? "No deferral rate yet" : `Deferral rate over 15 minutes: last ${share(known.at(-1))}, least ${share(Math.min(...known))}, most ${share(Math.max(...known))}. The table below has the values.`,
   );
 }
