@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -59,6 +60,18 @@ func adminHandler(registry *prometheus.Registry, s *server.Server, log *zap.Logg
 		reply(w, http.StatusOK, "ok\n")
 	})))
 	return mux
+}
+
+// withoutPage refuses the triage page, where asking for a token would have people send
+// it in plaintext.
+func withoutPage(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, "/triage/") {
+			reply(w, http.StatusForbidden, "the triage page is off: a token for it would be sent in plaintext; admin-tls, or an address on loopback, turns it on\n")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // ownOrigin refuses what pages of other sites have a browser send.

@@ -168,6 +168,9 @@ func (a *App) listen(c *config.Config, registry *prometheus.Registry) error {
 		{"admin", c.Admin, func() (*http.Server, error) {
 			handler := a.security.access.HTTP(
 				adminHandler(registry, a.server, a.log, a.page.Handler(), reload), access.HTTPOptions{Need: adminNeed, Basic: true})
+			if c.TokensInPlaintext() {
+				handler = withoutPage(handler)
+			}
 			s := newHTTPServer(handler, a.log)
 			if c.AdminTLS {
 				s.TLSConfig, s.ConnState = a.security.certs.TLSConfigForProbes(), a.security.certs.ConnState

@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -79,5 +81,36 @@ func TestHTTPWhileStopping(t *testing.T) {
 	}
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPageInPlaintext: nobody is asked for a token where it could be read on the way.
+func TestPageInPlaintext(t *testing.T) {
+	for admin, want := range map[string]int{"0.0.0.0:0": http.StatusForbidden, "127.0.0.1:0": http.StatusUnauthorized} {
+		c := settings(t, time.Minute)
+		c.Admin, c.Access = admin, filepath.Join(t.TempDir(), "access.yaml")
+		if err := os.WriteFile(c.Access, []byte("identities: []"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		a, err := app.NewFixed(c, zap.NewNop(), policies(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- a.Run(ctx) }()
+		for path, want := range map[string]int{"/": want, "/triage/state": want, "/triage/page.js": want, "/livez": 200, "/metrics": 200} {
+			answer, err := http.Get(a.AdminURL() + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if answer.Body.Close(); answer.StatusCode != want {
+				t.Errorf("%s%s: %s, want %d", admin, path, answer.Status, want)
+			}
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	}
 }

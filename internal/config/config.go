@@ -201,6 +201,12 @@ func (c *Config) checkExposure(fault func(setting, format string, args ...any)) 
 	}
 }
 
+// TokensInPlaintext reports whether a token that is sent to the admin address could be
+// read on the way, and nobody has said that it may.
+func (c *Config) TokensInPlaintext() bool {
+	return c.Access != "" && exposed(c.Admin) && !c.AdminTLS && !c.InsecurePlaintext
+}
+
 // exposed reports whether others than this machine's processes may reach an
 // address. Of names, only localhost is known to be the machine's own.
 func exposed(address string) bool {
