@@ -1,7 +1,7 @@
 package calibrate
 
 import (
-	"math"
+	"slices"
 	"strconv"
 
 	"github.com/ckd-project/ckd/drift"
@@ -19,54 +19,42 @@ func (r *run) reference(p *policy.Policy) *drift.Reference {
 	if len(t.C) == 0 {
 		return nil
 	}
-	chosen := make([]bool, t.K)
-	left := min(referenceClasses, t.K)
-	for _, k := range p.Critical[:min(left, len(p.Critical))] {
-		chosen[k] = true
-		left--
+	seen := drift.Sample{Classes: referred(p.Critical, t.K)}
+	for i := range t.Inputs {
+		at := i * t.K
+		seen.Add(t.C[at:at+t.K], t.Skewness[at:at+t.K], t.Predicted[i])
 	}
-	ref := &drift.Reference{Inputs: t.Inputs}
-	for k := range t.K {
-		if !chosen[k] {
-			if left == 0 {
-				continue
-			}
-			left--
+	ref := seen.Reference()
+	for i := range ref.Classes {
+		c := &ref.Classes[i]
+		c.Predicted = rounded(c.Predicted)
+		for level := range drift.Levels {
+			c.Epistemic[level], c.Skewness[level] = rounded(c.Epistemic[level]), rounded(c.Skewness[level])
 		}
-		predicted := 0
-		for _, class := range t.Predicted {
-			if class == k {
-				predicted++
-			}
-		}
-		ref.Classes = append(ref.Classes, drift.ClassReference{
-			Class: k, Predicted: rounded(float64(predicted) / float64(t.Inputs)),
-			Epistemic: quantiles(t.C, k, t.K), Skewness: quantiles(t.Skewness, k, t.K),
-		})
 	}
 	return ref
 }
 
-// quantiles of one class, to six digits: the file is for people too.
-func quantiles(of []float64, k, classes int) drift.Quantiles {
-	values := make([]float64, 0, len(of)/classes)
-	for at := k; at < len(of); at += classes {
-		values = append(values, min(of[at], largest))
+// referred is the classes of a reference, in the policy's order.
+func referred(critical []int, classes int) []int {
+	chosen := slices.Clone(critical[:min(referenceClasses, len(critical))])
+	for k := 0; k < classes && len(chosen) < referenceClasses; k++ {
+		if !slices.Contains(critical, k) {
+			chosen = append(chosen, k)
+		}
 	}
-	q := drift.NewQuantiles(values)
-	for i, x := range q {
-		q[i] = rounded(x)
-	}
-	return q
+	slices.Sort(chosen)
+	return chosen
 }
 
 // largest value that is told: skewness of concentrations near 0 has no bound.
 const largest = 1e6
 
+// rounded to six digits: the file is for people too.
 func rounded(x float64) float64 {
-	y, err := strconv.ParseFloat(strconv.FormatFloat(x, 'g', 6, 64), 64)
-	if err != nil || math.IsInf(y, 0) {
-		return x
+	y, err := strconv.ParseFloat(strconv.FormatFloat(min(x, largest), 'g', 6, 64), 64)
+	if err != nil {
+		return x // which cannot be: the text is a number's
 	}
 	return y
 }

@@ -6,6 +6,11 @@
 // compares live inputs with it, over the last 64, 256 and 1024 of them: windows are
 // counted in inputs, as a model that is asked seldom drifts no slower.
 //
-//	calibration: NewQuantiles -> Reference, in the policy
-//	live:        Ranks of a class -> Block -> Monitor.Add -> Monitor.Signals
+//	calibration: Sample.Add of each input -> Sample.Reference, in the policy
+//	live:        Ranks of each class -> Block -> Monitor.Add -> Alarms, Signals
+//
+// Invariants:
+//   - An alarm is a signal that is beyond Alarm; Signals says the same of it.
+//   - What is compared is ranks: no value, however extreme, decides by itself.
+//   - Ties make a signal smaller, never larger.
 package drift

@@ -1,6 +1,9 @@
 package drift
 
-import "math"
+import (
+	"math"
+	"sort"
+)
 
 // BlockInputs is how many inputs are added at a time: an eighth of the smallest
 // window.
@@ -12,10 +15,10 @@ var Windows = [...]int{64, 256, 1024}
 
 // Alarm is the |z| above which a signal is one.
 //
-// A window of 1024 inputs is looked at 8 times while it is renewed, which is as if
-// it were 3 to 4 independent looks; over 10^6 inputs of 32 classes, 3 signals and
-// all windows that is about 10^7 looks, of which a normal z exceeds 5.5 in one of
-// 2.6 10^7. Ranks have lighter tails than that.
+// While a window is renewed once, its 8 looks are as good as 5 independent ones at so
+// high a bar: 10^6 inputs are some 10^5 looks for each signal of each class, of which
+// a normal z is above 5.5 in one of 2.6 10^7, and that of ranks less often. docs/drift.md
+// has what that comes to.
 const Alarm = 5.5
 
 // Block is what some inputs, BlockInputs of them, say of one class.
@@ -24,12 +27,13 @@ type Block struct {
 	Predicted           float64 // how many had it predicted
 }
 
-// Signal is how far one thing has moved over one window, in standard errors.
+// Signal is how far one thing has moved over one window.
 type Signal struct {
-	// Z is (A - 1/2)/sqrt((1/W + 1/m)/12), where A is the probability that a live
-	// value exceeds one of the reference: above 0 where live values are larger. With
-	// ties it is nearer to 0. Of predicted shares it is the signed root of twice the
-	// log likelihood ratio of one share for both against one for each.
+	// Z is in standard errors: (A - 1/2)/sqrt((1/W + 1/m)/12), where A is the
+	// probability that a live value exceeds one of the reference, so that it is above
+	// 0 where live values are larger. With ties it is nearer to 0. Of predicted shares
+	// it is the signed root of twice the log likelihood ratio of one share for both
+	// against one for each, of counts half a count nearer to each other.
 	Z float64
 	// Shift is A - 1/2, in [-1/2, 1/2]; of predicted shares, live less reference.
 	Shift float64
@@ -38,6 +42,9 @@ type Signal struct {
 // Signals of one class over one window.
 type Signals struct{ Epistemic, Skewness, Predicted Signal }
 
+// Alarms is which signals of one class are alarms, over any window.
+type Alarms struct{ Epistemic, Skewness, Predicted bool }
+
 // Monitor looks at the windows of one model. It is for one goroutine at a time.
 type Monitor struct {
 	reference *Reference
@@ -45,58 +52,76 @@ type Monitor struct {
 	ring      []Block // [blocks of the largest window][classes]
 	added     int     // blocks, ever
 	windows   [len(Windows)]window
+	alarms    []Alarms
 }
 
-// window is the sums over the last blocks.
+// window is the sums over the last blocks, by class.
 type window struct {
-	sums    []Block // by class
-	signals []Signals
-	full    bool // signals are there
+	inputs int
+	of     float64  // standard errors of A to 1
+	shares []bounds // of predicted counts that are no alarm
+	sums   []Block  // as they are
+	looked []Block  // as they were when they were looked at
+	alarms []Alarms // of then
+	full   bool     // it was looked at
 }
+
+// bounds are included.
+type bounds struct{ low, high float64 }
 
 // NewMonitor makes a Monitor for live inputs beside a reference.
 func NewMonitor(r *Reference) *Monitor {
-	k := len(r.Classes)
-	m := &Monitor{reference: r, classes: k, ring: make([]Block, Windows[len(Windows)-1]/BlockInputs*k)}
-	for i := range m.windows {
-		m.windows[i] = window{sums: make([]Block, k), signals: make([]Signals, k)}
+	k, size := len(r.Classes), float64(r.Inputs)
+	m := &Monitor{
+		reference: r, classes: k,
+		ring: make([]Block, Windows[len(Windows)-1]/BlockInputs*k), alarms: make([]Alarms, k),
+	}
+	for i, inputs := range Windows {
+		w := &m.windows[i]
+		*w = window{
+			inputs: inputs, of: 1 / standardError(inputs, r.Inputs),
+			sums: make([]Block, k), looked: make([]Block, k), alarms: make([]Alarms, k),
+		}
+		for _, class := range r.Classes {
+			w.shares = append(w.shares, sharesWithin(inputs, class.Predicted, size))
+		}
 	}
 	return m
 }
 
-// Add adds a block: one of each class. It reports which windows, by position, were
-// looked at.
-func (m *Monitor) Add(block []Block) (looked [len(Windows)]bool) {
+// Add adds a block: one of each class. It reports whether Alarms changed.
+func (m *Monitor) Add(block []Block) bool {
 	blocks := len(m.ring) / m.classes
 	for i := range m.windows {
-		w, n := &m.windows[i], Windows[i]/BlockInputs
-		if m.added >= n {
-			for k, old := range m.at(m.added - n + blocks) {
+		w := &m.windows[i]
+		if n := w.inputs / BlockInputs; m.added >= n {
+			for k, old := range m.at(m.added - n) {
 				w.sums[k].Epistemic -= old.Epistemic
 				w.sums[k].Skewness -= old.Skewness
 				w.sums[k].Predicted -= old.Predicted
 			}
 		}
-		for k, b := range block {
-			w.sums[k].Epistemic += b.Epistemic
-			w.sums[k].Skewness += b.Skewness
-			w.sums[k].Predicted += b.Predicted
-		}
+		w.add(block)
 	}
 	copy(m.at(m.added), block)
 	m.added++
+	looked := false
 	for i := range m.windows {
-		w, n := &m.windows[i], Windows[i]/BlockInputs
+		w := &m.windows[i]
+		n := w.inputs / BlockInputs
 		if m.added < n || m.added%(n/8) != 0 {
 			continue
 		}
-		if m.added%blocks == 0 {
-			m.sumAnew(i) // what rounding has left behind
+		if m.added%blocks == 0 { // what rounding has left behind
+			clear(w.sums)
+			for b := m.added - n; b < m.added; b++ {
+				w.add(m.at(b))
+			}
 		}
-		m.look(w, Windows[i])
-		looked[i] = true
+		w.look()
+		looked = true
 	}
-	return looked
+	return looked && m.update()
 }
 
 // at is the place of a block in the ring.
@@ -105,45 +130,92 @@ func (m *Monitor) at(block int) []Block {
 	return m.ring[block%blocks*m.classes:][:m.classes]
 }
 
-func (m *Monitor) sumAnew(i int) {
-	w := &m.windows[i]
-	clear(w.sums)
-	for b := m.added - Windows[i]/BlockInputs; b < m.added; b++ {
-		for k, block := range m.at(b) {
-			w.sums[k].Epistemic += block.Epistemic
-			w.sums[k].Skewness += block.Skewness
-			w.sums[k].Predicted += block.Predicted
+func (w *window) add(block []Block) {
+	for k, b := range block {
+		w.sums[k].Epistemic += b.Epistemic
+		w.sums[k].Skewness += b.Skewness
+		w.sums[k].Predicted += b.Predicted
+	}
+}
+
+// look finds the alarms. Logarithms are left to who reads Signals.
+func (w *window) look() {
+	w.full = true
+	copy(w.looked, w.sums)
+	for k, sum := range w.sums {
+		within := w.shares[k]
+		w.alarms[k] = Alarms{
+			Epistemic: math.Abs(w.rank(sum.Epistemic).Z) > Alarm,
+			Skewness:  math.Abs(w.rank(sum.Skewness).Z) > Alarm,
+			Predicted: sum.Predicted < within.low || sum.Predicted > within.high,
 		}
 	}
 }
 
-func (m *Monitor) look(w *window, inputs int) {
-	n, size := float64(inputs), float64(m.reference.Inputs)
-	of := 1 / math.Sqrt((1/n+1/size)/12)
-	for k, sum := range w.sums {
-		c, s := sum.Epistemic/n-0.5, sum.Skewness/n-0.5
+// rank is the signal of a sum of ranks.
+func (w *window) rank(sum float64) Signal {
+	shift := sum/float64(w.inputs) - 0.5
+	return Signal{Z: shift * w.of, Shift: shift}
+}
+
+// update finds the alarms over any window, and whether they are others than before.
+func (m *Monitor) update() (changed bool) {
+	for k, before := range m.alarms {
+		var now Alarms
+		for i := range m.windows {
+			a := m.windows[i].alarms[k]
+			now.Epistemic = now.Epistemic || a.Epistemic
+			now.Skewness = now.Skewness || a.Skewness
+			now.Predicted = now.Predicted || a.Predicted
+		}
+		m.alarms[k] = now
+		changed = changed || now != before
+	}
+	return changed
+}
+
+// Alarms by class. They are overwritten by Add.
+func (m *Monitor) Alarms() []Alarms { return m.alarms }
+
+// Filled reports whether a window, by position in Windows, has its inputs.
+func (m *Monitor) Filled(window int) bool { return m.windows[window].full }
+
+// Signals of the classes over a window, by position in Windows, as it was when it
+// was looked at last; 0 before it is filled.
+func (m *Monitor) Signals(window int) []Signals {
+	signals := make([]Signals, m.classes)
+	w := &m.windows[window]
+	if !w.full {
+		return signals
+	}
+	n, size := float64(w.inputs), float64(m.reference.Inputs)
+	for k, sum := range w.looked {
 		share := m.reference.Classes[k].Predicted
-		w.signals[k] = Signals{
-			Epistemic: Signal{c * of, c},
-			Skewness:  Signal{s * of, s},
+		signals[k] = Signals{
+			Epistemic: w.rank(sum.Epistemic), Skewness: w.rank(sum.Skewness),
 			Predicted: Signal{shareZ(sum.Predicted, n, share*size, size), sum.Predicted/n - share},
 		}
 	}
-	w.full = true
-}
-
-// Signals of the classes over a window, by position in Windows; nil until it is
-// full. They are overwritten by Add.
-func (m *Monitor) Signals(window int) []Signals {
-	if !m.windows[window].full {
-		return nil
-	}
-	return m.windows[window].signals
+	return signals
 }
 
 // SmallestVisible is the least |A - 1/2| that is an alarm over a window.
 func SmallestVisible(window, reference int) float64 {
-	return Alarm * math.Sqrt((1/float64(window)+1/float64(reference))/12)
+	return Alarm * standardError(window, reference)
+}
+
+// standardError of A.
+func standardError(window, reference int) float64 {
+	return math.Sqrt((1/float64(window) + 1/float64(reference)) / 12)
+}
+
+// sharesWithin is which counts of a window's inputs are no alarm beside a share of
+// a reference: shareZ grows with the count.
+func sharesWithin(inputs int, share, size float64) bounds {
+	z := func(count int) float64 { return shareZ(float64(count), float64(inputs), share*size, size) }
+	low := sort.Search(inputs+1, func(count int) bool { return z(count) >= -Alarm })
+	high := sort.Search(inputs+1, func(count int) bool { return z(count) > Alarm }) - 1
+	return bounds{float64(low), float64(high)}
 }
 
 // shareZ compares x of n live inputs with y of m, with x half a count nearer to what

@@ -3,6 +3,7 @@ package drift_test
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -96,25 +97,17 @@ func feed(m *drift.Monitor, from live, inputs int, rng *rand.Rand) int {
 		if n%drift.BlockInputs > 0 {
 			continue
 		}
-		looked := m.Add(block)
-		clear(block)
-		for w := range drift.Windows {
-			if !looked[w] {
-				continue
-			}
-			for _, s := range m.Signals(w) {
-				if max(math.Abs(s.Epistemic.Z), math.Abs(s.Skewness.Z), math.Abs(s.Predicted.Z)) > drift.Alarm {
-					return n
-				}
-			}
+		if m.Add(block) {
+			return n
 		}
+		clear(block)
 	}
 	return 0
 }
 
 // TestNoFalseAlarm: a million inputs that are drawn as those of the reference were
 // raise no alarm, of real models in every regime of skewness. By chance one run in
-// about 400 would: the seeds are of those that do not.
+// about 120 would: the seeds are of those that do not.
 func TestNoFalseAlarm(t *testing.T) {
 	inputs := 1_000_000
 	if testing.Short() {
@@ -129,94 +122,246 @@ func TestNoFalseAlarm(t *testing.T) {
 	}
 }
 
-// TestSeen: other inputs are seen after few: of the letters of another alphabet, 64
-// at most; where half of the pixels are noise, 256.
+// TestSeen: another world is seen after few inputs: digits that the model does not
+// know, and its own answered by another network, that of worse labels.
 func TestSeen(t *testing.T) {
-	id := read(t, "digits-id")
-	ref := id.reference()
-	before := id.live(ref)
-	for name, within := range map[string]int{"digits-ood": 64} {
-		other := read(t, name).live(ref)
+	for _, c := range []struct {
+		calibrated, live string
+		within           int
+	}{
+		{"digits-id", "digits-ood", 64},
+		{"digits-noise-00", "digits-noise-10", 64},
+		{"ctg-mcdropout", "ctg-lowrank", 256},
+	} {
+		ref := read(t, c.calibrated).reference()
+		before, other := read(t, c.calibrated).live(ref), read(t, c.live).live(ref)
 		for seed := range uint64(20) {
 			m, rng := drift.NewMonitor(ref), rand.New(rand.NewPCG(2, seed))
 			if at := feed(m, before, 2048, rng); at > 0 {
-				t.Fatalf("seed %d: an alarm after %d inputs that have not changed", seed, at)
+				t.Fatalf("%s, seed %d: an alarm after %d inputs that have not changed", c.calibrated, seed, at)
 			}
-			if at := feed(m, other, 4096, rng); at == 0 || at > within {
-				t.Errorf("%s, seed %d: seen after %d inputs, want at most %d", name, seed, at, within)
+			if at := feed(m, other, 4096, rng); at == 0 || at > c.within {
+				t.Errorf("%s, seed %d: seen after %d inputs, want at most %d", c.live, seed, at, c.within)
 			}
 		}
 	}
 }
 
-// TestZ against the definition, on windows of made-up values with ties.
-func TestZ(t *testing.T) {
+// TestMonitor against the definitions, computed anew from all blocks, whatever they
+// are: also that alarms are those signals that are beyond Alarm.
+func TestMonitor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-		n := drift.Windows[0]
-		share := rapid.Float64Range(0, 1).Draw(t, "share")
-		ref := &drift.Reference{Inputs: rapid.IntRange(10, 5000).Draw(t, "reference"), Classes: []drift.ClassReference{{Predicted: share}}}
-		m := drift.NewMonitor(ref)
-		var all []drift.Block
-		for range rapid.IntRange(n/drift.BlockInputs, 400).Draw(t, "blocks") {
-			b := drift.Block{Epistemic: 8 * rng.Float64(), Skewness: 8 * rng.Float64(), Predicted: float64(rng.IntN(9))}
-			all = append(all, b)
-			m.Add([]drift.Block{b})
+		ref := &drift.Reference{Inputs: rapid.IntRange(10, 5000).Draw(t, "reference")}
+		shares := rapid.SliceOfN(rapid.OneOf(rapid.Just(0.0), rapid.Just(1.0), rapid.Float64Range(0, 0.02), rapid.Float64Range(0, 1)), 1, 3)
+		for _, share := range shares.Draw(t, "shares") {
+			ref.Classes = append(ref.Classes, drift.ClassReference{Predicted: share})
 		}
-		for w, inputs := range drift.Windows {
-			blocks := inputs / drift.BlockInputs
-			at := len(all) / (blocks / 8) * (blocks / 8) // where it was looked at last
-			got := m.Signals(w)
-			if at < blocks {
-				if got != nil {
-					t.Errorf("a window of %d inputs is full after %d", inputs, len(all)*drift.BlockInputs)
+		moved := rapid.Float64Range(-0.5, 0.5).Draw(t, "moved") // so that some are alarms
+		m := drift.NewMonitor(ref)
+		var all [][]drift.Block
+		before := make([]drift.Alarms, len(ref.Classes))
+		for range rapid.IntRange(1, 300).Draw(t, "blocks") {
+			var block []drift.Block
+			for _, class := range ref.Classes {
+				b := drift.Block{Epistemic: 8 * min(max(rng.Float64()+moved, 0), 1), Skewness: 8 * rng.Float64()}
+				for range drift.BlockInputs {
+					if rng.Float64() < class.Predicted+moved/2 {
+						b.Predicted++
+					}
 				}
-				continue
+				block = append(block, b)
 			}
-			sum := drift.Block{}
-			for _, b := range all[at-blocks : at] {
-				sum.Epistemic += b.Epistemic
-				sum.Predicted += b.Predicted
+			all = append(all, block)
+			changed := m.Add(block)
+			want := make([]drift.Alarms, len(ref.Classes))
+			for w, inputs := range drift.Windows {
+				for k, s := range wanted(ref, all, inputs, w, m.Filled(w), t) {
+					got := m.Signals(w)[k]
+					near := func(a, b drift.Signal, tolerance float64) bool {
+						return math.Abs(a.Z-b.Z) <= tolerance && math.Abs(a.Shift-b.Shift) <= 1e-12
+					}
+					// Of the log likelihoods of 6000 inputs there are differences here: 1e-11 of
+					// them, of which the root is taken.
+					if !near(got.Epistemic, s.Epistemic, 1e-9) || !near(got.Skewness, s.Skewness, 1e-9) ||
+						!near(got.Predicted, s.Predicted, 1e-5) {
+						t.Fatalf("window %d, class %d: %+v, want %+v", inputs, k, got, s)
+					}
+					want[k].Epistemic = want[k].Epistemic || math.Abs(got.Epistemic.Z) > drift.Alarm
+					want[k].Skewness = want[k].Skewness || math.Abs(got.Skewness.Z) > drift.Alarm
+					want[k].Predicted = want[k].Predicted || math.Abs(got.Predicted.Z) > drift.Alarm
+				}
 			}
-			a := sum.Epistemic / float64(inputs)
-			z := (a - 0.5) / math.Sqrt((1/float64(inputs)+1/float64(ref.Inputs))/12)
-			if math.Abs(got[0].Epistemic.Z-z) > 1e-9 || math.Abs(got[0].Epistemic.Shift-(a-0.5)) > 1e-12 {
-				t.Errorf("window %d: %+v, want z %v of A %v", inputs, got[0].Epistemic, z, a)
+			if got := m.Alarms(); !slices.Equal(got, want) {
+				t.Fatalf("alarms %v, want %v", got, want)
 			}
-			if live := sum.Predicted / float64(inputs); math.Abs(got[0].Predicted.Shift-(live-share)) > 1e-12 ||
-				got[0].Predicted.Z*(live-share) < 0 {
-				t.Errorf("window %d: %+v, want %v beside %v", inputs, got[0].Predicted, live, share)
+			if changed == slices.Equal(want, before) {
+				t.Fatalf("alarms were %v and are %v: changed %v", before, want, changed)
 			}
+			before = want
 		}
 	})
 }
 
-// TestQuantiles: ranks are those of the sample, ties in the middle.
-func TestQuantiles(t *testing.T) {
+// wanted is the signals over a window as it was looked at last: each eighth of it.
+func wanted(ref *drift.Reference, all [][]drift.Block, inputs, w int, filled bool, t *rapid.T) []drift.Signals {
+	blocks, signals := inputs/drift.BlockInputs, make([]drift.Signals, len(ref.Classes))
+	at := len(all) / (blocks / 8) * (blocks / 8)
+	if filled != (at >= blocks) {
+		t.Fatalf("window %d: filled %v after %d blocks", inputs, filled, len(all))
+	}
+	if !filled {
+		return signals
+	}
+	for k, class := range ref.Classes {
+		var sum drift.Block
+		for _, block := range all[at-blocks : at] {
+			sum.Epistemic += block[k].Epistemic
+			sum.Skewness += block[k].Skewness
+			sum.Predicted += block[k].Predicted
+		}
+		n, m := float64(inputs), float64(ref.Inputs)
+		of := math.Sqrt((1/n + 1/m) / 12)
+		rank := func(sum float64) drift.Signal { return drift.Signal{Z: (sum/n - 0.5) / of, Shift: sum/n - 0.5} }
+		signals[k] = drift.Signals{
+			Epistemic: rank(sum.Epistemic), Skewness: rank(sum.Skewness),
+			Predicted: drift.Signal{Z: rootOfRatio(sum.Predicted, n, class.Predicted*m, m), Shift: sum.Predicted/n - class.Predicted},
+		}
+	}
+	return signals
+}
+
+// rootOfRatio is the signed root of the likelihood ratio, of x less half a count.
+func rootOfRatio(x, n, y, m float64) float64 {
+	times := func(a, b float64) float64 {
+		if a == 0 {
+			return 0
+		}
+		return a * math.Log(b)
+	}
+	likelihood := func(x, n, share float64) float64 { return times(x, share) + times(n-x, 1-share) }
+	expected := n * (x + y) / (n + m)
+	if math.Abs(x-expected) <= 0.5 {
+		return 0
+	}
+	near := x - 0.5
+	if x < expected {
+		near = x + 0.5
+	}
+	one := (near + y) / (n + m)
+	ratio := likelihood(near, n, near/n) + likelihood(y, m, y/m) - likelihood(near, n, one) - likelihood(y, m, one)
+	return math.Copysign(math.Sqrt(max(2*ratio, 0)), x-expected)
+}
+
+// TestShares: the statistic of predicted shares. The numbers are the roots of what
+// scipy 1.10's chi2_contingency(correction=False, lambda_="log-likelihood") says of
+// the counts with x half a count nearer to what is expected.
+func TestShares(t *testing.T) {
+	for _, c := range []struct{ x, window, y, m, want float64 }{
+		{2, 64, 0, 1797, 3.1849934600112664},
+		{9, 64, 18, 1797, 5.126370958181575},
+		{64, 64, 900, 1797, 8.974328147113718},
+		{0, 256, 400, 2126, -9.722086920547655},
+		{32, 1024, 30, 2126, 3.058941852749998},
+		{152, 1024, 180, 2126, 5.294420167975212},
+	} {
+		m := drift.NewMonitor(&drift.Reference{Inputs: int(c.m), Classes: []drift.ClassReference{{Predicted: c.y / c.m}}})
+		w := slices.Index(drift.Windows[:], int(c.window))
+		for blocks := c.window / drift.BlockInputs; blocks > 0; blocks-- {
+			m.Add([]drift.Block{{Predicted: c.x / c.window * drift.BlockInputs}})
+		}
+		if got := m.Signals(w)[0].Predicted.Z; math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%v of %v beside %v of %v: %v, want %v", c.x, c.window, c.y, c.m, got, c.want)
+		}
+	}
+}
+
+// TestSharesGrow: the more often a class is predicted, the larger is its signal.
+func TestSharesGrow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 2000).Draw(t, "n")
-		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-		values := make([]float64, n)
-		for i := range values {
-			if values[i] = math.Exp(4 * rng.NormFloat64()); rng.IntN(4) == 0 {
-				values[i] = 0
+		share := rapid.OneOf(rapid.Float64Range(0, 0.01), rapid.Float64Range(0, 1)).Draw(t, "share")
+		ref := &drift.Reference{Inputs: rapid.IntRange(1, 1e6).Draw(t, "reference"), Classes: []drift.ClassReference{{Predicted: share}}}
+		before := math.Inf(-1)
+		for count := range drift.Windows[0] + 1 {
+			m := drift.NewMonitor(ref)
+			for range drift.Windows[0] / drift.BlockInputs {
+				m.Add([]drift.Block{{Predicted: float64(count) / 8}})
 			}
-		}
-		q := drift.NewQuantiles(values)
-		mean := 0.0
-		for _, v := range values {
-			rank := q.Below(v)
-			if !(rank >= 0 && rank <= 1) {
-				t.Fatalf("rank %v of %v", rank, v)
+			z := m.Signals(0)[0].Predicted.Z
+			if !(z >= before) {
+				t.Fatalf("%d of 64: %v, one less: %v", count, z, before)
 			}
-			mean += rank / float64(n)
-		}
-		// A sample is to itself as any other of its distribution: 1/2 on average.
-		if n >= 200 && math.Abs(mean-0.5) > 0.01 {
-			t.Errorf("the mean rank of %d values among themselves is %v", n, mean)
-		}
-		if q.Below(-1) != 0 || q.Below(math.Inf(1)) != 1 {
-			t.Errorf("below all %v, above all %v", q.Below(-1), q.Below(math.Inf(1)))
+			if m.Alarms()[0].Predicted != (math.Abs(z) > drift.Alarm) {
+				t.Fatalf("%d of 64: %v, alarm %v", count, z, m.Alarms()[0].Predicted)
+			}
+			before = z
 		}
 	})
+}
+
+// TestSmallestVisible: what is a little larger is an alarm, and what is a little
+// smaller is none.
+func TestSmallestVisible(t *testing.T) {
+	for w, inputs := range drift.Windows {
+		const reference = 1797
+		for _, c := range []struct {
+			times float64
+			want  bool
+		}{{0.999, false}, {1.001, true}, {-0.999, false}, {-1.001, true}} {
+			m := drift.NewMonitor(&drift.Reference{Inputs: reference, Classes: make([]drift.ClassReference, 1)})
+			shift := c.times * drift.SmallestVisible(inputs, reference)
+			for range inputs / drift.BlockInputs {
+				m.Add([]drift.Block{{Epistemic: 8 * (0.5 + shift), Skewness: 4}})
+			}
+			z := m.Signals(w)[0].Epistemic.Z
+			if math.Abs(z) > drift.Alarm != c.want {
+				t.Errorf("window %d: a shift of %v has z %v", inputs, shift, z)
+			}
+		}
+	}
+}
+
+// TestProbability: a shift is, beside 1/2, the probability that a live value is
+// above one of the reference, which all pairs of them give, ties as half. Between
+// two levels the reference is taken to be even, which is half of one wrong at most.
+func TestProbability(t *testing.T) {
+	id := read(t, "digits-id")
+	ref := id.reference()
+	for _, name := range []string{"digits-ood", "digits-noise-30"} {
+		other := read(t, name)
+		from := other.live(ref)
+		const window, halfLevel = 256, 0.5 / (drift.Levels - 1)
+		m := drift.NewMonitor(ref)
+		for at := 0; at < window; at += drift.BlockInputs {
+			block := make([]drift.Block, len(ref.Classes))
+			for _, one := range from.blocks[at : at+drift.BlockInputs] {
+				for k := range one {
+					block[k].Epistemic += one[k].Epistemic
+					block[k].Skewness += one[k].Skewness
+				}
+			}
+			m.Add(block)
+		}
+		for k, s := range m.Signals(slices.Index(drift.Windows[:], window)) {
+			above := func(live, reference [][]float64) (a float64) {
+				for _, x := range live[:window] {
+					for _, y := range reference {
+						switch {
+						case x[k] > y[k]:
+							a++
+						case x[k] == y[k]:
+							a += 0.5
+						}
+					}
+				}
+				return a/window/float64(len(reference)) - 0.5
+			}
+			if c := above(other.c, id.c); math.Abs(s.Epistemic.Shift-c) > halfLevel {
+				t.Errorf("%s, class %d: C_k has a shift of %v, want %v", name, k, s.Epistemic.Shift, c)
+			}
+			if c := above(other.skewness, id.skewness); math.Abs(s.Skewness.Shift-c) > halfLevel {
+				t.Errorf("%s, class %d: skewness has a shift of %v, want %v", name, k, s.Skewness.Shift, c)
+			}
+		}
+	}
 }

@@ -37,8 +37,8 @@ func NewQuantiles(values []float64) Quantiles {
 		rank := float64(i) / (Levels - 1) * float64(len(sorted)-1)
 		at := int(rank)
 		q[i] = sorted[at]
-		if at+1 < len(sorted) {
-			q[i] += (rank - float64(at)) * (sorted[at+1] - sorted[at])
+		if within := rank - float64(at); within > 0 && sorted[at+1] > sorted[at] { // infinite values may be equal
+			q[i] += within * (sorted[at+1] - sorted[at])
 		}
 	}
 	return q
@@ -74,8 +74,45 @@ func (q Quantiles) share(x float64, included bool) float64 {
 	return (float64(at-1) + min(max(within, 0), 1)) / float64(n)
 }
 
-// Between is the mean of Below over what the distribution has between two values,
-// where Below grows evenly: what a live value counts of which only that is known.
-func (q Quantiles) Between(low, high float64) float64 {
-	return (q.share(low, true) + q.share(high, true)) / 2
+// between is the mean of Below over what the distribution has from low up to high,
+// which is not in it.
+func (q Quantiles) between(low, high float64) float64 {
+	return (q.share(low, false) + q.share(high, false)) / 2
+}
+
+// Ranks is Below of a distribution as a table: of all values that share their
+// exponent and the first bits of their mantissa, on average.
+type Ranks [(mostOctave - leastOctave) << perOctave]float32
+
+const (
+	perOctave   = 3   // bits: eight cells, each 6 to 12% wide
+	leastOctave = -47 // what is under 2^-46, 1e-14, is taken for 0
+	mostOctave  = 17  // and from 2^17 on all is the same
+	rankShift   = 52 - perOctave
+	leastRank   = (1023 + leastOctave) << perOctave
+)
+
+// NewRanks makes the table.
+func NewRanks(q Quantiles) *Ranks {
+	r := new(Ranks)
+	low := math.Inf(-1)
+	for cell := range r {
+		high := math.Inf(1)
+		if cell < len(r)-1 {
+			high = math.Float64frombits(uint64(leastRank+cell+1) << rankShift)
+		}
+		r[cell] = float32(q.between(low, high))
+		low = high
+	}
+	return r
+}
+
+// Of is the mean of Below over the values like v, which is at least 0. What is not a
+// number has moved nowhere.
+func (r *Ranks) Of(v float64) float64 {
+	if v != v {
+		return 0.5
+	}
+	cell := int(math.Float64bits(v)>>rankShift) - leastRank
+	return float64(r[min(max(cell, 0), len(r)-1)])
 }

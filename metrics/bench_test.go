@@ -55,6 +55,22 @@ func BenchmarkObserve(b *testing.B) {
 			})
 			perInput(b)
 		})
+		b.Run(fmt.Sprintf("K%d/ckd/drift", k), func(b *testing.B) {
+			var of results
+			for _, o := range inputs {
+				of = append(of, o.Result)
+			}
+			model := newDaemon(b, 0).put(withReference(p, of, of.classes()[:min(k, DefaultClassLabels)]...), m)
+			b.ReportAllocs()
+			for b.Loop() {
+				rec := model.Record(0)
+				for _, o := range inputs {
+					rec.Observe(o.Result, o.Decision)
+				}
+				rec.Done()
+			}
+			perInput(b)
+		})
 		b.Run(fmt.Sprintf("K%d/client_golang", k), func(b *testing.B) {
 			model := newOfClientGolang(p, m.Plan())
 			b.ReportAllocs()

@@ -89,7 +89,12 @@ func TestThousandClasses(t *testing.T) {
 	critical := []int{990, 991, 992, 993, 994, 995, 996, 997, 998, 999}
 	p, m := manyClasses(t, 1000, critical...)
 	d := newDaemon(t, 0)
-	model := d.put(p, m)
+	// The reference has 10 classes that have labels of their own, and 22 that are cut.
+	some := make([]int, 32)
+	for i := range some {
+		some[i] = 12 + i
+	}
+	model := d.put(withReference(p, results{zeroResult(m, 1000)}, some...), m)
 	outcomes(t, m, randomInputs(1, 3, 10, 1000), func(o *engine.Outcome) { model.Observe(0, o.Result, o.Decision) })
 
 	series, samples := 0, 0 // a classic histogram has a sample for each bucket, +Inf, sum and count
@@ -108,14 +113,15 @@ func TestThousandClasses(t *testing.T) {
 		decisions  = 2 // observing, by either score
 		histograms = 3
 		others     = 5 + 2 + 2 + 1 + 1 // counters, mismatches, open, cut, info
-		daemon     = 4 + 1 + 8 + 4     // build, reloads, panics; messages refused; HTTP refused; access, certificate
+		drifts     = 10*3*(3+3+1+1) + 3 + 3 + 1
+		daemon     = 4 + 1 + 8 + 4 + 5 // build, reloads, panics; messages refused; HTTP refused; access, certificate; saturation
 	)
 	reasons := 2 * len(testReasons) // of the model, and of none
-	if want := perClass + pairs + decisions + histograms + others + daemon + reasons; series != want {
+	if want := perClass + pairs + decisions + histograms + others + drifts + daemon + reasons; series != want {
 		t.Errorf("%d series, want %d", series, want)
 	}
-	if samples > 1500 {
-		t.Errorf("%d samples to scrape, want at most 1500", samples)
+	if samples > 1500+drifts {
+		t.Errorf("%d samples to scrape, want at most %d", samples, 1500+drifts)
 	}
 	values := d.values(t)
 	if got := values[`ckd_class_epistemic_nats{class="other",model="m"}`]; got != 3*968 {

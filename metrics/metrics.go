@@ -104,6 +104,10 @@ func (m *Metrics) Remove(name string) {
 		return
 	}
 	delete(m.models, name)
+	if w := m.series.watches[name]; w != nil {
+		w.retire()
+		delete(m.series.watches, name)
+	}
 	for _, f := range m.series.families {
 		f.vec.DeletePartialMatch(prometheus.Labels{"model": name})
 	}

@@ -68,6 +68,9 @@ func TestObserve(t *testing.T) {
 	d.AccessRefused("no_credential")
 	d.SecurityReloadFailed("access")
 	d.CertificateNotAfter(time.Unix(1e9, 0))
+	d.ReadSaturation(func() Saturation {
+		return Saturation{OpenBytes: 1, OpenBytesLimit: 2, StreamsLimit: 3, Calls: 4, CallsLimit: 5}
+	})
 
 	h1, h3, h5 := entropyOf(3./8, 3./8, 1./4), entropyOf(1./2, 1./4, 1./4), entropyOf(4./5, 1./5)
 	want := map[string]float64{
@@ -121,6 +124,11 @@ func TestObserve(t *testing.T) {
 		`ckd_security_reloads_failed_total{files="access"}`:            1,
 		`ckd_security_reloads_failed_total{files="certificates"}`:      0,
 		`ckd_certificate_not_after_seconds{}`:                          1e9,
+		`ckd_open_bytes{}`:                                             1,
+		`ckd_open_bytes_limit{}`:                                       2,
+		`ckd_streams_limit{}`:                                          3,
+		`ckd_calls_open{}`:                                             4,
+		`ckd_calls_limit{}`:                                            5,
 		`ckd_messages_refused_total{model="m",reason="group_open"}`:    2,
 		`ckd_calibration_mismatches_total{model="m",what="passes"}`:    1,
 		`ckd_calibration_mismatches_total{model="m",what="posterior"}`: 2,
@@ -261,15 +269,22 @@ func fill(s []float64, v float64) {
 // TestPrecreated: before the first input every family has its series, at zero.
 func TestPrecreated(t *testing.T) {
 	d := newDaemon(t, 0)
-	d.put(parse(t, threeClasses))
+	p, m := parse(t, threeClasses)
+	with := *p
+	with.Calibration = &policy.Calibration{
+		ExpectedCoverage:    &policy.Interval{Value: 0.75, Low: 0.5, High: 1},
+		ExpectedCriticalFNR: &policy.Interval{High: 1},
+		Reference:           withReference(p, results{zeroResult(m, 3)}, 0, 2).Calibration.Reference,
+	}
+	d.put(&with, m)
 	values := d.values(t)
 	for _, f := range d.series.families {
-		if len(namesOf(values, f.name+"{")) == 0 && !strings.HasPrefix(f.name, "ckd_drift_") { // of policies with a reference
+		if len(namesOf(values, f.name+"{")) == 0 {
 			t.Errorf("%s has no series", f.name)
 		}
 	}
 	for name, v := range values {
-		if v != 0 && !strings.Contains(name, "_info{") && !strings.Contains(name, "_expected_") {
+		if v != 0 && !strings.Contains(name, "_info{") && !strings.Contains(name, "_expected_") && !strings.Contains(name, "_smallest_") {
 			t.Errorf("%s is %v before the first input", name, v)
 		}
 	}
@@ -277,7 +292,8 @@ func TestPrecreated(t *testing.T) {
 
 func TestLint(t *testing.T) {
 	d := newDaemon(t, 0)
-	d.put(parse(t, threeClasses))
+	p, m := parse(t, threeClasses)
+	d.put(withReference(p, results{zeroResult(m, 3)}, 0, 2), m)
 	problems, err := testutil.GatherAndLint(d.registry)
 	if err != nil {
 		t.Fatal(err)
@@ -375,13 +391,15 @@ func TestExpected(t *testing.T) {
 	for _, c := range []struct {
 		calibration   string
 		coverage, fnr float64 // -1 for no series
+		low, high     float64 // of coverage
 	}{
-		{"{expected_coverage: {value: 0.5}}", 0.5, -1},
-		{"{expected_coverage: {value: 0.75}, expected_critical_fnr: {value: 0}}", 0.75, 0},
-		{"{expected_critical_fnr: {value: 0.25}}", -1, 0.25},
-		{"{}", -1, -1},
-		{"{expected_coverage: {value: 0.75}, expected_critical_fnr: {value: 0.5}}", 0.75, 0.5},
-		{"", -1, -1},
+		{"{expected_coverage: {value: 0.5}}", 0.5, -1, -1, -1},
+		{"{expected_coverage: {value: 0.75, low: 0.5}, expected_critical_fnr: {value: 0}}", 0.75, 0, 0.5, 1},
+		{"{expected_critical_fnr: {value: 0.25, low: 0.125}}", -1, 0.25, -1, -1},
+		{"{expected_coverage: {value: 0.75, high: 0.875}}", 0.75, -1, 0, 0.875},
+		{"{}", -1, -1, -1, -1},
+		{"{expected_coverage: {value: 0.75}, expected_critical_fnr: {value: 0.5}}", 0.75, 0.5, -1, -1},
+		{"", -1, -1, -1, -1},
 	} {
 		fields := "name: m\nclasses: [a, b]\ncritical: [b]"
 		if c.calibration != "" {
@@ -389,7 +407,10 @@ func TestExpected(t *testing.T) {
 		}
 		d.put(parse(t, fields))
 		values := d.values(t)
-		for name, want := range map[string]float64{"ckd_policy_expected_coverage": c.coverage, "ckd_policy_expected_critical_fnr": c.fnr} {
+		for name, want := range map[string]float64{
+			"ckd_policy_expected_coverage": c.coverage, "ckd_policy_expected_critical_fnr": c.fnr,
+			"ckd_policy_expected_coverage_low": c.low, "ckd_policy_expected_coverage_high": c.high,
+		} {
 			got, told := values[name+`{model="m"}`]
 			if !told {
 				got = -1
@@ -552,11 +573,12 @@ func scrape(g prometheus.Gatherer) (map[string]int, error) {
 func TestNoAllocations(t *testing.T) {
 	for _, k := range []int{3, 100} {
 		p, m := manyClasses(t, k, 0, 1)
-		model := newDaemon(t, 0).put(p, m)
 		var all []*engine.Outcome
+		var of results
 		for i := range uint64(8) {
-			outcomes(t, m, randomInputs(i, 1, 10, k), func(o *engine.Outcome) { all = append(all, o) })
+			outcomes(t, m, randomInputs(i, 1, 10, k), func(o *engine.Outcome) { all, of = append(all, o), append(of, o.Result) })
 		}
+		model := newDaemon(t, 0).put(withReference(p, of, of.classes()...), m)
 		work := func() {
 			for _, o := range all {
 				model.Observe(0, o.Result, o.Decision)

@@ -24,7 +24,8 @@ type Model struct {
 	classes   []classSeries // by label
 	pairs     []pairSeries
 
-	drift *driftWatch // nil where there is nothing to compare with
+	drift    *driftWatch // nil where there is nothing to compare with
+	compared []comparedClass
 
 	mutualInformation, entropy, epistemicSum *histogramSeries
 	passes, degenerate, saturated            *counterSeries
@@ -109,9 +110,10 @@ func newModel(s *series, p *policy.Policy, plan *decomp.Plan, o Options) *Model 
 		inputsOpen:  s.inputsOpen.WithLabelValues(name),
 		streamsOpen: s.streamsOpen.WithLabelValues(name),
 	}
-	m.drift = newDriftWatch(s, p, &m.labels)
+	m.drift = s.watch(p, &m.labels)
+	m.compared = m.drift.comparedClasses(p)
 	for i := range m.recorders {
-		m.recorders[i] = Recorder{model: m, shard: &s.shards[i], index: i, drift: m.drift.newBlock()}
+		m.recorders[i] = Recorder{model: m, shard: &s.shards[i], index: i}
 	}
 	m.scores[policy.ByPrimary], m.scores[policy.ByFallback] = p.Primary.Score, p.Fallback.Score
 	for _, d := range decisionsOf(p) {
@@ -151,9 +153,6 @@ func (m *Model) dropStale(next *Model) {
 		for _, f := range m.series.perClass() {
 			f.vec.DeletePartialMatch(prometheus.Labels{"model": m.name, "class": label})
 		}
-	}
-	if m.drift != nil && next.drift == nil {
-		m.series.dropDrift(m.name)
 	}
 	kept := make(map[[2]string]bool, len(next.pairs))
 	for _, pair := range next.pairs {

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 
@@ -33,11 +34,18 @@ type series struct {
 	inputsOpen, streamsOpen   *prometheus.GaugeVec
 	labelsCut                 *prometheus.GaugeVec
 
-	driftZ, driftShift, driftVisible, driftAlarm *prometheus.GaugeVec
-	driftAlarms                                  *prometheus.CounterVec
+	watches                        map[string]*driftWatch // by model
+	driftZ, driftShift, driftAlarm *gauges
+	driftVisible, driftFilled      *gauges
+	driftAlarms, driftInputs       *prometheus.CounterVec
+
+	saturation                          func() Saturation // nil: nobody can be asked
+	openBytes, openBytesLimit           *gauges
+	streamsLimit, callsOpen, callsLimit *gauges
 
 	policyInfo, buildInfo               *prometheus.GaugeVec
 	expectedCoverage, expectedFNR       *prometheus.GaugeVec
+	coverageLow, coverageHigh           *prometheus.GaugeVec
 	reloadSuccessful, reloadSuccessTime prometheus.Gauge
 	panics                              prometheus.Counter
 }
@@ -59,7 +67,7 @@ type vec interface {
 
 // declare is the table of all series.
 func declare() *series {
-	s := &series{shards: newShards()}
+	s := &series{shards: newShards(), watches: make(map[string]*driftWatch)}
 
 	s.decisions = s.sharded("ckd_decisions_total",
 		"Inputs decided, by action, the score that decided and the reason.",
@@ -157,28 +165,51 @@ func declare() *series {
 		"Streams open.",
 		"model")
 
-	s.driftZ = s.gauge("ckd_drift_z",
+	s.openBytes = s.asked("ckd_open_bytes",
+		"Bytes held by open inputs, by requests under way and by replies that are not sent.")
+	s.openBytesLimit = s.asked("ckd_open_bytes_limit",
+		"The most that ckd_open_bytes may be: inputs beyond it are refused.")
+	s.streamsLimit = s.asked("ckd_streams_limit",
+		"The most streams that may be open at one time, of all models.")
+	s.callsOpen = s.asked("ckd_calls_open",
+		"Unary calls under way, those over HTTP included.")
+	s.callsLimit = s.asked("ckd_calls_limit",
+		"The most that ckd_calls_open may be: calls beyond it are refused.")
+
+	s.driftZ = s.asked("ckd_drift_z",
 		"How far the last inputs of a model have moved from what its calibration saw of the class, in standard errors: their "+
 			"C_k, their skewness ratio, or how often the class is predicted. 0 until there are as many inputs as the window has.",
 		"model", "class", "signal", "window")
-	s.driftShift = s.gauge("ckd_drift_shift",
+	s.driftShift = s.asked("ckd_drift_shift",
 		"The same as a share: the probability that a live value is above one of the calibration's, less 1/2; for predicted, the "+
 			"live share less the calibration's.",
 		"model", "class", "signal", "window")
-	s.driftVisible = s.gauge("ckd_drift_smallest_visible_shift",
+	s.driftVisible = s.asked("ckd_drift_smallest_visible_shift",
 		"The least ckd_drift_shift of epistemic and skewness that is an alarm over the window.",
 		"model", "window")
-	s.driftAlarm = s.gauge("ckd_drift_alarm",
+	s.driftAlarm = s.asked("ckd_drift_alarm",
 		"1 while ckd_drift_z of the class is above 5.5 or below -5.5 over any window, else 0.",
 		"model", "class", "signal")
 	s.driftAlarms = s.counter("ckd_drift_alarms_total",
 		"How often ckd_drift_alarm rose to 1.",
 		"model", "class", "signal")
+	s.driftInputs = s.counter("ckd_drift_inputs_total",
+		"Inputs that were compared with what the calibration saw; the last few wait for others, at most 7 after a scrape.",
+		"model")
+	s.driftFilled = s.asked("ckd_drift_window_filled",
+		"1 once the window has had all its inputs since the reference came into force, else 0: its ckd_drift_z say nothing then.",
+		"model", "window")
 	s.policyInfo = s.gauge("ckd_policy_info",
 		"Always 1: version and content hash of the policy in force.",
 		"model", "version", "hash")
 	s.expectedCoverage = s.gauge("ckd_policy_expected_coverage",
 		"Share of the inputs that the calibration of the policy expects to be retained; only where it tells.",
+		"model")
+	s.coverageLow = s.gauge("ckd_policy_expected_coverage_low",
+		"Lower end of the 95% interval of ckd_policy_expected_coverage; only where the calibration tells.",
+		"model")
+	s.coverageHigh = s.gauge("ckd_policy_expected_coverage_high",
+		"Upper end of the 95% interval of ckd_policy_expected_coverage; only where the calibration tells.",
 		"model")
 	s.expectedFNR = s.gauge("ckd_policy_expected_critical_fnr",
 		"Share of the critical inputs that are retained which the calibration of the policy expects to be called safe; "+
@@ -218,6 +249,13 @@ func (s *series) gauge(name, help string, labels ...string) *prometheus.GaugeVec
 	return v
 }
 
+// asked is a gauge that is asked for its value at each scrape.
+func (s *series) asked(name, help string, labels ...string) *gauges {
+	v := &gauges{prometheus.NewDesc(name, help, labels, nil)}
+	s.families = append(s.families, family{name, "gauge", help, labels, v})
+	return v
+}
+
 func (s *series) histogram(name, help string, l *layout, labels ...string) *shardedHistogram {
 	v := newShardedHistogram(name, help, l, labels, len(s.shards))
 	s.families = append(s.families, family{name, "histogram", help, labels, v})
@@ -226,19 +264,23 @@ func (s *series) histogram(name, help string, l *layout, labels ...string) *shar
 
 // expect tells what the calibration of the policy expects, as far as it does.
 func (s *series) expect(p *policy.Policy) {
-	set := func(v *prometheus.GaugeVec, share *policy.Interval) {
-		if share == nil {
+	set := func(v *prometheus.GaugeVec, told bool, value float64) {
+		if !told {
 			v.DeleteLabelValues(p.Name)
 			return
 		}
-		v.WithLabelValues(p.Name).Set(share.Value)
+		v.WithLabelValues(p.Name).Set(value)
 	}
 	calibration := p.Calibration
 	if calibration == nil {
 		calibration = &policy.Calibration{}
 	}
-	set(s.expectedCoverage, calibration.ExpectedCoverage)
-	set(s.expectedFNR, calibration.ExpectedCriticalFNR)
+	none := policy.Interval{High: 1}
+	coverage, fnr := cmp.Or(calibration.ExpectedCoverage, &none), cmp.Or(calibration.ExpectedCriticalFNR, &none)
+	set(s.expectedCoverage, coverage != &none, coverage.Value)
+	set(s.coverageLow, coverage.Told(), coverage.Low)
+	set(s.coverageHigh, coverage.Told(), coverage.High)
+	set(s.expectedFNR, fnr != &none, fnr.Value)
 }
 
 // perClass is the families with one series for each class.
@@ -266,10 +308,7 @@ func (s *series) Collect(to chan<- prometheus.Metric) {
 	defer s.mu.RUnlock()
 	var scraped []summing
 	for _, f := range s.families {
-		switch v := f.vec.(type) {
-		case prometheus.Collector:
-			v.Collect(to)
-		case interface{ summing() summing }:
+		if v, ok := f.vec.(interface{ summing() summing }); ok {
 			scraped = append(scraped, v.summing())
 		}
 	}
@@ -278,9 +317,21 @@ func (s *series) Collect(to chan<- prometheus.Metric) {
 		for _, v := range scraped {
 			v.add(i)
 		}
+		for _, w := range s.watches {
+			w.collectShard(i)
+		}
 		s.shards[i].Unlock()
 	}
 	for _, v := range scraped {
 		v.collect(to)
+	}
+	for _, w := range s.watches {
+		w.collect(to)
+	}
+	s.collectSaturation(to)
+	for _, f := range s.families { // at last, as what was collected counts here, too
+		if v, ok := f.vec.(prometheus.Collector); ok {
+			v.Collect(to)
+		}
 	}
 }

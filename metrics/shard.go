@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/drift"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -48,7 +49,7 @@ type Recorder struct {
 
 	mutualInformation, entropy, epistemicSum *counts
 
-	drift driftBlock
+	drift *driftInputs // nil where there is nothing to compare with
 }
 
 // classParts is the parts of classSeries.
@@ -117,8 +118,8 @@ func (r *Recorder) Observe(res *decomp.Result, d policy.Decision) {
 	r.entropy.observe(m.series.entropy.layout, res.Entropy)
 	r.epistemicSum.observe(m.series.epistemicSum.layout, res.SumC)
 	*r.passes += float64(res.Passes)
-	if m.drift != nil {
-		r.drift.end(m.drift, m.labels.of[res.Predicted])
+	if r.drift != nil {
+		r.compare(res)
 	}
 	if res.Degenerate {
 		*r.degenerate++
@@ -160,7 +161,7 @@ func (r *Recorder) decided(d *policy.Decision) {
 // ownClasses counts the classes that have labels of their own.
 func (r *Recorder) ownClasses(c, skewness []float64) {
 	ofC, ofSkewness := r.model.series.epistemic.layout, r.model.series.skewness.layout
-	threshold, watch := r.model.threshold, r.model.drift
+	threshold := r.model.threshold
 	for i, k := range r.model.labels.own {
 		class := &r.classes[i]
 		v, s := c[k], skewness[k]
@@ -177,10 +178,20 @@ func (r *Recorder) ownClasses(c, skewness []float64) {
 		if s > threshold {
 			*class.unreliable++
 		}
-		if watch != nil && watch.ranks[i] != nil {
-			r.drift.count(watch.ranks[i], vCell, sCell, v, s)
+	}
+}
+
+// compare compares an input with what the calibration saw.
+func (r *Recorder) compare(res *decomp.Result) {
+	into := r.drift.next()
+	for i := range into {
+		class := &r.model.compared[i]
+		into[i] = drift.Block{
+			Epistemic: class.epistemic.Of(res.C[class.class]), Skewness: class.skewness.Of(res.Skewness[class.class]),
+			Predicted: oneIf(class.class == res.Predicted),
 		}
 	}
+	r.model.drift.count(r.drift)
 }
 
 // sharedClasses counts classes that share the last label. With a thousand
@@ -250,5 +261,10 @@ func (r *Recorder) bind() {
 	r.degenerate, r.saturated = number(m.degenerate), number(m.saturated)
 	r.mutualInformation, r.entropy = histogram(m.mutualInformation), histogram(m.entropy)
 	r.epistemicSum = histogram(m.epistemicSum)
+	if w := m.drift; w != nil {
+		if r.drift = &w.shards[r.index]; r.drift.blocks == nil {
+			*r.drift = newDriftInputs(len(w.classes))
+		}
+	}
 	r.bound = true
 }

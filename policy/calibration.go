@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -52,6 +53,9 @@ type Recording struct {
 type Interval struct {
 	Value, Low, High float64
 }
+
+// Told reports whether the interval says anything.
+func (i *Interval) Told() bool { return i.Low > 0 || i.High < 1 }
 
 // Certificate is a guarantee for inputs drawn as those of the recording were.
 type Certificate struct {
@@ -180,6 +184,9 @@ func (p *Policy) explainCalibration() []string {
 	} else {
 		sentences = append(sentences, p.Calibration.explainWorth()...)
 	}
+	if p.Calibration.Reference != nil {
+		sentences = append(sentences, p.explainReference())
+	}
 	if attempt := p.Calibration.EarlierAttempt; attempt != "" {
 		sentences = append(sentences,
 			fmt.Sprintf("A certificate was sought on the same recording before (%s): a further one would be void.", attempt))
@@ -236,9 +243,31 @@ func (p *Policy) explainRecording() string {
 	return s + "; its thresholds do not carry over to another number of passes or posterior."
 }
 
+func (p *Policy) explainReference() string {
+	r := p.Calibration.Reference
+	var classes []int
+	for _, class := range r.Classes {
+		classes = append(classes, class.Class)
+	}
+	var inputs, shifts []string
+	for _, w := range drift.Windows {
+		inputs = append(inputs, strconv.Itoa(w))
+		shifts = append(shifts, fmt.Sprintf("%.3f", drift.SmallestVisible(w, r.Inputs)))
+	}
+	return fmt.Sprintf("Drift is looked for of %s, beside %d inputs: it is an alarm if a live C_k or skewness is above one of them "+
+		"with a probability that differs from 0.5 by more than %s, over the last %s inputs.",
+		p.list(classes), r.Inputs, alternatives(shifts), alternatives(inputs))
+}
+
+// alternatives is some words with or before the last.
+func alternatives(words []string) string {
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
 // explain is the share, with its interval where it has one.
 func (i *Interval) explain() string {
-	if i.Low == 0 && i.High == 1 {
+	if !i.Told() {
 		return percent(i.Value)
 	}
 	return fmt.Sprintf("%s (95%% interval %s to %s)", percent(i.Value), percent(i.Low), percent(i.High))
@@ -286,11 +315,31 @@ func (p *Policy) warnOfCalibration(warn warner) {
 			warn("calibration.posterior", "not given: passes that were sampled in another way are not noticed")
 		}
 	}
+	if c.Reference != nil {
+		p.warnOfReference(warn)
+	}
 	if c.Certificate != nil {
 		if p.Observes() {
 			warn("calibration.certificate", "the policy has no thresholds, so that nothing is guaranteed")
 		}
 		c.Certificate.warn(warn)
+	}
+}
+
+// warnOfReference is for policies that have one.
+func (p *Policy) warnOfReference(warn warner) {
+	r := p.Calibration.Reference
+	if shift := drift.SmallestVisible(drift.Windows[len(drift.Windows)-1], r.Inputs); shift >= 0.5 {
+		warn("calibration.reference.inputs", "beside %d inputs no C_k is an alarm of drift, however large", r.Inputs)
+	}
+	var left []int
+	for _, k := range p.Critical {
+		if !slices.ContainsFunc(r.Classes, func(c drift.ClassReference) bool { return c.Class == k }) {
+			left = append(left, k)
+		}
+	}
+	if len(left) > 0 {
+		warn("calibration.reference.classes", "%s not among them though critical: drift is not looked for there", p.listOr(left, ""))
 	}
 }
 

@@ -157,6 +157,22 @@ func TestExplainCalibration(t *testing.T) {
 			},
 		},
 		{
+			"with a reference",
+			"{recording: {passes: 30}, posterior: x, earlier_attempt: for critical FNR 0.04, reference: {inputs: 2126, classes: [" +
+				"{class: suspect, predicted: 0.5, epistemic: " + levels(0) + ", skewness: " + levels(0) + "}, " +
+				"{class: normal, predicted: 0.25, epistemic: " + levels(0) + ", skewness: " + levels(0) + "}]}}",
+			[]string{
+				"It was calibrated on inputs of 30 passes from x; its thresholds do not carry over to another number of passes " +
+					"or posterior.",
+				"It has no certificate: nothing is guaranteed.",
+				// 5.5 sqrt((1/W + 1/2126)/12)
+				"Drift is looked for of suspect and normal, beside 2126 inputs: it is an alarm if a live C_k or skewness is above " +
+					"one of them with a probability that differs from 0.5 by more than 0.201, 0.105 or 0.060, over the last 64, 256 " +
+					"or 1024 inputs.",
+				"A certificate was sought on the same recording before (for critical FNR 0.04): a further one would be void.",
+			},
+		},
+		{
 			"changed since",
 			"{policy_hash: " + strings.Repeat("0", 64) + ", recording: {passes: 30}, posterior: x, expected_coverage: " +
 				"{value: 0.8}, certificate: {kind: conformal-risk-control, target: 0.02, statement: All is well.}, " +
@@ -201,6 +217,14 @@ func TestWarnings(t *testing.T) {
 		hashed     = "  calibration: {posterior: ensemble, recording: {passes: 30}, policy_hash: "
 		twoClasses = "models:\n- name: m\n  classes: [a, b]\n  critical: [b]\n" + expected
 	)
+	referred := func(inputs int, classes ...string) string {
+		var list []string
+		for _, class := range classes {
+			list = append(list, "{class: "+class+", predicted: 0.1, epistemic: "+levels(0)+", skewness: "+levels(0)+"}")
+		}
+		return fmt.Sprintf("  calibration: {posterior: ensemble, recording: {passes: 30}, reference: {inputs: %d, classes: [%s]}}\n",
+			inputs, strings.Join(list, ", "))
+	}
 	tests := []struct{ name, text, want string }{
 		{"sane", sane, ""},
 		{"observing", threeClassesText + expected, "thresholds: none are given"},
@@ -269,6 +293,13 @@ func TestWarnings(t *testing.T) {
 		{"misses that certify", sane + told + "{kind: conformal-risk-control, target: 0.1, cases: 9, misses: 0}}\n", ""},
 		{"misses that certify nothing", sane + told + "{kind: conformal-risk-control, target: 0.1, cases: 8, misses: 0}}\n",
 			"calibration.certificate.misses: (0 + 1) / (8 + 1) is above the target of 0.1"},
+
+		{"a reference of the critical classes", sane + referred(2126, "suspect", "pathologic"), ""},
+		{"a reference without a critical class", sane + referred(2126, "suspect", "normal"),
+			"calibration.reference.classes: pathologic is not among them though critical"},
+		{"a reference of few inputs", sane + referred(10, "suspect", "pathologic"),
+			"calibration.reference.inputs: beside 10 inputs no C_k is an alarm"},
+		{"a reference of some more inputs", sane + referred(11, "suspect", "pathologic"), ""},
 
 		{"a weight of zero", sane + "  pair_weights: [{safe: normal, critical: suspect, weight: 0}]\n", ""},
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/ckd-project/ckd/drift"
 )
 
 // Whatever the bytes: Parse returns, and either with faults that each have a
@@ -122,6 +124,19 @@ func checkCalibrationInvariants(check func(bool, string), p *Policy, c *Calibrat
 	check(r.CriticalInputs >= 0 && (r.Inputs == 0 || r.CriticalInputs <= r.Inputs), "critical inputs are inputs")
 	for _, i := range []*Interval{c.ExpectedCoverage, c.ExpectedCriticalFNR} {
 		check(i == nil || 0 <= i.Low && i.Low <= i.Value && i.Value <= i.High && i.High <= 1, "an interval of shares")
+	}
+	if r := c.Reference; r != nil {
+		check(r.Inputs >= 1 && len(r.Classes) >= 1, "a reference of something")
+		seen, sum := make(map[int]bool), 0.0
+		for _, class := range r.Classes {
+			check(class.Class >= 0 && class.Class < len(p.Classes) && !seen[class.Class], "each class of a reference once")
+			seen[class.Class] = true
+			sum += class.Predicted
+			for _, q := range []drift.Quantiles{class.Epistemic, class.Skewness} {
+				check(len(q) == drift.Levels && slices.IsSorted(q) && q[0] >= 0 && !math.IsInf(q[drift.Levels-1], 1), "quantiles")
+			}
+		}
+		check(sum < 1.01, "shares of a whole")
 	}
 	if t := c.Certificate; t != nil {
 		test := t.Kind == LearnThenTest

@@ -234,7 +234,7 @@ func (d *draft) resolveReferences() {
 	if len(d.references) == 0 && d.has(path) && d.sound(path) {
 		d.fault(path, "expected at least one class")
 	}
-	first := make(map[int]strictyaml.Value)
+	first, sum := make(map[int]strictyaml.Value), 0.0
 	for _, r := range d.references {
 		if r.class.text == "" {
 			continue // has a fault of its own
@@ -248,7 +248,12 @@ func (d *draft) resolveReferences() {
 			continue
 		}
 		first[k], r.is.Class = r.at, k
+		sum += r.is.Predicted
 		p.Calibration.Reference.Classes = append(p.Calibration.Reference.Classes, r.is)
+	}
+	const rounding = 1e-3
+	if sum > 1+rounding {
+		d.fault(path, "expected shares predicted of at most 1 together, found %.4g", sum)
 	}
 }
 

@@ -3,12 +3,15 @@ package policy
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
+
+	"github.com/ckd-project/ckd/drift"
 )
 
 // A policy as it is written. The texts in quotes are those that a reader of
@@ -313,6 +316,9 @@ func drawCalibration(t *rapid.T, p *Policy) *Calibration {
 		r.Inputs = count(1, "inputs")
 		r.CriticalInputs, r.Passes = rapid.IntRange(0, r.Inputs).Draw(t, "critical inputs"), p.FewestPasses
 	}
+	if given("reference") {
+		c.Reference = drawReference(t, p)
+	}
 	if !given("certificate") {
 		return c
 	}
@@ -331,6 +337,31 @@ func drawCalibration(t *rapid.T, p *Policy) *Calibration {
 		c.Certificate.PValue = rapid.Float64Range(0, 1).Draw(t, "p-value")
 	}
 	return c
+}
+
+func drawReference(t *rapid.T, p *Policy) *drift.Reference {
+	ref := &drift.Reference{Inputs: rapid.IntRange(1, maxCount).Draw(t, "inputs of the reference")}
+	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "values"), 0))
+	quantiles := func() drift.Quantiles {
+		values := make([]float64, 1+rng.IntN(100))
+		for i := range values {
+			values[i] = math.Exp(20*rng.NormFloat64()) * float64(rng.IntN(3))
+		}
+		return drift.NewQuantiles(values)
+	}
+	for _, k := range rapid.Permutation(indices(len(p.Classes))).Draw(t, "classes of the reference")[rng.IntN(len(p.Classes)):] {
+		ref.Classes = append(ref.Classes, drift.ClassReference{
+			Class: k, Predicted: rng.Float64() / float64(len(p.Classes)), Epistemic: quantiles(), Skewness: quantiles(),
+		})
+	}
+	return ref
+}
+
+func indices(n int) (all []int) {
+	for i := range n {
+		all = append(all, i)
+	}
+	return all
 }
 
 func drawText(t *rapid.T, what string) string {

@@ -150,6 +150,7 @@ func New(o Options) (*Server, error) {
 		channelz.RegisterChannelzServiceToServer(s.grpc)
 	}
 	s.rpc.InitializeMetrics(s.grpc)
+	s.metrics.ReadSaturation(s.saturation)
 	return s, nil
 }
 

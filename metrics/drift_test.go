@@ -1,0 +1,464 @@
+package metrics
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/drift"
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/record"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// TestDrift: what the series tell is what a Monitor says of the values themselves,
+// but for what is lost as those that are nearly alike are taken for one another.
+func TestDrift(t *testing.T) {
+	setProcessors(t, 1)
+	d := newDaemon(t, 0)
+	id, m := ofRecording(t, "digits-id")
+	p := withReference(m.Policy(), id, id.classes()...)
+	model := d.put(p, m)
+	ref := p.Calibration.Reference
+	monitor := drift.NewMonitor(ref)
+	raised := 0.0
+	inAlarm := make([]drift.Alarms, len(ref.Classes))
+	feed := func(from results, inputs int) {
+		for i := 0; i < inputs; i += drift.BlockInputs {
+			block := make([]drift.Block, len(ref.Classes))
+			for _, r := range from[i : i+drift.BlockInputs] {
+				model.Observe(0, r, observed)
+				for k, class := range ref.Classes {
+					block[k].Epistemic += class.Epistemic.Below(r.C[k])
+					block[k].Skewness += class.Skewness.Below(r.Skewness[k])
+				}
+				block[r.Predicted].Predicted++
+			}
+			monitor.Add(block)
+			for k, a := range monitor.Alarms() {
+				for _, rose := range []bool{
+					a.Epistemic && !inAlarm[k].Epistemic, a.Skewness && !inAlarm[k].Skewness, a.Predicted && !inAlarm[k].Predicted,
+				} {
+					raised += oneIf(rose)
+				}
+				inAlarm[k] = a
+			}
+		}
+	}
+	total := 0
+	check := func(inputs int) {
+		t.Helper()
+		total += inputs
+		values := d.values(t)
+		if got := values[`ckd_drift_inputs_total{model="m"}`]; got != float64(total) {
+			t.Errorf("%v inputs compared, want %d", got, total)
+		}
+		alarms := 0.0
+		for w, inputs := range drift.Windows {
+			labels := fmt.Sprintf(`model="m",window="%d"`, inputs)
+			if got := values["ckd_drift_window_filled{"+labels+"}"]; got != oneIf(total >= inputs) {
+				t.Errorf("window %d filled %v after %d inputs", inputs, got, total)
+			}
+			visible := values["ckd_drift_smallest_visible_shift{"+labels+"}"]
+			if want := 5.5 * math.Sqrt((1/float64(inputs)+1/float64(len(id)))/12); math.Abs(visible-want) > 1e-12 {
+				t.Errorf("the smallest visible shift of window %d is %v, want %v", inputs, visible, want)
+			}
+			for k, s := range monitor.Signals(w) {
+				for signal, want := range map[string]drift.Signal{"epistemic": s.Epistemic, "skewness": s.Skewness, "predicted": s.Predicted} {
+					at := fmt.Sprintf(`{class="%d",model="m",signal=%q,window="%d"}`, k, signal, inputs)
+					shift, z := values["ckd_drift_shift"+at], values["ckd_drift_z"+at]
+					cells := 0.02 // what is lost in C_k and skewness
+					if signal == "predicted" {
+						cells = 1e-12
+					}
+					if math.Abs(shift-want.Shift) > cells {
+						t.Errorf("%s after %d inputs: a shift of %v, want %v", at, total, shift, want.Shift)
+					}
+					if of := want.Z / want.Shift; want.Shift != 0 && signal != "predicted" && math.Abs(z-of*shift) > 1e-9 {
+						t.Errorf("%s: z %v of a shift of %v, want %v", at, z, shift, of*shift)
+					} else if signal == "predicted" && math.Abs(z-want.Z) > 1e-12 {
+						t.Errorf("%s: z %v, want %v", at, z, want.Z)
+					}
+				}
+			}
+		}
+		for name, v := range values {
+			if strings.HasPrefix(name, "ckd_drift_alarm{") {
+				alarms += v
+			}
+		}
+		want := 0.0
+		for _, a := range monitor.Alarms() {
+			want += oneIf(a.Epistemic) + oneIf(a.Skewness) + oneIf(a.Predicted)
+		}
+		if alarms != want {
+			t.Errorf("%v alarms after %d inputs, want %v", alarms, total, want)
+		}
+	}
+	ood, _ := ofRecording(t, "digits-ood")
+	check(0)
+	feed(id, 56)
+	check(56)
+	feed(id[56:], 8)
+	check(8)
+	feed(slices.Concat(id, id, id), 1024)
+	check(1024)
+	feed(ood, 64)
+	check(64)
+	if raised == 0 {
+		t.Fatal("no alarm of other digits")
+	}
+	feed(slices.Concat(id, id, id), 1024)
+	check(1024)
+	sum := 0.0
+	values := d.values(t)
+	for _, name := range namesOf(values, "ckd_drift_alarms_total") {
+		sum += values[name]
+	}
+	if sum != raised {
+		t.Errorf("%v alarms were raised, want %v", sum, raised)
+	}
+}
+
+// TestDriftNoFalseAlarm: a million inputs, drawn as those of the calibration were,
+// raise no alarm, as the daemon counts them.
+func TestDriftNoFalseAlarm(t *testing.T) {
+	d := newDaemon(t, 0)
+	id, m := ofRecording(t, "digits-id")
+	model := d.put(withReference(m.Policy(), id, id.classes()...), m)
+	inputs := 1_000_000
+	if testing.Short() {
+		inputs /= 10
+	}
+	rng := rand.New(rand.NewPCG(4, 0))
+	rec := model.Record(0)
+	for range inputs {
+		rec.Observe(id[rng.IntN(len(id))], observed)
+	}
+	rec.Done()
+	values := d.values(t)
+	if got := values[`ckd_drift_inputs_total{model="m"}`]; got != float64(inputs) {
+		t.Errorf("%v inputs compared, want %d", got, inputs)
+	}
+	for _, name := range namesOf(values, "ckd_drift_alarms_total") {
+		if values[name] > 0 {
+			t.Errorf("%s is %v", name, values[name])
+		}
+	}
+	for _, name := range namesOf(values, "ckd_drift_window_filled") {
+		if values[name] != 1 {
+			t.Errorf("%s is %v", name, values[name])
+		}
+	}
+}
+
+// TestDriftShards: of inputs in all shards a scrape lacks 7 at most, and which way
+// they took makes no difference.
+func TestDriftShards(t *testing.T) {
+	id, m := ofRecording(t, "digits-id")
+	ood, _ := ofRecording(t, "digits-ood")
+	p := withReference(m.Policy(), id, id.classes()...)
+	z := func(processors int, scrapes bool) map[string]float64 {
+		setProcessors(t, processors)
+		d := newDaemon(t, 0)
+		model := d.put(p, m)
+		rng := rand.New(rand.NewPCG(1, 2))
+		for i, r := range slices.Concat(id, ood)[:1024] {
+			model.Observe(rng.Uint32(), r, observed)
+			if !scrapes || i%3 > 0 {
+				continue
+			}
+			if got := d.values(t)[`ckd_drift_inputs_total{model="m"}`]; got < float64(i+1-7) || got > float64(i+1) {
+				t.Fatalf("%v inputs of %d compared", got, i+1)
+			}
+		}
+		values := d.values(t)
+		return maps.Collect(func(yield func(string, float64) bool) {
+			for _, name := range namesOf(values, "ckd_drift_z") {
+				if strings.Contains(name, `window="1024"`) && !yield(name, values[name]) {
+					return
+				}
+			}
+		})
+	}
+	one := z(1, false)
+	for name, of := range map[string]map[string]float64{"8 shards": z(8, false), "8 shards, scraped all the time": z(8, true)} {
+		for at, want := range one {
+			if got := of[at]; math.Abs(got-want) > 1e-9 {
+				t.Errorf("%s: %s is %v, want %v", name, at, got, want)
+			}
+		}
+	}
+	if len(one) != 3*7 {
+		t.Errorf("%d signals, want 21", len(one))
+	}
+}
+
+// TestDriftReload: windows go on as long as the reference stays the same, whatever
+// else of the policy changes, and begin anew with another one.
+func TestDriftReload(t *testing.T) {
+	d := newDaemon(t, 0)
+	id, m := ofRecording(t, "digits-id")
+	ood, _ := ofRecording(t, "digits-ood")
+	p := withReference(m.Policy(), id, 3, 4, 5)
+	id = slices.Concat(id, id, id)
+	observe := func(model *Model, from results) {
+		for _, r := range from {
+			model.Observe(0, r, observed)
+		}
+	}
+	first := d.put(p, m)
+	observe(first, id[:1016])
+	observe(first, ood[:64])
+	before := d.values(t)
+	if got := sumOf(before, "ckd_drift_alarm{"); got == 0 {
+		t.Fatal("no alarm of other digits")
+	}
+
+	// Thresholds, critical classes and the order of the classes make no difference:
+	// the inputs of both policies are compared in the same windows.
+	other, n := parse(t, "name: m\nversion: two\nclasses: ['6', '5', '4', '3', '2', '1', '0']\ncritical: ['5']\n"+
+		"gate: never\nprimary: {score: c_crit_max, threshold: 0.25}")
+	second := *other
+	second.Calibration = &policy.Calibration{Posterior: "else", Reference: &drift.Reference{Inputs: p.Calibration.Reference.Inputs}}
+	for _, class := range p.Calibration.Reference.Classes {
+		class.Class = 6 - class.Class
+		second.Calibration.Reference.Classes = append(second.Calibration.Reference.Classes, class)
+	}
+	after := d.put(&second, n)
+	if got := d.values(t); !equalDrift(before, got) {
+		t.Error("another policy with the same reference changed the windows")
+	}
+	setProcessors(t, 1)
+	alone := newDaemon(t, 0)
+	both := alone.put(p, m)
+	for _, r := range slices.Concat(id[:1016], ood[:64], ood[:40], id[:200]) {
+		both.Observe(0, r, observed)
+	}
+	observe(first, ood[:40])
+	for _, r := range id[:200] {
+		turned := *r
+		turned.C, turned.Skewness = slices.Clone(r.C), slices.Clone(r.Skewness)
+		slices.Reverse(turned.C)
+		slices.Reverse(turned.Skewness)
+		turned.Predicted = 6 - r.Predicted
+		after.Observe(0, &turned, observed)
+	}
+	values := d.values(t)
+	if !equalDrift(alone.values(t), values) {
+		t.Error("inputs of two policies with one reference are not compared as those of one are")
+	}
+
+	// Another reference: windows begin anew, counters go on, what is gone is gone.
+	next := d.put(withReference(m.Policy(), id[:400], 4, 5, 6), m)
+	got := d.values(t)
+	if sumOf(got, "ckd_drift_z") != 0 || sumOf(got, "ckd_drift_shift") != 0 || sumOf(got, "ckd_drift_alarm{") != 0 ||
+		sumOf(got, "ckd_drift_window_filled") != 0 {
+		t.Error("another reference did not begin the windows anew")
+	}
+	compared := `ckd_drift_inputs_total{model="m"}`
+	if got[compared] != values[compared] {
+		t.Errorf("%v inputs, want %v from before", got[compared], values[compared])
+	}
+	for _, name := range namesOf(values, "ckd_drift_alarms_total") {
+		n, there := got[name]
+		if gone := strings.Contains(name, `class="3"`); gone == there || there && n != values[name] {
+			t.Errorf("%s is %v (%v), and was %v", name, n, there, values[name])
+		}
+	}
+	for _, name := range namesOf(got, "ckd_drift_") {
+		if strings.Contains(name, `class="3"`) {
+			t.Errorf("%s is still there", name)
+		}
+	}
+	observe(first, ood[:256]) // under a policy whose reference is no more
+	if again := d.values(t); !equalDrift(got, again) {
+		t.Error("inputs of the policy before are compared with another reference")
+	}
+	observe(next, ood[:64])
+	if sumOf(d.values(t), "ckd_drift_alarm{") == 0 {
+		t.Error("no alarm under the next policy")
+	}
+
+	// No reference, and none again after Remove.
+	d.put(m.Policy(), m)
+	observe(next, id[:64])
+	if left := namesOf(d.values(t), "ckd_drift_"); len(left) > 0 {
+		t.Errorf("series without a reference: %q", left)
+	}
+	d.put(p, m)
+	d.Remove("m")
+	observe(first, id[:64])
+	if left := namesOf(d.values(t), "ckd_drift_"); len(left) > 0 {
+		t.Errorf("series without a policy: %q", left)
+	}
+	d.put(p, m)
+	if got := d.values(t); sumOf(got, "ckd_drift_inputs_total") != 0 || sumOf(got, "ckd_drift_window_filled") != 0 {
+		t.Error("a model that comes back does not begin anew")
+	}
+}
+
+// TestDriftConcurrent counts, scrapes and reloads at once: no input is lost.
+func TestDriftConcurrent(t *testing.T) {
+	setProcessors(t, 4)
+	d := newDaemon(t, 0)
+	id, m := ofRecording(t, "digits-id")
+	p := withReference(m.Policy(), id, id.classes()...)
+	other := withReference(m.Policy(), id[:300], 1, 2)
+	models := []*Model{d.put(p, m), d.put(p, m)}
+	var counting, others sync.WaitGroup
+	done := make(chan struct{})
+	var inputs [8]int
+	for w := range inputs {
+		counting.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				for i := range 5 {
+					models[i%2].Observe(uint32(w), id[i], observed)
+				}
+				inputs[w] += 5
+				runtime.Gosched() // or the others wait a time slice for each lock
+			}
+		})
+	}
+	others.Go(func() {
+		for i := range 50 {
+			next := *p
+			next.Version = strconv.Itoa(i)
+			d.put(&next, m)
+			elsewhere := *other
+			elsewhere.Name = "n"
+			d.put(&elsewhere, m)
+			d.Remove("n")
+		}
+	})
+	others.Go(func() {
+		for range 50 {
+			d.values(t)
+		}
+	})
+	others.Wait()
+	close(done)
+	counting.Wait()
+	total := 0
+	for _, n := range inputs {
+		total += n
+	}
+	if got := d.values(t)[`ckd_drift_inputs_total{model="m"}`]; got != float64(total/8*8) {
+		t.Errorf("%v inputs of %d compared", got, total)
+	}
+}
+
+// TestDriftUndefined: values that are in no cell have a rank all the same, and what
+// is not a number is neither above nor below.
+func TestDriftUndefined(t *testing.T) {
+	d := newDaemon(t, 0)
+	id, m := ofRecording(t, "digits-id")
+	model := d.put(withReference(m.Policy(), id, 0, 1, 2), m)
+	r := *id[0]
+	r.C, r.Skewness = slices.Clone(r.C), slices.Clone(r.Skewness)
+	r.C[0], r.Skewness[0] = math.NaN(), math.NaN()
+	r.C[1], r.Skewness[1] = math.Inf(1), math.MaxFloat64
+	r.C[2], r.Skewness[2] = 0, 0
+	for range 64 {
+		model.Observe(0, &r, observed)
+	}
+	values := d.values(t)
+	for class, want := range map[string]func(float64) bool{
+		"0": func(v float64) bool { return v == 0 },
+		"1": func(v float64) bool { return v == 0.5 },
+		"2": func(v float64) bool { return v < -0.2 },
+	} {
+		for _, signal := range []string{"epistemic", "skewness"} {
+			at := fmt.Sprintf(`ckd_drift_shift{class=%q,model="m",signal=%q,window="64"}`, class, signal)
+			if v, ok := values[at]; !ok || !want(v) {
+				t.Errorf("%s is %v (%v)", at, v, ok)
+			}
+		}
+	}
+}
+
+func sumOf(values map[string]float64, prefix string) (sum float64) {
+	for _, name := range namesOf(values, prefix) {
+		sum += math.Abs(values[name])
+	}
+	return sum
+}
+
+// equalDrift compares all that is told of drift, but for rounding.
+func equalDrift(a, b map[string]float64) bool {
+	names := namesOf(a, "ckd_drift_")
+	return slices.Equal(names, namesOf(b, "ckd_drift_")) && !slices.ContainsFunc(names, func(name string) bool {
+		return math.Abs(a[name]-b[name]) > 1e-9
+	})
+}
+
+// results of the inputs of a recording.
+type results []*decomp.Result
+
+// ofRecording is a recording, and a policy for its classes, which are named by
+// their numbers.
+func ofRecording(t testing.TB, name string) (results, *engine.Model) {
+	t.Helper()
+	passes, err := record.ReadPasses("../internal/recordings/"+name+".passes.npy", record.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var classes []string
+	for k := range passes.K {
+		classes = append(classes, fmt.Sprintf("'%d'", k))
+	}
+	_, m := parse(t, "name: m\nclasses: ["+strings.Join(classes, ", ")+"]\ncritical: ['1']\npasses: {fewest: 2}\ngate: never")
+	batch := m.NewBatch()
+	if err := batch.Reset(decomp.Tensor{Passes: passes.S, Inputs: passes.N, Float32: passes.Float32}); err != nil {
+		t.Fatal(err)
+	}
+	var all results
+	for i := range passes.N {
+		o := m.NewOutcome()
+		if err := batch.Outcome(i, o); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, o.Result)
+	}
+	return all, m
+}
+
+func (r results) classes() []int {
+	var all []int
+	for k := range r[0].C {
+		all = append(all, k)
+	}
+	return all
+}
+
+// withReference is the policy with a reference of the results.
+func withReference(p *policy.Policy, of results, classes ...int) *policy.Policy {
+	ref := &drift.Reference{Inputs: len(of)}
+	for _, k := range classes {
+		var c, skewness []float64
+		share := 0.0
+		for _, r := range of {
+			c, skewness = append(c, r.C[k]), append(skewness, r.Skewness[k])
+			share += oneIf(r.Predicted == k) / float64(len(of))
+		}
+		ref.Classes = append(ref.Classes, drift.ClassReference{
+			Class: k, Predicted: share, Epistemic: drift.NewQuantiles(c), Skewness: drift.NewQuantiles(skewness),
+		})
+	}
+	with := *p
+	with.Calibration = &policy.Calibration{Reference: ref}
+	return &with
+}
