@@ -103,8 +103,10 @@ func (r *ring) add(input deferred, id string) {
 	if at == len(r.inputs) {
 		r.inputs = append(r.inputs, deferred{})
 	}
-	input.id = append(r.inputs[at].id[:0], id...)
-	r.inputs[at] = input
+	to := &r.inputs[at]
+	to.id = append(to.id[:0], id...)
+	input.id = to.id
+	*to = input
 	r.added++
 }
 

@@ -19,6 +19,10 @@ const (
 	stepTime    = 15 * time.Second // of the history, and between samples while nobody watches
 	watchedTime = 2 * time.Second  // between samples while somebody does
 
+	// leastRest after a sample, in times of what it took: 2% of a processor are spent
+	// at most.
+	leastRest = 50
+
 	// mostHistories is how many models have a history at one time; where there are
 	// more models, it is those that were looked at last.
 	mostHistories = 64
@@ -61,10 +65,11 @@ type Page struct {
 	sampling sync.Mutex // held for a whole sample, so that they come in order
 
 	mu        sync.Mutex
-	tried     time.Time // when a sample was last begun
-	sampled   uint64    // samples so far
-	at        time.Time // of the last one
-	stepAt    time.Time // when the step began that is going on
+	tried     time.Time     // when a sample was last begun
+	took      time.Duration // it
+	sampled   uint64        // samples so far
+	at        time.Time     // of the last one
+	stepAt    time.Time     // when the step began that is going on
 	daemon    Daemon
 	models    []string
 	histories map[string]*history
@@ -127,7 +132,7 @@ func (p *Page) Run(ctx context.Context) {
 func (p *Page) pause() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	end, soon := p.stepAt.Add(stepTime), p.tried.Add(watchedTime)
+	end, soon := p.stepAt.Add(stepTime), p.tried.Add(p.rest())
 	next := soon
 	if end.After(p.tried) && (len(p.watchers) == 0 || end.Sub(soon) < watchedTime/2) {
 		next = end
@@ -135,12 +140,16 @@ func (p *Page) pause() time.Duration {
 	return max(0, next.Sub(p.now()))
 }
 
+// rest is how long there is none after a sample at least: it is costly where there
+// are many models.
+func (p *Page) rest() time.Duration { return min(stepTime, max(watchedTime, leastRest*p.took)) }
+
 // refresh takes a sample if the last one is not of now.
 func (p *Page) refresh() {
 	p.sampling.Lock()
 	defer p.sampling.Unlock()
 	p.mu.Lock()
-	fresh := p.now().Sub(p.tried) < watchedTime
+	fresh := p.now().Sub(p.tried) < p.rest()
 	p.mu.Unlock()
 	if !fresh {
 		p.sampleInTurn()
@@ -158,6 +167,11 @@ func (p *Page) sampleInTurn() {
 	p.mu.Lock()
 	p.tried = p.now()
 	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		p.took = p.now().Sub(p.tried)
+		p.mu.Unlock()
+	}()
 	scrape, err := p.options.Gatherer.Gather()
 	if err != nil {
 		return // what is missing in part would look like counters that begin anew

@@ -3,7 +3,8 @@
 import { time } from "./format.js";
 
 const uPlot = window.uPlot;
-const WINDOW = 15 * 60; // seconds
+const WINDOW = 15 * 60; // seconds, at most
+const LEAST = 2 * 60; // seconds, while there is less
 const charts = new Map(); // by element
 
 let colours = {};
@@ -104,9 +105,9 @@ function options(kind) {
   return {
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 5 } },
-    padding: [6, 8, 0, 0],
+    padding: [6, 18, 0, 0],
     scales: {
-      x: { time: true, range: (u, low, high) => [high - WINDOW, high] },
+      x: { time: true, range: (u, low, high) => [Math.max(high - WINDOW, Math.min(low, high - LEAST)), high] },
       y: kind.y,
     },
     axes: [

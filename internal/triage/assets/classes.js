@@ -7,7 +7,7 @@ const FLOOR = 1e-6; // C_k at and under it is drawn at it
 let order = { by: "class", down: false };
 let chosen = null; // names of the classes with a chart; null: the first few
 let chosenOf = "";
-const FIRST = 6;
+const FIRST = matchMedia("(max-width: 640px)").matches ? 3 : 6;
 
 // criticalFirst are the positions of classes: the critical ones, then the others, each
 // in their order, and what stands for many at the end.
@@ -197,7 +197,7 @@ function strip(q, [low, high]) {
 }
 
 function driftState(row) {
-  if (!row.reference) return h("span", { class: "quiet" }, "no reference");
+  if (!row.reference) return h("span", { class: "quiet" }, "–", h("span", { class: "unseen" }, " no reference"));
   if (!row.drift) return h("span", { class: "quiet" }, "not compared");
   const { epistemic, skewness, predicted } = row.drift;
   if (epistemic.alarm || skewness.alarm || predicted.alarm) {

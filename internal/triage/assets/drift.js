@@ -22,8 +22,8 @@ export function renderDrift(model) {
   const left = model.classes.filter((c) => c.of === 1).length - rows.length;
   show(
     part("drift-note"),
-    `against ${count(drift.reference)} inputs of the calibration; alarm at |z| over ${plain(drift.alarm)}`,
-    left + model.classes_cut > 0 ? h("span", { class: "cut", id: "drift-cut" }, `${count(left + model.classes_cut)} classes have no row here`) : null,
+    `against ${count(drift.reference)} inputs of the calibration; alarm at |z| over ${plain(drift.alarm)}. `,
+    left + model.classes_cut > 0 ? h("span", { class: "cut", id: "drift-cut" }, `${count(left + model.classes_cut)} classes have no row here.`) : null,
   );
   show(
     part("drift"),

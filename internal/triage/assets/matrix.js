@@ -31,8 +31,8 @@ export function renderMatrix(model, span) {
 
   show(
     part("confusion-note"),
-    "in nats per input",
-    model.pairs_cut > 0 ? h("span", { class: "cut", id: "pairs-cut" }, `${count(model.pairs_cut)} pairs are left out: a class of theirs has no row`) : null,
+    "in nats per input. ",
+    model.pairs_cut > 0 ? h("span", { class: "cut", id: "pairs-cut" }, `${count(model.pairs_cut)} pairs are left out: a class of theirs has no row.`) : null,
   );
   const wide = order.length > 12;
   show(
@@ -41,7 +41,7 @@ export function renderMatrix(model, span) {
       "table",
       { class: `heat ${wide ? "small" : ""}`, role: "grid", "aria-readonly": "true" },
       h("caption", { class: "unseen" }, `Epistemic confusion of pairs of classes, in nats per input. Pairs not computed: ${absent}.`),
-      h("thead", null, h("tr", null, h("td", { class: "corner" }), order.map((i) => h("th", { scope: "col", class: model.classes[i].critical ? "critical" : null }, h("span", null, className(model.classes[i])))))),
+      h("thead", null, h("tr", null, h("td", { class: "corner" }, h("span", { class: "unseen" }, "Class")), order.map((i) => h("th", { scope: "col", class: model.classes[i].critical ? "critical" : null }, h("span", null, className(model.classes[i])))))),
       h(
         "tbody",
         null,

@@ -20,7 +20,7 @@ const WORDS = {
   polling: "every 5 s: all streams are taken",
   reconnecting: "reconnecting",
 };
-const OLD = 10000; // ms after which what is shown is said to be old
+const OLD = 20000; // ms after which what is shown is said to be old
 
 const chooser = document.getElementById("model");
 const span = document.getElementById("span");

@@ -31,7 +31,7 @@ export function renderPolicy(model) {
       ["Passes", policy.kind === "dirichlet" ? "concentrations of a Dirichlet" : policy.passes > 0 ? `${policy.passes} expected, ${policy.fewest} at least` : `${policy.fewest} at least`],
       ["Pairs", policy.pairs === "all" ? "all" : "safe and critical"],
     ),
-    policy.warnings?.length ? [h("h4", null, `Warnings (${policy.warnings.length})`), h("ul", { class: "warnings" }, policy.warnings.map((w) => h("li", null, w)))] : null,
+    policy.warnings?.length ? [h("h3", null, `Warnings (${policy.warnings.length})`), h("ul", { class: "warnings" }, policy.warnings.map((w) => h("li", null, w)))] : null,
   );
   renderCalibration(policy.calibration);
 }

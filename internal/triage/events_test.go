@@ -1,0 +1,413 @@
+package triage
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ckd-project/ckd/engine"
+)
+
+// stream is one watcher.
+type stream struct {
+	answer *http.Response
+	lines  *bufio.Reader
+	first  []string // lines before the first event
+}
+
+// watch opens a stream and reads up to its first event, which is the caller's.
+func watch(t testing.TB, client *http.Client, url string) *stream {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { answer.Body.Close() })
+	return &stream{answer: answer, lines: bufio.NewReader(answer.Body)}
+}
+
+// next is the next event; the error is io.EOF where the stream ends before it.
+func (s *stream) next(t testing.TB) (*State, error) {
+	t.Helper()
+	var name string
+	for {
+		line, err := s.lines.ReadString('\n')
+		if err != nil {
+			return nil, err
+		}
+		line = strings.TrimSuffix(line, "\n")
+		field, value, _ := strings.Cut(line, ": ")
+		switch field {
+		case "event":
+			name = value
+		case "data":
+			if name != "state" {
+				t.Fatalf("event %q, expected state", name)
+			}
+			return decode(t, strings.NewReader(value)), nil
+		default:
+			s.first = append(s.first, line)
+		}
+	}
+}
+
+func (s *stream) must(t testing.TB) *State {
+	t.Helper()
+	state, err := s.next(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
+
+// TestEvents: the first has the whole history, the others what is new, and together
+// they are the state.
+func TestEvents(t *testing.T) {
+	d := newDaemon(t, Options{}, 0, manyClasses("a", 3, 1), manyClasses("m", 3, 1))
+	inputs := randomInputs(1, 10, 5, 3)
+	next := func(model string, after time.Duration) {
+		d.feed(t, model, inputs)
+		d.clock.advance(after)
+		d.page.sample()
+	}
+	d.page.sample()
+	for range 5 {
+		next("m", stepTime)
+	}
+	s := watch(t, http.DefaultClient, d.serve(t).URL+"/triage/events?model=m")
+	if s.answer.StatusCode != http.StatusOK || s.answer.Header.Get("Content-Type") != "text/event-stream" {
+		t.Fatalf("%s, %v", s.answer.Status, s.answer.Header)
+	}
+	first := s.must(t)
+	if first.Model.Name != "m" || len(first.Model.History) != 5 {
+		t.Fatalf("first event: %+v", first.Model)
+	}
+	if s.first[0] != "retry: 3000" {
+		t.Errorf("%q, expected to be told when to try again", s.first)
+	}
+	history := make(map[int64]Step)
+	for _, step := range first.Model.History {
+		history[step.At] = step
+	}
+	for i, want := range []struct {
+		after time.Duration
+		steps int
+	}{{2 * time.Second, 1}, {2 * time.Second, 1}, {stepTime, 1}, {3 * time.Second, 1}, {0, 1}, {stepTime, 1}} {
+		next("m", want.after)
+		event := s.must(t)
+		if len(event.Model.History) != want.steps {
+			t.Fatalf("event %d: %d steps, expected %d", i, len(event.Model.History), want.steps)
+		}
+		for _, step := range event.Model.History {
+			history[step.At] = step
+		}
+		whole := d.state(t, "m")
+		if !event.At.Equal(whole.At) || !reflect.DeepEqual(event.Model.Spans, whole.Model.Spans) {
+			t.Errorf("event %d is not the state", i)
+		}
+		if len(whole.Model.History) != len(history) {
+			t.Fatalf("event %d: %d steps, expected %d", i, len(history), len(whole.Model.History))
+		}
+		for _, step := range whole.Model.History {
+			if !reflect.DeepEqual(step, history[step.At]) {
+				t.Errorf("event %d: step %+v, expected %+v", i, history[step.At], step)
+			}
+		}
+	}
+	// Who was slow hears of all that is new since.
+	next("m", stepTime)
+	last := s.must(t)
+	d.page.mu.Lock()
+	since := d.page.sampled
+	d.page.mu.Unlock()
+	for range 3 {
+		next("m", stepTime)
+	}
+	text, _, _, err := d.page.encoded(encodingOf{model: "m", since: since})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if late := decode(t, strings.NewReader(string(text))); len(late.Model.History) != 3 || late.At.Equal(last.At) {
+		t.Errorf("%d steps since, expected 3", len(late.Model.History))
+	}
+}
+
+// TestEventsOfNoModel: a stream of a model that is not served goes on, and shows it
+// when it comes; one without a name shows the first, whole whenever that is another.
+func TestEventsOfNoModel(t *testing.T) {
+	d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
+	url := d.serve(t).URL + "/triage/events"
+	d.page.sample()
+	d.clock.advance(stepTime)
+	d.page.sample()
+	unknown, first := watch(t, http.DefaultClient, url+"?model=b"), watch(t, http.DefaultClient, url)
+	if s := unknown.must(t); s.Model != nil || len(s.Models) != 1 {
+		t.Fatalf("%+v", s)
+	}
+	if s := first.must(t); s.Model.Name != "m" || len(s.Model.History) != 1 {
+		t.Fatalf("%+v", s.Model)
+	}
+	d.put(t, manyClasses("m", 3, 1), manyClasses("b", 3, 1))
+	d.clock.advance(stepTime)
+	d.page.sample()
+	if s := unknown.must(t); s.Model == nil || s.Model.Name != "b" {
+		t.Errorf("%+v", s.Model)
+	}
+	if s := first.must(t); s.Model == nil || s.Model.Name != "b" {
+		t.Errorf("%+v", s.Model)
+	}
+	d.clock.advance(stepTime)
+	d.put(t, manyClasses("m", 3, 1))
+	d.page.sample()
+	if s := first.must(t); s.Model == nil || s.Model.Name != "m" || len(s.Model.History) != 3 {
+		t.Errorf("%+v, expected m as a whole", s.Model)
+	}
+}
+
+// TestTooManyWatchers: one too many is sent away, until another goes.
+func TestTooManyWatchers(t *testing.T) {
+	d := newDaemon(t, Options{Watchers: 2}, 0, manyClasses("m", 3, 1))
+	url := d.serve(t).URL + "/triage/events"
+	d.page.sample()
+	streams := []*stream{watch(t, http.DefaultClient, url), watch(t, http.DefaultClient, url)}
+	for _, s := range streams {
+		s.must(t)
+	}
+	refused := watch(t, http.DefaultClient, url).answer
+	if refused.StatusCode != http.StatusServiceUnavailable || refused.Header.Get("Retry-After") == "" {
+		t.Fatalf("%s, %v, expected 503 and when to try again", refused.Status, refused.Header)
+	}
+	streams[0].answer.Body.Close()
+	for len(d.page.watchers) == 2 { // its request ends when the server sees that
+		time.Sleep(time.Millisecond)
+	}
+	watch(t, http.DefaultClient, url).must(t)
+	d.clock.advance(stepTime)
+	d.page.sample()
+	streams[1].must(t)
+}
+
+// TestWatcherThatDoesNotRead is cut off, and keeps nobody waiting.
+func TestWatcherThatDoesNotRead(t *testing.T) {
+	d := newDaemon(t, Options{}, 0, manyClasses("m", 32, 16, "pairs: all"))
+	d.page.patience = 500 * time.Millisecond
+	server := httptest.NewUnstartedServer(d.page.Handler())
+	server.Listener = narrow{server.Listener}
+	server.Start()
+	t.Cleanup(server.Close)
+	d.page.sample()
+	d.feed(t, "m", randomInputs(1, 50, 5, 32))
+
+	deaf := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		if err == nil {
+			err = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+		}
+		return conn, err
+	}}}
+	watch(t, deaf, server.URL+"/triage/events")
+	reader := watch(t, http.DefaultClient, server.URL+"/triage/events")
+	reader.must(t)
+	if n := len(d.page.watchers); n != 2 {
+		t.Fatalf("%d watchers, expected 2", n)
+	}
+	for len(d.page.watchers) == 2 {
+		d.clock.advance(stepTime)
+		d.page.sample()
+		if s := reader.must(t); s.At != d.clock.now() && len(s.Model.Spans[0].Pairs) != 32*31/2 {
+			t.Fatalf("%+v", s.Model)
+		}
+	}
+}
+
+// narrow is a listener whose connections hold little that is not read.
+type narrow struct{ net.Listener }
+
+func (l narrow) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err == nil {
+		err = conn.(*net.TCPConn).SetWriteBuffer(4 << 10)
+	}
+	return conn, err
+}
+
+// TestEndOfRun ends the streams, so that the server's shutdown need not wait.
+func TestEndOfRun(t *testing.T) {
+	d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
+	server := d.serve(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { d.page.Run(ctx) })
+	s := watch(t, http.DefaultClient, server.URL+"/triage/events")
+	s.must(t)
+	cancel()
+	running.Wait()
+	for {
+		if _, err := s.next(t); err != nil {
+			if !errors.Is(err, io.EOF) {
+				t.Errorf("%v, expected the end of the stream", err)
+			}
+			break
+		}
+	}
+	if err := server.Config.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if w := d.get(t, "/triage/events"); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("%d after the end, expected 503", w.Code)
+	}
+}
+
+// recorder is an answer that is recorded, with its deadlines.
+type recorder struct {
+	*httptest.ResponseRecorder
+	now   func() time.Time
+	read  []time.Time
+	write []time.Duration
+}
+
+func (r *recorder) SetReadDeadline(at time.Time) error {
+	r.read = append(r.read, at)
+	return nil
+}
+
+func (r *recorder) SetWriteDeadline(at time.Time) error {
+	r.write = append(r.write, at.Sub(r.now()))
+	return nil
+}
+
+// TestDeadlines: the server's own, which are for short answers, do not end a stream:
+// that for reading is lifted, that for writing renewed with every event. While there
+// is no news, comments show that the stream lives.
+func TestDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
+		ctx, cancel := context.WithCancel(t.Context())
+		w := &recorder{ResponseRecorder: httptest.NewRecorder(), now: time.Now}
+		var serving sync.WaitGroup
+		serving.Go(func() {
+			d.page.Handler().ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/triage/events", nil))
+		})
+		time.Sleep(61 * time.Second) // of the bubble's clock, without Run
+		synctest.Wait()
+		d.page.sample()
+		synctest.Wait()
+		cancel()
+		serving.Wait()
+		if len(w.read) != 1 || !w.read[0].IsZero() {
+			t.Errorf("read deadlines %v, expected none", w.read)
+		}
+		body := w.Body.String()
+		if n := strings.Count(body, "event: state\n"); n != 2 {
+			t.Errorf("%d events, expected 2", n)
+		}
+		if n := strings.Count(body, beat); n != 4 {
+			t.Errorf("%d comments in a minute without news, expected 4", n)
+		}
+		if len(w.write) != 1+2+4 {
+			t.Errorf("%d write deadlines for %q", len(w.write), body)
+		}
+		for _, in := range w.write {
+			if in != d.page.patience {
+				t.Errorf("a write deadline in %v, expected %v", in, d.page.patience)
+			}
+		}
+		if len(d.page.watchers) != 0 {
+			t.Error("the watcher is still there")
+		}
+	})
+}
+
+// TestWhoMaySeeRecent asks anew for every event: it may be taken away.
+func TestWhoMaySeeRecent(t *testing.T) {
+	var may atomic.Bool
+	may.Store(true)
+	type who struct{}
+	d := newDaemon(t, Options{
+		Deferrals:    NewDeferrals(2),
+		MaySeeRecent: func(ctx context.Context) bool { return may.Load() && ctx.Value(who{}) != nil },
+	}, 0, manyClasses("m", 3, 1, "primary: {score: c_crit_max, threshold: 0}", "fallback: {score: cbec, threshold: 0}"))
+	known := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("known") {
+			r = r.WithContext(context.WithValue(r.Context(), who{}, true))
+		}
+		d.page.Handler().ServeHTTP(w, r)
+	})
+	server := httptest.NewServer(known)
+	t.Cleanup(server.Close)
+	d.page.sample()
+	d.feed(t, "m", randomInputs(1, 5, 5, 3))
+	d.clock.advance(stepTime)
+	d.page.sample()
+	allowed := watch(t, http.DefaultClient, server.URL+"/triage/events?known")
+	other := watch(t, http.DefaultClient, server.URL+"/triage/events")
+	if m := allowed.must(t).Model; m.Recent == nil || len(m.Recent.Inputs) != 2 || m.RecentWhy != "" {
+		t.Errorf("%+v, %q", m.Recent, m.RecentWhy)
+	}
+	if m := other.must(t).Model; m.Recent != nil || m.RecentWhy != "not allowed" {
+		t.Errorf("%+v, %q", m.Recent, m.RecentWhy)
+	}
+	may.Store(false)
+	d.clock.advance(stepTime)
+	d.page.sample()
+	if m := allowed.must(t).Model; m.Recent != nil || m.RecentWhy != "not allowed" {
+		t.Errorf("%+v, %q", m.Recent, m.RecentWhy)
+	}
+
+	off := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
+	if m := off.state(t, "").Model; m.Recent != nil || m.RecentWhy != "off" {
+		t.Errorf("%+v, %q", m.Recent, m.RecentWhy)
+	}
+}
+
+// TestConcurrently: watchers, askers, inputs and reloads at once.
+func TestConcurrently(t *testing.T) {
+	deciding := manyClasses("m", 3, 1, "primary: {score: c_crit_max, threshold: 0}", "fallback: {score: cbec, threshold: 0}")
+	d := newDaemon(t, Options{Deferrals: NewDeferrals(3)}, 0, deciding)
+	d.page.now = time.Now
+	server := d.serve(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var all, askers sync.WaitGroup
+	all.Go(func() { d.page.Run(ctx) })
+	m := d.models["m"]
+	inputs := randomInputs(1, 20, 5, 3)
+	all.Go(func() {
+		for ctx.Err() == nil {
+			m.each(t, inputs, func(o *engine.Outcome) { d.count(m, "id", o) })
+		}
+	})
+	for range 4 {
+		askers.Go(func() {
+			for range 5 {
+				s := watch(t, http.DefaultClient, server.URL+"/triage/events")
+				s.must(t)
+				d.page.sample()
+				s.must(t)
+				s.answer.Body.Close()
+				d.state(t, "m")
+			}
+		})
+	}
+	for range 10 {
+		d.put(t, deciding)
+		d.page.sample()
+	}
+	askers.Wait()
+	cancel()
+	all.Wait()
+}

@@ -1,0 +1,709 @@
+package triage
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"pgregory.net/rapid"
+
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/policy"
+)
+
+const ctg = `
+name: ctg
+version: "3"
+classes: [normal, suspect, pathologic]
+critical: [suspect, pathologic]
+passes: {fewest: 5, expected: 30}
+primary: {score: c_crit_max, threshold: 0.01}
+fallback: {score: cbec, threshold: 0.02}
+`
+
+// told is what outcomes say, added up by hand.
+type told struct {
+	inputs, retained, deferred, fallback, degenerate, passes float64
+	reasons                                                  map[string]float64
+	classes                                                  []toldClass
+}
+
+type toldClass struct {
+	predicted, dominant, deciding, unreliable float64
+	c                                         []float64
+}
+
+func (t *told) tell(p *policy.Policy, o *engine.Outcome) {
+	if t.reasons == nil {
+		t.reasons, t.classes = make(map[string]float64), make([]toldClass, len(p.Classes))
+	}
+	t.inputs++
+	t.passes += float64(o.Passes)
+	switch o.Decision.Action {
+	case policy.Retain:
+		t.retained++
+	case policy.Defer:
+		t.deferred++
+		if o.Decision.Class >= 0 {
+			t.classes[o.Decision.Class].deciding++
+		}
+	}
+	if o.Decision.Gate == policy.ByFallback {
+		t.fallback++
+	}
+	if o.Degenerate {
+		t.degenerate++
+	}
+	t.reasons[o.Decision.Reason.String()]++
+	t.classes[o.Predicted].predicted++
+	if o.Dominant >= 0 {
+		t.classes[o.Dominant].dominant++
+	}
+	for k := range t.classes {
+		if o.Skewness[k] > p.ReliabilityThreshold {
+			t.classes[k].unreliable++
+		}
+		t.classes[k].c = append(t.classes[k].c, o.C[k])
+	}
+}
+
+// holds a span against what was told.
+func (t *told) holds(tb testing.TB, s Span) {
+	tb.Helper()
+	for _, c := range []struct {
+		what      string
+		got, want float64
+	}{
+		{"inputs", s.Inputs, t.inputs}, {"retained", s.Retained, t.retained}, {"deferred", s.Deferred, t.deferred},
+		{"fallback", s.Fallback, t.fallback}, {"degenerate", s.Degenerate, t.degenerate}, {"passes", s.Passes, t.passes},
+	} {
+		if c.got != c.want {
+			tb.Errorf("%d min: %s %v, expected %v", s.Minutes, c.what, c.got, c.want)
+		}
+	}
+	if len(s.Reasons) != len(t.reasons) {
+		tb.Errorf("%d min: reasons %v, expected %v", s.Minutes, s.Reasons, t.reasons)
+	}
+	for i, r := range s.Reasons {
+		if r.Count != t.reasons[r.Reason] || i > 0 && r.Count > s.Reasons[i-1].Count {
+			tb.Errorf("%d min: reasons %v, expected %v, the most frequent first", s.Minutes, s.Reasons, t.reasons)
+		}
+	}
+	for k, want := range t.classes {
+		got := s.Classes[k]
+		if got.Observations != t.inputs || got.Predicted != want.predicted || got.Dominant != want.dominant ||
+			got.Deciding != want.deciding || got.Unreliable != want.unreliable {
+			tb.Errorf("%d min: class %d: %+v, expected %v inputs and %+v", s.Minutes, k, got, t.inputs, want)
+		}
+		sum := 0.0
+		for _, c := range want.c {
+			sum += c
+		}
+		if mean := sum / t.inputs; math.Abs(got.MeanC-mean) > 1e-9*mean { // sums in another order
+			tb.Errorf("%d min: class %d: mean %v, expected %v", s.Minutes, k, got.MeanC, mean)
+		}
+		holdsQuantiles(tb, got.Quantiles, want.c)
+	}
+}
+
+// holdsQuantiles holds quantiles against the values that they are of.
+func holdsQuantiles(tb rapid.TB, got *[4]float64, values []float64) {
+	if got == nil {
+		tb.Fatalf("no quantiles of %d values", len(values))
+	}
+	values = slices.Sorted(slices.Values(values))
+	for i, level := range levels {
+		want := values[max(0, int(math.Ceil(level*float64(len(values))))-1)]
+		if want <= 1e-6 {
+			want = 0 // the zero bucket
+		}
+		if math.Abs(got[i]-want) > 0.1*want {
+			tb.Errorf("quantile %v: %v, expected %v", level, got[i], want)
+		}
+	}
+}
+
+// TestSpans holds all that is counted of real inputs against their outcomes: as many
+// in the last minute, the last five and the last fifteen as came then.
+func TestSpans(t *testing.T) {
+	d := newDaemon(t, Options{}, 0, ctg)
+	d.page.sample()
+	inputs := recorded(t)
+	s := d.models["ctg"]
+	var spans [3]told
+	for step := range 60 {
+		from := step * len(inputs) / 60
+		to := (step + 1) * len(inputs) / 60
+		s.each(t, inputs[from:to], func(o *engine.Outcome) {
+			d.count(s, "", o)
+			for i, minutes := range spanMinutes {
+				if step >= 60-4*minutes {
+					spans[i].tell(s.policy, o)
+				}
+			}
+		})
+		d.clock.advance(stepTime)
+		d.page.sample()
+	}
+	m := d.state(t, "ctg").Model
+	for i, minutes := range spanMinutes {
+		if got := m.Spans[i]; got.Minutes != minutes || got.Seconds != float64(60*minutes) {
+			t.Errorf("a span of %d minutes, %v s, expected %d minutes", got.Minutes, got.Seconds, minutes)
+		}
+		spans[i].holds(t, m.Spans[i])
+	}
+	if spans[2].fallback == 0 || spans[2].fallback == spans[2].inputs || spans[2].deferred == 0 {
+		t.Fatalf("%+v: the inputs show nothing", spans[2])
+	}
+	if len(m.History) != 60 {
+		t.Fatalf("%d steps, expected 60", len(m.History))
+	}
+	if m.HistoryFrom != m.History[0].At {
+		t.Errorf("history from %d, expected %d", m.HistoryFrom, m.History[0].At)
+	}
+	var sum Step
+	for i, step := range m.History {
+		if at := m.HistoryFrom + int64(i)*stepTime.Milliseconds(); step.At != at || step.Seconds != stepTime.Seconds() {
+			t.Errorf("step %d at %d of %v s, expected %d", i, step.At, step.Seconds, at)
+		}
+		sum.Inputs += step.Inputs
+		sum.Retained += step.Retained
+		sum.Deferred += step.Deferred
+		sum.Fallback += step.Fallback
+	}
+	if all := m.Spans[2]; sum.Inputs != all.Inputs || sum.Retained != all.Retained || sum.Deferred != all.Deferred || sum.Fallback != all.Fallback {
+		t.Errorf("steps have %+v together, the span %+v", sum, all)
+	}
+
+	// What is older than 15 minutes is gone, a step at a time.
+	d.clock.advance(stepTime)
+	if m := d.state(t, "ctg").Model; len(m.History) != 60 || m.Spans[2].Inputs != float64(len(inputs)-len(inputs)/60) {
+		t.Errorf("a step later %d steps with %v inputs, expected one less", len(m.History), m.Spans[2].Inputs)
+	}
+	d.clock.advance(time.Hour)
+	d.page.sample()
+	d.clock.advance(stepTime)
+	if m := d.state(t, "ctg").Model; len(m.History) != 2 || m.Spans[2].Inputs != 0 || m.Spans[0].DeferredShare != nil || m.Spans[0].Classes[0].Quantiles != nil {
+		t.Errorf("an hour later: %d steps, %+v", len(m.History), m.Spans[2])
+	}
+}
+
+// TestOtherCounters: what is counted but not of decisions.
+func TestOtherCounters(t *testing.T) {
+	d := newDaemon(t, Options{}, 0, ctg)
+	m := d.models["ctg"].metrics
+	m.Rejected("not_finite", 5) // before the page is there
+	d.page.sample()
+	m.Rejected("too_few_passes", 2)
+	m.Rejected("not_finite", 3)
+	m.Late(7)
+	m.Abandoned(4)
+	m.OtherPasses()
+	m.OtherPosterior()
+	m.OtherPosterior()
+	m.InputsOpen(6)
+	m.StreamsOpen(1)
+	same := [][]float32{{0, 1, 0}, {0, 1, 0}, {0, 1, 0}, {0, 1, 0}, {0, 1, 0}}
+	d.feed(t, "ctg", [][][]float32{same})
+	d.clock.advance(3 * time.Second)
+	got := d.state(t, "ctg").Model
+	s := got.Spans[0]
+	want := []Reason{{"not_finite", 3}, {"too_few_passes", 2}}
+	if s.Rejected != 5 || !slices.Equal(s.Rejections, want) {
+		t.Errorf("rejected %v, %v, expected %v", s.Rejected, s.Rejections, want)
+	}
+	if s.Late != 7 || s.Abandoned != 4 || s.Mismatched != 2 || s.Saturated != 1 || s.Degenerate != 1 || got.InputsOpen != 6 || got.StreamsOpen != 1 {
+		t.Errorf("%+v, open %v, %v", s, got.InputsOpen, got.StreamsOpen)
+	}
+	if step := got.History[0]; step.Rejected != 5 || step.Degenerate != 1 || step.Inputs != 1 || step.Seconds != 3 {
+		t.Errorf("%+v", step)
+	}
+	if q := s.Classes[0].Quantiles; q == nil || *q != [4]float64{} {
+		t.Errorf("quantiles of identical passes %v, expected 0", q)
+	}
+}
+
+// TestObserving: a policy without thresholds defers nothing, of nothing.
+func TestObserving(t *testing.T) {
+	d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
+	d.page.sample()
+	d.feed(t, "m", randomInputs(1, 10, 5, 3))
+	d.clock.advance(stepTime)
+	m := d.state(t, "m").Model
+	if s := m.Spans[0]; s.Observed != 10 || s.Inputs != 10 || s.DeferredShare != nil || !m.Policy.Observes || m.Policy.Primary.Threshold != nil {
+		t.Errorf("%+v", m)
+	}
+}
+
+// TestFallback: the same score twice tells nothing of the gate, unless that always
+// falls back.
+func TestFallback(t *testing.T) {
+	for gate, want := range map[string]float64{"always": 10, "any-critical": 0, "never": 0} {
+		d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1, "gate: "+gate,
+			"primary: {score: cbec, threshold: 1}", "fallback: {score: cbec, threshold: 1}"))
+		d.page.sample()
+		d.feed(t, "m", randomInputs(1, 10, 5, 3))
+		d.clock.advance(stepTime)
+		if got := d.state(t, "m").Model.Spans[0]; got.Fallback != want || got.Inputs != 10 {
+			t.Errorf("gate %s: %v of %v by fallback, expected %v", gate, got.Fallback, got.Inputs, want)
+		}
+	}
+}
+
+// TestReload: counters go on where the classes stay, and the history begins anew
+// where they do not; models come and go.
+func TestReload(t *testing.T) {
+	d := newDaemon(t, Options{}, 0, manyClasses("a", 3, 1), manyClasses("m", 3, 1))
+	d.page.sample()
+	feed := func(model string, inputs, classes int) {
+		d.feed(t, model, randomInputs(1, inputs, 5, classes))
+		d.clock.advance(stepTime)
+		d.page.sample()
+	}
+	feed("m", 10, 3)
+
+	// Other thresholds, other pairs, the same classes.
+	d.put(t, manyClasses("a", 3, 1), manyClasses("m", 3, 2, "primary: {score: c_crit_max, threshold: 1}", "fallback: {score: cbec, threshold: 1}"))
+	feed("m", 20, 3)
+	m := d.state(t, "m").Model
+	if got := m.Spans[2]; got.Inputs != 30 || got.Observed != 10 || got.Retained != 20 || got.Seconds != 30 {
+		t.Errorf("other thresholds: %+v", got)
+	}
+	if !m.Classes[1].Critical || len(m.Spans[0].Pairs) != 2 || m.Spans[0].Pairs[0] != (Pair{A: 0, B: 2, Nats: m.Spans[0].Pairs[0].Nats, Block: true}) ||
+		m.Spans[0].Pairs[1].A != 1 || m.Spans[0].Pairs[1].B != 2 {
+		t.Errorf("other critical classes: %+v, %+v, expected pairs 0-2 and 1-2", m.Classes, m.Spans[0].Pairs)
+	}
+	from := m.HistoryFrom
+
+	// Other classes.
+	d.put(t, manyClasses("a", 3, 1), manyClasses("m", 4, 2))
+	d.page.sample()
+	if m := d.state(t, "m").Model; len(m.History) != 0 || m.HistoryFrom != 0 || m.Spans[2].Inputs != 0 || len(m.Classes) != 4 {
+		t.Errorf("other classes: %+v", m)
+	}
+	feed("m", 40, 4)
+	if m := d.state(t, "m").Model; m.Spans[2].Inputs != 40 || m.Spans[2].Classes[3].Observations != 40 || m.HistoryFrom <= from {
+		t.Errorf("other classes, and inputs: %+v", m)
+	}
+
+	// The model goes, another comes, whose first inputs count.
+	d.put(t, manyClasses("a", 3, 1), manyClasses("b", 3, 1))
+	feed("b", 50, 3)
+	s := d.state(t, "m")
+	if s.Model != nil || !slices.Equal(s.Models, []string{"a", "b"}) {
+		t.Errorf("gone: %+v", s)
+	}
+	if m := d.state(t, "b").Model; m.Spans[0].Inputs != 50 || m.Spans[0].Seconds != 15 {
+		t.Errorf("new: %+v", m.Spans[0])
+	}
+	if s := d.state(t, ""); s.Model == nil || s.Model.Name != "a" {
+		t.Errorf("without a name: %+v, expected a", s.Model)
+	}
+
+	// It goes and comes back between two samples: its counters begin at 0, which
+	// here is more than they were.
+	d.put(t, manyClasses("a", 3, 1))
+	d.put(t, manyClasses("a", 3, 1), manyClasses("b", 3, 1))
+	feed("b", 60, 3)
+	if m := d.state(t, "b").Model; m.Spans[0].Inputs != 110 || m.Spans[0].Classes[0].Observations != 110 {
+		t.Errorf("back: %v inputs, expected 110", m.Spans[0].Inputs)
+	}
+}
+
+// TestScrapeOfAnotherPolicy: between a reload and its metrics, the page stays with
+// what it has.
+func TestScrapeOfAnotherPolicy(t *testing.T) {
+	d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
+	d.page.sample()
+	d.feed(t, "m", randomInputs(1, 10, 5, 3))
+	before := *d.policies.Load()
+	d.clock.advance(stepTime)
+	ahead := []*policy.Policy{parse(t, manyClasses("m", 4, 1)).policy, parse(t, manyClasses("n", 4, 1)).policy}
+	d.policies.Store(&ahead)
+	s := d.state(t, "m")
+	if len(s.Model.Classes) != 3 || s.Model.Spans[0].Inputs != 0 {
+		t.Errorf("%+v", s.Model)
+	}
+	if s := d.state(t, "n"); s.Model != nil {
+		t.Errorf("%+v: a model without series", s.Model)
+	}
+	d.policies.Store(&before)
+	d.clock.advance(stepTime)
+	if s := d.state(t, "m"); s.Model.Spans[0].Inputs != 10 || s.Model.Spans[0].Seconds != 30 {
+		t.Errorf("%+v", s.Model.Spans[0])
+	}
+}
+
+// TestManyClasses: classes beyond the labels are counted together, last.
+func TestManyClasses(t *testing.T) {
+	const k, labels, critical = 1000, 32, 3
+	d := newDaemon(t, Options{Deferrals: NewDeferrals(5)}, labels, manyClasses("m", k, critical,
+		"primary: {score: c_crit_max, threshold: 0}", "fallback: {score: cbec, threshold: 0}"))
+	d.page.sample()
+	d.feed(t, "m", randomInputs(1, 20, 5, k))
+	d.clock.advance(stepTime)
+	m := d.state(t, "m").Model
+	if len(m.Classes) != labels+1 || m.ClassesCut != k-labels {
+		t.Fatalf("%d classes, %d cut", len(m.Classes), m.ClassesCut)
+	}
+	for i, c := range m.Classes[:labels] {
+		if want := (Class{fmt.Sprintf("c%d", i), i < critical, i >= critical, 1}); c != want {
+			t.Errorf("class %d: %+v, expected %+v", i, c, want)
+		}
+	}
+	if got, want := m.Classes[labels], (Class{"other", false, true, k - labels}); got != want {
+		t.Errorf("%+v, expected %+v", got, want)
+	}
+	s := m.Spans[0]
+	if len(s.Classes) != labels+1 || s.Classes[labels].Observations != 20*(k-labels) || s.Classes[0].Observations != 20 {
+		t.Errorf("observations %v and %v", s.Classes[0].Observations, s.Classes[labels].Observations)
+	}
+	predicted := 0.0
+	for _, c := range s.Classes {
+		predicted += c.Predicted
+	}
+	if predicted != 20 {
+		t.Errorf("%v predicted, expected 20", predicted)
+	}
+	if want := critical * (labels - critical); len(s.Pairs) != want || m.PairsCut != critical*(k-critical)-want {
+		t.Errorf("%d pairs and %d cut, expected %d", len(s.Pairs), m.PairsCut, want)
+	}
+	if len(m.Recent.Inputs) != 5 || len(m.Recent.Inputs[0].Fingerprint) != numShares {
+		t.Errorf("%+v", m.Recent)
+	}
+}
+
+// TestSharedLabel: which classes it stands for, and by what name, is the metrics' to
+// say; here critical classes have labels before others, and one is called other.
+func TestSharedLabel(t *testing.T) {
+	d := newDaemon(t, Options{}, 3, `
+name: m
+classes: [a, b, other, d, e, f]
+critical: [e, other]
+safe: [a, b, d]
+passes: {fewest: 5}
+`)
+	d.page.sample()
+	m := d.state(t, "m").Model
+	want := []Class{{"a", false, true, 1}, {"other", true, false, 1}, {"e", true, false, 1}, {"_other", false, false, 3}}
+	if !slices.Equal(m.Classes, want) || m.ClassesCut != 3 || m.PairsCut != 4 {
+		t.Errorf("%+v, %d pairs cut, expected %+v and 4", m.Classes, m.PairsCut, want)
+	}
+}
+
+// TestPairs holds the pairs against the plan's, and their sums against the outcomes'.
+func TestPairs(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		k := rapid.IntRange(2, 12).Draw(rt, "classes")
+		critical := rapid.IntRange(1, k-1).Draw(rt, "critical")
+		labels := rapid.IntRange(1, 14).Draw(rt, "labels")
+		pairs := rapid.SampledFrom([]string{"all", "safe-critical"}).Draw(rt, "pairs")
+		d := newDaemon(t, Options{}, labels, manyClasses("m", k, critical, "pairs: "+pairs))
+		d.page.sample()
+		plan := d.models["m"].engine.Plan().Pairs()
+		sums := make(map[[2]int]float64)
+		const inputs = 8
+		d.models["m"].each(t, randomInputs(rapid.Uint64().Draw(rt, "seed"), inputs, 5, k), func(o *engine.Outcome) {
+			d.count(d.models["m"], "", o)
+			for i, pair := range plan {
+				sums[[2]int{pair.A, pair.B}] += o.Confusion(i)
+			}
+		})
+		d.clock.advance(stepTime)
+		m := d.state(t, "m").Model
+		if got := len(m.Spans[0].Pairs) + m.PairsCut; got != len(plan) {
+			rt.Fatalf("%d pairs and %d cut, expected %d together", len(m.Spans[0].Pairs), m.PairsCut, len(plan))
+		}
+		for _, pair := range m.Spans[0].Pairs { // the first classes have the labels, in order
+			want := sums[[2]int{pair.A, pair.B}] / inputs
+			if math.Abs(pair.Nats-want) > 1e-9*want || pair.Block != ((pair.A < critical) != (pair.B < critical)) {
+				rt.Fatalf("%+v, expected %v nats", pair, want)
+			}
+		}
+		if labels >= k && m.PairsCut != 0 || labels < k && len(m.Classes) != labels+1 {
+			rt.Fatalf("%d pairs cut, %d classes", m.PairsCut, len(m.Classes))
+		}
+	})
+}
+
+// TestManyModels: those that are looked at have a history, for as many as there is
+// room.
+func TestManyModels(t *testing.T) {
+	var policies []string
+	for i := range mostHistories + 10 {
+		policies = append(policies, manyClasses(fmt.Sprintf("m%03d", i), 2, 1))
+	}
+	d := newDaemon(t, Options{}, 0, policies...)
+	d.page.sample()
+	if n := len(d.page.histories); n != mostHistories {
+		t.Fatalf("%d histories, expected %d", n, mostHistories)
+	}
+	for name := range d.models {
+		d.clock.advance(time.Millisecond)
+		if s := d.state(t, name); s.Model == nil || len(s.Model.Classes) != 2 || len(s.Models) != len(policies) {
+			t.Fatalf("%s: %+v", name, s.Model)
+		}
+		d.feed(t, name, randomInputs(1, 3, 5, 2))
+		d.clock.advance(time.Second)
+		d.page.sample()
+		if got := d.state(t, name).Model.Spans[0]; got.Inputs != 3 {
+			t.Fatalf("%s: %v inputs, expected 3", name, got.Inputs)
+		}
+	}
+	if n := len(d.page.histories); n != mostHistories {
+		t.Errorf("%d histories, expected %d", n, mostHistories)
+	}
+}
+
+// TestAnyTimes samples at any times, while inputs come and policies change: no count
+// is ever negative, and none is lost.
+func TestAnyTimes(t *testing.T) {
+	inputs := randomInputs(1, 50, 5, 3)
+	rapid.Check(t, func(rt *rapid.T) {
+		observing, deciding := manyClasses("m", 3, 1), manyClasses("m", 3, 1, "primary: {score: c_crit_max, threshold: 0.01}", "fallback: {score: cbec, threshold: 0.01}")
+		d := newDaemon(t, Options{}, 0, observing)
+		d.page.sample()
+		fed, begun := 0, d.clock.now()
+		for range rapid.IntRange(1, 30).Draw(rt, "samples") {
+			switch rapid.IntRange(0, 5).Draw(rt, "what") {
+			case 0:
+				d.put(t, rapid.SampledFrom([]string{observing, deciding}).Draw(rt, "policy"))
+			case 1:
+				d.put(t)
+				d.put(t, observing)
+			default:
+				n := rapid.IntRange(0, len(inputs)).Draw(rt, "inputs")
+				d.feed(t, "m", inputs[:n])
+				fed += n
+			}
+			d.clock.advance(time.Duration(rapid.IntRange(0, 20_000).Draw(rt, "ms")) * time.Millisecond)
+			d.page.sample()
+
+			m := d.state(t, "m").Model
+			all := 0.0
+			for i, s := range m.Spans {
+				if i > 0 && (s.Inputs < m.Spans[i-1].Inputs || s.Seconds < m.Spans[i-1].Seconds) {
+					rt.Fatalf("%+v has less than %+v", s, m.Spans[i-1])
+				}
+				reasons := 0.0
+				for _, r := range s.Reasons {
+					reasons += r.Count
+				}
+				if s.Inputs != s.Retained+s.Deferred+s.Observed || reasons != s.Inputs || s.Passes != 5*s.Inputs {
+					rt.Fatalf("%+v does not add up", s)
+				}
+				for _, c := range s.Classes {
+					if c.Observations != s.Inputs || c.MeanC < 0 || (c.Quantiles != nil) != (s.Inputs > 0) {
+						rt.Fatalf("%+v of %v inputs", c, s.Inputs)
+					}
+				}
+				for _, pair := range s.Pairs {
+					if pair.Nats < 0 {
+						rt.Fatalf("%+v", pair)
+					}
+				}
+				all = s.Inputs
+			}
+			steps := 0.0
+			for i, s := range m.History {
+				if s.Inputs < 0 || s.Retained < 0 || s.Deferred < 0 || s.Fallback < 0 || s.Seconds < 0 {
+					rt.Fatalf("%+v", s)
+				}
+				if i > 0 && s.At <= m.History[i-1].At {
+					rt.Fatalf("step at %d after one at %d", s.At, m.History[i-1].At)
+				}
+				steps += s.Inputs
+			}
+			if d.clock.now().Sub(begun) < 14*time.Minute && (all != float64(fed) || steps != all) {
+				rt.Fatalf("%v inputs in all, %v in steps, expected %d", all, steps, fed)
+			}
+		}
+	})
+}
+
+// TestDrift shows what the metrics say of the reference.
+func TestDrift(t *testing.T) {
+	names := []string{"c0", "c2", "c3"}
+	d := newDaemon(t, Options{}, 3, manyClasses("m", 4, 1, "calibration:"+reference(names, 500, 0.001)))
+	d.page.sample()
+	m := d.state(t, "m").Model
+	if m.Drift == nil || m.Drift.Reference != 500 || m.Drift.Alarm != 5.5 || len(m.Drift.Windows) != 3 || m.Drift.Windows[2].Inputs != 1024 {
+		t.Fatalf("%+v", m.Drift)
+	}
+	if len(m.Drift.Classes) != 2 || m.Drift.Classes[1].Class != 2 {
+		t.Fatalf("%+v: expected c0 and c2, c3 having no series", m.Drift.Classes)
+	}
+	d.feed(t, "m", randomInputs(1, 64, 5, 4)) // C_k of which are larger
+	d.clock.advance(stepTime)
+	s := d.state(t, "m").Model.Drift.Classes[1]
+	if e := s.Epistemic; len(e.Z) != 3 || e.Z[0] < 5.5 || e.Shift[0] < 0.2 || !e.Alarm || e.Alarms != 1 || e.Z[1] != 0 || s.Predicted.Alarm {
+		t.Errorf("%+v", s)
+	}
+	if v := d.state(t, "m").Model.Drift.Windows[0].Visible; v < 0.1 || v > 0.5 {
+		t.Errorf("smallest visible shift %v", v)
+	}
+	d.put(t, manyClasses("m", 4, 1))
+	d.clock.advance(stepTime)
+	if got := d.state(t, "m").Model.Drift; got != nil {
+		t.Errorf("%+v without a reference", got)
+	}
+}
+
+// broken is a registry that fails, or in which something is not finite.
+type broken struct {
+	prometheus.Gatherer
+	err  error
+	with float64
+}
+
+func (b *broken) Gather() ([]*dto.MetricFamily, error) {
+	families, err := b.Gatherer.Gather()
+	if b.err != nil {
+		return families[:len(families)/2], b.err
+	}
+	if b.with == 0 {
+		return families, err
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if m.Gauge != nil && f.GetName() != labelsCut {
+				m.Gauge.Value = &b.with
+			}
+			if m.Counter != nil {
+				m.Counter.Value = &b.with
+			}
+			if m.Histogram != nil {
+				m.Histogram.SampleSum = &b.with
+			}
+		}
+	}
+	return families, err
+}
+
+// TestScrapeFails: the page stays with what it has, and loses nothing.
+func TestScrapeFails(t *testing.T) {
+	d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
+	b := &broken{Gatherer: d.page.options.Gatherer}
+	d.page.options.Gatherer = b
+	d.page.sample()
+	d.feed(t, "m", randomInputs(1, 10, 5, 3))
+	d.clock.advance(stepTime)
+	d.page.sample()
+	b.err = fmt.Errorf("cannot")
+	d.feed(t, "m", randomInputs(1, 10, 5, 3))
+	d.clock.advance(stepTime)
+	if s := d.state(t, "m"); s.Model.Spans[0].Inputs != 10 || s.At != d.clock.now().Add(-stepTime) {
+		t.Errorf("%+v", s)
+	}
+	if pause := d.page.pause(); pause != watchedTime {
+		t.Errorf("the next attempt in %v, expected %v", pause, watchedTime)
+	}
+	b.err = nil
+	d.clock.advance(stepTime)
+	if s := d.state(t, "m"); s.Model.Spans[0].Inputs != 20 || s.Model.Spans[0].Seconds != 45 {
+		t.Errorf("%+v", s.Model.Spans[0])
+	}
+}
+
+// slow is a registry that takes its time.
+type slow struct {
+	prometheus.Gatherer
+	clock *clock
+	takes time.Duration
+}
+
+func (s *slow) Gather() ([]*dto.MetricFamily, error) {
+	s.clock.advance(s.takes)
+	return s.Gatherer.Gather()
+}
+
+// TestCostlySamples are taken less often, but for every step.
+func TestCostlySamples(t *testing.T) {
+	for _, c := range []struct{ takes, unwatched, watched time.Duration }{
+		{10 * time.Millisecond, 14990 * time.Millisecond, 1990 * time.Millisecond},
+		{100 * time.Millisecond, 14900 * time.Millisecond, 4900 * time.Millisecond},
+		{time.Second, 14 * time.Second, 14 * time.Second},
+		{time.Minute, 0, 0},
+	} {
+		d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
+		d.page.options.Gatherer = &slow{d.page.options.Gatherer, &d.clock, c.takes}
+		d.page.sample()
+		if pause := d.page.pause(); pause != c.unwatched {
+			t.Errorf("after %v: %v, expected %v", c.takes, pause, c.unwatched)
+		}
+		d.page.watchers <- struct{}{}
+		if pause := d.page.pause(); pause != c.watched {
+			t.Errorf("after %v, watched: %v, expected %v", c.takes, pause, c.watched)
+		}
+	}
+}
+
+// TestNotFinite: nothing that is no number gets into the JSON, and nothing that
+// comes after is spoilt.
+func TestNotFinite(t *testing.T) {
+	d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1, "calibration:"+reference([]string{"c0"}, 500, 1)))
+	b := &broken{Gatherer: d.page.options.Gatherer}
+	d.page.options.Gatherer = b
+	d.page.sample()
+	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+		b.with = v
+		d.clock.advance(stepTime)
+		m := d.state(t, "m").Model
+		if z := m.Drift.Classes[0].Epistemic.Z[0]; !math.IsNaN(float64(z)) {
+			t.Errorf("z %v, expected null", z)
+		}
+		if s := m.Spans[0]; s.Inputs != 0 || s.Passes != 0 || m.StreamsOpen != 0 {
+			t.Errorf("%+v", s)
+		}
+	}
+	b.with = 0
+	d.feed(t, "m", randomInputs(1, 10, 5, 3))
+	d.clock.advance(stepTime)
+	if s := d.state(t, "m").Model.Spans[0]; s.Inputs != 10 {
+		t.Errorf("%v inputs, expected 10", s.Inputs)
+	}
+}
+
+// TestRun samples every 15 s, and every 2 s while somebody watches.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
+		d.page.now = time.Now
+		began := time.Now()
+		sampled := func() (n uint64) {
+			synctest.Wait()
+			d.page.mu.Lock()
+			defer d.page.mu.Unlock()
+			return d.page.sampled
+		}
+		go d.page.Run(t.Context())
+		time.Sleep(61 * time.Second) // of the bubble's clock
+		if n := sampled(); n != 5 {
+			t.Errorf("%d samples in a minute, expected 5", n)
+		}
+		d.page.watchers <- struct{}{}
+		d.page.woken <- struct{}{}
+		time.Sleep(60 * time.Second)
+		if n := sampled(); n < 5+30 || n > 5+36 {
+			t.Errorf("%d samples in a minute that was watched, expected about 32", n-5)
+		}
+		<-d.page.watchers
+		time.Sleep(time.Minute)
+		before := sampled()
+		time.Sleep(time.Minute)
+		if n := sampled() - before; n != 4 {
+			t.Errorf("%d samples in a minute after it, expected 4", n)
+		}
+		m := d.state(t, "m").Model
+		for i, s := range m.History {
+			if want := began.Add(time.Duration(i) * stepTime).UnixMilli(); s.At != want {
+				t.Errorf("step %d at %d, expected %d", i, s.At, want)
+			}
+		}
+	})
+}
