@@ -43,7 +43,7 @@ type Config struct {
 	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"CKD_LOG_LEVEL" help:"Least level that is logged: ${enum}. (${default})"`
 	LogFormat string `default:"json" enum:"json,console" env:"CKD_LOG_FORMAT" help:"Form of log lines: ${enum}. (${default})"`
 
-	RecentInputs int `default:"0" placeholder:"N" env:"CKD_RECENT_INPUTS" help:"Deferred inputs of each model that the triage page shows, the last ones, with the ids that clients gave them; 0 keeps none. (${default})"`
+	RecentInputs int `default:"0" placeholder:"N" env:"CKD_RECENT_INPUTS" help:"Deferred inputs of each model that the triage page shows, the last ones, at most 100, with the ids that clients gave them; 0 keeps none. (${default})"`
 
 	ClassLabels int `default:"32" placeholder:"N" env:"CKD_CLASS_LABELS" help:"Classes with metrics of their own, critical ones first; the rest are counted together. (${default})"`
 
@@ -133,7 +133,7 @@ func (c *Config) Validate() error {
 		value, least, most int64
 	}{
 		{"class-labels", int64(c.ClassLabels), 1, 1024},
-		{"recent-inputs", int64(c.RecentInputs), 0, 10_000},
+		{"recent-inputs", int64(c.RecentInputs), 0, 100},
 		{"max-message-bytes", int64(c.MaxMessageBytes), 1 << 10, 1 << 30},
 		{"max-streams", int64(c.MaxStreams), 1, 1 << 20},
 		{"max-calls", int64(c.MaxCalls), 1, 1 << 20},

@@ -105,5 +105,5 @@ func stream(ctx context.Context, o Options, daemon *app.App, r *recordings.Recor
 	if err := o.Ready(report); err != nil || !o.Keep {
 		return err
 	}
-	return keep(ctx, c, r, shown)
+	return keep(ctx, c, r)
 }

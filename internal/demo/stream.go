@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"sync/atomic"
 
@@ -86,9 +87,10 @@ func streamBatch(ctx context.Context, session *client.Session, r *recordings.Rec
 	return results, nil
 }
 
-// keep streams the inputs over and over, slowly, until ctx ends, so that
-// dashboards have something to show.
-func keep(ctx context.Context, c *client.Client, r *recordings.Recording, inputs []int) error {
+// keep streams the whole recording over and over, slowly and in no order, until ctx
+// ends, so that dashboards have something to show.
+func keep(ctx context.Context, c *client.Client, r *recordings.Recording) error {
+	inputs := rand.New(rand.NewPCG(seed2, seed1)).Perm(r.Passes.N)
 	session, err := openSession(ctx, c, r)
 	if err != nil {
 		return err

@@ -66,11 +66,11 @@ func (d *Deferrals) keepOnly(models []string) {
 	})
 }
 
-// recent is the inputs of a model, the last one first.
-func (d *Deferrals) recent(model string) *Recent {
+// recent is the last inputs of a model, so many at most, the last one first.
+func (d *Deferrals) recent(model string, most int) *Recent {
 	recent := &Recent{Kept: d.keep, Inputs: []Deferred{}}
 	if kept, ok := d.models.Load(model); ok {
-		recent.Inputs = kept.(*ring).list(recent.Inputs)
+		recent.Inputs = kept.(*ring).list(recent.Inputs, most)
 	}
 	return recent
 }
@@ -110,13 +110,13 @@ func (r *ring) add(input deferred, id string) {
 	r.added++
 }
 
-// list appends the inputs to a list, the last one first. It never holds the lock
-// for more than one: who adds is in a hurry.
-func (r *ring) list(to []Deferred) []Deferred {
+// list appends the last inputs to a list, the last one first. It never holds the
+// lock for more than one: who adds is in a hurry.
+func (r *ring) list(to []Deferred, most int) []Deferred {
 	r.mu.Lock()
 	last := r.added - 1
 	r.mu.Unlock()
-	for n := last; n >= max(0, last-r.keep+1); n-- {
+	for n := last; n >= max(0, last-min(most, r.keep)+1); n-- {
 		r.mu.Lock()
 		overwritten := r.added > n+r.keep
 		if !overwritten {

@@ -1,6 +1,7 @@
 package triage
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -32,7 +33,7 @@ func TestDeferred(t *testing.T) {
 		for i := range order {
 			order[i] = i
 		}
-		slices.SortStableFunc(order, func(a, b int) int { return -cmpFloat(o.C[a], o.C[b]) })
+		slices.SortStableFunc(order, func(a, b int) int { return -cmp.Compare(o.C[a], o.C[b]) })
 		w := Deferred{
 			At: d.clock.now(), ID: id, Predicted: s.policy.Classes[o.Predicted], Score: string(o.Decision.Score),
 			Value: Number(o.Decision.Value), Threshold: new(float64), Reason: "above_threshold", Passes: 5, Policy: s.policy.Hash,
@@ -48,7 +49,7 @@ func TestDeferred(t *testing.T) {
 		want = append(want, w)
 	})
 	slices.Reverse(want)
-	got := d.deferrals.recent("m")
+	got := d.deferrals.recent("m", math.MaxInt)
 	if got.Kept != 100 || len(got.Inputs) != len(want) {
 		t.Fatalf("%d of %d kept, expected %d of 100", len(got.Inputs), got.Kept, len(want))
 	}
@@ -73,22 +74,12 @@ func TestDeferred(t *testing.T) {
 	}
 }
 
-func cmpFloat(a, b float64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}
-
 // TestDeferredDegenerate: no threshold and no class decided.
 func TestDeferredDegenerate(t *testing.T) {
 	d := newDaemon(t, Options{Deferrals: NewDeferrals(1)}, 0, manyClasses("m", 3, 1, allDeferred))
 	same := []float32{0.5, 0.25, 0.25}
 	d.feed(t, "m", [][][]float32{{same, same, same, same, same}})
-	got := d.deferrals.recent("m").Inputs[0]
+	got := d.deferrals.recent("m", math.MaxInt).Inputs[0]
 	if got.Reason != "degenerate" || got.Threshold != nil || got.Deciding != "" || len(got.Fingerprint) != 0 || got.Rest != 0 || got.Predicted != "c0" {
 		t.Errorf("%+v", got)
 	}
@@ -110,14 +101,48 @@ func TestRing(t *testing.T) {
 		ids = ids[max(0, len(ids)-keep):]
 		slices.Reverse(ids)
 		var got []string
-		for _, input := range d.recent("m").Inputs {
+		for _, input := range d.recent("m", math.MaxInt).Inputs {
 			got = append(got, input.ID)
 		}
 		if !slices.Equal(got, ids) {
 			rt.Fatalf("%q, expected %q", got, ids)
 		}
-		if n := len(d.recent("n").Inputs); n != 0 {
+		most := rapid.IntRange(1, 10).Draw(rt, "most")
+		if n := len(d.recent("m", most).Inputs); n != min(most, len(ids)) {
+			rt.Fatalf("%d inputs, expected %d of %d", n, most, len(ids))
+		}
+		if n := len(d.recent("n", math.MaxInt).Inputs); n != 0 {
 			rt.Fatalf("%d inputs of another model", n)
+		}
+	})
+}
+
+// TestFingerprint holds the largest values against a stable sort: of equal ones the
+// first come first.
+func TestFingerprint(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := rapid.SliceOfN(rapid.SampledFrom([]float64{0, 0.125, 0.25, 0.5, 1}), 0, 20).Draw(t, "c")
+		var order []int
+		for k, v := range c {
+			if v > 0 {
+				order = append(order, k)
+			}
+		}
+		slices.SortStableFunc(order, func(a, b int) int { return -cmp.Compare(c[a], c[b]) })
+		f := fingerprintOf(c)
+		if f.n != min(len(order), numShares) {
+			t.Fatalf("%d classes of %v", f.n, c)
+		}
+		rest := 0.0
+		for i, k := range order {
+			if i >= numShares {
+				rest += c[k]
+			} else if f.shares[i].class != k || f.shares[i].c != c[k] {
+				t.Fatalf("%+v, expected class %d at %d of %v", f.shares[:f.n], k, i, c)
+			}
+		}
+		if f.rest != rest { // sums of eighths are exact
+			t.Fatalf("rest %v, expected %v", f.rest, rest)
 		}
 	})
 }
@@ -161,7 +186,7 @@ func TestDeferralsOfModels(t *testing.T) {
 	d.feed(t, "b", randomInputs(1, 3, 5, 3))
 	d.put(t, manyClasses("b", 3, 1, allDeferred))
 	d.page.sample()
-	if a, b := len(d.deferrals.recent("a").Inputs), len(d.deferrals.recent("b").Inputs); a != 0 || b != 2 {
+	if a, b := len(d.deferrals.recent("a", math.MaxInt).Inputs), len(d.deferrals.recent("b", math.MaxInt).Inputs); a != 0 || b != 2 {
 		t.Errorf("%d and %d inputs, expected 0 and 2", a, b)
 	}
 }
@@ -199,7 +224,7 @@ func TestDeferralsConcurrently(t *testing.T) {
 	reading.Go(func() {
 		for {
 			last := math.MaxInt
-			for _, input := range d.recent("m").Inputs {
+			for _, input := range d.recent("m", math.MaxInt).Inputs {
 				var n int
 				if _, err := fmt.Sscanf(input.ID, "%d", &n); err != nil || n >= last || input.ID != longID(n) {
 					t.Errorf("%q after %d", input.ID, last)

@@ -58,7 +58,7 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 		if model := p.look(asked); model != what.model {
 			what = encodingOf{model: model} // of which nothing is known yet
 		}
-		what.recent = p.options.MaySeeRecent(r.Context())
+		what.recent = p.mayRecent(r, mostRecent)
 		state, sampled, news, err := p.encoded(what)
 		if err != nil || out.event("state", state) != nil {
 			return

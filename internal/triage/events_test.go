@@ -369,6 +369,15 @@ func TestWhoMaySeeRecent(t *testing.T) {
 		t.Errorf("%+v, %q", m.Recent, m.RecentWhy)
 	}
 
+	// An event has the last ones, the state all.
+	many := newDaemon(t, Options{Deferrals: NewDeferrals(2 * mostRecent)}, 0, manyClasses("m", 3, 1, allDeferred))
+	many.feed(t, "m", randomInputs(1, 2*mostRecent, 5, 3))
+	event := watch(t, http.DefaultClient, many.serve(t).URL+"/triage/events").must(t).Model.Recent
+	all := many.state(t, "m").Model.Recent
+	if len(event.Inputs) != mostRecent || len(all.Inputs) != 2*mostRecent || event.Inputs[0].ID != all.Inputs[0].ID || event.Kept != all.Kept {
+		t.Errorf("%d inputs in an event, %d in the state", len(event.Inputs), len(all.Inputs))
+	}
+
 	off := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
 	if m := off.state(t, "").Model; m.Recent != nil || m.RecentWhy != "off" {
 		t.Errorf("%+v, %q", m.Recent, m.RecentWhy)

@@ -6,6 +6,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"math"
 	"net/http"
 	"path"
 	"strings"
@@ -54,7 +55,7 @@ func (p *Page) Handler() http.Handler {
 func (p *Page) serveState(w http.ResponseWriter, r *http.Request) {
 	p.refresh()
 	model := p.look(r.URL.Query().Get("model"))
-	state, _, _, err := p.encoded(encodingOf{model: model, recent: p.options.MaySeeRecent(r.Context())})
+	state, _, _, err := p.encoded(encodingOf{model: model, recent: p.mayRecent(r, math.MaxInt)})
 	if err != nil {
 		http.Error(w, "internal error", http.StatusInternalServerError)
 		return

@@ -27,7 +27,6 @@ type history struct {
 	about    Policy
 	classes  []string // by position, the shared label last
 	position map[string]int
-	own      int // classes that have labels of their own
 
 	slots   map[seriesOf]int
 	series  []seriesOf // by slot
@@ -70,10 +69,6 @@ func (h *history) begin(p *policy.Policy) {
 		}
 		for i, class := range classes {
 			h.position[class] = i
-		}
-		h.own = len(classes)
-		if h.cut > 0 {
-			h.own--
 		}
 	}
 	if h.policy != p {

@@ -63,7 +63,7 @@ func (h *history) describeClasses() []Class {
 	for k, name := range p.Classes {
 		critical, safe := has(p.Critical, k), has(p.Safe, k)
 		i, own := h.position[name]
-		if !own || i >= h.own {
+		if !own {
 			i = len(classes) - 1 // the shared one
 		}
 		c := &classes[i]
@@ -248,7 +248,7 @@ func (h *history) drift() *Drift {
 	}
 	for _, class := range reference.Classes {
 		name := h.policy.Classes[class.Class]
-		if k, ok := h.position[name]; ok && k < h.own {
+		if k, ok := h.position[name]; ok {
 			d.Classes = append(d.Classes, ClassDrift{k, h.signal(name, "epistemic"), h.signal(name, "skewness"), h.signal(name, "predicted")})
 		}
 	}

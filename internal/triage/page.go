@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -27,8 +28,12 @@ const (
 	// more models, it is those that were looked at last.
 	mostHistories = 64
 
-	// mostEncodings of a sample are kept, for who asks for the same.
-	mostEncodings = 16
+	// mostEncodings of a sample are kept, for who asks for the same, if they are not
+	// too large.
+	mostEncodings, mostEncoded = 16, 1 << 20
+
+	// mostRecent inputs go with an event. Who wants all of them asks for the state.
+	mostRecent = 100
 
 	defaultWatchers = 32
 )
@@ -81,7 +86,7 @@ type Page struct {
 type encodingOf struct {
 	model  string
 	since  uint64 // the sample whose steps are known already; 0: none are
-	recent bool   // may be seen
+	recent int    // inputs at most, of those that were deferred last; 0: they may not be seen
 }
 
 // New makes the page. It has a history from the first sample on: see Run.
@@ -293,7 +298,7 @@ func (p *Page) encoded(what encodingOf) (state []byte, sampled uint64, news <-ch
 	if state, err = json.Marshal(&s); err != nil {
 		return nil, 0, nil, fmt.Errorf("state of the page: %w", err)
 	}
-	if s.Model != nil && len(p.encodings) < mostEncodings {
+	if s.Model != nil && len(p.encodings) < mostEncodings && len(state) <= mostEncoded {
 		p.encodings[what] = state
 	}
 	return state, p.sampled, p.news, nil
@@ -303,8 +308,16 @@ func (p *Page) recent(what encodingOf) (recent *Recent, why string) {
 	switch {
 	case p.options.Deferrals == nil:
 		return nil, "off"
-	case !what.recent:
+	case what.recent == 0:
 		return nil, "not allowed"
 	}
-	return p.options.Deferrals.recent(what.model), ""
+	return p.options.Deferrals.recent(what.model, what.recent), ""
+}
+
+// mayRecent is most, or none for who may not see the last deferred inputs.
+func (p *Page) mayRecent(r *http.Request, most int) int {
+	if p.options.MaySeeRecent(r.Context()) {
+		return most
+	}
+	return 0
 }

@@ -1,8 +1,11 @@
 package triage
 
 import (
+	"context"
 	"fmt"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -185,11 +188,36 @@ func TestSpans(t *testing.T) {
 	if m := d.state(t, "ctg").Model; len(m.History) != 60 || m.Spans[2].Inputs != float64(len(inputs)-len(inputs)/60) {
 		t.Errorf("a step later %d steps with %v inputs, expected one less", len(m.History), m.Spans[2].Inputs)
 	}
+	d.clock.advance(2 * time.Second)
+	if m := d.state(t, "ctg").Model; len(m.History) != 60 || m.Spans[2].Seconds != 15*60+2 || m.HistoryFrom != m.History[0].At {
+		t.Errorf("two seconds later %d steps, of %v s together, expected 60, of 902", len(m.History), m.Spans[2].Seconds)
+	}
 	d.clock.advance(time.Hour)
 	d.page.sample()
 	d.clock.advance(stepTime)
 	if m := d.state(t, "ctg").Model; len(m.History) != 2 || m.Spans[2].Inputs != 0 || m.Spans[0].DeferredShare != nil || m.Spans[0].Classes[0].Quantiles != nil {
 		t.Errorf("an hour later: %d steps, %+v", len(m.History), m.Spans[2])
+	}
+}
+
+// TestLongSteps: where samples are seldom, steps are long, and still 15 minutes are
+// kept.
+func TestLongSteps(t *testing.T) {
+	d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
+	d.page.sample()
+	for range 30 {
+		d.feed(t, "m", randomInputs(1, 1, 5, 3))
+		d.clock.advance(100 * time.Second)
+		d.page.sample()
+	}
+	m := d.state(t, "m").Model
+	if len(m.History) != 9 || m.HistoryFrom != d.clock.now().Add(-900*time.Second).UnixMilli() {
+		t.Errorf("%d steps, expected 9", len(m.History))
+	}
+	for i, want := range []struct{ inputs, seconds float64 }{{1, 100}, {3, 300}, {9, 900}} {
+		if s := m.Spans[i]; s.Inputs != want.inputs || s.Seconds != want.seconds {
+			t.Errorf("%v inputs in %v s, expected %v", s.Inputs, s.Seconds, want)
+		}
 	}
 }
 
@@ -294,9 +322,9 @@ func TestReload(t *testing.T) {
 	// The model goes, another comes, whose first inputs count.
 	d.put(t, manyClasses("a", 3, 1), manyClasses("b", 3, 1))
 	feed("b", 50, 3)
-	s := d.state(t, "m")
-	if s.Model != nil || !slices.Equal(s.Models, []string{"a", "b"}) {
-		t.Errorf("gone: %+v", s)
+	gone := d.state(t, "m")
+	if gone.Model != nil || !slices.Equal(gone.Models, []string{"a", "b"}) {
+		t.Errorf("gone: %+v", gone)
 	}
 	if m := d.state(t, "b").Model; m.Spans[0].Inputs != 50 || m.Spans[0].Seconds != 15 {
 		t.Errorf("new: %+v", m.Spans[0])
@@ -312,6 +340,32 @@ func TestReload(t *testing.T) {
 	feed("b", 60, 3)
 	if m := d.state(t, "b").Model; m.Spans[0].Inputs != 110 || m.Spans[0].Classes[0].Observations != 110 {
 		t.Errorf("back: %v inputs, expected 110", m.Spans[0].Inputs)
+	}
+
+	// A class goes and comes back between two samples.
+	d.put(t, manyClasses("a", 3, 1), manyClasses("b", 2, 1))
+	d.put(t, manyClasses("a", 3, 1), manyClasses("b", 3, 1))
+	feed("b", 5, 3)
+	s := d.state(t, "b").Model.Spans[0]
+	if s.Inputs != 115 || s.Classes[0].Observations != 115 || s.Classes[2].Observations != 115 || s.Classes[2].Predicted > 115 {
+		t.Errorf("a class is back: %+v", s)
+	}
+	total := uint64(0)
+	for _, step := range d.page.histories["b"].steps {
+		for _, n := range step.buckets[2*numBuckets:] {
+			total += uint64(n)
+		}
+	}
+	if total != 115 {
+		t.Errorf("a class is back: %d in its buckets, expected 115", total)
+	}
+
+	// The history of one that came later begins anew where its counters are.
+	d.put(t, manyClasses("a", 3, 1), manyClasses("b", 4, 1))
+	feed("b", 1, 4)
+	feed("b", 2, 4)
+	if s := d.state(t, "b").Model.Spans[0]; s.Inputs != 2 || s.Seconds != 15 {
+		t.Errorf("other classes of a new model: %v inputs in %v s", s.Inputs, s.Seconds)
 	}
 }
 
@@ -381,18 +435,23 @@ func TestManyClasses(t *testing.T) {
 // TestSharedLabel: which classes it stands for, and by what name, is the metrics' to
 // say; here critical classes have labels before others, and one is called other.
 func TestSharedLabel(t *testing.T) {
-	d := newDaemon(t, Options{}, 3, `
+	for labels, want := range map[int][]Class{
+		1: {{"other", true, false, 1}, {"_other", false, false, 5}},
+		3: {{"a", false, true, 1}, {"other", true, false, 1}, {"e", true, false, 1}, {"_other", false, false, 3}},
+		4: {{"a", false, true, 1}, {"b", false, true, 1}, {"other", true, false, 1}, {"e", true, false, 1}, {"_other", false, false, 2}},
+	} {
+		d := newDaemon(t, Options{}, labels, `
 name: m
 classes: [a, b, other, d, e, f]
 critical: [e, other]
 safe: [a, b, d]
 passes: {fewest: 5}
 `)
-	d.page.sample()
-	m := d.state(t, "m").Model
-	want := []Class{{"a", false, true, 1}, {"other", true, false, 1}, {"e", true, false, 1}, {"_other", false, false, 3}}
-	if !slices.Equal(m.Classes, want) || m.ClassesCut != 3 || m.PairsCut != 4 {
-		t.Errorf("%+v, %d pairs cut, expected %+v and 4", m.Classes, m.PairsCut, want)
+		d.page.sample()
+		m := d.state(t, "m").Model
+		if !slices.Equal(m.Classes, want) || m.ClassesCut != 6-labels || m.PairsCut != 6-len(m.Spans[0].Pairs) {
+			t.Errorf("%+v, %d pairs cut, expected %+v", m.Classes, m.PairsCut, want)
+		}
 	}
 }
 
@@ -403,7 +462,9 @@ func TestPairs(t *testing.T) {
 		critical := rapid.IntRange(1, k-1).Draw(rt, "critical")
 		labels := rapid.IntRange(1, 14).Draw(rt, "labels")
 		pairs := rapid.SampledFrom([]string{"all", "safe-critical"}).Draw(rt, "pairs")
-		d := newDaemon(t, Options{}, labels, manyClasses("m", k, critical, "pairs: "+pairs))
+		safe := rapid.IntRange(critical, k-1).Draw(rt, "safe")
+		d := newDaemon(t, Options{}, labels, manyClasses("m", k, critical, "pairs: "+pairs,
+			fmt.Sprintf("safe: [c%d]", safe)))
 		d.page.sample()
 		plan := d.models["m"].engine.Plan().Pairs()
 		sums := make(map[[2]int]float64)
@@ -421,7 +482,7 @@ func TestPairs(t *testing.T) {
 		}
 		for _, pair := range m.Spans[0].Pairs { // the first classes have the labels, in order
 			want := sums[[2]int{pair.A, pair.B}] / inputs
-			if math.Abs(pair.Nats-want) > 1e-9*want || pair.Block != ((pair.A < critical) != (pair.B < critical)) {
+			if math.Abs(pair.Nats-want) > 1e-9*want || pair.Block != (pair.A < critical && pair.B == safe) {
 				rt.Fatalf("%+v, expected %v nats", pair, want)
 			}
 		}
@@ -458,6 +519,20 @@ func TestManyModels(t *testing.T) {
 	if n := len(d.page.histories); n != mostHistories {
 		t.Errorf("%d histories, expected %d", n, mostHistories)
 	}
+	// One that is looked at all the time keeps its own.
+	d.state(t, "m007")
+	d.feed(t, "m007", randomInputs(1, 3, 5, 2))
+	d.clock.advance(time.Second)
+	d.page.sample()
+	want := d.state(t, "m007").Model.Spans[1].Inputs
+	for name := range d.models {
+		d.clock.advance(time.Second)
+		d.state(t, "m007")
+		d.state(t, name)
+	}
+	if s := d.state(t, "m007").Model.Spans[1]; s.Inputs != want || want < 3 {
+		t.Errorf("%v inputs, expected the %v from before", s.Inputs, want)
+	}
 }
 
 // TestAnyTimes samples at any times, while inputs come and policies change: no count
@@ -481,7 +556,7 @@ func TestAnyTimes(t *testing.T) {
 				d.feed(t, "m", inputs[:n])
 				fed += n
 			}
-			d.clock.advance(time.Duration(rapid.IntRange(0, 20_000).Draw(rt, "ms")) * time.Millisecond)
+			d.clock.advance(time.Duration(rapid.IntRange(0, 60_000).Draw(rt, "ms")) * time.Millisecond)
 			d.page.sample()
 
 			m := d.state(t, "m").Model
@@ -516,6 +591,9 @@ func TestAnyTimes(t *testing.T) {
 				}
 				if i > 0 && s.At <= m.History[i-1].At {
 					rt.Fatalf("step at %d after one at %d", s.At, m.History[i-1].At)
+				}
+				if end := time.UnixMilli(s.At).Add(time.Duration(s.Seconds * 1e9)); d.clock.now().Sub(end) >= 15*time.Minute {
+					rt.Fatalf("a step that ended at %v, at %v", end, d.clock.now())
 				}
 				steps += s.Inputs
 			}
@@ -686,13 +764,22 @@ func TestRun(t *testing.T) {
 		if n := sampled(); n != 5 {
 			t.Errorf("%d samples in a minute, expected 5", n)
 		}
-		d.page.watchers <- struct{}{}
-		d.page.woken <- struct{}{}
-		time.Sleep(60 * time.Second)
-		if n := sampled(); n < 5+30 || n > 5+36 {
-			t.Errorf("%d samples in a minute that was watched, expected about 32", n-5)
+		time.Sleep(3 * time.Second) // so that the last sample is not of now
+		watching, leave := context.WithCancel(t.Context())
+		go d.page.Handler().ServeHTTP(&recorder{ResponseRecorder: httptest.NewRecorder(), now: time.Now},
+			httptest.NewRequestWithContext(watching, http.MethodGet, "/triage/events", nil))
+		if n := sampled(); n != 6 {
+			t.Errorf("%d samples at once, expected 1", n-5)
 		}
-		<-d.page.watchers
+		time.Sleep(4 * time.Second)
+		if n := sampled(); n != 8 {
+			t.Errorf("%d samples in 4 seconds that were watched, expected 2", n-6)
+		}
+		time.Sleep(60 * time.Second)
+		if n := sampled(); n < 8+30 || n > 8+36 {
+			t.Errorf("%d samples in a minute that was watched, expected about 32", n-8)
+		}
+		leave()
 		time.Sleep(time.Minute)
 		before := sampled()
 		time.Sleep(time.Minute)

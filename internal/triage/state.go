@@ -228,7 +228,7 @@ type Signal struct {
 // Recent is the last deferred inputs.
 type Recent struct {
 	Kept   int        `json:"kept"`   // at most so many are
-	Inputs []Deferred `json:"inputs"` // the last one first
+	Inputs []Deferred `json:"inputs"` // the last one first; in an event 100 at most
 }
 
 // Deferred is one deferred input.

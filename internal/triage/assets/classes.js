@@ -7,6 +7,7 @@ const FLOOR = 1e-6; // C_k at and under it is drawn at it
 let order = { by: "class", down: false };
 let chosen = null; // names of the classes with a chart; null: the first few
 let chosenOf = "";
+export const MOST = 128; // rows of a table
 const FIRST = matchMedia("(max-width: 640px)").matches ? 3 : 6;
 
 // criticalFirst are the positions of classes: the critical ones, then the others, each
@@ -56,8 +57,11 @@ export function renderClasses(model, span) {
   const rows = criticalFirst(classes).map((i, rank) => rowOf(model, span, i, rank));
   sort(rows);
   const range = decades(rows);
+  const all = rows.length;
+  rows.splice(MOST);
   show(
     part("classes"),
+    all > MOST ? h("p", { class: "cut" }, `The first ${MOST} of ${count(all)} rows, in the order that is chosen:`) : null,
     h(
       "table",
       { class: "wide classes" },

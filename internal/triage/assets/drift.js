@@ -1,6 +1,6 @@
 // Drift: whether live inputs have moved from those of the calibration.
 import { h, part, show } from "./dom.js";
-import { className, criticalFirst } from "./classes.js";
+import { MOST, className, criticalFirst } from "./classes.js";
 import { count, data, plain, shift, z } from "./format.js";
 
 const SIGNALS = [
@@ -18,7 +18,7 @@ export function renderDrift(model) {
     return;
   }
   const byClass = new Map(drift.classes.map((c) => [c.class, c]));
-  const rows = criticalFirst(model.classes).filter((i) => byClass.has(i));
+  const rows = criticalFirst(model.classes).filter((i) => byClass.has(i)).slice(0, MOST);
   const left = model.classes.filter((c) => c.of === 1).length - rows.length;
   show(
     part("drift-note"),

@@ -4,6 +4,7 @@ import { h, part, show } from "./dom.js";
 import { className, criticalFirst } from "./classes.js";
 import { count, data, limit as rounded, nats, of, share } from "./format.js";
 
+const MOST = 64; // classes
 const STEPS = 8; // colours; the eighth is the strongest
 const FACTORS = [1, 2, 5];
 let top = 0; // the upper end of the scale, in nats
@@ -12,7 +13,8 @@ let cursor = [0, 1]; // cell that can be reached by Tab
 
 // renderMatrix shows the pairs of a model over a span.
 export function renderMatrix(model, span) {
-  const order = criticalFirst(model.classes).filter((i) => model.classes[i].of === 1);
+  const named = criticalFirst(model.classes).filter((i) => model.classes[i].of === 1);
+  const order = named.slice(0, MOST);
   const cells = new Map();
   let block = 0;
   let all = 0;
@@ -26,12 +28,15 @@ export function renderMatrix(model, span) {
   }
   const limits = scale(model.name, most);
   const possible = (order.length * (order.length - 1)) / 2;
-  const absent = possible - (span.pairs ?? []).length;
+  const here = new Set(order);
+  const drawn = (span.pairs ?? []).filter((pair) => here.has(pair.a) && here.has(pair.b)).length;
+  const absent = possible - drawn;
   cursor = cursor.map((c) => Math.min(c, order.length - 1));
 
   show(
     part("confusion-note"),
     "in nats per input. ",
+    named.length > MOST ? h("span", { class: "cut" }, `The first ${MOST} of ${count(named.length)} classes, critical ones first. `) : null,
     model.pairs_cut > 0 ? h("span", { class: "cut", id: "pairs-cut" }, `${count(model.pairs_cut)} pairs are left out: a class of theirs has no row.`) : null,
   );
   const wide = order.length > 12;
@@ -175,6 +180,7 @@ function legend(limits, absent) {
     { class: "legend", "aria-label": "Legend of the heat map" },
     limits.length ? [h("li", null, h("i", { class: "swatch heat-0" }), "0"), limits.map((limit, i) => h("li", null, h("i", { class: `swatch heat-${i + 1}` }), i === 0 ? `to ${rounded(limits[1])}` : `over ${rounded(limit)}`))] : null,
     h("li", null, h("i", { class: "swatch block" }), "safe and critical"),
+    h("li", null, h("i", { class: "swatch self" }), "itself"),
     absent > 0 ? h("li", null, h("i", { class: "swatch absent" }), `not computed (${count(absent)} ${absent === 1 ? "pair" : "pairs"})`) : null,
   );
 }

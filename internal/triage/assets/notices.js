@@ -85,7 +85,7 @@ export function renderNotices(all, quiet) {
             "div",
             null,
             h("p", null, h("b", { class: "unseen" }, `${LEVELS[n.level]}: `), n.text, " ", h("a", { href: `#${n.where}` }, PARTS[n.where])),
-            n.more ? h("pre", null, n.more) : null,
+            n.more ? h("pre", { id: `${n.key}-error` }, n.more) : null,
           ),
         ),
       ),

@@ -46,7 +46,11 @@ part("classes").addEventListener("click", (event) => onClasses(event, render));
 part("confusion").addEventListener("keydown", walkMatrix);
 part("confusion").addEventListener("focusin", pointMatrix);
 part("confusion").addEventListener("pointerover", pointMatrix);
-window.addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((d) => (d.open = true)));
+window.addEventListener("beforeprint", () => {
+  const closed = document.querySelectorAll("details:not([open])");
+  for (const details of closed) details.open = true;
+  window.addEventListener("afterprint", () => closed.forEach((details) => (details.open = false)), { once: true });
+});
 setInterval(renderConnection, 1000);
 new ResizeObserver(holdRail).observe(document.getElementById("policy"));
 window.addEventListener("resize", holdRail);
@@ -113,6 +117,7 @@ function render() {
   }
   const now = model.spans.find((s) => s.minutes === chosen.minutes) ?? model.spans[0];
   const all = notices(state, now);
+  if (all.some((n) => n.level === "alarm")) document.title = `■ ${document.title}`;
   renderNotices(all, now.inputs > 0 ? "Nothing." : "Nothing, but no inputs came either.");
   renderTraffic(model, now);
   renderClasses(model, now);

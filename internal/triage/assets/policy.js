@@ -42,10 +42,9 @@ export function renderDaemon(daemon, at) {
   const { reload } = daemon;
   show(
     part("daemon"),
-    reload.ok ? null : h("div", { class: "notice alarm" }, h("span", { class: "sign", "aria-hidden": "true" }, "■"), h("div", null, h("p", null, "The last reload failed."), h("pre", { id: "reload-error" }, reload.error))),
     pairs(
       ["Serving", daemon.serving ? "yes" : h("b", { class: "warn" }, "no")],
-      ["Reload", [h("span", { id: "reload" }, reload.ok ? "succeeded" : h("b", { class: "alarm" }, "failed")), known(reload.at) ? [", ", moment(reload.at)] : ""]],
+      ["Reload", [h("span", { id: "reload" }, reload.ok ? "succeeded" : h("b", { class: "alarm" }, "■ failed")), known(reload.at) ? [", ", moment(reload.at)] : ""]],
       reload.ok || !known(reload.success) ? null : ["In force since", moment(reload.success)],
       ["TLS certificate", daemon.certificate_ends ? [Date.parse(daemon.certificate_ends) > now ? "ends " : "ended ", moment(daemon.certificate_ends)] : "no TLS"],
       ["Up for", lasting((now - Date.parse(daemon.started)) / 1000)],

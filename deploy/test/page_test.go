@@ -1,0 +1,796 @@
+package deploytest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/ckd-project/ckd/client"
+	"github.com/ckd-project/ckd/integration_test/testbed"
+	"github.com/ckd-project/ckd/internal/record"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+const recordings = "../../internal/recordings/"
+
+// digits are the classes of the recordings digits-*, of which two are taken for
+// critical.
+const (
+	digits         = "0,1,2,3,4,5,6"
+	digitsCritical = "3,5"
+)
+
+// TestPage: the page shows what /metrics says of a replay, in a browser, and follows
+// drift and failed reloads; in both colour schemes, and on a phone.
+func TestPage(t *testing.T) {
+	policy := calibrated(t)
+	d := testbed.Serve(t, ckd, "--policy", policy)
+	b := open(t, d.Admin+"/?model=digits&span=15")
+	b.until(`document.querySelector("#inputs")?.value === "0"`, "the page shows that there was no input")
+	if got := b.text(`[data-part="recent"]`); !strings.Contains(got, "not kept") {
+		t.Errorf("without recent-inputs it says %q", got)
+	}
+	replay(t, d, "digits", recordings+"digits-id.passes.npy")
+	b.until(`document.querySelector("#inputs")?.value === "506"`, "the page counts the replay")
+
+	metrics := scrape(t, d)
+	inputs := metrics.sum("ckd_decisions_total")
+	deferred := metrics.sum("ckd_decisions_total", `action="defer"`)
+	b.equals(`#deferral-rate`, deferred/inputs)
+	b.equals(`[data-part="shares"] tr[data-key="fallback"] td:nth-child(3) data`, 0)
+	b.equals(`[data-part="reasons"] tr[data-key="above_threshold"] td:nth-child(3) data`, deferred)
+	for _, class := range strings.Split(digits, ",") {
+		row := fmt.Sprintf(`[data-part="classes"] tr[data-key="%s"] td:nth-child(%%d) data`, class)
+		label := fmt.Sprintf(`class="%s"`, class)
+		b.equals(fmt.Sprintf(row, 6), metrics.sum("ckd_class_epistemic_nats_sum", label)/metrics.sum("ckd_class_epistemic_nats_count", label))
+		b.equals(fmt.Sprintf(row, 7), metrics.sum("ckd_class_unreliable_total", label)/inputs)
+		b.equals(fmt.Sprintf(row, 8), metrics.sum("ckd_class_predicted_total", label)/inputs)
+		b.equals(fmt.Sprintf(row, 9), metrics.sum("ckd_class_dominant_total", label)/inputs)
+		b.equals(fmt.Sprintf(row, 10), metrics.sum("ckd_class_deciding_total", label)/deferred)
+	}
+	if hash := b.text(`#policy .hash`); !metrics.has("ckd_policy_info", fmt.Sprintf(`hash="%s"`, hash)) {
+		t.Errorf("the policy's hash is %q, not that of ckd_policy_info", hash)
+	}
+	if got := b.attribute(`[data-verdict]`, "data-verdict"); got != "agrees" {
+		t.Errorf("the deferral rate of what the policy was calibrated on is judged %q", got)
+	}
+	if got := names(b, `[data-part="classes"] tbody th .unseen`); len(got) != 2 || got[0] != "critical: " {
+		t.Errorf("critical classes are said to be %q", got)
+	}
+	if got := names(b, `[data-part="classes"] tbody tr`, "data-key"); !slices.Equal(got, []string{"3", "5", "0", "1", "2", "4", "6"}) {
+		t.Errorf("order of classes %q, want critical ones first", got)
+	}
+	t.Run("heat map", func(t *testing.T) { heatMap(t, b, metrics, inputs) })
+	t.Run("rules", func(t *testing.T) { rules(t, b) })
+	t.Run("looks", func(t *testing.T) { looks(t, b) })
+
+	t.Run("drift", func(t *testing.T) {
+		if got := b.text(`[data-part="attention"]`); strings.Contains(got, "Drift") {
+			t.Fatalf("an alarm before there is drift: %s", got)
+		}
+		replay(t, d, "digits", recordings+"digits-ood.passes.npy")
+		b.until(`document.querySelector("#attention").dataset.level === "alarm" &&
+			document.querySelector('[data-part="attention"]').textContent.includes("Drift")`, "the alarm is shown")
+		b.until(`document.querySelectorAll("td.z.alarm").length > 0`, "the table has it")
+		if got := b.text(`[role="status"]`); !strings.Contains(got, "Drift") {
+			t.Errorf("screen readers are told %q", got)
+		}
+		for _, z := range numbers(b, `td.z.alarm .z-value data`) {
+			if math.Abs(z) <= 5.5 {
+				t.Errorf("an alarm at z %g", z)
+			}
+		}
+		b.screenshot("triage-drift.png")
+	})
+	t.Run("reload", func(t *testing.T) {
+		good, err := os.ReadFile(policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, policy, string(good)+"    gate: sometimes\n")
+		b.until(`document.querySelector("#reload-error")?.textContent.includes("gate") &&
+			document.querySelector('[data-part="attention"]').textContent.includes("could not be loaded")`, "the failed reload is shown")
+		write(t, policy, strings.Replace(string(good), "models:\n", "# mended\nmodels:\n", 1))
+		b.until(`!document.querySelector("#reload-error") &&
+			!document.querySelector('[data-part="attention"]').textContent.includes("could not be loaded")`, "and goes away")
+		write(t, policy, strings.Replace(string(good), ", threshold: ", ", threshold: 1", 1))
+		b.until(`document.querySelector('[data-part="attention"]').textContent.includes("not as it was calibrated") &&
+			document.querySelector("#policy").textContent.includes("was changed since it was calibrated") &&
+			document.querySelector("[data-verdict]").dataset.verdict === "changed"`, "a policy that was changed by hand is said to be")
+	})
+	b.clean(d)
+}
+
+// TestPageRecent: ids are shown only where they are kept, and as text.
+func TestPageRecent(t *testing.T) {
+	d := testbed.Serve(t, ckd, "--policy", write(t, filepath.Join(t.TempDir(), "policy.yaml"), `
+models:
+  - name: eager
+    classes: [benign, malignant]
+    critical: [malignant]
+    passes: {fewest: 2}
+    gate: never
+    primary: {score: c_crit_max, threshold: 0.0001}
+`), "--recent-inputs", "5")
+	c, err := client.Dial(d.GRPC[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const html = `<img src=x onerror="document.title='broken into'"><b>bold</b>`
+	const retained = "steady"
+	_, err = c.Decompose(t.Context(), client.Batch{
+		Model: "eager", Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 2, Inputs: 2, IDs: []string{html, retained},
+		Values: []float32{0.9, 0.1, 0.4, 0.6, 0.9, 0.1, 0.9, 0.1001},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, d.Admin+"/")
+	b.until(`document.querySelectorAll('[data-part="recent"] tbody tr').length === 1`, "the deferred input is shown")
+	if got := b.text(`[data-part="recent"] th.id`); got != html {
+		t.Errorf("the id is shown as %q", got)
+	}
+	if n := b.count(`[data-part="recent"] img, [data-part="recent"] th b`); n != 0 {
+		t.Errorf("%d elements come from an id", n)
+	}
+	// Of passes (0.9, 0.1) and (0.4, 0.6) the means are 0.65 and 0.35, and both variances
+	// 0.125: C is 0.125/2/0.65 and 0.125/2/0.35.
+	for column, want := range map[int]string{3: "benign", 5: "above threshold", 6: "◆critical: malignant", 7: "2"} {
+		if got := b.text(fmt.Sprintf(`[data-part="recent"] tbody tr > :nth-child(%d)`, column)); got != want {
+			t.Errorf("column %d is %q, want %q", column, got, want)
+		}
+	}
+	for i, want := range []float64{0.125 / 2 / 0.35, 0.125 / 2 / 0.65} {
+		// The passes are float32.
+		if got := numbers(b, `[data-part="recent"] .fingerprint li data`); len(got) != 2 || math.Abs(got[i]-want) > 1e-6 {
+			t.Errorf("the fingerprint is %v, want %g at %d", got, want, i)
+		}
+	}
+	if got := numbers(b, `[data-part="recent"] .score-text data`); len(got) != 2 || math.Abs(got[0]-0.125/2/0.35) > 1e-6 || got[1] != 0.0001 {
+		t.Errorf("score and threshold are %v", got)
+	}
+	b.focus(".fingerprint summary")
+	b.press(kb.Enter)
+	b.until(`document.querySelector(".fingerprint").open`, "Enter opens the fingerprint")
+	b.next()
+	if !get[bool](b, `document.querySelector(".fingerprint").open`) {
+		t.Error("what was opened is closed by the next event")
+	}
+	if strings.Contains(b.text("body"), retained) {
+		t.Error("an input that was retained is shown")
+	}
+	b.clean(d)
+}
+
+// TestPageKeyboard: all of the page can be reached and worked without a mouse.
+func TestPageKeyboard(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"first", "second"} {
+		write(t, filepath.Join(dir, name+".yaml"), fmt.Sprintf(
+			"models:\n  - {name: %s, classes: [a, b, c], critical: [b], passes: {fewest: 5}}\n", name))
+	}
+	d := testbed.Serve(t, ckd, "--policy", dir)
+	b := open(t, d.Admin+"/")
+	b.until(`document.querySelectorAll('[data-part="classes"] tbody tr').length === 3`, "the page is there")
+
+	// By Tab, from the top, until the focus leaves the page.
+	var reached []string
+	for range 80 {
+		b.press(kb.Tab)
+		at := get[string](b, `(() => { const e = document.activeElement; return e === document.body ? "" :
+			e.id || e.name || e.dataset.sort || e.dataset.choose && "choose " + e.dataset.choose || (e.dataset.cell && "cell") || e.dataset.part || e.textContent.trim() })()`)
+		if at == "" {
+			break
+		}
+		reached = append(reached, at)
+		if visible := get[bool](b, `(() => { const e = document.activeElement, s = e.matches("#span input") ? e.nextElementSibling : e;
+			return getComputedStyle(s).outlineStyle !== "none" && parseFloat(getComputedStyle(s).outlineWidth) >= 2 })()`); !visible {
+			t.Errorf("the focus cannot be seen on %q", at)
+		}
+	}
+	if len(reached) == 0 || reached[0] != "Skip to the content" {
+		t.Errorf("the first that Tab reaches is not the skip link: %q", reached)
+	}
+	for _, want := range []string{"model", "span", "class", "p90", "deciding", "choose b", "cell", "classes", "What this shows"} {
+		if !slices.Contains(reached, want) {
+			t.Errorf("Tab does not reach %q, but %q", want, reached)
+		}
+	}
+
+	b.focus("#model")
+	b.press(kb.ArrowDown)
+	b.until(`new URLSearchParams(location.search).get("model") === "second" && document.querySelector("#policy dd").textContent === "second"`,
+		"the arrow chooses the other model, and the address remembers it")
+	b.focus(`#span input[value="5"]`)
+	b.press(kb.ArrowRight)
+	b.until(`new URLSearchParams(location.search).get("span") === "15"`, "the arrow chooses the longer span")
+	b.focus(`[data-sort="p90"]`)
+	b.press(kb.Enter)
+	b.until(`document.querySelector('th[aria-sort="descending"]')?.textContent.includes("p90")`, "Enter sorts")
+	b.until(`document.activeElement.dataset.sort === "p90"`, "and the focus stays")
+	b.focus(`[data-choose="b"]`)
+	b.press(kb.Enter)
+	b.until(`document.querySelectorAll('[data-part="multiples"] figure').length === 2`, "Enter takes a chart away")
+	b.focus(`[data-cell][tabindex="0"]`)
+	b.press(kb.ArrowDown)
+	b.press(kb.ArrowRight)
+	b.until(`document.activeElement.dataset.cell === "1 2" && document.querySelector('[data-part="cell"]').textContent === "a and c: not computed."`,
+		"the arrows walk the heat map")
+	b.press(kb.Home)
+	b.until(`document.querySelector('[data-part="cell"]').textContent.startsWith("a and b (critical): ")`, "and say what the cell is")
+	b.focus("#recent summary")
+	b.press(kb.Enter)
+	b.until(`document.querySelector("#recent details").open`, "Enter opens an explanation")
+	b.visit(get[string](b, `location.href`))
+	b.until(`document.querySelector("#model").value === "second" && document.querySelector('#span input[value="15"]').checked`,
+		"a page that is opened by its address shows the same")
+	b.clean(d)
+}
+
+// TestPageManyClasses: with 100 classes the page works, and says what it leaves out.
+func TestPageManyClasses(t *testing.T) {
+	const classes, inputs, passes, shown = 100, 60, 8, 32
+	dir := t.TempDir()
+	listed := make([]string, classes)
+	for k := range listed {
+		listed[k] = fmt.Sprintf("class %d", k)
+	}
+	policy := write(t, filepath.Join(dir, "policy.yaml"), fmt.Sprintf(`
+models:
+  - name: hundred
+    classes: [%s]
+    critical: [class 7, class 40, class 99]
+    passes: {fewest: 5}
+    primary: {score: c_crit_max, threshold: 0.001}
+    fallback: {score: cbec, threshold: 0.001}
+`, strings.Join(listed, ", ")))
+	recording := filepath.Join(dir, "passes.npy")
+	f, err := os.Create(recording)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := record.Write(f, &record.Array{Shape: []int{passes, inputs, classes}, Float32: dirichlet(passes*inputs, classes)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d := testbed.Serve(t, ckd, "--policy", policy)
+	replay(t, d, "hundred", recording)
+	b := open(t, d.Admin+"/?model=hundred")
+	b.until(fmt.Sprintf(`document.querySelector("#inputs")?.value === "%d"`, inputs), "the replay is counted")
+	if n := b.count(`[data-part="classes"] tbody tr`); n != shown+1 {
+		t.Errorf("%d rows of classes, want %d and one for the others", n, shown)
+	}
+	if got := names(b, `[data-part="classes"] tbody tr`, "data-key"); !slices.Equal(got[:4], []string{"class 7", "class 40", "class 99", "class 0"}) {
+		t.Errorf("the first rows are %q", got[:4])
+	}
+	if got := b.text("#classes-cut"); !strings.Contains(got, "32 of 100") || !strings.Contains(got, "other 68") {
+		t.Errorf("of the classes that are left out it says %q", got)
+	}
+	if got := b.text("#pairs-cut"); !strings.Contains(got, fmt.Sprint(3*(classes-shown))) {
+		t.Errorf("of the pairs that are left out it says %q, want 3 times 68", got)
+	}
+	if n := b.count(`[data-part="confusion"] tbody td`); n != shown*shown {
+		t.Errorf("%d cells, want %d", n, shown*shown)
+	}
+	if n := b.count(`[data-part="confusion"] td[data-block]`); n != 2*3*(shown-3) {
+		t.Errorf("%d cells in the block, want %d", n, 2*3*(shown-3))
+	}
+	if got := b.text(`#drift`); !strings.Contains(got, "no reference") {
+		t.Errorf("without a reference, drift says %q", got)
+	}
+	if got := b.attribute(`[data-verdict]`, "data-verdict"); got != "none" {
+		t.Errorf("without a calibration, the deferral rate is judged %q", got)
+	}
+	rules(t, b)
+	b.screenshot("triage-hundred.png")
+	b.narrow()
+	b.screenshot("triage-hundred-phone.png")
+	b.clean(d)
+}
+
+// TestPageReconnects: a page that loses its daemon says so, and finds it again.
+func TestPageReconnects(t *testing.T) {
+	policy := write(t, filepath.Join(t.TempDir(), "policy.yaml"),
+		"models:\n  - {name: only, classes: [a, b], critical: [b], passes: {fewest: 5}}\n")
+	d := testbed.Serve(t, ckd, "--policy", policy)
+	b := open(t, d.Admin+"/")
+	b.until(`document.querySelector("#connection").dataset.state === "live"`, "it is live")
+	b.until(`document.querySelector("[data-verdict]").dataset.verdict === "observes"`, "a policy without thresholds is said to observe")
+	d.Stop()
+	b.until(`document.querySelector("#connection").textContent.includes("reconnecting")`, "it says that the daemon is gone")
+	admin, err := url.Parse(d.Admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testbed.Start(t, exec.Command(ckd, "serve", "--policy", policy, "--listen", "127.0.0.1:0", "--admin", admin.Host), 1)
+	b.until(`document.querySelector("#connection").dataset.state === "live"`, "it is live again")
+}
+
+// heatMap: the block has the values of the metrics, and what is not computed is
+// absent, not zero.
+func heatMap(t *testing.T, b *browser, metrics metrics, inputs float64) {
+	if n := b.count(`[data-part="confusion"] td[data-block]`); n != 2*2*5 {
+		t.Errorf("%d cells in the block, want 20", n)
+	}
+	if n := b.count(`[data-part="confusion"] td.absent`); n != 7*6-2*2*5 {
+		t.Errorf("%d cells are absent, want 22", n)
+	}
+	if n := b.count(`[data-part="confusion"] td.absent data`); n != 0 {
+		t.Errorf("%d absent cells have a value", n)
+	}
+	for _, said := range names(b, `[data-part="confusion"] td.absent`) {
+		if said != "not computed" {
+			t.Errorf("an absent cell says %q", said)
+		}
+	}
+	if n := b.count(`.legend .swatch.absent`); n != 1 {
+		t.Error("the legend does not tell what absent cells are")
+	}
+	// Critical classes come first: rows 0 and 1 are 3 and 5, columns 2 to 6 are 0, 1, 2, 4, 6.
+	for r, critical := range []string{"3", "5"} {
+		for c, safe := range []string{"0", "1", "2", "4", "6"} {
+			low, high := min(critical, safe), max(critical, safe)
+			want := metrics.sum("ckd_pair_confusion_nats_total", fmt.Sprintf(`class_a="%s"`, low), fmt.Sprintf(`class_b="%s"`, high)) / inputs
+			b.equals(fmt.Sprintf(`[data-cell="%d %d"] data`, r, c+2), want)
+			b.equals(fmt.Sprintf(`[data-cell="%d %d"] data`, c+2, r), want)
+		}
+	}
+	outlined := get[bool](b, `(() => { const s = (c) => getComputedStyle(document.querySelector('[data-cell="' + c + '"]'));
+		return s("0 2").borderTopWidth === "2px" && s("0 2").borderLeftWidth === "2px" && s("1 6").borderBottomWidth === "2px"
+			&& s("1 6").borderRightWidth === "2px" && s("0 3").borderLeftWidth !== "2px" && s("0 1").borderTopWidth !== "2px" })()`)
+	if !outlined {
+		t.Error("the block is not outlined")
+	}
+}
+
+// looks: in light, in dark and on a phone.
+func looks(t *testing.T, b *browser) {
+	for _, scheme := range []string{"light", "dark"} {
+		b.scheme(scheme)
+		contrast(t, b, scheme)
+		b.screenshot("triage-" + scheme + ".png")
+	}
+	light := get[string](b, `getComputedStyle(document.body).backgroundColor`)
+	b.scheme("light")
+	if dark := get[string](b, `getComputedStyle(document.body).backgroundColor`); light == dark {
+		t.Errorf("light and dark have the same ground, %s", light)
+	}
+	b.narrow()
+	b.screenshot("triage-phone.png")
+	b.window(1440, 900, false)
+}
+
+// narrow makes the window that of a phone, where nothing but tables may be wider.
+func (b *browser) narrow() {
+	b.t.Helper()
+	b.window(360, 740, true)
+	if width := get[int](b, `document.documentElement.scrollWidth`); width > 360 {
+		b.t.Errorf("the page is %d wide in a window of 360", width)
+	}
+}
+
+// rules holds the page against what is asked of pages that everybody can use.
+func rules(t *testing.T, b *browser) {
+	t.Helper()
+	tree, err := chromedp.Call(b.ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := []string{"button", "link", "combobox", "radio", "radiogroup", "table", "grid", "image", "img", "region", "navigation",
+		"DisclosureTriangle", "gridcell", "option", "columnheader", "rowheader"}
+	seen := map[string]int{}
+	for _, node := range tree.Nodes {
+		role := text(node.Role)
+		if node.Ignored || !slices.Contains(named, role) {
+			continue
+		}
+		seen[role]++
+		if strings.TrimSpace(text(node.Name)) == "" {
+			t.Errorf("a %s has no name (node %d)", role, node.BackendDOMNodeID)
+		}
+	}
+	for _, role := range []string{"button", "link", "combobox", "radio", "table", "grid", "image", "DisclosureTriangle"} {
+		if seen[role] == 0 && !(role == "image" && seen["img"] > 0) {
+			t.Errorf("the accessibility tree has no %s: %v", role, seen)
+		}
+	}
+	for rule, broken := range map[string]string{
+		"a picture has a text alternative": `[...document.querySelectorAll("img, svg, canvas")].filter((e) =>
+			!e.closest("[aria-hidden=true]") && !(e.closest("[role=img]")?.getAttribute("aria-label")))`,
+		"a table has a caption": `[...document.querySelectorAll("table")].filter((e) => !e.caption?.textContent.trim())`,
+		"a header has a scope":  `[...document.querySelectorAll("th")].filter((e) => !e.scope)`,
+		"headings are in order": `[...document.querySelectorAll("h1, h2, h3, h4, h5, h6")].filter((e, i, all) =>
+			Number(e.tagName[1]) > (i ? Number(all[i - 1].tagName[1]) + 1 : 1))`,
+		"there is one first heading":        `[...document.querySelectorAll("h1")].slice(1)`,
+		"a group of fields has a legend":    `[...document.querySelectorAll("fieldset")].filter((e) => !e.querySelector("legend")?.textContent.trim())`,
+		"ids are unique":                    `[...document.querySelectorAll("[id]")].filter((e, i, all) => all.findIndex((o) => o.id === e.id) !== i)`,
+		"what is labelled by an id has it":  `[...document.querySelectorAll("[aria-labelledby]")].filter((e) => !document.getElementById(e.getAttribute("aria-labelledby")))`,
+		"style comes from the style sheets": `[...document.querySelectorAll("style, script:not([src])")]`,
+	} {
+		if got := get[[]string](b, broken+`.map((e) => e.outerHTML.slice(0, 200))`); len(got) > 0 {
+			t.Errorf("%s, but not %q", rule, got)
+		}
+	}
+}
+
+// contrast: all text is 4.5 times as bright as its ground, or the other way round; 3
+// times where it is large.
+func contrast(t *testing.T, b *browser, scheme string) {
+	t.Helper()
+	type poor struct {
+		Text, Ink, Ground string
+		Ratio             float64
+	}
+	for _, p := range get[[]poor](b, `(() => {
+		const parse = (c) => { const [r, g, b, a = 1] = c.match(/[\d.]+/g).map(Number); return [r, g, b, a] };
+		const over = ([r, g, b, a], [R, G, B]) => [r * a + R * (1 - a), g * a + G * (1 - a), b * a + B * (1 - a), 1];
+		const light = (c) => { const [r, g, b] = c.slice(0, 3).map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+			return 0.2126 * r + 0.7152 * g + 0.0722 * b };
+		const ground = (e) => { const all = []; for (; e; e = e.parentElement) all.push(parse(getComputedStyle(e).backgroundColor));
+			return all.reverse().reduce((under, c) => over(c, under), [255, 255, 255, 1]) };
+		document.querySelectorAll("details").forEach((d) => (d.open = true));
+		const found = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+		while (walker.nextNode()) {
+			const e = walker.currentNode.parentElement, style = getComputedStyle(e);
+			if (!walker.currentNode.nodeValue.trim() || e.closest(".unseen, noscript, .skip, option") || !e.checkVisibility()) continue;
+			const under = ground(e), ink = over(parse(style.color), under), [a, b] = [light(ink), light(under)];
+			const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), size = parseFloat(style.fontSize);
+			if (ratio < (size >= 24 || (size >= 18.66 && style.fontWeight >= 700) ? 3 : 4.5))
+				found.push({ Text: e.textContent.slice(0, 40), Ink: style.color, Ground: under.join(), Ratio: ratio });
+		}
+		document.querySelectorAll("details").forEach((d) => (d.open = false));
+		return found;
+	})()`) {
+		t.Errorf("%s: %q has a contrast of %.2f, %s on %s", scheme, p.Text, p.Ratio, p.Ink, p.Ground)
+	}
+}
+
+// browser is a page in a browser of its own.
+type browser struct {
+	t    *testing.T
+	ctx  context.Context
+	size emulation.SetDeviceMetricsOverrideParams // of its window
+
+	mu       sync.Mutex
+	trouble  []string // errors on the console, of policy and of scripts
+	requests []string // URLs
+}
+
+// open starts a browser with a page. It is closed at the end of the test.
+func open(t *testing.T, address string) *browser {
+	t.Helper()
+	chromium := testbed.Program(t, "chromium", "CHROMIUM")
+	limited, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	t.Cleanup(cancel)
+	ctx, closes := chromedp.NewContext(limited, chromedp.WithAllocatorOptions(
+		chromedp.ExecPath(chromium), chromedp.NoSandbox, chromedp.Flag("disable-dev-shm-usage", true)))
+	t.Cleanup(closes)
+	b := &browser{t: t, ctx: ctx}
+	if err := chromedp.Listen(ctx, b.hear); err != nil {
+		t.Fatal(err)
+	}
+	for _, enable := range []cdp.Command[cdp.Empty, cdp.Empty]{log.Enable, runtime.Enable, accessibility.Enable} {
+		if _, err := chromedp.Call(ctx, enable, cdp.Empty{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := chromedp.Call(ctx, network.Enable, network.EnableParams{}); err != nil {
+		t.Fatal(err)
+	}
+	b.window(1440, 900, false)
+	b.scheme("light")
+	b.visit(address)
+	return b
+}
+
+func (b *browser) hear(event any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch e := event.(type) {
+	case *log.EventEntryAdded:
+		if e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning {
+			b.trouble = append(b.trouble, fmt.Sprintf("%s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL))
+		}
+	case *runtime.EventExceptionThrown:
+		b.trouble = append(b.trouble, e.ExceptionDetails.Text)
+		if thrown := e.ExceptionDetails.Exception; thrown != nil {
+			b.trouble = append(b.trouble, thrown.Description)
+		}
+	case *runtime.EventConsoleAPICalled:
+		b.trouble = append(b.trouble, fmt.Sprintf("console.%s", e.Type))
+	case *network.EventRequestWillBeSent:
+		b.requests = append(b.requests, e.Request.URL)
+	}
+}
+
+// clean checks that nothing went wrong in the page, and that it spoke to its daemon
+// alone.
+func (b *browser) clean(d *testbed.Daemon) {
+	b.t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.trouble) > 0 {
+		b.t.Errorf("the browser complains: %q", b.trouble)
+	}
+	for _, request := range b.requests {
+		if !strings.HasPrefix(request, d.Admin+"/") {
+			b.t.Errorf("the page asks for %s", request)
+		}
+	}
+	if len(b.requests) < 5 {
+		b.t.Errorf("only %d requests were seen: %q", len(b.requests), b.requests)
+	}
+}
+
+func (b *browser) visit(address string) {
+	b.t.Helper()
+	b.do(chromedp.Navigate(address))
+}
+
+func (b *browser) window(width, height int64, mobile bool) {
+	b.t.Helper()
+	b.size = emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1, Mobile: mobile}
+	if _, err := chromedp.Call(b.ctx, emulation.SetDeviceMetricsOverride, b.size); err != nil {
+		b.t.Fatal(err)
+	}
+	b.settle()
+}
+
+func (b *browser) scheme(name string) {
+	b.t.Helper()
+	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia,
+		emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.settle()
+}
+
+// settle lets the page be laid out and drawn twice.
+func (b *browser) settle() {
+	b.t.Helper()
+	b.do(func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
+		_, err := chromedp.Evaluate[bool](`new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))`,
+			chromedp.EvalAwaitPromise)(ctx, target)
+		return chromedp.Void{}, err
+	})
+}
+
+// screenshot keeps a picture of the whole page among the artefacts.
+func (b *browser) screenshot(name string) {
+	b.t.Helper()
+	dir := os.Getenv("CKD_ARTIFACTS")
+	if dir == "" {
+		dir = b.t.TempDir()
+	}
+	// All of it has to be in the window: beyond it not everything is drawn.
+	before := b.size
+	b.window(before.Width, get[int64](b, `document.documentElement.scrollHeight`), before.Mobile)
+	shot, err := chromedp.Call(b.ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.window(before.Width, before.Height, before.Mobile)
+	if err := os.WriteFile(filepath.Join(dir, name), shot.Data, 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *browser) press(key string) {
+	b.t.Helper()
+	b.do(chromedp.KeyEvent(key))
+}
+
+func (b *browser) focus(selector string) {
+	b.t.Helper()
+	if !get[bool](b, fmt.Sprintf(`(() => { const e = document.querySelector(%s); e?.focus(); return e !== null && document.activeElement === e })()`, quoted(selector))) {
+		b.t.Fatalf("%s cannot be focused", selector)
+	}
+}
+
+func (b *browser) do(action chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	if err := chromedp.Do(b.ctx, action); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// until waits until an expression is true.
+func (b *browser) until(expression, what string) {
+	b.t.Helper()
+	for range 400 {
+		if get[bool](b, "Boolean("+expression+")") {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	b.t.Fatalf("within 20 s it is not so that %s; the page says\n%s\nand the browser %q", what, b.text("main"), b.trouble)
+}
+
+// next waits until an event has brought the page up to date.
+func (b *browser) next() {
+	b.t.Helper()
+	const at = `document.querySelector("#connection").title`
+	before := get[string](b, at)
+	b.until(fmt.Sprintf(`%s !== %q`, at, before), "the next event has come")
+}
+
+// equals checks the number that stands behind an element.
+func (b *browser) equals(selector string, want float64) {
+	b.t.Helper()
+	got := numbers(b, selector)
+	// The page and the metrics have the same numbers, which JSON and divisions round.
+	if len(got) != 1 || math.IsNaN(want) || math.Abs(got[0]-want) > 1e-9*math.Abs(want) {
+		b.t.Errorf("%s is %v, want %g", selector, got, want)
+	}
+}
+
+func (b *browser) text(selector string) string {
+	b.t.Helper()
+	return get[string](b, fmt.Sprintf(`document.querySelector(%s)?.textContent ?? "nothing at all"`, quoted(selector)))
+}
+
+func (b *browser) attribute(selector, name string) string {
+	b.t.Helper()
+	return get[string](b, fmt.Sprintf(`document.querySelector(%s)?.getAttribute(%s) ?? ""`, quoted(selector), quoted(name)))
+}
+
+func (b *browser) count(selector string) int {
+	b.t.Helper()
+	return get[int](b, fmt.Sprintf(`document.querySelectorAll(%s).length`, quoted(selector)))
+}
+
+// names are the texts of elements, or an attribute of theirs.
+func names(b *browser, selector string, attribute ...string) []string {
+	b.t.Helper()
+	of := "e.textContent"
+	if len(attribute) > 0 {
+		of = fmt.Sprintf("e.getAttribute(%s)", quoted(attribute[0]))
+	}
+	return get[[]string](b, fmt.Sprintf(`[...document.querySelectorAll(%s)].map((e) => %s)`, quoted(selector), of))
+}
+
+// numbers are those that stand behind elements.
+func numbers(b *browser, selector string) []float64 {
+	b.t.Helper()
+	return get[[]float64](b, fmt.Sprintf(`[...document.querySelectorAll(%s)].map((e) => Number(e.value))`, quoted(selector)))
+}
+
+func get[T any](b *browser, expression string) T {
+	b.t.Helper()
+	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
+	if err != nil {
+		b.t.Fatalf("%s: %v", expression, err)
+	}
+	return value
+}
+
+func quoted(s string) string {
+	text, _ := json.Marshal(s) // a string has no fault
+	return string(text)
+}
+
+func text(v *accessibility.Value) string {
+	if v == nil {
+		return ""
+	}
+	var s string
+	_ = json.Unmarshal(v.Value, &s) // roles and names are strings
+	return s
+}
+
+// calibrated is the file of a policy with thresholds and a reference for drift.
+func calibrated(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	got := testbed.Run(t, exec.Command(ckd, "calibrate", "--coverage", "0.8", "--out", path, "--name", "digits",
+		"--passes", recordings+"digits-id.passes.npy", "--labels", recordings+"digits-id.labels.npy",
+		"--classes", digits, "--critical", digitsCritical))
+	if got.Code != 0 {
+		t.Fatalf("calibrate: %d %s", got.Code, got.Stderr)
+	}
+	return path
+}
+
+func replay(t *testing.T, d *testbed.Daemon, model, passes string) {
+	t.Helper()
+	got := testbed.Run(t, exec.Command(ckd, "replay", "--addr", d.GRPC[0], "--model", model, "--passes", passes, "--quiet"))
+	if got.Code != 0 {
+		t.Fatalf("replay: %d %s", got.Code, got.Stderr)
+	}
+}
+
+func write(t *testing.T, path, text string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// dirichlet draws rows from a flat Dirichlet distribution.
+func dirichlet(rows, classes int) []float32 {
+	random := rand.New(rand.NewPCG(7, 7))
+	values := make([]float32, 0, rows*classes)
+	for range rows {
+		row, sum := make([]float64, classes), 0.0
+		for k := range row {
+			row[k] = random.ExpFloat64()
+			sum += row[k]
+		}
+		for _, v := range row {
+			values = append(values, float32(v/sum))
+		}
+	}
+	return values
+}
+
+// metrics are the lines of /metrics: series and value.
+type metrics map[string]float64
+
+func scrape(t *testing.T, d *testbed.Daemon) metrics {
+	t.Helper()
+	_, body, _ := d.Get("/metrics")
+	found := metrics{}
+	for line := range strings.Lines(body) {
+		var value float64
+		at := strings.LastIndexByte(line, ' ')
+		if strings.HasPrefix(line, "#") || at < 0 {
+			continue
+		}
+		if _, err := fmt.Sscan(line[at+1:], &value); err == nil {
+			found[line[:at]] = value
+		}
+	}
+	return found
+}
+
+// sum adds up the series of a name that have the labels.
+func (m metrics) sum(name string, labels ...string) (sum float64) {
+	for series, value := range m {
+		if matches(series, name, labels) {
+			sum += value
+		}
+	}
+	return sum
+}
+
+func (m metrics) has(name string, labels ...string) bool {
+	for series := range m {
+		if matches(series, name, labels) {
+			return true
+		}
+	}
+	return false
+}
+
+func matches(series, name string, labels []string) bool {
+	rest, ok := strings.CutPrefix(series, name+"{")
+	return ok && !slices.ContainsFunc(labels, func(label string) bool {
+		return !slices.Contains(strings.Split(strings.TrimSuffix(rest, "}"), ","), label)
+	})
+}
