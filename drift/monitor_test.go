@@ -69,11 +69,15 @@ type live struct {
 }
 
 func (s seen) live(r *drift.Reference) live {
+	var c, skewness []*drift.Ranks
+	for _, class := range r.Classes {
+		c, skewness = append(c, drift.NewRanks(class.Epistemic)), append(skewness, drift.NewRanks(class.Skewness))
+	}
 	var l live
 	for i := range s.c {
 		var one []drift.Block
-		for k, class := range r.Classes {
-			b := drift.Block{Epistemic: class.Epistemic.Below(s.c[i][k]), Skewness: class.Skewness.Below(s.skewness[i][k])}
+		for k := range r.Classes {
+			b := drift.Block{Epistemic: c[k].Of(s.c[i][k]), Skewness: skewness[k].Of(s.skewness[i][k])}
 			if s.predicted[i] == k {
 				b.Predicted = 1
 			}
@@ -87,9 +91,18 @@ func (s seen) live(r *drift.Reference) live {
 // feed gives a monitor so many inputs, drawn at random, and is after how many the
 // first alarm came; 0 for none.
 func feed(m *drift.Monitor, from live, inputs int, rng *rand.Rand) int {
-	block := make([]drift.Block, len(from.blocks[0]))
+	return feedInputs(m, inputs, func(int) []drift.Block { return from.blocks[rng.IntN(len(from.blocks))] })
+}
+
+// feedInputs is feed of inputs that come one after another.
+func feedInputs(m *drift.Monitor, inputs int, next func(int) []drift.Block) int {
+	var block []drift.Block
 	for n := 1; n <= inputs; n++ {
-		for k, b := range from.blocks[rng.IntN(len(from.blocks))] {
+		one := next(n - 1)
+		if block == nil {
+			block = make([]drift.Block, len(one))
+		}
+		for k, b := range one {
 			block[k].Epistemic += b.Epistemic
 			block[k].Skewness += b.Skewness
 			block[k].Predicted += b.Predicted
@@ -329,15 +342,14 @@ func TestProbability(t *testing.T) {
 	ref := id.reference()
 	for _, name := range []string{"digits-ood", "digits-noise-30"} {
 		other := read(t, name)
-		from := other.live(ref)
 		const window, halfLevel = 256, 0.5 / (drift.Levels - 1)
 		m := drift.NewMonitor(ref)
 		for at := 0; at < window; at += drift.BlockInputs {
 			block := make([]drift.Block, len(ref.Classes))
-			for _, one := range from.blocks[at : at+drift.BlockInputs] {
-				for k := range one {
-					block[k].Epistemic += one[k].Epistemic
-					block[k].Skewness += one[k].Skewness
+			for i := at; i < at+drift.BlockInputs; i++ {
+				for k, class := range ref.Classes {
+					block[k].Epistemic += class.Epistemic.Below(other.c[i][k])
+					block[k].Skewness += class.Skewness.Below(other.skewness[i][k])
 				}
 			}
 			m.Add(block)

@@ -132,7 +132,7 @@ func (s *series) newWatch(model string, inputs int, classes []watchedClass) *dri
 			of.raised = s.driftAlarms.WithLabelValues(model, c.name, name)
 			for w, inputs := range drift.Windows {
 				of.z[w] = s.driftZ.with(model, c.name, name, strconv.Itoa(inputs))
-				of.shift[w] = s.driftShift.with(model, c.name, name, strconv.Itoa(inputs))
+				of.shift[w] = s.driftShift.like(of.z[w])
 			}
 		}
 	}
@@ -298,6 +298,11 @@ type gauges struct{ desc *prometheus.Desc }
 // with is the series of the values of the labels.
 func (g *gauges) with(values ...string) gaugeSample {
 	return gaugeSample{desc: g.desc, labels: prometheus.MakeLabelPairs(g.desc, values)}
+}
+
+// like is the series of the same labels as one of another family, which they share.
+func (g *gauges) like(other gaugeSample) gaugeSample {
+	return gaugeSample{desc: g.desc, labels: other.labels}
 }
 
 // Describe implements vec.

@@ -128,6 +128,9 @@ func TestDrift(t *testing.T) {
 	}
 }
 
+// race is set where the race detector makes everything slow.
+var race bool
+
 // TestDriftNoFalseAlarm: a million inputs, drawn as those of the calibration were,
 // raise no alarm, as the daemon counts them.
 func TestDriftNoFalseAlarm(t *testing.T) {
@@ -135,7 +138,7 @@ func TestDriftNoFalseAlarm(t *testing.T) {
 	id, m := ofRecording(t, "digits-id")
 	model := d.put(withReference(m.Policy(), id, id.classes()...), m)
 	inputs := 1_000_000
-	if testing.Short() {
+	if testing.Short() || race {
 		inputs /= 10
 	}
 	rng := rand.New(rand.NewPCG(4, 0))
