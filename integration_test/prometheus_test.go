@@ -210,7 +210,7 @@ func expectedAnswers(t *testing.T, d *daemon, lines []replayLine) []answer {
 	}.String()
 	return []answer{
 		{query: `sum by (model) (rate(ckd_decisions_total{action="defer"}`, want: ofModel(deferred / inputs)},
-		{query: `sum by (model) (rate(ckd_decisions_total{score="cbec"}`, want: ofModel(fallback / inputs)},
+		{query: `sum by (model) (rate(ckd_inputs_fallback_total[5m])`, want: ofModel(fallback / inputs)},
 		{
 			query: `histogram_quantile(0.9, sum by (model, class, le) (rate(ckd_class_epistemic_nats_bucket[`,
 			needs: "classic",

@@ -48,6 +48,7 @@ func TestMetrics(t *testing.T) {
 	}
 	check(2126, "ckd_decisions_total", "model", "fetal-health")
 	check(deferred, "ckd_decisions_total", "action", "defer")
+	check(sum(families["ckd_decisions_total"], "score", "cbec"), "ckd_inputs_fallback_total", "model", "fetal-health")
 	check(2126*30, "ckd_passes_total", "model", "fetal-health")
 	for k, class := range []string{"normal", "suspect", "pathologic"} {
 		check(unreliable[k], "ckd_class_unreliable_total", "class", class)

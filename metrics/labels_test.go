@@ -112,7 +112,7 @@ func TestThousandClasses(t *testing.T) {
 		pairs      = 10 * 22
 		decisions  = 2 // observing, by either score
 		histograms = 3
-		others     = 5 + 2 + 2 + 1 + 1 // counters, mismatches, open, cut, info
+		others     = 6 + 2 + 2 + 1 + 1 // counters, mismatches, open, cut, info
 		drifts     = 10*3*(3+3+1+1) + 3 + 3 + 1
 		daemon     = 4 + 1 + 8 + 4 + 5 // build, reloads, panics; messages refused; HTTP refused; access, certificate; saturation
 	)

@@ -105,6 +105,7 @@ func TestObserve(t *testing.T) {
 		`ckd_predictive_entropy_nats_sum{model="m"}`:                   h1 + math.Ln2 + h3 + h5,
 		`ckd_mutual_information_nats_sum{model="m"}`:                   h1 - h3 + math.Ln2 + h5, // the passes of the first are like those of the third
 		`ckd_passes_total{model="m"}`:                                  13,
+		`ckd_inputs_fallback_total{model="m"}`:                         0,
 		`ckd_passes_late_total{model="m"}`:                             7,
 		`ckd_inputs_degenerate_total{model="m"}`:                       2,
 		`ckd_inputs_saturated_total{model="m"}`:                        1,

@@ -28,7 +28,7 @@ type Model struct {
 	compared []comparedClass
 
 	mutualInformation, entropy, epistemicSum *histogramSeries
-	passes, degenerate, saturated            *counterSeries
+	fallback, passes, degenerate, saturated  *counterSeries
 
 	late, abandoned             prometheus.Counter
 	rejected, messages          *reasonCounters
@@ -96,6 +96,7 @@ func newModel(s *series, p *policy.Policy, plan *decomp.Plan, o Options) *Model 
 		entropy:           s.entropy.with(name),
 		epistemicSum:      s.epistemicSum.with(name),
 
+		fallback:   s.fallback.with(name),
 		passes:     s.passes.with(name),
 		late:       s.late.WithLabelValues(name),
 		degenerate: s.degenerate.with(name),

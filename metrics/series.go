@@ -23,7 +23,7 @@ type series struct {
 	unreliable, predicted, dominant, deciding *shardedCounter
 	confusion                                 *shardedCounter
 	mutualInformation, entropy, epistemicSum  *shardedHistogram
-	passes, degenerate, saturated             *shardedCounter
+	fallback, passes, degenerate, saturated   *shardedCounter
 
 	late, rejected, abandoned *prometheus.CounterVec
 	messages, mismatches      *prometheus.CounterVec
@@ -112,6 +112,9 @@ func declare() *series {
 		"Sum over classes of C_k of an input, near the mutual information where skewness is small, in nats.",
 		layouts().total, "model")
 
+	s.fallback = s.sharded("ckd_inputs_fallback_total",
+		"Inputs decided by the fallback score of the policy, as its gate said.",
+		"model")
 	s.passes = s.sharded("ckd_passes_total",
 		"Passes of the inputs that were decided.",
 		"model")

@@ -46,6 +46,7 @@ type Recorder struct {
 	pairs      []pairPart
 	passes     *float64
 	degenerate *float64
+	fallback   *float64
 	saturated  *float64
 
 	mutualInformation, entropy, epistemicSum *counts
@@ -118,6 +119,9 @@ func (r *Recorder) Observe(res *decomp.Result, d policy.Decision) {
 	r.mutualInformation.observe(m.series.mutualInformation.layout, res.MI)
 	r.entropy.observe(m.series.entropy.layout, res.Entropy)
 	r.epistemicSum.observe(m.series.epistemicSum.layout, res.SumC)
+	if d.Gate == policy.ByFallback {
+		*r.fallback++
+	}
 	*r.passes += float64(res.Passes)
 	if r.drift != nil {
 		r.compare(res)
@@ -259,6 +263,7 @@ func (r *Recorder) bind() {
 		r.pairs = append(r.pairs, pairPart{p.term, number(p.confusion)})
 	}
 	r.passes = number(m.passes)
+	r.fallback = number(m.fallback)
 	r.degenerate, r.saturated = number(m.degenerate), number(m.saturated)
 	r.mutualInformation, r.entropy = histogram(m.mutualInformation), histogram(m.entropy)
 	r.epistemicSum = histogram(m.epistemicSum)
