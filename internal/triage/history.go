@@ -165,7 +165,6 @@ func (h *history) fold(at time.Time, sampled uint64, over bool) {
 // count adds the differences between two scrapes to a step. What is less than it
 // was has begun anew, at 0.
 func (h *history) count(s *step) {
-	fallback := h.slot(seriesOf{kind: byFallback})
 	for i, now := range h.now {
 		d := now - h.last[i]
 		if d < 0 {
@@ -178,9 +177,6 @@ func (h *history) count(s *step) {
 			s.counters = append(s.counters, make([]float64, missing)...)
 		}
 		s.counters[i] += d
-		if h.series[i].kind == decided && h.isFallback(h.series[i]) {
-			s.counters[fallback] += d
-		}
 	}
 	for i, now := range h.nowC {
 		d := now - h.lastC[i]
@@ -201,14 +197,6 @@ func (h *history) count(s *step) {
 func (h *history) keep() {
 	copy(h.last, h.now)
 	copy(h.lastC, h.nowC)
-}
-
-// isFallback reports whether decisions of a series are by the fallback score. A
-// policy that has the same score twice does not tell, unless its gate does.
-func (h *history) isFallback(s seriesOf) bool {
-	p := h.policy
-	return s.b == string(p.Fallback.Score) && p.Gate.ReachesFallback() &&
-		(p.Fallback.Score != p.Primary.Score || !p.Gate.ReachesPrimary())
 }
 
 // sums is what was counted in several steps.

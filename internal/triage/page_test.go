@@ -268,10 +268,9 @@ func TestObserving(t *testing.T) {
 	}
 }
 
-// TestFallback: the same score twice tells nothing of the gate, unless that always
-// falls back.
+// TestFallback: it is told apart also where both scores are the same.
 func TestFallback(t *testing.T) {
-	for gate, want := range map[string]float64{"always": 10, "any-critical": 0, "never": 0} {
+	for gate, want := range map[string]float64{"always": 10, "never": 0} {
 		d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1, "gate: "+gate,
 			"primary: {score: cbec, threshold: 1}", "fallback: {score: cbec, threshold: 1}"))
 		d.page.sample()

@@ -53,6 +53,7 @@ var sources = map[string]struct {
 	labels []string
 }{
 	"ckd_decisions_total":              {decided, []string{"action", "score", "reason"}},
+	"ckd_inputs_fallback_total":        {byFallback, nil},
 	"ckd_inputs_rejected_total":        {rejected, []string{"reason"}},
 	"ckd_passes_total":                 {passes, nil},
 	"ckd_passes_late_total":            {late, nil},

@@ -133,7 +133,7 @@ type Span struct {
 	// DeferredShare is Deferred of Retained and Deferred, with its 95% interval
 	// (Wilson); null where there were none.
 	DeferredShare *Interval `json:"deferred_share"`
-	Fallback      float64   `json:"fallback"` // decided by the fallback score; 0 where it is the primary one, too
+	Fallback      float64   `json:"fallback"` // decided by the fallback score
 	Degenerate    float64   `json:"degenerate"`
 	Saturated     float64   `json:"saturated"`
 	Rejected      float64   `json:"rejected"` // refused with an error
