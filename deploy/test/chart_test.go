@@ -1,0 +1,541 @@
+package deploytest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/ckd-project/ckd/integration_test/testbed"
+	"github.com/ckd-project/ckd/internal/config"
+)
+
+const chart = "../helm/ckd"
+
+// sidecarValues are a model server, as the values of mode sidecar have it.
+const sidecarValues = `
+mode: sidecar
+sidecar:
+  container:
+    name: server
+    image: registry.example/fetal-health:1.4
+    ports: [{name: infer, containerPort: 8001}]
+`
+
+// chartForms are values that the chart is rendered with; what is on in them is up to
+// the checks to find.
+var chartForms = map[string]string{
+	"default": "",
+	"tls":     "tls: {existingSecret: ckd-tls}",
+	"access":  "tls: {existingSecret: ckd-tls}\naccess: {existingSecret: ckd-access}",
+	"sidecar": sidecarValues,
+	"everything": `
+commonLabels: {team: eye}
+image: {repository: registry.example/ckd, digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
+imagePullSecrets: [{name: pull}]
+policies:
+  retina.yaml: |
+    models: [{name: retina, version: "1", classes: [a, b], critical: [b], passes: {fewest: 10, expected: 30}}]
+  second.yml: |
+    models: [{name: second, version: "1", classes: [a, b], critical: [b], passes: {fewest: 10, expected: 30}}]
+settings:
+  trace-endpoint: http://collector.tracing:4317
+  trace-sample: 0.5
+  recent-inputs: 20
+  admin-reload: true
+  channelz: true
+  pprof: "127.0.0.1:6060"
+  max-stream-age: 3m
+  shutdown-grace: 1m30s
+  max-open-bytes: 1073741824
+  log-level: debug
+http: {enabled: true}
+access: {existingSecret: ckd-access}
+tls:
+  certManager: {enabled: true, issuerRef: {name: ca}, dnsNames: [ckd.example]}
+  admin: true
+  clientCA: {existingSecret: ckd-client-ca, crlKey: crl.pem}
+replicas: 3
+minReadySeconds: 5
+autoscaling: {enabled: true, targetInputsOpen: 1000}
+podDisruptionBudget: {maxUnavailable: "", minAvailable: 1}
+resources: {limits: {cpu: 2}}
+networkPolicy:
+  egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}]}]
+  traces: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: tracing}}}]
+service: {annotations: {a: b}}
+serviceAccount: {annotations: {a: b}}
+podAnnotations: {a: b}
+podLabels: {c: d}
+priorityClassName: high
+nodeSelector: {kubernetes.io/arch: amd64}
+tolerations: [{key: k, operator: Exists}]
+affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: []}}
+env: [{name: GODEBUG, value: cpu.avx512f=off}]
+serviceMonitor: {enabled: true, labels: {release: prometheus}}
+prometheusRule: {enabled: true, labels: {release: prometheus}}
+dashboards: {enabled: true, annotations: {grafana_folder: ckd}}
+`,
+	"everything of a sidecar": sidecarValues + `
+  loopback: true
+  volumes: [{name: models, emptyDir: {}}]
+http: {enabled: true}
+access: {existingSecret: ckd-access}
+policiesConfigMap: mine
+networkPolicy: {server: [{namespaceSelector: {}}]}
+podMonitor: {enabled: true, namespaces: [a, b]}
+prometheusRule: {enabled: true}
+dashboards: {enabled: true}
+preStopSleepSeconds: 30
+`,
+	"nothing": `
+replicas: 1
+podDisruptionBudget: {enabled: false}
+networkPolicy: {enabled: false, clients: [], metrics: [], admin: []}
+serviceAccount: {create: false}
+topologySpreadConstraints: []
+preStopSleepSeconds: 0
+test: {enabled: false}
+policiesConfigMap: mine
+`,
+	"one replica":     "replicas: 1",
+	"nobody may come": "networkPolicy: {clients: [], metrics: [], admin: []}",
+	"library":         "mode: library\npodMonitor: {enabled: true}\nprometheusRule: {enabled: true}\ndashboards: {enabled: true}",
+}
+
+// TestChart decodes strictly what the chart renders, and asks of every form what
+// must hold in any.
+func TestChart(t *testing.T) {
+	for form, values := range chartForms {
+		t.Run(form, func(t *testing.T) {
+			r := renderChart(t, values)
+			pods := podsOf(r)
+			for _, p := range pods {
+				checkPod(t, r, p)
+			}
+			checkDeployment(t, r)
+			checkServices(t, r, pods)
+			checkAround(t, r, pods)
+			checkNetwork(t, r, pods)
+			checkMonitors(t, r, pods)
+			checkCopies(t, r)
+			if form != "library" && len(pods) == 0 {
+				t.Error("no pod")
+			}
+		})
+	}
+}
+
+// TestChartForms asks of each form what is its own.
+func TestChartForms(t *testing.T) {
+	kindsOf := func(r []runtime.Object) string {
+		var all []string
+		for _, o := range r {
+			all = append(all, o.GetObjectKind().GroupVersionKind().Kind)
+		}
+		slices.Sort(all)
+		return strings.Join(slices.Compact(all), " ")
+	}
+	for form, want := range map[string]string{
+		"default": "ConfigMap Deployment NetworkPolicy Pod PodDisruptionBudget Service ServiceAccount",
+		"sidecar": "ConfigMap Deployment NetworkPolicy PodDisruptionBudget ServiceAccount",
+		"everything": "Certificate ConfigMap Deployment HorizontalPodAutoscaler NetworkPolicy Pod PodDisruptionBudget " +
+			"PrometheusRule Service ServiceAccount ServiceMonitor",
+		"everything of a sidecar": "ConfigMap Deployment NetworkPolicy PodDisruptionBudget PodMonitor PrometheusRule ServiceAccount",
+		"nothing":                 "ConfigMap Deployment Service",
+		"library":                 "ConfigMap PodMonitor PrometheusRule",
+	} {
+		if got := kindsOf(renderChart(t, chartForms[form])); got != want {
+			t.Errorf("%s: %s, want %s", form, got, want)
+		}
+	}
+
+	// What a setting follows from.
+	for _, c := range []struct {
+		form, setting string
+		want          any
+	}{
+		{"default", "insecure-plaintext", true}, {"tls", "insecure-plaintext", nil}, {"sidecar", "insecure-plaintext", nil},
+		{"default", "max-stream-age", "10m"}, {"sidecar", "max-stream-age", nil}, {"everything", "max-stream-age", "3m"},
+		{"sidecar", "listen", []any{"unix:/run/ckd/ckd.sock"}},
+		{"everything of a sidecar", "listen", []any{"unix:/run/ckd/ckd.sock", "127.0.0.1:8590"}},
+		{"everything of a sidecar", "http", "127.0.0.1:8591"}, {"everything", "http", ":8591"},
+		{"everything", "max-open-bytes", 1073741824.}, {"everything", "recent-inputs", 20.}, {"everything", "admin-tls", true},
+	} {
+		if got := settingsOf(t, renderChart(t, chartForms[c.form]))[c.setting]; !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %s is %v, want %v", c.form, c.setting, got, c.want)
+		}
+	}
+
+	// A native sidecar, which the model server waits for and which outlives it.
+	spec := onlyObject[*apps.Deployment](t, renderChart(t, sidecarValues)).Spec.Template.Spec
+	if len(spec.InitContainers) != 1 || len(spec.Containers) != 1 {
+		t.Fatalf("%d and %d containers", len(spec.InitContainers), len(spec.Containers))
+	}
+	ours, theirs := spec.InitContainers[0], spec.Containers[0]
+	if ours.RestartPolicy == nil || *ours.RestartPolicy != core.ContainerRestartPolicyAlways || ours.StartupProbe == nil ||
+		ours.StartupProbe.HTTPGet.Path != "/readyz" || ours.Lifecycle != nil {
+		t.Errorf("sidecar: %+v", ours)
+	}
+	shares := func(c core.Container) bool {
+		return slices.ContainsFunc(c.VolumeMounts, func(m core.VolumeMount) bool {
+			return m.Name == "ckd-socket" && m.MountPath == "/run/ckd"
+		})
+	}
+	if !shares(ours) || !shares(theirs) || theirs.Name != "server" {
+		t.Errorf("the socket's folder is not shared: %+v, %+v", ours.VolumeMounts, theirs.VolumeMounts)
+	}
+
+	// An older Kubernetes has no sleep.
+	if d := onlyObject[*apps.Deployment](t, renderChart(t, "", "--kube-version", "1.29.3")); d.Spec.Template.Spec.Containers[0].Lifecycle != nil {
+		t.Error("a sleep before 1.30")
+	}
+	// Policies, certificates and tokens are taken without a restart; settings are not.
+	sum := func(values string) string {
+		d := onlyObject[*apps.Deployment](t, renderChart(t, values))
+		return d.Spec.Template.Annotations["checksum/settings"]
+	}
+	other := "policies: {a.yaml: \"models: []\"}"
+	if sum("") != sum(other) || sum("") == sum("settings: {log-level: debug}") || sum("") == "" {
+		t.Error("the checksum is not of the settings alone")
+	}
+}
+
+// TestChartRefuses: what the schema does not know, and values that contradict each
+// other, end with their name.
+func TestChartRefuses(t *testing.T) {
+	for _, c := range []struct{ values, want string }{
+		{"bogus: 1", "additional properties 'bogus' not allowed"},
+		{"settings: {bogus: 1}", "additional properties 'bogus' not allowed"},
+		{"settings: {listen: ':1'}", "additional properties 'listen' not allowed"},
+		{"settings: {max-streams: many}", "got string, want integer"},
+		{"settings: {max-streams: 0}", "/settings/max-streams"},
+		{"settings: {shutdown-grace: 1d}", "/settings/shutdown-grace"},
+		{"settings: {pprof: ':6060'}", "/settings/pprof"},
+		{"image: {tagg: x}", "'tagg' not allowed"},
+		{"tls: {clientCA: {crl: x}}", "'crl' not allowed"},
+		{"env: [{name: CKD_LISTEN, value: x}]", "/env/0/name"},
+		{"policies: {retina.json: '{}'}", "retina.json"},
+		{"mode: daemonset", "/mode"},
+		{"mode: sidecar", "sidecar.container: none given"},
+		{"sidecar: {container: {name: x}}", "sidecar.container is of mode sidecar"},
+		{sidecarValues + "autoscaling: {enabled: true}", "a sidecar grows with its model server"},
+		{sidecarValues + "serviceMonitor: {enabled: true}", "expected podMonitor"},
+		{"podMonitor: {enabled: true}", "expected serviceMonitor"},
+		{"policies: {a.yaml: 'models: []'}\npoliciesConfigMap: b", "both given"},
+		{"tls: {existingSecret: a, certManager: {enabled: true}}", "both given"},
+		{"tls: {certManager: {enabled: true}}", "issuerRef.name: none given"},
+		{"tls: {admin: true}", "mean nothing without tls.existingSecret"},
+		{"tls: {clientCA: {crlKey: a}}", "crlKey means nothing"},
+		{"settings: {admin-reload: true}", "anybody who reaches the admin port could reload"},
+		{"settings: {recent-inputs: 5}\ntls: {existingSecret: a, admin: true}", "would see ids of inputs"},
+		{"settings: {recent-inputs: 5}\ntls: {existingSecret: a}\naccess: {existingSecret: a}", "would see ids of inputs"},
+		{"autoscaling: {enabled: true, targetCPUUtilizationPercentage: 0}", "no target"},
+		{"autoscaling: {enabled: true}\nresources: {requests: {cpu: null}}", "resources.requests.cpu, which is not given"},
+		{"autoscaling: {enabled: true, minReplicas: 20}", "minReplicas is more than maxReplicas"},
+		{"podDisruptionBudget: {minAvailable: 1}", "expected one of"},
+		{"podDisruptionBudget: {maxUnavailable: '', minAvailable: 2}", "no node could ever be drained"},
+		{"terminationGracePeriodSeconds: 19", "19 is too short"},
+		{"settings: {shutdown-grace: 5m}\nterminationGracePeriodSeconds: 60", "expected 310 at least"},
+	} {
+		result := helmTemplate(t, c.values)
+		if result.Code == 0 || !strings.Contains(result.Stderr, c.want) {
+			t.Errorf("%s\nexit %d, want a message with %q:\n%s", c.values, result.Code, c.want, result.Stderr)
+		}
+	}
+	if r := helmTemplate(t, sidecarValues, "--kube-version", "1.28.9"); r.Code == 0 || !strings.Contains(r.Stderr, "need Kubernetes 1.29") {
+		t.Errorf("a Kubernetes without native sidecars: exit %d, %s", r.Code, r.Stderr)
+	}
+}
+
+// TestChartSettings: the schema has every setting of the daemon that the chart does
+// not set by itself, with its type and default, and no other.
+func TestChartSettings(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(chart, "values.schema.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	type property struct {
+		Type, Ref string
+		Enum      []string
+		Default   any
+	}
+	var values struct {
+		Properties struct {
+			Settings struct{ Properties map[string]property }
+		}
+	}
+	if err := json.Unmarshal(bytes.ReplaceAll(text, []byte(`"$ref"`), []byte(`"ref"`)), &values); err != nil {
+		t.Fatal(err)
+	}
+	known := values.Properties.Settings.Properties
+	chartsOwn := strings.Fields("config policy listen admin http tls-cert tls-key tls-client-ca tls-crl admin-tls access insecure-plaintext")
+	defaults, err := config.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[config.Config]()) {
+		env, isSetting := field.Tag.Lookup("env")
+		name := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(env, "CKD_"), "_", "-"))
+		p, there := known[name]
+		delete(known, name)
+		if !isSetting || slices.Contains(chartsOwn, name) {
+			if there {
+				t.Errorf("%s: the chart sets it", name)
+			}
+			continue
+		}
+		want := property{Type: "string", Default: fmt.Sprint(reflect.ValueOf(*defaults).FieldByIndex(field.Index))}
+		switch {
+		case field.Type == reflect.TypeFor[time.Duration]():
+			want.Type, want.Ref, want.Default = "", "#/$defs/time", field.Tag.Get("default")
+		case field.Type.Kind() == reflect.Bool:
+			want.Type, want.Default = "boolean", false
+		case field.Type.Kind() == reflect.Float64:
+			want.Type, want.Default = "number", reflect.ValueOf(*defaults).FieldByIndex(field.Index).Float()
+		case field.Type.Kind() != reflect.String:
+			want.Type, want.Default = "integer", float64(reflect.ValueOf(*defaults).FieldByIndex(field.Index).Int())
+		}
+		if enum := field.Tag.Get("enum"); enum != "" {
+			want.Enum = strings.Split(enum, ",")
+		}
+		if !there || !reflect.DeepEqual(p, want) {
+			t.Errorf("%s: the schema has %+v (%v), the daemon %+v", name, p, there, want)
+		}
+	}
+	for name := range known {
+		t.Errorf("%s: no setting of the daemon", name)
+	}
+}
+
+// TestChartServes starts the daemon with the rendered files, mounted as the kubelet
+// does it, and changes the policies under it.
+func TestChartServes(t *testing.T) {
+	for form, values := range chartForms {
+		if form == "library" {
+			continue
+		}
+		t.Run(form, func(t *testing.T) {
+			r := renderChart(t, values)
+			spec := onlyObject[*apps.Deployment](t, r).Spec.Template.Spec
+			container := slices.Concat(spec.InitContainers, spec.Containers)[0]
+			root := socketDir(t)
+			mounted := mountVolumes(t, r, spec, container, root)
+			settings := filepath.Join(root, "ckd.yaml")
+			putFile(t, settings, rooted(root).Replace(mounted["/etc/ckd/settings"].read(t, "ckd.yaml")))
+			arguments := slices.Clone(container.Args)
+			i := slices.Index(arguments, "--config=/etc/ckd/settings/ckd.yaml")
+			if i < 0 {
+				t.Fatalf("arguments %q", arguments)
+			}
+			arguments[i] = "--config=" + settings
+			d := testbed.Start(t, exec.Command(ckd, arguments...), len(settingsOf(t, r)["listen"].([]any)))
+
+			health := []string{"healthcheck", "--admin", d.Admin[strings.Index(d.Admin, "://")+3:]}
+			if settingsOf(t, r)["admin-tls"] == true {
+				health = append(health, "--admin-tls", "--tls-ca", filepath.Join(root, "etc/ckd/tls/ca.crt"), "--server-name", serverName)
+			}
+			if got := testbed.Run(t, exec.Command(ckd, health...)); got.Code != 0 {
+				t.Fatalf("health check: %s", got.Stderr)
+			}
+			before := hashes(t, d, root)
+			mounted["/etc/ckd/policies"].swap(t, map[string]string{"other.yaml": strings.Replace(onePolicy, "one", "another", 1)})
+			for i := 0; !strings.Contains(hashes(t, d, root), "model another:"); i++ {
+				if i == 300 {
+					t.Fatalf("after 30 s the policies in force are %s, as before: %s", hashes(t, d, root), before)
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			if code := d.Stop(); code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+		})
+	}
+}
+
+// TestChartNotes: what the notes warn of is so, and what is so they warn of. Helm
+// prints them for an installation alone; here they are in a manifest.
+func TestChartNotes(t *testing.T) {
+	dir := t.TempDir()
+	for _, pattern := range []string{"*", "templates/*"} {
+		paths, err := filepath.Glob(filepath.Join(chart, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			if info, err := os.Stat(path); err != nil || info.IsDir() {
+				continue
+			}
+			to, err := filepath.Rel(chart, path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			putFile(t, filepath.Join(dir, to), getFile(t, path))
+		}
+	}
+	putFile(t, filepath.Join(dir, "templates/notes.yaml"),
+		`{{- define "notes" }}`+getFile(t, filepath.Join(chart, "templates/NOTES.txt"))+`{{ end }}notes: {{ include "notes" . | quote }}`)
+
+	for _, c := range []struct {
+		values    string
+		has, lack []string
+	}{
+		{"", []string{"dns:///ckd.grading.svc:8590", "*** PLAINTEXT", "*** EXAMPLE POLICY", "No access.existingSecret", "http://127.0.0.1:9590/"},
+			[]string{"every pod of the cluster", "PRIVACY", "-http", "resources.limits"}},
+		{"networkPolicy: {enabled: false}", []string{"*** PLAINTEXT", "every pod of the cluster can call"}, []string{"ckd/client"}},
+		{"settings: {recent-inputs: 5}\ntls: {existingSecret: a, admin: true}\naccess: {existingSecret: b}",
+			[]string{"*** PRIVACY", "to identities with `recent: true`"}, []string{"No access", "The page is off"}},
+		{"tls: {existingSecret: a}\naccess: {existingSecret: b}", []string{"The page is off"}, []string{"No access", "PRIVACY"}},
+		{"tls: {existingSecret: a, admin: true}\naccess: {existingSecret: b}\npoliciesConfigMap: c\nhttp: {enabled: true}\nresources: {limits: {memory: 1Gi}}",
+			[]string{"https://ckd-http.grading.svc:8591", "https://127.0.0.1:9590/", "takes 1066Mi"}, []string{"***", "No access"}},
+		{sidecarValues, []string{"server with ckd beside it", "unix:/run/ckd/ckd.sock."}, []string{"PLAINTEXT", "No access"}},
+		{"mode: library", []string{"ckd.sidecar"}, []string{"PLAINTEXT"}},
+	} {
+		command := exec.Command(helmProgram(t), "template", "ckd", dir, "--namespace", "grading", "--values", "-",
+			"--show-only", "templates/notes.yaml", "--kube-version", kubeVersion)
+		command.Stdin = strings.NewReader(c.values)
+		result := testbed.Run(t, command)
+		var rendered struct{ Notes string }
+		if err := yaml.Unmarshal([]byte(result.Stdout), &rendered); err != nil || result.Code != 0 {
+			t.Fatalf("%s\n%s%v", c.values, result.Stderr, err)
+		}
+		for _, text := range c.has {
+			if !strings.Contains(rendered.Notes, text) {
+				t.Errorf("%s\nthe notes lack %q:\n%s", c.values, text, rendered.Notes)
+			}
+		}
+		for _, text := range c.lack {
+			if strings.Contains(rendered.Notes, text) {
+				t.Errorf("%s\nthe notes have %q:\n%s", c.values, text, rendered.Notes)
+			}
+		}
+	}
+}
+
+// TestChartInAnother takes the chart into that of a model server, as
+// docs/kubernetes.md tells it.
+func TestChartInAnother(t *testing.T) {
+	helm := helmProgram(t)
+	folder := t.TempDir()
+	parent := filepath.Join(folder, "heart")
+	ours, err := filepath.Abs(chart)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(ours, filepath.Join(folder, "ckd")); err != nil {
+		t.Fatal(err)
+	}
+	blocks := kubernetesDocs(t)
+	for _, file := range []string{"Chart.yaml", "values.yaml", "templates/deployment.yaml"} {
+		if blocks[file] == "" {
+			t.Fatalf("docs/kubernetes.md has no %s", file)
+		}
+		putFile(t, filepath.Join(parent, file), blocks[file])
+	}
+	build := exec.Command(helm, "dependency", "build", "heart")
+	build.Dir = folder
+	if r := testbed.Run(t, build); r.Code != 0 || !strings.Contains(blocks["sh"], "helm dependency build heart\n") {
+		t.Fatal(r.Stderr)
+	}
+	result := testbed.Run(t, exec.Command(helm, "template", "heart", parent, "--namespace", "grading", "--kube-version", kubeVersion))
+	if result.Code != 0 {
+		t.Fatal(result.Stderr)
+	}
+	r := decodeManifests(t, result.Stdout)
+	pods := podsOf(r)
+	for _, p := range pods {
+		checkPod(t, r, p)
+	}
+	checkMonitors(t, r, pods)
+	checkPolicies(t, r)
+	d := onlyObject[*apps.Deployment](t, r)
+	if len(objectsOf[*monitoring.PodMonitor](r)) != 1 || len(d.Spec.Template.Spec.InitContainers) != 1 {
+		t.Errorf("%+v", d.Spec.Template.Spec)
+	}
+}
+
+// TestDocsOfKubernetes: every helm command of docs/kubernetes.md renders.
+func TestDocsOfKubernetes(t *testing.T) {
+	helm := helmProgram(t)
+	blocks := kubernetesDocs(t)
+	dir := t.TempDir()
+	for name, text := range blocks {
+		if strings.HasSuffix(name, ".yaml") {
+			putFile(t, filepath.Join(dir, name), text)
+		}
+	}
+	putFile(t, filepath.Join(dir, "retina.yaml"), onePolicy)
+	absolute, err := filepath.Abs(chart)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := 0
+	for _, line := range strings.Split(strings.ReplaceAll(blocks["sh"], "\\\n", " "), "\n") {
+		words := strings.Fields(strings.NewReplacer("deploy/helm/ckd", absolute, "'", "").Replace(line))
+		if len(words) < 2 || words[0] != "helm" || !slices.Contains([]string{"upgrade", "lint", "template"}, words[1]) {
+			continue
+		}
+		commands++
+		if words[1] == "upgrade" {
+			words = slices.DeleteFunc(words, func(w string) bool { return w == "--install" || w == "--create-namespace" || w == "--reuse-values" })
+			words[1] = "template"
+		}
+		command := exec.Command(helm, append(words[1:], "--kube-version", kubeVersion)...)
+		command.Dir = dir
+		r := testbed.Run(t, command)
+		if r.Code != 0 {
+			t.Errorf("%s\n%s", line, r.Stderr)
+		} else if words[1] == "template" {
+			checkPolicies(t, decodeManifests(t, r.Stdout))
+		}
+	}
+	if commands < 5 {
+		t.Errorf("%d commands found", commands)
+	}
+}
+
+// TestExampleManifests decodes what examples has for Kubernetes, as far as its own
+// types go; KServe's have a test in examples.
+func TestExampleManifests(t *testing.T) {
+	files, err := filepath.Glob("../../examples/kserve/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoded := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, document := range splitManifests(t, string(text)) {
+			var kind meta.TypeMeta
+			if err := yaml.Unmarshal(document, &kind); err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasPrefix(kind.APIVersion, "serving.kserve.io/") {
+				continue
+			}
+			if _, _, err := decoder.Decode(document, nil, nil); err != nil {
+				t.Errorf("%s: %s: %v", file, kind.Kind, err)
+			}
+			decoded++
+		}
+	}
+	if decoded < 5 {
+		t.Errorf("%d manifests of Kubernetes", decoded)
+	}
+}

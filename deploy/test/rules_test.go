@@ -1,0 +1,233 @@
+package deploytest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/prometheus/promql/parser"
+	"gopkg.in/yaml.v3"
+
+	"github.com/ckd-project/ckd/integration_test/testbed"
+)
+
+const rulesFolder = "../prometheus/rules"
+
+// rule of a file of rules, recording or alerting.
+type rule struct {
+	Record, Alert, Expr string
+	For                 string
+	Labels              map[string]string
+	Annotations         map[string]string
+}
+
+func (r *rule) name() string { return r.Record + r.Alert }
+
+// readRules reads a file of rules.
+func readRules(t *testing.T, file string) []rule {
+	t.Helper()
+	var content struct {
+		Groups []struct {
+			Name  string
+			Rules []rule
+		}
+	}
+	readYAML(t, filepath.Join(rulesFolder, file), &content)
+	var rules []rule
+	for _, g := range content.Groups {
+		rules = append(rules, g.Rules...)
+	}
+	if len(rules) == 0 {
+		t.Fatalf("%s has no rules", file)
+	}
+	return rules
+}
+
+func readYAML(t *testing.T, path string, into any) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, into); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+}
+
+// TestPromtool: promtool accepts the rules, and its tests of them pass.
+func TestPromtool(t *testing.T) {
+	promtool := testbed.Program(t, "promtool", "PROMTOOL")
+	tests, err := filepath.Glob(filepath.Join(rulesFolder, "tests", "*.yaml"))
+	if err != nil || len(tests) == 0 {
+		t.Fatalf("no tests of rules (%v)", err)
+	}
+	for _, args := range [][]string{
+		{"check", "rules", filepath.Join(rulesFolder, "recording.yaml"), filepath.Join(rulesFolder, "alerts.yaml")},
+		append([]string{"test", "rules"}, tests...),
+	} {
+		r := testbed.Run(t, exec.CommandContext(t.Context(), promtool, args...))
+		if r.Code != 0 {
+			t.Errorf("promtool %s: exit %d\n%s%s", strings.Join(args, " "), r.Code, r.Stdout, r.Stderr)
+		}
+	}
+}
+
+// TestRules: rules are named as they should be, and ask for what there is.
+func TestRules(t *testing.T) {
+	known := knownMetrics(t)
+	recorded := make(map[string]bool)
+	for _, r := range readRules(t, "recording.yaml") {
+		if r.Record == "" {
+			t.Errorf("recording.yaml: %s is no recording rule", r.name())
+			continue
+		}
+		if recorded[r.Record] {
+			t.Errorf("recording.yaml: %s is there twice", r.Record)
+		}
+		recorded[r.Record] = true
+		checkQuery(t, r.Record, r.Expr, known)
+		labels, err := levelLabels(r.Record)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if got := grouping(t, r.Expr); !slices.Equal(got, labels) {
+			t.Errorf("recording.yaml: %s sums by %v, by its name it should by %v", r.Record, got, labels)
+		}
+		known[r.Record] = labels
+	}
+	used := make(map[string]bool)
+	for _, r := range readRules(t, "alerts.yaml") {
+		if r.Alert == "" {
+			t.Errorf("alerts.yaml: %s is no alert", r.name())
+			continue
+		}
+		if used[r.Alert] {
+			t.Errorf("alerts.yaml: %s is there twice", r.Alert)
+		}
+		used[r.Alert] = true
+		checkQuery(t, r.Alert, r.Expr, known)
+		if s := r.Labels["severity"]; s != "warning" && s != "critical" {
+			t.Errorf("%s: severity %q, expected warning or critical", r.Alert, s)
+		}
+		if !strings.Contains(r.Annotations["summary"], "{{") || !strings.Contains(r.Annotations["description"], "{{") {
+			t.Errorf("%s: summary and description should say of what", r.Alert)
+		}
+		if want := runbookURL + "#" + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
+			t.Errorf("%s: runbook_url %q, expected %s", r.Alert, r.Annotations["runbook_url"], want)
+		}
+	}
+}
+
+// levelLabels is the labels that the level of a recorded name stands for:
+// job_model:metric:operation.
+func levelLabels(name string) ([]string, error) {
+	parts := strings.Split(name, ":")
+	if len(parts) != 3 || !strings.HasPrefix(parts[1], "ckd_") || parts[2] == "" {
+		return nil, fmt.Errorf("recording.yaml: %s is not level:ckd_metric:operation", name)
+	}
+	level, ofJob := strings.CutPrefix(parts[0], "job_")
+	if !ofJob {
+		return nil, fmt.Errorf("recording.yaml: %s is not by job", name)
+	}
+	level = strings.Replace(level, "class_class", "class_a_class_b", 1)
+	labels := []string{"namespace", "job"}
+	return append(labels, regexp.MustCompile(`class_[ab]|[a-z]+`).FindAllString(level, -1)...), nil
+}
+
+// grouping is the labels of the first sum, or other aggregation, of a query.
+func grouping(t *testing.T, query string) []string {
+	t.Helper()
+	expr, err := parsePromQL(query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+		if a, is := node.(*parser.AggregateExpr); is && found == nil {
+			found = a.Grouping
+		}
+		return nil
+	})
+	return found
+}
+
+// TestAlertsAreTested: every alert has a test in which it fires and one in which it
+// does not.
+func TestAlertsAreTested(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(rulesFolder, "tests", "*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fires, silent := make(map[string]bool), make(map[string]bool)
+	for _, file := range files {
+		var content struct {
+			Tests []struct {
+				Alerts []struct {
+					Name string      `yaml:"alertname"`
+					Want []yaml.Node `yaml:"exp_alerts"`
+				} `yaml:"alert_rule_test"`
+			}
+		}
+		readYAML(t, file, &content)
+		for _, test := range content.Tests {
+			for _, a := range test.Alerts {
+				if len(a.Want) > 0 {
+					fires[a.Name] = true
+				} else {
+					silent[a.Name] = true
+				}
+			}
+		}
+	}
+	for _, r := range readRules(t, "alerts.yaml") {
+		if !fires[r.Alert] {
+			t.Errorf("%s: no test in which it fires", r.Alert)
+		}
+		if !silent[r.Alert] {
+			t.Errorf("%s: no test in which it does not", r.Alert)
+		}
+	}
+}
+
+const runbookURL = "https://github.com/ckd-project/ckd/blob/main/docs/runbook.md"
+
+// TestRunbook: there is an entry for every alert, in their order, and for nothing
+// else; and each tells what an entry should.
+func TestRunbook(t *testing.T) {
+	text, err := os.ReadFile("../../docs/runbook.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries := strings.Split(string(text), "\n### ")[1:]
+	var got, want []string
+	for _, entry := range entries {
+		name, body, _ := strings.Cut(entry, "\n")
+		got = append(got, name)
+		for _, part := range []string{"**Means.**", "**Check.**", "**Do.**", "**Do not**"} {
+			if strings.Count(body, part) != 1 {
+				t.Errorf("docs/runbook.md: %s does not have %s once", name, part)
+			}
+		}
+	}
+	for _, r := range readRules(t, "alerts.yaml") {
+		want = append(want, r.Alert)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("docs/runbook.md has the entries\n%v, alerts.yaml the alerts\n%v", got, want)
+	}
+	known := knownMetrics(t)
+	for _, r := range readRules(t, "recording.yaml") {
+		known[r.Record], _ = levelLabels(r.Record) // TestRules tells what is wrong with it
+	}
+	for _, block := range regexp.MustCompile("(?s)```promql\n(.*?)\n```").FindAllStringSubmatch(string(text), -1) {
+		for _, query := range strings.Split(strings.ReplaceAll(block[1], "\n  ", " "), "\n") {
+			checkQuery(t, "docs/runbook.md", query, known)
+		}
+	}
+}
