@@ -85,14 +85,21 @@ func (l *load) open(replicas []string, each int) {
 	})
 }
 
+// onSession is how many batches there are at one time on each session: one begins
+// while the daemon still has the other.
+const onSession = 2
+
+// atOnce is how many there are on all of them.
+func (l *load) atOnce() int { return onSession * len(l.sessions) }
+
 // stream sends batches on every session for as long as more says so, and calls halfway
 // in the midst of each. What it returns waits until all is answered.
 func (l *load) stream(more func() bool, halfway func()) (wait func()) {
 	var workers sync.WaitGroup
-	for _, s := range l.sessions {
+	for i := range l.atOnce() {
 		workers.Go(func() {
 			for l.t.Context().Err() == nil && more() {
-				l.do(s, halfway)
+				l.do(l.sessions[i%len(l.sessions)], halfway)
 			}
 		})
 	}
@@ -193,19 +200,31 @@ func (l *load) hold(d *daemon) (rest func()) {
 	l.t.Cleanup(func() { _ = c.Close() })
 	config := l.config()
 	config.Reconnect = client.Reconnect{Disabled: true}
-	s, err := c.Session(l.t.Context(), config)
-	if err != nil {
-		l.t.Fatal(err)
-	}
 	first, ids := l.next()
-	g, err := s.Open(l.t.Context(), ids)
-	for p := 0; p < l.passes/2 && err == nil; p++ {
-		err = g.Send(l.pass(first, p))
-	}
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	l.do(s, nil) // a stream is read in order: what is held is with the daemon when this is answered
+	var g *client.Group
+	eventually(l.t, "the daemon holds a batch", func() bool {
+		s, err := c.Session(l.t.Context(), config)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		g, err = s.Open(l.t.Context(), ids)
+		for p := 0; p < l.passes/2 && err == nil; p++ {
+			err = g.Send(l.pass(first, p))
+		}
+		// A stream is read in order: when this one, which is no input, has been refused,
+		// the others are open, unless the stream had grown too old for them.
+		spoilt := []float32{float32(math.NaN()), 0, 0}
+		_, refused := s.Do(l.t.Context(), []string{"spoilt"}, slices.Values([][]float32{spoilt}))
+		if err != nil || refused != nil {
+			return false
+		}
+		select {
+		case <-g.Done():
+			return false
+		default:
+			return true
+		}
+	})
 	return func() {
 		for p := l.passes / 2; p < l.passes; p++ {
 			if g.Send(l.pass(first, p)) != nil {

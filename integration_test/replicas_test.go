@@ -1,16 +1,12 @@
 package integration_test
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -19,12 +15,8 @@ import (
 	"time"
 
 	"github.com/prometheus/common/model"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/resolver/manual"
 
 	"github.com/ckd-project/ckd/client"
-	"github.com/ckd-project/ckd/integration_test/testbed"
 )
 
 // TestReplicaKilled: three replicas behind a client that balances, and one
@@ -40,6 +32,7 @@ func TestReplicaKilled(t *testing.T) {
 	l.send(1500)
 	f.agrees(l)
 	f.dashboards(l, "classic")
+	f.canary(l)
 
 	// Every session stops in the middle of a batch, while calls go on.
 	victim, scraped := f.replicas[0], l.answered(f.replicas[0].version)
@@ -50,7 +43,7 @@ func TestReplicaKilled(t *testing.T) {
 	more := func() bool { return l.begun.Load() < 3000 || !killed.Load() }
 	streamed, called := l.stream(more, halfway), l.call(more)
 	eventually(t, "500 more are answered, while every session stands", func() bool {
-		return l.total() >= before+500 && f.open() == loadBatch*(len(l.sessions)+1)
+		return l.total() >= before+500 && f.open() == loadBatch*(l.atOnce()+1)
 	})
 	victim.kill()
 	killed.Store(true)
@@ -71,7 +64,7 @@ func TestReplicaKilled(t *testing.T) {
 	f.asks("sum by (model) (ckd_decisions_total)", "model", map[string]interval{
 		loadModel: about(float64(l.answered(f.replicas[1].version) + l.answered(f.replicas[2].version))),
 	})
-	inFlight := loadBatch * (len(l.sessions) + callers)
+	inFlight := loadBatch * (l.atOnce() + callers)
 	f.asks(fmt.Sprintf("sum by (instance) (last_over_time(ckd_decisions_total{instance=%q}[1h]))", victim.instance()), "instance",
 		map[string]interval{victim.instance(): {float64(scraped), float64(l.answered(victim.version) + inFlight)}})
 
@@ -96,11 +89,11 @@ func TestRetryCountedTwice(t *testing.T) {
 	f.dashboards(l, "native")
 
 	halfway, goOn := barrier(t)
-	streamed := l.stream(l.upTo(l.begun.Load()+int64(loadBatch*len(l.sessions))), halfway)
-	eventually(t, "every session stands", func() bool { return f.open() == loadBatch*len(l.sessions) })
+	streamed := l.stream(l.upTo(l.begun.Load()+int64(loadBatch*l.atOnce())), halfway)
+	eventually(t, "every session stands", func() bool { return f.open() == loadBatch*l.atOnce() })
+	answered, twice := l.answered(victim.version), 2*onSession*loadBatch // on its two sessions
 	way.mute.Store(true)
 	goOn()
-	answered, twice := l.answered(victim.version), 2*loadBatch // its two sessions
 	eventually(t, "the replica has decided on what it holds", func() bool {
 		return int(victim.gauge("ckd_decisions_total")) == answered+twice
 	})
@@ -245,241 +238,4 @@ func barrier(t *testing.T) (halfway, goOn func()) {
 		}
 	}
 	return halfway, func() { close(open) }
-}
-
-// fleet is three daemons that have nothing in common but what their policies mean, and
-// one Prometheus, which scrapes them.
-type fleet struct {
-	t          *testing.T
-	replicas   []*replica
-	prometheus *testbed.Prometheus
-}
-
-// startFleet starts it with a policy whose version is integration.
-func startFleet(t *testing.T, policy string, flags []string, args ...string) *fleet {
-	t.Helper()
-	binary, promtool := testbed.Program(t, "prometheus", "PROMETHEUS"), testbed.Program(t, "promtool", "PROMTOOL")
-	f := &fleet{t: t}
-	for i := range 3 {
-		version := fmt.Sprintf("replica-%d", i)
-		file := writePolicy(t, strings.Replace(policy, "version: integration", "version: "+version, 1))
-		d := serve(t, append([]string{"--policy", file}, args...)...)
-		f.replicas = append(f.replicas, &replica{daemon: d, version: version, policy: file, args: args})
-	}
-	config := scrapeConfig(t, promtool, f.replicas[0].daemon)
-	text, err := os.ReadFile(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var targets []string
-	for _, r := range f.replicas {
-		targets = append(targets, strconv.Quote(r.instance()))
-	}
-	text = bytes.Replace(text, []byte(targets[0]), []byte(strings.Join(targets, ", ")), 1)
-	if err := os.WriteFile(config, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f.prometheus = testbed.StartPrometheus(t, binary, config, flags...)
-	f.areUp()
-	return f
-}
-
-// areUp waits until Prometheus has found all replicas up.
-func (f *fleet) areUp() {
-	f.t.Helper()
-	eventually(f.t, "Prometheus finds all replicas up", func() bool {
-		return len(f.prometheus.Query("up == 1", "")) == len(f.replicas)
-	})
-}
-
-// dial is a client that balances over some addresses, which have one name.
-func (f *fleet) dial(addresses ...string) *client.Client {
-	f.t.Helper()
-	name := manual.NewBuilderWithScheme("replicas")
-	var state resolver.State
-	for _, a := range addresses {
-		state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{{Addr: a}}})
-	}
-	name.InitialState(state)
-	c, err := client.Dial("replicas:///ckd", client.WithBalancing(), client.WithInsecure(),
-		client.WithDialOptions(grpc.WithResolvers(name)))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	f.t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
-func (f *fleet) addresses() (all []string) {
-	for _, r := range f.replicas {
-		all = append(all, r.GRPC[0])
-	}
-	return all
-}
-
-func (f *fleet) versions() (all []string) {
-	for _, r := range f.replicas {
-		all = append(all, r.version)
-	}
-	return all
-}
-
-// open is how many inputs are open on all replicas.
-func (f *fleet) open() (inputs int) {
-	for _, r := range f.replicas {
-		inputs += int(r.gauge("ckd_inputs_open"))
-	}
-	return inputs
-}
-
-// agrees holds that Prometheus has counted of each replica what it answered, and that
-// one policy is in force everywhere. Nothing may be under way.
-func (f *fleet) agrees(l *load) {
-	f.t.Helper()
-	f.areUp()
-	f.prometheus.Scraped(time.Now())
-	each, all := map[string]interval{}, 0
-	for _, r := range f.replicas {
-		answered := l.answered(r.version)
-		if answered == 0 {
-			f.t.Errorf("%s has answered nothing", r.version)
-		}
-		each[r.instance()] = about(float64(answered))
-		all += answered
-	}
-	f.asks("sum by (instance) (ckd_decisions_total)", "instance", each)
-	f.asks("sum by (model) (ckd_decisions_total)", "model", map[string]interval{loadModel: about(float64(all))})
-	f.asks("sum by (model) (ckd_passes_total)", "model", map[string]interval{loadModel: about(float64(all * l.passes))})
-	f.asks("count by (model) (ckd_policy_info)", "model", map[string]interval{loadModel: about(float64(len(f.replicas)))})
-	f.asks("count by (model) (count by (model, hash) (ckd_policy_info))", "model", map[string]interval{loadModel: about(1)})
-}
-
-// dashboards holds what documented queries say of all replicas against their answers.
-// Counters add up to just that. Rates weigh each replica by when it was scraped, so that
-// their shares and quantiles lie between those of single replicas.
-func (f *fleet) dashboards(l *load, histograms string) {
-	f.t.Helper()
-	at := f.prometheus.Scraped(time.Now())
-	documented := documentedQueries(f.t)
-	all := expectedAnswers(f.t, f.replicas[0].daemon, l.lines(""))
-	var each [][]answer
-	for _, r := range f.replicas {
-		each = append(each, expectedAnswers(f.t, r.daemon, l.lines(r.version)))
-	}
-	checked := 0
-	for i, a := range all {
-		found := slices.IndexFunc(documented, func(q string) bool { return strings.HasPrefix(q, a.query) })
-		if a.perSecond || a.needs != "" && a.needs != histograms || found < 0 {
-			continue
-		}
-		checked++
-		query := documented[found]
-		checkQuery(f.t, f.prometheus, overAllTime(query), at, a.want)
-		between := map[string]interval{}
-		for series := range a.want {
-			b := interval{math.Inf(1), math.Inf(-1)}
-			for _, of := range each {
-				b = interval{min(b.low, of[i].want[series].low), max(b.high, of[i].want[series].high)}
-			}
-			between[series] = b
-		}
-		checkQuery(f.t, f.prometheus, query, at, between)
-	}
-	if checked < 8 {
-		f.t.Errorf("only %d documented queries were asked", checked)
-	}
-}
-
-// asks asks a query as of now whose series differ by one label, by which the wanted
-// values are.
-func (f *fleet) asks(query, label string, want map[string]interval) {
-	f.t.Helper()
-	series := map[string]interval{}
-	for value, v := range want {
-		series[model.Metric{model.LabelName(label): model.LabelValue(value)}.String()] = v
-	}
-	checkQuery(f.t, f.prometheus, query, "", series)
-}
-
-// replica is a daemon of a fleet. The version of its policy names it in every answer.
-type replica struct {
-	*daemon
-	version string
-	policy  string // its file
-	args    []string
-}
-
-// instance is what Prometheus calls it.
-func (r *replica) instance() string { return strings.TrimPrefix(r.Admin, "http://") }
-
-// kill ends the replica without a word.
-func (r *replica) kill() {
-	r.t.Helper()
-	if err := r.Process.Process.Kill(); err != nil {
-		r.t.Fatal(err)
-	}
-	<-r.Exited
-}
-
-// again starts a replica that has ended on the addresses that it had, under another
-// name.
-func (r *replica) again() {
-	r.t.Helper()
-	text, err := os.ReadFile(r.policy)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	name := r.version + "-again"
-	r.policy = writePolicy(r.t, strings.Replace(string(text), "version: "+r.version, "version: "+name, 1))
-	r.version = name
-	args := []string{"serve", "--listen", r.GRPC[0], "--admin", r.instance(), "--policy", r.policy}
-	r.daemon = &daemon{testbed.Start(r.t, exec.Command(ckd, append(args, r.args...)...), 1), r.t}
-}
-
-// wire forwards connections to a daemon. What the daemon says is lost while it is mute.
-type wire struct {
-	address string
-	mute    atomic.Bool
-}
-
-func wireTo(t *testing.T, address string) *wire {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
-	w := &wire{address: listener.Addr().String()}
-	go func() {
-		for {
-			near, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			far, err := net.Dial("tcp", address)
-			if err != nil { // the daemon is gone
-				_ = near.Close()
-				continue
-			}
-			go w.carry(far, near, func() bool { return false })
-			go w.carry(near, far, w.mute.Load)
-		}
-	}()
-	return w
-}
-
-// carry copies until one side has ended, and then ends both.
-func (w *wire) carry(to, from net.Conn, mute func() bool) {
-	defer to.Close()
-	defer from.Close()
-	buffer := make([]byte, 1<<16)
-	for {
-		n, err := from.Read(buffer)
-		if err == nil && !mute() {
-			_, err = to.Write(buffer[:n])
-		}
-		if err != nil {
-			return
-		}
-	}
 }

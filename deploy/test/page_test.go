@@ -586,6 +586,8 @@ func (b *browser) screenshot(name string) {
 	dir := os.Getenv("CKD_ARTIFACTS")
 	if dir == "" {
 		dir = b.t.TempDir()
+	} else if err := os.MkdirAll(dir, 0o750); err != nil {
+		b.t.Fatal(err)
 	}
 	// All of it has to be in the window: beyond it not everything is drawn.
 	before := b.size

@@ -1,0 +1,81 @@
+package integration_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ckd-project/ckd/integration_test/testbed"
+)
+
+// TestOperateReaders: docs/operate.md says of every metric of docs/metrics.md who
+// reads it, and of no other.
+func TestOperateReaders(t *testing.T) {
+	rows := func(page string) (names []string) {
+		for _, m := range regexp.MustCompile("(?m)^\\| `(ckd_\\w+)` \\|(.*)$").FindAllStringSubmatch(readPage(t, page), -1) {
+			if !regexp.MustCompile(`\w`).MatchString(m[2]) {
+				t.Errorf("%s says nothing of %s", page, m[1])
+			}
+			names = append(names, m[1])
+		}
+		slices.Sort(names)
+		return names
+	}
+	declared, read := rows("metrics.md"), rows("operate.md")
+	for _, name := range declared {
+		if !slices.Contains(read, name) {
+			t.Errorf("docs/operate.md does not say who reads %s", name)
+		}
+	}
+	for _, name := range read {
+		if !slices.Contains(declared, name) {
+			t.Errorf("docs/operate.md speaks of %s, which docs/metrics.md does not have", name)
+		}
+	}
+	if len(declared) < 40 || len(slices.Compact(read)) != len(declared) {
+		t.Errorf("%d metrics are declared, and %d read", len(declared), len(read))
+	}
+}
+
+// TestOperateCommands runs the commands of docs/operate.md, from the project's root
+// against a daemon.
+func TestOperateCommands(t *testing.T) {
+	d := serve(t, "--policy", "../deploy/policy/fetal-health.yaml")
+	ran := 0
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(readPage(t, "operate.md"), -1) {
+		for line := range strings.Lines(block[1]) {
+			ran++
+			name := strings.Fields(line)[0]
+			t.Run(name, func(t *testing.T) {
+				if name != "ckd" {
+					at := filepath.Dir(testbed.Program(t, name, strings.ToUpper(name)))
+					t.Setenv("PATH", at+":"+os.Getenv("PATH"))
+				}
+				t.Setenv("PATH", filepath.Dir(ckd)+":"+os.Getenv("PATH"))
+				own := strings.NewReplacer("127.0.0.1:8590", d.GRPC[0], "http://127.0.0.1:9590", d.Admin).Replace(line)
+				c := exec.CommandContext(inTime(t), "sh", "-c", own)
+				c.Dir = ".."
+				r := testbed.Run(t, c)
+				if r.Code != 0 || r.Stdout+r.Stderr == "" || strings.Contains(r.Stdout, "Error distribution") {
+					t.Errorf("%s: exit %d\n%s%s", line, r.Code, r.Stdout, r.Stderr)
+				}
+			})
+		}
+	}
+	if ran < 4 {
+		t.Errorf("found only %d commands in docs/operate.md", ran)
+	}
+}
+
+func readPage(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "docs", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
