@@ -10,9 +10,9 @@ func TestGo(t *testing.T) {
 	socket := "unix:" + filepath.Join(t.TempDir(), "ckd.sock")
 	serveOn(t, socket, "--policy", policyFile)
 	r := run(t, goExample, "--addr", socket)
-	lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
-	if r.code != 0 || len(lines) != 16 {
-		t.Fatalf("exit %d\n%s%s", r.code, r.stdout, r.stderr)
+	lines := strings.Split(strings.TrimSpace(r.Stdout), "\n")
+	if r.Code != 0 || len(lines) != 16 {
+		t.Fatalf("exit %d\n%s%s", r.Code, r.Stdout, r.Stderr)
 	}
 	for i, line := range lines {
 		id := []string{"0-", "1-"}[i/8] + string(rune('0'+i%8)) + "\t"
@@ -20,16 +20,16 @@ func TestGo(t *testing.T) {
 			t.Errorf("line %q, expected a decision for %q", line, id)
 		}
 	}
-	if !strings.Contains(r.stdout, "retained: ") || !strings.Contains(r.stdout, "to a person: ") {
-		t.Errorf("%s\nexpected both kinds of decision", r.stdout)
+	if !strings.Contains(r.Stdout, "retained: ") || !strings.Contains(r.Stdout, "to a person: ") {
+		t.Errorf("%s\nexpected both kinds of decision", r.Stdout)
 	}
 
 	r = run(t, goExample, "--addr", socket, "--model", "nobody")
-	if r.code != 1 || !strings.Contains(r.stderr, `session for model "nobody"`) {
-		t.Errorf("unknown model: exit %d, %s", r.code, r.stderr)
+	if r.Code != 1 || !strings.Contains(r.Stderr, `session for model "nobody"`) {
+		t.Errorf("unknown model: exit %d, %s", r.Code, r.Stderr)
 	}
 	r = run(t, goExample, "--addr", "ckd.example.org:8590")
-	if r.code != 1 || !strings.Contains(r.stderr, "plaintext is for unix sockets and loopback addresses") {
-		t.Errorf("plaintext elsewhere: exit %d, %s", r.code, r.stderr)
+	if r.Code != 1 || !strings.Contains(r.Stderr, "plaintext is for unix sockets and loopback addresses") {
+		t.Errorf("plaintext elsewhere: exit %d, %s", r.Code, r.Stderr)
 	}
 }

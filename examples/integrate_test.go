@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ckd-project/ckd/integration_test/testbed"
 )
 
 // TestIntegrate runs every command that docs/integrate.md shows, from the project's
@@ -118,13 +120,13 @@ func (p *page) run(t *testing.T, line string) {
 		c := exec.CommandContext(ctx, "sh", "-c", command)
 		c.Dir = ".."
 		c.Env = append(os.Environ(), "PATH="+p.dir+":"+os.Getenv("PATH"))
-		r := runCommand(t, c)
-		if r.code != 0 || strings.Contains(r.stdout, `{"error"`) {
-			t.Errorf("%s: exit %d\n%s%s", line, r.code, r.stdout, r.stderr)
+		r := testbed.Run(t, c)
+		if r.Code != 0 || strings.Contains(r.Stdout, `{"error"`) {
+			t.Errorf("%s: exit %d\n%s%s", line, r.Code, r.Stdout, r.Stderr)
 		}
 		decides := strings.Contains(line, "examples/") || name == "curl"
-		if decides && !strings.Contains(r.stdout, "retain") && !strings.Contains(r.stdout, "defer") {
-			t.Errorf("%s: no decision\n%s", line, r.stdout)
+		if decides && !strings.Contains(r.Stdout, "retain") && !strings.Contains(r.Stdout, "defer") {
+			t.Errorf("%s: no decision\n%s", line, r.Stdout)
 		}
 	})
 }
@@ -148,7 +150,7 @@ func (p *page) serve(args []string) {
 		}
 	}
 	d := serveOn(p.t, "127.0.0.1:0", free...)
-	for flag, at := range map[string]string{"--listen": d.grpc, "--http": strings.TrimPrefix(d.http, "http://")} {
+	for flag, at := range map[string]string{"--listen": d.GRPC[0], "--http": strings.TrimPrefix(d.HTTP, "http://")} {
 		if shown := ports[flag]; shown != "" {
 			_, p.ports[shown], _ = strings.Cut(at, ":")
 		}

@@ -15,6 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/internal/strictyaml"
 )
 
@@ -111,10 +112,10 @@ func TestKServe(t *testing.T) {
 	if err := os.WriteFile(policy, []byte(m["ConfigMap ckd-policy"].Data["fetal-health.yaml"]), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r := run(t, ckd, "check", policy); r.code != 0 {
-		t.Errorf("the policy: exit %d, %s", r.code, r.stderr)
+	if r := run(t, ckd, "check", policy); r.Code != 0 {
+		t.Errorf("the policy: exit %d, %s", r.Code, r.Stderr)
 	}
-	help := run(t, ckd, "serve", "--help").stdout
+	help := run(t, ckd, "serve", "--help").Stdout
 	daemons := 0
 	for _, c := range slices.Concat(m["Deployment ckd"].Spec.Template.Spec.Containers, m["InferenceService fetal-health"].Spec.Transformer.Containers) {
 		if c.Name != "ckd" {
@@ -192,7 +193,7 @@ func fits(t *testing.T, args []string, memory string) {
 func TestKServeTransformer(t *testing.T) {
 	python := python(t, "numpy")
 	d := serveHTTP(t)
-	url := d.http + "/v2/models/fetal-health/infer"
+	url := d.HTTP + "/v2/models/fetal-health/infer"
 	transform := func(url string) (answer struct {
 		ID              string
 		Decision, Error []string
@@ -200,8 +201,8 @@ func TestKServeTransformer(t *testing.T) {
 	}) {
 		t.Helper()
 		r := run(t, python, "testdata/run_kserve.py", url, recording, fmt.Sprint(inputs))
-		if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil || r.code != 0 {
-			t.Fatalf("exit %d, %v\n%s", r.code, err, r.stderr)
+		if err := json.Unmarshal([]byte(r.Stdout), &answer); err != nil || r.Code != 0 {
+			t.Fatalf("exit %d, %v\n%s", r.Code, err, r.Stderr)
 		}
 		if answer.ID != "7" || len(answer.Decision) != inputs || len(answer.Defer) != inputs || len(answer.Error) != inputs {
 			t.Fatalf("answer %+v", answer)
@@ -209,7 +210,7 @@ func TestKServeTransformer(t *testing.T) {
 		return answer
 	}
 	a := transform(url)
-	for i, want := range decisions(t, d.grpc) {
+	for i, want := range decisions(t, d.GRPC[0]) {
 		switch {
 		case i == 1 || i == 2: // whose passes are spoilt
 			if !a.Defer[i] || !strings.Contains(a.Error[i], "expected") {
@@ -219,9 +220,9 @@ func TestKServeTransformer(t *testing.T) {
 			t.Errorf("input %d: %s, defer %v, %q; expected %s", i, a.Decision[i], a.Defer[i], a.Error[i], want)
 		}
 	}
-	a = transform(d.http + "/v2/models/nobody/infer")
+	a = transform(d.HTTP + "/v2/models/nobody/infer")
 	everyDeferred(t, "unknown model", a.Defer, a.Error, "nobody")
-	d.stop(t)
+	d.Stop()
 	a = transform(url)
 	everyDeferred(t, "no daemon", a.Defer, a.Error, "not to be asked")
 }
@@ -238,10 +239,10 @@ func everyDeferred(t *testing.T, what string, deferred []bool, errors []string, 
 // The router of a graph hands the classifier's answer to ckd as it is.
 func TestKServeGraph(t *testing.T) {
 	d := serveHTTP(t)
-	want := decisions(t, d.grpc)
+	want := decisions(t, d.GRPC[0])
 	answer := `{"model_name": "classifier", "model_version": "1", "id": "7", "outputs": [{"name": "passes", "datatype": "FP32", "shape": [` +
 		fmt.Sprintf("%d, 30, 3", inputs) + `], "data": ` + recordedJSON(t) + `}]}`
-	reply, err := http.Post(d.http+"/v2/models/fetal-health/infer", "application/json", strings.NewReader(answer))
+	reply, err := http.Post(d.HTTP+"/v2/models/fetal-health/infer", "application/json", strings.NewReader(answer))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +277,7 @@ func anys(texts []string) []any {
 }
 
 // serveHTTP starts a daemon that serves HTTP too.
-func serveHTTP(t *testing.T) *daemon {
+func serveHTTP(t *testing.T) *testbed.Daemon {
 	t.Helper()
 	return serve(t, "--http", "127.0.0.1:0")
 }

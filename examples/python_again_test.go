@@ -132,8 +132,8 @@ passes = [numpy.array([[10 * s + i, 0] for i in range(4)]) for s in range(2)]
 with ckd.Client(sys.argv[1]) as client, client.session("m") as session:
     print(*(f"{r.id} {r.action}" for r in session.decide("abcd", passes)), sep=", ")
 `, serveFake(t, f))
-	if want := "a retain, b retain, c defer, d error\n"; r.code != 0 || r.stdout != want {
-		t.Errorf("exit %d, %q, expected %q\n%s", r.code, r.stdout, want, r.stderr)
+	if want := "a retain, b retain, c defer, d error\n"; r.Code != 0 || r.Stdout != want {
+		t.Errorf("exit %d, %q, expected %q\n%s", r.Code, r.Stdout, want, r.Stderr)
 	}
 	want := []string{"[a b c d] 0 1 2 3 10 11 12 13", "[a c] 0 2 10 12", "[a] 0 10"}
 	f.mu.Lock()

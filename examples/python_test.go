@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/ckd-project/ckd/client"
+	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/internal/recordings"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
@@ -110,11 +111,11 @@ func decisions(t *testing.T, address string) []string {
 }
 
 // printed holds the lines of mc_dropout.py against what the daemon decided.
-func printed(t *testing.T, r result, want []string) {
+func printed(t *testing.T, r testbed.Result, want []string) {
 	t.Helper()
-	lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
-	if r.code != 0 || len(lines) != len(want) {
-		t.Fatalf("exit %d, %d lines, expected 0 and %d\n%s", r.code, len(lines), len(want), r.stderr)
+	lines := strings.Split(strings.TrimSpace(r.Stdout), "\n")
+	if r.Code != 0 || len(lines) != len(want) {
+		t.Fatalf("exit %d, %d lines, expected 0 and %d\n%s", r.Code, len(lines), len(want), r.Stderr)
 	}
 	for i, line := range lines {
 		if start := fmt.Sprintf("%d\t%s: ", i, want[i]); !strings.HasPrefix(line, start) {
@@ -128,14 +129,14 @@ const inputs = 150 // two whole batches and a part of one, of which some are def
 func TestPython(t *testing.T) {
 	python := python(t, "grpc", "google.protobuf", "numpy")
 	d := serve(t)
-	want := decisions(t, d.grpc)
+	want := decisions(t, d.GRPC[0])
 	if text := strings.Join(want, " "); !strings.Contains(text, "retain") || !strings.Contains(text, "defer") {
 		t.Fatalf("decisions %s, expected both kinds", text)
 	}
-	r := run(t, python, "python/mc_dropout.py", "--addr", d.grpc, "--passes", recording, "--limit", fmt.Sprint(inputs))
+	r := run(t, python, "python/mc_dropout.py", "--addr", d.GRPC[0], "--passes", recording, "--limit", fmt.Sprint(inputs))
 	printed(t, r, want)
-	if !strings.Contains(r.stderr, fmt.Sprintf("%d of %d inputs retained, 0 without", strings.Count(r.stdout, "retain:"), inputs)) {
-		t.Errorf("standard error %q", r.stderr)
+	if !strings.Contains(r.Stderr, fmt.Sprintf("%d of %d inputs retained, 0 without", strings.Count(r.Stdout, "retain:"), inputs)) {
+		t.Errorf("standard error %q", r.Stderr)
 	}
 	readme, err := os.ReadFile("python/README.md")
 	if err != nil {
@@ -146,18 +147,18 @@ func TestPython(t *testing.T) {
 		t.Error("the README shows no output")
 	}
 	for _, line := range shown {
-		if !strings.Contains(r.stdout, line[1]) {
+		if !strings.Contains(r.Stdout, line[1]) {
 			t.Errorf("the README shows a line that is not printed: %s", line[1])
 		}
 	}
 
-	r = run(t, python, "python/mc_dropout.py", "--addr", d.grpc, "--model", "nobody", "--passes", recording, "--limit", "2")
-	if r.code != 1 || strings.Count(r.stdout, `no decision: no policy names the model "nobody"`) != 2 {
-		t.Errorf("unknown model: exit %d, output %q, errors %q", r.code, r.stdout, r.stderr)
+	r = run(t, python, "python/mc_dropout.py", "--addr", d.GRPC[0], "--model", "nobody", "--passes", recording, "--limit", "2")
+	if r.Code != 1 || strings.Count(r.Stdout, `no decision: no policy names the model "nobody"`) != 2 {
+		t.Errorf("unknown model: exit %d, output %q, errors %q", r.Code, r.Stdout, r.Stderr)
 	}
 	r = run(t, python, "python/mc_dropout.py", "--addr", "192.0.2.1:8590", "--passes", recording)
-	if r.code == 0 || !strings.Contains(r.stderr, "plaintext is for unix sockets and loopback addresses") {
-		t.Errorf("plaintext elsewhere: exit %d, %q", r.code, r.stderr)
+	if r.Code == 0 || !strings.Contains(r.Stderr, "plaintext is for unix sockets and loopback addresses") {
+		t.Errorf("plaintext elsewhere: exit %d, %q", r.Code, r.Stderr)
 	}
 }
 
@@ -168,8 +169,8 @@ func TestPythonOutlivesDaemons(t *testing.T) {
 	socket := "unix:" + filepath.Join(t.TempDir(), "ckd.sock")
 	want := func() []string {
 		d := serve(t)
-		defer d.stop(t)
-		return decisions(t, d.grpc)
+		defer d.Stop()
+		return decisions(t, d.GRPC[0])
 	}()
 	want[5] = "no decision" // which it has by the time that the daemon dies
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -217,16 +218,16 @@ with ckd.Client(sys.argv[1], patience=100) as client, client.session("fetal-heal
 	case <-ctx.Done():
 		t.Fatal("the client did not get to send")
 	}
-	if err := first.process.Process.Kill(); err != nil {
+	if err := first.Process.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	<-first.exited
+	<-first.Exited
 	serveOn(t, socket, "--policy", policyFile)
 	fmt.Fprintln(answers)
 	if err := command.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	printed(t, result{stdout: stdout.String()}, want)
+	printed(t, testbed.Result{Stdout: stdout.String()}, want)
 }
 
 // A daemon that is connected, and does not answer, is waited for as long as the patience
@@ -234,7 +235,7 @@ with ckd.Client(sys.argv[1], patience=100) as client, client.session("fetal-heal
 func TestPythonFrozenDaemon(t *testing.T) {
 	python := python(t, "grpc", "google.protobuf", "numpy")
 	d := serve(t)
-	defer func() { _ = d.process.Process.Signal(syscall.SIGCONT) }() // so that it can stop
+	defer func() { _ = d.Process.Process.Signal(syscall.SIGCONT) }() // so that it can stop
 	r := run(t, python, "-c", `
 import os, signal, sys, time
 sys.path.insert(0, "python")
@@ -273,9 +274,9 @@ with ckd.Client(address, patience=1) as client:
                 time.sleep(2)
             yield values
     answers(session.decide(ids, slow()))
-`, d.grpc, fmt.Sprint(d.process.Process.Pid), recording)
-	if r.code != 0 {
-		t.Error(r.stderr)
+`, d.GRPC[0], fmt.Sprint(d.Process.Process.Pid), recording)
+	if r.Code != 0 {
+		t.Error(r.Stderr)
 	}
 }
 
@@ -293,9 +294,9 @@ with ckd.Client(sys.argv[1]) as client, client.session("fetal-health") as sessio
         results = session.decide(["a", "b"][:n], recorded[:, :n])
         results += client.decompose("fetal-health", recorded[:, :n].transpose(1, 0, 2))
         print(*(r.action for r in results))
-`, d.grpc, recording)
-	if want := "\ndefer retain defer retain\n\n\ndefer retain defer retain\n"; r.code != 0 || r.stdout != want {
-		t.Errorf("exit %d, %q, expected %q\n%s", r.code, r.stdout, want, r.stderr)
+`, d.GRPC[0], recording)
+	if want := "\ndefer retain defer retain\n\n\ndefer retain defer retain\n"; r.Code != 0 || r.Stdout != want {
+		t.Errorf("exit %d, %q, expected %q\n%s", r.Code, r.Stdout, want, r.Stderr)
 	}
 }
 

@@ -26,12 +26,12 @@ assert passes[0].shape == (4, 3) and abs(passes[0].sum() - 4) < 1e-5, passes
 assert (passes[0] != passes[1]).any(), "dropout is off"
 assert not module[0].training, "batch statistics are those of the batch"
 `, weights, features)
-	if r.code != 0 {
-		t.Fatal(r.stderr)
+	if r.Code != 0 {
+		t.Fatal(r.Stderr)
 	}
 	d := serve(t)
-	r = run(t, python, "python/mc_dropout.py", "--addr", d.grpc, "--weights", weights, "--inputs", features, "--batch", "8")
-	if lines := strings.Count(r.stdout, "\n"); r.code != 0 || lines != 20 || strings.Contains(r.stdout, "degenerate") {
-		t.Errorf("exit %d, %d lines\n%s%s", r.code, lines, r.stdout, r.stderr)
+	r = run(t, python, "python/mc_dropout.py", "--addr", d.GRPC[0], "--weights", weights, "--inputs", features, "--batch", "8")
+	if lines := strings.Count(r.Stdout, "\n"); r.Code != 0 || lines != 20 || strings.Contains(r.Stdout, "degenerate") {
+		t.Errorf("exit %d, %d lines\n%s%s", r.Code, lines, r.Stdout, r.Stderr)
 	}
 }

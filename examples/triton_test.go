@@ -21,9 +21,9 @@ import (
 func TestTriton(t *testing.T) {
 	python := python(t, "grpc", "google.protobuf", "numpy")
 	d := serve(t)
-	want := decisions(t, d.grpc)
+	want := decisions(t, d.GRPC[0])
 	want[1] = "error" // a value of it is made NaN
-	answers := tritonAnswers(t, python, d.grpc, "30")
+	answers := tritonAnswers(t, python, d.GRPC[0], "30")
 	for i, a := range answers {
 		left := a.Defer[0] != (want[i] == "defer" || want[i] == "error") || a.Decision[0] != want[i]
 		if left || (a.Error[0] == "") != (want[i] != "error") || (a.Score[0] == nil) != (want[i] == "error") || len(a.C) != 3 {
@@ -33,8 +33,8 @@ func TestTriton(t *testing.T) {
 	if !strings.Contains(answers[1].Error[0], "is NaN") {
 		t.Errorf("error %q, expected that it names the fault", answers[1].Error[0])
 	}
-	d.stop(t)
-	for i, a := range tritonAnswers(t, python, d.grpc, "0.5") {
+	d.Stop()
+	for i, a := range tritonAnswers(t, python, d.GRPC[0], "0.5") {
 		if !a.Defer[0] || a.Decision[0] != "error" || a.Error[0] == "" {
 			t.Errorf("input %d: %+v without a daemon, expected that a person sees it", i, a)
 		}
@@ -84,11 +84,11 @@ type tritonAnswer struct {
 func tritonAnswers(t *testing.T, python, address, patience string) []tritonAnswer {
 	t.Helper()
 	r := run(t, python, "testdata/run_triton.py", address, "fetal-health", recording, fmt.Sprint(inputs), patience)
-	if r.code != 0 {
-		t.Fatalf("exit %d\n%s", r.code, r.stderr)
+	if r.Code != 0 {
+		t.Fatalf("exit %d\n%s", r.Code, r.Stderr)
 	}
 	var answers []tritonAnswer
-	for line := range strings.Lines(r.stdout) {
+	for line := range strings.Lines(r.Stdout) {
 		var a tritonAnswer
 		if err := json.Unmarshal([]byte(line), &a); err != nil {
 			t.Fatalf("%s: %v", line, err)

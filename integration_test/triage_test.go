@@ -148,7 +148,7 @@ func TestTriagePageRebound(t *testing.T) {
 // TestTriagePageEvents: events come while inputs are decided, and somebody who
 // watches does not hold up the end of the daemon.
 func TestTriagePageEvents(t *testing.T) {
-	d := serve(t, "--policy", writePolicy(t, policyText))
+	d := serve(t, "--policy", writePolicy(t, policyText), "--shutdown-grace", "1h") // which Stop does not wait for
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.Admin+"/triage/events?model=fetal-health", nil)
@@ -181,12 +181,8 @@ func TestTriagePageEvents(t *testing.T) {
 	lines := replayLines(t, d)
 	for next().Model.Spans[0].Inputs != float64(len(lines)) { // the deadline ends it
 	}
-	started := time.Now()
 	if code := d.Stop(); code != 0 {
 		t.Errorf("exit code %d", code)
-	}
-	if took := time.Since(started); took > 8*time.Second { // the shutdown grace is 10 s
-		t.Errorf("it took %v to stop while somebody watched", took)
 	}
 	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
 		t.Errorf("the stream of events broke: %v", err)

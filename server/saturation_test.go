@@ -1,6 +1,12 @@
 package server
 
-import "testing"
+import (
+	"context"
+	"runtime"
+	"testing"
+
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
 
 // TestSaturation: a scrape tells what is held, beside how much may be.
 func TestSaturation(t *testing.T) {
@@ -22,10 +28,35 @@ func TestSaturation(t *testing.T) {
 		}
 	}
 	check(held(0, 0))
-	h.server.openBytes.Add(1000)
-	h.server.calls.Add(2)
-	check(held(1000, 2))
-	h.server.openBytes.Add(-1000)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stream, err := h.client.DecomposeStream(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []*ckdv1.DecomposeStreamRequest{
+		{Message: &ckdv1.DecomposeStreamRequest_Header{Header: &ckdv1.StreamHeader{Model: "ctg"}}},
+		{Message: &ckdv1.DecomposeStreamRequest_Block{Block: &ckdv1.Block{InputIds: []string{"a"}, Values: []float32{0.5, 0.25, 0.25}}}},
+	} {
+		if err := stream.Send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	h.server.calls.Add(2) // calls are over before they could be looked at
+	for h.metric(t, "ckd_open_bytes") == 0 && t.Context().Err() == nil {
+		runtime.Gosched()
+	}
+	if open := h.metric(t, "ckd_open_bytes"); !(open > 0 && open < 1<<20) {
+		t.Errorf("an open input holds %v bytes", open)
+	}
+	if calls := h.metric(t, "ckd_calls_open"); calls != 2 {
+		t.Errorf("%v calls open, want 2", calls)
+	}
+	cancel()
 	h.server.calls.Add(-2)
+	h.eventually(t, 0, "ckd_open_bytes")
 	check(held(0, 0))
 }

@@ -10,4 +10,4 @@ import (
 // ckd is the binary under test, which TestMain builds.
 var ckd string
 
-func TestMain(m *testing.M) { os.Exit(testbed.Main(m, "../../cmd/ckd", &ckd)) }
+func TestMain(m *testing.M) { os.Exit(testbed.Main(m, map[string]*string{"../../cmd/ckd": &ckd})) }

@@ -10,22 +10,24 @@ import (
 	"testing"
 )
 
-// Main builds the ckd binary, has binary point at it, and runs the tests: it is
-// what TestMain calls, with the folder of the command.
-func Main(m *testing.M, command string, binary *string) (code int) {
+// Main builds commands, of the folders that are given, says where each is, and runs
+// the tests: it is what TestMain calls.
+func Main(m *testing.M, commands map[string]*string) (code int) {
 	dir, err := os.MkdirTemp("", "ckd-testbed")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // what is left is in the system's temporary folder
-	*binary = filepath.Join(dir, "ckd")
-	build := exec.Command("go", "build", "-o", *binary, ".")
-	build.Dir = command // of the module that it belongs to
-	build.Stdout, build.Stderr = os.Stdout, os.Stderr
-	if err := build.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "building ckd:", err)
-		return 1
+	for folder, binary := range commands {
+		*binary = filepath.Join(dir, filepath.Base(folder))
+		build := exec.Command("go", "build", "-o", *binary, ".")
+		build.Dir = folder // of the module that it belongs to
+		build.Stdout, build.Stderr = os.Stdout, os.Stderr
+		if err := build.Run(); err != nil {
+			fmt.Fprintf(os.Stderr, "building %s: %v\n", folder, err)
+			return 1
+		}
 	}
 	return m.Run()
 }

@@ -77,8 +77,8 @@ func identityFields() []field {
 		{
 			name: "recent", standard: "`false`", words: "true or false",
 			read: func(d *draft, v strictyaml.Value) { d.identity.recent, _ = v.Bool() },
-			doc: "It may see the last deferred inputs on the triage page, with their ids, where the daemon keeps them; " +
-				"it needs `admin` for the page itself.",
+			doc: "It may see the last deferred inputs of its models on the triage page, with their ids, where the daemon " +
+				"keeps them; it needs `admin` for the page itself, which shows all models.",
 		},
 		{
 			name: "streams", standard: "`0`", words: fmt.Sprintf("a whole number from 0 to %d", maxStreams),

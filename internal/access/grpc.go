@@ -112,7 +112,7 @@ func (s *Store) admit(ctx context.Context, method string, lasting bool) (context
 	at := placeOf(ctx, method)
 	if why == "" {
 		var one *session
-		if ctx, one, why = s.enter(ctx, at, c, lasting); why == "" {
+		if ctx, one, why = s.enter(ctx, at, c, NeedIdentity, lasting); why == "" {
 			if strings.HasPrefix(method, channelzService) && !one.identity.Load().MayAdmin() {
 				one.leave()
 				s.refused(ctx, at, NotAllowed)

@@ -34,7 +34,8 @@ type HTTPOptions struct {
 	// Refuse answers those who are refused, in plain text where it is nil.
 	Refuse Refuse
 	// Basic is for addresses that people open in a browser: it takes a token as the
-	// password of HTTP's basic authentication, too, whatever the user's name.
+	// password of HTTP's basic authentication, too, whatever the user's name. An empty
+	// password is no token, and a credential that is no good.
 	Basic bool
 }
 
@@ -59,7 +60,7 @@ func (s *Store) HTTP(next http.Handler, o HTTPOptions) http.Handler {
 		at := place{r.Method + " " + r.URL.Path, r.RemoteAddr}
 		c, why := presented(o.authorization(r), r.TLS)
 		if why == "" {
-			ctx, one, unknown := s.enter(r.Context(), at, c, true)
+			ctx, one, unknown := s.enter(r.Context(), at, c, what, true)
 			if why = unknown; why == "" {
 				defer one.leave()
 				who := one.identity.Load()

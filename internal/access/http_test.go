@@ -214,21 +214,33 @@ func TestHTTPWithdrawn(t *testing.T) {
 	}), access.HTTPOptions{Need: needs}))
 	pair := ca.Client(t, "a.svc")
 	c := httpClient(t, ca, false, pair)
-	ended := func(withdraw func()) {
+	ended := func(path, why string, withdraw func()) {
 		t.Helper()
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			get(t, c, url+"/v1", "Wait", "yes")
+			get(t, c, url+path, "Wait", "yes")
 		}()
 		<-begun
 		withdraw()
-		if err := <-causes; reasonOf(t, err) != "UNAUTHENTICATED" {
-			t.Errorf("it ended with %v", err)
+		if err := <-causes; reasonOf(t, err) != why {
+			t.Errorf("%s ended with %v", path, err)
 		}
 		<-done
 	}
-	ended(func() {
+	reload := func(text string) {
+		t.Helper()
+		write(t, path, text)
+		if out := s.Reload("test"); out.Err != nil || !out.Changed {
+			t.Errorf("%+v", out)
+		}
+	}
+	reload("identities:\n- {name: a, certificates: [a.svc], admin: true, recent: true}\n")
+	ended("/page", "NOT_ALLOWED", func() {
+		reload("identities:\n- {name: a, certificates: [a.svc], admin: true}\n") // what it needs is still there
+		reload("identities:\n- {name: a, certificates: [a.svc], reload: true}\n")
+	})
+	ended("/v1", "UNAUTHENTICATED", func() {
 		write(t, path, "identities: []")
 		if out := s.Reload("test"); out.Err != nil || !out.Changed || len(out.Warnings) != 1 {
 			t.Errorf("%+v", out)
@@ -241,7 +253,7 @@ func TestHTTPWithdrawn(t *testing.T) {
 	if code, _, _ := get(t, c, url+"/v1"); code != 200 {
 		t.Errorf("code %d", code)
 	}
-	ended(func() {
+	ended("/v1", "UNAUTHENTICATED", func() {
 		write(t, o.CRL, string(ca.Revoke(t, time.Now().Add(time.Hour), pair.Cert)))
 		if out := src.Reload("test"); out.Err != nil || !out.Changed {
 			t.Errorf("%+v", out)

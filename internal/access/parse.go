@@ -196,8 +196,8 @@ func (d *drafts) roster() *roster {
 		}
 		slices.Sort(sums)
 		slices.Sort(e.certificates)
-		fmt.Fprintf(&meaning, "%s %q %q %q %t %t %t %d %d\n", i.name, sums, e.certificates,
-			slices.Sorted(maps.Keys(i.models)), i.allModels, i.admin, i.reload, i.streams, i.calls)
+		fmt.Fprintf(&meaning, "%s %q %q %q %t %t %t %t %d %d\n", i.name, sums, e.certificates,
+			slices.Sorted(maps.Keys(i.models)), i.allModels, i.admin, i.reload, i.recent, i.streams, i.calls)
 	}
 	r.meaning = meaning.String()
 	return r

@@ -11,6 +11,7 @@ type session struct {
 	store      *Store
 	credential credential
 	at         place
+	need       Need // that its identity meets, for as long as the call goes on
 	identity   atomic.Pointer[Identity]
 	model      atomic.Pointer[string] // the last that was asked for
 
@@ -68,14 +69,15 @@ func Ended(ctx context.Context) error {
 	return nil
 }
 
-// enter begins a call. One that may last is in the store's care until leave.
-func (s *Store) enter(ctx context.Context, at place, c credential, lasting bool) (context.Context, *session, Reason) {
+// enter begins a call of who meets the need, which its identity may or may not: see
+// Identity.meets. One that may last is in the store's care until leave.
+func (s *Store) enter(ctx context.Context, at place, c credential, need Need, lasting bool) (context.Context, *session, Reason) {
 	r := s.current.Load()
 	who, why := s.who(r, c)
 	if why != "" {
 		return ctx, nil, why
 	}
-	one := &session{store: s, at: at, credential: c}
+	one := &session{store: s, at: at, credential: c, need: need}
 	one.identity.Store(who)
 	if lasting {
 		one.gone = make(chan struct{})
@@ -120,6 +122,10 @@ func (s *session) recheck() {
 		return
 	}
 	s.identity.Store(is)
+	if was.meets(s.need) && !is.meets(s.need) {
+		s.end(errNotAllowed("do this"))
+		return
+	}
 	if model := s.model.Load(); model != nil && !is.MayUse(*model) && was.MayUse(*model) {
 		s.end(errModel(*model))
 	}

@@ -167,7 +167,7 @@ func (a *App) listen(c *config.Config, registry *prometheus.Registry) error {
 	}{
 		{"admin", c.Admin, func() (*http.Server, error) {
 			handler := a.security.access.HTTP(
-				adminHandler(registry, a.server, a.log, a.page.Handler(), reload), access.HTTPOptions{Need: adminNeed, Basic: true})
+				adminHandler(registry, a.server, a.log, a.page.Handler(), reload), access.HTTPOptions{Need: adminNeed, Basic: !c.TokensInPlaintext()})
 			if c.TokensInPlaintext() {
 				handler = withoutPage(handler)
 			}

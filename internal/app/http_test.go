@@ -99,13 +99,20 @@ func TestPageInPlaintext(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- a.Run(ctx) }()
-		for path, want := range map[string]int{"/": want, "/triage/state": want, "/triage/page.js": want, "/livez": 200, "/metrics": 200} {
+		for path, want := range map[string]int{
+			"/": want, "/triage/state": want, "/triage/page.js": want, "/livez": 200, "/metrics": 200,
+			"//": 401, "/triage": 401, "/x": 401,
+		} {
 			answer, err := http.Get(a.AdminURL() + path)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if answer.Body.Close(); answer.StatusCode != want {
 				t.Errorf("%s%s: %s, want %d", admin, path, answer.Status, want)
+			}
+			asked := len(answer.Header.Values("WWW-Authenticate")) > 1 // beside Bearer
+			if asked != (answer.StatusCode == 401 && admin != "0.0.0.0:0") {
+				t.Errorf("%s%s asks for a password: %v", admin, path, asked)
 			}
 		}
 		stop()

@@ -2,6 +2,8 @@ package app
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/ckd-project/ckd/internal/access"
 	"github.com/ckd-project/ckd/internal/buildinfo"
 	"github.com/ckd-project/ckd/internal/config"
+	"github.com/ckd-project/ckd/internal/httperror"
 	"github.com/ckd-project/ckd/internal/triage"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/server"
@@ -61,7 +64,27 @@ func (p *page) reloaded(err error, at time.Time) {
 	}
 	p.reload = triage.Reload{OK: err == nil, At: at, Success: success}
 	if err != nil {
-		p.reload.Error = err.Error()
+		p.reload.Error = firstLines(err.Error())
+	}
+}
+
+// firstLines of what is wrong: the log has all of it, but it goes to every watcher
+// with every event.
+func firstLines(text string) string {
+	const mostLines, mostBytes = 20, 4096
+	lines := strings.SplitAfter(text, "\n")
+	kept, size := 0, 0
+	for kept < len(lines) && kept < mostLines && size+len(lines[kept]) <= mostBytes {
+		size += len(lines[kept])
+		kept++
+	}
+	switch left := len(lines) - kept; {
+	case left == 0:
+		return text
+	case kept == 0:
+		return httperror.Clip(lines[0]) + " (the log has all of it)"
+	default:
+		return text[:size] + fmt.Sprintf("and %d more: the log has them", left)
 	}
 }
 

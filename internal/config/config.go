@@ -202,9 +202,10 @@ func (c *Config) checkExposure(fault func(setting, format string, args ...any)) 
 }
 
 // TokensInPlaintext reports whether a token that is sent to the admin address could be
-// read on the way, and nobody has said that it may.
+// read on the way. InsecurePlaintext allows that for programs; people who are asked
+// for a password cannot know.
 func (c *Config) TokensInPlaintext() bool {
-	return c.Access != "" && exposed(c.Admin) && !c.AdminTLS && !c.InsecurePlaintext
+	return c.Access != "" && exposed(c.Admin) && !c.AdminTLS
 }
 
 // exposed reports whether others than this machine's processes may reach an

@@ -22,10 +22,21 @@ func Check(r *http.Request) error {
 		return errors.New("the Host is " + strconv.Quote(httperror.Clip(r.Host)) +
 			", expected an IP address or localhost: a page may not call this machine by a name of its own")
 	}
-	if cross.Check(r) != nil {
-		return errors.New("a page of another origin may not post here: there is no CORS")
+	if cross.Check(r) != nil || isFetchedElsewhere(r) {
+		return errors.New("a page of another origin may not call here: there is no CORS")
 	}
 	return nil
+}
+
+// isFetchedElsewhere reports whether a page of another origin has a browser fetch
+// something: it could not read it, but it would have it done. A link that somebody
+// follows is no such request.
+func isFetchedElsewhere(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "cross-site", "same-site":
+		return r.Header.Get("Sec-Fetch-Mode") != "navigate"
+	}
+	return false
 }
 
 // isRebound reports whether a request may come from a page whose name was made to mean this machine after it was loaded.

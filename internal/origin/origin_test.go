@@ -47,12 +47,16 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%q at %v, TLS %v: not %v", c.host, c.local, c.tls, c.is)
 		}
 	}
-	for site, refused := range map[string]bool{"cross-site": true, "same-site": true, "same-origin": false, "none": false, "": false} {
+	for site, elsewhere := range map[string]bool{"cross-site": true, "same-site": true, "same-origin": false, "none": false, "": false} {
 		for _, method := range []string{http.MethodPost, http.MethodGet} {
-			r := httptest.NewRequest(method, "/-/reload", nil)
-			r.Header.Set("Sec-Fetch-Site", site)
-			if got := Check(r) != nil; got != (refused && method == http.MethodPost) {
-				t.Errorf("%s from %q: refused %v", method, site, got)
+			for _, mode := range []string{"navigate", "cors", "no-cors", ""} {
+				r := httptest.NewRequest(method, "/-/reload", nil)
+				r.Header.Set("Sec-Fetch-Site", site)
+				r.Header.Set("Sec-Fetch-Mode", mode)
+				want := elsewhere && (method == http.MethodPost || mode != "navigate")
+				if got := Check(r) != nil; got != want {
+					t.Errorf("%s from %q to %q: refused %v", method, site, mode, got)
+				}
 			}
 		}
 	}
