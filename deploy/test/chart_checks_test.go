@@ -251,6 +251,11 @@ func checkPod(t *testing.T, r []runtime.Object, p pod) {
 			t.Errorf("%s: volume %s twice", p.name, v.Name)
 		}
 		volumes[v.Name] = v
+		// Root's files are for the daemon to read by its group, or by everybody where the pod has none.
+		if shared := p.spec.SecurityContext != nil && p.spec.SecurityContext.FSGroup != nil; v.Secret != nil &&
+			(shared != (v.Secret.DefaultMode != nil) || shared && *v.Secret.DefaultMode != 0o440) {
+			t.Errorf("%s: volume %s has mode %v, a group: %v", p.name, v.Name, v.Secret.DefaultMode, shared)
+		}
 		if v.ConfigMap != nil && v.ConfigMap.Name != "mine" && !slices.ContainsFunc(objectsOf[*core.ConfigMap](r),
 			func(c *core.ConfigMap) bool { return c.Name == v.ConfigMap.Name }) {
 			t.Errorf("%s: no ConfigMap %s", p.name, v.ConfigMap.Name)
@@ -318,13 +323,14 @@ func checkDaemon(t *testing.T, r []runtime.Object, p pod, c core.Container) {
 
 	// All that clients can make it hold fits nine tenths of the limit, which is what Go may use.
 	number := func(name string) float64 { n, _ := settings[name].(float64); return n }
+	itself := float64(56+8*countModels(t, r)) * (1 << 20)
 	holds := 2 * number("max-open-bytes") // with garbage
 	if settings["http"] != "off" {
 		holds *= 2 // the bodies, and as much again decoded
 	}
-	holds += number("max-message-bytes")*(number("max-streams")+number("max-calls")) + 64<<20
+	holds += number("max-message-bytes")*(number("max-streams")+number("max-calls")) + itself
 	limit, request := float64(c.Resources.Limits.Memory().Value()), float64(c.Resources.Requests.Memory().Value())
-	if holds < 1<<20 || limit*0.9 < holds-(2<<20) || limit*0.9 > holds*1.05 || request > limit || request < 2*number("max-open-bytes") {
+	if holds < 1<<20 || limit*0.9 < holds-(2<<20) || limit*0.9 > holds*1.05 || request > limit || request < 2*number("max-open-bytes")+itself {
 		t.Errorf("memory: request %.0f MiB, limit %.0f MiB; the daemon may hold %.0f MiB", request/(1<<20), limit/(1<<20), holds/(1<<20))
 	}
 	if c.Resources.Requests.Cpu().IsZero() {
@@ -338,6 +344,9 @@ func checkDaemon(t *testing.T, r []runtime.Object, p pod, c core.Container) {
 	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
 		grace += time.Duration(c.Lifecycle.PreStop.Sleep.Seconds) * time.Second
 	}
+	if len(p.spec.InitContainers) > 0 {
+		grace += 30 * time.Second // Kubernetes' default, which is the model server's
+	}
 	seconds := p.spec.TerminationGracePeriodSeconds
 	if seconds == nil {
 		t.Fatal("no terminationGracePeriodSeconds")
@@ -345,6 +354,25 @@ func checkDaemon(t *testing.T, r []runtime.Object, p pod, c core.Container) {
 	if killed := time.Duration(*seconds) * time.Second; killed <= grace {
 		t.Errorf("killed after %v, within its own grace of %v", killed, grace)
 	}
+}
+
+// countModels is how many models the daemon has.
+func countModels(t *testing.T, r []runtime.Object) int {
+	t.Helper()
+	n := 0
+	for _, c := range objectsOf[*core.ConfigMap](r) {
+		if !strings.HasSuffix(c.Name, "-policies") {
+			continue
+		}
+		for name, text := range c.Data {
+			var file struct{ Models []any }
+			if err := yaml.Unmarshal([]byte(text), &file); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			n += len(file.Models)
+		}
+	}
+	return max(n, 1) // of a ConfigMap that is not the chart's
 }
 
 func checkProbe(t *testing.T, c core.Container, probe *core.Probe, path string, scheme core.URIScheme) {
@@ -425,9 +453,16 @@ func checkDeployment(t *testing.T, r []runtime.Object) {
 		}
 		for _, b := range budgets {
 			selects(t, "PodDisruptionBudget", b.Spec.Selector, podsOf(r))
+			pods := func(n *intstr.IntOrString) int {
+				scaled, err := intstr.GetScaledValueFromIntOrPercent(n, int(least), true)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return scaled
+			}
 			if (b.Spec.MinAvailable == nil) == (b.Spec.MaxUnavailable == nil) ||
-				b.Spec.MinAvailable != nil && b.Spec.MinAvailable.IntValue() >= int(least) ||
-				b.Spec.MaxUnavailable != nil && b.Spec.MaxUnavailable.IntValue() < 1 {
+				b.Spec.MinAvailable != nil && pods(b.Spec.MinAvailable) >= int(least) ||
+				b.Spec.MaxUnavailable != nil && pods(b.Spec.MaxUnavailable) < 1 {
 				t.Errorf("budget %+v of %d replicas", b.Spec, least)
 			}
 		}
@@ -491,7 +526,7 @@ func checkNetwork(t *testing.T, r []runtime.Object, pods []pod) {
 			t.Errorf("policy types %v", n.Spec.PolicyTypes)
 		}
 		for _, rule := range n.Spec.Ingress {
-			if len(rule.Ports) == 0 {
+			if declared := slices.ContainsFunc(pods, func(p pod) bool { return p.served && len(p.spec.Containers[0].Ports) > 0 }); declared && len(rule.Ports) == 0 {
 				t.Errorf("a rule for all ports: %+v", rule)
 			}
 			for _, port := range rule.Ports {
@@ -515,7 +550,10 @@ func checkNetwork(t *testing.T, r []runtime.Object, pods []pod) {
 		reaches := slices.ContainsFunc(n.Spec.Egress, func(e networking.NetworkPolicyEgressRule) bool {
 			return len(e.Ports) == 1 && strings.HasSuffix(trace, fmt.Sprintf(":%d", e.Ports[0].Port.IntVal))
 		})
-		if reaches != strings.Contains(trace, "://") || trace == "<nil>" && len(n.Spec.Egress) > 0 {
+		resolves := slices.ContainsFunc(n.Spec.Egress, func(e networking.NetworkPolicyEgressRule) bool {
+			return len(e.Ports) == 2 && len(e.To) == 1 && (e.Ports[0].Port.IntVal == 53 || e.To[0].IPBlock != nil && e.Ports[0].Port.IntVal == 5353)
+		})
+		if reaches != resolves || reaches != strings.Contains(trace, "://") || trace == "<nil>" && len(n.Spec.Egress) > 0 {
 			t.Errorf("trace endpoint %s, egress %+v", trace, n.Spec.Egress)
 		}
 	}

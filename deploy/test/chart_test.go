@@ -4,18 +4,22 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/alecthomas/kong"
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
@@ -40,9 +44,12 @@ sidecar:
 // the checks to find.
 var chartForms = map[string]string{
 	"default": "",
-	"tls":     "tls: {existingSecret: ckd-tls}",
+	"tls":     "tls: {existingSecret: ckd-tls}\nsettings: {trace-endpoint: \"http://collector.tracing:4317\"}",
 	"access":  "tls: {existingSecret: ckd-tls}\naccess: {existingSecret: ckd-access}",
-	"sidecar": sidecarValues,
+	"a user of the cluster's choice": "access: {existingSecret: ckd-access}\n" +
+		"podSecurityContext: {runAsUser: null, runAsGroup: null, fsGroup: null}",
+	"sidecar":               sidecarValues,
+	"sidecar without ports": strings.Replace(sidecarValues, "ports:", "env: [] #", 1),
 	"everything": `
 commonLabels: {team: eye}
 image: {repository: registry.example/ckd, digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
@@ -52,6 +59,7 @@ policies:
     models: [{name: retina, version: "1", classes: [a, b], critical: [b], passes: {fewest: 10, expected: 30}}]
   second.yml: |
     models: [{name: second, version: "1", classes: [a, b], critical: [b], passes: {fewest: 10, expected: 30}}]
+models: 2
 settings:
   trace-endpoint: http://collector.tracing:4317
   trace-sample: 0.5
@@ -77,6 +85,7 @@ resources: {limits: {cpu: 2}}
 networkPolicy:
   egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}]}]
   traces: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: tracing}}}]
+  dns: {peers: [{ipBlock: {cidr: 169.254.20.10/32}}], ports: [5353]}
 service: {annotations: {a: b}}
 serviceAccount: {annotations: {a: b}}
 podAnnotations: {a: b}
@@ -213,6 +222,52 @@ func TestChartForms(t *testing.T) {
 	if sum("") != sum(other) || sum("") == sum("settings: {log-level: debug}") || sum("") == "" {
 		t.Error("the checksum is not of the settings alone")
 	}
+
+	// As many replicas as there are is for the autoscaler to know: GitOps renders without a cluster to look at.
+	templates, err := filepath.Glob(filepath.Join(chart, "templates/*"))
+	if err != nil || len(templates) < 10 {
+		t.Fatalf("%d templates, error %v", len(templates), err)
+	}
+	for _, path := range templates {
+		if info, err := os.Stat(path); err == nil && !info.IsDir() && strings.Contains(getFile(t, path), "lookup") {
+			t.Errorf("%s looks into the cluster", path)
+		}
+	}
+}
+
+// TestChartPolicyText: a policy comes to the daemon as it was given.
+func TestChartPolicyText(t *testing.T) {
+	for _, text := range []string{
+		onePolicy,
+		"  # indented\n" + onePolicy,
+		"\n\n  models:\n  - {name: a}\nlimits: {}\n",
+		"models: []",
+		"models: []\n\n\n",
+		"a: \"<ü> {{ .Values }}\\t\" # \u2028\r\n",
+	} {
+		values, err := json.Marshal(map[string]any{"policies": map[string]string{"retina.yaml": text}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range objectsOf[*core.ConfigMap](renderChart(t, string(values))) {
+			if strings.HasSuffix(c.Name, "-policies") && !reflect.DeepEqual(c.Data, map[string]string{"retina.yaml": text}) {
+				t.Errorf("%q came as %q", text, c.Data)
+			}
+		}
+	}
+}
+
+// TestChartServerIsReached: the NetworkPolicy lets in those who call the model
+// server, whether or not its container says what ports it has.
+func TestChartServerIsReached(t *testing.T) {
+	for form, values := range map[string]string{"ports": sidecarValues, "none": chartForms["sidecar without ports"]} {
+		for peers, want := range map[string]int{"[]": 0, "[{podSelector: {matchLabels: {calls: server}}}]": 1} {
+			n := onlyObject[*networking.NetworkPolicy](t, renderChart(t, values+"networkPolicy: {metrics: [], admin: [], server: "+peers+"}"))
+			if len(n.Spec.Ingress) != 1 || len(n.Spec.Ingress[0].From) != want || (len(n.Spec.Ingress[0].Ports) == 0) != (form == "none") {
+				t.Errorf("%s, server: %s: %+v", form, peers, n.Spec.Ingress)
+			}
+		}
+	}
 }
 
 // TestChartRefuses: what the schema does not know, and values that contradict each
@@ -249,6 +304,26 @@ func TestChartRefuses(t *testing.T) {
 		{"autoscaling: {enabled: true, minReplicas: 20}", "minReplicas is more than maxReplicas"},
 		{"podDisruptionBudget: {minAvailable: 1}", "expected one of"},
 		{"podDisruptionBudget: {maxUnavailable: '', minAvailable: 2}", "no node could ever be drained"},
+		{"podDisruptionBudget: {maxUnavailable: '', minAvailable: 100%}", "no node could ever be drained"},
+		{"podDisruptionBudget: {maxUnavailable: '', minAvailable: 51%}", "no node could ever be drained"}, // 1.02, rounded up
+		{"podDisruptionBudget: {maxUnavailable: '', minAvailable: 101%}", "/podDisruptionBudget/minAvailable"},
+		{"podDisruptionBudget: {maxUnavailable: 0}", "no node could ever be drained"},
+		{"podDisruptionBudget: {maxUnavailable: 0%}", "no node could ever be drained"},
+		{"podDisruptionBudget: {maxUnavailable: 00%}", "/podDisruptionBudget/maxUnavailable"},
+		{"podLabels: {app.kubernetes.io/name: a}", "podLabels: app.kubernetes.io/name is for the chart to set"},
+		{"podLabels: {app.kubernetes.io/instance: a}", "podLabels: app.kubernetes.io/instance is for the chart to set"},
+		{"podLabels: {ckd/sidecar: 'false'}", "podLabels: ckd/sidecar is for the chart to set"},
+		{"podAnnotations: {checksum/settings: a}", "podAnnotations: checksum/settings is for the chart to set"},
+		{"commonLabels: {app.kubernetes.io/name: a}", "commonLabels: app.kubernetes.io/name is for the chart to set"},
+		{"commonLabels: {app.kubernetes.io/instance: a}", "commonLabels: app.kubernetes.io/instance is for the chart to set"},
+		{"commonLabels: {app.kubernetes.io/component: a}", "commonLabels: app.kubernetes.io/component is for the chart to set"},
+		{"commonLabels: {helm.sh/chart: a}", "commonLabels: helm.sh/chart is for the chart to set"},
+		{"serviceMonitor: {labels: {app.kubernetes.io/name: a}}", "serviceMonitor.labels: app.kubernetes.io/name is for the chart to set"},
+		{"dashboards: {labels: {app.kubernetes.io/version: a}}", "dashboards.labels: app.kubernetes.io/version is for the chart to set"},
+		{"commonLabels: {team: a}\npodLabels: {team: b}", "podLabels: team is in commonLabels too"},
+		{"commonLabels: {release: a}\nprometheusRule: {labels: {release: b}}", "prometheusRule.labels: release is in commonLabels too"},
+		{"models: 0", "/models"},
+		{"networkPolicy: {dns: {ports: []}}", "/networkPolicy/dns/ports"},
 		{"terminationGracePeriodSeconds: 19", "19 is too short"},
 		{"settings: {shutdown-grace: 5m}\nterminationGracePeriodSeconds: 60", "expected 310 at least"},
 	} {
@@ -256,6 +331,16 @@ func TestChartRefuses(t *testing.T) {
 		if result.Code == 0 || !strings.Contains(result.Stderr, c.want) {
 			t.Errorf("%s\nexit %d, want a message with %q:\n%s", c.values, result.Code, c.want, result.Stderr)
 		}
+	}
+	// What is not refused, though it is near to it.
+	for _, values := range []string{
+		"podDisruptionBudget: {maxUnavailable: '', minAvailable: 50%}",
+		"podDisruptionBudget: {maxUnavailable: 1%}", // rounded up to one
+		"replicas: 1\npodDisruptionBudget: {maxUnavailable: '', minAvailable: 1}",
+		"podLabels: {app.kubernetes.io/version: a, app.kubernetes.io/component: b}",
+		"commonLabels: {app.kubernetes.io/part-of: a}",
+	} {
+		checkDeployment(t, renderChart(t, values))
 	}
 	if r := helmTemplate(t, sidecarValues, "--kube-version", "1.28.9"); r.Code == 0 || !strings.Contains(r.Stderr, "need Kubernetes 1.29") {
 		t.Errorf("a Kubernetes without native sidecars: exit %d, %s", r.Code, r.Stderr)
@@ -273,6 +358,8 @@ func TestChartSettings(t *testing.T) {
 		Type, Ref string
 		Enum      []string
 		Default   any
+
+		Minimum, Maximum *float64
 	}
 	var values struct {
 		Properties struct {
@@ -313,12 +400,43 @@ func TestChartSettings(t *testing.T) {
 		if enum := field.Tag.Get("enum"); enum != "" {
 			want.Enum = strings.Split(enum, ",")
 		}
+		if want.Type == "integer" || want.Type == "number" {
+			checkBounds(t, field, name, p.Minimum, p.Maximum)
+			p.Minimum, p.Maximum = nil, nil
+		}
 		if !there || !reflect.DeepEqual(p, want) {
 			t.Errorf("%s: the schema has %+v (%v), the daemon %+v", name, p, there, want)
 		}
 	}
 	for name := range known {
 		t.Errorf("%s: no setting of the daemon", name)
+	}
+}
+
+// checkBounds: the schema takes of a number what the daemon takes, and no more.
+func checkBounds(t *testing.T, field reflect.StructField, name string, least, most *float64) {
+	t.Helper()
+	taken := func(number string) bool {
+		parser, err := kong.New(&config.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = parser.Parse([]string{"--policy=none", "--" + name + "=" + number})
+		if err != nil && !strings.Contains(err.Error(), name+": ") {
+			t.Fatalf("%s=%s: %v", name, number, err)
+		}
+		return err == nil
+	}
+	number := func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
+	if least == nil || !taken(number(*least)) || taken(number(*least-1)) {
+		t.Errorf("%s: the daemon's minimum is not the schema's %v", name, least)
+	}
+	if most == nil { // only what the type bounds
+		if field.Type.Kind() != reflect.Int64 || !taken(strconv.Itoa(math.MaxInt64)) {
+			t.Errorf("%s: the schema has no maximum, the daemon has", name)
+		}
+	} else if !taken(number(*most)) || taken(number(*most+1)) {
+		t.Errorf("%s: the daemon's maximum is not the schema's %v", name, *most)
 	}
 }
 
@@ -400,8 +518,14 @@ func TestChartNotes(t *testing.T) {
 		{"settings: {recent-inputs: 5}\ntls: {existingSecret: a, admin: true}\naccess: {existingSecret: b}",
 			[]string{"*** PRIVACY", "to identities with `recent: true`"}, []string{"No access", "The page is off"}},
 		{"tls: {existingSecret: a}\naccess: {existingSecret: b}", []string{"The page is off"}, []string{"No access", "PRIVACY"}},
+		{"access: {existingSecret: b}", []string{"The page is off", "*** PLAINTEXT"}, []string{"No access"}},
+		{sidecarValues + "access: {existingSecret: b}", []string{"The page is off"}, nil},
+		{chartForms["sidecar without ports"], []string{"declares no ports", "anybody reaches it"}, []string{"The page is off"}},
+		{chartForms["sidecar without ports"] + "networkPolicy: {server: [{podSelector: {}}]}", []string{"the peers of networkPolicy.server reach it"}, nil},
+		{"policies: {a.yaml: 'models: [{name: a}, {name: b}]', b.yaml: 'models: [{name: c}]'}", []string{"have 3 models, and the memory is for 1. Set models=3."}, nil},
+		{"models: 3\npolicies: {a.yaml: 'models: [{name: a}, {name: b}]', b.yaml: 'models: 7'}", nil, []string{"*** MEMORY"}},
 		{"tls: {existingSecret: a, admin: true}\naccess: {existingSecret: b}\npoliciesConfigMap: c\nhttp: {enabled: true}\nresources: {limits: {memory: 1Gi}}",
-			[]string{"https://ckd-http.grading.svc:8591", "https://127.0.0.1:9590/", "takes 1066Mi"}, []string{"***", "No access"}},
+			[]string{"https://ckd-http.grading.svc:8591", "https://127.0.0.1:9590/", "with models=1, takes 1066Mi"}, []string{"***", "No access"}},
 		{sidecarValues, []string{"server with ckd beside it", "unix:/run/ckd/ckd.sock."}, []string{"PLAINTEXT", "No access"}},
 		{"mode: library", []string{"ckd.sidecar"}, []string{"PLAINTEXT"}},
 	} {
@@ -412,6 +536,9 @@ func TestChartNotes(t *testing.T) {
 		var rendered struct{ Notes string }
 		if err := yaml.Unmarshal([]byte(result.Stdout), &rendered); err != nil || result.Code != 0 {
 			t.Fatalf("%s\n%s%v", c.values, result.Stderr, err)
+		}
+		if off := tokensInPlaintext(t, renderChart(t, c.values)); off != strings.Contains(rendered.Notes, "The page is off") {
+			t.Errorf("%s\nthe page is off: %v; the notes:\n%s", c.values, off, rendered.Notes)
 		}
 		for _, text := range c.has {
 			if !strings.Contains(rendered.Notes, text) {
@@ -424,6 +551,17 @@ func TestChartNotes(t *testing.T) {
 			}
 		}
 	}
+}
+
+// tokensInPlaintext is what turns the daemon's page off.
+func tokensInPlaintext(t *testing.T, r []runtime.Object) bool {
+	t.Helper()
+	settings := settingsOf(t, r)
+	c := config.Config{Admin: fmt.Sprint(settings["admin"])}
+	c.Access, _ = settings["access"].(string)
+	c.AdminTLS, _ = settings["admin-tls"].(bool)
+	c.InsecurePlaintext, _ = settings["insecure-plaintext"].(bool)
+	return c.TokensInPlaintext()
 }
 
 // TestChartInAnother takes the chart into that of a model server, as
@@ -537,5 +675,22 @@ func TestExampleManifests(t *testing.T) {
 	}
 	if decoded < 5 {
 		t.Errorf("%d manifests of Kubernetes", decoded)
+	}
+}
+
+// TestChartMemoryLimit: a limit that is given is not under the request, which
+// Kubernetes would refuse.
+func TestChartMemoryLimit(t *testing.T) {
+	for values, want := range map[string]string{
+		"resources: {limits: {memory: 128Mi}}":                            "128Mi",
+		"resources: {limits: {memory: 128Mi}, requests: {memory: 100Mi}}": "100Mi",
+		"": "192Mi",
+	} {
+		for _, d := range objectsOf[*apps.Deployment](renderChart(t, values)) {
+			r := d.Spec.Template.Spec.Containers[0].Resources
+			if got := r.Requests.Memory(); got.String() != want || got.Cmp(*r.Limits.Memory()) > 0 {
+				t.Errorf("%q: request %v, limit %v, want %s", values, got, r.Limits.Memory(), want)
+			}
+		}
 	}
 }

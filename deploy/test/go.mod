@@ -5,6 +5,7 @@ go 1.26.0
 replace github.com/ckd-project/ckd => ../..
 
 require (
+	github.com/alecthomas/kong v1.17.0
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.22.1
 	github.com/ckd-project/ckd v0.0.0-00010101000000-000000000000
@@ -21,7 +22,6 @@ require (
 )
 
 require (
-	github.com/alecthomas/kong v1.17.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/dennwc/varint v1.0.0 // indirect

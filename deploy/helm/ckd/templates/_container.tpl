@@ -43,7 +43,8 @@ resources:
   requests:
     {{- $requests := deepCopy (.Values.resources.requests | default dict) }}
     {{- if not $requests.memory }}
-    {{- $_ := set $requests "memory" (printf "%sMi" (include "ckd.memoryRequest" .)) }}
+    {{- /* A request over the limit would be refused: a limit that is given is the request, too. */}}
+    {{- $_ := set $requests "memory" (((.Values.resources).limits).memory | default (printf "%sMi" (include "ckd.memoryRequest" .))) }}
     {{- end }}
     {{- toYaml $requests | nindent 4 }}
   limits:
@@ -96,20 +97,30 @@ ckd.volumes is what the container mounts. For the pod of a model server, with th
   configMap: {name: {{ include "ckd.policiesConfigMap" . }}}
 {{- with include "ckd.tlsSecret" . }}
 - name: ckd-tls
-  secret: {secretName: {{ . }}}
+  secret: {secretName: {{ . }}{{ include "ckd.secretMode" $ }}}
 {{- end }}
 {{- with .Values.tls.clientCA.existingSecret }}
 - name: ckd-client-ca
-  secret: {secretName: {{ . }}}
+  secret: {secretName: {{ . }}{{ include "ckd.secretMode" $ }}}
 {{- end }}
 {{- with .Values.access.existingSecret }}
 - name: ckd-access
-  secret: {secretName: {{ . }}}
+  secret: {secretName: {{ . }}{{ include "ckd.secretMode" $ }}}
 {{- end }}
 {{- if ne .Values.mode "deployment" }}
 - name: ckd-socket
   emptyDir: {sizeLimit: 1Mi}
 {{- end }}
+{{- end -}}
+
+{{/*
+ckd.secretMode keeps Secrets from other users. Where the pod has no fsGroup they are root's, and the daemon could not read
+them so; a pod of somebody else's has its own.
+*/}}
+{{- define "ckd.secretMode" -}}
+{{- if and (ne .Values.mode "library") .Values.podSecurityContext.fsGroup -}}
+, defaultMode: 0440
+{{- end -}}
 {{- end -}}
 
 {{/*

@@ -77,14 +77,18 @@ labels: {{- include "ckd.labels" . | nindent 2 }}
 
 {{/* ckd.memoryRequest and ckd.memoryLimit: MiB that follow from the settings; see values.yaml, resources. */}}
 {{- define "ckd.memoryRequest" -}}
-{{- add 64 (mul 2 (include "ckd.mebibytes" (index .Values.settings "max-open-bytes"))) -}}
+{{- add (include "ckd.memoryOfModels" .) (mul 2 (include "ckd.mebibytes" (index .Values.settings "max-open-bytes"))) -}}
+{{- end -}}
+
+{{- define "ckd.memoryOfModels" -}}
+{{- add 56 (mul 8 (int64 .Values.models)) -}}
 {{- end -}}
 
 {{- define "ckd.memoryLimit" -}}
 {{- $s := .Values.settings -}}
 {{- $open := mul (int64 (index $s "max-open-bytes")) (ternary 4 2 .Values.http.enabled) -}}
 {{- $messages := mul (int64 (index $s "max-message-bytes")) (add (int64 (index $s "max-streams")) (int64 (index $s "max-calls"))) -}}
-{{- div (mul 10 (add 64 (include "ckd.mebibytes" (add $open $messages)))) 9 -}}
+{{- div (mul 10 (add (include "ckd.memoryOfModels" .) (include "ckd.mebibytes" (add $open $messages)))) 9 -}}
 {{- end -}}
 
 {{/* ckd.check fails where values contradict each other in ways that a schema does not tell. */}}
@@ -143,8 +147,36 @@ labels: {{- include "ckd.labels" . | nindent 2 }}
 {{- if and $pdb.enabled (eq (eq (toString $pdb.maxUnavailable) "") (eq (toString $pdb.minAvailable) "")) -}}
 {{- fail "podDisruptionBudget: expected one of maxUnavailable and minAvailable; make the other \"\"" -}}
 {{- end -}}
-{{- if and $pdb.enabled (regexMatch "^[0-9]+$" (toString $pdb.minAvailable)) (ge (int $pdb.minAvailable) (int (include "ckd.leastReplicas" .))) -}}
+{{- $least := int (include "ckd.leastReplicas" .) -}}
+{{- if and $pdb.enabled (gt $least 1) (ne (toString $pdb.minAvailable) "") (ge (int (include "ckd.pods" (list $pdb.minAvailable $least))) $least) -}}
 {{- fail "podDisruptionBudget.minAvailable is all replicas: no node could ever be drained" -}}
+{{- end -}}
+{{- if and $pdb.enabled (gt $least 1) (has (toString $pdb.maxUnavailable) (list "0" "0%")) -}}
+{{- fail "podDisruptionBudget.maxUnavailable is no replica: no node could ever be drained" -}}
+{{- end -}}
+{{- /* A label that comes twice is refused by Kubernetes, and one that a selector is of must not be another. */ -}}
+{{- $selected := list "app.kubernetes.io/name" "app.kubernetes.io/instance" "ckd/sidecar" -}}
+{{- $own := concat $selected (list "app.kubernetes.io/component" "app.kubernetes.io/managed-by" "app.kubernetes.io/version" "helm.sh/chart") -}}
+{{- $common := $v.commonLabels | default dict -}}
+{{- range list
+      (list "commonLabels" $common $own dict)
+      (list "podLabels" $v.podLabels $selected $common)
+      (list "podAnnotations" $v.podAnnotations (list "checksum/settings") dict)
+      (list "serviceMonitor.labels" $v.serviceMonitor.labels $own $common)
+      (list "podMonitor.labels" $v.podMonitor.labels $own $common)
+      (list "prometheusRule.labels" $v.prometheusRule.labels $own $common)
+      (list "dashboards.labels" $v.dashboards.labels $own $common) -}}
+{{- $value := index . 0 -}}
+{{- $taken := index . 2 -}}
+{{- $elsewhere := index . 3 -}}
+{{- range $key, $_ := index . 1 -}}
+{{- if has $key $taken -}}
+{{- fail (printf "%s: %s is for the chart to set" $value $key) -}}
+{{- end -}}
+{{- if hasKey $elsewhere $key -}}
+{{- fail (printf "%s: %s is in commonLabels too, expected it in one" $value $key) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- with $v.terminationGracePeriodSeconds -}}
 {{- if lt (int .) (int (include "ckd.leastGrace" $)) -}}
@@ -155,6 +187,16 @@ labels: {{- include "ckd.labels" . | nindent 2 }}
 
 {{- define "ckd.leastReplicas" -}}
 {{- ternary .Values.autoscaling.minReplicas .Values.replicas .Values.autoscaling.enabled | int -}}
+{{- end -}}
+
+{{/* ckd.pods: a number or percent of so many pods, rounded up as Kubernetes does it. */}}
+{{- define "ckd.pods" -}}
+{{- $n := toString (index . 0) -}}
+{{- if hasSuffix "%" $n -}}
+{{- div (add (mul (trimSuffix "%" $n | int) (index . 1)) 99) 100 -}}
+{{- else -}}
+{{- $n -}}
+{{- end -}}
 {{- end -}}
 
 {{/* ckd.preStop is the seconds before SIGTERM: a sidecar is told when nobody needs it any more. */}}
@@ -170,6 +212,7 @@ labels: {{- include "ckd.labels" . | nindent 2 }}
 {{- add (include "ckd.preStop" .) (include "ckd.seconds" (index .Values.settings "shutdown-grace")) 5 -}}
 {{- end -}}
 
+{{/* Beside a model server its own time comes first, for which Kubernetes has 30 s. */}}
 {{- define "ckd.terminationGrace" -}}
-{{- .Values.terminationGracePeriodSeconds | default (add (include "ckd.leastGrace" .) 5) -}}
+{{- .Values.terminationGracePeriodSeconds | default (add (include "ckd.leastGrace" .) (ternary 5 30 (eq .Values.mode "deployment"))) -}}
 {{- end -}}
