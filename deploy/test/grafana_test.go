@@ -15,16 +15,21 @@ import (
 	"math/big"
 	mathrand "math/rand/v2"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
 )
@@ -151,30 +156,62 @@ func (d *dashboard) queries(t *testing.T) []query {
 	return all
 }
 
-// values are what Grafana puts in the place of variables. A variable of several
-// values becomes a regular expression; all of them, the variable's own one.
+// values are what Grafana puts in the place of variables. A variable that may have
+// several values becomes a regular expression; where none is chosen, the variable's own
+// one for all of them.
 func (d *dashboard) values(chosen map[string][]string) map[string]string {
 	values := map[string]string{"__rate_interval": "5m", "__range": "5m", "__interval": "1m"}
 	for _, v := range d.Templating.List {
 		var quoted []string
 		for _, value := range chosen[v.Name] {
-			// Once for the regular expression, once for the string that it is in.
-			quoted = append(quoted, strings.ReplaceAll(regexp.QuoteMeta(value), `\`, `\\`))
+			if v.Multi || v.IncludeAll {
+				value = regexp.QuoteMeta(value)
+			}
+			quoted = append(quoted, strings.ReplaceAll(value, `\`, `\\`)) // for the string that it is in
 		}
 		switch {
 		case v.Type == "datasource":
 			values[v.Name] = "prometheus"
 		case v.Type == "interval":
 			values[v.Name] = "5m"
-		case len(quoted) == 1:
+		case len(quoted) == 1 || len(quoted) > 1 && !v.Multi:
 			values[v.Name] = quoted[0]
 		case len(quoted) > 1:
 			values[v.Name] = "(" + strings.Join(quoted, "|") + ")"
+		case v.IncludeAll && v.AllValue == "":
+			values[v.Name] = "()"
 		default:
 			values[v.Name] = v.AllValue
 		}
 	}
 	return values
+}
+
+// choose adds to what is chosen what Grafana does of itself: all values that are found
+// where all may be chosen and there is no expression for them, else the first.
+func (d *dashboard) choose(t *testing.T, p *testbed.Prometheus, at string, chosen map[string][]string) map[string][]string {
+	t.Helper()
+	chosen = maps.Clone(chosen)
+	for _, q := range d.queries(t) {
+		i := slices.IndexFunc(d.Templating.List, func(v variable) bool { return strings.HasSuffix(q.where, fmt.Sprintf("variable %q", v.Name)) })
+		if i < 0 || d.Templating.List[i].AllValue != "" || chosen[d.Templating.List[i].Name] != nil {
+			continue
+		}
+		v := d.Templating.List[i]
+		label := regexp.MustCompile(`^group by \((\w+)\)`).FindStringSubmatch(q.expr)[1]
+		var found []string
+		for _, sample := range p.Query(interpolate(q.expr, d.values(chosen)), at) {
+			if value := string(sample.Metric[model.LabelName(label)]); value != "" {
+				found = append(found, value)
+			}
+		}
+		slices.Sort(found)
+		if !v.IncludeAll {
+			found = found[:min(1, len(found))]
+		}
+		chosen[v.Name] = found
+	}
+	return chosen
 }
 
 // interpolate puts values in the place of $name and ${name}. It leaves what is not
@@ -224,8 +261,14 @@ func TestDashboards(t *testing.T) {
 			if v.Type == "query" {
 				checkDatasource(t, fmt.Sprintf("%s: variable %q", d.file, v.Name), v.Datasource)
 			}
-			if v.IncludeAll && v.AllValue == "" {
-				t.Errorf("%s: variable %q has no allValue", d.file, v.Name)
+			// Other jobs have go_goroutines, too: all is what has been found to be a ckd. A
+			// namespace is found in Kubernetes alone.
+			if listed := v.Name == "job" || v.Name == "instance"; v.IncludeAll && (v.AllValue == "") != listed {
+				t.Errorf("%s: variable %q has allValue %q", d.file, v.Name, v.AllValue)
+			}
+			// What two namespaces or jobs have in common is not one model.
+			if v.Multi && d.file != "serving.json" && (v.Name == "namespace" || v.Name == "job") {
+				t.Errorf("%s: several values of variable %q would be summed", d.file, v.Name)
 			}
 		}
 		for _, a := range d.Annotations.List {
@@ -364,8 +407,8 @@ func TestDashboardsShow(t *testing.T) {
 	plain := testbed.Start(t, start, 1)
 	encrypted := testbed.Serve(t, ckd, "--policy", policies, "--class-labels", "5",
 		"--tls-cert", cert, "--tls-key", key, "--max-open-bytes", "1048576")
-	p := testbed.StartPrometheus(t, binary, prometheusConfig(t, plain, encrypted))
-	p.Scraped(time.Time{}) // every counter at 0
+	p := testbed.StartPrometheus(t, binary, prometheusConfig(t, foreign(t), plain, encrypted))
+	await(t, p, "count(ckd_build_info) == 2") // every counter is scraped at 0
 
 	send := func(d *testbed.Daemon, model, passes string, flags ...string) testbed.Result {
 		t.Helper()
@@ -394,7 +437,8 @@ func TestDashboardsShow(t *testing.T) {
 	if active := p.Query(`ALERTS`, at); len(active) > 0 {
 		t.Errorf("while all is well there are the alerts %v", active)
 	}
-	checkShares(t, p, at)
+	checkShares(t, p, at, 1e-9, slices.Concat(deferralShares, otherShares))
+	checkForeign(t, p, at)
 
 	// Inputs that the model does not know, and some that are not as they should be.
 	send(plain, "digits", recording("digits-ood"), "--posterior", "low-rank")
@@ -430,6 +474,16 @@ func TestDashboardsShow(t *testing.T) {
 		}
 	}
 	checkRulesRun(t, p)
+
+	// What a policy without thresholds answers is no part of the deferral rate.
+	observe(t, filepath.Join(policies, "heart.yaml"))
+	await(t, p, `sum(ckd_policy_last_reload_successful) == 2`)
+	send(plain, "heart", heart, "--posterior", "mc-dropout")
+	at = p.Scraped(time.Now())
+	if observed := p.Query(`sum(ckd_decisions_total{action="observe"}) > 1000`, at); len(observed) == 0 {
+		t.Error("no inputs are observed")
+	}
+	checkShares(t, p, at, 0.02, deferralShares)
 }
 
 // checkShown asks all queries of all dashboards, with everything chosen and with
@@ -444,7 +498,7 @@ func checkShown(t *testing.T, p *testbed.Prometheus, at string) (empty []string)
 		for _, q := range d.queries(t) {
 			none := false
 			for _, chosen := range choices {
-				expr := interpolate(q.expr, d.values(chosen))
+				expr := interpolate(q.expr, d.values(d.choose(t, p, at, chosen)))
 				found := slices.DeleteFunc(p.Query(expr, at), func(s *model.Sample) bool { return math.IsNaN(float64(s.Value)) })
 				none = none || len(found) == 0
 				for _, label := range regexp.MustCompile(`\{\{(\w+)\}\}`).FindAllStringSubmatch(q.legend, -1) {
@@ -463,9 +517,28 @@ func checkShown(t *testing.T, p *testbed.Prometheus, at string) (empty []string)
 	return empty
 }
 
+// share that a panel shows of a model, and the counters that it is made of.
+type share struct{ file, title, model, want string }
+
+const heartDeferred = `sum(ckd_decisions_total{model="heart", action="defer"}) / sum(ckd_decisions_total{model="heart", action=~"retain|defer"})`
+
+var deferralShares = []share{
+	{"triage.json", "Deferred", "heart", heartDeferred},
+	{"triage.json", "Deferral rate and what calibration expects", "heart", heartDeferred},
+}
+
+var otherShares = []share{
+	{"triage.json", "Decided by the fallback score", "heart", `sum(ckd_decisions_total{model="heart", score="cbec"}) / sum(ckd_decisions_total{model="heart"})`},
+	// Two digits share the label.
+	{"classes.json", "Unreliable", "digits", `sum(ckd_class_unreliable_total{model="digits", class="other"}) / sum(ckd_decisions_total{model="digits"}) / max(ckd_class_labels_cut{model="digits"})`},
+	{"classes.json", "Predicted", "digits", `sum(ckd_class_predicted_total{model="digits", class="other"}) / sum(ckd_decisions_total{model="digits"})`},
+	{"classes.json", "C_k: mean", "digits", `sum(ckd_class_epistemic_nats_sum{model="digits", class="other"}) / sum(ckd_decisions_total{model="digits"}) / max(ckd_class_labels_cut{model="digits"})`},
+}
+
 // checkShares holds some panels against the counters that they are made of, which
-// began at 0 within the time that the panels look back.
-func checkShares(t *testing.T, p *testbed.Prometheus, at string) {
+// began at 0 within the time that the panels look back. What rate adds beyond the
+// samples is the same for all only where replicas and series are alike: hence tolerance.
+func checkShares(t *testing.T, p *testbed.Prometheus, at string, tolerance float64, shares []share) {
 	t.Helper()
 	number := func(query string) float64 {
 		t.Helper()
@@ -481,29 +554,89 @@ func checkShares(t *testing.T, p *testbed.Prometheus, at string) {
 			for _, q := range d.queries(t) {
 				if q.where == fmt.Sprintf("%s: panel %q %s", file, title, ref) {
 					model := map[string][]string{"model": {of}, "class": {"other"}}
-					return number(interpolate(q.expr, d.values(model)))
+					return number(interpolate(q.expr, d.values(d.choose(t, p, at, model))))
 				}
 			}
 		}
 		t.Fatalf("%s has no panel %q", file, title)
 		return 0
 	}
-	for _, share := range []struct {
-		file, title, model string
-		want               string
-	}{
-		{"triage.json", "Deferred", "heart", `sum(ckd_decisions_total{model="heart", action="defer"}) / sum(ckd_decisions_total{model="heart"})`},
-		{"triage.json", "Decided by the fallback score", "heart", `sum(ckd_decisions_total{model="heart", score="cbec"}) / sum(ckd_decisions_total{model="heart"})`},
-		// Two digits share the label.
-		{"classes.json", "Unreliable", "digits", `sum(ckd_class_unreliable_total{model="digits", class="other"}) / sum(ckd_decisions_total{model="digits"}) / max(ckd_class_labels_cut{model="digits"})`},
-		{"classes.json", "Predicted", "digits", `sum(ckd_class_predicted_total{model="digits", class="other"}) / sum(ckd_decisions_total{model="digits"})`},
-		{"classes.json", "C_k: mean", "digits", `sum(ckd_class_epistemic_nats_sum{model="digits", class="other"}) / sum(ckd_decisions_total{model="digits"}) / max(ckd_class_labels_cut{model="digits"})`},
-	} {
+	for _, share := range shares {
 		got, want := shown(share.file, share.title, "A", share.model), number(share.want)
-		if !(want > 0 && math.Abs(got-want) <= 1e-9*want) {
+		if !(want > 0 && math.Abs(got-want) <= tolerance*want) {
 			t.Errorf("%s: %s shows %v, expected %v", share.file, share.title, got, want)
 		}
 	}
+}
+
+// checkForeign: what is not a ckd makes no difference to any panel, whatever job it is
+// of. One that is down is not one that has gone.
+func checkForeign(t *testing.T, p *testbed.Prometheus, at string) {
+	t.Helper()
+	var own []string
+	for _, sample := range p.Query("ckd_build_info", at) {
+		own = append(own, regexp.QuoteMeta(string(sample.Metric["instance"])))
+	}
+	ckds := labels.MustNewMatcher(labels.MatchRegexp, "instance", strings.Join(own, "|"))
+	if others := p.Query(fmt.Sprintf(`count by (job) (up{instance!~%q})`, ckds.Value), at); len(others) != 2 {
+		t.Fatalf("%v targets that are not a ckd, expected some of two jobs", others)
+	}
+	for _, d := range readDashboards(t) {
+		for _, q := range d.queries(t) {
+			query := interpolate(q.expr, d.values(d.choose(t, p, at, map[string][]string{})))
+			expr, err := parsePromQL(query)
+			if err != nil {
+				t.Fatalf("%s: %v", q.where, err)
+			}
+			parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+				if selector, is := node.(*parser.VectorSelector); is {
+					selector.LabelMatchers = append(selector.LabelMatchers, ckds)
+				}
+				return nil
+			})
+			if got, want := shownValues(p.Query(query, at)), shownValues(p.Query(expr.String(), at)); !maps.EqualFunc(got, want, closeTo) {
+				t.Errorf("%s: with what is not a ckd %v, without %v", q.where, got, want)
+			}
+		}
+	}
+}
+
+func shownValues(of model.Vector) map[string]float64 {
+	values := make(map[string]float64, len(of))
+	for _, sample := range of {
+		values[sample.Metric.String()] = float64(sample.Value)
+	}
+	return values
+}
+
+// closeTo allows for another order of summation.
+func closeTo(a, b float64) bool {
+	return a == b || math.Abs(a-b) <= 1e-9*math.Abs(b) || a != a && b != b
+}
+
+// foreign is the addresses of two targets that are not a ckd: one has the metrics that
+// any Go server with gRPC has, and grows; the other is down.
+func foreign(t *testing.T) []string {
+	t.Helper()
+	var scrapes atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		value := 1_000_000 * scrapes.Add(1)
+		for _, name := range slices.Sorted(maps.Keys(otherMetrics)) {
+			if name == "up" {
+				continue
+			}
+			set := map[string]string{"grpc_type": "unary", "grpc_service": "other.Service", "grpc_method": "Other", "grpc_code": "OK", "le": "+Inf"}
+			var pairs []string
+			for _, label := range otherMetrics[name] {
+				pairs = append(pairs, fmt.Sprintf("%s=%q", label, set[label]))
+			}
+			fmt.Fprintf(w, "%s{%s} %d\n", name, strings.Join(pairs, ","), value)
+		}
+	}))
+	t.Cleanup(server.Close)
+	down := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(down.Close)
+	return []string{server.Listener.Addr().String(), down.Listener.Addr().String()}
 }
 
 // checkRulesRun: Prometheus evaluates every rule, and has what is recorded.
@@ -615,6 +748,23 @@ func shuffled(t *testing.T, path string) string {
 	})
 }
 
+// observe takes a policy of heart traces off its thresholds.
+func observe(t *testing.T, path string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	passes := regexp.MustCompile(`(?m)^    passes: .*$`).Find(text)
+	if passes == nil {
+		t.Fatalf("%s does not tell the passes", path)
+	}
+	observing := "models:\n  - name: heart\n    classes: [normal, suspect, pathologic]\n    critical: [suspect, pathologic]\n" + string(passes) + "\n"
+	if err := os.WriteFile(path, []byte(observing), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func replaceInFile(t *testing.T, path, old, replacement string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -629,14 +779,15 @@ func replaceInFile(t *testing.T, path, old, replacement string) {
 	}
 }
 
-// prometheusConfig scrapes the daemons and has the rules.
-func prometheusConfig(t *testing.T, daemons ...*testbed.Daemon) string {
+// prometheusConfig scrapes the daemons, in one job with targets that are foreign, and
+// these as a job of their own, and has the rules.
+func prometheusConfig(t *testing.T, foreign []string, daemons ...*testbed.Daemon) string {
 	t.Helper()
 	rules, err := filepath.Abs(rulesFolder)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var targets []string
+	targets := slices.Clone(foreign)
 	for _, d := range daemons {
 		targets = append(targets, strings.TrimPrefix(d.Admin, "http://"))
 	}
@@ -646,6 +797,9 @@ func prometheusConfig(t *testing.T, daemons ...*testbed.Daemon) string {
 		"scrape_configs": []any{map[string]any{
 			"job_name":       "ckd",
 			"static_configs": []any{map[string]any{"targets": targets}},
+		}, map[string]any{
+			"job_name":       "other",
+			"static_configs": []any{map[string]any{"targets": foreign}},
 		}},
 	})
 	if err != nil {
