@@ -87,9 +87,9 @@ func TestTriagePage(t *testing.T) {
 // TestTriagePageAccess: with access control the page is for administrators, the last
 // inputs for those who may see them as well, and a browser's password will do.
 func TestTriagePageAccess(t *testing.T) {
-	tokens := map[string]string{"team": "triage-team-0123456789", "viewer": "viewer-0123456789abc", "sidecar": "sidecar-0123456789ab"}
+	tokens := map[string]string{"team": "triage-team-0123456789", "viewer": "viewer-0123456789abc", "sidecar": "sidecar-0123456789ab", "narrow": "narrow-0123456789abc"}
 	text := "identities:\n"
-	for name, rights := range map[string]string{"team": "admin: true, recent: true", "viewer": "admin: true", "sidecar": `models: ["*"]`} {
+	for name, rights := range map[string]string{"team": `models: ["*"], admin: true, recent: true`, "narrow": "models: [another], admin: true, recent: true", "viewer": "admin: true", "sidecar": `models: ["*"]`} {
 		text += fmt.Sprintf("- {name: %s, tokens: [{sha256: %x}], %s}\n", name, sha256.Sum256([]byte(tokens[name])), rights)
 	}
 	access := filepath.Join(t.TempDir(), "access.yaml")
@@ -118,8 +118,10 @@ func TestTriagePageAccess(t *testing.T) {
 	if m := d.state("fetal-health", basic("team")...).Model; m.Recent == nil || m.RecentWhy != "" {
 		t.Errorf("the team sees %+v, %q", m.Recent, m.RecentWhy)
 	}
-	if m := d.state("fetal-health", basic("viewer")...).Model; m.Recent != nil || m.RecentWhy != "not allowed" {
-		t.Errorf("who may not sees %+v, %q", m.Recent, m.RecentWhy)
+	for _, who := range []string{"viewer", "narrow"} {
+		if m := d.state("fetal-health", basic(who)...).Model; m.Recent != nil || m.RecentWhy != "not allowed" {
+			t.Errorf("%s sees %+v, %q", who, m.Recent, m.RecentWhy)
+		}
 	}
 }
 

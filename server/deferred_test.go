@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/policy"
@@ -12,12 +13,25 @@ import (
 )
 
 // TestDeferred: each deferred input is told of once, with its own id and scores, by
-// whatever way it came; those that are retained or refused are not.
+// whatever way it came; those that are retained or refused are not. Nobody waits for a
+// shard of the metrics meanwhile.
 func TestDeferred(t *testing.T) {
 	h := newHarness(t, DefaultLimits())
 	var mu sync.Mutex
 	var told []string
 	h.server.deferred = func(p *policy.Policy, id []byte, o *engine.Outcome) {
+		scraped := make(chan struct{})
+		go func() {
+			defer close(scraped)
+			if _, err := h.registry.Gather(); err != nil {
+				t.Error(err)
+			}
+		}()
+		select {
+		case <-scraped:
+		case <-time.After(10 * time.Second):
+			t.Errorf("%q is told of while a scrape waits for it to be counted", id)
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		told = append(told, fmt.Sprintf("%s %q %s %v", p.Name, id, o.Decision.Action, o.Decision.Value > 0))

@@ -128,19 +128,21 @@ func (s *session) finish(g *group, number, n int) {
 			s.failRow(g, i, err)
 			continue
 		}
-		counted.count(w.outcome)
 		id := unsafe.Slice(unsafe.StringData(g.rows[i].id), len(g.rows[i].id))
-		s.server.tellDeferred(g.model, id, w.outcome)
+		s.server.tellDeferred(&counted, id, w.outcome)
+		counted.count(w.outcome)
 		out.Result(id, g.number, uint32(i), ref, w.tell(detail))
 		s.closeRow(g, i)
 	}
 	s.compare(g, w.outcome.Passes, int(open))
 }
 
-// tellDeferred tells of an input that was decided, if that is wanted of it.
-func (s *Server) tellDeferred(m *model, id []byte, o *engine.Outcome) {
+// tellDeferred tells of an input that was decided and is to be counted, if that is
+// wanted of it. Nobody is to wait for a shard of the metrics meanwhile.
+func (s *Server) tellDeferred(counted *counter, id []byte, o *engine.Outcome) {
 	if s.deferred != nil && o.Decision.Action == policy.Defer {
-		s.deferred(m.Policy(), id, o)
+		counted.done()
+		s.deferred(counted.model.Policy(), id, o)
 	}
 }
 

@@ -136,8 +136,8 @@ func (s *Server) decideEach(
 		if err != nil {
 			m.metrics.Rejected(reasonWord(reasonOf(err)), 1)
 		} else {
+			s.tellDeferred(&counted, id, w.outcome)
 			counted.count(w.outcome)
-			s.tellDeferred(m, id, w.outcome)
 			m.countDifferent(differs)
 			decided = true
 		}

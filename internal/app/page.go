@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
@@ -37,11 +38,15 @@ func newPage(c *config.Config, a *App, registry *prometheus.Registry) *page {
 		p.deferrals = triage.NewDeferrals(c.RecentInputs)
 	}
 	p.Page = triage.New(triage.Options{
-		Gatherer:     registry,
-		Policies:     func() []*policy.Policy { return a.server.Policies() },
-		Daemon:       p.daemon,
-		Deferrals:    p.deferrals,
-		MaySeeRecent: func(ctx context.Context) bool { return access.FromContext(ctx).MaySeeRecent() },
+		Gatherer:  registry,
+		Policies:  func() []*policy.Policy { return a.server.Policies() },
+		Daemon:    p.daemon,
+		Deferrals: p.deferrals,
+		MaySeeRecent: func(ctx context.Context, model string) bool {
+			who := access.FromContext(ctx)
+			return who.MaySeeRecent() && who.MayUse(model)
+		},
+		Failed: func(err error) { a.log.Error("the triage page cannot read the metrics", zap.Error(err)) },
 	})
 	return p
 }

@@ -9,18 +9,21 @@ import (
 
 // benched are daemons of models with K classes, beside what each has: K=10 with 25
 // pairs, and 33 labels with all 496 pairs of 32 classes of their own, or safe x
-// critical ones of a thousand classes.
+// critical ones of a thousand classes; and more labels than the page has rows.
 var benched = []struct {
 	name             string
 	models, classes  int
 	critical, inputs int
+	labels           int
 	more             string
 }{
-	{"K10", 1, 10, 5, 50, ""},
-	{"K10/10models", 10, 10, 5, 50, ""},
-	{"K32/496pairs", 1, 32, 16, 50, "pairs: all"},
-	{"K32/496pairs/10models", 10, 32, 16, 50, "pairs: all"},
-	{"K1000/240pairs", 1, 1000, 12, 10, ""},
+	{"K10", 1, 10, 5, 50, 32, ""},
+	{"K10/10models", 10, 10, 5, 50, 32, ""},
+	{"K32/496pairs", 1, 32, 16, 50, 32, "pairs: all"},
+	{"K32/496pairs/10models", 10, 32, 16, 50, 32, "pairs: all"},
+	{"K1000/240pairs", 1, 1000, 12, 10, 32, ""},
+	{"K256/256labels", 1, 256, 128, 5, 256, ""},
+	{"K1024/1024labels", 1, 1024, 128, 2, 1024, ""},
 }
 
 func benchDaemon(b *testing.B, at int) *daemon {
@@ -29,7 +32,7 @@ func benchDaemon(b *testing.B, at int) *daemon {
 	for i := range of.models {
 		policies = append(policies, manyClasses(fmt.Sprint("m", i), of.classes, of.critical, of.more))
 	}
-	d := newDaemon(b, Options{}, 32, policies...)
+	d := newDaemon(b, Options{}, of.labels, policies...)
 	d.page.sample()
 	return d
 }

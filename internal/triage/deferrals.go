@@ -39,9 +39,10 @@ func (d *Deferrals) Add(p *policy.Policy, id string, o *engine.Outcome) {
 	input := deferred{
 		at: d.now(), policy: p.Hash, decision: o.Decision,
 		predicted: p.Classes[o.Predicted], passes: o.Passes, prints: fingerprintOf(o.C),
+		predictedCritical: has(p.Critical, o.Predicted),
 	}
-	if o.Decision.Class >= 0 {
-		input.deciding = p.Classes[o.Decision.Class]
+	if k := o.Decision.Class; k >= 0 {
+		input.deciding, input.decidingCritical = p.Classes[k], has(p.Critical, k)
 	}
 	for i := range input.prints.n {
 		s := &input.prints.shares[i]
@@ -66,11 +67,11 @@ func (d *Deferrals) keepOnly(models []string) {
 	})
 }
 
-// recent is the last inputs of a model, so many at most, the last one first.
-func (d *Deferrals) recent(model string, most int) *Recent {
+// recent is the last inputs of a model, the last one first.
+func (d *Deferrals) recent(model string) *Recent {
 	recent := &Recent{Kept: d.keep, Inputs: []Deferred{}}
 	if kept, ok := d.models.Load(model); ok {
-		recent.Inputs = kept.(*ring).list(recent.Inputs, most)
+		recent.Inputs = kept.(*ring).list(recent.Inputs)
 	}
 	return recent
 }
@@ -91,9 +92,10 @@ type deferred struct {
 	id       []byte // in memory that is used again
 	decision policy.Decision
 
-	predicted, deciding string
-	passes              int
-	prints              fingerprint
+	predicted, deciding                 string
+	predictedCritical, decidingCritical bool
+	passes                              int
+	prints                              fingerprint
 }
 
 func (r *ring) add(input deferred, id string) {
@@ -112,11 +114,11 @@ func (r *ring) add(input deferred, id string) {
 
 // list appends the last inputs to a list, the last one first. It never holds the
 // lock for more than one: who adds is in a hurry.
-func (r *ring) list(to []Deferred, most int) []Deferred {
+func (r *ring) list(to []Deferred) []Deferred {
 	r.mu.Lock()
 	last := r.added - 1
 	r.mu.Unlock()
-	for n := last; n >= max(0, last-min(most, r.keep)+1); n-- {
+	for n := last; n >= max(0, last-r.keep+1); n-- {
 		r.mu.Lock()
 		overwritten := r.added > n+r.keep
 		if !overwritten {
@@ -133,7 +135,8 @@ func (r *ring) list(to []Deferred, most int) []Deferred {
 func (d *deferred) describe() Deferred {
 	by := &d.decision
 	found := Deferred{
-		At: d.at.UTC(), ID: string(d.id), Predicted: d.predicted, Deciding: d.deciding, Passes: d.passes, Policy: d.policy,
+		At: d.at.UTC(), ID: string(d.id), Passes: d.passes, Policy: d.policy,
+		Predicted: d.predicted, PredictedCritical: d.predictedCritical, Deciding: d.deciding, DecidingCritical: d.decidingCritical,
 		Score: string(by.Score), Value: Number(by.Value), Reason: by.Reason.String(),
 		Fingerprint: make([]Share, d.prints.n), Rest: Number(d.prints.rest),
 	}

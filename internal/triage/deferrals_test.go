@@ -37,7 +37,7 @@ func TestDeferred(t *testing.T) {
 		w := Deferred{
 			At: d.clock.now(), ID: id, Predicted: s.policy.Classes[o.Predicted], Score: string(o.Decision.Score),
 			Value: Number(o.Decision.Value), Threshold: new(float64), Reason: "above_threshold", Passes: 5, Policy: s.policy.Hash,
-			Deciding: s.policy.Classes[o.Decision.Class],
+			Deciding: s.policy.Classes[o.Decision.Class], PredictedCritical: o.Predicted < 3, DecidingCritical: o.Decision.Class < 3,
 		}
 		for i, class := range order {
 			if i < 8 {
@@ -49,7 +49,7 @@ func TestDeferred(t *testing.T) {
 		want = append(want, w)
 	})
 	slices.Reverse(want)
-	got := d.deferrals.recent("m", math.MaxInt)
+	got := d.deferrals.recent("m")
 	if got.Kept != 100 || len(got.Inputs) != len(want) {
 		t.Fatalf("%d of %d kept, expected %d of 100", len(got.Inputs), got.Kept, len(want))
 	}
@@ -79,7 +79,7 @@ func TestDeferredDegenerate(t *testing.T) {
 	d := newDaemon(t, Options{Deferrals: NewDeferrals(1)}, 0, manyClasses("m", 3, 1, allDeferred))
 	same := []float32{0.5, 0.25, 0.25}
 	d.feed(t, "m", [][][]float32{{same, same, same, same, same}})
-	got := d.deferrals.recent("m", math.MaxInt).Inputs[0]
+	got := d.deferrals.recent("m").Inputs[0]
 	if got.Reason != "degenerate" || got.Threshold != nil || got.Deciding != "" || len(got.Fingerprint) != 0 || got.Rest != 0 || got.Predicted != "c0" {
 		t.Errorf("%+v", got)
 	}
@@ -101,17 +101,13 @@ func TestRing(t *testing.T) {
 		ids = ids[max(0, len(ids)-keep):]
 		slices.Reverse(ids)
 		var got []string
-		for _, input := range d.recent("m", math.MaxInt).Inputs {
+		for _, input := range d.recent("m").Inputs {
 			got = append(got, input.ID)
 		}
 		if !slices.Equal(got, ids) {
 			rt.Fatalf("%q, expected %q", got, ids)
 		}
-		most := rapid.IntRange(1, 10).Draw(rt, "most")
-		if n := len(d.recent("m", most).Inputs); n != min(most, len(ids)) {
-			rt.Fatalf("%d inputs, expected %d of %d", n, most, len(ids))
-		}
-		if n := len(d.recent("n", math.MaxInt).Inputs); n != 0 {
+		if n := len(d.recent("n").Inputs); n != 0 {
 			rt.Fatalf("%d inputs of another model", n)
 		}
 	})
@@ -186,7 +182,7 @@ func TestDeferralsOfModels(t *testing.T) {
 	d.feed(t, "b", randomInputs(1, 3, 5, 3))
 	d.put(t, manyClasses("b", 3, 1, allDeferred))
 	d.page.sample()
-	if a, b := len(d.deferrals.recent("a", math.MaxInt).Inputs), len(d.deferrals.recent("b", math.MaxInt).Inputs); a != 0 || b != 2 {
+	if a, b := len(d.deferrals.recent("a").Inputs), len(d.deferrals.recent("b").Inputs); a != 0 || b != 2 {
 		t.Errorf("%d and %d inputs, expected 0 and 2", a, b)
 	}
 }
@@ -224,7 +220,7 @@ func TestDeferralsConcurrently(t *testing.T) {
 	reading.Go(func() {
 		for {
 			last := math.MaxInt
-			for _, input := range d.recent("m", math.MaxInt).Inputs {
+			for _, input := range d.recent("m").Inputs {
 				var n int
 				if _, err := fmt.Sscanf(input.ID, "%d", &n); err != nil || n >= last || input.ID != longID(n) {
 					t.Errorf("%q after %d", input.ID, last)

@@ -1,14 +1,12 @@
 package triage
 
 import (
-	"bytes"
 	"errors"
 	"net/http"
 	"time"
 )
 
 const (
-	heartbeat   = 15 * time.Second         // between events, at most
 	opening     = "retry: 3000\n\n"        // ms until a browser that lost the stream asks again
 	beat        = ": there is no news\n\n" // a comment, for those in between that would give up
 	retryNoRoom = "10"                     // s, for who is one too many
@@ -37,6 +35,7 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out := &eventWriter{w: w, control: http.NewResponseController(w), patience: p.patience}
+	defer func() { _ = out.limit() }() // of what ends the answer
 	// The server's deadline is for the request, which was read.
 	if err := out.control.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return
@@ -52,20 +51,20 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	p.refresh()
 	asked := r.URL.Query().Get("model")
 	what := encodingOf{}
-	timer := time.NewTimer(heartbeat)
+	timer := time.NewTimer(p.heartbeat)
 	defer timer.Stop()
 	for {
 		if model := p.look(asked); model != what.model {
 			what = encodingOf{model: model} // of which nothing is known yet
 		}
-		what.recent = p.mayRecent(r, mostRecent)
+		what.recent = p.maySeeRecent(r, what.model)
 		state, sampled, news, err := p.encoded(what)
 		if err != nil || out.event("state", state) != nil {
 			return
 		}
 		what.since = sampled
 
-		timer.Reset(heartbeat)
+		timer.Reset(p.heartbeat)
 		for waiting := true; waiting; {
 			select {
 			case <-r.Context().Done():
@@ -78,7 +77,7 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 				if out.write([]byte(beat)) != nil {
 					return
 				}
-				timer.Reset(heartbeat)
+				timer.Reset(p.heartbeat)
 			}
 		}
 	}
@@ -94,25 +93,35 @@ type eventWriter struct {
 	w        http.ResponseWriter
 	control  *http.ResponseController
 	patience time.Duration
-	text     bytes.Buffer
 }
 
 // event writes an event of data without line breaks.
 func (e *eventWriter) event(name string, data []byte) error {
-	e.text.Reset()
-	e.text.WriteString("event: " + name + "\ndata: ")
-	e.text.Write(data)
-	e.text.WriteString("\n\n")
-	return e.write(e.text.Bytes())
+	return e.write([]byte("event: "+name+"\ndata: "), data, []byte("\n\n"))
 }
 
-func (e *eventWriter) write(text []byte) error {
-	err := e.control.SetWriteDeadline(time.Now().Add(e.patience))
-	if err != nil && !errors.Is(err, http.ErrNotSupported) {
+func (e *eventWriter) write(text ...[]byte) error {
+	if err := e.limit(); err != nil {
 		return err
 	}
-	if _, err := e.w.Write(text); err != nil {
+	for _, part := range text {
+		if _, err := e.w.Write(part); err != nil {
+			return err
+		}
+	}
+	if err := e.control.Flush(); err != nil {
 		return err
 	}
-	return e.control.Flush()
+	// HTTP/2 resets a stream whose deadline has passed, even while nothing is written.
+	return e.deadline(time.Time{})
+}
+
+// limit is how long what is written next may take.
+func (e *eventWriter) limit() error { return e.deadline(time.Now().Add(e.patience)) }
+
+func (e *eventWriter) deadline(at time.Time) error {
+	if err := e.control.SetWriteDeadline(at); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
 }

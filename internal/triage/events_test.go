@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -193,8 +195,10 @@ func TestTooManyWatchers(t *testing.T) {
 		t.Fatalf("%s, %v, expected 503 and when to try again", refused.Status, refused.Header)
 	}
 	streams[0].answer.Body.Close()
-	for len(d.page.watchers) == 2 { // its request ends when the server sees that
-		time.Sleep(time.Millisecond)
+	for deadline := time.Now().Add(time.Minute); len(d.page.watchers) == 2; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) { // its request ends when the server sees that
+			t.Fatal("who went away is still there")
+		}
 	}
 	watch(t, http.DefaultClient, url).must(t)
 	d.clock.advance(stepTime)
@@ -226,7 +230,10 @@ func TestWatcherThatDoesNotRead(t *testing.T) {
 	if n := len(d.page.watchers); n != 2 {
 		t.Fatalf("%d watchers, expected 2", n)
 	}
-	for len(d.page.watchers) == 2 {
+	for deadline := time.Now().Add(time.Minute); len(d.page.watchers) == 2; {
+		if time.Now().After(deadline) {
+			t.Fatal("who does not read is still there")
+		}
 		d.clock.advance(stepTime)
 		d.page.sample()
 		if s := reader.must(t); !s.At.Equal(d.clock.now()) || len(s.Model.Spans[0].Pairs) != 32*31/2 {
@@ -278,7 +285,7 @@ type recorder struct {
 	*httptest.ResponseRecorder
 	now   func() time.Time
 	read  []time.Time
-	write []time.Duration
+	write []time.Duration // until then; 0: it was lifted
 }
 
 func (r *recorder) SetReadDeadline(at time.Time) error {
@@ -287,13 +294,17 @@ func (r *recorder) SetReadDeadline(at time.Time) error {
 }
 
 func (r *recorder) SetWriteDeadline(at time.Time) error {
-	r.write = append(r.write, at.Sub(r.now()))
+	in := time.Duration(0)
+	if !at.IsZero() {
+		in = at.Sub(r.now())
+	}
+	r.write = append(r.write, in)
 	return nil
 }
 
 // TestDeadlines: the server's own, which are for short answers, do not end a stream:
-// that for reading is lifted, that for writing renewed with every event. While there
-// is no news, comments show that the stream lives.
+// that for reading is lifted, and so is that for writing while nothing is written.
+// While there is no news, comments show that the stream lives.
 func TestDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
@@ -316,21 +327,95 @@ func TestDeadlines(t *testing.T) {
 		if n := strings.Count(body, "event: state\n"); n != 2 {
 			t.Errorf("%d events, expected 2", n)
 		}
-		if n := strings.Count(body, beat); n != 4 {
-			t.Errorf("%d comments in a minute without news, expected 4", n)
+		if n := strings.Count(body, beat); n != 12 || d.page.heartbeat >= d.page.patience {
+			t.Errorf("%d comments in a minute without news, expected 12", n)
 		}
-		if len(w.write) != 1+2+4 {
-			t.Errorf("%d write deadlines for %q", len(w.write), body)
+		var want []time.Duration
+		for range 1 + 2 + 12 {
+			want = append(want, d.page.patience, 0)
 		}
-		for _, in := range w.write {
-			if in != d.page.patience {
-				t.Errorf("a write deadline in %v, expected %v", in, d.page.patience)
-			}
+		if want = append(want, d.page.patience); !slices.Equal(w.write, want) {
+			t.Errorf("write deadlines %v, expected %v", w.write, want)
 		}
 		if len(d.page.watchers) != 0 {
 			t.Error("the watcher is still there")
 		}
 	})
+}
+
+// TestIdleStream: while nothing is written no deadline passes, neither that for an
+// event nor the server's own. HTTP/2 would reset the stream at once.
+func TestIdleStream(t *testing.T) {
+	for _, version := range []int{1, 2} {
+		t.Run(fmt.Sprint("HTTP/", version), func(t *testing.T) {
+			t.Parallel()
+			d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
+			d.page.patience, d.page.heartbeat = 2*time.Second, 3*time.Second
+			d.page.sample()
+			server := httptest.NewUnstartedServer(d.page.Handler())
+			server.Config.WriteTimeout = d.page.patience
+			server.EnableHTTP2 = version == 2
+			server.StartTLS()
+			t.Cleanup(server.Close)
+			s := watch(t, server.Client(), server.URL+"/triage/events")
+			if s.answer.ProtoMajor != version {
+				t.Fatalf("%s, expected HTTP/%d", s.answer.Proto, version)
+			}
+			s.must(t)
+			for { // until a comment, after the deadlines
+				line, err := s.lines.ReadString('\n')
+				if err != nil {
+					t.Fatal(err)
+				}
+				if strings.HasPrefix(line, ":") {
+					break
+				}
+			}
+			d.clock.advance(stepTime)
+			d.page.sample()
+			if state := s.must(t); !state.At.Equal(d.clock.now()) {
+				t.Errorf("state of %v, expected %v", state.At, d.clock.now())
+			}
+		})
+	}
+}
+
+// TestEncodedOnce: a state is encoded once for all who ask for the same, and nobody
+// else waits for it.
+func TestEncodedOnce(t *testing.T) {
+	d := newDaemon(t, Options{}, 0, manyClasses("a", 3, 1), manyClasses("m", 3, 1))
+	d.page.sample()
+	what := encodingOf{model: "m"}
+	one, _, _, err := d.page.encoded(what)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, _, _, err := d.page.encoded(what)
+	if err != nil || &one[0] != &two[0] {
+		t.Errorf("encoded twice, %v", err)
+	}
+
+	begun, end := make(chan struct{}), make(chan struct{})
+	d.page.encodings[what] = sync.OnceValues(func() ([]byte, error) {
+		close(begun)
+		<-end
+		return one, nil
+	})
+	var asking sync.WaitGroup
+	for range 3 {
+		asking.Go(func() {
+			if state, _, _, err := d.page.encoded(what); err != nil || &state[0] != &one[0] {
+				t.Errorf("%s, %v", state, err)
+			}
+		})
+	}
+	<-begun
+	if _, _, _, err := d.page.encoded(encodingOf{model: "a"}); err != nil {
+		t.Error(err)
+	}
+	d.page.sample()
+	close(end)
+	asking.Wait()
 }
 
 // TestWhoMaySeeRecent asks anew for every event: it may be taken away.
@@ -340,11 +425,11 @@ func TestWhoMaySeeRecent(t *testing.T) {
 	type who struct{}
 	d := newDaemon(t, Options{
 		Deferrals:    NewDeferrals(2),
-		MaySeeRecent: func(ctx context.Context) bool { return may.Load() && ctx.Value(who{}) != nil },
-	}, 0, manyClasses("m", 3, 1, "primary: {score: c_crit_max, threshold: 0}", "fallback: {score: cbec, threshold: 0}"))
+		MaySeeRecent: func(ctx context.Context, model string) bool { return may.Load() && ctx.Value(who{}) == model },
+	}, 0, manyClasses("m", 3, 1, allDeferred), manyClasses("n", 3, 1, allDeferred))
 	known := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("known") {
-			r = r.WithContext(context.WithValue(r.Context(), who{}, true))
+			r = r.WithContext(context.WithValue(r.Context(), who{}, "m"))
 		}
 		d.page.Handler().ServeHTTP(w, r)
 	})
@@ -362,20 +447,14 @@ func TestWhoMaySeeRecent(t *testing.T) {
 	if m := other.must(t).Model; m.Recent != nil || m.RecentWhy != "not allowed" {
 		t.Errorf("%+v, %q", m.Recent, m.RecentWhy)
 	}
+	if m := watch(t, http.DefaultClient, server.URL+"/triage/events?known&model=n").must(t).Model; m.Recent != nil || m.RecentWhy != "not allowed" {
+		t.Errorf("of another model: %+v, %q", m.Recent, m.RecentWhy)
+	}
 	may.Store(false)
 	d.clock.advance(stepTime)
 	d.page.sample()
 	if m := allowed.must(t).Model; m.Recent != nil || m.RecentWhy != "not allowed" {
 		t.Errorf("%+v, %q", m.Recent, m.RecentWhy)
-	}
-
-	// An event has the last ones, the state all.
-	many := newDaemon(t, Options{Deferrals: NewDeferrals(2 * mostRecent)}, 0, manyClasses("m", 3, 1, allDeferred))
-	many.feed(t, "m", randomInputs(1, 2*mostRecent, 5, 3))
-	event := watch(t, http.DefaultClient, many.serve(t).URL+"/triage/events").must(t).Model.Recent
-	all := many.state(t, "m").Model.Recent
-	if len(event.Inputs) != mostRecent || len(all.Inputs) != 2*mostRecent || event.Inputs[0].ID != all.Inputs[0].ID || event.Kept != all.Kept {
-		t.Errorf("%d inputs in an event, %d in the state", len(event.Inputs), len(all.Inputs))
 	}
 
 	off := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))

@@ -6,7 +6,6 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
-	"math"
 	"net/http"
 	"path"
 	"strings"
@@ -24,6 +23,9 @@ var headers = map[string]string{
 	"X-Content-Type-Options": "nosniff",
 	"Referrer-Policy":        "no-referrer",
 	"Cache-Control":          "no-store",
+	// No other site may even load what is here: who looks is known by Basic, which
+	// browsers send along.
+	"Cross-Origin-Resource-Policy": "same-origin",
 }
 
 // Handler serves the page, all of it by GET and HEAD:
@@ -55,7 +57,7 @@ func (p *Page) Handler() http.Handler {
 func (p *Page) serveState(w http.ResponseWriter, r *http.Request) {
 	p.refresh()
 	model := p.look(r.URL.Query().Get("model"))
-	state, _, _, err := p.encoded(encodingOf{model: model, recent: p.mayRecent(r, math.MaxInt)})
+	state, _, _, err := p.encoded(encodingOf{model: model, recent: p.maySeeRecent(r, model)})
 	if err != nil {
 		http.Error(w, "internal error", http.StatusInternalServerError)
 		return

@@ -47,7 +47,7 @@ func TestHandler(t *testing.T) {
 		if w.Code != c.code || c.kind != "" && w.Header().Get("Content-Type") != c.kind {
 			t.Errorf("%s %s: %d, %q, expected %d, %q", c.method, c.path, w.Code, w.Header().Get("Content-Type"), c.code, c.kind)
 		}
-		for _, name := range []string{"Content-Security-Policy", "X-Content-Type-Options", "Referrer-Policy"} {
+		for _, name := range []string{"Content-Security-Policy", "X-Content-Type-Options", "Referrer-Policy", "Cross-Origin-Resource-Policy"} {
 			if w.Header().Get(name) == "" {
 				t.Errorf("%s %s: no %s", c.method, c.path, name)
 			}

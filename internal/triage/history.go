@@ -19,14 +19,13 @@ type history struct {
 	from   time.Time // when its counters were 0; zero: not known, it begins with what they are
 	looked time.Time // at
 
-	labels []string // of the scrape that is being taken in
-	cut    int
-	skip   bool // that scrape: it is of another policy
+	scraped []string // labels of the scrape that is being taken in
+	cut     int      // classes that have none of their own there
+	skip    bool     // that scrape: it is of another policy
 
-	policy   *policy.Policy // nil before the first scrape
-	about    Policy
-	classes  []string // by position, the shared label last
-	position map[string]int
+	policy *policy.Policy // nil before the first scrape
+	about  Policy
+	rows
 
 	slots   map[seriesOf]int
 	series  []seriesOf // by slot
@@ -54,30 +53,32 @@ type step struct {
 
 // begin begins to take in a scrape, under the policy in force.
 func (h *history) begin(p *policy.Policy) {
-	classes, ok := orderOf(h.labels, h.cut, p.Classes)
+	labels, ok := orderOf(h.scraped, h.cut, p.Classes)
 	if h.skip = !ok; h.skip {
 		return
 	}
-	if h.policy == nil || !slices.Equal(classes, h.classes) {
-		if h.policy != nil {
-			h.from = time.Time{} // it goes on from what its counters are now
-		}
-		*h = history{
-			from: h.from, looked: h.looked, labels: h.labels, cut: h.cut, classes: classes,
-			position: make(map[string]int), slots: make(map[seriesOf]int), gauges: make(map[seriesOf]float64),
-			nowC: make([]uint64, len(classes)*numBuckets), lastC: make([]uint64, len(classes)*numBuckets),
-		}
-		for i, class := range classes {
-			h.position[class] = i
-		}
-	}
-	if h.policy != p {
-		h.policy, h.about = p, describe(p)
+	if h.policy != p || !slices.Equal(labels, h.labels) {
+		h.follow(p, newRows(labels, h.cut > 0, p))
 	}
 	clear(h.now)
 	clear(h.seen)
 	clear(h.nowC)
 	clear(h.gauges)
+}
+
+// follow goes on under a policy: with what it has if the rows are the same.
+func (h *history) follow(p *policy.Policy, r rows) {
+	if h.policy == nil || !h.equal(&r) {
+		if h.policy != nil {
+			h.from = time.Time{} // it goes on from what its counters are now
+		}
+		*h = history{
+			from: h.from, looked: h.looked, scraped: h.scraped, cut: h.cut,
+			slots: make(map[seriesOf]int), gauges: make(map[seriesOf]float64),
+			nowC: make([]uint64, len(r.classes)*numBuckets), lastC: make([]uint64, len(r.classes)*numBuckets),
+		}
+	}
+	h.rows, h.policy, h.about = r, p, describe(p)
 }
 
 // slot of a series; a series that is new has one after all others.
@@ -92,20 +93,31 @@ func (h *history) slot(s seriesOf) int {
 	return i
 }
 
-// read takes in the value of a counter.
+// read takes in the value of a counter. Those of classes that share a row are added
+// up.
 func (h *history) read(s seriesOf, v float64) {
-	if h.skip || !finite(v) {
+	if h.skip || !finite(v) || s.kind == pairSum && !h.pair(s.a, s.b) {
 		return
 	}
+	if s.kind >= classSum && s.kind <= classDeciding {
+		s.a = h.classes[h.row(s.a)]
+	}
 	i := h.slot(s)
-	h.now[i], h.seen[i] = v, true
+	h.now[i] += v
+	h.seen[i] = true
 }
 
-// readGauge takes in the value of a gauge.
+// readGauge takes in the value of a gauge, if its class has a row.
 func (h *history) readGauge(s seriesOf, v float64) {
-	if !h.skip {
-		h.gauges[s] = v
+	if h.skip {
+		return
 	}
+	if s.kind >= driftZ && s.kind <= driftAlarms {
+		if _, own := h.position[s.a]; !own {
+			return
+		}
+	}
+	h.gauges[s] = v
 }
 
 // readHistogram takes in the C_k of a class.
@@ -115,7 +127,7 @@ func (h *history) readHistogram(class string, of *dto.Histogram) {
 	}
 	h.read(seriesOf{kind: classSum, a: class}, of.GetSampleSum())
 	h.read(seriesOf{kind: classCount, a: class}, float64(of.GetSampleCount()))
-	at := h.position[class] * numBuckets
+	at := h.row(class) * numBuckets
 	readBuckets(h.nowC[at:at+numBuckets], of)
 }
 

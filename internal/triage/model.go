@@ -18,7 +18,7 @@ var spanMinutes = [...]int{1, 5, 15}
 func (h *history) model(since uint64) *Model {
 	p := h.policy
 	m := &Model{
-		Name: p.Name, Policy: h.about, Classes: h.describeClasses(), ClassesCut: h.cut,
+		Name: p.Name, Policy: h.about, Classes: h.describeClasses(), ClassesCut: h.rest,
 		StreamsOpen: h.gauge(seriesOf{kind: streamsOpen}), InputsOpen: h.gauge(seriesOf{kind: inputsOpen}),
 		History: []Step{}, Drift: h.drift(),
 	}
@@ -62,13 +62,10 @@ func (h *history) describeClasses() []Class {
 	p, classes := h.policy, make([]Class, len(h.classes))
 	for k, name := range p.Classes {
 		critical, safe := has(p.Critical, k), has(p.Safe, k)
-		i, own := h.position[name]
-		if !own {
-			i = len(classes) - 1 // the shared one
-		}
+		i := h.row(name)
 		c := &classes[i]
 		if c.Of == 0 {
-			*c = Class{h.classes[i], critical, safe, 1}
+			*c = Class{h.classes[i], critical, safe, h.rest > 0 && i == len(classes)-1, 1}
 			continue
 		}
 		c.Critical, c.Safe = c.Critical && critical, c.Safe && safe
@@ -125,39 +122,10 @@ func (h *history) span(of *sums, minutes int, pairs []pair) Span {
 		if v == 0 {
 			continue
 		}
-		switch series := h.series[i]; series.kind {
-		case decided:
-			s.Inputs += v
-			switch series.a {
-			case policy.Retain.String():
-				s.Retained += v
-			case policy.Defer.String():
-				s.Deferred += v
-			default:
-				s.Observed += v
-			}
-			s.Reasons = addReason(s.Reasons, series.c, v)
-		case rejected:
-			s.Rejected += v
-			s.Rejections = addReason(s.Rejections, series.a, v)
-		case byFallback:
-			s.Fallback = v
-		case passes:
-			s.Passes = v
-		case late:
-			s.Late = v
-		case degenerate:
-			s.Degenerate = v
-		case saturated:
-			s.Saturated = v
-		case abandoned:
-			s.Abandoned = v
-		case mismatched: // an input may count under both
-			s.Mismatched = max(s.Mismatched, v)
-		case classSum, classCount, classUnreliable, classPredicted, classDominant, classDeciding:
-			if k, ok := h.position[series.a]; ok {
-				s.Classes[k].count(series.kind, v)
-			}
+		series := h.series[i]
+		s.count(series, v)
+		if k, ok := h.position[series.a]; ok {
+			s.Classes[k].count(series.kind, v)
 		}
 	}
 	byCount := func(a, b Reason) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason)) }
@@ -174,6 +142,40 @@ func (h *history) span(of *sums, minutes int, pairs []pair) Span {
 		s.Pairs[i].Nats = ratio(of.counters[pair.slot], s.Inputs)
 	}
 	return s
+}
+
+// count takes in a counter of the model.
+func (s *Span) count(series seriesOf, v float64) {
+	switch series.kind {
+	case decided:
+		s.Inputs += v
+		switch series.a {
+		case policy.Retain.String():
+			s.Retained += v
+		case policy.Defer.String():
+			s.Deferred += v
+		default:
+			s.Observed += v
+		}
+		s.Reasons = addReason(s.Reasons, series.c, v)
+	case rejected:
+		s.Rejected += v
+		s.Rejections = addReason(s.Rejections, series.a, v)
+	case byFallback:
+		s.Fallback = v
+	case passes:
+		s.Passes = v
+	case late:
+		s.Late = v
+	case degenerate:
+		s.Degenerate = v
+	case saturated:
+		s.Saturated = v
+	case abandoned:
+		s.Abandoned = v
+	case mismatched: // an input may count under both
+		s.Mismatched = max(s.Mismatched, v)
+	}
 }
 
 // count takes in a counter of the class; MeanC is the sum as yet.
@@ -205,24 +207,14 @@ func addReason(reasons []Reason, reason string, count float64) []Reason {
 }
 
 func (h *history) describeStep(s *step) Step {
-	d := Step{At: s.at.UnixMilli(), Seconds: s.seconds, Quantiles: make([]*[4]float64, len(h.classes))}
+	var sum Span
 	for i, v := range s.counters {
-		switch series := h.series[i]; series.kind {
-		case decided:
-			d.Inputs += v
-			switch series.a {
-			case policy.Retain.String():
-				d.Retained += v
-			case policy.Defer.String():
-				d.Deferred += v
-			}
-		case byFallback:
-			d.Fallback = v
-		case degenerate:
-			d.Degenerate = v
-		case rejected:
-			d.Rejected += v
-		}
+		sum.count(h.series[i], v)
+	}
+	d := Step{
+		At: s.at.UnixMilli(), Seconds: s.seconds, Quantiles: make([]*[4]float64, len(h.classes)),
+		Inputs: sum.Inputs, Retained: sum.Retained, Deferred: sum.Deferred,
+		Fallback: sum.Fallback, Degenerate: sum.Degenerate, Rejected: sum.Rejected,
 	}
 	if s.buckets != nil {
 		for k := range d.Quantiles {

@@ -20,20 +20,17 @@ const (
 	stepTime    = 15 * time.Second // of the history, and between samples while nobody watches
 	watchedTime = 2 * time.Second  // between samples while somebody does
 
-	// leastRest after a sample, in times of what it took: 2% of a processor are spent
-	// at most.
+	// leastRest after a sample, in times of what it took: samples for those who watch
+	// take 2% of a processor at most. The one at the end of each step is taken whatever
+	// it costs: that is more if it takes longer than 0.3 s.
 	leastRest = 50
 
 	// mostHistories is how many models have a history at one time; where there are
 	// more models, it is those that were looked at last.
 	mostHistories = 64
 
-	// mostEncodings of a sample are kept, for who asks for the same, if they are not
-	// too large.
-	mostEncodings, mostEncoded = 16, 1 << 20
-
-	// mostRecent inputs go with an event. Who wants all of them asks for the state.
-	mostRecent = 100
+	// mostEncodings of a sample are kept, for who asks for the same.
+	mostEncodings = 16
 
 	defaultWatchers = 32
 )
@@ -49,18 +46,22 @@ type Options struct {
 	// Deferrals are the last deferred inputs; nil if they are not kept.
 	Deferrals *Deferrals
 	// MaySeeRecent reports whether who makes a request, of this context, may see
-	// them; nil: everybody may.
-	MaySeeRecent func(context.Context) bool
+	// those of a model; nil: everybody may.
+	MaySeeRecent func(ctx context.Context, model string) bool
+	// Failed is told when the metrics cannot be gathered, so that the page stays as it
+	// is: once, until they can be again. It may be nil.
+	Failed func(error)
 	// Watchers is how many event streams there may be at one time; 0 takes 32.
 	Watchers int
 }
 
 // Page is the triage page with its history. It may be shared.
 type Page struct {
-	options  Options
-	assets   map[string]*asset // by path under assets/
-	now      func() time.Time
-	patience time.Duration // with a watcher that does not read
+	options   Options
+	assets    map[string]*asset // by path under assets/
+	now       func() time.Time
+	patience  time.Duration // with a watcher that does not read
+	heartbeat time.Duration // between what is sent to a watcher, at most
 
 	watchers chan struct{} // a token for each
 	woken    chan struct{} // tells Run that somebody watches
@@ -68,6 +69,7 @@ type Page struct {
 	end      sync.Once
 
 	sampling sync.Mutex // held for a whole sample, so that they come in order
+	failing  bool       // the last one did; guarded by sampling
 
 	mu        sync.Mutex
 	tried     time.Time     // when a sample was last begun
@@ -75,19 +77,24 @@ type Page struct {
 	sampled   uint64        // samples so far
 	at        time.Time     // of the last one
 	stepAt    time.Time     // when the step began that is going on
+	begun     time.Time     // when a history was last begun for who looked
 	daemon    Daemon
-	models    []string
+	policies  []*policy.Policy // in force, by name
+	models    []string         // their names
 	histories map[string]*history
-	encodings map[encodingOf][]byte // of the last sample
-	news      chan struct{}         // closed by the next sample
+	encodings map[encodingOf]encoding // of the last sample
+	news      chan struct{}           // closed by the next sample
 }
 
 // encodingOf is what was asked for of one sample.
 type encodingOf struct {
 	model  string
 	since  uint64 // the sample whose steps are known already; 0: none are
-	recent int    // inputs at most, of those that were deferred last; 0: they may not be seen
+	recent bool   // the last deferred inputs may be seen
 }
+
+// encoding is a state as JSON, made when it is first called.
+type encoding func() ([]byte, error)
 
 // New makes the page. It has a history from the first sample on: see Run.
 func New(o Options) *Page {
@@ -95,13 +102,14 @@ func New(o Options) *Page {
 		o.Watchers = defaultWatchers
 	}
 	if o.MaySeeRecent == nil {
-		o.MaySeeRecent = func(context.Context) bool { return true }
+		o.MaySeeRecent = func(context.Context, string) bool { return true }
 	}
 	return &Page{
-		options:  o,
-		assets:   embedded(),
-		now:      time.Now,
-		patience: 10 * time.Second,
+		options:   o,
+		assets:    embedded(),
+		now:       time.Now,
+		patience:  10 * time.Second,
+		heartbeat: 5 * time.Second,
 
 		watchers: make(chan struct{}, o.Watchers),
 		woken:    make(chan struct{}, 1),
@@ -168,6 +176,7 @@ func (p *Page) sample() {
 	p.sampleInTurn()
 }
 
+// sampleInTurn is a sample for who holds sampling.
 func (p *Page) sampleInTurn() {
 	p.mu.Lock()
 	p.tried = p.now()
@@ -178,9 +187,14 @@ func (p *Page) sampleInTurn() {
 		p.mu.Unlock()
 	}()
 	scrape, err := p.options.Gatherer.Gather()
-	if err != nil {
-		return // what is missing in part would look like counters that begin anew
+	if err != nil { // what is missing in part would look like counters that begin anew
+		if !p.failing && p.options.Failed != nil {
+			p.options.Failed(err)
+		}
+		p.failing = true
+		return
 	}
+	p.failing = false
 	p.take(scrape, p.options.Policies(), p.options.Daemon())
 }
 
@@ -209,7 +223,7 @@ func (p *Page) take(scrape []*dto.MetricFamily, policies []*policy.Policy, daemo
 	for _, h := range p.histories {
 		h.fold(p.at, p.sampled, over)
 	}
-	p.encodings = make(map[encodingOf][]byte)
+	p.encodings = make(map[encodingOf]encoding)
 	close(p.news)
 	p.news = make(chan struct{})
 }
@@ -218,6 +232,7 @@ func (p *Page) take(scrape []*dto.MetricFamily, policies []*policy.Policy, daemo
 // new, while there is room.
 func (p *Page) serve(policies []*policy.Policy) {
 	was := p.models
+	p.policies = policies
 	p.models = make([]string, len(policies))
 	for i, of := range policies {
 		p.models[i] = of.Name
@@ -246,6 +261,8 @@ func (p *Page) mostHistories() int { return max(mostHistories, p.options.Watcher
 
 // look finds a model by name, or for no name the first, and begins a history of
 // one that has none, at the expense of the one that was not looked at for longest.
+// That takes a sample, so there is one such in a time: who comes too soon has to look
+// again.
 func (p *Page) look(name string) string {
 	p.mu.Lock()
 	if name == "" && len(p.models) > 0 {
@@ -253,8 +270,9 @@ func (p *Page) look(name string) string {
 	}
 	_, served := slices.BinarySearch(p.models, name)
 	h := p.histories[name]
-	begins := h == nil && served
+	begins := h == nil && served && p.now().Sub(p.begun) >= p.rest()
 	if begins {
+		p.begun = p.now()
 		h = &history{}
 		p.forgetOne()
 		p.histories[name] = h
@@ -283,41 +301,50 @@ func (p *Page) forgetOne() {
 }
 
 // encoded is the state of a model as JSON, the sample that it is of, and what is
-// closed when there is a newer one.
+// closed when there is a newer one. Nobody else waits while it is encoded but those
+// who asked for the same.
 func (p *Page) encoded(what encodingOf) (state []byte, sampled uint64, news <-chan struct{}, err error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if state, ok := p.encodings[what]; ok {
-		return state, p.sampled, p.news, nil
+	encode, ok := p.encodings[what]
+	if !ok {
+		s := p.state(what)
+		encode = sync.OnceValues(func() ([]byte, error) { return json.Marshal(s) })
+		if s.Model != nil && len(p.encodings) < mostEncodings {
+			p.encodings[what] = encode
+		}
 	}
-	s := State{At: p.at.UTC(), Daemon: p.daemon, Models: p.models}
-	if h := p.histories[what.model]; h != nil && h.policy != nil {
-		s.Model = h.model(what.since)
-		s.Model.Recent, s.Model.RecentWhy = p.recent(what)
-	}
-	if state, err = json.Marshal(&s); err != nil {
+	sampled, news = p.sampled, p.news
+	p.mu.Unlock()
+	if state, err = encode(); err != nil {
 		return nil, 0, nil, fmt.Errorf("state of the page: %w", err)
 	}
-	if s.Model != nil && len(p.encodings) < mostEncodings && len(state) <= mostEncoded {
-		p.encodings[what] = state
-	}
-	return state, p.sampled, p.news, nil
+	return state, sampled, news, nil
 }
 
-func (p *Page) recent(what encodingOf) (recent *Recent, why string) {
+// state is all that was asked for. It has nothing that changes later.
+func (p *Page) state(what encodingOf) *State {
+	s := &State{At: p.at.UTC(), Daemon: p.daemon, Models: p.models}
+	h := p.histories[what.model]
+	if i, served := slices.BinarySearch(p.models, what.model); h == nil && served {
+		of := p.policies[i] // all that is known as yet
+		h = &history{}
+		h.follow(of, newRows(of.Classes, false, of))
+	}
+	if h == nil || h.policy == nil {
+		return s
+	}
+	s.Model = h.model(what.since)
 	switch {
 	case p.options.Deferrals == nil:
-		return nil, "off"
-	case what.recent == 0:
-		return nil, "not allowed"
+		s.Model.RecentWhy = "off"
+	case !what.recent:
+		s.Model.RecentWhy = "not allowed"
+	default:
+		s.Model.Recent = p.options.Deferrals.recent(what.model)
 	}
-	return p.options.Deferrals.recent(what.model, what.recent), ""
+	return s
 }
 
-// mayRecent is most, or none for who may not see the last deferred inputs.
-func (p *Page) mayRecent(r *http.Request, most int) int {
-	if p.options.MaySeeRecent(r.Context()) {
-		return most
-	}
-	return 0
+func (p *Page) maySeeRecent(r *http.Request, model string) bool {
+	return p.options.MaySeeRecent(r.Context(), model)
 }

@@ -2,11 +2,13 @@ package triage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -405,11 +407,11 @@ func TestManyClasses(t *testing.T) {
 		t.Fatalf("%d classes, %d cut", len(m.Classes), m.ClassesCut)
 	}
 	for i, c := range m.Classes[:labels] {
-		if want := (Class{fmt.Sprintf("c%d", i), i < critical, i >= critical, 1}); c != want {
+		if want := (Class{fmt.Sprintf("c%d", i), i < critical, i >= critical, false, 1}); c != want {
 			t.Errorf("class %d: %+v, expected %+v", i, c, want)
 		}
 	}
-	if got, want := m.Classes[labels], (Class{"other", false, true, k - labels}); got != want {
+	if got, want := m.Classes[labels], (Class{"other", false, true, true, k - labels}); got != want {
 		t.Errorf("%+v, expected %+v", got, want)
 	}
 	s := m.Spans[0]
@@ -435,9 +437,9 @@ func TestManyClasses(t *testing.T) {
 // say; here critical classes have labels before others, and one is called other.
 func TestSharedLabel(t *testing.T) {
 	for labels, want := range map[int][]Class{
-		1: {{"other", true, false, 1}, {"_other", false, false, 5}},
-		3: {{"a", false, true, 1}, {"other", true, false, 1}, {"e", true, false, 1}, {"_other", false, false, 3}},
-		4: {{"a", false, true, 1}, {"b", false, true, 1}, {"other", true, false, 1}, {"e", true, false, 1}, {"_other", false, false, 2}},
+		1: {{"other", true, false, false, 1}, {"_other", false, false, true, 5}},
+		3: {{"a", false, true, false, 1}, {"other", true, false, false, 1}, {"e", true, false, false, 1}, {"_other", false, false, true, 3}},
+		4: {{"a", false, true, false, 1}, {"b", false, true, false, 1}, {"other", true, false, false, 1}, {"e", true, false, false, 1}, {"_other", false, false, true, 2}},
 	} {
 		d := newDaemon(t, Options{}, labels, `
 name: m
@@ -491,6 +493,168 @@ func TestPairs(t *testing.T) {
 	})
 }
 
+// TestMostClasses: however many labels the metrics have, the page has rows for so
+// many, critical ones first, and pairs of fewer; all others count together.
+func TestMostClasses(t *testing.T) {
+	const k, inputs = 200, 6
+	critical := func(class int) bool { return class >= 190 }
+	names, list := make([]string, k), "190"
+	for i := range names {
+		names[i] = fmt.Sprint("c", i)
+	}
+	for i := 191; i < k; i++ {
+		list += fmt.Sprint(", c", i)
+	}
+	fields := strings.Replace(manyClasses("m", k, 1, allDeferred, "calibration:"+reference(names, 500, 0.001)),
+		"critical: [c0]", "critical: [c"+list+"]", 1)
+	for _, labels := range []int{k, 150, 128} {
+		d := newDaemon(t, Options{}, labels, fields)
+		d.page.sample()
+		var predicted [k]float64
+		var c [k]float64
+		d.models["m"].each(t, randomInputs(1, inputs, 5, k), func(o *engine.Outcome) {
+			d.count(d.models["m"], "", o)
+			predicted[o.Predicted]++
+			for i, v := range o.C {
+				c[i] += v
+			}
+		})
+		d.clock.advance(stepTime)
+		m := d.state(t, "m").Model
+		if len(m.Classes) != mostRows || m.ClassesCut != k-mostRows+1 || m.Classes[mostRows-1] != (Class{"other", false, true, true, k - mostRows + 1}) {
+			t.Fatalf("%d labels: %d classes, %d cut, the last %+v", labels, len(m.Classes), m.ClassesCut, m.Classes[len(m.Classes)-1])
+		}
+		s := m.Spans[0]
+		restPredicted, restC := float64(inputs), 0.0
+		for _, v := range c {
+			restC += v
+		}
+		for i, class := range m.Classes[:mostRows-1] {
+			of := i
+			if i >= mostRows-1-10 {
+				of = k - (mostRows - 1) + i
+			}
+			if want := (Class{names[of], critical(of), !critical(of), false, 1}); class != want {
+				t.Errorf("%d labels: class %d is %+v, expected %+v", labels, i, class, want)
+			}
+			if got := s.Classes[i]; got.Observations != inputs || got.Predicted != predicted[of] || math.Abs(got.MeanC-c[of]/inputs) > 1e-9 {
+				t.Errorf("%d labels: %s: %+v", labels, class.Name, got)
+			}
+			restPredicted -= predicted[of]
+			restC -= c[of]
+		}
+		rest := float64((k - mostRows + 1) * inputs)
+		if got := s.Classes[mostRows-1]; got.Observations != rest || got.Predicted != restPredicted || math.Abs(got.MeanC-restC/rest) > 1e-9 || got.Quantiles == nil {
+			t.Errorf("%d labels: all others: %+v, expected %v observations", labels, got, rest)
+		}
+		if want := 10 * (mostPaired - 10); len(s.Pairs) != want || m.PairsCut != 10*(k-10)-want {
+			t.Errorf("%d labels: %d pairs and %d cut, expected %d", labels, len(s.Pairs), m.PairsCut, want)
+		}
+		for _, pair := range s.Pairs { // of the first others and the 10 critical classes
+			if pair.A >= mostPaired-10 || !m.Classes[pair.B].Critical || !pair.Block {
+				t.Fatalf("%d labels: a pair of %d and %d", labels, pair.A, pair.B)
+			}
+		}
+		if n := len(m.Drift.Classes); n != mostRows-1 {
+			t.Errorf("%d labels: drift of %d classes, expected %d", labels, n, mostRows-1)
+		}
+		h := d.page.histories["m"]
+		if series := len(h.series); series > 8*mostRows+mostPaired*mostPaired/4+100 || len(h.gauges) > 30*mostRows || len(h.nowC) != mostRows*numBuckets {
+			t.Errorf("%d labels: a history of %d series, %d gauges and %d buckets", labels, series, len(h.gauges), len(h.nowC))
+		}
+	}
+}
+
+// TestOtherRows: where other classes have rows, or pairs, the history begins anew: what
+// was not kept is not what was counted since.
+func TestOtherRows(t *testing.T) {
+	const k = 100 // fewer than there are rows, more than have pairs
+	late := strings.Replace(manyClasses("m", k, 1), "critical: [c0]", "critical: [c99]", 1)
+	d := newDaemon(t, Options{}, k, manyClasses("m", k, 1))
+	d.page.sample()
+	inputs := randomInputs(1, 5, 5, k)
+	for range 3 {
+		d.feed(t, "m", inputs)
+		d.clock.advance(stepTime)
+		d.page.sample()
+	}
+	d.put(t, late)
+	d.page.sample()
+	if m := d.state(t, "m").Model; len(m.History) != 0 || m.Spans[2].Inputs != 0 || !m.Classes[99].Critical {
+		t.Errorf("%d steps, %v inputs, expected none", len(m.History), m.Spans[2].Inputs)
+	}
+	d.feed(t, "m", inputs)
+	d.clock.advance(stepTime)
+	before := d.state(t, "m").Model.Spans[2]
+	d.feed(t, "m", inputs)
+	d.clock.advance(stepTime)
+	after := d.state(t, "m").Model.Spans[2]
+	found := false
+	for i, pair := range after.Pairs { // of the same inputs twice
+		if math.Abs(pair.Nats-before.Pairs[i].Nats) > 1e-9 {
+			t.Fatalf("%+v, before %+v", pair, before.Pairs[i])
+		}
+		found = found || pair.B == 99 && pair.Nats > 0
+	}
+	if !found || after.Inputs != 10 {
+		t.Errorf("%v inputs, no pair with the class that came", after.Inputs)
+	}
+}
+
+// counting is a registry that counts how often it is gathered.
+type counting struct {
+	prometheus.Gatherer
+	n int
+}
+
+func (c *counting) Gather() ([]*dto.MetricFamily, error) {
+	c.n++
+	return c.Gatherer.Gather()
+}
+
+// TestLooking at many models, one after the other, takes a sample and a history from
+// another for one of them alone; the others are empty, until who looks comes again.
+func TestLooking(t *testing.T) {
+	var policies []string
+	for i := range 4 * mostHistories {
+		policies = append(policies, manyClasses(fmt.Sprintf("m%03d", i), 3, 1, "pairs: all"))
+	}
+	d := newDaemon(t, Options{}, 0, policies...)
+	gathered := &counting{Gatherer: d.page.options.Gatherer}
+	d.page.options.Gatherer = gathered
+	d.page.sample()
+	for _, name := range d.page.models {
+		s := d.state(t, name)
+		if s.Model == nil || s.Model.Name != name || len(s.Model.Classes) != 3 || len(s.Model.History) != 0 || len(s.Model.Spans) != 3 {
+			t.Fatalf("%s: %+v, expected an empty history", name, s.Model)
+		}
+	}
+	if gathered.n != 2 {
+		t.Errorf("gathered %d times, expected once at first and once for who looked", gathered.n)
+	}
+	kept := 0
+	for _, name := range d.page.models[:mostHistories] {
+		if d.page.histories[name] != nil {
+			kept++
+		}
+	}
+	if kept != mostHistories-1 {
+		t.Errorf("%d of the models from before have their histories, expected all but one", kept)
+	}
+
+	last := d.page.models[len(d.page.models)-1]
+	if d.page.histories[last] != nil {
+		t.Fatalf("%s has a history", last)
+	}
+	d.clock.advance(watchedTime)
+	d.state(t, last)
+	d.feed(t, last, randomInputs(1, 3, 5, 3))
+	d.clock.advance(watchedTime)
+	if got := d.state(t, last).Model.Spans[0]; got.Inputs != 3 {
+		t.Errorf("%v inputs after it was looked at again, expected 3", got.Inputs)
+	}
+}
+
 // TestManyModels: those that are looked at have a history, for as many as there is
 // room.
 func TestManyModels(t *testing.T) {
@@ -504,7 +668,7 @@ func TestManyModels(t *testing.T) {
 		t.Fatalf("%d histories, expected %d", n, mostHistories)
 	}
 	for name := range d.models {
-		d.clock.advance(time.Millisecond)
+		d.clock.advance(watchedTime)
 		if s := d.state(t, name); s.Model == nil || len(s.Model.Classes) != 2 || len(s.Models) != len(policies) {
 			t.Fatalf("%s: %+v", name, s.Model)
 		}
@@ -523,13 +687,13 @@ func TestManyModels(t *testing.T) {
 	d.feed(t, "m007", randomInputs(1, 3, 5, 2))
 	d.clock.advance(time.Second)
 	d.page.sample()
-	want := d.state(t, "m007").Model.Spans[1].Inputs
+	want := d.state(t, "m007").Model.Spans[2].Inputs
 	for name := range d.models {
-		d.clock.advance(time.Second)
+		d.clock.advance(watchedTime)
 		d.state(t, "m007")
 		d.state(t, name)
 	}
-	if s := d.state(t, "m007").Model.Spans[1]; s.Inputs != want || want < 3 {
+	if s := d.state(t, "m007").Model.Spans[2]; s.Inputs != want || want < 3 {
 		t.Errorf("%v inputs, expected the %v from before", s.Inputs, want)
 	}
 }
@@ -662,9 +826,10 @@ func (b *broken) Gather() ([]*dto.MetricFamily, error) {
 	return families, err
 }
 
-// TestScrapeFails: the page stays with what it has, and loses nothing.
+// TestScrapeFails: the page stays with what it has, loses nothing, and says so once.
 func TestScrapeFails(t *testing.T) {
-	d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
+	var failed []error
+	d := newDaemon(t, Options{Failed: func(err error) { failed = append(failed, err) }}, 0, manyClasses("m", 3, 1))
 	b := &broken{Gatherer: d.page.options.Gatherer}
 	d.page.options.Gatherer = b
 	d.page.sample()
@@ -680,10 +845,19 @@ func TestScrapeFails(t *testing.T) {
 	if pause := d.page.pause(); pause != watchedTime {
 		t.Errorf("the next attempt in %v, expected %v", pause, watchedTime)
 	}
+	d.page.sample()
+	if len(failed) != 1 || !errors.Is(failed[0], b.err) {
+		t.Errorf("told of %v, expected one of two failures", failed)
+	}
 	b.err = nil
 	d.clock.advance(stepTime)
 	if s := d.state(t, "m"); s.Model.Spans[0].Inputs != 20 || s.Model.Spans[0].Seconds != 45 {
 		t.Errorf("%+v", s.Model.Spans[0])
+	}
+	b.err = errors.New("cannot again")
+	d.page.sample()
+	if len(failed) != 2 || !errors.Is(failed[1], b.err) {
+		t.Errorf("told of %v, expected the failure after it had gone well", failed)
 	}
 }
 

@@ -79,14 +79,14 @@ var sources = map[string]struct {
 // readLabels tells each history which labels its classes have in a scrape.
 func readLabels(scrape []*dto.MetricFamily, histories map[string]*history) {
 	for _, h := range histories {
-		h.labels, h.cut = h.labels[:0], 0
+		h.scraped, h.cut = h.scraped[:0], 0
 	}
 	for _, f := range scrape {
 		switch f.GetName() {
 		case epistemic:
 			for _, m := range f.GetMetric() {
 				if h := histories[label(m, "model")]; h != nil {
-					h.labels = append(h.labels, label(m, "class"))
+					h.scraped = append(h.scraped, label(m, "class"))
 				}
 			}
 		case labelsCut:

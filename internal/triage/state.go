@@ -41,12 +41,14 @@ type Reload struct {
 type Model struct {
 	Name   string `json:"name"`
 	Policy Policy `json:"policy"`
-	// Classes are those with series of their own and, last, the one that stands for
-	// ClassesCut more. Wherever a class is a number, it is a position in this list.
+	// Classes are those that count by themselves, in the order of the policy, and, last,
+	// the one that stands for ClassesCut more: classes without series of their own, and
+	// those that are beyond 128 in all. Critical ones are left out last. Wherever a class
+	// is a number, it is a position in this list.
 	Classes    []Class `json:"classes"`
 	ClassesCut int     `json:"classes_cut"`
-	// PairsCut is how many pairs the policy computes that are not in Span.Pairs: those
-	// with a class that has no series of its own.
+	// PairsCut is how many pairs the policy computes that are not in Span.Pairs. Those
+	// are of the first 64 classes that count by themselves, critical ones first.
 	PairsCut int `json:"pairs_cut"`
 
 	StreamsOpen float64 `json:"streams_open"`
@@ -118,7 +120,8 @@ type Class struct {
 	Name     string `json:"name"`
 	Critical bool   `json:"critical"`
 	Safe     bool   `json:"safe"`
-	Of       int    `json:"of"` // classes under this label: 1 but for the shared one
+	Shared   bool   `json:"shared"` // it stands for those that have none of their own
+	Of       int    `json:"of"`     // classes under this label: 1 but for the shared one
 }
 
 // Span is what was counted in the last minutes.
@@ -145,7 +148,7 @@ type Span struct {
 	Reasons    []Reason    `json:"reasons"`    // of decisions, the most frequent first, none at 0
 	Rejections []Reason    `json:"rejections"` // of refusals, likewise
 	Classes    []ClassSpan `json:"classes"`    // by class
-	Pairs      []Pair      `json:"pairs"`      // that are computed; all others are absent, not 0
+	Pairs      []Pair      `json:"pairs"`      // that are computed, but for Model.PairsCut; others are absent, not 0
 }
 
 // Reason is how often something happened for one reason.
@@ -228,7 +231,7 @@ type Signal struct {
 // Recent is the last deferred inputs.
 type Recent struct {
 	Kept   int        `json:"kept"`   // at most so many are
-	Inputs []Deferred `json:"inputs"` // the last one first; in an event 100 at most
+	Inputs []Deferred `json:"inputs"` // the last one first
 }
 
 // Deferred is one deferred input.
@@ -243,6 +246,9 @@ type Deferred struct {
 	Deciding  string    `json:"deciding"` // name of the class that set the score; empty for none
 	Passes    int       `json:"passes"`
 	Policy    string    `json:"policy"` // hash of the policy that decided
+	// PredictedCritical and DecidingCritical say so of these two classes.
+	PredictedCritical bool `json:"predicted_critical"`
+	DecidingCritical  bool `json:"deciding_critical"`
 	// Fingerprint is the classes of the largest C_k, the largest first, 8 at most.
 	Fingerprint []Share `json:"fingerprint"`
 	Rest        Number  `json:"rest"` // sum of the C_k of all others

@@ -13,14 +13,14 @@ const FIRST = matchMedia("(max-width: 640px)").matches ? 3 : 6;
 // criticalFirst are the positions of classes: the critical ones, then the others, each
 // in their order, and what stands for many at the end.
 export function criticalFirst(classes) {
-  const rank = (c) => (c.of > 1 ? 2 : c.critical ? 0 : 1);
+  const rank = (c) => (c.shared ? 2 : c.critical ? 0 : 1);
   return classes.map((_, i) => i).sort((a, b) => rank(classes[a]) - rank(classes[b]) || a - b);
 }
 
 // className is how a class is written: critical ones have a mark, and say so.
 export const className = (c) => [
   c.critical ? [h("span", { class: "mark", "aria-hidden": "true" }, "◆"), h("span", { class: "unseen" }, "critical: ")] : null,
-  c.of > 1 ? `${c.name} (${c.of} classes)` : c.name,
+  c.shared ? `${c.name} (${c.of === 1 ? "1 class" : `${c.of} classes`})` : c.name,
 ];
 
 const COLUMNS = [
@@ -50,7 +50,7 @@ export function renderClasses(model, span) {
           "span",
           { class: "cut", id: "classes-cut" },
           `${count(classes.length - 1)} of ${count(classes.length - 1 + model.classes_cut)} have a row, critical ones first. ` +
-            `The other ${count(model.classes_cut)} are counted together, as ${classes.at(-1).name}.`,
+            (model.classes_cut === 1 ? `The other one is counted as ${classes.at(-1).name}.` : `The other ${count(model.classes_cut)} are counted together, as ${classes.at(-1).name}.`),
         ),
   );
   choose(model);
@@ -235,7 +235,7 @@ function renderMultiples(model, rows) {
     shown.map((row) =>
       h(
         "figure",
-        { class: "chart", "data-key": row.class.name },
+        { class: "chart", "data-key": row.class.name, "aria-label": `C_k of ${row.class.name}` },
         h("figcaption", null, h("span", { class: "name" }, className(row.class)), " ", h("span", { class: "readout" }, row.quantiles ? `p50 ${quantile(row.quantiles[1])}, p90 ${quantile(row.quantiles[2])}` : "no inputs")),
         h("div", { "data-chart": "class", role: "img", "aria-label": `C_k of ${row.class.name} over time` }),
       ),

@@ -19,7 +19,7 @@ export function renderDrift(model) {
   }
   const byClass = new Map(drift.classes.map((c) => [c.class, c]));
   const rows = criticalFirst(model.classes).filter((i) => byClass.has(i)).slice(0, MOST);
-  const left = model.classes.filter((c) => c.of === 1).length - rows.length;
+  const left = model.classes.filter((c) => !c.shared).length - rows.length;
   show(
     part("drift-note"),
     `against ${count(drift.reference)} inputs of the calibration; alarm at |z| over ${plain(drift.alarm)}. `,

@@ -13,7 +13,7 @@ let cursor = [0, 1]; // cell that can be reached by Tab
 
 // renderMatrix shows the pairs of a model over a span.
 export function renderMatrix(model, span) {
-  const named = criticalFirst(model.classes).filter((i) => model.classes[i].of === 1);
+  const named = criticalFirst(model.classes).filter((i) => !model.classes[i].shared);
   const order = named.slice(0, MOST);
   const cells = new Map();
   let block = 0;
@@ -37,7 +37,7 @@ export function renderMatrix(model, span) {
     part("confusion-note"),
     "in nats per input. ",
     named.length > MOST ? h("span", { class: "cut" }, `The first ${MOST} of ${count(named.length)} classes, critical ones first. `) : null,
-    model.pairs_cut > 0 ? h("span", { class: "cut", id: "pairs-cut" }, `${count(model.pairs_cut)} pairs are left out: a class of theirs has no row.`) : null,
+    model.pairs_cut > 0 ? h("span", { class: "cut", id: "pairs-cut" }, `${model.pairs_cut === 1 ? "1 pair is" : `${count(model.pairs_cut)} pairs are`} left out: a class of theirs has no row.`) : null,
   );
   const wide = order.length > 12;
   show(

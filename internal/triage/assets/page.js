@@ -89,11 +89,12 @@ function follow() {
       state = next;
       arrived = performance.now();
       panels.removeAttribute("aria-busy");
-      if (!next.model && chosen.model === "" && next.models?.length) {
-        choose({ model: next.models[0] });
+      // Which model is the first may change while the page is open: from now on it is
+      // this one, by its name.
+      if (chosen.model === "" && next.models?.length) {
+        choose({ model: next.model?.name ?? next.models[0] });
         return;
       }
-      if (next.model && chosen.model === "") chosen.model = next.model.name;
       render();
     },
     (now, why) => {

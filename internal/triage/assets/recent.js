@@ -7,8 +7,6 @@ const WHY = {
   "not allowed": "They are kept, but not for you: your identity lacks the right recent.",
 };
 
-const MOST = 100; // rows
-
 // renderRecent shows the last deferred inputs of a model, or why not.
 export function renderRecent(model) {
   const { recent } = model;
@@ -17,8 +15,8 @@ export function renderRecent(model) {
     show(part("recent"), h("p", { class: "empty", "data-why": model.recent_why }, WHY[model.recent_why] ?? "They are not shown."));
     return;
   }
-  const inputs = recent.inputs?.slice(0, MOST) ?? [];
-  show(part("recent-note"), recent.inputs?.length > MOST ? `the last ${MOST} of ${count(recent.inputs.length)} that are kept` : `the last ${count(recent.kept)} at most`);
+  const inputs = recent.inputs ?? [];
+  show(part("recent-note"), `the last ${count(recent.kept)} at most`);
   if (inputs.length === 0) {
     show(part("recent"), h("p", { class: "empty" }, "No input was deferred yet."));
     return;
@@ -57,19 +55,16 @@ function body(model, input, key, end) {
     { "data-key": key },
     h("td", null, moment(input.at)),
     h("th", { scope: "row", class: "id" }, input.id === "" ? h("span", { class: "quiet" }, "none") : input.id),
-    h("td", { class: "name" }, named(model, input.predicted)),
+    h("td", { class: "name" }, named(input.predicted, input.predicted_critical)),
     h("td", null, against(input, end)),
     h("td", null, words(input.reason)),
-    h("td", { class: "name" }, input.deciding ? named(model, input.deciding) : h("span", { class: "quiet" }, "none")),
+    h("td", { class: "name" }, input.deciding ? named(input.deciding, input.deciding_critical) : h("span", { class: "quiet" }, "none")),
     h("td", { class: "number" }, count(input.passes)),
     h("td", null, fingerprint(input, key)),
   );
 }
 
-function named(model, name) {
-  const c = model.classes.find((other) => other.name === name);
-  return [mark(c?.critical), name];
-}
+const named = (name, critical) => [mark(critical), name];
 
 const mark = (critical) => (critical ? [h("span", { class: "mark", "aria-hidden": "true" }, "◆"), h("span", { class: "unseen" }, "critical: ")] : null);
 

@@ -6,7 +6,7 @@ import { count, data, interval, lasting, of, plain, rate, share, time, words } f
 // renderTraffic shows a span of a model, and its history.
 export function renderTraffic(model, span) {
   const young = span.seconds < span.minutes * 60 - 20;
-  show(part("span"), young ? `the last ${lasting(span.seconds)}: the daemon is young` : `the last ${minutes(span)}`);
+  show(part("span"), young ? `the last ${lasting(span.seconds)}: there is no more yet` : `the last ${minutes(span)}`);
   renderRate(model, span);
   renderDeferral(model.policy, span);
   renderShares(span);
