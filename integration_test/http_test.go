@@ -414,7 +414,7 @@ func TestAnswersUnread(t *testing.T) {
 	}
 	chunk(streamHeader + "\n")
 	chunk(`{"block": {"group": 1, "input_ids": ["stays open"], "passes": 1, "values": [1, 0, 0]}}` + "\n")
-	_ = conn.SetWriteDeadline(time.Now().Add(15 * time.Second)) // a connection takes deadlines
+	_ = conn.SetWriteDeadline(time.Now().Add(2 * time.Minute)) // a connection takes deadlines
 	for g := uint64(2); err == nil; g++ {
 		line, jsonErr := protojson.Marshal(block(g, 20, 5, true))
 		if jsonErr != nil {
