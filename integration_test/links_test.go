@@ -1,0 +1,80 @@
+package integration_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestLinks: every link of a page to another file, picture or heading of the project
+// leads somewhere.
+func TestLinks(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	pages := 0
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && (d.Name() == ".git" || d.Name() == "testdata") {
+			if err == nil {
+				err = filepath.SkipDir
+			}
+			return err
+		}
+		if filepath.Ext(path) != ".md" {
+			return nil
+		}
+		pages++
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, match := range link.FindAllStringSubmatch(withoutCode(string(text)), -1) {
+			to, heading, _ := strings.Cut(match[1], "#")
+			if strings.Contains(to, "://") || strings.HasPrefix(to, "mailto:") {
+				continue
+			}
+			target := path
+			if to != "" {
+				target = filepath.Join(filepath.Dir(path), to)
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: the link to %s leads nowhere", path, match[1])
+				continue
+			}
+			if heading != "" && filepath.Ext(target) == ".md" && !hasHeading(t, target, heading) {
+				t.Errorf("%s: the link to %s: there is no such heading", path, match[1])
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pages < 20 {
+		t.Errorf("found only %d pages", pages)
+	}
+}
+
+// withoutCode is a page without what is shown letter by letter.
+func withoutCode(text string) string {
+	text = regexp.MustCompile("(?ms)^```.*?^```").ReplaceAllString(text, "")
+	return regexp.MustCompile("`[^`\n]*`").ReplaceAllString(text, "")
+}
+
+// hasHeading reports whether a page has a heading that GitHub gives this anchor.
+func hasHeading(t *testing.T, page, anchor string) bool {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := regexp.MustCompile("(?ms)^```.*?^```").ReplaceAllString(string(text), "")
+	for _, match := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(code, -1) {
+		words := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(match[1]), "")
+		if strings.ReplaceAll(words, " ", "-") == anchor {
+			return true
+		}
+	}
+	return false
+}
