@@ -667,7 +667,7 @@ func TestManyModels(t *testing.T) {
 	if n := len(d.page.histories); n != mostHistories {
 		t.Fatalf("%d histories, expected %d", n, mostHistories)
 	}
-	for name := range d.models {
+	for _, name := range d.page.models {
 		d.clock.advance(watchedTime)
 		if s := d.state(t, name); s.Model == nil || len(s.Model.Classes) != 2 || len(s.Models) != len(policies) {
 			t.Fatalf("%s: %+v", name, s.Model)
@@ -682,13 +682,15 @@ func TestManyModels(t *testing.T) {
 	if n := len(d.page.histories); n != mostHistories {
 		t.Errorf("%d histories, expected %d", n, mostHistories)
 	}
-	// One that is looked at all the time keeps its own.
+	// One that is looked at all the time keeps its own, from the next sample on where
+	// it had lost it to the others.
+	d.clock.advance(watchedTime)
 	d.state(t, "m007")
 	d.feed(t, "m007", randomInputs(1, 3, 5, 2))
 	d.clock.advance(time.Second)
 	d.page.sample()
 	want := d.state(t, "m007").Model.Spans[2].Inputs
-	for name := range d.models {
+	for _, name := range d.page.models {
 		d.clock.advance(watchedTime)
 		d.state(t, "m007")
 		d.state(t, name)
