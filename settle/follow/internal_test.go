@@ -1,0 +1,36 @@
+package follow
+
+import (
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestLogarithm: as math.Log to 3e-6, and never falling.
+func TestLogarithm(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v := math.Exp2(rapid.Float64Range(-1060, 1022).Draw(t, "exponent"))
+		if got, want := logarithm(v), math.Log(v); math.Abs(got-want) > 3e-6 {
+			t.Fatalf("of %v: %v, expected %v", v, got, want)
+		}
+		if next := v * (1 + rapid.Float64Range(1e-9, 1e-3).Draw(t, "step")); logarithm(next) < logarithm(v) {
+			t.Fatalf("of %v less than of %v", next, v)
+		}
+	})
+	for _, v := range []float64{1, math.Sqrt2, math.Nextafter(math.Sqrt2, 2), math.Sqrt2 / 2, math.Nextafter(1, 0), 1e-300} {
+		if got, want := logarithm(v), math.Log(v); math.Abs(got-want) > 3e-6 {
+			t.Errorf("of %v: %v, expected %v", v, got, want)
+		}
+	}
+	if !math.IsNaN(logarithm(-1)) || !math.IsInf(logarithm(0), -1) || !math.IsInf(logarithm(math.Inf(1)), 1) {
+		t.Error("of -1, 0 and infinity: expected what math.Log says")
+	}
+}
+
+func BenchmarkLogarithm(b *testing.B) {
+	v := 1e-6
+	for b.Loop() {
+		v += 1e-9 * logarithm(v+2)
+	}
+}

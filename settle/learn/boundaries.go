@@ -1,0 +1,157 @@
+package learn
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/ckd-project/ckd/settle"
+)
+
+// bins is at how many places a boundary may be, in quantiles of the samples.
+const bins = 200
+
+// bandwidth of the smoothing over log t.
+const bandwidth = 0.6
+
+// induction finds boundaries for samples, given the coefficients of each step.
+type induction struct {
+	samples *samples
+	asks    []bool // by t-fewest
+	// By t-fewest: what the boundary to retain is held against, of samples that may be,
+	// from low to high; and to defer, from high to low.
+	retain, defers [][]candidate
+	toGo           []float64 // per sample: passes and prices from here on
+}
+
+// candidate is a sample that would be stopped by boundaries beyond its value.
+type candidate struct {
+	value  float64
+	sample int32
+	wrong  bool // if it is stopped
+}
+
+// boundary is a pair of them.
+type boundary struct{ retain, defers float64 }
+
+func newInduction(s *samples, steps []settle.Step, asks []bool) *induction {
+	in := &induction{samples: s, asks: asks, toGo: make([]float64, len(s.final))}
+	for at := range steps {
+		var retain, defers []candidate
+		for i := range s.final {
+			x := &s.statistics[at][i]
+			switch own := x.Values[settle.Own]; {
+			case own > 0:
+				defers = append(defers, candidate{own, int32(i), !s.final[i].defers})
+			case !x.Degenerate:
+				stopped := verdict{false, s.critical[at][i]}
+				retain = append(retain, candidate{steps[at].LogOdds(x), int32(i), stopped.differs(s.final[i])})
+			}
+		}
+		ascending := func(a, b candidate) int {
+			return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.sample, b.sample))
+		}
+		slices.SortFunc(retain, ascending)
+		slices.SortFunc(defers, func(a, b candidate) int { return ascending(b, a) })
+		in.retain, in.defers = append(in.retain, retain), append(in.defers, defers)
+	}
+	return in
+}
+
+// boundaries for a price of a disagreement, in passes.
+func (in *induction) boundaries(price float64) []boundary {
+	cuts := make([]boundary, len(in.retain))
+	clear(in.toGo)
+	for at := len(cuts) - 1; at >= 0; at-- {
+		for i := range in.toGo {
+			in.toGo[i]++
+		}
+		cuts[at] = boundary{-settle.Never, settle.Never}
+		if !in.asks[at] {
+			continue
+		}
+		if n := in.stop(in.retain[at], price); n > 0 {
+			cuts[at].retain = in.retain[at][n-1].value
+		}
+		if n := in.stop(in.defers[at], price); n > 0 {
+			cuts[at].defers = in.defers[at][n-1].value
+		}
+	}
+	smooth(cuts, in.asks, in.samples.fewest)
+	return cuts
+}
+
+// stop the first so many of the candidates for which that costs least against going on.
+func (in *induction) stop(all []candidate, price float64) int {
+	cost := func(c candidate) float64 {
+		if c.wrong {
+			return price
+		}
+		return 0
+	}
+	least, sum, stopped := 0.0, 0.0, 0
+	for i, c := range all {
+		sum += cost(c) - in.toGo[c.sample]
+		end := i+1 == len(all) || (i+1)*bins/len(all) > i*bins/len(all)
+		if tied := i+1 < len(all) && all[i+1].value == c.value; sum < least && end && !tied {
+			least, stopped = sum, i+1
+		}
+	}
+	for _, c := range all[:stopped] {
+		in.toGo[c.sample] = cost(c)
+	}
+	return stopped
+}
+
+// smooth boundaries by local linear regression on log t. Where there is none it counts
+// as one a unit beyond the most cautious that there is.
+func smooth(cuts []boundary, asks []bool, fewest int) {
+	var logs, retain, defers []float64
+	for i, c := range cuts {
+		if asks[i] {
+			logs = append(logs, math.Log(float64(fewest+i)))
+			retain, defers = append(retain, c.retain), append(defers, -c.defers)
+		}
+	}
+	smoothed(retain, logs)
+	smoothed(defers, logs)
+	for i := range cuts {
+		if asks[i] {
+			cuts[i] = boundary{retain[0], max(-defers[0], 0)}
+			retain, defers = retain[1:], defers[1:]
+		}
+	}
+}
+
+func smoothed(values, logs []float64) {
+	lowest, known := math.Inf(1), 0
+	for _, v := range values {
+		if v > -settle.Never {
+			lowest = min(lowest, v)
+			known++
+		}
+	}
+	if known < 3 {
+		return
+	}
+	y := make([]float64, len(values))
+	for i, v := range values {
+		y[i] = max(v, lowest-1)
+	}
+	for i := range values {
+		var w0, wt, wy float64
+		for j, v := range y {
+			w := kernel(logs[j] - logs[i])
+			w0, wt, wy = w0+w, wt+w*logs[j], wy+w*v
+		}
+		meanT, meanY := wt/w0, wy/w0
+		var tt, ty float64
+		for j, v := range y {
+			w, d := kernel(logs[j]-logs[i]), logs[j]-meanT
+			tt, ty = tt+w*d*d, ty+w*d*(v-meanY)
+		}
+		values[i] = meanY + ty/max(tt, 1e-9)*(logs[i]-meanT)
+	}
+}
+
+func kernel(d float64) float64 { return math.Exp(-d * d / (2 * bandwidth * bandwidth)) }

@@ -1,0 +1,28 @@
+// Package learn learns settle.Rules from recorded passes, certifies one, and draws
+// what it saves against what it costs.
+//
+// # How a rule is learned
+//
+//  1. Every input of the learning part is followed through many random orders of its
+//     passes: after t of them it has Statistics, and what all S decide is known. Members
+//     of an ensemble keep their one order.
+//  2. For each t, a logistic regression on the samples that t passes would retain gives
+//     the log-odds that all S overturn it. The score's own ratio to its threshold and its
+//     square are left free; the rest is shrunk a little, products more. For those that t
+//     passes would defer the score alone does: it seldom falls.
+//  3. For a price lambda of a disagreement, in passes, boundaries follow from the last
+//     pass backwards: stopping costs lambda times the disagreements it makes, going on
+//     one pass and what then follows. Boundaries are made smooth over t.
+//  4. Lambdas from high to low make a Path of rules from cautious to bold.
+//
+// # What is certified
+//
+// Certify goes along the path, on inputs that were not used for learning with one
+// order of passes each, for as long as the exact binomial bound on the disagreements is
+// at most epsilon. That is fixed sequence testing: the order of the rules was fixed
+// before, the first that fails ends it, and so the last that passed holds with the
+// stated confidence with nothing to pay for having tried several.
+//
+// A disagreement is a different action, or the same retain with the predicted class on
+// the other side of the critical boundary.
+package learn

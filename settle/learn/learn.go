@@ -1,0 +1,235 @@
+package learn
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
+
+	"github.com/ckd-project/ckd/settle"
+)
+
+// Options of learning.
+type Options struct {
+	// Fewest passes after which an input may be settled; 0 for what the policy
+	// accepts, which is 2 at least. See settle.Rule for what 1 gives up.
+	Fewest int
+	// Orders of the passes of each input; 0 for DefaultOrders.
+	Orders int
+	// Always asks after every pass. Else it is after about one and a fifth as many as
+	// before, 15 times in 30 passes: asking costs more than a pass does.
+	Always bool
+	// Kind of rule.
+	Kind Kind
+	// Seed of the orders.
+	Seed uint64
+}
+
+// DefaultOrders of the passes of each input.
+const DefaultOrders = 20
+
+// Kind says what rules look at.
+type Kind uint8
+
+// The kinds of rules.
+const (
+	// Learned rules look at all statistics.
+	Learned Kind = iota
+	// ScoreOnly rules look at the score over its threshold alone: a baseline.
+	ScoreOnly
+)
+
+// Path is rules from cautious to bold.
+type Path struct {
+	Rules []*settle.Rule
+	// Disagreements of each on the samples it was learned from, as a share, and
+	// the passes that were used of them, as a mean. Both are optimistic.
+	Disagreements, Used []float64
+}
+
+// prices of a disagreement, in passes, from cautious to bold.
+func prices() []float64 {
+	const n, most, least = 18, 6000.0, 40.0
+	p := make([]float64, n)
+	for i := range p {
+		p[i] = most * math.Pow(least/most, float64(i)/(n-1))
+	}
+	return p
+}
+
+// Learn rules from some inputs of the recording. The error is of a recording with too
+// few passes to save any, or with too few inputs that are deferred, or retained.
+func Learn(d *Decisions, inputs []int, o Options) (*Path, error) {
+	if o.Fewest == 0 {
+		o.Fewest = d.policy.FewestPasses
+	}
+	if o.Orders == 0 {
+		o.Orders = DefaultOrders
+	}
+	if passes := d.recording.Passes; o.Fewest < 1 || o.Fewest >= passes {
+		return nil, fmt.Errorf("fewest passes to settle after, %d: expected at least 1 and fewer than those recorded, %d",
+			o.Fewest, passes)
+	}
+	const least = 10
+	count := map[bool]int{}
+	for _, i := range inputs {
+		count[d.final[i].defers]++
+	}
+	if count[true] < least || count[false] < least {
+		return nil, fmt.Errorf("%d inputs deferred and %d retained to learn from: expected at least %d of both",
+			count[true], count[false], least)
+	}
+	s := d.follow(inputs, o.Orders, o.Fewest, rand.New(rand.NewPCG(o.Seed, 0x5e771e)))
+	steps := coefficients(s, o.Kind)
+	path, in := &Path{}, newInduction(s, steps, asked(o.Always, s.fewest, s.passes))
+	for _, price := range prices() {
+		r := &settle.Rule{Passes: s.passes, Fewest: s.fewest, Steps: append([]settle.Step(nil), steps...)}
+		for at, b := range in.boundaries(price) {
+			r.Steps[at].Retain, r.Steps[at].Defer = rounded(b.retain), rounded(b.defers)
+		}
+		c := s.count(r)
+		path.Rules = append(path.Rules, r)
+		path.Disagreements = append(path.Disagreements, c.share(c.Disagreements))
+		path.Used = append(path.Used, c.MeanPasses())
+	}
+	return path, nil
+}
+
+// asked is whether a rule may settle, by passes-fewest.
+func asked(always bool, fewest, passes int) []bool {
+	asks := make([]bool, passes-fewest)
+	for t := fewest; t < passes; t = max(t+1, t*6/5) {
+		asks[t-fewest] = true
+	}
+	for i := range asks {
+		asks[i] = asks[i] || always
+	}
+	return asks
+}
+
+// coefficients of each step.
+func coefficients(s *samples, kind Kind) []settle.Step {
+	steps := make([]settle.Step, len(s.statistics))
+	var fit regression
+	var x []*settle.Statistics
+	var overturned []bool
+	penalty := penalties(s.orders)
+	for at := range steps {
+		if kind == ScoreOnly {
+			steps[at].Coefficients[1+settle.Own] = 1
+			continue
+		}
+		x, overturned = x[:0], overturned[:0]
+		for i := range s.statistics[at] {
+			if v := &s.statistics[at][i]; v.Values[settle.Own] <= 0 && !v.Degenerate {
+				x = append(x, v)
+				overturned = append(overturned, verdict{false, s.critical[at][i]}.differs(s.final[i]))
+			}
+		}
+		steps[at].Coefficients = fit.fit(x, overturned, &penalty)
+		for j, v := range steps[at].Coefficients {
+			steps[at].Coefficients[j] = rounded(min(max(v, -settle.Never), settle.Never))
+		}
+	}
+	return steps
+}
+
+// rounded to six digits: what is stored is what was measured.
+func rounded(v float64) float64 {
+	short, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 6, 64), 64)
+	return short
+}
+
+// Counts is what a rule did on inputs.
+type Counts struct {
+	Inputs, Passes int // Passes is S
+	// Used passes of all inputs, and how many inputs used fewer than S.
+	Used, Settled int
+	// Disagreements with the full decision.
+	Disagreements int
+	// Deferred by the full decision, and Released, those of them that were retained.
+	Deferred, Released int
+	// Of inputs with labels: critical ones, those of them deferred by the full
+	// decision, and those of these that were retained.
+	Critical, CriticalDeferred, CriticalReleased int
+	// Critical inputs retained, and those of them missed: predicted not critical.
+	CriticalRetained, CriticalMissed int
+	// The same of the full decision.
+	FullCriticalRetained, FullCriticalMissed int
+}
+
+func (c *Counts) share(n int) float64 { return float64(n) / max(float64(c.Inputs), 1) }
+
+// MeanPasses that were used.
+func (c *Counts) MeanPasses() float64 { return c.share(c.Used) }
+
+// Saving is S over the mean of the passes used, at least 1.
+func (c *Counts) Saving() float64 { return float64(c.Passes) / max(c.MeanPasses(), 1) }
+
+// DisagreementShare of all inputs.
+func (c *Counts) DisagreementShare() float64 { return c.share(c.Disagreements) }
+
+// CriticalFNR is the share of the critical inputs retained that were missed.
+func (c *Counts) CriticalFNR() float64 {
+	return float64(c.CriticalMissed) / max(float64(c.CriticalRetained), 1)
+}
+
+// count what a rule does to the samples.
+func (s *samples) count(r *settle.Rule) Counts {
+	c := Counts{Inputs: len(s.final), Passes: s.passes}
+	for i := range s.final {
+		v, used := s.run(r, i)
+		c.add(v, s.final[i], used)
+	}
+	return c
+}
+
+// run a rule on one sample.
+func (s *samples) run(r *settle.Rule, i int) (verdict, int) {
+	for at := range s.statistics {
+		t := s.fewest + at
+		if a := r.Settled(t, &s.statistics[at][i]); a != settle.Open {
+			return verdict{a == settle.Defer, s.critical[at][i]}, t
+		}
+	}
+	return s.final[i], s.passes
+}
+
+// add what became of an input.
+func (c *Counts) add(v, final verdict, used int) {
+	c.Used += used
+	if used < c.Passes {
+		c.Settled++
+	}
+	if v.differs(final) {
+		c.Disagreements++
+	}
+	if final.defers {
+		c.Deferred++
+		if !v.defers {
+			c.Released++
+		}
+	}
+}
+
+// label what became of a critical input.
+func (c *Counts) label(v, final verdict) {
+	c.Critical++
+	for _, x := range []struct {
+		v                verdict
+		retained, missed *int
+	}{{v, &c.CriticalRetained, &c.CriticalMissed}, {final, &c.FullCriticalRetained, &c.FullCriticalMissed}} {
+		if !x.v.defers {
+			*x.retained++
+			if !x.v.critical {
+				*x.missed++
+			}
+		}
+	}
+	if final.defers {
+		c.CriticalDeferred++
+		if !v.defers {
+			c.CriticalReleased++
+		}
+	}
+}

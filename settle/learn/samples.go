@@ -1,0 +1,141 @@
+package learn
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/settle"
+	"github.com/ckd-project/ckd/settle/follow"
+)
+
+// Recording is complete passes of some inputs.
+type Recording struct {
+	Passes, Inputs int
+	// Values are [passes][inputs][classes].
+	Values []float32
+	// Labels are the true classes; nil where they are not known.
+	Labels []int
+	// Ordered passes are the members of an ensemble: a fixed list, not draws.
+	Ordered bool
+}
+
+// Decisions are what the complete passes of inputs decide under a policy, and what
+// holds those passes.
+type Decisions struct {
+	recording Recording
+	policy    *policy.Policy
+	plan      *follow.Plan
+	final     []verdict // by input
+}
+
+// verdict is what is decided on an input.
+type verdict struct {
+	defers, critical bool // critical: the predicted class is
+}
+
+// differs reports whether two verdicts disagree.
+func (v verdict) differs(w verdict) bool {
+	return v.defers != w.defers || !v.defers && v.critical != w.critical
+}
+
+// Decide decides on all inputs with all their passes, as the engine does. Errors are
+// a *follow.UnsupportedError, those of the engine, or of a row that is refused.
+func Decide(p *policy.Policy, r Recording) (*Decisions, error) {
+	plan, err := follow.NewPlan(p)
+	if err != nil {
+		return nil, err
+	}
+	m, err := engine.NewLean(p)
+	if err != nil {
+		return nil, err
+	}
+	if r.Labels != nil && len(r.Labels) != r.Inputs {
+		return nil, fmt.Errorf("%d labels: expected %d, one for each input", len(r.Labels), r.Inputs)
+	}
+	d := &Decisions{r, p, plan, make([]verdict, r.Inputs)}
+	b, o := m.NewBatch(), m.NewOutcome()
+	if err := b.Reset(decomp.Tensor{Passes: r.Passes, Inputs: r.Inputs, Float32: r.Values}); err != nil {
+		return nil, err
+	}
+	for i := range r.Inputs {
+		if err := b.Outcome(i, o); err != nil {
+			return nil, fmt.Errorf("input %d: %w", i, err)
+		}
+		d.final[i] = verdict{o.Decision.Action == policy.Defer, d.isCritical(o.Predicted)}
+	}
+	return d, nil
+}
+
+func (d *Decisions) isCritical(class int) bool {
+	for _, k := range d.policy.Critical {
+		if k == class {
+			return true
+		}
+	}
+	return false
+}
+
+// row is one pass of an input.
+func (d *Decisions) row(pass, input int) []float32 {
+	k := len(d.policy.Classes)
+	return d.recording.Values[(pass*d.recording.Inputs+input)*k:][:k]
+}
+
+// samples are inputs followed through orders of their passes.
+type samples struct {
+	passes int // S
+	fewest int // first t
+	orders int
+	inputs []int // of the recording, by sample
+	final  []verdict
+	// After t passes, at [t-fewest]; t ends before S.
+	statistics [][]settle.Statistics
+	critical   [][]bool
+}
+
+// follow inputs through so many orders each.
+func (d *Decisions) follow(inputs []int, orders, fewest int, rng *rand.Rand) *samples {
+	if d.recording.Ordered {
+		orders = 1
+	}
+	s := &samples{passes: d.recording.Passes, fewest: fewest, orders: orders}
+	n := orders * len(inputs)
+	s.inputs, s.final = make([]int, 0, n), make([]verdict, 0, n)
+	for range max(s.passes-fewest, 0) {
+		s.statistics = append(s.statistics, make([]settle.Statistics, n))
+		s.critical = append(s.critical, make([]bool, n))
+	}
+	open := d.plan.NewInputs(1)
+	for range orders {
+		for _, i := range inputs {
+			at := len(s.inputs)
+			s.inputs, s.final = append(s.inputs, i), append(s.final, d.final[i])
+			open.Reset(0)
+			for t, pass := range d.order(rng) {
+				if t+1 == s.passes {
+					break
+				}
+				_ = open.Add(0, d.row(pass, i)) // rows were checked
+				if t+1 >= fewest {
+					s.critical[t+1-fewest][at] = open.Statistics(0, &s.statistics[t+1-fewest][at])
+				}
+			}
+		}
+	}
+	return s
+}
+
+// order is one in which the passes of an input could have come.
+func (d *Decisions) order(rng *rand.Rand) []int {
+	if !d.recording.Ordered {
+		return rng.Perm(d.recording.Passes)
+	}
+	order := make([]int, d.recording.Passes)
+	for i := range order {
+		order[i] = i
+	}
+	return order
+}

@@ -1,0 +1,135 @@
+package settle
+
+import (
+	"fmt"
+	"math"
+)
+
+// The statistics of an input after t passes, by their place.
+const (
+	// Own is log((score+e)/(threshold+e)), e = 1e-12, of the score that would decide
+	// now: above 0 it would defer. Under scope predicted-safe it is no greater than
+	// the log-odds of the largest safe over the largest critical mean.
+	Own = iota
+	// Other is the same of the score that the gate did not choose; 0 where it never can.
+	Other
+	// Peak is the log-odds of the largest critical mass of a single pass; 0 without
+	// critical classes.
+	Peak
+	// Doubt is log(1 - max_k mu_k + 2e-9).
+	Doubt
+	// Margin is the log-odds of the largest critical over the largest other mean; 0
+	// without critical classes.
+	Margin
+
+	Count = iota
+)
+
+// Bound is the largest absolute value of a statistic.
+const Bound = 14.0
+
+// Terms of the quadratic form: 1, each statistic, and each product of two.
+const Terms = 1 + Count + Count*(Count+1)/2 // 21
+
+// Never is a boundary that is never reached.
+const Never = 1e6
+
+// Statistics is what the rule looks at, all in [-Bound, Bound].
+type Statistics struct {
+	Values [Count]float64
+	// Degenerate: the passes so far are all identical, and more than one.
+	Degenerate bool
+}
+
+// Action is what an input is settled to. The zero value is nothing yet.
+type Action uint8
+
+// The actions.
+const (
+	Open Action = iota // needs further passes
+	Retain
+	Defer
+)
+
+// String is the action as it is written everywhere; empty for Open.
+func (a Action) String() string { return [...]string{"", "retain", "defer"}[a] }
+
+// Rule is when inputs are settled. It is immutable, and all its numbers are finite.
+type Rule struct {
+	// Passes is S, those of the full decision.
+	Passes int `json:"passes" yaml:"passes"`
+	// Fewest passes after which an input may be settled, 1 <= Fewest < S. With 1 an
+	// input can be retained after a pass that shows nothing of whether passes differ:
+	// a model whose dropout is off is then seen by audits alone.
+	Fewest int `json:"fewest" yaml:"fewest"`
+	// Steps is what holds after Fewest, Fewest+1, ... S-1 passes.
+	Steps []Step `json:"steps" yaml:"steps"`
+}
+
+// Step is the rule after a number of passes.
+type Step struct {
+	// Coefficients of 1; x_0 ... x_4; x_0 x_0, x_0 x_1 ... x_4 x_4 in the log-odds.
+	Coefficients [Terms]float64 `json:"coefficients" yaml:"coefficients,flow"`
+	// Retain is the log-odds up to which an input that would be retained is.
+	Retain float64 `json:"retain" yaml:"retain"`
+	// Defer is the least of statistic Own, above 0, from which an input that would be
+	// deferred is. A score that is above its threshold seldom falls: what is known of
+	// the spread of the passes stays, and only what is to come can add to it.
+	Defer float64 `json:"defer" yaml:"defer"`
+}
+
+// Check reports what is wrong with a rule that was read from somewhere.
+func (r *Rule) Check() error {
+	if r.Fewest < 1 || r.Fewest >= r.Passes {
+		return fmt.Errorf("fewest %d: expected at least 1 and fewer than passes, %d", r.Fewest, r.Passes)
+	}
+	if want := r.Passes - r.Fewest; len(r.Steps) != want {
+		return fmt.Errorf("%d steps: expected %d, one after each of %d to %d passes",
+			len(r.Steps), want, r.Fewest, r.Passes-1)
+	}
+	for i := range r.Steps {
+		s := &r.Steps[i]
+		for j, v := range s.Coefficients {
+			if math.IsNaN(v) || math.Abs(v) > Never {
+				return fmt.Errorf("step after %d passes: coefficient %d is %v, expected one within %v", r.Fewest+i, j, v, Never)
+			}
+		}
+		if !(math.Abs(s.Retain) <= Never && s.Defer >= 0 && s.Defer <= Never) {
+			return fmt.Errorf("step after %d passes: boundaries %v to retain and %v to defer, expected both within %v "+
+				"and the second not negative", r.Fewest+i, s.Retain, s.Defer, Never)
+		}
+	}
+	return nil
+}
+
+// Settled says what an input is settled to after t passes, for any t; Open if it is
+// not. It costs 20 multiplications, or one comparison where it would be deferred.
+func (r *Rule) Settled(t int, x *Statistics) Action {
+	i := t - r.Fewest
+	if i < 0 || i >= len(r.Steps) {
+		return Open
+	}
+	s := &r.Steps[i]
+	own := x.Values[Own]
+	switch {
+	case own > 0:
+		if own >= s.Defer {
+			return Defer
+		}
+	case own <= 0 && !x.Degenerate:
+		if z := s.LogOdds(x); z <= s.Retain && z > math.Inf(-1) {
+			return Retain
+		}
+	}
+	return Open
+}
+
+// LogOdds is the quadratic form: the log-odds, before the boundary which accounts for
+// its errors, that all passes will not retain an input which those so far do, or not
+// with the predicted class on the same side.
+func (s *Step) LogOdds(x *Statistics) float64 {
+	a, b, c, d, e := x.Values[0], x.Values[1], x.Values[2], x.Values[3], x.Values[4]
+	w := &s.Coefficients
+	return w[0] + a*(w[1]+a*w[6]+b*w[7]+c*w[8]+d*w[9]+e*w[10]) + b*(w[2]+b*w[11]+c*w[12]+d*w[13]+e*w[14]) +
+		c*(w[3]+c*w[15]+d*w[16]+e*w[17]) + d*(w[4]+d*w[18]+e*w[19]) + e*(w[5]+e*w[20])
+}

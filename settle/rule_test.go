@@ -1,0 +1,173 @@
+package settle_test
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ckd-project/ckd/settle"
+)
+
+// rules draws a rule of any numbers that Check accepts.
+func rules(t *rapid.T) *settle.Rule {
+	r := &settle.Rule{Passes: rapid.IntRange(3, 12).Draw(t, "passes")}
+	r.Fewest = rapid.IntRange(1, r.Passes-1).Draw(t, "fewest")
+	number := rapid.Float64Range(-20, 20)
+	for range r.Passes - r.Fewest {
+		var s settle.Step
+		for j := range s.Coefficients {
+			s.Coefficients[j] = number.Draw(t, "coefficient")
+		}
+		s.Retain, s.Defer = number.Draw(t, "retain"), math.Abs(number.Draw(t, "defer"))
+		r.Steps = append(r.Steps, s)
+	}
+	return r
+}
+
+func statistics(t *rapid.T) *settle.Statistics {
+	x := &settle.Statistics{Degenerate: rapid.Bool().Draw(t, "degenerate")}
+	for i := range x.Values {
+		x.Values[i] = rapid.Float64Range(-settle.Bound, settle.Bound).Draw(t, "value")
+	}
+	return x
+}
+
+// The quadratic form, term by term: the sum over i of 0.1 i times the i-th term of
+// (1, 2, 3, 4, 5) is 0.1 (1*1+2*2+3*3+4*4+5*5) + 0.1 (6*1+7*2+8*3+9*4+10*5 + 11*4+12*6
+// +13*8+14*10 + 15*9+16*12+17*15 + 18*16+19*20 + 20*25) = 229.5.
+func TestLogOdds(t *testing.T) {
+	var s settle.Step
+	for j := range s.Coefficients {
+		s.Coefficients[j] = 0.1 * float64(j)
+	}
+	x := settle.Statistics{Values: [settle.Count]float64{1, 2, 3, 4, 5}}
+	if got, want := s.LogOdds(&x), 229.5; math.Abs(got-want) > 1e-9 {
+		t.Errorf("LogOdds = %v, expected %v", got, want)
+	}
+}
+
+func TestSettled(t *testing.T) {
+	r := &settle.Rule{Passes: 4, Fewest: 2, Steps: make([]settle.Step, 2)}
+	for i := range r.Steps {
+		r.Steps[i].Coefficients[1+settle.Own] = 1 // log-odds = own
+		r.Steps[i].Retain, r.Steps[i].Defer = -2, 1
+	}
+	nan := math.NaN()
+	for _, c := range []struct {
+		passes     int
+		own        float64
+		degenerate bool
+		want       settle.Action
+	}{
+		{2, -2, false, settle.Retain}, // at the boundary
+		{2, -1.9, false, settle.Open},
+		{2, 0, false, settle.Open}, // at the threshold: retained so far
+		{2, 0.9, false, settle.Open},
+		{2, 1, false, settle.Defer},
+		{3, 1, false, settle.Defer},
+		{3, -2, true, settle.Open}, // degenerate inputs never settle to retain
+		{3, 1, true, settle.Defer},
+		{1, -9, false, settle.Open}, // too few
+		{4, -9, false, settle.Open}, // all: the policy decides
+		{-1, -9, false, settle.Open},
+		{2, nan, false, settle.Open},
+		{2, math.Inf(-1), false, settle.Open},
+	} {
+		x := settle.Statistics{Degenerate: c.degenerate}
+		x.Values[settle.Own] = c.own
+		if got := r.Settled(c.passes, &x); got != c.want {
+			t.Errorf("after %d passes, own %v, degenerate %v: %q, expected %q", c.passes, c.own, c.degenerate, got, c.want)
+		}
+	}
+}
+
+func TestSettledProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r, x := rules(t), statistics(t)
+		if err := r.Check(); err != nil {
+			t.Fatal(err)
+		}
+		after := rapid.IntRange(-2, 15).Draw(t, "t")
+		got := r.Settled(after, x)
+		own := x.Values[settle.Own]
+		switch {
+		case got == settle.Retain && (x.Degenerate || own > 0):
+			t.Fatalf("settled to retain: degenerate %v, own %v", x.Degenerate, own)
+		case got == settle.Defer && own <= 0:
+			t.Fatalf("settled to defer where own is %v", own)
+		case got != settle.Open && (after < r.Fewest || after >= r.Passes):
+			t.Fatalf("settled after %d passes by a rule from %d to below %d", after, r.Fewest, r.Passes)
+		}
+		// One statistic that is NaN settles nothing to retain.
+		x.Values[rapid.IntRange(0, settle.Count-1).Draw(t, "which")] = math.NaN()
+		if got := r.Settled(after, x); got == settle.Retain {
+			t.Fatal("settled to retain on a NaN")
+		}
+	})
+}
+
+func TestRuleAsJSON(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := rules(t)
+		text, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back settle.Rule
+		if err := json.Unmarshal(text, &back); err != nil {
+			t.Fatal(err)
+		}
+		for i := range r.Steps {
+			if back.Steps[i] != r.Steps[i] {
+				t.Fatalf("step %d came back as %v", i, back.Steps[i])
+			}
+		}
+	})
+}
+
+func TestCheck(t *testing.T) {
+	good := func() *settle.Rule {
+		return &settle.Rule{Passes: 4, Fewest: 2, Steps: make([]settle.Step, 2)}
+	}
+	if err := good().Check(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		spoil func(*settle.Rule)
+		want  string
+	}{
+		{func(r *settle.Rule) { r.Fewest = 0 }, "fewest 0: expected at least 1"},
+		{func(r *settle.Rule) { r.Fewest = 4 }, "fewer than passes, 4"},
+		{func(r *settle.Rule) { r.Steps = r.Steps[:1] }, "1 steps: expected 2"},
+		{func(r *settle.Rule) { r.Steps[1].Coefficients[3] = math.NaN() }, "after 3 passes: coefficient 3 is NaN"},
+		{func(r *settle.Rule) { r.Steps[0].Retain = math.Inf(-1) }, "boundaries -Inf to retain"},
+		{func(r *settle.Rule) { r.Steps[0].Defer = -1 }, "the second not negative"},
+	} {
+		r := good()
+		c.spoil(r)
+		if err := r.Check(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: expected an error with %q", err, c.want)
+		}
+	}
+}
+
+func TestSettledAllocatesNothing(t *testing.T) {
+	r := &settle.Rule{Passes: 4, Fewest: 2, Steps: make([]settle.Step, 2)}
+	x := &settle.Statistics{}
+	if n := testing.AllocsPerRun(100, func() { r.Settled(2, x) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkSettled(b *testing.B) {
+	r := &settle.Rule{Passes: 4, Fewest: 2, Steps: make([]settle.Step, 2)}
+	x := &settle.Statistics{Values: [settle.Count]float64{-1, 0, -3, -4, -2}}
+	for b.Loop() {
+		if r.Settled(2, x) == settle.Defer {
+			b.Fatal("deferred")
+		}
+	}
+}
