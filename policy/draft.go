@@ -14,6 +14,7 @@ type draft struct {
 	classes, critical, safe []named
 	weights                 []weight
 	references              []reference
+	steps                   []step
 
 	root   strictyaml.Value
 	given  map[string]strictyaml.Value // by path

@@ -29,6 +29,9 @@ func (p *Policy) Explain() []string {
 	if p.Calibration != nil {
 		sentences = append(sentences, p.explainCalibration()...)
 	}
+	if p.Settle != nil {
+		sentences = append(sentences, p.explainSettle()...)
+	}
 	return sentences
 }
 

@@ -193,6 +193,12 @@ var modelFields = []field{
 		doc: "Where the thresholds come from, as ckd calibrate writes it. It decides nothing and is not part of the " +
 			"hash, but the daemon counts traffic that differs from it.",
 	},
+	{
+		name: "settle", standardWords: "never: all passes decide",
+		is: mapping{begin: func(d *draft) { d.p.Settle = &Settle{Order: AnyOrder} }, fields: settleFields},
+		doc: "When an input is settled before its last pass, for clients that accept it, as ckd calibrate --settle writes it. It is part " +
+			"of the hash.",
+	},
 }
 
 // calibrationFields are all optional but for what makes no sense without.

@@ -8,11 +8,22 @@ import (
 
 // hash is the SHA-256, in hex, of the resolved policy but for its version text
 // and its calibration: of all that a decision, or a refusal of an input, depends on.
+func (p *Policy) hash() string {
+	meaning := p.meaning()
+	if p.SettleRule() != nil {
+		meaning = p.Settle.meaning(meaning)
+	}
+	return sum(meaning)
+}
+
+func sum(meaning []byte) string { return fmt.Sprintf("%x", sha256.Sum256(meaning)) }
+
+// meaning is what the hash is of, but for when inputs are settled.
 //
 // The encoding is one line a field. Texts carry their length, so that no two
 // lists look alike; numbers are hexadecimal, so that no digit is lost. The
 // first line changes if the meaning of a field ever does.
-func (p *Policy) hash() string {
+func (p *Policy) meaning() []byte {
 	b := []byte("ckd policy 1\n")
 	texts := func(name string, values ...string) {
 		b = fmt.Appendf(b, "%s %d", name, len(values))
@@ -59,5 +70,5 @@ func (p *Policy) hash() string {
 	line("pairs", p.Pairs)
 	line("degenerate", p.Degenerate)
 	line("saturated", p.Saturated)
-	return fmt.Sprintf("%x", sha256.Sum256(b))
+	return b
 }

@@ -47,6 +47,10 @@ type Policy struct {
 	// Calibration is where the thresholds come from; nil where that is not
 	// told. It is not part of the hash and decides nothing.
 	Calibration *Calibration
+
+	// Settle is when inputs are settled before their last pass; nil for never. What
+	// holds is SettleRule.
+	Settle *Settle
 }
 
 // Rule is a score and the threshold up to which an input is retained.

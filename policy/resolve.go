@@ -26,6 +26,7 @@ func (d *draft) resolve() *Policy {
 	d.resolveReferences()
 	d.resolveSizes()
 	d.checkCalibration()
+	d.resolveSettle()
 	return d.p
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ckd-project/ckd/drift"
 	"github.com/ckd-project/ckd/internal/strictyaml"
+	"github.com/ckd-project/ckd/settle"
 )
 
 //go:generate go test -run ^TestGenerated$ -update
@@ -95,6 +96,10 @@ func (t number) schema() *schema { return bounded(t.within) }
 
 func (quantiles) schema() *schema {
 	return &schema{Type: "array", Items: bounded(strictyaml.AtLeast(0)), MinItems: drift.Levels, MaxItems: drift.Levels}
+}
+
+func (coefficients) schema() *schema {
+	return &schema{Type: "array", Items: bounded(within(settle.Never)), MinItems: settle.Terms, MaxItems: settle.Terms}
 }
 
 func (t mapping) schema() *schema { return schemaOf(t.fields) }

@@ -37,6 +37,9 @@ func (p *Policy) Warnings() []string {
 	if p.Calibration != nil {
 		p.warnOfCalibration(warn)
 	}
+	if p.Settle != nil {
+		p.warnOfSettle(warn)
+	}
 	if p.Observes() {
 		warn("thresholds", "none are given: the policy observes and nothing is deferred")
 	}

@@ -59,6 +59,9 @@ func (p *Policy) Marshal() []byte {
 	if p.Calibration != nil {
 		p.Calibration.write(&w, p.Classes)
 	}
+	if p.Settle != nil {
+		p.Settle.write(&w)
+	}
 	return w.b.Bytes()
 }
 

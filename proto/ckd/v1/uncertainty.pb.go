@@ -996,7 +996,10 @@ type StreamHeader struct {
 	// Optional. How the passes are sampled, as Calibration.posterior names it. It
 	// decides nothing; where the policy was calibrated for another, the inputs are
 	// counted and logged.
-	Posterior     string `protobuf:"bytes,6,opt,name=posterior,proto3" json:"posterior,omitempty"`
+	Posterior string `protobuf:"bytes,6,opt,name=posterior,proto3" json:"posterior,omitempty"`
+	// Accepts results before the last pass, of inputs whose decision is settled by
+	// the policy's rule: see Decomposition.settled. Without a rule nothing changes.
+	AcceptSettled bool `protobuf:"varint,7,opt,name=accept_settled,json=acceptSettled,proto3" json:"accept_settled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1071,6 +1074,13 @@ func (x *StreamHeader) GetPosterior() string {
 		return x.Posterior
 	}
 	return ""
+}
+
+func (x *StreamHeader) GetAcceptSettled() bool {
+	if x != nil {
+		return x.AcceptSettled
+	}
+	return false
 }
 
 // Block carries some passes of the inputs of one group: a model server that
@@ -1266,7 +1276,10 @@ type StreamInfo struct {
 	// Fewest passes that are accepted.
 	FewestPasses uint32 `protobuf:"varint,4,opt,name=fewest_passes,json=fewestPasses,proto3" json:"fewest_passes,omitempty"`
 	// The limits in force.
-	Limits        *Limits `protobuf:"bytes,5,opt,name=limits,proto3" json:"limits,omitempty"`
+	Limits *Limits `protobuf:"bytes,5,opt,name=limits,proto3" json:"limits,omitempty"`
+	// Inputs of this stream may be settled before their last pass, as things are:
+	// the client accepts that, and the policy has a rule for as many passes.
+	Settles       bool `protobuf:"varint,6,opt,name=settles,proto3" json:"settles,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1334,6 +1347,13 @@ func (x *StreamInfo) GetLimits() *Limits {
 		return x.Limits
 	}
 	return nil
+}
+
+func (x *StreamInfo) GetSettles() bool {
+	if x != nil {
+		return x.Settles
+	}
+	return false
 }
 
 // Limits of the server that a client can run into.
@@ -1671,7 +1691,12 @@ type Decomposition struct {
 	// Every score.
 	Scores *Scores `protobuf:"bytes,21,opt,name=scores,proto3" json:"scores,omitempty"`
 	// Pairs of classes that the policy computes.
-	Pairs         []*PairTerm `protobuf:"bytes,22,rep,name=pairs,proto3" json:"pairs,omitempty"`
+	Pairs []*PairTerm `protobuf:"bytes,22,rep,name=pairs,proto3" json:"pairs,omitempty"`
+	// Decided before the last pass, because the decision was settled: all of the
+	// result is of the passes that were used. Passes that come after it are late:
+	// they are ignored and counted. Only where the client accepts that. All details
+	// have it.
+	Settled       bool `protobuf:"varint,23,opt,name=settled,proto3" json:"settled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1858,6 +1883,13 @@ func (x *Decomposition) GetPairs() []*PairTerm {
 		return x.Pairs
 	}
 	return nil
+}
+
+func (x *Decomposition) GetSettled() bool {
+	if x != nil {
+		return x.Settled
+	}
+	return false
 }
 
 // Decision is what the policy made of one input.
@@ -2562,7 +2594,9 @@ type Model struct {
 	// Whether the policy only observes.
 	Observes bool `protobuf:"varint,15,opt,name=observes,proto3" json:"observes,omitempty"`
 	// What its thresholds were calibrated for; absent where that is not told.
-	Calibration   *Calibration `protobuf:"bytes,16,opt,name=calibration,proto3" json:"calibration,omitempty"`
+	Calibration *Calibration `protobuf:"bytes,16,opt,name=calibration,proto3" json:"calibration,omitempty"`
+	// When inputs are settled before their last pass; absent where none ever is.
+	Settle        *Settle `protobuf:"bytes,17,opt,name=settle,proto3" json:"settle,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2709,6 +2743,135 @@ func (x *Model) GetCalibration() *Calibration {
 	return nil
 }
 
+func (x *Model) GetSettle() *Settle {
+	if x != nil {
+		return x.Settle
+	}
+	return nil
+}
+
+// Settle is the rule by which inputs are settled before their last pass, for
+// clients that accept it, and what is guaranteed of it for inputs drawn as those
+// were that it was certified on.
+type Settle struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Passes of the full decision.
+	Passes uint32 `protobuf:"varint,1,opt,name=passes,proto3" json:"passes,omitempty"`
+	// Fewest passes after which an input is settled.
+	Fewest uint32 `protobuf:"varint,2,opt,name=fewest,proto3" json:"fewest,omitempty"`
+	// The passes must come in the order of the ensemble's members that it was
+	// learned for; else in any order.
+	Ordered bool `protobuf:"varint,3,opt,name=ordered,proto3" json:"ordered,omitempty"`
+	// Largest share of inputs that is decided otherwise than by all passes.
+	Disagreement float64 `protobuf:"fixed64,4,opt,name=disagreement,proto3" json:"disagreement,omitempty"`
+	// With what probability each of these shares is not exceeded.
+	Confidence float64 `protobuf:"fixed64,5,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	// Largest share, of the inputs that all passes defer, which is retained.
+	Released float64 `protobuf:"fixed64,6,opt,name=released,proto3" json:"released,omitempty"`
+	// The same of critical inputs; absent where that is not certified.
+	CriticalReleased *float64 `protobuf:"fixed64,7,opt,name=critical_released,json=criticalReleased,proto3,oneof" json:"critical_released,omitempty"`
+	// Passes that were used, as a mean, of the inputs that it was certified on.
+	MeanPasses float64 `protobuf:"fixed64,8,opt,name=mean_passes,json=meanPasses,proto3" json:"mean_passes,omitempty"`
+	// Audits have shown that more is decided otherwise than was certified: nothing
+	// is settled until there is another policy.
+	Stopped       bool `protobuf:"varint,9,opt,name=stopped,proto3" json:"stopped,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Settle) Reset() {
+	*x = Settle{}
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Settle) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Settle) ProtoMessage() {}
+
+func (x *Settle) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Settle.ProtoReflect.Descriptor instead.
+func (*Settle) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Settle) GetPasses() uint32 {
+	if x != nil {
+		return x.Passes
+	}
+	return 0
+}
+
+func (x *Settle) GetFewest() uint32 {
+	if x != nil {
+		return x.Fewest
+	}
+	return 0
+}
+
+func (x *Settle) GetOrdered() bool {
+	if x != nil {
+		return x.Ordered
+	}
+	return false
+}
+
+func (x *Settle) GetDisagreement() float64 {
+	if x != nil {
+		return x.Disagreement
+	}
+	return 0
+}
+
+func (x *Settle) GetConfidence() float64 {
+	if x != nil {
+		return x.Confidence
+	}
+	return 0
+}
+
+func (x *Settle) GetReleased() float64 {
+	if x != nil {
+		return x.Released
+	}
+	return 0
+}
+
+func (x *Settle) GetCriticalReleased() float64 {
+	if x != nil && x.CriticalReleased != nil {
+		return *x.CriticalReleased
+	}
+	return 0
+}
+
+func (x *Settle) GetMeanPasses() float64 {
+	if x != nil {
+		return x.MeanPasses
+	}
+	return 0
+}
+
+func (x *Settle) GetStopped() bool {
+	if x != nil {
+		return x.Stopped
+	}
+	return false
+}
+
 // Calibration is what the thresholds of a policy were calibrated for. They do
 // not carry over to another posterior or number of passes.
 type Calibration struct {
@@ -2734,7 +2897,7 @@ type Calibration struct {
 
 func (x *Calibration) Reset() {
 	*x = Calibration{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[19]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2746,7 +2909,7 @@ func (x *Calibration) String() string {
 func (*Calibration) ProtoMessage() {}
 
 func (x *Calibration) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[19]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2759,7 +2922,7 @@ func (x *Calibration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Calibration.ProtoReflect.Descriptor instead.
 func (*Calibration) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{19}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Calibration) GetPosterior() string {
@@ -2819,7 +2982,7 @@ type Share struct {
 
 func (x *Share) Reset() {
 	*x = Share{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[20]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2831,7 +2994,7 @@ func (x *Share) String() string {
 func (*Share) ProtoMessage() {}
 
 func (x *Share) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[20]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2844,7 +3007,7 @@ func (x *Share) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Share.ProtoReflect.Descriptor instead.
 func (*Share) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{20}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Share) GetValue() float64 {
@@ -2892,7 +3055,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[21]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2904,7 +3067,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[21]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2917,7 +3080,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{21}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Certificate) GetKind() CertificateKind {
@@ -2982,7 +3145,7 @@ type ScoreRule struct {
 
 func (x *ScoreRule) Reset() {
 	*x = ScoreRule{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[22]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2994,7 +3157,7 @@ func (x *ScoreRule) String() string {
 func (*ScoreRule) ProtoMessage() {}
 
 func (x *ScoreRule) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[22]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3007,7 +3170,7 @@ func (x *ScoreRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreRule.ProtoReflect.Descriptor instead.
 func (*ScoreRule) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{22}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ScoreRule) GetScore() Score {
@@ -3032,14 +3195,15 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x16DecomposeStreamRequest\x12.\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.ckd.v1.StreamHeaderH\x00R\x06header\x12%\n" +
 	"\x05block\x18\x02 \x01(\v2\r.ckd.v1.BlockH\x00R\x05blockB\t\n" +
-	"\amessage\"\xbe\x01\n" +
+	"\amessage\"\xe5\x01\n" +
 	"\fStreamHeader\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x18\n" +
 	"\aclasses\x18\x02 \x03(\tR\aclasses\x12\x16\n" +
 	"\x06passes\x18\x03 \x01(\rR\x06passes\x12&\n" +
 	"\x06detail\x18\x04 \x01(\x0e2\x0e.ckd.v1.DetailR\x06detail\x12 \n" +
 	"\x04kind\x18\x05 \x01(\x0e2\f.ckd.v1.KindR\x04kind\x12\x1c\n" +
-	"\tposterior\x18\x06 \x01(\tR\tposterior\"\xb1\x01\n" +
+	"\tposterior\x18\x06 \x01(\tR\tposterior\x12%\n" +
+	"\x0eaccept_settled\x18\a \x01(\bR\racceptSettled\"\xb1\x01\n" +
 	"\x05Block\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\x04R\x05group\x12\x16\n" +
 	"\x06passes\x18\x02 \x01(\rR\x06passes\x12\x1b\n" +
@@ -3052,14 +3216,15 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x04info\x18\x01 \x01(\v2\x12.ckd.v1.StreamInfoR\x04info\x12-\n" +
 	"\bpolicies\x18\x02 \x03(\v2\x11.ckd.v1.PolicyRefR\bpolicies\x12(\n" +
 	"\aresults\x18\x03 \x03(\v2\x0e.ckd.v1.ResultR\aresults\x12*\n" +
-	"\x06faults\x18\x04 \x03(\v2\x12.google.rpc.StatusR\x06faults\"\xbe\x01\n" +
+	"\x06faults\x18\x04 \x03(\v2\x12.google.rpc.StatusR\x06faults\"\xd8\x01\n" +
 	"\n" +
 	"StreamInfo\x12\x18\n" +
 	"\aclasses\x18\x01 \x03(\tR\aclasses\x12 \n" +
 	"\x04kind\x18\x02 \x01(\x0e2\f.ckd.v1.KindR\x04kind\x12'\n" +
 	"\x0fexpected_passes\x18\x03 \x01(\rR\x0eexpectedPasses\x12#\n" +
 	"\rfewest_passes\x18\x04 \x01(\rR\ffewestPasses\x12&\n" +
-	"\x06limits\x18\x05 \x01(\v2\x0e.ckd.v1.LimitsR\x06limits\"\xb6\x02\n" +
+	"\x06limits\x18\x05 \x01(\v2\x0e.ckd.v1.LimitsR\x06limits\x12\x18\n" +
+	"\asettles\x18\x06 \x01(\bR\asettles\"\xb6\x02\n" +
 	"\x06Limits\x123\n" +
 	"\x16open_inputs_per_stream\x18\x01 \x01(\rR\x13openInputsPerStream\x123\n" +
 	"\x16open_groups_per_stream\x18\x02 \x01(\rR\x13openGroupsPerStream\x12,\n" +
@@ -3080,7 +3245,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x06policy\x18\x04 \x01(\rR\x06policy\x12=\n" +
 	"\rdecomposition\x18\x05 \x01(\v2\x15.ckd.v1.DecompositionH\x00R\rdecomposition\x12*\n" +
 	"\x05error\x18\x06 \x01(\v2\x12.google.rpc.StatusH\x00R\x05errorB\t\n" +
-	"\aoutcome\"\x96\x05\n" +
+	"\aoutcome\"\xb0\x05\n" +
 	"\rDecomposition\x12,\n" +
 	"\bdecision\x18\x01 \x01(\v2\x10.ckd.v1.DecisionR\bdecision\x12\x1e\n" +
 	"\n" +
@@ -3108,7 +3273,8 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\tsum_c_top\x18\x13 \x01(\x01R\asumCTop\x12$\n" +
 	"\x0esum_c_weighted\x18\x14 \x01(\x01R\fsumCWeighted\x12&\n" +
 	"\x06scores\x18\x15 \x01(\v2\x0e.ckd.v1.ScoresR\x06scores\x12&\n" +
-	"\x05pairs\x18\x16 \x03(\v2\x10.ckd.v1.PairTermR\x05pairsB\v\n" +
+	"\x05pairs\x18\x16 \x03(\v2\x10.ckd.v1.PairTermR\x05pairs\x12\x18\n" +
+	"\asettled\x18\x17 \x01(\bR\asettledB\v\n" +
 	"\t_dominant\"\xb6\x02\n" +
 	"\bDecision\x12&\n" +
 	"\x06action\x18\x01 \x01(\x0e2\x0e.ckd.v1.ActionR\x06action\x12#\n" +
@@ -3174,7 +3340,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x0fGetModelRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\"7\n" +
 	"\x10GetModelResponse\x12#\n" +
-	"\x05model\x18\x01 \x01(\v2\r.ckd.v1.ModelR\x05model\"\xea\x04\n" +
+	"\x05model\x18\x01 \x01(\v2\r.ckd.v1.ModelR\x05model\"\x92\x05\n" +
 	"\x05Model\x12)\n" +
 	"\x06policy\x18\x01 \x01(\v2\x11.ckd.v1.PolicyRefR\x06policy\x12\x18\n" +
 	"\aclasses\x18\x02 \x03(\tR\aclasses\x12\x1a\n" +
@@ -3192,7 +3358,22 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\aprimary\x18\r \x01(\v2\x11.ckd.v1.ScoreRuleR\aprimary\x12-\n" +
 	"\bfallback\x18\x0e \x01(\v2\x11.ckd.v1.ScoreRuleR\bfallback\x12\x1a\n" +
 	"\bobserves\x18\x0f \x01(\bR\bobserves\x125\n" +
-	"\vcalibration\x18\x10 \x01(\v2\x13.ckd.v1.CalibrationR\vcalibration\"\x97\x02\n" +
+	"\vcalibration\x18\x10 \x01(\v2\x13.ckd.v1.CalibrationR\vcalibration\x12&\n" +
+	"\x06settle\x18\x11 \x01(\v2\x0e.ckd.v1.SettleR\x06settle\"\xb5\x02\n" +
+	"\x06Settle\x12\x16\n" +
+	"\x06passes\x18\x01 \x01(\rR\x06passes\x12\x16\n" +
+	"\x06fewest\x18\x02 \x01(\rR\x06fewest\x12\x18\n" +
+	"\aordered\x18\x03 \x01(\bR\aordered\x12\"\n" +
+	"\fdisagreement\x18\x04 \x01(\x01R\fdisagreement\x12\x1e\n" +
+	"\n" +
+	"confidence\x18\x05 \x01(\x01R\n" +
+	"confidence\x12\x1a\n" +
+	"\breleased\x18\x06 \x01(\x01R\breleased\x120\n" +
+	"\x11critical_released\x18\a \x01(\x01H\x00R\x10criticalReleased\x88\x01\x01\x12\x1f\n" +
+	"\vmean_passes\x18\b \x01(\x01R\n" +
+	"meanPasses\x12\x18\n" +
+	"\astopped\x18\t \x01(\bR\astoppedB\x14\n" +
+	"\x12_critical_released\"\x97\x02\n" +
 	"\vCalibration\x12\x1c\n" +
 	"\tposterior\x18\x01 \x01(\tR\tposterior\x12\x16\n" +
 	"\x06passes\x18\x02 \x01(\rR\x06passes\x12\x1c\n" +
@@ -3351,7 +3532,7 @@ func file_ckd_v1_uncertainty_proto_rawDescGZIP() []byte {
 }
 
 var file_ckd_v1_uncertainty_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
-var file_ckd_v1_uncertainty_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_ckd_v1_uncertainty_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_ckd_v1_uncertainty_proto_goTypes = []any{
 	(Detail)(0),                     // 0: ckd.v1.Detail
 	(Kind)(0),                       // 1: ckd.v1.Kind
@@ -3384,11 +3565,12 @@ var file_ckd_v1_uncertainty_proto_goTypes = []any{
 	(*GetModelRequest)(nil),         // 28: ckd.v1.GetModelRequest
 	(*GetModelResponse)(nil),        // 29: ckd.v1.GetModelResponse
 	(*Model)(nil),                   // 30: ckd.v1.Model
-	(*Calibration)(nil),             // 31: ckd.v1.Calibration
-	(*Share)(nil),                   // 32: ckd.v1.Share
-	(*Certificate)(nil),             // 33: ckd.v1.Certificate
-	(*ScoreRule)(nil),               // 34: ckd.v1.ScoreRule
-	(*status.Status)(nil),           // 35: google.rpc.Status
+	(*Settle)(nil),                  // 31: ckd.v1.Settle
+	(*Calibration)(nil),             // 32: ckd.v1.Calibration
+	(*Share)(nil),                   // 33: ckd.v1.Share
+	(*Certificate)(nil),             // 34: ckd.v1.Certificate
+	(*ScoreRule)(nil),               // 35: ckd.v1.ScoreRule
+	(*status.Status)(nil),           // 36: google.rpc.Status
 }
 var file_ckd_v1_uncertainty_proto_depIdxs = []int32{
 	13, // 0: ckd.v1.DecomposeStreamRequest.header:type_name -> ckd.v1.StreamHeader
@@ -3398,11 +3580,11 @@ var file_ckd_v1_uncertainty_proto_depIdxs = []int32{
 	16, // 4: ckd.v1.DecomposeStreamResponse.info:type_name -> ckd.v1.StreamInfo
 	18, // 5: ckd.v1.DecomposeStreamResponse.policies:type_name -> ckd.v1.PolicyRef
 	19, // 6: ckd.v1.DecomposeStreamResponse.results:type_name -> ckd.v1.Result
-	35, // 7: ckd.v1.DecomposeStreamResponse.faults:type_name -> google.rpc.Status
+	36, // 7: ckd.v1.DecomposeStreamResponse.faults:type_name -> google.rpc.Status
 	1,  // 8: ckd.v1.StreamInfo.kind:type_name -> ckd.v1.Kind
 	17, // 9: ckd.v1.StreamInfo.limits:type_name -> ckd.v1.Limits
 	20, // 10: ckd.v1.Result.decomposition:type_name -> ckd.v1.Decomposition
-	35, // 11: ckd.v1.Result.error:type_name -> google.rpc.Status
+	36, // 11: ckd.v1.Result.error:type_name -> google.rpc.Status
 	21, // 12: ckd.v1.Decomposition.decision:type_name -> ckd.v1.Decision
 	22, // 13: ckd.v1.Decomposition.scores:type_name -> ckd.v1.Scores
 	23, // 14: ckd.v1.Decomposition.pairs:type_name -> ckd.v1.PairTerm
@@ -3422,27 +3604,28 @@ var file_ckd_v1_uncertainty_proto_depIdxs = []int32{
 	3,  // 28: ckd.v1.Model.variance:type_name -> ckd.v1.Variance
 	6,  // 29: ckd.v1.Model.gate:type_name -> ckd.v1.Gate
 	8,  // 30: ckd.v1.Model.scope:type_name -> ckd.v1.Scope
-	34, // 31: ckd.v1.Model.primary:type_name -> ckd.v1.ScoreRule
-	34, // 32: ckd.v1.Model.fallback:type_name -> ckd.v1.ScoreRule
-	31, // 33: ckd.v1.Model.calibration:type_name -> ckd.v1.Calibration
-	32, // 34: ckd.v1.Calibration.expected_coverage:type_name -> ckd.v1.Share
-	32, // 35: ckd.v1.Calibration.expected_critical_fnr:type_name -> ckd.v1.Share
-	33, // 36: ckd.v1.Calibration.certificate:type_name -> ckd.v1.Certificate
-	9,  // 37: ckd.v1.Certificate.kind:type_name -> ckd.v1.CertificateKind
-	5,  // 38: ckd.v1.ScoreRule.score:type_name -> ckd.v1.Score
-	12, // 39: ckd.v1.UncertaintyService.DecomposeStream:input_type -> ckd.v1.DecomposeStreamRequest
-	24, // 40: ckd.v1.UncertaintyService.Decompose:input_type -> ckd.v1.DecomposeRequest
-	26, // 41: ckd.v1.UncertaintyService.ListModels:input_type -> ckd.v1.ListModelsRequest
-	28, // 42: ckd.v1.UncertaintyService.GetModel:input_type -> ckd.v1.GetModelRequest
-	15, // 43: ckd.v1.UncertaintyService.DecomposeStream:output_type -> ckd.v1.DecomposeStreamResponse
-	25, // 44: ckd.v1.UncertaintyService.Decompose:output_type -> ckd.v1.DecomposeResponse
-	27, // 45: ckd.v1.UncertaintyService.ListModels:output_type -> ckd.v1.ListModelsResponse
-	29, // 46: ckd.v1.UncertaintyService.GetModel:output_type -> ckd.v1.GetModelResponse
-	43, // [43:47] is the sub-list for method output_type
-	39, // [39:43] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	35, // 31: ckd.v1.Model.primary:type_name -> ckd.v1.ScoreRule
+	35, // 32: ckd.v1.Model.fallback:type_name -> ckd.v1.ScoreRule
+	32, // 33: ckd.v1.Model.calibration:type_name -> ckd.v1.Calibration
+	31, // 34: ckd.v1.Model.settle:type_name -> ckd.v1.Settle
+	33, // 35: ckd.v1.Calibration.expected_coverage:type_name -> ckd.v1.Share
+	33, // 36: ckd.v1.Calibration.expected_critical_fnr:type_name -> ckd.v1.Share
+	34, // 37: ckd.v1.Calibration.certificate:type_name -> ckd.v1.Certificate
+	9,  // 38: ckd.v1.Certificate.kind:type_name -> ckd.v1.CertificateKind
+	5,  // 39: ckd.v1.ScoreRule.score:type_name -> ckd.v1.Score
+	12, // 40: ckd.v1.UncertaintyService.DecomposeStream:input_type -> ckd.v1.DecomposeStreamRequest
+	24, // 41: ckd.v1.UncertaintyService.Decompose:input_type -> ckd.v1.DecomposeRequest
+	26, // 42: ckd.v1.UncertaintyService.ListModels:input_type -> ckd.v1.ListModelsRequest
+	28, // 43: ckd.v1.UncertaintyService.GetModel:input_type -> ckd.v1.GetModelRequest
+	15, // 44: ckd.v1.UncertaintyService.DecomposeStream:output_type -> ckd.v1.DecomposeStreamResponse
+	25, // 45: ckd.v1.UncertaintyService.Decompose:output_type -> ckd.v1.DecomposeResponse
+	27, // 46: ckd.v1.UncertaintyService.ListModels:output_type -> ckd.v1.ListModelsResponse
+	29, // 47: ckd.v1.UncertaintyService.GetModel:output_type -> ckd.v1.GetModelResponse
+	44, // [44:48] is the sub-list for method output_type
+	40, // [40:44] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_ckd_v1_uncertainty_proto_init() }
@@ -3461,15 +3644,16 @@ func file_ckd_v1_uncertainty_proto_init() {
 	file_ckd_v1_uncertainty_proto_msgTypes[8].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[9].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[10].OneofWrappers = []any{}
-	file_ckd_v1_uncertainty_proto_msgTypes[21].OneofWrappers = []any{}
+	file_ckd_v1_uncertainty_proto_msgTypes[19].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[22].OneofWrappers = []any{}
+	file_ckd_v1_uncertainty_proto_msgTypes[23].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ckd_v1_uncertainty_proto_rawDesc), len(file_ckd_v1_uncertainty_proto_rawDesc)),
 			NumEnums:      12,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
