@@ -108,6 +108,7 @@ func (m *Metrics) Remove(name string) {
 		w.retire()
 		delete(m.series.watches, name)
 	}
+	delete(m.series.settled, name)
 	for _, f := range m.series.families {
 		f.vec.DeletePartialMatch(prometheus.Labels{"model": name})
 	}

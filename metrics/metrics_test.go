@@ -19,6 +19,7 @@ import (
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/settle/audit"
 )
 
 const threeClasses = `
@@ -277,7 +278,8 @@ func TestPrecreated(t *testing.T) {
 		ExpectedCriticalFNR: &policy.Interval{High: 1},
 		Reference:           withReference(p, results{zeroResult(m, 3)}, 0, 2).Calibration.Reference,
 	}
-	d.put(&with, m)
+	d.put(withRule(&with), m)
+	d.ReadSettling(func() map[string]audit.Status { return watched(t, "m", 0) })
 	values := d.values(t)
 	for _, f := range d.series.families {
 		if len(namesOf(values, f.name+"{")) == 0 {
@@ -285,7 +287,8 @@ func TestPrecreated(t *testing.T) {
 		}
 	}
 	for name, v := range values {
-		if v != 0 && !strings.Contains(name, "_info{") && !strings.Contains(name, "_expected_") && !strings.Contains(name, "_smallest_") {
+		if v != 0 && !strings.Contains(name, "_info{") && !strings.Contains(name, "_expected_") && !strings.Contains(name, "_smallest_") &&
+			!strings.HasPrefix(name, "ckd_settle_disagreement_") && !strings.HasPrefix(name, "ckd_settle_evidence_limit") {
 			t.Errorf("%s is %v before the first input", name, v)
 		}
 	}
@@ -294,7 +297,8 @@ func TestPrecreated(t *testing.T) {
 func TestLint(t *testing.T) {
 	d := newDaemon(t, 0)
 	p, m := parse(t, threeClasses)
-	d.put(withReference(p, results{zeroResult(m, 3)}, 0, 2), m)
+	d.put(withRule(withReference(p, results{zeroResult(m, 3)}, 0, 2)), m)
+	d.ReadSettling(func() map[string]audit.Status { return watched(t, "m", 0) })
 	problems, err := testutil.GatherAndLint(d.registry)
 	if err != nil {
 		t.Fatal(err)
@@ -432,10 +436,12 @@ func TestRemove(t *testing.T) {
 	d := newDaemon(t, 0)
 	without := d.values(t)
 	p, m := parse(t, threeClasses)
+	p = withRule(p)
 	other := *p
 	other.Name = "n"
 	model := d.put(p, m)
 	d.put(&other, m)
+	d.ReadSettling(func() map[string]audit.Status { return watched(t, "m", 0) })
 	model.InputsOpen(1)
 
 	d.Remove("m")
@@ -443,6 +449,7 @@ func TestRemove(t *testing.T) {
 	outcomes(t, m, randomInputs(1, 3, 5, 3), func(o *engine.Outcome) { model.Observe(0, o.Result, o.Decision) })
 	model.InputsOpen(-1)
 	model.Rejected("not_finite", 1)
+	model.PassesUsed(2, 5)
 	for name := range d.values(t) {
 		if strings.Contains(name, `model="m"`) {
 			t.Errorf("%s is still there", name)
@@ -455,7 +462,7 @@ func TestRemove(t *testing.T) {
 	if got := values[`ckd_streams_open{model="m"}`]; got != 1 {
 		t.Errorf("%v streams open, want 1", got)
 	}
-	for _, name := range []string{`ckd_inputs_open{model="m"}`, `ckd_passes_total{model="m"}`} {
+	for _, name := range []string{`ckd_inputs_open{model="m"}`, `ckd_passes_total{model="m"}`, `ckd_passes_used{model="m"}`} {
 		if got, ok := values[name]; !ok || got != 0 {
 			t.Errorf("%s is %v (%v), want 0", name, got, ok)
 		}

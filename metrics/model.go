@@ -30,6 +30,8 @@ type Model struct {
 	mutualInformation, entropy, epistemicSum *histogramSeries
 	fallback, passes, degenerate, saturated  *counterSeries
 
+	settle *settleSeries // nil where inputs are not settled
+
 	late, abandoned             prometheus.Counter
 	rejected, messages          *reasonCounters
 	otherPasses, otherPosterior prometheus.Counter
@@ -111,6 +113,7 @@ func newModel(s *series, p *policy.Policy, plan *decomp.Plan, o Options) *Model 
 		inputsOpen:  s.inputsOpen.WithLabelValues(name),
 		streamsOpen: s.streamsOpen.WithLabelValues(name),
 	}
+	m.settle = s.settling(p)
 	m.drift = s.watch(p, &m.labels)
 	m.compared = m.drift.comparedClasses(p)
 	for i := range m.recorders {

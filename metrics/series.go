@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/settle/audit"
 )
 
 // series is every family of series of the daemon. As one collector it is
@@ -39,6 +40,16 @@ type series struct {
 	driftVisible, driftFilled      *gauges
 	driftAlarms, driftInputs       *prometheus.CounterVec
 
+	settled                                        map[string]bool                // the models with a rule in force
+	readSettling                                   func() map[string]audit.Status // nil: nobody can be asked
+	ofSettling                                     []family                       // that are counted
+	passesUsed                                     *prometheus.HistogramVec
+	passesSaved, passesAudited                     *prometheus.CounterVec
+	settleAudited, settleDisagreements, settleLost *prometheus.CounterVec
+	settleLow, settleHigh, settleCertified         *gauges
+	settleEvidence, settleEvidenceLimit            *gauges
+	settleStopped                                  *gauges
+
 	saturation                          func() Saturation // nil: nobody can be asked
 	openBytes, openBytesLimit           *gauges
 	streamsLimit, callsOpen, callsLimit *gauges
@@ -67,7 +78,7 @@ type vec interface {
 
 // declare is the table of all series.
 func declare() *series {
-	s := &series{shards: newShards(), watches: make(map[string]*driftWatch)}
+	s := &series{shards: newShards(), watches: make(map[string]*driftWatch), settled: make(map[string]bool)}
 
 	s.decisions = s.sharded("ckd_decisions_total",
 		"Inputs decided, by action, the score that decided and the reason.",
@@ -202,6 +213,9 @@ func declare() *series {
 	s.driftFilled = s.asked("ckd_drift_window_filled",
 		"1 once the window has had all its inputs since the reference came into force, else 0: its ckd_drift_z say nothing then.",
 		"model", "window")
+
+	s.declareSettling()
+
 	s.policyInfo = s.gauge("ckd_policy_info",
 		"Always 1: version and content hash of the policy in force.",
 		"model", "version", "hash")
@@ -307,6 +321,7 @@ func (s *series) Describe(to chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector. It adds up one shard after another,
 // all its series under one lock, so that it sees messages whole.
 func (s *series) Collect(to chan<- prometheus.Metric) {
+	settled := s.readSettled()
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	var scraped []summing
@@ -331,6 +346,7 @@ func (s *series) Collect(to chan<- prometheus.Metric) {
 	for _, w := range s.watches {
 		w.collect(to)
 	}
+	s.collectSettled(settled, to)
 	s.collectSaturation(to)
 	for _, f := range s.families { // at last, as what was collected counts here, too
 		if v, ok := f.vec.(prometheus.Collector); ok {

@@ -95,6 +95,15 @@ func (r *Recorder) Done() { r.shard.Unlock() }
 // Observe counts an input that was decided. res must come from the model's plan
 // and d from its policy.
 func (r *Recorder) Observe(res *decomp.Result, d policy.Decision) {
+	r.ObserveUnsampled(res, d)
+	if r.drift != nil && !off {
+		r.compare(res)
+	}
+}
+
+// ObserveUnsampled is Observe for an input that is not like those that the calibration
+// saw, for it lacks passes or is one of those that did not: drift is not looked for in it.
+func (r *Recorder) ObserveUnsampled(res *decomp.Result, d policy.Decision) {
 	if off {
 		return
 	}
@@ -123,9 +132,6 @@ func (r *Recorder) Observe(res *decomp.Result, d policy.Decision) {
 		*r.fallback++
 	}
 	*r.passes += float64(res.Passes)
-	if r.drift != nil {
-		r.compare(res)
-	}
 	if res.Degenerate {
 		*r.degenerate++
 	}

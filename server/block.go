@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/internal/wire"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
@@ -105,6 +106,10 @@ func (s *session) admit(g *group, b *wire.Block) {
 		kept = max(passes, 1)
 		each = shop.Plan().AccumulatorBytes(kept, false)
 	}
+	settles := s.header.GetAcceptSettled() && !g.passing && g.model.settling.settles(g.passes)
+	if settles {
+		each += g.model.settling.plan.Bytes()
+	}
 	s.seen.begin(n)
 	// What all of them hold is claimed at once; one by one where not all fit.
 	limit, claimed := s.server.limits.OpenInputBytes, int64(n)*inputCost(each, 0)+int64(2*len(g.text))
@@ -141,6 +146,9 @@ func (s *session) admit(g *group, b *wire.Block) {
 	g.even = g.open == n
 	if g.open > 0 {
 		g.inputs = shop.Open(g.open, kept)
+		if settles {
+			s.follow(g)
+		}
 		s.server.retain(g.model)
 	}
 }
@@ -240,7 +248,20 @@ func (s *session) feedAll(g *group, b *wire.Block, passes int, opened bool) {
 	if !opened {
 		g.model.metrics.Late(passes * (n - g.open))
 	}
-	good, err := g.inputs.Fill(s.work(g).batch, n, passes, &b.Values)
+	if g.following != nil {
+		s.feedFollowed(g, b, passes)
+	} else {
+		s.fill(g, passes, &b.Values)
+	}
+	if g.open > 0 && (b.Final || g.passes > 0 && g.inputs.Passes(0) >= g.passes) {
+		s.finish(g, 0, n)
+	}
+}
+
+// fill gives all rows of an even group so many passes, and fails those with a bad one.
+func (s *session) fill(g *group, passes int, from decomp.Source[float32]) {
+	n := len(g.rows)
+	good, err := g.inputs.Fill(s.work(g).batch, n, passes, from)
 	if err != nil {
 		s.failRows(g, 0, n, err)
 		return
@@ -251,9 +272,6 @@ func (s *session) feedAll(g *group, b *wire.Block, passes int, opened bool) {
 				s.failRow(g, i, err)
 			}
 		}
-	}
-	if g.open > 0 && (b.Final || g.passes > 0 && g.inputs.Passes(0) >= g.passes) {
-		s.finish(g, 0, n)
 	}
 }
 
@@ -314,11 +332,15 @@ func (s *session) add(g *group, number int, values []float32) (finished bool, er
 	if err := g.inputs.Add(s.work(g).batch, slot, values); err != nil {
 		return false, err
 	}
-	if had+1 < g.passes || g.passes == 0 {
-		return false, nil
+	if had+1 >= g.passes && g.passes > 0 {
+		s.finish(g, number, 1)
+		return true, nil
 	}
-	s.finish(g, number, 1)
-	return true, nil
+	if g.following != nil {
+		_ = g.following.Add(slot, values) // as many classes
+		s.ask(g, number, 1)
+	}
+	return !g.rows[number].open, nil
 }
 
 // rowsOf is the rows that a block names, in the order of its values, and for

@@ -2,11 +2,12 @@ package server
 
 import (
 	"context"
-	"github.com/ckd-project/ckd/internal/wire"
-	"google.golang.org/grpc/mem"
 	"io"
 	"testing"
 	"time"
+
+	"github.com/ckd-project/ckd/internal/wire"
+	"google.golang.org/grpc/mem"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"

@@ -30,7 +30,30 @@ func modelMessage(m *model) *ckdv1.Model {
 		Fallback:             ruleMessage(p.Fallback),
 		Observes:             p.Observes(),
 		Calibration:          calibrationMessage(p.Calibration),
+		Settle:               settleMessage(m),
 	}
+}
+
+// settleMessage is the rule in force; nil for none.
+func settleMessage(m *model) *ckdv1.Settle {
+	if m.settling == nil {
+		return nil
+	}
+	is := m.Policy().Settle
+	told := &ckdv1.Settle{
+		Passes:       uint32(is.Rule.Passes),
+		Fewest:       uint32(is.Rule.Fewest),
+		Ordered:      is.Order == policy.MembersOrder,
+		Disagreement: is.Certificate.Disagreement,
+		Confidence:   is.Certificate.Confidence,
+		Released:     is.Certificate.Released.AtMost,
+		MeanPasses:   is.MeanPasses,
+		Stopped:      m.settling.stopped.Load(),
+	}
+	if critical := is.Certificate.CriticalReleased; critical != nil {
+		told.CriticalReleased = &critical.AtMost
+	}
+	return told
 }
 
 func calibrationMessage(c *policy.Calibration) *ckdv1.Calibration {

@@ -7,22 +7,25 @@ import (
 	"github.com/ckd-project/ckd/internal/wire"
 	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/settle"
+	"github.com/ckd-project/ckd/settle/follow"
 )
 
 // group is inputs that were opened together.
 type group struct {
-	number  uint64
-	model   *model
-	inputs  *engine.Inputs // those that were opened, by slot; nil if none was
-	passes  int            // that finish an input; 0: none does
-	told    *differences   // that were logged of its model; shared by the groups of that
-	rows    []row
-	open    int
-	passing bool // it closes with the message that opens it: its ids need not be known
-	even    bool // all rows were opened, and have had equally many passes: row i has slot i
-	cost    int64
-	touched int64  // when all rows last had a pass
-	text    []byte // of the ids
+	number    uint64
+	model     *model
+	inputs    *engine.Inputs // those that were opened, by slot; nil if none was
+	passes    int            // that finish an input; 0: none does
+	following *follow.Inputs // the same as the rule sees them; nil: nothing is settled
+	told      *differences   // that were logged of its model; shared by the groups of that
+	rows      []row
+	open      int
+	passing   bool // it closes with the message that opens it: its ids need not be known
+	even      bool // all rows were opened, and have had equally many passes: row i has slot i
+	cost      int64
+	touched   int64  // when all rows last had a pass
+	text      []byte // of the ids
 }
 
 // row is one input of a group.
@@ -31,6 +34,9 @@ type row struct {
 	slot    int    // in the group's inputs
 	open    bool   // neither finished nor failed
 	touched int64  // when it last had a pass by itself
+
+	audited bool // runs on to its last pass, whatever the rule says
+	settled settled
 }
 
 // newGroup is a group with the ids of a message, none of them open.
@@ -57,6 +63,9 @@ func (s *session) newGroup(ids *wire.IDs) *group {
 func (s *session) closeRow(g *group, number int) {
 	r := &g.rows[number]
 	r.open = false
+	if r.audited {
+		g.loseAudit(r)
+	}
 	g.open--
 	s.inputs--
 	if !g.passing {
@@ -75,10 +84,13 @@ func (s *session) closeIfDone(g *group) {
 		g.inputs.Release()
 		s.server.release(g.model)
 	}
+	if g.following != nil {
+		g.model.settling.release(g.following)
+	}
 	s.held -= g.cost
 	s.server.openBytes.Add(-g.cost)
 	if cap(g.rows) <= sparedRows && cap(g.text) <= sparedRows*sparedRowBytes {
-		g.inputs, g.model, g.told = nil, nil, nil
+		g.inputs, g.following, g.model, g.told = nil, nil, nil, nil
 		s.spare = g
 	}
 }
@@ -128,13 +140,28 @@ func (s *session) finish(g *group, number, n int) {
 			s.failRow(g, i, err)
 			continue
 		}
-		id := unsafe.Slice(unsafe.StringData(g.rows[i].id), len(g.rows[i].id))
-		s.server.tellDeferred(&counted, id, w.outcome)
-		counted.count(w.outcome)
-		out.Result(id, g.number, uint32(i), ref, w.tell(detail))
+		r, o := &g.rows[i], w.outcome
+		early := g.following != nil && o.Passes < g.passes && r.settled.action != settle.Open && !r.audited
+		if early && (o.Decision.Action == policy.Defer) != (r.settled.action == settle.Defer) {
+			r.settled = settled{} // at the very threshold, where roundings differ: not settled, then
+			continue
+		}
+		id := unsafe.Slice(unsafe.StringData(r.id), len(r.id))
+		s.server.tellDeferred(&counted, id, o)
+		counted.count(o, g.following == nil || r.audited)
+		if g.following != nil {
+			s.account(g, r, o)
+		}
+		answer := w.tell(detail)
+		answer.Settled = early
+		out.Result(id, g.number, uint32(i), ref, answer)
 		s.closeRow(g, i)
 	}
-	s.compare(g, w.outcome.Passes, int(open))
+	passes := w.outcome.Passes
+	if g.following != nil {
+		passes = g.passes // fewer are no difference from what it was calibrated on
+	}
+	s.compare(g, passes, int(open))
 }
 
 // tellDeferred tells of an input that was decided and is to be counted, if that is
@@ -161,11 +188,17 @@ type counter struct {
 // tens of microseconds.
 const countedClasses = 256
 
-func (c *counter) count(o *engine.Outcome) {
+// count an outcome. Sampled is whether the input was not chosen by its passes, as
+// those are that may be settled and are not audited.
+func (c *counter) count(o *engine.Outcome, sampled bool) {
 	if c.record == nil {
 		c.record, c.left = c.model.metrics.Record(c.hint), countedClasses
 	}
-	c.record.Observe(o.Result, o.Decision)
+	if sampled {
+		c.record.Observe(o.Result, o.Decision)
+	} else {
+		c.record.ObserveUnsampled(o.Result, o.Decision)
+	}
 	if c.trace != "" && o.Decision.Action == policy.Defer {
 		c.record.Exemplify(c.trace, o.Result, o.Decision)
 	}

@@ -66,8 +66,9 @@ type Server struct {
 	health *health.Server
 
 	catalog   atomic.Pointer[catalog]
-	replacing sync.Mutex    // of the catalog
-	replaced  chan struct{} // closed when the catalog is replaced; under replacing
+	replacing sync.Mutex           // of the catalog
+	replaced  chan struct{}        // closed when the catalog is replaced; under replacing
+	settlings map[string]*settling // by the hash of their policy; under replacing
 
 	underWay
 	hints     atomic.Uint32 // given out to streams, for the shards of metrics
@@ -92,6 +93,8 @@ type model struct {
 	ref         *ckdv1.PolicyRef
 	encodedRef  []byte // as replies carry it
 	calibration *calibration
+	settling    *settling    // nil where the policy has no rule in force
+	critical    []bool       // by class
 	users       atomic.Int64 // streams, inputs and requests that count into its metrics
 }
 
@@ -151,6 +154,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.rpc.InitializeMetrics(s.grpc)
 	s.metrics.ReadSaturation(s.saturation)
+	s.metrics.ReadSettling(s.Settling)
 	return s, nil
 }
 
@@ -186,6 +190,14 @@ func (s *Server) SetPolicies(set *policy.Set) error {
 		if err != nil {
 			return err
 		}
+		settling, err := s.settlingOf(p)
+		if err != nil {
+			return fmt.Errorf("model %q: %w", name, err)
+		}
+		critical := make([]bool, len(p.Classes))
+		for _, k := range p.Critical {
+			critical[k] = true
+		}
 		ref := &ckdv1.PolicyRef{Model: name, Version: p.Version, Hash: p.Hash}
 		next[name] = &model{
 			lean:        workshop{Model: m},
@@ -194,9 +206,18 @@ func (s *Server) SetPolicies(set *policy.Set) error {
 			ref:         ref,
 			encodedRef:  wire.EncodePolicy(ref),
 			calibration: newCalibration(p),
+			settling:    settling,
+			critical:    critical,
+		}
+	}
+	for name, m := range next {
+		if p := m.Policy(); p.Settle != nil && m.settling == nil && before[name] != m {
+			s.log.Warn("the policy was changed since its rule to settle inputs early was learned: the rule is not in force, and all passes decide",
+				zap.String("model", name), zap.String("learned_for", p.Settle.PolicyHash), zap.String("policy_hash", p.Hash))
 		}
 	}
 	s.catalog.Store(&next)
+	s.keepSettlings(next)
 	s.health.SetServingStatus("", healthv1.HealthCheckResponse_SERVING)
 	for service := range s.grpc.GetServiceInfo() {
 		s.health.SetServingStatus(service, healthv1.HealthCheckResponse_SERVING)

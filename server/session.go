@@ -96,6 +96,7 @@ func (s *session) welcome() reply {
 		ExpectedPasses: uint32(s.expected(s.bound)),
 		FewestPasses:   uint32(p.FewestPasses),
 		Limits:         s.server.limits.message(),
+		Settles:        s.header.GetAcceptSettled() && s.bound.settling.settles(s.expected(s.bound)),
 	}}}
 }
 

@@ -137,7 +137,7 @@ func (s *Server) decideEach(
 			m.metrics.Rejected(reasonWord(reasonOf(err)), 1)
 		} else {
 			s.tellDeferred(&counted, id, w.outcome)
-			counted.count(w.outcome)
+			counted.count(w.outcome, true)
 			m.countDifferent(differs)
 			decided = true
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/ckd-project/ckd/internal/origin"
 	"github.com/ckd-project/ckd/policy/store"
 	"github.com/ckd-project/ckd/server"
+	"github.com/ckd-project/ckd/settle/audit"
 )
 
 // adminHandler serves the triage page, /metrics and the probes, which change
@@ -40,9 +41,12 @@ func adminHandler(registry *prometheus.Registry, s *server.Server, log *zap.Logg
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		code, text := readiness(s)
-		body := text + "\n"
+		body, settling := text+"\n", s.Settling()
 		for _, m := range s.Models() {
 			body += fmt.Sprintf("model %s: version %q, hash %s\n", m.GetModel(), m.GetVersion(), m.GetHash())
+			if is, ok := settling[m.GetModel()]; ok {
+				body += fmt.Sprintf("model %s: %s\n", m.GetModel(), settlingWords(is))
+			}
 		}
 		reply(w, code, body)
 	})
@@ -113,6 +117,16 @@ func readiness(s *server.Server) (code int, text string) {
 		return http.StatusOK, "ok"
 	}
 	return http.StatusServiceUnavailable, "not serving"
+}
+
+// settlingWords say whether inputs are settled early, and what audits have shown.
+func settlingWords(is audit.Status) string {
+	words := "settles inputs before their last pass"
+	if is.Stop != nil {
+		words = "has stopped to settle inputs before their last pass, as audits show more decided otherwise than was certified; load another policy"
+	}
+	return fmt.Sprintf("%s: %d of %d audited were decided otherwise (certified: at most %v of all)", words, is.All.Disagreements,
+		is.All.Audited, is.All.Certified)
 }
 
 func reply(w http.ResponseWriter, code int, body string) {

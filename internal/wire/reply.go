@@ -35,7 +35,7 @@ type Outgoing struct {
 }
 
 // Decomposition is what a Result says; ckd.v1.Decomposition explains the fields.
-// It is only read. Those up to Saturated are every answer's; of the others, what
+// It is only read. Those up to Settled are every answer's; of the others, what
 // is zero, empty, nil or declared absent is left out.
 type Decomposition struct {
 	Action        ckdv1.Action
@@ -50,6 +50,7 @@ type Decomposition struct {
 	Unreliable            []uint32
 	Predicted, Passes     uint32
 	Degenerate, Saturated bool
+	Settled               bool
 
 	// Vectors says that there is more than the decision: the fields from here on
 	// are not looked at otherwise.
@@ -164,6 +165,9 @@ func (o *Outgoing) Result(id []byte, group uint64, row, policy uint32, d *Decomp
 	if d.Vectors {
 		b = d.appendVectors(b)
 	}
+	if d.Settled {
+		b = append(protowire.AppendTag(b, 23, protowire.VarintType), 1)
+	}
 	b = closeMessage(b, outcome, least)
 	o.memory.bytes = closeMessage(b, start, least)
 }
@@ -173,10 +177,11 @@ func (o *Outgoing) Result(id []byte, group uint64, row, policy uint32, d *Decomp
 const (
 	mostVarint  = 5 // of a number of 32 bits
 	mostLength  = 1 + mostVarint
-	mostResult  = 3*mostLength + mostDecision + len(window{}) // twice a window, where something stands between
+	mostResult  = 3*mostLength + mostDecision + mostSettled + len(window{}) // twice a window, where something stands between
 	mostVectors = 7*(1+mostLength) + 3*9 + 6 + 3*10 + mostScores
 
 	mostDecision = 128 // with the position before it
+	mostSettled  = 3
 	mostScores   = 3 + 10*9
 	mostPair     = 3 + 2*6 + 2*9
 )

@@ -127,7 +127,7 @@ func anyDecomposition(t *rapid.T) (*Decomposition, *ckdv1.Decomposition) {
 		Gate: ckdv1.GateOutcome(enum.Draw(t, "gate")), DecidingClass: class.Draw(t, "deciding class"),
 		Reason: ckdv1.DecisionReason(enum.Draw(t, "reason")), Unreliable: numbers.Draw(t, "unreliable"),
 		Predicted: number.Draw(t, "predicted"), Passes: number.Draw(t, "passes"),
-		Degenerate: rapid.Bool().Draw(t, "degenerate"), Saturated: rapid.Bool().Draw(t, "saturated"),
+		Degenerate: rapid.Bool().Draw(t, "degenerate"), Saturated: rapid.Bool().Draw(t, "saturated"), Settled: rapid.Bool().Draw(t, "settled"),
 		Vectors: rapid.Bool().Draw(t, "vectors"),
 		C:       doubles.Draw(t, "c"), Skewness: doubles.Draw(t, "skewness"), Mean: doubles.Draw(t, "mean"),
 		MI: double.Draw(t, "mi"), Entropy: double.Draw(t, "entropy"), SumC: double.Draw(t, "sum_c"), Dominant: class.Draw(t, "dominant"),
@@ -136,7 +136,7 @@ func anyDecomposition(t *rapid.T) (*Decomposition, *ckdv1.Decomposition) {
 	}
 	m := &ckdv1.Decomposition{
 		Decision:   &ckdv1.Decision{Action: d.Action, Score: d.Score, Value: d.Value, Gate: d.Gate, Reason: d.Reason},
-		Unreliable: d.Unreliable, Predicted: d.Predicted, Passes: d.Passes, Degenerate: d.Degenerate, Saturated: d.Saturated,
+		Unreliable: d.Unreliable, Predicted: d.Predicted, Passes: d.Passes, Degenerate: d.Degenerate, Saturated: d.Saturated, Settled: d.Settled,
 	}
 	if d.HasThreshold {
 		m.Decision.Threshold = &d.Threshold
