@@ -111,6 +111,34 @@ func checkInvariants(t *testing.T, p *Policy) {
 	if c := p.Calibration; c != nil {
 		checkCalibrationInvariants(check, p, c)
 	}
+	if s := p.Settle; s != nil {
+		checkSettleInvariants(check, p, s)
+	}
+}
+
+func checkSettleInvariants(check func(bool, string), p *Policy, s *Settle) {
+	check(sumPattern.MatchString(s.PolicyHash), "the hash of the policy that was settled")
+	check(s.Order == AnyOrder || s.Order == MembersOrder, "an order")
+	check(s.Rule.Check() == nil && s.Rule.Passes <= MaxSettlePasses, "a rule that can be used, of few passes")
+	check(s.Inputs >= 0 && s.Seed <= math.MaxInt && s.MeanPasses >= 0, "counts")
+	c, share := s.Certificate, func(x float64) bool { return x > 0 && x < 1 }
+	check(share(c.Disagreement) && share(c.Confidence), "a certificate")
+	check(0 <= c.Disagreements && c.Disagreements <= c.Inputs, "disagreements are inputs")
+	for _, r := range []*ReleasedShare{&c.Released, c.CriticalReleased} {
+		check(r == nil || r.AtMost > 0 && r.AtMost <= 1 && 0 <= r.Released && r.Released <= r.Deferred, "released are deferred")
+	}
+	for _, step := range s.Rule.Steps {
+		check(step == meant(step), "coefficients where there is a boundary")
+	}
+	rule := p.SettleRule()
+	check((rule != nil) == (s.PolicyHash == p.HashWithoutSettle()), "a rule for this policy")
+	if rule == nil {
+		check(p.Hash == p.HashWithoutSettle(), "a rule that is not in force is not in the hash")
+		return
+	}
+	check(rule == &s.Rule && p.Unsettleable() == "", "a rule where there can be one")
+	check(rule.Passes == p.ExpectedPasses && rule.Fewest >= max(p.FewestPasses, 2), "passes that the policy takes")
+	check(p.Hash != p.HashWithoutSettle(), "a rule in force is in the hash")
 }
 
 func checkCalibrationInvariants(check func(bool, string), p *Policy, c *Calibration) {

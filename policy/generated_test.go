@@ -100,7 +100,7 @@ func TestTableOfDefaults(t *testing.T) {
 			stated++
 		}
 		for _, sub := range fieldsOf(f.is) {
-			if sub.standard != nil {
+			if sub.standard != nil && !needsMore(f) {
 				text += fmt.Sprintf("  %s: {%s: %v}\n", f.name, sub.name, sub.standard)
 				stated++
 			}
@@ -112,6 +112,23 @@ func TestTableOfDefaults(t *testing.T) {
 	if !reflect.DeepEqual(parseOne(t, text), parseOne(t, plain)) {
 		t.Errorf("the table's defaults are not those of Parse:\n%s", text)
 	}
+
+	settled := settledText(plainRule)
+	for _, f := range settleFields {
+		if f.standard != nil {
+			stated++
+			with := strings.Replace(settled, "    settle:\n", fmt.Sprintf("    settle:\n      %s: %v\n", f.name, f.standard), 1)
+			if !reflect.DeepEqual(parseOne(t, with), parseOne(t, settled)) {
+				t.Errorf("the table's default of settle.%s is not that of Parse", f.name)
+			}
+		}
+	}
+}
+
+// needsMore reports whether some field of a mapping must be given, so that none can be
+// given alone.
+func needsMore(f field) bool {
+	return slices.ContainsFunc(fieldsOf(f.is), func(sub field) bool { return sub.required })
 }
 
 // The schema accepts every file that Parse accepts, and refuses what breaks a
@@ -134,6 +151,7 @@ func TestSchema(t *testing.T) {
 		"unknown-field", "unknown-field-nested", "unknown-field-top", "wrong-type", "null", "missing", "models-missing",
 		"models-empty", "models-not-a-list", "file-not-a-mapping", "name", "classes-few", "classes-twice", "classes-text",
 		"enum", "range", "sum-tolerance", "many-at-once", "calibration-policy-hash",
+		"settle-fields", "settle-certificate", "settle-steps",
 	} {
 		if faults := validate(schema, readYAML(t, "testdata/"+rule+".bad.yaml"), "file"); len(faults) == 0 {
 			t.Errorf("%s.bad.yaml: the schema accepts it", rule)

@@ -9,6 +9,10 @@ import (
 	"github.com/ckd-project/ckd/settle"
 )
 
+// MaxSettlePasses bounds the passes of a policy whose inputs are settled early: a rule
+// has numbers for each of them in memory, however few a file gives.
+const MaxSettlePasses = 1000
+
 // Settle is when inputs are settled before their last pass, and what is guaranteed
 // of it.
 type Settle struct {
@@ -17,7 +21,7 @@ type Settle struct {
 	PolicyHash string
 	// Order in which the passes must come.
 	Order PassOrder
-	// Rule says when; its passes are the policy's expected ones.
+	// Rule says when; where it is in force its passes are the policy's expected ones.
 	Rule settle.Rule
 	// Certificate of the rule, for inputs drawn as those were that it was certified on.
 	Certificate SettleCertificate
@@ -39,8 +43,8 @@ type Settle struct {
 type SettleCertificate struct {
 	// Disagreement is the share of inputs, in (0,1), that is not exceeded of those with
 	// another action, or retained both times with predicted classes of which one is
-	// critical; and Confidence, in (0,1), with what probability it is not, nor are the
-	// shares released.
+	// critical; and Confidence, in (0,1), with what probability it is not. Each share
+	// released has the same confidence, of its own.
 	Disagreement, Confidence float64
 	// Inputs it rests on, and the Disagreements among them.
 	Inputs, Disagreements int
@@ -66,7 +70,8 @@ const (
 )
 
 // SettleRule is the rule by which inputs are settled early; nil for none. A rule that
-// was learned for another policy than this has become is none.
+// was learned for another policy than this has become is none. It takes a hash to tell:
+// ask once for a policy.
 func (p *Policy) SettleRule() *settle.Rule {
 	if p.Settle == nil || p.settledForAnother() {
 		return nil
@@ -89,6 +94,10 @@ func (p *Policy) Unsettleable() string {
 		return "the policy has no thresholds, so that there is no decision to be settled"
 	case p.ExpectedPasses == 0:
 		return "passes.expected is not given, so that there is no full decision"
+	case p.ExpectedPasses > MaxSettlePasses:
+		return fmt.Sprintf("passes.expected is %d, above %d, the most that are settled early", p.ExpectedPasses, MaxSettlePasses)
+	case p.ExpectedPasses <= p.FewestPasses:
+		return fmt.Sprintf("passes.expected is %d, as passes.fewest is: there is no pass less to decide on", p.ExpectedPasses)
 	}
 	for _, r := range p.reachable() {
 		if r.Score == OvAMI {
@@ -108,7 +117,7 @@ var settleFields = []field{
 	},
 	{
 		name: "order", standard: AnyOrder,
-		is: choice[PassOrder]{[]PassOrder{AnyOrder, MembersOrder}, func(d *draft, o PassOrder) { d.p.Settle.Order = o }},
+		is:  choice[PassOrder]{[]PassOrder{AnyOrder, MembersOrder}, func(d *draft, o PassOrder) { d.p.Settle.Order = o }},
 		doc: "The order in which passes must come: any, as draws of one posterior may, or as recorded, as the members of an ensemble must.",
 	},
 	{
@@ -194,23 +203,24 @@ var settleFields = []field{
 			fields: []field{
 				{
 					name: "passes", required: true,
-					is:  whole{2, MaxPasses, func(d *draft, n int) { d.lastStep().passes = n }},
-					doc: "The passes that the input has: at least passes.fewest, fewer than passes.expected, more than at the step before.",
+					is: whole{2, MaxSettlePasses - 1, func(d *draft, n int) { d.lastStep().passes = n }},
+					doc: "The passes that the input has: at least passes.fewest, fewer than passes.expected, more than at the step before. " +
+						"After numbers of passes that are left out nothing is settled.",
 				},
 				{
 					name: "retain", standardWords: "never",
-					is: number{within(settle.Never), func(d *draft, x float64) { d.lastStep().is.Retain = x }},
+					is:  number{within(settle.Never), func(d *draft, x float64) { d.lastStep().is.Retain = x }},
 					doc: "The log-odds, of being overturned by the passes to come, up to which an input that would be retained is settled.",
 				},
 				{
 					name: "defer", standardWords: "never",
-					is: number{strictyaml.Between(0, settle.Never), func(d *draft, x float64) { d.lastStep().is.Defer = x }},
+					is:  number{strictyaml.Between(0, settle.Never), func(d *draft, x float64) { d.lastStep().is.Defer = x }},
 					doc: "The logarithm of score over threshold from which an input that would be deferred is settled.",
 				},
 				{
-					name: "coefficients", standardWords: "all 0",
+					name: "coefficients", standardWords: "none; **required** with retain",
 					is:  coefficients{func(d *draft, c [settle.Terms]float64) { d.lastStep().is.Coefficients = c }},
-					doc: "The quadratic form of five statistics that gives the log-odds: see docs/settle.md.",
+					doc: "The quadratic form of five statistics that gives these log-odds: see docs/settle.md.",
 				},
 			},
 		},
@@ -275,59 +285,96 @@ type step struct {
 	is     settle.Step
 }
 
-func newStep(at strictyaml.Value) step {
-	return step{at: at, is: settle.Step{Retain: -settle.Never, Defer: settle.Never}}
-}
+func newStep(at strictyaml.Value) step { return step{at: at, is: asksNothing} }
+
+// asksNothing is a step after which nothing is settled.
+var asksNothing = settle.Step{Retain: -settle.Never, Defer: settle.Never}
 
 func (d *draft) lastStep() *step { return &d.steps[len(d.steps)-1] }
 
-// resolveSettle makes the steps a rule, and applies the rules of the block: it is
-// complete, and the policy has a decision that can be settled. Whether it is for
-// this policy at all is no fault, as thresholds may be changed at any time.
+// resolveSettle makes the steps a rule, and applies the rules of the block: that it is
+// complete and, where it is for this policy as it is now, that it fits. A block for
+// another is no fault, as thresholds may be changed at any time.
 func (d *draft) resolveSettle() {
-	p, s := d.p, d.p.Settle
+	s := d.p.Settle
 	if s == nil {
 		return
 	}
 	d.checkSettleCertificate()
-	if !d.sound("settle.steps", "passes.expected", "passes.fewest", "kind", "gate", "primary.score", "fallback.score", "primary.threshold", "fallback.threshold") {
+	if !d.checkSteps() {
 		return
 	}
-	if why := p.Unsettleable(); why != "" {
-		d.fault("settle", "expected none: %s", why)
-		return
+	first, passes := d.steps[0].passes, d.lastStep().passes+1
+	if !d.p.settledForAnother() {
+		if !d.checkSettleFits() {
+			return
+		}
+		passes = d.p.ExpectedPasses
 	}
+	s.Rule = settle.Rule{Passes: passes, Fewest: first, Steps: make([]settle.Step, passes-first)}
+	for i := range s.Rule.Steps {
+		s.Rule.Steps[i] = asksNothing
+	}
+	for _, step := range d.steps {
+		s.Rule.Steps[step.passes-first] = meant(step.is)
+	}
+}
+
+// checkSteps reports whether the steps alone can be a rule.
+func (d *draft) checkSteps() bool {
 	if len(d.steps) == 0 {
-		if d.has("settle.steps") {
+		steps := d.place("settle.steps")
+		if _, isList := steps.Under("", func(strictyaml.Fault) {}).List(); isList {
 			d.fault("settle.steps", "empty, expected at least one step")
 		}
-		return
+		return false
 	}
 	last := 0
 	for _, step := range d.steps {
+		retain, coefficients := step.at.Path()+".retain", step.at.Path()+".coefficients"
+		if d.has(retain) && !d.has(coefficients) {
+			step.at.FaultIn(coefficients, "missing, expected those of the log-odds that retain is the boundary of")
+		}
 		switch {
 		case step.passes == 0:
-			return // has a fault of its own
-		case step.passes < p.FewestPasses:
-			step.at.Fault("after %d passes, expected at least %d, the fewest that the policy accepts", step.passes, p.FewestPasses)
-			return
-		case step.passes >= p.ExpectedPasses:
-			step.at.Fault("after %d passes, expected fewer than %d, those of the full decision", step.passes, p.ExpectedPasses)
-			return
+			return false // has a fault of its own
 		case step.passes <= last:
-			step.at.Fault("after %d passes, expected more than at the step before, %d", step.passes, last)
-			return
+			d.fault(step.at.Path()+".passes", "expected more than at the step before, %d, found %d", last, step.passes)
+			return false
 		}
 		last = step.passes
 	}
-	first := d.steps[0].passes
-	s.Rule = settle.Rule{Passes: p.ExpectedPasses, Fewest: first, Steps: make([]settle.Step, p.ExpectedPasses-first)}
-	for i := range s.Rule.Steps {
-		s.Rule.Steps[i] = newStep(strictyaml.Value{}).is
+	return true
+}
+
+// checkSettleFits reports whether the block is for a policy such as this.
+func (d *draft) checkSettleFits() bool {
+	p, first, last := d.p, d.steps[0], d.lastStep()
+	if why := p.Unsettleable(); why != "" {
+		d.fault("settle", "expected none: %s", why)
+		return false
 	}
-	for _, step := range d.steps {
-		s.Rule.Steps[step.passes-first] = step.is
+	if most := float64(p.ExpectedPasses); p.Settle.MeanPasses > most {
+		d.fault("settle.mean_passes", "expected at most %v, the passes of the full decision, found %v", most, p.Settle.MeanPasses)
 	}
+	switch {
+	case first.passes < p.FewestPasses:
+		d.fault(first.at.Path()+".passes", "expected at least %d, the fewest passes that the policy accepts, found %d",
+			p.FewestPasses, first.passes)
+	case last.passes >= p.ExpectedPasses:
+		d.fault(last.at.Path()+".passes", "expected fewer than %d, those of the full decision, found %d", p.ExpectedPasses, last.passes)
+	default:
+		return true
+	}
+	return false
+}
+
+// meant is a step without what has no effect: the log-odds where no boundary is.
+func meant(s settle.Step) settle.Step {
+	if s.Retain == -settle.Never {
+		s.Coefficients = asksNothing.Coefficients
+	}
+	return s
 }
 
 func (d *draft) checkSettleCertificate() {
@@ -385,21 +432,16 @@ func (s *Settle) write(w *writer) {
 	}
 	w.end()
 	w.b.WriteString(w.indent + "steps:\n")
-	first := true
 	for i, step := range s.Rule.Steps {
-		last := i == len(s.Rule.Steps)-1
-		if asks(step) || last && first {
-			first = false
-			s.writeStep(w, s.Rule.Fewest+i, step)
+		// The first and the last say how far the rule reaches.
+		if i == 0 || i == len(s.Rule.Steps)-1 || meant(step) != asksNothing {
+			writeStep(w, s.Rule.Fewest+i, meant(step))
 		}
 	}
 	w.end()
 }
 
-// asks reports whether a step settles anything.
-func asks(s settle.Step) bool { return s.Retain > -settle.Never || s.Defer < settle.Never }
-
-func (s *Settle) writeStep(w *writer, passes int, step settle.Step) {
+func writeStep(w *writer, passes int, step settle.Step) {
 	w.b.WriteString(w.indent + "  - passes: " + strconv.Itoa(passes) + "\n")
 	w.indent += "    "
 	if step.Retain != -settle.Never {
@@ -408,7 +450,7 @@ func (s *Settle) writeStep(w *writer, passes int, step settle.Step) {
 	if step.Defer != settle.Never {
 		w.field("defer", step.Defer)
 	}
-	if step.Coefficients != ([settle.Terms]float64{}) {
+	if step.Retain != -settle.Never {
 		list := make(numbers, settle.Terms)
 		for i, x := range step.Coefficients {
 			list[i] = decimal(x)
@@ -447,9 +489,9 @@ func (p *Policy) explainSettle() []string {
 	if c.Inputs > 0 {
 		certified += fmt.Sprintf(" (%d of %d were)", c.Disagreements, c.Inputs)
 	}
-	certified += fmt.Sprintf("; with the same confidence, at most %s of those that all passes defer are retained", percent(c.Released.AtMost))
+	certified += "; " + c.Released.explain("those that all passes defer")
 	if c.CriticalReleased != nil {
-		certified += fmt.Sprintf(", and at most %s of the critical ones among them", percent(c.CriticalReleased.AtMost))
+		certified += ", and " + c.CriticalReleased.explain("the critical ones among them")
 	}
 	sentences := []string{when + ".", certified + ", for inputs drawn as those it was certified on."}
 	if s.HalvesDiffer != nil {
@@ -457,6 +499,18 @@ func (p *Policy) explainSettle() []string {
 			"the full decision is to itself.", percent(*s.HalvesDiffer)))
 	}
 	return sentences
+}
+
+// explain the share of some inputs that all passes defer.
+func (r ReleasedShare) explain(of string) string {
+	if r.AtMost == 1 {
+		return fmt.Sprintf("nothing is certified of how many of %s are retained", of)
+	}
+	s := fmt.Sprintf("with the same confidence, at most %s of %s are retained", percent(r.AtMost), of)
+	if r.Deferred > 0 {
+		s += fmt.Sprintf(" (%d of %d were)", r.Released, r.Deferred)
+	}
+	return s
 }
 
 // warnOfSettle is for policies that have a rule.
@@ -467,20 +521,72 @@ func (p *Policy) warnOfSettle(warn warner) {
 			"the rule is not in force, and all passes decide; learn another with ckd calibrate --settle", p.HashWithoutSettle())
 		return
 	}
-	if c.Inputs > 0 && c.Disagreements > 0 && float64(c.Disagreements) >= c.Disagreement*float64(c.Inputs) {
-		warn("settle.certificate.disagreements", "%d of %d do not bear out a share of at most %v", c.Disagreements, c.Inputs, c.Disagreement)
+	const path = "settle.certificate."
+	for _, share := range []struct {
+		field  string
+		k, n   int
+		atMost float64
+	}{
+		{"disagreements", c.Disagreements, c.Inputs, c.Disagreement},
+		{"released.released", c.Released.Released, c.Released.Deferred, c.Released.AtMost},
+		{"critical_released.released", c.criticalReleased().Released, c.criticalReleased().Deferred, c.criticalReleased().AtMost},
+	} {
+		if share.n > 0 && !bearsOut(share.k, share.n, share.atMost, c.Confidence) {
+			warn(path+share.field, "%d of %d do not bear out a share of at most %v with confidence %v",
+				share.k, share.n, share.atMost, c.Confidence)
+		}
 	}
 	if p.Calibration != nil && p.Calibration.Posterior == "ensemble" && p.Settle.Order == AnyOrder {
 		warn("settle.order", "%s, but the passes are of an ensemble, whose members come in one order", AnyOrder)
 	}
 }
 
+// criticalReleased is the share of critical inputs; one that says nothing where it is
+// not certified.
+func (c *SettleCertificate) criticalReleased() ReleasedShare {
+	if c.CriticalReleased == nil {
+		return ReleasedShare{AtMost: 1}
+	}
+	return *c.CriticalReleased
+}
+
+// bearsOut reports whether k of n certify a share of at most p, above 0: whether k or
+// fewer have at most the chance 1-confidence where it is p.
+func bearsOut(k, n int, p, confidence float64) bool {
+	const rounding = 1e-9
+	return p == 1 || binomialCDF(k, n, p) <= 1-confidence+rounding
+}
+
+// binomialCDF is the chance of k or fewer of n, each with chance p.
+func binomialCDF(k, n int, p float64) float64 {
+	switch {
+	case k >= n:
+		return 1
+	case float64(k) > float64(n)*p:
+		return 1 - binomialCDF(n-k-1, n, 1-p)
+	}
+	logFactorial := func(x int) float64 { v, _ := math.Lgamma(float64(x) + 1); return v }
+	term := math.Exp(logFactorial(n) - logFactorial(k) - logFactorial(n-k) + float64(k)*math.Log(p) + float64(n-k)*math.Log1p(-p))
+	sum := 0.0
+	for ; k >= 0 && term > 1e-12*sum; k-- { // below the mean terms fall, so that few count
+		sum += term
+		term *= float64(k) / float64(n-k+1) * (1 - p) / p
+	}
+	return sum
+}
+
 // meaning of the block that is in force, for the hash.
 func (s *Settle) meaning(b []byte) []byte {
-	c, released := s.Certificate, s.Certificate.Released.AtMost
-	b = fmt.Appendf(b, "settle %d %d %s %x %x %x\n", s.Rule.Passes, s.Rule.Fewest, s.Order, c.Disagreement, c.Confidence, released)
+	c := s.Certificate
+	b = fmt.Appendf(b, "settle %d %d %s %x %x %x\n", s.Rule.Passes, s.Rule.Fewest, s.Order,
+		c.Disagreement, c.Confidence, c.Released.AtMost)
 	for _, step := range s.Rule.Steps {
-		b = fmt.Appendf(b, "settle_step %x %x %x\n", step.Retain, step.Defer, step.Coefficients)
+		step = meant(step)
+		b = fmt.Appendf(b, "settle_step %x %x", step.Retain+0, step.Defer+0) // -0 + 0 is 0
+		for _, x := range step.Coefficients {
+			b = fmt.Appendf(b, " %x", x+0)
+		}
+		b = append(b, '\n')
 	}
 	return b
 }

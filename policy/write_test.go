@@ -285,6 +285,9 @@ func drawWholePolicy(t *rapid.T) *Policy {
 	if rapid.Bool().Draw(t, "calibrated") {
 		p.Calibration = drawCalibration(t, p)
 	}
+	if rapid.Bool().Draw(t, "settled") {
+		p.Settle = drawSettle(t, p)
+	}
 	p.Hash = p.hash()
 	return p
 }

@@ -24,7 +24,6 @@ type settling struct {
 	plan    *follow.Plan
 	sampler audit.Sampler
 	opened  atomic.Uint64 // inputs that may be settled, which numbers them for the sampler
-	spare   sync.Pool     // of *follow.Inputs
 
 	// What the watch has said last, for those who cannot wait for it.
 	stopped, wary atomic.Bool

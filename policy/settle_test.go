@@ -1,0 +1,428 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ckd-project/ckd/settle"
+)
+
+const (
+	saneText = threeClassesText + "  passes: {fewest: 5, expected: 30}\n  primary: {threshold: 0.02}\n  fallback: {threshold: 0.003}\n"
+
+	coefficients21 = "[-7.5, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 2.0e-05]"
+
+	// plainRule is a block settle without what may be left out; HASH is the policy's.
+	plainRule = `
+    settle:
+      policy_hash: HASH
+      certificate: {disagreement: 0.01, confidence: 0.9, released: {at_most: 0.05}}
+      steps:
+        - {passes: 6, defer: 0.5}
+`
+	// fullRule has everything.
+	fullRule = `
+    settle:
+      policy_hash: HASH
+      order: recorded
+      software: ckd v0.8.0
+      passes_file: runs/mc.npy
+      passes_sha256: "0000000000000000000000000000000000000000000000000000000000000000"
+      inputs: 1063
+      seed: 42
+      mean_passes: 8.5
+      halves_differ: 0.09
+      certificate:
+        disagreement: 0.01
+        confidence: 0.9
+        inputs: 1062
+        disagreements: 6
+        released: {at_most: 0.05, deferred: 200, released: 4}
+        critical_released: {at_most: 0.08, deferred: 60, released: 1}
+      steps:
+        - passes: 6
+          retain: -3.25
+          defer: 0.5
+          coefficients: ` + coefficients21 + `
+        - passes: 7
+          defer: 0.25
+        - passes: 8
+          retain: -3
+          coefficients: ` + coefficients21 + `
+`
+)
+
+// settledText is a file of one model, saneText or another, with a block settle that is
+// for it.
+func settledText(block string, model ...string) string {
+	text := saneText
+	if len(model) > 0 {
+		text = model[0]
+	}
+	set, err := Parse(File{"model.yaml", []byte(text)})
+	if err != nil {
+		panic(err) // of a constant of the tests
+	}
+	block = strings.TrimPrefix(block, "\n")
+	if strings.Contains(text, "\n- ") { // as deep as the model's other fields are
+		block = strings.ReplaceAll("\n"+block, "\n  ", "\n")[1:]
+	}
+	return text + strings.ReplaceAll(block, "HASH", set.All()[0].HashWithoutSettle())
+}
+
+// A block is read as it is meant: steps that are left out ask nothing.
+func TestSettle(t *testing.T) {
+	p := parseOne(t, settledText(fullRule))
+	halves := 0.09
+	asked := settle.Step{Retain: -3.25, Defer: 0.5, Coefficients: [settle.Terms]float64{
+		-7.5, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 2e-5}}
+	want := &Settle{
+		PolicyHash: parseOne(t, saneText).Hash, Order: MembersOrder, Software: "ckd v0.8.0",
+		PassesFile: "runs/mc.npy", PassesSHA256: strings.Repeat("0", 64), Inputs: 1063, Seed: 42,
+		MeanPasses: 8.5, HalvesDiffer: &halves,
+		Certificate: SettleCertificate{
+			Disagreement: 0.01, Confidence: 0.9, Inputs: 1062, Disagreements: 6,
+			Released: ReleasedShare{0.05, 200, 4}, CriticalReleased: &ReleasedShare{0.08, 60, 1},
+		},
+		Rule: settle.Rule{Passes: 30, Fewest: 6, Steps: make([]settle.Step, 24)},
+	}
+	for i := range want.Rule.Steps {
+		want.Rule.Steps[i] = settle.Step{Retain: -settle.Never, Defer: settle.Never}
+	}
+	want.Rule.Steps[0], want.Rule.Steps[2] = asked, asked
+	want.Rule.Steps[1].Defer = 0.25
+	want.Rule.Steps[2].Retain, want.Rule.Steps[2].Defer = -3, settle.Never
+	if !reflect.DeepEqual(p.Settle, want) {
+		t.Errorf("block\n%+v\nwant\n%+v", p.Settle, want)
+	}
+	if rule := p.SettleRule(); rule != &p.Settle.Rule {
+		t.Errorf("rule in force %p, want that of the block", rule)
+	}
+	if without := parseOne(t, saneText); p.HashWithoutSettle() != without.Hash || p.Hash == without.Hash {
+		t.Errorf("hash %s, without the block %s, want another and %s", p.Hash, p.HashWithoutSettle(), without.Hash)
+	}
+	if got := parseOne(t, settledText(plainRule)).Settle; got.Order != AnyOrder {
+		t.Errorf("order %s where it is not given, want %s", got.Order, AnyOrder)
+	}
+	checkMarshal(t, p)
+}
+
+// The block as it is written: no step that asks nothing, but the last, which says how
+// far the rule reaches.
+func TestMarshalSettle(t *testing.T) {
+	text := string(parseOne(t, settledText(fullRule)).Marshal())
+	_, got, _ := strings.Cut(text, "    settle:\n")
+	want := strings.ReplaceAll(strings.SplitN(fullRule, "\n", 3)[2], "HASH", parseOne(t, saneText).Hash) + "        - passes: 29\n"
+	if got = strings.ReplaceAll(got, `"`, ""); got != strings.ReplaceAll(want, `"`, "") { // a hash may need them
+		t.Errorf("written\n%s\nwant\n%s", got, want)
+	}
+}
+
+// What was made by other means than Parse may have coefficients without a boundary, and
+// negative zeros: it has the hash that it is read back with.
+func TestMarshalSettleThatWasMade(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawWholePolicy(t)
+		if p.Unsettleable() != "" {
+			t.Skip()
+		}
+		p.Settle = drawSettle(t, p)
+		p.Settle.PolicyHash = p.HashWithoutSettle()
+		first := rapid.IntRange(p.FewestPasses, p.ExpectedPasses-1).Draw(t, "first")
+		p.Settle.MeanPasses = float64(first)
+		p.Settle.Rule = settle.Rule{Passes: p.ExpectedPasses, Fewest: first, Steps: drawSteps(t, p.ExpectedPasses-first)}
+		p.Settle.Rule.Steps[0].Coefficients[3] = math.Copysign(0, -1)
+		p.Settle.Rule.Steps[0].Defer = math.Copysign(0, -1)
+		set, err := Parse(File{"written.yaml", p.Marshal()})
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, p.Marshal())
+		}
+		again := set.All()[0]
+		if again.Hash != p.hash() || again.SettleRule() == nil {
+			t.Fatalf("hash %s, rule %v, want %s and one", again.Hash, again.SettleRule(), p.hash())
+		}
+		for i := range p.Settle.Rule.Steps {
+			if got, want := again.Settle.Rule.Steps[i], meant(p.Settle.Rule.Steps[i]); got != want {
+				t.Fatalf("step %d\n%v\nwant\n%v", i, got, want)
+			}
+		}
+	})
+}
+
+// A policy that was changed since its rule was learned has none, and says so; all passes
+// decide, as if there were no block.
+func TestSettleOfAnotherPolicy(t *testing.T) {
+	settled := settledText(fullRule)
+	for name, change := range map[string][2]string{
+		"threshold":     {"threshold: 0.02}", "threshold: 0.021}"},
+		"gate":          {"  passes:", "  gate: deciding-class\n  passes:"},
+		"scope":         {"  passes:", "  scope: predicted-safe\n  passes:"},
+		"name":          {"name: m", "name: n"},
+		"more passes":   {"expected: 30", "expected: 31"},
+		"fewer passes":  {"expected: 30", "expected: 7"}, // than steps
+		"a million":     {"expected: 30", "expected: 1000000"},
+		"fewest passes": {"fewest: 5", "fewest: 20"},
+		"observing":     {"  primary: {threshold: 0.02}\n  fallback: {threshold: 0.003}\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := strings.Replace(settled, change[0], change[1], 1)
+			if text == settled {
+				t.Fatal("nothing was changed")
+			}
+			p := parseOne(t, text)
+			without, _, _ := strings.Cut(text, "  settle:")
+			plain := parseOne(t, without)
+			if p.SettleRule() != nil {
+				t.Error("the rule is in force")
+			}
+			if p.Hash != plain.Hash || p.HashWithoutSettle() != plain.Hash {
+				t.Errorf("hashes %s and %s, want %s", p.Hash, p.HashWithoutSettle(), plain.Hash)
+			}
+			want := append(plain.Explain(), "Its rule to settle inputs early was learned for another policy than this is now, and is not "+
+				"in force: all passes decide.")
+			if got := p.Explain(); !reflect.DeepEqual(got, want) {
+				t.Errorf("sentences\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+			var more []string
+			for _, w := range p.Warnings() {
+				if strings.HasPrefix(w, "settle") {
+					more = append(more, w)
+				}
+			}
+			const fragment = "settle.policy_hash: the policy was changed since its rule to settle inputs early was learned (its hash without it is now "
+			if len(more) != 1 || !strings.HasPrefix(more[0], fragment+plain.Hash+")") || len(p.Warnings()) != len(plain.Warnings())+1 {
+				t.Errorf("warnings %q, want one more than %q, with %q", p.Warnings(), plain.Warnings(), fragment)
+			}
+			checkInvariants(t, p)
+			checkMarshal(t, p)
+		})
+	}
+}
+
+// A version and a calibration are no part of what a rule is for.
+func TestSettleStays(t *testing.T) {
+	for _, more := range []string{"  version: another\n", "  calibration: {posterior: mc-dropout}\n", "  sum_tolerance: 0.001\n"} {
+		if p := parseOne(t, settledText(plainRule)+more); p.SettleRule() == nil {
+			t.Errorf("not in force with %s", more)
+		}
+	}
+}
+
+// Whatever numbers of passes a small file has, what becomes of it is small.
+func TestSettleIsBounded(t *testing.T) {
+	model := strings.Replace(saneText, "expected: 30", "expected: 1000000", 1)
+	for name, text := range map[string]string{
+		"a rule for it":      settledText(plainRule, model),
+		"a rule for another": model + strings.Replace(strings.TrimPrefix(settledText(plainRule), saneText), "passes: 6", "passes: 2", 1),
+		"steps far apart":    settledText(plainRule) + "    - {passes: 999999}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := Parse(File{"f.yaml", []byte(text)})
+			runtime.ReadMemStats(&after)
+			if most := uint64(4 << 20); after.TotalAlloc-before.TotalAlloc > most {
+				t.Errorf("%d bytes allocated, want at most %d", after.TotalAlloc-before.TotalAlloc, most)
+			}
+			if name != "a rule for another" && err == nil {
+				t.Error("no fault")
+			}
+		})
+	}
+}
+
+func TestUnsettleable(t *testing.T) {
+	for name, test := range map[string]struct{ text, want string }{
+		"sane":            {saneText, ""},
+		"dirichlet":       {threeClassesText + "  kind: dirichlet\n  fallback: {threshold: 1}\n", "kind is dirichlet"},
+		"observing":       {threeClassesText + "  passes: {expected: 30}\n", "no thresholds"},
+		"no end":          {strings.Replace(saneText, ", expected: 30", "", 1), "passes.expected is not given"},
+		"most passes":     {strings.Replace(saneText, "expected: 30", "expected: 1000", 1), ""},
+		"too many passes": {strings.Replace(saneText, "expected: 30", "expected: 1001", 1), "passes.expected is 1001, above 1000"},
+		"a pass less":     {strings.Replace(saneText, "fewest: 5", "fewest: 29", 1), ""},
+		"no pass less":    {strings.Replace(saneText, "fewest: 5", "fewest: 30", 1), "as passes.fewest is"},
+		"ova_mi":          {saneText + "  gate: always\n", ""},
+		"ova_mi decides": {strings.Replace(saneText, "fallback: {", "fallback: {score: ova_mi, ", 1),
+			"fallback.score is ova_mi"},
+		"ova_mi out of reach": {strings.Replace(saneText, "fallback: {", "gate: never\n  fallback: {score: ova_mi, ", 1), ""},
+	} {
+		got := parseOne(t, test.text).Unsettleable()
+		if (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+func TestExplainSettle(t *testing.T) {
+	replace := func(block string, pairs ...string) string { return strings.NewReplacer(pairs...).Replace(block) }
+	for _, test := range []struct {
+		name, block string
+		want        []string
+	}{
+		{"plain", plainRule, []string{
+			"For clients that accept it, an input is answered before its 30 passes, which come in any order, when its decision is " +
+				"settled, after 6 passes or more.",
+			"With confidence 0.9, at most 1% of the inputs are then decided otherwise than by all passes; with the same confidence, at " +
+				"most 5% of those that all passes defer are retained, for inputs drawn as those it was certified on.",
+		}},
+		{"full", fullRule, []string{
+			"For clients that accept it, an input is answered before its 30 passes, which come in the order of the ensemble's members, " +
+				"when its decision is settled, after 6 passes or more; where it was certified, after 8.5 on average.",
+			"With confidence 0.9, at most 1% of the inputs are then decided otherwise than by all passes (6 of 1062 were); with the same " +
+				"confidence, at most 5% of those that all passes defer are retained (4 of 200 were), and with the same confidence, at most " +
+				"8% of the critical ones among them are retained (1 of 60 were), for inputs drawn as those it was certified on.",
+			"Two halves of the passes decide 9% of the inputs differently: no rule can be more alike than the full decision is to itself.",
+		}},
+		{"nothing of the deferred", replace(plainRule, "at_most: 0.05", "at_most: 1", "steps:", "halves_differ: 0\n      steps:"), []string{
+			"For clients that accept it, an input is answered before its 30 passes, which come in any order, when its decision is " +
+				"settled, after 6 passes or more.",
+			"With confidence 0.9, at most 1% of the inputs are then decided otherwise than by all passes; nothing is certified of how " +
+				"many of those that all passes defer are retained, for inputs drawn as those it was certified on.",
+			"Two halves of the passes decide 0% of the inputs differently: no rule can be more alike than the full decision is to itself.",
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := parseOne(t, settledText(test.block)).Explain()[len(parseOne(t, saneText).Explain()):]
+			if strings.Join(got, "\n") != strings.Join(test.want, "\n") {
+				t.Errorf("sentences\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(test.want, "\n"))
+			}
+		})
+	}
+}
+
+// Each warning of a block that is in force, and none just short of it. The bounds are
+// scipy.stats.binom.cdf(k, n, p) against 1 - confidence = 0.1: 0.0991 for 0 of 230 and
+// 0.1001 for 0 of 229 at 1%, 0.0940 for 6 of 1063 and 0.1010 for 6 of 1049.
+func TestWarningsOfSettle(t *testing.T) {
+	certificate := func(with string) string {
+		return strings.Replace(plainRule, "confidence: 0.9, released: {at_most: 0.05}", "confidence: 0.9, "+with, 1)
+	}
+	for _, test := range []struct{ name, text, want string }{
+		{"plain", settledText(plainRule), ""},
+		{"as it was certified", settledText(certificate("inputs: 230, disagreements: 0, released: {at_most: 1, deferred: 3, released: 3}")), ""},
+		{"too few inputs", settledText(certificate("inputs: 229, disagreements: 0, released: {at_most: 1}")),
+			"settle.certificate.disagreements: 0 of 229 do not bear out a share of at most 0.01 with confidence 0.9"},
+		{"six of enough", settledText(certificate("inputs: 1063, disagreements: 6, released: {at_most: 1}")), ""},
+		{"six of too few", settledText(certificate("inputs: 1049, disagreements: 6, released: {at_most: 1}")),
+			"settle.certificate.disagreements: 6 of 1049"},
+		{"many", settledText(certificate("inputs: 2147483647, disagreements: 2147483647, released: {at_most: 1}")),
+			"settle.certificate.disagreements: 2147483647 of 2147483647"},
+		{"released", settledText(certificate("released: {at_most: 0.05, deferred: 44, released: 0}")),
+			"settle.certificate.released.released: 0 of 44 do not bear out a share of at most 0.05"}, // 0.95^44 = 0.1047
+		{"one more deferred", settledText(certificate("released: {at_most: 0.05, deferred: 45, released: 0}")), ""},
+		{"critical ones released", settledText(certificate("released: {at_most: 1}, critical_released: {at_most: 0.05, deferred: 44, released: 0}")),
+			"settle.certificate.critical_released.released: 0 of 44"},
+		{"an ensemble in any order", settledText(plainRule) + "  calibration: {posterior: ensemble, recording: {passes: 30}}\n",
+			"settle.order: any, but the passes are of an ensemble"},
+		{"an ensemble in its order", settledText(strings.Replace(plainRule, "steps:", "order: recorded\n      steps:", 1)) +
+			"  calibration: {posterior: ensemble, recording: {passes: 30}}\n", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := parseOne(t, test.text).Warnings()
+			if test.want == "" && len(got) > 0 || test.want != "" && (len(got) != 1 || !strings.Contains(got[0], test.want)) {
+				t.Errorf("warnings %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// Golden: scipy.stats.binom.cdf(k, n, p), scipy 1.10.
+func TestBinomialCDF(t *testing.T) {
+	for _, test := range []struct {
+		k, n    int
+		p, want float64
+	}{
+		{0, 230, 0.01, 0.09910481552},
+		{0, 229, 0.01, 0.1001058743},
+		{6, 1063, 0.01, 0.09402911833},
+		{6, 1049, 0.01, 0.1009881179},
+		{0, 1, 0.5, 0.5},
+		{3, 3, 0.9, 1},
+		{2, 3, 0.9, 0.271},
+		{500, 1000, 0.4, 0.9999999999},
+		{300, 1000, 0.4, 3.149945928e-11},
+		{1000000, 2000000000, 0.0005, 0.5002659616},
+		{999000, 2000000000, 0.0005, 0.1587157718},
+		{1, 1000000, 0.999999, 0},
+	} {
+		if got := binomialCDF(test.k, test.n, test.p); math.Abs(got-test.want) > 1e-5 {
+			t.Errorf("%d of %d at %v: %v, want %v", test.k, test.n, test.p, got, test.want)
+		}
+	}
+}
+
+func drawSettle(t *rapid.T, p *Policy) *Settle {
+	given := func(what string) bool { return rapid.Bool().Draw(t, what) }
+	count := func(most int, what string) int { return rapid.IntRange(0, most).Draw(t, what) }
+	share := rapid.Float64Range(1e-9, 1-1e-9)
+	released := func() ReleasedShare {
+		r := ReleasedShare{AtMost: rapid.OneOf(share, rapid.Just(1.0)).Draw(t, "at most")}
+		if given("counts of the released") {
+			r.Deferred = count(maxCount, "deferred")
+			r.Released = count(r.Deferred, "released")
+		}
+		return r
+	}
+	s := &Settle{
+		Order:       rapid.SampledFrom([]PassOrder{AnyOrder, MembersOrder}).Draw(t, "order"),
+		Certificate: SettleCertificate{Disagreement: share.Draw(t, "share"), Confidence: share.Draw(t, "confidence"), Released: released()},
+	}
+	if given("provenance") {
+		s.Software, s.PassesFile, s.PassesSHA256 = drawText(t, "software"), drawText(t, "passes file"), strings.Repeat("1e", 32)
+		s.Inputs, s.Seed = count(maxCount, "inputs"), rapid.Uint64Max(math.MaxInt).Draw(t, "seed")
+		halves := rapid.Float64Range(0, 1).Draw(t, "halves")
+		s.HalvesDiffer = &halves
+	}
+	if given("counts") {
+		s.Certificate.Inputs = count(maxCount, "certified on")
+		s.Certificate.Disagreements = count(s.Certificate.Inputs, "disagreements")
+	}
+	if given("critical") {
+		critical := released()
+		s.Certificate.CriticalReleased = &critical
+	}
+
+	first, passes := 2, 2
+	if p.Unsettleable() == "" && given("in force") {
+		s.PolicyHash = p.HashWithoutSettle()
+		first, passes = rapid.IntRange(p.FewestPasses, p.ExpectedPasses-1).Draw(t, "first"), p.ExpectedPasses
+		s.MeanPasses = rapid.Float64Range(0, float64(passes)).Draw(t, "mean passes")
+	} else {
+		s.PolicyHash = strings.Repeat("5", 64)
+		first = rapid.IntRange(2, MaxSettlePasses-1).Draw(t, "first")
+		passes = rapid.IntRange(first+1, min(first+9, MaxSettlePasses)).Draw(t, "passes")
+	}
+	s.Rule = settle.Rule{Passes: passes, Fewest: first, Steps: drawSteps(t, passes-first)}
+	for i := range s.Rule.Steps {
+		s.Rule.Steps[i] = meant(s.Rule.Steps[i])
+	}
+	return s
+}
+
+// drawSteps of which some ask nothing, and some of these have coefficients.
+func drawSteps(t *rapid.T, n int) []settle.Step {
+	steps := make([]settle.Step, n)
+	boundary := rapid.Float64Range(-settle.Never, settle.Never)
+	for i := range steps {
+		steps[i] = asksNothing
+		asks := func(what string) bool { return rapid.Bool().Draw(t, fmt.Sprintf("%s after %d", what, i)) }
+		if asks("retain") {
+			steps[i].Retain = boundary.Draw(t, "retain")
+		}
+		if asks("defer") {
+			steps[i].Defer = math.Abs(boundary.Draw(t, "defer"))
+		}
+		if asks("coefficients") {
+			for j := range steps[i].Coefficients {
+				steps[i].Coefficients[j] = boundary.Draw(t, "coefficient")
+			}
+		}
+	}
+	return steps
+}
