@@ -14,7 +14,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ckd-project/ckd/internal/wire"
+	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	"github.com/ckd-project/ckd/settle/audit"
 )
 
 // scriptedStream is a stream whose client's messages are given, and whose
@@ -102,6 +104,20 @@ func FuzzStream(f *testing.F) {
 	limits := DefaultLimits()
 	limits.OpenInputsPerStream, limits.OpenGroupsPerStream, limits.PassesPerInput = 50, 10, 100
 	s, _, _ := newServer(f, limits)
+	settling := settlingPolicy(f, 0, -1, 1, "name: ctg", "name: settling", "expected: 30", "expected: 7")
+	set, err := policy.Parse(policy.File{Name: "test.yaml", Data: []byte(testPolicies)}, policy.File{Name: "settling.yaml", Data: settling.Marshal()})
+	if err != nil {
+		f.Fatal(err)
+	}
+	if err := s.SetPolicies(set); err != nil {
+		f.Fatal(err)
+	}
+	(*s.catalog.Load())["settling"].settling.sampler = audit.Sampler{Share: 0.3}
+	settles := &ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{Header: &ckdv1.StreamHeader{Model: "settling", AcceptSettled: true}}}
+	three := []float32{0.98, 0.01, 0.01, 0.4, 0.1, 0.5, 0.9, 0.05, 0.05}
+	f.Add(frame(settles, block(&ckdv1.Block{Group: 1, InputIds: []string{"a", "b", "c"}, Values: three}), block(&ckdv1.Block{Group: 1, Passes: 4, Values: slices.Repeat(three, 4)}),
+		block(&ckdv1.Block{Group: 1, Rows: []uint32{2, 0}, Values: three[:6]}), block(&ckdv1.Block{Group: 1, Values: three})), false)
+	f.Add(frame(settles, block(&ckdv1.Block{InputIds: []string{"a"}, Passes: 6, Values: slices.Repeat([]float32{0.5, 0.25, 0.25, 0.8, 0.1, 0.1}, 3)}), block(&ckdv1.Block{Final: true})), true)
 	f.Fuzz(func(t *testing.T, data []byte, breakup bool) {
 		st := &scriptedStream{ctx: t.Context(), breakup: breakup}
 		opened := map[string]int{} // by id, however often
@@ -123,6 +139,10 @@ func FuzzStream(f *testing.F) {
 		for _, reply := range st.out {
 			for _, r := range reply.GetResults() {
 				checkAnswer(t, r, len(reply.GetPolicies()))
+				if d := r.GetDecomposition(); d.GetSettled() && (d.GetPasses() < 4 || d.GetPasses() >= 7 ||
+					d.GetDegenerate() && d.GetDecision().GetAction() == ckdv1.Action_ACTION_RETAIN) {
+					t.Errorf("settled: %v", d)
+				}
 				if r.GetInputId() != "" || r.GetDecomposition() != nil {
 					opened[r.GetInputId()]--
 				}

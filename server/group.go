@@ -132,6 +132,7 @@ func (s *session) finish(g *group, number, n int) {
 	out, ref := s.out(g.model)
 	counted := counter{model: g.model, hint: s.hint, trace: s.trace}
 	defer counted.done()
+	answered, passes := 0, 0
 	for i := number; i < number+n; i++ {
 		if !g.rows[i].open {
 			continue
@@ -152,16 +153,16 @@ func (s *session) finish(g *group, number, n int) {
 		if g.following != nil {
 			s.account(g, r, o)
 		}
+		answered++
+		if passes = o.Passes; early {
+			passes = g.passes // fewer are no difference from what the policy was calibrated on
+		}
 		answer := w.tell(detail)
 		answer.Settled = early
 		out.Result(id, g.number, uint32(i), ref, answer)
 		s.closeRow(g, i)
 	}
-	passes := w.outcome.Passes
-	if g.following != nil {
-		passes = g.passes // fewer are no difference from what it was calibrated on
-	}
-	s.compare(g, passes, int(open))
+	s.compare(g, passes, answered)
 }
 
 // tellDeferred tells of an input that was decided and is to be counted, if that is

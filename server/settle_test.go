@@ -18,7 +18,7 @@ import (
 	"github.com/ckd-project/ckd/settle/follow"
 )
 
-// settlingPolicy is the first of the test's policies with a rule: retain when the
+// settlingPolicy is the policy of ctg in the test's with a rule: retain when the
 // log of score over threshold is at most retain, defer when it is at least defers,
 // after so many passes or more.
 func settlingPolicy(t testing.TB, from int, retain, defers float64, edit ...string) *policy.Policy {
@@ -28,7 +28,8 @@ func settlingPolicy(t testing.TB, from int, retain, defers float64, edit ...stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := *set.All()[0]
+	all := set.All()
+	p := *all[slices.IndexFunc(all, func(p *policy.Policy) bool { return p.Version == "v1" })]
 	rule := settle.Rule{Passes: p.ExpectedPasses, Fewest: p.FewestPasses}
 	for after := rule.Fewest; after < rule.Passes; after++ {
 		step := settle.Step{Retain: retain, Defer: defers}

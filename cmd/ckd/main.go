@@ -69,7 +69,7 @@ func run(ctx *cmdContext, args []string) (code int) {
 			code = int(e)
 		}
 	}()
-	command, err := parser.Parse(args)
+	command, err := parser.Parse(settleForm(args))
 	if err != nil {
 		fmt.Fprintf(ctx.Stderr, "ckd: %v\n", err)
 		if parse := (*kong.ParseError)(nil); errors.As(err, &parse) && parse.Context.Command() != "" {

@@ -140,27 +140,33 @@ func upright(p *plot.Plot, s stroke, x float64) error {
 // stack draws plots under each other, with one x axis: their left and right ends
 // are in line. Heights are of the whole plots.
 func stack(name string, plots []*plot.Plot, heights []vg.Length) (template.HTML, error) {
-	var height vg.Length
+	return render(figureWidth, total(heights), name, func(c draw.Canvas) { drawStack(c, plots, heights) })
+}
+
+func total(heights []vg.Length) (height vg.Length) {
 	for _, h := range heights {
 		height += h
 	}
-	return render(figureWidth, height, name, func(c draw.Canvas) {
-		tiles := make([]draw.Canvas, len(plots))
-		var left, right vg.Length
-		top := c.Max.Y
-		for i, p := range plots {
-			tiles[i] = c
-			tiles[i].Max.Y, tiles[i].Min.Y = top, top-heights[i]
-			top -= heights[i]
-			data := p.DataCanvas(tiles[i])
-			left = max(left, data.Min.X-c.Min.X)
-			right = max(right, c.Max.X-data.Max.X)
-		}
-		for i, p := range plots {
-			data := p.DataCanvas(tiles[i])
-			p.Draw(draw.Crop(tiles[i], left-(data.Min.X-c.Min.X), (c.Max.X-data.Max.X)-right, 0, 0))
-		}
-	})
+	return height
+}
+
+// drawStack draws a stack from the top of the canvas.
+func drawStack(c draw.Canvas, plots []*plot.Plot, heights []vg.Length) {
+	tiles := make([]draw.Canvas, len(plots))
+	var left, right vg.Length
+	top := c.Max.Y
+	for i, p := range plots {
+		tiles[i] = c
+		tiles[i].Max.Y, tiles[i].Min.Y = top, top-heights[i]
+		top -= heights[i]
+		data := p.DataCanvas(tiles[i])
+		left = max(left, data.Min.X-c.Min.X)
+		right = max(right, c.Max.X-data.Max.X)
+	}
+	for i, p := range plots {
+		data := p.DataCanvas(tiles[i])
+		p.Draw(draw.Crop(tiles[i], left-(data.Min.X-c.Min.X), (c.Max.X-data.Max.X)-right, 0, 0))
+	}
 }
 
 // numberTicks are about n round numbers from 0 or the least to the highest,

@@ -56,21 +56,46 @@ func (i ink) faint(opacity uint8) color.Color {
 // inkStep apart, placeholders survive the rounding of vgsvg.
 const inkStep = 8
 
-// render draws a picture, which has a margin around its size because readers'
-// fonts may be wider, and says to those who cannot see it what it is.
+// render draws a picture for a page, and says to those who cannot see it what it is.
 func render(width, height vg.Length, name string, paint func(draw.Canvas)) (template.HTML, error) {
+	size, body, err := inkSVG(width, height, paint)
+	head := fmt.Sprintf("<svg %s role=\"img\" aria-label=\"%s\">\n", size, template.HTMLEscapeString(name))
+	return template.HTML(head + string(body)), err
+}
+
+// standalone draws a picture as a file of its own, with the colours of the style.
+func standalone(width, height vg.Length, name string, paint func(draw.Canvas)) ([]byte, error) {
+	size, body, err := inkSVG(width, height, paint)
+	if err != nil {
+		return nil, err
+	}
+	style, err := files.ReadFile("style.css")
+	if err != nil {
+		return nil, err
+	}
+	colours, _, _ := bytes.Cut(style, []byte("* {")) // they come first
+	name = template.HTMLEscapeString(name)
+	head := fmt.Sprintf("<svg xmlns=\"http://www.w3.org/2000/svg\" %s role=\"img\" aria-label=\"%s\" "+
+		"font-family=\"Liberation Sans, Arial, Helvetica, sans-serif\">\n<title>%s</title>\n<style>\n%s</style>\n"+
+		"<rect width=\"100%%\" height=\"100%%\" style=\"fill:var(--bg)\"/>\n", size, name, name, colours)
+	return append([]byte(head), body...), nil
+}
+
+// inkSVG draws a picture, which has a margin around its size because readers' fonts
+// may be wider. Its colours are variables of the style. The size is the view box;
+// the head of the SVG is left to who knows where it goes, its end is there.
+func inkSVG(width, height vg.Length, paint func(draw.Canvas)) (size string, body []byte, err error) {
 	const margin = 8
 	width, height = width+2*margin, height+2*margin
 	canvas := vgsvg.NewWith(vgsvg.UseWH(width, height))
 	paint(draw.Crop(draw.New(canvas), margin, -margin, margin, -margin))
 	var out bytes.Buffer
 	if _, err := canvas.WriteTo(&out); err != nil {
-		return "", err
+		return "", nil, err
 	}
-	// The head of a file of its own gives way to that of an inline picture.
 	_, body, found := bytes.Cut(out.Bytes(), []byte("xlink\">\n"))
 	if !found {
-		return "", fmt.Errorf("the head of the SVG is not as expected: %.200q", out.Bytes())
+		return "", nil, fmt.Errorf("the head of the SVG is not as expected: %.200q", out.Bytes())
 	}
 	body = styleAttribute.ReplaceAllFunc(body, func(style []byte) []byte {
 		style = fontStyle.ReplaceAll(style, nil)
@@ -79,9 +104,7 @@ func render(width, height vg.Length, name string, paint func(draw.Canvas)) (temp
 			return fmt.Appendf(nil, "var(--%s)", ink(min(int(g/inkStep), len(inkNames)-1)))
 		})
 	})
-	head := fmt.Sprintf("<svg viewBox=\"0 0 %g %g\" role=\"img\" aria-label=\"%s\">\n",
-		width.Points(), height.Points(), template.HTMLEscapeString(name))
-	return template.HTML(head + string(body)), nil
+	return fmt.Sprintf("viewBox=\"0 0 %g %g\"", width.Points(), height.Points()), body, nil
 }
 
 // Text in the SVG is escaped, quotes too: what looks like a style is one.
