@@ -21,11 +21,44 @@ func TestHashIsStable(t *testing.T) {
 	if p.Hash != want {
 		t.Errorf("hash %s, want %s", p.Hash, want)
 	}
+
+	// That of the last build whose policies had no rule to settle by.
+	const wantOfAll = "9e9e12ec8b7363ba1a67c427c69911d1fe12c22dd31950e789fbb2736a48812b"
+	p = parseOne(t, `
+models:
+  - name: m
+    version: v
+    classes: [a, b, c, d]
+    critical: [d]
+    safe: [c, a]
+    kind: logits
+    passes: {fewest: 10, expected: 30}
+    sum_tolerance: 1e-4
+    variance: population
+    reliability_threshold: 0.4
+    gate: deciding-class
+    scope: predicted-safe
+    primary: {score: c_crit_sum, threshold: 0.02}
+    fallback: {score: maxprob, threshold: 3e-3}
+    pair_weights: [{safe: c, critical: d, weight: 2}]
+    pairs: all
+    top_classes: 2
+    degenerate: retain
+    saturated: score
+    calibration: {posterior: mc-dropout}
+`)
+	if p.Hash != wantOfAll {
+		t.Errorf("hash of a policy with every field %s, want %s", p.Hash, wantOfAll)
+	}
+	const wantOfSettled = "595b945c6a9dbb85bf964d0519aca63e7afd285169d49c4b17920788ba220a09"
+	if p := parseOne(t, settledText(fullRule)); p.Hash != wantOfSettled {
+		t.Errorf("hash with a rule to settle by %s, want %s", p.Hash, wantOfSettled)
+	}
 }
 
 // A change of any field of a policy changes its hash, but for the version, the
-// calibration, and what of the block settle decides nothing; that of one in the
-// calibration changes the hash of the set.
+// calibration, and what of the block settle decides nothing; that of any of
+// these changes the hash of the set.
 func TestHashCoversEveryField(t *testing.T) {
 	p := parseOne(t, settledText(fullRule, `
 models:
@@ -90,7 +123,7 @@ models:
 		if changed := p.hash() != before; changed != covered {
 			t.Errorf("changing %s changes the hash: %t, want %t", path, changed, covered)
 		}
-		if inCalibration && newSet([]*Policy{p}).Hash() == beforeSet {
+		if path != ".Hash" && !covered && newSet([]*Policy{p}).Hash() == beforeSet {
 			t.Errorf("changing %s does not change the hash of the set", path)
 		}
 		v.Set(old)

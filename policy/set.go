@@ -23,8 +23,8 @@ func (s *Set) Get(name string) (*Policy, bool) {
 // All is the policies in the order of their models' names.
 func (s *Set) All() []*Policy { return slices.Clone(s.sorted) }
 
-// Hash is the SHA-256, in hex, of the names, versions, hashes and calibrations
-// of all policies. It differs from that of another set when some answer, or what
+// Hash is the SHA-256, in hex, of the names, versions, hashes, calibrations and rules
+// to settle by of all policies. It differs from that of another set when some answer, or what
 // is recorded of a policy, would.
 func (s *Set) Hash() string { return s.hash }
 
@@ -36,11 +36,14 @@ func newSet(policies []*Policy) *Set {
 	for _, p := range s.sorted {
 		s.byName[p.Name] = p
 		fmt.Fprintf(h, "%d:%s %d:%s %s\n", len(p.Name), p.Name, len(p.Version), p.Version, p.Hash)
+		var w writer
 		if p.Calibration != nil {
-			var w writer
 			p.Calibration.write(&w, p.Classes)
-			h.Write(w.b.Bytes())
 		}
+		if p.Settle != nil {
+			p.Settle.write(&w)
+		}
+		h.Write(w.b.Bytes())
 	}
 	s.hash = fmt.Sprintf("%x", h.Sum(nil))
 	return s

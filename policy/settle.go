@@ -495,8 +495,8 @@ func (p *Policy) explainSettle() []string {
 	}
 	sentences := []string{when + ".", certified + ", for inputs drawn as those it was certified on."}
 	if s.HalvesDiffer != nil {
-		sentences = append(sentences, fmt.Sprintf("Two halves of the passes decide %s of the inputs differently: no rule can be more alike than "+
-			"the full decision is to itself.", percent(*s.HalvesDiffer)))
+		sentences = append(sentences, fmt.Sprintf("Two halves of the passes decide %s of the inputs differently from each other: so far do "+
+			"passes alone move a decision.", percent(*s.HalvesDiffer)))
 	}
 	return sentences
 }

@@ -127,11 +127,11 @@ func TestMarshalSettle(t *testing.T) {
 // What was made by other means than Parse may have coefficients without a boundary, and
 // negative zeros: it has the hash that it is read back with.
 func TestMarshalSettleThatWasMade(t *testing.T) {
+	sane := parseOne(t, saneText)
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawWholePolicy(t)
-		if p.Unsettleable() != "" {
-			t.Skip()
-		}
+		copied := *sane
+		p := &copied
+		p.ExpectedPasses = rapid.IntRange(6, 40).Draw(t, "expected passes")
 		p.Settle = drawSettle(t, p)
 		p.Settle.PolicyHash = p.HashWithoutSettle()
 		first := rapid.IntRange(p.FewestPasses, p.ExpectedPasses-1).Draw(t, "first")
@@ -277,14 +277,14 @@ func TestExplainSettle(t *testing.T) {
 			"With confidence 0.9, at most 1% of the inputs are then decided otherwise than by all passes (6 of 1062 were); with the same " +
 				"confidence, at most 5% of those that all passes defer are retained (4 of 200 were), and with the same confidence, at most " +
 				"8% of the critical ones among them are retained (1 of 60 were), for inputs drawn as those it was certified on.",
-			"Two halves of the passes decide 9% of the inputs differently: no rule can be more alike than the full decision is to itself.",
+			"Two halves of the passes decide 9% of the inputs differently from each other: so far do passes alone move a decision.",
 		}},
 		{"nothing of the deferred", replace(plainRule, "at_most: 0.05", "at_most: 1", "steps:", "halves_differ: 0\n      steps:"), []string{
 			"For clients that accept it, an input is answered before its 30 passes, which come in any order, when its decision is " +
 				"settled, after 6 passes or more.",
 			"With confidence 0.9, at most 1% of the inputs are then decided otherwise than by all passes; nothing is certified of how " +
 				"many of those that all passes defer are retained, for inputs drawn as those it was certified on.",
-			"Two halves of the passes decide 0% of the inputs differently: no rule can be more alike than the full decision is to itself.",
+			"Two halves of the passes decide 0% of the inputs differently from each other: so far do passes alone move a decision.",
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -388,7 +388,7 @@ func drawSettle(t *rapid.T, p *Policy) *Settle {
 		s.Certificate.CriticalReleased = &critical
 	}
 
-	first, passes := 2, 2
+	var first, passes int
 	if p.Unsettleable() == "" && given("in force") {
 		s.PolicyHash = p.HashWithoutSettle()
 		first, passes = rapid.IntRange(p.FewestPasses, p.ExpectedPasses-1).Draw(t, "first"), p.ExpectedPasses
