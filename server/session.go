@@ -47,14 +47,16 @@ type session struct {
 	logged    map[ckdv1.ErrorReason]bool
 	latest    *model       // of the group opened last
 	told      *differences // of latest's inputs, that were logged
+	blocks    uint64       // that were dealt with
 	building  int64        // bytes of the budget that the results at hand take
 	now       int64        // sinceBegun, when what is being dealt with came
 
 	// What the message at hand gave; see take.
-	reply    *wire.Outgoing
-	policies []*model // that the reply names, in order
-	faults   []*rpcstatus.Status
-	worker   *worker // nil unless something is being computed
+	reply       *wire.Outgoing
+	policies    []*model // that the reply names, in order
+	faults      []*rpcstatus.Status
+	acknowledge bool    // it is answered, and with the number of blocks
+	worker      *worker // nil unless something is being computed
 
 	// Scratch.
 	sent   *wire.Outgoing // to be the next reply
@@ -96,6 +98,7 @@ func (s *session) welcome() reply {
 		ExpectedPasses: uint32(s.expected(s.bound)),
 		FewestPasses:   uint32(p.FewestPasses),
 		Limits:         s.server.limits.message(),
+		Acknowledges:   s.header.GetAcceptSettled(),
 		Settles:        s.header.GetAcceptSettled() && s.bound.settling.settles(s.expected(s.bound)),
 	}}}
 }
@@ -119,6 +122,8 @@ func (s *session) receive(m *wire.StreamRequest) reply {
 	switch {
 	case m.Block != nil:
 		s.block(m.Block)
+		s.blocks++
+		s.acknowledge = s.header.GetAcceptSettled()
 	case m.Header == nil:
 		s.refuse(location{}, &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_EMPTY_MESSAGE, message: "a message without header or block",
@@ -136,13 +141,7 @@ func (s *session) receive(m *wire.StreamRequest) reply {
 
 // out is the reply that is being built, with the position of a policy in it.
 func (s *session) out(m *model) (*wire.Outgoing, uint32) {
-	if s.reply == nil {
-		if s.reply, s.sent = s.sent, nil; s.reply == nil {
-			s.reply = wire.NewOutgoing(wire.Stream)
-		} else {
-			s.reply.Begin(wire.Stream)
-		}
-	}
+	s.beginReply()
 	at := slices.Index(s.policies, m)
 	if at < 0 {
 		at = len(s.policies)
@@ -150,6 +149,17 @@ func (s *session) out(m *model) (*wire.Outgoing, uint32) {
 		s.reply.Policy(m.encodedRef)
 	}
 	return s.reply, uint32(at)
+}
+
+func (s *session) beginReply() {
+	if s.reply != nil {
+		return
+	}
+	if s.reply, s.sent = s.sent, nil; s.reply == nil {
+		s.reply = wire.NewOutgoing(wire.Stream)
+	} else {
+		s.reply.Begin(wire.Stream)
+	}
 }
 
 // take is what the message at hand gave. It is to be sent.
@@ -161,14 +171,16 @@ func (s *session) take() reply {
 	if cap(s.usable)+cap(s.all)+len(s.seen.slots) > 4*sparedRows {
 		s.usable, s.all, s.seen = nil, nil, idSet{}
 	}
-	if s.reply == nil && len(s.faults) == 0 {
+	if s.reply == nil && len(s.faults) == 0 && !s.acknowledge {
 		return reply{}
 	}
-	if s.reply == nil {
-		s.reply = wire.NewOutgoing(wire.Stream)
-	}
+	s.beginReply()
 	for _, st := range s.faults {
 		s.reply.Fault(st)
+	}
+	if s.acknowledge {
+		s.reply.Blocks(s.blocks)
+		s.acknowledge = false
 	}
 	r := reply{s.reply, s.building, s.now}
 	s.reply, s.policies, s.faults, s.building = nil, s.policies[:0], nil, 0

@@ -175,7 +175,7 @@ func TestSettled(t *testing.T) {
 			h.put(t, p)
 			h.auditShare(0, 0)
 			s := h.open(t, &ckdv1.StreamHeader{Model: "ctg", AcceptSettled: true, Detail: ckdv1.Detail_DETAIL_FULL})
-			if !s.info.GetSettles() {
+			if !s.info.GetSettles() || !s.info.GetAcknowledges() {
 				t.Error("the stream does not say that it settles")
 			}
 			var results []*ckdv1.Result
@@ -183,7 +183,7 @@ func TestSettled(t *testing.T) {
 			for i := range open {
 				open[i] = uint32(i)
 			}
-			sent := 0
+			sent, blocks := 0, uint64(0)
 			for from := 0; from < rec.S; from += way.at {
 				b := &ckdv1.Block{Group: 3, Passes: uint32(min(way.at, rec.S-from))}
 				if from == 0 {
@@ -200,19 +200,18 @@ func TestSettled(t *testing.T) {
 				sent += len(open) * int(b.GetPasses())
 				s.sendBlock(b)
 				// The next block knows of the answers to this one.
-				expected := 0
+				reply, expected := s.receive(), 0
 				for _, w := range want {
-					if w.passes > from && w.passes <= from+way.at && way.name != "all at once" {
+					if w.passes > from && w.passes <= from+way.at || way.name == "all at once" {
 						expected++
 					}
 				}
-				if expected > 0 {
-					reply := s.receive()
-					if len(reply.GetResults()) != expected {
-						t.Fatalf("after %d passes, %d results, expected %d", from+way.at, len(reply.GetResults()), expected)
-					}
-					results = append(results, reply.GetResults()...)
+				blocks++
+				if len(reply.GetResults()) != expected || reply.GetBlocks() != blocks {
+					t.Fatalf("after %d passes, %d results and %d blocks, expected %d and %d", from+way.at, len(reply.GetResults()),
+						reply.GetBlocks(), expected, blocks)
 				}
+				results = append(results, reply.GetResults()...)
 				if way.leaving {
 					open = slices.DeleteFunc(open, func(row uint32) bool {
 						return slices.ContainsFunc(results, func(r *ckdv1.Result) bool { return r.GetRow() == row })

@@ -117,6 +117,12 @@ func (o *Outgoing) Fault(st *rpcstatus.Status) {
 	o.message(4, encodeStatus(st))
 }
 
+// Blocks appends how many blocks of the stream have been dealt with.
+func (o *Outgoing) Blocks(n uint64) {
+	b := o.reserve(1 + binary.MaxVarintLen64)
+	o.memory.bytes = protowire.AppendVarint(append(b, 5<<3|wireVarint), n)
+}
+
 // Error appends the result of an input that failed. The id must be valid UTF-8,
 // as the ids of requests are.
 func (o *Outgoing) Error(id []byte, group uint64, row, policy uint32, st *rpcstatus.Status) {

@@ -1200,7 +1200,10 @@ type DecomposeStreamResponse struct {
 	// message, another header, a group that is open or was never opened, a row
 	// that its group does not have. The inputs that are open go on; those that
 	// the message would have opened were not.
-	Faults        []*status.Status `protobuf:"bytes,4,rep,name=faults,proto3" json:"faults,omitempty"`
+	Faults []*status.Status `protobuf:"bytes,4,rep,name=faults,proto3" json:"faults,omitempty"`
+	// Blocks of the stream that have been dealt with so far, this one included; only
+	// where StreamInfo.acknowledges says so.
+	Blocks        uint64 `protobuf:"varint,5,opt,name=blocks,proto3" json:"blocks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1263,6 +1266,13 @@ func (x *DecomposeStreamResponse) GetFaults() []*status.Status {
 	return nil
 }
 
+func (x *DecomposeStreamResponse) GetBlocks() uint64 {
+	if x != nil {
+		return x.Blocks
+	}
+	return 0
+}
+
 // StreamInfo is what a client needs to lay out its blocks and size its window.
 type StreamInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1279,7 +1289,11 @@ type StreamInfo struct {
 	Limits *Limits `protobuf:"bytes,5,opt,name=limits,proto3" json:"limits,omitempty"`
 	// Inputs of this stream may be settled before their last pass, as things are:
 	// the client accepts that, and the policy has a rule for as many passes.
-	Settles       bool `protobuf:"varint,6,opt,name=settles,proto3" json:"settles,omitempty"`
+	Settles bool `protobuf:"varint,6,opt,name=settles,proto3" json:"settles,omitempty"`
+	// Every block is answered, also one that finishes no input, and each answer says
+	// how many blocks were dealt with: the client accepts settled results, and can so
+	// know which inputs need the next pass.
+	Acknowledges  bool `protobuf:"varint,7,opt,name=acknowledges,proto3" json:"acknowledges,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1352,6 +1366,13 @@ func (x *StreamInfo) GetLimits() *Limits {
 func (x *StreamInfo) GetSettles() bool {
 	if x != nil {
 		return x.Settles
+	}
+	return false
+}
+
+func (x *StreamInfo) GetAcknowledges() bool {
+	if x != nil {
+		return x.Acknowledges
 	}
 	return false
 }
@@ -3211,12 +3232,13 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x04rows\x18\x04 \x03(\rR\x04rows\x12\x14\n" +
 	"\x05final\x18\x05 \x01(\bR\x05final\x12\x16\n" +
 	"\x06values\x18\x06 \x03(\x02R\x06values\x12\x1b\n" +
-	"\tvalues_le\x18\a \x01(\fR\bvaluesLe\"\xc6\x01\n" +
+	"\tvalues_le\x18\a \x01(\fR\bvaluesLe\"\xde\x01\n" +
 	"\x17DecomposeStreamResponse\x12&\n" +
 	"\x04info\x18\x01 \x01(\v2\x12.ckd.v1.StreamInfoR\x04info\x12-\n" +
 	"\bpolicies\x18\x02 \x03(\v2\x11.ckd.v1.PolicyRefR\bpolicies\x12(\n" +
 	"\aresults\x18\x03 \x03(\v2\x0e.ckd.v1.ResultR\aresults\x12*\n" +
-	"\x06faults\x18\x04 \x03(\v2\x12.google.rpc.StatusR\x06faults\"\xd8\x01\n" +
+	"\x06faults\x18\x04 \x03(\v2\x12.google.rpc.StatusR\x06faults\x12\x16\n" +
+	"\x06blocks\x18\x05 \x01(\x04R\x06blocks\"\xfc\x01\n" +
 	"\n" +
 	"StreamInfo\x12\x18\n" +
 	"\aclasses\x18\x01 \x03(\tR\aclasses\x12 \n" +
@@ -3224,7 +3246,8 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x0fexpected_passes\x18\x03 \x01(\rR\x0eexpectedPasses\x12#\n" +
 	"\rfewest_passes\x18\x04 \x01(\rR\ffewestPasses\x12&\n" +
 	"\x06limits\x18\x05 \x01(\v2\x0e.ckd.v1.LimitsR\x06limits\x12\x18\n" +
-	"\asettles\x18\x06 \x01(\bR\asettles\"\xb6\x02\n" +
+	"\asettles\x18\x06 \x01(\bR\asettles\x12\"\n" +
+	"\facknowledges\x18\a \x01(\bR\facknowledges\"\xb6\x02\n" +
 	"\x06Limits\x123\n" +
 	"\x16open_inputs_per_stream\x18\x01 \x01(\rR\x13openInputsPerStream\x123\n" +
 	"\x16open_groups_per_stream\x18\x02 \x01(\rR\x13openGroupsPerStream\x12,\n" +

@@ -45,8 +45,9 @@ type UncertaintyServiceClient interface {
 	// server computes them, results come down as inputs finish.
 	//
 	// The first message is the header; blocks follow. Every block is answered by
-	// at most one message, as soon as it is processed; results may come in
-	// another order than their inputs were opened. Half-closing finishes what is
+	// at most one message, as soon as it is processed, or by exactly one where
+	// StreamInfo.acknowledges says so; results may come in another order than their
+	// inputs were opened. Half-closing finishes what is
 	// open; cancelling abandons it. What is wrong with one input fails that
 	// input alone: its result carries an error, and the stream goes on.
 	//
@@ -123,8 +124,9 @@ type UncertaintyServiceServer interface {
 	// server computes them, results come down as inputs finish.
 	//
 	// The first message is the header; blocks follow. Every block is answered by
-	// at most one message, as soon as it is processed; results may come in
-	// another order than their inputs were opened. Half-closing finishes what is
+	// at most one message, as soon as it is processed, or by exactly one where
+	// StreamInfo.acknowledges says so; results may come in another order than their
+	// inputs were opened. Half-closing finishes what is
 	// open; cancelling abandons it. What is wrong with one input fails that
 	// input alone: its result carries an error, and the stream goes on.
 	//
