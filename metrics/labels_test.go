@@ -9,6 +9,7 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/settle/audit"
 )
 
 func TestClassLabels(t *testing.T) {
@@ -94,7 +95,8 @@ func TestThousandClasses(t *testing.T) {
 	for i := range some {
 		some[i] = 12 + i
 	}
-	model := d.put(withReference(p, results{zeroResult(m, 1000)}, some...), m)
+	model := d.put(withRule(withReference(p, results{zeroResult(m, 1000)}, some...)), m)
+	d.ReadSettling(func() map[string]audit.Status { return watched(t, "m", 0) })
 	outcomes(t, m, randomInputs(1, 3, 10, 1000), func(o *engine.Outcome) { model.Observe(0, o.Result, o.Decision) })
 
 	series, samples := 0, 0 // a classic histogram has a sample for each bucket, +Inf, sum and count
@@ -114,14 +116,15 @@ func TestThousandClasses(t *testing.T) {
 		histograms = 3
 		others     = 6 + 2 + 2 + 1 + 1 // counters, mismatches, open, cut, info
 		drifts     = 10*3*(3+3+1+1) + 3 + 3 + 1
-		daemon     = 4 + 1 + 8 + 4 + 5 // build, reloads, panics; messages refused; HTTP refused; access, certificate; saturation
+		settles    = 1 + 2 + 1 + 3 + 1 + 3*2 + 2 + 1 // used, saved and on audits, audited, disagreements, lost; shares, evidence, stopped
+		daemon     = 4 + 1 + 8 + 4 + 5               // build, reloads, panics; messages refused; HTTP refused; access, certificate; saturation
 	)
 	reasons := 2 * len(testReasons) // of the model, and of none
-	if want := perClass + pairs + decisions + histograms + others + drifts + daemon + reasons; series != want {
+	if want := perClass + pairs + decisions + histograms + others + drifts + settles + daemon + reasons; series != want {
 		t.Errorf("%d series, want %d", series, want)
 	}
-	if samples > 1500+drifts {
-		t.Errorf("%d samples to scrape, want at most %d", samples, 1500+drifts)
+	if samples > 1500+drifts+32 {
+		t.Errorf("%d samples to scrape, want at most %d", samples, 1500+drifts+32)
 	}
 	values := d.values(t)
 	if got := values[`ckd_class_epistemic_nats{class="other",model="m"}`]; got != 3*968 {

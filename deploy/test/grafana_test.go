@@ -32,6 +32,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
+	"github.com/ckd-project/ckd/settle/audit"
 )
 
 // dashboard is what the tests read of one.
@@ -399,6 +400,9 @@ func TestDashboardsShow(t *testing.T) {
 	policies := t.TempDir()
 	calibrate(t, policies, "digits", "digits-id", "low-rank", "--classes", "zero,one,two,three,four,five,six", "--critical", "three,five")
 	calibrate(t, policies, "heart", "ctg-mcdropout", "mc-dropout", "--classes", "normal,suspect,pathologic", "--critical", "suspect,pathologic")
+	for _, name := range []string{"digits.yaml", "heart.yaml"} {
+		settleAll(t, filepath.Join(policies, name), 0.5, 0.9)
+	}
 	cert, key := certificate(t)
 
 	// Two of the seven digits share a label.
@@ -430,6 +434,10 @@ func TestDashboardsShow(t *testing.T) {
 		}
 	}
 	at := p.Scraped(time.Now())
+	checkShares(t, p, at, 1e-9, slices.Concat(deferralShares, otherShares))
+	sendSettling(t, plain, "digits", digits, audit.DefaultFirst)
+	sendSettling(t, plain, "digits", digits, 0)
+	at = p.Scraped(time.Now())
 	empty := checkShown(t, p, at)
 	if want := slices.Sorted(maps.Keys(emptyWhileHealthy)); !slices.Equal(empty, want) {
 		t.Errorf("while all is well there is no data for\n%s\nexpected for\n%s", strings.Join(empty, "\n"), strings.Join(want, "\n"))
@@ -437,8 +445,8 @@ func TestDashboardsShow(t *testing.T) {
 	if active := p.Query(`ALERTS`, at); len(active) > 0 {
 		t.Errorf("while all is well there are the alerts %v", active)
 	}
-	checkShares(t, p, at, 1e-9, slices.Concat(deferralShares, otherShares))
 	checkForeign(t, p, at)
+	checkShares(t, p, at, 1e-9, settlingShares)
 
 	// Inputs that the model does not know, and some that are not as they should be.
 	send(plain, "digits", recording("digits-ood"), "--posterior", "low-rank")
@@ -533,6 +541,11 @@ var otherShares = []share{
 	{"classes.json", "Unreliable", "digits", `sum(ckd_class_unreliable_total{model="digits", class="other"}) / sum(ckd_decisions_total{model="digits"}) / max(ckd_class_labels_cut{model="digits"})`},
 	{"classes.json", "Predicted", "digits", `sum(ckd_class_predicted_total{model="digits", class="other"}) / sum(ckd_decisions_total{model="digits"})`},
 	{"classes.json", "C_k: mean", "digits", `sum(ckd_class_epistemic_nats_sum{model="digits", class="other"}) / sum(ckd_decisions_total{model="digits"}) / max(ckd_class_labels_cut{model="digits"})`},
+}
+
+var settlingShares = []share{
+	{"triage.json", "Passes used", "digits", `sum(ckd_passes_used_sum{model="digits"}) / sum(ckd_passes_used_count{model="digits"})`},
+	{"triage.json", "Evidence against the certificate", "digits", `max(ckd_settle_evidence{model="digits"}) / 50000`},
 }
 
 // checkShares holds some panels against the counters that they are made of, which

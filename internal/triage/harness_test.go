@@ -20,6 +20,7 @@ import (
 	"github.com/ckd-project/ckd/internal/recordings"
 	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/settle/audit"
 )
 
 // daemon is what the page is of: the real metrics, and a clock that is set.
@@ -117,6 +118,35 @@ func manyClasses(name string, classes, critical int, more ...string) string {
 	}
 	return fmt.Sprintf("name: %s\nclasses: %s\ncritical: %s\npasses: {fewest: 5}\n%s",
 		name, list(classes), list(critical), strings.Join(more, "\n"))
+}
+
+// withRule is a policy of 6 passes or more with a rule in force, by which an input may be
+// settled after 5.
+func withRule(t testing.TB, text string) string {
+	t.Helper()
+	return fmt.Sprintf(`%s
+settle:
+  policy_hash: %s
+  mean_passes: 3.5
+  halves_differ: 0.06
+  certificate:
+    disagreement: 0.01
+    confidence: 0.9
+    released: {at_most: 0.05}
+  steps:
+    - {passes: 5, defer: 1}`, strings.TrimSpace(text), parse(t, text).policy.Hash)
+}
+
+// watch makes the metrics tell of a watch over the settled inputs of a model, as they
+// do of the server's.
+func (d *daemon) watch(t testing.TB, model string) *audit.Watch {
+	t.Helper()
+	w, err := audit.NewWatch(audit.Options{Disagreement: 0.01, Retained: 0.05, RunLength: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.ReadSettling(func() map[string]audit.Status { return map[string]audit.Status{model: w.Status()} })
+	return w
 }
 
 // reference is a calibration that saw values of classes evenly up to a largest one,

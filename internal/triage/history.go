@@ -25,6 +25,10 @@ type history struct {
 
 	policy *policy.Policy // nil before the first scrape
 	about  Policy
+	settle int // passes of the full decision, if a rule to settle by is in force, else 0
+	// settled is when the rule was last seen to settle, under this policy, and stopped
+	// when it was first seen to have stopped since; zero: never.
+	settled, stopped time.Time
 	rows
 
 	slots   map[seriesOf]int
@@ -78,7 +82,13 @@ func (h *history) follow(p *policy.Policy, r rows) {
 			nowC: make([]uint64, len(r.classes)*numBuckets), lastC: make([]uint64, len(r.classes)*numBuckets),
 		}
 	}
-	h.rows, h.policy, h.about = r, p, describe(p)
+	if h.policy == nil || h.policy.Hash != p.Hash {
+		h.settled, h.stopped = time.Time{}, time.Time{}
+	}
+	h.rows, h.policy, h.about, h.settle = r, p, describe(p), 0
+	if rule := p.SettleRule(); rule != nil {
+		h.settle = rule.Passes
+	}
 }
 
 // slot of a series; a series that is new has one after all others.
@@ -149,6 +159,7 @@ func (h *history) fold(at time.Time, sampled uint64, over bool) {
 	if h.skip || h.policy == nil {
 		return
 	}
+	h.watchSettling(at)
 	if h.at.IsZero() {
 		if h.from.IsZero() {
 			h.at = at
@@ -202,6 +213,16 @@ func (h *history) count(s *step) {
 			s.buckets = make([]uint32, len(h.nowC))
 		}
 		s.buckets[i] = uint32(min(uint64(s.buckets[i])+d, math.MaxUint32))
+	}
+}
+
+// watchSettling notes when settling stopped.
+func (h *history) watchSettling(at time.Time) {
+	switch stopped, told := h.gauges[seriesOf{kind: settleStopped}]; {
+	case told && stopped == 0:
+		h.settled, h.stopped = at, time.Time{}
+	case told && !h.settled.IsZero() && h.stopped.IsZero():
+		h.stopped = at
 	}
 }
 

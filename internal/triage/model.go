@@ -20,7 +20,7 @@ func (h *history) model(since uint64) *Model {
 	m := &Model{
 		Name: p.Name, Policy: h.about, Classes: h.describeClasses(), ClassesCut: h.rest,
 		StreamsOpen: h.gauge(seriesOf{kind: streamsOpen}), InputsOpen: h.gauge(seriesOf{kind: inputsOpen}),
-		History: []Step{}, Drift: h.drift(),
+		History: []Step{}, Drift: h.drift(), Settling: h.settling(),
 	}
 	pairs := h.pairs()
 	m.PairsCut = max(0, numPairs(p)-len(pairs))
@@ -118,12 +118,18 @@ func (h *history) span(of *sums, minutes int, pairs []pair) Span {
 		Minutes: minutes, Seconds: of.seconds,
 		Reasons: []Reason{}, Rejections: []Reason{}, Classes: make([]ClassSpan, len(h.classes)), Pairs: make([]Pair, len(pairs)),
 	}
+	if h.settles() {
+		s.Settling = &SettlingSpan{Disagreements: []Reason{}}
+	}
 	for i, v := range of.counters {
 		if v == 0 {
 			continue
 		}
 		series := h.series[i]
 		s.count(series, v)
+		if s.Settling != nil {
+			s.Settling.count(series, v)
+		}
 		if k, ok := h.position[series.a]; ok {
 			s.Classes[k].count(series.kind, v)
 		}
@@ -131,6 +137,9 @@ func (h *history) span(of *sums, minutes int, pairs []pair) Span {
 	byCount := func(a, b Reason) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason)) }
 	slices.SortFunc(s.Reasons, byCount)
 	slices.SortFunc(s.Rejections, byCount)
+	if s.Settling != nil {
+		slices.SortFunc(s.Settling.Disagreements, byCount)
+	}
 	s.DeferredShare = wilson(s.Deferred, s.Retained+s.Deferred)
 	for k := range s.Classes {
 		c := &s.Classes[k]
@@ -175,6 +184,26 @@ func (s *Span) count(series seriesOf, v float64) {
 		s.Abandoned = v
 	case mismatched: // an input may count under both
 		s.Mismatched = max(s.Mismatched, v)
+	}
+}
+
+// count takes in a counter of the model, if it is one of settling.
+func (s *SettlingSpan) count(series seriesOf, v float64) {
+	switch series.kind {
+	case usedInputs:
+		s.Inputs = v
+	case usedPasses:
+		s.Used = v
+	case savedPasses:
+		s.Saved = v
+	case auditPasses:
+		s.OnAudit = v
+	case audited:
+		s.Audited = v
+	case auditLost:
+		s.Lost = v
+	case disagreed:
+		s.Disagreements = addReason(s.Disagreements, series.a, v)
 	}
 }
 
@@ -260,6 +289,38 @@ func (h *history) signal(class, name string) Signal {
 		window := strconv.Itoa(inputs)
 		s.Z = append(s.Z, Number(h.gauges[seriesOf{driftZ, class, name, window}]))
 		s.Shift = append(s.Shift, Number(h.gauges[seriesOf{driftShift, class, name, window}]))
+	}
+	return s
+}
+
+// settles reports whether there is a rule in force that metrics tell of.
+func (h *history) settles() bool {
+	_, told := h.gauges[seriesOf{kind: settleStopped}]
+	return told && h.settle > 0
+}
+
+// settling is what the policy and the metrics say of the rule in force.
+func (h *history) settling() *Settling {
+	if !h.settles() {
+		return nil
+	}
+	is := h.policy.Settle
+	s := &Settling{
+		Passes: h.settle, Stopped: h.gauge(seriesOf{kind: settleStopped}) == 1,
+		Evidence: h.gauge(seriesOf{kind: settleEvidence}), EvidenceLimit: h.gauge(seriesOf{kind: settleLimit}),
+		All: h.auditedShare("all"), Deferred: h.auditedShare("deferred"),
+		Confidence: is.Certificate.Confidence, MeanPasses: is.MeanPasses, HalvesDiffer: is.HalvesDiffer,
+	}
+	if at := h.stopped; !at.IsZero() {
+		s.StoppedAt = &at
+	}
+	return s
+}
+
+func (h *history) auditedShare(of string) AuditedShare {
+	s := AuditedShare{Low: h.gauge(seriesOf{kind: settleLow, a: of}), High: h.gauge(seriesOf{kind: settleHigh, a: of})}
+	if v, told := h.gauges[seriesOf{kind: settleCertified, a: of}]; told && finite(v) {
+		s.Certified = &v
 	}
 	return s
 }

@@ -20,7 +20,14 @@ const (
 	saturated
 	abandoned
 	mismatched // by what
-	classSum   // from here on by class
+	usedPasses // these of inputs that might be settled
+	usedInputs
+	savedPasses
+	auditPasses
+	audited
+	disagreed // by verdict
+	auditLost
+	classSum // from here on by class
 	classCount
 	classUnreliable
 	classPredicted
@@ -36,6 +43,12 @@ const (
 	driftAlarms // likewise
 	driftVisible
 	driftFilled
+	settleLow       // by what it is of
+	settleHigh      // likewise
+	settleCertified // likewise
+	settleEvidence
+	settleLimit
+	settleStopped
 )
 
 // seriesOf is one series of a model: its kind, and the labels that are left.
@@ -44,9 +57,12 @@ type seriesOf struct {
 	a, b, c string
 }
 
-const epistemic, labelsCut = "ckd_class_epistemic_nats", "ckd_class_labels_cut"
+const (
+	epistemic, labelsCut = "ckd_class_epistemic_nats", "ckd_class_labels_cut"
+	passesUsed           = "ckd_passes_used"
+)
 
-// sources are the families that the page reads, but for the histogram, each with
+// sources are the families that the page reads, but for the histograms, each with
 // the labels that tell the series of one model apart.
 var sources = map[string]struct {
 	kind   kind
@@ -74,6 +90,18 @@ var sources = map[string]struct {
 	"ckd_drift_alarms_total":           {driftAlarms, []string{"class", "signal"}},
 	"ckd_drift_smallest_visible_shift": {driftVisible, []string{"window"}},
 	"ckd_drift_window_filled":          {driftFilled, []string{"window"}},
+
+	"ckd_passes_saved_total":            {savedPasses, nil},
+	"ckd_settle_passes_audited_total":   {auditPasses, nil},
+	"ckd_settle_audited_total":          {audited, nil},
+	"ckd_settle_disagreements_total":    {disagreed, []string{"verdict"}},
+	"ckd_settle_audits_lost_total":      {auditLost, nil},
+	"ckd_settle_disagreement_low":       {settleLow, []string{"of"}},
+	"ckd_settle_disagreement_high":      {settleHigh, []string{"of"}},
+	"ckd_settle_disagreement_certified": {settleCertified, []string{"of"}},
+	"ckd_settle_evidence":               {settleEvidence, nil},
+	"ckd_settle_evidence_limit":         {settleLimit, nil},
+	"ckd_settle_stopped":                {settleStopped, nil},
 }
 
 // readLabels tells each history which labels its classes have in a scrape.
@@ -106,6 +134,15 @@ func readValues(scrape []*dto.MetricFamily, histories map[string]*history) {
 			for _, m := range f.GetMetric() {
 				if h := histories[label(m, "model")]; h != nil {
 					h.readHistogram(label(m, "class"), m.GetHistogram())
+				}
+			}
+			continue
+		}
+		if f.GetName() == passesUsed {
+			for _, m := range f.GetMetric() {
+				if h := histories[label(m, "model")]; h != nil {
+					h.read(seriesOf{kind: usedPasses}, m.GetHistogram().GetSampleSum())
+					h.read(seriesOf{kind: usedInputs}, float64(m.GetHistogram().GetSampleCount()))
 				}
 			}
 			continue

@@ -61,9 +61,12 @@ type Model struct {
 	History []Step `json:"history"`
 	// HistoryFrom is At of the oldest step there is; 0 for none. What came before is
 	// to be forgotten: it is too old, or of other classes.
-	HistoryFrom int64   `json:"history_from"`
-	Drift       *Drift  `json:"drift"`  // null where the policy has no reference
-	Recent      *Recent `json:"recent"` // null where they are not kept, or not for who looks
+	HistoryFrom int64  `json:"history_from"`
+	Drift       *Drift `json:"drift"` // null where the policy has no reference
+	// Settling is how inputs are settled before their last pass; null where the policy has
+	// no rule in force.
+	Settling *Settling `json:"settling"`
+	Recent   *Recent   `json:"recent"` // null where they are not kept, or not for who looks
 	// RecentWhy says why Recent is null: "off", or "not allowed".
 	RecentWhy string `json:"recent_why"`
 }
@@ -144,6 +147,8 @@ type Span struct {
 	Late          float64   `json:"late"` // passes
 	Mismatched    float64   `json:"mismatched"`
 	Passes        float64   `json:"passes"`
+	// Settling is null where that of the model is.
+	Settling *SettlingSpan `json:"settling"`
 
 	Reasons    []Reason    `json:"reasons"`    // of decisions, the most frequent first, none at 0
 	Rejections []Reason    `json:"rejections"` // of refusals, likewise
@@ -226,6 +231,51 @@ type Signal struct {
 	Shift  []Number `json:"shift"`
 	Alarm  bool     `json:"alarm"`
 	Alarms float64  `json:"alarms"` // ever
+}
+
+// Settling is the rule in force by which inputs are settled, and what its audits say
+// since it came into force.
+type Settling struct {
+	Passes int `json:"passes"` // of the full decision
+	// Stopped says that the daemon has stopped settling, until the policy is another one.
+	// StoppedAt is when the page saw that; null where it was so from the first.
+	Stopped   bool       `json:"stopped"`
+	StoppedAt *time.Time `json:"stopped_at"`
+	// Evidence that a certified share is exceeded; at EvidenceLimit the daemon stops.
+	Evidence      float64 `json:"evidence"`
+	EvidenceLimit float64 `json:"evidence_limit"`
+	// All is the share of inputs that all passes decide otherwise; Deferred, of the inputs
+	// that all passes defer, the share that would have been retained.
+	All      AuditedShare `json:"all"`
+	Deferred AuditedShare `json:"deferred"`
+	// What was promised: the confidence of what is certified, and the mean of the passes
+	// used.
+	Confidence float64 `json:"confidence"`
+	MeanPasses float64 `json:"mean_passes"`
+	// HalvesDiffer is the share of inputs that two halves of their passes decide
+	// otherwise; null where that is not told.
+	HalvesDiffer *float64 `json:"halves_differ"`
+}
+
+// AuditedShare is a share of audited inputs: its 95% interval, which holds at all times
+// at once, and what it is certified not to exceed; null where nothing is.
+type AuditedShare struct {
+	Low       float64  `json:"low"`
+	High      float64  `json:"high"`
+	Certified *float64 `json:"certified"`
+}
+
+// SettlingSpan is what was counted of inputs that might be settled.
+type SettlingSpan struct {
+	Inputs  float64 `json:"inputs"`
+	Used    float64 `json:"used"`      // passes
+	Saved   float64 `json:"saved"`     // passes, net of audits
+	OnAudit float64 `json:"on_audits"` // passes that audits cost
+	Audited float64 `json:"audited"`   // inputs, with a result
+	Lost    float64 `json:"lost"`      // inputs that were to be audited and have none
+	// Disagreements are the audited inputs that all passes decide otherwise, by how: the
+	// most frequent first, none at 0.
+	Disagreements []Reason `json:"disagreements"`
 }
 
 // Recent is the last deferred inputs.

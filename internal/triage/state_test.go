@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ckd-project/ckd/settle/audit"
 )
 
 var update = flag.Bool("update", false, "write testdata/state.json")
@@ -32,7 +34,7 @@ func TestContract(t *testing.T) {
 				CertificateEnds: &ends,
 			}
 		},
-	}, 3, `
+	}, 3, withRule(t, `
 name: m
 version: one
 classes: [normal, suspect, pathologic, artefact, other, e, f, g, h, i]
@@ -50,7 +52,9 @@ calibration:
   expected_coverage: {value: 0.8, low: 0.75, high: 0.85}
   expected_critical_fnr: {value: 0.04, low: 0.02, high: 0.06}
   certificate: {kind: conformal-risk-control, target: 0.05, statement: At most 5% are missed.}`+
-		reference([]string{"suspect"}, 500, 0.0001))
+		reference([]string{"suspect"}, 500, 0.0001)))
+	w := d.watch(t, "m")
+	w.Add(audit.SameRetain)
 	d.page.sample()
 	d.clock.advance(stepTime)
 	d.feed(t, "m", randomInputs(7, 70, 5, 10))
@@ -61,6 +65,14 @@ calibration:
 	m.OtherPasses()
 	m.InputsOpen(4)
 	m.StreamsOpen(1)
+	m.PassesUsed(5, 6)
+	m.SettleAudited(audit.WronglyRetained, 5, 6)
+	m.SettleAudited(audit.OtherSide, 5, 6)
+	m.SettleAudited(audit.OtherSide, 5, 6)
+	m.SettleAuditLost()
+	for range 20 {
+		w.Add(audit.WronglyRetained)
+	}
 	same := []float32{0, 0, 1, 0, 0, 0, 0, 0, 0, 0}
 	d.feed(t, "m", [][][]float32{{same, same, same, same, same}})
 	d.feed(t, "m", randomInputs(8, 1, 5, 10))
@@ -192,7 +204,7 @@ func TestEmpty(t *testing.T) {
 	}
 	d = newDaemon(t, Options{Deferrals: NewDeferrals(1)}, 0, manyClasses("m", 3, 1))
 	got := d.get(t, "/triage/state").Body.String()
-	if strings.Count(got, "null") != len(spanMinutes)*(1+3)+5 { // shares, quantiles; thresholds, calibration, drift, certificate
+	if strings.Count(got, "null") != len(spanMinutes)*(1+1+3)+6 { // shares, settling, quantiles; thresholds, calibration, drift, settling, certificate
 		t.Errorf("%s", got)
 	}
 }

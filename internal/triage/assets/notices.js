@@ -44,6 +44,9 @@ export function notices(state, span) {
       say("drift", "alarm", "drift", `Drift: the inputs are unlike those of the calibration in ${moved.length === 1 ? "class" : `${moved.length} classes:`} ${few}.`);
     }
   }
+  if (model.settling?.stopped) {
+    say("settling", "warn", "settling", "Settling has stopped: audits disagreed more often than is certified. All passes decide, and none are saved.");
+  }
   const { state: verdict, expected } = judge(policy, span);
   if (verdict === "above" || verdict === "below") {
     say("rate", "warn", "traffic", `The deferral rate, ${share(span.deferred_share.value)}, is ${verdict} what the calibration expects: ${share(expected.low)} to ${share(expected.high)}.`);
@@ -62,7 +65,7 @@ export function notices(state, span) {
 
 const LEVELS = { alarm: "Alarm", warn: "Warning" };
 const SIGNS = { alarm: "■", warn: "▲" };
-const PARTS = { policy: "Policy", traffic: "Traffic", drift: "Drift" };
+const PARTS = { policy: "Policy", traffic: "Traffic", settling: "Settling", drift: "Drift" };
 
 // renderNotices shows them.
 export function renderNotices(all, quiet) {

@@ -7,6 +7,7 @@ import { lasting } from "./format.js";
 import { connect } from "./stream.js";
 import { notices, renderNotices } from "./notices.js";
 import { renderTraffic } from "./traffic.js";
+import { renderSettling } from "./settling.js";
 import { onClasses, renderClasses } from "./classes.js";
 import { pointMatrix, renderMatrix, walkMatrix } from "./matrix.js";
 import { renderDrift } from "./drift.js";
@@ -121,6 +122,7 @@ function render() {
   if (all.some((n) => n.level === "alarm")) document.title = `■ ${document.title}`;
   renderNotices(all, now.inputs > 0 ? "Nothing." : "Nothing, but no inputs came either.");
   renderTraffic(model, now);
+  renderSettling(model, now);
   renderClasses(model, now);
   renderMatrix(model, now);
   renderDrift(model);
