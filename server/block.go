@@ -7,6 +7,7 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/internal/wire"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	"github.com/ckd-project/ckd/settle"
 )
 
 // block takes one block. What is wrong with it becomes results.
@@ -336,7 +337,7 @@ func (s *session) add(g *group, number int, values []float32) (finished bool, er
 		s.finish(g, number, 1)
 		return true, nil
 	}
-	if g.following != nil {
+	if g.following != nil && had < g.model.settling.last && g.rows[number].settled.action == settle.Open {
 		_ = g.following.Add(slot, values) // as many classes
 		s.ask(g, number, 1)
 	}

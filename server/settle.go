@@ -23,6 +23,8 @@ type settling struct {
 	rule    *settle.Rule
 	plan    *follow.Plan
 	sampler audit.Sampler
+	last    int           // passes, after which the rule is not asked any more
+	spare   sync.Pool     // of *follow.Inputs that were released
 	opened  atomic.Uint64 // inputs that may be settled, which numbers them for the sampler
 
 	// What the watch has said last, for those who cannot wait for it.
@@ -51,7 +53,7 @@ func newSettling(p *policy.Policy) (*settling, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &settling{hash: p.Hash, rule: rule, plan: plan, watch: watch, sampler: audit.NewSampler(rand.Uint64())}, nil
+	return &settling{hash: p.Hash, rule: rule, last: rule.Last(), plan: plan, watch: watch, sampler: audit.NewSampler(rand.Uint64())}, nil
 }
 
 // settles reports whether inputs of so many passes may be settled at present.
@@ -59,13 +61,20 @@ func (s *settling) settles(passes int) bool {
 	return s != nil && passes == s.rule.Passes && !s.stopped.Load()
 }
 
-// inputs to follow, n of them.
+// inputs to follow, n of them, to be released.
 func (s *settling) inputs(n int) *follow.Inputs {
+	if in, ok := s.spare.Get().(*follow.Inputs); ok {
+		if in.Len() <= 4*n { // few must not hold the memory of many
+			in.Resize(n)
+			return in
+		}
+		s.spare.Put(in)
+	}
 	return s.plan.NewInputs(n)
 }
 
 // release gives inputs back.
-func (s *settling) release(in *follow.Inputs) { _ = in }
+func (s *settling) release(in *follow.Inputs) { s.spare.Put(in) }
 
 // number n inputs, before their first pass; the first of them has the number that is
 // returned.
@@ -129,8 +138,9 @@ func (s *session) feedFollowed(g *group, b *wire.Block, passes int) {
 		}
 		rows := values[:n*width]
 		s.fill(g, 1, &values)
-		if g.inputs.Passes(0) >= g.passes {
-			return // the policy decides
+		if had := g.inputs.Passes(0); had > g.model.settling.last {
+			s.fill(g, passes-pass-1, &values) // the policy decides
+			return
 		}
 		for i := range g.rows {
 			if r := &g.rows[i]; r.open && r.settled.action == settle.Open {

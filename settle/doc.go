@@ -12,8 +12,8 @@
 // # Invariants
 //
 // Settled allocates nothing, and what it says depends on nothing but its arguments.
-// An input whose passes so far are all identical is never settled to retain: that is
-// what a model server whose dropout is off sends. Statistics that are not finite
+// An input whose passes so far are all identical is not settled, and never to retain:
+// that is what a model server whose dropout is off sends. Statistics that are not finite
 // settle nothing. After S passes nothing is settled either: the policy decides.
 //
 // The order of passes must be exchangeable, as draws of one posterior are. The members

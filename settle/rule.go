@@ -9,14 +9,15 @@ import (
 const (
 	// Own is log((score+e)/(threshold+e)), e = 1e-12, of the score that would decide
 	// now: above 0 it would defer. Under scope predicted-safe it is no greater than
-	// the log-odds of the largest safe over the largest critical mean.
+	// the log-odds of the largest safe over the largest critical mean. Logarithms are
+	// rough: see package follow.
 	Own = iota
 	// Other is the same of the score that the gate did not choose; 0 where it never can.
 	Other
 	// Peak is the log-odds of the largest critical mass of a single pass; 0 without
 	// critical classes.
 	Peak
-	// Doubt is log(1 - max_k mu_k + 2e-9).
+	// Doubt is log(1 - max_k mu_k + 1e-6).
 	Doubt
 	// Margin is the log-odds of the largest critical over the largest other mean; 0
 	// without critical classes.
@@ -102,8 +103,20 @@ func (r *Rule) Check() error {
 	return nil
 }
 
+// Last is after how many passes an input may be settled at the latest: what comes then
+// need not be followed. It is 0 for a rule that settles nothing.
+func (r *Rule) Last() int {
+	for i := len(r.Steps) - 1; i >= 0; i-- {
+		if s := &r.Steps[i]; s.Retain > -Never || s.Defer < Never {
+			return r.Fewest + i
+		}
+	}
+	return 0
+}
+
 // Settled says what an input is settled to after t passes, for any t; Open if it is
-// not. It costs 20 multiplications, or one comparison where it would be deferred.
+// not, as one is never whose passes so far are all identical: what becomes of it is not
+// for its score to say. It costs 20 multiplications, or one comparison where it would be deferred.
 func (r *Rule) Settled(t int, x *Statistics) Action {
 	i := t - r.Fewest
 	if i < 0 || i >= len(r.Steps) {
@@ -112,11 +125,12 @@ func (r *Rule) Settled(t int, x *Statistics) Action {
 	s := &r.Steps[i]
 	own := x.Values[Own]
 	switch {
+	case x.Degenerate:
 	case own > 0:
 		if own >= s.Defer {
 			return Defer
 		}
-	case own <= 0 && !x.Degenerate:
+	case own <= 0:
 		if z := s.LogOdds(x); z <= s.Retain && z > math.Inf(-1) {
 			return Retain
 		}

@@ -68,8 +68,8 @@ func TestSettled(t *testing.T) {
 		{2, 0.9, false, settle.Open},
 		{2, 1, false, settle.Defer},
 		{3, 1, false, settle.Defer},
-		{3, -2, true, settle.Open}, // degenerate inputs never settle to retain
-		{3, 1, true, settle.Defer},
+		{3, -2, true, settle.Open}, // identical passes settle nothing
+		{3, 1, true, settle.Open},
 		{1, -9, false, settle.Open}, // too few
 		{4, -9, false, settle.Open}, // all: the policy decides
 		{-1, -9, false, settle.Open},
@@ -169,5 +169,19 @@ func BenchmarkSettled(b *testing.B) {
 		if r.Settled(2, x) == settle.Defer {
 			b.Fatal("deferred")
 		}
+	}
+}
+
+func TestLast(t *testing.T) {
+	r := &settle.Rule{Passes: 6, Fewest: 2, Steps: make([]settle.Step, 4)}
+	for i := range r.Steps {
+		r.Steps[i].Retain, r.Steps[i].Defer = -settle.Never, settle.Never
+	}
+	if got := r.Last(); got != 0 {
+		t.Errorf("a rule that settles nothing: %d, expected 0", got)
+	}
+	r.Steps[0].Retain, r.Steps[1].Defer = -1, 1
+	if got := r.Last(); got != 3 {
+		t.Errorf("%d, expected 3", got)
 	}
 }

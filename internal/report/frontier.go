@@ -29,8 +29,8 @@ type FrontierSource struct {
 	Seed     uint64     `json:"seed"`
 	// Ordered passes are the members of an ensemble, which keep their order.
 	Ordered bool `json:"ordered"`
-	// LearningOrders and Orders of the passes that each input was followed through, to
-	// learn from and to draw.
+	// LearningOrders is how often each input was followed to learn from, in another order
+	// and with thresholds a little lower or higher; Orders is how often to draw.
 	LearningOrders int `json:"learning_orders"`
 	Orders         int `json:"orders"`
 }

@@ -75,7 +75,7 @@ func WriteFrontierSVG(w io.Writer, f *Frontier) error {
 	const title, row = 20, 17
 	lines := frontierLines(f)
 	head := vg.Length(title + row*((len(lines)+1)/2) + 6)
-	svg, err := standalone(figureWidth, head+total(heights), frontierTitle(f)+" "+frontierSays(f), func(c draw.Canvas) {
+	svg, err := standalone(figureWidth, head+total(heights), frontierTitle(f)+". "+frontierSays(f), func(c draw.Canvas) {
 		style := text.Style{Color: foreground, Font: sans(13), Handler: plot.DefaultTextHandler}
 		c.FillText(style, vg.Point{X: c.Min.X, Y: c.Max.Y - 12}, frontierTitle(f))
 		style.Font = sans(11)
@@ -127,7 +127,11 @@ func frontierLines(f *Frontier) []frontierLine {
 	lines = append(lines, frontierLine{fmt.Sprintf("all %d passes", f.Summary.Passes), stroke{foreground, "dot", 0}, draw.CircleGlyph{},
 		[]FrontierPoint{f.Full}})
 	if f.Rule != nil {
-		lines = append(lines, frontierLine{fmt.Sprintf("the policy's rule (certified: at most %s)", shortPercent(f.Rule.Certified)),
+		words := fmt.Sprintf("the policy's rule (certified: at most %s", shortPercent(f.Rule.Certified))
+		if f.Rule.Flattered {
+			words += "; learned here"
+		}
+		lines = append(lines, frontierLine{words + ")",
 			stroke{vermillion, "triangle", 0}, diamondGlyph{}, []FrontierPoint{f.Rule.FrontierPoint}})
 	}
 	return lines
@@ -334,7 +338,7 @@ func frontierWords(f *Frontier) []word {
 		{"passes saved", "All passes over the mean of those used: 4x means that a quarter of them is used."},
 		{"decided otherwise", "With another action than all passes, or retained both times, but predicted critical only once."},
 		{"retained instead", "Of the inputs that all passes defer, those that are retained."},
-		{MethodWords(LearnedRule), "Asks after passes, from five statistics of those so far, how likely the decision is to be overturned."},
+		{MethodWords(LearnedRule), "Asks between passes, from five statistics of those so far, how likely the decision is to be overturned."},
 		{MethodWords(ScoreOnlyRule), "The same, from the score over its threshold alone."},
 		{MethodWords(FewerPasses), "No rule: the policy decides on that many passes of each."},
 	}
@@ -423,11 +427,12 @@ func frontierSource(f *Frontier) *table {
 	add("kind of rows", s.Kind)
 	add("variance", s.Variance)
 	add("seed", strconv.FormatUint(s.Seed, 10))
+	order := "any"
 	if s.Ordered {
-		add("order of the passes", "as recorded")
-	} else {
-		add("orders of the passes", fmt.Sprintf("%d to learn from, %d to draw", s.LearningOrders, s.Orders))
+		order = "as recorded"
 	}
+	add("order of the passes", order)
+	add("times that each input was followed", fmt.Sprintf("%d to learn from, %d to draw", s.LearningOrders, s.Orders))
 	return t
 }
 

@@ -59,7 +59,8 @@ const inkStep = 8
 // render draws a picture for a page, and says to those who cannot see it what it is.
 func render(width, height vg.Length, name string, paint func(draw.Canvas)) (template.HTML, error) {
 	size, body, err := inkSVG(width, height, paint)
-	head := fmt.Sprintf("<svg %s role=\"img\" aria-label=\"%s\">\n", size, template.HTMLEscapeString(name))
+	head := fmt.Sprintf("<svg viewBox=\"0 0 %g %g\" role=\"img\" aria-label=\"%s\">\n", size.X.Points(), size.Y.Points(),
+		template.HTMLEscapeString(name))
 	return template.HTML(head + string(body)), err
 }
 
@@ -75,27 +76,28 @@ func standalone(width, height vg.Length, name string, paint func(draw.Canvas)) (
 	}
 	colours, _, _ := bytes.Cut(style, []byte("* {")) // they come first
 	name = template.HTMLEscapeString(name)
-	head := fmt.Sprintf("<svg xmlns=\"http://www.w3.org/2000/svg\" %s role=\"img\" aria-label=\"%s\" "+
-		"font-family=\"Liberation Sans, Arial, Helvetica, sans-serif\">\n<title>%s</title>\n<style>\n%s</style>\n"+
-		"<rect width=\"100%%\" height=\"100%%\" style=\"fill:var(--bg)\"/>\n", size, name, name, colours)
+	w, h := size.X.Points(), size.Y.Points()
+	head := fmt.Sprintf("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\" width=\"%g\" height=\"%g\" role=\"img\" "+
+		"aria-label=\"%s\" font-family=\"Liberation Sans, Arial, Helvetica, sans-serif\">\n<title>%s</title>\n<style>\n%s</style>\n"+
+		"<rect width=\"100%%\" height=\"100%%\" style=\"fill:var(--bg)\"/>\n", w, h, w, h, name, name, colours)
 	return append([]byte(head), body...), nil
 }
 
 // inkSVG draws a picture, which has a margin around its size because readers' fonts
-// may be wider. Its colours are variables of the style. The size is the view box;
-// the head of the SVG is left to who knows where it goes, its end is there.
-func inkSVG(width, height vg.Length, paint func(draw.Canvas)) (size string, body []byte, err error) {
+// may be wider. Its colours are variables of the style. The head
+// of the SVG is left to who knows where it goes, its end is there.
+func inkSVG(width, height vg.Length, paint func(draw.Canvas)) (size vg.Point, body []byte, err error) {
 	const margin = 8
 	width, height = width+2*margin, height+2*margin
 	canvas := vgsvg.NewWith(vgsvg.UseWH(width, height))
 	paint(draw.Crop(draw.New(canvas), margin, -margin, margin, -margin))
 	var out bytes.Buffer
 	if _, err := canvas.WriteTo(&out); err != nil {
-		return "", nil, err
+		return size, nil, err
 	}
 	_, body, found := bytes.Cut(out.Bytes(), []byte("xlink\">\n"))
 	if !found {
-		return "", nil, fmt.Errorf("the head of the SVG is not as expected: %.200q", out.Bytes())
+		return size, nil, fmt.Errorf("the head of the SVG is not as expected: %.200q", out.Bytes())
 	}
 	body = styleAttribute.ReplaceAllFunc(body, func(style []byte) []byte {
 		style = fontStyle.ReplaceAll(style, nil)
@@ -104,7 +106,7 @@ func inkSVG(width, height vg.Length, paint func(draw.Canvas)) (size string, body
 			return fmt.Appendf(nil, "var(--%s)", ink(min(int(g/inkStep), len(inkNames)-1)))
 		})
 	})
-	return fmt.Sprintf("viewBox=\"0 0 %g %g\"", width.Points(), height.Points()), body, nil
+	return vg.Point{X: width, Y: height}, body, nil
 }
 
 // Text in the SVG is escaped, quotes too: what looks like a style is one.

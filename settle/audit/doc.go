@@ -6,11 +6,10 @@
 // input are compared, which is a Verdict, and a Watch takes the verdicts of one policy.
 // It acts on evidence of a breach, not on lack of proof: it settles until its evidence
 // reaches the run length, then it is stopped for good, and a new policy gets a new
-// Watch. A Tally counts passes: those used, those saved, and those that audits cost.
+// Watch.
 //
 //	an input opens:       Sampler.Audits -> audited or not
-//	it settles, or ends:  Tally.Settled, Tally.Full
-//	an audit ends:        Tally.Audited, Watch.Add -> settle on, or stop
+//	an audit ends:        Watch.Add -> settle on, or stop
 //	metrics:              Watch.Status, Interval
 //
 // Invariants:

@@ -15,17 +15,18 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	tally, rng := audit.NewTally(30), rand.New(rand.NewPCG(1, 2))
+	rng, passes, inputs := rand.New(rand.NewPCG(1, 2)), 0, 0
 	for n := uint64(0); watch.State() == audit.Settling; n++ {
 		disagree := 0.004
 		if n >= 200_000 {
 			disagree = 0.04
 		}
+		inputs++
 		if !sampler.Audits(n, watch.Wary()) {
-			tally.Settled(7)
+			passes += 7
 			continue
 		}
-		tally.Audited(7)
+		passes += 30
 		verdict := audit.SameRetain
 		if rng.Float64() < disagree {
 			verdict = audit.WronglyDeferred
@@ -36,7 +37,7 @@ func Example() {
 	}
 	s := watch.Status()
 	fmt.Printf("%d of %d audits disagree: %.2f%% to %.2f%%\n", s.All.Disagreements, s.All.Audited, 100*s.All.Low, 100*s.All.High)
-	fmt.Printf("%.1f times fewer passes\n", tally.Factor())
+	fmt.Printf("%.1f times fewer passes\n", 30*float64(inputs)/float64(passes))
 	// Output:
 	// input 201179: {Retained:false Audited:4566 Recent:{Audited:187 Disagreements:10}}
 	// 29 of 4566 audits disagree: 0.31% to 1.12%

@@ -2,153 +2,101 @@ package follow
 
 import (
 	"errors"
-	"fmt"
 	"math"
-	"slices"
 
-	"github.com/ckd-project/ckd/decomp"
-	"github.com/ckd-project/ckd/policy"
-	"github.com/ckd-project/ckd/settle"
+	"github.com/ckd-project/ckd/internal/kernel"
 )
-
-// UnsupportedError is of a policy whose inputs cannot be followed.
-type UnsupportedError struct{ Reason string }
-
-func (e *UnsupportedError) Error() string { return e.Reason }
-
-// Plan is what is fixed for all inputs of a policy. It is immutable.
-type Plan struct {
-	policy    *policy.Policy
-	classes   int
-	critical  []int
-	isCrit    []bool
-	moments   []int // classes whose variance is kept
-	crit      []int // places of the critical classes among them
-	skewness  bool
-	safe      []int
-	pairs     int       // safe x critical, all safe ones of the first critical class first
-	weights   []float64 // of pairs in cbec; nil where all are 1
-	entropies bool      // mean entropy of the rows is kept
-	logits    bool
-	floats    int // numbers of one input
-
-	// What the policy says in words, to be compared quickly.
-	primary, fallback       held
-	anyCritical             bool // or the deciding class, where skewness is read
-	predictedSafe, sampling bool
-	ofMean                  bool // a score needs the entropy of the mean
-}
-
-// held is a score and what it is held against.
-type held struct {
-	score     decomp.Score
-	reached   bool
-	threshold float64
-	inverted  float64 // 1/(threshold+e)
-}
-
-// e is added to scores and thresholds before they are divided.
-const e = 1e-12
-
-func newHeld(r policy.Rule, reached bool) held {
-	score, _ := decomp.ParseScore(string(r.Score))
-	return held{score, reached, r.Threshold, 1 / (max(r.Threshold, 0) + e)}
-}
-
-// NewPlan prepares to follow inputs under a policy with thresholds. The error is an
-// *UnsupportedError for Dirichlet rows, which have one pass, for a policy that only
-// observes, and for score ova_mi, which takes 2 logarithms a pass and critical class.
-func NewPlan(p *policy.Policy) (*Plan, error) {
-	unsupported := func(format string, args ...any) (*Plan, error) {
-		return nil, &UnsupportedError{fmt.Sprintf(format, args...)}
-	}
-	switch {
-	case p.Kind == policy.Dirichlet:
-		return unsupported("kind %s: expected rows that come in passes", p.Kind)
-	case p.Observes():
-		return unsupported("the policy has no thresholds: expected one that decides")
-	}
-	f := &Plan{policy: p, classes: len(p.Classes), critical: p.Critical, logits: p.Kind == policy.Logits,
-		isCrit: make([]bool, len(p.Classes)), skewness: p.Gate.ReadsSkewness()}
-	for _, k := range p.Critical {
-		f.isCrit[k] = true
-	}
-	uses := map[policy.Score]bool{}
-	if p.Gate.ReachesPrimary() {
-		uses[p.Primary.Score] = true
-	}
-	if p.Gate.ReachesFallback() {
-		uses[p.Fallback.Score] = true
-	}
-	if uses[policy.OvAMI] {
-		return unsupported("score %s cannot be followed pass by pass", policy.OvAMI)
-	}
-	for k := range f.classes {
-		if f.isCrit[k] || uses[policy.EUVar] {
-			if f.isCrit[k] {
-				f.crit = append(f.crit, len(f.moments))
-			}
-			f.moments = append(f.moments, k)
-		}
-	}
-	f.entropies = uses[policy.MI]
-	f.ofMean = uses[policy.MI] || uses[policy.Entropy]
-	f.primary, f.fallback = newHeld(p.Primary, p.Gate.ReachesPrimary()), newHeld(p.Fallback, p.Gate.ReachesFallback())
-	f.anyCritical = p.Gate == policy.AnyCritical
-	f.predictedSafe, f.sampling = p.Scope == policy.PredictedSafe, p.Variance != policy.Population
-	if uses[policy.CBEC] {
-		f.safe, f.pairs = p.Safe, len(p.Safe)*len(p.Critical)
-		for _, w := range p.PairWeights {
-			if f.weights == nil {
-				f.weights = slices.Repeat([]float64{1}, f.pairs)
-			}
-			f.weights[slices.Index(p.Critical, w.Critical)*len(p.Safe)+slices.Index(p.Safe, w.Safe)] = w.Weight
-		}
-	}
-	f.floats = f.classes + len(f.moments) + f.pairs
-	if f.skewness {
-		f.floats += len(f.moments)
-	}
-	return f, nil
-}
-
-// Bytes is the memory that one followed input holds, for budgets.
-func (p *Plan) Bytes() int { return 8*p.floats + 32 }
 
 // Inputs are inputs whose passes are coming in.
 type Inputs struct {
 	plan   *Plan
-	state  []state
-	sums   []float64
-	before []float64 // scratch: deviations from the means before the pass
-	apart  []float64 // scratch: the same of the safe classes, or 1/sqrt(mu+Epsilon)
-	row    []float64 // scratch: probabilities
-	skew   []float64 // scratch, per class
+	inputs []input
+	scratch
 }
 
-// state is what is kept of an input beside its sums.
-type state struct {
-	passes    int
+// input is what is kept of one.
+type input struct {
+	progress
+	// These are cut from the same for all. To cut them at every pass takes as long as
+	// what is then done with few classes.
+	critical []moments // of the critical classes
+	means    []float64 // of columns
+	products []float64 // of pairs: sums of products of deviations
+	spreads  []float64 // of the classes that are not critical: as moments.second
+}
+
+// progress of an input.
+type progress struct {
+	passes    int32
+	different bool    // some pass is not like the first
 	peak      float64 // largest critical mass of a pass
 	entropy   float64 // sum of the rows' entropies
-	different bool
+}
+
+// moments of a class: its mean, and sums of squares and cubes of deviations from it.
+type moments struct{ mean, second, third float64 }
+
+// scratch is not of any input.
+type scratch struct {
+	row     []float64 // probabilities of logits
+	inverse [1]float64
+	cross   []float64 // deviations of the critical classes, times (n-1)/n
+	apart   []float64 // by column: deviations, or 1/sqrt(mu+Epsilon)
+	terms   []float64 // of pairs
+	shares  []float64 // of critical classes in cbec
+	scales  []float64
+	mean    []float64 // by class
+	skew    []float64 // by class
 }
 
 // NewInputs makes room for n inputs.
 func (p *Plan) NewInputs(n int) *Inputs {
-	k := p.classes
-	return &Inputs{plan: p, state: make([]state, n), sums: make([]float64, n*p.floats),
-		before: make([]float64, k), apart: make([]float64, k), row: make([]float64, k), skew: make([]float64, k)}
+	k, c := p.classes, len(p.critical)
+	in := &Inputs{plan: p, scratch: scratch{row: make([]float64, k), cross: make([]float64, kernel.Padded(c)),
+		apart: make([]float64, k), shares: make([]float64, c), scales: make([]float64, c),
+		mean: make([]float64, k), skew: make([]float64, k)}}
+	if p.wide {
+		in.terms = make([]float64, p.pairs.number)
+	}
+	in.Resize(n)
+	return in
 }
+
+// Resize makes them n new inputs, and uses their memory again.
+func (in *Inputs) Resize(n int) {
+	p := in.plan
+	if n <= cap(in.inputs) {
+		in.inputs = in.inputs[:n]
+		for i := range in.inputs {
+			in.Reset(i)
+		}
+		return
+	}
+	in.inputs = make([]input, n)
+	critical, sums := make([]moments, n*len(p.critical)), make([]float64, n*p.floats)
+	cut := func(n int) []float64 {
+		part := sums[:n:n]
+		sums = sums[n:]
+		return part
+	}
+	for i := range in.inputs {
+		c := len(p.critical)
+		in.inputs[i].critical, critical = critical[:c:c], critical[c:]
+		in.inputs[i].means, in.inputs[i].products = cut(len(p.listed)), cut(p.pairs.number)
+		if p.spreads {
+			in.inputs[i].spreads = cut(len(p.others))
+		}
+	}
+}
+
+// Len is how many there are.
+func (in *Inputs) Len() int { return len(in.inputs) }
 
 // Reset makes input i as new.
-func (in *Inputs) Reset(i int) {
-	in.state[i] = state{}
-	clear(in.sums[i*in.plan.floats:][:in.plan.floats])
-}
+func (in *Inputs) Reset(i int) { in.inputs[i].progress = progress{} } // the first pass clears the rest
 
 // Passes of input i so far.
-func (in *Inputs) Passes(i int) int { return in.state[i].passes }
+func (in *Inputs) Passes(i int) int { return int(in.inputs[i].passes) }
 
 // errClasses is what a row of another length gets.
 var errClasses = errors.New("a row of another number of classes than the policy's")
@@ -156,394 +104,207 @@ var errClasses = errors.New("a row of another number of classes than the policy'
 // Add takes one pass of input i, K values that decomp has checked. It does not keep
 // or write to row. The error is for a row of another length.
 func (in *Inputs) Add(i int, row []float32) error {
-	p := in.plan
-	k := p.classes
-	if len(row) != k {
+	if len(row) != in.plan.classes {
 		return errClasses
 	}
-	values := in.row[:k]
-	for j, v := range row {
-		values[j] = float64(v)
-	}
-	if p.logits {
-		softmax(values)
-	}
-	s := &in.state[i]
-	s.passes++
-	n := float64(s.passes)
-	inverse := 1 / n
-	sums := in.sums[i*p.floats:][:p.floats]
-	mean, before := sums[:k], in.before[:k]
-	different := false
-	for j, v := range values {
-		d := v - mean[j]
-		before[j] = d
-		different = different || d != 0
-		mean[j] += d * inverse
-	}
-	s.different = s.different || different && s.passes > 1
-	second := sums[k:][:len(p.moments)]
-	rest := sums[k+len(p.moments):]
-	if p.skewness {
-		third := rest[:len(p.moments)]
-		rest = rest[len(p.moments):]
-		for j, c := range p.moments {
-			d := before[c]
-			step := d * inverse
-			term := d * step * (n - 1)
-			third[j] += term*step*(n-2) - 3*step*second[j]
-			second[j] += term
-		}
+	if in.plan.logits {
+		in.addLogits(i, row)
 	} else {
-		for j, c := range p.moments {
-			second[j] += before[c] * before[c] * ((n - 1) * inverse)
-		}
-	}
-	if p.pairs > 0 {
-		apart := in.apart[:len(p.safe)]
-		for j, c := range p.safe {
-			apart[j] = before[c]
-		}
-		for at, c := range p.critical {
-			w := before[c] * ((n - 1) * inverse)
-			row := rest[at*len(apart):][:len(apart)]
-			for j, d := range apart {
-				row[j] += d * w
-			}
-		}
-	}
-	mass := 0.0
-	for _, c := range p.critical {
-		mass += values[c]
-	}
-	s.peak = max(s.peak, mass)
-	if p.entropies {
-		s.entropy += entropy(values)
+		add(in, i, row)
 	}
 	return nil
 }
 
-// Evidence is what the policy needs to know of input i as if no pass were to come.
-// Scores that the policy cannot reach are 0, and after one pass all variances are.
-// Its Skewness is good until the next call.
-func (in *Inputs) Evidence(i int) policy.Evidence {
-	var m measured
-	in.measure(i, &m)
-	different := in.state[i].different
-	return policy.Evidence{Predicted: m.top, Primary: m.primary, Fallback: m.fallback,
-		PrimaryClass: m.deciding(in.plan.primary), FallbackClass: m.deciding(in.plan.fallback),
-		CCritMaxClass: m.critClass, Skewness: in.skew, Degenerate: !different, Saturated: !different && m.most == 1}
+func (in *Inputs) addLogits(i int, logits []float32) {
+	for k, v := range logits {
+		in.row[k] = float64(v)
+	}
+	softmax(in.row)
+	add(in, i, in.row)
 }
 
-// Decide is what the policy says of input i as if no pass were to come, though they
-// be fewer than it accepts, and the predicted class.
-func (in *Inputs) Decide(i int) (policy.Decision, int) {
-	e := in.Evidence(i)
-	return in.plan.policy.Decide(e), e.Predicted
+// step is 1/n, (n-1)/n and 1/(n-1), or 1 without, of pass n.
+type step struct{ inverse, share, unbiased float64 }
+
+// firstSteps, since a division takes as long as the rest of a pass of few classes.
+var firstSteps = func() (s [256]step) {
+	for n := range s {
+		s[n] = newStep(n)
+	}
+	return s
+}()
+
+func newStep(n int) step {
+	return step{1 / float64(n), float64(n-1) / float64(n), 1 / float64(max(n-1, 1))}
 }
 
-// Statistics fills what a rule looks at, and reports whether the class predicted so
-// far is critical.
-func (in *Inputs) Statistics(i int, x *settle.Statistics) (critical bool) {
-	var m measured
-	in.measure(i, &m)
-	in.decisive(i, &m, x)
-	in.further(i, &m, x)
-	return in.plan.isCrit[m.top]
+func stepOf(n int32) step {
+	if n := uint32(n); n < uint32(len(firstSteps)) {
+		return firstSteps[n]
+	}
+	return newStep(int(n))
 }
 
-// Settled says what input i is settled to by a rule: what Rule.Settled does with its
-// Statistics, without those that are not needed.
-func (in *Inputs) Settled(i int, r *settle.Rule) settle.Action {
-	t := in.state[i].passes
-	if t < r.Fewest || t >= r.Passes {
-		return settle.Open
+// add takes probabilities (Welford; Pebay 2008 for cubes).
+func add[T float32 | float64](in *Inputs, i int, row []T) {
+	p, s := in.plan, &in.inputs[i]
+	s.passes++
+	if !s.different && same(in, i, row) {
+		return
 	}
-	if s := &r.Steps[t-r.Fewest]; s.Retain == -settle.Never && s.Defer == settle.Never {
-		return settle.Open
-	}
-	var m measured
-	var x settle.Statistics
-	in.measure(i, &m)
-	in.decisive(i, &m, &x)
-	if x.Values[settle.Own] <= 0 {
-		if x.Degenerate {
-			return settle.Open
-		}
-		in.further(i, &m, &x)
-	}
-	return r.Settled(t, &x)
-}
-
-// decisive fills Own, Degenerate, and what goes with them.
-func (in *Inputs) decisive(i int, m *measured, x *settle.Statistics) {
-	p, s := in.plan, &in.state[i]
-	x.Degenerate = !s.different && s.passes > 1
-	own, other, by, against := m.primary, m.fallback, &p.primary, &p.fallback
-	if !by.reached || against.reached && in.fallsBack(m) {
-		own, other, by, against = other, own, against, by
-	}
-	x.Values[settle.Own] = by.ratio(own)
-	x.Values[settle.Other] = 0
-	if against.reached {
-		x.Values[settle.Other] = against.ratio(other)
-	}
-	x.Values[settle.Margin] = 0
-	if len(p.critical) > 0 {
-		x.Values[settle.Margin] = bounded(logarithm((m.critMost + 1e-9) / (m.otherMost + 1e-9)))
-	}
-	if p.predictedSafe {
-		x.Values[settle.Own] = min(x.Values[settle.Own], -x.Values[settle.Margin])
-		if p.isCrit[m.top] { // ties too
-			x.Values[settle.Own] = min(x.Values[settle.Own], 0)
-		}
-	}
-}
-
-// further fills what remains.
-func (in *Inputs) further(i int, m *measured, x *settle.Statistics) {
-	x.Values[settle.Doubt] = bounded(logarithm(1 - m.most + 2e-9))
-	x.Values[settle.Peak] = 0
-	if len(in.plan.critical) > 0 {
-		peak := min(in.state[i].peak, 1)
-		x.Values[settle.Peak] = bounded(logarithm((peak + 1e-6) / (1 - peak + 1e-6)))
-	}
-}
-
-// ratio is the logarithm of a score over the threshold, above 0 exactly where the
-// score is above it.
-func (h *held) ratio(score float64) float64 {
-	v := bounded(logarithm((score + e) * h.inverted))
-	if score > h.threshold {
-		return max(v, 1e-12)
-	}
-	return min(v, 0)
-}
-
-// fallsBack is the policy's gate.
-func (in *Inputs) fallsBack(m *measured) bool {
-	limit := in.plan.policy.ReliabilityThreshold
-	if !in.plan.anyCritical {
-		return m.critClass >= 0 && !(in.skew[m.critClass] <= limit)
-	}
-	for _, c := range in.plan.critical {
-		if !(in.skew[c] <= limit) {
-			return true
-		}
-	}
-	return false
-}
-
-// measured is what the passes of an input say so far.
-type measured struct {
-	top                        int     // class of the largest mean
-	most, critMost, otherMost  float64 // largest means: of all, of critical, of other classes
-	varMax, varSum, cMax, cSum float64
-	varAll, entropy, mi, cbec  float64
-	critClass, pairClass       int
-	primary, fallback          float64
-}
-
-// measure input i.
-func (in *Inputs) measure(i int, m *measured) {
-	p, s := in.plan, &in.state[i]
-	k := p.classes
-	sums := in.sums[i*p.floats:][:p.floats]
-	mean, second, rest := sums[:k], sums[k:][:len(p.moments)], sums[k+len(p.moments):]
-	n := float64(s.passes)
-	scale := 1.0
-	if !p.sampling {
-		scale = 1 / n
-	} else if s.passes > 1 {
-		scale = 1 / (n - 1)
-	}
-	m.critClass, m.pairClass = -1, -1
-	top, most, beyond := 0, mean[0], mean[0]*(1+1e-12)
-	for c, mu := range mean {
-		if mu > beyond {
-			top, most, beyond = c, mu, mu*(1+1e-12)
-		}
-	}
-	m.top, m.most, m.otherMost = top, most, most
-	if p.isCrit[top] {
-		m.otherMost = 0
-		for c, mu := range mean {
-			if mu > m.otherMost && !p.isCrit[c] {
-				m.otherMost = mu
-			}
-		}
-	}
-	if len(p.crit) > 0 {
-		m.critClass = p.critical[0]
-	}
-	for at, j := range p.crit {
-		mu, v := mean[p.critical[at]], second[j]*scale
-		c := 0.5 * v / (mu + decomp.Epsilon)
-		m.varSum += v
-		m.cSum += c
-		if mu > m.critMost {
-			m.critMost = mu
-		}
-		if v > m.varMax {
-			m.varMax = v
-		}
-		if c > m.cMax*(1+1e-12) {
-			m.critClass = p.critical[at]
-		}
-		if c > m.cMax {
-			m.cMax = c
-		}
-	}
+	step := stepOf(s.passes)
+	var mass float64
 	if p.skewness {
-		third := rest[:len(p.moments)]
-		rest = rest[len(p.moments):]
-		for at, j := range p.crit {
-			c := p.critical[at]
-			in.skew[c] = 0
-			if spread := 3 * mean[c] * second[j] * scale; spread > 0 {
-				in.skew[c] = math.Abs(third[j]/n) / spread
-			}
-		}
+		mass = addCubes(s.critical, p.critical, row, in.cross, step.inverse, step.share, float64(s.passes)-2)
+	} else {
+		mass = addSquares(s.critical, p.critical, row, in.cross, step.inverse, step.share)
 	}
-	if len(second) > len(p.crit) {
-		for _, v := range second {
-			m.varAll += v * scale
-		}
+	if s.peak < mass {
+		s.peak = mass
 	}
-	if p.pairs > 0 {
-		in.pairs(m, mean, rest, 0.5*scale)
+	if p.sometimes {
+		addSometimes(in, i, row, step.share)
 	}
-	if p.ofMean {
-		m.entropy = entropy(mean)
-		m.mi = max(0, m.entropy-s.entropy/max(n, 1))
-	}
-	if p.primary.reached {
-		m.primary = m.score(p.primary.score)
-	}
-	if p.fallback.reached {
-		m.fallback = m.score(p.fallback.score)
-	}
-}
-
-// score by its name.
-func (m *measured) score(s decomp.Score) float64 {
-	switch s {
-	case decomp.CCritMax:
-		return m.cMax
-	case decomp.CBEC:
-		return m.cbec
-	case decomp.CCritSum:
-		return m.cSum
-	case decomp.VarCrit:
-		return m.varMax
-	case decomp.EUVarCrit:
-		return m.varSum
-	case decomp.EUVar:
-		return m.varAll
-	case decomp.MaxProb:
-		return 1 - m.most
-	case decomp.Entropy:
-		return m.entropy
-	case decomp.MI:
-		return m.mi
-	}
-	return math.NaN()
-}
-
-// deciding is the class that sets a score, -1 for none.
-func (m *measured) deciding(h held) int {
 	switch {
-	case !h.reached:
-	case h.score == decomp.CCritMax:
-		return m.critClass
-	case h.score == decomp.CBEC:
-		return m.pairClass
+	case p.wide:
+		in.inverse[0] = step.inverse
+		addWide(in, s, row)
+	case p.pairs.number == 0:
+		addMeans(s.means, p.listed, row, step.inverse)
+	default:
+		addApart(s.means, p.listed, row, in.apart, step.inverse)
+		multiply(s.products, in.cross[:len(p.critical)], in.apart[:len(p.listed)])
 	}
-	return -1
 }
 
-// bounded, with a NaN as it is.
-func bounded(v float64) float64 {
-	if v > settle.Bound {
-		return settle.Bound
+// Two of these are kept apart so that what their loops need stays in registers.
+
+// addSquares adds a pass to the moments of critical classes, but cubes, writes their
+// deviations times (n-1)/n to cross, and returns their mass.
+//
+//go:noinline
+func addSquares[T float32 | float64](x []moments, classes []int, row []T, cross []float64, inverse, share float64) (mass float64) {
+	x, cross = x[:len(classes)], cross[:len(classes)]
+	for j, c := range classes {
+		v, m := float64(row[c]), &x[j]
+		mass += v
+		d := v - m.mean
+		w := d * share
+		cross[j] = w
+		m.second += d * w
+		m.mean += d * inverse
 	}
-	if v < -settle.Bound {
-		return -settle.Bound
-	}
-	return v
+	return mass
 }
 
-// logarithm to 3e-6, continuous and exact at powers of 2: a statistic may be any such
-// function, as long as it is the same where rules are learned and where they are used.
-// It costs a fifth of math.Log.
-func logarithm(v float64) float64 {
-	const least, most = 1e-300, 1e300
-	if !(v >= least && v <= most) {
-		return math.Log(v)
+// addCubes is the same with cubes, of pass most+2.
+func addCubes[T float32 | float64](x []moments, classes []int, row []T, cross []float64, inverse, share, most float64) (mass float64) {
+	x, cross = x[:len(classes)], cross[:len(classes)]
+	for j, c := range classes {
+		v, m := float64(row[c]), &x[j]
+		mass += v
+		d := v - m.mean
+		w, by := d*share, d*inverse
+		cross[j] = w
+		m.third += by * (d*w*most - 3*m.second)
+		m.second += d * w
+		m.mean += by
 	}
-	// v = 2^n (1+x) with 0 <= x < 1; log2(1+x) by a polynomial that is 0 at 0 and 1 at 1.
-	bits := math.Float64bits(v)
-	n := int(bits>>52) - 1023
-	x := math.Float64frombits(bits&(1<<52-1)|1023<<52) - 1
-	x2 := x * x
-	low := 1.4425449424414123 - 0.7181452413425473*x + (0.4575491290511508-0.2779052132869194*x)*x2
-	high := 0.12179779491382899 - 0.02584141177692545*x
-	return (float64(n) + x*(low+high*x2*x2)) * math.Ln2
+	return mass
 }
 
-// pairs fills cbec and its class from the sums of products.
-func (in *Inputs) pairs(m *measured, mean, products []float64, half float64) {
+//go:noinline
+func addMeans[T float32 | float64](means []float64, classes []int, row []T, inverse float64) {
+	means = means[:len(classes)]
+	for j, c := range classes {
+		means[j] += (float64(row[c]) - means[j]) * inverse
+	}
+}
+
+// addApart is addMeans, and writes the deviations to apart.
+func addApart[T float32 | float64](means []float64, classes []int, row []T, apart []float64, inverse float64) {
+	means, apart = means[:len(classes)], apart[:len(classes)]
+	for j, c := range classes {
+		d := float64(row[c]) - means[j]
+		apart[j] = d
+		means[j] += d * inverse
+	}
+}
+
+// multiply adds the products of a pass.
+func multiply(products, cross, apart []float64) {
+	for _, w := range cross {
+		row := products[:len(apart)]
+		for j, d := range apart {
+			row[j] += d * w
+		}
+		products = products[len(apart):]
+	}
+}
+
+// addSometimes adds what few scores need. The means are still those before the pass,
+// but for the critical classes.
+func addSometimes[T float32 | float64](in *Inputs, i int, row []T, share float64) {
 	p := in.plan
-	roots := in.apart[:len(p.safe)]
-	for j, c := range p.safe {
-		roots[j] = 1 / math.Sqrt(mean[c]+decomp.Epsilon)
+	if p.entropies {
+		in.inputs[i].entropy += entropy(row)
 	}
-	best := 0.0
-	for at, c := range p.critical {
-		// |x| - x is -2 min(x, 0), without a branch that nobody could foresee.
-		row, share := products[at*len(roots):][:len(roots)], 0.0
-		if p.weights == nil {
-			for j, root := range roots {
-				share += (math.Abs(row[j]) - row[j]) * root
-			}
-		} else {
-			for j, w := range p.weights[at*len(roots):][:len(roots)] {
-				share += (math.Abs(row[j]) - row[j]) * roots[j] * w
-			}
-		}
-		if share == 0 {
-			continue
-		}
-		share *= 0.5 * half / math.Sqrt(mean[c]+decomp.Epsilon)
-		m.cbec += share
-		if share > best*(1+1e-12) {
-			best, m.pairClass = share, c
+	if p.spreads {
+		means, to := in.meansByClass(i), in.inputs[i].spreads
+		for at, c := range p.others {
+			d := float64(row[c]) - means[c]
+			to[at] += d * d * share
 		}
 	}
 }
 
-// entropy is -sum_k p_k log p_k, nats.
-func entropy(p []float64) float64 {
-	h := 0.0
-	for _, v := range p {
-		if v > 0 {
-			h -= v * math.Log(v)
-		}
+// addWide takes what is kept of columns. What is in scratch is of this pass.
+func addWide[T float32 | float64](in *Inputs, s *input, row []T) {
+	k := len(row)
+	pass := kernel.Part[T]{Data: row, Mean: s.means, Passes: 1, Stride: k, Inputs: 1, Classes: k, Width: k}
+	if len(s.products) > 0 {
+		kernel.Crossed(s.products, k, pass, in.cross, len(in.cross), len(s.critical), false)
 	}
-	return h
+	// The mean of a column is read before it is written.
+	kernel.Crossed(s.means, k, pass, in.inverse[:], 1, 1, false)
 }
 
-// softmax in place, shifted by the largest so that nothing overflows.
-func softmax(z []float64) {
-	top, sum := math.Inf(-1), 0.0
-	for _, v := range z {
-		top = max(top, v)
+// same takes a pass of an input all of whose passes were the same, if it is too.
+func same[T float32 | float64](in *Inputs, i int, row []T) bool {
+	p, s := in.plan, &in.inputs[i]
+	if s.passes == 1 {
+		clear(s.critical)
+		clear(s.products)
+		clear(s.spreads)
+		for at, c := range p.critical {
+			s.critical[at].mean = float64(row[c])
+			s.peak += float64(row[c])
+		}
+		for at, c := range p.listed {
+			s.means[at] = float64(row[c])
+		}
 	}
-	for k, v := range z {
-		z[k] = math.Exp(v - top)
-		sum += z[k]
+	mean := in.meansByClass(i)
+	for c, v := range row {
+		if v := float64(v); v != mean[c] && !math.IsNaN(v) { // what is not a number is like itself
+			s.different = true
+			return false
+		}
 	}
-	for k := range z {
-		z[k] /= sum
+	if p.entropies {
+		s.entropy += entropy(row)
 	}
+	return true
+}
+
+// meansByClass of input i, good until the next call.
+func (in *Inputs) meansByClass(i int) []float64 {
+	s := &in.inputs[i]
+	for at, c := range in.plan.critical {
+		in.mean[c] = s.critical[at].mean
+	}
+	for at, c := range in.plan.listed {
+		in.mean[c] = s.means[at]
+	}
+	return in.mean
 }

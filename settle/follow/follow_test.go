@@ -1,10 +1,13 @@
 package follow_test
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +15,7 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/recordings"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/settle"
 	"github.com/ckd-project/ckd/settle/follow"
@@ -64,8 +68,11 @@ func passes(rng *rand.Rand, s, k int, logits bool) []float32 {
 // the passes so far.
 func TestAgrees(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		k := rapid.IntRange(2, 6).Draw(t, "classes")
-		p := newPolicy(k, rapid.IntRange(1, k-1).Draw(t, "critical"))
+		k := rapid.OneOf(rapid.IntRange(2, 7), rapid.IntRange(20, 70)).Draw(t, "classes")
+		p := newPolicy(k, rapid.IntRange(1, min(k-1, 11)).Draw(t, "critical"))
+		if rapid.Bool().Draw(t, "the last class is neither") && len(p.Safe) > 1 {
+			p.Safe = p.Safe[:len(p.Safe)-1]
+		}
 		p.Gate = rapid.SampledFrom([]policy.Gate{policy.AnyCritical, policy.DecidingClass, policy.Always, policy.Never}).Draw(t, "gate")
 		p.Scope = rapid.SampledFrom([]policy.Scope{policy.AllInputs, policy.PredictedSafe}).Draw(t, "scope")
 		p.Variance = rapid.SampledFrom([]policy.Variance{policy.Sample, policy.Population}).Draw(t, "variance")
@@ -73,7 +80,9 @@ func TestAgrees(t *testing.T) {
 		score := rapid.SampledFrom([]policy.Score{policy.Entropy, policy.MI, policy.MaxProb, policy.EUVar, policy.VarCrit,
 			policy.EUVarCrit, policy.CCritSum, policy.CCritMax, policy.CBEC})
 		p.Primary.Score, p.Fallback.Score = score.Draw(t, "primary"), score.Draw(t, "fallback")
-		p.PairWeights = []policy.PairWeight{{Safe: p.Safe[0], Critical: p.Critical[0], Weight: 2.5}}
+		if rapid.Bool().Draw(t, "weights") {
+			p.PairWeights = []policy.PairWeight{{Safe: p.Safe[0], Critical: p.Critical[0], Weight: 2.5}}
+		}
 		plan, err := follow.NewPlan(p)
 		if err != nil {
 			t.Fatal(err)
@@ -100,21 +109,21 @@ func TestAgrees(t *testing.T) {
 				t.Fatal(err)
 			}
 			e := open.Evidence(1)
-			close := func(what string, got, want float64) {
+			near := func(what string, got, want float64) {
 				if !(math.Abs(got-want) <= 1e-9*math.Abs(want)+1e-13) {
 					t.Fatalf("%s after %d passes: %v, expected %v", what, at+1, got, want)
 				}
 			}
 			of := func(name policy.Score) float64 { s, _ := decomp.ParseScore(string(name)); return o.Scores[s] }
 			if p.Gate.ReachesPrimary() {
-				close("primary "+string(p.Primary.Score), e.Primary, of(p.Primary.Score))
+				near("primary "+string(p.Primary.Score), e.Primary, of(p.Primary.Score))
 			}
 			if p.Gate.ReachesFallback() {
-				close("fallback "+string(p.Fallback.Score), e.Fallback, of(p.Fallback.Score))
+				near("fallback "+string(p.Fallback.Score), e.Fallback, of(p.Fallback.Score))
 			}
 			if p.Gate.ReadsSkewness() {
 				for _, c := range p.Critical {
-					close("skewness", e.Skewness[c], o.Skewness[c])
+					near("skewness", e.Skewness[c], o.Skewness[c])
 				}
 			}
 			got, class := open.Decide(1)
@@ -124,6 +133,31 @@ func TestAgrees(t *testing.T) {
 			// The statistics say the same: above 0 it would defer.
 			var x settle.Statistics
 			open.Statistics(1, &x)
+			peak := 0.0
+			if p.Kind == policy.Probabilities { // those of logits are not to be had here
+				for pass := range at + 1 {
+					mass := 0.0
+					for _, c := range p.Critical {
+						mass += float64(values[pass*k+c])
+					}
+					peak = max(peak, mass)
+				}
+				rough(t, "peak", x.Values[settle.Peak], (peak+1e-6)/(1-peak+1e-6))
+			}
+			critical, other := 0.0, 0.0
+			for c, mu := range o.Mean {
+				if slices.Contains(p.Critical, c) {
+					critical = max(critical, mu)
+				} else {
+					other = max(other, mu)
+				}
+			}
+			rough(t, "doubt", x.Values[settle.Doubt], 1-max(critical, other)+1e-6)
+			rough(t, "margin", x.Values[settle.Margin], (critical+1e-6)/(other+1e-6))
+			if p.Scope == policy.AllInputs {
+				const e = 1e-12
+				rough(t, "own", x.Values[settle.Own], (o.Decision.Value+e)/(o.Decision.Threshold+e))
+			}
 			if defers := x.Values[settle.Own] > 0; defers != (got.Action == policy.Defer) {
 				t.Fatalf("own %v, but %v", x.Values[settle.Own], got.Action)
 			}
@@ -144,6 +178,36 @@ func TestAgrees(t *testing.T) {
 			}
 		}
 	})
+}
+
+// rough holds a statistic against what it is the logarithm of.
+func rough(t *rapid.T, what string, got, of float64) {
+	t.Helper()
+	if want := min(max(math.Log(of), -settle.Bound), settle.Bound); want > -13 && math.Abs(got-want) > 0.01 {
+		t.Fatalf("%s %v, expected %v", what, got, want)
+	}
+}
+
+// TestBytes: the memory of an input is what is said.
+func TestBytes(t *testing.T) {
+	for _, k := range []int{3, 100} {
+		p := newPolicy(k, 2)
+		p.Fallback.Score = policy.EUVar
+		p.Primary.Score = policy.CBEC
+		plan, err := follow.NewPlan(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const n = 1 << 12
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		open := plan.NewInputs(n)
+		runtime.ReadMemStats(&after)
+		got, want := float64(after.TotalAlloc-before.TotalAlloc)/n, float64(plan.Bytes())
+		if !(got >= 0.95*want && got <= 1.05*want+10) || open.Len() != n {
+			t.Errorf("%d classes: %v bytes, expected %v", k, got, want)
+		}
+	}
 }
 
 func TestDegenerate(t *testing.T) {
@@ -210,79 +274,152 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// BenchmarkPass is the cost of a pass: what the accumulator takes to check and keep it,
-// that with its share of the result, following it, and asking.
-func BenchmarkPass(b *testing.B) {
-	for _, size := range []struct{ k, critical int }{{3, 2}, {10, 2}, {100, 5}} {
-		const s, n = 30, 64
-		for _, gate := range []policy.Gate{policy.Never, policy.Always, policy.AnyCritical} {
-			p := newPolicy(size.k, size.critical)
-			p.Gate = gate
-			rng := rand.New(rand.NewPCG(1, 2))
-			values := make([][]float32, n)
-			for i := range values {
-				values[i] = passes(rng, s, size.k, false)
+// TestRecording: on real passes, after any number of them, decisions are the engine's
+// on as many, and scores agree to 1e-9.
+func TestRecording(t *testing.T) {
+	r, err := recordings.CTGMCDropout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, n := len(r.Classes), r.Passes.N
+	for _, gate := range []policy.Gate{policy.Never, policy.Always, policy.AnyCritical, policy.DecidingClass} {
+		p := newPolicy(k, 1)
+		p.Critical, p.Safe, p.Gate = r.Critical, r.Safe, gate
+		p.Primary.Threshold, p.Fallback.Threshold = 0.06, 0.02
+		plan, err := follow.NewPlan(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := engine.NewLean(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open, b, o := plan.NewInputs(n), m.NewBatch(), m.NewOutcome()
+		for pass := range r.Passes.S {
+			for i := range n {
+				if err := open.Add(i, r.Passes.Float32[(pass*n+i)*k:][:k]); err != nil {
+					t.Fatal(err)
+				}
 			}
-			name := fmt.Sprintf("K=%d/%s/", size.k, gate)
-			per := func(b *testing.B) { b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/(s*n), "ns/pass") }
-			m, err := engine.NewLean(p)
-			if err != nil {
-				b.Fatal(err)
+			if pass == 0 {
+				continue
 			}
-			for _, finish := range []bool{false, true} {
-				b.Run(name+map[bool]string{false: "keep", true: "keep+finish"}[finish], func(b *testing.B) {
-					batch, o := m.NewBatch(), m.NewOutcome()
-					for b.Loop() {
-						in := m.Open(n, s)
-						for t := range s {
-							for i := range n {
-								if err := in.Add(batch, i, values[i][t*size.k:][:size.k]); err != nil {
-									b.Fatal(err)
-								}
-							}
-						}
-						if finish {
-							if err := in.Finish(batch, 0, n); err != nil {
-								b.Fatal(err)
-							}
-							for i := range n {
-								_ = batch.Outcome(i, o)
-							}
-						}
-						in.Release()
-					}
-					per(b)
-				})
+			if err := b.Reset(decomp.Tensor{Passes: pass + 1, Inputs: n, Float32: r.Passes.Float32[:(pass+1)*n*k]}); err != nil {
+				t.Fatal(err)
 			}
-			plan, err := follow.NewPlan(p)
-			if err != nil {
-				b.Fatal(err)
-			}
-			rule := &settle.Rule{Passes: s, Fewest: 1, Steps: make([]settle.Step, s-1)}
-			for i := range rule.Steps {
-				rule.Steps[i].Retain, rule.Steps[i].Defer = -1, 100 // never reached, and never known before
-			}
-			for _, ask := range []bool{false, true} {
-				b.Run(name+map[bool]string{false: "follow", true: "follow+ask"}[ask], func(b *testing.B) {
-					open := plan.NewInputs(n)
-					for b.Loop() {
-						for i := range n {
-							open.Reset(i)
-						}
-						for t := range s {
-							for i := range n {
-								_ = open.Add(i, values[i][t*size.k:][:size.k])
-								if ask {
-									if open.Settled(i, rule) != settle.Open {
-										b.Fatal("settled")
-									}
-								}
-							}
-						}
-					}
-					per(b)
-				})
+			for i := range n {
+				if err := b.Outcome(i, o); err != nil {
+					t.Fatal(err)
+				}
+				got, class := open.Decide(i)
+				want := o.Decision
+				if class != o.Predicted || got.Action != want.Action || got.Gate != want.Gate || got.Class != want.Class ||
+					got.Reason != want.Reason || !(math.Abs(got.Value-want.Value) <= 1e-9*want.Value+1e-13) {
+					t.Fatalf("input %d after %d passes: %+v of class %d, expected %+v of class %d",
+						i, pass+1, got, class, want, o.Predicted)
+				}
 			}
 		}
 	}
+}
+
+// TestResize: memory that is used again has nothing left of what was in it.
+func TestResize(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		k := rapid.OneOf(rapid.IntRange(2, 7), rapid.IntRange(45, 55)).Draw(t, "classes")
+		p := newPolicy(k, rapid.IntRange(1, min(k-1, 4)).Draw(t, "critical"))
+		p.Gate = rapid.SampledFrom([]policy.Gate{policy.AnyCritical, policy.DecidingClass, policy.Always, policy.Never}).Draw(t, "gate")
+		p.Primary.Score = rapid.SampledFrom([]policy.Score{policy.CCritMax, policy.EUVar, policy.MI}).Draw(t, "primary")
+		p.Kind = rapid.SampledFrom([]policy.Kind{policy.Probabilities, policy.Logits}).Draw(t, "kind")
+		plan, err := follow.NewPlan(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const n, s = 5, 6
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+		rule := &settle.Rule{Passes: s + 1, Fewest: 2, Steps: make([]settle.Step, s-1)}
+		for i := range rule.Steps {
+			for j := range rule.Steps[i].Coefficients {
+				rule.Steps[i].Coefficients[j] = rng.NormFloat64()
+			}
+			rule.Steps[i].Defer = rng.ExpFloat64()
+		}
+		all, each := plan.NewInputs(2*n), plan.NewInputs(n)
+		for i := range 2 * n {
+			_ = all.Add(i, passes(rng, 1, k, p.Kind == policy.Logits)) // to be forgotten
+		}
+		all.Resize(n)
+		for range s {
+			values := passes(rng, n, k, p.Kind == policy.Logits)
+			for i := range n {
+				for _, in := range []*follow.Inputs{all, each} {
+					if err := in.Add(i, values[i*k:][:k]); err != nil {
+						t.Fatal(err)
+					}
+				}
+				var x, y settle.Statistics
+				all.Statistics(i, &x)
+				each.Statistics(i, &y)
+				if a := all.Settled(i, rule); x != y || a != each.Settled(i, rule) || a != rule.Settled(all.Passes(i), &x) {
+					t.Fatalf("input %d: %v, %v, expected %v, %v", i, x, a, y, each.Settled(i, rule))
+				}
+			}
+		}
+		if all.Add(0, make([]float32, k-1)) == nil {
+			t.Error("no error for a value too few, expected one")
+		}
+	})
+}
+
+// FuzzSettled: whatever rows come, nothing panics, and an input whose passes are all
+// identical is never retained before the last.
+func FuzzSettled(f *testing.F) {
+	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, uint8(3), uint8(0), false)
+	f.Add([]byte{0, 0, 128, 63, 0, 0, 0, 0, 0, 0, 128, 63, 0, 0, 0, 0}, uint8(2), uint8(1), true)
+	f.Add([]byte{0, 0, 192, 127, 0, 0, 128, 255, 0, 0, 128, 127, 255, 255, 127, 127}, uint8(50), uint8(2), false)
+	f.Fuzz(func(t *testing.T, data []byte, classes, gate uint8, logits bool) {
+		k := 2 + int(classes)%60
+		p := newPolicy(k, 1+k/8)
+		p.Gate = []policy.Gate{policy.AnyCritical, policy.DecidingClass, policy.Always, policy.Never}[gate%4]
+		if logits {
+			p.Kind = policy.Logits
+		}
+		plan, err := follow.NewPlan(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const most = 20
+		rule := &settle.Rule{Passes: most + 2, Fewest: 1, Steps: make([]settle.Step, most+1)}
+		for i := range rule.Steps {
+			rule.Steps[i].Retain = settle.Never // whatever is known
+		}
+		open, row, first, x := plan.NewInputs(2), make([]float32, k), make([]float32, k), settle.Statistics{}
+		for pass := range most {
+			for j := range row {
+				if at := 4 * (pass*k + j); at+4 <= len(data) {
+					row[j] = math.Float32frombits(binary.LittleEndian.Uint32(data[at:]))
+				}
+			}
+			// Input 0 gets them all, input 1 the first alone.
+			if err := open.Add(0, row); err != nil {
+				t.Fatal(err)
+			}
+			if pass == 0 {
+				copy(first, row)
+			}
+			if err := open.Add(1, first); err != nil {
+				t.Fatal(err)
+			}
+			for i := range 2 {
+				open.Statistics(i, &x)
+				quick, slow := open.Settled(i, rule), rule.Settled(pass+1, &x)
+				if quick != slow {
+					t.Fatalf("settled to %q, expected %q of %v", quick, slow, x)
+				}
+			}
+			if open.Settled(1, rule) == settle.Retain && pass > 0 {
+				t.Fatalf("retained after %d identical passes", pass+1)
+			}
+		}
+	})
 }

@@ -1,0 +1,201 @@
+package follow_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/recordings"
+	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/settle"
+	"github.com/ckd-project/ckd/settle/follow"
+	"github.com/ckd-project/ckd/settle/learn"
+)
+
+// asksAt is after how many of 30 passes a learned rule may settle.
+var asksAt = []int{2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 19, 22, 26}
+
+// neverReached asks when a learned rule does, and never settles anything: neither of
+// its boundaries is reached, but nobody can know before.
+func neverReached() *settle.Rule {
+	r := &settle.Rule{Passes: 30, Fewest: 2, Steps: make([]settle.Step, 28)}
+	for i := range r.Steps {
+		r.Steps[i].Retain, r.Steps[i].Defer = -settle.Never, settle.Never
+	}
+	for _, t := range asksAt {
+		s := &r.Steps[t-r.Fewest]
+		s.Retain, s.Defer = -1, 100
+		for j := range s.Coefficients {
+			s.Coefficients[j] = 1e-9 * float64(j)
+		}
+	}
+	return r
+}
+
+// BenchmarkPass is the cost of a pass, of groups of 64 inputs that all take 30: what
+// the engine takes to check and keep it (keep), that with its share of the result
+// (accumulate), following it until the rule asks no more (follow), and following it and
+// asking (follow-ask), where nothing settles and nothing would be deferred, which takes
+// longest. They take turns, so that the ratios to accumulate are of one time.
+func BenchmarkPass(b *testing.B) {
+	for _, size := range []struct{ k, critical int }{{3, 1}, {3, 2}, {10, 1}, {10, 2}, {10, 5}, {100, 5}, {100, 10}} {
+		for _, gate := range gates {
+			p := newPolicy(size.k, size.critical)
+			p.Gate, p.Primary.Threshold, p.Fallback.Threshold = gate.Gate, 10, 10
+			b.Run(fmt.Sprintf("K=%d/critical=%d/%s", size.k, size.critical, gate.name), func(b *testing.B) {
+				const s = 30
+				rng, values := rand.New(rand.NewPCG(1, 2)), make([]float32, s*group*size.k)
+				for i := range group {
+					for j, v := range passes(rng, s, size.k, false) {
+						values[(j/size.k*group+i)*size.k+j%size.k] = v
+					}
+				}
+				benchmark(b, p, neverReached(), [][]float32{values}, s)
+			})
+		}
+	}
+}
+
+// BenchmarkRecording is the same with real passes and a rule that was learned from the
+// other half of the inputs: those that are settled take no more passes.
+func BenchmarkRecording(b *testing.B) {
+	r, err := recordings.CTGMCDropout()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, gate := range gates {
+		b.Run(gate.name, func(b *testing.B) {
+			p := newPolicy(len(r.Classes), 1)
+			p.Critical, p.Safe, p.Gate, p.Primary.Threshold, p.Fallback.Threshold = r.Critical, r.Safe, gate.Gate, 0.06, 0.06
+			s, n, k := r.Passes.S, r.Passes.N, len(r.Classes)
+			d, err := learn.Decide(p, learn.Recording{Passes: s, Inputs: n, Values: r.Passes.Float32, Labels: r.Labels})
+			if err != nil {
+				b.Fatal(err)
+			}
+			perm := rand.New(rand.NewPCG(1, 2)).Perm(n)
+			path, err := learn.Learn(d, perm[:n/2], learn.Options{Orders: 5, Seed: 1})
+			if err != nil {
+				b.Fatal(err)
+			}
+			rule := path.Rules[0]
+			for i, share := range path.Disagreements {
+				if share <= 0.007 {
+					rule = path.Rules[i]
+				}
+			}
+			var groups [][]float32
+			for inputs := range slices.Chunk(perm[n/2:], group) {
+				if len(inputs) < group {
+					break
+				}
+				var values []float32
+				for t := range s {
+					for _, i := range inputs {
+						values = append(values, r.Passes.Float32[(t*n+i)*k:][:k]...)
+					}
+				}
+				groups = append(groups, values)
+			}
+			benchmark(b, p, rule, groups, s)
+		})
+	}
+}
+
+// group is how many inputs are in one.
+const group = 64
+
+var gates = []struct {
+	name string
+	policy.Gate
+}{{"c_crit_max", policy.Never}, {"cbec", policy.Always}, {"any-critical", policy.AnyCritical}}
+
+// benchmark groups of inputs with up to s passes each, [passes][inputs][classes].
+func benchmark(b *testing.B, p *policy.Policy, rule *settle.Rule, groups [][]float32, s int) {
+	m, err := engine.NewLean(p)
+	if err != nil {
+		b.Fatal(err)
+	}
+	plan, err := follow.NewPlan(p)
+	if err != nil {
+		b.Fatal(err)
+	}
+	k, open := len(p.Classes), plan.NewInputs(group)
+	// How many passes each takes.
+	total, used := 0, make([][group]int, len(groups))
+	for g, values := range groups {
+		open.Resize(group)
+		for i := range group {
+			for used[g][i] < s {
+				_ = open.Add(i, values[(used[g][i]*group+i)*k:][:k])
+				if used[g][i]++; open.Settled(i, rule) != settle.Open {
+					break
+				}
+			}
+			total += used[g][i]
+		}
+	}
+	last := rule.Last()
+	following := func(g int, ask bool) {
+		open.Resize(group)
+		for t := range last {
+			for i := range group {
+				if t < used[g][i] {
+					_ = open.Add(i, groups[g][(t*group+i)*k:][:k])
+					if ask {
+						open.Settled(i, rule)
+					}
+				}
+			}
+		}
+	}
+	batch, o := m.NewBatch(), m.NewOutcome()
+	keeping := func(g int, finish bool) {
+		in := m.Open(group, s)
+		for t := range s {
+			for i := range group {
+				if t < used[g][i] {
+					if err := in.Add(batch, i, groups[g][(t*group+i)*k:][:k]); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+		}
+		for i := 0; finish && i < group; {
+			count := 1 // neighbours with equally many
+			for i+count < group && used[g][i+count] == used[g][i] {
+				count++
+			}
+			if err := in.Finish(batch, i, count); err != nil {
+				b.Fatal(err)
+			}
+			for j := range count {
+				_ = batch.Outcome(j, o)
+			}
+			i += count
+		}
+		in.Release()
+	}
+	var spent [4]time.Duration
+	for b.Loop() {
+		for g := range groups {
+			for at, run := range []func(){
+				func() { keeping(g, false) }, func() { keeping(g, true) },
+				func() { following(g, false) }, func() { following(g, true) },
+			} {
+				start := time.Now()
+				run()
+				spent[at] += time.Since(start)
+			}
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	for at, what := range []string{"keep", "accumulate", "follow", "follow-ask"} {
+		b.ReportMetric(float64(spent[at].Nanoseconds())/float64(b.N*total), what+"-ns/pass")
+	}
+	b.ReportMetric(float64(spent[3]-spent[2])/float64(spent[1]), "asking/accumulate")
+	b.ReportMetric(float64(spent[3])/float64(spent[1]), "follow-ask/accumulate")
+	b.ReportMetric(float64(total)/float64(group*len(groups)), "passes")
+}

@@ -1,0 +1,45 @@
+package follow
+
+import "math"
+
+// logarithm to 0.006, rising and continuous, and exact at powers of 2: a statistic may
+// be any such function, as long as it is the same where rules are learned and where
+// they are used. It costs a tenth of math.Log. What is not a positive normal number has
+// none.
+func logarithm(v float64) float64 {
+	const one, unit = 1023 << 52, 1.0 / (1 << 52)
+	bits := math.Float64bits(v)
+	if bits-1<<52 >= 0x7ff<<52-1<<52 {
+		return math.NaN()
+	}
+	// v = 2^n (1+x) with 0 <= x < 1: n+x is in the order of the bits, and log2(1+x)-x
+	// nearly a parabola.
+	x := math.Float64frombits(bits&(1<<52-1)|one) - 1
+	return (unit*math.Ln2)*float64(int64(bits)-one) + (0.34655539*math.Ln2)*(x-x*x)
+}
+
+// entropy is -sum_k p_k log p_k, nats.
+func entropy[T float32 | float64](p []T) float64 {
+	h := 0.0
+	for _, t := range p {
+		if v := float64(t); v > 0 {
+			h -= v * math.Log(v)
+		}
+	}
+	return h
+}
+
+// softmax in place, shifted by the largest so that nothing overflows.
+func softmax(z []float64) {
+	top, sum := math.Inf(-1), 0.0
+	for _, v := range z {
+		top = max(top, v)
+	}
+	for k, v := range z {
+		z[k] = math.Exp(v - top)
+		sum += z[k]
+	}
+	for k := range z {
+		z[k] /= sum
+	}
+}
