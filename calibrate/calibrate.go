@@ -71,6 +71,10 @@ type Options struct {
 	Scope     policy.Scope
 	// Seed of the random folds and parts: the same seed, the same policy.
 	Seed uint64
+	// Settles is for a policy whose inputs can be settled early: without scores that
+	// cannot be followed pass by pass, and with some passes left
+	// between the fewest and all.
+	Settles bool
 	// Progress is told what share of the work is done; may be nil.
 	Progress eval.Progress
 }
@@ -218,6 +222,7 @@ func Run(ctx context.Context, t *eval.Table, labels []int, o Options) (*Result, 
 	}
 	r := &run{Options: o, ctx: ctx}
 	r.sample = newSample(t, labels, o.Base.Degenerate, o.Base.Saturated)
+	r.sample.settles = o.Settles
 	r.result = &Result{
 		Objective: o.Objective.String(), Scope: o.Scope, Seed: o.Seed,
 		Inputs: r.n, Critical: r.criticalIn(r.all()), Missed: count(r.missed), Passes: t.Passes,
@@ -311,10 +316,7 @@ func (r *run) choose(chosen rule, t thresholds, compared int) {
 	}
 	if p.Kind != policy.Dirichlet {
 		p.ExpectedPasses = r.table.Passes
-		// With few passes a gate that reads skewness hardly opens.
-		const spare = 2
-		for p.Gate.ReadsSkewness() && p.FewestPasses < r.table.Passes &&
-			decomp.SkewnessCap(p.FewestPasses, r.table.Spec.Variance) < spare*chosen.reliability {
+		for p.Gate.ReadsSkewness() && p.FewestPasses < r.table.Passes && r.hardlyOpens(p.FewestPasses, chosen.reliability) {
 			p.FewestPasses++
 		}
 	}
@@ -337,6 +339,18 @@ func (r *run) choose(chosen rule, t thresholds, compared int) {
 		}
 	}
 	r.result.Chosen, r.result.Policy = c, &p
+}
+
+// hardlyOpens reports whether a gate that reads skewness does with so few passes. From
+// half of all on it is enough for settling that it can open: else no pass is left to
+// be saved.
+func (r *run) hardlyOpens(passes int, reliability float64) bool {
+	const spare = 2
+	most := decomp.SkewnessCap(passes, r.table.Spec.Variance)
+	if r.Settles && 2*passes >= r.table.Passes {
+		return most <= reliability
+	}
+	return most < spare*reliability
 }
 
 // expect what was measured on inputs that chose neither rule nor point.

@@ -97,6 +97,8 @@ func rulesFor(s *sample, p part, scope policy.Scope, reliability float64) (rules
 		switch {
 		case values == nil:
 			notes = append(notes, fmt.Sprintf("%s is not defined without the sets that it needs: left out", score))
+		case s.settles && score == decomp.OvAMI:
+			notes = append(notes, fmt.Sprintf("%s cannot be followed pass by pass, so that nothing could be settled early: left out", score))
 		case s.constant(p, values):
 			notes = append(notes, fmt.Sprintf("%s is the same for all inputs%s: no threshold can tell them apart, left out",
 				score, among))

@@ -15,6 +15,8 @@ type sample struct {
 	table *eval.Table
 	n     int
 	label []int // the true class
+	// settles leaves out scores that cannot be followed pass by pass.
+	settles bool
 	// critical: the true class is. missed: and the predicted class is not.
 	critical, missed, correct []bool
 	// predictedCritical inputs are never deferred in scope predicted-safe.

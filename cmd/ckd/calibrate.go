@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -19,13 +20,19 @@ import (
 
 // calibrateCmd makes a policy from a labelled recording.
 type calibrateCmd struct {
-	labelledFlags
+	Passes string `required:"" placeholder:"FILE" help:"Recorded passes: .npy, or .npz with one array (or FILE.npz:NAME)."`
+	Labels string `placeholder:"FILE" help:"The true class of each input, as a number: .npy or .npz. Not needed with --settle alone."`
+	classFlags
+	rowFlags
+	policyFlags
 
 	Coverage        *float64 `placeholder:"C" help:"Objective: the share of inputs to retain."`
 	ReviewsPer1000  *float64 `name:"reviews-per-1000" placeholder:"N" help:"Objective: how many of 1000 inputs people can review; coverage in other words."`
 	MaxCriticalMiss *float64 `placeholder:"X" help:"Objective: the largest share of critical inputs that may be retained and called safe, on average (conformal risk control)."`
 	MaxCriticalFNR  *float64 `name:"max-critical-fnr" placeholder:"X" help:"Objective: the largest share of the retained critical inputs that may be called safe, with --confidence (Learn-then-Test)."`
-	Confidence      *float64 `placeholder:"P" help:"Confidence of --max-critical-fnr. Default 0.95."`
+	Settle          *float64 `placeholder:"X" help:"Learn when an input is settled before its last pass, so that at most this share is decided otherwise than by all passes. Beside an objective, or alone for a --policy with thresholds, which stay."`
+	Confidence      *float64 `placeholder:"P" help:"Confidence of --max-critical-fnr and of --settle. Default 0.95, of --settle 0.9."`
+	Ordered         bool     `help:"The passes are the members of an ensemble, one fixed list: --settle keeps their order, here and live."`
 
 	Scope       policy.Scope `enum:"all,predicted-safe" default:"all" help:"Which inputs may be deferred: ${enum}. (${default})"`
 	Reliability *float64     `name:"reliability-threshold" placeholder:"X" help:"Skewness up to which C_k is trusted. Default 0.3, or the policy's."`
@@ -41,13 +48,18 @@ type calibrateCmd struct {
 func (*calibrateCmd) Help() string {
 	return `From labelled passes to a policy that "ckd serve" loads. It compares every score alone, and gates over pairs of
 scores with both thresholds chosen jointly, by cross-validation; the figures that it reports were measured on inputs
-that did not choose the rule. Exactly one objective is needed.
+that did not choose the rule. Exactly one objective is needed, or --settle with a policy that has thresholds.
 
     ckd calibrate --passes P.npy --labels Y.npy --classes 0,1,2,3 --critical 2,3 --coverage 0.8 --out policy.yaml
     ckd calibrate --passes P.npy --labels Y.npy --policy old.yaml --max-critical-fnr 0.05 --confidence 0.95 --out policy.yaml
+    ckd calibrate --passes P.npy --policy old.yaml --settle 0.01 --out policy.yaml
 
 With --policy, the policy is completed: its name, classes, sets, kind, variance, weights and handling of identical passes
 stay; its gate, scope, scores and thresholds are replaced, and it expects the recording's number of passes.
+
+With --settle, one half of the recording, by --seed, calibrates and learns from which pass on an input need not be waited
+for; the other half certifies that. Alone it needs no labels, and keeps the policy as it is but for its block settle. Passes
+are taken for draws of one posterior, whose order is of no account, unless --ordered says that they are an ensemble's members.
 
 Exit codes: 0 the policy is written; 1 a file or the policy has a fault; 2 wrong usage; 3 nothing certifies: no policy is
 written, and the report says how far off it is. docs/calibrate.md tells the method.`
@@ -66,12 +78,13 @@ func (c *calibrateCmd) Validate() error {
 		{"--reviews-per-1000", c.ReviewsPer1000, 0, 1000, false},
 		{"--max-critical-miss", c.MaxCriticalMiss, 0, 1, true},
 		{"--max-critical-fnr", c.MaxCriticalFNR, 0, 1, true},
+		{"--settle", c.Settle, 0, 1, true},
 		{"--confidence", c.Confidence, 0, 1, true},
 	} {
 		if flag.value == nil {
 			continue
 		}
-		if flag.name != "--confidence" {
+		if flag.name != "--confidence" && flag.name != "--settle" {
 			given++
 		}
 		v := *flag.value
@@ -85,11 +98,14 @@ func (c *calibrateCmd) Validate() error {
 		}
 	}
 	switch {
-	case given != 1:
-		return errors.New("expected exactly one objective: --coverage, --reviews-per-1000, --max-critical-miss or --max-critical-fnr")
-	case c.Confidence != nil && c.MaxCriticalFNR == nil:
-		return errors.New("--confidence is of --max-critical-fnr, expected that too: no other objective has one")
-	case c.objective().Coverage == 0 && (c.Coverage != nil || c.ReviewsPer1000 != nil):
+	case given > 1 || given == 0 && c.Settle == nil:
+		return errors.New("expected exactly one objective: --coverage, --reviews-per-1000, --max-critical-miss or --max-critical-fnr; " +
+			"or --settle")
+	case c.Confidence != nil && c.MaxCriticalFNR == nil && c.Settle == nil:
+		return errors.New("--confidence is of --max-critical-fnr and --settle, expected one of them: nothing else has one")
+	case given == 1 && c.Labels == "":
+		return errors.New("an objective without --labels: expected the true class of each input")
+	case (c.Coverage != nil || c.ReviewsPer1000 != nil) && c.objective().Coverage == 0:
 		return errors.New("a coverage of 0 defers everything: expected more")
 	case c.Reliability != nil && (!(*c.Reliability > 0) || math.IsInf(*c.Reliability, 1)):
 		return fmt.Errorf("--reliability-threshold %v: expected a finite number above 0", *c.Reliability)
@@ -101,10 +117,20 @@ func (c *calibrateCmd) Validate() error {
 		return errors.New("--name beside --policy, which names the model: expected one of them")
 	case c.Seed > math.MaxInt64:
 		return fmt.Errorf("--seed %d: expected at most %d", c.Seed, int64(math.MaxInt64))
-	case c.Critical == nil && c.Policy == "":
+	case given == 1 && c.Critical == nil && c.Policy == "":
 		return errors.New("expected --critical with the classes that must not be missed, or a --policy that names them")
 	}
-	return c.check()
+	return cmp.Or(c.checkSettle(), c.labelled().check())
+}
+
+// labelled are the flags that name the recording.
+func (c *calibrateCmd) labelled() *labelledFlags {
+	return &labelledFlags{c.Passes, c.Labels, c.classFlags, c.rowFlags, c.policyFlags}
+}
+
+// seeks reports whether there is an objective. Without one the policy is kept.
+func (c *calibrateCmd) seeks() bool {
+	return c.Coverage != nil || c.ReviewsPer1000 != nil || c.MaxCriticalMiss != nil || c.MaxCriticalFNR != nil
 }
 
 func (c *calibrateCmd) objective() calibrate.Objective {
@@ -126,7 +152,7 @@ func (c *calibrateCmd) objective() calibrate.Objective {
 
 // Run calibrates, and writes the policy and the report.
 func (c *calibrateCmd) Run(ctx *cmdContext) error {
-	model, err := c.model()
+	model, err := c.labelled().model()
 	if err != nil {
 		return err
 	}
@@ -148,6 +174,8 @@ type calibration struct {
 	PassesFile eval.File `json:"passes_file"`
 	LabelsFile eval.File `json:"labels_file"`
 	*calibrate.Result
+	// Settle is when inputs are settled early; nil without --settle.
+	Settle *settling `json:"settle"`
 	// PolicyHash and PolicyText are of the policy that is written; empty where
 	// nothing certifies.
 	PolicyHash string `json:"policy_hash"`
@@ -155,7 +183,7 @@ type calibration struct {
 }
 
 func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibration, error) {
-	rec, err := c.readLabelled(ctx, model)
+	rec, err := c.readRecording(ctx, model)
 	if err != nil {
 		return nil, err
 	}
@@ -174,47 +202,96 @@ func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibr
 	if err != nil {
 		return nil, err
 	}
+	if c.Settle != nil {
+		if err := c.checkSettleable(base, rec); err != nil {
+			return nil, err
+		}
+	}
 	rec.spec = engine.Spec(base) // with its weights: the policy decides by them
+	found := &calibration{Software: software(), PassesFile: rec.passesFile, LabelsFile: rec.labelsFile}
+	learns, certifies := halves(rec.passes.N, c.Seed)
+	switch {
+	case c.seeks() && c.Settle != nil:
+		found.Result, err = c.search(ctx, rec, base, learns)
+	case c.seeks():
+		found.Result, err = c.search(ctx, rec, base, nil)
+	default:
+		found.Result, err = c.keep(ctx, rec, base)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if model != nil && found.Policy != nil && (found.Policy.FewestPasses != base.FewestPasses || found.Policy.ExpectedPasses != base.ExpectedPasses) {
+		found.Notes = append(found.Notes, fmt.Sprintf("the policy had passes {fewest: %d, expected: %d}, and has {fewest: %d, expected: %d} now",
+			base.FewestPasses, base.ExpectedPasses, found.Policy.FewestPasses, found.Policy.ExpectedPasses))
+	}
+	if c.seeks() && found.Policy != nil {
+		found.tellOrigin(c.Posterior)
+	}
+	if c.Settle != nil && found.Policy != nil {
+		if err := c.settle(ctx, rec, base, found, learns, certifies); err != nil {
+			return nil, err
+		}
+	}
+	return found, c.complete(ctx, base, found, was)
+}
+
+// search for the rule and its thresholds, on some inputs of the recording, nil for all.
+func (c *calibrateCmd) search(ctx *cmdContext, rec *labelledRecording, base *policy.Policy, inputs []int) (*calibrate.Result, error) {
 	table, err := newTable(ctx, rec.passes, rec.spec)
 	if err != nil {
 		return nil, err
 	}
+	labels := rec.labels
+	if inputs != nil {
+		table, labels = tableOf(table, inputs), picked(labels, inputs, 1)
+	}
 	searching := newLateBar(ctx, "comparing rules")
 	defer searching.stop()
-	r, err := calibrate.Run(ctx.Ctx, table, rec.labels, calibrate.Options{
-		Base: base, Objective: c.objective(), Scope: c.Scope, Seed: c.Seed, Progress: searching.update,
+	r, err := calibrate.Run(ctx.Ctx, table, labels, calibrate.Options{
+		Base: base, Objective: c.objective(), Scope: c.Scope, Seed: c.Seed, Settles: c.Settle != nil, Progress: searching.update,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Passes, err)
 	}
-	found := &calibration{Software: software(), PassesFile: rec.passesFile, LabelsFile: rec.labelsFile, Result: r}
-	if model != nil && r.Policy != nil && (r.Policy.FewestPasses != base.FewestPasses || r.Policy.ExpectedPasses != base.ExpectedPasses) {
-		r.Notes = append(r.Notes, fmt.Sprintf("the policy had passes {fewest: %d, expected: %d}, and has {fewest: %d, expected: %d} now",
-			base.FewestPasses, base.ExpectedPasses, r.Policy.FewestPasses, r.Policy.ExpectedPasses))
-	}
-	return found, found.complete(c.Posterior, was)
+	return r, nil
 }
 
-// complete the policy with its provenance, and hold it against what a policy may
-// be, and against the one that was there.
-func (found *calibration) complete(posterior string, was *policy.Policy) error {
-	p := found.Result.Policy
-	if p == nil {
-		return nil
-	}
+// tellOrigin of the thresholds in the policy.
+func (found *calibration) tellOrigin(posterior string) {
+	p := found.Policy
 	p.Calibration.Software, p.Calibration.Posterior = found.Software, posterior
 	rec := &p.Calibration.Recording
 	rec.PassesFile, rec.PassesSHA256 = printablePath(found.PassesFile.Name), found.PassesFile.SHA256
 	rec.LabelsFile, rec.LabelsSHA256 = printablePath(found.LabelsFile.Name), found.LabelsFile.SHA256
+}
+
+// complete the policy with its hash, and hold it against what a policy may be, and
+// against the one that was there.
+func (c *calibrateCmd) complete(ctx *cmdContext, base *policy.Policy, found *calibration, was *policy.Policy) error {
+	p := found.Policy
+	if p == nil {
+		return nil
+	}
 	parsed, err := parsedBack(p)
 	if err != nil {
 		return err
 	}
 	found.PolicyHash = parsed.Hash
-	p.Calibration.PolicyHash = parsed.Hash
-	found.heed(was)
+	if c.seeks() || ofItself(base) {
+		p.Calibration.PolicyHash = parsed.Hash
+	}
+	if c.seeks() {
+		found.heed(was)
+	}
+	if c.Settle != nil {
+		found.heedRule(ctx, was)
+	}
 	if parsed, err = parsedBack(p); err != nil {
 		return err
+	}
+	if c.Settle != nil && parsed.SettleRule() == nil {
+		return errors.New("internal fault, please report it: the rule is not in force in the policy that it was learned for")
 	}
 	for _, w := range parsed.Warnings() {
 		found.Notes = append(found.Notes, "ckd check will warn: "+w)
@@ -357,7 +434,7 @@ func (found *calibration) heed(was *policy.Policy) {
 		return
 	}
 	p.Calibration.EarlierAttempt = earlier
-	if found.Certificate != nil {
+	if found.Certificate != nil && found.Certificate.Void == "" {
 		found.Void("a certificate was sought on the same recording before (" + earlier + ")")
 	}
 }
@@ -368,7 +445,7 @@ func (c *calibrateCmd) write(ctx *cmdContext, out *output, found *calibration) e
 	if c.Out != "" || c.Format == "json" {
 		report = ctx.Stdout
 	}
-	if found.Refusal != nil {
+	if found.refused() {
 		if err := c.writeReport(report, found); err != nil {
 			return err
 		}
@@ -381,6 +458,11 @@ func (c *calibrateCmd) write(ctx *cmdContext, out *output, found *calibration) e
 		}
 	}
 	return c.writeReport(report, found)
+}
+
+// refused reports whether nothing certifies.
+func (found *calibration) refused() bool {
+	return found.Refusal != nil || found.Settle != nil && found.Settle.Refusal != nil
 }
 
 func (c *calibrateCmd) writeReport(w io.Writer, found *calibration) error {

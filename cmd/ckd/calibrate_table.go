@@ -9,14 +9,20 @@ import (
 // writeCalibrationTables is a calibration for people.
 func writeCalibrationTables(w io.Writer, found *calibration, out string) error {
 	s := newSheet(w)
-	s.section("Calibration", "Objective: %s, scope %s. %d inputs of %d passes; %d are critical, and %d of these are missed "+
-		"without deferral.", found.Objective, found.Scope, found.Inputs, found.Passes, found.Critical, found.Missed)
+	if found.Objective != "" {
+		s.section("Calibration", "Objective: %s, scope %s. %d inputs of %d passes; %d are critical, and %d of these are missed "+
+			"without deferral.", found.Objective, found.Scope, found.Inputs, found.Passes, found.Critical, found.Missed)
+	}
 	if c := found.Chosen; c != nil {
 		rows := [][]string{{"primary", c.Primary.Score, threshold(c.Primary.Threshold)}}
 		if c.Fallback != nil {
 			rows = append(rows, []string{"fallback", c.Fallback.Score, threshold(c.Fallback.Threshold)})
 		}
-		s.section("Chosen: gate "+string(c.Gate), "An input is retained when the score that the gate chooses is at or under its "+
+		title := "Chosen: gate "
+		if found.Objective == "" {
+			title = "Kept: gate "
+		}
+		s.section(title+string(c.Gate), "An input is retained when the score that the gate chooses is at or under its "+
 			"threshold.")
 		s.table(2, []string{"rule", "score", "threshold"}, rows)
 	}
@@ -43,8 +49,12 @@ func writeCalibrationTables(w io.Writer, found *calibration, out string) error {
 		s.text("%s. It is for this one attempt on this recording.", how)
 	case found.Refusal != nil:
 		s.section("Nothing certifies", "%s.", found.Refusal.Reason)
+	case found.Objective == "" || found.refused():
 	default:
 		s.section("No certificate", "A coverage guarantees nothing about misses: see --max-critical-miss and --max-critical-fnr.")
+	}
+	if found.Settle != nil {
+		found.Settle.write(s)
 	}
 	if len(found.Comparison) > 0 {
 		s.section("Comparison", "On %s. The critical FNR has its binomial 95%% interval.", found.ComparisonBasis)
@@ -75,8 +85,12 @@ func writeCalibrationTables(w io.Writer, found *calibration, out string) error {
 		s.points(found.Notes)
 	}
 	s.section("How it was computed", "By %s, seed %d. The files and their SHA-256:", found.Software, found.Seed)
-	s.points([]string{found.PassesFile.Name + " " + found.PassesFile.SHA256, found.LabelsFile.Name + " " + found.LabelsFile.SHA256})
-	if out != "" && found.Refusal == nil {
+	files := []string{found.PassesFile.Name + " " + found.PassesFile.SHA256}
+	if found.LabelsFile.Name != "" {
+		files = append(files, found.LabelsFile.Name+" "+found.LabelsFile.SHA256)
+	}
+	s.points(files)
+	if out != "" && !found.refused() {
 		s.section("Policy", "%s has it: load it with \"ckd serve --policy %s\", and see with \"ckd check %s\" what it means. Its hash "+
 			"is %s.", out, out, out, found.PolicyHash)
 	}

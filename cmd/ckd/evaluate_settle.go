@@ -111,6 +111,10 @@ func (c *frontierCmd) frontier(ctx *cmdContext, flags *labelledFlags, model *pol
 		return nil, fmt.Errorf("%s has %d passes, expected more than %d, the fewest after which an input may be decided: none could be saved",
 			c.Passes, passes.S, least)
 	}
+	if passes.S > policy.MaxSettlePasses {
+		return nil, fmt.Errorf("%s has %d passes, expected at most %d, those of which decisions are settled", c.Passes, passes.S,
+			policy.MaxSettlePasses)
+	}
 	var labels []int
 	if c.Labels != "" {
 		if labels, err = record.ReadLabels(c.Labels); err != nil {
@@ -137,7 +141,8 @@ func (c *frontierCmd) frontier(ctx *cmdContext, flags *labelledFlags, model *pol
 	}
 	f.Source.Ordered = c.Ordered || model.SettleRule() != nil && model.Settle.Order == policy.MembersOrder
 	p := frontierPlot{Frontier: f, ctx: ctx, model: model, labelled: labels != nil && len(model.Critical) > 0}
-	if err := p.draw(settleRecording(passes, labels, f.Source.Ordered), passes.K); err != nil {
+	recording := settleRecording(passes, labels, f.Source.Ordered)
+	if err := untilInterrupted(ctx, func() error { return p.draw(recording, passes.K) }); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Passes, err)
 	}
 	f.Notes = append(f.Notes, frontierNotes(f, model, passes)...)
@@ -148,17 +153,12 @@ func (c *frontierCmd) frontier(ctx *cmdContext, flags *labelledFlags, model *pol
 // expects: those recorded take its place.
 func unsettleable(model *policy.Policy) string {
 	p := *model
-	if p.ExpectedPasses == 0 {
-		p.ExpectedPasses = policy.MaxPasses
-	}
+	p.ExpectedPasses = p.FewestPasses + 1
 	return p.Unsettleable()
 }
 
-// How much is followed. Statistics are kept after every pass of every order.
-const (
-	mostFollowed = 6_000_000 // passes at a time: 300 MB of statistics
-	drawnOrders  = 8
-)
+// drawnOrders of the passes of each input that points are means over.
+const drawnOrders = 8
 
 // frontierPlot is a frontier that is being drawn.
 type frontierPlot struct {
@@ -171,30 +171,27 @@ type frontierPlot struct {
 
 // draw all there is.
 func (p *frontierPlot) draw(r learn.Recording, classes int) error {
-	ctx, seed := p.ctx.Ctx, p.Source.Seed
+	seed := p.Source.Seed
 	working := newLateBar(p.ctx, "learning and drawing")
 	defer working.stop()
 	step := 0
-	next := func() error {
-		const steps = 6
+	next := func() {
+		const steps = 4
 		working.update(step, steps)
 		step++
-		return ctx.Err()
 	}
-	if err := next(); err != nil {
-		return err
-	}
+	next()
 	d, err := learn.Decide(p.model, r)
 	if err != nil {
 		return err
 	}
 	learning, rest := halves(r.Inputs, seed)
-	most := max(1, mostFollowed/r.Passes)
+	most := max(1, mostStatistics/r.Passes)
 	learning, rest = learning[:min(len(learning), most)], rest[:min(len(rest), most)]
 	p.Source.LearningOrders = min(learn.DefaultOrders, max(1, most/max(1, len(learning))))
 	p.Source.Orders = min(drawnOrders, max(1, most/max(1, len(rest))))
 	if r.Ordered {
-		p.Source.LearningOrders, p.Source.Orders = 1, 1
+		p.Source.Orders = 1
 	}
 	p.Summary = report.FrontierSummary{Inputs: r.Inputs, Passes: r.Passes, Classes: classes, LearnedOn: len(learning), DrawnOn: len(rest)}
 	fewer, fewerOnce := p.twice(func(orders int) []learn.Point { return learn.FewerPasses(d, rest, orders, seed) })
@@ -203,29 +200,28 @@ func (p *frontierPlot) draw(r learn.Recording, classes int) error {
 		name string
 		kind learn.Kind
 	}{{report.LearnedRule, learn.Learned}, {report.ScoreOnlyRule, learn.ScoreOnly}} {
-		if err := next(); err != nil {
-			return err
-		}
+		next()
 		path, err := learn.Learn(d, learning, learn.Options{Orders: p.Source.LearningOrders, Kind: m.kind, Seed: seed,
 			Fewest: max(p.model.FewestPasses, 2)})
 		if err != nil {
 			return err
 		}
+		if path.Kind != m.kind {
+			p.Notes = append(p.Notes, "the learned rule looks at the score alone: cross-validation finds that to save more here")
+		}
 		all, once := p.twice(func(orders int) []learn.Point { return learn.Frontier(d, path, m.name, rest, orders, seed) })
 		p.add(m.name, all, once)
 	}
 	p.add(report.FewerPasses, fewer, fewerOnce)
-	if err := next(); err != nil {
-		return err
-	}
+	next()
 	p.addRule(r.Passes, func(path *learn.Path, orders int) []learn.Point {
 		return learn.Frontier(d, path, "the policy's rule", rest, orders, seed)
 	})
 	differ := learn.Noise(d, rest, seed)
 	p.Summary.HalvesDiffer = float64(differ) / float64(len(rest))
 	p.Summary.HalvesDifferInterval = exact(differ, len(rest))
-	working.update(step, step)
-	return ctx.Err()
+	next()
+	return nil
 }
 
 // halves of the inputs, at random.
@@ -378,6 +374,7 @@ func dominance(f *report.Frontier) (notes []string) {
 		for i, at := range learned.At {
 			against := f.Method(name).At[i]
 			switch apart := math.Round(100*at.Saving) - math.Round(100*against.Saving); {
+			case !against.Reached: // it may save more than is known
 			case apart >= 0:
 				more = append(more, fmt.Sprintf("%v%%", 100*at.Disagreement))
 			case at.Reached:
@@ -386,8 +383,10 @@ func dominance(f *report.Frontier) (notes []string) {
 		}
 		words := fmt.Sprintf("the learned rule against %s: it saves ", report.MethodWords(name))
 		switch {
+		case less == nil && more == nil:
+			words += "what cannot be compared at any share"
 		case less == nil:
-			words += "no less at every share that it reaches"
+			words += "no less at every share where they can be compared"
 		case more == nil:
 			words += "less at every share: " + listed(less)
 		default:

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -40,6 +41,8 @@ type replayCmd struct {
 
 	Posterior string `placeholder:"NAME" help:"How the passes were sampled, as mc-dropout. The daemon counts and logs traffic that its policy was not calibrated for."`
 
+	Settle bool `help:"Take answers before the last pass, of inputs whose decision is settled by the policy's rule, leave these out of the passes that follow, and say at the end how many passes that saved, on the standard error."`
+
 	Unary    bool    `help:"Send every batch as one call with all its passes, in place of a stream of single passes."`
 	Batch    int     `default:"32" help:"Inputs in a batch, whose passes are sent together. (${default})"`
 	InFlight int     `default:"256" help:"Inputs under way at one time. (${default})"`
@@ -67,6 +70,8 @@ usage.`
 // Validate refuses numbers that make no sense; kong calls it.
 func (c *replayCmd) Validate() error {
 	switch {
+	case c.Unary && c.Settle:
+		return errors.New("--settle: expected without --unary, whose calls have all passes")
 	case c.Batch < 1:
 		return fmt.Errorf("--batch %d: expected at least 1", c.Batch)
 	case c.InFlight < 1:
@@ -121,6 +126,8 @@ func (c *replayCmd) Run(ctx *cmdContext) error {
 	p := &playback{inputs: inputs, inFlight: c.InFlight, batch: min(c.Batch, c.InFlight)}
 	detail := ckdv1.Detail(ckdv1.Detail_value["DETAIL_"+strings.ToUpper(c.Detail)])
 	streamErr := func() error { return nil }
+	sent := &passSender{passes: passes}
+	settles := false
 	if c.Unary {
 		p.send = unarySender(daemon, passes, client.Batch{
 			Model: c.Model, Posterior: c.Posterior, Detail: detail, Reconnect: c.reconnect(),
@@ -128,14 +135,16 @@ func (c *replayCmd) Run(ctx *cmdContext) error {
 	} else {
 		session, err := daemon.Session(ctx.Ctx, client.SessionConfig{
 			Model: c.Model, Classes: model.GetClasses(), Posterior: c.Posterior, Passes: passes.S, Detail: detail,
-			InFlight: c.InFlight, Reconnect: c.reconnect(),
+			InFlight: c.InFlight, Reconnect: c.reconnect(), AcceptSettled: c.Settle,
 		})
 		if err != nil {
 			return fmt.Errorf("session for model %q: %s", c.Model, statusText(err))
 		}
 		defer session.Close() // its error is that of streamErr
 		p.batch = min(p.batch, session.Window())
-		p.send = streamSender(session, passes)
+		sent.session = session
+		p.send = sent.send
+		settles = session.Info().GetSettles()
 		streamErr = session.Err
 	}
 	p.pace = pacer(c.Rate, p.batch, streamErr)
@@ -145,6 +154,9 @@ func (c *replayCmd) Run(ctx *cmdContext) error {
 	err = replay(ctx.Ctx, p, out.take)
 	if c.Summary {
 		out.summary(ctx.Stderr, time.Since(started))
+	}
+	if c.Settle {
+		out.saving(ctx.Stderr, settles, passes.S, int(sent.count.Load()))
 	}
 	switch {
 	case ctx.Ctx.Err() != nil:
@@ -266,27 +278,52 @@ func pacer(inputsPerSecond float64, batch int, broken func() error) func(context
 	}
 }
 
-// streamSender sends batches as groups of one stream, pass by pass.
-func streamSender(session *client.Session, passes *record.Passes) func(context.Context, int, int) []answer {
-	return func(ctx context.Context, from, to int) []answer {
-		group, err := session.Open(ctx, ids(from, to))
-		if err != nil {
+// passSender sends batches as groups of one stream, pass by pass.
+type passSender struct {
+	session *client.Session
+	passes  *record.Passes
+	count   atomic.Int64 // passes of inputs that were sent
+}
+
+// send leaves inputs that are answered out of the passes that follow.
+func (p *passSender) send(ctx context.Context, from, to int) []answer {
+	group, err := p.session.Open(ctx, ids(from, to))
+	if err != nil {
+		return failed(from, to, err)
+	}
+	var scratch []float32
+	started := time.Now()
+	for s := range p.passes.S {
+		rows := group.Rows()
+		if len(rows) == 0 {
+			break
+		}
+		values := passValues(&scratch, p.passes, s, from, to)
+		if err := group.SendRows(rows, pickRows(values, rows, p.passes.K)); err != nil {
 			return failed(from, to, err)
 		}
-		var scratch []float32
-		started := time.Now()
-		for s := range passes.S {
-			values := passValues(&scratch, passes, s, from, to)
-			if err := group.Send(values); err != nil {
-				return failed(from, to, err)
-			}
+		p.count.Add(int64(len(rows)))
+		if err := group.Sync(ctx); err != nil {
+			return failed(from, to, err)
 		}
-		answers := make([]answer, to-from)
-		for r := range group.Results() {
-			answers[r.Row] = answer{from + r.Row, r, time.Since(started)}
-		}
-		return answers
 	}
+	answers := make([]answer, to-from)
+	for r := range group.Results() {
+		answers[r.Row] = answer{from + r.Row, r, time.Since(started)}
+	}
+	return answers
+}
+
+// pickRows is some rows of the values of a pass, rising.
+func pickRows(values []float32, rows []int, classes int) []float32 {
+	if len(rows)*classes == len(values) {
+		return values
+	}
+	picked := make([]float32, 0, len(rows)*classes)
+	for _, row := range rows {
+		picked = append(picked, values[row*classes:][:classes]...)
+	}
+	return picked
 }
 
 // unarySender sends batches as single calls, each of which states the terms.
@@ -370,7 +407,8 @@ type replayOutput struct {
 	quiet  bool
 
 	decided   int
-	passes    int
+	settled   int // before the last pass
+	passes    int // that were used
 	actions   map[string]int
 	latencies []time.Duration // of what was decided
 	failed    refusals
@@ -387,7 +425,7 @@ func (o *replayOutput) take(answers []answer) error {
 			l = r
 		} else {
 			decided := wireLine(a.index, a.Decomposition, o.detail)
-			o.count(decided, a.latency)
+			o.count(decided, a)
 			l = decided
 		}
 		if o.quiet {
@@ -400,10 +438,13 @@ func (o *replayOutput) take(answers []answer) error {
 	return o.w.Flush()
 }
 
-func (o *replayOutput) count(l *line, latency time.Duration) {
+func (o *replayOutput) count(l *line, a answer) {
 	o.decided++
+	if a.Settled() {
+		o.settled++
+	}
 	o.passes += l.Passes
-	o.latencies = append(o.latencies, latency)
+	o.latencies = append(o.latencies, a.latency)
 	if o.actions == nil {
 		o.actions = map[string]int{}
 	}
@@ -449,6 +490,22 @@ func (o *replayOutput) summary(w io.Writer, elapsed time.Duration) {
 	fmt.Fprintf(w, "ckd: latency p50 %v, p90 %v, p99 %v, max %v\n", percentile(o.latencies, 50),
 		percentile(o.latencies, 90), percentile(o.latencies, 99), percentile(o.latencies, 100))
 	fmt.Fprintf(w, "ckd: retain %d, defer %d, observe %d\n", o.actions["retain"], o.actions["defer"], o.actions["observe"])
+}
+
+// saving says what it brought to settle inputs before the last of their passes. More are
+// sent than are used where the daemon is away, and does not say what it has dealt with.
+func (o *replayOutput) saving(w io.Writer, settles bool, passes, sent int) {
+	if !settles && o.settled == 0 {
+		fmt.Fprintf(w, "ckd: nothing is settled early: the daemon has no rule in force for %d passes of this model\n", passes)
+		return
+	}
+	if o.decided == 0 || sent == 0 {
+		return
+	}
+	inputs := o.decided + o.failed.count
+	fmt.Fprintf(w, "ckd: %d of %d inputs settled before their last pass: %.1f of %d passes used on average\n",
+		o.settled, inputs, float64(o.passes)/float64(o.decided), passes)
+	fmt.Fprintf(w, "ckd: %d passes sent, %d saved: %.1fx fewer\n", sent, inputs*passes-sent, float64(inputs*passes)/float64(sent))
 }
 
 // percentile of sorted values by the nearest rank: the least of them that p of a

@@ -454,6 +454,88 @@ func TestReplayOfABrokenStream(t *testing.T) {
 	}
 }
 
+// With --settle, inputs are decided before their last pass, nearly all of them as by
+// all passes, and what that saved is said.
+func TestReplaySettles(t *testing.T) {
+	const recording = "../../internal/recordings/ctg-lowrank.passes.npy"
+	const inputs, passes, at = 2126, 30, 0.02
+	rule := filepath.Join(t.TempDir(), "policy.yaml")
+	_, stderr, code := runCommand(t, "calibrate", "--passes", recording, "--policy", writeFile(t, "policy.yaml", settlesPolicy),
+		"--settle", fmt.Sprint(at), "--out", rule)
+	if code != exitOK {
+		t.Fatalf("calibrate: exit code %d, %s", code, stderr)
+	}
+	addr := startDaemon(t, rule)
+	args := []string{"replay", "--addr", addr, "--model", "fetal-health", "--passes", recording}
+	want, stderr, _ := runCommand(t, args...)
+	if strings.Contains(stderr, "settled") {
+		t.Errorf("unasked: %s", stderr)
+	}
+	out, stderr, code := runCommand(t, append(args, "--settle")...)
+	if code != exitOK {
+		t.Fatalf("exit code %d, %s", code, stderr)
+	}
+	others, used, early := 0, 0, 0
+	full := readLines(t, want)
+	for i, line := range readLines(t, out) {
+		n := int(line["passes"].(float64))
+		if used += n; n < passes {
+			early++
+		}
+		if line["decision"].(map[string]any)["action"] != full[i]["decision"].(map[string]any)["action"] {
+			others++
+		}
+	}
+	// All but those audited, of which the first 400 are; some need all passes.
+	if early < inputs/2 || float64(others) > at*inputs {
+		t.Errorf("%d of %d inputs settled early, %d decided otherwise", early, inputs, others)
+	}
+	wantFragment(t, stderr, fmt.Sprintf("ckd: %d of %d inputs settled before their last pass: %.1f of %d passes used on average\n",
+		early, inputs, float64(used)/inputs, passes))
+	var sent, saved int
+	var fewer float64
+	lines := strings.Split(strings.TrimSpace(stderr), "\n")
+	if _, err := fmt.Sscanf(lines[len(lines)-1], "ckd: %d passes sent, %d saved: %fx fewer", &sent, &saved, &fewer); err != nil ||
+		sent+saved != inputs*passes || sent != used || math.Abs(fewer-float64(inputs*passes)/float64(sent)) > 0.051 {
+		t.Errorf("%q, %v; expected %d passes, of which %d are used", lines[len(lines)-1], err, inputs*passes, used)
+	}
+
+	_, stderr, code = runCommand(t, "replay", "--addr", startDaemon(t, writeFile(t, "policy.yaml", settlesPolicy)), "--model", "fetal-health",
+		"--passes", recording, "--limit", "3", "--quiet", "--settle")
+	if code != exitOK {
+		t.Errorf("without a rule: exit code %d", code)
+	}
+	wantFragment(t, stderr, "ckd: nothing is settled early: the daemon has no rule in force for 30 passes of this model\n")
+}
+
+const settlesPolicy = `models:
+  - name: fetal-health
+    classes: [normal, suspect, pathologic]
+    critical: [suspect, pathologic]
+    passes: {fewest: 4, expected: 30}
+    gate: any-critical
+    reliability_threshold: 0.3
+    primary: {score: c_crit_max, threshold: 0.052}
+    fallback: {score: cbec, threshold: 0.023}
+`
+
+// However many rows are left, each keeps its values.
+func TestPickRows(t *testing.T) {
+	values := []float32{0, 1, 10, 11, 20, 21}
+	for _, c := range []struct {
+		rows []int
+		want []float32
+	}{
+		{[]int{0, 1, 2}, values},
+		{[]int{0, 2}, []float32{0, 1, 20, 21}},
+		{[]int{1}, []float32{10, 11}},
+	} {
+		if got := pickRows(values, c.rows, 2); !slices.Equal(got, c.want) {
+			t.Errorf("rows %v: %v, expected %v", c.rows, got, c.want)
+		}
+	}
+}
+
 // listeningDaemon keeps the posteriors that are stated, and decides nothing.
 type listeningDaemon struct {
 	breakingDaemon
@@ -501,6 +583,7 @@ func TestReplayRefusesFlags(t *testing.T) {
 		{"--addr a --model m --passes x --posterior a/b", `--posterior "a/b": expected at most 128 letters`, exitUsage},
 		{"--addr a --model m --passes x --rate NaN", "--rate NaN: expected", exitUsage},
 		{"--addr a --model m --passes x --rate=-1", "--rate -1: expected", exitUsage},
+		{"--addr a --model m --passes x --settle --unary", "--settle: expected without --unary", exitUsage},
 		{"--addr a --model m --passes x --detail most", "--detail must be one of", exitUsage},
 		{"--addr 192.0.2.1:1 --model m --passes x", "plaintext is for unix sockets and loopback addresses", exitFault},
 		{"--addr unix:/no/such.sock --model m --passes x", `model "m" of the daemon at unix:/no/such.sock`, exitFault},
