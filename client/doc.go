@@ -90,6 +90,23 @@
 // that while part of a group is answered. A full window of 1024 inputs with 30
 // passes of 10 classes is 1.2 MB. Reconnect.Disabled keeps nothing.
 //
+// # Passes that are not needed
+//
+// Most decisions are settled long before the last pass. SessionConfig.AcceptSettled has
+// inputs answered by then, where their policy has a rule for it. [Group.Rows] says which
+// inputs still need passes, so that the model leaves the others out of its next batch;
+// [Session.DoRows] is that loop:
+//
+//	results, err := session.DoRows(ctx, ids, func(rows []int) ([]float32, error) {
+//		return forward(batch, rows) // one pass of these inputs: [rows][classes]
+//	})
+//
+// [Result.Settled] tells such an answer, and Decomposition.Passes on how many passes it
+// is. DoRows waits for the daemon after each pass, as [Group.Sync] does; Group.Rows says
+// what it costs not to wait.
+// A new stream asks for it again, and an input that is sent again may be settled again;
+// a daemon that is older, or stopped settling, has all passes of all inputs.
+//
 // # When the daemon does not answer
 //
 // A daemon may be connected and yet frozen: a process or a machine that was stopped, a

@@ -78,3 +78,38 @@ func ExampleSession_Do() {
 	}
 	// Output: anna true
 }
+
+// A model leaves inputs out of its next pass when they are answered, here after the
+// second: at most ten passes are computed, and anna needs no more than two.
+func ExampleSession_DoRows() {
+	ctx := context.Background()
+	daemon := newFake(10)
+	daemon.settles = func(in *fakeInput) bool { return in.id == "anna" }
+	c, stop := daemon.start()
+	defer stop()
+
+	session, err := c.Session(ctx, client.SessionConfig{Model: "fetal-health", AcceptSettled: true})
+	if err != nil {
+		panic(err)
+	}
+	batch := [][]float32{{0.9, 0.1, 0}, {0.5, 0.5, 0}}
+	results, err := session.DoRows(ctx, []string{"anna", "berta"}, func(rows []int) ([]float32, error) {
+		var values []float32
+		for _, row := range rows { // a model computes their next pass
+			values = append(values, batch[row]...)
+		}
+		return values, nil
+	})
+	if err != nil {
+		panic(err)
+	}
+	for _, r := range results {
+		fmt.Println(r.ID, r.Retained(), r.Decomposition.GetPasses(), r.Settled())
+	}
+	if err := session.Close(); err != nil {
+		panic(err)
+	}
+	// Output:
+	// anna true 2 true
+	// berta false 10 false
+}

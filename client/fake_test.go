@@ -52,6 +52,11 @@ type fake struct {
 	// room is what it is answered then.
 	crowds func(id string) bool
 	room   *status.Status
+	// settles tells, after a pass that is not the last, whether an input is settled by
+	// those that it has; nil is a daemon, or a policy, without a rule.
+	settles func(*fakeInput) bool
+	// silent is a daemon that does not say what it has dealt with.
+	silent bool
 	// finished is told of every input that has an outcome.
 	finished func(*fakeInput)
 	// half is called at the half-close, after everything is finished; nil ends the stream.
@@ -66,6 +71,8 @@ type fake struct {
 	faults     []string // what the client did wrong
 	streams    int
 	blocks     int
+	passes     int      // that came for inputs, and
+	late       int      // of these, for inputs that had their answer
 	calls      []int    // inputs of each unary call
 	posteriors []string // that streams and calls stated
 	conns      []net.Conn
@@ -217,6 +224,8 @@ func (f *fake) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStreamSe
 	if header.GetPasses() > 0 {
 		info.ExpectedPasses = header.GetPasses()
 	}
+	info.Acknowledges = header.GetAcceptSettled() && !f.silent
+	info.Settles = header.GetAcceptSettled() && f.settles != nil
 	if f.terms != nil {
 		f.terms(info)
 	}
@@ -256,12 +265,16 @@ func (f *fake) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStreamSe
 				return err
 			}
 			results = st.block(request.GetBlock())
+			st.blocks++
 		}
-		if len(results) > 0 {
+		if len(results) > 0 || err == nil && info.GetAcknowledges() {
 			if err := f.reach(decided); err != nil {
 				return err
 			}
 			reply := &ckdv1.DecomposeStreamResponse{Policies: []*ckdv1.PolicyRef{fakePolicy}, Results: results}
+			if info.GetAcknowledges() {
+				reply.Blocks = st.blocks
+			}
 			if err := deliver(send, reply); err != nil {
 				return end(err)
 			}
@@ -315,6 +328,7 @@ type fakeStream struct {
 	last       uint64
 	openInputs int // those without an answer
 	openGroups int
+	blocks     uint64
 	draining   bool
 }
 
@@ -383,6 +397,7 @@ func (st *fakeStream) block(b *ckdv1.Block) []*ckdv1.Result {
 	for i, in := range named {
 		for p := range int(b.GetPasses()) {
 			at := (p*len(named) + i) * k
+			st.fake.count(in)
 			if in.done {
 				continue
 			}
@@ -391,6 +406,10 @@ func (st *fakeStream) block(b *ckdv1.Block) []*ckdv1.Result {
 				results = append(results, st.settle(in, bad))
 			} else if len(in.passes) == int(st.info.GetExpectedPasses()) {
 				results = append(results, st.settle(in, outcome(in, st.detail, st.info)))
+			} else if st.info.GetSettles() && len(in.passes) >= 2 && st.fake.settles(in) {
+				early := outcome(in, st.detail, st.info)
+				early.GetDecomposition().Settled = true
+				results = append(results, st.settle(in, early))
 			}
 		}
 		if b.GetFinal() && !in.done {
@@ -398,6 +417,16 @@ func (st *fakeStream) block(b *ckdv1.Block) []*ckdv1.Result {
 		}
 	}
 	return results
+}
+
+// count counts a pass of an input.
+func (f *fake) count(in *fakeInput) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.passes++
+	if in.done {
+		f.late++
+	}
 }
 
 // refuse answers the inputs of a group that comes too late.

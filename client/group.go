@@ -1,9 +1,11 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"sync"
 )
@@ -28,7 +30,7 @@ type Group struct {
 
 	begun  bool   // something was sent, or is to be
 	parts  []part // all that was sent, in order, for the rows that have no answer
-	passes []int  // by row: how many of them the parts have, or had
+	passes []int  // by row: how many of them the parts have, or had; noMore where it is final or answered
 	held   int    // rows that the parts have passes of
 	lots   []*lot // where the group is on the session's link
 
@@ -38,8 +40,8 @@ type Group struct {
 // Send sends one pass of every input, laid out [inputs][classes]. The values are
 // copied, and may be overwritten when Send returns.
 //
-// Inputs that are answered already ignore further passes; when all are, nothing
-// is sent. Send may wait for the daemon to take what was sent before. While the
+// Inputs that are answered already are left out of what is sent; when all are, nothing
+// is. Send may wait for the daemon to take what was sent before. While the
 // session opens its stream again Send does not wait: the passes are sent then.
 //
 // An error is of the arguments, and then nothing was sent; or the session has
@@ -63,6 +65,77 @@ func (g *Group) SendRows(rows []int, values []float32) error {
 		return err
 	}
 	return g.send(1, wire, values)
+}
+
+// Rows is the inputs that still need passes, rising: all but those that are answered,
+// whether decided, settled or failed, that were finished, or that were sent as many
+// passes as the daemon expects. A model leaves the others out of its next pass:
+//
+//	for rows := group.Rows(); len(rows) > 0; rows = group.Rows() {
+//		err = group.SendRows(rows, forward(batch, rows))
+//		err = group.Sync(ctx) // so that the answers to this pass are known
+//	}
+//
+// Where the daemon expects no number of passes, rows need them until they are answered.
+//
+// Without Sync the model need not wait, but an input that t passes settle is computed
+// for t + ceil(r/c) of them, where a pass takes c and the answer to it r: for one too
+// many, if answers come sooner than passes. SendRows leaves out what was answered
+// meanwhile; what it could not know of is late, and the daemon ignores it and counts it.
+// Two groups in turn lose nothing either way: the answers to one come while the other is
+// computed.
+func (g *Group) Rows() []int {
+	g.session.mu.Lock()
+	defer g.session.mu.Unlock()
+	rows := make([]int, 0, len(g.ids)-len(g.order))
+	for row := range g.ids {
+		if g.needs(row) {
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// Sync waits until the daemon has dealt with what was sent, as far as there was room for
+// it, so that Rows knows what is settled by then. It returns at once where nothing is
+// settled early, or the daemon does not say what it has dealt with. The error is that of
+// ctx.
+func (g *Group) Sync(ctx context.Context) error {
+	s := g.session
+	stop := context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.moved.Broadcast()
+	})
+	defer stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for !g.dealtWith() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		s.moved.Wait()
+	}
+	return nil
+}
+
+// dealtWith tells that no answer is to come to what was sent so far. The session's mu is
+// held.
+func (g *Group) dealtWith() bool {
+	l := g.session.link
+	if g.complete() || l != nil && !(l.info.GetAcknowledges() && l.info.GetSettles()) {
+		return true
+	}
+	if l == nil {
+		return !g.begun
+	}
+	for _, t := range g.lots {
+		// For one that waits for room, others must be answered first, perhaps by this caller.
+		if t.number > 0 && t.left > 0 && (t.sent < len(g.parts) || t.last > l.dealt) {
+			return false
+		}
+	}
+	return true
 }
 
 // Finish has inputs decided on the passes they have: those of the rows, or all of
@@ -136,27 +209,37 @@ func (g *Group) unanswered() []uint32 {
 	return rows
 }
 
-// needless tells passes that the daemon would ignore, because all their rows have
-// been sent as many as finish an input. The session need not keep them. The
-// session's mu is held.
-func (g *Group) needless(p part) bool {
-	expected := int(g.session.info.GetExpectedPasses())
-	if p.final || expected == 0 {
-		return false
-	}
+// noMore is more passes than finish any input.
+const noMore = math.MaxInt
+
+// needs tells whether a row is to have further passes. The session's mu is held.
+func (g *Group) needs(row int) bool {
+	expected := cmp.Or(int(g.session.info.GetExpectedPasses()), noMore)
+	return g.passes[row] < expected
+}
+
+// needed is what a part has for rows that still need passes, or to be finished: the
+// daemon would ignore the rest, and the session need not keep it. The session's mu is
+// held.
+func (g *Group) needed(p part) part {
+	needed := func(row uint32) (uint32, bool) { return row, g.needs(int(row)) }
 	for _, row := range p.rows {
-		if g.passes[row] < expected {
-			return false
+		if _, ok := needed(row); !ok {
+			return p.only(needed)
 		}
 	}
-	return true
+	return p
 }
 
 // keep adds a part to what was sent. The session's mu is held.
 func (g *Group) keep(p part) {
 	g.parts = append(g.parts, p)
 	for _, row := range p.rows {
-		g.passes[row] += p.passes
+		if p.final {
+			g.passes[row] = noMore
+		} else {
+			g.passes[row] += p.passes
+		}
 	}
 }
 
@@ -193,6 +276,21 @@ func (g *Group) rows(rows []int) ([]uint32, error) {
 		wire[i] = uint32(row)
 	}
 	return wire, nil
+}
+
+// forward computes a pass of some rows, and sends it.
+func (g *Group) forward(ctx context.Context, rows []int, compute func([]int) ([]float32, error)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	values, err := compute(slices.Clone(rows)) // which it may change
+	if err != nil {
+		return err
+	}
+	if err := g.SendRows(rows, values); err != nil {
+		return err
+	}
+	return g.Sync(ctx)
 }
 
 func (g *Group) send(passes int, rows []uint32, values []float32) error {

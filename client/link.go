@@ -28,6 +28,8 @@ type link struct {
 	// The daemon's limits. They may differ from those of the link before.
 	messageBytes, mostInputs, mostGroups int
 
+	blocks uint64 // that were sent; the session's writing guards it
+
 	wake chan struct{} // the pump has something to do
 	over chan struct{} // closed when the stream has ended, and what follows is decided
 
@@ -36,6 +38,7 @@ type link struct {
 	lots       map[uint64]*lot   // on the stream, with inputs that wait for an answer
 	inputs     int               // those that wait
 	answers    int               // that came
+	dealt      uint64            // blocks that the daemon has dealt with, where it says so
 	queue      []*lot            // to be opened when there is room
 	later      []*lot            // to be queued when they are due
 	refused    map[*lot][]uint32 // by the lot that they were in: rows for which the daemon has no room, until take is done
@@ -55,6 +58,7 @@ type lot struct {
 	// The session's mu guards what follows.
 	number uint64    // on the wire; 0 while the lot is in the queue
 	sent   int       // so many of the group's parts are sent
+	last   uint64    // of the link's blocks, the last that was sent for the lot
 	over   []bool    // by position: answered, or refused for now
 	left   int       // those that are not over
 	due    time.Time // of a lot that was refused before: not to be opened earlier
@@ -146,7 +150,7 @@ func (s *Session) write(g *Group, p part) error {
 	defer s.writing.Unlock()
 	s.mu.Lock()
 	l, err := s.link, s.refusal()
-	if err != nil || g.complete() || g.needless(p) {
+	if p = g.needed(p); err != nil || len(p.rows) == 0 {
 		s.mu.Unlock()
 		return err
 	}
@@ -251,17 +255,21 @@ func (s *Session) catchUp(l *link, t *lot) error {
 			s.mu.Unlock()
 			return nil
 		}
-		p := t.group.parts[t.sent]
+		p := t.share(t.group.parts[t.sent])
 		if s.reconnect.Disabled {
 			t.group.parts[t.sent] = part{} // it is sent once
 		}
 		t.sent++
 		s.mu.Unlock()
-		for b := range t.share(p).blocks(len(t.rows), s.classes, l.messageBytes) {
+		for b := range p.blocks(len(t.rows), s.classes, l.messageBytes) {
 			if err := l.put(t, b); err != nil {
 				return err
 			}
 		}
+		s.mu.Lock()
+		t.last = l.blocks
+		s.moved.Broadcast()
+		s.mu.Unlock()
 	}
 }
 
@@ -369,6 +377,7 @@ func (l *link) fitsRow() error {
 }
 
 func (l *link) send(b *ckdv1.Block) error {
+	l.blocks++
 	return l.stream.Send(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: b}})
 }
 
@@ -386,14 +395,14 @@ func (t *lot) ids() []string {
 	return ids
 }
 
-// share is what a part of the group has for the lot's rows, under their numbers
-// on the wire.
+// share is what a part of the group has for those of the lot's rows that are not over,
+// under their numbers on the wire. The session's mu is held.
 func (t *lot) share(p part) part {
-	if t.whole() {
+	if t.whole() && !slices.ContainsFunc(p.rows, func(row uint32) bool { return t.over[row] }) {
 		return p
 	}
 	return p.only(func(row uint32) (uint32, bool) {
 		at, ok := slices.BinarySearch(t.rows, row)
-		return uint32(at), ok
+		return uint32(at), ok && !t.over[at]
 	})
 }

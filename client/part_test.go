@@ -23,26 +23,41 @@ func offline(window int, expected uint32) *Session {
 	}
 }
 
-// However inputs are answered, what is kept is all of what those without an
-// answer were sent, in order, and of no more than as many rows again.
+// However inputs are answered, what is kept is all of what those without an answer
+// were sent while they needed it, in order, and of no more than as many rows again.
 func TestKeptPasses(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		s := offline(10, 0)
+		expected := rapid.SampledFrom([]uint32{0, 5}).Draw(rt, "expected passes")
+		s := offline(10, expected)
 		ids := make([]string, rapid.IntRange(1, 10).Draw(rt, "inputs"))
 		g, err := s.Open(context.Background(), ids)
 		if err != nil {
 			rt.Fatal(err)
 		}
 		sent := make([][]byte, len(ids)) // by row
+		passes, answered, finished := make([]int, len(ids)), make([]bool, len(ids)), make([]bool, len(ids))
+		needs := func(row uint32) bool {
+			return !answered[row] && !finished[row] && (expected == 0 || passes[row] < int(expected))
+		}
 		value := float32(0)
 		rt.Repeat(map[string]func(*rapid.T){
 			"send": func(rt *rapid.T) {
-				passes := rapid.IntRange(1, 3).Draw(rt, "passes")
+				n := rapid.IntRange(1, 3).Draw(rt, "passes")
 				rows := rapid.Permutation(slices.Clone(g.all)).Draw(rt, "rows")
 				rows = rows[:rapid.IntRange(1, len(rows)).Draw(rt, "some")]
-				if err := s.checkedSend(g, passes, rows, &value, sent); err != nil {
+				if err := s.checkedSend(g, n, rows, &value, sent, needs); err != nil {
 					rt.Fatal(err)
 				}
+				for _, row := range rows {
+					passes[row] += n
+				}
+			},
+			"finish": func(rt *rapid.T) {
+				row := rapid.IntRange(0, len(ids)-1).Draw(rt, "row")
+				if err := g.Finish(row); err != nil {
+					rt.Fatal(err)
+				}
+				finished[row] = true
 			},
 			"answer": func(rt *rapid.T) {
 				row := rapid.IntRange(0, len(ids)-1).Draw(rt, "row")
@@ -52,14 +67,24 @@ func TestKeptPasses(t *testing.T) {
 					s.settle(g, Result{Row: row, Err: broken("x")})
 					g.tidy()
 				}
+				answered[row] = true
 			},
 			"": func(rt *rapid.T) {
+				var needed []int
+				for row := range ids {
+					if needs(uint32(row)) {
+						needed = append(needed, row)
+					}
+				}
+				if rows := g.Rows(); !slices.Equal(rows, needed) {
+					rt.Fatalf("rows %v need passes, expected %v", rows, needed)
+				}
 				kept := 0
 				for _, p := range g.parts {
 					kept += len(p.values)
 				}
 				for _, row := range g.unanswered() {
-					mine := &lot{group: g, rows: []uint32{row}}
+					mine := &lot{group: g, rows: []uint32{row}, over: []bool{false}, left: 1}
 					var got []byte
 					for _, p := range g.parts {
 						for b := range mine.share(p).blocks(1, 2, 1<<20) {
@@ -81,15 +106,19 @@ func TestKeptPasses(t *testing.T) {
 	})
 }
 
-// checkedSend sends values that occur nowhere else, and notes them.
-func (s *Session) checkedSend(g *Group, passes int, rows []uint32, value *float32, sent [][]byte) error {
+// checkedSend sends values that occur nowhere else, and notes those that are needed.
+func (s *Session) checkedSend(
+	g *Group, passes int, rows []uint32, value *float32, sent [][]byte, needed func(uint32) bool,
+) error {
 	var values []float32
 	for range passes {
 		for _, row := range rows {
 			both := []float32{*value, *value + 0.5}
 			*value++
 			values = append(values, both...)
-			sent[row] = appendValues(sent[row], both)
+			if needed(row) {
+				sent[row] = appendValues(sent[row], both)
+			}
 		}
 	}
 	return g.send(passes, rows, values)
@@ -204,13 +233,55 @@ func TestDrainingLinkTakesNoMore(t *testing.T) {
 	}
 }
 
+// While a group's passes are sent again, those of inputs that are answered meanwhile
+// are left out.
+func TestAnswersWhileSendingAgain(t *testing.T) {
+	s := offline(3, 0)
+	g, err := s.Open(t.Context(), []string{"a", "b", "c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // kept, as there is no stream
+		if err := g.Send(make([]float32, 6)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := &link{lots: map[uint64]*lot{}, mostInputs: 3, mostGroups: 1, messageBytes: 1 << 20}
+	var rows [][]uint32
+	l.stream = &sink{sent: func(b *ckdv1.Block) {
+		if rows = append(rows, b.GetRows()); len(rows) > 2 {
+			return
+		}
+		row := []uint32{1, 0}[len(rows)-1]
+		settled := &ckdv1.Result{InputId: g.ids[row], Group: 1, Row: row, Outcome: &ckdv1.Result_Decomposition{
+			Decomposition: &ckdv1.Decomposition{Settled: true},
+		}}
+		reply := &ckdv1.DecomposeStreamResponse{Policies: []*ckdv1.PolicyRef{{}}, Results: []*ckdv1.Result{settled}}
+		if err := s.take(l, reply); err != nil {
+			t.Error(err)
+		}
+	}}
+	g.begun = true
+	s.resume(l)
+	if err := s.fill(l); err != nil {
+		t.Fatal(err)
+	}
+	if want := [][]uint32{nil, {0, 2}, {2}}; !slices.EqualFunc(rows, want, slices.Equal[[]uint32]) {
+		t.Errorf("blocks for rows %v, expected %v", rows, want)
+	}
+}
+
 // sink is a stream that takes everything.
 type sink struct {
 	ckdv1.UncertaintyService_DecomposeStreamClient
+	sent   func(*ckdv1.Block)
 	blocks int
 }
 
-func (s *sink) Send(*ckdv1.DecomposeStreamRequest) error {
+func (s *sink) Send(r *ckdv1.DecomposeStreamRequest) error {
 	s.blocks++
+	if s.sent != nil {
+		s.sent(r.GetBlock())
+	}
 	return nil
 }

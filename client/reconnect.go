@@ -215,6 +215,7 @@ func (s *Session) resume(l *link) {
 		return // by Close, and with it the stream
 	}
 	s.link = l
+	s.moved.Broadcast() // it may be of a daemon that settles nothing
 	for _, g := range s.inOrder() {
 		if g.begun || s.closed {
 			g.begun = true

@@ -52,6 +52,8 @@ func (s *Session) take(l *link, reply *ckdv1.DecomposeStreamResponse) error {
 		l.postpone(t.group, rows, t.group.crowded.delay(l.crowded))
 	}
 	clear(l.refused)
+	l.dealt = max(l.dealt, reply.GetBlocks())
+	s.moved.Broadcast()
 	if len(l.queue) > 0 || len(l.later) > 0 {
 		l.stir()
 	}
@@ -113,7 +115,7 @@ func (s *Session) comesAgain(g *Group, refused *InputError) bool {
 // settle gives an input its answer and its room in the window to others. mu is
 // held.
 func (s *Session) settle(g *Group, r Result) {
-	g.results[r.Row] = r
+	g.results[r.Row], g.passes[r.Row] = r, noMore
 	g.order = append(g.order, r.Row)
 	g.arrived.Broadcast()
 	if !g.complete() {
@@ -141,5 +143,6 @@ func (s *Session) end(err error) {
 			}
 		}
 	}
+	s.moved.Broadcast()
 	close(s.done)
 }

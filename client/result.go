@@ -36,6 +36,10 @@ func (r Result) Retained() bool {
 	return r.Err == nil && r.Decomposition.GetDecision().GetAction() == ckdv1.Action_ACTION_RETAIN
 }
 
+// Settled tells that the input was decided before its last pass, because its decision
+// was settled. Decomposition.Passes says on how many.
+func (r Result) Settled() bool { return r.Decomposition.GetSettled() }
+
 // answered tells a result from a place that still waits for one.
 func (r Result) answered() bool { return r.Decomposition != nil || r.Err != nil }
 

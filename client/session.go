@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -34,6 +35,10 @@ type SessionConfig struct {
 	// Posterior is how the passes are sampled, if given, as in mc-dropout. The daemon
 	// counts and logs inputs whose policy was calibrated for another.
 	Posterior string
+	// AcceptSettled takes answers before the last pass, of inputs whose decision is
+	// settled by the policy's rule: see Group.Rows. Without a rule, and with a daemon
+	// that knows of none, nothing changes; Info says so.
+	AcceptSettled bool
 	// InFlight is the most inputs that are open at one time. 0 takes the daemon's
 	// limit, which is never exceeded.
 	InFlight int
@@ -67,6 +72,7 @@ type Session struct {
 	writing sync.Mutex
 
 	mu     sync.Mutex
+	moved  sync.Cond           // told when Group.Sync may have come to its end
 	link   *link               // the stream; nil while there is none
 	opened uint64              // groups opened so far
 	open   map[*Group]struct{} // groups with inputs that wait for an answer
@@ -103,12 +109,13 @@ func (c *Client) newSession(ctx context.Context, config SessionConfig) (*Session
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	header := &ckdv1.StreamHeader{
-		Model:     config.Model,
-		Classes:   slices.Clone(config.Classes),
-		Passes:    uint32(config.Passes),
-		Detail:    config.Detail,
-		Kind:      config.Kind,
-		Posterior: config.Posterior,
+		Model:         config.Model,
+		Classes:       slices.Clone(config.Classes),
+		Passes:        uint32(config.Passes),
+		Detail:        config.Detail,
+		Kind:          config.Kind,
+		Posterior:     config.Posterior,
+		AcceptSettled: config.AcceptSettled,
 	}
 	var l *link
 	err = persist(ctx, reconnect, overloaded, func() (err error) {
@@ -136,6 +143,7 @@ func (c *Client) newSession(ctx context.Context, config SessionConfig) (*Session
 		link:         l,
 		open:         map[*Group]struct{}{},
 	}
+	s.moved.L = &s.mu
 	if s.window == math.MaxInt {
 		s.window = defaultInFlight
 	}
@@ -144,7 +152,8 @@ func (c *Client) newSession(ctx context.Context, config SessionConfig) (*Session
 }
 
 // Info is the daemon's first reply: classes, expected passes, limits. It must not
-// be changed. The limits may be others when the stream was opened again.
+// be changed. The limits may be others when the stream was opened again, and inputs
+// may be settled early by then, or not any more.
 func (s *Session) Info() *ckdv1.StreamInfo { return s.info }
 
 // Window is the most inputs in flight, and so the most in one group.
@@ -218,6 +227,31 @@ func (s *Session) Do(ctx context.Context, ids []string, passes iter.Seq[[]float3
 	}
 	if err != nil {
 		return nil, err
+	}
+	return g.Wait(ctx)
+}
+
+// DoRows is Do for a model that leaves inputs out of its next pass when they are
+// answered: forward computes one pass of the rows that still need one, which are
+// positions in ids, rising, and returns it laid out [rows][classes]. It is called until
+// no row does. The daemon must expect a number of passes, the policy's or that of
+// SessionConfig. Each pass is waited for as Group.Sync does.
+//
+// An error of forward ends the group: it is returned, and the inputs have not been
+// cleared.
+func (s *Session) DoRows(ctx context.Context, ids []string, forward func(rows []int) ([]float32, error)) ([]Result, error) {
+	if s.info.GetExpectedPasses() == 0 {
+		return nil, errors.New("the daemon expects no number of passes, expected SessionConfig.Passes or passes.expected of the policy")
+	}
+	g, err := s.Open(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	for rows := g.Rows(); len(rows) > 0; rows = g.Rows() {
+		if err = g.forward(ctx, rows, forward); err != nil {
+			_ = g.Finish() // so that the group does not stay open for ever; the first error says more
+			return nil, err
+		}
 	}
 	return g.Wait(ctx)
 }

@@ -74,7 +74,7 @@ func (p *page) writeAccess(text string) {
 }
 
 var (
-	ownFile = regexp.MustCompile(`( )(tls\.key|tls\.crt|access\.yaml|token)( |$)`)
+	ownFile = regexp.MustCompile(`( )(tls\.key|tls\.crt|access\.yaml|settled\.yaml|token)( |$)`)
 	address = regexp.MustCompile(`(127\.0\.0\.1|localhost):(\d+)`)
 )
 

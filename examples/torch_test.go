@@ -21,8 +21,10 @@ module = mc_dropout.classifier(5, 3)
 torch.save(module.state_dict(), sys.argv[1])
 numpy.save(sys.argv[2], numpy.random.default_rng(1).normal(size=(20, 5)))
 module = torch.nn.Sequential(torch.nn.BatchNorm1d(5), module)
-passes = list(mc_dropout.mc_dropout(module, torch.ones(4, 5), 2))
+forward = mc_dropout.mc_dropout(module, torch.ones(4, 5))
+passes = [forward(numpy.arange(4)) for _ in range(2)]
 assert passes[0].shape == (4, 3) and abs(passes[0].sum() - 4) < 1e-5, passes
+assert forward(numpy.array([1, 3])).shape == (2, 3), "inputs are not left out"
 assert (passes[0] != passes[1]).any(), "dropout is off"
 assert not module[0].training, "batch statistics are those of the batch"
 `, weights, features)

@@ -85,7 +85,7 @@ func (w *worker) tell(detail ckdv1.Detail) *wire.Decomposition {
 	d.DecidingClass = o.Decision.Class
 	d.Unreliable = w.unreliable
 	d.Predicted, d.Passes = uint32(o.Predicted), uint32(o.Passes)
-	d.Degenerate, d.Saturated = o.Degenerate, o.Saturated
+	d.Degenerate, d.Saturated, d.Settled = o.Degenerate, o.Saturated, false
 	d.Vectors = detail >= ckdv1.Detail_DETAIL_VECTORS
 	if !d.Vectors {
 		return d

@@ -1,6 +1,6 @@
 // Command go is a model server in small: it runs the passes of a toy classifier
 // whose dropout stays on, streams them to ckd, and prints a decision for every
-// input.
+// input. Inputs whose decision is settled are left out of the passes that follow.
 //
 //	go run ./examples/go --addr 127.0.0.1:8590
 package main
@@ -36,6 +36,7 @@ func run(args []string) error {
 	key := flags.String("key", "", "key to it")
 	token := flags.String("token-file", "", "with a bearer token")
 	inputs := flags.Int("inputs", 8, "in each of two batches")
+	passes := flags.Int("passes", 0, "of every input; 0 takes the policy's")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -57,12 +58,12 @@ func run(args []string) error {
 	defer c.Close()
 
 	// The context is the session's: when it ends, so do all of its inputs.
-	session, err := c.Session(ctx, client.SessionConfig{Model: *model, Posterior: "mc-dropout"})
+	session, err := c.Session(ctx, client.SessionConfig{Model: *model, Posterior: "mc-dropout", Passes: *passes, AcceptSettled: true})
 	if err != nil {
 		return err
 	}
 	info := session.Info()
-	passes := max(int(info.GetExpectedPasses()), int(info.GetFewestPasses()), 2)
+	computed := 0
 	toy := newClassifier(len(info.GetClasses()))
 	for batch := range 2 {
 		ids := make([]string, *inputs)
@@ -70,12 +71,9 @@ func run(args []string) error {
 			ids[i] = fmt.Sprintf("%d-%d", batch, i)
 		}
 		features := toy.inputs(*inputs)
-		results, err := session.Do(ctx, ids, func(yield func([]float32) bool) {
-			for range passes {
-				if !yield(toy.forward(features)) {
-					return
-				}
-			}
+		results, err := session.DoRows(ctx, ids, func(rows []int) ([]float32, error) {
+			computed += len(rows)
+			return toy.forward(features, rows), nil
 		})
 		if err != nil {
 			return err
@@ -90,6 +88,11 @@ func run(args []string) error {
 				fmt.Printf("%s\tto a person: %v\n", r.ID, r.Decomposition.GetDecision().GetReason())
 			}
 		}
+	}
+	without := 2 * *inputs * int(info.GetExpectedPasses())
+	if each := 1 / float64(2**inputs); computed < without {
+		fmt.Printf("%.1f passes an input without settling, %.1f with: %.1fx\n",
+			float64(without)*each, float64(computed)*each, float64(without)/float64(computed))
 	}
 	return session.Close()
 }
@@ -126,11 +129,12 @@ func (c *classifier) inputs(n int) [][]float64 {
 	return inputs
 }
 
-// forward is one pass of a batch, [inputs][classes]: every feature is left out with
-// the probability of dropout.
-func (c *classifier) forward(batch [][]float64) []float32 {
+// forward is one pass of some rows of a batch, [rows][classes]: every feature is left
+// out with the probability of dropout.
+func (c *classifier) forward(batch [][]float64, rows []int) []float32 {
 	var out []float32
-	for _, input := range batch {
+	for _, row := range rows {
+		input := batch[row]
 		kept := make([]float64, features)
 		for i, v := range input {
 			if c.random.Float64() >= dropout {

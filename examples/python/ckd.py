@@ -9,7 +9,6 @@ all, has not been cleared. Result.retained is true for nothing but a decision to
 retain.
 """
 
-import contextlib
 import dataclasses
 import pathlib
 import queue
@@ -81,6 +80,11 @@ class Result:
         """Whether the model's answer stands; otherwise a person must see the input."""
         return self.action == "retain"
 
+    @property
+    def settled(self):
+        """Whether it was decided before its last pass; decomposition.passes says on how many."""
+        return self.decomposition is not None and self.decomposition.settled
+
     def __str__(self):
         if self.decomposition is None:
             return f"no decision: {self.error}"
@@ -139,9 +143,13 @@ class Client:
     def __exit__(self, *_):
         self.close()
 
-    def session(self, model, passes=0, detail=VECTORS):
-        """A stream for batches whose passes are sent as they are computed."""
-        return Session(self, model, passes, detail)
+    def session(self, model, passes=0, detail=VECTORS, accept_settled=False):
+        """A stream for batches whose passes are sent as they are computed.
+
+        With accept_settled, inputs are answered as soon as their decision is settled, where
+        the policy has a rule for it: see Session.decide.
+        """
+        return Session(self, model, passes, detail, accept_settled)
 
     def decompose(self, model, values, ids=None, detail=VECTORS, patience=None):
         """Decides on complete passes, an array [inputs, passes, classes].
@@ -192,7 +200,7 @@ class _Limit:
     """The time in which there is to be an answer. What the model takes does not count."""
 
     def __init__(self, seconds):
-        self._seconds, self._until = seconds, time.monotonic() + seconds
+        self.seconds, self._until = seconds, time.monotonic() + seconds
 
     def left(self):
         return max(self._until - time.monotonic(), 0)
@@ -205,24 +213,6 @@ class _Limit:
         finally:
             self._until += time.monotonic() - begun
 
-    @contextlib.contextmanager
-    def ends(self, call):
-        """Cancels a call that does not answer in time."""
-        over = threading.Event()
-        timer = threading.Timer(self.left(), lambda: (over.set(), call.cancel()))
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        except grpc.RpcError:
-            if not over.is_set():
-                raise
-        finally:
-            timer.cancel()
-            timer.join()
-        if over.is_set():  # also where the last answer came meanwhile: the call is no more
-            raise _Fault(f"the daemon did not answer within {self._seconds:g} s")
-
 
 class Session:
     """One stream to the daemon, on which one batch after the other is decided.
@@ -232,15 +222,17 @@ class Session:
     changes nothing but counts.
     """
 
-    def __init__(self, client, model, passes=0, detail=VECTORS):
+    def __init__(self, client, model, passes=0, detail=VECTORS, accept_settled=False):
         self._client, self._call, self._group = client, None, 0
         self._header = StreamRequest()
-        self._header.header.model, self._header.header.passes, self._header.header.detail = model, passes, detail
+        header = self._header.header
+        header.model, header.passes, header.detail, header.accept_settled = model, passes, detail, accept_settled
 
     def close(self):
         if self._call is not None:
             self._requests.put(None)
             self._call.cancel()
+            self._reader.join()
             self._call = None
 
     def __enter__(self):
@@ -249,81 +241,169 @@ class Session:
     def __exit__(self, *_):
         self.close()
 
-    def decide(self, ids, passes):
+    def decide(self, ids, forward, passes=None):
         """One result for every id, in their order.
 
-        passes yields one array [inputs, classes] after the other, each of which is
-        sent at once. They are kept until the batch is answered. Without an answer
-        within the client's patience, in which the time that passes takes does not
-        count, the results are errors.
+        forward(rows) computes one pass of the inputs that still need one, and gives an
+        array [rows, classes]; rows is an array of their positions in ids, rising. It is
+        called until all inputs are answered, or as often as the daemon expects, or as
+        passes says if that is less. Or forward is no function: it yields one pass after the other of all
+        inputs, arrays [inputs, classes].
+
+        Where inputs are settled early, forward waits until the daemon has dealt with the
+        pass before. Each pass is sent at once, and kept until the batch is answered. Without an
+        answer within the client's patience, in which the time that forward takes does
+        not count, the results are errors.
         """
-        ids, kept, results = list(ids), [], {}
+        ids = list(ids)
         if not ids:
             return []
-        passes = iter(passes)
+        batch = _Batch(ids, forward, passes)
 
         def attempt(limit):
             try:
-                self._attempt(ids, kept, passes, results, limit)
+                self._attempt(batch, limit)
             except BaseException:
                 self.close()  # with what is open on it
                 raise
 
         fault = self._client._persist(attempt, _Limit(self._client.patience))
-        return [results.get(i) or Result(ids[i], error=fault.text, reason=fault.reason) for i in range(len(ids))]
+        return [batch.results.get(i) or Result(ids[i], error=fault.text, reason=fault.reason) for i in range(len(ids))]
 
-    def _attempt(self, ids, kept, passes, results, limit):
-        rows = [i for i in range(len(ids)) if i not in results]
+    def _attempt(self, batch, limit):
         if self._call is None:
             self._open(limit)
+        group = _Group(batch)
         self._group += 1
         block = StreamRequest()
         block.block.group = self._group
-        block.block.input_ids.extend(ids[i] for i in rows)
+        block.block.input_ids.extend(batch.ids[i] for i in group.rows)
         self._send(block)  # the daemon learns of the inputs before their first pass
-        for values in kept:
-            self._pass(values[rows])
-        while (values := limit.stands_still(lambda: next(passes, None))) is not None:
-            kept.append(np.ascontiguousarray(values, dtype="<f4"))
-            self._pass(kept[-1][rows])
-        block = StreamRequest()
-        block.block.group, block.block.final = self._group, True
-        self._send(block)
-
-        refused, answered = None, 0
-        with limit.ends(self._call):
-            while answered < len(rows):
-                reply = next(self._call, None)
-                if reply is None:
-                    raise _Fault("the daemon ended the stream")
-                if reply.faults:
-                    raise _Fault.of_status(reply.faults[0])
-                for r in reply.results:
-                    answered += 1
-                    row = rows[r.row]
-                    fault = _Fault.of_status(r.error) if r.HasField("error") else None
-                    if fault and fault.passes:
-                        refused = fault
-                    else:
-                        results[row] = _result(ids[row], r)
-        if refused:
-            raise refused
+        kept = iter(list(batch.kept))
+        while group.waiting.any():
+            computed = next(kept, None)
+            if computed is None and batch.chooses and self.info.settles and self.info.acknowledges:
+                while self._dealt < self._blocks:  # so that nothing is computed in vain
+                    group.take(self._reply(limit))
+                if not group.waiting.any():
+                    break
+            computed = computed or limit.stands_still(lambda: batch.compute(self.info.expected_passes))
+            if computed is None:
+                block = StreamRequest()
+                block.block.group, block.block.final = self._group, True
+                self._send(block)
+                break
+            while (reply := self._reply()) is not None:
+                group.take(reply)
+            if group.waiting.any():
+                self._pass(*group.share(*computed))
+        while group.waiting.any():
+            group.take(self._reply(limit))
+        if group.refused:
+            raise group.refused
 
     def _open(self, limit):
-        self._requests = queue.SimpleQueue()
+        self._requests, self._replies, self._group = queue.SimpleQueue(), queue.SimpleQueue(), 0
+        self._blocks = self._dealt = 0  # that were sent, and that the daemon has dealt with
         self._call = self._client._stream(iter(self._requests.get, None), metadata=self._client._metadata())
+        self._reader = threading.Thread(target=_read, args=(self._call, self._replies), daemon=True)
+        self._reader.start()
         self._send(self._header)
-        with limit.ends(self._call):
-            self.info = next(self._call).info  # classes, passes that are expected, limits
-        self._group = 0
+        # Classes, passes that are expected, limits, and whether inputs may be settled early.
+        self.info = self._reply(limit).info
 
-    def _pass(self, values):
+    def _reply(self, limit=None):
+        """The daemon's next reply. Without a limit it is not waited for: None where there is none."""
+        try:
+            reply = self._replies.get(timeout=limit.left()) if limit else self._replies.get_nowait()
+        except queue.Empty:
+            if limit:
+                raise _Fault(f"the daemon did not answer within {limit.seconds:g} s") from None
+            return None
+        if isinstance(reply, Exception):
+            raise reply
+        self._dealt = reply.blocks
+        return reply
+
+    def _pass(self, rows, values):
         block = StreamRequest()
         block.block.group, block.block.passes, block.block.values_le = self._group, 1, values.tobytes()
+        block.block.rows.extend(rows)
         self._send(block)
 
     def _send(self, request):
+        self._blocks += request.HasField("block")
         self._requests.put(request)
+
+
+def _read(call, replies):
+    """Takes what comes on a stream until it ends, and then why it did."""
+    try:
+        for reply in call:
+            replies.put(reply)
+        replies.put(_Fault("the daemon ended the stream"))
+    except grpc.RpcError as error:
+        replies.put(error)
+
+
+class _Batch:
+    """Inputs that are decided together, and all passes so far of those without a result."""
+
+    def __init__(self, ids, forward, passes):
+        self.ids, self.results, self.kept = ids, {}, []
+        self._forward, self._passes = forward, passes
+        self._yielded = None if callable(forward) else iter(forward)
+        self.chooses = self._yielded is None  # for which inputs it computes the next pass
+
+    def rows(self):
+        return np.array([i for i in range(len(self.ids)) if i not in self.results])
+
+    def compute(self, expected):
+        """The next pass of all inputs without a result, with their rows; None when there is none."""
+        rows = self.rows()
+        if not self.chooses:
+            values = next(self._yielded, None) if self._passes is None or len(self.kept) < self._passes else None
+            if values is None:
+                return None
+            values = np.asarray(values)[rows]
+        else:
+            most = min(filter(None, (self._passes, expected)), default=0)
+            if not most:
+                raise ValueError("the daemon expects no number of passes, expected passes=...")
+            if len(self.kept) >= most:
+                return None
+            values = np.asarray(self._forward(rows.copy()))
+            if len(values) != len(rows):
+                raise ValueError(f"forward gave {len(values)} rows, expected {len(rows)}")
+        self.kept.append((rows, np.ascontiguousarray(values, dtype="<f4")))
+        return self.kept[-1]
+
+
+class _Group:
+    """The inputs of a batch without a result, on one stream."""
+
+    def __init__(self, batch):
+        self._batch = batch
+        self.rows = batch.rows()  # of the batch; the place here is the row on the wire
+        self.waiting = np.ones(len(self.rows), dtype=bool)  # for an answer, by place
+        self.refused = None  # why some inputs have to be sent again
+
+    def share(self, rows, values):
+        """What a pass of some rows of the batch, of which none that waits is missing, has for those that wait."""
+        values = values[np.searchsorted(rows, self.rows[self.waiting])]
+        return [] if self.waiting.all() else np.flatnonzero(self.waiting).tolist(), values
+
+    def take(self, reply):
+        if reply.faults:
+            raise _Fault.of_status(reply.faults[0])
+        for r in reply.results:
+            self.waiting[r.row] = False
+            row = int(self.rows[r.row])
+            fault = _Fault.of_status(r.error) if r.HasField("error") else None
+            if fault and fault.passes:
+                self.refused = fault
+            else:
+                self._batch.results[row] = _result(self._batch.ids[row], r)
 
 
 class _Fault(Exception):

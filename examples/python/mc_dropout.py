@@ -1,5 +1,6 @@
 """Streams the MC-dropout passes of a PyTorch classifier to ckd, and prints a
-decision for every input.
+decision for every input. Inputs whose decision is settled are left out of the passes
+that follow.
 
     python3 mc_dropout.py --inputs features.npy --weights classifier.pt
     python3 mc_dropout.py --passes recorded.npy
@@ -16,18 +17,21 @@ import numpy as np
 import ckd
 
 
-def mc_dropout(module, batch, passes):
-    """Yields softmax outputs [inputs, classes] of a module whose dropout stays on."""
+def mc_dropout(module, batch):
+    """A function that computes one pass of some rows of a batch: the softmax outputs
+    [rows, classes] of a module whose dropout stays on."""
     import torch
 
     module.eval()
     for part in module.modules():
         if isinstance(part, torch.nn.modules.dropout._DropoutNd):
             part.train()
-    for _ in range(passes):
-        with torch.inference_mode():  # and not in whatever takes the pass
-            values = torch.softmax(module(batch), dim=-1)
-        yield values.cpu().numpy()
+
+    def forward(rows):
+        with torch.inference_mode():
+            return torch.softmax(module(batch[torch.from_numpy(rows)]), dim=-1).cpu().numpy()
+
+    return forward
 
 
 def classifier(features, classes):
@@ -40,13 +44,19 @@ def classifier(features, classes):
     )
 
 
+def replay(recorded):
+    """The same of a recording [passes, inputs, classes]."""
+    passes = iter(recorded)
+    return lambda rows: next(passes)[rows]
+
+
 def batches(args):
-    """Yields the ids of a batch, and its passes."""
+    """Yields the ids of a batch, what computes its passes, and how many there are."""
     if args.passes:
         recorded = np.load(args.passes, mmap_mode="r")
         for at in range(0, min(args.limit, recorded.shape[1]), args.batch):
             to = min(at + args.batch, args.limit, recorded.shape[1])
-            yield [str(i) for i in range(at, to)], (recorded[s, at:to] for s in range(len(recorded)))
+            yield [str(i) for i in range(at, to)], replay(recorded[:, at:to]), len(recorded)
         return
     import torch
 
@@ -55,7 +65,7 @@ def batches(args):
     module.load_state_dict(torch.load(args.weights, weights_only=True))
     for at in range(0, len(inputs), args.batch):
         batch = inputs[at : at + args.batch]
-        yield [str(at + i) for i in range(len(batch))], mc_dropout(module, batch, args.samples)
+        yield [str(at + i) for i in range(len(batch))], mc_dropout(module, batch), args.samples
 
 
 def main():
@@ -75,15 +85,28 @@ def main():
     if not args.passes and not (args.inputs and args.weights):
         parser.error("expected --passes, or --inputs and --weights")
 
-    retained = errors = total = 0
-    with ckd.Client(args.addr, ca=args.ca, token_file=args.token_file) as client, client.session(args.model) as session:
-        for ids, passes in batches(args):
-            for result in session.decide(ids, passes):
+    retained = errors = total = without = computed = 0
+    client = ckd.Client(args.addr, ca=args.ca, token_file=args.token_file)
+    with client, client.session(args.model, accept_settled=True) as session:
+        for ids, forward, passes in batches(args):
+
+            def counted(rows):
+                nonlocal computed
+                computed += len(rows)
+                return forward(rows)
+
+            for result in session.decide(ids, counted, passes):
                 print(result.id, result, sep="\t")
                 total += 1
                 retained += result.retained
                 errors += result.action == "error"
+            without += len(ids) * passes
     print(f"{retained} of {total} inputs retained, {errors} without a decision", file=sys.stderr)
+    if computed < without:
+        print(
+            f"{without / total:.1f} passes an input without settling, {computed / total:.1f} with: {without / computed:.1f}x",
+            file=sys.stderr,
+        )
     return 1 if errors else 0
 
 

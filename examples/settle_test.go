@@ -1,0 +1,289 @@
+package examples_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ckd-project/ckd/client"
+	"github.com/ckd-project/ckd/internal/recordings"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// share of the inputs that may be decided otherwise than by all passes.
+const share = 0.02
+
+// settling starts a daemon whose policy has a rule to settle by, learned from the
+// recording.
+func settling(t *testing.T) (address string) {
+	t.Helper()
+	rule := filepath.Join(t.TempDir(), "policy.yaml")
+	r := run(t, ckd, "calibrate", "--passes", recording, "--policy", policyFile, "--settle", fmt.Sprint(share), "--out", rule)
+	if r.Code != 0 {
+		t.Fatalf("calibrate: exit %d\n%s", r.Code, r.Stderr)
+	}
+	socket := "unix:" + filepath.Join(t.TempDir(), "ckd.sock")
+	serveOn(t, socket, "--policy", rule)
+	return socket
+}
+
+var saving = regexp.MustCompile(`(?m)^([\d.]+) passes an input without settling, ([\d.]+) with: ([\d.]+)x$`)
+
+// saved is the passes of an input without and with settling, as an example told; 0 where
+// it told nothing.
+func saved(t *testing.T, text string) (without, with float64) {
+	t.Helper()
+	told := saving.FindStringSubmatch(text)
+	if told == nil {
+		return 0, 0
+	}
+	var numbers []float64
+	for _, n := range told[1:] {
+		x, err := strconv.ParseFloat(n, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		numbers = append(numbers, x)
+	}
+	without, with = numbers[0], numbers[1]
+	if math.Abs(without/with-numbers[2]) > 0.06+0.05*numbers[2]/with {
+		t.Errorf("%s: the ratio is %.2f", told[0], without/with)
+	}
+	return without, with
+}
+
+func TestPythonSettles(t *testing.T) {
+	python := python(t, "grpc", "google.protobuf", "numpy")
+	address := settling(t)
+	r := run(t, python, "python/mc_dropout.py", "--addr", address, "--passes", recording)
+	if r.Code != 0 {
+		t.Fatalf("exit %d\n%s", r.Code, r.Stderr)
+	}
+	if without, with := saved(t, r.Stderr); without != 30 || with < 10 || with >= 30 { // 10 are the fewest of the policy
+		t.Errorf("%.1f passes without settling and %.1f with, expected 30 and fewer\n%s", without, with, r.Stderr)
+	}
+	want := allPasses(t, address)
+	lines := strings.Split(strings.TrimSpace(r.Stdout), "\n")
+	if len(lines) != len(want) {
+		t.Fatalf("%d lines, expected %d", len(lines), len(want))
+	}
+	others := 0
+	for i, line := range lines {
+		if !strings.HasPrefix(line, fmt.Sprintf("%d\t%s: ", i, want[i])) {
+			others++
+		}
+	}
+	if most := share * float64(len(want)); float64(others) > most {
+		t.Errorf("%d of %d decided otherwise than by all passes, expected at most %v", others, len(want), most)
+	}
+}
+
+// allPasses is the action that all passes lead to, of every input of the recording.
+func allPasses(t *testing.T, address string) []string {
+	t.Helper()
+	r, err := recordings.CTGMCDropout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.Dial(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	results, err := c.Decompose(t.Context(), client.Batch{
+		Model: "fetal-health", Layout: client.SNK, Passes: r.Passes.S, Inputs: r.Passes.N, Values: r.Passes.Float32,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var actions []string
+	for _, r := range results {
+		if r.Settled() || r.Decomposition.GetPasses() != 30 {
+			t.Fatalf("a call with all passes is settled: %+v", r)
+		}
+		actions = append(actions, strings.ToLower(strings.TrimPrefix(r.Decomposition.GetDecision().GetAction().String(), "ACTION_")))
+	}
+	return actions
+}
+
+// The first inputs of a daemon are audited, and have all their passes.
+func TestGoSettles(t *testing.T) {
+	r := run(t, goExample, "--addr", settling(t), "--inputs", "500")
+	if lines := strings.Count(r.Stdout, "\t"); r.Code != 0 || lines != 1000 {
+		t.Fatalf("exit %d, %d lines, expected 0 and 1000\n%s", r.Code, lines, r.Stderr)
+	}
+	if without, with := saved(t, r.Stdout); without != 30 || with < 10 || with >= 30 {
+		t.Errorf("%.1f passes without settling and %.1f with, expected 30 and fewer", without, with)
+	}
+}
+
+// leaving is a daemon that settles a, breaks the stream when a is left out, settles b
+// on the next when it has more passes than before, and fails c when b is left out.
+type leaving struct {
+	ckdv1.UnimplementedUncertaintyServiceServer
+
+	mu      sync.Mutex
+	streams int
+	faults  []string
+	before  int // passes of b and c on the first stream
+}
+
+func (l *leaving) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStreamServer) error {
+	header, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fault := func(format string, args ...any) { l.faults = append(l.faults, fmt.Sprintf(format, args...)) }
+	if l.streams++; !header.GetHeader().GetAcceptSettled() {
+		fault("stream %d does not accept settled inputs", l.streams)
+	}
+	info := &ckdv1.StreamInfo{Classes: []string{"x", "y"}, ExpectedPasses: 1 << 20, Settles: true}
+	if err := stream.Send(&ckdv1.DecomposeStreamResponse{Info: info}); err != nil {
+		return err
+	}
+	answer := func(row uint32, r *ckdv1.Result) error {
+		r.InputId, r.Group, r.Row = []string{"abc", "bc"}[l.streams-1][row:][:1], 1, row
+		return stream.Send(&ckdv1.DecomposeStreamResponse{Policies: []*ckdv1.PolicyRef{{}}, Results: []*ckdv1.Result{r}})
+	}
+	settled := func(row uint32) error {
+		r := decided(ckdv1.Action_ACTION_RETAIN)
+		r.GetDecomposition().Settled = true
+		return answer(row, r)
+	}
+	var passes []int // by row
+	left := false    // out by the client, an input that is settled
+	for {
+		request, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		b := request.GetBlock()
+		if ids := b.GetInputIds(); len(ids) > 0 {
+			if want := []string{"a b c", "b c"}[l.streams-1]; strings.Join(ids, " ") != want {
+				fault("stream %d opens with %q, expected %q", l.streams, ids, want)
+			}
+			passes = make([]int, len(ids))
+			continue
+		}
+		rows := b.GetRows()
+		if len(rows) == 0 {
+			rows = []uint32{0, 1, 2}[:len(passes)]
+		}
+		if n := len(b.GetValuesLe()); n != 8*len(rows) {
+			fault("%d bytes for rows %v", n, rows)
+			return status.Error(codes.InvalidArgument, "wrong length")
+		}
+		for i, row := range rows {
+			got := math.Float32frombits(binary.LittleEndian.Uint32(b.GetValuesLe()[8*i:]))
+			if want := float32(10*passes[row] + int(row) + l.streams - 1); got != want {
+				fault("stream %d, row %d: pass %v, expected %v", l.streams, row, got, want)
+			}
+			passes[row]++
+		}
+		gone := !slices.Contains(rows, 0)
+		switch first := l.streams == 1; {
+		case first && !gone && passes[0] == 2:
+			err = settled(0)
+		case first && gone:
+			l.before = passes[1]
+			return status.Error(codes.Unavailable, "gone")
+		case !first && !gone && passes[0] == l.before+2:
+			err = settled(0)
+		case !first && gone && !left:
+			left = true
+			err = answer(1, &ckdv1.Result{Outcome: &ckdv1.Result_Error{Error: noRoom(false).Proto()}})
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Inputs that are answered are left out of what is computed and sent; the others go on
+// with all their passes where the stream breaks.
+func TestPythonLeavesSettledOut(t *testing.T) {
+	python := python(t, "grpc", "google.protobuf", "numpy")
+	l := &leaving{}
+	r := run(t, python, "-c", `
+import sys, time
+sys.path.insert(0, "python")
+import ckd, numpy
+seen, deadline = [], time.monotonic() + 60
+
+def forward(rows):
+    assert time.monotonic() < deadline, seen
+    if not seen or seen[-1][1] != rows.tolist():
+        seen.append((0 if not seen else forward.passes, rows.tolist()))
+    values = numpy.stack([10 * forward.passes + rows, 0 * rows], axis=1)
+    forward.passes += 1
+    rows[:] = -1  # ours
+    return values
+
+forward.passes = 0
+with ckd.Client(sys.argv[1]) as client, client.session("m", accept_settled=True) as session:
+    print(*(f"{r.id} {r.action} {r.settled}" for r in session.decide("abc", forward)), sep=", ")
+print(*(rows for _, rows in seen), sep=", ")
+`, serveFake(t, l))
+	if want := "a retain True, b retain True, c error False\n[0, 1, 2], [1, 2], [2]\n"; r.Code != 0 || r.Stdout != want {
+		t.Errorf("exit %d, %q, expected %q\n%s", r.Code, r.Stdout, want, r.Stderr)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.streams != 2 || len(l.faults) > 0 {
+		t.Errorf("%d streams, expected 2; %q", l.streams, l.faults[:min(len(l.faults), 5)])
+	}
+}
+
+// How often the passes are computed, and what is refused.
+func TestPythonForward(t *testing.T) {
+	python := python(t, "grpc", "google.protobuf", "numpy")
+	d := serve(t)
+	r := run(t, python, "-c", `
+import sys
+sys.path.insert(0, "python")
+import ckd, numpy
+recorded = numpy.load(sys.argv[2])[:, :2]
+
+class Forward:
+    def __init__(self):
+        self.calls = 0
+    def __call__(self, rows):
+        self.calls += 1
+        return recorded[self.calls - 1][rows]
+
+with ckd.Client(sys.argv[1]) as client, client.session("fetal-health", accept_settled=True) as session:
+    for passes in (None, 12, 10_000, 3):
+        forward = Forward()
+        results = session.decide(["a", "b"], forward, passes)
+        print(session.info.settles, forward.calls, *(r.decomposition.passes if r.decomposition else r.reason for r in results))
+    print(*(r.decomposition.passes for r in session.decide(["a", "b"], recorded, 12)))
+    try:
+        session.decide(["a", "b"], lambda rows: recorded[0][:1])
+    except ValueError as error:
+        print(error)
+    print(*(r.action for r in session.decide(["a", "b"], recorded)))
+`, d.GRPC[0], recording)
+	want := `False 30 30 30
+False 12 12 12
+False 30 30 30
+False 3 TOO_FEW_PASSES TOO_FEW_PASSES
+12 12
+forward gave 1 rows, expected 2
+defer retain
+`
+	if r.Code != 0 || r.Stdout != want {
+		t.Errorf("exit %d, %q, expected %q\n%s", r.Code, r.Stdout, want, r.Stderr)
+	}
+}
