@@ -25,13 +25,13 @@ func TestReadme(t *testing.T) {
 	var d *daemon
 	var demo string // where the one that is kept answers HTTP
 	ran := 0
-	written := filepath.Join(t.TempDir(), "policy.yaml") // stands in for the policy.yaml of the README
+	dir := t.TempDir() // for the files that the README writes
 	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		for _, line := range strings.Split(strings.TrimSpace(strings.ReplaceAll(block[1], "\\\n", " ")), "\n") {
 			words := strings.Fields(line)
 			for i, word := range words {
-				if word == "policy.yaml" {
-					words[i] = written
+				if word == "policy.yaml" || word == "settled.yaml" {
+					words[i] = filepath.Join(dir, word)
 				}
 			}
 			ran++
@@ -55,6 +55,8 @@ func TestReadme(t *testing.T) {
 				switch {
 				case words[len(words)-1] == "demo":
 					showsOutput(t, string(text), out)
+				case words[1] == "calibrate" && words[2] == "--settle":
+					showsSettling(t, string(text), out)
 				case words[1] == "calibrate":
 					showsCalibration(t, string(text), out)
 				}
@@ -132,6 +134,15 @@ func showsCalibration(t *testing.T, readme, out string) {
 	}
 	if own, mi := figures[0], figures[1]; own[3] != told[1] || !strings.HasPrefix(own[2], told[2]) || mi[3] != told[3] {
 		t.Errorf("the README tells %q, the command %q and %q", told[1:], own[1:], mi[1:])
+	}
+}
+
+// showsSettling does so of a rule to settle by.
+func showsSettling(t *testing.T, readme, out string) {
+	t.Helper()
+	told := regexp.MustCompile(`here it uses (\S+) of 30 passes`).FindStringSubmatch(strings.Join(strings.Fields(readme), " "))
+	if told == nil || !strings.Contains(strings.Join(strings.Fields(out), " "), "it used "+told[1]+" of 30 passes on average") {
+		t.Errorf("the README tells %q, the command:\n%s", told, out)
 	}
 }
 
