@@ -34,6 +34,12 @@ type candidate struct {
 // boundary is a pair of them.
 type boundary struct{ retain, defers float64 }
 
+// apart is beyond it by a margin: of the log-odds, and as a share of the score's
+// distance from the threshold.
+func (b boundary) apart(margin float64) boundary {
+	return boundary{max(b.retain-margin, -settle.Never), min(b.defers*(1+margin), settle.Never)}
+}
+
 func newInduction(s *samples, steps []settle.Step, asks []bool) *induction {
 	in := &induction{samples: s, asks: asks, toGo: make([]float64, len(s.final))}
 	for at := range steps {
@@ -41,9 +47,10 @@ func newInduction(s *samples, steps []settle.Step, asks []bool) *induction {
 		for i := range s.final {
 			x := &s.statistics[at][i]
 			switch own := x.Values[settle.Own]; {
+			case x.Degenerate: // is never settled
 			case own > 0:
 				defers = append(defers, candidate{own, int32(i), !s.final[i].defers})
-			case !x.Degenerate:
+			default:
 				stopped := verdict{false, s.critical[at][i]}
 				retain = append(retain, candidate{steps[at].LogOdds(x), int32(i), stopped.differs(s.final[i])})
 			}

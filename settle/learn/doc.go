@@ -5,7 +5,8 @@
 //
 //  1. Every input of the learning part is followed through many random orders of its
 //     passes: after t of them it has Statistics, and what all S decide is known. Members
-//     of an ensemble keep their one order.
+//     of an ensemble keep their one order. Each time the thresholds are a little lower
+//     or higher, so that more inputs are near one than those that happen to be.
 //  2. For each t, a logistic regression on the samples that t passes would retain gives
 //     the log-odds that all S overturn it. The score's own ratio to its threshold and its
 //     square are left free; the rest is shrunk a little, products more. For those that t
@@ -13,7 +14,10 @@
 //  3. For a price lambda of a disagreement, in passes, boundaries follow from the last
 //     pass backwards: stopping costs lambda times the disagreements it makes, going on
 //     one pass and what then follows. Boundaries are made smooth over t.
-//  4. Lambdas from high to low make a Path of rules from cautious to bold.
+//  4. Lambdas from high to low make a Path of rules from cautious to bold. The first of
+//     them keep a margin to the boundaries of the highest.
+//  5. Where rules by the score alone save clearly more, by cross-validation within the
+//     learning part, these are the path.
 //
 // # What is certified
 //
@@ -22,6 +26,11 @@
 // at most epsilon. That is fixed sequence testing: the order of the rules was fixed
 // before, the first that fails ends it, and so the last that passed holds with the
 // stated confidence with nothing to pay for having tried several.
+//
+// A risk, the critical FNR of what is retained with the rule in force, can be part of the
+// same sequence: each of the two holds with its own confidence. The shares of deferred
+// inputs, and of critical ones, that are retained instead choose no rule. Their bounds
+// hold for all rules of the path at once, hence for the one chosen.
 //
 // A disagreement is a different action, or the same retain with the predicted class on
 // the other side of the critical boundary.

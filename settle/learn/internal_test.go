@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/settle"
 )
 
@@ -117,5 +118,161 @@ func TestAsked(t *testing.T) {
 	}
 	if slices.Contains(asked(true, 2, 30), false) {
 		t.Error("not always asked")
+	}
+}
+
+// TestApart: a margin is more caution on both sides, and what is never reached stays so.
+func TestApart(t *testing.T) {
+	if got, want := (boundary{-3, 0.5}).apart(2), (boundary{-5, 1.5}); got != want {
+		t.Errorf("%v, expected %v", got, want)
+	}
+	never := boundary{-settle.Never, settle.Never}
+	if got := never.apart(1); got != never {
+		t.Errorf("%v, expected %v", got, never)
+	}
+	last := caution{math.Inf(1), math.Inf(1)}
+	for _, c := range cautions() {
+		if c.price > last.price || c.margin > last.margin || c == last {
+			t.Errorf("%v after %v: expected from cautious to bold", c, last)
+		}
+		last = c
+	}
+}
+
+// TestNoCandidates: what cannot be settled is none.
+func TestNoCandidates(t *testing.T) {
+	s := &samples{passes: 3, fewest: 2, orders: 1, final: make([]verdict, 4), critical: [][]bool{make([]bool, 4)},
+		statistics: [][]settle.Statistics{make([]settle.Statistics, 4)}}
+	for i, own := range []float64{1, -1, 1, -1} {
+		s.statistics[0][i] = settle.Statistics{Values: [settle.Count]float64{own}, Degenerate: i < 2}
+	}
+	in := newInduction(s, make([]settle.Step, 1), []bool{true})
+	if len(in.defers[0]) != 1 || in.defers[0][0].sample != 2 || len(in.retain[0]) != 1 || in.retain[0][0].sample != 3 {
+		t.Errorf("candidates to defer %v, to retain %v: expected samples 2 and 3", in.defers[0], in.retain[0])
+	}
+}
+
+// made is passes of inputs of three classes, the last critical, whose logit spreads.
+func made(n, passes int) *Decisions {
+	rng := rand.New(rand.NewPCG(21, 22))
+	values := make([]float32, passes*n*3)
+	for i := range n {
+		centre, spread := -4+3*rng.NormFloat64(), 0.2+rng.Float64()
+		for s := range passes {
+			p := float32(1 / (1 + math.Exp(-centre-spread*rng.NormFloat64())))
+			copy(values[(s*n+i)*3:], []float32{(1 - p) * 0.75, (1 - p) * 0.25, p})
+		}
+	}
+	d, err := Decide(&policy.Policy{
+		Name: "made", Classes: []string{"a", "b", "c"}, Critical: []int{2}, Safe: []int{0, 1}, Kind: policy.Probabilities,
+		FewestPasses: 2, SumTolerance: 1e-3, Variance: policy.Sample, ReliabilityThreshold: 0.3, Gate: policy.Never,
+		Scope: policy.AllInputs, Pairs: policy.SafeCriticalPairs,
+		Primary:  policy.Rule{Score: policy.CCritMax, Threshold: 0.01, HasThreshold: true},
+		Fallback: policy.Rule{Score: policy.CBEC}, Degenerate: policy.HandleDefer, Saturated: policy.HandleDefer,
+	}, Recording{Passes: passes, Inputs: n, Values: values})
+	if err != nil {
+		panic(err)
+	}
+	return d
+}
+
+// TestShifted: a threshold twice as high takes log 2 from the score over it, and what
+// all passes then decide is what a policy of that threshold does.
+func TestShifted(t *testing.T) {
+	d := made(200, 10)
+	all := make([]int, 200)
+	for i := range all {
+		all[i] = i
+	}
+	follow := func(d *Decisions) *samples {
+		s := d.noSamples(len(all), 1, 2)
+		d.followOnce(s, all, rand.New(rand.NewPCG(1, 1)))
+		return s
+	}
+	twice := *d.policy
+	twice.Primary.Threshold *= 2
+	want, err := Decide(&twice, d.recording)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := follow(d), follow(d.shifted(math.Ln2))
+	if !slices.Equal(a.final, d.final) || !slices.Equal(b.final, want.final) || slices.Equal(a.final, b.final) {
+		t.Error("not what all passes decide at the threshold")
+	}
+	for i := range all {
+		x, y := a.statistics[3][i].Values[settle.Own], b.statistics[3][i].Values[settle.Own]
+		if math.Abs(x-y-math.Ln2) > 1e-5 && x > 1-settle.Bound {
+			t.Fatalf("%v became %v, expected log 2 less", x, y)
+		}
+	}
+	if d.policy.Primary.Threshold != 0.01 {
+		t.Error("the policy itself was shifted")
+	}
+}
+
+// TestFollowAround: half the samples are at lower thresholds, half at higher ones, and
+// more inputs are near one of them than near the policy's.
+func TestFollowAround(t *testing.T) {
+	d := made(300, 10)
+	all := make([]int, 300)
+	for i := range all {
+		all[i] = i
+	}
+	s := d.followAround(all, 8, 2, rand.New(rand.NewPCG(1, 1)))
+	var deferred [8]int
+	for at, v := range s.final {
+		if v.defers {
+			deferred[at/300]++
+		}
+	}
+	if !slices.IsSortedFunc(deferred[:], func(a, b int) int { return b - a }) || deferred[0] <= deferred[7] {
+		t.Errorf("%v deferred, expected fewer as thresholds rise", deferred)
+	}
+	even, odd := s.half(false), s.half(true)
+	if len(even.final) != 8*150 || len(odd.final) != 8*150 || len(odd.statistics[0]) != 8*150 {
+		t.Fatalf("halves of %d and %d samples", len(even.final), len(odd.final))
+	}
+	for i := range even.inputs {
+		if even.inputs[i]%2 != 0 || odd.inputs[i]%2 != 1 {
+			t.Fatalf("input %d is in the half of even places, %d in that of odd ones", even.inputs[i], odd.inputs[i])
+		}
+	}
+	if x, y := odd.statistics[2][150], s.statistics[2][301]; x != y {
+		t.Errorf("statistics %v, expected %v", x, y)
+	}
+}
+
+// TestScoreOnlyIsBetter: not where the other statistics tell something, but where they
+// are noise among few inputs.
+func TestScoreOnlyIsBetter(t *testing.T) {
+	d := made(400, 10)
+	all := make([]int, 400)
+	for i := range all {
+		all[i] = i
+	}
+	s := d.followAround(all, 4, 2, rand.New(rand.NewPCG(1, 1)))
+	if scoreOnlyIsBetter(s, false) {
+		t.Error("score only, though the statistics are good")
+	}
+	if got := s.learn(ScoreOnly, false).Kind; got != ScoreOnly {
+		t.Errorf("kind %v", got)
+	}
+	rng := rand.New(rand.NewPCG(3, 3))
+	noise := make([][settle.Count]float64, len(all)) // the same of an input: it can be learned by heart
+	for i := range noise {
+		for j := range noise[i] {
+			noise[i][j] = 3 * rng.NormFloat64()
+		}
+	}
+	for at := range s.statistics {
+		for i := range s.statistics[at] {
+			x := &s.statistics[at][i]
+			own := x.Values[settle.Own]
+			x.Values = noise[s.inputs[i]]
+			x.Values[settle.Own] = own
+		}
+	}
+	if !scoreOnlyIsBetter(s, false) {
+		t.Error("all statistics, though they are noise")
 	}
 }

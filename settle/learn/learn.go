@@ -33,7 +33,8 @@ type Kind uint8
 
 // The kinds of rules.
 const (
-	// Learned rules look at all statistics.
+	// Learned rules look at all statistics; at the score alone where cross-validation
+	// finds that to save clearly more.
 	Learned Kind = iota
 	// ScoreOnly rules look at the score over its threshold alone: a baseline.
 	ScoreOnly
@@ -41,20 +42,27 @@ const (
 
 // Path is rules from cautious to bold.
 type Path struct {
+	// Kind of the rules: of Learned ones, what was chosen.
+	Kind  Kind
 	Rules []*settle.Rule
 	// Disagreements of each on the samples it was learned from, as a share, and
 	// the passes that were used of them, as a mean. Both are optimistic.
 	Disagreements, Used []float64
 }
 
-// prices of a disagreement, in passes, from cautious to bold.
-func prices() []float64 {
+// caution of a rule: the price of a disagreement, in passes, and how far beyond the
+// boundaries that follow from it its own are.
+type caution struct{ price, margin float64 }
+
+// cautions from cautious to bold. Where no sample is wrong no price is high enough to
+// tell how far to stay away: so the first rules keep a margin.
+func cautions() []caution {
 	const n, most, least = 18, 6000.0, 40.0
-	p := make([]float64, n)
-	for i := range p {
-		p[i] = most * math.Pow(least/most, float64(i)/(n-1))
+	c := []caution{{most, 4}, {most, 2}, {most, 1}, {most, 0.5}}
+	for i := range n {
+		c = append(c, caution{most * math.Pow(least/most, float64(i)/(n-1)), 0})
 	}
-	return p
+	return c
 }
 
 // Learn rules from some inputs of the recording. The error is of a recording with too
@@ -79,12 +87,43 @@ func Learn(d *Decisions, inputs []int, o Options) (*Path, error) {
 		return nil, fmt.Errorf("%d inputs deferred and %d retained to learn from: expected at least %d of both",
 			count[true], count[false], least)
 	}
-	s := d.follow(inputs, o.Orders, o.Fewest, rand.New(rand.NewPCG(o.Seed, 0x5e771e)))
-	steps := coefficients(s, o.Kind)
-	path, in := &Path{}, newInduction(s, steps, asked(o.Always, s.fewest, s.passes))
-	for _, price := range prices() {
+	s := d.followAround(inputs, o.Orders, o.Fewest, rand.New(rand.NewPCG(o.Seed, 0x5e771e)))
+	kind := o.Kind
+	if kind == Learned && scoreOnlyIsBetter(s, o.Always) {
+		kind = ScoreOnly
+	}
+	return s.learn(kind, o.Always), nil
+}
+
+// scoreOnlyIsBetter reports whether, by cross-validation over two halves of the
+// inputs, rules by the score alone use clearly fewer passes than those by all
+// statistics: where these are too many for the inputs that there are.
+func scoreOnlyIsBetter(s *samples, always bool) bool {
+	const clearly = 0.97
+	var used [2]float64 // by kind
+	for _, odd := range []bool{false, true} {
+		from, on := s.half(odd), s.half(!odd)
+		for kind := range used {
+			var points []Point
+			for _, r := range from.learn(Kind(kind), always).Rules {
+				points = append(points, Point{Counts: on.count(r)})
+			}
+			for _, share := range []float64{0.005, 0.01, 0.02} {
+				used[kind] += PassesAt(append(points, Point{Counts: Counts{Inputs: 1, Used: s.passes}}), share)
+			}
+		}
+	}
+	return used[ScoreOnly] < clearly*used[Learned]
+}
+
+// learn a path of rules of a kind.
+func (s *samples) learn(kind Kind, always bool) *Path {
+	steps := coefficients(s, kind)
+	path, in := &Path{Kind: kind}, newInduction(s, steps, asked(always, s.fewest, s.passes))
+	for _, c := range cautions() {
 		r := &settle.Rule{Passes: s.passes, Fewest: s.fewest, Steps: append([]settle.Step(nil), steps...)}
-		for at, b := range in.boundaries(price) {
+		for at, b := range in.boundaries(c.price) {
+			b = b.apart(c.margin)
 			r.Steps[at].Retain, r.Steps[at].Defer = rounded(b.retain), rounded(b.defers)
 		}
 		c := s.count(r)
@@ -92,7 +131,7 @@ func Learn(d *Decisions, inputs []int, o Options) (*Path, error) {
 		path.Disagreements = append(path.Disagreements, c.share(c.Disagreements))
 		path.Used = append(path.Used, c.MeanPasses())
 	}
-	return path, nil
+	return path
 }
 
 // asked is whether a rule may settle, by passes-fewest.

@@ -2,6 +2,7 @@ package learn
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 
 	"github.com/ckd-project/ckd/decomp"
@@ -28,7 +29,7 @@ type Decisions struct {
 	recording Recording
 	policy    *policy.Policy
 	plan      *follow.Plan
-	final     []verdict // by input
+	final     []verdict // by input; nil of those shifted, whose followed passes decide
 }
 
 // verdict is what is decided on an input.
@@ -96,36 +97,109 @@ type samples struct {
 	critical   [][]bool
 }
 
-// follow inputs through so many orders each.
+// follow inputs through so many orders each; through the one of ordered passes.
 func (d *Decisions) follow(inputs []int, orders, fewest int, rng *rand.Rand) *samples {
 	if d.recording.Ordered {
 		orders = 1
 	}
-	s := &samples{passes: d.recording.Passes, fewest: fewest, orders: orders}
-	n := orders * len(inputs)
-	s.inputs, s.final = make([]int, 0, n), make([]verdict, 0, n)
+	s := d.noSamples(orders*len(inputs), orders, fewest)
+	for range orders {
+		d.followOnce(s, inputs, rng)
+	}
+	return s
+}
+
+// followAround is follow for learning: each time with thresholds that are a little
+// lower or higher, so that not only those few inputs which happen to be near them tell
+// what does.
+func (d *Decisions) followAround(inputs []int, orders, fewest int, rng *rand.Rand) *samples {
+	s := d.noSamples(orders*len(inputs), orders, fewest)
+	for i := range orders {
+		// The normal quantiles of (i+1/2)/orders.
+		z := math.Sqrt2 * math.Erfinv((2*float64(i)+1)/float64(orders)-1)
+		d.shifted(shift*z).followOnce(s, inputs, rng)
+	}
+	return s
+}
+
+// shift is the standard deviation of the logarithms of thresholds to learn from: chosen
+// on the CTG and digits recordings, where half as much and twice as much do as well.
+const shift = 0.4
+
+// shifted is the same with thresholds e^by as high, but for what is final.
+func (d *Decisions) shifted(by float64) *Decisions {
+	p := *d.policy
+	p.Primary.Threshold *= math.Exp(by)
+	p.Fallback.Threshold *= math.Exp(by)
+	plan, err := follow.NewPlan(&p)
+	if err != nil {
+		return d // no threshold makes a policy that can be followed one that cannot
+	}
+	return &Decisions{d.recording, &p, plan, nil}
+}
+
+// noSamples yet, with room for n.
+func (d *Decisions) noSamples(n, orders, fewest int) *samples {
+	s := &samples{passes: d.recording.Passes, fewest: fewest, orders: orders,
+		inputs: make([]int, 0, n), final: make([]verdict, 0, n)}
 	for range max(s.passes-fewest, 0) {
 		s.statistics = append(s.statistics, make([]settle.Statistics, n))
 		s.critical = append(s.critical, make([]bool, n))
 	}
+	return s
+}
+
+// followOnce adds a sample of each input.
+func (d *Decisions) followOnce(s *samples, inputs []int, rng *rand.Rand) {
 	open := d.plan.NewInputs(1)
-	for range orders {
-		for _, i := range inputs {
-			at := len(s.inputs)
-			s.inputs, s.final = append(s.inputs, i), append(s.final, d.final[i])
-			open.Reset(0)
-			for t, pass := range d.order(rng) {
-				if t+1 == s.passes {
-					break
-				}
-				_ = open.Add(0, d.row(pass, i)) // rows were checked
-				if t+1 >= fewest {
-					s.critical[t+1-fewest][at] = open.Statistics(0, &s.statistics[t+1-fewest][at])
-				}
+	for _, i := range inputs {
+		at := len(s.inputs)
+		open.Reset(0)
+		for t, pass := range d.order(rng) {
+			_ = open.Add(0, d.row(pass, i)) // rows were checked
+			if t+1 >= s.fewest && t+1 < s.passes {
+				s.critical[t+1-s.fewest][at] = open.Statistics(0, &s.statistics[t+1-s.fewest][at])
+			}
+		}
+		var final verdict
+		if d.final != nil {
+			final = d.final[i]
+		} else {
+			decision, class := open.Decide(0)
+			final = verdict{decision.Action == policy.Defer, d.isCritical(class)}
+		}
+		s.inputs, s.final = append(s.inputs, i), append(s.final, final)
+	}
+}
+
+// half of the samples: those of all inputs at even places, or odd ones; of some five
+// orders or more, which do as well.
+func (s *samples) half(odd bool) *samples {
+	each, stride := len(s.inputs)/s.orders, max(1, s.orders/5)
+	h := &samples{passes: s.passes, fewest: s.fewest}
+	var kept []int
+	for order := stride / 2; order < s.orders; order += stride {
+		h.orders++
+		for place := range each {
+			if (place%2 == 1) == odd {
+				kept = append(kept, order*each+place)
 			}
 		}
 	}
-	return s
+	h.inputs, h.final = at(s.inputs, kept), at(s.final, kept)
+	for t := range s.statistics {
+		h.statistics, h.critical = append(h.statistics, at(s.statistics[t], kept)), append(h.critical, at(s.critical[t], kept))
+	}
+	return h
+}
+
+// at some places.
+func at[T any](all []T, places []int) []T {
+	some := make([]T, len(places))
+	for i, p := range places {
+		some[i] = all[p]
+	}
+	return some
 }
 
 // order is one in which the passes of an input could have come.
