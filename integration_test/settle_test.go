@@ -122,7 +122,7 @@ func TestSettleStops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wrong := regexp.MustCompile(`retain: -\S+`).ReplaceAll(good, []byte("retain: 999999"))
+	wrong := regexp.MustCompile(`at_most: -\S+`).ReplaceAll(good, []byte("at_most: 999999"))
 	if err := os.WriteFile(file, wrong, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ models:
 	if p.Hash != wantOfAll {
 		t.Errorf("hash of a policy with every field %s, want %s", p.Hash, wantOfAll)
 	}
-	const wantOfSettled = "595b945c6a9dbb85bf964d0519aca63e7afd285169d49c4b17920788ba220a09"
+	const wantOfSettled = "b43377da1bb8de68f73aec1f82fcd97f2d91679c4d195f8ff37cbeb5c12d467a"
 	if p := parseOne(t, settledText(fullRule)); p.Hash != wantOfSettled {
 		t.Errorf("hash with a rule to settle by %s, want %s", p.Hash, wantOfSettled)
 	}

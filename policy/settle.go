@@ -209,23 +209,33 @@ var settleFields = []field{
 				},
 				{
 					name: "retain", standardWords: "never",
-					is:  number{within(settle.Never), func(d *draft, x float64) { d.lastStep().is.Retain = x }},
-					doc: "The log-odds, of being overturned by the passes to come, up to which an input that would be retained is settled.",
+					is:  mapping{fields: sideFields(func(d *draft) *settle.Side { return &d.lastStep().is.Retain })},
+					doc: "When an input that would be retained is settled.",
 				},
 				{
 					name: "defer", standardWords: "never",
-					is:  number{strictyaml.Between(0, settle.Never), func(d *draft, x float64) { d.lastStep().is.Defer = x }},
-					doc: "The logarithm of score over threshold from which an input that would be deferred is settled.",
-				},
-				{
-					name: "coefficients", standardWords: "none; **required** with retain",
-					is:  coefficients{func(d *draft, c [settle.Terms]float64) { d.lastStep().is.Coefficients = c }},
-					doc: "The quadratic form of five statistics that gives these log-odds: see docs/settle.md.",
+					is:  mapping{fields: sideFields(func(d *draft) *settle.Side { return &d.lastStep().is.Defer })},
+					doc: "When an input that would be deferred is settled.",
 				},
 			},
 		},
 		doc: "The rule, for each number of passes after which something may be settled.",
 	},
+}
+
+func sideFields(of func(*draft) *settle.Side) []field {
+	return []field{
+		{
+			name: "at_most", required: true,
+			is:  number{within(settle.Never), func(d *draft, x float64) { of(d).AtMost = x }},
+			doc: "The log-odds, of being overturned by the passes to come, up to which it is settled.",
+		},
+		{
+			name: "coefficients", required: true,
+			is:  coefficients{func(d *draft, c [settle.Terms]float64) { of(d).Coefficients = c }},
+			doc: "The quadratic form of five statistics that gives these log-odds: see docs/settle.md.",
+		},
+	}
 }
 
 func releasedFields(of func(*draft) *ReleasedShare) []field {
@@ -285,10 +295,7 @@ type step struct {
 	is     settle.Step
 }
 
-func newStep(at strictyaml.Value) step { return step{at: at, is: asksNothing} }
-
-// asksNothing is a step after which nothing is settled.
-var asksNothing = settle.Step{Retain: -settle.Never, Defer: settle.Never}
+func newStep(at strictyaml.Value) step { return step{at: at, is: settle.NoStep()} }
 
 func (d *draft) lastStep() *step { return &d.steps[len(d.steps)-1] }
 
@@ -313,7 +320,7 @@ func (d *draft) resolveSettle() {
 	}
 	s.Rule = settle.Rule{Passes: passes, Fewest: first, Steps: make([]settle.Step, passes-first)}
 	for i := range s.Rule.Steps {
-		s.Rule.Steps[i] = asksNothing
+		s.Rule.Steps[i] = settle.NoStep()
 	}
 	for _, step := range d.steps {
 		s.Rule.Steps[step.passes-first] = meant(step.is)
@@ -331,10 +338,6 @@ func (d *draft) checkSteps() bool {
 	}
 	last := 0
 	for _, step := range d.steps {
-		retain, coefficients := step.at.Path()+".retain", step.at.Path()+".coefficients"
-		if d.has(retain) && !d.has(coefficients) {
-			step.at.FaultIn(coefficients, "missing, expected those of the log-odds that retain is the boundary of")
-		}
 		switch {
 		case step.passes == 0:
 			return false // has a fault of its own
@@ -371,8 +374,10 @@ func (d *draft) checkSettleFits() bool {
 
 // meant is a step without what has no effect: the log-odds where no boundary is.
 func meant(s settle.Step) settle.Step {
-	if s.Retain == -settle.Never {
-		s.Coefficients = asksNothing.Coefficients
+	for _, side := range []*settle.Side{&s.Retain, &s.Defer} {
+		if side.AtMost == -settle.Never {
+			side.Coefficients = [settle.Terms]float64{}
+		}
 	}
 	return s
 }
@@ -434,8 +439,8 @@ func (s *Settle) write(w *writer) {
 	w.b.WriteString(w.indent + "steps:\n")
 	for i, step := range s.Rule.Steps {
 		// The first and the last say how far the rule reaches.
-		if i == 0 || i == len(s.Rule.Steps)-1 || meant(step) != asksNothing {
-			writeStep(w, s.Rule.Fewest+i, meant(step))
+		if i == 0 || i == len(s.Rule.Steps)-1 || step.Asks() {
+			writeStep(w, s.Rule.Fewest+i, step)
 		}
 	}
 	w.end()
@@ -444,18 +449,21 @@ func (s *Settle) write(w *writer) {
 func writeStep(w *writer, passes int, step settle.Step) {
 	w.b.WriteString(w.indent + "  - passes: " + strconv.Itoa(passes) + "\n")
 	w.indent += "    "
-	if step.Retain != -settle.Never {
-		w.field("retain", step.Retain)
-	}
-	if step.Defer != settle.Never {
-		w.field("defer", step.Defer)
-	}
-	if step.Retain != -settle.Never {
+	for _, side := range []struct {
+		name string
+		settle.Side
+	}{{"retain", step.Retain}, {"defer", step.Defer}} {
+		if side.AtMost == -settle.Never {
+			continue
+		}
+		w.begin(side.name)
+		w.field("at_most", side.AtMost)
 		list := make(numbers, settle.Terms)
-		for i, x := range step.Coefficients {
+		for i, x := range side.Coefficients {
 			list[i] = decimal(x)
 		}
 		w.field("coefficients", list)
+		w.end()
 	}
 	w.indent = w.indent[4:]
 }
@@ -582,11 +590,13 @@ func (s *Settle) meaning(b []byte) []byte {
 		c.Disagreement, c.Confidence, c.Released.AtMost)
 	for _, step := range s.Rule.Steps {
 		step = meant(step)
-		b = fmt.Appendf(b, "settle_step %x %x", step.Retain+0, step.Defer+0) // -0 + 0 is 0
-		for _, x := range step.Coefficients {
-			b = fmt.Appendf(b, " %x", x+0)
+		for _, side := range []settle.Side{step.Retain, step.Defer} {
+			b = fmt.Appendf(b, "settle_step %x", side.AtMost+0) // -0 + 0 is 0
+			for _, x := range side.Coefficients {
+				b = fmt.Appendf(b, " %x", x+0)
+			}
+			b = append(b, '\n')
 		}
-		b = append(b, '\n')
 	}
 	return b
 }

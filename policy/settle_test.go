@@ -24,7 +24,7 @@ const (
       policy_hash: HASH
       certificate: {disagreement: 0.01, confidence: 0.9, released: {at_most: 0.05}}
       steps:
-        - {passes: 6, defer: 0.5}
+        - {passes: 6}
 `
 	// fullRule has everything.
 	fullRule = `
@@ -47,14 +47,20 @@ const (
         critical_released: {at_most: 0.08, deferred: 60, released: 1}
       steps:
         - passes: 6
-          retain: -3.25
-          defer: 0.5
-          coefficients: ` + coefficients21 + `
+          retain:
+            at_most: -3.25
+            coefficients: ` + coefficients21 + `
+          defer:
+            at_most: -5
+            coefficients: ` + coefficients21 + `
         - passes: 7
-          defer: 0.25
+          defer:
+            at_most: 0.25
+            coefficients: ` + coefficients21 + `
         - passes: 8
-          retain: -3
-          coefficients: ` + coefficients21 + `
+          retain:
+            at_most: -3
+            coefficients: ` + coefficients21 + `
 `
 )
 
@@ -80,8 +86,10 @@ func settledText(block string, model ...string) string {
 func TestSettle(t *testing.T) {
 	p := parseOne(t, settledText(fullRule))
 	halves := 0.09
-	asked := settle.Step{Retain: -3.25, Defer: 0.5, Coefficients: [settle.Terms]float64{
-		-7.5, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 2e-5}}
+	side := func(atMost float64) settle.Side {
+		return settle.Side{AtMost: atMost, Coefficients: [settle.Terms]float64{
+			-7.5, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 2e-5}}
+	}
 	want := &Settle{
 		PolicyHash: parseOne(t, saneText).Hash, Order: MembersOrder, Software: "ckd v0.8.0",
 		PassesFile: "runs/mc.npy", PassesSHA256: strings.Repeat("0", 64), Inputs: 1063, Seed: 42,
@@ -93,11 +101,10 @@ func TestSettle(t *testing.T) {
 		Rule: settle.Rule{Passes: 30, Fewest: 6, Steps: make([]settle.Step, 24)},
 	}
 	for i := range want.Rule.Steps {
-		want.Rule.Steps[i] = settle.Step{Retain: -settle.Never, Defer: settle.Never}
+		want.Rule.Steps[i] = settle.NoStep()
 	}
-	want.Rule.Steps[0], want.Rule.Steps[2] = asked, asked
-	want.Rule.Steps[1].Defer = 0.25
-	want.Rule.Steps[2].Retain, want.Rule.Steps[2].Defer = -3, settle.Never
+	want.Rule.Steps[0] = settle.Step{Retain: side(-3.25), Defer: side(-5)}
+	want.Rule.Steps[1].Defer, want.Rule.Steps[2].Retain = side(0.25), side(-3)
 	if !reflect.DeepEqual(p.Settle, want) {
 		t.Errorf("block\n%+v\nwant\n%+v", p.Settle, want)
 	}
@@ -137,8 +144,8 @@ func TestMarshalSettleThatWasMade(t *testing.T) {
 		first := rapid.IntRange(p.FewestPasses, p.ExpectedPasses-1).Draw(t, "first")
 		p.Settle.MeanPasses = float64(first)
 		p.Settle.Rule = settle.Rule{Passes: p.ExpectedPasses, Fewest: first, Steps: drawSteps(t, p.ExpectedPasses-first)}
-		p.Settle.Rule.Steps[0].Coefficients[3] = math.Copysign(0, -1)
-		p.Settle.Rule.Steps[0].Defer = math.Copysign(0, -1)
+		p.Settle.Rule.Steps[0].Retain.Coefficients[3] = math.Copysign(0, -1)
+		p.Settle.Rule.Steps[0].Defer.AtMost = math.Copysign(0, -1)
 		set, err := Parse(File{"written.yaml", p.Marshal()})
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, p.Marshal())
@@ -410,17 +417,17 @@ func drawSteps(t *rapid.T, n int) []settle.Step {
 	steps := make([]settle.Step, n)
 	boundary := rapid.Float64Range(-settle.Never, settle.Never)
 	for i := range steps {
-		steps[i] = asksNothing
-		asks := func(what string) bool { return rapid.Bool().Draw(t, fmt.Sprintf("%s after %d", what, i)) }
-		if asks("retain") {
-			steps[i].Retain = boundary.Draw(t, "retain")
-		}
-		if asks("defer") {
-			steps[i].Defer = math.Abs(boundary.Draw(t, "defer"))
-		}
-		if asks("coefficients") {
-			for j := range steps[i].Coefficients {
-				steps[i].Coefficients[j] = boundary.Draw(t, "coefficient")
+		steps[i] = settle.NoStep()
+		for at, side := range []*settle.Side{&steps[i].Retain, &steps[i].Defer} {
+			name := []string{"retain", "defer"}[at]
+			draws := func(what string) bool { return rapid.Bool().Draw(t, fmt.Sprintf("%s of %s after %d", what, name, i)) }
+			if draws("boundary") {
+				side.AtMost = boundary.Draw(t, "at most")
+			}
+			if draws("coefficients") {
+				for j := range side.Coefficients {
+					side.Coefficients[j] = boundary.Draw(t, "coefficient")
+				}
 			}
 		}
 	}

@@ -32,11 +32,11 @@ func settlingPolicy(t testing.TB, from int, retain, defers float64, edit ...stri
 	p := *all[slices.IndexFunc(all, func(p *policy.Policy) bool { return p.Version == "v1" })]
 	rule := settle.Rule{Passes: p.ExpectedPasses, Fewest: p.FewestPasses}
 	for after := rule.Fewest; after < rule.Passes; after++ {
-		step := settle.Step{Retain: retain, Defer: defers}
-		if after < from {
-			step.Retain, step.Defer = -settle.Never, settle.Never
+		step := settle.NoStep()
+		if after >= from {
+			step.Retain.AtMost, step.Defer.AtMost = retain, -defers
+			step.Retain.Coefficients[1+settle.Own], step.Defer.Coefficients[1+settle.Own] = 1, -1
 		}
-		step.Coefficients[1+settle.Own] = 1
 		rule.Steps = append(rule.Steps, step)
 	}
 	p.Settle = &policy.Settle{
@@ -394,7 +394,7 @@ func (h *harness) feedCTG(t *testing.T, n int) (settled int) {
 // policy: one that means the same, or the same after another, does not do.
 func TestSettlingStops(t *testing.T) {
 	h := newHarness(t, DefaultLimits())
-	wrong := settlingPolicy(t, 0, 9, 1e6) // retains whatever 4 passes would
+	wrong := settlingPolicy(t, 0, 9, settle.Never) // retains whatever 4 passes would
 	h.put(t, wrong)
 	h.auditShare(400, 0)
 	h.feedCTG(t, 400)
@@ -423,7 +423,7 @@ func TestSettlingStops(t *testing.T) {
 	if n := h.feedCTG(t, 100); n != 0 || h.metric(t, "ckd_settle_stopped") != 1 {
 		t.Errorf("%d settled after the same policy was loaded again", n)
 	}
-	h.put(t, settlingPolicy(t, 0, -3, 1e6))
+	h.put(t, settlingPolicy(t, 0, -3, settle.Never))
 	if h.metric(t, "ckd_settle_stopped") != 0 || model().GetStopped() {
 		t.Error("another policy is stopped too")
 	}

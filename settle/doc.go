@@ -2,9 +2,9 @@
 // settled: when that of all S passes is certain enough not to wait for.
 //
 // A Rule is what a policy stores. What t passes decide is settled when it is unlikely to
-// be overturned. An input that they would defer is settled when its score is so far
-// above the threshold; one that they would retain when the log-odds of its being
-// overturned, a quadratic form of five Statistics, are so low:
+// be overturned: when the log-odds of that, a quadratic form of five Statistics, are so
+// low. There is one for inputs that would be retained, and one for those that would be
+// deferred:
 //
 //	live:        follow.Inputs.Add -> Statistics -> Rule.Settled
 //	calibration: learn.Learn -> learn.Certify -> Rule, in the policy

@@ -67,17 +67,27 @@ type Rule struct {
 	Steps []Step `json:"steps" yaml:"steps"`
 }
 
-// Step is the rule after a number of passes.
+// Step is the rule after a number of passes: for inputs that these would retain, and
+// for those that they would defer.
 type Step struct {
+	Retain Side `json:"retain" yaml:"retain"`
+	Defer  Side `json:"defer" yaml:"defer"`
+}
+
+// Side is when what would be done is settled: when the log-odds, that all passes overturn
+// it, are so low.
+type Side struct {
+	// AtMost is the log-odds up to which it is; -Never for never.
+	AtMost float64 `json:"at_most" yaml:"at_most"`
 	// Coefficients of 1; x_0 ... x_4; x_0 x_0, x_0 x_1 ... x_4 x_4 in the log-odds.
 	Coefficients [Terms]float64 `json:"coefficients" yaml:"coefficients,flow"`
-	// Retain is the log-odds up to which an input that would be retained is.
-	Retain float64 `json:"retain" yaml:"retain"`
-	// Defer is the least of statistic Own, above 0, from which an input that would be
-	// deferred is. A score that is above its threshold seldom falls: what is known of
-	// the spread of the passes stays, and only what is to come can add to it.
-	Defer float64 `json:"defer" yaml:"defer"`
 }
+
+// NoStep settles nothing.
+func NoStep() Step { return Step{Side{AtMost: -Never}, Side{AtMost: -Never}} }
+
+// Asks reports whether anything can be settled at the step.
+func (s *Step) Asks() bool { return s.Retain.AtMost > -Never || s.Defer.AtMost > -Never }
 
 // Check reports what is wrong with a rule that was read from somewhere.
 func (r *Rule) Check() error {
@@ -90,14 +100,18 @@ func (r *Rule) Check() error {
 	}
 	for i := range r.Steps {
 		s := &r.Steps[i]
-		for j, v := range s.Coefficients {
-			if math.IsNaN(v) || math.Abs(v) > Never {
-				return fmt.Errorf("step after %d passes: coefficient %d is %v, expected one within %v", r.Fewest+i, j, v, Never)
+		for _, side := range []struct {
+			name string
+			*Side
+		}{{"retain", &s.Retain}, {"defer", &s.Defer}} {
+			for j, v := range side.Coefficients {
+				if math.IsNaN(v) || math.Abs(v) > Never {
+					return fmt.Errorf("step after %d passes, %s: coefficient %d is %v, expected one within %v", r.Fewest+i, side.name, j, v, Never)
+				}
 			}
-		}
-		if !(math.Abs(s.Retain) <= Never && s.Defer >= 0 && s.Defer <= Never) {
-			return fmt.Errorf("step after %d passes: boundaries %v to retain and %v to defer, expected both within %v "+
-				"and the second not negative", r.Fewest+i, s.Retain, s.Defer, Never)
+			if !(math.Abs(side.AtMost) <= Never) {
+				return fmt.Errorf("step after %d passes, %s: at most %v, expected log-odds within %v", r.Fewest+i, side.name, side.AtMost, Never)
+			}
 		}
 	}
 	return nil
@@ -107,7 +121,7 @@ func (r *Rule) Check() error {
 // need not be followed. It is 0 for a rule that settles nothing.
 func (r *Rule) Last() int {
 	for i := len(r.Steps) - 1; i >= 0; i-- {
-		if s := &r.Steps[i]; s.Retain > -Never || s.Defer < Never {
+		if r.Steps[i].Asks() {
 			return r.Fewest + i
 		}
 	}
@@ -116,32 +130,33 @@ func (r *Rule) Last() int {
 
 // Settled says what an input is settled to after t passes, for any t; Open if it is
 // not, as one is never whose passes so far are all identical: what becomes of it is not
-// for its score to say. It costs 20 multiplications, or one comparison where it would be deferred.
+// for its score to say. It costs 20 multiplications.
 func (r *Rule) Settled(t int, x *Statistics) Action {
 	i := t - r.Fewest
-	if i < 0 || i >= len(r.Steps) {
+	if i < 0 || i >= len(r.Steps) || x.Degenerate {
 		return Open
 	}
-	s := &r.Steps[i]
-	own := x.Values[Own]
-	switch {
-	case x.Degenerate:
-	case own > 0:
-		if own >= s.Defer {
-			return Defer
-		}
-	case own <= 0:
-		if z := s.LogOdds(x); z <= s.Retain && z > math.Inf(-1) {
-			return Retain
-		}
+	side, action := &r.Steps[i].Retain, Retain
+	if x.Values[Own] > 0 {
+		side, action = &r.Steps[i].Defer, Defer
 	}
-	return Open
+	if !side.Settles(x) {
+		return Open
+	}
+	return action
+}
+
+// Settles reports whether the log-odds are so low.
+func (s *Side) Settles(x *Statistics) bool {
+	z := s.LogOdds(x)
+	return z <= s.AtMost && z > math.Inf(-1)
 }
 
 // LogOdds is the quadratic form: the log-odds, before the boundary which accounts for
-// its errors, that all passes will not retain an input which those so far do, or not
-// with the predicted class on the same side.
-func (s *Step) LogOdds(x *Statistics) float64 {
+// its errors, that all passes overturn what those so far say. What would be deferred is
+// retained, or what would be retained is deferred, or is, but with a predicted class on
+// the other side.
+func (s *Side) LogOdds(x *Statistics) float64 {
 	a, b, c, d, e := x.Values[0], x.Values[1], x.Values[2], x.Values[3], x.Values[4]
 	w := &s.Coefficients
 	return w[0] + a*(w[1]+a*w[6]+b*w[7]+c*w[8]+d*w[9]+e*w[10]) + b*(w[2]+b*w[11]+c*w[12]+d*w[13]+e*w[14]) +

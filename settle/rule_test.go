@@ -18,10 +18,12 @@ func rules(t *rapid.T) *settle.Rule {
 	number := rapid.Float64Range(-20, 20)
 	for range r.Passes - r.Fewest {
 		var s settle.Step
-		for j := range s.Coefficients {
-			s.Coefficients[j] = number.Draw(t, "coefficient")
+		for _, side := range []*settle.Side{&s.Retain, &s.Defer} {
+			side.AtMost = number.Draw(t, "at most")
+			for j := range side.Coefficients {
+				side.Coefficients[j] = number.Draw(t, "coefficient")
+			}
 		}
-		s.Retain, s.Defer = number.Draw(t, "retain"), math.Abs(number.Draw(t, "defer"))
 		r.Steps = append(r.Steps, s)
 	}
 	return r
@@ -39,7 +41,7 @@ func statistics(t *rapid.T) *settle.Statistics {
 // (1, 2, 3, 4, 5) is 0.1 (1*1+2*2+3*3+4*4+5*5) + 0.1 (6*1+7*2+8*3+9*4+10*5 + 11*4+12*6
 // +13*8+14*10 + 15*9+16*12+17*15 + 18*16+19*20 + 20*25) = 229.5.
 func TestLogOdds(t *testing.T) {
-	var s settle.Step
+	var s settle.Side
 	for j := range s.Coefficients {
 		s.Coefficients[j] = 0.1 * float64(j)
 	}
@@ -52,8 +54,9 @@ func TestLogOdds(t *testing.T) {
 func TestSettled(t *testing.T) {
 	r := &settle.Rule{Passes: 4, Fewest: 2, Steps: make([]settle.Step, 2)}
 	for i := range r.Steps {
-		r.Steps[i].Coefficients[1+settle.Own] = 1 // log-odds = own
-		r.Steps[i].Retain, r.Steps[i].Defer = -2, 1
+		r.Steps[i].Retain.Coefficients[1+settle.Own] = 1 // log-odds = own
+		r.Steps[i].Defer.Coefficients[1+settle.Own] = -1
+		r.Steps[i].Retain.AtMost, r.Steps[i].Defer.AtMost = -2, -1
 	}
 	nan := math.NaN()
 	for _, c := range []struct {
@@ -101,10 +104,10 @@ func TestSettledProperties(t *testing.T) {
 		case got != settle.Open && (after < r.Fewest || after >= r.Passes):
 			t.Fatalf("settled after %d passes by a rule from %d to below %d", after, r.Fewest, r.Passes)
 		}
-		// One statistic that is NaN settles nothing to retain.
+		// One statistic that is NaN settles nothing.
 		x.Values[rapid.IntRange(0, settle.Count-1).Draw(t, "which")] = math.NaN()
-		if got := r.Settled(after, x); got == settle.Retain {
-			t.Fatal("settled to retain on a NaN")
+		if got := r.Settled(after, x); got != settle.Open {
+			t.Fatalf("settled to %v on a NaN", got)
 		}
 	})
 }
@@ -142,9 +145,9 @@ func TestCheck(t *testing.T) {
 		{func(r *settle.Rule) { r.Fewest = 0 }, "fewest 0: expected at least 1"},
 		{func(r *settle.Rule) { r.Fewest = 4 }, "fewer than passes, 4"},
 		{func(r *settle.Rule) { r.Steps = r.Steps[:1] }, "1 steps: expected 2"},
-		{func(r *settle.Rule) { r.Steps[1].Coefficients[3] = math.NaN() }, "after 3 passes: coefficient 3 is NaN"},
-		{func(r *settle.Rule) { r.Steps[0].Retain = math.Inf(-1) }, "boundaries -Inf to retain"},
-		{func(r *settle.Rule) { r.Steps[0].Defer = -1 }, "the second not negative"},
+		{func(r *settle.Rule) { r.Steps[1].Retain.Coefficients[3] = math.NaN() }, "after 3 passes, retain: coefficient 3 is NaN"},
+		{func(r *settle.Rule) { r.Steps[0].Retain.AtMost = math.Inf(-1) }, "after 2 passes, retain: at most -Inf"},
+		{func(r *settle.Rule) { r.Steps[0].Defer.AtMost = 2 * settle.Never }, "after 2 passes, defer: at most 2e+06"},
 	} {
 		r := good()
 		c.spoil(r)
@@ -175,12 +178,12 @@ func BenchmarkSettled(b *testing.B) {
 func TestLast(t *testing.T) {
 	r := &settle.Rule{Passes: 6, Fewest: 2, Steps: make([]settle.Step, 4)}
 	for i := range r.Steps {
-		r.Steps[i].Retain, r.Steps[i].Defer = -settle.Never, settle.Never
+		r.Steps[i] = settle.NoStep()
 	}
 	if got := r.Last(); got != 0 {
 		t.Errorf("a rule that settles nothing: %d, expected 0", got)
 	}
-	r.Steps[0].Retain, r.Steps[1].Defer = -1, 1
+	r.Steps[0].Retain.AtMost, r.Steps[1].Defer.AtMost = -1, 1
 	if got := r.Last(); got != 3 {
 		t.Errorf("%d, expected 3", got)
 	}

@@ -321,7 +321,7 @@ func (s *settling) tell(rule *settle.Rule, got *learn.Certificate, labelled bool
 		Released:      boundedShare{n.Deferred, n.Released, bound(got.ReleasedUpper)},
 	}
 	for i, step := range rule.Steps {
-		if step.Retain > -settle.Never || step.Defer < settle.Never {
+		if step.Asks() {
 			r.AsksAfter = append(r.AsksAfter, rule.Fewest+i)
 		}
 	}

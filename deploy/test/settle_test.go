@@ -37,8 +37,8 @@ func settleAll(t *testing.T, path string, disagreement, released float64) {
 	p := parse(text)
 	rule := settle.Rule{Passes: p.ExpectedPasses, Fewest: settledAfter}
 	for range rule.Passes - rule.Fewest {
-		step := settle.Step{Retain: settle.Never, Defer: 0} // whatever the log-odds are
-		step.Coefficients[0] = 1
+		whatever := settle.Side{AtMost: settle.Never, Coefficients: [settle.Terms]float64{1}}
+		step := settle.Step{Retain: whatever, Defer: whatever}
 		rule.Steps = append(rule.Steps, step)
 	}
 	p.Settle = &policy.Settle{

@@ -134,7 +134,7 @@ settle:
     confidence: 0.9
     released: {at_most: 0.05}
   steps:
-    - {passes: 5, defer: 1}`, strings.TrimSpace(text), parse(t, text).policy.Hash)
+    - {passes: 5}`, strings.TrimSpace(text), parse(t, text).policy.Hash)
 }
 
 // watch makes the metrics tell of a watch over the settled inputs of a model, as they

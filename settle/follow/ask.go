@@ -22,21 +22,19 @@ func (in *Inputs) Settled(i int, r *settle.Rule) settle.Action {
 	var m measured
 	in.measure(i, &m)
 	in.setOwn(i, &m)
+	side, action := &step.Retain, settle.Retain
 	if m.own > 0 {
-		if m.own >= step.Defer {
-			return settle.Defer
-		}
-		return settle.Open
+		side, action = &step.Defer, settle.Defer
 	}
-	if step.Retain == -settle.Never {
+	if side.AtMost == -settle.Never {
 		return settle.Open
 	}
 	var x settle.Statistics
 	in.fill(i, &m, &x)
-	if z := step.LogOdds(&x); z <= step.Retain && z > math.Inf(-1) {
-		return settle.Retain
+	if !side.Settles(&x) {
+		return settle.Open
 	}
-	return settle.Open
+	return action
 }
 
 // stepOf the rule that input i is to be held against, nil for none.
@@ -46,11 +44,10 @@ func (in *Inputs) stepOf(i int, r *settle.Rule) *settle.Step {
 	if at < 0 || at >= len(r.Steps) {
 		return nil
 	}
-	step := &r.Steps[at]
-	if step.Retain == -settle.Never && step.Defer == settle.Never {
-		return nil
+	if step := &r.Steps[at]; step.Asks() {
+		return step
 	}
-	return step
+	return nil
 }
 
 // Statistics fills what a rule looks at, and reports whether the class predicted so

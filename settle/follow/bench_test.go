@@ -23,13 +23,15 @@ var asksAt = []int{2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 19, 22, 26}
 func neverReached() *settle.Rule {
 	r := &settle.Rule{Passes: 30, Fewest: 2, Steps: make([]settle.Step, 28)}
 	for i := range r.Steps {
-		r.Steps[i].Retain, r.Steps[i].Defer = -settle.Never, settle.Never
+		r.Steps[i] = settle.NoStep()
 	}
 	for _, t := range asksAt {
 		s := &r.Steps[t-r.Fewest]
-		s.Retain, s.Defer = -1, 100
-		for j := range s.Coefficients {
-			s.Coefficients[j] = 1e-9 * float64(j)
+		for _, side := range []*settle.Side{&s.Retain, &s.Defer} {
+			side.AtMost = -1
+			for j := range side.Coefficients {
+				side.Coefficients[j] = 1e-9 * float64(j)
+			}
 		}
 	}
 	return r

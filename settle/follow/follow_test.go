@@ -163,10 +163,7 @@ func TestAgrees(t *testing.T) {
 			}
 			rule := &settle.Rule{Passes: s + 1, Fewest: 2, Steps: make([]settle.Step, s-1)}
 			for i := range rule.Steps {
-				for j := range rule.Steps[i].Coefficients {
-					rule.Steps[i].Coefficients[j] = rng.NormFloat64()
-				}
-				rule.Steps[i].Defer = 1
+				rule.Steps[i] = anyStep(rng)
 			}
 			if quick, slow := open.Settled(1, rule), rule.Settled(at+1, &x); quick != slow {
 				t.Fatalf("settled to %q, expected %q", quick, slow)
@@ -323,6 +320,17 @@ func TestRecording(t *testing.T) {
 	}
 }
 
+// anyStep has random coefficients and boundaries.
+func anyStep(rng *rand.Rand) (s settle.Step) {
+	for _, side := range []*settle.Side{&s.Retain, &s.Defer} {
+		side.AtMost = rng.NormFloat64()
+		for j := range side.Coefficients {
+			side.Coefficients[j] = rng.NormFloat64()
+		}
+	}
+	return s
+}
+
 // TestResize: memory that is used again has nothing left of what was in it.
 func TestResize(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -339,10 +347,7 @@ func TestResize(t *testing.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		rule := &settle.Rule{Passes: s + 1, Fewest: 2, Steps: make([]settle.Step, s-1)}
 		for i := range rule.Steps {
-			for j := range rule.Steps[i].Coefficients {
-				rule.Steps[i].Coefficients[j] = rng.NormFloat64()
-			}
-			rule.Steps[i].Defer = rng.ExpFloat64()
+			rule.Steps[i] = anyStep(rng)
 		}
 		all, each := plan.NewInputs(2*n), plan.NewInputs(n)
 		for i := range 2 * n {
@@ -391,7 +396,7 @@ func FuzzSettled(f *testing.F) {
 		const most = 20
 		rule := &settle.Rule{Passes: most + 2, Fewest: 1, Steps: make([]settle.Step, most+1)}
 		for i := range rule.Steps {
-			rule.Steps[i].Retain = settle.Never // whatever is known
+			rule.Steps[i].Retain.AtMost = settle.Never // whatever is known
 		}
 		open, row, first, x := plan.NewInputs(2), make([]float32, k), make([]float32, k), settle.Statistics{}
 		for pass := range most {

@@ -18,27 +18,23 @@ const bandwidth = 0.6
 type induction struct {
 	samples *samples
 	asks    []bool // by t-fewest
-	// By t-fewest: what the boundary to retain is held against, of samples that may be,
-	// from low to high; and to defer, from high to low.
+	// By t-fewest: the log-odds of samples that may be settled, from low to high.
 	retain, defers [][]candidate
 	toGo           []float64 // per sample: passes and prices from here on
 }
 
-// candidate is a sample that would be stopped by boundaries beyond its value.
+// candidate is a sample that would be stopped by a boundary at its value or above.
 type candidate struct {
 	value  float64
 	sample int32
 	wrong  bool // if it is stopped
 }
 
-// boundary is a pair of them.
+// boundary is those of a step.
 type boundary struct{ retain, defers float64 }
 
-// apart is beyond it by a margin: of the log-odds, and as a share of the score's
-// distance from the threshold.
-func (b boundary) apart(margin float64) boundary {
-	return boundary{max(b.retain-margin, -settle.Never), min(b.defers*(1+margin), settle.Never)}
-}
+// apart is a boundary more cautious by a margin of the log-odds.
+func apart(atMost, margin float64) float64 { return rounded(max(atMost-margin, -settle.Never)) }
 
 func newInduction(s *samples, steps []settle.Step, asks []bool) *induction {
 	in := &induction{samples: s, asks: asks, toGo: make([]float64, len(s.final))}
@@ -46,20 +42,21 @@ func newInduction(s *samples, steps []settle.Step, asks []bool) *induction {
 		var retain, defers []candidate
 		for i := range s.final {
 			x := &s.statistics[at][i]
-			switch own := x.Values[settle.Own]; {
-			case x.Degenerate: // is never settled
-			case own > 0:
-				defers = append(defers, candidate{own, int32(i), !s.final[i].defers})
-			default:
-				stopped := verdict{false, s.critical[at][i]}
-				retain = append(retain, candidate{steps[at].LogOdds(x), int32(i), stopped.differs(s.final[i])})
+			if x.Degenerate { // is never settled
+				continue
 			}
+			stopped := verdict{x.Values[settle.Own] > 0, s.critical[at][i]}
+			side, to := &steps[at].Retain, &retain
+			if stopped.defers {
+				side, to = &steps[at].Defer, &defers
+			}
+			*to = append(*to, candidate{side.LogOdds(x), int32(i), stopped.differs(s.final[i])})
 		}
 		ascending := func(a, b candidate) int {
 			return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.sample, b.sample))
 		}
 		slices.SortFunc(retain, ascending)
-		slices.SortFunc(defers, func(a, b candidate) int { return ascending(b, a) })
+		slices.SortFunc(defers, ascending)
 		in.retain, in.defers = append(in.retain, retain), append(in.defers, defers)
 	}
 	return in
@@ -73,7 +70,7 @@ func (in *induction) boundaries(price float64) []boundary {
 		for i := range in.toGo {
 			in.toGo[i]++
 		}
-		cuts[at] = boundary{-settle.Never, settle.Never}
+		cuts[at] = boundary{-settle.Never, -settle.Never}
 		if !in.asks[at] {
 			continue
 		}
@@ -117,14 +114,14 @@ func smooth(cuts []boundary, asks []bool, fewest int) {
 	for i, c := range cuts {
 		if asks[i] {
 			logs = append(logs, math.Log(float64(fewest+i)))
-			retain, defers = append(retain, c.retain), append(defers, -c.defers)
+			retain, defers = append(retain, c.retain), append(defers, c.defers)
 		}
 	}
 	smoothed(retain, logs)
 	smoothed(defers, logs)
 	for i := range cuts {
 		if asks[i] {
-			cuts[i] = boundary{retain[0], max(-defers[0], 0)}
+			cuts[i] = boundary{retain[0], defers[0]}
 			retain, defers = retain[1:], defers[1:]
 		}
 	}

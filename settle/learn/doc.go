@@ -8,9 +8,9 @@
 //     of an ensemble keep their one order. Each time the thresholds are a little lower
 //     or higher, so that more inputs are near one than those that happen to be.
 //  2. For each t, a logistic regression on the samples that t passes would retain gives
-//     the log-odds that all S overturn it. The score's own ratio to its threshold and its
-//     square are left free; the rest is shrunk a little, products more. For those that t
-//     passes would defer the score alone does: it seldom falls.
+//     the log-odds that all S overturn that, and another on those that they would defer.
+//     The score's own ratio to its threshold and its square are left free; the rest is
+//     shrunk a little, products more.
 //  3. For a price lambda of a disagreement, in passes, boundaries follow from the last
 //     pass backwards: stopping costs lambda times the disagreements it makes, going on
 //     one pass and what then follows. Boundaries are made smooth over t.

@@ -23,7 +23,7 @@ func TestPlace(t *testing.T) {
 		}
 	}
 	// LogOdds uses the same order.
-	var s settle.Step
+	var s settle.Side
 	want := 0.0
 	for j := range s.Coefficients {
 		s.Coefficients[j] = float64(j + 1)
@@ -40,7 +40,7 @@ func TestRegression(t *testing.T) {
 	const n = 40000
 	var want [settle.Terms]float64
 	want[0], want[1+settle.Own], want[1+settle.Peak], want[place(settle.Own, settle.Doubt)] = -1, 0.8, -0.5, 0.3
-	truth := settle.Step{Coefficients: want}
+	truth := settle.Side{Coefficients: want}
 	values := make([]settle.Statistics, n)
 	var x []*settle.Statistics
 	var y []bool
@@ -121,14 +121,13 @@ func TestAsked(t *testing.T) {
 	}
 }
 
-// TestApart: a margin is more caution on both sides, and what is never reached stays so.
+// TestApart: a margin is more caution, and what is never reached stays so.
 func TestApart(t *testing.T) {
-	if got, want := (boundary{-3, 0.5}).apart(2), (boundary{-5, 1.5}); got != want {
-		t.Errorf("%v, expected %v", got, want)
+	if got := apart(-3, 2); got != -5 {
+		t.Errorf("%v, expected -5", got)
 	}
-	never := boundary{-settle.Never, settle.Never}
-	if got := never.apart(1); got != never {
-		t.Errorf("%v, expected %v", got, never)
+	if got := apart(-settle.Never, 1); got != -settle.Never {
+		t.Errorf("%v, expected %v", got, -settle.Never)
 	}
 	last := caution{math.Inf(1), math.Inf(1)}
 	for _, c := range cautions() {

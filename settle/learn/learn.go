@@ -123,8 +123,7 @@ func (s *samples) learn(kind Kind, always bool) *Path {
 	for _, c := range cautions() {
 		r := &settle.Rule{Passes: s.passes, Fewest: s.fewest, Steps: append([]settle.Step(nil), steps...)}
 		for at, b := range in.boundaries(c.price) {
-			b = b.apart(c.margin)
-			r.Steps[at].Retain, r.Steps[at].Defer = rounded(b.retain), rounded(b.defers)
+			r.Steps[at].Retain.AtMost, r.Steps[at].Defer.AtMost = apart(b.retain, c.margin), apart(b.defers, c.margin)
 		}
 		c := s.count(r)
 		path.Rules = append(path.Rules, r)
@@ -149,25 +148,32 @@ func asked(always bool, fewest, passes int) []bool {
 // coefficients of each step.
 func coefficients(s *samples, kind Kind) []settle.Step {
 	steps := make([]settle.Step, len(s.statistics))
-	var fit regression
+	var retains, defers regression // each begins where it was at the step before
 	var x []*settle.Statistics
 	var overturned []bool
 	penalty := penalties(s.orders)
 	for at := range steps {
-		if kind == ScoreOnly {
-			steps[at].Coefficients[1+settle.Own] = 1
-			continue
-		}
-		x, overturned = x[:0], overturned[:0]
-		for i := range s.statistics[at] {
-			if v := &s.statistics[at][i]; v.Values[settle.Own] <= 0 && !v.Degenerate {
-				x = append(x, v)
-				overturned = append(overturned, verdict{false, s.critical[at][i]}.differs(s.final[i]))
+		for _, side := range []struct {
+			*settle.Side
+			*regression
+			defers bool
+			own    float64
+		}{{&steps[at].Retain, &retains, false, 1}, {&steps[at].Defer, &defers, true, -1}} {
+			if kind == ScoreOnly {
+				side.Coefficients[1+settle.Own] = side.own
+				continue
 			}
-		}
-		steps[at].Coefficients = fit.fit(x, overturned, &penalty)
-		for j, v := range steps[at].Coefficients {
-			steps[at].Coefficients[j] = rounded(min(max(v, -settle.Never), settle.Never))
+			x, overturned = x[:0], overturned[:0]
+			for i := range s.statistics[at] {
+				if v := &s.statistics[at][i]; v.Values[settle.Own] > 0 == side.defers && !v.Degenerate {
+					x = append(x, v)
+					overturned = append(overturned, verdict{side.defers, s.critical[at][i]}.differs(s.final[i]))
+				}
+			}
+			side.Coefficients = side.fit(x, overturned, &penalty)
+			for j, v := range side.Coefficients {
+				side.Coefficients[j] = rounded(min(max(v, -settle.Never), settle.Never))
+			}
 		}
 	}
 	return steps

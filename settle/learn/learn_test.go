@@ -206,7 +206,7 @@ func TestCertifyRefuses(t *testing.T) {
 	r, p := ctg(t)
 	rule := &settle.Rule{Passes: 30, Fewest: 2, Steps: make([]settle.Step, 28)}
 	for i := range rule.Steps {
-		rule.Steps[i].Retain = settle.Never
+		rule.Steps[i].Retain.AtMost, rule.Steps[i].Defer.AtMost = settle.Never, settle.Never
 	}
 	_, rest := halves(r.Inputs)
 	_, _, err := learn.Certify(decide(t, p, r), &learn.Path{Rules: []*settle.Rule{rule}}, rest, 0.01, 0.9, 1)
