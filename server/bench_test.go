@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -18,6 +19,7 @@ import (
 	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	"github.com/ckd-project/ckd/settle"
 )
 
 // load is one stream's messages, dealt with as the exchange of the stream does.
@@ -33,6 +35,12 @@ type load struct {
 
 // newLoad is groups of N inputs with S passes, in so many blocks each.
 func newLoad(t testing.TB, s, n, k, blocks int, ids bool, detail ckdv1.Detail) *load {
+	t.Helper()
+	return newLoadOf(t, loadPolicy(t, s, k), &ckdv1.StreamHeader{Model: "m", Detail: detail}, s, n, k, blocks, ids)
+}
+
+// loadPolicy is the policy of a load.
+func loadPolicy(t testing.TB, s, k int) *policy.Policy {
 	t.Helper()
 	names := make([]string, k)
 	for i := range names {
@@ -51,6 +59,16 @@ models:
 	if err != nil {
 		t.Fatal(err)
 	}
+	return set.All()[0]
+}
+
+// newLoadOf is a load under a policy, of a client that sends a header.
+func newLoadOf(t testing.TB, p *policy.Policy, header *ckdv1.StreamHeader, s, n, k, blocks int, ids bool) *load {
+	t.Helper()
+	set, err := policy.Parse(policy.File{Name: "load.yaml", Data: p.Marshal()})
+	if err != nil {
+		t.Fatal(err)
+	}
 	registry := prometheus.NewRegistry()
 	m, err := metrics.New(registry, metrics.Options{RejectReasons: RejectReasons()})
 	if err != nil {
@@ -63,7 +81,6 @@ models:
 	if err := server.SetPolicies(set); err != nil {
 		t.Fatal(err)
 	}
-	header := &ckdv1.StreamHeader{Model: "m", Detail: detail}
 	model, err := server.readHeader(t.Context(), header)
 	if err != nil {
 		t.Fatal(err)
@@ -174,6 +191,79 @@ func TestHandlerAllocatesNothing(t *testing.T) {
 					t.Errorf("S%dN%dK%d in %d blocks, %v: %v allocations a group", s, n, k, blocks, detail, got)
 				}
 			}
+		}
+	}
+}
+
+// neverSettling is the policy of a load with a rule that asks when learned ones do, and
+// is never reached.
+func neverSettling(t testing.TB, s, k int, gate policy.Gate) *policy.Policy {
+	t.Helper()
+	p := *loadPolicy(t, s, k)
+	p.Gate = gate
+	rule := settle.Rule{Passes: s, Fewest: p.FewestPasses, Steps: make([]settle.Step, s-p.FewestPasses)}
+	for i := range rule.Steps {
+		rule.Steps[i] = settle.NoStep()
+	}
+	for after := rule.Fewest; after < s; after = max(after+1, after*6/5) {
+		side := settle.Side{AtMost: -settle.Never / 2, Coefficients: [settle.Terms]float64{1, 1, 1, 1, 1, 1}}
+		rule.Steps[after-rule.Fewest] = settle.Step{Retain: side, Defer: side}
+	}
+	p.Settle = &policy.Settle{
+		PolicyHash: p.HashWithoutSettle(), Order: policy.AnyOrder, Rule: rule,
+		Certificate: policy.SettleCertificate{Disagreement: 0.01, Confidence: 0.9, Released: policy.ReleasedShare{AtMost: 0.05}},
+	}
+	return &p
+}
+
+// TestSettlingAllocatesNothing: inputs that are followed and asked for take no memory but
+// what is used again.
+func TestSettlingAllocatesNothing(t *testing.T) {
+	if race {
+		t.Skip("pools forget under the race detector")
+	}
+	const s, n, k = 30, 64, 4
+	l := newLoadOf(t, neverSettling(t, s, k, policy.AnyCritical), &ckdv1.StreamHeader{Model: "m", AcceptSettled: true}, s, n, k, s, true)
+	for range 3 {
+		if got := l.group(t); got != n {
+			t.Fatalf("%d results of %d inputs", got, n)
+		}
+	}
+	if l.session.latest.settling.opened.Load() == 0 {
+		t.Fatal("no input is followed")
+	}
+	if got := testing.AllocsPerRun(20, func() { l.group(t) }); got != 0 {
+		t.Errorf("%v allocations a group", got)
+	}
+}
+
+// BenchmarkSettling is what it costs, between a message of the transport and its reply,
+// that inputs may be settled, where none ever is: groups of 64 inputs, a block a pass,
+// 30 passes. Both take turns, so that the ratio is of one time.
+func BenchmarkSettling(b *testing.B) {
+	const s, n = 30, 64
+	for _, k := range []int{3, 10, 100} {
+		for _, gate := range []policy.Gate{policy.Never, policy.Always, policy.AnyCritical} {
+			b.Run(fmt.Sprintf("K%d/%s", k, gate), func(b *testing.B) {
+				p := neverSettling(b, s, k, gate)
+				loads := []*load{
+					newLoadOf(b, p, &ckdv1.StreamHeader{Model: "m"}, s, n, k, s, true),
+					newLoadOf(b, p, &ckdv1.StreamHeader{Model: "m", AcceptSettled: true}, s, n, k, s, true),
+				}
+				var spent [2]time.Duration
+				for b.Loop() {
+					for i, l := range loads {
+						start := time.Now()
+						l.group(b)
+						spent[i] += time.Since(start)
+					}
+				}
+				b.ReportMetric(0, "ns/op")
+				for i, what := range []string{"all", "settling"} {
+					b.ReportMetric(float64(spent[i].Nanoseconds())/float64(b.N*s*n), what+"-ns/pass")
+				}
+				b.ReportMetric(float64(spent[1])/float64(spent[0]), "ratio")
+			})
 		}
 	}
 }

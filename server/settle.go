@@ -131,15 +131,15 @@ func (s *session) feedFollowed(g *group, b *wire.Block, passes int) {
 	w := s.work(g)
 	w.read(&b.Values)
 	n, width := len(g.rows), len(g.model.Policy().Classes)
-	values := rowValues(w.values)
+	w.rows = w.values
 	for pass := range passes {
 		if g.open == 0 {
 			break
 		}
-		rows := values[:n*width]
-		s.fill(g, 1, &values)
+		rows := w.rows[:n*width]
+		s.fill(g, 1, &w.rows)
 		if had := g.inputs.Passes(0); had > g.model.settling.last {
-			s.fill(g, passes-pass-1, &values) // the policy decides
+			s.fill(g, passes-pass-1, &w.rows) // the policy decides
 			return
 		}
 		for i := range g.rows {

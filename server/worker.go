@@ -28,6 +28,7 @@ type worker struct {
 	outcome *engine.Outcome
 
 	values       []float32 // of a block whose rows go different ways
+	rows         rowValues // what is left of them
 	answer       wire.Decomposition
 	unreliable   []uint32
 	c3           []float64
@@ -56,6 +57,7 @@ func (s *workshop) take() *worker {
 
 func (w *worker) release() {
 	w.batch.Clear()
+	w.rows = nil
 	if cap(w.values) > keptValues {
 		w.values = nil // one large message is no reason to hold on to its size
 	}
