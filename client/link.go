@@ -260,6 +260,7 @@ func (s *Session) catchUp(l *link, t *lot) error {
 			t.group.parts[t.sent] = part{} // it is sent once
 		}
 		t.sent++
+		t.last = math.MaxUint64 // none that the daemon has dealt with, until all are sent
 		s.mu.Unlock()
 		for b := range p.blocks(len(t.rows), s.classes, l.messageBytes) {
 			if err := l.put(t, b); err != nil {

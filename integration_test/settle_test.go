@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -13,25 +14,11 @@ import (
 	"time"
 )
 
-const lowrankPolicy = `
-models:
-  - name: ctg
-    classes: [normal, suspect, pathologic]
-    critical: [suspect, pathologic]
-    gate: never
-    passes: {fewest: 2, expected: 30}
-    primary: {score: c_crit_max, threshold: 0.02}
-`
-
 // settledPolicy is a policy with a rule that was learned for it.
 func settledPolicy(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	observed, file := filepath.Join(dir, "plain.yaml"), filepath.Join(dir, "settled.yaml")
-	if err := os.WriteFile(observed, []byte(lowrankPolicy), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	out := mustRun(t, "calibrate", "--settle", "0.01", "--policy", observed, "--passes", recording("ctg-lowrank", ".passes.npy"), "--out", file)
+	file := filepath.Join(t.TempDir(), "settled.yaml")
+	out := mustRun(t, "calibrate", "--settle", "0.01", "--policy", "testdata/lowrank.yaml", "--passes", recording("ctg-lowrank", ".passes.npy"), "--out", file)
 	if !strings.Contains(out.Stdout, "at most 0.01 of the inputs are decided otherwise") {
 		t.Errorf("calibrate says:\n%s", out.Stdout)
 	}
@@ -57,6 +44,23 @@ func actions(t *testing.T, out string) map[int]string {
 		all[line.Index] = line.Decision.Action
 	}
 	return all
+}
+
+// TestFrontier: the picture in the README is what the command draws.
+func TestFrontier(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("other processors round otherwise")
+	}
+	want, err := os.ReadFile("../docs/settle-frontier.svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := mustRun(t, "evaluate", "--settle", "--policy", "testdata/lowrank.yaml", "--format", "svg",
+		"--passes", recording("ctg-lowrank", ".passes.npy"), "--labels", recording("ctg-lowrank", ".labels.npy"))
+	if out.Stdout != string(want) {
+		t.Error("ckd evaluate --settle --policy integration_test/testdata/lowrank.yaml --format svg, with the passes and labels of " +
+			"ctg-lowrank, does not draw docs/settle-frontier.svg")
+	}
 }
 
 // TestSettle learns a rule, and has the daemon settle real passes by it: a third of the
@@ -103,7 +107,7 @@ func TestSettle(t *testing.T) {
 	t.Logf("%d of %d decided otherwise, %s", differ, inputs, strings.TrimSpace(told))
 
 	saved, late, audited := d.gauge("ckd_passes_saved_total"), d.gauge("ckd_passes_late_total"), d.gauge("ckd_settle_audited_total")
-	if saved < 2*inputs*30/2 || late > saved/100 || audited < 400 || audited > 600 {
+	if saved < 2*inputs*30/2 || late > saved/100 || audited < 400 || audited > inputs {
 		t.Errorf("%v passes saved, %v late, %v inputs audited", saved, late, audited)
 	}
 	if stopped := d.gauge("ckd_settle_stopped"); stopped != 0 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/ckd-project/ckd/internal/strictyaml"
 	"github.com/ckd-project/ckd/settle"
@@ -521,6 +522,10 @@ func (r ReleasedShare) explain(of string) string {
 	return s
 }
 
+// IsEnsemble reports whether the name of a posterior is of an ensemble, whose passes are a
+// fixed list of members: deep-ensemble, ensemble-5.
+func IsEnsemble(posterior string) bool { return strings.Contains(strings.ToLower(posterior), "ensemble") }
+
 // warnOfSettle is for policies that have a rule.
 func (p *Policy) warnOfSettle(warn warner) {
 	c := p.Settle.Certificate
@@ -544,7 +549,7 @@ func (p *Policy) warnOfSettle(warn warner) {
 				share.k, share.n, share.atMost, c.Confidence)
 		}
 	}
-	if p.Calibration != nil && p.Calibration.Posterior == "ensemble" && p.Settle.Order == AnyOrder {
+	if p.Calibration != nil && IsEnsemble(p.Calibration.Posterior) && p.Settle.Order == AnyOrder {
 		warn("settle.order", "%s, but the passes are of an ensemble, whose members come in one order", AnyOrder)
 	}
 }

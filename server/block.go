@@ -109,7 +109,8 @@ func (s *session) admit(g *group, b *wire.Block) {
 	}
 	settles := s.header.GetAcceptSettled() && !g.passing && g.model.settling.settles(g.passes)
 	if settles {
-		each += g.model.settling.plan.Bytes()
+		plan := g.model.settling.plan
+		each += plan.Bytes() + (plan.SharedBytes()+n-1)/n
 	}
 	s.seen.begin(n)
 	// What all of them hold is claimed at once; one by one where not all fit.
@@ -363,6 +364,9 @@ func (s *session) rowsOf(g *group, b *wire.Block) (rows []uint32, usable []bool)
 	if len(b.Rows) == 0 {
 		return rows, usable
 	}
+	if ascend(rows) && uint64(rows[len(rows)-1]) < uint64(len(g.rows)) {
+		return rows, usable
+	}
 	first := make(map[uint32]int, len(rows))
 	for i, number := range rows {
 		if uint64(number) >= uint64(len(g.rows)) {
@@ -388,6 +392,16 @@ func (s *session) rowsOf(g *group, b *wire.Block) (rows []uint32, usable []bool)
 		}
 	}
 	return rows, usable
+}
+
+// ascend reports whether each row is above the one before it.
+func ascend(rows []uint32) bool {
+	for i := 1; i < len(rows); i++ {
+		if rows[i] <= rows[i-1] {
+			return false
+		}
+	}
+	return true
 }
 
 // fits reports whether n = passes*rows*width, without overflow.

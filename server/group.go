@@ -119,6 +119,10 @@ func (s *session) finish(g *group, number, n int) {
 	}
 	if err := s.reserve(open * resultCost(g.model, detail)); err != nil {
 		if open == 1 {
+			if s.isEarly(g, number) { // it has passes to come, and perhaps there is room then
+				g.rows[number].settled = settled{}
+				return
+			}
 			s.failRows(g, number, n, err)
 			return
 		}
@@ -142,7 +146,7 @@ func (s *session) finish(g *group, number, n int) {
 			continue
 		}
 		r, o := &g.rows[i], w.outcome
-		early := g.following != nil && o.Passes < g.passes && r.settled.action != settle.Open && !r.audited
+		early := s.isEarly(g, i)
 		if early && (o.Decision.Action == policy.Defer) != (r.settled.action == settle.Defer) {
 			r.settled = settled{} // at the very threshold, where roundings differ: not settled, then
 			continue
@@ -150,6 +154,9 @@ func (s *session) finish(g *group, number, n int) {
 		id := unsafe.Slice(unsafe.StringData(r.id), len(r.id))
 		s.server.tellDeferred(&counted, id, o)
 		counted.count(o, g.following == nil || r.audited)
+		if r.audited {
+			counted.done() // a verdict may wait for a scrape, or be logged
+		}
 		if g.following != nil {
 			s.account(g, r, o)
 		}
@@ -163,6 +170,12 @@ func (s *session) finish(g *group, number, n int) {
 		s.closeRow(g, i)
 	}
 	s.compare(g, passes, answered)
+}
+
+// isEarly reports whether the rule has settled an input that has passes to come.
+func (s *session) isEarly(g *group, number int) bool {
+	r := &g.rows[number]
+	return g.following != nil && r.settled.action != settle.Open && !r.audited && g.inputs.Passes(r.slot) < g.passes
 }
 
 // tellDeferred tells of an input that was decided and is to be counted, if that is

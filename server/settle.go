@@ -29,6 +29,7 @@ type settling struct {
 
 	// What the watch has said last, for those who cannot wait for it.
 	stopped, wary atomic.Bool
+	verdicts      atomic.Uint64
 
 	mu    sync.Mutex
 	watch *audit.Watch
@@ -63,12 +64,9 @@ func (s *settling) settles(passes int) bool {
 
 // inputs to follow, n of them, to be released.
 func (s *settling) inputs(n int) *follow.Inputs {
-	if in, ok := s.spare.Get().(*follow.Inputs); ok {
-		if in.Len() <= 4*n { // few must not hold the memory of many
-			in.Resize(n)
-			return in
-		}
-		s.spare.Put(in)
+	if in, ok := s.spare.Get().(*follow.Inputs); ok && in.Room() <= 4*n { // few must not hold the memory of many
+		in.Resize(n)
+		return in
 	}
 	return s.plan.NewInputs(n)
 }
@@ -81,7 +79,9 @@ func (s *settling) release(in *follow.Inputs) { s.spare.Put(in) }
 func (s *settling) number(n int) uint64 { return s.opened.Add(uint64(n)) - uint64(n) }
 
 // audits reports whether an input of that number runs on to its last pass.
-func (s *settling) audits(number uint64) bool { return s.sampler.Audits(number, s.wary.Load()) }
+func (s *settling) audits(number uint64) bool {
+	return s.sampler.Audits(number, s.verdicts.Load(), s.wary.Load())
+}
 
 // judge takes the verdict of an audit, and reports whether it ends settling.
 func (s *settling) judge(v audit.Verdict) (stops bool) {
@@ -90,6 +90,7 @@ func (s *settling) judge(v audit.Verdict) (stops bool) {
 	stops = s.watch.Add(v)
 	s.stopped.Store(s.watch.State() == audit.Stopped)
 	s.wary.Store(s.watch.Wary())
+	s.verdicts.Add(1)
 	return stops
 }
 
@@ -164,16 +165,18 @@ func (v *rowValues) Next(to []float32) {
 
 // ask whether the inputs of a group that are open are settled by the pass that they
 // have just had, n of them from a row on, and answer those that are. What the rule
-// says of audited ones is noted.
+// says of audited ones is noted, also once it is stopped: not to have asked would count
+// as agreement.
 func (s *session) ask(g *group, number, n int) {
-	if g.following == nil || g.model.settling.stopped.Load() {
+	if g.following == nil {
 		return
 	}
+	stopped := g.model.settling.stopped.Load()
 	from := -1 // of the row that begins a run of neighbours to be answered at once
 	for i := number; i < number+n; i++ {
 		r := &g.rows[i]
 		answer := false
-		if r.open && r.settled.action == settle.Open {
+		if r.open && r.settled.action == settle.Open && (r.audited || !stopped) {
 			if a := g.following.Settled(r.slot, g.model.settling.rule); a != settle.Open {
 				r.settled.action = a
 				answer = !r.audited
@@ -201,6 +204,9 @@ func (s *session) ask(g *group, number, n int) {
 func (s *session) account(g *group, r *row, o *engine.Outcome) {
 	m, all := g.model, g.passes
 	if !r.audited {
+		if r.settled.action == settle.Open {
+			all = o.Passes // its client ended it, or it has all: nothing was saved
+		}
 		m.metrics.PassesUsed(o.Passes, all)
 		return
 	}
@@ -254,40 +260,4 @@ func (s *Server) logStopped(m *model) {
 		zap.Float64("certified", rate.Certified), zap.Uint64("audited", rate.Audited), zap.Uint64("disagreements", rate.Disagreements),
 		zap.Float64("low", rate.Low), zap.Float64("high", rate.High),
 		zap.Uint64("recently_audited", is.Stop.Recent.Audited), zap.Uint64("recent_disagreements", is.Stop.Recent.Disagreements))
-}
-
-// Settling is what audits have said, by the name of each model with a rule in force.
-func (s *Server) Settling() map[string]audit.Status {
-	all := map[string]audit.Status{}
-	for name, m := range *s.catalog.Load() {
-		if m.settling != nil {
-			all[name] = m.settling.status()
-		}
-	}
-	return all
-}
-
-// settlingOf a policy: the one that it has already, if it has one.
-func (s *Server) settlingOf(p *policy.Policy) (*settling, error) {
-	if is := s.settlings[p.Hash]; is != nil {
-		return is, nil
-	}
-	return newSettling(p)
-}
-
-// keepSettlings of a catalog that takes effect, and of policies that were stopped: to
-// load them again is no new policy.
-func (s *Server) keepSettlings(next catalog) {
-	keep := map[string]*settling{}
-	for hash, is := range s.settlings {
-		if is.stopped.Load() {
-			keep[hash] = is
-		}
-	}
-	for _, m := range next {
-		if m.settling != nil {
-			keep[m.settling.hash] = m.settling
-		}
-	}
-	s.settlings = keep
 }

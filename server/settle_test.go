@@ -5,7 +5,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ckd-project/ckd/decomp"
@@ -394,6 +397,24 @@ func (h *harness) feedCTG(t *testing.T, n int) (settled int) {
 // policy: one that means the same, or the same after another, does not do.
 func TestSettlingStops(t *testing.T) {
 	h := newHarness(t, DefaultLimits())
+	// Whoever writes the log may be slow: nobody is to wait for a shard of the metrics then.
+	h.server.log = h.server.log.WithOptions(zap.Hooks(func(e zapcore.Entry) error {
+		if !strings.Contains(e.Message, "settling has stopped") {
+			return nil
+		}
+		gathered := make(chan error, 1)
+		go func() {
+			_, err := h.registry.Gather()
+			gathered <- err
+		}()
+		select {
+		case err := <-gathered:
+			return err
+		case <-time.After(10 * time.Second):
+			t.Error("a scrape waits for the line in the log")
+			return nil
+		}
+	}))
 	wrong := settlingPolicy(t, 0, 9, settle.Never) // retains whatever 4 passes would
 	h.put(t, wrong)
 	h.auditShare(400, 0)
@@ -434,6 +455,32 @@ func TestSettlingStops(t *testing.T) {
 	h.put(t, wrong)
 	if n := h.feedCTG(t, 100); n != 0 || h.metric(t, "ckd_settle_stopped") != 1 {
 		t.Errorf("%d settled under the policy that was stopped", n)
+	}
+}
+
+// Inputs under way when a rule is stopped run on, and those that are audited are held
+// against what it would have said of them.
+func TestAuditsAfterTheStop(t *testing.T) {
+	h := newHarness(t, DefaultLimits())
+	h.put(t, settlingPolicy(t, 0, 9, settle.Never)) // retains whatever 4 passes would
+	h.auditShare(400, 0)
+	rec := ctg(t)
+	s := h.open(t, &ckdv1.StreamHeader{Model: "ctg", AcceptSettled: true})
+	const n = 100
+	s.sendBlock(&ckdv1.Block{InputIds: make([]string, n), Values: rowsOfPass(rec, 0, 0, n)})
+	s.receive()
+	h.feedCTG(t, 300)
+	h.eventually(t, 1, "ckd_settle_stopped", "model", "ctg")
+	audited, before := h.metric(t, "ckd_settle_audited_total"), h.metric(t, "ckd_settle_disagreements_total")
+	for pass := 1; pass < rec.S; pass++ {
+		s.sendBlock(&ckdv1.Block{Values: rowsOfPass(rec, pass, 0, n)})
+	}
+	if results := s.rest(); len(results) != n {
+		t.Errorf("%d results of %d inputs", len(results), n)
+	}
+	h.eventually(t, audited+n, "ckd_settle_audited_total")
+	if h.metric(t, "ckd_settle_disagreements_total") == before {
+		t.Error("no audit after the stop disagrees")
 	}
 }
 
@@ -507,6 +554,64 @@ func TestLostAudits(t *testing.T) {
 	begin(4).cancel()
 	h.eventually(t, 7, "ckd_settle_audits_lost_total")
 	h.eventually(t, 0, "ckd_settle_audited_total")
+}
+
+// Until there are 400 verdicts all inputs are audited, however many are open at one time,
+// and however many audits are lost: what has not been seen vouches for nothing.
+func TestNothingSettlesUnseen(t *testing.T) {
+	h := newHarness(t, DefaultLimits())
+	h.put(t, settlingPolicy(t, 0, settle.Never, 0)) // settles everything
+	rec := ctg(t)
+	lost := h.open(t, &ckdv1.StreamHeader{Model: "ctg", AcceptSettled: true})
+	lost.sendBlock(&ckdv1.Block{InputIds: make([]string, 500), Values: rowsOfPass(rec, 0, 0, 500)})
+	lost.receive()
+	lost.cancel()
+	h.eventually(t, 500, "ckd_settle_audits_lost_total")
+	s := h.open(t, &ckdv1.StreamHeader{Model: "ctg", AcceptSettled: true})
+	for pass := range rec.S {
+		for group := range 6 { // all are open before the first has its last pass
+			b := &ckdv1.Block{Group: uint64(group), Values: rowsOfPass(rec, pass, 100*group, 100*group+100)}
+			if pass == 0 {
+				b.InputIds = make([]string, 100)
+			}
+			s.sendBlock(b)
+		}
+	}
+	for _, r := range s.rest() {
+		if r.GetDecomposition().GetSettled() {
+			t.Fatalf("group %d row %d is settled", r.GetGroup(), r.GetRow())
+		}
+	}
+	h.eventually(t, 600, "ckd_settle_audited_total")
+	h.eventually(t, 1, "ckd_settle_stopped")
+}
+
+// An input that its client ends early saves nothing, as nothing had settled it.
+func TestEndedByTheClient(t *testing.T) {
+	h := newHarness(t, DefaultLimits())
+	h.put(t, settlingPolicy(t, 20, -1, 0.7))
+	h.auditShare(0, 0)
+	s := h.open(t, &ckdv1.StreamHeader{Model: "ctg", AcceptSettled: true})
+	s.sendBlock(&ckdv1.Block{InputIds: make([]string, 9), Passes: 5, Values: ctgPasses(t, 5, 9), Final: true})
+	s.sendBlock(&ckdv1.Block{Group: 1, InputIds: make([]string, 9), Passes: 6, Values: ctgPasses(t, 6, 9)})
+	for _, r := range s.rest() {
+		if r.GetDecomposition().GetSettled() {
+			t.Errorf("group %d row %d is settled", r.GetGroup(), r.GetRow())
+		}
+	}
+	h.eventually(t, 18, "ckd_decisions_total")
+	h.eventually(t, 0, "ckd_passes_saved_total")
+}
+
+// ctgPasses are the first passes of the first inputs.
+func ctgPasses(t *testing.T, passes, inputs int) []float32 {
+	t.Helper()
+	rec := ctg(t)
+	var values []float32
+	for s := range passes {
+		values = append(values, rowsOfPass(rec, s, 0, inputs)...)
+	}
+	return values
 }
 
 // A policy whose threshold was changed since does not settle, and the log says so.

@@ -58,29 +58,29 @@ func (a Action) String() string { return [...]string{"", "retain", "defer"}[a] }
 // Rule is when inputs are settled. It is immutable, and all its numbers are finite.
 type Rule struct {
 	// Passes is S, those of the full decision.
-	Passes int `json:"passes" yaml:"passes"`
+	Passes int
 	// Fewest passes after which an input may be settled, 1 <= Fewest < S. With 1 an
 	// input can be retained after a pass that shows nothing of whether passes differ:
 	// a model whose dropout is off is then seen by audits alone.
-	Fewest int `json:"fewest" yaml:"fewest"`
+	Fewest int
 	// Steps is what holds after Fewest, Fewest+1, ... S-1 passes.
-	Steps []Step `json:"steps" yaml:"steps"`
+	Steps []Step
 }
 
 // Step is the rule after a number of passes: for inputs that these would retain, and
 // for those that they would defer.
 type Step struct {
-	Retain Side `json:"retain" yaml:"retain"`
-	Defer  Side `json:"defer" yaml:"defer"`
+	Retain Side
+	Defer  Side
 }
 
 // Side is when what would be done is settled: when the log-odds, that all passes overturn
 // it, are so low.
 type Side struct {
 	// AtMost is the log-odds up to which it is; -Never for never.
-	AtMost float64 `json:"at_most" yaml:"at_most"`
+	AtMost float64
 	// Coefficients of 1; x_0 ... x_4; x_0 x_0, x_0 x_1 ... x_4 x_4 in the log-odds.
-	Coefficients [Terms]float64 `json:"coefficients" yaml:"coefficients,flow"`
+	Coefficients [Terms]float64
 }
 
 // NoStep settles nothing.

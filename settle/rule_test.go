@@ -1,7 +1,6 @@
 package settle_test
 
 import (
-	"encoding/json"
 	"math"
 	"strings"
 	"testing"
@@ -108,25 +107,6 @@ func TestSettledProperties(t *testing.T) {
 		x.Values[rapid.IntRange(0, settle.Count-1).Draw(t, "which")] = math.NaN()
 		if got := r.Settled(after, x); got != settle.Open {
 			t.Fatalf("settled to %v on a NaN", got)
-		}
-	})
-}
-
-func TestRuleAsJSON(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		r := rules(t)
-		text, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var back settle.Rule
-		if err := json.Unmarshal(text, &back); err != nil {
-			t.Fatal(err)
-		}
-		for i := range r.Steps {
-			if back.Steps[i] != r.Steps[i] {
-				t.Fatalf("step %d came back as %v", i, back.Steps[i])
-			}
 		}
 	})
 }

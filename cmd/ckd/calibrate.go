@@ -285,7 +285,7 @@ func (c *calibrateCmd) complete(ctx *cmdContext, base *policy.Policy, found *cal
 		found.heed(was)
 	}
 	if c.Settle != nil {
-		found.heedRule(ctx, was)
+		found.heedRule(ctx, was, base)
 	}
 	if parsed, err = parsedBack(p); err != nil {
 		return err

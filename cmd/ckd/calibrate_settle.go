@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/ckd-project/ckd/calibrate"
 	"github.com/ckd-project/ckd/decomp"
@@ -100,7 +99,7 @@ func (c *calibrateCmd) checkSettle() error {
 		return errors.New("--ordered is of --settle, expected that too: nothing else looks at the order of passes")
 	case c.Settle == nil:
 		return nil
-	case isEnsemble(c.Posterior) && !c.Ordered:
+	case policy.IsEnsemble(c.Posterior) && !c.Ordered:
 		return errors.New("--settle for an ensemble, whose members are one fixed list: expected --ordered")
 	case c.seeks():
 		return nil
@@ -111,10 +110,6 @@ func (c *calibrateCmd) checkSettle() error {
 	}
 	return nil
 }
-
-// isEnsemble reports whether a posterior is one whose passes are a fixed list, as
-// ensemble or deep-ensemble.
-func isEnsemble(posterior string) bool { return strings.HasSuffix(posterior, "ensemble") }
 
 // settleConfidence of the rule.
 func (c *calibrateCmd) settleConfidence() float64 {
@@ -154,7 +149,7 @@ func (c *calibrateCmd) checkSettleable(base *policy.Policy, rec *labelledRecordi
 	case base.ExpectedPasses != rec.passes.S:
 		return fmt.Errorf("%s has %d passes, but model %s of %s decides with %d: expected as many", c.Passes, rec.passes.S,
 			base.Name, c.Policy, base.ExpectedPasses)
-	case base.Calibration != nil && isEnsemble(base.Calibration.Posterior) && !c.Ordered:
+	case base.Calibration != nil && policy.IsEnsemble(base.Calibration.Posterior) && !c.Ordered:
 		return usageError("model %s of %s is of an ensemble, whose members are one fixed list: expected --ordered", base.Name, c.Policy)
 	}
 	return nil
@@ -317,7 +312,9 @@ func (s *settling) tell(rule *settle.Rule, got *learn.Certificate, labelled bool
 	n := got.Counts
 	r := &settleRule{
 		MeanPasses: sixDigits(n.MeanPasses()), Saving: sixDigits(n.Saving()), Settled: n.Settled,
-		Disagreements: boundedShare{n.Inputs, n.Disagreements, bound(got.Upper)},
+		// The share that was asked for is what is certified: the bound that the rule was
+		// chosen by says no more, as more than one was tried.
+		Disagreements: boundedShare{n.Inputs, n.Disagreements, s.Epsilon},
 		Released:      boundedShare{n.Deferred, n.Released, bound(got.ReleasedUpper)},
 	}
 	for i, step := range rule.Steps {

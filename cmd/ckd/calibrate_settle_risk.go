@@ -104,29 +104,33 @@ func (found *calibration) warn(ctx *cmdContext, format string, args ...any) {
 	found.Notes = append(found.Notes, text)
 }
 
-// heedRule of an earlier attempt on the same passes, which the policy tells that was
-// there. Of several rules the one that certified may have done so by chance. To seek
-// the same again finds the same, and is no further attempt.
-func (found *calibration) heedRule(ctx *cmdContext, was *policy.Policy) {
+// heedRule of an earlier attempt on the same passes, of which a policy tells: the one
+// that is replaced, or the one that is kept. Of several rules the one that certified may
+// have done so by chance. To seek the same again finds the same, and is no further
+// attempt.
+func (found *calibration) heedRule(ctx *cmdContext, policies ...*policy.Policy) {
 	now := found.Policy.Settle
 	if now.PassesSHA256 == "" {
 		found.Notes = append(found.Notes, "the passes came by a pipe, and nothing tells them from others: an earlier attempt to certify a rule "+
 			"on them cannot be noticed, nor a later one")
 	}
-	if was == nil || was.Settle == nil || now.PassesSHA256 == "" || was.Settle.PassesSHA256 != now.PassesSHA256 {
+	for _, was := range policies {
+		if was == nil || was.Settle == nil || now.PassesSHA256 == "" || was.Settle.PassesSHA256 != now.PassesSHA256 {
+			continue
+		}
+		old := was.Settle
+		if old.PolicyHash == now.PolicyHash && old.Order == now.Order && old.Seed == now.Seed &&
+			old.Certificate.Disagreement == now.Certificate.Disagreement && old.Certificate.Confidence == now.Certificate.Confidence {
+			continue
+		}
+		earlier := fmt.Sprintf("settle %v at confidence %v, seed %d", old.Certificate.Disagreement, old.Certificate.Confidence, old.Seed)
+		found.warn(ctx, "a rule was certified on the same passes before (%s): of several attempts the one that succeeds may do so by chance, so "+
+			"that the confidence is less than it says; certify on fresh passes", earlier)
+		if found.Certificate != nil && found.Certificate.Void == "" {
+			found.Policy.Calibration.EarlierAttempt = earlier
+			found.Void("a certificate was sought on the same passes before (" + earlier + ")")
+		}
 		return
-	}
-	old := was.Settle
-	if old.PolicyHash == now.PolicyHash && old.Order == now.Order && old.Seed == now.Seed &&
-		old.Certificate.Disagreement == now.Certificate.Disagreement && old.Certificate.Confidence == now.Certificate.Confidence {
-		return
-	}
-	earlier := fmt.Sprintf("settle %v at confidence %v, seed %d", old.Certificate.Disagreement, old.Certificate.Confidence, old.Seed)
-	found.warn(ctx, "a rule was certified on the same passes before (%s): of several attempts the one that succeeds may do so by chance, so "+
-		"that the confidence is less than it says; certify on fresh passes", earlier)
-	if found.Certificate != nil && found.Certificate.Void == "" {
-		found.Policy.Calibration.EarlierAttempt = earlier
-		found.Void("a certificate was sought on the same passes before (" + earlier + ")")
 	}
 }
 

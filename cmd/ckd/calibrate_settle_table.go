@@ -34,7 +34,7 @@ func (s *settling) write(to *sheet) {
 		return []string{what, fmt.Sprintf("%d of %d", e.Count, e.Inputs), fixed(e.Share), fixed(e.Interval[0]) + "-" + fixed(e.Interval[1])}
 	}
 	rows = [][]string{exact("two halves of the passes decide otherwise", s.HalvesDiffer)}
-	said := "Two halves of the passes, decided by apart, say how much chance there is in the full decision itself."
+	said := "Two halves of the passes, each decided by itself, say how much chance there is in the full decision itself."
 	if r.CriticalFNR != nil {
 		rows = append(rows, exact("critical FNR with the rule in force", r.CriticalFNR), exact("critical FNR of all passes", r.FullCriticalFNR))
 	}

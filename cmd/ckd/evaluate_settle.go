@@ -343,7 +343,7 @@ func frontierNotes(f *report.Frontier, model *policy.Policy, passes *record.Pass
 	if f.Source.Labels != nil && f.Full.Critical == nil {
 		note("the policy has no critical classes: labels tell nothing here")
 	}
-	if c := model.Calibration; c != nil && c.Posterior == "ensemble" && !f.Source.Ordered {
+	if c := model.Calibration; c != nil && policy.IsEnsemble(c.Posterior) && !f.Source.Ordered {
 		note("the policy is for an ensemble, but its members are drawn in any order: say --ordered if they come in one")
 	}
 	return append(notes, ruleNotes(f, model)...)

@@ -496,7 +496,7 @@ func (o *replayOutput) summary(w io.Writer, elapsed time.Duration) {
 // sent than are used where the daemon is away, and does not say what it has dealt with.
 func (o *replayOutput) saving(w io.Writer, settles bool, passes, sent int) {
 	if !settles && o.settled == 0 {
-		fmt.Fprintf(w, "ckd: nothing is settled early: the daemon has no rule in force for %d passes of this model\n", passes)
+		fmt.Fprintf(w, "ckd: nothing is settled early: the daemon has no rule in force for %d passes of this model, or audits have stopped it\n", passes)
 		return
 	}
 	if o.decided == 0 || sent == 0 {

@@ -505,7 +505,7 @@ func TestReplaySettles(t *testing.T) {
 	if code != exitOK {
 		t.Errorf("without a rule: exit code %d", code)
 	}
-	wantFragment(t, stderr, "ckd: nothing is settled early: the daemon has no rule in force for 30 passes of this model\n")
+	wantFragment(t, stderr, "ckd: nothing is settled early: the daemon has no rule in force for 30 passes of this model, or audits have stopped it\n")
 }
 
 const settlesPolicy = `models:

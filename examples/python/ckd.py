@@ -322,7 +322,7 @@ class Session:
             return None
         if isinstance(reply, Exception):
             raise reply
-        self._dealt = reply.blocks
+        self._dealt = max(self._dealt, reply.blocks)  # 0 in a reply to no block
         return reply
 
     def _pass(self, rows, values):

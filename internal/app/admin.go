@@ -48,6 +48,11 @@ func adminHandler(registry *prometheus.Registry, s *server.Server, log *zap.Logg
 				body += fmt.Sprintf("model %s: %s\n", m.GetModel(), settlingWords(is))
 			}
 		}
+		for _, p := range s.Policies() {
+			if p.Settle != nil && p.SettleRule() == nil {
+				body += fmt.Sprintf("model %s: its rule to settle inputs early was learned for another policy, and is not in force\n", p.Name)
+			}
+		}
 		reply(w, code, body)
 	})
 	mux.Handle("GET /{$}", ownOrigin(page))

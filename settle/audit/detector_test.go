@@ -17,7 +17,7 @@ func TestEvidence(t *testing.T) {
 	}
 	d, s := newDetector(0.01), Sampler{Share: 0.02, Seed: 7}
 	for n := range 600 {
-		d.weigh(s.Audits(uint64(n), false))
+		d.weigh(s.Audits(uint64(n), s.First, false))
 		if e, ok := expected[n+1]; ok && !(math.Abs(d.evidence()-e) <= 1e-11*e) {
 			t.Errorf("after %d audits the evidence is %.15g, expected %.15g", n+1, d.evidence(), e)
 		}

@@ -15,18 +15,19 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	rng, passes, inputs := rand.New(rand.NewPCG(1, 2)), 0, 0
+	rng, passes, inputs, verdicts := rand.New(rand.NewPCG(1, 2)), 0, 0, uint64(0)
 	for n := uint64(0); watch.State() == audit.Settling; n++ {
 		disagree := 0.004
 		if n >= 200_000 {
 			disagree = 0.04
 		}
 		inputs++
-		if !sampler.Audits(n, watch.Wary()) {
+		if !sampler.Audits(n, verdicts, watch.Wary()) {
 			passes += 7
 			continue
 		}
 		passes += 30
+		verdicts++
 		verdict := audit.SameRetain
 		if rng.Float64() < disagree {
 			verdict = audit.WronglyDeferred

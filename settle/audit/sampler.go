@@ -10,7 +10,7 @@ const (
 // Sampler chooses the inputs that are audited. It has no state: the same seed and the
 // same number always give the same answer, and a copy is as good as the original.
 type Sampler struct {
-	First uint64  // every input with a number below this is audited
+	First uint64  // every input is audited that opens before there are so many verdicts
 	Share float64 // of those after them, in [0, 1]
 	// Wary is the share, in [0, 1], while the Watch is wary. All inputs that Share
 	// chooses are chosen by a larger Wary too.
@@ -18,18 +18,21 @@ type Sampler struct {
 	Seed uint64
 }
 
-// NewSampler audits the first 400 inputs, then 2%, and 20% while the Watch is wary.
+// NewSampler audits every input until there are 400 verdicts, then 2%, and 20% while the
+// Watch is wary.
 func NewSampler(seed uint64) Sampler {
 	return Sampler{First: DefaultFirst, Share: DefaultShare, Wary: DefaultWary, Seed: seed}
 }
 
-// Audits reports whether input n of a policy, counted from 0, is audited.
+// Audits reports whether input n of a policy, counted from 0, is audited, given the
+// verdicts that there are when it opens. Audits that are under way, or lost, are none:
+// what has not been seen vouches for nothing.
 //
 // Inputs are numbered as they open, only those that may settle, and before their first
 // pass: then the answer cannot depend on the passes. Any numbering without repetition
 // will do for the share, as that of shards which each take blocks of numbers.
-func (s Sampler) Audits(n uint64, wary bool) bool {
-	if n < s.First {
+func (s Sampler) Audits(n, verdicts uint64, wary bool) bool {
+	if verdicts < s.First {
 		return true
 	}
 	share := s.Share

@@ -31,8 +31,8 @@ func TestSampler(t *testing.T) {
 		const inputs = 20_000
 		calm, wary, neighbours, last := 0, 0, 0, false
 		for n := from; n < from+inputs; n++ {
-			audited := s.Audits(n, false)
-			if audited != s.Audits(n, false) {
+			audited := s.Audits(n, s.First, false)
+			if audited != s.Audits(n, s.First, false) {
 				t.Fatalf("input %d is audited and is not", n)
 			}
 			if audited {
@@ -42,7 +42,7 @@ func TestSampler(t *testing.T) {
 				neighbours++
 			}
 			last = audited
-			if more := s.Audits(n, true); more {
+			if more := s.Audits(n, s.First, true); more {
 				wary++
 			} else if audited {
 				t.Fatalf("input %d is audited, but not while wary", n)
@@ -68,16 +68,16 @@ func TestSamplerFirst(t *testing.T) {
 	s := NewSampler(1)
 	s.Share = 0
 	for _, c := range []struct {
-		n       uint64
-		audited bool
-	}{{0, true}, {DefaultFirst - 1, true}, {DefaultFirst, false}, {math.MaxUint64, false}} {
-		if s.Audits(c.n, false) != c.audited {
-			t.Errorf("input %d: audited is not %v", c.n, c.audited)
+		n, verdicts uint64
+		audited     bool
+	}{{0, 0, true}, {DefaultFirst, DefaultFirst - 1, true}, {math.MaxUint64, 0, true}, {0, DefaultFirst, false}, {DefaultFirst, DefaultFirst, false}} {
+		if s.Audits(c.n, c.verdicts, false) != c.audited {
+			t.Errorf("input %d after %d verdicts: audited is not %v", c.n, c.verdicts, c.audited)
 		}
 	}
 	s.Share, s.First = 1, 0
 	for n := range uint64(1000) {
-		if !s.Audits(n, false) {
+		if !s.Audits(n, s.First, false) {
 			t.Fatalf("of a share of 1, input %d is not audited", n)
 		}
 	}

@@ -345,7 +345,7 @@ func BenchmarkStatus(b *testing.B) {
 func BenchmarkSampler(b *testing.B) {
 	s, n := NewSampler(1), uint64(0)
 	for b.Loop() {
-		s.Audits(n, false)
+		s.Audits(n, n, false)
 		n++
 	}
 }

@@ -92,6 +92,9 @@ func (in *Inputs) Resize(n int) {
 // Len is how many there are.
 func (in *Inputs) Len() int { return len(in.inputs) }
 
+// Room is how many there is memory for.
+func (in *Inputs) Room() int { return cap(in.inputs) }
+
 // Reset makes input i as new.
 func (in *Inputs) Reset(i int) { in.inputs[i].progress = progress{} } // the first pass clears the rest
 

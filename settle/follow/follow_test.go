@@ -204,6 +204,16 @@ func TestBytes(t *testing.T) {
 		if !(got >= 0.95*want && got <= 1.05*want+10) || open.Len() != n {
 			t.Errorf("%d classes: %v bytes, expected %v", k, got, want)
 		}
+		const groups = 200
+		runtime.ReadMemStats(&before)
+		for range groups {
+			open = plan.NewInputs(1)
+		}
+		runtime.ReadMemStats(&after)
+		got, want = float64(after.TotalAlloc-before.TotalAlloc)/groups, float64(plan.Bytes()+plan.SharedBytes())
+		if !(got >= 0.95*want && got <= 1.2*want+100) || open.Len() != 1 || open.Room() != 1 {
+			t.Errorf("%d classes: %v bytes of an input alone, expected %v", k, got, want)
+		}
 	}
 }
 

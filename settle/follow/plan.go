@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/internal/kernel"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -138,6 +139,15 @@ func newPairs(p *policy.Policy, columns []int) pairs {
 		x.weights[slices.Index(p.Critical, w.Critical)*x.apart+slices.Index(columns, w.Safe)] = w.Weight
 	}
 	return x
+}
+
+// SharedBytes is the memory that Inputs hold beside that of each, for budgets.
+func (p *Plan) SharedBytes() int {
+	floats := 4*p.classes + 2*len(p.critical) + kernel.Padded(len(p.critical))
+	if p.wide {
+		floats += p.pairs.number
+	}
+	return 8*floats + int(unsafe.Sizeof(Inputs{}))
 }
 
 // Bytes is the memory that one followed input holds, for budgets.

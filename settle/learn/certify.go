@@ -58,13 +58,14 @@ type RiskTest struct {
 }
 
 // Certificate is what is guaranteed of a rule, for inputs drawn as those that it was
-// certified on were. Each bound holds with its confidence on its own, though the rule
-// was chosen on the same inputs.
+// certified on were. Epsilon, ReleasedUpper and CriticalReleasedUpper hold with their
+// confidence, each on its own, though the rule was chosen on the same inputs.
 type Certificate struct {
 	Request
 	// Counts on the inputs not used for learning, one order of passes each.
 	Counts Counts
-	// Upper is the exact bound on the share of disagreements, at most Epsilon.
+	// Upper is the exact bound on the share of disagreements, at most Epsilon, that the rule
+	// was chosen by. As it is of the rule chosen, it bounds nothing itself: Epsilon does.
 	Upper float64
 	// ReleasedUpper is that on the share of the inputs deferred by all passes which are
 	// retained instead, and CriticalReleasedUpper the same of critical ones; 1 of none.

@@ -78,13 +78,13 @@ func Learn(d *Decisions, inputs []int, o Options) (*Path, error) {
 		return nil, fmt.Errorf("fewest passes to settle after, %d: expected at least 1 and fewer than those recorded, %d",
 			o.Fewest, passes)
 	}
-	const least = 10
+	const least = 1
 	count := map[bool]int{}
 	for _, i := range inputs {
 		count[d.final[i].defers]++
 	}
 	if count[true] < least || count[false] < least {
-		return nil, fmt.Errorf("%d inputs deferred and %d retained to learn from: expected at least %d of both",
+		return nil, fmt.Errorf("%d inputs deferred and %d retained to learn from: expected at least %d of each",
 			count[true], count[false], least)
 	}
 	s := d.followAround(inputs, o.Orders, o.Fewest, rand.New(rand.NewPCG(o.Seed, 0x5e771e)))
@@ -125,12 +125,27 @@ func (s *samples) learn(kind Kind, always bool) *Path {
 		for at, b := range in.boundaries(c.price) {
 			r.Steps[at].Retain.AtMost, r.Steps[at].Defer.AtMost = apart(b.retain, c.margin), apart(b.defers, c.margin)
 		}
-		c := s.count(r)
 		path.Rules = append(path.Rules, r)
+	}
+	nest(path.Rules)
+	for _, r := range path.Rules {
+		c := s.count(r)
 		path.Disagreements = append(path.Disagreements, c.share(c.Disagreements))
 		path.Used = append(path.Used, c.MeanPasses())
 	}
 	return path
+}
+
+// nest rules, so that whatever one of them settles, the bolder ones do after as many
+// passes or fewer: smoothing may have crossed their boundaries.
+func nest(rules []*settle.Rule) {
+	for i := len(rules) - 2; i >= 0; i-- {
+		for at := range rules[i].Steps {
+			is, bolder := &rules[i].Steps[at], &rules[i+1].Steps[at]
+			is.Retain.AtMost = min(is.Retain.AtMost, bolder.Retain.AtMost)
+			is.Defer.AtMost = min(is.Defer.AtMost, bolder.Defer.AtMost)
+		}
+	}
 }
 
 // asked is whether a rule may settle, by passes-fewest.

@@ -189,7 +189,7 @@ func TestLearnRefuses(t *testing.T) {
 	}{
 		{learning, learn.Options{Fewest: 30}, "fewer than those recorded, 30"},
 		{learning, learn.Options{Fewest: -1}, "expected at least 1"},
-		{learning[:12], learn.Options{}, "expected at least 10 of both"},
+		{learning[:1], learn.Options{}, "expected at least 1 of each"},
 	} {
 		if _, err := learn.Learn(d, c.inputs, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: expected an error with %q", err, c.want)
@@ -198,6 +198,25 @@ func TestLearnRefuses(t *testing.T) {
 	r.Labels = r.Labels[:5]
 	if _, err := learn.Decide(p, r); err == nil || !strings.Contains(err.Error(), "5 labels: expected 2126") {
 		t.Errorf("%v: expected an error of 5 labels", err)
+	}
+}
+
+// TestNested: a rule of the path settles whatever the rules before it do, and no later.
+func TestNested(t *testing.T) {
+	r, p := ctg(t)
+	learning, _ := halves(r.Inputs)
+	for _, kind := range []learn.Kind{learn.Learned, learn.ScoreOnly} {
+		path, err := learn.Learn(decide(t, p, r), learning[:300], learn.Options{Kind: kind, Orders: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, rule := range path.Rules[1:] {
+			for at, bolder := range rule.Steps {
+				if is := path.Rules[i].Steps[at]; is.Retain.AtMost > bolder.Retain.AtMost || is.Defer.AtMost > bolder.Defer.AtMost {
+					t.Fatalf("kind %d: after %d passes rule %d settles more than the next", kind, rule.Fewest+at, i)
+				}
+			}
+		}
 	}
 }
 

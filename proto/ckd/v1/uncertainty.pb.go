@@ -1202,7 +1202,7 @@ type DecomposeStreamResponse struct {
 	// the message would have opened were not.
 	Faults []*status.Status `protobuf:"bytes,4,rep,name=faults,proto3" json:"faults,omitempty"`
 	// Blocks of the stream that have been dealt with so far, this one included; only
-	// where StreamInfo.acknowledges says so.
+	// in answers to blocks, and where StreamInfo.acknowledges says so.
 	Blocks        uint64 `protobuf:"varint,5,opt,name=blocks,proto3" json:"blocks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
