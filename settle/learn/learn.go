@@ -99,7 +99,7 @@ func Learn(d *Decisions, inputs []int, o Options) (*Path, error) {
 // inputs, rules by the score alone use clearly fewer passes than those by all
 // statistics: where these are too many for the inputs that there are.
 func scoreOnlyIsBetter(s *samples, always bool) bool {
-	const clearly = 0.97
+	const clearly = 0.95
 	var used [2]float64 // by kind
 	for _, odd := range []bool{false, true} {
 		from, on := s.half(odd), s.half(!odd)
