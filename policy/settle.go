@@ -524,7 +524,9 @@ func (r ReleasedShare) explain(of string) string {
 
 // IsEnsemble reports whether the name of a posterior is of an ensemble, whose passes are a
 // fixed list of members: deep-ensemble, ensemble-5.
-func IsEnsemble(posterior string) bool { return strings.Contains(strings.ToLower(posterior), "ensemble") }
+func IsEnsemble(posterior string) bool {
+	return strings.Contains(strings.ToLower(posterior), "ensemble")
+}
 
 // warnOfSettle is for policies that have a rule.
 func (p *Policy) warnOfSettle(warn warner) {

@@ -206,9 +206,6 @@ func (p *frontierPlot) draw(r learn.Recording, classes int) error {
 		if err != nil {
 			return err
 		}
-		if path.Kind != m.kind {
-			p.Notes = append(p.Notes, "the learned rule looks at the score alone: cross-validation finds that to save more here")
-		}
 		all, once := p.twice(func(orders int) []learn.Point { return learn.Frontier(d, path, m.name, rest, orders, seed) })
 		p.add(m.name, all, once)
 	}

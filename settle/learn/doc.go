@@ -16,8 +16,6 @@
 //     one pass and what then follows. Boundaries are made smooth over t.
 //  4. Lambdas from high to low make a Path of rules from cautious to bold. The first of
 //     them keep a margin to the boundaries of the highest.
-//  5. Where rules by the score alone save clearly more, by cross-validation within the
-//     learning part, these are the path.
 //
 // # What is certified
 //

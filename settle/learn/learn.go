@@ -33,8 +33,7 @@ type Kind uint8
 
 // The kinds of rules.
 const (
-	// Learned rules look at all statistics; at the score alone where cross-validation
-	// finds that to save clearly more.
+	// Learned rules look at all statistics.
 	Learned Kind = iota
 	// ScoreOnly rules look at the score over its threshold alone: a baseline.
 	ScoreOnly
@@ -42,8 +41,6 @@ const (
 
 // Path is rules from cautious to bold.
 type Path struct {
-	// Kind of the rules: of Learned ones, what was chosen.
-	Kind  Kind
 	Rules []*settle.Rule
 	// Disagreements of each on the samples it was learned from, as a share, and
 	// the passes that were used of them, as a mean. Both are optimistic.
@@ -88,38 +85,13 @@ func Learn(d *Decisions, inputs []int, o Options) (*Path, error) {
 			count[true], count[false], least)
 	}
 	s := d.followAround(inputs, o.Orders, o.Fewest, rand.New(rand.NewPCG(o.Seed, 0x5e771e)))
-	kind := o.Kind
-	if kind == Learned && scoreOnlyIsBetter(s, o.Always) {
-		kind = ScoreOnly
-	}
-	return s.learn(kind, o.Always), nil
-}
-
-// scoreOnlyIsBetter reports whether, by cross-validation over two halves of the
-// inputs, rules by the score alone use clearly fewer passes than those by all
-// statistics: where these are too many for the inputs that there are.
-func scoreOnlyIsBetter(s *samples, always bool) bool {
-	const clearly = 0.95
-	var used [2]float64 // by kind
-	for _, odd := range []bool{false, true} {
-		from, on := s.half(odd), s.half(!odd)
-		for kind := range used {
-			var points []Point
-			for _, r := range from.learn(Kind(kind), always).Rules {
-				points = append(points, Point{Counts: on.count(r)})
-			}
-			for _, share := range []float64{0.005, 0.01, 0.02} {
-				used[kind] += PassesAt(append(points, Point{Counts: Counts{Inputs: 1, Used: s.passes}}), share)
-			}
-		}
-	}
-	return used[ScoreOnly] < clearly*used[Learned]
+	return s.learn(o.Kind, o.Always), nil
 }
 
 // learn a path of rules of a kind.
 func (s *samples) learn(kind Kind, always bool) *Path {
 	steps := coefficients(s, kind)
-	path, in := &Path{Kind: kind}, newInduction(s, steps, asked(always, s.fewest, s.passes))
+	path, in := &Path{}, newInduction(s, steps, asked(always, s.fewest, s.passes))
 	for _, c := range cautions() {
 		r := &settle.Rule{Passes: s.passes, Fewest: s.fewest, Steps: append([]settle.Step(nil), steps...)}
 		for at, b := range in.boundaries(c.price) {

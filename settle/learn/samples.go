@@ -172,36 +172,6 @@ func (d *Decisions) followOnce(s *samples, inputs []int, rng *rand.Rand) {
 	}
 }
 
-// half of the samples: those of all inputs at even places, or odd ones; of some five
-// orders or more, which do as well.
-func (s *samples) half(odd bool) *samples {
-	each, stride := len(s.inputs)/s.orders, max(1, s.orders/5)
-	h := &samples{passes: s.passes, fewest: s.fewest}
-	var kept []int
-	for order := stride / 2; order < s.orders; order += stride {
-		h.orders++
-		for place := range each {
-			if (place%2 == 1) == odd {
-				kept = append(kept, order*each+place)
-			}
-		}
-	}
-	h.inputs, h.final = at(s.inputs, kept), at(s.final, kept)
-	for t := range s.statistics {
-		h.statistics, h.critical = append(h.statistics, at(s.statistics[t], kept)), append(h.critical, at(s.critical[t], kept))
-	}
-	return h
-}
-
-// at some places.
-func at[T any](all []T, places []int) []T {
-	some := make([]T, len(places))
-	for i, p := range places {
-		some[i] = all[p]
-	}
-	return some
-}
-
 // order is one in which the passes of an input could have come.
 func (d *Decisions) order(rng *rand.Rand) []int {
 	if !d.recording.Ordered {
