@@ -211,6 +211,10 @@ func expectedAnswers(t *testing.T, d *daemon, lines []replayLine) []answer {
 	return []answer{
 		{query: `sum by (model) (rate(ckd_decisions_total{action="defer"}`, want: ofModel(deferred / inputs)},
 		{query: `sum by (model) (rate(ckd_inputs_fallback_total[5m])`, want: ofModel(fallback / inputs)},
+		// The policy has no rule to settle by: no series. TestDashboardsShow has one.
+		{query: `sum by (model) (rate(ckd_passes_used_sum[5m]))`},
+		{query: `1 + sum by (model) (rate(ckd_passes_saved_total[5m]))`},
+		{query: `sum by (model) (increase(ckd_settle_disagreements_total[1d]))`},
 		{
 			query: `histogram_quantile(0.9, sum by (model, class, le) (rate(ckd_class_epistemic_nats_bucket[`,
 			needs: "classic",
