@@ -236,7 +236,10 @@ with ckd.Client(sys.argv[1]) as client, client.session("m", accept_settled=True)
     print(*(f"{r.id} {r.action} {r.settled}" for r in session.decide("abc", forward)), sep=", ")
 print(*(rows for _, rows in seen), sep=", ")
 `, serveFake(t, l))
-	if want := "a retain True, b retain True, c error False\n[0, 1, 2], [1, 2], [2]\n"; r.Code != 0 || r.Stdout != want {
+	// An answer that comes while a pass is computed is heeded before that is sent: c may
+	// have failed before it was asked for alone.
+	want, soon := "a retain True, b retain True, c error False\n[0, 1, 2], [1, 2], [2]\n", ", [2]\n"
+	if r.Code != 0 || r.Stdout != want && r.Stdout != strings.TrimSuffix(want, soon)+"\n" {
 		t.Errorf("exit %d, %q, expected %q\n%s", r.Code, r.Stdout, want, r.Stderr)
 	}
 	l.mu.Lock()
