@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"gonum.org/v1/gonum/mathext"
+
 	"github.com/ckd-project/ckd/internal/strictyaml"
 	"github.com/ckd-project/ckd/settle"
 )
@@ -574,20 +576,10 @@ func bearsOut(k, n int, p, confidence float64) bool {
 
 // binomialCDF is the chance of k or fewer of n, each with chance p.
 func binomialCDF(k, n int, p float64) float64 {
-	switch {
-	case k >= n:
+	if k >= n {
 		return 1
-	case float64(k) > float64(n)*p:
-		return 1 - binomialCDF(n-k-1, n, 1-p)
 	}
-	logFactorial := func(x int) float64 { v, _ := math.Lgamma(float64(x) + 1); return v }
-	term := math.Exp(logFactorial(n) - logFactorial(k) - logFactorial(n-k) + float64(k)*math.Log(p) + float64(n-k)*math.Log1p(-p))
-	sum := 0.0
-	for ; k >= 0 && term > 1e-12*sum; k-- { // below the mean terms fall, so that few count
-		sum += term
-		term *= float64(k) / float64(n-k+1) * (1 - p) / p
-	}
-	return sum
+	return mathext.RegIncBeta(float64(n-k), float64(k+1), 1-p)
 }
 
 // meaning of the block that is in force, for the hash.

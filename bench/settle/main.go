@@ -105,7 +105,7 @@ func run(t task) error {
 				add(fmt.Sprintf("%s at %v%%", name, e*100), float64(r.Passes)/learn.PassesAt(points, e))
 			}
 			if kind == 0 && *certify > 0 {
-				_, c, err := learn.Certify(d, path, rest, *certify, 0.9, uint64(split))
+				_, c, err := (&learn.Request{Epsilon: *certify, Confidence: 0.9, Seed: uint64(split)}).Certify(d, path, rest)
 				var no *learn.RefusedError
 				switch {
 				case errors.As(err, &no):

@@ -244,7 +244,10 @@ func (c *calibrateCmd) search(ctx *cmdContext, rec *labelledRecording, base *pol
 	}
 	labels := rec.labels
 	if inputs != nil {
-		table, labels = tableOf(table, inputs), picked(labels, inputs, 1)
+		table, labels = table.Take(inputs), make([]int, len(inputs))
+		for at, i := range inputs {
+			labels[at] = rec.labels[i]
+		}
 	}
 	searching := newLateBar(ctx, "comparing rules")
 	defer searching.stop()

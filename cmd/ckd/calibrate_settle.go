@@ -7,8 +7,6 @@ import (
 	"strconv"
 
 	"github.com/ckd-project/ckd/calibrate"
-	"github.com/ckd-project/ckd/decomp"
-	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/settle"
 	"github.com/ckd-project/ckd/settle/learn"
@@ -72,7 +70,7 @@ type exactShare struct {
 
 func newExactShare(count, inputs int) *exactShare {
 	s := &exactShare{Inputs: inputs, Count: count, Share: float64(count) / float64(max(inputs, 1))}
-	s.Interval[0], s.Interval[1] = eval.ClopperPearson(count, inputs, 0.95)
+	s.Interval = exact(count, inputs)
 	return s
 }
 
@@ -382,31 +380,4 @@ func (found *calibration) within(learns, certifies []int, passes int) (_, _ []in
 	}
 	learns, certifies = cut(learns, "learned from"), cut(certifies, "certified on")
 	return learns, certifies, min(learn.DefaultOrders, most/max(len(learns), 1))
-}
-
-// tableOf is part of a table: some of its inputs. The means over pairs of classes are left out.
-func tableOf(t *eval.Table, inputs []int) *eval.Table {
-	part := *t
-	part.Inputs, part.PairMean = len(inputs), nil
-	part.Predicted = picked(t.Predicted, inputs, 1)
-	for s := range decomp.NumScores {
-		part.Scores[s] = picked(t.Scores[s], inputs, 1)
-	}
-	part.SumC, part.ExpectedEntropy = picked(t.SumC, inputs, 1), picked(t.ExpectedEntropy, inputs, 1)
-	part.C, part.Skewness = picked(t.C, inputs, t.K), picked(t.Skewness, inputs, t.K)
-	part.CriticalSkewness, part.DecidingSkewness = picked(t.CriticalSkewness, inputs, 1), picked(t.DecidingSkewness, inputs, 1)
-	part.Degenerate, part.Saturated = picked(t.Degenerate, inputs, 1), picked(t.Saturated, inputs, 1)
-	return &part
-}
-
-// picked is some entries of a column of so many values each; nil of nil.
-func picked[T any](column []T, entries []int, width int) []T {
-	if column == nil {
-		return nil
-	}
-	some := make([]T, 0, len(entries)*width)
-	for _, i := range entries {
-		some = append(some, column[i*width:][:width]...)
-	}
-	return some
 }

@@ -92,12 +92,6 @@ func UpperBound(k, n int, confidence float64) float64 {
 	return mathext.InvRegIncBeta(float64(k+1), float64(n-k), confidence)
 }
 
-// Certify is Request.Certify without a risk.
-func Certify(d *Decisions, path *Path, inputs []int, epsilon, confidence float64, seed uint64) (*settle.Rule, *Certificate, error) {
-	q := Request{Epsilon: epsilon, Confidence: confidence, Seed: seed}
-	return q.Certify(d, path, inputs)
-}
-
 // Certify returns the boldest rule of the path up to which all keep the bound on the
 // disagreements, and the risk if one is asked for, on inputs that none was learned from.
 // The error is a *RefusedError, a *RiskError, or of a request out of range.

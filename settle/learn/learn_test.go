@@ -47,6 +47,11 @@ func halves(n int) (a, b []int) {
 	return perm[:n/2], perm[n/2:]
 }
 
+// request of a certificate without a risk.
+func request(epsilon float64) *learn.Request {
+	return &learn.Request{Epsilon: epsilon, Confidence: 0.9, Seed: 1}
+}
+
 // TestCTG: on the half that it was not learned from, the learned rule saves more than
 // fewer passes for all, and no less than the score alone but for noise; a rule is
 // certified, and what it is certified of is what it does.
@@ -74,7 +79,7 @@ func TestCTG(t *testing.T) {
 		if name != "learned" {
 			continue
 		}
-		rule, c, err := learn.Certify(d, path, rest, share, 0.9, 1)
+		rule, c, err := request(share).Certify(d, path, rest)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +92,7 @@ func TestCTG(t *testing.T) {
 		if c.Counts.Released > c.Counts.Disagreements || c.Counts.CriticalReleased > c.Counts.Released {
 			t.Errorf("counts do not add up: %+v", c.Counts)
 		}
-		if _, _, err := learn.Certify(d, path, rest, 1e-3, 0.9, 1); err == nil || !strings.Contains(err.Error(), "expected at least 2302") {
+		if _, _, err := request(1e-3).Certify(d, path, rest); err == nil || !strings.Contains(err.Error(), "expected at least 2302") {
 			t.Errorf("%v: expected a refusal that wants 2302 inputs", err)
 		}
 	}
@@ -251,7 +256,7 @@ func TestCertifyRefuses(t *testing.T) {
 		rule.Steps[i].Retain.AtMost, rule.Steps[i].Defer.AtMost = settle.Never, settle.Never
 	}
 	_, rest := halves(r.Inputs)
-	_, _, err := learn.Certify(decide(t, p, r), &learn.Path{Rules: []*settle.Rule{rule}}, rest, 0.01, 0.9, 1)
+	_, _, err := request(0.01).Certify(decide(t, p, r), &learn.Path{Rules: []*settle.Rule{rule}}, rest)
 	var refused *learn.RefusedError
 	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "under the most cautious rule") {
 		t.Errorf("%v: expected a *RefusedError", err)
