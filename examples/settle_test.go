@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -17,7 +18,9 @@ import (
 
 	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/internal/recordings"
+	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	"github.com/ckd-project/ckd/settle"
 )
 
 // share of the inputs that may be decided otherwise than by all passes.
@@ -116,9 +119,42 @@ func allPasses(t *testing.T, address string) []string {
 	return actions
 }
 
+// far is a policy with a rule that was learned from nothing: settled is what is far from
+// the threshold. One that was learned from the recording does not hold for the passes of
+// the Go example's own classifier, and its audits would stop it.
+func far(t *testing.T) (file string) {
+	t.Helper()
+	data, err := os.ReadFile(policyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := policy.Parse(policy.File{Name: policyFile, Data: data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := set.All()[0]
+	rule := settle.Rule{Passes: p.ExpectedPasses, Fewest: p.FewestPasses, Steps: make([]settle.Step, p.ExpectedPasses-p.FewestPasses)}
+	for i := range rule.Steps {
+		step := &rule.Steps[i]
+		step.Retain.AtMost, step.Retain.Coefficients[1+settle.Own] = -2, 1 // a seventh of the threshold
+		step.Defer.AtMost, step.Defer.Coefficients[1+settle.Own] = -1, -1  // three times
+	}
+	p.Settle = &policy.Settle{
+		PolicyHash: p.HashWithoutSettle(), Order: policy.AnyOrder, Rule: rule,
+		Certificate: policy.SettleCertificate{Disagreement: 0.1, Confidence: 0.9, Released: policy.ReleasedShare{AtMost: 1}},
+	}
+	file = filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(file, p.Marshal(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
 // The first inputs of a daemon are audited, and have all their passes.
 func TestGoSettles(t *testing.T) {
-	r := run(t, goExample, "--addr", settling(t), "--inputs", "500")
+	socket := "unix:" + filepath.Join(t.TempDir(), "ckd.sock")
+	serveOn(t, socket, "--policy", far(t))
+	r := run(t, goExample, "--addr", socket, "--inputs", "500")
 	if lines := strings.Count(r.Stdout, "\t"); r.Code != 0 || lines != 1000 {
 		t.Fatalf("exit %d, %d lines, expected 0 and 1000\n%s", r.Code, lines, r.Stderr)
 	}

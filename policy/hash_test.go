@@ -51,8 +51,12 @@ models:
 		t.Errorf("hash of a policy with every field %s, want %s", p.Hash, wantOfAll)
 	}
 	const wantOfSettled = "b43377da1bb8de68f73aec1f82fcd97f2d91679c4d195f8ff37cbeb5c12d467a"
-	if p := parseOne(t, settledText(fullRule)); p.Hash != wantOfSettled {
+	if p := parseOne(t, settledText(strings.Replace(fullRule, "      patience: 7.5\n", "", 1))); p.Hash != wantOfSettled {
 		t.Errorf("hash with a rule to settle by %s, want %s", p.Hash, wantOfSettled)
+	}
+	const wantOfPatient = "98aa1c878805d6d2b842dc38e6285997c5f602a15439fe90026f9013d31b15e4"
+	if p := parseOne(t, settledText(fullRule)); p.Hash != wantOfPatient {
+		t.Errorf("hash with one that has patience %s, want %s", p.Hash, wantOfPatient)
 	}
 }
 

@@ -200,6 +200,12 @@ var settleFields = []field{
 		doc: "What is guaranteed for inputs drawn as those were that the rule was certified on.",
 	},
 	{
+		name: "patience", standardWords: "`0`",
+		is: number{strictyaml.Between(0, settle.Never), func(d *draft, x float64) { d.p.Settle.Rule.Patience = x }},
+		doc: "How far above their boundary the log-odds of an input double the passes that it has when the rule looks at it again; " +
+			"half as far adds half as many. With 0 it looks after every pass.",
+	},
+	{
 		name: "steps", required: true,
 		is: mappings{
 			begin: func(d *draft, v strictyaml.Value) { d.steps = append(d.steps, newStep(v)) },
@@ -321,7 +327,7 @@ func (d *draft) resolveSettle() {
 		}
 		passes = d.p.ExpectedPasses
 	}
-	s.Rule = settle.Rule{Passes: passes, Fewest: first, Steps: make([]settle.Step, passes-first)}
+	s.Rule.Passes, s.Rule.Fewest, s.Rule.Steps = passes, first, make([]settle.Step, passes-first)
 	for i := range s.Rule.Steps {
 		s.Rule.Steps[i] = settle.NoStep()
 	}
@@ -439,6 +445,7 @@ func (s *Settle) write(w *writer) {
 		w.field("critical_released", c.CriticalReleased.flow())
 	}
 	w.end()
+	w.given("patience", s.Rule.Patience)
 	w.b.WriteString(w.indent + "steps:\n")
 	for i, step := range s.Rule.Steps {
 		// The first and the last say how far the rule reaches.
@@ -587,6 +594,9 @@ func (s *Settle) meaning(b []byte) []byte {
 	c := s.Certificate
 	b = fmt.Appendf(b, "settle %d %d %s %x %x %x\n", s.Rule.Passes, s.Rule.Fewest, s.Order,
 		c.Disagreement, c.Confidence, c.Released.AtMost)
+	if s.Rule.Patience > 0 {
+		b = fmt.Appendf(b, "settle_patience %x\n", s.Rule.Patience)
+	}
 	for _, step := range s.Rule.Steps {
 		step = meant(step)
 		for _, side := range []settle.Side{step.Retain, step.Defer} {

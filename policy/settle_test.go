@@ -45,6 +45,7 @@ const (
         disagreements: 6
         released: {at_most: 0.05, deferred: 200, released: 4}
         critical_released: {at_most: 0.08, deferred: 60, released: 1}
+      patience: 7.5
       steps:
         - passes: 6
           retain:
@@ -98,7 +99,7 @@ func TestSettle(t *testing.T) {
 			Disagreement: 0.01, Confidence: 0.9, Inputs: 1062, Disagreements: 6,
 			Released: ReleasedShare{0.05, 200, 4}, CriticalReleased: &ReleasedShare{0.08, 60, 1},
 		},
-		Rule: settle.Rule{Passes: 30, Fewest: 6, Steps: make([]settle.Step, 24)},
+		Rule: settle.Rule{Passes: 30, Fewest: 6, Patience: 7.5, Steps: make([]settle.Step, 24)},
 	}
 	for i := range want.Rule.Steps {
 		want.Rule.Steps[i] = settle.NoStep()
@@ -406,6 +407,9 @@ func drawSettle(t *rapid.T, p *Policy) *Settle {
 		passes = rapid.IntRange(first+1, min(first+9, MaxSettlePasses)).Draw(t, "passes")
 	}
 	s.Rule = settle.Rule{Passes: passes, Fewest: first, Steps: drawSteps(t, passes-first)}
+	if given("patience") {
+		s.Rule.Patience = rapid.Float64Range(0, settle.Never).Draw(t, "patience")
+	}
 	for i := range s.Rule.Steps {
 		s.Rule.Steps[i] = meant(s.Rule.Steps[i])
 	}

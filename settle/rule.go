@@ -63,6 +63,11 @@ type Rule struct {
 	// input can be retained after a pass that shows nothing of whether passes differ:
 	// a model whose dropout is off is then seen by audits alone.
 	Fewest int
+	// Patience is how far above their boundary the log-odds of an input double the
+	// passes that it has when the rule looks at it again; 0 looks after every pass. To
+	// look costs as much as a pass does, and what is far from settled does not become
+	// it by the next.
+	Patience float64
 	// Steps is what holds after Fewest, Fewest+1, ... S-1 passes.
 	Steps []Step
 }
@@ -93,6 +98,9 @@ func (s *Step) Asks() bool { return s.Retain.AtMost > -Never || s.Defer.AtMost >
 func (r *Rule) Check() error {
 	if r.Fewest < 1 || r.Fewest >= r.Passes {
 		return fmt.Errorf("fewest %d: expected at least 1 and fewer than passes, %d", r.Fewest, r.Passes)
+	}
+	if !(r.Patience >= 0 && r.Patience <= Never) {
+		return fmt.Errorf("patience %v: expected log-odds from 0 to %v", r.Patience, Never)
 	}
 	if want := r.Passes - r.Fewest; len(r.Steps) != want {
 		return fmt.Errorf("%d steps: expected %d, one after each of %d to %d passes",
@@ -130,26 +138,50 @@ func (r *Rule) Last() int {
 
 // Settled says what an input is settled to after t passes, for any t; Open if it is
 // not, as one is never whose passes so far are all identical: what becomes of it is not
-// for its score to say. It costs 20 multiplications.
-func (r *Rule) Settled(t int, x *Statistics) Action {
-	i := t - r.Fewest
-	if i < 0 || i >= len(r.Steps) || x.Degenerate {
-		return Open
+// for its score to say. Of one that is Open it says after how many passes to look again.
+// It costs 20 multiplications.
+func (r *Rule) Settled(t int, x *Statistics) (a Action, again int) {
+	step := r.Step(t)
+	if step == nil || x.Degenerate {
+		return Open, t + 1
 	}
-	side, action := &r.Steps[i].Retain, Retain
+	side, action := &step.Retain, Retain
 	if x.Values[Own] > 0 {
-		side, action = &r.Steps[i].Defer, Defer
+		side, action = &step.Defer, Defer
 	}
-	if !side.Settles(x) {
-		return Open
+	beyond := side.Beyond(x)
+	if beyond <= 0 {
+		return action, t
 	}
-	return action
+	return Open, r.Again(t, beyond)
 }
 
-// Settles reports whether the log-odds are so low.
-func (s *Side) Settles(x *Statistics) bool {
+// Step is what holds after t passes, for any t; nil where nothing can be settled.
+func (r *Rule) Step(t int) *Step {
+	i := t - r.Fewest
+	if i < 0 || i >= len(r.Steps) || !r.Steps[i].Asks() {
+		return nil
+	}
+	return &r.Steps[i]
+}
+
+// Again is after how many passes to look again at an input whose log-odds are so far
+// beyond their boundary after t: t+1 to 2t.
+func (r *Rule) Again(t int, beyond float64) int {
+	if r.Patience == 0 {
+		return t + 1
+	}
+	return t + max(1, int(float64(t)*min(beyond/r.Patience, 1)))
+}
+
+// Beyond is how far the log-odds are above the boundary: settled is what is not above it.
+// It is infinite where they never settle anything, or are not finite.
+func (s *Side) Beyond(x *Statistics) float64 {
 	z := s.LogOdds(x)
-	return z <= s.AtMost && z > math.Inf(-1)
+	if math.IsNaN(z) || math.IsInf(z, 0) || s.AtMost == -Never {
+		return math.Inf(1)
+	}
+	return z - s.AtMost
 }
 
 // LogOdds is the quadratic form: the log-odds, before the boundary which accounts for

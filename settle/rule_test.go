@@ -14,6 +14,7 @@ import (
 func rules(t *rapid.T) *settle.Rule {
 	r := &settle.Rule{Passes: rapid.IntRange(3, 12).Draw(t, "passes")}
 	r.Fewest = rapid.IntRange(1, r.Passes-1).Draw(t, "fewest")
+	r.Patience = rapid.SampledFrom([]float64{0, 0.1, 8}).Draw(t, "patience")
 	number := rapid.Float64Range(-20, 20)
 	for range r.Passes - r.Fewest {
 		var s settle.Step
@@ -80,8 +81,46 @@ func TestSettled(t *testing.T) {
 	} {
 		x := settle.Statistics{Degenerate: c.degenerate}
 		x.Values[settle.Own] = c.own
-		if got := r.Settled(c.passes, &x); got != c.want {
+		if got, _ := r.Settled(c.passes, &x); got != c.want {
 			t.Errorf("after %d passes, own %v, degenerate %v: %q, expected %q", c.passes, c.own, c.degenerate, got, c.want)
+		}
+	}
+}
+
+// TestAgain: what is as far from settled as the rule has patience is looked at again
+// after twice the passes; half as far, after half as many more.
+func TestAgain(t *testing.T) {
+	r := &settle.Rule{Passes: 40, Fewest: 2, Patience: 8, Steps: make([]settle.Step, 38)}
+	for i := range r.Steps {
+		r.Steps[i].Retain = settle.Side{AtMost: -10}
+		r.Steps[i].Retain.Coefficients[1+settle.Other] = 1
+		r.Steps[i].Defer.AtMost = -settle.Never
+	}
+	at := func(own, logOdds float64) *settle.Statistics {
+		return &settle.Statistics{Values: [settle.Count]float64{settle.Own: own, settle.Other: logOdds}}
+	}
+	for _, c := range []struct {
+		patience float64
+		passes   int
+		x        *settle.Statistics
+		want     int
+	}{
+		{8, 12, at(-1, -9.99), 13},
+		{8, 12, at(-1, -6), 18},
+		{8, 12, at(-1, -2), 24},
+		{8, 12, at(-1, 9), 24},
+		{8, 2, at(-1, -6), 3},
+		{16, 12, at(-1, -6), 15},
+		{0, 12, at(-1, 9), 13},
+		{8, 12, at(1, -9.99), 24}, // would be deferred, which is never settled
+		{8, 12, at(-1, math.NaN()), 24},
+		{8, 12, &settle.Statistics{Degenerate: true}, 13},
+		{8, 1, at(-1, 9), 2}, // before the rule begins
+		{8, 50, at(-1, 9), 51},
+	} {
+		r.Patience = c.patience
+		if a, again := r.Settled(c.passes, c.x); a != settle.Open || again != c.want {
+			t.Errorf("patience %v, after %d passes, %+v: %q, again after %d, expected after %d", c.patience, c.passes, *c.x, a, again, c.want)
 		}
 	}
 }
@@ -93,7 +132,7 @@ func TestSettledProperties(t *testing.T) {
 			t.Fatal(err)
 		}
 		after := rapid.IntRange(-2, 15).Draw(t, "t")
-		got := r.Settled(after, x)
+		got, again := r.Settled(after, x)
 		own := x.Values[settle.Own]
 		switch {
 		case got == settle.Retain && (x.Degenerate || own > 0):
@@ -102,10 +141,12 @@ func TestSettledProperties(t *testing.T) {
 			t.Fatalf("settled to defer where own is %v", own)
 		case got != settle.Open && (after < r.Fewest || after >= r.Passes):
 			t.Fatalf("settled after %d passes by a rule from %d to below %d", after, r.Fewest, r.Passes)
+		case got == settle.Open && (again <= after || again > max(2*after, after+1)):
+			t.Fatalf("looks again after %d passes, expected more than %d and at most twice that", again, after)
 		}
 		// One statistic that is NaN settles nothing.
 		x.Values[rapid.IntRange(0, settle.Count-1).Draw(t, "which")] = math.NaN()
-		if got := r.Settled(after, x); got != settle.Open {
+		if got, _ := r.Settled(after, x); got != settle.Open {
 			t.Fatalf("settled to %v on a NaN", got)
 		}
 	})
@@ -124,6 +165,8 @@ func TestCheck(t *testing.T) {
 	}{
 		{func(r *settle.Rule) { r.Fewest = 0 }, "fewest 0: expected at least 1"},
 		{func(r *settle.Rule) { r.Fewest = 4 }, "fewer than passes, 4"},
+		{func(r *settle.Rule) { r.Patience = -1 }, "patience -1: expected log-odds from 0"},
+		{func(r *settle.Rule) { r.Patience = math.NaN() }, "patience NaN"},
 		{func(r *settle.Rule) { r.Steps = r.Steps[:1] }, "1 steps: expected 2"},
 		{func(r *settle.Rule) { r.Steps[1].Retain.Coefficients[3] = math.NaN() }, "after 3 passes, retain: coefficient 3 is NaN"},
 		{func(r *settle.Rule) { r.Steps[0].Retain.AtMost = math.Inf(-1) }, "after 2 passes, retain: at most -Inf"},
@@ -149,7 +192,7 @@ func BenchmarkSettled(b *testing.B) {
 	r := &settle.Rule{Passes: 4, Fewest: 2, Steps: make([]settle.Step, 2)}
 	x := &settle.Statistics{Values: [settle.Count]float64{-1, 0, -3, -4, -2}}
 	for b.Loop() {
-		if r.Settled(2, x) == settle.Defer {
+		if a, _ := r.Settled(2, x); a == settle.Defer {
 			b.Fatal("deferred")
 		}
 	}

@@ -28,7 +28,6 @@ var (
 	fewest   = flag.Int("fewest", 0, "fewest passes to settle after; 0 for what the policy accepts")
 	coverage = flag.Float64("coverage", 0.8, "share of the learning half retained")
 	certify  = flag.Float64("certify", 0.01, "certify so many disagreements at most, at 90%; 0 for no certificate")
-	always   = flag.Bool("always", false, "ask after every pass")
 	names    = flag.String("only", "", "only tasks whose name has this")
 	labels   = flag.Bool("labels", false, "print what becomes of critical inputs too")
 )
@@ -96,7 +95,7 @@ func run(t task) error {
 			return err
 		}
 		for kind, name := range []string{"learned", "score"} {
-			path, err := learn.Learn(d, learning, learn.Options{Orders: *orders, Fewest: *fewest, Always: *always, Kind: learn.Kind(kind), Seed: uint64(split)})
+			path, err := learn.Learn(d, learning, learn.Options{Orders: *orders, Fewest: *fewest, Kind: learn.Kind(kind), Seed: uint64(split)})
 			if err != nil {
 				return err
 			}

@@ -37,8 +37,9 @@ type settling struct {
 // settleRule is a rule on the inputs that certify it.
 type settleRule struct {
 	Statement string `json:"statement"`
-	// AsksAfter so many passes whether an input is settled.
-	AsksAfter  []int   `json:"asks_after"`
+	// FirstAfter so many passes an input may be settled, LastAfter so many at the latest.
+	FirstAfter int     `json:"first_after"`
+	LastAfter  int     `json:"last_after"`
 	MeanPasses float64 `json:"mean_passes"`
 	Saving     float64 `json:"saving"` // passes of the full decision over MeanPasses
 	Settled    int     `json:"settled"`
@@ -309,16 +310,11 @@ func (found *calibration) refuseRule(least int, reason string) {
 func (s *settling) tell(rule *settle.Rule, got *learn.Certificate, labelled bool) {
 	n := got.Counts
 	r := &settleRule{
-		MeanPasses: sixDigits(n.MeanPasses()), Saving: sixDigits(n.Saving()), Settled: n.Settled,
+		FirstAfter: rule.Fewest, LastAfter: rule.Last(), MeanPasses: sixDigits(n.MeanPasses()), Saving: sixDigits(n.Saving()), Settled: n.Settled,
 		// The share that was asked for is what is certified: the bound that the rule was
 		// chosen by says no more, as more than one was tried.
 		Disagreements: boundedShare{n.Inputs, n.Disagreements, s.Epsilon},
 		Released:      boundedShare{n.Deferred, n.Released, bound(got.ReleasedUpper)},
-	}
-	for i, step := range rule.Steps {
-		if step.Asks() {
-			r.AsksAfter = append(r.AsksAfter, rule.Fewest+i)
-		}
 	}
 	if labelled {
 		r.CriticalReleased = &boundedShare{n.CriticalDeferred, n.CriticalReleased, bound(got.CriticalReleasedUpper)}

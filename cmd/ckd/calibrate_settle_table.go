@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"strconv"
-	"strings"
 )
 
 // write the rule for people.
@@ -14,8 +13,8 @@ func (s *settling) write(to *sheet) {
 	}
 	r := s.Rule
 	to.section("Settled early", "%s", r.Statement)
-	to.text("On these inputs it used %.3g of %d passes on average, which is %.3g times fewer. It asks after %s passes; %d of %d inputs were settled "+
-		"before the last. Passes come in %s.", r.MeanPasses, s.Passes, r.Saving, numbers(r.AsksAfter), r.Settled, s.CertifiedOn, s.orderInWords())
+	to.text("On these inputs it used %.3g of %d passes on average, which is %.3g times fewer. After %d to %d passes, %d of %d inputs were "+
+		"settled. Passes come in %s.", r.MeanPasses, s.Passes, r.Saving, r.FirstAfter, r.LastAfter, r.Settled, s.CertifiedOn, s.orderInWords())
 	bounded := func(what string, b boundedShare) []string {
 		if b.Inputs == 0 {
 			return []string{what, "none", "", ""}
@@ -47,15 +46,6 @@ func (s *settling) orderInWords() string {
 		return "the order of the recording, which is that of the ensemble's members"
 	}
 	return "any order"
-}
-
-// numbers are a list in words.
-func numbers(of []int) string {
-	words := make([]string, len(of))
-	for i, n := range of {
-		words[i] = strconv.Itoa(n)
-	}
-	return strings.Join(words, ", ")
 }
 
 // precise is a small share.

@@ -153,7 +153,7 @@ func TestSettleBesideAnObjective(t *testing.T) {
 		"critical FNR":      {[]int{fnr.Inputs, fnr.Count}, []int{r.CriticalFNR.Inputs, r.CriticalFNR.Count}},
 		"full critical FNR": {[]int{full.Inputs, full.Count}, []int{r.FullCriticalFNR.Inputs, r.FullCriticalFNR.Count}},
 		"mean passes":       {sixDigits(float64(used) / 1063), r.MeanPasses},
-		"asks after":        {[]int{rule.Fewest, 5}, []int{r.AsksAfter[0], s.Passes}},
+		"asks after":        {[]int{rule.Fewest, rule.Last(), 5}, []int{r.FirstAfter, r.LastAfter, s.Passes}},
 	} {
 		if fmt.Sprint(c.got) != fmt.Sprint(c.want) {
 			t.Errorf("%s: %v by the policy, %v in the report", what, c.got, c.want)

@@ -9,14 +9,16 @@ import (
 	"github.com/ckd-project/ckd/settle"
 )
 
-// Settled says what input i is settled to by a rule: what Rule.Settled does with its
-// Statistics, without those that are not needed.
+// Settled says what input i is settled to by a rule, to be asked after every pass:
+// what Rule.Settled does with its Statistics, without those that are not needed, and
+// without any until the rule looks at the input again.
 func (in *Inputs) Settled(i int, r *settle.Rule) settle.Action {
-	step := in.stepOf(i, r)
-	if step == nil {
+	s := &in.inputs[i]
+	if s.passes < s.again {
 		return settle.Open
 	}
-	if s := &in.inputs[i]; !s.different && s.passes > 1 {
+	step := r.Step(int(s.passes))
+	if step == nil || !s.different && s.passes > 1 {
 		return settle.Open
 	}
 	var m measured
@@ -26,28 +28,17 @@ func (in *Inputs) Settled(i int, r *settle.Rule) settle.Action {
 	if m.own > 0 {
 		side, action = &step.Defer, settle.Defer
 	}
-	if side.AtMost == -settle.Never {
-		return settle.Open
+	beyond := math.Inf(1)
+	if side.AtMost != -settle.Never {
+		var x settle.Statistics
+		in.fill(i, &m, &x)
+		beyond = side.Beyond(&x)
 	}
-	var x settle.Statistics
-	in.fill(i, &m, &x)
-	if !side.Settles(&x) {
-		return settle.Open
+	if beyond <= 0 {
+		return action
 	}
-	return action
-}
-
-// stepOf the rule that input i is to be held against, nil for none.
-func (in *Inputs) stepOf(i int, r *settle.Rule) *settle.Step {
-	s := &in.inputs[i]
-	at := int(s.passes) - r.Fewest
-	if at < 0 || at >= len(r.Steps) {
-		return nil
-	}
-	if step := &r.Steps[at]; step.Asks() {
-		return step
-	}
-	return nil
+	s.again = int32(r.Again(int(s.passes), beyond))
+	return settle.Open
 }
 
 // Statistics fills what a rule looks at, and reports whether the class predicted so

@@ -15,20 +15,14 @@ import (
 	"github.com/ckd-project/ckd/settle/learn"
 )
 
-// asksAt is after how many of 30 passes a learned rule may settle.
-var asksAt = []int{2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 19, 22, 26}
-
-// neverReached asks when a learned rule does, and never settles anything: neither of
-// its boundaries is reached, but nobody can know before.
+// neverReached asks as a learned rule does, and never settles anything: its boundaries
+// are as far as for real inputs that are not settled, which it looks at 10 times in 30
+// passes.
 func neverReached() *settle.Rule {
-	r := &settle.Rule{Passes: 30, Fewest: 2, Steps: make([]settle.Step, 28)}
+	r := &settle.Rule{Passes: 30, Fewest: 2, Patience: 8, Steps: make([]settle.Step, 28)}
 	for i := range r.Steps {
-		r.Steps[i] = settle.NoStep()
-	}
-	for _, t := range asksAt {
-		s := &r.Steps[t-r.Fewest]
-		for _, side := range []*settle.Side{&s.Retain, &s.Defer} {
-			side.AtMost = -1
+		for _, side := range []*settle.Side{&r.Steps[i].Retain, &r.Steps[i].Defer} {
+			side.AtMost = -3
 			for j := range side.Coefficients {
 				side.Coefficients[j] = 1e-9 * float64(j)
 			}
@@ -125,18 +119,26 @@ func benchmark(b *testing.B, p *policy.Policy, rule *settle.Rule, groups [][]flo
 		b.Fatal(err)
 	}
 	k, open := len(p.Classes), plan.NewInputs(group)
-	// How many passes each takes.
-	total, used := 0, make([][group]int, len(groups))
+	// How many passes each takes, and how often the rule looks.
+	total, asked, used := 0, 0, make([][group]int, len(groups))
+	unsettled, askedOfThem := 0, 0
+	var x settle.Statistics
 	for g, values := range groups {
 		open.Resize(group)
 		for i := range group {
-			for used[g][i] < s {
+			action, again, asks := settle.Open, rule.Fewest, 0
+			for used[g][i] < s && action == settle.Open {
 				_ = open.Add(i, values[(used[g][i]*group+i)*k:][:k])
-				if used[g][i]++; open.Settled(i, rule) != settle.Open {
-					break
+				if used[g][i]++; used[g][i] >= again && used[g][i] < s {
+					open.Statistics(i, &x)
+					action, again = rule.Settled(used[g][i], &x)
+					asks++
 				}
 			}
-			total += used[g][i]
+			total, asked = total+used[g][i], asked+asks
+			if action == settle.Open {
+				unsettled, askedOfThem = unsettled+1, askedOfThem+asks
+			}
 		}
 	}
 	last := rule.Last()
@@ -200,4 +202,6 @@ func benchmark(b *testing.B, p *policy.Policy, rule *settle.Rule, groups [][]flo
 	b.ReportMetric(float64(spent[3]-spent[2])/float64(spent[1]), "asking/accumulate")
 	b.ReportMetric(float64(spent[3])/float64(spent[1]), "follow-ask/accumulate")
 	b.ReportMetric(float64(total)/float64(group*len(groups)), "passes")
+	b.ReportMetric(float64(asked)/float64(group*len(groups)), "asks")
+	b.ReportMetric(float64(askedOfThem)/max(float64(unsettled), 1), "asks-of-unsettled")
 }

@@ -28,6 +28,7 @@ type input struct {
 // progress of an input.
 type progress struct {
 	passes    int32
+	again     int32   // passes at which a rule looks again
 	different bool    // some pass is not like the first
 	peak      float64 // largest critical mass of a pass
 	entropy   float64 // sum of the rows' entropies

@@ -40,7 +40,7 @@ func newInduction(s *samples, steps []settle.Step, asks []bool) *induction {
 	in := &induction{samples: s, asks: asks, toGo: make([]float64, len(s.final))}
 	for at := range steps {
 		var retain, defers []candidate
-		for i := range s.final {
+		for i := 0; asks[at] && i < len(s.final); i++ {
 			x := &s.statistics[at][i]
 			if x.Degenerate { // is never settled
 				continue

@@ -16,9 +16,6 @@ type Options struct {
 	Fewest int
 	// Orders of the passes of each input; 0 for DefaultOrders.
 	Orders int
-	// Always asks after every pass. Else it is after about one and a fifth as many as
-	// before, 15 times in 30 passes: asking costs more than a pass does.
-	Always bool
 	// Kind of rule.
 	Kind Kind
 	// Seed of the orders.
@@ -46,6 +43,10 @@ type Path struct {
 	// the passes that were used of them, as a mean. Both are optimistic.
 	Disagreements, Used []float64
 }
+
+// patience of the rules: chosen on the CTG recordings, where rules that look after
+// every pass look twice as often, and save no more.
+const patience = 8
 
 // caution of a rule: the price of a disagreement, in passes, and how far beyond the
 // boundaries that follow from it its own are.
@@ -85,15 +86,16 @@ func Learn(d *Decisions, inputs []int, o Options) (*Path, error) {
 			count[true], count[false], least)
 	}
 	s := d.followAround(inputs, o.Orders, o.Fewest, rand.New(rand.NewPCG(o.Seed, 0x5e771e)))
-	return s.learn(o.Kind, o.Always), nil
+	return s.learn(o.Kind), nil
 }
 
 // learn a path of rules of a kind.
-func (s *samples) learn(kind Kind, always bool) *Path {
-	steps := coefficients(s, kind)
-	path, in := &Path{}, newInduction(s, steps, asked(always, s.fewest, s.passes))
+func (s *samples) learn(kind Kind) *Path {
+	asks := asked(s.fewest, s.passes)
+	steps := coefficients(s, kind, asks)
+	path, in := &Path{}, newInduction(s, steps, asks)
 	for _, c := range cautions() {
-		r := &settle.Rule{Passes: s.passes, Fewest: s.fewest, Steps: append([]settle.Step(nil), steps...)}
+		r := &settle.Rule{Passes: s.passes, Fewest: s.fewest, Patience: patience, Steps: append([]settle.Step(nil), steps...)}
 		for at, b := range in.boundaries(c.price) {
 			r.Steps[at].Retain.AtMost, r.Steps[at].Defer.AtMost = apart(b.retain, c.margin), apart(b.defers, c.margin)
 		}
@@ -120,26 +122,28 @@ func nest(rules []*settle.Rule) {
 	}
 }
 
-// asked is whether a rule may settle, by passes-fewest.
-func asked(always bool, fewest, passes int) []bool {
+// asked is whether a rule may settle, by passes-fewest: after each of the first 32
+// passes, and then once in about 16, 32, ... so that rules of many passes stay short.
+func asked(fewest, passes int) []bool {
 	asks := make([]bool, passes-fewest)
-	for t := fewest; t < passes; t = max(t+1, t*6/5) {
+	for t := fewest; t < passes; t += max(1, t/16) {
 		asks[t-fewest] = true
-	}
-	for i := range asks {
-		asks[i] = asks[i] || always
 	}
 	return asks
 }
 
-// coefficients of each step.
-func coefficients(s *samples, kind Kind) []settle.Step {
+// coefficients of each step that is asked.
+func coefficients(s *samples, kind Kind, asks []bool) []settle.Step {
 	steps := make([]settle.Step, len(s.statistics))
 	var retains, defers regression // each begins where it was at the step before
 	var x []*settle.Statistics
 	var overturned []bool
 	penalty := penalties(s.orders)
 	for at := range steps {
+		if !asks[at] {
+			steps[at] = settle.NoStep()
+			continue
+		}
 		for _, side := range []struct {
 			*settle.Side
 			*regression
@@ -218,11 +222,13 @@ func (s *samples) count(r *settle.Rule) Counts {
 
 // run a rule on one sample.
 func (s *samples) run(r *settle.Rule, i int) (verdict, int) {
-	for at := range s.statistics {
-		t := s.fewest + at
-		if a := r.Settled(t, &s.statistics[at][i]); a != settle.Open {
+	for t := s.fewest; t < s.passes; {
+		at := t - s.fewest
+		a, again := r.Settled(t, &s.statistics[at][i])
+		if a != settle.Open {
 			return verdict{a == settle.Defer, s.critical[at][i]}, t
 		}
+		t = again
 	}
 	return s.final[i], s.passes
 }
