@@ -23,7 +23,7 @@ type Options struct {
 }
 
 // DefaultOrders of the passes of each input.
-const DefaultOrders = 20
+const DefaultOrders = 40
 
 // Kind says what rules look at.
 type Kind uint8
@@ -44,9 +44,10 @@ type Path struct {
 	Disagreements, Used []float64
 }
 
-// patience of the rules: chosen on the CTG recordings, where rules that look after
-// every pass look twice as often, and save no more.
-const patience = 8
+// patience of rules of each kind: chosen on the CTG recordings, where rules that look
+// after every pass look twice as often, and hardly save more. That of ScoreOnly is as
+// much: a unit of the logarithm of the score is some four of the log-odds.
+var patience = [...]float64{Learned: 8, ScoreOnly: 2}
 
 // caution of a rule: the price of a disagreement, in passes, and how far beyond the
 // boundaries that follow from it its own are.
@@ -95,7 +96,7 @@ func (s *samples) learn(kind Kind) *Path {
 	steps := coefficients(s, kind, asks)
 	path, in := &Path{}, newInduction(s, steps, asks)
 	for _, c := range cautions() {
-		r := &settle.Rule{Passes: s.passes, Fewest: s.fewest, Patience: patience, Steps: append([]settle.Step(nil), steps...)}
+		r := &settle.Rule{Passes: s.passes, Fewest: s.fewest, Patience: patience[kind], Steps: append([]settle.Step(nil), steps...)}
 		for at, b := range in.boundaries(c.price) {
 			r.Steps[at].Retain.AtMost, r.Steps[at].Defer.AtMost = apart(b.retain, c.margin), apart(b.defers, c.margin)
 		}
