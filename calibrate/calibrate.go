@@ -10,6 +10,7 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -357,14 +358,14 @@ func (r *run) hardlyOpens(passes int, reliability float64) bool {
 func (r *run) expect(s eval.Selective) {
 	r.expectCoverage(s)
 	fnr := s.CriticalFNR()
-	low, high := eval.ClopperPearson(s.Missed, s.Critical, reported)
+	low, high := binomial.Interval(s.Missed, s.Critical, reported)
 	r.result.Expected.CriticalFNR, r.result.Expected.CriticalFNRInterval = &fnr, &[2]float64{low, high}
 }
 
 // expectCoverage alone, of inputs whose misses chose the point.
 func (r *run) expectCoverage(s eval.Selective) {
 	e := &Expected{Coverage: s.Coverage()}
-	e.CoverageInterval[0], e.CoverageInterval[1] = eval.ClopperPearson(s.Retained, s.Inputs, reported)
+	e.CoverageInterval[0], e.CoverageInterval[1] = binomial.Interval(s.Retained, s.Inputs, reported)
 	r.result.Expected = e
 }
 
@@ -380,7 +381,7 @@ func row(name string, scope policy.Scope, s eval.Selective, critical int) Row {
 	if critical > 0 {
 		r.MissShare = float64(s.Missed) / float64(critical)
 	}
-	r.CriticalFNRInterval[0], r.CriticalFNRInterval[1] = eval.ClopperPearson(s.Missed, s.Critical, reported)
+	r.CriticalFNRInterval[0], r.CriticalFNRInterval[1] = binomial.Interval(s.Missed, s.Critical, reported)
 	return r
 }
 

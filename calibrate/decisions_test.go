@@ -14,6 +14,7 @@ import (
 
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/policy"
 )
@@ -258,7 +259,7 @@ func checkPolicy(t *rapid.T, found *Result, o Options) {
 			t.Fatalf("%+v", c)
 		}
 	default:
-		if c.PValue > 1-o.Objective.Confidence || c.PValue != eval.BinomialTail(c.Misses, c.Cases, o.Objective.MaxCriticalFNR) {
+		if c.PValue > 1-o.Objective.Confidence || c.PValue != binomial.Tail(c.Misses, c.Cases, o.Objective.MaxCriticalFNR) {
 			t.Fatalf("%+v", c)
 		}
 	}

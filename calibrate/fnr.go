@@ -5,9 +5,8 @@ import (
 	"math"
 	"sort"
 
-	"gonum.org/v1/gonum/mathext"
-
 	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -33,7 +32,7 @@ func (r *run) forFNR() error {
 	r.steps(2)
 	scale := float64(certifies.n) / float64(max(chooses.n, 1)*repeats)
 	predicted := func(at counts) float64 {
-		return binomialTail(at.missed*scale*(1+margin), at.critical*scale, a)
+		return binomial.Tail(at.missed*scale*(1+margin), at.critical*scale, a)
 	}
 	start := func(found []counts) int {
 		least := 0
@@ -63,7 +62,7 @@ func (r *run) forFNR() error {
 	for c := start(found); c < len(grid); c++ {
 		t := path(grid[c])
 		got := r.count(certifies, r.Scope, chosen, t)
-		p := eval.BinomialTail(got.Missed, got.Critical, a)
+		p := binomial.Tail(got.Missed, got.Critical, a)
 		if p > alpha {
 			if certified == nil {
 				closest = Refusal{Cases: got.Critical, Misses: got.Missed, PValue: p}
@@ -81,7 +80,7 @@ func (r *run) forFNR() error {
 	r.result.Certificate = &Certificate{
 		Kind: policy.LearnThenTest, Target: a, Confidence: r.Objective.Confidence,
 		Cases: certified.Critical, Misses: certified.Missed,
-		PValue: eval.BinomialTail(certified.Missed, certified.Critical, a),
+		PValue: binomial.Tail(certified.Missed, certified.Critical, a),
 		Statement: fmt.Sprintf("With confidence %v, at most %v of the critical inputs that are retained are called safe, for "+
 			"inputs drawn as those of the recording were; %d of %d were.", r.Objective.Confidence, a,
 			certified.Missed, certified.Critical),
@@ -89,15 +88,6 @@ func (r *run) forFNR() error {
 	r.choose(chosen, point, compared)
 	r.explainParts(chosen, compared, chooses, certifies, "promises the largest certified coverage")
 	return nil
-}
-
-// binomialTail is P(X <= k) of n events of chance p, for numbers that need not
-// be whole.
-func binomialTail(k, n, p float64) float64 {
-	if k >= n || n <= 0 {
-		return 1
-	}
-	return mathext.RegIncBeta(n-k, k+1, 1-p)
 }
 
 // refuseFNR says how far off the point that came closest is.
@@ -139,7 +129,7 @@ func smallestCases(f, a, alpha float64) int {
 	// The chance falls with n as long as the misses stay, and jumps up with them.
 	for n := 1; n <= mostCases; {
 		last := n + sort.Search(mostCases-n, func(i int) bool { return misses(n+1+i) > misses(n) })
-		enough := func(i int) bool { return eval.BinomialTail(misses(n), n+i, a) <= alpha }
+		enough := func(i int) bool { return binomial.Tail(misses(n), n+i, a) <= alpha }
 		if enough(last - n) {
 			return n + sort.Search(last-n, enough)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -24,29 +25,6 @@ func chanceOf(k, n int, p float64) float64 {
 		sum += math.Exp(a - b - c + float64(j)*math.Log(p) + float64(n-j)*math.Log1p(-p))
 	}
 	return sum
-}
-
-// TestBinomialTail: whole numbers give the sum of terms, others lie between.
-func TestBinomialTail(t *testing.T) {
-	for n := 1; n < 60; n += 7 {
-		for k := range n {
-			for _, p := range []float64{0.01, 0.3, 0.9} {
-				got, want := binomialTail(float64(k), float64(n), p), chanceOf(k, n, p)
-				if math.Abs(got-want) > 1e-10 {
-					t.Errorf("P(X <= %d) of %d, chance %v: %v, want %v", k, n, p, got, want)
-				}
-				between := binomialTail(float64(k)+0.5, float64(n)+0.25, p)
-				if !(between >= 0 && between <= 1) || binomialTail(float64(k)+0.5, float64(n), p) < got {
-					t.Errorf("P(X <= %d.5) of %d, chance %v: %v", k, n, p, between)
-				}
-			}
-		}
-	}
-	for _, c := range [][2]float64{{0, 0}, {3, 3}, {4, 3}, {0.5, 0.2}} {
-		if got := binomialTail(c[0], c[1], 0.1); got != 1 {
-			t.Errorf("P(X <= %v) of %v: %v, want 1", c[0], c[1], got)
-		}
-	}
 }
 
 // TestSmallestCases against a search of the definition, number by number.
@@ -262,7 +240,7 @@ func TestSequence(t *testing.T) {
 			start, least := 0, math.Inf(1)
 			for c, at := range held[i] {
 				scale := float64(certifies.n) / float64(chooses.n) / repeats
-				if p := binomialTail(at.missed*scale*1.15, at.critical*scale, 0.3); p < least {
+				if p := binomial.Tail(at.missed*scale*1.15, at.critical*scale, 0.3); p < least {
 					start, least = c, p
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -45,7 +46,7 @@ func (e *evaluation) operatingPoint() *OperatingPoint {
 }
 
 func exactInterval(k, n int) [2]float64 {
-	low, high := ClopperPearson(k, n, confidence)
+	low, high := binomial.Interval(k, n, confidence)
 	return [2]float64{low, high}
 }
 
@@ -60,7 +61,7 @@ func (e *evaluation) checkCertificate(point *OperatingPoint) *CertificateCheck {
 		check.Observed = point.MissShare
 	}
 	// So many misses or more are so many hits or fewer.
-	check.PValue = BinomialTail(cases-point.CriticalMissed, cases, 1-c.Target)
+	check.PValue = binomial.Tail(cases-point.CriticalMissed, cases, 1-c.Target)
 	if cases > 0 {
 		held := check.PValue >= leastPValue
 		check.Held = &held

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-
-	"gonum.org/v1/gonum/mathext"
 )
 
 // ranks of values from 1, the lowest; equal values share the mean of their
@@ -80,37 +78,6 @@ func sampleSD(values []float64) float64 {
 		sum += (v - m) * (v - m)
 	}
 	return math.Sqrt(ratio(sum, float64(len(values)-1)))
-}
-
-// BinomialTail is P(X <= k) of n independent events of chance p each.
-func BinomialTail(k, n int, p float64) float64 {
-	switch {
-	case k < 0:
-		return 0
-	case k >= n:
-		return 1
-	}
-	return mathext.RegIncBeta(float64(n-k), float64(k+1), 1-p)
-}
-
-// ClopperPearson is the exact interval of a share of which k of n were seen: it
-// holds the true share with at least the confidence, half of the rest on either
-// side. Of nothing it is all of [0,1].
-func ClopperPearson(k, n int, confidence float64) (low, high float64) {
-	tail := (1 - confidence) / 2
-	return shareAbove(k, n, tail), 1 - shareAbove(n-k, n, tail)
-}
-
-// shareAbove is the share at which k or more of n have the chance tail: 0 for
-// k = 0, tail^(1/n) for k = n.
-func shareAbove(k, n int, tail float64) float64 {
-	switch k {
-	case 0:
-		return 0
-	case n:
-		return math.Pow(tail, 1/float64(n))
-	}
-	return mathext.InvRegIncBeta(float64(k), float64(n-k+1), tail)
 }
 
 // tie is the number of values of each of two columns that are equal.

@@ -6,8 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"gonum.org/v1/gonum/mathext"
-
+	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/internal/strictyaml"
 	"github.com/ckd-project/ckd/settle"
 )
@@ -62,6 +61,11 @@ type ReleasedShare struct {
 	AtMost             float64 // in (0,1]; 1 says nothing
 	Deferred, Released int
 }
+
+// LooseRelease is a share of the deferred inputs, of which more might be retained, that
+// is worth a warning: a rule that defers next to nothing can be certified where few inputs
+// are deferred.
+const LooseRelease = 0.5
 
 // PassOrder says in which order passes come.
 type PassOrder string
@@ -560,6 +564,10 @@ func (p *Policy) warnOfSettle(warn warner) {
 				share.k, share.n, share.atMost, c.Confidence)
 		}
 	}
+	if loose := c.Released.AtMost; loose >= LooseRelease {
+		warn(path+"released.at_most", "up to %v of the inputs that all passes defer may be retained instead: too few of them certified the "+
+			"rule, or it may decide too many otherwise for so few", loose)
+	}
 	if p.Calibration != nil && IsEnsemble(p.Calibration.Posterior) && p.Settle.Order == AnyOrder {
 		warn("settle.order", "%s, but the passes are of an ensemble, whose members come in one order", AnyOrder)
 	}
@@ -578,15 +586,7 @@ func (c *SettleCertificate) criticalReleased() ReleasedShare {
 // fewer have at most the chance 1-confidence where it is p.
 func bearsOut(k, n int, p, confidence float64) bool {
 	const rounding = 1e-9
-	return p == 1 || binomialCDF(k, n, p) <= 1-confidence+rounding
-}
-
-// binomialCDF is the chance of k or fewer of n, each with chance p.
-func binomialCDF(k, n int, p float64) float64 {
-	if k >= n {
-		return 1
-	}
-	return mathext.RegIncBeta(float64(n-k), float64(k+1), 1-p)
+	return p == 1 || binomial.Tail(k, n, p) <= 1-confidence+rounding
 }
 
 // meaning of the block that is in force, for the hash.

@@ -234,6 +234,30 @@ func TestSettlingAllocatesNothing(t *testing.T) {
 	}
 }
 
+// TestFollowedInputsAreUsedAgain: by groups of about their number, whatever groups there
+// are between, and not by small groups, which would hold the memory of large ones.
+func TestFollowedInputsAreUsedAgain(t *testing.T) {
+	if race {
+		t.Skip("pools forget under the race detector")
+	}
+	is, err := newSettling(neverSettling(t, 30, 4, policy.AnyCritical))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sizes := []int{64, 1, 1000, 3, 17}
+	if got := testing.AllocsPerRun(20, func() {
+		for _, n := range sizes {
+			in := is.inputs(n)
+			if room := in.Room(); room < n || room >= 4*n {
+				t.Fatalf("room for %d, expected for %d and less than four times as many", room, n)
+			}
+			is.release(in)
+		}
+	}); got != 0 {
+		t.Errorf("%v allocations", got)
+	}
+}
+
 // BenchmarkSettling is what it costs, between a message of the transport and its reply,
 // that inputs may be settled, where none ever is: groups of 64 inputs, a block a pass,
 // 30 passes. Both take turns, so that the ratio is of one time.

@@ -111,19 +111,19 @@ func (s *session) finish(g *group, number, n int) {
 		s.failRows(g, number, n, err)
 		return
 	}
-	open := int64(0)
+	open, last := int64(0), number
 	for i := number; i < number+n; i++ {
 		if g.rows[i].open {
-			open++
+			open, last = open+1, i
 		}
 	}
 	if err := s.reserve(open * resultCost(g.model, detail)); err != nil {
 		if open == 1 {
-			if s.isEarly(g, number) { // it has passes to come, and perhaps there is room then
-				g.rows[number].settled = settled{}
+			if s.isEarly(g, last) { // it has passes to come, and perhaps there is room then
+				g.rows[last].settled = settled{}
 				return
 			}
-			s.failRows(g, number, n, err)
+			s.failRow(g, last, err)
 			return
 		}
 		for i := number; i < number+n; i++ { // as many as there is room for

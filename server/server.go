@@ -66,9 +66,9 @@ type Server struct {
 	health *health.Server
 
 	catalog   atomic.Pointer[catalog]
-	replacing sync.Mutex           // of the catalog
-	replaced  chan struct{}        // closed when the catalog is replaced; under replacing
-	settlings map[string]*settling // by the hash of their policy; under replacing
+	replacing sync.Mutex    // of the catalog
+	replaced  chan struct{} // closed when the catalog is replaced; under replacing
+	settlings []*settling   // see keepSettlings; under replacing
 
 	underWay
 	hints     atomic.Uint32 // given out to streams, for the shards of metrics

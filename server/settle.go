@@ -1,6 +1,7 @@
 package server
 
 import (
+	"math/bits"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -17,15 +18,15 @@ import (
 
 // settling is a rule in force by which inputs are settled before their last pass, and
 // the audits that watch over it. It belongs to the meaning of a policy, and so
-// outlives reloads that do not change that.
+// outlives reloads: also those that put another policy in force for a while.
 type settling struct {
 	hash    string // of the policy
 	rule    *settle.Rule
 	plan    *follow.Plan
 	sampler audit.Sampler
-	last    int           // passes, after which the rule is not asked any more
-	spare   sync.Pool     // of *follow.Inputs that were released
-	opened  atomic.Uint64 // inputs that may be settled, which numbers them for the sampler
+	last    int                            // passes, after which the rule is not asked any more
+	spare   [1 + bits.UintSize/2]sync.Pool // of *follow.Inputs that were released, by the size of their room
+	opened  atomic.Uint64                  // inputs that may be settled, which numbers them for the sampler
 
 	// What the watch has said last, for those who cannot wait for it.
 	stopped, wary atomic.Bool
@@ -64,7 +65,7 @@ func (s *settling) settles(passes int) bool {
 
 // inputs to follow, n of them, to be released.
 func (s *settling) inputs(n int) *follow.Inputs {
-	if in, ok := s.spare.Get().(*follow.Inputs); ok && in.Room() <= 4*n { // few must not hold the memory of many
+	if in, ok := s.spare[sizeOf(n)].Get().(*follow.Inputs); ok {
 		in.Resize(n)
 		return in
 	}
@@ -72,7 +73,11 @@ func (s *settling) inputs(n int) *follow.Inputs {
 }
 
 // release gives inputs back.
-func (s *settling) release(in *follow.Inputs) { s.spare.Put(in) }
+func (s *settling) release(in *follow.Inputs) { s.spare[sizeOf(in.Room())].Put(in) }
+
+// sizeOf a number of inputs: those of one size are less than four times as many as
+// others of it, since few must not hold the memory of many.
+func sizeOf(n int) int { return bits.Len(uint(n)) / 2 }
 
 // number n inputs, before their first pass; the first of them has the number that is
 // returned.
@@ -126,8 +131,9 @@ func (s *session) follow(g *group) {
 	}
 }
 
-// feedFollowed gives all rows of an even group so many passes, and asks after each:
-// passes after the one that settles an input are late, though they came with it.
+// feedFollowed gives all rows of an even group so many passes one by one, so that the
+// rule may look after each: passes after the one that settles an input are late, though
+// they came with it.
 func (s *session) feedFollowed(g *group, b *wire.Block, passes int) {
 	w := s.work(g)
 	w.read(&b.Values)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/drift"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/policy"
@@ -23,7 +24,7 @@ import (
 
 // settlingPolicy is the policy of ctg in the test's with a rule: retain when the
 // log of score over threshold is at most retain, defer when it is at least defers,
-// after so many passes or more.
+// after so many passes or more, with little patience.
 func settlingPolicy(t testing.TB, from int, retain, defers float64, edit ...string) *policy.Policy {
 	t.Helper()
 	text := strings.NewReplacer(edit...).Replace(testPolicies)
@@ -33,7 +34,7 @@ func settlingPolicy(t testing.TB, from int, retain, defers float64, edit ...stri
 	}
 	all := set.All()
 	p := *all[slices.IndexFunc(all, func(p *policy.Policy) bool { return p.Version == "v1" })]
-	rule := settle.Rule{Passes: p.ExpectedPasses, Fewest: p.FewestPasses}
+	rule := settle.Rule{Passes: p.ExpectedPasses, Fewest: p.FewestPasses, Patience: 2}
 	for after := rule.Fewest; after < rule.Passes; after++ {
 		step := settle.NoStep()
 		if after >= from {
@@ -142,7 +143,18 @@ func (s *stream) resultsByRow(results []*ckdv1.Result, n int) []*ckdv1.Decomposi
 // say, whichever way the passes come: all rows with every block, the rows alone that
 // are open, several passes in a block.
 func TestSettled(t *testing.T) {
-	p := settlingPolicy(t, 0, -4, 1.5)
+	t.Run("many steps", func(t *testing.T) { testSettled(t, settlingPolicy(t, 0, -4, 1.5)) })
+	t.Run("a single step", func(t *testing.T) {
+		p := settlingPolicy(t, 12, -4, 1.5)
+		steps := p.Settle.Rule.Steps[13-p.FewestPasses:]
+		for i := range steps {
+			steps[i] = settle.NoStep()
+		}
+		testSettled(t, p)
+	})
+}
+
+func testSettled(t *testing.T, p *policy.Policy) {
 	const n = 300
 	want := expect(t, p, n)
 	early, rec := 0, ctg(t)
@@ -267,6 +279,142 @@ func TestSettled(t *testing.T) {
 				t.Errorf("%d rows were sent, expected %d", sent, rec.S*n-saved)
 			}
 			h.eventually(t, float64(n), "ckd_decisions_total")
+		})
+	}
+}
+
+// An input that is settled while there is no room for its result is asked for again, and
+// answered once there is.
+func TestSettledWithoutRoom(t *testing.T) {
+	rec := ctg(t)
+	const n = 3
+	for name, rows := range map[string][]uint32{"all rows": nil, "rows by themselves": {0, 1, 2}} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t, DefaultLimits())
+			p := settlingPolicy(t, 0, settle.Never, 0) // settles everything
+			h.put(t, p)
+			h.auditShare(0, 0)
+			s := h.open(t, &ckdv1.StreamHeader{Model: "ctg", AcceptSettled: true})
+			last := p.FewestPasses + 3 // the rule looks three times without room before
+			var results []*ckdv1.Result
+			for pass := 1; pass <= last; pass++ {
+				if len(results) > 0 {
+					t.Fatalf("after %d passes and without room: %v", pass-1, results)
+				}
+				b := &ckdv1.Block{Values: rowsOfPass(rec, pass-1, 0, n), Rows: rows}
+				if pass == 1 {
+					b.InputIds = make([]string, n)
+				}
+				taken := int64(0)
+				if pass > 1 && pass < last {
+					taken = h.server.limits.OpenInputBytes
+				}
+				h.server.openBytes.Add(taken)
+				s.sendBlock(b)
+				results = s.receive().GetResults()
+				h.server.openBytes.Add(-taken)
+			}
+			for i, d := range s.resultsByRow(results, n) {
+				if !d.GetSettled() || int(d.GetPasses()) != last {
+					t.Errorf("row %d: settled %v after %d passes, expected %d", i, d.GetSettled(), d.GetPasses(), last)
+				}
+			}
+			h.eventually(t, float64(n*(rec.S-last)), "ckd_passes_saved_total")
+		})
+	}
+}
+
+// An input that a group ends with, and for which there is no room, fails, whatever was
+// said of its neighbours.
+func TestFinalWithoutRoom(t *testing.T) {
+	rec := ctg(t)
+	h := newHarness(t, DefaultLimits())
+	p := settlingPolicy(t, 0, settle.Never, 0) // settles everything but identical passes
+	h.put(t, p)
+	h.auditShare(0, 0)
+	s := h.open(t, &ckdv1.StreamHeader{Model: "ctg", AcceptSettled: true})
+	var settled []*ckdv1.Result
+	for pass := range p.FewestPasses {
+		b := &ckdv1.Block{Values: slices.Concat(rowsOfPass(rec, pass, 0, 1), []float32{0.9, 0.05, 0.05}, rowsOfPass(rec, pass, 1, 2))}
+		if pass == 0 {
+			b.InputIds = []string{"first", "identical", "last"}
+		}
+		s.sendBlock(b)
+		settled = append(settled, s.receive().GetResults()...)
+	}
+	if len(settled) != 2 || settled[0].GetRow() != 0 || settled[1].GetRow() != 2 {
+		t.Fatalf("settled: %v, expected all but the identical one", settled)
+	}
+	h.server.openBytes.Add(h.server.limits.OpenInputBytes)
+	s.sendBlock(&ckdv1.Block{Final: true})
+	reply := s.receive()
+	h.server.openBytes.Add(-h.server.limits.OpenInputBytes)
+	expectReasons(t, reply, map[string]ckdv1.ErrorReason{"identical": ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET})
+}
+
+// What following inputs takes is of the budget too.
+func TestBudgetOfFollowing(t *testing.T) {
+	const s, n, k = 30, 7, 4
+	p := neverSettling(t, s, k, policy.AnyCritical)
+	held := func(accepts bool) int64 {
+		l := newLoadOf(t, p, &ckdv1.StreamHeader{Model: "m", AcceptSettled: accepts}, s, n, k, s, true)
+		l.messages = l.messages[:1] // which opens the group
+		l.group(t)
+		if l.session.inputs != n {
+			t.Fatalf("%d inputs are open", l.session.inputs)
+		}
+		return l.session.held
+	}
+	plan, err := follow.NewPlan(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	least := int64(n*plan.Bytes() + plan.SharedBytes())
+	if got := held(true) - held(false); got < least || got >= least+n {
+		t.Errorf("%d inputs take %d bytes more if they are followed, expected %d, rounded up for each", n, got, least)
+	}
+}
+
+// Drift is looked for in inputs that have all their passes whatever these say: not in
+// those that may be settled, whether they are or not.
+func TestDriftOfSettled(t *testing.T) {
+	p := settlingPolicy(t, 0, -4, 1.5)
+	levels := make(drift.Quantiles, drift.Levels)
+	p.Calibration = &policy.Calibration{Reference: &drift.Reference{
+		Inputs: 100, Classes: []drift.ClassReference{{Class: 1, Predicted: 0.1, Epistemic: levels, Skewness: levels}},
+	}}
+	const n = 200
+	for name, c := range map[string]struct {
+		accepts  bool
+		share    float64
+		compared float64
+	}{"followed": {true, 0, 0}, "audited": {true, 1, n}, "not accepted": {false, 0, n}} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t, DefaultLimits())
+			h.put(t, p)
+			h.auditShare(0, c.share)
+			s := h.open(t, &ckdv1.StreamHeader{Model: "ctg", AcceptSettled: c.accepts})
+			rec := ctg(t)
+			for pass := range rec.S {
+				b := &ckdv1.Block{Values: rowsOfPass(rec, pass, 0, n)}
+				if pass == 0 {
+					b.InputIds = make([]string, n)
+				}
+				s.sendBlock(b)
+			}
+			settled := 0
+			for _, d := range s.resultsByRow(s.rest(), n) {
+				if d.GetSettled() {
+					settled++
+				}
+			}
+			if follows := c.accepts && c.share == 0; follows && (settled == 0 || settled == n) || !follows && settled > 0 {
+				t.Fatalf("%d of %d are settled", settled, n)
+			}
+			h.eventually(t, n, "ckd_decisions_total")
+			if got := h.metric(t, "ckd_drift_inputs_total"); got != c.compared {
+				t.Errorf("%v inputs are compared, expected %v", got, c.compared)
+			}
 		})
 	}
 }

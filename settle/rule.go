@@ -145,10 +145,7 @@ func (r *Rule) Settled(t int, x *Statistics) (a Action, again int) {
 	if step == nil || x.Degenerate {
 		return Open, t + 1
 	}
-	side, action := &step.Retain, Retain
-	if x.Values[Own] > 0 {
-		side, action = &step.Defer, Defer
-	}
+	side, action := step.Side(x.Values[Own])
 	beyond := side.Beyond(x)
 	if beyond <= 0 {
 		return action, t
@@ -163,6 +160,14 @@ func (r *Rule) Step(t int) *Step {
 		return nil
 	}
 	return &r.Steps[i]
+}
+
+// Side is what holds for statistic Own, and to what an input is settled that it settles.
+func (s *Step) Side(own float64) (*Side, Action) {
+	if own > 0 {
+		return &s.Defer, Defer
+	}
+	return &s.Retain, Retain
 }
 
 // Again is after how many passes to look again at an input whose log-odds are so far

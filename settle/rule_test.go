@@ -87,6 +87,20 @@ func TestSettled(t *testing.T) {
 	}
 }
 
+// TestSide: at the threshold it is still retained, as the policy does.
+func TestSide(t *testing.T) {
+	var step settle.Step
+	for _, c := range []struct {
+		own    float64
+		side   *settle.Side
+		action settle.Action
+	}{{-1, &step.Retain, settle.Retain}, {0, &step.Retain, settle.Retain}, {1e-12, &step.Defer, settle.Defer}} {
+		if side, action := step.Side(c.own); side != c.side || action != c.action {
+			t.Errorf("own %v: %v, expected %v and its side", c.own, action, c.action)
+		}
+	}
+}
+
 // TestAgain: what is as far from settled as the rule has patience is looked at again
 // after twice the passes; half as far, after half as many more.
 func TestAgain(t *testing.T) {
@@ -107,6 +121,7 @@ func TestAgain(t *testing.T) {
 	}{
 		{8, 12, at(-1, -9.99), 13},
 		{8, 12, at(-1, -6), 18},
+		{8, 12, at(-1, -5), 19}, // 7.5 more: rather too early
 		{8, 12, at(-1, -2), 24},
 		{8, 12, at(-1, 9), 24},
 		{8, 2, at(-1, -6), 3},

@@ -10,11 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/settle"
 	"github.com/ckd-project/ckd/settle/follow"
-	"github.com/ckd-project/ckd/settle/learn"
 )
 
 // ensembleSettled are flags to learn when inputs of the ensemble are settled. Its five
@@ -162,10 +162,10 @@ func TestSettleBesideAnObjective(t *testing.T) {
 	if got.Settled < 300 || cr.Inputs == 0 || fnr.Inputs == 0 {
 		t.Errorf("%d settled, %+v, %+v: nothing is tested", got.Settled, cr, fnr)
 	}
-	if upper := learn.UpperBound(r.Disagreements.Count, 1063, 0.9); r.Disagreements.AtMost != 0.02 || upper > 0.02 {
+	if upper := binomial.Upper(r.Disagreements.Count, 1063, 0.9); r.Disagreements.AtMost != 0.02 || upper > 0.02 {
 		t.Errorf("at most %v, of a bound of %v: expected what is certified, 0.02", r.Disagreements.AtMost, upper)
 	}
-	if alone := learn.UpperBound(r.Released.Count, r.Released.Inputs, 0.9); r.Released.AtMost <= alone {
+	if alone := binomial.Upper(r.Released.Count, r.Released.Inputs, 0.9); r.Released.AtMost <= alone {
 		t.Errorf("released at most %v, expected more than %v: the rule was chosen among several", r.Released.AtMost, alone)
 	}
 	c := p.Settle.Certificate
@@ -401,8 +401,8 @@ func TestSettleRefuses(t *testing.T) {
 			"1063 inputs are left to certify on, and at least 1151 are needed to show that at most 0.002 are decided otherwise with confidence 0.9: about 2302"},
 		"beside an objective":             {ensembleSettled("0.002", "--coverage", "0.8"), 1151, "1063 inputs are left to certify on"},
 		"nothing foretells the last pass": {surprising, 23, "no rule that settles anything keeps to that share"},
-		"all retained":                    {keeping(with("9", usual), "0.02"), 115, "0 inputs deferred and 1063 retained to learn from: expected at least 1 of each"},
-		"all deferred":                    {keeping(with("1e-300", usual), "0.02"), 115, "expected at least 1 of each"},
+		"all retained":                    {keeping(with("9", usual), "0.02"), 115, "0 inputs deferred and 1063 retained to learn from: expected at least 10 of each"},
+		"all deferred":                    {keeping(with("1e-300", usual), "0.02"), 115, "expected at least 10 of each"},
 		"no pass to save":                 {two, 23, "passes.expected is 2, as passes.fewest is"},
 	} {
 		t.Run(name, func(t *testing.T) {

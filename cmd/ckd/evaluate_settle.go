@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/internal/report"
 	"github.com/ckd-project/ckd/policy"
@@ -305,7 +306,7 @@ func (p *frontierPlot) point(all, once learn.Point) report.FrontierPoint {
 
 // exact is the 95% interval of a share of which k of n were seen.
 func exact(k, n int) [2]float64 {
-	low, high := eval.ClopperPearson(k, n, 0.95)
+	low, high := binomial.Interval(k, n, 0.95)
 	return [2]float64{low, high}
 }
 

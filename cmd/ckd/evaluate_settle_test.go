@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/internal/report"
 	"github.com/ckd-project/ckd/policy"
@@ -137,7 +137,7 @@ func holdPoint(t *testing.T, name string, f *report.Frontier, p *report.Frontier
 	t.Helper()
 	within := func(what string, k, n int, interval [2]float64) {
 		t.Helper()
-		low, high := eval.ClopperPearson(k, n, 0.95)
+		low, high := binomial.Interval(k, n, 0.95)
 		if interval != [2]float64{low, high} {
 			t.Errorf("%s: interval %v of %s, expected that of %d of %d", name, interval, what, k, n)
 		}
@@ -334,10 +334,10 @@ func TestEvaluateSettleErrors(t *testing.T) {
 			"kind is dirichlet", exitFault},
 		{hand + " --passes " + three, "has 4 passes, expected more than 4, the fewest after which an input may be decided", exitFault},
 		{file("fewest: 2", "fewest: 30") + mcdropout, "has 30 passes, expected more than 30", exitFault},
-		{file() + " --passes " + three, "1 inputs deferred and 0 retained to learn from: expected at least 1 of each", exitFault},
+		{file() + " --passes " + three, "1 inputs deferred and 0 retained to learn from: expected at least 10 of each", exitFault},
 		{file() + " --passes " + writeNpy(t, "<f4", []int{1001, 1, 3}, slices.Repeat([]float64{0.5, 0.25, 0.25}, 1001)),
 			"has 1001 passes, expected at most 1000", exitFault},
-		{file("0.0435", "1000") + mcdropout, "0 inputs deferred and 1063 retained to learn from: expected at least 1 of each", exitFault},
+		{file("0.0435", "1000") + mcdropout, "0 inputs deferred and 1063 retained to learn from: expected at least 10 of each", exitFault},
 		{file() + mcdropout + " --labels " + handLabels(t, 0, 1), "2 labels, expected 2126", exitFault},
 		{file() + " --passes no.npy", "no.npy: no such file", exitFault},
 		{"--policy no.yaml" + mcdropout, "no.yaml", exitFault},

@@ -38,6 +38,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
 	manifests "k8s.io/apimachinery/pkg/util/yaml"
 	kubernetes "k8s.io/client-go/kubernetes/scheme"
 	security "k8s.io/pod-security-admission/api"
@@ -142,9 +143,35 @@ func decodeManifests(t *testing.T, text string) []runtime.Object {
 			t.Errorf("%s of namespace %q: twice, or without a name or namespace", id, o.GetNamespace())
 		}
 		seen[id] = true
+		checkNames(t, id, object)
 		all = append(all, object)
 	}
 	return all
+}
+
+// checkNames: the API server would take an object's name, labels and annotations.
+func checkNames(t *testing.T, id string, object runtime.Object) {
+	t.Helper()
+	o := object.(meta.Object)
+	faults := validation.IsDNS1123Subdomain(o.GetName())
+	all := []meta.Object{o}
+	switch typed := object.(type) {
+	case *core.Service:
+		faults = validation.IsDNS1035Label(o.GetName())
+	case *apps.Deployment:
+		all = append(all, &typed.Spec.Template.ObjectMeta)
+	}
+	for _, o := range all {
+		for key, value := range o.GetLabels() {
+			faults = slices.Concat(faults, validation.IsQualifiedName(key), validation.IsValidLabelValue(value))
+		}
+		for key := range o.GetAnnotations() {
+			faults = slices.Concat(faults, validation.IsQualifiedName(strings.ToLower(key)))
+		}
+	}
+	if len(faults) > 0 {
+		t.Errorf("%s: %q", id, faults)
+	}
 }
 
 func splitManifests(t *testing.T, text string) [][]byte {

@@ -22,6 +22,7 @@ import (
 	networking "k8s.io/api/networking/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
@@ -284,7 +285,13 @@ func TestChartRefuses(t *testing.T) {
 		{"image: {tagg: x}", "'tagg' not allowed"},
 		{"tls: {clientCA: {crl: x}}", "'crl' not allowed"},
 		{"env: [{name: CKD_LISTEN, value: x}]", "/env/0/name"},
-		{"policies: {retina.json: '{}'}", "retina.json"},
+		{"policies: {retina.json: '{}'}", `policies: "retina.json": expected a name that ends in .yaml or .yml`},
+		{"policies: {x: abc}", `policies: "x": expected a name that ends in .yaml or .yml`},
+		{"policies: {retina: {yaml: abc}}", `policies: "retina": expected the text of a file; --set takes the dot of a file's name as \.`},
+		{"policies: {retina.yaml: ''}", "/policies/retina.yaml"},
+		{"policies: {.yaml: abc}", `policies: ".yaml": expected a name`},
+		{"policies: {" + strings.Repeat("x", 249) + ".yaml: abc}", "expected a name of at most 253 characters"},
+		{"policies: {a.yaml: \"" + strings.Repeat("x", 1<<19) + "\", b.yaml: \"" + strings.Repeat("x", 1<<19+1) + "\"}", "policies: 1048577 bytes, expected 1048576 at most"},
 		{"mode: daemonset", "/mode"},
 		{"mode: sidecar", "sidecar.container: none given"},
 		{"sidecar: {container: {name: x}}", "sidecar.container is of mode sidecar"},
@@ -326,6 +333,111 @@ func TestChartRefuses(t *testing.T) {
 		{"networkPolicy: {dns: {ports: []}}", "/networkPolicy/dns/ports"},
 		{"terminationGracePeriodSeconds: 19", "19 is too short"},
 		{"settings: {shutdown-grace: 5m}\nterminationGracePeriodSeconds: 60", "expected 310 at least"},
+
+		// Values that make manifests which Kubernetes refuses.
+		{"updateStrategy: {type: OnDelete}", "/updateStrategy/type"},
+		{"updateStrategy: {rollingUpdate: {maxSurge: 0}}", "updateStrategy.rollingUpdate: maxSurge and maxUnavailable are both 0"},
+		{"updateStrategy: {rollingUpdate: {maxSurge: 0%, maxUnavailable: 0%}}", "maxSurge and maxUnavailable are both 0"},
+		{"updateStrategy: {rollingUpdate: {maxSurge: '1'}}", "/updateStrategy/rollingUpdate/maxSurge"},
+		{"updateStrategy: {rollingUpdate: {maxUnavailable: ''}}", "/updateStrategy/rollingUpdate/maxUnavailable"},
+		{"updateStrategy: {rollingUpdate: {maxUnavailable: 101%}}", "/updateStrategy/rollingUpdate/maxUnavailable"},
+		{"updateStrategy: {rollingUpdate: {maxSurges: 1}}", "'maxSurges' not allowed"},
+		{"minReadySeconds: 600", "/minReadySeconds"},
+		{"nameOverride: UPPER_case", `nameOverride, with the name of the release: "ckd-UPPER_case" would be the name of the Service, expected a DNS-1035 label: at most 63`},
+		{"nameOverride: a b\nfullnameOverride: a", `nameOverride: "a b" would be the label app.kubernetes.io/name`},
+		{"fullnameOverride: 9abc", `fullnameOverride: "9abc" would be the name of the Service, expected a DNS-1035 label`},
+		{"fullnameOverride: a.b", `fullnameOverride: "a.b" would be the name of the Service`},
+		{sidecarValues + "fullnameOverride: A.b", `fullnameOverride: "A.b", expected a DNS-1123 subdomain`},
+		{"serviceAccount: {name: A}", `serviceAccount.name: "A", expected a DNS-1123 subdomain`},
+		{"priorityClassName: a b", `priorityClassName: "a b", expected a DNS-1123 subdomain`},
+		{"policiesConfigMap: a_b", `policiesConfigMap: "a_b", expected a DNS-1123 subdomain`},
+		{"access: {existingSecret: a..b}", `access.existingSecret: "a..b", expected a DNS-1123 subdomain`},
+		{"access: {existingSecret: a, key: a/b}", "/access/key"},
+		{"tls: {existingSecret: UPPER}", `tls.existingSecret: "UPPER", expected a DNS-1123 subdomain`},
+		{"tls: {existingSecret: " + strings.Repeat("a", 254) + "}", "at most 253"},
+		{"tls: {existingSecret: a, clientCA: {existingSecret: -a}}", `tls.clientCA.existingSecret: "-a", expected a DNS-1123 subdomain`},
+		{"tls: {existingSecret: a, clientCA: {existingSecret: a, crlKey: a b}}", "/tls/clientCA/crlKey"},
+		{"tls: {certManager: {enabled: true, issuerRef: {name: A}}}", `tls.certManager.issuerRef.name: "A", expected a DNS-1123 subdomain`},
+		{"tls: {certManager: {enabled: true, issuerRef: {name: a}, duration: 30m}}", "tls.certManager.duration: 30m, expected 1h at least"},
+		{"tls: {certManager: {enabled: true, issuerRef: {name: a}, duration: 24h}}", "tls.certManager.renewBefore: 720h, expected 5m at least and less than duration, 24h"},
+		{"tls: {certManager: {dnsNames: ['https://ckd.example']}}", "/tls/certManager/dnsNames/0"},
+		{"imagePullSecrets: [{name: a}, {name: B}]", `imagePullSecrets[1].name: "B", expected a DNS-1123 subdomain`},
+		{"mode: library\npodMonitor: {namespaces: [a, a.b]}", `podMonitor.namespaces[1]: "a.b", expected a DNS-1123 label`},
+		{"mode: library\npodMonitor: {interval: 30s1m}", "/podMonitor/interval"},
+		{"serviceMonitor: {interval: ''}", "/serviceMonitor/interval"},
+		{"image: {repository: 'ckd:1.2.3'}", "/image/repository"},
+		{"image: {tag: 'a b'}", "/image/tag"},
+		{"commonLabels: {x: a b c}", `commonLabels: x: "a b c", expected a label value`},
+		{"commonLabels: {x y: a}", `commonLabels: "x y", expected a key`},
+		{"podLabels: {x: " + strings.Repeat("a", 64) + "}", "podLabels: x: "},
+		{"podLabels: {Example.com/x: a}", `podLabels: "Example.com/x", expected a key`},
+		{"podLabels: {a/b/c: a}", `podLabels: "a/b/c", expected a key`},
+		{"nodeSelector: {x: -a}", `nodeSelector: x: "-a", expected a label value`},
+		{"serviceMonitor: {labels: {x: a b}}", `serviceMonitor.labels: x: "a b", expected a label value`},
+		{"podMonitor: {labels: {/x: a}}", `podMonitor.labels: "/x", expected a key`},
+		{"prometheusRule: {labels: {x/: a}}", `prometheusRule.labels: "x/", expected a key`},
+		{"dashboards: {labels: {x: a/b}}", `dashboards.labels: x: "a/b", expected a label value`},
+		{"podAnnotations: {x y: a}", `podAnnotations: "x y", expected a key`},
+		{"service: {annotations: {x y: a}}", `service.annotations: "x y", expected a key`},
+		{"serviceAccount: {annotations: {x y: a}}", `serviceAccount.annotations: "x y", expected a key`},
+		{"dashboards: {annotations: {x y: a}}", `dashboards.annotations: "x y", expected a key`},
+		{"resources: {requests: {memory: 2Gi}, limits: {memory: 1Gi}}", "resources.requests.memory: 2Gi is above resources.limits.memory, 1Gi, expected no more"},
+		{"resources: {requests: {memory: 1000M}, limits: {memory: 953.6Mi}}", "resources.requests.memory: 1000M is above"},
+		{"resources: {requests: {memory: 2Gi}}", "resources.requests.memory: 2Gi is above resources.limits.memory, 924Mi by the settings"},
+		{"resources: {limits: {cpu: 100m}}", "resources.requests.cpu: 250m is above resources.limits.cpu, 100m, expected no more"},
+		{"resources: {requests: {cpu: 1}, limits: {cpu: 0.5}}", "resources.requests.cpu: 1 is above resources.limits.cpu, 0.5"},
+		{"resources: {requests: {ephemeral-storage: 1G}, limits: {ephemeral-storage: 512Mi}}", "resources.requests.ephemeral-storage: 1G is above"},
+		{"resources: {limits: {memory: 12}}", "resources.limits.memory: 12 is 12 bytes, expected 16Mi at least"},
+		{"resources: {requests: {memory: 128m}}", "resources.requests.memory: 128m is 0.128 bytes, expected 16Mi at least"},
+		{"resources: {limits: {memory: 1.2.3}}", "/resources/limits/memory"},
+		{"resources: {limits: {cpu: 250Mi}}", "/resources/limits/cpu"},
+		{"resources: {limits: {gpu: 1}}", "at '/resources/limits': additional properties 'gpu' not allowed"},
+		{"settings: {max-open-bytes: 9223372036854775807}", "settings.max-open-bytes: 9223372036854775808, expected 1099511627776"},
+		{"settings: {trace-endpoint: 'http://a:70000'}", "settings.trace-endpoint: http://a:70000: no such port"},
+		{"settings: {trace-endpoint: 'http://a:04317'}", "/settings/trace-endpoint"},
+		{"settings: {pprof: '127.0.0.1:70000'}", "settings.pprof: 127.0.0.1:70000: no such port"},
+		{"autoscaling: {targetInputsOpen: '0'}", "/autoscaling/targetInputsOpen"},
+		{"autoscaling: {behavior: {scaleDown: {stabilizationWindowSeconds: 3601}}}", "/autoscaling/behavior/scaleDown/stabilizationWindowSeconds"},
+		{"autoscaling: {behavior: {scaleUp: {policies: []}}}", "/autoscaling/behavior/scaleUp/policies"},
+		{"networkPolicy: {clients: [{}]}", "/networkPolicy/clients/0"},
+		{"networkPolicy: {clients: [{podSelector: {matchLabels: {a: true}}}]}", "/networkPolicy/clients/0/podSelector/matchLabels/a"},
+		{"networkPolicy: {metrics: [{podselector: {}}]}", "'podselector' not allowed"},
+		{"networkPolicy: {egress: [{to: [{ipBlock: {cidr: 10.0.0.0}}]}]}", "/networkPolicy/egress/0/to/0/ipBlock/cidr"},
+		{"networkPolicy: {server: [{ipBlock: {cidr: 10.0.0.0/8}, podSelector: {}}]}", "/networkPolicy/server/0"},
+		{"tolerations: [{key: a, value: true}]", "/tolerations/0/value"},
+		{"topologySpreadConstraints: [{topologyKey: a, whenUnsatisfiable: ScheduleAnyway}]", "missing property 'maxSkew'"},
+		{"env: [{name: A, value: 1}]", "/env/0/value"},
+		{"env: [{name: A=B}]", "/env/0/name"},
+		{"tls: null", "missing property 'tls'"},
+		{"networkPolicy: {dns: null}", "at '/networkPolicy': missing property 'dns'"},
+		{"podDisruptionBudget: {maxUnavailable: null}", "at '/podDisruptionBudget': missing property 'maxUnavailable'"},
+
+		// And of the pod of a model server.
+		{strings.Replace(sidecarValues, "name: server", "name: ckd", 1), `sidecar.container.name: "ckd" is the daemon's container`},
+		{strings.Replace(sidecarValues, "name: server", "name: a.b", 1), `sidecar.container.name: "a.b", expected a DNS-1123 label`},
+		{strings.Replace(sidecarValues, "name: server", "name: ''", 1), "sidecar.container.name: none given"},
+		{strings.Replace(sidecarValues, "image: registry.example/fetal-health:1.4", "image: ''", 1), "sidecar.container.image: none given"},
+		{strings.Replace(sidecarValues, "image: registry.example/fetal-health:1.4", "image: ' x'", 1), "/sidecar/container/image"},
+		{sidecarValues + "    volumeMounts: [{name: a, mountPath: /run/ckd}]", "sidecar.container.volumeMounts[0].mountPath: /run/ckd is the folder of the socket"},
+		{sidecarValues + "    volumeMounts: [{name: a, mountPath: /run/ckd/}]", "/run/ckd/ is the folder of the socket"},
+		{sidecarValues + "    volumeMounts: [{name: a, mountPath: /a}]", `sidecar.container.volumeMounts[0].name: no volume "a"`},
+		{sidecarValues + "    volumeMounts: [{name: a, mountPath: /a}, {name: a, mountPath: /a}]\n  volumes: [{name: a}]", "volumeMounts[1].mountPath: /a is mounted twice"},
+		{sidecarValues + "    volumeMounts: [{mountPath: /a}]", "missing property 'name'"},
+		{sidecarValues + "    volumeMounts: [{name: a, mountPath: 'c:/a'}]", "/sidecar/container/volumeMounts/0/mountPath"},
+		{sidecarValues + "  volumes: [{name: a}, {name: a}]", `sidecar.volumes[1].name: "a" is another volume of the pod`},
+		{sidecarValues + "  volumes: [{name: ckd-socket}]", `sidecar.volumes[0].name: "ckd-socket" is another volume of the pod`},
+		{sidecarValues + "  volumes: [{name: a_b}]", `sidecar.volumes[0].name: "a_b", expected a DNS-1123 label`},
+		{sidecarValues + "    resources: {requests: {memory: 2Gi}, limits: {memory: 1Gi}}", "sidecar.container.resources.requests.memory: 2Gi is above"},
+		{sidecarValues + "    resources: {limits: {memory: 12}}", "sidecar.container.resources.limits.memory: 12 is 12 bytes"},
+		{sidecarValues + "    args: [1]", "/sidecar/container/args/0"},
+		{sidecarValues + "    env: [{name: A, value: true}]", "/sidecar/container/env/0/value"},
+		{strings.Replace(sidecarValues, "8001", "9590", 1), "sidecar.container.ports[0].containerPort: 9590 is ckd's in this pod, its admin port"},
+		{strings.Replace(sidecarValues, "8001", "8590", 1) + "  loopback: true", "8590 is ckd's in this pod, sidecar.loopback"},
+		{strings.Replace(sidecarValues, "8001", "8591", 1) + "http: {enabled: true}", "8591 is ckd's in this pod, http.enabled"},
+		{strings.Replace(sidecarValues, "8001", "80010", 1), "/sidecar/container/ports/0/containerPort"},
+		{strings.Replace(sidecarValues, "name: infer", "name: ckd-admin", 1), `ports[0].name: "ckd-admin" is another port of the pod`},
+		{strings.Replace(sidecarValues, "}]", "}, {name: infer, containerPort: 2}]", 1), `ports[1].name: "infer" is another port of the pod`},
+		{strings.Replace(sidecarValues, "name: infer", "name: of-16-characters", 1), "/sidecar/container/ports/0/name"},
 	} {
 		result := helmTemplate(t, c.values)
 		if result.Code == 0 || !strings.Contains(result.Stderr, c.want) {
@@ -339,11 +451,98 @@ func TestChartRefuses(t *testing.T) {
 		"replicas: 1\npodDisruptionBudget: {maxUnavailable: '', minAvailable: 1}",
 		"podLabels: {app.kubernetes.io/version: a, app.kubernetes.io/component: b}",
 		"commonLabels: {app.kubernetes.io/part-of: a}",
+		"commonLabels: {a: '', B_c: 1.2_3-A, sub.example/D.e: '1'}\npodAnnotations: {Example.com/Any: a b c}",
+		"nameOverride: " + strings.Repeat("a", 70),
+		"nameOverride: Any_name.1\nfullnameOverride: a-9",
+		sidecarValues + "fullnameOverride: 9.a",
+		"updateStrategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1%}}",
+		"updateStrategy: {rollingUpdate: {maxSurge: 200%}}",
+		"updateStrategy: {rollingUpdate: null}",
+		"resources: {requests: {cpu: 0.25, memory: 1024Mi}, limits: {cpu: 250m, memory: 1Gi}}",
+		"resources: {limits: {memory: 1073741824}}",
+		"settings: {max-open-bytes: 1099511627776}",
+		"image: {repository: 'localhost:5000/a/b__c-d.e', tag: 1.2.3-rc.1_a}",
+		"podSecurityContext: null\ntls: {existingSecret: a.b-1}",
+		"autoscaling: {enabled: true, targetInputsOpen: 2k, behavior: {scaleDown: {selectPolicy: Disabled}}}",
+		"networkPolicy: {clients: [{ipBlock: {cidr: 'fd00::/8', except: ['fd00:1::/32']}}, {podSelector: {}, namespaceSelector: {}}], server: [{podSelector: {}}]}",
+		strings.Replace(sidecarValues, "8001", "8590", 1),
+		strings.Replace(sidecarValues, "8001", "9590, protocol: UDP", 1),
+		sidecarValues + "    volumeMounts: [{name: a, mountPath: /run}, {name: a, mountPath: /run/ckd/a}]\n  volumes: [{name: a, emptyDir: {}}]",
+		sidecarValues + "    resources: {requests: {cpu: 1e3, memory: 1Pi}, limits: {nvidia.com/gpu: 1}}",
 	} {
 		checkDeployment(t, renderChart(t, values))
 	}
 	if r := helmTemplate(t, sidecarValues, "--kube-version", "1.28.9"); r.Code == 0 || !strings.Contains(r.Stderr, "need Kubernetes 1.29") {
 		t.Errorf("a Kubernetes without native sidecars: exit %d, %s", r.Code, r.Stderr)
+	}
+}
+
+// TestChartRecreates: a Deployment that recreates its pods has no rollingUpdate,
+// which the defaults have.
+func TestChartRecreates(t *testing.T) {
+	for kind, rolls := range map[apps.DeploymentStrategyType]bool{apps.RecreateDeploymentStrategyType: false, apps.RollingUpdateDeploymentStrategyType: true} {
+		d := onlyObject[*apps.Deployment](t, renderChart(t, fmt.Sprintf("updateStrategy: {type: %s}", kind)))
+		if d.Spec.Strategy.Type != kind || (d.Spec.Strategy.RollingUpdate != nil) != rolls {
+			t.Errorf("%s: strategy %+v", kind, d.Spec.Strategy)
+		}
+	}
+}
+
+// TestChartNames: names that YAML would take for numbers or truths stay names.
+func TestChartNames(t *testing.T) {
+	for _, name := range []string{"true", "on", "null", "e1", "0x1"} {
+		form := sidecarValues
+		if name != "0x1" {
+			form = "tls: {existingSecret: '123', clientCA: {existingSecret: '1e3'}}\n"
+		}
+		values := form + fmt.Sprintf("fullnameOverride: %q\nnameOverride: '7'\npriorityClassName: '1'\naccess: {existingSecret: 'false'}\n", name)
+		d := onlyObject[*apps.Deployment](t, renderChart(t, values))
+		if spec := d.Spec.Template.Spec; d.Name != name || d.Labels["app.kubernetes.io/name"] != "7" ||
+			spec.ServiceAccountName != name || spec.PriorityClassName != "1" {
+			t.Errorf("%s: %s with %v, %+v", name, d.Name, d.Labels, spec)
+		}
+	}
+	// A release and a namespace of digits.
+	for _, document := range splitManifests(t, testbed.Run(t, exec.Command(helmProgram(t), "template", "123", chart,
+		"--namespace", "456", "--set", "fullnameOverride=a", "--kube-version", kubeVersion)).Stdout) {
+		object, _, err := decoder.Decode(document, nil, nil)
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, document)
+		}
+		if o := object.(meta.Object); o.GetNamespace() != "456" {
+			t.Errorf("%s is in the namespace %q", o.GetName(), o.GetNamespace())
+		}
+	}
+}
+
+// TestChartKnowsNames: the chart takes of a name, a label and its key what
+// Kubernetes takes, and no more.
+func TestChartKnowsNames(t *testing.T) {
+	texts := []string{"a", "A", "9", "a-", "a.b", "a..b", "a_b", "a/b", "A/b", "/a", "é", "a\n",
+		strings.Repeat("a", 63), strings.Repeat("a", 64), strings.Repeat("a", 254)}
+	for _, c := range []struct {
+		values string
+		faults func(string) []string
+	}{
+		{"fullnameOverride: %s", func(name string) []string {
+			return validation.IsDNS1035Label(strings.TrimSuffix(name[:min(len(name), 52)], "-"))
+		}},
+		{"tls: {existingSecret: %s}", validation.IsDNS1123Subdomain},
+		{"mode: library\npodMonitor: {namespaces: [%s]}", validation.IsDNS1123Label},
+		{"podLabels: {x: %s}", validation.IsValidLabelValue},
+		{"podLabels: {%s: x}", validation.IsQualifiedName},
+		{"podAnnotations: {%s: x}", func(key string) []string { return validation.IsQualifiedName(strings.ToLower(key)) }},
+	} {
+		for _, text := range texts {
+			quoted, err := json.Marshal(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			values := fmt.Sprintf(c.values, quoted)
+			if r, faults := helmTemplate(t, values), c.faults(text); (r.Code != 0) != (len(faults) > 0) {
+				t.Errorf("%s: exit %d, Kubernetes has faults %q:\n%s", values, r.Code, faults, r.Stderr)
+			}
+		}
 	}
 }
 

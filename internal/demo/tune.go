@@ -13,6 +13,7 @@ import (
 	"github.com/ckd-project/ckd/drift"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/internal/recordings"
 	"github.com/ckd-project/ckd/policy"
 )
@@ -95,7 +96,7 @@ func tune(r *recordings.Recording, tuning []int) (*policy.Set, error) {
 	}); err != nil {
 		return nil, err
 	}
-	low, high := eval.ClopperPearson(retained, len(tuning), 0.95)
+	low, high := binomial.Interval(retained, len(tuning), 0.95)
 	p, _ := tuned.Get(modelName)
 	told := *p
 	told.Calibration = &policy.Calibration{

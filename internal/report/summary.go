@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -83,7 +84,7 @@ func (b *builder) aided(scope policy.Scope) string {
 	}
 	text += fmt.Sprintf("%s of the critical inputs retained are missed", missedOf(best.At))
 	if best.CriticalRetained > 0 { // of resamples it would be a point where nothing is missed
-		low, high := eval.ClopperPearson(best.CriticalMissed, best.CriticalRetained, 0.95)
+		low, high := binomial.Interval(best.CriticalMissed, best.CriticalRetained, 0.95)
 		text += fmt.Sprintf(", exact 95%% interval %s", percentInterval(low, high))
 	}
 	text += fmt.Sprintf(", and %s of all critical inputs are seen by a person", percent(best.CriticalDeferredShare))

@@ -24,10 +24,7 @@ func (in *Inputs) Settled(i int, r *settle.Rule) settle.Action {
 	var m measured
 	in.measure(i, &m)
 	in.setOwn(i, &m)
-	side, action := &step.Retain, settle.Retain
-	if m.own > 0 {
-		side, action = &step.Defer, settle.Defer
-	}
+	side, action := step.Side(m.own)
 	beyond := math.Inf(1)
 	if side.AtMost != -settle.Never {
 		var x settle.Statistics

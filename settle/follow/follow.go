@@ -90,9 +90,6 @@ func (in *Inputs) Resize(n int) {
 	}
 }
 
-// Len is how many there are.
-func (in *Inputs) Len() int { return len(in.inputs) }
-
 // Room is how many there is memory for.
 func (in *Inputs) Room() int { return cap(in.inputs) }
 

@@ -34,7 +34,10 @@ type candidate struct {
 type boundary struct{ retain, defers float64 }
 
 // apart is a boundary more cautious by a margin of the log-odds.
-func apart(atMost, margin float64) float64 { return rounded(max(atMost-margin, -settle.Never)) }
+func apart(atMost, margin float64) float64 { return rounded(bounded(atMost - margin)) }
+
+// bounded is a number that a rule may have.
+func bounded(v float64) float64 { return min(max(v, -settle.Never), settle.Never) }
 
 func newInduction(s *samples, steps []settle.Step, asks []bool) *induction {
 	in := &induction{samples: s, asks: asks, toGo: make([]float64, len(s.final))}

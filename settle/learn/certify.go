@@ -5,8 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"gonum.org/v1/gonum/mathext"
-
+	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/settle"
 )
 
@@ -77,26 +76,21 @@ type Certificate struct {
 }
 
 // FewestInputs that can certify: ln(1/delta)/epsilon, with no disagreement among which
-// the bound is at most epsilon. 599 for 0.5% at 95%.
+// the bound is at most epsilon. 599 for 0.5% at 95%, and never above math.MaxInt32.
 func FewestInputs(epsilon, confidence float64) int {
 	l := -math.Log1p(-confidence)
-	return max(int(l/epsilon), int(math.Ceil(-l/math.Log1p(-epsilon))))
-}
-
-// UpperBound is the exact one-sided bound (Clopper and Pearson) on a share of which k
-// of n were seen: the share at which k or fewer have the chance 1-confidence.
-func UpperBound(k, n int, confidence float64) float64 {
-	if k >= n {
-		return 1
+	n := max(1, math.Floor(l/epsilon), math.Ceil(-l/math.Log1p(-epsilon)))
+	if !(n < math.MaxInt32) { // nor a number where both are 0, or 1
+		return math.MaxInt32
 	}
-	return mathext.InvRegIncBeta(float64(k+1), float64(n-k), confidence)
+	return int(n)
 }
 
 // Certify returns the boldest rule of the path up to which all keep the bound on the
 // disagreements, and the risk if one is asked for, on inputs that none was learned from.
 // The error is a *RefusedError, a *RiskError, or of a request out of range.
 //
-// A rule passes if UpperBound(disagreements, inputs, Confidence) <= Epsilon and, with a
+// A rule passes if binomial.Upper(disagreements, inputs, Confidence) <= Epsilon and, with a
 // risk, PValue <= 1-Risk.Confidence; the first that does not ends the sequence. A claim
 // is false of the rule returned only if the first rule of the path of which it is false
 // passed, and that has the chance 1 - its confidence at most.
@@ -146,12 +140,12 @@ func (q *Request) check() error {
 func (q *Request) test(counts Counts, rules int) *Certificate {
 	all := 1 - (1-q.Confidence)/float64(rules)
 	c := &Certificate{Request: *q, Counts: counts,
-		Upper:                 UpperBound(counts.Disagreements, counts.Inputs, q.Confidence),
-		ReleasedUpper:         UpperBound(counts.Released, counts.Deferred, all),
-		CriticalReleasedUpper: UpperBound(counts.CriticalReleased, counts.CriticalDeferred, all)}
+		Upper:                 binomial.Upper(counts.Disagreements, counts.Inputs, q.Confidence),
+		ReleasedUpper:         binomial.Upper(counts.Released, counts.Deferred, all),
+		CriticalReleasedUpper: binomial.Upper(counts.CriticalReleased, counts.CriticalDeferred, all)}
 	if q.Risk != nil {
 		cases, misses := counts.CriticalRetained, counts.CriticalMissed
-		c.RiskTest = &RiskTest{cases, misses, binomialTail(misses, cases, q.Risk.Target)}
+		c.RiskTest = &RiskTest{cases, misses, binomial.Tail(misses, cases, q.Risk.Target)}
 	}
 	return c
 }
@@ -167,14 +161,6 @@ func (c *Certificate) failure() error {
 		return &RiskError{*c.Risk, *c.RiskTest}
 	}
 	return nil
-}
-
-// binomialTail is P(X <= k) of n independent events of chance p each; 1 of none.
-func binomialTail(k, n int, p float64) float64 {
-	if k >= n {
-		return 1
-	}
-	return mathext.RegIncBeta(float64(n-k), float64(k+1), 1-p)
 }
 
 // countLabelled counts, with what the labels tell.

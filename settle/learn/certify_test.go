@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/ckd-project/ckd/internal/binomial"
 )
 
 // rates are what a rule truly does: the shares of all inputs that it wrongly defers, of
@@ -102,10 +104,10 @@ func TestChoose(t *testing.T) {
 		if r := got.RiskTest; r.Cases != 100 || r.Misses != 4 || math.Abs(r.PValue-0.02371) > 1e-5 {
 			t.Errorf("risk %+v", r)
 		}
-		if want := UpperBound(0, 100, 1-0.1/float64(len(c.path))); got.ReleasedUpper != want {
+		if want := binomial.Upper(0, 100, 1-0.1/float64(len(c.path))); got.ReleasedUpper != want {
 			t.Errorf("released at most %v, expected %v", got.ReleasedUpper, want)
 		}
-		if want := UpperBound(0, 40, 1-0.1/float64(len(c.path))); got.CriticalReleasedUpper != want {
+		if want := binomial.Upper(0, 40, 1-0.1/float64(len(c.path))); got.CriticalReleasedUpper != want {
 			t.Errorf("critical released at most %v, expected %v", got.CriticalReleasedUpper, want)
 		}
 	}

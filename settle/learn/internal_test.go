@@ -6,8 +6,12 @@ import (
 	"slices"
 	"testing"
 
+	"pgregory.net/rapid"
+
+	"github.com/ckd-project/ckd/internal/recordings"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/settle"
+	"github.com/ckd-project/ckd/settle/follow"
 )
 
 // TestPlace: the place of a product is where terms puts it.
@@ -129,6 +133,11 @@ func TestApart(t *testing.T) {
 	if got := apart(-settle.Never, 1); got != -settle.Never {
 		t.Errorf("%v, expected %v", got, -settle.Never)
 	}
+	for _, v := range []float64{settle.Never, -settle.Never} {
+		if got := apart(3*v, 4); got != v {
+			t.Errorf("%v, expected %v", got, v)
+		}
+	}
 	last := caution{math.Inf(1), math.Inf(1)}
 	for _, c := range cautions() {
 		if c.price > last.price || c.margin > last.margin || c == last {
@@ -151,8 +160,133 @@ func TestNoCandidates(t *testing.T) {
 	}
 }
 
-// made is passes of inputs of three classes, the last critical, whose logit spreads.
-func made(n, passes int) *Decisions {
+// TestDiffers: of what is deferred both times the predicted class does not matter.
+func TestDiffers(t *testing.T) {
+	const critical = true
+	for _, c := range []struct {
+		a, b verdict
+		want bool
+	}{
+		{verdict{true, critical}, verdict{true, critical}, false},
+		{verdict{true, critical}, verdict{true, !critical}, false},
+		{verdict{true, critical}, verdict{false, critical}, true},
+		{verdict{true, critical}, verdict{false, !critical}, true},
+		{verdict{true, !critical}, verdict{true, !critical}, false},
+		{verdict{true, !critical}, verdict{false, critical}, true},
+		{verdict{true, !critical}, verdict{false, !critical}, true},
+		{verdict{false, critical}, verdict{false, critical}, false},
+		{verdict{false, critical}, verdict{false, !critical}, true},
+		{verdict{false, !critical}, verdict{false, !critical}, false},
+	} {
+		if ab, ba := c.a.differs(c.b), c.b.differs(c.a); ab != c.want || ba != c.want {
+			t.Errorf("%+v and %+v: %v and %v, expected %v", c.a, c.b, ab, ba, c.want)
+		}
+	}
+}
+
+// TestBoundaries: those of a price do not depend on what was asked before.
+func TestBoundaries(t *testing.T) {
+	d := made(newPolicy(), 300, 10)
+	s := d.follow(upTo(300), 4, 2, rand.New(rand.NewPCG(1, 1)))
+	asks := asked(s.fewest, s.passes)
+	steps := coefficients(s, Learned, asks)
+	in := newInduction(s, steps, asks)
+	for _, price := range []float64{100, 1000, 100} {
+		if got, want := in.boundaries(price), newInduction(s, steps, asks).boundaries(price); !slices.Equal(got, want) {
+			t.Errorf("at price %v: %v, expected %v", price, got, want)
+		}
+	}
+}
+
+// TestRun: what a rule does to a sample is what it does to the input when its passes come
+// in one by one, in the same order.
+func TestRun(t *testing.T) {
+	r, err := recordings.CTGMCDropout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPolicy()
+	p.Classes, p.Critical, p.Safe, p.Primary.Threshold = r.Classes, r.Critical, r.Safe, 0.06
+	d := decided(p, r.Passes.S, r.Passes.N, r.Passes.Float32)
+	inputs := rand.New(rand.NewPCG(1, 2)).Perm(r.Passes.N)
+	open := d.plan.NewInputs(1)
+	for _, kind := range []Kind{Learned, ScoreOnly} {
+		path, err := Learn(d, inputs[:300], Options{Kind: kind, Orders: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rule := path.Rules[len(path.Rules)/2]
+		impatient := *rule
+		impatient.Patience = 0
+		s := d.follow(inputs[300:], 1, rule.Fewest, rand.New(rand.NewPCG(3, 4)))
+		same := rand.New(rand.NewPCG(3, 4))
+		later := 0
+		for i, input := range s.inputs {
+			order := d.order(same)
+			action, used := d.arrive(open, rule, input, order)
+			want := s.final[i].defers
+			if action != settle.Open {
+				want = action == settle.Defer
+			}
+			if got, after := s.run(rule, i); got.defers != want || after != used {
+				t.Fatalf("kind %d, input %d: deferred %v after %d passes, expected %v after %d", kind, input, got.defers, after, want, used)
+			}
+			if _, first := d.arrive(open, &impatient, input, order); first < used {
+				later++ // a pass was skipped after which it could have been settled
+			}
+		}
+		if later == 0 {
+			t.Errorf("kind %d: no input is settled later for patience, expected some", kind)
+		}
+	}
+}
+
+// arrive asks a rule after every pass of an input but the last.
+func (d *Decisions) arrive(open *follow.Inputs, r *settle.Rule, input int, order []int) (settle.Action, int) {
+	open.Reset(0)
+	for t, pass := range order[:r.Passes-1] {
+		if err := open.Add(0, d.row(pass, input)); err != nil {
+			panic(err)
+		}
+		if action := open.Settled(0, r); action != settle.Open {
+			return action, t + 1
+		}
+	}
+	return settle.Open, r.Passes
+}
+
+// upTo n inputs: all of them.
+func upTo(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// newPolicy of three classes, the last critical, by c_crit_max.
+func newPolicy() *policy.Policy {
+	return &policy.Policy{
+		Name: "made", Classes: []string{"a", "b", "c"}, Critical: []int{2}, Safe: []int{0, 1}, Kind: policy.Probabilities,
+		FewestPasses: 2, SumTolerance: 1e-3, Variance: policy.Sample, ReliabilityThreshold: 0.3, Gate: policy.Never,
+		Scope: policy.AllInputs, Pairs: policy.SafeCriticalPairs,
+		Primary:    policy.Rule{Score: policy.CCritMax, Threshold: 0.01, HasThreshold: true},
+		Fallback:   policy.Rule{Score: policy.CBEC, Threshold: 0.01, HasThreshold: true},
+		Degenerate: policy.HandleDefer, Saturated: policy.HandleDefer,
+	}
+}
+
+// decided on passes without labels.
+func decided(p *policy.Policy, passes, inputs int, values []float32) *Decisions {
+	d, err := Decide(p, Recording{Passes: passes, Inputs: inputs, Values: values})
+	if err != nil {
+		panic(err)
+	}
+	return d
+}
+
+// made is passes of inputs of the policy's three classes, whose logit spreads.
+func made(p *policy.Policy, n, passes int) *Decisions {
 	rng := rand.New(rand.NewPCG(21, 22))
 	values := make([]float32, passes*n*3)
 	for i := range n {
@@ -162,27 +296,13 @@ func made(n, passes int) *Decisions {
 			copy(values[(s*n+i)*3:], []float32{(1 - p) * 0.75, (1 - p) * 0.25, p})
 		}
 	}
-	d, err := Decide(&policy.Policy{
-		Name: "made", Classes: []string{"a", "b", "c"}, Critical: []int{2}, Safe: []int{0, 1}, Kind: policy.Probabilities,
-		FewestPasses: 2, SumTolerance: 1e-3, Variance: policy.Sample, ReliabilityThreshold: 0.3, Gate: policy.Never,
-		Scope: policy.AllInputs, Pairs: policy.SafeCriticalPairs,
-		Primary:  policy.Rule{Score: policy.CCritMax, Threshold: 0.01, HasThreshold: true},
-		Fallback: policy.Rule{Score: policy.CBEC}, Degenerate: policy.HandleDefer, Saturated: policy.HandleDefer,
-	}, Recording{Passes: passes, Inputs: n, Values: values})
-	if err != nil {
-		panic(err)
-	}
-	return d
+	return decided(p, passes, n, values)
 }
 
-// TestShifted: a threshold twice as high takes log 2 from the score over it, and what
-// all passes then decide is what a policy of that threshold does.
-func TestShifted(t *testing.T) {
-	d := made(200, 10)
-	all := make([]int, 200)
-	for i := range all {
-		all[i] = i
-	}
+// TestUnder: a threshold twice as high takes log 2 from the score over it, and what all
+// passes then decide is what a policy of that threshold does.
+func TestUnder(t *testing.T) {
+	d, all := made(newPolicy(), 200, 10), upTo(200)
 	follow := func(d *Decisions) *samples {
 		s := d.noSamples(len(all), 1, 2)
 		d.followOnce(s, all, rand.New(rand.NewPCG(1, 1)))
@@ -190,11 +310,8 @@ func TestShifted(t *testing.T) {
 	}
 	twice := *d.policy
 	twice.Primary.Threshold *= 2
-	want, err := Decide(&twice, d.recording)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, b := follow(d), follow(d.shifted(math.Ln2))
+	want := decided(&twice, 10, 200, d.recording.Values)
+	a, b := follow(d), follow(d.under(&twice))
 	if !slices.Equal(a.final, d.final) || !slices.Equal(b.final, want.final) || slices.Equal(a.final, b.final) {
 		t.Error("not what all passes decide at the threshold")
 	}
@@ -204,27 +321,56 @@ func TestShifted(t *testing.T) {
 			t.Fatalf("%v became %v, expected log 2 less", x, y)
 		}
 	}
-	if d.policy.Primary.Threshold != 0.01 {
-		t.Error("the policy itself was shifted")
+}
+
+// TestMoved: half the odds of being at or below a threshold at log 2 less, whatever the
+// scale, and for thresholds beyond all scores too; and what does not move is as it was.
+func TestMoved(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := ranked(rapid.SliceOfN(rapid.Float64Range(1e-6, 1), 50, 300).Draw(t, "scores"))
+		slices.Sort(r)
+		threshold := rapid.Float64Range(0, 2).Draw(t, "threshold")
+		if got := r.moved(threshold, 0); math.Abs(got-threshold) > 1e-9*threshold {
+			t.Fatalf("%v became %v, expected the same", threshold, got)
+		}
+		lower, higher := r.moved(threshold, -1), r.moved(threshold, 1)
+		if !(lower <= threshold*(1+1e-9) && higher >= threshold*(1-1e-9)) {
+			t.Fatalf("%v became %v below and %v above", threshold, lower, higher)
+		}
+	})
+	even := make(ranked, 999)
+	for i := range even {
+		even[i] = math.Exp(float64(i+1) / 100)
+	}
+	// 800 of them are at or below exp(8.005): odds of 4, and of 2 with 2/3 of them.
+	if got := math.Log(even.moved(math.Exp(8.005), -math.Ln2)); math.Abs(got-6.67) > 0.01 {
+		t.Errorf("at the logarithm %v, expected 6.67", got)
+	}
+	for _, r := range []ranked{make(ranked, 9), {0}, {1}} {
+		if got := r.moved(0.5, 1); got != 0.5 {
+			t.Errorf("of %v: %v, expected 0.5", r, got)
+		}
 	}
 }
 
-// TestFollowAround: half the samples are at lower thresholds, half at higher ones, and
-// more inputs are near one of them than near the policy's.
+// TestFollowAround: half the samples are at lower thresholds, half at higher ones, of
+// whichever score decides.
 func TestFollowAround(t *testing.T) {
-	d := made(300, 10)
-	all := make([]int, 300)
-	for i := range all {
-		all[i] = i
-	}
-	s := d.followAround(all, 8, 2, rand.New(rand.NewPCG(1, 1)))
-	var deferred [8]int
-	for at, v := range s.final {
-		if v.defers {
-			deferred[at/300]++
+	for _, gate := range []policy.Gate{policy.Never, policy.Always} { // the primary rule decides, the fallback does
+		p := newPolicy()
+		p.Gate = gate
+		s := made(p, 300, 10).followAround(upTo(300), 8, 2, rand.New(rand.NewPCG(1, 1)))
+		var deferred [8]int
+		for at, v := range s.final {
+			if v.defers {
+				deferred[at/300]++
+			}
 		}
-	}
-	if !slices.IsSortedFunc(deferred[:], func(a, b int) int { return b - a }) || deferred[0] <= deferred[7] {
-		t.Errorf("%v deferred, expected fewer as thresholds rise", deferred)
+		if !slices.IsSortedFunc(deferred[:], func(a, b int) int { return b - a }) || deferred[0] <= deferred[7] {
+			t.Errorf("gate %s: %v deferred, expected fewer as thresholds rise", gate, deferred)
+		}
+		if p.Primary.Threshold != 0.01 || p.Fallback.Threshold != 0.01 {
+			t.Error("the policy itself was changed")
+		}
 	}
 }

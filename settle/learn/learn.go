@@ -39,9 +39,9 @@ const (
 // Path is rules from cautious to bold.
 type Path struct {
 	Rules []*settle.Rule
-	// Disagreements of each on the samples it was learned from, as a share, and
-	// the passes that were used of them, as a mean. Both are optimistic.
-	Disagreements, Used []float64
+	// Disagreements of each on the samples it was learned from, as a share, which is
+	// optimistic.
+	Disagreements []float64
 }
 
 // patience of rules of each kind: chosen on the CTG recordings, where rules that look
@@ -77,7 +77,7 @@ func Learn(d *Decisions, inputs []int, o Options) (*Path, error) {
 		return nil, fmt.Errorf("fewest passes to settle after, %d: expected at least 1 and fewer than those recorded, %d",
 			o.Fewest, passes)
 	}
-	const least = 1
+	const least = 10 // a side of which there is less would be learned from chance
 	count := map[bool]int{}
 	for _, i := range inputs {
 		count[d.final[i].defers]++
@@ -106,13 +106,13 @@ func (s *samples) learn(kind Kind) *Path {
 	for _, r := range path.Rules {
 		c := s.count(r)
 		path.Disagreements = append(path.Disagreements, c.share(c.Disagreements))
-		path.Used = append(path.Used, c.MeanPasses())
 	}
 	return path
 }
 
-// nest rules, so that whatever one of them settles, the bolder ones do after as many
-// passes or fewer: smoothing may have crossed their boundaries.
+// nest rules, so that boundaries rise along the path, or stay: smoothing may have crossed
+// them. A bolder rule may still settle an input later, since it looks after other passes.
+// Certification needs neither.
 func nest(rules []*settle.Rule) {
 	for i := len(rules) - 2; i >= 0; i-- {
 		for at := range rules[i].Steps {
@@ -123,8 +123,9 @@ func nest(rules []*settle.Rule) {
 	}
 }
 
-// asked is whether a rule may settle, by passes-fewest: after each of the first 32
-// passes, and then once in about 16, 32, ... so that rules of many passes stay short.
+// asked is whether a rule may settle, by passes-fewest: after t passes, next t/16 later
+// but at least 1. So it is after every pass up to 32, every second up to 48, every third
+// up to 64 and so on: rules of many passes stay short.
 func asked(fewest, passes int) []bool {
 	asks := make([]bool, passes-fewest)
 	for t := fewest; t < passes; t += max(1, t/16) {
@@ -164,7 +165,7 @@ func coefficients(s *samples, kind Kind, asks []bool) []settle.Step {
 			}
 			side.Coefficients = side.fit(x, overturned, &penalty)
 			for j, v := range side.Coefficients {
-				side.Coefficients[j] = rounded(min(max(v, -settle.Never), settle.Never))
+				side.Coefficients[j] = rounded(bounded(v))
 			}
 		}
 	}

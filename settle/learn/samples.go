@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
+	"sort"
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
@@ -29,7 +31,9 @@ type Decisions struct {
 	recording Recording
 	policy    *policy.Policy
 	plan      *follow.Plan
-	final     []verdict // by input; nil of those shifted, whose followed passes decide
+	final     []verdict // by input; nil of those nearby, whose followed passes decide
+	// Scores of all passes that are held against the policy's thresholds, by input.
+	primary, fallback []float64
 }
 
 // verdict is what is decided on an input.
@@ -56,7 +60,10 @@ func Decide(p *policy.Policy, r Recording) (*Decisions, error) {
 	if r.Labels != nil && len(r.Labels) != r.Inputs {
 		return nil, fmt.Errorf("%d labels: expected %d, one for each input", len(r.Labels), r.Inputs)
 	}
-	d := &Decisions{r, p, plan, make([]verdict, r.Inputs)}
+	d := &Decisions{recording: r, policy: p, plan: plan, final: make([]verdict, r.Inputs),
+		primary: make([]float64, r.Inputs), fallback: make([]float64, r.Inputs)}
+	primary, _ := decomp.ParseScore(string(p.Primary.Score))
+	fallback, _ := decomp.ParseScore(string(p.Fallback.Score))
 	b, o := m.NewBatch(), m.NewOutcome()
 	if err := b.Reset(decomp.Tensor{Passes: r.Passes, Inputs: r.Inputs, Float32: r.Values}); err != nil {
 		return nil, err
@@ -66,6 +73,7 @@ func Decide(p *policy.Policy, r Recording) (*Decisions, error) {
 			return nil, fmt.Errorf("input %d: %w", i, err)
 		}
 		d.final[i] = verdict{o.Decision.Action == policy.Defer, d.isCritical(o.Predicted)}
+		d.primary[i], d.fallback[i] = o.Scores[primary], o.Scores[fallback]
 	}
 	return d, nil
 }
@@ -114,28 +122,63 @@ func (d *Decisions) follow(inputs []int, orders, fewest int, rng *rand.Rand) *sa
 // what does.
 func (d *Decisions) followAround(inputs []int, orders, fewest int, rng *rand.Rand) *samples {
 	s := d.noSamples(orders*len(inputs), orders, fewest)
+	primary, fallback := sorted(d.primary, inputs), sorted(d.fallback, inputs)
 	for i := range orders {
 		// The normal quantiles of (i+1/2)/orders.
 		z := math.Sqrt2 * math.Erfinv((2*float64(i)+1)/float64(orders)-1)
-		d.shifted(shift*z).followOnce(s, inputs, rng)
+		p := *d.policy
+		p.Primary.Threshold = primary.moved(p.Primary.Threshold, shift*z)
+		p.Fallback.Threshold = fallback.moved(p.Fallback.Threshold, shift*z)
+		d.under(&p).followOnce(s, inputs, rng)
 	}
 	return s
 }
 
-// shift is the standard deviation of the logarithms of thresholds to learn from: chosen
-// on the CTG and digits recordings, where half as much and twice as much do as well.
-const shift = 0.4
+// shift is the standard deviation of the log-odds of the share of inputs at or below
+// thresholds to learn from: chosen on the CTG and digits recordings, where half as much and
+// twice as much do as well.
+const shift = 0.2
 
-// shifted is the same with thresholds e^by as high, but for what is final.
-func (d *Decisions) shifted(by float64) *Decisions {
-	p := *d.policy
-	p.Primary.Threshold *= math.Exp(by)
-	p.Fallback.Threshold *= math.Exp(by)
-	plan, err := follow.NewPlan(&p)
+// under is the same under the policy with other thresholds, but for what is final.
+func (d *Decisions) under(p *policy.Policy) *Decisions {
+	plan, err := follow.NewPlan(p)
 	if err != nil {
 		return d // no threshold makes a policy that can be followed one that cannot
 	}
-	return &Decisions{d.recording, &p, plan, nil}
+	return &Decisions{recording: d.recording, policy: p, plan: plan}
+}
+
+// ranked is scores from low to high.
+type ranked []float64
+
+// sorted scores of some inputs.
+func sorted(scores []float64, inputs []int) ranked {
+	r := make(ranked, len(inputs))
+	for at, i := range inputs {
+		r[at] = scores[i]
+	}
+	slices.Sort(r)
+	return r
+}
+
+// moved is a threshold that has another share of the scores at or below it, by so much in
+// its log-odds. Scores have no scale in common: a tenth more is little for C_k, and more
+// than there is for maxprob.
+func (r ranked) moved(threshold, by float64) float64 {
+	below := float64(sort.Search(len(r), func(i int) bool { return r[i] > threshold }))
+	odds := (below + 0.5) / (float64(len(r)) - below + 0.5) * math.Exp(by)
+	ratio := r.after(odds/(1+odds)*(float64(len(r))+1)-0.5) / r.after(below)
+	if !(ratio > 0) || math.IsInf(ratio, 0) { // many scores are 0
+		return threshold
+	}
+	return threshold * ratio
+}
+
+// after is where a threshold has so many scores at or below it: in the middle between two.
+func (r ranked) after(n float64) float64 {
+	at := min(max(n-0.5, 0), float64(len(r)-1))
+	low := int(at)
+	return r[low] + (at-float64(low))*(r[min(low+1, len(r)-1)]-r[low])
 }
 
 // noSamples yet, with room for n.

@@ -5,6 +5,7 @@ import { time } from "./format.js";
 const uPlot = window.uPlot;
 const WINDOW = 15 * 60; // seconds, at most
 const LEAST = 2 * 60; // seconds, while there is less
+const MOMENT = 0.001; // seconds: no two values are at one time
 const charts = new Map(); // by element
 
 let colours = {};
@@ -49,11 +50,27 @@ export function draw(element, kind, columns, alternative) {
   chart.plot.setData(columns);
 }
 
-// closed gives the last step its width: its values once more, at its end.
+// closed gives each step its width. A value reaches to the next one; where none follows,
+// it is there once more at the end of its step, and what stops does so a moment later.
 export function closed(steps, [at, ...values]) {
-  if (steps.length === 0) return [at, ...values];
-  const last = steps.at(-1);
-  return [[...at, (last.at + last.seconds * 1000) / 1000], ...values.map((v) => [...v, v.at(-1)])];
+  const columns = [[], ...values.map(() => [])];
+  const add = (x, row) => [x, ...row].forEach((v, k) => columns[k].push(v));
+  let late = 0;
+  steps.forEach(({ seconds }, i) => {
+    const row = values.map((v) => v[i]);
+    add(at[i] + late, row);
+    late = 0;
+    const end = at[i] + seconds;
+    const last = i === steps.length - 1;
+    if (last || at[i + 1] - end > 1) {
+      add(end, row);
+      if (!last) add(end + MOMENT, row.map(() => null));
+    } else if (values.some((v) => v[i] !== null && v[i + 1] === null)) {
+      add(at[i + 1], row);
+      late = MOMENT;
+    }
+  });
+  return columns;
 }
 
 // drop takes a chart away.
@@ -92,6 +109,8 @@ export const series = (name, { width = 1.5, dash, fill, steps = false, points } 
   paths: steps ? stepped : undefined,
   points: { show: points ?? false },
   spanGaps: false,
+  // Nothing is left of the stroke that rises from before a pause.
+  gaps: (u, i, from, to, gaps) => gaps.map(([begin, end]) => [begin, end + uPlot.pxRatio]),
 });
 
 function options(kind) {
@@ -104,7 +123,7 @@ function options(kind) {
   };
   return {
     legend: { show: false },
-    cursor: { y: false, drag: { x: false, y: false }, points: { size: 5 } },
+    cursor: { y: false, drag: { x: false, y: false }, points: { size: 5 }, dataIdx: stepAt },
     padding: [6, 18, 0, 0],
     scales: {
       x: { time: true, range: (u, low, high) => [Math.max(high - WINDOW, Math.min(low, high - LEAST)), high] },
@@ -123,9 +142,12 @@ function options(kind) {
     ],
     series: [{}, ...kind.series],
     bands: kind.bands.map(([upper, lower, name]) => ({ series: [upper, lower], fill: colour(name) })),
-    hooks: kind.readout ? { setCursor: [(u) => kind.readout(u.cursor.idx ?? null, u.data)] } : {},
+    hooks: kind.readout ? { setCursor: [(u) => kind.readout(u.cursor.idx === null ? null : u.cursor.idxs[0], u.data)] } : {},
   };
 }
+
+// stepAt is the step that is going on at a time, not the one that begins nearest to it.
+const stepAt = (u, series, nearest, at) => (nearest > 0 && u.data[0][nearest] > at ? nearest - 1 : nearest);
 
 const decades = (u, at) => at.map((v) => (decade(v) ? v : null));
 const decade = (v) => Math.abs(Math.log10(v) - Math.round(Math.log10(v))) < 1e-9;

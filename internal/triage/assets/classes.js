@@ -1,5 +1,5 @@
 // Classes: one row each, and C_k over time of those that are chosen.
-import { h, part, show } from "./dom.js";
+import { h, nameOf, part, show } from "./dom.js";
 import { closed, draw, drop, logarithmic, series, tidy } from "./charts.js";
 import { count, data, nats, of, quantile, share, z } from "./format.js";
 
@@ -20,7 +20,7 @@ export function criticalFirst(classes) {
 // className is how a class is written: critical ones have a mark, and say so.
 export const className = (c) => [
   c.critical ? [h("span", { class: "mark", "aria-hidden": "true" }, "◆"), h("span", { class: "unseen" }, "critical: ")] : null,
-  c.shared ? `${c.name} (${c.of === 1 ? "1 class" : `${c.of} classes`})` : c.name,
+  nameOf(c.shared ? `${c.name} (${c.of === 1 ? "1 class" : `${c.of} classes`})` : c.name),
 ];
 
 const COLUMNS = [
@@ -217,7 +217,7 @@ const power = (x) => {
 };
 
 let shared = [1e-4, 1];
-const kind = logarithmic(104, [series("line2", { width: 0 }), series("line", { width: 1.75 }), series("quiet", { width: 1, dash: [2, 3] })], {
+const kind = logarithmic(104, [series("line2", { width: 0, steps: true }), series("line", { width: 1.75, steps: true }), series("quiet", { width: 1, dash: [2, 3], steps: true })], {
   format: power,
   bands: [[1, 2, "fill"]],
   low: () => shared[0],

@@ -23,7 +23,7 @@ export function renderDrift(model) {
   show(
     part("drift-note"),
     `against ${count(drift.reference)} inputs of the calibration; alarm at |z| over ${plain(drift.alarm)}. `,
-    left + model.classes_cut > 0 ? h("span", { class: "cut", id: "drift-cut" }, `${count(left + model.classes_cut)} classes have no row here.`) : null,
+    left + model.classes_cut > 0 ? h("span", { class: "cut", id: "drift-cut" }, left + model.classes_cut === 1 ? "1 class has no row here." : `${count(left + model.classes_cut)} classes have no row here.`) : null,
   );
   show(
     part("drift"),

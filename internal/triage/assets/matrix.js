@@ -1,6 +1,6 @@
 // The epistemic confusion matrix as a heat map: a real table with its values, which
 // one walks with the arrow keys.
-import { h, part, show } from "./dom.js";
+import { h, part, show, visible } from "./dom.js";
 import { className, criticalFirst } from "./classes.js";
 import { count, data, limit as rounded, nats, of, share } from "./format.js";
 
@@ -109,7 +109,7 @@ function go(r, c, focus) {
 function say(model, order, cells) {
   const [a, b] = cursor.map((i) => order[i]);
   if (a === undefined || b === undefined) return;
-  const name = (i) => model.classes[i].name + (model.classes[i].critical ? " (critical)" : "");
+  const name = (i) => visible(model.classes[i].name) + (model.classes[i].critical ? " (critical)" : "");
   const pair = cells.get(`${a} ${b}`);
   let text = `${name(a)} and ${name(b)}: `;
   if (a === b) text = `${name(a)}: a class is no pair with itself.`;

@@ -1,14 +1,14 @@
 // What needs attention: all that somebody should act on, in one place, each with the
 // way to the part of the page that tells more.
-import { h, part, show } from "./dom.js";
+import { h, part, show, visible } from "./dom.js";
 import { count, known, lasting, of, share, when } from "./format.js";
 import { judge } from "./traffic.js";
 
 const DAY = 86400;
 
-// notices are what is to be said of a state, alarms first. The key of each stays while
-// its numbers change.
-export function notices(state, span) {
+// notices are what is to be said of a state, in which one model was asked for, alarms
+// first. The key of each stays while its numbers change.
+export function notices(state, span, asked) {
   const all = [];
   const say = (key, level, where, text, more) => all.push({ key, level, where, text, more });
   const { daemon, model } = state;
@@ -30,7 +30,10 @@ export function notices(state, span) {
     if (left <= 0) say("tls", "alarm", "policy", `The TLS certificate ended ${when(daemon.certificate_ends)}.`);
     else if (left < 14 * DAY) say("tls-soon", "warn", "policy", `The TLS certificate ends in ${lasting(left)}.`);
   }
-  if (!model) return all;
+  if (!model) {
+    say("gone", "warn", null, state.models?.length ? `No model "${visible(asked)}" is served. Choose another.` : "No model is served that you may look at.");
+    return all.map((notice) => ({ ...notice, where: null })).sort(alarmsFirst); // its part is not shown
+  }
 
   const { policy, drift } = model;
   if (policy.calibration?.changed) {
@@ -39,7 +42,7 @@ export function notices(state, span) {
   if (drift) {
     const moved = drift.classes.filter((c) => c.epistemic.alarm || c.skewness.alarm || c.predicted.alarm);
     if (moved.length) {
-      const names = moved.map((c) => model.classes[c.class]?.name);
+      const names = moved.map((c) => visible(model.classes[c.class]?.name));
       const few = names.slice(0, 6).join(", ") + (names.length > 6 ? ` and ${names.length - 6} more` : "");
       say("drift", "alarm", "drift", `Drift: the inputs are unlike those of the calibration in ${moved.length === 1 ? "class" : `${moved.length} classes:`} ${few}.`);
     }
@@ -60,8 +63,10 @@ export function notices(state, span) {
   }
   const rejected = of(span.rejected, span.inputs + span.rejected);
   if (rejected > 0.01) say("rejected", "warn", "traffic", `${share(rejected)} of the inputs were rejected.`);
-  return all.sort((a, b) => a.level.localeCompare(b.level));
+  return all.sort(alarmsFirst);
 }
+
+const alarmsFirst = (a, b) => a.level.localeCompare(b.level);
 
 const LEVELS = { alarm: "Alarm", warn: "Warning" };
 const SIGNS = { alarm: "■", warn: "▲" };
@@ -87,7 +92,7 @@ export function renderNotices(all, quiet) {
           h(
             "div",
             null,
-            h("p", null, h("b", { class: "unseen" }, `${LEVELS[n.level]}: `), n.text, " ", h("a", { href: `#${n.where}` }, PARTS[n.where])),
+            h("p", null, h("b", { class: "unseen" }, `${LEVELS[n.level]}: `), n.text, " ", n.where ? h("a", { href: `#${n.where}` }, PARTS[n.where]) : null),
             n.more ? h("pre", { id: `${n.key}-error` }, n.more) : null,
           ),
         ),

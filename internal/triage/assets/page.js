@@ -2,7 +2,7 @@
 //
 // The model and the span are in the query of the address, so that a page can be kept
 // and passed on.
-import { h, part, show } from "./dom.js";
+import { h, part, show, visible } from "./dom.js";
 import { lasting } from "./format.js";
 import { connect } from "./stream.js";
 import { notices, renderNotices } from "./notices.js";
@@ -34,6 +34,8 @@ let connection = { state: "connecting", why: "" };
 let disconnect = () => {};
 let said = ""; // what was announced last
 let connectionSaid = "live";
+let toSay = [];
+let alarmed = false; // there is an alarm
 
 span.addEventListener("change", (event) => choose({ minutes: Number(event.target.value) }));
 chooser.addEventListener("change", () => choose({ model: chooser.value }));
@@ -112,15 +114,13 @@ function render() {
   renderDaemon(state.daemon, state.at);
   const { model } = state;
   panels.dataset.model = model ? "shown" : "none";
-  document.title = model ? `${model.name}: ckd triage` : "ckd triage";
-  if (!model) {
-    renderNotices(notices(state, null), state.models?.length ? `No model ${JSON.stringify(chosen.model)} is served. Choose another.` : "No model is served that you may look at.");
-    return;
-  }
-  const now = model.spans.find((s) => s.minutes === chosen.minutes) ?? model.spans[0];
-  const all = notices(state, now);
-  if (all.some((n) => n.level === "alarm")) document.title = `■ ${document.title}`;
-  renderNotices(all, now.inputs > 0 ? "Nothing." : "Nothing, but no inputs came either.");
+  const now = model?.spans.find((s) => s.minutes === chosen.minutes) ?? model?.spans[0];
+  const all = notices(state, now, chosen.model);
+  alarmed = all.some((n) => n.level === "alarm");
+  renderTitle();
+  renderNotices(all, now?.inputs > 0 ? "Nothing." : "Nothing, but no inputs came either.");
+  announce(all);
+  if (!model) return;
   renderTraffic(model, now);
   renderSettling(model, now);
   renderClasses(model, now);
@@ -128,15 +128,18 @@ function render() {
   renderDrift(model);
   renderRecent(model);
   renderPolicy(model);
-  announce(all);
 }
 
 function renderChoosers() {
-  const names = [...(state.models ?? [])];
+  const names = state.models ?? [];
   const wanted = state.model?.name ?? chosen.model;
-  if (wanted !== "" && !names.includes(wanted)) names.push(wanted);
+  const gone = wanted !== "" && !names.includes(wanted);
   chooser.disabled = names.length === 0;
-  show(chooser, names.map((name) => h("option", { value: name, "data-key": name }, name)));
+  show(
+    chooser,
+    names.map((name) => h("option", { value: name, "data-key": name }, visible(name))),
+    gone ? h("option", { value: wanted, disabled: true }, `${visible(wanted)} (not served)`) : null,
+  );
   chooser.value = wanted;
   for (const input of span.querySelectorAll("input")) input.checked = Number(input.value) === chosen.minutes;
 }
@@ -144,7 +147,7 @@ function renderChoosers() {
 function renderConnection() {
   const age = state ? (performance.now() - arrived) / 1000 : 0;
   const old = age * 1000 > OLD;
-  const shown = connection.state === "live" && old ? "old" : connection.state;
+  const shown = old && (connection.state === "live" || connection.state === "polling") ? "old" : connection.state;
   const where = document.getElementById("connection");
   where.dataset.state = shown;
   where.title = state ? `As of ${new Date(state.at).toLocaleString()}` : "";
@@ -155,10 +158,24 @@ function renderConnection() {
   if (shown !== "connecting") announceConnection(shown);
 }
 
+const SAID = {
+  live: "Live again.",
+  polling: "All streams are taken: brought up to date every 5 s.",
+  reconnecting: "Connection lost, reconnecting.",
+  old: "No news from the daemon: what is shown is old.",
+};
+
 function announceConnection(now) {
   if (now === connectionSaid) return;
   connectionSaid = now;
-  speak(now === "live" ? "Live again." : now === "reconnecting" ? "Connection lost, reconnecting." : "");
+  renderTitle();
+  speak(SAID[now]);
+}
+
+// renderTitle has the tab show what cannot wait until somebody looks at the page.
+function renderTitle() {
+  const lost = { reconnecting: "(reconnecting) ", old: "(no news) " }[connectionSaid] ?? "";
+  document.title = `${alarmed ? "■ " : ""}${lost}${state?.model ? `${visible(state.model.name)}: ` : ""}ckd triage`;
 }
 
 // announce tells screen readers what newly needs attention, and nothing else of what
@@ -170,6 +187,13 @@ function announce(all) {
   speak(all.length ? `Needs attention: ${all.map((n) => n.text).join(" ")}` : "Nothing needs attention.");
 }
 
+// speak says all that there is to say at one time.
 function speak(text) {
-  if (text) document.getElementById("announcer").textContent = text;
+  if (toSay.length === 0) {
+    queueMicrotask(() => {
+      document.getElementById("announcer").textContent = toSay.join(" ");
+      toSay = [];
+    });
+  }
+  toSay.push(text);
 }

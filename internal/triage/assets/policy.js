@@ -1,5 +1,5 @@
 // The policy in force, what it was calibrated from, and the daemon itself.
-import { h, part, show } from "./dom.js";
+import { h, nameOf, part, show } from "./dom.js";
 import { count, data, interval, known, lasting, moment, plain, share, value } from "./format.js";
 
 const GATES = {
@@ -21,7 +21,7 @@ export function renderPolicy(model) {
     part("policy"),
     policy.observes ? h("p", { class: "verdict" }, "Observes: it has no thresholds, so every input is answered and none deferred.") : null,
     pairs(
-      ["Model", model.name],
+      ["Model", nameOf(model.name)],
       ["Version", policy.version || "none"],
       ["Hash", h("code", { class: "hash" }, policy.hash)],
       ["Primary", rule(policy.primary)],
@@ -29,11 +29,17 @@ export function renderPolicy(model) {
       ["Gate", [h("b", null, policy.gate), `: ${GATES[policy.gate] ?? ""}`, reads ? ` ${plain(policy.reliability)}` : ""]],
       ["Scope", [h("b", null, policy.scope), `: ${SCOPES[policy.scope] ?? ""}`]],
       ["Passes", policy.kind === "dirichlet" ? "concentrations of a Dirichlet" : policy.passes > 0 ? `${policy.passes} expected, ${policy.fewest} at least` : `${policy.fewest} at least`],
-      ["Pairs", policy.pairs === "all" ? "all" : "safe and critical"],
+      ["Pairs", pairsOf(model)],
     ),
     policy.warnings?.length ? [h("h3", null, `Warnings (${policy.warnings.length})`), h("ul", { class: "warnings" }, policy.warnings.map((w) => h("li", null, w)))] : null,
   );
   renderCalibration(policy.calibration);
+}
+
+function pairsOf({ policy, classes, pairs_cut: cut }) {
+  if (policy.pairs === "all") return "all";
+  const [critical, safe] = [classes.some((c) => c.critical), classes.some((c) => c.safe)];
+  return (critical && safe) || cut > 0 ? "safe and critical" : `none: no class is ${critical ? "safe" : "critical"}`;
 }
 
 // renderDaemon shows the state of the daemon.

@@ -1,5 +1,5 @@
 // The last deferred inputs, where they may be shown. Ids are whatever clients sent.
-import { h, part, show } from "./dom.js";
+import { h, nameOf, part, show } from "./dom.js";
 import { count, data, moment, nats, value, words } from "./format.js";
 
 const WHY = {
@@ -54,7 +54,7 @@ function body(model, input, key, end) {
     "tr",
     { "data-key": key },
     h("td", null, moment(input.at)),
-    h("th", { scope: "row", class: "id" }, input.id === "" ? h("span", { class: "quiet" }, "none") : input.id),
+    h("th", { scope: "row", class: "id" }, input.id === "" ? h("span", { class: "quiet" }, "none") : nameOf(input.id)),
     h("td", { class: "name" }, named(input.predicted, input.predicted_critical)),
     h("td", null, against(input, end)),
     h("td", null, words(input.reason)),
@@ -64,7 +64,7 @@ function body(model, input, key, end) {
   );
 }
 
-const named = (name, critical) => [mark(critical), name];
+const named = (name, critical) => [mark(critical), nameOf(name)];
 
 const mark = (critical) => (critical ? [h("span", { class: "mark", "aria-hidden": "true" }, "◆"), h("span", { class: "unseen" }, "critical: ")] : null);
 
@@ -88,12 +88,12 @@ function fingerprint({ fingerprint: shares, rest }, key) {
       "summary",
       null,
       h("span", { class: "bars", "aria-hidden": "true" }, shares.map((s) => h("span", { class: `${s.critical ? "critical" : ""} ${s.unreliable ? "unreliable" : ""}`, style: { height: `${Math.max(4, (s.c / most) * 100).toFixed(0)}%` } }))),
-      h("span", { class: "name" }, mark(shares[0].critical), shares[0].class),
+      h("span", { class: "name" }, named(shares[0].class, shares[0].critical)),
     ),
     h(
       "ol",
       null,
-      shares.map((s) => h("li", null, mark(s.critical), s.class, " ", data(nats(s.c), s.c), s.unreliable ? h("em", null, " unreliable") : null)),
+      shares.map((s) => h("li", null, named(s.class, s.critical), " ", data(nats(s.c), s.c), s.unreliable ? h("em", null, " unreliable") : null)),
       rest > 0 ? h("li", { class: "rest" }, "all others ", data(nats(rest), rest)) : null,
     ),
   );

@@ -60,7 +60,7 @@ export function connect(model, onState, onChange) {
       const text = await response.text();
       if (stopped) return;
       if (!response.ok) {
-        onChange("reconnecting", `the daemon answers ${response.status} ${text.slice(0, 200)}`);
+        onChange("reconnecting", `the daemon answers ${response.status} ${text.trim().slice(0, 200)}`);
         return;
       }
       onChange("polling", "");

@@ -39,20 +39,7 @@ lifecycle:
   preStop:
     sleep: {seconds: {{ . }}}
 {{- end }}
-resources:
-  requests:
-    {{- $requests := deepCopy (.Values.resources.requests | default dict) }}
-    {{- if not $requests.memory }}
-    {{- /* A request over the limit would be refused: a limit that is given is the request, too. */}}
-    {{- $_ := set $requests "memory" (((.Values.resources).limits).memory | default (printf "%sMi" (include "ckd.memoryRequest" .))) }}
-    {{- end }}
-    {{- toYaml $requests | nindent 4 }}
-  limits:
-    {{- $limits := deepCopy (.Values.resources.limits | default dict) }}
-    {{- if not $limits.memory }}
-    {{- $_ := set $limits "memory" (printf "%sMi" (include "ckd.memoryLimit" .)) }}
-    {{- end }}
-    {{- toYaml $limits | nindent 4 }}
+resources: {{- include "ckd.resources" . | nindent 2 }}
 securityContext: {{- toYaml .Values.securityContext | nindent 2 }}
 volumeMounts:
   - {name: ckd-settings, mountPath: /etc/ckd/settings, readOnly: true}
@@ -70,6 +57,20 @@ volumeMounts:
 {{- if not $alone }}
   - {name: ckd-socket, mountPath: /run/ckd}
 {{- end }}
+{{- end -}}
+
+{{/* ckd.resources is what is given, and the memory that follows from the settings where none is. */}}
+{{- define "ckd.resources" -}}
+{{- $limits := deepCopy (.Values.resources.limits | default dict) -}}
+{{- $requests := deepCopy (.Values.resources.requests | default dict) -}}
+{{- if not $requests.memory -}}
+{{- /* A request over the limit would be refused: a limit that is given is the request, too. */ -}}
+{{- $_ := set $requests "memory" ($limits.memory | default (printf "%sMi" (include "ckd.memoryRequest" .))) -}}
+{{- end -}}
+{{- if not $limits.memory -}}
+{{- $_ := set $limits "memory" (printf "%sMi" (include "ckd.memoryLimit" .)) -}}
+{{- end -}}
+{{- dict "requests" $requests "limits" $limits | toYaml -}}
 {{- end -}}
 
 {{/* In somebody else's pod the port has a name that no other has. */}}
@@ -94,18 +95,18 @@ ckd.volumes is what the container mounts. For the pod of a model server, with th
 - name: ckd-settings
   configMap: {name: {{ include "ckd.fullname" . }}-settings}
 - name: ckd-policies
-  configMap: {name: {{ include "ckd.policiesConfigMap" . }}}
+  configMap: {name: {{ include "ckd.policiesConfigMap" . | quote }}}
 {{- with include "ckd.tlsSecret" . }}
 - name: ckd-tls
-  secret: {secretName: {{ . }}{{ include "ckd.secretMode" $ }}}
+  secret: {secretName: {{ . | quote }}{{ include "ckd.secretMode" $ }}}
 {{- end }}
 {{- with .Values.tls.clientCA.existingSecret }}
 - name: ckd-client-ca
-  secret: {secretName: {{ . }}{{ include "ckd.secretMode" $ }}}
+  secret: {secretName: {{ . | quote }}{{ include "ckd.secretMode" $ }}}
 {{- end }}
 {{- with .Values.access.existingSecret }}
 - name: ckd-access
-  secret: {secretName: {{ . }}{{ include "ckd.secretMode" $ }}}
+  secret: {secretName: {{ . | quote }}{{ include "ckd.secretMode" $ }}}
 {{- end }}
 {{- if ne .Values.mode "deployment" }}
 - name: ckd-socket
@@ -118,7 +119,7 @@ ckd.secretMode keeps Secrets from other users. Where the pod has no fsGroup they
 them so; a pod of somebody else's has its own.
 */}}
 {{- define "ckd.secretMode" -}}
-{{- if and (ne .Values.mode "library") .Values.podSecurityContext.fsGroup -}}
+{{- if and (ne .Values.mode "library") (.Values.podSecurityContext).fsGroup -}}
 , defaultMode: 0440
 {{- end -}}
 {{- end -}}

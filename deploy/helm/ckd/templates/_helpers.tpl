@@ -1,4 +1,10 @@
-{{/* Names and labels. */}}
+{{/*
+Names and labels. They are quoted where they come into a manifest: 123, true and on are names, and no strings in YAML.
+*/}}
+
+{{- define "ckd.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
 
 {{- define "ckd.fullname" -}}
 {{- if .Values.fullnameOverride -}}
@@ -14,8 +20,8 @@
 {{- end -}}
 
 {{- define "ckd.selectorLabels" -}}
-app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "ckd.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "ckd.labels" -}}
@@ -29,7 +35,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
 {{- define "ckd.metadata" -}}
-namespace: {{ .Release.Namespace }}
+namespace: {{ .Release.Namespace | quote }}
 labels: {{- include "ckd.labels" . | nindent 2 }}
 {{- end -}}
 
@@ -91,100 +97,6 @@ labels: {{- include "ckd.labels" . | nindent 2 }}
 {{- div (mul 10 (add (include "ckd.memoryOfModels" .) (include "ckd.mebibytes" (add $open $messages)))) 9 -}}
 {{- end -}}
 
-{{/* ckd.check fails where values contradict each other in ways that a schema does not tell. */}}
-{{- define "ckd.check" -}}
-{{- $v := .Values -}}
-{{- if and (ne $v.mode "deployment") (semverCompare "<1.29.0-0" .Capabilities.KubeVersion.Version) -}}
-{{- fail (printf "mode %s: native sidecars need Kubernetes 1.29, this is %s" $v.mode .Capabilities.KubeVersion.Version) -}}
-{{- end -}}
-{{- if and (eq $v.mode "sidecar") (not $v.sidecar.container) -}}
-{{- fail "mode sidecar: sidecar.container: none given, expected the container of your model server" -}}
-{{- end -}}
-{{- if and (ne $v.mode "sidecar") $v.sidecar.container -}}
-{{- fail (printf "mode %s: sidecar.container is of mode sidecar" $v.mode) -}}
-{{- end -}}
-{{- if and $v.autoscaling.enabled (ne $v.mode "deployment") -}}
-{{- fail (printf "mode %s: autoscaling is of mode deployment: a sidecar grows with its model server" $v.mode) -}}
-{{- end -}}
-{{- if and $v.serviceMonitor.enabled (ne $v.mode "deployment") -}}
-{{- fail (printf "mode %s: serviceMonitor is of mode deployment, expected podMonitor" $v.mode) -}}
-{{- end -}}
-{{- if and $v.podMonitor.enabled (eq $v.mode "deployment") -}}
-{{- fail "mode deployment: podMonitor is of modes sidecar and library, expected serviceMonitor" -}}
-{{- end -}}
-{{- if and $v.policies $v.policiesConfigMap -}}
-{{- fail "policies and policiesConfigMap: both given, expected one" -}}
-{{- end -}}
-{{- if and $v.tls.existingSecret $v.tls.certManager.enabled -}}
-{{- fail "tls.existingSecret and tls.certManager.enabled: both given, expected one" -}}
-{{- end -}}
-{{- if and $v.tls.certManager.enabled (not $v.tls.certManager.issuerRef.name) -}}
-{{- fail "tls.certManager.issuerRef.name: none given, expected the name of an issuer" -}}
-{{- end -}}
-{{- $tls := include "ckd.tlsSecret" . -}}
-{{- if and (not $tls) (or $v.tls.admin $v.tls.clientCA.existingSecret) -}}
-{{- fail "tls.admin and tls.clientCA mean nothing without tls.existingSecret or tls.certManager" -}}
-{{- end -}}
-{{- if and $v.tls.clientCA.crlKey (not $v.tls.clientCA.existingSecret) -}}
-{{- fail "tls.clientCA.crlKey means nothing without tls.clientCA.existingSecret" -}}
-{{- end -}}
-{{- if and (index $v.settings "admin-reload") (not (and $v.tls.admin $v.access.existingSecret)) -}}
-{{- fail "settings.admin-reload: anybody who reaches the admin port could reload the policies, expected tls.admin and access.existingSecret" -}}
-{{- end -}}
-{{- if and (index $v.settings "recent-inputs") (not (and $v.tls.admin $v.access.existingSecret)) -}}
-{{- fail "settings.recent-inputs: whoever reaches the admin port would see ids of inputs, expected tls.admin and access.existingSecret" -}}
-{{- end -}}
-{{- if and $v.autoscaling.enabled (not (or $v.autoscaling.targetCPUUtilizationPercentage $v.autoscaling.targetInputsOpen)) -}}
-{{- fail "autoscaling: no target, expected targetCPUUtilizationPercentage or targetInputsOpen" -}}
-{{- end -}}
-{{- if and $v.autoscaling.enabled $v.autoscaling.targetCPUUtilizationPercentage (not (dig "requests" "cpu" "" $v.resources)) -}}
-{{- fail "autoscaling.targetCPUUtilizationPercentage is of resources.requests.cpu, which is not given" -}}
-{{- end -}}
-{{- if and $v.autoscaling.enabled (gt (int $v.autoscaling.minReplicas) (int $v.autoscaling.maxReplicas)) -}}
-{{- fail "autoscaling.minReplicas is more than maxReplicas" -}}
-{{- end -}}
-{{- $pdb := $v.podDisruptionBudget -}}
-{{- if and $pdb.enabled (eq (eq (toString $pdb.maxUnavailable) "") (eq (toString $pdb.minAvailable) "")) -}}
-{{- fail "podDisruptionBudget: expected one of maxUnavailable and minAvailable; make the other \"\"" -}}
-{{- end -}}
-{{- $least := int (include "ckd.leastReplicas" .) -}}
-{{- if and $pdb.enabled (gt $least 1) (ne (toString $pdb.minAvailable) "") (ge (int (include "ckd.pods" (list $pdb.minAvailable $least))) $least) -}}
-{{- fail "podDisruptionBudget.minAvailable is all replicas: no node could ever be drained" -}}
-{{- end -}}
-{{- if and $pdb.enabled (gt $least 1) (has (toString $pdb.maxUnavailable) (list "0" "0%")) -}}
-{{- fail "podDisruptionBudget.maxUnavailable is no replica: no node could ever be drained" -}}
-{{- end -}}
-{{- /* A label that comes twice is refused by Kubernetes, and one that a selector is of must not be another. */ -}}
-{{- $selected := list "app.kubernetes.io/name" "app.kubernetes.io/instance" "ckd/sidecar" -}}
-{{- $own := concat $selected (list "app.kubernetes.io/component" "app.kubernetes.io/managed-by" "app.kubernetes.io/version" "helm.sh/chart") -}}
-{{- $common := $v.commonLabels | default dict -}}
-{{- range list
-      (list "commonLabels" $common $own dict)
-      (list "podLabels" $v.podLabels $selected $common)
-      (list "podAnnotations" $v.podAnnotations (list "checksum/settings") dict)
-      (list "serviceMonitor.labels" $v.serviceMonitor.labels $own $common)
-      (list "podMonitor.labels" $v.podMonitor.labels $own $common)
-      (list "prometheusRule.labels" $v.prometheusRule.labels $own $common)
-      (list "dashboards.labels" $v.dashboards.labels $own $common) -}}
-{{- $value := index . 0 -}}
-{{- $taken := index . 2 -}}
-{{- $elsewhere := index . 3 -}}
-{{- range $key, $_ := index . 1 -}}
-{{- if has $key $taken -}}
-{{- fail (printf "%s: %s is for the chart to set" $value $key) -}}
-{{- end -}}
-{{- if hasKey $elsewhere $key -}}
-{{- fail (printf "%s: %s is in commonLabels too, expected it in one" $value $key) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-{{- with $v.terminationGracePeriodSeconds -}}
-{{- if lt (int .) (int (include "ckd.leastGrace" $)) -}}
-{{- fail (printf "terminationGracePeriodSeconds: %d is too short for preStopSleepSeconds and shutdown-grace, expected %s at least" (int .) (include "ckd.leastGrace" $)) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-
 {{- define "ckd.leastReplicas" -}}
 {{- ternary .Values.autoscaling.minReplicas .Values.replicas .Values.autoscaling.enabled | int -}}
 {{- end -}}
@@ -214,5 +126,5 @@ labels: {{- include "ckd.labels" . | nindent 2 }}
 
 {{/* Beside a model server its own time comes first, for which Kubernetes has 30 s. */}}
 {{- define "ckd.terminationGrace" -}}
-{{- .Values.terminationGracePeriodSeconds | default (add (include "ckd.leastGrace" .) (ternary 5 30 (eq .Values.mode "deployment"))) -}}
+{{- .Values.terminationGracePeriodSeconds | int64 | default (add (include "ckd.leastGrace" .) (ternary 5 30 (eq .Values.mode "deployment"))) -}}
 {{- end -}}

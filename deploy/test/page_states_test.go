@@ -1,0 +1,340 @@
+package deploytest
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ckd-project/ckd/integration_test/testbed"
+	"github.com/ckd-project/ckd/internal/triage"
+)
+
+// TestPageBursts: each step that has inputs is drawn in all its width, and no other,
+// whatever comes before and after it.
+func TestPageBursts(t *testing.T) {
+	const step = 15.0
+	const none = -1 // there is no step
+	inputs := []float64{20, 0, 20, 40, none, 0, 20, 0}
+	state := acted("a", "b", "c")
+	begin := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	state.Model.Policy.Calibration = &triage.Calibration{ExpectedCoverage: &triage.Interval{Value: 0.8, Low: 0.77, High: 0.83}}
+	for i, n := range inputs {
+		if n == none {
+			continue
+		}
+		s := triage.Step{At: begin.Add(time.Duration(i*step) * time.Second).UnixMilli(), Seconds: step, Inputs: n, Retained: n * 3 / 4, Deferred: n / 4}
+		s.Quantiles = make([]*[4]float64, 3)
+		if n > 0 {
+			for k := range s.Quantiles {
+				s.Quantiles[k] = &[4]float64{0.001, 0.0001 * n, 0.1, 0.2}
+			}
+		}
+		state.Model.History = append(state.Model.History, s)
+	}
+	b := open(t, serveState(t, state).Admin)
+	b.until(`document.querySelectorAll("[data-chart] canvas").length === 5`, "the charts are there")
+	b.settle()
+
+	for selector, colour := range map[string]string{
+		`[data-chart="deferral"]`: "--chart-line2",
+		`[data-chart="class"]`:    "--chart-line",
+	} {
+		var last float64
+		for i, n := range inputs {
+			// The height of the line near the beginning and the end of the step, of which 8
+			// make the chart; -1 for none.
+			heights := get[[]float64](b, fmt.Sprintf(`(() => {
+				const canvas = document.querySelector(%s).querySelector("canvas"), [left, right] = [46, canvas.width - 18];
+				const wanted = getComputedStyle(document.documentElement).getPropertyValue(%s).match(/[0-9a-f]{2}/g).map((x) => parseInt(x, 16));
+				return [0.15, 0.5, 0.85].map((within) => {
+					const x = Math.round(left + (%d + within) / 8 * (right - left));
+					const { data } = canvas.getContext("2d").getImageData(x, 0, 1, canvas.height);
+					for (let y = 0; y < canvas.height; y++)
+						if (data[4 * y + 3] > 200 && wanted.every((w, c) => Math.abs(w - data[4 * y + c]) < 40)) return y;
+					return -1;
+				});
+			})()`, quoted(selector), quoted(colour), i))
+			for _, height := range heights {
+				if (height >= 0) != (n > 0) || math.Abs(height-heights[0]) > 1 {
+					t.Errorf("%s: step %d of %v inputs is drawn at %v", selector, i, n, heights)
+					break
+				}
+			}
+			if colour == "--chart-line" && i > 0 && n > 0 && inputs[i-1] > 0 && math.Abs(heights[0]-last) < 3 {
+				t.Errorf("%s: steps %d and %d, of different values, are at %v and %v", selector, i-1, i, last, heights[0])
+			}
+			last = heights[0]
+		}
+	}
+	for within, want := range map[float64]string{0.3: ":00: 25.0%", 0.7: ":00: 25.0%", 1.3: ":15: –"} {
+		get[bool](b, fmt.Sprintf(`(() => {
+			const over = document.querySelector('[data-chart="deferral"] .u-over'), { left, top, width } = over.getBoundingClientRect();
+			const at = { bubbles: true, clientX: left + %v / 8 * width, clientY: top + 20 };
+			return over.dispatchEvent(new MouseEvent("mouseenter", at)) && over.dispatchEvent(new MouseEvent("mousemove", at));
+		})()`, within))
+		b.until(fmt.Sprintf(`document.querySelector('[data-readout="deferral"]').textContent.endsWith(%q)`, want),
+			fmt.Sprintf("after %v steps the readout ends with %s", within, want))
+	}
+	b.screenshot("triage-bursts.png")
+}
+
+// TestPageNews: that nothing comes any more is said and shown, as is that it does again.
+func TestPageNews(t *testing.T) {
+	state := acted("a", "b")
+	d := serveState(t, state)
+	b := open(t, d.Admin)
+	const announced = `document.querySelector("#announcer").textContent`
+	b.until(`document.querySelector("#connection").dataset.state === "live"`, "it is live")
+	get[int](b, `(() => { const was = performance.now.bind(performance); performance.now = () => was() + 30000; return 0 })()`)
+	b.until(`document.querySelector("#connection").dataset.state === "old"`, "after 30 s of the clock there is no news")
+	b.until(announced+`.includes("No news")`, "it is announced")
+	if got := get[string](b, `document.title`); !strings.Contains(got, "no news") {
+		t.Errorf("the title is %q", got)
+	}
+	d.show(state)
+	b.until(`document.querySelector("#connection").dataset.state === "live" && `+announced+`.includes("Live again")`, "it is live again, and said to be")
+	if got := get[string](b, `document.title`); got != "acted: ckd triage" {
+		t.Errorf("the title is %q", got)
+	}
+	d.full()
+	b.until(`document.querySelector("#connection").dataset.state === "polling" && `+announced+`.includes("every 5 s")`, "it asks from time to time, and says so")
+}
+
+// TestPageGone: a model that is no longer served is a warning, and cannot be chosen.
+func TestPageGone(t *testing.T) {
+	state := acted("a", "b")
+	d := serveState(t, state)
+	b := open(t, d.Admin+"/?model=acted")
+	b.until(`document.querySelector("#attention").dataset.level === "none"`, "there is nothing to attend to")
+	gone := *state
+	gone.Model, gone.Models = nil, []string{"other"}
+	d.show(&gone)
+	b.until(`document.querySelector("#attention").dataset.level === "warn"`, "it is a warning")
+	const says = `No model "acted" is served`
+	for _, selector := range []string{"#attention", "#announcer"} {
+		if got := b.text(selector); !strings.Contains(got, says) {
+			t.Errorf("%s says %q", selector, got)
+		}
+	}
+	if got := get[string](b, `[...document.querySelectorAll("#model option")].map((o) => o.textContent + (o.selected ? ", chosen" : "") + (o.disabled ? ", disabled" : "")).join("; ")`); got != "other; acted (not served), chosen, disabled" {
+		t.Errorf("the chooser has %q", got)
+	}
+	if n := b.count(`#attention a`); n != 0 {
+		t.Error("there is a link to what is not shown")
+	}
+	d.show(state)
+	b.until(`document.querySelector("#announcer").textContent === "Nothing needs attention." && document.querySelector("#model option:disabled") === null`, "it is served again")
+}
+
+// TestPageFits: the table of few classes fits from 1024 px on, a drift alarm included,
+// and short names are in one piece.
+func TestPageFits(t *testing.T) {
+	state := acted("class-000", "class-001", "class-002")
+	state.Model.Drift = &triage.Drift{Reference: 500, Alarm: 5.5, Windows: []triage.DriftWindow{{Inputs: 64, Visible: 0.3, Full: true}}}
+	for k := range state.Model.Classes {
+		moved := triage.Signal{Z: []triage.Number{-123.4}, Shift: []triage.Number{-0.5}, Alarm: true, Alarms: 1}
+		state.Model.Drift.Classes = append(state.Model.Drift.Classes, triage.ClassDrift{Class: k, Epistemic: moved, Skewness: moved, Predicted: moved})
+	}
+	for i := range state.Model.Spans {
+		s := &state.Model.Spans[i]
+		s.Inputs, s.Retained, s.Deferred, s.DeferredShare = 1000, 500, 500, &triage.Interval{Value: 0.5, Low: 0.4, High: 0.6}
+		for k := range s.Classes {
+			s.Classes[k] = triage.ClassSpan{Observations: 1000, Predicted: 333, Dominant: 333, Deciding: 167, Unreliable: 999.9,
+				MeanC: 0.0042, Quantiles: &[4]float64{0.001, 0.0031, 0.0099, 0.0012}}
+		}
+	}
+	b := open(t, serveState(t, state).Admin)
+	b.until(`document.querySelectorAll('[data-part="classes"] tbody .alarm').length === 3`, "the classes are there")
+	for _, width := range []int64{1024, 1100, 1180, 1279, 1280, 1439, 1440, 1600} {
+		b.window(width, 900, false)
+		if over := get[int](b, `(() => { const e = document.querySelector('[data-part="classes"]'); return e.scrollWidth - e.clientWidth })()`); over > 0 {
+			t.Errorf("at %d the table is %d wider than its box", width, over)
+		}
+		if over := get[int](b, `document.documentElement.scrollWidth - innerWidth`); over > 0 {
+			t.Errorf("at %d the page is %d wider than its window", width, over)
+		}
+		b.screenshot(fmt.Sprintf("triage-fits-%d.png", width))
+	}
+	b.window(390, 844, true)
+	if n := get[int](b, `[...document.querySelectorAll('[data-part="classes"] th bdi')].filter((e) => e.getClientRects().length !== 1).length`); n != 0 {
+		t.Errorf("%d short names are broken", n)
+	}
+	b.screenshot("triage-fits-390.png")
+}
+
+// TestPageHidden: what cannot be seen in names and ids, or turns what is read, is
+// written out.
+func TestPageHidden(t *testing.T) {
+	const class, model = "a\u202eb\u2066c", "m\u200bn"
+	state := acted(class, "d\ne")
+	state.Model.Name, state.Models = model, []string{model}
+	state.Model.Policy.Warnings = []string{"of " + class}
+	state.Model.Drift = &triage.Drift{Reference: 500, Alarm: 5.5, Windows: []triage.DriftWindow{{Inputs: 64, Visible: 0.3, Full: true}},
+		Classes: []triage.ClassDrift{{Class: 0, Epistemic: triage.Signal{Z: []triage.Number{9}, Shift: []triage.Number{0.5}, Alarm: true},
+			Skewness:  triage.Signal{Z: []triage.Number{0}, Shift: []triage.Number{0}},
+			Predicted: triage.Signal{Z: []triage.Number{0}, Shift: []triage.Number{0}}}}}
+	state.Model.Recent = &triage.Recent{Kept: 5, Inputs: []triage.Deferred{{
+		At: state.At, ID: "\u202egnp.exe\u0000\u2028\n\U000e0041 مريض", Predicted: class, Deciding: "d\ne", Score: "cbec", Reason: "above_threshold",
+		Fingerprint: []triage.Share{{Class: class, C: 0.1}},
+	}}}
+	b := open(t, serveState(t, state).Admin)
+	b.until(`document.querySelectorAll('[data-part="recent"] tbody tr').length === 1`, "the page is there")
+	for selector, want := range map[string]string{
+		`[data-part="recent"] th.id bdi`:                `\u202egnp.exe\u0000\u2028\n\u{e0041} مريض`,
+		`[data-part="recent"] tbody td:nth-child(3)`:    `a\u202eb\u2066c`,
+		`[data-part="recent"] tbody td:nth-child(6)`:    `d\ne`,
+		`[data-part="classes"] tbody th bdi`:            `d\ne`,
+		`[data-part="classes"] tbody tr:last-child bdi`: `a\u202eb\u2066c`,
+		`[data-part="confusion"] tbody th bdi`:          `d\ne`,
+		`[data-part="drift"] tbody th bdi`:              `a\u202eb\u2066c`,
+		`#policy .warnings li`:                          `of a\u202eb\u2066c`,
+		`#policy dd`:                                    `m\u200bn`,
+		`#model option`:                                 `m\u200bn`,
+	} {
+		if got := b.text(selector); got != want {
+			t.Errorf("%s shows %q, want %q", selector, got, want)
+		}
+	}
+	if got := b.text(`[data-part="attention"]`); !strings.Contains(got, `a\u202eb\u2066c`) {
+		t.Errorf("what needs attention is %q", got)
+	}
+	if n := b.count(`[data-part="recent"] th.id .escaped`); n != 5 {
+		t.Errorf("%d characters of the id are marked, want 5", n)
+	}
+	for _, text := range get[[]string](b, `[document.title, document.body.textContent, ...[...document.querySelectorAll("[aria-label]")].map((e) => e.getAttribute("aria-label"))]
+		.filter((text) => /(?![\n\t])[\p{C}\p{Zl}\p{Zp}]/u.test(text))`) {
+		t.Errorf("%q has what cannot be seen", text)
+	}
+	b.screenshot("triage-hidden.png")
+}
+
+// TestPageNoPairs: a policy without critical classes, or without others, has no pairs of
+// both.
+func TestPageNoPairs(t *testing.T) {
+	for _, c := range []struct {
+		critical []bool
+		pairs    string
+		want     string
+	}{
+		{[]bool{false, true}, "safe-critical", "safe and critical"},
+		{[]bool{false, false}, "safe-critical", "none: no class is critical"},
+		{[]bool{true, true}, "safe-critical", "none: no class is safe"},
+		{[]bool{false, false}, "all", "all"},
+	} {
+		state := acted("a", "b")
+		state.Model.Policy.Pairs = c.pairs
+		for k, critical := range c.critical {
+			state.Model.Classes[k].Critical, state.Model.Classes[k].Safe = critical, !critical
+		}
+		b := open(t, serveState(t, state).Admin)
+		b.until(`document.querySelector('#policy dl')`, "the policy is there")
+		if got := get[string](b, `[...document.querySelectorAll("#policy dt")].find((e) => e.textContent === "Pairs").nextSibling.textContent`); got != c.want {
+			t.Errorf("pairs %s of %v: %q, want %q", c.pairs, c.critical, got, c.want)
+		}
+	}
+}
+
+// acted is a state of a daemon with one model, of these classes, the last of them
+// critical, that has seen no inputs.
+func acted(classes ...string) *triage.State {
+	at := time.Date(2026, 1, 2, 12, 2, 0, 0, time.UTC)
+	model := &triage.Model{
+		Name: "acted", RecentWhy: "off",
+		Policy: triage.Policy{Hash: strings.Repeat("0f", 32), Gate: "never", Scope: "all", Primary: triage.Rule{Score: "cbec"},
+			Fallback: triage.Rule{Score: "mi"}, Fewest: 2, Pairs: "safe-critical"},
+	}
+	for k, name := range classes {
+		critical := k == len(classes)-1
+		model.Classes = append(model.Classes, triage.Class{Name: name, Critical: critical, Safe: !critical, Of: 1})
+	}
+	for _, minutes := range []int{1, 5, 15} {
+		model.Spans = append(model.Spans, triage.Span{Minutes: minutes, Seconds: 60 * float64(minutes), Classes: make([]triage.ClassSpan, len(classes))})
+	}
+	return &triage.State{At: at, Models: []string{model.Name}, Model: model,
+		Daemon: triage.Daemon{Version: "1", Started: at, Serving: true, Reload: triage.Reload{OK: true, At: at, Success: at}}}
+}
+
+// actor serves the page with states of our own in place of a daemon's.
+type actor struct {
+	*testbed.Daemon // of which there is no more than the address
+
+	mu     sync.Mutex
+	state  []byte
+	news   chan struct{} // closed by the next state
+	isFull bool
+}
+
+func serveState(t *testing.T, state *triage.State) *actor {
+	t.Helper()
+	a := &actor{news: make(chan struct{})}
+	a.show(state)
+	assets := triage.New(triage.Options{}).Handler()
+	mux := http.NewServeMux()
+	mux.Handle("/", assets)
+	mux.HandleFunc("/triage/state", func(w http.ResponseWriter, _ *http.Request) {
+		now, _, _ := a.now()
+		_, _ = w.Write(now)
+	})
+	mux.HandleFunc("/triage/events", a.events)
+	server := httptest.NewServer(mux)
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	a.Daemon = &testbed.Daemon{Admin: server.URL}
+	return a
+}
+
+// show has the page show a state.
+func (a *actor) show(state *triage.State) {
+	encoded, err := json.Marshal(state)
+	if err != nil {
+		panic(err) // a state has no fault
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.state = encoded
+	close(a.news)
+	a.news = make(chan struct{})
+}
+
+// full has all streams be taken.
+func (a *actor) full() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.isFull = true
+	close(a.news)
+	a.news = make(chan struct{})
+}
+
+func (a *actor) now() (state []byte, news chan struct{}, full bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.state, a.news, a.isFull
+}
+
+func (a *actor) events(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	for begun := false; ; begun = true {
+		state, news, full := a.now()
+		if full {
+			if !begun {
+				http.Error(w, "there are as many watchers as may be", http.StatusServiceUnavailable)
+			}
+			return
+		}
+		_, _ = fmt.Fprintf(w, "retry: 100\nevent: state\ndata: %s\n\n", state)
+		w.(http.Flusher).Flush()
+		select {
+		case <-news:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,3 @@
+// Package binomial has the exact probabilities of counts, and the exact bounds on the
+// shares that they come from.
+package binomial
