@@ -62,10 +62,10 @@ type ReleasedShare struct {
 	Deferred, Released int
 }
 
-// LooseRelease is a share of the deferred inputs, of which more might be retained, that
-// is worth a warning: a rule that defers next to nothing can be certified where few inputs
-// are deferred.
-const LooseRelease = 0.5
+// looseRelease is a share of the deferred inputs that is worth a warning if so many might
+// be retained: a rule that defers next to nothing can be certified where few inputs are
+// deferred.
+const looseRelease = 0.5
 
 // PassOrder says in which order passes come.
 type PassOrder string
@@ -564,9 +564,9 @@ func (p *Policy) warnOfSettle(warn warner) {
 				share.k, share.n, share.atMost, c.Confidence)
 		}
 	}
-	if loose := c.Released.AtMost; loose >= LooseRelease {
-		warn(path+"released.at_most", "up to %v of the inputs that all passes defer may be retained instead: too few of them certified the "+
-			"rule, or it may decide too many otherwise for so few", loose)
+	if loose := c.Released.AtMost; loose >= looseRelease {
+		warn(path+"released.at_most", "up to %.3g of the inputs that all passes defer may be retained instead: learn and certify the rule on "+
+			"more of them, or ask that less is decided otherwise", loose)
 	}
 	if p.Calibration != nil && IsEnsemble(p.Calibration.Posterior) && p.Settle.Order == AnyOrder {
 		warn("settle.order", "%s, but the passes are of an ensemble, whose members come in one order", AnyOrder)

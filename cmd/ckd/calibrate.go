@@ -297,6 +297,10 @@ func (c *calibrateCmd) complete(ctx *cmdContext, base *policy.Policy, found *cal
 		return errors.New("internal fault, please report it: the rule is not in force in the policy that it was learned for")
 	}
 	for _, w := range parsed.Warnings() {
+		if strings.HasPrefix(w, "settle.") { // a rule that is not in force any more, or promises little
+			found.warn(ctx, "%s", w)
+			continue
+		}
 		found.Notes = append(found.Notes, "ckd check will warn: "+w)
 	}
 	found.PolicyText = policyHead + string(p.Marshal())

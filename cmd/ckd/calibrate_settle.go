@@ -269,7 +269,7 @@ func (c *calibrateCmd) settle(ctx *cmdContext, rec *labelledRecording, base *pol
 	s.tell(rule, got, rec.labels != nil && len(parsed.Critical) > 0)
 	p.Settle = s.block(c, found, parsed.HashWithoutSettle(), rule)
 	c.settleRisk(ctx, found, got)
-	c.noteOnSettling(ctx, found, base)
+	c.noteOnSettling(found, base)
 	return nil
 }
 

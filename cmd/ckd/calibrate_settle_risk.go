@@ -135,7 +135,7 @@ func (found *calibration) heedRule(ctx *cmdContext, policies ...*policy.Policy) 
 }
 
 // noteOnSettling says what a reader has to know of the rule.
-func (c *calibrateCmd) noteOnSettling(ctx *cmdContext, found *calibration, base *policy.Policy) {
+func (c *calibrateCmd) noteOnSettling(found *calibration, base *policy.Policy) {
 	s := found.Settle
 	note := func(format string, args ...any) { found.Notes = append(found.Notes, fmt.Sprintf(format, args...)) }
 	if c.seeks() {
@@ -153,9 +153,5 @@ func (c *calibrateCmd) noteOnSettling(ctx *cmdContext, found *calibration, base 
 	}
 	if !c.Ordered && s.Passes <= 10 {
 		note("%d passes are few for draws of one posterior: for the members of an ensemble say --ordered", s.Passes)
-	}
-	if r := s.Rule.Released; r.AtMost >= policy.LooseRelease {
-		found.warn(ctx, "of the inputs that all passes defer, the rule may retain up to %.3g (%d of %d were): record more of them, or ask "+
-			"for less than --settle %v", r.AtMost, r.Count, r.Inputs, s.Epsilon)
 	}
 }

@@ -253,6 +253,27 @@ func TestSettleKeepsAPolicy(t *testing.T) {
 	}
 }
 
+// TestSettleWarns: at once of a rule that is carried along and not in force any more, and of
+// one that may retain most of what would be deferred.
+func TestSettleWarns(t *testing.T) {
+	_, first := settledBy(t, ensembleSettled("0.02", "--coverage", "0.8", "--posterior", "ensemble"))
+	args := calibrating("ensemble", "--coverage", "0.7", "--policy", writeFile(t, "first.yaml", string(first.Marshal())),
+		"--out", filepath.Join(t.TempDir(), "policy.yaml"))
+	_, stderr, code := runCommand(t, args...)
+	if code != exitOK {
+		t.Fatal(stderr)
+	}
+	wantFragment(t, stderr, "warning: settle.policy_hash: the policy was changed since its rule to settle inputs early was learned")
+
+	few := writeFile(t, "few.yaml", "models: [{name: heart, classes: [normal, suspect, pathologic], critical: [suspect, pathologic], "+
+		"passes: {fewest: 2, expected: 5}, gate: never, primary: {score: c_crit_max, threshold: 0.07}}]")
+	_, stderr, code = runCommand(t, keeping(few, "0.03")...)
+	if code != exitOK {
+		t.Fatal(stderr)
+	}
+	wantFragment(t, stderr, "warning: settle.certificate.released.at_most: up to")
+}
+
 // TestSettleWhateverTheForm: the same passes in another layout and type, or as logits,
 // give the same rule.
 func TestSettleWhateverTheForm(t *testing.T) {
