@@ -104,6 +104,7 @@
 // [Result.Settled] tells such an answer, and Decomposition.Passes on how many passes it
 // is. DoRows waits for the daemon after each pass, as [Group.Sync] does; Group.Rows says
 // what it costs not to wait.
+//
 // A new stream asks for it again, and an input that is sent again may be settled again;
 // a daemon that is older, or stopped settling, has all passes of all inputs.
 //

@@ -37,12 +37,7 @@ const (
 )
 
 // Path is rules from cautious to bold.
-type Path struct {
-	Rules []*settle.Rule
-	// Disagreements of each on the samples it was learned from, as a share, which is
-	// optimistic.
-	Disagreements []float64
-}
+type Path struct{ Rules []*settle.Rule }
 
 // patience of rules of each kind: chosen on the CTG recordings, where rules that look
 // after every pass look twice as often, and hardly save more. That of ScoreOnly is as
@@ -103,10 +98,6 @@ func (s *samples) learn(kind Kind) *Path {
 		path.Rules = append(path.Rules, r)
 	}
 	nest(path.Rules)
-	for _, r := range path.Rules {
-		c := s.count(r)
-		path.Disagreements = append(path.Disagreements, c.share(c.Disagreements))
-	}
 	return path
 }
 
@@ -210,16 +201,6 @@ func (c *Counts) DisagreementShare() float64 { return c.share(c.Disagreements) }
 // CriticalFNR is the share of the critical inputs retained that were missed.
 func (c *Counts) CriticalFNR() float64 {
 	return float64(c.CriticalMissed) / max(float64(c.CriticalRetained), 1)
-}
-
-// count what a rule does to the samples.
-func (s *samples) count(r *settle.Rule) Counts {
-	c := Counts{Inputs: len(s.final), Passes: s.passes}
-	for i := range s.final {
-		v, used := s.run(r, i)
-		c.add(v, s.final[i], used)
-	}
-	return c
 }
 
 // run a rule on one sample.
