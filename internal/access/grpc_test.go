@@ -327,16 +327,17 @@ identities:
 					select {
 					case <-access.Gone(ctx):
 						<-ctx.Done()
-						mu.Lock()
-						defer mu.Unlock()
-						gone[name] = access.Ended(ctx)
-						if !errors.Is(context.Cause(ctx), access.Ended(ctx)) {
-							t.Errorf("cause %v, want %v", context.Cause(ctx), access.Ended(ctx))
+					case <-ctx.Done(): // or both at once
+						if access.Ended(ctx) == nil {
+							return
 						}
-					case <-ctx.Done():
-						if access.Ended(ctx) != nil {
-							<-access.Gone(ctx)
-						}
+						<-access.Gone(ctx)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					gone[name] = access.Ended(ctx)
+					if !errors.Is(context.Cause(ctx), access.Ended(ctx)) {
+						t.Errorf("cause %v, want %v", context.Cause(ctx), access.Ended(ctx))
 					}
 				}()
 			}}
