@@ -31,7 +31,7 @@ type Decisions struct {
 	recording Recording
 	policy    *policy.Policy
 	plan      *follow.Plan
-	final     []verdict // by input; nil of those nearby, whose followed passes decide
+	final     []verdict // by input; nil under other thresholds, where followed passes decide
 	// Scores of all passes that are held against the policy's thresholds, by input.
 	primary, fallback []float64
 }
@@ -139,7 +139,7 @@ func (d *Decisions) followAround(inputs []int, orders, fewest int, rng *rand.Ran
 // twice as much do as well.
 const shift = 0.2
 
-// under is the same under the policy with other thresholds, but for what is final.
+// under is the same under the policy with other thresholds, but for what was decided.
 func (d *Decisions) under(p *policy.Policy) *Decisions {
 	plan, err := follow.NewPlan(p)
 	if err != nil {
