@@ -10,6 +10,7 @@ import (
 // TestCalibratedPolicyServes: what calibrate writes, serve loads and decides by,
 // and it notices traffic that the policy was not calibrated for.
 func TestCalibratedPolicyServes(t *testing.T) {
+	t.Parallel()
 	policy := filepath.Join(t.TempDir(), "policy.yaml")
 	mustRun(t, "calibrate", "--passes", recording("ctg-lowrank", ".passes.npy"), "--labels", recording("ctg-lowrank", ".labels.npy"),
 		"--classes", "normal,suspect,pathologic", "--critical", "suspect,pathologic", "--name", "heart",

@@ -1,13 +1,11 @@
 package integration_test
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
 )
@@ -48,9 +46,7 @@ func writePolicy(t *testing.T, text string) string {
 // run runs ckd to its end.
 func run(t *testing.T, args ...string) testbed.Result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	return testbed.Run(t, exec.CommandContext(ctx, ckd, args...))
+	return testbed.Run(t, exec.CommandContext(inTime(t), ckd, args...))
 }
 
 // mustRun runs ckd, which must exit with 0.

@@ -20,6 +20,7 @@ import (
 // longer like those that it was calibrated on: soon, not before, and no longer than
 // it lasts.
 func TestDrift(t *testing.T) {
+	t.Parallel()
 	file := calibrateDigits(t)
 	if text := mustRun(t, "check", file).Stdout; !strings.Contains(text,
 		"Drift is looked for of 0, 1, 2, 3, 4, 5 and 6, beside 506 inputs: ") {
@@ -62,12 +63,9 @@ func TestDrift(t *testing.T) {
 	if err := os.WriteFile(file, other, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(30 * time.Second); d.gauge("ckd_policy_last_reload_success_timestamp_seconds") == before; {
-		if time.Now().After(deadline) {
-			t.Fatal("the policy is not read again")
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+	eventually(t, "the policy is read again", func() bool {
+		return d.gauge("ckd_policy_last_reload_success_timestamp_seconds") != before
+	})
 	if _, text, _ := d.Get("/metrics"); !strings.Contains(text, `version="two"`) || filled(1024) != 1 {
 		t.Error("after another version of the policy the windows are not as they were")
 	}
@@ -122,6 +120,7 @@ func TestDrift(t *testing.T) {
 // TestDriftNeedsReference: without one there are no series of drift, also after a
 // reload that takes it out.
 func TestDriftNeedsReference(t *testing.T) {
+	t.Parallel()
 	file := calibrateDigits(t)
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -142,11 +141,7 @@ func TestDriftNeedsReference(t *testing.T) {
 	if err := os.WriteFile(file, []byte(without+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(30 * time.Second); series() != 0; time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d series of drift without a reference", series())
-		}
-	}
+	eventually(t, "without a reference there are no series of drift", func() bool { return series() == 0 })
 	if n := serve(t, "--policy", writePolicy(t, policyText)).gauge("ckd_drift_alarm"); n != 0 {
 		t.Errorf("%v alarms of a policy without a reference", n)
 	}
@@ -155,6 +150,7 @@ func TestDriftNeedsReference(t *testing.T) {
 // TestDriftQueries: the queries of docs/drift.md, asked of a Prometheus that scrapes a
 // daemon with drift, say so.
 func TestDriftQueries(t *testing.T) {
+	t.Parallel()
 	binary, promtool := testbed.Program(t, "prometheus", "PROMETHEUS"), testbed.Program(t, "promtool", "PROMTOOL")
 	d := serve(t, "--policy", calibrateDigits(t))
 	mustRun(t, "replay", "--addr", d.GRPC[0], "--model", "digits", "--quiet", "--passes", recording("digits-ood", ".passes.npy"))
@@ -196,6 +192,7 @@ func TestDriftQueries(t *testing.T) {
 // TestBadReference: every fault of a reference is told, with where it is, by check
 // and by serve.
 func TestBadReference(t *testing.T) {
+	t.Parallel()
 	const file = "../policy/testdata/calibration-reference.bad.yaml"
 	text, err := os.ReadFile(file)
 	if err != nil {

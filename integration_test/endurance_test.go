@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/ckd-project/ckd/internal/timed"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -36,14 +37,7 @@ func (d *daemon) gauge(name string, labels ...string) float64 {
 // settles waits until a metric is at or under a bound.
 func (d *daemon) settles(name string, bound float64) {
 	d.t.Helper()
-	var got float64
-	for range 600 {
-		if got = d.gauge(name); got <= bound {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	d.t.Errorf("%s stays at %v, over %v", name, got, bound)
+	eventually(d.t, fmt.Sprintf("%s is at most %v", name, bound), func() bool { return d.gauge(name) <= bound })
 }
 
 func (d *daemon) dial() *grpc.ClientConn {
@@ -90,13 +84,14 @@ func block(group uint64, inputs, passes int, final bool) *ckdv1.DecomposeStreamR
 // TestThousandStreams: streams that open, are cut off, stall and die by the
 // thousand leave nothing behind.
 func TestThousandStreams(t *testing.T) {
-	d := serve(t, "--policy", writePolicy(t, policyText), "--send-stall-timeout", "500ms", "--input-idle-timeout", "1s", "--max-streams", "2000")
+	timed.Only(t)
+	d := serve(t, "--policy", writePolicy(t, policyText), "--send-stall-timeout", "2s", "--input-idle-timeout", "1s", "--max-streams", "2000")
 	goroutines := d.gauge("go_goroutines")
 	var streams sync.WaitGroup
 	var finished, cut atomic.Int64
 	for i := range 1000 {
 		streams.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), hang)
 			defer cancel()
 			conn, err := grpc.NewClient(d.GRPC[i%len(d.GRPC)], grpc.WithTransportCredentials(insecure.NewCredentials()))
 			if err != nil {
@@ -123,7 +118,7 @@ func TestThousandStreams(t *testing.T) {
 				_ = stream.Send(block(1, 8, 2, false))
 			case 2: // writes and never reads, until it is cut off or has written enough
 				// What had been sent is in the way of the news that it is cut off.
-				time.AfterFunc(3*time.Second, cancel)
+				time.AfterFunc(4*time.Second, cancel)
 				for g := range uint64(200) {
 					if stream.Send(block(g, 64, 5, true)) != nil {
 						break
@@ -153,6 +148,7 @@ func TestThousandStreams(t *testing.T) {
 // TestReloadUnderLoad: a recording is replayed again and again while its policy
 // changes; no input is lost, and every decision is of one of the policies.
 func TestReloadUnderLoad(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "policy.yaml")
 	texts := []string{policyText, strings.Replace(policyText, "threshold: 0.023", "threshold: 0.5", 1)}
@@ -176,7 +172,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		}
 	})
 	thresholds := map[any]int{}
-	for range 8 {
+	for rounds := 0; rounds < 2 || len(thresholds) < 2; rounds++ {
 		r := mustRun(t, "replay", "--addr", d.GRPC[0], "--model", "fetal-health", "--passes", recording("ctg-mcdropout", ".passes.npy"), "--rate", "4000")
 		replayed := lines(t, r.Stdout)
 		if len(replayed) != 2126 {
@@ -205,7 +201,9 @@ func TestReloadUnderLoad(t *testing.T) {
 // inputs when they are answered, and one that is stuck with the grace; the exit
 // code is 0.
 func TestStopWithHeldStreams(t *testing.T) {
-	d := serve(t, "--policy", writePolicy(t, policyText), "--shutdown-grace", "2s")
+	t.Parallel()
+	d := serve(t, "--policy", writePolicy(t, policyText), "--shutdown-grace", "1s",
+		"--send-stall-timeout", "1h", "--input-idle-timeout", "1h")
 	conn := d.dial()
 	held := map[string]ckdv1.UncertaintyService_DecomposeStreamClient{}
 	for _, name := range []string{"idle", "busy", "stuck", "stalled"} {
@@ -256,20 +254,19 @@ func TestStopWithHeldStreams(t *testing.T) {
 	if err := end("stuck"); status.Code(err) != codes.Unavailable {
 		t.Errorf("stuck: %v", err)
 	}
-	code, took := <-exit, time.Since(told)
-	if code != 0 {
+	if code := <-exit; code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	// Not before the grace of what is stuck is over, and long before anything else
-	// would end it.
-	if took < 2*time.Second || took > 20*time.Second {
-		t.Errorf("it took %v to stop, with a grace of 2s", took)
+	// Nothing but the grace ends what is stuck.
+	if took := time.Since(told); took < time.Second {
+		t.Errorf("it took %v to stop, with a grace of 1s", took)
 	}
 }
 
 // TestSoak: mixed traffic for a while; what the daemon holds does not grow.
 // -soak says how long.
 func TestSoak(t *testing.T) {
+	timed.Only(t)
 	d := serve(t, "--policy", writePolicy(t, policyText))
 	passes := recording("ctg-ensemble", ".passes.npy")
 	round := func(seed uint64) {

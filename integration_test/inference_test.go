@@ -13,7 +13,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 
@@ -29,8 +28,7 @@ func TestGhzModelInfer(t *testing.T) {
 	t.Parallel()
 	d := serve(t, "--policy", "../deploy/policy/fetal-health.yaml")
 	const calls = 2000
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := inTime(t)
 	r := testbed.Run(t, exec.CommandContext(ctx, ghz, "--insecure", "--call", "inference.GRPCInferenceService/ModelInfer",
 		"--data-file", "../deploy/ghz/model-infer.json", "--total", fmt.Sprint(calls), "--concurrency", "8", "--format", "json", d.GRPC[0]))
 	var report struct {

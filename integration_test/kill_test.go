@@ -14,6 +14,7 @@ import (
 // replayed, and started again, several times. The replay loses no answer and has
 // none twice, and they are what decompose says.
 func TestKilledUnderLoad(t *testing.T) {
+	t.Parallel()
 	policy := writePolicy(t, policyText)
 	address := "unix:" + filepath.Join(t.TempDir(), "ckd.sock")
 	passes := recording("ctg-mcdropout", ".passes.npy")
@@ -51,6 +52,7 @@ func TestKilledUnderLoad(t *testing.T) {
 // TestStoppedUnderLoad: the same with SIGTERM: the daemon drains, and the replay
 // goes on with its successor.
 func TestStoppedUnderLoad(t *testing.T) {
+	t.Parallel()
 	policy := writePolicy(t, policyText)
 	address := "unix:" + filepath.Join(t.TempDir(), "ckd.sock")
 	passes := recording("ctg-ensemble", ".passes.npy")

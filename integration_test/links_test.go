@@ -12,6 +12,7 @@ import (
 // TestLinks: every link of a page to another file, picture or heading of the project
 // leads somewhere.
 func TestLinks(t *testing.T) {
+	t.Parallel()
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	pages := 0
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {

@@ -40,7 +40,7 @@ const (
 )
 
 // patient is longer than anything that a test does to a daemon may take.
-var patient = client.Reconnect{Limit: 2 * time.Minute, MaxDelay: 200 * time.Millisecond}
+var patient = client.Reconnect{Limit: hang, MaxDelay: 200 * time.Millisecond}
 
 func newLoad(t *testing.T, c *client.Client) *load {
 	t.Helper()

@@ -15,6 +15,7 @@ import (
 // TestOperateReaders: docs/operate.md says of every metric of docs/metrics.md who
 // reads it, and of no other.
 func TestOperateReaders(t *testing.T) {
+	t.Parallel()
 	rows := func(page string) (names []string) {
 		for _, m := range regexp.MustCompile("(?m)^\\| `(ckd_\\w+)` \\|(.*)$").FindAllStringSubmatch(readPage(t, page), -1) {
 			if !regexp.MustCompile(`\w`).MatchString(m[2]) {
@@ -44,6 +45,7 @@ func TestOperateReaders(t *testing.T) {
 // TestOperateCommands runs the commands of docs/operate.md, from the project's root
 // against a daemon.
 func TestOperateCommands(t *testing.T) {
+	t.Parallel()
 	d := serve(t, "--policy", "../deploy/policy/fetal-health.yaml")
 	ran := 0
 	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(readPage(t, "operate.md"), -1) {
@@ -51,14 +53,13 @@ func TestOperateCommands(t *testing.T) {
 			ran++
 			name := strings.Fields(line)[0]
 			t.Run(name, func(t *testing.T) {
+				path := filepath.Dir(ckd) + ":" + os.Getenv("PATH")
 				if name != "ckd" {
-					at := filepath.Dir(testbed.Program(t, name, strings.ToUpper(name)))
-					t.Setenv("PATH", at+":"+os.Getenv("PATH"))
+					path = filepath.Dir(testbed.Program(t, name, strings.ToUpper(name))) + ":" + path
 				}
-				t.Setenv("PATH", filepath.Dir(ckd)+":"+os.Getenv("PATH"))
 				own := strings.NewReplacer("127.0.0.1:8590", d.GRPC[0], "http://127.0.0.1:9590", d.Admin).Replace(line)
 				c := exec.CommandContext(inTime(t), "sh", "-c", own)
-				c.Dir = ".."
+				c.Dir, c.Env = "..", append(os.Environ(), "PATH="+path)
 				r := testbed.Run(t, c)
 				if r.Code != 0 || r.Stdout+r.Stderr == "" || strings.Contains(r.Stdout, "Error distribution") {
 					t.Errorf("%s: exit %d\n%s%s", line, r.Code, r.Stdout, r.Stderr)

@@ -1,13 +1,11 @@
 package integration_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"os/exec"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -18,6 +16,7 @@ import (
 
 // TestGhz loads both RPCs with the call templates that the README shows.
 func TestGhz(t *testing.T) {
+	t.Parallel()
 	ghz := testbed.Program(t, "ghz", "GHZ")
 	d := serve(t, "--policy", "../deploy/policy/fetal-health.yaml")
 	for call, c := range map[string]struct {
@@ -28,8 +27,7 @@ func TestGhz(t *testing.T) {
 		"ckd.v1.UncertaintyService.DecomposeStream": {"../deploy/ghz/decompose-stream.json", 200},
 	} {
 		t.Run(call, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
+			ctx := inTime(t)
 			r := testbed.Run(t, exec.CommandContext(ctx, ghz, "--insecure", "--call", call, "--data-file", c.data,
 				"--total", jsonText(t, c.calls), "--concurrency", "8", "--format", "json", d.GRPC[0]))
 			var report struct {

@@ -1,7 +1,6 @@
 package integration_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -24,6 +23,7 @@ import (
 // TestPrometheus: a Prometheus that scrapes the daemon answers every query that
 // the documents show, and with the values that the lines of a replay give.
 func TestPrometheus(t *testing.T) {
+	t.Parallel()
 	binary, promtool := testbed.Program(t, "prometheus", "PROMETHEUS"), testbed.Program(t, "promtool", "PROMTOOL")
 	queries := documentedQueries(t)
 	for _, mode := range []struct {
@@ -316,10 +316,8 @@ func scrapeConfig(t *testing.T, promtool string, d *daemon) string {
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
 	for _, file := range []string{"../deploy/prometheus/prometheus.yaml", path} {
-		if r := testbed.Run(t, exec.CommandContext(ctx, promtool, "check", "config", file)); r.Code != 0 {
+		if r := testbed.Run(t, exec.CommandContext(inTime(t), promtool, "check", "config", file)); r.Code != 0 {
 			t.Fatalf("promtool check config %s: exit %d\n%s%s", file, r.Code, r.Stdout, r.Stderr)
 		}
 	}

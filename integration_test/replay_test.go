@@ -18,6 +18,7 @@ import (
 // socket, streaming and unary, equals what decompose computes offline with the
 // same policy, and both equal the golden numbers.
 func TestReplayEqualsDecompose(t *testing.T) {
+	t.Parallel()
 	policy := writePolicy(t, policyText)
 	socket := filepath.Join(t.TempDir(), "ckd.sock")
 	d := serveOn(t, "127.0.0.1:0,unix:"+socket, "--policy", policy)
@@ -118,6 +119,7 @@ func lines(t *testing.T, text string) []any {
 
 // TestReplaySummary: throughput and latency are told, on standard error.
 func TestReplaySummary(t *testing.T) {
+	t.Parallel()
 	d := serve(t, "--policy", writePolicy(t, policyText))
 	r := mustRun(t, "replay", "--addr", d.GRPC[0], "--model", "fetal-health", "--summary", "--quiet",
 		"--passes", recording("ctg-ensemble", ".passes.npy"), "--rate", "4000")
@@ -134,6 +136,7 @@ func TestReplaySummary(t *testing.T) {
 // TestReplayRefusals: inputs that are refused have error lines, the others
 // their answers, and the exit code says so.
 func TestReplayRefusals(t *testing.T) {
+	t.Parallel()
 	d := serve(t, "--policy", writePolicy(t, policyText))
 	data, err := os.ReadFile(recording("ctg-ensemble", ".passes.npy"))
 	if err != nil {

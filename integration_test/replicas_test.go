@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/ckd-project/ckd/client"
+	"github.com/ckd-project/ckd/internal/timed"
 )
 
 // TestReplicaKilled: three replicas behind a client that balances, and one
@@ -114,7 +115,7 @@ func TestRetryCountedTwice(t *testing.T) {
 // started again. No input is lost, and none counted twice; and because streams grow
 // old, each that is new is given sessions.
 func TestRollingRestart(t *testing.T) {
-	t.Parallel()
+	timed.Only(t)
 	f := startFleet(t, policyText, nil, "--max-stream-age", "500ms", "--shutdown-grace", "5m")
 	l := newLoad(t, f.dial(f.addresses()...))
 	l.open(f.versions(), 1)

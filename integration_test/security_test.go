@@ -35,6 +35,7 @@ import (
 	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/internal/certs/certtest"
+	"github.com/ckd-project/ckd/internal/timed"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	inferencepb "github.com/ckd-project/ckd/proto/inference"
 )
@@ -514,7 +515,7 @@ func session(ctx context.Context, t *testing.T, s *daemon, v *vault, own certtes
 // TestCertificateExpires: one that ends while the daemon runs is warned of. Then clients refuse it, what is open goes on,
 // and a new one puts it right. One that has ended is refused at the start, and in the place of another.
 func TestCertificateExpires(t *testing.T) {
-	t.Parallel()
+	timed.Only(t)
 	v := newVault(t)
 	expired := v.servers.Issue(t, certtest.Valid(time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)))
 	anywhere := []string{"--policy", writePolicy(t, policyText), "--listen", "127.0.0.1:0", "--admin", "off"}

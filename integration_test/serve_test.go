@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,10 +15,13 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/ckd-project/ckd/integration_test/testbed"
 )
 
 // TestMetrics: after a replay the daemon's metrics say what the recording does.
 func TestMetrics(t *testing.T) {
+	t.Parallel()
 	d := serve(t, "--policy", writePolicy(t, policyText))
 	replayed := lines(t, mustRun(t, "replay", "--addr", d.GRPC[0], "--model", "fetal-health",
 		"--passes", recording("ctg-mcdropout", ".passes.npy")).Stdout)
@@ -120,6 +124,7 @@ series:
 
 // TestProbes and the command that asks them.
 func TestProbes(t *testing.T) {
+	t.Parallel()
 	d := serve(t, "--policy", writePolicy(t, policyText))
 	for path, want := range map[string]string{"/livez": "ok\n", "/readyz": "ok\n", "/healthz": "model fetal-health"} {
 		if code, body, _ := d.Get(path); code != 200 || !strings.Contains(body, want) {
@@ -139,6 +144,7 @@ func TestProbes(t *testing.T) {
 // TestFailClosed: a daemon that cannot start says why, and its exit code says
 // that it did not.
 func TestFailClosed(t *testing.T) {
+	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -184,15 +190,16 @@ func TestFailClosed(t *testing.T) {
 // TestSettings: a flag wins over the environment, the environment over the
 // file, the file over the default.
 func TestSettings(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	settings := filepath.Join(dir, "ckd.yaml")
 	text := fmt.Sprintf("policy:\n  - %q\nmax-open-inputs: 11\nmax-passes: 22\nmax-id-bytes: 33\n", writePolicy(t, policyText))
 	if err := os.WriteFile(settings, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("CKD_MAX_PASSES", "44")
-	t.Setenv("CKD_MAX_ID_BYTES", "55")
-	d := serve(t, "--config", settings, "--max-id-bytes", "66")
+	command := exec.Command(ckd, "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config", settings, "--max-id-bytes", "66")
+	command.Env = append(os.Environ(), "CKD_MAX_PASSES=44", "CKD_MAX_ID_BYTES=55")
+	d := testbed.Start(t, command, 1)
 	limits := streamInfo(t, d.GRPC[0]).GetLimits()
 	if limits.GetOpenInputsPerStream() != 11 || limits.GetPassesPerInput() != 44 || limits.GetInputIdBytes() != 66 {
 		t.Errorf("limits %v", limits)
@@ -202,6 +209,7 @@ func TestSettings(t *testing.T) {
 // TestStaleSocket: what a killed daemon leaves behind does not keep the next
 // one from starting; a live one does.
 func TestStaleSocket(t *testing.T) {
+	t.Parallel()
 	policy := writePolicy(t, policyText)
 	socket := filepath.Join(t.TempDir(), "ckd.sock")
 	first := serveOn(t, "unix:"+socket, "--policy", policy)
@@ -222,6 +230,7 @@ func TestStaleSocket(t *testing.T) {
 
 // TestDemo: what the demo prints as JSON is complete and consistent.
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	r := mustRun(t, "demo", "--json")
 	var report struct {
 		Inputs, Retained, Deferred, Fallback int

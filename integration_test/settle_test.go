@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // settledPolicy is a policy with a rule that was learned for it.
@@ -48,6 +47,7 @@ func actions(t *testing.T, out string) map[int]string {
 
 // TestFrontier: the picture in the README is what the command draws.
 func TestFrontier(t *testing.T) {
+	t.Parallel()
 	if runtime.GOARCH != "amd64" {
 		t.Skip("other processors round otherwise")
 	}
@@ -67,6 +67,7 @@ func TestFrontier(t *testing.T) {
 // passes is enough, and the decisions are those of all passes but for the share that is
 // certified, or thereabouts.
 func TestSettle(t *testing.T) {
+	t.Parallel()
 	file := settledPolicy(t)
 	if text := mustRun(t, "check", file).Stdout; !strings.Contains(text, "With confidence 0.9, at most 1% of the inputs are then decided otherwise") {
 		t.Errorf("check does not tell of the rule:\n%s", text)
@@ -121,6 +122,7 @@ func TestSettle(t *testing.T) {
 // TestSettleStops has a rule that settles whatever it sees: audits find it out, and the
 // daemon then waits for all passes, until there is another policy.
 func TestSettleStops(t *testing.T) {
+	t.Parallel()
 	file := settledPolicy(t)
 	good, err := os.ReadFile(file)
 	if err != nil {
@@ -162,12 +164,9 @@ func TestSettleStops(t *testing.T) {
 		if err := d.Process.Process.Signal(syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.Now().Add(30 * time.Second); d.gauge("ckd_policy_last_reload_success_timestamp_seconds") == before; {
-			if time.Now().After(deadline) {
-				t.Fatal("the policy is not read again")
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
+		eventually(t, "the policy is read again", func() bool {
+			return d.gauge("ckd_policy_last_reload_success_timestamp_seconds") != before
+		})
 	}
 	reload([]byte(strings.Replace(string(wrong), "    critical: ", "    version: two\n    critical: ", 1)))
 	if saved := replay(); saved != "0" || d.gauge("ckd_settle_stopped") != 1 {

@@ -2,7 +2,6 @@ package integration_test
 
 import (
 	"bufio"
-	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -13,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ckd-project/ckd/internal/triage"
 )
@@ -30,6 +28,7 @@ func (d *daemon) state(model string, header ...string) (s triage.State) {
 
 // TestTriagePage: the page says of a replay what its lines say, and follows a reload.
 func TestTriagePage(t *testing.T) {
+	t.Parallel()
 	path := writePolicy(t, policyText)
 	d := serve(t, "--policy", path, "--recent-inputs", "5")
 	if m := d.state("fetal-health").Model; m == nil || m.Spans[0].Inputs != 0 || m.Spans[0].DeferredShare != nil || len(m.Recent.Inputs) != 0 {
@@ -87,6 +86,7 @@ func TestTriagePage(t *testing.T) {
 // TestTriagePageAccess: with access control the page is for administrators, the last
 // inputs for those who may see them as well, and a browser's password will do.
 func TestTriagePageAccess(t *testing.T) {
+	t.Parallel()
 	tokens := map[string]string{"team": "triage-team-0123456789", "viewer": "viewer-0123456789abc", "sidecar": "sidecar-0123456789ab", "narrow": "narrow-0123456789abc"}
 	text := "identities:\n"
 	for name, rights := range map[string]string{"team": `models: ["*"], admin: true, recent: true`, "narrow": "models: [another], admin: true, recent: true", "viewer": "admin: true", "sidecar": `models: ["*"]`} {
@@ -128,6 +128,7 @@ func TestTriagePageAccess(t *testing.T) {
 // TestTriagePageRebound: a page of another name that was made to mean this machine
 // learns nothing.
 func TestTriagePageRebound(t *testing.T) {
+	t.Parallel()
 	d := serve(t, "--policy", writePolicy(t, policyText))
 	for host, want := range map[string]int{"page.example": 403, "localhost:9590": 200} {
 		for _, path := range []string{"/", "/triage/state"} {
@@ -150,9 +151,9 @@ func TestTriagePageRebound(t *testing.T) {
 // TestTriagePageEvents: events come while inputs are decided, and somebody who
 // watches does not hold up the end of the daemon.
 func TestTriagePageEvents(t *testing.T) {
+	t.Parallel()
 	d := serve(t, "--policy", writePolicy(t, policyText), "--shutdown-grace", "1h") // which Stop does not wait for
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := inTime(t)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.Admin+"/triage/events?model=fetal-health", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,10 @@ import (
 	"time"
 )
 
+// hang is how long a program may take to start or stop before it is taken to hang: far
+// more than it needs on a machine with much else to do.
+const hang = 2 * time.Minute
+
 // Daemon is a running ckd serve.
 type Daemon struct {
 	GRPC    []string // addresses, as a client dials them
@@ -73,7 +77,7 @@ func StartUntil(t *testing.T, command *exec.Cmd, listens func(*Daemon) bool) *Da
 	case <-listening:
 	case <-d.Exited:
 		t.Fatalf("the daemon exited: %s", d.Log())
-	case <-time.After(30 * time.Second):
+	case <-time.After(hang):
 		t.Fatalf("the daemon does not listen: %s", d.Log())
 	}
 	return d
@@ -124,10 +128,10 @@ func (d *Daemon) Stop() int {
 	}
 	select {
 	case <-d.Exited:
-	case <-time.After(30 * time.Second):
+	case <-time.After(hang):
 		_ = d.Process.Process.Kill() // it did not stop by itself
 		<-d.Exited
-		d.t.Error("the daemon did not stop within 30 s of SIGTERM")
+		d.t.Errorf("the daemon did not stop within %v of SIGTERM", hang)
 	}
 	return d.Process.ProcessState.ExitCode()
 }

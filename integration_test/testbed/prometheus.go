@@ -59,7 +59,7 @@ func StartPrometheus(t *testing.T, binary, config string, flags ...string) *Prom
 // ready waits until Prometheus answers, and reports false if it exits before.
 func (p *Prometheus) ready() bool {
 	p.t.Helper()
-	for range 300 {
+	for range int(hang / (100 * time.Millisecond)) {
 		select {
 		case <-p.exited:
 			return false
@@ -69,7 +69,7 @@ func (p *Prometheus) ready() bool {
 			return true
 		}
 	}
-	p.t.Fatal("Prometheus is not ready after 30 s")
+	p.t.Fatalf("Prometheus is not ready after %v", hang)
 	return false
 }
 
@@ -78,10 +78,10 @@ func (p *Prometheus) Stop() {
 	_ = p.process.Process.Signal(syscall.SIGTERM) // it may have exited
 	select {
 	case <-p.exited:
-	case <-time.After(15 * time.Second):
+	case <-time.After(hang):
 		_ = p.process.Process.Kill() // it may have exited
 		<-p.exited
-		p.t.Error("Prometheus did not stop within 15 s of SIGTERM")
+		p.t.Errorf("Prometheus did not stop within %v of SIGTERM", hang)
 	}
 	if p.t.Failed() {
 		p.t.Logf("log of Prometheus:\n%s", p.log.String())
@@ -94,7 +94,7 @@ func (p *Prometheus) Scraped(after time.Time) string {
 	p.t.Helper()
 	// Prometheus moves the time of a scrape by some milliseconds, to regular steps.
 	after = after.Add(100 * time.Millisecond)
-	for range 300 {
+	for range int(hang / (100 * time.Millisecond)) {
 		targets := p.Query("timestamp(up) and up == 1", "")
 		var first, last model.SampleValue
 		for i, sample := range targets {
@@ -108,7 +108,7 @@ func (p *Prometheus) Scraped(after time.Time) string {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	p.t.Fatal("Prometheus has not scraped its targets within 30 s")
+	p.t.Fatalf("Prometheus has not scraped its targets within %v", hang)
 	return ""
 }
 
@@ -135,7 +135,7 @@ func (p *Prometheus) Query(query, at string) model.Vector {
 
 // Get fetches a path.
 func (p *Prometheus) Get(path string) (code int, body []byte, err error) {
-	ctx, cancel := context.WithTimeout(p.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), hang)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL+path, nil)
 	if err != nil {
