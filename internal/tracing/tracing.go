@@ -30,6 +30,7 @@ type Options struct {
 
 // Tracer makes spans of calls.
 type Tracer struct {
+	exporter sdktrace.SpanExporter
 	provider *sdktrace.TracerProvider
 }
 
@@ -43,7 +44,7 @@ func New(o Options) (*Tracer, error) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		o.Logger.Warn("spans were not sent", zap.Error(err))
 	}))
-	return &Tracer{sdktrace.NewTracerProvider(
+	return &Tracer{exporter, sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(exporter),
 		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(o.Sample))),
 		sdktrace.WithResource(resource.NewSchemaless(
@@ -61,5 +62,12 @@ func (t *Tracer) Handler() stats.Handler {
 	)
 }
 
-// Close sends what is left, as long as ctx lasts.
-func (t *Tracer) Close(ctx context.Context) error { return t.provider.Shutdown(ctx) }
+// Close sends what is left, as long as ctx lasts. Then it ends all attempts to reach the
+// collector, which the provider would go on with in the background.
+func (t *Tracer) Close(ctx context.Context) error {
+	err := t.provider.Shutdown(ctx)
+	if err != nil {
+		_ = t.exporter.Shutdown(ctx) // err says that spans are lost
+	}
+	return err
+}

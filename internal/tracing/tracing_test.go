@@ -146,8 +146,10 @@ func call(t *testing.T, server string) {
 	}
 }
 
-// TestNoCollector: a collector that does not answer holds nothing up, and is told of.
+// TestNoCollector: a collector that does not answer holds nothing up, and is told of. No
+// attempt to reach it goes on after Close.
 func TestNoCollector(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	core, lines := observer.New(zapcore.WarnLevel)
 	tracer, err := tracing.New(tracing.Options{Endpoint: "http://127.0.0.1:1", Sample: 1, Logger: zap.New(core)})
 	if err != nil {
