@@ -456,7 +456,7 @@ func rotate(t *testing.T, v *vault, cert, key string, replace func(n int, p cert
 			})
 		}
 		eventually(t, "the metric follows", func() bool {
-			return s.gauge("ckd_certificate_not_after_seconds") == float64(pairs[n].Cert.NotAfter.Unix())
+			return s.gauge("ckd_certificate_not_after_timestamp_seconds") == float64(pairs[n].Cert.NotAfter.Unix())
 		})
 	}
 	pass(true)
@@ -526,7 +526,7 @@ func TestCertificateExpires(t *testing.T) {
 	brief := v.servers.Issue(t, certtest.Valid(time.Now().Add(-time.Hour), end))
 	s := serveSite(t, v.tls(brief)...)
 	s.says("the server's certificate expires within a day")
-	if got := s.gauge("ckd_certificate_not_after_seconds"); got != float64(end.Unix()) {
+	if got := s.gauge("ckd_certificate_not_after_timestamp_seconds"); got != float64(end.Unix()) {
 		t.Errorf("the metric is %v, want %v", got, end.Unix())
 	}
 	config, https := trusting(v.servers), strings.TrimPrefix(s.HTTP, "https://")
@@ -562,7 +562,7 @@ func TestCertificateExpires(t *testing.T) {
 	v.tls(renewed)
 	eventually(t, "the renewed one is taken", func() bool {
 		_, err := modelsOf(inTime(t), dialTLS(t, s.GRPC[0], config))
-		return err == nil && s.gauge("ckd_certificate_not_after_seconds") == float64(renewed.Cert.NotAfter.Unix())
+		return err == nil && s.gauge("ckd_certificate_not_after_timestamp_seconds") == float64(renewed.Cert.NotAfter.Unix())
 	})
 	v.isKeptBy(s)
 }

@@ -162,7 +162,7 @@ func declare() *series {
 	for _, files := range []string{"access", "certificates"} {
 		s.securityReloadsFailed.WithLabelValues(files)
 	}
-	s.certificateNotAfter = s.gauge("ckd_certificate_not_after_seconds",
+	s.certificateNotAfter = s.gauge("ckd_certificate_not_after_timestamp_seconds",
 		"When the certificate that the daemon serves with ends, in seconds since 1970; 0 without TLS.",
 	).WithLabelValues()
 	s.abandoned = s.counter("ckd_inputs_abandoned_total",

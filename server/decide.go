@@ -37,7 +37,6 @@ type Call struct {
 // called once the server serves.
 func (s *Server) RegisterService(d *grpc.ServiceDesc, implementation any) {
 	s.grpc.RegisterService(bare(d), implementation)
-	s.rpc.InitializeMetrics(s.grpc)
 }
 
 // Decide checks a call, decides on its inputs and counts them, as Decompose does,

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/ckd-project/ckd/engine"
@@ -418,6 +419,40 @@ func TestPolicyWithinLimits(t *testing.T) {
 	}
 	if _, err := s.model(t.Context(), "ctg"); err != nil {
 		t.Errorf("the policies before are gone: %v", err)
+	}
+}
+
+// TestOwnMethodsHaveSeries from the start, one for each code; those of other services
+// appear with their first call.
+func TestOwnMethodsHaveSeries(t *testing.T) {
+	h := newHarness(t, DefaultLimits())
+	const own = "ckd.v1.UncertaintyService"
+	services := func() map[string]int {
+		found := map[string]int{}
+		families, err := h.registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, family := range families {
+			for _, m := range family.GetMetric() {
+				for _, l := range m.GetLabel() {
+					if l.GetName() == "grpc_service" {
+						found[l.GetValue()]++
+					}
+				}
+			}
+		}
+		return found
+	}
+	if got := services(); len(got) != 1 || got[own] != 4*(4+17) { // four methods: four metrics without a code, one with
+		t.Errorf("series at the start: %v", got)
+	}
+	if _, err := healthv1.NewHealthClient(h.conn).Check(t.Context(), &healthv1.HealthCheckRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	h.eventually(t, 1, "grpc_server_handled_total", "grpc_service", healthv1.Health_ServiceDesc.ServiceName)
+	if got := services(); len(got) != 2 {
+		t.Errorf("series after a health check: %v", got)
 	}
 }
 

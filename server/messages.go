@@ -9,6 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/grpc"
+
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
 // The interceptors look after calls, and after every message of a stream too:
@@ -67,6 +69,16 @@ func (m *messages) SendMsg(from any) error {
 type rpcMetrics struct {
 	*grpcprom.ServerMetrics
 	received, sent atomic.Int64
+}
+
+// own lists the methods of ckd.v1 alone. Their series exist from the start; those of
+// other services appear with their first call, as there are too many to begin with.
+type own struct{ *grpc.Server }
+
+// GetServiceInfo implements reflection.ServiceInfoProvider.
+func (o own) GetServiceInfo() map[string]grpc.ServiceInfo {
+	name := ckdv1.UncertaintyService_ServiceDesc.ServiceName
+	return map[string]grpc.ServiceInfo{name: o.Server.GetServiceInfo()[name]}
 }
 
 // Collect implements prometheus.Collector.

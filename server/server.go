@@ -152,7 +152,7 @@ func New(o Options) (*Server, error) {
 	if o.Channelz {
 		channelz.RegisterChannelzServiceToServer(s.grpc)
 	}
-	s.rpc.InitializeMetrics(s.grpc)
+	s.rpc.InitializeMetrics(own{s.grpc})
 	s.metrics.ReadSaturation(s.saturation)
 	s.metrics.ReadSettling(s.Settling)
 	return s, nil
