@@ -77,12 +77,27 @@ func helmProgram(t *testing.T) string {
 
 func helmTemplate(t *testing.T, values string, flags ...string) testbed.Result {
 	t.Helper()
+	return helmTemplateOf(t, chart, values, flags...)
+}
+
+func helmTemplateOf(t *testing.T, chart, values string, flags ...string) testbed.Result {
+	t.Helper()
 	if !slices.Contains(flags, "--kube-version") {
 		flags = append(flags, "--kube-version", kubeVersion)
 	}
 	command := exec.Command(helmProgram(t), append([]string{"template", "ckd", chart, "--namespace", "grading", "--values", "-"}, flags...)...)
 	command.Stdin = strings.NewReader(values)
 	return testbed.Run(t, command)
+}
+
+// copyChart returns the folder of a copy of the chart, for a test to change.
+func copyChart(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(chart)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 func renderChart(t *testing.T, values string, flags ...string) []runtime.Object {

@@ -288,7 +288,10 @@ func TestChartRefuses(t *testing.T) {
 		{"policies: {retina.json: '{}'}", `policies: "retina.json": expected a name that ends in .yaml or .yml`},
 		{"policies: {x: abc}", `policies: "x": expected a name that ends in .yaml or .yml`},
 		{"policies: {retina: {yaml: abc}}", `policies: "retina": expected the text of a file; --set takes the dot of a file's name as \.`},
-		{"policies: {retina.yaml: ''}", "/policies/retina.yaml"},
+		{"policies: {retina.yaml: ''}", `policies: "retina.yaml": empty, or only comments, expected the text of a policy file`},
+		{`policies: {retina.yaml: " \n\t\n"}`, `policies: "retina.yaml": empty, or only comments`},
+		{`policies: {a.yaml: "models: []", b.yaml: "# models:\n---\n  # none\n"}`, `policies: "b.yaml": empty, or only comments`},
+		{"policies: {retina.yaml: null}", `policies: "retina.yaml": expected the text of a file`},
 		{"policies: {.yaml: abc}", `policies: ".yaml": expected a name`},
 		{"policies: {" + strings.Repeat("x", 249) + ".yaml: abc}", "expected a name of at most 253 characters"},
 		{"policies: {a.yaml: \"" + strings.Repeat("x", 1<<19) + "\", b.yaml: \"" + strings.Repeat("x", 1<<19+1) + "\"}", "policies: 1048577 bytes, expected 1048576 at most"},
@@ -474,6 +477,45 @@ func TestChartRefuses(t *testing.T) {
 	}
 	if r := helmTemplate(t, sidecarValues, "--kube-version", "1.28.9"); r.Code == 0 || !strings.Contains(r.Stderr, "need Kubernetes 1.29") {
 		t.Errorf("a Kubernetes without native sidecars: exit %d, %s", r.Code, r.Stderr)
+	}
+}
+
+// TestChartWithoutFiles takes files of the chart away, as copies by some tools lack them. The chart
+// fails where it needs the file, and says what to set instead.
+func TestChartWithoutFiles(t *testing.T) {
+	const policy = "files/example-policy.yaml"
+	for _, c := range []struct{ name, file, text, values, want string }{
+		{"no policy", policy, "", "", policy + " is missing or empty in this copy of the chart: set policies or policiesConfigMap"},
+		{"a blank policy", policy, " \n\n", "", policy + " is missing or empty"},
+		{"a commented policy", policy, "# models:\n---\n", "", policy + " is missing or empty"},
+		{"a commented policy of a sidecar", policy, "# models:\n", sidecarValues, policy + " is missing or empty"},
+		{"a commented policy of a library", policy, "# models:\n", "mode: library", policy + " is missing or empty"},
+		{"the policy that is given", policy, "", "policies: {a.yaml: 'models: []'}", ""},
+		{"the ConfigMap that is given", policy, "", "policiesConfigMap: mine", ""},
+		{"no rules", "files/rules/alerts.yaml", "", "prometheusRule: {enabled: true}",
+			"files/rules/alerts.yaml is missing or empty in this copy of the chart: install the whole chart, or set prometheusRule.enabled to false"},
+		{"blank rules", "files/rules/recording.yaml", "# groups:\n", "prometheusRule: {enabled: true}", "files/rules/recording.yaml is missing or empty"},
+		{"rules without groups", "files/rules/recording.yaml", "groups: []\n", "prometheusRule: {enabled: true}", "files/rules/recording.yaml has no groups"},
+		{"rules that are not asked for", "files/rules", "", "", ""},
+		{"no dashboards", "files/grafana", "", "dashboards: {enabled: true}",
+			"files/grafana/*.json is missing or empty in this copy of the chart: install the whole chart, or set dashboards.enabled to false"},
+		{"a blank dashboard", "files/grafana/triage.json", "\n", "dashboards: {enabled: true}", "files/grafana/triage.json is missing or empty"},
+		{"dashboards that are not asked for", "files/grafana", "", "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			copied := copyChart(t)
+			path := filepath.Join(copied, c.file)
+			if err := os.RemoveAll(path); err != nil {
+				t.Fatal(err)
+			}
+			if c.text != "" {
+				putFile(t, path, c.text)
+			}
+			result := helmTemplateOf(t, copied, c.values)
+			if (result.Code == 0) != (c.want == "") || !strings.Contains(result.Stderr, c.want) {
+				t.Errorf("exit %d, want the message %q:\n%s", result.Code, c.want, result.Stderr)
+			}
+		})
 	}
 }
 
@@ -687,23 +729,7 @@ func TestChartServes(t *testing.T) {
 // TestChartNotes: what the notes warn of is so, and what is so they warn of. Helm
 // prints them for an installation alone; here they are in a manifest.
 func TestChartNotes(t *testing.T) {
-	dir := t.TempDir()
-	for _, pattern := range []string{"*", "templates/*"} {
-		paths, err := filepath.Glob(filepath.Join(chart, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, path := range paths {
-			if info, err := os.Stat(path); err != nil || info.IsDir() {
-				continue
-			}
-			to, err := filepath.Rel(chart, path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			putFile(t, filepath.Join(dir, to), getFile(t, path))
-		}
-	}
+	dir := copyChart(t)
 	putFile(t, filepath.Join(dir, "templates/notes.yaml"),
 		`{{- define "notes" }}`+getFile(t, filepath.Join(chart, "templates/NOTES.txt"))+`{{ end }}notes: {{ include "notes" . | quote }}`)
 
@@ -728,10 +754,7 @@ func TestChartNotes(t *testing.T) {
 		{sidecarValues, []string{"server with ckd beside it", "unix:/run/ckd/ckd.sock."}, []string{"PLAINTEXT", "No access"}},
 		{"mode: library", []string{"ckd.sidecar"}, []string{"PLAINTEXT"}},
 	} {
-		command := exec.Command(helmProgram(t), "template", "ckd", dir, "--namespace", "grading", "--values", "-",
-			"--show-only", "templates/notes.yaml", "--kube-version", kubeVersion)
-		command.Stdin = strings.NewReader(c.values)
-		result := testbed.Run(t, command)
+		result := helmTemplateOf(t, dir, c.values, "--show-only", "templates/notes.yaml")
 		var rendered struct{ Notes string }
 		if err := yaml.Unmarshal([]byte(result.Stdout), &rendered); err != nil || result.Code != 0 {
 			t.Fatalf("%s\n%s%v", c.values, result.Stderr, err)

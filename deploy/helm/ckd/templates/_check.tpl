@@ -173,6 +173,9 @@ refuses. Names, whose shape a schema could tell, are here for the message: it sa
 {{- if gt (len $file) 253 -}}
 {{- fail (printf "policies: %q: expected a name of at most 253 characters" $file) -}}
 {{- end -}}
+{{- if include "ckd.isBlank" $text -}}
+{{- fail (printf "policies: %q: empty, or only comments, expected the text of a policy file, as --set-file reads it; leave policies out to serve the example" $file) -}}
+{{- end -}}
 {{- $bytes = add $bytes (len $text) -}}
 {{- end -}}
 {{- if gt $bytes 1048576 -}}

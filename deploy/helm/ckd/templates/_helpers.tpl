@@ -66,6 +66,24 @@ labels: {{- include "ckd.labels" . | nindent 2 }}
 {{- end -}}
 {{- end -}}
 
+{{/*
+ckd.file returns the text of a file of the chart. One that is missing, blank or only comments fails, and the message says
+what to do instead. Its arguments are a list: the root, the path, and what to do.
+*/}}
+{{- define "ckd.file" -}}
+{{- $path := index . 1 -}}
+{{- $text := (index . 0).Files.Get $path -}}
+{{- if include "ckd.isBlank" $text -}}
+{{- fail (printf "%s is missing or empty in this copy of the chart: %s" $path (index . 2)) -}}
+{{- end -}}
+{{- $text -}}
+{{- end -}}
+
+{{/* ckd.isBlank reports whether a text has no YAML in it. Blank lines may have tabs, which YAML itself refuses. */}}
+{{- define "ckd.isBlank" -}}
+{{- if not (replace "\t" " " . | fromYaml) -}}true{{- end -}}
+{{- end -}}
+
 {{/* ckd.seconds: a setting such as 10s, 1m30s or 500ms in whole seconds, rounded up. */}}
 {{- define "ckd.seconds" -}}
 {{- $ms := 0 -}}
