@@ -808,13 +808,19 @@ func TestIdentities(t *testing.T) {
 				t.Errorf("%s: %d", path, code)
 			}
 		}
-		// Over gRPC the protocol's own probes need an identity, as everything but health does.
-		probes := inferencepb.NewGRPCInferenceServiceClient(secure)
-		if _, err := probes.ServerReady(inTime(t), &inferencepb.ServerReadyRequest{}); status.Code(err) != codes.Unauthenticated {
-			t.Errorf("ServerReady of nobody: %v", err)
+		// Over gRPC the server's probes of the Open Inference Protocol are as open as over HTTP, the models' are not.
+		for _, ctx := range []context.Context{inTime(t), bearer(benToken)} {
+			probes := inferencepb.NewGRPCInferenceServiceClient(secure)
+			if r, err := probes.ServerLive(ctx, &inferencepb.ServerLiveRequest{}); err != nil || !r.GetLive() {
+				t.Errorf("ServerLive: %v, %v", r, err)
+			}
+			if r, err := probes.ServerReady(ctx, &inferencepb.ServerReadyRequest{}); err != nil || !r.GetReady() {
+				t.Errorf("ServerReady: %v, %v", r, err)
+			}
 		}
-		if r, err := probes.ServerReady(bearer(benToken), &inferencepb.ServerReadyRequest{}); err != nil || !r.GetReady() {
-			t.Errorf("ServerReady: %v, %v", r, err)
+		probes := inferencepb.NewGRPCInferenceServiceClient(secure)
+		if _, err := probes.ModelReady(inTime(t), &inferencepb.ModelReadyRequest{Name: "fetal-health"}); status.Code(err) != codes.Unauthenticated {
+			t.Errorf("ModelReady of nobody: %v", err)
 		}
 		for token, want := range map[string]codes.Code{"": codes.Unauthenticated, annToken: codes.OK} {
 			ctx := inTime(t)

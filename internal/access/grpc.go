@@ -16,22 +16,17 @@ import (
 // process. From any other peer it is taken away.
 const identityKey = "ckd-identity"
 
-// openMethods are for everybody. Whoever probes has no credential; who watches the
-// health goes on for as long as it likes, and needs one.
+// openMethods are the methods that need no identity. A probe has no credential; a
+// watch of the health lasts as long as its client likes, and needs one.
 var openMethods = map[string]bool{
-	"/grpc.health.v1.Health/Check": true,
-	"/grpc.health.v1.Health/List":  true,
+	"/grpc.health.v1.Health/Check":                true,
+	"/grpc.health.v1.Health/List":                 true,
+	"/inference.GRPCInferenceService/ServerLive":  true,
+	"/inference.GRPCInferenceService/ServerReady": true,
 }
 
 // channelzService tells of everybody's connections.
 const channelzService = "/grpc.channelz.v1.Channelz/"
-
-// openInProcess are the methods that HTTP probes become within the process: which
-// of them are open was decided there.
-var openInProcess = map[string]bool{
-	"/inference.GRPCInferenceService/ServerLive":  true,
-	"/inference.GRPCInferenceService/ServerReady": true,
-}
 
 // Unary lets in the calls of those who are known. It passes all where s is nil.
 func (s *Store) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -142,7 +137,7 @@ func identify(ctx context.Context, method string) (c credential, isOpen bool, wh
 	}
 	switch passedOn := metadata.ValueFromIncomingContext(ctx, identityKey); {
 	case len(passedOn) == 0:
-		return c, openInProcess[method], ""
+		return c, false, ""
 	case len(passedOn) > 1 || passedOn[0] == "":
 		return c, false, BadCredential
 	default:

@@ -171,7 +171,7 @@ func TestOpen(t *testing.T) {
 			t.Errorf("reflection: %v", err)
 		}
 		for _, method := range []string{
-			"/inference.GRPCInferenceService/ServerLive", "/grpc.health.v1.Healthy/Check", "/none/none",
+			"/inference.GRPCInferenceService/ModelReady", "/grpc.health.v1.Healthy/Check", "/none/none",
 			"/ckd.v1.UncertaintyService/GetModel",
 		} {
 			err := c.Invoke(t.Context(), method, &healthv1.HealthCheckRequest{}, &healthv1.HealthCheckResponse{})
@@ -558,7 +558,8 @@ func TestInProcess(t *testing.T) {
 	}
 }
 
-// Probes over HTTP become methods within the process, which are open there alone.
+// The server's probes of the Open Inference Protocol are open over the network as well as within the process, where
+// those of HTTP come from.
 func TestProbesOfInference(t *testing.T) {
 	s, _ := open(t, access.Options{}, "identities: []")
 	local := newPipe()
@@ -584,8 +585,9 @@ func TestProbesOfInference(t *testing.T) {
 		{"in process", dial(t, "passthrough:///pipe", nil, local.dialer()), "ServerLive", codes.OK},
 		{"in process", dial(t, "passthrough:///pipe", nil, local.dialer()), "ServerReady", codes.OK},
 		{"in process", dial(t, "passthrough:///pipe", nil, local.dialer()), "ModelReady", codes.Unauthenticated},
-		{"network", dial(t, tcp.Addr().String(), nil), "ServerLive", codes.Unauthenticated},
-		{"network", dial(t, tcp.Addr().String(), nil), "ServerReady", codes.Unauthenticated},
+		{"network", dial(t, tcp.Addr().String(), nil), "ServerLive", codes.OK},
+		{"network", dial(t, tcp.Addr().String(), nil), "ServerReady", codes.OK},
+		{"network", dial(t, tcp.Addr().String(), nil), "ModelReady", codes.Unauthenticated},
 	} {
 		err := test.c.Invoke(t.Context(), "/inference.GRPCInferenceService/"+test.method, &healthv1.HealthCheckRequest{}, &healthv1.HealthCheckResponse{})
 		if status.Code(err) != test.want {
