@@ -2,7 +2,6 @@ package integration_test
 
 import (
 	"bytes"
-	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/integration_test/testbed"
-	"github.com/ckd-project/ckd/internal/record"
 )
 
 // TestDrift: a policy that calibrate writes has the daemon tell when inputs are no
@@ -27,10 +26,20 @@ func TestDrift(t *testing.T) {
 		t.Errorf("check does not tell of the reference:\n%s", text)
 	}
 	d := serve(t, "--policy", file)
+	c, err := client.Dial(d.GRPC[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
 	sent := 0
-	replay := func(path string, inputs int) {
+	known, unknown := readDigits(t, "digits-id"), readDigits(t, "digits-ood")
+	send := func(of digits, from, inputs int) {
 		t.Helper()
-		mustRun(t, "replay", "--addr", d.GRPC[0], "--model", "digits", "--quiet", "--passes", path)
+		b := client.Batch{Model: "digits", Layout: client.NSK, Passes: of.passes, Inputs: inputs}
+		b.Values = of.values[from*of.each : (from+inputs)*of.each]
+		if _, err := c.Decompose(inTime(t), b); err != nil {
+			t.Fatal(err)
+		}
 		sent += inputs
 	}
 	filled := func(window int) float64 {
@@ -39,7 +48,7 @@ func TestDrift(t *testing.T) {
 
 	// The digits that it was calibrated on, four times over: nothing has changed.
 	for range 4 {
-		replay(recording("digits-id", ".passes.npy"), 506)
+		send(known, 0, known.inputs)
 		if raised := d.gauge("ckd_drift_alarms_total"); raised != 0 {
 			t.Fatalf("%v alarms of %d digits that have not changed", raised, sent)
 		}
@@ -73,23 +82,21 @@ func TestDrift(t *testing.T) {
 	// Digits that it does not know: 64 inputs at most, and the 7 that may wait.
 	const within = 64 + 7
 	const batch = 8
-	batches := slicesOf(t, "digits-ood", batch)
-	seenAfter := 0
-	for i, path := range batches {
-		replay(path, batch)
+	seenAfter, at := 0, 0
+	for ; at+batch <= unknown.inputs && seenAfter == 0; at += batch {
+		send(unknown, at, batch)
 		if d.gauge("ckd_drift_alarm") > 0 {
-			seenAfter = (i + 1) * batch
-			break
+			seenAfter = at + batch
 		}
 	}
 	t.Logf("digits that it does not know are seen after %d inputs", seenAfter)
 	if seenAfter == 0 || seenAfter > within {
 		t.Errorf("seen after %d inputs, want at most %d", seenAfter, within)
 	}
-	for i := seenAfter / batch; i < len(batches); i++ {
-		replay(batches[i], batch)
+	for ; at+batch <= unknown.inputs; at += batch {
+		send(unknown, at, batch)
 		if d.gauge("ckd_drift_alarm") == 0 {
-			t.Fatalf("no alarm any more after %d inputs that it does not know", (i+1)*batch)
+			t.Fatalf("no alarm any more after %d inputs that it does not know", at+batch)
 		}
 	}
 	if z := d.gauge("ckd_drift_z", "model", "digits", "class", "0", "signal", "epistemic", "window", "256"); z < 5.5 {
@@ -100,16 +107,9 @@ func TestDrift(t *testing.T) {
 	// looked at each eighth of it.
 	const ends = 1024 + 1024/8 + 7
 	after := 0
-	for range ends/506 + 1 {
-		for _, path := range slicesOf(t, "digits-id", 46) {
-			replay(path, 46)
-			if after += 46; d.gauge("ckd_drift_alarm") == 0 {
-				break
-			}
-		}
-		if d.gauge("ckd_drift_alarm") == 0 {
-			break
-		}
+	for d.gauge("ckd_drift_alarm") > 0 && after <= ends {
+		send(known, after%known.inputs, 46) // 506 are 11 times 46
+		after += 46
 	}
 	t.Logf("the alarm ends after %d inputs that it knows", after)
 	if alarms := d.gauge("ckd_drift_alarm"); alarms != 0 || after > ends+46 {
@@ -231,31 +231,15 @@ func calibrateDigits(t *testing.T) string {
 	return file
 }
 
-// slicesOf cuts a recording into files of so many inputs; what is left over is left
-// out.
-func slicesOf(t *testing.T, name string, inputs int) []string {
+// digits is the inputs of a recording, [inputs][passes][classes], of which each has so many
+// values.
+type digits struct {
+	values               []float32
+	inputs, passes, each int
+}
+
+func readDigits(t *testing.T, name string) digits {
 	t.Helper()
-	p, err := record.ReadPasses(recording(name, ".passes.npy"), record.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	var files []string
-	for from := 0; from+inputs <= p.N; from += inputs {
-		part := &record.Array{Shape: []int{p.S, inputs, p.K}}
-		for s := range p.S {
-			at := (s*p.N + from) * p.K
-			part.Float32 = append(part.Float32, p.Float32[at:at+inputs*p.K]...)
-		}
-		var data bytes.Buffer
-		if err := record.Write(&data, part); err != nil {
-			t.Fatal(err)
-		}
-		path := filepath.Join(dir, fmt.Sprintf("%d.npy", from))
-		if err := os.WriteFile(path, data.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, path)
-	}
-	return files
+	values, n, s, k := readRecording(t, name, math.MaxInt)
+	return digits{values, n, s, s * k}
 }

@@ -9,17 +9,34 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
 
-// settledPolicy is a policy with a rule that was learned for it.
+// learned holds the policy that settledPolicy has learned, and what calibrate said.
+var learned struct {
+	sync.Once
+	policy, told string
+}
+
+// settledPolicy returns the file of a policy with a rule that was learned for it.
 func settledPolicy(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "settled.yaml")
-	out := mustRun(t, "calibrate", "--settle", "0.01", "--policy", "testdata/lowrank.yaml", "--passes", recording("ctg-lowrank", ".passes.npy"), "--out", file)
-	if !strings.Contains(out.Stdout, "at most 0.01 of the inputs are decided otherwise") {
-		t.Errorf("calibrate says:\n%s", out.Stdout)
+	learned.Do(func() { // it takes seconds
+		learned.told = run(t, "calibrate", "--settle", "0.01", "--policy", "testdata/lowrank.yaml", "--passes", recording("ctg-lowrank", ".passes.npy"), "--out", file).Stdout
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Error(err)
+		}
+		learned.policy = string(text)
+	})
+	if !strings.Contains(learned.told, "at most 0.01 of the inputs are decided otherwise") {
+		t.Fatalf("calibrate says:\n%s", learned.told)
+	}
+	if err := os.WriteFile(file, []byte(learned.policy), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	return file
 }

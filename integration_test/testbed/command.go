@@ -3,6 +3,7 @@ package testbed
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,7 +13,14 @@ import (
 
 // Main builds commands, of the folders that are given, says where each is, and runs
 // the tests: it is what TestMain calls.
+//
+// The tests wait for other programs most of the time, so that more of them run side by
+// side than there are processors; -parallel still has the last word.
 func Main(m *testing.M, commands map[string]*string) (code int) {
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	dir, err := os.MkdirTemp("", "ckd-testbed")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -147,6 +148,7 @@ func clients(t *testing.T) map[string]*http.Client {
 
 // TestStream: many groups, each answered while the body is still being sent, as over gRPC.
 func TestStream(t *testing.T) {
+	t.Parallel()
 	const groups, inputs, passes = 12, 5, 30
 	for version, client := range clients(t) {
 		t.Run(version, func(t *testing.T) {
@@ -204,6 +206,7 @@ func TestStream(t *testing.T) {
 // TestStreamFaults: what is wrong with a line, or the body, ends the stream with an error, and what was open is not
 // decided: only a body that ends well is a half-close.
 func TestStreamFaults(t *testing.T) {
+	t.Parallel()
 	limits := server.DefaultLimits()
 	limits.MessageBytes = 4096
 	for version, client := range clients(t) {
@@ -220,7 +223,11 @@ func TestStreamFaults(t *testing.T) {
 			"broken off":    {"broken", codes.Canceled, ""},
 		} {
 			t.Run(version+"/"+name, func(t *testing.T) {
-				h := newHarness(t, limits, Options{ReadTimeout: 300 * time.Millisecond})
+				var o Options
+				if c.line == "slow" {
+					o.ReadTimeout = 300 * time.Millisecond
+				}
+				h := newHarness(t, limits, o)
 				s := h.open(t, client, header)
 				s.answer()
 				for pass := range 8 { // the policy would decide on four
@@ -253,6 +260,7 @@ func TestStreamFaults(t *testing.T) {
 
 // TestStreamRefused: an error before the first answer has a status of its own, and comes while the body is open.
 func TestStreamRefused(t *testing.T) {
+	t.Parallel()
 	for version, client := range clients(t) {
 		for name, c := range map[string]struct {
 			line   string
@@ -277,6 +285,7 @@ func TestStreamRefused(t *testing.T) {
 
 // TestStreamWithdrawn: a stream whose client may no longer says so, whatever had begun to come, and decides nothing.
 func TestStreamWithdrawn(t *testing.T) {
+	t.Parallel()
 	for version, client := range clients(t) {
 		for _, code := range []codes.Code{codes.Unauthenticated, codes.PermissionDenied} {
 			t.Run(version+"/"+code.String(), func(t *testing.T) {
@@ -302,19 +311,20 @@ func TestStreamWithdrawn(t *testing.T) {
 
 // TestQuietStream: a stream may wait with its first line, and between lines, for longer than a body may.
 func TestQuietStream(t *testing.T) {
+	t.Parallel()
 	const wait = 200 * time.Millisecond
 	for version, client := range clients(t) {
 		t.Run(version, func(t *testing.T) {
 			h := newHarness(t, server.DefaultLimits(), Options{ReadTimeout: wait})
 			body, up := io.Pipe()
-			lines := header
-			for pass := range 8 {
-				lines += "\n" + block(t, 0, pass, 3)
+			parts := []string{header + "\n", block(t, 0, 0, 3) + "\n", ""}
+			for pass := range 7 {
+				parts[2] += block(t, 0, pass+1, 3) + "\n"
 			}
 			go func() {
-				for line := range strings.Lines(lines) {
+				for _, part := range parts {
 					time.Sleep(2 * wait)
-					_, _ = io.WriteString(up, line) // fails only with the request
+					_, _ = io.WriteString(up, part) // fails only with the request
 				}
 				_ = up.Close()
 			}()
@@ -333,6 +343,7 @@ func TestQuietStream(t *testing.T) {
 
 // TestStreamEmpty: no line is no stream, and no error.
 func TestStreamEmpty(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, server.DefaultLimits(), Options{})
 	if response, text := h.post(t, "/v1/stream", "\n\n"); response.StatusCode != http.StatusOK || text != "" {
 		t.Errorf("%s %q", response.Status, text)
@@ -341,6 +352,7 @@ func TestStreamEmpty(t *testing.T) {
 
 // TestOneRequest: what a client sends on after the end of its stream is never taken for a request.
 func TestOneRequest(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, server.DefaultLimits(), Options{})
 	c, err := net.Dial("tcp", strings.TrimPrefix(h.url, "http://"))
 	if err != nil {
@@ -376,35 +388,42 @@ func (slow) Invoke(ctx context.Context, _ string, _, _ any, _ ...grpc.CallOption
 
 // TestSlowAnswer: the time that a body has is not the answer's.
 func TestSlowAnswer(t *testing.T) {
+	t.Parallel()
 	for version, client := range clients(t) {
 		web := httptest.NewUnstartedServer(nil)
 		web.Config = newServer(New(slow{}, Options{ReadTimeout: 100 * time.Millisecond, WriteTimeout: 100 * time.Millisecond}), nil, 100*time.Millisecond)
 		web.Start()
+		t.Cleanup(func() {
+			client.CloseIdleConnections()
+			web.Close()
+		})
 		for _, c := range []struct{ method, path, body string }{
 			{http.MethodGet, "/v1/models", ""},
 			{http.MethodGet, "/v1/models", "unread"},
 			{http.MethodPost, "/v1/models/m:decompose", `{"inputs":1}`},
 			{http.MethodPost, "/v2/models/m/infer", `{"inputs":[]}`},
 		} {
-			r, err := http.NewRequest(c.method, web.URL+c.path, strings.NewReader(c.body))
-			if err != nil {
-				t.Fatal(err)
-			}
-			response, err := client.Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if response.Body.Close(); response.StatusCode != http.StatusOK {
-				t.Errorf("%s %s %s with %d bytes: %s", version, c.method, c.path, len(c.body), response.Status)
-			}
+			t.Run(fmt.Sprintf("%s %s %s with %d bytes", version, c.method, c.path, len(c.body)), func(t *testing.T) {
+				t.Parallel()
+				r, err := http.NewRequest(c.method, web.URL+c.path, strings.NewReader(c.body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				response, err := client.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if response.Body.Close(); response.StatusCode != http.StatusOK {
+					t.Error(response.Status)
+				}
+			})
 		}
-		client.CloseIdleConnections()
-		web.Close()
 	}
 }
 
 // TestDrain: the daemon's end ends streams whose clients say nothing.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	for version, client := range clients(t) {
 		t.Run(version, func(t *testing.T) {
 			h := newHarness(t, server.DefaultLimits(), Options{})
@@ -418,6 +437,7 @@ func TestDrain(t *testing.T) {
 
 // TestUnread: a client that sends and never reads is let go of, and holds little.
 func TestUnread(t *testing.T) {
+	t.Parallel()
 	limits := server.DefaultLimits()
 	limits.SendStall = time.Hour // the gateway is on its own
 	h := newHarness(t, limits, Options{WriteTimeout: 300 * time.Millisecond, ReadTimeout: time.Minute})
@@ -447,6 +467,7 @@ func TestUnread(t *testing.T) {
 
 // TestUnreadHTTP2 is TestUnread where streams share a connection.
 func TestUnreadHTTP2(t *testing.T) {
+	t.Parallel()
 	limits := server.DefaultLimits()
 	limits.SendStall = time.Hour
 	h := newHarness(t, limits, Options{WriteTimeout: 300 * time.Millisecond, ReadTimeout: time.Minute})
@@ -485,6 +506,7 @@ func flood(t *testing.T, send func(line string) error) {
 
 // TestSlowBody: a body that does not come on is given up, and a body that never comes holds nobody up.
 func TestSlowBody(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, server.DefaultLimits(), Options{ReadTimeout: 200 * time.Millisecond})
 	for _, sent := range []string{"", `{"layout":`} {
 		c, err := net.Dial("tcp", strings.TrimPrefix(h.url, "http://"))
@@ -506,6 +528,7 @@ func TestSlowBody(t *testing.T) {
 // TestWithheldBody: a request that is refused without its body is answered, and its connection ends, though the body
 // never comes.
 func TestWithheldBody(t *testing.T) {
+	t.Parallel()
 	handler := New(slow{}, Options{})
 	web := httptest.NewUnstartedServer(nil)
 	web.Config = newServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -517,6 +540,8 @@ func TestWithheldBody(t *testing.T) {
 	}), nil, 200*time.Millisecond)
 	web.Start()
 	defer web.Close()
+	var clients sync.WaitGroup
+	defer clients.Wait()
 	for request, code := range map[string]int{
 		"POST /v2/models/x/infer HTTP/1.1\r\n":                                          401,
 		"POST /v1/nothing HTTP/1.1\r\nAuthorization: x\r\n":                             404,
@@ -531,21 +556,24 @@ func TestWithheldBody(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer c.Close()
+			t.Cleanup(func() { c.Close() })
 			if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 				t.Fatal(err)
 			}
-			fmt.Fprintf(c, "%sHost: localhost\r\n%s\r\n\r\n", request, length)
-			text, err := io.ReadAll(c)
-			if err != nil || !bytes.HasPrefix(text, fmt.Appendf(nil, "HTTP/1.1 %d ", code)) || !bytes.HasSuffix(text, []byte("}\n")) {
-				t.Errorf("%s%s: %v: %s", request, length, err, text)
-			}
+			clients.Go(func() {
+				fmt.Fprintf(c, "%sHost: localhost\r\n%s\r\n\r\n", request, length)
+				text, err := io.ReadAll(c)
+				if err != nil || !bytes.HasPrefix(text, fmt.Appendf(nil, "HTTP/1.1 %d ", code)) || !bytes.HasSuffix(text, []byte("}\n")) {
+					t.Errorf("%s%s: %v: %s", request, length, err, text)
+				}
+			})
 		}
 	}
 }
 
 // TestEndedBody: after a body's end no deadline is set, since it would be that of the answer.
 func TestEndedBody(t *testing.T) {
+	t.Parallel()
 	b := bodyOf(wholeText(strings.Repeat(" ", 2*chunkBytes)))
 	if n, err := b.Read(make([]byte, 4*chunkBytes)); n != 2*chunkBytes || !errors.Is(err, io.EOF) {
 		t.Fatalf("%d bytes, %v", n, err)
@@ -558,6 +586,7 @@ func TestEndedBody(t *testing.T) {
 
 // TestStrayDeadline: a deadline that nobody set for the body is not its end, which would decide what is open.
 func TestStrayDeadline(t *testing.T) {
+	t.Parallel()
 	b := bodyOf(iotest.ErrReader(os.ErrDeadlineExceeded))
 	b.quiet = true
 	if _, err := b.Read(make([]byte, 1)); status.Code(err) != codes.DeadlineExceeded {
@@ -578,6 +607,7 @@ func (w wholeText) Read(p []byte) (int, error) { return copy(p, w), io.EOF }
 
 // TestLines: the budget counts a line for as long as it is used, and of a long line no memory is kept.
 func TestLines(t *testing.T) {
+	t.Parallel()
 	long, short := strings.Repeat("x", 3<<20)+"\n", strings.Repeat("y", 99)+"\n"
 	text := long + short + "\n \n" + short + "z"
 	b := bodyOf(&broken{strings.NewReader(text), len(long) + 2})
@@ -618,6 +648,7 @@ func (b *broken) Read(p []byte) (int, error) {
 
 // TestShortBody: a body that ends before its length is no request.
 func TestShortBody(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, server.DefaultLimits(), Options{})
 	c, err := net.Dial("tcp", strings.TrimPrefix(h.url, "http://"))
 	if err != nil {
@@ -635,6 +666,7 @@ func TestShortBody(t *testing.T) {
 
 // TestBudget: bodies share what they may hold, and give it back.
 func TestBudget(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, server.DefaultLimits(), Options{BodyBytes: 100_000})
 	body, up := io.Pipe()
 	first := make(chan int, 1)
@@ -678,18 +710,20 @@ func TestBudget(t *testing.T) {
 
 // TestKeepAlive: a late read deadline of one request does no harm to the next, nor to a slow answer.
 func TestKeepAlive(t *testing.T) {
-	h := newHarness(t, server.DefaultLimits(), Options{ReadTimeout: 100 * time.Millisecond, WriteTimeout: 100 * time.Millisecond})
+	t.Parallel()
+	h := newHarness(t, server.DefaultLimits(), Options{ReadTimeout: 300 * time.Millisecond, WriteTimeout: 300 * time.Millisecond})
 	good := toJSON(t, request(t, 1, 0))
-	for range 3 {
+	for range 2 {
 		if response, text := h.post(t, "/v1/models/fetal-health:decompose", good); response.StatusCode != http.StatusOK {
 			t.Errorf("%s %s", response.Status, text)
 		}
-		time.Sleep(150 * time.Millisecond)
+		time.Sleep(350 * time.Millisecond)
 	}
 }
 
 // TestPipe: connections inside the process say that they are, at both ends, and end with their listener.
 func TestPipe(t *testing.T) {
+	t.Parallel()
 	pipe := Pipe()
 	accepted := make(chan net.Conn, 1)
 	go func() {
