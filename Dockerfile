@@ -1,8 +1,14 @@
 # docker build --build-arg VERSION=1.2.3 --build-arg REVISION=$(git rev-parse HEAD) -t ckd .
 #
+# Where the Go image cannot be pulled, the target "prebuilt" takes a binary that was built elsewhere, as ./ckd in the build
+# context. It must be static; a plain `go build` links against the C library, which the image does not have:
+#
+#   CGO_ENABLED=0 go build -o ckd ./cmd/ckd
+#   docker build --target prebuilt --build-arg VERSION=1.2.3 --build-arg REVISION=$(git rev-parse HEAD) -t ckd .
+#
+# VERSION and REVISION are the image's labels, and with the Go image what `ckd version` says too.
 # Any base image will do, since the binary is static: --build-arg BASE_IMAGE=gcr.io/distroless/static:nonroot
-# A binary built elsewhere, as ./ckd in the build context, needs no Go image: --target prebuilt
-# buildah keeps the health check only with --format docker.
+# podman and buildah keep the health check only with --format docker. buildah needs --isolation chroot where it has no runc.
 ARG GO_IMAGE=golang:1.26-bookworm
 ARG BASE_IMAGE=scratch
 
@@ -19,14 +25,28 @@ RUN CGO_ENABLED=0 go build -trimpath \
 
 # What every image has, whoever built its binary: 8590 is gRPC, 8591 HTTP where it is on, 9590 is health, metrics and the rest of the admin side.
 FROM ${BASE_IMAGE} AS runtime
+ARG VERSION=dev
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="ckd" \
+      org.opencontainers.image.description="The uncertainty daemon that sits beside a model server" \
+      org.opencontainers.image.source="https://github.com/ckd-project/ckd" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
 USER 65532:65532
 EXPOSE 8590 8591 9590
 HEALTHCHECK CMD ["/ckd", "healthcheck"]
 ENTRYPOINT ["/ckd"]
 CMD ["serve"]
 
+# Runs the binary on an empty image, where a dynamic one cannot start. There is no shell that could say so: the path under
+# which the binary is run is the message, since builders print it when the command fails.
+FROM scratch AS static
+COPY ["ckd", "/ckd must be a static binary, which a plain go build does not make: use CGO_ENABLED=0 go build"]
+RUN ["/ckd must be a static binary, which a plain go build does not make: use CGO_ENABLED=0 go build", "version"]
+
 FROM runtime AS prebuilt
-COPY ckd /ckd
+COPY --from=static ["/ckd must be a static binary, which a plain go build does not make: use CGO_ENABLED=0 go build", "/ckd"]
 
 FROM runtime
 COPY --from=build /ckd /ckd
