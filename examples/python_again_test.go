@@ -1,10 +1,14 @@
 package examples_test
 
 import (
+	"bufio"
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"net"
+	"os"
+	"os/exec"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +20,7 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/ckd-project/ckd/internal/timed"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -140,5 +145,143 @@ with ckd.Client(sys.argv[1]) as client, client.session("m") as session:
 	defer f.mu.Unlock()
 	if got := f.groups; fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("the daemon got %q, expected %q", got, want)
+	}
+}
+
+// A daemon that is away is looked for often, and by calls that wait for a connection: grpc
+// connects in good time only while one does. A daemon that is overloaded is asked less often.
+func TestPythonLooksForDaemon(t *testing.T) {
+	python := python(t, "grpc", "google.protobuf", "numpy")
+	r := run(t, python, "-c", `
+import sys
+sys.path.insert(0, "python")
+import ckd
+settings = dict(ckd.CONNECTING)
+assert settings["grpc.initial_reconnect_backoff_ms"] <= settings["grpc.max_reconnect_backoff_ms"], settings
+assert 1.2 * settings["grpc.max_reconnect_backoff_ms"] <= 800, f"{settings}: grpc adds up to a fifth, and 1 s is promised"
+
+slept = []
+ckd.time.sleep = slept.append
+def attempts(fault):
+    waited = []
+    def attempt(limit, wait):
+        waited.append(wait)
+        if len(waited) <= 12:
+            raise fault
+    slept.clear()
+    with ckd.Client("unix:/nowhere") as client:
+        assert client._persist(attempt, ckd._Limit(1000)) is None
+    assert waited == [False] + 12 * [True], waited
+    return max(slept)
+
+assert attempts(ckd._Fault("away", passes=True, gone=True)) <= 0.5
+assert 1 < attempts(ckd._Fault("crowded", "OVERLOADED", passes=True)) <= 3
+assert 7 == attempts(ckd._Fault("crowded", "OVERLOADED", passes=True, retry_delay=7))
+
+# What stands in the way of a connection is told when patience ends.
+with ckd.Client("unix:/nowhere/ckd.sock", patience=0.5) as client, client.session("m") as session:
+    for result in session.decide(["a"], [[[1, 0]]]) + client.decompose("m", [[[1, 0]]]):
+        assert "within 0.5 s; before that: " in result.error and "/nowhere" in result.error, result
+`)
+	if r.Code != 0 {
+		t.Errorf("exit %d\n%s", r.Code, r.Stderr)
+	}
+}
+
+// A daemon that is restarted answers within a second of listening, however long it was away.
+func TestPythonFindsDaemon(t *testing.T) {
+	timed.Only(t)
+	python := python(t, "grpc", "google.protobuf", "numpy")
+	for _, away := range []time.Duration{2 * time.Second, 3 * time.Minute} {
+		for _, how := range []string{"stream", "call", "pause"} {
+			if how == "pause" && away > time.Minute {
+				continue // nothing happens in it
+			}
+			t.Run(fmt.Sprint(how, " after ", away), func(t *testing.T) {
+				t.Parallel()
+				var first time.Duration
+				for range 3 { // judged by the best
+					first = findsDaemon(t, python, how, away)
+					if first < time.Second || away > time.Minute {
+						break
+					}
+				}
+				if t.Logf("%v after it listened", first); first >= time.Second {
+					t.Errorf("the first decision came %v after the daemon listened, expected less than 1 s", first)
+				}
+			})
+		}
+	}
+}
+
+// findsDaemon returns how long after the daemon listens again the first decision comes.
+func findsDaemon(t *testing.T, python, how string, away time.Duration) time.Duration {
+	t.Helper()
+	address := fixedAddress(t)
+	first := serveOn(t, address, "--policy", policyFile)
+	command := exec.Command(python, "-c", `
+import sys, time
+sys.path.insert(0, "python")
+import ckd, numpy
+address, recorded, how = sys.argv[1], numpy.load(sys.argv[2])[:, :3], sys.argv[3]
+with ckd.Client(address) as client, client.session("fetal-health") as session:
+    def ask():
+        results = client.decompose("fetal-health", recorded.transpose(1, 0, 2)) if how == "call" else session.decide("abc", recorded)
+        return all(r.decomposition for r in results)
+    assert ask()
+    print("asked", flush=True)
+    sys.stdin.readline()  # the daemon is gone
+    if how == "pause":
+        sys.stdin.readline()  # and back
+    while not ask():
+        pass
+    print("answered", flush=True)
+`, address, recording, how)
+	stdin, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command.Stderr = os.Stderr
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	told := bufio.NewScanner(stdout)
+	expect := func(want string) {
+		t.Helper()
+		if !told.Scan() || told.Text() != want {
+			_ = command.Wait() // which also says why
+			t.Fatalf("%q, expected %q", told.Text(), want)
+		}
+	}
+	expect("asked")
+	_ = first.Process.Process.Kill() // it is running
+	<-first.Exited
+	fmt.Fprintln(stdin, "gone")
+	time.Sleep(away)
+	serveOn(t, address, "--policy", policyFile)
+	listening := time.Now()
+	fmt.Fprintln(stdin, "back")
+	expect("answered")
+	found := time.Since(listening)
+	if err := command.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// fixedAddress returns a free address whose port the system gives to nobody who asks for any.
+// A client that dials a port of that kind for minutes may get it as its own, and so connect to itself.
+func fixedAddress(t *testing.T) string {
+	t.Helper()
+	for {
+		address := fmt.Sprint("127.0.0.1:", 20_000+rand.IntN(12_000))
+		if listener, err := net.Listen("tcp", address); err == nil {
+			_ = listener.Close() // nothing was accepted
+			return address
+		}
 	}
 }

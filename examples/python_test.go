@@ -261,7 +261,7 @@ with ckd.Client(address, patience=1) as client:
     answers(session.decide(ids, freezing()), late)
     answers(session.decide(ids, recorded), late)
     answers(client.session("fetal-health").decide(ids, recorded), late)
-    answers(client.decompose("fetal-health", recorded.transpose(1, 0, 2), ids), "Deadline Exceeded")
+    answers(client.decompose("fetal-health", recorded.transpose(1, 0, 2), ids), late)
     os.kill(daemon, signal.SIGCONT)
     client.patience = 60
     answers(session.decide(ids, recorded))

@@ -319,7 +319,7 @@ False 12 12 12
 False 30 30 30
 False 3 TOO_FEW_PASSES TOO_FEW_PASSES
 12 12
-forward gave 1 rows, expected 2
+pass 0 has the shape (1, 3), expected (2, 3): 2 inputs and the 3 classes normal, suspect, pathologic
 defer retain
 `
 	if r.Code != 0 || r.Stdout != want {

@@ -41,6 +41,8 @@ DecomposeRequest = _message("ckd.v1.DecomposeRequest")
 DecomposeResponse = _message("ckd.v1.DecomposeResponse")
 StreamRequest = _message("ckd.v1.DecomposeStreamRequest")
 StreamResponse = _message("ckd.v1.DecomposeStreamResponse")
+GetModelRequest = _message("ckd.v1.GetModelRequest")
+GetModelResponse = _message("ckd.v1.GetModelResponse")
 Status = _message("google.rpc.Status")
 ErrorInfo = _message("google.rpc.ErrorInfo")
 RetryInfo = _message("google.rpc.RetryInfo")
@@ -50,6 +52,15 @@ NSK = 2  # the layout of complete passes: [inputs][passes][classes]
 
 # What time may mend: the daemon stops, or has too much to do.
 PASSING = {"DRAINING", "OVERLOADED", "TOO_MANY_STREAMS"}
+
+# How a lost daemon is looked for. At most 0.6 s pass between two attempts, so that one that
+# listens again is found within a second, however long it was away.
+CONNECTING = [
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),  # more or less by a fifth
+    ("grpc.min_reconnect_backoff_ms", 5_000),  # bounds one attempt, despite its name
+    ("grpc.dns_min_time_between_resolutions_ms", 1_000),
+]
 
 
 def _names(enum):
@@ -69,6 +80,7 @@ class Result:
     decomposition: object = None
     error: str = ""  # why there is no decision
     reason: str = ""  # the daemon's reason for the error, if it gave one
+    classes: tuple = dataclasses.field(default=(), repr=False)  # the names of the policy that decided; empty where they are unknown
 
     @property
     def action(self):
@@ -85,13 +97,30 @@ class Result:
         """Whether it was decided before its last pass; decomposition.passes says on how many."""
         return self.decomposition is not None and self.decomposition.settled
 
+    @property
+    def predicted(self):
+        """The name of the class with the largest mean prediction; empty where there is no decision."""
+        return "" if self.decomposition is None else self._name(self.decomposition.predicted)
+
+    @property
+    def deciding(self):
+        """The name of the critical class that set the score of a deferred input; empty where no single class did."""
+        if self.decomposition is None or not self.decomposition.decision.HasField("deciding_class"):
+            return ""
+        return self._name(self.decomposition.decision.deciding_class)
+
+    def _name(self, number):
+        return self.classes[number] if number < len(self.classes) else f"class {number}"
+
     def __str__(self):
         if self.decomposition is None:
             return f"no decision: {self.error}"
         decision = self.decomposition.decision
-        text = f"{self.action}: {SCORES[decision.score]} {decision.value:.4f}"
+        text = f"{self.action}: predicted {self.predicted}, {SCORES[decision.score]} {decision.value:.4f}"
         if decision.HasField("threshold"):
             text += f", threshold {decision.threshold:.4f}"
+        if self.deciding:
+            text += f", deciding class {self.deciding}"
         return f"{text} ({REASONS[decision.reason]})"
 
 
@@ -102,15 +131,14 @@ class Client:
     token_file holds a bearer token, and is read for every stream and call. Without
     TLS, only a unix socket or the loopback is accepted, unless plaintext says
     otherwise. patience is for how many seconds answers are waited for and inputs are
-    sent again.
+    sent again; a daemon that is away is found within a second of its return.
     """
 
     def __init__(self, target, *, ca=None, cert=None, key=None, token_file=None, plaintext=False, patience=30.0):
         read = lambda path: pathlib.Path(path).read_bytes() if path else None
         options = [
             ("grpc.max_receive_message_length", 64 << 20),
-            ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.max_reconnect_backoff_ms", 3_000),
+            *CONNECTING,
             # A daemon that is connected, and does not answer any more, is given up; it
             # bears pings every ten seconds.
             ("grpc.keepalive_time_ms", 15_000),
@@ -131,7 +159,13 @@ class Client:
         self._stream = self._channel.stream_stream(
             service + "DecomposeStream", StreamRequest.SerializeToString, StreamResponse.FromString
         )
+        self._get_model = self._channel.unary_unary(
+            service + "GetModel", GetModelRequest.SerializeToString, GetModelResponse.FromString
+        )
         self._token_file = token_file
+        self._asking = threading.Lock()  # for class names: the next two
+        self._names = {}  # by the hash of a policy
+        self._latest = {}  # by the name of a model
         self.patience = patience
 
     def close(self):
@@ -154,24 +188,72 @@ class Client:
     def decompose(self, model, values, ids=None, detail=VECTORS, patience=None):
         """Decides on complete passes, an array [inputs, passes, classes].
 
-        patience, if given, is in place of the client's.
+        patience, if given, is in place of the client's. Raises TypeError or ValueError, before
+        anything is sent, where values or ids are not what they should be.
         """
-        values = np.ascontiguousarray(values, dtype="<f4")
-        inputs, passes, _ = values.shape
+        values = _array(values, "values")
+        if values.ndim != 3:
+            raise ValueError(f"values have the shape {values.shape}, expected three axes: [inputs, passes, classes]")
+        inputs, passes, classes = values.shape
+        ids = _ids(ids) if ids is not None else [str(i) for i in range(inputs)]
+        if len(ids) != inputs:
+            hint = " (are they [passes, inputs, classes]? Send values.transpose(1, 0, 2))" if len(ids) == passes else ""
+            raise ValueError(f"found {len(ids)} ids for values of the shape {values.shape}, expected {inputs}: one for each input{hint}")
         if inputs == 0:
             return []
-        ids = list(ids) if ids is not None else [str(i) for i in range(inputs)]
+        if not passes or not classes:
+            raise ValueError(f"values have the shape {values.shape}, expected at least one pass and one class")
+        values = np.ascontiguousarray(values, dtype="<f4")
         request = DecomposeRequest(
             model=model, detail=detail, layout=NSK, passes=passes, inputs=inputs, input_ids=ids, values_le=values.tobytes()
         )
         results = {}
 
-        def attempt(limit):
-            reply = self._unary(request, metadata=self._metadata(), timeout=limit.left())
-            results.update((r.row, _result(ids[r.row], r)) for r in reply.results)
+        def attempt(limit, wait):
+            self._check_classes(model, classes, limit, wait)
+            reply = self._unary(request, metadata=self._metadata(), timeout=limit.left(), wait_for_ready=wait)
+            names = self._names_of(reply.policy, limit)
+            results.update((r.row, _result(ids[r.row], r, names)) for r in reply.results)
 
         fault = self._persist(attempt, _Limit(self.patience if patience is None else patience))
         return [results.get(i) or Result(ids[i], error=fault.text, reason=fault.reason) for i in range(inputs)]
+
+    def _check_classes(self, model, classes, limit, wait):
+        """Raises ValueError where the model's policy has another number of classes, if that can be known."""
+        try:
+            names = self._ask(model, limit, wait, lambda: self._latest.get(model))
+            if len(names) != classes:  # the policy may have been replaced
+                names = self._ask(model, limit, wait)
+        except grpc.RpcError as error:
+            if _Fault.of_call(error).passes:
+                raise
+            return  # what is wrong, the call itself is told
+        if len(names) != classes:
+            raise ValueError(f"values have {classes} classes, expected {_listed(names)} of model {model!r}")
+
+    def _names_of(self, policy, limit):
+        """Returns the class names of the policy that decided; none where they are not to be had."""
+        try:
+            self._ask(policy.model, limit, False, lambda: self._names.get(policy.hash))
+        except (grpc.RpcError, _Fault):
+            pass  # the decision stands without them
+        else:
+            self._names.setdefault(policy.hash, ())  # it was replaced since, and is not asked for again
+        return self._names.get(policy.hash, ())
+
+    def _ask(self, model, limit, wait, known=lambda: None):
+        """Returns the class names of a model: those that are known, else those that the daemon states."""
+        if not self._asking.acquire(timeout=limit.left()):
+            raise limit.late()
+        try:
+            names = known()
+            if names is None:
+                request, metadata = GetModelRequest(model=model), self._metadata()
+                reply = self._get_model(request, metadata=metadata, timeout=limit.left(), wait_for_ready=wait).model
+                self._names[reply.policy.hash] = self._latest[model] = names = tuple(reply.classes)
+            return names
+        finally:
+            self._asking.release()
 
     def _metadata(self):
         if not self._token_file:
@@ -179,21 +261,30 @@ class Client:
         return (("authorization", "Bearer " + pathlib.Path(self._token_file).read_text().strip()),)
 
     def _persist(self, attempt, limit):
-        """Attempts until it works or the limit is over; gives the fault, if it did not."""
-        delay = 0.1
+        """Attempts until it works or the limit is over; returns the fault, if it did not.
+
+        The first attempt fails at once where there is no connection, and says why. Those after
+        it wait for one: grpc connects in good time only while some call waits for that.
+        """
+        delay, before = 0.1, None
         while True:
             try:
-                attempt(limit)
+                attempt(limit, before is not None)
                 return None
             except _Fault as fault:
                 last = fault
             except grpc.RpcError as error:
                 last = _Fault.of_call(error)
+                if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and not last.reason:
+                    last = limit.late()
+            if last.late and before:
+                last.text += f"; before that: {before.text}"
             wait = max(delay * random.uniform(0.5, 1), last.retry_delay)
             if not last.passes or wait > limit.left():
                 return last
             time.sleep(wait)
-            delay = min(2 * delay, 3.0)
+            # Nobody is spared by waiting longer for a daemon that is not there.
+            delay, before = min(2 * delay, 0.5 if last.gone else 3.0), last
 
 
 class _Limit:
@@ -204,6 +295,9 @@ class _Limit:
 
     def left(self):
         return max(self._until - time.monotonic(), 0)
+
+    def late(self):
+        return _Fault(f"the daemon did not answer within {self.seconds:g} s", late=True)
 
     def stands_still(self, work):
         """Does work that does not count."""
@@ -254,15 +348,20 @@ class Session:
         pass before. Each pass is sent at once, and kept until the batch is answered. Without an
         answer within the client's patience, in which the time that forward takes does
         not count, the results are errors.
+
+        Raises TypeError or ValueError where ids or passes are not what they should be: before
+        anything is sent, or where forward computes them one by one, before that pass is sent.
         """
-        ids = list(ids)
+        ids = _ids(ids)
         if not ids:
             return []
         batch = _Batch(ids, forward, passes)
+        if self._call is not None and not self._call.is_active():
+            self.close()  # it ended since the last batch, as when the policy's classes changed
 
-        def attempt(limit):
+        def attempt(limit, wait):
             try:
-                self._attempt(batch, limit)
+                self._attempt(batch, limit, wait)
             except BaseException:
                 self.close()  # with what is open on it
                 raise
@@ -270,15 +369,12 @@ class Session:
         fault = self._client._persist(attempt, _Limit(self._client.patience))
         return [batch.results.get(i) or Result(ids[i], error=fault.text, reason=fault.reason) for i in range(len(ids))]
 
-    def _attempt(self, batch, limit):
+    def _attempt(self, batch, limit, wait):
         if self._call is None:
-            self._open(limit)
+            self._open(limit, wait)
+        batch.fits(self.info.classes)
         group = _Group(batch)
-        self._group += 1
-        block = StreamRequest()
-        block.block.group = self._group
-        block.block.input_ids.extend(batch.ids[i] for i in group.rows)
-        self._send(block)  # the daemon learns of the inputs before their first pass
+        opened = False
         kept = iter(list(batch.kept))
         while group.waiting.any():
             computed = next(kept, None)
@@ -287,7 +383,10 @@ class Session:
                     group.take(self._reply(limit))
                 if not group.waiting.any():
                     break
-            computed = computed or limit.stands_still(lambda: batch.compute(self.info.expected_passes))
+            computed = computed or limit.stands_still(lambda: batch.compute(self.info))
+            if not opened:  # after the first pass, which may not be fit to be sent
+                opened = True
+                self._open_group(batch, group)
             if computed is None:
                 block = StreamRequest()
                 block.block.group, block.block.final = self._group, True
@@ -302,15 +401,22 @@ class Session:
         if group.refused:
             raise group.refused
 
-    def _open(self, limit):
+    def _open(self, limit, wait):
         self._requests, self._replies, self._group = queue.SimpleQueue(), queue.SimpleQueue(), 0
         self._blocks = self._dealt = 0  # that were sent, and that the daemon has dealt with
-        self._call = self._client._stream(iter(self._requests.get, None), metadata=self._client._metadata())
+        self._call = self._client._stream(iter(self._requests.get, None), metadata=self._client._metadata(), wait_for_ready=wait)
         self._reader = threading.Thread(target=_read, args=(self._call, self._replies), daemon=True)
         self._reader.start()
         self._send(self._header)
         # Classes, passes that are expected, limits, and whether inputs may be settled early.
         self.info = self._reply(limit).info
+
+    def _open_group(self, batch, group):
+        self._group += 1
+        block = StreamRequest()
+        block.block.group = self._group
+        block.block.input_ids.extend(batch.ids[i] for i in group.rows)
+        self._send(block)
 
     def _reply(self, limit=None):
         """The daemon's next reply. Without a limit it is not waited for: None where there is none."""
@@ -318,7 +424,7 @@ class Session:
             reply = self._replies.get(timeout=limit.left()) if limit else self._replies.get_nowait()
         except queue.Empty:
             if limit:
-                raise _Fault(f"the daemon did not answer within {limit.seconds:g} s") from None
+                raise limit.late() from None
             return None
         if isinstance(reply, Exception):
             raise reply
@@ -350,33 +456,72 @@ class _Batch:
     """Inputs that are decided together, and all passes so far of those without a result."""
 
     def __init__(self, ids, forward, passes):
-        self.ids, self.results, self.kept = ids, {}, []
-        self._forward, self._passes = forward, passes
-        self._yielded = None if callable(forward) else iter(forward)
-        self.chooses = self._yielded is None  # for which inputs it computes the next pass
+        self.ids, self.results, self.kept, self.classes = ids, {}, [], None
+        self._forward, self._passes = forward, passes or None
+        self.chooses = callable(forward)  # for which inputs it computes the next pass
+        self._yielded = None if self.chooses else iter(self._checked(forward))
+
+    def fits(self, classes):
+        """Holds the classes of a new stream against those of the one before."""
+        if self.classes is None:
+            self.classes = tuple(classes)
+        elif self.classes != tuple(classes):
+            text = f"the policy changed while the stream was broken: {_listed(classes)}, expected {_listed(self.classes)}"
+            raise _Fault(text, "POLICY_CHANGED")
 
     def rows(self):
         return np.array([i for i in range(len(self.ids)) if i not in self.results])
 
-    def compute(self, expected):
+    def compute(self, info):
         """The next pass of all inputs without a result, with their rows; None when there is none."""
         rows = self.rows()
         if not self.chooses:
             values = next(self._yielded, None) if self._passes is None or len(self.kept) < self._passes else None
             if values is None:
                 return None
-            values = np.asarray(values)[rows]
+            values = self._pass(values, len(self.ids))[rows]
         else:
-            most = min(filter(None, (self._passes, expected)), default=0)
+            most = min(filter(None, (self._passes, info.expected_passes)), default=0)
             if not most:
                 raise ValueError("the daemon expects no number of passes, expected passes=...")
             if len(self.kept) >= most:
                 return None
-            values = np.asarray(self._forward(rows.copy()))
-            if len(values) != len(rows):
-                raise ValueError(f"forward gave {len(values)} rows, expected {len(rows)}")
+            values = self._pass(self._forward(rows.copy()), len(rows))
         self.kept.append((rows, np.ascontiguousarray(values, dtype="<f4")))
         return self.kept[-1]
+
+    def _checked(self, forward):
+        """Returns passes that are all there as arrays that fit the ids, and leaves alone what yields them one by one."""
+        if isinstance(forward, (list, tuple)):
+            self._enough(len(forward))
+            return [self._pass(values, len(self.ids), at) for at, values in enumerate(forward)]
+        if not hasattr(forward, "shape"):
+            if not hasattr(forward, "__iter__"):
+                raise TypeError(f"found {_described(forward)}, expected a function of rows, or an array [passes, inputs, classes]")
+            return forward
+        values = _array(forward, "the passes")
+        if values.ndim != 3:
+            raise ValueError(f"the passes have the shape {values.shape}, expected three axes: [passes, inputs, classes]")
+        if values.shape[1] != len(self.ids):
+            hint = " (are they [inputs, passes, classes]? Send their transpose(1, 0, 2))" if len(values) == len(self.ids) else ""
+            text = f"found {len(self.ids)} ids for passes of the shape {values.shape}, expected {values.shape[1]}"
+            raise ValueError(f"{text}: one for each input{hint}")
+        self._enough(len(values))
+        return values
+
+    def _enough(self, passes):
+        if self._passes is not None and passes < self._passes:
+            raise ValueError(f"found {passes} passes, expected {self._passes}, as was asked for")
+
+    def _pass(self, values, rows, at=None):
+        """Returns one pass as an array, after a look at its shape."""
+        what = f"pass {len(self.kept) if at is None else at}"
+        values = _array(values, what)
+        columns = len(self.classes) if self.classes else "classes"
+        if values.ndim != 2 or len(values) != rows or (self.classes and values.shape[1] != columns):
+            text = f"{what} has the shape {values.shape}, expected ({rows}, {columns}): {rows} inputs"
+            raise ValueError(text + (f" and {_listed(self.classes)}" if self.classes else ""))
+        return values
 
 
 class _Group:
@@ -403,15 +548,16 @@ class _Group:
             if fault and fault.passes:
                 self.refused = fault
             else:
-                self._batch.results[row] = _result(self._batch.ids[row], r)
+                self._batch.results[row] = _result(self._batch.ids[row], r, self._batch.classes)
 
 
 class _Fault(Exception):
     """Why an attempt failed, and whether another may do better."""
 
-    def __init__(self, text, reason="", passes=False, retry_delay=0.0):
+    def __init__(self, text, reason="", passes=False, retry_delay=0.0, gone=False, late=False):
         super().__init__(text)
         self.text, self.reason, self.passes, self.retry_delay = text, reason, passes, retry_delay
+        self.gone, self.late = gone, late  # no daemon is there; none answered in time
 
     @classmethod
     def of_status(cls, status):
@@ -424,7 +570,7 @@ class _Fault(Exception):
         gone = status.code == grpc.StatusCode.UNAVAILABLE.value[0]
         # Without a delay, it is what would take all of the memory alone.
         crowded = reason == "OUT_OF_MEMORY_BUDGET" and retry.HasField("retry_delay")
-        return cls(status.message, reason, gone or crowded or reason in PASSING, delay)
+        return cls(status.message, reason, gone or crowded or reason in PASSING, delay, gone)
 
     @classmethod
     def of_call(cls, error):
@@ -436,10 +582,54 @@ class _Fault(Exception):
         return cls.of_status(status)
 
 
-def _result(id, r):
+def _result(id, r, classes):
     if r.HasField("error"):
         fault = _Fault.of_status(r.error)
         return Result(id, error=fault.text, reason=fault.reason)
     if r.input_id != id or not r.HasField("decomposition"):
         return Result(id, error=f"answered as {r.input_id!r}, or with nothing")
-    return Result(id, r.decomposition)
+    return Result(id, r.decomposition, classes=classes)
+
+
+def _ids(ids):
+    """Returns the ids of some inputs as a list of texts, no two of them the same."""
+    try:
+        ids = list(ids)
+    except TypeError:
+        raise TypeError(f"ids is {_described(ids)}, expected a list with one str for each input") from None
+    places = {}
+    for i, id in enumerate(ids):
+        if not isinstance(id, str):
+            raise TypeError(f"id {i} is {id!r} ({_described(id)}), expected a str, as of [str(id) for id in ids]")
+        if id and places.setdefault(id, i) != i:
+            raise ValueError(f"ids {places[id]} and {i} are both {id!r}, expected each id once, or empty ones")
+    return ids
+
+
+def _array(values, what):
+    """Returns values as an array of numbers, or says what else they are."""
+    why = ""
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind in "fiu":
+            return array
+        if not hasattr(values, "dtype"):
+            why = f", of which NumPy makes {array.dtype}"
+    except Exception as error:  # of whatever library the values are from
+        why = f": {error}"
+    how = " (.detach().float().cpu().numpy() gives one)" if hasattr(values, "detach") else ""
+    raise TypeError(
+        f"{what}: found {_described(values)}{why}; expected an array of float16, float32 or float64 in the memory of the CPU{how}"
+    )
+
+
+def _described(value):
+    """Says of what type a value is, and what a tensor says about itself."""
+    about = [f"{name} {getattr(value, name)}" for name in ("dtype", "device") if hasattr(value, name)]
+    about += ["requires grad"] if getattr(value, "requires_grad", False) is True else []
+    return type(value).__name__ + (f" ({', '.join(about)})" if about else "")
+
+
+def _listed(classes):
+    """Says how many classes there are, and the names of the first."""
+    return f"the {len(classes)} classes {', '.join(classes[:10])}" + (", ..." if len(classes) > 10 else "")

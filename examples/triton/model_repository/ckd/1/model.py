@@ -30,7 +30,10 @@ class TritonPythonModel:
 
     def answer(self, request, until):
         passes = pb_utils.get_input_tensor_by_name(request, "PASSES").as_numpy()  # [inputs, passes, classes]
-        results = self.client.decompose(self.model, passes, patience=max(until - time.monotonic(), 0))
+        try:
+            results = self.client.decompose(self.model, passes, patience=max(until - time.monotonic(), 0))
+        except (TypeError, ValueError) as error:  # the passes are not what the policy expects
+            results = [ckd.Result(str(i), error=str(error)) for i in range(len(passes))]
         contributions = np.full((len(results), passes.shape[2]), np.nan)
         scores = np.full((len(results), 1), np.nan)
         for i, result in enumerate(results):
