@@ -128,8 +128,13 @@ func TestDrain(t *testing.T) {
 	h.eventually(t, 2, "ckd_inputs_open")
 	h.server.Drain()
 	quiet.ended(codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING)
-	busy.sendBlock(&ckdv1.Block{Group: 2, InputIds: []string{"new"}, Values: safeRow})
-	expectReasons(t, busy.receive(), map[string]ckdv1.ErrorReason{"new": ckdv1.ErrorReason_ERROR_REASON_DRAINING})
+	for group := uint64(2); ; group++ { // each stream learns of it in its own time
+		busy.sendBlock(&ckdv1.Block{Group: group, InputIds: []string{"new"}, Passes: 2, Values: slices.Repeat(safeRow, 2), Final: true})
+		if reply := busy.receive(); reply.GetResults()[0].GetError() != nil {
+			expectReasons(t, reply, map[string]ckdv1.ErrorReason{"new": ckdv1.ErrorReason_ERROR_REASON_DRAINING})
+			break
+		}
+	}
 	busy.sendBlock(&ckdv1.Block{Group: 1, Values: criticalRow, Final: true})
 	if got := rowsIn(busy.ended(codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING)); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("while draining: %v", got)
@@ -209,6 +214,29 @@ func TestReload(t *testing.T) {
 	h.eventually(t, 1, "ckd_policy_info", "model", "ctg")
 	if n := len(st.rest()); n != 0 {
 		t.Errorf("%d results more", n)
+	}
+}
+
+// TestPolicyChangedMeanwhile replaces the policies after a stream has opened, and before
+// its supervisor looks for changes: the stream ends all the same.
+func TestPolicyChangedMeanwhile(t *testing.T) {
+	s, _, _ := newServer(t, DefaultLimits())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	h := &ckdv1.StreamHeader{Model: "open-ended"}
+	m, err := s.readHeader(ctx, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened, exchanged := make(chan *session, 1), make(chan error)
+	opened <- newSession(s, m, h, &scriptedStream{ctx: ctx})
+	if err := s.SetPolicies(parsePolicies(t, strings.Replace(testPolicies, "name: open-ended", "name: another", 1))); err != nil {
+		t.Fatal(err)
+	}
+	stop := context.AfterFunc(ctx, func() { close(exchanged) })
+	defer stop()
+	if err := s.supervise(ctx, opened, exchanged); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("the stream ends with %v, want FailedPrecondition", err)
 	}
 }
 
