@@ -108,7 +108,7 @@ func (a *Accumulator[T]) Passes(input int) int {
 // pass is then not counted. Batch b is to compute with: what it was computing is
 // lost.
 func (a *Accumulator[T]) Add(b *Batch, input int, row []T) error {
-	if err := checkRow(a.plan, a.Passes(input), row); err != nil {
+	if err := checkRow(a.plan, 0, a.Passes(input), row); err != nil {
 		return err
 	}
 	if err := a.makeRoom(b, input, 1); err != nil {
@@ -147,7 +147,7 @@ func (a *Accumulator[T]) Fill(b *Batch, input, count, passes int, from Source[T]
 			}
 		}
 		taken := panel[T]{at, n, width, a.stride}
-		if !checkPanel(a.plan, a.faults[input:input+count], a.Passes(input), &taken) {
+		if !checkPanel(a.plan, 0, a.faults[input:input+count], a.Passes(input), &taken) {
 			good = false
 		}
 		for i := range count {

@@ -23,6 +23,9 @@ type Tensor struct {
 	Layout         Layout
 	Float32        []float32
 	Float64        []float64
+	// SumRounding is by how much the sum of a row of probabilities may be off for the
+	// rounding of the values before they came here, on top of the plan's tolerance.
+	SumRounding float64
 }
 
 // job is a tensor to compute, and how.
@@ -284,7 +287,7 @@ func load[T float](b *Batch, p *panel[T]) {
 		b.job.checked = b.allPlain()
 	}
 	if !b.job.checked {
-		checkPanel(b.plan, faults, 0, p)
+		checkPanel(b.plan, b.job.SumRounding, faults, 0, p)
 	}
 	switch b.plan.kind {
 	case Dirichlet:
@@ -311,7 +314,7 @@ func load[T float](b *Batch, p *panel[T]) {
 func (b *Batch) allPlain() bool {
 	values := b.job.Float32
 	return b.plan.kind == Probabilities && 0 < len(values) && len(values) <= mostPanelValues &&
-		kernel.Plain(values, b.plan.classes, b.plan.sumTolerance)
+		kernel.Plain(values, b.plan.classes, b.plan.sumTolerance+b.job.SumRounding)
 }
 
 // compute computes the columns of the panel at hand, and what goes for it as a whole.

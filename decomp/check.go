@@ -27,7 +27,7 @@ func check[T float](b *Batch, data []T, refused func(i int, err error)) bool {
 		}
 		faults := b.faults[:to-from]
 		clear(faults)
-		if checkPanel(b.plan, faults, 0, &p) {
+		if checkPanel(b.plan, b.job.SumRounding, faults, 0, &p) {
 			continue
 		}
 		good = false

@@ -10,8 +10,9 @@ import (
 // float is what passes may arrive in.
 type float interface{ float32 | float64 }
 
-// checkRow refuses a row that is not what the plan's kind demands: see Kind.
-func checkRow[T float](p *Plan, pass int, row []T) error {
+// checkRow refuses a row that is not what the plan's kind demands: see Kind. rounding
+// is Tensor.SumRounding.
+func checkRow[T float](p *Plan, rounding float64, pass int, row []T) error {
 	if len(row) != p.classes {
 		return &RowError{WrongClasses, pass, -1, float64(len(row)), fmt.Sprintf("%d, one for each class", p.classes)}
 	}
@@ -22,8 +23,8 @@ func checkRow[T float](p *Plan, pass int, row []T) error {
 			ok = ok && v >= 0 && v <= 1
 			sum += float64(v)
 		}
-		if !ok || math.Abs(sum-1) > p.sumTolerance {
-			return explainProbabilities(p, pass, row, sum)
+		if !ok || math.Abs(sum-1) > p.sumTolerance+rounding {
+			return explainProbabilities(p, rounding, pass, row, sum)
 		}
 	case Logits:
 		if err := checkFinite(pass, row); err != nil {
@@ -50,16 +51,16 @@ func checkRow[T float](p *Plan, pass int, row []T) error {
 // checkPanel notes the first fault of each input of a panel, the first of whose
 // passes has a number, and reports whether no input met its first. Rows are looked
 // at one by one only where they are not all good at first sight.
-func checkPanel[T float](plan *Plan, faults []error, number int, p *panel[T]) (good bool) {
-	k := plan.classes
+func checkPanel[T float](plan *Plan, rounding float64, faults []error, number int, p *panel[T]) (good bool) {
+	k, tolerance := plan.classes, plan.sumTolerance+rounding
 	values, quick := any(p.data).([]float32)
 	quick = quick && plan.kind == Probabilities
-	if quick && p.width == p.stride && kernel.Plain(values[:p.passes*p.width], k, plan.sumTolerance) {
+	if quick && p.width == p.stride && kernel.Plain(values[:p.passes*p.width], k, tolerance) {
 		return true
 	}
 	good = true
 	for s := range p.passes {
-		if quick && kernel.Plain(values[s*p.stride:][:p.width], k, plan.sumTolerance) {
+		if quick && kernel.Plain(values[s*p.stride:][:p.width], k, tolerance) {
 			continue
 		}
 		row := p.row(s)
@@ -67,7 +68,7 @@ func checkPanel[T float](plan *Plan, faults []error, number int, p *panel[T]) (g
 			if faults[i] != nil {
 				continue
 			}
-			if err := checkRow(plan, number+s, row[i*k:(i+1)*k]); err != nil {
+			if err := checkRow(plan, rounding, number+s, row[i*k:(i+1)*k]); err != nil {
 				faults[i], good = err, false
 			}
 		}
@@ -85,7 +86,7 @@ func checkFinite[T float](pass int, row []T) *RowError {
 }
 
 // explainProbabilities says why a row that failed the quick check is refused.
-func explainProbabilities[T float](p *Plan, pass int, row []T, sum float64) error {
+func explainProbabilities[T float](p *Plan, rounding float64, pass int, row []T, sum float64) error {
 	if err := checkFinite(pass, row); err != nil {
 		return err
 	}
@@ -97,7 +98,11 @@ func explainProbabilities[T float](p *Plan, pass int, row []T, sum float64) erro
 			return &RowError{AboveOne, pass, k, float64(v), "a probability in [0,1]"}
 		}
 	}
-	return &RowError{SumNotOne, pass, -1, sum, fmt.Sprintf("1 within %v", p.sumTolerance)}
+	expected := fmt.Sprintf("1 within %v", p.sumTolerance)
+	if rounding > 0 {
+		expected = fmt.Sprintf("1 within %.6g (%v, and %v for the rounding of the values)", p.sumTolerance+rounding, p.sumTolerance, rounding)
+	}
+	return &RowError{SumNotOne, pass, -1, sum, expected}
 }
 
 // softmax writes exp(z_k)/sum_j exp(z_j) to dst, shifted by the largest z so

@@ -39,6 +39,11 @@ models:
     primary: {score: c_crit_max, threshold: 0.02}
     fallback: {score: cbec, threshold: 0.003}
     calibration: {posterior: mc-dropout, recording: {passes: 30}}
+  - name: tolerance
+    classes: [normal, suspect, pathologic]
+    critical: [suspect, pathologic]
+    gate: never
+    passes: {fewest: 2}
   - name: observed
     classes: [safe, critical]
     critical: [critical]
@@ -268,6 +273,13 @@ func asHalf(x float32) float32 {
 		return 0
 	}
 	return math.Float32frombits(math.Float32bits(x) &^ 0x1fff)
+}
+
+// nearest rounds to the nearest number, ties to even, that cut leaves as it is: to so
+// many bits fewer than float32 has.
+func nearest(x float32, bits int) float32 {
+	u := math.Float32bits(x)
+	return math.Float32frombits(u + 1<<(bits-1) - 1 + u>>bits&1)
 }
 
 // asBrain is a number as BF16 has it: cut off.

@@ -182,6 +182,60 @@ func TestDouble(t *testing.T) {
 	}
 }
 
+// TestRounding: the sums of rows that a client cut off, or rounded, to 16 bits are
+// within the policy's tolerance and what the type itself costs, and nothing further
+// off is; rows of other types are given no more than the policy's tolerance.
+func TestRounding(t *testing.T) {
+	h := newHarness(t, server.DefaultLimits())
+	passes := ctg(t, 200)
+	for form, rounded := range map[string][]func(float32) float32{
+		"BF16": {asBrain, func(x float32) float32 { return asBrain(nearest(x, 16)) }},
+		"FP16": {asHalf, func(x float32) float32 { return asHalf(nearest(x, 13)) }},
+	} {
+		for _, round := range rounded {
+			values := passes.of(round)
+			response, err := h.client.ModelInfer(t.Context(), ask(values.request("tolerance", "", form), "error"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, said := range read(t, response).texts["error"] {
+				if said != "" {
+					t.Errorf("%s: input %d: %s", form, i, said)
+				}
+			}
+			_, err = h.client.ModelInfer(t.Context(), values.request("tolerance", "", "FP32"))
+			if form == "BF16" && !strings.HasSuffix(fmt.Sprint(err), "expected 1 within 0.001") {
+				t.Errorf("the same rows as FP32: %v", err)
+			}
+		}
+	}
+	for _, c := range []struct {
+		form string
+		off  float64
+		want string // of the error; empty: taken
+	}{
+		{"BF16", 0x1p-7 + 0x1p-10, ""},
+		{"BF16", 0x1p-7 + 0x1p-9, "expected 1 within 0.0088125 (0.001, and 0.0078125 for the rounding of the values)"},
+		{"FP16", 0x1p-9, ""},
+		{"FP16", 0x1p-9 + 0x1p-12, "expected 1 within 0.00197656 (0.001, and 0.0009765625 for the rounding of the values)"},
+		{"FP32", 0x1p-10, ""},
+		{"FP32", 0x1p-9, "expected 1 within 0.001"},
+		{"FP64", 0x1p-9, "expected 1 within 0.001"},
+	} {
+		for _, off := range []float64{c.off, -c.off} {
+			last := float32(0.25 - off) // exact in each type
+			request := tensor{1, 2, 3, []float32{0.5, 0.25, 0.25, 0.5, 0.25, last}}.request("tolerance", "", c.form)
+			_, err := h.client.ModelInfer(t.Context(), request)
+			if c.want == "" && err != nil {
+				t.Errorf("%s, off by %v: %v", c.form, off, err)
+			}
+			if c.want != "" && !strings.HasSuffix(fmt.Sprint(err), c.want) {
+				t.Errorf("%s, off by %v: %v, want %q", c.form, off, err, c.want)
+			}
+		}
+	}
+}
+
 // TestDefaults: what a request that names no outputs is answered with.
 func TestDefaults(t *testing.T) {
 	h := newHarness(t, server.DefaultLimits())

@@ -181,6 +181,7 @@ func (q *request) readValues(r *pb.ModelInferRequest, t *pb.ModelInferRequest_In
 	if !known {
 		return wrong("inputs[0].datatype", strconv.Quote(t.GetDatatype()), "FP32, FP64, FP16 or BF16")
 	}
+	q.call.Tensor.SumRounding = element.rounding
 	if !q.raw {
 		return q.readContents(t, element)
 	}
