@@ -1,8 +1,8 @@
 // Package record reads and writes recorded passes and labels as NumPy files (.npy and .npz).
 //
-// The reader takes versions 1.0, 2.0 and 3.0 of the .npy format, floats of two, four and eight bytes, integers and
-// booleans, little- or big-endian, in C order. All else (Fortran order, pickled objects, structured and complex types)
-// is refused with a [FormatError] that names the file and the byte.
+// The reader takes versions 1.0, 2.0 and 3.0 of the .npy format, floats of two, four and eight bytes, integers, booleans
+// and text, little- or big-endian, in C or Fortran order. All else (pickled objects, structured and complex types) is
+// refused with a [FormatError] that names the file and the byte.
 //
 // Memory follows the bytes that are there, not the sizes a header claims: a file of a hundred bytes that claims 10^12
 // values fails before anything is allocated for them.

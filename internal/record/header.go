@@ -7,26 +7,33 @@ import (
 	"strings"
 )
 
-// maxDims is NumPy's own limit.
-const maxDims = 64
+const (
+	maxDims = 64   // NumPy's own limit
+	maxText = 4096 // characters of an element, so that a chunk holds several
+)
 
 // header is what the dict of a .npy file says.
 type header struct {
 	dtype
 	shape   []int
 	shapeAt int64 // where the shape stands in the file
+	fortran bool  // the first axis varies fastest
 }
 
-// dtype is a plain element type: kind and width as in "f4", and the byte order.
+// dtype is a plain element type: kind and width as in "f4", and the byte order. Of text, "U7" or "S7", the digits count
+// characters, each of unit bytes.
 type dtype struct {
 	code  string
-	width int
+	width int // bytes of an element
+	unit  int // bytes that the byte order applies to
 	big   bool
 }
 
+func (d dtype) isText() bool { return d.code[0] == 'U' || d.code[0] == 'S' }
+
 func (d dtype) String() string {
 	switch {
-	case d.width == 1:
+	case d.unit == 1:
 		return "'|" + d.code + "'"
 	case d.big:
 		return "'>" + d.code + "'"
@@ -37,7 +44,7 @@ func (d dtype) String() string {
 // parseHeader parses the Python literal {'descr': '<f4', 'fortran_order': False, 'shape': (30, 2126, 3), }. The keys
 // may stand in any order. base is where text starts in the file.
 func parseHeader(file string, base int64, text string) (header, error) {
-	p := &literal{file: file, base: base, text: text}
+	p := &literal{file: file, base: base, source: text}
 	if !p.take('{') {
 		return header{}, p.fail("the header is no dict: found %s: "+
 			"expected {'descr': ..., 'fortran_order': ..., 'shape': ...}", p.found())
@@ -63,7 +70,7 @@ func parseHeader(file string, base int64, text string) (header, error) {
 		case "descr":
 			h.dtype, err = p.dtype()
 		case "fortran_order":
-			err = p.cOrder()
+			h.fortran, err = p.fortran()
 		case "shape":
 			h.shapeAt = base + int64(p.pos)
 			h.shape, err = p.shape()
@@ -90,10 +97,10 @@ func parseHeader(file string, base int64, text string) (header, error) {
 
 // literal walks over the header's text.
 type literal struct {
-	file string
-	base int64
-	text string
-	pos  int
+	file   string
+	base   int64
+	source string
+	pos    int
 }
 
 // dtype reads the value of 'descr'.
@@ -110,35 +117,58 @@ func (p *literal) dtype() (dtype, error) {
 		return dtype{}, p.failAt(at, "dtype %q: expected one such as '<f4'", descr)
 	}
 	order, code := descr[0], descr[1:]
+	if code[0] == 'U' || code[0] == 'S' {
+		return p.text(at, descr)
+	}
 	switch code {
 	case "f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1":
 	default:
 		switch code[0] {
 		case 'O':
-			return dtype{}, p.failAt(at, "dtype %.40q holds pickled objects: expected plain numbers such as '<f4'", descr)
+			return dtype{}, p.failAt(at, "dtype %.40q holds pickled objects: expected plain numbers such as '<f4', "+
+				"or text (numpy: a.astype(str))", descr)
 		case 'c':
 			return dtype{}, p.failAt(at, "dtype %.40q is complex: expected real numbers such as '<f4'", descr)
 		}
-		return dtype{}, p.failAt(at, "dtype %.40q is not read: expected f2, f4, f8, an integer type or b1", descr)
+		return dtype{}, p.failAt(at, "dtype %.40q is not read: expected f2, f4, f8, an integer type, b1 or text", descr)
 	}
 	width := int(code[1] - '0')
 	if order != '<' && order != '>' && (order != '|' || width > 1) {
 		return dtype{}, p.failAt(at, "dtype %.40q has byte order %q: expected '<' or '>'", descr, order)
 	}
-	return dtype{code: code, width: width, big: order == '>'}, nil
+	return dtype{code: code, width: width, unit: width, big: order == '>'}, nil
 }
 
-// cOrder reads the value of 'fortran_order', which must be False.
-func (p *literal) cOrder() error {
-	rest := p.text[p.pos:]
+// text reads a dtype of text, such as <U7 or |S7.
+func (p *literal) text(at int, descr string) (dtype, error) {
+	order, code := descr[0], descr[1:]
+	d := dtype{code: code, unit: 1, big: order == '>'}
+	if code[0] == 'U' {
+		d.unit = 4
+	}
+	length, err := strconv.Atoi(code[1:])
+	switch {
+	case err != nil || length < 1 || length > maxText:
+		return dtype{}, p.failAt(at, "dtype %.40q: expected text of 1 to %d characters, such as '<U7'", descr, maxText)
+	case order != '<' && order != '>' && (order != '|' || d.unit > 1):
+		return dtype{}, p.failAt(at, "dtype %.40q has byte order %q: expected '<' or '>'", descr, order)
+	}
+	d.width = length * d.unit
+	return d, nil
+}
+
+// fortran reads the value of 'fortran_order'.
+func (p *literal) fortran() (bool, error) {
+	rest := p.source[p.pos:]
 	switch {
 	case strings.HasPrefix(rest, "False"):
 		p.pos += len("False")
-		return nil
+		return false, nil
 	case strings.HasPrefix(rest, "True"):
-		return p.fail("the array is in Fortran order: expected C order (numpy: save np.ascontiguousarray(a))")
+		p.pos += len("True")
+		return true, nil
 	}
-	return p.fail("fortran_order is %s: expected False", p.found())
+	return false, p.fail("fortran_order is %s: expected True or False", p.found())
 }
 
 // shape reads the value of 'shape', a tuple of sizes.
@@ -171,10 +201,10 @@ func (p *literal) shape() ([]int, error) {
 func (p *literal) size() (int, error) {
 	p.skip()
 	at := p.pos
-	for p.pos < len(p.text) && '0' <= p.text[p.pos] && p.text[p.pos] <= '9' {
+	for p.pos < len(p.source) && '0' <= p.source[p.pos] && p.source[p.pos] <= '9' {
 		p.pos++
 	}
-	digits := p.text[at:p.pos]
+	digits := p.source[at:p.pos]
 	if digits == "" {
 		if p.peek() == '-' {
 			return 0, p.fail("negative size in the shape: expected 0 or more")
@@ -188,7 +218,7 @@ func (p *literal) size() (int, error) {
 	if err != nil {
 		return 0, p.failAt(at, "size %.40s in the shape is too large", digits)
 	}
-	if p.pos < len(p.text) && p.text[p.pos] == 'L' {
+	if p.pos < len(p.source) && p.source[p.pos] == 'L' {
 		p.pos++
 	}
 	return size, nil
@@ -201,7 +231,7 @@ func (p *literal) str(expected string) (string, error) {
 	if quote != '\'' && quote != '"' {
 		return "", p.fail("found %s in the header: expected %s", p.found(), expected)
 	}
-	s, _, closed := strings.Cut(p.text[p.pos+1:], string(quote))
+	s, _, closed := strings.Cut(p.source[p.pos+1:], string(quote))
 	if !closed || strings.ContainsAny(s, "\\\n") {
 		return "", p.fail("the string is not closed or holds a backslash: expected %s", expected)
 	}
@@ -221,24 +251,24 @@ func (p *literal) take(c byte) bool {
 // peek skips space and returns the next byte, or 0 at the end.
 func (p *literal) peek() byte {
 	p.skip()
-	if p.pos == len(p.text) {
+	if p.pos == len(p.source) {
 		return 0
 	}
-	return p.text[p.pos]
+	return p.source[p.pos]
 }
 
 func (p *literal) skip() {
-	for p.pos < len(p.text) && strings.IndexByte(" \t\r\n\f", p.text[p.pos]) >= 0 {
+	for p.pos < len(p.source) && strings.IndexByte(" \t\r\n\f", p.source[p.pos]) >= 0 {
 		p.pos++
 	}
 }
 
 // found names what comes next, for an error.
 func (p *literal) found() string {
-	if p.skip(); p.pos == len(p.text) {
+	if p.skip(); p.pos == len(p.source) {
 		return "the end of the header"
 	}
-	return fmt.Sprintf("%.12q", p.text[p.pos:])
+	return fmt.Sprintf("%.12q", p.source[p.pos:])
 }
 
 func (p *literal) fail(format string, args ...any) error {

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 const (
@@ -18,12 +20,13 @@ const (
 	chunkBytes = 256 << 10      // read and written at a time; a multiple of every width
 )
 
-// Array is an array in C order. Exactly one of the data slices is not nil, also when the array is empty.
+// Array is an array in C order, whatever the order in the file. Exactly one of the data slices is not nil, also when the array is empty.
 type Array struct {
 	Shape   []int
 	Float32 []float32 // f2, widened exactly, and f4
 	Float64 []float64 // f8
 	Int64   []int64   // every integer type, and b1 as 0 and 1
+	Text    []string  // U and S, without the zeros that NumPy pads them with
 }
 
 // ReadFile reads an .npy file, or the only array of an .npz archive. Of an archive that holds several, "file.npz:name"
@@ -65,17 +68,23 @@ func Read(name string, r io.Reader, size int64) (*Array, error) {
 	return read(name, r, size, size)
 }
 
-// Write writes the array in .npy format, version 1.0, little-endian, as f4, f8 or i8.
+// Write writes the array in .npy format, version 1.0, little-endian, as f4, f8, i8 or U.
 func Write(w io.Writer, a *Array) error {
 	if err := a.check(); err != nil {
 		return err
 	}
 	var descr string
+	length := 1 // characters of text
 	switch {
 	case a.Float32 != nil:
 		descr = "<f4"
 	case a.Float64 != nil:
 		descr = "<f8"
+	case a.Text != nil:
+		for _, v := range a.Text {
+			length = max(length, utf8.RuneCountInString(v))
+		}
+		descr = fmt.Sprintf("<U%d", length)
 	default:
 		descr = "<i8"
 	}
@@ -100,6 +109,9 @@ func Write(w io.Writer, a *Array) error {
 			return binary.LittleEndian.AppendUint64(buf, math.Float64bits(v))
 		})
 	}
+	if a.Text != nil {
+		return writeText(w, a.Text, 4*length)
+	}
 	return writeValues(w, buf, a.Int64, func(buf []byte, v int64) []byte {
 		return binary.LittleEndian.AppendUint64(buf, uint64(v))
 	})
@@ -108,7 +120,7 @@ func Write(w io.Writer, a *Array) error {
 // check holds an array from a caller to what Array promises.
 func (a *Array) check() error {
 	filled := 0
-	for _, has := range []bool{a.Float32 != nil, a.Float64 != nil, a.Int64 != nil} {
+	for _, has := range []bool{a.Float32 != nil, a.Float64 != nil, a.Int64 != nil, a.Text != nil} {
 		if has {
 			filled++
 		}
@@ -119,7 +131,7 @@ func (a *Array) check() error {
 	if len(a.Shape) > maxDims {
 		return fmt.Errorf("record: the shape has %d axes: expected at most %d", len(a.Shape), maxDims)
 	}
-	values := len(a.Float32) + len(a.Float64) + len(a.Int64)
+	values := len(a.Float32) + len(a.Float64) + len(a.Int64) + len(a.Text)
 	if n, ok := elements(a.Shape); !ok || n != values {
 		return fmt.Errorf("record: the array has %d values: expected as many as its shape %s says", values, tuple(a.Shape))
 	}
@@ -147,6 +159,20 @@ type source struct {
 	ahead  int64 // bytes known to be there: memory may be taken for so many before they are read
 }
 
+// writeText writes each text as UTF-32, padded with zeros to width bytes.
+func writeText(w io.Writer, values []string, width int) error {
+	for _, v := range values {
+		var buf []byte
+		for _, r := range v {
+			buf = binary.LittleEndian.AppendUint32(buf, uint32(r))
+		}
+		if _, err := w.Write(append(buf, make([]byte, width-len(buf))...)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // read reads an array. size is how many bytes r is said to hold, or -1; ahead, how many it is known to.
 func read(name string, r io.Reader, size, ahead int64) (*Array, error) {
 	src := &source{name: name, r: r, ahead: max(ahead, 0)}
@@ -155,7 +181,7 @@ func read(name string, r io.Reader, size, ahead int64) (*Array, error) {
 		return nil, err
 	}
 	n, ok := elements(h.shape)
-	if !ok {
+	if !ok || n > math.MaxInt/2/h.width {
 		return nil, src.fail(h.shapeAt, "shape %s has too many elements to count", tuple(h.shape))
 	}
 	needs := fmt.Sprintf("shape %s of %s needs %d bytes", tuple(h.shape), h.dtype, n*h.width)
@@ -176,10 +202,17 @@ func read(name string, r io.Reader, size, ahead int64) (*Array, error) {
 	case "f8":
 		a.Float64, err = readValues(src, n, h.dtype, needs, doubles)
 	default:
-		a.Int64, err = readValues(src, n, h.dtype, needs, integers(h.code))
+		if h.isText() {
+			a.Text, err = readValues(src, n, h.dtype, needs, texts(h.dtype))
+		} else {
+			a.Int64, err = readValues(src, n, h.dtype, needs, integers(h.code))
+		}
 	}
 	if err != nil {
 		return nil, err
+	}
+	if i := slices.IndexFunc(a.Text, func(v string) bool { return !utf8.ValidString(v) }); i >= 0 {
+		return nil, src.fail(start+int64(i*h.width), "%q is no text: expected Unicode characters", a.Text[i])
 	}
 	switch h.code {
 	case "u8":
@@ -195,7 +228,38 @@ func read(name string, r io.Reader, size, ahead int64) (*Array, error) {
 	if err := src.atEnd(needs); err != nil {
 		return nil, err
 	}
+	if h.fortran {
+		toCOrder(a.Float32, h.shape)
+		toCOrder(a.Float64, h.shape)
+		toCOrder(a.Int64, h.shape)
+		toCOrder(a.Text, h.shape)
+	}
 	return a, nil
+}
+
+// toCOrder permutes the values of an array from Fortran order, where the first axis varies fastest, to C order. It works
+// in place, since a recording may fill half of the memory: it follows each cycle of the permutation once, and keeps one
+// bit for each value.
+func toCOrder[T any](values []T, shape []int) {
+	strides := make([]int, len(shape)) // in C order
+	stride := 1
+	for d := len(shape) - 1; d >= 0; d-- {
+		strides[d] = stride
+		stride *= shape[d]
+	}
+	moved := make([]uint64, (len(values)+63)/64)
+	for start, v := range values {
+		for at := start; moved[at/64]&(1<<(at%64)) == 0; {
+			moved[at/64] |= 1 << (at % 64)
+			to, rest := 0, at
+			for d, size := range shape {
+				to += rest % size * strides[d]
+				rest /= size
+			}
+			values[to], v = v, values[to]
+			at = to
+		}
+	}
 }
 
 // header reads all that comes before the data.
@@ -247,8 +311,8 @@ func readValues[T any](src *source, n int, d dtype, needs string, decode func(ds
 			return nil, err
 		}
 		if d.big {
-			for i := 0; i < len(raw); i += d.width {
-				slices.Reverse(raw[i : i+d.width])
+			for i := 0; i < len(raw); i += d.unit {
+				slices.Reverse(raw[i : i+d.unit])
 			}
 		}
 		values = slices.Grow(values, more)[:have+more]
@@ -272,6 +336,38 @@ func singles(dst []float32, raw []byte) {
 func doubles(dst []float64, raw []byte) {
 	for i := range dst {
 		dst[i] = math.Float64frombits(binary.LittleEndian.Uint64(raw[8*i:]))
+	}
+}
+
+// texts returns the decoder of a type of text. What is no Unicode character comes out as invalid UTF-8.
+func texts(d dtype) func(dst []string, raw []byte) {
+	const most = 1024                // different texts that are kept once: there are more of them than classes only by mistake
+	known := make(map[string]string) // texts already decoded
+	text := make([]byte, 0, 4*maxText)
+	return func(dst []string, raw []byte) {
+		for i := range dst {
+			text = text[:0]
+			for at := i * d.width; at < (i+1)*d.width; at += d.unit {
+				if d.unit == 1 {
+					text = append(text, raw[at])
+					continue
+				}
+				if r := rune(binary.LittleEndian.Uint32(raw[at:])); utf8.ValidRune(r) {
+					text = utf8.AppendRune(text, r)
+				} else {
+					text = append(text, 0xff)
+				}
+			}
+			text = bytes.TrimRight(text, "\x00")
+			v, ok := known[string(text)]
+			if !ok {
+				v = string(text)
+				if len(known) < most {
+					known[v] = v
+				}
+			}
+			dst[i] = v
+		}
 	}
 }
 

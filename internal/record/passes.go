@@ -96,6 +96,9 @@ func NewPasses(name string, a *Array, opts Options) (*Passes, error) {
 	if len(shape) != 3 {
 		return nil, contentError(name, "shape %s has %d axes: expected %s", tuple(shape), len(shape), axes)
 	}
+	if a.Text != nil {
+		return nil, contentError(name, "the array holds text: passes are floats (f2, f4 or f8)")
+	}
 	if a.Int64 != nil {
 		return nil, contentError(name, "the array holds integers: passes are floats (f2, f4 or f8)")
 	}
@@ -163,13 +166,13 @@ func (p *Passes) Note() string {
 
 // CheckRows tells an array whose last axis is not the classes. It sums rows spread over the whole array. Where most
 // are further from 1 than sumTolerance, the error is a FormatError that says along which axis they do sum to 1 and how
-// to transpose, or that these may be no probabilities. A few such rows are no matter of layout, and are left to
+// to transpose, or that these may be percentages or no probabilities. A few such rows are no matter of layout, and are left to
 // whoever takes the rows one by one. Not for logits; of concentrations nothing is checked.
 func (p *Passes) CheckRows(sumTolerance float64) error {
 	if p.Concentrations {
 		return nil
 	}
-	last := p.sumAxis(2, sumTolerance)
+	last := p.sumAxis(2, 1, sumTolerance)
 	if 2*last.wrong <= last.tried {
 		return nil
 	}
@@ -184,11 +187,14 @@ func (p *Passes) CheckRows(sumTolerance float64) error {
 		{1, axisNames(p.Layout, 0, 2, 1), "0,2,1"},
 		{0, axisNames(p.Layout, 2, 0, 1), "1,2,0"},
 	} {
-		if sums := p.sumAxis(other.axis, sumTolerance); 2*sums.wrong < sums.tried {
+		if sums := p.sumAxis(other.axis, 1, sumTolerance); 2*sums.wrong < sums.tried {
 			found = append(found, fmt.Sprintf("along axis %d (size %d) they do: the array looks like %s; "+
 				"transpose it to %s (numpy: a.transpose(%s))",
 				other.axis, dims[other.axis], other.looks, axisNames(p.Layout, 0, 1, 2), other.transpose))
 		}
+	}
+	if percent := p.sumAxis(2, 100, 1); found == nil && 2*percent.wrong < percent.tried {
+		return contentError(p.Name, "%s: percentages? divide by 100, probabilities were expected", msg)
 	}
 	if found == nil {
 		return contentError(p.Name, "%s, nor do they along another axis: these may be logits (say --kind logits) or "+
@@ -207,8 +213,9 @@ type axisSums struct {
 	sum          float64 // and its sum
 }
 
-// sumAxis sums lines along an axis, spread evenly over the array.
-func (p *Passes) sumAxis(axis int, tolerance float64) axisSums {
+// sumAxis sums lines along an axis, spread evenly over the array, and counts those whose sum is further from total than
+// tolerance.
+func (p *Passes) sumAxis(axis int, total, tolerance float64) axisSums {
 	dims := p.dims()
 	strides := [3]int{dims[1] * dims[2], dims[2], 1}
 	outer, inner := 0, 1
@@ -232,7 +239,7 @@ func (p *Passes) sumAxis(axis int, tolerance float64) axisSums {
 			}
 			at += strides[axis]
 		}
-		if math.Abs(sum-1) <= tolerance { // not for NaN
+		if math.Abs(sum-total) <= tolerance { // not for NaN
 			continue
 		}
 		if sums.wrong++; sums.wrong == 1 {

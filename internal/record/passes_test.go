@@ -261,6 +261,10 @@ func TestCheckRowsMessages(t *testing.T) {
 	for _, v := range a.Float64 {
 		logits.Float64 = append(logits.Float64, math.Log(v+1e-9))
 	}
+	percent := &Array{Shape: a.Shape, Float64: []float64{}}
+	for _, v := range a.Float64 {
+		percent.Float64 = append(percent.Float64, math.Round(v*1000)/10)
+	}
 	nan := &Array{Shape: []int{1, 1, 2}, Float64: []float64{math.NaN(), 1}}
 	spoilt := permuted(a, [3]int{0, 2, 1})
 	spoilt.Float64[0] = math.NaN()
@@ -284,6 +288,7 @@ func TestCheckRowsMessages(t *testing.T) {
 			"the array looks like [K,N,S]; transpose it to [N,S,K] (numpy: a.transpose(1,2,0))"}},
 		{"logits", logits, SNK, []string{"rows along the last axis (size 3) do not sum to 1",
 			"nor do they along another axis: these may be logits (say --kind logits) or concentrations"}},
+		{"percentages", percent, SNK, []string{"(a[0,0,:] sums to 100)", "percentages? divide by 100"}},
 		{"SKN and a NaN", spoilt, SNK, []string{"a[0,0,:] sums to NaN", "the array looks like [S,K,N]"}},
 		{"first wrong row", late, SNK, []string{"a[0,2,:] sums to 5)"}},
 		{"nan", nan, SNK, []string{"a[0,0,:] sums to NaN", "--kind logits"}},
@@ -342,9 +347,37 @@ func TestLabels(t *testing.T) {
 		}
 	}
 	path := writeTemp(t, "run.npz", npzFile(0, member{"labels.npy", labelsFile(3)}, member{"passes.npy", nil}))
+	for name, a := range map[string]*Array{
+		"names": {Shape: []int{3}, Text: []string{"c", "a", "b"}}, "one-hot integers": {Shape: []int{3, 3}, Int64: []int64{0, 0, 1, 1, 0, 0, 0, 1, 0}},
+		"one-hot floats": {Shape: []int{3, 3}, Float32: []float32{0, 0, 1, 1, 0, 0, 0, 1, 0}},
+	} {
+		var file bytes.Buffer
+		if err := Write(&file, a); err != nil {
+			t.Fatal(err)
+		}
+		npz := npzFile(0, member{"y.npy", file.Bytes()})
+		for _, file := range [][]byte{file.Bytes(), npz} {
+			got, err := ReadClassLabels(writeTemp(t, "x", file), 3, letter)
+			if err != nil || !slices.Equal(got, []int{2, 0, 1}) {
+				t.Errorf("%s: got %v, %v, want [2 0 1]", name, got, err)
+			}
+		}
+	}
+	hot := npyFile("{'descr': '|b1', 'fortran_order': True, 'shape': (2, 3), }", 0, 1, 0, 0, 1, 0)
+	if got, err := ReadLabels(writeTemp(t, "x.npy", hot)); err != nil || !slices.Equal(got, []int{2, 0}) {
+		t.Errorf("one-hot in Fortran order: got %v, %v, want [2 0]", got, err)
+	}
 	if got, err := ReadLabels(path + ":labels"); err != nil || !slices.Equal(got, []int{3}) {
 		t.Errorf("member: got %v, %v, want [3]", got, err)
 	}
+}
+
+// letter numbers the classes a, b and c.
+func letter(name string) (int, error) {
+	if i := strings.Index("abc", name); i >= 0 {
+		return i, nil
+	}
+	return 0, errors.New("no such class")
 }
 
 func TestLabelErrors(t *testing.T) {
@@ -360,8 +393,17 @@ func TestLabelErrors(t *testing.T) {
 		{floats(math.Inf(1)), "label 1 is +Inf"},
 		{floats(-1), "label 1 is -1"},
 		{floats(1e300), "label 1 is 1e+300"},
-		{&Array{Shape: []int{2, 1}, Int64: []int64{0, 1}}, "shape (2, 1) has 2 axes: expected one"},
-		{&Array{Shape: []int{}, Int64: []int64{0}}, "shape () has 0 axes"},
+		{&Array{Shape: []int{2, 1}, Int64: []int64{0, 1}}, "shape (2, 1) is one column: expected one axis"},
+		{&Array{Shape: []int{}, Int64: []int64{0}}, "shape () has 0 axes: expected one, with a label for each input, or two"},
+		{&Array{Shape: []int{1, 2, 3}, Int64: make([]int64, 6)}, "shape (1, 2, 3) has 3 axes"},
+		{&Array{Shape: []int{2}, Text: []string{"a", "sick"}}, `label 1 is "sick": no such class`},
+		{&Array{Shape: []int{2, 1}, Text: []string{"a", "b"}}, "shape (2, 1) has 2 axes"},
+		{&Array{Shape: []int{2, 3}, Int64: []int64{0, 1, 0, 0, 0, 0}}, "row 1 is not one-hot: no column is 1"},
+		{&Array{Shape: []int{2, 3}, Int64: []int64{0, 1, 0, 1, 0, 1}}, "row 1 is not one-hot: columns 0 and 2 are both 1"},
+		{&Array{Shape: []int{1, 3}, Float32: []float32{0, 0.25, 0.75}}, "row 0 is not one-hot: column 1 is 0.25, expected 0 or 1"},
+		{&Array{Shape: []int{1, 3}, Float64: []float64{0, math.NaN(), 1}}, "row 0 is not one-hot: column 1 is NaN"},
+		{&Array{Shape: []int{1, 2}, Int64: []int64{0, 1}}, "shape (1, 2) has 2 columns: expected one-hot labels with a column for each of 3 classes"},
+		{&Array{Shape: []int{3, 5}, Int64: make([]int64, 15)}, "shape (3, 5) has a row for each class"},
 	}
 	for _, tt := range tests {
 		var file bytes.Buffer
@@ -369,7 +411,7 @@ func TestLabelErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		path := writeTemp(t, "labels.npy", file.Bytes())
-		_, err := ReadLabels(path)
+		_, err := ReadClassLabels(path, 3, letter)
 		var format *FormatError
 		if !errors.As(err, &format) || !strings.HasPrefix(err.Error(), path) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("got %v, want %s", err, tt.want)
