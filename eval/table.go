@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -233,15 +234,20 @@ func tensor(p *record.Passes) decomp.Tensor {
 }
 
 // CheckLabels holds labels against the recording that they belong to: one for
-// each input, each the number of a class.
+// each input, each the number of a class. Labels that look as if they counted from
+// 1 are asked about.
 func CheckLabels(name string, labels []int, passes *record.Passes) error {
 	if len(labels) != passes.N {
 		return fmt.Errorf("%s: %d labels, expected %d: one for each input of %s", name, len(labels), passes.N, passes.Name)
 	}
 	for i, label := range labels {
 		if label < 0 || label >= passes.K {
-			return fmt.Errorf("%s: label %d is %d, expected 0 to %d: %s has %d classes", name, i, label, passes.K-1,
-				passes.Name, passes.K)
+			ask := ""
+			if slices.Min(labels) >= 1 && slices.Max(labels) == passes.K {
+				ask = " (do your labels count from 1?)"
+			}
+			return fmt.Errorf("%s: label %d is %d, expected 0 to %d: %s has %d classes%s", name, i, label, passes.K-1,
+				passes.Name, passes.K, ask)
 		}
 	}
 	return nil

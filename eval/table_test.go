@@ -162,9 +162,12 @@ func TestCheckLabels(t *testing.T) {
 		{[]int{0, 1}, "y.npy: 2 labels, expected 3: one for each input of p.npy"},
 		{[]int{0, 1, 2}, "y.npy: label 2 is 2, expected 0 to 1: p.npy has 2 classes"},
 		{[]int{0, -1, 1}, "y.npy: label 1 is -1"},
+		{[]int{1, 2, 1}, "y.npy: label 1 is 2, expected 0 to 1: p.npy has 2 classes (do your labels count from 1?)"},
+		{[]int{1, 3, 1}, "p.npy has 2 classes$"},
+		{[]int{0, 2, 1}, "p.npy has 2 classes$"},
 	} {
 		err := eval.CheckLabels("y.npy", c.labels, passes)
-		if (err == nil) != (c.fragment == "") || err != nil && !strings.Contains(err.Error(), c.fragment) {
+		if (err == nil) != (c.fragment == "") || err != nil && !strings.Contains(err.Error()+"$", c.fragment) {
 			t.Errorf("%v: error %v, want %q", c.labels, err, c.fragment)
 		}
 	}

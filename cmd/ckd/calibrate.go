@@ -21,7 +21,7 @@ import (
 // calibrateCmd makes a policy from a labelled recording.
 type calibrateCmd struct {
 	Passes string `required:"" placeholder:"FILE" help:"Recorded passes: .npy, or .npz with one array (or FILE.npz:NAME)."`
-	Labels string `placeholder:"FILE" help:"The true class of each input, as a number: .npy or .npz. Not needed with --settle alone."`
+	Labels string `placeholder:"FILE" help:"The true class of each input, by number, by name or one-hot: .npy or .npz. Not needed with --settle alone."`
 	classFlags
 	rowFlags
 	policyFlags

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/internal/report"
@@ -22,7 +21,7 @@ import (
 // frontierCmd draws what deciding before the last pass saves.
 type frontierCmd struct {
 	Passes string `required:"" placeholder:"FILE" help:"Recorded passes: .npy, or .npz with one array (or FILE.npz:NAME)."`
-	Labels string `placeholder:"FILE" help:"The true class of each input, as a number, for what becomes of critical inputs: .npy or .npz."`
+	Labels string `placeholder:"FILE" help:"The true class of each input, by number, by name or one-hot, for what becomes of critical inputs: .npy or .npz."`
 	rowFlags
 	policyFlags
 
@@ -118,10 +117,7 @@ func (c *frontierCmd) frontier(ctx *cmdContext, flags *labelledFlags, model *pol
 	}
 	var labels []int
 	if c.Labels != "" {
-		if labels, err = record.ReadLabels(c.Labels); err != nil {
-			return nil, err
-		}
-		if err := eval.CheckLabels(c.Labels, labels, passes); err != nil {
+		if labels, err = readLabels(c.Labels, passes, model.Classes); err != nil {
 			return nil, err
 		}
 	}

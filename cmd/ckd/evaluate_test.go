@@ -235,6 +235,42 @@ func handLabels(t *testing.T, labels ...int64) string {
 	return writeFile(t, "labels.npy", b.String())
 }
 
+// handNames are labels by name.
+func handNames(t *testing.T, names ...string) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := record.Write(&b, &record.Array{Shape: []int{len(names)}, Text: names}); err != nil {
+		t.Fatal(err)
+	}
+	return writeFile(t, "names.npy", b.String())
+}
+
+// TestLabelForms reads labels by number, by name and one-hot, all with the same
+// result.
+func TestLabelForms(t *testing.T) {
+	policy := writeFile(t, "p.yaml", handPolicy)
+	for _, command := range []string{
+		"evaluate --critical b,c --classes a,b,c --format json --bootstrap 2", "evaluate --policy " + policy + " --format json --bootstrap 2",
+	} {
+		without := func(labels string) map[string]any {
+			report := readReport(t, runOK(t, append(strings.Fields(command), "--passes", threeInputs(t), "--labels", labels)...))
+			delete(report, "source")
+			return report
+		}
+		want := without(handLabels(t, 1, 2, 0))
+		for name, labels := range map[string]string{
+			"names":            handNames(t, "b", "c", "a"),
+			"one-hot":          writeNpy(t, "<f8", []int{3, 3}, []float64{0, 1, 0, 0, 0, 1, 1, 0, 0}),
+			"one-hot, single":  writeNpy(t, "<f4", []int{3, 3}, []float64{0, 1, 0, 0, 0, 1, 1, 0, 0}),
+			"one-hot, Fortran": npyFile(t, "{'descr': '|b1', 'fortran_order': True, 'shape': (3, 3), }", "\x00\x00\x01\x01\x00\x00\x00\x01\x00"),
+		} {
+			if got := without(labels); !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: %s: another report than of numbers", command, name)
+			}
+		}
+	}
+}
+
 // threeInputs are the inputs of handPasses that are not refused.
 func threeInputs(t *testing.T) string {
 	return writeNpy(t, "<f8", []int{4, 3, 3}, []float64{
@@ -422,9 +458,8 @@ func TestEvaluateErrors(t *testing.T) {
 	policy := writeFile(t, "p.yaml", handPolicy)
 	const lowrank = recordings + "ctg-lowrank"
 	good := "--passes " + three + " --labels " + labels
-	fortran := npyFile(t, "{'descr': '<f8', 'fortran_order': True, 'shape': (4, 3, 3), }", 4*3*3*8)
-	object := npyFile(t, "{'descr': '|O', 'fortran_order': False, 'shape': (4, 3, 3), }", 4*3*3*8)
-	truncated := npyFile(t, "{'descr': '<f8', 'fortran_order': False, 'shape': (4, 3, 3), }", 4*3*3*8-8)
+	object := npyFile(t, "{'descr': '|O', 'fortran_order': False, 'shape': (4, 3, 3), }", strings.Repeat("\x00", 4*3*3*8))
+	truncated := npyFile(t, "{'descr': '<f8', 'fortran_order': False, 'shape': (4, 3, 3), }", strings.Repeat("\x00", 4*3*3*8-8))
 	for _, c := range []struct {
 		args, message string
 		code          int
@@ -451,7 +486,8 @@ func TestEvaluateErrors(t *testing.T) {
 		{good + " --policy " + policy + " --kind logits", "--kind is logits, but", exitUsage},
 		{good + " --policy " + policy + " --variance population", "--variance is population, but", exitUsage},
 		{good + " --policy " + policy + " --sum-tolerance 0.5", "--sum-tolerance is 0.5, but", exitUsage},
-		{good + " --policy " + policy + " --model x", "--model x is not in", exitUsage},
+		{good + " --policy " + policy + " --model x", "--model x is not in " + policy + ", expected one of: hand", exitUsage},
+		{good + " --policy " + policy + " --model hadn", `did you mean "hand"?`, exitUsage},
 		{good + " extra", "unexpected argument extra", exitUsage},
 		{"--passes " + three + " --labels " + handLabels(t, 1, 2), "2 labels, expected 3: one for each input of " + three, exitFault},
 		{"--passes " + three + " --labels " + handLabels(t, 1, 2, 3), "label 2 is 3, expected 0 to 2", exitFault},
@@ -459,7 +495,17 @@ func TestEvaluateErrors(t *testing.T) {
 		{"--passes " + three + " --labels " + three, "shape (4, 3, 3) has 3 axes: expected one", exitFault},
 		{"--passes " + handPasses(t) + " --labels " + handLabels(t, 0, 0, 0, 0),
 			"passes.npy: input 3: pass 1: class 2 is NaN, expected a finite number", exitFault},
-		{"--passes " + fortran + " --labels " + labels, "Fortran", exitFault},
+		{"--passes " + three + " --labels " + handLabels(t, 1, 3, 1), "(do your labels count from 1?)", exitFault},
+		{"--passes " + three + " --labels " + handNames(t, "a", "sick", "c"),
+			`names.npy: label 0 is "a": expected one of the classes 0, 1, 2 (--classes gives them names)`, exitFault},
+		{"--passes " + three + " --classes well,ill,sick --labels " + handNames(t, "well", "sikc", "ill"),
+			`names.npy: label 1 is "sikc": expected one of the classes well, ill, sick, did you mean "sick"?`, exitFault},
+		{"--passes " + three + " --labels " + writeNpy(t, "<f8", []int{3, 3}, []float64{1, 0, 0, 0, 1, 1, 1, 0, 0}),
+			"passes.npy: row 1 is not one-hot: columns 1 and 2 are both 1", exitFault},
+		{"--passes " + three + " --labels " + writeNpy(t, "<f8", []int{3, 2}, []float64{1, 0, 0, 1, 1, 0}),
+			"shape (3, 2) has 2 columns: expected one-hot labels with a column for each of 3 classes", exitFault},
+		{"--passes " + writeNpy(t, "<f8", []int{2, 1, 3}, []float64{10, 20, 70, 20, 10, 70}) + " --labels " + labels,
+			"(a[0,0,:] sums to 100): percentages? divide by 100", exitFault},
 		{"--passes " + object + " --labels " + labels, "object", exitFault},
 		{"--passes " + truncated + " --labels " + labels, truncated + ": byte ", exitFault},
 		{"--passes " + lowrank + ".passes.npy --labels " + policy, "p.yaml", exitFault},
@@ -469,6 +515,8 @@ func TestEvaluateErrors(t *testing.T) {
 		{good + " --out " + filepath.Join(t.TempDir(), "no", "file"), "no such file or directory", exitFault},
 		{good + " --out " + t.TempDir(), "is a folder, expected a file", exitFault},
 
+		{"settle --policy " + policy + " --passes " + lowrank + ".passes.npy --labels " + handNames(t, "a", "B2"),
+			`label 1 is "B2": expected one of the classes a, b, c`, exitFault},
 		{"ood --id " + three, "--ood", exitUsage},
 		{"ood --id a --ood b --ood c", "1 x --id and 2 x --ood, expected one of each for every seed", exitUsage},
 		{"ood --id a --ood b --critical x", "unknown flag --critical", exitUsage},
@@ -499,13 +547,13 @@ func TestEvaluateErrors(t *testing.T) {
 	}
 }
 
-// npyFile is an .npy file with a header of our choice and so many bytes of data.
-func npyFile(t *testing.T, header string, bytes int) string {
+// npyFile is an .npy file with a header and data of our choice.
+func npyFile(t *testing.T, header, data string) string {
 	t.Helper()
 	var b strings.Builder
 	b.WriteString("\x93NUMPY\x01\x00")
 	_ = binary.Write(&b, binary.LittleEndian, uint16(len(header)+1))
-	b.WriteString(header + "\n" + strings.Repeat("\x00", bytes))
+	b.WriteString(header + "\n" + data)
 	return writeFile(t, "array.npy", b.String())
 }
 

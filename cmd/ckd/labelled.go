@@ -9,6 +9,7 @@ import (
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/record"
+	"github.com/ckd-project/ckd/internal/strictyaml"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -16,7 +17,7 @@ import (
 // read.
 type labelledFlags struct {
 	Passes string `required:"" placeholder:"FILE" help:"Recorded passes: .npy, or .npz with one array (or FILE.npz:NAME)."`
-	Labels string `required:"" placeholder:"FILE" help:"The true class of each input, as a number: .npy or .npz."`
+	Labels string `required:"" placeholder:"FILE" help:"The true class of each input, by number, by name or one-hot: .npy or .npz."`
 	classFlags
 	rowFlags
 	policyFlags
@@ -101,24 +102,39 @@ func (c *labelledFlags) readLabelled(ctx *cmdContext, model *policy.Policy) (*la
 	if l.passes, err = c.read(ctx, c.Passes, model); err != nil {
 		return nil, err
 	}
-	if l.labels, err = record.ReadLabels(c.Labels); err != nil {
-		return nil, err
+	if model != nil {
+		l.spec, l.classes = engine.Spec(model), model.Classes
+		l.spec.Weights = nil
+	} else {
+		l.spec = c.spec(l.passes.K)
+		if l.classes, err = c.fill(&l.spec, c.Passes); err != nil {
+			return nil, err
+		}
 	}
-	if err := eval.CheckLabels(c.Labels, l.labels, l.passes); err != nil {
+	if l.labels, err = readLabels(c.Labels, l.passes, l.classes); err != nil {
 		return nil, err
 	}
 	if l.passesFile, err = hashFile(c.Passes); err != nil {
 		return nil, err
 	}
-	if l.labelsFile, err = hashFile(c.Labels); err != nil {
+	l.labelsFile, err = hashFile(c.Labels)
+	return &l, err
+}
+
+// readLabels reads the labels of passes over classes with those names.
+func readLabels(path string, passes *record.Passes, classes []string) ([]int, error) {
+	labels, err := record.ReadClassLabels(path, len(classes), func(name string) (int, error) {
+		if k := slices.Index(classes, name); k >= 0 {
+			return k, nil
+		}
+		unnamed := ""
+		if slices.Equal(classes, numbers(len(classes))) {
+			unnamed = " (--classes gives them names)"
+		}
+		return 0, fmt.Errorf("expected one of the classes %s%s%s", firstNames(classes), unnamed, strictyaml.Suggest(name, classes))
+	})
+	if err != nil {
 		return nil, err
 	}
-	if model != nil {
-		l.spec, l.classes = engine.Spec(model), model.Classes
-		l.spec.Weights = nil
-		return &l, nil
-	}
-	l.spec = c.spec(l.passes.K)
-	l.classes, err = c.fill(&l.spec, c.Passes)
-	return &l, err
+	return labels, eval.CheckLabels(path, labels, passes)
 }

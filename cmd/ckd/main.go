@@ -35,6 +35,8 @@ type cli struct {
 	Replay    replayCmd      `cmd:"" help:"Stream recorded passes to a running daemon."`
 	Health    healthcheckCmd `cmd:"" name:"healthcheck" help:"Ask a daemon on this machine whether it is ready."`
 	Version   versionCmd     `cmd:"" help:"Say which build this is."`
+
+	ShowVersion kong.VersionFlag `name:"version" help:"Say which build this is, as ckd version does."`
 }
 
 // cmdContext is what a command may use of the world.
@@ -96,6 +98,7 @@ func newParser(ctx *cmdContext) (*kong.Kong, error) {
 	return kong.New(&cli{},
 		kong.Name("ckd"),
 		kong.Description(description),
+		kong.Vars{"version": versionLine()},
 		kong.Writers(ctx.Stdout, ctx.Stderr),
 		kong.Exit(func(code int) { panic(exitRequest(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),

@@ -15,6 +15,7 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/record"
+	"github.com/ckd-project/ckd/internal/strictyaml"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/store"
 )
@@ -134,9 +135,7 @@ func (f *classFlags) fill(spec *decomp.Spec, path string) (classes []string, err
 func classNames(given []string, k int, path string) (classes []string, index map[string]int, err error) {
 	classes = given
 	if classes == nil {
-		for i := range k {
-			classes = append(classes, strconv.Itoa(i))
-		}
+		classes = numbers(k)
 	}
 	if len(classes) != k {
 		return nil, nil, usageError("--classes has %d names, expected %d, the classes of %s", len(classes), k, path)
@@ -154,13 +153,23 @@ func classNames(given []string, k int, path string) (classes []string, index map
 	return classes, index, nil
 }
 
+// numbers returns the names of k classes that were given none.
+func numbers(k int) []string {
+	names := make([]string, k)
+	for i := range names {
+		names[i] = strconv.Itoa(i)
+	}
+	return names
+}
+
 // resolveClasses turns names to classes.
 func resolveClasses(flag string, names, classes []string, index map[string]int) (set []int, err error) {
 	for _, name := range names {
 		i, ok := index[name]
 		switch {
 		case !ok:
-			return nil, usageError("%s: no class %q, expected some of: %s", flag, name, firstNames(classes))
+			return nil, usageError("%s: no class %q, expected some of: %s%s", flag, name, firstNames(classes),
+				strictyaml.Suggest(name, classes))
 		case slices.Contains(set, i):
 			return nil, usageError("%s has %q twice", flag, name)
 		}
@@ -213,9 +222,10 @@ func (f *policyFlags) load() (*policy.Policy, error) {
 	}
 	if f.Model == "" {
 		return nil, usageError("%s has %d models, expected --model with one of: %s", f.Policy, len(all),
-			strings.Join(names, ", "))
+			firstNames(names))
 	}
-	return nil, usageError("--model %s is not in %s, expected one of: %s", f.Model, f.Policy, strings.Join(names, ", "))
+	return nil, usageError("--model %s is not in %s, expected one of: %s%s", f.Model, f.Policy, firstNames(names),
+		strictyaml.Suggest(f.Model, names))
 }
 
 // hashFile names a file that was read by its content. Of a member of an archive

@@ -13,10 +13,15 @@ type versionCmd struct {
 
 // Run prints the build.
 func (c *versionCmd) Run(ctx *cmdContext) error {
-	info := buildinfo.Get()
 	if c.JSON {
-		return json.NewEncoder(ctx.Stdout).Encode(info)
+		return json.NewEncoder(ctx.Stdout).Encode(buildinfo.Get())
 	}
-	_, err := fmt.Fprintf(ctx.Stdout, "ckd %s (revision %s, %s, %s)\n", info.Version, info.Revision, info.GoVersion, info.Platform)
+	_, err := fmt.Fprintln(ctx.Stdout, versionLine())
 	return err
+}
+
+// versionLine returns the build in one line.
+func versionLine() string {
+	info := buildinfo.Get()
+	return fmt.Sprintf("ckd %s (revision %s, %s, %s)", info.Version, info.Revision, info.GoVersion, info.Platform)
 }

@@ -72,7 +72,7 @@ func (a *Array) oneHot(path string, k int) ([]int, error) {
 	case columns == 1:
 		return nil, contentError(path, "shape %s is one column: expected one axis, with a label for each input "+
 			"(numpy: a.ravel())", tuple(a.Shape))
-	case inputs == k:
+	case inputs == k && columns > k:
 		return nil, contentError(path, "shape %s has a row for each class: expected one-hot labels with a row for each "+
 			"input (numpy: a.T)", tuple(a.Shape))
 	default:
