@@ -43,6 +43,8 @@ func TestRowRefusals(t *testing.T) {
 		"NaN":             {decomp.Probabilities, []float64{0.2, nan, 0.5}, "pass 1: class 1 is NaN, expected a finite number"},
 		"infinite":        {decomp.Probabilities, []float64{inf, 0.3, 0.5}, "pass 1: class 0 is +Inf, expected a finite number"},
 		"negative":        {decomp.Probabilities, []float64{-0.25, 0.75, 0.5}, "pass 1: class 0 is -0.25, expected a probability in [0,1]"},
+		"percentages":     {decomp.Probabilities, []float64{0.5, 29.5, 69.9}, "pass 1: class 1 is 29.5, expected a probability in [0,1] (percentages? divide by 100)"},
+		"no percentages":  {decomp.Probabilities, []float64{101, -0.5, -0.5}, "pass 1: class 0 is 101, expected a probability in [0,1]$"},
 		"above one":       {decomp.Probabilities, []float64{0, 0, 1.5}, "pass 1: class 2 is 1.5, expected a probability in [0,1]"},
 		"sum":             {decomp.Probabilities, []float64{0.25, 0.25, 0.25}, "pass 1: values sum to 0.75, expected 1 within 0.001"},
 		"too few":         {decomp.Probabilities, []float64{0.5, 0.5}, "pass 1: 2 values, expected 3, one for each class"},
@@ -58,7 +60,7 @@ func TestRowRefusals(t *testing.T) {
 		}
 		var e *decomp.RowError
 		err := a.Add(c.row)
-		if !errors.As(err, &e) || !strings.Contains(err.Error(), c.want) {
+		if !errors.As(err, &e) || !strings.Contains(err.Error()+"$", c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 		if a.Passes() != 1 {
@@ -82,7 +84,7 @@ func TestRowRefusals(t *testing.T) {
 		}
 		for i := range 3 {
 			err := b.Result(i, r)
-			if i == 1 && (!errors.As(err, &e) || !strings.Contains(err.Error(), c.want)) {
+			if i == 1 && (!errors.As(err, &e) || !strings.Contains(err.Error()+"$", c.want)) {
 				t.Errorf("%s: batch: got %v, want %q", name, err, c.want)
 			}
 			if i != 1 && err != nil {

@@ -3,6 +3,7 @@ package decomp
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/ckd-project/ckd/internal/kernel"
 )
@@ -95,7 +96,11 @@ func explainProbabilities[T float](p *Plan, rounding float64, pass int, row []T,
 		case v < 0:
 			return &RowError{Negative, pass, k, float64(v), "a probability in [0,1]"}
 		case v > 1:
-			return &RowError{AboveOne, pass, k, float64(v), "a probability in [0,1]"}
+			expected := "a probability in [0,1]"
+			if math.Abs(sum-100) <= 1 && slices.Min(row) >= 0 {
+				expected += " (percentages? divide by 100)"
+			}
+			return &RowError{AboveOne, pass, k, float64(v), expected}
 		}
 	}
 	expected := fmt.Sprintf("1 within %v", p.sumTolerance)

@@ -687,7 +687,7 @@ func TestIdentities(t *testing.T) {
 	v.put("chief.token", []byte(chiefToken))
 	file := v.put("access.yaml", []byte(`identities:
   - {name: ann, tokens: [{file: ann.token}], models: [fetal-health], streams: 2}
-  - {name: ben, tokens: [{sha256: `+benSum+`}], models: [retina]}
+  - {name: ben, tokens: [{sha256: `+benSum+`}], models: [retina, retinas]}
   - {name: dan, tokens: [{sha256: `+danSum+`}], models: [fetal-health], calls: 1}
   - {name: chief, tokens: [{file: chief.token}], models: ["*"], admin: true, reload: true}
 `))
@@ -774,6 +774,13 @@ func TestIdentities(t *testing.T) {
 			}
 			if r := get("/v1/models", pairs...); r.code != http.StatusOK || strings.Contains(r.body, "retina") {
 				t.Errorf("%s over HTTP: %d %s", key, r.code, r.body)
+			}
+		}
+		// Who asks for a model that is not there is told of those that it may use alone.
+		for name, call := range everyCall(t, secure, web, s.HTTP, benToken) {
+			told := call("retinas")
+			if strings.Contains(told, "fetal") || strings.Contains(told, "no policy names") != strings.Contains(told, "expected one of: retina, did you mean") {
+				t.Errorf("%s: %s", name, told)
 			}
 		}
 		// A model that one may not use is as one that is not there, by any call.

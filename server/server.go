@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,7 @@ import (
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/access"
 	"github.com/ckd-project/ckd/internal/certs"
+	"github.com/ckd-project/ckd/internal/strictyaml"
 	"github.com/ckd-project/ckd/internal/wire"
 	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/policy"
@@ -351,8 +353,30 @@ func (s *Server) model(ctx context.Context, name string) (*model, error) {
 	}
 	return nil, &fault{
 		reason: ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_MODEL, field: "model",
-		message: fmt.Sprintf("no policy names the model %q", clip(name)), value: name, expected: "a name from ListModels",
+		message: fmt.Sprintf("no policy names the model %q%s", clip(name), s.known(ctx, name)),
+		value:   name, expected: "a name from ListModels",
 	}
+}
+
+// known returns the end of the message about an unknown model: names that the
+// caller may use, of which it learns from ListModels too. They have few bytes,
+// since the message travels in a header.
+func (s *Server) known(ctx context.Context, name string) string {
+	const mostBytes = 200
+	who := access.FromContext(ctx)
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(*s.catalog.Load())), func(name string) bool { return !who.MayUse(name) })
+	if len(names) == 0 {
+		return ""
+	}
+	shown, size := 1, len(names[0])
+	for ; shown < len(names) && size+len(names[shown]) <= mostBytes; shown++ {
+		size += len(names[shown])
+	}
+	list := strings.Join(names[:shown], ", ")
+	if more := len(names) - shown; more > 0 {
+		list += fmt.Sprintf(" and %d more", more)
+	}
+	return ", expected one of: " + list + strictyaml.Suggest(name, names)
 }
 
 // ListModels implements the RPC.

@@ -148,7 +148,8 @@ func TestUnaryRefusals(t *testing.T) {
 		reason ckdv1.ErrorReason
 		text   string
 	}{
-		"unknown model":   {func(r *ckdv1.DecomposeRequest) { r.Model = "nobody" }, codes.NotFound, ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_MODEL, "nobody"},
+		"unknown model":   {func(r *ckdv1.DecomposeRequest) { r.Model = "nobody" }, codes.NotFound, ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_MODEL, `no policy names the model "nobody", expected one of: ctg, `},
+		"misspelt model":  {func(r *ckdv1.DecomposeRequest) { r.Model = "evidental" }, codes.NotFound, ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_MODEL, `, did you mean "evidential"?`},
 		"no model":        {func(r *ckdv1.DecomposeRequest) { r.Model = "" }, codes.NotFound, ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_MODEL, `""`},
 		"wrong classes":   {func(r *ckdv1.DecomposeRequest) { r.Classes = []string{"normal", "suspect", "other"} }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_WRONG_CLASSES, "classes[2]"},
 		"wrong K":         {func(r *ckdv1.DecomposeRequest) { r.Classes = []string{"normal"} }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_WRONG_CLASSES, "3 classes"},
@@ -182,7 +183,7 @@ func TestUnaryRefusals(t *testing.T) {
 	}
 	h.eventually(t, 0, "ckd_decisions_total")
 	h.eventually(t, 0, "ckd_passes_total")
-	h.eventually(t, 2*2, "ckd_inputs_rejected_total", "model", "", "reason", "unknown_model")
+	h.eventually(t, 3*2, "ckd_inputs_rejected_total", "model", "", "reason", "unknown_model")
 }
 
 // TestUnaryIDs: an id that is twice there, or too long, fails its input alone.

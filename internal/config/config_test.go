@@ -156,12 +156,13 @@ func TestFaults(t *testing.T) {
 			"policy: [p.yaml]\nmax-streams: 0\nmax-message-bytes: 5\n", []string{"--max-passes", "1"},
 			[]string{":2:14: max-streams: 0, expected 1 to 1048576", ":3:20: max-message-bytes: 5, expected 1024", "max-passes: 1, expected 2"},
 		},
-		"addresses":  {"policy: [p.yaml]\nlisten: [here, 'unix:', '127.0.0.1:notaport']\nadmin: unix:/x\n", nil, []string{`:2:9: listen: "here": expected HOST:PORT`, `"unix:": expected a path`, `"notaport" is no port`, `:3:8: admin: "unix:/x"`}},
-		"no mapping": {"- a\n", nil, []string{":1:1: "}},
-		"not yaml":   {"a: [\n", nil, []string{"not YAML"}},
-		"empty":      {"", nil, []string{":1:1: empty"}},
-		"no policy":  {"max-streams: 5\n", nil, []string{"policy: none given"}},
-		"config":     {"policy: [p.yaml]\nconfig: other.yaml\n", nil, []string{":2:1: config: "}},
+		"addresses":     {"policy: [p.yaml]\nlisten: [here, 'unix:', '127.0.0.1:notaport']\nadmin: unix:/x\n", nil, []string{`:2:9: listen: "here": expected HOST:PORT`, `"unix:": expected a path`, `"notaport" is no port`, `:3:8: admin: "unix:/x"`}},
+		"no mapping":    {"- a\n", nil, []string{":1:1: "}},
+		"not yaml":      {"a: [\n", nil, []string{"not YAML"}},
+		"empty":         {"", nil, []string{":1:1: empty"}},
+		"no policy":     {"max-streams: 5\n", nil, []string{"policy: none given"}},
+		"decimal comma": {"policy: [p.yaml]\ntrace-sample: 0,05\n", nil, []string{":2:15: trace-sample: ", "(a decimal comma? write 0.05)"}},
+		"config":        {"policy: [p.yaml]\nconfig: other.yaml\n", nil, []string{":2:1: config: "}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := write(t, c.file)

@@ -116,7 +116,11 @@ func decode(v strictyaml.Value, flag *kong.Flag) (any, bool) {
 	}
 	target := reflect.New(flag.Target.Type()).Elem()
 	if err := flag.Parse(kong.Scan().PushTyped(value, kong.FlagValueToken), target); err != nil {
-		v.Fault("%s", strings.TrimPrefix(err.Error(), "--"+flag.Name+": "))
+		ask := ""
+		if text, isText := value.(string); isText && flag.Target.Kind() == reflect.Float64 {
+			ask = strictyaml.DecimalComma(text)
+		}
+		v.Fault("%s%s", strings.TrimPrefix(err.Error(), "--"+flag.Name+": "), ask)
 		return nil, false
 	}
 	return value, true

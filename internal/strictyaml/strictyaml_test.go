@@ -143,7 +143,11 @@ func TestGetters(t *testing.T) {
 		{"float", "0x10", fault + "expected a finite number > 0, found 0x10"},
 		{"float", "1_0.5", fault + "expected a finite number > 0, found 1_0.5"},
 		{"float", "'1'", fault + `expected a finite number > 0, found text "1"`},
-		{"float", "1,5", fault + `expected a finite number > 0, found text "1,5"`},
+		{"float", "1,5", fault + `expected a finite number > 0, found text "1,5" (a decimal comma? write 1.5)`},
+		{"float", "0,05 # five percent", fault + `expected a finite number > 0, found text "0,05" (a decimal comma? write 0.05)`},
+		{"float", "-,5", fault + `expected a finite number > 0, found text "-,5" (a decimal comma? write -.5)`},
+		{"float", "1,000,5", fault + `expected a finite number > 0, found text "1,000,5"`},
+		{"float", "'0,05'", fault + `expected a finite number > 0, found text "0,05" (a decimal comma? write 0.05)`},
 
 		{"zero", "0", math.Inf(1)},
 		{"zero", "-0.0", math.Inf(1)}, // 1/-0 would be -Inf
@@ -233,6 +237,24 @@ list: [a, {b: c}, [d]]
 	}
 	if !reflect.DeepEqual(*faults, want) {
 		t.Errorf("faults\n%s\nwant\n%s", strings.Join(*faults, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// In braces a decimal comma is one between fields.
+func TestDecimalCommaInBraces(t *testing.T) {
+	for text, want := range map[string]string{
+		"{score: mi, threshold: 0,05}": `1:26: 05: unknown field (a decimal comma? write 0.05)`,
+		"{threshold: 1,5, score: mi}":  `1:15: 5: unknown field (a decimal comma? write 1.5)`,
+		"{threshold: 0, 05}":           `1:16: 05: unknown field`,
+		"{threshold: 0,05: 1}":         `1:15: 05: unknown field`,
+		"{score: mi,05}":               `1:12: 05: unknown field`,
+		"threshold: 0\n05:":            `2:1: 05: unknown field`,
+	} {
+		root, _, faults := collect(text)
+		root.Mapping("score", "threshold")
+		if got := strings.Join(*faults, "\n"); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package strictyaml
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -94,10 +95,23 @@ func (v Value) Int(least, most int) (int, bool) {
 
 var decimalNumber = regexp.MustCompile(`^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$`)
 
+var commaNumber = regexp.MustCompile(`^([-+]?[0-9]*),([0-9]+)$`)
+
+// DecimalComma asks about a text that looks like a number with a decimal comma,
+// and is empty for any other.
+func DecimalComma(text string) string {
+	parts := commaNumber.FindStringSubmatch(text)
+	if parts == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (a decimal comma? write %s.%s)", parts[1], shorten(parts[2]))
+}
+
 // Float is a finite number within the range. Negative zero is zero.
 func (v Value) Float(within Range) (float64, bool) {
 	if !v.isPlainly(yaml.ScalarNode) || !v.isBare() || !decimalNumber.MatchString(v.node.Value) {
-		return 0, v.expected(within.String())
+		v.Fault("expected %s, found %s%s", within, v.describe(), DecimalComma(v.node.Value))
+		return 0, false
 	}
 	f, err := strconv.ParseFloat(v.node.Value, 64)
 	if err != nil || !within.Contains(f) {
@@ -149,12 +163,26 @@ func (v Value) Mapping(fields ...string) (Mapping, bool) {
 		}
 		places[name] = node
 		if !known[name] {
-			key.Fault("unknown field%s", Suggest(name, fields))
+			key.Fault("unknown field%s", cmp.Or(v.splitNumber(i), Suggest(name, fields)))
 			continue
 		}
 		m.fields[name] = Value{v.node.Content[i+1], key.path, v.report}
 	}
 	return m, true
+}
+
+// splitNumber asks about the key at i of a mapping in braces that looks like what
+// stands behind the decimal comma of the value before: {threshold: 0,05} is a
+// threshold of 0 and a field 05.
+func (v Value) splitNumber(i int) string {
+	if i == 0 || v.node.Style&yaml.FlowStyle == 0 || !isNull(v.node.Content[i+1]) {
+		return ""
+	}
+	before, key := v.node.Content[i-1], v.node.Content[i]
+	if before.Kind != yaml.ScalarNode || before.Line != key.Line || before.Column+len(before.Value)+1 != key.Column {
+		return ""
+	}
+	return DecimalComma(before.Value + "," + key.Value)
 }
 
 // Mapping is the fields of a mapping.
