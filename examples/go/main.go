@@ -13,8 +13,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"slices"
 
 	"github.com/ckd-project/ckd/client"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
 func main() {
@@ -57,44 +59,97 @@ func run(args []string) error {
 	}
 	defer c.Close()
 
-	// The context is the session's: when it ends, so do all of its inputs.
-	session, err := c.Session(ctx, client.SessionConfig{Model: *model, Posterior: "mc-dropout", Passes: *passes, AcceptSettled: true})
-	if err != nil {
+	// The context is that of all sessions: when it ends, so do all of their inputs.
+	m := &modelServer{client: c, config: client.SessionConfig{
+		Model: *model, Posterior: "mc-dropout", Passes: *passes, AcceptSettled: true,
+	}}
+	if err := m.open(ctx); err != nil {
 		return err
 	}
-	info := session.Info()
-	computed := 0
-	toy := newClassifier(len(info.GetClasses()))
+	without := 0 // passes that would be computed if no input were settled early
 	for batch := range 2 {
 		ids := make([]string, *inputs)
 		for i := range ids {
 			ids[i] = fmt.Sprintf("%d-%d", batch, i)
 		}
-		features := toy.inputs(*inputs)
-		results, err := session.DoRows(ctx, ids, func(rows []int) ([]float32, error) {
-			computed += len(rows)
-			return toy.forward(features, rows), nil
-		})
+		results, err := m.decide(ctx, ids)
 		if err != nil {
 			return err
 		}
+		info := m.session.Info()
+		without += len(ids) * int(info.GetExpectedPasses())
 		for _, r := range results {
-			switch {
-			case r.Err != nil: // never a retain
-				fmt.Printf("%s\tto a person: %v\n", r.ID, r.Err)
-			case r.Retained():
-				fmt.Printf("%s\tretained: %s\n", r.ID, info.GetClasses()[r.Decomposition.GetPredicted()])
-			default:
-				fmt.Printf("%s\tto a person: %v\n", r.ID, r.Decomposition.GetDecision().GetReason())
-			}
+			fmt.Printf("%s\t%s\n", r.ID, describe(r, info.GetClasses()))
 		}
 	}
-	without := 2 * *inputs * int(info.GetExpectedPasses())
-	if each := 1 / float64(2**inputs); computed < without {
+	if each := 1 / float64(2**inputs); m.computed < without {
 		fmt.Printf("%.1f passes an input without settling, %.1f with: %.1fx\n",
-			float64(without)*each, float64(computed)*each, float64(without)/float64(computed))
+			float64(without)*each, float64(m.computed)*each, float64(without)/float64(m.computed))
 	}
-	return session.Close()
+	return m.session.Close()
+}
+
+// modelServer computes passes and has ckd decide on them.
+type modelServer struct {
+	client   *client.Client
+	config   client.SessionConfig
+	session  *client.Session
+	toy      *classifier
+	computed int // passes of inputs
+}
+
+// open opens a session, whose first reply names the classes.
+func (m *modelServer) open(ctx context.Context) (err error) {
+	if m.session, err = m.client.Session(ctx, m.config); err != nil {
+		return err
+	}
+	m.toy = newClassifier(len(m.session.Info().GetClasses()))
+	return nil
+}
+
+// decide computes the passes of a batch and returns what ckd decides on each input. A policy
+// that was replaced by one with other classes, kind or passes ends the session: the batch
+// is then computed anew on another, whose names are those of the new policy.
+func (m *modelServer) decide(ctx context.Context, ids []string) ([]client.Result, error) {
+	features := m.toy.inputs(len(ids))
+	for {
+		results, err := m.session.DoRows(ctx, ids, func(rows []int) ([]float32, error) {
+			m.computed += len(rows)
+			return m.toy.forward(features, rows), nil
+		})
+		if !policyChanged(results, err) {
+			return results, err
+		}
+		_ = m.session.Close() // its error is the change
+		if err := m.open(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// policyChanged reports whether an input has no decision because its policy was replaced by
+// one of another shape.
+func policyChanged(results []client.Result, err error) bool {
+	const changed = ckdv1.ErrorReason_ERROR_REASON_POLICY_CHANGED
+	return client.Reason(err) == changed ||
+		slices.ContainsFunc(results, func(r client.Result) bool { return client.Reason(r.Err) == changed })
+}
+
+// describe tells what becomes of an input, with the names of its classes.
+func describe(r client.Result, classes []string) string {
+	if r.Err != nil { // never a retain
+		return fmt.Sprintf("to a person: %v", r.Err)
+	}
+	predicted := classes[r.Decomposition.GetPredicted()]
+	if r.Retained() {
+		return "retained: " + predicted
+	}
+	decision := r.Decomposition.GetDecision()
+	text := fmt.Sprintf("to a person: %v, predicted %s", decision.GetReason(), predicted)
+	if decision.DecidingClass != nil {
+		text += ", deciding class " + classes[decision.GetDecidingClass()]
+	}
+	return text
 }
 
 // classifier is a layer of random weights, in place of one that was trained.
