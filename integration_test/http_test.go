@@ -303,8 +303,8 @@ func equalResults(a, b *ckdv1.Result) bool {
 	return proto.Equal(a, b)
 }
 
-// TestOversize: bodies and lines that are longer than any message may be are refused with 413, before they are a call;
-// what is in bounds for HTTP, and not for a message, with 429 and without a time to try again.
+// TestOversize: bodies and lines that are longer than any message may be are refused with 413, before they are a call,
+// and so is what is in bounds for HTTP, and not for a message.
 func TestOversize(t *testing.T) {
 	t.Parallel()
 	s := serveSite(t, "--max-message-bytes", "2048")
@@ -322,10 +322,15 @@ func TestOversize(t *testing.T) {
 	if got := s.gauge("ckd_http_requests_refused_total", "code", "413"); got != 2 { // a stream is a call from its headers on
 		t.Errorf("%v requests are counted as refused with 413", got)
 	}
-	many := `{"layout": "LAYOUT_NSK", "inputs": 1, "passes": 200, "values": [` + strings.Repeat("0.5,0.2,0.3,", 199) + `0.5,0.2,0.3]}`
-	if r := s.mustAsk(http.MethodPost, "/v1/models/fetal-health:decompose", many); r.code != http.StatusRequestEntityTooLarge &&
-		(r.code != http.StatusTooManyRequests || r.header.Get("Retry-After") != "") {
-		t.Errorf("a message over the limit: %d %v %s", r.code, r.header, r.body)
+	many := strings.Repeat("0.5,0.2,0.3,", 169) + "0.5,0.2,0.3" // 510 float32 of 4 bytes, and what is about them
+	for path, body := range map[string]string{
+		"/v1/models/fetal-health:decompose": `{"layout": "LAYOUT_NSK", "inputs": 1, "passes": 170, "values": [` + many + `]}`,
+		"/v2/models/fetal-health/infer":     `{"inputs": [{"name": "passes", "datatype": "FP32", "shape": [1, 170, 3], "data": [` + many + `]}]}`,
+	} {
+		if r := s.mustAsk(http.MethodPost, path, body); r.code != http.StatusRequestEntityTooLarge || r.header.Get("Retry-After") != "" ||
+			!strings.Contains(r.body, "over the limit of 2048") {
+			t.Errorf("a message over the limit: %d %v %s", r.code, r.header, r.body)
+		}
 	}
 	// The stream may be longer than any of its lines.
 	lines, err := openLines(inTime(t), overHTTP1(t), s.HTTP)

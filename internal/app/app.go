@@ -24,6 +24,7 @@ import (
 	"github.com/ckd-project/ckd/internal/access"
 	"github.com/ckd-project/ckd/internal/buildinfo"
 	"github.com/ckd-project/ckd/internal/config"
+	"github.com/ckd-project/ckd/internal/framing"
 	"github.com/ckd-project/ckd/internal/gateway"
 	"github.com/ckd-project/ckd/internal/tracing"
 	"github.com/ckd-project/ckd/metrics"
@@ -191,7 +192,7 @@ func (a *App) listen(c *config.Config, registry *prometheus.Registry) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", h.name, err)
 		}
-		a.https = append(a.https, httpServer{h.name, s, l, s.TLSConfig != nil})
+		a.https = append(a.https, httpServer{h.name, s, framing.Guard(s, l), s.TLSConfig != nil})
 	}
 	return nil
 }
@@ -211,7 +212,7 @@ func (a *App) serveHTTP(c *config.Config) (*http.Server, error) {
 	}
 	a.inside = &inside{listener, conn}
 	api := gateway.New(conn, gateway.Options{
-		MessageBytes: c.MaxMessageBytes, BodyBytes: c.MaxOpenBytes, WriteTimeout: c.SendStallTimeout, Refused: a.metrics.HTTPRefused,
+		MessageBytes: c.MaxMessageBytes, BodyBytes: c.MaxOpenBytes, WriteTimeout: c.SendStallTimeout, Refused: a.httpRefused,
 	})
 	refuse := func(w http.ResponseWriter, r *http.Request, st *status.Status) { gateway.WriteError(w, r, st.Err()) }
 	s := gateway.NewServer(a.security.access.HTTP(a.untilStopping(api), access.HTTPOptions{Need: apiNeed, Refuse: refuse}), zap.NewStdLog(a.log))
@@ -219,6 +220,13 @@ func (a *App) serveHTTP(c *config.Config) (*http.Server, error) {
 		s.TLSConfig, s.ConnState = a.security.certs.TLSConfig(), a.security.certs.ConnState
 	}
 	return s, nil
+}
+
+// httpRefused counts and logs a request that was refused before it was a call. The log
+// has none of the client's words.
+func (a *App) httpRefused(code int, requestID string) {
+	a.metrics.HTTPRefused(code)
+	a.log.Warn("an HTTP request was refused", zap.Int("http_status", code), zap.String("request_id", requestID))
 }
 
 // untilStopping answers in place of an API whose gRPC server takes no more calls:

@@ -2,7 +2,10 @@ package app_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,6 +14,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/grpc"
 
 	"github.com/ckd-project/ckd/internal/app"
@@ -79,6 +83,64 @@ func TestHTTPWhileStopping(t *testing.T) {
 	for err == nil {
 		_, err = stream.Recv()
 	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHTTPRefused: a request that is refused before it is a call is counted, and logged without
+// the client's words; and one with two lengths is the last of its connection.
+func TestHTTPRefused(t *testing.T) {
+	c := settings(t, time.Minute)
+	c.HTTP = "127.0.0.1:0"
+	core, logs := observer.New(zap.WarnLevel)
+	a, err := app.NewFixed(c, zap.New(core), policies(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	r, err := http.NewRequest(http.MethodGet, a.HTTPURL()+"/v1/models/%ff", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-Request-Id", "mine")
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer.Body.Close(); answer.StatusCode != http.StatusBadRequest {
+		t.Errorf("a path that is not UTF-8: %s", answer.Status)
+	}
+	told := logs.FilterMessage("an HTTP request was refused").AllUntimed()
+	if len(told) != 1 || told[0].Level != zap.WarnLevel || fmt.Sprint(told[0].ContextMap()) != "map[http_status:400 request_id:mine]" {
+		t.Errorf("the log has %v", told)
+	}
+	answer, err = http.Get(a.AdminURL() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || !strings.Contains(string(text), `ckd_http_requests_refused_total{code="400"} 1`) {
+		t.Errorf("it is not counted: %v", err)
+	}
+
+	for url, path := range map[string]string{a.HTTPURL(): "/v1/models", a.AdminURL(): "/readyz"} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", path)
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
+		_ = conn.SetReadDeadline(time.Now().Add(time.Minute)) // against hanging
+		if text, err := io.ReadAll(conn); strings.Count(string(text), "HTTP/1.1 200 ") != 1 || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: %v after %q", path, err, text)
+		}
+	}
+	stop()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}

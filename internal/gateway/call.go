@@ -6,9 +6,11 @@ import (
 	"encoding/hex"
 	"math"
 	"net/http"
+	"net/url"
 	"strconv"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -59,6 +61,12 @@ func (c *call) prepare(r *http.Request) *fault {
 		}
 	}
 	c.context = metadata.NewOutgoingContext(c.context, metadata.Pairs(pairs...))
+	if !utf8.ValidString(r.URL.Path) {
+		return httperror.Invalid("the path is not UTF-8, expected the percent-encoded bytes of UTF-8")
+	}
+	if query, err := url.QueryUnescape(r.URL.RawQuery); err != nil || !utf8.ValidString(query) {
+		return httperror.Invalid("the query is not UTF-8, expected the percent-encoded bytes of UTF-8")
+	}
 	if err := origin.Check(r); err != nil {
 		return httperror.New(http.StatusForbidden, codes.PermissionDenied, err.Error())
 	}
@@ -97,7 +105,7 @@ func (c *call) end() {
 	c.cancel()
 	c.body.release(c.body.held.Load())
 	if hook := c.gateway.options.Refused; hook != nil && c.writer.code >= http.StatusBadRequest && !c.called.Load() {
-		hook(c.writer.code)
+		hook(c.writer.code, c.writer.Header().Get(requestIDHeader))
 	}
 }
 

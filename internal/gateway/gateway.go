@@ -14,6 +14,7 @@ import (
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/ckd-project/ckd/inference/rest"
 	handlers "github.com/ckd-project/ckd/internal/gateway/ckd/v1"
@@ -35,9 +36,9 @@ type Options struct {
 	ReadTimeout time.Duration
 	// WriteTimeout is how long a client may leave an answer unread: 30 s by default.
 	WriteTimeout time.Duration
-	// Refused, if given, is told the HTTP status of every request that is answered with an error before any call, of
-	// which the server's metrics know nothing.
-	Refused func(code int)
+	// Refused, if given, is told the HTTP status and the id of every request that is answered with an error before any
+	// call, of which the server's metrics and log know nothing.
+	Refused func(code int, requestID string)
 }
 
 // BodyFactor is how much longer JSON may be than the message that it says: a float32 has 4 bytes, and 9 digits, point,
@@ -55,7 +56,7 @@ func New(conn grpc.ClientConnInterface, o Options) http.Handler {
 	o.ReadTimeout = orDefault(o.ReadTimeout, 30*time.Second)
 	o.WriteTimeout = orDefault(o.WriteTimeout, 30*time.Second)
 	g := &gateway{options: o}
-	conn = &connection{conn}
+	conn = &connection{conn, o.MessageBytes}
 	g.v1 = runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, codec{}),
 		runtime.WithIncomingHeaderMatcher(noHeader),
@@ -142,6 +143,9 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	inner := r.WithContext(c.context)
 	inner.Header = http.Header{}
 	inner.Host, inner.RemoteAddr = "", ""
+	escaped := *r.URL
+	escaped.RawPath = r.URL.EscapedPath() // without it they would unescape the path a second time
+	inner.URL = &escaped
 	inner.Body = http.NoBody
 	if r.Method == http.MethodPost {
 		inner.Body = c.body
@@ -201,13 +205,21 @@ func checkV1(w http.ResponseWriter, r *http.Request) *fault {
 }
 
 // connection is the way of all calls to the server.
-type connection struct{ grpc.ClientConnInterface }
+type connection struct {
+	grpc.ClientConnInterface
+	messageBytes int
+}
 
 // callOptions leave the bounds to the server.
 var callOptions = []grpc.CallOption{grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)}
 
 // Invoke implements grpc.ClientConnInterface.
 func (c *connection) Invoke(ctx context.Context, method string, args, reply any, options ...grpc.CallOption) error {
+	if m, ok := args.(proto.Message); ok {
+		if fault := checkSize("the request", m, c.messageBytes); fault != nil {
+			return fault
+		}
+	}
 	return called(ctx, c.ClientConnInterface.Invoke(ctx, method, args, reply, append(options, callOptions...)...))
 }
 
@@ -215,6 +227,16 @@ func (c *connection) Invoke(ctx context.Context, method string, args, reply any,
 func (c *connection) NewStream(ctx context.Context, d *grpc.StreamDesc, method string, options ...grpc.CallOption) (grpc.ClientStream, error) {
 	s, err := c.ClientConnInterface.NewStream(ctx, d, method, append(options, callOptions...)...)
 	return s, called(ctx, err)
+}
+
+// checkSize returns the fault of a message that the server would refuse for its size: gRPC would say RESOURCE_EXHAUSTED,
+// as of a limit that others have used up.
+func checkSize(what string, m proto.Message, limit int) *fault {
+	if size := proto.Size(m); size > limit {
+		return httperror.New(http.StatusRequestEntityTooLarge, codes.ResourceExhausted,
+			fmt.Sprintf("%s is a message of %d bytes, over the limit of %d: send fewer inputs at once", what, size, limit))
+	}
+	return nil
 }
 
 // called notes that the server was asked, and is what went wrong.

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/base64"
@@ -17,6 +18,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
@@ -102,7 +104,10 @@ func newHarness(t testing.TB, limits server.Limits, o Options) *harness {
 	}
 	h.grpc, h.oip = ckdv1.NewUncertaintyServiceClient(conn), inferencepb.NewGRPCInferenceServiceClient(conn)
 	o.MessageBytes = limits.MessageBytes
-	o.Refused = func(code int) {
+	o.Refused = func(code int, id string) {
+		if id == "" {
+			t.Error("a request without an id is refused")
+		}
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.refused = append(h.refused, code)
@@ -362,7 +367,7 @@ func TestErrors(t *testing.T) {
 		method, path, body string
 		headers            []string
 		status             int
-		code               string // of gRPC, as a number
+		code               string // of gRPC, as a number; /v2 has none
 		fragments          []string
 		refused            bool // without any call
 	}{
@@ -382,7 +387,8 @@ func TestErrors(t *testing.T) {
 		"no UTF-8":         {"POST", decompose, "{\"posterior\":\"\xff\"}", nil, 400, "3", []string{`UTF-8`}, true},
 		"oversize":         {"POST", decompose, `{"posterior":"` + strings.Repeat("x", 30000) + `"}`, nil, 413, "8", []string{`over the limit of 24576 bytes`}, true},
 		"many elements":    {"POST", decompose, `{"values":[` + strings.Repeat("0,", 1100) + `0]}`, nil, 413, "8", []string{`over 1024 elements`, `4096 bytes`}, true},
-		"large message":    {"POST", decompose, `{"values_le":"` + base64.StdEncoding.EncodeToString(make([]byte, 5000)) + `"}`, nil, 429, "8", []string{`larger than max`}, false},
+		"large message":    {"POST", decompose, `{"values_le":"` + base64.StdEncoding.EncodeToString(make([]byte, 5000)) + `"}`, nil, 413, "8", []string{`a message of 50`, `over the limit of 4096`}, true},
+		"large inference":  {"POST", "/v2/models/fetal-health/infer", `{"id":"` + strings.Repeat("x", 5000) + `","inputs":[]}`, nil, 413, "", []string{`a message of 50`, `over the limit of 4096`}, true},
 		"form":             {"POST", decompose, good, []string{"Content-Type", "application/x-www-form-urlencoded"}, 415, "3", []string{`expected application/json`}, true},
 		"lines for one":    {"POST", decompose, good, []string{"Content-Type", "application/x-ndjson"}, 415, "3", []string{`expected application/json`}, true},
 		"compressed":       {"POST", decompose, good, []string{"Content-Encoding", "gzip"}, 415, "3", []string{`Content-Encoding is \"gzip\"`}, true},
@@ -390,6 +396,15 @@ func TestErrors(t *testing.T) {
 		"query":            {"POST", decompose + "?detail=DETAIL_FULL", good, nil, 400, "3", []string{`query`}, true},
 		"timeout":          {"POST", decompose, good, []string{"Grpc-Timeout", "soon"}, 400, "3", []string{`grpc-timeout is \"soon\"`}, true},
 		"over":             {"POST", decompose, good, []string{"Grpc-Timeout", "1n"}, 504, "4", nil, false},
+		"path":             {"GET", "/v1/models/%ff", "", nil, 400, "3", []string{`the path`, `UTF-8`}, true},
+		"path, escaped":    {"GET", "/v1/models/%25ff", "", nil, 404, "5", []string{`\"%ff\"`}, false},
+		"path of a post":   {"POST", "/v1/models/a%c3%28:decompose", good, nil, 400, "3", []string{`the path`, `UTF-8`}, true},
+		"path to nothing":  {"GET", "/%ff", "", nil, 400, "3", []string{`the path`, `UTF-8`}, true},
+		"path of /v2":      {"GET", "/v2/models/%ff/ready", "", nil, 400, "", []string{`the path`, `UTF-8`}, true},
+		"version of /v2":   {"POST", "/v2/models/fetal-health/versions/%ff/infer", "{}", nil, 400, "", []string{`the path`, `UTF-8`}, true},
+		"query of /v1":     {"GET", "/v1/models?a=%ff", "", nil, 400, "3", []string{`query`}, true},
+		"query of /v2":     {"GET", "/v2?a=%ff", "", nil, 400, "", []string{`the query`, `UTF-8`}, true},
+		"broken query":     {"GET", "/v2?a=%", "", nil, 400, "", []string{`the query`, `UTF-8`}, true},
 		"nothing there":    {"GET", "/v1/model", "", nil, 404, "5", []string{`nothing is at \"/v1/model\"`, `/v1/models`}, true},
 		"root":             {"GET", "/", "", nil, 404, "5", []string{`nothing is at`}, true},
 		"no name":          {"POST", "/v1/models/:decompose", good, nil, 404, "5", []string{`nothing is at`}, true},
@@ -409,7 +424,7 @@ func TestErrors(t *testing.T) {
 				Message string
 				Details []any
 			}
-			if err := json.Unmarshal([]byte(text), &st); err != nil || st.Code.String() != c.code || st.Message == "" {
+			if err := json.Unmarshal([]byte(text), &st); err != nil || st.Code.String() != c.code || (st.Message == "") != (c.code == "") {
 				t.Errorf("%v: %s, want the code %s", err, text, c.code)
 			}
 			for _, fragment := range c.fragments {
@@ -744,6 +759,42 @@ func FuzzDecompose(f *testing.F) {
 		var st rpcstatus.Status
 		if fromJSON(t, w.Body.String(), &st); st.GetMessage() == "" || w.Code == http.StatusInternalServerError {
 			t.Fatalf("%q: %d %s", body, w.Code, w.Body)
+		}
+	})
+}
+
+// FuzzRequest: no method, path, query, header or body is answered as a fault of the daemon.
+func FuzzRequest(f *testing.F) {
+	limits := server.DefaultLimits()
+	limits.MessageBytes = 4096
+	h := newHarness(f, limits, Options{})
+	decompose := toJSON(f, request(f, 1, 0))
+	const infer = `{"inputs":[{"name":"passes","datatype":"FP32","shape":[1,4,3],"data":[1,0,0,0,1,0,0,0,1,1,0,0]}]}`
+	f.Add("GET", "/v1/models/%ff", "", "", "")
+	f.Add("GET", "/v1/models/%25ff", "", "X-Request-Id: \xff\nTraceparent: \xc3(", "")
+	f.Add("POST", "/v1/models/fetal-health:decompose", "", "Content-Type: application/json\nGrpc-Timeout: 5S", decompose)
+	f.Add("POST", "/v1/models/fetal-health:decompose", "detail=%ff", "Content-Type: \xff/\xff\nContent-Encoding: \xff", decompose)
+	f.Add("POST", "/v1/stream", "", "Content-Type: application/x-ndjson", header+"\n"+block(f, 0, 0, 1))
+	f.Add("GET", "/v2/models/%ff/ready", "a=%ff", "", "")
+	f.Add("POST", "/v2/models/fetal-health/versions/v1/infer", "", "Content-Type: application/json", infer)
+	f.Add("POST", "/v2/models/fetal-health/infer", "a=%", "Inference-Header-Content-Length: 5\nSec-Fetch-Site: \xff", infer)
+	f.Add("PATCH", "//v1/../v2/./models", "", "Sec-Fetch-Site: cross-site", "")
+	f.Add("OPTIONS", "*", "", "Origin: http://\xff", "")
+	f.Fuzz(func(t *testing.T, method, path, query, headers, body string) {
+		// What net/http reads is what reaches a handler.
+		text := method + " " + path + "?" + query + " HTTP/1.0\r\n"
+		for line := range strings.SplitSeq(headers, "\n") {
+			text += strings.TrimSpace(line) + "\r\n"
+		}
+		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(strings.TrimRight(text, "\r\n") + "\r\n\r\n")))
+		if err != nil || r.ProtoMajor != 1 || r.ProtoMinor != 0 { // a recorder has no full duplex, which later versions need
+			return
+		}
+		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
+		w := httptest.NewRecorder()
+		h.gateway.ServeHTTP(w, r)
+		if w.Code == http.StatusInternalServerError || w.Code >= 400 && (!json.Valid(w.Body.Bytes()) || !utf8.Valid(w.Body.Bytes())) {
+			t.Errorf("%q, %q: %d %s", text, body, w.Code, w.Body)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -79,7 +80,12 @@ func (s *stream) decode(m proto.Message) error {
 	}
 	line, err := s.lines.next()
 	if err == nil {
-		if fault := decode(line, m, s.lines.number, s.call.gateway.options.MessageBytes); fault != nil {
+		limit := s.call.gateway.options.MessageBytes
+		fault := decode(line, m, s.lines.number, limit)
+		if fault == nil {
+			fault = checkSize(fmt.Sprintf("line %d", s.lines.number), m, limit)
+		}
+		if fault != nil {
 			err = s.call.body.fail(fault)
 		}
 	}

@@ -219,6 +219,7 @@ func TestStreamFaults(t *testing.T) {
 			"no JSON":       {`{"block":`, codes.InvalidArgument, "line 10: unexpected EOF"},
 			"two texts":     {`{}{}`, codes.InvalidArgument, "line 10, column 3: "},
 			"long line":     {`{"block":{"values_le":"` + strings.Repeat("A", 30000), codes.ResourceExhausted, "line 10 is over the limit of 24576 bytes"},
+			"large message": {`{"block":{"values_le":"` + strings.Repeat("A", 6668) + `"}}`, codes.ResourceExhausted, "line 10 is a message of 5007 bytes, over the limit of 4096"},
 			"slow line":     {"slow", codes.DeadlineExceeded, "too slow"},
 			"broken off":    {"broken", codes.Canceled, ""},
 		} {
@@ -261,6 +262,8 @@ func TestStreamFaults(t *testing.T) {
 // TestStreamRefused: an error before the first answer has a status of its own, and comes while the body is open.
 func TestStreamRefused(t *testing.T) {
 	t.Parallel()
+	limits := server.DefaultLimits()
+	limits.MessageBytes = 4096
 	for version, client := range clients(t) {
 		for name, c := range map[string]struct {
 			line   string
@@ -270,9 +273,10 @@ func TestStreamRefused(t *testing.T) {
 			"unknown model": {`{"header":{"model":"nobody"}}`, http.StatusNotFound, codes.NotFound},
 			"no header":     {`{"block":{}}`, http.StatusBadRequest, codes.InvalidArgument},
 			"no JSON":       {`nonsense`, http.StatusBadRequest, codes.InvalidArgument},
+			"large message": {`{"header":{"model":"` + strings.Repeat("m", 4096) + `"}}`, http.StatusRequestEntityTooLarge, codes.ResourceExhausted},
 		} {
 			t.Run(version+"/"+name, func(t *testing.T) {
-				h := newHarness(t, server.DefaultLimits(), Options{})
+				h := newHarness(t, limits, Options{})
 				s := h.open(t, client, c.line)
 				if s.response.StatusCode != c.status {
 					t.Errorf("%s, want %d", s.response.Status, c.status)
