@@ -8,18 +8,21 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/ckd-project/ckd/internal/timed"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -198,61 +201,29 @@ func TestReloadUnderLoad(t *testing.T) {
 }
 
 // TestStopWithHeldStreams: at SIGTERM an idle stream ends at once, one with open
-// inputs when they are answered, and one that is stuck with the grace; the exit
-// code is 0.
+// inputs when they are answered, and one that is stuck with the grace, all with
+// DRAINING; the exit code is 0.
 func TestStopWithHeldStreams(t *testing.T) {
 	t.Parallel()
-	d := serve(t, "--policy", writePolicy(t, policyText), "--shutdown-grace", "1s",
-		"--send-stall-timeout", "1h", "--input-idle-timeout", "1h")
-	conn := d.dial()
-	held := map[string]ckdv1.UncertaintyService_DecomposeStreamClient{}
-	for _, name := range []string{"idle", "busy", "stuck", "stalled"} {
-		stream, err := openStream(t.Context(), conn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		held[name] = stream
-	}
-	for _, name := range []string{"busy", "stuck"} {
-		if err := held[name].Send(block(1, 2, 4, false)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	go func() { // does not read, so that the daemon's send blocks
-		for g := range uint64(1000) {
-			if held["stalled"].Send(block(g, 256, 5, true)) != nil {
-				return
-			}
-		}
-	}()
-	for d.gauge("ckd_inputs_open") < 4 || d.gauge("ckd_decisions_total") < 256 {
-		time.Sleep(20 * time.Millisecond)
-	}
+	d := serveSite(t, "--shutdown-grace", "1s", "--send-stall-timeout", "1h", "--input-idle-timeout", "1h")
+	h := hold(t, d)
 	exit, told := make(chan int, 1), time.Now()
 	go func() { exit <- d.Stop() }()
-	end := func(name string) error {
-		for {
-			if _, err := held[name].Recv(); err != nil {
-				return err
-			}
-		}
-	}
-	if err := end("idle"); status.Code(err) != codes.Unavailable {
+	if err := h.end("idle"); !isRefusal(err, codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING) {
 		t.Errorf("idle: %v", err)
 	}
 	more := block(1, 2, 1, true)
 	more.GetBlock().InputIds = nil
-	if err := held["busy"].Send(more); err != nil {
+	if err := h.streams["busy"].Send(more); err != nil {
 		t.Fatal(err)
 	}
-	if reply, err := held["busy"].Recv(); err != nil || len(reply.GetResults()) != 2 || reply.GetResults()[0].GetDecomposition() == nil {
+	if reply, err := h.streams["busy"].Recv(); err != nil || len(reply.GetResults()) != 2 || reply.GetResults()[0].GetDecomposition() == nil {
 		t.Errorf("busy: %v, %v", reply, err)
 	}
-	if err := end("busy"); status.Code(err) != codes.Unavailable {
-		t.Errorf("busy: %v", err)
-	}
-	if err := end("stuck"); status.Code(err) != codes.Unavailable {
-		t.Errorf("stuck: %v", err)
+	for _, name := range []string{"busy", "stuck", "over HTTP"} {
+		if err := h.end(name); !isRefusal(err, codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 	if code := <-exit; code != 0 {
 		t.Errorf("exit code %d", code)
@@ -260,6 +231,167 @@ func TestStopWithHeldStreams(t *testing.T) {
 	// Nothing but the grace ends what is stuck.
 	if took := time.Since(told); took < time.Second {
 		t.Errorf("it took %v to stop, with a grace of 1s", took)
+	}
+}
+
+// TestExitInTime: whatever clients hold open, the daemon has exited two seconds after
+// the shutdown grace.
+func TestExitInTime(t *testing.T) {
+	timed.Only(t)
+	const grace = time.Second
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes no spans, and refuses none
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	d := serveSite(t, "--shutdown-grace", grace.String(), "--send-stall-timeout", "1h", "--input-idle-timeout", "1h",
+		"--trace-endpoint", "http://"+silent.Addr().String(), "--trace-sample", "1")
+	h := hold(t, d)
+	watch, err := healthv1.NewHealthClient(h.conn).Watch(t.Context(), &healthv1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := watch.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	page, err := http.Get(d.Admin + "/triage/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer page.Body.Close()
+	// Connections that say nothing, of which the last come when the grace is nearly over.
+	addresses := []string{d.GRPC[0], strings.TrimPrefix(d.Admin, "http://"), strings.TrimPrefix(d.HTTP, "http://")}
+	connect := func() {
+		for _, address := range addresses {
+			if conn, err := net.Dial("tcp", address); err == nil {
+				t.Cleanup(func() { _ = conn.Close() })
+			}
+		}
+	}
+	connect()
+	time.AfterFunc(grace/2, connect)
+	told := time.Now()
+	if code := d.Stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if took := time.Since(told); took > grace+2*time.Second {
+		t.Errorf("it took %v to stop, with a grace of %v", took, grace)
+	}
+}
+
+// held is streams that a daemon has open when it is told to stop.
+type held struct {
+	conn    *grpc.ClientConn
+	streams map[string]ckdv1.UncertaintyService_DecomposeStreamClient
+	lines   *lineStream
+}
+
+// hold opens a stream that is idle, one that will be finished, two whose inputs get no
+// further passes, one of them over HTTP, and one that does not read.
+func hold(t *testing.T, d *daemon) *held {
+	t.Helper()
+	h := &held{d.dial(), map[string]ckdv1.UncertaintyService_DecomposeStreamClient{}, nil}
+	for _, name := range []string{"idle", "busy", "stuck", "stalled"} {
+		stream, err := openStream(t.Context(), h.conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.streams[name] = stream
+	}
+	var err error
+	if h.lines, err = openLines(inTime(t), overHTTP1(t), d.HTTP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.lines.close)
+	for _, send := range []func(*ckdv1.DecomposeStreamRequest) error{
+		h.streams["busy"].Send, h.streams["stuck"].Send, func(r *ckdv1.DecomposeStreamRequest) error { return h.lines.send(r) },
+	} {
+		if err := send(block(1, 2, 4, false)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	go func() { // does not read, so that the daemon's send blocks
+		for g := range uint64(1000) {
+			if h.streams["stalled"].Send(block(g, 256, 5, true)) != nil {
+				return
+			}
+		}
+	}()
+	eventually(t, "the inputs are open", func() bool {
+		return d.gauge("ckd_inputs_open") >= 6 && d.gauge("ckd_decisions_total") >= 256
+	})
+	return h
+}
+
+// end reads a stream to its end and returns what it ended with.
+func (h *held) end(name string) (err error) {
+	for err == nil {
+		if stream := h.streams[name]; stream != nil {
+			_, err = stream.Recv()
+		} else {
+			_, err = h.lines.receive()
+		}
+	}
+	return err
+}
+
+// TestFurtherSignals: a further SIGTERM leaves a daemon that drains alone, however
+// often it comes; a SIGINT ends it at once.
+func TestFurtherSignals(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		first, further syscall.Signal
+		code           int
+	}{
+		"SIGTERM again":       {syscall.SIGTERM, syscall.SIGTERM, 0},
+		"SIGINT then SIGTERM": {syscall.SIGINT, syscall.SIGTERM, 0},
+		"SIGTERM then SIGINT": {syscall.SIGTERM, syscall.SIGINT, 130},
+		"SIGINT again":        {syscall.SIGINT, syscall.SIGINT, 130},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := serve(t, "--policy", writePolicy(t, policyText), "--shutdown-grace", "1h", "--input-idle-timeout", "1h")
+			stream, err := openStream(t.Context(), d.dial())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := stream.Send(block(1, 1, 4, false)); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the input is open", func() bool { return d.gauge("ckd_inputs_open") == 1 })
+			signal := func(s syscall.Signal) {
+				if err := d.Process.Process.Signal(s); err != nil {
+					t.Fatal(err)
+				}
+			}
+			signal(c.first)
+			eventually(t, "it stops", func() bool { return strings.Contains(d.Log(), `"msg":"stopping"`) })
+			signal(c.further)
+			if c.code == 0 {
+				signal(c.further)
+				for range 3 { // by its answers the daemon has had the time to die
+					if code, _, _ := d.Get("/readyz"); code != http.StatusServiceUnavailable {
+						t.Errorf("/readyz: %d", code)
+					}
+				}
+				last := block(1, 1, 1, true)
+				last.GetBlock().InputIds = nil
+				if err := stream.Send(last); err != nil {
+					t.Fatal(err)
+				}
+				if reply, err := stream.Recv(); err != nil || reply.GetResults()[0].GetDecomposition().GetPasses() != 5 {
+					t.Errorf("the open input: %v, %v", reply, err)
+				}
+			}
+			select {
+			case <-d.Exited:
+			case <-time.After(hang):
+				t.Fatal("it does not end")
+			}
+			if code := d.Process.ProcessState.ExitCode(); code != c.code {
+				t.Errorf("exit code %d, want %d", code, c.code)
+			}
+		})
 	}
 }
 

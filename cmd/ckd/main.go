@@ -16,9 +16,10 @@ import (
 // Exit codes, documented in docs/cli.md.
 const (
 	exitOK          = 0
-	exitFault       = 1 // the command ran and found or met a fault
-	exitUsage       = 2 // the command line is wrong
-	exitUncertified = 3 // ckd calibrate: nothing certifies, and no policy was written
+	exitFault       = 1   // the command ran and found or met a fault
+	exitUsage       = 2   // the command line is wrong
+	exitUncertified = 3   // ckd calibrate: nothing certifies, and no policy was written
+	exitInterrupted = 130 // ckd serve: a SIGINT came while it stopped
 )
 
 const description = `ckd, the uncertainty daemon beside a model server: S stochastic passes in; the

@@ -1,6 +1,13 @@
 package main
 
 import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"go.uber.org/zap"
+
 	"github.com/ckd-project/ckd/internal/app"
 	"github.com/ckd-project/ckd/internal/config"
 )
@@ -18,7 +25,8 @@ wins over the environment, the environment over the file.
 
 The policies are loaded again on SIGHUP and when their files change. The daemon stops on SIGTERM or
 SIGINT: it says NOT_SERVING, opens no more inputs, lets those that are open go on for the shutdown grace,
-and exits with 0. It exits with 1 where it cannot start or a part fails, and names the cause.`
+and exits with 0. A further SIGTERM changes nothing; a SIGINT while it stops ends it at once, with 130. It
+exits with 1 where it cannot start or a part fails, and names the cause.`
 }
 
 // Run serves until it is told to stop.
@@ -27,10 +35,33 @@ func (c *serveCmd) Run(ctx *cmdContext) error {
 	if err != nil {
 		return err
 	}
+	defer endAtOnce(ctx.Ctx, log)()
 	app.LimitMemory(log)
 	daemon, err := app.New(&c.Config, log)
 	if err != nil {
 		return err
 	}
 	return daemon.Run(ctx.Ctx)
+}
+
+// endAtOnce ends the process on a SIGINT that comes while the daemon stops. A SIGTERM
+// then changes nothing: a preStop hook and the kubelet both send one. What it returns
+// ends this.
+func endAtOnce(ctx context.Context, log *zap.Logger) (end func()) {
+	stopping := ctx.Err() != nil
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		for s := range signals {
+			if stopping && s == syscall.SIGINT {
+				log.Error("interrupted while stopping: open inputs are lost")
+				os.Exit(exitInterrupted)
+			}
+			stopping = true // the first signal has ended ctx
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(signals)
+	}
 }

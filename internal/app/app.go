@@ -47,7 +47,10 @@ type App struct {
 
 	listeners []net.Listener
 	https     []httpServer
-	drain     sync.Once
+
+	drain, closeHTTP sync.Once
+	drained          chan struct{} // closed when the RPCs have ended
+	killAt           time.Time     // end of the shutdown grace; set when the daemon begins to stop
 }
 
 // httpServer is an HTTP server and where it listens.
@@ -86,7 +89,7 @@ func build(c *config.Config, log *zap.Logger, load func(*App) error) (*App, erro
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
 	options := server.Options{Limits: limits(c), Logger: log, Metrics: m, Registry: registry, Channelz: c.Channelz}
-	a := &App{log: log, grace: c.ShutdownGrace, metrics: m}
+	a := &App{log: log, grace: c.ShutdownGrace, metrics: m, drained: make(chan struct{})}
 	if c.TraceEndpoint != config.Off {
 		a.tracer, err = tracing.New(tracing.Options{
 			Endpoint: c.TraceEndpoint, Sample: c.TraceSample, Version: info.Version, Logger: log,
@@ -277,7 +280,7 @@ func (a *App) closeTracer() {
 	if a.tracer == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, cancel := a.within(2*time.Second, 1800*time.Millisecond)
 	defer cancel()
 	if err := a.tracer.Close(ctx); err != nil {
 		a.log.Warn("spans were not sent", zap.Error(err))
@@ -327,8 +330,8 @@ func (a *App) Serving() bool { return a.server.Serving() }
 
 // Run serves until ctx ends or a part fails, then stops: it says NOT_SERVING,
 // opens no more inputs and takes no more connections, lets what is open go on
-// for the shutdown grace, ends it, and closes the admin address last. The error
-// is nil if ctx ended it.
+// for the shutdown grace, ends it, and closes the admin address last. It returns
+// within two seconds of the grace. The error is nil if ctx ended it.
 func (a *App) Run(ctx context.Context) error {
 	var group run.Group
 	wait, stop := context.WithCancel(ctx)
@@ -349,17 +352,17 @@ func (a *App) Run(ctx context.Context) error {
 	for _, l := range a.listeners {
 		group.Add(func() error {
 			a.log.Info("listening", zap.String("for", "grpc"), zap.String("address", target(l.Addr())))
-			return a.server.GRPC().Serve(l)
+			return a.serve(l)
 		}, func(error) { a.drain.Do(a.stopServing) })
 	}
 	if a.inside != nil {
-		group.Add(func() error { return a.server.GRPC().Serve(a.inside.listener) }, func(error) { a.drain.Do(a.stopServing) })
+		group.Add(func() error { return a.serve(a.inside.listener) }, func(error) { a.drain.Do(a.stopServing) })
 	}
 	for _, h := range a.https {
 		group.Add(func() error {
 			a.log.Info("listening", zap.String("for", h.name), zap.String("address", h.url()))
 			return h.serve()
-		}, func(error) { stopHTTP(h.server) })
+		}, func(error) { a.closeHTTP.Do(a.stopHTTP) })
 	}
 	err := group.Run()
 	a.inside.close()
@@ -427,10 +430,25 @@ func (a *App) reloadedAt(err error, at time.Time) {
 	a.page.reloaded(err, at)
 }
 
+// serve serves RPCs until they have ended. gRPC itself would wait for peers in the
+// midst of a handshake too.
+func (a *App) serve(l net.Listener) error {
+	served := make(chan error, 1)
+	go func() { served <- a.server.GRPC().Serve(l) }()
+	select {
+	case err := <-served:
+		return err
+	case <-a.drained:
+		return nil
+	}
+}
+
 // stopServing ends the RPCs: as soon as none of ours is under way, or when the
 // grace is over. It does not wait for what is no call of ours: connections that
 // say nothing, or clients that watch the health.
 func (a *App) stopServing() {
+	defer close(a.drained)
+	a.killAt = time.Now().Add(a.grace)
 	a.log.Info("stopping", zap.Duration("grace", a.grace))
 	a.server.Drain()
 	graceful := make(chan struct{})
@@ -449,6 +467,9 @@ func (a *App) stopServing() {
 		case <-grace.C:
 			a.log.Warn("calls still open after the shutdown grace are ended")
 			a.server.Kill()
+			if ends(graceful, trailerTime) {
+				return
+			}
 			idle = idleLooks
 		case <-look.C:
 			if idle++; !a.server.Idle() {
@@ -461,21 +482,48 @@ func (a *App) stopServing() {
 		a.server.GRPC().Stop()
 		close(stopped)
 	}()
-	select {
-	case <-stopped:
-	case <-time.After(time.Second): // what is left has no call of ours
-	}
+	ends(stopped, 500*time.Millisecond) // what is left has no call of ours
 }
 
 // idleLooks in a row without a call are the end of them: a call that came in just
 // before has begun by then, and what was answered last has been sent.
 const idleLooks = 5
 
-// stopHTTP ends an HTTP server; a request that is under way may finish.
-func stopHTTP(s *http.Server) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if err := s.Shutdown(ctx); err != nil {
-		_ = s.Close() // it did not finish in time
+// trailerTime is how long clients have, after the grace, to read why their streams were
+// ended. Closing their connections at once would tear that off.
+const trailerTime = 500 * time.Millisecond
+
+// ends waits until c is closed, and reports whether that happened in time.
+func ends(c <-chan struct{}, limit time.Duration) bool {
+	select {
+	case <-c:
+		return true
+	case <-time.After(limit):
+		return false
 	}
+}
+
+// stopHTTP ends the HTTP servers; requests that are under way may finish.
+func (a *App) stopHTTP() {
+	ctx, cancel := a.within(time.Second, 1500*time.Millisecond)
+	defer cancel()
+	var ending sync.WaitGroup
+	for _, h := range a.https {
+		ending.Go(func() {
+			if err := h.server.Shutdown(ctx); err != nil {
+				_ = h.server.Close() // a request did not finish in time
+			}
+		})
+	}
+	ending.Wait()
+}
+
+// within returns a context for a part of the end: it has its own time, but none beyond
+// the given one after the shutdown grace, so that the whole exit is bounded.
+func (a *App) within(own, afterGrace time.Duration) (context.Context, context.CancelFunc) {
+	end := time.Now().Add(own)
+	if limit := a.killAt.Add(afterGrace); !a.killAt.IsZero() && limit.Before(end) {
+		end = limit
+	}
+	return context.WithDeadline(context.Background(), end)
 }

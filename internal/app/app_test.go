@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -170,6 +172,64 @@ func TestShutdownGrace(t *testing.T) {
 	if err := <-stopped; err != nil {
 		t.Errorf("stopping: %v", err)
 	}
+}
+
+// TestGraceIsOver: when the grace is over, clients that read learn why their streams end,
+// though a connection stays open on which somebody watches the health.
+func TestGraceIsOver(t *testing.T) {
+	a := start(t, 50*time.Millisecond)
+	watch, err := healthv1.NewHealthClient(dial(t, a.Targets()[0])).Watch(t.Context(), &healthv1.HealthCheckRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := watch.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	var streams []ckdv1.UncertaintyService_DecomposeStreamClient
+	for i := range 40 {
+		stream, err := ckdv1.NewUncertaintyServiceClient(dial(t, a.Targets()[i%2])).DecomposeStream(t.Context(), grpc.WaitForReady(true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range []*ckdv1.DecomposeStreamRequest{
+			{Message: &ckdv1.DecomposeStreamRequest_Header{Header: &ckdv1.StreamHeader{Model: "m"}}},
+			{Message: &ckdv1.DecomposeStreamRequest_Block{Block: &ckdv1.Block{Group: 1, InputIds: []string{"x"}, Values: []float32{0.5, 0.5}}}},
+			{Message: &ckdv1.DecomposeStreamRequest_Block{Block: &ckdv1.Block{Group: 9}}}, // is answered, so that the input is known to be open
+		} {
+			if err := stream.Send(m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 {
+			if _, err := stream.Recv(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		streams = append(streams, stream)
+	}
+	if err := a.stop(); err != nil {
+		t.Errorf("stopping: %v", err)
+	}
+	torn := map[string]int{}
+	for _, stream := range streams {
+		_, err := stream.Recv()
+		if info := detail[*errdetails.ErrorInfo](err); info.GetReason() != "DRAINING" {
+			torn[fmt.Sprint(err)]++
+		}
+	}
+	if len(torn) > 0 {
+		t.Errorf("streams that did not end with DRAINING: %v", torn)
+	}
+}
+
+// detail returns a detail of a status, or its zero value.
+func detail[D any](err error) (found D) {
+	for _, d := range status.Convert(err).Details() {
+		if d, ok := d.(D); ok {
+			found = d
+		}
+	}
+	return found
 }
 
 // TestNothingStaysOpen: where New fails, the addresses are free again.
