@@ -113,9 +113,8 @@ func TestReloadOnChange(t *testing.T) {
 
 // TestReloadOnHangup: SIGHUP reloads, whatever has been seen to change.
 func TestReloadOnHangup(t *testing.T) {
-	ignored := make(chan os.Signal, 1) // so that a signal before the daemon listens ends nothing
-	signal.Notify(ignored, syscall.SIGHUP)
-	defer signal.Stop(ignored)
+	// A signal that arrives before the daemon listens, or after it has ended, ends nothing.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	d := startReloading(t, false)
 	for range 500 {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
