@@ -121,6 +121,9 @@ func (m *Metrics) RejectedUnknownModel(reason string, n int) { m.rejected.add(re
 // Panicked counts a panic that was turned into an error of one call.
 func (m *Metrics) Panicked() { m.series.panics.Inc() }
 
+// WatchRefused counts a watch of the health for which there was no room.
+func (m *Metrics) WatchRefused() { m.series.watchesRefused.Inc() }
+
 // HTTPRefused counts an HTTP request that was answered with an error, of this
 // status, before it became a call.
 func (m *Metrics) HTTPRefused(code int) {

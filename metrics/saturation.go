@@ -7,6 +7,7 @@ type Saturation struct {
 	OpenBytes, OpenBytesLimit int64 // of open inputs, requests and replies that are not sent
 	StreamsLimit              int64
 	Calls, CallsLimit         int64 // unary, under way
+	Watches, WatchesLimit     int64 // of the health
 }
 
 // ReadSaturation makes every scrape ask for it; before that all is 0.
@@ -31,6 +32,8 @@ func (s *series) collectSaturation(to chan<- prometheus.Metric) {
 		{s.streamsLimit, is.StreamsLimit},
 		{s.callsOpen, is.Calls},
 		{s.callsLimit, is.CallsLimit},
+		{s.watchesOpen, is.Watches},
+		{s.watchesLimit, is.WatchesLimit},
 	} {
 		sample := one.of.with()
 		sample.value = float64(one.value)

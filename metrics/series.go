@@ -53,6 +53,8 @@ type series struct {
 	saturation                          func() Saturation // nil: nobody can be asked
 	openBytes, openBytesLimit           *gauges
 	streamsLimit, callsOpen, callsLimit *gauges
+	watchesOpen, watchesLimit           *gauges
+	watchesRefused                      prometheus.Counter
 
 	policyInfo, buildInfo               *prometheus.GaugeVec
 	expectedCoverage, expectedFNR       *prometheus.GaugeVec
@@ -189,6 +191,13 @@ func declare() *series {
 		"Unary calls under way, those over HTTP included.")
 	s.callsLimit = s.asked("ckd_calls_limit",
 		"The most that ckd_calls_open may be: calls beyond it are refused.")
+	s.watchesOpen = s.asked("ckd_watches_open",
+		"Watches of the health that are open: a client that balances holds one for each of its connections.")
+	s.watchesLimit = s.asked("ckd_watches_limit",
+		"The most that ckd_watches_open may be: watches beyond it are refused.")
+	s.watchesRefused = s.counter("ckd_watches_refused_total",
+		"Watches of the health that were refused for lack of room: clients that balance take the daemon for not healthy.",
+	).WithLabelValues()
 
 	s.driftZ = s.asked("ckd_drift_z",
 		"How far the last inputs of a model have moved from what its calibration saw of the class, in standard errors: their "+

@@ -3,17 +3,20 @@ package server
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/ckd-project/ckd/client"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -66,39 +69,138 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// TestProbesAreBounded: of health checks that send half a message and nothing more
+// TestProbesAreBounded: of probes and watches that send half a request and nothing more
 // there are few at one time, and each for a moment only; then others are answered.
 func TestProbesAreBounded(t *testing.T) {
-	h := newHarness(t, DefaultLimits())
-	hold := func() grpc.ClientStream {
-		call, err := h.conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, healthv1.Health_Check_FullMethodName)
+	for name, c := range map[string]struct {
+		method   string
+		most     int
+		arriving func(*Server) int64
+	}{
+		"probes":  {healthv1.Health_Check_FullMethodName, probesAtOnce, func(s *Server) int64 { return s.probes.Load() }},
+		"watches": {healthv1.Health_Watch_FullMethodName, 3, func(s *Server) int64 { return s.arriving.Load() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			limits := DefaultLimits()
+			limits.Calls = 3
+			h := newHarness(t, limits)
+			begin := func() grpc.ClientStream {
+				t.Helper()
+				call, err := h.conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, c.method)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := call.SendMsg(&healthv1.HealthCheckRequest{}); err != nil { // and no half-close
+					t.Fatal(err)
+				}
+				return call
+			}
+			first := begin()
+			for range c.most - 1 {
+				begin()
+			}
+			complete := func() error {
+				call := begin()
+				if err := call.CloseSend(); err != nil {
+					t.Fatal(err)
+				}
+				return call.RecvMsg(&healthv1.HealthCheckResponse{})
+			}
+			if !within(func() bool { return c.arriving(h.server) == int64(c.most) }) {
+				t.Fatalf("%d are under way", c.arriving(h.server))
+			}
+			if err := complete(); status.Code(err) != codes.ResourceExhausted || retryDelay(err) != retryCall {
+				t.Errorf("one too many: %v", err)
+			}
+			if err := first.RecvMsg(&healthv1.HealthCheckResponse{}); status.Code(err) != codes.DeadlineExceeded {
+				t.Errorf("one that does not go on: %v", err)
+			}
+			if !within(func() bool { return complete() == nil }) {
+				t.Errorf("those that ended still take room: %v", complete())
+			}
+		})
+	}
+}
+
+// TestWatchesAreBounded: the daemon has no more watches open than it may, nor has an
+// identity, of which each may have as many as it may have streams where nothing else is
+// said. A watch that ends makes room.
+func TestWatchesAreBounded(t *testing.T) {
+	limits := DefaultLimits()
+	limits.Watches = 6
+	file := "identities:\n"
+	for name, rights := range map[string]string{"ann": "streams: 1", "ben": "streams: 1, watches: 3", "chief": "streams: 1, watches: 0"} {
+		_, tokens := tokenOf(name)
+		file += "- {name: " + name + ", " + tokens + ", " + rights + "}\n"
+	}
+	h := newHarness(t, limits, withIdentities(t, file))
+	watch := func(ctx context.Context) error {
+		t.Helper()
+		w, err := healthv1.NewHealthClient(h.conn).Watch(ctx, &healthv1.HealthCheckRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := call.SendMsg(&healthv1.HealthCheckRequest{}); err != nil { // and no half-close
-			t.Fatal(err)
-		}
-		return call
-	}
-	first := hold()
-	for range probesAtOnce - 1 {
-		hold()
-	}
-	check := func() error {
-		_, err := healthv1.NewHealthClient(h.conn).Check(t.Context(), &healthv1.HealthCheckRequest{})
+		_, err = w.Recv()
 		return err
 	}
-	if !within(func() bool { return h.server.probes.Load() == probesAtOnce }) {
-		t.Fatalf("%d probes under way", h.server.probes.Load())
+	all, end := context.WithCancel(t.Context())
+	defer end()
+	refused := 0.0
+	for _, c := range []struct {
+		name string
+		may  int
+	}{{"ann", 1}, {"ben", 3}, {"chief", 6 - 1 - 3}} {
+		ctx := as(all, c.name)
+		for range c.may {
+			if err := watch(ctx); err != nil {
+				t.Fatalf("a watch of %s: %v", c.name, err)
+			}
+		}
+		refused++
+		if err := watch(ctx); status.Code(err) != codes.ResourceExhausted || retryDelay(err) != retryCall {
+			t.Errorf("a watch too many of %s: %v", c.name, err)
+		}
+		if got := h.metric(t, "ckd_watches_refused_total"); got != refused {
+			t.Errorf("%v watches were refused, want %v", got, refused)
+		}
 	}
-	if err := check(); status.Code(err) != codes.ResourceExhausted || retryDelay(err) != retryCall {
-		t.Errorf("a probe too many: %v", err)
+	open, limit := h.metric(t, "ckd_watches_open"), h.metric(t, "ckd_watches_limit")
+	if open != 6 || limit != 6 || h.server.arriving.Load() != 0 {
+		t.Errorf("%v watches of %v are open, %d arrive, want 6 of 6 and none", open, limit, h.server.arriving.Load())
 	}
-	if err := first.RecvMsg(&healthv1.HealthCheckResponse{}); status.Code(err) != codes.DeadlineExceeded {
-		t.Errorf("a probe that does not go on: %v", err)
+	end()
+	h.eventually(t, 0, "ckd_watches_open")
+}
+
+// TestBalancingClients has as many clients of one default daemon as a fleet may: each
+// holds a watch of the health for as long as it is connected.
+func TestBalancingClients(t *testing.T) {
+	const clients = 300
+	h := newHarness(t, DefaultLimits())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var group errgroup.Group
+	for range clients {
+		c, err := client.Dial("passthrough:bufconn", client.WithBalancing(), client.WithInsecure(), client.WithDialOptions(
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return h.pipe.DialContext(ctx) })))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		group.Go(func() error {
+			s, err := c.Session(ctx, client.SessionConfig{Model: "ctg"})
+			if err != nil {
+				return err
+			}
+			return s.Close()
+		})
 	}
-	if !within(func() bool { return check() == nil }) {
-		t.Errorf("probes that ended still take room: %v", check())
+	if err := group.Wait(); err != nil {
+		t.Error(err)
+	}
+	if !within(func() bool { return h.metric(t, "ckd_watches_open") == clients }) {
+		t.Errorf("%v watches are open, want %d", h.metric(t, "ckd_watches_open"), clients)
 	}
 }
 

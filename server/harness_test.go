@@ -2,11 +2,15 @@ package server
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net"
+	"os"
+	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
@@ -23,6 +27,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/ckd-project/ckd/internal/access"
 	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/policy"
@@ -85,7 +90,7 @@ func (h *harness) dial(t *testing.T, opts ...grpc.DialOption) *grpc.ClientConn {
 	return conn
 }
 
-func newServer(t testing.TB, limits Limits) (*Server, *prometheus.Registry, *observer.ObservedLogs) {
+func newServer(t testing.TB, limits Limits, change ...func(*Options)) (*Server, *prometheus.Registry, *observer.ObservedLogs) {
 	t.Helper()
 	set, err := policy.Parse(policy.File{Name: "test.yaml", Data: []byte(testPolicies)})
 	if err != nil {
@@ -97,7 +102,11 @@ func newServer(t testing.TB, limits Limits) (*Server, *prometheus.Registry, *obs
 		t.Fatal(err)
 	}
 	core, logs := observer.New(zapcore.DebugLevel)
-	s, err := New(Options{Limits: limits, Logger: zap.New(core), Metrics: m, Registry: registry})
+	options := Options{Limits: limits, Logger: zap.New(core), Metrics: m, Registry: registry}
+	for _, c := range change {
+		c(&options)
+	}
+	s, err := New(options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,9 +116,9 @@ func newServer(t testing.TB, limits Limits) (*Server, *prometheus.Registry, *obs
 	return s, registry, logs
 }
 
-func newHarness(t *testing.T, limits Limits) *harness {
+func newHarness(t *testing.T, limits Limits, change ...func(*Options)) *harness {
 	t.Helper()
-	s, registry, logs := newServer(t, limits)
+	s, registry, logs := newServer(t, limits, change...)
 	pipe := bufconn.Listen(1 << 20)
 	served := make(chan error, 1)
 	go func() { served <- s.GRPC().Serve(pipe) }()
@@ -133,6 +142,32 @@ func newHarness(t *testing.T, limits Limits) *harness {
 	h.conn = h.dial(t, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20))) // closed before the server stops
 	h.client = ckdv1.NewUncertaintyServiceClient(h.conn)
 	return h
+}
+
+// withIdentities puts an access file in force, whose identities have tokens by tokenOf.
+func withIdentities(t *testing.T, file string) func(*Options) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "access.yaml")
+	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	store, err := access.Open(path, access.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(o *Options) { o.Access = store }
+}
+
+// tokenOf an identity, and what the access file has of it.
+func tokenOf(name string) (token, tokens string) {
+	token = name + "-0123456789abcdef"
+	return token, fmt.Sprintf("tokens: [{sha256: %x}]", sha256.Sum256([]byte(token)))
+}
+
+// as is a context to call with as an identity.
+func as(ctx context.Context, name string) context.Context {
+	token, _ := tokenOf(name)
+	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
 }
 
 // metric is the sum of a metric's values (counts, of histograms) over the

@@ -44,6 +44,7 @@ func (s *Server) interceptors() []interceptor {
 	recovered := recovery.WithRecoveryHandlerContext(s.recovered)
 	return []interceptor{
 		{nil, bareStream},
+		{nil, arriveStream},
 		{s.rpc.UnaryServerInterceptor(), s.rpc.StreamServerInterceptor()},
 		{requestIDUnary, requestIDStream},
 		{s.access.Unary, s.access.Stream},

@@ -15,6 +15,7 @@ type Limits struct {
 	MessageBytes        int   // of one message received
 	Streams             int   // open at one time
 	Calls               int   // unary, under way at one time
+	Watches             int   // of the health, open at one time
 	OpenInputsPerStream int   // open at one time on one stream
 	OpenGroupsPerStream int   // open at one time on one stream
 	InputsPerRequest    int   // in one unary request
@@ -42,6 +43,7 @@ func DefaultLimits() Limits {
 		MessageBytes:        16 << 20,
 		Streams:             1024,
 		Calls:               128,
+		Watches:             1024,
 		OpenInputsPerStream: 4096,
 		OpenGroupsPerStream: 4096,
 		InputsPerRequest:    65536,

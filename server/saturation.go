@@ -8,5 +8,6 @@ func (s *Server) saturation() metrics.Saturation {
 		OpenBytes: s.openBytes.Load(), OpenBytesLimit: s.limits.OpenInputBytes,
 		StreamsLimit: int64(s.limits.Streams),
 		Calls:        s.calls.Load(), CallsLimit: int64(s.limits.Calls),
+		Watches: s.watches.Load(), WatchesLimit: int64(s.limits.Watches),
 	}
 }

@@ -140,7 +140,7 @@ func New(o Options) (*Server, error) {
 		grpc.MaxSendMsgSize(maxSendBytes),
 		grpc.MaxHeaderListSize(headerBytes),
 		// All that may be under way at all: what comes over HTTP shares a connection.
-		grpc.MaxConcurrentStreams(uint32(o.Limits.Streams + o.Limits.Calls + probesAtOnce + othersAtOnce)),
+		grpc.MaxConcurrentStreams(uint32(o.Limits.Streams + o.Limits.Watches + o.Limits.Calls + probesAtOnce + othersAtOnce)),
 		grpc.ChainUnaryInterceptor(unary...),
 		grpc.ChainStreamInterceptor(stream...),
 	}

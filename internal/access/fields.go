@@ -90,6 +90,12 @@ func identityFields() []field {
 			read: func(d *draft, v strictyaml.Value) { d.identity.calls, _ = v.Int(0, maxStreams) },
 			doc:  "How many unary calls it may have under way at one time; 0 is only the daemon's own limit.",
 		},
+		{
+			name: "watches", standard: "as `streams`", words: fmt.Sprintf("a whole number from 0 to %d", maxStreams),
+			read: func(d *draft, v strictyaml.Value) { d.identity.watches, _ = v.Int(0, maxStreams) },
+			doc: "How many watches of the health it may have open at one time: a client that balances holds one for each of its " +
+				"connections. 0 is only the daemon's own limit.",
+		},
 	}
 }
 

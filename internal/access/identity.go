@@ -13,11 +13,12 @@ type Identity struct {
 	allModels             bool
 	admin, reload, recent bool
 	streams, calls        int
+	watches               int // -1: as many as streams
 	*use
 }
 
 // use is what all that bear a name have, whatever file they were read from.
-type use struct{ streams, calls atomic.Int64 }
+type use struct{ streams, calls, watches atomic.Int64 }
 
 // nobody is who calls what is open to all. It may do nothing else.
 var nobody = &Identity{use: new(use)}
@@ -75,6 +76,16 @@ func (i *Identity) ReleaseCall() {
 	}
 }
 
+// AcquireWatch and ReleaseWatch are the same for watches of the health.
+func (i *Identity) AcquireWatch() bool { return i == nil || acquire(&i.use.watches, i.Watches()) }
+
+// ReleaseWatch counts a watch that ends.
+func (i *Identity) ReleaseWatch() {
+	if i != nil {
+		i.use.watches.Add(-1)
+	}
+}
+
 func acquire(n *atomic.Int64, most int) bool {
 	if n.Add(1) > int64(most) && most > 0 {
 		n.Add(-1)
@@ -97,6 +108,18 @@ func (i *Identity) Calls() int {
 		return 0
 	}
 	return i.calls
+}
+
+// Watches is how many watches of the health it may have open at one time; 0 is no
+// limit of its own.
+func (i *Identity) Watches() int {
+	if i == nil {
+		return 0
+	}
+	if i.watches < 0 {
+		return i.streams
+	}
+	return i.watches
 }
 
 // UsesModels reports whether there is any model that it may use.

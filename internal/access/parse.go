@@ -103,7 +103,7 @@ func (d *drafts) readFile(data []byte) {
 
 func (d *drafts) readIdentity(v strictyaml.Value) {
 	name := peekName(v)
-	one := &draft{drafts: d, entry: &entry{identity: &Identity{models: map[string]bool{}}}}
+	one := &draft{drafts: d, entry: &entry{identity: &Identity{models: map[string]bool{}, watches: -1}}}
 	one.report = func(f strictyaml.Fault) {
 		if name == "" {
 			f.Path = strings.TrimSuffix(v.Path()+"."+f.Path, ".")
@@ -196,8 +196,8 @@ func (d *drafts) roster() *roster {
 		}
 		slices.Sort(sums)
 		slices.Sort(e.certificates)
-		fmt.Fprintf(&meaning, "%s %q %q %q %t %t %t %t %d %d\n", i.name, sums, e.certificates,
-			slices.Sorted(maps.Keys(i.models)), i.allModels, i.admin, i.reload, i.recent, i.streams, i.calls)
+		fmt.Fprintf(&meaning, "%s %q %q %q %t %t %t %t %d %d %d\n", i.name, sums, e.certificates,
+			slices.Sorted(maps.Keys(i.models)), i.allModels, i.admin, i.reload, i.recent, i.streams, i.calls, i.watches)
 	}
 	r.meaning = meaning.String()
 	return r

@@ -127,12 +127,14 @@ identities:
   certificates: ["spiffe://cluster/ns/eye/sa/grader", grader.eye.svc, "CN=Grader of eyes"]
   models: [fetal-health]
   streams: 16
+  watches: 0
 - name: operator
   tokens: [{sha256: `+sumOf("another-token-0123456789")+`}]
   models: ["*"]
   admin: true
   reload: true
   recent: true
+  streams: 2
   calls: 3
 - name: suspended
 `), find)
@@ -143,7 +145,7 @@ identities:
 		t.Errorf("token files %s, want %s", got, want)
 	}
 	wantWarnings := `/etc/ckd/access.yaml:4:46: identity "grader": tokens[2].file: /run/gone does not exist: the token counts as withdrawn
-/etc/ckd/access.yaml:15:3: identity "suspended": neither tokens nor certificates: nobody is known as it`
+/etc/ckd/access.yaml:17:3: identity "suspended": neither tokens nor certificates: nobody is known as it`
 	if got := strings.Join(r.warnings, "\n"); got != wantWarnings {
 		t.Errorf("warnings\n%s\nwant\n%s", got, wantWarnings)
 	}
@@ -157,17 +159,17 @@ identities:
 	}
 	type rights struct {
 		fetal, other, admin, reload, recent bool
-		streams, calls                      int
+		streams, calls, watches             int
 	}
 	of := func(i *Identity) rights {
-		return rights{i.MayUse("fetal-health"), i.MayUse("other"), i.MayAdmin(), i.MayReload(), i.MaySeeRecent(), i.Streams(), i.Calls()}
+		return rights{i.MayUse("fetal-health"), i.MayUse("other"), i.MayAdmin(), i.MayReload(), i.MaySeeRecent(), i.Streams(), i.Calls(), i.Watches()}
 	}
 	for name, test := range map[string]struct{ got, want rights }{
 		"grader":    {of(grader), rights{fetal: true, streams: 16}},
-		"operator":  {of(operator), rights{true, true, true, true, true, 0, 3}},
+		"operator":  {of(operator), rights{true, true, true, true, true, 2, 3, 2}},
 		"suspended": {of(r.identities["suspended"]), rights{}},
 		"nobody":    {of(nobody), rights{}},
-		"no access": {of(nil), rights{true, true, true, true, true, 0, 0}},
+		"no access": {of(nil), rights{true, true, true, true, true, 0, 0, 0}},
 	} {
 		if test.got != test.want {
 			t.Errorf("%s: %+v, want %+v", name, test.got, test.want)

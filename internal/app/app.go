@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -136,6 +137,7 @@ func limits(c *config.Config) server.Limits {
 		MessageBytes:        c.MaxMessageBytes,
 		Streams:             c.MaxStreams,
 		Calls:               c.MaxCalls,
+		Watches:             cmp.Or(c.MaxWatches, c.MaxStreams),
 		OpenInputsPerStream: c.MaxOpenInputs,
 		OpenGroupsPerStream: c.MaxOpenGroups,
 		InputsPerRequest:    c.MaxInputsPerRequest,

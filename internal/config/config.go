@@ -52,6 +52,7 @@ type Config struct {
 	MaxMessageBytes     int   `default:"16777216" placeholder:"N" env:"CKD_MAX_MESSAGE_BYTES" help:"Bytes of one message received. (${default})"`
 	MaxStreams          int   `default:"1024" placeholder:"N" env:"CKD_MAX_STREAMS" help:"Streams open at one time. (${default})"`
 	MaxCalls            int   `default:"128" placeholder:"N" env:"CKD_MAX_CALLS" help:"Unary calls under way at one time. (${default})"`
+	MaxWatches          int   `default:"0" placeholder:"N" env:"CKD_MAX_WATCHES" help:"Watches of the health open at one time, of which a client that balances holds one a connection; 0 is as many as max-streams. (${default})"`
 	MaxOpenInputs       int   `default:"4096" placeholder:"N" env:"CKD_MAX_OPEN_INPUTS" help:"Inputs open at one time on one stream. (${default})"`
 	MaxOpenGroups       int   `default:"4096" placeholder:"N" env:"CKD_MAX_OPEN_GROUPS" help:"Groups open at one time on one stream. (${default})"`
 	MaxInputsPerRequest int   `default:"65536" placeholder:"N" env:"CKD_MAX_INPUTS_PER_REQUEST" help:"Inputs in one unary request. (${default})"`
@@ -137,6 +138,7 @@ func (c *Config) Validate() error {
 		{"max-message-bytes", int64(c.MaxMessageBytes), 1 << 10, 1 << 30},
 		{"max-streams", int64(c.MaxStreams), 1, 1 << 20},
 		{"max-calls", int64(c.MaxCalls), 1, 1 << 20},
+		{"max-watches", int64(c.MaxWatches), 0, 1 << 20},
 		{"max-open-inputs", int64(c.MaxOpenInputs), 1, 1 << 24},
 		{"max-open-groups", int64(c.MaxOpenGroups), 1, 1 << 24},
 		{"max-inputs-per-request", int64(c.MaxInputsPerRequest), 1, 1 << 24},
