@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,9 +30,11 @@ type Options struct {
 	Ready func(*Report) error
 	// Log takes the daemon's log.
 	Log io.Writer
+
+	rate float64 // inputs per second that Keep streams; keepRate by default
 }
 
-// keepRate is how many inputs per second Keep streams.
+// keepRate is slow traffic, in inputs per second.
 const keepRate = 40
 
 // Run is the demo. It returns when the report is out, or with Keep when ctx
@@ -42,7 +45,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	tuning, shown := split(recording.Passes.N)
-	policies, err := tune(recording, tuning)
+	policies, err := tune(recording, tuning, settleText)
 	if err != nil {
 		return fmt.Errorf("tuning: %w", err)
 	}
@@ -105,5 +108,5 @@ func stream(ctx context.Context, o Options, daemon *app.App, r *recordings.Recor
 	if err := o.Ready(report); err != nil || !o.Keep {
 		return err
 	}
-	return keep(ctx, c, r)
+	return keep(ctx, c, r, cmp.Or(o.rate, keepRate))
 }

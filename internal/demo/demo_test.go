@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"math"
+	"net/http"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -79,7 +81,7 @@ func TestReport(t *testing.T) {
 // tuned is the tuned policy, and what decides offline by it.
 func tuned(t *testing.T, r *recordings.Recording, tuning []int) (*policy.Policy, *engine.Batch, *engine.Outcome) {
 	t.Helper()
-	set, err := tune(r, tuning)
+	set, err := tune(r, tuning, settleText)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,19 +130,48 @@ func TestTuning(t *testing.T) {
 	}
 }
 
-// TestKeep: the daemon stays up with traffic until it is told to end.
+// TestKeep: the daemon stays up, with traffic that saves passes once the first inputs are audited,
+// until it is told to end.
 func TestKeep(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a bound for a daemon that saves nothing
+	defer cancel()
+	saved := make(chan string, 1)
 	err := Run(ctx, Options{
-		Keep: true, Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0", Log: io.Discard,
-		Ready: func(*Report) error {
-			time.AfterFunc(300*time.Millisecond, cancel)
+		Keep: true, Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0", Log: io.Discard, rate: 1e6,
+		Ready: func(report *Report) error {
+			if s := report.Policy.Settle; s == nil || s.Disagreement != 0.01 || s.Confidence != 0.9 || s.MeanPasses >= float64(report.Passes) {
+				t.Errorf("the report says of the rule: %+v", s)
+			}
+			go func() {
+				defer cancel()
+				for ; ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+					if line := regexp.MustCompile(`ckd_passes_saved_total\{.*\} [1-9].*`).FindString(get(t, report.Addresses.Metrics)); line != "" {
+						saved <- line
+						return
+					}
+				}
+			}()
 			return nil
 		},
 	})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+	if !errors.Is(err, context.Canceled) || len(saved) == 0 {
+		t.Errorf("%d lines tell of saved passes; the demo ended with %v", len(saved), err)
 	}
+}
+
+// get returns what a URL answers, or nothing.
+func get(t *testing.T, url string) string {
+	t.Helper()
+	answer, err := http.Get(url) //nolint:gosec,noctx // the demo's own address
+	if err != nil {
+		return ""
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return ""
+	}
+	return string(text)
 }
 
 func TestBar(t *testing.T) {

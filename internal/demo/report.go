@@ -38,6 +38,15 @@ type Policy struct {
 	Reliability float64 `json:"reliability_threshold"`
 	Primary     Score   `json:"primary"`
 	Fallback    Score   `json:"fallback"`
+	Settle      *Settle `json:"settle,omitempty"`
+}
+
+// Settle tells of the policy's early-stopping rule. The traffic of Options.Keep makes use of it;
+// the inputs of the report have all their passes.
+type Settle struct {
+	Disagreement float64 `json:"disagreement"` // largest share of inputs decided otherwise than by all passes
+	Confidence   float64 `json:"confidence"`
+	MeanPasses   float64 `json:"mean_passes"` // of the inputs that it was certified on
 }
 
 // Score and its threshold.
@@ -109,6 +118,9 @@ func newReport(r *recordings.Recording, shown []int, results []client.Result, mo
 			Reliability: model.GetReliabilityThreshold(), Primary: ruleScore(model.GetPrimary()), Fallback: ruleScore(model.GetFallback()),
 		},
 		Tuning: Tuning{Coverage: coverage, Permutation: permutationWords},
+	}
+	if rule := model.GetSettle(); rule != nil {
+		report.Policy.Settle = &Settle{rule.GetDisagreement(), rule.GetConfidence(), rule.GetMeanPasses()}
 	}
 	for k, name := range model.GetClasses() {
 		report.Classes = append(report.Classes, Class{Name: name, Critical: slices.Contains(model.GetCritical(), uint32(k))})

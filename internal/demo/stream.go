@@ -24,7 +24,7 @@ const (
 func streamInputs(
 	ctx context.Context, c *client.Client, r *recordings.Recording, inputs []int, progress func(answered, inputs int),
 ) ([]client.Result, error) {
-	session, err := openSession(ctx, c, r)
+	session, err := c.Session(ctx, sessionOf(r))
 	if err != nil {
 		return nil, err
 	}
@@ -47,31 +47,21 @@ func streamInputs(
 	return results, batches.Wait()
 }
 
-func openSession(ctx context.Context, c *client.Client, r *recordings.Recording) (*client.Session, error) {
-	return c.Session(ctx, client.SessionConfig{
+func sessionOf(r *recordings.Recording) client.SessionConfig {
+	return client.SessionConfig{
 		Model: modelName, Classes: r.Classes, Passes: r.Passes.S, Detail: client.Full, InFlight: batchInputs * workers,
-	})
+	}
 }
 
 // streamBatch is what a model server does with a batch: it opens a group, runs
 // pass after pass over it, sends each, and waits for the answers.
 func streamBatch(ctx context.Context, session *client.Session, r *recordings.Recording, inputs []int) ([]client.Result, error) {
-	ids := make([]string, len(inputs))
-	for i, input := range inputs {
-		ids[i] = "ctg-" + strconv.Itoa(input)
-	}
-	group, err := session.Open(ctx, ids)
+	group, err := session.Open(ctx, idsOf(inputs))
 	if err != nil {
 		return nil, err
 	}
-	k := r.Passes.K
-	values := make([]float32, len(inputs)*k)
 	for s := range r.Passes.S {
-		for i, input := range inputs {
-			at := r.Passes.Offset(s, input)
-			copy(values[i*k:(i+1)*k], r.Passes.Float32[at:at+k])
-		}
-		if err := group.Send(values); err != nil {
+		if err := group.Send(pass(r, s, inputs)); err != nil {
 			return nil, err
 		}
 	}
@@ -79,31 +69,72 @@ func streamBatch(ctx context.Context, session *client.Session, r *recordings.Rec
 	if err != nil {
 		return nil, err
 	}
+	return results, firstError(results)
+}
+
+func idsOf(inputs []int) []string {
+	ids := make([]string, len(inputs))
+	for i, input := range inputs {
+		ids[i] = "ctg-" + strconv.Itoa(input)
+	}
+	return ids
+}
+
+// pass returns what pass s says of some inputs, laid out [inputs][classes].
+func pass(r *recordings.Recording, s int, inputs []int) []float32 {
+	values := make([]float32, 0, len(inputs)*r.Passes.K)
+	for _, input := range inputs {
+		at := r.Passes.Offset(s, input)
+		values = append(values, r.Passes.Float32[at:at+r.Passes.K]...)
+	}
+	return values
+}
+
+// firstError returns the error of the first input that has one.
+func firstError(results []client.Result) error {
 	for _, result := range results {
 		if result.Err != nil {
-			return nil, fmt.Errorf("input %s: %w", result.ID, result.Err)
+			return fmt.Errorf("input %s: %w", result.ID, result.Err)
 		}
 	}
-	return results, nil
+	return nil
 }
 
 // keep streams the whole recording over and over, slowly and in no order, until ctx
-// ends, so that dashboards have something to show.
-func keep(ctx context.Context, c *client.Client, r *recordings.Recording) error {
-	inputs := rand.New(rand.NewPCG(seed2, seed1)).Perm(r.Passes.N)
-	session, err := openSession(ctx, c, r)
+// ends, so that dashboards have something to show. It takes early answers: inputs whose
+// decision is settled get no further passes, as with a model server that saves them.
+func keep(ctx context.Context, c *client.Client, r *recordings.Recording, perSecond float64) error {
+	order := rand.New(rand.NewPCG(seed2, seed1))
+	inputs := order.Perm(r.Passes.N)
+	config := sessionOf(r)
+	config.AcceptSettled = true
+	session, err := c.Session(ctx, config)
 	if err != nil {
 		return err
 	}
 	defer session.Close()
 	const few = keepRate / 8
-	pace := rate.NewLimiter(keepRate, few)
+	pace := rate.NewLimiter(rate.Limit(perSecond), few)
 	for from := 0; ; from = (from + few) % len(inputs) {
 		batch := inputs[from:min(from+few, len(inputs))]
 		if err := pace.WaitN(ctx, len(batch)); err != nil {
 			return nil // the user has seen enough
 		}
-		if _, err := streamBatch(ctx, session, r, batch); err != nil {
+		// A model server draws new passes each time; the recording has them in a new order.
+		passes, sent := order.Perm(r.Passes.S), 0
+		results, err := session.DoRows(ctx, idsOf(batch), func(rows []int) ([]float32, error) {
+			left := make([]int, len(rows))
+			for i, row := range rows {
+				left[i] = batch[row]
+			}
+			s := passes[sent%len(passes)]
+			sent++
+			return pass(r, s, left), nil
+		})
+		if err == nil {
+			err = firstError(results)
+		}
+		if err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}

@@ -19,6 +19,10 @@ func (r *Report) WriteText(w io.Writer) error {
 	line("  %s at %.4g nats where every critical class is reliable, else %s at %.4g.",
 		r.Policy.Primary.Score, r.Policy.Primary.Threshold, r.Policy.Fallback.Score, r.Policy.Fallback.Threshold)
 	line("  (%s)", r.Tuning.Permutation)
+	if s := r.Policy.Settle; s != nil {
+		line("Its early-stopping rule, which the traffic of --keep uses, took %.1f of %d passes on average where it was certified,", s.MeanPasses, r.Passes)
+		line("  with confidence %.0f%%, to decide at most %.4g%% of the inputs otherwise than all passes do.", 100*s.Confidence, 100*s.Disagreement)
+	}
 	line("")
 	line("%d inputs x %d passes streamed and decided in %.2f s: %d retained, %d deferred to a person.",
 		r.Inputs, r.Passes, r.Seconds, r.Retained, r.Deferred)

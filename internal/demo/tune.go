@@ -21,6 +21,11 @@ import (
 //go:embed policy.yaml.tmpl
 var policyText string
 
+// settleText is the block of the policy with its early-stopping rule: see TestGenerated.
+//
+//go:embed settle.yaml
+var settleText string
+
 var policyTemplate = template.Must(template.New("policy.yaml").Parse(policyText))
 
 const (
@@ -43,11 +48,12 @@ func split(n int) (tuning, shown []int) {
 	return tuning, shown
 }
 
-// thresholds of the two scores, as YAML numbers; empty for none.
-type thresholds struct{ Primary, Fallback string }
+// settings are what the policy's template leaves open, as YAML: the thresholds of the two scores,
+// and the block of the early-stopping rule. Each may be empty for none.
+type settings struct{ Primary, Fallback, Settle string }
 
 // parsePolicy fills the policy's template.
-func parsePolicy(t thresholds) (*policy.Set, error) {
+func parsePolicy(t settings) (*policy.Set, error) {
 	var text bytes.Buffer
 	if err := policyTemplate.Execute(&text, t); err != nil {
 		return nil, err
@@ -57,9 +63,10 @@ func parsePolicy(t thresholds) (*policy.Set, error) {
 
 // tune sets each threshold to the quantile of its score among the tuning inputs
 // that the gate routes to it. Labels play no part. The policy says what it retains of
-// them, and what they are like, for the daemon to hold live inputs against.
-func tune(r *recordings.Recording, tuning []int) (*policy.Set, error) {
-	observing, err := parsePolicy(thresholds{})
+// them, and what they are like, for the daemon to hold live inputs against. It has the
+// early-stopping rule of the YAML block settle, or none where that is empty.
+func tune(r *recordings.Recording, tuning []int, settle string) (*policy.Set, error) {
+	observing, err := parsePolicy(settings{})
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +82,7 @@ func tune(r *recordings.Recording, tuning []int) (*policy.Set, error) {
 		}
 		return strconv.FormatFloat(eval.Threshold(routed[by], coverage), 'g', -1, 64), nil
 	}
-	var t thresholds
+	t := settings{Settle: settle}
 	if t.Primary, err = quantile(policy.ByPrimary); err != nil {
 		return nil, err
 	}
