@@ -6,8 +6,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +20,7 @@ import (
 // TestReadme runs every command that the README shows, from the project's root,
 // in order; addresses are those of the daemon that its own command started.
 func TestReadme(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -25,7 +28,8 @@ func TestReadme(t *testing.T) {
 	var d *daemon
 	var demo string // where the one that is kept answers HTTP
 	ran := 0
-	dir := t.TempDir() // for the files that the README writes
+	have := []string{"go", "curl", "export"} // programs that the reader has by now
+	dir := t.TempDir()                       // for the files that the README writes
 	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		for _, line := range strings.Split(strings.TrimSpace(strings.ReplaceAll(block[1], "\\\n", " ")), "\n") {
 			words := strings.Fields(line)
@@ -35,8 +39,14 @@ func TestReadme(t *testing.T) {
 				}
 			}
 			ran++
+			if !slices.Contains(have, words[0]) {
+				t.Errorf("the README uses %s before it shows how to get it: %s", words[0], line)
+			}
 			switch {
 			case line == "go test ./...": // this is it
+			case words[0] == "go" && words[1] == "build":
+				have = append(have, builds(t, words[2:])...)
+			case line == `export PATH="$PWD/bin:$PATH"`: // the tests know where the programs are
 			case words[0] == "ckd" && words[1] == "demo":
 				demo = keepDemo(t, words[2:])
 			case words[0] == "curl":
@@ -83,6 +93,51 @@ func TestReadme(t *testing.T) {
 	if ran < 8 {
 		t.Errorf("found only %d commands in the README", ran)
 	}
+}
+
+// builds checks a command that builds programs into bin, and returns their names. Each package must
+// be a command. Those that tools/go.mod pins are looked up where external programs are required:
+// elsewhere Go might have to download them.
+func builds(t *testing.T, args []string) (names []string) {
+	t.Helper()
+	pinned, args := cutPrefix(args, "-modfile=tools/go.mod")
+	into, packages := cutPrefix(args, "-o", "bin/")
+	if !into || len(packages) == 0 {
+		t.Fatalf("go build %q, expected -o bin/ and packages", args)
+	}
+	for _, name := range packages {
+		names = append(names, path.Base(name))
+	}
+	list := []string{"list", "-f", "{{.Name}}"}
+	if pinned {
+		module, err := os.ReadFile("../tools/go.mod")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range packages {
+			if !strings.Contains(string(module), "\t"+name+"\n") {
+				t.Errorf("tools/go.mod does not pin %s", name)
+			}
+		}
+		if os.Getenv("CKD_REQUIRE_TOOLS") == "" {
+			return names
+		}
+		list = append(list, "-modfile=tools/go.mod")
+	}
+	c := exec.CommandContext(inTime(t), "go", append(list, packages...)...)
+	c.Dir = ".."
+	if r := testbed.Run(t, c); r.Stdout != strings.Repeat("main\n", len(packages)) {
+		t.Errorf("go build %q: the packages are %q, expected commands\n%s", args, r.Stdout, r.Stderr)
+	}
+	return names
+}
+
+// cutPrefix returns args without the prefix, and whether they begin with it.
+func cutPrefix(args []string, prefix ...string) (found bool, rest []string) {
+	if len(args) < len(prefix) || !slices.Equal(args[:len(prefix)], prefix) {
+		return false, args
+	}
+	return true, args[len(prefix):]
 }
 
 // keepDemo starts a demo that stays up until the test ends, on free ports, and
