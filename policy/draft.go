@@ -51,7 +51,7 @@ func (d *draft) lastReference() *reference { return &d.references[len(d.referenc
 func readModel(v strictyaml.Value, found *fileFaults) *draft {
 	d := &draft{
 		p: &Policy{
-			Kind: Probabilities, SumTolerance: DefaultSumTolerance, Variance: Sample,
+			Kind: Probabilities, SumTolerance: DefaultSumTolerance, Tensor: DefaultTensor, Variance: Sample,
 			ReliabilityThreshold: DefaultReliabilityThreshold, Scope: AllInputs,
 			Primary: Rule{Score: CCritMax}, Fallback: Rule{Score: CBEC},
 			Pairs: SafeCriticalPairs, Degenerate: HandleDefer, Saturated: HandleDefer,

@@ -27,6 +27,9 @@ const DefaultReliabilityThreshold = 0.3
 // DefaultSumTolerance takes the sum of rows that were rounded to half precision.
 const DefaultSumTolerance = 1e-3
 
+// DefaultTensor is the name of the tensor that has the passes.
+const DefaultTensor = "passes"
+
 // defaultTopClasses is for models that have as many.
 const defaultTopClasses = 10
 
@@ -106,6 +109,12 @@ var modelFields = []field{
 		doc: "How far the sum of a row of probabilities may be from 1 before the row is refused. Rows are never " +
 			"renormalised. Correct rounding alone costs up to 6e-8 in float32, 5e-4 in float16 and 4e-3 in bfloat16; what " +
 			"comes as FP16 or BF16 by the Open Inference Protocol is allowed that rounding on top.",
+	},
+	{
+		name: "tensor", standard: DefaultTensor,
+		is: text{pattern: tensorPattern, set: func(d *draft, s string) { d.p.Tensor = s }},
+		doc: "The name of the tensor that has the passes, in requests by the Open Inference Protocol: the output of " +
+			"your classifier, where ckd gets its answer as it is. It is not part of the hash.",
 	},
 	{
 		name: "variance", standard: Sample,

@@ -90,6 +90,7 @@ func checkInvariants(t *testing.T, p *Policy) {
 		check(!p.Gate.ReadsSkewness() || p.skewnessCap(p.FewestPasses) > p.ReliabilityThreshold, "the gate can open")
 	}
 	check(p.SumTolerance >= 1e-7 && p.SumTolerance <= 0.1, "sum tolerance")
+	check(p.Tensor != "" && isPrintable(p.Tensor, maxText), "the name of a tensor")
 	check(p.ReliabilityThreshold > 0 && finite(p.ReliabilityThreshold), "reliability threshold")
 	check(p.TopClasses >= 1 && p.TopClasses <= k, "top classes")
 	check(p.Pairs == SafeCriticalPairs || k <= MaxClassesForAllPairs, "all pairs of few classes")

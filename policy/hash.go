@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// hash is the SHA-256, in hex, of the resolved policy but for its version text
-// and its calibration: of all that a decision, or a refusal of an input, depends on.
+// hash is the SHA-256, in hex, of the resolved policy but for its version text,
+// the name of its tensor and its calibration: of all that a decision, or a refusal of an input, depends on.
 func (p *Policy) hash() string {
 	meaning := p.meaning()
 	if p.SettleRule() != nil {

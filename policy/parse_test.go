@@ -80,7 +80,7 @@ models:
 `)
 	want := &Policy{
 		Name: "m", Hash: p.Hash, Classes: []string{"a", "b", "c"}, Critical: []int{1, 2}, Safe: []int{0},
-		Kind: Probabilities, FewestPasses: 4, SumTolerance: 1e-3, Variance: Sample, TopClasses: 3,
+		Kind: Probabilities, FewestPasses: 4, SumTolerance: 1e-3, Tensor: "passes", Variance: Sample, TopClasses: 3,
 		ReliabilityThreshold: 0.3, Gate: AnyCritical, Scope: AllInputs,
 		Primary: Rule{Score: CCritMax}, Fallback: Rule{Score: CBEC},
 		Pairs: SafeCriticalPairs, Degenerate: HandleDefer, Saturated: HandleDefer,
@@ -104,6 +104,7 @@ models:
     kind: logits
     passes: {fewest: 10, expected: 30}
     sum_tolerance: 1e-4
+    tensor: dense/Softmax:0
     variance: population
     reliability_threshold: 0.4
     gate: deciding-class
@@ -147,7 +148,7 @@ models:
 	want := &Policy{
 		Name: "m", Version: "2026-11-21", Hash: p.Hash,
 		Classes: []string{"a", "b", "c", "d"}, Critical: []int{3}, Safe: []int{0, 2},
-		Kind: Logits, FewestPasses: 10, ExpectedPasses: 30, SumTolerance: 1e-4, Variance: Population, TopClasses: 2,
+		Kind: Logits, FewestPasses: 10, ExpectedPasses: 30, SumTolerance: 1e-4, Tensor: "dense/Softmax:0", Variance: Population, TopClasses: 2,
 		ReliabilityThreshold: 0.4, Gate: DecidingClass, Scope: PredictedSafe,
 		Primary: Rule{OvAMI, 0.02, true}, Fallback: Rule{MaxProb, 3e-3, true},
 		PairWeights: []PairWeight{{0, 3, 0.5}, {2, 3, 2}},

@@ -23,6 +23,9 @@ type Policy struct {
 	ExpectedPasses int
 	// SumTolerance is how far the sum of a row of probabilities may be from 1.
 	SumTolerance float64
+	// Tensor is the name of the tensor that has the passes, in requests by the Open
+	// Inference Protocol. It is not part of the hash.
+	Tensor string
 	// Variance says what sums of squares are divided by.
 	Variance Variance
 	// TopClasses is how many of the most probable classes the truncated sum of

@@ -23,8 +23,8 @@ func (s *Set) Get(name string) (*Policy, bool) {
 // All is the policies in the order of their models' names.
 func (s *Set) All() []*Policy { return slices.Clone(s.sorted) }
 
-// Hash is the SHA-256, in hex, of the names, versions, hashes, calibrations and rules
-// to settle by of all policies. It differs from that of another set when some answer, or what
+// Hash is the SHA-256, in hex, of the names, versions, hashes, tensors, calibrations
+// and rules to settle by of all policies. It differs from that of another set when some answer, or what
 // is recorded of a policy, would.
 func (s *Set) Hash() string { return s.hash }
 
@@ -37,6 +37,7 @@ func newSet(policies []*Policy) *Set {
 		s.byName[p.Name] = p
 		fmt.Fprintf(h, "%d:%s %d:%s %s\n", len(p.Name), p.Name, len(p.Version), p.Version, p.Hash)
 		var w writer
+		w.tensor(p.Tensor)
 		if p.Calibration != nil {
 			p.Calibration.write(&w, p.Classes)
 		}

@@ -40,6 +40,9 @@ func IsName(s string) bool { return namePattern.MatchString(s) }
 
 var namePattern = &pattern{regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`), NameForm}
 
+// tensorPattern of the name of a tensor: servers give them names such as dense/Softmax:0.
+var tensorPattern = &pattern{regexp.MustCompile(`^.{1,256}$`), "a name, " + printable(maxText)}
+
 // sumPattern of a SHA-256.
 var sumPattern = &pattern{regexp.MustCompile(`^[0-9a-f]{64}$`), "64 hexadecimal digits in lower case"}
 

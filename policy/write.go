@@ -34,6 +34,7 @@ func (p *Policy) Marshal() []byte {
 	if p.SumTolerance != DefaultSumTolerance {
 		w.field("sum_tolerance", p.SumTolerance)
 	}
+	w.tensor(p.Tensor)
 	w.field("variance", p.Variance)
 	w.field("reliability_threshold", p.ReliabilityThreshold)
 	w.field("gate", p.Gate)
@@ -63,6 +64,13 @@ func (p *Policy) Marshal() []byte {
 		p.Settle.write(&w)
 	}
 	return w.b.Bytes()
+}
+
+// tensor writes the field of that name, unless it is the default.
+func (w *writer) tensor(name string) {
+	if name != DefaultTensor {
+		w.given("tensor", name)
+	}
 }
 
 // write is the calibration as a field of a model.

@@ -235,6 +235,12 @@ func checkMarshal(t rapid.TB, p *Policy) {
 	}
 }
 
+// drawName draws a name that YAML may take for something else.
+var drawName = rapid.OneOf(
+	rapid.SampledFrom([]string{"no", "yes", "1", "~", "1e3", "a: b", "it's", `"`, `\`, "[", "# x"}),
+	rapid.StringN(1, 20, 80).Filter(func(s string) bool { return isPrintable(s, maxText) }),
+)
+
 // drawWholePolicy draws a policy that Parse could return.
 func drawWholePolicy(t *rapid.T) *Policy {
 	p := &Policy{
@@ -242,6 +248,7 @@ func drawWholePolicy(t *rapid.T) *Policy {
 		Version:              drawText(t, "version"),
 		Kind:                 rapid.SampledFrom([]Kind{Probabilities, Logits, Dirichlet}).Draw(t, "kind"),
 		SumTolerance:         rapid.OneOf(rapid.Just(DefaultSumTolerance), rapid.Float64Range(1e-7, 0.1)).Draw(t, "sum tolerance"),
+		Tensor:               rapid.OneOf(rapid.Just(DefaultTensor), drawName).Draw(t, "tensor"),
 		Variance:             rapid.SampledFrom([]Variance{Sample, Population}).Draw(t, "variance"),
 		ReliabilityThreshold: rapid.Float64Range(1e-9, 5).Draw(t, "reliability threshold"),
 		Gate:                 rapid.SampledFrom([]Gate{AnyCritical, DecidingClass, Always, Never}).Draw(t, "gate"),
@@ -250,10 +257,7 @@ func drawWholePolicy(t *rapid.T) *Policy {
 		Degenerate:           rapid.SampledFrom(handlings).Draw(t, "degenerate"),
 		Saturated:            rapid.SampledFrom(handlings).Draw(t, "saturated"),
 	}
-	p.Classes = rapid.SliceOfNDistinct(rapid.OneOf(
-		rapid.SampledFrom([]string{"no", "yes", "1", "~", "1e3", "a: b", "it's", `"`, `\`, "[", "# x"}),
-		rapid.StringN(1, 20, 80).Filter(func(s string) bool { return isPrintable(s, maxText) }),
-	), 2, 12, func(s string) string { return s }).Draw(t, "classes")
+	p.Classes = rapid.SliceOfNDistinct(drawName, 2, 12, func(s string) string { return s }).Draw(t, "classes")
 	p.TopClasses = rapid.IntRange(1, len(p.Classes)).Draw(t, "top classes")
 	for k := range p.Classes {
 		switch set := rapid.IntRange(0, 4).Draw(t, "set"); {

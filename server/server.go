@@ -183,7 +183,7 @@ func (s *Server) SetPolicies(set *policy.Set) error {
 	next := catalog{}
 	for name, m := range engines {
 		p := m.Policy()
-		if old := before[name]; old != nil && old.ref.GetHash() == p.Hash && old.ref.GetVersion() == p.Version &&
+		if old := before[name]; old != nil && old.ref.GetHash() == p.Hash && old.ref.GetVersion() == p.Version && old.Policy().Tensor == p.Tensor &&
 			reflect.DeepEqual(old.Policy().Calibration, p.Calibration) && reflect.DeepEqual(old.Policy().Settle, p.Settle) {
 			next[name] = old // nothing of it has changed
 			continue

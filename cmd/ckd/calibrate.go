@@ -338,7 +338,8 @@ func printablePath(path string) string {
 func (c *calibrateCmd) base(rec *labelledRecording) (*policy.Policy, error) {
 	p := &policy.Policy{
 		Name: c.Name, Classes: rec.classes, Critical: rec.spec.Critical, Safe: rec.spec.Safe,
-		Kind: policy.Probabilities, FewestPasses: 2, SumTolerance: policy.DefaultSumTolerance, Variance: policy.Sample,
+		Kind: policy.Probabilities, FewestPasses: 2, SumTolerance: policy.DefaultSumTolerance, Tensor: policy.DefaultTensor,
+		Variance:   policy.Sample,
 		TopClasses: min(10, len(rec.classes)), ReliabilityThreshold: policy.DefaultReliabilityThreshold,
 		Gate: policy.Never, Scope: policy.AllInputs,
 		Primary: policy.Rule{Score: policy.MI}, Fallback: policy.Rule{Score: policy.CBEC},
