@@ -39,6 +39,13 @@ models:
     primary: {score: c_crit_max, threshold: 0.02}
     fallback: {score: cbec, threshold: 0.003}
     calibration: {posterior: mc-dropout, recording: {passes: 30}}
+  - name: graph
+    tensor: dense/Softmax:0
+    classes: [normal, suspect, pathologic]
+    critical: [suspect, pathologic]
+    passes: {fewest: 4}
+    primary: {score: c_crit_max, threshold: 0.02}
+    fallback: {score: cbec, threshold: 0.003}
   - name: tolerance
     classes: [normal, suspect, pathologic]
     critical: [suspect, pathologic]
@@ -176,6 +183,11 @@ type tensor struct {
 	values                  []float32
 }
 
+// classesOf are the classes of the models that tests compare.
+var classesOf = map[string][]string{
+	"ctg": {"normal", "suspect", "pathologic"}, "logits": {"a", "b", "c"}, "evidential": {"a", "b", "c"},
+}
+
 // ctg is real passes of the first inputs of a recording.
 func ctg(t testing.TB, inputs int) tensor {
 	t.Helper()
@@ -300,7 +312,7 @@ func ask(r *pb.ModelInferRequest, names ...string) *pb.ModelInferRequest {
 // allOutputs is what the issue of the protocol's outputs is about.
 var allOutputs = []string{
 	"c", "skewness", "mean", "variance", "m", "mi", "entropy", "sum_c", "score", "threshold", "defer", "deciding_class",
-	"reason", "degenerate", "decision",
+	"reason", "degenerate", "decision", "predicted", "predicted_class",
 }
 
 // answer is the outputs of a response by name, whichever form they came in.

@@ -9,11 +9,8 @@ import (
 
 // ModelInfer implements the RPC.
 func (s *service) ModelInfer(ctx context.Context, r *pb.ModelInferRequest) (*pb.ModelInferResponse, error) {
-	q, fault := read(r)
-	if fault != nil {
-		return nil, s.server.Refuse(ctx, r.GetModelName(), q.call.Tensor.Inputs, *fault)
-	}
-	answer := newAnswer(q)
+	q, _ := read(r) // the fault is told where the policy is known
+	answer := &answer{request: q}
 	policy, err := s.server.Decide(ctx, &q.call, func(i int, o *engine.Outcome, err error) {
 		if err != nil {
 			answer.refused(err)

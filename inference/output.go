@@ -11,6 +11,7 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/inference/contents"
 	"github.com/ckd-project/ckd/policy"
 	pb "github.com/ckd-project/ckd/proto/inference"
 )
@@ -21,6 +22,11 @@ type output struct {
 	datatype *datatype
 	perClass bool // [N,K], or else [N]
 	put      func(to *column, of *said)
+
+	// tensor is one of the request that is handed through to the answer, unread; nil for
+	// outputs of ours. raw is its elements where the request has them so.
+	tensor *pb.ModelInferRequest_InferInputTensor
+	raw    []byte
 }
 
 // datatype is a type of the elements of outputs.
@@ -36,36 +42,44 @@ var (
 	integers = &datatype{"INT64", pb.DataType_TYPE_INT64, 8}
 	texts    = &datatype{"BYTES", pb.DataType_TYPE_STRING, 24}
 	errors   = &datatype{"BYTES", pb.DataType_TYPE_STRING, 256}
+	names    = &datatype{"BYTES", pb.DataType_TYPE_STRING, 4} // and the longest name of a class
 )
 
 // errorName is the output that asks for what is wrong with single inputs.
 const errorName = "error"
 
-// outputs are all tensors that can be asked for, in the order in which clients
+// predictedClass is the output of class names.
+var predictedClass = &output{
+	name: "predicted_class", datatype: names, put: func(to *column, of *said) { to.text(of.class) },
+}
+
+// outputs are all tensors that a model has, in the order in which clients
 // are told of them. docs/inference.md explains them.
 var outputs = []*output{
-	{"c", numbers, true, func(to *column, of *said) { to.numbers(of.C) }},
-	{"skewness", numbers, true, func(to *column, of *said) { to.numbers(of.Skewness) }},
-	{"mean", numbers, true, func(to *column, of *said) { to.numbers(of.Mean) }},
-	{"variance", numbers, true, func(to *column, of *said) { to.numbers(of.Variance) }},
-	{"m", numbers, true, func(to *column, of *said) { to.numbers(of.M) }},
-	{"mi", numbers, false, func(to *column, of *said) { to.number(of.MI) }},
-	{"entropy", numbers, false, func(to *column, of *said) { to.number(of.Entropy) }},
-	{"sum_c", numbers, false, func(to *column, of *said) { to.number(of.SumC) }},
-	{"score", numbers, false, func(to *column, of *said) { to.number(of.Decision.Value) }},
-	{"threshold", numbers, false, func(to *column, of *said) {
+	{name: "c", datatype: numbers, perClass: true, put: func(to *column, of *said) { to.numbers(of.C) }},
+	{name: "skewness", datatype: numbers, perClass: true, put: func(to *column, of *said) { to.numbers(of.Skewness) }},
+	{name: "mean", datatype: numbers, perClass: true, put: func(to *column, of *said) { to.numbers(of.Mean) }},
+	{name: "variance", datatype: numbers, perClass: true, put: func(to *column, of *said) { to.numbers(of.Variance) }},
+	{name: "m", datatype: numbers, perClass: true, put: func(to *column, of *said) { to.numbers(of.M) }},
+	{name: "mi", datatype: numbers, put: func(to *column, of *said) { to.number(of.MI) }},
+	{name: "entropy", datatype: numbers, put: func(to *column, of *said) { to.number(of.Entropy) }},
+	{name: "sum_c", datatype: numbers, put: func(to *column, of *said) { to.number(of.SumC) }},
+	{name: "score", datatype: numbers, put: func(to *column, of *said) { to.number(of.Decision.Value) }},
+	{name: "threshold", datatype: numbers, put: func(to *column, of *said) {
 		if !of.Decision.HasThreshold {
 			to.number(math.NaN())
 			return
 		}
 		to.number(of.Decision.Threshold)
 	}},
-	{"defer", truths, false, func(to *column, of *said) { to.truth(of.Decision.Action == policy.Defer) }},
-	{"deciding_class", integers, false, func(to *column, of *said) { to.integer(int64(of.Decision.Class)) }},
-	{"reason", texts, false, func(to *column, of *said) { to.text(of.reason) }},
-	{"degenerate", truths, false, func(to *column, of *said) { to.truth(of.Degenerate) }},
-	{"decision", texts, false, func(to *column, of *said) { to.text(of.Decision.Action.String()) }},
-	{errorName, errors, false, func(to *column, of *said) { to.text(of.error) }},
+	{name: "defer", datatype: truths, put: func(to *column, of *said) { to.truth(of.Decision.Action == policy.Defer) }},
+	{name: "deciding_class", datatype: integers, put: func(to *column, of *said) { to.integer(int64(of.Decision.Class)) }},
+	{name: "reason", datatype: texts, put: func(to *column, of *said) { to.text(of.reason) }},
+	{name: "degenerate", datatype: truths, put: func(to *column, of *said) { to.truth(of.Degenerate) }},
+	{name: "decision", datatype: texts, put: func(to *column, of *said) { to.text(of.Decision.Action.String()) }},
+	{name: "predicted", datatype: integers, put: func(to *column, of *said) { to.integer(int64(of.Predicted)) }},
+	predictedClass,
+	{name: errorName, datatype: errors, put: func(to *column, of *said) { to.text(of.error) }},
 }
 
 // defaults are the outputs of a request that names none: those with one element
@@ -100,26 +114,20 @@ func (o *output) bytes(classes int) int {
 // said is what outputs say of one input.
 type said struct {
 	*engine.Outcome
-	reason, error string
+	class, reason, error string
 }
 
 // answer is the outputs of a request, as its inputs are decided.
 type answer struct {
 	request *request
-	columns []*column
+	columns []column
 	none    *engine.Outcome // of an input that was refused
 }
 
-func newAnswer(q *request) *answer {
-	a := &answer{request: q}
-	for range q.outputs {
-		a.columns = append(a.columns, &column{raw: q.raw, contents: &pb.InferTensorContents{}})
-	}
-	return a
-}
-
 // decided adds an outcome.
-func (a *answer) decided(o *engine.Outcome) { a.add(&said{o, o.Decision.Reason.String(), ""}) }
+func (a *answer) decided(o *engine.Outcome) {
+	a.add(&said{o, a.request.classes[o.Predicted], o.Decision.Reason.String(), ""})
+}
 
 // refused adds an input that was refused: it is to be deferred, and what is not
 // known of it is no number.
@@ -129,12 +137,12 @@ func (a *answer) refused(err error) {
 		nans := slices.Repeat([]float64{nan}, a.request.call.Classes)
 		a.none = &engine.Outcome{
 			Result: &decomp.Result{
-				C: nans, Skewness: nans, Mean: nans, Variance: nans, M: nans, MI: nan, Entropy: nan, SumC: nan,
+				C: nans, Skewness: nans, Mean: nans, Variance: nans, M: nans, MI: nan, Entropy: nan, SumC: nan, Predicted: -1,
 			},
 			Decision: policy.Decision{Action: policy.Defer, Class: -1, Value: nan},
 		}
 	}
-	a.add(&said{a.none, reasonOf(err), status.Convert(err).Message()})
+	a.add(&said{a.none, "", reasonOf(err), status.Convert(err).Message()})
 }
 
 // reasonOf is the reason of an error, as the label of the metric that counts it.
@@ -148,40 +156,67 @@ func reasonOf(err error) string {
 }
 
 func (a *answer) add(s *said) {
+	if a.columns == nil {
+		a.columns = make([]column, len(a.request.outputs))
+	}
 	for i, o := range a.request.outputs {
-		o.put(a.columns[i], s)
+		if o.put != nil {
+			o.put(&a.columns[i], s)
+		}
 	}
 }
 
-// addTo completes the response.
+// addTo completes the response. Tensors that are handed through have both forms but for
+// some datatypes, and always that of the request: where they do not have the one that is
+// asked for, all tensors come in the other.
 func (a *answer) addTo(r *pb.ModelInferResponse) {
+	if !a.format(r, a.request.typed) {
+		a.format(r, !a.request.typed)
+	}
+}
+
+// format adds the tensors to the response in one form, and reports whether all of them
+// have it.
+func (a *answer) format(r *pb.ModelInferResponse, typed bool) (ok bool) {
+	r.Outputs, r.RawOutputContents = nil, nil
 	for i, o := range a.request.outputs {
-		tensor := &pb.ModelInferResponse_InferOutputTensor{
-			Name: o.name, Datatype: o.datatype.name, Shape: o.shape(int64(a.request.call.Tensor.Inputs), a.request.call.Classes),
+		tensor := &pb.ModelInferResponse_InferOutputTensor{Name: o.name}
+		var raw []byte
+		isTyped := false
+		switch {
+		case o.tensor == nil:
+			tensor.Datatype, tensor.Shape = o.datatype.name, o.shape(int64(a.request.call.Tensor.Inputs), a.request.call.Classes)
+			if a.columns != nil {
+				raw = a.columns[i]
+			}
+		default:
+			tensor.Datatype, tensor.Shape, tensor.Parameters = o.tensor.GetDatatype(), o.tensor.GetShape(), o.tensor.GetParameters()
+			raw, isTyped = o.raw, !a.request.raw
 		}
-		if a.request.raw {
-			r.RawOutputContents = append(r.RawOutputContents, a.columns[i].bytes)
-		} else {
-			tensor.Contents = a.columns[i].contents
+		switch {
+		case typed && isTyped:
+			tensor.Contents, ok = o.tensor.GetContents(), true
+		case typed:
+			tensor.Contents, ok = contents.Typed(raw, tensor.GetDatatype())
+		case isTyped:
+			raw, ok = contents.Raw(o.tensor.GetContents(), tensor.GetDatatype())
+		default:
+			ok = true
 		}
-		r.Outputs = append(r.Outputs, tensor)
+		if !ok {
+			return false
+		}
+		if r.Outputs = append(r.Outputs, tensor); !typed {
+			r.RawOutputContents = append(r.RawOutputContents, raw)
+		}
 	}
+	return true
 }
 
-// column is the elements of one output, raw or typed.
-type column struct {
-	raw      bool
-	bytes    []byte
-	contents *pb.InferTensorContents
-}
+// column is the elements of one output, as little-endian bytes.
+type column []byte
 
-func (c *column) number(v float64) {
-	if c.raw {
-		c.bytes = binary.LittleEndian.AppendUint64(c.bytes, math.Float64bits(v))
-	} else {
-		c.contents.Fp64Contents = append(c.contents.Fp64Contents, v)
-	}
-}
+func (c *column) number(v float64) { *c = binary.LittleEndian.AppendUint64(*c, math.Float64bits(v)) }
 
 func (c *column) numbers(vs []float64) {
 	for _, v := range vs {
@@ -189,30 +224,17 @@ func (c *column) numbers(vs []float64) {
 	}
 }
 
-func (c *column) integer(v int64) {
-	if c.raw {
-		c.bytes = binary.LittleEndian.AppendUint64(c.bytes, uint64(v))
-	} else {
-		c.contents.Int64Contents = append(c.contents.Int64Contents, v)
-	}
-}
+func (c *column) integer(v int64) { *c = binary.LittleEndian.AppendUint64(*c, uint64(v)) }
 
 func (c *column) truth(v bool) {
-	switch {
-	case !c.raw:
-		c.contents.BoolContents = append(c.contents.BoolContents, v)
-	case v:
-		c.bytes = append(c.bytes, 1)
-	default:
-		c.bytes = append(c.bytes, 0)
+	if v {
+		*c = append(*c, 1)
+	} else {
+		*c = append(*c, 0)
 	}
 }
 
-// text has its length before it where it is raw.
+// text has its length before it.
 func (c *column) text(v string) {
-	if c.raw {
-		c.bytes = append(binary.LittleEndian.AppendUint32(c.bytes, uint32(len(v))), v...)
-	} else {
-		c.contents.BytesContents = append(c.contents.BytesContents, []byte(v))
-	}
+	*c = append(binary.LittleEndian.AppendUint32(*c, uint32(len(v))), v...)
 }

@@ -7,52 +7,105 @@ import (
 	"strconv"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/inference/contents"
+	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	pb "github.com/ckd-project/ckd/proto/inference"
 	"github.com/ckd-project/ckd/server"
 )
 
-// passesName is the name of the one input tensor.
-const passesName = "passes"
+// passesName is the usual name of the tensor that has the passes: see policy.Policy.Tensor.
+const passesName = policy.DefaultTensor
 
-// inputShape is its shape in the default layout.
-func inputShape(m *ckdv1.Model) []int64 {
+// inputShape is the shape of that tensor in the default layout.
+func inputShape(p *policy.Policy) []int64 {
 	passes := int64(-1)
-	if m.GetKind() == ckdv1.Kind_KIND_DIRICHLET {
+	if p.Kind == policy.Dirichlet {
 		passes = 1
 	}
-	return []int64{-1, passes, int64(len(m.GetClasses()))}
+	return []int64{-1, passes, int64(len(p.Classes))}
 }
 
 // request is what a ModelInferRequest asks.
 type request struct {
+	message *pb.ModelInferRequest
 	call    server.Call
+	fault   *server.Fault
+	classes []string // of the policy that decides
+	tensor  int      // the one of the inputs that has the passes
 	outputs []*output
-	raw     bool // the tensors, and so those of the answer, are bytes
+	raw     bool // the tensors are bytes
+	typed   bool // those of the answer are to be contents
 }
 
-// read reads a request as far as no policy is needed for it. After a fault, the
-// request has what was understood of it.
+// read reads a request as far as no policy is needed for it, and takes the tensor with
+// the passes to have its usual name. After a fault, the request has what was understood
+// of it.
 func read(r *pb.ModelInferRequest) (*request, *server.Fault) {
-	q := &request{raw: len(r.GetRawInputContents()) > 0}
-	q.call.Model, q.call.Version = r.GetModelName(), r.GetModelVersion()
-	if got := len(r.GetInputs()); got != 1 {
-		return q, wrong("inputs", fmt.Sprintf("%d tensors", got), "one, named "+passesName)
+	q := &request{message: r}
+	q.read(passesName)
+	return q, q.fault
+}
+
+// complete completes the request by the policy that decides: see server.Call.
+func (q *request) complete(p *policy.Policy) *server.Fault {
+	if p.Tensor != passesName {
+		q.read(p.Tensor)
 	}
-	tensor := r.GetInputs()[0]
-	if got := tensor.GetName(); got != passesName {
-		return q, wrong("inputs[0].name", strconv.Quote(got), passesName)
+	q.classes = p.Classes
+	if slices.Contains(q.outputs, predictedClass) {
+		longest := 0
+		for _, class := range p.Classes {
+			longest = max(longest, len(class))
+		}
+		q.call.ReplyBytes += longest
+	}
+	return q.fault
+}
+
+// read reads the request, whose passes are in the tensor of a name.
+func (q *request) read(name string) {
+	r := q.message
+	*q = request{message: r, raw: len(r.GetRawInputContents()) > 0}
+	q.call.Model, q.call.Version, q.call.Complete = r.GetModelName(), r.GetModelVersion(), q.complete
+	if q.fault = q.find(r.GetInputs(), name); q.fault != nil {
+		return
 	}
 	for _, step := range []func(*pb.ModelInferRequest, *pb.ModelInferRequest_InferInputTensor) *server.Fault{
 		q.readParameters, q.readShape, q.readValues, q.readOutputs,
 	} {
-		if fault := step(r, tensor); fault != nil {
-			return q, fault
+		if q.fault = step(r, r.GetInputs()[q.tensor]); q.fault != nil {
+			return
 		}
 	}
-	return q, nil
 }
+
+// find finds the tensor of a name.
+func (q *request) find(tensors []*pb.ModelInferRequest_InferInputTensor, name string) *server.Fault {
+	var names []string
+	found := 0
+	for i, t := range tensors {
+		if names = append(names, strconv.Quote(t.GetName())); t.GetName() == name {
+			q.tensor = i
+			found++
+		}
+	}
+	switch {
+	case found == 1:
+		return nil
+	case len(tensors) == 0:
+		return wrong("inputs", "0 tensors", "one, named "+name)
+	case len(tensors) == 1:
+		return wrong("inputs[0].name", names[0], name)
+	}
+	return wrong("inputs", fmt.Sprintf("%d tensors, %s", len(tensors), strings.Join(names, " ")), "one of them, and no more, named "+name)
+}
+
+// field is the name of a field of the tensor with the passes.
+func (q *request) field(name string) string { return fmt.Sprintf("inputs[%d].%s", q.tensor, name) }
 
 func wrong(field, got, expected string) *server.Fault {
 	return &server.Fault{Reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_TENSOR, Field: field, Got: got, Expected: expected}
@@ -98,13 +151,36 @@ func enum(values map[string]int32, prefix, word string) (int32, bool) {
 	return number, number != 0
 }
 
+// The parameters that say in which form the tensors of the answer come.
+const (
+	binaryAll    = "binary_data_output" // of the request: of all
+	binaryOutput = "binary_data"        // of an output, which wins
+)
+
+// readForm reads such a parameter, false for contents; otherwise is what a request
+// means that does not have it.
+func readForm(field string, sent map[string]*pb.InferParameter, name string, otherwise bool) (raw bool, fault *server.Fault) {
+	p, there := sent[name]
+	if !there {
+		return otherwise, nil
+	}
+	choice, ok := p.GetParameterChoice().(*pb.InferParameter_BoolParam)
+	if !ok {
+		return false, &server.Fault{
+			Reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_PARAMETER, Field: field + "parameters." + name, Got: show(p),
+			Expected: "true or false",
+		}
+	}
+	return choice.BoolParam, nil
+}
+
 // readParameters reads those of the request, and of the tensor, which win.
 func (q *request) readParameters(r *pb.ModelInferRequest, t *pb.ModelInferRequest_InferInputTensor) *server.Fault {
 	q.call.Tensor.Layout = decomp.NSK
 	for _, of := range []struct {
 		field string
 		sent  map[string]*pb.InferParameter
-	}{{"", r.GetParameters()}, {"inputs[0].", t.GetParameters()}} {
+	}{{"", r.GetParameters()}, {q.field(""), t.GetParameters()}} {
 		if fault := checkRefused(of.field, of.sent); fault != nil {
 			return fault
 		}
@@ -119,6 +195,11 @@ func (q *request) readParameters(r *pb.ModelInferRequest, t *pb.ModelInferReques
 					Reason: p.reason, Field: of.field + "parameters." + p.name, Got: show(value), Expected: p.values,
 				}
 			}
+		}
+	}
+	for i, other := range r.GetInputs() { // which are not where the request says that they are
+		if fault := checkRefused(fmt.Sprintf("inputs[%d].", i), other.GetParameters()); fault != nil {
+			return fault
 		}
 	}
 	return nil
@@ -165,7 +246,7 @@ func (q *request) readShape(_ *pb.ModelInferRequest, t *pb.ModelInferRequest_Inf
 		if q.call.Tensor.Layout == decomp.SNK {
 			expected = "[passes inputs classes]"
 		}
-		return wrong("inputs[0].shape", fmt.Sprint(shape), expected)
+		return wrong(q.field("shape"), fmt.Sprint(shape), expected)
 	}
 	q.call.Tensor.Inputs, q.call.Tensor.Passes, q.call.Classes = int(shape[0]), int(shape[1]), int(shape[2])
 	if q.call.Tensor.Layout == decomp.SNK {
@@ -179,24 +260,26 @@ func (q *request) readShape(_ *pb.ModelInferRequest, t *pb.ModelInferRequest_Inf
 func (q *request) readValues(r *pb.ModelInferRequest, t *pb.ModelInferRequest_InferInputTensor) *server.Fault {
 	element, known := elements[t.GetDatatype()]
 	if !known {
-		return wrong("inputs[0].datatype", strconv.Quote(t.GetDatatype()), "FP32, FP64, FP16 or BF16")
+		return wrong(q.field("datatype"), strconv.Quote(t.GetDatatype()), "FP32, FP64, FP16 or BF16")
 	}
 	q.call.Tensor.SumRounding = element.rounding
 	if !q.raw {
 		return q.readContents(t, element)
 	}
-	if n := countContents(t.GetContents()); n > 0 {
-		return &server.Fault{
-			Reason: ckdv1.ErrorReason_ERROR_REASON_TWO_ENCODINGS, Field: "inputs[0].contents",
-			Got: fmt.Sprintf("%d values beside raw_input_contents", n), Expected: "one of the two",
+	for i, one := range r.GetInputs() {
+		if n := contents.Count(one.GetContents()); n > 0 {
+			return &server.Fault{
+				Reason: ckdv1.ErrorReason_ERROR_REASON_TWO_ENCODINGS, Field: fmt.Sprintf("inputs[%d].contents", i),
+				Got: fmt.Sprintf("%d values beside raw_input_contents", n), Expected: "one of the two",
+			}
 		}
 	}
-	if got := len(r.GetRawInputContents()); got != 1 {
+	if got := len(r.GetRawInputContents()); got != len(r.GetInputs()) {
 		return wrongLength("raw_input_contents", fmt.Sprintf("%d tensors", got), "one for each of inputs")
 	}
-	raw := r.GetRawInputContents()[0]
+	raw := r.GetRawInputContents()[q.tensor]
 	if len(raw)%element.size != 0 || !isProduct(len(raw)/element.size, t.GetShape()) {
-		return wrongLength("raw_input_contents[0]", fmt.Sprintf("%d bytes", len(raw)),
+		return wrongLength(fmt.Sprintf("raw_input_contents[%d]", q.tensor), fmt.Sprintf("%d bytes", len(raw)),
 			fmt.Sprintf("%d for each value of shape %v", element.size, t.GetShape()))
 	}
 	q.setValues(len(raw)/element.size, element.double, func(to *decomp.Tensor) { element.read(to, raw) })
@@ -206,15 +289,15 @@ func (q *request) readValues(r *pb.ModelInferRequest, t *pb.ModelInferRequest_In
 // readContents is readValues of a tensor that has its values with it.
 func (q *request) readContents(t *pb.ModelInferRequest_InferInputTensor, e element) *server.Fault {
 	if e.contents == "" {
-		return wrong("inputs[0].datatype", strconv.Quote(t.GetDatatype()), "FP32 or FP64, but for raw_input_contents")
+		return wrong(q.field("datatype"), strconv.Quote(t.GetDatatype()), "FP32 or FP64, but for raw_input_contents")
 	}
 	single, double := t.GetContents().GetFp32Contents(), t.GetContents().GetFp64Contents()
 	got := len(single)
 	if e.double {
 		got = len(double)
 	}
-	if all := countContents(t.GetContents()); all != got || !isProduct(got, t.GetShape()) {
-		return wrongLength("inputs[0].contents", fmt.Sprintf("%d values, %d of them in %s", all, got, e.contents),
+	if all := contents.Count(t.GetContents()); all != got || !isProduct(got, t.GetShape()) {
+		return wrongLength(q.field("contents"), fmt.Sprintf("%d values, %d of them in %s", all, got, e.contents),
 			fmt.Sprintf("those of shape %v in %s", t.GetShape(), e.contents))
 	}
 	q.setValues(got, e.double, func(to *decomp.Tensor) { to.Float32, to.Float64 = single, double })
@@ -229,33 +312,70 @@ func (q *request) setValues(n int, double bool, read func(*decomp.Tensor)) {
 	}
 }
 
-// readOutputs finds the outputs that are asked for.
+// readOutputs finds the outputs that are asked for, by name: ours, and other tensors of
+// the request. A request that names none is answered with the defaults, and with all
+// its other tensors but for those named like an output of ours.
 func (q *request) readOutputs(r *pb.ModelInferRequest, _ *pb.ModelInferRequest_InferInputTensor) *server.Fault {
+	all, fault := readForm("", r.GetParameters(), binaryAll, true)
+	if fault != nil {
+		return fault
+	}
+	others := q.others(r)
 	for i, asked := range r.GetOutputs() {
-		field := fmt.Sprintf("outputs[%d]", i)
-		at := slices.IndexFunc(outputs, func(o *output) bool { return o.name == asked.GetName() })
+		field := fmt.Sprintf("outputs[%d].", i)
+		named := func(o *output) bool { return o.name == asked.GetName() }
+		from := outputs
+		at := slices.IndexFunc(from, named)
 		if at < 0 {
-			return wrong(field+".name", strconv.Quote(asked.GetName()), "one of "+outputNames())
+			from, at = others, slices.IndexFunc(others, named)
 		}
-		if slices.Contains(q.outputs, outputs[at]) {
-			return wrong(field+".name", strconv.Quote(asked.GetName())+" again", "every output once")
+		if at < 0 {
+			return wrong(field+"name", strconv.Quote(asked.GetName()), "one of "+outputNames()+", or of the request's other tensors")
 		}
-		if fault := checkRefused(field+".", asked.GetParameters()); fault != nil {
+		if slices.Contains(q.outputs, from[at]) {
+			return wrong(field+"name", strconv.Quote(asked.GetName())+" again", "every output once")
+		}
+		if fault := checkRefused(field, asked.GetParameters()); fault != nil {
 			return fault
 		}
-		q.outputs = append(q.outputs, outputs[at])
+		raw, fault := readForm(field, asked.GetParameters(), binaryOutput, all)
+		if fault != nil {
+			return fault
+		}
+		q.typed = q.typed || !raw // raw_output_contents has all tensors, or none
+		q.outputs = append(q.outputs, from[at])
 	}
 	if len(q.outputs) == 0 {
-		q.outputs = defaults
+		q.outputs, q.typed = append(slices.Clone(defaults), others...), !all
 	}
 	q.call.AllOrNone = true
 	for _, o := range q.outputs {
+		if o.tensor != nil {
+			q.call.Handed += proto.Size(o.tensor) + len(o.raw)
+			continue
+		}
 		q.call.ReplyBytes += o.bytes(q.call.Classes)
 		if o.name == errorName {
 			q.call.AllOrNone = false
 		}
 	}
 	return nil
+}
+
+// others returns the tensors that can be handed through.
+func (q *request) others(r *pb.ModelInferRequest) []*output {
+	var others []*output
+	for i, t := range r.GetInputs() {
+		if i == q.tensor || slices.ContainsFunc(outputs, func(o *output) bool { return o.name == t.GetName() }) {
+			continue
+		}
+		o := &output{name: t.GetName(), tensor: t}
+		if q.raw {
+			o.raw = r.GetRawInputContents()[i]
+		}
+		others = append(others, o)
+	}
+	return others
 }
 
 func wrongLength(field, got, expected string) *server.Fault {
@@ -269,10 +389,4 @@ func isProduct(n int, of []int64) bool {
 		return n == 0
 	}
 	return int64(n)%last == 0 && int64(n)/last == first
-}
-
-// countContents is the number of values in all fields.
-func countContents(c *pb.InferTensorContents) int {
-	return len(c.GetBoolContents()) + len(c.GetIntContents()) + len(c.GetInt64Contents()) + len(c.GetUintContents()) +
-		len(c.GetUint64Contents()) + len(c.GetFp32Contents()) + len(c.GetFp64Contents()) + len(c.GetBytesContents())
 }

@@ -38,7 +38,7 @@ func (s *service) ServerReady(context.Context, *pb.ServerReadyRequest) (*pb.Serv
 
 // ModelReady implements the RPC. A model that does not exist is not ready.
 func (s *service) ModelReady(ctx context.Context, r *pb.ModelReadyRequest) (*pb.ModelReadyResponse, error) {
-	_, err := s.server.Model(ctx, r.GetName(), r.GetVersion())
+	_, err := s.server.Policy(ctx, r.GetName(), r.GetVersion())
 	if err != nil && status.Code(err) != codes.NotFound {
 		return nil, err
 	}
@@ -54,20 +54,20 @@ func (s *service) ServerMetadata(context.Context, *pb.ServerMetadataRequest) (*p
 
 // ModelMetadata implements the RPC.
 func (s *service) ModelMetadata(ctx context.Context, r *pb.ModelMetadataRequest) (*pb.ModelMetadataResponse, error) {
-	m, err := s.server.Model(ctx, r.GetName(), r.GetVersion())
+	p, err := s.server.Policy(ctx, r.GetName(), r.GetVersion())
 	if err != nil {
 		return nil, err
 	}
 	response := &pb.ModelMetadataResponse{
-		Name: m.GetPolicy().GetModel(), Platform: platform,
-		Inputs: []*pb.ModelMetadataResponse_TensorMetadata{{Name: passesName, Datatype: "FP32", Shape: inputShape(m)}},
+		Name: p.Name, Platform: platform,
+		Inputs: []*pb.ModelMetadataResponse_TensorMetadata{{Name: p.Tensor, Datatype: "FP32", Shape: inputShape(p)}},
 	}
-	if version := m.GetPolicy().GetVersion(); version != "" {
-		response.Versions = []string{version}
+	if p.Version != "" {
+		response.Versions = []string{p.Version}
 	}
 	for _, o := range outputs {
 		response.Outputs = append(response.Outputs, &pb.ModelMetadataResponse_TensorMetadata{
-			Name: o.name, Datatype: o.datatype.name, Shape: o.shape(-1, len(m.GetClasses())),
+			Name: o.name, Datatype: o.datatype.name, Shape: o.shape(-1, len(p.Classes)),
 		})
 	}
 	return response, nil
@@ -75,18 +75,18 @@ func (s *service) ModelMetadata(ctx context.Context, r *pb.ModelMetadataRequest)
 
 // ModelConfig implements the RPC.
 func (s *service) ModelConfig(ctx context.Context, r *pb.ModelConfigRequest) (*pb.ModelConfigResponse, error) {
-	m, err := s.server.Model(ctx, r.GetName(), r.GetVersion())
+	p, err := s.server.Policy(ctx, r.GetName(), r.GetVersion())
 	if err != nil {
 		return nil, err
 	}
 	config := &pb.ModelConfig{
-		Name: m.GetPolicy().GetModel(), Platform: platform, Backend: platform,
-		Input:                  []*pb.ModelInput{{Name: passesName, DataType: pb.DataType_TYPE_FP32, Dims: inputShape(m)}},
+		Name: p.Name, Platform: platform, Backend: platform,
+		Input:                  []*pb.ModelInput{{Name: p.Tensor, DataType: pb.DataType_TYPE_FP32, Dims: inputShape(p)}},
 		ModelTransactionPolicy: &pb.ModelTransactionPolicy{},
 	}
 	for _, o := range outputs {
 		config.Output = append(config.Output, &pb.ModelOutput{
-			Name: o.name, DataType: o.datatype.triton, Dims: o.shape(-1, len(m.GetClasses())),
+			Name: o.name, DataType: o.datatype.triton, Dims: o.shape(-1, len(p.Classes)),
 		})
 	}
 	return &pb.ModelConfigResponse{Config: config}, nil

@@ -181,7 +181,7 @@ func TestStream(t *testing.T) {
 		if reply.GetErrorMessage() != "" || !reply.GetInferResponse().GetParameters()["triton_final_response"].GetBoolParam() {
 			t.Errorf("answer %d: %v", i, reply)
 		}
-		compare(t, read(t, reply.GetInferResponse()), native)
+		compare(t, read(t, reply.GetInferResponse()), native, classesOf["ctg"])
 	}
 	if _, err := st.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("the end is %v", err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -20,10 +21,16 @@ type Call struct {
 	Kind      ckdv1.Kind // that the policy must accept; unspecified: whichever it does
 	Posterior string     // how the passes were sampled; empty: not told
 
+	// Complete completes the call by the policy that decides; nil: there is nothing to
+	// complete. It is not called where no policy has the model's name.
+	Complete func(*policy.Policy) *Fault
+
 	// ReplyBytes is about what one input is answered with.
 	ReplyBytes int
 	// AllOrNone: one input that is refused refuses the call, and none is decided.
 	AllOrNone bool
+	// Handed is the bytes of the request that the reply repeats.
+	Handed int
 
 	// Tensor has no values yet: Read adds them, once there is room, and Bytes is what
 	// they take then.
@@ -47,8 +54,13 @@ func (s *Server) RegisterService(d *grpc.ServiceDesc, implementation any) {
 // was told is void.
 func (s *Server) Decide(ctx context.Context, c *Call, each func(i int, o *engine.Outcome, err error)) (*ckdv1.PolicyRef, error) {
 	var ref *ckdv1.PolicyRef
-	err := s.serve(ctx, c.Model, c.Tensor.Inputs, func(m *model) error {
+	err := s.serve(ctx, c.Model, &c.Tensor.Inputs, func(m *model) error {
 		ref = m.ref
+		if c.Complete != nil {
+			if f := c.Complete(m.Policy()); f != nil {
+				return f.error()
+			}
+		}
 		return s.decide(ctx, m, c, each)
 	})
 	return ref, err
@@ -58,7 +70,7 @@ func (s *Server) decide(ctx context.Context, m *model, c *Call, each func(i int,
 	if err := s.checkForeign(m, c); err != nil {
 		return err
 	}
-	held, err := s.hold(m, size{c.Tensor.Inputs, c.Tensor.Passes, int64(c.Bytes), int64(c.ReplyBytes)})
+	held, err := s.hold(m, size{c.Tensor.Inputs, c.Tensor.Passes, int64(c.Bytes + c.Handed), int64(c.ReplyBytes)})
 	if err != nil {
 		return err
 	}
@@ -112,12 +124,21 @@ func (s *Server) checkForeign(m *model, c *Call) error {
 	if err := s.checkCounts(int64(c.Tensor.Inputs), int64(c.Tensor.Passes)); err != nil {
 		return err
 	}
-	return s.checkReplyBytes(int64(c.ReplyBytes), c.Tensor.Inputs, "outputs", "these outputs")
+	if err := s.checkReplyBytes(int64(c.ReplyBytes), c.Tensor.Inputs, "outputs", "these outputs"); err != nil {
+		return err
+	}
+	if total, limit := int64(c.Tensor.Inputs)*int64(c.ReplyBytes)+int64(c.Handed), int64(s.limits.ReplyBytes); total > limit {
+		return &fault{
+			reason: ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE, field: "inputs", value: fmt.Sprintf("%d bytes", c.Handed),
+			message:  fmt.Sprintf("with %d bytes of other tensors the reply would have %d bytes, over the limit of %d", c.Handed, total, limit),
+			expected: "smaller tensors beside the passes, or outputs by name",
+		}
+	}
+	return nil
 }
 
-// Model is a model as clients are told of it, if its policy has a version; empty
-// for any.
-func (s *Server) Model(ctx context.Context, name, version string) (*ckdv1.Model, error) {
+// Policy returns the policy of a model, if it has a version; empty for any.
+func (s *Server) Policy(ctx context.Context, name, version string) (*policy.Policy, error) {
 	m, err := s.model(ctx, name)
 	if err == nil {
 		err = checkVersion(m, version)
@@ -125,7 +146,16 @@ func (s *Server) Model(ctx context.Context, name, version string) (*ckdv1.Model,
 	if err != nil {
 		return nil, statusOf(err, location{}).Err()
 	}
-	return modelMessage(m), nil
+	return m.Policy(), nil
+}
+
+// Tensor returns the name of the tensor that has the passes, in requests for a model
+// by the Open Inference Protocol; the usual name where there is no such model.
+func (s *Server) Tensor(model string) string {
+	if m := (*s.catalog.Load())[model]; m != nil {
+		return m.Policy().Tensor
+	}
+	return policy.DefaultTensor
 }
 
 func checkVersion(m *model, version string) error {
@@ -146,13 +176,9 @@ type Fault struct {
 	Got, Expected string
 }
 
-// Refuse refuses a call for a model, with about so many inputs, before it comes
-// to Decide, and counts them.
-func (s *Server) Refuse(ctx context.Context, name string, inputs int, f Fault) error {
-	return s.serve(ctx, name, inputs, func(*model) error {
-		return &fault{
-			reason: f.Reason, field: f.Field, value: f.Got, expected: f.Expected,
-			message: fmt.Sprintf("%s: got %s, expected %s", f.Field, clip(f.Got), f.Expected),
-		}
-	})
+func (f *Fault) error() error {
+	return &fault{
+		reason: f.Reason, field: f.Field, value: f.Got, expected: f.Expected,
+		message: fmt.Sprintf("%s: got %s, expected %s", f.Field, clip(f.Got), f.Expected),
+	}
 }

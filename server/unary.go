@@ -32,7 +32,8 @@ func (s *Server) decompose(ctx context.Context, in *wire.Incoming) (out *wire.Ou
 	if err := r.Decode(in); err != nil {
 		return nil, undecodable(err)
 	}
-	err = s.serve(ctx, r.Model, int(r.Inputs), func(m *model) (err error) {
+	inputs := int(r.Inputs)
+	err = s.serve(ctx, r.Model, &inputs, func(m *model) (err error) {
 		out, err = s.answer(ctx, m, r)
 		return err
 	})
@@ -47,12 +48,12 @@ func (r *call) release() {
 
 // serve finds the model of a request, and lets answer deal with it. Where the
 // request is refused it counts as many inputs as it states, and as can be, unless
-// the error of answer is a status: then they were counted.
-func (s *Server) serve(ctx context.Context, name string, inputs int, answer func(m *model) error) error {
-	inputs = min(max(inputs, 1), s.limits.InputsPerRequest)
+// the error of answer is a status: then they were counted. answer may correct their
+// number.
+func (s *Server) serve(ctx context.Context, name string, inputs *int, answer func(m *model) error) error {
 	m, err := s.model(ctx, name)
 	if err != nil {
-		s.metrics.RejectedUnknownModel(reasonWord(reasonOf(err)), inputs)
+		s.metrics.RejectedUnknownModel(reasonWord(reasonOf(err)), s.countable(*inputs))
 		return statusOf(err, location{}).Err()
 	}
 	s.retain(m)
@@ -61,9 +62,12 @@ func (s *Server) serve(ctx context.Context, name string, inputs int, answer func
 	if _, said := status.FromError(err); said || errors.Is(err, ctx.Err()) {
 		return err
 	}
-	m.metrics.Rejected(reasonWord(reasonOf(err)), inputs)
+	m.metrics.Rejected(reasonWord(reasonOf(err)), s.countable(*inputs))
 	return statusOf(err, location{}).Err()
 }
+
+// countable returns how many inputs a refused request counts that states so many.
+func (s *Server) countable(inputs int) int { return min(max(inputs, 1), s.limits.InputsPerRequest) }
 
 // answer is the reply to a request, or what is wrong with it.
 func (s *Server) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing, error) {

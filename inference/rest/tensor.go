@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/ckd-project/ckd/inference/contents"
 	"github.com/ckd-project/ckd/internal/httperror"
 	inferencepb "github.com/ckd-project/ckd/proto/inference"
 )
@@ -141,37 +142,9 @@ func appendElements(to []byte, name string, raw []byte) ([]byte, error) {
 	return append(to, ']'), nil
 }
 
-// rawOf is the bytes of a tensor whose elements come typed.
+// rawOf returns the bytes of a tensor whose elements come typed.
 func rawOf(c *inferencepb.InferTensorContents, name string) []byte {
-	var raw []byte
-	for _, v := range c.GetBoolContents() {
-		raw = append(raw, 0)
-		if v {
-			raw[len(raw)-1] = 1
-		}
-	}
-	size := datatypes[name].bytes
-	for _, v := range c.GetIntContents() {
-		raw = appendInteger(raw, size, uint64(v))
-	}
-	for _, v := range c.GetInt64Contents() {
-		raw = appendInteger(raw, size, uint64(v))
-	}
-	for _, v := range c.GetUintContents() {
-		raw = appendInteger(raw, size, uint64(v))
-	}
-	for _, v := range c.GetUint64Contents() {
-		raw = appendInteger(raw, size, v)
-	}
-	for _, v := range c.GetFp32Contents() {
-		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(v))
-	}
-	for _, v := range c.GetFp64Contents() {
-		raw = binary.LittleEndian.AppendUint64(raw, math.Float64bits(v))
-	}
-	for _, v := range c.GetBytesContents() {
-		raw = append(binary.LittleEndian.AppendUint32(raw, uint32(len(v))), v...)
-	}
+	raw, _ := contents.Raw(c, name)
 	return raw
 }
 
