@@ -150,6 +150,9 @@ func TestDriftNeedsReference(t *testing.T) {
 // TestDriftQueries: the queries of docs/drift.md, asked of a Prometheus that scrapes a
 // daemon with drift, say so.
 func TestDriftQueries(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a Prometheus takes seconds")
+	}
 	t.Parallel()
 	binary, promtool := testbed.Program(t, "prometheus", "PROMETHEUS"), testbed.Program(t, "promtool", "PROMTOOL")
 	d := serve(t, "--policy", calibrateDigits(t))

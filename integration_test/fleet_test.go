@@ -36,6 +36,9 @@ type fleet struct {
 // startFleet starts it with a policy whose version is integration.
 func startFleet(t *testing.T, policy string, flags []string, args ...string) *fleet {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("three daemons and a Prometheus take seconds")
+	}
 	binary, promtool := testbed.Program(t, "prometheus", "PROMETHEUS"), testbed.Program(t, "promtool", "PROMTOOL")
 	f := &fleet{t: t}
 	for i := range 3 {

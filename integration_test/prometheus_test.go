@@ -23,6 +23,9 @@ import (
 // TestPrometheus: a Prometheus that scrapes the daemon answers every query that
 // the documents show, and with the values that the lines of a replay give.
 func TestPrometheus(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a Prometheus takes seconds")
+	}
 	t.Parallel()
 	binary, promtool := testbed.Program(t, "prometheus", "PROMETHEUS"), testbed.Program(t, "promtool", "PROMTOOL")
 	queries := documentedQueries(t)

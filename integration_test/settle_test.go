@@ -23,6 +23,9 @@ var learned struct {
 // settledPolicy returns the file of a policy with a rule that was learned for it.
 func settledPolicy(t *testing.T) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("to learn a rule takes seconds")
+	}
 	file := filepath.Join(t.TempDir(), "settled.yaml")
 	learned.Do(func() { // it takes seconds
 		learned.told = run(t, "calibrate", "--settle", "0.01", "--policy", "testdata/lowrank.yaml", "--passes", recording("ctg-lowrank", ".passes.npy"), "--out", file).Stdout
@@ -67,6 +70,9 @@ func TestFrontier(t *testing.T) {
 	t.Parallel()
 	if runtime.GOARCH != "amd64" {
 		t.Skip("other processors round otherwise")
+	}
+	if testing.Short() {
+		t.Skip("to draw it takes seconds")
 	}
 	want, err := os.ReadFile("../docs/settle-frontier.svg")
 	if err != nil {

@@ -375,7 +375,7 @@ func againstReference[T Float](t *testing.T) {
 				data := panel[T](r, func() string { return kind }, passes, width, width)
 				c := NewColumns(width)
 				with(v, func() { Moments(c, data, passes, width, width, float64(passes-1)) })
-				for j := range width {
+				for j := 0; j < width; j += max(1, passes/200) { // sums of 400 bits take their time
 					column := make([]float64, passes)
 					for pass := range column {
 						column[pass] = float64(data[pass*width+j])
