@@ -124,7 +124,7 @@ func newHarness(t *testing.T, limits server.Limits) *harness {
 		if err := <-served; err != nil {
 			t.Error(err)
 		}
-		for deadline := time.Now().Add(5 * time.Second); !s.Idle(); time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); !s.Idle(); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Error("calls are left")
 				break
@@ -168,7 +168,7 @@ func (h *harness) metric(t testing.TB, name string, labels ...string) float64 {
 func (h *harness) eventually(t testing.TB, want float64, name string, labels ...string) {
 	t.Helper()
 	var got float64
-	for range 500 {
+	for range 6000 {
 		if got = h.metric(t, name, labels...); got == want {
 			return
 		}

@@ -278,7 +278,7 @@ func TestStreamStalls(t *testing.T) {
 		for st.Send(request) == nil { // what then is wrong, Recv says
 		}
 	}()
-	for deadline := time.Now().Add(10 * time.Second); !h.server.Idle() && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); !h.server.Idle() && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	ends(t, st, codes.ResourceExhausted, "SEND_STALLED")

@@ -314,7 +314,7 @@ func retryDelay(err error) time.Duration {
 
 // within reports whether something becomes true.
 func within(so func() bool) bool {
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if so() {
 			return true
 		}

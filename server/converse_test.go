@@ -90,7 +90,7 @@ func TestConverse(t *testing.T) {
 	}
 	close(proceed)
 	want := int64(proto.Size(reply))
-	for deadline := time.Now().Add(5 * time.Second); h.server.openBytes.Load() != want; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); h.server.openBytes.Load() != want; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d bytes are held, want %d", h.server.openBytes.Load(), want)
 		}

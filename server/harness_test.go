@@ -127,10 +127,10 @@ func newHarness(t *testing.T, limits Limits, change ...func(*Options)) *harness 
 		if err := <-served; err != nil {
 			t.Error(err)
 		}
-		for deadline := time.Now().Add(5 * time.Second); !s.Idle() && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(time.Minute); !s.Idle() && time.Now().Before(deadline); {
 			time.Sleep(time.Millisecond) // Stop does not wait for handlers
 		}
-		for deadline := time.Now().Add(5 * time.Second); s.openBytes.Load() != 0 && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(time.Minute); s.openBytes.Load() != 0 && time.Now().Before(deadline); {
 			runtime.GC() // which finds replies that a connection took along
 			time.Sleep(time.Millisecond)
 		}
@@ -205,7 +205,7 @@ func (h *harness) metric(t testing.TB, name string, labels ...string) float64 {
 func (h *harness) eventually(t testing.TB, want float64, name string, labels ...string) {
 	t.Helper()
 	var got float64
-	for range 500 {
+	for range 6000 {
 		if got = h.metric(t, name, labels...); got == want {
 			return
 		}

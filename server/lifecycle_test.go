@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -91,31 +92,33 @@ func TestSendStall(t *testing.T) {
 // TestInputIdle: an open input without passes fails alone; the input beside it
 // that has some, and the quiet stream, go on.
 func TestInputIdle(t *testing.T) {
-	limits := DefaultLimits()
-	limits.InputIdle = 400 * time.Millisecond
-	h := newHarness(t, limits)
-	st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
-	st.sendBlock(&ckdv1.Block{Group: 1, InputIds: []string{"idle", "busy"}, Values: slices.Concat(safeRow, safeRow)})
-	busy := make(chan struct{})
-	go func() {
-		defer close(busy)
-		for range 12 {
-			time.Sleep(80 * time.Millisecond)
-			_ = st.Send(block(&ckdv1.Block{Group: 1, Rows: []uint32{1}, Values: criticalRow})) // the receiver sees a failure
+	synctest.Test(t, func(t *testing.T) {
+		limits := DefaultLimits()
+		limits.InputIdle = 400 * time.Millisecond
+		h := newHarness(t, limits)
+		st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
+		st.sendBlock(&ckdv1.Block{Group: 1, InputIds: []string{"idle", "busy"}, Values: slices.Concat(safeRow, safeRow)})
+		busy := make(chan struct{})
+		go func() {
+			defer close(busy)
+			for range 12 {
+				time.Sleep(80 * time.Millisecond)
+				_ = st.Send(block(&ckdv1.Block{Group: 1, Rows: []uint32{1}, Values: criticalRow})) // the receiver sees a failure
+			}
+		}()
+		results := st.receive().GetResults()
+		if len(results) != 1 || results[0].GetInputId() != "idle" {
+			t.Fatalf("expired: %v", results)
 		}
-	}()
-	results := st.receive().GetResults()
-	if len(results) != 1 || results[0].GetInputId() != "idle" {
-		t.Fatalf("expired: %v", results)
-	}
-	if reason, meta := reasonIn(t, results[0].GetError()); reason != ckdv1.ErrorReason_ERROR_REASON_INPUT_IDLE || meta["value"] != "1 passes" {
-		t.Errorf("%v %v", reason, meta)
-	}
-	<-busy
-	if left := st.rest(); len(left) != 1 || left[0].GetInputId() != "busy" || left[0].GetDecomposition().GetPasses() != 13 {
-		t.Errorf("the other input: %v", left)
-	}
-	h.eventually(t, 1, "ckd_inputs_rejected_total", "reason", "input_idle")
+		if reason, meta := reasonIn(t, results[0].GetError()); reason != ckdv1.ErrorReason_ERROR_REASON_INPUT_IDLE || meta["value"] != "1 passes" {
+			t.Errorf("%v %v", reason, meta)
+		}
+		<-busy
+		if left := st.rest(); len(left) != 1 || left[0].GetInputId() != "busy" || left[0].GetDecomposition().GetPasses() != 13 {
+			t.Errorf("the other input: %v", left)
+		}
+		h.eventually(t, 1, "ckd_inputs_rejected_total", "reason", "input_idle")
+	})
 }
 
 // TestDrain: no new inputs, the open ones finish, and then the stream ends. A
@@ -148,30 +151,34 @@ func TestDrain(t *testing.T) {
 
 // TestStreamAge: an old stream drains by itself; the daemon goes on.
 func TestStreamAge(t *testing.T) {
-	limits := DefaultLimits()
-	limits.StreamAge = 300 * time.Millisecond
-	h := newHarness(t, limits)
-	st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
-	st.sendBlock(&ckdv1.Block{Group: 1, InputIds: []string{"a"}, Values: safeRow})
-	time.Sleep(500 * time.Millisecond)
-	st.sendBlock(&ckdv1.Block{Group: 1, Values: safeRow, Final: true})
-	if got := rowsIn(st.ended(codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING)); !slices.Equal(got, []string{"a"}) {
-		t.Errorf("of an old stream: %v", got)
-	}
-	h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
+	synctest.Test(t, func(t *testing.T) {
+		limits := DefaultLimits()
+		limits.StreamAge = 300 * time.Millisecond
+		h := newHarness(t, limits)
+		st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
+		st.sendBlock(&ckdv1.Block{Group: 1, InputIds: []string{"a"}, Values: safeRow})
+		time.Sleep(500 * time.Millisecond)
+		st.sendBlock(&ckdv1.Block{Group: 1, Values: safeRow, Final: true})
+		if got := rowsIn(st.ended(codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING)); !slices.Equal(got, []string{"a"}) {
+			t.Errorf("of an old stream: %v", got)
+		}
+		h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
+	})
 }
 
 // TestStreamAgeDeadline: an old stream whose inputs do not come to an end is
 // ended all the same.
 func TestStreamAgeDeadline(t *testing.T) {
-	limits := DefaultLimits()
-	limits.StreamAge, limits.DrainGrace = 100*time.Millisecond, 300*time.Millisecond
-	h := newHarness(t, limits)
-	st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
-	st.sendBlock(&ckdv1.Block{Group: 1, InputIds: []string{"a"}, Values: safeRow})
-	st.ended(codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING)
-	h.eventually(t, 1, "ckd_inputs_abandoned_total")
-	h.eventually(t, 0, "ckd_inputs_open")
+	synctest.Test(t, func(t *testing.T) {
+		limits := DefaultLimits()
+		limits.StreamAge, limits.DrainGrace = 100*time.Millisecond, 300*time.Millisecond
+		h := newHarness(t, limits)
+		st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
+		st.sendBlock(&ckdv1.Block{Group: 1, InputIds: []string{"a"}, Values: safeRow})
+		st.ended(codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING)
+		h.eventually(t, 1, "ckd_inputs_abandoned_total")
+		h.eventually(t, 0, "ckd_inputs_open")
+	})
 }
 
 // TestReload: an input keeps the policy that it opened under, the next one of
@@ -281,7 +288,7 @@ func TestPolicyChanged(t *testing.T) {
 func (h *harness) gone(t *testing.T, model string) {
 	t.Helper()
 	series := 0
-	for range 500 {
+	for range 6000 {
 		series = 0
 		families, err := h.registry.Gather()
 		if err != nil {

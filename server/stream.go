@@ -128,7 +128,7 @@ func (s *Server) supervise(ctx context.Context, opened <-chan *session, exchange
 	aged, stopAge := s.limits.age()
 	defer stopAge()
 	drained, changed := s.drained, s.changed()
-	session.checkPolicy() // the policies may have been replaced since the stream opened
+	session.checkPolicy()         // the policies may have been replaced since the stream opened
 	var deadline <-chan time.Time // of a stream that opens no more inputs by itself
 	for {
 		select {

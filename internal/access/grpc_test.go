@@ -250,7 +250,7 @@ type stream struct {
 // begin a stream and have one message answered.
 func begin(t *testing.T, c *grpc.ClientConn, model string, pairs ...string) stream {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(t.Context(), metadata.Pairs(pairs...)), 20*time.Second)
+	ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(t.Context(), metadata.Pairs(pairs...)), time.Minute)
 	t.Cleanup(cancel)
 	s, err := ckdv1.NewUncertaintyServiceClient(c).DecomposeStream(ctx)
 	if err != nil {
@@ -646,7 +646,7 @@ func TestTap(t *testing.T) {
 		{"passed on to nobody", inProcess, []string{"ckd-identity", "b"}, access.UnknownIdentity},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(t.Context(), metadata.Pairs(test.sent...)), 20*time.Second)
+			ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(t.Context(), metadata.Pairs(test.sent...)), time.Minute)
 			defer cancel()
 			call, err := test.c.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, "/ckd.v1.UncertaintyService/GetModel")
 			if err != nil {

@@ -294,7 +294,7 @@ func TestOutgoing(t *testing.T) {
 	served := false
 	s.HTTP(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		served = true
-		ctx, cancel := context.WithTimeout(r.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
 		defer cancel()
 		who, err := callIn(ctx, c)
 		if err != nil || who != "a" {

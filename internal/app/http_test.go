@@ -61,7 +61,7 @@ func TestHTTPWhileStopping(t *testing.T) {
 		t.Errorf("before: %d %s", code, body)
 	}
 	stop()
-	for deadline := time.Now().Add(10 * time.Second); a.Serving() && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); a.Serving() && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	for path, want := range map[string]struct {

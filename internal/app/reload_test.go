@@ -116,7 +116,7 @@ func TestReloadOnHangup(t *testing.T) {
 	// A signal that arrives before the daemon listens, or after it has ended, ends nothing.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	d := startReloading(t, false)
-	for range 500 {
+	for range 6000 {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}

@@ -290,7 +290,7 @@ func TestRevocation(t *testing.T) {
 		return c
 	}
 	conns := map[string]*grpc.ClientConn{"revoked": dial(revoked), "good": dial(good), "aged": dial(aged)}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	stream, err := healthv1.NewHealthClient(conns["revoked"]).Watch(ctx, &healthv1.HealthCheckRequest{})
 	if err != nil {
@@ -389,7 +389,7 @@ func serveHealth(t *testing.T, creds credentials.TransportCredentials) (address 
 
 // check makes one call.
 func check(c *grpc.ClientConn) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	_, err := healthv1.NewHealthClient(c).Check(ctx, &healthv1.HealthCheckRequest{})
 	return err
