@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -168,6 +169,121 @@ func TestPageFits(t *testing.T) {
 	b.screenshot("triage-fits-390.png")
 }
 
+// TestPageNotices: what needs attention tells of a fallback that decides most inputs,
+// and once of thresholds that nothing certifies; a policy that observes has neither.
+func TestPageNotices(t *testing.T) {
+	const fallback, uncertified = "The fallback score, cbec, decided 95.0% of the inputs", "Nothing is certified"
+	threshold := 0.02
+	d := serveState(t, acted("a", "b"))
+	b := open(t, d.Admin)
+	inputs := 1000.0 // another number for each state, to wait for
+	for name, c := range map[string]struct {
+		change func(p *triage.Policy)
+		share  float64
+		want   string
+		level  string
+	}{
+		"thresholds":      {func(*triage.Policy) {}, 0.5, uncertified, "note"},
+		"mostly fallback": {func(*triage.Policy) {}, 0.95, fallback + " " + uncertified, "warn"},
+		"always fallback": {func(p *triage.Policy) { p.Gate = "always" }, 0.95, uncertified, "note"},
+		"certificate":     {func(p *triage.Policy) { p.Calibration = &triage.Calibration{Certificate: "At most 5%."} }, 0.95, fallback, "warn"},
+		"no certificate":  {func(p *triage.Policy) { p.Calibration = &triage.Calibration{Objective: "coverage"} }, 0, uncertified, "note"},
+		"changed by hand": {func(p *triage.Policy) { p.Calibration = &triage.Calibration{Changed: true} }, 0, "", "alarm"},
+		"observes": {func(p *triage.Policy) {
+			p.Observes, p.Primary.Threshold, p.Fallback.Threshold = true, nil, nil
+		}, 0.95, "", "none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			state := acted("a", "b")
+			p := &state.Model.Policy
+			p.Gate, p.Primary, p.Fallback = "any-critical", triage.Rule{Score: "c_crit_max", Threshold: &threshold}, triage.Rule{Score: "cbec", Threshold: &threshold}
+			c.change(p)
+			inputs += 1000
+			for i := range state.Model.Spans {
+				state.Model.Spans[i].Inputs, state.Model.Spans[i].Fallback = inputs, c.share*inputs
+			}
+			d.show(state)
+			b.until(fmt.Sprintf(`document.querySelector("#inputs")?.value === "%v"`, inputs), "the page has it")
+			said := b.text(`[data-part="attention"]`)
+			for _, sentence := range []string{fallback, uncertified} {
+				want := 0
+				if strings.Contains(c.want, sentence) {
+					want = 1
+				}
+				if n := strings.Count(said, sentence); n != want {
+					t.Errorf("%q is said %d times, want %d, in %q", sentence, n, want, said)
+				}
+			}
+			if level := b.attribute("#attention", "data-level"); level != c.level {
+				t.Errorf("level %q, want %q: %q", level, c.level, said)
+			}
+		})
+	}
+}
+
+// TestPageTimes: every time that is read has its zone.
+func TestPageTimes(t *testing.T) {
+	state := acted("a", "b")
+	state.Daemon.Reload.At, state.Daemon.CertificateEnds = state.At, &state.At
+	state.Model.Recent = &triage.Recent{Kept: 5, Inputs: []triage.Deferred{{At: state.At, ID: "x", Predicted: "a", Score: "cbec", Reason: "above_threshold"}}}
+	b := open(t, serveState(t, state).Admin)
+	b.until(`document.querySelectorAll('[data-part="recent"] tbody tr').length === 1`, "the page is there")
+	zone := get[string](b, `new Intl.DateTimeFormat("en-GB", { hour: "2-digit", timeZoneName: "short" }).formatToParts(new Date()).find((p) => p.type === "timeZoneName").value`)
+	for selector, want := range map[string]string{
+		`[data-part="recent"] thead th`:  "Time, " + zone,
+		`[data-part="history"] thead th`: "From, " + zone,
+		`[data-part="span"]`:             "times in " + zone,
+	} {
+		if got := b.text(selector); !strings.Contains(got, want) {
+			t.Errorf("%s is %q, expected %q in it", selector, got, want)
+		}
+	}
+	for _, got := range append(names(b, "#policy time"), b.text("#policy time")) {
+		if !strings.HasSuffix(got, " "+zone) {
+			t.Errorf("a time is %q, expected its zone, %s", got, zone)
+		}
+	}
+}
+
+// TestPagePhone: of each deferred input all is in sight on a phone, long names too, and
+// each column has its heading.
+func TestPagePhone(t *testing.T) {
+	long := strings.Repeat("sinus-tachycardia-", 4)
+	threshold := 0.0245
+	state := acted("a", long)
+	state.Model.Recent = &triage.Recent{Kept: 5}
+	for i := range 3 {
+		state.Model.Recent.Inputs = append(state.Model.Recent.Inputs, triage.Deferred{
+			At: state.At, ID: strings.Repeat("id", 20*i), Predicted: long, Deciding: long, DecidingCritical: true, Score: "c_crit_max", Value: 0.0557,
+			Threshold: &threshold, Reason: "above_threshold", Passes: 30, Fingerprint: []triage.Share{{Class: long, Critical: true, C: 0.1}, {Class: "a", C: 0.01}},
+		})
+	}
+	b := open(t, serveState(t, state).Admin)
+	b.until(`document.querySelectorAll('[data-part="recent"] tbody tr').length === 3`, "the page is there")
+	heads := names(b, `[data-part="recent"] thead th`)
+	if n := b.count(`[data-part="recent"] tbody tr:first-child > *`); n != len(heads) || slices.Contains(heads, "") {
+		t.Errorf("%d columns have the headings %q", n, heads)
+	}
+	if last := `[data-part="recent"] tbody tr:first-child > :last-child`; heads[len(heads)-1] != "Largest C_k" || b.text(last) != "◆critical: "+long {
+		t.Errorf("the last column, %q, is %q", heads[len(heads)-1], b.text(last))
+	}
+	for _, width := range []int64{320, 360, 390, 640} {
+		b.window(width, 844, true)
+		out := get[[]string](b, `[...document.querySelectorAll('[data-part="recent"] tbody tr > *')].flatMap((e) => [e, ...e.querySelectorAll("bdi, data, .score-track")])
+			.filter((e) => { const r = e.getBoundingClientRect(); return r.width === 0 || r.left < 0 || r.right > innerWidth + 0.5; }).map((e) => e.className + " " + e.textContent)`)
+		// What is in a fingerprint that is closed is not drawn.
+		out = slices.DeleteFunc(out, func(s string) bool { return strings.HasPrefix(s, " 0.") || s == " a" || s == " "+long })
+		if len(out) > 0 {
+			t.Errorf("at %d out of sight: %q", width, out)
+		}
+		if over := get[int](b, `(() => { const e = document.querySelector('[data-part="recent"] .scroll'); return e.scrollWidth - e.clientWidth })()`); over > 0 {
+			t.Errorf("at %d the deferred inputs are %d wider than their box", width, over)
+		}
+	}
+	b.window(390, 844, true)
+	b.screenshot("triage-phone-deferred.png")
+}
+
 // TestPageHidden: what cannot be seen in names and ids, or turns what is read, is
 // written out.
 func TestPageHidden(t *testing.T) {
@@ -221,19 +337,27 @@ func TestPageNoPairs(t *testing.T) {
 		critical []bool
 		pairs    string
 		want     string
+		counted  []triage.Pair
+		said     string // of them; a share only where all pairs are computed
 	}{
-		{[]bool{false, true}, "safe-critical", "safe and critical"},
-		{[]bool{false, false}, "safe-critical", "none: no class is critical"},
-		{[]bool{true, true}, "safe-critical", "none: no class is safe"},
-		{[]bool{false, false}, "all", "all"},
+		{[]bool{false, true}, "safe-critical", "safe and critical", []triage.Pair{{A: 0, B: 1, Nats: 0.01, Block: true}}, "Confusion between safe and critical classes: 0.010 nats per input."},
+		{[]bool{false, false}, "safe-critical", "none: no class is critical", nil, "No confusion was counted."},
+		{[]bool{true, true}, "safe-critical", "none: no class is safe", nil, "No confusion was counted."},
+		{[]bool{false, false}, "all", "all", []triage.Pair{{A: 0, B: 1, Nats: 0.01}}, "Of all confusion, 0% is between safe and critical classes: 0 nats per input."},
 	} {
 		state := acted("a", "b")
 		state.Model.Policy.Pairs = c.pairs
 		for k, critical := range c.critical {
 			state.Model.Classes[k].Critical, state.Model.Classes[k].Safe = critical, !critical
 		}
+		for i := range state.Model.Spans {
+			state.Model.Spans[i].Inputs, state.Model.Spans[i].Pairs = 100, c.counted
+		}
 		b := open(t, serveState(t, state).Admin)
 		b.until(`document.querySelector('#policy dl')`, "the policy is there")
+		if got := b.text(`[data-part="legend"] p`); got != c.said {
+			t.Errorf("pairs %s of %v: %q, want %q", c.pairs, c.critical, got, c.said)
+		}
 		if got := get[string](b, `[...document.querySelectorAll("#policy dt")].find((e) => e.textContent === "Pairs").nextSibling.textContent`); got != c.want {
 			t.Errorf("pairs %s of %v: %q, want %q", c.pairs, c.critical, got, c.want)
 		}

@@ -1,6 +1,6 @@
 // Charts over time, drawn by uPlot. Each stands in an element with a text alternative
 // that says what it shows now; the numbers themselves are in the tables.
-import { time } from "./format.js";
+import { bare } from "./format.js";
 
 const uPlot = window.uPlot;
 const WINDOW = 15 * 60; // seconds, at most
@@ -130,7 +130,7 @@ function options(kind) {
       y: kind.y,
     },
     axes: [
-      { ...axis, size: 22, gap: 4, space: 70, incrs: [60, 300], values: (u, at) => at.map((t) => time(t * 1000).slice(0, 5)) },
+      { ...axis, size: 22, gap: 4, space: 70, incrs: [60, 300], values: (u, at) => at.map((t) => bare(t * 1000).slice(0, 5)) },
       {
         ...axis,
         size: 46,

@@ -22,7 +22,7 @@ export function renderDrift(model) {
   const left = model.classes.filter((c) => !c.shared).length - rows.length;
   show(
     part("drift-note"),
-    `against ${count(drift.reference)} inputs of the calibration; alarm at |z| over ${plain(drift.alarm)}. `,
+    `against ${count(drift.reference)} inputs of the calibration. |z| is the size of a shift, up or down, as a multiple of what chance alone typically makes: about 1 is nothing, over ${plain(drift.alarm)} is an alarm. `,
     left + model.classes_cut > 0 ? h("span", { class: "cut", id: "drift-cut" }, left + model.classes_cut === 1 ? "1 class has no row here." : `${count(left + model.classes_cut)} classes have no row here.`) : null,
   );
   show(

@@ -83,17 +83,29 @@ export const data = (text, x, properties) => h("data", { value: none(x) ? "" : S
 // of is a share of so many, null if there are none.
 export const of = (part, all) => (all > 0 ? part / all : null);
 
-const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const CLOCK = { hour: "2-digit", minute: "2-digit", second: "2-digit" };
+const clock = new Intl.DateTimeFormat("en-GB", CLOCK);
+const zoned = new Intl.DateTimeFormat("en-GB", { ...CLOCK, timeZoneName: "short" });
 const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
 
-// time is the time of day.
-export const time = (at) => clock.format(new Date(at));
+// bare is the time of day, for where the zone stands beside it.
+export const bare = (at) => clock.format(new Date(at));
 
-// when is a time, with its day where that is not today.
+// zone is that of the browser, as it is at a time.
+export const zone = (at) => zoned.formatToParts(new Date(at)).find((p) => p.type === "timeZoneName").value;
+
+const onDay = (t) => (t.toDateString() === new Date().toDateString() ? "" : `${day.format(t)}, `);
+
+// when is a time with its zone, and with its day where that is not today.
 export function when(at) {
   const t = new Date(at);
-  const today = t.toDateString() === new Date().toDateString();
-  return today ? clock.format(t) : `${day.format(t)}, ${clock.format(t)}`;
+  return onDay(t) + zoned.format(t);
+}
+
+// whenBare is the same without the zone.
+export function whenBare(at) {
+  const t = new Date(at);
+  return onDay(t) + bare(t);
 }
 
 // moment is a time that machines can read too.

@@ -62,12 +62,19 @@ export function renderMatrix(model, span) {
     h(
       "p",
       { class: "quiet" },
-      all > 0 ? ["Of all confusion that is computed, ", data(share(of(block, all)), of(block, all)), " is between safe and critical classes: ", data(nats(block), block), " nats per input."] : "No confusion was counted.",
+      all > 0 ? between(model, block, all) : "No confusion was counted.",
     ),
   );
   const focused = part("confusion").contains(document.activeElement);
   if (focused || pointed) say(model, order, cells);
   last = { model, order, cells };
+}
+
+// between says how much confusion crosses from safe to critical classes. What share of
+// all that is can be told only where all pairs are computed.
+function between({ policy }, block, all) {
+  if (policy.pairs !== "all") return ["Confusion between safe and critical classes: ", data(nats(block), block), " nats per input."];
+  return ["Of all confusion, ", data(share(of(block, all)), of(block, all)), " is between safe and critical classes: ", data(nats(block), block), " nats per input."];
 }
 
 // walkMatrix moves through the cells by the keys of a grid.

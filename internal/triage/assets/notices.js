@@ -63,18 +63,27 @@ export function notices(state, span, asked) {
   }
   const rejected = of(span.rejected, span.inputs + span.rejected);
   if (rejected > 0.01) say("rejected", "warn", "traffic", `${share(rejected)} of the inputs were rejected.`);
+  const decides = policy.primary.threshold !== null || policy.fallback.threshold !== null;
+  const fallback = of(span.fallback, span.inputs);
+  if (decides && policy.gate !== "always" && fallback > 0.5) {
+    say("fallback", "warn", "traffic", `The fallback score, ${policy.fallback.score}, decided ${share(fallback)} of the inputs: C_k of a critical class was too skewed to be trusted in them. Ask whoever owns the policy whether that is meant; ckd calibrate compares other gates.`);
+  }
+  if (decides && !policy.calibration?.certificate && !policy.calibration?.changed) {
+    say("uncertified", "note", "policy", "Nothing is certified: no statistical test stands behind the thresholds, so nobody can promise how many critical inputs are retained and seen by no one. ckd calibrate can test for it.");
+  }
   return all.sort(alarmsFirst);
 }
 
-const alarmsFirst = (a, b) => a.level.localeCompare(b.level);
+const LEVELS = { alarm: "Alarm", warn: "Warning", note: "Note" };
+const SIGNS = { alarm: "■", warn: "▲", note: "○" };
+const ORDER = Object.keys(LEVELS);
+const alarmsFirst = (a, b) => ORDER.indexOf(a.level) - ORDER.indexOf(b.level);
 
-const LEVELS = { alarm: "Alarm", warn: "Warning" };
-const SIGNS = { alarm: "■", warn: "▲" };
 const PARTS = { policy: "Policy", traffic: "Traffic", settling: "Settling", drift: "Drift" };
 
 // renderNotices shows them.
 export function renderNotices(all, quiet) {
-  document.getElementById("attention").dataset.level = all.some((n) => n.level === "alarm") ? "alarm" : all.length ? "warn" : "none";
+  document.getElementById("attention").dataset.level = all[0]?.level ?? "none"; // they are in order
   if (all.length === 0) {
     show(part("attention"), h("p", { class: "calm" }, quiet));
     return;

@@ -1,11 +1,13 @@
 // The last deferred inputs, where they may be shown. Ids are whatever clients sent.
 import { h, nameOf, part, show } from "./dom.js";
-import { count, data, moment, nats, value, words } from "./format.js";
+import { count, data, moment, nats, value, whenBare, words, zone } from "./format.js";
 
 const WHY = {
   off: "They are not kept: ids may be personal data. The setting recent-inputs says how many are.",
   "not allowed": "They are kept, but not for you: your identity lacks the right recent.",
 };
+
+const HEADS = ["Time", "Id", "Predicted", "Score over threshold", "Reason", "Deciding", "Passes", "Fingerprint", "Largest C_k"];
 
 // renderRecent shows the last deferred inputs of a model, or why not.
 export function renderRecent(model) {
@@ -31,12 +33,12 @@ export function renderRecent(model) {
       { class: "scroll", tabindex: "0", role: "region", "aria-labelledby": "recent-h" },
       h(
         "table",
-        { class: "wide recent" },
+        { class: "wide recent", role: "table" }, // the roles stay where a phone shows cards
         h("caption", { class: "unseen" }, "The last deferred inputs, the last one first"),
-        h("thead", null, h("tr", null, ["Time", "Id", "Predicted", "Score over threshold", "Reason", "Deciding", "Passes", "Fingerprint"].map((t) => h("th", { scope: "col", class: t === "Passes" ? "number" : null }, t)))),
+        h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, HEADS.map((t) => h("th", { scope: "col", role: "columnheader", class: t === "Passes" ? "number" : null }, headed(t))))),
         h(
           "tbody",
-          null,
+          { role: "rowgroup" },
           inputs.map((input) => {
             const key = `${input.at} ${input.id} ${input.value}`;
             const again = seen.get(key) ?? 0;
@@ -50,19 +52,30 @@ export function renderRecent(model) {
 }
 
 function body(model, input, key, end) {
+  const largest = input.fingerprint?.[0];
+  const cells = [
+    moment(input.at, whenBare(input.at)),
+    input.id === "" ? h("span", { class: "quiet" }, "none") : nameOf(input.id),
+    named(input.predicted, input.predicted_critical),
+    against(input, end),
+    words(input.reason),
+    input.deciding ? named(input.deciding, input.deciding_critical) : h("span", { class: "quiet" }, "none"),
+    count(input.passes),
+    fingerprint(input, key),
+    largest ? named(largest.class, largest.critical) : h("span", { class: "quiet" }, "none"),
+  ];
   return h(
     "tr",
-    { "data-key": key },
-    h("td", null, moment(input.at)),
-    h("th", { scope: "row", class: "id" }, input.id === "" ? h("span", { class: "quiet" }, "none") : nameOf(input.id)),
-    h("td", { class: "name" }, named(input.predicted, input.predicted_critical)),
-    h("td", null, against(input, end)),
-    h("td", null, words(input.reason)),
-    h("td", { class: "name" }, input.deciding ? named(input.deciding, input.deciding_critical) : h("span", { class: "quiet" }, "none")),
-    h("td", { class: "number" }, count(input.passes)),
-    h("td", null, fingerprint(input, key)),
+    { "data-key": key, role: "row" },
+    cells.map((cell, i) =>
+      h(i === ID ? "th" : "td", { scope: i === ID ? "row" : null, role: i === ID ? "rowheader" : "cell", class: CLASSES[i], "data-head": headed(HEADS[i]) }, cell),
+    ),
   );
 }
+
+const headed = (t) => (t === "Time" ? `Time, ${zone(Date.now())}` : t);
+const ID = HEADS.indexOf("Id");
+const CLASSES = ["at", "id", "name", "score", "reason", "name deciding", "number", "prints", "name largest"];
 
 const named = (name, critical) => [mark(critical), nameOf(name)];
 
@@ -88,7 +101,7 @@ function fingerprint({ fingerprint: shares, rest }, key) {
       "summary",
       null,
       h("span", { class: "bars", "aria-hidden": "true" }, shares.map((s) => h("span", { class: `${s.critical ? "critical" : ""} ${s.unreliable ? "unreliable" : ""}`, style: { height: `${Math.max(4, (s.c / most) * 100).toFixed(0)}%` } }))),
-      h("span", { class: "name" }, named(shares[0].class, shares[0].critical)),
+      h("span", { class: "unseen" }, "C_k of the classes"),
     ),
     h(
       "ol",

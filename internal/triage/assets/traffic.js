@@ -1,12 +1,12 @@
 // Traffic: how many inputs, how many of them are deferred, and why.
 import { part, h, show } from "./dom.js";
 import { closed, draw, lines, series } from "./charts.js";
-import { count, data, interval, lasting, of, plain, rate, share, time, words } from "./format.js";
+import { bare, count, data, interval, lasting, of, plain, rate, share, words, zone } from "./format.js";
 
 // renderTraffic shows a span of a model, and its history.
 export function renderTraffic(model, span) {
   const young = span.seconds < span.minutes * 60 - 20;
-  show(part("span"), young ? `the last ${lasting(span.seconds)}: there is no more yet` : `the last ${minutes(span)}`);
+  show(part("span"), young ? `the last ${lasting(span.seconds)}: there is no more yet` : `the last ${minutes(span)}`, `; times in ${zone(Date.now())}`);
   renderRate(model, span);
   renderDeferral(model.policy, span);
   renderShares(span);
@@ -182,7 +182,7 @@ function renderHistory(model) {
       h(
         "thead",
         null,
-        h("tr", null, ["From", "Inputs per s", "Deferral rate", "Fallback", "Degenerate", "Rejected"].map((t, i) => h("th", { scope: "col", class: i ? "number" : null }, t))),
+        h("tr", null, [`From, ${zone(Date.now())}`, "Inputs per s", "Deferral rate", "Fallback", "Degenerate", "Rejected"].map((t, i) => h("th", { scope: "col", class: i ? "number" : null }, t))),
       ),
       h(
         "tbody",
@@ -191,7 +191,7 @@ function renderHistory(model) {
           h(
             "tr",
             { "data-key": s.at },
-            h("th", { scope: "row" }, time(s.at)),
+            h("th", { scope: "row" }, bare(s.at)),
             [rate(s.seconds > 0 ? s.inputs / s.seconds : null), share(of(s.deferred, s.retained + s.deferred)), share(of(s.fallback, s.inputs)), share(of(s.degenerate, s.inputs)), count(s.rejected)].map((t) => h("td", { class: "number" }, t)),
           ),
         ),
@@ -207,7 +207,7 @@ const rateChart = lines(132, [series("line", { fill: "fill", steps: true }), ser
   format: plain,
   top: 1,
   readout: (i, [at, all, deferred]) =>
-    (readout("rate").textContent = i === null || at[i] === undefined ? "" : `${time(at[i] * 1000)}: ${rate(all[i])}/s, ${rate(deferred[i])}/s deferred`),
+    (readout("rate").textContent = i === null || at[i] === undefined ? "" : `${bare(at[i] * 1000)}: ${rate(all[i])}/s, ${rate(deferred[i])}/s deferred`),
 });
 
 const deferralChart = lines(
@@ -218,7 +218,7 @@ const deferralChart = lines(
     bands: [[1, 2, "band"]],
     top: 0.05,
     readout: (i, [at, , , value]) =>
-      (readout("deferral").textContent = i === null || at[i] === undefined ? "" : `${time(at[i] * 1000)}: ${share(value[i])}`),
+      (readout("deferral").textContent = i === null || at[i] === undefined ? "" : `${bare(at[i] * 1000)}: ${share(value[i])}`),
   },
 );
 
