@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -50,15 +51,33 @@ func python(t *testing.T, modules ...string) string {
 			t.Fatal(err)
 		}
 	}
-	imports := "import " + strings.Join(modules, ", ")
-	for _, path := range []string{os.Getenv("PYTHON"), "python3", "/usr/bin/python3"} {
-		if path != "" && exec.Command(path, "-c", imports).Run() == nil {
-			return path
+	names := strings.Join(modules, " ")
+	interpreters.Lock()
+	defer interpreters.Unlock()
+	path, known := interpreters.byModules[names]
+	for _, candidate := range []string{os.Getenv("PYTHON"), "python3", "/usr/bin/python3"} {
+		if !known && candidate != "" && exec.Command(candidate, append([]string{"-c", findModules}, modules...)...).Run() == nil {
+			path, known = candidate, true
 		}
 	}
-	lacks(t, "no python3 with %s; set PYTHON to one", strings.Join(modules, ", "))
-	return ""
+	interpreters.byModules[names] = path
+	if path == "" {
+		lacks(t, "no python3 with %s; set PYTHON to one", names)
+	}
+	return path
 }
+
+// interpreters remembers what python found: "" for none.
+var interpreters = struct {
+	sync.Mutex
+	byModules map[string]string
+}{byModules: map[string]string{}}
+
+// findModules finds modules without importing them, which takes PyTorch seconds.
+const findModules = `
+import importlib.util, sys
+sys.exit(not all(importlib.util.find_spec(m) for m in sys.argv[1:]))
+`
 
 // lacks skips a test for want of something, unless CKD_REQUIRE_TOOLS is set.
 func lacks(t *testing.T, format string, args ...any) {

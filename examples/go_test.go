@@ -15,6 +15,7 @@ import (
 )
 
 func TestGo(t *testing.T) {
+	t.Parallel()
 	socket := "unix:" + filepath.Join(t.TempDir(), "ckd.sock")
 	serveOn(t, socket, "--policy", policyFile)
 	r := run(t, goExample, "--addr", socket)
@@ -99,6 +100,7 @@ func (f *renamed) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStrea
 
 // Classes have the names of the policy that decided, also after it was replaced.
 func TestGoFollowsNames(t *testing.T) {
+	t.Parallel()
 	r := run(t, goExample, "--addr", serveFake(t, &renamed{}), "--inputs", "2")
 	want := "0-0\tretained: old\n0-1\tto a person: DECISION_REASON_UNDER_THRESHOLD, predicted older\n" +
 		"1-0\tretained: new\n1-1\tto a person: DECISION_REASON_UNDER_THRESHOLD, predicted newer\n"

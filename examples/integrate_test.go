@@ -17,6 +17,7 @@ import (
 // root, in order. Ports are those of the daemons that its own commands started, and
 // files that they write are in a folder of the test.
 func TestIntegrate(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile("../docs/integrate.md")
 	if err != nil {
 		t.Fatal(err)

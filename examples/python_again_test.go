@@ -127,6 +127,7 @@ func serveFake(t *testing.T, fake ckdv1.UncertaintyServiceServer) string {
 
 // Only what has no answer is sent again, with its own passes.
 func TestPythonSendsAgain(t *testing.T) {
+	t.Parallel()
 	python := python(t, "grpc", "google.protobuf", "numpy")
 	f := &fickle{}
 	r := run(t, python, "-c", `
@@ -151,6 +152,7 @@ with ckd.Client(sys.argv[1]) as client, client.session("m") as session:
 // A daemon that is away is looked for often, and by calls that wait for a connection: grpc
 // connects in good time only while one does. A daemon that is overloaded is asked less often.
 func TestPythonLooksForDaemon(t *testing.T) {
+	t.Parallel()
 	python := python(t, "grpc", "google.protobuf", "numpy")
 	r := run(t, python, "-c", `
 import sys

@@ -11,6 +11,7 @@ import (
 // Results name classes as the policy does that decided: a stream by its first reply, calls by
 // asking once for each policy. A policy with other names is followed.
 func TestPythonNamesClasses(t *testing.T) {
+	t.Parallel()
 	python := python(t, "grpc", "google.protobuf", "numpy")
 	text, err := os.ReadFile(policyFile)
 	if err != nil {

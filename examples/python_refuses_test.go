@@ -129,6 +129,7 @@ with ckd.Client(sys.argv[1]) as client, client.session("m") as session:
 // What cannot be decided on is refused before any of it is sent, with what was found and
 // what was expected.
 func TestPythonRefuses(t *testing.T) {
+	t.Parallel()
 	python := python(t, "grpc", "google.protobuf", "numpy")
 	u := &untouched{}
 	r := run(t, python, "-c", "import sys\nsys.path.insert(0, 'python')\nimport ckd, numpy\n"+refusals, serveFake(t, u))
@@ -142,6 +143,7 @@ func TestPythonRefuses(t *testing.T) {
 
 // What NumPy reads is sent: half precision, integers, views, lists.
 func TestPythonAccepts(t *testing.T) {
+	t.Parallel()
 	python := python(t, "grpc", "google.protobuf", "numpy")
 	d := serve(t)
 	r := run(t, python, "-c", `

@@ -127,6 +127,7 @@ func printed(t *testing.T, r testbed.Result, want []string) {
 const inputs = 150 // two whole batches and a part of one, of which some are deferred
 
 func TestPython(t *testing.T) {
+	t.Parallel()
 	python := python(t, "grpc", "google.protobuf", "numpy")
 	d := serve(t)
 	want := decisions(t, d.GRPC[0])
@@ -165,6 +166,7 @@ func TestPython(t *testing.T) {
 // The client waits for a daemon that is not there yet, and goes on with the next
 // where one stops.
 func TestPythonOutlivesDaemons(t *testing.T) {
+	t.Parallel()
 	python := python(t, "grpc", "google.protobuf", "numpy")
 	socket := "unix:" + filepath.Join(t.TempDir(), "ckd.sock")
 	want := func() []string {
@@ -233,31 +235,44 @@ with ckd.Client(sys.argv[1], patience=100) as client, client.session("fetal-heal
 // A daemon that is connected, and does not answer, is waited for as long as the patience
 // lasts: on a stream, on a new one, and in a call. When it goes on, so does the client.
 func TestPythonFrozenDaemon(t *testing.T) {
+	t.Parallel()
 	python := python(t, "grpc", "google.protobuf", "numpy")
 	d := serve(t)
 	defer func() { _ = d.Process.Process.Signal(syscall.SIGCONT) }() // so that it can stop
 	r := run(t, python, "-c", `
-import os, signal, sys, time
+import os, pathlib, signal, sys, time
 sys.path.insert(0, "python")
 import ckd, numpy
 address, daemon, recorded = sys.argv[1], int(sys.argv[2]), numpy.load(sys.argv[3])[:, :3]
 ids = ["a", "b", "c"]
+
+class clock:
+    """The client's: it goes on by itself, and with what the model takes."""
+    sleep, taken = time.sleep, 0
+    monotonic = lambda: time.monotonic() + clock.taken
+
+ckd.time = clock
 
 def answers(results, error=""):
     assert [r.id for r in results] == ids, results
     for r in results:
         assert (r.action == "error") == bool(error) and error in r.error, r
 
+def stopped(thread):
+    return thread.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "T"
+
 def freezing():
     for i, values in enumerate(recorded):
         if i == 10:
             os.kill(daemon, signal.SIGSTOP)
+            while not all(map(stopped, pathlib.Path(f"/proc/{daemon}/task").iterdir())):
+                time.sleep(0.001)  # a thread may go on for a moment
         yield values
 
-with ckd.Client(address, patience=1) as client:
+with ckd.Client(address, patience=60) as client:
     session = client.session("fetal-health")
     answers(session.decide(ids, recorded))
-    late = "did not answer within 1 s"
+    client.patience, late = 0.2, "did not answer within 0.2 s"
     answers(session.decide(ids, freezing()), late)
     answers(session.decide(ids, recorded), late)
     answers(client.session("fetal-health").decide(ids, recorded), late)
@@ -267,11 +282,10 @@ with ckd.Client(address, patience=1) as client:
     answers(session.decide(ids, recorded))
 
     # What the model takes for its passes is not the daemon's.
-    client.patience = 1
     def slow():
         for i, values in enumerate(recorded):
             if i == 10:
-                time.sleep(2)
+                clock.taken = 1000
             yield values
     answers(session.decide(ids, slow()))
 `, d.GRPC[0], fmt.Sprint(d.Process.Process.Pid), recording)
@@ -282,6 +296,7 @@ with ckd.Client(address, patience=1) as client:
 
 // An empty batch is nothing to ask for, and changes nothing for the next.
 func TestPythonEmptyBatch(t *testing.T) {
+	t.Parallel()
 	python := python(t, "grpc", "google.protobuf", "numpy")
 	d := serve(t)
 	r := run(t, python, "-c", `

@@ -66,6 +66,7 @@ func saved(t *testing.T, text string) (without, with float64) {
 }
 
 func TestPythonSettles(t *testing.T) {
+	t.Parallel()
 	python := python(t, "grpc", "google.protobuf", "numpy")
 	address := settling(t)
 	r := run(t, python, "python/mc_dropout.py", "--addr", address, "--passes", recording)
@@ -152,6 +153,7 @@ func far(t *testing.T) (file string) {
 
 // The first inputs of a daemon are audited, and have all their passes.
 func TestGoSettles(t *testing.T) {
+	t.Parallel()
 	socket := "unix:" + filepath.Join(t.TempDir(), "ckd.sock")
 	serveOn(t, socket, "--policy", far(t))
 	r := run(t, goExample, "--addr", socket, "--inputs", "500")
@@ -250,6 +252,7 @@ func (l *leaving) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStrea
 // Inputs that are answered are left out of what is computed and sent; the others go on
 // with all their passes where the stream breaks.
 func TestPythonLeavesSettledOut(t *testing.T) {
+	t.Parallel()
 	python := python(t, "grpc", "google.protobuf", "numpy")
 	l := &leaving{}
 	r := run(t, python, "-c", `
@@ -287,6 +290,7 @@ print(*(rows for _, rows in seen), sep=", ")
 
 // How often the passes are computed, and what is refused.
 func TestPythonForward(t *testing.T) {
+	t.Parallel()
 	python := python(t, "grpc", "google.protobuf", "numpy")
 	d := serve(t)
 	r := run(t, python, "-c", `

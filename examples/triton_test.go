@@ -19,6 +19,7 @@ import (
 // The step answers for every input what the daemon decided; one that it refuses,
 // and all where it is away, are for a person.
 func TestTriton(t *testing.T) {
+	t.Parallel()
 	python := python(t, "grpc", "google.protobuf", "numpy")
 	d := serve(t)
 	want := decisions(t, d.GRPC[0])
@@ -63,6 +64,7 @@ func (g *gatherer) Decompose(_ context.Context, r *ckdv1.DecomposeRequest) (*ckd
 // The requests that Triton gives to the step at once are asked at once, so that all
 // have an answer within the patience for one.
 func TestTritonAsksAtOnce(t *testing.T) {
+	t.Parallel()
 	python := python(t, "grpc", "google.protobuf", "numpy")
 	g := &gatherer{}
 	g.all.Add(9)
