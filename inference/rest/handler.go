@@ -25,6 +25,9 @@ type Options struct {
 	// BodyLimit is the most bytes that a body may have, JSON being longer than the message that it says: 96 MiB by
 	// default.
 	BodyLimit int64
+	// Tensor returns the name of the tensor of a model that has the passes. All others go to the server, and come from it,
+	// as they are. Without it every tensor is read.
+	Tensor func(model string) string
 }
 
 // headerLength is the header of Triton's extension: how many bytes of a body are JSON.
@@ -262,7 +265,11 @@ func (h *handler) readInfer(w http.ResponseWriter, r *http.Request) (*inferReque
 		}
 		text = body[:n]
 	}
-	return parseInfer(text, body[len(text):], h.options.MessageBytes)
+	passes := ""
+	if h.options.Tensor != nil {
+		passes = h.options.Tensor(r.PathValue("model"))
+	}
+	return parseInfer(text, body[len(text):], h.options.MessageBytes, passes)
 }
 
 func writeJSON(w http.ResponseWriter, code int, v any) {

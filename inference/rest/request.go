@@ -1,6 +1,8 @@
 package rest
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"strconv"
 
@@ -24,8 +26,17 @@ type inferRequest struct {
 	binary  map[string]bool // outputs asked for, that say how they are to come
 	all     bool            // the others come as binary data
 
-	answered bool // outputs were found to be tensors
+	answered bool   // outputs were found to be tensors
+	passes   string // the only tensor that is read; empty: all are
 }
+
+// The marks before the datatype of a tensor that the server hands through, and that is
+// not read here either: it goes back as it came. A server knows no such datatype, and a
+// client of REST cannot send one, for it is marked in its turn.
+const (
+	asJSON   = "json:"   // the bytes are the text of data
+	asBinary = "binary:" // they are binary data
+)
 
 // isBinary reports how an output is to come.
 func (r *inferRequest) isBinary(output string) bool {
@@ -36,13 +47,13 @@ func (r *inferRequest) isBinary(output string) bool {
 }
 
 // parseInfer reads a body: JSON, and after it the bytes of the inputs that say so. Every input is given its bytes; a
-// tensor of JSON may have at most so many.
+// tensor of JSON may have at most so many. passes is the name of the only tensor that is read, empty for all of them.
 //
 // The answer of another model is taken for a request, its outputs for the inputs: a graph of KServe passes the answer
 // of one step on to the next as it is.
-func parseInfer(text, after []byte, most int) (*inferRequest, error) {
+func parseInfer(text, after []byte, most int, passes string) (*inferRequest, error) {
 	s := &scanner{data: text}
-	r := &inferRequest{message: &inferencepb.ModelInferRequest{}, binary: map[string]bool{}}
+	r := &inferRequest{message: &inferencepb.ModelInferRequest{}, binary: map[string]bool{}, passes: passes}
 	hasInputs, outputs, outputsEnd := false, -1, 0
 	err := s.object("the request", func(key string) (err error) {
 		m := r.message
@@ -104,6 +115,9 @@ func (r *inferRequest) input(s *scanner, after *[]byte, most int) error {
 	t := &inferencepb.ModelInferRequest_InferInputTensor{}
 	data, dataEnd, hasShape, began := -1, 0, false, s.at
 	err := s.object("an input", func(key string) (err error) {
+		if key == "parameters" && s.null() {
+			return nil
+		}
 		switch key {
 		case "name":
 			t.Name, err = s.string("name")
@@ -142,6 +156,7 @@ func (r *inferRequest) input(s *scanner, after *[]byte, most int) error {
 	size, isBinary := t.GetParameters()[binarySize]
 	delete(t.GetParameters(), binarySize)
 	var raw []byte
+	unread := r.passes != "" && t.GetName() != r.passes
 	switch {
 	case isBinary && data >= 0:
 		return s.failAt(data, "the input %q has both data and binary data", httperror.Clip(t.GetName()))
@@ -152,7 +167,15 @@ func (r *inferRequest) input(s *scanner, after *[]byte, most int) error {
 			return s.failAt(began, "the input %q states %s of %d bytes, and %d are left after the JSON, which ends where %s says",
 				httperror.Clip(t.GetName()), binarySize, n, len(*after), headerLength)
 		}
-		raw, *after = (*after)[:n:n], (*after)[n:]
+		if raw, *after = (*after)[:n:n], (*after)[n:]; unread {
+			t.Datatype = asBinary + t.Datatype
+		}
+	case data >= 0 && unread:
+		raw = bytes.TrimSpace(s.data[data:dataEnd])
+		if !bytes.HasPrefix(raw, []byte("[")) || !json.Valid(raw) {
+			return s.failAt(data, "the data of the input %q is no array of JSON", httperror.Clip(t.GetName()))
+		}
+		t.Datatype = asJSON + t.Datatype
 	case data >= 0:
 		inner := &scanner{data: s.data, at: data}
 		if raw, err = inner.elements(t, most); err != nil {
@@ -161,6 +184,7 @@ func (r *inferRequest) input(s *scanner, after *[]byte, most int) error {
 		if inner.at != dataEnd { // skip, which looks at brackets alone, took something else for it
 			return inner.fail("the brackets of data do not match")
 		}
+	case t.GetParameters()["shared_memory_region"].GetStringParam() != "": // the server says what it makes of that
 	default:
 		return s.failAt(began, "the input %q has no data", httperror.Clip(t.GetName()))
 	}

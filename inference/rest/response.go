@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	inferencepb "github.com/ckd-project/ckd/proto/inference"
 )
@@ -39,17 +40,25 @@ func formatInfer(m *inferencepb.ModelInferResponse, r *inferRequest) (*response,
 			return nil, err
 		}
 		b = appendString(append(b, `{"name":`...), t.GetName())
-		b = appendString(append(b, `,"datatype":`...), t.GetDatatype())
+		datatype, isText := strings.CutPrefix(t.GetDatatype(), asJSON)
+		isBinary := false
+		if !isText {
+			datatype, isBinary = strings.CutPrefix(datatype, asBinary)
+		}
+		b = appendString(append(b, `,"datatype":`...), datatype)
 		b = appendShape(append(b, `,"shape":`...), t.GetShape())
 		size := -1
-		if r.isBinary(t.GetName()) {
+		if isBinary || !isText && r.isBinary(t.GetName()) {
 			size = len(raw)
 			out.after = append(out.after, raw)
 		}
 		if p := t.GetParameters(); len(p) > 0 || size >= 0 {
 			b = appendParameters(append(b, `,"parameters":`...), p, size)
 		}
-		if size < 0 {
+		switch {
+		case isText:
+			b = append(append(b, `,"data":`...), raw...)
+		case size < 0:
 			if b, err = appendElements(append(b, `,"data":`...), t.GetDatatype(), raw); err != nil {
 				return nil, fmt.Errorf("output %q: %w", t.GetName(), err)
 			}

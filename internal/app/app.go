@@ -218,6 +218,7 @@ func (a *App) serveHTTP(c *config.Config) (*http.Server, error) {
 	a.inside = &inside{listener, conn}
 	api := gateway.New(conn, gateway.Options{
 		MessageBytes: c.MaxMessageBytes, BodyBytes: c.MaxOpenBytes, WriteTimeout: c.SendStallTimeout, Refused: a.httpRefused,
+		Tensor: a.server.Tensor,
 	})
 	refuse := func(w http.ResponseWriter, r *http.Request, st *status.Status) { gateway.WriteError(w, r, st.Err()) }
 	s := gateway.NewServer(a.security.access.HTTP(a.untilStopping(api), access.HTTPOptions{Need: apiNeed, Refuse: refuse}), zap.NewStdLog(a.log))

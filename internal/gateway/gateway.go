@@ -36,6 +36,8 @@ type Options struct {
 	ReadTimeout time.Duration
 	// WriteTimeout is how long a client may leave an answer unread: 30 s by default.
 	WriteTimeout time.Duration
+	// Tensor is that of rest.Options.
+	Tensor func(model string) string
 	// Refused, if given, is told the HTTP status and the id of every request that is answered with an error before any
 	// call, of which the server's metrics and log know nothing.
 	Refused func(code int, requestID string)
@@ -73,7 +75,7 @@ func New(conn grpc.ClientConnInterface, o Options) http.Handler {
 	if err := handlers.RegisterUncertaintyServiceHandlerClient(context.Background(), g.v1, client{ckdv1.NewUncertaintyServiceClient(conn)}); err != nil {
 		panic(err) // the generated code never fails
 	}
-	g.v2 = rest.New(inferencepb.NewGRPCInferenceServiceClient(conn), rest.Options{MessageBytes: o.MessageBytes, BodyLimit: o.bodyLimit()})
+	g.v2 = rest.New(inferencepb.NewGRPCInferenceServiceClient(conn), rest.Options{MessageBytes: o.MessageBytes, BodyLimit: o.bodyLimit(), Tensor: o.Tensor})
 	return g
 }
 

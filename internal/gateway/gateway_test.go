@@ -104,6 +104,7 @@ func newHarness(t testing.TB, limits server.Limits, o Options) *harness {
 	}
 	h.grpc, h.oip = ckdv1.NewUncertaintyServiceClient(conn), inferencepb.NewGRPCInferenceServiceClient(conn)
 	o.MessageBytes = limits.MessageBytes
+	o.Tensor = h.server.Tensor
 	o.Refused = func(code int, id string) {
 		if id == "" {
 			t.Error("a request without an id is refused")
@@ -606,6 +607,65 @@ func TestServerErrors(t *testing.T) {
 	}
 }
 
+// TestHandedThrough: the answer of another model is a request; its other tensors are in the answer as they came, whatever
+// they are, in JSON to the letter. One that is named like an output of ours is not.
+func TestHandedThrough(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, server.DefaultLimits(), Options{})
+	native := request(t, 2, ckdv1.Detail_DETAIL_DECISION)
+	values, err := json.Marshal(native.GetValues())
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := func(tensors ...string) string {
+		return `{"model_name":"classifier","model_version":null,"id":"7","parameters":{"layout":"SNK"},"outputs":[` + strings.Join(tensors, ",") + `]}`
+	}
+	passes := `{"name":"passes","shape":[30,2,3],"datatype":"FP32","parameters":null,"data":` + string(values) + `}`
+	label := `{"name":"label","datatype":"BYTES","shape":[2],"parameters":{"content_type":"str"},"data":["norm\u00e4l", "a\"b"]}`
+	half := `{"name":"half","datatype":"FP16","shape":[2,1],"data":[[1.50], [-2e-3]]}`
+	odd := `{"name":"odd","datatype":"json:FP8","shape":[3],"data":[null,{"a":[1]},1e999]}`
+	empty := `{"name":"empty","datatype":"binary:X","shape":[0],"data":[]}`
+	score := `{"name":"score","datatype":"FP32","shape":[2],"data":[7,7]}`
+	_, plain := h.post(t, "/v2/models/fetal-health/infer", answer(passes))
+	ours, _ := strings.CutSuffix(strings.TrimSpace(plain), "]}")
+	if !strings.Contains(ours, `{"name":"predicted_class","datatype":"BYTES","shape":[2],"data":["`) {
+		t.Fatalf("got %s", plain)
+	}
+	want := ours + "," + strings.Join([]string{label, half, odd, empty}, ",") + "]}\n"
+	if response, got := h.post(t, "/v2/models/fetal-health/infer", answer(label, half, score, passes, odd, empty)); got != want {
+		t.Errorf("%s: got\n%s\nwant\n%s", response.Status, got, want)
+	}
+
+	// Binary data comes back so, also where nothing else is asked for in that form.
+	bf16 := `{"name":"bf16","datatype":"BF16","shape":[9],"parameters":{"binary_data_size":3}}`
+	scoreToo := `{"name":"score","datatype":"FP32","shape":[2],"parameters":{"binary_data_size":1}}`
+	text := answer(bf16, label, scoreToo, passes)
+	response, got := h.post(t, "/v2/models/fetal-health/infer", text+"\x00\xffxy", "Inference-Header-Content-Length", fmt.Sprint(len(text)),
+		"Content-Type", "application/octet-stream")
+	want = ours + "," + bf16 + "," + label + "]}"
+	if got != want+"\x00\xffx" || response.Header.Get("Inference-Header-Content-Length") != fmt.Sprint(len(want)) {
+		t.Errorf("%s: got\n%s\nwant\n%s", response.Status, got, want)
+	}
+
+	// By name, beside inputs; and with what is asked for as binary data of ours alone.
+	text = `{"parameters":{"layout":"SNK","binary_data_output":true},"inputs":[` + label + "," + half + "," + passes + `],"outputs":[{"name":"label"},{"name":"defer"}]}`
+	_, got = h.post(t, "/v2/models/fetal-health/infer", text)
+	if !strings.Contains(got, `"outputs":[`+label+`,{"name":"defer","datatype":"BOOL","shape":[2],"parameters":{"binary_data_size":2}}]}`) {
+		t.Errorf("by name: %q", got)
+	}
+
+	for fragment, body := range map[string]string{
+		`the data of the input \"label\" is no array of JSON`: answer(passes, `{"name":"label","datatype":"FP32","shape":[1],"data":[NaN]}`),
+		`the data of the input \"x\" is no array of JSON`:     answer(passes, `{"name":"x","datatype":"FP32","shape":[1],"data":1}`),
+		`\"x\" has no data`: answer(passes, `{"name":"x","datatype":"FP32","shape":[1]}`),
+		`2 tensors, \"label\" \"half\", expected one of them`: answer(label, half),
+	} {
+		if response, got := h.post(t, "/v2/models/fetal-health/infer", body); response.StatusCode != http.StatusBadRequest || !strings.Contains(got, fragment) {
+			t.Errorf("%s: %s %s", fragment, response.Status, got)
+		}
+	}
+}
+
 // TestInfer: the REST form of the Open Inference Protocol says what its gRPC form says, and so what ckd.v1 says.
 func TestInfer(t *testing.T) {
 	t.Parallel()
@@ -698,6 +758,32 @@ func TestInfer(t *testing.T) {
 		if err := json.Unmarshal([]byte(said), &words); err != nil || st.Code() == codes.OK || words["error"] != st.Message() ||
 			response.StatusCode != map[codes.Code]int{codes.InvalidArgument: 400, codes.NotFound: 404}[st.Code()] {
 			t.Errorf("%s: %s %s, over gRPC: %v", name, response.Status, said, err)
+		}
+	}
+
+	// A tensor that is in shared memory has no data here either.
+	where := map[string]*inferencepb.InferParameter{
+		"shared_memory_region":    {ParameterChoice: &inferencepb.InferParameter_StringParam{StringParam: "input"}},
+		"shared_memory_byte_size": {ParameterChoice: &inferencepb.InferParameter_Int64Param{Int64Param: 7200}},
+	}
+	elsewhere := `,"parameters":{"shared_memory_region":"input","shared_memory_byte_size":7200}}`
+	passesElsewhere := `{"name":"passes","shape":[20,30,3],"datatype":"FP32"` + elsewhere
+	labelElsewhere := `{"name":"label","shape":[20],"datatype":"INT64"` + elsewhere
+	passesHere := `{"name":"passes","shape":[0,30,3],"datatype":"FP32","data":[]}`
+	for body, inputs := range map[string][]*inferencepb.ModelInferRequest_InferInputTensor{
+		passesElsewhere: {{Name: "passes", Datatype: "FP32", Shape: []int64{20, 30, 3}, Parameters: where}},
+		passesHere + "," + labelElsewhere: {
+			{Name: "passes", Datatype: "FP32", Shape: []int64{0, 30, 3}}, {Name: "label", Datatype: "INT64", Shape: []int64{20}, Parameters: where},
+		},
+	} {
+		_, err := h.oip.ModelInfer(t.Context(), &inferencepb.ModelInferRequest{ModelName: "fetal-health", Inputs: inputs})
+		for _, key := range []string{"inputs", "outputs"} { // of a request, and of an answer in place of one
+			response, said := h.post(t, "/v2/models/fetal-health/infer", `{"`+key+`":[`+body+`]}`)
+			words := map[string]string{}
+			if json.Unmarshal([]byte(said), &words) != nil || response.StatusCode != http.StatusBadRequest ||
+				words["error"] != status.Convert(err).Message() || !strings.Contains(words["error"], "shared_memory") {
+				t.Errorf("%s: %s %s, over gRPC: %v", body, response.Status, said, err)
+			}
 		}
 	}
 
