@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -689,34 +690,36 @@ func TestDecomposeTriesAgain(t *testing.T) {
 		{"not where it is off, and full", client.Reconnect{Disabled: true}, []error{errBusy}, 1, codes.ResourceExhausted, "too many calls"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := newFake(0)
-			calls := 0
-			f.unary = func(r *ckdv1.DecomposeResponse) (*ckdv1.DecomposeResponse, error) {
-				calls++
-				if calls <= len(c.errors) {
-					return nil, c.errors[calls-1]
+			synctest.Test(t, func(t *testing.T) { // so that connecting takes no time
+				f := newFake(0)
+				calls := 0
+				f.unary = func(r *ckdv1.DecomposeResponse) (*ckdv1.DecomposeResponse, error) {
+					calls++
+					if calls <= len(c.errors) {
+						return nil, c.errors[calls-1]
+					}
+					return r, nil
 				}
-				return r, nil
-			}
-			cl, stop := f.start()
-			defer stop()
-			ctx := t.Context()
-			if c.code == codes.DeadlineExceeded {
-				ctx = canceledSoon(t)
-			}
-			results, err := cl.Decompose(ctx, client.Batch{Model: model, Layout: client.NSK, Passes: 2, Inputs: 1,
-				Values: slices.Concat(low, low), Reconnect: c.how})
-			if c.code == codes.OK {
-				ok(t, err)
-				if len(results) != 1 || !results[0].Retained() {
-					t.Errorf("results %+v, expected one retained", results)
+				cl, stop := f.start()
+				defer stop()
+				ctx := t.Context()
+				if c.code == codes.DeadlineExceeded {
+					ctx = canceledSoon(t)
 				}
-			} else if err == nil || status.Code(err) != c.code || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("error %v, expected code %v, %q", err, c.code, c.want)
-			}
-			if c.calls != 0 && calls != c.calls {
-				t.Errorf("%d calls, expected %d", calls, c.calls)
-			}
+				results, err := cl.Decompose(ctx, client.Batch{Model: model, Layout: client.NSK, Passes: 2, Inputs: 1,
+					Values: slices.Concat(low, low), Reconnect: c.how})
+				if c.code == codes.OK {
+					ok(t, err)
+					if len(results) != 1 || !results[0].Retained() {
+						t.Errorf("results %+v, expected one retained", results)
+					}
+				} else if err == nil || status.Code(err) != c.code || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("error %v, expected code %v, %q", err, c.code, c.want)
+				}
+				if c.calls != 0 && calls != c.calls {
+					t.Errorf("%d calls, expected %d", calls, c.calls)
+				}
+			})
 		})
 	}
 }
