@@ -62,6 +62,7 @@ func (p *process) decided(ctx context.Context) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
+	request.Header.Set("Cache-Control", "no-cache") // not what another scrape was told before
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return 0, err

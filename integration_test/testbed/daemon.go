@@ -143,6 +143,7 @@ func (d *Daemon) Get(path string, header ...string) (code int, body string, cont
 	if err != nil {
 		d.t.Fatal(err)
 	}
+	request.Header.Set("Cache-Control", "no-cache") // of /metrics, values from before this are of no use to a test
 	for i := 0; i < len(header); i += 2 {
 		request.Header.Set(header[i], header[i+1])
 	}

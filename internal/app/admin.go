@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 
 	"github.com/ckd-project/ckd/internal/origin"
@@ -26,12 +25,16 @@ import (
 //   - /healthz: the same, with the models and their state.
 //   - POST /-/reload: loads the policies again; 200 if they are in force, 500
 //     with the faults if those before stay. Only if reload is given.
-func adminHandler(registry *prometheus.Registry, s *server.Server, log *zap.Logger, page http.Handler, reload func() store.Outcome) http.Handler {
+//
+// On an address that is loopback's alone /metrics keeps to the rule of origin, too; anywhere else it is scraped by the
+// names of services, also through a proxy beside the daemon.
+func adminHandler(registry *prometheus.Registry, s *server.Server, log *zap.Logger, page http.Handler, reload func() store.Outcome, loopback bool) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(registry, promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		EnableOpenMetrics: true,
-		ErrorLog:          zap.NewStdLog(log),
-	})))
+	scraped := newScrapes(registry, log)
+	if loopback {
+		scraped = ownOrigin(scraped)
+	}
+	mux.Handle("GET /metrics", scraped)
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusOK, "ok\n")
 	})

@@ -169,11 +169,11 @@ func (a *App) listen(c *config.Config, registry *prometheus.Registry) error {
 	}
 	for _, h := range []struct {
 		name, address string
-		serve         func() (*http.Server, error)
+		serve         func(net.Listener) (*http.Server, error)
 	}{
-		{"admin", c.Admin, func() (*http.Server, error) {
+		{"admin", c.Admin, func(l net.Listener) (*http.Server, error) {
 			handler := a.security.access.HTTP(
-				adminHandler(registry, a.server, a.log, a.page.Handler(), reload), access.HTTPOptions{Need: adminNeed, Basic: !c.TokensInPlaintext()})
+				adminHandler(registry, a.server, a.log, a.page.Handler(), reload, isLoopback(l.Addr())), access.HTTPOptions{Need: adminNeed, Basic: !c.TokensInPlaintext()})
 			if c.TokensInPlaintext() {
 				handler = withoutPage(handler)
 			}
@@ -183,8 +183,8 @@ func (a *App) listen(c *config.Config, registry *prometheus.Registry) error {
 			}
 			return s, nil
 		}},
-		{"http", c.HTTP, func() (*http.Server, error) { return a.serveHTTP(c) }},
-		{"pprof", c.Pprof, func() (*http.Server, error) { return newHTTPServer(pprofHandler(), a.log), nil }},
+		{"http", c.HTTP, func(net.Listener) (*http.Server, error) { return a.serveHTTP(c) }},
+		{"pprof", c.Pprof, func(net.Listener) (*http.Server, error) { return newHTTPServer(pprofHandler(), a.log), nil }},
 	} {
 		if h.address == config.Off {
 			continue
@@ -193,7 +193,7 @@ func (a *App) listen(c *config.Config, registry *prometheus.Registry) error {
 		if err != nil {
 			return fmt.Errorf("%s on %s: %w", h.name, h.address, err)
 		}
-		s, err := h.serve()
+		s, err := h.serve(l)
 		if err != nil {
 			return fmt.Errorf("%s: %w", h.name, err)
 		}

@@ -146,6 +146,51 @@ func TestHTTPRefused(t *testing.T) {
 	}
 }
 
+// TestScrapedByName: a page may not make its name mean this machine to read the metrics; where the
+// admin address is not loopback's alone, scrapes by the name of a service go on, also from a
+// proxy on the same machine. Probes are answered in any case.
+func TestScrapedByName(t *testing.T) {
+	for admin, want := range map[string]int{"127.0.0.1:0": http.StatusForbidden, "0.0.0.0:0": http.StatusOK} {
+		c := settings(t, time.Minute)
+		c.Admin = admin
+		a, err := app.NewFixed(c, zap.NewNop(), policies(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- a.Run(ctx) }()
+		_, port, err := net.SplitHostPort(strings.TrimPrefix(a.AdminURL(), "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range []struct {
+			path, host string
+			want       int
+		}{
+			{"/metrics", "ckd.serving.svc:9590", want}, {"/metrics", "localhost:9590", 200}, {"/metrics", "10.0.0.1", 200},
+			{"/healthz", "ckd.serving.svc:9590", 200}, {"/readyz", "ckd.serving.svc", 200},
+		} {
+			request, err := http.NewRequest(http.MethodGet, "http://127.0.0.1:"+port+r.path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Host = r.host
+			answer, err := http.DefaultClient.Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if answer.Body.Close(); answer.StatusCode != r.want {
+				t.Errorf("%s at %s as %s: %s, want %d", r.path, admin, r.host, answer.Status, r.want)
+			}
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestPageInPlaintext: nobody is asked for a token where it could be read on the way.
 func TestPageInPlaintext(t *testing.T) {
 	for admin, want := range map[string]int{"0.0.0.0:0": http.StatusForbidden, "127.0.0.1:0": http.StatusUnauthorized} {

@@ -47,3 +47,9 @@ func target(address net.Addr) string {
 	}
 	return address.String()
 }
+
+// isLoopback reports whether only this machine reaches an address by TCP.
+func isLoopback(a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}
