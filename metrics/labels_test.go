@@ -117,7 +117,7 @@ func TestThousandClasses(t *testing.T) {
 		others     = 6 + 2 + 2 + 1 + 1 // counters, mismatches, open, cut, info
 		drifts     = 10*3*(3+3+1+1) + 3 + 3 + 1
 		settles    = 1 + 2 + 1 + 3 + 1 + 3*2 + 2 + 1 // used, saved and on audits, audited, disagreements, lost; shares, evidence, stopped
-		daemon     = 4 + 1 + 8 + 4 + 8               // build, reloads, panics; messages refused; HTTP refused; access, certificate; saturation
+		daemon     = 4 + 1 + 8 + 4 + 10              // build, reloads, panics; messages refused; HTTP refused; access, certificate; saturation
 	)
 	reasons := 2 * len(testReasons) // of the model, and of none
 	if want := perClass + pairs + decisions + histograms + others + drifts + settles + daemon + reasons; series != want {

@@ -124,6 +124,9 @@ func (m *Metrics) Panicked() { m.series.panics.Inc() }
 // WatchRefused counts a watch of the health for which there was no room.
 func (m *Metrics) WatchRefused() { m.series.watchesRefused.Inc() }
 
+// ConnectionStalled counts a connection that was closed as its client did not read.
+func (m *Metrics) ConnectionStalled() { m.series.connectionsStalled.Inc() }
+
 // HTTPRefused counts an HTTP request that was answered with an error, of this
 // status, before it became a call.
 func (m *Metrics) HTTPRefused(code int) {

@@ -66,12 +66,13 @@ func TestObserve(t *testing.T) {
 	model.StreamsOpen(1)
 	d.RejectedUnknownModel("unknown_model", 1)
 	d.WatchRefused()
+	d.ConnectionStalled()
 	d.HTTPRefused(413)
 	d.AccessRefused("no_credential")
 	d.SecurityReloadFailed("access")
 	d.CertificateNotAfter(time.Unix(1e9, 0))
 	d.ReadSaturation(func() Saturation {
-		return Saturation{OpenBytes: 1, OpenBytesLimit: 2, StreamsLimit: 3, Calls: 4, CallsLimit: 5, Watches: 6, WatchesLimit: 7}
+		return Saturation{OpenBytes: 1, OpenBytesLimit: 2, StreamsLimit: 3, Calls: 4, CallsLimit: 5, Watches: 6, WatchesLimit: 7, RepliesUnread: 8}
 	})
 
 	h1, h3, h5 := entropyOf(3./8, 3./8, 1./4), entropyOf(1./2, 1./4, 1./4), entropyOf(4./5, 1./5)
@@ -132,6 +133,8 @@ func TestObserve(t *testing.T) {
 		`ckd_streams_limit{}`:                                          3,
 		`ckd_calls_open{}`:                                             4,
 		`ckd_calls_limit{}`:                                            5,
+		`ckd_replies_unread{}`:                                         8,
+		`ckd_connections_stalled_total{}`:                              1,
 		`ckd_watches_open{}`:                                           6,
 		`ckd_watches_limit{}`:                                          7,
 		`ckd_watches_refused_total{}`:                                  1,

@@ -7,6 +7,7 @@ type Saturation struct {
 	OpenBytes, OpenBytesLimit int64 // of open inputs, requests and replies that are not sent
 	StreamsLimit              int64
 	Calls, CallsLimit         int64 // unary, under way
+	RepliesUnread             int64 // to unary calls
 	Watches, WatchesLimit     int64 // of the health
 }
 
@@ -32,6 +33,7 @@ func (s *series) collectSaturation(to chan<- prometheus.Metric) {
 		{s.streamsLimit, is.StreamsLimit},
 		{s.callsOpen, is.Calls},
 		{s.callsLimit, is.CallsLimit},
+		{s.repliesUnread, is.RepliesUnread},
 		{s.watchesOpen, is.Watches},
 		{s.watchesLimit, is.WatchesLimit},
 	} {

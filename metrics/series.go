@@ -54,7 +54,8 @@ type series struct {
 	openBytes, openBytesLimit           *gauges
 	streamsLimit, callsOpen, callsLimit *gauges
 	watchesOpen, watchesLimit           *gauges
-	watchesRefused                      prometheus.Counter
+	watchesRefused, connectionsStalled  prometheus.Counter
+	repliesUnread                       *gauges
 
 	policyInfo, buildInfo               *prometheus.GaugeVec
 	expectedCoverage, expectedFNR       *prometheus.GaugeVec
@@ -188,9 +189,14 @@ func declare() *series {
 	s.streamsLimit = s.asked("ckd_streams_limit",
 		"The most streams that may be open at one time, of all models.")
 	s.callsOpen = s.asked("ckd_calls_open",
-		"Unary calls under way, those over HTTP included.")
+		"Unary calls under way or with an unread reply, those over HTTP included.")
 	s.callsLimit = s.asked("ckd_calls_limit",
 		"The most that ckd_calls_open may be: calls beyond it are refused.")
+	s.repliesUnread = s.asked("ckd_replies_unread",
+		"Replies to unary calls that are not sent, since their client has not read so far: each keeps its place in ckd_calls_open.")
+	s.connectionsStalled = s.counter("ckd_connections_stalled_total",
+		"Connections that were closed as their client read none of the replies to its unary calls for send-stall-timeout.",
+	).WithLabelValues()
 	s.watchesOpen = s.asked("ckd_watches_open",
 		"Watches of the health that are open: a client that balances holds one for each of its connections.")
 	s.watchesLimit = s.asked("ckd_watches_limit",

@@ -18,7 +18,8 @@ import (
 // underWay is how many calls of each sort there are, from before any of their
 // request is read.
 type underWay struct {
-	calls   atomic.Int64 // unary
+	calls   atomic.Int64 // unary; see place
+	unread  atomic.Int64 // replies to unary calls that the transport holds
 	streams atomic.Int64 // of passes
 	probes  atomic.Int64 // of health, by whomever
 	others  atomic.Int64 // what is neither: reflection, channelz
@@ -83,11 +84,11 @@ func (s *Server) admit(ctx context.Context, call *tap.Info) (context.Context, er
 	case streaming:
 		return ctx, nil
 	case probe:
-		return s.enter(ctx, &s.probes, probesAtOnce, "probes under way", probeTime, nil)
+		return s.enter(ctx, &s.probes, probesAtOnce, "probes under way", probeTime)
 	case watch:
 		return s.openWatch(ctx, who)
 	case other:
-		return s.enter(ctx, &s.others, othersAtOnce, "calls of this kind under way", 0, nil)
+		return s.enter(ctx, &s.others, othersAtOnce, "calls of this kind under way", 0)
 	}
 	if !who.UsesModels() {
 		return ctx, statusOf(&fault{
@@ -95,20 +96,13 @@ func (s *Server) admit(ctx context.Context, call *tap.Info) (context.Context, er
 			message: "the identity may use no model",
 		}, location{}).Err()
 	}
-	if !who.AcquireCall() {
-		return ctx, s.overloaded("calls under way of "+who.Name(), int64(who.Calls())+1, int64(who.Calls()))
-	}
-	ctx, err = s.enter(ctx, &s.calls, int64(s.limits.Calls), "calls under way", s.limits.CallTime, who.ReleaseCall)
-	if err != nil {
-		who.ReleaseCall()
-	}
-	return ctx, err
+	return s.takePlace(ctx, who, s.limits.CallTime)
 }
 
 // enter counts a call until it ends, which it does after some time if there is one
 // given; or refuses it, where there would be more than most.
 func (s *Server) enter(
-	ctx context.Context, n *atomic.Int64, most int64, what string, limit time.Duration, left func(),
+	ctx context.Context, n *atomic.Int64, most int64, what string, limit time.Duration,
 ) (context.Context, error) {
 	if is := n.Add(1); is > most {
 		n.Add(-1)
@@ -121,9 +115,6 @@ func (s *Server) enter(
 	context.AfterFunc(ctx, func() { // gRPC ends it with the call
 		cancel()
 		n.Add(-1)
-		if left != nil {
-			left()
-		}
 	})
 	return ctx, nil
 }

@@ -8,6 +8,7 @@ func (s *Server) saturation() metrics.Saturation {
 		OpenBytes: s.openBytes.Load(), OpenBytesLimit: s.limits.OpenInputBytes,
 		StreamsLimit: int64(s.limits.Streams),
 		Calls:        s.calls.Load(), CallsLimit: int64(s.limits.Calls),
-		Watches: s.watches.Load(), WatchesLimit: int64(s.limits.Watches),
+		RepliesUnread: s.unread.Load(),
+		Watches:       s.watches.Load(), WatchesLimit: int64(s.limits.Watches),
 	}
 }

@@ -133,7 +133,7 @@ func New(o Options) (*Server, error) {
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.ForceServerCodecV2(wire.Codec{Unsent: &s.openBytes}),
-		grpc.Creds(certs.Credentials(o.TLS)),
+		grpc.Creds(connections{certs.Credentials(o.TLS), s}),
 		grpc.InTapHandle(s.admit),
 		grpc.ReadBufferSize(readBufferBytes),
 		grpc.MaxRecvMsgSize(o.Limits.MessageBytes),

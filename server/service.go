@@ -23,7 +23,7 @@ var service = func() grpc.ServiceDesc {
 	d.Streams = slices.Clone(d.Streams)
 	for i := range d.Methods {
 		if d.Methods[i].MethodName == "Decompose" {
-			d.Methods[i].Handler = handleDecompose
+			d.Methods[i].Handler = placed(handleDecompose)
 		}
 	}
 	for i := range d.Streams {
@@ -66,11 +66,11 @@ func bare(of *grpc.ServiceDesc) *grpc.ServiceDesc {
 	d.Methods = slices.Clone(d.Methods)
 	for i := range d.Methods {
 		handler := d.Methods[i].Handler
-		d.Methods[i].Handler = func(
+		d.Methods[i].Handler = placed(func(
 			s any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor,
 		) (any, error) {
 			return handler(s, ctx, func(to any) error { return receive(read, to) }, intercept)
-		}
+		})
 	}
 	return &d
 }

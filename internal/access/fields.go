@@ -88,7 +88,8 @@ func identityFields() []field {
 		{
 			name: "calls", standard: "`0`", words: fmt.Sprintf("a whole number from 0 to %d", maxStreams),
 			read: func(d *draft, v strictyaml.Value) { d.identity.calls, _ = v.Int(0, maxStreams) },
-			doc:  "How many unary calls it may have under way at one time; 0 is only the daemon's own limit.",
+			doc: "How many unary calls it may have under way at one time, or with a reply that it has not read; 0 is only the daemon's " +
+				"own limit.",
 		},
 		{
 			name: "watches", standard: "as `streams`", words: fmt.Sprintf("a whole number from 0 to %d", maxStreams),

@@ -128,7 +128,7 @@ func identify(ctx context.Context, method string) (c credential, isOpen bool, wh
 	}
 	var auth credentials.AuthInfo
 	if p, ok := peer.FromContext(ctx); ok {
-		auth = p.AuthInfo
+		auth = certs.InfoOf(p.AuthInfo)
 	}
 	if !certs.IsInProcess(auth) {
 		info, _ := auth.(credentials.TLSInfo)

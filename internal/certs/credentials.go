@@ -31,9 +31,31 @@ type Plaintext struct {
 // AuthType implements credentials.AuthInfo.
 func (Plaintext) AuthType() string { return "plaintext" }
 
+// Connected is the AuthInfo of a connection, with the connection that it is of.
+type Connected struct {
+	credentials.AuthInfo
+	Conn net.Conn
+}
+
+// GetSecurityValue implements credentials.ChannelzSecurityInfo.
+func (c Connected) GetSecurityValue() credentials.ChannelzSecurityValue {
+	if info, ok := c.AuthInfo.(credentials.ChannelzSecurityInfo); ok {
+		return info.GetSecurityValue()
+	}
+	return nil
+}
+
+// InfoOf returns the AuthInfo itself of one that may be Connected.
+func InfoOf(info credentials.AuthInfo) credentials.AuthInfo {
+	if c, ok := info.(Connected); ok {
+		return c.AuthInfo
+	}
+	return info
+}
+
 // IsInProcess reports whether a connection is one from the process to itself.
 func IsInProcess(info credentials.AuthInfo) bool {
-	plain, ok := info.(Plaintext)
+	plain, ok := InfoOf(info).(Plaintext)
 	return ok && plain.Over == InProcess
 }
 

@@ -28,6 +28,16 @@ func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
 	if o, ok := v.(*Outgoing); ok {
 		return o.handOver(c.Unsent)
 	}
+	if t, ok := v.(*tracked); ok {
+		slice, err := standard.Marshal(t.message)
+		if err != nil {
+			t.sending.End()
+			return nil, err
+		}
+		data := slice.Materialize()
+		slice.Free()
+		return mem.BufferSlice{follow(t.sending, data, nil)}, nil
+	}
 	slice, err := standard.Marshal(v)
 	if err != nil || c.Unsent == nil || slice.Len() < smallest {
 		return slice, err

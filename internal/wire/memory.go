@@ -17,9 +17,17 @@ func (o *Outgoing) handOver(unsent *atomic.Int64) (mem.BufferSlice, error) {
 	o.sent = true
 	m := o.memory
 	if m == nil {
+		if o.sending != nil {
+			o.sending.End()
+		}
 		return nil, nil
 	}
 	o.memory = nil
+	if s := o.sending; s != nil {
+		o.sending = nil
+		m.slice[0] = follow(s, m.bytes, m)
+		return m.slice[:], nil
+	}
 	m.unsent.count(unsent, cap(m.bytes))
 	m.slice[0] = mem.NewBuffer(&m.bytes, (*recycler)(m))
 	return m.slice[:], nil

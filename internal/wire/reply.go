@@ -32,6 +32,7 @@ type Outgoing struct {
 	sent    bool
 	results int
 	memory  *memory // nil before anything is appended
+	sending Sending // nil: nobody follows it
 }
 
 // Decomposition is what a Result says; ckd.v1.Decomposition explains the fields.

@@ -1,0 +1,450 @@
+package server
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// reader is a client of HTTP/2 that answers pings and reads a reply only when it is
+// told to, by a window for it.
+type reader struct {
+	t      *testing.T
+	conn   net.Conn
+	closed chan struct{} // the server has closed the connection
+
+	mu       sync.Mutex // of what follows
+	framer   *http2.Framer
+	headers  bytes.Buffer
+	encoder  *hpack.Encoder
+	next     uint32
+	answered map[uint32]string // grpc-status, or "" while there are headers alone
+	read     map[uint32]int    // bytes of replies
+}
+
+func (h *harness) reader(t *testing.T) *reader {
+	t.Helper()
+	conn, err := h.pipe.DialContext(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &reader{t: t, conn: conn, closed: make(chan struct{}), framer: http2.NewFramer(conn, conn), next: 1, answered: map[uint32]string{}, read: map[uint32]int{}}
+	r.encoder = hpack.NewEncoder(&r.headers)
+	r.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	done := make(chan struct{})
+	t.Cleanup(func() {
+		_ = conn.Close()
+		<-done
+	})
+	r.write(func() error {
+		if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+			return err
+		}
+		return r.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	})
+	go func() {
+		defer close(done)
+		defer close(r.closed)
+		for {
+			frame, err := r.framer.ReadFrame()
+			if err != nil {
+				return
+			}
+			switch frame := frame.(type) {
+			case *http2.SettingsFrame:
+				if !frame.IsAck() {
+					r.tell(func() error { return r.framer.WriteSettingsAck() })
+				}
+			case *http2.PingFrame:
+				if !frame.IsAck() {
+					r.tell(func() error { return r.framer.WritePing(true, frame.Data) })
+				}
+			case *http2.MetaHeadersFrame:
+				r.mu.Lock()
+				for _, field := range frame.Fields {
+					if field.Name == "grpc-status" {
+						r.answered[frame.StreamID] = field.Value
+					}
+				}
+				if _, ok := r.answered[frame.StreamID]; !ok {
+					r.answered[frame.StreamID] = ""
+				}
+				r.mu.Unlock()
+			case *http2.DataFrame:
+				r.mu.Lock()
+				r.read[frame.StreamID] += len(frame.Data())
+				r.mu.Unlock()
+			}
+		}
+	}()
+	return r
+}
+
+// tell writes, whether or not the server still reads.
+func (r *reader) tell(write func() error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_ = write() // the reader sees the end
+}
+
+func (r *reader) write(write func() error) {
+	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := write(); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// call sends a request of an identity, and returns its stream once the server has
+// answered or refused it, with the status that there is by then.
+func (r *reader) call(name, method string, request proto.Message, zipped bool) (uint32, codes.Code) {
+	r.t.Helper()
+	body, err := proto.Marshal(request)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	token, _ := tokenOf(name)
+	fields := [][2]string{
+		{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "ckd"},
+		{"content-type", "application/grpc"}, {"te", "trailers"}, {"authorization", "Bearer " + token},
+		{"grpc-accept-encoding", "gzip"},
+	}
+	if zipped {
+		fields = append(fields, [2]string{"grpc-encoding", "gzip"})
+		var packed bytes.Buffer
+		w := gzip.NewWriter(&packed)
+		if _, err := w.Write(body); err != nil {
+			r.t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			r.t.Fatal(err)
+		}
+		body = packed.Bytes()
+	}
+	message := make([]byte, 5, 5+len(body))
+	if zipped {
+		message[0] = 1
+	}
+	binary.BigEndian.PutUint32(message[1:], uint32(len(body)))
+	message = append(message, body...)
+	var id uint32
+	r.write(func() error {
+		id = r.next
+		r.next += 2
+		r.headers.Reset()
+		for _, f := range fields {
+			if err := r.encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
+				return err
+			}
+		}
+		if err := r.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: r.headers.Bytes(), EndHeaders: true}); err != nil {
+			return err
+		}
+		return r.framer.WriteData(id, true, message)
+	})
+	return id, r.status(id, "an answer", func(string) bool { return true })
+}
+
+// status of a stream, as soon as it is as expected.
+func (r *reader) status(id uint32, what string, is func(string) bool) codes.Code {
+	r.t.Helper()
+	var answer string
+	if !within(func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		var ok bool
+		answer, ok = r.answered[id]
+		return ok && is(answer)
+	}) {
+		r.t.Fatalf("stream %d: no %s", id, what)
+	}
+	var code codes.Code
+	if answer != "" {
+		if _, err := fmt.Sscan(answer, (*uint32)(&code)); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return code
+}
+
+// take reads a reply to its end.
+func (r *reader) take(id uint32) {
+	r.t.Helper()
+	r.write(func() error { return r.framer.WriteWindowUpdate(id, 1<<20) })
+	r.write(func() error { return r.framer.WriteWindowUpdate(0, 1<<20) })
+	if code := r.status(id, "trailers", func(s string) bool { return s != "" }); code != codes.OK {
+		r.t.Errorf("stream %d: %v", id, code)
+	}
+}
+
+// holds waits until so many replies are unread, and as many calls have their place.
+func (h *harness) holds(t *testing.T, n int64) {
+	t.Helper()
+	s := h.server
+	if !within(func() bool { return s.calls.Load() == n && s.unread.Load() == n && (n > 0 || s.openBytes.Load() == 0) }) {
+		t.Fatalf("%d places are taken and %d replies unread, with %d bytes, want %d", s.calls.Load(), s.unread.Load(), s.openBytes.Load(), n)
+	}
+}
+
+// twoCallsEach is an access file whose identities may each make two calls at one time.
+func twoCallsEach(names ...string) string {
+	file := "identities:\n"
+	for _, name := range names {
+		_, tokens := tokenOf(name)
+		file += "- {name: " + name + ", " + tokens + ", models: ['*'], calls: 2, streams: 1}\n"
+	}
+	return file
+}
+
+var bigRequest = &ckdv1.DecomposeRequest{
+	Model: "ctg", Layout: ckdv1.Layout_LAYOUT_SNK, Detail: ckdv1.Detail_DETAIL_FULL, Passes: 5, Inputs: 200,
+	Values: bytesOf(5 * 200),
+}
+
+func bytesOf(rows int) (values []float32) {
+	for range rows {
+		values = append(values, 0.5, 0.25, 0.25)
+	}
+	return values
+}
+
+// TestUnreadRepliesKeepTheirPlace: the reply to a unary call keeps the call's place until
+// it is read, its stream is reset or its connection ends, however small it is, and
+// whatever way it is sent.
+func TestUnreadRepliesKeepTheirPlace(t *testing.T) {
+	big, get, list := ckdv1.UncertaintyService_Decompose_FullMethodName, ckdv1.UncertaintyService_GetModel_FullMethodName,
+		ckdv1.UncertaintyService_ListModels_FullMethodName
+	for name, c := range map[string]struct {
+		method  string
+		request proto.Message
+		zipped  bool
+	}{
+		"large":       {big, bigRequest, false},
+		"large, gzip": {big, bigRequest, true},
+		"small":       {get, &ckdv1.GetModelRequest{Model: "ctg"}, false},
+		"small, gzip": {list, &ckdv1.ListModelsRequest{}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t, DefaultLimits(), withIdentities(t, twoCallsEach("eve", "bob")))
+			full := func(r *reader) {
+				t.Helper()
+				if _, code := r.call("eve", c.method, c.request, c.zipped); code != codes.ResourceExhausted {
+					t.Errorf("a third call while two replies are unread: %v", code)
+				}
+			}
+			for _, end := range []string{"read", "reset", "connection"} {
+				one, two := h.reader(t), h.reader(t)
+				var ids []uint32
+				for _, r := range []*reader{one, two} { // over several connections
+					id, code := r.call("eve", c.method, c.request, c.zipped)
+					if code != codes.OK {
+						t.Fatal(code)
+					}
+					ids = append(ids, id)
+				}
+				h.holds(t, 2)
+				full(one)
+				full(two)
+				full(h.reader(t))
+				if _, err := h.client.Decompose(as(t.Context(), "bob"), bigRequest); err != nil {
+					t.Errorf("a call of another: %v", err)
+				}
+				h.holds(t, 2)
+				switch end {
+				case "read":
+					one.take(ids[0])
+					two.take(ids[1])
+				case "reset":
+					one.write(func() error { return one.framer.WriteRSTStream(ids[0], http2.ErrCodeCancel) })
+					h.holds(t, 1)
+					two.write(func() error { return two.framer.WriteRSTStream(ids[1], http2.ErrCodeCancel) })
+				case "connection":
+					_ = one.conn.Close()
+					h.holds(t, 1)
+					_ = two.conn.Close()
+				}
+				h.holds(t, 0)
+			}
+			// Errors have no reply to read.
+			r := h.reader(t)
+			for range 5 {
+				id, _ := r.call("eve", get, &ckdv1.GetModelRequest{Model: "none"}, c.zipped)
+				if code := r.status(id, "trailers", func(s string) bool { return s != "" }); code != codes.NotFound {
+					t.Errorf("an error: %v", code)
+				}
+				h.holds(t, 0)
+			}
+		})
+	}
+}
+
+// TestStalledConnection: a connection none of whose replies is read is closed, and gives
+// back all that it held.
+func TestStalledConnection(t *testing.T) {
+	limits := DefaultLimits()
+	limits.SendStall = 200 * time.Millisecond
+	h := newHarness(t, limits, withIdentities(t, twoCallsEach("eve", "bob")))
+	r := h.reader(t)
+	for range 2 {
+		if _, code := r.call("eve", ckdv1.UncertaintyService_Decompose_FullMethodName, bigRequest, false); code != codes.OK {
+			t.Fatal(code)
+		}
+	}
+	select {
+	case <-r.closed:
+	case <-time.After(time.Minute):
+		t.Fatal("the connection is open")
+	}
+	h.holds(t, 0)
+	h.eventually(t, 1, "ckd_connections_stalled_total")
+	lines := h.logs.FilterMessageSnippet("a connection was closed").All()
+	if len(lines) != 1 || lines[0].ContextMap()["identities"] != "eve" || lines[0].ContextMap()["replies"] != int64(2) {
+		t.Errorf("log lines %v", lines)
+	}
+	if _, err := h.client.Decompose(as(t.Context(), "eve"), bigRequest); err != nil {
+		t.Errorf("the next call: %v", err)
+	}
+}
+
+// TestQuietConnection: a connection is closed only when none of its unread replies has
+// moved for long. One that does not move, beside others that do, stays and is charged.
+func TestQuietConnection(t *testing.T) {
+	limits := DefaultLimits()
+	limits.SendStall = 365 * 24 * time.Hour // the test looks itself
+	var of connectionsSeen
+	h := newHarness(t, limits, withIdentities(t, twoCallsEach("eve")), func(o *Options) { o.Tracing = &of })
+	r := h.reader(t)
+	method := ckdv1.UncertaintyService_Decompose_FullMethodName
+	if _, code := r.call("eve", method, bigRequest, false); code != codes.OK {
+		t.Fatal(code)
+	}
+	h.holds(t, 1)
+	conn := of.last.Load()
+	isClosed := func() bool {
+		select {
+		case <-r.closed:
+			return true
+		default:
+			return false
+		}
+	}
+	look := func(n int) {
+		for range n {
+			conn.look()
+		}
+	}
+	for range 3 { // whole replies
+		id, code := r.call("eve", method, bigRequest, false)
+		if code != codes.OK {
+			t.Fatal(code)
+		}
+		look(quietLooks / 2)
+		r.take(id)
+		h.holds(t, 1)
+		look(quietLooks / 2)
+	}
+	id, code := r.call("eve", method, bigRequest, false)
+	if code != codes.OK {
+		t.Fatal(code)
+	}
+	for n := 1; n <= 20; n++ { // some bytes of one
+		r.write(func() error { return r.framer.WriteWindowUpdate(id, 8) })
+		if !within(func() bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.read[id] == 8*n
+		}) {
+			t.Fatalf("%d bytes are not read", 8*n)
+		}
+		look(quietLooks)
+	}
+	h.holds(t, 2)
+	if isClosed() {
+		t.Fatal("closed, though replies moved")
+	}
+	look(1)
+	if !within(isClosed) {
+		t.Error("not closed, though nothing moved")
+	}
+	h.holds(t, 0)
+}
+
+// connectionsSeen knows the connection of the last call.
+type connectionsSeen struct{ last atomic.Pointer[connection] }
+
+func (c *connectionsSeen) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
+	c.last.Store(connectionOf(ctx))
+	return ctx
+}
+func (*connectionsSeen) HandleRPC(context.Context, stats.RPCStats) {}
+func (*connectionsSeen) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
+	return ctx
+}
+func (*connectionsSeen) HandleConn(context.Context, stats.ConnStats) {}
+
+// TestPlacesComeBack: calls that are given up at any time, and connections that end with
+// calls under way, leave no place taken.
+func TestPlacesComeBack(t *testing.T) {
+	h := newHarness(t, DefaultLimits())
+	var group errgroup.Group
+	for worker := range 8 {
+		random := rand.New(rand.NewPCG(uint64(worker), 1))
+		group.Go(func() error {
+			conn := h.dial(t)
+			for range 150 {
+				ctx, cancel := context.WithCancel(t.Context())
+				if random.IntN(2) == 0 {
+					ctx, cancel = context.WithTimeout(t.Context(), time.Duration(random.IntN(1000))*time.Microsecond)
+				}
+				stop := context.AfterFunc(ctx, func() {})
+				time.AfterFunc(time.Duration(random.IntN(1500))*time.Microsecond, cancel)
+				_, err := ckdv1.NewUncertaintyServiceClient(conn).Decompose(ctx, bigRequest, grpc.MaxCallRecvMsgSize(64<<20))
+				stop()
+				cancel()
+				switch status.Code(err) {
+				case codes.OK, codes.Canceled, codes.DeadlineExceeded, codes.ResourceExhausted:
+				default:
+					return err
+				}
+			}
+			return nil
+		})
+		r := h.reader(t)
+		for range 4 {
+			if _, code := r.call("", ckdv1.UncertaintyService_Decompose_FullMethodName, bigRequest, false); code != codes.OK && code != codes.ResourceExhausted {
+				t.Error(code)
+			}
+		}
+		_ = r.conn.Close()
+	}
+	if err := group.Wait(); err != nil {
+		t.Error(err)
+	}
+	h.holds(t, 0)
+	if strings.Contains(fmt.Sprint(h.logs.All()), "freed twice") {
+		t.Error("a reply was freed twice")
+	}
+}
