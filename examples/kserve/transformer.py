@@ -1,8 +1,8 @@
 """A KServe transformer that adds ckd's decision to what the classifier answered.
 
-The classifier answers with a tensor "passes", FP32 [inputs, passes, classes]. The
-caller gets the outputs of ckd in its place: "decision" (retain, defer or observe),
-"defer" and "error". Where ckd cannot be asked, every input is deferred, and "error"
+The classifier answers with a tensor "passes", FP32 [inputs, passes, classes], among
+others. The caller gets all of them, and after them the outputs of ckd: "decision"
+(retain, defer or observe), "defer" and "error". Where ckd cannot be asked, every input is deferred, and "error"
 says why: an error is never a retain.
 """
 
@@ -54,7 +54,7 @@ class Transformer(Model):
     async def postprocess(self, response, headers=None, response_headers=None):
         passes = next(o for o in response.outputs if o.name == "passes").as_numpy()
         outputs = await asyncio.to_thread(decide, self.url, passes)  # others are served meanwhile
-        answer = []
+        answer = [output for output in response.outputs if output.name not in OUTPUTS]
         for name, values in outputs.items():
             datatype = "BOOL" if name == "defer" else "BYTES"
             answer.append(InferOutput(name=name, shape=[len(passes)], datatype=datatype, data=values))
