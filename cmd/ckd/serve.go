@@ -36,11 +36,11 @@ func (c *serveCmd) Run(ctx *cmdContext) error {
 		return err
 	}
 	defer endAtOnce(ctx.Ctx, log)()
-	app.LimitMemory(log)
 	daemon, err := app.New(&c.Config, log)
 	if err != nil {
 		return err
 	}
+	app.LimitMemory(log)
 	return daemon.Run(ctx.Ctx)
 }
 

@@ -77,7 +77,7 @@ func NewFixed(c *config.Config, log *zap.Logger, set *policy.Set) (*App, error) 
 	return build(c, log, func(a *App) error { return a.server.SetPolicies(set) })
 }
 
-func build(c *config.Config, log *zap.Logger, load func(*App) error) (*App, error) {
+func build(c *config.Config, log *zap.Logger, load func(*App) error) (_ *App, err error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	info := buildinfo.Get()
@@ -91,6 +91,17 @@ func build(c *config.Config, log *zap.Logger, load func(*App) error) (*App, erro
 	}
 	options := server.Options{Limits: limits(c), Logger: log, Metrics: m, Registry: registry, Channelz: c.Channelz}
 	a := &App{log: log, grace: c.ShutdownGrace, metrics: m, drained: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			a.close()
+		}
+	}()
+	if err := a.open(c); err != nil {
+		return nil, err
+	}
+	if err := a.introduce(c, info); err != nil {
+		return nil, err
+	}
 	if c.TraceEndpoint != config.Off {
 		a.tracer, err = tracing.New(tracing.Options{
 			Endpoint: c.TraceEndpoint, Sample: c.TraceSample, Version: info.Version, Logger: log,
@@ -102,7 +113,6 @@ func build(c *config.Config, log *zap.Logger, load func(*App) error) (*App, erro
 	}
 	a.security, err = newSecurity(c, log, m)
 	if err != nil {
-		a.close()
 		return nil, err
 	}
 	options.TLS, options.Access = a.security.certs, a.security.access
@@ -110,18 +120,15 @@ func build(c *config.Config, log *zap.Logger, load func(*App) error) (*App, erro
 	options.Deferred = a.page.deferred()
 	s, err := server.New(options)
 	if err != nil {
-		a.close()
 		return nil, err
 	}
 	inference.Register(s, s)
 	a.server = s
 	if err := load(a); err != nil {
-		a.close()
 		return nil, err
 	}
 	a.reloadedAt(nil, time.Now())
-	if err := a.listen(c, registry); err != nil {
-		a.close()
+	if err := a.prepareHTTP(c, registry); err != nil {
 		return nil, err
 	}
 	log.Info("arithmetic", zap.String("version", decomp.Kernel()))
@@ -154,8 +161,8 @@ func limits(c *config.Config) server.Limits {
 	}
 }
 
-// listen opens every address.
-func (a *App) listen(c *config.Config, registry *prometheus.Registry) error {
+// open opens every address.
+func (a *App) open(c *config.Config) error {
 	for _, address := range c.Listen {
 		l, err := listen(address)
 		if err != nil {
@@ -163,29 +170,7 @@ func (a *App) listen(c *config.Config, registry *prometheus.Registry) error {
 		}
 		a.listeners = append(a.listeners, l)
 	}
-	var reload func() store.Outcome
-	if c.AdminReload && a.store != nil {
-		reload = func() store.Outcome { return a.reload("POST /-/reload") }
-	}
-	for _, h := range []struct {
-		name, address string
-		serve         func(net.Listener) (*http.Server, error)
-	}{
-		{"admin", c.Admin, func(l net.Listener) (*http.Server, error) {
-			handler := a.security.access.HTTP(
-				adminHandler(registry, a.server, a.log, a.page.Handler(), reload, isLoopback(l.Addr())), access.HTTPOptions{Need: adminNeed, Basic: !c.TokensInPlaintext()})
-			if c.TokensInPlaintext() {
-				handler = withoutPage(handler)
-			}
-			s := newHTTPServer(handler, a.log)
-			if c.AdminTLS {
-				s.TLSConfig, s.ConnState = a.security.certs.TLSConfigForProbes(), a.security.certs.ConnState
-			}
-			return s, nil
-		}},
-		{"http", c.HTTP, func(net.Listener) (*http.Server, error) { return a.serveHTTP(c) }},
-		{"pprof", c.Pprof, func(net.Listener) (*http.Server, error) { return newHTTPServer(pprofHandler(), a.log), nil }},
-	} {
+	for _, h := range []struct{ name, address string }{{"admin", c.Admin}, {"http", c.HTTP}, {"pprof", c.Pprof}} {
 		if h.address == config.Off {
 			continue
 		}
@@ -193,11 +178,55 @@ func (a *App) listen(c *config.Config, registry *prometheus.Registry) error {
 		if err != nil {
 			return fmt.Errorf("%s on %s: %w", h.name, h.address, err)
 		}
-		s, err := h.serve(l)
+		a.https = append(a.https, httpServer{name: h.name, at: l})
+	}
+	return nil
+}
+
+// introduce writes the first line of the log: which build this is, where it listens, and
+// how it is set.
+func (a *App) introduce(c *config.Config, info buildinfo.Info) error {
+	settings, err := c.Changed()
+	if err != nil {
+		return err
+	}
+	listeners := map[string]any{"grpc": a.Targets()}
+	for _, h := range a.https {
+		listeners[h.name] = h.at.Addr().String()
+	}
+	a.log.Info("starting", zap.String("version", info.Version), zap.String("revision", info.Revision),
+		zap.Any("listeners", listeners), zap.Any("settings", settings))
+	return nil
+}
+
+// prepareHTTP makes the servers of the HTTP addresses.
+func (a *App) prepareHTTP(c *config.Config, registry *prometheus.Registry) error {
+	var reload func() store.Outcome
+	if c.AdminReload && a.store != nil {
+		reload = func() store.Outcome { return a.reload("POST /-/reload") }
+	}
+	for i := range a.https {
+		h, err := &a.https[i], error(nil)
+		switch h.name {
+		case "admin":
+			handler := a.security.access.HTTP(
+				adminHandler(registry, a.server, a.log, a.page.Handler(), reload, isLoopback(h.at.Addr())), access.HTTPOptions{Need: adminNeed, Basic: !c.TokensInPlaintext()})
+			if c.TokensInPlaintext() {
+				handler = withoutPage(handler)
+			}
+			h.server = newHTTPServer(handler, a.log)
+			if c.AdminTLS {
+				h.server.TLSConfig, h.server.ConnState = a.security.certs.TLSConfigForProbes(), a.security.certs.ConnState
+			}
+		case "http":
+			h.server, err = a.serveHTTP(c)
+		case "pprof":
+			h.server = newHTTPServer(pprofHandler(), a.log)
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", h.name, err)
 		}
-		a.https = append(a.https, httpServer{h.name, s, framing.Guard(s, l), s.TLSConfig != nil})
+		h.at, h.secure = framing.Guard(h.server, h.at), h.server.TLSConfig != nil
 	}
 	return nil
 }

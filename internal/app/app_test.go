@@ -6,13 +6,16 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -21,6 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ckd-project/ckd/internal/app"
+	"github.com/ckd-project/ckd/internal/buildinfo"
 	"github.com/ckd-project/ckd/internal/config"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -171,6 +175,44 @@ func TestShutdownGrace(t *testing.T) {
 	}
 	if err := <-stopped; err != nil {
 		t.Errorf("stopping: %v", err)
+	}
+}
+
+// TestFirstLine: the log begins with the build, the addresses and the settings that are
+// not at their defaults. Of files it has the names alone.
+func TestFirstLine(t *testing.T) {
+	core, logs := observer.New(zap.DebugLevel)
+	c := settings(t, 3*time.Second)
+	c.MaxStreams, c.InsecurePlaintext, c.Access = 7, true, filepath.Join(t.TempDir(), "access.yaml")
+	secret := strings.Repeat("ab", 32)
+	if err := os.WriteFile(c.Access, []byte("identities: [{name: someone, tokens: [{sha256: "+secret+"}], models: [m]}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a, err := app.NewFixed(c, zap.New(core), policies(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := a.Run(ctx); err != nil {
+		t.Error(err)
+	}
+	first := logs.All()[0]
+	got := first.ContextMap()
+	want := map[string]any{
+		"version": buildinfo.Get().Version, "revision": buildinfo.Get().Revision,
+		"listeners": map[string]any{"grpc": a.Targets(), "admin": strings.TrimPrefix(a.AdminURL(), "http://")},
+		"settings": map[string]any{
+			"listen": c.Listen, "admin": c.Admin, "access": c.Access, "insecure-plaintext": true, "max-streams": 7, "shutdown-grace": "3s",
+		},
+	}
+	if first.Message != "starting" || !reflect.DeepEqual(got, want) {
+		t.Errorf("%q: %v, want %v", first.Message, got, want)
+	}
+	for _, line := range logs.All() {
+		if strings.Contains(fmt.Sprint(line.ContextMap()), secret) {
+			t.Errorf("the log has what the access file says: %v", line)
+		}
 	}
 }
 

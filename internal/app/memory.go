@@ -2,6 +2,7 @@ package app
 
 import (
 	"errors"
+	"math"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"go.uber.org/zap"
@@ -20,7 +21,7 @@ func limitMemory(log *zap.Logger, cgroup memlimit.Provider) {
 	switch {
 	case err != nil && !errors.Is(err, memlimit.ErrNoLimit):
 		log.Warn("no memory limit from the cgroup", zap.Error(err))
-	case err == nil:
+	case err == nil && limit > 0 && limit < math.MaxInt64:
 		log.Info("memory limit", zap.Int64("bytes", limit))
 	}
 }

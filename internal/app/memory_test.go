@@ -31,6 +31,9 @@ func TestLimitMemory(t *testing.T) {
 		if got := debug.SetMemoryLimit(-1); got != c.want {
 			t.Errorf("%s: limit %d, want %d", name, got, c.want)
 		}
+		if said := logs.FilterMessage("memory limit").Len() == 1; said != (name == "limited") {
+			t.Errorf("%s: log %v", name, logs.All())
+		}
 		if name == "unknown" && logs.FilterMessage("no memory limit from the cgroup").Len() != 1 {
 			t.Errorf("%s: log %v", name, logs.All())
 		}

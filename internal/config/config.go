@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"strings"
 	"time"
 
@@ -246,4 +247,43 @@ func Default() (*Config, error) {
 	err := kong.ApplyDefaults(&c)
 	c.Policy = nil
 	return &c, err
+}
+
+// Changed returns the settings that are not at their defaults, by name. Settings name
+// files that hold secrets; what is in these files is not among them, nor is a password
+// in a URL.
+func (c *Config) Changed() (map[string]any, error) {
+	is, err := kong.New(c)
+	if err != nil {
+		return nil, err
+	}
+	usual, err := kong.New(&Config{})
+	if err != nil {
+		return nil, err
+	}
+	changed := map[string]any{}
+	for i, flag := range is.Model.Flags {
+		before := usual.Model.Flags[i]
+		before.Tag.Envs = nil // these are settings too
+		if err := before.Reset(); err != nil {
+			return nil, err
+		}
+		if value := flag.Target.Interface(); !reflect.DeepEqual(value, before.Target.Interface()) {
+			changed[flag.Name] = shown(value)
+		}
+	}
+	return changed, nil
+}
+
+// shown returns the value of a setting as people may read it.
+func shown(value any) any {
+	switch value := value.(type) {
+	case time.Duration:
+		return value.String()
+	case string:
+		if u, err := url.Parse(value); err == nil && u.Host != "" {
+			return (&url.URL{Scheme: u.Scheme, Host: u.Host}).String() // without a password, or a token in the query
+		}
+	}
+	return value
 }

@@ -3,6 +3,7 @@ package config_test
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -47,6 +48,28 @@ func TestDefault(t *testing.T) {
 	c.Policy = []string{"p.yaml"}
 	if err := c.Validate(); err != nil {
 		t.Errorf("the defaults are not valid: %v", err)
+	}
+}
+
+// TestChanged: the settings that differ from their defaults, however they were set, and no
+// secret.
+func TestChanged(t *testing.T) {
+	path := write(t, "policy: [p.yaml]\nmax-streams: 64\nmax-calls: 128\n")
+	t.Setenv("CKD_LOG_LEVEL", "warn")
+	c, err := parse("--config", path, "--shutdown-grace", "1500ms", "--trace-endpoint", "https://me:secret@collector:4317/v1?token=secret", "--channelz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.Changed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"config": path, "policy": []string{"p.yaml"}, "max-streams": 64, "log-level": "warn", "shutdown-grace": "1.5s",
+		"trace-endpoint": "https://collector:4317", "channelz": true,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
