@@ -7,8 +7,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
 	"github.com/ckd-project/ckd/internal/access"
@@ -75,11 +77,16 @@ func sorts(services map[string]grpc.ServiceInfo) map[string]sort {
 // known gets no further, and what calls hold that come in or wait for their turn,
 // and how long they wait, is bounded. gRPC calls it for every call of a connection,
 // one after the other. Streams of passes are counted by openStream.
-func (s *Server) admit(ctx context.Context, call *tap.Info) (context.Context, error) {
+func (s *Server) admit(ctx context.Context, call *tap.Info) (_ context.Context, err error) {
 	who, err := s.access.Tap(ctx, call.FullMethodName)
 	if err != nil {
-		return ctx, err
+		return ctx, err // which access has told
 	}
+	defer func() {
+		if err != nil {
+			s.refusals.Call(who.Name(), reasonOfStatus(status.Convert(err)), zap.String("method", call.FullMethodName))
+		}
+	}()
 	switch s.sorts()[call.FullMethodName] {
 	case streaming:
 		return ctx, nil

@@ -223,11 +223,7 @@ func (s *session) feed(g *group, b *wire.Block, opened bool) {
 	passes, width := blockPasses(b), len(g.model.Policy().Classes)
 	err := checkValues(&b.Values)
 	if err == nil && !fits(b.Values.Len(), passes, rows, width) {
-		err = &fault{
-			reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_LENGTH, field: "values", value: fmt.Sprint(b.Values.Len()),
-			message:  fmt.Sprintf("%d values, expected %d passes x %d rows x %d classes", b.Values.Len(), passes, rows, width),
-			expected: fmt.Sprintf("%d passes x %d rows x %d classes", passes, rows, width),
-		}
+		err = wrongLength(g.model, b.Values.Len(), passes, rows)
 	}
 	if err == nil && len(b.Rows) == 0 && g.even && s.fitsAll(g, passes) {
 		s.feedAll(g, b, passes, opened)
@@ -296,7 +292,9 @@ func (s *session) feedRows(g *group, b *wire.Block, passes int, err error, opene
 		r := &g.rows[number]
 		r.touched = s.now
 		if err != nil {
-			if r.open {
+			if f, ok := err.(*fault); ok && f.classes && r.open { //nolint:errorlint // it is made by feed
+				s.failRow(g, int(number), f.ofPasses(g.inputs.Passes(r.slot), passes))
+			} else if r.open {
 				s.failRow(g, int(number), err)
 			}
 			continue

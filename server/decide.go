@@ -87,8 +87,11 @@ func (s *Server) decide(ctx context.Context, m *model, c *Call, each func(i int,
 	}
 	if c.AllOrNone {
 		var first error
+		var refused refusedOfCall
+		defer func() { s.tellRefused(ctx, m, refused) }()
 		w.batch.Check(func(i int, err error) {
 			m.metrics.Rejected(reasonWord(reasonOf(err)), 1)
+			refused.add(i, err)
 			if first == nil {
 				first = at(i, err)
 			}
@@ -118,7 +121,7 @@ func (s *Server) checkForeign(m *model, c *Call) error {
 		return &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_CLASSES, field: "classes",
 			value: fmt.Sprintf("%d classes", got), expected: fmt.Sprintf("%d classes", want),
-			message: fmt.Sprintf("classes: a row has %d, the policy of model %q has %d", got, m.Policy().Name, want),
+			message: fmt.Sprintf("classes: a row has %d, the policy of model %q has %d", got, m.Policy().Name, want), numbers: true,
 		}
 	}
 	if err := s.checkCounts(int64(c.Tensor.Inputs), int64(c.Tensor.Passes)); err != nil {

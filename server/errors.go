@@ -29,6 +29,8 @@ type fault struct {
 	message         string
 	value, expected string
 	row             *decomp.RowError // where the fault is one of a row
+	numbers         bool             // the message has no words of the client's, so that the log may have it
+	classes         bool             // it is about the classes of each row: feedRows names the passes
 	retry           time.Duration    // after which the same may well be taken; 0: it will not be
 }
 
@@ -58,6 +60,34 @@ func overLimit(reason ckdv1.ErrorReason, field, what string, got, limit int64) *
 		reason: reason, field: field, value: fmt.Sprint(got), expected: fmt.Sprintf("at most %d", limit),
 		message: fmt.Sprintf("%d %s, over the limit of %d", got, what, limit),
 	}
+}
+
+// wrongLength is the fault of values that are not so many passes, rows and classes of a
+// model. Whoever has other classes in mind is told how many were found.
+func wrongLength(m *model, got, passes, rows int) *fault {
+	name, width := m.Policy().Name, len(m.Policy().Classes)
+	f := &fault{
+		reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_LENGTH, field: "values", value: fmt.Sprint(got), numbers: true,
+		message:  fmt.Sprintf("%d values, expected %d passes x %d rows x %d classes", got, passes, rows, width),
+		expected: fmt.Sprintf("%d passes x %d rows x %d classes", passes, rows, width),
+	}
+	if each := passes * rows; each > 0 && got > 0 && got%each == 0 {
+		f.classes = true
+		f.value, f.expected = fmt.Sprintf("%d classes", got/each), fmt.Sprintf("%d classes", width)
+		f.message = fmt.Sprintf("found %d classes, expected %d, as the policy of model %q has (%d values for %d passes x %d rows)",
+			got/each, width, name, got, passes, rows)
+	}
+	return f
+}
+
+// ofPasses is the fault of a block's values as that of an input which has had some passes,
+// of which the block has more.
+func (f *fault) ofPasses(had, passes int) *fault {
+	named := *f
+	if named.message = fmt.Sprintf("pass %d: %s", had, f.message); passes > 1 {
+		named.message = fmt.Sprintf("passes %d to %d: %s", had, had+passes-1, f.message)
+	}
+	return &named
 }
 
 // location says which input a fault is about; its zero value, none.

@@ -154,6 +154,7 @@ func (s *session) finish(g *group, number, n int) {
 		id := unsafe.Slice(unsafe.StringData(r.id), len(r.id))
 		s.server.tellDeferred(&counted, id, o)
 		counted.count(o, g.following == nil || r.audited)
+		s.note(g.model, o)
 		if r.audited {
 			counted.done() // a verdict may wait for a scrape, or be logged
 		}

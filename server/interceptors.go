@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"slices"
 	"strings"
 
 	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2"
@@ -37,7 +38,6 @@ func (s *Server) interceptors() []interceptor {
 	logger := callLogger(s.log)
 	options := []logging.Option{
 		logging.WithLogOnEvents(logging.FinishCall),
-		logging.WithLevels(levelOf),
 		logging.WithDisableLoggingFields(logging.ComponentFieldKey, logging.SystemTag[0]),
 		logging.WithErrorFields(faultFields),
 	}
@@ -49,7 +49,11 @@ func (s *Server) interceptors() []interceptor {
 		{requestIDUnary, requestIDStream},
 		{s.access.Unary, s.access.Stream},
 		{identifiedUnary, identifiedStream},
-		{logging.UnaryServerInterceptor(logger, options...), logging.StreamServerInterceptor(logger, options...)},
+		{s.tellUnary, nil},
+		{
+			logging.UnaryServerInterceptor(logger, append(options, logging.WithLevels(levelOfUnary))...),
+			logging.StreamServerInterceptor(logger, append(options, logging.WithLevels(levelOf))...),
+		},
 		{recovery.UnaryServerInterceptor(recovered), recovery.StreamServerInterceptor(recovered)},
 	}
 }
@@ -60,7 +64,9 @@ func chains(list []interceptor) (unary []grpc.UnaryServerInterceptor, stream []g
 		if i.unary != nil {
 			unary = append(unary, i.unary)
 		}
-		stream = append(stream, i.stream)
+		if i.stream != nil {
+			stream = append(stream, i.stream)
+		}
 	}
 	return unary, stream
 }
@@ -126,13 +132,16 @@ func requestIDStream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo
 	return handler(srv, &middleware.WrappedServerStream{ServerStream: stream, WrappedContext: ctx})
 }
 
+// identityKey is the field of who calls.
+const identityKey = "identity"
+
 // identified adds who calls to what logging will say of the call.
 func identified(ctx context.Context) context.Context {
 	name := access.FromContext(ctx).Name()
 	if name == "" {
 		return ctx
 	}
-	return logging.InjectFields(ctx, logging.Fields{"identity", name})
+	return logging.InjectFields(ctx, logging.Fields{identityKey, name})
 }
 
 func identifiedUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -191,10 +200,17 @@ func logPanic(ctx context.Context, log *zap.Logger, p any) {
 	log.Error("panic in a call", append(zapFields(logging.ExtractFields(ctx)), zap.Any("panic", p), zap.Stack("stack"))...)
 }
 
-// logFault writes the line of something that a client did wrong. It has no words
-// of the client's: ids may be personal data.
+// logFault writes the line of something that a client did wrong on a stream.
 func logFault(ctx context.Context, log *zap.Logger, model string, reason ckdv1.ErrorReason, at location, err error) {
-	fields := append(zapFields(logging.ExtractFields(ctx)), zap.String("model", model), zap.String("reason", reasonWord(reason)))
+	fields := append(faultDetails(ctx, at, err), zap.String("model", model), zap.String("reason", reasonWord(reason)))
+	log.Warn("an input was refused; further ones for this reason on this stream are only counted", fields...)
+}
+
+// faultDetails are the fields of something that a client did wrong. They have no words
+// of the client's: ids may be personal data.
+func faultDetails(ctx context.Context, at location, err error) []zap.Field {
+	fields := zapFields(logging.ExtractFields(ctx))
+	fields = slices.DeleteFunc(fields, func(f zap.Field) bool { return f.Key == identityKey }) // a line says it once
 	if at.hasGroup {
 		fields = append(fields, zap.Uint64("group", at.group))
 	}
@@ -204,20 +220,32 @@ func logFault(ctx context.Context, log *zap.Logger, model string, reason ckdv1.E
 	switch e := err.(type) { //nolint:errorlint // only what is known not to repeat the client's words
 	case *decomp.RowError, *decomp.PassesError, *decomp.ShapeError:
 		fields = append(fields, zap.String("cause", e.Error()))
+	case *fault:
+		if e.numbers {
+			fields = append(fields, zap.String("cause", e.message))
+		}
 	}
-	log.Info("an input was refused; further ones for this reason on this stream are only counted", fields...)
+	return fields
 }
 
 // levelOf keeps calls that went well, which come by the thousand, out of the
-// log, and raises what is the daemon's own doing.
+// log. What is refused is a warning, what is the daemon's own doing an error.
 func levelOf(code codes.Code) logging.Level {
 	switch code {
 	case codes.OK, codes.Canceled:
 		return logging.LevelDebug
 	case codes.Internal, codes.Unknown, codes.DataLoss:
 		return logging.LevelError
-	case codes.ResourceExhausted:
-		return logging.LevelWarn
+	case codes.Unavailable: // the daemon is stopping, or the stream is old
+		return logging.LevelInfo
 	}
-	return logging.LevelInfo
+	return logging.LevelWarn
+}
+
+// levelOfUnary is levelOf of unary calls: Refusals has a line for those that are refused.
+func levelOfUnary(code codes.Code) logging.Level {
+	if level := levelOf(code); level != logging.LevelWarn {
+		return level
+	}
+	return logging.LevelDebug
 }

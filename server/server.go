@@ -45,6 +45,7 @@ type Options struct {
 	TLS      *certs.Source         // of connections over TCP; nil: they are plaintext
 	Access   *access.Store         // who may what; nil: whoever connects may everything
 	Deferred Deferred              // is told of each deferred input; nil: nobody is
+	Refusals *Refusals             // what is refused outside streams; nil: Logger has it by itself
 }
 
 // Deferred is told of an input that was deferred, of the id that its client gave it,
@@ -61,6 +62,7 @@ type Server struct {
 	metrics  *metrics.Metrics
 	access   *access.Store
 	deferred Deferred
+	refusals *Refusals
 	grpc     *grpc.Server
 	rpc      *rpcMetrics
 
@@ -108,6 +110,9 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		limits: o.Limits, log: o.Logger, metrics: o.Metrics, access: o.Access, deferred: o.Deferred, health: health.NewServer(),
 		replaced: make(chan struct{}), drained: make(chan struct{}), killed: make(chan struct{}),
+	}
+	if s.refusals = o.Refusals; s.refusals == nil {
+		s.refusals = NewRefusals(o.Logger)
 	}
 	s.catalog.Store(&catalog{})
 	s.sorts = sync.OnceValue(func() map[string]sort { return sorts(s.grpc.GetServiceInfo()) })
@@ -349,6 +354,7 @@ func (s *Server) model(ctx context.Context, name string) (*model, error) {
 		}
 	}
 	if m := (*s.catalog.Load())[name]; m != nil {
+		noteModel(ctx, m)
 		return m, nil
 	}
 	return nil, &fault{

@@ -8,10 +8,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
+	"go.uber.org/zap"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/wire"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
@@ -48,6 +51,7 @@ type session struct {
 	latest    *model       // of the group opened last
 	told      *differences // of latest's inputs, that were logged
 	blocks    uint64       // that were dealt with
+	identical identical    // whether the inputs of the stream say anything
 	building  int64        // bytes of the budget that the results at hand take
 	now       int64        // sinceBegun, when what is being dealt with came
 
@@ -288,6 +292,48 @@ func (s *session) log(m *model, at location, err error) {
 	}
 }
 
+// identical counts the inputs of a stream that were decided, to find the stream all of
+// whose inputs have identical passes.
+type identical struct {
+	inputs, saturated int
+	differ, told      bool // passes differ; the stream was told of
+}
+
+// Inputs that must be identical before a stream is told of, and, as confident inputs are
+// saturated one by one, those that must be where all are saturated or the stream goes on.
+const leastIdentical, manyIdentical = 2, 20
+
+// note counts an input that was decided.
+func (s *session) note(m *model, o *engine.Outcome) {
+	i := &s.identical
+	if i.differ || i.told {
+		return
+	}
+	if !o.Degenerate {
+		i.differ = true
+		return
+	}
+	i.inputs++
+	if o.Saturated {
+		i.saturated++
+	}
+	if i.inputs >= manyIdentical {
+		s.tellIdentical(m)
+	}
+}
+
+// tellIdentical logs once that all inputs of the stream are degenerate.
+func (s *session) tellIdentical(m *model) {
+	i := &s.identical
+	if i.differ || i.told || i.inputs < leastIdentical || i.inputs == i.saturated && i.inputs < manyIdentical {
+		return
+	}
+	i.told = true
+	s.server.log.Warn("all inputs of this stream so far are degenerate: the passes of each are identical, as where dropout is off; "+
+		"expected passes that differ", append(zapFields(logging.ExtractFields(s.stream.Context())),
+		zap.String("model", m.ref.GetModel()), zap.Int("inputs", i.inputs), zap.Int("saturated", i.saturated))...)
+}
+
 // inOrder is the open groups by number.
 func (s *session) inOrder() []*group {
 	groups := make([]*group, 0, len(s.groups))
@@ -351,6 +397,7 @@ func (s *session) close() {
 		}
 		s.closeIfDone(g)
 	}
+	s.tellIdentical(s.bound)
 	s.server.openBytes.Add(-s.held - s.building) // nothing, but after a panic
 	s.held, s.building = 0, 0
 	s.closed = true

@@ -54,6 +54,7 @@ func (s *Server) serve(ctx context.Context, name string, inputs *int, answer fun
 	m, err := s.model(ctx, name)
 	if err != nil {
 		s.metrics.RejectedUnknownModel(reasonWord(reasonOf(err)), s.countable(*inputs))
+		s.refuseCall(ctx, nil, err)
 		return statusOf(err, location{}).Err()
 	}
 	s.retain(m)
@@ -63,6 +64,7 @@ func (s *Server) serve(ctx context.Context, name string, inputs *int, answer fun
 		return err
 	}
 	m.metrics.Rejected(reasonWord(reasonOf(err)), s.countable(*inputs))
+	s.refuseCall(ctx, m, err)
 	return statusOf(err, location{}).Err()
 }
 
@@ -86,6 +88,11 @@ func (s *Server) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing,
 	defer w.release()
 	tensor := r.tensor()
 	if err := w.batch.Reset(tensor); err != nil {
+		if shape := (*decomp.ShapeError)(nil); errors.As(err, &shape) {
+			if f := wrongLength(m, shape.Got, shape.Passes, shape.Inputs); f.classes {
+				err = f
+			}
+		}
 		return nil, err
 	}
 	out := wire.NewOutgoing(wire.Unary)
@@ -126,6 +133,8 @@ func (s *Server) decideEach(
 ) error {
 	differs := m.calibration.differences(t.Passes, posterior)
 	decided := false
+	var refused refusedOfCall
+	defer func() { s.tellRefused(ctx, m, refused) }()
 	counted := counter{model: m, hint: s.hints.Add(1), trace: sampledTrace(ctx)}
 	defer counted.done()
 	for i := range t.Inputs {
@@ -139,6 +148,7 @@ func (s *Server) decideEach(
 		}
 		if err != nil {
 			m.metrics.Rejected(reasonWord(reasonOf(err)), 1)
+			refused.add(i, err)
 		} else {
 			s.tellDeferred(&counted, id, w.outcome)
 			counted.count(w.outcome, true)

@@ -89,7 +89,9 @@ func build(c *config.Config, log *zap.Logger, load func(*App) error) (_ *App, er
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
-	options := server.Options{Limits: limits(c), Logger: log, Metrics: m, Registry: registry, Channelz: c.Channelz}
+	options := server.Options{
+		Limits: limits(c), Logger: log, Metrics: m, Registry: registry, Channelz: c.Channelz, Refusals: server.NewRefusals(log),
+	}
 	a := &App{log: log, grace: c.ShutdownGrace, metrics: m, drained: make(chan struct{})}
 	defer func() {
 		if err != nil {
@@ -111,7 +113,7 @@ func build(c *config.Config, log *zap.Logger, load func(*App) error) (_ *App, er
 		}
 		options.Tracing = a.tracer.Handler()
 	}
-	a.security, err = newSecurity(c, log, m)
+	a.security, err = newSecurity(c, log, m, options.Refusals)
 	if err != nil {
 		return nil, err
 	}

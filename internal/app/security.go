@@ -14,19 +14,21 @@ import (
 	"github.com/ckd-project/ckd/internal/httperror"
 	"github.com/ckd-project/ckd/internal/watch"
 	"github.com/ckd-project/ckd/metrics"
+	"github.com/ckd-project/ckd/server"
 )
 
 // security is who the daemon is, and who may call it. Either may be nil.
 type security struct {
-	certs   *certs.Source
-	access  *access.Store
-	log     *zap.Logger
-	metrics *metrics.Metrics
+	certs    *certs.Source
+	access   *access.Store
+	log      *zap.Logger
+	metrics  *metrics.Metrics
+	refusals *server.Refusals
 }
 
 // newSecurity reads the files of certificates and identities.
-func newSecurity(c *config.Config, log *zap.Logger, m *metrics.Metrics) (*security, error) {
-	s := &security{log: log, metrics: m}
+func newSecurity(c *config.Config, log *zap.Logger, m *metrics.Metrics, refusals *server.Refusals) (*security, error) {
+	s := &security{log: log, metrics: m, refusals: refusals}
 	if c.InsecurePlaintext {
 		log.Warn("insecure-plaintext: whoever is on the network can read passes and forge decisions where an address is beyond loopback without TLS")
 	}
@@ -67,11 +69,7 @@ func accessReasons() (words []string) {
 // refused tells of a call that was refused.
 func (s *security) refused(_ context.Context, r access.Refusal) {
 	s.metrics.AccessRefused(string(r.Why))
-	fields := []zap.Field{zap.String("reason", string(r.Why)), zap.String("what", httperror.Clip(r.What)), zap.String("from", r.From)}
-	if r.Who != "" {
-		fields = append(fields, zap.String("identity", r.Who))
-	}
-	s.log.Info("a call was refused", fields...)
+	s.refusals.Call(r.Who, string(r.Why), zap.String("what", httperror.Clip(r.What)), zap.String("from", r.From))
 }
 
 // watch reads the files again when they change, until ctx ends.

@@ -1,0 +1,197 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// timers are the callbacks that Refusals has asked for.
+type timers struct {
+	mu      sync.Mutex
+	waiting []func()
+}
+
+func (c *timers) after(_ time.Duration, f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = append(c.waiting, f)
+}
+
+// pass lets a minute pass.
+func (c *timers) pass() {
+	c.mu.Lock()
+	due := c.waiting
+	c.waiting = nil
+	c.mu.Unlock()
+	for _, f := range due {
+		f()
+	}
+}
+
+// refusedLines are the lines of the log on refusals outside streams, since the last look.
+func refusedLines(t *testing.T, logs *observer.ObservedLogs) (lines []string) {
+	t.Helper()
+	for _, e := range logs.TakeAll() {
+		if !strings.Contains(e.Message, "refused") {
+			continue
+		}
+		if e.Level != zapcore.WarnLevel {
+			t.Errorf("%v is no warning", e)
+		}
+		m := e.ContextMap()
+		what, _, _ := strings.Cut(e.Message, ";")
+		lines = append(lines, fmt.Sprintf("%s: %v %v x %v", what, m["model"], m["reason"], m["count"]))
+		if all := fmt.Sprint(m); strings.Contains(all, "patient") || strings.Contains(all, "nobody") {
+			t.Errorf("a line has words of the client's: %v", all)
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// TestRefusalsAreTold: of refused calls, and of refused inputs of calls, the first of a
+// model and reason at once, the others once a minute with their number.
+func TestRefusalsAreTold(t *testing.T) {
+	h := newHarness(t, DefaultLimits())
+	clock := &timers{}
+	h.server.refusals.after = clock.after
+	call := func(change func(*ckdv1.DecomposeRequest)) {
+		t.Helper()
+		r := &ckdv1.DecomposeRequest{
+			Model: "open-ended", Layout: ckdv1.Layout_LAYOUT_SNK, Passes: 2, Inputs: 2, InputIds: []string{"patient-1", "patient-2"},
+			Values: slices.Concat(safeRow, safeRow, criticalRow, criticalRow),
+		}
+		change(r)
+		_, _ = h.client.Decompose(t.Context(), r)
+	}
+	expect := func(want ...string) {
+		t.Helper()
+		if got := refusedLines(t, h.logs); !slices.Equal(got, want) {
+			t.Errorf("logged\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	unknown := func(r *ckdv1.DecomposeRequest) { r.Model = "nobody" }
+	classes := func(r *ckdv1.DecomposeRequest) { r.Values = append(r.Values, 0, 0, 0, 0) }
+	negative := func(r *ckdv1.DecomposeRequest) {
+		r.Values = slices.Clone(r.Values)
+		r.Values[0], r.Values[2] = -1, -1
+	}
+	for range 50 {
+		call(unknown)
+		call(classes)
+		call(negative)
+	}
+	call(func(*ckdv1.DecomposeRequest) {})
+	expect("calls were refused: <nil> unknown_model x 1", "calls were refused: open-ended wrong_length x 1",
+		"inputs were refused: open-ended negative x 2")
+	clock.pass()
+	expect("calls were refused: <nil> unknown_model x 49", "calls were refused: open-ended wrong_length x 49",
+		"inputs were refused: open-ended negative x 98")
+	call(negative)
+	clock.pass()
+	expect("inputs were refused: open-ended negative x 2")
+	clock.pass()
+	expect()
+	if n := len(h.server.refusals.more); n != 0 {
+		t.Errorf("%d refusals are kept when all is quiet", n)
+	}
+	call(unknown)
+	expect("calls were refused: <nil> unknown_model x 1")
+}
+
+// TestRefusalsAreBounded: what is told apart at one time is limited, and nothing is lost.
+func TestRefusalsAreBounded(t *testing.T) {
+	core, logs := observer.New(zapcore.DebugLevel)
+	r, clock := NewRefusals(zap.New(core)), &timers{}
+	r.after = clock.after
+	const n = 3 * mostRefusals
+	for i := range n {
+		r.Call(fmt.Sprint("identity-", i), "overloaded")
+	}
+	if got := len(r.more); got > mostRefusals+1 {
+		t.Errorf("%d refusals are kept", got)
+	}
+	clock.pass()
+	total := 0
+	for _, e := range logs.All() {
+		total += int(e.ContextMap()["count"].(int64))
+	}
+	if total != n {
+		t.Errorf("%d refusals are told, want %d", total, n)
+	}
+}
+
+// TestIdenticalPassesAreTold once of a stream, where all its inputs are so.
+func TestIdenticalPassesAreTold(t *testing.T) {
+	one := []float32{1, 0}
+	for name, c := range map[string]struct {
+		inputs [][]float32 // each as two passes
+		want   int
+	}{
+		"identical":      {[][]float32{slices.Concat(safeRow, safeRow), slices.Concat(criticalRow, criticalRow)}, 1},
+		"many":           {slices.Repeat([][]float32{slices.Concat(safeRow, safeRow)}, 100), 1},
+		"one that moves": {[][]float32{slices.Concat(safeRow, safeRow), slices.Concat(safeRow, criticalRow), slices.Concat(safeRow, safeRow)}, 0},
+		"confident":      {slices.Repeat([][]float32{slices.Concat(one, one)}, 3), 0},
+		"all saturated":  {slices.Repeat([][]float32{slices.Concat(one, one)}, 30), 1},
+		"none":           {nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t, DefaultLimits())
+			st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
+			for g, values := range c.inputs {
+				st.sendBlock(&ckdv1.Block{Group: uint64(g), InputIds: []string{"x"}, Passes: 2, Values: values, Final: true})
+			}
+			st.rest()
+			h.eventually(t, 0, "ckd_streams_open")
+			said := 0
+			for _, e := range h.logs.All() {
+				if strings.Contains(e.Message, "degenerate") && e.Level == zapcore.WarnLevel && e.ContextMap()["model"] == "open-ended" {
+					said++
+				}
+			}
+			if said != c.want {
+				t.Errorf("%d warnings, want %d", said, c.want)
+			}
+		})
+	}
+}
+
+// TestOtherClasses: who sends rows of another number of classes learns of both numbers, on
+// a stream and in a call, and so does the log.
+func TestOtherClasses(t *testing.T) {
+	h := newHarness(t, DefaultLimits())
+	const found = `found 4 classes, expected 3, as the policy of model "ctg" has`
+	st := h.open(t, &ckdv1.StreamHeader{Model: "ctg"})
+	st.sendBlock(&ckdv1.Block{Group: 1, InputIds: []string{"a"}, Passes: 2, Values: []float32{0, 0, 1, 0, 0, 1}})
+	st.sendBlock(&ckdv1.Block{Group: 1, Passes: 1, Values: []float32{0.25, 0.25, 0.25, 0.25}})
+	results := st.rest()
+	if len(results) != 1 || !strings.Contains(results[0].GetError().GetMessage(), `input "a": pass 2: `+found) {
+		t.Errorf("on a stream: %v", results)
+	}
+	_, err := h.client.Decompose(context.Background(), &ckdv1.DecomposeRequest{
+		Model: "ctg", Layout: ckdv1.Layout_LAYOUT_SNK, Passes: 30, Inputs: 2, Values: make([]float32, 30*2*4),
+	})
+	if err == nil || !strings.Contains(err.Error(), found) {
+		t.Errorf("in a call: %v", err)
+	}
+	causes := 0
+	for _, e := range h.logs.All() {
+		if cause, _ := e.ContextMap()["cause"].(string); strings.Contains(cause, found) && e.Level == zapcore.WarnLevel {
+			causes++
+		}
+	}
+	if causes != 2 {
+		t.Errorf("%d lines of the log have both numbers, want 2", causes)
+	}
+}
