@@ -49,7 +49,7 @@ func TestNoForm(t *testing.T) {
 		}
 	}
 	for datatype, raw := range map[string]string{
-		"FP16": "ab", "": "a", "FP32": "abcdef", "INT16": "a", "BYTES": "\x05\x00\x00\x00abc", "BYTES ": "\xff\xff\xff\xff",
+		"FP16": "ab", "": "a", "FP32": "abcdef", "INT16": "a", "BYTES": "\x01\x00\x00\x00a\xff\xff\xff\xffb",
 	} {
 		if c, ok := contents.Typed([]byte(raw), datatype); ok {
 			t.Errorf("%q as %s is %v", raw, datatype, c)
