@@ -436,6 +436,29 @@ func TestHandedThrough(t *testing.T) {
 	}
 }
 
+// TestHandedBytes: what is handed through counts into the budget of open bytes.
+func TestHandedBytes(t *testing.T) {
+	limits := server.DefaultLimits()
+	limits.OpenInputBytes = 1 << 20
+	h := newHarness(t, limits)
+	request := before(ctg(t, 1).request("ctg", "", "FP32"), "image")
+	for _, c := range []struct {
+		bytes int
+		want  string // the reason of the error
+	}{{100_000, ""}, {1 << 20, "OUT_OF_MEMORY_BUDGET"}, {100_000, ""}} {
+		request.RawInputContents[0] = make([]byte, c.bytes)
+		_, err := h.client.ModelInfer(t.Context(), request)
+		if c.want == "" && err != nil {
+			t.Errorf("%d bytes: %v", c.bytes, err)
+		}
+		if c.want != "" {
+			if reason, _, _ := reasonIn(t, err); reason != c.want {
+				t.Errorf("%d bytes: %v, want %s", c.bytes, err, c.want)
+			}
+		}
+	}
+}
+
 // TestTensor: the passes are in the tensor that the policy names, and a policy of which
 // nothing else has changed is in force from its reload on.
 func TestTensor(t *testing.T) {
