@@ -45,6 +45,7 @@ func TestSeed(t *testing.T) {
 
 // TestNotes say what is wanting in a recording.
 func TestNotes(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		made func(m *made)
@@ -162,6 +163,7 @@ func TestNotes(t *testing.T) {
 
 // TestErrors say what was wrong and what was expected.
 func TestErrors(t *testing.T) {
+	t.Parallel()
 	nan := math.NaN()
 	for _, c := range []struct {
 		objective Objective
@@ -206,6 +208,7 @@ func TestErrors(t *testing.T) {
 }
 
 func TestCancelled(t *testing.T) {
+	t.Parallel()
 	table, labels := usual.table(rand.New(rand.NewPCG(3, 15)))
 	for _, objective := range objectives {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -219,6 +222,7 @@ func TestCancelled(t *testing.T) {
 
 // TestProgress is told step by step up to the end.
 func TestProgress(t *testing.T) {
+	t.Parallel()
 	table, labels := usual.table(rand.New(rand.NewPCG(3, 15)))
 	for _, objective := range objectives {
 		o := options(t, objective, policy.AllInputs, 1)
@@ -240,6 +244,7 @@ func TestProgress(t *testing.T) {
 // TestExtremes: what is hardly a recording, or asks for all or nothing, has a
 // clear answer: a valid policy, a refusal, or one of two errors.
 func TestExtremes(t *testing.T) {
+	t.Parallel()
 	extremes := []Objective{
 		{Coverage: 1}, {Coverage: 0.001}, {Coverage: 1e-300}, {MaxCriticalMiss: 1e-300}, {MaxCriticalMiss: 0.999999}, {MaxCriticalMiss: 1 - 1e-16},
 		{MaxCriticalFNR: 1e-300, Confidence: 0.999}, {MaxCriticalFNR: 0.5, Confidence: 0.999}, {MaxCriticalFNR: 0.999, Confidence: 0.001},
@@ -274,6 +279,7 @@ func TestExtremes(t *testing.T) {
 // TestRetainAll: at coverage 1 nothing that was seen is deferred, in scope
 // predicted-safe with all predicted critical nothing ever is.
 func TestRetainAll(t *testing.T) {
+	t.Parallel()
 	table, labels := usual.table(rand.New(rand.NewPCG(4, 16)))
 	for _, scope := range []policy.Scope{policy.AllInputs, policy.PredictedSafe} {
 		found := calibrated(t, table, labels, options(t, Objective{Coverage: 1}, scope, 1))
@@ -296,6 +302,7 @@ func TestRetainAll(t *testing.T) {
 // TestNothingToDecide: all passes are identical, and the policy defers such
 // inputs. It says so, and certifies nothing.
 func TestNothingToDecide(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 16))
 	const s, n, k = 4, 120, 3
 	passes := &record.Passes{Name: "identical", S: s, N: n, K: k, Float64: make([]float64, s*n*k)}
@@ -332,6 +339,7 @@ func TestNothingToDecide(t *testing.T) {
 
 // TestOneCriticalClass: gate any-critical is then the same as deciding-class.
 func TestOneCriticalClass(t *testing.T) {
+	t.Parallel()
 	m := usual
 	m.critical = []int{2}
 	table, labels := m.table(rand.New(rand.NewPCG(6, 16)))
@@ -350,6 +358,7 @@ func TestOneCriticalClass(t *testing.T) {
 // TestComparison has the procedure itself in both scopes, every single score and
 // the paper's two rules, by names that are told apart.
 func TestComparison(t *testing.T) {
+	t.Parallel()
 	table, labels := usual.table(rand.New(rand.NewPCG(7, 16)))
 	for _, objective := range objectives {
 		for _, scope := range []policy.Scope{policy.AllInputs, policy.PredictedSafe} {
@@ -386,6 +395,7 @@ func TestComparison(t *testing.T) {
 // TestCoverageOfTies: where most inputs share one score, the coverage that was
 // asked for cannot be had, and the result says so.
 func TestCoverageOfTies(t *testing.T) {
+	t.Parallel()
 	table, labels := usual.table(rand.New(rand.NewPCG(9, 16)))
 	for i := range table.Predicted {
 		if i%3 > 0 {
@@ -402,6 +412,7 @@ func TestCoverageOfTies(t *testing.T) {
 
 // TestVoid: what is not certified by the first attempt is not in the policy.
 func TestVoid(t *testing.T) {
+	t.Parallel()
 	table, labels := usual.table(rand.New(rand.NewPCG(8, 16)))
 	for _, objective := range objectives[1:] {
 		found := calibrated(t, table, labels, options(t, objective, policy.AllInputs, 1))

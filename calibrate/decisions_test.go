@@ -127,6 +127,7 @@ func drawObjective(t *rapid.T) Objective {
 // and its certificate is borne out by its own numbers. Nothing panics, and the
 // result can be written as JSON.
 func TestPolicies(t *testing.T) {
+	t.Parallel()
 	var policies, certificates int
 	rapid.Check(t, func(rt *rapid.T) {
 		rec := drawRecorded(rt, t, rapid.OneOf(rapid.IntRange(1, 20), rapid.IntRange(60, 200)))
@@ -165,6 +166,7 @@ func TestPolicies(t *testing.T) {
 // TestEveryRule: the policy of any rule, at any point of its path, is valid and
 // retains on the passes what was counted for it.
 func TestEveryRule(t *testing.T) {
+	t.Parallel()
 	seen := map[policy.Gate]int{}
 	rapid.Check(t, func(rt *rapid.T) {
 		rec := drawRecorded(rt, t, rapid.IntRange(150, 300))
@@ -205,6 +207,7 @@ func TestEveryRule(t *testing.T) {
 
 // TestGatesDecide: the same for all rules on one table, which has every gate.
 func TestGatesDecide(t *testing.T) {
+	t.Parallel()
 	m := usual
 	m.identical = 0.1
 	table, labels := m.table(rand.New(rand.NewPCG(1, 10)))

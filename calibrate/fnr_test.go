@@ -29,6 +29,7 @@ func chanceOf(k, n int, p float64) float64 {
 
 // TestSmallestCases against a search of the definition, number by number.
 func TestSmallestCases(t *testing.T) {
+	t.Parallel()
 	direct := func(f, a, alpha float64) int {
 		for n := 1; f < a && n <= 3000; n++ {
 			if chanceOf(int(math.Floor(f*float64(n)+1e-9)), n, a) <= alpha {
@@ -155,6 +156,7 @@ func pathOf(t *testing.T, table *eval.Table, labels []int, o Options) (points []
 // TestFirstFailureStops: a point is not certified behind one that is not, though
 // by itself it would pass.
 func TestFirstFailureStops(t *testing.T) {
+	t.Parallel()
 	t.Run("at the start", func(t *testing.T) {
 		table, labels, o := sequence(t, [4]int{100, 100}, [4]int{15})
 		_, p := pathOf(t, table, labels, o)
@@ -216,6 +218,7 @@ func TestFirstFailureStops(t *testing.T) {
 // the start of which each passes, and the start is the one that the part that
 // chooses predicts to be the surest.
 func TestSequence(t *testing.T) {
+	t.Parallel()
 	certified := 0
 	for seed := range uint64(12) {
 		m := usual

@@ -11,6 +11,7 @@ import (
 
 // TestLeastCasesForMiss is the least n with 1/(n+1) <= a.
 func TestLeastCasesForMiss(t *testing.T) {
+	t.Parallel()
 	for a, want := range map[float64]int{
 		0.5: 1, 0.99: 1, 1 - 1e-12: 1, 0.3: 3, 1. / 3: 2, 0.1: 9, 0.05: 19, 0.02: 49, 0.01: 99, 0.001: 999, 1e-6: 999999,
 		1e-300: 1e15, math.SmallestNonzeroFloat64: 1e15,
@@ -24,6 +25,7 @@ func TestLeastCasesForMiss(t *testing.T) {
 // TestPointOfMiss: at the chosen point (misses+1)/(n+1) is at most a, and at the
 // next that differs it is above, unless the path ends.
 func TestPointOfMiss(t *testing.T) {
+	t.Parallel()
 	ends, inside := 0, 0
 	for seed := range uint64(24) {
 		m := usual
@@ -83,6 +85,7 @@ func TestPointOfMiss(t *testing.T) {
 // TestMissPromise is how far a rule gets before (misses+1)/(n+1) is above the
 // target, with its share of misses, or that at the start.
 func TestMissPromise(t *testing.T) {
+	t.Parallel()
 	found := []counts{{missed: 1}, {missed: 4}, {missed: 4.5}, {missed: 6}, {missed: 5}}
 	for _, c := range []struct {
 		a, critical float64
@@ -105,6 +108,7 @@ func TestMissPromise(t *testing.T) {
 
 // TestTooFewForMiss: n < 1/a - 1 is refused, with the least n that is not.
 func TestTooFewForMiss(t *testing.T) {
+	t.Parallel()
 	m := usual
 	m.n, m.missed = 200, 0.05
 	table, labels := m.table(rand.New(rand.NewPCG(1, 9)))
@@ -128,6 +132,7 @@ func TestTooFewForMiss(t *testing.T) {
 // TestMissedWhateverTheScore: where misses have the score 0, or are retained as
 // identical, no threshold helps. It says how many cases would.
 func TestMissedWhateverTheScore(t *testing.T) {
+	t.Parallel()
 	m := usual
 	m.n, m.identical, m.missed = 300, 0.2, 0.3
 	table, labels := m.table(rand.New(rand.NewPCG(2, 9)))

@@ -12,6 +12,7 @@ import (
 // TestLogistic against figures of SciPy 1.10, which maximised the same penalised
 // likelihood by BFGS, polished until the gradient was under 1e-15.
 func TestLogistic(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		label func(a, j float64) bool
@@ -56,6 +57,7 @@ func TestLogistic(t *testing.T) {
 // is 0, which gives the coefficients from the probabilities; and those give the
 // probabilities. Few misses that are far from all else are the hard case.
 func TestLogisticIsSettled(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		m := made{n: 3000, passes: 10, critical: []int{1, 2}, share: 0.3, missed: []float64{0.004, 0.05, 0.5}[seed%3],
@@ -101,6 +103,7 @@ func TestLogisticIsSettled(t *testing.T) {
 // only inputs of the part that are predicted not critical have them. They do not
 // depend on the labels of other inputs.
 func TestSoften(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawSample(t)
 		p := drawPart(t, s)
@@ -135,6 +138,7 @@ func TestSoften(t *testing.T) {
 // TestSoftenLearns: inputs with scores like those of the missed are likelier to
 // be missed, and as many are expected as there are.
 func TestSoftenLearns(t *testing.T) {
+	t.Parallel()
 	m := usual
 	m.n, m.signal = 2000, 2
 	s := newSample(m.tableAnd(rand.New(rand.NewPCG(1, 1))))
@@ -164,6 +168,7 @@ func TestSoftenLearns(t *testing.T) {
 
 // TestNothingToModel: without a miss, and without anything else, labels are hard.
 func TestNothingToModel(t *testing.T) {
+	t.Parallel()
 	for _, missed := range []float64{0, 1} {
 		m := usual
 		m.missed = missed

@@ -18,6 +18,7 @@ import (
 // theorem 1.4.4): the value at i is the largest over a <= i of the least over
 // b >= i of the mean from a to b.
 func TestIsotonic(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		value := rapid.Float64Range(-2, 2)
 		if rapid.Bool().Draw(t, "few values") {
@@ -50,6 +51,7 @@ func TestIsotonic(t *testing.T) {
 
 // TestDistinct: two scores are told apart from a relative distance of 1e-9 on.
 func TestDistinct(t *testing.T) {
+	t.Parallel()
 	const least = math.SmallestNonzeroFloat64
 	for _, c := range []struct {
 		a, b float64
@@ -80,6 +82,7 @@ func drawScores(t *rapid.T, least int) []float64 {
 // TestThreshold retains the first n of a column and no more than it must, and
 // decides the same way about scores that were computed in another way.
 func TestThreshold(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := &column{score: drawScores(t, 0)}
 		last := -1.0
@@ -119,6 +122,7 @@ func TestThreshold(t *testing.T) {
 // TestThresholdOfNothing is 0: of an empty column, and where scores of 0 come
 // first, which no threshold defers.
 func TestThresholdOfNothing(t *testing.T) {
+	t.Parallel()
 	for _, scores := range [][]float64{nil, {0}, {0, 0, 1}} {
 		if got := (&column{score: scores}).threshold(0); got != 0 {
 			t.Errorf("%v: %v, want 0", scores, got)
@@ -128,6 +132,7 @@ func TestThresholdOfNothing(t *testing.T) {
 
 // TestSplit against a merge of the two columns one by one.
 func TestSplit(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func(name string) *column {
 			cost := rapid.SliceOfN(rapid.SampledFrom([]float64{-0.3, -0.1, 0, 0.2, 0.9}), 0, 12).Draw(t, name)
@@ -174,6 +179,7 @@ func sign(x float64) int {
 // TestFit: along the path both thresholds rise, so that the inputs retained only
 // become more. Without ties it retains n, of those that cost least.
 func TestFit(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s, scope, r := drawSample(t), drawScope(t), drawRule(t)
 		p := drawPart(t, s)
@@ -227,6 +233,7 @@ func TestFit(t *testing.T) {
 // order, with sums over them, and with costs that are [missed] - f [critical]
 // before they are made not to descend.
 func TestColumns(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		const f = 0.3
 		s, scope, r := drawSample(t), drawScope(t), drawRule(t)
@@ -260,6 +267,7 @@ func TestColumns(t *testing.T) {
 // TestCount: what columns count is what the policy would retain, input by input,
 // with soft labels too, and together with the inputs that no score decides.
 func TestCount(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s, scope, r := drawSample(t), drawScope(t), drawRule(t)
 		p := drawPart(t, s)
@@ -300,6 +308,7 @@ func TestCount(t *testing.T) {
 
 // TestDecided: of the coverage asked for, what no score decides is taken off.
 func TestDecided(t *testing.T) {
+	t.Parallel()
 	p := part{n: 100}
 	for _, c := range []struct {
 		inputs, retained int
@@ -319,6 +328,7 @@ func TestDecided(t *testing.T) {
 // TestSide: a gate hands an input to the fallback as policy.Decide does: where
 // the skewness that it reads is above the threshold, and not at it.
 func TestSide(t *testing.T) {
+	t.Parallel()
 	s := &sample{table: tableOf(3)}
 	s.table.CriticalSkewness = []float64{0.3, 0.31, 0.9}
 	s.table.DecidingSkewness = []float64{0.3, 0.3, 0.31}

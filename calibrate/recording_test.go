@@ -37,6 +37,7 @@ func ctg(t testing.TB, name string) (*eval.Table, []int) {
 // recording, on the other. The figures are those of this implementation, and
 // guard it against getting worse; the best single score is chosen with hindsight.
 func TestHeldOutHalves(t *testing.T) {
+	t.Parallel()
 	const halves, coverage = 12, 0.8
 	for _, c := range []struct {
 		name string
@@ -105,6 +106,7 @@ func take(table *eval.Table, labels []int, inputs []int) (*eval.Table, []int) {
 // TestCertificatesOfRecording: what certifies on a real recording. The figures
 // are those of this implementation.
 func TestCertificatesOfRecording(t *testing.T) {
+	t.Parallel()
 	table, labels := ctg(t, "mcdropout")
 	for _, c := range []struct {
 		objective Objective

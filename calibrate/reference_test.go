@@ -17,6 +17,7 @@ import (
 // of numpy 1.24: quantile() of C_k and skewness by the paper's definitions (sample
 // variance, in float64), to six digits, and the shares of argmax.
 func TestReference(t *testing.T) {
+	t.Parallel()
 	table, labels := ctg(t, "lowrank")
 	found := calibrated(t, table, labels, options(t, Objective{Coverage: 0.8}, policy.AllInputs, 1))
 	ref := found.Policy.Calibration.Reference
@@ -65,6 +66,7 @@ func TestReference(t *testing.T) {
 // TestReferenceClasses: 32 classes at most, the critical ones first, each part in
 // the policy's order.
 func TestReferenceClasses(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		classes, criticalFrom, critical int
 		want                            []int
@@ -105,6 +107,7 @@ func TestReferenceClasses(t *testing.T) {
 // TestReferenceFile: the file of a policy with a reference of many classes is small,
 // and what is read from it is what was written.
 func TestReferenceFile(t *testing.T) {
+	t.Parallel()
 	const k = 1000
 	table := madeUp(k, 300)
 	table.C[0], table.Skewness[0] = math.MaxFloat64, math.MaxFloat64 // of concentrations near 0

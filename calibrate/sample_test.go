@@ -135,6 +135,7 @@ func drawRule(t *rapid.T) rule {
 
 // TestParts: a part and what is left without it share the inputs out.
 func TestParts(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawSample(t)
 		p := drawPart(t, s)
@@ -151,6 +152,7 @@ func TestParts(t *testing.T) {
 
 // TestSample: what is critical, missed and handled, by hand.
 func TestSample(t *testing.T) {
+	t.Parallel()
 	table := &eval.Table{
 		Inputs: 6, K: 3, Spec: decomp.Spec{Classes: 3, Critical: []int{1, 2}, Safe: []int{0}},
 		Predicted:  []int{0, 0, 2, 1, 1, 0},

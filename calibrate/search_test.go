@@ -18,6 +18,7 @@ import (
 // TestFolds: they share the part out, and missed and other critical inputs
 // evenly.
 func TestFolds(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawSample(t)
 		p := drawPart(t, s)
@@ -38,6 +39,7 @@ func TestFolds(t *testing.T) {
 // TestSplitOfTheRecording: a third chooses and the rest certifies, whatever the
 // labels are: only so are the two independent.
 func TestSplitOfTheRecording(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawSample(t)
 		r := &run{sample: s, Options: Options{Seed: rapid.Uint64().Draw(t, "seed")}}
@@ -129,6 +131,7 @@ func only(table *eval.Table, labels []int, p part) (*eval.Table, []int) {
 // TestSearchSeesItsPartOnly: on a part of a recording it finds what it finds on
 // a recording of nothing but the part, where it cannot have looked elsewhere.
 func TestSearchSeesItsPartOnly(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(4) {
 		m := usual
 		m.ties, m.identical = seed%2 == 1, 0.05
@@ -189,6 +192,7 @@ func TestSearchSeesItsPartOnly(t *testing.T) {
 // 0.15 from the one asked for, with Gaussian weights of standard deviation 0.06.
 // Rules that nobody would write by hand have 0.2 standard errors against them.
 func TestBestAt(t *testing.T) {
+	t.Parallel()
 	chosen := map[string]bool{}
 	for seed := range uint64(12) {
 		m := usual
@@ -240,6 +244,7 @@ func TestBestAt(t *testing.T) {
 // TestEstimate: five times repeated, each input is held out once, and retained
 // by thresholds that were fitted to the other folds.
 func TestEstimate(t *testing.T) {
+	t.Parallel()
 	m := usual
 	m.identical = 0.1
 	table, labels := m.table(rand.New(rand.NewPCG(1, 20)))
@@ -278,6 +283,7 @@ func TestEstimate(t *testing.T) {
 // TestExpectedOfCoverage: the expected figures are those that policies show on
 // the folds of the recording, each calibrated on a recording without its fold.
 func TestExpectedOfCoverage(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(2) {
 		m := usual
 		m.n, m.signal, m.identical = 160, 0.5, 0.05
@@ -338,6 +344,7 @@ func retainedBy(p *policy.Policy, table *eval.Table) []bool {
 // TestComparePromises: the rule that promises most is taken, and each row of the
 // comparison counts the certifying part at the point that its rule promised.
 func TestComparePromises(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(6) {
 		table, labels := usual.table(rand.New(rand.NewPCG(seed, 21)))
 		r := runOf(t, table, labels, options(t, Objective{MaxCriticalMiss: 0.1}, policy.AllInputs, seed))
@@ -395,6 +402,7 @@ var certificates = []Objective{{MaxCriticalMiss: 0.15}, {MaxCriticalFNR: 0.3, Co
 // TestCertifyingPartChoosesNothing but a point on the path: neither its labels
 // nor its scores change which rule is chosen, nor where its path leads.
 func TestCertifyingPartChoosesNothing(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(4) {
 		scope := []policy.Scope{policy.AllInputs, policy.PredictedSafe}[seed%2]
 		o := options(t, certificates[seed/2], scope, seed)

@@ -11,6 +11,7 @@ import (
 // many as it needs; of few it takes no more than it can do with where inputs are to be
 // settled before the last.
 func TestFewestPassesLeaveSomeToSave(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		passes, fewest, fewestOfSettled int
 	}{{30, 5, 5}, {10, 5, 5}, {5, 5, 4}, {4, 5, 4}} {

@@ -66,6 +66,7 @@ func (p population) calibrate(t *testing.T, recordings, n int, o Options) []*Res
 // the worst case: then every certificate is a violation, and among many rules
 // and points some look safe.
 func TestCertificatesAreKept(t *testing.T) {
+	t.Parallel()
 	const confidence, target = 0.9, 0.2
 	for _, c := range []struct {
 		name          string
@@ -103,6 +104,7 @@ func TestCertificatesAreKept(t *testing.T) {
 // TestMissShareIsKept: under conformal risk control the share of critical inputs
 // that is missed is at most the target on average, and not far under it.
 func TestMissShareIsKept(t *testing.T) {
+	t.Parallel()
 	const recordings, n = 90, 300
 	for _, c := range []struct {
 		name   string
@@ -143,6 +145,7 @@ func TestMissShareIsKept(t *testing.T) {
 // shows, though the best of many rules was taken. By noise the critical FNR is
 // that of retaining all, whatever a rule promises on the data that chose it.
 func TestExpectedIsUnbiased(t *testing.T) {
+	t.Parallel()
 	const recordings, n = 40, 150
 	for _, signal := range []float64{0, 1} {
 		p := newPopulation(made{n: 4000, passes: 2, critical: []int{1, 2}, share: 0.4, missed: 0.3, signal: signal})

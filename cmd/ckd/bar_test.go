@@ -9,6 +9,7 @@ import (
 
 // The timer of a late bar may fire while the work ends: nothing is shown then.
 func TestBarIsNotShownAfterItStopped(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	b := &bar{tracker: &progress.Tracker{Message: "working"}}
 	b.stop()
@@ -22,6 +23,7 @@ func TestBarIsNotShownAfterItStopped(t *testing.T) {
 
 // A bar that is shown is there until it stops.
 func TestBarIsShown(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	b := &bar{tracker: &progress.Tracker{Message: "working"}}
 	b.show(&out)

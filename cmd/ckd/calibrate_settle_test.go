@@ -61,6 +61,7 @@ func mentions(notes []string, fragment string) bool {
 // TestSettleBesideAnObjective: the policy has a rule that is in force, and what the
 // report says of it is what it does on the half that certifies, input by input.
 func TestSettleBesideAnObjective(t *testing.T) {
+	t.Parallel()
 	args := ensembleSettled("0.02", "--coverage", "0.8", "--posterior", "ensemble")
 	found, p := settledBy(t, args)
 	rule, s := p.SettleRule(), found.Settle
@@ -204,6 +205,7 @@ func index(b bool) int {
 
 // TestSettleTable: for people.
 func TestSettleTable(t *testing.T) {
+	t.Parallel()
 	out, stderr, code := runCommand(t, keeping(basePolicy(t, ""), "0.02")...)
 	if code != exitOK {
 		t.Fatal(stderr)
@@ -224,6 +226,7 @@ func TestSettleTable(t *testing.T) {
 
 // TestSettleKeepsAPolicy: all but its rule, which is replaced; labels are not needed.
 func TestSettleKeepsAPolicy(t *testing.T) {
+	t.Parallel()
 	_, first := settledBy(t, ensembleSettled("0.02", "--coverage", "0.8", "--posterior", "ensemble"))
 	found, p := settledBy(t, keeping(writeFile(t, "first.yaml", string(first.Marshal())), "0.05", "--confidence", "0.95"))
 	if p.SettleRule() == nil || p.Settle.Certificate.Disagreement != 0.05 || p.Settle.Certificate.Confidence != 0.95 ||
@@ -256,6 +259,7 @@ func TestSettleKeepsAPolicy(t *testing.T) {
 // TestSettleWarns: at once of a rule that is carried along and not in force any more, and of
 // one that may retain most of what would be deferred.
 func TestSettleWarns(t *testing.T) {
+	t.Parallel()
 	_, first := settledBy(t, ensembleSettled("0.02", "--coverage", "0.8", "--posterior", "ensemble"))
 	args := calibrating("ensemble", "--coverage", "0.7", "--policy", writeFile(t, "first.yaml", string(first.Marshal())),
 		"--out", filepath.Join(t.TempDir(), "policy.yaml"))
@@ -277,6 +281,7 @@ func TestSettleWarns(t *testing.T) {
 // TestSettleWhateverTheForm: the same passes in another layout and type, or as logits,
 // give the same rule.
 func TestSettleWhateverTheForm(t *testing.T) {
+	t.Parallel()
 	passes, err := record.ReadPasses(recordings+"ctg-ensemble.passes.npy", record.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -311,6 +316,7 @@ func TestSettleWhateverTheForm(t *testing.T) {
 // TestSettleRisk: a certificate about misses is tested anew with the rule in force, or
 // dropped, loudly.
 func TestSettleRisk(t *testing.T) {
+	t.Parallel()
 	certified := ensembleSettled("0.02", "--max-critical-fnr", "0.2", "--confidence", "0.9")
 	found, p := settledBy(t, certified)
 	c, fnr := p.Calibration.Certificate, found.Settle.Rule.CriticalFNR
@@ -392,6 +398,7 @@ func TestSettleRisk(t *testing.T) {
 
 // TestSettleRefuses: with the exit code of nothing that certifies, and no policy.
 func TestSettleRefuses(t *testing.T) {
+	t.Parallel()
 	with := func(threshold, passes string) string {
 		return writeFile(t, "base.yaml", "models: [{name: heart, classes: [normal, suspect, pathologic], critical: [suspect, pathologic], passes: "+
 			passes+", gate: never, primary: {score: c_crit_max, threshold: "+threshold+"}}]")
@@ -455,6 +462,7 @@ func TestSettleRefuses(t *testing.T) {
 
 // TestSettleOddRecordings: many classes, no critical ones, few inputs; digits.
 func TestSettleOddRecordings(t *testing.T) {
+	t.Parallel()
 	const s, n, k = 6, 120, 1000
 	values := make([]float64, s*n*k)
 	for pass := range s {
@@ -492,6 +500,7 @@ func TestSettleOddRecordings(t *testing.T) {
 }
 
 func TestSettleErrors(t *testing.T) {
+	t.Parallel()
 	base := basePolicy(t, "")
 	model := func(fields string) string {
 		return writeFile(t, "p.yaml", "models: [{name: heart, classes: [normal, suspect, pathologic], critical: [suspect, pathologic], "+fields+"}]")

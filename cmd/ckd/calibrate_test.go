@@ -38,6 +38,7 @@ func readPolicy(t *testing.T, path string) *policy.Policy {
 // TestCalibrateWritesAPolicy: what --out holds is what the report tells, and the
 // daemon's code decides by it as it says.
 func TestCalibrateWritesAPolicy(t *testing.T) {
+	t.Parallel()
 	for _, scope := range []string{"all", "predicted-safe"} {
 		t.Run(scope, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "policy.yaml")
@@ -74,6 +75,7 @@ func TestCalibrateWritesAPolicy(t *testing.T) {
 
 // TestCalibrateWithoutOut: the policy is the standard output, to be redirected.
 func TestCalibrateWithoutOut(t *testing.T) {
+	t.Parallel()
 	out, report, code := runCommand(t, calibrating("ensemble", "--coverage", "0.9")...)
 	if code != exitOK {
 		t.Fatal(report)
@@ -91,6 +93,7 @@ func TestCalibrateWithoutOut(t *testing.T) {
 
 // TestCalibrateCertifies, and a second attempt on the same data does not.
 func TestCalibrateCertifies(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	certify := func(target string) string {
 		return runOK(t, calibrating("ensemble", "--max-critical-fnr", target, "--confidence", "0.9", "--out", path)...)
@@ -138,6 +141,7 @@ func TestCalibrateCertifies(t *testing.T) {
 
 // TestCalibrateRefuses: with an exit code of its own, and an older policy stays.
 func TestCalibrateRefuses(t *testing.T) {
+	t.Parallel()
 	path := writeFile(t, "policy.yaml", "models: [{name: ctg-lowrank, classes: [a, b], gate: never, primary: {score: mi}}]")
 	before, _ := os.ReadFile(path)
 	for _, flags := range [][]string{
@@ -168,6 +172,7 @@ func TestCalibrateRefuses(t *testing.T) {
 
 // TestCalibrateCompletesAPolicy keeps what calibration does not choose.
 func TestCalibrateCompletesAPolicy(t *testing.T) {
+	t.Parallel()
 	base := writeFile(t, "base.yaml", `models:
   - name: heart
     version: "7"
@@ -192,6 +197,7 @@ func TestCalibrateCompletesAPolicy(t *testing.T) {
 }
 
 func TestCalibrateErrors(t *testing.T) {
+	t.Parallel()
 	passes := writeNpy(t, "<f8", []int{2, 4, 2}, []float64{.9, .1, .8, .2, .3, .7, .6, .4, .7, .3, .9, .1, .2, .8, .5, .5})
 	here := func(labels string, more ...string) []string {
 		return append([]string{"calibrate", "--passes", passes, "--labels", labels, "--coverage", "0.5"}, more...)
@@ -237,6 +243,7 @@ func TestCalibrateErrors(t *testing.T) {
 }
 
 func TestNameFrom(t *testing.T) {
+	t.Parallel()
 	for path, want := range map[string]string{
 		"/a/fetal-health.passes.npy": "fetal-health",
 		"mc predictions (1).npy":     "mc-predictions-1",
@@ -250,6 +257,7 @@ func TestNameFrom(t *testing.T) {
 }
 
 func TestDocsNameFlagsAndFieldsOfCalibrate(t *testing.T) {
+	t.Parallel()
 	section := docsSection(t, "../../docs/cli.md", "## ckd calibrate")
 	parser, err := newParser(&cmdContext{})
 	if err != nil {

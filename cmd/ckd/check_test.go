@@ -13,6 +13,7 @@ import (
 )
 
 func TestCheck(t *testing.T) {
+	t.Parallel()
 	const sane = `models:
 - name: fetal-health
   version: "2026-11-21"

@@ -32,6 +32,7 @@ func ctg(name string) []string {
 // The golden lines are those of an independent implementation; see the README
 // of internal/recordings. 1e-9 relative or 1e-15 absolute.
 func TestDecomposeAgreesWithGolden(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"mcdropout", "lowrank", "ensemble"} {
 		t.Run(name, func(t *testing.T) {
 			out := runOK(t, ctg(name)...)
@@ -87,6 +88,7 @@ func compare(t *testing.T, path string, got, want any, relative, absolute float6
 }
 
 func TestLineKeysAreInOrder(t *testing.T) {
+	t.Parallel()
 	policy := writeFile(t, "p.yaml", handPolicy)
 	out, _, _ := runCommand(t, "decompose", "--passes", handPasses(t), "--policy", policy)
 	lines := strings.Split(out, "\n")
@@ -172,6 +174,7 @@ func handPasses(t *testing.T) string {
 //
 // Input 2: all passes are the same, but not one-hot.
 func TestDecomposeDecidesByPolicy(t *testing.T) {
+	t.Parallel()
 	policy := writeFile(t, "p.yaml", handPolicy)
 	out, stderr, code := runCommand(t, "decompose", "--passes", handPasses(t), "--policy", policy)
 	if code != exitFault {
@@ -200,6 +203,7 @@ func TestDecomposeDecidesByPolicy(t *testing.T) {
 }
 
 func TestDecomposeObservesWithoutThresholds(t *testing.T) {
+	t.Parallel()
 	observing := strings.NewReplacer(", threshold: 0.05", "", ", threshold: 0.14", "").Replace(handPolicy)
 	policy := writeFile(t, "p.yaml", observing)
 	out, _, _ := runCommand(t, "decompose", "--passes", handPasses(t), "--policy", policy)
@@ -209,6 +213,7 @@ func TestDecomposeObservesWithoutThresholds(t *testing.T) {
 }
 
 func TestDecomposeRefusesInputsOneByOne(t *testing.T) {
+	t.Parallel()
 	rows := func(values ...float64) string {
 		return writeNpy(t, "<f8", []int{2, len(values) / 4, 2}, values)
 	}
@@ -275,6 +280,7 @@ func TestDecomposeRefusesInputsOneByOne(t *testing.T) {
 // One row of Dirichlet concentrations (2, 1, 1): mu = .5, .25, .25, alpha_0 = 4,
 // so C = (1-mu)/(2*5) and the pair (0,1) is sqrt(.125)/10.
 func TestDecomposeDirichlet(t *testing.T) {
+	t.Parallel()
 	file := writeNpy(t, "<f4", []int{1, 3}, []float64{2, 1, 1})
 	out := runOK(t, "decompose", "--kind", "dirichlet", "--passes", file, "--critical", "1,2")
 	compare(t, "line", readLines(t, out)[0], readLines(t, `{"index":0,"predicted":0,"mean":[0.5,0.25,0.25],
@@ -283,6 +289,7 @@ func TestDecomposeDirichlet(t *testing.T) {
 }
 
 func TestDecomposeLogitsAreProbabilitiesAfterSoftmax(t *testing.T) {
+	t.Parallel()
 	p := []float64{.7, .2, .1 /**/, .1, .1, .8 /**/, .5, .3, .2 /**/, .3, .25, .45}
 	z := make([]float64, len(p))
 	for i, v := range p {
@@ -297,6 +304,7 @@ func TestDecomposeLogitsAreProbabilitiesAfterSoftmax(t *testing.T) {
 }
 
 func TestDecomposePopulationVariance(t *testing.T) {
+	t.Parallel()
 	sample := readLines(t, runOK(t, ctg("ensemble")...))
 	population := readLines(t, runOK(t, append(ctg("ensemble"), "--variance", "population")...))
 	for i := range sample {
@@ -307,6 +315,7 @@ func TestDecomposePopulationVariance(t *testing.T) {
 }
 
 func TestDecomposeSumTolerance(t *testing.T) {
+	t.Parallel()
 	file := writeNpy(t, "<f8", []int{2, 3, 2}, []float64{.5, .5, .5, .5, .5, .505, .5, .5, .5, .5, .5, .5})
 	if _, _, code := runCommand(t, "decompose", "--passes", file); code != exitFault {
 		t.Errorf("sum 1.005 at the default tolerance: exit code %d, expected %d", code, exitFault)
@@ -317,6 +326,7 @@ func TestDecomposeSumTolerance(t *testing.T) {
 // The same passes, transposed, are the same passes; so are those of an archive
 // and, where the values are exact in all of them, of every width.
 func TestDecomposeReadsTheSamePassesFromEveryFile(t *testing.T) {
+	t.Parallel()
 	const passes, inputs = 3, 4
 	snk := make([]float64, passes*inputs*3)
 	for i := range passes * inputs {
@@ -346,6 +356,7 @@ func TestDecomposeReadsTheSamePassesFromEveryFile(t *testing.T) {
 }
 
 func TestDecomposeSaysHowTheFileWasRead(t *testing.T) {
+	t.Parallel()
 	_, stderr, _ := runCommand(t, ctg("ensemble")...)
 	wantFragment(t, stderr, "ensemble.passes.npy: read as 5 passes of 2126 inputs over 3 classes (float32, layout snk)")
 
@@ -362,6 +373,7 @@ func TestDecomposeSaysHowTheFileWasRead(t *testing.T) {
 }
 
 func TestDecomposeRefusesFlags(t *testing.T) {
+	t.Parallel()
 	policy := writeFile(t, "p.yaml", handPolicy)
 	second := strings.Replace(strings.TrimPrefix(handPolicy, "\nmodels:\n"), "hand", "foot", 1)
 	two := writeFile(t, "two.yaml", handPolicy+second)
@@ -416,6 +428,7 @@ models:
 }
 
 func TestDecomposeChoosesTheModel(t *testing.T) {
+	t.Parallel()
 	two := writeFile(t, "two.yaml", handPolicy+`
   - {name: foot, classes: [a, b, c], gate: never, primary: {score: mi}}
 `)
@@ -425,6 +438,7 @@ func TestDecomposeChoosesTheModel(t *testing.T) {
 }
 
 func TestDecomposeWritesToAFile(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lines.jsonl")
 	if out := runOK(t, append(ctg("ensemble"), "--out", path)...); out != "" {
 		t.Errorf("standard output has %q", out)
@@ -439,6 +453,7 @@ func TestDecomposeWritesToAFile(t *testing.T) {
 }
 
 func TestDecomposeStopsWhenInterrupted(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	var stderr bytes.Buffer
@@ -451,6 +466,7 @@ func TestDecomposeStopsWhenInterrupted(t *testing.T) {
 
 // Every number of the JSON lines is in the CSV, under its name.
 func TestDecomposeCSV(t *testing.T) {
+	t.Parallel()
 	policy := writeFile(t, "p.yaml", strings.Replace(handPolicy, "[a, b, c]", `["a, or \"b\"", b, c]`, 1))
 	args := []string{"decompose", "--passes", handPasses(t), "--policy", policy}
 	jsonl, _, _ := runCommand(t, args...)
@@ -518,6 +534,7 @@ func flatten(line map[string]any, classes []string) map[string]string {
 }
 
 func TestDecomposeTable(t *testing.T) {
+	t.Parallel()
 	// By hand: MI of input 0 is H(.6,.3,.1) - (2 H(.8,.2) + H(.6,.4) + H(.2,.4,.4))/4 = .8979 - .6822, of input 1
 	// H(.7,.3) - (H(.8,.2) + H(.6,.4))/2 = .6109 - .5867.
 	policy := writeFile(t, "p.yaml", handPolicy)

@@ -13,6 +13,7 @@ import (
 // TestOperateDocs: docs/operate.md has every setting with its default, and no
 // other.
 func TestOperateDocs(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile("../../docs/operate.md")
 	if err != nil {
 		t.Fatal(err)

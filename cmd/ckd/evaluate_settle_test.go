@@ -74,6 +74,7 @@ func readFrontier(t *testing.T, text string) *report.Frontier {
 
 // TestEvaluateSettle: what holds of every frontier, and of this recording.
 func TestEvaluateSettle(t *testing.T) {
+	t.Parallel()
 	f := readFrontier(t, runOK(t, drawing(t, "--format", "json")...))
 	s := f.Summary
 	if s.Inputs != 2126 || s.Passes != 30 || s.LearnedOn != 1063 || s.DrawnOn != 1063 || f.Source.Orders != 8 || f.Source.Ordered {
@@ -158,6 +159,7 @@ func holdPoint(t *testing.T, name string, f *report.Frontier, p *report.Frontier
 
 // TestEvaluateSettleForms: the flag is the command; the same seed gives the same.
 func TestEvaluateSettleForms(t *testing.T) {
+	t.Parallel()
 	args := fewHearts(t, "--format", "json")
 	want := runOK(t, args...)
 	flag := slices.Concat([]string{"evaluate"}, args[2:4], []string{"--settle"}, args[4:])
@@ -176,6 +178,7 @@ func TestEvaluateSettleForms(t *testing.T) {
 
 // TestEvaluateSettleLayouts: the same passes in another layout and width say the same.
 func TestEvaluateSettleLayouts(t *testing.T) {
+	t.Parallel()
 	args := fewHearts(t, "--format", "json")
 	passes, err := record.ReadPasses(valueOf(args, "--passes"), record.Options{})
 	if err != nil {
@@ -208,6 +211,7 @@ func valueOf(args []string, flag string) string {
 
 // TestEvaluateSettleRule: the policy's own rule is drawn, or it is said why not.
 func TestEvaluateSettleRule(t *testing.T) {
+	t.Parallel()
 	path := writeFile(t, "p.yaml", settledPolicy)
 	args := fewHearts(t, "--format", "json")
 	p := readPolicy(t, path)
@@ -269,6 +273,7 @@ func wide(narrow []float32) []float64 {
 
 // TestEvaluateSettleOrdered: members keep their order, and so there is one.
 func TestEvaluateSettleOrdered(t *testing.T) {
+	t.Parallel()
 	ensemble := strings.Replace(strings.Replace(settledPolicy, "expected: 30", "expected: 5", 1), "0.0435", "0.0079", 1)
 	args := []string{"evaluate", "--settle", "--policy", writeFile(t, "p.yaml", ensemble), "--passes",
 		recordings + "ctg-ensemble.passes.npy", "--format", "json"}
@@ -284,6 +289,7 @@ func TestEvaluateSettleOrdered(t *testing.T) {
 }
 
 func TestEvaluateSettleFormats(t *testing.T) {
+	t.Parallel()
 	table := runOK(t, fewHearts(t)...)
 	for _, fragment := range []string{
 		"Model hearts (gate never, scope all): 500 inputs, 30 passes, 3 classes.",
@@ -312,6 +318,7 @@ func TestEvaluateSettleFormats(t *testing.T) {
 }
 
 func TestEvaluateSettleErrors(t *testing.T) {
+	t.Parallel()
 	three := threeInputs(t)
 	file := func(change ...string) string {
 		return "--policy " + writeFile(t, "p.yaml", strings.NewReplacer(change...).Replace(settledPolicy))
@@ -354,6 +361,7 @@ func TestEvaluateSettleErrors(t *testing.T) {
 
 // docs/evaluate.md has a row for every field of a frontier, and no row for what is none.
 func TestDocsNameFieldsOfFrontier(t *testing.T) {
+	t.Parallel()
 	told := map[string]bool{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-zA-Z0-9_.\\[\\]]+)` \\| ").FindAllStringSubmatch(docsSection(t,
 		"../../docs/evaluate.md", "## The JSON of `ckd evaluate settle`"), -1) {
@@ -372,6 +380,7 @@ func TestDocsNameFieldsOfFrontier(t *testing.T) {
 
 // What is said of the methods is what their figures are, as far as they go.
 func TestDominance(t *testing.T) {
+	t.Parallel()
 	at := func(savings ...float64) (all []report.FrontierAt) { // negative ones are not reached
 		for i, s := range savings {
 			all = append(all, report.FrontierAt{Disagreement: frontierShares[i], Saving: math.Abs(s), Reached: s > 0})
@@ -393,6 +402,7 @@ func TestDominance(t *testing.T) {
 }
 
 func TestSomeOf(t *testing.T) {
+	t.Parallel()
 	var points []report.FrontierPoint
 	for i := range 100 {
 		points = append(points, report.FrontierPoint{MeanPasses: float64(100 - i/2)})

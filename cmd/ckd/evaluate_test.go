@@ -55,6 +55,7 @@ func readReport(t *testing.T, text string) map[string]any {
 // All figures to 1e-9 relative; those of the bootstrap are not in the golden
 // file without Monte Carlo error, and are not looked at.
 func TestEvaluateAgreesWithGolden(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"mcdropout", "lowrank", "ensemble"} {
 		t.Run(name, func(t *testing.T) {
 			golden := readGolden(t, "ctg-"+name+".evaluate.json")
@@ -125,6 +126,7 @@ func at(t *testing.T, v any, keys ...any) any {
 }
 
 func TestEvaluateOODAgreesWithGolden(t *testing.T) {
+	t.Parallel()
 	golden := readGolden(t, "digits.ood.json")
 	report := readReport(t, runOK(t, "evaluate", "ood", "--id", recordings+"digits-id.passes.npy",
 		"--ood", recordings+"digits-ood.passes.npy", "--format", "json"))
@@ -144,6 +146,7 @@ func TestEvaluateOODAgreesWithGolden(t *testing.T) {
 }
 
 func TestEvaluateDisentangleAgreesWithGolden(t *testing.T) {
+	t.Parallel()
 	golden := readGolden(t, "digits.disentangle.json")
 	args := []string{"evaluate", "disentangle", "--format", "json"}
 	for _, percent := range []int{50, 0, 10, 20, 30, 40} { // in any order
@@ -171,6 +174,7 @@ func TestEvaluateDisentangleAgreesWithGolden(t *testing.T) {
 }
 
 func TestEvaluateNeedsNoMore(t *testing.T) {
+	t.Parallel()
 	out := runOK(t, "evaluate", "--passes", recordings+"ctg-lowrank.passes.npy", "--labels", recordings+"ctg-lowrank.labels.npy",
 		"--classes", "0,1,2", "--critical", "1,2")
 	for _, fragment := range []string{
@@ -202,6 +206,7 @@ func TestEvaluateNeedsNoMore(t *testing.T) {
 }
 
 func TestEvaluateSaysHowItWasComputed(t *testing.T) {
+	t.Parallel()
 	_, stderr, _ := runCommand(t, labelled("ensemble")...)
 	// A test has no terminal, so no bar: this is all.
 	if want := "ckd: ../../internal/recordings/ctg-ensemble.passes.npy: read as 5 passes of 2126 inputs over 3 classes " +
@@ -248,6 +253,7 @@ func handNames(t *testing.T, names ...string) string {
 // TestLabelForms reads labels by number, by name and one-hot, all with the same
 // result.
 func TestLabelForms(t *testing.T) {
+	t.Parallel()
 	policy := writeFile(t, "p.yaml", handPolicy)
 	for _, command := range []string{
 		"evaluate --critical b,c --classes a,b,c --format json --bootstrap 2", "evaluate --policy " + policy + " --format json --bootstrap 2",
@@ -283,6 +289,7 @@ func threeInputs(t *testing.T) string {
 
 // handPolicy retains input 1 alone: see TestDecomposeDecidesByPolicy.
 func TestEvaluatePolicy(t *testing.T) {
+	t.Parallel()
 	policy := writeFile(t, "p.yaml", handPolicy)
 	args := []string{"evaluate", "--passes", threeInputs(t), "--labels", handLabels(t, 1, 2, 0), "--policy", policy,
 		"--bootstrap", "1"}
@@ -318,6 +325,7 @@ func TestEvaluatePolicy(t *testing.T) {
 
 // What the passes are and how they are decomposed is the policy's to say.
 func TestEvaluateReadsPassesAsThePolicyDoes(t *testing.T) {
+	t.Parallel()
 	labels := handLabels(t, 1, 0)
 	const names = "\nmodels:\n  - {name: m, classes: [a, b], critical: [b], "
 	passes := writeNpy(t, "<f8", []int{3, 2, 2}, []float64{4, 1, 2, 2, 3, 1, 2, 3, 1, 1, 4, 2})
@@ -337,6 +345,7 @@ func TestEvaluateReadsPassesAsThePolicyDoes(t *testing.T) {
 }
 
 func TestEvaluateHoldsCertificates(t *testing.T) {
+	t.Parallel()
 	three := threeInputs(t)
 	file, err := hashFile(three)
 	if err != nil {
@@ -356,6 +365,7 @@ func TestEvaluateHoldsCertificates(t *testing.T) {
 }
 
 func TestCertificateSays(t *testing.T) {
+	t.Parallel()
 	yes, no := true, false
 	for _, c := range []struct {
 		check eval.CertificateCheck
@@ -377,6 +387,7 @@ func TestCertificateSays(t *testing.T) {
 
 // The score cbec of a report has no weights of pairs, the policy has its own.
 func TestEvaluateLeavesWeightsToThePolicy(t *testing.T) {
+	t.Parallel()
 	rows := func(policy string) map[string]any {
 		report := readReport(t, runOK(t, labelled("ensemble", "--policy", writeFile(t, "p.yaml", policy), "--bootstrap", "0",
 			"--format", "json")...))
@@ -401,6 +412,7 @@ func TestEvaluateLeavesWeightsToThePolicy(t *testing.T) {
 }
 
 func TestEvaluateHTML(t *testing.T) {
+	t.Parallel()
 	out := runOK(t, labelled("ensemble", "--format", "html", "--bootstrap", "5")...)
 	if !strings.HasPrefix(strings.ToLower(strings.TrimSpace(out)), "<!doctype html>") {
 		t.Errorf("it begins with %.40q", out)
@@ -411,6 +423,7 @@ func TestEvaluateHTML(t *testing.T) {
 }
 
 func TestEvaluateWithoutCriticalClasses(t *testing.T) {
+	t.Parallel()
 	out := runOK(t, "evaluate", "--passes", recordings+"digits-id.passes.npy", "--labels", recordings+"digits-id.labels.npy",
 		"--bootstrap", "2")
 	wantFragment(t, out, "no critical classes")
@@ -424,6 +437,7 @@ func TestEvaluateWithoutCriticalClasses(t *testing.T) {
 // With many classes, tables are cut. The critical class, which is the last and
 // has no inputs, is shown in all of them.
 func TestEvaluateTablesOfManyClasses(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		classes int
 		cut     []string
@@ -454,6 +468,7 @@ func TestEvaluateTablesOfManyClasses(t *testing.T) {
 }
 
 func TestEvaluateErrors(t *testing.T) {
+	t.Parallel()
 	three, labels := threeInputs(t), handLabels(t, 1, 2, 0)
 	policy := writeFile(t, "p.yaml", handPolicy)
 	const lowrank = recordings + "ctg-lowrank"
@@ -558,6 +573,7 @@ func npyFile(t *testing.T, header, data string) string {
 }
 
 func TestEvaluateWritesWholeFiles(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	path := filepath.Join(folder, "report.json")
 	three, labels := threeInputs(t), handLabels(t, 1, 2, 0)
@@ -600,6 +616,7 @@ func TestEvaluateWritesWholeFiles(t *testing.T) {
 }
 
 func TestEvaluateStopsWhenInterrupted(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	folder := t.TempDir()
@@ -616,6 +633,7 @@ func TestEvaluateStopsWhenInterrupted(t *testing.T) {
 }
 
 func TestEvaluateTablesOfShift(t *testing.T) {
+	t.Parallel()
 	id, ood := recordings+"digits-id.passes.npy", recordings+"digits-ood.passes.npy"
 	out := collapse(runOK(t, "evaluate", "ood", "--id", id, "--ood", ood, "--classes", "zero,one,two,three,four,five,six"))
 	for _, fragment := range []string{ // of golden/digits.ood.json
@@ -639,6 +657,7 @@ func TestEvaluateTablesOfShift(t *testing.T) {
 
 // What is read from a pipe has no hash, and that is no error.
 func TestHashOfPipe(t *testing.T) {
+	t.Parallel()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -652,6 +671,7 @@ func TestHashOfPipe(t *testing.T) {
 }
 
 func TestHashOfMember(t *testing.T) {
+	t.Parallel()
 	archive := writeNpz(t, map[string]string{"a.npy": threeInputs(t)})
 	whole, err := hashFile(archive)
 	if err != nil {
@@ -664,6 +684,7 @@ func TestHashOfMember(t *testing.T) {
 }
 
 func TestPValue(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		p, log10 float64
 		want     string
@@ -676,6 +697,7 @@ func TestPValue(t *testing.T) {
 
 // docs/cli.md names every flag of the commands of evaluate.
 func TestDocsNameFlagsOfEvaluate(t *testing.T) {
+	t.Parallel()
 	section := docsSection(t, "../../docs/cli.md", "## ckd evaluate")
 	parser, err := newParser(&cmdContext{})
 	if err != nil {
@@ -704,6 +726,7 @@ func TestDocsNameFlagsOfEvaluate(t *testing.T) {
 // docs/evaluate.md has a row for every field of the reports, in the section of
 // the report, and no row for what is none.
 func TestDocsNameFieldsOfReports(t *testing.T) {
+	t.Parallel()
 	for title, report := range map[string]any{
 		"## The JSON of `ckd evaluate`":             eval.Report{},
 		"## The JSON of `ckd evaluate ood`":         eval.OODReport{},

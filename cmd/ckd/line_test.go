@@ -16,6 +16,7 @@ import (
 // Whatever decomp refuses is called what the daemon calls it. The words are
 // those of ErrorReason, in lower case.
 func TestReasonsAreTheWordsOfTheWire(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		err  error
 		want ckdv1.ErrorReason
@@ -40,6 +41,7 @@ func TestReasonsAreTheWordsOfTheWire(t *testing.T) {
 }
 
 func TestNumbersReadBackAsThemselves(t *testing.T) {
+	t.Parallel()
 	for _, v := range []float64{0, 1, 0.1, 1.0 / 3, 5e-324, math.MaxFloat64, -2.5e-9, 1e21} {
 		text, err := json.Marshal(nullable(v))
 		if err != nil {
@@ -62,6 +64,7 @@ func TestNumbersReadBackAsThemselves(t *testing.T) {
 
 // What the detail of an answer does not carry is null, not zero.
 func TestWireLineKnowsWhatWasNotAskedFor(t *testing.T) {
+	t.Parallel()
 	some, dominant := 0.25, uint32(1)
 	d := &ckdv1.Decomposition{
 		Decision: &ckdv1.Decision{
@@ -97,6 +100,7 @@ func TestWireLineKnowsWhatWasNotAskedFor(t *testing.T) {
 }
 
 func TestLinesAreNotEscapedForHTML(t *testing.T) {
+	t.Parallel()
 	var text strings.Builder
 	if err := newLineEncoder(&text).Encode(refusal{1, reason{"internal", "0 < 1 & <b>"}}); err != nil {
 		t.Fatal(err)
@@ -108,6 +112,7 @@ func TestLinesAreNotEscapedForHTML(t *testing.T) {
 
 // docs/cli.md names every flag of the commands, and every key of a line.
 func TestDocsNameFlagsAndKeys(t *testing.T) {
+	t.Parallel()
 	data, err := os.ReadFile("../../docs/cli.md")
 	if err != nil {
 		t.Fatal(err)

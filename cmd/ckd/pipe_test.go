@@ -14,6 +14,7 @@ import (
 // Passes may come from a named pipe. It is read once: opened again, it would wait
 // for a writer for ever.
 func TestEvaluateReadsNamedPipes(t *testing.T) {
+	t.Parallel()
 	file, pipe := threeInputs(t), filepath.Join(t.TempDir(), "passes.npy")
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -51,5 +52,6 @@ func TestEvaluateReadsNamedPipes(t *testing.T) {
 // TestCalibrateToADevice: what is no regular file is not read to see whether it
 // holds a policy; some would never end.
 func TestCalibrateToADevice(t *testing.T) {
+	t.Parallel()
 	wantFragment(t, runOK(t, calibrating("ensemble", "--coverage", "0.8", "--out", "/dev/null")...), "* calibrated")
 }

@@ -34,6 +34,7 @@ import (
 // Whatever the batches and however late their answers, every input is sent once,
 // no more are under way than allowed, and the answers come in order.
 func TestReplayKeepsOrderAndWindow(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p := &playback{
 			inputs: rapid.IntRange(0, 200).Draw(t, "inputs"),
@@ -72,6 +73,7 @@ func TestReplayKeepsOrderAndWindow(t *testing.T) {
 }
 
 func TestReplayEndsEarly(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	endless := &playback{
 		inputs: math.MaxInt, batch: 1, inFlight: 4, pace: pacer(0, 1, func() error { return nil }),
@@ -100,6 +102,7 @@ func TestReplayEndsEarly(t *testing.T) {
 }
 
 func TestPacer(t *testing.T) {
+	t.Parallel()
 	var broken error
 	pace := pacer(1e-3, 8, func() error { return broken }) // one batch, then nothing for hours
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -122,6 +125,7 @@ func TestPacer(t *testing.T) {
 
 // Passes and batches are the same values whatever the layout and width of the file.
 func TestValuesAreGathered(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6)
 		passes, inputs, classes := n.Draw(t, "passes"), n.Draw(t, "inputs"), n.Draw(t, "classes")
@@ -177,6 +181,7 @@ func TestValuesAreGathered(t *testing.T) {
 }
 
 func TestPercentileIsOfTheNearestRank(t *testing.T) {
+	t.Parallel()
 	hundred := make([]time.Duration, 100)
 	for i := range hundred {
 		hundred[i] = time.Duration(i+1) * time.Millisecond
@@ -202,6 +207,7 @@ func TestPercentileIsOfTheNearestRank(t *testing.T) {
 }
 
 func TestSummaryCounts(t *testing.T) {
+	t.Parallel()
 	o := &replayOutput{w: bufio.NewWriter(&bytes.Buffer{}), detail: client.Decision}
 	decided := func(index int, a ckdv1.Action, latency time.Duration) answer {
 		return answer{index, client.Result{Decomposition: &ckdv1.Decomposition{
@@ -230,6 +236,7 @@ func TestSummaryCounts(t *testing.T) {
 // An input without an answer is told in the words of the daemon, or else of the
 // connection.
 func TestAnswerRefusal(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		err             error
 		reason, message string
@@ -250,6 +257,7 @@ func TestAnswerRefusal(t *testing.T) {
 // way there: numbers to 1e-12 relative or 1e-15 absolute, all else letter by
 // letter.
 func TestReplayAgreesWithDecompose(t *testing.T) {
+	t.Parallel()
 	const inputs, passes = 50, 12
 	random := rand.New(rand.NewPCG(1, 2))
 	snk := make([]float64, 0, passes*inputs*3)
@@ -429,6 +437,7 @@ func serveDaemon(t *testing.T, daemon ckdv1.UncertaintyServiceServer) (addr stri
 
 // Inputs that the stream leaves behind are errors, every one of them.
 func TestReplayOfABrokenStream(t *testing.T) {
+	t.Parallel()
 	addr := serveDaemon(t, breakingDaemon{})
 	rows := slices.Repeat([]float64{.5, .25, .25}, 4*10)
 	out, stderr, code := runCommand(t, "replay", "--addr", addr, "--model", "hand",
@@ -457,6 +466,7 @@ func TestReplayOfABrokenStream(t *testing.T) {
 // With --settle, inputs are decided before their last pass, nearly all of them as by
 // all passes, and what that saved is said.
 func TestReplaySettles(t *testing.T) {
+	t.Parallel()
 	const recording = "../../internal/recordings/ctg-lowrank.passes.npy"
 	const inputs, passes, at = 2126, 30, 0.02
 	rule := filepath.Join(t.TempDir(), "policy.yaml")
@@ -521,6 +531,7 @@ const settlesPolicy = `models:
 
 // However many rows are left, each keeps its values.
 func TestPickRows(t *testing.T) {
+	t.Parallel()
 	values := []float32{0, 1, 10, 11, 20, 21}
 	for _, c := range []struct {
 		rows []int
@@ -558,6 +569,7 @@ func (d listeningDaemon) Decompose(_ context.Context, r *ckdv1.DecomposeRequest)
 
 // What --posterior says is stated, in a stream as in calls.
 func TestReplayStatesThePosterior(t *testing.T) {
+	t.Parallel()
 	daemon := listeningDaemon{stated: make(chan string, 2)}
 	addr := serveDaemon(t, daemon)
 	file := writeNpy(t, "<f4", []int{4, 1, 3}, slices.Repeat([]float64{.5, .25, .25}, 4))
@@ -570,6 +582,7 @@ func TestReplayStatesThePosterior(t *testing.T) {
 }
 
 func TestReplayRefusesFlags(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		args, message string
 		code          int

@@ -9,6 +9,7 @@ import (
 
 // The same passes in every layout and width are one recording.
 func TestSettleRecording(t *testing.T) {
+	t.Parallel()
 	// [passes][inputs][classes] and [inputs][passes][classes] of 2 passes of 3 inputs over 2 classes.
 	snk := []float32{0, 1, 10, 11, 20, 21, 100, 101, 110, 111, 120, 121}
 	nsk := []float32{0, 1, 100, 101, 10, 11, 110, 111, 20, 21, 120, 121}

@@ -71,6 +71,7 @@ func writeFrontierPage(t *testing.T, f *Frontier) document {
 }
 
 func TestFrontierPage(t *testing.T) {
+	t.Parallel()
 	d := writeFrontierPage(t, frontierByHand())
 	d.expect(t,
 		"Model fetal <i>health: 1,001 inputs, 20 passes each, 3 classes",
@@ -112,6 +113,7 @@ func TestFrontierPage(t *testing.T) {
 
 // TestFrontierSVG: the picture alone is a file of its own, with a legend.
 func TestFrontierSVG(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	if err := WriteFrontierSVG(&out, frontierByHand()); err != nil {
 		t.Fatal(err)
@@ -143,6 +145,7 @@ func TestFrontierSVG(t *testing.T) {
 // TestMixed: between two points, in proportion to passes: half of the inputs on 20 passes
 // and half on 4 is 12 on average.
 func TestMixed(t *testing.T) {
+	t.Parallel()
 	x, y := mixed([]FrontierPoint{{Saving: 1}, {Saving: 5, Disagreement: 0.02}}, func(p *FrontierPoint) float64 { return p.Disagreement })
 	half := slices.Index(y, 0.01)
 	if half < 0 || math.Abs(x[half]-20./12) > 1e-12 {

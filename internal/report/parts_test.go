@@ -16,6 +16,7 @@ import (
 )
 
 func TestNumbers(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct{ got, want string }{
 		{count(0), "0"}, {count(999), "999"}, {count(1000), "1,000"}, {count(1234567), "1,234,567"}, {count(-12345), "-12,345"},
 		{percent(0.10594), "10.6%"}, {roundPercent(0.8), "80%"}, {roundPercent(0.825), "82.5%"}, {roundPercent(0.1), "10%"},
@@ -36,6 +37,7 @@ func TestNumbers(t *testing.T) {
 }
 
 func TestNatUnit(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		highest, perNat float64
 	}{{2, 1e3}, {0.001, 1e3}, {0.0009, 1e6}, {1e-6, 1e6}, {9e-7, 1e9}, {0, 1e9}} {
@@ -46,6 +48,7 @@ func TestNatUnit(t *testing.T) {
 }
 
 func TestTicks(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		n         int
 		unit      float64
@@ -72,6 +75,7 @@ func TestTicks(t *testing.T) {
 
 // An axis has room for its highest value, and not much more; its ticks are few.
 func TestRoundUp(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		x := rapid.Float64Range(1e-12, 1e12).Draw(t, "x")
 		end := roundUp(x, 5)
@@ -90,6 +94,7 @@ func TestRoundUp(t *testing.T) {
 }
 
 func TestRuns(t *testing.T) {
+	t.Parallel()
 	nan := math.NaN()
 	x, y := []float64{1, 2, 3, 4, 5, 6}, []float64{nan, 20, 30, nan, math.Inf(1), 60}
 	if got, want := fmt.Sprint(runs(x, y)), "[[{2 20} {3 30}] [{6 60}]]"; got != want {
@@ -100,6 +105,7 @@ func TestRuns(t *testing.T) {
 // TestInks: every ink comes out as its own variable, whatever its opacity, and
 // text that looks like a style stays as it is.
 func TestInks(t *testing.T) {
+	t.Parallel()
 	for i := range inkNames {
 		for opacity := 26; opacity <= 255; opacity++ {
 			svg, err := render(10, 10, "name", func(c draw.Canvas) {
@@ -133,6 +139,7 @@ func TestInks(t *testing.T) {
 // TestStack: panels begin and end at the same x, though their names are not
 // equally wide.
 func TestStack(t *testing.T) {
+	t.Parallel()
 	upper, lower := newPlot("", "y"), newPlot("x", "")
 	var ends [][2]vg.Length
 	for i, p := range []*plot.Plot{upper, lower} {
@@ -155,6 +162,7 @@ func (f plotterFunc) Plot(c draw.Canvas, _ *plot.Plot) { f(c) }
 // TestShownClasses: all classes or as many as there is room for, each once, by
 // groups; of the critical ones, those with the most inputs.
 func TestShownClasses(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		classes := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) eval.Class {
 			of := rapid.IntRange(0, 2).Draw(t, "group")
@@ -184,6 +192,7 @@ func TestShownClasses(t *testing.T) {
 
 // TestShownClassesOfManyCritical: the critical classes take half the room.
 func TestShownClassesOfManyCritical(t *testing.T) {
+	t.Parallel()
 	classes := make([]eval.Class, 80)
 	for k := range classes {
 		classes[k] = eval.Class{Critical: k%2 == 0, Support: k}
@@ -198,6 +207,7 @@ func TestShownClassesOfManyCritical(t *testing.T) {
 }
 
 func TestSpaced(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		n, most int
 		want    string
@@ -211,6 +221,7 @@ func TestSpaced(t *testing.T) {
 // TestOutline draws the sides of the blocks of two safe, one neither and two
 // critical classes.
 func TestOutline(t *testing.T) {
+	t.Parallel()
 	classes := []eval.Class{{Safe: true}, {Safe: true}, {}, {Critical: true}, {Critical: true}}
 	b := &builder{r: &eval.Report{Classes: classes}, shown: shownClasses(classes)}
 	for _, test := range []struct {
@@ -229,6 +240,7 @@ func TestOutline(t *testing.T) {
 
 // TestCurves: missed of retained, with no number where nothing is retained.
 func TestCurves(t *testing.T) {
+	t.Parallel()
 	c := &eval.Curve{CriticalRetained: []int{0, 4, 10}, CriticalMissed: []int{0, 1, 5}, Wrong: []int{1, 3, 6}}
 	for _, test := range []struct {
 		byRisk bool
@@ -244,6 +256,7 @@ func TestCurves(t *testing.T) {
 }
 
 func TestHeatLevel(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		value, highest float64
 		want           string
@@ -255,6 +268,7 @@ func TestHeatLevel(t *testing.T) {
 }
 
 func TestTop(t *testing.T) {
+	t.Parallel()
 	if got := top([]float64{1, 3, 2}, 3); !slices.Equal(got, []int{0, 1, 2}) {
 		t.Errorf("all: %v, expected them in class order", got)
 	}
@@ -264,6 +278,7 @@ func TestTop(t *testing.T) {
 }
 
 func TestSkewnessBins(t *testing.T) {
+	t.Parallel()
 	b := &builder{r: &eval.Report{Source: eval.Source{Reliability: 0.3}}}
 	var got []string
 	for _, bin := range b.skewnessBins() {

@@ -20,6 +20,7 @@ import (
 // TestSentences holds every sentence and tile against a report made by hand, in
 // which no two numbers are alike.
 func TestSentences(t *testing.T) {
+	t.Parallel()
 	r, table, labels := byHand()
 	d := write(t, r, table, labels)
 
@@ -100,6 +101,7 @@ func TestSentences(t *testing.T) {
 
 // TestTables holds tables against the report made by hand.
 func TestTables(t *testing.T) {
+	t.Parallel()
 	r, table, labels := byHand()
 	d := write(t, r, table, labels)
 	d.expectRows(t, "Every ranking at 70% coverage (scope all)",
@@ -165,6 +167,7 @@ func TestTables(t *testing.T) {
 
 // TestCertificates: each of the four things that can be said of a certificate.
 func TestCertificates(t *testing.T) {
+	t.Parallel()
 	yes, no := true, false
 	for _, test := range []struct {
 		check      eval.CertificateCheck
@@ -196,6 +199,7 @@ func TestCertificates(t *testing.T) {
 
 // TestPictures holds the marks of pictures against the report made by hand.
 func TestPictures(t *testing.T) {
+	t.Parallel()
 	r, table, labels := byHand()
 	pictures := write(t, r, table, labels).all("svg")
 	marks := func(picture int, style string) []string {
@@ -290,6 +294,7 @@ func points(t *testing.T, d string) [][2]float64 {
 
 // TestVariants writes pages of all kinds of recordings.
 func TestVariants(t *testing.T) {
+	t.Parallel()
 	third := func(k int) (critical, safe []int) {
 		for c := range k {
 			if c%3 == 1 {
@@ -359,6 +364,7 @@ func TestVariants(t *testing.T) {
 // file of an independent implementation (ctg-mcdropout.evaluate.json: fnr80 is
 // 34/306, 35/245 and 24/273, acc is 1951/2126).
 func TestRecording(t *testing.T) {
+	t.Parallel()
 	recording, err := recordings.CTGMCDropout()
 	if err != nil {
 		t.Fatal(err)
@@ -408,6 +414,7 @@ func TestRecording(t *testing.T) {
 
 // TestEscapes gives everything that users name the names of an attacker.
 func TestEscapes(t *testing.T) {
+	t.Parallel()
 	const name = `<script>alert(1)</script>&"`
 	r, table, labels := byHand()
 	r.Classes[1].Name, r.Classes[2].Name = name, `" onload="alert(1) style="fill:#408080 }</style> ]]> {{.Title}}`+"\n\x00\xff"
@@ -440,6 +447,7 @@ func TestEscapes(t *testing.T) {
 
 // TestRefusals are reports that do not fit their table, and a writer that fails.
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	r, table, labels := byHand()
 	var out bytes.Buffer
 	if err := Write(&out, r, table, labels[1:]); err == nil || !strings.Contains(err.Error(), "39 labels, expected one for each of the 40") {

@@ -21,6 +21,7 @@ const allDeferred = "primary: {score: c_crit_max, threshold: 0}\nfallback: {scor
 
 // TestDeferred holds what is kept of an input against its outcome.
 func TestDeferred(t *testing.T) {
+	t.Parallel()
 	const k = 12
 	d := newDaemon(t, Options{Deferrals: NewDeferrals(100)}, 0, manyClasses("m", k, 3, allDeferred))
 	s := d.models["m"]
@@ -76,6 +77,7 @@ func TestDeferred(t *testing.T) {
 
 // TestDeferredDegenerate: no threshold and no class decided.
 func TestDeferredDegenerate(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, Options{Deferrals: NewDeferrals(1)}, 0, manyClasses("m", 3, 1, allDeferred))
 	same := []float32{0.5, 0.25, 0.25}
 	d.feed(t, "m", [][][]float32{{same, same, same, same, same}})
@@ -87,6 +89,7 @@ func TestDeferredDegenerate(t *testing.T) {
 
 // TestRing: the last ones are kept, the last one first, each model's own.
 func TestRing(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		keep := rapid.IntRange(1, 8).Draw(rt, "keep")
 		d := NewDeferrals(keep)
@@ -116,6 +119,7 @@ func TestRing(t *testing.T) {
 // TestFingerprint holds the largest values against a stable sort: of equal ones the
 // first come first.
 func TestFingerprint(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := rapid.SliceOfN(rapid.SampledFrom([]float64{0, 0.125, 0.25, 0.5, 1}), 0, 20).Draw(t, "c")
 		var order []int
@@ -165,6 +169,7 @@ func outcome(classes int) *engine.Outcome {
 
 // TestIDs: what is kept of a long one is still text.
 func TestIDs(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		id := rapid.StringN(0, 400, 600).Draw(rt, "id")
 		got := cut(id)
@@ -177,6 +182,7 @@ func TestIDs(t *testing.T) {
 
 // TestDeferralsOfModels: a model that goes takes its inputs along.
 func TestDeferralsOfModels(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, Options{Deferrals: NewDeferrals(2)}, 0, manyClasses("a", 3, 1, allDeferred), manyClasses("b", 3, 1, allDeferred))
 	d.feed(t, "a", randomInputs(1, 3, 5, 3))
 	d.feed(t, "b", randomInputs(1, 3, 5, 3))
@@ -189,6 +195,7 @@ func TestDeferralsOfModels(t *testing.T) {
 
 // TestDeferralsNil keeps nothing.
 func TestDeferralsNil(t *testing.T) {
+	t.Parallel()
 	for _, keep := range []int{0, -1} {
 		d := NewDeferrals(keep)
 		d.Add(parse(t, manyClasses("m", 3, 1)).policy, "id", outcome(3))
@@ -213,6 +220,7 @@ func TestAddAllocates(t *testing.T) {
 
 // TestDeferralsConcurrently: what is read is always whole, and in order.
 func TestDeferralsConcurrently(t *testing.T) {
+	t.Parallel()
 	d, o := NewDeferrals(5), outcome(3)
 	p := parse(t, manyClasses("m", 3, 1, allDeferred)).policy
 	var adding, reading sync.WaitGroup

@@ -80,6 +80,7 @@ func (s *stream) must(t testing.TB) *State {
 // TestEvents: the first has the whole history, the others what is new, and together
 // they are the state.
 func TestEvents(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, Options{}, 0, manyClasses("a", 3, 1), manyClasses("m", 3, 1))
 	inputs := randomInputs(1, 10, 5, 3)
 	next := func(model string, after time.Duration) {
@@ -152,6 +153,7 @@ func TestEvents(t *testing.T) {
 // TestEventsOfNoModel: a stream of a model that is not served goes on, and shows it
 // when it comes; one without a name shows the first, whole whenever that is another.
 func TestEventsOfNoModel(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
 	url := d.serve(t).URL + "/triage/events"
 	d.page.sample()
@@ -183,6 +185,7 @@ func TestEventsOfNoModel(t *testing.T) {
 
 // TestTooManyWatchers: one too many is sent away, until another goes.
 func TestTooManyWatchers(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, Options{Watchers: 2}, 0, manyClasses("m", 3, 1))
 	url := d.serve(t).URL + "/triage/events"
 	d.page.sample()
@@ -208,6 +211,7 @@ func TestTooManyWatchers(t *testing.T) {
 
 // TestWatcherThatDoesNotRead is cut off, and keeps nobody waiting.
 func TestWatcherThatDoesNotRead(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, Options{}, 0, manyClasses("m", 32, 16, "pairs: all"))
 	d.page.patience = 2 * time.Second // for who reads, too
 	server := httptest.NewUnstartedServer(d.page.Handler())
@@ -255,6 +259,7 @@ func (l narrow) Accept() (net.Conn, error) {
 
 // TestEndOfRun ends the streams, so that the server's shutdown need not wait.
 func TestEndOfRun(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
 	server := d.serve(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -306,6 +311,7 @@ func (r *recorder) SetWriteDeadline(at time.Time) error {
 // that for reading is lifted, and so is that for writing while nothing is written.
 // While there is no news, comments show that the stream lives.
 func TestDeadlines(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -346,6 +352,7 @@ func TestDeadlines(t *testing.T) {
 // TestIdleStream: while nothing is written no deadline passes, neither that for an
 // event nor the server's own. HTTP/2 would reset the stream at once.
 func TestIdleStream(t *testing.T) {
+	t.Parallel()
 	for _, version := range []int{1, 2} {
 		t.Run(fmt.Sprint("HTTP/", version), func(t *testing.T) {
 			t.Parallel()
@@ -383,6 +390,7 @@ func TestIdleStream(t *testing.T) {
 // TestEncodedOnce: a state is encoded once for all who ask for the same, and nobody
 // else waits for it.
 func TestEncodedOnce(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, Options{}, 0, manyClasses("a", 3, 1), manyClasses("m", 3, 1))
 	d.page.sample()
 	what := encodingOf{model: "m"}
@@ -418,6 +426,7 @@ func TestEncodedOnce(t *testing.T) {
 
 // TestWhoMaySeeRecent asks anew for every event: it may be taken away.
 func TestWhoMaySeeRecent(t *testing.T) {
+	t.Parallel()
 	var may atomic.Bool
 	may.Store(true)
 	type who struct{}
@@ -463,6 +472,7 @@ func TestWhoMaySeeRecent(t *testing.T) {
 
 // TestConcurrently: watchers, askers, inputs and reloads at once.
 func TestConcurrently(t *testing.T) {
+	t.Parallel()
 	deciding := manyClasses("m", 3, 1, "primary: {score: c_crit_max, threshold: 0}", "fallback: {score: cbec, threshold: 0}")
 	d := newDaemon(t, Options{Deferrals: NewDeferrals(3)}, 0, deciding)
 	d.page.now = time.Now

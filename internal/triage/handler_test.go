@@ -12,6 +12,7 @@ import (
 // TestHandler: what is there, and that every answer keeps the browser from going
 // elsewhere.
 func TestHandler(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
 	d.page.assets["sub/a.js"] = &asset{[]byte("let a"), kinds[".js"], `"tag"`}
 	for _, c := range []struct {
@@ -70,6 +71,7 @@ func TestHandler(t *testing.T) {
 
 // TestAssets: each is sent once, and again when it is another.
 func TestAssets(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
 	if _, ok := d.page.assets["index.html"]; !ok {
 		t.Fatalf("no index.html among %v", slices.Collect(maps.Keys(d.page.assets)))

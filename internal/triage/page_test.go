@@ -136,6 +136,7 @@ func holdsQuantiles(tb rapid.TB, got *[4]float64, values []float64) {
 // TestSpans holds all that is counted of real inputs against their outcomes: as many
 // in the last minute, the last five and the last fifteen as came then.
 func TestSpans(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, Options{}, 0, ctg)
 	d.page.sample()
 	inputs := recorded(t)
@@ -205,6 +206,7 @@ func TestSpans(t *testing.T) {
 // TestLongSteps: where samples are seldom, steps are long, and still 15 minutes are
 // kept.
 func TestLongSteps(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
 	d.page.sample()
 	for range 30 {
@@ -225,6 +227,7 @@ func TestLongSteps(t *testing.T) {
 
 // TestOtherCounters: what is counted but not of decisions.
 func TestOtherCounters(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, Options{}, 0, ctg)
 	m := d.models["ctg"].metrics
 	m.Rejected("not_finite", 5) // before the page is there
@@ -260,6 +263,7 @@ func TestOtherCounters(t *testing.T) {
 
 // TestObserving: a policy without thresholds defers nothing, of nothing.
 func TestObserving(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
 	d.page.sample()
 	d.feed(t, "m", randomInputs(1, 10, 5, 3))
@@ -272,6 +276,7 @@ func TestObserving(t *testing.T) {
 
 // TestFallback: it is told apart also where both scores are the same.
 func TestFallback(t *testing.T) {
+	t.Parallel()
 	for gate, want := range map[string]float64{"always": 10, "never": 0} {
 		d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1, "gate: "+gate,
 			"primary: {score: cbec, threshold: 1}", "fallback: {score: cbec, threshold: 1}"))
@@ -287,6 +292,7 @@ func TestFallback(t *testing.T) {
 // TestReload: counters go on where the classes stay, and the history begins anew
 // where they do not; models come and go.
 func TestReload(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, Options{}, 0, manyClasses("a", 3, 1), manyClasses("m", 3, 1))
 	d.page.sample()
 	feed := func(model string, inputs, classes int) {
@@ -373,6 +379,7 @@ func TestReload(t *testing.T) {
 // TestScrapeOfAnotherPolicy: between a reload and its metrics, the page stays with
 // what it has.
 func TestScrapeOfAnotherPolicy(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
 	d.page.sample()
 	d.feed(t, "m", randomInputs(1, 10, 5, 3))
@@ -396,6 +403,7 @@ func TestScrapeOfAnotherPolicy(t *testing.T) {
 
 // TestManyClasses: classes beyond the labels are counted together, last.
 func TestManyClasses(t *testing.T) {
+	t.Parallel()
 	const k, labels, critical = 1000, 32, 3
 	d := newDaemon(t, Options{Deferrals: NewDeferrals(5)}, labels, manyClasses("m", k, critical,
 		"primary: {score: c_crit_max, threshold: 0}", "fallback: {score: cbec, threshold: 0}"))
@@ -436,6 +444,7 @@ func TestManyClasses(t *testing.T) {
 // TestSharedLabel: which classes it stands for, and by what name, is the metrics' to
 // say; here critical classes have labels before others, and one is called other.
 func TestSharedLabel(t *testing.T) {
+	t.Parallel()
 	for labels, want := range map[int][]Class{
 		1: {{"other", true, false, false, 1}, {"_other", false, false, true, 5}},
 		3: {{"a", false, true, false, 1}, {"other", true, false, false, 1}, {"e", true, false, false, 1}, {"_other", false, false, true, 3}},
@@ -458,6 +467,7 @@ passes: {fewest: 5}
 
 // TestPairs holds the pairs against the plan's, and their sums against the outcomes'.
 func TestPairs(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		k := rapid.IntRange(2, 12).Draw(rt, "classes")
 		critical := rapid.IntRange(1, k-1).Draw(rt, "critical")
@@ -496,6 +506,7 @@ func TestPairs(t *testing.T) {
 // TestMostClasses: however many labels the metrics have, the page has rows for so
 // many, critical ones first, and pairs of fewer; all others count together.
 func TestMostClasses(t *testing.T) {
+	t.Parallel()
 	const k, inputs = 200, 6
 	critical := func(class int) bool { return class >= 190 }
 	names, list := make([]string, k), "190"
@@ -568,6 +579,7 @@ func TestMostClasses(t *testing.T) {
 // TestOtherRows: where other classes have rows, or pairs, the history begins anew: what
 // was not kept is not what was counted since.
 func TestOtherRows(t *testing.T) {
+	t.Parallel()
 	const k = 100 // fewer than there are rows, more than have pairs
 	late := strings.Replace(manyClasses("m", k, 1), "critical: [c0]", "critical: [c99]", 1)
 	d := newDaemon(t, Options{}, k, manyClasses("m", k, 1))
@@ -615,6 +627,7 @@ func (c *counting) Gather() ([]*dto.MetricFamily, error) {
 // TestLooking at many models, one after the other, takes a sample and a history from
 // another for one of them alone; the others are empty, until who looks comes again.
 func TestLooking(t *testing.T) {
+	t.Parallel()
 	var policies []string
 	for i := range 4 * mostHistories {
 		policies = append(policies, manyClasses(fmt.Sprintf("m%03d", i), 3, 1, "pairs: all"))
@@ -658,6 +671,7 @@ func TestLooking(t *testing.T) {
 // TestManyModels: those that are looked at have a history, for as many as there is
 // room.
 func TestManyModels(t *testing.T) {
+	t.Parallel()
 	var policies []string
 	for i := range mostHistories + 10 {
 		policies = append(policies, manyClasses(fmt.Sprintf("m%03d", i), 2, 1))
@@ -703,6 +717,7 @@ func TestManyModels(t *testing.T) {
 // TestAnyTimes samples at any times, while inputs come and policies change: no count
 // is ever negative, and none is lost.
 func TestAnyTimes(t *testing.T) {
+	t.Parallel()
 	inputs := randomInputs(1, 50, 5, 3)
 	rapid.Check(t, func(rt *rapid.T) {
 		observing, deciding := manyClasses("m", 3, 1), manyClasses("m", 3, 1, "primary: {score: c_crit_max, threshold: 0.01}", "fallback: {score: cbec, threshold: 0.01}")
@@ -771,6 +786,7 @@ func TestAnyTimes(t *testing.T) {
 
 // TestDrift shows what the metrics say of the reference.
 func TestDrift(t *testing.T) {
+	t.Parallel()
 	names := []string{"c0", "c2", "c3"}
 	d := newDaemon(t, Options{}, 3, manyClasses("m", 4, 1, "calibration:"+reference(names, 500, 0.001)))
 	d.page.sample()
@@ -830,6 +846,7 @@ func (b *broken) Gather() ([]*dto.MetricFamily, error) {
 
 // TestScrapeFails: the page stays with what it has, loses nothing, and says so once.
 func TestScrapeFails(t *testing.T) {
+	t.Parallel()
 	var failed []error
 	d := newDaemon(t, Options{Failed: func(err error) { failed = append(failed, err) }}, 0, manyClasses("m", 3, 1))
 	b := &broken{Gatherer: d.page.options.Gatherer}
@@ -877,6 +894,7 @@ func (s *slow) Gather() ([]*dto.MetricFamily, error) {
 
 // TestCostlySamples are taken less often, but for every step.
 func TestCostlySamples(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ takes, unwatched, watched time.Duration }{
 		{10 * time.Millisecond, 14990 * time.Millisecond, 1990 * time.Millisecond},
 		{100 * time.Millisecond, 14900 * time.Millisecond, 4900 * time.Millisecond},
@@ -899,6 +917,7 @@ func TestCostlySamples(t *testing.T) {
 // TestNotFinite: nothing that is no number gets into the JSON, and nothing that
 // comes after is spoilt.
 func TestNotFinite(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1, "calibration:"+reference([]string{"c0"}, 500, 1)))
 	b := &broken{Gatherer: d.page.options.Gatherer}
 	d.page.options.Gatherer = b
@@ -924,6 +943,7 @@ func TestNotFinite(t *testing.T) {
 
 // TestRun samples every 15 s, and every 2 s while somebody watches.
 func TestRun(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
 		d.page.now = time.Now

@@ -20,6 +20,7 @@ fallback: {score: cbec, threshold: 0.1}`
 // TestSettling: the page says what was used and saved in each span, what audits have
 // said, and when it saw settling stop.
 func TestSettling(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, Options{}, 0, withRule(t, settledModel))
 	if s := d.state(t, "m"); s.Model.Settling != nil || s.Model.Spans[0].Settling != nil {
 		t.Errorf("before the metrics tell of it: %+v", s.Model.Settling)

@@ -24,6 +24,7 @@ var update = flag.Bool("update", false, "write testdata/state.json")
 // TestContract holds the JSON against the one that is committed, which has every
 // field of State: a change of either is a change of what the page is written for.
 func TestContract(t *testing.T) {
+	t.Parallel()
 	ends := time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
 	d := newDaemon(t, Options{
 		Deferrals: NewDeferrals(2),
@@ -198,6 +199,7 @@ func checkFields(t *testing.T, v reflect.Value, path string, tell func(path stri
 
 // TestEmpty: lists are lists where there is nothing.
 func TestEmpty(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, Options{Deferrals: NewDeferrals(1)}, 0)
 	if got := d.get(t, "/triage/state").Body.String(); !strings.Contains(got, `"models":[],"model":null`) {
 		t.Errorf("%s", got)
@@ -211,6 +213,7 @@ func TestEmpty(t *testing.T) {
 
 // TestNumber is null where it is none, both ways.
 func TestNumber(t *testing.T) {
+	t.Parallel()
 	for n, want := range map[Number]string{0.5: "0.5", Number(math.Inf(1)): "null", Number(math.Inf(-1)): "null", Number(math.NaN()): "null"} {
 		got, err := json.Marshal(n)
 		if err != nil || string(got) != want {

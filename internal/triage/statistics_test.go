@@ -13,6 +13,7 @@ import (
 // confidence intervals for the single proportion, Statistics in Medicine 17 (1998),
 // to the four digits that it gives.
 func TestWilson(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ of, total, low, high float64 }{
 		{81, 263, 0.2553, 0.3662},
 		{15, 148, 0.0624, 0.1605},
@@ -39,6 +40,7 @@ func TestWilson(t *testing.T) {
 // TestQuantiles holds quantiles of any values against those sorted, by way of native
 // histograms of client_golang in schemas as fine as the daemon's, and finer.
 func TestQuantiles(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		factor := rapid.SampledFrom([]float64{1.19, 1.1, 1.05, 1.02}).Draw(t, "factor") // schemas 2 to 5
 		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "h", NativeHistogramBucketFactor: factor, NativeHistogramZeroThreshold: 1e-6})
@@ -69,6 +71,7 @@ func TestQuantiles(t *testing.T) {
 
 // TestBucketsOutOfRange: what C_k cannot be counts as what is nearest.
 func TestBucketsOutOfRange(t *testing.T) {
+	t.Parallel()
 	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "h", NativeHistogramBucketFactor: 1.1, NativeHistogramZeroThreshold: 1e-12})
 	for _, v := range []float64{1e-9, 1e9, math.Inf(1)} {
 		h.Observe(v)
