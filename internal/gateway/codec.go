@@ -21,7 +21,8 @@ import (
 // lineMedia is the type of bodies that have one JSON text on each line.
 const lineMedia = "application/x-ndjson"
 
-// codec is the JSON of /v1: names of fields as in the .proto, names of enum values, and nothing that is not set.
+// codec is the JSON of /v1: names of fields as in the .proto, names of enum values, and nothing that is not set
+// or was not computed.
 type codec struct{}
 
 // ContentType implements runtime.Marshaler.
@@ -37,7 +38,7 @@ func (codec) Delimiter() []byte { return []byte("\n") }
 func (codec) Marshal(v any) ([]byte, error) {
 	switch v := v.(type) {
 	case proto.Message:
-		data, err := marshal(nil, v)
+		data, err := marshalAny(nil, v)
 		return append(data, '\n'), err
 	case map[string]any:
 		for key, value := range v {
@@ -124,6 +125,17 @@ func decode(data []byte, m proto.Message, line, messageBytes int) *fault {
 // position is how protojson says where a fault is.
 var position = regexp.MustCompile(`^(?:syntax error )?\(line (\d+):(\d+)\): `)
 
+// marshalAny appends any message.
+func marshalAny(to []byte, m proto.Message) ([]byte, error) {
+	switch m.(type) {
+	case *ckdv1.DecomposeResponse:
+		return appendAnswer(to, m.ProtoReflect(), false)
+	case *ckdv1.DecomposeStreamResponse:
+		return appendAnswer(to, m.ProtoReflect(), true)
+	}
+	return marshal(to, m)
+}
+
 // marshal appends a message, without the spaces that protojson puts in at its whim.
 func marshal(to []byte, m proto.Message) ([]byte, error) {
 	data, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
@@ -139,7 +151,7 @@ func marshal(to []byte, m proto.Message) ([]byte, error) {
 
 // marshalLine is a message under a key, result or error.
 func marshalLine(key string, m proto.Message) ([]byte, error) {
-	line, err := marshal(append(append([]byte(`{"`), key...), `":`...), m)
+	line, err := marshalAny(append(append([]byte(`{"`), key...), `":`...), m)
 	if err != nil {
 		return nil, err
 	}

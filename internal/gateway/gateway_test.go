@@ -289,9 +289,11 @@ func TestUnary(t *testing.T) {
 		in := request(t, 40, detail)
 		in.InputIds = make([]string, 40)
 		in.InputIds[0], in.InputIds[1], in.InputIds[2] = "a", "a", "\u00e9 \"quoted\"" // the second is refused
-		want, err := h.grpc.Decompose(t.Context(), in)
-		if err != nil {
-			t.Fatal(err)
+		asked := proto.CloneOf(in)
+		asked.ClassNames = proto.Bool(true) // as it is over HTTP unless the body says otherwise
+		want, err := h.grpc.Decompose(t.Context(), asked)
+		if err != nil || fmt.Sprint(want.GetClasses()) != "[normal suspect pathologic]" {
+			t.Fatal(err, want.GetClasses())
 		}
 		for name, body := range map[string]string{
 			"values": toJSON(t, in),
@@ -321,6 +323,38 @@ func TestUnary(t *testing.T) {
 	}
 	if len(h.refused) != 0 {
 		t.Errorf("refused: %v", h.refused)
+	}
+}
+
+// TestZeros: what was computed is said although it is zero, and nothing else.
+func TestZeros(t *testing.T) {
+	h := newHarness(t, server.DefaultLimits(), Options{})
+	const passes = `"passes":2,"inputs":2,"input_ids":["a","bad"],"values":[1,0,2,2,1,0,2,2]`
+	const decision = `"decision":{"action":"ACTION_OBSERVE","score":"SCORE_C_CRIT_MAX","value":0,"gate":"GATE_OUTCOME_PRIMARY","reason":"DECISION_REASON_OBSERVING"}`
+	const always = `"predicted":0,"passes":2,"degenerate":true,"saturated":true`
+	const vectors = `"c":[0,0],"skewness":[0,0],"mean":[1,0],"mi":0,"entropy":0,"sum_c":0`
+	for detail, want := range map[string]string{
+		"DECISION": `{` + decision + `,` + always + `,"settled":false}`,
+		"VECTORS":  `{` + decision + `,` + always + `,` + vectors + `,"settled":false}`,
+	} {
+		_, text := h.post(t, "/v1/models/two.v1:decompose", `{"layout":"LAYOUT_SNK","detail":"DETAIL_`+detail+`",`+passes+`}`)
+		if first := `"results":[{"input_id":"a","row":0,"decomposition":` + want + `},{"input_id":"bad","row":1,"error":`; !strings.Contains(text, first) {
+			t.Errorf("%s: got %s, want %s", detail, text, first)
+		}
+		if !strings.Contains(text, `"classes":["safe","critical"]`) || strings.Count(text, `"predicted"`) != 1 {
+			t.Errorf("%s: %s", detail, text)
+		}
+		_, text = h.post(t, "/v1/stream", `{"header":{"model":"two.v1","passes":2,"detail":"DETAIL_`+detail+`"}}`+"\n"+
+			`{"block":{"passes":2,"input_ids":["a"],"values":[1,0,1,0]}}`, "Content-Type", "application/x-ndjson")
+		if line := `"results":[{"input_id":"a","group":"0","row":0,"policy":0,"decomposition":` + want + `}]`; !strings.Contains(text, line) {
+			t.Errorf("%s: got %s, want %s", detail, text, line)
+		}
+	}
+	_, text := h.post(t, "/v1/models/two.v1:decompose", `{"layout":"LAYOUT_SNK","detail":"DETAIL_FULL","class_names":false,`+passes+`}`)
+	for fragment, want := range map[string]bool{`"expected_entropy":0`: true, `"sum_c_weighted":0`: true, `"confusion":0`: true, `"class_a":0`: true, `[]`: false, `"dominant"`: false, `"threshold"`: false, `"classes"`: false} {
+		if strings.Contains(text, fragment) != want {
+			t.Errorf("%s is there: %v in %s", fragment, !want, text)
+		}
 	}
 }
 
@@ -835,6 +869,9 @@ func FuzzDecompose(f *testing.F) {
 				t.Fatalf("taken: %q", body)
 			}
 			in.Model = "fetal-health"
+			if in.ClassNames == nil {
+				in.ClassNames = proto.Bool(true)
+			}
 			want, err := h.grpc.Decompose(t.Context(), &in)
 			var got ckdv1.DecomposeResponse
 			if fromJSON(t, w.Body.String(), &got); err != nil || toJSON(t, &got) != toJSON(t, want) {

@@ -30,6 +30,9 @@ func (c client) Decompose(ctx context.Context, in *ckdv1.DecomposeRequest, optio
 		return nil, status.Errorf(codes.InvalidArgument, "model: the body says %s, the path %s; expected the same, or none in the body",
 			strconv.Quote(httperror.Clip(named)), strconv.Quote(httperror.Clip(in.GetModel())))
 	}
+	if in.ClassNames == nil {
+		in.ClassNames = proto.Bool(true) // JSON is read by people
+	}
 	return c.UncertaintyServiceClient.Decompose(ctx, in, options...)
 }
 

@@ -138,6 +138,9 @@ func (o *Outgoing) Error(id []byte, group uint64, row, policy uint32, st *rpcsta
 	o.memory.bytes = closeMessage(b, start, len(encoded))
 }
 
+// Class appends the name of the next class to a unary reply.
+func (o *Outgoing) Class(name string) { o.message(3, []byte(name)) }
+
 // Result appends the result of an input. The id must be valid UTF-8, as the ids
 // of requests are.
 func (o *Outgoing) Result(id []byte, group uint64, row, policy uint32, d *Decomposition) {

@@ -42,6 +42,13 @@ func checkReply(t *rapid.T) {
 		o.Policy(EncodePolicy(p))
 		policies = append(policies, p)
 	}
+	var classes []string
+	if form == Unary {
+		for _, name := range rapid.SliceOfN(rapid.String(), 0, 3).Draw(t, "classes") {
+			o.Class(name)
+			classes = append(classes, name)
+		}
+	}
 	for range rapid.IntRange(0, 6).Draw(t, "results") {
 		r := &ckdv1.Result{
 			InputId: strings.Repeat(rapid.String().Draw(t, "id"), rapid.SampledFrom([]int{1, 1, 50}).Draw(t, "times")),
@@ -64,7 +71,7 @@ func checkReply(t *rapid.T) {
 	}
 	var message proto.Message = &ckdv1.DecomposeStreamResponse{Policies: policies, Results: results, Faults: faults}
 	if form == Unary {
-		unary := &ckdv1.DecomposeResponse{Results: results}
+		unary := &ckdv1.DecomposeResponse{Results: results, Classes: classes}
 		if len(policies) > 0 {
 			unary.Policy = policies[0]
 		}

@@ -41,6 +41,8 @@ type UnaryRequest struct {
 	IDs       IDs
 	Values    Values
 	Posterior string
+	// ClassNames asks for the names of the classes in the reply.
+	ClassNames bool
 }
 
 // IDs are the input ids of a message.
@@ -110,6 +112,7 @@ func (r *UnaryRequest) Decode(in *Incoming) error {
 	*r = UnaryRequest{
 		Model: m.Model, Classes: m.Classes, Detail: m.Detail, Kind: m.Kind, Layout: m.Layout, Passes: m.Passes,
 		Inputs: m.Inputs, IDs: idsOf(m.InputIds), Values: valuesOf(m.Values, m.ValuesLe), Posterior: m.Posterior,
+		ClassNames: m.GetClassNames(),
 	}
 	return nil
 }
@@ -155,6 +158,7 @@ const (
 	tagUnaryValues    = 9<<3 | byte(protowire.BytesType)
 	tagUnaryValuesLE  = 10<<3 | byte(protowire.BytesType)
 	tagUnaryPosterior = 11<<3 | byte(protowire.BytesType)
+	tagUnaryNames     = 12<<3 | byte(protowire.VarintType)
 )
 
 // read reads a message that is one block in its usual form, and reports whether
@@ -231,6 +235,8 @@ func (r *UnaryRequest) read(in *Incoming) bool {
 			r.Values.readBytes(&c)
 		case tagUnaryPosterior:
 			r.Posterior = c.string(last.Posterior)
+		case tagUnaryNames:
+			r.ClassNames = protowire.DecodeBool(c.varint())
 		default:
 			return false
 		}

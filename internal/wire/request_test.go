@@ -76,7 +76,7 @@ func TestDecodeAllocatesNothing(t *testing.T) {
 	}}})
 	unary := encoded(&ckdv1.DecomposeRequest{
 		Model: "model", Classes: []string{"a", "b"}, Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 30, Inputs: 2,
-		InputIds: []string{"input-1", "input-2"}, ValuesLe: make([]byte, 4*30*2*2), Posterior: "mc-dropout",
+		InputIds: []string{"input-1", "input-2"}, ValuesLe: make([]byte, 4*30*2*2), Posterior: "mc-dropout", ClassNames: proto.Bool(true),
 	})
 	dst := make([]float32, 7)
 	var stream StreamRequest
@@ -152,7 +152,7 @@ func usedUnary() *UnaryRequest {
 	r := new(UnaryRequest)
 	if err := r.Decode(received(encoded(&ckdv1.DecomposeRequest{
 		Model: "m", Classes: []string{"m", "é"}, Detail: 9, Kind: 9, Layout: 9, Passes: 9, Inputs: 9, InputIds: []string{"x"},
-		ValuesLe: []byte{1, 2, 3, 4}, Posterior: "p",
+		ValuesLe: []byte{1, 2, 3, 4}, Posterior: "p", ClassNames: proto.Bool(true),
 	}), 0)); err != nil {
 		panic(err)
 	}
@@ -201,7 +201,7 @@ func checkUnary(t failer, data []byte, cuts uint64) {
 	}
 	if got.Model != want.Model || !slices.Equal(got.Classes, want.Classes) || got.Detail != want.Detail ||
 		got.Kind != want.Kind || got.Layout != want.Layout || got.Passes != want.Passes || got.Inputs != want.Inputs ||
-		got.Posterior != want.Posterior {
+		got.Posterior != want.Posterior || got.ClassNames != want.GetClassNames() {
 		t.Fatalf("%x: got %+v, want %v", data, got, &want)
 	}
 	checkIDs(t, data, &got.IDs, want.InputIds)
@@ -402,7 +402,7 @@ func streamSeeds() [][]byte {
 func unarySeeds() [][]byte {
 	whole := encoded(&ckdv1.DecomposeRequest{
 		Model: "model", Classes: []string{"a", "é", ""}, Detail: -1, Kind: 3, Layout: 100, Passes: 3, Inputs: 2, InputIds: []string{"x", ""},
-		Values: []float32{1, 2, 3}, Posterior: "mc-dropout",
+		Values: []float32{1, 2, 3}, Posterior: "mc-dropout", ClassNames: proto.Bool(true),
 	})
 	bytesForm := encoded(&ckdv1.DecomposeRequest{Model: "m", ValuesLe: []byte{1, 2, 3, 4, 5, 6, 7, 8}})
 	return [][]byte{

@@ -2239,7 +2239,10 @@ type DecomposeRequest struct {
 	// ... or here as little-endian float32; never both.
 	ValuesLe []byte `protobuf:"bytes,10,opt,name=values_le,json=valuesLe,proto3" json:"values_le,omitempty"`
 	// Optional. How the passes are sampled, as in StreamHeader.
-	Posterior     string `protobuf:"bytes,11,opt,name=posterior,proto3" json:"posterior,omitempty"`
+	Posterior string `protobuf:"bytes,11,opt,name=posterior,proto3" json:"posterior,omitempty"`
+	// Asks for the names of the classes in the answer. Where it is absent, answers
+	// have them over HTTP and not over gRPC.
+	ClassNames    *bool `protobuf:"varint,12,opt,name=class_names,json=classNames,proto3,oneof" json:"class_names,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2351,13 +2354,22 @@ func (x *DecomposeRequest) GetPosterior() string {
 	return ""
 }
 
+func (x *DecomposeRequest) GetClassNames() bool {
+	if x != nil && x.ClassNames != nil {
+		return *x.ClassNames
+	}
+	return false
+}
+
 // DecomposeResponse has one result for every input, in order.
 type DecomposeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The policy that decided.
 	Policy *PolicyRef `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
 	// One for every input.
-	Results       []*Result `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
+	Results []*Result `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
+	// The classes in order; only where the request asks for them.
+	Classes       []string `protobuf:"bytes,3,rep,name=classes,proto3" json:"classes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2402,6 +2414,13 @@ func (x *DecomposeResponse) GetPolicy() *PolicyRef {
 func (x *DecomposeResponse) GetResults() []*Result {
 	if x != nil {
 		return x.Results
+	}
+	return nil
+}
+
+func (x *DecomposeResponse) GetClasses() []string {
+	if x != nil {
+		return x.Classes
 	}
 	return nil
 }
@@ -3340,7 +3359,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\aclass_a\x18\x01 \x01(\rR\x06classA\x12\x17\n" +
 	"\aclass_b\x18\x02 \x01(\rR\x06classB\x12\x1c\n" +
 	"\tconfusion\x18\x03 \x01(\x01R\tconfusion\x12 \n" +
-	"\vcorrelation\x18\x04 \x01(\x01R\vcorrelation\"\xd4\x02\n" +
+	"\vcorrelation\x18\x04 \x01(\x01R\vcorrelation\"\x8a\x03\n" +
 	"\x10DecomposeRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x18\n" +
 	"\aclasses\x18\x02 \x03(\tR\aclasses\x12&\n" +
@@ -3353,10 +3372,14 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x06values\x18\t \x03(\x02R\x06values\x12\x1b\n" +
 	"\tvalues_le\x18\n" +
 	" \x01(\fR\bvaluesLe\x12\x1c\n" +
-	"\tposterior\x18\v \x01(\tR\tposterior\"h\n" +
+	"\tposterior\x18\v \x01(\tR\tposterior\x12$\n" +
+	"\vclass_names\x18\f \x01(\bH\x00R\n" +
+	"classNames\x88\x01\x01B\x0e\n" +
+	"\f_class_names\"\x82\x01\n" +
 	"\x11DecomposeResponse\x12)\n" +
 	"\x06policy\x18\x01 \x01(\v2\x11.ckd.v1.PolicyRefR\x06policy\x12(\n" +
-	"\aresults\x18\x02 \x03(\v2\x0e.ckd.v1.ResultR\aresults\"\x13\n" +
+	"\aresults\x18\x02 \x03(\v2\x0e.ckd.v1.ResultR\aresults\x12\x18\n" +
+	"\aclasses\x18\x03 \x03(\tR\aclasses\"\x13\n" +
 	"\x11ListModelsRequest\";\n" +
 	"\x12ListModelsResponse\x12%\n" +
 	"\x06models\x18\x01 \x03(\v2\r.ckd.v1.ModelR\x06models\"'\n" +
@@ -3667,6 +3690,7 @@ func file_ckd_v1_uncertainty_proto_init() {
 	file_ckd_v1_uncertainty_proto_msgTypes[8].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[9].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[10].OneofWrappers = []any{}
+	file_ckd_v1_uncertainty_proto_msgTypes[12].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[19].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[22].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[23].OneofWrappers = []any{}
