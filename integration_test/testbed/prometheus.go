@@ -92,8 +92,11 @@ func (p *Prometheus) Stop() {
 // began after the given time, and returns the time of the last samples.
 func (p *Prometheus) Scraped(after time.Time) string {
 	p.t.Helper()
-	// Prometheus moves the time of a scrape by some milliseconds, to regular steps.
-	after = after.Add(100 * time.Millisecond)
+	// The values that a daemon answers with may be a second old, and Prometheus moves the
+	// time of a scrape by some milliseconds, to regular steps.
+	if !after.IsZero() {
+		after = after.Add(1100 * time.Millisecond)
+	}
 	for range int(hang / (100 * time.Millisecond)) {
 		targets := p.Query("timestamp(up) and up == 1", "")
 		var first, last model.SampleValue
