@@ -28,7 +28,7 @@ import (
 //
 // On an address that is loopback's alone /metrics keeps to the rule of origin, too; anywhere else it is scraped by the
 // names of services, also through a proxy beside the daemon.
-func adminHandler(registry *prometheus.Registry, s *server.Server, log *zap.Logger, page http.Handler, reload func() store.Outcome, loopback bool) http.Handler {
+func adminHandler(registry *prometheus.Registry, s *server.Server, log *zap.Logger, page http.Handler, reload func() store.Outcome, notReloaded func() string, loopback bool) http.Handler {
 	mux := http.NewServeMux()
 	scraped := newScrapes(registry, log)
 	if loopback {
@@ -44,7 +44,7 @@ func adminHandler(registry *prometheus.Registry, s *server.Server, log *zap.Logg
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		code, text := readiness(s)
-		body, settling := text+"\n", s.Settling()
+		body, settling := text+"\n"+notReloaded(), s.Settling()
 		for _, m := range s.Models() {
 			body += fmt.Sprintf("model %s: version %q, hash %s\n", m.GetModel(), m.GetVersion(), m.GetHash())
 			if is, ok := settling[m.GetModel()]; ok {

@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -48,6 +51,10 @@ type App struct {
 
 	listeners []net.Listener
 	https     []httpServer
+
+	telling sync.Mutex
+	told    []*policy.Policy  // in force when a reload was last told of; under telling
+	failed  map[string]string // by what is not reloaded, until it is; under telling
 
 	drain, closeHTTP sync.Once
 	drained          chan struct{} // closed when the RPCs have ended
@@ -129,6 +136,8 @@ func build(c *config.Config, log *zap.Logger, load func(*App) error) (_ *App, er
 	if err := load(a); err != nil {
 		return nil, err
 	}
+	a.told = s.Policies()
+	a.security.note = a.note
 	a.reloadedAt(nil, time.Now())
 	if err := a.prepareHTTP(c, registry); err != nil {
 		return nil, err
@@ -212,7 +221,7 @@ func (a *App) prepareHTTP(c *config.Config, registry *prometheus.Registry) error
 		switch h.name {
 		case "admin":
 			handler := a.security.access.HTTP(
-				adminHandler(registry, a.server, a.log, a.page.Handler(), reload, isLoopback(h.at.Addr())), access.HTTPOptions{Need: adminNeed, Basic: !c.TokensInPlaintext()})
+				adminHandler(registry, a.server, a.log, a.page.Handler(), reload, a.notReloaded, isLoopback(h.at.Addr())), access.HTTPOptions{Need: adminNeed, Basic: !c.TokensInPlaintext()})
 			if c.TokensInPlaintext() {
 				handler = withoutPage(handler)
 			}
@@ -448,6 +457,11 @@ func (a *App) reloaded(o store.Outcome) {
 		a.log.Error("policies not reloaded; those before stay in force", append(fields, zap.Error(o.Err))...)
 	case o.Changed:
 		a.log.Info("policies reloaded", fields...)
+		a.telling.Lock()
+		before := a.told
+		a.told = a.server.Policies()
+		logChanges(a.log, before, a.told)
+		a.telling.Unlock()
 		for _, p := range a.server.Models() {
 			a.log.Info("policy in force", zap.String("model", p.GetModel()), zap.String("version", p.GetVersion()), zap.String("hash", p.GetHash()))
 		}
@@ -460,6 +474,11 @@ func (a *App) reloaded(o store.Outcome) {
 }
 
 func (a *App) reloadedAt(err error, at time.Time) {
+	text := ""
+	if err != nil {
+		text = "policies: not reloaded, those before stay in force: " + firstLines(err.Error())
+	}
+	a.note("policies", text)
 	a.metrics.Reloaded(err == nil, at)
 	a.page.reloaded(err, at)
 }
@@ -475,6 +494,29 @@ func (a *App) serve(l net.Listener) error {
 	case <-a.drained:
 		return nil
 	}
+}
+
+// note keeps why files are not reloaded, for /healthz; empty once they are.
+func (a *App) note(what, text string) {
+	a.telling.Lock()
+	defer a.telling.Unlock()
+	if a.failed == nil {
+		a.failed = map[string]string{}
+	}
+	delete(a.failed, what)
+	if text != "" {
+		a.failed[what] = text
+	}
+}
+
+// notReloaded are lines on the files whose last reload failed.
+func (a *App) notReloaded() (lines string) {
+	a.telling.Lock()
+	defer a.telling.Unlock()
+	for _, what := range slices.Sorted(maps.Keys(a.failed)) {
+		lines += strings.TrimSuffix(a.failed[what], "\n") + "\n"
+	}
+	return lines
 }
 
 // stopServing ends the RPCs: as soon as none of ours is under way, or when the

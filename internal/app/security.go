@@ -24,6 +24,7 @@ type security struct {
 	log      *zap.Logger
 	metrics  *metrics.Metrics
 	refusals *server.Refusals
+	note     func(what, text string) // of a failed reload; empty once it is mended
 }
 
 // newSecurity reads the files of certificates and identities.
@@ -113,9 +114,13 @@ func (s *security) reloaded(what string, o watch.Outcome, fields ...zap.Field) {
 	switch {
 	case o.Err != nil:
 		s.metrics.SecurityReloadFailed(what)
+		s.note(what, what+": not reloaded, what was in force stays; the log has the cause") // which may quote the file
 		s.log.Error("not reloaded; what was in force stays", append(fields, zap.Error(o.Err))...)
 	case o.Changed:
 		s.log.Info("reloaded", fields...)
+	}
+	if o.Err == nil {
+		s.note(what, "")
 	}
 	for _, warning := range o.Warnings {
 		s.log.Warn(warning, fields...)
