@@ -97,11 +97,6 @@ func (s *Server) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing,
 	}
 	out := wire.NewOutgoing(wire.Unary)
 	out.Policy(m.encodedRef)
-	if r.ClassNames {
-		for _, name := range m.Policy().Classes {
-			out.Class(name)
-		}
-	}
 	r.seen.begin(r.IDs.Len())
 	var id []byte // of the input at hand, as it is repeated
 	err = s.decideEach(ctx, m, w, tensor, r.Posterior, func(i int) (_ []byte, err error) {
@@ -124,6 +119,11 @@ func (s *Server) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing,
 	})
 	if err != nil {
 		return nil, err
+	}
+	if r.ClassNames {
+		for _, name := range m.Policy().Classes {
+			out.Class(name)
+		}
 	}
 	return out, nil
 }

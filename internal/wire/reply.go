@@ -138,7 +138,7 @@ func (o *Outgoing) Error(id []byte, group uint64, row, policy uint32, st *rpcsta
 	o.memory.bytes = closeMessage(b, start, len(encoded))
 }
 
-// Class appends the name of the next class to a unary reply.
+// Class appends the name of the next class to a unary reply, after its results.
 func (o *Outgoing) Class(name string) { o.message(3, []byte(name)) }
 
 // Result appends the result of an input. The id must be valid UTF-8, as the ids

@@ -42,13 +42,6 @@ func checkReply(t *rapid.T) {
 		o.Policy(EncodePolicy(p))
 		policies = append(policies, p)
 	}
-	var classes []string
-	if form == Unary {
-		for _, name := range rapid.SliceOfN(rapid.String(), 0, 3).Draw(t, "classes") {
-			o.Class(name)
-			classes = append(classes, name)
-		}
-	}
 	for range rapid.IntRange(0, 6).Draw(t, "results") {
 		r := &ckdv1.Result{
 			InputId: strings.Repeat(rapid.String().Draw(t, "id"), rapid.SampledFrom([]int{1, 1, 50}).Draw(t, "times")),
@@ -64,6 +57,13 @@ func checkReply(t *rapid.T) {
 			r.Outcome = &ckdv1.Result_Decomposition{Decomposition: m}
 		}
 		results = append(results, r)
+	}
+	var classes []string
+	if form == Unary {
+		for _, name := range rapid.SliceOfN(rapid.String(), 0, 3).Draw(t, "classes") {
+			o.Class(name)
+			classes = append(classes, name)
+		}
 	}
 	if form == Stream && rapid.Bool().Draw(t, "fault") {
 		faults = append(faults, anyStatus(t))
