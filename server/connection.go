@@ -99,11 +99,7 @@ func (p *place) Begin(bytes int) {
 }
 
 // Moved implements wire.Sending.
-func (p *place) Moved() {
-	if p.conn != nil {
-		p.conn.moves.Add(1)
-	}
-}
+func (p *place) Moved() { p.conn.moved() }
 
 // Gone implements wire.Sending. A deadline alone does not tell: gRPC may have answered
 // just before it.
@@ -162,7 +158,7 @@ func placed(handler grpc.MethodHandler) grpc.MethodHandler {
 type connection struct {
 	net.Conn
 	server *Server
-	moves  atomic.Int64 // counts whatever moved
+	moves  atomic.Int64 // counts replies and parts of them that moved, those of streams too
 
 	mu     sync.Mutex
 	unread map[*place]struct{}
@@ -183,6 +179,13 @@ func connectionOf(ctx context.Context) *connection {
 		}
 	}
 	return nil
+}
+
+// moved notes that a reply, or a part of one, was sent.
+func (c *connection) moved() {
+	if c != nil {
+		c.moves.Add(1)
+	}
 }
 
 func (c *connection) add(p *place) {

@@ -125,12 +125,7 @@ func (r *reader) call(name, method string, request proto.Message, zipped bool) (
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	token, _ := tokenOf(name)
-	fields := [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "ckd"},
-		{"content-type", "application/grpc"}, {"te", "trailers"}, {"authorization", "Bearer " + token},
-		{"grpc-accept-encoding", "gzip"},
-	}
+	fields := append(headersOf(name, method), [2]string{"grpc-accept-encoding", "gzip"})
 	if zipped {
 		fields = append(fields, [2]string{"grpc-encoding", "gzip"})
 		var packed bytes.Buffer
@@ -143,13 +138,14 @@ func (r *reader) call(name, method string, request proto.Message, zipped bool) (
 		}
 		body = packed.Bytes()
 	}
-	message := make([]byte, 5, 5+len(body))
-	if zipped {
-		message[0] = 1
-	}
-	binary.BigEndian.PutUint32(message[1:], uint32(len(body)))
-	message = append(message, body...)
-	var id uint32
+	id := r.open(fields)
+	r.send(id, body, zipped, true)
+	return id, r.status(id, "an answer", func(string) bool { return true })
+}
+
+// open sends the headers of a call and returns its stream.
+func (r *reader) open(fields [][2]string) (id uint32) {
+	r.t.Helper()
 	r.write(func() error {
 		id = r.next
 		r.next += 2
@@ -159,12 +155,29 @@ func (r *reader) call(name, method string, request proto.Message, zipped bool) (
 				return err
 			}
 		}
-		if err := r.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: r.headers.Bytes(), EndHeaders: true}); err != nil {
-			return err
-		}
-		return r.framer.WriteData(id, true, message)
+		return r.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: r.headers.Bytes(), EndHeaders: true})
 	})
-	return id, r.status(id, "an answer", func(string) bool { return true })
+	return id
+}
+
+// send sends a message on a stream.
+func (r *reader) send(id uint32, body []byte, zipped, last bool) {
+	r.t.Helper()
+	message := make([]byte, 5, 5+len(body))
+	if zipped {
+		message[0] = 1
+	}
+	binary.BigEndian.PutUint32(message[1:], uint32(len(body)))
+	r.write(func() error { return r.framer.WriteData(id, last, append(message, body...)) })
+}
+
+// headersOf a call by an identity.
+func headersOf(name, method string) [][2]string {
+	token, _ := tokenOf(name)
+	return [][2]string{
+		{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "ckd"},
+		{"content-type", "application/grpc"}, {"te", "trailers"}, {"authorization", "Bearer " + token},
+	}
 }
 
 // status of a stream, as soon as it is as expected.
@@ -381,6 +394,23 @@ func TestQuietConnection(t *testing.T) {
 		}
 		look(quietLooks)
 	}
+	h.holds(t, 2)
+	stream := r.open(headersOf("eve", ckdv1.UncertaintyService_DecomposeStream_FullMethodName))
+	r.write(func() error { return r.framer.WriteWindowUpdate(stream, 1<<20) })
+	r.write(func() error { return r.framer.WriteWindowUpdate(0, 1<<20) })
+	header, err := proto.Marshal(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{Header: &ckdv1.StreamHeader{Model: "ctg"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.send(stream, header, false, false)
+	if !within(func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.read[stream] > 0
+	}) {
+		t.Fatal("the stream has no first reply")
+	}
+	look(quietLooks) // the first of them sees that the stream moved
 	h.holds(t, 2)
 	if isClosed() {
 		t.Fatal("closed, though replies moved")

@@ -39,6 +39,7 @@ type messages struct {
 	grpc.ServerStream
 	bare    grpc.ServerStream
 	metrics *rpcMetrics
+	conn    *connection // nil: unknown
 }
 
 func (s *Server) messages(stream grpc.ServerStream) *messages {
@@ -46,7 +47,7 @@ func (s *Server) messages(stream grpc.ServerStream) *messages {
 	if !ok {
 		bare = stream
 	}
-	return &messages{stream, bare, s.rpc}
+	return &messages{stream, bare, s.rpc, connectionOf(stream.Context())}
 }
 
 func (m *messages) RecvMsg(to any) error {
@@ -61,6 +62,7 @@ func (m *messages) SendMsg(from any) error {
 	err := m.bare.SendMsg(from)
 	if err == nil {
 		m.metrics.sent.Add(1)
+		m.conn.moved()
 	}
 	return err
 }
