@@ -194,9 +194,10 @@ with ckd.Client("unix:/nowhere/ckd.sock", patience=0.5) as client, client.sessio
 func TestPythonFindsDaemon(t *testing.T) {
 	timed.Only(t)
 	python := python(t, "grpc", "google.protobuf", "numpy")
-	for _, away := range []time.Duration{2 * time.Second, 3 * time.Minute} {
+	// The back-off does not grow any more after a second: 20 s stand for any longer time.
+	for _, away := range []time.Duration{2 * time.Second, 20 * time.Second} {
 		for _, how := range []string{"stream", "call", "pause"} {
-			if how == "pause" && away > time.Minute {
+			if how == "pause" && away > 2*time.Second {
 				continue // nothing happens in it
 			}
 			t.Run(fmt.Sprint(how, " after ", away), func(t *testing.T) {
@@ -204,7 +205,7 @@ func TestPythonFindsDaemon(t *testing.T) {
 				var first time.Duration
 				for range 3 { // judged by the best
 					first = findsDaemon(t, python, how, away)
-					if first < time.Second || away > time.Minute {
+					if first < time.Second {
 						break
 					}
 				}
@@ -276,7 +277,7 @@ with ckd.Client(address) as client, client.session("fetal-health") as session:
 }
 
 // fixedAddress returns a free address whose port the system gives to nobody who asks for any.
-// A client that dials a port of that kind for minutes may get it as its own, and so connect to itself.
+// A client that dials a port of that kind for long may get it as its own, and so connect to itself.
 func fixedAddress(t *testing.T) string {
 	t.Helper()
 	for {
