@@ -180,7 +180,7 @@ func (h *harness) eventually(t testing.TB, what string, is func() bool) {
 	t.Errorf("not so after a minute: %s", what)
 }
 
-// metric is the sum of a counter's series that have a label.
+// metric is the sum of a counter's, or a gauge's, series that have a label.
 func (h *harness) metric(t testing.TB, name, label, value string) float64 {
 	t.Helper()
 	families, err := h.registry.Gather()
@@ -195,7 +195,7 @@ func (h *harness) metric(t testing.TB, name, label, value string) float64 {
 		for _, m := range f.GetMetric() {
 			for _, l := range m.GetLabel() {
 				if label == "" || l.GetName() == label && l.GetValue() == value {
-					sum += m.GetCounter().GetValue()
+					sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
 					break
 				}
 			}

@@ -234,6 +234,9 @@ func TestStreamFaults(t *testing.T) {
 				for pass := range 8 { // the policy would decide on four
 					s.send(block(t, 0, pass, 3))
 				}
+				h.eventually(t, "the inputs are open", func() bool {
+					return h.metric(t, "ckd_inputs_open", "", "") == 3
+				})
 				switch c.line {
 				case "slow":
 					time.Sleep(400 * time.Millisecond) // between lines there is time
