@@ -360,7 +360,7 @@ func TestRefusals(t *testing.T) {
 		"BOOL":             {input(`"datatype":"BOOL","shape":[1],"data":[1]`), 400, "expected true or false", nil},
 		"BYTES":            {input(`"datatype":"BYTES","shape":[1],"data":[1]`), 400, "expected an element of BYTES", nil},
 		"FP16":             {input(`"datatype":"FP16","shape":[1],"data":[1]`), 400, `datatype "FP16" has no form in JSON`, nil},
-		"many":             {input(`"datatype":"FP32","shape":[1100],"data":[` + strings.Repeat("0,", 1099) + `0]`), 400, "over the limit of 4096 bytes", nil},
+		"many":             {input(`"datatype":"FP32","shape":[1100],"data":[` + strings.Repeat("0,", 1099) + `0]`), 413, "over the limit of 4096 bytes", nil},
 		"brackets":         {input(`"datatype":"FP32","shape":[1],"data":[1}`), 400, `expected "," or "]"`, nil},
 		"many outputs":     {`{"outputs":[` + strings.Repeat(`{"name":"c"},`, 256) + `{"name":"c"}]}`, 400, "more than 256 outputs", nil},
 		"many dimensions":  {input(`"shape":[1,1,1,1,1,1,1,1,1]`), 400, "more than 8 dimensions", nil},

@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"net/http"
 	"slices"
 	"strconv"
+
+	"google.golang.org/grpc/codes"
 
 	"github.com/ckd-project/ckd/inference/contents"
 	"github.com/ckd-project/ckd/internal/httperror"
@@ -73,7 +76,8 @@ func (s *scanner) elements(t *inferencepb.ModelInferRequest_InferInputTensor, mo
 				return s.fail("data is an element here and an array elsewhere")
 			}
 			if len(raw) >= most {
-				return s.fail("data is over the limit of %d bytes", most)
+				return httperror.New(http.StatusRequestEntityTooLarge, codes.ResourceExhausted,
+					fmt.Sprintf("input %q: data is over the limit of %d bytes: send fewer inputs at once", httperror.Clip(t.GetName()), most))
 			}
 			count++
 			raw, err = kind.read(s, raw)
