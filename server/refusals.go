@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"time"
 
@@ -38,7 +39,7 @@ func NewRefusals(log *zap.Logger) *Refusals {
 type refusal struct{ what, model, identity, reason string }
 
 const (
-	refusedCall, refusedInputs = "calls were refused", "inputs were refused"
+	refusedCall, refusedInputs, refusedHTTP = "calls were refused", "inputs were refused", "HTTP requests were refused"
 
 	refusalInterval = time.Minute
 	mostRefusals    = 4096 // told apart at one time; further ones share a line for each reason
@@ -47,6 +48,12 @@ const (
 // Call counts a call that was refused. The fields are of the first line alone.
 func (r *Refusals) Call(identity, reason string, fields ...zap.Field) {
 	r.add(refusal{refusedCall, "", identity, reason}, 1, fields...)
+}
+
+// HTTP counts an HTTP request that was refused with a status before it became a call. The
+// fields are of the first line alone.
+func (r *Refusals) HTTP(code int, fields ...zap.Field) {
+	r.add(refusal{refusedHTTP, "", "", strconv.Itoa(code)}, 1, fields...)
 }
 
 func (r *Refusals) add(what refusal, n int, fields ...zap.Field) {

@@ -122,8 +122,10 @@ func TestRefusalsAreBounded(t *testing.T) {
 	if got := len(r.more); got > mostRefusals+1 {
 		t.Errorf("%d refusals are kept", got)
 	}
+	r.HTTP(400)
+	r.HTTP(400)
 	clock.pass()
-	total := 0
+	total := -2 // those of HTTP
 	for _, e := range logs.All() {
 		total += int(e.ContextMap()["count"].(int64))
 	}

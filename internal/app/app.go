@@ -268,11 +268,11 @@ func (a *App) serveHTTP(c *config.Config) (*http.Server, error) {
 	return s, nil
 }
 
-// httpRefused counts and logs a request that was refused before it was a call. The log
-// has none of the client's words.
+// httpRefused counts and logs a request that was refused before it became a call. The
+// log has none of the client's words.
 func (a *App) httpRefused(code int, requestID string) {
 	a.metrics.HTTPRefused(code)
-	a.log.Warn("an HTTP request was refused", zap.Int("http_status", code), zap.String("request_id", requestID))
+	a.security.refusals.HTTP(code, zap.String("request_id", requestID))
 }
 
 // untilStopping answers in place of an API whose gRPC server takes no more calls:
