@@ -20,7 +20,8 @@ const (
 	chunkBytes = 256 << 10      // read and written at a time; a multiple of every width
 )
 
-// Array is an array in C order, whatever the order in the file. Exactly one of the data slices is not nil, also when the array is empty.
+// Array is an array in C order, whatever the order in the file. Exactly one of the data slices is not nil, also when the
+// array is empty.
 type Array struct {
 	Shape   []int
 	Float32 []float32 // f2, widened exactly, and f4
