@@ -244,6 +244,9 @@ func TestProgress(t *testing.T) {
 // TestExtremes: what is hardly a recording, or asks for all or nothing, has a
 // clear answer: a valid policy, a refusal, or one of two errors.
 func TestExtremes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	t.Parallel()
 	extremes := []Objective{
 		{Coverage: 1}, {Coverage: 0.001}, {Coverage: 1e-300}, {MaxCriticalMiss: 1e-300}, {MaxCriticalMiss: 0.999999}, {MaxCriticalMiss: 1 - 1e-16},

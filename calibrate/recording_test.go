@@ -37,6 +37,9 @@ func ctg(t testing.TB, name string) (*eval.Table, []int) {
 // recording, on the other. The figures are those of this implementation, and
 // guard it against getting worse; the best single score is chosen with hindsight.
 func TestHeldOutHalves(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	t.Parallel()
 	const halves, coverage = 12, 0.8
 	for _, c := range []struct {

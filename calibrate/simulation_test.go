@@ -66,6 +66,9 @@ func (p population) calibrate(t *testing.T, recordings, n int, o Options) []*Res
 // the worst case: then every certificate is a violation, and among many rules
 // and points some look safe.
 func TestCertificatesAreKept(t *testing.T) {
+	if testing.Short() {
+		t.Skip("simulations take seconds")
+	}
 	t.Parallel()
 	const confidence, target = 0.9, 0.2
 	for _, c := range []struct {
@@ -104,6 +107,9 @@ func TestCertificatesAreKept(t *testing.T) {
 // TestMissShareIsKept: under conformal risk control the share of critical inputs
 // that is missed is at most the target on average, and not far under it.
 func TestMissShareIsKept(t *testing.T) {
+	if testing.Short() {
+		t.Skip("simulations take seconds")
+	}
 	t.Parallel()
 	const recordings, n = 90, 300
 	for _, c := range []struct {
@@ -145,6 +151,9 @@ func TestMissShareIsKept(t *testing.T) {
 // shows, though the best of many rules was taken. By noise the critical FNR is
 // that of retaining all, whatever a rule promises on the data that chose it.
 func TestExpectedIsUnbiased(t *testing.T) {
+	if testing.Short() {
+		t.Skip("simulations take seconds")
+	}
 	t.Parallel()
 	const recordings, n = 40, 150
 	for _, signal := range []float64{0, 1} {

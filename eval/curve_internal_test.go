@@ -68,7 +68,7 @@ func TestResampleEqualsSorting(t *testing.T) {
 			}
 		}
 	})
-	if ties == 0 || none == 0 || treated == 0 {
+	if !testing.Short() && (ties == 0 || none == 0 || treated == 0) {
 		t.Errorf("%d rankings with ties that matter, %d without, %d but for the first: expected all", ties, none, treated)
 	}
 }

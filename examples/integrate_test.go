@@ -17,6 +17,9 @@ import (
 // root, in order. Ports are those of the daemons that its own commands started, and
 // files that they write are in a folder of the test.
 func TestIntegrate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the commands of the page take seconds")
+	}
 	t.Parallel()
 	text, err := os.ReadFile("../docs/integrate.md")
 	if err != nil {

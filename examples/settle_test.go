@@ -66,6 +66,9 @@ func saved(t *testing.T, text string) (without, with float64) {
 }
 
 func TestPythonSettles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	t.Parallel()
 	python := python(t, "grpc", "google.protobuf", "numpy")
 	address := settling(t)

@@ -9,6 +9,9 @@ import (
 // The network of the example keeps dropout on and all else as in use, and inputs are decided
 // by its passes. Tensors that NumPy cannot read are not sent.
 func TestPythonTorch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("PyTorch takes seconds to start")
+	}
 	t.Parallel()
 	python := python(t, "grpc", "google.protobuf", "numpy", "torch")
 	dir := t.TempDir()

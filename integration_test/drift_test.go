@@ -19,6 +19,9 @@ import (
 // longer like those that it was calibrated on: soon, not before, and no longer than
 // it lasts.
 func TestDrift(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	t.Parallel()
 	file := calibrateDigits(t)
 	if text := mustRun(t, "check", file).Stdout; !strings.Contains(text,

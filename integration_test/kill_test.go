@@ -14,6 +14,9 @@ import (
 // replayed, and started again, several times. The replay loses no answer and has
 // none twice, and they are what decompose says.
 func TestKilledUnderLoad(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	t.Parallel()
 	policy := writePolicy(t, policyText)
 	address := "unix:" + filepath.Join(t.TempDir(), "ckd.sock")

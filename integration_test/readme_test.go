@@ -20,6 +20,9 @@ import (
 // TestReadme runs every command that the README shows, from the project's root,
 // in order; addresses are those of the daemon that its own command started.
 func TestReadme(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the README's commands take seconds")
+	}
 	t.Parallel()
 	text, err := os.ReadFile("../README.md")
 	if err != nil {

@@ -19,6 +19,9 @@ import (
 // socket, streaming and unary, equals what decompose computes offline with the
 // same policy, and both equal the golden numbers.
 func TestReplayEqualsDecompose(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	t.Parallel()
 	policy := writePolicy(t, policyText)
 	socket := filepath.Join(t.TempDir(), "ckd.sock")

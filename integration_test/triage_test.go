@@ -28,6 +28,9 @@ func (d *daemon) state(model string, header ...string) (s triage.State) {
 
 // TestTriagePage: the page says of a replay what its lines say, and follows a reload.
 func TestTriagePage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	t.Parallel()
 	path := writePolicy(t, policyText)
 	d := serve(t, "--policy", path, "--recent-inputs", "5")

@@ -316,6 +316,9 @@ func TestSettleWhateverTheForm(t *testing.T) {
 // TestSettleRisk: a certificate about misses is tested anew with the rule in force, or
 // dropped, loudly.
 func TestSettleRisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	t.Parallel()
 	certified := ensembleSettled("0.02", "--max-critical-fnr", "0.2", "--confidence", "0.9")
 	found, p := settledBy(t, certified)

@@ -74,6 +74,9 @@ func readFrontier(t *testing.T, text string) *report.Frontier {
 
 // TestEvaluateSettle: what holds of every frontier, and of this recording.
 func TestEvaluateSettle(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	t.Parallel()
 	f := readFrontier(t, runOK(t, drawing(t, "--format", "json")...))
 	s := f.Summary
@@ -211,6 +214,9 @@ func valueOf(args []string, flag string) string {
 
 // TestEvaluateSettleRule: the policy's own rule is drawn, or it is said why not.
 func TestEvaluateSettleRule(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	t.Parallel()
 	path := writeFile(t, "p.yaml", settledPolicy)
 	args := fewHearts(t, "--format", "json")

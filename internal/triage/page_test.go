@@ -671,6 +671,9 @@ func TestLooking(t *testing.T) {
 // TestManyModels: those that are looked at have a history, for as many as there is
 // room.
 func TestManyModels(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	t.Parallel()
 	var policies []string
 	for i := range mostHistories + 10 {
