@@ -1,14 +1,14 @@
 # docker build --build-arg VERSION=1.2.3 --build-arg REVISION=$(git rev-parse HEAD) -t ckd .
 #
-# Where the Go image cannot be pulled, the target "prebuilt" takes a binary that was built elsewhere, as ./ckd in the build
-# context. It must be static; a plain `go build` links against the C library, which the image does not have:
+# Without the Go image, the target "prebuilt" takes a binary that was built elsewhere, as ./ckd in the build context. It
+# must be static: a plain `go build` links against the C library, which the image does not have.
 #
 #   CGO_ENABLED=0 go build -o ckd ./cmd/ckd
 #   docker build --target prebuilt --build-arg VERSION=1.2.3 --build-arg REVISION=$(git rev-parse HEAD) -t ckd .
 #
-# VERSION and REVISION are the image's labels, and with the Go image what `ckd version` says too.
-# Any base image will do, since the binary is static: --build-arg BASE_IMAGE=gcr.io/distroless/static:nonroot
-# podman and buildah keep the health check only with --format docker. buildah needs --isolation chroot where it has no runc.
+# VERSION and REVISION become labels of the image. With the Go image `ckd version` prints them too.
+# The binary is static, so any base image will do: --build-arg BASE_IMAGE=gcr.io/distroless/static:nonroot
+# podman and buildah keep the health check only with --format docker. Without runc, buildah needs --isolation chroot.
 ARG GO_IMAGE=golang:1.26-bookworm
 ARG BASE_IMAGE=scratch
 
@@ -23,7 +23,8 @@ RUN CGO_ENABLED=0 go build -trimpath \
     -ldflags "-s -w -X github.com/ckd-project/ckd/internal/buildinfo.Version=${VERSION} -X github.com/ckd-project/ckd/internal/buildinfo.Revision=${REVISION}" \
     -o /ckd ./cmd/ckd
 
-# What every image has, whoever built its binary: 8590 is gRPC, 8591 HTTP where it is on, 9590 is health, metrics and the rest of the admin side.
+# Every image has this, wherever its binary was built. Port 8590 serves gRPC, 8591 HTTP if enabled, 9590 health, metrics
+# and administration.
 FROM ${BASE_IMAGE} AS runtime
 ARG VERSION=dev
 ARG REVISION=unknown
@@ -39,8 +40,8 @@ HEALTHCHECK CMD ["/ckd", "healthcheck"]
 ENTRYPOINT ["/ckd"]
 CMD ["serve"]
 
-# Runs the binary on an empty image, where a dynamic one cannot start. There is no shell that could say so: the path under
-# which the binary is run is the message, since builders print it when the command fails.
+# Runs the binary on an empty image, where a dynamic binary cannot start. Without a shell to print a message, the path of
+# the binary is the message: builders print the command that failed.
 FROM scratch AS static
 COPY ["ckd", "/ckd must be a static binary, which a plain go build does not make: use CGO_ENABLED=0 go build"]
 RUN ["/ckd must be a static binary, which a plain go build does not make: use CGO_ENABLED=0 go build", "version"]

@@ -8,8 +8,8 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// BenchmarkRun calibrates on a real recording, and on one that is drawn from it
-// and as long as the paper's longest.
+// BenchmarkRun calibrates on a real recording, and on one that is drawn from it and as long as the
+// longest of the paper.
 func BenchmarkRun(b *testing.B) {
 	whole, all := ctg(b, "mcdropout")
 	rng := rand.New(rand.NewPCG(1, 18))
@@ -26,7 +26,7 @@ func BenchmarkRun(b *testing.B) {
 			b.Run(fmt.Sprintf("N=%d/%s", n, o), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					if _, err := Run(b.Context(), table, labels, options(b, o, policy.AllInputs, 1)); err != nil {
+					if _, err := Choose(b.Context(), table, labels, options(b, o, policy.AllInputs, 1)); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,15 +19,15 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// objectives, one of each kind.
+// objectives has one of each kind.
 var objectives = []Objective{{Coverage: 0.7}, {MaxCriticalMiss: 0.15}, {MaxCriticalFNR: 0.3, Confidence: 0.8}}
 
-// TestSeed: the same seed gives the same result, on however many processors.
-// Another seed draws other parts.
+// TestSeed checks that the same seed gives the same result on any number of processors, and that
+// another seed draws other parts.
 func TestSeed(t *testing.T) {
 	table, labels := usual.table(rand.New(rand.NewPCG(1, 14)))
 	for _, objective := range objectives {
-		run := func(processors int, seed uint64) *Result {
+		run := func(processors int, seed uint64) *Report {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
 			return calibrated(t, table, labels, options(t, objective, policy.AllInputs, seed))
 		}
@@ -43,18 +44,18 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// TestNotes say what is wanting in a recording.
+// TestNotes checks that notes say what a recording lacks.
 func TestNotes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string
 		made func(m *made)
 		base []string
-		// change the table and labels.
+		// change edits the table and labels.
 		change func(table *eval.Table, labels []int)
 		scope  policy.Scope
 		want   []string
-		// not is what would be wrong to say.
+		// not is a fragment that no note may have.
 		not string
 	}{
 		{name: "nothing is wanting", not: "the"},
@@ -134,34 +135,36 @@ func TestNotes(t *testing.T) {
 			want: []string{"coverage 0.7 cannot be had: 9", "of the inputs are retained whatever their score"},
 		},
 	} {
-		m := usual
-		if c.made != nil {
-			c.made(&m)
-		}
-		table, labels := m.table(rand.New(rand.NewPCG(3, 15)))
-		if c.change != nil {
-			c.change(table, labels)
-		}
-		o := Options{Base: basePolicy(t, 3, append(c.base, `critical: ["1", "2"]`)...), Objective: objectives[1], Scope: policy.AllInputs}
-		if slices.ContainsFunc(c.want, func(want string) bool { return strings.Contains(want, "coverage") }) {
-			o.Objective = objectives[0]
-		}
-		if c.scope != "" {
-			o.Scope = c.scope
-		}
-		notes := strings.Join(calibrated(t, table, labels, o).Notes, "\n")
-		for _, want := range c.want {
-			if !strings.Contains(notes, want) {
-				t.Errorf("%s: nothing says %q in\n%s", c.name, want, notes)
+		t.Run(c.name, func(t *testing.T) {
+			m := usual
+			if c.made != nil {
+				c.made(&m)
 			}
-		}
-		if c.not != "" && strings.Contains(notes, c.not) {
-			t.Errorf("%s: there should be no %q in\n%s", c.name, c.not, notes)
-		}
+			table, labels := m.table(rand.New(rand.NewPCG(3, 15)))
+			if c.change != nil {
+				c.change(table, labels)
+			}
+			o := Options{
+				Base: basePolicy(t, 3, append(c.base, `critical: ["1", "2"]`)...), Objective: objectives[1],
+				Scope: cmp.Or(c.scope, policy.AllInputs),
+			}
+			if strings.Contains(strings.Join(c.want, " "), "coverage") {
+				o.Objective = objectives[0]
+			}
+			notes := strings.Join(calibrated(t, table, labels, o).Notes, "\n")
+			for _, want := range c.want {
+				if !strings.Contains(notes, want) {
+					t.Errorf("nothing says %q in\n%s", want, notes)
+				}
+			}
+			if c.not != "" && strings.Contains(notes, c.not) {
+				t.Errorf("there should be no %q in\n%s", c.not, notes)
+			}
+		})
 	}
 }
 
-// TestErrors say what was wrong and what was expected.
+// TestErrors checks that errors say what was wrong and what was expected.
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	nan := math.NaN()
@@ -182,7 +185,6 @@ func TestErrors(t *testing.T) {
 		{Objective{MaxCriticalFNR: 0.1}, nil, "confidence 0: expected a share above 0 and below 1"},
 		{Objective{MaxCriticalFNR: 0.1, Confidence: 1}, nil, "confidence 1"},
 		{objectives[0], func(_ *eval.Table, _ *[]int, o *Options) { o.Scope = "some" }, `scope "some": expected all or predicted-safe`},
-		{objectives[0], func(_ *eval.Table, _ *[]int, o *Options) { o.Scope = "" }, `scope "": expected`},
 		{objectives[0], func(_ *eval.Table, _ *[]int, o *Options) { o.Seed = math.MaxInt64 + 1 }, "seed 9223372036854775808: expected at most"},
 		{objectives[0], func(_ *eval.Table, labels *[]int, _ *Options) { *labels = (*labels)[1:] }, "299 labels, expected 300"},
 		{objectives[0], func(_ *eval.Table, labels *[]int, _ *Options) { (*labels)[9] = 3 }, "label 9 is 3, expected 0 to 2"},
@@ -196,14 +198,16 @@ func TestErrors(t *testing.T) {
 			}
 		}, "every score is the same for all inputs"},
 	} {
-		table, labels := usual.table(rand.New(rand.NewPCG(3, 15)))
-		o := options(t, c.objective, policy.AllInputs, 1)
-		if c.change != nil {
-			c.change(table, &labels, &o)
-		}
-		if _, err := Run(t.Context(), table, labels, o); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("error %v, want %q", err, c.want)
-		}
+		t.Run(c.want, func(t *testing.T) {
+			table, labels := usual.table(rand.New(rand.NewPCG(3, 15)))
+			o := options(t, c.objective, policy.AllInputs, 1)
+			if c.change != nil {
+				c.change(table, &labels, &o)
+			}
+			if _, err := Choose(t.Context(), table, labels, o); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+		})
 	}
 }
 
@@ -213,21 +217,21 @@ func TestCancelled(t *testing.T) {
 	for _, objective := range objectives {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := Run(ctx, table, labels, options(t, objective, policy.AllInputs, 1))
+		_, err := Choose(ctx, table, labels, options(t, objective, policy.AllInputs, 1))
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: error %v", objective, err)
 		}
 	}
 }
 
-// TestProgress is told step by step up to the end.
+// TestProgress checks that progress is reported step by step, up to the end.
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	table, labels := usual.table(rand.New(rand.NewPCG(3, 15)))
 	for _, objective := range objectives {
 		o := options(t, objective, policy.AllInputs, 1)
 		told, last := 0, 0
-		o.Progress = func(done, total int) {
+		o.Progress = func(_ string, done, total int) {
 			told++
 			if done != told {
 				t.Errorf("%s: told of %d, want %d", objective, done, told)
@@ -241,46 +245,8 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// TestExtremes: what is hardly a recording, or asks for all or nothing, has a
-// clear answer: a valid policy, a refusal, or one of two errors.
-func TestExtremes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes seconds")
-	}
-	t.Parallel()
-	extremes := []Objective{
-		{Coverage: 1}, {Coverage: 0.001}, {Coverage: 1e-300}, {MaxCriticalMiss: 1e-300}, {MaxCriticalMiss: 0.999999}, {MaxCriticalMiss: 1 - 1e-16},
-		{MaxCriticalFNR: 1e-300, Confidence: 0.999}, {MaxCriticalFNR: 0.5, Confidence: 0.999}, {MaxCriticalFNR: 0.999, Confidence: 0.001},
-		{MaxCriticalFNR: 1 - 1e-16, Confidence: 1 - 1e-16},
-	}
-	for n := 1; n <= 20; n++ {
-		for _, objective := range extremes {
-			for _, scope := range []policy.Scope{policy.AllInputs, policy.PredictedSafe} {
-				m := usual
-				m.n, m.share, m.missed, m.identical = n, 0.7, []float64{0, 0.5, 1}[n%3], 0.1
-				table, labels := m.table(rand.New(rand.NewPCG(uint64(n), 16)))
-				found, err := Run(t.Context(), table, labels, options(t, objective, scope, uint64(n)))
-				if err != nil {
-					if reason := err.Error(); !strings.Contains(reason, "no input has a critical class") && !strings.Contains(reason, "every score is the same") {
-						t.Errorf("%d inputs, %s: %v", n, objective, err)
-					}
-					continue
-				}
-				if (found.Policy == nil) == (found.Refusal == nil) {
-					t.Errorf("%d inputs, %s: policy %v, refusal %v", n, objective, found.Policy, found.Refusal)
-				}
-				if found.Policy != nil {
-					if _, err := policy.Parse(policy.File{Name: "p", Data: found.Policy.Marshal()}); err != nil {
-						t.Errorf("%d inputs, %s: %v\n%s", n, objective, err, found.Policy.Marshal())
-					}
-				}
-			}
-		}
-	}
-}
-
-// TestRetainAll: at coverage 1 nothing that was seen is deferred, in scope
-// predicted-safe with all predicted critical nothing ever is.
+// TestRetainAll checks that coverage 1 defers no input of the recording, and that scope
+// predicted-safe defers none if every input is predicted critical.
 func TestRetainAll(t *testing.T) {
 	t.Parallel()
 	table, labels := usual.table(rand.New(rand.NewPCG(4, 16)))
@@ -302,8 +268,8 @@ func TestRetainAll(t *testing.T) {
 	}
 }
 
-// TestNothingToDecide: all passes are identical, and the policy defers such
-// inputs. It says so, and certifies nothing.
+// TestNothingToDecide checks a recording whose passes are all identical, with a policy that defers
+// such inputs: the result says so and certifies nothing.
 func TestNothingToDecide(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 16))
@@ -319,7 +285,7 @@ func TestNothingToDecide(t *testing.T) {
 		labels[i] = rng.IntN(k)
 	}
 	base := basePolicy(t, k, `critical: ["1", "2"]`)
-	table, err := eval.NewTable(t.Context(), passes, engine.Spec(base), nil)
+	table, err := eval.NewTable(t.Context(), fromFile(passes), engine.Spec(base), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,7 +306,8 @@ func TestNothingToDecide(t *testing.T) {
 	}
 }
 
-// TestOneCriticalClass: gate any-critical is then the same as deciding-class.
+// TestOneCriticalClass checks that with one critical class, gate any-critical equals
+// deciding-class.
 func TestOneCriticalClass(t *testing.T) {
 	t.Parallel()
 	m := usual
@@ -358,8 +325,8 @@ func TestOneCriticalClass(t *testing.T) {
 	}
 }
 
-// TestComparison has the procedure itself in both scopes, every single score and
-// the paper's two rules, by names that are told apart.
+// TestComparison checks that the comparison has the procedure itself in both scopes, every single
+// score and the two rules of the paper, by distinct names.
 func TestComparison(t *testing.T) {
 	t.Parallel()
 	table, labels := usual.table(rand.New(rand.NewPCG(7, 16)))
@@ -381,13 +348,13 @@ func TestComparison(t *testing.T) {
 				t.Errorf("%s: two rows have one name in %v", objective, names)
 			}
 			for _, own := range []policy.Scope{policy.AllInputs, policy.PredictedSafe} {
-				for _, rule := range []string{"calibrated", "mi", "cbec", "deciding-class (c_crit_max, cbec)"} {
-					if !names[rule+" "+string(own)] {
-						t.Errorf("%s: no row %s in scope %s", objective, rule, own)
+				for _, candidate := range []string{"calibrated", "mi", "cbec", "deciding-class (c_crit_max, cbec)"} {
+					if !names[candidate+" "+string(own)] {
+						t.Errorf("%s: no row %s in scope %s", objective, candidate, own)
 					}
 				}
 			}
-			first := found.Comparison[index(objective.Coverage > 0)] // after that of no deferral
+			first := found.Comparison[index(objective.Coverage > 0)] // for a coverage, the row of no deferral comes first
 			if !first.Calibrated || first.Scope != scope {
 				t.Errorf("%s: the first row is %+v", objective, first)
 			}
@@ -395,8 +362,8 @@ func TestComparison(t *testing.T) {
 	}
 }
 
-// TestCoverageOfTies: where most inputs share one score, the coverage that was
-// asked for cannot be had, and the result says so.
+// TestCoverageOfTies checks that the result says so when the requested coverage cannot be reached
+// because most inputs share one score.
 func TestCoverageOfTies(t *testing.T) {
 	t.Parallel()
 	table, labels := usual.table(rand.New(rand.NewPCG(9, 16)))
@@ -413,24 +380,46 @@ func TestCoverageOfTies(t *testing.T) {
 	}
 }
 
-// TestVoid: what is not certified by the first attempt is not in the policy.
-func TestVoid(t *testing.T) {
+// TestSecondAttempt checks that a certificate is void if the replaced policy tells of another one
+// on the same recording, and that the new policy tells of it in turn.
+func TestSecondAttempt(t *testing.T) {
 	t.Parallel()
 	table, labels := usual.table(rand.New(rand.NewPCG(8, 16)))
 	for _, objective := range objectives[1:] {
-		found := calibrated(t, table, labels, options(t, objective, policy.AllInputs, 1))
-		if found.Certificate == nil {
-			t.Fatalf("%s: %s", objective, found.Refusal.Reason)
-		}
-		if why := strings.Join(found.Why, "\n"); !strings.Contains(why, oneAttempt) {
-			t.Errorf("%s: nothing says that a second attempt voids the certificate in\n%s", objective, why)
-		}
-		found.Void("p.yaml was certified")
-		if found.Policy.Calibration.Certificate != nil || !strings.Contains(found.Certificate.Void, "p.yaml was certified, and this is a second attempt") {
-			t.Errorf("%s: %+v", objective, found.Certificate)
-		}
-		if slices.Contains(found.Why, oneAttempt) {
-			t.Errorf("%s: a void certificate is still said to be for one attempt", objective)
-		}
+		t.Run(objective.String(), func(t *testing.T) {
+			o := options(t, objective, policy.AllInputs, 1)
+			o.Source = Source{Passes: eval.File{Name: "p.npy", SHA256: strings.Repeat("0", 64)}}
+			finished := func() *Report {
+				report, draft, err := choose(t.Context(), table, labels, o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				draft.Calibration.Recording.PassesSHA256 = o.Source.Passes.SHA256
+				if err := (&calibration{Options: o, seeks: true, report: report, draft: draft}).finish(); err != nil {
+					t.Fatal(err)
+				}
+				return report
+			}
+			first := finished()
+			if first.Certificate == nil || !slices.Contains(first.Why, oneAttempt) {
+				t.Fatalf("certificate %+v, why %q", first.Certificate, first.Why)
+			}
+			o.Replaces = first.Policy
+			if again := finished(); again.Certificate.Void != "" || again.PolicyText != first.PolicyText {
+				t.Errorf("the same again: %q", again.Certificate.Void)
+			}
+			o.Seed = 2
+			second := finished()
+			if second.Certificate == nil {
+				t.Skip("another seed certifies nothing")
+			}
+			in := second.Policy.Calibration
+			if in.Certificate != nil || in.EarlierAttempt == "" || !strings.Contains(second.Certificate.Void, in.EarlierAttempt) {
+				t.Errorf("calibration %+v, certificate %+v", in, second.Certificate)
+			}
+			if slices.Contains(second.Why, oneAttempt) {
+				t.Errorf("why %q: a void certificate is for no attempt", second.Why)
+			}
+		})
 	}
 }

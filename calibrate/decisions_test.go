@@ -19,7 +19,7 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// recorded is a recording with the policy to complete.
+// recorded holds a recording with the policy to complete.
 type recorded struct {
 	passes *record.Passes
 	labels []int
@@ -27,8 +27,8 @@ type recorded struct {
 	table  *eval.Table
 }
 
-// drawRecorded draws a recording of any kind: few inputs and many, few passes,
-// passes that are identical and one-hot, sets of any size.
+// drawRecorded draws a recording of any kind: few inputs and many, few passes, passes that are
+// identical and one-hot, sets of any size.
 func drawRecorded(t *rapid.T, tb testing.TB, inputs *rapid.Generator[int]) *recorded {
 	k := rapid.IntRange(2, 4).Draw(t, "K")
 	n := inputs.Draw(t, "N")
@@ -86,10 +86,7 @@ func drawRecorded(t *rapid.T, tb testing.TB, inputs *rapid.Generator[int]) *reco
 			}
 		}
 	}
-	var err error
-	if r.table, err = eval.NewTable(tb.Context(), r.passes, engine.Spec(r.base), nil); err != nil {
-		t.Fatal(err)
-	}
+	r.table = must(eval.NewTable(tb.Context(), fromFile(r.passes), engine.Spec(r.base), nil))
 	return r
 }
 
@@ -115,17 +112,17 @@ func softmax(row []float64) {
 func drawObjective(t *rapid.T) Objective {
 	confidence := rapid.SampledFrom([]float64{0.5, 0.8, 0.95, 0.999}).Draw(t, "confidence")
 	return rapid.SampledFrom([]Objective{
-		{Coverage: 0.001}, {Coverage: 0.3}, {Coverage: 0.8}, {Coverage: 1},
-		{MaxCriticalMiss: 0.01}, {MaxCriticalMiss: 0.1}, {MaxCriticalMiss: 0.4}, {MaxCriticalMiss: 0.99},
-		{MaxCriticalFNR: 0.01, Confidence: confidence}, {MaxCriticalFNR: 0.3, Confidence: confidence},
-		{MaxCriticalFNR: 0.9, Confidence: confidence},
+		{Coverage: 1e-300}, {Coverage: 0.001}, {Coverage: 0.3}, {Coverage: 0.8}, {Coverage: 1},
+		{MaxCriticalMiss: 1e-300}, {MaxCriticalMiss: 0.01}, {MaxCriticalMiss: 0.1}, {MaxCriticalMiss: 0.4}, {MaxCriticalMiss: 0.99},
+		{MaxCriticalMiss: 1 - 1e-16}, {MaxCriticalFNR: 1e-300, Confidence: confidence}, {MaxCriticalFNR: 0.01, Confidence: confidence}, {MaxCriticalFNR: 0.3, Confidence: confidence},
+		{MaxCriticalFNR: 0.9, Confidence: confidence}, {MaxCriticalFNR: 0.999, Confidence: 0.001},
+		{MaxCriticalFNR: 1 - 1e-16, Confidence: 1 - 1e-16},
 	}).Draw(t, "objective")
 }
 
-// TestPolicies: whatever the recording and the objective, there is a policy or
-// a refusal. The policy is valid, it does on the recording what the result says,
-// and its certificate is borne out by its own numbers. Nothing panics, and the
-// result can be written as JSON.
+// TestPolicies checks that every recording and objective leads to a policy or a refusal. The policy
+// is valid, it decides on the recording as the result says, and the certificate follows from its
+// own numbers. Nothing panics, and the result can be written as JSON.
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	var policies, certificates int
@@ -134,7 +131,7 @@ func TestPolicies(t *testing.T) {
 		o := Options{
 			Base: rec.base, Objective: drawObjective(rt), Scope: drawScope(rt), Seed: uint64(rapid.IntRange(0, 9).Draw(rt, "seed")),
 		}
-		found, err := Run(t.Context(), rec.table, rec.labels, o)
+		found, err := Choose(t.Context(), rec.table, rec.labels, o)
 		if err != nil {
 			for _, reason := range []string{"no input has a critical class", "every score is the same for all inputs"} {
 				if strings.Contains(err.Error(), reason) {
@@ -163,8 +160,8 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// TestEveryRule: the policy of any rule, at any point of its path, is valid and
-// retains on the passes what was counted for it.
+// TestEveryRule checks that the policy of any rule, at any point of its path, is valid and retains
+// what was counted for it.
 func TestEveryRule(t *testing.T) {
 	t.Parallel()
 	seen := map[policy.Gate]int{}
@@ -177,23 +174,21 @@ func TestEveryRule(t *testing.T) {
 		o := Options{Base: &base, Objective: Objective{Coverage: 0.5}, Scope: drawScope(rt)}
 		r := runOf(t, rec.table, rec.labels, o)
 		s := r.search(r.all(), o.Scope, 0.2)
-		if len(s.rules) == 0 {
+		if len(s.candidates) == 0 {
 			return
 		}
-		byGate := map[policy.Gate][]rule{}
-		for _, one := range s.rules {
+		byGate := map[policy.Gate][]candidate{}
+		for _, one := range s.candidates {
 			byGate[one.gate] = append(byGate[one.gate], one)
 		}
 		gate := rapid.SampledFrom(slices.Sorted(maps.Keys(byGate))).Draw(rt, "gate")
 		one := rapid.SampledFrom(byGate[gate]).Draw(rt, "rule")
 		seen[one.gate]++
-		at := s.path(one)(rapid.Float64Range(0, 1).Draw(rt, "coverage"))
-		r.choose(one, at, len(s.rules))
+		at := s.curve(one)(rapid.Float64Range(0, 1).Draw(rt, "coverage"))
+		r.choose(one, at, len(s.candidates))
+		r.result.Policy = built(r.draft)
 		checkPolicy(rt, r.result, o)
-		decisions, err := eval.Decide(t.Context(), rec.passes, r.result.Policy, nil)
-		if err != nil {
-			rt.Fatal(err)
-		}
+		decisions := must(eval.Decide(t.Context(), fromFile(rec.passes), built(r.draft), nil))
 		for i, d := range decisions {
 			if got := r.retains(i, o.Scope, one, at); got != (d.Action == policy.Retain) {
 				rt.Fatalf("input %d by %v at %v: retained is %v, decided %+v", i, one, at, got, d)
@@ -205,7 +200,7 @@ func TestEveryRule(t *testing.T) {
 	}
 }
 
-// TestGatesDecide: the same for all rules on one table, which has every gate.
+// TestGatesDecide compares the candidates of one table, which has every gate, with policy.Decide.
 func TestGatesDecide(t *testing.T) {
 	t.Parallel()
 	m := usual
@@ -216,11 +211,11 @@ func TestGatesDecide(t *testing.T) {
 		r := runOf(t, table, labels, o)
 		s := r.search(r.all(), scope, 0.2)
 		seen := map[policy.Gate]int{}
-		for _, one := range s.rules {
+		for _, one := range s.candidates {
 			seen[one.gate]++
-			at := s.path(one)(0.5)
-			r.choose(one, at, len(s.rules))
-			for i, got := range retainedBy(r.result.Policy, table) {
+			at := s.curve(one)(0.5)
+			r.choose(one, at, len(s.candidates))
+			for i, got := range retainedBy(built(r.draft), table) {
 				if want := r.retains(i, scope, one, at); got != want {
 					t.Fatalf("input %d by %v at %v: decided %v, want %v", i, one, at, got, want)
 				}
@@ -233,16 +228,14 @@ func TestGatesDecide(t *testing.T) {
 	}
 }
 
-// checkPolicy is valid, and itself when it is read back.
-func checkPolicy(t *rapid.T, found *Result, o Options) {
+// checkPolicy checks that a policy is valid and is read back as it is.
+func checkPolicy(t *rapid.T, found *Report, o Options) {
 	p := found.Policy
 	set, err := policy.Parse(policy.File{Name: "calibrated", Data: p.Marshal()})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, p.Marshal())
 	}
-	back := *set.All()[0]
-	back.Hash = p.Hash
-	if p.Hash != "" || !reflect.DeepEqual(&back, p) {
+	if back := set.All()[0]; !reflect.DeepEqual(back, p) {
 		t.Fatalf("read back:\n%swritten:\n%s", back.Marshal(), p.Marshal())
 	}
 	for _, w := range p.Warnings() {
@@ -268,12 +261,9 @@ func checkPolicy(t *rapid.T, found *Result, o Options) {
 	}
 }
 
-// checkDecisions of the policy on the passes, by the code that decides online.
-func (rec *recorded) checkDecisions(t *rapid.T, tb testing.TB, found *Result, o Options) {
-	decisions, err := eval.Decide(tb.Context(), rec.passes, found.Policy, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+// checkDecisions compares the report with the decisions of the code that decides online.
+func (rec *recorded) checkDecisions(t *rapid.T, tb testing.TB, found *Report, o Options) {
+	decisions := must(eval.Decide(tb.Context(), fromFile(rec.passes), found.Policy, nil))
 	r := runOf(tb, rec.table, rec.labels, o)
 	select_ := func(p part) eval.Selective {
 		table, labels := only(rec.table, rec.labels, p)
@@ -299,8 +289,9 @@ func (rec *recorded) checkDecisions(t *rapid.T, tb testing.TB, found *Result, o 
 		}
 		return
 	}
-	// At a coverage: at least so many are retained, as far as scores decide, and
-	// without the last of either side, with those tied to them, it would be fewer.
+	// The policy retains at least the coverage asked for, as far as scores decide. It retains no
+	// more than it must: without the highest retained scores of each side, and those tied with
+	// them, it would retain fewer.
 	on := select_(r.all())
 	fixed := r.fixedOf(r.all(), o.Scope, r.hard())
 	kept := int(fixed.retained.retained)
@@ -317,7 +308,7 @@ func (rec *recorded) checkDecisions(t *rapid.T, tb testing.TB, found *Result, o 
 	}
 	tied := 0
 	for i, d := range decisions {
-		const apart = 1e-7 // many times 1e-9, for scores of which each is tied with the next
+		const apart = 1e-7 // tied scores differ by 1e-9, and may follow one another in a chain
 		last, ok := last[d.Gate]
 		tied += index(ok && r.fate(i, o.Scope) == 0 && d.Action == policy.Retain && d.Value >= last*(1-apart))
 	}
@@ -331,8 +322,8 @@ func (rec *recorded) checkDecisions(t *rapid.T, tb testing.TB, found *Result, o 
 	}
 }
 
-// checkRefusal: it says why, and how many cases could do.
-func checkRefusal(t *rapid.T, found *Result, o Options) {
+// checkRefusal checks that a refusal says why, and how many cases could certify.
+func checkRefusal(t *rapid.T, found *Report, o Options) {
 	refusal := found.Refusal
 	if o.Objective.Coverage > 0 || refusal.Reason == "" || found.Certificate != nil || refusal.Misses > refusal.Cases {
 		t.Fatalf("%s: %+v", o.Objective, refusal)
@@ -342,13 +333,14 @@ func checkRefusal(t *rapid.T, found *Result, o Options) {
 		f = float64(refusal.Misses) / float64(refusal.Cases)
 	}
 	target := max(o.Objective.MaxCriticalMiss, o.Objective.MaxCriticalFNR)
-	if (f < target) != (refusal.SmallestCases > 0) {
+	possible := f < target && o.Objective.MaxCriticalFNR != 1e-300 // which no number of cases certifies
+	if possible != (refusal.SmallestCases > 0) {
 		t.Fatalf("%s: %+v", o.Objective, refusal)
 	}
 }
 
-// checkJSON: it can be written, no list is null, and no share is above 1.
-func checkJSON(t *rapid.T, found *Result) {
+// checkJSON checks that JSON can hold a report, without null lists and without shares above 1.
+func checkJSON(t *rapid.T, found *Report) {
 	data, err := json.Marshal(found)
 	if err != nil {
 		t.Fatal(err)

@@ -10,20 +10,18 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// margin is added to the misses that a rule predicts of itself, relatively: it
-// was chosen because they are few.
+// margin adds a share to the misses that a candidate predicts of itself, because it was chosen for
+// having few.
 const margin = 0.15
 
-// forFNR is Learn-then-Test (Angelopoulos et al. 2021) on the critical FNR among
-// the retained.
+// forFNR bounds the critical FNR among the retained by Learn-then-Test (Angelopoulos et al. 2021).
 //
-// About a third of the recording chooses the rule, its path, a grid of points on
-// it and the point to start from: the one with the least predicted p-value. The
-// rest tests the hypothesis "the critical FNR is above a" point by point from
-// there upward in coverage, and stops at the first that is not rejected
-// (fixed-sequence testing, which costs no correction). The p-value of a point is
-// exact: the chance of so few misses among so many retained critical inputs,
-// were each missed with chance a. The last rejected point is certified: its
+// About a third of the recording chooses the candidate, its threshold curve, a grid of points on
+// the curve, and the point to start from: the one with the least predicted p-value. The rest tests
+// the hypothesis "the critical FNR is above a", point by point from there upward in coverage, and
+// stops at the first point where it is not rejected. This fixed-sequence testing costs no
+// correction. The p-value of a point is exact: the chance of so few misses among so many retained
+// critical inputs if each were missed with chance a. The last point that rejects is certified: its
 // critical FNR is above a with a chance of at most 1 - confidence.
 func (r *run) forFNR() error {
 	a, alpha := r.Objective.MaxCriticalFNR, 1-r.Objective.Confidence
@@ -43,9 +41,9 @@ func (r *run) forFNR() error {
 		}
 		return least
 	}
-	s, chosen, found, err := r.comparePromises(chooses, certifies, a, func(found []counts, _ float64) standing {
+	s, chosen, found, err := r.compareRanks(chooses, certifies, a, func(found []counts, _ float64) rank {
 		from := start(found)
-		s := standing{-1, predicted(found[from])}
+		s := rank{-1, predicted(found[from])}
 		for c := from; c < len(found) && predicted(found[c]) <= alpha; c++ {
 			s.last = c
 		}
@@ -55,12 +53,12 @@ func (r *run) forFNR() error {
 		return err
 	}
 
-	path, compared := s.path(chosen), len(s.rules)
+	curve, compared := s.curve(chosen), len(s.candidates)
 	var certified *eval.Selective
 	var point thresholds
 	var closest Refusal
 	for c := start(found); c < len(grid); c++ {
-		t := path(grid[c])
+		t := curve(grid[c])
 		got := r.count(certifies, r.Scope, chosen, t)
 		p := binomial.Tail(got.Missed, got.Critical, a)
 		if p > alpha {
@@ -76,7 +74,7 @@ func (r *run) forFNR() error {
 		r.explainParts(chosen, compared, chooses, certifies, "promises most")
 		return nil
 	}
-	r.expectCoverage(*certified)
+	r.result.expectCoverage(*certified)
 	r.result.Certificate = &Certificate{
 		Kind: policy.LearnThenTest, Target: a, Confidence: r.Objective.Confidence,
 		Cases: certified.Critical, Misses: certified.Missed,
@@ -90,7 +88,7 @@ func (r *run) forFNR() error {
 	return nil
 }
 
-// refuseFNR says how far off the point that came closest is.
+// refuseFNR says how far off the point was that came closest.
 func (r *run) refuseFNR(closest Refusal, a, alpha float64) {
 	f := 0.0
 	if closest.Cases > 0 {
@@ -116,17 +114,17 @@ func (r *run) refuseFNR(closest Refusal, a, alpha float64) {
 	r.result.Refusal = &closest
 }
 
-// mostCases is beyond any recording.
+// mostCases is more critical inputs than any recording has.
 const mostCases = 1_000_000
 
-// smallestCases is the least n with P(X <= floor(f n)) <= alpha of n events of
-// chance a; 0 where f >= a, or where it is above mostCases.
+// smallestCases returns the least n with P(X <= floor(f n)) <= alpha, where X counts n events of
+// chance a. It returns 0 if f >= a, or if n would be above mostCases.
 func smallestCases(f, a, alpha float64) int {
 	if f >= a {
 		return 0
 	}
 	misses := func(n int) int { return int(math.Floor(f*float64(n) + 1e-9)) }
-	// The chance falls with n as long as the misses stay, and jumps up with them.
+	// The chance falls with n as long as the misses stay the same, and jumps up when they rise.
 	for n := 1; n <= mostCases; {
 		last := n + sort.Search(mostCases-n, func(i int) bool { return misses(n+1+i) > misses(n) })
 		enough := func(i int) bool { return binomial.Tail(misses(n), n+i, a) <= alpha }

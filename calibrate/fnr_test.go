@@ -15,7 +15,7 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// chanceOf at most k of n events of chance p, as the sum of its terms.
+// chanceOf returns the chance of at most k of n events of chance p, as the sum of its terms.
 func chanceOf(k, n int, p float64) float64 {
 	sum := 0.0
 	for j := range k + 1 {
@@ -27,7 +27,7 @@ func chanceOf(k, n int, p float64) float64 {
 	return sum
 }
 
-// TestSmallestCases against a search of the definition, number by number.
+// TestSmallestCases searches the definition number by number.
 func TestSmallestCases(t *testing.T) {
 	t.Parallel()
 	direct := func(f, a, alpha float64) int {
@@ -76,11 +76,10 @@ func TestSmallestCases(t *testing.T) {
 	}
 }
 
-// sequence is a recording whose path has three last points, at coverage 0.96,
-// 0.98 and 1. By the part that chooses, nothing is missed up to the first, where
-// testing starts, and all misses are beyond it. What the certifying part has
-// before, between and after the three points is given: critical inputs that are
-// not missed, and that are.
+// sequence returns a recording whose threshold curve has three last points, at coverage 0.96, 0.98
+// and 1. In the part that chooses, nothing is missed up to the first point, where testing starts,
+// and all misses are beyond it. hits and misses count the critical inputs of the certifying part
+// before, between and after the three points.
 func sequence(t *testing.T, hits, misses [4]int) (*eval.Table, []int, Options) {
 	const n = 900
 	table := tableOf(n)
@@ -117,7 +116,7 @@ func sequence(t *testing.T, hits, misses [4]int) (*eval.Table, []int, Options) {
 		for at, n := range left {
 			if n > 0 {
 				left[at]--
-				return []float64{100, 290, 297, 400}[at] // by the thresholds 288.5, 294.5 and 300
+				return []float64{100, 290, 297, 400}[at] // scores between the thresholds 288.5, 294.5 and 300
 			}
 		}
 		return 400
@@ -135,88 +134,72 @@ func sequence(t *testing.T, hits, misses [4]int) (*eval.Table, []int, Options) {
 	return table, labels, o
 }
 
-// pathOf the one rule of a sequence, with the p-values of its last points on the
+// pathOf returns the last points of the only rule of a sequence, with their p-values on the
 // certifying part.
 func pathOf(t *testing.T, table *eval.Table, labels []int, o Options) (points []float64, pValues []float64) {
 	r := runOf(t, table, labels, o)
 	chooses, certifies := r.split()
 	s := r.search(chooses, o.Scope, o.Objective.MaxCriticalFNR)
-	if len(s.rules) != 1 {
-		t.Fatalf("%d rules, want 1", len(s.rules))
+	if len(s.candidates) != 1 {
+		t.Fatalf("%d rules, want 1", len(s.candidates))
 	}
 	for _, coverage := range []float64{0.96, 0.98, 1} {
-		at := s.path(s.rules[0])(coverage)
-		got := r.count(certifies, o.Scope, s.rules[0], at)
+		at := s.curve(s.candidates[0])(coverage)
+		got := r.count(certifies, o.Scope, s.candidates[0], at)
 		points = append(points, at[0])
 		pValues = append(pValues, chanceOf(got.Missed, got.Critical, o.Objective.MaxCriticalFNR))
 	}
 	return points, pValues
 }
 
-// TestFirstFailureStops: a point is not certified behind one that is not, though
-// by itself it would pass.
+// TestFirstFailureStops checks that no point after the first failure is certified, even one that
+// would pass by itself.
 func TestFirstFailureStops(t *testing.T) {
 	t.Parallel()
-	t.Run("at the start", func(t *testing.T) {
-		table, labels, o := sequence(t, [4]int{100, 100}, [4]int{15})
-		_, p := pathOf(t, table, labels, o)
-		if !(p[0] > 0.1 && p[1] < 0.1) {
-			t.Fatalf("p-values %v", p)
-		}
-		found := calibrated(t, table, labels, o)
-		refusal := found.Refusal
-		if refusal == nil || found.Policy != nil {
-			t.Fatalf("certified %+v", found.Certificate)
-		}
-		if refusal.Cases != 115 || refusal.Misses != 15 || math.Abs(refusal.PValue-p[0]) > 1e-10 || refusal.SmallestCases != 0 {
-			t.Errorf("refusal %+v, want 15 of 115 at p %v", refusal, p[0])
-		}
-		if !strings.Contains(refusal.Reason, "misses 15 of 115 ") || !strings.Contains(refusal.Reason, "cannot be certified as at most 0.1") {
-			t.Errorf("reason %q", refusal.Reason)
-		}
-	})
-	t.Run("after one that passes", func(t *testing.T) {
-		table, labels, o := sequence(t, [4]int{100, 0, 100}, [4]int{2, 12})
-		points, p := pathOf(t, table, labels, o)
-		if !(p[0] < 0.1 && p[1] > 0.1 && p[2] < 0.1) {
-			t.Fatalf("p-values %v", p)
-		}
-		found := calibrated(t, table, labels, o)
-		c := found.Certificate
-		if c == nil || c.Cases != 102 || c.Misses != 2 || math.Abs(c.PValue-p[0]) > 1e-10 || found.Chosen.Primary.Threshold != points[0] {
-			t.Errorf("certificate %+v at %+v, want 2 of 102 at %v", c, found.Chosen, points[0])
-		}
-	})
-	t.Run("nowhere", func(t *testing.T) {
-		table, labels, o := sequence(t, [4]int{200}, [4]int{2, 2, 2})
-		points, p := pathOf(t, table, labels, o)
-		found := calibrated(t, table, labels, o)
-		c := found.Certificate
-		if c == nil || c.Cases != 206 || c.Misses != 6 || math.Abs(c.PValue-p[2]) > 1e-10 || found.Chosen.Primary.Threshold != points[2] {
-			t.Errorf("certificate %+v at %+v, want 6 of 206 at %v", c, found.Chosen, points[2])
-		}
-	})
-	t.Run("too few", func(t *testing.T) {
-		table, labels, o := sequence(t, [4]int{10}, [4]int{})
-		refusal := calibrated(t, table, labels, o).Refusal
+	for _, c := range []struct {
+		name         string
+		hits, misses [4]int
+		passes       [3]bool // by themselves
+		point        int     // the one that is certified; -1 for a refusal
+		cases, found int     // critical inputs, and the missed ones
+		smallest     int     // cases that could certify
+		reason       string
+	}{
+		{"at the start", [4]int{100, 100}, [4]int{15}, [3]bool{false, true, true}, -1, 115, 15, 0, "cannot be certified as at most 0.1"},
+		{"after one that passes", [4]int{100, 0, 100}, [4]int{2, 12}, [3]bool{true, false, true}, 0, 102, 2, 0, ""},
+		{"nowhere", [4]int{200}, [4]int{2, 2, 2}, [3]bool{true, true, true}, 2, 206, 6, 0, ""},
 		// log(0.1)/log(0.9) is 21.9.
-		if refusal == nil || refusal.Cases != 10 || refusal.Misses != 0 || refusal.SmallestCases != 22 ||
-			!strings.Contains(refusal.Reason, "22 retained critical inputs could certify") {
-			t.Errorf("refusal %+v, want 22 cases", refusal)
-		}
-	})
-	t.Run("a rule that retains none", func(t *testing.T) {
-		table, labels, o := sequence(t, [4]int{}, [4]int{})
-		refusal := calibrated(t, table, labels, o).Refusal
-		if refusal == nil || refusal.Cases != 0 || refusal.SmallestCases != 22 || !strings.Contains(refusal.Reason, "no critical input is retained") {
-			t.Errorf("refusal %+v, want 22 cases", refusal)
-		}
-	})
+		{"too few", [4]int{10}, [4]int{}, [3]bool{}, -1, 10, 0, 22, "22 retained critical inputs could certify"},
+		{"a rule that retains none", [4]int{}, [4]int{}, [3]bool{}, -1, 0, 0, 22, "no critical input is retained"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			table, labels, o := sequence(t, c.hits, c.misses)
+			points, p := pathOf(t, table, labels, o)
+			for i := range p {
+				if (p[i] < 0.1) != c.passes[i] {
+					t.Fatalf("p-values %v", p)
+				}
+			}
+			found := calibrated(t, table, labels, o)
+			got, refusal := found.Certificate, found.Refusal
+			if c.point < 0 {
+				if refusal == nil || found.Policy != nil || refusal.Cases != c.cases || refusal.Misses != c.found ||
+					math.Abs(refusal.PValue-p[0]) > 1e-10 || refusal.SmallestCases != c.smallest || !strings.Contains(refusal.Reason, c.reason) {
+					t.Errorf("refusal %+v, certificate %+v, want %d of %d at p %v, %d cases, %q",
+						refusal, got, c.found, c.cases, p[0], c.smallest, c.reason)
+				}
+				return
+			}
+			if got == nil || got.Cases != c.cases || got.Misses != c.found || math.Abs(got.PValue-p[c.point]) > 1e-10 ||
+				found.Chosen.Primary.Threshold != points[c.point] {
+				t.Errorf("certificate %+v at %+v, want %d of %d at %v", got, found.Chosen, c.found, c.cases, points[c.point])
+			}
+		})
+	}
 }
 
-// TestSequence: on any recording, the certified point is the last in a row from
-// the start of which each passes, and the start is the one that the part that
-// chooses predicts to be the surest.
+// TestSequence checks, on any recording, that testing starts at the point that the choosing part
+// predicts to be the surest, and that the certified point is the last before the first failure.
 func TestSequence(t *testing.T) {
 	t.Parallel()
 	certified := 0
@@ -230,16 +213,13 @@ func TestSequence(t *testing.T) {
 		chooses, certifies := r.split()
 		// The surest point of the chosen rule, by the definition.
 		s := r.search(chooses, o.Scope, 0.3)
-		held, err := s.estimate(t.Context(), coverageGrid(), seed)
-		if err != nil {
-			t.Fatal(err)
-		}
-		passes := func(one rule, c int) (eval.Selective, bool) {
-			got := r.count(certifies, o.Scope, one, s.path(one)(coverageGrid()[c]))
+		held := must(s.estimate(t.Context(), coverageGrid(), seed))
+		passes := func(one candidate, c int) (eval.Selective, bool) {
+			got := r.count(certifies, o.Scope, one, s.curve(one)(coverageGrid()[c]))
 			return got, chanceOf(got.Missed, got.Critical, 0.3) <= 1-0.9 && got.Critical > 0
 		}
 		matches := false
-		for i, one := range s.rules {
+		for i, one := range s.candidates {
 			start, least := 0, math.Inf(1)
 			for c, at := range held[i] {
 				scale := float64(certifies.n) / float64(chooses.n) / repeats
@@ -258,8 +238,7 @@ func TestSequence(t *testing.T) {
 			switch {
 			case found.Certificate == nil:
 				matches = matches || last == nil
-			case one.gate == found.Chosen.Gate && one.primary.String() == found.Chosen.Primary.Score &&
-				(found.Chosen.Fallback == nil || one.fallback.String() == found.Chosen.Fallback.Score):
+			case found.Chosen.is(one):
 				certified++
 				matches = last != nil && found.Certificate.Cases == last.Critical && found.Certificate.Misses == last.Missed &&
 					found.Expected.Coverage == last.Coverage()

@@ -8,14 +8,14 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// forMiss is conformal risk control (Angelopoulos et al. 2024) of the share of
-// critical inputs that are retained and called safe.
+// forMiss bounds the share of critical inputs that are retained and called safe by conformal risk
+// control (Angelopoulos et al. 2024).
 //
-// About a third of the recording chooses the rule and makes its path. Along the
-// path both thresholds rise, so that the miss of a critical input, 0 or 1, never
-// goes back from 1 to 0. Of the n critical inputs of the rest, the point is the
-// last on the path with (misses+1)/(n+1) <= a. A new critical input, exchangeable
-// with these n, is then missed with a chance of at most a. That needs n >= 1/a - 1.
+// About a third of the recording chooses the candidate and makes its threshold curve. Both
+// thresholds rise along the curve, so that the miss of a critical input, 0 or 1, never goes back
+// from 1 to 0. With n critical inputs in the rest, the chosen point is the last one with
+// (misses+1)/(n+1) <= a. A new critical input, exchangeable with these n, is then missed with a
+// chance of at most a. That needs n >= 1/a - 1.
 func (r *run) forMiss() error {
 	a := r.Objective.MaxCriticalMiss
 	chooses, certifies := r.split()
@@ -30,13 +30,13 @@ func (r *run) forMiss() error {
 	}
 
 	r.steps(2)
-	s, chosen, _, err := r.comparePromises(chooses, certifies, 0, missPromise(a, n))
+	s, chosen, _, err := r.compareRanks(chooses, certifies, 0, rankByMisses(a, n))
 	if err != nil {
 		return err
 	}
-	path, compared := s.path(chosen), len(s.rules)
-	// The path in steps of one input of those that made it.
-	at := func(step int) thresholds { return path(float64(step) / float64(max(chooses.n, 1))) }
+	curve, compared := s.curve(chosen), len(s.candidates)
+	// at walks the curve in steps of one input of those that made it.
+	at := func(step int) thresholds { return curve(float64(step) / float64(max(chooses.n, 1))) }
 	misses := func(step int) int { return r.count(certifies, r.Scope, chosen, at(step)).Missed }
 	allowed := int(math.Floor(a*float64(n+1)+1e-9)) - 1
 	steps := sort.Search(chooses.n+1, func(step int) bool { return misses(step) > allowed })
@@ -46,11 +46,11 @@ func (r *run) forMiss() error {
 	}
 	t := at(steps - 1)
 	got := r.count(certifies, r.Scope, chosen, t)
-	r.expectCoverage(got)
+	r.result.expectCoverage(got)
 	if without := float64(r.result.Missed) / float64(r.result.Critical); got.CriticalFNR() > without {
-		r.result.Notes = append(r.result.Notes, fmt.Sprintf("of the critical inputs that are retained a share of %.3g is called safe, "+
-			"more than the %.3g without deferral: the promise is kept by deferring nearly all others. Compare --max-critical-fnr, "+
-			"and scope %s", got.CriticalFNR(), without, policy.PredictedSafe))
+		r.result.note("of the critical inputs that are retained a share of %.3g is called safe, more than the %.3g without deferral: "+
+			"the promise is kept by deferring nearly all others. Compare --max-critical-fnr, and scope %s",
+			got.CriticalFNR(), without, policy.PredictedSafe)
 	}
 	r.result.Certificate = &Certificate{
 		Kind: policy.ConformalRiskControl, Target: a, Cases: n, Misses: got.Missed,
@@ -62,7 +62,8 @@ func (r *run) forMiss() error {
 	return nil
 }
 
-// refuseMiss where even the start of the path misses too many.
+// refuseMiss refuses to certify because even the lowest thresholds miss too many critical inputs.
+// If more critical inputs would help at the same share of misses, the refusal says how many.
 func (r *run) refuseMiss(misses, n, allowed int) {
 	f, a := float64(misses)/float64(n), r.Objective.MaxCriticalMiss
 	refusal := &Refusal{Cases: n, Misses: misses, Reason: fmt.Sprintf(
@@ -78,18 +79,18 @@ func (r *run) refuseMiss(misses, n, allowed int) {
 	r.result.Refusal = refusal
 }
 
-// leastCasesForMiss is the least n with 1/(n+1) <= a.
+// leastCasesForMiss returns the least n with 1/(n+1) <= a.
 func leastCasesForMiss(a float64) int {
 	const most = 1e15 // is beyond any recording, and not yet beyond an int
 	return int(max(1, min(most, math.Ceil(1/a-1-1e-9))))
 }
 
-// missPromise is how far a rule gets along the grid on its held-out counts before
-// (misses+1)/(n+1) is above a, with the misses scaled to n critical inputs.
-func missPromise(a float64, n int) promise {
+// rankByMisses ranks a candidate by how far up the grid its held-out counts keep (misses+1)/(n+1)
+// at most a. The misses are scaled to n critical inputs.
+func rankByMisses(a float64, n int) rankFunc {
 	cases := float64(n)
-	return func(found []counts, critical float64) standing {
-		s := standing{last: -1}
+	return func(found []counts, critical float64) rank {
+		s := rank{last: -1}
 		for c, at := range found {
 			share := shareOf(at.missed, critical)
 			if (cases*share+1)/(cases+1) > a {

@@ -9,7 +9,7 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// TestLeastCasesForMiss is the least n with 1/(n+1) <= a.
+// TestLeastCasesForMiss checks that the smallest number of cases is the least n with 1/(n+1) <= a.
 func TestLeastCasesForMiss(t *testing.T) {
 	t.Parallel()
 	for a, want := range map[float64]int{
@@ -22,8 +22,8 @@ func TestLeastCasesForMiss(t *testing.T) {
 	}
 }
 
-// TestPointOfMiss: at the chosen point (misses+1)/(n+1) is at most a, and at the
-// next that differs it is above, unless the path ends.
+// TestPointOfMiss checks that (misses+1)/(n+1) is at most a at the chosen point, and above a at the
+// next distinct point, if there is one.
 func TestPointOfMiss(t *testing.T) {
 	t.Parallel()
 	ends, inside := 0, 0
@@ -41,29 +41,27 @@ func TestPointOfMiss(t *testing.T) {
 		chooses, certifies := r.split()
 		n := r.criticalIn(certifies)
 		s := r.search(chooses, o.Scope, 0)
-		for _, one := range s.rules {
-			if one.gate != found.Chosen.Gate || one.primary.String() != found.Chosen.Primary.Score ||
-				found.Chosen.Fallback != nil && one.fallback.String() != found.Chosen.Fallback.Score {
+		for _, one := range s.candidates {
+			if !found.Chosen.is(one) {
 				continue
 			}
-			path, last, next := s.path(one), -1, -1
+			curve, last, next := s.curve(one), -1, -1
 			for step := range chooses.n + 1 {
-				at := path(float64(step) / float64(chooses.n))
+				at := curve(float64(step) / float64(chooses.n))
 				misses := r.count(certifies, o.Scope, one, at).Missed
 				if float64(misses+1) <= a*float64(n+1)+1e-9 {
 					last = step
 				} else if next < 0 {
 					next = step
 				}
-				chosen := at[byPrimary] == found.Chosen.Primary.Threshold
-				if chosen && (found.Chosen.Fallback == nil || at[byFallback] == found.Chosen.Fallback.Threshold) && misses != found.Certificate.Misses {
+				if found.Chosen.isAt(at) && misses != found.Certificate.Misses {
 					t.Errorf("seed %d: %d misses at the chosen point, certified with %d", seed, misses, found.Certificate.Misses)
 				}
 			}
 			if next >= 0 && next <= last {
 				t.Fatalf("seed %d: misses go back", seed)
 			}
-			want := path(float64(last) / float64(chooses.n))
+			want := curve(float64(last) / float64(chooses.n))
 			if want[byPrimary] != found.Chosen.Primary.Threshold {
 				t.Errorf("seed %d: threshold %v, want %v", seed, found.Chosen.Primary.Threshold, want)
 			}
@@ -82,31 +80,31 @@ func TestPointOfMiss(t *testing.T) {
 	}
 }
 
-// TestMissPromise is how far a rule gets before (misses+1)/(n+1) is above the
-// target, with its share of misses, or that at the start.
-func TestMissPromise(t *testing.T) {
+// TestRankByMisses checks how far a candidate gets before (misses+1)/(n+1) is above the target,
+// with its share of misses there, or at the start.
+func TestRankByMisses(t *testing.T) {
 	t.Parallel()
 	found := []counts{{missed: 1}, {missed: 4}, {missed: 4.5}, {missed: 6}, {missed: 5}}
 	for _, c := range []struct {
 		a, critical float64
-		want        standing
+		want        rank
 	}{
-		{0.0546, 100, standing{2, 0.045}}, // (99*0.045+1)/100 is 0.05455
-		{0.01, 100, standing{-1, 0.01}},   // (99*0.01+1)/100 is above
-		{0.02, 100, standing{0, 0.01}},
-		{0.9, 100, standing{4, 0.05}},
-		{0.9, 0, standing{4, 0}}, // of no critical input nothing is missed
+		{0.0546, 100, rank{2, 0.045}}, // (99*0.045+1)/100 is 0.05455
+		{0.01, 100, rank{-1, 0.01}},   // (99*0.01+1)/100 exceeds 0.01
+		{0.02, 100, rank{0, 0.01}},
+		{0.9, 100, rank{4, 0.05}},
+		{0.9, 0, rank{4, 0}}, // without critical inputs nothing is missed
 	} {
-		if got := missPromise(c.a, 99)(found, c.critical); got != c.want {
+		if got := rankByMisses(c.a, 99)(found, c.critical); got != c.want {
 			t.Errorf("%v: %+v, want %+v", c.a, got, c.want)
 		}
 	}
-	if !(standing{3, 0.9}).better(standing{2, 0.1}) || !(standing{2, 0.1}).better(standing{2, 0.2}) || (standing{2, 0.2}).better(standing{2, 0.2}) {
+	if !(rank{3, 0.9}).better(rank{2, 0.1}) || !(rank{2, 0.1}).better(rank{2, 0.2}) || (rank{2, 0.2}).better(rank{2, 0.2}) {
 		t.Error("standings are not by how far, then by how badly")
 	}
 }
 
-// TestTooFewForMiss: n < 1/a - 1 is refused, with the least n that is not.
+// TestTooFewForMiss checks that n < 1/a - 1 is refused, with the least n that would do.
 func TestTooFewForMiss(t *testing.T) {
 	t.Parallel()
 	m := usual
@@ -129,8 +127,8 @@ func TestTooFewForMiss(t *testing.T) {
 	}
 }
 
-// TestMissedWhateverTheScore: where misses have the score 0, or are retained as
-// identical, no threshold helps. It says how many cases would.
+// TestMissedWhateverTheScore checks the refusal where no threshold helps, because missed inputs
+// have the score 0 or are retained as identical. The refusal says how many cases would do.
 func TestMissedWhateverTheScore(t *testing.T) {
 	t.Parallel()
 	m := usual
@@ -153,7 +151,8 @@ func TestMissedWhateverTheScore(t *testing.T) {
 				t.Errorf("%s, %d of %d missed, at %v: %+v", handling, misses, n, a, refusal)
 				continue
 			}
-			// More cases than these, the least that would do at the same share of misses.
+			// The least number of cases, more than these, that would certify at the same share of
+			// misses.
 			want := 0
 			for cases := n + 1; f < a && want == 0; cases++ {
 				if (math.Floor(f*float64(cases)+1e-9)+1)/float64(cases+1) <= a {

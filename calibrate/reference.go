@@ -2,20 +2,18 @@ package calibrate
 
 import (
 	"slices"
-	"strconv"
 
-	"github.com/ckd-project/ckd/drift"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/monitor/drift"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// referenceClasses is how many classes a reference has at most: as many as have
-// metrics of their own unless the daemon is told otherwise, the critical ones first.
+// referenceClasses is the largest number of classes in a reference, critical ones first. It equals
+// the daemon's default for classes with metrics of their own.
 const referenceClasses = 32
 
-// reference is what live inputs are compared with; nil where the table has no
-// vectors.
-func (r *run) reference(p *policy.Policy) *drift.Reference {
-	t := r.table
+// reference returns what live inputs are compared with, or nil if the table has no vectors.
+func reference(t *eval.Table, p *policy.Policy) *drift.Reference {
 	if len(t.C) == 0 {
 		return nil
 	}
@@ -27,15 +25,15 @@ func (r *run) reference(p *policy.Policy) *drift.Reference {
 	ref := seen.Reference()
 	for i := range ref.Classes {
 		c := &ref.Classes[i]
-		c.Predicted = rounded(c.Predicted)
+		c.Predicted = sixDigits(c.Predicted)
 		for level := range drift.Levels {
-			c.Epistemic[level], c.Skewness[level] = rounded(c.Epistemic[level]), rounded(c.Skewness[level])
+			c.Epistemic[level], c.Skewness[level] = sixDigits(min(c.Epistemic[level], largest)), sixDigits(min(c.Skewness[level], largest))
 		}
 	}
 	return ref
 }
 
-// referred is the classes of a reference, in the policy's order.
+// referred returns the classes of a reference, in the policy's order.
 func referred(critical []int, classes int) []int {
 	chosen := slices.Clone(critical[:min(referenceClasses, len(critical))])
 	for k := 0; k < classes && len(chosen) < referenceClasses; k++ {
@@ -47,14 +45,6 @@ func referred(critical []int, classes int) []int {
 	return chosen
 }
 
-// largest value that is told: skewness of concentrations near 0 has no bound.
+// largest is the largest value that a reference tells, since the skewness of concentrations near 0
+// has no bound.
 const largest = 1e6
-
-// rounded to six digits: the file is for people too.
-func rounded(x float64) float64 {
-	y, err := strconv.ParseFloat(strconv.FormatFloat(min(x, largest), 'g', 6, 64), 64)
-	if err != nil {
-		return x // which cannot be: the text is a number's
-	}
-	return y
-}

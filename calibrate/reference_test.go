@@ -8,13 +8,13 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ckd-project/ckd/drift"
 	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/monitor/drift"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// TestReference: what calibration writes of a real recording. The numbers are those
-// of numpy 1.24: quantile() of C_k and skewness by the paper's definitions (sample
+// TestReference checks the reference that calibration writes for a real recording. The expected
+// numbers come from numpy 1.24: quantile() of C_k and skewness by the paper's definitions (sample
 // variance, in float64), to six digits, and the shares of argmax.
 func TestReference(t *testing.T) {
 	t.Parallel()
@@ -50,8 +50,8 @@ func TestReference(t *testing.T) {
 			t.Errorf("class %d has share %v, want class %d with %v", got.Class, got.Predicted, k, want.predicted)
 		}
 		for i, level := range levels {
-			// What is computed in another order differs in the last digits, and by much
-			// where next to nothing is left, which is of no matter.
+			// numpy computes in another order: the last digits differ, and all digits of values
+			// that are next to nothing.
 			near := func(got, want float64) bool { return math.Abs(got-want) <= 1.1e-5*want+1e-15 }
 			if !near(got.Epistemic[level], want.epistemic[i]) {
 				t.Errorf("class %d: quantile %d/64 of C_k is %v, want %v", k, level, got.Epistemic[level], want.epistemic[i])
@@ -63,8 +63,8 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// TestReferenceClasses: 32 classes at most, the critical ones first, each part in
-// the policy's order.
+// TestReferenceClasses checks that a reference has at most 32 classes, critical ones first, each
+// group in the order of the policy.
 func TestReferenceClasses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -79,7 +79,7 @@ func TestReferenceClasses(t *testing.T) {
 	} {
 		table := madeUp(c.classes, 20)
 		p := &policy.Policy{Critical: span(c.criticalFrom, c.criticalFrom+c.critical)}
-		ref := (&run{sample: &sample{table: table}}).reference(p)
+		ref := reference(table, p)
 		var got []int
 		for _, class := range ref.Classes {
 			got = append(got, class.Class)
@@ -99,38 +99,30 @@ func TestReferenceClasses(t *testing.T) {
 			t.Errorf("of %d classes, %d critical from %d: %v, want %v", c.classes, c.critical, c.criticalFrom, got, c.want)
 		}
 	}
-	if ref := (&run{sample: &sample{table: &eval.Table{Inputs: 2, K: 2}}}).reference(&policy.Policy{}); ref != nil {
+	if ref := reference(&eval.Table{Inputs: 2, K: 2}, &policy.Policy{}); ref != nil {
 		t.Errorf("without vectors: %+v", ref)
 	}
 }
 
-// TestReferenceFile: the file of a policy with a reference of many classes is small,
-// and what is read from it is what was written.
+// TestReferenceFile checks that a policy file with a reference of many classes is small, and that
+// reading it gives what was written.
 func TestReferenceFile(t *testing.T) {
 	t.Parallel()
 	const k = 1000
 	table := madeUp(k, 300)
 	table.C[0], table.Skewness[0] = math.MaxFloat64, math.MaxFloat64 // of concentrations near 0
-	text := "models:\n- name: m\n  critical: [class-7]\n  classes: ["
+	d := policy.Draft{Name: "m", Critical: []string{"class-7"}}
 	for c := range k {
-		text += fmt.Sprintf("class-%d, ", c)
+		d.Classes = append(d.Classes, fmt.Sprint("class-", c))
 	}
-	set, err := policy.Parse(policy.File{Name: "policy.yaml", Data: []byte(text + "]\n")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := set.All()[0]
+	p := must(policy.Build(d))
 	without := len(p.Marshal())
-	p.Calibration = &policy.Calibration{Reference: (&run{sample: &sample{table: table}}).reference(p)}
+	p.Calibration = &policy.Calibration{Reference: reference(table, p)}
 	file := p.Marshal()
 	if size := len(file) - without; size > 64<<10 {
 		t.Errorf("the reference takes %d bytes, want 64 KiB at most", size)
 	}
-	again, err := policy.Parse(policy.File{Name: "policy.yaml", Data: file})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := again.All()[0]; !reflect.DeepEqual(got.Calibration, p.Calibration) || got.Hash != p.Hash {
+	if got := must(policy.Parse(policy.File{Name: "policy.yaml", Data: file})).All()[0]; !reflect.DeepEqual(got.Calibration, p.Calibration) || got.Hash != p.Hash {
 		t.Error("the reference, or the hash, is another when it is read again")
 	}
 	if c := p.Calibration.Reference.Classes[0]; c.Epistemic[drift.Levels-1] != 1e6 || c.Skewness[drift.Levels-1] != 1e6 {
@@ -138,7 +130,7 @@ func TestReferenceFile(t *testing.T) {
 	}
 }
 
-// span is the numbers from one up to another, which is not in it.
+// span returns the numbers from one up to another, without the latter.
 func span(from, to int) (all []int) {
 	for k := from; k < to; k++ {
 		all = append(all, k)
@@ -146,7 +138,7 @@ func span(from, to int) (all []int) {
 	return all
 }
 
-// madeUp is a table of values over many orders of magnitude.
+// madeUp returns a table of values over many orders of magnitude.
 func madeUp(classes, inputs int) *eval.Table {
 	rng := rand.New(rand.NewPCG(1, uint64(classes)))
 	table := &eval.Table{Inputs: inputs, K: classes}

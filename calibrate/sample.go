@@ -10,21 +10,21 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// sample is a labelled table, as every step reads it.
+// sample holds a labelled table in the form that every step reads.
 type sample struct {
 	table *eval.Table
 	n     int
 	label []int // the true class
-	// settles leaves out scores that cannot be followed pass by pass.
-	settles bool
-	// critical: the true class is. missed: and the predicted class is not.
+	// stopsEarly leaves out scores that cannot be followed pass by pass.
+	stopsEarly bool
+	// critical marks inputs whose true class is critical. missed marks those of them whose
+	// predicted class is not.
 	critical, missed, correct []bool
 	// predictedCritical inputs are never deferred in scope predicted-safe.
 	predictedCritical []bool
-	// handled says what becomes of an input with identical passes, where the
-	// policy does not leave that to its score; else empty.
+	// handled has the action for an input with identical passes, or 0 if its score decides.
 	handled []policy.Action
-	// order of the inputs by each score, ascending; nil where undefined.
+	// order lists the inputs by each score, ascending; nil for an undefined score.
 	order [decomp.NumScores][]int32
 }
 
@@ -63,7 +63,7 @@ func newSample(t *eval.Table, labels []int, degenerate, saturated policy.Handlin
 	return s
 }
 
-// handling as an action, none where the score decides.
+// handling returns the action of a handling, or 0 if the score decides.
 func handling(h policy.Handling) policy.Action {
 	switch h {
 	case policy.HandleDefer:
@@ -74,13 +74,13 @@ func handling(h policy.Handling) policy.Action {
 	return 0
 }
 
-// part is some of the inputs of a sample.
+// part is a subset of the inputs of a sample.
 type part struct {
 	of []bool
 	n  int
 }
 
-// partOf the inputs.
+// partOf returns the part of some inputs.
 func (s *sample) partOf(inputs []int) part {
 	p := part{make([]bool, s.n), len(inputs)}
 	for _, i := range inputs {
@@ -97,7 +97,7 @@ func (s *sample) all() part {
 	return p
 }
 
-// inputs of the part, ascending.
+// inputs returns the inputs of the part, ascending.
 func (p part) inputs() []int {
 	inputs := make([]int, 0, p.n)
 	for i, in := range p.of {
@@ -108,8 +108,8 @@ func (p part) inputs() []int {
 	return inputs
 }
 
-// fate of an input whatever its score, by the rules of policy.Decide; empty
-// where its score decides.
+// fate returns the action for an input that does not depend on its score, by the rules of
+// policy.Decide. It returns 0 if the score decides.
 func (s *sample) fate(i int, scope policy.Scope) policy.Action {
 	if scope == policy.PredictedSafe && s.predictedCritical[i] {
 		return policy.Retain
@@ -117,9 +117,9 @@ func (s *sample) fate(i int, scope policy.Scope) policy.Action {
 	return s.handled[i]
 }
 
-// retains reports whether a rule retains an input at thresholds, as the policy
-// made of them will.
-func (s *sample) retains(i int, scope policy.Scope, r rule, t thresholds) bool {
+// retains reports whether a candidate retains an input at some thresholds, as the policy made of
+// them will.
+func (s *sample) retains(i int, scope policy.Scope, r candidate, t thresholds) bool {
 	if fate := s.fate(i, scope); fate != 0 {
 		return fate == policy.Retain
 	}
@@ -127,8 +127,8 @@ func (s *sample) retains(i int, scope policy.Scope, r rule, t thresholds) bool {
 	return s.table.Scores[r.score(side)][i] <= t[side]
 }
 
-// count what a rule retains of a part.
-func (s *sample) count(p part, scope policy.Scope, r rule, t thresholds) eval.Selective {
+// count counts what a candidate retains of a part.
+func (s *sample) count(p part, scope policy.Scope, r candidate, t thresholds) eval.Selective {
 	c := eval.Selective{Inputs: p.n}
 	for i, in := range p.of {
 		if in && s.retains(i, scope, r, t) {
@@ -152,7 +152,7 @@ func (s *sample) add(c *eval.Selective, i int) {
 	}
 }
 
-// criticalIn is the number of critical inputs of a part.
+// criticalIn returns the number of critical inputs of a part.
 func (s *sample) criticalIn(p part) int {
 	n := 0
 	for i, in := range p.of {
@@ -163,7 +163,7 @@ func (s *sample) criticalIn(p part) int {
 	return n
 }
 
-// constant reports whether a score does not tell the inputs of a part apart.
+// constant reports whether a score is the same for all inputs of a part.
 func (s *sample) constant(p part, values []float64) bool {
 	least, most := math.Inf(1), math.Inf(-1)
 	for i, in := range p.of {
@@ -174,9 +174,8 @@ func (s *sample) constant(p part, values []float64) bool {
 	return !distinct(least, most)
 }
 
-// distinct reports whether a < b are so far apart that a threshold between them
-// decides both in the same way however they are computed: incremental and
-// two-pass results agree to 1e-12 only.
+// distinct reports whether a < b are so far apart that a threshold between them decides both in the
+// same way, however they were computed: incremental and two-pass results agree to 1e-12 only.
 func distinct(a, b float64) bool {
 	const apart = 1e-9
 	return b-a > apart*b

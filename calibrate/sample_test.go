@@ -13,8 +13,8 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// made says how a table is made up. The numbers need not fit together as those
-// of real passes do: nothing in this package relies on that.
+// made says how a table is made up. The numbers need not fit together as those of real passes do:
+// nothing in this package relies on that.
 type made struct {
 	n, passes int
 	// critical classes of three.
@@ -79,7 +79,7 @@ func (m made) table(rng *rand.Rand) (*eval.Table, []int) {
 	return t, labels
 }
 
-// usual table.
+// usual says how most tables are made up.
 var usual = made{n: 300, passes: 10, critical: []int{1, 2}, share: 0.4, missed: 0.3, signal: 1}
 
 func drawMade(t *rapid.T) (*eval.Table, []int) {
@@ -108,7 +108,7 @@ func drawScope(t *rapid.T) policy.Scope {
 	return rapid.SampledFrom([]policy.Scope{policy.AllInputs, policy.PredictedSafe}).Draw(t, "scope")
 }
 
-// drawPart of the inputs, about half of them.
+// drawPart draws about half of the inputs.
 func drawPart(t *rapid.T, s *sample) part {
 	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed of part"), 2))
 	var inputs []int
@@ -120,10 +120,10 @@ func drawPart(t *rapid.T, s *sample) part {
 	return s.partOf(inputs)
 }
 
-// drawRule of any gate.
-func drawRule(t *rapid.T) rule {
+// drawRule draws a candidate of any gate.
+func drawRule(t *rapid.T) candidate {
 	score := rapid.Map(rapid.IntRange(0, decomp.NumScores-1), func(s int) decomp.Score { return decomp.Score(s) })
-	r := rule{
+	r := candidate{
 		gate:        rapid.SampledFrom([]policy.Gate{policy.Never, policy.AnyCritical, policy.DecidingClass}).Draw(t, "gate"),
 		reliability: 0.3, primary: score.Draw(t, "primary"), fallback: score.Draw(t, "fallback"),
 	}
@@ -133,7 +133,7 @@ func drawRule(t *rapid.T) rule {
 	return r
 }
 
-// TestParts: a part and what is left without it share the inputs out.
+// TestParts checks that a part and its rest divide the inputs between them.
 func TestParts(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -150,7 +150,7 @@ func TestParts(t *testing.T) {
 	})
 }
 
-// TestSample: what is critical, missed and handled, by hand.
+// TestSample compares what is critical, missed and handled with marks made by hand.
 func TestSample(t *testing.T) {
 	t.Parallel()
 	table := &eval.Table{
@@ -188,7 +188,7 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// tableOf n inputs, with nothing in it.
+// tableOf returns an empty table of n inputs.
 func tableOf(n int) *eval.Table {
 	return &eval.Table{Inputs: n, K: 3, Spec: decomp.Spec{Classes: 3, Critical: []int{1, 2}, Safe: []int{0}}}
 }

@@ -10,29 +10,29 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// The cross-validation that rules are chosen by.
+// Candidates are chosen by repeated cross-validation.
 const (
 	folds   = 5
 	repeats = 5
 )
 
-// search compares the rules on a part of a sample.
+// search compares the candidates on a part of a sample.
 type search struct {
 	*sample
-	part  part
-	scope policy.Scope
-	rules []rule
-	notes []string // on the rules
-	soft  *labels
-	// f is the critical FNR that the path's costs are at.
+	part       part
+	scope      policy.Scope
+	candidates []candidate
+	notes      []string // notes on the rules
+	soft       *labels
+	// f is the critical FNR at which threshold curves weigh costs.
 	f    float64
-	step func() // is told of every fold
+	step func() // called after every fold
 }
 
-// foldsOfSearch is how many folds one search holds out.
+// foldsOfSearch is the number of folds that one search holds out.
 const foldsOfSearch = folds * repeats
 
-// Random streams, so that no two draws of a run share one.
+// Random streams have numbers of their own, so that no two draws of a run share one.
 const (
 	streamFolds = iota + 1
 	streamSplit
@@ -41,9 +41,9 @@ const (
 
 func newRand(seed, stream uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, stream)) }
 
-// estimate is what each rule retains of held-out folds, [rule][coverage], when
-// its path was made on the other folds: summed over folds and repeats. The part
-// is counted repeats times in all.
+// estimate returns what each candidate retains of held-out folds, as [candidate][coverage], with
+// curves made on the other folds. Counts are summed over folds and repeats, so that they count the
+// part as often as there are repeats.
 func (s *search) estimate(ctx context.Context, coverages []float64, seed uint64) ([][]counts, error) {
 	var held []part
 	rng := newRand(seed, streamFolds)
@@ -77,8 +77,8 @@ func (s *search) estimate(ctx context.Context, coverages []float64, seed uint64)
 	return sum, nil
 }
 
-// atOnce is how many folds are held out at a time: as many as there are
-// processors, as far as their columns fit into a budget.
+// atOnce returns how many folds to hold out at a time: one for each processor, if their columns fit
+// into a budget.
 func (s *search) atOnce() int {
 	const (
 		budget        = 1 << 30 // bytes
@@ -87,15 +87,15 @@ func (s *search) atOnce() int {
 	return max(1, min(runtime.GOMAXPROCS(0), budget/(bytesPerInput*max(s.part.n, 1))))
 }
 
-// holdOut makes paths on the part without a fold and counts on the fold.
+// holdOut makes curves on the part without a fold, and counts on the fold.
 func (s *search) holdOut(out part, coverages []float64) [][]counts {
 	rest := s.part.without(out)
-	fitted := s.columnsOf(rest, s.scope, s.rules, s.soft, true, s.f)
-	counted := s.columnsOf(out, s.scope, s.rules, s.soft, false, 0)
+	fitted := s.columnsOf(rest, s.scope, s.candidates, s.soft, true, s.f)
+	counted := s.columnsOf(out, s.scope, s.candidates, s.soft, false, 0)
 	inRest, inOut := s.fixedOf(rest, s.scope, s.soft), s.fixedOf(out, s.scope, s.soft)
-	found := make([][]counts, len(s.rules))
-	flat := make([]counts, len(s.rules)*len(coverages))
-	for i, r := range s.rules {
+	found := make([][]counts, len(s.candidates))
+	flat := make([]counts, len(s.candidates)*len(coverages))
+	for i, r := range s.candidates {
 		found[i] = flat[i*len(coverages) : (i+1)*len(coverages)]
 		for c, coverage := range coverages {
 			found[i][c] = counted.count(r, fitted.fit(r, inRest.decided(coverage, rest)))
@@ -105,15 +105,14 @@ func (s *search) holdOut(out part, coverages []float64) [][]counts {
 	return found
 }
 
-// path of a rule, made on the whole part: its thresholds at a coverage.
-func (s *search) path(r rule) func(coverage float64) thresholds {
-	fitted := s.columnsOf(s.part, s.scope, []rule{r}, s.soft, true, s.f)
+// curve returns the threshold curve of a candidate, made on the whole part: thresholds by coverage.
+func (s *search) curve(r candidate) func(coverage float64) thresholds {
+	fitted := s.columnsOf(s.part, s.scope, []candidate{r}, s.soft, true, s.f)
 	in := s.fixedOf(s.part, s.scope, s.soft)
 	return func(coverage float64) thresholds { return fitted.fit(r, in.decided(coverage, s.part)) }
 }
 
-// foldsOf a part: random, with the missed and the other critical inputs shared
-// out evenly.
+// foldsOf parts a part at random, with the missed and the other critical inputs shared out evenly.
 func (s *sample) foldsOf(p part, k int, rng *rand.Rand) []part {
 	inFolds := make([][]int, k)
 	at := 0
@@ -130,7 +129,8 @@ func (s *sample) foldsOf(p part, k int, rng *rand.Rand) []part {
 	return parts
 }
 
-// strata of a part, shuffled: missed, critical but not missed, the others.
+// strata returns the inputs of a part in three shuffled groups: missed, critical but not missed,
+// and others.
 func (s *sample) strata(p part, rng *rand.Rand) (strata [3][]int) {
 	for _, i := range p.inputs() {
 		switch {
@@ -148,7 +148,7 @@ func (s *sample) strata(p part, rng *rand.Rand) (strata [3][]int) {
 	return strata
 }
 
-// without is the part less another one inside it.
+// without returns the part less another one inside it.
 func (p part) without(out part) part {
 	rest := part{make([]bool, len(p.of)), p.n - out.n}
 	for i, in := range p.of {

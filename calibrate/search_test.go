@@ -12,11 +12,12 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/timed"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// TestFolds: they share the part out, and missed and other critical inputs
-// evenly.
+// TestFolds checks that the folds divide the part between them, and spread missed and other
+// critical inputs evenly.
 func TestFolds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -36,8 +37,8 @@ func TestFolds(t *testing.T) {
 	})
 }
 
-// TestSplitOfTheRecording: a third chooses and the rest certifies, whatever the
-// labels are: only so are the two independent.
+// TestSplitOfTheRecording checks that a third of the inputs chooses and the rest certifies,
+// whatever the labels are: otherwise the two would not be independent.
 func TestSplitOfTheRecording(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -59,7 +60,7 @@ func TestSplitOfTheRecording(t *testing.T) {
 	})
 }
 
-// checkShares of parts, each within one input of its share of each stratum.
+// checkShares checks that each part has its share of each stratum, within one input.
 func checkShares(t *rapid.T, s *sample, whole part, parts []part, share func(of, stratum int) float64) {
 	stratum := func(i int) int { return index(s.critical[i]) + index(s.missed[i]) }
 	in := make([]int, s.n)
@@ -89,12 +90,12 @@ func checkShares(t *rapid.T, s *sample, whole part, parts []part, share func(of,
 	}
 }
 
-// options to calibrate made-up tables with.
+// options returns options to calibrate made-up tables with.
 func options(t testing.TB, o Objective, scope policy.Scope, seed uint64) Options {
 	return Options{Base: basePolicy(t, 3, "critical: [\"1\", \"2\"]"), Objective: o, Scope: scope, Seed: seed}
 }
 
-// basePolicy of k classes 0, 1, ... that observes, with some further lines.
+// basePolicy returns a policy of k classes 0, 1, ... that observes, with some further lines.
 func basePolicy(t testing.TB, k int, lines ...string) *policy.Policy {
 	t.Helper()
 	text := "models:\n  - name: made\n    gate: never\n    classes: ["
@@ -112,24 +113,24 @@ func basePolicy(t testing.TB, k int, lines ...string) *policy.Policy {
 	return set.All()[0]
 }
 
-// runOf is a run on its way, before it looked at its objective.
+// runOf returns a run before it looks at its objective.
 func runOf(t testing.TB, table *eval.Table, labels []int, o Options) *run {
 	return &run{
-		sample: newSample(table, labels, o.Base.Degenerate, o.Base.Saturated), Options: o, ctx: t.Context(), result: &Result{},
+		sample: newSample(table, labels, o.Base.Degenerate, o.Base.Saturated), Options: o, ctx: t.Context(), result: &Report{},
 	}
 }
 
-// only the inputs of a part, in their order, as a recording of its own.
+// only returns the inputs of a part, in their order, as a recording of its own.
 func only(table *eval.Table, labels []int, p part) (*eval.Table, []int) {
 	var own []int
 	for _, i := range p.inputs() {
 		own = append(own, labels[i])
 	}
-	return table.Take(p.inputs()), own
+	return table.Select(p.inputs()), own
 }
 
-// TestSearchSeesItsPartOnly: on a part of a recording it finds what it finds on
-// a recording of nothing but the part, where it cannot have looked elsewhere.
+// TestSearchSeesItsPartOnly checks that a search in a part of a recording finds what it finds in a
+// recording of that part alone.
 func TestSearchSeesItsPartOnly(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
@@ -153,32 +154,26 @@ func TestSearchSeesItsPartOnly(t *testing.T) {
 				t.Errorf("seed %d: %s: %v, alone %v", seed, what, a, b)
 			}
 		}
-		samePath := func(a, b *search, one rule) {
+		samePath := func(a, b *search, one candidate) {
 			t.Helper()
-			pathA, pathB := a.path(one), b.path(one)
+			pathA, pathB := a.curve(one), b.curve(one)
 			for _, c := range coverageGrid() {
 				same(fmt.Sprintf("thresholds at %v", c), pathA(c), pathB(c))
 			}
 		}
-		same("FNR of the path", r.pathFNR(chooses), alone.pathFNR(alone.all()))
-		s, sAlone := r.search(chooses, scope, r.pathFNR(chooses)), alone.search(alone.all(), scope, r.pathFNR(chooses))
-		same("rules", s.rules, sAlone.rules)
-		best, err := s.bestAt(r, 0.7)
-		if err != nil {
-			t.Fatal(err)
-		}
-		bestAlone, err := sAlone.bestAt(alone, 0.7)
-		if err != nil {
-			t.Fatal(err)
-		}
+		same("FNR of the path", r.curveFNR(chooses), alone.curveFNR(alone.all()))
+		s, sAlone := r.search(chooses, scope, r.curveFNR(chooses)), alone.search(alone.all(), scope, r.curveFNR(chooses))
+		same("rules", s.candidates, sAlone.candidates)
+		best := must(s.bestAt(r, 0.7))
+		bestAlone := must(sAlone.bestAt(alone, 0.7))
 		same("rule at a coverage", best, bestAlone)
 		samePath(s, sAlone, best)
 
-		by, chosen, held, err := r.comparePromises(chooses, r.all().without(chooses), 0.1, missPromise(0.1, 60))
+		by, chosen, held, err := r.compareRanks(chooses, r.all().without(chooses), 0.1, rankByMisses(0.1, 60))
 		if err != nil {
 			t.Fatal(err)
 		}
-		byAlone, chosenAlone, heldAlone, err := alone.comparePromises(alone.all(), alone.all(), 0.1, missPromise(0.1, 60))
+		byAlone, chosenAlone, heldAlone, err := alone.compareRanks(alone.all(), alone.all(), 0.1, rankByMisses(0.1, 60))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,9 +183,9 @@ func TestSearchSeesItsPartOnly(t *testing.T) {
 	}
 }
 
-// TestBestAt by the definition: the lowest mean critical FNR over coverages up to
-// 0.15 from the one asked for, with Gaussian weights of standard deviation 0.06.
-// Rules that nobody would write by hand have 0.2 standard errors against them.
+// TestBestAt computes the choice by its definition: the lowest mean critical FNR over coverages up
+// to 0.15 from the one asked for, with Gaussian weights of standard deviation 0.06. Rules that
+// nobody would write by hand have 0.2 standard errors against them.
 func TestBestAt(t *testing.T) {
 	t.Parallel()
 	chosen := map[string]bool{}
@@ -208,31 +203,25 @@ func TestBestAt(t *testing.T) {
 		}
 		r := runOf(t, table, labels, options(t, Objective{Coverage: coverage}, policy.AllInputs, seed))
 		s := r.search(r.all(), policy.AllInputs, 0.2)
-		best, err := s.bestAt(r, coverage)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found, err := s.estimate(t.Context(), coverages, seed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		best := must(s.bestAt(r, coverage))
+		found := must(s.estimate(t.Context(), coverages, seed))
 		risk := func(i int) float64 {
-			sum, weight, handicap := 0.0, 0.0, 0.0
+			sum, weight, penalty := 0.0, 0.0, 0.0
 			for c, at := range found[i] {
 				fnr := at.missed / max(at.critical, 1e-9)
 				sum, weight = sum+weights[c]*fnr, weight+weights[c]
-				if coverages[c] == coverage && s.rules[i].gate != policy.Never && s.rules[i].String() != "deciding-class (c_crit_max, cbec)" {
-					handicap = 0.2 * math.Sqrt(fnr*(1-fnr)/max(at.critical/5, 1))
+				if coverages[c] == coverage && s.candidates[i].gate != policy.Never && s.candidates[i].String() != "deciding-class (c_crit_max, cbec)" {
+					penalty = 0.2 * math.Sqrt(fnr*(1-fnr)/max(at.critical/5, 1))
 				}
 			}
-			return sum/weight + handicap
+			return sum/weight + penalty
 		}
 		least := math.Inf(1)
-		for i := range s.rules {
+		for i := range s.candidates {
 			least = min(least, risk(i))
 		}
 		chosen[best.String()] = true
-		if got := risk(slices.Index(s.rules, best)); math.Abs(got-least) > 1e-12 {
+		if got := risk(slices.Index(s.candidates, best)); math.Abs(got-least) > 1e-12 {
 			t.Errorf("seed %d: %v is chosen with %v, the lowest is %v", seed, best, got, least)
 		}
 	}
@@ -241,8 +230,8 @@ func TestBestAt(t *testing.T) {
 	}
 }
 
-// TestEstimate: five times repeated, each input is held out once, and retained
-// by thresholds that were fitted to the other folds.
+// TestEstimate checks that each input is held out once in each of five repetitions, and retained by
+// thresholds that were fitted to the other folds.
 func TestEstimate(t *testing.T) {
 	t.Parallel()
 	m := usual
@@ -252,21 +241,18 @@ func TestEstimate(t *testing.T) {
 	chooses, _ := r.split()
 	s := r.search(chooses, policy.AllInputs, 0.2)
 	coverages := []float64{0.3, 0.8, 1}
-	found, err := s.estimate(t.Context(), coverages, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := must(s.estimate(t.Context(), coverages, 3))
 	rng := newRand(3, streamFolds)
 	want := make([]counts, len(coverages))
-	one := len(s.rules) - 1 // with a gate
+	one := len(s.candidates) - 1 // with a gate
 	for range 5 {
 		for _, out := range r.foldsOf(chooses, 5, rng) {
 			rest := *s
 			rest.part = chooses.without(out)
 			for c, coverage := range coverages {
-				at := rest.path(s.rules[one])(coverage)
+				at := rest.curve(s.candidates[one])(coverage)
 				for _, i := range out.inputs() {
-					if r.retains(i, policy.AllInputs, s.rules[one], at) {
+					if r.retains(i, policy.AllInputs, s.candidates[one], at) {
 						want[c].add(counts{1, s.soft.missed[i], s.soft.critical[i]})
 					}
 				}
@@ -280,9 +266,10 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-// TestExpectedOfCoverage: the expected figures are those that policies show on
-// the folds of the recording, each calibrated on a recording without its fold.
+// TestExpectedOfCoverage checks that the expected figures are those of policies on the folds of the
+// recording, each calibrated without its fold.
 func TestExpectedOfCoverage(t *testing.T) {
+	timed.Full(t)
 	t.Parallel()
 	for seed := range uint64(2) {
 		m := usual
@@ -290,18 +277,12 @@ func TestExpectedOfCoverage(t *testing.T) {
 		table, labels := m.table(rand.New(rand.NewPCG(seed, 5)))
 		scope := []policy.Scope{policy.AllInputs, policy.PredictedSafe}[seed%2]
 		o := options(t, Objective{Coverage: 0.6}, scope, seed)
-		found, err := Run(t.Context(), table, labels, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		found := calibrated(t, table, labels, o)
 		r := runOf(t, table, labels, o)
 		var sum eval.Selective
 		for _, out := range r.foldsOf(r.all(), folds, newRand(seed, streamOuter)) {
 			restTable, restLabels := only(table, labels, r.all().without(out))
-			rest, err := Run(t.Context(), restTable, restLabels, o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rest := calibrated(t, restTable, restLabels, o)
 			outTable, outLabels := only(table, labels, out)
 			addTo(&sum, eval.Select(outLabels, outTable.Predicted, retainedBy(rest.Policy, outTable), table.Spec.Critical))
 		}
@@ -316,7 +297,7 @@ func TestExpectedOfCoverage(t *testing.T) {
 	}
 }
 
-// retainedBy a policy, by policy.Decide on the columns of a table.
+// retainedBy returns which inputs of a table policy.Decide retains.
 func retainedBy(p *policy.Policy, table *eval.Table) []bool {
 	score := func(name policy.Score, i int) float64 {
 		for s, known := range policy.Scores() {
@@ -341,34 +322,42 @@ func retainedBy(p *policy.Policy, table *eval.Table) []bool {
 	return retained
 }
 
-// TestComparePromises: the rule that promises most is taken, and each row of the
-// comparison counts the certifying part at the point that its rule promised.
-func TestComparePromises(t *testing.T) {
+// built returns the policy of a draft.
+func built(d *policy.Draft) *policy.Policy { return must(build(*d)) }
+
+// must returns v, whose error only the test itself can cause.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// TestCompareRanks checks that the candidate of the best rank is chosen, and that each row of the
+// comparison counts the certifying part at the point of its rank.
+func TestCompareRanks(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(6) {
 		table, labels := usual.table(rand.New(rand.NewPCG(seed, 21)))
 		r := runOf(t, table, labels, options(t, Objective{MaxCriticalMiss: 0.1}, policy.AllInputs, seed))
 		chooses, certifies := r.split()
-		promises := missPromise(0.1, 80)
-		s, chosen, held, err := r.comparePromises(chooses, certifies, 0.1, promises)
+		rankOf := rankByMisses(0.1, 80)
+		s, chosen, held, err := r.compareRanks(chooses, certifies, 0.1, rankOf)
 		if err != nil {
 			t.Fatal(err)
 		}
-		found, err := s.estimate(t.Context(), coverageGrid(), seed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		found := must(s.estimate(t.Context(), coverageGrid(), seed))
 		critical := 0.0
 		for _, i := range chooses.inputs() {
 			critical += 5 * s.soft.critical[i]
 		}
-		if !reflect.DeepEqual(held, found[slices.Index(s.rules, chosen)]) {
+		if !reflect.DeepEqual(held, found[slices.Index(s.candidates, chosen)]) {
 			t.Errorf("seed %d: the held-out counts are not those of %v", seed, chosen)
 		}
-		own := promises(held, critical)
+		own := rankOf(held, critical)
 		rows := 0
-		for i, one := range s.rules {
-			other := promises(found[i], critical)
+		for i, one := range s.candidates {
+			other := rankOf(found[i], critical)
 			if other.last > own.last || other.last == own.last && other.badness < own.badness-1e-12 {
 				t.Errorf("seed %d: %v is chosen with %+v, %v has %+v", seed, chosen, own, one, other)
 			}
@@ -381,7 +370,7 @@ func TestComparePromises(t *testing.T) {
 			rows++
 			want := eval.Selective{Inputs: certifies.n}
 			if other.last >= 0 {
-				want = r.count(certifies, policy.AllInputs, one, s.path(one)(coverageGrid()[other.last]))
+				want = r.count(certifies, policy.AllInputs, one, s.curve(one)(coverageGrid()[other.last]))
 			}
 			got := r.result.Comparison[at]
 			if got.Nothing != (other.last < 0) || got.Missed != want.Missed || got.CriticalRetained != want.Critical ||
@@ -395,17 +384,13 @@ func TestComparePromises(t *testing.T) {
 	}
 }
 
-// certificates that are sought, each in reach of tables that are made up as
-// usual.
-var certificates = []Objective{{MaxCriticalMiss: 0.15}, {MaxCriticalFNR: 0.3, Confidence: 0.8}}
-
-// TestCertifyingPartChoosesNothing but a point on the path: neither its labels
-// nor its scores change which rule is chosen, nor where its path leads.
+// TestCertifyingPartChoosesNothing checks that neither the labels nor the scores of the certifying
+// part change which rule is chosen, or its threshold curve.
 func TestCertifyingPartChoosesNothing(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
 		scope := []policy.Scope{policy.AllInputs, policy.PredictedSafe}[seed%2]
-		o := options(t, certificates[seed/2], scope, seed)
+		o := options(t, objectives[1+seed/2], scope, seed)
 		m := usual
 		m.n, m.missed = 600, 0.2
 		rng := rand.New(rand.NewPCG(seed, 6))
@@ -418,8 +403,8 @@ func TestCertifyingPartChoosesNothing(t *testing.T) {
 		chooses, certifies := r.split()
 		by := r.search(chooses, scope, o.Objective.MaxCriticalFNR)
 
-		// Scores of the certifying part, drawn anew.
-		other := table.Take(r.all().inputs())
+		// Draw the scores of the certifying part anew.
+		other := table.Select(r.all().inputs())
 		for _, i := range certifies.inputs() {
 			for s := range other.Scores {
 				other.Scores[s][i] = 0.01 + rng.ExpFloat64()
@@ -428,8 +413,8 @@ func TestCertifyingPartChoosesNothing(t *testing.T) {
 		}
 		checkChoice(t, first, calibrated(t, other, labels, o), by)
 
-		// Its labels, swapped between neighbours of whom one is missed and the other
-		// not critical: then the same inputs choose.
+		// Swap labels within the certifying part, between neighbours of which one is missed and the
+		// other not critical. The part that chooses stays the same.
 		swapped, swaps := slices.Clone(labels), 0
 		for i := 0; i+1 < r.n; i++ {
 			free := certifies.of[i] && certifies.of[i+1] && !r.predictedCritical[i] && !r.predictedCritical[i+1]
@@ -446,38 +431,42 @@ func TestCertifyingPartChoosesNothing(t *testing.T) {
 	}
 }
 
-func calibrated(t *testing.T, table *eval.Table, labels []int, o Options) *Result {
+func calibrated(t *testing.T, table *eval.Table, labels []int, o Options) *Report {
 	t.Helper()
-	r, err := Run(t.Context(), table, labels, o)
+	r, err := Choose(t.Context(), table, labels, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-// checkChoice of two results: they choose the same rule, and a point on the path
-// that the search made.
-func checkChoice(t *testing.T, a, b *Result, by *search) {
+// is reports whether the report names a candidate.
+func (c *Chosen) is(one candidate) bool {
+	return one.gate == c.Gate && one.primary.String() == c.Primary.Score && (c.Fallback == nil || one.fallback.String() == c.Fallback.Score)
+}
+
+// isAt reports whether the report has these thresholds.
+func (c *Chosen) isAt(at thresholds) bool {
+	return at[byPrimary] == c.Primary.Threshold && (c.Fallback == nil || at[byFallback] == c.Fallback.Threshold)
+}
+
+// checkChoice checks that two reports choose the same rule, at points on the curve that the search
+// made.
+func checkChoice(t *testing.T, a, b *Report, by *search) {
 	t.Helper()
-	for _, r := range []*Result{a, b} {
+	for _, r := range []*Report{a, b} {
 		if r.Chosen == nil {
 			continue
 		}
 		if a.Chosen != nil && (r.Chosen.Gate != a.Chosen.Gate || r.Chosen.Primary.Score != a.Chosen.Primary.Score) {
 			t.Errorf("%s: chosen is %+v, and %+v", a.Objective, a.Chosen, r.Chosen)
 		}
-		at := slices.IndexFunc(by.rules, func(one rule) bool {
-			return one.gate == r.Chosen.Gate && one.primary.String() == r.Chosen.Primary.Score &&
-				(r.Chosen.Fallback == nil || one.fallback.String() == r.Chosen.Fallback.Score)
-		})
-		path := by.path(by.rules[at])
-		onPath := false
+		curve := by.curve(by.candidates[slices.IndexFunc(by.candidates, r.Chosen.is)])
+		onCurve := false
 		for step := range by.part.n + 1 {
-			point := path(float64(step) / float64(by.part.n))
-			onPath = onPath || point[byPrimary] == r.Chosen.Primary.Threshold &&
-				(r.Chosen.Fallback == nil || point[byFallback] == r.Chosen.Fallback.Threshold)
+			onCurve = onCurve || r.Chosen.isAt(curve(float64(step)/float64(by.part.n)))
 		}
-		if !onPath {
+		if !onCurve {
 			t.Errorf("%s: the thresholds of %+v are not on the path", r.Objective, r.Chosen)
 		}
 	}

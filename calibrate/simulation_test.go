@@ -7,14 +7,15 @@ import (
 	"testing"
 
 	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/timed"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// Simulations: recordings are drawn from a population whose truth is known, and
-// what is claimed of the policies is held against it. Seeds are fixed; margins
-// are three standard errors of the draws, so that another seed passes too.
+// These tests draw recordings from a population whose truth is known, and compare what is claimed
+// of the policies with it. Seeds are fixed; margins are three standard errors of the draws, so that
+// another seed passes too.
 
-// population of inputs, from which recordings are drawn with replacement.
+// population holds inputs from which recordings are drawn with replacement.
 type population struct {
 	table  *eval.Table
 	labels []int
@@ -32,15 +33,15 @@ func (p population) draw(n int, seed uint64) (*eval.Table, []int) {
 		inputs[j] = rng.IntN(p.table.Inputs)
 		labels[j] = p.labels[inputs[j]]
 	}
-	return p.table.Take(inputs), labels
+	return p.table.Select(inputs), labels
 }
 
-// truth of a policy.
+// truth returns what a policy does on the whole population.
 func (p population) truth(of *policy.Policy) eval.Selective {
 	return eval.Select(p.labels, p.table.Predicted, retainedBy(of, p.table), p.table.Spec.Critical)
 }
 
-// critical inputs of the population.
+// critical returns the number of critical inputs.
 func (p population) critical() int {
 	n := 0
 	for _, label := range p.labels {
@@ -49,10 +50,10 @@ func (p population) critical() int {
 	return n
 }
 
-// calibrate so many recordings of n inputs.
-func (p population) calibrate(t *testing.T, recordings, n int, o Options) []*Result {
+// calibrate draws recordings of n inputs, and calibrates on each.
+func (p population) calibrate(t *testing.T, recordings, n int, o Options) []*Report {
 	t.Helper()
-	var all []*Result
+	var all []*Report
 	for seed := range uint64(recordings) {
 		table, labels := p.draw(n, seed)
 		o.Seed = seed
@@ -61,14 +62,11 @@ func (p population) calibrate(t *testing.T, recordings, n int, o Options) []*Res
 	return all
 }
 
-// TestCertificatesAreKept: Learn-then-Test is violated in at most the share that
-// the confidence allows. Noise whose critical FNR is just above the target is
-// the worst case: then every certificate is a violation, and among many rules
-// and points some look safe.
+// TestCertificatesAreKept checks that Learn-then-Test is violated at most as often as the
+// confidence allows. Noise whose critical FNR is just above the target is the worst case: every
+// certificate is then a violation, and some of many rules and points look safe.
 func TestCertificatesAreKept(t *testing.T) {
-	if testing.Short() {
-		t.Skip("simulations take seconds")
-	}
+	timed.Full(t)
 	t.Parallel()
 	const confidence, target = 0.9, 0.2
 	for _, c := range []struct {
@@ -77,7 +75,7 @@ func TestCertificatesAreKept(t *testing.T) {
 		signal        float64
 		passes        int // with 2 no gate can open
 		recordings    int
-		leastCoverage float64 // that is certified on average, so that refusing all is no way out
+		leastCoverage float64 // certified on average, so that refusing everything does not pass
 	}{
 		{"noise", 0.21, 0, 2, 150, 0},
 		{"noise and gates", 0.21, 0, 10, 10, 0},
@@ -104,12 +102,10 @@ func TestCertificatesAreKept(t *testing.T) {
 	}
 }
 
-// TestMissShareIsKept: under conformal risk control the share of critical inputs
-// that is missed is at most the target on average, and not far under it.
+// TestMissShareIsKept checks that conformal risk control misses at most the target share of
+// critical inputs on average, and not far less.
 func TestMissShareIsKept(t *testing.T) {
-	if testing.Short() {
-		t.Skip("simulations take seconds")
-	}
+	timed.Full(t)
 	t.Parallel()
 	const recordings, n = 90, 300
 	for _, c := range []struct {
@@ -147,13 +143,11 @@ func TestMissShareIsKept(t *testing.T) {
 	}
 }
 
-// TestExpectedIsUnbiased: what is expected at a coverage is what the population
-// shows, though the best of many rules was taken. By noise the critical FNR is
-// that of retaining all, whatever a rule promises on the data that chose it.
+// TestExpectedIsUnbiased checks that the figures expected at a coverage are those of the
+// population, although the best of many rules was taken. For scores that are noise, the critical
+// FNR is that of retaining everything, whatever a rule promises on the data that chose it.
 func TestExpectedIsUnbiased(t *testing.T) {
-	if testing.Short() {
-		t.Skip("simulations take seconds")
-	}
+	timed.Full(t)
 	t.Parallel()
 	const recordings, n = 40, 150
 	for _, signal := range []float64{0, 1} {

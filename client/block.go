@@ -10,12 +10,12 @@ import (
 
 const (
 	valueBytes = 4
-	// blockOverhead is more than the tags, lengths and numbers of one message add
-	// to its values, rows and ids.
+	// blockOverhead bounds what the tags, lengths and numbers of one message add to its values,
+	// rows and ids.
 	blockOverhead = 128
-	// rowBytes is the most that a row's number takes.
+	// rowBytes bounds the size of one row number.
 	rowBytes = 5
-	// idOverhead is the most that a tag and a length add to an id.
+	// idOverhead bounds what a tag and a length add to an id.
 	idOverhead = 6
 )
 
@@ -27,16 +27,7 @@ func appendValues(to []byte, values []float32) []byte {
 	return to
 }
 
-func encode(values []float32) []byte {
-	return appendValues(make([]byte, 0, valueBytes*len(values)), values)
-}
-
-// fits tells whether one row of so many classes can be sent in a message at all.
-func fits(classes, messageBytes int) bool {
-	return valueBytes*classes+rowBytes <= messageBytes-blockOverhead
-}
-
-// idsBytes is the most that ids take in a message.
+// idsBytes returns an upper bound on the size of ids in a message.
 func idsBytes(ids []string) int {
 	n := 0
 	for _, id := range ids {
@@ -45,19 +36,19 @@ func idsBytes(ids []string) int {
 	return n
 }
 
-// part is what one call has sent for a group: passes of some rows, or that they
-// are final. It is never changed, so that it can be sent again.
-type part struct {
+// payload holds what one call adds to a group: passes of some rows, or the mark that these rows are
+// final. It never changes, so that it can be sent again.
+type payload struct {
 	passes int
-	rows   []uint32 // every one of them named; none is for nobody
+	rows   []uint32 // all rows are listed; an empty list means no row
 	values []byte   // encoded, [passes][rows][classes]
 	final  bool
 }
 
-// only is what a part has for some rows: those that number has a number for,
-// under that number.
-func (p part) only(number func(row uint32) (uint32, bool)) part {
-	picked := part{passes: p.passes, final: p.final}
+// pick returns the payload of the rows for which number returns true, under the numbers that it
+// returns.
+func (p payload) pick(number func(row uint32) (uint32, bool)) payload {
+	picked := payload{passes: p.passes, final: p.final}
 	var from []int
 	for i, row := range p.rows {
 		if n, ok := number(row); ok {
@@ -79,16 +70,16 @@ func (p part) only(number func(row uint32) (uint32, bool)) part {
 	return picked
 }
 
-// blocks lays a part out in as few blocks as their size allows, for a group of so
-// many rows on the wire. It splits between passes, and within a pass only where
-// it must. Nothing is copied.
-func (p part) blocks(groupRows, classes, messageBytes int) iter.Seq[*ckdv1.Block] {
+// blocks yields the payload in as few blocks as messages of messageBytes allow. The group has
+// groupRows rows on the wire. blocks splits between passes, and within a pass only where a pass
+// exceeds a message. Blocks share the payload's memory.
+func (p payload) blocks(groupRows, classes, messageBytes int) iter.Seq[*ckdv1.Block] {
 	inputs := len(p.rows)
 	rows := p.rows
 	if isAll(rows, groupRows) {
-		rows = nil // which says the same
+		rows = nil // means all rows, and is shorter
 	}
-	most := (messageBytes - blockOverhead) / (valueBytes*classes + rowBytes) // rows, of all passes
+	most := (messageBytes - blockOverhead) / (valueBytes*classes + rowBytes) // row-passes in one block
 	width := valueBytes * classes
 	return func(yield func(*ckdv1.Block) bool) {
 		switch {
@@ -119,7 +110,7 @@ func (p part) blocks(groupRows, classes, messageBytes int) iter.Seq[*ckdv1.Block
 	}
 }
 
-// isAll tells whether rows are 0, 1, ... n-1.
+// isAll reports whether rows are 0, 1, ... n-1.
 func isAll(rows []uint32, n int) bool {
 	if len(rows) != n {
 		return false

@@ -22,11 +22,11 @@ import (
 // How much a result carries.
 const (
 	Decision = ckdv1.Detail_DETAIL_DECISION // the decision and the unreliable classes
-	Vectors  = ckdv1.Detail_DETAIL_VECTORS  // besides, C_k, skewness and mean of every class
+	Vectors  = ckdv1.Detail_DETAIL_VECTORS  // also C_k, skewness and mean of every class
 	Full     = ckdv1.Detail_DETAIL_FULL     // everything
 )
 
-// What rows are. The zero value is whatever the policy accepts.
+// Kinds of rows. The zero value means the kind that the policy accepts.
 const (
 	Probabilities = ckdv1.Kind_KIND_PROBABILITIES
 	Logits        = ckdv1.Kind_KIND_LOGITS
@@ -34,15 +34,15 @@ const (
 )
 
 const (
-	// defaultMessageBytes is what a gRPC server accepts unless it is told otherwise.
+	// defaultMessageBytes is the default limit of gRPC servers.
 	defaultMessageBytes = 4 << 20
-	// receiveBytes leaves room for full results of many inputs and classes: all
-	// that one block finishes comes in one message.
+	// receiveBytes leaves room for full results of many inputs and classes: one message holds all
+	// results that one block finishes.
 	receiveBytes = 64 << 20
 )
 
-// connecting is as patient as Reconnect is by default: what grpc waits for between
-// two connections, no attempt of ours can cut short.
+// connecting sets grpc's delays between connections to the defaults of Reconnect: a session's
+// attempts cannot cut these delays short.
 var connecting = grpc.ConnectParams{
 	Backoff: backoff.Config{
 		BaseDelay: defaultBaseDelay, Multiplier: backoff.DefaultConfig.Multiplier,
@@ -51,16 +51,15 @@ var connecting = grpc.ConnectParams{
 	MinConnectTimeout: 20 * time.Second,
 }
 
-// pings find out that a daemon does not answer any more, though its connection stays.
-// The daemon bears them every ten seconds.
+// pings detect a daemon that no longer answers although its connection stands. The daemon permits
+// one ping every ten seconds.
 var pings = keepalive.ClientParameters{Time: 15 * time.Second, Timeout: 10 * time.Second}
 
-// Client talks to a daemon, over a connection that is made when it is needed and
-// made again when it is lost.
+// Client talks to a daemon. It connects when it needs to, and again when the connection is lost.
 type Client struct {
 	conn         *grpc.ClientConn
 	rpc          ckdv1.UncertaintyServiceClient
-	token        *tokenFile // nil for none
+	token        *tokenFile // nil without a token
 	messageBytes int
 }
 
@@ -70,57 +69,56 @@ type Option func(*options)
 type options struct {
 	credentials  credentials.TransportCredentials
 	insecure     bool      // WithInsecure
-	tls          *TLSFiles // nil for none
-	token        *string   // a file; nil for none
+	tls          *TLSFiles // nil without WithTLS
+	token        *string   // path of a file; nil without WithTokenFile
 	balancing    bool
 	dial         []grpc.DialOption
 	messageBytes int
 }
 
-// WithCredentials secures the connection, as with credentials.NewTLS.
+// WithCredentials secures the connection, for example with credentials.NewTLS.
 func WithCredentials(c credentials.TransportCredentials) Option {
 	return func(o *options) { o.credentials = c }
 }
 
-// WithInsecure allows plaintext to any address: whoever is on the way can read
-// the passes and the token, and forge the decisions.
+// WithInsecure allows plaintext to any address. Anyone on the network path can then read the passes
+// and the token, and forge the decisions.
 func WithInsecure() Option {
 	return func(o *options) { o.insecure = true }
 }
 
-// balanced is grpc's configuration for WithBalancing: the empty name asks for the
-// health of the daemon as a whole.
+// balanced configures grpc for WithBalancing. The empty service name asks for the health of the
+// whole daemon.
 const balanced = `{"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": ""}}`
 
-// WithBalancing spreads streams and calls over the replicas: over every address
-// that the target's name has, such as those of a headless service at
-// dns:///ckd.default.svc:8590. Replicas that are not to be reached, or whose health
-// says that they are not serving, get none.
+// WithBalancing spreads streams and calls over the replicas: over every address of the target's
+// name, for example of a headless service at dns:///ckd.default.svc:8590. Replicas that cannot be
+// reached, or that report that they are not serving, get no traffic.
 //
-// A session is one stream, and so on one replica: the next session, or what
-// follows when its stream breaks, goes to the next. Names are looked up again when
-// a connection is lost; replicas that were added are found then.
+// A session uses one stream, and so one replica. The next session, or the next stream of the same
+// session, goes to the next replica. Names are looked up again when a connection is lost, which is
+// when new replicas are found.
 func WithBalancing() Option {
 	return func(o *options) { o.balancing = true }
 }
 
-// WithDialOptions adds options of grpc's own. They come last, and so win.
+// WithDialOptions adds grpc options. They override those of this package.
 func WithDialOptions(opts ...grpc.DialOption) Option {
 	return func(o *options) { o.dial = append(o.dial, opts...) }
 }
 
-// WithMessageBytes sets how large a message the daemon accepts, for Decompose:
-// larger batches are sent in several calls. The default is 4 MiB. A session
-// learns the limit from the daemon.
+// WithMessageBytes sets the size of the largest message that the daemon accepts, for Decompose,
+// which splits larger batches into several calls. The default is 4 MiB. Sessions learn the limit
+// from the daemon.
 func WithMessageBytes(n int) Option {
 	return func(o *options) { o.messageBytes = n }
 }
 
-// Dial makes a client of the daemon at target: host:port, unix:/path/of.sock, or
-// any other name that grpc resolves. It does not wait for a connection.
+// Dial returns a client of the daemon at target: host:port, unix:/path/of.sock, or any other name
+// that grpc resolves. It does not wait for a connection.
 //
-// Without credentials the connection is plaintext, which is refused unless the
-// target is a unix socket or a loopback address.
+// Without credentials the connection is plaintext. Dial refuses that unless the target is a unix
+// socket or a loopback address.
 func Dial(target string, opts ...Option) (*Client, error) {
 	o := options{messageBytes: defaultMessageBytes}
 	for _, opt := range opts {
@@ -146,15 +144,15 @@ func Dial(target string, opts ...Option) (*Client, error) {
 	}
 	var token *tokenFile
 	if o.token != nil {
-		strict := !o.insecure && !(o.plain() && isLocal(target)) // there, grpc would ask for too much
+		strict := !o.insecure && !(o.plain() && isLocal(target)) // grpc takes the loopback for plaintext
 		if token, err = openToken(*o.token, strict, o.insecure); err != nil {
 			return nil, fmt.Errorf("dial %q: %w", target, err)
 		}
 		dial = append(dial, grpc.WithPerRPCCredentials(token), grpc.WithChainUnaryInterceptor(token.again))
 	}
 	conn, err := grpc.NewClient(target, append(dial, o.dial...)...)
-	// These have no type of their own. Credentials may also be among grpc's options, so
-	// that grpc alone knows what there is.
+	// grpc's errors have no types. Only grpc knows all credentials, because WithDialOptions may hold
+	// some too.
 	switch {
 	case err == nil:
 		return &Client{conn, ckdv1.NewUncertaintyServiceClient(conn), token, o.messageBytes}, nil
@@ -168,25 +166,25 @@ func Dial(target string, opts ...Option) (*Client, error) {
 	return nil, fmt.Errorf("dial %q: %w", target, err)
 }
 
-// Close ends the connection. Sessions that are still open break.
+// Close closes the connection. Sessions that are still open break.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// Models returns every model that the daemon has a policy for, by name.
+// Models returns every model for which the daemon has a policy, sorted by name.
 func (c *Client) Models(ctx context.Context) ([]*ckdv1.Model, error) {
 	reply, err := c.rpc.ListModels(ctx, &ckdv1.ListModelsRequest{})
 	return reply.GetModels(), err
 }
 
-// Model returns one model's policy as it is in force.
+// Model returns the policy in force for one model.
 func (c *Client) Model(ctx context.Context, name string) (*ckdv1.Model, error) {
 	reply, err := c.rpc.GetModel(ctx, &ckdv1.GetModelRequest{Model: name})
 	return reply.GetModel(), err
 }
 
-// plain tells that no option secures the connection.
+// plain reports whether no option secures the connection.
 func (o *options) plain() bool { return o.credentials == nil && o.tls == nil }
 
-// transport is the credentials of the connection; nil where there are none.
+// transport returns the credentials of the connection, or nil without any.
 func (o *options) transport(target string) (credentials.TransportCredentials, error) {
 	if o.insecure && !o.plain() || o.tls != nil && o.credentials != nil {
 		return nil, errors.New("two ways to secure the connection, expected one of WithTLS, WithCredentials and WithInsecure")
@@ -197,14 +195,13 @@ func (o *options) transport(target string) (credentials.TransportCredentials, er
 	case o.insecure:
 		return insecure.NewCredentials(), nil
 	case o.credentials == nil && isLocal(target):
-		// They look at each connection, so that a name which turns out to be
-		// elsewhere is refused as well.
+		// These check each connection, so a local name that resolves to another machine is refused.
 		return local.NewCredentials(), nil
 	}
 	return o.credentials, nil
 }
 
-// isLocal tells by its text whether a target is on this machine.
+// isLocal reports whether the text of a target names this machine.
 func isLocal(target string) bool {
 	if strings.HasPrefix(target, "unix:") || strings.HasPrefix(target, "unix-abstract:") {
 		return true

@@ -3,21 +3,18 @@ package client_test
 import (
 	"context"
 	"net"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
 
 	"github.com/ckd-project/ckd/client"
-	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
+// TestDialRefusesPlaintextElsewhere checks which targets Dial takes for this machine.
 func TestDialRefusesPlaintextElsewhere(t *testing.T) {
 	const refused = "plaintext is for unix sockets and loopback addresses"
 	plain := client.WithDialOptions(grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -54,66 +51,49 @@ func TestDialRefusesPlaintextElsewhere(t *testing.T) {
 		{"ckd:9090", client.WithMessageBytes(10), "messages of 10 bytes, expected more than 128"},
 		{"localhost:9090", client.WithDialOptions(grpc.WithDefaultServiceConfig("{")), `dial "localhost:9090": grpc: `},
 	} {
-		var opts []client.Option
-		if c.option != nil {
-			opts = append(opts, c.option)
-		}
-		cl, err := client.Dial(c.target, opts...)
-		if err == nil {
-			_ = cl.Close()
-		}
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: error %v, expected %q", c.target, err, c.want)
-		}
-	}
-}
-
-func TestDialRealSockets(t *testing.T) {
-	for _, network := range []string{"tcp", "unix"} {
-		t.Run(network, func(t *testing.T) {
-			address := "127.0.0.1:0"
-			if network == "unix" {
-				address = filepath.Join(t.TempDir(), "s")
+		t.Run(c.target, func(t *testing.T) {
+			if c.option == nil {
+				checkDial(t, c.want, c.target)
+			} else {
+				checkDial(t, c.want, c.target, c.option)
 			}
-			listener, err := net.Listen(network, address)
-			ok(t, err)
-			server := grpc.NewServer()
-			ckdv1.RegisterUncertaintyServiceServer(server, newFake(2))
-			var wg sync.WaitGroup
-			wg.Go(func() { _ = server.Serve(listener) })
-			defer wg.Wait()
-			defer server.Stop()
-
-			target := listener.Addr().String()
-			if network == "unix" {
-				target = "unix:" + target
-			}
-			c, err := client.Dial(target)
-			ok(t, err)
-			defer c.Close()
-			s, err := c.Session(t.Context(), client.SessionConfig{Model: model})
-			ok(t, err)
-			g := open(t, s, "a")
-			ok(t, g.Send(low))
-			ok(t, g.Send(low))
-			if r := wait(t, g)[0]; !r.Retained() {
-				t.Errorf("result %+v, expected it retained", r)
-			}
-			ok(t, s.Close())
 		})
 	}
 }
 
-// A name that looks like this machine and leads elsewhere is found out.
+// TestDialUnixSocket checks that plaintext is used on a unix socket; the tests of tokens do so on
+// the loopback.
+func TestDialUnixSocket(t *testing.T) {
+	c, err := client.Dial("unix:" + listen(t, "unix").address)
+	ok(t, err)
+	defer c.Close()
+	s := newSession(t, c, client.SessionConfig{})
+	decideOne(t, s)
+	ok(t, s.Close())
+}
+
+// checkDial expects that Dial works, or fails with a text.
+func checkDial(t *testing.T, want, target string, opts ...client.Option) {
+	t.Helper()
+	c, err := client.Dial(target, opts...)
+	if err == nil {
+		ok(t, c.Close())
+	}
+	saying(want).check(t, target, err)
+	if err != nil && (strings.Contains(err.Error(), "s3c") || strings.Contains(err.Error(), "PRIVATE")) {
+		t.Errorf("the error shows what is in a file: %v", err)
+	}
+}
+
+// TestDialLooksAtTheConnection checks that a local name that leads to another machine is refused
+// when the connection is made.
 func TestDialLooksAtTheConnection(t *testing.T) {
-	near, far := net.Pipe() // whose address is not on the loopback
+	near, far := net.Pipe() // the addresses of a pipe are not on the loopback
 	defer far.Close()
 	dial := grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return near, nil })
 	c, err := client.Dial("passthrough:///localhost:9090", client.WithDialOptions(dial))
 	ok(t, err)
 	defer c.Close()
 	_, err = c.Models(t.Context())
-	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "non-local address") {
-		t.Errorf("error %v, expected that the connection is refused", err)
-	}
+	fault{codes.Unavailable, 0, "non-local address"}.check(t, "Models", err)
 }

@@ -1,23 +1,24 @@
-// Package client sends stochastic passes to a ckd daemon and hands back its
-// decisions.
+// Package client sends stochastic passes to a ckd daemon and returns its decisions.
 //
-// An error is never a retain. An input that was answered with an error, or not
-// at all, has not been cleared: treat it as one that a person must see, or send
-// it again. [Result.Retained] is true for nothing but a decision to retain.
+// Stability: stable. Exported names are deprecated for one minor version before they change.
 //
-// A [Session] is one stream with many inputs in flight, for a model server that
-// runs S passes over a batch of B inputs:
+// An error is never a retain. An input that was answered with an error, or not at all, has not
+// been cleared: send it again or show it to a person. [Result.Retained] returns true only for a
+// decision to retain.
+//
+// A [Session] is one stream with many inputs in flight. It suits a model server that runs S passes
+// over a batch of B inputs:
 //
 //	c, err := client.Dial("unix:/run/ckd.sock")
 //	...
 //	defer c.Close()
 //	session, err := c.Session(ctx, client.SessionConfig{Model: "fetal-health"})
 //	...
-//	group, err := session.Open(ctx, ids)     // waits while too many inputs are in flight
+//	group, err := session.Open(ctx, ids) // waits while too many inputs are in flight
 //	for range passes {
-//		err = group.Send(values)         // one pass of the batch: [inputs][classes]
+//		err = group.Send(values) // one pass of the batch: [inputs][classes]
 //	}
-//	results, err := group.Wait(ctx)          // one for every id, in the order of the ids
+//	results, err := group.Wait(ctx) // one for every id, in the order of the ids
 //	for _, r := range results {
 //		if !r.Retained() {
 //			askAPerson(r.ID)
@@ -25,98 +26,96 @@
 //	}
 //	err = session.Close()
 //
-// [Client.Decompose] is for passes that are complete.
+// When all passes are at hand already, [Client.Decompose] sends them in one call.
 //
-// What a session promises:
-//   - Every input of every group is answered exactly once. What has no answer when
-//     the session ends gets an [*InputError] that says so.
-//   - Nothing waits for ever: contexts end Open and Wait, and the end of the
-//     session ends everything else.
-//   - A client, a session and a group may be used by many goroutines at once.
-//   - Values are copied before a call returns, and may then be overwritten.
+// A session guarantees:
+//   - Every input of every group gets exactly one answer. An input that has none when the session
+//     ends gets an [*InputError] that says so.
+//   - Nothing waits for ever: contexts end Open and Wait, and the end of the session ends
+//     everything else.
+//   - Many goroutines may use a client, a session and a group at once.
+//   - Values are copied before a call returns and may then be overwritten.
 //
 // # Connections
 //
-// Plaintext is for unix sockets and the loopback. Elsewhere [WithTLS] takes
-// certificates and [WithTokenFile] a bearer token, both from files that are read
-// again when they change; what cannot be read then leaves in use what was read
-// before. [WithBalancing] spreads streams and calls over replicas:
+// Plaintext is allowed on unix sockets and the loopback. For other addresses use [WithTLS] and, for
+// a bearer token, [WithTokenFile]. Both read their files again when these change; if a file cannot
+// be read then, its last content stays in use. [WithBalancing] spreads streams and calls over
+// replicas:
 //
 //	c, err := client.Dial("dns:///ckd.grading.svc:8590",
 //		client.WithBalancing(),
 //		client.WithTLS(client.TLSFiles{CA: "/etc/ckd/ca.crt"}),
 //		client.WithTokenFile("/var/run/secrets/ckd/token"))
 //
-// A session is on one replica at a time. To use several at once, open a session for
-// each: they go round.
+// A session uses one replica at a time. To use several at once, open a session for each: sessions
+// go round the replicas.
 //
 // # When the stream breaks
 //
-// A stream ends UNAVAILABLE when the daemon stops, dies or is lost, or when the
-// stream has reached its age. The session then opens another, which grpc may lead
-// to another replica, and sends what has no answer: for every group the inputs
-// that wait, with all their passes so far. Inputs that a stopping daemon refused
-// (DRAINING) are among them. Callers notice nothing but time. An answer that came
-// before the break stands. One that was lost on the way is asked for again, so that
-// the daemon's counts may hold an input twice; the caller gets one answer.
+// A stream ends with UNAVAILABLE when the daemon stops, dies or is lost, or when the stream has
+// reached its maximum age. The session then opens another stream, perhaps to another replica, and
+// sends the inputs without an answer again, with all their passes so far. This includes inputs that
+// a stopping daemon refused (DRAINING). Callers notice only a delay. Answers that came before the
+// break stand. If an answer was lost on the way, the daemon decides that input again and may count
+// it twice; the caller gets one answer.
 //
-// This goes on for as long as [Reconnect] allows. Time counts while any input waits
-// and no stream has answered anything since the break: a daemon that takes streams
-// and breaks them at once is given up too. Then the session ends, with errors that
-// are Unanswered. Attempts are apart by a delay that grows, with some chance in it;
-// Dial sets grpc's own delays to the same defaults.
+// The session keeps trying as long as [Reconnect] allows. Time counts while any input waits and no
+// stream has answered anything since the break, so a daemon that accepts streams and breaks them at
+// once is given up too. Then the session ends, and the waiting inputs get errors that are
+// Unanswered. The delay between attempts grows and has a random part. Dial sets grpc's own delays
+// to the same defaults.
 //
-// A daemon that has too much to do (OVERLOADED, TOO_MANY_STREAMS,
-// OUT_OF_MEMORY_BUDGET) is tried again too, not before the delay that it asks for in
-// google.rpc.RetryInfo; a delay that is longer than what is left of the limit ends
-// the attempts at once. What would take all its memory alone comes without a delay,
-// and is not sent again. So is a single input for which it has no room at the moment,
-// while the others of its group go on: within the limit it is sent again on the same
-// stream, and then answered with the daemon's error. The first stream of a session
-// waits for an overloaded daemon, but not for one that is not there.
+// An overloaded daemon (OVERLOADED, TOO_MANY_STREAMS, OUT_OF_MEMORY_BUDGET) is tried again after
+// the delay that it asks for in google.rpc.RetryInfo. If that delay exceeds what is left of the
+// limit, the session gives up at once. OUT_OF_MEMORY_BUDGET without a delay means that the request
+// alone exceeds the budget; it is not sent again. When the daemon lacks room for a single input,
+// the others of its group go on; that input is sent again on the same stream, and answered with the
+// daemon's error when the limit runs out. The first stream of a session waits for an overloaded
+// daemon, but not for one that cannot be reached.
 //
-// Everything else ends the session, as sending again would not mend it: a policy
-// that was removed or changed its shape (POLICY_CHANGED: from the daemon, or found
-// when the stream is opened again with other classes, kind or passes), results that
-// were not read (SEND_STALLED), other limits of all kinds, a broken contract, the
-// session's context. A token that is refused (UNAUTHENTICATED) does, unless its file
-// holds another by then.
+// Any other error ends the session, because sending again would not help:
+//   - a policy that was removed, or that now has other classes, kind or passes (POLICY_CHANGED)
+//   - results that were not read (SEND_STALLED)
+//   - other limits of the daemon, and a broken contract
+//   - the end of the session's context
+//   - a refused token (UNAUTHENTICATED), unless its file holds another one by then
 //
-// Limits of the daemon may be other ones on the next stream. If it admits fewer
-// inputs than wait, they go up in turns, as answers make room.
+// The next stream may have other limits. If it admits fewer inputs than wait, they are sent in
+// turns as answers make room.
 //
-// To send again, a session keeps the passes of inputs without an answer, as they
-// were encoded for the wire: 4 bytes for every class of every pass, at most twice
-// that while part of a group is answered. A full window of 1024 inputs with 30
-// passes of 10 classes is 1.2 MB. Reconnect.Disabled keeps nothing.
+// To be able to send again, a session keeps the encoded passes of inputs without an answer: 4 bytes
+// for each class of each pass, and at most twice that while part of a group is answered. A full
+// window of 1024 inputs with 30 passes of 10 classes takes 1.2 MB. With Reconnect.Disabled the
+// session keeps nothing.
 //
-// # Passes that are not needed
+// # Stopping early
 //
-// Most decisions are settled long before the last pass. SessionConfig.AcceptSettled has
-// inputs answered by then, where their policy has a rule for it. [Group.Rows] says which
-// inputs still need passes, so that the model leaves the others out of its next batch;
-// [Session.DoRows] is that loop:
+// Most decisions are clear long before the last pass. With SessionConfig.AcceptSettled, the
+// daemon answers such inputs at once if their policy has an early-stopping rule. [Group.Rows]
+// returns the inputs that still need passes, so that the model can leave the others out of its next
+// batch. [Session.DoRows] runs that loop:
 //
 //	results, err := session.DoRows(ctx, ids, func(rows []int) ([]float32, error) {
 //		return forward(batch, rows) // one pass of these inputs: [rows][classes]
 //	})
 //
-// [Result.Settled] tells such an answer, and Decomposition.Passes on how many passes it
-// is. DoRows waits for the daemon after each pass, as [Group.Sync] does; Group.Rows says
+// [Result.Settled] reports such an answer, and Decomposition.Passes how many passes it took. DoRows
+// waits for the daemon after each pass, as [Group.Sync] does; the documentation of Group.Rows says
 // what it costs not to wait.
 //
-// A new stream asks for it again, and an input that is sent again may be settled again;
-// a daemon that is older, or stopped settling, has all passes of all inputs.
+// After a break, the new stream asks for early answers again, and inputs that are sent again may
+// again be answered early. A daemon that is older, or that has switched early stopping off, gets all
+// passes of all inputs.
 //
 // # When the daemon does not answer
 //
-// A daemon may be connected and yet frozen: a process or a machine that was stopped, a
-// network that drops packets. While a stream or call is open and nothing has come
-// for 15 seconds, the client sends a keepalive ping; without an answer within 10
-// seconds the connection is lost, and so the stream breaks. Reconnect.Limit runs from
-// there: by default, inputs come back as unanswered 55 seconds after the daemon's last
-// sign of life. The context that is given to Wait or Decompose may end it earlier.
+// A daemon may be connected and yet frozen: a stopped process or machine, or a network that drops
+// packets. While a stream or call is open and nothing has come for 15 seconds, the client sends a
+// keepalive ping. Without an answer within 10 seconds the connection is lost and the stream breaks,
+// and Reconnect.Limit begins to run. By default, inputs come back as unanswered 55 seconds after
+// the daemon's last sign of life. The context of Wait or Decompose may end this earlier.
 //
-// The daemon permits pings every 10 seconds. A proxy between the two may not, and closes
-// the connection; [WithDialOptions] takes grpc's keepalive parameters then.
+// The daemon permits a ping every 10 seconds. A proxy between the two may permit fewer and close
+// the connection; in that case set grpc's keepalive parameters with [WithDialOptions].
 package client

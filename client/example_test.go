@@ -8,8 +8,8 @@ import (
 	"github.com/ckd-project/ckd/client"
 )
 
-// A model server runs three passes over a batch of three inputs. The last input's
-// model overflows, which is an error of that input alone.
+// A model server runs three passes over a batch of three inputs. The model overflows on the last
+// input, which fails that input alone.
 func Example() {
 	ctx := context.Background()
 	daemon := newFake(3)
@@ -56,10 +56,10 @@ func Example() {
 	// carla to a person: pass 1: class 1 is NaN, expected a finite value (InvalidArgument, NOT_FINITE)
 }
 
-// Do is a group in one call, here with the passes of one input.
+// Do sends the passes of one group in one call; here the group has one input.
 func ExampleSession_Do() {
 	ctx := context.Background()
-	daemon := newFake(0) // expects no number of passes: Do says when they end
+	daemon := newFake(0) // the policy expects no number of passes: Do finishes the group after the last
 	c, stop := daemon.start()
 	defer stop()
 
@@ -79,12 +79,12 @@ func ExampleSession_Do() {
 	// Output: anna true
 }
 
-// A model leaves inputs out of its next pass when they are answered, here after the
-// second: at most ten passes are computed, and anna needs no more than two.
+// A model leaves inputs out of its next pass once they are answered. At most ten passes are
+// computed; anna needs only two.
 func ExampleSession_DoRows() {
 	ctx := context.Background()
 	daemon := newFake(10)
-	daemon.settles = func(in *fakeInput) bool { return in.id == "anna" }
+	daemon.early = func(in *fakeInput) bool { return in.id == "anna" }
 	c, stop := daemon.start()
 	defer stop()
 
@@ -95,7 +95,7 @@ func ExampleSession_DoRows() {
 	batch := [][]float32{{0.9, 0.1, 0}, {0.5, 0.5, 0}}
 	results, err := session.DoRows(ctx, []string{"anna", "berta"}, func(rows []int) ([]float32, error) {
 		var values []float32
-		for _, row := range rows { // a model computes their next pass
+		for _, row := range rows { // a model would compute the next pass of these rows
 			values = append(values, batch[row]...)
 		}
 		return values, nil

@@ -8,9 +8,11 @@ import (
 	"io"
 	"math"
 	"net"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +20,9 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
@@ -31,109 +36,134 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const model = "fetal-health"
 
-// fake is a daemon that keeps the contract, as far as a client can see, unless a
-// test has it misbehave. Its policy defers above a mean of 0.2 for class 1.
+// fake implements a daemon that keeps the contract, unless a test makes it misbehave. Its policy
+// defers inputs whose mean for class 1 is above 0.2.
 type fake struct {
 	ckdv1.UnimplementedUncertaintyServiceServer
 
 	info *ckdv1.StreamInfo
-	// deliver sends what the contract has the daemon send; nil sends it as it is.
-	// Its error ends the stream, errEnd without a status.
-	deliver func(send func(*ckdv1.DecomposeStreamResponse) error, reply *ckdv1.DecomposeStreamResponse) error
-	// at is called at every boundary between two messages of a stream. Its error
-	// ends the stream, errKill all connections.
+	// deliver sends an answer. Its error ends the stream.
+	deliver func(send send, answer *reply) error
+	// at is called between any two messages of a stream. Its error ends the stream.
 	at func(moment) error
-	// terms changes what a stream states.
+	// terms changes what the first reply states.
 	terms func(*ckdv1.StreamInfo)
-	// drains tells, when a group is to be opened, whether its stream drains from
-	// there on.
+	// drains reports, when a group is opened, whether its stream drains from now on.
 	drains func() bool
-	// crowds tells, when an input is to be opened, whether there is no room for it;
-	// room is what it is answered then.
+	// crowds reports whether an input that is opened finds no room; room is then its answer.
 	crowds func(id string) bool
 	room   *status.Status
-	// settles tells, after a pass that is not the last, whether an input is settled by
-	// those that it has; nil is a daemon, or a policy, without a rule.
-	settles func(*fakeInput) bool
-	// silent is a daemon that does not say what it has dealt with.
+	// early reports, before the last pass, whether an input is decided on the passes it has. nil
+	// stands for a daemon or policy without an early-stopping rule.
+	early func(*fakeInput) bool
+	// silent makes the daemon send no acknowledgements.
 	silent bool
-	// finished is told of every input that has an outcome.
+	// finished is called for every input that has an outcome.
 	finished func(*fakeInput)
-	// half is called at the half-close, after everything is finished; nil ends the stream.
-	half func(send func(*ckdv1.DecomposeStreamResponse) error) error
+	// half is called at the half-close, after all inputs are finished; nil ends the stream.
+	half func(send) error
 	// unary changes the reply of Decompose.
 	unary func(*ckdv1.DecomposeResponse) (*ckdv1.DecomposeResponse, error)
+	// wrap changes the client's end of a connection.
+	wrap func(net.Conn) net.Conn
 
-	server *grpc.Server
-	client *client.Client
+	server  *grpc.Server
+	health  *health.Server
+	stop    func()
+	address string         // where listen serves
+	client  *client.Client // made by dial
+
+	streams, blocks atomic.Int64
+	passes          atomic.Int64 // passes received for inputs
+	late            atomic.Int64 // those for inputs that were already answered
 
 	mu         sync.Mutex
-	faults     []string // what the client did wrong
-	streams    int
-	blocks     int
-	passes     int      // that came for inputs, and
-	late       int      // of these, for inputs that had their answer
-	calls      []int    // inputs of each unary call
-	posteriors []string // that streams and calls stated
+	faults     []string // breaches of the contract by the client
+	calls      []int    // number of inputs of each unary call
+	posteriors []string // posteriors that streams and calls stated
 	conns      []net.Conn
 }
 
-var (
-	errEnd  = errors.New("end the stream")
-	errKill = errors.New("kill the daemon")
+type (
+	reply = ckdv1.DecomposeStreamResponse
+	send  = func(*reply) error
 )
 
-// moment is a boundary between two messages of a stream.
+var (
+	errEnd  = errors.New("end the stream without a status")
+	errKill = errors.New("end all connections")
+)
+
+// moment names a point between two messages of a stream.
 type moment int
 
 const (
-	begun    moment = iota // nothing is received
-	headed                 // the header is received, nothing is sent
-	welcomed               // the first reply is sent
-	received               // a block, which was not looked at
-	decided                // its answer is not sent
-	answered               // and now it is
-	closing                // the half-close is received, nothing is finished
+	begun    moment = iota // nothing was received
+	headed                 // the header was received, nothing was sent
+	welcomed               // the first reply was sent
+	received               // a block was received and not yet read
+	decided                // the block was read, its answer not yet sent
+	answered               // the answer was sent
+	closing                // the half-close was received, nothing is finished yet
 )
 
-// newFake is a daemon of three classes and passes expected, 0 for none.
+// newFake returns a daemon with three classes that expects the given number of passes, or any
+// number for 0.
 func newFake(passes uint32) *fake {
-	return &fake{room: crowded, info: &ckdv1.StreamInfo{
-		Classes:        []string{"normal", "suspect", "pathological"},
-		Kind:           ckdv1.Kind_KIND_PROBABILITIES,
-		ExpectedPasses: passes,
-		FewestPasses:   2,
-		Limits: &ckdv1.Limits{
-			OpenInputsPerStream: 64,
-			OpenGroupsPerStream: 8,
-			MessageBytes:        4 << 20,
+	return &fake{
+		room:    crowded,
+		health:  health.NewServer(),
+		deliver: func(send send, answer *reply) error { return send(answer) },
+		info: &ckdv1.StreamInfo{
+			Classes:        []string{"normal", "suspect", "pathological"},
+			Kind:           ckdv1.Kind_KIND_PROBABILITIES,
+			ExpectedPasses: passes,
+			FewestPasses:   2,
+			Limits:         &ckdv1.Limits{OpenInputsPerStream: 64, OpenGroupsPerStream: 8, MessageBytes: 4 << 20},
 		},
-	}}
+	}
 }
 
-// start serves in memory, and returns a client and what ends both.
-func (f *fake) start(opts ...client.Option) (*client.Client, func()) {
-	listener := bufconn.Listen(1 << 16)
-	f.server = grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20)) // its own limit is counted below
+// serve serves on a listener until stop.
+func (f *fake) serve(listener net.Listener, opts ...grpc.ServerOption) {
+	f.server = grpc.NewServer(append(opts,
+		grpc.MaxRecvMsgSize(64<<20), // the fake checks the limit itself
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second}))...)
 	ckdv1.RegisterUncertaintyServiceServer(f.server, f)
+	healthpb.RegisterHealthServer(f.server, f.health)
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = f.server.Serve(recordingListener{listener, f}) })
-	dial := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) })
+	f.stop = sync.OnceFunc(func() {
+		f.server.Stop()
+		wg.Wait()
+	})
+}
+
+// start serves in memory. It returns a client and a function that stops both.
+func (f *fake) start(opts ...client.Option) (*client.Client, func()) {
+	listener := bufconn.Listen(1 << 16)
+	f.serve(listener)
+	dial := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		conn, err := listener.DialContext(ctx)
+		if err == nil && f.wrap != nil {
+			conn = f.wrap(conn)
+		}
+		return conn, err
+	})
 	c, err := client.Dial("passthrough:///fake", append(opts, client.WithInsecure(), client.WithDialOptions(dial))...)
 	if err != nil {
 		panic(err)
 	}
 	return c, func() {
 		_ = c.Close()
-		f.server.Stop()
-		wg.Wait()
+		f.stop()
 	}
 }
 
-// session starts the fake and opens a session on it; the end of the test ends both.
-func (f *fake) session(t testing.TB, config client.SessionConfig) *client.Session {
+// dial starts the fake and returns a client. The end of the test stops both.
+func (f *fake) dial(t tester, opts ...client.Option) *client.Client {
 	t.Helper()
-	c, stop := f.start()
+	c, stop := f.start(opts...)
 	f.client = c
 	t.Cleanup(func() {
 		stop()
@@ -143,12 +173,29 @@ func (f *fake) session(t testing.TB, config client.SessionConfig) *client.Sessio
 			t.Errorf("the client broke the contract: %s", fault)
 		}
 	})
-	config.Model = model
-	s, err := c.Session(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
+	return c
+}
+
+// session starts the fake and opens a session on it. The end of the test stops both.
+func (f *fake) session(t tester, config client.SessionConfig) *client.Session {
+	t.Helper()
+	return newSession(t, f.dial(t), config)
+}
+
+// listen serves a fake that expects two passes on a real socket.
+func listen(t *testing.T, network string, opts ...grpc.ServerOption) *fake {
+	t.Helper()
+	address := "127.0.0.1:0"
+	if network == "unix" {
+		address = filepath.Join(t.TempDir(), "s")
 	}
-	return s
+	listener, err := net.Listen(network, address)
+	ok(t, err)
+	f := newFake(2)
+	f.address = listener.Addr().String()
+	f.serve(listener, opts...)
+	t.Cleanup(f.stop)
+	return f
 }
 
 // recordingListener keeps the connections that it accepts.
@@ -167,7 +214,7 @@ func (l recordingListener) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// kill ends all connections, as the death of a daemon does.
+// kill closes all connections, as if the daemon died.
 func (f *fake) kill() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -177,7 +224,31 @@ func (f *fake) kill() {
 	f.conns = nil
 }
 
-// reach asks the test what happens at a moment.
+// hold makes the daemon keep its answers back until the channel is closed.
+func (f *fake) hold() chan struct{} {
+	slow := make(chan struct{})
+	f.deliver = func(send send, answer *reply) error {
+		<-slow
+		return send(answer)
+	}
+	return slow
+}
+
+// outOfReach makes the daemon refuse all streams from a call of gone until one of back.
+func (f *fake) outOfReach(refusal error) (gone func(), tried *atomic.Int64, back func()) {
+	var away atomic.Bool
+	tried = new(atomic.Int64)
+	f.at = func(moment) error {
+		if !away.Load() {
+			return nil
+		}
+		tried.Add(1)
+		return refusal
+	}
+	return func() { away.Store(true); f.kill() }, tried, func() { away.Store(false) }
+}
+
+// reach lets the test act at a moment.
 func (f *fake) reach(m moment) error {
 	if f.at == nil {
 		return nil
@@ -196,9 +267,14 @@ func (f *fake) fault(format string, args ...any) {
 }
 
 func (f *fake) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStreamServer) error {
-	f.mu.Lock()
-	f.streams++
-	f.mu.Unlock()
+	f.streams.Add(1)
+	if err := f.stream(stream); !errors.Is(err, errEnd) {
+		return err
+	}
+	return nil
+}
+
+func (f *fake) stream(stream ckdv1.UncertaintyService_DecomposeStreamServer) error {
 	if err := f.reach(begun); err != nil {
 		return err
 	}
@@ -225,23 +301,17 @@ func (f *fake) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStreamSe
 		info.ExpectedPasses = header.GetPasses()
 	}
 	info.Acknowledges = header.GetAcceptSettled() && !f.silent
-	info.Settles = header.GetAcceptSettled() && f.settles != nil
+	info.Settles = header.GetAcceptSettled() && f.early != nil
 	if f.terms != nil {
 		f.terms(info)
 	}
 	st := &fakeStream{fake: f, info: info, detail: header.GetDetail(), groups: map[uint64][]*fakeInput{}}
-	send := func(reply *ckdv1.DecomposeStreamResponse) error {
-		st.openInputs -= len(reply.GetResults())
-		return stream.Send(reply)
+	send := func(r *reply) error {
+		st.openInputs -= len(r.GetResults())
+		return stream.Send(r)
 	}
-	deliver := f.deliver
-	if deliver == nil {
-		deliver = func(send func(*ckdv1.DecomposeStreamResponse) error, reply *ckdv1.DecomposeStreamResponse) error {
-			return send(reply)
-		}
-	}
-	if err := deliver(send, &ckdv1.DecomposeStreamResponse{Info: info}); err != nil {
-		return end(err)
+	if err := send(&reply{Info: info}); err != nil {
+		return err
 	}
 	if err := f.reach(welcomed); err != nil {
 		return err
@@ -271,12 +341,12 @@ func (f *fake) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStreamSe
 			if err := f.reach(decided); err != nil {
 				return err
 			}
-			reply := &ckdv1.DecomposeStreamResponse{Policies: []*ckdv1.PolicyRef{fakePolicy}, Results: results}
+			answer := &reply{Policies: []*ckdv1.PolicyRef{fakePolicy}, Results: results}
 			if info.GetAcknowledges() {
-				reply.Blocks = st.blocks
+				answer.Blocks = st.blocks
 			}
-			if err := deliver(send, reply); err != nil {
-				return end(err)
+			if err := f.deliver(send, answer); err != nil {
+				return err
 			}
 			if err := f.reach(answered); err != nil {
 				return err
@@ -284,7 +354,7 @@ func (f *fake) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStreamSe
 		}
 		if err != nil {
 			if f.half != nil {
-				return end(f.half(send))
+				return f.half(send)
 			}
 			return nil
 		}
@@ -296,10 +366,10 @@ func (f *fake) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStreamSe
 
 var crowded = retryIn(time.Millisecond, full)
 
-// full is what does not pass, and crowded what does.
+// full refuses an input for good; crowded refuses it for now.
 var full = fail(codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, "no room for the input", nil)
 
-// retryIn is a status with a delay after which to try again.
+// retryIn adds to a status the delay after which to try again.
 func retryIn(delay time.Duration, st *status.Status) *status.Status {
 	st, err := st.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(delay)})
 	if err != nil {
@@ -310,23 +380,16 @@ func retryIn(delay time.Duration, st *status.Status) *status.Status {
 
 var draining = fail(codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING, "the daemon is stopping", nil)
 
-func end(err error) error {
-	if errors.Is(err, errEnd) {
-		return nil
-	}
-	return err
-}
-
 var fakePolicy = &ckdv1.PolicyRef{Model: model, Version: "1", Hash: "abc"}
 
-// fakeStream is the state of one stream.
+// fakeStream holds the state of one stream.
 type fakeStream struct {
 	fake       *fake
 	info       *ckdv1.StreamInfo
 	detail     ckdv1.Detail
 	groups     map[uint64][]*fakeInput
 	last       uint64
-	openInputs int // those without an answer
+	openInputs int // inputs without an answer
 	openGroups int
 	blocks     uint64
 	draining   bool
@@ -341,9 +404,7 @@ type fakeInput struct {
 }
 
 func (st *fakeStream) block(b *ckdv1.Block) []*ckdv1.Result {
-	st.fake.mu.Lock()
-	st.fake.blocks++
-	st.fake.mu.Unlock()
+	st.fake.blocks.Add(1)
 	var results []*ckdv1.Result
 	if len(b.GetInputIds()) > 0 {
 		if b.GetGroup() <= st.last {
@@ -376,7 +437,7 @@ func (st *fakeStream) block(b *ckdv1.Block) []*ckdv1.Result {
 	}
 	group := st.groups[b.GetGroup()]
 	if group == nil && st.draining {
-		return nil // late: its opening was refused
+		return nil // late: the opening of its group was refused
 	}
 	if group == nil {
 		st.fake.fault("group %d is unknown", b.GetGroup())
@@ -397,39 +458,30 @@ func (st *fakeStream) block(b *ckdv1.Block) []*ckdv1.Result {
 	for i, in := range named {
 		for p := range int(b.GetPasses()) {
 			at := (p*len(named) + i) * k
-			st.fake.count(in)
+			st.fake.passes.Add(1)
 			if in.done {
+				st.fake.late.Add(1)
 				continue
 			}
 			in.passes = append(in.passes, values[at:at+k])
 			if bad := notFinite(in); bad != nil {
-				results = append(results, st.settle(in, bad))
+				results = append(results, st.finish(in, bad))
 			} else if len(in.passes) == int(st.info.GetExpectedPasses()) {
-				results = append(results, st.settle(in, outcome(in, st.detail, st.info)))
-			} else if st.info.GetSettles() && len(in.passes) >= 2 && st.fake.settles(in) {
-				early := outcome(in, st.detail, st.info)
-				early.GetDecomposition().Settled = true
-				results = append(results, st.settle(in, early))
+				results = append(results, st.finish(in, outcome(in, st.detail, st.info)))
+			} else if st.info.GetSettles() && len(in.passes) >= 2 && st.fake.early(in) {
+				r := outcome(in, st.detail, st.info)
+				r.GetDecomposition().Settled = true
+				results = append(results, st.finish(in, r))
 			}
 		}
 		if b.GetFinal() && !in.done {
-			results = append(results, st.settle(in, outcome(in, st.detail, st.info)))
+			results = append(results, st.finish(in, outcome(in, st.detail, st.info)))
 		}
 	}
 	return results
 }
 
-// count counts a pass of an input.
-func (f *fake) count(in *fakeInput) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.passes++
-	if in.done {
-		f.late++
-	}
-}
-
-// refuse answers the inputs of a group that comes too late.
+// refuse answers the inputs of a group that was opened while the stream drains.
 func (st *fakeStream) refuse(b *ckdv1.Block) []*ckdv1.Result {
 	var results []*ckdv1.Result
 	for i, id := range b.GetInputIds() {
@@ -439,15 +491,15 @@ func (st *fakeStream) refuse(b *ckdv1.Block) []*ckdv1.Result {
 	return results
 }
 
-// refused is the answer to an input that is not taken.
+// refused returns the answer to an input that is not admitted.
 func (in *fakeInput) refused(why *status.Status) *ckdv1.Result {
 	return &ckdv1.Result{
 		InputId: in.id, Group: in.group, Row: uint32(in.row), Outcome: &ckdv1.Result_Error{Error: why.Proto()},
 	}
 }
 
-// settle completes an input's result.
-func (st *fakeStream) settle(in *fakeInput, r *ckdv1.Result) *ckdv1.Result {
+// finish marks an input as done and returns its result.
+func (st *fakeStream) finish(in *fakeInput, r *ckdv1.Result) *ckdv1.Result {
 	in.done = true
 	if st.fake.finished != nil {
 		st.fake.finished(in)
@@ -463,14 +515,14 @@ func (st *fakeStream) finishAll() []*ckdv1.Result {
 	for _, group := range st.groups {
 		for _, in := range group {
 			if !in.done {
-				results = append(results, st.settle(in, outcome(in, st.detail, st.info)))
+				results = append(results, st.finish(in, outcome(in, st.detail, st.info)))
 			}
 		}
 	}
 	return results
 }
 
-// outcome is the result of an input that has its passes.
+// outcome returns the result of an input that has its passes.
 func outcome(in *fakeInput, detail ckdv1.Detail, info *ckdv1.StreamInfo) *ckdv1.Result {
 	r := &ckdv1.Result{InputId: in.id, Group: in.group, Row: uint32(in.row)}
 	if len(in.passes) < int(info.GetFewestPasses()) {
@@ -492,7 +544,7 @@ func outcome(in *fakeInput, detail ckdv1.Detail, info *ckdv1.StreamInfo) *ckdv1.
 	return r
 }
 
-// notFinite refuses an input whose last pass has a NaN.
+// notFinite returns an error if the input's last pass has a NaN, else nil.
 func notFinite(in *fakeInput) *ckdv1.Result {
 	pass := len(in.passes) - 1
 	class := slices.IndexFunc(in.passes[pass], func(v float32) bool { return v != v })
@@ -547,7 +599,7 @@ func (f *fake) GetModel(_ context.Context, r *ckdv1.GetModelRequest) (*ckdv1.Get
 	return &ckdv1.GetModelResponse{Model: &ckdv1.Model{Policy: fakePolicy}}, nil
 }
 
-// fail is a status with the daemon's details.
+// fail returns a status with the daemon's details.
 func fail(code codes.Code, reason ckdv1.ErrorReason, message string, fields map[string]string) *status.Status {
 	st, err := status.New(code, message).WithDetails(&errdetails.ErrorInfo{
 		Reason: strings.TrimPrefix(reason.String(), "ERROR_REASON_"), Domain: "ckd.v1", Metadata: fields,

@@ -2,9 +2,7 @@ package client_test
 
 import (
 	"context"
-	"errors"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,25 +12,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/ckd-project/ckd/client"
-	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// freezer stands between clients and a daemon that stops dead, as by SIGSTOP: its
-// connections stay, and new ones are made, but nothing comes back.
-type freezer struct {
-	*bufconn.Listener
-	frozen chan struct{}
-}
-
-func (z freezer) dial(ctx context.Context, _ string) (net.Conn, error) {
-	conn, err := z.DialContext(ctx)
-	return &freezing{Conn: conn, frozen: z.frozen, closed: make(chan struct{})}, err
-}
-
+// freezing wraps a connection to a daemon that freezes, as by SIGSTOP: connections stay, new ones
+// are accepted, and nothing comes back.
 type freezing struct {
 	net.Conn
 	frozen, closed chan struct{}
@@ -53,7 +38,7 @@ func (c *freezing) Read(p []byte) (int, error) {
 func (c *freezing) Write(p []byte) (int, error) {
 	select {
 	case <-c.frozen:
-		return len(p), nil // into the kernel's buffers
+		return len(p), nil // accepted, as by the kernel's buffers
 	default:
 		return c.Conn.Write(p)
 	}
@@ -64,30 +49,17 @@ func (c *freezing) Close() error {
 	return c.Conn.Close()
 }
 
-// freezable serves a fake, and returns a client of it, what freezes it, and what ends
-// both.
-func freezable(f *fake, opts ...client.Option) (c *client.Client, freeze, stop func()) {
-	z := freezer{bufconn.Listen(1 << 16), make(chan struct{})}
-	server := grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second}))
-	ckdv1.RegisterUncertaintyServiceServer(server, f)
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = server.Serve(z) })
-	opts = append([]client.Option{client.WithInsecure(), client.WithDialOptions(grpc.WithContextDialer(z.dial))}, opts...)
-	c, err := client.Dial("passthrough:///fake", opts...)
-	if err != nil {
-		panic(err)
-	}
-	return c, func() { close(z.frozen) }, func() {
-		_ = c.Close()
-		server.Stop()
-		wg.Wait()
-	}
+// freezable lets a test freeze the daemon.
+func (f *fake) freezable() (freeze func()) {
+	frozen := make(chan struct{})
+	f.wrap = func(c net.Conn) net.Conn { return &freezing{Conn: c, frozen: frozen, closed: make(chan struct{})} }
+	return func() { close(frozen) }
 }
 
-// A daemon that is connected, and does not answer any more, is given up like one that
-// is lost. The clock is synctest's, so that no time passes.
+// TestFrozenDaemon checks that the client gives up a daemon that is connected but no longer
+// answers, like a lost one. synctest's clock makes the waiting instant.
 func TestFrozenDaemon(t *testing.T) {
-	const pings, limit = 25 * time.Second, 30 * time.Second // that are missed; of Reconnect
+	const pings, limit = 25 * time.Second, 30 * time.Second // until missed pings are noticed; limit of Reconnect
 	cases := []struct {
 		name   string
 		config client.SessionConfig
@@ -106,55 +78,47 @@ func TestFrozenDaemon(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake(2)
-				cl, freeze, stop := freezable(f, c.opts...)
-				defer stop()
+				freeze := f.freezable()
+				cl := f.dial(t, c.opts...)
 				ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
 				defer cancel()
 				c.config.Model = model
 				s, err := cl.Session(ctx, c.config)
 				ok(t, err)
 				decideOne(t, s)
-				time.Sleep(5 * time.Minute) // in which a daemon that lives is not given up
+				time.Sleep(5 * time.Minute) // a living daemon is not given up in this time
 
 				freeze()
 				since := time.Now()
 				g := open(t, s, "b")
-				ok(t, g.SendPasses(2, slices.Concat(low, low)))
-				r := wait(t, g)[0]
-				var fault *client.InputError
-				if r.Retained() || !errors.As(r.Err, &fault) || !fault.Unanswered || !strings.Contains(fault.Error(), c.text) {
-					t.Errorf("result %+v, expected that it is unanswered, with %q", r, c.text)
-				}
+				ok(t, g.SendPasses(2, every(low, 2)))
+				unanswered(t, fault{codes.Unavailable, 0, c.text}, wait(t, g)...)
 				if waited := time.Since(since); waited > c.within+time.Second {
 					t.Errorf("it took %v, expected %v", waited, c.within)
 				}
 				if strings.HasPrefix(c.name, "the caller's") && time.Since(since) < 30*time.Minute {
 					t.Errorf("it took %v: the caller's own pings do not win", time.Since(since))
 				}
-				if err := s.Close(); status.Code(err) != codes.Unavailable {
-					t.Errorf("Close: %v, expected UNAVAILABLE", err)
-				}
+				fault{code: codes.Unavailable}.check(t, "Close", s.Close())
 			})
 		})
 	}
 }
 
-// So are a call and a first stream.
+// TestFrozenDaemonAtTheStart checks the same for a call, and for the first stream of a session.
 func TestFrozenDaemonAtTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, freeze, stop := freezable(newFake(2))
-		defer stop()
+		f := newFake(2)
+		freeze := f.freezable()
+		c := f.dial(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		batch := client.Batch{Model: model, Layout: client.NSK, Passes: 2, Inputs: 1, Values: slices.Concat(low, low)}
-		_, err := c.Decompose(ctx, batch)
+		_, err := c.Decompose(ctx, one())
 		ok(t, err)
 		freeze()
-		if _, err := c.Session(ctx, client.SessionConfig{Model: model}); status.Code(err) != codes.Unavailable {
-			t.Errorf("Session: %v, expected UNAVAILABLE", err)
-		}
-		if _, err := c.Decompose(ctx, batch); status.Code(err) != codes.Unavailable {
-			t.Errorf("Decompose: %v, expected UNAVAILABLE", err)
-		}
+		_, err = c.Session(ctx, client.SessionConfig{Model: model})
+		fault{code: codes.Unavailable}.check(t, "Session", err)
+		_, err = c.Decompose(ctx, one())
+		fault{code: codes.Unavailable}.check(t, "Decompose", err)
 	})
 }

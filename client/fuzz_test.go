@@ -1,18 +1,16 @@
 package client
 
 import (
-	"context"
 	"reflect"
 	"testing"
 
-	"golang.org/x/sync/semaphore"
 	"google.golang.org/protobuf/proto"
 
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// FuzzReply takes whatever a daemon may send: nothing panics, and at the end every
-// input has one answer, which never changed.
+// FuzzReply checks that no reply of a daemon makes the client panic, and that every input ends with
+// one answer that never changed.
 func FuzzReply(f *testing.F) {
 	retain := &ckdv1.Result_Decomposition{Decomposition: &ckdv1.Decomposition{
 		Decision: &ckdv1.Decision{Action: ckdv1.Action_ACTION_RETAIN},
@@ -25,28 +23,20 @@ func FuzzReply(f *testing.F) {
 		}},
 	} {
 		wire, err := proto.Marshal(reply)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must(f, err)
 		f.Add(wire, wire)
 	}
 	f.Fuzz(func(t *testing.T, first, second []byte) {
-		ctx, cancel := context.WithCancel(context.Background())
-		s := &Session{
-			window: 8, cancel: cancel, done: make(chan struct{}), open: map[*Group]struct{}{},
-			inputs: semaphore.NewWeighted(8), groups: semaphore.NewWeighted(8), messageBytes: 1 << 20,
-		}
-		l := &link{lots: map[uint64]*lot{}, mostInputs: 8, mostGroups: 8, messageBytes: 1 << 20}
+		s := offline(8, 0)
+		l := s.newLink(&stream{terms: s.terms})
 		var groups []*Group
 		for i, ids := range [][]string{{"a", "b"}, {"c"}, {"unsent"}} {
-			g, err := s.Open(ctx, ids)
-			if err != nil {
-				t.Fatal(err)
-			}
+			g, err := s.Open(t.Context(), ids)
+			must(t, err)
 			groups = append(groups, g)
 			if i < 2 {
 				l.enqueue(g)
-				l.place()
+				l.openNext()
 			}
 		}
 		var err error
@@ -55,9 +45,9 @@ func FuzzReply(f *testing.F) {
 			if proto.Unmarshal(wire, &reply) != nil {
 				continue
 			}
-			before := standing(groups)
+			before := snapshot(groups)
 			if err == nil {
-				err = s.take(l, &reply)
+				err = l.handle(&reply)
 			}
 			for r, was := range before {
 				if was.answered() && !reflect.DeepEqual(*r, was) {
@@ -80,15 +70,15 @@ func FuzzReply(f *testing.F) {
 				}
 			}
 		}
-		// All room is given back.
-		if !s.inputs.TryAcquire(8) || !s.groups.TryAcquire(8) {
+		// The window has all its room back.
+		if !s.window.inputs.TryAcquire(8) || !s.window.groups.TryAcquire(8) {
 			t.Fatal("the window has lost room")
 		}
 	})
 }
 
-// standing is a copy of every result by its place.
-func standing(groups []*Group) map[*Result]Result {
+// snapshot copies every result, by its address.
+func snapshot(groups []*Group) map[*Result]Result {
 	at := map[*Result]Result{}
 	for _, g := range groups {
 		for i := range g.results {

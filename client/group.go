@@ -10,52 +10,71 @@ import (
 	"sync"
 )
 
-// Group is the inputs of one batch on a session. An input is finished, and
-// answered, when it has the passes that the daemon expects, or on Finish.
+// Group holds the inputs of one batch on a session. The daemon answers an input when it has the
+// passes that the daemon expects, or after Finish.
 //
-// A group takes room in the session's window until it is answered: finish those
-// that are given up.
+// A group takes room in the session's window until it is answered, so call Finish for inputs that
+// you give up.
 type Group struct {
 	session *Session
 	ids     []string
 	done    chan struct{} // closed when every input is answered
 
 	all    []uint32 // every row
-	opened uint64   // groups that were opened earlier have a lower one
+	opened uint64   // position in the order in which the session opened its groups
 
-	// The session's mu guards what follows.
+	// The session's mu guards the fields below.
 	results []Result // by row
 	order   []int    // rows in the order in which they were answered
 	arrived *sync.Cond
 
-	begun  bool   // something was sent, or is to be
-	parts  []part // all that was sent, in order, for the rows that have no answer
-	passes []int  // by row: how many of them the parts have, or had; noMore where it is final or answered
-	held   int    // rows that the parts have passes of
-	lots   []*lot // where the group is on the session's link
+	begun    bool      // something was sent, or waits to be
+	payloads []payload // everything sent so far, in order, for the rows without an answer
+	passes   []int     // passes sent, by row; noMore when the row is final or answered
+	held     int       // rows whose passes the payloads hold
+	chunks   []*chunk  // the group's inputs on the session's link
 
-	crowded outage // since the daemon had no room for some of the inputs
+	noRoom outage // begins when the daemon first has no room for an input
 }
 
-// Send sends one pass of every input, laid out [inputs][classes]. The values are
-// copied, and may be overwritten when Send returns.
+func newGroup(s *Session, ids []string) *Group {
+	g := &Group{
+		session: s,
+		ids:     slices.Clone(ids),
+		done:    make(chan struct{}),
+		all:     make([]uint32, len(ids)),
+		opened:  s.opened,
+		results: make([]Result, len(ids)),
+		order:   make([]int, 0, len(ids)),
+		arrived: sync.NewCond(&s.mu),
+		passes:  make([]int, len(ids)),
+		held:    len(ids),
+	}
+	for i := range g.all {
+		g.all[i] = uint32(i)
+	}
+	return g
+}
+
+// Send sends one pass of every input, laid out [inputs][classes]. It copies the values, which may
+// be overwritten when Send returns.
 //
-// Inputs that are answered already are left out of what is sent; when all are, nothing
-// is. Send may wait for the daemon to take what was sent before. While the
-// session opens its stream again Send does not wait: the passes are sent then.
+// Inputs that are answered already are left out. Send may wait for the daemon to read what was
+// sent before. While the session opens its stream again Send does not wait: the passes are sent
+// afterwards.
 //
-// An error is of the arguments, and then nothing was sent; or the session has
-// ended, and then the results say what became of the inputs.
+// An error either concerns the arguments, and then nothing was sent, or the session has ended, and
+// then the results say what became of the inputs.
 func (g *Group) Send(values []float32) error { return g.SendPasses(1, values) }
 
-// SendPasses sends several passes of every input, laid out
-// [passes][inputs][classes], as Send does.
+// SendPasses sends several passes of every input, laid out [passes][inputs][classes]. Otherwise it
+// works like Send.
 func (g *Group) SendPasses(passes int, values []float32) error {
 	return g.send(passes, g.all, values)
 }
 
-// SendRows sends one pass of some inputs, laid out [rows][classes], as Send does.
-// Rows are positions in the group's ids, in any order.
+// SendRows sends one pass of some inputs, laid out [rows][classes]. Rows are positions in the
+// group's ids, in any order. Otherwise it works like Send.
 func (g *Group) SendRows(rows []int, values []float32) error {
 	if len(rows) == 0 {
 		return fmt.Errorf("no rows, expected at least one")
@@ -67,23 +86,23 @@ func (g *Group) SendRows(rows []int, values []float32) error {
 	return g.send(1, wire, values)
 }
 
-// Rows is the inputs that still need passes, rising: all but those that are answered,
-// whether decided, settled or failed, that were finished, or that were sent as many
-// passes as the daemon expects. A model leaves the others out of its next pass:
+// Rows returns the inputs that still need passes, rising. It leaves out inputs that are answered
+// (decided or failed), that Finish has ended, or that were sent as many passes as the daemon
+// expects. A model computes its next pass for these rows alone:
 //
 //	for rows := group.Rows(); len(rows) > 0; rows = group.Rows() {
 //		err = group.SendRows(rows, forward(batch, rows))
 //		err = group.Sync(ctx) // so that the answers to this pass are known
 //	}
 //
-// Where the daemon expects no number of passes, rows need them until they are answered.
+// Where the daemon expects no number of passes, rows need passes until they are answered.
 //
-// Without Sync the model need not wait, but an input that t passes settle is computed
-// for t + ceil(r/c) of them, where a pass takes c and the answer to it r: for one too
-// many, if answers come sooner than passes. SendRows leaves out what was answered
-// meanwhile; what it could not know of is late, and the daemon ignores it and counts it.
-// Two groups in turn lose nothing either way: the answers to one come while the other is
-// computed.
+// Without Sync the model need not wait, but computes more passes than needed: when a pass takes
+// time c and its answer time r, an input that t passes decide is computed for t + ceil(r/c). If
+// answers come sooner than passes, that is one pass too many. SendRows leaves out what was answered
+// meanwhile. Passes that cross an answer on the way are ignored and counted by the daemon. A model
+// that computes two groups in turn loses nothing: the answers to one group come while it computes
+// the other.
 func (g *Group) Rows() []int {
 	g.session.mu.Lock()
 	defer g.session.mu.Unlock()
@@ -96,10 +115,10 @@ func (g *Group) Rows() []int {
 	return rows
 }
 
-// Sync waits until the daemon has dealt with what was sent, as far as there was room for
-// it, so that Rows knows what is settled by then. It returns at once where nothing is
-// settled early, or the daemon does not say what it has dealt with. The error is that of
-// ctx.
+// Sync waits until the daemon has dealt with what was sent, so that Rows knows which inputs it has
+// answered. It does not wait for inputs that have no room on the stream. It returns at once where
+// no input is answered early, or where the daemon does not report what it has dealt with. Sync
+// fails only when ctx ends.
 func (g *Group) Sync(ctx context.Context) error {
 	s := g.session
 	stop := context.AfterFunc(ctx, func() {
@@ -110,7 +129,7 @@ func (g *Group) Sync(ctx context.Context) error {
 	defer stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for !g.dealtWith() {
+	for !g.synced() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -119,39 +138,36 @@ func (g *Group) Sync(ctx context.Context) error {
 	return nil
 }
 
-// dealtWith tells that no answer is to come to what was sent so far. The session's mu is
-// held.
-func (g *Group) dealtWith() bool {
+// synced reports whether no further answer can come to what was sent so far. The caller holds mu.
+func (g *Group) synced() bool {
 	l := g.session.link
-	if g.complete() || l != nil && !(l.info.GetAcknowledges() && l.info.GetSettles()) {
+	if g.complete() || l != nil && !(l.terms.info.GetAcknowledges() && l.terms.info.GetSettles()) {
 		return true
 	}
 	if l == nil {
 		return !g.begun
 	}
-	for _, t := range g.lots {
-		// For one that waits for room, others must be answered first, perhaps by this caller.
-		if t.number > 0 && t.left > 0 && (t.sent < len(g.parts) || t.last > l.dealt) {
+	for _, c := range g.chunks {
+		// A chunk that waits for room does not count: the caller may have to answer for others first.
+		if c.number > 0 && c.left > 0 && (c.sent < len(g.payloads) || c.lastBlock > l.acknowledged) {
 			return false
 		}
 	}
 	return true
 }
 
-// Finish has inputs decided on the passes they have: those of the rows, or all of
-// the group where none are given. It is not needed for inputs that have all the
-// passes that the daemon expects.
+// Finish makes the daemon decide inputs on the passes they have: the given rows, or the whole
+// group without any. Inputs that have all the passes that the daemon expects do not need it.
 func (g *Group) Finish(rows ...int) error {
 	wire, err := g.rows(rows)
 	if err != nil {
 		return err
 	}
-	return g.session.write(g, part{final: true, rows: wire})
+	return g.session.write(g, payload{final: true, rows: wire})
 }
 
-// Wait returns when every input is answered, with one result for each, in the
-// order of the ids. It fails only when ctx ends; an input's own error is in its
-// result.
+// Wait waits until every input is answered and returns one result for each, in the order of the
+// ids. It fails only when ctx ends; the error of a single input is in its result.
 func (g *Group) Wait(ctx context.Context) ([]Result, error) {
 	select {
 	case <-g.done:
@@ -162,16 +178,15 @@ func (g *Group) Wait(ctx context.Context) ([]Result, error) {
 			return nil, ctx.Err()
 		}
 	}
-	return slices.Clone(g.results), nil // nothing writes to them any more
+	return slices.Clone(g.results), nil // nothing writes to the results any more
 }
 
-// Done is closed when every input is answered: a model server need not compute
-// further passes.
+// Done returns a channel that is closed when every input is answered. The model server need not
+// compute further passes then.
 func (g *Group) Done() <-chan struct{} { return g.done }
 
-// Results yields every result once, as they arrive, and waits for those that are
-// still to come. It ends with the last, of which the end of the session makes
-// sure.
+// Results yields every result once, as it arrives, and ends with the last. The end of the session
+// answers every input that is left, so Results always ends.
 func (g *Group) Results() iter.Seq[Result] {
 	return func(yield func(Result) bool) {
 		for i := range g.ids {
@@ -182,7 +197,7 @@ func (g *Group) Results() iter.Seq[Result] {
 	}
 }
 
-// arrival waits for the i-th result that arrives.
+// arrival waits for the i-th result that arrives and returns it.
 func (g *Group) arrival(i int) Result {
 	g.session.mu.Lock()
 	defer g.session.mu.Unlock()
@@ -192,10 +207,10 @@ func (g *Group) arrival(i int) Result {
 	return g.results[g.order[i]]
 }
 
-// complete tells whether every input is answered. The session's mu is held.
+// complete reports whether every input is answered. The caller holds mu.
 func (g *Group) complete() bool { return len(g.order) == len(g.ids) }
 
-// unanswered is the rows that have no answer. The session's mu is held.
+// unanswered returns the rows without an answer. The caller holds mu and must not change them.
 func (g *Group) unanswered() []uint32 {
 	if len(g.order) == 0 {
 		return g.all
@@ -209,31 +224,30 @@ func (g *Group) unanswered() []uint32 {
 	return rows
 }
 
-// noMore is more passes than finish any input.
+// noMore exceeds every number of passes that the daemon may expect.
 const noMore = math.MaxInt
 
-// needs tells whether a row is to have further passes. The session's mu is held.
+// needs reports whether a row still needs passes. The caller holds mu.
 func (g *Group) needs(row int) bool {
-	expected := cmp.Or(int(g.session.info.GetExpectedPasses()), noMore)
+	expected := cmp.Or(int(g.session.terms.info.GetExpectedPasses()), noMore)
 	return g.passes[row] < expected
 }
 
-// needed is what a part has for rows that still need passes, or to be finished: the
-// daemon would ignore the rest, and the session need not keep it. The session's mu is
-// held.
-func (g *Group) needed(p part) part {
+// needed returns a payload without the rows that need neither passes nor finishing. The daemon
+// would ignore them, and the session need not keep them. The caller holds mu.
+func (g *Group) needed(p payload) payload {
 	needed := func(row uint32) (uint32, bool) { return row, g.needs(int(row)) }
 	for _, row := range p.rows {
 		if _, ok := needed(row); !ok {
-			return p.only(needed)
+			return p.pick(needed)
 		}
 	}
 	return p
 }
 
-// keep adds a part to what was sent. The session's mu is held.
-func (g *Group) keep(p part) {
-	g.parts = append(g.parts, p)
+// keep adds a payload to what was sent. The caller holds mu.
+func (g *Group) keep(p payload) {
+	g.payloads = append(g.payloads, p)
 	for _, row := range p.rows {
 		if p.final {
 			g.passes[row] = noMore
@@ -243,22 +257,21 @@ func (g *Group) keep(p part) {
 	}
 }
 
-// tidy forgets the passes of answered rows when they are half of those held, so
-// that inputs which finish early do not weigh on memory until the last of their
-// group does. Parts keep their places, which lots count by. The session's mu is
-// held.
-func (g *Group) tidy() {
+// dropAnswered drops the passes of answered rows once they make up half of those held. Otherwise
+// inputs that finish early would take memory until the last of their group finishes. Payloads keep
+// their positions, because chunks count them. The caller holds mu.
+func (g *Group) dropAnswered() {
 	left := len(g.ids) - len(g.order)
 	if 2*left > g.held {
 		return
 	}
 	g.held = left
-	for i, p := range g.parts {
-		g.parts[i] = p.only(func(row uint32) (uint32, bool) { return row, !g.results[row].answered() })
+	for i, p := range g.payloads {
+		g.payloads[i] = p.pick(func(row uint32) (uint32, bool) { return row, !g.results[row].answered() })
 	}
 }
 
-// rows checks row numbers, and gives them as the wire has them; none are all.
+// rows checks row numbers and converts them to those of the wire. No rows mean all.
 func (g *Group) rows(rows []int) ([]uint32, error) {
 	if len(rows) == 0 {
 		return g.all, nil
@@ -278,12 +291,12 @@ func (g *Group) rows(rows []int) ([]uint32, error) {
 	return wire, nil
 }
 
-// forward computes a pass of some rows, and sends it.
+// forward computes a pass of some rows, sends it and waits for the daemon.
 func (g *Group) forward(ctx context.Context, rows []int, compute func([]int) ([]float32, error)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	values, err := compute(slices.Clone(rows)) // which it may change
+	values, err := compute(slices.Clone(rows)) // compute may change its argument
 	if err != nil {
 		return err
 	}
@@ -294,12 +307,12 @@ func (g *Group) forward(ctx context.Context, rows []int, compute func([]int) ([]
 }
 
 func (g *Group) send(passes int, rows []uint32, values []float32) error {
-	classes := g.session.classes
+	classes := g.session.terms.classes()
 	if passes < 1 {
 		return fmt.Errorf("%d passes, expected at least 1", passes)
 	}
 	if len(values)%passes != 0 || len(values)/passes != len(rows)*classes {
 		return fmt.Errorf("%d values, expected %d passes x %d inputs x %d classes", len(values), passes, len(rows), classes)
 	}
-	return g.session.write(g, part{passes: passes, rows: rows, values: encode(values)})
+	return g.session.write(g, payload{passes: passes, rows: rows, values: appendValues(make([]byte, 0, valueBytes*len(values)), values)})
 }

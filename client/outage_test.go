@@ -2,6 +2,7 @@ package client
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// refusal is a fault of the daemon's, with the delay that it asks for, if any.
+// refusal returns an error of the daemon, with the delay that it asks for, if any.
 func refusal(code codes.Code, reason ckdv1.ErrorReason, asked *durationpb.Duration) error {
 	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{Domain: errorDomain, Reason: reasonName(reason)}}
 	if asked != nil {
@@ -28,8 +29,8 @@ func refusal(code codes.Code, reason ckdv1.ErrorReason, asked *durationpb.Durati
 	return st.Err()
 }
 
-// The wait before an attempt doubles within its bounds, is never shorter than the
-// daemon asks for, and never longer than the limit leaves.
+// TestDelays checks that the wait before an attempt doubles within its bounds, is at least what the
+// daemon asks for, and at most what the limit leaves.
 func TestDelays(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		millis := func(name string, least int) time.Duration {
@@ -67,19 +68,20 @@ func TestDelays(t *testing.T) {
 		}
 		left := func() time.Duration { return how.Limit - time.Since(out.since) }
 		before := left()
-		got, after := out.over(refusal(code, reason, info)), left()
+		got, after := out.exhausted(refusal(code, reason, info)), left()
 		if asked > before && !got || asked <= after && got {
-			rt.Fatalf("over: %v where it asks for %v and %v to %v are left", got, asked, after, before)
+			rt.Fatalf("exhausted: %v where it asks for %v and %v to %v are left", got, asked, after, before)
 		}
 	})
 }
 
-func TestWhatMends(t *testing.T) {
+// TestRetryable checks which errors make the client try again, and after which delay.
+func TestRetryable(t *testing.T) {
 	const full, reason = codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_OVERLOADED
 	for i, c := range []struct {
-		err         error
-		mends, full bool
-		delay       time.Duration
+		err             error
+		retryable, full bool
+		delay           time.Duration
 	}{
 		{nil, false, false, 0},
 		{errors.New("any"), false, false, 0},
@@ -88,7 +90,7 @@ func TestWhatMends(t *testing.T) {
 		{refusal(full, reason, nil), true, true, 0},
 		{refusal(full, reason, durationpb.New(time.Second)), true, true, time.Second},
 		{refusal(full, reason, durationpb.New(-time.Second)), true, true, 0},
-		{refusal(full, reason, &durationpb.Duration{Nanos: -1, Seconds: 1}), true, true, 0}, // is none
+		{refusal(full, reason, &durationpb.Duration{Nanos: -1, Seconds: 1}), true, true, 0}, // not a valid duration
 		{newInputError(status.Convert(refusal(full, reason, durationpb.New(time.Second)))), true, true, time.Second},
 		{refusal(full, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS, nil), true, true, 0},
 		{refusal(full, ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, nil), false, false, 0},
@@ -99,8 +101,10 @@ func TestWhatMends(t *testing.T) {
 		{refusal(full, ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE, nil), false, false, 0},
 		{refusal(codes.PermissionDenied, ckdv1.ErrorReason_ERROR_REASON_NOT_ALLOWED, nil), false, false, 0},
 	} {
-		if mends(c.err) != c.mends || overloaded(c.err) != c.full || retryDelay(c.err) != c.delay {
-			t.Errorf("%d: %v mends %v, overloaded %v, delay %v", i, c.err, mends(c.err), overloaded(c.err), retryDelay(c.err))
-		}
+		t.Run(fmt.Sprint(i, " ", Reason(c.err)), func(t *testing.T) {
+			if retryable(c.err) != c.retryable || overloaded(c.err) != c.full || retryDelay(c.err) != c.delay {
+				t.Errorf("%v: retryable %v, overloaded %v, delay %v", c.err, retryable(c.err), overloaded(c.err), retryDelay(c.err))
+			}
+		})
 	}
 }

@@ -1,13 +1,13 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -18,20 +18,20 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// Reconnect says what becomes of inputs when the daemon is not to be reached, stops,
-// or has too much to do. The zero value has them sent again, for up to 30 seconds.
-// That is safe: deciding changes nothing but counts.
+// Reconnect says what becomes of inputs when the daemon cannot be reached, stops, or is
+// overloaded. The zero value sends them again for up to 30 seconds. Sending again is safe: a
+// decision changes nothing but counts.
 type Reconnect struct {
-	// Disabled ends the session with its stream, and keeps nothing to send again.
+	// Disabled ends the session with its stream and keeps nothing to send again.
 	Disabled bool
-	// Limit is how long inputs may wait for a stream that answers; 0 is 30 seconds.
-	// Time in which no input waits does not count.
+	// Limit is how long inputs may wait for a stream that answers; 0 means 30 seconds. Time in
+	// which no input waits does not count.
 	Limit time.Duration
-	// BaseDelay and MaxDelay bound the wait between two attempts: it doubles from
-	// the one to the other, less up to half of it by chance. The first attempt does
-	// not wait, unless the daemon has too much to do. 0 is 100 milliseconds and 3
-	// seconds. A longer delay that the daemon asks for is kept; one for which the
-	// limit does not suffice ends the attempts.
+	// BaseDelay and MaxDelay bound the wait between two attempts. It doubles from BaseDelay up to
+	// MaxDelay, less a random part of up to half of it. The first attempt does not wait, unless
+	// the daemon is overloaded. 0 means 100 milliseconds and 3 seconds. If the daemon asks for a
+	// longer delay, the client keeps it; if that delay exceeds what is left of Limit, the client
+	// gives up at once.
 	BaseDelay, MaxDelay time.Duration
 }
 
@@ -39,37 +39,31 @@ const (
 	defaultLimit     = 30 * time.Second
 	defaultBaseDelay = 100 * time.Millisecond
 	defaultMaxDelay  = 3 * time.Second
-	// leastAttempt is what an attempt may take, however close the limit is.
-	leastAttempt = time.Second
+	// minAttempt is the time that every attempt gets, even when less of the limit is left.
+	minAttempt = time.Second
 )
 
-// complete refuses what makes no sense, and fills in the defaults.
-func (r Reconnect) complete() (Reconnect, error) {
+// withDefaults checks the settings and fills in the defaults.
+func (r Reconnect) withDefaults() (Reconnect, error) {
 	if r.Limit < 0 || r.BaseDelay < 0 || r.MaxDelay < 0 {
 		return r, fmt.Errorf("reconnect with limit %v and delays of %v to %v, expected none below 0",
 			r.Limit, r.BaseDelay, r.MaxDelay)
 	}
-	orDefault := func(d *time.Duration, to time.Duration) {
-		if *d == 0 {
-			*d = to
-		}
-	}
-	orDefault(&r.Limit, defaultLimit)
-	orDefault(&r.BaseDelay, defaultBaseDelay)
-	orDefault(&r.MaxDelay, max(defaultMaxDelay, r.BaseDelay))
+	r.Limit = cmp.Or(r.Limit, defaultLimit)
+	r.BaseDelay = cmp.Or(r.BaseDelay, defaultBaseDelay)
+	r.MaxDelay = cmp.Or(r.MaxDelay, max(defaultMaxDelay, r.BaseDelay))
 	return r, nil
 }
 
-// persist calls until a call does not fail, or fails for another reason than those
-// that pass, or the limit has run out.
-func persist(ctx context.Context, how Reconnect, passes func(error) bool, call func() error) error {
+// retry repeats a call while it fails with a temporary error and the limit has not run out.
+func retry(ctx context.Context, how Reconnect, temporary func(error) bool, call func() error) error {
 	out := outage{Reconnect: how}
 	for {
 		err := call()
-		if how.Disabled || !passes(err) {
+		if how.Disabled || !temporary(err) {
 			return err
 		}
-		if out.over(err) {
+		if out.exhausted(err) {
 			return out.gaveUp(err)
 		}
 		if err := out.pause(ctx, err); err != nil {
@@ -78,66 +72,65 @@ func persist(ctx context.Context, how Reconnect, passes func(error) bool, call f
 	}
 }
 
-// run is the life of a session, link after link. One link is over, and all that
-// came on it is taken, before the next begins.
+// run serves one link after another until the session ends. The next link begins only when all
+// replies on the one before have been handled.
 func (s *Session) run(l *link) {
 	out := outage{Reconnect: s.reconnect}
 	for {
-		goesOn, err := s.serve(l)
-		if !goesOn {
+		goOn, err := s.serve(l)
+		if !goOn {
 			return
 		}
 		if l.worked(s.reconnect.Limit) {
 			out = outage{Reconnect: s.reconnect}
 		}
-		if l, err = s.reopen(&out, err); err != nil {
+		st, err := s.reopen(&out, err)
+		if err != nil {
 			s.mu.Lock()
 			s.end(err)
 			s.mu.Unlock()
 			return
 		}
-		s.resume(l)
+		l = s.resume(st)
 	}
 }
 
-// serve writes and reads a link until its stream ends. It tells whether another
-// link is to follow, and why this one ended; else it has ended the session.
-func (s *Session) serve(l *link) (goesOn bool, err error) {
+// serve writes to and reads from a link until its stream ends. It then either reports that another
+// link is to follow, with the reason why this one ended, or ends the session.
+func (s *Session) serve(l *link) (goOn bool, err error) {
 	var pump sync.WaitGroup
-	pump.Go(func() { s.pump(l) })
-	err = s.read(l)
+	pump.Go(l.pump)
+	err = l.read()
 	l.cancel()
 
 	s.mu.Lock()
 	s.link = nil
-	goesOn, err = s.verdict(l, err)
-	if !goesOn {
+	goOn, err = s.judge(l, err)
+	if !goOn {
 		s.end(err)
 	}
-	close(l.over)
+	close(l.ended)
 	s.mu.Unlock()
 	pump.Wait()
-	return goesOn, err
+	return goOn, err
 }
 
-// verdict tells what the end of a stream is to the session: a break after which
-// it goes on with another, or its end, with the error that Err returns. mu is
-// held.
-func (s *Session) verdict(l *link, err error) (goesOn bool, _ error) {
+// judge decides what the end of a stream means: a break, after which the session goes on with
+// another stream, or the end of the session, with the error that Err returns. The caller holds mu.
+func (s *Session) judge(l *link, err error) (goOn bool, _ error) {
 	left := len(s.open) > 0
 	switch {
 	case errors.Is(err, io.EOF) && !s.closed:
 		return false, broken("the daemon ended the stream before it was half-closed")
 	case errors.Is(err, io.EOF) && left:
-		// Those that are not on the stream, because the daemon drains or has no room
-		// for more, are for the next.
-		if l.crowded != nil {
-			return l.inputs == 0, l.crowded
+		// The daemon drains or lacks room. Inputs that were not on this stream go to the next one.
+		if l.backlog.noRoom != nil {
+			return l.open.inputs == 0, l.backlog.noRoom
 		}
-		return l.inputs == 0 && !s.reconnect.Disabled, broken("the daemon ended the stream with inputs unanswered")
+		return l.open.inputs == 0 && !s.reconnect.Disabled, broken("the daemon ended the stream with inputs unanswered")
 	case errors.Is(err, io.EOF):
 		return false, nil
-	case s.reconnect.Disabled || s.ctx.Err() != nil || !mends(err) && !s.client.token.renewed(err, l.token):
+	case s.reconnect.Disabled || s.ctx.Err() != nil || !retryable(err) && !s.client.token.renewed(err, l.token):
 		return false, err
 	case s.closed && !left:
 		return false, nil // nothing was lost
@@ -145,106 +138,82 @@ func (s *Session) verdict(l *link, err error) (goesOn bool, _ error) {
 	return true, err
 }
 
-// reopen opens another stream, which grpc may lead elsewhere, for as long as the
-// limit allows. The error is what ends the session.
-func (s *Session) reopen(out *outage, err error) (*link, error) {
+// reopen opens another stream and keeps trying until the limit runs out. Its error ends the
+// session.
+func (s *Session) reopen(out *outage, err error) (*stream, error) {
 	for {
 		if !s.waiting() {
 			out.since = time.Now()
 		}
-		if out.over(err) {
+		if out.exhausted(err) {
 			return nil, out.gaveUp(err)
 		}
 		if err := out.pause(s.ctx, err); err != nil {
 			return nil, err
 		}
-		var l *link
-		if l, err = s.connect(max(out.left(), leastAttempt)); err == nil {
-			return l, nil
+		var st *stream
+		if st, err = s.reconnectOnce(max(out.left(), minAttempt)); err == nil {
+			return st, nil
 		}
-		if !mends(err) {
+		if !retryable(err) {
 			return nil, err
 		}
 	}
 }
 
-// connect opens a stream on the terms of the first.
-func (s *Session) connect(within time.Duration) (*link, error) {
-	l, err := s.client.openLink(s.ctx, within, s.header, s.messageBytes)
+// reconnectOnce opens a stream and checks that it takes the same inputs as the first.
+func (s *Session) reconnectOnce(within time.Duration) (*stream, error) {
+	st, err := s.client.openStream(s.ctx, within, s.header, s.terms.messageBytes)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.sameTerms(l); err != nil {
-		l.cancel()
+	if err := s.terms.checkSame(st.terms); err != nil {
+		st.cancel()
 		return nil, err
 	}
-	return l, nil
+	return st, nil
 }
 
-// sameTerms refuses a stream that takes other inputs, or finishes them otherwise,
-// than the caller was told. The daemon's limits may have changed: a link has its
-// own.
-func (s *Session) sameTerms(l *link) error {
-	was, is := s.info, l.info
-	var what string
-	switch {
-	case !slices.Equal(was.GetClasses(), is.GetClasses()):
-		what = fmt.Sprintf("classes %q, expected %q", is.GetClasses(), was.GetClasses())
-	case was.GetKind() != is.GetKind():
-		what = fmt.Sprintf("kind %v, expected %v", is.GetKind(), was.GetKind())
-	case was.GetExpectedPasses() != is.GetExpectedPasses():
-		what = fmt.Sprintf("%d passes, expected %d", is.GetExpectedPasses(), was.GetExpectedPasses())
-	default:
-		return l.fitsRow()
-	}
-	st := status.New(codes.FailedPrecondition, "the policy changed while the stream was broken: "+what)
-	detailed, err := st.WithDetails(&errdetails.ErrorInfo{
-		Domain: errorDomain, Reason: reasonName(ckdv1.ErrorReason_ERROR_REASON_POLICY_CHANGED),
-	})
-	if err != nil {
-		return st.Err()
-	}
-	return detailed.Err()
-}
-
-// resume has a link take up every input without an answer, the oldest first.
-func (s *Session) resume(l *link) {
+// resume makes a link of a new stream and queues every unanswered input on it, the oldest first.
+func (s *Session) resume(st *stream) *link {
+	l := s.newLink(st)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
-		return // by Close, and with it the stream
+		return l // Close has ended the session, and with it the stream
 	}
 	s.link = l
-	s.moved.Broadcast() // it may be of a daemon that settles nothing
+	s.moved.Broadcast() // the new daemon may not stop early, and Sync need not wait then
 	for _, g := range s.inOrder() {
 		if g.begun || s.closed {
 			g.begun = true
 			l.enqueue(g)
 		}
 	}
+	return l
 }
 
-// waiting tells whether any input waits for an answer.
+// waiting reports whether any input lacks an answer.
 func (s *Session) waiting() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.open) > 0
 }
 
-// worked tells whether a link did what it was for, so that its break is a new
-// one: a daemon that takes streams and breaks them at once is not back.
+// worked reports whether a link brought answers or lasted, so that its break begins a new outage.
+// A daemon that accepts streams and breaks them at once has not recovered.
 func (l *link) worked(limit time.Duration) bool {
 	return l.answers > 0 || time.Since(l.begun) >= limit
 }
 
-// outage is attempts to reach the daemon that have failed in a row.
+// outage counts failed attempts in a row and the time they have taken.
 type outage struct {
 	Reconnect
 	since  time.Time // when the limit began to run
 	failed int
 }
 
-// left is how much of the limit is left.
+// left returns how much of the limit is left.
 func (o *outage) left() time.Duration {
 	if o.since.IsZero() {
 		o.since = time.Now()
@@ -252,17 +221,17 @@ func (o *outage) left() time.Duration {
 	return o.Limit - time.Since(o.since)
 }
 
-// over tells that there is no time for another attempt after this fault.
-func (o *outage) over(fault error) bool {
+// exhausted reports whether no time is left for another attempt after this fault.
+func (o *outage) exhausted(fault error) bool {
 	left := o.left()
 	return left <= 0 || retryDelay(fault) > left
 }
 
-// delay is how long the next attempt is to wait, after this fault.
+// delay counts one more failed attempt and returns how long to wait before the next.
 func (o *outage) delay(fault error) time.Duration {
 	doubled := o.failed - 1
 	if overloaded(fault) {
-		doubled++ // what is lost may be back at once; what is full is not empty at once
+		doubled++ // a lost daemon may be back at once; an overloaded one needs time
 	}
 	o.failed++
 	delay := time.Duration(0)
@@ -271,14 +240,14 @@ func (o *outage) delay(fault error) time.Duration {
 		delay = time.Duration(most * (1 + rand.Float64()) / 2)
 	}
 	if asked := retryDelay(fault); asked > delay {
-		// Others were told the same.
+		// Other clients were told the same delay; chance spreads them out.
 		delay = asked + time.Duration(rand.Float64()*float64(min(asked/4, o.MaxDelay)))
 	}
 	return min(delay, o.left())
 }
 
-// pause waits before the next attempt. The error is the context's, with the fault
-// that the attempts were for.
+// pause waits before the next attempt. If ctx ends first, it returns the context's error together
+// with the fault that made the attempt necessary.
 func (o *outage) pause(ctx context.Context, fault error) error {
 	timer := time.NewTimer(o.delay(fault))
 	defer timer.Stop()
@@ -293,7 +262,7 @@ func (o *outage) pause(ctx context.Context, fault error) error {
 	return status.Errorf(st.Code(), "%s; before that: %s", st.Message(), status.Convert(fault).Message())
 }
 
-// gaveUp is the error when the limit has run out, or would: the last attempt's.
+// gaveUp adds to the last attempt's error how long was tried, or why trying on is pointless.
 func (o *outage) gaveUp(err error) error {
 	p := status.Convert(err).Proto()
 	if asked := retryDelay(err); o.left() > 0 {
@@ -304,31 +273,30 @@ func (o *outage) gaveUp(err error) error {
 	return status.FromProto(p).Err()
 }
 
-// mends tells a fault that time may mend: there is no daemon, or it has too much to
-// do. Limits of the daemon that only another configuration lifts are none.
-func mends(err error) bool { return unavailable(err) || overloaded(err) }
+// retryable reports whether err may go away by itself: the daemon is unreachable or overloaded.
+func retryable(err error) bool { return unavailable(err) || overloaded(err) }
 
 func unavailable(err error) bool { return status.Code(err) == codes.Unavailable }
 
-// overloaded tells that the daemon has too much to do for the moment.
+// overloaded reports whether the daemon has too much to do at the moment. A limit that only
+// another configuration lifts does not count.
 func overloaded(err error) bool {
 	switch Reason(err) {
 	case ckdv1.ErrorReason_ERROR_REASON_OVERLOADED,
-		ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS: // where streams broke, they may still be counted
+		ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS: // the daemon may still count streams that broke
 		return true
 	case ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET:
-		return retryInfo(err) != nil // without, it is what would take all of it alone
+		return retryInfo(err) != nil // without a delay, the request exceeds the whole budget by itself
 	}
 	return false
 }
 
-// retryDelay is after which time the daemon asks to be tried again; 0 where it does
-// not say.
+// retryDelay returns the delay that the daemon asks for before another attempt, or 0.
 func retryDelay(err error) time.Duration {
 	return max(0, retryInfo(err).GetRetryDelay().AsDuration())
 }
 
-// retryInfo finds the detail in which the daemon asks to be tried again, or nil.
+// retryInfo returns the detail in which the daemon asks for another attempt, or nil.
 func retryInfo(err error) *errdetails.RetryInfo {
 	st, _ := status.FromError(err)
 	for _, d := range st.Details() {

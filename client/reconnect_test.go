@@ -21,7 +21,7 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// hasty tries again almost at once, for as long as any test takes.
+// hasty tries again almost at once, and for longer than any test takes.
 var hasty = client.Reconnect{Limit: time.Minute, BaseDelay: time.Microsecond, MaxDelay: time.Millisecond}
 
 var (
@@ -32,15 +32,15 @@ var (
 	errSlow  = fail(codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_SEND_STALLED, "results were not read", nil).Err()
 )
 
-// busyFor is what an overloaded daemon says.
+// busyFor returns the error of an overloaded daemon.
 func busyFor(delay time.Duration) error {
 	return retryIn(delay, fail(codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_OVERLOADED, "too many calls", nil)).Err()
 }
 
-// load is what some callers send on a session, and what they must get for it:
-// inputs of different numbers of passes, each input with passes like no other.
+// load holds what callers send on a session and what they must get: inputs with different numbers
+// of passes, where no two inputs have the same passes.
 type load struct {
-	groups [][]string             // ids
+	groups [][]string             // ids of each group
 	passes map[string][][]float32 // by id
 	mu     sync.Mutex
 	faults []string
@@ -72,16 +72,16 @@ func (l *load) fault(format string, args ...any) {
 	l.faults = append(l.faults, fmt.Sprintf(format, args...))
 }
 
-// decided is what the daemon holds of an input when it decides.
+// decided checks the passes that the daemon has when it decides an input.
 func (l *load) decided(in *fakeInput) {
 	if !slices.EqualFunc(in.passes, l.passes[in.id], slices.Equal[[]float32]) {
 		l.fault("the daemon decides on %s with passes %v, expected %v", in.id, in.passes, l.passes[in.id])
 	}
 }
 
-// send sends a group: every pass by rows in any order, or of all where all have
-// it. Inputs are finished that the daemon does not finish; with close, Close does
-// it for those that have the most passes.
+// send sends a group: each pass by rows in random order, or for all inputs at once if all have it.
+// It finishes the inputs that the daemon does not; with close, those with the most passes are left
+// to Close.
 func (l *load) send(g *client.Group, ids []string, random *rand.Rand, expected int, leaveToClose bool) error {
 	most := 0
 	for _, id := range ids {
@@ -124,7 +124,7 @@ func (l *load) send(g *client.Group, ids []string, random *rand.Rand, expected i
 	return nil
 }
 
-// check wants one answer for every input, the right one.
+// check expects exactly one answer for every input, the right one.
 func (l *load) check(g *client.Group, ids []string) {
 	seen := map[int]bool{}
 	for r := range g.Results() {
@@ -143,8 +143,8 @@ func (l *load) check(g *client.Group, ids []string) {
 	}
 }
 
-// run sends the load by several callers at once on a session of its own, and
-// returns what went wrong. With leaveToClose, some of it waits for Close.
+// run lets several callers send the load on one session and returns what went wrong. With
+// leaveToClose, some inputs wait for Close.
 func (l *load) run(f *fake, config client.SessionConfig, seed uint64, leaveToClose bool) []string {
 	f.finished = l.decided
 	c, stop := f.start()
@@ -184,8 +184,8 @@ func (l *load) run(f *fake, config client.SessionConfig, seed uint64, leaveToClo
 	return append(l.faults, f.faults...)
 }
 
-// A single break at each boundary between two messages, of every kind, with and
-// without inputs that only Close finishes.
+// TestReconnectAtEveryBoundary breaks the stream once, in each possible way and between any two
+// messages, with and without inputs that only Close finishes.
 func TestReconnectAtEveryBoundary(t *testing.T) {
 	for _, kind := range []string{"status", "kill", "drain"} {
 		for _, leaveToClose := range []bool{false, true} {
@@ -195,7 +195,7 @@ func TestReconnectAtEveryBoundary(t *testing.T) {
 					l := newLoad(rand.New(rand.NewPCG(uint64(boundary), 0)), 3, 4, 0)
 					var reached atomic.Int64
 					f := newFake(0)
-					// Not the first stream, which Session does not try for again.
+					// The first stream stays whole, because Session does not try for it again.
 					f.at = func(m moment) error {
 						if m <= welcomed && reached.Load() == 0 || reached.Add(1) != boundary {
 							return nil
@@ -222,56 +222,67 @@ func TestReconnectAtEveryBoundary(t *testing.T) {
 	}
 }
 
-// However often the stream breaks, and whatever became of answers, every input
-// has its one answer, on its own passes in their order.
+// breaker breaks the streams of a fake at random, and refuses inputs and groups. It spares the first
+// stream until it is welcomed, because Session does not try for it again.
+type breaker struct {
+	mu      sync.Mutex // guards the fields below
+	random  *rand.Rand
+	oneIn   int // a break in so many boundaries
+	left    int // breaks to come
+	spare   bool
+	happens *atomic.Int64 // counts breaks
+}
+
+// breakRandomly makes a fake break its streams as often as drawn.
+func breakRandomly(rt *rapid.T, f *fake, random *rand.Rand, happens *atomic.Int64) *breaker {
+	b := &breaker{random: random, spare: true, happens: happens}
+	b.oneIn = rapid.IntRange(2, 12).Draw(rt, "a break in so many boundaries")
+	b.left = rapid.IntRange(0, 20).Draw(rt, "breaks")
+	f.at = func(m moment) error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.spare = b.spare && m <= welcomed; !b.breaks() {
+			return nil
+		}
+		return []error{errGone, errKill, draining.Err(), errBusy}[random.IntN(4)]
+	}
+	refuses := func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.breaks()
+	}
+	f.crowds, f.drains = func(string) bool { return refuses() }, refuses
+	return b
+}
+
+// breaks reports whether to break something now. The caller holds mu.
+func (b *breaker) breaks() bool {
+	if b.spare || b.left == 0 || b.random.IntN(b.oneIn) > 0 {
+		return false
+	}
+	b.left--
+	b.happens.Add(1)
+	return true
+}
+
+// TestReconnectRandomly checks that every input gets one answer, on its own passes in their order,
+// however often the stream breaks and whether or not answers were lost.
 func TestReconnectRandomly(t *testing.T) {
 	var broke atomic.Int64
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
 		expected := rapid.SampledFrom([]int{0, 3}).Draw(rt, "expected passes")
 		leaveToClose := expected == 0 && rapid.Bool().Draw(rt, "Close finishes")
-		oneIn := rapid.IntRange(2, 12).Draw(rt, "a break in so many boundaries")
 		narrow := rapid.Bool().Draw(rt, "narrow limits")
 		random := rand.New(rand.NewPCG(seed, 0))
 		l := newLoad(random, rapid.IntRange(1, 6).Draw(rt, "groups"), 8, expected)
 
 		f := newFake(uint32(expected))
-		var mu sync.Mutex // of random and what follows
-		breaks, first := rapid.IntRange(1, 20).Draw(rt, "breaks"), true
-		chance := func() bool {
-			if breaks == 0 || random.IntN(oneIn) > 0 {
-				return false
-			}
-			breaks--
-			broke.Add(1)
-			return true
-		}
-		f.at = func(m moment) error {
-			mu.Lock()
-			defer mu.Unlock()
-			if m <= welcomed && first {
-				return nil
-			}
-			first = false
-			if !chance() {
-				return nil
-			}
-			return []error{errGone, errKill, draining.Err(), errBusy}[random.IntN(4)]
-		}
-		f.crowds = func(string) bool {
-			mu.Lock()
-			defer mu.Unlock()
-			return chance()
-		}
-		f.drains = func() bool {
-			mu.Lock()
-			defer mu.Unlock()
-			return chance()
-		}
+		b := breakRandomly(rt, f, random, &broke)
 		f.terms = func(info *ckdv1.StreamInfo) {
-			mu.Lock()
-			defer mu.Unlock()
-			if narrow && !first {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if narrow && !b.spare {
 				info.Limits.OpenInputsPerStream = 1 + random.Uint32N(10)
 				info.Limits.OpenGroupsPerStream = 1 + random.Uint32N(4)
 				info.Limits.MessageBytes = 128 + 20 + random.Uint32N(100)
@@ -286,16 +297,17 @@ func TestReconnectRandomly(t *testing.T) {
 	}
 }
 
-// An answer that came before the break stands, and is not asked for again; what
-// is sent later for all inputs reaches those that are left.
+// TestReconnectSendsOnlyWhatHasNoAnswer checks that an answer that came before the break stands,
+// and that its input is not sent again. Passes that are sent later for all inputs reach those
+// without an answer.
 func TestReconnectSendsOnlyWhatHasNoAnswer(t *testing.T) {
 	f := newFake(3)
-	var reopened [][]string
+	var finished []string // ids, with their rows on the wire
 	var mu sync.Mutex
 	f.finished = func(in *fakeInput) {
 		mu.Lock()
 		defer mu.Unlock()
-		reopened = append(reopened, []string{in.id, fmt.Sprint(in.row)})
+		finished = append(finished, fmt.Sprint(in.id, in.row))
 	}
 	s := f.session(t, client.SessionConfig{Reconnect: hasty})
 	g := open(t, s, "a", "b", "c", "d")
@@ -318,73 +330,70 @@ func TestReconnectSendsOnlyWhatHasNoAnswer(t *testing.T) {
 	if r := results[2]; r.Retained() || r.Decomposition.GetPasses() != 3 || r.ID != "c" {
 		t.Errorf("result %+v, expected c deferred on 3 passes", r)
 	}
-	if e := inputError(t, results[1]); e.Reason != ckdv1.ErrorReason_ERROR_REASON_TOO_FEW_PASSES {
-		t.Errorf("error %v, expected too few passes", e)
-	}
+	refused(t, ckdv1.ErrorReason_ERROR_REASON_TOO_FEW_PASSES, results[1])
 	ok(t, s.Close())
-	want := [][]string{{"b", "1"}, {"a", "0"}, {"c", "0"}, {"d", "1"}}
-	if !slices.EqualFunc(reopened, want, slices.Equal[[]string]) {
-		t.Errorf("inputs and rows %v, expected %v", reopened, want)
+	if want := []string{"b1", "a0", "c0", "d1"}; !slices.Equal(finished, want) {
+		t.Errorf("inputs and rows %v, expected %v", finished, want)
 	}
-	if f.streams != 2 || f.blocks != 4+3 { // two of the four have nothing for the rows that are left
-		t.Errorf("%d streams with %d blocks, expected 2 with 7", f.streams, f.blocks)
+	// Of the first four blocks, two hold nothing for the rows that are left.
+	if streams, blocks := f.streams.Load(), f.blocks.Load(); streams != 2 || blocks != 4+3 {
+		t.Errorf("%d streams with %d blocks, expected 2 with 7", streams, blocks)
 	}
 }
 
-// What ends the session, and what becomes of inputs without an answer then.
+// TestReconnectNot checks the errors that end the session. The table says what inputs without an
+// answer get.
 func TestReconnectNot(t *testing.T) {
-	policy := fail(codes.FailedPrecondition, ckdv1.ErrorReason_ERROR_REASON_POLICY_CHANGED, "the policy was removed", nil).Err()
+	const (
+		changed = ckdv1.ErrorReason_ERROR_REASON_POLICY_CHANGED
+		stalled = ckdv1.ErrorReason_ERROR_REASON_SEND_STALLED
+		tooMany = ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS
+		busy    = ckdv1.ErrorReason_ERROR_REASON_OVERLOADED
+		drained = ckdv1.ErrorReason_ERROR_REASON_DRAINING
+	)
+	terms := func(change func(*ckdv1.StreamInfo)) func(*fake) { return func(f *fake) { f.terms = change } }
+	at := func(act func(moment) error) func(*fake) { return func(f *fake) { f.at = act } }
 	for _, c := range []struct {
 		name    string
 		how     client.Reconnect
-		breaks  error // of the first stream
-		reopens func(*fake)
-		streams int // 0 for any number
-		code    codes.Code
-		reason  ckdv1.ErrorReason
-		want    string
+		breaks  error       // error of the first stream
+		reopens func(*fake) // how later streams differ
+		streams int64       // 0 allows any number
+		want    fault
 	}{
-		{name: "policy removed", breaks: policy, streams: 1, code: codes.FailedPrecondition,
-			reason: ckdv1.ErrorReason_ERROR_REASON_POLICY_CHANGED, want: "no answer: the policy was removed"},
-		{name: "stalled", breaks: errSlow, streams: 1, code: codes.ResourceExhausted,
-			reason: ckdv1.ErrorReason_ERROR_REASON_SEND_STALLED},
-		{name: "a limit that stays", breaks: errLarge, streams: 1, code: codes.ResourceExhausted,
-			reason: ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS},
+		{name: "policy removed", breaks: fail(codes.FailedPrecondition, changed, "the policy was removed", nil).Err(),
+			streams: 1, want: fault{codes.FailedPrecondition, changed, "the policy was removed"}},
+		{name: "stalled", breaks: errSlow, streams: 1, want: fault{codes.ResourceExhausted, stalled, ""}},
+		{name: "a limit that stays", breaks: errLarge, streams: 1, want: fault{codes.ResourceExhausted, tooMany, ""}},
 		{name: "token refused", breaks: status.Error(codes.Unauthenticated, "revoked"), streams: 1,
-			code: codes.Unauthenticated, want: "no answer: revoked"},
-		{name: "full for long", breaks: busyFor(time.Hour), streams: 1, code: codes.ResourceExhausted,
-			reason: ckdv1.ErrorReason_ERROR_REASON_OVERLOADED, want: "to be tried again in 1h0m0s, later than the limit of 30s"},
-		{name: "disabled", how: client.Reconnect{Disabled: true}, breaks: errGone, streams: 1, code: codes.Unavailable,
-			want: "no answer: the daemon is gone (Unavailable)"},
-		{name: "other classes", breaks: errGone, streams: 2, code: codes.FailedPrecondition,
-			reason: ckdv1.ErrorReason_ERROR_REASON_POLICY_CHANGED, want: `classes ["normal" "pathological" "suspect"], expected ["normal"`,
-			reopens: func(f *fake) {
-				f.terms = func(i *ckdv1.StreamInfo) { i.Classes[1], i.Classes[2] = i.Classes[2], i.Classes[1] }
-			}},
-		{name: "other kind", breaks: errGone, streams: 2, code: codes.FailedPrecondition,
-			reason: ckdv1.ErrorReason_ERROR_REASON_POLICY_CHANGED, want: "kind KIND_LOGITS, expected KIND_PROBABILITIES",
-			reopens: func(f *fake) { f.terms = func(i *ckdv1.StreamInfo) { i.Kind = ckdv1.Kind_KIND_LOGITS } }},
-		{name: "other passes", breaks: errGone, streams: 2, code: codes.FailedPrecondition,
-			reason: ckdv1.ErrorReason_ERROR_REASON_POLICY_CHANGED, want: "5 passes, expected 2",
-			reopens: func(f *fake) { f.terms = func(i *ckdv1.StreamInfo) { i.ExpectedPasses = 5 } }},
-		{name: "small messages", breaks: errGone, streams: 2, code: codes.Unknown, want: "messages of 130 bytes, too few",
-			reopens: func(f *fake) { f.terms = func(i *ckdv1.StreamInfo) { i.Limits.MessageBytes = 130 } }},
-		{name: "model unknown elsewhere", breaks: errGone, streams: 2, code: codes.NotFound, want: "elsewhere",
-			reopens: func(f *fake) {
-				f.at = func(moment) error { return status.Error(codes.NotFound, "unknown elsewhere") }
-			}},
-		{name: "gone", how: client.Reconnect{Limit: 20 * time.Millisecond}, breaks: errKill, code: codes.Unavailable,
-			want: "tried again for 20ms", reopens: func(f *fake) { f.at = func(moment) error { return errGone } }},
+			want: fault{codes.Unauthenticated, 0, "revoked"}},
+		{name: "full for long", breaks: busyFor(time.Hour), streams: 1,
+			want: fault{codes.ResourceExhausted, busy, "to be tried again in 1h0m0s, later than the limit of 30s"}},
+		{name: "disabled", how: client.Reconnect{Disabled: true}, breaks: errGone, streams: 1,
+			want: fault{codes.Unavailable, 0, "the daemon is gone"}},
+		{name: "other classes", breaks: errGone, streams: 2,
+			reopens: terms(func(i *ckdv1.StreamInfo) { i.Classes[1], i.Classes[2] = i.Classes[2], i.Classes[1] }),
+			want:    fault{codes.FailedPrecondition, changed, `classes ["normal" "pathological" "suspect"], expected ["normal"`}},
+		{name: "other kind", breaks: errGone, streams: 2,
+			reopens: terms(func(i *ckdv1.StreamInfo) { i.Kind = ckdv1.Kind_KIND_LOGITS }),
+			want:    fault{codes.FailedPrecondition, changed, "kind KIND_LOGITS, expected KIND_PROBABILITIES"}},
+		{name: "other passes", breaks: errGone, streams: 2,
+			reopens: terms(func(i *ckdv1.StreamInfo) { i.ExpectedPasses = 5 }),
+			want:    fault{codes.FailedPrecondition, changed, "5 passes, expected 2"}},
+		{name: "small messages", breaks: errGone, streams: 2,
+			reopens: terms(func(i *ckdv1.StreamInfo) { i.Limits.MessageBytes = 130 }), want: saying("messages of 130 bytes, too few")},
+		{name: "model unknown elsewhere", breaks: errGone, streams: 2, want: fault{codes.NotFound, 0, "elsewhere"},
+			reopens: at(func(moment) error { return status.Error(codes.NotFound, "unknown elsewhere") })},
+		{name: "gone", how: client.Reconnect{Limit: 20 * time.Millisecond}, breaks: errKill,
+			reopens: at(func(moment) error { return errGone }), want: fault{codes.Unavailable, 0, "tried again for 20ms"}},
 		{name: "broken at once", how: client.Reconnect{Limit: 20 * time.Millisecond, BaseDelay: time.Microsecond},
-			breaks: draining.Err(), code: codes.Unavailable, reason: ckdv1.ErrorReason_ERROR_REASON_DRAINING,
-			want: "the daemon is stopping; tried again for 20ms", reopens: func(f *fake) {
-				f.at = func(m moment) error {
-					if m == welcomed {
-						return draining.Err()
-					}
-					return nil
+			breaks: draining.Err(), want: fault{codes.Unavailable, drained, "the daemon is stopping; tried again for 20ms"},
+			reopens: at(func(m moment) error {
+				if m == welcomed {
+					return draining.Err()
 				}
-			}},
+				return nil
+			})},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFake(2)
@@ -400,9 +409,9 @@ func TestReconnectNot(t *testing.T) {
 			}
 			f.at = func(m moment) error {
 				switch {
-				case reopening.Load() && then.at != nil:
-					return then.at(m)
-				case !reopening.Load() && m == answered:
+				case reopening.Load():
+					return then.reach(m)
+				case m == answered:
 					reopening.Store(true)
 					return c.breaks
 				}
@@ -410,108 +419,70 @@ func TestReconnectNot(t *testing.T) {
 			}
 			s := f.session(t, client.SessionConfig{Reconnect: c.how})
 			g, unsent := open(t, s, "a", "b"), open(t, s, "c")
-			ok(t, g.Send(slices.Concat(low, low)))
+			ok(t, g.Send(every(low, 2)))
 			ok(t, g.SendRows([]int{0}, low))
 			results := wait(t, g)
 			if e := (*client.InputError)(nil); !results[0].Retained() && (!errors.As(results[0].Err, &e) || !errors.Is(c.breaks, errKill)) {
 				t.Errorf("result %+v, expected the answer that came", results[0])
 			}
-			for _, r := range append(results[1:], wait(t, unsent)...) {
-				e := inputError(t, r)
-				if e.Code != c.code || e.Reason != c.reason || !e.Unanswered || !strings.Contains(e.Error(), c.want) {
-					t.Errorf("%s: error %v, expected code %v, reason %v, %q, unanswered", r.ID, e, c.code, c.reason, c.want)
-				}
-			}
-			if err := s.Close(); status.Code(err) != c.code || client.Reason(err) != c.reason {
-				t.Errorf("Close: %v, expected code %v, reason %v", err, c.code, c.reason)
-			}
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			if c.streams != 0 && f.streams != c.streams {
-				t.Errorf("%d streams, expected %d", f.streams, c.streams)
+			unanswered(t, c.want, append(results[1:], wait(t, unsent)...)...)
+			c.want.check(t, "Close", s.Close())
+			if n := f.streams.Load(); c.streams != 0 && n != c.streams {
+				t.Errorf("%d streams, expected %d", n, c.streams)
 			}
 		})
 	}
 }
 
-// outOfReach has the daemon refuse streams from now on, until it is back.
-func outOfReach(f *fake, refusal error) (gone func(), tried *atomic.Int64, back func()) {
-	var away atomic.Bool
-	tried = new(atomic.Int64)
-	f.at = func(moment) error {
-		if !away.Load() {
-			return nil
-		}
-		tried.Add(1)
-		return refusal
-	}
-	return func() { away.Store(true); f.kill() }, tried, func() { away.Store(false) }
-}
-
-// Groups are opened, sent and finished as if nothing had happened.
+// TestReconnectTakesPassesMeanwhile checks that groups can be opened, sent and finished while the
+// daemon is away.
 func TestReconnectTakesPassesMeanwhile(t *testing.T) {
 	for name, refusal := range map[string]error{"gone": errGone, "no room for another stream": errFull, "too many calls": errBusy} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(0)
-			gone, tried, back := outOfReach(f, refusal)
+			gone, tried, back := f.outOfReach(refusal)
 			s := f.session(t, client.SessionConfig{Reconnect: hasty})
 			before := open(t, s, "before")
 			ok(t, before.Send(high))
 			gone()
-			for tried.Load() < 2 {
-				time.Sleep(time.Millisecond)
-			}
+			until(t, "the second attempt", func() bool { return tried.Load() >= 2 })
 			ok(t, before.Send(high))
 			ok(t, before.Finish())
 			meanwhile := open(t, s, "meanwhile", "too")
-			ok(t, meanwhile.SendPasses(3, slices.Repeat(low, 6)))
+			ok(t, meanwhile.SendPasses(3, every(low, 6)))
 			ok(t, meanwhile.Finish(1))
 			back()
-			if r := wait(t, before)[0]; r.Err != nil || r.Retained() || r.Decomposition.GetPasses() != 2 {
-				t.Errorf("result %+v, expected it deferred on 2 passes", r)
-			}
+			decidedOn(t, 2, wait(t, before)...)
 			ok(t, s.Close())
-			for _, r := range wait(t, meanwhile) {
-				if !r.Retained() || r.Decomposition.GetPasses() != 3 {
-					t.Errorf("result %+v, expected it retained on 3 passes", r)
-				}
-			}
+			decidedOn(t, 3, wait(t, meanwhile)...)
 		})
 	}
 }
 
-// A session in which nothing waits outlives the limit.
+// TestReconnectWithoutInputs checks that a session without waiting inputs survives an outage longer
+// than the limit.
 func TestReconnectWithoutInputs(t *testing.T) {
 	f := newFake(2)
-	gone, tried, back := outOfReach(f, errGone)
+	gone, tried, back := f.outOfReach(errGone)
 	how := client.Reconnect{Limit: 5 * time.Millisecond, BaseDelay: time.Millisecond, MaxDelay: time.Millisecond}
 	s := f.session(t, client.SessionConfig{Reconnect: how})
 	started := time.Now()
 	gone()
-	for tried.Load() < 5 || time.Since(started) < 4*how.Limit {
-		time.Sleep(time.Millisecond)
-	}
+	until(t, "the limit is over", func() bool { return tried.Load() >= 5 && time.Since(started) >= 4*how.Limit })
 	ok(t, s.Err())
 	back()
-	// It is back when the session is; until then the limit would hold.
-	for streams := func() int { f.mu.Lock(); defer f.mu.Unlock(); return f.streams }; ; {
-		if n := streams(); n == int(tried.Load())+2 {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
-	g := open(t, s, "a")
-	ok(t, g.SendPasses(2, slices.Concat(low, low)))
-	if r := wait(t, g)[0]; !r.Retained() {
-		t.Errorf("result %+v, expected it retained", r)
-	}
+	// The daemon is back once the session has another stream; until then the limit would count.
+	until(t, "another stream", func() bool { return f.streams.Load() == tried.Load()+2 })
+	decideOne(t, s)
 	ok(t, s.Close())
 }
 
+// TestCloseWhileReconnecting checks that Close ends at once where no input waits, and else when the
+// daemon is back or the context ends.
 func TestCloseWhileReconnecting(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		open bool // an input waits
+		open bool // whether an input waits
 		end  func(back, cancel func())
 		code codes.Code
 	}{
@@ -521,13 +492,10 @@ func TestCloseWhileReconnecting(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFake(0)
-			gone, tried, back := outOfReach(f, errGone)
-			var stop func()
-			f.client, stop = f.start()
-			defer stop()
+			gone, tried, back := f.outOfReach(errGone)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			s, err := f.client.Session(ctx, client.SessionConfig{Model: model, Reconnect: hasty})
+			s, err := f.dial(t).Session(ctx, client.SessionConfig{Model: model, Reconnect: hasty})
 			ok(t, err)
 			over := open(t, s, "over")
 			ok(t, over.Finish())
@@ -535,17 +503,13 @@ func TestCloseWhileReconnecting(t *testing.T) {
 			var sent, unsent *client.Group
 			if c.open {
 				sent, unsent = open(t, s, "a"), open(t, s, "b")
-				ok(t, sent.SendPasses(2, slices.Concat(low, low)))
+				ok(t, sent.SendPasses(2, every(low, 2)))
 			}
 			gone()
-			for tried.Load() < 2 {
-				time.Sleep(time.Millisecond)
-			}
+			until(t, "the second attempt", func() bool { return tried.Load() >= 2 })
 			closed := make(chan error)
 			go func() { closed <- s.Close() }()
-			for !errors.Is(over.Send(low), client.ErrClosed) { // Close is under way
-				time.Sleep(time.Millisecond)
-			}
+			until(t, "Close has begun", func() bool { return errors.Is(over.Send(low), client.ErrClosed) })
 			c.end(back, cancel)
 			if err := <-closed; status.Code(err) != c.code {
 				t.Errorf("Close: %v, expected code %v", err, c.code)
@@ -561,16 +525,17 @@ func TestCloseWhileReconnecting(t *testing.T) {
 	}
 }
 
-// Where the next stream has less room, inputs take turns on it; Close ends each.
+// TestReconnectWithLessRoom checks that inputs take turns on a next stream with less room, and that
+// Close finishes each.
 func TestReconnectWithLessRoom(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		limits  *ckdv1.Limits
-		streams int // after the first
+		streams int64 // streams after the first
 	}{
-		{"of inputs", &ckdv1.Limits{OpenInputsPerStream: 2, OpenGroupsPerStream: 8, MessageBytes: 1 << 20}, 4}, // ab cd e fg
-		{"of groups", &ckdv1.Limits{OpenInputsPerStream: 8, OpenGroupsPerStream: 1, MessageBytes: 1 << 20}, 2}, // abcde fg
-		{"in messages", &ckdv1.Limits{OpenInputsPerStream: 8, OpenGroupsPerStream: 8, MessageBytes: 400}, 1},   // all, in lots of two
+		{"of inputs", &ckdv1.Limits{OpenInputsPerStream: 2, OpenGroupsPerStream: 8, MessageBytes: 1 << 20}, 4}, // chunks ab, cd, e and fg
+		{"of groups", &ckdv1.Limits{OpenInputsPerStream: 8, OpenGroupsPerStream: 1, MessageBytes: 1 << 20}, 2}, // chunks abcde and fg
+		{"in messages", &ckdv1.Limits{OpenInputsPerStream: 8, OpenGroupsPerStream: 8, MessageBytes: 400}, 1},   // all inputs, in chunks of two
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFake(0)
@@ -581,7 +546,7 @@ func TestReconnectWithLessRoom(t *testing.T) {
 				}
 			}
 			f.half = func(send) error {
-				time.Sleep(time.Millisecond) // in which nothing more may be sent
+				time.Sleep(time.Millisecond) // nothing more may be sent in this time
 				return nil
 			}
 			s := f.session(t, client.SessionConfig{Reconnect: hasty})
@@ -590,24 +555,25 @@ func TestReconnectWithLessRoom(t *testing.T) {
 				ids = append(ids, strings.Repeat(string(rune('a'+i)), 100))
 			}
 			a, b := open(t, s, ids[:5]...), open(t, s, ids[5:]...)
-			ok(t, a.SendPasses(2, slices.Repeat(low, 10)))
-			ok(t, b.Send(slices.Concat(high, high)))
+			ok(t, a.SendPasses(2, every(low, 10)))
+			ok(t, b.Send(every(high, 2)))
 			f.kill()
-			ok(t, b.Send(slices.Concat(high, high)))
+			ok(t, b.Send(every(high, 2)))
 			ok(t, s.Close())
 			for i, r := range append(wait(t, a), wait(t, b)...) {
 				if r.Err != nil || r.ID != ids[i] || r.Retained() != (i < 5) || r.Decomposition.GetPasses() != 2 {
 					t.Errorf("result %d is %+v", i, r)
 				}
 			}
-			if f.streams != 1+c.streams {
-				t.Errorf("%d streams, expected %d", f.streams, 1+c.streams)
+			if n := f.streams.Load(); n != 1+c.streams {
+				t.Errorf("%d streams, expected %d", n, 1+c.streams)
 			}
 		})
 	}
 }
 
-// Close takes what was sent before it, and nothing that comes later.
+// TestCloseAmongSends checks that Close keeps what was sent before it, and nothing that comes
+// later.
 func TestCloseAmongSends(t *testing.T) {
 	for range 100 {
 		f := newFake(0)
@@ -634,63 +600,66 @@ func TestCloseAmongSends(t *testing.T) {
 	}
 }
 
+// TestDrainingIsAnAnswerWhereReconnectIsOff checks that inputs which a stopping daemon refuses get
+// its error if the session may not reconnect.
 func TestDrainingIsAnAnswerWhereReconnectIsOff(t *testing.T) {
 	f := newFake(2)
 	f.drains = func() bool { return true }
 	s := f.session(t, client.SessionConfig{Reconnect: client.Reconnect{Disabled: true}})
 	g := open(t, s, "a")
 	ok(t, g.Send(low))
-	if e := inputError(t, wait(t, g)[0]); e.Reason != ckdv1.ErrorReason_ERROR_REASON_DRAINING || e.Unanswered {
-		t.Errorf("error %+v, expected the daemon's", e)
-	}
+	refused(t, ckdv1.ErrorReason_ERROR_REASON_DRAINING, wait(t, g)...)
 	if err := s.Close(); status.Code(err) != codes.Unavailable {
 		t.Errorf("Close: %v, expected Unavailable", err)
 	}
 }
 
+// TestReconnectArguments checks that negative times are refused.
 func TestReconnectArguments(t *testing.T) {
-	f := newFake(2)
-	c, stop := f.start()
-	defer stop()
+	c := newFake(2).dial(t)
 	for _, how := range []client.Reconnect{{Limit: -1}, {BaseDelay: -1}, {MaxDelay: -1}} {
 		_, session := c.Session(t.Context(), client.SessionConfig{Model: model, Reconnect: how})
 		_, unary := c.Decompose(t.Context(), client.Batch{Layout: client.SNK, Passes: 2, Reconnect: how})
-		for _, err := range []error{session, unary} {
-			if err == nil || !strings.Contains(err.Error(), "expected none below 0") {
-				t.Errorf("%+v: error %v, expected that it is refused", how, err)
-			}
-		}
+		saying("expected none below 0").check(t, "Session", session)
+		saying("expected none below 0").check(t, "Decompose", unary)
 	}
 }
 
+// TestDecomposeTriesAgain checks which errors make Decompose call again, and for how long.
 func TestDecomposeTriesAgain(t *testing.T) {
+	const (
+		busy    = ckdv1.ErrorReason_ERROR_REASON_OVERLOADED
+		tooMany = ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS
+		noRoom  = ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET
+	)
 	brief := client.Reconnect{Limit: 10 * time.Millisecond, BaseDelay: time.Microsecond, MaxDelay: time.Millisecond}
 	hopeless := hasty
 	hopeless.BaseDelay, hopeless.MaxDelay = time.Hour, time.Hour
 	for _, c := range []struct {
 		name   string
 		how    client.Reconnect
-		errors []error // of the first calls
-		calls  int     // 0 for any number
-		code   codes.Code
-		want   string
+		errors []error // errors that the first calls return
+		calls  int     // 0 allows any number
+		want   fault
 	}{
-		{"until it works", hasty, []error{errGone, draining.Err(), errGone}, 4, codes.OK, ""},
-		{"until there is room", hasty, []error{errBusy, errFull, crowded.Err()}, 4, codes.OK, ""},
-		{"not sooner than the daemon asks", hasty, []error{busyFor(time.Hour)}, 1, codes.ResourceExhausted,
-			"too many calls; to be tried again in 1h0m0s, later than the limit of 1m0s"},
-		{"within the limit", brief, slices.Repeat([]error{errGone}, 1e5), 0, codes.Unavailable, "the daemon is gone; tried again for 10ms"},
-		{"while the context lasts", hopeless, slices.Repeat([]error{errGone}, 9), 2, codes.DeadlineExceeded,
-			"before that: the daemon is gone"},
-		{"not for limits that stay", hasty, []error{errLarge}, 1, codes.ResourceExhausted, "too many inputs"},
-		{"not for what alone takes all the room", hasty, []error{full.Err()}, 1, codes.ResourceExhausted, "no room"},
+		{"until it works", hasty, []error{errGone, draining.Err(), errGone}, 4, fault{}},
+		{"until there is room", hasty, []error{errBusy, errFull, crowded.Err()}, 4, fault{}},
+		{"not sooner than the daemon asks", hasty, []error{busyFor(time.Hour)}, 1,
+			fault{codes.ResourceExhausted, busy, "too many calls; to be tried again in 1h0m0s, later than the limit of 1m0s"}},
+		{"within the limit", brief, slices.Repeat([]error{errGone}, 1e5), 0,
+			fault{codes.Unavailable, 0, "the daemon is gone; tried again for 10ms"}},
+		{"while the context lasts", hopeless, slices.Repeat([]error{errGone}, 9), 2,
+			fault{codes.DeadlineExceeded, 0, "before that: the daemon is gone"}},
+		{"not for limits that stay", hasty, []error{errLarge}, 1, fault{codes.ResourceExhausted, tooMany, "too many inputs"}},
+		{"not for what alone takes all the room", hasty, []error{full.Err()}, 1, fault{codes.ResourceExhausted, noRoom, "no room"}},
 		{"not for want of details", hasty, []error{status.Error(codes.ResourceExhausted, "a large message")}, 1,
-			codes.ResourceExhausted, "a large message"},
-		{"not where it is off", client.Reconnect{Disabled: true}, []error{errGone}, 1, codes.Unavailable, "the daemon is gone"},
-		{"not where it is off, and full", client.Reconnect{Disabled: true}, []error{errBusy}, 1, codes.ResourceExhausted, "too many calls"},
+			fault{codes.ResourceExhausted, 0, "a large message"}},
+		{"not where it is off", client.Reconnect{Disabled: true}, []error{errGone}, 1, fault{codes.Unavailable, 0, "the daemon is gone"}},
+		{"not where it is off, and full", client.Reconnect{Disabled: true}, []error{errBusy}, 1,
+			fault{codes.ResourceExhausted, busy, "too many calls"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { // so that connecting takes no time
+			synctest.Test(t, func(t *testing.T) { // synctest makes connecting instant
 				f := newFake(0)
 				calls := 0
 				f.unary = func(r *ckdv1.DecomposeResponse) (*ckdv1.DecomposeResponse, error) {
@@ -700,22 +669,15 @@ func TestDecomposeTriesAgain(t *testing.T) {
 					}
 					return r, nil
 				}
-				cl, stop := f.start()
-				defer stop()
 				ctx := t.Context()
-				if c.code == codes.DeadlineExceeded {
+				if c.want.code == codes.DeadlineExceeded {
 					ctx = canceledSoon(t)
 				}
-				results, err := cl.Decompose(ctx, client.Batch{Model: model, Layout: client.NSK, Passes: 2, Inputs: 1,
-					Values: slices.Concat(low, low), Reconnect: c.how})
-				if c.code == codes.OK {
-					ok(t, err)
-					if len(results) != 1 || !results[0].Retained() {
-						t.Errorf("results %+v, expected one retained", results)
-					}
-				} else if err == nil || status.Code(err) != c.code || !strings.Contains(err.Error(), c.want) {
-					t.Errorf("error %v, expected code %v, %q", err, c.code, c.want)
-				}
+				batch := one()
+				batch.Reconnect = c.how
+				results, err := f.dial(t).Decompose(ctx, batch)
+				c.want.check(t, "Decompose", err)
+				retained(t, results...)
 				if c.calls != 0 && calls != c.calls {
 					t.Errorf("%d calls, expected %d", calls, c.calls)
 				}

@@ -6,13 +6,13 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// read takes replies until the stream ends, and returns why. It waits for nothing
-// else.
-func (s *Session) read(l *link) error {
+// read handles replies until the stream ends, and returns why it ended. It never waits for the
+// writer.
+func (l *link) read() error {
 	for {
-		reply, err := l.stream.Recv()
+		reply, err := l.rpc.Recv()
 		if err == nil {
-			err = s.take(l, reply)
+			err = l.handle(reply)
 		}
 		if err != nil {
 			return err
@@ -20,10 +20,9 @@ func (s *Session) read(l *link) error {
 	}
 }
 
-// take hands the results of one reply to their groups. A fault of a message ends
-// the session: what the daemon would not do at all is an error of the caller's,
-// anything else one of this package.
-func (s *Session) take(l *link, reply *ckdv1.DecomposeStreamResponse) error {
+// handle hands the results of one reply to their groups. An error ends the session: an
+// *InputError if the daemon can never do what the caller asked for, else a *ProtocolError.
+func (l *link) handle(reply *ckdv1.DecomposeStreamResponse) error {
 	if faults := reply.GetFaults(); len(faults) > 0 {
 		refused := newInputError(status.FromProto(faults[0]))
 		switch refused.Reason {
@@ -32,104 +31,105 @@ func (s *Session) take(l *link, reply *ckdv1.DecomposeStreamResponse) error {
 		}
 		return broken("the daemon refused a message: %v", refused)
 	}
+	s := l.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var last *Group
 	for _, r := range reply.GetResults() {
-		g, err := s.answer(l, r, reply.GetPolicies())
+		g, err := l.answer(r, reply.GetPolicies())
 		if err != nil {
 			return err
 		}
 		if last != nil && last != g {
-			last.tidy()
+			last.dropAnswered()
 		}
 		last = g
 	}
 	if last != nil {
-		last.tidy()
+		last.dropAnswered()
 	}
-	for t, rows := range l.refused {
-		l.postpone(t.group, rows, t.group.crowded.delay(l.crowded))
+	for c, rows := range l.backlog.refused {
+		l.backlog.postpone(c.group, rows, c.group.noRoom.delay(l.backlog.noRoom))
 	}
-	clear(l.refused)
-	l.dealt = max(l.dealt, reply.GetBlocks())
+	clear(l.backlog.refused)
+	l.acknowledged = max(l.acknowledged, reply.GetBlocks())
 	s.moved.Broadcast()
-	if len(l.queue) > 0 || len(l.later) > 0 {
-		l.stir()
+	if len(l.backlog.ready) > 0 || len(l.backlog.later) > 0 {
+		l.wakePump()
 	}
 	return nil
 }
 
-// answer hands one result to its group, which it returns. mu is held.
-func (s *Session) answer(l *link, r *ckdv1.Result, policies []*ckdv1.PolicyRef) (*Group, error) {
+// answer hands one result to its group and returns the group. It returns nil for an input that is
+// to be sent again. The caller holds mu.
+func (l *link) answer(r *ckdv1.Result, policies []*ckdv1.PolicyRef) (*Group, error) {
+	s := l.session
 	number, at := r.GetGroup(), r.GetRow()
-	t, past := l.lots[number], number > 0 && number <= l.last
+	c, past := l.open.byNumber[number], number > 0 && number <= l.open.last
 	var refused *InputError
 	if r.GetError() != nil {
 		refused = newInputError(status.FromProto(r.GetError()))
 	}
 	switch {
-	case t == nil && past:
+	case c == nil && past:
 		return nil, broken("group %d is answered more than once in row %d", number, at)
-	case t == nil:
+	case c == nil:
 		return nil, broken("group %d is answered and was never opened", number)
-	case uint64(at) >= uint64(len(t.rows)):
-		return nil, broken("row %d of group %d is answered, expected rows below %d", at, number, len(t.rows))
-	case t.over[at]:
+	case uint64(at) >= uint64(len(c.rows)):
+		return nil, broken("row %d of group %d is answered, expected rows below %d", at, number, len(c.rows))
+	case c.done[at]:
 		return nil, broken("row %d of group %d is answered more than once", at, number)
 	}
 	if refused != nil && refused.Reason == ckdv1.ErrorReason_ERROR_REASON_DRAINING && !s.reconnect.Disabled {
-		// No answer. What is on the stream goes on; then it ends, and the next link
-		// takes the rest.
+		// The stream goes on until its open inputs are answered. The next stream sends this input.
 		l.draining = true
-		l.settle(t, at)
+		l.open.finish(c, at)
 		return nil, nil
 	}
-	if s.comesAgain(t.group, refused) {
-		l.crowded = refused
-		l.refused[t] = append(l.refused[t], t.rows[at])
-		l.settle(t, at)
+	if s.retryLater(c.group, refused) {
+		l.backlog.noRoom = refused
+		l.backlog.refused[c] = append(l.backlog.refused[c], c.rows[at])
+		l.open.finish(c, at)
 		return nil, nil
 	}
-	row := int(t.rows[at])
-	result, err := newResult(t.group.ids[row], row, r, policies)
+	row := int(c.rows[at])
+	result, err := newResult(c.group.ids[row], row, r, policies)
 	if err != nil {
 		return nil, err
 	}
 	l.answers++
-	l.settle(t, at)
-	s.settle(t.group, result)
-	return t.group, nil
+	l.open.finish(c, at)
+	s.deliver(c.group, result)
+	return c.group, nil
 }
 
-// comesAgain tells whether an input is to be sent again that was refused because the
-// daemon has no room for it at the moment. mu is held.
-func (s *Session) comesAgain(g *Group, refused *InputError) bool {
+// retryLater reports whether to send an input again that the daemon refused for lack of room. The
+// caller holds mu.
+func (s *Session) retryLater(g *Group, refused *InputError) bool {
 	if refused == nil || s.reconnect.Disabled || !overloaded(refused) {
 		return false
 	}
-	g.crowded.Reconnect = s.reconnect
-	return !g.crowded.over(refused)
+	g.noRoom.Reconnect = s.reconnect
+	return !g.noRoom.exhausted(refused)
 }
 
-// settle gives an input its answer and its room in the window to others. mu is
-// held.
-func (s *Session) settle(g *Group, r Result) {
+// deliver gives an input its result and frees its room in the window. The caller holds mu.
+func (s *Session) deliver(g *Group, r Result) {
 	g.results[r.Row], g.passes[r.Row] = r, noMore
 	g.order = append(g.order, r.Row)
 	g.arrived.Broadcast()
 	if !g.complete() {
-		s.release(1, 0)
+		s.window.release(1, 0)
 		return
 	}
 	delete(s.open, g)
-	g.parts, g.lots = nil, nil
-	s.release(1, 1)
+	g.payloads, g.chunks = nil, nil
+	s.window.release(1, 1)
 	close(g.done)
 }
 
-// end ends the session, if it has not ended, and answers what has no answer. mu
-// is held.
+// end ends the session, unless it has ended already, and gives every unanswered input an error.
+// The caller holds mu.
 func (s *Session) end(err error) {
 	if s.ended {
 		return
@@ -139,7 +139,7 @@ func (s *Session) end(err error) {
 	for _, g := range s.inOrder() {
 		for row, r := range g.results {
 			if !r.answered() {
-				s.settle(g, Result{ID: g.ids[row], Row: row, Err: unanswered(err)})
+				s.deliver(g, Result{ID: g.ids[row], Row: row, Err: unanswered(err)})
 			}
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
+// TestRetained checks that nothing but a decision to retain counts as one.
 func TestRetained(t *testing.T) {
 	decided := func(a ckdv1.Action) *ckdv1.Decomposition {
 		return &ckdv1.Decomposition{Decision: &ckdv1.Decision{Action: a}}
@@ -32,13 +33,15 @@ func TestRetained(t *testing.T) {
 		{"error", client.Result{Err: errors.New("x")}, false},
 		{"error and retain", client.Result{Err: errors.New("x"), Decomposition: decided(ckdv1.Action_ACTION_RETAIN)}, false},
 	} {
-		if got := c.result.Retained(); got != c.want {
-			t.Errorf("%s: %v, expected %v", c.name, got, c.want)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			if got := c.result.Retained(); got != c.want {
+				t.Errorf("got %v, expected %v", got, c.want)
+			}
+		})
 	}
 }
 
-// Whatever the status of an input says, it is an error.
+// TestInputErrorOddStatus checks that a result with a status is an error, whatever the status says.
 func TestInputErrorOddStatus(t *testing.T) {
 	elsewhere, err := status.New(codes.Aborted, "m").WithDetails(&errdetails.ErrorInfo{Reason: "NEGATIVE", Domain: "other"})
 	ok(t, err)
@@ -63,7 +66,7 @@ func TestInputErrorOddStatus(t *testing.T) {
 			}
 			s := f.session(t, client.SessionConfig{})
 			g := open(t, s, "a")
-			ok(t, g.SendPasses(2, []float32{1, 0, 0, 1, 0, 0}))
+			ok(t, g.SendPasses(2, every(low, 2)))
 			e := inputError(t, wait(t, g)[0])
 			if e.Code != c.code || status.Code(e) != c.code || e.Reason != 0 || e.Error() != c.want {
 				t.Errorf("error %q, code %v, expected %q, %v", e, e.Code, c.want, c.code)
@@ -73,6 +76,7 @@ func TestInputErrorOddStatus(t *testing.T) {
 	}
 }
 
+// TestReasonOfOtherErrors checks that errors of others have no reason of the daemon's.
 func TestReasonOfOtherErrors(t *testing.T) {
 	for _, err := range []error{nil, errors.New("x"), status.Error(codes.Internal, "x"), &client.ProtocolError{Message: "x"}} {
 		if got := client.Reason(err); got != ckdv1.ErrorReason_ERROR_REASON_UNSPECIFIED {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
@@ -23,63 +22,8 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-var nan = float32(math.NaN())
-
-// Rows of three classes that the fake's policy retains and defers.
-var (
-	low  = []float32{0.9, 0.1, 0}
-	high = []float32{0.1, 0.9, 0}
-)
-
-type (
-	reply = ckdv1.DecomposeStreamResponse
-	send  = func(*reply) error
-)
-
-func open(t testing.TB, s *client.Session, ids ...string) *client.Group {
-	t.Helper()
-	g, err := s.Open(t.Context(), ids)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g
-}
-
-func wait(t testing.TB, g *client.Group) []client.Result {
-	t.Helper()
-	results, err := g.Wait(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return results
-}
-
-func ok(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func inputError(t testing.TB, r client.Result) *client.InputError {
-	t.Helper()
-	var e *client.InputError
-	if !errors.As(r.Err, &e) {
-		t.Fatalf("result %+v has no *InputError", r)
-	}
-	if r.Decomposition != nil || r.Retained() {
-		t.Errorf("result %+v has an error and an outcome", r)
-	}
-	return e
-}
-
-// canceledSoon is a context that ends while what waits for it still waits.
-func canceledSoon(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	t.Cleanup(cancel)
-	return ctx
-}
-
+// TestSessionDecides checks the results of two groups: ids, rows, policy, detail, and that slices
+// belong to their callers.
 func TestSessionDecides(t *testing.T) {
 	f := newFake(30)
 	s := f.session(t, client.SessionConfig{Passes: 2, Detail: client.Vectors, InFlight: 10})
@@ -88,7 +32,7 @@ func TestSessionDecides(t *testing.T) {
 	}
 	ids := []string{"a0", "a1"}
 	a, b := open(t, s, ids...), open(t, s, "")
-	clear(ids) // ours again
+	clear(ids) // the caller may change its slice
 	ok(t, b.Send(low))
 	ok(t, a.SendPasses(2, slices.Concat(low, high, low, low)))
 	ok(t, b.Send(low))
@@ -98,11 +42,8 @@ func TestSessionDecides(t *testing.T) {
 		t.Fatalf("results %+v, expected the first of two retained", got)
 	}
 	for i, r := range got {
-		if want := fmt.Sprintf("a%d", i); r.ID != want || r.Row != i || r.Err != nil {
-			t.Errorf("result %d is %+v, expected id %q", i, r, want)
-		}
-		if !proto.Equal(r.Policy, fakePolicy) {
-			t.Errorf("result %d names policy %v, expected %v", i, r.Policy, fakePolicy)
+		if want := fmt.Sprintf("a%d", i); r.ID != want || r.Row != i || r.Err != nil || !proto.Equal(r.Policy, fakePolicy) {
+			t.Errorf("result %d is %+v, expected id %q and policy %v", i, r, want, fakePolicy)
 		}
 	}
 	// (0.9f + 0.1f)/2 in float64, as the fake computes it.
@@ -110,23 +51,17 @@ func TestSessionDecides(t *testing.T) {
 		t.Errorf("mean %v, expected %v", got, want)
 	}
 	clear(got)
-	if got := wait(t, a); !got[0].Retained() {
-		t.Errorf("results %+v, expected that Wait's slice is its caller's own", got)
-	}
-	if got := wait(t, b); len(got) != 1 || !got[0].Retained() {
-		t.Errorf("results %+v, expected one retained", got)
-	}
+	retained(t, wait(t, a)[0]) // Wait's slice is its caller's own
+	retained(t, wait(t, b)...)
 	ok(t, s.Close())
 	ok(t, s.Err())
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.blocks != 3 {
-		t.Errorf("%d blocks, expected one for each call", f.blocks)
+	if n := f.blocks.Load(); n != 3 {
+		t.Errorf("%d blocks, expected one for each call", n)
 	}
 }
 
-// Whatever the shapes, and however the daemon orders and cuts its answers, every
-// input is answered once, on the passes that were sent for it.
+// TestSessionAnyShape checks that every input is answered once, on the passes that were sent for
+// it, whatever the shapes and however the daemon orders and splits its answers.
 func TestSessionAnyShape(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		classes := rapid.IntRange(2, 40).Draw(rt, "classes")
@@ -136,19 +71,14 @@ func TestSessionAnyShape(t *testing.T) {
 		f.info.Limits.MessageBytes = uint32(rapid.IntRange(128+4*classes+5, 128+4*classes*40).Draw(rt, "message bytes"))
 		seed := rapid.Uint64().Draw(rt, "seed")
 		shuffle(f, seed)
-		c, stop := f.start()
-		defer stop()
-		s, err := c.Session(context.Background(), client.SessionConfig{Model: model, Detail: client.Vectors})
-		if err != nil {
-			rt.Fatal(err)
-		}
+		s := f.session(rt, client.SessionConfig{Detail: client.Vectors})
 		random := rand.New(rand.NewPCG(seed, 1))
 		type sent struct {
 			group  *client.Group
 			values [][][]float32 // [input][pass][class]
 		}
 		var all []sent
-		// No more than fits the window, as nothing is answered before its last pass.
+		// All groups fit the window together, because nothing is answered before its last pass.
 		for range rapid.IntRange(1, 4).Draw(rt, "groups") {
 			room := int(f.info.Limits.MessageBytes) - 128
 			width := rapid.IntRange(2, min(100, room-6)).Draw(rt, "bytes of an id")
@@ -157,10 +87,7 @@ func TestSessionAnyShape(t *testing.T) {
 			for i := range ids {
 				ids[i] = fmt.Sprintf("%0*d", width, i)
 			}
-			g, err := s.Open(context.Background(), ids)
-			if err != nil {
-				rt.Fatal(err)
-			}
+			g := open(rt, s, ids...)
 			values := make([][][]float32, len(ids))
 			for i := range values {
 				for range passes {
@@ -185,7 +112,7 @@ func TestSessionAnyShape(t *testing.T) {
 							flat = append(flat, g.values[r][p]...)
 						}
 						if len(rows) > 0 {
-							err = errors.Join(err, g.group.SendRows(rows, flat))
+							ok(rt, g.group.SendRows(rows, flat))
 						}
 					}
 				} else {
@@ -195,18 +122,13 @@ func TestSessionAnyShape(t *testing.T) {
 							flat = append(flat, in[p+q]...)
 						}
 					}
-					err = g.group.SendPasses(n, flat)
-					clear(flat) // ours again
-				}
-				if err != nil {
-					rt.Fatal(err)
+					ok(rt, g.group.SendPasses(n, flat))
+					clear(flat) // the caller may change its slice
 				}
 				p += n
 			}
 		}
-		if err := s.Close(); err != nil {
-			rt.Fatal(err)
-		}
+		ok(rt, s.Close())
 		for _, g := range all {
 			seen := map[int]bool{}
 			for r := range g.group.Results() {
@@ -219,14 +141,11 @@ func TestSessionAnyShape(t *testing.T) {
 				rt.Fatalf("%d results, expected %d", len(seen), len(g.values))
 			}
 		}
-		if len(f.faults) > 0 {
-			rt.Fatal(f.faults)
-		}
 	})
 }
 
-// shuffle has the daemon keep answers back now and then, mix them, and cut them
-// into several messages with several policies.
+// shuffle makes the daemon hold answers back, mix them, and split them into several messages with
+// several policies.
 func shuffle(f *fake, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	var held []*ckdv1.Result
@@ -246,9 +165,6 @@ func shuffle(f *fake, seed uint64) {
 		return nil
 	}
 	f.deliver = func(send send, r *reply) error {
-		if r.GetInfo() != nil {
-			return send(r)
-		}
 		held = append(held, r.GetResults()...)
 		if random.IntN(2) == 0 {
 			return nil
@@ -257,6 +173,7 @@ func shuffle(f *fake, seed uint64) {
 	}
 }
 
+// TestSessionManyGoroutines checks that many goroutines may share a session whose window is small.
 func TestSessionManyGoroutines(t *testing.T) {
 	f := newFake(3)
 	f.info.Limits.OpenInputsPerStream = 20
@@ -272,13 +189,7 @@ func TestSessionManyGoroutines(t *testing.T) {
 					ids[i] = fmt.Sprintf("%d-%d-%d", worker, batch, i)
 					pass = append(pass, [][]float32{low, high}[(worker+i)%2]...)
 				}
-				results, err := s.Do(t.Context(), ids, func(yield func([]float32) bool) {
-					for range 3 {
-						if !yield(pass) {
-							return
-						}
-					}
-				})
+				results, err := s.Do(t.Context(), ids, slices.Values([][]float32{pass, pass, pass}))
 				if err != nil || len(results) != len(ids) {
 					t.Errorf("%d results, expected %d, error %v", len(results), len(ids), err)
 					return
@@ -295,6 +206,8 @@ func TestSessionManyGoroutines(t *testing.T) {
 	ok(t, s.Close())
 }
 
+// TestOpenWaitsForRoom checks that Open waits until the window has room, and that calls which were
+// cancelled meanwhile hold none.
 func TestOpenWaitsForRoom(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -302,7 +215,7 @@ func TestOpenWaitsForRoom(t *testing.T) {
 		limits   *ckdv1.Limits
 		window   int
 	}{
-		{"the caller's", 3, &ckdv1.Limits{OpenInputsPerStream: 5}, 3},
+		{"the caller's", 3, &ckdv1.Limits{OpenInputsPerStream: 5, OpenGroupsPerStream: 2}, 3},
 		{"the daemon's", 5, &ckdv1.Limits{OpenInputsPerStream: 3}, 3},
 		{"the daemon's by default", 0, &ckdv1.Limits{OpenInputsPerStream: 3}, 3},
 		{"the daemon's of groups", 0, &ckdv1.Limits{OpenInputsPerStream: 9, OpenGroupsPerStream: 1}, 9},
@@ -311,23 +224,17 @@ func TestOpenWaitsForRoom(t *testing.T) {
 			f := newFake(2)
 			f.info.Limits = c.limits
 			f.info.Limits.MessageBytes = 1 << 20
-			slow := make(chan struct{})
-			f.deliver = func(send send, r *reply) error {
-				if r.GetInfo() == nil {
-					<-slow
-				}
-				return send(r)
-			}
+			slow := f.hold()
 			s := f.session(t, client.SessionConfig{InFlight: c.inFlight})
 			if s.Window() != c.window {
 				t.Errorf("window %d, expected %d", s.Window(), c.window)
 			}
 			a := open(t, s, "a", "b")
-			ok(t, a.SendPasses(2, slices.Concat(low, low, low, low)))
-			if _, err := s.Open(canceledSoon(t), []string{"c", "d"}); !errors.Is(err, context.DeadlineExceeded) {
-				t.Fatalf("error %v, expected the context's", err)
+			ok(t, a.SendPasses(2, every(low, 4)))
+			noRoom(t, s, "c", "d")
+			if c.window == 3 {
+				open(t, s, "e") // the cancelled call holds no group
 			}
-			// What gave up holds no room, and an answer makes some.
 			opened := make(chan *client.Group)
 			go func() {
 				g, err := s.Open(t.Context(), []string{"c", "d"})
@@ -342,31 +249,15 @@ func TestOpenWaitsForRoom(t *testing.T) {
 			if b == nil {
 				return
 			}
-			ok(t, b.SendPasses(2, slices.Concat(low, low, low, low)))
+			ok(t, b.SendPasses(2, every(low, 4)))
 			wait(t, b)
 			ok(t, s.Close())
 		})
 	}
 }
 
-func TestOpenThatGaveUpHoldsNoRoom(t *testing.T) {
-	f := newFake(2)
-	f.info.Limits.OpenGroupsPerStream = 3
-	s := f.session(t, client.SessionConfig{InFlight: 3})
-	a, b := open(t, s, "a"), open(t, s, "b")
-	for range 5 {
-		if _, err := s.Open(canceledSoon(t), []string{"c", "d"}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("error %v, expected the context's", err)
-		}
-	}
-	c := open(t, s, "c")
-	for _, g := range []*client.Group{a, b, c} {
-		ok(t, g.SendPasses(2, slices.Concat(low, low)))
-		wait(t, g)
-	}
-	ok(t, s.Close())
-}
-
+// TestOpenWaitingIsEnded checks that the end of the session ends calls of Open, whether they wait
+// or come afterwards.
 func TestOpenWaitingIsEnded(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -384,15 +275,9 @@ func TestOpenWaitingIsEnded(t *testing.T) {
 			g := open(t, s, "a")
 			failed := make(chan error)
 			for range 3 {
-				go func() {
-					// Either it waits, or it comes after the end: the same error.
-					_, err := s.Open(t.Context(), []string{"b"})
-					failed <- err
-				}()
+				go func() { failed <- openOne(s) }()
 			}
-			if _, err := s.Open(canceledSoon(t), []string{"c"}); !errors.Is(err, context.DeadlineExceeded) {
-				t.Fatalf("error %v, expected the context's", err)
-			}
+			noRoom(t, s, "c")
 			c.end(f, s)
 			for range 3 {
 				if err := <-failed; !c.want(err) {
@@ -407,6 +292,8 @@ func TestOpenWaitingIsEnded(t *testing.T) {
 	}
 }
 
+// TestRowsFinishOnTheirOwn checks that each input of a group is decided on its own passes, and that
+// later passes reach only those without an answer.
 func TestRowsFinishOnTheirOwn(t *testing.T) {
 	f := newFake(0)
 	s := f.session(t, client.SessionConfig{})
@@ -419,7 +306,7 @@ func TestRowsFinishOnTheirOwn(t *testing.T) {
 	for r := range g.Results() {
 		order = append(order, fmt.Sprintf("%s %d %v", r.ID, r.Decomposition.GetPasses(), r.Retained()))
 		if r.ID == "b" {
-			ok(t, g.Send(slices.Concat(low, low, low))) // late for two of them
+			ok(t, g.Send(every(low, 3))) // late for two of the inputs
 			ok(t, g.Finish())
 		}
 	}
@@ -427,36 +314,30 @@ func TestRowsFinishOnTheirOwn(t *testing.T) {
 		t.Errorf("results %v, expected %v", order, want)
 	}
 	<-g.Done()
-	ok(t, g.Send(slices.Concat(low, low, low)))
-	for range g.Results() { // again, and given up
+	ok(t, g.Send(every(low, 3)))
+	for range g.Results() { // a second iteration that stops early
 		break
 	}
 	ok(t, s.Close())
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.blocks != 6 {
-		t.Errorf("%d blocks, expected 6: nothing is sent for an answered group", f.blocks)
+	if n := f.blocks.Load(); n != 6 {
+		t.Errorf("%d blocks, expected 6: nothing is sent for an answered group", n)
 	}
 }
 
+// TestCloseFinishesWhatIsOpen checks that Close waits until all inputs are decided on the passes
+// they have, and that a closed session takes nothing.
 func TestCloseFinishesWhatIsOpen(t *testing.T) {
 	f := newFake(30)
 	s := f.session(t, client.SessionConfig{})
 	enough, few, none := open(t, s, "enough"), open(t, s, "few"), open(t, s, "none", "none2")
 	ok(t, few.Send(low))
-	ok(t, enough.SendPasses(2, slices.Concat(low, low)))
+	ok(t, enough.SendPasses(2, every(low, 2)))
 	ok(t, s.Close())
-	if r := wait(t, enough)[0]; !r.Retained() {
-		t.Errorf("result %+v, expected it retained", r)
-	}
-	for _, r := range slices.Concat(wait(t, few), wait(t, none)) {
-		if e := inputError(t, r); e.Reason != ckdv1.ErrorReason_ERROR_REASON_TOO_FEW_PASSES || e.Unanswered {
-			t.Errorf("%s: %v, expected too few passes", r.ID, e)
-		}
-	}
+	retained(t, wait(t, enough)...)
+	refused(t, ckdv1.ErrorReason_ERROR_REASON_TOO_FEW_PASSES, append(wait(t, few), wait(t, none)...)...)
 	ok(t, s.Close())
 	for name, err := range map[string]error{
-		"Send": openOne(s), "Open": openOne(s), "Finish": none.Finish(),
+		"Send": none.Send(every(low, 2)), "Open": openOne(s), "Finish": none.Finish(),
 	} {
 		if !errors.Is(err, client.ErrClosed) {
 			t.Errorf("%s: %v, expected ErrClosed", name, err)
@@ -469,16 +350,15 @@ func openOne(s *client.Session) error {
 	return err
 }
 
+// TestInputErrors checks what the error of one input says, and that the other inputs are decided.
 func TestInputErrors(t *testing.T) {
 	f := newFake(2)
 	s := f.session(t, client.SessionConfig{})
 	g := open(t, s, "good", "bad")
-	ok(t, g.Send(slices.Concat(low, low)))
+	ok(t, g.Send(every(low, 2)))
 	ok(t, g.Send(slices.Concat(low, []float32{0.1, 0.2, nan})))
 	results := wait(t, g)
-	if !results[0].Retained() {
-		t.Errorf("result %+v, expected it retained: errors are of one input", results[0])
-	}
+	retained(t, results[0])
 	e := inputError(t, results[1])
 	if e.Code != codes.InvalidArgument || e.Reason != ckdv1.ErrorReason_ERROR_REASON_NOT_FINITE || e.Unanswered ||
 		e.Fields["pass"] != "1" || e.Fields["class"] != "2" || e.Fields["value"] != "NaN" ||
@@ -494,44 +374,44 @@ func TestInputErrors(t *testing.T) {
 	ok(t, s.Close())
 }
 
-// What has no answer when the stream ends gets an error, what has one keeps it.
+// TestStreamBreaks checks that when the stream ends, inputs without an answer get an error and the
+// others keep their answers.
 func TestStreamBreaks(t *testing.T) {
-	drain := fail(codes.FailedPrecondition, ckdv1.ErrorReason_ERROR_REASON_POLICY_CHANGED, "the policy changed its classes", nil)
+	const changed, large = ckdv1.ErrorReason_ERROR_REASON_POLICY_CHANGED, ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE
 	for _, c := range []struct {
-		name    string
-		deliver error // after the first answer
-		end     func(f *fake, cancel func())
-		code    codes.Code
-		reason  ckdv1.ErrorReason
+		name string
+		then func(send) error // what happens after the first answer
+		end  func(f *fake, cancel func())
+		want fault
 	}{
-		{name: "by a status", deliver: drain.Err(), code: codes.FailedPrecondition,
-			reason: ckdv1.ErrorReason_ERROR_REASON_POLICY_CHANGED},
-		{name: "by the end of the daemon", end: func(f *fake, _ func()) { f.server.Stop() }, code: codes.Unavailable},
-		{name: "by the session's context", end: func(_ *fake, cancel func()) { cancel() }, code: codes.Canceled},
-		{name: "by Client.Close", end: func(f *fake, _ func()) { _ = f.client.Close() }, code: codes.Canceled},
+		{name: "by a status", want: fault{code: codes.FailedPrecondition, reason: changed}, then: func(send) error {
+			return fail(codes.FailedPrecondition, changed, "the policy changed its classes", nil).Err()
+		}},
+		{name: "by a reply that would be too large", want: fault{code: codes.ResourceExhausted, reason: large}, then: func(send send) error {
+			return send(&reply{Faults: []*rpcstatus.Status{fail(codes.ResourceExhausted, large, "too large", nil).Proto()}})
+		}},
+		{name: "by the end of the daemon", want: fault{code: codes.Unavailable}, end: func(f *fake, _ func()) { f.server.Stop() }},
+		{name: "by the session's context", want: fault{code: codes.Canceled}, end: func(_ *fake, cancel func()) { cancel() }},
+		{name: "by Client.Close", want: fault{code: codes.Canceled}, end: func(f *fake, _ func()) { _ = f.client.Close() }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFake(2)
 			f.deliver = func(send send, r *reply) error {
-				if err := send(r); err != nil || r.GetInfo() != nil {
+				if err := send(r); err != nil || c.then == nil {
 					return err
 				}
-				return c.deliver
+				return c.then(send)
 			}
-			var stop func()
-			f.client, stop = f.start()
-			defer stop()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			s, err := f.client.Session(ctx, client.SessionConfig{
-				Model: model, Reconnect: client.Reconnect{Disabled: c.code == codes.Unavailable},
+			s, err := f.dial(t).Session(ctx, client.SessionConfig{
+				Model: model, Reconnect: client.Reconnect{Disabled: c.want.code == codes.Unavailable},
 			})
 			ok(t, err)
 			sent, unsent := open(t, s, "a", "b"), open(t, s, "c")
-			results := sent.Results()
-			ok(t, sent.Send(slices.Concat(low, low)))
+			ok(t, sent.Send(every(low, 2)))
 			ok(t, sent.SendRows([]int{0}, low))
-			for r := range results {
+			for r := range sent.Results() {
 				if !r.Retained() || r.ID != "a" {
 					t.Errorf("result %+v, expected the answer that came", r)
 				}
@@ -540,44 +420,28 @@ func TestStreamBreaks(t *testing.T) {
 			if c.end != nil {
 				c.end(f, cancel)
 			}
-			if r := wait(t, sent)[0]; !r.Retained() {
-				t.Errorf("result %+v, expected the answer that came", r)
-			}
-			for _, r := range append(wait(t, sent)[1:], wait(t, unsent)...) {
-				e := inputError(t, r)
-				if e.Code != c.code || e.Reason != c.reason || !e.Unanswered || !strings.HasPrefix(e.Error(), "no answer: ") {
-					t.Errorf("%s: error %+v, expected code %v, reason %v, unanswered", r.ID, e, c.code, c.reason)
-				}
-			}
+			retained(t, wait(t, sent)[0])
+			unanswered(t, c.want, append(wait(t, sent)[1:], wait(t, unsent)...)...)
 			for name, err := range map[string]error{
-				"Err": s.Err(), "Close": s.Close(), "Send": sent.Send(slices.Concat(low, low)), "Open": openOne(s),
+				"Err": s.Err(), "Close": s.Close(), "Send": sent.Send(every(low, 2)), "Open": openOne(s),
 			} {
-				if status.Code(err) != c.code || client.Reason(err) != c.reason {
-					t.Errorf("%s: %v, expected code %v, reason %v", name, err, c.code, c.reason)
-				}
+				c.want.check(t, name, err)
 			}
 		})
 	}
 }
 
-// A daemon that stops reading blocks writers, and only them.
+// TestSendBlockedByTheDaemon checks that a daemon that stops reading blocks only the goroutines
+// that write.
 func TestSendBlockedByTheDaemon(t *testing.T) {
 	f := newFake(0)
-	stuck := make(chan struct{})
-	f.deliver = func(send send, r *reply) error {
-		if r.GetInfo() == nil {
-			<-stuck
-		}
-		return send(r)
-	}
-	c, stop := f.start()
-	defer stop()
-	defer close(stuck)
+	stuck := f.hold()
 	ctx, cancel := context.WithCancel(t.Context())
-	s, err := c.Session(ctx, client.SessionConfig{Model: model})
+	s, err := f.dial(t).Session(ctx, client.SessionConfig{Model: model})
 	ok(t, err)
+	defer close(stuck)
 	g := open(t, s, make([]string, 32)...)
-	ok(t, g.Finish(0)) // answered, which gets stuck
+	ok(t, g.Finish(0)) // the answer gets stuck in the daemon
 	blocked := make(chan error)
 	go func() {
 		pass := make([]float32, 32*3)
@@ -588,9 +452,7 @@ func TestSendBlockedByTheDaemon(t *testing.T) {
 			}
 		}
 	}()
-	if _, err := s.Open(canceledSoon(t), make([]string, 33)); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("error %v, expected the context's", err)
-	}
+	noRoom(t, s, make([]string, 33)...)
 	cancel()
 	if err := <-blocked; status.Code(err) != codes.Canceled {
 		t.Errorf("error %v, expected that the session was cancelled", err)
@@ -598,27 +460,23 @@ func TestSendBlockedByTheDaemon(t *testing.T) {
 	wait(t, g)
 }
 
-// A message that grpc refuses on this side ends the stream, with its reason.
+// TestSendFailsHere checks that a message refused by the client's own gRPC library ends the stream
+// with that reason.
 func TestSendFailsHere(t *testing.T) {
-	f := newFake(2)
-	c, stop := f.start(client.WithDialOptions(grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(50))))
-	defer stop()
-	s, err := c.Session(t.Context(), client.SessionConfig{Model: model})
-	ok(t, err)
+	c := newFake(2).dial(t, client.WithDialOptions(grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(50))))
+	s := newSession(t, c, client.SessionConfig{})
 	g := open(t, s, "a")
-	err = g.SendPasses(10, make([]float32, 30))
+	err := g.SendPasses(10, make([]float32, 30))
 	for name, err := range map[string]error{"SendPasses": err, "Err": s.Err(), "result": wait(t, g)[0].Err, "Close": s.Close()} {
-		if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "larger than max") {
-			t.Errorf("%s: %v, expected that the message is too large", name, err)
-		}
+		fault{code: codes.ResourceExhausted, text: "larger than max"}.check(t, name, err)
 	}
 }
 
-// Row numbers take their place in a message as well.
+// TestManyRows checks that row numbers count towards the size of a message.
 func TestManyRows(t *testing.T) {
 	f := newFake(2)
 	f.info.Limits.OpenInputsPerStream = 1000
-	f.info.Limits.MessageBytes = 6200 // ids without text take 6000 at most
+	f.info.Limits.MessageBytes = 6200 // empty ids take 6000 bytes at most
 	s := f.session(t, client.SessionConfig{})
 	g := open(t, s, make([]string, 1000)...)
 	rows := make([]int, 1000)
@@ -626,16 +484,13 @@ func TestManyRows(t *testing.T) {
 		rows[i] = 999 - i
 	}
 	for range 2 {
-		ok(t, g.SendRows(rows, slices.Repeat(low, 1000)))
+		ok(t, g.SendRows(rows, every(low, 1000)))
 	}
-	for _, r := range wait(t, g) {
-		if !r.Retained() {
-			t.Fatalf("result %+v, expected it retained", r)
-		}
-	}
+	retained(t, wait(t, g)...)
 	ok(t, s.Close())
 }
 
+// TestProtocolErrors checks that the session ends when the daemon breaks the contract.
 func TestProtocolErrors(t *testing.T) {
 	anError := func(reason ckdv1.ErrorReason, group uint64) *reply {
 		return &reply{Faults: []*rpcstatus.Status{fail(codes.InvalidArgument, reason, fmt.Sprintf("group %d refused", group), nil).Proto()}}
@@ -651,13 +506,13 @@ func TestProtocolErrors(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name     string
-		deliver  func(send, *reply) error // of the first answer
+		deliver  func(send, *reply) error // sends the first answer
 		want     string
 		answered bool // whether the first answer stands
 	}{
 		{"answered twice", func(send send, r *reply) error {
 			again := proto.CloneOf(r)
-			if d := again.GetResults()[0].GetDecomposition().GetDecision(); d != nil { // none where the end finds an input without passes
+			if d := again.GetResults()[0].GetDecomposition().GetDecision(); d != nil { // the end of a test may find an input without passes, and so without a decision
 				d.Action = ckdv1.Action_ACTION_DEFER
 			}
 			return errors.Join(send(r), send(again))
@@ -683,26 +538,17 @@ func TestProtocolErrors(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFake(2)
-			f.deliver = func(send send, r *reply) error {
-				if r.GetInfo() != nil {
-					return send(r)
-				}
-				return c.deliver(send, r)
-			}
+			f.deliver = c.deliver
 			s := f.session(t, client.SessionConfig{})
 			g := open(t, s, "a", "b")
 			unsent := open(t, s, "c")
-			ok(t, g.Send(slices.Concat(low, low)))
+			ok(t, g.Send(every(low, 2)))
 			ok(t, g.SendRows([]int{0}, low))
 			results := wait(t, g)
 			if results[0].Retained() != c.answered {
 				t.Errorf("result %+v, expected an answer to stand: %v", results[0], c.answered)
 			}
-			for _, r := range append(results[1:], wait(t, unsent)...) {
-				if e := inputError(t, r); e.Code != codes.Internal || !e.Unanswered || !strings.Contains(e.Error(), c.want) {
-					t.Errorf("error %v, expected Internal with %q", e, c.want)
-				}
-			}
+			unanswered(t, fault{code: codes.Internal, text: c.want}, append(results[1:], wait(t, unsent)...)...)
 			var broken *client.ProtocolError
 			if err := s.Err(); !errors.As(err, &broken) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, expected a *ProtocolError with %q", err, c.want)
@@ -710,64 +556,41 @@ func TestProtocolErrors(t *testing.T) {
 			if err := s.Close(); !errors.As(err, &broken) {
 				t.Errorf("Close: %v, expected a *ProtocolError", err)
 			}
-			f.server.GracefulStop() // the daemon is not left with it
+			f.server.GracefulStop() // no stream is left open at the daemon
 		})
 	}
 }
 
-// The same after a group is complete, where its state is gone.
-func TestProtocolErrorsAfterTheGroup(t *testing.T) {
-	for _, c := range []struct {
-		name, want string
-		reason     ckdv1.ErrorReason
-	}{
-		{"answered twice", "group 1 is answered more than once in row 0", ckdv1.ErrorReason_ERROR_REASON_NOT_FINITE},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			f := newFake(2)
-			f.half = func(send send) error {
-				st := fail(codes.InvalidArgument, c.reason, "late", nil).Proto()
-				return send(&reply{Results: []*ckdv1.Result{{Group: 1, InputId: "a", Outcome: &ckdv1.Result_Error{Error: st}}}})
-			}
-			s := f.session(t, client.SessionConfig{})
-			g := open(t, s, "a")
-			ok(t, g.SendPasses(2, slices.Concat(low, low)))
-			if !wait(t, g)[0].Retained() {
-				t.Error("not retained")
-			}
-			err := s.Close()
-			if c.want == "" {
-				ok(t, err)
-			} else if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("error %v, expected %q", err, c.want)
-			}
-			if !wait(t, g)[0].Retained() {
-				t.Error("the first answer does not stand")
-			}
-		})
-	}
-}
-
-func TestHalfCloseWithoutAnswers(t *testing.T) {
+// TestAnsweredAfterTheGroup checks that a second answer is noticed after a group is complete, when
+// the client has dropped its state, and that the first answer stands.
+func TestAnsweredAfterTheGroup(t *testing.T) {
 	f := newFake(2)
-	f.deliver = func(send send, r *reply) error {
-		if r.GetInfo() != nil {
-			return send(r)
-		}
-		return nil // never
+	f.half = func(send send) error {
+		st := fail(codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_NOT_FINITE, "late", nil).Proto()
+		return send(&reply{Results: []*ckdv1.Result{{Group: 1, InputId: "a", Outcome: &ckdv1.Result_Error{Error: st}}}})
 	}
 	s := f.session(t, client.SessionConfig{})
 	g := open(t, s, "a")
-	ok(t, g.SendPasses(2, slices.Concat(low, low)))
-	var broken *client.ProtocolError
-	if err := s.Close(); !errors.As(err, &broken) || !strings.Contains(err.Error(), "inputs unanswered") {
-		t.Errorf("error %v, expected a *ProtocolError of inputs unanswered", err)
-	}
-	if e := inputError(t, wait(t, g)[0]); !e.Unanswered {
-		t.Errorf("error %+v, expected it unanswered", e)
-	}
+	ok(t, g.SendPasses(2, every(low, 2)))
+	retained(t, wait(t, g)...)
+	fault{code: codes.Internal, text: "group 1 is answered more than once in row 0"}.check(t, "Close", s.Close())
+	retained(t, wait(t, g)...)
 }
 
+// TestHalfCloseWithoutAnswers checks that a daemon which ends a half-closed stream without all
+// answers has broken the contract.
+func TestHalfCloseWithoutAnswers(t *testing.T) {
+	f := newFake(2)
+	f.deliver = func(send, *reply) error { return nil }
+	s := f.session(t, client.SessionConfig{})
+	g := open(t, s, "a")
+	ok(t, g.SendPasses(2, every(low, 2)))
+	want := fault{code: codes.Internal, text: "inputs unanswered"}
+	want.check(t, "Close", s.Close())
+	unanswered(t, want, wait(t, g)...)
+}
+
+// TestArguments checks that wrong arguments are refused, and that such a call does no harm.
 func TestArguments(t *testing.T) {
 	f := newFake(2)
 	f.info.Limits.MessageBytes = 1000
@@ -783,40 +606,32 @@ func TestArguments(t *testing.T) {
 	}{
 		{g.Send(low), "3 values, expected 1 passes x 2 inputs x 3 classes"},
 		{g.SendPasses(0, nil), "0 passes, expected at least 1"},
-		{g.SendPasses(2, slices.Concat(low, low)), "6 values, expected 2 passes x 2 inputs x 3 classes"},
-		{g.SendPasses(4, slices.Concat(low, low)), "6 values, expected 4 passes"},
+		{g.SendPasses(2, every(low, 2)), "6 values, expected 2 passes x 2 inputs x 3 classes"},
+		{g.SendPasses(4, every(low, 2)), "6 values, expected 4 passes"},
 		{g.SendRows(nil, nil), "no rows, expected at least one"},
 		{g.SendRows([]int{2}, low), "row 2, expected 0 to 1"},
 		{g.SendRows([]int{-1}, low), "row -1, expected 0 to 1"},
-		{g.SendRows([]int{1, 1}, slices.Concat(low, low)), "row 1 twice"},
-		{g.SendRows([]int{1}, slices.Concat(low, low)), "6 values, expected 1 passes x 1 inputs x 3 classes"},
+		{g.SendRows([]int{1, 1}, every(low, 2)), "row 1 twice"},
+		{g.SendRows([]int{1}, every(low, 2)), "6 values, expected 1 passes x 1 inputs x 3 classes"},
 		{g.Finish(5), "row 5, expected 0 to 1"},
 		{open1(), "a group of 0 inputs, expected 1 to 4"},
 		{open1("1", "2", "3", "4", "5"), "a group of 5 inputs, expected 1 to 4"},
 		{open1("\xff"), "expected UTF-8"},
 		{open1(strings.Repeat("x", 1000)), "the ids of a group take 1006 bytes, expected at most 872"},
 	} {
-		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
-			t.Errorf("error %v, expected %q", c.err, c.want)
-		}
+		saying(c.want).check(t, "call", c.err)
 	}
-	// None of it was sent, and none did harm.
-	ok(t, g.SendPasses(2, slices.Concat(low, low, low, low)))
-	for _, r := range wait(t, g) {
-		if !r.Retained() {
-			t.Errorf("result %+v, expected it retained", r)
-		}
-	}
+	ok(t, g.SendPasses(2, every(low, 4)))
+	retained(t, wait(t, g)...)
 	ok(t, s.Close())
 }
 
+// TestDoGivesUp checks that Do ends its group when it fails, and when it has fewer passes than the
+// daemon expects: otherwise the next group would find no room in the window.
 func TestDoGivesUp(t *testing.T) {
-	f := newFake(0)
-	s := f.session(t, client.SessionConfig{InFlight: 1})
-	if _, err := s.Do(t.Context(), []string{"a"}, slices.Values([][]float32{low, {1}})); err == nil ||
-		!strings.Contains(err.Error(), "1 values") {
-		t.Errorf("error %v, expected the wrong length", err)
-	}
+	s := newFake(30).session(t, client.SessionConfig{InFlight: 1})
+	_, err := s.Do(t.Context(), []string{"a"}, slices.Values([][]float32{low, {1}}))
+	saying("1 values").check(t, "wrong length", err)
 	ctx, cancel := context.WithCancel(t.Context())
 	if _, err := s.Do(ctx, []string{"a"}, func(yield func([]float32) bool) {
 		yield(low)
@@ -825,81 +640,40 @@ func TestDoGivesUp(t *testing.T) {
 	}); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, expected the context's", err)
 	}
-	// Neither keeps its room.
 	r, err := s.Do(t.Context(), []string{"a"}, slices.Values([][]float32{low, low}))
-	if err != nil || !r[0].Retained() {
-		t.Errorf("result %+v, error %v, expected it retained", r, err)
-	}
+	ok(t, err)
+	retained(t, r...)
 	ok(t, s.Close())
 }
 
-func TestDoFinishesWhatHasFewerPasses(t *testing.T) {
-	f := newFake(30)
-	s := f.session(t, client.SessionConfig{})
-	r, err := s.Do(t.Context(), []string{"a"}, slices.Values([][]float32{low, low}))
-	if err != nil || !r[0].Retained() {
-		t.Errorf("result %+v, error %v, expected it retained", r, err)
-	}
-	ok(t, s.Close())
-}
-
+// TestSessionRefused checks why a session cannot be opened.
 func TestSessionRefused(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		config client.SessionConfig
 		change func(*fake)
-		code   codes.Code
-		want   string
+		want   fault
 	}{
-		{"unknown model", client.SessionConfig{Model: "other"}, nil, codes.NotFound, `no policy for model "other"`},
-		{"passes", client.SessionConfig{Passes: -1}, nil, codes.Unknown, "-1 passes, expected 0 to"},
-		{"window", client.SessionConfig{InFlight: -1}, nil, codes.Unknown, "-1 inputs in flight, expected 0 or more"},
-		{"model no text", client.SessionConfig{Model: "\xff"}, nil, codes.Internal, "UTF-8"},
-		{"ended", client.SessionConfig{Model: model}, func(f *fake) {
-			f.deliver = func(send, *reply) error { return errEnd }
-		}, codes.Internal, "without a first reply"},
+		{"unknown model", client.SessionConfig{Model: "other"}, nil,
+			fault{codes.NotFound, ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_MODEL, `no policy for model "other"`}},
+		{"passes", client.SessionConfig{Passes: -1}, nil, saying("-1 passes, expected 0 to")},
+		{"window", client.SessionConfig{InFlight: -1}, nil, saying("-1 inputs in flight, expected 0 or more")},
+		{"model no text", client.SessionConfig{Model: "\xff"}, nil, fault{codes.Internal, 0, "UTF-8"}},
+		{"ended", client.SessionConfig{Model: model}, func(f *fake) { f.at = func(moment) error { return errEnd } },
+			fault{codes.Internal, 0, "without a first reply"}},
 		{"no classes", client.SessionConfig{Model: model}, func(f *fake) { f.info.Classes = nil },
-			codes.Internal, "the first reply states no classes"},
+			fault{codes.Internal, 0, "the first reply states no classes"}},
 		{"small messages", client.SessionConfig{Model: model}, func(f *fake) { f.info.Limits.MessageBytes = 130 },
-			codes.Unknown, "messages of 130 bytes, too few for a row of 3 classes"},
+			saying("messages of 130 bytes, too few for a row of 3 classes")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFake(2)
 			if c.change != nil {
 				c.change(f)
 			}
-			cl, stop := f.start()
-			defer stop()
-			_, err := cl.Session(t.Context(), c.config)
-			if err == nil || !strings.Contains(err.Error(), c.want) || status.Code(err) != c.code {
-				t.Errorf("error %v, expected %v with %q", err, c.code, c.want)
-			}
-			f.server.GracefulStop() // the daemon is not left with one
+			_, err := f.dial(t).Session(t.Context(), c.config)
+			c.want.check(t, "Session", err)
+			f.server.GracefulStop() // no stream is left open at the daemon
 		})
-	}
-}
-
-// A group whose reply would be too large is the caller's doing: its inputs, and
-// all others without an answer, fail with that reason.
-func TestReplyTooLarge(t *testing.T) {
-	f := newFake(2)
-	f.deliver = func(send send, r *reply) error {
-		if r.GetInfo() != nil {
-			return send(r)
-		}
-		return send(&reply{Faults: []*rpcstatus.Status{
-			fail(codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE, "too large", nil).Proto(),
-		}})
-	}
-	s := f.session(t, client.SessionConfig{})
-	g := open(t, s, "a")
-	ok(t, g.SendPasses(2, slices.Concat(low, low)))
-	for _, r := range wait(t, g) {
-		if e := inputError(t, r); e.Reason != ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE || !e.Unanswered || r.Retained() {
-			t.Errorf("error %v", e)
-		}
-	}
-	if err := s.Close(); client.Reason(err) != ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE {
-		t.Errorf("Close: %v", err)
 	}
 }

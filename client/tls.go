@@ -13,23 +13,22 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// TLSFiles names what secures a connection: PEM files, which are read again for
-// every connection, so that they can be replaced while a client lives.
+// TLSFiles names the PEM files that secure a connection. They are read again for every connection,
+// so they can be replaced while a client lives.
 type TLSFiles struct {
-	// CA has the certificates of the authorities that the daemon's must be from;
-	// empty: those of the system.
+	// CA holds the certificates of the authorities that may sign the daemon's. Empty means those of
+	// the system.
 	CA string
-	// Cert and Key are the client's own certificate, with what lies between it and
-	// its authority, and the key to it: both, or neither.
+	// Cert holds the client's own certificate with any intermediates, Key its key. Set both or
+	// neither.
 	Cert, Key string
-	// ServerName is what the daemon's certificate must be for; empty: the host of
-	// the target.
+	// ServerName must stand in the daemon's certificate. Empty means the host of the target.
 	ServerName string
 }
 
-// WithTLS secures the connection with TLS 1.3. If the files cannot be read again,
-// because they are being replaced, what was read last stays in use; Dial fails if
-// they cannot be read at all.
+// WithTLS secures the connection with TLS 1.3. Dial fails if the files cannot be read. If they
+// cannot be read again later, for example while they are being replaced, what was read last stays
+// in use.
 func WithTLS(files TLSFiles) Option {
 	return func(o *options) { o.tls = &files }
 }
@@ -60,12 +59,12 @@ func (f TLSFiles) load() (*tls.Config, error) {
 	return config, nil
 }
 
-// fileCredentials is the credentials of WithTLS.
+// fileCredentials implements the credentials of WithTLS.
 type fileCredentials struct {
 	files TLSFiles
 
 	mu   sync.Mutex
-	last credentials.TransportCredentials // by the files as they were read last
+	last credentials.TransportCredentials // made of the files as last read
 }
 
 func newFileCredentials(files TLSFiles) (*fileCredentials, error) {
@@ -76,7 +75,8 @@ func newFileCredentials(files TLSFiles) (*fileCredentials, error) {
 	return f, nil
 }
 
-// current is what the files say now. With the error, it is what they said last.
+// current returns credentials made of the files as they are now. If they cannot be read, it returns
+// the error together with the last credentials.
 func (f *fileCredentials) current() (credentials.TransportCredentials, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,7 +87,7 @@ func (f *fileCredentials) current() (credentials.TransportCredentials, error) {
 	return f.last, err
 }
 
-// ClientHandshake is that of the files as they are now.
+// ClientHandshake reads the files again and uses them for the handshake.
 func (f *fileCredentials) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	now, stale := f.current()
 	secure, info, err := now.ClientHandshake(ctx, authority, conn)
@@ -97,22 +97,22 @@ func (f *fileCredentials) ClientHandshake(ctx context.Context, authority string,
 	return secure, info, err
 }
 
-// ServerHandshake is for servers.
+// ServerHandshake always fails: these credentials are for clients.
 func (f *fileCredentials) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	return nil, nil, errors.New("credentials of a client, expected those of a server")
 }
 
-// Info says that they are TLS.
+// Info describes the credentials as TLS.
 func (f *fileCredentials) Info() credentials.ProtocolInfo {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.last.Info()
 }
 
-// Clone is the same credentials: nothing can be set on them.
+// Clone returns the same credentials, since nothing can be set on them.
 func (f *fileCredentials) Clone() credentials.TransportCredentials { return f }
 
-// OverrideServerName is no longer of use to grpc.
+// OverrideServerName always fails. grpc has deprecated it.
 func (f *fileCredentials) OverrideServerName(string) error {
 	return errors.New("the server's name is that of TLSFiles")
 }

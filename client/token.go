@@ -16,34 +16,32 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// WithTokenFile has every call and stream present the bearer token that a file
-// holds. The file is read again when it changes, and when the daemon refuses the
-// token, so that tokens can be rotated while a client lives. If it cannot be read
-// then, the token that was read last stays in use.
+// WithTokenFile makes every call and stream present the bearer token in a file. The file is read
+// again when it changes, and when the daemon refuses the token, so tokens can be rotated while a
+// client lives. If the file cannot be read then, the last token stays in use.
 //
-// A token goes over TLS, a unix socket or the loopback, and nowhere else: Dial
-// refuses another connection, unless WithInsecure allows plaintext.
+// A token is sent only over TLS, a unix socket or the loopback: Dial refuses other connections
+// unless WithInsecure allows plaintext.
 func WithTokenFile(path string) Option {
 	return func(o *options) { o.token = &path }
 }
 
-// mostTokenBytes is more than any token takes, and less than a file that was named
-// by mistake may have.
+// mostTokenBytes limits the file. No token is longer, and a file that was named by mistake often is.
 const mostTokenBytes = 16 << 10
 
-// tokenFile is the credentials of WithTokenFile. A nil one is no token.
+// tokenFile implements the credentials of WithTokenFile. A nil tokenFile stands for no token.
 type tokenFile struct {
 	path     string
-	strict   bool // Dial is to refuse plaintext
+	strict   bool // makes Dial refuse plaintext
 	insecure bool // plaintext is allowed
 
 	mu      sync.Mutex
-	read    os.FileInfo // what the file was when it was read
+	read    os.FileInfo // describes the file as last read
 	token   string
-	version int // counts the tokens that the file had
+	version int // number of different tokens read so far
 }
 
-// openToken reads a token for the first time.
+// openToken reads a token from its file.
 func openToken(path string, strict, insecure bool) (*tokenFile, error) {
 	t := &tokenFile{path: path, strict: strict, insecure: insecure}
 	if err := t.load(); err != nil {
@@ -52,8 +50,8 @@ func openToken(path string, strict, insecure bool) (*tokenFile, error) {
 	return t, nil
 }
 
-// GetRequestMetadata is the header of a call. It fails where a connection is not
-// what Dial was told.
+// GetRequestMetadata returns the header that carries the token. It fails on a connection that
+// others can listen to, for example if a local name resolved to another machine.
 func (t *tokenFile) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
 	info, _ := credentials.RequestInfoFromContext(ctx)
 	if !t.insecure && !private(info.AuthInfo) {
@@ -66,11 +64,11 @@ func (t *tokenFile) GetRequestMetadata(ctx context.Context, _ ...string) (map[st
 	return map[string]string{"authorization": "Bearer " + t.token}, nil
 }
 
-// RequireTransportSecurity has grpc refuse plaintext before anything is sent. It
-// takes the loopback for plaintext, of which GetRequestMetadata knows better.
+// RequireTransportSecurity reports whether grpc must refuse plaintext before anything is sent. grpc
+// takes the loopback for plaintext; for local targets GetRequestMetadata checks instead.
 func (t *tokenFile) RequireTransportSecurity() bool { return t.strict }
 
-// private tells a connection that nobody else can listen to.
+// private reports whether nobody else can listen to a connection.
 func private(info credentials.AuthInfo) bool {
 	if info == nil {
 		return false
@@ -79,7 +77,7 @@ func private(info credentials.AuthInfo) bool {
 		credentials.CheckSecurityLevel(info, credentials.PrivacyAndIntegrity) == nil
 }
 
-// current is the number of the token that a call would present.
+// current returns the number of the token that a call would present now.
 func (t *tokenFile) current() int {
 	if t == nil {
 		return 0
@@ -90,19 +88,19 @@ func (t *tokenFile) current() int {
 	return t.version
 }
 
-// renewed tells whether a call that was refused may be made again, because the file
-// holds another token than the one of that number.
+// renewed reports whether a refused call should be made again, because the file now holds another
+// token than the one with that number.
 func (t *tokenFile) renewed(err error, number int) bool {
 	if t == nil || status.Code(err) != codes.Unauthenticated {
 		return false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_ = t.load() // the token that was read last stays
+	_ = t.load() // on an error the last token stays in use
 	return t.version != number
 }
 
-// again makes an unary call once more where its token was replaced meanwhile.
+// again makes a unary call, and makes it once more if its token was replaced meanwhile.
 func (t *tokenFile) again(
 	ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
@@ -114,15 +112,15 @@ func (t *tokenFile) again(
 	return err
 }
 
-// refresh reads the file again if it looks like another. mu is held.
+// refresh reads the file again if it has changed. The caller holds mu.
 func (t *tokenFile) refresh() {
 	is, err := os.Stat(t.path)
 	if err == nil && (!os.SameFile(is, t.read) || is.Size() != t.read.Size() || !is.ModTime().Equal(t.read.ModTime())) {
-		_ = t.load() // the token that was read last stays
+		_ = t.load() // on an error the last token stays in use
 	}
 }
 
-// load reads the file. mu is held, or t is nobody else's yet.
+// load reads the file. The caller holds mu, or t is not shared yet.
 func (t *tokenFile) load() error {
 	file, err := os.Open(t.path)
 	if err != nil {
@@ -149,7 +147,7 @@ func (t *tokenFile) load() error {
 	return nil
 }
 
-// parseToken finds the token in what a file holds. Errors do not show it.
+// parseToken returns the token in the text of a file. Its errors do not show the token.
 func parseToken(text []byte) (string, error) {
 	token := strings.TrimSpace(string(text))
 	switch {

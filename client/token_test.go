@@ -21,19 +21,19 @@ import (
 	"github.com/ckd-project/ckd/client"
 )
 
-// doorman accepts some tokens, and counts those who come.
+// doorman accepts some tokens and records which ones come.
 type doorman struct {
 	mu       sync.Mutex
 	good     []string
-	came     []string // with what
-	rotating func()   // is called once, before the next is refused
+	visits   []string // headers of the calls, in order
+	rotating func()   // called once, before the next refusal
 }
 
 func (d *doorman) check(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	headers := metadata.ValueFromIncomingContext(ctx, "authorization")
-	d.came = append(d.came, strings.Join(headers, ", "))
+	d.visits = append(d.visits, strings.Join(headers, ", "))
 	if len(headers) == 1 && slices.Contains(d.good, strings.TrimPrefix(headers[0], "Bearer ")) {
 		return nil
 	}
@@ -47,13 +47,17 @@ func (d *doorman) check(ctx context.Context) error {
 func (d *doorman) accept(tokens ...string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.good, d.came = tokens, nil
+	d.good, d.visits = tokens, nil
 }
 
-func (d *doorman) visits() []string {
+// came expects that exactly these tokens came since accept.
+func (d *doorman) came(t *testing.T, what string, want ...string) {
+	t.Helper()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.Clone(d.came)
+	if !slices.Equal(d.visits, want) {
+		t.Errorf("%s: came with %q, expected %q", what, d.visits, want)
+	}
 }
 
 func (d *doorman) options() []grpc.ServerOption {
@@ -73,18 +77,20 @@ func (d *doorman) options() []grpc.ServerOption {
 	}
 }
 
-// tokenClient is a client with a token in a file, on the loopback.
-func tokenClient(t *testing.T, d *doorman, token string) (c *client.Client, path string, r *replica) {
+// tokenClient returns a client on the loopback with a token in a file.
+func tokenClient(t *testing.T, d *doorman, token string) (c *client.Client, path string, f *fake) {
 	t.Helper()
-	r = startReplica(t, d.options()...)
+	f = listen(t, "tcp", d.options()...)
 	path = filepath.Join(t.TempDir(), "token")
 	write(t, path, []byte(token))
-	c, err := client.Dial(r.address, client.WithTokenFile(path))
+	c, err := client.Dial(f.address, client.WithTokenFile(path))
 	ok(t, err)
 	t.Cleanup(func() { _ = c.Close() })
-	return c, path, r
+	return c, path, f
 }
 
+// TestTokenIsReadAgain checks that calls and streams present the token that the file holds, and
+// come again only with another one.
 func TestTokenIsReadAgain(t *testing.T) {
 	d := &doorman{good: []string{"first"}}
 	c, path, _ := tokenClient(t, d, "first\n")
@@ -101,95 +107,83 @@ func TestTokenIsReadAgain(t *testing.T) {
 		return err
 	}
 	for name, do := range map[string]func() error{"call": call, "session": session} {
-		write(t, path, []byte("first\n"))
-		d.accept("first")
-		ok(t, do())
+		t.Run(name, func(t *testing.T) {
+			write(t, path, []byte("first\n"))
+			d.accept("first")
+			ok(t, do())
 
-		// Another file, before the old token is refused.
-		write(t, path, []byte("second"))
-		d.accept("first", "second")
-		ok(t, do())
-		if got := d.visits(); !slices.Equal(got, []string{"Bearer second"}) {
-			t.Errorf("%s: came with %q, expected the new token", name, got)
-		}
+			// The file changes before the old token is refused.
+			write(t, path, []byte("second"))
+			d.accept("first", "second")
+			ok(t, do())
+			d.came(t, "after the file", "Bearer second")
 
-		// One that looks the same, found out by the refusal.
-		is, err := os.Stat(path)
-		ok(t, err)
-		ok(t, os.WriteFile(path, []byte("fourth"), 0o600))
-		ok(t, os.Chtimes(path, is.ModTime(), is.ModTime()))
-		d.accept("fourth")
-		ok(t, do())
-		if got := d.visits(); !slices.Equal(got, []string{"Bearer second", "Bearer fourth"}) {
-			t.Errorf("%s: came with %q, expected both tokens", name, got)
-		}
+			// The new file looks the same as the old; the refusal makes the client read it.
+			is, err := os.Stat(path)
+			ok(t, err)
+			ok(t, os.WriteFile(path, []byte("fourth"), 0o600))
+			ok(t, os.Chtimes(path, is.ModTime(), is.ModTime()))
+			d.accept("fourth")
+			ok(t, do())
+			d.came(t, "after a refusal", "Bearer second", "Bearer fourth")
 
-		// No other token: no other attempt.
-		d.accept("fifth")
-		if err := do(); status.Code(err) != codes.Unauthenticated {
-			t.Errorf("%s: error %v, expected Unauthenticated", name, err)
-		}
-		if got := d.visits(); !slices.Equal(got, []string{"Bearer fourth"}) {
-			t.Errorf("%s: came with %q, expected it once", name, got)
-		}
+			// Without another token there is no second attempt.
+			d.accept("fifth")
+			fault{code: codes.Unauthenticated}.check(t, "an old token", do())
+			d.came(t, "without another", "Bearer fourth")
 
-		// What cannot be read changes nothing.
-		d.accept("fourth")
-		write(t, path, nil)
-		ok(t, do())
-		ok(t, os.Remove(path))
-		ok(t, do())
+			// A file that cannot be read changes nothing.
+			d.accept("fourth")
+			write(t, path, nil)
+			ok(t, do())
+			ok(t, os.Remove(path))
+			ok(t, do())
+		})
 	}
 }
 
-// A session whose token was replaced goes on with the new one, and without one it
-// ends.
+// TestTokenOfASession checks that a session whose token was replaced goes on with the new one, and
+// that it ends without a new one.
 func TestTokenOfASession(t *testing.T) {
 	d := &doorman{good: []string{"first"}}
-	c, path, r := tokenClient(t, d, "first")
+	c, path, f := tokenClient(t, d, "first")
 	var revoke atomic.Bool
-	r.at = func(m moment) error {
+	f.at = func(m moment) error {
 		if m == received && revoke.CompareAndSwap(true, false) {
 			return status.Error(codes.Unauthenticated, "revoked")
 		}
 		return nil
 	}
-	s, err := c.Session(t.Context(), client.SessionConfig{Model: model, Reconnect: hasty})
-	ok(t, err)
+	s := newSession(t, c, client.SessionConfig{Reconnect: hasty})
 	revoke.Store(true)
 	write(t, path, []byte("second"))
 	d.accept("second")
 	decideOne(t, s)
-	if got := d.visits(); !slices.Equal(got, []string{"Bearer second"}) {
-		t.Errorf("came with %q, expected the new token once", got)
-	}
+	d.came(t, "the next stream", "Bearer second")
 
 	revoke.Store(true)
 	g := open(t, s, "a")
 	_ = g.Send(low)
-	if e := inputError(t, wait(t, g)[0]); e.Code != codes.Unauthenticated || !e.Unanswered {
-		t.Errorf("error %v, expected Unauthenticated", e)
-	}
-	if err := s.Close(); status.Code(err) != codes.Unauthenticated {
-		t.Errorf("Close: %v, expected Unauthenticated", err)
-	}
+	unanswered(t, fault{code: codes.Unauthenticated}, wait(t, g)...)
+	fault{code: codes.Unauthenticated}.check(t, "Close", s.Close())
 }
 
-// A token replaced while a call is refused is tried within the same call.
+// TestTokenIsReplacedMeanwhile checks that a token that is replaced while a call is refused is tried
+// within the same call.
 func TestTokenIsReplacedMeanwhile(t *testing.T) {
 	d := &doorman{}
 	c, path, _ := tokenClient(t, d, "first")
-	d.rotating = func() { // called with mu held
+	d.rotating = func() { // the doorman holds mu
 		write(t, path, []byte("second"))
 		d.good = []string{"second"}
 	}
 	_, err := c.Models(t.Context())
 	ok(t, err)
-	if got := d.visits(); !slices.Equal(got, []string{"Bearer first", "Bearer second"}) {
-		t.Errorf("came with %q, expected both", got)
-	}
+	d.came(t, "the call", "Bearer first", "Bearer second")
 }
 
+// TestDialRefusesTokens checks that Dial refuses token files that it cannot use, and connections
+// over which a token would be sent in plaintext.
 func TestDialRefusesTokens(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name, text string) string {
@@ -221,45 +215,34 @@ func TestDialRefusesTokens(t *testing.T) {
 		{"not ASCII", "localhost:8590", path("umlaut", "s3crét"), nil, "expected one token of visible ASCII"},
 		{"large", "localhost:8590", path("large", strings.Repeat("s3cret", 1<<12)), nil, "expected at most 16384 bytes"},
 	} {
-		opts := []client.Option{client.WithTokenFile(c.token)}
-		if c.option != nil {
-			opts = append(opts, c.option)
-		}
-		cl, err := client.Dial(c.target, opts...)
-		if err == nil {
-			ok(t, cl.Close())
-		}
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: error %v, expected %q", c.name, err, c.want)
-		}
-		if err != nil && strings.Contains(err.Error(), "s3c") {
-			t.Errorf("%s: the error shows the token: %v", c.name, err)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			opts := []client.Option{client.WithTokenFile(c.token)}
+			if c.option != nil {
+				opts = append(opts, c.option)
+			}
+			checkDial(t, c.want, c.target, opts...)
+		})
 	}
 }
 
-// Whatever an option makes of the connection: over plaintext that nobody allowed, no
-// token is sent.
+// TestTokenIsNotSentOverPlaintext checks that, whatever the options, no token is sent over plaintext
+// that WithInsecure did not allow.
 func TestTokenIsNotSentOverPlaintext(t *testing.T) {
 	d := &doorman{good: []string{"first"}}
-	_, path, r := tokenClient(t, d, "first")
+	_, path, f := tokenClient(t, d, "first")
 	plain := grpc.WithTransportCredentials(insecure.NewCredentials())
 	elsewhere := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "tcp", r.address)
+		return new(net.Dialer).DialContext(ctx, "tcp", f.address)
 	})
 	c, err := client.Dial("localhost:1", client.WithTokenFile(path), client.WithDialOptions(plain, elsewhere))
 	ok(t, err)
 	defer c.Close()
 	_, err = c.Models(t.Context())
-	if status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "a token is not sent over plaintext") {
-		t.Errorf("error %v, expected that no token is sent", err)
-	}
+	fault{codes.Unauthenticated, 0, "a token is not sent over plaintext"}.check(t, "Models", err)
 	allowed, err := client.Dial("localhost:1", client.WithTokenFile(path), client.WithInsecure(), client.WithDialOptions(elsewhere))
 	ok(t, err)
 	defer allowed.Close()
 	_, err = allowed.Models(t.Context())
 	ok(t, err)
-	if got := d.visits(); !slices.Equal(got, []string{"Bearer first"}) {
-		t.Errorf("came with %q, expected the one that was allowed", got)
-	}
+	d.came(t, "plaintext", "Bearer first")
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -9,52 +10,51 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// Layouts of a batch.
+// Layouts of a batch's values.
 const (
 	SNK = ckdv1.Layout_LAYOUT_SNK // [passes][inputs][classes]
 	NSK = ckdv1.Layout_LAYOUT_NSK // [inputs][passes][classes]
 )
 
-// Batch is the complete passes of some inputs.
+// Batch holds the complete passes of some inputs.
 type Batch struct {
-	// Model, Classes, Detail, Kind and Posterior as in SessionConfig.
+	// Model, Classes, Detail, Kind and Posterior mean the same as in SessionConfig.
 	Model     string
 	Classes   []string
 	Detail    ckdv1.Detail
 	Kind      ckdv1.Kind
 	Posterior string
-	// Layout of the values. Must be stated.
+	// Layout of the values, SNK or NSK. It has no default.
 	Layout ckdv1.Layout
 	Passes int
 	Inputs int
-	// IDs are optional; where given, one for every input.
+	// IDs may be empty; otherwise there must be one for every input.
 	IDs []string
 	// Values must not change until Decompose returns.
 	Values []float32
-	// PerCall is the most inputs in one call; 0 is as many as a message holds, and
-	// at most 65536, which is the daemon's own limit unless it is set otherwise.
+	// PerCall limits the inputs of one call. 0 allows as many as a message holds, up to 65536, the
+	// daemon's default limit.
 	PerCall int
-	// Reconnect as in SessionConfig, for each call: one that finds no daemon, loses
-	// it, or finds it with too much to do, is made again.
+	// Reconnect applies to each call: one that finds no daemon, loses it, or finds it overloaded is
+	// made again.
 	Reconnect Reconnect
 }
 
-// defaultPerCall is the daemon's limit on the inputs of a request, unless it is
-// set otherwise.
+// defaultPerCall is the daemon's default limit on the inputs of a request.
 const defaultPerCall = 65536
 
-// Decompose sends a batch and returns one result for each input, in order. What
-// is too large for one message is sent in several calls, one after the other; a
-// policy may change between them, so that each result names its own.
+// Decompose sends a batch and returns one result for each input, in order. A batch that is too
+// large for one message is sent in several calls, one after the other. The policy may change
+// between calls, so each result names its own.
 //
-// An error means that a call failed: there are no results then, and no input has
-// been cleared. Sending the batch again is safe.
+// An error means that a call failed. Decompose then returns no results, and no input has been
+// cleared. Sending the batch again is safe.
 func (c *Client) Decompose(ctx context.Context, b Batch) ([]Result, error) {
 	classes, err := b.check()
 	if err != nil {
 		return nil, err
 	}
-	reconnect, err := b.Reconnect.complete()
+	reconnect, err := b.Reconnect.withDefaults()
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (c *Client) Decompose(ctx context.Context, b Batch) ([]Result, error) {
 		}
 		var reply *ckdv1.DecomposeResponse
 		request := b.request(from, to, classes)
-		err := persist(ctx, reconnect, mends, func() (err error) {
+		err := retry(ctx, reconnect, retryable, func() (err error) {
 			reply, err = c.rpc.Decompose(ctx, request)
 			return err
 		})
@@ -79,7 +79,7 @@ func (c *Client) Decompose(ctx context.Context, b Batch) ([]Result, error) {
 	return results, nil
 }
 
-// check refuses a batch that cannot be cut into calls, and tells its classes.
+// check rejects a batch that cannot be cut into calls. It returns the number of classes.
 func (b *Batch) check() (classes int, err error) {
 	if b.Layout != SNK && b.Layout != NSK {
 		return 0, fmt.Errorf("layout %v, expected SNK or NSK", b.Layout)
@@ -100,13 +100,10 @@ func (b *Batch) check() (classes int, err error) {
 	return classes, nil
 }
 
-// cut tells up to which input a call goes that begins with from.
+// cut returns the end of the call that begins with input from.
 func (b *Batch) cut(from, classes, messageBytes int) (to int, err error) {
 	size := proto.Size(b.request(from, from, classes)) + blockOverhead
-	most := b.PerCall
-	if most == 0 {
-		most = defaultPerCall
-	}
+	most := cmp.Or(b.PerCall, defaultPerCall)
 	for to = from; to < b.Inputs && to-from < most; to++ {
 		size += b.Passes * classes * valueBytes
 		if len(b.IDs) > 0 {
@@ -122,7 +119,7 @@ func (b *Batch) cut(from, classes, messageBytes int) (to int, err error) {
 	return to, nil
 }
 
-// request is the call for inputs from to to.
+// request returns the request for the inputs from up to, not including, to.
 func (b *Batch) request(from, to, classes int) *ckdv1.DecomposeRequest {
 	r := &ckdv1.DecomposeRequest{
 		Model:     b.Model,
@@ -150,7 +147,7 @@ func (b *Batch) request(from, to, classes int) *ckdv1.DecomposeRequest {
 	return r
 }
 
-// read appends the results of a call for inputs from to to.
+// read appends the results of a call for the inputs from up to, not including, to.
 func (b *Batch) read(results []Result, from, to int, reply *ckdv1.DecomposeResponse) ([]Result, error) {
 	if got := len(reply.GetResults()); got != to-from {
 		return nil, broken("%d results, expected %d", got, to-from)

@@ -11,15 +11,14 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"pgregory.net/rapid"
 
 	"github.com/ckd-project/ckd/client"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// However a batch is laid out and cut into calls, each input is answered on its
-// own passes, and in its place.
+// TestDecomposeAnyShape checks that each input is answered on its own passes and in its place,
+// however a batch is laid out and cut into calls.
 func TestDecomposeAnyShape(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(1, 40).Draw(rt, "inputs")
@@ -27,11 +26,9 @@ func TestDecomposeAnyShape(t *testing.T) {
 		classes := rapid.IntRange(2, 6).Draw(rt, "classes")
 		perCall := rapid.IntRange(0, n).Draw(rt, "per call")
 		f := newFake(0)
-		// The header of the call and one input fit always.
+		// A call with one input always fits.
 		f.info.Limits.MessageBytes = uint32(rapid.IntRange(300+4*passes*classes, 2000).Draw(rt, "message bytes"))
-		c, stop := f.start(client.WithMessageBytes(int(f.info.Limits.MessageBytes)))
-		defer stop()
-
+		c := f.dial(rt, client.WithMessageBytes(int(f.info.Limits.MessageBytes)))
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 0))
 		b := client.Batch{Model: model, Detail: client.Vectors, Passes: passes, Inputs: n, PerCall: perCall,
 			Layout: rapid.SampledFrom([]ckdv1.Layout{client.SNK, client.NSK}).Draw(rt, "layout"),
@@ -69,27 +66,23 @@ func TestDecomposeAnyShape(t *testing.T) {
 				rt.Fatalf("result %+v, expected row %d, id %q, means %v", r, i, id, means(want[i]))
 			}
 		}
-		if len(f.faults) > 0 {
-			rt.Fatal(f.faults)
-		}
 	})
 }
 
+// TestDecomposeCalls checks how a large batch is cut into calls.
 func TestDecomposeCalls(t *testing.T) {
 	f := newFake(0)
-	c, stop := f.start()
-	defer stop()
-	// 1000 inputs of 30 passes and 30 classes are 3600 bytes each: 4 MiB hold 1165.
+	c := f.dial(t)
+	// 1000 inputs of 30 passes and 30 classes take 3600 bytes each: 4 MiB hold 1165.
 	b := client.Batch{Model: model, Layout: client.NSK, Passes: 30, Inputs: 1300, Values: make([]float32, 1300*900)}
-	results, err := c.Decompose(t.Context(), b)
-	if err != nil || len(results) != 1300 {
-		t.Fatalf("%d results, error %v", len(results), err)
-	}
-	b.PerCall = 500
-	_, err = c.Decompose(t.Context(), b)
-	ok(t, err)
-	if results, err := c.Decompose(t.Context(), client.Batch{Layout: client.SNK, Passes: 2}); err != nil || len(results) != 0 {
-		t.Errorf("no inputs: %d results, error %v", len(results), err)
+	none := client.Batch{Layout: client.SNK, Passes: 2}
+	half := b
+	half.PerCall = 500
+	for _, b := range []client.Batch{b, half, none} {
+		results, err := c.Decompose(t.Context(), b)
+		if ok(t, err); len(results) != b.Inputs {
+			t.Errorf("%d results of %d inputs", len(results), b.Inputs)
+		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -98,78 +91,67 @@ func TestDecomposeCalls(t *testing.T) {
 	}
 }
 
+// TestDecomposeFails checks that a call which fails, a wrong answer and a wrong batch fail the whole
+// batch. Its calls have one input each, and the second is answered wrongly.
 func TestDecomposeFails(t *testing.T) {
+	const tooLarge = ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE
 	good := client.Batch{Model: model, Layout: client.SNK, Passes: 2, Inputs: 2, PerCall: 1, Values: make([]float32, 12)}
 	type response = ckdv1.DecomposeResponse
-	second := func(do func(*response) error) func(*response) (*response, error) {
-		calls := 0
-		return func(r *response) (*response, error) {
-			calls++
-			if calls == 2 {
-				return r, do(r)
-			}
-			return r, nil
-		}
-	}
-	full := fail(codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE, "too much", nil)
+	broken := func(text string) fault { return fault{codes.Internal, 0, text} }
 	for _, c := range []struct {
 		name   string
-		change func(*client.Batch)
-		unary  func(*response) (*response, error)
-		want   string
-		code   codes.Code
-		reason ckdv1.ErrorReason
+		answer func(*response) error
+		batch  func(*client.Batch)
+		want   fault
 	}{
-		{name: "status", unary: second(func(*response) error { return full.Err() }), want: "decompose inputs 1 to 1 of 2",
-			code: codes.ResourceExhausted, reason: ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE},
-		{name: "too few results", unary: second(func(r *response) error { r.Results = nil; return nil }),
-			want: "0 results, expected 1", code: codes.Internal},
-		{name: "wrong row", unary: second(func(r *response) error { r.Results[0].Row = 1; return nil }),
-			want: "result 0 is for row 1", code: codes.Internal},
-		{name: "no outcome", unary: second(func(r *response) error { r.Results[0].Outcome = nil; return nil }),
-			want: "neither a decomposition nor an error", code: codes.Internal},
-		{name: "no policy", unary: second(func(r *response) error { r.Policy = nil; return nil }),
-			want: "policy 0 of 0", code: codes.Internal},
-		{name: "wrong id", unary: second(func(r *response) error { r.Results[0].InputId = "x"; return nil }),
-			want: `answered as input "x"`, code: codes.Internal},
-		{name: "no layout", change: func(b *client.Batch) { b.Layout = 0 }, want: "expected SNK or NSK", code: codes.Unknown},
-		{name: "no passes", change: func(b *client.Batch) { b.Passes = 0 }, want: "2 inputs of 0 passes", code: codes.Unknown},
-		{name: "negative", change: func(b *client.Batch) { b.Inputs = -1 }, want: "-1 inputs", code: codes.Unknown},
-		{name: "ids", change: func(b *client.Batch) { b.IDs = []string{"a"} }, want: "1 ids, expected none or one for each of 2",
-			code: codes.Unknown},
-		{name: "length", change: func(b *client.Batch) { b.Values = b.Values[:11] },
-			want: "11 values, expected a multiple of 2 passes x 2 inputs", code: codes.Unknown},
-		{name: "no values", change: func(b *client.Batch) { b.Values = nil }, want: "0 values", code: codes.Unknown},
-		{name: "values without inputs", change: func(b *client.Batch) { b.Inputs = 0 }, want: "12 values", code: codes.Unknown},
-		{name: "overflow", change: func(b *client.Batch) { b.Inputs, b.Passes = math.MaxInt, math.MaxInt }, want: "12 values", code: codes.Unknown},
-		{name: "one input too large", change: func(b *client.Batch) {
+		{name: "status", answer: func(*response) error { return fail(codes.ResourceExhausted, tooLarge, "too much", nil).Err() },
+			want: fault{codes.ResourceExhausted, tooLarge, "decompose inputs 1 to 1 of 2"}},
+		{name: "too few results", answer: func(r *response) error { r.Results = nil; return nil }, want: broken("0 results, expected 1")},
+		{name: "wrong row", answer: func(r *response) error { r.Results[0].Row = 1; return nil }, want: broken("result 0 is for row 1")},
+		{name: "no outcome", answer: func(r *response) error { r.Results[0].Outcome = nil; return nil },
+			want: broken("neither a decomposition nor an error")},
+		{name: "no policy", answer: func(r *response) error { r.Policy = nil; return nil }, want: broken("policy 0 of 0")},
+		{name: "wrong id", answer: func(r *response) error { r.Results[0].InputId = "x"; return nil }, want: broken(`answered as input "x"`)},
+		{name: "no layout", batch: func(b *client.Batch) { b.Layout = 0 }, want: saying("expected SNK or NSK")},
+		{name: "no passes", batch: func(b *client.Batch) { b.Passes = 0 }, want: saying("2 inputs of 0 passes")},
+		{name: "negative", batch: func(b *client.Batch) { b.Inputs = -1 }, want: saying("-1 inputs")},
+		{name: "ids", batch: func(b *client.Batch) { b.IDs = []string{"a"} }, want: saying("1 ids, expected none or one for each of 2")},
+		{name: "length", batch: func(b *client.Batch) { b.Values = b.Values[:11] },
+			want: saying("11 values, expected a multiple of 2 passes x 2 inputs")},
+		{name: "no values", batch: func(b *client.Batch) { b.Values = nil }, want: saying("0 values")},
+		{name: "values without inputs", batch: func(b *client.Batch) { b.Inputs = 0 }, want: saying("12 values")},
+		{name: "overflow", batch: func(b *client.Batch) { b.Inputs, b.Passes = math.MaxInt, math.MaxInt }, want: saying("12 values")},
+		{name: "one input too large", batch: func(b *client.Batch) {
 			b.Inputs, b.Passes, b.Values = 1, 1<<20, make([]float32, 2<<20)
-		}, want: "input 0 takes a message of 83887", code: codes.Unknown},
+		}, want: saying("input 0 takes a message of 83887")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFake(0)
-			f.unary = c.unary
-			cl, stop := f.start()
-			defer stop()
+			calls := 0
+			f.unary = func(r *response) (*response, error) {
+				if calls++; calls == 2 {
+					return r, c.answer(r)
+				}
+				return r, nil
+			}
 			b := good
-			if c.change != nil {
-				c.change(&b)
+			if c.batch != nil {
+				c.batch(&b)
 			}
-			results, err := cl.Decompose(t.Context(), b)
-			if err == nil || results != nil || !strings.Contains(err.Error(), c.want) {
-				t.Fatalf("%d results, error %v, expected none and %q", len(results), err, c.want)
+			results, err := f.dial(t).Decompose(t.Context(), b)
+			c.want.check(t, "Decompose", err)
+			if results != nil {
+				t.Errorf("%d results, expected none", len(results))
 			}
-			if status.Code(err) != c.code || client.Reason(err) != c.reason {
-				t.Errorf("error %v, expected code %v and reason %v", err, c.code, c.reason)
-			}
-			var broken *client.ProtocolError
-			if errors.As(err, &broken) != (c.code == codes.Internal) {
+			var protocol *client.ProtocolError
+			if errors.As(err, &protocol) != (c.want.code == codes.Internal) {
 				t.Errorf("error %v is of the wrong type", err)
 			}
 		})
 	}
 }
 
+// TestDecomposeInputErrors checks that the error of one input leaves the others their decisions.
 func TestDecomposeInputErrors(t *testing.T) {
 	f := newFake(0)
 	f.unary = func(r *ckdv1.DecomposeResponse) (*ckdv1.DecomposeResponse, error) {
@@ -177,20 +159,15 @@ func TestDecomposeInputErrors(t *testing.T) {
 			ckdv1.ErrorReason_ERROR_REASON_NEGATIVE, "pass 0: class 1 is -1, expected 0 to 1", nil).Proto()}
 		return r, nil
 	}
-	c, stop := f.start()
-	defer stop()
-	results, err := c.Decompose(t.Context(), client.Batch{Model: model, Layout: client.NSK, Passes: 2, Inputs: 2,
-		Values: make([]float32, 12)})
+	batch := one()
+	batch.Inputs, batch.Values = 2, every(low, 4)
+	results, err := f.dial(t).Decompose(t.Context(), batch)
 	ok(t, err)
-	if !results[0].Retained() {
-		t.Errorf("result %+v, expected it retained", results[0])
-	}
-	if e := inputError(t, results[1]); e.Reason != ckdv1.ErrorReason_ERROR_REASON_NEGATIVE || e.Unanswered {
-		t.Errorf("error %v, expected reason NEGATIVE", e)
-	}
+	retained(t, results[0])
+	refused(t, ckdv1.ErrorReason_ERROR_REASON_NEGATIVE, results[1])
 }
 
-// The posterior is stated by every stream, and by every call of a batch.
+// TestPosteriorIsStated checks that every stream, and every call of a batch, states the posterior.
 func TestPosteriorIsStated(t *testing.T) {
 	f := newFake(2)
 	s := f.session(t, client.SessionConfig{Posterior: "ensemble"})
@@ -205,10 +182,9 @@ func TestPosteriorIsStated(t *testing.T) {
 	}
 }
 
+// TestModels checks the calls that return policies.
 func TestModels(t *testing.T) {
-	f := newFake(0)
-	c, stop := f.start()
-	defer stop()
+	c := newFake(0).dial(t)
 	models, err := c.Models(t.Context())
 	if err != nil || len(models) != 1 || models[0].GetPolicy().GetModel() != model {
 		t.Errorf("models %v, error %v", models, err)
@@ -222,6 +198,7 @@ func TestModels(t *testing.T) {
 	}
 }
 
+// Decompose sends inputs whose passes are at hand in one call.
 func ExampleClient_Decompose() {
 	daemon := newFake(0)
 	c, stop := daemon.start() // elsewhere: client.Dial("localhost:9090")

@@ -1,54 +1,51 @@
 package decomp
 
-// mostKept is how many passes of an input that come one by one are kept as they
-// are: twice the usual S, and little beside a model's weights.
-const mostKept = 64
+// maxKept limits how many passes of an input are kept as they are: twice the usual S, and little
+// beside a model's weights.
+const maxKept = 64
 
-// KeptPasses is how many passes an Accumulator should keep of inputs that are to
-// have so many, or, for 0, nobody knows how many: all, up to 64.
+// KeptPasses returns how many passes an Accumulator should keep of an input that is to have the
+// given number of passes: all of them, up to 64. 0 passes means that the number is unknown.
 func (p *Plan) KeptPasses(passes int) int {
 	switch {
 	case p.kind == Dirichlet:
 		return 1
 	case passes <= 0:
-		return mostKept
+		return maxKept
 	}
-	return min(passes, mostKept)
+	return min(passes, maxKept)
 }
 
-// Accumulator takes the passes of some inputs as they come.
+// Accumulator takes the passes of some inputs as they arrive.
 //
-// It keeps some passes of each input as they are, in a panel like a Batch's, and
-// leaves the arithmetic to a Batch: at the end, or whenever there is no room for
-// another pass, and what they say is then joined with what earlier ones said.
-// Memory is O(N (K + pairs)) whatever S is. As long as all passes are kept the
-// results are those of complete passes, bit for bit; beyond, they agree to 1e-12
-// relative where the computation is well conditioned, and the bounds for hard
-// cases stand at TestHardCases.
+// It keeps some passes of each input as they are, in a panel like a Batch's. A Batch computes their
+// moments at the end, or when there is no room for another pass; the moments of several such parts
+// are then joined. Memory is O(N (K + pairs)) whatever S. As long as all passes are kept, the
+// results equal those of complete passes bit for bit. Beyond, they agree to 1e-12 relative where
+// the computation is well conditioned; TestHardCases states the bounds for hard cases.
 type Accumulator[T float] struct {
 	plan   *Plan
-	rows   int // passes that there is room for
-	stride int // from a pass to the next
+	rows   int // room for passes
+	stride int // from one pass to the next
 	values []T
-	kept   []int      // passes of each input that are kept
-	before []*moments // what earlier ones say; nil where there are none
-	faults []error
-	spare  []*moments
+	kept   []int      // by input: passes in values
+	before []*moments // by input: moments of the passes before those kept; nil if there are none
+	faults []error    // by input: the first bad row that Fill met
+	spare  []*moments // to be used again
 }
 
-// NewAccumulator makes an empty accumulator for N inputs of the plan that keeps
-// so many passes, at least 1: see KeptPasses.
+// NewAccumulator returns an empty accumulator for N inputs of the plan. It keeps the given number
+// of passes, at least 1, of each: see KeptPasses.
 func NewAccumulator[T float](p *Plan, inputs, kept int) *Accumulator[T] {
 	a := &Accumulator[T]{plan: p}
 	a.Reset(inputs, kept)
 	return a
 }
 
-// AccumulatorBytes is the memory that an Accumulator of float32 which keeps so
-// many passes holds for one input, for budgets; joins says whether there may be
-// more passes than that.
+// AccumulatorBytes returns the memory in bytes that an Accumulator of float32 holds for one input
+// if it keeps the given number of passes. joins says whether there may be more passes than that.
 func (p *Plan) AccumulatorBytes(kept int, joins bool) int {
-	const header = 40 // its places in slices
+	const header = 40 // its elements of slices
 	bytes := header + 4*kept*p.classes
 	if joins {
 		bytes += 8 * momentsFloats(p)
@@ -56,8 +53,8 @@ func (p *Plan) AccumulatorBytes(kept int, joins bool) int {
 	return bytes
 }
 
-// Reset makes the accumulator as new, for N inputs of which it keeps so many
-// passes, and uses its memory again.
+// Reset empties the accumulator for N inputs, and makes it keep the given number of passes of each.
+// It reuses the memory.
 func (a *Accumulator[T]) Reset(inputs, kept int) {
 	for _, m := range a.before {
 		if m != nil {
@@ -70,7 +67,7 @@ func (a *Accumulator[T]) Reset(inputs, kept int) {
 	}
 	a.stride = inputs * a.plan.classes
 	if a.stride%1024 == 0 {
-		a.stride += 16 // multiples of a page would fall into the same lines of the cache
+		a.stride += 16 // rows a multiple of a page apart would share cache lines
 	}
 	if n := a.rows * a.stride; cap(a.values) < n {
 		a.values = make([]T, n)
@@ -86,15 +83,15 @@ func (a *Accumulator[T]) Reset(inputs, kept int) {
 	clear(a.faults)
 }
 
-// Fits reports whether the accumulator's memory is not much more than N inputs of
-// which it keeps so many passes need.
+// Fits reports whether the accumulator holds not much more memory than N inputs need if it keeps
+// the given number of passes of each.
 func (a *Accumulator[T]) Fits(inputs, kept int) bool {
-	const least = 1 << 10 // numbers, that are kept in any case
+	const least = 1 << 10 // numbers that any accumulator may hold
 	return cap(a.values) <= max(4*kept*inputs*a.plan.classes, least) && cap(a.kept) <= max(4*inputs, least/8) &&
 		len(a.spare) <= 4*inputs
 }
 
-// Passes of an input taken so far.
+// Passes returns how many passes of an input were added.
 func (a *Accumulator[T]) Passes(input int) int {
 	n := a.kept[input]
 	if m := a.before[input]; m != nil {
@@ -103,10 +100,9 @@ func (a *Accumulator[T]) Passes(input int) int {
 	return n
 }
 
-// Add takes one pass of K values of an input. It does not keep or write to row.
-// The error is a *RowError, or a *PassesError for a second Dirichlet row; the
-// pass is then not counted. Batch b is to compute with: what it was computing is
-// lost.
+// Add adds one pass of K values to an input. It copies row and does not change it. The error is a
+// *RowError, or a *PassesError for a second Dirichlet row; the pass is then not added. Add may use
+// b for computation, which overwrites the tensor of b.
 func (a *Accumulator[T]) Add(b *Batch, input int, row []T) error {
 	if err := checkRow(a.plan, 0, a.Passes(input), row); err != nil {
 		return err
@@ -119,17 +115,17 @@ func (a *Accumulator[T]) Add(b *Batch, input int, row []T) error {
 	return nil
 }
 
-// Source is where values come from.
+// Source supplies the values for Fill.
 type Source[T float] interface {
-	// Next writes the next len(to) values to it.
+	// Next writes the next len(to) values to to.
 	Next(to []T)
 }
 
-// Fill takes so many passes of neighbouring inputs, which have had equally many:
-// passes*count*K values, one pass after the other. It reports whether no input met
-// its first bad row; of those that did, Fault tells it. An input with a bad row has
-// taken it, and is not to be finished. The error is a *PassesError where no further
-// pass is allowed. Batch b is to compute with, as in Add.
+// Fill adds passes to neighbouring inputs that have had equally many: passes*count*K values, one
+// pass after the other. It reports whether all their rows were good; Fault returns the first bad
+// row of an input. An input with a bad row has the pass added and must not be finished.
+//
+// The error is a *PassesError if no further pass is allowed. As with Add, the tensor of b is lost.
 func (a *Accumulator[T]) Fill(b *Batch, input, count, passes int, from Source[T]) (good bool, err error) {
 	good = true
 	width, first := count*a.plan.classes, input*a.plan.classes
@@ -146,8 +142,8 @@ func (a *Accumulator[T]) Fill(b *Batch, input, count, passes int, from Source[T]
 				from.Next(at[s*a.stride:][:width])
 			}
 		}
-		taken := panel[T]{at, n, width, a.stride}
-		if !checkPanel(a.plan, 0, a.faults[input:input+count], a.Passes(input), &taken) {
+		added := panel[T]{at, n, width, a.stride}
+		if !checkPanel(a.plan, 0, a.faults[input:input+count], a.Passes(input), &added) {
 			good = false
 		}
 		for i := range count {
@@ -158,11 +154,12 @@ func (a *Accumulator[T]) Fill(b *Batch, input, count, passes int, from Source[T]
 	return good, nil
 }
 
-// Fault is the *RowError of the first bad row that Fill took of an input; nil if
-// there was none.
+// Fault returns the *RowError of the first bad row that Fill added to an input; nil if there was
+// none.
 func (a *Accumulator[T]) Fault(input int) error { return a.faults[input] }
 
-// makeRoom makes room for another pass of neighbouring inputs.
+// makeRoom makes room for another pass of neighbouring inputs. If there is none, it joins the kept
+// passes to the moments of those before.
 func (a *Accumulator[T]) makeRoom(b *Batch, input, count int) error {
 	if a.kept[input] < a.rows {
 		return nil
@@ -175,7 +172,7 @@ func (a *Accumulator[T]) makeRoom(b *Batch, input, count int) error {
 	b.reset(t)
 	for i := range count {
 		_ = b.Result(i, b.scratch()) // rows were checked
-		m := a.take(b)
+		m := a.detach(b)
 		if before := a.before[input+i]; before != nil {
 			before.join(a.plan, m)
 			a.spare = append(a.spare, m)
@@ -187,21 +184,20 @@ func (a *Accumulator[T]) makeRoom(b *Batch, input, count int) error {
 	return nil
 }
 
-// take is the moments that the batch has just computed; the batch gets others.
-func (a *Accumulator[T]) take(b *Batch) *moments {
-	m := b.chunk
+// detach returns the moments that the batch has just computed, and gives it others to use.
+func (a *Accumulator[T]) detach(b *Batch) *moments {
+	m := b.joining.chunk
 	if n := len(a.spare); n > 0 {
-		b.chunk, a.spare = a.spare[n-1], a.spare[:n-1]
+		b.joining.chunk, a.spare = a.spare[n-1], a.spare[:n-1]
 	} else {
-		b.chunk = newMoments(a.plan)
+		b.joining.chunk = newMoments(a.plan)
 	}
 	return m
 }
 
-// Finish gives neighbouring inputs, which have had equally many passes, to a
-// batch of the same plan: its Result 0 is of the first. The accumulator must not
-// change until then. With fewer passes than Plan.FewestPasses the error is a
-// *PassesError.
+// Finish hands neighbouring inputs that have had equally many passes to a batch of the same plan,
+// whose Result(0) then is of the first. The accumulator must not change until the results are read.
+// The error is a *PassesError if there are fewer passes than Plan.FewestPasses.
 func (a *Accumulator[T]) Finish(b *Batch, input, count int) error {
 	if got, least := a.Passes(input), a.plan.FewestPasses(); got < least {
 		return &PassesError{Got: got, Least: least}
@@ -210,7 +206,7 @@ func (a *Accumulator[T]) Finish(b *Batch, input, count int) error {
 	return nil
 }
 
-// job is to compute the passes of neighbouring inputs that are kept.
+// job returns the job of computing the kept passes of neighbouring inputs.
 func (a *Accumulator[T]) job(input, count int) job {
 	t := job{Tensor: Tensor{Passes: a.kept[input], Inputs: count}, stride: a.stride, checked: true}
 	switch values := any(a.values[input*a.plan.classes:]).(type) {

@@ -8,21 +8,16 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 )
 
-// TestNoAllocations: the steady state allocates nothing, on any path.
+// TestNoAllocations checks that the steady state allocates nothing, on any path.
 func TestNoAllocations(t *testing.T) {
 	const s, n, k = 10, 50, 6
-	data32 := make([]float32, 0, s*n*k)
-	for _, p := range randomPasses(rand.New(rand.NewPCG(1, 2)), s*n, k, 1, 1) {
-		for _, v := range p {
-			data32 = append(data32, float32(v))
-		}
-	}
+	data := benchData(s, n, k)
 	for _, kind := range []decomp.Kind{decomp.Probabilities, decomp.Logits} {
 		plan := mustPlan(t, decomp.Spec{Classes: k, Safe: []int{0, 1}, Critical: []int{2, 3, 4}, Kind: kind, AllPairs: true})
 		b, a, r := plan.NewBatch(), decomp.NewAccumulator[float32](plan, n, s/2), plan.NewResult()
 		c3, from := make([]float64, k), source(nil)
 		work := func() {
-			if err := b.Reset(decomp.Tensor{Passes: s, Inputs: n, Float32: data32}); err != nil {
+			if err := b.Reset(decomp.Tensor{Passes: s, Inputs: n, Float32: data}); err != nil {
 				t.Fatal(err)
 			}
 			for i := range n {
@@ -31,7 +26,7 @@ func TestNoAllocations(t *testing.T) {
 				}
 			}
 			a.Reset(n, s/2)
-			from = data32
+			from = data
 			if good, err := a.Fill(b, 0, n, s-1, &from); !good || err != nil {
 				t.Fatal(good, err)
 			}
@@ -58,12 +53,12 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// source is values to be read one after the other.
+// source supplies its values one after the other.
 type source []float32
 
 func (s *source) Next(to []float32) { *s = (*s)[copy(to, *s):] }
 
-// Shapes: passes, inputs, classes; half of the classes, at most 10, critical.
+// benchShapes lists passes, inputs and classes. Half of the classes, at most 10, are critical.
 var benchShapes = [][3]int{{30, 1, 4}, {30, 64, 4}, {50, 64, 10}, {30, 8, 100}, {30, 1, 1000}}
 
 func benchPlan(b *testing.B, k int) *decomp.Plan {

@@ -7,7 +7,7 @@ import (
 	"github.com/ckd-project/ckd/internal/kernel"
 )
 
-// Layout says in which order a tensor's values come.
+// Layout says in which order the values of a tensor lie.
 type Layout uint8
 
 // The layouts.
@@ -16,80 +16,86 @@ const (
 	NSK               // [inputs][passes][classes]
 )
 
-// Tensor is the complete passes of some inputs. At most one of the two slices
-// may be set; it has Passes*Inputs*K values.
+// Tensor holds the complete passes of some inputs: Passes*Inputs*K values in one of the two slices.
+// The other must be empty.
 type Tensor struct {
 	Passes, Inputs int
 	Layout         Layout
 	Float32        []float32
 	Float64        []float64
-	// SumRounding is by how much the sum of a row of probabilities may be off for the
-	// rounding of the values before they came here, on top of the plan's tolerance.
+	// SumRounding is how far the sum of a row of probabilities may be off because the values were
+	// rounded before they came here. It adds to the plan's tolerance.
 	SumRounding float64
 }
 
-// job is a tensor to compute, and how.
+// job is a tensor to compute, and how to compute it.
 type job struct {
 	Tensor
-	stride int // how far the passes of an SNK tensor are apart
-	// checked rows need not be checked again.
+	stride int // from one pass of an SNK tensor to the next
+	// checked says that the rows need not be checked again.
 	checked bool
-	// part: the passes are not all there are. Sums of squares are then left as
-	// they are, for moments to be merged; before is, by input, the earlier ones'.
+	// part says that further passes exist. Sums of squares are then not divided, so that moments
+	// can be joined. before holds, by input, the moments of earlier passes.
 	part   bool
 	before []*moments
 }
 
-// Batch computes complete passes by going over them twice: means first, then
-// the moments about them.
+// Batch computes complete passes by going over them twice: for the means, then for the moments
+// about them.
 //
-// It works on panels of neighbouring inputs. A panel is S rows of columns, one
-// column for each input and class; the arithmetic of columns is the kernel's.
+// It works on panels of neighbouring inputs. A panel is S rows of columns, one column for each
+// input and class; package kernel does the arithmetic of columns.
 type Batch struct {
 	plan *Plan
 	job  job
 
 	panel32     panel[float32]
 	panel64     panel[float64]
-	divisor     float64 // of sums of squares
+	divisor     float64 // divisor of sums of squares
 	panelInputs int     // inputs of a full panel
-	from, to    int     // inputs of the panel at hand
+	from, to    int     // inputs of the current panel
 	columns     *kernel.Columns
-	faults      []error // per input of the panel
+	faults      []error // by input of the panel
 	pairs       comoments
-	sums        sums // of the input asked for last
+	sums        sums // sums of the latest input
 	complement  complement
-	chunk       *moments // of the input asked for last, where the tensor is a part
-	merged      *moments // the same with its earlier passes
+	joining     joining
 	spare       *Result
 	dirichlet   dirichletScratch
+	relaid      relaid
+}
 
-	// The panel where it is not in the tensor as it has to be: logits as
-	// probabilities, and NSK as SNK.
-	probabilities []float64
-	turned32      []float32
+// relaid holds a copy of the current panel in the layout that the kernel needs, if the tensor has
+// another one.
+type relaid struct {
+	probabilities []float64 // probabilities computed from logits
+	turned32      []float32 // NSK as SNK
 	turned64      []float64
 }
 
+// joining holds the moments of the latest input, if the tensor has only some of its passes.
+type joining struct {
+	chunk  *moments // moments of the tensor
+	merged *moments // moments of the tensor and the passes before it
+}
+
 const (
-	// mostColumns is how many columns a panel may have, but for one input of more
-	// classes; a panel of fewest is worth the call.
-	mostColumns, fewestColumns = 1024, 64
+	// maxColumns limits the columns of a panel, unless one input has more classes. A panel of fewer
+	// than minColumns is not worth the call.
+	maxColumns, minColumns = 1024, 64
 	// panelValues is about how many values of a panel stay in the cache.
 	panelValues = 1 << 13
-	// mostPanelValues is up to how many values a panel is made wider than it need
-	// be, where its passes are many.
-	mostPanelValues = 1 << 17
-	// keptScratch is how many numbers a Batch keeps room for between tensors.
+	// maxPanelValues limits the values of a panel that is made wider for having many passes.
+	maxPanelValues = 1 << 17
+	// keptScratch is how many numbers of scratch memory a Batch keeps between tensors.
 	keptScratch = 1 << 18
-	// turnedClasses is from how many on the passes of one NSK input are a panel
-	// that is wide enough.
+	// turnedClasses is the number of classes from which on one NSK input makes a panel wide enough.
 	turnedClasses = 32
 )
 
-// NewBatch makes a Batch for inputs of the plan.
+// NewBatch returns a Batch for inputs of the plan.
 func (p *Plan) NewBatch() *Batch {
-	inputs := max(1, mostColumns/p.classes)
+	inputs := max(1, maxColumns/p.classes)
 	b := &Batch{
 		plan:       p,
 		columns:    kernel.NewColumns(inputs * p.classes),
@@ -103,10 +109,10 @@ func (p *Plan) NewBatch() *Batch {
 	return b
 }
 
-// Reset takes a tensor to compute. Its values are read, never written to, until
-// the next call of Reset. The error is a *ShapeError if the number of values is
-// not Passes*Inputs*K, a *PassesError if there are too few passes (2 at least; for
-// Dirichlet rows exactly 1), or another if there are values in both slices.
+// Reset sets the tensor to compute. Its values are read, but not written to, until the next call of
+// Reset. The error is a *ShapeError if the number of values is not Passes*Inputs*K, a *PassesError
+// if there are too few passes (fewer than 2; for Dirichlet rows not exactly 1), or another if both
+// slices have values.
 func (b *Batch) Reset(t Tensor) error {
 	b.Clear()
 	if len(t.Float32) > 0 && len(t.Float64) > 0 {
@@ -126,17 +132,17 @@ func (b *Batch) Reset(t Tensor) error {
 	return nil
 }
 
-// Clear lets go of the tensor, and of what was needed for an uncommonly large one.
+// Clear drops the tensor, and scratch memory that an uncommonly large one needed.
 func (b *Batch) Clear() {
 	b.from, b.to, b.job = 0, 0, job{}
 	b.panel32, b.panel64 = panel[float32]{}, panel[float64]{}
 	b.sums = sums{}
-	if len(b.probabilities)+len(b.turned32)+len(b.turned64)+len(b.complement.values) > keptScratch {
-		b.probabilities, b.turned32, b.turned64, b.complement.values = nil, nil, nil, nil
+	if len(b.relaid.probabilities)+len(b.relaid.turned32)+len(b.relaid.turned64)+len(b.complement.values) > keptScratch {
+		b.relaid.probabilities, b.relaid.turned32, b.relaid.turned64, b.complement.values = nil, nil, nil, nil
 	}
 }
 
-// reset takes a job whose shape is right.
+// reset sets a job whose shape is right.
 func (b *Batch) reset(t job) {
 	b.from, b.to, b.job = 0, 0, t
 	b.divisor = b.plan.divisor(t.Passes)
@@ -146,51 +152,51 @@ func (b *Batch) reset(t job) {
 	k, s := b.plan.classes, max(t.Passes, 1)
 	b.panelInputs = min(t.Inputs, 1)
 	if t.Inputs > 1 && (t.Layout == SNK || k < turnedClasses) {
-		inputs := max(panelValues/s, min(fewestColumns, mostPanelValues/s)) / k
+		inputs := max(panelValues/s, min(minColumns, maxPanelValues/s)) / k
 		b.panelInputs = min(max(inputs, 1), len(b.faults), t.Inputs)
 	}
 	values := s * b.panelInputs * k
-	if b.plan.kind == Logits && len(b.probabilities) < values {
-		b.probabilities = make([]float64, values)
+	if b.plan.kind == Logits && len(b.relaid.probabilities) < values {
+		b.relaid.probabilities = make([]float64, values)
 	}
-	if b.turns() && b.single() && len(b.turned32) < values {
-		b.turned32 = make([]float32, values)
+	if b.turns() && b.single() && len(b.relaid.turned32) < values {
+		b.relaid.turned32 = make([]float32, values)
 	}
-	if b.turns() && !b.single() && len(b.turned64) < values {
-		b.turned64 = make([]float64, values)
+	if b.turns() && !b.single() && len(b.relaid.turned64) < values {
+		b.relaid.turned64 = make([]float64, values)
 	}
 }
 
 // single reports whether the values are float32.
 func (b *Batch) single() bool { return len(b.job.Float64) == 0 }
 
-// turns reports whether the panels of the tensor have to be laid out anew.
+// turns reports whether panels of the tensor must be copied into another layout.
 func (b *Batch) turns() bool {
 	return b.job.Layout == NSK && b.panelInputs > 1
 }
 
-// isProduct reports whether n = a*b*c for non-negative numbers, which a stated shape
-// could make overflow.
+// isProduct reports whether n = a*b*c for non-negative numbers, even if the product overflows.
 func isProduct(n, a, b, c int) bool {
 	high, low := bits.Mul64(uint64(a), uint64(b))
 	over, product := bits.Mul64(low, uint64(c))
 	return high == 0 && over == 0 && product == uint64(n)
 }
 
-// Result writes what the passes of input i of the tensor, 0 <= i < Inputs, say
-// to r, which must come from the same plan; the type Result has formula, range,
-// unit and equation of every field. Its vectors are the Batch's own: they are
-// good until the next call. If one of the rows is refused the error is a
-// *RowError, and r is not to be used. Inputs are best asked for in order: a
-// panel is computed anew when an input outside it is asked for.
+// Result computes input i of the tensor, 0 <= i < Inputs, into r, which must come from the same
+// plan; the type Result documents formula, range, unit and equation of every field. The vectors of
+// r belong to the Batch and are valid until its next call. If a row of the input is bad, the error
+// is a *RowError and r is undefined.
+//
+// Asking for inputs in order is fastest: an input outside the current panel makes Result compute
+// another panel.
 func (b *Batch) Result(i int, r *Result) error {
 	if i < b.from || i >= b.to {
 		b.from, b.to = i, min(i+b.panelInputs, b.job.Inputs)
 		if b.single() {
-			b.panel32 = newPanel(b, b.job.Float32, b.turned32)
+			b.panel32 = newPanel(b, b.job.Float32, b.relaid.turned32)
 			load(b, &b.panel32)
 		} else {
-			b.panel64 = newPanel(b, b.job.Float64, b.turned64)
+			b.panel64 = newPanel(b, b.job.Float64, b.relaid.turned64)
 			load(b, &b.panel64)
 		}
 	}
@@ -207,7 +213,7 @@ func (b *Batch) Result(i int, r *Result) error {
 	return nil
 }
 
-// finish completes the result of the input at a place in the panel at hand.
+// finish completes the result of the input at an index of the current panel.
 func finish[T float](b *Batch, p *panel[T], at int, r *Result) {
 	s, k := &b.sums, b.plan.classes
 	if b.plan.kind == Dirichlet {
@@ -227,16 +233,16 @@ func finish[T float](b *Batch, p *panel[T], at int, r *Result) {
 		s.rest = ofComplement(b, &b.complement, p.input(at, k), r)
 	}
 	if b.job.part {
-		if b.chunk == nil {
-			b.chunk, b.merged = newMoments(b.plan), newMoments(b.plan)
+		if b.joining.chunk == nil {
+			b.joining.chunk, b.joining.merged = newMoments(b.plan), newMoments(b.plan)
 		}
-		set(b.chunk, b.plan, s, p.input(at, k), r)
+		set(b.joining.chunk, b.plan, s, p.input(at, k), r)
 		if b.job.before == nil {
-			return // the moments are all that is asked for
+			return // only the moments were asked for
 		}
-		b.merged.copy(b.job.before[b.from+at])
-		b.merged.join(b.plan, b.chunk)
-		b.merged.tell(b.plan, s, r)
+		b.joining.merged.copy(b.job.before[b.from+at])
+		b.joining.merged.join(b.plan, b.joining.chunk)
+		b.joining.merged.fill(b.plan, s, r)
 	}
 	b.plan.finish(s, r)
 }
@@ -247,19 +253,19 @@ type panel[T float] struct {
 	passes, width, stride int
 }
 
-// row is the values of pass s.
+// row returns the values of pass s.
 func (p panel[T]) row(s int) []T {
 	at := s * p.stride
 	return p.data[at : at+p.width : at+p.width]
 }
 
-// input is the columns of the input at a place.
+// input returns the columns of the input at an index of the panel.
 func (p *panel[T]) input(at, classes int) panel[T] {
 	return panel[T]{p.data[at*classes:], p.passes, classes, p.stride}
 }
 
-// newPanel is the panel at hand in the tensor's own values, which those of an NSK
-// tensor are laid out anew for, if there is more than one input.
+// newPanel returns the current panel of the tensor. It copies an NSK tensor with several inputs to
+// turned; otherwise the panel shares the values of the tensor.
 func newPanel[T float](b *Batch, data, turned []T) panel[T] {
 	k, s, inputs := b.plan.classes, b.job.Passes, b.to-b.from
 	width := inputs * k
@@ -278,8 +284,8 @@ func newPanel[T float](b *Batch, data, turned []T) panel[T] {
 	return panel[T]{data[b.from*k:], s, width, b.job.stride}
 }
 
-// load checks the rows of the panel at hand and computes its columns: those of
-// logits from b.panel64, which they are written to as probabilities.
+// load checks the rows of the current panel and computes its columns. It writes logits as
+// probabilities to b.panel64 first.
 func load[T float](b *Batch, p *panel[T]) {
 	faults := b.faults[:b.to-b.from]
 	clear(faults)
@@ -292,7 +298,7 @@ func load[T float](b *Batch, p *panel[T]) {
 	switch b.plan.kind {
 	case Dirichlet:
 	case Logits:
-		probabilities := panel[float64]{b.probabilities, p.passes, p.width, p.width}
+		probabilities := panel[float64]{b.relaid.probabilities, p.passes, p.width, p.width}
 		for s := range p.passes {
 			from, to := p.row(s), probabilities.row(s)
 			for i, k := 0, b.plan.classes; i < len(faults); i++ {
@@ -308,22 +314,22 @@ func load[T float](b *Batch, p *panel[T]) {
 	}
 }
 
-// allPlain reports whether the rows of all panels are good at first sight. Rows of a
-// panel that lie apart would take a call for each pass. More values than stay in
-// the cache are looked at with their panels.
+// allPlain reports whether the quick check passes the rows of all panels. It is for tensors whose
+// values stay in the cache; larger ones are checked panel by panel. Rows of a panel that lie apart
+// would need a call for each pass.
 func (b *Batch) allPlain() bool {
 	values := b.job.Float32
-	return b.plan.kind == Probabilities && 0 < len(values) && len(values) <= mostPanelValues &&
+	return b.plan.kind == Probabilities && 0 < len(values) && len(values) <= maxPanelValues &&
 		kernel.Plain(values, b.plan.classes, b.plan.sumTolerance+b.job.SumRounding)
 }
 
-// compute computes the columns of the panel at hand, and what goes for it as a whole.
+// compute computes the columns of the current panel, and what the panel needs as a whole.
 func compute[T float](b *Batch, p *panel[T]) {
 	kernel.Moments(b.columns, p.data, p.passes, p.width, p.stride, b.divisor)
 	sumPanel(b, &b.pairs, p)
 }
 
-// scratch is a result for those who look at something else.
+// scratch returns a result for callers that want only something else.
 func (b *Batch) scratch() *Result {
 	if b.spare == nil {
 		b.spare = b.plan.NewResult()
@@ -331,8 +337,8 @@ func (b *Batch) scratch() *Result {
 	return b.spare
 }
 
-// isConstant reports whether no value of the passes differs from the others,
-// unless by less than what underflows.
+// isConstant reports whether all variances are 0: no values differ, except by so little that
+// squares underflow.
 func isConstant(variance []float64) bool {
 	for _, v := range variance {
 		if v != 0 {

@@ -1,8 +1,8 @@
 package decomp
 
-// Check looks at the rows of all inputs of the tensor, and gives refused, in the
-// order of the inputs, every one that Result would refuse, with its *RowError. It
-// reports whether there is none; Result does not look at the rows again then.
+// Check checks the rows of all inputs of the tensor. It calls refused with every input that Result
+// would refuse, in order, and its *RowError. It reports whether all are good; Result then does not
+// check the rows again.
 func (b *Batch) Check(refused func(i int, err error)) (good bool) {
 	if b.single() {
 		good = check(b, b.job.Float32, refused)
@@ -10,7 +10,7 @@ func (b *Batch) Check(refused func(i int, err error)) (good bool) {
 		good = check(b, b.job.Float64, refused)
 	}
 	b.job.checked = b.job.checked || good
-	b.from, b.to = 0, 0 // the faults of the panel at hand were written over
+	b.from, b.to = 0, 0 // the faults of the current panel were overwritten
 	return good
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 )
 
-// TestCheck: Check finds exactly the inputs that Result refuses, with the same
-// errors, whatever the layout, type and kind; and it changes no result. There are
-// more inputs than are computed at one time.
+// TestCheck checks that Check finds exactly the inputs that Result refuses, with the same errors,
+// whatever the layout, type and kind, and changes no result. There are more inputs than one panel
+// has.
 func TestCheck(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		spec := decomp.Spec{Classes: rapid.SampledFrom([]int{3, 40}).Draw(t, "K"), Critical: []int{1}, Safe: []int{0}}
@@ -51,7 +51,7 @@ func TestCheck(t *testing.T) {
 		}
 		last := tensor.Inputs - 1
 		if last >= 0 {
-			_ = checked.Result(last, r) // so that there is a panel at hand
+			_ = checked.Result(last, r) // so that there is a current panel
 		}
 		found := map[int]string{}
 		var order []int

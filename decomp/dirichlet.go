@@ -2,17 +2,15 @@ package decomp
 
 import "math"
 
-// dirichletScratch holds the concentrations, and their sums before and after
-// each class.
+// dirichletScratch holds the concentrations, and their sums before and after each class.
 type dirichletScratch struct{ alpha, before, after []float64 }
 
 func newDirichletScratch(k int) dirichletScratch {
 	return dirichletScratch{make([]float64, k), make([]float64, k), make([]float64, k)}
 }
 
-// finishDirichlet fills r from one row of concentrations, scratch.alpha, which
-// have been checked. With alpha_0 = sum_k alpha_k and mu_k = alpha_k/alpha_0, over rows
-// p ~ Dirichlet(alpha):
+// finishDirichlet computes r from one row of checked concentrations, scratch.alpha. With alpha_0 =
+// sum_k alpha_k and mu_k = alpha_k/alpha_0, over rows p ~ Dirichlet(alpha):
 //
 //	Var_k = mu(1-mu)/(alpha_0+1)           Cov_ij = -mu_i mu_j/(alpha_0+1)
 //	m3_k  = 2mu(1-mu)(1-2mu)/((alpha_0+1)(alpha_0+2))
@@ -21,9 +19,8 @@ func newDirichletScratch(k int) dirichletScratch {
 //	E[p log p] = mu (psi(alpha_k+1) - psi(alpha_0+1))
 //	pair_ij    = sqrt(mu_i mu_j)/(2(alpha_0+1))
 //
-// There are no passes, hence no Bessel correction and no Epsilon. 1-mu_k is
-// taken from the sum of the other concentrations, so that it stays exact as
-// mu_k approaches 1.
+// Without passes there is neither a Bessel correction nor Epsilon. 1-mu_k is taken from the sum of
+// the other concentrations, so that it stays exact as mu_k approaches 1.
 func (p *Plan) finishDirichlet(scratch *dirichletScratch, r *Result) {
 	alpha, before, after := scratch.alpha, scratch.before, scratch.after
 	total := 0.0
@@ -46,7 +43,7 @@ func (p *Plan) finishDirichlet(scratch *dirichletScratch, r *Result) {
 		r.Variance[k] = mu * rest / (total + 1)
 		r.ThirdMoment[k] = 2 * mu * rest * (rest - mu) / (total + 1) / (total + 2)
 		r.C[k] = rest / (2 * (total + 1))
-		// The smallest concentrations would make the ratio overflow.
+		// The ratio of the smallest concentrations would overflow.
 		r.Skewness[k] = min(2*math.Abs(rest-mu)/(3*(a+2*mu)), math.MaxFloat64)
 		// psi(alpha_k+1) - psi(alpha_0+1) - log mu is the difference of excesses.
 		r.M[k] = max(0, mu*(digammaExcess(a)-excess0))
@@ -71,8 +68,8 @@ func (p *Plan) finishDirichlet(scratch *dirichletScratch, r *Result) {
 	r.Entropy = rowEntropy(r.Mean)
 	r.Degenerate, r.Saturated = false, false
 	p.finishScores(ova, r)
-	// psi(alpha_0+1) - sum_k mu_k psi(alpha_k+1), which cancels where the
-	// concentrations are large, as Entropy - MI does where they are small.
+	// psi(alpha_0+1) - sum_k mu_k psi(alpha_k+1) cancels if the concentrations are large; Entropy -
+	// MI cancels if they are small.
 	r.ExpectedEntropy = max(0, r.Entropy-r.MI)
 	if total < asymptotic {
 		r.ExpectedEntropy = 0
@@ -83,9 +80,9 @@ func (p *Plan) finishDirichlet(scratch *dirichletScratch, r *Result) {
 	}
 }
 
-// digammaExcess is psi(x+1) - log x for x > 0: positive, decreasing, about
-// -log x as x goes to 0 and 1/(2x) as x grows. Written so because M_k is a
-// difference of two of them, and psi and log themselves would cancel.
+// digammaExcess returns psi(x+1) - log x for x > 0: positive, decreasing, about -log x as x goes to
+// 0 and 1/(2x) as x grows. M_k is a difference of two of them, in which psi and log by themselves
+// would cancel.
 func digammaExcess(x float64) float64 {
 	excess := 0.0
 	// psi(x+1) = psi(x+2) - 1/(x+1), log x = log(x+1) - log1p(1/x).
@@ -96,7 +93,7 @@ func digammaExcess(x float64) float64 {
 	return excess + digammaSeries(x)
 }
 
-// digammaNext is psi(x+1) for 0 < x < asymptotic, to some 1e-16.
+// digammaNext returns psi(x+1) for 0 < x < asymptotic, with an error of some 1e-16.
 func digammaNext(x float64) float64 {
 	psi := 0.0
 	for x < asymptotic {
@@ -106,18 +103,18 @@ func digammaNext(x float64) float64 {
 	return psi + math.Log(x) + digammaSeries(x)
 }
 
-// asymptotic is from where on digammaSeries is exact to rounding.
+// asymptotic is the least x for which digammaSeries is exact to rounding.
 const asymptotic = 16
 
-// digammaSeries is psi(x+1) - log x for x >= asymptotic: the asymptotic series of
-// psi(x) + 1/x - log x, whose first term left out is below 1e-17 of the sum.
+// digammaSeries returns psi(x+1) - log x for x >= asymptotic, by the asymptotic series of psi(x) +
+// 1/x - log x. The first term left out is below 1e-17 of the sum.
 func digammaSeries(x float64) float64 {
 	y := 1 / x
 	q := y * y
 	return y/2 - q*(1./12-q*(1./120-q*(1./252-q*(1./240-q*(1./132-q*(691./32760-q/12))))))
 }
 
-// log1pInverse is log(1+1/x), also where 1/x overflows.
+// log1pInverse returns log(1+1/x), even if 1/x overflows.
 func log1pInverse(x float64) float64 {
 	if x < 1 {
 		return math.Log(x+1) - math.Log(x)

@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// TestDigammaExcess holds psi(x+1) - log x against values with 17 digits:
-// psi(1) = -gamma, psi(3/2) = 2 - gamma - 2 log 2, psi(n+1) = H_n - gamma, and
-// Abramowitz & Stegun 6.3.18 for large x.
+// TestDigammaExcess compares psi(x+1) - log x with values of 17 digits: psi(1) = -gamma, psi(3/2) =
+// 2 - gamma - 2 log 2, psi(n+1) = H_n - gamma, and Abramowitz & Stegun 6.3.18 for large x.
 func TestDigammaExcess(t *testing.T) {
 	const gamma = 0.57721566490153286061
 	harmonic := func(n int) float64 {

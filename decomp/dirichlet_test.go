@@ -14,16 +14,13 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 )
 
-func dirichletPlan(t interface {
-	Helper()
-	Fatal(...any)
-}, k int) *decomp.Plan {
+func dirichletPlan(t rapid.TB, k int) *decomp.Plan {
 	t.Helper()
 	return mustPlan(t, decomp.Spec{Classes: k, Safe: upTo(k)[:1], Critical: upTo(k)[1:], Kind: decomp.Dirichlet, AllPairs: true})
 }
 
-// TestDirichletClosedForm holds the closed forms, as the definitions write them
-// with gonum's digamma, where those do not cancel.
+// TestDirichletClosedForm compares the closed forms with the definitions, computed with gonum's
+// digamma where they do not cancel.
 func TestDirichletClosedForm(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := rapid.IntRange(2, 8).Draw(t, "K")
@@ -66,8 +63,8 @@ func TestDirichletClosedForm(t *testing.T) {
 	})
 }
 
-// TestDirichletSampling holds the closed forms against passes drawn from the
-// same Dirichlet: 200,000 of them, so that the tolerance is 3% of each value.
+// TestDirichletSampling compares the closed forms with 200,000 passes drawn from the same Dirichlet
+// distribution, to 3% of each value.
 func TestDirichletSampling(t *testing.T) {
 	const samples = 200_000
 	for _, alpha := range [][]float64{{2, 3, 5}, {0.8, 4, 1.5, 9}, {12, 30}} {
@@ -99,7 +96,7 @@ func unitless(name string) bool {
 	return strings.HasPrefix(name, "correlation") || strings.HasPrefix(name, "skewness")
 }
 
-// TestDirichletExtremes: nothing overflows or cancels into nonsense.
+// TestDirichletExtremes checks that nothing overflows or cancels for extreme concentrations.
 func TestDirichletExtremes(t *testing.T) {
 	for _, alpha := range [][]float64{
 		{1e-300, 1e300}, {1e-300, 1e-300}, {5e-324, 1}, {1e300, 1e300, 1e300}, {1e-12, 1e-12, 1e6}, {1e15, 1}, {1, 1},
@@ -132,8 +129,8 @@ func TestDirichletExtremes(t *testing.T) {
 	}
 }
 
-// TestDirichletTiny: with concentrations near 0 rows are nearly one-hot, and
-// their expected entropy is nearly psi'(1) sum_k mu_k (alpha_0 - alpha_k).
+// TestDirichletTiny has concentrations near 0: rows are nearly one-hot, and their expected entropy
+// is nearly psi'(1) sum_k mu_k (alpha_0 - alpha_k).
 func TestDirichletTiny(t *testing.T) {
 	alpha := []float64{4.29e-12, 4.40e-11, 4.49e-10}
 	total, want := 0.0, 0.0
@@ -162,10 +159,12 @@ func TestDirichletRefusals(t *testing.T) {
 		"infinite": {[]float64{1, math.Inf(1), 1}, decomp.NotFinite, 1},
 		"overflow": {[]float64{1e308, 1e308, 1}, decomp.SumNotFinite, -1},
 	} {
-		var e *decomp.RowError
-		if err := newStream(plan).Add(c.row); !errors.As(err, &e) || e.Fault != c.fault || e.Class != c.class {
-			t.Errorf("%s: got %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			var e *decomp.RowError
+			if err := newStream(plan).Add(c.row); !errors.As(err, &e) || e.Fault != c.fault || e.Class != c.class {
+				t.Errorf("got %v", err)
+			}
+		})
 	}
 	a := newStream(plan)
 	if err := a.Add([]float64{1, 2, 3}); err != nil {

@@ -2,23 +2,22 @@ package decomp
 
 import "math"
 
-// divergence is the Bregman divergence of x log x,
+// divergence returns the Bregman divergence of x log x,
 //
 //	a log(a/b) - a + b,
 //
-// for a, b >= 0 with d = a-b given apart, because the caller knows it more
-// exactly than the difference of the rounded a and b. It is >= 0, and 0 only
-// for a = b. Its mean over the passes, with b the mean of a, is M_k.
+// for a, b >= 0, and 0 only for a = b. The caller passes d = a-b, which it knows more exactly than
+// the difference of the rounded a and b. The mean over the passes, with b the mean of a, is M_k.
 //
-// Near a = b the two terms cancel. With r = d/(a+b) = (a-b)/(a+b) and
-// log(a/b) = 2 atanh r = 2(r + t), t = r^3/3 + r^5/5 + ...,
+// Near a = b the two terms cancel. With r = d/(a+b) = (a-b)/(a+b) and log(a/b) = 2 atanh r = 2(r +
+// t), t = r^3/3 + r^5/5 + ...,
 //
 //	a log(a/b) - a + b = 2b (r^2 + (1+r) t) / (1-r),
 //
 // in which nothing cancels.
 func divergence(a, b, d float64) float64 {
 	switch {
-	case d == 0 || b == 0: // b is a mean of values >= 0: where it is 0, so is a
+	case d == 0 || b == 0: // b is a mean of values >= 0: if it is 0, so is a
 		return 0
 	case a == 0:
 		return b

@@ -16,20 +16,20 @@ const (
 	SumNotFinite                 // concentrations whose sum overflows
 )
 
-// RowError refuses one row of an input.
+// RowError reports a bad row of an input.
 type RowError struct {
 	Fault RowFault
-	// Pass is the row's number, from 0.
+	// Pass is the number of the row, from 0.
 	Pass int
-	// Class whose value is wrong; -1 where the whole row is.
+	// Class has the wrong value; -1 if the whole row is wrong.
 	Class int
-	// Value that was found: of the class, or the sum, or the number of values.
+	// Value was found: the class's value, the sum, or the number of values.
 	Value float64
-	// Expected in words.
+	// Expected says in words what was expected.
 	Expected string
 }
 
-// Error names pass, class, value and expectation.
+// Error returns a text with pass, class, value and expectation.
 func (e *RowError) Error() string {
 	switch e.Fault {
 	case WrongClasses:
@@ -40,18 +40,18 @@ func (e *RowError) Error() string {
 	return fmt.Sprintf("pass %d: class %d is %v, expected %s", e.Pass, e.Class, e.Value, e.Expected)
 }
 
-// PassesError refuses an input for the number of its passes.
+// PassesError reports a wrong number of passes.
 type PassesError struct {
-	// Got passes, where Least to Most are accepted; Most is 0 where there is no bound.
+	// Got passes were found, Least to Most are accepted. Most is 0 without an upper bound.
 	Got, Least, Most int
 }
 
-// Error names what was found and what was expected.
+// Error returns what was found and what was expected.
 func (e *PassesError) Error() string {
 	return fmt.Sprintf("%d passes, expected %s", e.Got, e.Expected())
 }
 
-// Expected number of passes, in words.
+// Expected returns the accepted number of passes in words.
 func (e *PassesError) Expected() string {
 	if e.Got < e.Least {
 		return fmt.Sprintf("at least %d", e.Least)
@@ -59,19 +59,19 @@ func (e *PassesError) Expected() string {
 	return fmt.Sprintf("at most %d", e.Most)
 }
 
-// ShapeError refuses a tensor whose data are not of the shape it states.
+// ShapeError reports a tensor whose values do not fill the shape that it states.
 type ShapeError struct {
 	Passes, Inputs, Classes int
-	// Got values.
+	// Got is the number of values.
 	Got int
 }
 
-// Error names the shape and the number of values.
+// Error returns the shape and the number of values.
 func (e *ShapeError) Error() string {
 	return fmt.Sprintf("%d values, expected %s", e.Got, e.Expected())
 }
 
-// Expected shape, in words.
+// Expected returns the shape in words.
 func (e *ShapeError) Expected() string {
 	return fmt.Sprintf("%d passes x %d inputs x %d classes", e.Passes, e.Inputs, e.Classes)
 }

@@ -6,25 +6,24 @@ import (
 	"github.com/ckd-project/ckd/internal/kernel"
 )
 
-// sums is what an input's passes leave behind beside the columns that a Result
-// has already.
+// sums holds what the passes of an input give beside the columns that a Result has.
 type sums struct {
 	passes    int
-	divisor   float64   // of co
+	divisor   float64   // divisor of the sums in co
 	co        coSums    // per pair: sum of d_a d_b, d = p - mean
 	roots     []float64 // per class, 1/sqrt(mu+Epsilon)
-	rest      rest      // of the critical classes, where the plan has ova_mi
+	rest      rest      // for the critical classes, if the plan computes ova_mi
 	identical bool      // all passes are equal
 }
 
-// finish fills r from s and the columns, which are in r already.
+// finish computes all of r but the columns, which r has already.
 func (p *Plan) finish(s *sums, r *Result) {
 	r.Passes = s.passes
 	r.Degenerate = s.identical
 	if len(p.pairs) > 0 {
 		p.finishPairs(s, r)
 	}
-	r.Entropy = 0 - kernel.Sum(r.meanLogMean) // and never -0
+	r.Entropy = 0 - kernel.Sum(r.meanLogMean) // 0 minus, so that it is never -0
 	ova := math.NaN()
 	if p.ovaMI {
 		ova = 0
@@ -37,7 +36,7 @@ func (p *Plan) finish(s *sums, r *Result) {
 	r.Saturated = s.identical && r.Mean[r.Predicted] == 1 && r.Entropy == 0
 }
 
-// finishPairs fills the vectors over pairs, and the shares of cbec.
+// finishPairs computes the vectors over pairs, and the shares of critical classes in cbec.
 func (p *Plan) finishPairs(s *sums, r *Result) {
 	half := 0.5 / s.divisor
 	for i := range r.PairTerm {
@@ -64,7 +63,7 @@ func (p *Plan) finishPairs(s *sums, r *Result) {
 	}
 }
 
-// shares fills the shares of critical classes in cbec from the terms of pairs.
+// shares computes the shares of critical classes in cbec from the terms of pairs.
 func (p *Plan) shares(r *Result) {
 	clear(r.share)
 	for _, x := range p.cross {
@@ -72,7 +71,7 @@ func (p *Plan) shares(r *Result) {
 	}
 }
 
-// finishScores fills what follows from the vectors alone.
+// finishScores computes what follows from the vectors alone.
 func (p *Plan) finishScores(ova float64, r *Result) {
 	r.Predicted, r.Dominant, r.CCritMaxClass, r.CBECClass = 0, -1, -1, -1
 	sums := p.classSums(r)
@@ -118,12 +117,12 @@ func (p *Plan) finishScores(ova float64, r *Result) {
 	}
 }
 
-// classSums is the sums over the classes of C, M and variance. It writes
-// r.Predicted and r.Dominant.
+// classSums returns the sums over the classes of C, M and variance. It sets r.Predicted and
+// r.Dominant.
 func (p *Plan) classSums(r *Result) (s struct{ c, mi, variance float64 }) {
 	most, largest := r.Mean[0], 0.0
 	if p.classes < kernel.ManyValues {
-		// One loop does for few classes what one for each does for many.
+		// For few classes one loop is faster than a loop for each sum.
 		c, m, variance := r.C[:len(r.Mean)], r.M[:len(r.Mean)], r.Variance[:len(r.Mean)]
 		for k, mu := range r.Mean {
 			s.c += c[k]
@@ -152,13 +151,12 @@ func (p *Plan) classSums(r *Result) (s struct{ c, mi, variance float64 }) {
 	return s
 }
 
-// exceeds reports whether a > b >= 0 by more than rounding. Classes whose passes
-// are the same numbers in another order are tied, though their sums may differ
-// in the last digits: an arg max must not depend on those, nor on which way the
-// passes came in.
+// exceeds reports whether a > b >= 0 by more than rounding. Classes that have the same
+// probabilities in another order of passes are tied, though their sums may differ in the last
+// digits: an arg max must depend neither on these nor on how the passes arrived.
 func exceeds(a, b float64) bool { return a > b*(1+1e-12) }
 
-// undefinedScores has NaN everywhere.
+// undefinedScores has NaN for every score.
 var undefinedScores = func() (s [NumScores]float64) {
 	for i := range s {
 		s[i] = math.NaN()

@@ -9,16 +9,16 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 )
 
-// TestHardCases states the bounds of both paths on badly conditioned passes,
-// against 400-bit arithmetic. The bounds of the definition's own terms:
+// TestHardCases states the bounds of both paths on badly conditioned passes, against 400-bit
+// arithmetic:
 //
 //   - mean, variance, C: relative error 1e-11;
-//   - third moment: 1e-11 of the mean of |p-mu|^3, the terms that may cancel,
-//     and skewness accordingly;
-//   - M and the complement's: 1e-10 relative.
+//   - third moment: 1e-11 of the mean of |p-mu|^3, the terms that may cancel, and skewness
+//     accordingly;
+//   - M, and M of the complement: 1e-10 relative.
 //
-// They hold because differences are taken to the first pass: with passes that
-// agree to 15 digits the spread has as many digits as with passes that differ.
+// They hold because moments are sums of differences: passes that agree to 15 digits give their
+// spread as exactly as passes that differ.
 func TestHardCases(t *testing.T) {
 	rng := rand.New(rand.NewPCG(20260221, 7))
 	cases := map[string][][]float64{}
@@ -96,8 +96,8 @@ func TestHardCases(t *testing.T) {
 	}
 }
 
-// TestManyPasses and many classes: S to 1e5, K to 1e4, S*K to 1e7. The oracle
-// is too slow here, so the two paths are held against each other.
+// TestManyPasses compares the two paths for S up to 1e5, K up to 1e4 and S*K up to 1e7, where the
+// oracle is too slow.
 func TestManyPasses(t *testing.T) {
 	sizes := [][2]int{{100000, 2}, {20000, 50}, {1000, 1000}, {200, 10000}, {2, 10000}}
 	if testing.Short() {

@@ -3,6 +3,7 @@ package decomp_test
 import (
 	"math"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -10,10 +11,7 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 )
 
-func mustPlan(t interface {
-	Helper()
-	Fatal(...any)
-}, spec decomp.Spec) *decomp.Plan {
+func mustPlan(t rapid.TB, spec decomp.Spec) *decomp.Plan {
 	t.Helper()
 	p, err := decomp.NewPlan(spec)
 	if err != nil {
@@ -22,7 +20,7 @@ func mustPlan(t interface {
 	return p
 }
 
-// flatten lays passes[s][k] of one input out as [S][K].
+// flatten returns passes[s][k] of one input as [S][K].
 func flatten(passes [][]float64) []float64 {
 	var flat []float64
 	for _, p := range passes {
@@ -32,10 +30,7 @@ func flatten(passes [][]float64) []float64 {
 }
 
 // batchResult computes one input by the two-pass path.
-func batchResult(t interface {
-	Helper()
-	Fatal(...any)
-}, plan *decomp.Plan, passes [][]float64) *decomp.Result {
+func batchResult(t rapid.TB, plan *decomp.Plan, passes [][]float64) *decomp.Result {
 	t.Helper()
 	b, r := plan.NewBatch(), plan.NewResult()
 	if err := b.Reset(decomp.Tensor{Passes: len(passes), Inputs: 1, Float64: flatten(passes)}); err != nil {
@@ -47,7 +42,7 @@ func batchResult(t interface {
 	return r
 }
 
-// stream is an accumulator of one input, which joins what seven passes each say.
+// stream returns an accumulator of one input that joins parts of seven passes.
 type stream struct {
 	*decomp.Accumulator[float64]
 	batch *decomp.Batch
@@ -69,10 +64,7 @@ func (s stream) Finish(r *decomp.Result) error {
 }
 
 // streamResult computes one input by the incremental path.
-func streamResult(t interface {
-	Helper()
-	Fatal(...any)
-}, plan *decomp.Plan, passes [][]float64) *decomp.Result {
+func streamResult(t rapid.TB, plan *decomp.Plan, passes [][]float64) *decomp.Result {
 	t.Helper()
 	a, r := newStream(plan), plan.NewResult()
 	for _, p := range passes {
@@ -130,6 +122,9 @@ func upTo(n int) []int {
 	return s
 }
 
+// at names an element of a vector.
+func at(name string, k int) string { return name + "[" + strconv.Itoa(k) + "]" }
+
 // numbers lists every number of a result with its name.
 func numbers(plan *decomp.Plan, r *decomp.Result) map[string]float64 {
 	m := map[string]float64{
@@ -138,7 +133,7 @@ func numbers(plan *decomp.Plan, r *decomp.Result) map[string]float64 {
 	}
 	add := func(name string, v []float64) {
 		for k, x := range v {
-			m[name+string(rune('0'+k%10))+string(rune('a'+k/10))] = x
+			m[at(name, k)] = x
 		}
 	}
 	add("mean", r.Mean)

@@ -6,19 +6,18 @@ import (
 	"github.com/ckd-project/ckd/internal/kernel"
 )
 
-// moments is what some passes of one input say, in a form that can be joined
-// with that of further ones (Pebay 2008). Means are kept as sums of two numbers,
-// value and low, because what joins two is the difference of their means, which
-// for passes that hardly differ is all in the last digits.
+// moments holds the moments of some passes of one input, in a form that can be joined with the
+// moments of further passes (Pebay 2008). A mean is a sum of two numbers, a value and low: joining
+// needs the difference of two means, which for passes that hardly differ is all in the last digits.
 type moments struct {
 	passes      int
-	columns     *kernel.Columns // Variance, ThirdMoment and M are sums, not means
-	low         []float64       // of the means
-	rest, restM []float64       // per critical class: mean of 1-p; sum of its divergences
-	co          []float64       // per pair
+	columns     *kernel.Columns // with sums, not means, in Variance, ThirdMoment and M
+	low         []float64       // low parts of the means
+	rest, restM []float64       // by critical class: mean of 1-p, sum of its divergences
+	co          []float64       // by pair: sum of products of deviations
 	identical   bool
 
-	rows, roots []float64 // scratch of tell, as the next
+	rows, roots []float64 // scratch of fill
 	confusions  confusions
 }
 
@@ -30,10 +29,11 @@ func newMoments(p *Plan) *moments {
 	return m
 }
 
-// momentsFloats is how many numbers they are.
+// momentsFloats returns how many numbers moments hold.
 func momentsFloats(p *Plan) int { return 8*kernel.Padded(p.classes) + 2*len(p.critical) + len(p.pairs) }
 
-// set takes what the passes p say, as the columns of r (with divisor 1) and s do.
+// set sets m to the moments of the passes p, whose columns (with divisor 1) are in r and whose sums
+// are in s.
 func set[T float](m *moments, plan *Plan, s *sums, p panel[T], r *Result) {
 	n := float64(p.passes)
 	m.passes, m.identical = p.passes, s.identical
@@ -59,7 +59,7 @@ func set[T float](m *moments, plan *Plan, s *sums, p panel[T], r *Result) {
 	}
 }
 
-// copy makes m the same as other.
+// copy copies other to m.
 func (m *moments) copy(other *moments) {
 	m.passes, m.identical = other.passes, other.identical
 	copy(m.columns.Mean, other.columns.Mean)
@@ -105,13 +105,13 @@ func (m *moments) join(plan *Plan, b *moments) {
 	m.passes += b.passes
 }
 
-// apart is how far the mean of b is from that of m.
+// apart returns the mean of b minus that of m.
 func (m *moments) apart(b *moments, k int) float64 {
 	return (b.columns.Mean[k] - m.columns.Mean[k]) + (b.low[k] - m.low[k])
 }
 
-// tell makes s and r say what the moments do.
-func (m *moments) tell(plan *Plan, s *sums, r *Result) {
+// fill sets s and r to what the moments say.
+func (m *moments) fill(plan *Plan, s *sums, r *Result) {
 	n, divisor := float64(m.passes), plan.divisor(m.passes)
 	x := m.columns
 	r.view(x, 0)

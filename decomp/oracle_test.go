@@ -5,8 +5,8 @@ import (
 	"math/big"
 )
 
-// An oracle in 400-bit arithmetic, written from the definitions of the paper
-// and from nothing in this package.
+// This oracle computes in 400-bit arithmetic, from the definitions of the paper and from nothing in
+// this package.
 
 const oracleBits = 400
 
@@ -19,8 +19,8 @@ func toFloat(x *big.Float) float64 {
 	return f
 }
 
-// bigLog is the natural logarithm of x > 0: log x = 2^r log(x^(1/2^r)), the
-// root being near 1, where log y = 2 atanh((y-1)/(y+1)) converges fast.
+// bigLog returns the natural logarithm of x > 0: log x = 2^r log(x^(1/2^r)). The root is near 1,
+// where log y = 2 atanh((y-1)/(y+1)) converges fast.
 func bigLog(x *big.Float) *big.Float {
 	const roots = 40
 	y := newBig().Set(x)
@@ -38,7 +38,7 @@ func bigLog(x *big.Float) *big.Float {
 	return sum.SetMantExp(sum, roots)
 }
 
-// xlogx is x log x, 0 at 0.
+// xlogx returns x log x, and 0 for 0.
 func xlogx(x *big.Float) *big.Float {
 	if x.Sign() == 0 {
 		return newBig()
@@ -46,7 +46,7 @@ func xlogx(x *big.Float) *big.Float {
 	return newBig().Mul(x, bigLog(x))
 }
 
-// oracleResult is what the definitions give for one input.
+// oracleResult holds what the definitions give for one input.
 type oracleResult struct {
 	mean, variance, m3, absM3, c, skewness, m []float64
 	entropy, expected, mi                     float64
@@ -54,7 +54,7 @@ type oracleResult struct {
 	ova                                       []float64 // binary MI of each class
 }
 
-// oracle computes an input from passes[s][k]; logs only if withLogs, they are slow.
+// oracle computes an input from passes[s][k]. Logarithms are slow, and computed only if withLogs.
 func oracle(passes [][]float64, withLogs bool) oracleResult {
 	s, k := len(passes), len(passes[0])
 	n, n1 := bigOf(float64(s)), bigOf(float64(s-1))
@@ -123,7 +123,7 @@ func oracle(passes [][]float64, withLogs bool) oracleResult {
 	return r
 }
 
-// relative error of got against want; exact agreement is 0 also for 0 and 0.
+// relative returns the relative error of got; it is 0 if both agree exactly, 0 included.
 func relative(got, want float64) float64 {
 	if got == want {
 		return 0
@@ -131,7 +131,7 @@ func relative(got, want float64) float64 {
 	return math.Abs(got-want) / math.Abs(want)
 }
 
-// within is |got-want| <= rel*|want| or <= abs. NaN is within nothing.
+// within reports whether |got-want| <= rel*|want| or <= abs. NaN is within nothing.
 func within(got, want, rel, abs float64) bool {
 	d := math.Abs(got - want)
 	return d <= rel*math.Abs(want) || d <= abs

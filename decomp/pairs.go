@@ -6,47 +6,46 @@ import (
 	"github.com/ckd-project/ckd/internal/kernel"
 )
 
-// comoments is the sums over the passes of products of deviations, d_a d_b, for
-// the pairs of the plan. With few classes they are computed for all pairs; with
-// more, for classes that are fixed against all others.
+// comoments holds sums over the passes of products of deviations, d_a d_b, for the pairs of the
+// plan. With few classes the sums are of all pairs; with more, of some fixed classes with all
+// others.
 type comoments struct {
 	sums     []float64 // rows of stride
 	stride   int
-	from, to int       // inputs of the panel at hand whose sums are there
+	from, to int       // inputs of the current panel whose sums are computed
 	fixed    []float64 // deviations of the fixed classes, input by input and pass by pass
-	roots    []float64 // per column, 1/sqrt(mu+Epsilon)
+	roots    []float64 // by column, 1/sqrt(mu+Epsilon)
 	confusions
 }
 
-// confusions is what the sums of a matrix say: the terms of pairs, which lie as
-// the sums do, and what they add up to of each critical class, its share in cbec.
+// confusions holds what follows from the sums of a matrix: the terms of pairs, laid out like the
+// sums, and for each critical class their weighted sum, its share in cbec.
 type confusions struct{ terms, shares, scales []float64 }
 
 const (
-	// crossedSums is how many sums are kept, but for one input of more.
+	// crossedSums is how many sums are kept at a time, unless one input has more.
 	crossedSums = 1 << 14
 	// fixedValues is about how many deviations of fixed classes stay in the cache.
 	fixedValues = 1 << 11
 )
 
-// pairing is how the plan's pairs are summed.
+// pairing says how the plan's pairs are summed.
 type pairing struct {
-	fixed    []int   // classes, ascending; none where there are few
-	runs     []run   // neighbours among them
-	from, to int     // of those that they are paired with
-	at       []place // of each pair in the sums
-	// matrix says that the critical classes are fixed: row i of the sums is then of
-	// the i-th, and cbec is taken from the rows. In weights, a class that is not
-	// safe has 0.
+	fixed    []int   // classes, ascending; empty with few classes
+	runs     []run   // runs of neighbours among the fixed classes
+	from, to int     // range of the classes that they are paired with
+	at       []place // place of each pair in the sums
+	// matrix says that the critical classes are fixed: row i of the sums is of the i-th critical
+	// class, and cbec is computed from the rows. A class that is not safe has weight 0.
 	matrix       bool
-	weights      []float64 // rows, or one where all are equal
-	weightsApart int       // from one row to the next; then 0
+	weights      []float64 // rows, or one row if all are equal
+	weightsApart int       // from one row to the next; 0 if all are equal
 }
 
-// run is classes that are neighbours, the first of which is at a place in fixed.
+// run is a range of neighbouring classes; at is the index of the first in fixed.
 type run struct{ from, to, at int }
 
-// runsOf ascending classes.
+// runsOf returns the runs of ascending classes.
 func runsOf(classes []int) (runs []run) {
 	for i, k := range classes {
 		if n := len(runs); n > 0 && runs[n-1].to == k {
@@ -67,18 +66,17 @@ func newPairing(p *Plan) pairing {
 	if len(p.pairs) == 0 {
 		return x
 	}
-	if k := p.classes; k <= kernel.MostRotated {
+	if k := p.classes; k <= kernel.MaxRotated {
 		for _, pair := range p.pairs {
 			at := place{pair.B - pair.A - 1, pair.A}
-			if at.row >= k/2 { // the other way round
+			if at.row >= k/2 { // as (B,A)
 				at = place{pair.A - pair.B + k - 1, pair.B}
 			}
 			x.at = append(x.at, at)
 		}
 		return x
 	}
-	// Without all pairs, each has one critical class and one safe one; the fewer of
-	// these are fixed.
+	// Without all pairs, each pair has a critical and a safe class; the smaller set is fixed.
 	fixed := p.critical
 	switch {
 	case p.allPairs:
@@ -112,7 +110,7 @@ func newPairing(p *Plan) pairing {
 	return x
 }
 
-// weigh makes the rows of weights.
+// weigh sets the rows of weights.
 func (x *pairing) weigh(p *Plan) {
 	x.weights, x.weightsApart = make([]float64, len(x.fixed)*p.classes), p.classes
 	for _, cross := range p.cross {
@@ -128,13 +126,13 @@ func (x *pairing) weigh(p *Plan) {
 	x.weights, x.weightsApart = slices.Clone(first), 0
 }
 
-// newConfusions makes room for so many inputs.
+// newConfusions allocates the confusions of some inputs.
 func (x *pairing) newConfusions(inputs, classes int) confusions {
 	n := inputs * len(x.fixed)
 	return confusions{terms: make([]float64, n*classes), shares: make([]float64, n), scales: make([]float64, n)}
 }
 
-// confuse computes them from the sums and roots of as many inputs of a matrix.
+// confuse computes the confusions of some inputs of a matrix from their sums and roots.
 func (x *pairing) confuse(c *confusions, sums, roots []float64, inputs, classes int, divisor float64) {
 	n := len(x.fixed)
 	for i := range inputs {
@@ -152,14 +150,14 @@ func newComoments(p *Plan) comoments {
 	if len(p.pairs) == 0 {
 		return comoments{}
 	}
-	c := comoments{stride: p.classes, roots: make([]float64, max(mostColumns, p.classes))}
+	c := comoments{stride: p.classes, roots: make([]float64, max(maxColumns, p.classes))}
 	fixed := len(p.pairing.fixed)
 	if fixed == 0 {
-		c.stride = mostColumns
+		c.stride = maxColumns
 		c.sums = make([]float64, p.classes/2*c.stride)
 		return c
 	}
-	inputs := min(max(1, mostColumns/p.classes), max(1, crossedSums/(fixed*p.classes)))
+	inputs := min(max(1, maxColumns/p.classes), max(1, crossedSums/(fixed*p.classes)))
 	c.sums = make([]float64, inputs*fixed*p.classes)
 	c.fixed = make([]float64, max(fixedValues, kernel.Padded(fixed)))
 	if p.pairing.matrix {
@@ -168,8 +166,8 @@ func newComoments(p *Plan) comoments {
 	return c
 }
 
-// sumPanel computes the roots, and the sums of all inputs of the panel at hand
-// where that is the way. The columns have been computed.
+// sumPanel computes the roots of the current panel, whose columns are computed, and, with few
+// classes, the sums of all its inputs.
 func sumPanel[T float](b *Batch, c *comoments, p *panel[T]) {
 	if len(b.plan.pairs) == 0 {
 		return
@@ -182,8 +180,8 @@ func sumPanel[T float](b *Batch, c *comoments, p *panel[T]) {
 	}
 }
 
-// sumPairs says where the sums of the input at a place in the panel at hand are,
-// and computes them, and those of the next inputs, if need be.
+// sumPairs points co at the sums of the input at an index of the current panel. If they are not
+// computed yet, it computes them and those of the next inputs.
 func sumPairs[T float](b *Batch, c *comoments, p *panel[T], at int, co *coSums) {
 	k, fixed := b.plan.classes, len(b.plan.pairing.fixed)
 	co.sums, co.stride, co.column, co.listed = c.sums, c.stride, at*k, nil
@@ -206,8 +204,8 @@ func sumPairs[T float](b *Batch, c *comoments, p *panel[T], at int, co *coSums) 
 	}
 }
 
-// cross computes the sums of neighbouring inputs, the first of which is given, and
-// returns of how many: as there is room for their deviations.
+// cross computes the sums of neighbouring inputs, given the first, and returns of how many: as many
+// as there is room for their deviations.
 func cross[T float](c *comoments, plan *Plan, sums []float64, first panel[T], mean []float64, inputs int) int {
 	k, x := plan.classes, &plan.pairing
 	n := len(x.fixed)
@@ -231,8 +229,8 @@ func cross[T float](c *comoments, plan *Plan, sums []float64, first panel[T], me
 	return inputs
 }
 
-// coSums is where the sums of one input's pairs are: by place, or listed by pair;
-// and, of a matrix, what they say.
+// coSums points at the sums of one input's pairs, by place or listed by pair, and at the confusions
+// of a matrix.
 type coSums struct {
 	sums           []float64
 	stride, column int
@@ -248,18 +246,17 @@ func (c *coSums) of(p *Plan, pair int) float64 {
 	return c.sums[at.row*c.stride+c.column+at.lane]
 }
 
-// complement is the columns of 1-p of critical classes, for the one-vs-all
-// mutual information.
+// complement holds the columns of 1-p of critical classes, for the one-vs-all mutual information.
 type complement struct {
 	values  []float64
 	columns *kernel.Columns
 	rest    rest
 }
 
-// rest is, per critical class, the mean of 1-p and the M of it.
+// rest holds, by critical class, the mean of 1-p and its M.
 type rest struct{ mean, m []float64 }
 
-// complementClasses is how many critical classes are done at once.
+// complementClasses is how many critical classes are computed at a time.
 const complementClasses = 64
 
 func newComplement(p *Plan) complement {
@@ -273,8 +270,7 @@ func newComplement(p *Plan) complement {
 	}
 }
 
-// ofComplement computes the complements of the input whose columns are p, and
-// have been computed: r has them.
+// ofComplement computes the complements of an input, given its columns p, whose results r has.
 func ofComplement[T float](b *Batch, c *complement, p panel[T], r *Result) rest {
 	for from := 0; from < len(b.plan.critical); from += complementClasses {
 		classes := b.plan.critical[from:min(from+complementClasses, len(b.plan.critical))]
@@ -291,9 +287,8 @@ func ofComplement[T float](b *Batch, c *complement, p panel[T], r *Result) rest 
 		for i, k := range classes {
 			mean := c.columns.Mean[i]
 			c.rest.mean[from+i], c.rest.m[from+i] = mean, c.columns.M[i]
-			// 1-p is rounded, which shows where the passes hardly differ; their own
-			// moments are better then: with u = -(p-mu)/(1-mu), D(1-p) of (1-mu)
-			// is (1-mu)(u^2/2 - u^3/6 + ...).
+			// 1-p is rounded, which shows if the passes hardly differ; their own moments are better
+			// then: with u = -(p-mu)/(1-mu), D(1-p) of (1-mu) is (1-mu)(u^2/2 - u^3/6 + ...).
 			n := float64(p.passes)
 			u2 := r.Variance[k] * b.divisor / n / mean / mean
 			if n*u2 < kernel.Narrow {

@@ -12,8 +12,8 @@ import (
 	"github.com/ckd-project/ckd/internal/record"
 )
 
-// golden is a line of recordings/golden/*.decompose.jsonl, from an independent
-// float64 implementation of the paper's definitions.
+// golden is a line of recordings/golden/*.decompose.jsonl, which an independent float64
+// implementation of the paper's definitions wrote.
 type golden struct {
 	Index           int                `json:"index"`
 	Predicted       int                `json:"predicted"`
@@ -30,8 +30,8 @@ type golden struct {
 	Scores          map[string]float64 `json:"scores"`
 }
 
-// TestGolden: every field of 100 real inputs of each of three models, to 1e-9
-// relative or 1e-15 absolute, on both paths.
+// TestGolden compares every field of 100 real inputs of each of three models, on both paths, to
+// 1e-9 relative or 1e-15 absolute.
 func TestGolden(t *testing.T) {
 	for _, name := range []string{"ctg-mcdropout", "ctg-lowrank", "ctg-ensemble"} {
 		t.Run(name, func(t *testing.T) {
@@ -116,13 +116,10 @@ func compareGolden(t *testing.T, path string, g golden, r *decomp.Result) {
 	}
 }
 
-// The axioms of the paper's Theorem "Axiomatic Profile", for sum_c. Its numbers
-// are of the distribution itself: the population variance.
+// TestAxioms checks the axioms of the paper's Theorem "Axiomatic Profile" for sum_c. The paper's
+// numbers are of the distribution itself, so they use the population variance.
 func TestAxioms(t *testing.T) {
-	plan := func(t interface {
-		Helper()
-		Fatal(...any)
-	}, k int) *decomp.Plan {
+	plan := func(t rapid.TB, k int) *decomp.Plan {
 		t.Helper()
 		return mustPlan(t, decomp.Spec{Classes: k, Variance: decomp.Population})
 	}

@@ -2,14 +2,15 @@ package decomp
 
 import (
 	"fmt"
-	"github.com/ckd-project/ckd/internal/kernel"
 	"math"
+
+	"github.com/ckd-project/ckd/internal/kernel"
 )
 
 // Epsilon is added to mu where the paper divides by it (definition of C_k).
 const Epsilon = kernel.Epsilon
 
-// DefaultSumTolerance is how far the sum of a row may be from 1.
+// DefaultSumTolerance is how far the sum of a row may be from 1 by default.
 const DefaultSumTolerance = 1e-3
 
 // Kind says what rows are.
@@ -17,13 +18,13 @@ type Kind uint8
 
 // The kinds of rows.
 const (
-	// Probabilities: finite, in [0,1], summing to 1 within the tolerance. They
-	// are never renormalised.
+	// Probabilities are finite, in [0,1], and sum to 1 within the tolerance. They are never
+	// renormalised.
 	Probabilities Kind = iota
-	// Logits: finite; the softmax is computed here, in float64.
+	// Logits are finite; their softmax is computed here, in float64.
 	Logits
-	// Dirichlet: exactly one row of positive concentrations, from a model that
-	// predicts the distribution over rows itself.
+	// Dirichlet means exactly one row of positive concentrations, from a model that predicts the
+	// distribution over rows itself.
 	Dirichlet
 )
 
@@ -39,30 +40,29 @@ const (
 	Population
 )
 
-// Spec is what a Plan is made from.
+// Spec describes a Plan.
 type Spec struct {
 	// Classes is K, at least 2.
 	Classes int
-	// Critical and Safe are disjoint sets of classes; either may be empty, and
-	// the scores that need it are then undefined.
+	// Critical and Safe are disjoint sets of classes. Either may be empty; the scores that need it
+	// are then undefined.
 	Critical, Safe []int
 	// Kind of rows.
 	Kind Kind
-	// SumTolerance for probabilities; 0 takes DefaultSumTolerance.
+	// SumTolerance is for probabilities; 0 means DefaultSumTolerance.
 	SumTolerance float64
-	// Variance divisor. It has no meaning for Dirichlet rows.
+	// Variance is the divisor of sums of squares. It has no effect on Dirichlet rows.
 	Variance Variance
 	// AllPairs computes every pair of classes, not only safe x critical.
 	AllPairs bool
-	// Lean leaves out what costs more than all the rest and is seldom asked for:
-	// Scores[OvAMI] is then undefined, Result.Correlation empty, and PairTerm may be.
-	// It changes nothing for Dirichlet rows.
+	// Lean leaves out what costs more than all the rest and is seldom needed: Scores[OvAMI] is then
+	// undefined, Result.Correlation empty, and PairTerm may be. It has no effect on Dirichlet rows.
 	Lean bool
-	// Weights in cbec of safe x critical pairs; 1 where none is given.
+	// Weights of safe x critical pairs in cbec; a pair without one has weight 1.
 	Weights []Weight
 }
 
-// Weight is the weight in cbec of one pair.
+// Weight is the weight of one pair in cbec.
 type Weight struct {
 	Safe, Critical int
 	Weight         float64 // finite, not negative
@@ -71,7 +71,7 @@ type Weight struct {
 // Pair is a pair of classes, A < B.
 type Pair struct{ A, B int }
 
-// Plan is what is fixed for all inputs of a model. It is immutable.
+// Plan holds what is fixed for all inputs of a model. It is immutable.
 type Plan struct {
 	classes      int
 	safe         []int // ascending
@@ -83,23 +83,23 @@ type Plan struct {
 	cross        []crossPair
 	pairing      pairing
 	allPairs     bool
-	ovaMI        bool // is computed
+	ovaMI        bool // ova_mi is computed
 	lean         bool
 }
 
-// crossPair is a safe x critical pair: its place among the plan's pairs, its
-// weight, and the place of its critical class among the critical ones.
+// crossPair is a safe x critical pair: its index in pairs, its weight, and the index of its
+// critical class in critical.
 type crossPair struct {
 	pair     int
 	weight   float64
 	critical int
 }
 
-// NewPlan checks a Spec and prepares what all its inputs share.
+// NewPlan checks a Spec and prepares what all its inputs share. An error names the field of the Spec
+// that is wrong, and the value found.
 //
-// The pairs are ordered by class, (0,1), (0,2), ..., (1,2), ...; with S = safe
-// and C = critical classes there are |S||C| of them, or K(K-1)/2 with AllPairs.
-// A fault in the Spec is an error that names the field.
+// Pairs are in order of their classes: (0,1), (0,2), ..., (1,2), ... With S safe and C critical
+// classes there are S*C of them, or K(K-1)/2 with AllPairs.
 func NewPlan(spec Spec) (*Plan, error) {
 	if spec.Classes < 2 {
 		return nil, fmt.Errorf("%d classes: at least 2 are needed", spec.Classes)
@@ -117,44 +117,66 @@ func NewPlan(spec Spec) (*Plan, error) {
 		sumTolerance: tolerance,
 		variance:     spec.Variance,
 		allPairs:     spec.AllPairs,
-		lean:         spec.Lean && spec.Kind != Dirichlet, // whose closed forms cost next to nothing
+		lean:         spec.Lean && spec.Kind != Dirichlet, // the closed forms of Dirichlet rows cost next to nothing
 	}
-
-	const neither, safe, critical = 0, 1, 2
-	side := make([]uint8, spec.Classes)
-	mark := func(set []int, name string, as uint8) error {
-		for _, k := range set {
-			if k < 0 || k >= spec.Classes {
-				return fmt.Errorf("%s class %d: must be in [0,%d)", name, k, spec.Classes)
-			}
-			if side[k] != neither {
-				return fmt.Errorf("class %d is named twice in the safe and critical sets", k)
-			}
-			side[k] = as
-		}
-		return nil
-	}
-	if err := mark(spec.Safe, "safe", safe); err != nil {
+	sides, err := spec.sides()
+	if err != nil {
 		return nil, err
 	}
-	if err := mark(spec.Critical, "critical", critical); err != nil {
+	weights, err := spec.weights(sides)
+	if err != nil {
 		return nil, err
 	}
-	place := make([]int, spec.Classes) // of a critical class among the critical ones
-	for k, s := range side {
-		if s == critical {
-			place[k] = len(p.critical)
+	for k, s := range sides {
+		switch s {
+		case critical:
 			p.critical = append(p.critical, k)
-		}
-		if s == safe {
+		case safe:
 			p.safe = append(p.safe, k)
 		}
 	}
+	p.addPairs(sides, weights)
+	p.ovaMI = !p.lean && len(p.critical) > 0
+	p.pairing = newPairing(p)
+	return p, nil
+}
 
+// side says which set of a Spec a class belongs to.
+type side uint8
+
+const (
+	neither side = iota
+	safe
+	critical
+)
+
+// sides returns the side of every class.
+func (spec *Spec) sides() ([]side, error) {
+	sides := make([]side, spec.Classes)
+	for _, set := range []struct {
+		name    string
+		classes []int
+		side    side
+	}{{"safe", spec.Safe, safe}, {"critical", spec.Critical, critical}} {
+		for _, k := range set.classes {
+			if k < 0 || k >= spec.Classes {
+				return nil, fmt.Errorf("%s class %d: must be in [0,%d)", set.name, k, spec.Classes)
+			}
+			if sides[k] != neither {
+				return nil, fmt.Errorf("class %d is named twice in the safe and critical sets", k)
+			}
+			sides[k] = set.side
+		}
+	}
+	return sides, nil
+}
+
+// weights returns the weights by pair.
+func (spec *Spec) weights(sides []side) (map[Pair]float64, error) {
+	is := func(k int, side side) bool { return k >= 0 && k < spec.Classes && sides[k] == side }
 	weights := make(map[Pair]float64, len(spec.Weights))
 	for _, w := range spec.Weights {
-		if w.Safe < 0 || w.Safe >= spec.Classes || w.Critical < 0 || w.Critical >= spec.Classes ||
-			side[w.Safe] != safe || side[w.Critical] != critical {
+		if !is(w.Safe, safe) || !is(w.Critical, critical) {
 			return nil, fmt.Errorf("weight of pair (%d,%d): must be a safe and a critical class", w.Safe, w.Critical)
 		}
 		if !(w.Weight >= 0) || math.IsInf(w.Weight, 1) {
@@ -162,41 +184,47 @@ func NewPlan(spec Spec) (*Plan, error) {
 		}
 		weights[Pair{min(w.Safe, w.Critical), max(w.Safe, w.Critical)}] = w.Weight
 	}
+	return weights, nil
+}
 
-	for a := range spec.Classes {
-		for b := a + 1; b < spec.Classes; b++ {
-			isCross := side[a] != neither && side[b] != neither && side[a] != side[b]
-			if !isCross && !spec.AllPairs {
+// addPairs adds the pairs that are computed: safe x critical ones, or all. A pair without a weight has
+// weight 1.
+func (p *Plan) addPairs(sides []side, weights map[Pair]float64) {
+	index := make(map[int]int, len(p.critical))
+	for i, k := range p.critical {
+		index[k] = i
+	}
+	for a := range p.classes {
+		for b := a + 1; b < p.classes; b++ {
+			crosses := sides[a] != neither && sides[b] != neither && sides[a] != sides[b]
+			if !crosses && !p.allPairs {
 				continue
 			}
 			pair := Pair{a, b}
-			if isCross {
+			if crosses {
 				weight, given := weights[pair]
 				if !given {
 					weight = 1
 				}
 				k := a
-				if side[b] == critical {
+				if sides[b] == critical {
 					k = b
 				}
-				p.cross = append(p.cross, crossPair{len(p.pairs), weight, place[k]})
+				p.cross = append(p.cross, crossPair{len(p.pairs), weight, index[k]})
 			}
 			p.pairs = append(p.pairs, pair)
 		}
 	}
-	p.ovaMI = !p.lean && len(p.critical) > 0
-	p.pairing = newPairing(p)
-	return p, nil
 }
 
-// Classes is K.
+// Classes returns K.
 func (p *Plan) Classes() int { return p.classes }
 
-// Pairs are the pairs of classes in the order of Result.PairTerm and
-// Result.Correlation. Not to be written to.
+// Pairs returns the pairs of classes in the order of Result.PairTerm and Result.Correlation. The
+// caller must not write to it.
 func (p *Plan) Pairs() []Pair { return p.pairs }
 
-// Defines reports whether the plan's sets define a score.
+// Defines reports whether the plan defines a score.
 func (p *Plan) Defines(s Score) bool {
 	switch s {
 	case OvAMI:
@@ -209,8 +237,8 @@ func (p *Plan) Defines(s Score) bool {
 	return true
 }
 
-// FewestPasses is the least S that can be computed: 2, or 1 (which is also the
-// most) for Dirichlet rows.
+// FewestPasses returns the least S that can be computed: 2, or for Dirichlet rows 1, which is also
+// the most.
 func (p *Plan) FewestPasses() int {
 	if p.kind == Dirichlet {
 		return 1
@@ -218,7 +246,7 @@ func (p *Plan) FewestPasses() int {
 	return 2
 }
 
-// divisor of sums of squares over s passes.
+// divisor returns what sums of squares over s passes are divided by.
 func (p *Plan) divisor(s int) float64 {
 	if p.variance == Population {
 		return float64(s)
@@ -226,11 +254,10 @@ func (p *Plan) divisor(s int) float64 {
 	return float64(s - 1)
 }
 
-// SkewnessCap is the largest skewness ratio that s passes can show:
-// (s-1)(s-2)/(3s) with the sample variance, (s-2)/3 with the population
-// variance. It is reached when one pass is one-hot for the class and all others
-// give it 0. A gate that compares skewness with a threshold at or above the cap
-// never opens.
+// SkewnessCap returns the largest skewness ratio that s passes can have, without unit:
+// (s-1)(s-2)/(3s) with the sample variance, (s-2)/3 with the population variance, 0 for s < 2. It
+// is reached if one pass is one-hot for the class and all others give it 0. A gate that compares
+// skewness with a threshold at or above the cap never opens.
 func SkewnessCap(s int, v Variance) float64 {
 	if s < 2 {
 		return 0

@@ -10,8 +10,8 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 )
 
-// TestStreamEqualsBatch holds the incremental path against the two-pass one: to
-// 1e-12 relative, or where a sum cancels, of the size of its terms.
+// TestStreamEqualsBatch compares the incremental path with the two-pass one: to 1e-12 relative, or,
+// if a sum cancels, to that share of the size of its terms.
 func TestStreamEqualsBatch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, k := rapid.IntRange(2, 60).Draw(t, "S"), rapid.IntRange(2, 12).Draw(t, "K")
@@ -26,16 +26,14 @@ func TestStreamEqualsBatch(t *testing.T) {
 		o := oracle(passes, false)
 		scale := map[string]float64{}
 		for j := range k {
-			suffix := string(rune('0'+j%10)) + string(rune('a'+j/10))
-			scale["third_moment"+suffix] = o.absM3[j]
+			scale[at("third_moment", j)] = o.absM3[j]
 			if d := 3 * o.mean[j] * o.variance[j]; d > 0 {
-				scale["skewness"+suffix] = o.absM3[j] / d
+				scale[at("skewness", j)] = o.absM3[j] / d
 			}
 		}
 		for i, pair := range plan.Pairs() {
-			suffix := string(rune('0'+i%10)) + string(rune('a'+i/10))
-			scale["correlation"+suffix] = 1
-			scale["pair"+suffix] = math.Sqrt(batch.C[pair.A] * batch.C[pair.B])
+			scale[at("correlation", i)] = 1
+			scale[at("pair", i)] = math.Sqrt(batch.C[pair.A] * batch.C[pair.B])
 		}
 		for name, got := range numbers(plan, stream) {
 			if !within(got, want[name], 1e-12, 1e-12*scale[name]) && !within(got, want[name], 0, 1e-15) {
@@ -48,7 +46,7 @@ func TestStreamEqualsBatch(t *testing.T) {
 	})
 }
 
-// TestLean: a lean plan says the same, of what it says.
+// TestLean checks that a lean plan gives the same values for all that it computes.
 func TestLean(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, k := rapid.IntRange(2, 40).Draw(t, "S"), rapid.IntRange(2, 20).Draw(t, "K")
@@ -89,9 +87,8 @@ func TestLean(t *testing.T) {
 	})
 }
 
-// TestDefinitions holds both paths against the definitions in 400-bit
-// arithmetic: every field to 1e-12 relative or 1e-15 absolute, the cancelling
-// third moment to 1e-12 of its terms.
+// TestDefinitions compares both paths with the definitions in 400-bit arithmetic: every field to
+// 1e-12 relative or 1e-15 absolute, the cancelling third moment to 1e-12 of its terms.
 func TestDefinitions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, k := rapid.IntRange(2, 12).Draw(t, "S"), rapid.IntRange(2, 5).Draw(t, "K")
@@ -152,12 +149,12 @@ func TestDefinitions(t *testing.T) {
 	})
 }
 
-// TestRanges holds the documented ranges.
+// TestRanges checks the documented ranges.
 func TestRanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, k := rapid.IntRange(2, 40).Draw(t, "S"), rapid.IntRange(2, 8).Draw(t, "K")
 		passes := drawPasses(t, s, k)
-		if rapid.Bool().Draw(t, "one-hot") { // the extreme of disagreement
+		if rapid.Bool().Draw(t, "one-hot") { // passes disagree as much as they can
 			for i := range passes {
 				clear(passes[i])
 				passes[i][rapid.IntRange(0, k-1).Draw(t, "class")] = 1
@@ -203,7 +200,8 @@ func TestRanges(t *testing.T) {
 	})
 }
 
-// TestSymmetry: permuting passes changes nothing, permuting classes permutes.
+// TestSymmetry checks that permuting passes changes nothing and permuting classes permutes the
+// results.
 func TestSymmetry(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, k := rapid.IntRange(2, 20).Draw(t, "S"), rapid.IntRange(2, 6).Draw(t, "K")
@@ -250,7 +248,7 @@ func TestSymmetry(t *testing.T) {
 	})
 }
 
-// TestIdenticalPasses: absent uncertainty is exactly zero, and flagged.
+// TestIdenticalPasses checks that identical passes give exact zeros and are flagged.
 func TestIdenticalPasses(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, k := rapid.IntRange(2, 50).Draw(t, "S"), rapid.IntRange(2, 6).Draw(t, "K")
@@ -282,7 +280,7 @@ func TestIdenticalPasses(t *testing.T) {
 			if r.Dominant != -1 || r.CBECClass != -1 {
 				t.Errorf("dominant %d, cbec class %d: want none", r.Dominant, r.CBECClass)
 			}
-			saturated := true // one-hot: nothing but 0 and 1
+			saturated := true // one-hot: only 0 and 1
 			for _, v := range row {
 				saturated = saturated && (v == 0 || v == 1)
 			}
@@ -290,7 +288,7 @@ func TestIdenticalPasses(t *testing.T) {
 				t.Errorf("degenerate %v, saturated %v, want true, %v", r.Degenerate, r.Saturated, saturated)
 			}
 		}
-		// One different pass, and it is not degenerate any more.
+		// With one different pass the input is no longer degenerate.
 		passes[s-1] = drawPasses(t, 1, k)[0]
 		if slices.Equal(passes[s-1], row) {
 			return
@@ -303,7 +301,7 @@ func TestIdenticalPasses(t *testing.T) {
 	})
 }
 
-// TestInputsUntouched: what comes in is not written to.
+// TestInputsUntouched checks that arguments are not written to.
 func TestInputsUntouched(t *testing.T) {
 	for _, kind := range []decomp.Kind{decomp.Probabilities, decomp.Logits} {
 		plan := mustPlan(t, decomp.Spec{Classes: 3, Safe: []int{0}, Critical: []int{1, 2}, Kind: kind})
@@ -324,8 +322,8 @@ func TestInputsUntouched(t *testing.T) {
 	}
 }
 
-// TestLayouts: [S][N][K] and [N][S][K], float32 and float64, many inputs and one
-// by one, all give the same numbers bit for bit.
+// TestLayouts checks that [S][N][K] and [N][S][K], float32 and float64, many inputs at once and one
+// by one, give the same numbers bit for bit.
 func TestLayouts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, n, k := rapid.IntRange(2, 6).Draw(t, "S"), rapid.IntRange(1, 700).Draw(t, "N"), rapid.IntRange(2, 5).Draw(t, "K")
@@ -375,7 +373,8 @@ func TestLayouts(t *testing.T) {
 	})
 }
 
-// TestLogits: logits are what their softmax is, whatever constant is added.
+// TestLogits checks that logits give the results of their softmax, whatever constant is added to
+// them.
 func TestLogits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, k := rapid.IntRange(2, 10).Draw(t, "S"), rapid.IntRange(2, 6).Draw(t, "K")

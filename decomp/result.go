@@ -7,88 +7,88 @@ import (
 	"github.com/ckd-project/ckd/internal/kernel"
 )
 
-// Result is what the passes of one input say. All slices over classes have
-// length K; class k is position k. It is overwritten by the next call it is
-// given to. The slices over classes are the Batch's that filled it, and are good
-// until that is called again.
+// Result holds what the passes of one input give. Slices over classes have length K, with class k
+// at index k; they belong to the Batch that computed them and are valid until its next call. A
+// Result is overwritten by each call that it is passed to.
 type Result struct {
 	plan *Plan
 
 	// Passes is S.
 	Passes int
-	// Predicted is argmax_k mu_k. Here and below, values that agree to 1e-12 are
-	// tied, and ties go to the lowest class.
+	// Predicted is argmax_k mu_k. Here and below, values that agree to 1e-12 are tied, and the
+	// lowest class wins.
 	Predicted int
 
-	// Mean is mu_k = (1/S) sum_s p_k[s], in [0,1] (app-mu). Of Dirichlet
-	// concentrations alpha_k/alpha_0.
+	// Mean is mu_k = (1/S) sum_s p_k[s], in [0,1] (app-mu). For Dirichlet concentrations it is
+	// alpha_k/alpha_0.
 	Mean []float64
-	// Variance is Var_k = sum_s (p_k[s]-mu_k)^2/(S-1), or /S by the plan;
-	// >= 0 (app-var). Of Dirichlet mu(1-mu)/(alpha_0+1).
+	// Variance is Var_k = sum_s (p_k[s]-mu_k)^2/(S-1), or /S if the plan says so; >= 0 (app-var).
+	// For Dirichlet concentrations it is mu(1-mu)/(alpha_0+1).
 	Variance []float64
-	// ThirdMoment is m3_k = (1/S) sum_s (p_k[s]-mu_k)^3 (app-m3). Of Dirichlet
-	// 2mu(1-mu)(1-2mu)/((alpha_0+1)(alpha_0+2)).
+	// ThirdMoment is m3_k = (1/S) sum_s (p_k[s]-mu_k)^3 (app-m3). For Dirichlet concentrations it
+	// is 2mu(1-mu)(1-2mu)/((alpha_0+1)(alpha_0+2)).
 	ThirdMoment []float64
-	// C is the epistemic contribution C_k = Var_k/(2(mu_k+Epsilon)), nats, in
-	// [0, S/(2(S-1))]; exactly 0 where mu_k = 0 (app-Ck). Of Dirichlet
-	// (1-mu)/(2(alpha_0+1)).
+	// C is the epistemic contribution C_k = Var_k/(2(mu_k+Epsilon)), nats, in [0, S/(2(S-1))];
+	// exactly 0 if mu_k = 0 (app-Ck). For Dirichlet concentrations it is (1-mu)/(2(alpha_0+1)).
 	C []float64
-	// Skewness is the ratio |m3_k|/(3 mu_k Var_k) of the third to the second
-	// order term, without unit, in [0, SkewnessCap]; 0 where the denominator is
-	// (app-rho). Where all of p is below about 1e-107 the third moment
-	// underflows, and the ratio with it; float32 values never are. Above the reliability threshold C_k is not to be trusted. Of
-	// Dirichlet 2|1-2mu|/(3(alpha_k+2mu)), which has no cap.
+	// Skewness is the ratio |m3_k|/(3 mu_k Var_k) of the third to the second order term, without
+	// unit, in [0, SkewnessCap]; 0 if the denominator is 0 (app-rho). Above the reliability
+	// threshold C_k is not to be trusted. For Dirichlet concentrations it is
+	// 2|1-2mu|/(3(alpha_k+2mu)), which has no cap.
+	//
+	// If all p of a class are below about 1e-107, the third moment and the ratio underflow to 0;
+	// float32 values are never that small.
 	Skewness []float64
-	// M is the exact class-wise MI, M_k = mean_s[p log(p/mu) - p + mu], nats,
-	// >= 0 (exact-classwise-mi-term). Of Dirichlet
-	// mu(psi(alpha_k+1) - psi(alpha_0+1) - log mu).
+	// M is the exact class-wise MI, M_k = mean_s[p log(p/mu) - p + mu], nats, >= 0
+	// (exact-classwise-mi-term). For Dirichlet concentrations it is mu(psi(alpha_k+1) -
+	// psi(alpha_0+1) - log mu).
 	M []float64
 
-	// Entropy of the mean, H[mu] = -sum_k mu_k log mu_k, nats (app-ent).
+	// Entropy is the entropy of the mean, H[mu] = -sum_k mu_k log mu_k, in nats (app-ent).
 	Entropy float64
 	// ExpectedEntropy is the mean entropy of the passes, nats: the aleatoric part.
 	ExpectedEntropy float64
-	// MI is the mutual information sum_k M_k = Entropy - ExpectedEntropy, nats,
-	// >= 0 (app-mi), without the cancellation of that difference.
+	// MI is the mutual information sum_k M_k = Entropy - ExpectedEntropy, nats, >= 0 (app-mi). It
+	// is computed without the cancellation of that difference.
 	MI float64
-	// SumC is sum_k C_k, nats: about MI where skewness is small. With the sample
-	// variance it carries a factor S/(S-1) over MI: 1.25 at S=5.
+	// SumC is sum_k C_k, nats: close to MI if skewness is small. With the sample variance it is
+	// larger than MI by a factor of S/(S-1): 1.25 at S=5.
 	SumC float64
 
-	// Scores by Score. NaN where the plan does not define one: see Plan.Defines.
+	// Scores has an element for each Score; NaN if the plan does not define it: see Plan.Defines.
 	Scores [NumScores]float64
-	// PairTerm of every pair of Plan.Pairs, in their order and without weights:
-	// sqrt(C_a C_b) max(0,-rho_ab)
-	// = max(0,-Cov_ab)/(2 sqrt((mu_a+Epsilon)(mu_b+Epsilon))), nats, >= 0
-	// (app-eij, app-cbec). Lean plans may leave it empty: see Confusion.
+	// PairTerm has an element for each of Plan.Pairs, without weights, nats, >= 0 (app-eij,
+	// app-cbec):
+	//
+	//	sqrt(C_a C_b) max(0,-rho_ab) = max(0,-Cov_ab)/(2 sqrt((mu_a+Epsilon)(mu_b+Epsilon)))
+	//
+	// Lean plans may leave it empty: see Confusion.
 	PairTerm []float64
-	// Correlation rho_ab of every pair, in [-1,1]; 0 where a variance is 0. Empty
-	// for lean plans.
+	// Correlation is rho_ab of each of Plan.Pairs, in [-1,1]; 0 if a variance is 0. Lean plans
+	// leave it empty.
 	Correlation []float64
 
 	// Dominant is argmax_k C_k; -1 if all C_k are 0.
 	Dominant int
-	// CCritMaxClass is the critical class of the largest C_k; -1 without a
-	// critical set.
+	// CCritMaxClass is the critical class with the largest C_k; -1 without critical classes.
 	CCritMaxClass int
-	// CBECClass is the critical class with the largest share of cbec; -1 where
-	// cbec is 0 or undefined.
+	// CBECClass is the critical class with the largest share of cbec; -1 if cbec is 0 or undefined.
 	CBECClass int
 
-	// Degenerate: all passes are identical, so that uncertainty is absent, not
-	// zero. Never set for Dirichlet rows.
+	// Degenerate says that all passes are identical: uncertainty is absent, not zero. Dirichlet
+	// rows are never degenerate.
 	Degenerate bool
-	// Saturated: degenerate, and the passes are one-hot.
+	// Saturated says that the input is degenerate and its passes are one-hot.
 	Saturated bool
 
 	meanLogMean []float64 // mu log mu
 
-	share []float64 // of cbec, per critical class
-	terms []float64 // of pairs, by the place in the plan's matrix
+	share []float64 // by critical class: its part of cbec
+	terms []float64 // terms of pairs, by their place in the plan's matrix
 	order []int     // scratch: classes
 }
 
-// NewResult makes a Result for inputs of the plan.
+// NewResult returns a Result for inputs of the plan.
 func (p *Plan) NewResult() *Result {
 	shares, listed, correlated := len(p.critical), len(p.pairs), len(p.pairs)
 	if p.lean {
@@ -101,7 +101,7 @@ func (p *Plan) NewResult() *Result {
 		}
 	}
 	vectors := make([]float64, listed+correlated+shares)
-	take := func(n int) []float64 {
+	cut := func(n int) []float64 {
 		var s []float64
 		s, vectors = vectors[:n:n], vectors[n:]
 		return s
@@ -109,12 +109,12 @@ func (p *Plan) NewResult() *Result {
 	k := p.classes
 	return &Result{
 		plan:     p,
-		PairTerm: take(listed), Correlation: take(correlated), share: take(shares),
+		PairTerm: cut(listed), Correlation: cut(correlated), share: cut(shares),
 		order: make([]int, k),
 	}
 }
 
-// view makes the vectors of r those of the columns from one on.
+// view makes the vectors of r share the columns from an index on.
 func (r *Result) view(c *kernel.Columns, from int) {
 	to := from + r.plan.classes
 	r.Mean, r.Variance, r.ThirdMoment = c.Mean[from:to:to], c.Variance[from:to:to], c.ThirdMoment[from:to:to]
@@ -122,7 +122,8 @@ func (r *Result) view(c *kernel.Columns, from int) {
 	r.meanLogMean = c.MeanLogMean[from:to:to]
 }
 
-// Confusion is PairTerm of a pair, of a lean plan too.
+// Confusion returns the PairTerm of a pair by its index in Plan.Pairs, nats, >= 0; of a lean plan,
+// too.
 func (r *Result) Confusion(pair int) float64 {
 	if len(r.PairTerm) > 0 {
 		return r.PairTerm[pair]
@@ -131,8 +132,8 @@ func (r *Result) Confusion(pair int) float64 {
 	return r.terms[at.row*r.plan.classes+at.lane]
 }
 
-// Deciding is the class that sets a score: CCritMaxClass for c_crit_max,
-// CBECClass for cbec, -1 for the others, which no single class sets.
+// Deciding returns the class that sets a score: CCritMaxClass for c_crit_max, CBECClass for cbec,
+// and -1 for the others, which no single class sets.
 func (r *Result) Deciding(s Score) int {
 	switch s {
 	case CCritMax:
@@ -143,9 +144,9 @@ func (r *Result) Deciding(s Score) int {
 	return -1
 }
 
-// C3 writes the third-order form C_k - m3_k/(6 (mu_k+Epsilon)^2), nats, to dst
-// (length K) and returns it (after EH-third). It is a diagnostic only: it may be
-// negative. Epsilon is in it for Dirichlet rows too.
+// C3 writes the third-order form C_k - m3_k/(6 (mu_k+Epsilon)^2), nats, to dst (length K) and
+// returns dst (after EH-third). It is a diagnostic and may be negative. Epsilon is part of it for
+// Dirichlet rows, too.
 func (r *Result) C3(dst []float64) []float64 {
 	for k := range dst {
 		m := r.Mean[k] + Epsilon
@@ -154,10 +155,10 @@ func (r *Result) C3(dst []float64) []float64 {
 	return dst
 }
 
-// SumCTop is the sum of C_k over the m most probable classes, nats: the first
-// of the paper's remedies for the O(K^2) growth of SumC at high K (appendix
-// "Sensitivity to Class Cardinality", i). Ties go to
-// the lowest class; m >= K gives SumC to rounding. It writes scratch of r.
+// SumCTop returns the sum of C_k over the m most probable classes, nats: the first of the paper's
+// remedies for the O(K^2) growth of SumC at high K (appendix "Sensitivity to Class Cardinality",
+// i). Ties go to the lowest class; m >= K gives SumC up to rounding. It writes to scratch memory of
+// r.
 func (r *Result) SumCTop(m int) float64 {
 	for k := range r.order {
 		r.order[k] = k
@@ -172,7 +173,8 @@ func (r *Result) SumCTop(m int) float64 {
 	return sum
 }
 
-// SumCWeighted is sum_k mu_k C_k, nats: the second remedy for high K (ii there).
+// SumCWeighted returns sum_k mu_k C_k, nats: the second remedy for high K (appendix "Sensitivity to
+// Class Cardinality", ii).
 func (r *Result) SumCWeighted() float64 {
 	sum := 0.0
 	for k, c := range r.C {

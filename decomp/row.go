@@ -8,11 +8,11 @@ import (
 	"github.com/ckd-project/ckd/internal/kernel"
 )
 
-// float is what passes may arrive in.
+// float is a type that passes may have.
 type float interface{ float32 | float64 }
 
-// checkRow refuses a row that is not what the plan's kind demands: see Kind. rounding
-// is Tensor.SumRounding.
+// checkRow returns a *RowError if a row is not what the plan's kind demands: see Kind. rounding is
+// Tensor.SumRounding.
 func checkRow[T float](p *Plan, rounding float64, pass int, row []T) error {
 	if len(row) != p.classes {
 		return &RowError{WrongClasses, pass, -1, float64(len(row)), fmt.Sprintf("%d, one for each class", p.classes)}
@@ -49,9 +49,9 @@ func checkRow[T float](p *Plan, rounding float64, pass int, row []T) error {
 	return nil
 }
 
-// checkPanel notes the first fault of each input of a panel, the first of whose
-// passes has a number, and reports whether no input met its first. Rows are looked
-// at one by one only where they are not all good at first sight.
+// checkPanel records the first bad row of each input of a panel in faults, and reports whether it
+// found none. number is the index of the first pass. Rows are checked one by one only if the quick
+// check of all does not pass.
 func checkPanel[T float](plan *Plan, rounding float64, faults []error, number int, p *panel[T]) (good bool) {
 	k, tolerance := plan.classes, plan.sumTolerance+rounding
 	values, quick := any(p.data).([]float32)
@@ -86,7 +86,7 @@ func checkFinite[T float](pass int, row []T) *RowError {
 	return nil
 }
 
-// explainProbabilities says why a row that failed the quick check is refused.
+// explainProbabilities returns why a row failed the quick check.
 func explainProbabilities[T float](p *Plan, rounding float64, pass int, row []T, sum float64) error {
 	if err := checkFinite(pass, row); err != nil {
 		return err
@@ -110,8 +110,8 @@ func explainProbabilities[T float](p *Plan, rounding float64, pass int, row []T,
 	return &RowError{SumNotOne, pass, -1, sum, expected}
 }
 
-// softmax writes exp(z_k)/sum_j exp(z_j) to dst, shifted by the largest z so
-// that nothing overflows.
+// softmax writes exp(z_k)/sum_j exp(z_j) to dst. It subtracts the largest z first, so that nothing
+// overflows.
 func softmax[T float](dst []float64, logits []T) {
 	top := logits[0]
 	for _, z := range logits {
@@ -128,7 +128,7 @@ func softmax[T float](dst []float64, logits []T) {
 	}
 }
 
-// rowEntropy is -sum_k p_k log p_k, nats.
+// rowEntropy returns -sum_k p_k log p_k, nats.
 func rowEntropy(row []float64) float64 {
 	h := 0.0
 	for _, p := range row {

@@ -1,9 +1,9 @@
 package decomp
 
-// Score names a deferral score: a number, higher = defer first.
+// Score names a deferral score: a number for an input; inputs with higher ones are deferred first.
 type Score uint8
 
-// The ten scores.
+// The ten scores, with their formula and equation.
 const (
 	Entropy   Score = iota // predictive entropy, nats (app-ent)
 	MI                     // mutual information, nats (app-mi)
@@ -23,7 +23,7 @@ var scoreNames = [NumScores]string{
 	"entropy", "mi", "maxprob", "eu_var", "var_crit", "eu_var_crit", "ova_mi", "c_crit_sum", "c_crit_max", "cbec",
 }
 
-// String is the score's name in every file and interface.
+// String returns the score's name as files and interfaces write it.
 func (s Score) String() string {
 	if int(s) < len(scoreNames) {
 		return scoreNames[s]
@@ -31,7 +31,7 @@ func (s Score) String() string {
 	return "unknown"
 }
 
-// ParseScore finds a score by its name.
+// ParseScore returns the score of a name, and whether there is one.
 func ParseScore(name string) (Score, bool) {
 	for s, n := range scoreNames {
 		if n == name {

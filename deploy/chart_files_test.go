@@ -11,8 +11,8 @@ import (
 
 var update = flag.Bool("update", false, "refresh the chart's copies")
 
-// TestChartFiles compares the files of the chart with the originals that they are copies of.
-// `go generate ./deploy` refreshes them.
+// TestChartFiles compares the files of the chart with their originals. `go generate ./deploy`
+// copies them anew.
 func TestChartFiles(t *testing.T) {
 	const folder = "helm/ckd/files"
 	copies := map[string][]byte{}
@@ -69,7 +69,7 @@ func TestChartHasNoLinks(t *testing.T) {
 	}
 }
 
-// refresh replaces all that is in the folder by the copies.
+// refresh replaces the folder by the copies.
 func refresh(t *testing.T, folder string, copies map[string][]byte) {
 	t.Helper()
 	if err := os.RemoveAll(folder); err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,11 +16,8 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// newModel binds a policy of the CTG classes with some further lines.
-func newModel(t interface {
-	Helper()
-	Fatal(...any)
-}, lines ...string) *engine.Model {
+// newModel binds a policy of the CTG classes, to which lines add.
+func newModel(t testing.TB, lines ...string) *engine.Model {
 	t.Helper()
 	text := "models:\n  - name: ctg\n    classes: [normal, suspect, pathologic]\n    critical: [suspect, pathologic]\n"
 	for _, line := range lines {
@@ -46,29 +44,36 @@ func ctg(t testing.TB) *record.Passes {
 	return p
 }
 
-// thresholds of both scores, for a policy that decides.
+// batchOf returns a batch with the complete passes of a recording.
+func batchOf(t testing.TB, m *engine.Model, p *record.Passes) *engine.Batch {
+	t.Helper()
+	b := m.NewBatch()
+	if err := b.Reset(decomp.Tensor{Passes: p.S, Inputs: p.N, Float32: p.Float32}); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// These lines give both scores a threshold, so that the policy decides.
 const (
 	primaryRule  = "primary: {score: c_crit_max, threshold: 0.05}"
 	fallbackRule = "fallback: {score: cbec, threshold: 0.02}"
 )
 
-// TestStreamAndBatchDecideAlike: every real input, under every gate and scope,
-// gets the same decision by both ways in, and the one that the rules say.
+// TestStreamAndBatchDecideAlike checks that every real input, under every gate and scope, gets the
+// same decision from a Group and from a Batch, and the one that the policy prescribes.
 func TestStreamAndBatchDecideAlike(t *testing.T) {
 	passes := ctg(t)
 	for _, gate := range []policy.Gate{policy.AnyCritical, policy.DecidingClass, policy.Always, policy.Never} {
 		for _, scope := range []policy.Scope{policy.AllInputs, policy.PredictedSafe} {
 			m := newModel(t, primaryRule, fallbackRule, "gate: "+string(gate), "scope: "+string(scope))
-			batch, a, b := m.NewBatch(), m.NewOutcome(), m.NewOutcome()
-			if err := batch.Reset(decomp.Tensor{Passes: passes.S, Inputs: passes.N, Float32: passes.Float32}); err != nil {
-				t.Fatal(err)
-			}
+			batch, a := batchOf(t, m, passes), m.NewOutcome()
 			fallbacks := 0
 			for i := range passes.N {
 				if err := batch.Outcome(i, a); err != nil {
 					t.Fatal(err)
 				}
-				stream(t, m, b, passes, i)
+				b := stream(m, passes, i)
 				if x, y := a.Decision, b.Decision; x.Action != y.Action || x.Gate != y.Gate || x.Reason != y.Reason || x.Class != y.Class {
 					t.Fatalf("%s %s, input %d: complete passes %+v, streamed %+v", gate, scope, i, x, y)
 				}
@@ -79,8 +84,7 @@ func TestStreamAndBatchDecideAlike(t *testing.T) {
 					fallbacks++
 				}
 			}
-			// The shares that the fallback takes of this recording: 96% under
-			// any-critical by the golden evaluation ("fallback": 0.9572).
+			// The golden evaluation has the share of the fallback under any-critical: 0.9572.
 			if want := map[policy.Gate]int{policy.AnyCritical: 2035, policy.Always: passes.N, policy.Never: 0}; gate != policy.DecidingClass && fallbacks != want[gate] {
 				t.Errorf("%s: %d inputs fell back, want %d", gate, fallbacks, want[gate])
 			}
@@ -88,7 +92,7 @@ func TestStreamAndBatchDecideAlike(t *testing.T) {
 	}
 }
 
-// expected is the decision by the words of the policy, written again.
+// expected decides by the policy, written a second time.
 func expected(r *decomp.Result, gate policy.Gate, scope policy.Scope) policy.Action {
 	if scope == policy.PredictedSafe && r.Predicted != 0 {
 		return policy.Retain
@@ -109,7 +113,8 @@ func expected(r *decomp.Result, gate policy.Gate, scope policy.Scope) policy.Act
 	return policy.Retain
 }
 
-// TestDecidingClass is counted on defer only, for scores that one class sets.
+// TestDecidingClass checks that only deferred inputs have a deciding class, and only where one
+// class sets the score.
 func TestDecidingClass(t *testing.T) {
 	passes := ctg(t)
 	for _, c := range []struct {
@@ -121,10 +126,7 @@ func TestDecidingClass(t *testing.T) {
 		{"mi", func(*decomp.Result) int { return -1 }},
 	} {
 		m := newModel(t, "gate: never", fmt.Sprintf("primary: {score: %s, threshold: 0.01}", c.score))
-		batch, o := m.NewBatch(), m.NewOutcome()
-		if err := batch.Reset(decomp.Tensor{Passes: passes.S, Inputs: passes.N, Float32: passes.Float32}); err != nil {
-			t.Fatal(err)
-		}
+		batch, o := batchOf(t, m, passes), m.NewOutcome()
 		seen := map[int]int{}
 		for i := range passes.N {
 			if err := batch.Outcome(i, o); err != nil {
@@ -145,70 +147,82 @@ func TestDecidingClass(t *testing.T) {
 	}
 }
 
-// TestFewestPasses: the policy's least number, not the arithmetic's.
+// TestFewestPasses checks that the fewest passes are those of the policy, not of the arithmetic.
 func TestFewestPasses(t *testing.T) {
 	m := newModel(t, "passes: {fewest: 6}")
-	o, in, batch := m.NewOutcome(), m.Open(1, 6), m.NewBatch()
 	var e *decomp.PassesError
-	for s := range 6 {
-		if err := in.Finish(batch, 0, 1); !errors.As(err, &e) || e.Got != s || e.Least != 6 {
-			t.Errorf("%d passes: %v", s, err)
+	for s := range 7 {
+		got := feed(m, engine.Options{}, slices.Repeat([]float32{0.5, 0.25, 0.25}, s))
+		if s < 6 && (!errors.As(got.Err, &e) || e.Got != s || e.Least != 6) {
+			t.Errorf("%d passes: %v", s, got.Err)
 		}
-		if err := in.Add(batch, 0, []float32{0.5, 0.25, 0.25}); err != nil {
-			t.Fatal(err)
+		if s == 6 && (got.Err != nil || got.Decision.Action != policy.Observe) {
+			t.Errorf("6 passes: %+v", got)
 		}
-	}
-	if err := in.Finish(batch, 0, 1); err != nil {
-		t.Errorf("6 passes: %v", err)
-	}
-	if err := batch.Outcome(0, o); err != nil || o.Decision.Action != policy.Observe {
-		t.Errorf("6 passes: %v, %+v", err, o.Decision)
 	}
 	if err := m.NewBatch().Reset(decomp.Tensor{Passes: 5, Inputs: 1, Float32: make([]float32, 15)}); !errors.As(err, &e) || e.Least != 6 {
 		t.Errorf("a batch of 5 passes: %v", err)
 	}
 }
 
-// TestReleasedInputsAreNew: nothing of an input is left for the one that gets
-// its memory.
+// TestReleasedInputsAreNew checks that nothing of an input is left for the one that gets its
+// memory.
 func TestReleasedInputsAreNew(t *testing.T) {
 	m := newModel(t, primaryRule, fallbackRule)
 	passes := ctg(t)
-	alone := func(i int) string {
-		fresh := newModel(t, primaryRule, fallbackRule)
-		return stream(t, fresh, fresh.NewOutcome(), passes, i)
-	}
+	alone := func(i int) string { return words(stream(newModel(t, primaryRule, fallbackRule), passes, i)) }
 	rapid.Check(t, func(rt *rapid.T) {
 		before, i := rapid.IntRange(0, passes.N-1).Draw(rt, "before"), rapid.IntRange(0, passes.N-1).Draw(rt, "input")
-		stream(t, m, m.NewOutcome(), passes, before)
-		if got, want := stream(t, m, m.NewOutcome(), passes, i), alone(i); got != want {
+		stream(m, passes, before)
+		if got, want := words(stream(m, passes, i)), alone(i); got != want {
 			rt.Errorf("input %d after input %d: %s, alone %s", i, before, got, want)
 		}
 	})
 }
 
-// stream decides on an input pass by pass, most of which are not kept, and tells
-// its outcome in words.
-func stream(t *testing.T, m *engine.Model, o *engine.Outcome, p *record.Passes, i int) string {
-	t.Helper()
-	in, b := m.Open(1, 5), m.NewBatch()
-	defer in.Release()
+// stream decides on an input of a recording pass by pass.
+func stream(m *engine.Model, p *record.Passes, i int) engine.Closing {
+	var values []float32
 	for s := range p.S {
 		at := p.Offset(s, i)
-		if err := in.Add(b, 0, p.Float32[at:at+3]); err != nil {
-			t.Fatal(err)
-		}
+		values = append(values, p.Float32[at:at+3]...)
 	}
-	if err := in.Finish(b, 0, 1); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Outcome(0, o); err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprint(o.Decision, o.C, o.Skewness, o.Scores, o.MI)
+	return feed(m, engine.Options{}, values)
 }
 
-// TestBadPolicies: a policy that Parse would not have returned is refused.
+// words describes an outcome.
+func words(c engine.Closing) string { return fmt.Sprint(c.Decision, c.C, c.Skewness, c.Scores, c.MI) }
+
+// feed gives the passes of one input of three classes one by one and finishes it.
+func feed(m *engine.Model, o engine.Options, values []float32) engine.Closing {
+	opening := m.Prepare(o)
+	g, b, a := opening.Open(1), m.NewBatch(), &closings{}
+	defer g.Release()
+	for row := range slices.Chunk(values, 3) {
+		g.Feed(b, &engine.Block{Passes: 1, Values: &floats{row}}, a)
+	}
+	g.Finish(b, 0, 1, a)
+	return a.of[0]
+}
+
+// closings collects what becomes of inputs.
+type closings struct{ of map[int]engine.Closing }
+
+func (*closings) Begin(int) error { return nil }
+func (*closings) End()            {}
+func (a *closings) Close(input int, c *engine.Closing) {
+	if a.of == nil {
+		a.of = map[int]engine.Closing{}
+	}
+	a.of[input] = *c // valid until the batch is used again
+}
+
+// floats is a decomp.Source of values in memory.
+type floats struct{ values []float32 }
+
+func (f *floats) Next(to []float32) { f.values = f.values[copy(to, f.values):] }
+
+// TestBadPolicies checks that New refuses policies that Parse would not return.
 func TestBadPolicies(t *testing.T) {
 	for want, p := range map[string]*policy.Policy{
 		"unknown score":       {Name: "x", Classes: []string{"a", "b"}, Primary: policy.Rule{Score: "nonsense"}},
@@ -222,8 +236,7 @@ func TestBadPolicies(t *testing.T) {
 	}
 }
 
-// TestScoreNames: policies and the arithmetic know the same ten scores, in the
-// same order.
+// TestScoreNames checks that policy and decomp list the same ten scores in the same order.
 func TestScoreNames(t *testing.T) {
 	if len(policy.Scores()) != decomp.NumScores {
 		t.Fatalf("%d scores in policies, %d computed", len(policy.Scores()), decomp.NumScores)
@@ -235,22 +248,20 @@ func TestScoreNames(t *testing.T) {
 	}
 }
 
-// TestFewDoNotHoldTheMemoryOfMany: inputs that are opened after many others do not
-// get those others' memory.
+// TestFewDoNotHoldTheMemoryOfMany checks that a small group does not get the memory of a large one.
 func TestFewDoNotHoldTheMemoryOfMany(t *testing.T) {
 	m := newModel(t)
-	batch := m.NewBatch()
-	var held []*engine.Inputs
+	var held []*engine.Group
+	open := func(n int) *engine.Group {
+		opening := m.Prepare(engine.Options{Passes: 30})
+		return opening.Open(n)
+	}
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	for range 50 {
-		m.Open(10_000, 30).Release() // 3.6 MB
-		few := m.Open(1, 30)
-		if err := few.Add(batch, 0, []float32{0.5, 0.25, 0.25}); err != nil {
-			t.Fatal(err)
-		}
-		held = append(held, few)
+		open(10_000).Release() // 3.6 MB
+		held = append(held, open(1))
 	}
 	runtime.GC()
 	runtime.GC() // the first leaves what is in pools

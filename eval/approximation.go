@@ -9,11 +9,11 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 )
 
-// sweep is the reliability thresholds that skewness is held against, and the
-// bounds of the residual's bins.
+// sweep has the reliability thresholds for skewness, which also bound the bins of the residual.
 var sweep = []float64{0.1, 0.2, 0.3, 0.5}
 
-// approximate fills in how near sum_c comes to MI, and how reliable C_k is.
+// approximate sets the figures on how near sum_c comes to MI, and on how reliable C_k is. largest
+// has the largest skewness of each input.
 func (s *Summary) approximate(t *Table, reliability float64, largest []float64) {
 	sumC, mi := t.SumC, t.Scores[decomp.MI]
 	residual := make([]float64, t.Inputs)
@@ -42,7 +42,7 @@ func (s *Summary) approximate(t *Table, reliability float64, largest []float64) 
 	s.FallbackShare = share(falls, t.Inputs)
 }
 
-// largestSkewness of any class, of each input.
+// largestSkewness returns the largest skewness of any class, for each input.
 func largestSkewness(t *Table) []float64 {
 	largest := make([]float64, t.Inputs)
 	for i := range largest {
@@ -51,7 +51,7 @@ func largestSkewness(t *Table) []float64 {
 	return largest
 }
 
-// residuals of sum_c, in bins of the largest skewness.
+// residuals returns sum_c - MI in bins of the largest skewness.
 func residuals(t *Table, largest []float64) []ResidualBin {
 	bins := make([]ResidualBin, len(sweep)+1)
 	for b := range sweep {
@@ -75,9 +75,9 @@ func residuals(t *Table, largest []float64) []ResidualBin {
 	return bins
 }
 
-// skewnesses of each class.
-func skewnesses(ctx context.Context, t *Table, labels []int, names []string, a *tally) ([]Skewness, error) {
-	// Inputs by their true class, so that a column can be cut into those of each.
+// skewnesses returns how the skewness of each class is distributed.
+func skewnesses(ctx context.Context, t *Table, labels []int, names []string, a *classCounts) ([]Skewness, error) {
+	// Group the inputs by their true class, so that a column can be cut into classes.
 	from := make([]int, t.K+1)
 	for k, support := range a.support {
 		from[k+1] = from[k] + support
@@ -105,7 +105,7 @@ func skewnesses(ctx context.Context, t *Table, labels []int, names []string, a *
 	return all, err
 }
 
-// skewnessOf values, which it sorts.
+// skewnessOf returns how values are distributed. It sorts them.
 func skewnessOf(values []float64) SkewnessOf {
 	slices.Sort(values)
 	s := SkewnessOf{
@@ -119,8 +119,8 @@ func skewnessOf(values []float64) SkewnessOf {
 	return s
 }
 
-// paperRule chooses between c_crit_max and cbec, and says what that costs; nil
-// where one of them is undefined.
+// paperRule chooses between c_crit_max and cbec, and measures the cost of the choice. It returns
+// nil where one of the two scores is undefined.
 func paperRule(t *Table, skewness []Skewness, rows []*Row, reliability float64) *PaperRule {
 	rule := &PaperRule{Score: decomp.CCritMax.String()}
 	if t.Scores[decomp.CCritMax] == nil || t.Scores[decomp.CBEC] == nil {

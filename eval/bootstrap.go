@@ -11,28 +11,26 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// mostBandSamples bounds the resamples that a band is made from: bands are
-// looked at, and more would only take memory.
+// mostBandSamples bounds the resamples that make a band. More would take memory and change nothing
+// that is seen.
 const mostBandSamples = 1000
 
-// samples of one ranking: an entry for each resample.
+// samples holds the figures of one ranking, an entry for each resample.
 type samples struct {
-	ausc                                 []float64 // of critical FNR
+	ausc                                 []float64 // AUSC of the critical FNR
 	criticalFNR, criticalError, accuracy []float64 // at the coverage
 	band                                 [][]float32
 }
 
-// bootstrap draws as many resamples as are asked for, each of as many inputs as
-// there are, with replacement, and walks every ranking over each: all see the
-// same resamples. Resample b is drawn from a generator of its own, so that it
-// does not depend on how many run at once.
+// bootstrap draws o.Bootstrap resamples of all inputs, with replacement, and walks every ranking
+// over each of them. All rankings see the same resamples. Each resample has a random generator of
+// its own, so that the result does not depend on how many run at once.
 //
-// A resample is a recording of its own: ties of the key are in the order in
-// which the inputs were drawn. Nothing is sorted again for it, and nothing
-// allocated. Only the inputs are drawn: the keys of the gates, which are quantiles,
-// and of the path of a policy stay those of the whole recording.
-func bootstrap(ctx context.Context, paths []*path, inputs []outcome, g *grid, o Options) ([]samples, error) {
-	all := make([]samples, len(paths))
+// Ties of a key are ordered as their inputs were drawn. Keys are not computed again: the keys of
+// gates, which are quantiles, and of policies stay those of the whole recording. A resample sorts
+// nothing and allocates nothing.
+func bootstrap(ctx context.Context, orderings []*ordering, inputs []outcome, g *grid, o Options) ([]samples, error) {
+	all := make([]samples, len(orderings))
 	for r := range all {
 		all[r] = newSamples(o)
 	}
@@ -51,8 +49,8 @@ func bootstrap(ctx context.Context, paths []*path, inputs []outcome, g *grid, o 
 					return err
 				}
 				resample.draw(o.Seed, uint64(b))
-				for r, path := range paths {
-					resample.walk(path, g, &at)
+				for r, ordering := range orderings {
+					resample.walk(ordering, g, &at)
 					all[r].set(b, g, &at)
 				}
 				if d := done.Add(1); o.Progress != nil {
@@ -64,23 +62,22 @@ func bootstrap(ctx context.Context, paths []*path, inputs []outcome, g *grid, o 
 	return all, group.Wait()
 }
 
-// path is a ranking as resamples follow it.
-type path struct {
+// ordering is a ranking in the form that resamples walk.
+type ordering struct {
 	order []int32
-	// treated is the length of the tie that the order begins with, where it is
-	// that of scope predicted-safe: all inputs that are predicted critical, and
-	// no others. Every path of the scope begins with it; else it is 0.
+	// treated is the length of the first tie where that tie is exactly the inputs predicted
+	// critical, as in scope predicted-safe; else 0. All orderings of the scope begin with the same
+	// tie.
 	treated int
-	// block of each input: the tie in which it is, counted along the order, above
-	// the flags of its outcome. Nil where the inputs of every other tie have one
-	// outcome, so that their order does not matter.
+	// block has the tie of each input, counted along the order, above the flags of its outcome. It
+	// is nil where every other tie has inputs of one outcome, whose order does not matter.
 	block  []uint32
 	blocks int
 }
 
-// newPath of a ranking.
-func newPath(r *ranking, inputs []outcome) *path {
-	p := &path{order: r.order, treated: treatedTie(r, inputs)}
+// newOrdering prepares a ranking for resamples.
+func newOrdering(r *ranking, inputs []outcome) *ordering {
+	p := &ordering{order: r.order, treated: treatedTie(r, inputs)}
 	tied := func(j int) bool { return r.Key[r.order[j]] == r.Key[r.order[j-1]] }
 	mixed := false
 	for j := p.treated + 1; j < len(r.order) && !mixed; j++ {
@@ -101,8 +98,8 @@ func newPath(r *ranking, inputs []outcome) *path {
 	return p
 }
 
-// treatedTie is the length of the first tie of a ranking, where it is exactly
-// the inputs that are predicted critical; else 0.
+// treatedTie returns the length of a ranking's first tie if that tie is exactly the inputs
+// predicted critical, else 0.
 func treatedTie(r *ranking, inputs []outcome) int {
 	treated := 0
 	for _, o := range inputs {
@@ -119,18 +116,18 @@ func treatedTie(r *ranking, inputs []outcome) int {
 	return treated
 }
 
-// resample is a draw of inputs, and the memory that it takes to walk it.
+// resample draws inputs, and holds the memory for walking them.
 type resample struct {
 	source *rand.PCG
 	random *rand.Rand
-	inputs []outcome // none drawn
+	inputs []outcome // all inputs that resamples are drawn from
 	drawn  []int32   // inputs as they were drawn
 	times  []outcome // inputs with how often they were drawn
-	// next place of each block, and the outcomes in the order of a path.
+	// next has the next free place of each block; sequence has the outcomes along an ordering.
 	next     []int32
 	sequence []uint8
-	// What the inputs that are predicted critical add up to, at the cuts among
-	// them and in all, once it is known for the draw at hand.
+	// known is set once the counts of the inputs predicted critical are computed for this draw, at
+	// the cuts among them and in all.
 	known   bool
 	cuts    int
 	at      [coverages + 1]counts
@@ -157,8 +154,9 @@ func (r *resample) draw(seed, b uint64) {
 	}
 }
 
-// walk a path. Where the order within ties matters, it is that of the draws.
-func (r *resample) walk(p *path, g *grid, to *[coverages + 1]counts) {
+// walk counts along an ordering. Inputs of one tie come in the order of the draw where that
+// matters.
+func (r *resample) walk(p *ordering, g *grid, to *[coverages + 1]counts) {
 	switch {
 	case p.block != nil:
 		r.order(p)
@@ -174,9 +172,8 @@ func (r *resample) walk(p *path, g *grid, to *[coverages + 1]counts) {
 	}
 }
 
-// order the outcomes of the draws along a path: a place for each, block after
-// block.
-func (r *resample) order(p *path) {
+// order writes the outcomes of the drawn inputs along an ordering, block after block.
+func (r *resample) order(p *ordering) {
 	next := r.next[:p.blocks+1]
 	clear(next)
 	for _, i := range r.drawn {
@@ -193,8 +190,8 @@ func (r *resample) order(p *path) {
 	}
 }
 
-// countTreated goes through the draws that are predicted critical, which is how
-// every path of scope predicted-safe begins.
+// countTreated counts the drawn inputs that are predicted critical. Every ordering of scope
+// predicted-safe begins with them.
 func (r *resample) countTreated(g *grid) {
 	sequence := r.sequence[:0]
 	for _, i := range r.drawn {
@@ -224,7 +221,7 @@ func (s *samples) figures() []*[]float64 {
 	return []*[]float64{&s.ausc, &s.criticalFNR, &s.criticalError, &s.accuracy}
 }
 
-// set the figures of resample b.
+// set computes the figures of resample b.
 func (s *samples) set(b int, g *grid, at *[coverages + 1]counts) {
 	s.ausc[b] = g.area(at, counts.criticalFNR)
 	s.criticalFNR[b] = at[g.at].criticalFNR()
@@ -237,7 +234,7 @@ func (s *samples) set(b int, g *grid, at *[coverages + 1]counts) {
 	}
 }
 
-// limits of the band at each coverage.
+// limits returns the ends of the band at each coverage.
 func (s *samples) limits() (low, high []float64) {
 	if len(s.band) == 0 {
 		return nil, nil
@@ -254,7 +251,8 @@ func (s *samples) limits() (low, high []float64) {
 	return low, high
 }
 
-// interval of a figure over resamples.
+// interval returns the mean, the standard deviation and the 95% interval of a figure over
+// resamples.
 func interval(values []float64) Interval {
 	sorted := slices.Sorted(slices.Values(values))
 	return Interval{
@@ -263,7 +261,7 @@ func interval(values []float64) Interval {
 	}
 }
 
-// winShares of the rows of one scope: see Bootstrap.WinShare.
+// winShares sets Bootstrap.WinShare of the rows of one scope.
 func winShares(rows []*Row, isScore func(*Row) bool, resamples int) {
 	wins := make([]float64, len(rows))
 	for b := range resamples {

@@ -4,15 +4,16 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 )
 
-// tally is how many inputs are of each class, are predicted so, and both.
-type tally struct {
+// classCounts counts inputs by their true class, by their predicted class, and those predicted
+// right.
+type classCounts struct {
 	support, predicted, right []int
 	n, correct                int
 }
 
-// tallyOf some inputs.
-func tallyOf(t *Table, labels []int, inputs []int32) *tally {
-	a := &tally{
+// countClasses counts some inputs.
+func countClasses(t *Table, labels []int, inputs []int32) *classCounts {
+	a := &classCounts{
 		support: make([]int, t.K), predicted: make([]int, t.K), right: make([]int, t.K),
 		n: len(inputs),
 	}
@@ -28,12 +29,12 @@ func tallyOf(t *Table, labels []int, inputs []int32) *tally {
 	return a
 }
 
-// f1 of a class: 2 right/(support + predicted), which is the harmonic mean of
-// precision and recall, and 0 where nothing is right.
-func (a *tally) f1(k int) float64 { return share(2*a.right[k], a.support[k]+a.predicted[k]) }
+// f1 returns 2 right/(support + predicted) for class k, the harmonic mean of precision and recall.
+// It returns 0 where nothing is right.
+func (a *classCounts) f1(k int) float64 { return share(2*a.right[k], a.support[k]+a.predicted[k]) }
 
-// macroF1 is the mean of F1 over all classes, also those without inputs (app-acc).
-func (a *tally) macroF1() float64 {
+// macroF1 returns the mean of F1 over all classes, including classes without inputs (app-acc).
+func (a *classCounts) macroF1() float64 {
 	sum := 0.0
 	for k := range a.support {
 		sum += a.f1(k)
@@ -41,10 +42,10 @@ func (a *tally) macroF1() float64 {
 	return ratio(sum, float64(len(a.support)))
 }
 
-// kappa is Cohen's, with quadratic weights: one less the mean squared distance
-// of true and predicted grade over what it would be were the two independent.
-// It is 0 where that is 0: where all are of one class and predicted so.
-func kappa(t *Table, labels []int, a *tally) float64 {
+// kappa returns Cohen's kappa with quadratic weights: 1 less the mean squared distance of true and
+// predicted class over the distance expected if the two were independent. It returns 0 where the
+// expected distance is 0, so that all inputs are of one class and predicted so.
+func kappa(t *Table, labels []int, a *classCounts) float64 {
 	var observed, trueSum, trueSquares, predictedSum, predictedSquares float64
 	for i, label := range labels {
 		d := float64(label - t.Predicted[i])
@@ -57,7 +58,7 @@ func kappa(t *Table, labels []int, a *tally) float64 {
 		predictedSum += grade * float64(a.predicted[k])
 		predictedSquares += grade * grade * float64(a.predicted[k])
 	}
-	// The mean over all pairs of a true and a predicted grade, times their number.
+	// Sum the expected distance over all pairs of a true and a predicted class.
 	n := float64(len(labels))
 	independent := trueSquares + predictedSquares - 2*trueSum*predictedSum/n
 	if independent <= 0 {
@@ -66,7 +67,7 @@ func kappa(t *Table, labels []int, a *tally) float64 {
 	return 1 - observed/independent
 }
 
-// matrix [true][predicted] of the inputs; empty beyond MaxMatrixClasses.
+// matrix counts inputs as [true][predicted]. It is empty beyond MaxMatrixClasses.
 func matrix(t *Table, labels []int) [][]int {
 	if t.K > MaxMatrixClasses {
 		return [][]int{}
@@ -78,8 +79,8 @@ func matrix(t *Table, labels []int) [][]int {
 	return m
 }
 
-// classes is the classification report.
-func classes(t *Table, labels []int, names []string, a *tally) []Class {
+// classes returns the classification report.
+func classes(t *Table, labels []int, names []string, a *classCounts) []Class {
 	critical, safe := setOf(t.K, t.Spec.Critical), setOf(t.K, t.Spec.Safe)
 	uncertainty := make([]float64, t.K)
 	for i, h := range t.Scores[decomp.Entropy] {
@@ -102,7 +103,7 @@ func classes(t *Table, labels []int, names []string, a *tally) []Class {
 	return all
 }
 
-// square makes k rows of k.
+// square returns k rows of k zeros.
 func square[T any](k int) [][]T {
 	rows, all := make([][]T, k), make([]T, k*k)
 	for i := range rows {

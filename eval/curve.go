@@ -2,15 +2,14 @@ package eval
 
 import "math"
 
-// Coverages at which risks are computed: this many, equally spaced, from the
-// lowest to 1 (app-ausc). Below the lowest so few inputs are retained that a
-// risk says nothing.
+// Risks are computed at this many coverages, equally spaced from the lowest to 1 (app-ausc). Below
+// the lowest coverage so few inputs are retained that a risk says nothing.
 const (
 	coverages      = 200
 	lowestCoverage = 0.05
 )
 
-// coverage c of the 200.
+// coverage returns coverage c of the 200.
 func coverage(c int) float64 {
 	if c == coverages-1 {
 		return 1
@@ -18,9 +17,8 @@ func coverage(c int) float64 {
 	return lowestCoverage + float64(c)*((1-lowestCoverage)/(coverages-1))
 }
 
-// outcome of an input: what it adds to the counts where it is retained. The
-// bits above the flags are how often the input was drawn, so that one small
-// array says everything that a walk needs.
+// outcome holds what an input adds to the counts when it is retained. The bits above the flags
+// count how often the input was drawn, so that one small array has all that a walk needs.
 type outcome = uint32
 
 const (
@@ -33,7 +31,7 @@ const (
 	drawn    = outcome(1) << flagBits // once
 )
 
-// outcomes of inputs, each drawn not at all.
+// outcomes returns the outcomes of inputs that are not drawn yet.
 func outcomes(labels, predicted []int, critical []bool) []outcome {
 	all := make([]outcome, len(labels))
 	for i, label := range labels {
@@ -54,7 +52,7 @@ func outcomes(labels, predicted []int, critical []bool) []outcome {
 	return all
 }
 
-// once is the outcomes with every input drawn once: the recording itself.
+// once returns the outcomes with every input drawn once: the recording itself.
 func once(of []outcome) []outcome {
 	all := make([]outcome, len(of))
 	for i, o := range of {
@@ -63,7 +61,7 @@ func once(of []outcome) []outcome {
 	return all
 }
 
-// counts of what is retained.
+// counts of the retained inputs.
 type counts struct {
 	retained, critical, missed, criticalWrong, wrong uint32
 }
@@ -72,7 +70,7 @@ func (c counts) criticalFNR() float64   { return quotient(c.missed, c.critical) 
 func (c counts) criticalError() float64 { return quotient(c.criticalWrong, c.critical) }
 func (c counts) errorRate() float64     { return quotient(c.wrong, c.retained) }
 
-// quotient is n/of, and 0 of nothing.
+// quotient returns n/of, and 0 of nothing.
 func quotient(n, of uint32) float64 {
 	if of == 0 {
 		return 0
@@ -80,11 +78,11 @@ func quotient(n, of uint32) float64 {
 	return float64(n) / float64(of)
 }
 
-// grid is the numbers of inputs at which a walk takes counts: of the 200
-// coverages and of the one asked for.
+// grid holds the numbers of inputs at which a walk takes counts: one for each of the 200 coverages
+// and one for the requested coverage.
 type grid struct {
 	cuts [coverages + 1]uint32 // ascending
-	at   int                   // of them, that of the coverage asked for
+	at   int                   // index in cuts of the requested coverage
 }
 
 func newGrid(inputs int, at float64) *grid {
@@ -99,7 +97,7 @@ func newGrid(inputs int, at float64) *grid {
 	return g
 }
 
-// cut of coverage c among the cuts.
+// cut returns the position of coverage c among the cuts.
 func (g *grid) cut(c int) int {
 	if c < g.at {
 		return c
@@ -107,16 +105,14 @@ func (g *grid) cut(c int) int {
 	return c + 1
 }
 
-// walk goes through inputs in an order, the first to be retained first, and
-// writes the counts at each cut. An input that was drawn several times is its
-// own neighbour that often; where a cut falls among them it counts in part.
-// As many inputs must have been drawn as the grid is for.
+// walk goes through inputs in an order, the first retained first, and writes the counts at each
+// cut. An input drawn several times counts that often; a cut that falls among its draws takes part
+// of them. The draws must be as many as the inputs of the grid.
 func (g *grid) walk(order []int32, inputs []outcome, to *[coverages + 1]counts) {
 	g.walkOn(0, counts{}, order, inputs, to)
 }
 
-// walkOn walks on from counts, behind the first cuts: the order is of what comes
-// after.
+// walkOn continues a walk from counts after the first cuts. The order has the inputs that are left.
 func (g *grid) walkOn(cuts int, c counts, order []int32, inputs []outcome, to *[coverages + 1]counts) {
 	var last outcome
 	next := 0
@@ -145,8 +141,8 @@ func (g *grid) walkOn(cuts int, c counts, order []int32, inputs []outcome, to *[
 	}
 }
 
-// count goes through outcomes and writes the counts at each cut that is not
-// behind them. It returns the number of these cuts, and the counts of all.
+// count goes through a sequence of outcomes and writes the counts at each cut within it. It returns
+// the number of these cuts, and the counts of the whole sequence.
 func (g *grid) count(sequence []uint8, to *[coverages + 1]counts) (cuts int, all counts) {
 	var of [1 << flagBits]uint32
 	done := uint32(0)
@@ -173,7 +169,7 @@ func (g *grid) count(sequence []uint8, to *[coverages + 1]counts) (cuts int, all
 	return cuts, upTo(end)
 }
 
-// area under a risk over the coverages, by trapezoids.
+// area returns the area under a risk over the coverages, by trapezoids.
 func (g *grid) area(at *[coverages + 1]counts, risk func(counts) float64) float64 {
 	area, before := 0.0, risk(at[g.cut(0)])
 	for c := 1; c < coverages; c++ {
@@ -184,7 +180,7 @@ func (g *grid) area(at *[coverages + 1]counts, risk func(counts) float64) float6
 	return area
 }
 
-// areas under the risks.
+// areas returns the area under each risk.
 func (g *grid) areas(at *[coverages + 1]counts) AUSC {
 	return AUSC{
 		CriticalFNR:   g.area(at, counts.criticalFNR),
@@ -193,13 +189,12 @@ func (g *grid) areas(at *[coverages + 1]counts) AUSC {
 	}
 }
 
-// wholeCurve is the areas of the error rate that the rest of the field reports,
-// over every number of retained inputs from 1 to N and not only the 200
-// coverages. Both are in expectation over the order within ties of the key,
-// within which the expected errors grow linearly.
+// wholeCurve returns two areas of the error rate that other papers report. They take every number
+// of retained inputs from 1 to N, not only the 200 coverages. Both are expectations over the order
+// within ties of the key, within which the expected errors grow linearly.
 //
-// AURC (Geifman et al.) is the mean over n of errors(n)/n. AUGRC (Traub et al.
-// 2024) is the area under errors(n)/N over n/N, from (0,0).
+// AURC (Geifman et al.) is the mean over n of errors(n)/n. AUGRC (Traub et al. 2024) is the area
+// under errors(n)/N over n/N, from (0,0).
 func wholeCurve(r *ranking, inputs []outcome) (aurc, augrc float64) {
 	errors, n := 0.0, float64(len(r.order))
 	for from := 0; from < len(r.order); {
@@ -218,8 +213,8 @@ func wholeCurve(r *ranking, inputs []outcome) (aurc, augrc float64) {
 	return ratio(aurc, n), ratio(augrc, n*n)
 }
 
-// largestTie is the number of inputs that share the key that most share. Inputs
-// that are never deferred are in no tie.
+// largestTie returns the largest number of inputs that share one key. Inputs that are never
+// deferred are in no tie.
 func largestTie(r *ranking) int {
 	most, size := 0, 0
 	for j, i := range r.order {

@@ -11,8 +11,7 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// drawRanking draws a ranking of either scope with ties among its keys, and
-// outcomes.
+// drawRanking draws outcomes and a ranking of either scope, with ties among its keys.
 func drawRanking(t *rapid.T, most int) (*ranking, []outcome) {
 	n := rapid.IntRange(1, most).Draw(t, "N")
 	values := rapid.SampledFrom([]int{0, 3, 1000}).Draw(t, "values") // one, few, many
@@ -29,14 +28,14 @@ func drawRanking(t *rapid.T, most int) (*ranking, []outcome) {
 	return r, outcomes(labels, predicted, []bool{false, true, true})
 }
 
-// TestResampleEqualsSorting: walking a resample gives what writing it out and
-// sorting it would, at every cut.
+// TestResampleEqualsSorting compares the walk of a resample with writing the resample out and
+// sorting it, at every cut.
 func TestResampleEqualsSorting(t *testing.T) {
 	ties, none, treated := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		r, inputs := drawRanking(t, 60)
 		g := newGrid(len(inputs), rapid.Float64Range(0.001, 1).Draw(t, "coverage"))
-		resample, p := newResample(inputs), newPath(r, inputs)
+		resample, p := newResample(inputs), newOrdering(r, inputs)
 		switch {
 		case p.block != nil:
 			ties++
@@ -73,8 +72,8 @@ func TestResampleEqualsSorting(t *testing.T) {
 	}
 }
 
-// TestTreatedTie: a path begins with the inputs that are predicted critical only
-// where these, and no others, are its first tie.
+// TestTreatedTie expects a treated tie only where the first tie is exactly the inputs predicted
+// critical.
 func TestTreatedTie(t *testing.T) {
 	never := math.Inf(-1)
 	for _, c := range []struct {
@@ -101,8 +100,8 @@ func TestTreatedTie(t *testing.T) {
 	}
 }
 
-// TestResampleIsWithReplacement: an input is missing from a resample with
-// chance (1-1/N)^N, and all inputs are drawn alike.
+// TestResampleIsWithReplacement expects an input to be missing from a resample with chance
+// (1-1/N)^N, and all inputs to be drawn equally often.
 func TestResampleIsWithReplacement(t *testing.T) {
 	const n, resamples = 100, 2000
 	r := newResample(make([]outcome, n))
@@ -129,7 +128,7 @@ func TestResampleIsWithReplacement(t *testing.T) {
 	}
 }
 
-// TestCutsOfGrid: those of the coverages, and in its place the one asked for.
+// TestCutsOfGrid expects the cuts of the 200 coverages, with the coverage asked for in its place.
 func TestCutsOfGrid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 5000).Draw(t, "N")
@@ -146,8 +145,8 @@ func TestCutsOfGrid(t *testing.T) {
 	})
 }
 
-// TestWholeCurveOverAllOrders: the expectation over ties is the mean over every
-// order of the inputs that agrees with the keys.
+// TestWholeCurveOverAllOrders compares the expectation over ties with the mean over every order of
+// the inputs that agrees with the keys.
 func TestWholeCurveOverAllOrders(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, inputs := drawRanking(t, 6)
@@ -173,7 +172,7 @@ func TestWholeCurveOverAllOrders(t *testing.T) {
 	})
 }
 
-// permutations of n numbers, one after the other.
+// permutations calls a function with each permutation of n numbers.
 func permutations(n int, each func([]int32)) {
 	order := inputsOf(n)
 	var from func(at int)
@@ -191,8 +190,8 @@ func permutations(n int, each func([]int32)) {
 	from(0)
 }
 
-// TestAUGRCByAUROC is the identity of Traub et al. (2024): with the accuracy a
-// and the AUROC of the score for errors, AUGRC = (1-AUROC) a (1-a) + (1-a)^2/2.
+// TestAUGRCByAUROC checks the identity of Traub et al. (2024): with the accuracy a and the AUROC of
+// the score for errors, AUGRC = (1-AUROC) a (1-a) + (1-a)^2/2.
 func TestAUGRCByAUROC(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, inputs := drawRanking(t, 60)
@@ -233,7 +232,7 @@ func TestLargestTie(t *testing.T) {
 	}
 }
 
-// TestWinShares: scores share a win, and what is no score wins against them all.
+// TestWinShares expects scores to share a win, and other rankings to win only against all scores.
 func TestWinShares(t *testing.T) {
 	rows := []*Row{{Name: "mi"}, {Name: "cbec"}, {Name: "entropy"}, {Name: "policy"}, {Name: "any-critical"}}
 	for r, samples := range [][]float64{
@@ -275,7 +274,7 @@ func TestInterval(t *testing.T) { // NumPy: quantile, std(ddof=1)
 	}
 }
 
-// TestSamples are the figures of a walk.
+// TestSamples compares the figures of a resample with those of its counts.
 func TestSamples(t *testing.T) {
 	g, s := newGrid(10, 0.8), newSamples(Options{Bootstrap: 2})
 	var at [coverages + 1]counts
@@ -292,7 +291,7 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-// TestBand is the interval at each coverage.
+// TestBand expects the 95% interval at each coverage.
 func TestBand(t *testing.T) {
 	s := newSamples(Options{Bootstrap: 3, Bands: true})
 	for b, v := range []float32{0.5, 0.25, 0} {
@@ -314,7 +313,7 @@ func TestResampleAllocatesNothing(t *testing.T) {
 		inputs[i], key[i] = outcome(i)%4, float64(i/3)
 	}
 	r := newRanking(&Table{Inputs: 200, K: 3, Predicted: make([]int, 200)}, "", policy.AllInputs, key)
-	g, resample, p := newGrid(200, 0.8), newResample(inputs), newPath(r, inputs)
+	g, resample, p := newGrid(200, 0.8), newResample(inputs), newOrdering(r, inputs)
 	s := newSamples(Options{Bootstrap: 1, Bands: true})
 	var at [coverages + 1]counts
 	allocations := testing.AllocsPerRun(10, func() {

@@ -6,8 +6,8 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 )
 
-// profiles are the mean C_k by true class.
-func profiles(t *Table, labels []int, a *tally) Profiles {
+// profiles returns the mean C_k by true class.
+func profiles(t *Table, labels []int, a *classCounts) Profiles {
 	p := Profiles{N: a.support, Raw: [][]float64{}, Normalised: [][]float64{}}
 	if t.K > MaxMatrixClasses {
 		return p
@@ -30,8 +30,8 @@ func profiles(t *Table, labels []int, a *tally) Profiles {
 	return p
 }
 
-// signatures of every pair of true and predicted class that has inputs; none
-// beyond MaxMatrixClasses.
+// signatures returns one signature for every pair of true and predicted class that has inputs. It
+// returns none beyond MaxMatrixClasses.
 func signatures(t *Table, labels []int, names []string) []Signature {
 	all := []Signature{}
 	if t.K > MaxMatrixClasses {
@@ -61,7 +61,7 @@ func signatures(t *Table, labels []int, names []string) []Signature {
 	return all
 }
 
-// dominant is the share of inputs in which each class has the largest C_k.
+// dominant returns, for each class, the share of inputs in which the class has the largest C_k.
 func dominant(t *Table) []float64 {
 	shares := make([]float64, t.K)
 	for i := range t.Inputs {
@@ -71,8 +71,7 @@ func dominant(t *Table) []float64 {
 	return shares
 }
 
-// confusion is the epistemic confusion matrix with its blocks; nil beyond
-// MaxMatrixClasses.
+// confusion returns the epistemic confusion matrix with its blocks, or nil beyond MaxMatrixClasses.
 func confusion(t *Table) *Confusion {
 	if t.PairMean == nil {
 		return nil
@@ -89,7 +88,7 @@ func confusion(t *Table) *Confusion {
 	return c
 }
 
-// block is the mean over the pairs of two different classes of two sets.
+// block returns the mean over the pairs of two different classes, one from each set.
 func (c *Confusion) block(rows, columns []int) float64 {
 	sum, n := 0.0, 0
 	for _, i := range rows {
@@ -103,11 +102,11 @@ func (c *Confusion) block(rows, columns []int) float64 {
 	return ratio(sum, float64(n))
 }
 
-// c is the epistemic contributions of input i.
+// c returns the contributions C_k of input i.
 func (t *Table) c(i int) []float64 { return t.C[i*t.K : (i+1)*t.K] }
 
-// largest is the class of the largest value. Values that agree to 1e-12 are
-// tied, and ties go to the lowest class.
+// largest returns the class of the largest value. Values that agree to 1e-12 are tied, and ties go
+// to the lowest class.
 func largest(values []float64) int {
 	const tied = 1e-12
 	best := 0
@@ -119,7 +118,7 @@ func largest(values []float64) int {
 	return best
 }
 
-// divide values by n, where there is any.
+// divide divides values by n, unless n is 0.
 func divide(values []float64, n int) {
 	for k := range values {
 		values[k] = ratio(values[k], float64(n))

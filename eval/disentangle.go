@@ -11,24 +11,23 @@ import (
 
 // Level is a recording of a model that was trained under label noise.
 type Level struct {
-	// Level of the noise, as the share of labels that was replaced.
+	// Level of the noise: the share of the training labels that was replaced.
 	Level float64
 	Table *Table
 }
 
-// DisentangleReport is how far epistemic uncertainty rises with noise that is
-// none of its business, as `ckd evaluate disentangle --format json` prints it.
+// DisentangleReport says how far epistemic uncertainty rises with label noise, which should raise
+// aleatoric uncertainty only. `ckd evaluate disentangle --format json` prints it.
 type DisentangleReport struct {
 	Source DisentangleSource `json:"source"`
-	// Levels ascending. The lowest is the baseline.
+	// Levels ascend. The lowest is the baseline.
 	Levels []LevelReport `json:"levels"`
-	// RankCorrelations need three levels; nil with fewer.
+	// RankCorrelations need three levels, and are nil with fewer.
 	RankCorrelations *RankCorrelations `json:"rank_correlations,omitempty"`
 	Notes            []string          `json:"notes"`
 }
 
-// DisentangleSource says how the report was computed. Files are in the order of
-// levels.
+// DisentangleSource says how the report was computed. Passes has a file for each level.
 type DisentangleSource struct {
 	Software string `json:"software"`
 	Passes   []File `json:"passes"`
@@ -36,41 +35,41 @@ type DisentangleSource struct {
 	Variance string `json:"variance"`
 }
 
-// LevelReport is the uncertainty at one level of noise.
+// LevelReport has the uncertainty at one level of noise.
 type LevelReport struct {
 	Level  float64 `json:"level"`
 	Inputs int     `json:"inputs"`
 	Passes int     `json:"passes"`
-	// Aleatoric is the mean expected entropy of the inputs, Epistemic their mean
-	// MI and sum_c, nats. Inflation is the ratio of the two, sum_c over MI.
+	// Aleatoric is the mean expected entropy of the inputs, in nats. Epistemic has their mean MI
+	// and mean sum_c, in nats. Inflation is mean sum_c over mean MI.
 	Aleatoric float64   `json:"aleatoric"`
 	Epistemic Epistemic `json:"epistemic"`
 	Inflation float64   `json:"inflation"`
-	// RAbs is the change of epistemic uncertainty from the baseline over that of
-	// aleatoric; RRel the same with each change as a share of its own baseline
-	// (eq. disentangle-ratio). 0 is no entanglement; they are signed, and the
-	// paper tables |RRel|. Nil at the baseline, and where they would divide by 0.
+	// RAbs is the change of epistemic uncertainty from the baseline over the change of aleatoric.
+	// RRel is the same with each change as a share of its own baseline (eq. disentangle-ratio).
+	// Both are signed, and 0 without entanglement; the paper tables |RRel|. They are nil at the
+	// baseline, and where they would divide by 0.
 	RAbs *Epistemic `json:"r_abs,omitempty"`
 	RRel *Epistemic `json:"r_rel,omitempty"`
 }
 
-// Epistemic is a figure of MI and the same of sum_c.
+// Epistemic has the same figure for MI and for sum_c.
 type Epistemic struct {
 	MI   float64 `json:"mi"`
 	SumC float64 `json:"sum_c"`
 }
 
-// RankCorrelations are Spearman's, over levels, after de Jong et al.
+// RankCorrelations has Spearman's correlations over levels, after de Jong et al.
 type RankCorrelations struct {
-	// Consistency is that of the level with aleatoric uncertainty: 1 is best.
+	// Consistency correlates the level with aleatoric uncertainty: 1 is best.
 	Consistency float64 `json:"consistency"`
-	// Orthogonality is that of the level with epistemic uncertainty: 0 is best.
+	// Orthogonality correlates the level with epistemic uncertainty: 0 is best.
 	Orthogonality Epistemic `json:"orthogonality"`
 }
 
-// Disentangle compares recordings of one architecture, trained under different
-// levels of label noise, on the same clean inputs. It needs two levels or more,
-// each once. Of the report's source it leaves software and files to the caller.
+// Disentangle compares recordings of one architecture, trained under different levels of label
+// noise, on the same clean inputs. It needs two levels or more, each once. The caller fills
+// software and files of the report's source.
 func Disentangle(levels []Level) (*DisentangleReport, error) {
 	levels = slices.SortedStableFunc(slices.Values(levels), func(a, b Level) int { return cmp.Compare(a.Level, b.Level) })
 	if len(levels) < 2 {
@@ -102,7 +101,7 @@ func Disentangle(levels []Level) (*DisentangleReport, error) {
 	return r, nil
 }
 
-// levelReport of a level, against the first of those before it.
+// levelReport describes a level. The first of the levels before it is the baseline.
 func levelReport(l Level, before []LevelReport) LevelReport {
 	r := LevelReport{
 		Level: l.Level, Inputs: l.Table.Inputs, Passes: l.Table.Passes,
@@ -121,7 +120,7 @@ func levelReport(l Level, before []LevelReport) LevelReport {
 	return r
 }
 
-// change from a baseline as a share of it; no number where that is 0.
+// change returns the change from a baseline as a share of it, and NaN where the baseline is 0.
 func change(value, base float64) float64 {
 	if base == 0 {
 		return math.NaN()
@@ -129,7 +128,7 @@ func change(value, base float64) float64 {
 	return (value - base) / base
 }
 
-// orNil is nil unless both are numbers.
+// orNil returns nil unless both are numbers.
 func orNil(mi, sumC float64) *Epistemic {
 	for _, v := range []float64{mi, sumC} {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
@@ -148,7 +147,7 @@ func rankCorrelations(levels []LevelReport) *RankCorrelations {
 	return &RankCorrelations{spearman(level, aleatoric), Epistemic{spearman(level, mi), spearman(level, sumC)}}
 }
 
-// note what makes the levels hard to compare.
+// note adds notes on what makes the levels hard to compare.
 func (r *DisentangleReport) note(levels []Level) {
 	add := func(format string, args ...any) { r.Notes = append(r.Notes, fmt.Sprintf(format, args...)) }
 	base := r.Levels[0]

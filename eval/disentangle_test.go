@@ -11,7 +11,7 @@ import (
 
 func TestDisentangleAgreesWithGolden(t *testing.T) {
 	var want map[string]eval.Epistemic
-	digitsGolden(t, "digits.disentangle.json", &want)
+	golden(t, "digits.disentangle.json", &want)
 	var levels []eval.Level
 	for i, percent := range []string{"00", "10", "20", "30", "40", "50"} {
 		levels = append(levels, eval.Level{Level: float64(i) / 10, Table: digitsTable(t, "digits-noise-"+percent)})

@@ -13,34 +13,32 @@ import (
 
 // Options of Evaluate.
 type Options struct {
-	// Classes by name; their numbers where nil.
+	// Classes has the names of the classes. Nil takes their numbers.
 	Classes []string
-	// Reliability threshold of the skewness ratio; 0 takes
+	// Reliability is the threshold of the skewness ratio. 0 takes
 	// policy.DefaultReliabilityThreshold.
 	Reliability float64
-	// Coverage of the figures at one coverage, in (0,1].
+	// Coverage, in (0,1], at which figures at one coverage are taken.
 	Coverage float64
-	// Bootstrap is the number of resamples; 0 for none.
+	// Bootstrap is the number of resamples. 0 draws none.
 	Bootstrap int
 	Seed      uint64
 	// Bands fills Curve.Low and Curve.High.
 	Bands bool
-	// Policy to evaluate too, with its Decisions on every input, as Decide
-	// returns them.
+	// Policy to evaluate too, with its Decisions on every input, as Decide returns them.
 	Policy    *policy.Policy
 	Decisions []policy.Decision
-	// PassesSHA256 tells whether the policy was calibrated on this recording.
+	// PassesSHA256 is compared with the recording that the policy was calibrated on.
 	PassesSHA256 string
-	// Progress is told of the resamples.
+	// Progress is called as resamples are done.
 	Progress Progress
 }
 
-// Evaluate reports on a recording whose inputs have the true classes labels. Of
-// the report's source it fills in what it knows, and leaves software and files
-// to the caller.
+// Evaluate reports on a table whose inputs have the true classes labels. The caller fills software
+// and files of the report's source.
 //
-// Without a critical set there are no gates and no scope predicted-safe, and
-// critical figures are 0.
+// Without a critical set there are no gates and no scope predicted-safe, and critical figures are
+// 0. It returns an error where labels or options do not fit the table.
 func Evaluate(ctx context.Context, t *Table, labels []int, o Options) (*Report, error) {
 	if o.Reliability == 0 {
 		o.Reliability = policy.DefaultReliabilityThreshold
@@ -57,23 +55,23 @@ func Evaluate(ctx context.Context, t *Table, labels []int, o Options) (*Report, 
 		t: t, labels: labels, o: o,
 		outcomes: outcomes(labels, t.Predicted, setOf(t.K, t.Spec.Critical)),
 		grid:     newGrid(t.Inputs, o.Coverage),
-		tally:    tallyOf(t, labels, inputsOf(t.Inputs)),
+		counted:  countClasses(t, labels, inputsOf(t.Inputs)),
 	}
 	e.report = &Report{
 		Source: Source{
 			Kind: kindOf(t.Spec.Kind), Variance: varianceOf(t.Spec.Variance),
 			Coverage: o.Coverage, Bootstrap: o.Bootstrap, Seed: o.Seed, Reliability: o.Reliability,
 		},
-		Classes:    classes(t, labels, o.Classes, e.tally),
+		Classes:    classes(t, labels, o.Classes, e.counted),
 		Matrix:     matrix(t, labels),
-		Profiles:   profiles(t, labels, e.tally),
+		Profiles:   profiles(t, labels, e.counted),
 		Signatures: signatures(t, labels, o.Classes),
 		Confusion:  confusion(t),
 		Dominant:   dominant(t),
 	}
 	e.summarise()
 	var err error
-	if e.report.Skewness, err = skewnesses(ctx, t, labels, o.Classes, e.tally); err != nil {
+	if e.report.Skewness, err = skewnesses(ctx, t, labels, o.Classes, e.counted); err != nil {
 		return nil, err
 	}
 	if err := e.rank(ctx); err != nil {
@@ -83,11 +81,11 @@ func Evaluate(ctx context.Context, t *Table, labels []int, o Options) (*Report, 
 	if o.Policy != nil {
 		e.report.Policy = e.operatingPoint()
 	}
-	e.report.Notes = e.notes()
+	e.notes()
 	return e.report, nil
 }
 
-// check the options, and labels against the table.
+// check returns an error unless the options and labels fit the table.
 func (o Options) check(t *Table, labels []int) error {
 	switch {
 	case len(labels) != t.Inputs:
@@ -115,16 +113,16 @@ func (o Options) check(t *Table, labels []int) error {
 	return nil
 }
 
-// evaluation is an Evaluate at work.
+// evaluation holds the state of one Evaluate.
 type evaluation struct {
 	t        *Table
 	labels   []int
 	o        Options
 	outcomes []outcome
 	grid     *grid
-	tally    *tally // of all inputs
+	counted  *classCounts // counts over all inputs
 	report   *Report
-	// tied is the largest number of inputs with one key, of each row.
+	// tied has, for each row, the largest number of inputs that share one key.
 	tied []int
 }
 
@@ -132,7 +130,7 @@ func (e *evaluation) summarise() {
 	t, s := e.t, &e.report.Summary
 	*s = Summary{
 		Inputs: t.Inputs, Passes: t.Passes, Classes: t.K,
-		Accuracy: share(e.tally.correct, t.Inputs), MacroF1: e.tally.macroF1(), QWK: kappa(t, e.labels, e.tally),
+		Accuracy: share(e.counted.correct, t.Inputs), MacroF1: e.counted.macroF1(), QWK: kappa(t, e.labels, e.counted),
 	}
 	for _, o := range e.outcomes {
 		s.Critical += index(o&isCritical != 0)
@@ -144,10 +142,10 @@ func (e *evaluation) summarise() {
 	e.report.Residual = residuals(t, largest)
 }
 
-// rank fills in what is said of rankings: policies, pairwise, curves.
+// rank adds the rankings to the report: policies, pairwise comparisons and curves.
 func (e *evaluation) rank(ctx context.Context) error {
 	candidates := candidates(e.t, e.o)
-	paths := make([]*path, len(candidates)) // which outlive the keys
+	orderings := make([]*ordering, len(candidates)) // the orderings are kept, unlike their keys
 	rows, curves := make([]Row, len(candidates)), make([]Curve, len(candidates))
 	e.tied = make([]int, len(candidates))
 	inputs := once(e.outcomes)
@@ -155,7 +153,7 @@ func (e *evaluation) rank(ctx context.Context) error {
 		candidate := candidates[r]()
 		rows[r], curves[r] = e.row(candidate, inputs)
 		e.tied[r] = largestTie(candidate)
-		paths[r] = newPath(candidate, e.outcomes)
+		orderings[r] = newOrdering(candidate, e.outcomes)
 	})
 	if err != nil {
 		return err
@@ -170,7 +168,7 @@ func (e *evaluation) rank(ctx context.Context) error {
 	if e.o.Bootstrap == 0 {
 		return nil
 	}
-	samples, err := bootstrap(ctx, paths, e.outcomes, e.grid, e.o)
+	samples, err := bootstrap(ctx, orderings, e.outcomes, e.grid, e.o)
 	if err != nil {
 		return err
 	}
@@ -181,7 +179,7 @@ func (e *evaluation) rank(ctx context.Context) error {
 		}
 		curves[r].Low, curves[r].High = s.limits()
 	}
-	if e.report.Summary.Critical == 0 { // nothing to win
+	if e.report.Summary.Critical == 0 { // no ranking can win without critical inputs
 		return nil
 	}
 	for _, scope := range scopes(e.t) {
@@ -192,7 +190,7 @@ func (e *evaluation) rank(ctx context.Context) error {
 	return nil
 }
 
-// row and curve of a ranking.
+// row returns the figures and the curve of a ranking.
 func (e *evaluation) row(r *ranking, inputs []outcome) (Row, Curve) {
 	var at [coverages + 1]counts
 	e.grid.walk(r.order, inputs, &at)
@@ -216,7 +214,7 @@ func (e *evaluation) row(r *ranking, inputs []outcome) (Row, Curve) {
 	return row, curve
 }
 
-// at is the figures of what is retained.
+// at returns the figures of the retained inputs.
 func (e *evaluation) at(retained []int32) At {
 	var c counts
 	for _, i := range retained {
@@ -225,17 +223,17 @@ func (e *evaluation) at(retained []int32) At {
 		c.missed += o / isMissed & 1
 		c.criticalWrong += o & isCritical & (o / isWrong)
 	}
-	tally := tallyOf(e.t, e.labels, retained)
+	counted := countClasses(e.t, e.labels, retained)
 	return At{
 		Coverage: share(len(retained), e.t.Inputs), Retained: len(retained),
 		CriticalFNR: c.criticalFNR(), CriticalError: c.criticalError(),
-		Accuracy: share(tally.correct, tally.n), MacroF1: tally.macroF1(),
+		Accuracy: share(counted.correct, counted.n), MacroF1: counted.macroF1(),
 		CriticalRetained: int(c.critical), CriticalMissed: int(c.missed),
 		CriticalDeferredShare: share(e.report.Summary.Critical-int(c.critical), e.report.Summary.Critical),
 	}
 }
 
-// rows of a scope.
+// rows returns the rows of a scope.
 func (e *evaluation) rows(scope policy.Scope) []*Row {
 	var of []*Row
 	for r := range e.report.Policies {
@@ -246,7 +244,7 @@ func (e *evaluation) rows(scope policy.Scope) []*Row {
 	return of
 }
 
-// scores are the rows of a scope that rank by one score.
+// scores returns the rows of a scope that rank by one score.
 func (e *evaluation) scores(scope policy.Scope) []*Row {
 	var of []*Row
 	for _, row := range e.rows(scope) {
@@ -257,13 +255,13 @@ func (e *evaluation) scores(scope policy.Scope) []*Row {
 	return of
 }
 
-// isScore reports whether a row ranks by one score, by its name.
+// isScore reports whether a row ranks by one score.
 func isScore(row *Row) bool {
 	_, ok := decomp.ParseScore(row.Name)
 	return ok
 }
 
-// inputsOf a recording: all n of them.
+// inputsOf returns the numbers 0 to n-1.
 func inputsOf(n int) []int32 {
 	all := make([]int32, n)
 	for i := range all {

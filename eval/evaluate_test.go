@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"math"
 	"os"
-	"path/filepath"
 	"strconv"
 	"testing"
 
@@ -14,8 +13,7 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// goldenEvaluation is what an independent implementation computed of a
-// recording: see the README of internal/recordings.
+// goldenEvaluation holds what an independent implementation computed from a recording.
 type goldenEvaluation struct {
 	Summary struct {
 		Pearson, Inflation, Fallback, Acc float64
@@ -42,25 +40,61 @@ type goldenEvaluation struct {
 	AllReliable float64 `json:"all_reliable"`
 }
 
-// recording is one of internal/recordings with its labels.
-func recording(t *testing.T, name string) (*record.Passes, []int) {
+// recordings is the folder of recordings. Its README says what an independent implementation
+// computed.
+const recordings = "../internal/recordings/"
+
+// recordedPasses reads a recording without labels.
+func recordedPasses(t *testing.T, name string) eval.Recording {
 	t.Helper()
-	path := filepath.Join("..", "internal", "recordings", name)
-	passes, err := record.ReadPasses(path+".passes.npy", record.Options{})
+	passes, err := record.ReadPasses(recordings+name+".passes.npy", record.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	labels, err := record.ReadLabels(path + ".labels.npy")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return passes, labels
+	return fromFile(passes)
 }
 
-func table(t testing.TB, passes *record.Passes, spec decomp.Spec) *eval.Table {
+// recording reads a recording with its labels.
+func recording(t *testing.T, name string) (r eval.Recording, labels []int) {
 	t.Helper()
-	spec.Classes = passes.K
-	table, err := eval.NewTable(t.Context(), passes, spec, nil)
+	r = recordedPasses(t, name)
+	var err error
+	if r.Labels, err = record.ReadLabels(recordings + name + ".labels.npy"); err != nil {
+		t.Fatal(err)
+	}
+	return r, r.Labels
+}
+
+// golden reads what an independent implementation computed.
+func golden(t *testing.T, file string, into any) {
+	t.Helper()
+	data, err := os.ReadFile(recordings + "golden/" + file)
+	if err == nil {
+		err = json.Unmarshal(data, into)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// closeTo compares numbers to 1e-9 relative, as precise as the golden figures are.
+func closeTo(t *testing.T, what string, got, want float64) {
+	t.Helper()
+	if d := math.Abs(got - want); !(d <= 1e-9*math.Abs(want)) {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// fromFile returns recorded passes without labels.
+func fromFile(p *record.Passes) eval.Recording {
+	return eval.Recording{Name: p.Name, Classes: p.K, Passes: decomp.Tensor{
+		Passes: p.S, Inputs: p.N, Layout: decomp.Layout(p.Layout), Float32: p.Float32, Float64: p.Float64,
+	}}
+}
+
+func table(t testing.TB, r eval.Recording, spec decomp.Spec) *eval.Table {
+	t.Helper()
+	table, err := eval.NewTable(t.Context(), r, spec, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,29 +106,18 @@ var ctg = decomp.Spec{Critical: []int{1, 2}, Safe: []int{0}}
 func TestEvaluateAgreesWithGolden(t *testing.T) {
 	for _, name := range []string{"ctg-lowrank", "ctg-mcdropout", "ctg-ensemble"} {
 		t.Run(name, func(t *testing.T) {
-			data, err := os.ReadFile(filepath.Join("..", "internal", "recordings", "golden", name+".evaluate.json"))
-			if err != nil {
-				t.Fatal(err)
-			}
 			var want goldenEvaluation
-			if err := json.Unmarshal(data, &want); err != nil {
-				t.Fatal(err)
-			}
+			golden(t, name+".evaluate.json", &want)
 			passes, labels := recording(t, name)
 			const resamples = 400
-			got, err := eval.Evaluate(t.Context(), table(t, passes, ctg), labels, eval.Options{
-				Coverage: 0.8, Bootstrap: resamples, Seed: 42,
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			holdAgainst(t, got, &want, resamples)
+			o := eval.Options{Coverage: 0.8, Bootstrap: resamples, Seed: 42}
+			holdAgainst(t, evaluate(t, table(t, passes, ctg), labels, o), &want, resamples)
 		})
 	}
 }
 
 func holdAgainst(t *testing.T, got *eval.Report, want *goldenEvaluation, resamples int) {
-	// within 1e-9, relative beyond 1: the golden files have all digits.
+	// Compare to 1e-9, relative above 1: the golden files have all digits.
 	near := func(what string, got, want float64) {
 		t.Helper()
 		if d := math.Abs(got - want); !(d <= 1e-9*max(1, math.Abs(want))) {
@@ -153,9 +176,9 @@ func holdAgainst(t *testing.T, got *eval.Report, want *goldenEvaluation, resampl
 		near(row.Name+" AUSC", row.AUSC.CriticalFNR, w.AUSC)
 		near(row.Name+" critical FNR", row.CriticalFNR, w.FNR80)
 		near(row.Name+" accuracy", row.Accuracy, w.Acc80)
-		// The golden mean is of 200 resamples of its own. Four standard errors of
-		// the difference; the standard deviation has a relative error of about
-		// 1/sqrt(2*200) where it is normal, and here it is not quite.
+		// The golden mean is of 200 other resamples, so allow four standard errors of the
+		// difference. The relative error of the standard deviation is about 1/sqrt(2*200) for a
+		// normal figure; this one is nearly normal.
 		se := w.SD * math.Sqrt(1./200+1/float64(resamples))
 		if d := math.Abs(row.Bootstrap.Mean - w.Boot); d > 4*se {
 			t.Errorf("%s: bootstrap mean %v, want %v +- %v", row.Name, row.Bootstrap.Mean, w.Boot, se)

@@ -16,67 +16,62 @@ const (
 	muchTied    = 20 // a key that one input in so many shares
 )
 
-// notes say what a reader has to know before believing the rest.
-func (e *evaluation) notes() []string {
-	notes := []string{}
-	for _, more := range []func() []string{
-		e.notesOnClasses, e.notesOnCritical, e.notesOnScores, e.notesOnApproximation,
-	} {
-		notes = append(notes, more()...)
-	}
-	return notes
+// notes adds what a reader must know before relying on the report.
+func (e *evaluation) notes() {
+	e.report.Notes = []string{}
+	e.notesOnClasses()
+	e.notesOnCritical()
+	e.notesOnScores()
+	e.notesOnApproximation()
 }
 
-func (e *evaluation) notesOnClasses() []string {
-	var notes []string
+// note adds a note to the report.
+func (e *evaluation) note(format string, args ...any) {
+	e.report.Notes = append(e.report.Notes, fmt.Sprintf(format, args...))
+}
+
+func (e *evaluation) notesOnClasses() {
 	var without, never []int
 	for k := range e.t.K {
 		switch {
-		case e.tally.support[k] == 0:
+		case e.counted.support[k] == 0:
 			without = append(without, k)
-		case e.tally.predicted[k] == 0:
+		case e.counted.predicted[k] == 0:
 			never = append(never, k)
 		}
 	}
 	if len(without) > 0 {
-		notes = append(notes, fmt.Sprintf("No input is of %s: recall and F1 are 0 there and count so in macro F1.",
-			e.names(without)))
+		e.note("No input is of %s: recall and F1 are 0 there and count so in macro F1.", e.names(without))
 	}
 	if len(never) > 0 {
-		notes = append(notes, fmt.Sprintf("No input is predicted as %s, though there are inputs of it: precision and F1 "+
-			"are 0 there.", e.names(never)))
+		e.note("No input is predicted as %s, though there are inputs of it: precision and F1 are 0 there.", e.names(never))
 	}
 	if e.t.K > MaxMatrixClasses {
-		notes = append(notes, fmt.Sprintf("Tables of class by class are left out: %d classes are more than %d.", e.t.K,
-			MaxMatrixClasses))
+		e.note("Tables of class by class are left out: %d classes are more than %d.", e.t.K, MaxMatrixClasses)
 	}
-	return notes
 }
 
-func (e *evaluation) notesOnCritical() []string {
+func (e *evaluation) notesOnCritical() {
 	s := e.report.Summary
 	switch {
 	case len(e.t.Spec.Critical) == 0:
-		return []string{"No critical classes were given: critical figures are 0, there are no scores that need them, no gates " +
-			"and no scope predicted-safe."}
+		e.note("No critical classes were given: critical figures are 0, there are no scores that need them, no gates and no scope " +
+			"predicted-safe.")
+		return
 	case s.Critical == 0:
-		return []string{"No input is of a critical class: critical figures are 0 and say nothing."}
-	}
-	var notes []string
-	if s.Critical < fewCritical {
-		notes = append(notes, fmt.Sprintf("Only %d inputs are of a critical class: critical figures are rough, look at their "+
-			"intervals.", s.Critical))
+		e.note("No input is of a critical class: critical figures are 0 and say nothing.")
+		return
+	case s.Critical < fewCritical:
+		e.note("Only %d inputs are of a critical class: critical figures are rough, look at their intervals.", s.Critical)
 	}
 	if row, from := e.wobbles(); row != nil {
-		note := fmt.Sprintf("Up to a coverage of %.2f, %s (scope %s) retains fewer than %d critical inputs", from, row.Name,
-			row.Scope, fewRetained)
-		notes = append(notes, note+": critical FNR wobbles there, and its AUSC with it; the joint curve does not.")
+		e.note("Up to a coverage of %.2f, %s (scope %s) retains fewer than %d critical inputs: critical FNR wobbles there, and its "+
+			"AUSC with it; the joint curve does not.", from, row.Name, row.Scope, fewRetained)
 	}
-	return notes
 }
 
-// wobbles is the curve that retains few critical inputs up to the highest
-// coverage, and that coverage; nil where none does.
+// wobbles returns the curve that retains few critical inputs up to the highest coverage, and that
+// coverage. It returns nil where every curve retains enough.
 func (e *evaluation) wobbles() (worst *Curve, upTo float64) {
 	for r := range e.report.Curves.Rows {
 		curve := &e.report.Curves.Rows[r]
@@ -89,15 +84,13 @@ func (e *evaluation) wobbles() (worst *Curve, upTo float64) {
 	return worst, upTo
 }
 
-func (e *evaluation) notesOnScores() []string {
-	var notes []string
+func (e *evaluation) notesOnScores() {
 	spec := e.t.Spec
 	if len(spec.Critical) > 0 && len(spec.Safe) == 0 {
-		notes = append(notes, "No safe classes were given: there is no cbec, and no gate that falls back to it.")
+		e.note("No safe classes were given: there is no cbec, and no gate that falls back to it.")
 	}
 	if len(spec.Critical) > 0 && len(spec.Safe) > 0 && e.t.K == 2 {
-		notes = append(notes, "With two classes cbec is the geometric mean of both C_k: it does not know which of them is "+
-			"critical.")
+		e.note("With two classes cbec is the geometric mean of both C_k: it does not know which of them is critical.")
 	}
 	var constant, tied []string
 	for s, column := range e.t.Scores {
@@ -111,40 +104,37 @@ func (e *evaluation) notesOnScores() []string {
 		}
 	}
 	if len(constant) > 0 && e.t.Inputs > 1 {
-		notes = append(notes, fmt.Sprintf("The same value for every input: %s. Such a score orders nothing; its rows show the "+
-			"order of the inputs in the file.", strings.Join(constant, ", ")))
+		e.note("The same value for every input: %s. Such a score orders nothing; its rows show the order of the inputs in the file.",
+			strings.Join(constant, ", "))
 	}
 	if len(tied) > 0 && e.t.Inputs >= muchTied {
-		notes = append(notes, fmt.Sprintf("Many inputs share one value of %s: among them the order in the file decides, which "+
-			"AURC and AUGRC average over and the other figures do not.", strings.Join(tied, ", ")))
+		e.note("Many inputs share one value of %s: among them the order in the file decides, which AURC and AUGRC average over "+
+			"and the other figures do not.", strings.Join(tied, ", "))
 	}
-	return notes
 }
 
-func (e *evaluation) notesOnApproximation() []string {
-	var notes []string
+func (e *evaluation) notesOnApproximation() {
 	t, s := e.t, e.report.Summary
 	if s.Factor != 1 {
-		notes = append(notes, fmt.Sprintf("With the sample variance of %d passes sum_c carries a factor %d/%d = %.3g over MI, "+
-			"which is part of the inflation.", t.Passes, t.Passes, t.Passes-1, s.Factor))
+		e.note("With the sample variance of %d passes sum_c carries a factor %d/%d = %.3g over MI, which is part of the inflation.",
+			t.Passes, t.Passes, t.Passes-1, s.Factor)
 	}
 	if t.Spec.Kind != decomp.Dirichlet {
 		if limit := decomp.SkewnessCap(t.Passes, t.Spec.Variance); limit <= e.o.Reliability {
-			notes = append(notes, fmt.Sprintf("%d passes cannot show a skewness above %.3g, and the reliability threshold is %v: "+
-				"every class is called reliable whatever it does, and no gate falls back.", t.Passes, limit, e.o.Reliability))
+			e.note("%d passes cannot show a skewness above %.3g, and the reliability threshold is %v: "+
+				"every class is called reliable whatever it does, and no gate falls back.", t.Passes, limit, e.o.Reliability)
 		}
 	}
 	if s.Degenerate > 0 {
-		notes = append(notes, fmt.Sprintf("All passes are identical in %d of %d inputs (in %d of them one-hot): uncertainty is "+
-			"absent there, not zero.", s.Degenerate, s.Inputs, s.Saturated))
+		e.note("All passes are identical in %d of %d inputs (in %d of them one-hot): uncertainty is absent there, not zero.",
+			s.Degenerate, s.Inputs, s.Saturated)
 	}
 	if e.o.Bootstrap == 0 {
-		notes = append(notes, "No resamples were drawn: there are no intervals.")
+		e.note("No resamples were drawn: there are no intervals.")
 	}
-	return notes
 }
 
-// names of classes, at most so many that it can be read.
+// names lists the first classes by name.
 func (e *evaluation) names(classes []int) string {
 	const most = 8
 	if len(classes) == 0 {

@@ -7,15 +7,14 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 )
 
-// OODReport is how well uncertainty tells foreign inputs (out of distribution,
-// OOD) from known ones (in distribution, ID), as `ckd evaluate ood --format
-// json` prints it. Over several seeds every figure is the mean over them, with
-// its sample standard deviation in the sd beside it.
+// OODReport says how well uncertainty tells foreign inputs (out of distribution, OOD) from known
+// ones (in distribution, ID). `ckd evaluate ood --format json` prints it. With several seeds every
+// figure is the mean over them, and the field sd beside it has the sample standard deviation.
 type OODReport struct {
 	Source  OODSource  `json:"source"`
 	Summary OODSummary `json:"summary"`
 	Seeds   int        `json:"seeds"`
-	// Scores by name: OODScores.
+	// Scores by the names of OODScores.
 	Scores  map[string]OODScore `json:"scores"`
 	Classes []OODClass          `json:"classes"`
 	Notes   []string            `json:"notes"`
@@ -30,7 +29,7 @@ type OODSource struct {
 	Variance string `json:"variance"`
 }
 
-// OODSummary is the sizes of the recordings, in the order of seeds.
+// OODSummary has the sizes of the recordings, in the order of seeds.
 type OODSummary struct {
 	Classes int    `json:"classes"`
 	ID      []Size `json:"id"`
@@ -43,7 +42,7 @@ type Size struct {
 	Passes int `json:"passes"`
 }
 
-// OODScore is how well one score separates, higher meaning foreign.
+// OODScore says how well one score separates. Higher values mean foreign.
 type OODScore struct {
 	OODFigures
 	SD *OODFigures `json:"sd,omitempty"` // nil for one seed
@@ -51,29 +50,28 @@ type OODScore struct {
 
 // OODFigures of one score.
 type OODFigures struct {
-	// AUROC is the chance that a foreign input has the higher score, equal scores
-	// counting half; AUPR the average precision with the foreign inputs as the
-	// positives, a step for each tie.
+	// AUROC is the chance that a foreign input has the higher score; equal scores count half. AUPR
+	// is the average precision with foreign inputs as the positives, a step for each tie.
 	AUROC float64 `json:"auroc"`
 	AUPR  float64 `json:"aupr"`
-	// FPR95 is the share of known inputs at or above the highest threshold that
-	// has 95% of the foreign ones at or above it.
+	// FPR95 is the share of known inputs at or above the highest threshold that has 95% of the
+	// foreign ones at or above it.
 	FPR95 float64 `json:"fpr95"`
-	// Ratio is MeanOOD/MeanID; 0 where MeanID is.
+	// Ratio is MeanOOD/MeanID, and 0 where MeanID is 0.
 	Ratio   float64 `json:"ratio"`
 	MeanID  float64 `json:"mean_id"`
 	MeanOOD float64 `json:"mean_ood"`
 }
 
-// OODClass is what one class contributes.
+// OODClass says how well the contribution of one class separates.
 type OODClass struct {
 	Name string `json:"name"`
 	OODClassFigures
 	SD *OODClassFigures `json:"sd,omitempty"` // nil for one seed
-	// P is of the two-sided Mann-Whitney test that the class's skewness is
-	// distributed alike inside and outside, over the inputs of all seeds
-	// together; normal approximation with corrections for ties and continuity.
-	// It underflows to 0, Log10P does not.
+	// P is the p-value of the two-sided Mann-Whitney test that the skewness of the class has one
+	// distribution inside and outside, over the inputs of all seeds together. It uses the normal
+	// approximation with corrections for ties and continuity, and may underflow to 0. Log10P does
+	// not underflow.
 	P      float64 `json:"p"`
 	Log10P float64 `json:"log10_p"`
 }
@@ -92,14 +90,12 @@ type OODClassFigures struct {
 	MedianOOD   float64 `json:"median_ood"`
 }
 
-// OODScores are the scores that Detect compares, in the order of the paper: the
-// baselines first.
+// OODScores has the scores that Detect compares, in the order of the paper: the baselines first.
 var OODScores = []string{"maxprob", "entropy", "mi", "eu_var", "sum_c"}
 
-// Detect compares recordings of known inputs with recordings of foreign ones.
-// The two of one position belong together: they are passes of one model, trained
-// from one seed. All are over the same classes, and decomposed alike. Of the
-// report's source it leaves software and files to the caller.
+// Detect compares recordings of known inputs with recordings of foreign ones. The two tables of one
+// position belong together: they are passes of one model, trained from one seed. All must have the
+// same classes and be decomposed alike. The caller fills software and files of the report's source.
 func Detect(id, ood []*Table, classes []string) (*OODReport, error) {
 	if len(id) == 0 || len(id) != len(ood) {
 		return nil, fmt.Errorf("%d recordings of known inputs and %d of foreign ones: expected one of each for every seed",
@@ -138,7 +134,7 @@ func Detect(id, ood []*Table, classes []string) (*OODReport, error) {
 	return r, nil
 }
 
-// column of a score by its name, sum_c among them.
+// column returns the column of a score, or of sum_c, by name.
 func (t *Table) column(name string) []float64 {
 	if score, ok := decomp.ParseScore(name); ok {
 		return t.Scores[score]
@@ -146,7 +142,7 @@ func (t *Table) column(name string) []float64 {
 	return t.SumC
 }
 
-// ofClass is the entries of class k of a column over classes.
+// ofClass returns the entries of class k in a column over classes.
 func (t *Table) ofClass(column []float64, k int) []float64 {
 	values := make([]float64, t.Inputs)
 	for i := range values {
@@ -160,7 +156,7 @@ func oodFigures(id, ood []float64) OODFigures {
 	return OODFigures{s.auroc, s.aupr, s.fpr95, ratio(meanOOD, meanID), meanID, meanOOD}
 }
 
-// oodClass compares class k over all seeds.
+// oodClass compares what class k shows in and out of distribution, over all seeds.
 func oodClass(name string, id, ood []*Table, k int) OODClass {
 	class := OODClass{Name: name}
 	var seeds []OODClassFigures
@@ -192,7 +188,7 @@ func (f *OODClassFigures) fields() []*float64 {
 	return []*float64{&f.AUROC, &f.Ratio, &f.MeanID, &f.MeanOOD, &f.SkewnessID, &f.SkewnessOOD, &f.MedianID, &f.MedianOOD}
 }
 
-// overSeeds is the mean of figures and, of more than one, their sample standard
+// overSeeds returns the mean of figures and, for more than one seed, their sample standard
 // deviation.
 func overSeeds[F any, P interface {
 	*F
@@ -214,21 +210,22 @@ func overSeeds[F any, P interface {
 	return average, sd
 }
 
-// oodNotes say what makes two recordings hard to compare.
+// oodNotes says what makes two recordings hard to compare.
 func oodNotes(id, ood []*Table) []string {
 	notes := []string{}
+	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	for s := range id {
 		of := ""
 		if len(id) > 1 {
 			of = fmt.Sprintf("Seed %d: ", s)
 		}
 		if a, b := id[s].Passes, ood[s].Passes; a != b {
-			notes = append(notes, fmt.Sprintf("%sthe known inputs have %d passes and the foreign ones %d: "+
-				"scores and skewness of different numbers of passes are not on one scale.", of, a, b))
+			add("%sthe known inputs have %d passes and the foreign ones %d: scores and skewness of different numbers of passes are not "+
+				"on one scale.", of, a, b)
 		}
 		for _, name := range OODScores {
 			if constant(slices.Concat(id[s].column(name), ood[s].column(name))) {
-				notes = append(notes, fmt.Sprintf("%s%s is constant: its figures say nothing.", of, name))
+				add("%s%s is constant: its figures say nothing.", of, name)
 			}
 		}
 		for _, side := range []struct {
@@ -236,8 +233,7 @@ func oodNotes(id, ood []*Table) []string {
 			t    *Table
 		}{{"known", id[s]}, {"foreign", ood[s]}} {
 			if n := countTrue(side.t.Degenerate); n > 0 {
-				notes = append(notes, fmt.Sprintf("%s%d of %d %s inputs have identical passes: their uncertainty is "+
-					"absent, not zero.", of, n, side.t.Inputs, side.what))
+				add("%s%d of %d %s inputs have identical passes: their uncertainty is absent, not zero.", of, n, side.t.Inputs, side.what)
 			}
 		}
 	}

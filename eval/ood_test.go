@@ -3,56 +3,24 @@ package eval_test
 import (
 	"encoding/json"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
-	"github.com/ckd-project/ckd/internal/record"
 )
 
-// digitsTable is a recording of internal/recordings as a table.
+// digitsTable decomposes a recording of digits.
 func digitsTable(t *testing.T, name string) *eval.Table {
 	t.Helper()
-	passes, err := record.ReadPasses(filepath.Join("..", "internal", "recordings", name+".passes.npy"), record.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	table, err := eval.NewTable(t.Context(), passes, decomp.Spec{Classes: passes.K}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return table
-}
-
-// digitsGolden reads what an independent implementation computed: see the README of
-// internal/recordings.
-func digitsGolden(t *testing.T, name string, into any) {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", "internal", "recordings", "golden", name))
-	if err == nil {
-		err = json.Unmarshal(data, into)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// closeTo holds a number to 1e-9 relative, as all golden figures here are.
-func closeTo(t *testing.T, what string, got, want float64) {
-	t.Helper()
-	if d := math.Abs(got - want); !(d <= 1e-9*math.Abs(want)) {
-		t.Errorf("%s: %v, want %v", what, got, want)
-	}
+	return table(t, recordedPasses(t, name), decomp.Spec{})
 }
 
 var digitNames = strings.Split("0123456", "")
 
 func TestDetectAgreesWithGolden(t *testing.T) {
 	var want map[string]json.RawMessage
-	digitsGolden(t, "digits.ood.json", &want)
+	golden(t, "digits.ood.json", &want)
 	r, err := eval.Detect([]*eval.Table{digitsTable(t, "digits-id")}, []*eval.Table{digitsTable(t, "digits-ood")}, digitNames)
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +66,7 @@ func TestDetectAgreesWithGolden(t *testing.T) {
 	}
 }
 
-// handTable is a table with what Detect and Disentangle read.
+// handTable makes a table with the columns that Detect and Disentangle read.
 func handTable(passes int, maxprob, c0, skewness0 []float64) *eval.Table {
 	n := len(maxprob)
 	t := &eval.Table{
@@ -115,8 +83,8 @@ func handTable(passes int, maxprob, c0, skewness0 []float64) *eval.Table {
 }
 
 func TestDetectOverSeeds(t *testing.T) {
-	// Seed 0 is told apart wholly, of seed 1 one of four pairs is the wrong way
-	// round: AUROC 1 and 3/4, mean 7/8, sd 1/(4 sqrt 2). Ratios of C_0: 4 and 2.
+	// Seed 0 separates all pairs; seed 1 orders one of four pairs wrongly. AUROC is 1 and 3/4, with
+	// mean 7/8 and sd 1/(4 sqrt 2). The ratios of C_0 are 4 and 2.
 	id := []*eval.Table{
 		handTable(5, []float64{.1, .2}, []float64{1, 1}, []float64{.1, .2}),
 		handTable(5, []float64{.1, .3}, []float64{2, 2}, []float64{.3, .4}),
@@ -134,18 +102,18 @@ func TestDetectOverSeeds(t *testing.T) {
 	}
 	closeTo(t, "auroc", r.Scores["mi"].AUROC, 7./8)
 	closeTo(t, "sd of auroc", r.Scores["mi"].SD.AUROC, 0.25/math.Sqrt2)
-	// Seed 1 keeps both foreign inputs at 0.2, with one of two known above.
+	// In seed 1 both foreign inputs have 0.2, and one of two known inputs is above that.
 	closeTo(t, "fpr95", r.Scores["mi"].FPR95, 0.25)
 	closeTo(t, "ratio", r.Classes[0].Ratio, 3)
 	closeTo(t, "sd of ratio", r.Classes[0].SD.Ratio, math.Sqrt2)
 	closeTo(t, "skewness_id", r.Classes[0].SkewnessID, .25)
 	closeTo(t, "median_ood", r.Classes[0].MedianOOD, .675)
 	closeTo(t, "sd of skewness_ood", r.Classes[0].SD.SkewnessOOD, .25/math.Sqrt2)
-	// scipy.stats.mannwhitneyu([.1,.2,.3,.4], [.5,.6,.7,.9], method='asymptotic'),
-	// all eight together: by seed it would be the mean of two of 0.2453.
+	// From scipy.stats.mannwhitneyu([.1,.2,.3,.4], [.5,.6,.7,.9], method='asymptotic') over both
+	// seeds together. The mean over two tests by seed would be 0.2453.
 	closeTo(t, "p", r.Classes[0].P, 0.030382821976577504)
 	closeTo(t, "log10_p", r.Classes[0].Log10P, math.Log10(0.030382821976577504))
-	// Class b never moves, and eu_var is no constant.
+	// Class b has the same C everywhere; eu_var varies.
 	if b := r.Classes[1]; b.P != 1 || b.Ratio != 0 || b.AUROC != 0.5 {
 		t.Errorf("a class without uncertainty: %+v", b)
 	}

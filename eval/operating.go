@@ -12,10 +12,10 @@ import (
 // confidence of the exact intervals.
 const confidence = 0.95
 
-// leastPValue is the smallest p-value with which a certificate is taken to hold.
+// leastPValue is the smallest p-value at which a certificate still counts as held.
 const leastPValue = 0.05
 
-// operatingPoint is how the policy does at its own thresholds.
+// operatingPoint returns the figures of the policy at its own thresholds.
 func (e *evaluation) operatingPoint() *OperatingPoint {
 	p := e.o.Policy
 	var retained []int32
@@ -50,7 +50,7 @@ func exactInterval(k, n int) [2]float64 {
 	return [2]float64{low, high}
 }
 
-// checkCertificate holds the certificate of the policy against this recording.
+// checkCertificate compares the policy's certificate with this recording.
 func (e *evaluation) checkCertificate(point *OperatingPoint) *CertificateCheck {
 	c := e.o.Policy.Calibration.Certificate
 	check := &CertificateCheck{Kind: string(c.Kind), Target: c.Target, Confidence: c.Confidence, Differs: e.differences()}
@@ -60,7 +60,7 @@ func (e *evaluation) checkCertificate(point *OperatingPoint) *CertificateCheck {
 		cases = e.report.Summary.Critical
 		check.Observed = point.MissShare
 	}
-	// So many misses or more are so many hits or fewer.
+	// Seeing k misses or more is the same as seeing n-k hits or fewer.
 	check.PValue = binomial.Tail(cases-point.CriticalMissed, cases, 1-c.Target)
 	if cases > 0 {
 		held := check.PValue >= leastPValue
@@ -69,8 +69,8 @@ func (e *evaluation) checkCertificate(point *OperatingPoint) *CertificateCheck {
 	return check
 }
 
-// differences between this recording and the one that the policy was calibrated
-// on, or that there are none because it is the same.
+// differences says how this recording differs from the one that the policy was calibrated on, or
+// that it is the same and therefore no evidence.
 func (e *evaluation) differences() []string {
 	all := []string{}
 	p, t, was := e.o.Policy, e.t, e.o.Policy.Calibration.Recording

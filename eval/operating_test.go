@@ -10,14 +10,15 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// tinyPolicy retains inputs 0, 1 and 2 of tiny; input 1 was decided by the
-// fallback score.
+// tinyPolicy returns a policy that retains inputs 0, 1 and 2 of tiny, with its decisions. The
+// fallback score decided input 1.
 func tinyPolicy() (*policy.Policy, []policy.Decision) {
 	p := &policy.Policy{
 		Name: "m", Hash: "h", Classes: abc, Critical: []int{1, 2}, Safe: []int{0}, Kind: policy.Probabilities,
 		Scope:   policy.AllInputs,
 		Primary: policy.Rule{Score: policy.Entropy, Threshold: 0.35, HasThreshold: true},
-		// The last input is degenerate, and decided as the decisions below say.
+		// The last input is degenerate; by these settings its score decides it, as the decisions
+		// below say.
 		Degenerate: policy.HandleByScore, Saturated: policy.HandleByScore,
 	}
 	decisions := make([]policy.Decision, 5)
@@ -50,7 +51,7 @@ func TestOperatingPointByHand(t *testing.T) {
 	row(t, r, "policy", policy.PredictedSafe)
 }
 
-// TestPolicyThatObserves retains everything.
+// TestPolicyThatObserves expects everything to be retained.
 func TestPolicyThatObserves(t *testing.T) {
 	table, labels := tiny()
 	p, decisions := tinyPolicy()
@@ -65,77 +66,46 @@ func TestPolicyThatObserves(t *testing.T) {
 }
 
 func TestCertificateByHand(t *testing.T) {
-	const sha = "0123456789abcdef"
+	const sha, ltt, crc = "0123456789abcdef", policy.LearnThenTest, policy.ConformalRiskControl
 	yes, no := true, false
+	deferAll := func(_ *policy.Policy, o *eval.Options) {
+		for i := range o.Decisions {
+			o.Decisions[i].Action = policy.Defer
+		}
+	}
 	for _, c := range []struct {
-		name        string
-		certificate policy.Certificate
-		change      func(*policy.Policy, *eval.Options)
-		want        eval.CertificateCheck
-		differs     []string // fragments
+		name             string
+		kind             policy.CertificateKind
+		target           float64
+		observed, pValue float64
+		held             *bool
+		change           func(*policy.Policy, *eval.Options)
+		differs          []string // fragments
 	}{
-		{ // 1 missed of 2 retained: 1 - 0.7^2
-			"learn-then-test", policy.Certificate{Kind: policy.LearnThenTest, Target: 0.3, Confidence: 0.95}, nil,
-			eval.CertificateCheck{Kind: "learn-then-test", Target: 0.3, Confidence: 0.95, Observed: 0.5, Held: &yes, PValue: 0.51}, nil,
-		},
-		{ // 1 missed of 3: 1 - 0.6^3
-			"conformal-risk-control", policy.Certificate{Kind: policy.ConformalRiskControl, Target: 0.4}, nil,
-			eval.CertificateCheck{Kind: "conformal-risk-control", Target: 0.4, Observed: 1. / 3, Held: &yes, PValue: 0.784}, nil,
-		},
-		{ // 1 - 0.975^2
-			"not by chance", policy.Certificate{Kind: policy.LearnThenTest, Target: 0.025}, nil,
-			eval.CertificateCheck{Kind: "learn-then-test", Target: 0.025, Observed: 0.5, Held: &no, PValue: 0.049375}, nil,
-		},
-		{ // 1 - 0.974^2
-			"barely by chance", policy.Certificate{Kind: policy.LearnThenTest, Target: 0.026}, nil,
-			eval.CertificateCheck{Kind: "learn-then-test", Target: 0.026, Observed: 0.5, Held: &yes, PValue: 0.051324}, nil,
-		},
-		{ // 1 - 0.8^3
-			"a mean exceeded by chance", policy.Certificate{Kind: policy.ConformalRiskControl, Target: 0.2}, nil,
-			eval.CertificateCheck{Kind: "conformal-risk-control", Target: 0.2, Observed: 1. / 3, Held: &yes, PValue: 0.488}, nil,
-		},
-		{ // 1 - 0.99^3
-			"a mean exceeded clearly", policy.Certificate{Kind: policy.ConformalRiskControl, Target: 0.01}, nil,
-			eval.CertificateCheck{Kind: "conformal-risk-control", Target: 0.01, Observed: 1. / 3, Held: &no, PValue: 0.029701}, nil,
-		},
+		// 1 of 2 retained critical inputs is missed: the p-value is 1 - (1-target)^2.
+		{"learn-then-test", ltt, 0.3, 0.5, 0.51, &yes, nil, nil},
+		{"at the target", ltt, 0.5, 0.5, 0.75, &yes, nil, nil},
+		{"not by chance", ltt, 0.025, 0.5, 0.049375, &no, nil, nil},
+		{"barely by chance", ltt, 0.026, 0.5, 0.051324, &yes, nil, nil},
+		{"nothing retained", ltt, 0.3, 0, 1, nil, deferAll, nil},
+		// 1 of all 3 critical inputs is missed: the p-value is 1 - (1-target)^3.
+		{"conformal-risk-control", crc, 0.4, 1. / 3, 0.784, &yes, nil, nil},
+		{"a mean exceeded by chance", crc, 0.2, 1. / 3, 0.488, &yes, nil, nil},
+		{"a mean exceeded clearly", crc, 0.01, 1. / 3, 0.029701, &no, nil, nil},
+		{"nothing retained, of all", crc, 0.3, 0, 1, &yes, deferAll, nil},
 		{
-			"nothing retained", policy.Certificate{Kind: policy.LearnThenTest, Target: 0.3},
-			func(_ *policy.Policy, o *eval.Options) {
-				for i := range o.Decisions {
-					o.Decisions[i].Action = policy.Defer
-				}
-			},
-			eval.CertificateCheck{Kind: "learn-then-test", Target: 0.3, PValue: 1}, nil,
-		},
-		{ // of 3 critical inputs none is missed
-			"nothing retained, of all", policy.Certificate{Kind: policy.ConformalRiskControl, Target: 0.3},
-			func(_ *policy.Policy, o *eval.Options) {
-				for i := range o.Decisions {
-					o.Decisions[i].Action = policy.Defer
-				}
-			},
-			eval.CertificateCheck{Kind: "conformal-risk-control", Target: 0.3, Held: &yes, PValue: 1}, nil,
-		},
-		{
-			"at the target", policy.Certificate{Kind: policy.LearnThenTest, Target: 0.5}, nil,
-			eval.CertificateCheck{Kind: "learn-then-test", Target: 0.5, Observed: 0.5, Held: &yes, PValue: 0.75}, nil,
-		},
-		{
-			"other data", policy.Certificate{Kind: policy.LearnThenTest, Target: 0.5},
-			func(p *policy.Policy, o *eval.Options) {
+			"other data", ltt, 0.5, 0.5, 0.75, &yes, func(p *policy.Policy, o *eval.Options) {
 				p.Kind, p.Critical = policy.Logits, []int{2}
 				p.Calibration.Recording.Passes = 30
 				o.PassesSHA256 = "fedcba9876543210"
 			},
-			eval.CertificateCheck{Kind: "learn-then-test", Target: 0.5, Observed: 0.5, Held: &yes, PValue: 0.75},
 			[]string{"read as probabilities, those of the policy are logits",
 				"have 2 passes, those that the policy was calibrated on had 30",
 				"critical classes are b, c, those of the policy c"},
 		},
 		{
-			"the same data", policy.Certificate{Kind: policy.LearnThenTest, Target: 0.5},
+			"the same data", ltt, 0.5, 0.5, 0.75, &yes,
 			func(_ *policy.Policy, o *eval.Options) { o.PassesSHA256 = strings.ToUpper(sha) },
-			eval.CertificateCheck{Kind: "learn-then-test", Target: 0.5, Observed: 0.5, Held: &yes, PValue: 0.75},
 			[]string{"this is the recording that the policy was calibrated on"},
 		},
 	} {
@@ -143,7 +113,8 @@ func TestCertificateByHand(t *testing.T) {
 			table, labels := tiny()
 			p, decisions := tinyPolicy()
 			p.Calibration = &policy.Calibration{
-				Certificate: &c.certificate, Recording: policy.Recording{PassesSHA256: sha, Passes: 2},
+				Certificate: &policy.Certificate{Kind: c.kind, Target: c.target, Confidence: 0.95},
+				Recording:   policy.Recording{PassesSHA256: sha, Passes: 2},
 			}
 			o := eval.Options{Classes: abc, Policy: p, Decisions: decisions}
 			if c.change != nil {
@@ -159,12 +130,14 @@ func TestCertificateByHand(t *testing.T) {
 				}
 			}
 			got.Differs = nil
-			same(t, "certificate", got, c.want)
+			same(t, "certificate", got, eval.CertificateCheck{
+				Kind: string(c.kind), Target: c.target, Confidence: 0.95, Observed: c.observed, Held: c.held, PValue: c.pValue,
+			})
 		})
 	}
 }
 
-// TestCertificateWithoutCriticalInputs: there is nothing to hold it against.
+// TestCertificateWithoutCriticalInputs expects no verdict on a certificate.
 func TestCertificateWithoutCriticalInputs(t *testing.T) {
 	for _, kind := range []policy.CertificateKind{policy.LearnThenTest, policy.ConformalRiskControl} {
 		table, labels := tiny()
@@ -221,40 +194,39 @@ func containing(fragment string) func(string) bool {
 	return func(s string) bool { return strings.Contains(s, fragment) }
 }
 
-// TestNotesOnSoundRecordings are few.
+// TestNotesOnSoundRecordings expects few notes.
 func TestNotesOnSoundRecordings(t *testing.T) {
 	passes, labels := gradedRecording(3000, 20, 4)
 	table := table(t, passes, decomp.Spec{Critical: []int{2, 3}, Safe: []int{0, 1}, Variance: decomp.Population})
 	r := evaluate(t, table, labels, eval.Options{Bootstrap: 2})
-	// What is few at the lowest coverages is always said.
+	// The note on the lowest coverages is always there.
 	if len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "fewer than 10 critical inputs") {
 		t.Errorf("notes %q", r.Notes)
 	}
 }
 
-// TestNoteOnFewRetained: of 20 critical inputs a coverage of 0.45 retains 9.
-func TestNoteOnFewRetained(t *testing.T) {
-	passes, labels := gradedRecording(20, 5, 4)
-	r := evaluate(t, table(t, passes, decomp.Spec{Critical: numbers(4)}), labels, eval.Options{})
-	if !slices.ContainsFunc(r.Notes, containing("Up to a coverage of 0.45, entropy (scope all)")) {
-		t.Errorf("notes %q", r.Notes)
-	}
-}
-
-// TestNotesOnTies: cbec of the low-rank recording is 0 for a quarter of it.
-func TestNotesOnTies(t *testing.T) {
-	passes, labels := recording(t, "ctg-lowrank")
-	r := evaluate(t, table(t, passes, ctg), labels, eval.Options{})
-	if !slices.ContainsFunc(r.Notes, containing("Many inputs share one value of maxprob (527 inputs), cbec (528 inputs)")) {
-		t.Errorf("notes %q", r.Notes)
-	}
-}
-
-func TestNoteOnTwoClasses(t *testing.T) {
-	passes, labels := gradedRecording(100, 5, 2)
-	r := evaluate(t, table(t, passes, decomp.Spec{Critical: []int{1}, Safe: []int{0}}), labels, eval.Options{})
-	if !slices.ContainsFunc(r.Notes, containing("With two classes cbec")) {
-		t.Errorf("notes %q", r.Notes)
+// TestNotesOnRecordings has recordings that each lack one thing.
+func TestNotesOnRecordings(t *testing.T) {
+	few, fewLabels := gradedRecording(20, 5, 4) // 20 critical inputs, of which a coverage of 0.45 retains 9
+	two, twoLabels := gradedRecording(100, 5, 2)
+	ties, tiesLabels := recording(t, "ctg-lowrank") // cbec is 0 for a quarter of the inputs
+	for _, c := range []struct {
+		name   string
+		passes eval.Recording
+		labels []int
+		spec   decomp.Spec
+		note   string
+	}{
+		{"few retained", few, fewLabels, decomp.Spec{Critical: numbers(4)}, "Up to a coverage of 0.45, entropy (scope all)"},
+		{"two classes", two, twoLabels, decomp.Spec{Critical: []int{1}, Safe: []int{0}}, "With two classes cbec"},
+		{"ties", ties, tiesLabels, ctg, "Many inputs share one value of maxprob (527 inputs), cbec (528 inputs)"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := evaluate(t, table(t, c.passes, c.spec), c.labels, eval.Options{})
+			if !slices.ContainsFunc(r.Notes, containing(c.note)) {
+				t.Errorf("no note %q in %q", c.note, r.Notes)
+			}
+		})
 	}
 }
 

@@ -22,9 +22,9 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// drawRecording draws passes of any kind, with the hard cases among them: one
-// input, few passes, identical passes, one-hot rows, sets that are empty.
-func drawRecording(t *rapid.T) (*record.Passes, decomp.Spec, []int) {
+// drawRecording draws passes of any kind, with the hard cases among them: one input, few passes,
+// identical passes, one-hot rows, empty sets.
+func drawRecording(t *rapid.T) (eval.Recording, decomp.Spec, []int) {
 	k := rapid.IntRange(2, 5).Draw(t, "K")
 	n := rapid.IntRange(1, 12).Draw(t, "N")
 	s := rapid.IntRange(2, 6).Draw(t, "S")
@@ -70,10 +70,10 @@ func drawRecording(t *rapid.T) (*record.Passes, decomp.Spec, []int) {
 			labels[i] = labels[0]
 		}
 	}
-	return p, spec, labels
+	return fromFile(p), spec, labels
 }
 
-// normalise a row to sum 1; one of zeros becomes one-hot.
+// normalise scales a row to sum 1. A row of zeros becomes one-hot.
 func normalise(row []float64) {
 	sum := 0.0
 	for _, v := range row {
@@ -95,8 +95,8 @@ func numbers(n int) []int {
 	return all
 }
 
-// TestReportsMarshal: whatever the recording, there is no NaN and no infinity,
-// no list is null, and shares are shares.
+// TestReportsMarshal expects no NaN, no infinity and no null list from any recording, and shares
+// within [0,1].
 func TestReportsMarshal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		passes, spec, labels := drawRecording(t)
@@ -115,10 +115,7 @@ func TestReportsMarshal(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r, err := eval.Evaluate(context.Background(), table, labels, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := evaluate(t, table, labels, o)
 		for _, c := range r.Curves.Rows {
 			for _, v := range slices.Concat(c.Low, c.High) {
 				if !(v >= 0 && v <= 1) {
@@ -138,8 +135,7 @@ func TestReportsMarshal(t *testing.T) {
 	})
 }
 
-// drawPolicy whose thresholds may be 0, whose gate may be any, and which may
-// have a certificate.
+// drawPolicy draws a policy with any gate, thresholds that may be 0, and perhaps a certificate.
 func drawPolicy(t *rapid.T, spec decomp.Spec) *policy.Policy {
 	sorted := func(set []int) []int { return slices.Sorted(slices.Values(set)) }
 	p := &policy.Policy{
@@ -169,13 +165,12 @@ func drawPolicy(t *rapid.T, spec decomp.Spec) *policy.Policy {
 	return p
 }
 
-// sharesOf are the fields of a report that are shares of something.
+// sharesOf names the fields of a report that are shares of something.
 var sharesOf = strings.Fields(`accuracy macro_f1 critical_fnr fallback_share all_reliable precision recall f1
 	uncertainty_share coverage critical_error critical_deferred_share error_rate aurc augrc joint_area win_share p
 	critical_fnr_interval miss_share miss_share_interval by_fallback target confidence observed p_value reliable normalised dominant`)
 
-// checkValues of a decoded report: field is the innermost that has a name of
-// its own.
+// checkValues checks a decoded report. field is the innermost field with a name.
 func checkValues(t *rapid.T, field string, v any) {
 	switch v := v.(type) {
 	case nil:
@@ -201,16 +196,13 @@ func checkValues(t *rapid.T, field string, v any) {
 	}
 }
 
-// TestScopePredictedSafe: an input predicted critical is no miss, and as long as
-// there are others to defer it is retained. So scope predicted-safe never
-// misses more than scope all does by the same score at the same coverage.
+// TestScopePredictedSafe expects scope predicted-safe never to miss more than scope all does by the
+// same score at the same coverage. An input predicted critical is no miss, and it is retained while
+// others can be deferred.
 func TestScopePredictedSafe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		table, labels := drawTable(t, rapid.IntRange(0, 5))
-		r, err := eval.Evaluate(context.Background(), table, labels, eval.Options{Coverage: 0.5})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := evaluate(t, table, labels, eval.Options{Coverage: 0.5})
 		predictedCritical := 0
 		for _, k := range table.Predicted {
 			if slices.Contains(table.Spec.Critical, k) {
@@ -266,8 +258,8 @@ func curve(t *rapid.T, r *eval.Report, scope policy.Scope) eval.Curve {
 	return eval.Curve{}
 }
 
-// TestOrderOfInputs: without ties it does not matter in scope all. With them
-// AURC and AUGRC still do not depend on it.
+// TestOrderOfInputs permutes the inputs. Without ties nothing changes in scope all; with ties AURC
+// and AUGRC still do not change.
 func TestOrderOfInputs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ties := rapid.Bool().Draw(t, "ties")
@@ -287,14 +279,8 @@ func TestOrderOfInputs(t *testing.T) {
 			score[to] = table.Scores[decomp.MI][from]
 		}
 		permuted.Scores[decomp.Entropy], permuted.Scores[decomp.MI] = score, score
-		a, err := eval.Evaluate(context.Background(), table, labels, eval.Options{Coverage: 0.5})
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := eval.Evaluate(context.Background(), &permuted, permutedLabels, eval.Options{Coverage: 0.5})
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := evaluate(t, table, labels, eval.Options{Coverage: 0.5})
+		b := evaluate(t, &permuted, permutedLabels, eval.Options{Coverage: 0.5})
 		for r, row := range a.Policies {
 			other := b.Policies[r]
 			if math.Abs(row.AURC-other.AURC) > 1e-12 || math.Abs(row.AUGRC-other.AUGRC) > 1e-12 {
@@ -312,8 +298,8 @@ func TestOrderOfInputs(t *testing.T) {
 	})
 }
 
-// TestBootstrapDoesNotDependOnGoroutines, nor does anything else; another seed
-// is another draw, and more resamples begin with the same ones.
+// TestBootstrapDoesNotDependOnGoroutines expects the same report whatever runs at once. Another
+// seed gives another draw, and more resamples begin with the same ones.
 func TestBootstrapDoesNotDependOnGoroutines(t *testing.T) {
 	passes, labels := gradedRecording(500, 5, 4)
 	table := table(t, passes, decomp.Spec{Critical: []int{2, 3}, Safe: []int{0, 1}})
@@ -361,7 +347,7 @@ func TestEvaluateIsCancelled(t *testing.T) {
 	}
 }
 
-// TestManyClasses: tables of class x class are left out, the rest is there.
+// TestManyClasses expects tables of class by class to be left out, and everything else to be there.
 func TestManyClasses(t *testing.T) {
 	const k = eval.MaxMatrixClasses + 1
 	passes, labels := gradedRecording(40, 3, k)
@@ -377,8 +363,8 @@ func TestManyClasses(t *testing.T) {
 	}
 }
 
-// TestPolicyPath: at the coverage that a policy has, its path retains what it
-// retains, in its own scope.
+// TestPolicyPath expects the ranking of a policy, at the policy's own coverage and scope, to retain
+// what the policy retains.
 func TestPolicyPath(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	passes, labels := recording(t, "ctg-ensemble")

@@ -9,21 +9,19 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// ranking is a one-parameter path from deferring everything to deferring
-// nothing: a coverage c retains the Kept(c, N) inputs with the lowest keys, ties
-// by input order.
+// ranking orders inputs for deferral. A coverage c retains the Kept(c, N) inputs with the lowest
+// keys, ties by input order.
 type ranking struct {
 	Name  string
 	Scope policy.Scope
-	// Key of each input: the higher, the earlier it is deferred.
+	// Key of each input. Inputs with higher keys are deferred earlier.
 	Key []float64
-	// order is the inputs from the first to be retained to the last.
+	// order has the inputs from the first to be retained to the last.
 	order []int32
 }
 
-// newRanking orders inputs by their keys. In scope predicted-safe the inputs
-// predicted critical come first whatever their key, in input order: they are
-// never deferred while another input could be.
+// newRanking orders inputs by their keys. In scope predicted-safe the inputs predicted critical
+// come first whatever their keys, in input order, since they are never deferred.
 func newRanking(t *Table, name string, scope policy.Scope, key []float64) *ranking {
 	r := &ranking{Name: name, Scope: scope, Key: key}
 	if scope == policy.PredictedSafe {
@@ -39,21 +37,20 @@ func newRanking(t *Table, name string, scope policy.Scope, key []float64) *ranki
 	return r
 }
 
-// Gated is a key for two scores of which a gate chooses one: the quantile of
-// the input's score among the inputs whose score the gate chooses too, in
-// (0,1). The two scores are not on one scale, their quantiles are: at coverage
-// c each of the two groups retains its share c.
+// gated returns a key for a gate that chooses between two scores: the mid-rank quantile, in (0,1),
+// of the input's score among the inputs for which the gate chooses the same score. Quantiles put
+// the two scores on one scale: at coverage c each of the two groups retains its share c.
 //
-// In scope predicted-safe the quantiles are among the inputs predicted safe,
-// the only ones that can be deferred.
-func Gated(t *Table, scope policy.Scope, fallsBack []bool, primary, fallback []float64) []float64 {
+// In scope predicted-safe, quantiles are among the inputs predicted safe, which alone can be
+// deferred. falls, primary and fallback have an entry for each input.
+func gated(t *Table, scope policy.Scope, falls []bool, primary, fallback []float64) []float64 {
 	critical := setOf(t.K, t.Spec.Critical)
 	var groups [2][]int32
-	for i := range fallsBack {
+	for i := range falls {
 		if scope == policy.PredictedSafe && critical[t.Predicted[i]] {
 			continue
 		}
-		groups[index(fallsBack[i])] = append(groups[index(fallsBack[i])], int32(i))
+		groups[index(falls[i])] = append(groups[index(falls[i])], int32(i))
 	}
 	key := make([]float64, t.Inputs)
 	for g, score := range [][]float64{primary, fallback} {
@@ -62,8 +59,7 @@ func Gated(t *Table, scope policy.Scope, fallsBack []bool, primary, fallback []f
 	return key
 }
 
-// quantiles writes to key, for each of some inputs, the mid-rank quantile of its
-// score among them.
+// quantiles writes to key, for each of some inputs, the mid-rank quantile of its score among them.
 func quantiles(key []float64, inputs []int32, score []float64) {
 	sortByKey(inputs, score)
 	for from := 0; from < len(inputs); {
@@ -78,10 +74,9 @@ func quantiles(key []float64, inputs []int32, score []float64) {
 	}
 }
 
-// FallsBack reports, for each input, whether a gate hands it to the fallback
-// score at a reliability threshold: where the skewness that the gate reads is
-// above it.
-func FallsBack(t *Table, gate policy.Gate, threshold float64) []bool {
+// fallsBack reports, for each input, whether a gate hands it to the fallback score: where the
+// skewness that the gate reads is above the reliability threshold.
+func fallsBack(t *Table, gate policy.Gate, threshold float64) []bool {
 	falls := make([]bool, t.Inputs)
 	for i := range falls {
 		switch gate {
@@ -96,12 +91,11 @@ func FallsBack(t *Table, gate policy.Gate, threshold float64) []bool {
 	return falls
 }
 
-// ByPolicy is a key for the decisions of a policy: how far its score is above
-// its threshold, as the ratio value/threshold, so that the inputs with keys up
-// to 1 are those that the policy retains. The path multiplies both thresholds
-// by one factor. Identical passes are ranked as the policy handles them, also
-// where its own scope retains the input before that. A policy that observes has no thresholds: its key is Gated.
-func ByPolicy(p *policy.Policy, t *Table, scope policy.Scope, decisions []policy.Decision) []float64 {
+// byPolicy returns a key for the decisions of a policy: the ratio value/threshold, so that the
+// policy retains the inputs with keys up to 1. Other coverages multiply both thresholds by one
+// factor. Inputs with identical passes are ranked as the policy handles them, even where its scope
+// retains them first. A policy that observes has no thresholds, and its key is that of gated.
+func byPolicy(p *policy.Policy, t *Table, scope policy.Scope, decisions []policy.Decision) []float64 {
 	key := make([]float64, len(decisions))
 	if p.Observes() {
 		falls := make([]bool, len(decisions))
@@ -109,7 +103,7 @@ func ByPolicy(p *policy.Policy, t *Table, scope policy.Scope, decisions []policy
 		for i, d := range decisions {
 			falls[i], value[i] = d.Gate == policy.ByFallback, d.Value
 		}
-		return Gated(t, scope, falls, value, value)
+		return gated(t, scope, falls, value, value)
 	}
 	for i, d := range decisions {
 		handling := policy.HandleByScore
@@ -129,9 +123,9 @@ func ByPolicy(p *policy.Policy, t *Table, scope policy.Scope, decisions []policy
 	return key
 }
 
-// candidates are the rankings of a table: the defined scores, the gates of the
-// paper and the given policy, in both scopes. Without a critical set there is
-// neither gate nor scope predicted-safe. Each is made when it is called.
+// candidates returns functions that make the rankings of a table: the defined scores, the gates of
+// the paper and the given policy, in both scopes. Without a critical set there is neither gate nor
+// scope predicted-safe.
 func candidates(t *Table, o Options) []func() *ranking {
 	var all []func() *ranking
 	add := func(name string, scope policy.Scope, key func() []float64) {
@@ -147,12 +141,12 @@ func candidates(t *Table, o Options) []func() *ranking {
 		if primary != nil && fallback != nil {
 			for _, gate := range []policy.Gate{policy.AnyCritical, policy.DecidingClass} {
 				add(string(gate), scope, func() []float64 {
-					return Gated(t, scope, FallsBack(t, gate, o.Reliability), primary, fallback)
+					return gated(t, scope, fallsBack(t, gate, o.Reliability), primary, fallback)
 				})
 			}
 		}
 		if o.Policy != nil {
-			add("policy", scope, func() []float64 { return ByPolicy(o.Policy, t, scope, o.Decisions) })
+			add("policy", scope, func() []float64 { return byPolicy(o.Policy, t, scope, o.Decisions) })
 		}
 	}
 	return all
@@ -165,7 +159,7 @@ func scopes(t *Table) []policy.Scope {
 	return []policy.Scope{policy.AllInputs, policy.PredictedSafe}
 }
 
-// ascending is the inputs in the order of their keys, ties by input order.
+// ascending returns the inputs in the order of their keys, ties by input order.
 func ascending(key []float64) []int32 {
 	order := inputsOf(len(key))
 	sortByKey(order, key)
@@ -182,7 +176,7 @@ func sortByKey(inputs []int32, key []float64) {
 	})
 }
 
-// setOf marks the classes of a set.
+// setOf marks the classes of a set among k classes.
 func setOf(k int, classes []int) []bool {
 	set := make([]bool, k)
 	for _, c := range classes {

@@ -26,7 +26,7 @@ func TestFallsBack(t *testing.T) {
 	}
 }
 
-// TestGated: quantiles among those of one side of the gate, ties at their middle.
+// TestGated expects quantiles among the inputs on one side of the gate, ties at their middle.
 func TestGated(t *testing.T) {
 	table := &eval.Table{Inputs: 6, K: 2, Spec: decomp.Spec{Critical: []int{1}}, Predicted: []int{0, 0, 0, 0, 0, 1}}
 	falls := []bool{false, false, false, true, true, false}
@@ -42,8 +42,7 @@ func TestGated(t *testing.T) {
 	}
 }
 
-// TestGatesHandOver: in a report the gates use c_crit_max and, for those that
-// fall back, cbec.
+// TestGatesHandOver expects gates to use c_crit_max and, for the inputs that fall back, cbec.
 func TestGatesHandOver(t *testing.T) {
 	table, labels := tiny()
 	table.Scores[decomp.CCritMax] = []float64{0.1, 0.2, 0.3, 0.4, 0.5}
@@ -52,13 +51,13 @@ func TestGatesHandOver(t *testing.T) {
 	table.CriticalSkewness = []float64{1, 1, 1, 1, 1}
 	r := evaluate(t, table, labels, eval.Options{Coverage: 0.4, Bootstrap: 10})
 	for scope := range map[policy.Scope]bool{policy.AllInputs: true, policy.PredictedSafe: true} {
-		// All fall back: that is cbec.
+		// All inputs fall back, so that the gate ranks as cbec does.
 		gate, cbec := row(t, r, "any-critical", scope), row(t, r, "cbec", scope)
 		gate.Name, gate.Bootstrap.WinShare, cbec.Bootstrap.WinShare = "cbec", 0, 0
 		same(t, "any-critical", gate, cbec)
 	}
-	// Only input 4 falls back, alone with the quantile 0.5, between those of the
-	// inputs 1 and 2 of four: 0.375 and 0.625.
+	// Input 4 alone falls back, with the quantile 0.5. It comes between inputs 1 and 2 of the other
+	// four, which have 0.375 and 0.625.
 	got := row(t, r, "deciding-class", policy.AllInputs)
 	if got.Retained != 2 || got.CriticalMissed != 1 || got.Accuracy != 0.5 {
 		t.Errorf("of inputs 0 and 1 are retained %+v", got.At)
@@ -69,7 +68,7 @@ func TestGatesHandOver(t *testing.T) {
 	}
 }
 
-// TestByPolicy: keys up to 1 are retained.
+// TestByPolicy expects keys up to 1 for the inputs that the policy retains.
 func TestByPolicy(t *testing.T) {
 	table := &eval.Table{
 		Inputs: 7, K: 2, Predicted: make([]int, 7),
@@ -97,7 +96,7 @@ func TestByPolicy(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 
-	// Without thresholds, the quantiles of what the gate chose.
+	// Without thresholds the key is the quantile of the score that the gate chose.
 	p.Primary.HasThreshold = false
 	observed := make([]policy.Decision, 7)
 	for i := range observed {

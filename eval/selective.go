@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Selective counts what a deferral rule retained of labelled inputs
-// (appendix "Evaluation Metrics for Selective Prediction").
+// Selective counts what a deferral rule retained of labelled inputs (appendix "Evaluation Metrics
+// for Selective Prediction").
 type Selective struct {
 	Inputs   int // all of them
 	Retained int
@@ -16,9 +16,9 @@ type Selective struct {
 	Missed   int // of Critical, those predicted not critical
 }
 
-// Select counts over inputs with true classes labels and predicted classes
-// predicted, of which retained are retained; all three have equal length.
-// Predicting one critical class for another is no miss.
+// Select counts inputs that have a true class, a predicted class and a mark whether they are
+// retained. The three slices must have equal length. Predicting one critical class for another is
+// no miss.
 func Select(labels, predicted []int, retained []bool, critical []int) Selective {
 	s := Selective{Inputs: len(labels)}
 	for i, label := range labels {
@@ -39,17 +39,17 @@ func Select(labels, predicted []int, retained []bool, critical []int) Selective 
 	return s
 }
 
-// Coverage is the share of inputs retained.
+// Coverage returns the share of inputs retained.
 func (s Selective) Coverage() float64 { return share(s.Retained, s.Inputs) }
 
-// Accuracy is the share of retained inputs predicted right (app-acc).
+// Accuracy returns the share of retained inputs that are predicted right (app-acc).
 func (s Selective) Accuracy() float64 { return share(s.Correct, s.Retained) }
 
-// CriticalFNR is the share of the retained critical inputs that were predicted
-// not critical (app-cfnr).
+// CriticalFNR returns the share of the retained critical inputs that are predicted not critical
+// (app-cfnr).
 func (s Selective) CriticalFNR() float64 { return share(s.Missed, s.Critical) }
 
-// share is n/of, and 0 of nothing: print the counts beside it.
+// share returns n/of, and 0 of nothing. Print the counts beside it.
 func share(n, of int) float64 {
 	if of == 0 {
 		return 0
@@ -57,14 +57,13 @@ func share(n, of int) float64 {
 	return float64(n) / float64(of)
 }
 
-// Kept is how many of n inputs a coverage keeps: ceil(coverage*n), where a
-// product that is whole but for rounding counts as whole.
+// Kept returns how many of n inputs a coverage keeps: ceil(coverage*n). Where rounding alone lifts
+// the product above a whole number, that number is kept.
 func Kept(coverage float64, n int) int {
 	return min(max(int(math.Ceil(coverage*float64(n)-1e-9)), 0), n)
 }
 
-// Lowest marks the n inputs with the lowest scores as retained; ties go to the
-// earlier input.
+// Lowest marks the n inputs with the lowest scores. Ties go to the earlier input.
 func Lowest(scores []float64, n int) []bool {
 	order := make([]int, len(scores))
 	for i := range order {
@@ -78,11 +77,10 @@ func Lowest(scores []float64, n int) []bool {
 	return retained
 }
 
-// Threshold is the quantile of scores under which a share coverage of them is
-// retained: the least value between two neighbouring scores (their middle) that
-// retains at least Kept(coverage, n). It is strictly between observed scores,
-// so that no score is decided by rounding, unless the two are neighbours among
-// the numbers; where everything is retained it is the highest score. There must be at least one score.
+// Threshold returns a threshold that retains at least Kept(coverage, n) of n scores, when scores up
+// to it are retained. It is the lowest middle of two neighbouring scores that does, so that no
+// score is decided by rounding; the highest score where everything is retained. There must be at
+// least one score.
 func Threshold(scores []float64, coverage float64) float64 {
 	sorted := slices.Sorted(slices.Values(scores))
 	at := max(Kept(coverage, len(sorted)), 1) - 1

@@ -14,8 +14,9 @@ func TestSelect(t *testing.T) {
 	predicted := []int{0, 1, 1, 1, 0, 0, 0}
 	retained := []bool{true, true, true, true, true, true, false}
 	got := eval.Select(labels, predicted, retained, []int{1, 2})
-	// By hand: 6 retained; right are inputs 0 and 2; critical are 2 to 5, of
-	// which 4 and 5 are predicted 0; 3 is critical for critical: no miss.
+	// Counted by hand: 6 are retained. Inputs 0 and 2 are right. Inputs 2 to 5 are critical; of
+	// them 4 and 5 are predicted 0, and 3 is predicted as the other critical class, which is no
+	// miss.
 	want := eval.Selective{Inputs: 7, Retained: 6, Correct: 2, Critical: 4, Missed: 2}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -81,7 +82,8 @@ func TestThreshold(t *testing.T) {
 	})
 }
 
-// TestThresholdBetweenNeighbours: rounding does not retain the upper one.
+// TestThresholdBetweenNeighbours has two scores without a number between them. Rounding must not
+// retain the upper one.
 func TestThresholdBetweenNeighbours(t *testing.T) {
 	lower := 1 + 0x1p-52
 	upper := 1 + 0x1p-51

@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// ranks of values from 1, the lowest; equal values share the mean of their
-// ranks.
+// ranks returns the ranks of values from 1, the lowest. Equal values share the mean of their ranks.
 func ranks(values []float64) []float64 {
 	ranks := make([]float64, len(values))
 	order := ascending(values)
@@ -24,8 +23,8 @@ func ranks(values []float64) []float64 {
 	return ranks
 }
 
-// pearson is the correlation of two columns of one length, in [-1,1]; 0 where
-// one of them is constant, or empty.
+// pearson returns the correlation of two columns of one length, in [-1,1]. It is 0 where one of
+// them is constant or empty.
 func pearson(a, b []float64) float64 {
 	da, db := deviations(a), deviations(b)
 	var ab, aa, bb float64
@@ -37,9 +36,9 @@ func pearson(a, b []float64) float64 {
 	return max(-1, min(1, ratio(ab, math.Sqrt(aa)*math.Sqrt(bb))))
 }
 
-// deviations of values from their mean, in units of the largest: their squares
-// do not underflow. All 0 where the values are equal, whatever the rounding of
-// their mean.
+// deviations returns the deviations of values from their mean, as shares of the largest, so that
+// their squares do not underflow. All are 0 where the values are equal, even if their mean is
+// rounded.
 func deviations(values []float64) []float64 {
 	d := make([]float64, len(values))
 	if len(values) == 0 || slices.Min(values) == slices.Max(values) {
@@ -56,11 +55,11 @@ func deviations(values []float64) []float64 {
 	return d
 }
 
-// spearman is the correlation of the ranks of two columns of one length.
+// spearman returns the correlation of the ranks of two columns of one length.
 func spearman(a, b []float64) float64 { return pearson(ranks(a), ranks(b)) }
 
-// quantile of ascending values at p in [0,1], linear between two of them (NumPy's
-// default, type 7 of Hyndman and Fan); 0 of none.
+// quantile returns the quantile of ascending values at p in [0,1], linear between two of them
+// (NumPy's default, type 7 of Hyndman and Fan). It is 0 of no values.
 func quantile(sorted []float64, p float64) float64 {
 	if len(sorted) == 0 {
 		return 0
@@ -71,7 +70,7 @@ func quantile(sorted []float64, p float64) float64 {
 	return sorted[low] + (at-float64(low))*(sorted[high]-sorted[low])
 }
 
-// sampleSD is the standard deviation of values, divisor n-1; 0 of fewer than two.
+// sampleSD returns the standard deviation of values, with divisor n-1. It is 0 of fewer than two.
 func sampleSD(values []float64) float64 {
 	m, sum := mean(values), 0.0
 	for _, v := range values {
@@ -80,10 +79,10 @@ func sampleSD(values []float64) float64 {
 	return math.Sqrt(ratio(sum, float64(len(values)-1)))
 }
 
-// tie is the number of values of each of two columns that are equal.
+// tie counts the values of each of two columns that are equal.
 type tie struct{ a, b int }
 
-// ties of two columns from the highest value to the lowest.
+// ties returns the ties of two columns from the highest value to the lowest.
 func ties(a, b []float64) []tie {
 	descending := func(x, y float64) int { return cmp.Compare(y, x) }
 	a, b = slices.SortedFunc(slices.Values(a), descending), slices.SortedFunc(slices.Values(b), descending)
@@ -109,25 +108,24 @@ func ties(a, b []float64) []tie {
 	return all
 }
 
-// separation is how well a score that should be high outside tells two columns
-// apart. All are 0 where either is empty.
+// separation says how well a score tells two columns apart, if it should be higher outside. All
+// figures are 0 where either column is empty.
 type separation struct {
-	// auroc is the chance that an outside value is above an inside one, equal
-	// values counting half.
+	// auroc is the chance that an outside value is above an inside one; equal values count half.
 	auroc float64
-	// aupr is the average precision: the sum over thresholds of the gain in
-	// recall times the precision, a step for each tie.
+	// aupr is the average precision: the sum over thresholds of the gain in recall times the
+	// precision, a step for each tie.
 	aupr float64
-	// fpr95 is the share of inside values at or above the highest threshold that
-	// has at least 0.95 of the outside ones at or above it.
+	// fpr95 is the share of inside values at or above the highest threshold that has at least 0.95
+	// of the outside ones at or above it.
 	fpr95 float64
-	// p is that of the Mann-Whitney test, two-sided, by the normal approximation
-	// with corrections for ties and continuity; 1 where all values are equal.
-	// It underflows, log10p does not.
+	// p is the p-value of the two-sided Mann-Whitney test, by the normal approximation with
+	// corrections for ties and continuity; 1 where all values are equal. It may underflow; log10p
+	// does not.
 	p, log10p float64
 }
 
-// separate compares values inside a distribution with those outside of it.
+// separate compares values inside a distribution with values outside of it.
 func separate(inside, outside []float64) separation {
 	if len(inside) == 0 || len(outside) == 0 {
 		return separation{}
@@ -160,8 +158,8 @@ func separate(inside, outside []float64) separation {
 	return s
 }
 
-// log10Erfc is log10(erfc(x)) for x >= 0; beyond 20 by the asymptotic series,
-// which there is exact to 1e-11.
+// log10Erfc returns log10(erfc(x)) for x >= 0. Beyond 20 it uses the asymptotic series, whose error
+// there is under 1e-11.
 func log10Erfc(x float64) float64 {
 	if x < 20 {
 		return math.Log10(math.Erfc(x))

@@ -36,7 +36,7 @@ func TestCorrelations(t *testing.T) { // scipy.stats.pearsonr, spearmanr
 	near(t, "pearson", pearson(columnA, columnB), 0.9406760310661205, 1e-14)
 	near(t, "spearman", spearman(columnA, columnB), 0.925, 1e-14)
 
-	// The mean of equal values is not exactly their value; that is no variation.
+	// The mean of equal values is rounded. That must not count as variation.
 	constant := slices.Repeat([]float64{0.1}, 7)
 	rising := []float64{1, 2, 3, 4, 5, 6, 7}
 	if got := pearson(constant, rising); got != 0 {
@@ -45,7 +45,7 @@ func TestCorrelations(t *testing.T) { // scipy.stats.pearsonr, spearmanr
 	if got := spearman(nil, nil); got != 0 {
 		t.Errorf("spearman of nothing: %v, want 0", got)
 	}
-	// Squares of these underflow.
+	// The squares of these values underflow.
 	tiny := make([]float64, len(rising))
 	for i, v := range rising {
 		tiny[i] = v * 1e-200
@@ -79,11 +79,10 @@ func TestSeparate(t *testing.T) {
 	inside := []float64{0.1, 0.2, 0.2, 0.3, 0.5, 0.5, 0.05, 0.6, 0.9, 0.15}
 	outside := []float64{0.5, 0.5, 0.7, 0.9, 0.3, 1.2, 0.8}
 	s := separate(inside, outside)
-	// scipy.stats.mannwhitneyu(inside, outside, method='asymptotic'); the AUROC is
-	// its statistic of outside over 70. Average precision by hand: recalls 1/7,
-	// 2/7, ... at thresholds 1.2, .9, .8, .7, .5, .3: 1/7 (1 + 2/3 + 3/4 + 4/5) +
-	// 2/7 6/10 + 1/7 7/12; the last is the first threshold that has 95%, and
-	// five insiders at or above it.
+	// From scipy.stats.mannwhitneyu(inside, outside, method='asymptotic'); the AUROC is its
+	// statistic of outside over 70. Average precision by hand, with recalls 1/7, 2/7 and so on at
+	// thresholds 1.2, .9, .8, .7, .5, .3: 1/7 (1 + 2/3 + 3/4 + 4/5) + 2/7 6/10 + 1/7 7/12. The last
+	// threshold is the first that has 95% of outside, and five inside values are at or above it.
 	near(t, "auroc", s.auroc, 57./70, 1e-14)
 	near(t, "aupr", s.aupr, (1+2./3+3./4+4./5)/7+2./7*6/10+1./7*7/12, 1e-14)
 	near(t, "fpr95", s.fpr95, 0.5, 1e-14)
@@ -93,7 +92,7 @@ func TestSeparate(t *testing.T) {
 	if got := separate(nil, outside); got != (separation{}) {
 		t.Errorf("nothing inside: %+v, want zeros", got)
 	}
-	// 19 of 20 are exactly 95%: the threshold is the 19th highest.
+	// 19 of 20 are exactly 95%, so that the threshold is the 19th highest.
 	var twenty []float64
 	for i := range 20 {
 		twenty = append(twenty, float64(i))
@@ -107,7 +106,8 @@ func TestSeparate(t *testing.T) {
 	}
 }
 
-// mannwhitneyu of 0..1999 and the same shifted; log10 by scipy.stats.norm.logsf.
+// TestMannWhitneyDoesNotUnderflow compares 0..1999 with the same values shifted. Expected: scipy's
+// mannwhitneyu, and log10 by scipy.stats.norm.logsf.
 func TestMannWhitneyDoesNotUnderflow(t *testing.T) {
 	column := make([]float64, 2000)
 	for i := range column {
@@ -126,7 +126,7 @@ func TestMannWhitneyDoesNotUnderflow(t *testing.T) {
 		near(t, "p", s.p, c.p, 1e-10)
 		near(t, "log10p", s.log10p, c.log10p, 1e-12)
 	}
-	// mpmath, 40 digits.
+	// Expected: mpmath with 40 digits.
 	for _, c := range []struct{ x, want float64 }{
 		{20, -175.267938875320355}, {20.1, -177.011620454477766}, {25, -273.08091287799269},
 		{100, -4345.19341568087577}, {1000, -434297.730478405322},
@@ -135,7 +135,7 @@ func TestMannWhitneyDoesNotUnderflow(t *testing.T) {
 	}
 }
 
-// Against definitions that count every pair, and every threshold, anew.
+// TestSeparateProperties compares with definitions that count every pair and every threshold.
 func TestSeparateProperties(t *testing.T) {
 	column := rapid.SliceOfN(rapid.Map(rapid.IntRange(0, 12), func(i int) float64 { return float64(i) / 8 }), 1, 40)
 	rapid.Check(t, func(t *rapid.T) {

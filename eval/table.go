@@ -5,63 +5,70 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"slices"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
-	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// MaxMatrixClasses bounds the classes up to which every pair of classes is
-// computed and tables of class x class are given. Beyond it they would be
-// larger than the recording, and no longer to be looked at.
+// MaxMatrixClasses bounds the classes for which every pair of classes is computed and tables of
+// class by class are given. Beyond it such tables would be larger than the recording, and
+// unreadable.
 const MaxMatrixClasses = 128
 
-// Table is a decomposed recording: a column for each quantity, an entry for
-// each of its N inputs in their order. Entry [i*K+k] of a column over classes
-// is that of input i and class k. decomp.Result has the formula, range and
-// equation of each quantity.
+// Table holds a decomposed recording: a column for each quantity, with an entry for each of its N
+// inputs in their order. Entry [i*K+k] of a column over classes is that of input i and class k.
+// decomp.Result has the formula, range and equation of each quantity.
 type Table struct {
 	Inputs, Passes, K int
 	Spec              decomp.Spec
 
 	Predicted []int
-	// Scores by decomp.Score; nil where the sets do not define one.
+	// Scores by decomp.Score; nil where the class sets do not define the score.
 	Scores          [decomp.NumScores][]float64
 	SumC            []float64
 	ExpectedEntropy []float64
 	C, Skewness     []float64 // over classes
-	// CriticalSkewness is the largest skewness of a critical class, which gate
-	// any-critical reads; DecidingSkewness that of the class that sets
-	// c_crit_max, which gate deciding-class reads. Nil without a critical set.
+	// CriticalSkewness is the largest skewness of a critical class, which gate any-critical reads.
+	// DecidingSkewness is the skewness of the class that sets c_crit_max, which gate deciding-class
+	// reads. Both are nil without a critical set.
 	CriticalSkewness, DecidingSkewness []float64
-	// PairMean [a*K+b] is the mean pair term of classes a and b over the inputs
-	// (app-eij): symmetric, 0 on the diagonal. Nil beyond MaxMatrixClasses.
+	// PairMean [a*K+b] is the mean pair term of classes a and b over the inputs, in nats (app-eij):
+	// symmetric, 0 on the diagonal. Nil beyond MaxMatrixClasses.
 	PairMean []float64
-	// Degenerate: all passes are identical. Saturated: and one-hot.
+	// Degenerate marks inputs whose passes are identical; Saturated marks those of them that are
+	// one-hot.
 	Degenerate, Saturated []bool
 }
 
-// Progress is told how many of how many inputs, or resamples, are done, by
-// several goroutines and not always in order. It may be nil.
+// Progress is called as inputs or resamples are done, from several goroutines and not always in
+// order. It may be nil.
 type Progress func(done, total int)
 
-// NewTable decomposes a recording. AllPairs of the spec is set by the number of
-// classes. An input whose passes are refused is an error that names the file,
-// the input, the pass and the class; nothing is computed around it.
-func NewTable(ctx context.Context, passes *record.Passes, spec decomp.Spec, progress Progress) (*Table, error) {
-	n, k := passes.N, passes.K
-	spec.AllPairs = k <= MaxMatrixClasses
+// NewTable decomposes the passes of a recording. Classes of the spec may be 0, which takes those of
+// the recording; AllPairs is set by their number. If the passes of an input are refused, the error
+// names the recording, the input, the pass and the class.
+func NewTable(ctx context.Context, r Recording, spec decomp.Spec, progress Progress) (*Table, error) {
+	n, k := r.Passes.Inputs, r.Classes
+	if spec.Classes != 0 && spec.Classes != k {
+		return nil, fmt.Errorf("%s has %d classes, expected %d, those of the spec", r.name(), k, spec.Classes)
+	}
+	spec.Classes, spec.AllPairs = k, k <= MaxMatrixClasses
 	plan, err := decomp.NewPlan(spec)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", passes.Name, err)
+		return nil, fmt.Errorf("%s: %w", r.name(), err)
+	}
+	if n < 1 {
+		return nil, fmt.Errorf("%s has no inputs, expected at least one", r.name())
+	}
+	if err := plan.NewBatch().Reset(r.Passes); err != nil {
+		return nil, fmt.Errorf("%s: %w", r.name(), err)
 	}
 	t := &Table{
-		Inputs: n, Passes: passes.S, K: k, Spec: spec,
+		Inputs: n, Passes: r.Passes.Passes, K: k, Spec: spec,
 		Predicted:       make([]int, n),
 		SumC:            make([]float64, n),
 		ExpectedEntropy: make([]float64, n),
@@ -78,10 +85,10 @@ func NewTable(ctx context.Context, passes *record.Passes, spec decomp.Spec, prog
 	if len(spec.Critical) > 0 {
 		t.CriticalSkewness, t.DecidingSkewness = make([]float64, n), make([]float64, n)
 	}
-	sums := make([][]float64, parts(n)) // of pair terms
-	err = inParallel(ctx, passes, progress, func(part int) func(i int) error {
+	sums := make([][]float64, parts(n)) // sums of pair terms, by part
+	err = inParallel(ctx, r, progress, func(part int) func(i int) error {
 		batch, result := plan.NewBatch(), plan.NewResult()
-		resetErr := batch.Reset(tensor(passes))
+		resetErr := batch.Reset(r.Passes)
 		if spec.AllPairs {
 			sums[part] = make([]float64, len(plan.Pairs()))
 		}
@@ -108,8 +115,8 @@ func NewTable(ctx context.Context, passes *record.Passes, spec decomp.Spec, prog
 	return t, nil
 }
 
-// mostSkewness bounds the skewness of Dirichlet rows, which has no cap, so that
-// sums over inputs are finite.
+// mostSkewness bounds the skewness of Dirichlet rows, which has no cap, so that sums over inputs
+// are finite.
 const mostSkewness = 1e300
 
 // set copies the result of input i into the columns.
@@ -135,7 +142,7 @@ func (t *Table) set(i int, r *decomp.Result) {
 	}
 }
 
-// pairMeans is the symmetric matrix of the means of pair terms.
+// pairMeans returns the symmetric matrix of the means of pair terms.
 func pairMeans(plan *decomp.Plan, sums [][]float64, n int) []float64 {
 	k := plan.Classes()
 	mean := make([]float64, k*k)
@@ -150,17 +157,17 @@ func pairMeans(plan *decomp.Plan, sums [][]float64, n int) []float64 {
 	return mean
 }
 
-// Decide is what a policy decides on every input of a recording, by the code
-// that decides online.
-func Decide(ctx context.Context, passes *record.Passes, p *policy.Policy, progress Progress) ([]policy.Decision, error) {
+// Decide returns what a policy decides on every input of a recording, by the code that decides
+// online.
+func Decide(ctx context.Context, r Recording, p *policy.Policy, progress Progress) ([]policy.Decision, error) {
 	model, err := engine.New(p)
 	if err != nil {
 		return nil, err
 	}
-	decisions := make([]policy.Decision, passes.N)
-	err = inParallel(ctx, passes, progress, func(int) func(i int) error {
+	decisions := make([]policy.Decision, r.Passes.Inputs)
+	err = inParallel(ctx, r, progress, func(int) func(i int) error {
 		batch, outcome := model.NewBatch(), model.NewOutcome()
-		resetErr := batch.Reset(tensor(passes))
+		resetErr := batch.Reset(r.Passes)
 		return func(i int) error {
 			if resetErr != nil {
 				return resetErr
@@ -175,11 +182,12 @@ func Decide(ctx context.Context, passes *record.Passes, p *policy.Policy, progre
 	return decisions, err
 }
 
-// inParallel calls a function for every input: each part of neighbouring ones
-// has its own. Errors come with the name of the recording and the number of the
-// input; the first in the recording is the one returned.
-func inParallel(ctx context.Context, passes *record.Passes, progress Progress, start func(part int) func(i int) error) error {
-	n, count := passes.N, parts(passes.N)
+// inParallel cuts the inputs into parts, calls start for each part, and the function that start
+// returns for each input. Errors name the recording and the input. The error of the earliest input
+// is returned.
+func inParallel(ctx context.Context, r Recording, progress Progress, start func(part int) func(i int) error) error {
+	n := r.Passes.Inputs
+	count := parts(n)
 	faults := make([]error, count)
 	var done atomic.Int64
 	var group errgroup.Group
@@ -193,7 +201,7 @@ func inParallel(ctx context.Context, passes *record.Passes, progress Progress, s
 					return ctx.Err()
 				}
 				if err := each(i); err != nil {
-					faults[part] = inputError(passes.Name, i, err)
+					faults[part] = inputError(r.name(), i, err)
 					return nil
 				}
 				if d := done.Add(1); progress != nil && (d%step == 0 || d == int64(n)) {
@@ -214,8 +222,8 @@ func inParallel(ctx context.Context, passes *record.Passes, progress Progress, s
 	return nil
 }
 
-// parts that n inputs are cut into. It does not depend on the machine, so that
-// sums over them do not either.
+// parts returns into how many parts n inputs are cut. The number does not depend on the machine, so
+// that sums over parts do not either.
 func parts(n int) int {
 	const most, fewest = 32, 64 // parts, and inputs that are worth one
 	return max(1, min(most, n/fewest))
@@ -225,35 +233,7 @@ func inputError(name string, i int, err error) error {
 	return fmt.Errorf("%s: input %d: %w", name, i, err)
 }
 
-func tensor(p *record.Passes) decomp.Tensor {
-	t := decomp.Tensor{Passes: p.S, Inputs: p.N, Float32: p.Float32, Float64: p.Float64}
-	if p.Layout == record.NSK {
-		t.Layout = decomp.NSK
-	}
-	return t
-}
-
-// CheckLabels holds labels against the recording that they belong to: one for
-// each input, each the number of a class. Labels that look as if they counted from
-// 1 are asked about.
-func CheckLabels(name string, labels []int, passes *record.Passes) error {
-	if len(labels) != passes.N {
-		return fmt.Errorf("%s: %d labels, expected %d: one for each input of %s", name, len(labels), passes.N, passes.Name)
-	}
-	for i, label := range labels {
-		if label < 0 || label >= passes.K {
-			ask := ""
-			if slices.Min(labels) >= 1 && slices.Max(labels) == passes.K {
-				ask = " (do your labels count from 1?)"
-			}
-			return fmt.Errorf("%s: label %d is %d, expected 0 to %d: %s has %d classes%s", name, i, label, passes.K-1,
-				passes.Name, passes.K, ask)
-		}
-	}
-	return nil
-}
-
-// mean of values; 0 of none.
+// mean returns the mean of values, and 0 of none.
 func mean(values []float64) float64 {
 	sum := 0.0
 	for _, v := range values {
@@ -262,7 +242,7 @@ func mean(values []float64) float64 {
 	return ratio(sum, float64(len(values)))
 }
 
-// ratio is a/b, and 0 where b is 0 or the result is no number.
+// ratio returns a/b, and 0 where b is 0 or the result is no finite number.
 func ratio(a, b float64) float64 {
 	if r := a / b; !math.IsNaN(r) && !math.IsInf(r, 0) {
 		return r
@@ -270,30 +250,30 @@ func ratio(a, b float64) float64 {
 	return 0
 }
 
-// Take makes a table of some inputs, in any order and as often as one likes: a
-// half, or a draw with replacement. PairMean stays that of all inputs.
-func (t *Table) Take(inputs []int) *Table {
-	taken := *t
-	taken.Inputs = len(inputs)
-	taken.Predicted = take(t.Predicted, inputs, 1)
+// Select returns a table of some inputs, in any order and with repetitions: a half, or a draw with
+// replacement. PairMean stays that of all inputs.
+func (t *Table) Select(inputs []int) *Table {
+	selected := *t
+	selected.Inputs = len(inputs)
+	selected.Predicted = pick(t.Predicted, inputs, 1)
 	for s, column := range t.Scores {
-		taken.Scores[s] = take(column, inputs, 1)
+		selected.Scores[s] = pick(column, inputs, 1)
 	}
-	taken.SumC, taken.ExpectedEntropy = take(t.SumC, inputs, 1), take(t.ExpectedEntropy, inputs, 1)
-	taken.C, taken.Skewness = take(t.C, inputs, t.K), take(t.Skewness, inputs, t.K)
-	taken.CriticalSkewness, taken.DecidingSkewness = take(t.CriticalSkewness, inputs, 1), take(t.DecidingSkewness, inputs, 1)
-	taken.Degenerate, taken.Saturated = take(t.Degenerate, inputs, 1), take(t.Saturated, inputs, 1)
-	return &taken
+	selected.SumC, selected.ExpectedEntropy = pick(t.SumC, inputs, 1), pick(t.ExpectedEntropy, inputs, 1)
+	selected.C, selected.Skewness = pick(t.C, inputs, t.K), pick(t.Skewness, inputs, t.K)
+	selected.CriticalSkewness, selected.DecidingSkewness = pick(t.CriticalSkewness, inputs, 1), pick(t.DecidingSkewness, inputs, 1)
+	selected.Degenerate, selected.Saturated = pick(t.Degenerate, inputs, 1), pick(t.Saturated, inputs, 1)
+	return &selected
 }
 
-// take entries of a column of some width; nil stays nil.
-func take[T any](column []T, inputs []int, width int) []T {
+// pick returns the entries of some inputs in a column of the given width, or nil for nil.
+func pick[T any](column []T, inputs []int, width int) []T {
 	if column == nil {
 		return nil
 	}
-	taken := make([]T, 0, len(inputs)*width)
+	selected := make([]T, 0, len(inputs)*width)
 	for _, i := range inputs {
-		taken = append(taken, column[i*width:(i+1)*width]...)
+		selected = append(selected, column[i*width:(i+1)*width]...)
 	}
-	return taken
+	return selected
 }

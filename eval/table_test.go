@@ -13,18 +13,17 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/eval"
-	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// TestTableIsTheResults: every column, against the results one by one.
+// TestTableIsTheResults compares every column with results computed one by one.
 func TestTableIsTheResults(t *testing.T) {
 	passes, _ := recording(t, "ctg-ensemble")
 	var told atomic.Int64
 	spec := ctg
-	spec.Classes = passes.K
+	spec.Classes = passes.Classes
 	table, err := eval.NewTable(t.Context(), passes, spec, func(done, total int) {
-		if total != passes.N {
+		if total != passes.Passes.Inputs {
 			t.Errorf("told of %d inputs", total)
 		}
 		if done == total {
@@ -43,11 +42,11 @@ func TestTableIsTheResults(t *testing.T) {
 		t.Fatal(err)
 	}
 	batch, r := plan.NewBatch(), plan.NewResult()
-	if err := batch.Reset(decomp.Tensor{Passes: passes.S, Inputs: passes.N, Float32: passes.Float32}); err != nil {
+	if err := batch.Reset(passes.Passes); err != nil {
 		t.Fatal(err)
 	}
 	pairs := make([]float64, 3)
-	for i := range passes.N {
+	for i := range passes.Passes.Inputs {
 		if err := batch.Result(i, r); err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +65,7 @@ func TestTableIsTheResults(t *testing.T) {
 			t.Fatalf("input %d differs from %+v", i, r)
 		}
 		for p := range pairs {
-			pairs[p] += r.PairTerm[p] / float64(passes.N)
+			pairs[p] += r.PairTerm[p] / float64(passes.Passes.Inputs)
 		}
 	}
 	same(t, "pair means", table.PairMean, []float64{0, pairs[0], pairs[1], pairs[0], 0, pairs[2], pairs[1], pairs[2], 0})
@@ -76,7 +75,7 @@ func slice(from, n int) func([]float64) []float64 {
 	return func(v []float64) []float64 { return v[from : from+n] }
 }
 
-// TestTableWithoutSets has no critical columns, and no scores that need them.
+// TestTableWithoutSets expects neither critical columns nor scores that need them.
 func TestTableWithoutSets(t *testing.T) {
 	passes, _ := gradedRecording(10, 3, 3)
 	table := table(t, passes, decomp.Spec{})
@@ -86,12 +85,11 @@ func TestTableWithoutSets(t *testing.T) {
 	}
 }
 
-// TestRefusedRows: the error names file, input, pass and class, of the first of
-// them, and it is typed.
+// TestRefusedRows expects a typed error that names file, input, pass and class of the first fault.
 func TestRefusedRows(t *testing.T) {
 	passes, _ := gradedRecording(500, 4, 3)
 	for _, i := range []int{433, 77, 499} {
-		passes.Float32[passes.Offset(2, i)+1] = float32(math.NaN())
+		passes.Passes.Float32[(2*500+i)*3+1] = float32(math.NaN())
 	}
 	p := &policy.Policy{
 		Name: "m", Classes: abc, Kind: policy.Probabilities, SumTolerance: 1e-3,
@@ -116,7 +114,7 @@ func TestRefusedRows(t *testing.T) {
 	}
 }
 
-// TestDecide decides as the engine does.
+// TestDecide compares with decisions of the engine.
 func TestDecide(t *testing.T) {
 	passes, _ := recording(t, "ctg-lowrank")
 	p := &policy.Policy{
@@ -134,7 +132,7 @@ func TestDecide(t *testing.T) {
 		t.Fatal(err)
 	}
 	batch, outcome := model.NewBatch(), model.NewOutcome()
-	if err := batch.Reset(decomp.Tensor{Passes: passes.S, Inputs: passes.N, Float32: passes.Float32}); err != nil {
+	if err := batch.Reset(passes.Passes); err != nil {
 		t.Fatal(err)
 	}
 	seen := map[policy.Action]bool{}
@@ -153,30 +151,30 @@ func TestDecide(t *testing.T) {
 }
 
 func TestCheckLabels(t *testing.T) {
-	passes := &record.Passes{Name: "p.npy", N: 3, K: 2}
 	for _, c := range []struct {
 		labels   []int
 		fragment string
 	}{
 		{[]int{0, 1, 1}, ""},
-		{[]int{0, 1}, "y.npy: 2 labels, expected 3: one for each input of p.npy"},
-		{[]int{0, 1, 2}, "y.npy: label 2 is 2, expected 0 to 1: p.npy has 2 classes"},
-		{[]int{0, -1, 1}, "y.npy: label 1 is -1"},
-		{[]int{1, 2, 1}, "y.npy: label 1 is 2, expected 0 to 1: p.npy has 2 classes (do your labels count from 1?)"},
+		{[]int{0, 1}, "2 labels, expected 3: one for each input of p.npy"},
+		{[]int{0, 1, 2}, "label 2 is 2, expected 0 to 1: p.npy has 2 classes"},
+		{[]int{0, -1, 1}, "label 1 is -1"},
+		{[]int{1, 2, 1}, "label 1 is 2, expected 0 to 1: p.npy has 2 classes (do your labels count from 1?)"},
 		{[]int{1, 3, 1}, "p.npy has 2 classes$"},
 		{[]int{0, 2, 1}, "p.npy has 2 classes$"},
 	} {
-		err := eval.CheckLabels("y.npy", c.labels, passes)
+		r := eval.Recording{Name: "p.npy", Classes: 2, Passes: decomp.Tensor{Inputs: 3}, Labels: c.labels}
+		err := r.CheckLabels()
 		if (err == nil) != (c.fragment == "") || err != nil && !strings.Contains(err.Error()+"$", c.fragment) {
 			t.Errorf("%v: error %v, want %q", c.labels, err, c.fragment)
 		}
 	}
 }
 
-// TestConcentrationsNearZero have a skewness beyond any number.
+// TestConcentrationsNearZero has concentrations whose skewness overflows.
 func TestConcentrationsNearZero(t *testing.T) {
 	rows := slices.Repeat([]float64{math.SmallestNonzeroFloat64, 1}, 4)
-	passes := &record.Passes{Name: "tiny", S: 1, N: 4, K: 2, Float64: rows}
+	passes := eval.Recording{Name: "tiny", Classes: 2, Passes: decomp.Tensor{Passes: 1, Inputs: 4, Float64: rows}}
 	table := table(t, passes, decomp.Spec{Kind: decomp.Dirichlet, Critical: []int{0}, Safe: []int{1}})
 	r := evaluate(t, table, []int{0, 1, 0, 1}, eval.Options{Bootstrap: 2})
 	if _, err := json.Marshal(r); err != nil {

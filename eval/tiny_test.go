@@ -1,20 +1,23 @@
 package eval_test
 
 import (
-	"encoding/json"
+	"context"
 	"fmt"
-	"math"
-	"reflect"
 	"slices"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// tiny is a recording of five inputs that can be followed by hand; b and c are
-// critical. Input 1 is missed, 2 is critical for critical, 4 is a false alarm.
+// tiny returns a recording of five inputs that can be followed by hand. Classes b and c are
+// critical. Input 1 is missed, 2 is critical and predicted as the other critical class, 4 is a
+// false alarm.
 func tiny() (*eval.Table, []int) {
 	t := &eval.Table{
 		Inputs: 5, Passes: 2, K: 3,
@@ -45,19 +48,19 @@ func tiny() (*eval.Table, []int) {
 	return t, []int{0, 1, 2, 1, 0}
 }
 
-func evaluate(t testing.TB, table *eval.Table, labels []int, o eval.Options) *eval.Report {
+func evaluate(t rapid.TB, table *eval.Table, labels []int, o eval.Options) *eval.Report {
 	t.Helper()
 	if o.Coverage == 0 {
 		o.Coverage = 0.8
 	}
-	r, err := eval.Evaluate(t.Context(), table, labels, o)
+	r, err := eval.Evaluate(context.Background(), table, labels, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-// row of a report.
+// row returns a row of a report.
 func row(t testing.TB, r *eval.Report, name string, scope policy.Scope) eval.Row {
 	t.Helper()
 	for _, row := range r.Policies {
@@ -72,64 +75,19 @@ func row(t testing.TB, r *eval.Report, name string, scope policy.Scope) eval.Row
 // same compares two values, numbers to 1e-12.
 func same(t *testing.T, what string, got, want any) {
 	t.Helper()
-	if !alike(reflect.ValueOf(got), reflect.ValueOf(want)) {
-		g, _ := json.Marshal(got)
-		w, _ := json.Marshal(want)
-		t.Errorf("%s:\n got %s\nwant %s", what, g, w)
+	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-12), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
-}
-
-func alike(a, b reflect.Value) bool {
-	if a.Kind() != b.Kind() {
-		return false
-	}
-	switch a.Kind() {
-	case reflect.Pointer:
-		if a.IsNil() || b.IsNil() {
-			return a.IsNil() && b.IsNil()
-		}
-		return alike(a.Elem(), b.Elem())
-	case reflect.Float64:
-		return math.Abs(a.Float()-b.Float()) <= 1e-12
-	case reflect.Slice, reflect.Array:
-		if a.Len() != b.Len() {
-			return false
-		}
-		for i := range a.Len() {
-			if !alike(a.Index(i), b.Index(i)) {
-				return false
-			}
-		}
-		return true
-	case reflect.Struct:
-		for i := range a.NumField() {
-			if !alike(a.Field(i), b.Field(i)) {
-				return false
-			}
-		}
-		return true
-	case reflect.Map:
-		if a.Len() != b.Len() {
-			return false
-		}
-		for _, k := range a.MapKeys() {
-			if v := b.MapIndex(k); !v.IsValid() || !alike(a.MapIndex(k), v) {
-				return false
-			}
-		}
-		return true
-	}
-	return a.Equal(b)
 }
 
 var abc = []string{"a", "b", "c"}
 
-// TestClassificationByHand: of five inputs 0 and 3 are right.
+// TestClassificationByHand has five inputs, of which 0 and 3 are right.
 func TestClassificationByHand(t *testing.T) {
 	table, labels := tiny()
 	r := evaluate(t, table, labels, eval.Options{Classes: abc})
 	same(t, "matrix", r.Matrix, [][]int{{1, 0, 1}, {1, 1, 0}, {0, 1, 0}})
-	// Mean entropies: (0.1+0.5)/2, (0.2+0.4)/2, 0.3.
+	// Mean entropies are (0.1+0.5)/2, (0.2+0.4)/2 and 0.3.
 	same(t, "classes", r.Classes, []eval.Class{
 		{Name: "a", Safe: true, Support: 2, Predicted: 2, Precision: 0.5, Recall: 0.5, F1: 0.5,
 			Uncertainty: 0.3, UncertaintyShare: 1. / 3},
@@ -138,14 +96,13 @@ func TestClassificationByHand(t *testing.T) {
 		{Name: "c", Critical: true, Support: 1, Predicted: 1, Uncertainty: 0.3, UncertaintyShare: 1. / 3},
 	})
 	s := r.Summary
-	// Squared distances 1+1+4 = 6. Grades sum to 4 on both sides, squares to 6: if
-	// independent 6+6-2*4*4/5 = 5.6.
+	// Squared distances sum to 1+1+4 = 6. Grades sum to 4 on both sides and their squares to 6, so
+	// that independent grades would give 6+6-2*4*4/5 = 5.6.
 	same(t, "summary", []float64{s.Accuracy, s.MacroF1, s.QWK, s.CriticalFNR, float64(s.Critical), float64(s.Missed)},
 		[]float64{0.4, 1. / 3, 1 - 6/5.6, 1. / 3, 3, 1})
 }
 
-// TestPrecisionAndRecallByHand: were input 2 of class b, its other class would
-// have no input at all.
+// TestPrecisionAndRecallByHand gives input 2 the label b, so that class c has no input.
 func TestPrecisionAndRecallByHand(t *testing.T) {
 	table, labels := tiny()
 	labels[2] = 1
@@ -153,7 +110,7 @@ func TestPrecisionAndRecallByHand(t *testing.T) {
 	b, c := r.Classes[1], r.Classes[2]
 	same(t, "b", []float64{b.Precision, b.Recall, b.F1}, []float64{1, 2. / 3, 0.8})
 	same(t, "c", []float64{c.Precision, c.Recall, c.F1, c.Uncertainty}, []float64{0, 0, 0, 0})
-	// (F1 of a 0.5, b 0.8, c 0); entropies of b 0.2, 0.3, 0.4.
+	// F1 is 0.5 for a, 0.8 for b and 0 for c. The entropies of b are 0.2, 0.3 and 0.4.
 	same(t, "all", []float64{r.Summary.MacroF1, b.Uncertainty, b.UncertaintyShare}, []float64{1.3 / 3, 0.3, 0.5})
 }
 
@@ -163,13 +120,13 @@ func TestSelectiveByHand(t *testing.T) {
 	if len(r.Policies) != 4 { // two scores, no gates, two scopes
 		t.Fatalf("%d rows", len(r.Policies))
 	}
-	// Inputs 0, 1, 2 are retained. F1 of a: 2*1/(1+2).
+	// Inputs 0, 1 and 2 are retained. F1 of a is 2*1/(1+2).
 	at := eval.At{
 		Coverage: 0.6, Retained: 3, CriticalFNR: 0.5, CriticalError: 1, Accuracy: 1. / 3, MacroF1: 2. / 9,
 		CriticalRetained: 2, CriticalMissed: 1, CriticalDeferredShare: 1. / 3,
 	}
-	// AUSC and the joint area are those of NumPy. Errors in the order of entropy
-	// are 0, 1, 2, 2, 3; in that of MI, in expectation, 0.5, 1, 2, 3, 3.
+	// AUSC and the joint area were computed with NumPy. In the order of entropy the errors are 0,
+	// 1, 2, 2, 3; in the order of MI they are, in expectation, 0.5, 1, 2, 3, 3.
 	same(t, "entropy", row(t, r, "entropy", policy.AllInputs), eval.Row{
 		Name: "entropy", Scope: policy.AllInputs, At: at,
 		AUSC: eval.AUSC{CriticalFNR: 0.4336264656616414, CriticalError: 0.6667504187604689, ErrorRate: 0.4530402010050251},
@@ -180,7 +137,7 @@ func TestSelectiveByHand(t *testing.T) {
 		AUSC: eval.AUSC{CriticalFNR: 0.46704355108877715, CriticalError: 0.7335845896147404, ErrorRate: 0.5031658291457286},
 		AURC: (0.5 + 1./2 + 2./3 + 3./4 + 3./5) / 5, AUGRC: (0.25 + 0.75 + 1.5 + 2.5 + 3) / 25, JointArea: 0.2665410385259631,
 	})
-	// Inputs 2, 3, 4 are predicted critical and come first: nothing is missed.
+	// Inputs 2, 3 and 4 are predicted critical and come first: nothing is missed.
 	same(t, "entropy, predicted-safe", row(t, r, "entropy", policy.PredictedSafe).At, eval.At{
 		Coverage: 0.6, Retained: 3, CriticalError: 0.5, Accuracy: 1. / 3, MacroF1: (2 * 1. / (1 + 2)) / 3,
 		CriticalRetained: 2, CriticalDeferredShare: 1. / 3,
@@ -205,8 +162,7 @@ func TestSelectiveByHand(t *testing.T) {
 	}
 }
 
-// TestBootstrapAtCoverageByHand: where every input fares alike, every resample
-// does.
+// TestBootstrapAtCoverageByHand has inputs that are all alike, so that all resamples are.
 func TestBootstrapAtCoverageByHand(t *testing.T) {
 	always := func(v float64) eval.Interval { return eval.Interval{Mean: v, Low: v, High: v} }
 	for _, c := range []struct {
@@ -233,15 +189,16 @@ func TestApproximationByHand(t *testing.T) {
 	table, labels := tiny()
 	r := evaluate(t, table, labels, eval.Options{Classes: abc})
 	s := r.Summary
-	// Correlations are those of SciPy; 1.2/1.0; two passes.
+	// Correlations were computed with SciPy. The inflation is 1.2/1.0, and two passes give the
+	// factor.
 	same(t, "correlations", []float64{s.Pearson, s.Spearman, s.ResidualSkewness, s.Inflation, s.Factor},
 		[]float64{0.2439750182371333, 0.027777777777777776, -0.30779350562554625, 1.2, 2})
-	// Above 0.3 are inputs 1 and 2, under it 0 and 4; input 3 is at it.
+	// Inputs 1 and 2 are above 0.3, inputs 0 and 4 under it; input 3 is exactly there.
 	same(t, "shares", []float64{s.FallbackShare, s.AllReliable}, []float64{0.4, 0.4})
 	if s.Degenerate != 1 || s.Saturated != 0 {
 		t.Errorf("%d degenerate, %d saturated", s.Degenerate, s.Saturated)
 	}
-	// Residuals 0.1, 0.3, 0, 0, -0.2; largest skewness 0.1, 0.4, 0.6, 0.3, 0.
+	// Residuals are 0.1, 0.3, 0, 0 and -0.2; the largest skewness is 0.1, 0.4, 0.6, 0.3 and 0.
 	bounds := []float64{0.1, 0.2, 0.3, 0.5}
 	want := []eval.ResidualBin{
 		{N: 2, Mean: -0.05, Relative: -0.1 / 0.3}, {Above: 0.1}, {Above: 0.2, N: 1}, {Above: 0.3, N: 1, Mean: 0.3, Relative: 3},
@@ -254,7 +211,7 @@ func TestApproximationByHand(t *testing.T) {
 		bin.UpTo = nil
 		same(t, fmt.Sprintf("residual bin %d", b), bin, want[b])
 	}
-	// Of b: 0, 0.05, 0.1, 0.2, 0.3; for true b the inputs 1 and 3.
+	// The skewness of b is 0, 0.05, 0.1, 0.2 and 0.3; inputs 1 and 3 are of the true class b.
 	of := r.Skewness[1]
 	same(t, "skewness", of.SkewnessOf, eval.SkewnessOf{Median: 0.1, Mean: 0.13, P90: 0.26,
 		Reliable: map[string]float64{"0.1": 0.4, "0.2": 0.6, "0.3": 0.8, "0.5": 1}})
@@ -285,14 +242,14 @@ func TestDiagnosisByHand(t *testing.T) {
 	})
 }
 
-// TestPaperRuleByHand: c_crit_max is in the order of entropy, cbec in its
-// reverse, which misses nothing up to the last but one input.
+// TestPaperRuleByHand orders c_crit_max as entropy and cbec in reverse. The reverse misses nothing
+// up to the last input but one.
 func TestPaperRuleByHand(t *testing.T) {
 	table, labels := tiny()
 	table.DecidingSkewness = table.CriticalSkewness
 	table.Scores[decomp.CCritMax] = []float64{1, 2, 3, 4, 5}
 	table.Scores[decomp.CBEC] = []float64{5, 4, 3, 2, 1}
-	// Medians of b and c are 0.1 and 0.3.
+	// The medians of b and c are 0.1 and 0.3.
 	for _, c := range []struct {
 		reliability float64
 		score       string

@@ -14,6 +14,7 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
+// TestGo runs the Go example. It must print a decision for every input, and the cause of a failure.
 func TestGo(t *testing.T) {
 	t.Parallel()
 	socket := "unix:" + filepath.Join(t.TempDir(), "ckd.sock")
@@ -45,8 +46,7 @@ func TestGo(t *testing.T) {
 	}
 }
 
-// renamed is a daemon whose policy is replaced by one with other names while the second
-// batch is under way.
+// renamed fakes a daemon whose policy gets other class names during the second batch.
 type renamed struct {
 	ckdv1.UnimplementedUncertaintyServiceServer
 
@@ -98,7 +98,8 @@ func (f *renamed) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStrea
 	}
 }
 
-// Classes have the names of the policy that decided, also after it was replaced.
+// TestGoFollowsNames replaces the policy between two batches. Classes must have the names of the
+// policy that decided.
 func TestGoFollowsNames(t *testing.T) {
 	t.Parallel()
 	r := run(t, goExample, "--addr", serveFake(t, &renamed{}), "--inputs", "2")

@@ -11,15 +11,14 @@ import (
 	"time"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
+	"github.com/ckd-project/ckd/internal/timed"
 )
 
-// TestIntegrate runs every command that docs/integrate.md shows, from the project's
-// root, in order. Ports are those of the daemons that its own commands started, and
-// files that they write are in a folder of the test.
+// TestIntegrate runs every command of docs/integrate.md in order, from the project's root. It
+// replaces ports by those of the daemons that the page starts, and writes files to a temporary
+// folder.
 func TestIntegrate(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the commands of the page take seconds")
-	}
+	timed.Full(t)
 	t.Parallel()
 	text, err := os.ReadFile("../docs/integrate.md")
 	if err != nil {
@@ -42,18 +41,18 @@ func TestIntegrate(t *testing.T) {
 	}
 }
 
-// commands are the lines of a block; what ends in a backslash, or begins with a
-// blank, goes together.
+// commands returns the commands of a block. A line that ends in a backslash goes on in the next,
+// and a line that begins with a blank continues the one before.
 func commands(block string) []string {
 	block = strings.ReplaceAll(block, "\\\n", " ")
 	return strings.Split(strings.TrimSpace(regexp.MustCompile(`\n +`).ReplaceAllString(block, " ")), "\n")
 }
 
-// page is where the commands of a page run.
+// page runs the commands of a page.
 type page struct {
 	t     *testing.T
-	dir   string            // for files
-	ports map[string]string // as the page has them, and as they are
+	dir   string            // holds the files that commands write
+	ports map[string]string // the port in use for each port of the page
 }
 
 func newPage(t *testing.T) *page {
@@ -83,7 +82,7 @@ var (
 )
 
 func (p *page) run(t *testing.T, line string) {
-	// Twice: one match ends where the next begins.
+	// Two passes are needed, because one match ends where the next begins.
 	command := ownFile.ReplaceAllString(ownFile.ReplaceAllString(line, "${1}"+p.dir+"/$2$3"), "${1}"+p.dir+"/$2$3")
 	words := strings.Fields(command)
 	name := words[0]
@@ -109,7 +108,7 @@ func (p *page) run(t *testing.T, line string) {
 		case "go", "ckd":
 		default:
 			if _, err := exec.LookPath(name); err != nil {
-				lacks(t, "%s is not installed", name)
+				testbed.Lacks(t, "%s is not installed", name)
 			}
 		}
 		for _, a := range address.FindAllStringSubmatch(command, -1) {
@@ -135,10 +134,10 @@ func (p *page) run(t *testing.T, line string) {
 	})
 }
 
-// serve starts a daemon as the page does, on free ports.
+// serve starts a daemon of the page on free ports.
 func (p *page) serve(args []string) {
 	p.t.Helper()
-	ports := map[string]string{} // that the page has, by their flags
+	ports := map[string]string{} // ports of the page, by flag
 	var free []string
 	for i := 0; i < len(args); i += 2 {
 		flag, value := args[i], args[i+1]
@@ -147,9 +146,9 @@ func (p *page) serve(args []string) {
 		} else if !filepath.IsAbs(value) {
 			value = "../" + value
 		} else if _, err := os.Stat(value); err != nil {
-			lacks(p.t, "a command before this one did not run: %v", err)
+			testbed.Lacks(p.t, "a command before this one did not run: %v", err)
 		}
-		if flag != "--listen" && flag != "--admin" { // which are free ones anyway
+		if flag != "--listen" && flag != "--admin" { // serveOn gives these free ports
 			free = append(free, flag, value)
 		}
 	}

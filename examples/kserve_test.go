@@ -16,11 +16,10 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/internal/strictyaml"
 )
 
-// manifest is one document of a file, as far as the test looks at it.
+// manifest holds the parts of a document that the test looks at.
 type manifest struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string
@@ -65,7 +64,7 @@ type selector struct {
 	MatchLabels map[string]string `yaml:"matchLabels"`
 }
 
-// manifests reads every document of the example, strictly.
+// manifests reads every document of the example strictly.
 func manifests(t *testing.T) map[string]manifest {
 	t.Helper()
 	found := map[string]manifest{}
@@ -97,6 +96,8 @@ func manifests(t *testing.T) map[string]manifest {
 	return found
 }
 
+// TestKServe checks that the manifests fit together: the daemon, its policy and flags, and the graph
+// that calls it.
 func TestKServe(t *testing.T) {
 	m := manifests(t)
 	for kind, version := range map[string]string{
@@ -108,7 +109,7 @@ func TestKServe(t *testing.T) {
 		}
 	}
 
-	// The policy is good, and the flags are those of the daemon.
+	// The policy is valid, and the daemon has all flags.
 	policy := filepath.Join(t.TempDir(), "policy.yaml")
 	if err := os.WriteFile(policy, []byte(m["ConfigMap ckd-policy"].Data["fetal-health.yaml"]), 0o600); err != nil {
 		t.Fatal(err)
@@ -139,7 +140,7 @@ func TestKServe(t *testing.T) {
 		}
 	}
 
-	// The graph calls the service that there is, and takes no failure for an answer.
+	// The graph calls the right service and does not take a failure for an answer.
 	service := m["Service ckd"]
 	url := fmt.Sprintf("http://%s.%s.svc.cluster.local:%d/v2/models/fetal-health/infer",
 		service.Metadata.Name, service.Metadata.Namespace, service.Spec.Ports[0].Port)
@@ -161,8 +162,7 @@ func TestKServe(t *testing.T) {
 	}
 }
 
-// fits holds what the flags let clients make the daemon hold against the container's
-// memory.
+// fits checks that what clients can make the daemon hold fits the container's memory.
 func fits(t *testing.T, args []string, memory string) {
 	t.Helper()
 	flag := func(name string) int {
@@ -178,7 +178,7 @@ func fits(t *testing.T, args []string, memory string) {
 		t.Errorf("no flag --%s", name)
 		return 0
 	}
-	const bodies = 2 * 256 << 20 // of HTTP, and what they decode to
+	const bodies = 2 * 256 << 20 // bodies over HTTP, and as much again decoded
 	gigabytes, err := strconv.Atoi(strings.TrimSuffix(memory, "Gi"))
 	if err != nil {
 		t.Fatal(err)
@@ -189,11 +189,11 @@ func fits(t *testing.T, args []string, memory string) {
 	}
 }
 
-// The transformer gives the daemon's decisions for what the classifier answered. An
-// input that is refused, and all where the daemon is away, are deferred.
+// TestKServeTransformer checks that the transformer appends the daemon's decisions to the
+// classifier's answer. It must defer a refused input, and all inputs while the daemon is away.
 func TestKServeTransformer(t *testing.T) {
 	python := python(t, "numpy")
-	d := serveHTTP(t)
+	d := serve(t, "--http", "127.0.0.1:0")
 	url := d.HTTP + "/v2/models/fetal-health/infer"
 	transform := func(url string) (answer struct {
 		ID              string
@@ -211,9 +211,9 @@ func TestKServeTransformer(t *testing.T) {
 		return answer
 	}
 	a := transform(url)
-	for i, want := range decisions(t, d.GRPC[0]) {
+	for i, want := range decisions(t, d.GRPC[0])[:inputs] {
 		switch {
-		case i == 1 || i == 2: // whose passes are spoilt
+		case i == 1 || i == 2: // inputs with spoilt passes
 			if !a.Defer[i] || !strings.Contains(a.Error[i], "expected") {
 				t.Errorf("input %d: %s, defer %v, %q; expected that it is deferred, and why", i, a.Decision[i], a.Defer[i], a.Error[i])
 			}
@@ -237,10 +237,10 @@ func everyDeferred(t *testing.T, what string, deferred []bool, errors []string, 
 	}
 }
 
-// The graph gives the caller the daemon's decisions, what was predicted, and what the
-// classifier answered beside the passes.
+// TestKServeGraph checks that the graph returns the daemon's decisions, the predicted classes, and
+// what the classifier answered beside the passes.
 func TestKServeGraph(t *testing.T) {
-	d := serveHTTP(t)
+	d := serve(t, "--http", "127.0.0.1:0")
 	label := fmt.Sprintf(`{"name":"label","datatype":"BYTES","shape":[%d],"parameters":{"content_type":"str"},"data":["a b"%s]}`, inputs, strings.Repeat(`, "\u00e4"`, inputs-1))
 	logits := `{"name":"logits","datatype":"BF16","shape":[1,2],"data":[[0.50, -3e2]]}`
 	classifier := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -284,7 +284,7 @@ func TestKServeGraph(t *testing.T) {
 		top := slices.Index(sums[:], slices.Max(sums[:]))
 		predicted, classes = append(predicted, top), append(classes, []string{"normal", "suspect", "pathologic"}[top])
 	}
-	for name, want := range map[string]any{"decision": decisions(t, d.GRPC[0]), "predicted": predicted, "predicted_class": classes} {
+	for name, want := range map[string]any{"decision": decisions(t, d.GRPC[0])[:inputs], "predicted": predicted, "predicted_class": classes} {
 		if text, err := json.Marshal(want); err != nil || said[name] != string(text) || names[name] != 1 {
 			t.Errorf("%s, %d times: %s, want %s", name, names[name], said[name], text)
 		}
@@ -294,8 +294,8 @@ func TestKServeGraph(t *testing.T) {
 	}
 }
 
-// route does what KServe's router does with the steps of the example's graph: it posts
-// the answer of each to the next as it is, without its headers, and stops at a failure.
+// route runs the steps of the example's graph as KServe's router does: it posts each answer to the
+// next step unchanged, without its headers, and stops at a failure.
 func route(t *testing.T, body string, address func(service, path string) string) (code int, answer string) {
 	t.Helper()
 	for _, step := range manifests(t)["InferenceGraph fetal-health"].Spec.Nodes["root"].Steps {
@@ -321,13 +321,7 @@ func route(t *testing.T, body string, address func(service, path string) string)
 	return code, body
 }
 
-// serveHTTP starts a daemon that serves HTTP too.
-func serveHTTP(t *testing.T) *testbed.Daemon {
-	t.Helper()
-	return serve(t, "--http", "127.0.0.1:0")
-}
-
-// recordedJSON is the passes of the first inputs, [inputs][passes][classes].
+// recordedJSON returns the passes of the first inputs as JSON, [inputs][passes][classes].
 func recordedJSON(t *testing.T) string {
 	t.Helper()
 	text, err := json.Marshal(recorded(t))

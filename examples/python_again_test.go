@@ -24,13 +24,13 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// fickle is a daemon that answers some inputs, refuses others for want of room, and
-// breaks its streams.
+// fickle fakes a daemon that answers some inputs, refuses others for lack of room, and breaks its
+// streams.
 type fickle struct {
 	ckdv1.UnimplementedUncertaintyServiceServer
 
 	mu     sync.Mutex
-	groups []string // of each stream: the ids, and the first value of every row of every pass
+	groups []string // of each stream: the ids, then the first value of each row of each pass
 }
 
 func (f *fickle) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStreamServer) error {
@@ -69,10 +69,10 @@ func (f *fickle) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStream
 		results = append(results, outcome)
 	}
 	switch n {
-	case 1: // b alone is answered, and d with what does not pass
+	case 1: // answer b, and refuse d for good; then break the stream
 		add(1, decided(ckdv1.Action_ACTION_RETAIN))
 		add(3, &ckdv1.Result{Outcome: &ckdv1.Result_Error{Error: noRoom(false).Proto()}})
-	case 2: // of a and c, c is
+	case 2: // of a and c, answer c, and refuse a for now
 		add(1, decided(ckdv1.Action_ACTION_DEFER))
 		add(0, &ckdv1.Result{Outcome: &ckdv1.Result_Error{Error: noRoom(true).Proto()}})
 	default:
@@ -84,7 +84,7 @@ func (f *fickle) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStream
 	if n == 1 {
 		return status.Error(codes.Unavailable, "gone")
 	}
-	_, err := stream.Recv() // the client ends it
+	_, err := stream.Recv() // wait until the client ends the stream
 	return err
 }
 
@@ -94,7 +94,8 @@ func decided(action ckdv1.Action) *ckdv1.Result {
 	}}}
 }
 
-// noRoom is a refusal that passes, or that of an input which alone is too large.
+// noRoom returns a refusal for lack of room: a retryable one, or one of an input that exceeds the
+// budget by itself.
 func noRoom(passes bool) *status.Status {
 	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{Domain: "ckd.v1", Reason: "OUT_OF_MEMORY_BUDGET"}}
 	if passes {
@@ -107,7 +108,7 @@ func noRoom(passes bool) *status.Status {
 	return st
 }
 
-// serveFake serves until the end of the test, and returns the address.
+// serveFake serves until the end of the test and returns the address.
 func serveFake(t *testing.T, fake ckdv1.UncertaintyServiceServer) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -125,15 +126,12 @@ func serveFake(t *testing.T, fake ckdv1.UncertaintyServiceServer) string {
 	return listener.Addr().String()
 }
 
-// Only what has no answer is sent again, with its own passes.
+// TestPythonSendsAgain checks that after a break only inputs without an answer are sent again, each
+// with its own passes.
 func TestPythonSendsAgain(t *testing.T) {
 	t.Parallel()
-	python := python(t, "grpc", "google.protobuf", "numpy")
 	f := &fickle{}
-	r := run(t, python, "-c", `
-import sys
-sys.path.insert(0, "python")
-import ckd, numpy
+	r := script(t, `
 passes = [numpy.array([[10 * s + i, 0] for i in range(4)]) for s in range(2)]
 with ckd.Client(sys.argv[1]) as client, client.session("m") as session:
     print(*(f"{r.id} {r.action}" for r in session.decide("abcd", passes)), sep=", ")
@@ -149,15 +147,13 @@ with ckd.Client(sys.argv[1]) as client, client.session("m") as session:
 	}
 }
 
-// A daemon that is away is looked for often, and by calls that wait for a connection: grpc
-// connects in good time only while one does. A daemon that is overloaded is asked less often.
+// TestPythonLooksForDaemon checks that the client looks for a lost daemon often, with calls that wait
+// for a connection, because grpc reconnects quickly only while such a call waits. It must ask an
+// overloaded daemon less often.
 func TestPythonLooksForDaemon(t *testing.T) {
+	timed.Full(t)
 	t.Parallel()
-	python := python(t, "grpc", "google.protobuf", "numpy")
-	r := run(t, python, "-c", `
-import sys
-sys.path.insert(0, "python")
-import ckd
+	r := script(t, `
 settings = dict(ckd.CONNECTING)
 assert settings["grpc.initial_reconnect_backoff_ms"] <= settings["grpc.max_reconnect_backoff_ms"], settings
 assert 1.2 * settings["grpc.max_reconnect_backoff_ms"] <= 800, f"{settings}: grpc adds up to a fifth, and 1 s is promised"
@@ -172,38 +168,39 @@ def attempts(fault):
             raise fault
     slept.clear()
     with ckd.Client("unix:/nowhere") as client:
-        assert client._persist(attempt, ckd._Limit(1000)) is None
+        assert client._retry(attempt, ckd._Limit(1000)) is None
     assert waited == [False] + 12 * [True], waited
     return max(slept)
 
-assert attempts(ckd._Fault("away", passes=True, gone=True)) <= 0.5
-assert 1 < attempts(ckd._Fault("crowded", "OVERLOADED", passes=True)) <= 3
-assert 7 == attempts(ckd._Fault("crowded", "OVERLOADED", passes=True, retry_delay=7))
+assert attempts(ckd._Fault("away", retryable=True, gone=True)) <= 0.5
+assert 1 < attempts(ckd._Fault("crowded", "OVERLOADED", retryable=True)) <= 3
+assert 7 == attempts(ckd._Fault("crowded", "OVERLOADED", retryable=True, retry_delay=7))
 
 # What stands in the way of a connection is told when patience ends.
-with ckd.Client("unix:/nowhere/ckd.sock", patience=0.5) as client, client.session("m") as session:
+with ckd.Client("unix:/nowhere/ckd.sock", patience=3) as client, client.session("m") as session:
     for result in session.decide(["a"], [[[1, 0]]]) + client.decompose("m", [[[1, 0]]]):
-        assert "within 0.5 s; before that: " in result.error and "/nowhere" in result.error, result
+        assert "within 3 s; before that: " in result.error and "/nowhere" in result.error, result
 `)
 	if r.Code != 0 {
 		t.Errorf("exit %d\n%s", r.Code, r.Stderr)
 	}
 }
 
-// A daemon that is restarted answers within a second of listening, however long it was away.
+// TestPythonFindsDaemon checks that a restarted daemon answers within a second of listening, however
+// long it was away.
 func TestPythonFindsDaemon(t *testing.T) {
 	timed.Only(t)
 	python := python(t, "grpc", "google.protobuf", "numpy")
-	// The back-off does not grow any more after a second: 20 s stand for any longer time.
+	// The delay stops growing after a second, so 20 s stand for any longer time.
 	for _, away := range []time.Duration{2 * time.Second, 20 * time.Second} {
 		for _, how := range []string{"stream", "call", "pause"} {
 			if how == "pause" && away > 2*time.Second {
-				continue // nothing happens in it
+				continue // this time has no subtest
 			}
 			t.Run(fmt.Sprint(how, " after ", away), func(t *testing.T) {
 				t.Parallel()
 				var first time.Duration
-				for range 3 { // judged by the best
+				for range 3 { // the best of three counts
 					first = findsDaemon(t, python, how, away)
 					if first < time.Second {
 						break
@@ -217,7 +214,7 @@ func TestPythonFindsDaemon(t *testing.T) {
 	}
 }
 
-// findsDaemon returns how long after the daemon listens again the first decision comes.
+// findsDaemon returns the time from when the daemon listens again until the first decision.
 func findsDaemon(t *testing.T, python, how string, away time.Duration) time.Duration {
 	t.Helper()
 	address := fixedAddress(t)
@@ -256,12 +253,12 @@ with ckd.Client(address) as client, client.session("fetal-health") as session:
 	expect := func(want string) {
 		t.Helper()
 		if !told.Scan() || told.Text() != want {
-			_ = command.Wait() // which also says why
+			_ = command.Wait() // reports failures too
 			t.Fatalf("%q, expected %q", told.Text(), want)
 		}
 	}
 	expect("asked")
-	_ = first.Process.Process.Kill() // it is running
+	_ = first.Process.Process.Kill() // the test kills it here
 	<-first.Exited
 	fmt.Fprintln(stdin, "gone")
 	time.Sleep(away)
@@ -276,14 +273,14 @@ with ckd.Client(address) as client, client.session("fetal-health") as session:
 	return found
 }
 
-// fixedAddress returns a free address whose port the system gives to nobody who asks for any.
-// A client that dials a port of that kind for long may get it as its own, and so connect to itself.
+// fixedAddress returns a free address with a port that the system does not assign to clients. A
+// client that keeps dialling an assignable port may get it as its own and connect to itself.
 func fixedAddress(t *testing.T) string {
 	t.Helper()
 	for {
 		address := fmt.Sprint("127.0.0.1:", 20_000+rand.IntN(12_000))
 		if listener, err := net.Listen("tcp", address); err == nil {
-			_ = listener.Close() // nothing was accepted
+			_ = listener.Close() // no connection was accepted
 			return address
 		}
 	}

@@ -8,11 +8,10 @@ import (
 	"testing"
 )
 
-// Results name classes as the policy does that decided: a stream by its first reply, calls by
-// asking once for each policy. A policy with other names is followed.
+// TestPythonNamesClasses renames classes. Results must have the names of the policy that decided. A
+// stream takes them from its first reply, and calls ask once for each policy.
 func TestPythonNamesClasses(t *testing.T) {
 	t.Parallel()
-	python := python(t, "grpc", "google.protobuf", "numpy")
 	text, err := os.ReadFile(policyFile)
 	if err != nil {
 		t.Fatal(err)
@@ -22,10 +21,8 @@ func TestPythonNamesClasses(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := serveOn(t, "127.0.0.1:0", "--policy", policy)
-	r := run(t, python, "-c", `
-import os, pathlib, sys, time
-sys.path.insert(0, "python")
-import ckd, numpy
+	r := script(t, `
+import os, pathlib, time
 path, recorded = pathlib.Path(sys.argv[2]), numpy.load(sys.argv[3])[:, :9]
 ids = [str(i) for i in range(9)]
 until = time.monotonic() + 60

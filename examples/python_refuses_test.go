@@ -9,7 +9,7 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// untouched is a daemon of three classes that counts the inputs it is sent.
+// untouched fakes a daemon of three classes, and counts the inputs that it receives.
 type untouched struct {
 	ckdv1.UnimplementedUncertaintyServiceServer
 	streams, sent atomic.Int64
@@ -42,8 +42,8 @@ func (u *untouched) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStr
 	}
 }
 
-// refusals is Python that calls the client as the daemon cannot be meant to be called,
-// and prints each sentence. Tensors of PyTorch are among the values where it is imported.
+// refusals calls the Python client wrongly in many ways, with PyTorch tensors too where PyTorch is
+// imported, and checks each message.
 const refusals = `
 class Tensor:
     """What a tensor on an accelerator does."""
@@ -126,13 +126,12 @@ with ckd.Client(sys.argv[1]) as client, client.session("m") as session:
     refused(lambda: session.decide("ab", list(ones), 3), "found 2 passes, expected 3")
 `
 
-// What cannot be decided on is refused before any of it is sent, with what was found and
-// what was expected.
+// TestPythonRefuses checks that invalid arguments are refused before anything is sent. The message
+// says what was found and what was expected.
 func TestPythonRefuses(t *testing.T) {
 	t.Parallel()
-	python := python(t, "grpc", "google.protobuf", "numpy")
 	u := &untouched{}
-	r := run(t, python, "-c", "import sys\nsys.path.insert(0, 'python')\nimport ckd, numpy\n"+refusals, serveFake(t, u))
+	r := script(t, refusals, serveFake(t, u))
 	if r.Code != 0 || strings.TrimSpace(r.Stderr) != "" {
 		t.Errorf("exit %d\n%s", r.Code, r.Stderr)
 	}
@@ -141,15 +140,11 @@ func TestPythonRefuses(t *testing.T) {
 	}
 }
 
-// What NumPy reads is sent: half precision, integers, views, lists.
+// TestPythonAccepts sends everything that NumPy reads: half precision, integers, views, lists.
 func TestPythonAccepts(t *testing.T) {
 	t.Parallel()
-	python := python(t, "grpc", "google.protobuf", "numpy")
 	d := serve(t)
-	r := run(t, python, "-c", `
-import sys
-sys.path.insert(0, "python")
-import ckd, numpy
+	r := script(t, `
 one = numpy.zeros((3, 12, 3))
 one[:, :, 0] = 1
 with ckd.Client(sys.argv[1]) as client, client.session("fetal-health", passes=12) as session:

@@ -29,7 +29,7 @@ var update = flag.Bool("update", false, "write the contract that the Python clie
 
 //go:generate go test -run ^TestPythonContract$ -update .
 
-// The contract that the Python client reads is the daemon's.
+// TestPythonContract checks that the contract in ckd.binpb equals the daemon's.
 func TestPythonContract(t *testing.T) {
 	want := &descriptorpb.FileDescriptorSet{}
 	seen := map[string]bool{}
@@ -42,7 +42,7 @@ func TestPythonContract(t *testing.T) {
 		for i := range file.Imports().Len() {
 			add(file.Imports().Get(i).FileDescriptor)
 		}
-		want.File = append(want.File, protodesc.ToFileDescriptorProto(file)) // after those that it imports
+		want.File = append(want.File, protodesc.ToFileDescriptorProto(file)) // files come after those that they import
 	}
 	add(ckdv1.File_ckd_v1_uncertainty_proto)
 	add(errdetails.File_google_rpc_error_details_proto)
@@ -70,14 +70,13 @@ func TestPythonContract(t *testing.T) {
 	}
 }
 
-// recorded is the passes of the first inputs of the recording, [inputs][passes][classes].
-func recorded(t *testing.T) []float32 {
+// recorded returns the passes of the first inputs of the recording, [inputs][passes][classes].
+func recorded(t *testing.T) (values []float32) {
 	t.Helper()
 	r, err := recordings.CTGMCDropout()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var values []float32
 	for i := range inputs {
 		for s := range r.Passes.S {
 			at := (s*r.Passes.N + i) * r.Passes.K
@@ -87,30 +86,34 @@ func recorded(t *testing.T) []float32 {
 	return values
 }
 
-// decisions is what the Go client gets for them: the action of each, by its place.
-func decisions(t *testing.T, address string) []string {
+// decisions returns the actions that the Go client gets for the recording, by all passes.
+func decisions(t *testing.T, address string) (actions []string) {
 	t.Helper()
-	batch := client.Batch{Model: "fetal-health", Layout: client.NSK, Passes: 30, Inputs: inputs, Values: recorded(t)}
+	r, err := recordings.CTGMCDropout()
+	if err != nil {
+		t.Fatal(err)
+	}
 	c, err := client.Dial(address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	results, err := c.Decompose(t.Context(), batch)
+	results, err := c.Decompose(t.Context(), client.Batch{
+		Model: "fetal-health", Layout: client.SNK, Passes: r.Passes.S, Inputs: r.Passes.N, Values: r.Passes.Float32,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var actions []string
 	for _, r := range results {
-		if r.Err != nil {
-			t.Fatalf("input %d: %v", r.Row, r.Err)
+		if r.Err != nil || r.Decomposition.GetPasses() != 30 {
+			t.Fatalf("input %d: %v, %+v", r.Row, r.Err, r.Decomposition)
 		}
 		actions = append(actions, strings.ToLower(strings.TrimPrefix(r.Decomposition.GetDecision().GetAction().String(), "ACTION_")))
 	}
 	return actions
 }
 
-// printed holds the lines of mc_dropout.py against what the daemon decided.
+// printed compares the lines of mc_dropout.py with what the daemon decided.
 func printed(t *testing.T, r testbed.Result, want []string) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(r.Stdout), "\n")
@@ -124,13 +127,15 @@ func printed(t *testing.T, r testbed.Result, want []string) {
 	}
 }
 
-const inputs = 150 // two whole batches and a part of one, of which some are deferred
+const inputs = 150 // two whole batches and part of a third; some inputs are deferred
 
+// TestPython runs the Python example. It must print the daemon's decisions as its README shows, and
+// the cause of a failure.
 func TestPython(t *testing.T) {
 	t.Parallel()
 	python := python(t, "grpc", "google.protobuf", "numpy")
 	d := serve(t)
-	want := decisions(t, d.GRPC[0])
+	want := decisions(t, d.GRPC[0])[:inputs]
 	if text := strings.Join(want, " "); !strings.Contains(text, "retain") || !strings.Contains(text, "defer") {
 		t.Fatalf("decisions %s, expected both kinds", text)
 	}
@@ -163,8 +168,8 @@ func TestPython(t *testing.T) {
 	}
 }
 
-// The client waits for a daemon that is not there yet, and goes on with the next
-// where one stops.
+// TestPythonOutlivesDaemons checks that the client waits for a daemon that has not started yet, and
+// goes on with the next one when a daemon stops.
 func TestPythonOutlivesDaemons(t *testing.T) {
 	t.Parallel()
 	python := python(t, "grpc", "google.protobuf", "numpy")
@@ -172,9 +177,9 @@ func TestPythonOutlivesDaemons(t *testing.T) {
 	want := func() []string {
 		d := serve(t)
 		defer d.Stop()
-		return decisions(t, d.GRPC[0])
+		return decisions(t, d.GRPC[0])[:inputs]
 	}()
-	want[5] = "no decision" // which it has by the time that the daemon dies
+	want[5] = "no decision" // decided before the daemon dies
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	slow := `
@@ -232,17 +237,15 @@ with ckd.Client(sys.argv[1], patience=100) as client, client.session("fetal-heal
 	printed(t, testbed.Result{Stdout: stdout.String()}, want)
 }
 
-// A daemon that is connected, and does not answer, is waited for as long as the patience
-// lasts: on a stream, on a new one, and in a call. When it goes on, so does the client.
+// TestPythonFrozenDaemon checks that the client waits for a frozen daemon as long as its patience
+// lasts: on an open stream, on a new one, and in a call. When the daemon goes on, so must the
+// client.
 func TestPythonFrozenDaemon(t *testing.T) {
 	t.Parallel()
-	python := python(t, "grpc", "google.protobuf", "numpy")
 	d := serve(t)
-	defer func() { _ = d.Process.Process.Signal(syscall.SIGCONT) }() // so that it can stop
-	r := run(t, python, "-c", `
-import os, pathlib, signal, sys, time
-sys.path.insert(0, "python")
-import ckd, numpy
+	defer func() { _ = d.Process.Process.Signal(syscall.SIGCONT) }() // lets the daemon run again so that it can stop
+	r := script(t, `
+import os, pathlib, signal, time
 address, daemon, recorded = sys.argv[1], int(sys.argv[2]), numpy.load(sys.argv[3])[:, :3]
 ids = ["a", "b", "c"]
 
@@ -294,15 +297,11 @@ with ckd.Client(address, patience=60) as client:
 	}
 }
 
-// An empty batch is nothing to ask for, and changes nothing for the next.
+// TestPythonEmptyBatch checks that an empty batch sends nothing and does not affect the next one.
 func TestPythonEmptyBatch(t *testing.T) {
 	t.Parallel()
-	python := python(t, "grpc", "google.protobuf", "numpy")
 	d := serve(t)
-	r := run(t, python, "-c", `
-import sys
-sys.path.insert(0, "python")
-import ckd, numpy
+	r := script(t, `
 recorded = numpy.load(sys.argv[2])[:, :2]
 with ckd.Client(sys.argv[1]) as client, client.session("fetal-health") as session:
     for n in (0, 2, 0, 0, 2):

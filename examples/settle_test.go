@@ -16,18 +16,16 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/ckd-project/ckd/client"
-	"github.com/ckd-project/ckd/internal/recordings"
+	"github.com/ckd-project/ckd/internal/timed"
 	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/policy/earlystop"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
-	"github.com/ckd-project/ckd/settle"
 )
 
-// share of the inputs that may be decided otherwise than by all passes.
+// share limits the inputs that may be decided differently than by all passes.
 const share = 0.02
 
-// settling starts a daemon whose policy has a rule to settle by, learned from the
-// recording.
+// settling starts a daemon whose policy has an early-stopping rule learned from the recording.
 func settling(t *testing.T) (address string) {
 	t.Helper()
 	rule := filepath.Join(t.TempDir(), "policy.yaml")
@@ -40,10 +38,10 @@ func settling(t *testing.T) (address string) {
 	return socket
 }
 
-var saving = regexp.MustCompile(`(?m)^([\d.]+) passes an input without settling, ([\d.]+) with: ([\d.]+)x$`)
+var saving = regexp.MustCompile(`(?m)^([\d.]+) passes an input without early stopping, ([\d.]+) with: ([\d.]+)x$`)
 
-// saved is the passes of an input without and with settling, as an example told; 0 where
-// it told nothing.
+// saved returns the passes of an input without and with early stopping, as an example printed them,
+// or 0 if it printed nothing.
 func saved(t *testing.T, text string) (without, with float64) {
 	t.Helper()
 	told := saving.FindStringSubmatch(text)
@@ -65,10 +63,10 @@ func saved(t *testing.T, text string) (without, with float64) {
 	return without, with
 }
 
+// TestPythonSettles learns a rule and runs the Python example with it. It must save passes, and
+// nearly all decisions must be those of all passes.
 func TestPythonSettles(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes seconds")
-	}
+	timed.Full(t)
 	t.Parallel()
 	python := python(t, "grpc", "google.protobuf", "numpy")
 	address := settling(t)
@@ -76,10 +74,10 @@ func TestPythonSettles(t *testing.T) {
 	if r.Code != 0 {
 		t.Fatalf("exit %d\n%s", r.Code, r.Stderr)
 	}
-	if without, with := saved(t, r.Stderr); without != 30 || with < 10 || with >= 30 { // 10 are the fewest of the policy
-		t.Errorf("%.1f passes without settling and %.1f with, expected 30 and fewer\n%s", without, with, r.Stderr)
+	if without, with := saved(t, r.Stderr); without != 30 || with < 10 || with >= 30 { // the policy needs at least 10
+		t.Errorf("%.1f passes without early stopping and %.1f with, expected 30 and fewer\n%s", without, with, r.Stderr)
 	}
-	want := allPasses(t, address)
+	want := decisions(t, address)
 	lines := strings.Split(strings.TrimSpace(r.Stdout), "\n")
 	if len(lines) != len(want) {
 		t.Fatalf("%d lines, expected %d", len(lines), len(want))
@@ -95,37 +93,9 @@ func TestPythonSettles(t *testing.T) {
 	}
 }
 
-// allPasses is the action that all passes lead to, of every input of the recording.
-func allPasses(t *testing.T, address string) []string {
-	t.Helper()
-	r, err := recordings.CTGMCDropout()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.Dial(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	results, err := c.Decompose(t.Context(), client.Batch{
-		Model: "fetal-health", Layout: client.SNK, Passes: r.Passes.S, Inputs: r.Passes.N, Values: r.Passes.Float32,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var actions []string
-	for _, r := range results {
-		if r.Settled() || r.Decomposition.GetPasses() != 30 {
-			t.Fatalf("a call with all passes is settled: %+v", r)
-		}
-		actions = append(actions, strings.ToLower(strings.TrimPrefix(r.Decomposition.GetDecision().GetAction().String(), "ACTION_")))
-	}
-	return actions
-}
-
-// far is a policy with a rule that was learned from nothing: settled is what is far from
-// the threshold. One that was learned from the recording does not hold for the passes of
-// the Go example's own classifier, and its audits would stop it.
+// far writes a policy whose rule decides inputs early that are far from the threshold. A rule
+// learned from the recording would not hold for the classifier of the Go example, and audits would
+// stop it.
 func far(t *testing.T) (file string) {
 	t.Helper()
 	data, err := os.ReadFile(policyFile)
@@ -137,15 +107,15 @@ func far(t *testing.T) (file string) {
 		t.Fatal(err)
 	}
 	p := set.All()[0]
-	rule := settle.Rule{Passes: p.ExpectedPasses, Fewest: p.FewestPasses, Steps: make([]settle.Step, p.ExpectedPasses-p.FewestPasses)}
+	rule := earlystop.Rule{Passes: p.ExpectedPasses, Fewest: p.FewestPasses, Steps: make([]earlystop.Step, p.ExpectedPasses-p.FewestPasses)}
 	for i := range rule.Steps {
 		step := &rule.Steps[i]
-		step.Retain.AtMost, step.Retain.Coefficients[1+settle.Own] = -2, 1 // a seventh of the threshold
-		step.Defer.AtMost, step.Defer.Coefficients[1+settle.Own] = -1, -1  // three times
+		step.Retain.AtMost, step.Retain.Coefficients[1+earlystop.Own] = -2, 1 // at or below a seventh of the threshold
+		step.Defer.AtMost, step.Defer.Coefficients[1+earlystop.Own] = -1, -1  // at three times the threshold or more
 	}
-	p.Settle = &policy.Settle{
-		PolicyHash: p.HashWithoutSettle(), Order: policy.AnyOrder, Rule: rule,
-		Certificate: policy.SettleCertificate{Disagreement: 0.1, Confidence: 0.9, Released: policy.ReleasedShare{AtMost: 1}},
+	p.EarlyStopping = &policy.EarlyStopping{
+		PolicyHash: p.HashWithoutEarlyStop(), Order: policy.AnyOrder, Rule: rule,
+		Certificate: policy.EarlyStopCertificate{Disagreement: 0.1, Confidence: 0.9, Released: policy.ReleasedShare{AtMost: 1}},
 	}
 	file = filepath.Join(t.TempDir(), "policy.yaml")
 	if err := os.WriteFile(file, p.Marshal(), 0o600); err != nil {
@@ -154,7 +124,8 @@ func far(t *testing.T) (file string) {
 	return file
 }
 
-// The first inputs of a daemon are audited, and have all their passes.
+// TestGoSettles checks that the Go example saves passes once the first inputs, which are audited and
+// have all their passes, are through.
 func TestGoSettles(t *testing.T) {
 	t.Parallel()
 	socket := "unix:" + filepath.Join(t.TempDir(), "ckd.sock")
@@ -164,12 +135,13 @@ func TestGoSettles(t *testing.T) {
 		t.Fatalf("exit %d, %d lines, expected 0 and 1000\n%s", r.Code, lines, r.Stderr)
 	}
 	if without, with := saved(t, r.Stdout); without != 30 || with < 10 || with >= 30 {
-		t.Errorf("%.1f passes without settling and %.1f with, expected 30 and fewer", without, with)
+		t.Errorf("%.1f passes without early stopping and %.1f with, expected 30 and fewer", without, with)
 	}
 }
 
-// leaving is a daemon that settles a, breaks the stream when a is left out, settles b
-// on the next when it has more passes than before, and fails c when b is left out.
+// leaving fakes a daemon. On its first stream it decides a early, and breaks the stream once the
+// client leaves a out. On the next it decides b once b has more passes than before, and fails c
+// once the client leaves b out.
 type leaving struct {
 	ckdv1.UnimplementedUncertaintyServiceServer
 
@@ -203,8 +175,8 @@ func (l *leaving) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStrea
 		r.GetDecomposition().Settled = true
 		return answer(row, r)
 	}
-	var passes []int // by row
-	left := false    // out by the client, an input that is settled
+	var passes []int // passes received, by row
+	left := false    // the client has left the decided input out
 	for {
 		request, err := stream.Recv()
 		if err != nil {
@@ -252,16 +224,14 @@ func (l *leaving) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStrea
 	}
 }
 
-// Inputs that are answered are left out of what is computed and sent; the others go on
-// with all their passes where the stream breaks.
+// TestPythonLeavesSettledOut checks that answered inputs are left out of what is computed and sent.
+// After a break, the others must go on with all their passes.
 func TestPythonLeavesSettledOut(t *testing.T) {
+	timed.Full(t)
 	t.Parallel()
-	python := python(t, "grpc", "google.protobuf", "numpy")
 	l := &leaving{}
-	r := run(t, python, "-c", `
-import sys, time
-sys.path.insert(0, "python")
-import ckd, numpy
+	r := script(t, `
+import time
 seen, deadline = [], time.monotonic() + 60
 
 def forward(rows):
@@ -278,8 +248,8 @@ with ckd.Client(sys.argv[1]) as client, client.session("m", accept_settled=True)
     print(*(f"{r.id} {r.action} {r.settled}" for r in session.decide("abc", forward)), sep=", ")
 print(*(rows for _, rows in seen), sep=", ")
 `, serveFake(t, l))
-	// An answer that comes while a pass is computed is heeded before that is sent: c may
-	// have failed before it was asked for alone.
+	// An answer that comes while a pass is computed counts before that pass is sent, so c may fail
+	// before a pass is computed for c alone.
 	want, soon := "a retain True, b retain True, c error False\n[0, 1, 2], [1, 2], [2]\n", ", [2]\n"
 	if r.Code != 0 || r.Stdout != want && r.Stdout != strings.TrimSuffix(want, soon)+"\n" {
 		t.Errorf("exit %d, %q, expected %q\n%s", r.Code, r.Stdout, want, r.Stderr)
@@ -291,15 +261,12 @@ print(*(rows for _, rows in seen), sep=", ")
 	}
 }
 
-// How often the passes are computed, and what is refused.
+// TestPythonForward checks that forward is called as often as needed, and that bad results are
+// refused.
 func TestPythonForward(t *testing.T) {
 	t.Parallel()
-	python := python(t, "grpc", "google.protobuf", "numpy")
 	d := serve(t)
-	r := run(t, python, "-c", `
-import sys
-sys.path.insert(0, "python")
-import ckd, numpy
+	r := script(t, `
 recorded = numpy.load(sys.argv[2])[:, :2]
 
 class Forward:

@@ -4,21 +4,21 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/ckd-project/ckd/internal/timed"
 )
 
-// The network of the example keeps dropout on and all else as in use, and inputs are decided
-// by its passes. Tensors that NumPy cannot read are not sent.
+// TestPythonTorch checks that the example's network keeps dropout on and everything else in
+// evaluation mode, and that its passes decide. Tensors that NumPy cannot read are refused.
 func TestPythonTorch(t *testing.T) {
-	if testing.Short() {
-		t.Skip("PyTorch takes seconds to start")
-	}
+	timed.Full(t)
 	t.Parallel()
 	python := python(t, "grpc", "google.protobuf", "numpy", "torch")
 	dir := t.TempDir()
 	weights, features := filepath.Join(dir, "classifier.pt"), filepath.Join(dir, "features.npy")
 	d := serve(t)
 	u := &untouched{}
-	// All in one process: PyTorch takes seconds to begin.
+	// One process for all, because PyTorch takes seconds to start.
 	r := run(t, python, "-c", `
 import sys
 sys.path.insert(0, "python")

@@ -16,14 +16,14 @@ import (
 	inferencepb "github.com/ckd-project/ckd/proto/inference"
 )
 
-// The step answers for every input what the daemon decided; one that it refuses,
-// and all where it is away, are for a person.
+// TestTriton checks that the step returns the daemon's decision for every input. A refused input, and
+// all inputs while the daemon is away, must go to a person.
 func TestTriton(t *testing.T) {
 	t.Parallel()
 	python := python(t, "grpc", "google.protobuf", "numpy")
 	d := serve(t)
-	want := decisions(t, d.GRPC[0])
-	want[1] = "error" // a value of it is made NaN
+	want := decisions(t, d.GRPC[0])[:inputs]
+	want[1] = "error" // one of its values is made NaN
 	answers := tritonAnswers(t, python, d.GRPC[0], "30")
 	for i, a := range answers {
 		left := a.Defer[0] != (want[i] == "defer" || want[i] == "error") || a.Decision[0] != want[i]
@@ -42,7 +42,7 @@ func TestTriton(t *testing.T) {
 	}
 }
 
-// gatherer answers no call before all are there.
+// gatherer fakes a daemon that answers calls only when all have arrived.
 type gatherer struct {
 	ckdv1.UnimplementedUncertaintyServiceServer
 	all sync.WaitGroup
@@ -61,8 +61,8 @@ func (g *gatherer) Decompose(_ context.Context, r *ckdv1.DecomposeRequest) (*ckd
 	return reply, nil
 }
 
-// The requests that Triton gives to the step at once are asked at once, so that all
-// have an answer within the patience for one.
+// TestTritonAsksAtOnce checks that requests which Triton hands over together are sent together, so
+// that all are answered within the patience of one.
 func TestTritonAsksAtOnce(t *testing.T) {
 	t.Parallel()
 	python := python(t, "grpc", "google.protobuf", "numpy")
@@ -79,7 +79,7 @@ func TestTritonAsksAtOnce(t *testing.T) {
 type tritonAnswer struct {
 	Defer    []bool
 	Decision []string
-	Score, C []*float64 // nil for NaN
+	Score, C []*float64 // nil stands for NaN
 	Error    []string
 }
 
@@ -103,7 +103,8 @@ func tritonAnswers(t *testing.T, python, address, patience string) []tritonAnswe
 	return answers
 }
 
-// The configurations are of Triton's form, as far as ckd knows it, and fit together.
+// TestTritonConfigurations checks that the configurations have Triton's form, as far as ckd knows it,
+// and fit together.
 func TestTritonConfigurations(t *testing.T) {
 	configs := map[string]*inferencepb.ModelConfig{}
 	for _, name := range []string{"ckd", "graded"} {

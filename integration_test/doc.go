@@ -1,4 +1,3 @@
-// Package integration runs the built binary, over real sockets, with real
-// recordings and, where they are installed, with the programs that people use
-// beside it.
+// Package integration runs the built binary over real sockets with real recordings, beside the
+// programs that people use with it where they are installed.
 package integration

@@ -30,62 +30,8 @@ import (
 
 var soak = flag.Duration("soak", 3*time.Second, "how long TestSoak goes on")
 
-// gauge is the sum of a metric's values on the admin address.
-func (d *daemon) gauge(name string, labels ...string) float64 {
-	d.t.Helper()
-	_, text, _ := d.Get("/metrics")
-	return sum(parse(d.t, text)[name], labels...)
-}
-
-// settles waits until a metric is at or under a bound.
-func (d *daemon) settles(name string, bound float64) {
-	d.t.Helper()
-	eventually(d.t, fmt.Sprintf("%s is at most %v", name, bound), func() bool { return d.gauge(name) <= bound })
-}
-
-func (d *daemon) dial() *grpc.ClientConn {
-	d.t.Helper()
-	conn, err := grpc.NewClient(d.GRPC[0], grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	d.t.Cleanup(func() { _ = conn.Close() })
-	return conn
-}
-
-// openStream opens a stream and reads its first answer.
-func openStream(ctx context.Context, conn *grpc.ClientConn) (ckdv1.UncertaintyService_DecomposeStreamClient, error) {
-	stream, err := ckdv1.NewUncertaintyServiceClient(conn).DecomposeStream(ctx)
-	if err != nil {
-		return nil, err
-	}
-	header := &ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{Header: &ckdv1.StreamHeader{
-		Model: "fetal-health", Detail: ckdv1.Detail_DETAIL_FULL,
-	}}}
-	if err := stream.Send(header); err != nil {
-		return nil, err
-	}
-	_, err = stream.Recv()
-	return stream, err
-}
-
-// block of some passes that open a group of inputs, final or not.
-func block(group uint64, inputs, passes int, final bool) *ckdv1.DecomposeStreamRequest {
-	values := make([]float32, 0, inputs*passes*3)
-	for s := range passes {
-		for range inputs {
-			p := 0.1 + 0.8*float32(s)/float32(passes)
-			values = append(values, p, (1-p)/2, (1-p)/2)
-		}
-	}
-	return &ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: &ckdv1.Block{
-		Group: group, InputIds: make([]string, inputs), Passes: uint32(passes), Values: values, Final: final,
-	}}}
-}
-
-// TestThousandStreams: streams that open, are cut off, stall and die by the
-// thousand leave nothing behind.
+// TestThousandStreams opens streams that finish, vanish, stall and idle by the thousand. They must
+// leave nothing behind.
 func TestThousandStreams(t *testing.T) {
 	timed.Only(t)
 	d := serve(t, "--policy", writePolicy(t, policyText), "--send-stall-timeout", "2s", "--input-idle-timeout", "1s", "--max-streams", "2000")
@@ -108,7 +54,7 @@ func TestThousandStreams(t *testing.T) {
 				return
 			}
 			switch i % 4 {
-			case 0: // goes well
+			case 0: // finishes
 				if stream.Send(block(1, 8, 5, true)) == nil && stream.CloseSend() == nil {
 					for err = nil; err == nil; {
 						_, err = stream.Recv()
@@ -119,8 +65,8 @@ func TestThousandStreams(t *testing.T) {
 				}
 			case 1: // vanishes with open inputs
 				_ = stream.Send(block(1, 8, 2, false))
-			case 2: // writes and never reads, until it is cut off or has written enough
-				// What had been sent is in the way of the news that it is cut off.
+			case 2: // writes without reading, until it is cut off or has written enough
+				// What is already sent may keep the client from learning that it is cut off.
 				time.AfterFunc(4*time.Second, cancel)
 				for g := range uint64(200) {
 					if stream.Send(block(g, 64, 5, true)) != nil {
@@ -128,7 +74,7 @@ func TestThousandStreams(t *testing.T) {
 					}
 				}
 				cut.Add(1)
-			case 3: // leaves its inputs idle; they fail, and the stream goes on
+			case 3: // leaves its inputs idle, which fail, while the stream goes on
 				_ = stream.Send(block(1, 2, 2, false))
 				if m, err := stream.Recv(); err != nil || len(m.GetResults()) == 0 || m.GetResults()[0].GetError() == nil {
 					t.Errorf("stream %d: idle inputs: %v, %v", i, m, err)
@@ -140,17 +86,18 @@ func TestThousandStreams(t *testing.T) {
 	if finished.Load() != 250 || cut.Load() != 250 {
 		t.Errorf("%d streams finished, %d wrote to their end; want 250 each", finished.Load(), cut.Load())
 	}
-	d.settles("ckd_streams_open", 0)
-	d.settles("ckd_inputs_open", 0)
-	d.settles("go_goroutines", goroutines+10)
+	d.fallsTo("ckd_streams_open", 0)
+	d.fallsTo("ckd_inputs_open", 0)
+	d.fallsTo("go_goroutines", goroutines+10)
 	if panics := d.gauge("ckd_panics_total"); panics != 0 {
 		t.Errorf("%v panics", panics)
 	}
 }
 
-// TestReloadUnderLoad: a recording is replayed again and again while its policy
-// changes; no input is lost, and every decision is of one of the policies.
+// TestReloadUnderLoad replays a recording again and again while its policy changes. No input may be
+// lost, and every decision must come from one of the two policies.
 func TestReloadUnderLoad(t *testing.T) {
+	timed.Full(t)
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "policy.yaml")
@@ -177,7 +124,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	thresholds := map[any]int{}
 	for rounds := 0; rounds < 2 || len(thresholds) < 2; rounds++ {
 		r := mustRun(t, "replay", "--addr", d.GRPC[0], "--model", "fetal-health", "--passes", recording("ctg-mcdropout", ".passes.npy"), "--rate", "4000")
-		replayed := lines(t, r.Stdout)
+		replayed := decodeLines[any](t, r.Stdout)
 		if len(replayed) != 2126 {
 			t.Errorf("%d lines", len(replayed))
 		}
@@ -193,28 +140,25 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 	stop()
 	changing.Wait()
-	d.settles("go_goroutines", goroutines+10)
-	d.settles("ckd_inputs_open", 0)
+	d.fallsTo("go_goroutines", goroutines+10)
+	d.fallsTo("ckd_inputs_open", 0)
 	if len(thresholds) != 2 || thresholds[0.023] == 0 || thresholds[0.5] == 0 {
 		t.Errorf("thresholds of the decisions: %v", thresholds)
 	}
 }
 
-// TestStopWithHeldStreams: at SIGTERM an idle stream ends at once, one with open
-// inputs when they are answered, and one that is stuck with the grace, all with
-// DRAINING; the exit code is 0.
+// TestStopWithHeldStreams sends SIGTERM. An idle stream ends at once, one with open inputs when
+// they are answered, and a stuck one with the grace. All end with DRAINING, and the exit code is 0.
 func TestStopWithHeldStreams(t *testing.T) {
 	t.Parallel()
 	d := serveSite(t, "--shutdown-grace", "1s", "--send-stall-timeout", "1h", "--input-idle-timeout", "1h")
 	h := hold(t, d)
-	exit, told := make(chan int, 1), time.Now()
+	exit, asked := make(chan int, 1), time.Now()
 	go func() { exit <- d.Stop() }()
 	if err := h.end("idle"); !isRefusal(err, codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING) {
 		t.Errorf("idle: %v", err)
 	}
-	more := block(1, 2, 1, true)
-	more.GetBlock().InputIds = nil
-	if err := h.streams["busy"].Send(more); err != nil {
+	if err := h.streams["busy"].Send(further(1, 2, true)); err != nil {
 		t.Fatal(err)
 	}
 	if reply, err := h.streams["busy"].Recv(); err != nil || len(reply.GetResults()) != 2 || reply.GetResults()[0].GetDecomposition() == nil {
@@ -228,18 +172,18 @@ func TestStopWithHeldStreams(t *testing.T) {
 	if code := <-exit; code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	// Nothing but the grace ends what is stuck.
-	if took := time.Since(told); took < time.Second {
+	// Only the end of the grace ends the stuck stream.
+	if took := time.Since(asked); took < time.Second {
 		t.Errorf("it took %v to stop, with a grace of 1s", took)
 	}
 }
 
-// TestExitInTime: whatever clients hold open, the daemon has exited two seconds after
-// the shutdown grace.
+// TestExitInTime checks that the daemon has exited two seconds after the shutdown grace, whatever
+// clients hold open.
 func TestExitInTime(t *testing.T) {
 	timed.Only(t)
 	const grace = time.Second
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes no spans, and refuses none
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // neither accepts nor refuses spans
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +203,7 @@ func TestExitInTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer page.Body.Close()
-	// Connections that say nothing, of which the last come when the grace is nearly over.
+	// Silent connections. Some come when the grace is nearly over.
 	addresses := []string{d.GRPC[0], strings.TrimPrefix(d.Admin, "http://"), strings.TrimPrefix(d.HTTP, "http://")}
 	connect := func() {
 		for _, address := range addresses {
@@ -270,24 +214,24 @@ func TestExitInTime(t *testing.T) {
 	}
 	connect()
 	time.AfterFunc(grace/2, connect)
-	told := time.Now()
+	asked := time.Now()
 	if code := d.Stop(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	if took := time.Since(told); took > grace+2*time.Second {
+	if took := time.Since(asked); took > grace+2*time.Second {
 		t.Errorf("it took %v to stop, with a grace of %v", took, grace)
 	}
 }
 
-// held is streams that a daemon has open when it is told to stop.
+// held holds the streams that are open when the daemon is told to stop.
 type held struct {
 	conn    *grpc.ClientConn
 	streams map[string]ckdv1.UncertaintyService_DecomposeStreamClient
 	lines   *lineStream
 }
 
-// hold opens a stream that is idle, one that will be finished, two whose inputs get no
-// further passes, one of them over HTTP, and one that does not read.
+// hold opens an idle stream, one that will finish, two whose inputs get no further passes, one of
+// them over HTTP, and one that does not read.
 func hold(t *testing.T, d *daemon) *held {
 	t.Helper()
 	h := &held{d.dial(), map[string]ckdv1.UncertaintyService_DecomposeStreamClient{}, nil}
@@ -323,7 +267,7 @@ func hold(t *testing.T, d *daemon) *held {
 	return h
 }
 
-// end reads a stream to its end and returns what it ended with.
+// end reads a stream to its end and returns the error that ended it.
 func (h *held) end(name string) (err error) {
 	for err == nil {
 		if stream := h.streams[name]; stream != nil {
@@ -335,18 +279,16 @@ func (h *held) end(name string) (err error) {
 	return err
 }
 
-// TestFurtherSignals: a further SIGTERM leaves a daemon that drains alone, however
-// often it comes; a SIGINT ends it at once.
+// TestFurtherSignals sends a second signal while the daemon drains. A SIGTERM changes nothing, a
+// SIGINT ends the daemon at once.
 func TestFurtherSignals(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		first, further syscall.Signal
 		code           int
 	}{
-		"SIGTERM again":       {syscall.SIGTERM, syscall.SIGTERM, 0},
-		"SIGINT then SIGTERM": {syscall.SIGINT, syscall.SIGTERM, 0},
-		"SIGTERM then SIGINT": {syscall.SIGTERM, syscall.SIGINT, 130},
-		"SIGINT again":        {syscall.SIGINT, syscall.SIGINT, 130},
+		"SIGTERM again": {syscall.SIGTERM, syscall.SIGTERM, 0},
+		"SIGINT again":  {syscall.SIGINT, syscall.SIGINT, 130},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -359,24 +301,17 @@ func TestFurtherSignals(t *testing.T) {
 				t.Fatal(err)
 			}
 			eventually(t, "the input is open", func() bool { return d.gauge("ckd_inputs_open") == 1 })
-			signal := func(s syscall.Signal) {
-				if err := d.Process.Process.Signal(s); err != nil {
-					t.Fatal(err)
-				}
-			}
-			signal(c.first)
+			d.signal(c.first)
 			eventually(t, "it stops", func() bool { return strings.Contains(d.Log(), `"msg":"stopping"`) })
-			signal(c.further)
+			d.signal(c.further)
 			if c.code == 0 {
-				signal(c.further)
-				for range 3 { // by its answers the daemon has had the time to die
+				d.signal(c.further)
+				for range 3 { // three answers give a dying daemon the time to die
 					if code, _, _ := d.Get("/readyz"); code != http.StatusServiceUnavailable {
 						t.Errorf("/readyz: %d", code)
 					}
 				}
-				last := block(1, 1, 1, true)
-				last.GetBlock().InputIds = nil
-				if err := stream.Send(last); err != nil {
+				if err := stream.Send(further(1, 1, true)); err != nil {
 					t.Fatal(err)
 				}
 				if reply, err := stream.Recv(); err != nil || reply.GetResults()[0].GetDecomposition().GetPasses() != 5 {
@@ -395,8 +330,7 @@ func TestFurtherSignals(t *testing.T) {
 	}
 }
 
-// TestSoak: mixed traffic for a while; what the daemon holds does not grow.
-// -soak says how long.
+// TestSoak sends mixed traffic for as long as -soak says. The memory of the daemon must not grow.
 func TestSoak(t *testing.T) {
 	timed.Only(t)
 	d := serve(t, "--policy", writePolicy(t, policyText))
@@ -410,7 +344,7 @@ func TestSoak(t *testing.T) {
 		}
 		mustRun(t, args...)
 	}
-	for i := range uint64(5) { // until what is kept for good is there
+	for i := range uint64(5) { // until everything that stays for good is allocated
 		round(i)
 	}
 	before, goroutines := d.gauge("go_memstats_heap_inuse_bytes"), d.gauge("go_goroutines")
@@ -418,9 +352,9 @@ func TestSoak(t *testing.T) {
 	for began := time.Now(); time.Since(began) < *soak; rounds++ {
 		round(uint64(rounds))
 	}
-	d.settles("go_goroutines", goroutines+5)
-	d.settles("ckd_inputs_open", 0)
-	d.settles("go_memstats_heap_inuse_bytes", 2*before+(64<<20))
+	d.fallsTo("go_goroutines", goroutines+5)
+	d.fallsTo("ckd_inputs_open", 0)
+	d.fallsTo("go_memstats_heap_inuse_bytes", 2*before+(64<<20))
 	if got := d.gauge("ckd_decisions_total"); got != 2126*rounds {
 		t.Errorf("%v decisions in %v rounds of 2126", got, rounds)
 	}

@@ -1,16 +1,12 @@
 package integration_test
 
 import (
-	"bytes"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -23,51 +19,38 @@ import (
 
 	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/integration_test/testbed"
+	"github.com/ckd-project/ckd/internal/timed"
 )
 
-// fleet is three daemons that have nothing in common but what their policies mean, and
-// one Prometheus, which scrapes them.
+// fleet runs three daemons with equal policies and one Prometheus that scrapes them.
 type fleet struct {
 	t          *testing.T
 	replicas   []*replica
 	prometheus *testbed.Prometheus
 }
 
-// startFleet starts it with a policy whose version is integration.
-func startFleet(t *testing.T, policy string, flags []string, args ...string) *fleet {
+// startFleet starts a fleet. The policy's version must be integration; each replica gets a version
+// of its own.
+func startFleet(t *testing.T, policy string, args ...string) *fleet {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("three daemons and a Prometheus take seconds")
-	}
+	timed.Full(t)
 	binary, promtool := testbed.Program(t, "prometheus", "PROMETHEUS"), testbed.Program(t, "promtool", "PROMTOOL")
 	f := &fleet{t: t}
+	var daemons []*daemon
 	for i := range 3 {
 		version := fmt.Sprintf("replica-%d", i)
 		file := writePolicy(t, strings.Replace(policy, "version: integration", "version: "+version, 1))
 		r := &replica{version: version, policy: file}
 		r.args = append([]string{"--listen", steadyAddress(t), "--admin", steadyAddress(t)}, args...)
 		r.start(t)
-		f.replicas = append(f.replicas, r)
+		f.replicas, daemons = append(f.replicas, r), append(daemons, r.daemon)
 	}
-	config := scrapeConfig(t, promtool, f.replicas[0].daemon)
-	text, err := os.ReadFile(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var targets []string
-	for _, r := range f.replicas {
-		targets = append(targets, strconv.Quote(r.instance()))
-	}
-	text = bytes.Replace(text, []byte(targets[0]), []byte(strings.Join(targets, ", ")), 1)
-	if err := os.WriteFile(config, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f.prometheus = testbed.StartPrometheus(t, binary, config, flags...)
+	f.prometheus = testbed.StartPrometheus(t, binary, scrapeConfig(t, promtool, daemons...))
 	f.areUp()
 	return f
 }
 
-// areUp waits until Prometheus has found all replicas up.
+// areUp waits until Prometheus finds all replicas up.
 func (f *fleet) areUp() {
 	f.t.Helper()
 	eventually(f.t, "Prometheus finds all replicas up", func() bool {
@@ -75,7 +58,7 @@ func (f *fleet) areUp() {
 	})
 }
 
-// dial is a client that balances over some addresses, which have one name.
+// dial returns a client that balances over some addresses under one name.
 func (f *fleet) dial(addresses ...string) *client.Client {
 	f.t.Helper()
 	name := manual.NewBuilderWithScheme("replicas")
@@ -107,7 +90,7 @@ func (f *fleet) versions() (all []string) {
 	return all
 }
 
-// open is how many inputs are open on all replicas.
+// open returns the number of open inputs on all replicas.
 func (f *fleet) open() (inputs int) {
 	for _, r := range f.replicas {
 		inputs += int(r.gauge("ckd_inputs_open"))
@@ -115,8 +98,8 @@ func (f *fleet) open() (inputs int) {
 	return inputs
 }
 
-// agrees holds that Prometheus has counted of each replica what it answered, and that
-// one policy is in force everywhere. Nothing may be under way.
+// agrees checks that Prometheus has counted what each replica answered, and that all have the same
+// policy. Nothing may be in flight.
 func (f *fleet) agrees(l *load) {
 	f.t.Helper()
 	f.areUp()
@@ -137,45 +120,9 @@ func (f *fleet) agrees(l *load) {
 	f.asks("count by (model) (count by (model, hash) (ckd_policy_info))", "model", map[string]interval{loadModel: about(1)})
 }
 
-// dashboards holds what documented queries say of all replicas against their answers.
-// Counters add up to just that. Rates weigh each replica by when it was scraped, so that
-// their shares and quantiles lie between those of single replicas.
-func (f *fleet) dashboards(l *load, histograms string) {
-	f.t.Helper()
-	at := f.prometheus.Scraped(time.Now())
-	documented := documentedQueries(f.t)
-	all := expectedAnswers(f.t, f.replicas[0].daemon, l.lines(""))
-	var each [][]answer
-	for _, r := range f.replicas {
-		each = append(each, expectedAnswers(f.t, r.daemon, l.lines(r.version)))
-	}
-	checked := 0
-	for i, a := range all {
-		found := slices.IndexFunc(documented, func(q string) bool { return strings.HasPrefix(q, a.query) })
-		if a.perSecond || a.needs != "" && a.needs != histograms || found < 0 {
-			continue
-		}
-		checked++
-		query := documented[found]
-		checkQuery(f.t, f.prometheus, overAllTime(query), at, a.want)
-		between := map[string]interval{}
-		for series := range a.want {
-			b := interval{math.Inf(1), math.Inf(-1)}
-			for _, of := range each {
-				b = interval{min(b.low, of[i].want[series].low), max(b.high, of[i].want[series].high)}
-			}
-			between[series] = b
-		}
-		checkQuery(f.t, f.prometheus, query, at, between)
-	}
-	if checked < 8 {
-		f.t.Errorf("only %d documented queries were asked", checked)
-	}
-}
-
-// canary holds what docs/operate.md asks of versions of a policy against the answers that
-// name them. Here each replica has a version of its own, so that rates are of one
-// instance, and their shares are just those of its inputs.
+// canary compares the queries of docs/upgrade.md by policy version with the answers that name the
+// version. Here each replica has a version of its own, so rates come from one instance and shares
+// are exact.
 func (f *fleet) canary(l *load) {
 	f.t.Helper()
 	at := f.prometheus.Scraped(time.Now())
@@ -192,15 +139,15 @@ func (f *fleet) canary(l *load) {
 		labels["hash"] = f.hash()
 		inForce[labels.String()] = about(1)
 	}
-	blocks := regexp.MustCompile("(?s)```promql\n(.*?)```").FindAllStringSubmatch(readPage(f.t, "operate.md"), -1)
+	blocks := regexp.MustCompile("(?s)```promql\n(.*?)```").FindAllStringSubmatch(readPage(f.t, "upgrade.md"), -1)
 	if len(blocks) != 2 {
-		f.t.Fatalf("docs/operate.md shows %d queries, of which this test knows two", len(blocks))
+		f.t.Fatalf("docs/upgrade.md shows %d queries, of which this test knows two", len(blocks))
 	}
 	checkQuery(f.t, f.prometheus, blocks[0][1], at, shares)
 	checkQuery(f.t, f.prometheus, blocks[1][1], at, inForce)
 }
 
-// hash is that of the policy in force, of which there is one.
+// hash returns the hash of the one policy in force.
 func (f *fleet) hash() model.LabelValue {
 	f.t.Helper()
 	policies := f.prometheus.Query("group by (hash) (ckd_policy_info)", "")
@@ -210,8 +157,7 @@ func (f *fleet) hash() model.LabelValue {
 	return policies[0].Metric["hash"]
 }
 
-// asks asks a query as of now whose series differ by one label, by which the wanted
-// values are.
+// asks runs a query now. Its series must differ in one label only, and want has a value for each.
 func (f *fleet) asks(query, label string, want map[string]interval) {
 	f.t.Helper()
 	series := map[string]interval{}
@@ -221,18 +167,18 @@ func (f *fleet) asks(query, label string, want map[string]interval) {
 	checkQuery(f.t, f.prometheus, query, "", series)
 }
 
-// replica is a daemon of a fleet. The version of its policy names it in every answer.
+// replica wraps a daemon of a fleet. The version of its policy names it in every answer.
 type replica struct {
 	*daemon
 	version string
-	policy  string   // its file
+	policy  string   // path of its file
 	args    []string // its other flags
 }
 
-// instance is what Prometheus calls it.
+// instance returns Prometheus's name for the replica.
 func (r *replica) instance() string { return strings.TrimPrefix(r.Admin, "http://") }
 
-// kill ends the replica without a word.
+// kill ends the replica with SIGKILL.
 func (r *replica) kill() {
 	r.t.Helper()
 	if err := r.Process.Process.Kill(); err != nil {
@@ -247,8 +193,7 @@ func (r *replica) start(t *testing.T) {
 	r.daemon = &daemon{testbed.Start(t, exec.Command(ckd, args...), 1), t}
 }
 
-// again starts a replica that has ended on the addresses that it had, under another
-// name.
+// again restarts a replica on the same addresses under another version.
 func (r *replica) again() {
 	r.t.Helper()
 	text, err := os.ReadFile(r.policy)
@@ -261,14 +206,14 @@ func (r *replica) again() {
 	r.start(r.t)
 }
 
-// steadyAddress is a free one whose port no connection is given by chance, so that it
-// is free again when a daemon comes back to it.
+// steadyAddress returns a free address outside the range that the kernel assigns, so that the port
+// is still free when a daemon comes back to it.
 func steadyAddress(t *testing.T) string {
 	t.Helper()
 	for range 100 {
 		address := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000))
 		if listener, err := net.Listen("tcp", address); err == nil {
-			_ = listener.Close() // nothing was accepted
+			_ = listener.Close() // it accepted no connection
 			return address
 		}
 	}
@@ -276,7 +221,7 @@ func steadyAddress(t *testing.T) string {
 	return ""
 }
 
-// wire forwards connections to a daemon. What the daemon says is lost while it is mute.
+// wire forwards connections to a daemon. While it is mute, the daemon's answers are lost.
 type wire struct {
 	address string
 	mute    atomic.Bool
@@ -308,7 +253,7 @@ func wireTo(t *testing.T, address string) *wire {
 	return w
 }
 
-// carry copies until one side has ended, and then ends both.
+// carry copies until one side ends, and then closes both.
 func (w *wire) carry(to, from net.Conn, mute func() bool) {
 	defer to.Close()
 	defer from.Close()

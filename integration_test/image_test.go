@@ -13,8 +13,8 @@ import (
 	"github.com/ckd-project/ckd/integration_test/testbed"
 )
 
-// TestImage builds the image without a registry, from a binary that the command in the Dockerfile
-// made, and runs it as a container runtime would: as the image's user, with nothing to write to.
+// TestImage builds the image without a registry, from a binary that the Dockerfile's own command
+// built. It runs the image as its user on a read-only root.
 func TestImage(t *testing.T) {
 	image := newImageBuilder(t)
 	text, err := os.ReadFile("../Dockerfile")
@@ -61,7 +61,7 @@ func TestImage(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(policies, "policy.yaml"), []byte(policyText), 0o644); err != nil { //nolint:gosec // the image's user reads it
 		t.Fatal(err)
 	}
-	// A mount namespace with a read-only root, and the image's user.
+	// inside runs ckd in a mount namespace with a read-only root, as the image's user.
 	inside := func(args ...string) *exec.Cmd {
 		script := `mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec chroot --userspec=65532:65532 "$0" /ckd "$@"`
 		return exec.Command("unshare", append([]string{"-m", "sh", "-c", script, root}, args...)...)
@@ -73,7 +73,7 @@ func TestImage(t *testing.T) {
 	d := testbed.Start(t, inside(strings.Fields(regexp.MustCompile(`0\.0\.0\.0:\d+`).ReplaceAllString(serve[1], "0.0.0.0:0"))...), 1)
 	grpc, admin := onLoopback(d.GRPC[0]), onLoopback(strings.TrimPrefix(d.Admin, "http://"))
 	r := mustRun(t, "replay", "--addr", grpc, "--model", "fetal-health", "--passes", recording("ctg-ensemble", ".passes.npy"))
-	if n := len(lines(t, r.Stdout)); n != 2126 {
+	if n := len(decodeLines[any](t, r.Stdout)); n != 2126 {
 		t.Errorf("%d inputs answered", n)
 	}
 	if r := testbed.Run(t, inside("healthcheck", "--admin", admin)); r.Code != 0 {
@@ -84,8 +84,8 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// TestImageRefusesDynamicBinary builds the image from what a plain go build made. It could not
-// start there.
+// TestImageRefusesDynamicBinary builds the image from the binary of a plain go build, which could
+// not start there. The build must fail and say so.
 func TestImageRefusesDynamicBinary(t *testing.T) {
 	image := newImageBuilder(t)
 	binary, err := elf.Open(ckd)
@@ -105,10 +105,10 @@ func TestImageRefusesDynamicBinary(t *testing.T) {
 	}
 }
 
-// imageBuilder runs buildah with a storage of the test's own.
+// imageBuilder runs buildah with storage of its own.
 type imageBuilder struct {
 	t       *testing.T
-	context string // the folder that is the build context
+	context string // folder of the build context
 	command []string
 }
 
@@ -128,7 +128,7 @@ func newImageBuilder(t *testing.T) *imageBuilder {
 	}}
 }
 
-// args returns the arguments of bud for the image ckd.
+// args returns the arguments that build the image ckd.
 func (b *imageBuilder) args(more ...string) []string {
 	args := []string{"--isolation", "chroot", "--format", "docker", "--target", "prebuilt", "-t", "ckd", "-f", "../Dockerfile"}
 	return append(append(args, more...), b.context)
@@ -140,7 +140,7 @@ func (b *imageBuilder) run(command string, args ...string) testbed.Result {
 	return testbed.Run(b.t, exec.Command(all[0], all[1:]...))
 }
 
-// must returns what the command printed. The command must succeed.
+// must runs a command of buildah, which must succeed, and returns its output.
 func (b *imageBuilder) must(command string, args ...string) string {
 	b.t.Helper()
 	r := b.run(command, args...)
@@ -150,7 +150,7 @@ func (b *imageBuilder) must(command string, args ...string) string {
 	return strings.TrimSpace(r.Stdout)
 }
 
-// onLoopback returns the address at which this machine reaches one that listens everywhere.
+// onLoopback returns the loopback address of a port that listens everywhere.
 func onLoopback(address string) string {
 	return "127.0.0.1" + address[strings.LastIndex(address, ":"):]
 }

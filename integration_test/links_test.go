@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestLinks: every link of a page to another file, picture or heading of the project
-// leads somewhere.
+// TestLinks checks that every link of a page to a file, picture or heading of the project leads
+// somewhere.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
@@ -57,7 +57,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// withoutCode is a page without what is shown letter by letter.
+// withoutCode returns a page without its code, in blocks or lines.
 func withoutCode(text string) string {
 	text = regexp.MustCompile("(?ms)^```.*?^```").ReplaceAllString(text, "")
 	return regexp.MustCompile("`[^`\n]*`").ReplaceAllString(text, "")

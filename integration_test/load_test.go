@@ -1,8 +1,6 @@
 package integration_test
 
 import (
-	"cmp"
-	"encoding/json"
 	"maps"
 	"math"
 	"slices"
@@ -13,25 +11,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/ckd-project/ckd/client"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// load is a recording that goes, again and again, through a client: batch by batch
-// on its sessions and in calls. Every input has a number, which is its id, and what
-// came back of it is kept.
+// load sends a recording through a client again and again, in batches on sessions and in calls.
+// Every input has a number, which is its id. load keeps all results.
 type load struct {
 	t                       *testing.T
 	client                  *client.Client
 	values                  []float32 // [inputs][passes][classes]
 	inputs, passes, classes int
 	sessions                []*client.Session
-	begun                   atomic.Int64 // inputs
+	begun                   atomic.Int64 // number of inputs
 
 	mu       sync.Mutex
-	results  map[int][]client.Result // by number
-	answers  map[string]int          // decisions by the replica that made them
-	streamed map[string]int          // those of them that came on sessions
+	results  map[int][]client.Result // by the number of the input
+	answers  map[string]int          // number of decisions by the replica that made them
+	streamed map[string]int          // number of decisions on sessions by replica
 }
 
 const (
@@ -39,7 +38,7 @@ const (
 	loadModel = "fetal-health"
 )
 
-// patient is longer than anything that a test does to a daemon may take.
+// patient retries for longer than any test keeps a daemon away.
 var patient = client.Reconnect{Limit: hang, MaxDelay: 200 * time.Millisecond}
 
 func newLoad(t *testing.T, c *client.Client) *load {
@@ -49,8 +48,8 @@ func newLoad(t *testing.T, c *client.Client) *load {
 	return l
 }
 
-// open opens sessions until each of the replicas has so many, by the name that it
-// gives in its answers.
+// open opens sessions until each replica has the given number. Replicas tell their name in their
+// answers.
 func (l *load) open(replicas []string, each int) {
 	l.t.Helper()
 	missing := map[string]int{}
@@ -80,20 +79,20 @@ func (l *load) open(replicas []string, each int) {
 	})
 	l.t.Cleanup(func() {
 		for _, s := range l.sessions {
-			_ = s.Close() // what it lost is among the results
+			_ = s.Close() // whatever it lost is among the results
 		}
 	})
 }
 
-// onSession is how many batches there are at one time on each session: one begins
-// while the daemon still has the other.
+// onSession is the number of batches in flight on each session. One begins while the daemon still
+// has the other.
 const onSession = 2
 
-// atOnce is how many there are on all of them.
+// atOnce returns the number of batches in flight on all sessions.
 func (l *load) atOnce() int { return onSession * len(l.sessions) }
 
-// stream sends batches on every session for as long as more says so, and calls halfway
-// in the midst of each. What it returns waits until all is answered.
+// stream sends batches on every session for as long as more returns true, and calls halfway in the
+// middle of each batch. The returned function waits until all are answered.
 func (l *load) stream(more func() bool, halfway func()) (wait func()) {
 	var workers sync.WaitGroup
 	for i := range l.atOnce() {
@@ -107,10 +106,11 @@ func (l *load) stream(more func() bool, halfway func()) (wait func()) {
 	return workers.Wait
 }
 
-// callers is how many calls there are at one time.
+// callers is the number of calls in flight.
 const callers = 3
 
-// call sends batches in calls, likewise.
+// call sends batches in unary calls for as long as more returns true. The returned function waits
+// until all are answered.
 func (l *load) call(more func() bool) (wait func()) {
 	var workers sync.WaitGroup
 	for range callers {
@@ -124,21 +124,21 @@ func (l *load) call(more func() bool) (wait func()) {
 	return workers.Wait
 }
 
-// send sends by both until so many inputs were begun, and all of them are answered.
+// send sends in both ways until n inputs have begun, and waits until all are answered.
 func (l *load) send(n int64) {
 	stream, call := l.stream(l.upTo(n), nil), l.call(l.upTo(n))
 	stream()
 	call()
 }
 
-// upTo is enough when so many inputs were begun.
+// upTo returns a condition that holds until n inputs have begun.
 func (l *load) upTo(n int64) (more func() bool) { return func() bool { return l.begun.Load() < n } }
 
 func (l *load) config() client.SessionConfig {
 	return client.SessionConfig{Model: loadModel, Passes: l.passes, Detail: client.Full, Reconnect: patient}
 }
 
-// next is the numbers of a batch.
+// next returns the first number and the ids of a new batch.
 func (l *load) next() (first int, ids []string) {
 	first = int(l.begun.Add(loadBatch)) - loadBatch
 	for n := range loadBatch {
@@ -147,14 +147,14 @@ func (l *load) next() (first int, ids []string) {
 	return first, ids
 }
 
-// input is the passes of the input of a number.
+// input returns the passes of the input with this number.
 func (l *load) input(number int) []float32 {
 	size := l.passes * l.classes
 	at := number % l.inputs * size
 	return l.values[at : at+size]
 }
 
-// pass is one pass of a batch.
+// pass returns one pass of the batch that begins with first.
 func (l *load) pass(first, pass int) (values []float32) {
 	for n := range loadBatch {
 		values = append(values, l.input(first + n)[pass*l.classes:(pass+1)*l.classes]...)
@@ -189,8 +189,8 @@ func (l *load) decompose() {
 	l.keep(first, results, err, false)
 }
 
-// hold has one daemon keep a batch with half of its passes, on a stream that is not
-// opened again when it breaks. What it returns sends the rest.
+// hold sends half the passes of a batch to one daemon, on a stream that does not reconnect. The
+// returned function sends the rest.
 func (l *load) hold(d *daemon) (rest func()) {
 	l.t.Helper()
 	c, err := client.Dial(d.GRPC[0])
@@ -211,8 +211,8 @@ func (l *load) hold(d *daemon) (rest func()) {
 		for p := 0; p < l.passes/2 && err == nil; p++ {
 			err = g.Send(l.pass(first, p))
 		}
-		// A stream is read in order: when this one, which is no input, has been refused,
-		// the others are open, unless the stream had grown too old for them.
+		// The daemon reads a stream in order. Once it has refused this input, which is not finite,
+		// the batch is open, unless the stream had grown too old.
 		spoilt := []float32{float32(math.NaN()), 0, 0}
 		_, refused := s.Do(l.t.Context(), []string{"spoilt"}, slices.Values([][]float32{spoilt}))
 		if err != nil || refused != nil {
@@ -228,7 +228,7 @@ func (l *load) hold(d *daemon) (rest func()) {
 	return func() {
 		for p := l.passes / 2; p < l.passes; p++ {
 			if g.Send(l.pass(first, p)) != nil {
-				break // the session has ended, which the results say
+				break // the session has ended, and the results say so
 			}
 		}
 		results, err := g.Wait(inTime(l.t))
@@ -236,8 +236,8 @@ func (l *load) hold(d *daemon) (rest func()) {
 	}
 }
 
-// keep keeps the results of a batch. One that failed as a whole is an error of each
-// of its inputs.
+// keep stores the results of a batch. If the batch failed as a whole, each of its inputs has that
+// error.
 func (l *load) keep(first int, results []client.Result, err error, streamed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -261,14 +261,14 @@ func (l *load) keep(first int, results []client.Result, err error, streamed bool
 	}
 }
 
-// answered is how many decisions a replica made that came back.
+// answered returns the number of decisions that came back from a replica.
 func (l *load) answered(replica string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.answers[replica]
 }
 
-// total is how many decisions came back.
+// total returns the number of decisions that came back.
 func (l *load) total() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -278,15 +278,15 @@ func (l *load) total() (n int) {
 	return n
 }
 
-// onSessions is how many of them came on sessions.
+// onSessions returns the number of decisions that came back from a replica on sessions.
 func (l *load) onSessions(replica string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.streamed[replica]
 }
 
-// lines is what a replica answered, or all did where none is named, as replay would
-// print it.
+// lines returns what a replica answered, as replay would print it. An empty name selects all
+// replicas.
 func (l *load) lines(replica string) (lines []replayLine) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -300,7 +300,7 @@ func (l *load) lines(replica string) (lines []replayLine) {
 	return lines
 }
 
-// lineOf is the line that replay would print, as far as the tests read it.
+// lineOf returns the line that replay would print, as far as these tests read it.
 func lineOf(d *ckdv1.Decomposition) replayLine {
 	line := replayLine{C: d.GetC(), Skewness: d.GetSkewness(), Degenerate: d.GetDegenerate(), Saturated: d.GetSaturated()}
 	for _, p := range d.GetPairs() {
@@ -319,19 +319,12 @@ func lineOf(d *ckdv1.Decomposition) replayLine {
 	return line
 }
 
-// answeredOnce holds that every input that was begun has one result, that so many of
-// these are errors, and that the decisions are those that decompose makes offline.
+// answeredOnce checks that every input has exactly one result, that so many results are errors, and
+// that the decisions are those of decompose.
 func (l *load) answeredOnce(policy string, errors int) {
 	l.t.Helper()
-	var offline []replayLine
 	out := mustRun(l.t, "decompose", "--passes", recording("ctg-mcdropout", ".passes.npy"), "--policy", policy).Stdout
-	for decoder := json.NewDecoder(strings.NewReader(out)); decoder.More(); {
-		var line replayLine
-		if err := decoder.Decode(&line); err != nil {
-			l.t.Fatal(err)
-		}
-		offline = append(offline, line)
-	}
+	offline := decodeLines[replayLine](l.t, out)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	failed := 0
@@ -346,21 +339,11 @@ func (l *load) answeredOnce(policy string, errors int) {
 			continue
 		}
 		got, want := lineOf(results[0].Decomposition), offline[number%l.inputs]
-		if got.Decision.Action != want.Decision.Action || got.Decision.Score != want.Decision.Score || !near(got.C, want.C) {
+		if got.Decision.Action != want.Decision.Action || got.Decision.Score != want.Decision.Score || !cmp.Equal(got.C, want.C, approximately(1e-12)) {
 			l.t.Errorf("input %d is answered %+v, expected %+v", number, got, want)
 		}
 	}
 	if len(l.results) != int(l.begun.Load()) || failed != errors {
 		l.t.Errorf("%d inputs have results, %d of them errors; expected %d, and %d", len(l.results), failed, l.begun.Load(), errors)
 	}
-}
-
-// near tells that two vectors agree as far as the order of sums allows.
-func near(a, b []float64) bool {
-	return slices.CompareFunc(a, b, func(x, y float64) int {
-		if math.Abs(x-y) <= 1e-12*math.Abs(y) || math.Abs(x-y) <= 1e-15 {
-			return 0
-		}
-		return cmp.Compare(x, y)
-	}) == 0
 }

@@ -10,10 +10,11 @@ import (
 	"testing"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
+	"github.com/ckd-project/ckd/internal/timed"
 )
 
-// TestOperateReaders: docs/operate.md says of every metric of docs/metrics.md who
-// reads it, and of no other.
+// TestOperateReaders checks that docs/metric-readers.md names a reader for exactly the metrics of
+// docs/metrics.md.
 func TestOperateReaders(t *testing.T) {
 	t.Parallel()
 	rows := func(page string) (names []string) {
@@ -26,15 +27,15 @@ func TestOperateReaders(t *testing.T) {
 		slices.Sort(names)
 		return names
 	}
-	declared, read := rows("metrics.md"), rows("operate.md")
+	declared, read := rows("metrics.md"), rows("metric-readers.md")
 	for _, name := range declared {
 		if !slices.Contains(read, name) {
-			t.Errorf("docs/operate.md does not say who reads %s", name)
+			t.Errorf("docs/metric-readers.md does not say who reads %s", name)
 		}
 	}
 	for _, name := range read {
 		if !slices.Contains(declared, name) {
-			t.Errorf("docs/operate.md speaks of %s, which docs/metrics.md does not have", name)
+			t.Errorf("docs/metric-readers.md speaks of %s, which docs/metrics.md does not have", name)
 		}
 	}
 	if len(declared) < 40 || len(slices.Compact(read)) != len(declared) {
@@ -42,13 +43,13 @@ func TestOperateReaders(t *testing.T) {
 	}
 }
 
-// TestOperateCommands runs the commands of docs/operate.md, from the project's root
-// against a daemon.
-func TestOperateCommands(t *testing.T) {
+// TestSizingCommands runs the commands of docs/sizing.md from the project's root.
+func TestSizingCommands(t *testing.T) {
+	timed.Full(t)
 	t.Parallel()
 	d := serve(t, "--policy", "../deploy/policy/fetal-health.yaml")
 	ran := 0
-	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(readPage(t, "operate.md"), -1) {
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(readPage(t, "sizing.md"), -1) {
 		for line := range strings.Lines(block[1]) {
 			ran++
 			name := strings.Fields(line)[0]
@@ -68,15 +69,6 @@ func TestOperateCommands(t *testing.T) {
 		}
 	}
 	if ran < 4 {
-		t.Errorf("found only %d commands in docs/operate.md", ran)
+		t.Errorf("found only %d commands in docs/sizing.md", ran)
 	}
-}
-
-func readPage(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "docs", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }

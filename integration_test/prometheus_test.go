@@ -1,8 +1,6 @@
 package integration_test
 
 import (
-	"encoding/json"
-	"fmt"
 	"math"
 	"os"
 	"os/exec"
@@ -18,30 +16,29 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
+	"github.com/ckd-project/ckd/internal/timed"
 )
 
-// TestPrometheus: a Prometheus that scrapes the daemon answers every query that
-// the documents show, and with the values that the lines of a replay give.
+// TestPrometheus runs every query of the docs on a Prometheus that scrapes the daemon. The answers
+// must match the lines of a replay.
 func TestPrometheus(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a Prometheus takes seconds")
-	}
+	timed.Full(t)
 	t.Parallel()
 	binary, promtool := testbed.Program(t, "prometheus", "PROMETHEUS"), testbed.Program(t, "promtool", "PROMTOOL")
 	queries := documentedQueries(t)
 	for _, mode := range []struct {
-		histograms string // the form in which Prometheus takes them
+		histograms string // form in which Prometheus stores them
 		flags      []string
 	}{
 		{"classic", nil},
 		{"native", []string{"--enable-feature=native-histograms"}},
 	} {
 		t.Run(mode.histograms, func(t *testing.T) {
-			t.Parallel() // most of the time Prometheus waits
+			t.Parallel() // it mostly waits for Prometheus
 			d := serve(t, "--policy", writePolicy(t, policyText))
 			p := testbed.StartPrometheus(t, binary, scrapeConfig(t, promtool, d), mode.flags...)
-			// With every counter seen at 0 before the first input, and at an instant
-			// that was scraped, a rate is all that was counted over its range.
+			// Every counter was scraped at 0 before the first input, and at is the time of a
+			// scrape, so that a rate covers all that was counted.
 			p.Scraped(time.Time{})
 			answers := expectedAnswers(t, d, replayLines(t, d))
 			at := p.Scraped(time.Now())
@@ -72,47 +69,42 @@ func TestPrometheus(t *testing.T) {
 	}
 }
 
-// documentedQueries reads the PromQL that the documents show, each query on one
-// line. In the documents a query goes on where a line is indented.
+// documentedQueries returns the PromQL queries of the docs. In the docs an indented line continues
+// a query.
 func documentedQueries(t *testing.T) []string {
 	t.Helper()
 	var queries []string
-	for _, name := range []string{"docs/metrics.md", "README.md"} {
-		text, err := os.ReadFile(filepath.Join("..", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, block := range regexp.MustCompile("(?s)```promql\n(.*?)\n```").FindAllStringSubmatch(string(text), -1) {
+	for _, name := range []string{"metrics.md", "../README.md"} {
+		for _, block := range regexp.MustCompile("(?s)```promql\n(.*?)\n```").FindAllStringSubmatch(readPage(t, name), -1) {
 			queries = append(queries, strings.Split(strings.ReplaceAll(block[1], "\n  ", " "), "\n")...)
 		}
 	}
 	return queries
 }
 
-// overAllTime is the query without its rates: over counters and histograms as
-// they are, where nothing is extrapolated.
+// overAllTime returns the query without its rates, so that Prometheus extrapolates nothing.
 func overAllTime(query string) string {
 	return regexp.MustCompile(`rate\(([^\[]+)\[\w+\]\)`).ReplaceAllString(query, "$1")
 }
 
-// answer to the query that begins with the given text.
+// answer holds what Prometheus must answer to the query with this beginning.
 type answer struct {
 	query     string
-	needs     string              // form of histograms without which there is no answer
-	perSecond bool                // not a share or a quantile: over all time it is another number
+	needs     string              // form of histograms that the query needs
+	perSecond bool                // a rate, which over all time is another number
 	want      map[string]interval // by the labels of the series
 }
 
-// interval that a value lies in, its ends included.
+// interval includes its ends.
 type interval struct{ low, high float64 }
 
-// about is the number, up to the rounding of sums of thousands of terms.
+// about returns the interval around v that allows for rounding in sums of thousands of terms.
 func about(v float64) interval {
 	slack := 1e-9 * math.Abs(v)
 	return interval{v - slack, v + slack}
 }
 
-// replayLine is what the expected answers need of a line that replay prints.
+// replayLine holds what these tests read of a line that replay prints.
 type replayLine struct {
 	C, Skewness           []float64
 	Degenerate, Saturated bool
@@ -126,26 +118,19 @@ type replayLine struct {
 	}
 }
 
-// replayLines sends a recording to the daemon.
+// replayLines replays a recording and returns its lines.
 func replayLines(t *testing.T, d *daemon) []replayLine {
 	t.Helper()
 	out := mustRun(t, "replay", "--addr", d.GRPC[0], "--model", "fetal-health",
 		"--passes", recording("ctg-mcdropout", ".passes.npy")).Stdout
-	var lines []replayLine
-	for decoder := json.NewDecoder(strings.NewReader(out)); decoder.More(); {
-		var line replayLine
-		if err := decoder.Decode(&line); err != nil {
-			t.Fatal(err)
-		}
-		lines = append(lines, line)
-	}
+	lines := decodeLines[replayLine](t, out)
 	if len(lines) != 2126 {
 		t.Fatalf("%d lines, want 2126", len(lines))
 	}
 	return lines
 }
 
-// expectedAnswers computes from the lines what Prometheus has to answer.
+// expectedAnswers computes from the lines what Prometheus must answer.
 func expectedAnswers(t *testing.T, d *daemon, lines []replayLine) []answer {
 	t.Helper()
 	inputs := float64(len(lines))
@@ -214,7 +199,7 @@ func expectedAnswers(t *testing.T, d *daemon, lines []replayLine) []answer {
 	return []answer{
 		{query: `sum by (model) (rate(ckd_decisions_total{action="defer"}`, want: ofModel(deferred / inputs)},
 		{query: `sum by (model) (rate(ckd_inputs_fallback_total[5m])`, want: ofModel(fallback / inputs)},
-		// The policy has no rule to settle by: no series. TestDashboardsShow has one.
+		// The policy has no early stopping, so these have no series. TestDashboardsShow has them.
 		{query: `sum by (model) (rate(ckd_passes_used_sum[5m]))`},
 		{query: `1 + sum by (model) (rate(ckd_passes_saved_total[5m]))`},
 		{query: `sum by (model) (increase(ckd_settle_disagreements_total[1d]))`},
@@ -251,19 +236,15 @@ func expectedAnswers(t *testing.T, d *daemon, lines []replayLine) []answer {
 	}
 }
 
-// documentedEdges is the classic edges of C_k.
+// documentedEdges returns the edges of the classic histogram of C_k.
 func documentedEdges(t *testing.T) []float64 {
 	t.Helper()
-	text, err := os.ReadFile("../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	row := regexp.MustCompile(`\| C_k \| ([\d. ]+) \|`).FindSubmatch(text)
+	row := regexp.MustCompile(`\| C_k \| ([\d. ]+) \|`).FindStringSubmatch(readPage(t, "metrics.md"))
 	if row == nil {
 		t.Fatal("docs/metrics.md has no row with the edges of C_k")
 	}
 	var edges []float64
-	for _, field := range strings.Fields(string(row[1])) {
+	for _, field := range strings.Fields(row[1]) {
 		edge, err := strconv.ParseFloat(field, 64)
 		if err != nil {
 			t.Fatal(err)
@@ -273,8 +254,8 @@ func documentedEdges(t *testing.T) []float64 {
 	return edges
 }
 
-// classicQuantile is how Prometheus reads a quantile from classic buckets: on a
-// straight line through the one that holds its rank.
+// classicQuantile computes a quantile from classic buckets as Prometheus does: by linear
+// interpolation within the bucket of its rank.
 func classicQuantile(q float64, sorted, edges []float64) float64 {
 	rank := q * float64(len(sorted))
 	lower, before := 0.0, 0.0
@@ -288,19 +269,22 @@ func classicQuantile(q float64, sorted, edges []float64) float64 {
 	return lower
 }
 
-// nativeQuantile is the native bucket that holds the quantile's rank, of schema
-// 3: eight to a doubling, the upper edge included. Where in it Prometheus puts
-// the quantile depends on its version.
+// nativeQuantile returns the native bucket of the quantile's rank. Schema 3 has eight buckets to a
+// doubling, each with its upper edge. Where in the bucket Prometheus puts the quantile depends on
+// its version.
 func nativeQuantile(q float64, sorted []float64) interval {
 	c := sorted[int(math.Ceil(q*float64(len(sorted))))-1]
 	upper := math.Ceil(8 * math.Log2(c))
 	return interval{about(math.Exp2((upper - 1) / 8)).low, about(math.Exp2(upper / 8)).high}
 }
 
-// scrapeConfig is the project's scrape config, but for the address of the daemon
-// and a shorter interval.
-func scrapeConfig(t *testing.T, promtool string, d *daemon) string {
+// scrapeConfig writes the project's scrape config with the daemons' addresses and a shorter interval.
+func scrapeConfig(t *testing.T, promtool string, daemons ...*daemon) string {
 	t.Helper()
+	var targets []string
+	for _, d := range daemons {
+		targets = append(targets, strings.TrimPrefix(d.Admin, "http://"))
+	}
 	text, err := os.ReadFile("../deploy/prometheus/prometheus.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -308,7 +292,7 @@ func scrapeConfig(t *testing.T, promtool string, d *daemon) string {
 	config := string(text)
 	for old, replacement := range map[string]string{
 		"scrape_interval: 15s":          "scrape_interval: 1s",
-		`- targets: ["127.0.0.1:9590"]`: fmt.Sprintf("- targets: [%q]", strings.TrimPrefix(d.Admin, "http://")),
+		`- targets: ["127.0.0.1:9590"]`: "- targets: " + jsonText(t, targets),
 	} {
 		if strings.Count(config, old) != 1 {
 			t.Fatalf("deploy/prometheus/prometheus.yaml does not have %s once", old)
@@ -327,8 +311,7 @@ func scrapeConfig(t *testing.T, promtool string, d *daemon) string {
 	return path
 }
 
-// checkQuery asks a query as of the given time. Prometheus must return the wanted
-// series and no others.
+// checkQuery runs a query at the given time. Prometheus must return exactly the wanted series.
 func checkQuery(t *testing.T, p *testbed.Prometheus, query, at string, want map[string]interval) {
 	t.Helper()
 	got := p.Query(query, at)
@@ -340,7 +323,7 @@ func checkQuery(t *testing.T, p *testbed.Prometheus, query, at string, want map[
 		bounds, wanted := want[sample.Metric.String()]
 		if !wanted {
 			t.Errorf("%s\nreturns the series %v, which is none of %v", query, sample.Metric, want)
-		} else if !(bounds.low <= value && value <= bounds.high) { // NaN is never in them
+		} else if !(bounds.low <= value && value <= bounds.high) { // NaN lies in no interval
 			t.Errorf("%s\n%v is %v, want %v", query, sample.Metric, value, bounds)
 		}
 	}

@@ -1,9 +1,7 @@
 package integration_test
 
 import (
-	"bufio"
 	"context"
-	"io"
 	"os"
 	"os/exec"
 	"path"
@@ -15,25 +13,21 @@ import (
 	"time"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
+	"github.com/ckd-project/ckd/internal/timed"
 )
 
-// TestReadme runs every command that the README shows, from the project's root,
-// in order; addresses are those of the daemon that its own command started.
+// TestReadme runs every command of the README in order, from the project's root. It replaces
+// addresses by those of the daemon that the README's own command started.
 func TestReadme(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the README's commands take seconds")
-	}
+	timed.Full(t)
 	t.Parallel()
-	text, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readPage(t, "../README.md")
 	var d *daemon
-	var demo string // where the one that is kept answers HTTP
+	var demo string // HTTP address of the demo that stays up
 	ran := 0
-	have := []string{"go", "curl", "export"} // programs that the reader has by now
+	have := []string{"go", "curl", "export"} // programs that the reader has so far
 	dir := t.TempDir()                       // for the files that the README writes
-	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(text, -1) {
 		for _, line := range strings.Split(strings.TrimSpace(strings.ReplaceAll(block[1], "\\\n", " ")), "\n") {
 			words := strings.Fields(line)
 			for i, word := range words {
@@ -46,12 +40,15 @@ func TestReadme(t *testing.T) {
 				t.Errorf("the README uses %s before it shows how to get it: %s", words[0], line)
 			}
 			switch {
-			case line == "go test ./...": // this is it
+			case line == "go test ./...": // runs this test
 			case words[0] == "go" && words[1] == "build":
 				have = append(have, builds(t, words[2:])...)
-			case line == `export PATH="$PWD/bin:$PATH"`: // the tests know where the programs are
+			case line == `export PATH="$PWD/bin:$PATH"`: // the tests know the paths of the programs
 			case words[0] == "ckd" && words[1] == "demo":
-				demo = keepDemo(t, words[2:])
+				for i, word := range words {
+					words[i] = strings.ReplaceAll(word, "127.0.0.1:8591", "127.0.0.1:0")
+				}
+				demo = testbed.StartDemo(t, exec.Command(ckd, words[1:]...), "HTTP API")
 			case words[0] == "curl":
 				t.Run("curl", func(t *testing.T) {
 					words[0] = testbed.Program(t, "curl", "CURL")
@@ -67,11 +64,11 @@ func TestReadme(t *testing.T) {
 				out := runReadme(t, words, d)
 				switch {
 				case words[len(words)-1] == "demo":
-					showsOutput(t, string(text), out)
+					showsOutput(t, text, out)
 				case words[1] == "calibrate" && words[2] == "--settle":
-					showsSettling(t, string(text), out)
+					showsEarlyStopping(t, text, out)
 				case words[1] == "calibrate":
-					showsCalibration(t, string(text), out)
+					showsCalibration(t, text, out)
 				}
 			case words[0] == "ghz":
 				t.Run("ghz", func(t *testing.T) {
@@ -98,9 +95,9 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// builds checks a command that builds programs into bin, and returns their names. Each package must
-// be a command. Those that tools/go.mod pins are looked up where external programs are required:
-// elsewhere Go might have to download them.
+// builds checks a command that builds programs into bin, and returns their names. Every package
+// must be a command. Packages that tools/go.mod pins are looked up only where CKD_REQUIRE_TOOLS is
+// set: elsewhere Go might have to download them.
 func builds(t *testing.T, args []string) (names []string) {
 	t.Helper()
 	pinned, args := cutPrefix(args, "-modfile=tools/go.mod")
@@ -135,7 +132,7 @@ func builds(t *testing.T, args []string) (names []string) {
 	return names
 }
 
-// cutPrefix returns args without the prefix, and whether they begin with it.
+// cutPrefix reports whether args begin with the prefix, and returns the rest.
 func cutPrefix(args []string, prefix ...string) (found bool, rest []string) {
 	if len(args) < len(prefix) || !slices.Equal(args[:len(prefix)], prefix) {
 		return false, args
@@ -143,42 +140,8 @@ func cutPrefix(args []string, prefix ...string) (found bool, rest []string) {
 	return true, args[len(prefix):]
 }
 
-// keepDemo starts a demo that stays up until the test ends, on free ports, and
-// says where it answers HTTP.
-func keepDemo(t *testing.T, args []string) string {
-	t.Helper()
-	c := exec.Command(ckd, append([]string{"demo"}, args...)...)
-	for i, a := range c.Args {
-		if a == "127.0.0.1:8591" {
-			c.Args[i] = "127.0.0.1:0"
-		}
-	}
-	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = c.Process.Signal(os.Interrupt) // it may have ended, which Wait tells
-		if err := c.Wait(); err != nil {
-			t.Errorf("ckd demo --keep: %v", err)
-		}
-	})
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		if at, ok := strings.CutPrefix(lines.Text(), "HTTP API "); ok {
-			go func() { _, _ = io.Copy(io.Discard, out) }() // or the demo could not write on
-			return at
-		}
-	}
-	t.Fatal("the demo does not say where it answers HTTP")
-	return ""
-}
-
-// showsCalibration holds the figures that the README tells of a calibration
-// against what the command prints.
+// showsCalibration compares the README's figures of a calibration with those that the command
+// prints.
 func showsCalibration(t *testing.T, readme, out string) {
 	t.Helper()
 	told := regexp.MustCompile(`critical FNR of (\S+) at coverage (\S+), where mutual information alone has (\S+)\. `).FindStringSubmatch(
@@ -195,8 +158,9 @@ func showsCalibration(t *testing.T, readme, out string) {
 	}
 }
 
-// showsSettling does so of a rule to settle by.
-func showsSettling(t *testing.T, readme, out string) {
+// showsEarlyStopping compares the README's figures of early stopping with those that the command
+// prints.
+func showsEarlyStopping(t *testing.T, readme, out string) {
 	t.Helper()
 	told := regexp.MustCompile(`here they use (\S+) of 30 passes, and (\S+)\.`).FindStringSubmatch(strings.Join(strings.Fields(readme), " "))
 	if told == nil {
@@ -208,8 +172,7 @@ func showsSettling(t *testing.T, readme, out string) {
 	}
 }
 
-// showsOutput holds the lines of the README's example of output against what the
-// command prints.
+// showsOutput checks that the command prints every line of the README's example of output.
 func showsOutput(t *testing.T, readme, out string) {
 	t.Helper()
 	example := regexp.MustCompile("(?s)## What the output means\n\n```\n(.*?)```").FindStringSubmatch(readme)
@@ -223,7 +186,7 @@ func showsOutput(t *testing.T, readme, out string) {
 	}
 }
 
-// fromRoot makes paths of the project's files good for this folder.
+// fromRoot makes paths of the project's files relative to this folder.
 func fromRoot(words []string) []string {
 	out := make([]string, len(words))
 	for i, w := range words {

@@ -2,37 +2,24 @@ package integration_test
 
 import (
 	"fmt"
-	"math"
-	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"regexp"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/prometheus/common/model"
-
-	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/internal/timed"
 )
 
-// TestReplicaKilled: three replicas behind a client that balances, and one
-// Prometheus. One replica is killed with inputs open on it. Every input has one
-// answer, or one error where nobody was to send it again. What Prometheus sums over
-// the replicas is what they answered, of the killed one up to its last scrape; and
-// the one that takes its place counts from 0.
+// TestReplicaKilled kills one of three replicas with inputs open on it. Every input must have one
+// answer, or one error where its stream does not reconnect. Prometheus must sum up what the
+// replicas answered, the killed one up to its last scrape, and its successor must count from 0.
 func TestReplicaKilled(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, policyText, nil)
+	f := startFleet(t, policyText)
 	l := newLoad(t, f.dial(f.addresses()...))
 	l.open(f.versions(), 2)
 	l.send(1500)
 	f.agrees(l)
-	f.dashboards(l, "classic")
 	f.canary(l)
 
 	// Every session stops in the middle of a batch, while calls go on.
@@ -54,8 +41,8 @@ func TestReplicaKilled(t *testing.T) {
 	called()
 	l.answeredOnce(victim.policy, loadBatch)
 
-	// Sums are now of those that live; the last of the one that does not is there for
-	// whoever asks. Beside what it answered it may have decided what was in flight.
+	// Sums now cover the living replicas. The last count of the killed one can still be asked for.
+	// It may include inputs that were in flight.
 	f.prometheus.Scraped(time.Now())
 	survivors := map[string]interval{}
 	for _, r := range f.replicas[1:] {
@@ -75,24 +62,23 @@ func TestReplicaKilled(t *testing.T) {
 	l.answeredOnce(victim.policy, loadBatch)
 }
 
-// TestRetryCountedTwice: answers that are lost on their way from a replica that then
-// dies are asked for again. The client has one of each; Prometheus has counted just
-// those inputs twice.
+// TestRetryCountedTwice loses answers on their way from a replica that then dies, so that the
+// client asks for them again. The client must have one answer of each, and Prometheus must have
+// counted exactly those inputs twice.
 func TestRetryCountedTwice(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, policyText, []string{"--enable-feature=native-histograms"})
+	f := startFleet(t, policyText)
 	victim := f.replicas[0]
 	way := wireTo(t, victim.GRPC[0])
 	l := newLoad(t, f.dial(way.address, f.replicas[1].GRPC[0], f.replicas[2].GRPC[0]))
 	l.open(f.versions(), 2)
 	l.send(1000)
 	f.agrees(l)
-	f.dashboards(l, "native")
 
 	halfway, goOn := barrier(t)
 	streamed := l.stream(l.upTo(l.begun.Load()+int64(loadBatch*l.atOnce())), halfway)
 	eventually(t, "every session stands", func() bool { return f.open() == loadBatch*l.atOnce() })
-	answered, twice := l.answered(victim.version), 2*onSession*loadBatch // on its two sessions
+	answered, twice := l.answered(victim.version), 2*onSession*loadBatch // two sessions each
 	way.mute.Store(true)
 	goOn()
 	eventually(t, "the replica has decided on what it holds", func() bool {
@@ -111,23 +97,20 @@ func TestRetryCountedTwice(t *testing.T) {
 	})
 }
 
-// TestRollingRestart: under load, one replica after the other is told to stop and is
-// started again. No input is lost, and none counted twice; and because streams grow
-// old, each that is new is given sessions.
+// TestRollingRestart stops and restarts one replica after the other under load. No input may be
+// lost or counted twice. Streams grow old, so each new replica must get sessions.
 func TestRollingRestart(t *testing.T) {
 	timed.Only(t)
-	f := startFleet(t, policyText, nil, "--max-stream-age", "500ms", "--shutdown-grace", "5m")
+	f := startFleet(t, policyText, "--max-stream-age", "500ms", "--shutdown-grace", "5m")
 	l := newLoad(t, f.dial(f.addresses()...))
 	l.open(f.versions(), 1)
 	var done atomic.Bool
 	more := func() bool { return !done.Load() }
 	streamed, called := l.stream(more, nil), l.call(more)
 	for _, r := range f.replicas {
-		// What is open keeps the replica from ending, so that its last count can be read.
+		// An open batch keeps the replica from exiting, so that its last count can be read.
 		rest := l.hold(r.daemon)
-		if err := r.Process.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
+		r.signal(syscall.SIGTERM)
 		eventually(t, "the replica has answered all but what is held, and counted just that", func() bool {
 			return r.gauge("ckd_inputs_open") == loadBatch && r.gauge("ckd_streams_open") == 1 &&
 				r.gauge("grpc_server_started_total", "grpc_method", "Decompose") == r.gauge("grpc_server_handled_total", "grpc_method", "Decompose") &&
@@ -151,85 +134,7 @@ func TestRollingRestart(t *testing.T) {
 	f.agrees(l)
 }
 
-// TestDriftOfReplicas: each replica holds its own inputs against the calibration. What
-// a dashboard shows is the worst of them; what the policy expects all of them say.
-func TestDriftOfReplicas(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "policy.yaml")
-	mustRun(t, "calibrate", "--coverage", "0.8", "--out", path, "--name", loadModel, "--posterior", "mc-dropout",
-		"--passes", recording("ctg-mcdropout", ".passes.npy"), "--labels", recording("ctg-mcdropout", ".labels.npy"),
-		"--classes", "normal,suspect,pathologic", "--critical", "suspect,pathologic")
-	calibrated, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const name = "name: " + loadModel
-	f := startFleet(t, strings.Replace(string(calibrated), name, name+"\n    version: integration", 1), nil)
-	// One of three model servers was given another model.
-	const drifted = 2
-	for i, r := range f.replicas {
-		if i == drifted {
-			decideShuffled(t, r.GRPC[0], "ctg-lowrank", "low-rank")
-		} else {
-			decideShuffled(t, r.GRPC[0], "ctg-mcdropout", "mc-dropout")
-		}
-	}
-	f.prometheus.Scraped(time.Now())
-
-	largest := map[string]float64{}
-	for _, r := range f.replicas {
-		_, text, _ := r.Get("/metrics")
-		for _, m := range parse(t, text)["ckd_drift_z"].GetMetric() {
-			labels := model.Metric{}
-			for _, l := range m.GetLabel() {
-				labels[model.LabelName(l.GetName())] = model.LabelValue(l.GetValue())
-			}
-			largest[labels.String()] = max(largest[labels.String()], math.Abs(m.GetGauge().GetValue()))
-		}
-	}
-	worst := map[string]interval{}
-	for labels, z := range largest {
-		worst[labels] = about(z)
-	}
-	if len(worst) != 3*3*3 {
-		t.Errorf("%d series of drift, expected one for each class, signal and window", len(worst))
-	}
-	checkQuery(t, f.prometheus, "max by (model, class, signal, window) (abs(ckd_drift_z))", "", worst)
-	f.asks("max by (model) (ckd_drift_alarm)", "model", map[string]interval{loadModel: about(1)})
-	f.asks("max by (instance) (ckd_drift_alarm) == 1", "instance", map[string]interval{f.replicas[drifted].instance(): about(1)})
-	f.asks("sum by (what) (ckd_calibration_mismatches_total)", "what", map[string]interval{"posterior": about(2126), "passes": about(0)})
-	told := regexp.MustCompile(`expected_coverage: {value: ([\d.]+)`).FindSubmatch(calibrated)
-	if told == nil {
-		t.Fatalf("the policy does not tell its coverage:\n%s", calibrated)
-	}
-	coverage, err := strconv.ParseFloat(string(told[1]), 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, query := range []string{"max by (model) (ckd_policy_expected_coverage)", "min by (model) (ckd_policy_expected_coverage)"} {
-		f.asks(query, "model", map[string]interval{loadModel: about(coverage)})
-	}
-}
-
-// decideShuffled has one daemon decide on a recording, in an order that says nothing.
-func decideShuffled(t *testing.T, address, name, posterior string) {
-	t.Helper()
-	c, err := client.Dial(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	values, n, s, k := readRecording(t, name, math.MaxInt)
-	b := client.Batch{Model: loadModel, Posterior: posterior, Layout: client.NSK, Passes: s, Inputs: n}
-	for _, i := range rand.New(rand.NewPCG(7, 7)).Perm(n) {
-		b.Values = append(b.Values, values[i*s*k:(i+1)*s*k]...)
-	}
-	if _, err := c.Decompose(inTime(t), b); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// barrier is for sessions to stand at until they may go on.
+// barrier returns a function at which sessions stop, and one that lets them go on.
 func barrier(t *testing.T) (halfway, goOn func()) {
 	open := make(chan struct{})
 	halfway = func() {

@@ -14,8 +14,9 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// TestScrapersBeside: a hundred clients that scrape without a pause at most double the median of small calls, and
-// probes are answered all the while. The medians are measured side by side; the best of three counts.
+// TestScrapersBeside checks that a hundred clients that scrape without a pause at most double the
+// median time of small calls, and that probes are answered. It measures the medians side by side;
+// the best of three rounds counts.
 func TestScrapersBeside(t *testing.T) {
 	timed.Only(t)
 	d := serve(t, "--policy", "../deploy/policy/fetal-health.yaml")
@@ -38,7 +39,7 @@ func TestScrapersBeside(t *testing.T) {
 	}
 	var ratios []float64
 	for range 3 {
-		median() // warm
+		median() // warm up
 		alone := median()
 		beside, answered := withScrapers(t, d, 100, median)
 		t.Logf("median of small calls %v alone, %v with 100 scrapers, who got %d answers", alone, beside, answered)
@@ -49,7 +50,7 @@ func TestScrapersBeside(t *testing.T) {
 	}
 }
 
-// withScrapers measures while clients scrape, and reports how many answers they got.
+// withScrapers runs measure while clients scrape, and returns the number of their answers too.
 func withScrapers(t *testing.T, d *daemon, clients int, measure func() time.Duration) (time.Duration, int64) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -65,11 +66,11 @@ func withScrapers(t *testing.T, d *daemon, clients int, measure func() time.Dura
 		}
 		answer, err := (&http.Client{Transport: transport}).Do(r)
 		if err != nil {
-			return 0 // it was stopped
+			return 0 // the measurement is over
 		}
 		defer answer.Body.Close()
 		if _, err := io.Copy(io.Discard, answer.Body); err != nil {
-			return 0 // as above
+			return 0 // the measurement is over
 		}
 		answered.Add(1)
 		return answer.StatusCode

@@ -9,12 +9,13 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/metrics/internal/sharded"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// BenchmarkObserve counts inputs of K classes, 4 of them critical, in messages of
-// one and of 64 inputs, on one goroutine and on as many as there are processors,
-// beside what client_golang takes for the same series on one goroutine.
+// BenchmarkObserve counts inputs of K classes, 4 of them critical, in messages of one and of 64
+// inputs, on one goroutine and on one per processor. client_golang counts into the same series on
+// one goroutine.
 func BenchmarkObserve(b *testing.B) {
 	for _, k := range []int{5, 32, 1000} {
 		p, m := manyClasses(b, k, 0, 1, 2, 3)
@@ -82,7 +83,7 @@ func BenchmarkObserve(b *testing.B) {
 	}
 }
 
-// ofClientGolang counts inputs in series of client_golang, each value with a call.
+// ofClientGolang counts inputs in series of client_golang, with a call for each value.
 type ofClientGolang struct {
 	labels    classLabels
 	threshold float64
@@ -109,14 +110,14 @@ func newOfClientGolang(p *policy.Policy, plan *decomp.Plan) *ofClientGolang {
 	m := &ofClientGolang{
 		labels: newClassLabels(p, DefaultClassLabels), threshold: p.ReliabilityThreshold,
 		decisions:         make(map[decision]prometheus.Counter),
-		mutualInformation: histogramOfClientGolang(total),
-		entropy:           histogramOfClientGolang(entropy),
-		epistemicSum:      histogramOfClientGolang(total),
+		mutualInformation: histogramOfClientGolang(sharded.Total),
+		entropy:           histogramOfClientGolang(sharded.Entropy),
+		epistemicSum:      histogramOfClientGolang(sharded.Total),
 		passes:            counter(), degenerate: counter(), saturated: counter(),
 	}
 	for range m.labels.names {
 		m.classes = append(m.classes, classOfClientGolang{
-			histogramOfClientGolang(contribution), histogramOfClientGolang(ratio),
+			histogramOfClientGolang(sharded.Contribution), histogramOfClientGolang(sharded.Ratio),
 			counter(), counter(), counter(), counter(),
 		})
 	}
@@ -131,12 +132,12 @@ func newOfClientGolang(p *policy.Policy, plan *decomp.Plan) *ofClientGolang {
 	return m
 }
 
-// histogramOfClientGolang has the options that make it what ours is to be.
-func histogramOfClientGolang(of scale) prometheus.Histogram {
+// histogramOfClientGolang returns a histogram with the same buckets as ours.
+func histogramOfClientGolang(of sharded.Scale) prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "h", Buckets: of.edges,
+		Name: "h", Buckets: of.Edges,
 		NativeHistogramBucketFactor:  1.1, // 2^(1/8) = 1.09 is the largest step at or under it
-		NativeHistogramZeroThreshold: of.zeroThreshold,
+		NativeHistogramZeroThreshold: of.ZeroThreshold,
 	})
 }
 
@@ -150,7 +151,7 @@ func (m *ofClientGolang) observe(r *decomp.Result, d policy.Decision) {
 	for k, c := range r.C {
 		class := &m.classes[m.labels.of[k]]
 		observe(class.epistemic, c)
-		observe(class.skewness, min(r.Skewness[k], largestSkewness))
+		observe(class.skewness, min(r.Skewness[k], sharded.Ratio.Largest))
 		if r.Skewness[k] > m.threshold {
 			class.unreliable.Inc()
 		}

@@ -2,182 +2,123 @@ package metrics
 
 import (
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
-	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/metrics/internal/sharded"
+	"github.com/ckd-project/ckd/policy"
 )
 
-// sharded is the series of one name that are counted in shards. A part P, of one
-// series in one shard, is a number or the counts of a histogram. A scrape adds
-// the parts up. Where client_golang has a vector of series, this takes its place.
-type sharded[P any] struct {
-	desc   *prometheus.Desc
-	labels []string
-	shards int
-	sum    func(into, part *P)
-	write  func(into *dto.Metric, sum *P, created *timestamppb.Timestamp)
+// collector joins all groups of series into one prometheus.Collector: they are registered together,
+// and a change under its lock reaches scrapes as a whole. Every group declares, creates and updates
+// series of its own.
+type collector struct {
+	mu     sync.RWMutex
+	shards []sharded.Shard
+	table
 
-	// mu may be taken by who holds the lock of a shard, never the other way round.
-	mu     sync.Mutex
-	series map[labelValues]*shardedSeries[P]
+	inputs     inputs
+	classes    classes
+	drift      driftWatches
+	traffic    traffic
+	earlyStop  earlyStops
+	policies   policies
+	saturation saturation
+	daemon     daemonEvents
 }
 
-// labelValues is the values of the labels of a series, in their order.
-type labelValues [4]string
-
-// shardedSeries is one series.
-type shardedSeries[P any] struct {
-	labels  []*dto.LabelPair
-	created *timestamppb.Timestamp
-	// parts by shard, each under the lock of its shard. There is none in a shard
-	// in which the model has not counted yet.
-	parts []*P
+func newCollector() *collector {
+	shards := sharded.NewShards()
+	c := &collector{shards: shards, table: table{shards: len(shards)}}
+	t := &c.table
+	c.inputs = declareInputs(t)
+	c.classes = declareClasses(t)
+	c.drift = declareDrift(t)
+	c.traffic = declareTraffic(t)
+	c.earlyStop = declareEarlyStops(t)
+	c.policies = declarePolicies(t)
+	c.saturation = declareSaturation(t)
+	c.daemon = declareDaemonEvents(t)
+	return c
 }
 
-type (
-	shardedCounter   = sharded[float64]
-	shardedHistogram struct {
-		*sharded[counts]
-		layout *layout
-	}
-	counterSeries   = shardedSeries[float64]
-	histogramSeries = shardedSeries[counts]
-)
-
-func newShardedCounter(name, help string, labels []string, shards int) *shardedCounter {
-	return &shardedCounter{
-		desc: prometheus.NewDesc(name, help, labels, nil), labels: labels, shards: shards,
-		series: make(map[labelValues]*counterSeries),
-		sum:    func(into, part *float64) { *into += *part },
-		write: func(into *dto.Metric, sum *float64, created *timestamppb.Timestamp) {
-			into.Counter = &dto.Counter{Value: sum, CreatedTimestamp: created}
-		},
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(to chan<- *prometheus.Desc) {
+	for _, f := range c.families {
+		f.vec.Describe(to)
 	}
 }
 
-func newShardedHistogram(name, help string, l *layout, labels []string, shards int) *shardedHistogram {
-	return &shardedHistogram{layout: l, sharded: &sharded[counts]{
-		desc: prometheus.NewDesc(name, help, labels, nil), labels: labels, shards: shards,
-		series: make(map[labelValues]*histogramSeries),
-		sum:    (*counts).add,
-		write: func(into *dto.Metric, sum *counts, created *timestamppb.Timestamp) {
-			into.Histogram = sum.histogram(l, created)
-		},
-	}}
-}
-
-// with is the series of the values of the labels. It creates it if need be.
-func (v *sharded[P]) with(values ...string) *shardedSeries[P] {
-	var key labelValues
-	copy(key[:], values)
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	s, ok := v.series[key]
-	if !ok {
-		s = &shardedSeries[P]{
-			labels:  prometheus.MakeLabelPairs(v.desc, values),
-			created: timestamppb.New(time.Now()),
-			parts:   make([]*P, v.shards),
-		}
-		v.series[key] = s
-	}
-	return s
-}
-
-// part is the part in a shard, whose lock the caller holds. A fresh one is taken
-// if there is none.
-func (s *shardedSeries[P]) part(shard int, fresh func() *P) *P {
-	if s.parts[shard] == nil {
-		s.parts[shard] = fresh()
-	}
-	return s.parts[shard]
-}
-
-// DeleteLabelValues implements vec.
-func (v *sharded[P]) DeleteLabelValues(values ...string) bool {
-	var key labelValues
-	copy(key[:], values)
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	_, ok := v.series[key]
-	delete(v.series, key)
-	return ok
-}
-
-// DeletePartialMatch implements vec.
-func (v *sharded[P]) DeletePartialMatch(labels prometheus.Labels) int {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	deleted := 0
-	for key := range v.series {
-		matching := 0
-		for i, label := range v.labels {
-			if value, ok := labels[label]; ok && value == key[i] {
-				matching++
-			}
-		}
-		if matching == len(labels) {
-			delete(v.series, key)
-			deleted++
+// Collect implements prometheus.Collector. It adds up one shard after another, all series under one
+// lock, so that a scrape has a message whole or not at all.
+func (c *collector) Collect(to chan<- prometheus.Metric) {
+	audits := c.earlyStop.readAudits() // not under the lock, which a change of policies may hold
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var scrapes []sharded.Scrape
+	for _, f := range c.families {
+		if v, ok := f.vec.(interface{ Scrape() sharded.Scrape }); ok {
+			scrapes = append(scrapes, v.Scrape())
 		}
 	}
-	return deleted
-}
-
-// Describe implements vec.
-func (v *sharded[P]) Describe(to chan<- *prometheus.Desc) { to <- v.desc }
-
-// summing begins a scrape: with what is there now, at zero.
-func (v *sharded[P]) summing() summing {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	s := &sums[P]{of: v, sums: make([]P, len(v.series))}
-	for _, one := range v.series {
-		s.series = append(s.series, one)
+	for i := range c.shards {
+		c.shards[i].Lock()
+		for _, s := range scrapes {
+			s.Add(i)
+		}
+		for _, w := range c.drift.watches {
+			w.collectShard(i)
+		}
+		c.shards[i].Unlock()
 	}
-	return s
-}
-
-// summing is a scrape of a sharded family, under way.
-type summing interface {
-	// add adds the parts of a shard, whose lock the caller holds.
-	add(shard int)
-	collect(to chan<- prometheus.Metric)
-}
-
-type sums[P any] struct {
-	of     *sharded[P]
-	series []*shardedSeries[P]
-	sums   []P
-}
-
-func (s *sums[P]) add(shard int) {
-	for i, one := range s.series {
-		if part := one.parts[shard]; part != nil {
-			s.of.sum(&s.sums[i], part)
+	for _, s := range scrapes {
+		s.Collect(to)
+	}
+	for _, w := range c.drift.watches {
+		w.collect(to)
+	}
+	c.earlyStop.collect(audits, to)
+	c.saturation.collect(to)
+	for _, f := range c.families { // last: drift may just have counted alarms
+		if v, ok := f.vec.(prometheus.Collector); ok {
+			v.Collect(to)
 		}
 	}
 }
 
-func (s *sums[P]) collect(to chan<- prometheus.Metric) {
-	for i, one := range s.series {
-		to <- &sample[P]{s.of, one, &s.sums[i]}
+// newModel creates the series of a model, or finds those that exist.
+func (c *collector) newModel(p *policy.Policy, plan *decomp.Plan, o Options) *Model {
+	labels := newClassLabels(p, o.ClassLabels)
+	m := &Model{
+		name: p.Name, version: p.Version, hash: p.Hash,
+		recorders: make([]Recorder, len(c.shards)),
+
+		inputs:       c.inputs.of(p),
+		classes:      c.classes.of(p, labels, plan.Pairs()),
+		drift:        c.drift.of(p, &labels),
+		modelTraffic: c.traffic.of(p.Name, o),
+		earlyStop:    c.earlyStop.of(p),
+	}
+	for i := range m.recorders {
+		m.recorders[i] = Recorder{model: m, shard: &c.shards[i], index: i}
+	}
+	c.policies.putInForce(p)
+	return m
+}
+
+// dropStale deletes the series of a policy that the next one of the model lacks. Those of decisions
+// stay, so that sums over them never fall.
+func (c *collector) dropStale(before, next *Model) {
+	c.classes.dropStale(before.name, before.classes, next.classes)
+	if before.version != next.version || before.hash != next.hash {
+		c.policies.info.DeleteLabelValues(before.name, before.version, before.hash)
 	}
 }
 
-// sample is one series as a scrape found it: a prometheus.Metric.
-type sample[P any] struct {
-	of  *sharded[P]
-	one *shardedSeries[P]
-	sum *P
-}
-
-func (s *sample[P]) Desc() *prometheus.Desc { return s.of.desc }
-
-func (s *sample[P]) Write(into *dto.Metric) error {
-	into.Label = s.one.labels
-	s.of.write(into, s.sum, s.one.created)
-	return nil
+// remove deletes all series of a model.
+func (c *collector) remove(name string) {
+	c.drift.remove(name)
+	c.earlyStop.remove(name)
+	c.deleteModel(name)
 }

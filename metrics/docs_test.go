@@ -7,10 +7,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ckd-project/ckd/metrics/internal/sharded"
 )
 
-// TestReference: the table of docs/metrics.md is the table of series, row by
-// row, and its text names no other series.
+// TestReference checks that the table of docs/metrics.md lists the declared series row by row, and
+// that its text names no others.
 func TestReference(t *testing.T) {
 	text, err := os.ReadFile("../docs/metrics.md")
 	if err != nil {
@@ -18,7 +20,7 @@ func TestReference(t *testing.T) {
 	}
 	var declared []string
 	names := make(map[string]bool)
-	for _, f := range declare().families {
+	for _, f := range newCollector().families {
 		declared = append(declared, row(f))
 		names[f.name] = true
 		if f.kind == "histogram" {
@@ -40,8 +42,8 @@ func TestReference(t *testing.T) {
 	if len(declared) > 0 {
 		t.Errorf("docs/metrics.md lacks the rows\n%s", strings.Join(declared, "\n"))
 	}
-	for _, s := range []scale{contribution, ratio, total, entropy} {
-		if edges := "| " + strings.Trim(fmt.Sprint(s.edges), "[]") + " |"; !strings.Contains(string(text), edges) {
+	for _, s := range []sharded.Scale{sharded.Contribution, sharded.Ratio, sharded.Total, sharded.Entropy} {
+		if edges := "| " + strings.Trim(fmt.Sprint(s.Edges), "[]") + " |"; !strings.Contains(string(text), edges) {
 			t.Errorf("docs/metrics.md lacks the edges %s", edges)
 		}
 	}
@@ -52,7 +54,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// row of the table for a family.
+// row returns the row of the table for a family.
 func row(f family) string {
 	labels := "none"
 	if len(f.labels) > 0 {

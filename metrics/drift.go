@@ -6,32 +6,75 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
-	"github.com/ckd-project/ckd/drift"
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/monitor/drift"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// driftWatch compares the inputs of a model with what its calibration saw. It
-// outlives the policy that it was made for, as long as the next one has the same
+// driftWatches declares the series of drift, and holds the watch of each model that has a
 // reference.
+type driftWatches struct {
+	z, shift, alarm *computedGauge // by class and signal
+	visible, filled *computedGauge // by window
+	alarms, inputs  *prometheus.CounterVec
+	shards          int
+	watches         map[string]*driftWatch // by model, under the collector's lock
+}
+
+func declareDrift(t *table) driftWatches {
+	return driftWatches{
+		z: t.computed("ckd_drift_z",
+			"How far the last inputs of a model have moved from its calibration, in standard "+
+				"errors: their C_k, their skewness ratio, or how often the class is predicted. 0 "+
+				"until the window has had all its inputs.",
+			"model", "class", "signal", "window"),
+		shift: t.computed("ckd_drift_shift",
+			"The same as a share: the probability that a live value is above one of the "+
+				"calibration, less 1/2; for predicted, the live share less that of the "+
+				"calibration.",
+			"model", "class", "signal", "window"),
+		visible: t.computed("ckd_drift_smallest_visible_shift",
+			"The smallest ckd_drift_shift of epistemic and skewness that is an alarm over the "+
+				"window.",
+			"model", "window"),
+		alarm: t.computed("ckd_drift_alarm",
+			"1 while ckd_drift_z of the class is above 5.5 or below -5.5 over any window, else 0.",
+			"model", "class", "signal"),
+		alarms: t.counter("ckd_drift_alarms_total",
+			"How often ckd_drift_alarm rose to 1.",
+			"model", "class", "signal"),
+		inputs: t.counter("ckd_drift_inputs_total",
+			"Inputs compared with the calibration; the last few wait for others, at most 7 "+
+				"after a scrape.",
+			"model"),
+		filled: t.computed("ckd_drift_window_filled",
+			"1 once the window has had all its inputs since the reference came into force, "+
+				"else 0: until then its ckd_drift_z says nothing.",
+			"model", "window"),
+		shards:  t.shards,
+		watches: make(map[string]*driftWatch),
+	}
+}
+
+// driftWatch compares the inputs of a model with its reference, which is what its calibration saw. It
+// outlives its policy if the next one has the same reference.
 //
-// An input waits in its shard until there are as many as a block has, or until a
-// scrape, which collects what waits in all shards. So inputs share no memory, and
-// what a scrape shows lacks BlockInputs-1 of them at most. In which order they come
-// does not matter.
+// An input waits in its shard until the shard has a block of them, or until a scrape, which collects
+// the waiting inputs of all shards. So inputs share no memory between processors, and a scrape lacks
+// at most BlockInputs-1 inputs. The order of inputs does not matter.
 type driftWatch struct {
 	model   string
-	inputs  int // of the reference
+	inputs  int // number of inputs in the reference
 	classes []watchedClass
 	shards  []driftInputs // each under the lock of its shard
 
-	mu      sync.Mutex // may be taken by who holds the lock of a shard
-	retired bool       // another has taken its place: late inputs count into nothing
+	mu      sync.Mutex // may be locked while a shard is locked
+	retired bool       // another watch has replaced this one, and late inputs are dropped
 	monitor *drift.Monitor
 	waiting driftInputs
 	block   []drift.Block
-	alarms  []drift.Alarms // as they are counted already
+	alarms  []drift.Alarms // alarms that were already counted
 
 	compared prometheus.Counter
 	visible  [len(drift.Windows)]gaugeSample
@@ -46,7 +89,7 @@ type watchedClass struct {
 	series              [driftSignals]signalSeries
 }
 
-// The signals of drift, as their label has them.
+// These are the signals of drift; signalNames has the values of their label.
 const (
 	epistemicSignal = iota
 	skewnessSignal
@@ -56,49 +99,65 @@ const (
 
 var signalNames = [driftSignals]string{"epistemic", "skewness", "predicted"}
 
-// signalSeries is the series of one signal of one class.
+// signalSeries holds the series of one signal of one class.
 type signalSeries struct {
 	z, shift [len(drift.Windows)]gaugeSample
 	alarm    gaugeSample
 	raised   prometheus.Counter
 }
 
-// comparedClass is a watched class as inputs of one policy are compared with it.
+// modelDrift compares the inputs of one policy. It is nil without a reference.
+type modelDrift struct {
+	*driftWatch
+	compared []comparedClass
+}
+
+// comparedClass is a watched class under the index that one policy has for it.
 type comparedClass struct {
-	class               int // in the policy's order
+	class               int // index in the policy
 	epistemic, skewness *drift.Ranks
 }
 
-// driftInputs is inputs that wait until there is a block of them.
+// driftInputs holds inputs that wait until there is a block of them.
 type driftInputs struct {
 	n      int
-	blocks []drift.Block // [drift.BlockInputs][classes]; each of one input
-	_      [96]byte      // two cache lines, so that no shard waits for another's
+	blocks []drift.Block // [drift.BlockInputs][classes], each with the values of one input
+	_      [96]byte      // pads to two cache lines, so that no shard waits for another's
 }
 
-// watch is the watch of a policy: that of the policy before, where it has the same
-// reference. It is nil where there is nothing to compare with.
-func (s *series) watch(p *policy.Policy, labels *classLabels) *driftWatch {
+// of returns the watch of a policy, or nil if it has no reference. A policy with the same reference
+// as its predecessor keeps the predecessor's watch.
+func (f *driftWatches) of(p *policy.Policy, labels *classLabels) *modelDrift {
 	inputs, classes := watchedClasses(p, labels)
-	before := s.watches[p.Name]
-	if before != nil && before.watches(inputs, classes) {
-		return before
+	w := f.watches[p.Name]
+	if w == nil || !w.comparesWith(inputs, classes) {
+		if w != nil {
+			f.remove(p.Name)
+			f.dropCounters(w, classes)
+		}
+		if len(classes) == 0 {
+			return nil
+		}
+		w = f.newWatch(p.Name, inputs, classes)
+		f.watches[p.Name] = w
 	}
-	if before != nil {
-		before.retire()
-		delete(s.watches, p.Name)
-		s.dropDriftCounters(before, classes)
+	m := &modelDrift{driftWatch: w}
+	for _, c := range w.classes {
+		m.compared = append(m.compared, comparedClass{slices.Index(p.Classes, c.name), c.epistemic, c.skewness})
 	}
-	if len(classes) == 0 {
-		return nil
-	}
-	w := s.newWatch(p.Name, inputs, classes)
-	s.watches[p.Name] = w
-	return w
+	return m
 }
 
-// watchedClasses is the classes of the policy's reference that have labels of
-// their own, and the inputs that it is of.
+// remove ends the watch of a model. Its counters stay.
+func (f *driftWatches) remove(model string) {
+	if w := f.watches[model]; w != nil {
+		w.retire()
+		delete(f.watches, model)
+	}
+}
+
+// watchedClasses returns the classes of the policy's reference that have labels of their own, and
+// the number of inputs of the reference.
 func watchedClasses(p *policy.Policy, labels *classLabels) (inputs int, classes []watchedClass) {
 	if p.Calibration == nil || p.Calibration.Reference == nil {
 		return 0, nil
@@ -111,16 +170,17 @@ func watchedClasses(p *policy.Policy, labels *classLabels) (inputs int, classes 
 	return p.Calibration.Reference.Inputs, classes
 }
 
-// watches reports whether it is these that it compares with. The order of the
-// policy's classes is of no matter.
-func (w *driftWatch) watches(inputs int, classes []watchedClass) bool {
+// comparesWith reports whether w compares with this reference. The order of the policy's classes
+// does not matter.
+func (w *driftWatch) comparesWith(inputs int, classes []watchedClass) bool {
 	return w.inputs == inputs && slices.EqualFunc(w.classes, classes, func(a, b watchedClass) bool {
 		return a.name == b.name && a.reference.Predicted == b.reference.Predicted &&
 			slices.Equal(a.reference.Epistemic, b.reference.Epistemic) && slices.Equal(a.reference.Skewness, b.reference.Skewness)
 	})
 }
 
-func (s *series) newWatch(model string, inputs int, classes []watchedClass) *driftWatch {
+// newWatch returns a watch with its series.
+func (f *driftWatches) newWatch(model string, inputs int, classes []watchedClass) *driftWatch {
 	reference := &drift.Reference{Inputs: inputs}
 	for i := range classes {
 		c := &classes[i]
@@ -128,40 +188,28 @@ func (s *series) newWatch(model string, inputs int, classes []watchedClass) *dri
 		c.epistemic, c.skewness = drift.NewRanks(c.reference.Epistemic), drift.NewRanks(c.reference.Skewness)
 		for signal, name := range signalNames {
 			of := &c.series[signal]
-			of.alarm = s.driftAlarm.with(model, c.name, name)
-			of.raised = s.driftAlarms.WithLabelValues(model, c.name, name)
+			of.alarm = f.alarm.with(model, c.name, name)
+			of.raised = f.alarms.WithLabelValues(model, c.name, name)
 			for w, inputs := range drift.Windows {
-				of.z[w] = s.driftZ.with(model, c.name, name, strconv.Itoa(inputs))
-				of.shift[w] = s.driftShift.like(of.z[w])
+				of.z[w] = f.z.with(model, c.name, name, strconv.Itoa(inputs))
+				of.shift[w] = f.shift.like(of.z[w])
 			}
 		}
 	}
 	w := &driftWatch{
-		model: model, inputs: inputs, classes: classes, shards: make([]driftInputs, len(s.shards)),
+		model: model, inputs: inputs, classes: classes, shards: make([]driftInputs, f.shards),
 		monitor:  drift.NewMonitor(reference),
 		waiting:  newDriftInputs(len(classes)),
 		block:    make([]drift.Block, len(classes)),
 		alarms:   make([]drift.Alarms, len(classes)),
-		compared: s.driftInputs.WithLabelValues(model),
+		compared: f.inputs.WithLabelValues(model),
 	}
 	for i, inputs := range drift.Windows {
-		w.visible[i] = s.driftVisible.with(model, strconv.Itoa(inputs))
+		w.visible[i] = f.visible.with(model, strconv.Itoa(inputs))
 		w.visible[i].value = drift.SmallestVisible(inputs, w.inputs)
-		w.filled[i] = s.driftFilled.with(model, strconv.Itoa(inputs))
+		w.filled[i] = f.filled.with(model, strconv.Itoa(inputs))
 	}
 	return w
-}
-
-// comparedClasses is its classes where the policy has them.
-func (w *driftWatch) comparedClasses(p *policy.Policy) []comparedClass {
-	if w == nil {
-		return nil
-	}
-	var all []comparedClass
-	for _, c := range w.classes {
-		all = append(all, comparedClass{slices.Index(p.Classes, c.name), c.epistemic, c.skewness})
-	}
-	return all
 }
 
 // retire ends the watch.
@@ -171,19 +219,19 @@ func (w *driftWatch) retire() {
 	w.retired = true
 }
 
-// dropDriftCounters deletes what the watch before has counted of classes that are
-// not among the next ones. The other series go with the watch.
-func (s *series) dropDriftCounters(before *driftWatch, next []watchedClass) {
+// dropCounters deletes the counters of classes of a watch that are not among the next ones. Its
+// other series go with the watch.
+func (f *driftWatches) dropCounters(before *driftWatch, next []watchedClass) {
 	for _, c := range before.classes {
 		if slices.ContainsFunc(next, func(n watchedClass) bool { return n.name == c.name }) {
 			continue
 		}
 		for _, signal := range signalNames {
-			s.driftAlarms.DeleteLabelValues(before.model, c.name, signal)
+			f.alarms.DeleteLabelValues(before.model, c.name, signal)
 		}
 	}
 	if len(next) == 0 {
-		s.driftInputs.DeleteLabelValues(before.model)
+		f.inputs.DeleteLabelValues(before.model)
 	}
 }
 
@@ -191,14 +239,14 @@ func newDriftInputs(classes int) driftInputs {
 	return driftInputs{blocks: make([]drift.Block, drift.BlockInputs*classes)}
 }
 
-// next is where the next input goes.
+// next returns the elements of the next input.
 func (in *driftInputs) next() []drift.Block {
 	classes := len(in.blocks) / drift.BlockInputs
 	return in.blocks[in.n*classes:][:classes]
 }
 
-// count counts the next input of a shard, which is written. The caller holds the
-// lock of the shard.
+// count counts the next input of a shard, whose elements are set. The caller holds the lock of the
+// shard.
 func (w *driftWatch) count(shard *driftInputs) {
 	if shard.n++; shard.n < drift.BlockInputs {
 		return
@@ -208,8 +256,29 @@ func (w *driftWatch) count(shard *driftInputs) {
 	w.compare(shard)
 }
 
-// collectShard collects the inputs that wait in a shard, whose lock the caller
-// holds.
+// bind returns where the inputs of a shard wait.
+func (w *driftWatch) bind(shard int) *driftInputs {
+	in := &w.shards[shard]
+	if in.blocks == nil {
+		*in = newDriftInputs(len(w.classes))
+	}
+	return in
+}
+
+// observe adds an input to those that wait in a shard, whose lock the caller holds.
+func (m *modelDrift) observe(in *driftInputs, res *decomp.Result) {
+	into := in.next()
+	for i := range into {
+		class := &m.compared[i]
+		into[i] = drift.Block{
+			Epistemic: class.epistemic.Of(res.C[class.class]), Skewness: class.skewness.Of(res.Skewness[class.class]),
+			Predicted: oneIf(class.class == res.Predicted),
+		}
+	}
+	m.count(in)
+}
+
+// collectShard collects the inputs that wait in a shard, whose lock the caller holds.
 func (w *driftWatch) collectShard(shard int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -224,7 +293,7 @@ func (w *driftWatch) collectShard(shard int) {
 	from.n = 0
 }
 
-// compare adds a block of inputs to the windows, and counts the alarms.
+// compare adds a block of inputs to the windows, and counts alarms that rose.
 func (w *driftWatch) compare(in *driftInputs) {
 	clear(w.block)
 	for in.n = range drift.BlockInputs {
@@ -256,32 +325,29 @@ func (w *driftWatch) compare(in *driftInputs) {
 	}
 }
 
-// collect tells a scrape what the windows show, all at one time.
+// collect sends a scrape what all windows show at one time.
 func (w *driftWatch) collect(to chan<- prometheus.Metric) {
-	var found []gaugeSample
-	tell := func(of gaugeSample, value float64) {
-		of.value = value
-		found = append(found, of)
-	}
+	var found []*gaugeSample
+	set := func(of gaugeSample, value float64) { found = append(found, of.at(value)) }
 	w.mu.Lock()
 	for i := range drift.Windows {
-		found = append(found, w.visible[i])
-		tell(w.filled[i], oneIf(w.monitor.Filled(i)))
+		set(w.visible[i], w.visible[i].value)
+		set(w.filled[i], oneIf(w.monitor.Filled(i)))
 		for k, s := range w.monitor.Signals(i) {
 			for signal, value := range [driftSignals]drift.Signal{s.Epistemic, s.Skewness, s.Predicted} {
-				tell(w.classes[k].series[signal].z[i], value.Z)
-				tell(w.classes[k].series[signal].shift[i], value.Shift)
+				set(w.classes[k].series[signal].z[i], value.Z)
+				set(w.classes[k].series[signal].shift[i], value.Shift)
 			}
 		}
 	}
 	for k, a := range w.monitor.Alarms() {
 		for signal, is := range [driftSignals]bool{a.Epistemic, a.Skewness, a.Predicted} {
-			tell(w.classes[k].series[signal].alarm, oneIf(is))
+			set(w.classes[k].series[signal].alarm, oneIf(is))
 		}
 	}
 	w.mu.Unlock()
-	for i := range found {
-		to <- &found[i]
+	for _, one := range found {
+		to <- one
 	}
 }
 
@@ -290,42 +356,4 @@ func oneIf(is bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-// gauges is a family whose values are not kept, but found when a scrape asks.
-type gauges struct{ desc *prometheus.Desc }
-
-// with is the series of the values of the labels.
-func (g *gauges) with(values ...string) gaugeSample {
-	return gaugeSample{desc: g.desc, labels: prometheus.MakeLabelPairs(g.desc, values)}
-}
-
-// like is the series of the same labels as one of another family, which they share.
-func (g *gauges) like(other gaugeSample) gaugeSample {
-	return gaugeSample{desc: g.desc, labels: other.labels}
-}
-
-// Describe implements vec.
-func (g *gauges) Describe(to chan<- *prometheus.Desc) { to <- g.desc }
-
-// DeleteLabelValues implements vec: there is nothing to delete.
-func (*gauges) DeleteLabelValues(...string) bool { return false }
-
-// DeletePartialMatch implements vec.
-func (*gauges) DeletePartialMatch(prometheus.Labels) int { return 0 }
-
-// gaugeSample is one series as a scrape found it: a prometheus.Metric.
-type gaugeSample struct {
-	desc   *prometheus.Desc
-	labels []*dto.LabelPair
-	value  float64
-}
-
-// Desc implements prometheus.Metric.
-func (s *gaugeSample) Desc() *prometheus.Desc { return s.desc }
-
-// Write implements prometheus.Metric.
-func (s *gaugeSample) Write(into *dto.Metric) error {
-	into.Label, into.Gauge = s.labels, &dto.Gauge{Value: &s.value}
-	return nil
 }

@@ -5,22 +5,19 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/ckd-project/ckd/decomp"
-	"github.com/ckd-project/ckd/drift"
 	"github.com/ckd-project/ckd/engine"
-	"github.com/ckd-project/ckd/internal/record"
+	"github.com/ckd-project/ckd/monitor/drift"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// TestDrift: what the series tell is what a Monitor says of the values themselves,
-// but for what is lost as those that are nearly alike are taken for one another.
+// TestDrift compares the series with a Monitor of the exact values. They differ only because the
+// series round values to cells.
 func TestDrift(t *testing.T) {
 	setProcessors(t, 1)
 	d := newDaemon(t, 0)
@@ -75,7 +72,7 @@ func TestDrift(t *testing.T) {
 				for signal, want := range map[string]drift.Signal{"epistemic": s.Epistemic, "skewness": s.Skewness, "predicted": s.Predicted} {
 					at := fmt.Sprintf(`{class="%d",model="m",signal=%q,window="%d"}`, k, signal, inputs)
 					shift, z := values["ckd_drift_shift"+at], values["ckd_drift_z"+at]
-					cells := 0.02 // what is lost in C_k and skewness
+					cells := 0.02 // error of C_k and skewness that cells cause
 					if signal == "predicted" {
 						cells = 1e-12
 					}
@@ -128,11 +125,11 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// race is set where the race detector makes everything slow.
+// race is set by the race detector, which slows everything down.
 var race bool
 
-// TestDriftNoFalseAlarm: a million inputs, drawn as those of the calibration were,
-// raise no alarm, as the daemon counts them.
+// TestDriftNoFalseAlarm checks that a million inputs drawn like those of the calibration raise no
+// alarm, as the daemon counts them.
 func TestDriftNoFalseAlarm(t *testing.T) {
 	d := newDaemon(t, 0)
 	id, m := ofRecording(t, "digits-id")
@@ -163,8 +160,8 @@ func TestDriftNoFalseAlarm(t *testing.T) {
 	}
 }
 
-// TestDriftShards: of inputs in all shards a scrape lacks 7 at most, and which way
-// they took makes no difference.
+// TestDriftShards checks that a scrape lacks at most 7 inputs of all shards, and that the shards of
+// inputs make no difference.
 func TestDriftShards(t *testing.T) {
 	id, m := ofRecording(t, "digits-id")
 	ood, _ := ofRecording(t, "digits-ood")
@@ -183,30 +180,20 @@ func TestDriftShards(t *testing.T) {
 				t.Fatalf("%v inputs of %d compared", got, i+1)
 			}
 		}
-		values := d.values(t)
-		return maps.Collect(func(yield func(string, float64) bool) {
-			for _, name := range namesOf(values, "ckd_drift_z") {
-				if strings.Contains(name, `window="1024"`) && !yield(name, values[name]) {
-					return
-				}
-			}
-		})
+		signals := only(d.values(t), "ckd_drift_z")
+		maps.DeleteFunc(signals, func(name string, _ float64) bool { return !strings.Contains(name, `window="1024"`) })
+		return signals
 	}
 	one := z(1, false)
-	for name, of := range map[string]map[string]float64{"8 shards": z(8, false), "8 shards, scraped all the time": z(8, true)} {
-		for at, want := range one {
-			if got := of[at]; math.Abs(got-want) > 1e-9 {
-				t.Errorf("%s: %s is %v, want %v", name, at, got, want)
-			}
-		}
-	}
 	if len(one) != 3*7 {
 		t.Errorf("%d signals, want 21", len(one))
 	}
+	compare(t, one, z(8, false), 1e-9)
+	compare(t, one, z(8, true), 1e-9)
 }
 
-// TestDriftReload: windows go on as long as the reference stays the same, whatever
-// else of the policy changes, and begin anew with another one.
+// TestDriftReload checks that windows go on while the reference stays the same, whatever else of
+// the policy changes, and begin anew with another reference.
 func TestDriftReload(t *testing.T) {
 	d := newDaemon(t, 0)
 	id, m := ofRecording(t, "digits-id")
@@ -226,8 +213,8 @@ func TestDriftReload(t *testing.T) {
 		t.Fatal("no alarm of other digits")
 	}
 
-	// Thresholds, critical classes and the order of the classes make no difference:
-	// the inputs of both policies are compared in the same windows.
+	// Another policy with the same reference: thresholds, critical classes and the order of classes
+	// make no difference, and both policies' inputs go into the same windows.
 	other, n := parse(t, "name: m\nversion: two\nclasses: ['6', '5', '4', '3', '2', '1', '0']\ncritical: ['5']\n"+
 		"gate: never\nprimary: {score: c_crit_max, threshold: 0.25}")
 	second := *other
@@ -237,9 +224,7 @@ func TestDriftReload(t *testing.T) {
 		second.Calibration.Reference.Classes = append(second.Calibration.Reference.Classes, class)
 	}
 	after := d.put(&second, n)
-	if got := d.values(t); !equalDrift(before, got) {
-		t.Error("another policy with the same reference changed the windows")
-	}
+	compareDrift(t, before, d.values(t)) // the windows of before
 	setProcessors(t, 1)
 	alone := newDaemon(t, 0)
 	both := alone.put(p, m)
@@ -256,11 +241,10 @@ func TestDriftReload(t *testing.T) {
 		after.Observe(0, &turned, observed)
 	}
 	values := d.values(t)
-	if !equalDrift(alone.values(t), values) {
-		t.Error("inputs of two policies with one reference are not compared as those of one are")
-	}
+	compareDrift(t, alone.values(t), values) // as if the inputs were of one policy
 
-	// Another reference: windows begin anew, counters go on, what is gone is gone.
+	// Another reference: windows begin anew, counters go on, and the series of dropped classes are
+	// deleted.
 	next := d.put(withReference(m.Policy(), id[:400], 4, 5, 6), m)
 	got := d.values(t)
 	if sumOf(got, "ckd_drift_z") != 0 || sumOf(got, "ckd_drift_shift") != 0 || sumOf(got, "ckd_drift_alarm{") != 0 ||
@@ -282,16 +266,14 @@ func TestDriftReload(t *testing.T) {
 			t.Errorf("%s is still there", name)
 		}
 	}
-	observe(first, ood[:256]) // under a policy whose reference is no more
-	if again := d.values(t); !equalDrift(got, again) {
-		t.Error("inputs of the policy before are compared with another reference")
-	}
+	observe(first, ood[:256]) // under a policy whose reference was replaced
+	compareDrift(t, got, d.values(t))
 	observe(next, ood[:64])
 	if sumOf(d.values(t), "ckd_drift_alarm{") == 0 {
 		t.Error("no alarm under the next policy")
 	}
 
-	// No reference, and none again after Remove.
+	// Without a reference there are no series, nor after Remove.
 	d.put(m.Policy(), m)
 	observe(next, id[:64])
 	if left := namesOf(d.values(t), "ckd_drift_"); len(left) > 0 {
@@ -317,26 +299,13 @@ func TestDriftConcurrent(t *testing.T) {
 	p := withReference(m.Policy(), id, id.classes()...)
 	other := withReference(m.Policy(), id[:300], 1, 2)
 	models := []*Model{d.put(p, m), d.put(p, m)}
-	var counting, others sync.WaitGroup
-	done := make(chan struct{})
 	var inputs [8]int
-	for w := range inputs {
-		counting.Go(func() {
-			for {
-				select {
-				case <-done:
-					return
-				default:
-				}
-				for i := range 5 {
-					models[i%2].Observe(uint32(w), id[i], observed)
-				}
-				inputs[w] += 5
-				runtime.Gosched() // or the others wait a time slice for each lock
-			}
-		})
-	}
-	others.Go(func() {
+	meanwhile(len(inputs), func(w int) {
+		for i := range 5 {
+			models[i%2].Observe(uint32(w), id[i], observed)
+		}
+		inputs[w] += 5
+	}, func() {
 		for i := range 50 {
 			next := *p
 			next.Version = strconv.Itoa(i)
@@ -346,15 +315,11 @@ func TestDriftConcurrent(t *testing.T) {
 			d.put(&elsewhere, m)
 			d.Remove("n")
 		}
-	})
-	others.Go(func() {
+	}, func() {
 		for range 50 {
 			d.values(t)
 		}
 	})
-	others.Wait()
-	close(done)
-	counting.Wait()
 	total := 0
 	for _, n := range inputs {
 		total += n
@@ -364,8 +329,8 @@ func TestDriftConcurrent(t *testing.T) {
 	}
 }
 
-// TestDriftUndefined: values that are in no cell have a rank all the same, and what
-// is not a number is neither above nor below.
+// TestDriftUndefined checks that values beyond the cells have a rank, and that NaN is neither above
+// nor below.
 func TestDriftUndefined(t *testing.T) {
 	d := newDaemon(t, 0)
 	id, m := ofRecording(t, "digits-id")
@@ -400,42 +365,20 @@ func sumOf(values map[string]float64, prefix string) (sum float64) {
 	return sum
 }
 
-// equalDrift compares all that is told of drift, but for rounding.
-func equalDrift(a, b map[string]float64) bool {
-	names := namesOf(a, "ckd_drift_")
-	return slices.Equal(names, namesOf(b, "ckd_drift_")) && !slices.ContainsFunc(names, func(name string) bool {
-		return math.Abs(a[name]-b[name]) > 1e-9
-	})
+// compareDrift compares all series of drift up to rounding.
+func compareDrift(t *testing.T, want, got map[string]float64) {
+	t.Helper()
+	compare(t, only(want, "ckd_drift_"), only(got, "ckd_drift_"), 1e-9)
 }
 
-// results of the inputs of a recording.
+// results holds the results of the inputs of a recording.
 type results []*decomp.Result
 
-// ofRecording is a recording, and a policy for its classes, which are named by
-// their numbers.
-func ofRecording(t testing.TB, name string) (results, *engine.Model) {
+// ofRecording returns the results of a recording of digits, and a model for its classes.
+func ofRecording(t testing.TB, name string) (all results, m *engine.Model) {
 	t.Helper()
-	passes, err := record.ReadPasses("../internal/recordings/"+name+".passes.npy", record.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var classes []string
-	for k := range passes.K {
-		classes = append(classes, fmt.Sprintf("'%d'", k))
-	}
-	_, m := parse(t, "name: m\nclasses: ["+strings.Join(classes, ", ")+"]\ncritical: ['1']\npasses: {fewest: 2}\ngate: never")
-	batch := m.NewBatch()
-	if err := batch.Reset(decomp.Tensor{Passes: passes.S, Inputs: passes.N, Float32: passes.Float32}); err != nil {
-		t.Fatal(err)
-	}
-	var all results
-	for i := range passes.N {
-		o := m.NewOutcome()
-		if err := batch.Outcome(i, o); err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, o.Result)
-	}
+	_, m = parse(t, "name: m\nclasses: ['0', '1', '2', '3', '4', '5', '6']\ncritical: ['1']\npasses: {fewest: 2}\ngate: never")
+	recorded(t, m, name, func(o *engine.Outcome) { all = append(all, o.Result) })
 	return all, m
 }
 
@@ -447,7 +390,7 @@ func (r results) classes() []int {
 	return all
 }
 
-// withReference is the policy with a reference of the results.
+// withReference returns the policy with a reference of the results.
 func withReference(p *policy.Policy, of results, classes ...int) *policy.Policy {
 	ref := &drift.Reference{Inputs: len(of)}
 	for _, k := range classes {

@@ -14,10 +14,11 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/metrics/internal/sharded"
 )
 
-// TestExposition reads the histograms as Prometheus does: as protobuf they are
-// classic and native at once, as text they are classic.
+// TestExposition reads the histograms as Prometheus does: as protobuf they are classic and native
+// at once, as text they are classic.
 func TestExposition(t *testing.T) {
 	d := newDaemon(t, 0)
 	p, m := parse(t, threeClasses)
@@ -37,9 +38,9 @@ func TestExposition(t *testing.T) {
 	if format.FormatType() != expfmt.TypeProtoDelim {
 		t.Fatalf("answered %s, want protobuf", format)
 	}
-	want := map[string]scale{
-		"ckd_class_epistemic_nats": contribution, "ckd_class_skewness_ratio": ratio,
-		"ckd_mutual_information_nats": total, "ckd_predictive_entropy_nats": entropy, "ckd_epistemic_sum_nats": total,
+	want := map[string]sharded.Scale{
+		"ckd_class_epistemic_nats": sharded.Contribution, "ckd_class_skewness_ratio": sharded.Ratio,
+		"ckd_mutual_information_nats": sharded.Total, "ckd_predictive_entropy_nats": sharded.Entropy, "ckd_epistemic_sum_nats": sharded.Total,
 	}
 	seen := 0
 	for decoder := expfmt.NewDecoder(body, format); ; {
@@ -81,18 +82,18 @@ func TestExposition(t *testing.T) {
 	}
 }
 
-// checkHistogram holds the two forms of a histogram against each other.
-func checkHistogram(t *testing.T, name string, h *dto.Histogram, of scale, inputs uint64) {
+// checkHistogram compares the two forms of a histogram.
+func checkHistogram(t *testing.T, name string, h *dto.Histogram, of sharded.Scale, inputs uint64) {
 	t.Helper()
 	var edges []float64
 	for _, b := range h.GetBucket() {
 		edges = append(edges, b.GetUpperBound())
 	}
-	if !slices.Equal(edges, of.edges) || len(edges) > 12 {
-		t.Errorf("%s: classic edges %v, want %v", name, edges, of.edges)
+	if !slices.Equal(edges, of.Edges) || len(edges) > 12 {
+		t.Errorf("%s: classic edges %v, want %v", name, edges, of.Edges)
 	}
-	if h.GetSchema() != 3 || h.GetZeroThreshold() != of.zeroThreshold {
-		t.Errorf("%s: schema %d, zero threshold %v, want 3, %v", name, h.GetSchema(), h.GetZeroThreshold(), of.zeroThreshold)
+	if h.GetSchema() != 3 || h.GetZeroThreshold() != of.ZeroThreshold {
+		t.Errorf("%s: schema %d, zero threshold %v, want 3, %v", name, h.GetSchema(), h.GetZeroThreshold(), of.ZeroThreshold)
 	}
 	native, bucket := h.GetZeroCount(), int64(0)
 	for _, delta := range h.GetPositiveDelta() {
@@ -101,17 +102,5 @@ func checkHistogram(t *testing.T, name string, h *dto.Histogram, of scale, input
 	}
 	if native != inputs || h.GetSampleCount() != inputs || len(h.GetPositiveSpan()) == 0 {
 		t.Errorf("%s: %d in native buckets, %d in all, want %d", name, native, h.GetSampleCount(), inputs)
-	}
-}
-
-// TestScales: every histogram has the edges that its readers rely on.
-func TestScales(t *testing.T) {
-	for name, s := range map[string]scale{"contribution": contribution, "total": total, "entropy": entropy, "ratio": ratio} {
-		if len(s.edges) > 12 || !slices.IsSorted(s.edges) || s.zeroThreshold >= s.edges[0] {
-			t.Errorf("%s: edges %v, zero threshold %v", name, s.edges, s.zeroThreshold)
-		}
-	}
-	if !slices.Contains(ratio.edges, 0.3) {
-		t.Error("skewness has no edge at the default reliability threshold")
 	}
 }

@@ -3,21 +3,25 @@ package metrics
 import (
 	"fmt"
 	"maps"
-	"math"
-	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/record"
+	"github.com/ckd-project/ckd/internal/recordings"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// daemon is a registry with the metrics of a daemon.
+// daemon holds a registry with the metrics of a daemon.
 type daemon struct {
 	*Metrics
 	registry *prometheus.Registry
@@ -40,8 +44,8 @@ func newDaemon(t testing.TB, classLabels int) daemon {
 // put puts the policy in force.
 func (d daemon) put(p *policy.Policy, m *engine.Model) *Model { return d.Model(p, m.Plan()) }
 
-// values of all series, by name{label="value",...} in the order of the labels'
-// names: of a histogram its count, and as name_sum its sum.
+// values returns all series by name{label="value",...}, with labels in the order of their names. A
+// histogram has its count, and as name_sum its sum.
 func (d daemon) values(t testing.TB) map[string]float64 {
 	t.Helper()
 	values := make(map[string]float64)
@@ -75,14 +79,29 @@ func (d daemon) gather(t testing.TB) []*dto.MetricFamily {
 	return families
 }
 
-// namesOf the series whose name begins so, sorted.
-func namesOf(values map[string]float64, prefix string) []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(values)), func(name string) bool {
-		return !strings.HasPrefix(name, prefix)
-	})
+// compare compares series up to a tolerance.
+func compare(t testing.TB, want, got map[string]float64, tolerance float64) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, tolerance)); diff != "" {
+		t.Errorf("series (-want +got):\n%s", diff)
+	}
 }
 
-// parse makes the policy of a model out of its fields in YAML, and binds it.
+// only returns the series whose names begin with one of the prefixes.
+func only(values map[string]float64, prefixes ...string) map[string]float64 {
+	found := maps.Clone(values)
+	maps.DeleteFunc(found, func(name string, _ float64) bool {
+		return !slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+	})
+	return found
+}
+
+// namesOf returns the series whose names have the prefix, sorted.
+func namesOf(values map[string]float64, prefix string) []string {
+	return slices.Sorted(maps.Keys(only(values, prefix)))
+}
+
+// parse returns the model of a policy given by its fields in YAML.
 func parse(t testing.TB, fields string) (*policy.Policy, *engine.Model) {
 	t.Helper()
 	text := "models:\n  - " + strings.ReplaceAll(strings.TrimSpace(fields), "\n", "\n    ") + "\n"
@@ -98,7 +117,7 @@ func parse(t testing.TB, fields string) (*policy.Policy, *engine.Model) {
 	return p, m
 }
 
-// manyClasses is a policy of classes c0, c1, ..., the given ones critical.
+// manyClasses returns a policy of classes c0, c1, ..., with the given ones critical.
 func manyClasses(t testing.TB, k int, critical ...int) (*policy.Policy, *engine.Model) {
 	t.Helper()
 	names := func(classes []int) string {
@@ -115,18 +134,13 @@ func manyClasses(t testing.TB, k int, critical ...int) (*policy.Policy, *engine.
 	return parse(t, "name: m\nclasses: "+names(all)+"\ncritical: "+names(critical))
 }
 
-// outcomes decides on rows [inputs][passes][classes].
+// outcomes calls each with the decision on every input, [inputs][passes][classes].
 func outcomes(t testing.TB, m *engine.Model, inputs [][][]float32, each func(*engine.Outcome)) {
 	t.Helper()
 	o, b := m.NewOutcome(), m.NewBatch()
 	for i, passes := range inputs {
-		in := m.Open(1, len(passes))
-		for _, row := range passes {
-			if err := in.Add(b, 0, row); err != nil {
-				t.Fatalf("input %d: %v", i, err)
-			}
-		}
-		if err := in.Finish(b, 0, 1); err != nil {
+		tensor := decomp.Tensor{Passes: len(passes), Inputs: 1, Float32: slices.Concat(passes...)}
+		if err := b.Reset(tensor); err != nil {
 			t.Fatalf("input %d: %v", i, err)
 		}
 		if err := b.Outcome(0, o); err != nil {
@@ -136,29 +150,57 @@ func outcomes(t testing.TB, m *engine.Model, inputs [][][]float32, each func(*en
 	}
 }
 
-// randomInputs is softmaxes of normal logits.
-func randomInputs(seed uint64, inputs, passes, classes int) [][][]float32 {
-	random := rand.New(rand.NewPCG(seed, 0))
-	all := make([][][]float32, inputs)
-	for i := range all {
-		center := make([]float64, classes)
-		for k := range center {
-			center[k] = 2 * random.NormFloat64()
-		}
-		for range passes {
-			row, sum := make([]float64, classes), 0.0
-			for k := range row {
-				row[k] = math.Exp(center[k] + random.NormFloat64()/2)
-				sum += row[k]
-			}
-			narrow := make([]float32, classes)
-			for k := range row {
-				narrow[k] = float32(row[k] / sum)
-			}
-			all[i] = append(all[i], narrow)
-		}
+// recorded calls each with the decision on every input of a recording.
+func recorded(t testing.TB, m *engine.Model, name string, each func(*engine.Outcome)) {
+	t.Helper()
+	passes, err := record.ReadPasses("../internal/recordings/"+name+".passes.npy", record.Options{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return all
+	b := m.NewBatch()
+	if err := b.Reset(decomp.Tensor{Passes: passes.S, Inputs: passes.N, Float32: passes.Float32}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range passes.N {
+		o := m.NewOutcome()
+		if err := b.Outcome(i, o); err != nil {
+			t.Fatal(err)
+		}
+		each(o)
+	}
+}
+
+// randomInputs returns softmaxes of normal logits.
+var randomInputs = recordings.Random
+
+// meanwhile repeats work on several goroutines until all others are done.
+func meanwhile(workers int, work func(worker int), others ...func()) {
+	var working, rest sync.WaitGroup
+	done := make(chan struct{})
+	for w := range workers {
+		working.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				work(w)
+				runtime.Gosched() // else the others wait a time slice for each lock
+			}
+		})
+	}
+	for _, other := range others {
+		rest.Go(other)
+	}
+	rest.Wait()
+	close(done)
+	working.Wait()
+}
+
+// observed is the decision of a policy without thresholds.
+var observed = policy.Decision{
+	Action: policy.Observe, Score: policy.CCritMax, Reason: policy.Observing, Class: -1,
 }
 
 // Observe counts one input by itself.

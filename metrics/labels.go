@@ -8,21 +8,21 @@ import (
 
 // classLabels says under which label each class is counted.
 type classLabels struct {
-	names []string // of the labels
-	of    []int    // the label of each class
+	names []string // by label
+	of    []int    // by class: its label
 	cut   int      // classes that share the last label; 0 if each has its own
 
-	own  []int // the class of each label that is not shared
+	own  []int // by label that is not shared: its class
 	runs []run // the classes that share the last label
 }
 
-// run is the classes from one up to another, which is not in it.
+// run is a range of classes; to is excluded.
 type run struct {
 	from, to int
 }
 
-// newClassLabels gives the first most classes a label each, critical classes
-// before others, both in the policy's order, and all others one label together.
+// newClassLabels gives the first most classes a label each, critical classes before others, both in
+// the policy's order. All others share one label.
 func newClassLabels(p *policy.Policy, most int) classLabels {
 	own := make([]bool, len(p.Classes))
 	left := min(most, len(p.Classes))
@@ -41,7 +41,7 @@ func newClassLabels(p *policy.Policy, most int) classLabels {
 
 	l := classLabels{of: make([]int, len(p.Classes)), cut: max(0, len(p.Classes)-most)}
 	for k, name := range p.Classes {
-		l.of[k] = min(most, len(p.Classes)) // the shared label, which is the last
+		l.of[k] = min(most, len(p.Classes)) // the shared label is the last
 		if own[k] {
 			l.of[k] = len(l.names)
 			l.names = append(l.names, name)
@@ -61,7 +61,7 @@ func newClassLabels(p *policy.Policy, most int) classLabels {
 // isCut reports whether class k shares its label.
 func (l *classLabels) isCut(k int) bool { return l.cut > 0 && l.of[k] == len(l.names)-1 }
 
-// sharedLabel is "other", or "_other" if a class has that name, and so on.
+// sharedLabel returns "other", or "_other" if a class has that name, and so on.
 func sharedLabel(classes []string) string {
 	label := "other"
 	for slices.Contains(classes, label) {
@@ -70,16 +70,16 @@ func sharedLabel(classes []string) string {
 	return label
 }
 
-// decision is what ckd_decisions_total tells of one.
+// decision holds the labels of ckd_decisions_total.
 type decision struct {
 	action policy.Action
 	score  policy.Score
 	reason policy.Reason
 }
 
-// decisionsOf is the decisions that Decide can come to under the policy.
+// decisionsOf returns the decisions that Decide can take under the policy.
 func decisionsOf(p *policy.Policy) []decision {
-	var scores []policy.Score // that the gate can let decide
+	var scores []policy.Score // that can decide, by the gate
 	if p.Gate.ReachesPrimary() {
 		scores = append(scores, p.Primary.Score)
 	}
@@ -101,10 +101,9 @@ func decisionsOf(p *policy.Policy) []decision {
 		}
 	}
 	if p.Observes() || p.Kind == policy.Dirichlet {
-		return found // one row of concentrations is never called degenerate
+		return found // one row of concentrations is never degenerate
 	}
-	// Identical passes have no skewness, so that a gate that reads it lets the
-	// primary score decide, as gate never does: the first of the scores.
+	// Identical passes have no skewness, so that the gate lets the first of these scores decide.
 	for _, identical := range []struct {
 		handling policy.Handling
 		reason   policy.Reason

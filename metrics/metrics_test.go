@@ -2,24 +2,21 @@ package metrics
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
-	"github.com/ckd-project/ckd/internal/record"
+	"github.com/ckd-project/ckd/monitor/audit"
 	"github.com/ckd-project/ckd/policy"
-	"github.com/ckd-project/ckd/settle/audit"
 )
 
 const threeClasses = `
@@ -33,8 +30,8 @@ primary: {score: c_crit_max, threshold: 0.1}
 calibration: {expected_coverage: {value: 0.75}, expected_critical_fnr: {value: 0.125}}
 `
 
-// TestObserve holds every series but the histograms' buckets against a handful
-// of inputs computed by hand.
+// TestObserve compares every series, save histogram buckets, with a handful of inputs computed by
+// hand.
 func TestObserve(t *testing.T) {
 	d := newDaemon(t, 0)
 	p, m := parse(t, threeClasses)
@@ -106,7 +103,7 @@ func TestObserve(t *testing.T) {
 		`ckd_class_labels_cut{model="m"}`:                              0,
 		`ckd_epistemic_sum_nats_sum{model="m"}`:                        1./12 + 1 + 5./8,
 		`ckd_predictive_entropy_nats_sum{model="m"}`:                   h1 + math.Ln2 + h3 + h5,
-		`ckd_mutual_information_nats_sum{model="m"}`:                   h1 - h3 + math.Ln2 + h5, // the passes of the first are like those of the third
+		`ckd_mutual_information_nats_sum{model="m"}`:                   h1 - h3 + math.Ln2 + h5, // the mean entropy of the first input's passes is h3
 		`ckd_passes_total{model="m"}`:                                  13,
 		`ckd_inputs_fallback_total{model="m"}`:                         0,
 		`ckd_passes_late_total{model="m"}`:                             7,
@@ -157,17 +154,7 @@ func TestObserve(t *testing.T) {
 	for _, code := range []string{"400", "403", "404", "405", "408", "415", "429"} {
 		want[`ckd_http_requests_refused_total{code="`+code+`"}`] = 0
 	}
-	got := d.values(t)
-	for name, w := range want {
-		// C_k divides by mu + 1e-10, which takes up to 1e-9 of its value.
-		if g, ok := got[name]; !ok || math.Abs(g-w) > 1e-8 {
-			t.Errorf("%s is %v (%v), want %v", name, g, ok, w)
-		}
-		delete(got, name)
-	}
-	for name, g := range got {
-		t.Errorf("%s is %v, and not expected at all", name, g)
-	}
+	compare(t, want, d.values(t), 1e-8) // C_k divides by mu + 1e-10, which changes it by up to 1e-9
 }
 
 func entropyOf(probabilities ...float64) float64 {
@@ -178,28 +165,14 @@ func entropyOf(probabilities ...float64) float64 {
 	return h
 }
 
-// TestRecording counts a whole recording. The expected numbers were computed
-// for all its 2126 inputs by an independent float64 implementation of the
-// paper's definitions (sample variance).
+// TestRecording counts a whole recording. An independent float64 implementation of the paper's
+// definitions (sample variance) computed the expected numbers for all its 2126 inputs.
 func TestRecording(t *testing.T) {
 	const inputs = 2126
 	d := newDaemon(t, 0)
 	p, m := parse(t, "name: ctg\nclasses: [normal, suspect, pathologic]\ncritical: [suspect, pathologic]\npairs: all")
 	model := d.put(p, m)
-	passes, err := record.ReadPasses("../internal/recordings/ctg-mcdropout.passes.npy", record.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	batch, o := m.NewBatch(), m.NewOutcome()
-	if err := batch.Reset(decomp.Tensor{Passes: passes.S, Inputs: passes.N, Float32: passes.Float32}); err != nil {
-		t.Fatal(err)
-	}
-	for i := range passes.N {
-		if err := batch.Outcome(i, o); err != nil {
-			t.Fatal(err)
-		}
-		model.Observe(0, o.Result, o.Decision)
-	}
+	recorded(t, m, "ctg-mcdropout", func(o *engine.Outcome) { model.Observe(0, o.Result, o.Decision) })
 
 	got := d.values(t)
 	check := func(want, per float64, name string, labels ...string) {
@@ -211,7 +184,7 @@ func TestRecording(t *testing.T) {
 			t.Errorf("%s/%v is %v (%v), want %v", name, per, g/per, ok, want)
 		}
 	}
-	// Means over inputs: the epistemic confusion matrix, C_k, skewness, MI.
+	// These are means over inputs: the epistemic confusion matrix, C_k, skewness, MI.
 	check(0.007121379292345986, inputs, "ckd_pair_confusion_nats_total", `class_a="normal"`, `class_b="suspect"`)
 	check(0.00674562427814097, inputs, "ckd_pair_confusion_nats_total", `class_a="normal"`, `class_b="pathologic"`)
 	check(0.0022128531603224253, inputs, "ckd_pair_confusion_nats_total", `class_a="suspect"`, `class_b="pathologic"`)
@@ -235,14 +208,14 @@ func TestRecording(t *testing.T) {
 		check(0, 1, "ckd_class_deciding_total", label)
 		check(inputs, 1, "ckd_class_epistemic_nats", label)
 	}
-	// The gate hands 0.9571966 of the inputs to the fallback.
+	// The gate lets the fallback decide 0.9571966 of the inputs.
 	check(2035, 1, "ckd_decisions_total", `action="observe"`, `score="cbec"`, `reason="observing"`)
 	check(inputs-2035, 1, "ckd_decisions_total", `action="observe"`, `score="c_crit_max"`, `reason="observing"`)
 	check(30*inputs, 1, "ckd_passes_total")
 }
 
-// TestUndefined: what is not a number is not observed, and what is beyond all
-// bounds does not spoil a sum.
+// TestUndefined checks that NaN is not observed, and that values beyond all bounds do not spoil a
+// sum.
 func TestUndefined(t *testing.T) {
 	d := newDaemon(t, 0)
 	p, m := parse(t, threeClasses)
@@ -275,7 +248,8 @@ func fill(s []float64, v float64) {
 	}
 }
 
-// TestPrecreated: before the first input every family has its series, at zero.
+// TestPrecreated checks that every family has its series at zero before the first input, and
+// well-formed names and help.
 func TestPrecreated(t *testing.T) {
 	d := newDaemon(t, 0)
 	p, m := parse(t, threeClasses)
@@ -286,9 +260,9 @@ func TestPrecreated(t *testing.T) {
 		Reference:           withReference(p, results{zeroResult(m, 3)}, 0, 2).Calibration.Reference,
 	}
 	d.put(withRule(&with), m)
-	d.ReadSettling(func() map[string]audit.Status { return watched(t, "m", 0) })
+	d.ReadAudits(func() map[string]audit.Status { return watched(t, "m", 0) })
 	values := d.values(t)
-	for _, f := range d.series.families {
+	for _, f := range d.collector.families {
 		if len(namesOf(values, f.name+"{")) == 0 {
 			t.Errorf("%s has no series", f.name)
 		}
@@ -299,13 +273,6 @@ func TestPrecreated(t *testing.T) {
 			t.Errorf("%s is %v before the first input", name, v)
 		}
 	}
-}
-
-func TestLint(t *testing.T) {
-	d := newDaemon(t, 0)
-	p, m := parse(t, threeClasses)
-	d.put(withRule(withReference(p, results{zeroResult(m, 3)}, 0, 2)), m)
-	d.ReadSettling(func() map[string]audit.Status { return watched(t, "m", 0) })
 	problems, err := testutil.GatherAndLint(d.registry)
 	if err != nil {
 		t.Fatal(err)
@@ -315,8 +282,8 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestAgain: a new policy of the same model keeps what goes on and drops what
-// is no more.
+// TestAgain checks that a new policy of the same model keeps the series that go on and drops the
+// others.
 func TestAgain(t *testing.T) {
 	d := newDaemon(t, 0)
 	was, m := parse(t, threeClasses)
@@ -328,7 +295,7 @@ func TestAgain(t *testing.T) {
 	observe(before, m)
 	before.InputsOpen(1)
 
-	// b is safe now, c is gone, d is new; what decides is cbec.
+	// In the new policy b is safe, c is gone, d is new, and cbec decides.
 	is, n := parse(t, strings.NewReplacer("version: one", "version: two", "[a, b, c]", "[b, a, d]", "[b, c]", "[d]",
 		"gate: never", "gate: always", "primary: {score: c_crit_max,", "fallback: {score: cbec,").Replace(threeClasses))
 	after := d.put(is, n)
@@ -364,7 +331,7 @@ func TestAgain(t *testing.T) {
 		t.Errorf("class d was observed %v times, want 0", got)
 	}
 
-	// The input that was opened under the old policy ends, as do new ones.
+	// Inputs opened under the old policy are counted, as are new ones.
 	observe(before, m)
 	before.InputsOpen(-1)
 	observe(after, n)
@@ -391,19 +358,17 @@ func TestAgain(t *testing.T) {
 
 	// The same policy again changes nothing.
 	d.put(is, n)
-	if again := d.values(t); !maps.Equal(again, values) {
-		t.Error("the same policy again changed series")
-	}
+	compare(t, values, d.values(t), 0)
 }
 
-// TestExpected: what a calibration expects follows the policy in force, and is
-// not told where the policy does not tell it.
+// TestExpected checks that the expected shares follow the policy in force, and are absent if it
+// does not state them.
 func TestExpected(t *testing.T) {
 	d := newDaemon(t, 0)
 	for _, c := range []struct {
 		calibration   string
 		coverage, fnr float64 // -1 for no series
-		low, high     float64 // of coverage
+		low, high     float64 // bounds of the coverage
 	}{
 		{"{expected_coverage: {value: 0.5}}", 0.5, -1, -1, -1},
 		{"{expected_coverage: {value: 0.75, low: 0.5}, expected_critical_fnr: {value: 0}}", 0.75, 0, 0.5, 1},
@@ -413,29 +378,31 @@ func TestExpected(t *testing.T) {
 		{"{expected_coverage: {value: 0.75}, expected_critical_fnr: {value: 0.5}}", 0.75, 0.5, -1, -1},
 		{"", -1, -1, -1, -1},
 	} {
-		fields := "name: m\nclasses: [a, b]\ncritical: [b]"
-		if c.calibration != "" {
-			fields += "\ncalibration: " + c.calibration
-		}
-		d.put(parse(t, fields))
-		values := d.values(t)
-		for name, want := range map[string]float64{
-			"ckd_policy_expected_coverage": c.coverage, "ckd_policy_expected_critical_fnr": c.fnr,
-			"ckd_policy_expected_coverage_low": c.low, "ckd_policy_expected_coverage_high": c.high,
-		} {
-			got, told := values[name+`{model="m"}`]
-			if !told {
-				got = -1
+		t.Run("calibration "+c.calibration, func(t *testing.T) {
+			fields := "name: m\nclasses: [a, b]\ncritical: [b]"
+			if c.calibration != "" {
+				fields += "\ncalibration: " + c.calibration
 			}
-			if got != want {
-				t.Errorf("calibration %s: %s is %v, want %v", c.calibration, name, got, want)
+			d.put(parse(t, fields))
+			values := d.values(t)
+			for name, want := range map[string]float64{
+				"ckd_policy_expected_coverage": c.coverage, "ckd_policy_expected_critical_fnr": c.fnr,
+				"ckd_policy_expected_coverage_low": c.low, "ckd_policy_expected_coverage_high": c.high,
+			} {
+				got, told := values[name+`{model="m"}`]
+				if !told {
+					got = -1
+				}
+				if got != want {
+					t.Errorf("%s is %v, want %v", name, got, want)
+				}
 			}
-		}
-		for _, what := range []string{"passes", "posterior"} {
-			if n, told := values[`ckd_calibration_mismatches_total{model="m",what="`+what+`"}`]; n != 0 || !told {
-				t.Errorf("calibration %s: %v mismatches of the %s (%v), want 0", c.calibration, n, what, told)
+			for _, what := range []string{"passes", "posterior"} {
+				if n, told := values[`ckd_calibration_mismatches_total{model="m",what="`+what+`"}`]; n != 0 || !told {
+					t.Errorf("%v mismatches of the %s (%v), want 0", n, what, told)
+				}
 			}
-		}
+		})
 	}
 }
 
@@ -448,7 +415,7 @@ func TestRemove(t *testing.T) {
 	other.Name = "n"
 	model := d.put(p, m)
 	d.put(&other, m)
-	d.ReadSettling(func() map[string]audit.Status { return watched(t, "m", 0) })
+	d.ReadAudits(func() map[string]audit.Status { return watched(t, "m", 0) })
 	model.InputsOpen(1)
 
 	d.Remove("m")
@@ -478,63 +445,44 @@ func TestRemove(t *testing.T) {
 	for _, name := range []string{"m", "n", "n", "never there", ""} {
 		d.Remove(name)
 	}
-	if left := d.values(t); !maps.Equal(left, without) {
-		t.Errorf("series are %v, want those before the first model, %v", left, without)
-	}
+	compare(t, without, d.values(t), 0)
 }
 
-// TestConcurrent counts on several goroutines while policies come and go and
-// scrapes are taken. Nothing is lost, and no scrape sees a model in between.
+// TestConcurrent counts on several goroutines during scrapes while policies come and go. Nothing is
+// lost, and no scrape sees a model half changed.
 func TestConcurrent(t *testing.T) {
 	d := newDaemon(t, 0)
 	p, m := parse(t, threeClasses)
 	model := d.put(p, m)
-	results := make(chan *engine.Outcome, 8)
-	for i := range uint64(cap(results)) {
-		outcomes(t, m, randomInputs(i, 1, 5, 3), func(o *engine.Outcome) { results <- o })
+	var decided []*engine.Outcome
+	for i := range uint64(8) {
+		outcomes(t, m, randomInputs(i, 1, 5, 3), func(o *engine.Outcome) { decided = append(decided, o) })
 	}
-	close(results)
-
-	var counting, others sync.WaitGroup
-	var counted atomic.Int64
-	done := make(chan struct{})
-	for o := range results {
-		counting.Go(func() {
-			for {
-				select {
-				case <-done:
-					return
-				default:
-				}
-				model.InputsOpen(1)
-				model.Observe(0, o.Result, o.Decision)
-				model.Late(1)
-				model.Rejected("not_finite", 1)
-				model.InputsOpen(-1)
-				counted.Add(1)
-				runtime.Gosched() // or the others wait a time slice for each lock
-			}
-		})
-	}
-	repeat := func(work func(i int)) {
-		others.Go(func() {
+	repeat := func(work func(i int)) func() {
+		return func() {
 			for i := range 500 {
 				work(i)
 			}
-		})
+		}
 	}
-	repeat(func(i int) {
+	var counted atomic.Int64
+	meanwhile(len(decided), func(w int) {
+		model.InputsOpen(1)
+		model.Observe(0, decided[w].Result, decided[w].Decision)
+		model.Late(1)
+		model.Rejected("not_finite", 1)
+		model.InputsOpen(-1)
+		counted.Add(1)
+	}, repeat(func(i int) {
 		next := *p
 		next.Version = fmt.Sprint(i)
 		d.put(&next, m)
-	})
-	repeat(func(int) {
+	}), repeat(func(int) {
 		next := *p
 		next.Name = "n"
 		d.put(&next, m)
 		d.Remove("n")
-	})
-	repeat(func(int) {
+	}), repeat(func(int) {
 		series, err := scrape(d.registry)
 		if err != nil {
 			t.Error(err)
@@ -549,10 +497,7 @@ func TestConcurrent(t *testing.T) {
 				t.Errorf("a scrape saw %d of %s, beside %d decisions", series[name], name, n)
 			}
 		}
-	})
-	others.Wait()
-	close(done)
-	counting.Wait()
+	}))
 
 	values, inputs := d.values(t), float64(counted.Load())
 	for name, want := range map[string]float64{
@@ -569,7 +514,7 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// scrape counts the series of each name and model.
+// scrape returns the number of series by name and model.
 func scrape(g prometheus.Gatherer) (map[string]int, error) {
 	families, err := g.Gather()
 	count := make(map[string]int)
@@ -593,7 +538,7 @@ func TestNoAllocations(t *testing.T) {
 		for i := range uint64(8) {
 			outcomes(t, m, randomInputs(i, 1, 10, k), func(o *engine.Outcome) { all, of = append(all, o), append(of, o.Result) })
 		}
-		model := newDaemon(t, 0).put(withReference(p, of, of.classes()...), m)
+		model := newDaemon(t, 0).put(withRule(withReference(p, of, of.classes()...)), m)
 		work := func() {
 			for _, o := range all {
 				model.Observe(0, o.Result, o.Decision)
@@ -606,8 +551,11 @@ func TestNoAllocations(t *testing.T) {
 			model.Late(1)
 			model.Rejected("not_finite", 1)
 			model.InputsOpen(1)
+			model.PassesUsed(3, 15)
+			model.Audited(audit.WronglyRetained, 3, 15)
+			model.AuditLost()
 		}
-		// The run before those that are counted makes the parts of the shards.
+		// AllocsPerRun first runs once uncounted, which creates the parts of the shards.
 		if got := testing.AllocsPerRun(100, work); got != 0 {
 			t.Errorf("%d classes: %v allocations", k, got)
 		}
@@ -633,12 +581,37 @@ func TestNewErrors(t *testing.T) {
 		{"twice", taken, Options{}, "duplicate metrics collector registration"},
 		{"clash", clash, Options{}, `"ckd_passes_total"`},
 	} {
-		m, err := New(c.registry, c.options)
-		if err == nil || m != nil || !strings.Contains(err.Error(), c.fragment) {
-			t.Errorf("%s: error %v, want one with %q", c.name, err, c.fragment)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			m, err := New(c.registry, c.options)
+			if err == nil || m != nil || !strings.Contains(err.Error(), c.fragment) {
+				t.Errorf("error %v, want one with %q", err, c.fragment)
+			}
+		})
 	}
 	if families, err := clash.Gather(); err != nil || len(families) != 1 {
 		t.Errorf("%d families (%v) are registered after an error, want the 1 of before", len(families), err)
+	}
+}
+
+// TestCreated checks that every counter and histogram says since when it has counted.
+func TestCreated(t *testing.T) {
+	before := timestamppb.Now().AsTime()
+	d := newDaemon(t, 0)
+	d.put(parse(t, threeClasses))
+	for _, f := range d.gather(t) {
+		for _, m := range f.GetMetric() {
+			var created *timestamppb.Timestamp
+			switch {
+			case m.GetCounter() != nil:
+				created = m.GetCounter().GetCreatedTimestamp()
+			case m.GetHistogram() != nil:
+				created = m.GetHistogram().GetCreatedTimestamp()
+			default:
+				continue
+			}
+			if at := created.AsTime(); at.Before(before) || at.After(timestamppb.Now().AsTime()) {
+				t.Errorf("%s was created %v, want since %v", f.GetName(), at, before)
+			}
+		}
 	}
 }

@@ -2,6 +2,6 @@
 
 package metrics
 
-// off leaves decided inputs uncounted. The tag nometrics is for benchmarks, which
-// show by it what counting costs, and for nothing else.
+// off switches counting of decided inputs off. The tag nometrics is only for benchmarks that
+// measure what counting costs.
 const off = false

@@ -1,44 +1,76 @@
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"sync/atomic"
 
-// Saturation is what the daemon holds at one time, and how much it may.
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Saturation says how much of its limited resources the daemon holds, and the limits.
 type Saturation struct {
-	OpenBytes, OpenBytesLimit int64 // of open inputs, requests and replies that are not sent
+	OpenBytes, OpenBytesLimit int64 // memory of open inputs, requests and unsent replies
 	StreamsLimit              int64
-	Calls, CallsLimit         int64 // unary, under way
-	RepliesUnread             int64 // to unary calls
-	Watches, WatchesLimit     int64 // of the health
+	Calls, CallsLimit         int64 // unary calls under way
+	RepliesUnread             int64 // replies to unary calls
+	Watches, WatchesLimit     int64 // watches of the health
 }
 
-// ReadSaturation makes every scrape ask for it; before that all is 0.
-func (m *Metrics) ReadSaturation(read func() Saturation) {
-	m.series.mu.Lock()
-	defer m.series.mu.Unlock()
-	m.series.saturation = read
+// saturation declares the gauges of a Saturation.
+type saturation struct {
+	gauges []saturationGauge
+	read   *atomic.Pointer[func() Saturation] // holds nil until there is somebody to ask
 }
 
-// collectSaturation tells a scrape.
-func (s *series) collectSaturation(to chan<- prometheus.Metric) {
-	var is Saturation
-	if s.saturation != nil {
-		is = s.saturation()
+// saturationGauge is the gauge of one figure of a Saturation.
+type saturationGauge struct {
+	*computedGauge
+	value func(*Saturation) int64
+}
+
+func declareSaturation(t *table) saturation {
+	s := saturation{read: new(atomic.Pointer[func() Saturation])}
+	declare := func(name, help string, value func(*Saturation) int64) {
+		s.gauges = append(s.gauges, saturationGauge{t.computed(name, help), value})
 	}
-	for _, one := range []struct {
-		of    *gauges
-		value int64
-	}{
-		{s.openBytes, is.OpenBytes},
-		{s.openBytesLimit, is.OpenBytesLimit},
-		{s.streamsLimit, is.StreamsLimit},
-		{s.callsOpen, is.Calls},
-		{s.callsLimit, is.CallsLimit},
-		{s.repliesUnread, is.RepliesUnread},
-		{s.watchesOpen, is.Watches},
-		{s.watchesLimit, is.WatchesLimit},
-	} {
-		sample := one.of.with()
-		sample.value = float64(one.value)
-		to <- &sample
+	declare("ckd_open_bytes",
+		"Bytes held by open inputs, by requests under way and by replies not yet sent.",
+		func(s *Saturation) int64 { return s.OpenBytes })
+	declare("ckd_open_bytes_limit",
+		"Limit of ckd_open_bytes: inputs beyond it are refused.",
+		func(s *Saturation) int64 { return s.OpenBytesLimit })
+	declare("ckd_streams_limit",
+		"Limit of open streams over all models.",
+		func(s *Saturation) int64 { return s.StreamsLimit })
+	declare("ckd_calls_open",
+		"Unary calls under way or with an unread reply, including those over HTTP.",
+		func(s *Saturation) int64 { return s.Calls })
+	declare("ckd_calls_limit",
+		"Limit of ckd_calls_open: calls beyond it are refused.",
+		func(s *Saturation) int64 { return s.CallsLimit })
+	declare("ckd_replies_unread",
+		"Replies to unary calls not yet sent because their client has not read that far; each "+
+			"keeps its place in ckd_calls_open.",
+		func(s *Saturation) int64 { return s.RepliesUnread })
+	declare("ckd_watches_open",
+		"Open health watches: a client that balances load holds one on each of its "+
+			"connections.",
+		func(s *Saturation) int64 { return s.Watches })
+	declare("ckd_watches_limit",
+		"Limit of ckd_watches_open: watches beyond it are refused.",
+		func(s *Saturation) int64 { return s.WatchesLimit })
+	return s
+}
+
+// collect sends the gauges to a scrape.
+func (s *saturation) collect(to chan<- prometheus.Metric) {
+	var now Saturation
+	if read := s.read.Load(); read != nil {
+		now = (*read)()
+	}
+	for _, g := range s.gauges {
+		to <- g.with().at(float64(g.value(&now)))
 	}
 }
+
+// ReadSaturation makes every scrape call read. Before that all figures are 0.
+func (m *Metrics) ReadSaturation(read func() Saturation) { m.collector.saturation.read.Store(&read) }

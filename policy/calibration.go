@@ -6,40 +6,40 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ckd-project/ckd/drift"
+	"github.com/ckd-project/ckd/monitor/drift"
 )
 
-// Calibration is what the thresholds of a policy were calibrated from and for.
-// Zero values are what is not told.
+// Calibration says what the thresholds of a policy were calibrated from and for. Zero values are
+// unknown.
 type Calibration struct {
-	// Software that calibrated, with its version.
+	// Software names what calibrated, with its version.
 	Software string
-	// PolicyHash is the hash of the policy as it was calibrated.
+	// PolicyHash is the hash of the policy when it was calibrated.
 	PolicyHash string
-	// Recording is the labelled passes.
+	// Recording describes the labelled passes.
 	Recording Recording
-	// Posterior is how their passes were sampled: a short name, as mc-dropout.
+	// Posterior names how their passes were sampled, such as mc-dropout.
 	Posterior string
-	// Objective is what was asked for, in words.
+	// Objective states in words what was asked for.
 	Objective string
 	// Scope is the policy's.
 	Scope Scope
-	// Seed of the random choices; Parse reads those up to the largest int.
+	// Seed drew the random choices. Files hold seeds up to the largest int.
 	Seed uint64
-	// ExpectedCoverage is the share of inputs retained, and ExpectedCriticalFNR
-	// the share of the critical ones among them that is called safe, as estimated
-	// on inputs that the rule was not chosen on.
+	// ExpectedCoverage is the share of inputs retained, and ExpectedCriticalFNR the share of the
+	// retained critical inputs that is called safe. Both were estimated on inputs that did not
+	// choose the rule.
 	ExpectedCoverage, ExpectedCriticalFNR *Interval
-	// Certificate is what is guaranteed; nil for nothing.
+	// Certificate says what is guaranteed; nil if nothing is.
 	Certificate *Certificate
-	// Reference is what was seen of each class; nil where that is not told.
+	// Reference holds what was seen of each class; nil if unknown.
 	Reference *drift.Reference
-	// EarlierAttempt is which certificate was sought on the same recording before,
-	// in words: a further one would be void.
+	// EarlierAttempt says which certificate was sought on the same recording before. A further one
+	// would be void.
 	EarlierAttempt string
 }
 
-// Recording is the labelled passes that a policy was calibrated on.
+// Recording describes the labelled passes that a policy was calibrated on.
 type Recording struct {
 	PassesFile, PassesSHA256 string
 	LabelsFile, LabelsSHA256 string
@@ -48,33 +48,32 @@ type Recording struct {
 	Passes int
 }
 
-// Interval is a share with its 95% interval, Low <= Value <= High. From 0 to 1
-// it says nothing, and stands for one that is not told.
+// Interval is a share with its 95% interval, Low <= Value <= High. An interval from 0 to 1 says
+// nothing, and means that none is known.
 type Interval struct {
 	Value, Low, High float64
 }
 
-// Told reports whether the interval says anything.
-func (i *Interval) Told() bool { return i.Low > 0 || i.High < 1 }
+// Known reports whether the interval says anything.
+func (i *Interval) Known() bool { return i.Low > 0 || i.High < 1 }
 
-// Certificate is a guarantee for inputs drawn as those of the recording were.
+// Certificate states a guarantee for inputs drawn as those of the recording were.
 type Certificate struct {
 	Kind CertificateKind
-	// Target is the share that is not exceeded.
+	// Target is the largest share.
 	Target float64
-	// Confidence that it is not; only of LearnThenTest.
+	// Confidence says how sure that is; only of LearnThenTest.
 	Confidence float64
-	// Cases are the critical inputs that it rests on, and Misses those of them
-	// that were missed.
+	// Cases counts the critical inputs that it rests on, Misses those of them that were missed.
 	Cases, Misses int
 	// PValue is the chance of so few misses if the target were exceeded; only of
 	// LearnThenTest.
 	PValue float64
-	// Statement is the certificate in one plain sentence.
+	// Statement puts the certificate into one plain sentence.
 	Statement string
 }
 
-// CertificateKind is the method that certified.
+// CertificateKind names the method that certified.
 type CertificateKind string
 
 // The kinds of certificates.
@@ -86,115 +85,152 @@ const (
 	ConformalRiskControl CertificateKind = "conformal-risk-control"
 )
 
-// checkCalibration applies the rules of a calibration: it does not contradict
-// itself, nor the policy that it is of.
-func (d *draft) checkCalibration() {
-	p, c := d.p, d.p.Calibration
+// checkCalibration checks that a calibration contradicts neither itself nor its policy.
+func (b *builder) checkCalibration() {
+	p, c := b.p, b.p.Calibration
 	if c == nil {
 		return
 	}
-	d.checkRecording(c.Recording)
-	if c.Scope != "" && c.Scope != p.Scope && d.sound("scope", "calibration.scope") {
-		d.fault("calibration.scope", "calibrated for %s, expected %s, the scope of the policy: its thresholds are not for another",
+	b.checkRecording(c.Recording)
+	if c.Reference != nil {
+		b.checkReference(c.Reference)
+	}
+	if c.Scope != "" && c.Scope != p.Scope && b.sound("scope", "calibration.scope") {
+		b.fault("calibration.scope", "calibrated for %s, expected %s, the scope of the policy: its thresholds are not for another",
 			c.Scope, p.Scope)
 	}
-	d.checkInterval("calibration.expected_coverage", c.ExpectedCoverage)
-	d.checkInterval("calibration.expected_critical_fnr", c.ExpectedCriticalFNR)
+	b.checkInterval("calibration.expected_coverage", c.ExpectedCoverage)
+	b.checkInterval("calibration.expected_critical_fnr", c.ExpectedCriticalFNR)
 	if c.Certificate != nil {
-		d.checkCertificate(c.Certificate)
+		b.checkCertificate(c.Certificate)
 	}
 }
 
-func (d *draft) checkRecording(r Recording) {
+func (b *builder) checkRecording(r Recording) {
 	const inputs, critical, passes = "calibration.recording.inputs", "calibration.recording.critical_inputs",
 		"calibration.recording.passes"
-	if r.Inputs > 0 && r.CriticalInputs > r.Inputs && d.sound(inputs, critical) {
-		d.fault(critical, "expected at most %d, the number of inputs, found %d", r.Inputs, r.CriticalInputs)
+	if r.Inputs > 0 && r.CriticalInputs > r.Inputs && b.sound(inputs, critical) {
+		b.fault(critical, "expected at most %d, the number of inputs, found %d", r.Inputs, r.CriticalInputs)
 	}
-	// Fewer passes than the policy takes are a fault, since no input that it
-	// decides can be like those that it was calibrated on. More, or others than
-	// expected, are warned of: clients may send as many.
-	fewest := d.p.FewestPasses
-	if r.Passes == 0 || !d.sound("kind", "passes.fewest", passes) {
+	// Fewer passes than the policy takes are a fault: no input that it decides can be like those
+	// that it was calibrated on. Other numbers of passes get a warning only, since clients may send
+	// as many.
+	fewest := b.p.FewestPasses
+	if r.Passes == 0 || !b.sound("kind", "passes.fewest", passes) {
 		return
 	}
 	switch {
-	case d.p.Kind == Dirichlet && r.Passes != 1:
-		d.fault(passes, "expected 1 where kind is %s, found %d", Dirichlet, r.Passes)
+	case b.p.Kind == Dirichlet && r.Passes != 1:
+		b.fault(passes, "expected 1 where kind is %s, found %d", Dirichlet, r.Passes)
 	case r.Passes < fewest:
-		d.fault(passes, "expected at least %d, the fewest passes that the policy accepts, found %d", fewest, r.Passes)
+		b.fault(passes, "expected at least %d, the fewest passes that the policy accepts, found %d", fewest, r.Passes)
 	}
 }
 
-// checkInterval wants low <= value <= high; a nil interval is in order.
-func (d *draft) checkInterval(path string, i *Interval) {
+// reference returns the entry of calibration.reference.classes that is being read or checked.
+func (b *builder) reference() *drift.ClassReference {
+	return &b.Calibration.Reference.Classes[b.item]
+}
+
+// checkReference wants each class once, and shares of a whole.
+func (b *builder) checkReference(r *drift.Reference) {
+	const path = "calibration.reference.classes"
+	if len(r.Classes) == 0 && b.sound(path) {
+		b.fault(path, "expected at least one class")
+	}
+	first, sum := make(map[int]string), 0.0
+	for i := range r.Classes {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		class := &r.Classes[i]
+		if class.Class < 0 {
+			continue // has a fault
+		}
+		if before, twice := first[class.Class]; twice {
+			b.fault(at, "the class is given twice, first at %s", b.where(before))
+			continue
+		}
+		first[class.Class] = at
+		sum += class.Predicted
+	}
+	const rounding = 1e-3
+	if sum > 1+rounding {
+		b.fault(path, "expected shares predicted of at most 1 together, found %.4g", sum)
+	}
+}
+
+// checkInterval checks that low <= value <= high. A nil interval passes.
+func (b *builder) checkInterval(path string, i *Interval) {
 	low, high := path+".low", path+".high"
-	if i == nil || !d.sound(path+".value", low, high) {
+	if i == nil || !b.sound(path+".value", low, high) {
 		return
 	}
 	if i.Low > i.Value {
-		d.fault(low, "expected at most the value %v, found %v", i.Value, i.Low)
+		b.fault(low, "expected at most the value %v, found %v", i.Value, i.Low)
 	}
 	if i.High < i.Value {
-		d.fault(high, "expected at least the value %v, found %v", i.Value, i.High)
+		b.fault(high, "expected at least the value %v, found %v", i.Value, i.High)
 	}
 }
 
-func (d *draft) checkCertificate(c *Certificate) {
+func (b *builder) checkCertificate(c *Certificate) {
 	const path = "calibration.certificate"
-	for _, share := range []struct {
-		field string
-		value float64
-	}{{"target", c.Target}, {"confidence", c.Confidence}} {
-		if at := path + "." + share.field; d.has(at) && d.sound(at) && (share.value == 0 || share.value == 1) {
-			d.fault(at, "expected a share above 0 and below 1, found %v", share.value)
-		}
+	const confidence, pValue = path + ".confidence", path + ".p_value"
+	hasConfidence := b.given(confidence, c.Confidence == 0)
+	b.checkShare(path+".target", c.Target)
+	if hasConfidence {
+		b.checkShare(confidence, c.Confidence)
 	}
-	if c.Misses > c.Cases && d.sound(path+".cases", path+".misses") {
-		d.fault(path+".misses", "expected at most %d, the number of cases, found %d", c.Cases, c.Misses)
+	if c.Misses > c.Cases && b.sound(path+".cases", path+".misses") {
+		b.fault(path+".misses", "expected at most %d, the number of cases, found %d", c.Cases, c.Misses)
 	}
-	if !d.sound(path + ".kind") {
+	if !b.sound(path + ".kind") {
 		return
 	}
-	if c.Kind == LearnThenTest && !d.has(path+".confidence") && d.sound(path+".confidence") {
-		d.fault(path+".confidence", "missing, expected the confidence that %s certified with", LearnThenTest)
+	const none = "expected none: %s bounds a mean, without a confidence or a test"
+	switch {
+	case c.Kind == LearnThenTest && !hasConfidence && b.sound(confidence):
+		b.fault(confidence, "missing, expected the confidence that %s certified with", LearnThenTest)
+	case c.Kind == ConformalRiskControl && hasConfidence:
+		b.fault(confidence, none, ConformalRiskControl)
 	}
-	if c.Kind == ConformalRiskControl {
-		for _, at := range []string{path + ".confidence", path + ".p_value"} {
-			if d.has(at) {
-				d.fault(at, "expected none: %s bounds a mean, without a confidence or a test", ConformalRiskControl)
-			}
-		}
+	if c.Kind == ConformalRiskControl && b.given(pValue, c.PValue == 0) {
+		b.fault(pValue, none, ConformalRiskControl)
 	}
 }
 
-// changedSinceCalibration reports whether the policy is known to be another than
-// the one that was calibrated.
+// checkShare wants a share above 0 and below 1.
+func (b *builder) checkShare(path string, share float64) {
+	if b.sound(path) && (share == 0 || share == 1) {
+		b.fault(path, "expected a share above 0 and below 1, found %v", share)
+	}
+}
+
+// changedSinceCalibration reports whether the policy is known to differ from the one that was
+// calibrated.
 func (p *Policy) changedSinceCalibration() bool {
 	return p.Calibration.PolicyHash != "" && p.Calibration.PolicyHash != p.Hash
 }
 
-// explainCalibration is what the policy was calibrated for, and what is
-// expected and guaranteed of it.
-func (p *Policy) explainCalibration() []string {
-	sentences := []string{p.explainRecording()}
-	if p.changedSinceCalibration() {
-		sentences = append(sentences, "The policy was changed after its calibration: what is expected and certified there is "+
-			"not of it, and nothing is guaranteed.")
+// calibration says what the policy was calibrated for, and what is expected and guaranteed.
+func (e explainer) calibration() []string {
+	sentences := []string{e.recording()}
+	if e.changedSinceCalibration() {
+		sentences = append(sentences, "The policy was changed after its calibration: what was expected and certified then no longer "+
+			"holds, and nothing is guaranteed.")
 	} else {
-		sentences = append(sentences, p.Calibration.explainWorth()...)
+		sentences = append(sentences, e.Calibration.explainWorth()...)
 	}
-	if p.Calibration.Reference != nil {
-		sentences = append(sentences, p.explainReference())
+	if e.Calibration.Reference != nil {
+		sentences = append(sentences, e.reference())
 	}
-	if attempt := p.Calibration.EarlierAttempt; attempt != "" {
+	if attempt := e.Calibration.EarlierAttempt; attempt != "" {
 		sentences = append(sentences,
 			fmt.Sprintf("A certificate was sought on the same recording before (%s): a further one would be void.", attempt))
 	}
 	return sentences
 }
 
-// explainWorth is what is expected and guaranteed.
+// explainWorth says what is expected and guaranteed.
 func (c *Calibration) explainWorth() []string {
 	var sentences, expected []string
 	if c.ExpectedCoverage != nil {
@@ -213,8 +249,8 @@ func (c *Calibration) explainWorth() []string {
 	return append(sentences, c.Certificate.explain())
 }
 
-func (p *Policy) explainRecording() string {
-	c, r := p.Calibration, p.Calibration.Recording
+func (e explainer) recording() string {
+	c, r := e.Calibration, e.Calibration.Recording
 	s := "It was calibrated"
 	if c.Software != "" {
 		s += " by " + c.Software
@@ -227,24 +263,24 @@ func (p *Policy) explainRecording() string {
 	} else {
 		s += " on inputs"
 	}
-	if p.Kind == Dirichlet {
+	if e.Kind == Dirichlet {
 		return s + "; its thresholds do not carry over to another model."
 	}
 	if r.Passes > 0 {
 		s += fmt.Sprintf(" of %d passes", r.Passes)
 	} else {
-		s += " of an untold number of passes"
+		s += " of an unknown number of passes"
 	}
 	if c.Posterior != "" {
 		s += " from " + c.Posterior
 	} else {
-		s += " from an untold posterior"
+		s += " from an unknown posterior"
 	}
 	return s + "; its thresholds do not carry over to another number of passes or posterior."
 }
 
-func (p *Policy) explainReference() string {
-	r := p.Calibration.Reference
+func (e explainer) reference() string {
+	r := e.Calibration.Reference
 	var classes []int
 	for _, class := range r.Classes {
 		classes = append(classes, class.Class)
@@ -256,18 +292,18 @@ func (p *Policy) explainReference() string {
 	}
 	return fmt.Sprintf("Drift is looked for of %s, beside %d inputs: it is an alarm if a live C_k or skewness is above one of them "+
 		"with a probability that differs from 0.5 by more than %s, over the last %s inputs.",
-		p.list(classes), r.Inputs, alternatives(shifts), alternatives(inputs))
+		e.list(classes), r.Inputs, alternatives(shifts), alternatives(inputs))
 }
 
-// alternatives is some words with or before the last.
+// alternatives joins words, with "or" before the last.
 func alternatives(words []string) string {
 	last := len(words) - 1
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// explain is the share, with its interval where it has one.
+// explain returns the share, with its interval if one is known.
 func (i *Interval) explain() string {
-	if !i.Told() {
+	if !i.Known() {
 		return percent(i.Value)
 	}
 	return fmt.Sprintf("%s (95%% interval %s to %s)", percent(i.Value), percent(i.Low), percent(i.High))
@@ -292,66 +328,66 @@ func (c *Certificate) explain() string {
 	return s + ", for inputs drawn as those it was calibrated on."
 }
 
-// percent of a share, to three digits.
+// percent returns a share in percent, to three digits.
 func percent(share float64) string { return strconv.FormatFloat(100*share, 'g', 3, 64) + "%" }
 
-// warnOfCalibration is for policies that have one.
-func (p *Policy) warnOfCalibration(warn warner) {
-	c := p.Calibration
-	if p.changedSinceCalibration() {
-		warn("calibration.policy_hash", "the policy was changed after its calibration (its hash is now %s): what is expected "+
-			"and certified is not of it", p.Hash)
+// calibration warns about the policy's calibration.
+func (w *warnings) calibration() {
+	c := w.Calibration
+	if w.changedSinceCalibration() {
+		w.add("calibration.policy_hash", "the policy was changed after its calibration (its hash is now %s): what is expected "+
+			"and certified is not of it", w.Hash)
 	}
 	passes := c.Recording.Passes
-	if p.Kind != Dirichlet {
+	if w.Kind != Dirichlet {
 		switch {
 		case passes == 0:
-			warn("calibration.recording.passes", "not given: inputs with another number of passes are not noticed")
-		case p.ExpectedPasses > 0 && passes != p.ExpectedPasses:
-			warn("calibration.recording.passes", "calibrated on inputs of %d passes, but an input is answered when it has "+
-				"%d: thresholds do not carry over", passes, p.ExpectedPasses)
+			w.add("calibration.recording.passes", "not given: inputs with another number of passes are not noticed")
+		case w.ExpectedPasses > 0 && passes != w.ExpectedPasses:
+			w.add("calibration.recording.passes", "calibrated on inputs of %d passes, but an input is answered when it has "+
+				"%d: thresholds do not carry over", passes, w.ExpectedPasses)
 		}
 		if c.Posterior == "" {
-			warn("calibration.posterior", "not given: passes that were sampled in another way are not noticed")
+			w.add("calibration.posterior", "not given: passes that were sampled in another way are not noticed")
 		}
 	}
 	if c.Reference != nil {
-		p.warnOfReference(warn)
+		w.reference()
 	}
 	if c.Certificate != nil {
-		if p.Observes() {
-			warn("calibration.certificate", "the policy has no thresholds, so that nothing is guaranteed")
+		if w.Observes() {
+			w.add("calibration.certificate", "the policy has no thresholds, so that nothing is guaranteed")
 		}
-		c.Certificate.warn(warn)
+		w.certificate(c.Certificate)
 	}
 }
 
-// warnOfReference is for policies that have one.
-func (p *Policy) warnOfReference(warn warner) {
-	r := p.Calibration.Reference
+// reference warns about the reference for drift.
+func (w *warnings) reference() {
+	r := w.Calibration.Reference
 	if shift := drift.SmallestVisible(drift.Windows[len(drift.Windows)-1], r.Inputs); shift >= 0.5 {
-		warn("calibration.reference.inputs", "beside %d inputs no C_k is an alarm of drift, however large", r.Inputs)
+		w.add("calibration.reference.inputs", "beside %d inputs no C_k is an alarm of drift, however large", r.Inputs)
 	}
 	var left []int
-	for _, k := range p.Critical {
+	for _, k := range w.Critical {
 		if !slices.ContainsFunc(r.Classes, func(c drift.ClassReference) bool { return c.Class == k }) {
 			left = append(left, k)
 		}
 	}
 	if len(left) > 0 {
-		warn("calibration.reference.classes", "%s not among them though critical: drift is not looked for there", p.listOr(left, ""))
+		w.add("calibration.reference.classes", "%s not among them though critical: drift is not looked for there", w.listOr(left, ""))
 	}
 }
 
-// warn where the certificate's own numbers do not bear it out.
-func (c *Certificate) warn(warn warner) {
+// certificate warns if the certificate's own numbers do not support it.
+func (w *warnings) certificate(c *Certificate) {
 	const rounding = 1e-9
 	switch {
 	case c.Kind == LearnThenTest && c.PValue > 1-c.Confidence+rounding:
-		warn("calibration.certificate.p_value", "%v is above %.3g, so that nothing is certified with confidence %v",
+		w.add("calibration.certificate.p_value", "%v is above %.3g, so that nothing is certified with confidence %v",
 			c.PValue, 1-c.Confidence, c.Confidence)
 	case c.Kind == ConformalRiskControl && c.Cases > 0 && float64(c.Misses+1) > (c.Target+rounding)*float64(c.Cases+1):
-		warn("calibration.certificate.misses", "(%d + 1) / (%d + 1) is above the target of %v, which is not certified then",
+		w.add("calibration.certificate.misses", "(%d + 1) / (%d + 1) is above the target of %v, which is not certified then",
 			c.Misses, c.Cases, c.Target)
 	}
 }

@@ -1,6 +1,6 @@
 package policy
 
-// Evidence is what Decide needs to know of one input.
+// Evidence holds what Decide needs to know of one input.
 type Evidence struct {
 	// Predicted is the class of the largest mean prediction.
 	Predicted int
@@ -10,28 +10,28 @@ type Evidence struct {
 	PrimaryClass, FallbackClass int
 	// CCritMaxClass is the critical class of the largest C_k, -1 for none.
 	CCritMaxClass int
-	// Skewness ratio of each class. Decide does not keep it.
+	// Skewness has the skewness ratio of each class. Decide does not keep it.
 	Skewness []float64
-	// Degenerate: all passes are identical. Saturated: and one-hot.
+	// Degenerate says that all passes are identical; Saturated that they are also one-hot.
 	Degenerate, Saturated bool
 }
 
-// Decision is what a policy makes of one input.
+// Decision says what a policy does with one input.
 type Decision struct {
 	Action Action
-	// Score that decided, its Value and the Threshold it was held against.
+	// Score is the score that decided. Value is its value, and Threshold what it was compared with.
 	Score        Score
 	Value        float64
 	Threshold    float64 // meaningful only if HasThreshold
 	HasThreshold bool
 	// Gate says which of the two scores decided.
 	Gate GateOutcome
-	// Class that set the score, on defer only; -1 for none.
+	// Class is the class that set the score. It is -1 if none did, or if the action is not Defer.
 	Class  int
 	Reason Reason
 }
 
-// Action says what to do with an input. The zero value is none.
+// Action says what to do with an input. The zero value is no action.
 type Action uint8
 
 // The actions.
@@ -41,10 +41,10 @@ const (
 	Observe
 )
 
-// String is the action as it is written everywhere; empty for none.
+// String returns the action's name in policies and JSON, or "" for no action.
 func (a Action) String() string { return [...]string{"", "retain", "defer", "observe"}[a] }
 
-// GateOutcome says which of the two scores decided. The zero value is none.
+// GateOutcome says which of the two scores decided. The zero value means neither.
 type GateOutcome uint8
 
 // The outcomes of the gate.
@@ -53,10 +53,10 @@ const (
 	ByFallback
 )
 
-// String is the outcome as it is written everywhere; empty for none.
+// String returns the outcome's name in JSON, or "" for none.
 func (g GateOutcome) String() string { return [...]string{"", "primary", "fallback"}[g] }
 
-// Reason says why an action was taken. The zero value is none.
+// Reason says why an action was taken. The zero value means no reason.
 type Reason uint8
 
 // The reasons.
@@ -69,10 +69,10 @@ const (
 	Observing
 )
 
-// Reasons is how many there are, and none.
+// Reasons counts the reasons, and none.
 const Reasons = 1 + Observing
 
-// String is the reason as it is written everywhere; empty for none.
+// String returns the reason's name in JSON and metrics, or "" for none.
 func (r Reason) String() string {
 	return [Reasons]string{"", "above_threshold", "under_threshold", "predicted_critical", "degenerate", "saturated", "observing"}[r]
 }
@@ -132,10 +132,10 @@ func (p *Policy) fallsBack(e *Evidence) bool {
 	return false
 }
 
-// distrusts C_k of a class with this skewness. NaN is not trusted.
+// distrusts reports whether C_k of a class with this skewness is not to be trusted. NaN is not.
 func (p *Policy) distrusts(skewness float64) bool { return !(skewness <= p.ReliabilityThreshold) }
 
-// action of a handling that is not by score.
+// action returns the action of a handling other than by score.
 func (h Handling) action() Action {
 	if h == HandleRetain {
 		return Retain

@@ -4,11 +4,12 @@ import (
 	"math"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
 
-// threeClasses is a policy of three classes, normal 0, suspect 1 and pathologic 2, that
-// the tests below change.
+// threeClasses returns a policy of three classes, normal 0, suspect 1 and pathologic 2, which
+// tests change.
 func threeClasses() *Policy {
 	return &Policy{
 		Name: "m", Classes: []string{"normal", "suspect", "pathologic"}, Critical: []int{1, 2}, Safe: []int{0},
@@ -18,195 +19,61 @@ func threeClasses() *Policy {
 	}
 }
 
-// Every action, reason and outcome of the gate, at and beside each threshold.
+// TestDecide spells out decisions at each threshold and just beside it, and where one rule goes
+// before another. TestDecideProperties checks all combinations.
 func TestDecide(t *testing.T) {
 	up := func(x float64) float64 { return math.Nextafter(x, math.Inf(1)) }
-	evidence := Evidence{
-		Predicted: 0, Primary: 0.01, Fallback: 0.001, PrimaryClass: 1, FallbackClass: 2, CCritMaxClass: 1,
-		Skewness: []float64{9, 0.1, 0.2},
+	primary := func(value float64, action Action, reason Reason, class int) Decision {
+		return Decision{Score: CCritMax, Value: value, Threshold: 0.02, HasThreshold: true, Gate: ByPrimary, Action: action, Reason: reason, Class: class}
 	}
-	byPrimary := Decision{Action: Retain, Score: CCritMax, Value: 0.01, Threshold: 0.02, HasThreshold: true,
-		Gate: ByPrimary, Class: -1, Reason: UnderThreshold}
-	byFallback := Decision{Action: Retain, Score: CBEC, Value: 0.001, Threshold: 0.003, HasThreshold: true,
-		Gate: ByFallback, Class: -1, Reason: UnderThreshold}
-
+	trusted := primary(0.01, Retain, UnderThreshold, -1)
+	distrusted := Decision{Score: CBEC, Value: 0.001, Threshold: 0.003, HasThreshold: true, Gate: ByFallback, Action: Retain, Reason: UnderThreshold, Class: -1}
+	observing := Decision{Score: CCritMax, Value: 5, Gate: ByPrimary, Action: Observe, Reason: Observing, Class: -1}
+	deciding := func(p *Policy) { p.Gate = DecidingClass }
 	tests := []struct {
 		name   string
 		policy func(*Policy)
 		given  func(*Evidence)
-		base   Decision
-		want   func(*Decision)
+		want   Decision
 	}{
-		{name: "under the primary threshold", base: byPrimary},
-		{
-			name:  "at the primary threshold",
-			given: func(e *Evidence) { e.Primary = 0.02 },
-			base:  byPrimary, want: func(d *Decision) { d.Value = 0.02 },
-		},
-		{
-			name:  "above the primary threshold",
-			given: func(e *Evidence) { e.Primary = up(0.02) },
-			base:  byPrimary,
-			want:  func(d *Decision) { d.Action, d.Reason, d.Value, d.Class = Defer, AboveThreshold, up(0.02), 1 },
-		},
-		{
-			name:  "skewness at the reliability threshold is trusted",
-			given: func(e *Evidence) { e.Skewness = []float64{9, 0.3, 0.3} },
-			base:  byPrimary,
-		},
-		{
-			name:  "skewness above it, of a critical class",
-			given: func(e *Evidence) { e.Skewness = []float64{0, 0, up(0.3)} },
-			base:  byFallback,
-		},
-		{
-			name:  "above the fallback threshold",
-			given: func(e *Evidence) { e.Skewness, e.Fallback = []float64{0, 0, 1}, up(0.003) },
-			base:  byFallback,
-			want:  func(d *Decision) { d.Action, d.Reason, d.Value, d.Class = Defer, AboveThreshold, up(0.003), 2 },
-		},
-		{
-			name:  "skewness that is no number is not trusted",
-			given: func(e *Evidence) { e.Skewness = []float64{0, math.NaN(), 0} },
-			base:  byFallback,
-		},
-		{
-			name:   "deciding class is reliable, another is not",
-			policy: func(p *Policy) { p.Gate = DecidingClass },
-			given:  func(e *Evidence) { e.Skewness = []float64{0, 0.3, 5} },
-			base:   byPrimary,
-		},
-		{
-			name:   "deciding class is not reliable",
-			policy: func(p *Policy) { p.Gate = DecidingClass },
-			given:  func(e *Evidence) { e.Skewness = []float64{0, up(0.3), 0} },
-			base:   byFallback,
-		},
-		{
-			name:   "no deciding class",
-			policy: func(p *Policy) { p.Gate = DecidingClass },
-			given:  func(e *Evidence) { e.CCritMaxClass, e.Skewness = -1, []float64{5, 5, 5} },
-			base:   byPrimary,
-		},
-		{
-			name:   "always",
-			policy: func(p *Policy) { p.Gate, p.Primary = Always, Rule{Score: CCritMax} },
-			base:   byFallback,
-		},
-		{
-			name:   "never",
-			policy: func(p *Policy) { p.Gate, p.Fallback = Never, Rule{Score: CBEC} },
-			given:  func(e *Evidence) { e.Skewness = []float64{5, 5, 5} },
-			base:   byPrimary,
-		},
-		{
-			name:  "an infinite score, set by no class",
-			given: func(e *Evidence) { e.Primary = math.Inf(1); e.PrimaryClass = -1 },
-			base:  byPrimary,
-			want:  func(d *Decision) { d.Action, d.Reason, d.Value, d.Class = Defer, AboveThreshold, math.Inf(1), -1 },
-		},
-		{
-			name:   "observing",
-			policy: func(p *Policy) { p.Primary, p.Fallback = Rule{Score: CCritMax}, Rule{Score: CBEC} },
-			given:  func(e *Evidence) { e.Primary, e.Degenerate = 5, true },
-			base:   byPrimary,
-			want: func(d *Decision) {
-				d.Action, d.Reason, d.Value, d.Threshold, d.HasThreshold = Observe, Observing, 5, 0, false
-			},
-		},
-		{
-			name:   "predicted critical, out of scope",
-			policy: func(p *Policy) { p.Scope = PredictedSafe },
-			given:  func(e *Evidence) { e.Predicted, e.Primary, e.Degenerate, e.Saturated = 2, 5, true, true },
-			base:   byPrimary,
-			want:   func(d *Decision) { d.Reason, d.Value = PredictedCritical, 5 },
-		},
-		{
-			name:   "predicted safe, in scope",
-			policy: func(p *Policy) { p.Scope = PredictedSafe },
-			given:  func(e *Evidence) { e.Primary = 5 },
-			base:   byPrimary,
-			want:   func(d *Decision) { d.Action, d.Reason, d.Value, d.Class = Defer, AboveThreshold, 5, 1 },
-		},
-		{
-			name:  "predicted critical, all in scope",
-			given: func(e *Evidence) { e.Predicted, e.Primary = 2, 5 },
-			base:  byPrimary,
-			want:  func(d *Decision) { d.Action, d.Reason, d.Value, d.Class = Defer, AboveThreshold, 5, 1 },
-		},
-		{
-			name:  "degenerate",
-			given: func(e *Evidence) { e.Degenerate = true },
-			base:  byPrimary,
-			want:  func(d *Decision) { d.Action, d.Reason = Defer, IsDegenerate },
-		},
-		{
-			name:   "degenerate, retained",
-			policy: func(p *Policy) { p.Degenerate = HandleRetain },
-			given:  func(e *Evidence) { e.Degenerate, e.Primary = true, 5 },
-			base:   byPrimary,
-			want:   func(d *Decision) { d.Reason, d.Value = IsDegenerate, 5 },
-		},
-		{
-			name:   "degenerate, by score",
-			policy: func(p *Policy) { p.Degenerate = HandleByScore },
-			given:  func(e *Evidence) { e.Degenerate = true },
-			base:   byPrimary,
-		},
-		{
-			name:  "saturated",
-			given: func(e *Evidence) { e.Degenerate, e.Saturated = true, true },
-			base:  byPrimary,
-			want:  func(d *Decision) { d.Action, d.Reason = Defer, IsSaturated },
-		},
-		{
-			name:   "saturated is not handled as degenerate",
-			policy: func(p *Policy) { p.Saturated = HandleRetain },
-			given:  func(e *Evidence) { e.Degenerate, e.Saturated = true, true },
-			base:   byPrimary,
-			want:   func(d *Decision) { d.Reason = IsSaturated },
-		},
-		{
-			name:   "saturated, by score",
-			policy: func(p *Policy) { p.Saturated = HandleByScore },
-			given:  func(e *Evidence) { e.Degenerate, e.Saturated, e.Primary = true, true, 5 },
-			base:   byPrimary,
-			want:   func(d *Decision) { d.Action, d.Reason, d.Value, d.Class = Defer, AboveThreshold, 5, 1 },
-		},
+		{"under the threshold", nil, func(*Evidence) {}, trusted},
+		{"at the threshold", nil, func(e *Evidence) { e.Primary = 0.02 }, primary(0.02, Retain, UnderThreshold, -1)},
+		{"above the threshold", nil, func(e *Evidence) { e.Primary = up(0.02) }, primary(up(0.02), Defer, AboveThreshold, 1)},
+		{"an infinite score, set by no class", nil, func(e *Evidence) { e.Primary, e.PrimaryClass = math.Inf(1), -1 },
+			primary(math.Inf(1), Defer, AboveThreshold, -1)},
+		{"skewness at the reliability threshold is trusted", nil, func(e *Evidence) { e.Skewness = []float64{9, 0.3, 0.3} }, trusted},
+		{"skewness above it, of a critical class", nil, func(e *Evidence) { e.Skewness = []float64{0, 0, up(0.3)} }, distrusted},
+		{"deciding class is reliable, another is not", deciding, func(e *Evidence) { e.Skewness = []float64{0, 0.3, 5} }, trusted},
+		{"deciding class is not reliable", deciding, func(e *Evidence) { e.Skewness = []float64{0, up(0.3), 0} }, distrusted},
+		{"no deciding class", deciding, func(e *Evidence) { e.CCritMaxClass, e.Skewness = -1, []float64{5, 5, 5} }, trusted},
+		{"observing goes before all", func(p *Policy) { p.Primary, p.Fallback = Rule{Score: CCritMax}, Rule{Score: CBEC} },
+			func(e *Evidence) { e.Primary, e.Degenerate = 5, true }, observing},
+		{"out of scope goes before identical passes", func(p *Policy) { p.Scope = PredictedSafe },
+			func(e *Evidence) { e.Predicted, e.Primary, e.Degenerate, e.Saturated = 2, 5, true, true }, primary(5, Retain, PredictedCritical, -1)},
+		{"degenerate", nil, func(e *Evidence) { e.Degenerate = true }, primary(0.01, Defer, IsDegenerate, -1)},
+		{"saturated is not handled as degenerate", func(p *Policy) { p.Saturated = HandleRetain },
+			func(e *Evidence) { e.Degenerate, e.Saturated = true, true }, primary(0.01, Retain, IsSaturated, -1)},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			p, e, want := threeClasses(), evidence, test.base
+			p := threeClasses()
 			if test.policy != nil {
 				test.policy(p)
 			}
-			if test.given != nil {
-				test.given(&e)
+			e := Evidence{
+				Predicted: 0, Primary: 0.01, Fallback: 0.001, PrimaryClass: 1, FallbackClass: 2, CCritMaxClass: 1,
+				Skewness: []float64{9, 0.1, 0.2},
 			}
-			if test.want != nil {
-				test.want(&want)
-			}
-			if got := p.Decide(e); got != want {
-				t.Errorf("decision\n%+v\nwant\n%+v", got, want)
+			test.given(&e)
+			if diff := cmp.Diff(test.want, p.Decide(e)); diff != "" {
+				t.Errorf("decision (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// An error is never a retain: a score that cannot be compared defers, whatever
-// the threshold.
-func TestScoreThatIsNoNumberDefers(t *testing.T) {
-	for _, skewness := range []float64{0, 1} { // by the primary score, by the fallback
-		p := threeClasses()
-		p.Primary.Threshold, p.Fallback.Threshold = math.MaxFloat64, math.MaxFloat64
-		d := p.Decide(Evidence{Primary: math.NaN(), Fallback: math.NaN(), Skewness: []float64{0, skewness, 0}})
-		if d.Action != Defer || d.Reason != AboveThreshold {
-			t.Errorf("%s, %s by %s, want to defer", d.Action, d.Reason, d.Gate)
-		}
-	}
-}
-
-// What holds for every policy and all evidence.
+// TestDecideProperties checks what holds for every policy and all evidence. An error is never a
+// retain: a score that is NaN defers, and a skewness that is NaN is not trusted.
 func TestDecideProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawPolicy(t)
@@ -248,8 +115,11 @@ func TestDecideProperties(t *testing.T) {
 				t.Errorf("%s, %s: want to retain what is predicted critical", d.Action, d.Reason)
 			}
 		case handled:
-			if (d.Action == Retain) != (e.Saturated && p.Saturated == HandleRetain ||
-				!e.Saturated && p.Degenerate == HandleRetain) {
+			reason, handling := IsDegenerate, p.Degenerate
+			if e.Saturated {
+				reason, handling = IsSaturated, p.Saturated
+			}
+			if d.Reason != reason || (d.Action == Retain) != (handling == HandleRetain) {
 				t.Errorf("%s, %s of identical passes under %+v", d.Action, d.Reason, p)
 			}
 		default:
@@ -297,7 +167,7 @@ func drawEvidence(t *rapid.T, classes int) Evidence {
 	return e
 }
 
-// drawNumber of few, so that values often equal thresholds.
+// drawNumber draws one of a few numbers, so that values often equal thresholds.
 func drawNumber(t *rapid.T, label string) float64 {
 	return rapid.SampledFrom([]float64{0, 0.1, 0.2, 0.3, 1e300}).Draw(t, label)
 }

@@ -1,13 +1,20 @@
-// Package policy says what a deferral policy is: it parses, checks and
-// writes policy files, gives each policy a content hash, and decides.
+// Package policy holds deferral policies: it parses, builds, checks and writes them, gives each a
+// content hash, and decides by them.
+//
+// Build makes a policy of a Draft of plain Go values. Parse makes drafts of files and builds them with
+// the same code. Both report all faults at once.
 //
 // Its invariants:
-//   - A *Policy that Parse returned is complete, valid and never changes.
-//   - Decide is pure: the same evidence under the same policy gives the same
-//     decision, and nothing is read from files, clocks or other state.
-//   - An input is retained exactly when its score <= its threshold. A score
-//     that cannot be compared (NaN) defers: an error is never a retain.
-//   - Two policies with equal hashes decide alike; comments, layout and the
-//     spelling of defaults do not change the hash.
-//   - What Marshal writes of a policy, Parse reads back as an equal policy.
+//   - A *Policy that Build or Parse returned is complete, valid and never changes.
+//   - Decide is pure: the same evidence under the same policy gives the same decision, and nothing is
+//     read from files, clocks or other state.
+//   - An input is retained exactly when its score <= its threshold. A score that cannot be compared
+//     (NaN) defers: an error is never a retain.
+//   - Two policies with equal hashes decide alike. Comments, layout and the spelling of defaults do not
+//     change the hash.
+//   - Parse reads back what Marshal writes as an equal policy, and Build makes an equal policy of what
+//     Policy.Draft returns.
+//
+// Stability: the fields of policy files, what they mean and the hash are stable. Go identifiers may
+// change before version 1.0.
 package policy

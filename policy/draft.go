@@ -1,156 +1,98 @@
 package policy
 
 import (
-	"strings"
-
-	"github.com/ckd-project/ckd/drift"
-	"github.com/ckd-project/ckd/internal/strictyaml"
+	"slices"
 )
 
-// draft is a model's policy on its way from a file: what was read, and where.
-type draft struct {
-	p *Policy
-	// Names as written, to be resolved to classes.
-	classes, critical, safe []named
-	weights                 []weight
-	references              []reference
-	steps                   []step
+// Draft holds what a policy file may say about one model, or what a program makes instead of such a
+// file. A field that has the zero value was not given: Build fills in its default, or reports that
+// it is missing. docs/policy-fields.md has the meaning, the range and the default of each field.
+type Draft struct {
+	Name, Version string
 
-	root   strictyaml.Value
-	given  map[string]strictyaml.Value // by path
-	faulty map[string]bool             // by path: rules over such fields are not applied
-	faults int
-	// isMapping is false where there is nothing to resolve.
-	isMapping bool
+	// Classes in the order of the model's outputs. The other lists name some of them.
+	Classes  []string
+	Critical []string
+	// Safe is nil for all classes that are not critical. An empty list means none.
+	Safe []string
+
+	Kind                         Kind
+	FewestPasses, ExpectedPasses int
+	SumTolerance                 float64
+	Tensor                       string
+	Variance                     Variance
+	TopClasses                   int
+
+	ReliabilityThreshold float64
+	Gate                 Gate
+	Scope                Scope
+	// Primary and Fallback have a threshold if theirs is above 0. HasThreshold is for one of 0.
+	Primary, Fallback     Rule
+	PairWeights           []DraftPairWeight
+	Pairs                 Pairs
+	Degenerate, Saturated Handling
+
+	// Calibration and EarlyStopping may be nil.
+	Calibration   *Calibration
+	EarlyStopping *EarlyStopping
 }
 
-// named is a name at its place.
-type named struct {
-	text string
-	at   strictyaml.Value
+// DraftPairWeight gives the weight of a safe x critical pair in cbec.
+type DraftPairWeight struct {
+	Safe, Critical string
+	Weight         float64
 }
 
-// weight is an entry of pair_weights.
-type weight struct {
-	at             strictyaml.Value
-	safe, critical named
-	weight         float64
-}
-
-// reference is an entry of calibration.reference.classes.
-type reference struct {
-	at    strictyaml.Value
-	class named
-	is    drift.ClassReference
-}
-
-func (d *draft) lastReference() *reference { return &d.references[len(d.references)-1] }
-
-// readModel reads the fields of a model. Faults name the model where its name
-// can be read, or else its place in the list.
-func readModel(v strictyaml.Value, found *fileFaults) *draft {
-	d := &draft{
-		p: &Policy{
-			Kind: Probabilities, SumTolerance: DefaultSumTolerance, Tensor: DefaultTensor, Variance: Sample,
-			ReliabilityThreshold: DefaultReliabilityThreshold, Scope: AllInputs,
-			Primary: Rule{Score: CCritMax}, Fallback: Rule{Score: CBEC},
-			Pairs: SafeCriticalPairs, Degenerate: HandleDefer, Saturated: HandleDefer,
-		},
-		given:  make(map[string]strictyaml.Value),
-		faulty: make(map[string]bool),
+// Draft returns a draft that Build makes an equal policy of. The two share no memory.
+func (p *Policy) Draft() Draft {
+	d := Draft{
+		Name: p.Name, Version: p.Version,
+		Classes: p.Classes, Critical: p.namesOf(p.Critical), Safe: p.namesOf(p.Safe),
+		Kind: p.Kind, FewestPasses: p.FewestPasses, ExpectedPasses: p.ExpectedPasses,
+		SumTolerance: p.SumTolerance, Tensor: p.Tensor, Variance: p.Variance, TopClasses: p.TopClasses,
+		ReliabilityThreshold: p.ReliabilityThreshold, Gate: p.Gate, Scope: p.Scope,
+		Primary: p.Primary, Fallback: p.Fallback,
+		Pairs: p.Pairs, Degenerate: p.Degenerate, Saturated: p.Saturated,
+		Calibration: p.Calibration, EarlyStopping: p.EarlyStopping,
 	}
-	model := peekName(v)
-	d.root = v.Under("", func(f strictyaml.Fault) {
-		d.faults++
-		if model == "" {
-			f.Path = strings.TrimSuffix(v.Path()+"."+f.Path, ".")
-		}
-		found.add(model, f)
-	})
-	d.isMapping = d.readFields(d.root, modelFields)
-	return d
+	if d.Safe == nil {
+		d.Safe = []string{}
+	}
+	for _, w := range p.PairWeights {
+		d.PairWeights = append(d.PairWeights, DraftPairWeight{p.Classes[w.Safe], p.Classes[w.Critical], w.Weight})
+	}
+	return d.clone()
 }
 
-// peekName is the name of a model, if it has a valid one.
-func peekName(v strictyaml.Value) string {
-	m, ok := v.Under("", func(strictyaml.Fault) {}).Mapping("name")
-	if !ok {
-		return ""
-	}
-	given, ok := m.Get("name")
-	if !ok {
-		return ""
-	}
-	name, ok := given.Text()
-	if !ok || !namePattern.MatchString(name) {
-		return ""
-	}
-	return name
-}
-
-// readFields of a mapping. It is false if the value is none.
-func (d *draft) readFields(v strictyaml.Value, fields []field) bool {
-	before := d.faults
-	m, ok := v.Mapping(namesOf(fields)...)
-	if d.faults > before {
-		d.faulty[v.Path()] = true
-	}
-	if !ok {
-		return false
-	}
-	for _, f := range fields {
-		before := d.faults
-		value, given := m.Get(f.name)
-		switch {
-		case given:
-			d.given[value.Path()] = value
-			f.is.read(d, value)
-		case f.required:
-			m.Need(f.name, f.is.words())
-		}
-		if d.faults > before && fieldsOf(f.is) == nil { // others see to their fields themselves
-			d.faulty[m.PathTo(f.name)] = true
-		}
-	}
-	return true
-}
-
-// fault reports a fault of a field: at its value, or, where it is not given, at
-// the mapping that it could stand in.
-func (d *draft) fault(path, format string, args ...any) {
-	d.place(path).FaultIn(path, format, args...)
-	d.faulty[path] = true
-}
-
-// has reports whether a field is given.
-func (d *draft) has(path string) bool {
-	_, given := d.given[path]
-	return given
-}
-
-func (d *draft) place(path string) strictyaml.Value {
-	if v, ok := d.given[path]; ok {
-		return v
-	}
-	if dot := strings.LastIndexByte(path, '.'); dot >= 0 {
-		return d.place(path[:dot])
-	}
-	return d.root
-}
-
-// sound reports whether none of the fields has a fault, nor a field that they
-// stand in.
-func (d *draft) sound(paths ...string) bool {
-	for _, path := range paths {
-		for dot := len(path); dot >= 0; dot = strings.LastIndexByte(path, '.') {
-			path = path[:dot]
-			if d.faulty[path] {
-				return false
+// clone returns a copy that shares no memory with d.
+func (d Draft) clone() Draft {
+	d.Classes, d.Critical, d.Safe = slices.Clone(d.Classes), slices.Clone(d.Critical), slices.Clone(d.Safe)
+	d.PairWeights = slices.Clone(d.PairWeights)
+	d.Calibration = copied(d.Calibration)
+	if c := d.Calibration; c != nil {
+		c.ExpectedCoverage, c.ExpectedCriticalFNR = copied(c.ExpectedCoverage), copied(c.ExpectedCriticalFNR)
+		c.Certificate, c.Reference = copied(c.Certificate), copied(c.Reference)
+		if r := c.Reference; r != nil {
+			r.Classes = slices.Clone(r.Classes)
+			for i := range r.Classes {
+				class := &r.Classes[i]
+				class.Epistemic, class.Skewness = slices.Clone(class.Epistemic), slices.Clone(class.Skewness)
 			}
 		}
 	}
-	return true
+	d.EarlyStopping = copied(d.EarlyStopping)
+	if s := d.EarlyStopping; s != nil {
+		s.HalvesDiffer, s.Certificate.CriticalReleased = copied(s.HalvesDiffer), copied(s.Certificate.CriticalReleased)
+		s.Rule.Steps = slices.Clone(s.Rule.Steps)
+	}
+	return d
 }
 
-// lastWeight is the entry of pair_weights that is being read.
-func (d *draft) lastWeight() *weight { return &d.weights[len(d.weights)-1] }
+// copied returns a pointer to a copy of *p, or nil for nil.
+func copied[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	c := *p
+	return &c
+}

@@ -5,73 +5,72 @@ import (
 	"strings"
 )
 
-// Explain is what the policy means, one sentence each.
+// Explain returns what the policy means, one sentence each.
 func (p *Policy) Explain() []string {
-	sentences := []string{
-		p.explainClasses(),
-		p.explainPasses(),
-		p.explainGate(),
-		p.explainThresholds(),
-	}
+	e := explainer{p}
+	sentences := []string{e.classes(), e.passes(), e.gate(), e.thresholds()}
 	if !p.Observes() {
-		sentences = append(sentences, p.explainScope())
+		sentences = append(sentences, e.scope())
 		if p.Kind != Dirichlet {
-			sentences = append(sentences, p.explainIdentical())
+			sentences = append(sentences, e.identical())
 		}
 	}
 	if len(p.PairWeights) > 0 {
-		sentences = append(sentences, p.explainWeights())
+		sentences = append(sentences, e.weights())
 	}
 	if p.Variance == Population && p.Kind != Dirichlet {
 		sentences = append(sentences, "Variances are divided by the number of passes, not by one less: "+
 			"thresholds set with the sample variance do not carry over.")
 	}
 	if p.Calibration != nil {
-		sentences = append(sentences, p.explainCalibration()...)
+		sentences = append(sentences, e.calibration()...)
 	}
-	if p.Settle != nil {
-		sentences = append(sentences, p.explainSettle()...)
+	if p.EarlyStopping != nil {
+		sentences = append(sentences, e.earlyStopping()...)
 	}
 	return sentences
 }
 
-func (p *Policy) explainClasses() string {
-	s := fmt.Sprintf("Of %d classes, ", len(p.Classes))
-	switch len(p.Critical) {
+// explainer puts a policy into words.
+type explainer struct{ *Policy }
+
+func (e explainer) classes() string {
+	s := fmt.Sprintf("Of %d classes, ", len(e.Classes))
+	switch len(e.Critical) {
 	case 0:
 		return s + "none is critical, so the scores that look at critical classes alone are not computed."
-	case len(p.Classes):
+	case len(e.Classes):
 		return s + "all are critical."
 	}
-	s += fmt.Sprintf("%s must not be missed (critical) and %s safe", p.list(p.Critical), p.listOr(p.Safe, "none is"))
-	if rest := len(p.Classes) - len(p.Critical) - len(p.Safe); rest > 0 {
+	s += fmt.Sprintf("%s must not be missed (critical) and %s safe", e.list(e.Critical), e.listOr(e.Safe, "none is"))
+	if rest := len(e.Classes) - len(e.Critical) - len(e.Safe); rest > 0 {
 		s += fmt.Sprintf("; neither: %d", rest)
 	}
 	return s + "."
 }
 
-func (p *Policy) explainPasses() string {
-	switch p.Kind {
+func (e explainer) passes() string {
+	switch e.Kind {
 	case Dirichlet:
 		return "An input is one row of positive Dirichlet concentrations, from a model that predicts its own uncertainty."
 	case Logits:
 		return fmt.Sprintf("An input is at least %d passes of logits, whose softmax is computed here, %s.",
-			p.FewestPasses, p.explainExpected())
+			e.FewestPasses, e.expected())
 	}
 	return fmt.Sprintf("An input is at least %d passes of probabilities, each summing to 1 within %v, %s.",
-		p.FewestPasses, p.SumTolerance, p.explainExpected())
+		e.FewestPasses, e.SumTolerance, e.expected())
 }
 
-func (p *Policy) explainExpected() string {
-	if p.ExpectedPasses == 0 {
+func (e explainer) expected() string {
+	if e.ExpectedPasses == 0 {
 		return "and is answered when its caller says that it is complete"
 	}
-	return fmt.Sprintf("and is answered when it has %d", p.ExpectedPasses)
+	return fmt.Sprintf("and is answered when it has %d", e.ExpectedPasses)
 }
 
-func (p *Policy) explainGate() string {
-	primary, fallback := p.Primary.Score.explain(), p.Fallback.Score.explain()
-	switch p.Gate {
+func (e explainer) gate() string {
+	primary, fallback := e.Primary.Score.explain(), e.Fallback.Score.explain()
+	switch e.Gate {
 	case Never:
 		return fmt.Sprintf("The score that decides is always %s.", primary)
 	case Always:
@@ -79,21 +78,21 @@ func (p *Policy) explainGate() string {
 	}
 	whose := "the skewness of every critical class"
 	otherwise := "if that of any is above, its C_k is not trusted"
-	if p.Gate == DecidingClass {
+	if e.Gate == DecidingClass {
 		whose = "the skewness of the critical class with the largest C_k"
 		otherwise = "if it is above, that C_k is not trusted"
 	}
 	return fmt.Sprintf("While %s is at most %v, the score that decides is %s; %s and %s decides in its place.",
-		whose, p.ReliabilityThreshold, primary, otherwise, fallback)
+		whose, e.ReliabilityThreshold, primary, otherwise, fallback)
 }
 
-func (p *Policy) explainThresholds() string {
-	if p.Observes() {
+func (e explainer) thresholds() string {
+	if e.Observes() {
 		return "No thresholds are given, so the policy observes: every input is answered with observe, the metrics " +
 			"run, and nothing is deferred."
 	}
 	var limits []string
-	for _, r := range p.reachable() {
+	for _, r := range e.reachable() {
 		limits = append(limits, fmt.Sprintf("%s is above %v%s", r.Score, r.Threshold, r.Score.unit()))
 	}
 	s := "A person sees an input (defer) when " + limits[0]
@@ -104,31 +103,31 @@ func (p *Policy) explainThresholds() string {
 	return s + "; at or under its threshold it is retained."
 }
 
-func (p *Policy) explainScope() string {
-	if p.Scope == PredictedSafe {
+func (e explainer) scope() string {
+	if e.Scope == PredictedSafe {
 		return "An input that is predicted critical is never deferred, since it is treated as critical anyway."
 	}
 	return "Any input can be deferred, whatever class is predicted."
 }
 
-func (p *Policy) explainIdentical() string {
+func (e explainer) identical() string {
 	s := fmt.Sprintf("An input whose passes are all identical %s: its uncertainty is absent rather than zero, and "+
-		"dropout may be off", p.Degenerate.explain())
-	if p.Saturated == p.Degenerate {
+		"dropout may be off", e.Degenerate.explain())
+	if e.Saturated == e.Degenerate {
 		return s + "; the same holds where the identical passes are one-hot."
 	}
-	return fmt.Sprintf("%s; where the identical passes are one-hot, it %s.", s, p.Saturated.explain())
+	return fmt.Sprintf("%s; where the identical passes are one-hot, it %s.", s, e.Saturated.explain())
 }
 
-func (p *Policy) explainWeights() string {
+func (e explainer) weights() string {
 	var weights []string
-	for i, w := range p.PairWeights {
+	for i, w := range e.PairWeights {
 		if i == maxListed {
-			weights = append(weights, fmt.Sprintf("%d more pairs are weighted", len(p.PairWeights)-maxListed))
+			weights = append(weights, fmt.Sprintf("%d more pairs are weighted", len(e.PairWeights)-maxListed))
 			break
 		}
 		weights = append(weights,
-			fmt.Sprintf("%s with %s counts %v times", p.Classes[w.Safe], p.Classes[w.Critical], w.Weight))
+			fmt.Sprintf("%s with %s counts %v times", e.Classes[w.Safe], e.Classes[w.Critical], w.Weight))
 	}
 	return fmt.Sprintf("In cbec, confusion of %s; all other pairs count once.", strings.Join(weights, ", "))
 }
@@ -143,7 +142,7 @@ func (h Handling) explain() string {
 	return "is deferred"
 }
 
-// explain is the score's name with its meaning.
+// explain returns the score's name with its meaning.
 func (s Score) explain() string {
 	meaning := map[Score]string{
 		Entropy:   "predictive entropy",
@@ -160,7 +159,7 @@ func (s Score) explain() string {
 	return fmt.Sprintf("%s (%s)", s, meaning)
 }
 
-// unit of the score, with a space before it.
+// unit returns the unit of the score, after a space.
 func (s Score) unit() string {
 	switch s {
 	case MaxProb, EUVar, VarCrit, EUVarCrit:
@@ -172,7 +171,7 @@ func (s Score) unit() string {
 // maxListed bounds what a sentence lists.
 const maxListed = 10
 
-// list of the classes by name, cut where it is long.
+// list returns the classes by name, cut where the list is long.
 func (p *Policy) list(classes []int) string {
 	var names []string
 	for i, k := range classes {
@@ -189,7 +188,7 @@ func (p *Policy) list(classes []int) string {
 	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
-// listOr is the list and its verb, or what to say of an empty one.
+// listOr returns the list with its verb, or none if it is empty.
 func (p *Policy) listOr(classes []int, none string) string {
 	switch len(classes) {
 	case 0:
@@ -198,4 +197,49 @@ func (p *Policy) listOr(classes []int, none string) string {
 		return p.list(classes) + " is"
 	}
 	return p.list(classes) + " are"
+}
+
+// earlyStopping says when inputs are answered early, and what is guaranteed of that.
+func (e explainer) earlyStopping() []string {
+	s, c := e.EarlyStopping, e.EarlyStopping.Certificate
+	if e.learnedForAnother() {
+		return []string{"Its early-stopping rule was learned for another policy than this is now, and is not in force: all " +
+			"passes decide."}
+	}
+	order := "in any order"
+	if s.Order == MembersOrder {
+		order = "in the order of the ensemble's members"
+	}
+	when := fmt.Sprintf("For clients that accept it, an input is answered before its %d passes, which come %s, when its decision is certain enough, "+
+		"after %d passes or more", s.Rule.Passes, order, s.Rule.Fewest)
+	if s.MeanPasses > 0 {
+		when += fmt.Sprintf("; where it was certified, after %.3g on average", s.MeanPasses)
+	}
+	certified := fmt.Sprintf("With confidence %v, at most %s of the inputs are then decided otherwise than by all passes", c.Confidence,
+		percent(c.Disagreement))
+	if c.Inputs > 0 {
+		certified += fmt.Sprintf(" (%d of %d were)", c.Disagreements, c.Inputs)
+	}
+	certified += "; " + c.Released.explain("those that all passes defer")
+	if c.CriticalReleased != nil {
+		certified += ", and " + c.CriticalReleased.explain("the critical ones among them")
+	}
+	sentences := []string{when + ".", certified + ", for inputs drawn as those it was certified on."}
+	if s.HalvesDiffer != nil {
+		sentences = append(sentences, fmt.Sprintf("Random halves of the passes disagree on %s of the inputs: this much a decision "+
+			"varies by sampling alone.", percent(*s.HalvesDiffer)))
+	}
+	return sentences
+}
+
+// explain explains the share among some inputs that all passes defer.
+func (r ReleasedShare) explain(of string) string {
+	if r.AtMost == 1 {
+		return fmt.Sprintf("nothing is certified of how many of %s are retained", of)
+	}
+	s := fmt.Sprintf("with the same confidence, at most %s of %s are retained", percent(r.AtMost), of)
+	if r.Deferred > 0 {
+		s += fmt.Sprintf(" (%d of %d were)", r.Released, r.Deferred)
+	}
+	return s
 }

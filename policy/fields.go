@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/ckd-project/ckd/drift"
 	"github.com/ckd-project/ckd/internal/strictyaml"
+	"github.com/ckd-project/ckd/monitor/drift"
 )
 
 // The bounds of a policy.
@@ -21,82 +21,85 @@ const (
 	MaxPairs = 1_000_000
 )
 
-// DefaultReliabilityThreshold is the paper's.
+// DefaultReliabilityThreshold is the paper's value.
 const DefaultReliabilityThreshold = 0.3
 
-// DefaultSumTolerance takes the sum of rows that were rounded to half precision.
+// DefaultSumTolerance accepts rows that were rounded to half precision.
 const DefaultSumTolerance = 1e-3
 
-// DefaultTensor is the name of the tensor that has the passes.
+// DefaultTensor names the tensor that has the passes.
 const DefaultTensor = "passes"
 
-// defaultTopClasses is for models that have as many.
+// defaultTopClasses applies to models that have as many classes.
 const defaultTopClasses = 10
 
-// field is a row of the table of fields, which is all that decoding, the JSON
-// schema and docs/policy.md know of a field.
+// field is a row of the table of fields. Decoding, checking, writing, the JSON schema and
+// docs/policy-fields.md know of a field only what stands here.
 type field struct {
 	name     string
 	required bool
-	// standard is the value of a field that is not given, in words where it
-	// depends on other fields (and is not in the schema then).
+	// standard is the default. standardWords states it in words if it depends on other fields; the
+	// schema then has none.
 	standard      any
 	standardWords string
 	is            shape
 	doc           string
+	// spelled makes Marshal write a field that has its default. beside, if it is not nil, reports
+	// whether Marshal writes the field, given the others.
+	spelled bool
+	beside  func(*builder) bool
 }
 
 // modelsField is the one field of a policy file.
 const modelsField = "models"
 
-// modelFields is the table: the fields of a model. Fields of fields are in
-// their shapes.
+// modelFields is the table: the fields of a model. A mapping has its fields in its shape.
 var modelFields = []field{
 	{
 		name: "name", required: true,
-		is: text{pattern: namePattern, set: func(d *draft, s string) { d.p.Name = s }},
+		is: text{pattern: namePattern, at: func(b *builder) *string { return &b.Name }},
 		doc: "The model's name: what clients call it, a metric label, and part of URLs. Letters, digits, dot, dash " +
 			"and underscore, at most 128, the first a letter or digit. No two models share one.",
 	},
 	{
 		name: "version", standard: "",
-		is:  text{set: func(d *draft, s string) { d.p.Version = s }},
-		doc: "Your own text for this state of the policy. It is told with every decision and is not part of the hash.",
+		is:  text{at: func(b *builder) *string { return &b.Version }},
+		doc: "Your own text for this state of the policy. It goes with every decision and is not part of the hash.",
 	},
 	{
 		name: "classes", required: true,
-		is: names{least: 2, most: MaxClasses, set: func(d *draft, n []named) { d.classes = n }},
+		is: names{least: 2, most: MaxClasses, at: func(b *builder) *[]string { return &b.Classes }},
 		doc: "The model's classes in the order of its outputs, each letter by letter as written: " +
 			"[no, yes, on] are three texts.",
 	},
 	{
 		name: "critical", standardWords: "none",
-		is:  names{most: MaxClasses, set: func(d *draft, n []named) { d.critical = n }},
+		is:  names{most: MaxClasses, at: func(b *builder) *[]string { return &b.Critical }},
 		doc: "The classes that must not be missed. They may be left out when no score, gate or scope in use needs them.",
 	},
 	{
 		name: "safe", standardWords: "the classes that are not critical",
-		is:  names{most: MaxClasses, set: func(d *draft, n []named) { d.safe = n }},
+		is:  names{most: MaxClasses, at: func(b *builder) *[]string { return &b.Safe }},
 		doc: "The classes whose confusion with critical ones counts in cbec. No class is both.",
 	},
 	{
-		name: "kind", standard: Probabilities,
-		is: choice[Kind]{[]Kind{Probabilities, Logits, Dirichlet}, func(d *draft, k Kind) { d.p.Kind = k }},
+		name: "kind", standard: Probabilities, spelled: true,
+		is: choice[Kind]{[]Kind{Probabilities, Logits, Dirichlet}, func(b *builder) *Kind { return &b.Kind }},
 		doc: "What a row is: probabilities that sum to one, logits whose softmax is then computed in float64, or the " +
 			"one row of positive concentrations of an evidential model.",
 	},
 	{
 		name: "passes",
-		is: mapping{fields: []field{
+		is: mapping{flow: true, fields: []field{
 			{
 				name: "fewest", standardWords: "the fewest that the gate can do with, at least 2",
-				is: whole{1, MaxPasses, func(d *draft, n int) { d.p.FewestPasses = n }},
+				is: whole{1, MaxPasses, func(b *builder) *int { return &b.FewestPasses }},
 				doc: "An input that ends with fewer passes is an error. At least 2; with a gate that reads skewness, so many " +
 					"that skewness can exceed the reliability threshold. Dirichlet: 1.",
 			},
 			{
 				name: "expected", standardWords: "none",
-				is: whole{1, MaxPasses, func(d *draft, n int) { d.p.ExpectedPasses = n }},
+				is: whole{1, MaxPasses, func(b *builder) *int { return &b.ExpectedPasses }},
 				doc: "An input is answered when it has this many passes. Without it, only when its caller says that it is " +
 					"complete. Dirichlet: 1.",
 			},
@@ -105,70 +108,72 @@ var modelFields = []field{
 	},
 	{
 		name: "sum_tolerance", standard: DefaultSumTolerance,
-		is: number{strictyaml.Between(1e-7, 0.1), func(d *draft, x float64) { d.p.SumTolerance = x }},
+		is: number{within: strictyaml.Between(1e-7, 0.1), at: func(b *builder) *float64 { return &b.SumTolerance }},
 		doc: "How far the sum of a row of probabilities may be from 1 before the row is refused. Rows are never " +
 			"renormalised. Correct rounding alone costs up to 6e-8 in float32, 5e-4 in float16 and 4e-3 in bfloat16; what " +
 			"comes as FP16 or BF16 by the Open Inference Protocol is allowed that rounding on top.",
 	},
 	{
 		name: "tensor", standard: DefaultTensor,
-		is: text{pattern: tensorPattern, set: func(d *draft, s string) { d.p.Tensor = s }},
+		is: text{pattern: tensorPattern, at: func(b *builder) *string { return &b.Tensor }},
 		doc: "The name of the tensor that has the passes, in requests by the Open Inference Protocol: the output of " +
 			"your classifier, where ckd gets its answer as it is. It is not part of the hash.",
 	},
 	{
-		name: "variance", standard: Sample,
-		is: choice[Variance]{[]Variance{Sample, Population}, func(d *draft, v Variance) { d.p.Variance = v }},
+		name: "variance", standard: Sample, spelled: true,
+		is: choice[Variance]{[]Variance{Sample, Population}, func(b *builder) *Variance { return &b.Variance }},
 		doc: "What sums of squares are divided by: sample by passes - 1, population by passes, as the authors' own " +
 			"code does. No meaning for dirichlet.",
 	},
 	{
-		name: "reliability_threshold", standard: DefaultReliabilityThreshold,
-		is:  number{strictyaml.Above(0), func(d *draft, x float64) { d.p.ReliabilityThreshold = x }},
+		name: "reliability_threshold", standard: DefaultReliabilityThreshold, spelled: true,
+		is:  number{within: strictyaml.Above(0), at: func(b *builder) *float64 { return &b.ReliabilityThreshold }},
 		doc: "The skewness ratio above which C_k of a class is not trusted. It depends on the task.",
 	},
 	{
 		name: "gate", standardWords: "any-critical; always for dirichlet",
-		is: choice[Gate]{[]Gate{AnyCritical, DecidingClass, Always, Never}, func(d *draft, g Gate) { d.p.Gate = g }},
+		is: choice[Gate]{[]Gate{AnyCritical, DecidingClass, Always, Never}, func(b *builder) *Gate { return &b.Gate }},
 		doc: "When the fallback score decides: when any critical class is above the reliability threshold, when the " +
 			"class with the largest critical C_k is, always, or never.",
 	},
 	{
-		name: "scope", standard: AllInputs,
-		is: choice[Scope]{[]Scope{AllInputs, PredictedSafe}, func(d *draft, s Scope) { d.p.Scope = s }},
+		name: "scope", standard: AllInputs, spelled: true,
+		is: choice[Scope]{[]Scope{AllInputs, PredictedSafe}, func(b *builder) *Scope { return &b.Scope }},
 		doc: "Which inputs may be deferred: all, or only those that are not predicted critical already " +
 			"(predicted-safe).",
 	},
 	{
 		name: "primary",
-		is: mapping{fields: ruleFields(CCritMax, "decides unless the gate hands the input to the fallback",
-			func(d *draft) *Rule { return &d.p.Primary })},
+		is: mapping{flow: true, fields: ruleFields(CCritMax, "decides unless the gate hands the input to the fallback",
+			func(b *builder) *Rule { return &b.Primary })},
 		doc: "The score that decides while C_k is trusted.",
 	},
 	{
 		name: "fallback",
-		is: mapping{fields: ruleFields(CBEC, "decides where the gate says so",
-			func(d *draft) *Rule { return &d.p.Fallback })},
+		is: mapping{flow: true, fields: ruleFields(CBEC, "decides where the gate says so",
+			func(b *builder) *Rule { return &b.Fallback })},
 		doc: "The score that decides in its place.",
 	},
 	{
 		name: "pair_weights", standardWords: "every pair weighs 1",
 		is: mappings{
-			begin: func(d *draft, v strictyaml.Value) { d.weights = append(d.weights, weight{at: v}) },
+			count: func(b *builder) int { return len(b.PairWeights) },
+			add:   func(b *builder, _ string) { b.PairWeights = append(b.PairWeights, DraftPairWeight{}) },
+			flow:  true,
 			fields: []field{
 				{
 					name: "safe", required: true,
-					is:  name{func(d *draft, n named) { d.lastWeight().safe = n }},
+					is:  name{func(b *builder) *string { return &b.PairWeights[b.item].Safe }},
 					doc: "The safe class of the pair.",
 				},
 				{
 					name: "critical", required: true,
-					is:  name{func(d *draft, n named) { d.lastWeight().critical = n }},
+					is:  name{func(b *builder) *string { return &b.PairWeights[b.item].Critical }},
 					doc: "The critical class of the pair.",
 				},
 				{
 					name: "weight", required: true,
-					is:  number{strictyaml.AtLeast(0), func(d *draft, x float64) { d.lastWeight().weight = x }},
+					is:  number{within: strictyaml.AtLeast(0), at: func(b *builder) *float64 { return &b.PairWeights[b.item].Weight }},
 					doc: "How much the pair counts in cbec.",
 				},
 			},
@@ -177,50 +182,50 @@ var modelFields = []field{
 	},
 	{
 		name: "pairs", standard: SafeCriticalPairs,
-		is: choice[Pairs]{[]Pairs{SafeCriticalPairs, AllPairs}, func(d *draft, p Pairs) { d.p.Pairs = p }},
+		is: choice[Pairs]{[]Pairs{SafeCriticalPairs, AllPairs}, func(b *builder) *Pairs { return &b.Pairs }},
 		doc: fmt.Sprintf("Which pairs of classes are reported; all only up to %d classes. No score depends on it.",
 			MaxClassesForAllPairs),
 	},
 	{
 		name: "top_classes", standardWords: fmt.Sprintf("%d, or all classes where there are fewer", defaultTopClasses),
-		is:  whole{1, MaxClasses, func(d *draft, n int) { d.p.TopClasses = n }},
+		is:  whole{1, MaxClasses, func(b *builder) *int { return &b.TopClasses }},
 		doc: "How many of the most probable classes the truncated sum of C_k takes. No score depends on it.",
 	},
 	{
-		name: "degenerate", standard: HandleDefer,
-		is: choice[Handling]{handlings, func(d *draft, h Handling) { d.p.Degenerate = h }},
+		name: "degenerate", standard: HandleDefer, spelled: true,
+		is: choice[Handling]{handlings, func(b *builder) *Handling { return &b.Degenerate }},
 		doc: "What becomes of an input whose passes are all identical: its uncertainty is absent, not zero. score " +
 			"treats it like any other.",
 	},
 	{
-		name: "saturated", standard: HandleDefer,
-		is:  choice[Handling]{handlings, func(d *draft, h Handling) { d.p.Saturated = h }},
+		name: "saturated", standard: HandleDefer, spelled: true,
+		is:  choice[Handling]{handlings, func(b *builder) *Handling { return &b.Saturated }},
 		doc: "The same where the identical passes are one-hot, as a confident model gives them in float32.",
 	},
 	{
-		name: "calibration", standardWords: "not told",
-		is: mapping{begin: func(d *draft) { d.p.Calibration = &Calibration{} }, fields: calibrationFields},
+		name: "calibration", standardWords: "unknown",
+		is: optional(func(b *builder) **Calibration { return &b.Calibration }, calibrationFields),
 		doc: "Where the thresholds come from, as ckd calibrate writes it. It decides nothing and is not part of the " +
 			"hash, but the daemon counts traffic that differs from it.",
 	},
 	{
 		name: "settle", standardWords: "never: all passes decide",
-		is: mapping{begin: func(d *draft) { d.p.Settle = &Settle{Order: AnyOrder} }, fields: settleFields},
-		doc: "When an input is settled before its last pass, for clients that accept it, as ckd calibrate --settle writes it. It is part " +
+		is: optional(func(b *builder) **EarlyStopping { return &b.EarlyStopping }, earlyStoppingFields),
+		doc: "When an input is decided before its last pass, for clients that accept it, as ckd calibrate --settle writes it. It is part " +
 			"of the hash.",
 	},
 }
 
-// calibrationFields are all optional but for what makes no sense without.
+// calibrationFields are optional, except those that others make no sense without.
 var calibrationFields = []field{
 	{
 		name: "software",
-		is:   text{set: func(d *draft, s string) { d.p.Calibration.Software = s }},
+		is:   text{at: func(b *builder) *string { return &b.Calibration.Software }},
 		doc:  "What calibrated, with its version.",
 	},
 	{
 		name: "policy_hash",
-		is:   text{pattern: sumPattern, set: func(d *draft, s string) { d.p.Calibration.PolicyHash = s }},
+		is:   text{pattern: sumPattern, at: func(b *builder) *string { return &b.Calibration.PolicyHash }},
 		doc:  "The hash of the policy as it was calibrated. A policy with another was changed since.",
 	},
 	{
@@ -228,37 +233,38 @@ var calibrationFields = []field{
 		is: mapping{fields: []field{
 			{
 				name: "passes_file",
-				is:   text{set: func(d *draft, s string) { d.p.Calibration.Recording.PassesFile = s }},
+				is:   text{at: func(b *builder) *string { return &b.Calibration.Recording.PassesFile }},
 				doc:  "The file with the passes.",
 			},
 			{
 				name: "passes_sha256",
-				is:   text{pattern: sumPattern, set: func(d *draft, s string) { d.p.Calibration.Recording.PassesSHA256 = s }},
+				is:   text{pattern: sumPattern, at: func(b *builder) *string { return &b.Calibration.Recording.PassesSHA256 }},
 				doc:  "Its SHA-256.",
 			},
 			{
 				name: "labels_file",
-				is:   text{set: func(d *draft, s string) { d.p.Calibration.Recording.LabelsFile = s }},
+				is:   text{at: func(b *builder) *string { return &b.Calibration.Recording.LabelsFile }},
 				doc:  "The file with the true classes.",
 			},
 			{
 				name: "labels_sha256",
-				is:   text{pattern: sumPattern, set: func(d *draft, s string) { d.p.Calibration.Recording.LabelsSHA256 = s }},
+				is:   text{pattern: sumPattern, at: func(b *builder) *string { return &b.Calibration.Recording.LabelsSHA256 }},
 				doc:  "Its SHA-256.",
 			},
 			{
 				name: "inputs",
-				is:   whole{1, maxCount, func(d *draft, n int) { d.p.Calibration.Recording.Inputs = n }},
+				is:   whole{1, maxCount, func(b *builder) *int { return &b.Calibration.Recording.Inputs }},
 				doc:  "How many inputs it has.",
 			},
 			{
-				name: "critical_inputs",
-				is:   whole{0, maxCount, func(d *draft, n int) { d.p.Calibration.Recording.CriticalInputs = n }},
-				doc:  "How many of them are critical.",
+				name:   "critical_inputs",
+				is:     whole{0, maxCount, func(b *builder) *int { return &b.Calibration.Recording.CriticalInputs }},
+				beside: func(b *builder) bool { r := b.Calibration.Recording; return r.Inputs > 0 || r.CriticalInputs > 0 },
+				doc:    "How many of these are critical.",
 			},
 			{
 				name: "passes",
-				is:   whole{1, MaxPasses, func(d *draft, n int) { d.p.Calibration.Recording.Passes = n }},
+				is:   whole{1, MaxPasses, func(b *builder) *int { return &b.Calibration.Recording.Passes }},
 				doc:  "How many passes each of them has. Inputs with another number are counted as a mismatch.",
 			},
 		}},
@@ -266,170 +272,180 @@ var calibrationFields = []field{
 	},
 	{
 		name: "posterior",
-		is:   text{pattern: namePattern, set: func(d *draft, s string) { d.p.Calibration.Posterior = s }},
+		is:   text{pattern: namePattern, at: func(b *builder) *string { return &b.Calibration.Posterior }},
 		doc: "How the passes were sampled, as in mc-dropout, low-rank-vi or ensemble. Streams and requests that state " +
 			"another are counted as a mismatch.",
 	},
 	{
 		name: "objective",
-		is:   text{set: func(d *draft, s string) { d.p.Calibration.Objective = s }},
+		is:   text{at: func(b *builder) *string { return &b.Calibration.Objective }},
 		doc:  "What was asked for, as in coverage 0.8.",
 	},
 	{
 		name: "scope",
-		is:   choice[Scope]{[]Scope{AllInputs, PredictedSafe}, func(d *draft, s Scope) { d.p.Calibration.Scope = s }},
+		is:   choice[Scope]{[]Scope{AllInputs, PredictedSafe}, func(b *builder) *Scope { return &b.Calibration.Scope }},
 		doc:  "The scope that it was calibrated for, which is the policy's.",
 	},
 	{
 		name: "seed", standardWords: "`0`",
-		is:  whole{0, math.MaxInt, func(d *draft, n int) { d.p.Calibration.Seed = uint64(n) }},
+		is:  seed{func(b *builder) *uint64 { return &b.Calibration.Seed }},
 		doc: "The seed of its random choices.",
 	},
 	{
 		name: "expected_coverage",
-		is: mapping{
-			begin:  func(d *draft) { d.p.Calibration.ExpectedCoverage = &Interval{High: 1} },
-			fields: intervalFields(func(d *draft) *Interval { return d.p.Calibration.ExpectedCoverage }),
-		},
+		is:   interval(func(b *builder) **Interval { return &b.Calibration.ExpectedCoverage }),
 		doc: "The share of inputs that is retained, as estimated on inputs that the rule was not chosen on, with its 95% " +
 			"interval.",
 	},
 	{
 		name: "expected_critical_fnr",
-		is: mapping{
-			begin:  func(d *draft) { d.p.Calibration.ExpectedCriticalFNR = &Interval{High: 1} },
-			fields: intervalFields(func(d *draft) *Interval { return d.p.Calibration.ExpectedCriticalFNR }),
-		},
-		doc: "The share of critical inputs, among those retained, that is called safe, in the same way.",
+		is:   interval(func(b *builder) **Interval { return &b.Calibration.ExpectedCriticalFNR }),
+		doc:  "The share of critical inputs, among those retained, that is called safe, in the same way.",
 	},
 	{
 		name: "certificate",
-		is: mapping{begin: func(d *draft) { d.p.Calibration.Certificate = &Certificate{} }, fields: []field{
-			{
-				name: "kind", required: true,
-				is: choice[CertificateKind]{[]CertificateKind{LearnThenTest, ConformalRiskControl},
-					func(d *draft, k CertificateKind) { d.p.Calibration.Certificate.Kind = k }},
-				doc: "The method that certified: learn-then-test bounds the critical FNR among the retained with some " +
-					"confidence, conformal-risk-control the mean share of critical inputs that is missed.",
-			},
-			{
-				name: "target", required: true,
-				is:  number{strictyaml.Between(0, 1), func(d *draft, x float64) { d.p.Calibration.Certificate.Target = x }},
-				doc: "The share that is not exceeded, between 0 and 1.",
-			},
-			{
-				name: "confidence", standardWords: "none; **required** by learn-then-test",
-				is:  number{strictyaml.Between(0, 1), func(d *draft, x float64) { d.p.Calibration.Certificate.Confidence = x }},
-				doc: "With what probability it holds. Not for conformal-risk-control.",
-			},
-			{
-				name: "cases",
-				is:   whole{1, maxCount, func(d *draft, n int) { d.p.Calibration.Certificate.Cases = n }},
-				doc:  "The critical cases that it rests on: learn-then-test, those retained; conformal-risk-control, all.",
-			},
-			{
-				name: "misses",
-				is:   whole{0, maxCount, func(d *draft, n int) { d.p.Calibration.Certificate.Misses = n }},
-				doc:  "How many of the cases were missed.",
-			},
-			{
-				name: "p_value", standardWords: "none",
-				is:  number{strictyaml.Between(0, 1), func(d *draft, x float64) { d.p.Calibration.Certificate.PValue = x }},
-				doc: "The chance of so few misses if the target were exceeded. Not for conformal-risk-control.",
-			},
-			{
-				name: "statement",
-				is:   text{most: maxSentence, set: func(d *draft, s string) { d.p.Calibration.Certificate.Statement = s }},
-				doc:  "The certificate in one plain sentence.",
-			},
-		}},
-		doc: "What is guaranteed for inputs drawn as those of the recording were.",
+		is: optional(func(b *builder) **Certificate { return &b.Calibration.Certificate },
+			[]field{
+				{
+					name: "kind", required: true,
+					is: choice[CertificateKind]{[]CertificateKind{LearnThenTest, ConformalRiskControl},
+						func(b *builder) *CertificateKind { return &b.Calibration.Certificate.Kind }},
+					doc: "The method that certified: learn-then-test bounds the critical FNR among the retained with some " +
+						"confidence, conformal-risk-control the mean share of critical inputs that is missed.",
+				},
+				{
+					name: "target", required: true,
+					is:  number{within: strictyaml.Between(0, 1), at: func(b *builder) *float64 { return &b.Calibration.Certificate.Target }},
+					doc: "The share that is not exceeded, between 0 and 1.",
+				},
+				{
+					name: "confidence", standardWords: "none; **required** by learn-then-test",
+					is:  number{within: strictyaml.Between(0, 1), at: func(b *builder) *float64 { return &b.Calibration.Certificate.Confidence }},
+					doc: "With what probability it holds. Not for conformal-risk-control.",
+				},
+				{
+					name: "cases",
+					is:   whole{1, maxCount, func(b *builder) *int { return &b.Calibration.Certificate.Cases }},
+					doc:  "The critical cases that it rests on: learn-then-test, those retained; conformal-risk-control, all.",
+				},
+				{
+					name:   "misses",
+					is:     whole{0, maxCount, func(b *builder) *int { return &b.Calibration.Certificate.Misses }},
+					beside: func(b *builder) bool { return b.Calibration.Certificate.Cases > 0 },
+					doc:    "How many of the cases were missed.",
+				},
+				{
+					name: "p_value", standardWords: "none",
+					is:  number{within: strictyaml.Between(0, 1), at: func(b *builder) *float64 { return &b.Calibration.Certificate.PValue }},
+					doc: "The chance of so few misses if the target were exceeded. Not for conformal-risk-control.",
+				},
+				{
+					name: "statement",
+					is:   text{most: maxSentence, at: func(b *builder) *string { return &b.Calibration.Certificate.Statement }},
+					doc:  "The certificate in one plain sentence.",
+				},
+			}),
+		doc: "The guarantee, for inputs drawn as those of the recording were.",
 	},
 	{
 		name: "reference", standardWords: "none: drift is not looked for",
-		is: mapping{begin: func(d *draft) { d.p.Calibration.Reference = &drift.Reference{} }, fields: []field{
-			{
-				name: "inputs", required: true,
-				is:  whole{1, maxCount, func(d *draft, n int) { d.p.Calibration.Reference.Inputs = n }},
-				doc: "How many inputs it is of.",
-			},
-			{
-				name: "classes", required: true,
-				is: mappings{
-					begin: func(d *draft, v strictyaml.Value) { d.references = append(d.references, reference{at: v}) },
-					fields: []field{
-						{
-							name: "class", required: true,
-							is:  name{func(d *draft, n named) { d.lastReference().class = n }},
-							doc: "The class.",
+		is: optional(func(b *builder) **drift.Reference { return &b.Calibration.Reference },
+			[]field{
+				{
+					name: "inputs", required: true,
+					is:  whole{1, maxCount, func(b *builder) *int { return &b.Calibration.Reference.Inputs }},
+					doc: "How many inputs it holds.",
+				},
+				{
+					name: "classes", required: true,
+					is: mappings{
+						count: func(b *builder) int { return len(b.Calibration.Reference.Classes) },
+						add: func(b *builder, _ string) {
+							r := b.Calibration.Reference
+							r.Classes = append(r.Classes, drift.ClassReference{Class: -1})
 						},
-						{
-							name: "predicted", required: true,
-							is:  number{strictyaml.Between(0, 1), func(d *draft, x float64) { d.lastReference().is.Predicted = x }},
-							doc: "The share of the inputs for which it was predicted.",
-						},
-						{
-							name: "epistemic", required: true,
-							is:  quantiles{func(d *draft, q drift.Quantiles) { d.lastReference().is.Epistemic = q }},
-							doc: "The quantiles of its C_k, in nats: of the levels 0, 1/64, 2/64, up to 1.",
-						},
-						{
-							name: "skewness", required: true,
-							is:  quantiles{func(d *draft, q drift.Quantiles) { d.lastReference().is.Skewness = q }},
-							doc: "The quantiles of its skewness ratio, of the same levels.",
+						fields: []field{
+							{
+								name: "class", required: true,
+								is:  class{func(b *builder) *int { return &b.reference().Class }},
+								doc: "The class.",
+							},
+							{
+								name: "predicted", required: true,
+								is:  number{within: strictyaml.Between(0, 1), at: func(b *builder) *float64 { return &b.reference().Predicted }},
+								doc: "The share of the inputs for which it was predicted.",
+							},
+							{
+								name: "epistemic", required: true,
+								is:  quantiles(func(b *builder) *drift.Quantiles { return &b.reference().Epistemic }),
+								doc: "The quantiles of its C_k, in nats: of the levels 0, 1/64, 2/64, up to 1.",
+							},
+							{
+								name: "skewness", required: true,
+								is:  quantiles(func(b *builder) *drift.Quantiles { return &b.reference().Skewness }),
+								doc: "The quantiles of its skewness ratio, of the same levels.",
+							},
 						},
 					},
+					doc: "The classes that are compared, each once.",
 				},
-				doc: "The classes that are looked at, each once.",
-			},
-		}},
-		doc: "What the calibration saw of each class. The daemon tells how far what it sees has moved away from it.",
+			}),
+		doc: "What the calibration saw of each class. The daemon reports how far live inputs have moved away from it.",
 	},
 	{
 		name: "earlier_attempt",
-		is:   text{most: maxSentence, set: func(d *draft, s string) { d.p.Calibration.EarlierAttempt = s }},
+		is:   text{most: maxSentence, at: func(b *builder) *string { return &b.Calibration.EarlierAttempt }},
 		doc:  "Which certificate was sought on the same recording before: a further one would be void.",
 	},
 }
 
-func intervalFields(of func(*draft) *Interval) []field {
+// interval returns the shape of a share with its interval, which is from 0 to 1 if it is not given.
+func interval(at func(*builder) **Interval) mapping {
 	share := strictyaml.Between(0, 1)
-	return []field{
+	known := func(b *builder) bool { return (*at(b)).Known() }
+	shape := optional(at, []field{
 		{
 			name: "value", required: true,
-			is:  number{share, func(d *draft, x float64) { of(d).Value = x }},
+			is:  number{within: share, at: func(b *builder) *float64 { return &(*at(b)).Value }},
 			doc: "The share.",
 		},
 		{
-			name: "low", standardWords: "`0`",
-			is:  number{share, func(d *draft, x float64) { of(d).Low = x }},
+			name: "low", standardWords: "`0`", beside: known,
+			is:  number{within: share, at: func(b *builder) *float64 { return &(*at(b)).Low }},
 			doc: "The lower end of its interval.",
 		},
 		{
-			name: "high", standardWords: "`1`",
-			is:  number{share, func(d *draft, x float64) { of(d).High = x }},
+			name: "high", standardWords: "`1`", beside: known,
+			is:  number{within: share, at: func(b *builder) *float64 { return &(*at(b)).High }},
 			doc: "The upper end.",
 		},
-	}
+	})
+	shape.begin = func(b *builder) { *at(b) = &Interval{High: 1} }
+	return inFlow(shape)
 }
+
+// maxSeed bounds seeds, which files hold as whole numbers.
+const maxSeed = math.MaxInt
 
 // maxCount bounds the inputs of a recording.
 const maxCount = math.MaxInt32
 
 var handlings = []Handling{HandleDefer, HandleRetain, HandleByScore}
 
-func ruleFields(standard Score, when string, of func(*draft) *Rule) []field {
+func ruleFields(standard Score, when string, of func(*builder) *Rule) []field {
 	return []field{
 		{
-			name: "score", standard: standard,
-			is:  choice[Score]{Scores(), func(d *draft, s Score) { of(d).Score = s }},
+			name: "score", standard: standard, spelled: true,
+			is:  choice[Score]{Scores(), func(b *builder) *Score { return &of(b).Score }},
 			doc: "The score that " + when + ".",
 		},
 		{
-			name: "threshold", standardWords: "none",
-			is: number{strictyaml.AtLeast(0), func(d *draft, x float64) {
-				of(d).Threshold, of(d).HasThreshold = x, true
-			}},
+			name: "threshold", standardWords: "none", beside: func(b *builder) bool { return of(b).HasThreshold },
+			is: number{
+				within: strictyaml.AtLeast(0),
+				begin:  func(b *builder) { of(b).HasThreshold = true },
+				at:     func(b *builder) *float64 { return &of(b).Threshold },
+			},
 			doc: "The input is retained exactly when this score is at or under it. A policy gives one for each score " +
 				"that its gate can reach, or none at all and observes.",
 		},

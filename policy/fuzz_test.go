@@ -8,11 +8,11 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ckd-project/ckd/drift"
+	"github.com/ckd-project/ckd/monitor/drift"
 )
 
-// Whatever the bytes: Parse returns, and either with faults that each have a
-// place and a reason, or with a set of policies that keep every promise.
+// FuzzParse checks that Parse returns for any bytes, either with faults that each have a place and
+// a reason, or with a set of valid policies.
 func FuzzParse(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil {
@@ -58,13 +58,13 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// checkInvariants of a policy that Parse returned.
+// checkInvariants checks what holds for every policy that Parse returns.
 func checkInvariants(t *testing.T, p *Policy) {
 	t.Helper()
-	check := func(ok bool, promise string) {
+	check := func(ok bool, invariant string) {
 		t.Helper()
 		if !ok {
-			t.Errorf("model %q: broken: %s", p.Name, promise)
+			t.Errorf("model %q: broken: %s", p.Name, invariant)
 		}
 	}
 	k := len(p.Classes)
@@ -112,15 +112,15 @@ func checkInvariants(t *testing.T, p *Policy) {
 	if c := p.Calibration; c != nil {
 		checkCalibrationInvariants(check, p, c)
 	}
-	if s := p.Settle; s != nil {
+	if s := p.EarlyStopping; s != nil {
 		checkSettleInvariants(check, p, s)
 	}
 }
 
-func checkSettleInvariants(check func(bool, string), p *Policy, s *Settle) {
+func checkSettleInvariants(check func(bool, string), p *Policy, s *EarlyStopping) {
 	check(sumPattern.MatchString(s.PolicyHash), "the hash of the policy that was settled")
 	check(s.Order == AnyOrder || s.Order == MembersOrder, "an order")
-	check(s.Rule.Check() == nil && s.Rule.Passes <= MaxSettlePasses, "a rule that can be used, of few passes")
+	check(s.Rule.Check() == nil && s.Rule.Passes <= MaxEarlyStopPasses, "a rule that can be used, of few passes")
 	check(s.Inputs >= 0 && s.Seed <= math.MaxInt && s.MeanPasses >= 0, "counts")
 	c, share := s.Certificate, func(x float64) bool { return x > 0 && x < 1 }
 	check(share(c.Disagreement) && share(c.Confidence), "a certificate")
@@ -131,15 +131,15 @@ func checkSettleInvariants(check func(bool, string), p *Policy, s *Settle) {
 	for _, step := range s.Rule.Steps {
 		check(step == meant(step), "coefficients where there is a boundary")
 	}
-	rule := p.SettleRule()
-	check((rule != nil) == (s.PolicyHash == p.HashWithoutSettle()), "a rule for this policy")
+	rule := p.EarlyStop()
+	check((rule != nil) == (s.PolicyHash == p.HashWithoutEarlyStop()), "a rule for this policy")
 	if rule == nil {
-		check(p.Hash == p.HashWithoutSettle(), "a rule that is not in force is not in the hash")
+		check(p.Hash == p.HashWithoutEarlyStop(), "a rule that is not in force is not in the hash")
 		return
 	}
-	check(rule == &s.Rule && p.Unsettleable() == "", "a rule where there can be one")
+	check(rule == &s.Rule && p.WhyNoEarlyStop() == "", "a rule where there can be one")
 	check(rule.Passes == p.ExpectedPasses && rule.Fewest >= max(p.FewestPasses, 2), "passes that the policy takes")
-	check(p.Hash != p.HashWithoutSettle(), "a rule in force is in the hash")
+	check(p.Hash != p.HashWithoutEarlyStop(), "a rule in force is in the hash")
 }
 
 func checkCalibrationInvariants(check func(bool, string), p *Policy, c *Calibration) {

@@ -4,25 +4,27 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"strconv"
+
+	"github.com/ckd-project/ckd/policy/earlystop"
 )
 
-// hash is the SHA-256, in hex, of the resolved policy but for its version text,
-// the name of its tensor and its calibration: of all that a decision, or a refusal of an input, depends on.
+// hash returns the SHA-256, in hex, of all that a decision or the refusal of an input depends on.
+// Version, tensor and calibration are left out.
 func (p *Policy) hash() string {
 	meaning := p.meaning()
-	if p.SettleRule() != nil {
-		meaning = p.Settle.meaning(meaning)
+	if p.EarlyStop() != nil {
+		meaning = p.EarlyStopping.meaning(meaning)
 	}
 	return sum(meaning)
 }
 
 func sum(meaning []byte) string { return fmt.Sprintf("%x", sha256.Sum256(meaning)) }
 
-// meaning is what the hash is of, but for when inputs are settled.
+// meaning returns what the hash covers, without early stopping.
 //
-// The encoding is one line a field. Texts carry their length, so that no two
-// lists look alike; numbers are hexadecimal, so that no digit is lost. The
-// first line changes if the meaning of a field ever does.
+// The encoding has one line for each field. Texts carry their length, so that no two lists look
+// alike. Numbers are hexadecimal, so that no digit is lost. The first line changes if the meaning
+// of a field ever does.
 func (p *Policy) meaning() []byte {
 	b := []byte("ckd policy 1\n")
 	texts := func(name string, values ...string) {
@@ -70,5 +72,26 @@ func (p *Policy) meaning() []byte {
 	line("pairs", p.Pairs)
 	line("degenerate", p.Degenerate)
 	line("saturated", p.Saturated)
+	return b
+}
+
+// meaning appends the block that is in force to what the hash covers.
+func (s *EarlyStopping) meaning(b []byte) []byte {
+	c := s.Certificate
+	b = fmt.Appendf(b, "settle %d %d %s %x %x %x\n", s.Rule.Passes, s.Rule.Fewest, s.Order,
+		c.Disagreement, c.Confidence, c.Released.AtMost)
+	if s.Rule.Patience > 0 {
+		b = fmt.Appendf(b, "settle_patience %x\n", s.Rule.Patience)
+	}
+	for _, step := range s.Rule.Steps {
+		step = meant(step)
+		for _, side := range []earlystop.Side{step.Retain, step.Defer} {
+			b = fmt.Appendf(b, "settle_step %x", side.AtMost+0) // -0 + 0 is 0
+			for _, x := range side.Coefficients {
+				b = fmt.Appendf(b, " %x", x+0)
+			}
+			b = append(b, '\n')
+		}
+	}
 	return b
 }

@@ -2,67 +2,39 @@ package policy
 
 import (
 	"fmt"
-	"math/rand/v2"
+	"maps"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
-	"github.com/ckd-project/ckd/drift"
+	"github.com/ckd-project/ckd/monitor/drift"
 )
 
-// The encoding must not change unnoticed: every recorded hash would be void.
-// The value is that of the first build; it has no other source.
+// TestHashIsStable guards the encoding: a change would invalidate every recorded hash. The values
+// are those of the first build with the fields in question; they have no other source.
 func TestHashIsStable(t *testing.T) {
-	const want = "b92eba97b420b5673ec28122bdb8bd808eceaab3a29d9d60d12f3aa4e8de0d0c"
-	p := parseOne(t, "models: [{name: m, classes: [a, b, c], critical: [c]}]")
-	if p.Hash != want {
-		t.Errorf("hash %s, want %s", p.Hash, want)
-	}
-
-	// That of the last build whose policies had no rule to settle by.
-	const wantOfAll = "9e9e12ec8b7363ba1a67c427c69911d1fe12c22dd31950e789fbb2736a48812b"
-	p = parseOne(t, `
-models:
-  - name: m
-    version: v
-    classes: [a, b, c, d]
-    critical: [d]
-    safe: [c, a]
-    kind: logits
-    passes: {fewest: 10, expected: 30}
-    sum_tolerance: 1e-4
-    variance: population
-    reliability_threshold: 0.4
-    gate: deciding-class
-    scope: predicted-safe
-    primary: {score: c_crit_sum, threshold: 0.02}
-    fallback: {score: maxprob, threshold: 3e-3}
-    pair_weights: [{safe: c, critical: d, weight: 2}]
-    pairs: all
-    top_classes: 2
-    degenerate: retain
-    saturated: score
-    calibration: {posterior: mc-dropout}
-`)
-	if p.Hash != wantOfAll {
-		t.Errorf("hash of a policy with every field %s, want %s", p.Hash, wantOfAll)
-	}
-	const wantOfSettled = "b43377da1bb8de68f73aec1f82fcd97f2d91679c4d195f8ff37cbeb5c12d467a"
-	if p := parseOne(t, settledText(strings.Replace(fullRule, "      patience: 7.5\n", "", 1))); p.Hash != wantOfSettled {
-		t.Errorf("hash with a rule to settle by %s, want %s", p.Hash, wantOfSettled)
-	}
-	const wantOfPatient = "98aa1c878805d6d2b842dc38e6285997c5f602a15439fe90026f9013d31b15e4"
-	if p := parseOne(t, settledText(fullRule)); p.Hash != wantOfPatient {
-		t.Errorf("hash with one that has patience %s, want %s", p.Hash, wantOfPatient)
+	for _, test := range []struct{ name, text, want string }{
+		{"defaults", "models: [{name: m, classes: [a, b, c], critical: [c]}]", "b92eba97b420b5673ec28122bdb8bd808eceaab3a29d9d60d12f3aa4e8de0d0c"},
+		{"every field", everyField, "9e9e12ec8b7363ba1a67c427c69911d1fe12c22dd31950e789fbb2736a48812b"},
+		{"early stopping", settledText(strings.Replace(fullRule, "      patience: 7.5\n", "", 1)),
+			"b43377da1bb8de68f73aec1f82fcd97f2d91679c4d195f8ff37cbeb5c12d467a"},
+		{"early stopping with patience", settledText(fullRule), "98aa1c878805d6d2b842dc38e6285997c5f602a15439fe90026f9013d31b15e4"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if p := parseOne(t, test.text); p.Hash != test.want {
+				t.Errorf("hash %s, want %s", p.Hash, test.want)
+			}
+		})
 	}
 }
 
-// A change of any field of a policy changes its hash, but for the version, the
-// tensor, the calibration, and what of the block settle decides nothing; that of any of
-// these changes the hash of the set.
+// TestHashCoversEveryField checks that a change of any field changes the hash of a policy, except
+// for the version, the tensor, the calibration and the fields of settle that decide nothing. A
+// change of those changes the hash of the set.
 func TestHashCoversEveryField(t *testing.T) {
 	p := parseOne(t, settledText(fullRule, `
 models:
@@ -80,8 +52,8 @@ models:
       certificate: {kind: learn-then-test, target: 0.1, confidence: 0.9, cases: 9, misses: 1, p_value: 0.1}
       reference: {inputs: 9, classes: [{class: a, predicted: 0.5, epistemic: `+levels(1)+`, skewness: `+levels(2)+`}]}
 `))
-	// What the daemon acts on: all steps, the order, and the shares that it watches.
-	decides := regexp.MustCompile(`^\.Settle($|\.(PolicyHash|Order|Rule)|\.Certificate\.(Disagreement|Confidence|Released\.AtMost)$)`)
+	// These fields decide: all steps, the order, and the shares that the daemon watches.
+	decides := regexp.MustCompile(`^\.EarlyStopping($|\.(PolicyHash|Order|Rule)|\.Certificate\.(Disagreement|Confidence|Released\.AtMost)$)`)
 	before, beforeSet := p.Hash, newSet([]*Policy{p}).Hash()
 	var paths []string
 	var walk func(path string, v reflect.Value)
@@ -121,7 +93,7 @@ models:
 		paths = append(paths, path)
 		inCalibration := strings.HasPrefix(path, ".Calibration")
 		covered := !inCalibration && path != ".Version" && path != ".Tensor" && path != ".Hash"
-		if strings.HasPrefix(path, ".Settle") {
+		if strings.HasPrefix(path, ".EarlyStopping") {
 			covered = decides.MatchString(path)
 		}
 		if changed := p.hash() != before; changed != covered {
@@ -138,7 +110,7 @@ models:
 	}
 }
 
-// levels is as many numbers as a reference has, in a list.
+// levels returns a list of as many numbers as a reference has.
 func levels(first float64) string {
 	list := make([]string, drift.Levels)
 	for i := range list {
@@ -147,7 +119,7 @@ func levels(first float64) string {
 	return "[" + strings.Join(list, ", ") + "]"
 }
 
-// Lists that look alike when joined are told apart.
+// TestHashSeparatesTexts checks that lists that look alike when joined have different hashes.
 func TestHashSeparatesTexts(t *testing.T) {
 	seen := make(map[string]string)
 	for _, classes := range []string{`["a b", c]`, `[a, "b c"]`, `[a, b, c]`, `["1:a", b, c]`, `[a, "1:b", c]`} {
@@ -159,68 +131,52 @@ func TestHashSeparatesTexts(t *testing.T) {
 	}
 }
 
-// The order of fields and of sets, comments, layout and the spelling out of
-// defaults do not change the hash; another value of any field does.
+// TestHashIsOfTheMeaning checks that the order of fields and of sets, comments, layout and
+// spelled-out defaults do not change the hash.
 func TestHashIsOfTheMeaning(t *testing.T) {
-	type choice struct {
-		name     string
-		standard string // spelt out
-		other    string // of another meaning
-	}
-	choices := []choice{
-		{"critical", "[b, c]", "[b]"},
-		{"safe", "[a, d]", "[d]"},
-		{"kind", "probabilities", "logits"},
-		{"passes", "{fewest: 4}", "{fewest: 5}"},
-		{"sum_tolerance", "0.001", "0.002"},
-		{"variance", "sample", "population"},
-		{"reliability_threshold", "3e-1", "0.31"},
-		{"gate", "any-critical", "deciding-class"},
-		{"scope", "all", "predicted-safe"},
-		{"primary", "{threshold: 0.5, score: c_crit_max}", "{threshold: 0.5, score: mi}"},
-		{"fallback", "{score: cbec, threshold: 1}", "{score: cbec, threshold: 2}"},
-		{"pair_weights", "[{safe: d, critical: b, weight: 1}]", "[{safe: d, critical: b, weight: 1.5}]"},
-		{"pairs", "safe-critical", "all"},
-		{"top_classes", "4", "3"},
-		{"degenerate", "defer", "score"},
-		{"saturated", "defer", "retain"},
-	}
 	const fixed = "name: m\nclasses: [a, b, c, d]\ncritical: [c, b]\nprimary: {threshold: .5}\nfallback: {threshold: 1.0}"
+	spelled := [][2]string{
+		{"critical", "[b, c]"},
+		{"safe", "[a, d]"},
+		{"kind", "probabilities"},
+		{"passes", "{fewest: 4}"},
+		{"sum_tolerance", "0.001"},
+		{"variance", "sample"},
+		{"reliability_threshold", "3e-1"},
+		{"gate", "any-critical"},
+		{"scope", "all"},
+		{"primary", "{threshold: 0.5, score: c_crit_max}"},
+		{"fallback", "{score: cbec, threshold: 1}"},
+		{"pair_weights", "[{safe: d, critical: b, weight: 1}]"},
+		{"pairs", "safe-critical"},
+		{"top_classes", "4"},
+		{"degenerate", "defer"},
+		{"saturated", "defer"},
+	}
 	plain := parseOne(t, "models:\n- "+strings.ReplaceAll(fixed, "\n", "\n  ")).Hash
-
 	rapid.Check(t, func(t *rapid.T) {
-		lines := map[string]string{}
-		for _, line := range strings.Split(fixed, "\n") {
+		values := map[string]string{}
+		for line := range strings.SplitSeq(fixed, "\n") {
 			name, value, _ := strings.Cut(line, ": ")
-			lines[name] = value
+			values[name] = value
 		}
-		for _, c := range choices {
-			if rapid.Bool().Draw(t, c.name) {
-				lines[c.name] = c.standard
-			}
-		}
-		changed := rapid.IntRange(-1, len(choices)-1).Draw(t, "changed")
-		if changed >= 0 {
-			lines[choices[changed].name] = choices[changed].other
-			if choices[changed].name == "critical" {
-				lines["safe"] = "[a, d]" // or it would change as well
+		for _, f := range spelled {
+			if rapid.Bool().Draw(t, f[0]) {
+				values[f[0]] = f[1]
 			}
 		}
 		var fields []string
-		for name, value := range lines {
-			fields = append(fields, fmt.Sprintf("%s: %s", name, value))
+		for _, name := range rapid.Permutation(slices.Sorted(maps.Keys(values))).Draw(t, "order") {
+			fields = append(fields, name+": "+values[name])
 		}
-		seed := rapid.Uint64().Draw(t, "order")
-		order := rand.New(rand.NewPCG(seed, 0))
-		order.Shuffle(len(fields), func(i, j int) { fields[i], fields[j] = fields[j], fields[i] })
 		text := "models: # " + rapid.StringMatching(`[a-z: ]*`).Draw(t, "comment") + "\n  -\n      " +
 			strings.Join(fields, "\n\n      # and\n      ")
 		set, err := Parse(File{"test.yaml", []byte(text)})
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, text)
 		}
-		if same := set.All()[0].Hash == plain; same != (changed < 0) {
-			t.Errorf("hash is the same: %t, in\n%s", same, text)
+		if got := set.All()[0].Hash; got != plain {
+			t.Errorf("hash %s, want %s, in\n%s", got, plain, text)
 		}
 	})
 }

@@ -1,61 +1,54 @@
 package policy
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/ckd-project/ckd/internal/strictyaml"
 )
 
-// File is a policy file that has been read.
+// File holds a policy file that was read.
 type File struct {
-	// Name is what faults call it.
+	// Name stands for the file in faults.
 	Name string
 	Data []byte
 }
 
-// Parse makes the policies of files into one set. Either every file is without
-// fault, or the error is a Faults with all faults of all files.
+// Parse makes the policies of files into one set, as Build makes one policy of a draft. Either
+// every file is without fault, or the error is a Faults with all faults of all files.
 func Parse(files ...File) (*Set, error) {
 	var (
 		policies []*Policy
 		faults   Faults
 	)
-	places := make(map[string]string) // of the models' names
+	places := make(map[string]string) // place of each model name
 	for _, f := range files {
 		found := fileFaults{file: f.Name}
-		for _, d := range readFile(f, &found) {
-			p := d.resolve()
+		for _, b := range readFile(f, &found) {
+			p := b.build()
 			policies = append(policies, p)
 			if p.Name == "" {
 				continue
 			}
 			if first, taken := places[p.Name]; taken {
-				d.fault("name", "already the name of the model at %s, expected one of its own", first)
+				b.fault("name", "already the name of the model at %s, expected one of its own", first)
 				continue
 			}
-			at := d.place("name")
-			places[p.Name] = fmt.Sprintf("%s:%d:%d", f.Name, at.Line(), at.Col())
+			places[p.Name] = f.Name + ":" + b.where("name")
 		}
-		slices.SortStableFunc(found.faults, func(a, b Fault) int {
-			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
-		})
+		found.faults.Sort()
 		faults = append(faults, found.faults...)
 	}
 	if len(faults) > 0 {
 		return nil, faults
 	}
-	for _, p := range policies {
-		p.Hash = p.hash()
-	}
 	return newSet(policies), nil
 }
 
-// readFile decodes the models of a file, those with faults included.
-func readFile(f File, found *fileFaults) []*draft {
-	document := func(fault strictyaml.Fault) { found.add("", fault) }
-	root, ok := strictyaml.Parse(f.Data, document)
+// readFile returns the models of a file as builders, those with faults included.
+func readFile(f File, found *fileFaults) []*builder {
+	root, ok := strictyaml.Parse(f.Data, func(fault Fault) { found.add("", fault) })
 	if !ok {
 		return nil
 	}
@@ -71,9 +64,11 @@ func readFile(f File, found *fileFaults) []*draft {
 	if ok && len(items) == 0 {
 		models.Fault("empty, expected at least one model")
 	}
-	drafts := make([]*draft, len(items))
-	for i, item := range items {
-		drafts[i] = readModel(item, found)
+	var drafts []*builder
+	for _, item := range items {
+		if b := readModel(item, found); b != nil {
+			drafts = append(drafts, b)
+		}
 	}
 	return drafts
 }
@@ -84,7 +79,120 @@ type fileFaults struct {
 	faults Faults
 }
 
-// add a fault; model is empty where the name of the model is not known.
+// add adds a fault. An empty model says that its name is not known.
 func (c *fileFaults) add(model string, f strictyaml.Fault) {
-	c.faults = append(c.faults, Fault{c.file, f.Line, f.Col, model, f.Path, f.Reason})
+	f.File = c.file
+	if model != "" {
+		f.Entry = entryOf(model)
+	}
+	c.faults = append(c.faults, f)
+}
+
+// entryOf returns the name by which faults call a model.
+func entryOf(model string) string { return fmt.Sprintf("model %q", model) }
+
+// readModel reads the fields of a model. It returns nil if the value is no mapping. Faults name the
+// model by its name, or else by its place in the list.
+func readModel(v strictyaml.Value, found *fileFaults) *builder {
+	b := newBuilder(Draft{})
+	model := peekName(v)
+	b.file = &fileEntry{
+		root: v.Under("", func(f strictyaml.Fault) {
+			b.faults++
+			if model == "" {
+				f.Field = strings.TrimSuffix(v.Path()+"."+f.Field, ".")
+			}
+			found.add(model, f)
+		}),
+		values: make(map[string]strictyaml.Value),
+		lists:  make(map[string][]strictyaml.Value),
+	}
+	if !b.readFields(b.file.root, modelFields) {
+		return nil
+	}
+	return b
+}
+
+// peekName returns the name of a model, or nothing if it has no valid one.
+func peekName(v strictyaml.Value) string {
+	m, ok := v.Under("", func(strictyaml.Fault) {}).Mapping("name")
+	if !ok {
+		return ""
+	}
+	given, ok := m.Get("name")
+	if !ok {
+		return ""
+	}
+	name, ok := given.Text()
+	if !ok || !namePattern.MatchString(name) {
+		return ""
+	}
+	return name
+}
+
+// readFields reads the fields of a mapping. It returns false if the value is no mapping.
+func (b *builder) readFields(v strictyaml.Value, fields []field) bool {
+	before := b.faults
+	m, ok := v.Fractions(fractionsOf(fields)...).Mapping(namesOf(fields)...)
+	if b.faults > before {
+		b.faulty[v.Path()] = true
+	}
+	if !ok {
+		return false
+	}
+	for _, f := range fields {
+		before := b.faults
+		value, given := m.Get(f.name)
+		switch {
+		case given:
+			b.file.values[value.Path()] = value
+			f.is.read(b, value)
+		case f.required:
+			m.Need(f.name, f.is.words())
+		}
+		if b.faults > before && fieldsOf(f.is) == nil { // others see to their fields themselves
+			b.faulty[m.PathTo(f.name)] = true
+		}
+	}
+	return true
+}
+
+// readList reads a list, and remembers the places of its entries.
+func (b *builder) readList(v strictyaml.Value) ([]strictyaml.Value, bool) {
+	items, ok := v.List()
+	b.file.lists[v.Path()] = items
+	if !ok {
+		b.faulty[v.Path()] = true
+	}
+	return items, ok
+}
+
+// fileEntry knows the places of a model's fields in its file.
+type fileEntry struct {
+	root   strictyaml.Value
+	values map[string]strictyaml.Value   // by path
+	lists  map[string][]strictyaml.Value // the entries of a list by its path
+}
+
+// has reports whether a field is given.
+func (e *fileEntry) has(path string) bool {
+	_, given := e.values[path]
+	return given
+}
+
+// place returns the value of a field, or the closest value that it would stand in.
+func (e *fileEntry) place(path string) strictyaml.Value {
+	if v, ok := e.values[path]; ok {
+		return v
+	}
+	if open := strings.LastIndexByte(path, '['); open >= 0 && strings.HasSuffix(path, "]") {
+		list := e.lists[path[:open]]
+		if i, err := strconv.Atoi(path[open+1 : len(path)-1]); err == nil && i < len(list) {
+			return list[i]
+		}
+	}
+	if dot := strings.LastIndexByte(path, '.'); dot >= 0 {
+		return e.place(path[:dot])
+	}
+	return e.root
 }

@@ -5,14 +5,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
-// Every rule has a file NAME.bad.yaml, whose first lines are the faults that it
-// must give, all of them and in order, and beside it a NAME.good.yaml that
-// keeps the rule, by as little as it can.
+// TestTestdata checks the files of every rule. NAME.bad.yaml breaks the rule, and its first lines
+// list all faults in order. NAME.good.yaml only just keeps the rule.
 func TestTestdata(t *testing.T) {
 	bad, err := filepath.Glob("testdata/*.bad.yaml")
 	if err != nil {
@@ -72,12 +73,7 @@ func wantedFaults(f File) string {
 }
 
 func TestDefaults(t *testing.T) {
-	p := parseOne(t, `
-models:
-  - name: m
-    classes: [a, b, c]
-    critical: [c, b]
-`)
+	p := parseOne(t, "models: [{name: m, classes: [a, b, c], critical: [c, b]}]")
 	want := &Policy{
 		Name: "m", Hash: p.Hash, Classes: []string{"a", "b", "c"}, Critical: []int{1, 2}, Safe: []int{0},
 		Kind: Probabilities, FewestPasses: 4, SumTolerance: 1e-3, Tensor: "passes", Variance: Sample, TopClasses: 3,
@@ -85,46 +81,44 @@ models:
 		Primary: Rule{Score: CCritMax}, Fallback: Rule{Score: CBEC},
 		Pairs: SafeCriticalPairs, Degenerate: HandleDefer, Saturated: HandleDefer,
 	}
-	if !reflect.DeepEqual(p, want) {
-		t.Errorf("policy\n%+v\nwant\n%+v", p, want)
+	if diff := cmp.Diff(want, p); diff != "" {
+		t.Errorf("policy (-want +got):\n%s", diff)
 	}
 	if !p.Observes() {
 		t.Error("a policy without thresholds does not observe")
 	}
 }
 
-func TestEveryField(t *testing.T) {
-	p := parseOne(t, `
-models:
+// everyField has every field but a reference and an early-stopping rule, as Marshal writes them.
+const everyField = `models:
   - name: m
-    version: 2026-11-21
+    version: "2026-11-21"
     classes: [a, b, c, d]
     critical: [d]
-    safe: [c, a]
+    safe: [a, c]
     kind: logits
     passes: {fewest: 10, expected: 30}
-    sum_tolerance: 1e-4
-    tensor: dense/Softmax:0
+    sum_tolerance: 0.0001
+    tensor: "dense/Softmax:0"
     variance: population
     reliability_threshold: 0.4
     gate: deciding-class
     scope: predicted-safe
-    primary: {score: ova_mi, threshold: 0.02}
-    fallback: {score: maxprob, threshold: 3e-3}
+    primary: {score: c_crit_sum, threshold: 0.02}
+    fallback: {score: maxprob, threshold: 0.003}
     pair_weights:
       - {safe: c, critical: d, weight: 2}
-      - {safe: a, critical: d, weight: 0.5}
     pairs: all
     top_classes: 2
     degenerate: retain
     saturated: score
     calibration:
       software: ckd v0.4.0
-      policy_hash: 2222222222222222222222222222222222222222222222222222222222222222
+      policy_hash: "2222222222222222222222222222222222222222222222222222222222222222"
       recording:
-        passes_file: mc.npy
-        passes_sha256: 1111111111111111111111111111111111111111111111111111111111111111
-        labels_file: y.npy
+        passes_file: runs/mc.npy
+        passes_sha256: "1111111111111111111111111111111111111111111111111111111111111111"
+        labels_file: y true.npy
         labels_sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
         inputs: 2126
         critical_inputs: 471
@@ -140,41 +134,44 @@ models:
         target: 0.05
         confidence: 0.95
         cases: 200
-        misses: 3
+        misses: 0
         p_value: 0.03
-        statement: At most 5% are missed.
-      earlier_attempt: critical FNR 0.04
-`)
+        statement: "With confidence 0.95, at most 5% of \"d\" are missed."
+      earlier_attempt: "critical FNR 0.04: seed 7"
+`
+
+func TestEveryField(t *testing.T) {
+	p := parseOne(t, everyField)
 	want := &Policy{
 		Name: "m", Version: "2026-11-21", Hash: p.Hash,
 		Classes: []string{"a", "b", "c", "d"}, Critical: []int{3}, Safe: []int{0, 2},
 		Kind: Logits, FewestPasses: 10, ExpectedPasses: 30, SumTolerance: 1e-4, Tensor: "dense/Softmax:0", Variance: Population, TopClasses: 2,
 		ReliabilityThreshold: 0.4, Gate: DecidingClass, Scope: PredictedSafe,
-		Primary: Rule{OvAMI, 0.02, true}, Fallback: Rule{MaxProb, 3e-3, true},
-		PairWeights: []PairWeight{{0, 3, 0.5}, {2, 3, 2}},
+		Primary: Rule{CCritSum, 0.02, true}, Fallback: Rule{MaxProb, 3e-3, true},
+		PairWeights: []PairWeight{{2, 3, 2}},
 		Pairs:       AllPairs, Degenerate: HandleRetain, Saturated: HandleByScore,
 		Calibration: &Calibration{
 			Software: "ckd v0.4.0", PolicyHash: strings.Repeat("2", 64),
 			Recording: Recording{
-				PassesFile: "mc.npy", PassesSHA256: strings.Repeat("1", 64),
-				LabelsFile: "y.npy", LabelsSHA256: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+				PassesFile: "runs/mc.npy", PassesSHA256: strings.Repeat("1", 64),
+				LabelsFile: "y true.npy", LabelsSHA256: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
 				Inputs: 2126, CriticalInputs: 471, Passes: 20,
 			},
 			Posterior: "mc-dropout", Objective: "coverage 0.8", Scope: PredictedSafe, Seed: 42,
 			ExpectedCoverage: &Interval{0.8, 0.78, 0.82}, ExpectedCriticalFNR: &Interval{0.05, 0, 1},
 			Certificate: &Certificate{
-				Kind: LearnThenTest, Target: 0.05, Confidence: 0.95, Cases: 200, Misses: 3, PValue: 0.03,
-				Statement: "At most 5% are missed.",
+				Kind: LearnThenTest, Target: 0.05, Confidence: 0.95, Cases: 200, PValue: 0.03,
+				Statement: `With confidence 0.95, at most 5% of "d" are missed.`,
 			},
-			EarlierAttempt: "critical FNR 0.04",
+			EarlierAttempt: "critical FNR 0.04: seed 7",
 		},
 	}
-	if !reflect.DeepEqual(p, want) {
-		t.Errorf("policy\n%+v\nwant\n%+v", p, want)
+	if diff := cmp.Diff(want, p); diff != "" {
+		t.Errorf("policy (-want +got):\n%s", diff)
 	}
 }
 
-// What depends on other fields where it is not given.
+// TestDependentDefaults checks the defaults that depend on other fields.
 func TestDependentDefaults(t *testing.T) {
 	const model = "models:\n  - name: m\n    classes: [a, b, c, d, e, f, g, h, i, j, k]\n    critical: [b]\n"
 	tests := []struct {
@@ -208,7 +205,7 @@ func TestDependentDefaults(t *testing.T) {
 	}
 }
 
-// Class names are never taken for booleans, numbers or dates.
+// TestClassesAreLiteral checks that class names are texts, never booleans, numbers or dates.
 func TestClassesAreLiteral(t *testing.T) {
 	tests := []struct {
 		list string
@@ -224,15 +221,15 @@ func TestClassesAreLiteral(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.list, func(t *testing.T) {
 			p := parseOne(t, "models:\n  - name: m\n    gate: never\n    primary: {score: mi}\n    classes: "+test.list+"\n")
-			if !reflect.DeepEqual(p.Classes, test.want) {
+			if !slices.Equal(p.Classes, test.want) {
 				t.Errorf("classes %q, want %q", p.Classes, test.want)
 			}
 		})
 	}
 }
 
-// All faults of all files come at once, by file and place, and a name that is
-// taken in another file names both places.
+// TestManyFiles checks that all faults of all files are reported at once, ordered by file and
+// place, and that a name used in two files is reported with both places.
 func TestManyFiles(t *testing.T) {
 	model := func(name string) string {
 		return fmt.Sprintf("  - {name: %s, classes: [a, b], critical: [b]}\n", name)
@@ -250,14 +247,11 @@ func TestManyFiles(t *testing.T) {
 		`c.yaml:1:1: not YAML near here: did not find expected node content`,
 		`d.yaml:2:12: model "w": name: already the name of the model at a.yaml:4:12, expected one of its own`,
 	}, "\n")
-	if err == nil || err.Error() != want {
-		t.Errorf("faults\n%v\nwant\n%s", err, want)
-	}
 	var faults Faults
-	if !errors.As(err, &faults) {
-		t.Fatalf("%T, want Faults", err)
+	if !errors.As(err, &faults) || err.Error() != want {
+		t.Fatalf("%T\n%v\nwant Faults\n%s", err, err, want)
 	}
-	first := Fault{File: "a.yaml", Line: 3, Col: 12, Model: "x", Field: "name", Reason: faults[0].Reason}
+	first := Fault{File: "a.yaml", Line: 3, Col: 12, Entry: `model "x"`, Field: "name", Reason: faults[0].Reason}
 	if faults[0] != first {
 		t.Errorf("fault %+v, want %+v", faults[0], first)
 	}
@@ -311,14 +305,10 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-func TestNoFiles(t *testing.T) {
-	set, err := Parse()
-	if err != nil || len(set.All()) != 0 {
-		t.Errorf("%v, %v: want an empty set", set, err)
-	}
-}
-
 func TestSet(t *testing.T) {
+	if set, err := Parse(); err != nil || len(set.All()) != 0 {
+		t.Errorf("of no files %v, %v: want an empty set", set, err)
+	}
 	const data = "models:\n- {name: b, version: 1, classes: [x, y], critical: [y]}\n- {name: a, classes: [x, y], critical: [y]}\n"
 	set := parse(t, data)
 	all := set.All()
@@ -353,7 +343,7 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// parse text that has no faults.
+// parse parses a text that must have no faults.
 func parse(t testing.TB, text string) *Set {
 	t.Helper()
 	set, err := Parse(File{"test.yaml", []byte(text)})
@@ -363,7 +353,7 @@ func parse(t testing.TB, text string) *Set {
 	return set
 }
 
-// parseOne model that has no faults.
+// parseOne parses one model that must have no faults.
 func parseOne(t testing.TB, text string) *Policy {
 	t.Helper()
 	all := parse(t, text).All()

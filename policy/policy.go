@@ -1,35 +1,35 @@
 package policy
 
-// Policy is one model's policy, as Parse returns it: every default filled in,
-// every class name resolved to its position. It is immutable.
+// Policy is one model's policy, as Build and Parse return it: every default filled in, every class
+// name resolved to its position. It is immutable.
 type Policy struct {
-	// Name of the model.
+	// Name names the model.
 	Name string
 	// Version is the owner's own text for this state of the policy.
 	Version string
-	// Hash is the SHA-256, in hex, of the policy's meaning.
+	// Hash is the SHA-256, in hex, of everything that a decision, or the refusal of an input,
+	// depends on.
 	Hash string
 
-	// Classes by name; a class is its position here from now on.
+	// Classes has the names. Everything else refers to a class by its position here.
 	Classes []string
 	// Critical and Safe are disjoint sets of classes, each ascending.
 	Critical, Safe []int
 
-	// Kind of rows that are accepted.
+	// Kind says what rows are accepted.
 	Kind Kind
 	// FewestPasses is the least number of passes that an input may have.
 	FewestPasses int
-	// ExpectedPasses finishes an input; 0 when only a final block does.
+	// ExpectedPasses finishes an input; 0 if only a final block does.
 	ExpectedPasses int
 	// SumTolerance is how far the sum of a row of probabilities may be from 1.
 	SumTolerance float64
-	// Tensor is the name of the tensor that has the passes, in requests by the Open
-	// Inference Protocol. It is not part of the hash.
+	// Tensor names the tensor that has the passes, in requests by the Open Inference Protocol. The
+	// hash does not cover it.
 	Tensor string
 	// Variance says what sums of squares are divided by.
 	Variance Variance
-	// TopClasses is how many of the most probable classes the truncated sum of
-	// C_k takes.
+	// TopClasses is the number of most probable classes in the truncated sum of C_k.
 	TopClasses int
 
 	// ReliabilityThreshold is the skewness above which C_k is not trusted.
@@ -38,39 +38,39 @@ type Policy struct {
 	Gate Gate
 	// Scope says which inputs may be deferred at all.
 	Scope Scope
-	// Primary and Fallback are the two scores with their thresholds.
+	// Primary and Fallback are the two scores, with their thresholds.
 	Primary, Fallback Rule
-	// PairWeights are the weights in cbec that are not 1.
+	// PairWeights has the weights in cbec that differ from 1.
 	PairWeights []PairWeight
 	// Pairs says which pair terms are computed.
 	Pairs Pairs
-	// Degenerate and Saturated say what becomes of such inputs.
+	// Degenerate and Saturated say what becomes of inputs with identical passes.
 	Degenerate, Saturated Handling
 
-	// Calibration is where the thresholds come from; nil where that is not
-	// told. It is not part of the hash and decides nothing.
+	// Calibration says where the thresholds come from; nil if unknown. It decides nothing, and the
+	// hash does not cover it.
 	Calibration *Calibration
 
-	// Settle is when inputs are settled before their last pass; nil for never. What
-	// holds is SettleRule.
-	Settle *Settle
+	// EarlyStopping says when inputs are answered before their last pass; nil for never. Its rule
+	// counts only while it is in force: see EarlyStop.
+	EarlyStopping *EarlyStopping
 }
 
-// Rule is a score and the threshold up to which an input is retained.
+// Rule holds a score and the threshold up to which an input is retained.
 type Rule struct {
 	Score        Score
 	Threshold    float64 // meaningful only if HasThreshold
 	HasThreshold bool
 }
 
-// PairWeight is the weight of one safe x critical pair in cbec.
+// PairWeight holds the weight of one safe x critical pair in cbec.
 type PairWeight struct {
 	Safe, Critical int
 	Weight         float64
 }
 
-// Observes reports whether the policy has no thresholds: it then decides
-// nothing, and every input is answered with action observe.
+// Observes reports whether the policy has no thresholds. It then decides nothing, and every input
+// is answered with action observe.
 func (p *Policy) Observes() bool {
 	return !p.Primary.HasThreshold && !p.Fallback.HasThreshold
 }

@@ -4,16 +4,14 @@ import (
 	"encoding/json"
 	"math"
 
-	"github.com/ckd-project/ckd/drift"
 	"github.com/ckd-project/ckd/internal/strictyaml"
-	"github.com/ckd-project/ckd/settle"
 )
 
 //go:generate go test -run ^TestGenerated$ -update
 
-// JSONSchema is the schema (JSON Schema 2020-12) of policy files, for editors.
-// It is made from the same table as the decoder, and knows every rule about one
-// field; rules across fields are left to Parse.
+// JSONSchema returns the schema (JSON Schema 2020-12) of policy files, for editors. It comes from
+// the same table as the decoder and knows every rule about one field. Rules across fields are left
+// to Parse.
 func JSONSchema() []byte {
 	s := schemaOf([]field{{
 		name: modelsField, required: true,
@@ -30,7 +28,7 @@ func JSONSchema() []byte {
 	return append(out, '\n')
 }
 
-// schema is the part of JSON Schema that is used.
+// schema has the part of JSON Schema that is used.
 type schema struct {
 	Dialect          string             `json:"$schema,omitempty"`
 	Title            string             `json:"title,omitempty"`
@@ -67,8 +65,7 @@ func schemaOf(fields []field) *schema {
 	return s
 }
 
-// scalar is what a YAML reader may take a text for that was written without
-// quotes; here it is a text all the same.
+// scalar lists what a YAML reader may take a text without quotes for. Here it stays a text.
 var scalar = []string{"string", "number", "boolean"}
 
 func (t text) schema() *schema {
@@ -92,14 +89,14 @@ func (t whole) schema() *schema {
 	return s
 }
 
+func (seed) schema() *schema { return seeds.schema() }
+
+func (class) schema() *schema { return name{}.schema() }
+
 func (t number) schema() *schema { return bounded(t.within) }
 
-func (quantiles) schema() *schema {
-	return &schema{Type: "array", Items: bounded(strictyaml.AtLeast(0)), MinItems: drift.Levels, MaxItems: drift.Levels}
-}
-
-func (coefficients) schema() *schema {
-	return &schema{Type: "array", Items: bounded(within(settle.Never)), MinItems: settle.Terms, MaxItems: settle.Terms}
+func (t numberList) schema() *schema {
+	return &schema{Type: "array", Items: bounded(t.within), MinItems: t.count, MaxItems: t.count}
 }
 
 func (t mapping) schema() *schema { return schemaOf(t.fields) }

@@ -1,8 +1,13 @@
 package policy
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
 
-// Where warnings begin.
+	"github.com/ckd-project/ckd/internal/binomial"
+)
+
+// Warnings begin at these values.
 const (
 	looseSumTolerance  = 0.01 // above what bfloat16 rounding costs
 	manyCritical       = 5    // critical classes under gate any-critical
@@ -10,115 +15,167 @@ const (
 	skewnessCapToSpare = 2    // times the reliability threshold
 )
 
-// Warnings is what is legal in the policy but unwise, each with the field that
-// it is about.
+// Warnings returns what the policy may say but should not, each with its field.
 func (p *Policy) Warnings() []string {
-	var warnings []string
-	warn := func(field, format string, args ...any) {
-		warnings = append(warnings, field+": "+fmt.Sprintf(format, args...))
-	}
-
+	w := &warnings{Policy: p}
 	if len(p.Critical) > 0 && (len(p.Safe) == 0 ||
 		len(p.Classes) >= fewForNearlyAll && len(p.Critical) >= len(p.Classes)-1) {
-		warn("critical", "%d of %d classes are critical and %d safe: a critical set that is nearly everything "+
+		w.add("critical", "%d of %d classes are critical and %d safe: a critical set that is nearly everything "+
 			"singles nothing out", len(p.Critical), len(p.Classes), len(p.Safe))
 	}
-	p.warnOfPasses(warn)
+	w.passes()
 	if p.Kind == Probabilities && p.SumTolerance > looseSumTolerance {
-		warn("sum_tolerance", "%v lets rows pass that are no probabilities, and they are not renormalised; even "+
+		w.add("sum_tolerance", "%v lets rows pass that are no probabilities, and they are not renormalised; even "+
 			"bfloat16 needs no more than 0.004", p.SumTolerance)
 	}
-	p.warnOfGate(warn)
+	w.gate()
 	if p.Scope == PredictedSafe && len(p.Critical) == len(p.Classes) {
-		warn("scope", "every class is critical, so with %s no input is ever deferred", PredictedSafe)
+		w.add("scope", "every class is critical, so with %s no input is ever deferred", PredictedSafe)
 	}
-	p.warnOfRules(warn)
-	p.warnOfIdentical(warn)
+	w.rules()
+	w.identical()
 	if p.Calibration != nil {
-		p.warnOfCalibration(warn)
+		w.calibration()
 	}
-	if p.Settle != nil {
-		p.warnOfSettle(warn)
+	if p.EarlyStopping != nil {
+		w.earlyStopping()
 	}
 	if p.Observes() {
-		warn("thresholds", "none are given: the policy observes and nothing is deferred")
+		w.add("thresholds", "none are given: the policy observes and nothing is deferred")
 	}
-	return warnings
+	return w.found
 }
 
-type warner func(field, format string, args ...any)
+// warnings collects the warnings about a policy.
+type warnings struct {
+	*Policy
+	found []string
+}
 
-func (p *Policy) warnOfPasses(warn warner) {
-	if p.Kind == Dirichlet {
+func (w *warnings) add(field, format string, args ...any) {
+	w.found = append(w.found, field+": "+fmt.Sprintf(format, args...))
+}
+
+func (w *warnings) passes() {
+	if w.Kind == Dirichlet {
 		return
 	}
-	if p.ExpectedPasses == 0 {
-		warn("passes.expected", "not given: an input is answered only when its caller says that it is complete")
+	if w.ExpectedPasses == 0 {
+		w.add("passes.expected", "not given: an input is answered only when its caller says that it is complete")
 	}
-	if spare := skewnessCapToSpare * p.ReliabilityThreshold; p.readsSkewness() && p.skewnessCap(p.FewestPasses) < spare {
+	if spare := skewnessCapToSpare * w.ReliabilityThreshold; w.readsSkewness() && w.skewnessCap(w.FewestPasses) < spare {
 		advice := ""
-		if least := p.leastPasses(spare); least <= MaxPasses {
+		if least := w.leastPasses(spare); least <= MaxPasses {
 			advice = fmt.Sprintf(", ask for at least %d", least)
 		}
-		warn("passes.fewest", "%d passes cannot show a skewness above %.3g, near the reliability threshold of %v: "+
-			"few unreliable classes are found%s", p.FewestPasses, p.skewnessCap(p.FewestPasses),
-			p.ReliabilityThreshold, advice)
+		w.add("passes.fewest", "%d passes cannot show a skewness above %.3g, near the reliability threshold of %v: "+
+			"few unreliable classes are found%s", w.FewestPasses, w.skewnessCap(w.FewestPasses),
+			w.ReliabilityThreshold, advice)
 	}
 }
 
-func (p *Policy) warnOfGate(warn warner) {
+func (w *warnings) gate() {
 	switch {
-	case p.Gate.ReadsSkewness() && p.Kind == Dirichlet:
-		warn("gate", "%s with dirichlet: at a fixed sum of concentrations C_k grows as a class gets less likely, "+
-			"so that it ranks inputs badly; the default here is %s", p.Gate, Always)
-	case p.Gate == AnyCritical && len(p.Critical) >= manyCritical:
-		warn("gate", "%s with %d critical classes: one of them is nearly always improbable and skewed, so that the "+
-			"fallback may decide almost every input; compare %s", p.Gate, len(p.Critical), DecidingClass)
+	case w.Gate.ReadsSkewness() && w.Kind == Dirichlet:
+		w.add("gate", "%s with dirichlet: at a fixed sum of concentrations C_k grows as a class gets less likely, "+
+			"so that it ranks inputs badly; the default here is %s", w.Gate, Always)
+	case w.Gate == AnyCritical && len(w.Critical) >= manyCritical:
+		w.add("gate", "%s with %d critical classes: one of them is nearly always improbable and skewed, so that the "+
+			"fallback may decide almost every input; compare %s", w.Gate, len(w.Critical), DecidingClass)
 	}
 }
 
-func (p *Policy) warnOfRules(warn warner) {
-	for _, r := range p.reachable() {
+func (w *warnings) rules() {
+	for _, r := range w.reachable() {
 		if r.HasThreshold && r.Threshold == 0 {
-			warn(r.field+".threshold", "0 retains only inputs whose %s is exactly 0, and defers nearly all", r.Score)
+			w.add(r.field+".threshold", "0 retains only inputs whose %s is exactly 0, and defers nearly all", r.Score)
 		}
 		if r.Score != CBEC {
 			continue
 		}
-		if len(p.Classes) == 2 {
-			warn(r.field+".score", "with two classes the correlation is -1 and cbec is sqrt(C_0 C_1), which is blind to "+
+		if len(w.Classes) == 2 {
+			w.add(r.field+".score", "with two classes the correlation is -1 and cbec is sqrt(C_0 C_1), which is blind to "+
 				"which class is critical: where it decides, most of the benefit can be lost")
 		}
-		if p.allWeightsZero() {
-			warn("pair_weights", "all are 0, so that cbec is always 0 and defers nothing")
+		if w.allWeightsZero() {
+			w.add("pair_weights", "all are 0, so that cbec is always 0 and defers nothing")
 		}
 	}
-	if p.Primary.HasThreshold && !p.Gate.ReachesPrimary() {
-		warn("primary.threshold", "has no effect: with gate %s the primary score never decides", p.Gate)
+	if w.Primary.HasThreshold && !w.Gate.ReachesPrimary() {
+		w.add("primary.threshold", "has no effect: with gate %s the primary score never decides", w.Gate)
 	}
-	if p.Fallback.HasThreshold && !p.Gate.ReachesFallback() {
-		warn("fallback.threshold", "has no effect: with gate %s the fallback score never decides", p.Gate)
+	if w.Fallback.HasThreshold && !w.Gate.ReachesFallback() {
+		w.add("fallback.threshold", "has no effect: with gate %s the fallback score never decides", w.Gate)
 	}
 }
 
+// allWeightsZero reports whether every pair has weight 0.
 func (p *Policy) allWeightsZero() bool {
-	for _, w := range p.PairWeights {
-		if w.Weight != 0 {
-			return false
-		}
-	}
-	return len(p.PairWeights) == len(p.Safe)*len(p.Critical)
+	return len(p.PairWeights) == len(p.Safe)*len(p.Critical) &&
+		!slices.ContainsFunc(p.PairWeights, func(w PairWeight) bool { return w.Weight != 0 })
 }
 
-func (p *Policy) warnOfIdentical(warn warner) {
-	if p.Kind == Dirichlet || p.Observes() {
+func (w *warnings) identical() {
+	if w.Kind == Dirichlet || w.Observes() {
 		return
 	}
-	switch p.Degenerate {
+	switch w.Degenerate {
 	case HandleRetain:
-		warn("degenerate", "%s: if dropout is off, every input passes unseen", HandleRetain)
+		w.add("degenerate", "%s: if dropout is off, every input passes unseen", HandleRetain)
 	case HandleByScore:
-		warn("degenerate", "%s: with identical passes every score but entropy and maxprob is 0 and retains; if dropout "+
+		w.add("degenerate", "%s: with identical passes every score but entropy and maxprob is 0 and retains; if dropout "+
 			"is off, every input passes unseen", HandleByScore)
 	}
+}
+
+// looseRelease is the share of deferred inputs from which on a bound on those retained is worth a
+// warning. A rule that defers next to nothing can be certified where few inputs are deferred.
+const looseRelease = 0.5
+
+// earlyStopping warns about the early-stopping rule.
+func (w *warnings) earlyStopping() {
+	c := w.EarlyStopping.Certificate
+	if w.learnedForAnother() {
+		w.add("settle.policy_hash", "the policy was changed since its early-stopping rule was learned (its hash without it is now %s): "+
+			"the rule is not in force, and all passes decide; learn another with ckd calibrate --settle", w.HashWithoutEarlyStop())
+		return
+	}
+	const path = "settle.certificate."
+	for _, share := range []struct {
+		field  string
+		k, n   int
+		atMost float64
+	}{
+		{"disagreements", c.Disagreements, c.Inputs, c.Disagreement},
+		{"released.released", c.Released.Released, c.Released.Deferred, c.Released.AtMost},
+		{"critical_released.released", c.criticalReleased().Released, c.criticalReleased().Deferred, c.criticalReleased().AtMost},
+	} {
+		if share.n > 0 && !bearsOut(share.k, share.n, share.atMost, c.Confidence) {
+			w.add(path+share.field, "%d of %d do not bear out a share of at most %v with confidence %v",
+				share.k, share.n, share.atMost, c.Confidence)
+		}
+	}
+	if loose := c.Released.AtMost; loose >= looseRelease {
+		w.add(path+"released.at_most", "up to %.3g of the inputs that all passes defer may be retained instead: learn and certify the rule on "+
+			"more of them, or ask that less is decided otherwise", loose)
+	}
+	if w.Calibration != nil && IsEnsemble(w.Calibration.Posterior) && w.EarlyStopping.Order == AnyOrder {
+		w.add("settle.order", "%s, but the passes are of an ensemble, whose members come in one order", AnyOrder)
+	}
+}
+
+// criticalReleased returns the share of critical inputs, or one that says nothing if it is not
+// certified.
+func (c *EarlyStopCertificate) criticalReleased() ReleasedShare {
+	if c.CriticalReleased == nil {
+		return ReleasedShare{AtMost: 1}
+	}
+	return *c.CriticalReleased
+}
+
+// bearsOut reports whether k of n certify a share of at most p > 0: whether k or fewer have a
+// chance of at most 1-confidence if the share is p.
+func bearsOut(k, n int, p, confidence float64) bool {
+	const rounding = 1e-9
+	return p == 1 || binomial.Tail(k, n, p) <= 1-confidence+rounding
 }

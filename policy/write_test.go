@@ -1,24 +1,24 @@
 package policy
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
 
-	"github.com/ckd-project/ckd/drift"
+	"github.com/ckd-project/ckd/monitor/drift"
 )
 
-// A policy as it is written. The texts in quotes are those that a reader of
-// YAML could take for something else.
+// TestMarshal checks how a policy is written: what thresholds depend on is spelled out, defaults of
+// other fields are left out, and texts that a YAML reader could take for another type have quotes.
 func TestMarshal(t *testing.T) {
-	tests := []struct{ name, text, want string }{
-		{"defaults", threeClassesText, `models:
+	const defaults = `models:
   - name: m
     classes: [normal, suspect, pathologic]
     critical: [suspect, pathologic]
@@ -32,131 +32,24 @@ func TestMarshal(t *testing.T) {
     fallback: {score: cbec}
     degenerate: defer
     saturated: defer
-`},
-		{"everything else", `
-models:
-  - name: "1e3"
-    version: 2026-11-21
-    classes: [no, 'a: b', "~", c]
-    critical: [c]
-    safe: ["a: b", no]
-    kind: logits
-    passes: {fewest: 10, expected: 30}
-    sum_tolerance: 1e-7
-    variance: population
-    gate: deciding-class
-    scope: predicted-safe
-    primary: {score: ova_mi, threshold: 0.020}
-    fallback: {score: maxprob, threshold: 3e-9}
-    pair_weights: [{safe: no, critical: c, weight: 2}]
-    pairs: all
-    top_classes: 2
-    degenerate: retain
-    saturated: score
-    calibration:
-      earlier_attempt: "critical FNR 0.04: seed 7"
-      policy_hash: "1111111111111111111111111111111111111111111111111111111111111111"
-      software: ckd v0.4.0
-      recording:
-        passes_file: runs/mc.npy
-        passes_sha256: "0000000000000000000000000000000000000000000000000000000000000000"
-        labels_file: y true.npy
-        labels_sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
-        inputs: 2126
-        critical_inputs: 0
-        passes: 30
-      posterior: mc-dropout
-      objective: coverage 0.8
-      scope: predicted-safe
-      seed: 42
-      expected_coverage: {value: 0.8, low: 0.78, high: 0.82}
-      expected_critical_fnr: {value: 0.05}
-      certificate:
-        kind: learn-then-test
-        target: 0.05
-        confidence: 0.95
-        cases: 200
-        misses: 0
-        p_value: 0.03
-        statement: With confidence 0.95, at most 5% of "c" are missed.
-`, `models:
-  - name: "1e3"
-    version: "2026-11-21"
-    classes: ["no", "a: b", "~", c]
-    critical: [c]
-    safe: ["no", "a: b"]
-    kind: logits
-    passes: {fewest: 10, expected: 30}
-    sum_tolerance: 1.0e-07
-    variance: population
-    reliability_threshold: 0.3
-    gate: deciding-class
-    scope: predicted-safe
-    primary: {score: ova_mi, threshold: 0.02}
-    fallback: {score: maxprob, threshold: 3.0e-09}
-    pair_weights:
-      - {safe: "no", critical: c, weight: 2}
-    pairs: all
-    top_classes: 2
-    degenerate: retain
-    saturated: score
-    calibration:
-      software: ckd v0.4.0
-      policy_hash: "1111111111111111111111111111111111111111111111111111111111111111"
-      recording:
-        passes_file: runs/mc.npy
-        passes_sha256: "0000000000000000000000000000000000000000000000000000000000000000"
-        labels_file: y true.npy
-        labels_sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
-        inputs: 2126
-        critical_inputs: 0
-        passes: 30
-      posterior: mc-dropout
-      objective: coverage 0.8
-      scope: predicted-safe
-      seed: 42
-      expected_coverage: {value: 0.8, low: 0.78, high: 0.82}
-      expected_critical_fnr: {value: 0.05}
-      certificate:
-        kind: learn-then-test
-        target: 0.05
-        confidence: 0.95
-        cases: 200
-        misses: 0
-        p_value: 0.03
-        statement: "With confidence 0.95, at most 5% of \"c\" are missed."
-      earlier_attempt: "critical FNR 0.04: seed 7"
-`},
-		{"an empty calibration", "models: [{name: m, classes: [a, b], safe: [], kind: dirichlet, gate: never, " +
-			"primary: {score: mi}, calibration: {}}]", `models:
-  - name: m
-    classes: [a, b]
-    safe: []
-    kind: dirichlet
-    passes: {fewest: 1, expected: 1}
-    variance: sample
-    reliability_threshold: 0.3
-    gate: never
-    scope: all
-    primary: {score: mi}
-    fallback: {score: cbec}
-    degenerate: defer
-    saturated: defer
-    calibration: {}
-`},
+`
+	tests := []struct{ name, text, want string }{
+		{"defaults", threeClassesText, defaults},
+		{"everything else", everyField, everyField},
+		{"an empty calibration", threeClassesText + "  calibration: {}\n", defaults + "    calibration: {}\n"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			p := parseOne(t, test.text)
-			if got := string(p.Marshal()); got != test.want {
-				t.Errorf("written\n%s\nwant\n%s", got, test.want)
+			if diff := cmp.Diff(test.want, string(p.Marshal())); diff != "" {
+				t.Errorf("written (-want +got):\n%s", diff)
 			}
 			checkMarshal(t, p)
 		})
 	}
 }
 
-// A long list is wrapped, and read back all the same.
+// TestMarshalLongList checks that a long list is wrapped, and read back unchanged.
 func TestMarshalLongList(t *testing.T) {
 	p := parseOne(t, manyClasses(1000, 12))
 	for line := range strings.Lines(string(p.Marshal())) {
@@ -167,13 +60,13 @@ func TestMarshalLongList(t *testing.T) {
 	checkMarshal(t, p)
 }
 
-// Whatever the policy, Parse reads back what Marshal writes.
+// TestMarshalIsRead checks that Parse reads back what Marshal writes, for any policy.
 func TestMarshalIsRead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { checkMarshal(t, drawWholePolicy(t)) })
 }
 
-// Texts that begin, end or are what YAML has a meaning for are read back as
-// texts, also by a reader that is not strict.
+// TestMarshalTexts checks that texts with characters or words that mean something in YAML are read
+// back as texts, also by a reader that is not strict.
 func TestMarshalTexts(t *testing.T) {
 	texts := []string{
 		"y", "n", "yes", "no", "on", "off", "~", "1", "1.5", "null", "1:30", // see below
@@ -184,7 +77,7 @@ func TestMarshalTexts(t *testing.T) {
 	}
 	for _, text := range texts {
 		var back any
-		if err := yaml.Unmarshal([]byte("["+literal(text)+"]"), &back); err != nil || !reflect.DeepEqual(back, []any{text}) {
+		if err := yaml.Unmarshal([]byte("["+literal(text)+"]"), &back); err != nil || !cmp.Equal(back, any([]any{text})) {
 			t.Errorf("%q is written %s, which is read as %#v (%v)", text, literal(text), back, err)
 		}
 	}
@@ -213,7 +106,7 @@ func TestMarshalTexts(t *testing.T) {
 	}
 }
 
-// literalList is texts in JSON quotes, by other means than those under test.
+// literalList returns texts in single quotes, by other means than those under test.
 func literalList(texts []string) string {
 	var list []string
 	for _, text := range texts {
@@ -230,8 +123,15 @@ func checkMarshal(t rapid.TB, p *Policy) {
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, text)
 	}
-	if again := set.All()[0]; !reflect.DeepEqual(again, p) {
-		t.Fatalf("read again\n%+v\nwant\n%+v\nfrom\n%s", again, p, text)
+	if diff := cmp.Diff(p, set.All()[0]); diff != "" {
+		t.Fatalf("read again (-want +got):\n%s\nfrom\n%s", diff, text)
+	}
+	built, err := Build(p.Draft())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(p, built); diff != "" || !bytes.Equal(built.Marshal(), text) {
+		t.Fatalf("built of its draft (-want +got):\n%s", diff)
 	}
 }
 
@@ -290,7 +190,7 @@ func drawWholePolicy(t *rapid.T) *Policy {
 		p.Calibration = drawCalibration(t, p)
 	}
 	if rapid.Bool().Draw(t, "settled") {
-		p.Settle = drawSettle(t, p)
+		p.EarlyStopping = drawSettle(t, p)
 	}
 	p.Hash = p.hash()
 	return p
@@ -356,19 +256,12 @@ func drawReference(t *rapid.T, p *Policy) *drift.Reference {
 		}
 		return drift.NewQuantiles(values)
 	}
-	for _, k := range rapid.Permutation(indices(len(p.Classes))).Draw(t, "classes of the reference")[rng.IntN(len(p.Classes)):] {
+	for _, k := range rng.Perm(len(p.Classes))[rng.IntN(len(p.Classes)):] {
 		ref.Classes = append(ref.Classes, drift.ClassReference{
 			Class: k, Predicted: rng.Float64() / float64(len(p.Classes)), Epistemic: quantiles(), Skewness: quantiles(),
 		})
 	}
 	return ref
-}
-
-func indices(n int) (all []int) {
-	for i := range n {
-		all = append(all, i)
-	}
-	return all
 }
 
 func drawText(t *rapid.T, what string) string {

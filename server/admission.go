@@ -10,48 +10,76 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
-	"github.com/ckd-project/ckd/internal/access"
+	"github.com/ckd-project/ckd/metrics"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	"github.com/ckd-project/ckd/server/auth"
 )
 
-// underWay is how many calls of each sort there are, from before any of their
-// request is read.
-type underWay struct {
-	calls   atomic.Int64 // unary; see place
-	unread  atomic.Int64 // replies to unary calls that the transport holds
-	streams atomic.Int64 // of passes
-	probes  atomic.Int64 // of health, by whomever
-	others  atomic.Int64 // what is neither: reflection, channelz
+// admission lets calls in or refuses them, before any of their request is read. It counts
+// the calls of each kind that are in flight and keeps them within the limits.
+type admission struct {
+	limits   Limits
+	auth     *auth.Store
+	metrics  *metrics.Metrics
+	refusals *Refusals
+	budget   *budget
+	kinds    func() map[string]callKind // by the full name of a method
 
-	watches  atomic.Int64 // of health
-	arriving atomic.Int64 // watches whose request is still to come
+	calls   atomic.Int64 // unary calls; see slot
+	unread  atomic.Int64 // replies to unary calls that the transport holds
+	streams atomic.Int64 // streams of passes
+	probes  atomic.Int64 // health checks, by anybody
+	others  atomic.Int64 // reflection, channelz
+
+	watches  atomic.Int64 // watches of the health
+	arriving atomic.Int64 // watches whose request has not arrived yet
 }
 
-// Of what is not the daemon's purpose there is little at one time: who asks for
-// health is known to nobody, and all the same its message is read.
+// newAdmission returns the admission of a server. services is called with the first call.
+func newAdmission(o Options, b *budget, services func() map[string]grpc.ServiceInfo) *admission {
+	return &admission{
+		limits: o.Limits, auth: o.Auth, metrics: o.Metrics, refusals: o.Refusals, budget: b,
+		kinds: sync.OnceValue(func() map[string]callKind { return callKinds(services()) }),
+	}
+}
+
+// idle reports whether no stream of passes and no unary call is in flight.
+func (a *admission) idle() bool { return a.streams.Load() == 0 && a.calls.Load() == 0 }
+
+// saturation returns what clients make the daemon hold, beside its limits.
+func (a *admission) saturation() metrics.Saturation {
+	return metrics.Saturation{
+		OpenBytes: a.budget.held.Load(), OpenBytesLimit: a.budget.limit,
+		StreamsLimit: int64(a.limits.Streams),
+		Calls:        a.calls.Load(), CallsLimit: int64(a.limits.Calls),
+		RepliesUnread: a.unread.Load(),
+		Watches:       a.watches.Load(), WatchesLimit: int64(a.limits.Watches),
+	}
+}
+
+// Health checks and reflection need no credentials, so they have small limits of their own.
 const (
 	probesAtOnce = 16
 	probeTime    = 2 * time.Second
 	othersAtOnce = 64
 )
 
-// sort of a method.
-type sort uint8
+// callKind says by which limits a method is admitted.
+type callKind uint8
 
 const (
-	other sort = iota
+	other callKind = iota
 	probe
 	unary
 	streaming
 	watch
 )
 
-// sorts is the sort of every method, by its full name.
-func sorts(services map[string]grpc.ServiceInfo) map[string]sort {
-	of := map[string]sort{
+// callKinds returns the kind of every method, by its full name.
+func callKinds(services map[string]grpc.ServiceInfo) map[string]callKind {
+	kinds := map[string]callKind{
 		healthv1.Health_Check_FullMethodName: probe, healthv1.Health_List_FullMethodName: probe,
 		healthv1.Health_Watch_FullMethodName: watch,
 	}
@@ -60,42 +88,41 @@ func sorts(services map[string]grpc.ServiceInfo) map[string]sort {
 			continue
 		}
 		for _, m := range info.Methods {
-			s := unary
+			kind := unary
 			switch {
 			case m.IsServerStream || m.IsClientStream:
-				s = streaming
+				kind = streaming
 			case m.Name == "ServerLive" || m.Name == "ServerReady" || m.Name == "ModelReady":
-				s = probe // of the Open Inference Protocol
+				kind = probe // health calls of the Open Inference Protocol
 			}
-			of["/"+service+"/"+m.Name] = s
+			kinds["/"+service+"/"+m.Name] = kind
 		}
 	}
-	return of
+	return kinds
 }
 
-// admit lets a call in, or refuses it before any of its request is read: who is not
-// known gets no further, and what calls hold that come in or wait for their turn,
-// and how long they wait, is bounded. gRPC calls it for every call of a connection,
-// one after the other. Streams of passes are counted by openStream.
-func (s *Server) admit(ctx context.Context, call *tap.Info) (_ context.Context, err error) {
-	who, err := s.access.Tap(ctx, call.FullMethodName)
+// tap admits a call or refuses it, before any of its request is read. Unknown callers get no
+// further, and what calls hold while they arrive, and for how long, is bounded. gRPC calls
+// it for the calls of a connection one after the other. openStream counts streams of passes.
+func (a *admission) tap(ctx context.Context, call *tap.Info) (_ context.Context, err error) {
+	ctx, who, err := a.auth.Tap(ctx, call.FullMethodName)
 	if err != nil {
-		return ctx, err // which access has told
+		return ctx, err // auth has already reported it
 	}
 	defer func() {
 		if err != nil {
-			s.refusals.Call(who.Name(), reasonOfStatus(status.Convert(err)), zap.String("method", call.FullMethodName))
+			a.refusals.Call(who.Name(), reasonOrCode(err), zap.String("method", call.FullMethodName))
 		}
 	}()
-	switch s.sorts()[call.FullMethodName] {
+	switch a.kinds()[call.FullMethodName] {
 	case streaming:
 		return ctx, nil
 	case probe:
-		return s.enter(ctx, &s.probes, probesAtOnce, "probes under way", probeTime)
+		return a.enter(ctx, &a.probes, probesAtOnce, "probes under way", probeTime)
 	case watch:
-		return s.openWatch(ctx, who)
+		return a.openWatch(ctx, who)
 	case other:
-		return s.enter(ctx, &s.others, othersAtOnce, "calls of this kind under way", 0)
+		return a.enter(ctx, &a.others, othersAtOnce, "calls of this kind under way", 0)
 	}
 	if !who.UsesModels() {
 		return ctx, statusOf(&fault{
@@ -103,77 +130,78 @@ func (s *Server) admit(ctx context.Context, call *tap.Info) (_ context.Context, 
 			message: "the identity may use no model",
 		}, location{}).Err()
 	}
-	return s.takePlace(ctx, who, s.limits.CallTime)
+	return a.takeSlot(ctx, who, a.limits.CallTime)
 }
 
-// enter counts a call until it ends, which it does after some time if there is one
-// given; or refuses it, where there would be more than most.
-func (s *Server) enter(
+// enter counts a call in n until it ends, or refuses it as one more than most. The call is
+// cancelled after limit, unless that is 0.
+func (a *admission) enter(
 	ctx context.Context, n *atomic.Int64, most int64, what string, limit time.Duration,
 ) (context.Context, error) {
 	if is := n.Add(1); is > most {
 		n.Add(-1)
-		return ctx, s.overloaded(what, is, most)
+		return ctx, a.overloaded(what, is, most)
 	}
 	cancel := context.CancelFunc(func() {})
 	if limit > 0 {
 		ctx, cancel = context.WithTimeout(ctx, limit)
 	}
-	context.AfterFunc(ctx, func() { // gRPC ends it with the call
+	context.AfterFunc(ctx, func() { // gRPC cancels ctx at the end of the call
 		cancel()
 		n.Add(-1)
 	})
 	return ctx, nil
 }
 
-// openWatch counts a watch of the health until it ends, or refuses it as one too many
-// of the daemon's or of its identity. A client that balances holds one for each of
-// its connections, so that there may be many; few of them may wait for their request
-// at one time, and not for long, as a request can be as large as any message.
-func (s *Server) openWatch(ctx context.Context, who *access.Identity) (context.Context, error) {
+// openWatch counts a watch of the health until it ends, or refuses it as one too many of the daemon
+// or of its identity. Clients that balance load hold one for each of their connections, so there
+// may be many. Few may wait for their request at one time, and not for long, because a request can
+// be as large as any message.
+func (a *admission) openWatch(ctx context.Context, who *auth.Identity) (context.Context, error) {
 	refused := func(what string, n, limit int64) (context.Context, error) {
-		s.metrics.WatchRefused()
+		a.metrics.WatchRefused()
 		return ctx, tooMany(what, n, limit)
 	}
-	if !who.AcquireWatch() {
-		return refused("watches of the health by "+who.Name(), int64(who.Watches())+1, int64(who.Watches()))
+	own := who.Watches()
+	if !own.Acquire() {
+		return refused("watches of the health by "+who.Name(), own.Limit()+1, own.Limit())
 	}
-	if n, most := s.watches.Add(1), int64(s.limits.Watches); n > most {
-		s.watches.Add(-1)
-		who.ReleaseWatch()
+	if n, most := a.watches.Add(1), int64(a.limits.Watches); n > most {
+		a.watches.Add(-1)
+		own.Release()
 		return refused("watches of the health", n, most)
 	}
-	if n, most := s.arriving.Add(1), int64(s.limits.Calls); n > most {
-		s.arriving.Add(-1)
-		s.watches.Add(-1)
-		who.ReleaseWatch()
+	if n, most := a.arriving.Add(1), int64(a.limits.Calls); n > most {
+		a.arriving.Add(-1)
+		a.watches.Add(-1)
+		own.Release()
 		return refused("watches of the health whose request is still to come", n, most)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	a := &arrival{ended: sync.OnceFunc(func() { s.arriving.Add(-1) })}
-	a.late = time.AfterFunc(probeTime, func() { cancel(context.DeadlineExceeded) })
-	context.AfterFunc(ctx, func() { // gRPC ends it with the call
+	w := &arrival{ended: sync.OnceFunc(func() { a.arriving.Add(-1) })}
+	w.late = time.AfterFunc(probeTime, func() { cancel(context.DeadlineExceeded) })
+	context.AfterFunc(ctx, func() { // gRPC cancels ctx at the end of the call
 		cancel(nil)
-		a.late.Stop()
-		a.ended()
-		s.watches.Add(-1)
-		who.ReleaseWatch()
+		w.late.Stop()
+		w.ended()
+		a.watches.Add(-1)
+		own.Release()
 	})
-	return context.WithValue(causeContext{ctx}, arrivalKey{}, a), nil
+	return context.WithValue(causeContext{ctx}, arrivalKey{}, w), nil
 }
 
-// arrival is a watch whose request is still to come.
+// arrival is a watch whose request has not arrived yet.
 type arrival struct {
 	late  *time.Timer // ends the watch
 	ended func()
 }
 
-// causeContext has the cause of its end as its error, which gRPC tells the client.
+// causeContext returns the cause of its end as its error, which gRPC tells the client.
 type causeContext struct{ context.Context }
 
 func (c causeContext) Err() error { return context.Cause(c.Context) }
 
-// arrivalKey is the context's key of the arrival.
+// arrivalKey is the context key of a watch's arrival.
 type arrivalKey struct{}
 
 // arriveStream ends the arrival of a watch when its request is there.
@@ -184,6 +212,7 @@ func arriveStream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, h
 	return handler(srv, stream)
 }
 
+// arrivingStream is a watch whose request has not been received yet.
 type arrivingStream struct {
 	grpc.ServerStream
 	arrival *arrival
@@ -197,38 +226,38 @@ func (s *arrivingStream) RecvMsg(to any) error {
 	return err
 }
 
-// overloaded refuses a call, and says when to try again.
-func (s *Server) overloaded(what string, n, limit int64) error {
-	s.metrics.RejectedUnknownModel(reasonWord(ckdv1.ErrorReason_ERROR_REASON_OVERLOADED), 1)
+// overloaded counts a refused call and returns its status, which says when to try again.
+func (a *admission) overloaded(what string, n, limit int64) error {
+	a.metrics.RejectedUnknownModel(reasonWord(ckdv1.ErrorReason_ERROR_REASON_OVERLOADED), 1)
 	return tooMany(what, n, limit)
 }
 
-// tooMany is the status of a call for which there is no room now.
+// tooMany returns the status of a call for which there is no room now.
 func tooMany(what string, n, limit int64) error {
 	f := overLimit(ckdv1.ErrorReason_ERROR_REASON_OVERLOADED, "", what, n, limit)
 	f.retry = retryCall
 	return statusOf(f, location{}).Err()
 }
 
-// openStream counts a stream in, or refuses it, as one too many of the daemon's or
-// of who opens it.
-func (s *Server) openStream(who *access.Identity) error {
-	n, limit, what := s.streams.Add(1), int64(s.limits.Streams), "streams"
+// openStream counts a stream, or refuses it as one too many of the daemon or of its identity.
+func (a *admission) openStream(who *auth.Identity) error {
+	n, limit, what := a.streams.Add(1), int64(a.limits.Streams), "streams"
 	if n <= limit {
-		if who.AcquireStream() {
+		if who.Streams().Acquire() {
 			return nil
 		}
-		limit, what = int64(who.Streams()), "streams of "+who.Name()
+		limit, what = who.Streams().Limit(), "streams of "+who.Name()
 		n = limit + 1
 	}
-	s.streams.Add(-1)
-	s.metrics.RejectedUnknownModel(reasonWord(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS), 1)
+	a.streams.Add(-1)
+	a.metrics.RejectedUnknownModel(reasonWord(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS), 1)
 	f := overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS, "stream", what, n, limit)
 	f.retry = retryStream
 	return statusOf(f, location{}).Err()
 }
 
-func (s *Server) closeStream(who *access.Identity) {
-	who.ReleaseStream()
-	s.streams.Add(-1)
+// closeStream counts the end of a stream.
+func (a *admission) closeStream(who *auth.Identity) {
+	who.Streams().Release()
+	a.streams.Add(-1)
 }

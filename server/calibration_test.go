@@ -11,11 +11,11 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// calibratedPolicies: one that was calibrated on three passes of MC dropout, one
-// that does not say on what, one that was not.
+// calibratedPolicies has a policy calibrated on three passes of MC dropout, one that does not say
+// on what, and one that was not calibrated.
 const calibratedPolicies = `
 models:
-  - name: told
+  - name: calibrated
     classes: [safe, critical]
     critical: [critical]
     gate: never
@@ -29,7 +29,7 @@ models:
       expected_critical_fnr: {value: 0.25}
       certificate:
         {kind: learn-then-test, target: 0.1, confidence: 0.9, cases: 50, misses: 1, p_value: 0.03, statement: All is well.}
-  - name: untold
+  - name: unstated
     classes: [safe, critical]
     critical: [critical]
     gate: never
@@ -45,46 +45,39 @@ models:
 
 func newCalibratedHarness(t *testing.T) *harness {
 	t.Helper()
-	h := newHarness(t, DefaultLimits())
-	if err := h.server.SetPolicies(parsePolicies(t, calibratedPolicies)); err != nil {
-		t.Fatal(err)
-	}
+	h := newHarness(t)
+	h.set(t, calibratedPolicies)
 	return h
 }
 
-// mismatches that were counted for a model, of passes and of the posterior.
-func (h *harness) mismatches(t *testing.T, model string) [2]float64 {
+// expectCounted checks how many mismatches were counted for a model, by passes and by posterior.
+func (h *harness) expectCounted(t *testing.T, model string, passes, posterior float64) {
 	t.Helper()
-	const name = "ckd_calibration_mismatches_total"
-	return [2]float64{
-		h.metric(t, name, "model", model, "what", "passes"), h.metric(t, name, "model", model, "what", "posterior"),
-	}
-}
-
-// mismatchLines are what was logged of them.
-func (h *harness) mismatchLines() []string {
-	var lines []string
-	for _, e := range h.logs.All() {
-		if strings.HasPrefix(e.Message, "inputs are not like those that the policy was calibrated on") {
-			fields := e.ContextMap()
-			lines = append(lines, fmt.Sprintf("%s %v %v: %v, not %v", e.Level, fields["model"], fields["what"], fields["got"], fields["expected"]))
-			if fields["request_id"] == nil {
-				lines = append(lines, "a line without a request id")
-			}
+	for what, want := range map[string]float64{"passes": passes, "posterior": posterior} {
+		if got := h.metric(t, "ckd_calibration_mismatches_total", "model", model, "what", what); got != want {
+			t.Errorf("%v inputs of other %s counted, want %v", got, what, want)
 		}
 	}
-	return lines
 }
 
-func wantLines(t *testing.T, got []string, want ...string) {
+// expectMismatches checks which lines were logged about mismatches.
+func (h *harness) expectMismatches(t *testing.T, want ...string) {
 	t.Helper()
+	var got []string
+	for _, e := range h.logs.FilterMessageSnippet("inputs are not like those that the policy was calibrated on").All() {
+		m := e.ContextMap()
+		got = append(got, fmt.Sprintf("%s %v %v: %v, not %v", e.Level, m["model"], m["what"], m["got"], m["expected"]))
+		if m["request_id"] == nil {
+			t.Errorf("the line %v has no request id", e)
+		}
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("logged %q, want %q", got, want)
 	}
 }
 
-// inputs of so many passes, one group each.
-func (s *stream) inputs(group uint64, passes ...int) {
+// inputs sends inputs with a number of passes, one group each.
+func (s *clientStream) inputs(group uint64, passes ...int) {
 	s.t.Helper()
 	for i, n := range passes {
 		s.sendBlock(&ckdv1.Block{
@@ -96,12 +89,12 @@ func (s *stream) inputs(group uint64, passes ...int) {
 	}
 }
 
-// TestStreamMismatch: inputs with another number of passes, or of a client that
-// states another posterior, are counted each, and logged once on a stream.
+// TestStreamMismatch checks that an input with another number of passes, or another posterior, is
+// counted, and that a stream logs each kind once.
 func TestStreamMismatch(t *testing.T) {
 	const (
-		passes    = "warn told passes: 2, not 3"
-		posterior = "warn told posterior: ensemble, not mc-dropout"
+		passes    = "warn calibrated passes: 2, not 3"
+		posterior = "warn calibrated posterior: ensemble, not mc-dropout"
 	)
 	for name, c := range map[string]struct {
 		model, posterior string
@@ -109,170 +102,131 @@ func TestStreamMismatch(t *testing.T) {
 		counted          [2]float64
 		logged           []string
 	}{
-		"nothing stated":                         {"told", "", []int{3, 3}, [2]float64{0, 0}, nil},
-		"as calibrated":                          {"told", "mc-dropout", []int{3, 3}, [2]float64{0, 0}, nil},
-		"other passes":                           {"told", "", []int{3, 2, 4, 3, 2}, [2]float64{3, 0}, []string{passes}},
-		"other posterior":                        {"told", "ensemble", []int{3, 3}, [2]float64{0, 2}, []string{posterior}},
-		"both":                                   {"told", "ensemble", []int{3, 2, 2}, [2]float64{2, 3}, []string{posterior, passes}},
-		"a calibration of which nothing is told": {"untold", "ensemble", []int{2, 3}, [2]float64{0, 0}, nil},
-		"no calibration":                         {"plain", "ensemble", []int{2, 3}, [2]float64{0, 0}, nil},
+		"nothing stated":                    {"calibrated", "", []int{3, 3}, [2]float64{0, 0}, nil},
+		"as calibrated":                     {"calibrated", "mc-dropout", []int{3, 3}, [2]float64{0, 0}, nil},
+		"other passes":                      {"calibrated", "", []int{3, 2, 4, 3, 2}, [2]float64{3, 0}, []string{passes}},
+		"other posterior":                   {"calibrated", "ensemble", []int{3, 3}, [2]float64{0, 2}, []string{posterior}},
+		"both":                              {"calibrated", "ensemble", []int{3, 2, 2}, [2]float64{2, 3}, []string{posterior, passes}},
+		"a calibration that states nothing": {"unstated", "ensemble", []int{2, 3}, [2]float64{0, 0}, nil},
+		"no calibration":                    {"plain", "ensemble", []int{2, 3}, [2]float64{0, 0}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newCalibratedHarness(t)
 			st := h.open(t, &ckdv1.StreamHeader{Model: c.model, Posterior: c.posterior})
 			st.inputs(0, c.passes...)
-			if got := h.mismatches(t, c.model); got != c.counted {
-				t.Errorf("counted %v, want %v", got, c.counted)
-			}
-			wantLines(t, h.mismatchLines(), c.logged...)
+			h.expectCounted(t, c.model, c.counted[0], c.counted[1])
+			h.expectMismatches(t, c.logged...)
 
 			other := h.open(t, &ckdv1.StreamHeader{Model: c.model, Posterior: c.posterior})
 			other.inputs(0, c.passes...)
-			wantLines(t, h.mismatchLines(), slices.Concat(c.logged, c.logged)...)
-			st.rest()
-			other.rest()
+			h.expectMismatches(t, slices.Concat(c.logged, c.logged)...)
 		})
 	}
 }
 
-// TestMismatchIsOfDecisions: inputs that fail, or are given up, are not counted.
+// TestMismatchIsOfDecisions checks that inputs that fail or are given up do not count.
 func TestMismatchIsOfDecisions(t *testing.T) {
 	h := newCalibratedHarness(t)
-	st := h.open(t, &ckdv1.StreamHeader{Model: "told", Posterior: "ensemble"})
+	st := h.open(t, &ckdv1.StreamHeader{Model: "calibrated", Posterior: "ensemble"})
 	st.sendBlock(&ckdv1.Block{Group: 1, InputIds: []string{"too few"}, Values: safeRow, Final: true})
 	st.sendBlock(&ckdv1.Block{Group: 2, InputIds: []string{"given up"}, Passes: 2, Values: slices.Repeat(safeRow, 2)})
-	expectReasons(t, st.receive(), map[string]ckdv1.ErrorReason{"too few": ckdv1.ErrorReason_ERROR_REASON_TOO_FEW_PASSES})
+	expectReasons(t, st.receive(), map[string]string{"too few": "TOO_FEW_PASSES"})
 	h.eventually(t, 1, "ckd_inputs_open")
 	st.cancel()
 	h.eventually(t, 0, "ckd_inputs_open")
 	bad := &ckdv1.DecomposeRequest{
-		Model: "told", Posterior: "ensemble", Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 2, Inputs: 1, Values: []float32{-1, 2, -1, 2},
+		Model: "calibrated", Posterior: "ensemble", Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 2, Inputs: 1, Values: []float32{-1, 2, -1, 2},
 	}
-	if r, err := h.client.Decompose(t.Context(), bad); err != nil || r.GetResults()[0].GetError() == nil {
-		t.Errorf("results %v, error %v: want the input refused", r, err)
-	}
-	if got := h.mismatches(t, "told"); got != [2]float64{} {
-		t.Errorf("counted %v, want none", got)
-	}
-	wantLines(t, h.mismatchLines())
+	expectError(t, h.decompose(t, bad).GetResults()[0].GetError(), "NEGATIVE")
+	h.expectCounted(t, "calibrated", 0, 0)
+	h.expectMismatches(t)
 }
 
-// TestCallMismatch: the inputs of calls are counted as those of streams, and
-// logged once a minute, whichever call they are of.
+// TestCallMismatch checks that the inputs of calls are counted like those of streams, and logged
+// once a minute.
 func TestCallMismatch(t *testing.T) {
 	h := newCalibratedHarness(t)
 	for range 3 {
-		_, err := h.client.Decompose(t.Context(), &ckdv1.DecomposeRequest{
-			Model: "told", Posterior: "ensemble", Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 2, Inputs: 5, Values: slices.Repeat(safeRow, 10),
+		h.decompose(t, &ckdv1.DecomposeRequest{
+			Model: "calibrated", Posterior: "ensemble", Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 2, Inputs: 5, Values: slices.Repeat(safeRow, 10),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 	}
-	if got := h.mismatches(t, "told"); got != [2]float64{15, 15} {
-		t.Errorf("counted %v, want 15 each", got)
-	}
-	wantLines(t, h.mismatchLines(), "warn told passes: 2, not 3", "warn told posterior: ensemble, not mc-dropout")
+	h.expectCounted(t, "calibrated", 15, 15)
+	h.expectMismatches(t, "warn calibrated passes: 2, not 3", "warn calibrated posterior: ensemble, not mc-dropout")
 }
 
-// TestRecalibrated: a calibration that alone has changed, so that the hash has
-// not, is in force for the next input, in the gauges and in what clients are told.
+// TestRecalibrated checks that a change of the calibration alone, which leaves the hash as it is,
+// applies to the next input.
 func TestRecalibrated(t *testing.T) {
 	h := newCalibratedHarness(t)
-	st := h.open(t, &ckdv1.StreamHeader{Model: "told", Posterior: "ensemble"})
+	st := h.open(t, &ckdv1.StreamHeader{Model: "calibrated", Posterior: "ensemble"})
 	st.inputs(1, 2)
-	if got := h.mismatches(t, "told"); got != [2]float64{1, 1} {
-		t.Errorf("counted %v, want one each", got)
-	}
-	set := func(was, is string) {
-		t.Helper()
-		if err := h.server.SetPolicies(parsePolicies(t, strings.Replace(calibratedPolicies, was, is, 1))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	model := func() *ckdv1.Model {
-		t.Helper()
-		reply, err := h.client.GetModel(t.Context(), &ckdv1.GetModelRequest{Model: "told"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return reply.GetModel()
-	}
-	hash := model().GetPolicy().GetHash()
-	if got := h.metric(t, "ckd_policy_expected_coverage", "model", "told"); got != 0.75 {
+	h.expectCounted(t, "calibrated", 1, 1)
+	hash := h.model(t, "calibrated").GetPolicy().GetHash()
+	if got := h.metric(t, "ckd_policy_expected_coverage", "model", "calibrated"); got != 0.75 {
 		t.Errorf("expected coverage %v, want 0.75", got)
 	}
 
-	set("recording: {passes: 3}\n      posterior: mc-dropout\n      objective: coverage 0.8\n      expected_coverage: {value: 0.75",
-		"recording: {passes: 2}\n      posterior: ensemble\n      expected_coverage: {value: 0.7")
+	h.set(t, strings.Replace(calibratedPolicies, "recording: {passes: 3}\n      posterior: mc-dropout\n      objective: coverage 0.8\n      expected_coverage: {value: 0.75",
+		"recording: {passes: 2}\n      posterior: ensemble\n      expected_coverage: {value: 0.7", 1))
 	st.inputs(2, 2, 2)
-	if got := h.mismatches(t, "told"); got != [2]float64{1, 1} {
-		t.Errorf("counted %v after the reload, want no more", got)
-	}
-	if got := h.metric(t, "ckd_policy_expected_coverage", "model", "told"); got != 0.7 {
+	h.expectCounted(t, "calibrated", 1, 1)
+	if got := h.metric(t, "ckd_policy_expected_coverage", "model", "calibrated"); got != 0.7 {
 		t.Errorf("expected coverage %v, want 0.7", got)
 	}
-	if m := model(); m.GetCalibration().GetPosterior() != "ensemble" || m.GetPolicy().GetHash() != hash {
+	if m := h.model(t, "calibrated"); m.GetCalibration().GetPosterior() != "ensemble" || m.GetPolicy().GetHash() != hash {
 		t.Errorf("model %v, want the new calibration and the hash as it was", m)
 	}
 	st.rest()
 }
 
-// TestRecalibratedIsLogged: a stream logs its mismatches anew once the policy of
-// its inputs has changed, and not again for those that were open before, nor for
-// a reload that changes nothing.
+// TestRecalibratedIsLogged checks that a stream logs its mismatches again once the policy of its
+// inputs has changed, and only then.
 func TestRecalibratedIsLogged(t *testing.T) {
-	const passes, posterior = "warn told passes: 2, not 3", "warn told posterior: ensemble, not mc-dropout"
+	const passes, posterior = "warn calibrated passes: 2, not 3", "warn calibrated posterior: ensemble, not mc-dropout"
 	h := newCalibratedHarness(t)
-	set := func(text string) {
-		t.Helper()
-		if err := h.server.SetPolicies(parsePolicies(t, text)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	st := h.open(t, &ckdv1.StreamHeader{Model: "told", Posterior: "ensemble"})
+	st := h.open(t, &ckdv1.StreamHeader{Model: "calibrated", Posterior: "ensemble"})
 	st.inputs(1, 2, 2)
-	set(calibratedPolicies)
+	h.set(t, calibratedPolicies)
 	st.inputs(3, 2)
 	want := []string{passes, posterior}
-	wantLines(t, h.mismatchLines(), want...)
+	h.expectMismatches(t, want...)
 
 	st.sendBlock(&ckdv1.Block{Group: 4, InputIds: []string{""}, Passes: 2, Values: slices.Repeat(safeRow, 2)})
-	h.eventually(t, 1, "ckd_inputs_open", "model", "told")
-	set(strings.Replace(calibratedPolicies, "{passes: 3}", "{passes: 4}", 1))
+	h.eventually(t, 1, "ckd_inputs_open", "model", "calibrated")
+	h.set(t, strings.Replace(calibratedPolicies, "{passes: 3}", "{passes: 4}", 1))
 	st.inputs(5, 4)
 	want = append(want, posterior)
-	wantLines(t, h.mismatchLines(), want...)
+	h.expectMismatches(t, want...)
 	st.sendBlock(&ckdv1.Block{Group: 4, Final: true}) // of the calibration before
 	if r := st.receive().GetResults(); len(r) != 1 || r[0].GetDecomposition() == nil {
 		t.Fatalf("the input that was open: %v", r)
 	}
-	wantLines(t, h.mismatchLines(), want...)
+	h.expectMismatches(t, want...)
 	st.inputs(6, 2, 2)
-	wantLines(t, h.mismatchLines(), append(want, "warn told passes: 2, not 4")...)
+	h.expectMismatches(t, append(want, "warn calibrated passes: 2, not 4")...)
 	st.rest()
 }
 
-// TestCalibrationIsTold: what clients are told of it.
-func TestCalibrationIsTold(t *testing.T) {
+// TestCalibrationOfModels checks that ListModels describes the calibration of each policy.
+func TestCalibrationOfModels(t *testing.T) {
 	h := newCalibratedHarness(t)
 	list, err := h.client.ListModels(t.Context(), &ckdv1.ListModelsRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	confidence, pValue := 0.9, 0.03
 	want := map[string]*ckdv1.Calibration{
 		"plain": nil,
-		"told": {
+		"calibrated": {
 			Posterior: "mc-dropout", Passes: 3, Objective: "coverage 0.8",
 			ExpectedCoverage:    &ckdv1.Share{Value: 0.75, Low: 0.7, High: 0.8},
 			ExpectedCriticalFnr: &ckdv1.Share{Value: 0.25, Low: 0, High: 1},
 			Certificate: &ckdv1.Certificate{
-				Kind: ckdv1.CertificateKind_CERTIFICATE_KIND_LEARN_THEN_TEST, Target: 0.1, Confidence: &confidence,
-				Cases: 50, Misses: 1, PValue: &pValue, Statement: "All is well.",
+				Kind: ckdv1.CertificateKind_CERTIFICATE_KIND_LEARN_THEN_TEST, Target: 0.1, Confidence: proto.Float64(0.9),
+				Cases: 50, Misses: 1, PValue: proto.Float64(0.03), Statement: "All is well.",
 			},
 		},
-		"untold": {Certificate: &ckdv1.Certificate{
+		"unstated": {Certificate: &ckdv1.Certificate{
 			Kind: ckdv1.CertificateKind_CERTIFICATE_KIND_CONFORMAL_RISK_CONTROL, Target: 0.1,
 		}},
 	}

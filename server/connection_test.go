@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,14 +28,13 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// reader is a client of HTTP/2 that answers pings and reads a reply only when it is
-// told to, by a window for it.
+// reader is an HTTP/2 client that answers pings, and reads a reply only when a test lets it.
 type reader struct {
 	t      *testing.T
 	conn   net.Conn
 	closed chan struct{} // the server has closed the connection
 
-	mu       sync.Mutex // of what follows
+	mu       sync.Mutex // guards the fields below
 	framer   *http2.Framer
 	headers  bytes.Buffer
 	encoder  *hpack.Encoder
@@ -74,11 +74,11 @@ func (h *harness) reader(t *testing.T) *reader {
 			switch frame := frame.(type) {
 			case *http2.SettingsFrame:
 				if !frame.IsAck() {
-					r.tell(func() error { return r.framer.WriteSettingsAck() })
+					r.tryWrite(func() error { return r.framer.WriteSettingsAck() })
 				}
 			case *http2.PingFrame:
 				if !frame.IsAck() {
-					r.tell(func() error { return r.framer.WritePing(true, frame.Data) })
+					r.tryWrite(func() error { return r.framer.WritePing(true, frame.Data) })
 				}
 			case *http2.MetaHeadersFrame:
 				r.mu.Lock()
@@ -101,8 +101,8 @@ func (h *harness) reader(t *testing.T) *reader {
 	return r
 }
 
-// tell writes, whether or not the server still reads.
-func (r *reader) tell(write func() error) {
+// tryWrite writes frames, whether or not the server still reads.
+func (r *reader) tryWrite(write func() error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_ = write() // the reader sees the end
@@ -117,8 +117,8 @@ func (r *reader) write(write func() error) {
 	}
 }
 
-// call sends a request of an identity, and returns its stream once the server has
-// answered or refused it, with the status that there is by then.
+// call sends a request of an identity. It returns the stream once the server has answered or
+// refused, with the status so far.
 func (r *reader) call(name, method string, request proto.Message, zipped bool) (uint32, codes.Code) {
 	r.t.Helper()
 	body, err := proto.Marshal(request)
@@ -141,6 +141,16 @@ func (r *reader) call(name, method string, request proto.Message, zipped bool) (
 	id := r.open(fields)
 	r.send(id, body, zipped, true)
 	return id, r.status(id, "an answer", func(string) bool { return true })
+}
+
+// mustCall calls Decompose as eve, for a large reply, and returns the stream of the answer.
+func (r *reader) mustCall() uint32 {
+	r.t.Helper()
+	id, code := r.call("eve", ckdv1.UncertaintyService_Decompose_FullMethodName, bigRequest, false)
+	if code != codes.OK {
+		r.t.Fatal(code)
+	}
+	return id
 }
 
 // open sends the headers of a call and returns its stream.
@@ -171,16 +181,15 @@ func (r *reader) send(id uint32, body []byte, zipped, last bool) {
 	r.write(func() error { return r.framer.WriteData(id, last, append(message, body...)) })
 }
 
-// headersOf a call by an identity.
+// headersOf returns the headers of a call by an identity.
 func headersOf(name, method string) [][2]string {
-	token, _ := tokenOf(name)
 	return [][2]string{
 		{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "ckd"},
-		{"content-type", "application/grpc"}, {"te", "trailers"}, {"authorization", "Bearer " + token},
+		{"content-type", "application/grpc"}, {"te", "trailers"}, {"authorization", "Bearer " + tokenOf(name)},
 	}
 }
 
-// status of a stream, as soon as it is as expected.
+// status waits until a stream has the expected status, and returns it.
 func (r *reader) status(id uint32, what string, is func(string) bool) codes.Code {
 	r.t.Helper()
 	var answer string
@@ -212,41 +221,48 @@ func (r *reader) take(id uint32) {
 	}
 }
 
-// holds waits until so many replies are unread, and as many calls have their place.
-func (h *harness) holds(t *testing.T, n int64) {
-	t.Helper()
-	s := h.server
-	if !within(func() bool { return s.calls.Load() == n && s.unread.Load() == n && (n > 0 || s.openBytes.Load() == 0) }) {
-		t.Fatalf("%d places are taken and %d replies unread, with %d bytes, want %d", s.calls.Load(), s.unread.Load(), s.openBytes.Load(), n)
+// bytesRead returns how much of a reply has come.
+func (r *reader) bytesRead(id uint32) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.read[id]
+}
+
+// expectClosed waits until the server closes the connection.
+func (r *reader) expectClosed() {
+	r.t.Helper()
+	select {
+	case <-r.closed:
+	case <-time.After(time.Minute):
+		r.t.Fatal("the connection is open")
 	}
 }
 
-// twoCallsEach is an access file whose identities may each make two calls at one time.
-func twoCallsEach(names ...string) string {
-	file := "identities:\n"
-	for _, name := range names {
-		_, tokens := tokenOf(name)
-		file += "- {name: " + name + ", " + tokens + ", models: ['*'], calls: 2, streams: 1}\n"
+// holds waits until n replies are unread and n calls have their slots.
+func (h *harness) holds(t *testing.T, n int64) {
+	t.Helper()
+	s := h.server
+	if !within(func() bool {
+		return s.admission.calls.Load() == n && s.admission.unread.Load() == n && (n > 0 || s.budget.held.Load() == 0)
+	}) {
+		t.Fatalf("%d slots are taken and %d replies unread, with %d bytes, want %d", s.admission.calls.Load(), s.admission.unread.Load(), s.budget.held.Load(), n)
 	}
-	return file
+}
+
+// twoCallsEach lets identities have two calls in flight each.
+var twoCallsEach = map[string]string{
+	"eve": "models: ['*'], calls: 2, streams: 1",
+	"bob": "models: ['*'], calls: 2, streams: 1",
 }
 
 var bigRequest = &ckdv1.DecomposeRequest{
 	Model: "ctg", Layout: ckdv1.Layout_LAYOUT_SNK, Detail: ckdv1.Detail_DETAIL_FULL, Passes: 5, Inputs: 200,
-	Values: bytesOf(5 * 200),
+	Values: slices.Repeat(calmRow, 5*200),
 }
 
-func bytesOf(rows int) (values []float32) {
-	for range rows {
-		values = append(values, 0.5, 0.25, 0.25)
-	}
-	return values
-}
-
-// TestUnreadRepliesKeepTheirPlace: the reply to a unary call keeps the call's place until
-// it is read, its stream is reset or its connection ends, however small it is, and
-// whatever way it is sent.
-func TestUnreadRepliesKeepTheirPlace(t *testing.T) {
+// TestUnreadRepliesKeepTheirSlot checks that the reply to a unary call keeps its slot until it is
+// read, its stream is reset or its connection ends, however small it is and however it is sent.
+func TestUnreadRepliesKeepTheirSlot(t *testing.T) {
 	big, get, list := ckdv1.UncertaintyService_Decompose_FullMethodName, ckdv1.UncertaintyService_GetModel_FullMethodName,
 		ckdv1.UncertaintyService_ListModels_FullMethodName
 	for name, c := range map[string]struct {
@@ -261,7 +277,7 @@ func TestUnreadRepliesKeepTheirPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHarness(t, DefaultLimits(), withIdentities(t, twoCallsEach("eve", "bob")))
+			h := newHarness(t, withIdentities(t, twoCallsEach))
 			full := func(r *reader) {
 				t.Helper()
 				if _, code := r.call("eve", c.method, c.request, c.zipped); code != codes.ResourceExhausted {
@@ -314,23 +330,15 @@ func TestUnreadRepliesKeepTheirPlace(t *testing.T) {
 	}
 }
 
-// TestStalledConnection: a connection none of whose replies is read is closed, and gives
-// back all that it held.
+// TestStalledConnection checks that a connection whose replies are not read is closed, and gives
+// back everything that it held.
 func TestStalledConnection(t *testing.T) {
-	limits := DefaultLimits()
-	limits.SendStall = 200 * time.Millisecond
-	h := newHarness(t, limits, withIdentities(t, twoCallsEach("eve", "bob")))
+	h := newHarness(t, func(o *Options) { o.Limits.SendStall = 200 * time.Millisecond }, withIdentities(t, twoCallsEach))
 	r := h.reader(t)
 	for range 2 {
-		if _, code := r.call("eve", ckdv1.UncertaintyService_Decompose_FullMethodName, bigRequest, false); code != codes.OK {
-			t.Fatal(code)
-		}
+		r.mustCall()
 	}
-	select {
-	case <-r.closed:
-	case <-time.After(time.Minute):
-		t.Fatal("the connection is open")
-	}
+	r.expectClosed()
 	h.holds(t, 0)
 	h.eventually(t, 1, "ckd_connections_stalled_total")
 	lines := h.logs.FilterMessageSnippet("a connection was closed").All()
@@ -342,54 +350,33 @@ func TestStalledConnection(t *testing.T) {
 	}
 }
 
-// TestQuietConnection: a connection is closed only when none of its unread replies has
-// moved for long. One that does not move, beside others that do, stays and is charged.
+// TestQuietConnection checks that a connection is closed only if none of its unread replies has
+// moved for long. A single reply that does not move keeps its slot.
 func TestQuietConnection(t *testing.T) {
-	limits := DefaultLimits()
-	limits.SendStall = 365 * 24 * time.Hour // the test looks itself
 	var of connectionsSeen
-	h := newHarness(t, limits, withIdentities(t, twoCallsEach("eve")), func(o *Options) { o.Tracing = &of })
+	h := newHarness(t, withIdentities(t, twoCallsEach), func(o *Options) {
+		o.Tracing, o.Limits.SendStall = &of, 365*24*time.Hour // the test looks itself
+	})
 	r := h.reader(t)
-	method := ckdv1.UncertaintyService_Decompose_FullMethodName
-	if _, code := r.call("eve", method, bigRequest, false); code != codes.OK {
-		t.Fatal(code)
-	}
+	r.mustCall()
 	h.holds(t, 1)
 	conn := of.last.Load()
-	isClosed := func() bool {
-		select {
-		case <-r.closed:
-			return true
-		default:
-			return false
-		}
-	}
 	look := func(n int) {
 		for range n {
 			conn.look()
 		}
 	}
 	for range 3 { // whole replies
-		id, code := r.call("eve", method, bigRequest, false)
-		if code != codes.OK {
-			t.Fatal(code)
-		}
+		id := r.mustCall()
 		look(quietLooks / 2)
 		r.take(id)
 		h.holds(t, 1)
 		look(quietLooks / 2)
 	}
-	id, code := r.call("eve", method, bigRequest, false)
-	if code != codes.OK {
-		t.Fatal(code)
-	}
+	id := r.mustCall()
 	for n := 1; n <= 20; n++ { // some bytes of one
 		r.write(func() error { return r.framer.WriteWindowUpdate(id, 8) })
-		if !within(func() bool {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			return r.read[id] == 8*n
-		}) {
+		if !within(func() bool { return r.bytesRead(id) == 8*n }) {
 			t.Fatalf("%d bytes are not read", 8*n)
 		}
 		look(quietLooks)
@@ -398,31 +385,27 @@ func TestQuietConnection(t *testing.T) {
 	stream := r.open(headersOf("eve", ckdv1.UncertaintyService_DecomposeStream_FullMethodName))
 	r.write(func() error { return r.framer.WriteWindowUpdate(stream, 1<<20) })
 	r.write(func() error { return r.framer.WriteWindowUpdate(0, 1<<20) })
-	header, err := proto.Marshal(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{Header: &ckdv1.StreamHeader{Model: "ctg"}}})
+	first, err := proto.Marshal(header(&ckdv1.StreamHeader{Model: "ctg"}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.send(stream, header, false, false)
-	if !within(func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return r.read[stream] > 0
-	}) {
+	r.send(stream, first, false, false)
+	if !within(func() bool { return r.bytesRead(stream) > 0 }) {
 		t.Fatal("the stream has no first reply")
 	}
 	look(quietLooks) // the first of them sees that the stream moved
 	h.holds(t, 2)
-	if isClosed() {
+	select {
+	case <-r.closed:
 		t.Fatal("closed, though replies moved")
+	default:
 	}
 	look(1)
-	if !within(isClosed) {
-		t.Error("not closed, though nothing moved")
-	}
+	r.expectClosed()
 	h.holds(t, 0)
 }
 
-// connectionsSeen knows the connection of the last call.
+// connectionsSeen keeps the connection of the last call.
 type connectionsSeen struct{ last atomic.Pointer[connection] }
 
 func (c *connectionsSeen) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
@@ -435,10 +418,10 @@ func (*connectionsSeen) TagConn(ctx context.Context, _ *stats.ConnTagInfo) conte
 }
 func (*connectionsSeen) HandleConn(context.Context, stats.ConnStats) {}
 
-// TestPlacesComeBack: calls that are given up at any time, and connections that end with
-// calls under way, leave no place taken.
-func TestPlacesComeBack(t *testing.T) {
-	h := newHarness(t, DefaultLimits())
+// TestSlotsComeBack checks that calls given up at any time, and connections that end during calls,
+// leave no slot taken.
+func TestSlotsComeBack(t *testing.T) {
+	h := newHarness(t)
 	var group errgroup.Group
 	for worker := range 8 {
 		random := rand.New(rand.NewPCG(uint64(worker), 1))
@@ -449,10 +432,8 @@ func TestPlacesComeBack(t *testing.T) {
 				if random.IntN(2) == 0 {
 					ctx, cancel = context.WithTimeout(t.Context(), time.Duration(random.IntN(1000))*time.Microsecond)
 				}
-				stop := context.AfterFunc(ctx, func() {})
 				time.AfterFunc(time.Duration(random.IntN(1500))*time.Microsecond, cancel)
 				_, err := ckdv1.NewUncertaintyServiceClient(conn).Decompose(ctx, bigRequest, grpc.MaxCallRecvMsgSize(64<<20))
-				stop()
 				cancel()
 				switch status.Code(err) {
 				case codes.OK, codes.Canceled, codes.DeadlineExceeded, codes.ResourceExhausted:

@@ -5,12 +5,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ckd-project/ckd/internal/wire"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
-// modelMessage is a policy as clients are told of it.
+// modelMessage returns what clients may know of a policy.
 func modelMessage(m *model) *ckdv1.Model {
 	p := m.Policy()
 	return &ckdv1.Model{
@@ -30,30 +30,30 @@ func modelMessage(m *model) *ckdv1.Model {
 		Fallback:             ruleMessage(p.Fallback),
 		Observes:             p.Observes(),
 		Calibration:          calibrationMessage(p.Calibration),
-		Settle:               settleMessage(m),
+		Settle:               earlyStopMessage(m),
 	}
 }
 
-// settleMessage is the rule in force; nil for none.
-func settleMessage(m *model) *ckdv1.Settle {
-	if m.settling == nil {
+// earlyStopMessage returns the early-stopping rule in force, or nil.
+func earlyStopMessage(m *model) *ckdv1.Settle {
+	if m.lean.Stopper() == nil {
 		return nil
 	}
-	is := m.Policy().Settle
-	told := &ckdv1.Settle{
-		Passes:       uint32(is.Rule.Passes),
-		Fewest:       uint32(is.Rule.Fewest),
-		Ordered:      is.Order == policy.MembersOrder,
-		Disagreement: is.Certificate.Disagreement,
-		Confidence:   is.Certificate.Confidence,
-		Released:     is.Certificate.Released.AtMost,
-		MeanPasses:   is.MeanPasses,
-		Stopped:      m.settling.stopped.Load(),
+	stopping := m.Policy().EarlyStopping
+	message := &ckdv1.Settle{
+		Passes:       uint32(stopping.Rule.Passes),
+		Fewest:       uint32(stopping.Rule.Fewest),
+		Ordered:      stopping.Order == policy.MembersOrder,
+		Disagreement: stopping.Certificate.Disagreement,
+		Confidence:   stopping.Certificate.Confidence,
+		Released:     stopping.Certificate.Released.AtMost,
+		MeanPasses:   stopping.MeanPasses,
+		Stopped:      m.lean.Stopper().Stopped(),
 	}
-	if critical := is.Certificate.CriticalReleased; critical != nil {
-		told.CriticalReleased = &critical.AtMost
+	if critical := stopping.Certificate.CriticalReleased; critical != nil {
+		message.CriticalReleased = &critical.AtMost
 	}
-	return told
+	return message
 }
 
 func calibrationMessage(c *policy.Calibration) *ckdv1.Calibration {
@@ -99,8 +99,8 @@ func ruleMessage(r policy.Rule) *ckdv1.ScoreRule {
 	return m
 }
 
-// enum finds the enum value whose name is a prefix and a word of ours in
-// capitals: GATE_ANY_CRITICAL of any-critical.
+// enum returns the enum value that is named by a prefix and a word of a policy in capitals:
+// GATE_ANY_CRITICAL for any-critical.
 func enum[E ~int32, W ~string](values map[string]int32, prefix string, word W) E {
 	return E(values[prefix+strings.ToUpper(strings.ReplaceAll(string(word), "-", "_"))])
 }
@@ -117,7 +117,7 @@ func uint32s(in []int) []uint32 {
 	return out
 }
 
-// terms are what a header or request states.
+// terms holds what a header or request states about the model.
 type terms struct {
 	classes   []string
 	kind      ckdv1.Kind
@@ -125,7 +125,7 @@ type terms struct {
 	posterior string
 }
 
-// checkTerms holds what a header or request states against the model's policy.
+// checkTerms checks what a header or request states against the policy of the model.
 func checkTerms(m *model, stated terms) error {
 	p := m.Policy()
 	classes, kind, detail := stated.classes, stated.kind, stated.detail
@@ -143,7 +143,7 @@ func checkTerms(m *model, stated terms) error {
 		return f
 	}
 	if _, known := ckdv1.Kind_name[int32(kind)]; !known {
-		return unknownEnum("kind", int32(kind))
+		return mismatch(ckdv1.ErrorReason_ERROR_REASON_WRONG_ENUM, "kind", kind.String(), "a value of the enum")
 	}
 	if want := kindMessage(p.Kind); kind != ckdv1.Kind_KIND_UNSPECIFIED && kind != want {
 		return &fault{
@@ -152,7 +152,7 @@ func checkTerms(m *model, stated terms) error {
 		}
 	}
 	if _, known := ckdv1.Detail_name[int32(detail)]; !known {
-		return unknownEnum("detail", int32(detail))
+		return mismatch(ckdv1.ErrorReason_ERROR_REASON_WRONG_ENUM, "detail", detail.String(), "a value of the enum")
 	}
 	if posterior := stated.posterior; posterior != "" && !policy.IsName(posterior) {
 		return &fault{
@@ -163,32 +163,18 @@ func checkTerms(m *model, stated terms) error {
 	return nil
 }
 
-func unknownEnum(field string, value int32) error {
-	return &fault{
-		reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_ENUM, field: field, value: fmt.Sprint(value),
-		message: fmt.Sprintf("%s: %d is no value that this version knows", field, value), expected: "a value of the enum",
-	}
-}
-
 // checkValues refuses values that cannot be read.
 func checkValues(v *wire.Values) error {
 	if v.Floats() > 0 && v.Bytes() > 0 {
-		return &fault{
-			reason: ckdv1.ErrorReason_ERROR_REASON_TWO_ENCODINGS, field: "values_le",
-			message: "values came in both encodings", value: "values and values_le", expected: "one of them",
-		}
+		return mismatch(ckdv1.ErrorReason_ERROR_REASON_TWO_ENCODINGS, "values_le", "values and values_le", "one of them")
 	}
 	if v.Bytes()%4 != 0 {
-		return &fault{
-			reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_LENGTH, field: "values_le",
-			message: fmt.Sprintf("values_le has %d bytes, expected a multiple of 4", v.Bytes()),
-			value:   fmt.Sprint(v.Bytes()), expected: "a multiple of 4 bytes",
-		}
+		return mismatch(ckdv1.ErrorReason_ERROR_REASON_WRONG_LENGTH, "values_le", fmt.Sprint(v.Bytes()), "a multiple of 4 bytes")
 	}
 	return nil
 }
 
-// resultBytes is about how large one result is on the wire.
+// resultBytes returns about the size of one result on the wire.
 func resultBytes(m *model, detail ckdv1.Detail) int64 {
 	bytes, classes := int64(128), int64(len(m.Policy().Classes))
 	if detail >= ckdv1.Detail_DETAIL_VECTORS {
@@ -200,21 +186,21 @@ func resultBytes(m *model, detail ckdv1.Detail) int64 {
 	return bytes
 }
 
-// replyCostFactor is how much more than on the wire a reply takes in memory.
+// replyCostFactor is the memory that a reply takes, as a multiple of its size on the wire.
 const replyCostFactor = 4
 
-// resultCost is what a result takes of the budget until it is sent.
+// resultCost returns the part of the memory budget that a result takes until it is sent.
 func resultCost(m *model, detail ckdv1.Detail) int64 { return replyCostFactor * resultBytes(m, detail) }
 
-// checkReply refuses so many results at once as would make a reply too large.
-func (s *Server) checkReply(m *model, detail ckdv1.Detail, inputs int) error {
-	return s.checkReplyBytes(resultBytes(m, detail), inputs, "input_ids", detail.String())
+// checkReply refuses more results at once than a reply may hold.
+func (l *Limits) checkReply(m *model, detail ckdv1.Detail, inputs int) error {
+	return l.checkReplyBytes(resultBytes(m, detail), inputs, "input_ids", detail.String())
 }
 
-// checkReplyBytes is checkReply for results of so many bytes each, which are what
-// was asked for in a field.
-func (s *Server) checkReplyBytes(each int64, inputs int, field, asked string) error {
-	limit := int64(s.limits.ReplyBytes)
+// checkReplyBytes is checkReply for results of a given size. The field and asked say what the
+// client asked for.
+func (l *Limits) checkReplyBytes(each int64, inputs int, field, asked string) error {
+	limit := int64(l.ReplyBytes)
 	if int64(inputs)*each <= limit {
 		return nil
 	}
@@ -225,3 +211,63 @@ func (s *Server) checkReplyBytes(each int64, inputs int, field, asked string) er
 		expected: fmt.Sprintf("at most %d inputs at once, or less detail", most),
 	}
 }
+
+// Every result has these, so they are switches and not maps.
+
+func actionMessage(a policy.Action) ckdv1.Action {
+	switch a {
+	case policy.Retain:
+		return ckdv1.Action_ACTION_RETAIN
+	case policy.Defer:
+		return ckdv1.Action_ACTION_DEFER
+	case policy.Observe:
+		return ckdv1.Action_ACTION_OBSERVE
+	}
+	return ckdv1.Action_ACTION_UNSPECIFIED
+}
+
+func gateMessage(g policy.GateOutcome) ckdv1.GateOutcome {
+	switch g {
+	case policy.ByPrimary:
+		return ckdv1.GateOutcome_GATE_OUTCOME_PRIMARY
+	case policy.ByFallback:
+		return ckdv1.GateOutcome_GATE_OUTCOME_FALLBACK
+	}
+	return ckdv1.GateOutcome_GATE_OUTCOME_UNSPECIFIED
+}
+
+func reasonMessage(r policy.Reason) ckdv1.DecisionReason {
+	switch r {
+	case policy.AboveThreshold:
+		return ckdv1.DecisionReason_DECISION_REASON_ABOVE_THRESHOLD
+	case policy.UnderThreshold:
+		return ckdv1.DecisionReason_DECISION_REASON_UNDER_THRESHOLD
+	case policy.PredictedCritical:
+		return ckdv1.DecisionReason_DECISION_REASON_PREDICTED_CRITICAL
+	case policy.IsDegenerate:
+		return ckdv1.DecisionReason_DECISION_REASON_DEGENERATE
+	case policy.IsSaturated:
+		return ckdv1.DecisionReason_DECISION_REASON_SATURATED
+	case policy.Observing:
+		return ckdv1.DecisionReason_DECISION_REASON_OBSERVING
+	}
+	return ckdv1.DecisionReason_DECISION_REASON_UNSPECIFIED
+}
+
+func scoreMessage(s policy.Score) ckdv1.Score {
+	switch s {
+	case policy.CCritMax:
+		return ckdv1.Score_SCORE_C_CRIT_MAX
+	case policy.CBEC:
+		return ckdv1.Score_SCORE_CBEC
+	}
+	return scoreMessages[s]
+}
+
+var scoreMessages = func() map[policy.Score]ckdv1.Score {
+	m := map[policy.Score]ckdv1.Score{}
+	for _, s := range policy.Scores() {
+		m[s] = enum[ckdv1.Score](ckdv1.Score_value, "SCORE_", s)
+	}
+	return m
+}()

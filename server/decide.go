@@ -12,46 +12,42 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// Call is the complete passes of some inputs, as another protocol than ckd.v1
-// brings them.
+// Call holds the complete passes of some inputs that came by another protocol than ckd.v1.
 type Call struct {
 	Model     string
-	Version   string     // that the policy must have; empty: whichever it has
-	Classes   int        // of a row, as the client states it
-	Kind      ckdv1.Kind // that the policy must accept; unspecified: whichever it does
-	Posterior string     // how the passes were sampled; empty: not told
+	Version   string     // version that the policy must have; empty accepts any
+	Classes   int        // values in a row, as stated by the client
+	Kind      ckdv1.Kind // kind that the policy must accept; unspecified accepts any
+	Posterior string     // how the passes were sampled; empty: unknown
 
-	// Complete completes the call by the policy that decides; nil: there is nothing to
-	// complete. It is not called where no policy has the model's name.
-	Complete func(*policy.Policy) *Fault
+	// Complete, unless nil, fills the fields of the call that depend on the policy. It is called
+	// once the model is found.
+	Complete func(*policy.Policy) *Violation
 
-	// ReplyBytes is about what one input is answered with.
+	// ReplyBytes is about the size of the answer to one input.
 	ReplyBytes int
-	// AllOrNone: one input that is refused refuses the call, and none is decided.
+	// AllOrNone refuses the call, and decides on no input, if one input is refused.
 	AllOrNone bool
-	// Handed is the bytes of the request that the reply repeats.
+	// Handed counts the bytes of the request that the reply repeats.
 	Handed int
 
-	// Tensor has no values yet: Read adds them, once there is room, and Bytes is what
-	// they take then.
+	// Tensor has no values yet. Read adds them, which take Bytes, once there is room.
 	Tensor decomp.Tensor
 	Bytes  int
 	Read   func(*decomp.Tensor)
 }
 
-// RegisterService implements grpc.ServiceRegistrar: it adds the service of another
-// protocol, whose calls are then counted as those of ckd.v1 are. It must not be
-// called once the server serves.
+// RegisterService implements grpc.ServiceRegistrar. It adds the service of another protocol, whose
+// calls count as those of ckd.v1 do. It must not be called once the server serves.
 func (s *Server) RegisterService(d *grpc.ServiceDesc, implementation any) {
 	s.grpc.RegisterService(bare(d), implementation)
 }
 
-// Decide checks a call, decides on its inputs and counts them, as Decompose does,
-// and names the policy that decided. each is called for every input, in order,
-// with its outcome, which is good only until each returns, or with what is wrong
-// with it. An outcome has no pair terms, and no scores but those that decide.
-// Errors are statuses with details, as those of ckd.v1 are; after one, what each
-// was told is void.
+// Decide checks a call, decides on its inputs and counts them, as the RPC Decompose does. It
+// returns the policy that decided. It calls each for every input, in order, with the error of the
+// input or with its outcome, which is valid until each returns. The outcome has no pair terms, and
+// no scores but those that decide. Errors are statuses with details, as those of ckd.v1 are. After
+// an error of Decide itself, what each received is void.
 func (s *Server) Decide(ctx context.Context, c *Call, each func(i int, o *engine.Outcome, err error)) (*ckdv1.PolicyRef, error) {
 	var ref *ckdv1.PolicyRef
 	err := s.serve(ctx, c.Model, &c.Tensor.Inputs, func(m *model) error {
@@ -67,15 +63,15 @@ func (s *Server) Decide(ctx context.Context, c *Call, each func(i int, o *engine
 }
 
 func (s *Server) decide(ctx context.Context, m *model, c *Call, each func(i int, o *engine.Outcome, err error)) error {
-	if err := s.checkForeign(m, c); err != nil {
+	if err := s.limits.checkForeign(m, c); err != nil {
 		return err
 	}
-	held, err := s.hold(m, size{c.Tensor.Inputs, c.Tensor.Passes, int64(c.Bytes + c.Handed), int64(c.ReplyBytes)})
+	held, err := s.budget.hold(m, size{c.Tensor.Inputs, c.Tensor.Passes, int64(c.Bytes + c.Handed), int64(c.ReplyBytes)})
 	if err != nil {
 		return err
 	}
-	defer s.openBytes.Add(-held)
-	w := m.lean.take()
+	defer s.budget.release(held)
+	w := m.lean.get()
 	defer w.release()
 	tensor := c.Tensor
 	c.Read(&tensor)
@@ -88,7 +84,7 @@ func (s *Server) decide(ctx context.Context, m *model, c *Call, each func(i int,
 	if c.AllOrNone {
 		var first error
 		var refused refusedOfCall
-		defer func() { s.tellRefused(ctx, m, refused) }()
+		defer func() { s.refusals.inputs(ctx, m, refused) }()
 		w.batch.Check(func(i int, err error) {
 			m.metrics.Rejected(reasonWord(reasonOf(err)), 1)
 			refused.add(i, err)
@@ -110,7 +106,7 @@ func (s *Server) decide(ctx context.Context, m *model, c *Call, each func(i int,
 }
 
 // checkForeign checks everything about a call but its values.
-func (s *Server) checkForeign(m *model, c *Call) error {
+func (l *Limits) checkForeign(m *model, c *Call) error {
 	if err := checkVersion(m, c.Version); err != nil {
 		return err
 	}
@@ -124,13 +120,13 @@ func (s *Server) checkForeign(m *model, c *Call) error {
 			message: fmt.Sprintf("classes: a row has %d, the policy of model %q has %d", got, m.Policy().Name, want), numbers: true,
 		}
 	}
-	if err := s.checkCounts(int64(c.Tensor.Inputs), int64(c.Tensor.Passes)); err != nil {
+	if err := l.checkCounts(int64(c.Tensor.Inputs), int64(c.Tensor.Passes)); err != nil {
 		return err
 	}
-	if err := s.checkReplyBytes(int64(c.ReplyBytes), c.Tensor.Inputs, "outputs", "these outputs"); err != nil {
+	if err := l.checkReplyBytes(int64(c.ReplyBytes), c.Tensor.Inputs, "outputs", "these outputs"); err != nil {
 		return err
 	}
-	if total, limit := int64(c.Tensor.Inputs)*int64(c.ReplyBytes)+int64(c.Handed), int64(s.limits.ReplyBytes); total > limit {
+	if total, limit := int64(c.Tensor.Inputs)*int64(c.ReplyBytes)+int64(c.Handed), int64(l.ReplyBytes); total > limit {
 		return &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE, field: "inputs", value: fmt.Sprintf("%d bytes", c.Handed),
 			message:  fmt.Sprintf("with %d bytes of other tensors the reply would have %d bytes, over the limit of %d", c.Handed, total, limit),
@@ -140,9 +136,9 @@ func (s *Server) checkForeign(m *model, c *Call) error {
 	return nil
 }
 
-// Policy returns the policy of a model, if it has a version; empty for any.
+// Policy returns the policy of a model. It must have the version, unless that is empty.
 func (s *Server) Policy(ctx context.Context, name, version string) (*policy.Policy, error) {
-	m, err := s.model(ctx, name)
+	m, err := s.catalog.find(ctx, name)
 	if err == nil {
 		err = checkVersion(m, version)
 	}
@@ -152,10 +148,10 @@ func (s *Server) Policy(ctx context.Context, name, version string) (*policy.Poli
 	return m.Policy(), nil
 }
 
-// Tensor returns the name of the tensor that has the passes, in requests for a model
-// by the Open Inference Protocol; the usual name where there is no such model.
+// Tensor returns the name of the tensor with the passes in requests by the Open Inference Protocol
+// for a model; for an unknown model, the usual name.
 func (s *Server) Tensor(model string) string {
-	if m := (*s.catalog.Load())[model]; m != nil {
+	if m := s.catalog.models()[model]; m != nil {
 		return m.Policy().Tensor
 	}
 	return policy.DefaultTensor
@@ -172,16 +168,11 @@ func checkVersion(m *model, version string) error {
 	}
 }
 
-// Fault is what a client did wrong by the rules of another protocol.
-type Fault struct {
+// Violation describes what a client did wrong by the rules of another protocol.
+type Violation struct {
 	Reason        ckdv1.ErrorReason
-	Field         string // of its message
+	Field         string // field of the message at fault
 	Got, Expected string
 }
 
-func (f *Fault) error() error {
-	return &fault{
-		reason: f.Reason, field: f.Field, value: f.Got, expected: f.Expected,
-		message: fmt.Sprintf("%s: got %s, expected %s", f.Field, clip(f.Got), f.Expected),
-	}
-}
+func (f *Violation) error() error { return mismatch(f.Reason, f.Field, f.Got, f.Expected) }

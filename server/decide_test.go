@@ -7,35 +7,25 @@ import (
 	"slices"
 	"testing"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
-	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// foreign is the first inputs of the recording as another protocol's call.
+// foreign returns the first inputs of the recording as a call by another protocol.
 func foreign(t testing.TB, inputs int) *Call {
 	t.Helper()
 	p := ctg(t)
-	var values []float32
-	for s := range p.S {
-		values = append(values, rowsOfPass(p, s, 0, inputs)...)
-	}
+	values := tensor(p, inputs).GetValues()
 	return &Call{
 		Model: "ctg", Classes: 3, ReplyBytes: 100, Bytes: 4 * len(values),
 		Tensor: decomp.Tensor{Passes: p.S, Inputs: inputs}, Read: func(to *decomp.Tensor) { to.Float32 = values },
 	}
 }
 
-// TestDecide: a call by another protocol is decided and counted as one of ours.
+// TestDecide checks that a call by another protocol is decided and counted like one of ckd.v1.
 func TestDecide(t *testing.T) {
-	h := newHarness(t, DefaultLimits())
-	response, err := h.client.Decompose(t.Context(), tensor(ctg(t), 50))
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := newHarness(t)
+	response := h.decompose(t, tensor(ctg(t), 50))
 	for _, allOrNone := range []bool{false, true} {
 		call := foreign(t, 50)
 		call.AllOrNone = allOrNone
@@ -55,10 +45,10 @@ func TestDecide(t *testing.T) {
 	h.eventually(t, 150*30, "ckd_passes_total", "model", "ctg")
 }
 
-// TestDecideAllOrNone: a bad row refuses the call and is all that is counted, or
+// TestDecideAllOrNone checks that a bad row refuses the call, and only that input is counted, or
 // fails its input alone.
 func TestDecideAllOrNone(t *testing.T) {
-	h := newHarness(t, DefaultLimits())
+	h := newHarness(t)
 	call := foreign(t, 3)
 	read := call.Read
 	call.Read = func(to *decomp.Tensor) {
@@ -67,9 +57,9 @@ func TestDecideAllOrNone(t *testing.T) {
 		to.Float32[5] = float32(math.Inf(1)) // pass 0, input 1
 	}
 	call.AllOrNone = true
-	_, err := h.server.Decide(t.Context(), call, func(i int, _ *engine.Outcome, _ error) { t.Errorf("told of input %d", i) })
-	if reason, meta := reasonIn(t, status.Convert(err).Proto()); reason != ckdv1.ErrorReason_ERROR_REASON_NOT_FINITE || meta["row"] != "1" {
-		t.Errorf("%v, %v", err, meta)
+	_, err := h.server.Decide(t.Context(), call, func(i int, _ *engine.Outcome, _ error) { t.Errorf("input %d is answered", i) })
+	if got := expectFault(t, err, "NOT_FINITE").Metadata["row"]; got != "1" {
+		t.Errorf("row %s is at fault, want 1", got)
 	}
 	h.eventually(t, 1, "ckd_inputs_rejected_total")
 	h.eventually(t, 0, "ckd_decisions_total")
@@ -87,10 +77,9 @@ func TestDecideAllOrNone(t *testing.T) {
 	h.eventually(t, 2, "ckd_decisions_total")
 }
 
-// TestDecideCancelled: what is left of a call that was given up is abandoned, not
-// refused.
+// TestDecideCancelled checks that the rest of a cancelled call counts as abandoned, not as refused.
 func TestDecideCancelled(t *testing.T) {
-	h := newHarness(t, DefaultLimits())
+	h := newHarness(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := h.server.Decide(ctx, foreign(t, 10), func(i int, _ *engine.Outcome, _ error) {
 		if i == 3 {
@@ -105,15 +94,13 @@ func TestDecideCancelled(t *testing.T) {
 	h.eventually(t, 0, "ckd_inputs_rejected_total")
 }
 
-// TestDecideHolds: the values are read only when there is room for them, and all
-// that was held is given back.
+// TestDecideHolds checks that values are read only once there is room for them, and that the call
+// gives back all that it held.
 func TestDecideHolds(t *testing.T) {
-	limits := DefaultLimits()
-	limits.OpenInputBytes = 100_000
-	h := newHarness(t, limits)
+	h := newHarness(t, func(o *Options) { o.Limits.OpenInputBytes = 100_000 })
 	call := foreign(t, 10)
 	read, held := call.Read, int64(0)
-	call.Read = func(to *decomp.Tensor) { held = h.server.openBytes.Load(); read(to) }
+	call.Read = func(to *decomp.Tensor) { held = h.server.budget.held.Load(); read(to) }
 	if _, err := h.server.Decide(t.Context(), call, func(int, *engine.Outcome, error) {}); err != nil {
 		t.Error(err)
 	}
@@ -123,8 +110,6 @@ func TestDecideHolds(t *testing.T) {
 	call.Bytes = 1 << 20
 	call.Read = func(*decomp.Tensor) { t.Error("read although there was no room") }
 	_, err := h.server.Decide(t.Context(), call, func(int, *engine.Outcome, error) {})
-	if reason, _ := reasonIn(t, status.Convert(err).Proto()); status.Code(err) != codes.ResourceExhausted || reason != ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET {
-		t.Errorf("%v", err)
-	}
+	expectFault(t, err, "OUT_OF_MEMORY_BUDGET")
 	h.eventually(t, 10, "ckd_inputs_rejected_total", "reason", "out_of_memory_budget")
 }

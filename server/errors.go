@@ -18,34 +18,33 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// errorDomain is the domain of every google.rpc.ErrorInfo from here.
+// errorDomain is the domain of every google.rpc.ErrorInfo of the API.
 const errorDomain = "ckd.v1"
 
-// fault is what a client did wrong, in the words of the wire.
+// fault describes what a client did wrong, in terms of the API.
 type fault struct {
-	reason ckdv1.ErrorReason
-	// field of the message, in the notation of google.rpc.BadRequest.
-	field           string
+	reason          ckdv1.ErrorReason
+	field           string // field of the message, in the notation of google.rpc.BadRequest
 	message         string
 	value, expected string
-	row             *decomp.RowError // where the fault is one of a row
-	numbers         bool             // the message has no words of the client's, so that the log may have it
-	classes         bool             // it is about the classes of each row: feedRows names the passes
-	retry           time.Duration    // after which the same may well be taken; 0: it will not be
+	row             *decomp.RowError // set if a row is at fault
+	numbers         bool             // the message has no word of the client, so the log may repeat it
+	classes         bool             // each row has the wrong classes; feedRows adds the passes
+	retry           time.Duration    // when to try again; 0 means that trying again will not help
 }
 
 func (f *fault) Error() string { return f.message }
 
-// What there is no room for now may be tried again after so long: about what it
-// takes until calls end, results are read, and streams end.
+// Delays after which a client may try again what there is no room for now. They are about as long
+// as calls, results and streams take to make room.
 const (
 	retryCall   = 100 * time.Millisecond
 	retryBudget = 250 * time.Millisecond
 	retryStream = time.Second
 )
 
-// overBudget is the fault of what takes so many bytes, where with all others
-// there would be more than the limit.
+// overBudget returns the fault of a request for bytes that, with everything else, would exceed the
+// limit.
 func overBudget(field, what string, bytes, total, limit int64) error {
 	f := overLimit(ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, field, what, total, limit)
 	if bytes <= limit {
@@ -54,7 +53,7 @@ func overBudget(field, what string, bytes, total, limit int64) error {
 	return f
 }
 
-// overLimit is the fault of a number that exceeds a limit.
+// overLimit returns the fault of a number that exceeds a limit.
 func overLimit(reason ckdv1.ErrorReason, field, what string, got, limit int64) *fault {
 	return &fault{
 		reason: reason, field: field, value: fmt.Sprint(got), expected: fmt.Sprintf("at most %d", limit),
@@ -62,8 +61,16 @@ func overLimit(reason ckdv1.ErrorReason, field, what string, got, limit int64) *
 	}
 }
 
-// wrongLength is the fault of values that are not so many passes, rows and classes of a
-// model. Whoever has other classes in mind is told how many were found.
+// mismatch returns the fault of a field that does not have what was expected.
+func mismatch(reason ckdv1.ErrorReason, field, got, expected string) *fault {
+	return &fault{
+		reason: reason, field: field, value: got, expected: expected,
+		message: fmt.Sprintf("%s: got %s, expected %s", field, clip(got), expected),
+	}
+}
+
+// wrongLength returns the fault of values that are not the given passes and rows of a model's
+// classes. If they fit another number of classes, it says which.
 func wrongLength(m *model, got, passes, rows int) *fault {
 	name, width := m.Policy().Name, len(m.Policy().Classes)
 	f := &fault{
@@ -80,8 +87,8 @@ func wrongLength(m *model, got, passes, rows int) *fault {
 	return f
 }
 
-// ofPasses is the fault of a block's values as that of an input which has had some passes,
-// of which the block has more.
+// ofPasses turns the fault of a block into that of an input, naming the passes that the block
+// brought: the input had some before.
 func (f *fault) ofPasses(had, passes int) *fault {
 	named := *f
 	if named.message = fmt.Sprintf("pass %d: %s", had, f.message); passes > 1 {
@@ -90,23 +97,23 @@ func (f *fault) ofPasses(had, passes int) *fault {
 	return &named
 }
 
-// location says which input a fault is about; its zero value, none.
+// location says which input a fault is about. Its zero value names none.
 type location struct {
 	input       string // the client's id
 	group       uint64
 	row         int
 	hasGroup    bool
-	hasPosition bool     // row is meant
-	classes     []string // of the model, to name the class of a value
+	hasPosition bool     // row is set
+	classes     []string // names of the classes of the model
 }
 
-// reasonWord is a reason as labels and logs write it: not_finite.
+// reasonWord returns a reason as labels and logs write it: not_finite.
 func reasonWord(r ckdv1.ErrorReason) string { return strings.ToLower(reasonName(r)) }
 
-// reasonName is a reason as google.rpc.ErrorInfo has it: NOT_FINITE.
+// reasonName returns a reason as google.rpc.ErrorInfo has it: NOT_FINITE.
 func reasonName(r ckdv1.ErrorReason) string { return strings.TrimPrefix(r.String(), "ERROR_REASON_") }
 
-// RejectReasons is every word that the label reason of rejected inputs can have.
+// RejectReasons returns every value that the label reason of rejected inputs can have.
 func RejectReasons() []string {
 	var words []string
 	for number := range ckdv1.ErrorReason_name {
@@ -118,7 +125,7 @@ func RejectReasons() []string {
 	return words
 }
 
-// MessageReasons is every word that the label reason of refused messages can have.
+// MessageReasons returns every value that the label reason of refused messages can have.
 func MessageReasons() []string {
 	var words []string
 	for _, r := range []ckdv1.ErrorReason{
@@ -132,10 +139,10 @@ func MessageReasons() []string {
 	return words
 }
 
-// reasonOf is the reason of any error that handling an input can give.
+// reasonOf returns the reason of any error that handling an input can give.
 func reasonOf(err error) ckdv1.ErrorReason { return faultOf(err).reason }
 
-// rowReasons are the faults of rows in the words of the wire.
+// rowReasons maps the faults of rows to reasons of the API.
 var rowReasons = map[decomp.RowFault]ckdv1.ErrorReason{
 	decomp.NotFinite:    ckdv1.ErrorReason_ERROR_REASON_NOT_FINITE,
 	decomp.SumNotFinite: ckdv1.ErrorReason_ERROR_REASON_NOT_FINITE,
@@ -146,8 +153,8 @@ var rowReasons = map[decomp.RowFault]ckdv1.ErrorReason{
 	decomp.WrongClasses: ckdv1.ErrorReason_ERROR_REASON_WRONG_LENGTH,
 }
 
-// faultOf says any error that handling an input can give in the words of the
-// wire. What is not the client's doing is INTERNAL.
+// faultOf turns any error that handling an input can give into a fault. Errors that no client
+// caused become INTERNAL.
 func faultOf(err error) *fault {
 	var (
 		f      *fault
@@ -185,7 +192,7 @@ func faultOf(err error) *fault {
 	return &fault{reason: ckdv1.ErrorReason_ERROR_REASON_INTERNAL}
 }
 
-// codeOf is the gRPC code of a reason.
+// codeOf returns the gRPC code of a reason.
 func codeOf(r ckdv1.ErrorReason) codes.Code {
 	switch r {
 	case ckdv1.ErrorReason_ERROR_REASON_INTERNAL, ckdv1.ErrorReason_ERROR_REASON_UNSPECIFIED:
@@ -215,9 +222,9 @@ func codeOf(r ckdv1.ErrorReason) codes.Code {
 	return codes.InvalidArgument
 }
 
-// statusOf maps any error to the status that a client sees. It is the only
-// place where that happens. What is not the client's doing becomes Internal
-// with a fixed text; its cause belongs in the log.
+// statusOf maps any error to the status that a client sees. It is the only place where that
+// happens. Errors that no client caused become Internal with a fixed text; their cause belongs in
+// the log.
 func statusOf(err error, at location) *status.Status {
 	f := faultOf(err)
 	code := codeOf(f.reason)
@@ -231,7 +238,7 @@ func statusOf(err error, at location) *status.Status {
 			info.Metadata[key] = clip(value)
 		}
 	}
-	var path, names []string // where it is, for programs and for people
+	var path, names []string // the location, for programs and for people
 	if at.hasGroup {
 		set("group", strconv.FormatUint(at.group, 10))
 		path = append(path, fmt.Sprintf("groups[%d]", at.group))
@@ -275,8 +282,8 @@ func statusOf(err error, at location) *status.Status {
 	return withDetails(status.New(code, message), details...)
 }
 
-// clipBytes is how much of a text of a client's is said again: statuses travel
-// in headers, and lines of the log are read by people.
+// clipBytes bounds how much of a client's text is repeated: statuses travel in headers, and people
+// read the log.
 const clipBytes = 120
 
 // clip cuts a text to clipBytes.
@@ -289,7 +296,7 @@ func clip(text string) string {
 
 func withDetails(st *status.Status, details ...protoadapt.MessageV1) *status.Status {
 	full, err := st.WithDetails(details...)
-	if err != nil { // only for code OK, or messages that cannot be marshalled
+	if err != nil { // code OK, or details that cannot be marshalled
 		return st
 	}
 	return full

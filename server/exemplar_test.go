@@ -1,22 +1,25 @@
 package server
 
 import (
+	"context"
+	"slices"
 	"testing"
 
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/ckd-project/ckd/internal/servertest"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// TestExemplars: the trace of an input is an exemplar if it is sampled and the
-// input deferred, of the C_k of the class that decided, by calls and by streams.
+// TestExemplars checks that the trace of an input becomes an exemplar of the C_k of the deciding
+// class if it is sampled and the input deferred, by calls and by streams.
 func TestExemplars(t *testing.T) {
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
 	parent := func(flags string) string { return "00-" + trace + "-00f067aa0ba902b7-" + flags }
 	for name, c := range map[string]struct {
 		parent string
-		moves  bool // every other pass, so that it is deferred
+		jumps  bool // so that it is deferred
 		want   int
 	}{
 		"sampled and deferred":   {parent("01"), true, 1},
@@ -24,76 +27,60 @@ func TestExemplars(t *testing.T) {
 		"deferred and unsampled": {parent("00"), true, 0},
 		"deferred, of no trace":  {"", true, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			for _, streamed := range []bool{false, true} {
-				h := newHarness(t, DefaultLimits())
-				ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", c.parent)
-				calm, other := []float32{0.9, 0.05, 0.05}, []float32{0.91, 0.05, 0.04}
-				if c.moves {
-					other = []float32{0.1, 0.1, 0.8}
-				}
-				var values []float32
-				for s := range 30 {
-					row := calm
-					if s%2 == 1 {
-						row = other
-					}
-					values = append(values, row...)
-				}
-				if streamed {
-					stream, err := h.client.DecomposeStream(ctx)
-					if err != nil {
-						t.Fatal(err)
-					}
-					for _, m := range []*ckdv1.DecomposeStreamRequest{
-						{Message: &ckdv1.DecomposeStreamRequest_Header{Header: &ckdv1.StreamHeader{Model: "ctg"}}},
-						{Message: &ckdv1.DecomposeStreamRequest_Block{Block: &ckdv1.Block{InputIds: []string{"a"}, Passes: 30, Values: values, Final: true}}},
-					} {
-						if err := stream.Send(m); err != nil {
-							t.Fatal(err)
-						}
-						if _, err := stream.Recv(); err != nil {
-							t.Fatal(err)
-						}
-					}
-				} else if _, err := h.client.Decompose(ctx, &ckdv1.DecomposeRequest{
+		values := slices.Concat(moving(c.jumps)...)
+		for way, decide := range map[string]func(context.Context, *testing.T, *harness){
+			"call": func(ctx context.Context, t *testing.T, h *harness) {
+				if _, err := h.client.Decompose(ctx, &ckdv1.DecomposeRequest{
 					Model: "ctg", Layout: ckdv1.Layout_LAYOUT_SNK, Passes: 30, Inputs: 1, Values: values,
 				}); err != nil {
 					t.Fatal(err)
 				}
-				if got := exemplars(t, h); len(got) != c.want {
-					t.Errorf("streamed %v: exemplars %v, want %d", streamed, got, c.want)
-				} else if len(got) > 0 && (got[0].GetLabel()[0].GetName() != "trace_id" || got[0].GetLabel()[0].GetValue() != trace || got[0].GetValue() <= 0) {
-					t.Errorf("streamed %v: %v", streamed, got)
+			},
+			"stream": func(ctx context.Context, t *testing.T, h *harness) {
+				st := h.openIn(ctx, t, &ckdv1.StreamHeader{Model: "ctg"})
+				st.sendBlock(&ckdv1.Block{InputIds: []string{"a"}, Passes: 30, Values: values, Final: true})
+				st.rest()
+			},
+		} {
+			t.Run(name+", "+way, func(t *testing.T) {
+				h := newHarness(t)
+				decide(metadata.AppendToOutgoingContext(t.Context(), "traceparent", c.parent), t, h)
+				got := exemplars(t, h)
+				if len(got) != c.want {
+					t.Fatalf("exemplars %v, want %d", got, c.want)
 				}
-			}
-		})
+				for _, e := range got {
+					if label := e.GetLabel()[0]; label.GetName() != "trace_id" || label.GetValue() != trace || e.GetValue() <= 0 {
+						t.Errorf("exemplar %v", e)
+					}
+				}
+			})
+		}
 	}
 }
 
-// exemplars of C_k, which must be the same in classic and native buckets.
+// exemplars returns the exemplars of C_k, which must be the same in classic and native buckets, and
+// the only ones.
 func exemplars(t *testing.T, h *harness) (found []*dto.Exemplar) {
 	t.Helper()
-	families, err := h.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
+	all := 0
+	for _, m := range servertest.Series(t, h.registry, "") {
+		all += len(m.GetHistogram().GetExemplars())
 	}
-	for _, family := range families {
-		for _, m := range family.GetMetric() {
-			native := m.GetHistogram().GetExemplars()
-			for _, bucket := range m.GetHistogram().GetBucket() {
-				if e := bucket.GetExemplar(); e != nil {
-					if e.GetValue() > bucket.GetUpperBound() || len(native) == 0 || native[0] != e {
-						t.Errorf("%s: bucket up to %v has %v beside %v", family.GetName(), bucket.GetUpperBound(), e, native)
-					}
-					native = native[1:]
-					if family.GetName() != "ckd_class_epistemic_nats" {
-						t.Errorf("an exemplar of %s", family.GetName())
-					}
-					found = append(found, e)
+	for _, m := range servertest.Series(t, h.registry, "ckd_class_epistemic_nats") {
+		native := m.GetHistogram().GetExemplars()
+		for _, bucket := range m.GetHistogram().GetBucket() {
+			if e := bucket.GetExemplar(); e != nil {
+				if e.GetValue() > bucket.GetUpperBound() || len(native) == 0 || native[0] != e {
+					t.Fatalf("the bucket up to %v has %v beside %v", bucket.GetUpperBound(), e, native)
 				}
+				native = native[1:]
+				found = append(found, e)
 			}
 		}
+	}
+	if all != len(found) {
+		t.Errorf("%d exemplars in all metrics, %d of C_k", all, len(found))
 	}
 	return found
 }

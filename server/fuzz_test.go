@@ -11,21 +11,22 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ckd-project/ckd/internal/wire"
+	"github.com/ckd-project/ckd/internal/servertest"
+	"github.com/ckd-project/ckd/monitor/audit"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
-	"github.com/ckd-project/ckd/settle/audit"
+	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
-// scriptedStream is a stream whose client's messages are given, and whose
-// answers are kept.
+// scriptedStream is a stream that receives given messages and keeps the answers.
 type scriptedStream struct {
 	grpc.ServerStream
 	ctx     context.Context
 	in      [][]byte
-	breakup bool // end with an error instead of a half-close
+	breakup bool // the stream ends with an error, not with a half-close
 	out     []*ckdv1.DecomposeStreamResponse
 }
 
@@ -55,13 +56,13 @@ func (s *scriptedStream) SendMsg(m any) error {
 	return nil
 }
 
-// segments is bytes as the transport gives them: in several buffers.
+// segments returns bytes as the transport gives them: in several buffers.
 func segments(raw []byte) mem.BufferSlice {
 	half := len(raw) / 2
 	return mem.BufferSlice{mem.SliceBuffer(raw[:half]), mem.SliceBuffer(raw[half:])}
 }
 
-// remarshal reads what the server says as its client would.
+// remarshal encodes a message of the server and decodes it as a client does.
 func remarshal(from any, to proto.Message) error {
 	data, err := (wire.Codec{}).Marshal(from)
 	if err != nil {
@@ -71,9 +72,9 @@ func remarshal(from any, to proto.Message) error {
 	return proto.Unmarshal(data.Materialize(), to)
 }
 
-// FuzzStream gives the handler any sequence of messages. Whatever
-// comes, it must not panic, must answer no input twice, and must leave nothing
-// open; an answer is an outcome with sane numbers or an error with a reason.
+// FuzzStream gives the handler any sequence of messages. The handler must not panic, answer an
+// input twice or leave one open. An answer is an outcome with sane numbers or an error with a
+// reason.
 func FuzzStream(f *testing.F) {
 	frame := func(messages ...*ckdv1.DecomposeStreamRequest) []byte {
 		var data []byte
@@ -87,40 +88,38 @@ func FuzzStream(f *testing.F) {
 		}
 		return data
 	}
-	header := func(model string, passes uint32) *ckdv1.DecomposeStreamRequest {
-		return &ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{Header: &ckdv1.StreamHeader{
-			Model: model, Passes: passes, Detail: ckdv1.Detail_DETAIL_FULL,
-		}}}
+	full := func(model string, passes uint32) *ckdv1.DecomposeStreamRequest {
+		return header(&ckdv1.StreamHeader{Model: model, Passes: passes, Detail: ckdv1.Detail_DETAIL_FULL})
 	}
 	two := slices.Concat(safeRow, criticalRow)
-	f.Add(frame(header("open-ended", 0), block(&ckdv1.Block{Group: 1, InputIds: []string{"a", "b"}, Values: two}),
+	f.Add(frame(full("open-ended", 0), block(&ckdv1.Block{Group: 1, InputIds: []string{"a", "b"}, Values: two}),
 		block(&ckdv1.Block{Group: 1, Rows: []uint32{1}, Values: safeRow}), block(&ckdv1.Block{Group: 1, ValuesLe: littleEndian(two), Final: true})), false)
-	f.Add(frame(header("ctg", 4), block(&ckdv1.Block{Group: 9, InputIds: []string{"x"}, Passes: 4, Values: slices.Repeat([]float32{0.5, 0.25, 0.25}, 4)})), false)
-	f.Add(frame(header("logits", 2), block(&ckdv1.Block{InputIds: []string{""}, Passes: 2, Values: []float32{1, 2, 3, 300, 200, 100}})), true)
-	f.Add(frame(header("evidential", 0), block(&ckdv1.Block{InputIds: []string{"e"}, Values: []float32{1, 2, 3}})), false)
+	f.Add(frame(full("ctg", 4), block(&ckdv1.Block{Group: 9, InputIds: []string{"x"}, Passes: 4, Values: slices.Repeat([]float32{0.5, 0.25, 0.25}, 4)})), false)
+	f.Add(frame(full("logits", 2), block(&ckdv1.Block{InputIds: []string{""}, Passes: 2, Values: []float32{1, 2, 3, 300, 200, 100}})), true)
+	f.Add(frame(full("evidential", 0), block(&ckdv1.Block{InputIds: []string{"e"}, Values: []float32{1, 2, 3}})), false)
 	f.Add(frame(block(&ckdv1.Block{Group: 1})), false)
-	f.Add(frame(header("open-ended", 2), &ckdv1.DecomposeStreamRequest{}, header("ctg", 0)), false)
+	f.Add(frame(full("open-ended", 2), &ckdv1.DecomposeStreamRequest{}, full("ctg", 0)), false)
 
-	limits := DefaultLimits()
-	limits.OpenInputsPerStream, limits.OpenGroupsPerStream, limits.PassesPerInput = 50, 10, 100
-	s, _, _ := newServer(f, limits)
-	settling := settlingPolicy(f, 0, -1, 1, "name: ctg", "name: settling", "expected: 30", "expected: 7")
-	set, err := policy.Parse(policy.File{Name: "test.yaml", Data: []byte(testPolicies)}, policy.File{Name: "settling.yaml", Data: settling.Marshal()})
+	s, _, _ := newServer(f, func(o *Options) {
+		o.Limits.OpenInputsPerStream, o.Limits.OpenGroupsPerStream, o.Limits.PassesPerInput = 50, 10, 100
+	})
+	stopping := stoppingPolicy(f, 0, -1, 1, "name: ctg", "name: stopping", "expected: 30", "expected: 7")
+	set, err := policy.Parse(policy.File{Name: "test.yaml", Data: []byte(testPolicies)}, policy.File{Name: "stopping.yaml", Data: stopping.Marshal()})
 	if err != nil {
 		f.Fatal(err)
 	}
 	if err := s.SetPolicies(set); err != nil {
 		f.Fatal(err)
 	}
-	(*s.catalog.Load())["settling"].settling.sampler = audit.Sampler{Share: 0.3}
-	settles := &ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{Header: &ckdv1.StreamHeader{Model: "settling", AcceptSettled: true}}}
+	s.catalog.models()["stopping"].lean.Stopper().Sampler = audit.Sampler{Share: 0.3}
+	accepts := header(&ckdv1.StreamHeader{Model: "stopping", AcceptSettled: true})
 	three := []float32{0.98, 0.01, 0.01, 0.4, 0.1, 0.5, 0.9, 0.05, 0.05}
-	f.Add(frame(settles, block(&ckdv1.Block{Group: 1, InputIds: []string{"a", "b", "c"}, Values: three}), block(&ckdv1.Block{Group: 1, Passes: 4, Values: slices.Repeat(three, 4)}),
+	f.Add(frame(accepts, block(&ckdv1.Block{Group: 1, InputIds: []string{"a", "b", "c"}, Values: three}), block(&ckdv1.Block{Group: 1, Passes: 4, Values: slices.Repeat(three, 4)}),
 		block(&ckdv1.Block{Group: 1, Rows: []uint32{2, 0}, Values: three[:6]}), block(&ckdv1.Block{Group: 1, Values: three})), false)
-	f.Add(frame(settles, block(&ckdv1.Block{InputIds: []string{"a"}, Passes: 6, Values: slices.Repeat([]float32{0.5, 0.25, 0.25, 0.8, 0.1, 0.1}, 3)}), block(&ckdv1.Block{Final: true})), true)
+	f.Add(frame(accepts, block(&ckdv1.Block{InputIds: []string{"a"}, Passes: 6, Values: slices.Repeat([]float32{0.5, 0.25, 0.25, 0.8, 0.1, 0.1}, 3)}), block(&ckdv1.Block{Final: true})), true)
 	f.Fuzz(func(t *testing.T, data []byte, breakup bool) {
 		st := &scriptedStream{ctx: t.Context(), breakup: breakup}
-		opened := map[string]int{} // by id, however often
+		opened := map[string]int{} // how often, by id
 		for len(data) > 0 {
 			n, width := binary.Uvarint(data)
 			if width <= 0 || n > uint64(len(data)-width) {
@@ -141,7 +140,7 @@ func FuzzStream(f *testing.F) {
 				checkAnswer(t, r, len(reply.GetPolicies()))
 				if d := r.GetDecomposition(); d.GetSettled() && (d.GetPasses() < 4 || d.GetPasses() >= 7 ||
 					d.GetDegenerate() && d.GetDecision().GetAction() == ckdv1.Action_ACTION_RETAIN) {
-					t.Errorf("settled: %v", d)
+					t.Errorf("early decision %v", d)
 				}
 				if r.GetInputId() != "" || r.GetDecomposition() != nil {
 					opened[r.GetInputId()]--
@@ -151,10 +150,10 @@ func FuzzStream(f *testing.F) {
 				}
 			}
 		}
-		if n := s.openBytes.Load(); n != 0 {
+		if n := s.budget.held.Load(); n != 0 {
 			t.Errorf("%d bytes of open inputs are left", n)
 		}
-		if n := s.streams.Load(); n != 0 {
+		if n := s.admission.streams.Load(); n != 0 {
 			t.Errorf("%d streams are left", n)
 		}
 	})
@@ -174,7 +173,7 @@ func FuzzUnary(f *testing.F) {
 		}
 		f.Add(raw)
 	}
-	s, _, _ := newServer(f, DefaultLimits())
+	s, _, _ := newServer(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var in wire.Incoming
 		if err := (wire.Codec{}).Unmarshal(segments(data), &in); err != nil {
@@ -201,11 +200,11 @@ func FuzzUnary(f *testing.F) {
 	})
 }
 
-// checkAnswer holds what every result must be.
+// checkAnswer checks what must hold for every result.
 func checkAnswer(t *testing.T, r *ckdv1.Result, policies int) {
 	t.Helper()
 	if st := r.GetError(); st != nil {
-		if reason, _ := reasonIn(t, st); reason == 0 || st.GetCode() == 0 || reason == ckdv1.ErrorReason_ERROR_REASON_INTERNAL {
+		if reason := servertest.FaultOf(status.ErrorProto(st)).Reason; reason == "" || reason == "INTERNAL" {
 			t.Errorf("error %v", st)
 		}
 		return

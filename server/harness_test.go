@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,23 +19,24 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/ckd-project/ckd/internal/access"
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/record"
+	"github.com/ckd-project/ckd/internal/servertest"
 	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	"github.com/ckd-project/ckd/server/auth"
 )
 
-// testPolicies: a model that decides, one that observes, one for logits and one
-// for concentrations.
+// testPolicies has a model that decides, one that observes, one for logits and one for
+// concentrations.
 const testPolicies = `
 models:
   - name: ctg
@@ -72,37 +73,16 @@ type harness struct {
 	pipe     *bufconn.Listener
 }
 
-// dial is another connection.
-func (h *harness) dial(t *testing.T, opts ...grpc.DialOption) *grpc.ClientConn {
+// newServer returns a server of testPolicies with the default limits, its metrics and its log.
+func newServer(t testing.TB, change ...func(*Options)) (*Server, *prometheus.Registry, *observer.ObservedLogs) {
 	t.Helper()
-	conn, err := grpc.NewClient("passthrough:bufconn", append([]grpc.DialOption{
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return h.pipe.DialContext(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-	}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := conn.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return conn
-}
-
-func newServer(t testing.TB, limits Limits, change ...func(*Options)) (*Server, *prometheus.Registry, *observer.ObservedLogs) {
-	t.Helper()
-	set, err := policy.Parse(policy.File{Name: "test.yaml", Data: []byte(testPolicies)})
-	if err != nil {
-		t.Fatal(err)
-	}
 	registry := prometheus.NewRegistry()
-	m, err := metrics.New(registry, metrics.Options{ClassLabels: 32, RejectReasons: RejectReasons()})
+	m, err := metrics.New(registry, metrics.Options{RejectReasons: RejectReasons()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	core, logs := observer.New(zapcore.DebugLevel)
-	options := Options{Limits: limits, Logger: zap.New(core), Metrics: m, Registry: registry}
+	options := Options{Limits: DefaultLimits(), Logger: zap.New(core), Metrics: m, Registry: registry}
 	for _, c := range change {
 		c(&options)
 	}
@@ -110,128 +90,168 @@ func newServer(t testing.TB, limits Limits, change ...func(*Options)) (*Server, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.SetPolicies(set); err != nil {
+	if err := s.SetPolicies(parsePolicies(t, testPolicies)); err != nil {
 		t.Fatal(err)
 	}
 	return s, registry, logs
 }
 
-func newHarness(t *testing.T, limits Limits, change ...func(*Options)) *harness {
+func newHarness(t *testing.T, change ...func(*Options)) *harness {
 	t.Helper()
-	s, registry, logs := newServer(t, limits, change...)
-	pipe := bufconn.Listen(1 << 20)
-	served := make(chan error, 1)
-	go func() { served <- s.GRPC().Serve(pipe) }()
-	t.Cleanup(func() {
-		s.GRPC().Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
+	s, registry, logs := newServer(t, change...)
+	t.Cleanup(func() { // after the server has stopped
+		if !within(s.Idle) { // Stop does not wait for handlers
+			t.Error("calls are left")
 		}
-		for deadline := time.Now().Add(time.Minute); !s.Idle() && time.Now().Before(deadline); {
-			time.Sleep(time.Millisecond) // Stop does not wait for handlers
-		}
-		for deadline := time.Now().Add(time.Minute); s.openBytes.Load() != 0 && time.Now().Before(deadline); {
-			runtime.GC() // which finds replies that a connection took along
-			time.Sleep(time.Millisecond)
-		}
-		if n := s.openBytes.Load(); n != 0 {
-			t.Errorf("%d bytes of the budget are not given back", n)
+		if !within(func() bool {
+			if s.budget.held.Load() == 0 {
+				return true
+			}
+			runtime.GC() // frees replies that were lost with their connection
+			return false
+		}) {
+			t.Errorf("%d bytes of the budget are not given back", s.budget.held.Load())
 		}
 	})
-	h := &harness{server: s, registry: registry, logs: logs, pipe: pipe}
+	h := &harness{server: s, registry: registry, logs: logs, pipe: servertest.Serve(t, s.GRPC())}
 	h.conn = h.dial(t, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20))) // closed before the server stops
 	h.client = ckdv1.NewUncertaintyServiceClient(h.conn)
 	return h
 }
 
-// withIdentities puts an access file in force, whose identities have tokens by tokenOf.
-func withIdentities(t *testing.T, file string) func(*Options) {
+// dial opens another connection.
+func (h *harness) dial(t *testing.T, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "access.yaml")
-	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	store, err := access.Open(path, access.Options{})
+	return servertest.Dial(t, h.pipe, options...)
+}
+
+func parsePolicies(t testing.TB, text string) *policy.Set {
+	t.Helper()
+	set, err := policy.Parse(policy.File{Name: "test.yaml", Data: []byte(text)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(o *Options) { o.Access = store }
+	return set
 }
 
-// tokenOf an identity, and what the access file has of it.
-func tokenOf(name string) (token, tokens string) {
-	token = name + "-0123456789abcdef"
-	return token, fmt.Sprintf("tokens: [{sha256: %x}]", sha256.Sum256([]byte(token)))
+// set puts policies in force, in place of those before.
+func (h *harness) set(t testing.TB, text string) {
+	t.Helper()
+	if err := h.server.SetPolicies(parsePolicies(t, text)); err != nil {
+		t.Fatal(err)
+	}
 }
 
-// as is a context to call with as an identity.
+// model returns what clients are told about a policy.
+func (h *harness) model(t *testing.T, name string) *ckdv1.Model {
+	t.Helper()
+	reply, err := h.client.GetModel(t.Context(), &ckdv1.GetModelRequest{Model: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply.GetModel()
+}
+
+// decompose makes a unary call, which must not be refused.
+func (h *harness) decompose(t *testing.T, r *ckdv1.DecomposeRequest, options ...grpc.CallOption) *ckdv1.DecomposeResponse {
+	t.Helper()
+	response, err := h.client.Decompose(t.Context(), r, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response
+}
+
+// withIdentities puts an access file in force: the rights of identities, by name.
+func withIdentities(t *testing.T, rights map[string]string) func(*Options) {
+	t.Helper()
+	text := "identities:\n"
+	for name, has := range rights {
+		text += fmt.Sprintf("- {name: %s, tokens: [{sha256: %x}], %s}\n", name, sha256.Sum256([]byte(tokenOf(name))), has)
+	}
+	path := filepath.Join(t.TempDir(), "access.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	store, err := auth.Open(path, auth.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(o *Options) { o.Auth = store }
+}
+
+// tokenOf returns the token of an identity.
+func tokenOf(name string) string { return name + "-0123456789abcdef" }
+
+// as returns a context to call with as an identity.
 func as(ctx context.Context, name string) context.Context {
-	token, _ := tokenOf(name)
-	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
+	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+tokenOf(name))
 }
 
-// metric is the sum of a metric's values (counts, of histograms) over the
-// series that have the given labels.
+// metric sums a metric over the series with the given labels.
 func (h *harness) metric(t testing.TB, name string, labels ...string) float64 {
 	t.Helper()
-	families, err := h.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum := 0.0
-	for _, family := range families {
-		if family.GetName() != name {
-			continue
-		}
-	series:
-		for _, m := range family.GetMetric() {
-			for i := 0; i < len(labels); i += 2 {
-				found := false
-				for _, l := range m.GetLabel() {
-					found = found || l.GetName() == labels[i] && l.GetValue() == labels[i+1]
-				}
-				if !found {
-					continue series
-				}
-			}
-			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
-		}
-	}
-	return sum
+	return servertest.Sum(t, h.registry, name, labels...)
 }
 
-// eventually waits until a metric, which the server may still be updating, has
-// a value.
+// eventually waits until a metric has a value.
 func (h *harness) eventually(t testing.TB, want float64, name string, labels ...string) {
 	t.Helper()
-	var got float64
-	for range 6000 {
-		if got = h.metric(t, name, labels...); got == want {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Errorf("%s%v is %v, want %v", name, labels, got, want)
+	servertest.Eventually(t, h.registry, want, name, labels...)
 }
 
-// stream is a stream of a test, which fails on any error of the transport.
-type stream struct {
+// expectScrape checks that a scrape ends now: it must not wait for a shard of the metrics that the
+// caller holds.
+func (h *harness) expectScrape(t *testing.T) {
+	scraped := make(chan error, 1)
+	go func() {
+		_, err := h.registry.Gather()
+		scraped <- err
+	}()
+	select {
+	case err := <-scraped:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("a scrape waits for its shard")
+	}
+}
+
+// within reports whether something becomes true within a minute.
+func within(so func() bool) bool {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if so() {
+			return true
+		}
+	}
+	return false
+}
+
+// clientStream is the client's end of a stream. Any error of the transport fails the test.
+type clientStream struct {
 	t *testing.T
 	ckdv1.UncertaintyService_DecomposeStreamClient
 	cancel context.CancelFunc
 	info   *ckdv1.StreamInfo
 }
 
-func (h *harness) open(t *testing.T, header *ckdv1.StreamHeader) *stream {
+func (h *harness) open(t *testing.T, of *ckdv1.StreamHeader) *clientStream {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	return h.openIn(t.Context(), t, of)
+}
+
+// openIn opens a stream in a context, which has the metadata of the call.
+func (h *harness) openIn(ctx context.Context, t *testing.T, of *ckdv1.StreamHeader) *clientStream {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	t.Cleanup(cancel)
 	s, err := h.client.DecomposeStream(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := &stream{t, s, cancel, nil}
-	st.sendHeader(header)
+	st := &clientStream{t, s, cancel, nil}
+	st.send(header(of))
 	st.info = st.receive().GetInfo()
 	if st.info == nil {
 		t.Fatal("the first answer has no info")
@@ -239,17 +259,20 @@ func (h *harness) open(t *testing.T, header *ckdv1.StreamHeader) *stream {
 	return st
 }
 
-func (s *stream) sendHeader(h *ckdv1.StreamHeader) {
-	s.t.Helper()
-	s.send(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{Header: h}})
+func header(h *ckdv1.StreamHeader) *ckdv1.DecomposeStreamRequest {
+	return &ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{Header: h}}
 }
 
-func (s *stream) sendBlock(b *ckdv1.Block) {
-	s.t.Helper()
-	s.send(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: b}})
+func block(b *ckdv1.Block) *ckdv1.DecomposeStreamRequest {
+	return &ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: b}}
 }
 
-func (s *stream) send(m *ckdv1.DecomposeStreamRequest) {
+func (s *clientStream) sendBlock(b *ckdv1.Block) {
+	s.t.Helper()
+	s.send(block(b))
+}
+
+func (s *clientStream) send(m *ckdv1.DecomposeStreamRequest) {
 	s.t.Helper()
 	if err := s.Send(m); err != nil {
 		_, err = s.Recv()
@@ -257,7 +280,7 @@ func (s *stream) send(m *ckdv1.DecomposeStreamRequest) {
 	}
 }
 
-func (s *stream) receive() *ckdv1.DecomposeStreamResponse {
+func (s *clientStream) receive() *ckdv1.DecomposeStreamResponse {
 	s.t.Helper()
 	m, err := s.Recv()
 	if err != nil {
@@ -266,38 +289,84 @@ func (s *stream) receive() *ckdv1.DecomposeStreamResponse {
 	return m
 }
 
-// rest half-closes and gathers what is still to come.
-func (s *stream) rest() []*ckdv1.Result {
+// rest half-closes the stream and returns the results that still come.
+func (s *clientStream) rest() []*ckdv1.Result {
 	s.t.Helper()
 	if err := s.CloseSend(); err != nil {
 		s.t.Fatal(err)
 	}
-	var results []*ckdv1.Result
+	return s.ended("")
+}
+
+// ended reads a stream to its end, checks the reason for it, which is empty for a stream that ends
+// well, and returns the results until then.
+func (s *clientStream) ended(reason string) (results []*ckdv1.Result) {
+	s.t.Helper()
 	for {
 		m, err := s.Recv()
-		if errors.Is(err, io.EOF) {
-			return results
-		}
-		if err != nil {
+		switch {
+		case err == nil:
+			results = append(results, m.GetResults()...)
+			continue
+		case reason == "" && !errors.Is(err, io.EOF):
 			s.t.Fatalf("receive: %v", err)
+		case reason != "":
+			expectFault(s.t, err, reason)
 		}
-		results = append(results, m.GetResults()...)
+		return results
 	}
 }
 
-// ctg is the test recording, as [pass][input][class].
+// segment is a group of inputs of the test recording.
+type segment struct {
+	group uint64
+	first int // input
+	n     int
+}
+
+// sendPasses sends passes [from, to) of a segment, in a block each. Pass 0 opens the group.
+func (s *clientStream) sendPasses(of segment, from, to int) {
+	s.t.Helper()
+	recording := ctg(s.t)
+	for pass := from; pass < to; pass++ {
+		b := &ckdv1.Block{Group: of.group, Values: rowsOfPass(recording, pass, of.first, of.first+of.n)}
+		if pass == 0 {
+			b.InputIds = make([]string, of.n)
+		}
+		s.sendBlock(b)
+	}
+}
+
+var recordingOfCTG = sync.OnceValues(func() (*record.Passes, error) {
+	return record.ReadPasses("../internal/recordings/ctg-mcdropout.passes.npy", record.Options{})
+})
+
+// ctg returns the test recording, [pass][input][class]. Tests must not change it.
 func ctg(t testing.TB) *record.Passes {
 	t.Helper()
-	p, err := record.ReadPasses("../internal/recordings/ctg-mcdropout.passes.npy", record.Options{})
+	p, err := recordingOfCTG()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-// rowsOfPass is pass s of inputs [from, to).
+// rowsOfPass returns pass s of inputs [from, to).
 func rowsOfPass(p *record.Passes, s, from, to int) []float32 {
 	return p.Float32[p.Offset(s, from) : p.Offset(s, from)+(to-from)*p.K]
+}
+
+// moving returns 30 passes of a class that is certain. With jumps, every other pass says another
+// class, so that ctg defers the input.
+func moving(jumps bool) (passes [][]float32) {
+	other := []float32{0.91, 0.05, 0.04}
+	if jumps {
+		other = []float32{0.1, 0.1, 0.8}
+	}
+	for range 15 {
+		passes = append(passes, []float32{0.9, 0.05, 0.05}, other)
+	}
+	return passes
 }
 
 func littleEndian(values []float32) []byte {
@@ -308,19 +377,47 @@ func littleEndian(values []float32) []byte {
 	return out
 }
 
-// reasonIn is the reason in the details of a status, and its metadata.
-func reasonIn(t testing.TB, st *rpcstatus.Status) (ckdv1.ErrorReason, map[string]string) {
+// referenceFor returns a function that computes the outcome of an input of a tensor.
+func referenceFor(t testing.TB, m *engine.Model, passes decomp.Tensor) func(i int) *engine.Outcome {
 	t.Helper()
-	for _, d := range status.FromProto(st).Details() {
-		if info, ok := d.(*errdetails.ErrorInfo); ok {
-			if info.GetDomain() != "ckd.v1" {
-				t.Errorf("domain %q", info.GetDomain())
-			}
-			return ckdv1.ErrorReason(ckdv1.ErrorReason_value["ERROR_REASON_"+info.GetReason()]), info.GetMetadata()
-		}
+	batch, outcome := m.NewBatch(), m.NewOutcome()
+	if err := batch.Reset(passes); err != nil {
+		t.Fatal(err)
 	}
-	t.Errorf("no ErrorInfo in %v", st)
-	return 0, nil
+	return func(i int) *engine.Outcome {
+		t.Helper()
+		if err := batch.Outcome(i, outcome); err != nil {
+			t.Fatal(err)
+		}
+		return outcome
+	}
 }
 
-func grpcHeader(h *metadata.MD) grpc.CallOption { return grpc.Header(h) }
+// expectFault checks the reason of an error, and that it has the code of its reason, which
+// TestErrorDocs holds against the documentation.
+func expectFault(t testing.TB, err error, reason string) servertest.Fault {
+	t.Helper()
+	f := servertest.FaultOf(err)
+	code := codeOf(ckdv1.ErrorReason(ckdv1.ErrorReason_value["ERROR_REASON_"+reason]))
+	if f.Reason != reason || status.Code(err) != code {
+		t.Errorf("got %s %s, want %s %s: %v", status.Code(err), f.Reason, code, reason, err)
+	}
+	return f
+}
+
+// expectError checks the reason and the code of the error of an input, or of a message.
+func expectError(t testing.TB, st *rpcstatus.Status, reason string) servertest.Fault {
+	t.Helper()
+	return expectFault(t, status.ErrorProto(st), reason)
+}
+
+// expectReasons checks that a reply has these errors, by the ids of inputs, and no others.
+func expectReasons(t testing.TB, reply *ckdv1.DecomposeStreamResponse, want map[string]string) {
+	t.Helper()
+	if len(reply.GetResults()) != len(want) {
+		t.Fatalf("%d results, want %d: %v", len(reply.GetResults()), len(want), reply)
+	}
+	for _, r := range reply.GetResults() {
+		expectError(t, r.GetError(), want[r.GetInputId()])
+	}
+}

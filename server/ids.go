@@ -3,31 +3,31 @@ package server
 import (
 	"hash/maphash"
 
-	"github.com/ckd-project/ckd/internal/wire"
+	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
-// idSet finds ids that occur twice in one message. It is used again for each, so
-// that in the steady state nothing is allocated.
+// idSet finds ids that occur twice in one message. It is used again for the next message, so that
+// in the steady state nothing is allocated.
 type idSet struct {
 	seed    maphash.Seed
-	message uint32 // the message at hand
+	message uint32 // number of the current message
 	slots   []idSlot
 }
 
-// idSlot is the place of an id, if it was filled for the message at hand.
+// idSlot holds an id that belongs to the current message if message is its number.
 type idSlot struct {
 	message uint32
-	id      int32 // negative: forgotten
+	id      int32 // position in the message; negative: forgotten
 }
 
-// forget makes an id as if it had not been added.
+// forget undoes the adding of an id.
 func (s *idSlot) forget() {
 	if s != nil {
 		s.id = -1
 	}
 }
 
-// begin makes the set empty, for n ids.
+// begin empties the set and makes room for n ids.
 func (x *idSet) begin(n int) {
 	if x.message++; len(x.slots) < 2*n || x.message == 0 {
 		slots := 16
@@ -38,7 +38,7 @@ func (x *idSet) begin(n int) {
 	}
 }
 
-// add adds id i, unless it is in the set already: then it returns nil.
+// add adds id i and returns its slot. It returns nil if the set has the id already.
 func (x *idSet) add(ids *wire.IDs, i int) *idSlot {
 	id := ids.At(i)
 	for at := maphash.Bytes(x.seed, id); ; at++ {

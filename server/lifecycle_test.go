@@ -2,9 +2,7 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -16,58 +14,23 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/servertest"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// ended reads a stream to its end and holds the status against what is wanted.
-func (s *stream) ended(code codes.Code, reason ckdv1.ErrorReason) (results []*ckdv1.Result) {
-	s.t.Helper()
-	for {
-		m, err := s.Recv()
-		if err == nil {
-			results = append(results, m.GetResults()...)
-			continue
-		}
-		if errors.Is(err, io.EOF) {
-			err = nil
-		}
-		if status.Code(err) != code {
-			s.t.Errorf("the stream ended with %v, want %v", err, code)
-		}
-		if code != codes.OK {
-			if got, _ := reasonIn(s.t, status.Convert(err).Proto()); got != reason {
-				s.t.Errorf("the stream ended with %v, want %v", got, reason)
-			}
-		}
-		return results
-	}
-}
-
-func parsePolicies(t testing.TB, text string) *policy.Set {
-	t.Helper()
-	set, err := policy.Parse(policy.File{Name: "test.yaml", Data: []byte(text)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set
-}
-
-// TestSendStall: a client that writes and never reads is cut off, holds nothing
-// any more, and disturbs nobody.
+// TestSendStall checks that a client which writes and never reads is cut off, holds nothing
+// afterwards, and disturbs no other.
 func TestSendStall(t *testing.T) {
-	limits := DefaultLimits()
-	limits.SendStall = 300 * time.Millisecond
-	h := newHarness(t, limits)
+	h := newHarness(t, func(o *Options) { o.Limits.SendStall = 300 * time.Millisecond })
 	st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended", Detail: ckdv1.Detail_DETAIL_FULL})
-	ids, values := make([]string, 100), []float32{}
+	ids := make([]string, 100)
 	for i := range ids {
 		ids[i] = fmt.Sprintf("%0200d", i)
 	}
-	values = append(values, slices.Repeat(safeRow, len(ids))...)
-	values = append(values, slices.Repeat(criticalRow, len(ids))...)
+	values := slices.Concat(slices.Repeat(safeRow, len(ids)), slices.Repeat(criticalRow, len(ids)))
 	cut := make(chan struct{})
-	go func() { // until the flow control holds it up, and then the end frees it
+	go func() { // flow control blocks it, until the stream ends
 		defer close(cut)
 		for g := range uint64(100_000) {
 			if st.Send(block(&ckdv1.Block{Group: g, InputIds: ids, Passes: 2, Values: values, Final: true})) != nil {
@@ -75,12 +38,12 @@ func TestSendStall(t *testing.T) {
 			}
 		}
 	}()
-	// The daemon lets go though the client still does not read.
+	// The daemon ends the stream though the client still does not read.
 	h.eventually(t, 1, "ckd_streams_open")
 	h.eventually(t, 0, "ckd_streams_open")
 	h.eventually(t, 0, "ckd_inputs_open")
-	// When it does, it finds what had been sent, and then why there is no more.
-	st.ended(codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_SEND_STALLED)
+	// When the client reads, it finds what was sent, and then why there is no more.
+	st.ended("SEND_STALLED")
 	<-cut
 	other := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
 	other.sendBlock(&ckdv1.Block{InputIds: []string{"x"}, Passes: 2, Values: slices.Concat(safeRow, safeRow), Final: true})
@@ -89,13 +52,12 @@ func TestSendStall(t *testing.T) {
 	}
 }
 
-// TestInputIdle: an open input without passes fails alone; the input beside it
-// that has some, and the quiet stream, go on.
+// TestInputIdle checks that an open input without passes fails alone. An input that has some, and a
+// stream without inputs, go on.
 func TestInputIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limits := DefaultLimits()
-		limits.InputIdle = 400 * time.Millisecond
-		h := newHarness(t, limits)
+		h := newHarness(t, func(o *Options) { o.Limits.InputIdle, o.Limits.CallTime = 400*time.Millisecond, 400*time.Millisecond })
+		quiet := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
 		st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
 		st.sendBlock(&ckdv1.Block{Group: 1, InputIds: []string{"idle", "busy"}, Values: slices.Concat(safeRow, safeRow)})
 		busy := make(chan struct{})
@@ -110,107 +72,86 @@ func TestInputIdle(t *testing.T) {
 		if len(results) != 1 || results[0].GetInputId() != "idle" {
 			t.Fatalf("expired: %v", results)
 		}
-		if reason, meta := reasonIn(t, results[0].GetError()); reason != ckdv1.ErrorReason_ERROR_REASON_INPUT_IDLE || meta["value"] != "1 passes" {
-			t.Errorf("%v %v", reason, meta)
+		if got := expectError(t, results[0].GetError(), "INPUT_IDLE").Metadata["value"]; got != "1 passes" {
+			t.Errorf("the idle input has %s, want 1 passes", got)
 		}
 		<-busy
 		if left := st.rest(); len(left) != 1 || left[0].GetInputId() != "busy" || left[0].GetDecomposition().GetPasses() != 13 {
 			t.Errorf("the other input: %v", left)
 		}
 		h.eventually(t, 1, "ckd_inputs_rejected_total", "reason", "input_idle")
+		quiet.sendBlock(&ckdv1.Block{InputIds: []string{"a"}, Passes: 2, Values: slices.Concat(safeRow, criticalRow), Final: true})
+		expectIDs(t, quiet.rest(), "a")
 	})
 }
 
-// TestDrain: no new inputs, the open ones finish, and then the stream ends. A
-// stream that is stuck is ended when the daemon will not wait any longer.
+// TestDrain checks that a draining stream opens no inputs, finishes the open ones and then ends,
+// and that a stuck stream ends when the daemon waits no longer.
 func TestDrain(t *testing.T) {
-	h := newHarness(t, DefaultLimits())
+	h := newHarness(t)
 	busy, quiet, stuck := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"}), h.open(t, &ckdv1.StreamHeader{Model: "open-ended"}), h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
 	busy.sendBlock(&ckdv1.Block{Group: 1, InputIds: []string{"a"}, Values: safeRow})
 	stuck.sendBlock(&ckdv1.Block{Group: 1, InputIds: []string{"b"}, Values: safeRow})
 	h.eventually(t, 2, "ckd_inputs_open")
 	h.server.Drain()
-	quiet.ended(codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING)
-	for group := uint64(2); ; group++ { // each stream learns of it in its own time
+	quiet.ended("DRAINING")
+	for group := uint64(2); ; group++ { // each stream learns of it at a time of its own
 		busy.sendBlock(&ckdv1.Block{Group: group, InputIds: []string{"new"}, Passes: 2, Values: slices.Repeat(safeRow, 2), Final: true})
 		if reply := busy.receive(); reply.GetResults()[0].GetError() != nil {
-			expectReasons(t, reply, map[string]ckdv1.ErrorReason{"new": ckdv1.ErrorReason_ERROR_REASON_DRAINING})
+			expectReasons(t, reply, map[string]string{"new": "DRAINING"})
 			break
 		}
 	}
 	busy.sendBlock(&ckdv1.Block{Group: 1, Values: criticalRow, Final: true})
-	if got := rowsIn(busy.ended(codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING)); !slices.Equal(got, []string{"a"}) {
-		t.Errorf("while draining: %v", got)
-	}
+	expectIDs(t, busy.ended("DRAINING"), "a")
 	h.eventually(t, 1, "ckd_streams_open")
 	h.server.Kill()
-	stuck.ended(codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING)
+	stuck.ended("DRAINING")
 	h.eventually(t, 0, "ckd_streams_open")
 	h.eventually(t, 1, "ckd_inputs_abandoned_total")
 }
 
-// TestStreamAge: an old stream drains by itself; the daemon goes on.
+// TestStreamAge checks that an old stream drains while the daemon goes on.
 func TestStreamAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limits := DefaultLimits()
-		limits.StreamAge = 300 * time.Millisecond
-		h := newHarness(t, limits)
+		h := newHarness(t, func(o *Options) { o.Limits.StreamAge = 300 * time.Millisecond })
 		st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
 		st.sendBlock(&ckdv1.Block{Group: 1, InputIds: []string{"a"}, Values: safeRow})
 		time.Sleep(500 * time.Millisecond)
 		st.sendBlock(&ckdv1.Block{Group: 1, Values: safeRow, Final: true})
-		if got := rowsIn(st.ended(codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING)); !slices.Equal(got, []string{"a"}) {
-			t.Errorf("of an old stream: %v", got)
-		}
+		expectIDs(t, st.ended("DRAINING"), "a")
 		h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
 	})
 }
 
-// TestStreamAgeDeadline: an old stream whose inputs do not come to an end is
-// ended all the same.
+// TestStreamAgeDeadline checks that an old stream ends even if its inputs do not.
 func TestStreamAgeDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limits := DefaultLimits()
-		limits.StreamAge, limits.DrainGrace = 100*time.Millisecond, 300*time.Millisecond
-		h := newHarness(t, limits)
+		h := newHarness(t, func(o *Options) { o.Limits.StreamAge, o.Limits.DrainGrace = 100*time.Millisecond, 300*time.Millisecond })
 		st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
 		st.sendBlock(&ckdv1.Block{Group: 1, InputIds: []string{"a"}, Values: safeRow})
-		st.ended(codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING)
+		st.ended("DRAINING")
 		h.eventually(t, 1, "ckd_inputs_abandoned_total")
 		h.eventually(t, 0, "ckd_inputs_open")
 	})
 }
 
-// TestReload: an input keeps the policy that it opened under, the next one of
-// the same stream has the new one, and a reply tells which is whose.
+// TestReload checks that an input keeps the policy that it opened under, that the next input of the
+// same stream has the new one, and that a reply says which input has which.
 func TestReload(t *testing.T) {
-	h := newHarness(t, DefaultLimits())
+	h := newHarness(t)
 	st := h.open(t, &ckdv1.StreamHeader{Model: "ctg"})
-	passes := ctg(t)
-	row := func(s int) []float32 { return rowsOfPass(passes, s, 0, 1) }
-	send := func(group uint64, id string, from, to int) {
-		var ids []string
-		if id != "" {
-			ids = []string{id}
-		}
-		var values []float32
-		for s := from; s < to; s++ {
-			values = append(values, row(s)...)
-		}
-		st.sendBlock(&ckdv1.Block{Group: group, InputIds: ids, Passes: uint32(to - from), Values: values})
-	}
-	send(1, "old", 0, 29)
+	old := segment{group: 1, n: 1}
+	st.sendPasses(old, 0, 29)
 	h.eventually(t, 1, "ckd_inputs_open", "model", "ctg")
-	if err := h.server.SetPolicies(parsePolicies(t, strings.ReplaceAll(testPolicies, "threshold: 0.003", "threshold: 0.5"))); err != nil {
-		t.Fatal(err)
-	}
-	send(2, "new", 0, 30)
+	h.set(t, strings.ReplaceAll(testPolicies, "threshold: 0.003", "threshold: 0.5"))
+	st.sendPasses(segment{group: 2, n: 1}, 0, 30)
 	reply := st.receive()
 	newHash := reply.GetPolicies()[0].GetHash()
 	if d := reply.GetResults()[0].GetDecomposition().GetDecision(); d.GetThreshold() != 0.5 || d.GetAction() != ckdv1.Action_ACTION_RETAIN {
 		t.Errorf("after the reload: %v", d)
 	}
-	send(1, "", 29, 30)
+	st.sendPasses(old, 29, 30)
 	reply = st.receive()
 	if d := reply.GetResults()[0].GetDecomposition().GetDecision(); d.GetThreshold() != 0.003 || d.GetAction() != ckdv1.Action_ACTION_DEFER {
 		t.Errorf("opened before the reload: %v", d)
@@ -224,10 +165,10 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestPolicyChangedMeanwhile replaces the policies after a stream has opened, and before
-// its supervisor looks for changes: the stream ends all the same.
+// TestPolicyChangedMeanwhile checks that a stream ends if its policy is replaced after it has
+// opened and before its supervisor looks for changes.
 func TestPolicyChangedMeanwhile(t *testing.T) {
-	s, _, _ := newServer(t, DefaultLimits())
+	s, _, _ := newServer(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	h := &ckdv1.StreamHeader{Model: "open-ended"}
@@ -235,20 +176,20 @@ func TestPolicyChangedMeanwhile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opened, exchanged := make(chan *session, 1), make(chan error)
-	opened <- newSession(s, m, h, &scriptedStream{ctx: ctx})
+	opened, exchanged := make(chan *stream, 1), make(chan error)
+	opened <- newStream(s, m, h, &scriptedStream{ctx: ctx})
 	if err := s.SetPolicies(parsePolicies(t, strings.Replace(testPolicies, "name: open-ended", "name: another", 1))); err != nil {
 		t.Fatal(err)
 	}
 	stop := context.AfterFunc(ctx, func() { close(exchanged) })
 	defer stop()
-	if err := s.supervise(ctx, opened, exchanged); status.Code(err) != codes.FailedPrecondition {
+	if err := s.superviseStream(ctx, opened, exchanged); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("the stream ends with %v, want FailedPrecondition", err)
 	}
 }
 
-// TestPolicyChanged: if the reload removes the model, or changes the shape of
-// its inputs, open inputs finish under the old policy, and then the stream ends.
+// TestPolicyChanged checks that, if a reload removes the model or changes the shape of its inputs,
+// open inputs finish under the old policy and then the stream ends.
 func TestPolicyChanged(t *testing.T) {
 	for name, change := range map[string]func(string) string{
 		"removed":      func(s string) string { return strings.Replace(s, "name: open-ended", "name: another", 1) },
@@ -259,65 +200,39 @@ func TestPolicyChanged(t *testing.T) {
 		"all the rest": func(string) string { return "models: [{name: only, classes: [a, b], critical: [b]}]" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHarness(t, DefaultLimits())
+			h := newHarness(t)
 			busy, quiet := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"}), h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
 			busy.sendBlock(&ckdv1.Block{Group: 1, InputIds: []string{"a"}, Values: safeRow})
 			h.eventually(t, 1, "ckd_inputs_open")
-			if err := h.server.SetPolicies(parsePolicies(t, change(testPolicies))); err != nil {
-				t.Fatal(err)
-			}
-			quiet.ended(codes.FailedPrecondition, ckdv1.ErrorReason_ERROR_REASON_POLICY_CHANGED)
+			h.set(t, change(testPolicies))
+			quiet.ended("POLICY_CHANGED")
 			busy.sendBlock(&ckdv1.Block{Group: 2, InputIds: []string{"b"}, Values: safeRow})
-			expectReasons(t, busy.receive(), map[string]ckdv1.ErrorReason{"b": ckdv1.ErrorReason_ERROR_REASON_POLICY_CHANGED})
+			expectReasons(t, busy.receive(), map[string]string{"b": "POLICY_CHANGED"})
 			if name == "removed" && h.metric(t, "ckd_inputs_open", "model", "open-ended") != 1 {
 				t.Error("the series went before the last input ended")
 			}
 			busy.sendBlock(&ckdv1.Block{Group: 1, Values: criticalRow, Final: true})
-			got := busy.ended(codes.FailedPrecondition, ckdv1.ErrorReason_ERROR_REASON_POLICY_CHANGED)
+			got := busy.ended("POLICY_CHANGED")
 			if len(got) != 1 || got[0].GetDecomposition() == nil {
 				t.Errorf("the open input: %v", got)
 			}
-			if name == "removed" {
-				h.gone(t, "open-ended")
+			if name == "removed" && !within(func() bool { return len(servertest.Series(t, h.registry, "", "model", "open-ended")) == 0 }) {
+				t.Error("the model still has series")
 			}
 		})
 	}
 }
 
-// gone waits until a model has no series.
-func (h *harness) gone(t *testing.T, model string) {
-	t.Helper()
-	series := 0
-	for range 6000 {
-		series = 0
-		families, err := h.registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, family := range families {
-			for _, m := range family.GetMetric() {
-				for _, l := range m.GetLabel() {
-					if l.GetName() == "model" && l.GetValue() == model {
-						series++
-					}
-				}
-			}
-		}
-		if series == 0 {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Errorf("model %s still has %d series", model, series)
-}
-
-// TestReloadStorm: streams under way while policies change all the time. Every
-// input is answered once, by one of the policies that there were, and nothing is
-// left. It is for the race detector.
+// TestReloadStorm changes policies all the time while streams are open. Every input must be
+// answered once, by one of the policies that were in force, and nothing be left. It is for the race
+// detector.
 func TestReloadStorm(t *testing.T) {
-	h := newHarness(t, DefaultLimits())
-	sets := []*policy.Set{parsePolicies(t, testPolicies), parsePolicies(t, strings.ReplaceAll(testPolicies, "threshold: 0.003", "threshold: 0.5")),
-		parsePolicies(t, strings.ReplaceAll(testPolicies, "version: v1", "version: v2"))}
+	h := newHarness(t)
+	sets := []*policy.Set{
+		parsePolicies(t, testPolicies),
+		parsePolicies(t, strings.ReplaceAll(testPolicies, "threshold: 0.003", "threshold: 0.5")),
+		parsePolicies(t, strings.ReplaceAll(testPolicies, "version: v1", "version: v2")),
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	stormed := make(chan error, 1)
 	go func() {
@@ -341,8 +256,7 @@ func TestReloadStorm(t *testing.T) {
 					b.Values = append(b.Values, rowsOfPass(passes, s, int(g), int(g)+1)...)
 				}
 				st.sendBlock(b)
-				b = &ckdv1.Block{Group: g, Passes: 15, Values: b.Values}
-				st.sendBlock(b)
+				st.sendBlock(&ckdv1.Block{Group: g, Passes: 15, Values: b.Values})
 			}
 			answered := 0
 			for _, r := range st.rest() {
@@ -364,58 +278,44 @@ func TestReloadStorm(t *testing.T) {
 	}
 	h.eventually(t, 0, "ckd_inputs_open")
 	h.eventually(t, streams*inputs, "ckd_decisions_total", "model", "ctg")
-	if n := h.server.openBytes.Load(); n != 0 {
-		t.Errorf("%d bytes of open inputs are left", n)
-	}
 }
 
-// TestPanicInOneInput: a panic while one input is decided ends its stream with
-// Internal and a fixed text, is logged with its stack and counted, and leaves
-// nothing behind; other streams go on.
+// TestPanicInOneInput checks that a panic while one input is decided ends its stream with Internal
+// and a fixed text, is logged with its stack and counted, and holds nothing. Other streams go on.
 func TestPanicInOneInput(t *testing.T) {
-	h := newHarness(t, DefaultLimits())
+	h := newHarness(t)
 	set := parsePolicies(t, testPolicies)
 	p, _ := set.Get("open-ended")
 	m, err := engine.New(p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Gate, p.Critical = policy.AnyCritical, []int{99} // Decide will look for a class that is not there
-	models := *h.server.catalog.Load()
-	broken := catalog{"ctg": models["ctg"], "open-ended": &model{
-		lean: workshop{Model: m}, metrics: models["open-ended"].metrics, ref: models["open-ended"].ref, calibration: newCalibration(p),
+	p.Gate, p.Critical = policy.AnyCritical, []int{99} // Decide looks for a class that does not exist
+	before := h.server.catalog.models()
+	broken := models{"ctg": before["ctg"], "open-ended": &model{
+		lean: scratchPool{Model: m}, metrics: before["open-ended"].metrics, ref: before["open-ended"].ref, calibration: newCalibration(p),
 	}}
 	other := h.open(t, &ckdv1.StreamHeader{Model: "ctg"})
-	h.server.catalog.Store(&broken)
+	h.server.catalog.current.Store(&broken)
 
 	st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
 	st.sendBlock(&ckdv1.Block{InputIds: []string{"a", "b"}, Passes: 2, Values: slices.Concat(safeRow, safeRow, safeRow, safeRow)})
 	st.sendBlock(&ckdv1.Block{Rows: []uint32{0}, Final: true})
-	if got := st.ended(codes.Internal, ckdv1.ErrorReason_ERROR_REASON_INTERNAL); len(got) != 0 {
+	if got := st.ended("INTERNAL"); len(got) != 0 {
 		t.Errorf("answers %v", got)
 	}
+	h.expectPanic(t, "Decide")
 	h.eventually(t, 1, "ckd_panics_total")
 	h.eventually(t, 0, "ckd_inputs_open")
 	h.eventually(t, 2, "ckd_inputs_abandoned_total", "model", "open-ended")
-	if n := h.server.openBytes.Load(); n != 0 {
-		t.Errorf("%d bytes of open inputs are left", n)
-	}
-	found := false
-	for _, e := range h.logs.FilterMessage("panic in a call").All() {
-		stack, _ := e.ContextMap()["stack"].(string)
-		found = found || strings.Contains(stack, "Decide")
-	}
-	if !found {
-		t.Errorf("no line of the log has the stack: %v", h.logs.All())
-	}
 	if left := other.rest(); len(left) != 0 {
 		t.Errorf("the other stream: %v", left)
 	}
 }
 
-// TestFaultsAreLoggedOnce on a stream for each reason, without the client's ids.
+// TestFaultsAreLoggedOnce checks that a stream logs each reason once, without ids of the client.
 func TestFaultsAreLoggedOnce(t *testing.T) {
-	h := newHarness(t, DefaultLimits())
+	h := newHarness(t)
 	st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
 	for g := range uint64(20) {
 		st.sendBlock(&ckdv1.Block{Group: g, InputIds: []string{"patient-17"}, Values: []float32{0.5, 0.25}})
@@ -437,63 +337,47 @@ func TestFaultsAreLoggedOnce(t *testing.T) {
 	h.eventually(t, 40, "ckd_inputs_rejected_total", "model", "open-ended")
 }
 
-// TestPolicyWithinLimits: a policy whose inputs could never be taken is not put
-// in force.
+// TestPolicyWithinLimits checks that a policy is refused if no input of it could be taken.
 func TestPolicyWithinLimits(t *testing.T) {
-	limits := DefaultLimits()
-	limits.Classes = 3
-	s, _, _ := newServer(t, limits)
-	for text, want := range map[string]string{
-		"models: [{name: big, classes: [a, b, c, d], critical: [d]}]":                         `model "big": 4 classes, over the daemon's limit of 3`,
-		"models: [{name: long, classes: [a, b], critical: [b], passes: {expected: 1000000}}]": `model "long": 1000000 expected passes, over the daemon's limit of 100000`,
-		"models: [{name: least, classes: [a, b], critical: [b], passes: {fewest: 500000}}]":   `model "least": 500000 fewest passes`,
+	s, _, _ := newServer(t, func(o *Options) { o.Limits.Classes = 3 })
+	for name, c := range map[string]struct{ policy, want string }{
+		"classes":         {"classes: [a, b, c, d], critical: [d]", "4 classes, over the daemon's limit of 3"},
+		"expected passes": {"classes: [a, b], critical: [b], passes: {expected: 1000000}", "1000000 expected passes, over the daemon's limit of 100000"},
+		"fewest passes":   {"classes: [a, b], critical: [b], passes: {fewest: 500000}", "500000 fewest passes"},
 	} {
-		if err := s.SetPolicies(parsePolicies(t, text)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %s", err, want)
-		}
+		t.Run(name, func(t *testing.T) {
+			err := s.SetPolicies(parsePolicies(t, "models: [{name: large, "+c.policy+"}]"))
+			if err == nil || !strings.Contains(err.Error(), `model "large": `+c.want) {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+		})
 	}
-	if _, err := s.model(t.Context(), "ctg"); err != nil {
+	if _, err := s.catalog.find(t.Context(), "ctg"); err != nil {
 		t.Errorf("the policies before are gone: %v", err)
 	}
 }
 
-// TestOwnMethodsHaveSeries from the start, one for each code; those of other services
-// appear with their first call.
+// TestOwnMethodsHaveSeries checks that the methods of ckd.v1 have their series from the start, one
+// for each code. Those of other services appear with their first call.
 func TestOwnMethodsHaveSeries(t *testing.T) {
-	h := newHarness(t, DefaultLimits())
-	const own = "ckd.v1.UncertaintyService"
-	services := func() map[string]int {
-		found := map[string]int{}
-		families, err := h.registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, family := range families {
-			for _, m := range family.GetMetric() {
-				for _, l := range m.GetLabel() {
-					if l.GetName() == "grpc_service" {
-						found[l.GetValue()]++
-					}
-				}
-			}
-		}
-		return found
+	h := newHarness(t)
+	series := func(service string) int { return len(servertest.Series(t, h.registry, "", "grpc_service", service)) }
+	if n := series("ckd.v1.UncertaintyService"); n != 4*(4+17) {
+		t.Errorf("%d series of ckd.v1, want four metrics without a code and one with 17 codes for each of four methods", n)
 	}
-	if got := services(); len(got) != 1 || got[own] != 4*(4+17) { // four methods: four metrics without a code, one with
-		t.Errorf("series at the start: %v", got)
+	health := healthv1.Health_ServiceDesc.ServiceName
+	if n := series(health); n != 0 {
+		t.Errorf("%d series of the health before its first call", n)
 	}
 	if _, err := healthv1.NewHealthClient(h.conn).Check(t.Context(), &healthv1.HealthCheckRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	h.eventually(t, 1, "grpc_server_handled_total", "grpc_service", healthv1.Health_ServiceDesc.ServiceName)
-	if got := services(); len(got) != 2 {
-		t.Errorf("series after a health check: %v", got)
-	}
+	h.eventually(t, 1, "grpc_server_handled_total", "grpc_service", health)
 }
 
-// TestMessagesAreCounted, though they pass the interceptors by.
+// TestMessagesAreCounted checks that messages are counted though they go round the interceptors.
 func TestMessagesAreCounted(t *testing.T) {
-	h := newHarness(t, DefaultLimits())
+	h := newHarness(t)
 	st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
 	for group := range uint64(5) {
 		st.sendBlock(&ckdv1.Block{Group: group, InputIds: []string{"a"}, Passes: 2, Values: slices.Concat(safeRow, criticalRow), Final: true})

@@ -9,35 +9,35 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// Limits bound what clients can make the daemon hold. Their ranges are those of
-// the settings that they come from, which internal/config validates.
+// Limits bounds what clients can make the daemon hold. internal/config validates the settings that
+// they come from.
 type Limits struct {
-	MessageBytes        int   // of one message received
-	Streams             int   // open at one time
-	Calls               int   // unary, under way at one time
-	Watches             int   // of the health, open at one time
+	MessageBytes        int   // size of a received message
+	Streams             int   // streams of passes open at one time
+	Calls               int   // unary calls in flight
+	Watches             int   // watches of the health open at one time
 	OpenInputsPerStream int   // open at one time on one stream
 	OpenGroupsPerStream int   // open at one time on one stream
-	InputsPerRequest    int   // in one unary request
-	PassesPerInput      int   // of one input
-	InputIDBytes        int   // of one id
-	ReplyBytes          int   // of one reply, about
+	InputsPerRequest    int   // inputs of a unary request
+	PassesPerInput      int   // passes of an input
+	InputIDBytes        int   // length of an id
+	ReplyBytes          int   // approximate size of a reply
 	OpenInputBytes      int64 // held by the open inputs of all streams and requests
-	Classes             int   // of a policy
+	Classes             int   // classes of a policy
 
-	CallTime  time.Duration // that a unary call may take, from its headers to its answer
+	CallTime  time.Duration // how long a unary call may take, from its headers to its answer
 	SendStall time.Duration // how long a client may leave a reply unread
 	InputIdle time.Duration // how long an open input may be without passes
-	StreamAge time.Duration // after which a stream drains; 0: never
+	StreamAge time.Duration // age at which a stream drains; 0 means never
 
 	DrainGrace time.Duration // how long the open inputs of an old stream may go on
 }
 
-// maxSendBytes leaves the bound to ReplyBytes, which refuses before the work is
-// done; what a client accepts is its own receive limit.
+// maxSendBytes sets no limit on sending. ReplyBytes refuses large replies before the work is done,
+// and clients have receive limits of their own.
 const maxSendBytes = math.MaxInt32
 
-// DefaultLimits suit a sidecar with some hundred MiB of memory.
+// DefaultLimits returns limits for a sidecar with some hundred MiB of memory.
 func DefaultLimits() Limits {
 	return Limits{
 		MessageBytes:        16 << 20,
@@ -59,7 +59,7 @@ func DefaultLimits() Limits {
 	}
 }
 
-// admit refuses a model none of whose inputs could be taken.
+// admit refuses a model of which not a single input could be taken.
 func (l Limits) admit(m *engine.Model) error {
 	p := m.Policy()
 	for _, c := range []struct {
@@ -81,11 +81,10 @@ func (l Limits) admit(m *engine.Model) error {
 // rowBytes is what an open input holds beside its accumulator and its id.
 const rowBytes = 128
 
-// inputCost is what an open input takes of the budget: for its passes, and
-// beside them.
+// inputCost returns what an open input takes of the budget, for its passes and its id.
 func inputCost(passes, id int) int64 { return int64(passes + 2*id + rowBytes) }
 
-// message is the limits as clients are told.
+// message returns the limits in the form that clients receive.
 func (l Limits) message() *ckdv1.Limits {
 	return &ckdv1.Limits{
 		OpenInputsPerStream: uint32(l.OpenInputsPerStream),

@@ -6,27 +6,25 @@ import (
 	"sync"
 	"time"
 
-	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 	"go.uber.org/zap"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/ckd-project/ckd/internal/access"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	"github.com/ckd-project/ckd/server/auth"
 )
 
-// Refusals logs what is refused outside streams: the first time at once, and after that
-// once a minute with how many there were, for each model, identity and reason.
+// Refusals logs what is refused outside streams. For each model, identity and reason it logs the
+// first refusal at once, and then once a minute how many there were.
 type Refusals struct {
 	log   *zap.Logger
-	after func(time.Duration, func()) // calls back later
+	after func(time.Duration, func()) // calls a function later
 
 	mu   sync.Mutex
-	more map[refusal]int // since the last line; a refusal without a line in the last minute is not there
+	more map[refusal]int // refusals since the last line, for those with a line in the last minute
 }
 
-// NewRefusals returns Refusals without any.
+// NewRefusals returns Refusals that write to a log.
 func NewRefusals(log *zap.Logger) *Refusals {
 	return &Refusals{
 		log: log, more: map[refusal]int{},
@@ -34,7 +32,7 @@ func NewRefusals(log *zap.Logger) *Refusals {
 	}
 }
 
-// refusal is what has a line of its own. All of it comes from policies, the access file and
+// refusal identifies what has a line of its own. Its fields come from policies, the access file and
 // enums, never from clients.
 type refusal struct{ what, model, identity, reason string }
 
@@ -42,16 +40,16 @@ const (
 	refusedCall, refusedInputs, refusedHTTP = "calls were refused", "inputs were refused", "HTTP requests were refused"
 
 	refusalInterval = time.Minute
-	mostRefusals    = 4096 // told apart at one time; further ones share a line for each reason
+	mostRefusals    = 4096 // bounds more; further refusals share a line for each reason
 )
 
-// Call counts a call that was refused. The fields are of the first line alone.
+// Call counts a refused call. Only the first line has the fields.
 func (r *Refusals) Call(identity, reason string, fields ...zap.Field) {
 	r.add(refusal{refusedCall, "", identity, reason}, 1, fields...)
 }
 
-// HTTP counts an HTTP request that was refused with a status before it became a call. The
-// fields are of the first line alone.
+// HTTP counts an HTTP request that was refused with a status before it became a call. Only the
+// first line has the fields.
 func (r *Refusals) HTTP(code int, fields ...zap.Field) {
 	r.add(refusal{refusedHTTP, "", "", strconv.Itoa(code)}, 1, fields...)
 }
@@ -69,12 +67,12 @@ func (r *Refusals) add(what refusal, n int, fields ...zap.Field) {
 	}
 	r.mu.Unlock()
 	if !known {
-		r.tell(what, n, fields...)
+		r.write(what, n, fields...)
 		r.after(refusalInterval, func() { r.flush(what) })
 	}
 }
 
-// flush writes the line of what was refused since the last one.
+// flush logs what was refused since the last line.
 func (r *Refusals) flush(what refusal) {
 	r.mu.Lock()
 	n := r.more[what]
@@ -85,12 +83,13 @@ func (r *Refusals) flush(what refusal) {
 	}
 	r.mu.Unlock()
 	if n > 0 {
-		r.tell(what, n)
+		r.write(what, n)
 		r.after(refusalInterval, func() { r.flush(what) })
 	}
 }
 
-func (r *Refusals) tell(what refusal, n int, fields ...zap.Field) {
+// write logs refusals of one kind.
+func (r *Refusals) write(what refusal, n int, fields ...zap.Field) {
 	all := []zap.Field{zap.String("reason", what.reason), zap.Int("count", n)}
 	if what.model != "" {
 		all = append(all, zap.String("model", what.model))
@@ -98,13 +97,13 @@ func (r *Refusals) tell(what refusal, n int, fields ...zap.Field) {
 	if what.identity != "" {
 		all = append(all, zap.String("identity", what.identity))
 	}
-	r.log.Warn(what.what+"; further ones for this reason are told once a minute", append(all, fields...)...)
+	r.log.Warn(what.what+"; further ones for this reason are logged once a minute", append(all, fields...)...)
 }
 
-// refusedInputs counts the inputs of a call that were refused, each reason by itself.
+// refusedOfCall counts the refused inputs of a call by reason.
 type refusedOfCall map[ckdv1.ErrorReason]*refusedFirst
 
-// refusedFirst is the first input that was refused for a reason, and how many were.
+// refusedFirst describes the first input refused for a reason, and counts all of them.
 type refusedFirst struct {
 	row, count int
 	err        error
@@ -121,65 +120,51 @@ func (c *refusedOfCall) add(row int, err error) {
 	(*c)[reason].count++
 }
 
-// tellRefused logs the inputs of a call that were refused.
-func (s *Server) tellRefused(ctx context.Context, m *model, inputs refusedOfCall) {
+// inputs logs the refused inputs of a call.
+func (r *Refusals) inputs(ctx context.Context, m *model, inputs refusedOfCall) {
 	for reason, first := range inputs {
-		what := refusal{refusedInputs, m.ref.GetModel(), access.FromContext(ctx).Name(), reasonWord(reason)}
-		s.refusals.add(what, first.count, faultDetails(ctx, location{row: first.row, hasPosition: true}, first.err)...)
+		what := refusal{refusedInputs, m.ref.GetModel(), auth.FromContext(ctx).Name(), reasonWord(reason)}
+		r.add(what, first.count, faultDetails(ctx, location{row: first.row, hasPosition: true}, first.err)...)
 	}
-}
-
-// callKey is the context's key of a unary call's refusedAs.
-type callKey struct{}
-
-// refusedAs is what the handler of a unary call knows of its refusal.
-type refusedAs struct {
-	model  string      // empty: none that is served
-	fields []zap.Field // beside the request's own
 }
 
 // noteModel notes the model of a unary call for its line in the log.
 func noteModel(ctx context.Context, m *model) {
-	if as, ok := ctx.Value(callKey{}).(*refusedAs); ok {
-		as.model = m.ref.GetModel()
+	if c := callOf(ctx); c != nil && c.bare == nil {
+		c.model = m.ref.GetModel()
 	}
 }
 
-// refuseCall notes why a unary call, or a message that is a call of its own, is refused.
-func (s *Server) refuseCall(ctx context.Context, m *model, err error) {
-	as, unary := ctx.Value(callKey{}).(*refusedAs)
+// call notes why a call is refused: a unary call in its callInfo, to be logged when it ends, and
+// a message of a stream that is a call of its own at once.
+func (r *Refusals) call(ctx context.Context, m *model, err error) {
+	c := callOf(ctx)
 	switch {
-	case unary: // its interceptor logs it
-		as.fields = faultDetails(ctx, location{}, err)
+	case c != nil && c.bare == nil:
+		c.refusal = faultDetails(ctx, location{}, err)
 	case codeOf(reasonOf(err)) != codes.Internal:
 		name := ""
 		if m != nil {
 			name = m.ref.GetModel()
 		}
-		s.refusals.add(refusal{refusedCall, name, access.FromContext(ctx).Name(), reasonWord(reasonOf(err))}, 1,
+		r.add(refusal{refusedCall, name, auth.FromContext(ctx).Name(), reasonWord(reasonOf(err))}, 1,
 			faultDetails(ctx, location{}, err)...)
 	}
 }
 
-// tellUnary is the interceptor that counts unary calls that are refused.
-func (s *Server) tellUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	as := &refusedAs{}
-	response, err := handler(context.WithValue(ctx, callKey{}, as), req)
-	if st := status.Convert(err); levelOf(st.Code()) == logging.LevelWarn {
-		fields := as.fields
-		if fields == nil {
-			fields = zapFields(logging.ExtractFields(ctx))
-		}
-		s.refusals.add(refusal{refusedCall, as.model, access.FromContext(ctx).Name(), reasonOfStatus(st)}, 1,
-			append(fields, zap.String("method", info.FullMethod))...)
+// finished counts a call that was refused and has no line of its own.
+func (r *Refusals) finished(ctx context.Context, c *callInfo, err error) {
+	if c.refusal == nil {
+		c.refusal = requestFields(ctx)
 	}
-	return response, err
+	r.add(refusal{refusedCall, c.model, auth.FromContext(ctx).Name(), reasonOrCode(err)}, 1,
+		append(c.refusal, zap.String("method", c.method))...)
 }
 
-// reasonOfStatus returns the reason that a status has in its details, or else its code.
-func reasonOfStatus(st *status.Status) string {
-	if fields := faultFields(st.Err()); len(fields) > 1 {
-		return fields[1].(string)
+// reasonOrCode returns the reason in the details of an error, or else its code.
+func reasonOrCode(err error) string {
+	if reason := errorReason(err); reason != "" {
+		return reason
 	}
-	return st.Code().String()
+	return status.Code(err).String()
 }

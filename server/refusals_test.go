@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,7 +15,7 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// timers are the callbacks that Refusals has asked for.
+// timers holds the callbacks that Refusals has asked for.
 type timers struct {
 	mu      sync.Mutex
 	waiting []func()
@@ -28,7 +27,7 @@ func (c *timers) after(_ time.Duration, f func()) {
 	c.waiting = append(c.waiting, f)
 }
 
-// pass lets a minute pass.
+// pass runs the callbacks, as if a minute had passed.
 func (c *timers) pass() {
 	c.mu.Lock()
 	due := c.waiting
@@ -39,7 +38,7 @@ func (c *timers) pass() {
 	}
 }
 
-// refusedLines are the lines of the log on refusals outside streams, since the last look.
+// refusedLines returns the log lines about refusals outside streams since the last look.
 func refusedLines(t *testing.T, logs *observer.ObservedLogs) (lines []string) {
 	t.Helper()
 	for _, e := range logs.TakeAll() {
@@ -60,10 +59,10 @@ func refusedLines(t *testing.T, logs *observer.ObservedLogs) (lines []string) {
 	return lines
 }
 
-// TestRefusalsAreTold: of refused calls, and of refused inputs of calls, the first of a
-// model and reason at once, the others once a minute with their number.
-func TestRefusalsAreTold(t *testing.T) {
-	h := newHarness(t, DefaultLimits())
+// TestRefusalsAreLogged checks that the first refused call or input of a model and reason is logged
+// at once, and the others once a minute with their number.
+func TestRefusalsAreLogged(t *testing.T) {
+	h := newHarness(t)
 	clock := &timers{}
 	h.server.refusals.after = clock.after
 	call := func(change func(*ckdv1.DecomposeRequest)) {
@@ -110,7 +109,8 @@ func TestRefusalsAreTold(t *testing.T) {
 	expect("calls were refused: <nil> unknown_model x 1")
 }
 
-// TestRefusalsAreBounded: what is told apart at one time is limited, and nothing is lost.
+// TestRefusalsAreBounded checks that Refusals keeps a bounded number of lines apart, and loses no
+// count.
 func TestRefusalsAreBounded(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	r, clock := NewRefusals(zap.New(core)), &timers{}
@@ -125,7 +125,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	r.HTTP(400)
 	r.HTTP(400)
 	clock.pass()
-	total := -2 // those of HTTP
+	total := -2 // leaves out the two HTTP refusals
 	for _, e := range logs.All() {
 		total += int(e.ContextMap()["count"].(int64))
 	}
@@ -134,8 +134,9 @@ func TestRefusalsAreBounded(t *testing.T) {
 	}
 }
 
-// TestIdenticalPassesAreTold once of a stream, where all its inputs are so.
-func TestIdenticalPassesAreTold(t *testing.T) {
+// TestIdenticalPassesAreLogged checks that a stream whose inputs all have identical passes is logged
+// once.
+func TestIdenticalPassesAreLogged(t *testing.T) {
 	one := []float32{1, 0}
 	for name, c := range map[string]struct {
 		inputs [][]float32 // each as two passes
@@ -149,19 +150,14 @@ func TestIdenticalPassesAreTold(t *testing.T) {
 		"none":           {nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHarness(t, DefaultLimits())
+			h := newHarness(t)
 			st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
 			for g, values := range c.inputs {
 				st.sendBlock(&ckdv1.Block{Group: uint64(g), InputIds: []string{"x"}, Passes: 2, Values: values, Final: true})
 			}
 			st.rest()
 			h.eventually(t, 0, "ckd_streams_open")
-			said := 0
-			for _, e := range h.logs.All() {
-				if strings.Contains(e.Message, "degenerate") && e.Level == zapcore.WarnLevel && e.ContextMap()["model"] == "open-ended" {
-					said++
-				}
-			}
+			said := h.logs.FilterMessageSnippet("degenerate").FilterLevelExact(zap.WarnLevel).FilterField(zap.String("model", "open-ended")).Len()
 			if said != c.want {
 				t.Errorf("%d warnings, want %d", said, c.want)
 			}
@@ -169,10 +165,10 @@ func TestIdenticalPassesAreTold(t *testing.T) {
 	}
 }
 
-// TestOtherClasses: who sends rows of another number of classes learns of both numbers, on
-// a stream and in a call, and so does the log.
+// TestOtherClasses checks that a client with another number of classes learns both numbers, on a
+// stream and in a call, and that the log has them.
 func TestOtherClasses(t *testing.T) {
-	h := newHarness(t, DefaultLimits())
+	h := newHarness(t)
 	const found = `found 4 classes, expected 3, as the policy of model "ctg" has`
 	st := h.open(t, &ckdv1.StreamHeader{Model: "ctg"})
 	st.sendBlock(&ckdv1.Block{Group: 1, InputIds: []string{"a"}, Passes: 2, Values: []float32{0, 0, 1, 0, 0, 1}})
@@ -181,7 +177,7 @@ func TestOtherClasses(t *testing.T) {
 	if len(results) != 1 || !strings.Contains(results[0].GetError().GetMessage(), `input "a": pass 2: `+found) {
 		t.Errorf("on a stream: %v", results)
 	}
-	_, err := h.client.Decompose(context.Background(), &ckdv1.DecomposeRequest{
+	_, err := h.client.Decompose(t.Context(), &ckdv1.DecomposeRequest{
 		Model: "ctg", Layout: ckdv1.Layout_LAYOUT_SNK, Passes: 30, Inputs: 2, Values: make([]float32, 30*2*4),
 	})
 	if err == nil || !strings.Contains(err.Error(), found) {

@@ -9,21 +9,21 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ckd-project/ckd/internal/wire"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
-// streamName of the RPC.
+// streamName is the name of the streaming RPC.
 const streamName = "DecomposeStream"
 
-// service is the generated service, but that the messages of its two hot RPCs
-// come and go as the transport's bytes: package wire reads and writes them.
+// service is the generated service with handlers of its own for the two hot RPCs, whose messages
+// package wire reads and writes.
 var service = func() grpc.ServiceDesc {
 	d := *bare(&ckdv1.UncertaintyService_ServiceDesc)
 	d.Streams = slices.Clone(d.Streams)
 	for i := range d.Methods {
 		if d.Methods[i].MethodName == "Decompose" {
-			d.Methods[i].Handler = placed(handleDecompose)
+			d.Methods[i].Handler = withSlot(handleDecompose)
 		}
 	}
 	for i := range d.Streams {
@@ -48,7 +48,7 @@ func handleDecompose(s any, ctx context.Context, read func(any) error, intercept
 	handle := func(ctx context.Context, in any) (any, error) {
 		out, err := s.(*Server).decompose(ctx, in.(*wire.Incoming))
 		if err != nil {
-			return nil, err // and no *wire.Outgoing that is nil
+			return nil, err // not a nil *wire.Outgoing, which would be a non-nil any
 		}
 		return out, nil
 	}
@@ -58,15 +58,15 @@ func handleDecompose(s any, ctx context.Context, read func(any) error, intercept
 	return intercept(ctx, in, &grpc.UnaryServerInfo{Server: s, FullMethod: ckdv1.UncertaintyService_Decompose_FullMethodName}, handle)
 }
 
-// bare is a service whose unary messages come as the transport's bytes: what does
-// not decode, or would take far more memory than bytes, is then the client's fault,
-// where gRPC itself says INTERNAL or takes it.
+// bare returns a service whose unary messages are decoded here. A message that does not decode, or
+// would take far more memory than its bytes, is then the client's fault; gRPC itself would say
+// INTERNAL, or accept it.
 func bare(of *grpc.ServiceDesc) *grpc.ServiceDesc {
 	d := *of
 	d.Methods = slices.Clone(d.Methods)
 	for i := range d.Methods {
 		handler := d.Methods[i].Handler
-		d.Methods[i].Handler = placed(func(
+		d.Methods[i].Handler = withSlot(func(
 			s any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor,
 		) (any, error) {
 			return handler(s, ctx, func(to any) error { return receive(read, to) }, intercept)
@@ -75,7 +75,7 @@ func bare(of *grpc.ServiceDesc) *grpc.ServiceDesc {
 	return &d
 }
 
-// receive reads a message, and decodes it.
+// receive reads and decodes a message.
 func receive(read func(any) error, to any) error {
 	var in wire.Incoming
 	defer in.Free()
@@ -88,7 +88,7 @@ func receive(read func(any) error, to any) error {
 	return nil
 }
 
-// undecodable is the status of bytes that are no message.
+// undecodable returns the status of bytes that are no message.
 func undecodable(err error) error {
 	return status.Error(codes.InvalidArgument, "a message does not decode: "+clip(err.Error()))
 }

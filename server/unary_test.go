@@ -4,36 +4,33 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
-	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/ckd-project/ckd/decomp"
-	"github.com/ckd-project/ckd/internal/record"
-	"github.com/ckd-project/ckd/internal/wire"
-	"github.com/ckd-project/ckd/metrics"
+	"github.com/ckd-project/ckd/internal/servertest"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
-func contains(s, part string) bool { return strings.Contains(s, part) }
-
-// TestUnary: both layouts and encodings of real passes, equal to the engine's
-// own numbers.
+// TestUnary compares the results of real passes, in both layouts and encodings, with those of the
+// engine.
 func TestUnary(t *testing.T) {
-	h := newHarness(t, DefaultLimits())
+	h := newHarness(t)
 	passes := ctg(t)
 	const inputs = 200
 	snk := tensor(passes, inputs)
@@ -49,24 +46,15 @@ func TestUnary(t *testing.T) {
 	}
 	nsk.ValuesLe = littleEndian(values)
 
-	model := (*h.server.catalog.Load())["ctg"].full.Model
-	reference, outcome := model.NewBatch(), model.NewOutcome()
-	if err := reference.Reset(decomp.Tensor{Passes: passes.S, Inputs: passes.N, Float32: passes.Float32}); err != nil {
-		t.Fatal(err)
-	}
+	model := h.server.catalog.models()["ctg"].full.Model
+	reference := referenceFor(t, model, decomp.Tensor{Passes: passes.S, Inputs: passes.N, Float32: passes.Float32})
 	for _, request := range []*ckdv1.DecomposeRequest{snk, nsk} {
-		response, err := h.client.Decompose(t.Context(), request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		response := h.decompose(t, request)
 		if len(response.GetResults()) != inputs || response.GetPolicy().GetVersion() != "v1" || len(response.GetPolicy().GetHash()) != 64 {
 			t.Fatalf("%d results, policy %v", len(response.GetResults()), response.GetPolicy())
 		}
 		for i, r := range response.GetResults() {
-			if err := reference.Outcome(i, outcome); err != nil {
-				t.Fatal(err)
-			}
-			compare(t, r, model, outcome)
+			compare(t, r, model, reference(i), false)
 			if int(r.GetRow()) != i || len(request.GetInputIds()) > 0 && r.GetInputId() != fmt.Sprint(i) {
 				t.Errorf("result %d has row %d, id %q", i, r.GetRow(), r.GetInputId())
 			}
@@ -75,30 +63,29 @@ func TestUnary(t *testing.T) {
 	h.eventually(t, 2*inputs, "ckd_decisions_total", "model", "ctg")
 }
 
-// TestUnaryBadRow: a bad row fails its input, with everything named.
+// TestUnaryBadRow checks that a bad row fails its input, and what the error names.
 func TestUnaryBadRow(t *testing.T) {
-	h := newHarness(t, DefaultLimits())
+	h := newHarness(t)
 	passes := ctg(t)
+	const class = "inputs[1].passes[7].classes[2]"
 	for name, c := range map[string]struct {
 		value  float32
-		reason ckdv1.ErrorReason
-		meta   map[string]string
+		reason string
+		field  string
+		meta   map[string]string // beside input, row and pass
 	}{
-		"NaN":       {float32(math.NaN()), ckdv1.ErrorReason_ERROR_REASON_NOT_FINITE, map[string]string{"class": "2", "value": "NaN"}},
-		"infinite":  {float32(math.Inf(-1)), ckdv1.ErrorReason_ERROR_REASON_NOT_FINITE, map[string]string{"class": "2", "value": "-Inf"}},
-		"negative":  {-0.5, ckdv1.ErrorReason_ERROR_REASON_NEGATIVE, map[string]string{"class": "2", "value": "-0.5"}},
-		"above one": {1.5, ckdv1.ErrorReason_ERROR_REASON_ABOVE_ONE, map[string]string{"class": "2", "value": "1.5"}},
-		"sum":       {0.5, ckdv1.ErrorReason_ERROR_REASON_SUM_NOT_ONE, map[string]string{"expected": "1 within 0.001"}},
+		"NaN":       {float32(math.NaN()), "NOT_FINITE", class, map[string]string{"class": "2", "class_name": "pathologic", "value": "NaN", "expected": "a finite number"}},
+		"infinite":  {float32(math.Inf(-1)), "NOT_FINITE", class, map[string]string{"class": "2", "class_name": "pathologic", "value": "-Inf", "expected": "a finite number"}},
+		"negative":  {-0.5, "NEGATIVE", class, map[string]string{"class": "2", "class_name": "pathologic", "value": "-0.5", "expected": "a probability in [0,1]"}},
+		"above one": {1.5, "ABOVE_ONE", class, map[string]string{"class": "2", "class_name": "pathologic", "value": "1.5", "expected": "a probability in [0,1]"}},
+		"sum":       {0.5, "SUM_NOT_ONE", "inputs[1].passes[7]", map[string]string{"value": "0.75", "expected": "1 within 0.001"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			request := tensor(passes, 3)
 			request.InputIds = []string{"x", "y", "z"}
 			row := request.Values[(7*3+1)*3 : (7*3+1)*3+3] // pass 7 of input 1
 			copy(row, []float32{0.25, 0, c.value})
-			response, err := h.client.Decompose(t.Context(), request)
-			if err != nil {
-				t.Fatal(err)
-			}
+			response := h.decompose(t, request)
 			for i, r := range response.GetResults() {
 				if i != 1 {
 					if r.GetDecomposition() == nil {
@@ -106,27 +93,11 @@ func TestUnaryBadRow(t *testing.T) {
 					}
 					continue
 				}
-				reason, meta := reasonIn(t, r.GetError())
-				if reason != c.reason || meta["input"] != "y" || meta["row"] != "1" || meta["pass"] != "7" {
-					t.Errorf("%v %v", reason, meta)
-				}
-				for key, want := range c.meta {
-					if meta[key] != want {
-						t.Errorf("%s is %q, want %q", key, meta[key], want)
-					}
-				}
-				field := ""
-				for _, d := range status.FromProto(r.GetError()).Details() {
-					if bad, ok := d.(*errdetails.BadRequest); ok {
-						field = bad.GetFieldViolations()[0].GetField()
-					}
-				}
-				want := "inputs[1].passes[7].classes[2]"
-				if c.reason == ckdv1.ErrorReason_ERROR_REASON_SUM_NOT_ONE {
-					want = "inputs[1].passes[7]"
-				}
-				if field != want {
-					t.Errorf("field %q, want %q", field, want)
+				got := expectError(t, r.GetError(), c.reason)
+				want := map[string]string{"input": "y", "row": "1", "pass": "7"}
+				maps.Copy(want, c.meta)
+				if diff := cmp.Diff(want, got.Metadata); diff != "" || got.Field != c.field {
+					t.Errorf("field %s, want %s; metadata (-want, +got):\n%s", got.Field, c.field, diff)
 				}
 			}
 		})
@@ -136,48 +107,43 @@ func TestUnaryBadRow(t *testing.T) {
 	h.eventually(t, 300, "ckd_passes_total", "model", "ctg")
 }
 
-// TestUnaryRefusals: what makes the tensor unreadable refuses the call.
+// TestUnaryRefusals checks that the call is refused if the tensor cannot be read.
 func TestUnaryRefusals(t *testing.T) {
-	limits := DefaultLimits()
-	limits.InputsPerRequest, limits.PassesPerInput, limits.InputIDBytes = 100, 1000, 8
-	h := newHarness(t, limits)
+	h := newHarness(t, func(o *Options) {
+		o.Limits.InputsPerRequest, o.Limits.PassesPerInput, o.Limits.InputIDBytes = 100, 1000, 8
+	})
 	passes := ctg(t)
 	for name, c := range map[string]struct {
 		change func(*ckdv1.DecomposeRequest)
-		code   codes.Code
-		reason ckdv1.ErrorReason
+		reason string
 		text   string
 	}{
-		"unknown model":   {func(r *ckdv1.DecomposeRequest) { r.Model = "nobody" }, codes.NotFound, ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_MODEL, `no policy names the model "nobody", expected one of: ctg, `},
-		"misspelt model":  {func(r *ckdv1.DecomposeRequest) { r.Model = "evidental" }, codes.NotFound, ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_MODEL, `, did you mean "evidential"?`},
-		"no model":        {func(r *ckdv1.DecomposeRequest) { r.Model = "" }, codes.NotFound, ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_MODEL, `""`},
-		"wrong classes":   {func(r *ckdv1.DecomposeRequest) { r.Classes = []string{"normal", "suspect", "other"} }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_WRONG_CLASSES, "classes[2]"},
-		"wrong K":         {func(r *ckdv1.DecomposeRequest) { r.Classes = []string{"normal"} }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_WRONG_CLASSES, "3 classes"},
-		"wrong kind":      {func(r *ckdv1.DecomposeRequest) { r.Kind = ckdv1.Kind_KIND_DIRICHLET }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_WRONG_KIND, "KIND_DIRICHLET"},
-		"posterior":       {func(r *ckdv1.DecomposeRequest) { r.Posterior = strings.Repeat("x", 129) }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_WRONG_POSTERIOR, "posterior: got"},
-		"unknown detail":  {func(r *ckdv1.DecomposeRequest) { r.Detail = 9 }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_WRONG_ENUM, "detail"},
-		"no layout":       {func(r *ckdv1.DecomposeRequest) { r.Layout = 0 }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_WRONG_LAYOUT, "LAYOUT_UNSPECIFIED"},
-		"unknown layout":  {func(r *ckdv1.DecomposeRequest) { r.Layout = 9 }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_WRONG_LAYOUT, "layout is 9"},
-		"one value short": {func(r *ckdv1.DecomposeRequest) { r.Values = r.Values[1:] }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_WRONG_LENGTH, "179 values, expected 30 passes x 2 inputs x 3 classes"},
-		"overflow":        {func(r *ckdv1.DecomposeRequest) { r.Passes, r.Inputs = 1000, 100 }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_WRONG_LENGTH, "1000 passes"},
-		"odd bytes":       {func(r *ckdv1.DecomposeRequest) { r.Values, r.ValuesLe = nil, make([]byte, 7) }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_WRONG_LENGTH, "7 bytes"},
-		"two encodings":   {func(r *ckdv1.DecomposeRequest) { r.ValuesLe = make([]byte, 4) }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_TWO_ENCODINGS, "both"},
-		"too few passes":  {func(r *ckdv1.DecomposeRequest) { r.Passes, r.Values = 3, r.Values[:18] }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_TOO_FEW_PASSES, "3 passes, expected at least 4"},
-		"one pass":        {func(r *ckdv1.DecomposeRequest) { r.Passes, r.Values = 1, r.Values[:6] }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_TOO_FEW_PASSES, "expected at least"},
-		"too many passes": {func(r *ckdv1.DecomposeRequest) { r.Passes = 1001 }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_PASSES, "limit of 1000"},
-		"too many inputs": {func(r *ckdv1.DecomposeRequest) { r.Inputs = 101 }, codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, "limit of 100"},
-		"ids missing":     {func(r *ckdv1.DecomposeRequest) { r.InputIds = []string{"a"} }, codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_WRONG_ID_COUNT, "1 input ids, expected none or 2"},
+		"unknown model":   {func(r *ckdv1.DecomposeRequest) { r.Model = "nobody" }, "UNKNOWN_MODEL", `no policy names the model "nobody", expected one of: ctg, `},
+		"misspelt model":  {func(r *ckdv1.DecomposeRequest) { r.Model = "evidental" }, "UNKNOWN_MODEL", `, did you mean "evidential"?`},
+		"no model":        {func(r *ckdv1.DecomposeRequest) { r.Model = "" }, "UNKNOWN_MODEL", `""`},
+		"wrong classes":   {func(r *ckdv1.DecomposeRequest) { r.Classes = []string{"normal", "suspect", "other"} }, "WRONG_CLASSES", "classes[2]"},
+		"wrong K":         {func(r *ckdv1.DecomposeRequest) { r.Classes = []string{"normal"} }, "WRONG_CLASSES", "3 classes"},
+		"wrong kind":      {func(r *ckdv1.DecomposeRequest) { r.Kind = ckdv1.Kind_KIND_DIRICHLET }, "WRONG_KIND", "KIND_DIRICHLET"},
+		"posterior":       {func(r *ckdv1.DecomposeRequest) { r.Posterior = strings.Repeat("x", 129) }, "WRONG_POSTERIOR", "posterior: got"},
+		"unknown detail":  {func(r *ckdv1.DecomposeRequest) { r.Detail = 9 }, "WRONG_ENUM", "detail"},
+		"no layout":       {func(r *ckdv1.DecomposeRequest) { r.Layout = 0 }, "WRONG_LAYOUT", "LAYOUT_UNSPECIFIED"},
+		"unknown layout":  {func(r *ckdv1.DecomposeRequest) { r.Layout = 9 }, "WRONG_LAYOUT", "layout: got 9"},
+		"one value short": {func(r *ckdv1.DecomposeRequest) { r.Values = r.Values[1:] }, "WRONG_LENGTH", "179 values, expected 30 passes x 2 inputs x 3 classes"},
+		"overflow":        {func(r *ckdv1.DecomposeRequest) { r.Passes, r.Inputs = 1000, 100 }, "WRONG_LENGTH", "1000 passes"},
+		"odd bytes":       {func(r *ckdv1.DecomposeRequest) { r.Values, r.ValuesLe = nil, make([]byte, 7) }, "WRONG_LENGTH", "values_le: got 7, expected a multiple of 4 bytes"},
+		"two encodings":   {func(r *ckdv1.DecomposeRequest) { r.ValuesLe = make([]byte, 4) }, "TWO_ENCODINGS", "values and values_le"},
+		"too few passes":  {func(r *ckdv1.DecomposeRequest) { r.Passes, r.Values = 3, r.Values[:18] }, "TOO_FEW_PASSES", "3 passes, expected at least 4"},
+		"one pass":        {func(r *ckdv1.DecomposeRequest) { r.Passes, r.Values = 1, r.Values[:6] }, "TOO_FEW_PASSES", "expected at least"},
+		"too many passes": {func(r *ckdv1.DecomposeRequest) { r.Passes = 1001 }, "TOO_MANY_PASSES", "limit of 1000"},
+		"too many inputs": {func(r *ckdv1.DecomposeRequest) { r.Inputs = 101 }, "TOO_MANY_INPUTS", "limit of 100"},
+		"ids missing":     {func(r *ckdv1.DecomposeRequest) { r.InputIds = []string{"a"} }, "WRONG_ID_COUNT", "input_ids: got 1, expected none or 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			request := tensor(passes, 2)
 			c.change(request)
 			_, err := h.client.Decompose(t.Context(), request)
-			st := status.Convert(err)
-			if st.Code() != c.code {
-				t.Fatalf("code %v, want %v: %v", st.Code(), c.code, err)
-			}
-			if reason, _ := reasonIn(t, st.Proto()); reason != c.reason || !contains(st.Message(), c.text) {
-				t.Errorf("%v %q, want %v with %q", reason, st.Message(), c.reason, c.text)
+			if expectFault(t, err, c.reason); !strings.Contains(err.Error(), c.text) {
+				t.Errorf("got %v, want %q", err, c.text)
 			}
 		})
 	}
@@ -186,24 +152,18 @@ func TestUnaryRefusals(t *testing.T) {
 	h.eventually(t, 3*2, "ckd_inputs_rejected_total", "model", "", "reason", "unknown_model")
 }
 
-// TestUnaryIDs: an id that is twice there, or too long, fails its input alone.
+// TestUnaryIDs checks that an id which is repeated, or too long, fails its input alone.
 func TestUnaryIDs(t *testing.T) {
-	h := newHarness(t, DefaultLimits())
+	h := newHarness(t)
 	request := tensor(ctg(t), 5)
 	long := strings.Repeat("x", 1<<20)
 	request.InputIds = []string{"a", "a", "", "", long}
-	response, err := h.client.Decompose(t.Context(), request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []ckdv1.ErrorReason{0, ckdv1.ErrorReason_ERROR_REASON_DUPLICATE_ID, 0, 0, ckdv1.ErrorReason_ERROR_REASON_ID_TOO_LONG}
-	for i, r := range response.GetResults() {
-		if want[i] == 0 {
-			if r.GetDecomposition() == nil {
-				t.Errorf("input %d: %v", i, r.GetError())
-			}
-		} else if reason, _ := reasonIn(t, r.GetError()); reason != want[i] {
-			t.Errorf("input %d: %v, want %v", i, reason, want[i])
+	response := h.decompose(t, request)
+	for i, want := range []string{"", "DUPLICATE_ID", "", "", "ID_TOO_LONG"} {
+		if r := response.GetResults()[i]; want != "" {
+			expectError(t, r.GetError(), want)
+		} else if r.GetDecomposition() == nil {
+			t.Errorf("input %d: %v", i, r.GetError())
 		}
 	}
 	if n := proto.Size(response); n > 4096 {
@@ -213,20 +173,21 @@ func TestUnaryIDs(t *testing.T) {
 	h.eventually(t, 2, "ckd_inputs_rejected_total", "model", "ctg")
 }
 
-// TestLongTexts: what a client sent is not sent back at length, so that an error
-// does not break the connection that it travels on.
+// TestLongTexts checks that errors clip what the client sent: they travel in headers, which have a
+// limit.
 func TestLongTexts(t *testing.T) {
-	h := newHarness(t, DefaultLimits())
+	h := newHarness(t)
 	long := strings.Repeat("\u00e9", 1<<20)
 	for name, r := range map[string]*ckdv1.DecomposeRequest{
 		"model":   {Model: long},
 		"classes": {Model: "ctg", Classes: []string{"normal", long, "pathologic"}},
 	} {
-		_, err := h.client.Decompose(t.Context(), r)
-		st := status.Convert(err)
-		if code := st.Code(); code != codes.NotFound && code != codes.InvalidArgument || proto.Size(st.Proto()) > 2048 {
-			t.Errorf("%s: %v, %d bytes", name, code, proto.Size(st.Proto()))
-		}
+		t.Run(name, func(t *testing.T) {
+			_, err := h.client.Decompose(t.Context(), r)
+			if st := status.Convert(err); err == nil || proto.Size(st.Proto()) > 2048 {
+				t.Errorf("%v with %d bytes", st.Code(), proto.Size(st.Proto()))
+			}
+		})
 	}
 	for _, e := range h.logs.All() {
 		if n := len(fmt.Sprint(e.ContextMap())); n > 2048 {
@@ -235,19 +196,16 @@ func TestLongTexts(t *testing.T) {
 	}
 }
 
-// TestReplyLimit: what would make a reply too large is refused before the work.
+// TestReplyLimit checks that a request whose reply would be too large is refused before it is
+// computed.
 func TestReplyLimit(t *testing.T) {
-	limits := DefaultLimits()
-	limits.ReplyBytes = 4096
-	h := newHarness(t, limits)
+	h := newHarness(t, func(o *Options) { o.Limits.ReplyBytes = 4096 })
 	request := tensor(ctg(t), 20)
-	if _, err := h.client.Decompose(t.Context(), request); err != nil {
-		t.Errorf("decisions alone: %v", err)
-	}
+	h.decompose(t, request)
 	request.Detail = ckdv1.Detail_DETAIL_FULL
 	_, err := h.client.Decompose(t.Context(), request)
-	if reason, meta := reasonIn(t, status.Convert(err).Proto()); reason != ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE || !contains(meta["expected"], "at most 11 inputs") {
-		t.Errorf("everything: %v, %v", reason, meta)
+	if got := expectFault(t, err, "REPLY_TOO_LARGE").Metadata; !strings.Contains(got["expected"], "at most 11 inputs") {
+		t.Errorf("everything: %v", got)
 	}
 	st := h.open(t, &ckdv1.StreamHeader{Model: "ctg", Detail: ckdv1.Detail_DETAIL_FULL})
 	st.sendBlock(&ckdv1.Block{InputIds: make([]string, 20), Values: rowsOfPass(ctg(t), 0, 0, 20)})
@@ -256,42 +214,30 @@ func TestReplyLimit(t *testing.T) {
 	}
 }
 
-// TestUnaryNothing: no inputs are no fault.
+// TestUnaryNothing checks that a request without inputs is answered without results.
 func TestUnaryNothing(t *testing.T) {
-	h := newHarness(t, DefaultLimits())
+	h := newHarness(t)
 	response, err := h.client.Decompose(t.Context(), &ckdv1.DecomposeRequest{Model: "ctg", Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 30})
 	if err != nil || len(response.GetResults()) != 0 {
 		t.Errorf("got %v, %v", response, err)
 	}
 }
 
-// TestUnaryDirichletAndLogits: the other two kinds of rows.
+// TestUnaryDirichletAndLogits checks the two kinds of rows that are not probabilities.
 func TestUnaryDirichletAndLogits(t *testing.T) {
-	h := newHarness(t, DefaultLimits())
-	response, err := h.client.Decompose(t.Context(), &ckdv1.DecomposeRequest{
-		Model: "evidential", Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 1, Inputs: 2, Values: []float32{8, 1, 1, 2, 0, 6},
-	})
-	if err != nil {
-		t.Fatal(err)
+	h := newHarness(t)
+	evidence := &ckdv1.DecomposeRequest{Model: "evidential", Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 1, Inputs: 2, Values: []float32{8, 1, 1, 2, 0, 6}}
+	results := h.decompose(t, evidence).GetResults()
+	if results[0].GetDecomposition() == nil {
+		t.Errorf("concentrations: %v", results[0].GetError())
 	}
-	if response.GetResults()[0].GetDecomposition() == nil {
-		t.Errorf("concentrations: %v", response.GetResults()[0].GetError())
-	}
-	if reason, _ := reasonIn(t, response.GetResults()[1].GetError()); reason != ckdv1.ErrorReason_ERROR_REASON_NOT_POSITIVE {
-		t.Errorf("a concentration of zero: %v", reason)
-	}
-	_, err = h.client.Decompose(t.Context(), &ckdv1.DecomposeRequest{
-		Model: "evidential", Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 2, Inputs: 1, Values: []float32{8, 1, 1, 2, 1, 6},
-	})
-	if reason, _ := reasonIn(t, status.Convert(err).Proto()); reason != ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_PASSES {
-		t.Errorf("two rows of concentrations: %v", err)
-	}
-	response, err = h.client.Decompose(t.Context(), &ckdv1.DecomposeRequest{
+	expectError(t, results[1].GetError(), "NOT_POSITIVE")
+	evidence.Passes, evidence.Inputs = 2, 1
+	_, err := h.client.Decompose(t.Context(), evidence)
+	expectFault(t, err, "TOO_MANY_PASSES")
+	response := h.decompose(t, &ckdv1.DecomposeRequest{
 		Model: "logits", Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 2, Inputs: 1, Values: []float32{0, 0, 0, 1000, 0, -1000}, Detail: ckdv1.Detail_DETAIL_VECTORS,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	// The softmax of the first row is uniform, of the second one-hot.
 	mean := response.GetResults()[0].GetDecomposition().GetMean()
 	for k, want := range []float64{(1 + 1./3) / 2, 1. / 6, 1. / 6} {
@@ -301,9 +247,9 @@ func TestUnaryDirichletAndLogits(t *testing.T) {
 	}
 }
 
-// TestModels: what clients are told of the policies.
+// TestModels checks what clients are told about the policies.
 func TestModels(t *testing.T) {
-	h := newHarness(t, DefaultLimits())
+	h := newHarness(t)
 	list, err := h.client.ListModels(t.Context(), &ckdv1.ListModelsRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -315,31 +261,29 @@ func TestModels(t *testing.T) {
 	if want := []string{"ctg", "evidential", "logits", "open-ended"}; !slices.Equal(names, want) {
 		t.Errorf("models %v, want %v", names, want)
 	}
-	got, err := h.client.GetModel(t.Context(), &ckdv1.GetModelRequest{Model: "ctg"})
-	if err != nil {
-		t.Fatal(err)
+	want := &ckdv1.Model{
+		Policy: list.GetModels()[0].GetPolicy(), Classes: []string{"normal", "suspect", "pathologic"},
+		Critical: []uint32{1, 2}, Safe: []uint32{0}, Kind: ckdv1.Kind_KIND_PROBABILITIES, FewestPasses: 4, ExpectedPasses: 30,
+		SumTolerance: 1e-3, Variance: ckdv1.Variance_VARIANCE_SAMPLE, ReliabilityThreshold: 0.3,
+		Gate: ckdv1.Gate_GATE_ANY_CRITICAL, Scope: ckdv1.Scope_SCOPE_ALL,
+		Primary:  &ckdv1.ScoreRule{Score: ckdv1.Score_SCORE_C_CRIT_MAX, Threshold: proto.Float64(0.02)},
+		Fallback: &ckdv1.ScoreRule{Score: ckdv1.Score_SCORE_CBEC, Threshold: proto.Float64(0.003)},
 	}
-	if !proto.Equal(got.GetModel(), list.GetModels()[0]) {
-		t.Errorf("GetModel %v, ListModels %v", got.GetModel(), list.GetModels()[0])
+	for way, got := range map[string]*ckdv1.Model{"ListModels": list.GetModels()[0], "GetModel": h.model(t, "ctg")} {
+		if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+			t.Errorf("%s (-want, +got):\n%s", way, diff)
+		}
 	}
-	m := got.GetModel()
-	if m.GetPrimary().GetThreshold() != 0.02 || m.GetPrimary().GetScore() != ckdv1.Score_SCORE_C_CRIT_MAX ||
-		m.GetFallback().GetThreshold() != 0.003 || m.GetGate() != ckdv1.Gate_GATE_ANY_CRITICAL || m.GetObserves() ||
-		!slices.Equal(m.GetCritical(), []uint32{1, 2}) || !slices.Equal(m.GetSafe(), []uint32{0}) ||
-		m.GetScope() != ckdv1.Scope_SCOPE_ALL || m.GetVariance() != ckdv1.Variance_VARIANCE_SAMPLE || m.GetSumTolerance() != 1e-3 ||
-		m.GetReliabilityThreshold() != 0.3 || m.GetFewestPasses() != 4 || m.GetExpectedPasses() != 30 {
-		t.Errorf("model %v", m)
-	}
-	if _, err := h.client.GetModel(t.Context(), &ckdv1.GetModelRequest{Model: "nobody"}); status.Code(err) != codes.NotFound {
-		t.Errorf("an unknown model: %v", err)
-	}
+	_, err = h.client.GetModel(t.Context(), &ckdv1.GetModelRequest{Model: "nobody"})
+	expectFault(t, err, "UNKNOWN_MODEL")
 }
 
-// TestHealthAndReflection are there for whoever knows only gRPC.
-func TestHealthAndReflection(t *testing.T) {
-	h := newHarness(t, DefaultLimits())
+// TestHealth checks the health of the daemon and of each model.
+func TestHealth(t *testing.T) {
+	h := newHarness(t)
+	client := healthv1.NewHealthClient(h.conn)
 	check := func(service string) healthv1.HealthCheckResponse_ServingStatus {
-		r, err := healthv1.NewHealthClient(h.conn).Check(t.Context(), &healthv1.HealthCheckRequest{Service: service})
+		r, err := client.Check(t.Context(), &healthv1.HealthCheckRequest{Service: service})
 		if err != nil {
 			t.Fatalf("%q: %v", service, err)
 		}
@@ -350,165 +294,150 @@ func TestHealthAndReflection(t *testing.T) {
 			t.Errorf("%q is %v", service, got)
 		}
 	}
-	if _, err := healthv1.NewHealthClient(h.conn).Check(t.Context(), &healthv1.HealthCheckRequest{Service: "nobody"}); status.Code(err) != codes.NotFound {
+	if _, err := client.Check(t.Context(), &healthv1.HealthCheckRequest{Service: "nobody"}); status.Code(err) != codes.NotFound {
 		t.Errorf("an unknown model: %v", err)
 	}
 	h.server.Drain()
 	if got := check(""); got != healthv1.HealthCheckResponse_NOT_SERVING || h.server.Serving() {
 		t.Errorf("while stopping: %v", got)
 	}
-
-	stream, err := reflectionv1.NewServerReflectionClient(h.conn).ServerReflectionInfo(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Send(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}}); err != nil {
-		t.Fatal(err)
-	}
-	answer, err := stream.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := slices.ContainsFunc(answer.GetListServicesResponse().GetService(), func(s *reflectionv1.ServiceResponse) bool {
-		return s.GetName() == "ckd.v1.UncertaintyService"
-	})
-	if !found {
-		t.Errorf("reflection lists %v", answer)
-	}
 }
 
-// TestRequestID: the client's id comes back and is logged; without one there is
-// a new one.
+// TestRequestID checks that the request id of the client is returned and logged, and that a call
+// without one gets a new one.
 func TestRequestID(t *testing.T) {
-	h := newHarness(t, DefaultLimits())
-	var header metadata.MD
-	ctx := metadata.AppendToOutgoingContext(t.Context(), requestIDKey, "my-request")
-	if _, err := h.client.ListModels(ctx, &ckdv1.ListModelsRequest{}, grpcHeader(&header)); err != nil {
-		t.Fatal(err)
+	h := newHarness(t)
+	requestIDOf := func(ctx context.Context) string {
+		t.Helper()
+		var header metadata.MD
+		if _, err := h.client.ListModels(ctx, &ckdv1.ListModelsRequest{}, grpc.Header(&header)); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(header.Get(requestIDKey), ", ")
 	}
-	if got := header.Get(requestIDKey); !slices.Equal(got, []string{"my-request"}) {
-		t.Errorf("request id %v", got)
+	if got := requestIDOf(metadata.AppendToOutgoingContext(t.Context(), requestIDKey, "my-request")); got != "my-request" {
+		t.Errorf("request id %q", got)
 	}
-	logged := false
-	for _, e := range h.logs.All() {
-		logged = logged || e.ContextMap()["request_id"] == "my-request"
-	}
-	if !logged {
+	if h.logs.FilterField(zap.String("request_id", "my-request")).Len() == 0 {
 		t.Errorf("no line of the log has the request id: %v", h.logs.All())
 	}
-	if _, err := h.client.ListModels(t.Context(), &ckdv1.ListModelsRequest{}, grpcHeader(&header)); err != nil {
-		t.Fatal(err)
-	}
-	if got := header.Get(requestIDKey); len(got) != 1 || len(got[0]) != 16 {
-		t.Errorf("a new request id %v", got)
+	if got := requestIDOf(t.Context()); len(got) != 16 {
+		t.Errorf("a new request id %q", got)
 	}
 }
 
-// TestTraceID: the trace that a call is part of is in its lines of the log.
+// TestTraceID checks that log lines of a call have the trace that it is part of.
 func TestTraceID(t *testing.T) {
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
-	for sent, want := range map[string]any{
-		"00-" + trace + "-00f067aa0ba902b7-01":                   trace,
-		"00-" + strings.Repeat("0", 32) + "-00f067aa0ba902b7-01": nil,
-		"00-" + strings.Repeat("x", 32) + "-00f067aa0ba902b7-01": nil,
-		"junk": nil, "": nil, strings.Repeat("-", 500): nil,
+	for name, c := range map[string]struct {
+		sent string
+		want any
+	}{
+		"valid":    {"00-" + trace + "-00f067aa0ba902b7-01", trace},
+		"zeros":    {"00-" + strings.Repeat("0", 32) + "-00f067aa0ba902b7-01", nil},
+		"no hex":   {"00-" + strings.Repeat("x", 32) + "-00f067aa0ba902b7-01", nil},
+		"junk":     {"junk", nil},
+		"empty":    {"", nil},
+		"too long": {strings.Repeat("-", 500), nil},
 	} {
-		h := newHarness(t, DefaultLimits())
-		ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", sent)
-		if _, err := h.client.ListModels(ctx, &ckdv1.ListModelsRequest{}); err != nil {
-			t.Fatal(err)
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t)
+			ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", c.sent)
+			if _, err := h.client.ListModels(ctx, &ckdv1.ListModelsRequest{}); err != nil {
+				t.Fatal(err)
+			}
+			lines := h.logs.FilterMessage("finished call").All()
+			if len(lines) != 1 || lines[0].ContextMap()["trace_id"] != c.want {
+				t.Errorf("logged %v, want the trace %v", lines, c.want)
+			}
+		})
+	}
+}
+
+// TestServices checks which services there are beside that of ckd.v1: channelz only where the options
+// ask for it.
+func TestServices(t *testing.T) {
+	for _, channelz := range []bool{false, true} {
+		s, _, _ := newServer(t, func(o *Options) { o.Channelz = channelz })
+		want := []string{
+			"ckd.v1.UncertaintyService", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
+			"grpc.reflection.v1alpha.ServerReflection",
 		}
-		lines := h.logs.FilterMessage("finished call").All()
-		if len(lines) != 1 || lines[0].ContextMap()["trace_id"] != want {
-			t.Errorf("traceparent %q: %v, want %v", sent, lines, want)
+		if channelz {
+			want = slices.Insert(want, 1, "grpc.channelz.v1.Channelz")
+		}
+		if got := slices.Sorted(maps.Keys(s.GRPC().GetServiceInfo())); !slices.Equal(got, want) {
+			t.Errorf("services %q, want %q", got, want)
 		}
 	}
 }
 
-// TestChannelz is served where it is asked for, and nowhere else.
-func TestChannelz(t *testing.T) {
-	for _, on := range []bool{false, true} {
-		registry := prometheus.NewRegistry()
-		m, err := metrics.New(registry, metrics.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := New(Options{Limits: DefaultLimits(), Logger: zap.NewNop(), Metrics: m, Registry: registry, Channelz: on})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, served := s.GRPC().GetServiceInfo()["grpc.channelz.v1.Channelz"]; served != on {
-			t.Errorf("channelz %v, want %v", served, on)
-		}
-	}
-}
-
-// TestPanicIsInternal: a panic becomes Internal with a fixed text, and a log
-// line with the stack.
+// TestPanicIsInternal checks that a panic becomes Internal with a fixed text, and is logged with
+// its stack.
 func TestPanicIsInternal(t *testing.T) {
-	h := newHarness(t, DefaultLimits())
-	broken := catalog{"broken": &model{ref: &ckdv1.PolicyRef{}}} // without an engine
-	h.server.catalog.Store(&broken)
+	h := newHarness(t)
+	broken := models{"broken": &model{ref: &ckdv1.PolicyRef{}}} // without an engine
+	h.server.catalog.current.Store(&broken)
 	_, err := h.client.Decompose(t.Context(), &ckdv1.DecomposeRequest{Model: "broken"})
-	if status.Code(err) != codes.Internal || contains(err.Error(), "nil pointer") {
+	if expectFault(t, err, "INTERNAL"); strings.Contains(err.Error(), "nil pointer") {
 		t.Errorf("got %v", err)
 	}
-	if reason, _ := reasonIn(t, status.Convert(err).Proto()); reason != ckdv1.ErrorReason_ERROR_REASON_INTERNAL {
-		t.Errorf("reason %v", reason)
-	}
-	found := false
-	for _, e := range h.logs.FilterMessage("panic in a call").All() {
-		stack, _ := e.ContextMap()["stack"].(string)
-		found = contains(stack, "Decompose")
-	}
-	if !found {
-		t.Errorf("no log line with the stack: %v", h.logs.All())
+	h.expectPanic(t, "Decompose")
+}
+
+// expectPanic checks that a panic was logged with a stack that names a function.
+func (h *harness) expectPanic(t *testing.T, function string) {
+	t.Helper()
+	lines := h.logs.FilterMessage("panic in a call").All()
+	if len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0].ContextMap()["stack"]), function) {
+		t.Errorf("logged %v, want one panic with the stack of %s", lines, function)
 	}
 }
 
-// TestEnumsAreMapped: every word of the policy has its enum value.
+// TestEnumsAreMapped checks that every word of policies and decisions has the enum value of its
+// name, and that scores, actions, gates and reasons have no other values.
 func TestEnumsAreMapped(t *testing.T) {
-	for _, s := range policy.Scores() {
-		if scoreMessages[s] == 0 {
-			t.Errorf("score %s is not mapped", s)
+	if n := len(ckdv1.Score_name) - 1; len(policy.Scores()) != n || decomp.NumScores != n {
+		t.Errorf("%d scores on the wire, %d in policies, %d computed", n, len(policy.Scores()), decomp.NumScores)
+	}
+	said := map[string]bool{}
+	for _, value := range []fmt.Stringer{
+		kindMessage(policy.Probabilities), kindMessage(policy.Logits), kindMessage(policy.Dirichlet),
+		enum[ckdv1.Gate](ckdv1.Gate_value, "GATE_", policy.AnyCritical), enum[ckdv1.Gate](ckdv1.Gate_value, "GATE_", policy.DecidingClass),
+		enum[ckdv1.Gate](ckdv1.Gate_value, "GATE_", policy.Always), enum[ckdv1.Gate](ckdv1.Gate_value, "GATE_", policy.Never),
+		enum[ckdv1.Scope](ckdv1.Scope_value, "SCOPE_", policy.AllInputs), enum[ckdv1.Scope](ckdv1.Scope_value, "SCOPE_", policy.PredictedSafe),
+		enum[ckdv1.Variance](ckdv1.Variance_value, "VARIANCE_", policy.Sample), enum[ckdv1.Variance](ckdv1.Variance_value, "VARIANCE_", policy.Population),
+	} {
+		said[value.String()] = true
+	}
+	expect := func(got fmt.Stringer, prefix, word string) {
+		t.Helper()
+		if want := prefix + strings.ToUpper(strings.ReplaceAll(word, "-", "_")); got.String() != want {
+			t.Errorf("%s is %s, want %s", word, got, want)
 		}
+		said[got.String()] = true
+	}
+	for _, s := range policy.Scores() {
+		expect(scoreMessage(s), "SCORE_", string(s))
 		if _, ok := decomp.ParseScore(string(s)); !ok {
 			t.Errorf("score %s is none of decomp", s)
 		}
 	}
-	if n := len(ckdv1.Score_name) - 1; len(policy.Scores()) != n || decomp.NumScores != n {
-		t.Errorf("%d scores on the wire, %d in policies, %d computed", n, len(policy.Scores()), decomp.NumScores)
-	}
-	for name, got := range map[string]int32{
-		"kind probabilities": int32(kindMessage(policy.Probabilities)), "kind logits": int32(kindMessage(policy.Logits)),
-		"kind dirichlet":       int32(kindMessage(policy.Dirichlet)),
-		"gate any-critical":    int32(enum[ckdv1.Gate](ckdv1.Gate_value, "GATE_", policy.AnyCritical)),
-		"gate deciding-class":  int32(enum[ckdv1.Gate](ckdv1.Gate_value, "GATE_", policy.DecidingClass)),
-		"gate always":          int32(enum[ckdv1.Gate](ckdv1.Gate_value, "GATE_", policy.Always)),
-		"gate never":           int32(enum[ckdv1.Gate](ckdv1.Gate_value, "GATE_", policy.Never)),
-		"scope all":            int32(enum[ckdv1.Scope](ckdv1.Scope_value, "SCOPE_", policy.AllInputs)),
-		"scope predicted-safe": int32(enum[ckdv1.Scope](ckdv1.Scope_value, "SCOPE_", policy.PredictedSafe)),
-		"variance sample":      int32(enum[ckdv1.Variance](ckdv1.Variance_value, "VARIANCE_", policy.Sample)),
-		"variance population":  int32(enum[ckdv1.Variance](ckdv1.Variance_value, "VARIANCE_", policy.Population)),
-	} {
-		if got == 0 {
-			t.Errorf("%s is not mapped", name)
-		}
-	}
-	// Each word of a decision has its own number, and each number its word.
-	said := map[string]bool{}
 	for _, a := range []policy.Action{policy.Retain, policy.Defer, policy.Observe} {
-		said[actionMessage(a).String()] = true
+		expect(actionMessage(a), "ACTION_", a.String())
 	}
 	for _, g := range []policy.GateOutcome{policy.ByPrimary, policy.ByFallback} {
-		said[gateMessage(g).String()] = true
+		expect(gateMessage(g), "GATE_OUTCOME_", g.String())
 	}
 	for _, r := range []policy.Reason{
 		policy.AboveThreshold, policy.UnderThreshold, policy.PredictedCritical, policy.IsDegenerate, policy.IsSaturated, policy.Observing,
 	} {
-		said[reasonMessage(r).String()] = true
+		expect(reasonMessage(r), "DECISION_REASON_", r.String())
 	}
-	for _, names := range []map[int32]string{ckdv1.Action_name, ckdv1.GateOutcome_name, ckdv1.DecisionReason_name} {
+	for _, names := range []map[int32]string{
+		ckdv1.Kind_name, ckdv1.Gate_name, ckdv1.Scope_name, ckdv1.Variance_name, ckdv1.Score_name,
+		ckdv1.Action_name, ckdv1.GateOutcome_name, ckdv1.DecisionReason_name,
+	} {
 		for number, name := range names {
 			if said[name] != (number != 0) {
 				t.Errorf("%s: said %v", name, said[name])
@@ -517,16 +446,12 @@ func TestEnumsAreMapped(t *testing.T) {
 	}
 }
 
-// TestUnaryCancelled: a caller that has gone is not worked for.
+// TestUnaryCancelled checks that nothing is computed for a caller that has gone.
 func TestUnaryCancelled(t *testing.T) {
-	s, registry, _ := newServer(t, DefaultLimits())
-	passes, err := record.ReadPasses("../internal/recordings/ctg-mcdropout.passes.npy", record.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, registry, _ := newServer(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	raw, err := proto.Marshal(tensor(passes, 10))
+	raw, err := proto.Marshal(tensor(ctg(t), 10))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -538,18 +463,13 @@ func TestUnaryCancelled(t *testing.T) {
 	if _, err := s.decompose(ctx, &in); !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled call: %v", err)
 	}
-	h := &harness{registry: registry}
-	if n := h.metric(t, "ckd_inputs_abandoned_total", "model", "ctg"); n != 10 {
-		t.Errorf("%v inputs abandoned, want 10", n)
-	}
+	servertest.Eventually(t, registry, 10, "ckd_inputs_abandoned_total", "model", "ctg")
 }
 
-// TestGzip: clients may compress, and the limit on messages is of what they
-// unpack to.
+// TestGzip checks that clients may compress, and that the limit on messages is on their unpacked
+// size.
 func TestGzip(t *testing.T) {
-	limits := DefaultLimits()
-	limits.MessageBytes = 1 << 16
-	h := newHarness(t, limits)
+	h := newHarness(t, func(o *Options) { o.Limits.MessageBytes = 1 << 16 })
 	request := tensor(ctg(t), 10)
 	response, err := h.client.Decompose(t.Context(), request, grpc.UseCompressor("gzip"))
 	if err != nil || len(response.GetResults()) != 10 {

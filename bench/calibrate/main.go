@@ -1,19 +1,20 @@
-// Command calibrate measures what calibration is worth on a recording, against
-// what one score alone would do and against the truth:
+// Command calibrate measures what calibration is worth on a recording, against what one score alone
+// would do and against the truth:
 //
 //	go run ./bench/calibrate -passes P.npy -labels Y.npy -critical 1,2
 //
-// First table: the mean critical FNR on the other half, at a coverage, over
-// random halves. The best single score is chosen with hindsight, by its mean on
-// the other halves. Second table: certificates of Learn-then-Test on draws with
-// replacement, the whole recording taken as truth: how many are violated, and
-// what coverage they certify on average (0 where nothing certifies).
+// The first table has the mean critical FNR on the other half, at a coverage, over random halves.
+// The best single score is chosen with hindsight, by its mean on the other halves. The second table
+// has certificates of Learn-then-Test on draws with replacement, with the whole recording as the
+// truth: how many are violated, and what coverage they certify on average (0 where nothing
+// certifies).
 package main
 
 import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -25,6 +26,7 @@ import (
 
 	"github.com/ckd-project/ckd/calibrate"
 	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/policy"
@@ -53,12 +55,11 @@ func main() {
 	}
 }
 
-// bench is a recording with its labels and the policy to complete.
+// bench holds a recording with its labels and the policy to complete.
 type bench struct {
-	passes *record.Passes
-	labels []int
-	base   *policy.Policy
-	table  *eval.Table
+	recording eval.Recording
+	base      *policy.Policy
+	table     *eval.Table
 }
 
 func load(passesFile, labelsFile, critical string) (*bench, error) {
@@ -70,34 +71,22 @@ func load(passesFile, labelsFile, critical string) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := eval.CheckLabels(labelsFile, labels, passes); err != nil {
-		return nil, err
+	b := &bench{recording: eval.Recording{Name: passesFile, Classes: passes.K, Labels: labels, Passes: decomp.Tensor{
+		Passes: passes.S, Inputs: passes.N, Float32: passes.Float32, Float64: passes.Float64,
+	}}}
+	if err := b.recording.CheckLabels(); err != nil {
+		return nil, fmt.Errorf("%s: %w", labelsFile, err)
 	}
-	b := &bench{passes: passes, labels: labels}
-	spec := decomp.Spec{Classes: passes.K}
-	for _, text := range strings.Split(critical, ",") {
-		k, err := strconv.Atoi(text)
-		if err != nil || k < 0 || k >= passes.K {
-			return nil, fmt.Errorf("-critical %q: expected numbers of classes from 0 to %d", critical, passes.K-1)
-		}
-		spec.Critical = append(spec.Critical, k)
+	d := policy.Draft{
+		Name: "bench", Critical: strings.Split(critical, ","), Saturated: policy.HandleByScore, FewestPasses: 2, Gate: policy.Never,
 	}
-	slices.Sort(spec.Critical)
-	var classes []string
 	for k := range passes.K {
-		classes = append(classes, strconv.Itoa(k))
-		if !slices.Contains(spec.Critical, k) {
-			spec.Safe = append(spec.Safe, k)
-		}
+		d.Classes = append(d.Classes, strconv.Itoa(k))
 	}
-	file := fmt.Sprintf("models: [{name: bench, classes: [%s], critical: [%s], saturated: score, passes: {fewest: 2}, gate: never}]",
-		strings.Join(classes, ", "), critical)
-	set, err := policy.Parse(policy.File{Name: "bench", Data: []byte(file)})
-	if err != nil {
+	if b.base, err = policy.Build(d); err != nil {
 		return nil, err
 	}
-	b.base = set.All()[0]
-	b.table, err = eval.NewTable(context.Background(), passes, spec, nil)
+	b.table, err = eval.NewTable(context.Background(), b.recording, engine.Spec(b.base), nil)
 	return b, err
 }
 
@@ -108,10 +97,10 @@ func (b *bench) halves(n int, coverage float64, seed uint64) error {
 		calibrated := make([]eval.Selective, n)
 		rules := make([]string, n)
 		err := inParallel(n, func(h int) error {
-			order := rand.New(rand.NewPCG(seed, uint64(h))).Perm(b.passes.N)
-			first, second := order[:b.passes.N/2], order[b.passes.N/2:]
+			order := rand.New(rand.NewPCG(seed, uint64(h))).Perm(b.table.Inputs)
+			first, second := order[:b.table.Inputs/2], order[b.table.Inputs/2:]
 			t, labels := b.take(first)
-			r, err := calibrate.Run(context.Background(), t, labels, calibrate.Options{
+			r, err := calibrate.Choose(context.Background(), t, labels, calibrate.Options{
 				Base: b.base, Objective: calibrate.Objective{Coverage: coverage}, Scope: scope, Seed: uint64(h),
 			})
 			if err != nil {
@@ -154,13 +143,7 @@ func (b *bench) halves(n int, coverage float64, seed uint64) error {
 		}
 		fmt.Printf("%d halves, coverage %v, scope %-14s  mi %.4f  best score with hindsight %.4f (%s)  calibrated %.4f (coverage %.4f)\n",
 			n, coverage, scope, mi, best, name, own, covered)
-		most := slices.SortedFunc(func(yield func(string) bool) {
-			for c := range chosen {
-				if !yield(c) {
-					return
-				}
-			}
-		}, func(a, b string) int { return chosen[b] - chosen[a] })
+		most := slices.SortedFunc(maps.Keys(chosen), func(a, b string) int { return chosen[b] - chosen[a] })
 		for _, c := range most[:min(3, len(most))] {
 			fmt.Printf("    %d x %s\n", chosen[c], c)
 		}
@@ -178,12 +161,12 @@ func (b *bench) certificates(n int, confidence float64, seed uint64) error {
 			found := make([]*eval.Selective, n)
 			err := inParallel(n, func(d int) error {
 				rng := rand.New(rand.NewPCG(seed, uint64(1000+d)))
-				drawn := make([]int, b.passes.N)
+				drawn := make([]int, b.table.Inputs)
 				for i := range drawn {
-					drawn[i] = rng.IntN(b.passes.N)
+					drawn[i] = rng.IntN(b.table.Inputs)
 				}
 				t, labels := b.take(drawn)
-				r, err := calibrate.Run(context.Background(), t, labels, calibrate.Options{
+				r, err := calibrate.Choose(context.Background(), t, labels, calibrate.Options{
 					Base: b.base, Objective: calibrate.Objective{MaxCriticalFNR: target, Confidence: confidence},
 					Scope: c.scope, Seed: uint64(d),
 				})
@@ -191,7 +174,7 @@ func (b *bench) certificates(n int, confidence float64, seed uint64) error {
 					return err
 				}
 				if r.Policy != nil {
-					all := make([]int, b.passes.N)
+					all := make([]int, b.table.Inputs)
 					for i := range all {
 						all[i] = i
 					}
@@ -223,18 +206,18 @@ func (b *bench) certificates(n int, confidence float64, seed uint64) error {
 	return nil
 }
 
-// take some inputs of the table, in any order and as often as one likes.
+// take returns some inputs of the table, in any order and with repetitions.
 func (b *bench) take(inputs []int) (*eval.Table, []int) {
 	labels := make([]int, len(inputs))
 	for j, i := range inputs {
-		labels[j] = b.labels[i]
+		labels[j] = b.recording.Labels[i]
 	}
-	return b.table.Take(inputs), labels
+	return b.table.Select(inputs), labels
 }
 
-// apply a policy to some inputs, by the code that decides online.
+// apply decides on some inputs, with the code that decides online.
 func (b *bench) apply(p *policy.Policy, inputs []int) (eval.Selective, error) {
-	decisions, err := eval.Decide(context.Background(), b.passes, p, nil)
+	decisions, err := eval.Decide(context.Background(), b.recording, p, nil)
 	if err != nil {
 		return eval.Selective{}, err
 	}
@@ -246,7 +229,7 @@ func (b *bench) apply(p *policy.Policy, inputs []int) (eval.Selective, error) {
 	return eval.Select(labels, t.Predicted, retained, t.Spec.Critical), nil
 }
 
-// single score at the quantile of the first inputs, on the second.
+// single thresholds a score at a quantile of the first inputs, and measures on the second.
 func (b *bench) single(score decomp.Score, scope policy.Scope, coverage float64, first, second []int) eval.Selective {
 	t, _ := b.take(first)
 	critical := b.table.Spec.Critical

@@ -10,18 +10,20 @@ import (
 	"strings"
 )
 
-// tolerance of numbers that both compute from the same inputs, absolute and relative.
+// tolerance bounds how far numbers may differ that both compute from the same inputs, in absolute
+// or relative terms.
 const tolerance = 1e-9
 
-// agreement of two reports.
+// agreement says how closely two reports agree.
 type agreement struct {
 	compared  int     // numbers held to the tolerance
 	largest   float64 // difference of them
 	resampled int     // numbers that come from resamples, held to what chance allows
 }
 
-// compare ckd's report with numpy's, JSON both. Every number of ckd's but the source must be in the other and agree.
-// The two draw different resamples: their figures may differ by six standard errors.
+// compare compares ckd's report with numpy's, both as JSON. Every number of ckd's report, except
+// its source, must be in the other one and agree. The two draw different resamples, whose figures
+// may differ by six standard errors.
 func compare(ours, theirs []byte, resamples int) (*agreement, error) {
 	var a, b map[string]any
 	if err := json.Unmarshal(ours, &a); err != nil {
@@ -88,8 +90,9 @@ func (c *comparison) objects(path string, a, b map[string]any) {
 		sdA, _ := a["sd"].(float64)
 		sdB, _ := b["sd"].(float64)
 		sd := max(sdA, sdB)
-		// Standard errors of n resamples of a normal figure, in units of sd/sqrt(n): of its mean 1, of its standard
-		// deviation 1/sqrt(2), of its 2.5% and 97.5% quantiles 2.7. A share's is at most 1/2.
+		// Standard errors of n resamples of a normal figure, in units of sd/sqrt(n): 1 for the
+		// mean, 1/sqrt(2) for the standard deviation, 2.7 for the 2.5% and 97.5% quantiles. For a
+		// share it is at most 1/2.
 		switch {
 		case key == "win_share", key == "p" && strings.HasPrefix(path, ".pairwise"):
 			c.resampledBy(at, 0.5, a[key], b[key])
@@ -105,7 +108,8 @@ func (c *comparison) objects(path string, a, b map[string]any) {
 	}
 }
 
-// resampledBy compares two figures over resamples that each have a standard error, given in units of 1/sqrt(resamples).
+// resampledBy compares two figures over resamples. Each has the standard error given, in units of
+// 1/sqrt(resamples).
 func (c *comparison) resampledBy(path string, standardError float64, a, b any) {
 	x, okX := a.(float64)
 	y, okY := b.(float64)

@@ -11,15 +11,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ckd-project/ckd/bench/internal/host"
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/record"
 )
 
-// The script is an implementation of its own: that it agrees on every number of a report, to 1e-9, speaks for both.
+// TestNumpyAgrees compares every number of a report with that of the script, an independent
+// implementation, to 1e-9.
 func TestNumpyAgrees(t *testing.T) {
-	p, err := findPython(t.Context(), "")
-	if errors.As(err, new(*noPythonError)) {
+	p, err := host.FindPython(t.Context(), "")
+	if errors.As(err, new(*host.NoPythonError)) {
 		t.Skip(err)
 	}
 	if err != nil {
@@ -40,7 +42,7 @@ func TestNumpyAgrees(t *testing.T) {
 			if err := os.WriteFile(script, evaluateScript, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			theirs, _, err := execute(t.Context(), nil, p.path, script, filepath.Join(folder, passesName),
+			theirs, _, err := execute(t.Context(), nil, p.Path, script, filepath.Join(folder, passesName),
 				filepath.Join(folder, labelsName), "--critical", s.critical(), "--bootstrap", strconv.Itoa(resamples))
 			if err != nil {
 				t.Fatal(err)
@@ -56,7 +58,7 @@ func TestNumpyAgrees(t *testing.T) {
 	}
 }
 
-// report of a recording by package eval, which is what the command prints.
+// report returns the report of a recording as JSON, by package eval.
 func report(t *testing.T, folder string, s shape, resamples int) []byte {
 	t.Helper()
 	passes, err := record.ReadPasses(filepath.Join(folder, passesName), record.Options{})
@@ -75,7 +77,10 @@ func report(t *testing.T, folder string, s shape, resamples int) []byte {
 			spec.Critical = append(spec.Critical, k)
 		}
 	}
-	table, err := eval.NewTable(t.Context(), passes, spec, nil)
+	recording := eval.Recording{Name: passes.Name, Classes: passes.K, Passes: decomp.Tensor{
+		Passes: passes.S, Inputs: passes.N, Float32: passes.Float32, Float64: passes.Float64,
+	}}
+	table, err := eval.NewTable(t.Context(), recording, spec, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +115,7 @@ func TestCompare(t *testing.T) {
 		{"not null", "null", "0", "up_to: <nil> and 0"},
 		{"no object", `{"inputs": 2126, "mi": 0.25}`, "1", "summary: keys inputs,mi and "},
 		{"no JSON", "}", "", "report of numpy"},
-		// Of 200 resamples: six standard errors of the difference of two means are 0.6 sd.
+		// Six standard errors of the difference of two means over 200 resamples are 0.6 sd.
 		{"a mean by chance", `"mean": 0.5`, `"mean": 0.555`, ""},
 		{"a mean", `"mean": 0.5`, `"mean": 0.565`, "bootstrap.mean"},
 		{"a deviation by chance", `"sd": 0.1`, `"sd": 0.12`, ""},
@@ -138,17 +143,6 @@ func TestCompare(t *testing.T) {
 				t.Errorf("error %v, expected %q", err, test.fault)
 			}
 		})
-	}
-}
-
-func TestNoPython(t *testing.T) {
-	_, err := findPython(t.Context(), "/no/such/python")
-	if !errors.As(err, new(*noPythonError)) || !strings.Contains(err.Error(), "/no/such/python (not found)") {
-		t.Errorf("error %v, expected that it is not found", err)
-	}
-	if _, err = findPython(t.Context(), "/bin/false"); !errors.As(err, new(*noPythonError)) ||
-		!strings.Contains(err.Error(), "/bin/false (cannot import numpy)") {
-		t.Errorf("error %v, expected that it cannot import numpy", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed" // the script
 	"errors"
 	"flag"
 	"fmt"
@@ -10,16 +11,21 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strconv"
+
+	"github.com/ckd-project/ckd/bench/internal/host"
 )
 
-// Exit codes beside 0.
+//go:embed evaluate.py
+var evaluateScript []byte
+
+// Exit codes besides 0.
 const (
 	exitFault    = 1
 	exitUsage    = 2
 	exitNoPython = 3
 )
 
-// options are the flags.
+// options holds the flags.
 type options struct {
 	shape
 	resamples, rounds int
@@ -46,7 +52,7 @@ func main() {
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "evaluate:", err)
-		if errors.As(err, new(*noPythonError)) {
+		if errors.As(err, new(*host.NoPythonError)) {
 			os.Exit(exitNoPython)
 		}
 		os.Exit(exitFault)
@@ -75,7 +81,7 @@ func run(ctx context.Context, o options) error {
 	if o.write != "" {
 		return writeRecording(o.write, o.shape)
 	}
-	interpreter, err := findPython(ctx, o.python)
+	interpreter, err := host.FindPython(ctx, o.python)
 	if err != nil {
 		return err
 	}
@@ -99,19 +105,20 @@ func run(ctx context.Context, o options) error {
 	return m.print(os.Stdout, o, interpreter, agreement)
 }
 
-// commands are what is compared, and what they cost before they do anything.
+// commands holds the two commands to compare, and what they cost before they do anything.
 type commands struct {
 	ckd, numpy, bareCKD, bareNumpy []string
 	passesFile                     string
 }
 
 // prepare builds ckd and writes the recording.
-func prepare(ctx context.Context, folder string, p *python, o options) (*commands, error) {
+func prepare(ctx context.Context, folder string, p *host.Python, o options) (*commands, error) {
 	binary := filepath.Join(folder, "ckd")
 	if _, _, err := execute(ctx, nil, "go", "build", "-o", binary, "github.com/ckd-project/ckd/cmd/ckd"); err != nil {
 		return nil, err
 	}
-	// By a process of its own: that of a child begins with the peak memory of its parent, which has to stay small.
+	// Use a process of its own: a child begins with the peak memory of its parent, which has to
+	// stay small.
 	own, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -131,14 +138,14 @@ func prepare(ctx context.Context, folder string, p *python, o options) (*command
 	same := []string{"--critical", o.critical(), "--bootstrap", strconv.Itoa(o.resamples)}
 	return &commands{
 		ckd:        append([]string{binary, "evaluate", "--passes", passes, "--labels", labels, "--format", "json"}, same...),
-		numpy:      append([]string{p.path, script, passes, labels}, same...),
+		numpy:      append([]string{p.Path, script, passes, labels}, same...),
 		bareCKD:    []string{binary, "version"},
-		bareNumpy:  []string{p.path, "-c", "import numpy"},
+		bareNumpy:  []string{p.Path, "-c", "import numpy"},
 		passesFile: passes,
 	}, nil
 }
 
-// agree runs both once and holds their reports against each other.
+// agree runs both commands once and compares their reports.
 func (c *commands) agree(ctx context.Context, resamples int) (*agreement, error) {
 	ours, _, err := execute(ctx, nil, c.ckd...)
 	if err != nil {

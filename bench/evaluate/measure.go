@@ -13,15 +13,17 @@ import (
 	"syscall"
 	"text/tabwriter"
 	"time"
+
+	"github.com/ckd-project/ckd/bench/internal/host"
 )
 
-// usage of one run of a command.
+// usage holds what one run of a command cost.
 type usage struct {
 	wall, cpu time.Duration
 	peak      int64 // resident memory, bytes
 }
 
-// execute runs a command and returns what it printed; where out is given, it prints there.
+// execute runs a command and returns what it printed. If out is not nil, the command prints there.
 func execute(ctx context.Context, out io.Writer, command ...string) ([]byte, usage, error) {
 	c := exec.CommandContext(ctx, command[0], command[1:]...)
 	var printed, told bytes.Buffer
@@ -49,13 +51,13 @@ func execute(ctx context.Context, out io.Writer, command ...string) ([]byte, usa
 	return printed.Bytes(), used, nil
 }
 
-// measurements of the commands, over all rounds.
+// measurements holds the costs of the commands over all rounds.
 type measurements struct {
 	ckd, numpy, bareCKD, bareNumpy usage
 	file                           int64 // bytes
 }
 
-// measure runs the commands in rounds. Each round begins with another one.
+// measure runs the commands in rounds. They take turns in being the first.
 func (c *commands) measure(ctx context.Context, rounds int) (*measurements, error) {
 	info, err := os.Stat(c.passesFile)
 	if err != nil {
@@ -84,7 +86,7 @@ func (c *commands) measure(ctx context.Context, rounds int) (*measurements, erro
 	}, nil
 }
 
-// summarise runs: the medians of times, the largest peak.
+// summarise returns the medians of the times and the largest peak of memory.
 func summarise(runs []usage) usage {
 	var wall, cpu []time.Duration
 	var peak []int64
@@ -99,9 +101,9 @@ func median(of []time.Duration) time.Duration {
 	return (of[(len(of)-1)/2] + of[len(of)/2]) / 2
 }
 
-func (m *measurements) print(out io.Writer, o options, p *python, a *agreement) error {
-	fmt.Fprintf(out, "machine: %s, %d cores, %s/%s, %s; %s\n", processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH,
-		runtime.Version(), p.versions)
+func (m *measurements) print(out io.Writer, o options, p *host.Python, a *agreement) error {
+	fmt.Fprintf(out, "machine: %s, %d cores, %s/%s, %s; %s\n", host.Processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH,
+		runtime.Version(), p.Versions)
 	fmt.Fprintf(out, "recording: %d inputs x %d passes x %d classes, float32, %s; %d resamples\n", o.inputs, o.passes,
 		o.classes, megabytes(m.file), o.resamples)
 	fmt.Fprintf(out, "agreement: %d numbers to %.0e (largest difference %.1e), %d over resamples within chance\n\n",
@@ -130,17 +132,3 @@ func (m *measurements) print(out io.Writer, o options, p *python, a *agreement) 
 func quotient[T ~int64](a, b T) float64 { return float64(a) / float64(b) }
 
 func megabytes(bytes int64) string { return fmt.Sprintf("%.1f MB", float64(bytes)/1e6) }
-
-// processor is its name, where the system says.
-func processor() string {
-	info, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return "unknown processor"
-	}
-	for line := range strings.Lines(string(info)) {
-		if name, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return "unknown processor"
-}

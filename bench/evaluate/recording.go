@@ -18,13 +18,13 @@ const (
 	labelsName = "labels.npy"
 )
 
-// shape is what a synthetic recording is made from.
+// shape describes a synthetic recording.
 type shape struct {
 	inputs, passes, classes int
 	seed                    uint64
 }
 
-// critical classes, the upper half, as a flag.
+// critical returns the critical classes, the upper half, as a flag.
 func (s shape) critical() string {
 	var names []string
 	for k := s.classes / 2; k < s.classes; k++ {
@@ -33,8 +33,8 @@ func (s shape) critical() string {
 	return strings.Join(names, ",")
 }
 
-// recording is synthetic, of grades: passes are the softmax of logits that lean to the true class, plus noise of the
-// input and of the pass. The higher a class, the fewer inputs are of it.
+// recording makes a synthetic recording of grades. Passes are the softmax of logits that lean to
+// the true class, plus noise of the input and of the pass. The higher a class, the rarer it is.
 func (s shape) recording() (passes, labels *record.Array) {
 	random := rand.New(rand.NewPCG(s.seed, 0))
 	passes = &record.Array{Shape: []int{s.passes, s.inputs, s.classes}}

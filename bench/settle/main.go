@@ -1,34 +1,34 @@
-// Command settle prints what settling saves on held-out halves of the project's
-// recordings: as means over splits, with intervals of the mean.
+// Command settle prints what early stopping saves on held-out halves of the project's recordings:
+// as means over random halves, with intervals of the mean.
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/ckd-project/ckd/calibrate"
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/policy"
-	"github.com/ckd-project/ckd/settle/learn"
 )
 
 var (
 	folder   = flag.String("recordings", "internal/recordings", "folder of the recordings")
 	splits   = flag.Int("splits", 20, "random halves")
-	orders   = flag.Int("orders", 0, "orders of the passes to learn from; 0 for the default")
-	fewest   = flag.Int("fewest", 0, "fewest passes to settle after; 0 for what the policy accepts")
-	coverage = flag.Float64("coverage", 0.8, "share of the learning half retained")
+	coverage = flag.Float64("coverage", 0.8, "share of the inputs retained")
 	certify  = flag.Float64("certify", 0.01, "certify so many disagreements at most, at 90%; 0 for no certificate")
-	names    = flag.String("only", "", "only tasks whose name has this")
+	names    = flag.String("only", "", "only tasks whose name has one of these, by commas")
 	labels   = flag.Bool("labels", false, "print what becomes of critical inputs too")
 )
 
@@ -74,63 +74,61 @@ func main() {
 	}
 }
 
+// run prints one line for a task.
 func run(t task) error {
-	r, k, err := read(t.recording)
+	r, err := read(t.recording)
+	if err != nil {
+		return err
+	}
+	p, err := withThresholds(t, r)
 	if err != nil {
 		return err
 	}
 	began := time.Now()
 	columns := map[string][]float64{}
 	add := func(name string, v float64) { columns[name] = append(columns[name], v) }
+	ordered := strings.Contains(t.recording, "ensemble")
 	refused := 0
-	for split := range *splits {
-		perm := rand.New(rand.NewPCG(uint64(split), 7)).Perm(r.Inputs)
-		learning, rest := perm[:r.Inputs/2], perm[r.Inputs/2:]
-		p, err := thresholds(t, r, k, learning)
+	for seed := range uint64(*splits) {
+		f, err := calibrate.DrawFrontier(context.Background(), r, p, calibrate.FrontierOptions{Ordered: ordered, Seed: seed})
 		if err != nil {
 			return err
 		}
-		d, err := learn.Decide(p, *r)
+		for _, m := range f.Methods {
+			for _, at := range m.At {
+				add(fmt.Sprintf("%s at %v%%", m.Name, at.Disagreement*100), at.Saving)
+			}
+		}
+		add("halves differ %", 100*f.Summary.HalvesDiffer)
+		if *certify == 0 {
+			continue
+		}
+		found, err := calibrate.Run(context.Background(), r, calibrate.Options{
+			Base: p, Seed: seed, EarlyStop: &calibrate.EarlyStopOptions{Disagreement: *certify, Confidence: 0.9, Ordered: ordered},
+		})
 		if err != nil {
 			return err
 		}
-		for kind, name := range []string{"learned", "score"} {
-			path, err := learn.Learn(d, learning, learn.Options{Orders: *orders, Fewest: *fewest, Kind: learn.Kind(kind), Seed: uint64(split)})
-			if err != nil {
-				return err
+		if found.Refused() {
+			if refused++; refused == 1 {
+				fmt.Println("  refused:", found.EarlyStop.Refusal.Reason)
 			}
-			points := learn.Frontier(d, path, name, rest, 8, uint64(split))
-			for _, e := range []float64{0.01, 0.005} {
-				add(fmt.Sprintf("%s at %v%%", name, e*100), float64(r.Passes)/learn.PassesAt(points, e))
-			}
-			if kind == 0 && *certify > 0 {
-				_, c, err := (&learn.Request{Epsilon: *certify, Confidence: 0.9, Seed: uint64(split)}).Certify(d, path, rest)
-				var no *learn.RefusedError
-				switch {
-				case errors.As(err, &no):
-					refused++
-					if split == 0 {
-						fmt.Println("  refused:", no)
-					}
-				case err != nil:
-					return err
-				default:
-					add("certified", c.Counts.Saving())
-					add("disagree", 100*c.Counts.DisagreementShare())
-					add("released", float64(c.Counts.Released))
-					if *labels {
-						add("critical fnr", c.Counts.CriticalFNR())
-						add("of all passes", float64(c.Counts.FullCriticalMissed)/max(1, float64(c.Counts.FullCriticalRetained)))
-					}
-				}
-			}
+			continue
 		}
-		naive := learn.FewerPasses(d, rest, 4, uint64(split))
-		add("naive at 1%", float64(r.Passes)/learn.PassesAt(naive, 0.01))
-		add("halves differ %", 100*float64(learn.Noise(d, rest, uint64(split)))/float64(len(rest)))
+		rule := found.EarlyStop.Rule
+		add("certified", rule.Saving)
+		add("disagree %", 100*float64(rule.Disagreements.Count)/float64(rule.Disagreements.Inputs))
+		add("released", float64(rule.Released.Count))
+		if *labels && rule.CriticalFNR != nil {
+			add("critical fnr", rule.CriticalFNR.Share)
+			add("of all passes", rule.FullCriticalFNR.Share)
+		}
 	}
 	fmt.Printf("%-27s", t.name)
-	for _, name := range []string{"learned at 1%", "learned at 0.5%", "score at 1%", "score at 0.5%", "naive at 1%", "certified", "disagree", "released", "critical fnr", "of all passes", "halves differ %"} {
+	for _, name := range []string{
+		"learned at 1%", "learned at 0.5%", "score_only at 1%", "score_only at 0.5%", "fewer_passes at 1%", "certified", "disagree %",
+		"released", "critical fnr", "of all passes", "halves differ %",
+	} {
 		if v := columns[name]; len(v) > 0 {
 			fmt.Printf(" | %s %.3g±%.1g", name, mean(v), 1.96*spread(v)/math.Sqrt(float64(len(v))))
 		}
@@ -139,69 +137,52 @@ func run(t task) error {
 	return nil
 }
 
-func read(name string) (*learn.Recording, int, error) {
+// read reads a recording, and its labels where it has any.
+func read(name string) (eval.Recording, error) {
 	p, err := record.ReadPasses(filepath.Join(*folder, name+".passes.npy"), record.Options{})
 	if err != nil {
-		return nil, 0, err
+		return eval.Recording{}, err
 	}
-	r := &learn.Recording{Passes: p.S, Inputs: p.N, Values: p.Float32, Ordered: strings.Contains(name, "ensemble")}
-	labels := filepath.Join(*folder, name+".labels.npy")
-	if _, err := os.Stat(labels); errors.Is(err, os.ErrNotExist) {
-		return r, p.K, nil
+	r := eval.Recording{Name: name, Classes: p.K, Passes: decomp.Tensor{Passes: p.S, Inputs: p.N, Float32: p.Float32}}
+	file := filepath.Join(*folder, name+".labels.npy")
+	if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) {
+		return r, nil
 	}
-	a, err := record.ReadFile(labels)
-	if err != nil {
-		return nil, 0, err
-	}
-	for _, l := range a.Int64 {
-		r.Labels = append(r.Labels, int(l))
-	}
-	return r, p.K, nil
+	r.Labels, err = record.ReadLabels(file)
+	return r, err
 }
 
-// thresholds retain the share of the learning half, by each score.
-func thresholds(t task, r *learn.Recording, k int, learning []int) (*policy.Policy, error) {
-	p := &policy.Policy{Name: "bench", Kind: policy.Probabilities, FewestPasses: 2, SumTolerance: 1e-3, Variance: policy.Sample,
-		ReliabilityThreshold: 0.3, Gate: t.gate, Scope: t.scope, Pairs: policy.SafeCriticalPairs,
-		Primary: policy.Rule{Score: policy.CCritMax}, Fallback: policy.Rule{Score: policy.CBEC},
-		Degenerate: policy.HandleDefer, Saturated: policy.HandleDefer, Critical: t.critical, TopClasses: 2}
-	if t.gate == policy.AnyCritical {
-		p.FewestPasses = 4
+// withThresholds returns a policy for a task that retains the share of the inputs, by each score.
+func withThresholds(t task, r eval.Recording) (*policy.Policy, error) {
+	d := policy.Draft{Name: "bench", ExpectedPasses: r.Passes.Passes, Gate: t.gate, Scope: t.scope}
+	for k := range r.Classes {
+		d.Classes = append(d.Classes, strconv.Itoa(k))
 	}
-	for j := range k {
-		p.Classes = append(p.Classes, fmt.Sprint(j))
-		if !slices.Contains(t.critical, j) {
-			p.Safe = append(p.Safe, j)
-		}
+	for _, k := range t.critical {
+		d.Critical = append(d.Critical, strconv.Itoa(k))
 	}
-	m, err := engine.NewLean(p)
+	observing, err := policy.Build(d)
 	if err != nil {
 		return nil, err
 	}
-	b, o := m.NewBatch(), m.NewOutcome()
-	if err := b.Reset(decomp.Tensor{Passes: r.Passes, Inputs: r.Inputs, Float32: r.Values}); err != nil {
+	table, err := eval.NewTable(context.Background(), r, engine.Spec(observing), nil)
+	if err != nil {
 		return nil, err
 	}
-	var primary, fallback []float64
-	for _, i := range learning {
-		if err := b.Outcome(i, o); err != nil {
-			return nil, err
+	deferred := int((1 - *coverage) * float64(table.Inputs))
+	threshold := func(score decomp.Score) float64 {
+		var values []float64
+		for i, v := range table.Scores[score] {
+			if t.scope != policy.PredictedSafe || !slices.Contains(t.critical, table.Predicted[i]) {
+				values = append(values, v)
+			}
 		}
-		if t.scope == policy.PredictedSafe && slices.Contains(t.critical, o.Predicted) {
-			continue
-		}
-		primary, fallback = append(primary, o.Scores[decomp.CCritMax]), append(fallback, o.Scores[decomp.CBEC])
+		slices.Sort(values)
+		at := len(values) - deferred
+		return (values[at-1] + values[at]) / 2
 	}
-	deferred := int((1 - *coverage) * float64(len(learning)))
-	for _, x := range []struct {
-		scores []float64
-		rule   *policy.Rule
-	}{{primary, &p.Primary}, {fallback, &p.Fallback}} {
-		slices.Sort(x.scores)
-		at := len(x.scores) - deferred
-		x.rule.Threshold, x.rule.HasThreshold = (x.scores[at-1]+x.scores[at])/2, true
-	}
-	return p, nil
+	d.Primary.Threshold, d.Fallback.Threshold = threshold(decomp.CCritMax), threshold(decomp.CBEC)
+	return policy.Build(d)
 }
 
 func mean(v []float64) float64 {

@@ -7,13 +7,14 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// frame is a message as it is on the wire. Who receives one owns its buffers; sending it gives them away.
+// frame holds a message as it is on the wire. Its receiver owns the buffers; sending it gives them
+// away.
 type frame struct{ data mem.BufferSlice }
 
-// newFrame is a frame of bytes that must not be written to while they are being sent.
+// newFrame returns a frame of bytes, which must not change while it is being sent.
 func newFrame(b []byte) *frame { return &frame{mem.BufferSlice{mem.SliceBuffer(b)}} }
 
-// receipt is a message received of which the length matters and, where keep is set, the bytes.
+// receipt takes the length of a received message and, if keep is set, its bytes.
 type receipt struct {
 	length int
 	keep   bool
@@ -25,10 +26,10 @@ type rawCodec struct{}
 
 var _ encoding.CodecV2 = rawCodec{}
 
-// Name is that of the codec it stands in for.
+// Name returns the name of the codec that this one replaces.
 func (rawCodec) Name() string { return "proto" }
 
-// Marshal takes a frame.
+// Marshal returns the buffers of a frame.
 func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	f, ok := v.(*frame)
 	if !ok {
@@ -37,7 +38,7 @@ func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	return f.data, nil
 }
 
-// Unmarshal takes a frame or a receipt.
+// Unmarshal fills in a frame or a receipt.
 func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	switch v := v.(type) {
 	case *frame:

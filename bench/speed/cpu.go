@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// cpuTime is what a process has used so far: the sum over its threads, from the scheduler's own counts of nanoseconds.
+// cpuTime returns the CPU time that a process has used, summed over its threads from the
+// scheduler's counts of nanoseconds.
 func cpuTime(pid int) (time.Duration, error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil {
@@ -35,13 +36,14 @@ func cpuTime(pid int) (time.Duration, error) {
 	return cpuTicks(pid)
 }
 
-// cpuTicks is the same in hundredths of a second, for kernels without schedstat.
+// cpuTicks returns the CPU time in hundredths of a second, for kernels without schedstat.
 func cpuTicks(pid int) (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
-	// After the name, which may have spaces and ends with the last parenthesis, user and system time are the 12th and 13th.
+	// After the name, which may have spaces and ends with the last parenthesis, user and system time
+	// are the 12th and 13th.
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
 	if len(fields) < 13 {
 		return 0, fmt.Errorf("/proc/%d/stat has %d fields, expected more", pid, len(fields))
@@ -57,7 +59,7 @@ func cpuTicks(pid int) (time.Duration, error) {
 	return time.Duration(ticks) * 10 * time.Millisecond, nil
 }
 
-// residentBytes is the memory of a process that is resident.
+// residentBytes returns the resident memory of a process.
 func residentBytes(pid int) (int64, error) {
 	file := fmt.Sprintf("/proc/%d/status", pid)
 	text, err := os.ReadFile(file)

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// daemonOptions are what a process that compares daemons is told.
-type daemonOptions struct {
+// comparison holds what a process that compares servers needs.
+type comparison struct {
 	Binary, Folder string
 	Rounds         int
 	Turn           time.Duration
 	Cases          []daemonCase
 }
 
-// daemonCase is one row: a shape, and how it is sent.
+// daemonCase describes a row: a shape, and how it is sent.
 type daemonCase struct {
 	Passes, Classes, Inputs int
 	Mode                    mode
@@ -22,7 +22,7 @@ type daemonCase struct {
 
 func (c daemonCase) shape() shape { return shape{c.Passes, c.Classes, c.Inputs} }
 
-// daemonCases are all rows.
+// daemonCases returns the cases of all rows.
 func daemonCases() []daemonCase {
 	var cases []daemonCase
 	add := func(m mode, of ...shape) {
@@ -36,7 +36,7 @@ func daemonCases() []daemonCase {
 	return cases
 }
 
-// The servers of a comparison, by their place.
+// These constants number the servers of a comparison.
 const (
 	atCKD = iota
 	atCKDAgain
@@ -46,28 +46,28 @@ const (
 	atStandard
 	atIdiomatic
 	atObserving
+	atIntercepted
 	atCKDWithoutMetrics
+	servers // how many there are
 )
 
-// daemonRow is what was measured of one case. Figures are medians, ratios medians over the rounds.
+// daemonRow holds the figures of one case: medians, and ratios that are medians over the rounds.
 type daemonRow struct {
 	daemonCase
-	Bytes, ReplyBytes int     // of a group
-	Messages, CPU     float64 // of ckd: groups a second, CPU seconds a group
+	Bytes, ReplyBytes int     // size of a group and of its replies
+	Messages, CPU     float64 // figures of ckd: groups a second, CPU seconds a group
 	SinkCPU           float64
 
-	// Throughput of ckd over that of the others.
-	OverEcho, OverSink, OverStandard, OverIdiomatic, OverObserving float64
-	// Server CPU of ckd over that of the others; with metrics over without them, 0 where they cannot be switched off.
-	CPUOverSink, CPUOverIdiomatic, CPUOverWithoutMetrics float64
-	// How busy the client was: at 1, it is what limits the throughput.
+	// Over and CPUOver are the throughput and the server CPU of ckd divided by those of each server.
+	Over, CPUOver [servers]float64
+	// Share of its core that the client used: at 1, the client limits the throughput.
 	ClientBusy, SinkClientBusy float64
-	// The same things against themselves.
-	SameCKD, SameCKDCPU, SameSink float64
+	// SameSink is the throughput of a sink divided by that of another one.
+	SameSink float64
 }
 
-func (o daemonOptions) measureAll(ctx context.Context) ([]daemonRow, error) {
-	servers, stop, err := o.start(ctx)
+func (o comparison) measureThroughput(ctx context.Context) ([]daemonRow, error) {
+	all, stop, err := o.start(ctx)
 	defer stop()
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (o daemonOptions) measureAll(ctx context.Context) ([]daemonRow, error) {
 	var rows []daemonRow
 	for _, c := range o.Cases {
 		progress("daemon: %s, %s", c.shape(), c.Mode)
-		row, err := o.measure(ctx, c, servers)
+		row, err := o.measureRow(ctx, c, all)
 		if err != nil {
 			return nil, err
 		}
@@ -85,9 +85,9 @@ func (o daemonOptions) measureAll(ctx context.Context) ([]daemonRow, error) {
 }
 
 // start starts all servers.
-func (o daemonOptions) start(ctx context.Context) (servers []*process, stop func(), err error) {
+func (o comparison) start(ctx context.Context) (all []*process, stop func(), err error) {
 	stop = func() {
-		for _, s := range servers {
+		for _, s := range all {
 			s.stop()
 		}
 	}
@@ -98,26 +98,26 @@ func (o daemonOptions) start(ctx context.Context) (servers []*process, stop func
 	for _, name := range []string{"ckd", "ckd-again"} {
 		s, err := startCKD(ctx, o.Folder, o.Binary, policy, name)
 		if err != nil {
-			return servers, stop, err
+			return all, stop, err
 		}
-		servers = append(servers, s)
+		all = append(all, s)
 	}
-	for _, kind := range []string{kindSink, kindSink, kindEcho, kindStandard, kindIdiomatic, kindObserving} {
-		s, err := startServer(ctx, o.Folder, kind, fmt.Sprintf("%s-%d", kind, len(servers)))
+	for _, kind := range []string{kindSink, kindSink, kindEcho, kindStandard, kindIdiomatic, kindObserving, kindIntercepted} {
+		s, err := startServer(ctx, o.Folder, kind, fmt.Sprintf("%s-%d", kind, len(all)))
 		if err != nil {
-			return servers, stop, err
+			return all, stop, err
 		}
-		servers = append(servers, s)
+		all = append(all, s)
 	}
 	s, err := startCKD(ctx, o.Folder, withoutMetrics(o.Binary), policy, "ckd-without-metrics")
 	if err != nil {
-		return servers, stop, err
+		return all, stop, err
 	}
-	return append(servers, s), stop, nil
+	return append(all, s), stop, nil
 }
 
-// measure compares the servers on one case.
-func (o daemonOptions) measure(ctx context.Context, c daemonCase, servers []*process) (daemonRow, error) {
+// measureRow compares the servers on one case.
+func (o comparison) measureRow(ctx context.Context, c daemonCase, all []*process) (daemonRow, error) {
 	s := c.shape()
 	row := daemonRow{daemonCase: c}
 	// One payload for the servers that take it as bytes, and one for the generated types.
@@ -125,18 +125,18 @@ func (o daemonOptions) measure(ctx context.Context, c daemonCase, servers []*pro
 	for _, m := range inBytes.groups[0].messages {
 		row.Bytes += len(m)
 	}
-	turns := make([]func() (sample, error), len(servers))
+	turns := make([]func() (sample, error), len(all))
 	var counts countChecks
-	for at, server := range servers {
+	for at, server := range all {
 		p, replies := inBytes, 1
 		switch at {
-		case atStandard, atIdiomatic, atObserving:
+		case atStandard, atIdiomatic, atObserving, atIntercepted:
 			p = repeated
 		}
 		if at == atEcho || at == atStandard {
 			replies = len(p.groups[0].messages)
 		}
-		l, err := newLoad(server, p, 1, replies)
+		l, err := newLoad(server, p, replies)
 		if err != nil {
 			return row, err
 		}
@@ -147,7 +147,7 @@ func (o daemonOptions) measure(ctx context.Context, c daemonCase, servers []*pro
 			}
 		}
 		switch at {
-		case atCKD, atCKDAgain, atCKDWithoutMetrics, atIdiomatic, atObserving:
+		case atCKD, atCKDAgain, atCKDWithoutMetrics, atIdiomatic, atObserving, atIntercepted:
 			reply, err := l.verify(ctx)
 			if err != nil {
 				return row, err
@@ -175,14 +175,8 @@ func (r *daemonRow) fill(m [][]sample) {
 	cpu := func(at int) []float64 { return of(m[at], sample.cpu) }
 	r.Messages, r.CPU, r.SinkCPU = median(rate(atCKD)), median(cpu(atCKD)), median(cpu(atSink))
 	r.ClientBusy, r.SinkClientBusy = median(of(m[atCKD], sample.busy)), median(of(m[atSink], sample.busy))
-	r.OverEcho = ratio(rate(atCKD), rate(atEcho))
-	r.OverSink = ratio(rate(atCKD), rate(atSink))
-	r.OverStandard = ratio(rate(atCKD), rate(atStandard))
-	r.OverIdiomatic = ratio(rate(atCKD), rate(atIdiomatic))
-	r.OverObserving = ratio(rate(atCKD), rate(atObserving))
-	r.CPUOverSink = ratio(cpu(atCKD), cpu(atSink))
-	r.CPUOverIdiomatic = ratio(cpu(atCKD), cpu(atIdiomatic))
-	r.CPUOverWithoutMetrics = ratio(cpu(atCKD), cpu(atCKDWithoutMetrics))
-	r.SameCKD, r.SameCKDCPU = ratio(rate(atCKD), rate(atCKDAgain)), ratio(cpu(atCKD), cpu(atCKDAgain))
+	for at := range servers {
+		r.Over[at], r.CPUOver[at] = ratio(rate(atCKD), rate(at)), ratio(cpu(atCKD), cpu(at))
+	}
 	r.SameSink = ratio(rate(atSink), rate(atSinkAgain))
 }

@@ -1,27 +1,28 @@
-// Command speed compares ckd's speed with that of others, in one run, and prints the tables of BENCHMARKS.md:
+// Command speed compares ckd's speed with that of others, in one run, and prints the tables of
+// BENCHMARKS.md:
 //
-//	go run ./bench/speed [-only kernel,daemon,latency,memory,scaling] [-rounds 7] [-seconds 0.5] [-write]
+//	go run ./bench/speed [-only kernel,daemon,latency,memory] [-rounds 7] [-seconds 0.5] [-write]
 //
 // Its parts:
 //
-//   - kernel: ckd's kernel alone, and decomp's whole results, beside C with AVX-512 and AVX2 intrinsics (package
-//     ckernel; needs cgo); and decomp beside numpy (kernel.py; needs a Python with numpy). All must agree to 1e-9 before
-//     they are timed.
-//   - daemon: `ckd serve` beside servers that do less (echo, sink) or the same in the common way (idiomatic.go), in
-//     processes of their own, under the same load. ckd's answers are held against decomp's first, and what its metrics
-//     counted against what it answered.
+//   - kernel: ckd's kernel alone, and decomp's whole results, beside C with AVX-512 and AVX2
+//     intrinsics (package ckernel; needs cgo); and decomp beside numpy (kernel.py; needs a Python
+//     with numpy). All must agree to 1e-9 before they are timed.
+//   - daemon: `ckd serve` beside servers that do less (echo, sink) or the same in the common way
+//     (idiomatic.go), in processes of their own, under the same load. ckd's answers are held
+//     against decomp's first, and what its metrics counted against what it answered.
 //   - latency: from a fixed schedule at 50% and 90% of capacity.
 //   - memory of open streams.
-//   - scaling with passes, inputs, classes and streams.
 //
-// Things that are compared take turns, in rounds that each begin with another one. Ratios are medians over the rounds of
-// the ratio within a round; something that is compared with itself shows how far chance goes. Where there are two cores
-// and taskset, the servers have one and the client the other: nothing else should run then. On a shared machine, build it
-// and the daemons first (-binaries), and then start -only kernel,daemon with real-time priority (chrt -f 1), which its
+// The programs take turns, and each round begins with another one. A ratio is formed within a
+// round, and the table shows the median over the rounds. A program compared with itself shows how
+// far chance goes. Where there are two cores and taskset, the servers have one and the client
+// the other: nothing else should run then. On a shared machine, build it and the daemons first
+// (-binaries), and then start -only kernel,daemon with real-time priority (chrt -f 1), which its
 // processes inherit.
 //
-// With -write the tables replace what stands between two marker comments in BENCHMARKS.md. With -quick everything runs
-// once and briefly, to see that it works: its figures say nothing.
+// With -write the tables replace what stands between two marker comments in BENCHMARKS.md. With
+// -quick everything runs once and briefly, to see that it works: its figures say nothing.
 //
 // It exits with 1 where something fails or the numbers disagree, and with 2 for wrong usage.
 package main

@@ -13,8 +13,9 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// idiomatic is the daemon as one would first write it: generated messages, math.Log, an input at a time, one Observe
-// for each value, its series found by its labels. It takes what the benchmark sends, and no more.
+// idiomatic serves as a daemon would that is written in the usual way: generated messages, math.Log,
+// one input at a time, one Observe for each value, its series found by labels. It accepts what the
+// benchmark sends, and no more.
 type idiomatic struct {
 	ckdv1.UnimplementedUncertaintyServiceServer
 	c, skewness *prometheus.HistogramVec // nil for no metrics
@@ -37,7 +38,7 @@ func newIdiomatic(observing bool) *idiomatic {
 	return d
 }
 
-// idiomaticModel is what inputs of one model share.
+// idiomaticModel holds what the inputs of a model share.
 type idiomaticModel struct {
 	daemon         *idiomatic
 	name           string
@@ -87,7 +88,7 @@ func (d *idiomatic) Decompose(_ context.Context, r *ckdv1.DecomposeRequest) (*ck
 	return response, nil
 }
 
-// idiomaticGroup is the passes of the inputs of one group, by input and pass.
+// idiomaticGroup collects the passes of a group's inputs, by input and pass.
 type idiomaticGroup struct {
 	ids  []string
 	rows [][][]float32
@@ -151,7 +152,7 @@ func (d *idiomatic) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStr
 	}
 }
 
-// decompose is one input: rows [passes][classes].
+// decompose decides one input, given rows [passes][classes].
 func (m *idiomaticModel) decompose(rows [][]float32) (*ckdv1.Decomposition, error) {
 	passes, classes := float64(len(rows)), len(m.classes)
 	mean, variance, third := make([]float64, classes), make([]float64, classes), make([]float64, classes)
@@ -227,7 +228,7 @@ func (m *idiomaticModel) decompose(rows [][]float32) (*ckdv1.Decomposition, erro
 	}, nil
 }
 
-// decide holds c_crit_max against its threshold, or cbec where a critical class is unreliable.
+// decide compares c_crit_max with its threshold, or cbec if a critical class is unreliable.
 func (m *idiomaticModel) decide(c, skewness []float64, cbec float64) *ckdv1.Decision {
 	deciding, falls := m.critical[0], false
 	for _, k := range m.critical {

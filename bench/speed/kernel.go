@@ -14,23 +14,25 @@ import (
 	"github.com/ckd-project/ckd/internal/kernel"
 )
 
-// tolerance to which all kernels must agree before they are timed, of the value or, of small ones, of 1e-3.
+// tolerance bounds the differences between kernels, which must agree before they are timed. It is
+// relative to the value, or to 1e-3 for smaller values.
 const tolerance = 1e-9
 
-// kernelTurn is about how long a kernel runs at a time.
+// kernelTurn is the approximate length of a kernel's turn.
 const kernelTurn = 2 * time.Millisecond
 
-// Versions of ckd's kernel, by kernel.Name.
+// Names of ckd's kernel versions, by kernel.Name.
 const (
 	versionAVX2   = "avx2"
 	versionScalar = "scalar"
 )
 
-// kernelOptions are what a process that times kernels is told.
+// kernelOptions holds what a process that times kernels needs.
 type kernelOptions struct {
-	// Path of the C kernels, or empty for none.
+	// Path chooses the C kernels. Empty for none.
 	Path ckernel.Path
-	// Version of ckd's own kernel that the process's environment is to bring about, by kernel.Name; or empty for any.
+	// Version of ckd's own kernel that the process's environment is to bring about, by kernel.Name; or
+	// empty for any.
 	Version string
 	Rounds  int
 	Python  string // or empty
@@ -38,23 +40,26 @@ type kernelOptions struct {
 	Shapes  []string // or all
 }
 
-// kernelRow is what was measured of one shape.
+// kernelRow holds the figures of one shape.
 type kernelRow struct {
 	Shape string
 	// Version of ckd's kernel, by kernel.Name.
 	Version string
-	// Times are medians in ns per pass x class; 0 is what was not measured.
+	// Medians in ns per pass x class; 0 where nothing was measured.
 	Kernel, CKD, C float64
-	// BestC is the fastest of the C kernels on this shape, the one that counts.
+	// BestC names the C kernel that was fastest on this shape, with which ckd is compared.
 	BestC string
-	// Ratios are medians over the rounds: of ckd's kernel alone, with its checks, and of whole results.
-	KernelOverC, KernelOverSums, KernelSame float64
-	OverC, TunedOver, IdiomaticOver, Same   float64
-	// SetsOver is the time with critical and safe sets, so with the pairs of CBEC, over that without.
+	// Ratios are medians over the rounds: of ckd's kernel alone, with its checks, and of whole
+	// results.
+	KernelOverC, KernelSame               float64
+	OverC, TunedOver, IdiomaticOver, Same float64
+	// SetsOver is the time with critical and safe sets, and so with the pairs of CBEC, over the
+	// time without.
 	SetsOver float64
 }
 
-// measureAll times the kernels on all shapes. It runs in a process of its own, whose GODEBUG chooses ckd's path.
+// measureAll times the kernels on all shapes. It runs in a process of its own, whose GODEBUG
+// chooses ckd's path.
 func (o kernelOptions) measureAll(ctx context.Context) ([]kernelRow, error) {
 	if name := kernel.Name(); o.Version != "" && name != o.Version {
 		return nil, fmt.Errorf("ckd's kernel is %s with GODEBUG=%s, expected %s", name, os.Getenv("GODEBUG"), o.Version)
@@ -119,17 +124,15 @@ func (o kernelOptions) measure(ctx context.Context, s shape) (kernelRow, error) 
 	whole, bare, inC := times[0], times[3], times[own:]
 	row.CKD, row.Same, row.SetsOver = median(whole), ratio(whole, times[1]), ratio(times[2], whole)
 	row.Kernel, row.KernelSame = median(bare), ratio(bare, times[4])
-	if best := fastest(opponents, inC, false); best >= 0 {
+	if best := fastest(inC); best >= 0 {
 		row.C, row.KernelOverC, row.OverC = median(inC[best]), ratio(bare, inC[best]), ratio(whole, inC[best])
 		row.BestC = fmt.Sprintf("%s, %s", opponents[best].kernel.Path, opponents[best].kernel.Name)
-	}
-	if sums := fastest(opponents, inC, true); sums >= 0 {
-		row.KernelOverSums = ratio(bare, inC[sums])
 	}
 	return row, o.measureNumpy(ctx, s, values, ours, plain.turn(), sets.turn(), &row)
 }
 
-// measureNumpy times numpy beside ckd: the tuned form beside ckd without sets, the other beside ckd with them.
+// measureNumpy times numpy beside ckd: the tuned form beside ckd without sets, the other beside ckd
+// with them.
 func (o kernelOptions) measureNumpy(ctx context.Context, s shape, values []float32, ours map[string][]float64,
 	plain, sets func() (float64, error), row *kernelRow,
 ) error {
@@ -158,7 +161,7 @@ func (o kernelOptions) measureNumpy(ctx context.Context, s shape, values []float
 	return nil
 }
 
-// decomposer is ckd's own way through a shape: checks, moments, results, scores.
+// decomposer computes a shape with ckd: checks, moments, results, scores.
 type decomposer struct {
 	shape  shape
 	tensor decomp.Tensor
@@ -176,7 +179,7 @@ func newDecomposer(s shape, values []float32, spec decomp.Spec) (*decomposer, er
 	}, nil
 }
 
-// run decomposes the tensor so many times, and lets take have the results of each input.
+// run decomposes the tensor a number of times, and calls take with the results of each input.
 func (d *decomposer) run(times int, take func(*decomp.Result)) error {
 	for range times {
 		if err := d.batch.Reset(d.tensor); err != nil {
@@ -198,7 +201,7 @@ func (d *decomposer) turn() func() (float64, error) {
 	return timed(d.shape, func(times int) error { return d.run(times, nil) })
 }
 
-// results by name, over all inputs.
+// results returns the results by name, over all inputs.
 func (d *decomposer) results() (map[string][]float64, error) {
 	all := map[string][]float64{}
 	err := d.run(1, func(r *decomp.Result) {
@@ -212,14 +215,14 @@ func (d *decomposer) results() (map[string][]float64, error) {
 	return all, err
 }
 
-// alone is ckd's kernel alone: what checks the rows, and what computes the columns.
+// alone is ckd's kernel without the rest: the check of the rows, and the columns.
 type alone struct {
 	shape   shape
 	values  []float32
 	columns *kernel.Columns
 }
 
-// newAlone is the kernel on a shape, which agrees with ours.
+// newAlone returns the kernel on a shape after checking that it agrees with ours.
 func newAlone(s shape, values []float32, ours map[string][]float64) (*alone, error) {
 	a := &alone{s, values, kernel.NewColumns(s.inputs * s.classes)}
 	if err := a.run(1); err != nil {
@@ -258,8 +261,8 @@ func (c *opponent) turn() func() (float64, error) {
 	})
 }
 
-// newOpponents are the C kernels that a path may be held against, each of which agrees with ours: an AVX-512 machine may
-// take those of AVX2 too.
+// newOpponents returns the C kernels to compare a path with, after checking that they agree with
+// ours. A machine with AVX-512 may use those of AVX2 too.
 func newOpponents(
 	path ckernel.Path, s shape, values []float32, ours map[string][]float64,
 ) ([]*opponent, error) {
@@ -272,11 +275,7 @@ func newOpponents(
 		}
 		c := &opponent{k, s, panel, ckernel.NewColumns(width)}
 		c.kernel.Run(c.panel, c.columns, 1)
-		results := c.results()
-		if k.Sums {
-			delete(results, "m")
-		}
-		if err := agree(fmt.Sprintf("%s, %s", k.Path, k.Name), results, ours); err != nil {
+		if err := agree(fmt.Sprintf("%s, %s", k.Path, k.Name), c.results(), ours); err != nil {
 			return nil, err
 		}
 		all = append(all, c)
@@ -284,24 +283,24 @@ func newOpponents(
 	return all, nil
 }
 
-// fastest is the opponent with the lowest median, among those that are or are not a lower bound; -1 for none.
-func fastest(opponents []*opponent, times [][]float64, sums bool) int {
+// fastest returns the index of the lowest median, or -1 for no times.
+func fastest(times [][]float64) int {
 	best := -1
-	for i, c := range opponents {
-		if c.kernel.Sums == sums && (best < 0 || median(times[i]) < median(times[best])) {
+	for i := range times {
+		if best < 0 || median(times[i]) < median(times[best]) {
 			best = i
 		}
 	}
 	return best
 }
 
-// results by name, as decomposer's.
+// results returns the results by name, as decomposer.results does.
 func (c *opponent) results() map[string][]float64 {
 	to := c.columns
 	return c.shape.named(to.Mean, to.Variance, to.ThirdMoment, to.C, to.Skewness, to.M, to.PLogP)
 }
 
-// named are columns by name, as decomposer's results.
+// named returns columns by name, as decomposer.results does.
 func (s shape) named(mean, variance, third, c, skewness, m, meanLogMean []float64) map[string][]float64 {
 	entropy := make([]float64, s.inputs)
 	for i, x := range meanLogMean {
@@ -312,7 +311,7 @@ func (s shape) named(mean, variance, third, c, skewness, m, meanLogMean []float6
 	}
 }
 
-// agree holds results against ours.
+// agree returns an error if results differ from ours.
 func agree(who string, results, ours map[string][]float64) error {
 	for name, of := range results {
 		want := ours[name]
@@ -328,7 +327,8 @@ func agree(who string, results, ours map[string][]float64) error {
 	return nil
 }
 
-// timed is a turn of some work on a shape, in ns per pass x class. It does the work as often as takes kernelTurn.
+// timed returns a turn of some work on a shape, which returns ns per pass x class. It repeats the
+// work for about kernelTurn.
 func timed(s shape, work func(times int) error) func() (float64, error) {
 	times := 0
 	return func() (float64, error) {
@@ -344,7 +344,8 @@ func timed(s shape, work func(times int) error) func() (float64, error) {
 				}
 			}
 		}
-		// What ran before leaves its data in the caches and its registers switched on or off: some of the work is not timed.
+		// Warm up without timing: what ran before leaves its data in the caches, and vector
+		// registers switched on or off.
 		if err := work(max(1, times/4)); err != nil {
 			return 0, err
 		}

@@ -11,29 +11,21 @@ import (
 	"time"
 )
 
-// latencyOptions are what a process that measures latency is told.
-type latencyOptions struct {
-	Binary, Folder string
-	Rounds         int
-	Turn           time.Duration
-	Cases          []daemonCase
-}
-
-// latencyRow is one server on one shape under one load.
+// latencyRow holds the figures of a server on a shape under a load.
 type latencyRow struct {
 	daemonCase
 	Server   string
 	Capacity float64 // groups a second with a full window
-	Of       string  // whose capacity Share is of
+	Of       string  // server whose capacity Share is a share of
 	Share    float64
 	Rate     float64 // groups a second that were asked for
 	P50, P99 float64 // seconds, medians over the rounds
 }
 
-// shares of the capacity that are offered.
+// shares lists the offered shares of the capacity.
 var shares = []float64{0.5, 0.9}
 
-func (o latencyOptions) measureAll(ctx context.Context) ([]latencyRow, error) {
+func (o comparison) measureLatency(ctx context.Context) ([]latencyRow, error) {
 	policy, err := writePolicy(o.Folder, []int{4, 10, 100, 1000})
 	if err != nil {
 		return nil, err
@@ -51,7 +43,7 @@ func (o latencyOptions) measureAll(ctx context.Context) ([]latencyRow, error) {
 	var all []latencyRow
 	for _, c := range o.Cases {
 		progress("latency: %s", c.shape())
-		rows, err := o.measure(ctx, c, ckd, sink)
+		rows, err := o.offerShares(ctx, c, ckd, sink)
 		if err != nil {
 			return nil, err
 		}
@@ -60,15 +52,15 @@ func (o latencyOptions) measureAll(ctx context.Context) ([]latencyRow, error) {
 	return all, nil
 }
 
-// measure offers both servers shares of their own capacities, and the sink those of ckd's.
-func (o latencyOptions) measure(ctx context.Context, c daemonCase, ckd, sink *process) ([]latencyRow, error) {
+// offerShares offers both servers shares of their own capacities, and the sink those of ckd's.
+func (o comparison) offerShares(ctx context.Context, c daemonCase, ckd, sink *process) ([]latencyRow, error) {
 	p := newPayload(c.shape(), batched, window(c.shape()), true)
-	ours, err := newLoad(ckd, p, 1, 1)
+	ours, err := newLoad(ckd, p, 1)
 	if err != nil {
 		return nil, err
 	}
 	defer ours.close()
-	theirs, err := newLoad(sink, p, 1, 1)
+	theirs, err := newLoad(sink, p, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +109,7 @@ func (o latencyOptions) measure(ctx context.Context, c daemonCase, ckd, sink *pr
 	return rows, nil
 }
 
-// quantile of latencies, in seconds.
+// quantile returns a function that computes a quantile of latencies, in seconds.
 func quantile(q float64) func([]time.Duration) float64 {
 	return func(latencies []time.Duration) float64 {
 		sorted := slices.Sorted(slices.Values(latencies))
@@ -125,13 +117,13 @@ func quantile(q float64) func([]time.Duration) float64 {
 	}
 }
 
-// offer sends groups by a fixed schedule, however the server keeps up, and returns how long after their time on the
-// schedule they were answered. What comes in the first tenth is not counted.
+// offer sends groups by a fixed schedule, however the server keeps up, and returns how long after
+// their time on the schedule they were answered. What comes in the first tenth is not counted.
 func (l *load) offer(ctx context.Context, rate float64, d time.Duration) ([]time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*d+30*time.Second)
 	defer cancel()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4)) // the one that sleeps must not hold up the others
-	stream, err := openStream(ctx, l.connected[0], l.payload.shape)
+	stream, err := openStream(ctx, l.conn, l.payload.shape)
 	if err != nil {
 		return nil, err
 	}

@@ -16,26 +16,27 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// outstanding is how many groups, or calls, are under way at one time, where their messages have room.
+// outstanding is how many groups, or calls, are in flight at one time, unless their messages take
+// more than outstandingBytes.
 const (
 	outstanding      = 64
 	outstandingBytes = 32 << 20
 )
 
-// window is how many groups of a shape are under way.
+// window returns how many groups of a shape are in flight.
 func window(s shape) int { return max(4, min(outstanding, outstandingBytes/(4*s.count()))) }
 
 // load drives one server with one payload.
 type load struct {
-	server    *process
-	connected []*grpc.ClientConn
-	payload   *payload
-	replies   int          // that a group gets: one, or of an echo one for each message
-	lengths   []int        // of the last reply to each group, once it is known
-	answered  atomic.Int64 // groups
+	server   *process
+	conn     *grpc.ClientConn
+	payload  *payload
+	replies  int          // replies to a group: one, or from an echo server one per message
+	lengths  []int        // length of the last reply to each group, once known
+	answered atomic.Int64 // groups answered
 }
 
-// sample is what one turn measured.
+// sample holds what one turn measured.
 type sample struct {
 	Groups, Seconds float64
 	CPU, Client     float64 // seconds that the server and the client used
@@ -43,10 +44,10 @@ type sample struct {
 
 func (s sample) rate() float64 { return s.Groups / s.Seconds }
 
-// cpu is the server's, in seconds a group.
+// cpu returns the server's CPU seconds for a group.
 func (s sample) cpu() float64 { return s.CPU / s.Groups }
 
-// busy is the client's share of a core.
+// busy returns the share of a core that the client used.
 func (s sample) busy() float64 { return s.Client / s.Seconds }
 
 // dial connects to a server.
@@ -56,48 +57,32 @@ func dial(socket string) (*grpc.ClientConn, error) {
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(2*maxMessage)))
 }
 
-// newLoad connects to a server, once for each stream; close must be called.
-func newLoad(server *process, p *payload, streams, replies int) (*load, error) {
-	l := &load{server: server, payload: p, replies: replies, lengths: make([]int, len(p.groups))}
-	for range streams {
-		c, err := dial(server.socket)
-		if err != nil {
-			l.close()
-			return nil, err
-		}
-		l.connected = append(l.connected, c)
-	}
-	return l, nil
+// newLoad connects to a server; close must be called.
+func newLoad(server *process, p *payload, replies int) (*load, error) {
+	c, err := dial(server.socket)
+	return &load{server: server, conn: c, payload: p, replies: replies, lengths: make([]int, len(p.groups))}, err
 }
 
-func (l *load) close() {
-	for _, c := range l.connected {
-		_ = c.Close() // nothing is under way
-	}
-}
+func (l *load) close() { _ = l.conn.Close() } // nothing is under way
 
-// drive keeps the server busy for a time and measures it over the last four fifths of that, or longer until it has
-// answered something.
+// drive keeps the server busy for d and measures the last four fifths of that time, or longer if
+// nothing was answered yet.
 func (l *load) drive(ctx context.Context, d time.Duration) (sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, d+30*time.Second)
 	defer cancel()
 	var stopped atomic.Bool
-	ended := make(chan error, len(l.connected))
-	share := len(l.payload.groups) / len(l.connected)
-	for i, c := range l.connected {
-		go func() {
-			var err error
-			if l.payload.mode == unary {
-				err = l.calls(ctx, c, i*share, (i+1)*share, &stopped)
-			} else {
-				err = l.stream(ctx, c, i*share, (i+1)*share, &stopped)
-			}
-			if err != nil {
-				cancel()
-			}
-			ended <- err
-		}()
-	}
+	ended := make(chan error, 1)
+	go func() {
+		send := l.stream
+		if l.payload.mode == unary {
+			send = l.calls
+		}
+		err := send(ctx, &stopped)
+		if err != nil {
+			cancel()
+		}
+		ended <- err
+	}()
 	var s sample
 	l.waitFor(ctx, d/5)
 	cpu, err := cpuTime(l.server.pid())
@@ -109,11 +94,7 @@ func (l *load) drive(ctx context.Context, d time.Duration) (sample, error) {
 	ownUsed, err4 := cpuTime(os.Getpid())
 	s.CPU, s.Client = (used - cpu).Seconds(), (ownUsed - own).Seconds()
 	stopped.Store(true)
-	err = errors.Join(err, err2, err3, err4)
-	for range l.connected {
-		err = errors.Join(err, <-ended)
-	}
-	if err != nil {
+	if err := errors.Join(err, err2, err3, err4, <-ended); err != nil {
 		return s, fmt.Errorf("%s, %s, %s: %w\n%s", l.server.name, l.payload.shape, l.payload.mode, err, l.server.said())
 	}
 	if s.Groups == 0 || s.CPU == 0 {
@@ -122,7 +103,7 @@ func (l *load) drive(ctx context.Context, d time.Duration) (sample, error) {
 	return s, nil
 }
 
-// waitFor waits until so much time has passed and at least one group was answered in it.
+// waitFor waits for d, and until a group was answered meanwhile.
 func (l *load) waitFor(ctx context.Context, d time.Duration) {
 	before := l.answered.Load()
 	for wait(ctx, d); l.answered.Load() == before && ctx.Err() == nil; {
@@ -137,7 +118,7 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// openStream opens a stream and takes the answer to its header.
+// openStream opens a stream and receives the answer to its header.
 func openStream(ctx context.Context, c *grpc.ClientConn, s shape) (grpc.ClientStream, error) {
 	stream, err := c.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true},
 		ckdv1.UncertaintyService_DecomposeStream_FullMethodName)
@@ -150,15 +131,16 @@ func openStream(ctx context.Context, c *grpc.ClientConn, s shape) (grpc.ClientSt
 	return stream, stream.RecvMsg(&receipt{})
 }
 
-// stream sends the groups from one to another, over and over, each when its last reply has come: until then the
-// transport may hold its messages.
-func (l *load) stream(ctx context.Context, c *grpc.ClientConn, from, to int, stopped *atomic.Bool) error {
-	stream, err := openStream(ctx, c, l.payload.shape)
+// stream sends the groups over and over. It sends a group again only after its reply, since the
+// transport may hold its messages until then.
+func (l *load) stream(ctx context.Context, stopped *atomic.Bool) error {
+	stream, err := openStream(ctx, l.conn, l.payload.shape)
 	if err != nil {
 		return err
 	}
-	free := make(chan int, to-from)
-	for i := from; i < to; i++ {
+	n := len(l.payload.groups)
+	free := make(chan int, n)
+	for i := range n {
 		free <- i
 	}
 	sent := make(chan error, 1)
@@ -178,7 +160,7 @@ func (l *load) stream(ctx context.Context, c *grpc.ClientConn, from, to int, sto
 	}()
 	defer close(free)
 	var r receipt
-	for next := from; ; {
+	for next := 0; ; next = (next + 1) % n {
 		for range l.replies {
 			if err := stream.RecvMsg(&r); errors.Is(err, io.EOF) {
 				return <-sent
@@ -195,13 +177,10 @@ func (l *load) stream(ctx context.Context, c *grpc.ClientConn, from, to int, sto
 		default:
 			return errUnasked
 		}
-		if next++; next == to {
-			next = from
-		}
 	}
 }
 
-// errUnasked is a reply to nothing.
+// errUnasked is returned for a reply that answers nothing.
 var errUnasked = errors.New("a reply more than were due")
 
 // send sends the messages of a group under a number.
@@ -216,7 +195,7 @@ func (l *load) send(stream grpc.ClientStream, group int, number uint64) error {
 	return nil
 }
 
-// check holds the length of a group's last reply against the one that was looked into.
+// check compares the length of a group's last reply with the reply that was verified.
 func (l *load) check(group, length int) error {
 	switch l.lengths[group] {
 	case length:
@@ -228,21 +207,21 @@ func (l *load) check(group, length int) error {
 	return nil
 }
 
-// calls makes calls with the groups from one to another, all at the same time.
-func (l *load) calls(ctx context.Context, c *grpc.ClientConn, from, to int, stopped *atomic.Bool) error {
+// calls makes calls with all groups at the same time, over and over.
+func (l *load) calls(ctx context.Context, stopped *atomic.Bool) error {
 	var running sync.WaitGroup
-	faults := make([]error, to-from)
-	for i := from; i < to; i++ {
+	faults := make([]error, len(l.payload.groups))
+	for i := range faults {
 		running.Go(func() {
 			var r receipt
 			request := l.payload.groups[i].messages[0]
 			for !stopped.Load() {
-				err := c.Invoke(ctx, ckdv1.UncertaintyService_Decompose_FullMethodName, newFrame(request), &r)
+				err := l.conn.Invoke(ctx, ckdv1.UncertaintyService_Decompose_FullMethodName, newFrame(request), &r)
 				if err == nil {
 					err = l.check(i, r.length)
 				}
 				if err != nil {
-					faults[i-from] = err
+					faults[i] = err
 					return
 				}
 				l.answered.Add(1)

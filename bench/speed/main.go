@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ckd-project/ckd/bench/internal/host"
 	"github.com/ckd-project/ckd/bench/speed/ckernel"
 )
 
@@ -26,13 +27,13 @@ const (
 )
 
 // parts of the comparison, in order.
-var parts = []string{"kernel", "daemon", "latency", "memory", "scaling"}
+var parts = []string{"kernel", "daemon", "latency", "memory"}
 
-// options are the flags.
+// options holds the flags.
 type options struct {
 	rounds       int
 	seconds      float64
-	only         string
+	only, mode   string
 	quick, write bool
 	file         string
 	python       string
@@ -63,6 +64,7 @@ func (o *options) define(f *flag.FlagSet) {
 	f.IntVar(&o.rounds, "rounds", 7, "rounds, in each of which everything takes its turn")
 	f.Float64Var(&o.seconds, "seconds", 0.5, "seconds of each turn of a daemon")
 	f.StringVar(&o.only, "only", "", "only these parts, by comma: "+strings.Join(parts, ", "))
+	f.StringVar(&o.mode, "mode", "", "only these rows of part daemon: "+string(batched)+", "+string(passByPass)+" or "+string(unary))
 	f.BoolVar(&o.quick, "quick", false, "everything once and briefly: a smoke run")
 	f.BoolVar(&o.write, "write", false, "replace the tables in -file")
 	f.StringVar(&o.file, "file", "BENCHMARKS.md", "file whose tables -write replaces")
@@ -86,6 +88,9 @@ func (o *options) check(arguments []string) error {
 			return fmt.Errorf("-only %s: expected some of %s", part, strings.Join(parts, ", "))
 		}
 	}
+	if m := mode(o.mode); o.mode != "" && m != batched && m != passByPass && m != unary {
+		return fmt.Errorf("-mode %s: expected %s, %s or %s", o.mode, batched, passByPass, unary)
+	}
 	if o.quick && o.write {
 		return errors.New("-quick -write: expected one of them, for quick figures say nothing")
 	}
@@ -98,7 +103,7 @@ func (o *options) wants(part string) bool {
 
 func (o *options) turn() time.Duration { return time.Duration(o.seconds * float64(time.Second)) }
 
-// run does every part that is wanted, and prints the tables or writes them.
+// run measures every part that is wanted, and prints the tables or writes them.
 func run(ctx context.Context, o options) error {
 	if o.quick {
 		o.rounds, o.seconds = 1, 0.06
@@ -134,7 +139,7 @@ func run(ctx context.Context, o options) error {
 	return err
 }
 
-// build makes a daemon that is not there yet.
+// build builds a daemon unless it exists.
 func build(ctx context.Context, binary string, arguments ...string) error {
 	if _, err := os.Stat(binary); err == nil {
 		return nil
@@ -146,24 +151,28 @@ func build(ctx context.Context, binary string, arguments ...string) error {
 	return nil
 }
 
-// withoutMetrics is the daemon beside another that does not count what it decides.
+// withoutMetrics returns the path of the daemon that counts no decisions.
 func withoutMetrics(binary string) string { return binary + "-without-metrics" }
 
-// measure does the parts, each in a process of its own, and prints their tables.
+// measure runs the parts, each in a process of its own, and prints their tables.
 func (o *options) measure(ctx context.Context, folder, binary string, out *bytes.Buffer) error {
-	python, versions := findPython(ctx, o.python)
-	printMachine(out, versions)
+	python, err := host.FindPython(ctx, o.python)
+	if err != nil {
+		python = &host.Python{Versions: "no Python with numpy"}
+	}
+	printMachine(out, python.Versions)
 	if o.wants("kernel") {
-		if err := o.kernels(ctx, folder, python, out); err != nil {
+		if err := o.kernels(ctx, folder, python.Path, out); err != nil {
 			return err
 		}
 	}
 	if o.wants("daemon") {
-		told := daemonOptions{binary, folder, o.rounds, o.turn(), daemonCases()}
+		task := comparison{binary, folder, o.rounds, o.turn(), daemonCases()}
 		if o.quick {
-			told.Cases = []daemonCase{{30, 4, 64, batched}, {30, 4, 1, passByPass}, {30, 4, 1, unary}}
+			task.Cases = []daemonCase{{30, 4, 64, batched}, {30, 4, 1, passByPass}, {30, 4, 1, unary}}
 		}
-		rows, err := ask[[]daemonRow](ctx, roleDaemon, told)
+		task.Cases = slices.DeleteFunc(task.Cases, func(c daemonCase) bool { return o.mode != "" && string(c.Mode) != o.mode })
+		rows, err := ask[[]daemonRow](ctx, roleDaemon, task)
 		if err != nil {
 			return err
 		}
@@ -171,57 +180,51 @@ func (o *options) measure(ctx context.Context, folder, binary string, out *bytes
 	}
 	if o.wants("latency") {
 		cases := []daemonCase{{30, 4, 1, batched}, {30, 4, 64, batched}}
-		told := latencyOptions{binary, folder, min(o.rounds, 5), o.turn(), cases}
+		task := comparison{binary, folder, min(o.rounds, 5), o.turn(), cases}
 		if o.quick {
-			told.Cases = told.Cases[1:]
+			task.Cases = task.Cases[1:]
 		}
-		rows, err := ask[[]latencyRow](ctx, roleLatency, told)
+		rows, err := ask[[]latencyRow](ctx, roleLatency, task)
 		if err != nil {
 			return err
 		}
 		printLatencies(out, rows)
 	}
 	if o.wants("memory") {
-		told := memoryOptions{binary, folder, 1000, time.Second}
+		task := memoryOptions{binary, folder, 1000, time.Second}
 		if o.quick {
-			told.Streams, told.Settle = 50, 50*time.Millisecond
+			task.Streams, task.Settle = 50, 50*time.Millisecond
 		}
-		rows, err := ask[[]memoryRow](ctx, roleMemory, told)
+		rows, err := ask[[]memoryRow](ctx, roleMemory, task)
 		if err != nil {
 			return err
 		}
 		printMemory(out, rows)
 	}
-	if o.wants("scaling") {
-		rows, err := ask[[]scalingRow](ctx, roleScaling, scalingOptions{binary, folder, min(o.rounds, 5), o.turn(), o.quick})
-		if err != nil {
-			return err
-		}
-		printScaling(out, rows)
-	}
 	return nil
 }
 
-// kernels times ckd's AVX-512 path beside the C of that, its AVX2 path beside the C of that, and its scalar path.
+// kernels times each path of ckd's kernel beside the C kernels of the same instructions, and the
+// scalar path.
 func (o *options) kernels(ctx context.Context, folder, python string, out *bytes.Buffer) error {
-	told := kernelOptions{Path: ckernel.AVX512, Rounds: 40 * o.rounds, Python: python, Folder: folder}
+	task := kernelOptions{Path: ckernel.AVX512, Rounds: 40 * o.rounds, Python: python, Folder: folder}
 	if o.quick {
-		told.Rounds, told.Shapes = 3, []string{shapes[1].String()}
+		task.Rounds, task.Shapes = 3, []string{shapes[1].String()}
 	}
-	wide, err := ask[[]kernelRow](ctx, roleKernel, told)
+	wide, err := ask[[]kernelRow](ctx, roleKernel, task)
 	if err != nil {
 		return err
 	}
-	told.Path, told.Version, told.Python = ckernel.AVX2, versionAVX2, ""
+	task.Path, task.Version, task.Python = ckernel.AVX2, versionAVX2, ""
 	if wide[0].Version == versionScalar { // there is nothing to switch off
-		told.Version = versionScalar
+		task.Version = versionScalar
 	}
-	narrow, err := ask[[]kernelRow](ctx, roleKernel, told, "GODEBUG=cpu.avx512f=off")
+	narrow, err := ask[[]kernelRow](ctx, roleKernel, task, "GODEBUG=cpu.avx512f=off")
 	if err != nil {
 		return err
 	}
-	told.Path, told.Version = "", versionScalar
-	scalar, err := ask[[]kernelRow](ctx, roleKernel, told, "GODEBUG=cpu.avx512f=off,cpu.avx2=off")
+	task.Path, task.Version = "", versionScalar
+	scalar, err := ask[[]kernelRow](ctx, roleKernel, task, "GODEBUG=cpu.avx512f=off,cpu.avx2=off")
 	if err != nil {
 		return err
 	}
@@ -229,7 +232,7 @@ func (o *options) kernels(ctx context.Context, folder, python string, out *bytes
 	return nil
 }
 
-// progress tells what is under way.
+// progress prints what is being measured.
 func progress(format string, arguments ...any) {
 	fmt.Fprintf(os.Stderr, "speed: "+format+"\n", arguments...)
 }

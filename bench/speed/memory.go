@@ -7,14 +7,14 @@ import (
 	"google.golang.org/grpc"
 )
 
-// memoryOptions are what a process that measures memory is told.
+// memoryOptions holds what a process that measures memory needs.
 type memoryOptions struct {
 	Binary, Folder string
 	Streams        int
 	Settle         time.Duration // before memory is read
 }
 
-// memoryRow is the resident memory of a fresh ckd with open streams.
+// memoryRow holds the resident memory of a fresh ckd with open streams.
 type memoryRow struct {
 	What    string
 	Streams int
@@ -22,7 +22,7 @@ type memoryRow struct {
 	Each    float64 // bytes a stream over a ckd without any
 }
 
-// streamsPerConnection is how streams are spread.
+// streamsPerConnection is how many streams share a connection.
 const streamsPerConnection = 100
 
 func (o memoryOptions) measureAll(ctx context.Context) ([]memoryRow, error) {

@@ -10,7 +10,7 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// mode is how the passes of a shape go over the wire.
+// mode says how the passes of a shape go over the wire.
 type mode string
 
 // The modes.
@@ -23,24 +23,26 @@ const (
 // maxMessage is ckd's own limit.
 const maxMessage = 16 << 20
 
-// firstGroup and those up to 2^35 take five bytes on the wire, so that the number can be patched.
+// firstGroup is the first group's number. Numbers from here to 2^35 take five bytes on the wire, so
+// that they can be patched.
 const firstGroup = 1 << 28
 
-// payload is messages made beforehand, for as many groups as may be outstanding.
+// payload holds messages made in advance, for as many groups as may be in flight.
 type payload struct {
 	shape  shape
 	mode   mode
 	groups []payloadGroup
 }
 
-// payloadGroup is the messages of one group: one, or one for each pass.
+// payloadGroup holds the messages of a group: one, or one for each pass.
 type payloadGroup struct {
 	values   []float32
 	messages [][]byte
 	numberAt []int // where the group's number is in each
 }
 
-// newPayload makes messages whose values are in the repeated field or, with littleEndian, in the bytes field.
+// newPayload makes messages whose values are in the repeated field or, with littleEndian, in the
+// bytes field.
 func newPayload(s shape, m mode, groups int, littleEndian bool) *payload {
 	p := &payload{shape: s, mode: m, groups: make([]payloadGroup, groups)}
 	for i := range p.groups {
@@ -77,7 +79,7 @@ func (g *payloadGroup) number(n uint64) {
 	}
 }
 
-// header is the stream's first message.
+// header returns the stream's first message.
 func header(s shape) []byte {
 	h := protowire.AppendTag(nil, 1, protowire.BytesType)
 	h = protowire.AppendString(h, modelName(s.classes))
@@ -86,7 +88,7 @@ func header(s shape) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), h)
 }
 
-// encodeBlock is a DecomposeStreamRequest with a Block, and where its group's number is.
+// encodeBlock returns a DecomposeStreamRequest with a Block, and the offset of its group's number.
 func encodeBlock(passes int, ids []string, values []float32, littleEndian bool) (message []byte, numberAt int) {
 	b := protowire.AppendTag(nil, 1, protowire.VarintType)
 	inBlock := len(b)
@@ -102,7 +104,7 @@ func encodeBlock(passes int, ids []string, values []float32, littleEndian bool) 
 	return message, len(message) - len(b) + inBlock
 }
 
-// encodeRequest is a DecomposeRequest.
+// encodeRequest returns an encoded DecomposeRequest.
 func encodeRequest(s shape, ids []string, values []float32, littleEndian bool) []byte {
 	b := protowire.AppendTag(nil, 1, protowire.BytesType)
 	b = protowire.AppendString(b, modelName(s.classes))
@@ -119,8 +121,8 @@ func encodeRequest(s shape, ids []string, values []float32, littleEndian bool) [
 	return appendValues(b, 9, values, littleEndian)
 }
 
-// appendValues appends the repeated field of that number or, with littleEndian, the bytes field after it: the same but
-// for the number.
+// appendValues appends the values in the repeated field of that number or, with littleEndian, in
+// the bytes field after it. The two differ only in the field number.
 func appendValues(b []byte, field protowire.Number, values []float32, littleEndian bool) []byte {
 	if littleEndian {
 		field++

@@ -16,13 +16,13 @@ const (
 	fallbackThreshold = 0.01
 )
 
-// writePolicy writes a policy for models of so many classes each.
+// writePolicy writes a policy for models with the given numbers of classes.
 func writePolicy(folder string, classes []int) (string, error) {
 	path := filepath.Join(folder, "policy.yaml")
 	return path, os.WriteFile(path, []byte(policyText(classes)), 0o600)
 }
 
-// policyText is a policy for the models named k and the number of their classes.
+// policyText returns a policy for models that are named k and the number of their classes.
 func policyText(classes []int) string {
 	var b strings.Builder
 	b.WriteString("models:\n")

@@ -29,7 +29,7 @@ var canPin = sync.OnceValue(func() bool {
 	return err == nil && runtime.NumCPU() > max(serverCore, clientCore)
 })
 
-// pinned is a command bound to a core, where that can be.
+// pinned returns a command bound to a core, if that is possible.
 func pinned(core int, command ...string) []string {
 	if os.Getenv(pinnedVariable) == "" {
 		return command
@@ -37,17 +37,18 @@ func pinned(core int, command ...string) []string {
 	return append([]string{"taskset", "-c", strconv.Itoa(core)}, command...)
 }
 
-// pinnedVariable is set for our processes where processes are bound to cores: one that is bound sees one core alone.
+// pinnedVariable is set for our processes if processes are bound to cores, because a bound process
+// sees one core only.
 const pinnedVariable = "CKD_BENCH_PINNED"
 
-// The processes that this program starts of itself, by their first argument. The second is what they are told.
+// Roles of the processes that this program starts of itself: the first argument. The second is the
+// task.
 const (
 	roleServer  = "server"
 	roleKernel  = "kernel"
 	roleDaemon  = "daemon"
 	roleLatency = "latency"
 	roleMemory  = "memory"
-	roleScaling = "scaling"
 )
 
 // playRole runs this process's role, if it has one.
@@ -55,31 +56,29 @@ func playRole(ctx context.Context, arguments []string) (played bool, err error) 
 	if len(arguments) < 2 {
 		return false, nil
 	}
-	told := []byte(arguments[1])
+	task := []byte(arguments[1])
 	switch arguments[0] {
 	case roleServer:
 		if len(arguments) != 3 {
-			return true, errors.New("a server is told its kind and its socket")
+			return true, errors.New("a server needs its kind and its socket")
 		}
 		return true, serverRole(arguments[1], arguments[2])
 	case roleKernel:
-		return true, answerWith(ctx, told, kernelOptions.measureAll)
+		return true, answerWith(ctx, task, kernelOptions.measureAll)
 	case roleDaemon:
-		return true, answerWith(ctx, told, daemonOptions.measureAll)
+		return true, answerWith(ctx, task, comparison.measureThroughput)
 	case roleLatency:
-		return true, answerWith(ctx, told, latencyOptions.measureAll)
+		return true, answerWith(ctx, task, comparison.measureLatency)
 	case roleMemory:
-		return true, answerWith(ctx, told, memoryOptions.measureAll)
-	case roleScaling:
-		return true, answerWith(ctx, told, scalingOptions.measureAll)
+		return true, answerWith(ctx, task, memoryOptions.measureAll)
 	}
 	return false, nil
 }
 
-// answerWith does what a process was told and prints what comes of it.
-func answerWith[O, T any](ctx context.Context, told []byte, do func(O, context.Context) (T, error)) error {
+// answerWith runs do with the options in JSON, and prints its result.
+func answerWith[O, T any](ctx context.Context, task []byte, do func(O, context.Context) (T, error)) error {
 	var o O
-	if err := json.Unmarshal(told, &o); err != nil {
+	if err := json.Unmarshal(task, &o); err != nil {
 		return err
 	}
 	answer, err := do(o, ctx)
@@ -91,7 +90,7 @@ func answerWith[O, T any](ctx context.Context, told []byte, do func(O, context.C
 
 // ask starts this program in a role, on the client's core, and returns its answer.
 func ask[T any](ctx context.Context, role string, options any, environment ...string) (answer T, err error) {
-	told, err := json.Marshal(options)
+	task, err := json.Marshal(options)
 	if err != nil {
 		return answer, err
 	}
@@ -99,7 +98,7 @@ func ask[T any](ctx context.Context, role string, options any, environment ...st
 	if err != nil {
 		return answer, err
 	}
-	command := pinned(clientCore, own, role, string(told))
+	command := pinned(clientCore, own, role, string(task))
 	c := exec.CommandContext(ctx, command[0], command[1:]...)
 	c.Env = append(os.Environ(), environment...)
 	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) } // it has processes of its own to end
@@ -132,7 +131,7 @@ func startServer(ctx context.Context, folder, kind, name string) (*process, erro
 	return start(ctx, folder, name, socket, own, roleServer, kind, socket)
 }
 
-// startCKD starts ckd with a policy file, and the environment given beside ours.
+// startCKD starts ckd with a policy file, adding to our environment.
 func startCKD(ctx context.Context, folder, binary, policy, name string) (*process, error) {
 	socket := filepath.Join(folder, name+".sock")
 	return start(ctx, folder, name, socket, binary, "serve", "--policy", policy, "--listen", "unix:"+socket,
@@ -177,7 +176,7 @@ func start(ctx context.Context, folder, name, socket string, command ...string) 
 	}
 }
 
-// pid is the server's: taskset becomes what it starts.
+// pid returns the server's process id; taskset becomes the command that it starts.
 func (p *process) pid() int { return p.command.Process.Pid }
 
 func (p *process) stop() {
@@ -185,7 +184,7 @@ func (p *process) stop() {
 	<-p.exited
 }
 
-// said is the end of the server's log.
+// said returns the end of the server's log.
 func (p *process) said() string {
 	f, err := os.Open(p.log)
 	if err != nil {

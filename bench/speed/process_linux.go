@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// dieWithParent ends a process when the one that started it is gone, whatever ended that.
+// dieWithParent ends a process when its parent is gone, however that ended.
 func dieWithParent(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
-// sleep is more exact than time.Sleep, which an idle program rounds up to a millisecond.
+// sleep waits more exactly than time.Sleep, which rounds up to a millisecond in an idle program.
 func sleep(d time.Duration) {
 	t := syscall.NsecToTimespec(int64(d))
 	_ = syscall.Nanosleep(&t, nil) // cut short, the caller sleeps again
 }
 
-// exactSleeps lets this goroutine's sleeps end when they should, and not the 50 us later that the kernel takes to save
-// power. What it returns undoes it.
+// exactSleeps lets this goroutine's sleeps end in time, not up to 50 us later as the kernel allows
+// to save power. It returns a function that undoes it.
 func exactSleeps() (undo func()) {
 	runtime.LockOSThread()
 	setSlack(1)

@@ -18,27 +18,7 @@ import (
 //go:embed kernel.py
 var kernelScript []byte
 
-// findPython is the interpreter given, or the first python3 that can import numpy, and its versions; empty where there
-// is none.
-func findPython(ctx context.Context, given string) (path, versions string) {
-	candidates := []string{"python3", "/usr/bin/python3"} // the first may be a virtual environment without it
-	if given != "" {
-		candidates = []string{given}
-	}
-	const say = `import platform, numpy; print("Python", platform.python_version() + ", numpy", numpy.__version__)`
-	for _, candidate := range candidates {
-		path, err := exec.LookPath(candidate)
-		if err != nil {
-			continue
-		}
-		if out, err := exec.CommandContext(ctx, path, "-c", say).Output(); err == nil {
-			return path, strings.TrimSpace(string(out))
-		}
-	}
-	return "", ""
-}
-
-// numpy is a process that computes a shape's values in numpy.
+// numpy is a process that computes the values of a shape with numpy.
 type numpy struct {
 	command *exec.Cmd
 	in      io.WriteCloser
@@ -90,7 +70,7 @@ func startNumpy(ctx context.Context, python, folder string, s shape, values []fl
 	return n, nil
 }
 
-// run is the ns per pass x class of a form, over some seconds.
+// run returns the ns per pass x class of a form, measured over some seconds.
 func (n *numpy) run(form string, seconds float64) (float64, error) {
 	if _, err := fmt.Fprintln(n.in, form, seconds); err != nil {
 		return 0, err

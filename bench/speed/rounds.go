@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// rounds lets each of some things take its turn in every round. Each round begins with another one. What the turns
-// measured is by thing and round.
+// rounds runs all turns once a round, each round beginning with another turn. It returns the
+// measurements by turn and round.
 func rounds[T any](ctx context.Context, n int, turns ...func() (T, error)) ([][]T, error) {
 	measured := make([][]T, len(turns))
 	for round := range n {
@@ -26,7 +26,7 @@ func rounds[T any](ctx context.Context, n int, turns ...func() (T, error)) ([][]
 	return measured, nil
 }
 
-// of picks one figure of every measurement.
+// of returns one figure of every measurement.
 func of[T any](measured []T, figure func(T) float64) []float64 {
 	figures := make([]float64, len(measured))
 	for i, m := range measured {
@@ -35,7 +35,7 @@ func of[T any](measured []T, figure func(T) float64) []float64 {
 	return figures
 }
 
-// ratio is the median over the rounds of a/b.
+// ratio returns the median over the rounds of a/b.
 func ratio(a, b []float64) float64 {
 	ratios := make([]float64, min(len(a), len(b)))
 	for i := range ratios {
@@ -44,7 +44,7 @@ func ratio(a, b []float64) float64 {
 	return median(ratios)
 }
 
-// median is NaN for nothing.
+// median returns the median, or NaN for no values.
 func median(of []float64) float64 {
 	if len(of) == 0 {
 		return math.NaN()

@@ -16,23 +16,23 @@ import (
 // decisionsMetric counts the inputs that ckd decided.
 const decisionsMetric = "ckd_decisions_total{"
 
-// countChecks hold what ckd's metrics counted against what it answered.
+// countChecks compares what ckd's metrics counted with what it answered.
 type countChecks []countCheck
 
 type countCheck struct {
 	load   *load
 	before float64
-	off    bool // metrics are
+	off    bool // metrics are switched off
 }
 
-// add begins to count, before anything is sent.
+// add notes the counts before anything is sent.
 func (c *countChecks) add(ctx context.Context, l *load, off bool) error {
 	before, err := l.server.decided(ctx)
 	*c = append(*c, countCheck{l, before, off})
 	return err
 }
 
-// check ends it.
+// check returns an error if the counts do not match the answers.
 func (c countChecks) check(ctx context.Context) error {
 	for _, of := range c {
 		after, err := of.load.server.decided(ctx)
@@ -50,7 +50,7 @@ func (c countChecks) check(ctx context.Context) error {
 	return nil
 }
 
-// decided is how many inputs ckd's metrics say that it decided: a comparison with metrics on has to have them.
+// decided returns how many inputs ckd's metrics say that it decided.
 func (p *process) decided(ctx context.Context) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -84,7 +84,7 @@ func (p *process) decided(ctx context.Context) (float64, error) {
 	return total, lines.Err()
 }
 
-// adminURL is where ckd says in its log that it serves its metrics, which may take a moment.
+// adminURL returns the address of the metrics from ckd's log. The line may take a moment to appear.
 func (p *process) adminURL() (string, error) {
 	for range 100 {
 		log, err := os.ReadFile(p.log)

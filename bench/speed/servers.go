@@ -18,17 +18,20 @@ import (
 
 // The servers beside ckd. All answer on ckd's own method paths.
 const (
-	kindEcho      = "echo"              // hands the buffers received back
-	kindSink      = "sink"              // answers what it was told to, without looking
-	kindStandard  = "standard"          // decodes into the generated type and sends that back
-	kindIdiomatic = "idiomatic"         // the daemon as one would first write it
-	kindObserving = "idiomatic+metrics" // the same, with metrics
+	kindEcho        = "echo"                           // hands the buffers received back
+	kindSink        = "sink"                           // answers what it was told to, without looking
+	kindStandard    = "standard"                       // decodes into the generated type and sends that back
+	kindIdiomatic   = "idiomatic"                      // the daemon as one would first write it
+	kindObserving   = "idiomatic+metrics"              // the same, with metrics of what it decides
+	kindIntercepted = "idiomatic+metrics+interceptors" // the same, with ckd's interceptors too, as one would first write them
 )
 
-// methodReply tells a sink what to answer: a little-endian uint32, after how many messages, and the answer.
+// methodReply tells a sink what to answer: a little-endian uint32, after how many messages, and
+// then the answer.
 const methodReply = "/ckd.v1.UncertaintyService/BenchReply"
 
-// readBuffer of the servers that hand buffers through: what is good for large messages is theirs too.
+// readBuffer is the read buffer of the servers that pass buffers through, which suits large
+// messages.
 const readBuffer = 128 << 10
 
 // serverRole serves on a unix socket until standard input ends.
@@ -73,9 +76,17 @@ func newServer(kind string) (*grpc.Server, error) {
 		s := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage))
 		ckdv1.RegisterUncertaintyServiceServer(s, newIdiomatic(kind == kindObserving))
 		return s, nil
+	case kindIntercepted:
+		options, err := commonInterceptors()
+		if err != nil {
+			return nil, err
+		}
+		s := grpc.NewServer(append(options, grpc.MaxRecvMsgSize(maxMessage))...)
+		ckdv1.RegisterUncertaintyServiceServer(s, newIdiomatic(true))
+		return s, nil
 	}
-	return nil, fmt.Errorf("server %q: expected %s, %s, %s, %s or %s",
-		kind, kindEcho, kindSink, kindStandard, kindIdiomatic, kindObserving)
+	return nil, fmt.Errorf("server %q: expected %s, %s, %s, %s, %s or %s",
+		kind, kindEcho, kindSink, kindStandard, kindIdiomatic, kindObserving, kindIntercepted)
 }
 
 // register serves a stream and a unary method under the names of ckd's.
@@ -123,7 +134,7 @@ func standardStream(s grpc.ServerStream) error {
 	}
 }
 
-// sink answers the header, and then every so many messages.
+// sink answers the header, and then once for a fixed number of messages.
 type sink struct{ answer atomic.Pointer[answer] }
 
 type answer struct {

@@ -6,18 +6,18 @@ import (
 	"math/rand/v2"
 )
 
-// shape is how many passes, classes and inputs a message or a tensor has.
+// shape says how many passes, classes and inputs a message or a tensor has.
 type shape struct{ passes, classes, inputs int }
 
-// shapes that are compared.
+// shapes lists the shapes that are compared.
 var shapes = []shape{{30, 4, 1}, {30, 4, 64}, {50, 10, 64}, {30, 100, 8}, {30, 1000, 1}}
 
 func (s shape) String() string { return fmt.Sprintf("S%dK%dN%d", s.passes, s.classes, s.inputs) }
 
-// values is how many there are: passes x inputs x classes.
+// count returns the number of values: passes x inputs x classes.
 func (s shape) count() int { return s.passes * s.inputs * s.classes }
 
-// sets are the critical classes, half of them and at most ten, and the safe ones.
+// sets returns the critical classes, half of them and at most ten, and the safe classes.
 func (s shape) sets() (critical, safe []int) {
 	for k := range s.classes {
 		if k < min(s.classes/2, 10) {
@@ -29,8 +29,8 @@ func (s shape) sets() (critical, safe []int) {
 	return critical, safe
 }
 
-// values are synthetic passes, laid out [passes][inputs][classes]: the softmax of logits that are the input's, plus
-// noise of the pass. They are the same for the same seed.
+// values returns synthetic passes, laid out [passes][inputs][classes]: the softmax of the input's
+// logits plus noise for each pass. The same seed gives the same values.
 func (s shape) values(seed uint64) []float32 {
 	random := rand.New(rand.NewPCG(seed, uint64(s.classes)))
 	values := make([]float32, s.count())

@@ -7,12 +7,14 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ckd-project/ckd/bench/internal/host"
 	"github.com/ckd-project/ckd/bench/speed/ckernel"
 	gate "github.com/ckd-project/ckd/internal/timed"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -30,7 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestDaemons: every server answers what it should under a tiny load, whichever way the passes come.
+// TestDaemons checks that every server answers correctly under a tiny load, however the passes are
+// sent.
 func TestDaemons(t *testing.T) {
 	gate.Only(t)
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
@@ -51,34 +54,31 @@ func TestDaemons(t *testing.T) {
 	if err := build(t.Context(), withoutMetrics(binary), "-tags", "nometrics"); err != nil {
 		t.Fatal(err)
 	}
-	o := daemonOptions{Binary: binary, Folder: folder, Rounds: 1, Turn: 100 * time.Millisecond}
-	servers, stop, err := o.start(t.Context())
+	o := comparison{Binary: binary, Folder: folder, Rounds: 1, Turn: 100 * time.Millisecond}
+	all, stop, err := o.start(t.Context())
 	defer stop()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range []mode{batched, passByPass, unary} {
 		t.Run(string(m), func(t *testing.T) {
-			row, err := o.measure(t.Context(), daemonCase{7, 4, 3, m}, servers)
+			row, err := o.measureRow(t.Context(), daemonCase{7, 4, 3, m}, all)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for name, x := range map[string]float64{
-				"messages": row.Messages, "CPU": row.CPU, "over echo": row.OverEcho, "over sink": row.OverSink,
-				"over standard": row.OverStandard, "over idiomatic": row.OverIdiomatic, "over observing": row.OverObserving,
-				"CPU over sink": row.CPUOverSink, "itself": row.SameCKD,
-			} {
+			for _, x := range slices.Concat([]float64{row.Messages, row.CPU, row.SameSink}, row.Over[:], row.CPUOver[:]) {
 				if !(x > 0) || math.IsInf(x, 0) {
-					t.Errorf("%s is %v, expected a positive number", name, x)
+					t.Errorf("%+v has %v, expected positive numbers", row, x)
 				}
 			}
-			checkEchoes(t, m, servers, row.ReplyBytes)
+			checkEchoes(t, m, all, row.ReplyBytes)
 		})
 	}
 }
 
-// checkEchoes: echoes give back what they got, and a sink as many bytes as it was told.
-func checkEchoes(t *testing.T, m mode, servers []*process, replyBytes int) {
+// checkEchoes checks that echoes return what they got, and that a sink returns as many bytes as it
+// should.
+func checkEchoes(t *testing.T, m mode, all []*process, replyBytes int) {
 	t.Helper()
 	for _, at := range []int{atEcho, atStandard, atSink} {
 		p := newPayload(shape{7, 4, 3}, m, 2, at != atStandard)
@@ -87,7 +87,7 @@ func checkEchoes(t *testing.T, m mode, servers []*process, replyBytes int) {
 		if at == atSink {
 			replies = 1
 		}
-		l, err := newLoad(servers[at], p, 1, replies)
+		l, err := newLoad(all[at], p, replies)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,15 +97,15 @@ func checkEchoes(t *testing.T, m mode, servers []*process, replyBytes int) {
 			t.Fatal(err)
 		}
 		if last := messages[len(messages)-1]; at != atSink && !bytes.Equal(answers[1], last) {
-			t.Errorf("%s: an answer of %d bytes is not the message of %d", servers[at].name, len(answers[1]), len(last))
+			t.Errorf("%s: an answer of %d bytes is not the message of %d", all[at].name, len(answers[1]), len(last))
 		}
 		if at == atSink && len(answers[1]) != replyBytes {
-			t.Errorf("%s: an answer of %d bytes, expected %d", servers[at].name, len(answers[1]), replyBytes)
+			t.Errorf("%s: an answer of %d bytes, expected %d", all[at].name, len(answers[1]), replyBytes)
 		}
 	}
 }
 
-// TestVerifyFindsWrongAnswers: another input's answer is not taken for its own.
+// TestVerifyFindsWrongAnswers checks that verify refuses the answer to another input.
 func TestVerifyFindsWrongAnswers(t *testing.T) {
 	s := shape{7, 4, 2}
 	m, err := newIdiomatic(true).model(modelName(s.classes))
@@ -140,7 +140,8 @@ func TestVerifyFindsWrongAnswers(t *testing.T) {
 	}
 }
 
-// TestPayload: what is encoded by hand decodes to what was meant, with a number patched in.
+// TestPayload checks that messages encoded by hand decode to what was meant, group numbers
+// included.
 func TestPayload(t *testing.T) {
 	s := shape{5, 3, 2}
 	for _, littleEndian := range []bool{true, false} {
@@ -183,9 +184,12 @@ func TestPayload(t *testing.T) {
 	}
 }
 
-// TestKernels: ckd, C and, where there is one, numpy agree and are timed.
+// TestKernels checks that ckd, C and, if there is one, numpy agree and are timed.
 func TestKernels(t *testing.T) {
-	python, _ := findPython(t.Context(), "")
+	var python string
+	if p, err := host.FindPython(t.Context(), ""); err == nil {
+		python = p.Path
+	}
 	for _, path := range []ckernel.Path{ckernel.AVX512, ckernel.AVX2} {
 		rows, err := kernelOptions{
 			Path: path, Rounds: 1, Python: python, Folder: t.TempDir(), Shapes: []string{"S30K4N1"},
@@ -208,7 +212,7 @@ func TestKernels(t *testing.T) {
 	}
 }
 
-// TestRounds: turns rotate, and ratios are within rounds.
+// TestRounds checks that turns rotate, and that ratios are within rounds.
 func TestRounds(t *testing.T) {
 	var order strings.Builder
 	turn := func(name string) func() (float64, error) {
@@ -230,7 +234,7 @@ func TestRounds(t *testing.T) {
 	}
 }
 
-// TestReplaceTables: what is between the markers goes, and nothing else.
+// TestReplaceTables checks that only what is between the markers is replaced.
 func TestReplaceTables(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "BENCHMARKS.md")
 	write := func(text string) {
@@ -254,7 +258,7 @@ func TestReplaceTables(t *testing.T) {
 	}
 }
 
-// TestCheck: wrong flags are refused.
+// TestCheck checks that wrong flags are refused.
 func TestCheck(t *testing.T) {
 	good := options{rounds: 1, seconds: 1}
 	if err := good.check(nil); err != nil {

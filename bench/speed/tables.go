@@ -6,10 +6,13 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
+
+	"github.com/ckd-project/ckd/bench/internal/host"
 )
 
-// What stands between these in BENCHMARKS.md is written by this program.
+// Markers in BENCHMARKS.md. This program writes what stands between them.
 const (
 	tablesBegin = "<!-- speed:begin -->"
 	tablesEnd   = "<!-- speed:end -->"
@@ -31,7 +34,7 @@ func replaceTables(path string, tables []byte) error {
 	return os.WriteFile(path, out.Bytes(), 0o600)
 }
 
-// table prints rows of cells, of which the first are the heads.
+// table prints rows of cells. The first row is the header.
 type table struct{ rows [][]string }
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
@@ -51,10 +54,7 @@ func printMachine(out io.Writer, versions string) {
 	if canPin() {
 		bound = fmt.Sprintf("servers bound to core %d, clients and kernels to core %d", serverCore, clientCore)
 	}
-	if versions == "" {
-		versions = "no Python with numpy"
-	}
-	fmt.Fprintf(out, "%s, %d cores, %s/%s, %s; %s; %s.\n\n", processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH,
+	fmt.Fprintf(out, "%s, %d cores, %s/%s, %s; %s; %s.\n\n", host.Processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH,
 		runtime.Version(), versions, bound)
 }
 
@@ -64,12 +64,12 @@ func printKernels(out io.Writer, wide, narrow, scalar []kernelRow) {
 		"ran, by their own names: %s, %s and %s. The C checks nothing.\n\n", wide[0].Version, narrow[0].Version,
 		scalar[0].Version)
 	t, u := &table{}, &table{}
-	t.add("shape", "ckd kernel, ns", "C AVX-512, ns", "**kernel / C AVX-512**", "kernel / plain sums in C",
+	t.add("shape", "ckd kernel, ns", "C AVX-512, ns", "**kernel / C AVX-512**",
 		"ckd kernel AVX2, ns", "C AVX2, ns", "**kernel AVX2 / C AVX2**", "ckd kernel scalar, ns", "kernel / itself")
 	u.add("shape", "ckd, ns", "ckd / C AVX-512", "ckd AVX2 / C AVX2", "ckd scalar, ns", "**tuned numpy / ckd**",
 		"**idiomatic numpy / ckd**", "ckd with CBEC's sets / without", "ckd / itself")
 	for i, r := range wide {
-		t.add(r.Shape, figure(r.Kernel), figure(r.C), figure(r.KernelOverC), figure(r.KernelOverSums),
+		t.add(r.Shape, figure(r.Kernel), figure(r.C), figure(r.KernelOverC),
 			figure(narrow[i].Kernel), figure(narrow[i].C), figure(narrow[i].KernelOverC), figure(scalar[i].Kernel),
 			figure(r.KernelSame))
 		u.add(r.Shape, figure(r.CKD), figure(r.OverC), figure(narrow[i].OverC), figure(scalar[i].CKD), figure(r.TunedOver),
@@ -83,7 +83,7 @@ func printKernels(out io.Writer, wide, narrow, scalar []kernelRow) {
 		}
 		fmt.Fprintf(out, "%s: %s and %s", r.Shape, orNone(r.BestC), orNone(narrow[i].BestC))
 	}
-	fmt.Fprint(out, ". Plain sums go over the passes once, so that M_k would cancel.\n\nWhole results, of "+
+	fmt.Fprint(out, ".\n\nWhole results, of "+
 		"every input: the kernel's columns, their sums over the classes, the scores. The C still stops at the columns. "+
 		"Tuned numpy takes all inputs at once and has no CBEC, nor has ckd beside it; idiomatic numpy takes input by input "+
 		"and has CBEC, and so has ckd beside it. With sets / without is ckd's time with critical and safe classes, so with "+
@@ -96,23 +96,29 @@ func printDaemons(out io.Writer, o *options, rows []daemonRow) {
 		"rounds: %d, of %v s a server. The client has every message made beforehand, and %d groups under way at a time, "+
 		"fewer where they have more than %d MiB together. Echo hands the buffers back; sink answers as many bytes as ckd "+
 		"without looking; standard echo decodes into the generated type; idiomatic does what ckd does in the common way, "+
-		"with metrics one Observe for each C_k and skewness. Ratios of throughput: above 1, ckd is faster.\n\n",
+		"with metrics one Observe for each C_k and skewness, with interceptors also the metrics, request id, log line and "+
+		"recovery of calls that ckd has, from the usual middleware. Ratios of throughput: above 1, ckd is faster.\n\n",
 		o.rounds, o.seconds, outstanding, outstandingBytes>>20)
 	for _, m := range []mode{batched, passByPass, unary} {
+		if !slices.ContainsFunc(rows, func(r daemonRow) bool { return r.Mode == m }) {
+			continue
+		}
 		t, u := &table{}, &table{}
 		t.add(string(m), "bytes", "groups/s", "inputs/s", "**ckd / echo**", "**ckd / sink**", "ckd / standard echo",
-			"**ckd / idiomatic**", "**ckd / idiomatic with metrics**", "ckd / itself", "sink / itself")
-		u.add(string(m), "ckd, us", "sink, us", "**ckd / sink**", "metrics on / off", "ckd / idiomatic", "ckd / itself",
+			"**ckd / idiomatic**", "**ckd / idiomatic with metrics**", "**ckd / idiomatic with metrics and interceptors**",
+			"ckd / itself", "sink / itself")
+		u.add(string(m), "ckd, us", "sink, us", "**ckd / sink**", "metrics on / off", "ckd / idiomatic",
+			"**ckd / idiomatic with metrics and interceptors**", "ckd / itself",
 			"client busy with ckd", "with sink")
 		for _, r := range rows {
 			if r.Mode != m {
 				continue
 			}
 			t.add(r.shape().String(), fmt.Sprint(r.Bytes), count(r.Messages), count(r.Messages*float64(r.Inputs)),
-				figure(r.OverEcho), figure(r.OverSink), figure(r.OverStandard), figure(r.OverIdiomatic),
-				figure(r.OverObserving), figure(r.SameCKD), figure(r.SameSink))
-			u.add(r.shape().String(), figure(r.CPU*1e6), figure(r.SinkCPU*1e6), figure(r.CPUOverSink),
-				figure(r.CPUOverWithoutMetrics), figure(r.CPUOverIdiomatic), figure(r.SameCKDCPU),
+				figure(r.Over[atEcho]), figure(r.Over[atSink]), figure(r.Over[atStandard]), figure(r.Over[atIdiomatic]),
+				figure(r.Over[atObserving]), figure(r.Over[atIntercepted]), figure(r.Over[atCKDAgain]), figure(r.SameSink))
+			u.add(r.shape().String(), figure(r.CPU*1e6), figure(r.SinkCPU*1e6), figure(r.CPUOver[atSink]),
+				figure(r.CPUOver[atCKDWithoutMetrics]), figure(r.CPUOver[atIdiomatic]), figure(r.CPUOver[atIntercepted]), figure(r.CPUOver[atCKDAgain]),
 				figure(r.ClientBusy), figure(r.SinkClientBusy))
 		}
 		t.print(out)
@@ -150,19 +156,7 @@ func printMemory(out io.Writer, rows []memoryRow) {
 	t.print(out)
 }
 
-func printScaling(out io.Writer, rows []scalingRow) {
-	fmt.Fprint(out, "### Scaling\n\nBatched; one thing is varied at a time. The server has one core, "+
-		"however many streams.\n\n")
-	t := &table{}
-	t.add("varied", "shape", "streams", "inputs/s", "server CPU, us an input", "ns per pass x class")
-	for _, r := range rows {
-		t.add(r.Varied, shape{r.Passes, r.Classes, r.Inputs}.String(), fmt.Sprint(r.Streams), count(r.Rate), figure(r.CPU*1e6),
-			figure(r.CPU*1e9/float64(r.Passes*r.Classes)))
-	}
-	t.print(out)
-}
-
-// figure has three digits; 0 is what was not measured.
+// figure formats a number with three digits; 0 means not measured.
 func figure(x float64) string {
 	switch {
 	case x == 0 || x != x:
@@ -175,7 +169,7 @@ func figure(x float64) string {
 	return fmt.Sprintf("%.0f", x)
 }
 
-// count is a number of things a second, to three digits.
+// count formats a number of things per second with three digits.
 func count(x float64) string {
 	switch {
 	case x >= 1e6:
@@ -191,18 +185,4 @@ func orNone(name string) string {
 		return "none"
 	}
 	return name
-}
-
-// processor is its name, where the system says.
-func processor() string {
-	info, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return "unknown processor"
-	}
-	for line := range strings.Lines(string(info)) {
-		if name, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return "unknown processor"
 }

@@ -15,8 +15,8 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// verify sends every group once and looks into the answers: each must be a decision for every input, whose value is what
-// decomp says. It returns the first answer.
+// verify sends every group once and checks the answers: each must have a decision for every input,
+// with the value that decomp computes. It returns the first answer.
 func (l *load) verify(ctx context.Context) ([]byte, error) {
 	replies, err := l.answers(ctx)
 	if err != nil {
@@ -45,7 +45,7 @@ func (l *load) verify(ctx context.Context) ([]byte, error) {
 	return replies[0], nil
 }
 
-// answers is the last reply to each group.
+// answers returns the last reply to each group.
 func (l *load) answers(ctx context.Context) ([][]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -54,7 +54,7 @@ func (l *load) answers(ctx context.Context) ([][]byte, error) {
 		for i := range l.payload.groups {
 			r := &receipt{keep: true}
 			request := newFrame(l.payload.groups[i].messages[0])
-			err := l.connected[0].Invoke(ctx, ckdv1.UncertaintyService_Decompose_FullMethodName, request, r)
+			err := l.conn.Invoke(ctx, ckdv1.UncertaintyService_Decompose_FullMethodName, request, r)
 			if err != nil {
 				return nil, err
 			}
@@ -62,7 +62,7 @@ func (l *load) answers(ctx context.Context) ([][]byte, error) {
 		}
 		return replies, nil
 	}
-	stream, err := openStream(ctx, l.connected[0], l.payload.shape)
+	stream, err := openStream(ctx, l.conn, l.payload.shape)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func (l *load) answers(ctx context.Context) ([][]byte, error) {
 	return replies, nil
 }
 
-// checkResults holds results against the passes that they are of.
+// checkResults compares results with the passes that they answer.
 func checkResults(s shape, values []float32, results []*ckdv1.Result) error {
 	if len(results) != s.inputs {
 		return fmt.Errorf("%d results, expected %d", len(results), s.inputs)
@@ -140,8 +140,9 @@ func checkResult(s shape, r *decomp.Result, got *ckdv1.Result, row int) error {
 	return nil
 }
 
-// tell tells a sink to answer with so many bytes, after every so many messages.
+// tell makes a sink server answer after every given number of messages, with a reply of the given
+// size.
 func tell(ctx context.Context, l *load, every, bytes int) error {
 	told := binary.LittleEndian.AppendUint32(nil, uint32(every))
-	return l.connected[0].Invoke(ctx, methodReply, newFrame(append(told, make([]byte, bytes)...)), &receipt{})
+	return l.conn.Invoke(ctx, methodReply, newFrame(append(told, make([]byte, bytes)...)), &receipt{})
 }

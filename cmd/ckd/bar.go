@@ -11,7 +11,7 @@ import (
 	"golang.org/x/term"
 )
 
-// barDelay is how long work takes before a late bar shows.
+// barDelay says how long work takes before its bar shows.
 const barDelay = time.Second
 
 // bar shows progress on standard error, where that is a terminal.
@@ -21,40 +21,30 @@ type bar struct {
 	tracker *progress.Tracker // nil without a terminal
 	timer   *time.Timer
 
-	mutex    sync.Mutex // of what follows
+	mutex    sync.Mutex // guards the fields below
 	stopped  bool
 	writer   progress.Writer // nil while nothing is shown
 	rendered chan struct{}
 }
 
-// newBar shows a bar at once. Without a terminal it prints a line at the
-// beginning and one at the end.
+// newBar shows a bar at once. Without a terminal it prints one line at the beginning and one at the
+// end.
 func newBar(ctx *cmdContext, what string) *bar {
-	b := makeBar(ctx, what)
-	if b.tracker != nil {
-		b.show(ctx.Stderr)
-		return b
-	}
-	b.lines = ctx.Stderr
-	fmt.Fprintf(b.lines, "%s ...\n", what)
-	return b
-}
-
-// newLateBar shows a bar once the work takes long. Without a terminal it prints
-// nothing.
-func newLateBar(ctx *cmdContext, what string) *bar {
-	b := makeBar(ctx, what)
-	if b.tracker != nil {
-		b.timer = time.AfterFunc(barDelay, func() { b.show(ctx.Stderr) })
+	b := newLateBar(ctx, what, 0)
+	if b.tracker == nil {
+		b.lines = ctx.Stderr
+		fmt.Fprintf(b.lines, "%s ...\n", what)
 	}
 	return b
 }
 
-func makeBar(ctx *cmdContext, what string) *bar {
+// newLateBar shows a bar once the work has taken some time. Without a terminal it prints nothing.
+func newLateBar(ctx *cmdContext, what string, delay time.Duration) *bar {
 	b := &bar{what: what}
 	if f, isFile := ctx.Stderr.(*os.File); isFile && term.IsTerminal(int(f.Fd())) {
 		b.tracker = &progress.Tracker{Message: what, Units: progress.UnitsDefault}
 		b.tracker.Start()
+		b.timer = time.AfterFunc(delay, func() { b.show(ctx.Stderr) })
 	}
 	return b
 }
@@ -87,8 +77,7 @@ func (b *bar) update(done, total int) {
 	}
 }
 
-// stop ends the bar, and returns when its last line is drawn. A second call does
-// nothing.
+// stop ends the bar and returns when its last line is drawn. A second call does nothing.
 func (b *bar) stop() {
 	if b.timer != nil {
 		b.timer.Stop()
@@ -110,5 +99,42 @@ func (b *bar) stop() {
 			return
 		case <-time.After(time.Millisecond):
 		}
+	}
+}
+
+// stageBars shows a late bar for each stage of some work.
+type stageBars struct {
+	ctx *cmdContext
+
+	mutex sync.Mutex // guards the fields below
+	stage string
+	bar   *bar // nil before the first stage
+}
+
+// of returns what moves the bar of a stage.
+func (s *stageBars) of(stage string) func(done, total int) {
+	return func(done, total int) { s.update(stage, done, total) }
+}
+
+// update moves the bar of a stage, and ends the bar of the previous stage. Many goroutines may call
+// it.
+func (s *stageBars) update(stage string, done, total int) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if s.bar == nil || s.stage != stage {
+		if s.bar != nil {
+			s.bar.stop()
+		}
+		s.stage, s.bar = stage, newLateBar(s.ctx, stage, barDelay)
+	}
+	s.bar.update(done, total)
+}
+
+// stop ends the last bar.
+func (s *stageBars) stop() {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if s.bar != nil {
+		s.bar.stop()
 	}
 }

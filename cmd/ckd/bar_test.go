@@ -7,7 +7,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/progress"
 )
 
-// The timer of a late bar may fire while the work ends: nothing is shown then.
+// TestBarIsNotShownAfterItStopped lets the timer of a late bar fire while the work ends.
 func TestBarIsNotShownAfterItStopped(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -21,7 +21,7 @@ func TestBarIsNotShownAfterItStopped(t *testing.T) {
 	}
 }
 
-// A bar that is shown is there until it stops.
+// TestBarIsShown expects a bar to stay until it stops.
 func TestBarIsShown(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

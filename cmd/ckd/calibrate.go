@@ -13,8 +13,7 @@ import (
 	"strings"
 
 	"github.com/ckd-project/ckd/calibrate"
-	"github.com/ckd-project/ckd/engine"
-	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/cmd/ckd/internal/report"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -30,7 +29,7 @@ type calibrateCmd struct {
 	ReviewsPer1000  *float64 `name:"reviews-per-1000" placeholder:"N" help:"Objective: how many of 1000 inputs people can review; coverage in other words."`
 	MaxCriticalMiss *float64 `placeholder:"X" help:"Objective: the largest share of critical inputs that may be retained and called safe, on average (conformal risk control)."`
 	MaxCriticalFNR  *float64 `name:"max-critical-fnr" placeholder:"X" help:"Objective: the largest share of the retained critical inputs that may be called safe, with --confidence (Learn-then-Test)."`
-	Settle          *float64 `placeholder:"X" help:"Learn when an input is settled before its last pass, so that at most this share is decided otherwise than by all passes. Beside an objective, or alone for a --policy with thresholds, which stay."`
+	Settle          *float64 `placeholder:"X" help:"Learn an early-stopping rule that decides at most this share of the inputs otherwise than all their passes would. Beside an objective, or alone for a --policy with thresholds, which stay."`
 	Confidence      *float64 `placeholder:"P" help:"Confidence of --max-critical-fnr and of --settle. Default 0.95, of --settle 0.9."`
 	Ordered         bool     `help:"The passes are the members of an ensemble, one fixed list: --settle keeps their order, here and live."`
 
@@ -44,7 +43,7 @@ type calibrateCmd struct {
 	Out    string `placeholder:"PATH" help:"Write the policy to a file, and the report to the standard output. Default: the policy to the standard output, the report to the standard error; JSON has both."`
 }
 
-// Help is the long text of ckd calibrate --help.
+// Help returns the long text of ckd calibrate --help.
 func (*calibrateCmd) Help() string {
 	return `From labelled passes to a policy that "ckd serve" loads. It compares every score alone, and gates over pairs of
 scores with both thresholds chosen jointly, by cross-validation; the figures that it reports were measured on inputs
@@ -65,14 +64,14 @@ Exit codes: 0 the policy is written; 1 a file or the policy has a fault; 2 wrong
 written, and the report says how far off it is. docs/calibrate.md tells the method.`
 }
 
-// Validate refuses flags that make no sense; kong calls it.
+// Validate refuses flags that make no sense. kong calls it.
 func (c *calibrateCmd) Validate() error {
 	given := 0
 	for _, flag := range []struct {
 		name        string
 		value       *float64
 		least, most float64
-		inside      bool // the ends themselves are none
+		inside      bool // the value must lie between least and most, and equal neither
 	}{
 		{"--coverage", c.Coverage, 0, 1, false},
 		{"--reviews-per-1000", c.ReviewsPer1000, 0, 1000, false},
@@ -102,7 +101,7 @@ func (c *calibrateCmd) Validate() error {
 		return errors.New("expected exactly one objective: --coverage, --reviews-per-1000, --max-critical-miss or --max-critical-fnr; " +
 			"or --settle")
 	case c.Confidence != nil && c.MaxCriticalFNR == nil && c.Settle == nil:
-		return errors.New("--confidence is of --max-critical-fnr and --settle, expected one of them: nothing else has one")
+		return errors.New("--confidence needs --max-critical-fnr or --settle: nothing else has one")
 	case given == 1 && c.Labels == "":
 		return errors.New("an objective without --labels: expected the true class of each input")
 	case (c.Coverage != nil || c.ReviewsPer1000 != nil) && c.objective().Coverage == 0:
@@ -123,7 +122,26 @@ func (c *calibrateCmd) Validate() error {
 	return cmp.Or(c.checkSettle(), c.labelled().check())
 }
 
-// labelled are the flags that name the recording.
+// checkSettle refuses flags that make no sense with or without --settle.
+func (c *calibrateCmd) checkSettle() error {
+	switch {
+	case c.Settle == nil && c.Ordered:
+		return errors.New("--ordered needs --settle: nothing else looks at the order of passes")
+	case c.Settle == nil:
+		return nil
+	case policy.IsEnsemble(c.Posterior) && !c.Ordered:
+		return errors.New("--settle for an ensemble, whose members are one fixed list: expected --ordered")
+	case c.seeks():
+		return nil
+	case c.Policy == "":
+		return errors.New("--settle alone keeps a policy as it is, expected --policy with it, or an objective")
+	case c.Posterior != "" || c.Reliability != nil || c.Scope != policy.AllInputs:
+		return errors.New("--posterior, --reliability-threshold and --scope need an objective: --settle alone keeps the policy as it is")
+	}
+	return nil
+}
+
+// labelled returns the flags that name the recording.
 func (c *calibrateCmd) labelled() *labelledFlags {
 	return &labelledFlags{c.Passes, c.Labels, c.classFlags, c.rowFlags, c.policyFlags}
 }
@@ -138,7 +156,7 @@ func (c *calibrateCmd) objective() calibrate.Objective {
 	case c.Coverage != nil:
 		return calibrate.Objective{Coverage: *c.Coverage}
 	case c.ReviewsPer1000 != nil:
-		// Per mille in whole numbers, so that 200 is 0.8 and not 0.8 but for rounding.
+		// The share is computed from whole numbers per mille, so that 200 gives exactly 0.8.
 		return calibrate.Objective{Coverage: (1000 - *c.ReviewsPer1000) / 1000}
 	case c.MaxCriticalMiss != nil:
 		return calibrate.Objective{MaxCriticalMiss: *c.MaxCriticalMiss}
@@ -156,6 +174,9 @@ func (c *calibrateCmd) Run(ctx *cmdContext) error {
 	if err != nil {
 		return err
 	}
+	if c.Settle != nil && !c.Ordered && !c.seeks() && model.Calibration != nil && policy.IsEnsemble(model.Calibration.Posterior) {
+		return usageError("model %s of %s was calibrated on an ensemble, whose members are one fixed list: expected --ordered", model.Name, c.Policy)
+	}
 	out, err := openOutput(ctx, c.Out, c.Passes, c.Labels, c.Policy)
 	if err != nil {
 		return err
@@ -165,212 +186,95 @@ func (c *calibrateCmd) Run(ctx *cmdContext) error {
 	if err != nil {
 		return interrupted(ctx, err)
 	}
+	for _, w := range found.Warnings {
+		fmt.Fprintf(ctx.Stderr, "ckd: warning: %s\n", w)
+	}
 	return c.write(ctx, out, found)
 }
 
-// calibration is a result with where it came from, as --format json prints it.
-type calibration struct {
-	Software   string    `json:"software"`
-	PassesFile eval.File `json:"passes_file"`
-	LabelsFile eval.File `json:"labels_file"`
-	*calibrate.Result
-	// Settle is when inputs are settled early; nil without --settle.
-	Settle *settling `json:"settle"`
-	// PolicyHash and PolicyText are of the policy that is written; empty where
-	// nothing certifies.
-	PolicyHash string `json:"policy_hash"`
-	PolicyText string `json:"policy"`
-}
-
-func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibration, error) {
-	rec, err := c.readRecording(ctx, model)
+// calibrate reads the recording and calibrates. model is the policy to complete; nil to make one.
+func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibrate.Report, error) {
+	rec, err := c.labelled().readRecording(ctx, model)
 	if err != nil {
 		return nil, err
 	}
-	base := model
-	if base == nil {
-		if base, err = c.base(rec); err != nil {
-			return nil, err
-		}
-	}
-	if c.Reliability != nil {
-		copied := *base
-		copied.ReliabilityThreshold = *c.Reliability
-		base = &copied
-	}
-	was, err := c.atOut(base.Name)
-	if err != nil {
-		return nil, err
-	}
-	if c.Settle != nil {
-		if err := c.checkSettleable(base, rec); err != nil {
-			return nil, err
-		}
-	}
-	rec.spec = engine.Spec(base) // with its weights: the policy decides by them
-	found := &calibration{Software: software(), PassesFile: rec.passesFile, LabelsFile: rec.labelsFile}
-	learns, certifies := halves(rec.passes.N, c.Seed)
-	switch {
-	case c.seeks() && c.Settle != nil:
-		found.Result, err = c.search(ctx, rec, base, learns)
-	case c.seeks():
-		found.Result, err = c.search(ctx, rec, base, nil)
-	default:
-		found.Result, err = c.keep(ctx, rec, base)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if model != nil && found.Policy != nil && (found.Policy.FewestPasses != base.FewestPasses || found.Policy.ExpectedPasses != base.ExpectedPasses) {
-		found.Notes = append(found.Notes, fmt.Sprintf("the policy had passes {fewest: %d, expected: %d}, and has {fewest: %d, expected: %d} now",
-			base.FewestPasses, base.ExpectedPasses, found.Policy.FewestPasses, found.Policy.ExpectedPasses))
-	}
-	if c.seeks() && found.Policy != nil {
-		found.tellOrigin(c.Posterior)
-	}
-	if c.Settle != nil && found.Policy != nil {
-		if err := c.settle(ctx, rec, base, found, learns, certifies); err != nil {
-			return nil, err
-		}
-	}
-	return found, c.complete(ctx, base, found, was)
-}
-
-// search for the rule and its thresholds, on some inputs of the recording, nil for all.
-func (c *calibrateCmd) search(ctx *cmdContext, rec *labelledRecording, base *policy.Policy, inputs []int) (*calibrate.Result, error) {
-	table, err := newTable(ctx, rec.passes, rec.spec)
-	if err != nil {
-		return nil, err
-	}
-	labels := rec.labels
-	if inputs != nil {
-		table, labels = table.Take(inputs), make([]int, len(inputs))
-		for at, i := range inputs {
-			labels[at] = rec.labels[i]
-		}
-	}
-	searching := newLateBar(ctx, "comparing rules")
-	defer searching.stop()
-	r, err := calibrate.Run(ctx.Ctx, table, labels, calibrate.Options{
-		Base: base, Objective: c.objective(), Scope: c.Scope, Seed: c.Seed, Settles: c.Settle != nil, Progress: searching.update,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.Passes, err)
-	}
-	return r, nil
-}
-
-// tellOrigin of the thresholds in the policy.
-func (found *calibration) tellOrigin(posterior string) {
-	p := found.Policy
-	p.Calibration.Software, p.Calibration.Posterior = found.Software, posterior
-	rec := &p.Calibration.Recording
-	rec.PassesFile, rec.PassesSHA256 = printablePath(found.PassesFile.Name), found.PassesFile.SHA256
-	rec.LabelsFile, rec.LabelsSHA256 = printablePath(found.LabelsFile.Name), found.LabelsFile.SHA256
-}
-
-// complete the policy with its hash, and hold it against what a policy may be, and
-// against the one that was there.
-func (c *calibrateCmd) complete(ctx *cmdContext, base *policy.Policy, found *calibration, was *policy.Policy) error {
-	p := found.Policy
-	if p == nil {
-		return nil
-	}
-	parsed, err := parsedBack(p)
-	if err != nil {
-		return err
-	}
-	found.PolicyHash = parsed.Hash
-	if c.seeks() || ofItself(base) {
-		p.Calibration.PolicyHash = parsed.Hash
+	bars := stageBars{ctx: ctx}
+	defer bars.stop()
+	o := calibrate.Options{
+		Base: model, Scope: c.Scope, Seed: c.Seed, EarlyStop: c.earlyStop(), Progress: bars.update,
+		Source: calibrate.Source{Software: software(), Posterior: c.Posterior, Passes: rec.passesFile, Labels: rec.labelsFile},
 	}
 	if c.seeks() {
-		found.heed(was)
+		o.Objective = c.objective()
 	}
-	if c.Settle != nil {
-		found.heedRule(ctx, was, base)
+	if c.Reliability != nil {
+		o.ReliabilityThreshold = *c.Reliability
 	}
-	if parsed, err = parsedBack(p); err != nil {
-		return err
-	}
-	if c.Settle != nil && parsed.SettleRule() == nil {
-		return errors.New("internal fault, please report it: the rule is not in force in the policy that it was learned for")
-	}
-	for _, w := range parsed.Warnings() {
-		if strings.HasPrefix(w, "settle.") { // a rule that is not in force any more, or promises little
-			found.warn(ctx, "%s", w)
-			continue
+	if model == nil {
+		if o.Base, err = c.base(rec); err != nil {
+			return nil, err
 		}
-		found.Notes = append(found.Notes, "ckd check will warn: "+w)
 	}
-	found.PolicyText = policyHead + string(p.Marshal())
-	return nil
-}
-
-// parsedBack is the policy as the daemon will read it.
-func parsedBack(p *policy.Policy) (*policy.Policy, error) {
-	set, err := policy.Parse(policy.File{Name: "the calibrated policy", Data: p.Marshal()})
+	if o.Replaces, err = c.atOut(o.Base.Name); err != nil {
+		return nil, err
+	}
+	found, err := calibrate.Run(ctx.Ctx, rec.forEval(), o)
 	if err != nil {
-		return nil, fmt.Errorf("internal fault, please report it: %w", err)
+		return nil, err
 	}
-	return set.All()[0], nil
+	if now := found.Policy; model != nil && now != nil && (now.FewestPasses != model.FewestPasses || now.ExpectedPasses != model.ExpectedPasses) {
+		found.Notes = append(found.Notes, fmt.Sprintf("the policy had passes {fewest: %d, expected: %d}, and has {fewest: %d, expected: %d} now",
+			model.FewestPasses, model.ExpectedPasses, now.FewestPasses, now.ExpectedPasses))
+	}
+	return found, nil
 }
 
-const policyHead = `# Written by ckd calibrate. "ckd check" says what it means; docs/policy.md explains every field.
-`
-
-// printablePath is the last part of a path, as far as a policy can hold it.
-func printablePath(path string) string {
-	const most = 200
-	name := strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r <= 0x9f || r == 0x2028 || r == 0x2029 {
-			return '?'
-		}
-		return r
-	}, strings.ToValidUTF8(filepath.Base(path), "?"))
-	for len(name) > most {
-		name = name[1:]
+// earlyStop returns what --settle asks for, or nil.
+func (c *calibrateCmd) earlyStop() *calibrate.EarlyStopOptions {
+	if c.Settle == nil {
+		return nil
 	}
-	return strings.ToValidUTF8(name, "")
+	o := &calibrate.EarlyStopOptions{Disagreement: *c.Settle, Confidence: 0.9, Ordered: c.Ordered}
+	if c.Confidence != nil {
+		o.Confidence = *c.Confidence
+	}
+	return o
 }
 
-// base is the policy to complete where no --policy is given: it observes.
+// base returns the policy to complete if there is no --policy. It observes.
 func (c *calibrateCmd) base(rec *labelledRecording) (*policy.Policy, error) {
-	p := &policy.Policy{
-		Name: c.Name, Classes: rec.classes, Critical: rec.spec.Critical, Safe: rec.spec.Safe,
-		Kind: policy.Probabilities, FewestPasses: 2, SumTolerance: policy.DefaultSumTolerance, Tensor: policy.DefaultTensor,
-		Variance:   policy.Sample,
-		TopClasses: min(10, len(rec.classes)), ReliabilityThreshold: policy.DefaultReliabilityThreshold,
-		Gate: policy.Never, Scope: policy.AllInputs,
-		Primary: policy.Rule{Score: policy.MI}, Fallback: policy.Rule{Score: policy.CBEC},
-		Pairs: policy.SafeCriticalPairs,
-		// Confident models saturate single inputs in float32. Identical passes that
-		// are not one-hot are dropout that is off.
+	names := func(classes []int) []string {
+		list := []string{}
+		for _, k := range classes {
+			list = append(list, rec.classes[k])
+		}
+		return list
+	}
+	d := policy.Draft{
+		Name: cmp.Or(c.Name, nameFrom(c.Passes)), Classes: rec.classes,
+		Critical: names(rec.spec.Critical), Safe: names(rec.spec.Safe),
+		Gate: policy.Never, Primary: policy.Rule{Score: policy.MI},
+		// Confident models saturate single inputs in float32. Identical passes that are not one-hot mean
+		// that dropout is off.
 		Degenerate: policy.HandleDefer, Saturated: policy.HandleByScore,
 	}
 	if c.Kind != nil {
-		p.Kind = policy.Kind(*c.Kind)
-	}
-	if p.Kind == policy.Dirichlet {
-		p.FewestPasses, p.ExpectedPasses = 1, 1
+		d.Kind = policy.Kind(*c.Kind)
 	}
 	if c.Variance != nil {
-		p.Variance = policy.Variance(*c.Variance)
+		d.Variance = policy.Variance(*c.Variance)
 	}
 	if c.SumTolerance != nil {
-		p.SumTolerance = *c.SumTolerance
+		d.SumTolerance = *c.SumTolerance
 	}
-	if p.Name == "" {
-		p.Name = nameFrom(c.Passes)
-	}
-	set, err := policy.Parse(policy.File{Name: "the classes and flags", Data: p.Marshal()})
+	p, err := policy.Build(d)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the classes and flags make no policy: %w", err)
 	}
-	return set.All()[0], nil
+	return p, nil
 }
 
-// nameFrom a file of passes: fetal-health of fetal-health.passes.npy.
+// nameFrom returns a model's name for a file of passes: fetal-health for fetal-health.passes.npy.
 func nameFrom(path string) string {
 	name, _, _ := strings.Cut(filepath.Base(path), ".")
 	name = strings.Trim(regexp.MustCompile(`[^A-Za-z0-9._-]+`).ReplaceAllString(name, "-"), "-._")
@@ -380,8 +284,8 @@ func nameFrom(path string) string {
 	return name
 }
 
-// atOut is the policy that --out holds already, nil for none. It would be
-// replaced, so that it must be of the same model, and alone.
+// atOut returns the policy that --out holds already, or nil. The file will be replaced, so it must
+// hold a policy of the same model, and no other.
 func (c *calibrateCmd) atOut(model string) (*policy.Policy, error) {
 	if c.Out == "" {
 		return nil, nil
@@ -414,47 +318,14 @@ func (c *calibrateCmd) atOut(model string) (*policy.Policy, error) {
 	return set.All()[0], nil
 }
 
-// heed an earlier attempt to certify on the same recording, which the policy
-// tells that was there: then this one is void, and so will be the next. To seek
-// the same again finds the same policy, and is no further attempt.
-func (found *calibration) heed(was *policy.Policy) {
-	p := found.Result.Policy
-	if p == nil {
-		return
-	}
-	if found.Certificate != nil && found.PassesFile.SHA256 == "" {
-		found.Notes = append(found.Notes, "the passes came by a pipe, and nothing tells them from others: an earlier attempt on them cannot "+
-			"be noticed, nor a later one")
-	}
-	if was == nil || was.Calibration == nil {
-		return
-	}
-	c, rec := was.Calibration, was.Calibration.Recording
-	same := rec.PassesSHA256 != "" && rec.PassesSHA256 == found.PassesFile.SHA256 && rec.LabelsSHA256 == found.LabelsFile.SHA256
-	if !same {
-		return
-	}
-	earlier := c.EarlierAttempt
-	if c.Certificate != nil && (c.Objective != found.Objective || was.Hash != found.PolicyHash) {
-		earlier = fmt.Sprintf("%s, scope %s, seed %d", c.Objective, c.Scope, c.Seed)
-	}
-	if earlier == "" {
-		return
-	}
-	p.Calibration.EarlierAttempt = earlier
-	if found.Certificate != nil && found.Certificate.Void == "" {
-		found.Void("a certificate was sought on the same recording before (" + earlier + ")")
-	}
-}
-
-// write policy and report to where they belong.
-func (c *calibrateCmd) write(ctx *cmdContext, out *output, found *calibration) error {
-	report := ctx.Stderr
+// write writes the policy and the report to where they belong.
+func (c *calibrateCmd) write(ctx *cmdContext, out *output, found *calibrate.Report) error {
+	to := ctx.Stderr
 	if c.Out != "" || c.Format == "json" {
-		report = ctx.Stdout
+		to = ctx.Stdout
 	}
-	if found.refused() {
-		if err := c.writeReport(report, found); err != nil {
+	if found.Refused() {
+		if err := c.writeReport(to, found); err != nil {
 			return err
 		}
 		return fail(exitUncertified, errors.New("nothing certifies: no policy is written"))
@@ -465,17 +336,12 @@ func (c *calibrateCmd) write(ctx *cmdContext, out *output, found *calibration) e
 			return err
 		}
 	}
-	return c.writeReport(report, found)
+	return c.writeReport(to, found)
 }
 
-// refused reports whether nothing certifies.
-func (found *calibration) refused() bool {
-	return found.Refusal != nil || found.Settle != nil && found.Settle.Refusal != nil
-}
-
-func (c *calibrateCmd) writeReport(w io.Writer, found *calibration) error {
+func (c *calibrateCmd) writeReport(w io.Writer, found *calibrate.Report) error {
 	if c.Format == "json" {
 		return writeJSON(w, found)
 	}
-	return writeCalibrationTables(w, found, c.Out)
+	return writeDocument(w, report.Calibration(found, c.Out), c.Format)
 }

@@ -4,43 +4,50 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/ckd-project/ckd/calibrate"
+	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/internal/record"
+	"github.com/ckd-project/ckd/internal/timed"
 	"github.com/ckd-project/ckd/policy"
-	"github.com/ckd-project/ckd/settle"
-	"github.com/ckd-project/ckd/settle/follow"
+	"github.com/ckd-project/ckd/policy/earlystop"
 )
 
-// ensembleSettled are flags to learn when inputs of the ensemble are settled. Its five
+// ensembleSettled returns the flags to learn an early-stopping rule for the ensemble, whose five
 // passes are quickly followed.
 func ensembleSettled(share string, more ...string) []string {
 	return calibrating("ensemble", append([]string{"--settle", share, "--ordered"}, more...)...)
 }
 
-// keeping are flags to do so for a policy that is kept.
+// keeping returns the flags to learn a rule for a policy that is kept.
 func keeping(base, share string, more ...string) []string {
 	return append([]string{"calibrate", "--passes", recordings + "ctg-ensemble.passes.npy", "--policy", base, "--settle", share,
 		"--ordered"}, more...)
 }
 
-// settledBy flags: the report, and the policy that it is of.
-func settledBy(t *testing.T, args []string) (*calibration, *policy.Policy) {
+// settledBy calibrates, and returns the report and the policy.
+func settledBy(t *testing.T, args []string) (*calibrate.Report, *policy.Policy) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "policy.yaml")
-	var found calibration
+	var found calibrate.Report
 	if err := json.Unmarshal([]byte(runOK(t, append(args, "--format", "json", "--out", path)...)), &found); err != nil {
 		t.Fatal(err)
 	}
 	return &found, readPolicy(t, path)
 }
 
-// basePolicy is one with thresholds for the ensemble, and more fields.
+// basePolicy writes a policy with thresholds for the ensemble, and more fields.
 func basePolicy(t *testing.T, more string) string {
 	t.Helper()
 	return writeFile(t, "base.yaml", `models:
@@ -58,110 +65,105 @@ func mentions(notes []string, fragment string) bool {
 	return slices.ContainsFunc(notes, func(n string) bool { return strings.Contains(n, fragment) })
 }
 
-// TestSettleBesideAnObjective: the policy has a rule that is in force, and what the
-// report says of it is what it does on the half that certifies, input by input.
+// share converts a bounded share to the form that policies have.
+func share(b calibrate.BoundedShare) policy.ReleasedShare {
+	return policy.ReleasedShare{AtMost: b.AtMost, Deferred: b.Inputs, Released: b.Count}
+}
+
+// sixDigits rounds as the report does.
+func sixDigits(v float64) float64 {
+	short, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 6, 64), 64)
+	return short
+}
+
+// TestSettleBesideAnObjective checks that the policy has a rule in force, and that the report
+// describes what the rule does on the half that certifies, input by input.
 func TestSettleBesideAnObjective(t *testing.T) {
+	timed.Full(t)
 	t.Parallel()
 	args := ensembleSettled("0.02", "--coverage", "0.8", "--posterior", "ensemble")
 	found, p := settledBy(t, args)
-	rule, s := p.SettleRule(), found.Settle
+	rule, s := p.EarlyStop(), found.EarlyStop
 	if rule == nil {
 		t.Fatal("no rule in force")
 	}
-	if p.Hash != found.PolicyHash || p.Calibration.PolicyHash != p.Hash || p.Settle.PolicyHash != p.HashWithoutSettle() || p.Hash == p.Settle.PolicyHash {
-		t.Errorf("hash %s, report %s, calibration %s, rule %s", p.Hash, found.PolicyHash, p.Calibration.PolicyHash, p.Settle.PolicyHash)
+	if p.Hash != found.PolicyHash || p.Calibration.PolicyHash != p.Hash || p.EarlyStopping.PolicyHash != p.HashWithoutEarlyStop() || p.Hash == p.EarlyStopping.PolicyHash {
+		t.Errorf("hash %s, report %s, calibration %s, rule %s", p.Hash, found.PolicyHash, p.Calibration.PolicyHash, p.EarlyStopping.PolicyHash)
 	}
-	if p.Settle.Order != policy.MembersOrder || p.Settle.Seed != 42 || p.Settle.Inputs != 1063 || p.Settle.Software != found.Software ||
-		p.Settle.PassesSHA256 != found.PassesFile.SHA256 || p.Settle.PassesFile != "ctg-ensemble.passes.npy" || p.Calibration.Recording.Inputs != 1063 {
-		t.Errorf("%+v", p.Settle)
+	if p.EarlyStopping.Order != policy.MembersOrder || p.EarlyStopping.Seed != 42 || p.EarlyStopping.Inputs != 1063 || p.EarlyStopping.Software != found.Software ||
+		p.EarlyStopping.PassesSHA256 != found.PassesFile.SHA256 || p.EarlyStopping.PassesFile != "ctg-ensemble.passes.npy" || p.Calibration.Recording.Inputs != 1063 {
+		t.Errorf("%+v", p.EarlyStopping)
 	}
-	if !mentions(found.Notes, "ova_mi cannot be followed") || !mentions(found.Notes, "1063 inputs calibrated and learned when inputs are settled, and the other 1063 certified") {
+	if !mentions(found.Notes, "ova_mi cannot be followed") || !mentions(found.Notes, "1063 inputs calibrated and learned when inputs stop early, and the other 1063 certified") {
 		t.Errorf("notes %q", found.Notes)
 	}
 
-	passes, err := record.ReadPasses(recordings+"ctg-ensemble.passes.npy", record.Options{})
+	passes, labels := readPasses(t, "ctg-ensemble"), readTruth(t, "ctg-ensemble")
+	in, err := engine.NewFollower(p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	labels, err := record.ReadLabels(recordings + "ctg-ensemble.labels.npy")
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := follow.NewPlan(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in := plan.NewInputs(1)
 	critical := func(k int) bool { return slices.Contains(p.Critical, k) }
-	var got settleRule
-	var fnr, full exactShare
-	var cr boundedShare
+	add := func(inputs, count *int, counts bool) {
+		if *inputs++; counts {
+			*count++
+		}
+	}
+	got := calibrate.EarlyStopRule{
+		FirstAfter: rule.Fewest, LastAfter: rule.Last(), CriticalReleased: &calibrate.BoundedShare{},
+		CriticalFNR: &calibrate.ExactShare{}, FullCriticalFNR: &calibrate.ExactShare{},
+	}
 	used := 0
-	_, certifies := halves(2126, 42)
+	certifies := rand.New(rand.NewPCG(42, 0x4a1f)).Perm(2126)[1063:]
 	for _, i := range certifies {
-		in.Reset(0)
-		settled, at, early := settle.Open, 5, policy.Decision{}
+		in.Reset()
+		settled, at, early := earlystop.Open, 5, policy.Decision{}
 		class := 0
 		for pass := range 5 {
-			if err := in.Add(0, passes.Float32[passes.Offset(pass, i):][:3]); err != nil {
+			if err := in.Add(passes.Float32[passes.Offset(pass, i):][:3]); err != nil {
 				t.Fatal(err)
 			}
-			if settled == settle.Open && pass < 4 {
-				if settled = in.Settled(0, rule); settled != settle.Open {
+			if settled == earlystop.Open && pass < 4 {
+				if settled = in.Settled(rule); settled != earlystop.Open {
 					at = pass + 1
-					early, class = in.Decide(0)
+					early, class = in.Decide()
 				}
 			}
 		}
-		final, finalClass := in.Decide(0)
-		if settled == settle.Open {
+		final, finalClass := in.Decide()
+		if settled == earlystop.Open {
 			early, class = final, finalClass
 		} else {
 			got.Settled++
-			if (settled == settle.Defer) != (early.Action == policy.Defer) {
+			if (settled == earlystop.Defer) != (early.Action == policy.Defer) {
 				t.Errorf("input %d: settled to %s where %d passes %s", i, settled, at, early.Action)
 			}
 		}
 		used += at
-		isCritical := critical(labels[i])
-		got.Disagreements.Inputs++
-		if early.Action != final.Action || final.Action == policy.Retain && critical(class) != critical(finalClass) {
-			got.Disagreements.Count++
-		}
+		retained, isCritical := early.Action == policy.Retain, critical(labels[i])
+		add(&got.Disagreements.Inputs, &got.Disagreements.Count,
+			early.Action != final.Action || final.Action == policy.Retain && critical(class) != critical(finalClass))
 		if final.Action == policy.Defer {
-			got.Released.Inputs++
-			cr.Inputs += index(isCritical)
-			if early.Action == policy.Retain {
-				got.Released.Count++
-				cr.Count += index(isCritical)
-			}
+			add(&got.Released.Inputs, &got.Released.Count, retained)
 		}
-		if isCritical && early.Action == policy.Retain {
-			fnr.Inputs++
-			fnr.Count += index(!critical(class))
+		if final.Action == policy.Defer && isCritical {
+			add(&got.CriticalReleased.Inputs, &got.CriticalReleased.Count, retained)
+		}
+		if isCritical && retained {
+			add(&got.CriticalFNR.Inputs, &got.CriticalFNR.Count, !critical(class))
 		}
 		if isCritical && final.Action == policy.Retain {
-			full.Inputs++
-			full.Count += index(!critical(finalClass))
+			add(&got.FullCriticalFNR.Inputs, &got.FullCriticalFNR.Count, !critical(finalClass))
 		}
 	}
+	got.MeanPasses = sixDigits(float64(used) / 1063)
 	r := s.Rule
-	for what, c := range map[string]struct{ got, want any }{
-		"settled":           {got.Settled, r.Settled},
-		"disagreements":     {[]int{got.Disagreements.Inputs, got.Disagreements.Count}, []int{r.Disagreements.Inputs, r.Disagreements.Count}},
-		"released":          {[]int{got.Released.Inputs, got.Released.Count}, []int{r.Released.Inputs, r.Released.Count}},
-		"critical released": {[]int{cr.Inputs, cr.Count}, []int{r.CriticalReleased.Inputs, r.CriticalReleased.Count}},
-		"critical FNR":      {[]int{fnr.Inputs, fnr.Count}, []int{r.CriticalFNR.Inputs, r.CriticalFNR.Count}},
-		"full critical FNR": {[]int{full.Inputs, full.Count}, []int{r.FullCriticalFNR.Inputs, r.FullCriticalFNR.Count}},
-		"mean passes":       {sixDigits(float64(used) / 1063), r.MeanPasses},
-		"asks after":        {[]int{rule.Fewest, rule.Last(), 5}, []int{r.FirstAfter, r.LastAfter, s.Passes}},
-	} {
-		if fmt.Sprint(c.got) != fmt.Sprint(c.want) {
-			t.Errorf("%s: %v by the policy, %v in the report", what, c.got, c.want)
-		}
+	if d := cmp.Diff(&got, r, cmpopts.IgnoreFields(calibrate.EarlyStopRule{}, "Statement", "Saving"),
+		cmpopts.IgnoreFields(calibrate.BoundedShare{}, "AtMost"), cmpopts.IgnoreFields(calibrate.ExactShare{}, "Share", "Interval")); d != "" {
+		t.Errorf("-by the policy +in the report:\n%s", d)
 	}
-	if got.Settled < 300 || cr.Inputs == 0 || fnr.Inputs == 0 {
-		t.Errorf("%d settled, %+v, %+v: nothing is tested", got.Settled, cr, fnr)
+	if got.Settled < 300 || got.CriticalReleased.Inputs == 0 || got.CriticalFNR.Inputs == 0 {
+		t.Errorf("%+v: nothing is tested", got)
 	}
 	if upper := binomial.Upper(r.Disagreements.Count, 1063, 0.9); r.Disagreements.AtMost != 0.02 || upper > 0.02 {
 		t.Errorf("at most %v, of a bound of %v: expected what is certified, 0.02", r.Disagreements.AtMost, upper)
@@ -169,9 +171,9 @@ func TestSettleBesideAnObjective(t *testing.T) {
 	if alone := binomial.Upper(r.Released.Count, r.Released.Inputs, 0.9); r.Released.AtMost <= alone {
 		t.Errorf("released at most %v, expected more than %v: the rule was chosen among several", r.Released.AtMost, alone)
 	}
-	c := p.Settle.Certificate
+	c := p.EarlyStopping.Certificate
 	if c.Disagreement != 0.02 || c.Confidence != 0.9 || c.Inputs != 1063 || c.Disagreements != r.Disagreements.Count ||
-		c.Released != r.Released.forPolicy() || *c.CriticalReleased != r.CriticalReleased.forPolicy() || *p.Settle.HalvesDiffer != sixDigits(s.HalvesDiffer.Share) {
+		c.Released != share(r.Released) || *c.CriticalReleased != share(*r.CriticalReleased) || *p.EarlyStopping.HalvesDiffer != sixDigits(s.HalvesDiffer.Share) {
 		t.Errorf("certificate %+v", c)
 	}
 	if s.HalvesDiffer.Share < 0.01 || s.HalvesDiffer.Inputs != 1063 {
@@ -181,42 +183,33 @@ func TestSettleBesideAnObjective(t *testing.T) {
 	if out := runOK(t, "check", path); !strings.Contains(out, "after") || strings.Contains(out, "settle.") {
 		t.Errorf("check: %s", out)
 	}
-	// The same again is the same, and no further attempt.
+	// Repeating the command gives the same policy and counts as no further attempt.
 	_, stderr, code := runCommand(t, append(args, "--out", path)...)
 	if again := readPolicy(t, path); code != exitOK || again.Hash != p.Hash || strings.Contains(stderr, "warning") {
 		t.Errorf("exit code %d, hash %s, expected %s: %s", code, again.Hash, p.Hash, stderr)
 	}
-	// With another share, or seed, it is one.
+	// Another seed is a further attempt.
 	_, stderr, _ = runCommand(t, append(args, "--out", path, "--seed", "7")...)
 	const warned = "warning: a rule was certified on the same passes before (settle 0.02 at confidence 0.9, seed 42)"
 	wantFragment(t, stderr, warned)
-	// Nor does another file hide it, where the policy itself tells of the first.
+	// Writing to another file does not hide the earlier attempt, which --policy itself records.
 	other := filepath.Join(t.TempDir(), "other.yaml")
 	_, stderr, _ = runCommand(t, append(keeping(writeFile(t, "settled.yaml", found.PolicyText), "0.05"), "--out", other)...)
 	wantFragment(t, stderr, warned)
 }
 
-func index(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// TestSettleTable: for people.
+// TestSettleTable checks the table that people read.
 func TestSettleTable(t *testing.T) {
 	t.Parallel()
 	out, stderr, code := runCommand(t, keeping(basePolicy(t, ""), "0.02")...)
 	if code != exitOK {
 		t.Fatal(stderr)
 	}
-	if set, err := policy.Parse(policy.File{Name: "stdout", Data: []byte(out)}); err != nil || set.All()[0].SettleRule() == nil {
+	if set, err := policy.Parse(policy.File{Name: "stdout", Data: []byte(out)}); err != nil || set.All()[0].EarlyStop() == nil {
 		t.Errorf("%v: %s", err, out)
 	}
-	for _, fragment := range []string{"Kept: gate never", "Settled early\nWith confidence 0.9, at most 0.02 of the inputs are decided otherwise than by all 5",
-		"decided otherwise than by all passes", "of 1063", "two halves of the passes decide otherwise", "from 1063 inputs it was"} {
-		wantFragment(t, stderr, fragment)
-	}
+	wantFragments(t, stderr, "Kept: gate never", "With confidence 0.9, at most 0.02 of the inputs", "\n decided otherwise than by all passes ", " of 1,063 ",
+		"\n two halves of the passes decide otherwise ")
 	for _, none := range []string{"critical FNR", "Comparison", "Objective"} {
 		if strings.Contains(stderr, none) {
 			t.Errorf("without labels or objective: %q", none)
@@ -224,21 +217,23 @@ func TestSettleTable(t *testing.T) {
 	}
 }
 
-// TestSettleKeepsAPolicy: all but its rule, which is replaced; labels are not needed.
+// TestSettleKeepsAPolicy checks that only the rule of an existing policy is replaced, and that no
+// labels are needed.
 func TestSettleKeepsAPolicy(t *testing.T) {
+	timed.Full(t)
 	t.Parallel()
 	_, first := settledBy(t, ensembleSettled("0.02", "--coverage", "0.8", "--posterior", "ensemble"))
 	found, p := settledBy(t, keeping(writeFile(t, "first.yaml", string(first.Marshal())), "0.05", "--confidence", "0.95"))
-	if p.SettleRule() == nil || p.Settle.Certificate.Disagreement != 0.05 || p.Settle.Certificate.Confidence != 0.95 ||
-		p.Settle.Certificate.CriticalReleased != nil || found.Settle.Rule.CriticalFNR != nil {
-		t.Errorf("%+v", p.Settle)
+	if p.EarlyStop() == nil || p.EarlyStopping.Certificate.Disagreement != 0.05 || p.EarlyStopping.Certificate.Confidence != 0.95 ||
+		p.EarlyStopping.Certificate.CriticalReleased != nil || found.EarlyStop.Rule.CriticalFNR != nil {
+		t.Errorf("%+v", p.EarlyStopping)
 	}
-	if p.Calibration.PolicyHash != p.Hash || p.HashWithoutSettle() != first.HashWithoutSettle() {
-		t.Errorf("hash %s, without the rule %s, calibration %s", p.Hash, p.HashWithoutSettle(), p.Calibration.PolicyHash)
+	if p.Calibration.PolicyHash != p.Hash || p.HashWithoutEarlyStop() != first.HashWithoutEarlyStop() {
+		t.Errorf("hash %s, without the rule %s, calibration %s", p.Hash, p.HashWithoutEarlyStop(), p.Calibration.PolicyHash)
 	}
 	text := string(first.Marshal())
 	rest := func(p *policy.Policy) string {
-		p.Settle, p.Calibration.PolicyHash = nil, ""
+		p.EarlyStopping, p.Calibration.PolicyHash = nil, ""
 		return string(p.Marshal())
 	}
 	if got, want := rest(p), rest(first); got != want {
@@ -256,9 +251,10 @@ func TestSettleKeepsAPolicy(t *testing.T) {
 	}
 }
 
-// TestSettleWarns: at once of a rule that is carried along and not in force any more, and of
-// one that may retain most of what would be deferred.
+// TestSettleWarns checks the warnings about a rule that is carried along but no longer in force,
+// and about one that may retain most of what all passes would defer.
 func TestSettleWarns(t *testing.T) {
+	timed.Full(t)
 	t.Parallel()
 	_, first := settledBy(t, ensembleSettled("0.02", "--coverage", "0.8", "--posterior", "ensemble"))
 	args := calibrating("ensemble", "--coverage", "0.7", "--policy", writeFile(t, "first.yaml", string(first.Marshal())),
@@ -267,7 +263,7 @@ func TestSettleWarns(t *testing.T) {
 	if code != exitOK {
 		t.Fatal(stderr)
 	}
-	wantFragment(t, stderr, "warning: settle.policy_hash: the policy was changed since its rule to settle inputs early was learned")
+	wantFragment(t, stderr, "warning: settle.policy_hash: the policy was changed since its early-stopping rule was learned")
 
 	few := writeFile(t, "few.yaml", "models: [{name: heart, classes: [normal, suspect, pathologic], critical: [suspect, pathologic], "+
 		"passes: {fewest: 2, expected: 5}, gate: never, primary: {score: c_crit_max, threshold: 0.07}}]")
@@ -278,26 +274,18 @@ func TestSettleWarns(t *testing.T) {
 	wantFragment(t, stderr, "warning: settle.certificate.released.at_most: up to")
 }
 
-// TestSettleWhateverTheForm: the same passes in another layout and type, or as logits,
+// TestSettleWhateverTheForm checks that the same passes in another layout and type, or as logits,
 // give the same rule.
 func TestSettleWhateverTheForm(t *testing.T) {
+	timed.Full(t)
 	t.Parallel()
-	passes, err := record.ReadPasses(recordings+"ctg-ensemble.passes.npy", record.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var nsk []float64
-	for n := range passes.N {
-		for s := range passes.S {
-			nsk = passes.Row(nsk, s, n)
-		}
-	}
+	passes := readPasses(t, "ctg-ensemble")
 	base := basePolicy(t, "")
 	_, want := settledBy(t, keeping(base, "0.02"))
 	for _, dtype := range []string{"<f4", "<f8"} {
 		args := keeping(base, "0.02", "--layout", "nsk")
-		args[2] = writeNpy(t, dtype, []int{passes.N, passes.S, passes.K}, nsk)
-		if _, got := settledBy(t, args); !slices.Equal(got.SettleRule().Steps, want.SettleRule().Steps) {
+		args[2] = writePasses(t, dtype, passes, record.NSK, passes.N)
+		if _, got := settledBy(t, args); !slices.Equal(got.EarlyStop().Steps, want.EarlyStop().Steps) {
 			t.Errorf("%s: another rule", dtype)
 		}
 	}
@@ -308,43 +296,32 @@ func TestSettleWhateverTheForm(t *testing.T) {
 	args := keeping(basePolicy(t, "    kind: logits\n"), "0.02")
 	args[2] = writeNpy(t, "<f8", []int{passes.S, passes.N, passes.K}, logits)
 	found, got := settledBy(t, args)
-	if m := got.Settle.MeanPasses; math.Abs(m-want.Settle.MeanPasses) > 0.05 || found.Settle.Rule.Disagreements.Inputs != 1063 {
-		t.Errorf("logits: %v passes on average, expected %v", m, want.Settle.MeanPasses)
+	if m := got.EarlyStopping.MeanPasses; math.Abs(m-want.EarlyStopping.MeanPasses) > 0.05 || found.EarlyStop.Rule.Disagreements.Inputs != 1063 {
+		t.Errorf("logits: %v passes on average, expected %v", m, want.EarlyStopping.MeanPasses)
 	}
 }
 
-// TestSettleRisk: a certificate about misses is tested anew with the rule in force, or
-// dropped, loudly.
+// TestSettleRisk checks that a certificate about misses is tested again with the rule in force, and
+// that a warning says so if it is dropped.
 func TestSettleRisk(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes seconds")
-	}
+	timed.Full(t)
 	t.Parallel()
 	certified := ensembleSettled("0.02", "--max-critical-fnr", "0.2", "--confidence", "0.9")
 	found, p := settledBy(t, certified)
-	c, fnr := p.Calibration.Certificate, found.Settle.Rule.CriticalFNR
+	c, fnr := p.Calibration.Certificate, found.EarlyStop.Rule.CriticalFNR
 	if c == nil || c.Kind != policy.LearnThenTest || c.Target != 0.2 || c.Confidence != 0.9 || c.Cases != fnr.Inputs || c.Misses != fnr.Count ||
-		c.PValue > 0.1 || !strings.Contains(c.Statement, "with the rule in force") || !found.Settle.Risk.Kept || found.Settle.Risk.Dropped != "" {
-		t.Fatalf("certificate %+v, risk %+v, FNR %+v", c, found.Settle.Risk, fnr)
+		c.PValue > 0.1 || !strings.Contains(c.Statement, "with the rule in force") || !found.EarlyStop.Risk.Kept || found.EarlyStop.Risk.Dropped != "" {
+		t.Fatalf("certificate %+v, risk %+v, FNR %+v", c, found.EarlyStop.Risk, fnr)
 	}
-	if found.Settle.Confidence != 0.9 || found.Certificate.Cases != c.Cases {
+	if found.EarlyStop.Confidence != 0.9 || found.Certificate.Cases != c.Cases {
 		t.Errorf("%+v", found.Certificate)
 	}
 	text := string(p.Marshal())
 	first := writeFile(t, "first.yaml", text)
 
 	// Other passes, of the same inputs: nothing but the hash of the file is another.
-	passes, err := record.ReadPasses(recordings+"ctg-ensemble.passes.npy", record.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var values []float64
-	for s := range passes.S {
-		for n := range passes.N {
-			values = passes.Row(values, s, n)
-		}
-	}
-	other := writeNpy(t, "<f8", []int{passes.S, passes.N, passes.K}, values)
+	passes := readPasses(t, "ctg-ensemble")
+	other := writePasses(t, "<f8", passes, record.SNK, passes.N)
 	labels := []string{"--labels", recordings + "ctg-ensemble.labels.npy"}
 	fresh := func(base string) []string {
 		args := keeping(base, "0.02", labels...)
@@ -352,8 +329,8 @@ func TestSettleRisk(t *testing.T) {
 		return args
 	}
 	again, p2 := settledBy(t, fresh(first))
-	if p2.Calibration.Certificate == nil || !again.Settle.Risk.Kept {
-		t.Errorf("risk %+v, certificate %+v", again.Settle.Risk, p2.Calibration.Certificate)
+	if p2.Calibration.Certificate == nil || !again.EarlyStop.Risk.Kept {
+		t.Errorf("risk %+v, certificate %+v", again.EarlyStop.Risk, p2.Calibration.Certificate)
 	}
 	out := filepath.Join(t.TempDir(), "out.yaml")
 	for _, seed := range []string{"1", "2"} { // the second is a second attempt
@@ -384,22 +361,23 @@ func TestSettleRisk(t *testing.T) {
 			}
 			wantFragment(t, stderr, "ckd: warning: the certificate of the policy, by ")
 			wantFragment(t, stderr, c.fragment)
-			var found calibration
+			var found calibrate.Report
 			if err := json.Unmarshal([]byte(out), &found); err != nil {
 				t.Fatal(err)
 			}
-			if !mentions(found.Notes, c.fragment) || !strings.Contains(found.Settle.Risk.Dropped, c.fragment) || found.Settle.Risk.Kept ||
+			if !mentions(found.Notes, c.fragment) || !strings.Contains(found.EarlyStop.Risk.Dropped, c.fragment) || found.EarlyStop.Risk.Kept ||
 				!strings.HasPrefix(found.Certificate.Void, "Dropped: ") {
-				t.Errorf("risk %+v, certificate %+v, notes %q", found.Settle.Risk, found.Certificate, found.Notes)
+				t.Errorf("risk %+v, certificate %+v, notes %q", found.EarlyStop.Risk, found.Certificate, found.Notes)
 			}
-			if p := readPolicy(t, path); p.Calibration.Certificate != nil || p.SettleRule() == nil {
-				t.Errorf("certificate %+v, rule %v", p.Calibration.Certificate, p.SettleRule())
+			if p := readPolicy(t, path); p.Calibration.Certificate != nil || p.EarlyStop() == nil {
+				t.Errorf("certificate %+v, rule %v", p.Calibration.Certificate, p.EarlyStop())
 			}
 		})
 	}
 }
 
-// TestSettleRefuses: with the exit code of nothing that certifies, and no policy.
+// TestSettleRefuses checks that a refusal exits with the code for nothing certified and writes no
+// policy.
 func TestSettleRefuses(t *testing.T) {
 	t.Parallel()
 	with := func(threshold, passes string) string {
@@ -407,7 +385,8 @@ func TestSettleRefuses(t *testing.T) {
 			passes+", gate: never, primary: {score: c_crit_max, threshold: "+threshold+"}}]")
 	}
 	const usual = "{fewest: 2, expected: 5}"
-	// The first four passes are all alike, and a fifth of the last another.
+	// Of each input the first four passes are nearly alike; in a fifth of the inputs the last pass
+	// differs.
 	const n = 300
 	values := make([]float64, 0, 5*n*3)
 	for pass := range 5 {
@@ -431,7 +410,7 @@ func TestSettleRefuses(t *testing.T) {
 		"too few inputs": {keeping(with("0.05", usual), "0.002"), 1151,
 			"1063 inputs are left to certify on, and at least 1151 are needed to show that at most 0.002 are decided otherwise with confidence 0.9: about 2302"},
 		"beside an objective":             {ensembleSettled("0.002", "--coverage", "0.8"), 1151, "1063 inputs are left to certify on"},
-		"nothing foretells the last pass": {surprising, 23, "no rule that settles anything keeps to that share"},
+		"nothing foretells the last pass": {surprising, 23, "no rule that stops any input early keeps to that share"},
 		"all retained":                    {keeping(with("9", usual), "0.02"), 115, "0 inputs deferred and 1063 retained to learn from: expected at least 10 of each"},
 		"all deferred":                    {keeping(with("1e-300", usual), "0.02"), 115, "expected at least 10 of each"},
 		"no pass to save":                 {two, 23, "passes.expected is 2, as passes.fewest is"},
@@ -460,11 +439,13 @@ func TestSettleRefuses(t *testing.T) {
 		})
 	}
 	out, _, _ := runCommand(t, keeping(with("0.05", usual), "0.002", "--out", filepath.Join(t.TempDir(), "p.yaml"))...)
-	wantFragment(t, out, "Nothing certifies a rule to settle inputs early\n1063 inputs are left")
+	wantFragment(t, out, "\n1063 inputs are left")
 }
 
-// TestSettleOddRecordings: many classes, no critical ones, few inputs; digits.
+// TestSettleOddRecordings checks recordings with many classes, without critical classes, and with
+// few inputs, and the digits recording.
 func TestSettleOddRecordings(t *testing.T) {
+	timed.Full(t)
 	t.Parallel()
 	const s, n, k = 6, 120, 1000
 	values := make([]float64, s*n*k)
@@ -489,58 +470,49 @@ func TestSettleOddRecordings(t *testing.T) {
 	many := writeFile(t, "many.yaml", "models: [{name: many, classes: ["+strings.Join(names, ", ")+
 		"], passes: {fewest: 2, expected: 6}, gate: never, primary: {score: mi, threshold: 0.01}}]")
 	found, p := settledBy(t, []string{"calibrate", "--passes", writeNpy(t, "<f4", []int{s, n, k}, values), "--policy", many, "--settle", "0.2"})
-	if p.SettleRule() == nil || p.Settle.Order != policy.AnyOrder || found.Settle.Rule.Released.Inputs == 0 || found.Settle.CertifiedOn != n/2 {
-		t.Errorf("%+v", found.Settle)
+	if p.EarlyStop() == nil || p.EarlyStopping.Order != policy.AnyOrder || found.EarlyStop.Rule.Released.Inputs == 0 || found.EarlyStop.CertifiedOn != n/2 {
+		t.Errorf("%+v", found.EarlyStop)
 	}
 
 	digits := writeFile(t, "digits.yaml", "models: [{name: digits, classes: [\"0\", \"1\", \"2\", \"3\", \"4\", \"5\", \"6\"], critical: [\"5\", \"6\"], "+
 		"passes: {fewest: 2, expected: 50}, gate: never, scope: predicted-safe, primary: {score: mi, threshold: 0.1}}]")
 	found, p = settledBy(t, []string{"calibrate", "--passes", recordings + "digits-id.passes.npy", "--labels",
 		recordings + "digits-id.labels.npy", "--policy", digits, "--settle", "0.05"})
-	if p.SettleRule() == nil || found.Settle.Rule.Saving < 2 || found.Settle.Rule.CriticalFNR == nil || found.Critical == 0 {
-		t.Errorf("%+v %+v", found.Settle, found.Settle.Rule)
+	if p.EarlyStop() == nil || found.EarlyStop.Rule.Saving < 2 || found.EarlyStop.Rule.CriticalFNR == nil || found.Critical == 0 {
+		t.Errorf("%+v %+v", found.EarlyStop, found.EarlyStop.Rule)
 	}
 }
 
 func TestSettleErrors(t *testing.T) {
 	t.Parallel()
-	base := basePolicy(t, "")
 	model := func(fields string) string {
-		return writeFile(t, "p.yaml", "models: [{name: heart, classes: [normal, suspect, pathologic], critical: [suspect, pathologic], "+fields+"}]")
+		return " --policy " + writeFile(t, "p.yaml", "models: [{name: heart, classes: [normal, suspect, pathologic], "+
+			"critical: [suspect, pathologic], "+fields+"}]")
 	}
-	row := writeNpy(t, "<f8", []int{1, 2, 3}, []float64{9, 1, 1, 1, 9, 1})
-	for name, c := range map[string]struct {
-		args     []string
-		code     int
-		fragment string
-	}{
-		"share 0":           {keeping(base, "0"), exitUsage, "--settle 0: expected a number from 0 to 1, not the ends"},
-		"share 1":           {keeping(base, "1"), exitUsage, "--settle 1: expected a number from 0 to 1, not the ends"},
-		"confidence":        {keeping(base, "0.02", "--confidence", "1"), exitUsage, "--confidence 1: expected"},
-		"two objectives":    {ensembleSettled("0.02", "--coverage", "0.8", "--max-critical-miss", "0.1"), exitUsage, "exactly one objective"},
-		"ordered alone":     {calibrating("ensemble", "--coverage", "0.8", "--ordered"), exitUsage, "--ordered is of --settle"},
-		"unordered":         {calibrating("ensemble", "--coverage", "0.8", "--settle", "0.02", "--posterior", "deep-ensemble"), exitUsage, "expected --ordered"},
-		"no policy":         {ensembleSettled("0.02"), exitUsage, "--settle alone keeps a policy as it is, expected --policy"},
-		"no labels":         {keeping(base, "0.02", "--coverage", "0.8"), exitUsage, "an objective without --labels"},
-		"scope":             {keeping(base, "0.02", "--scope", "predicted-safe"), exitUsage, "--scope are of an objective"},
-		"posterior":         {keeping(base, "0.02", "--posterior", "ensemble"), exitUsage, "--posterior, --reliability-threshold"},
-		"observes":          {keeping(model("passes: {expected: 5}, gate: never, primary: {score: mi}"), "0.02"), exitFault, "nothing to settle: the policy has no thresholds"},
-		"ova_mi":            {keeping(model("passes: {expected: 5}, gate: never, primary: {score: ova_mi, threshold: 1}"), "0.02"), exitFault, "ova_mi, which cannot be followed"},
-		"no full decision":  {keeping(model("gate: never, primary: {score: mi, threshold: 1}"), "0.02"), exitFault, "passes.expected is not given"},
-		"other passes":      {keeping(model("passes: {expected: 30}, gate: never, primary: {score: mi, threshold: 1}"), "0.02"), exitFault, "has 5 passes, but model heart of"},
-		"members unordered": {slices.DeleteFunc(keeping(basePolicy(t, "    calibration: {posterior: ensemble}\n"), "0.02"), func(a string) bool { return a == "--ordered" }), exitUsage, "is of an ensemble"},
-		"no pass to save":   {keeping(model("passes: {fewest: 5, expected: 5}, gate: never, primary: {score: mi, threshold: 1}"), "0.02"), exitFault, "passes.expected is 5, as"},
-		"dirichlet": {[]string{"calibrate", "--passes", row, "--labels", handLabels(t, 0, 1), "--critical", "1", "--kind", "dirichlet",
-			"--coverage", "0.5", "--settle", "0.1"}, exitFault, "kind is dirichlet"},
-		"dirichlet kept": {[]string{"calibrate", "--passes", row, "--policy", model("kind: dirichlet, gate: always, fallback: {score: cbec, threshold: 1}"),
-			"--settle", "0.1"}, exitFault, "kind is dirichlet"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, stderr, code := runCommand(t, c.args...)
-			if code != c.code {
-				t.Errorf("exit code %d, expected %d", code, c.code)
-			}
-			wantFragment(t, stderr, c.fragment)
-		})
-	}
+	const ensemble = "--ordered --passes " + recordings + "ctg-ensemble.passes.npy"
+	const settled = ensemble + " --settle 0.02"
+	base := settled + " --policy " + basePolicy(t, "")
+	labelled := strings.Join(calibrating("ensemble")[1:], " ")
+	row := "--settle 0.1 --passes " + writeNpy(t, "<f8", []int{1, 2, 3}, []float64{9, 1, 1, 1, 9, 1})
+	expectRefusals(t, "calibrate", []refusal{
+		{ensemble + " --settle 0", "--settle 0: expected a number from 0 to 1, not the ends", exitUsage},
+		{ensemble + " --settle 1", "--settle 1: expected a number from 0 to 1, not the ends", exitUsage},
+		{base + " --confidence 1", "--confidence 1: expected", exitUsage},
+		{settled + " --coverage 0.8 --max-critical-miss 0.1", "exactly one objective", exitUsage},
+		{labelled + " --coverage 0.8 --ordered", "--ordered needs --settle", exitUsage},
+		{labelled + " --coverage 0.8 --settle 0.02 --posterior deep-ensemble", "expected --ordered", exitUsage},
+		{settled, "--settle alone keeps a policy as it is, expected --policy", exitUsage},
+		{base + " --coverage 0.8", "an objective without --labels", exitUsage},
+		{base + " --scope predicted-safe", "--scope need an objective", exitUsage},
+		{base + " --posterior ensemble", "--posterior, --reliability-threshold", exitUsage},
+		{settled + model("passes: {expected: 5}, gate: never, primary: {score: mi}"), "no input can stop early: the policy has no thresholds", exitFault},
+		{settled + model("passes: {expected: 5}, gate: never, primary: {score: ova_mi, threshold: 1}"), "ova_mi, which cannot be followed", exitFault},
+		{settled + model("gate: never, primary: {score: mi, threshold: 1}"), "passes.expected is not given", exitFault},
+		{settled + model("passes: {expected: 30}, gate: never, primary: {score: mi, threshold: 1}"), "has 5 passes, but model heart decides with 30", exitFault},
+		{settled + model("passes: {fewest: 5, expected: 5}, gate: never, primary: {score: mi, threshold: 1}"), "passes.expected is 5, as", exitFault},
+		{strings.Replace(settled, "--ordered", "", 1) + " --policy " + basePolicy(t, "    calibration: {posterior: ensemble}\n"),
+			"was calibrated on an ensemble", exitUsage},
+		{row + " --labels " + handLabels(t, 0, 1) + " --critical 1 --kind dirichlet --coverage 0.5", "kind is dirichlet", exitFault},
+		{row + model("kind: dirichlet, gate: always, fallback: {score: cbec, threshold: 1}"), "kind is dirichlet", exitFault},
+	})
 }

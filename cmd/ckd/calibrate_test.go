@@ -1,42 +1,19 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
-	"reflect"
-	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/ckd-project/ckd/internal/timed"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// calibrating are the flags to calibrate on a recording of the fetal heart
-// classifiers.
-func calibrating(name string, more ...string) []string {
-	args := labelled(name, more...)
-	args[0] = "calibrate"
-	return args
-}
-
-func readPolicy(t *testing.T, path string) *policy.Policy {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := policy.Parse(policy.File{Name: path, Data: data})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set.All()[0]
-}
-
-// TestCalibrateWritesAPolicy: what --out holds is what the report tells, and the
-// daemon's code decides by it as it says.
+// TestCalibrateWritesAPolicy checks that the file of --out holds what the report says, and that the
+// daemon's code decides by it accordingly.
 func TestCalibrateWritesAPolicy(t *testing.T) {
 	t.Parallel()
 	for _, scope := range []string{"all", "predicted-safe"} {
@@ -62,7 +39,8 @@ func TestCalibrateWritesAPolicy(t *testing.T) {
 			}
 			evaluated := readReport(t, runOK(t, labelled("mcdropout", "--policy", path, "--bootstrap", "0", "--format", "json")...))
 			coverage := at(t, evaluated, "policy", "coverage").(float64)
-			// All inputs set the thresholds: each side of the gate retains one more at most.
+			// All inputs set the thresholds, and each side of the gate may retain one input too
+			// many.
 			if math.Abs(coverage-0.8) > 2./2126 {
 				t.Errorf("the policy retains %v of the recording that it was calibrated on, expected 0.8", coverage)
 			}
@@ -73,7 +51,7 @@ func TestCalibrateWritesAPolicy(t *testing.T) {
 	}
 }
 
-// TestCalibrateWithoutOut: the policy is the standard output, to be redirected.
+// TestCalibrateWithoutOut checks that without --out the policy goes to standard output.
 func TestCalibrateWithoutOut(t *testing.T) {
 	t.Parallel()
 	out, report, code := runCommand(t, calibrating("ensemble", "--coverage", "0.9")...)
@@ -91,8 +69,10 @@ func TestCalibrateWithoutOut(t *testing.T) {
 	wantFragment(t, report, "calibration.posterior: not given")
 }
 
-// TestCalibrateCertifies, and a second attempt on the same data does not.
+// TestCalibrateCertifies checks that calibrate certifies, and that a second attempt on the same
+// data does not.
 func TestCalibrateCertifies(t *testing.T) {
+	timed.Full(t)
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	certify := func(target string) string {
@@ -104,17 +84,18 @@ func TestCalibrateCertifies(t *testing.T) {
 	if c == nil || c.Kind != policy.LearnThenTest || c.Target != 0.15 || c.Confidence != 0.9 || c.Cases == 0 || c.PValue > 0.1 {
 		t.Fatalf("certificate %+v", c)
 	}
-	certify("0.15") // the same again is no second attempt
+	certify("0.15") // repeating the command is no second attempt
 	if again := readPolicy(t, path); again.Calibration.Certificate == nil || again.Hash != first.Hash {
 		t.Error("the same command found something else")
 	}
-	for _, again := range []string{"0.2", "0.14", "0.15"} { // however often one tries
+	for _, again := range []string{"0.2", "0.14", "0.15"} { // void, however often one tries
 		wantFragment(t, certify(again), "Void: ")
 		if second := readPolicy(t, path); second.Calibration.Certificate != nil || second.Calibration.EarlierAttempt == "" {
 			t.Errorf("a further attempt certifies: %+v", second.Calibration)
 		}
 	}
-	// By another hypothesis, which objective, scope and seed do not tell.
+	// Another reliability threshold is another attempt, although objective, scope and seed are the
+	// same.
 	other := filepath.Join(t.TempDir(), "policy.yaml")
 	for i, reliability := range []string{"0.3", "0.5"} {
 		out := runOK(t, calibrating("mcdropout", "--max-critical-fnr", "0.15", "--confidence", "0.9", "--out", other,
@@ -126,7 +107,7 @@ func TestCalibrateCertifies(t *testing.T) {
 			t.Errorf("the policy has reliability threshold %v, expected %s", p.ReliabilityThreshold, reliability)
 		}
 	}
-	// Nothing certifies where a certificate was: that is kept.
+	// If nothing certifies, the policy that is there already stays.
 	if _, _, code := runCommand(t, calibrating("mcdropout", "--max-critical-fnr", "0.01", "--out", other)...); code != exitUncertified {
 		t.Errorf("exit code %d", code)
 	}
@@ -139,7 +120,8 @@ func TestCalibrateCertifies(t *testing.T) {
 	}
 }
 
-// TestCalibrateRefuses: with an exit code of its own, and an older policy stays.
+// TestCalibrateRefuses checks that a refusal has its own exit code and leaves an older policy as it
+// is.
 func TestCalibrateRefuses(t *testing.T) {
 	t.Parallel()
 	path := writeFile(t, "policy.yaml", "models: [{name: ctg-lowrank, classes: [a, b], gate: never, primary: {score: mi}}]")
@@ -199,47 +181,34 @@ func TestCalibrateCompletesAPolicy(t *testing.T) {
 func TestCalibrateErrors(t *testing.T) {
 	t.Parallel()
 	passes := writeNpy(t, "<f8", []int{2, 4, 2}, []float64{.9, .1, .8, .2, .3, .7, .6, .4, .7, .3, .9, .1, .2, .8, .5, .5})
-	here := func(labels string, more ...string) []string {
-		return append([]string{"calibrate", "--passes", passes, "--labels", labels, "--coverage", "0.5"}, more...)
-	}
-	two := []string{"--critical", "1"}
 	several := writeFile(t, "several.yaml", "models: [{name: a, classes: [x, y], gate: never, primary: {score: mi}}, "+
 		"{name: b, classes: [x, y], gate: never, primary: {score: mi}}]")
+	tooFew := writeFile(t, "p.yaml", "models: [{name: a, classes: [x, y], critical: [y], passes: {fewest: 9}}]")
 	labels := handLabels(t, 0, 0, 1, 1)
-	for name, c := range map[string]struct {
-		args     []string
-		code     int
-		fragment string
-	}{
-		"no objective":       {calibrating("lowrank"), exitUsage, "exactly one objective"},
-		"two objectives":     {calibrating("lowrank", "--coverage", "0.8", "--max-critical-miss", "0.1"), exitUsage, "exactly one objective"},
-		"coverage":           {calibrating("lowrank", "--coverage", "1.2"), exitUsage, "--coverage 1.2: expected a number from 0 to 1"},
-		"coverage 0":         {calibrating("lowrank", "--coverage", "0"), exitUsage, "a coverage of 0 defers everything"},
-		"reviews":            {calibrating("lowrank", "--reviews-per-1000", "1001"), exitUsage, "--reviews-per-1000 1001: expected a number from 0 to 1000"},
-		"miss":               {calibrating("lowrank", "--max-critical-miss", "0"), exitUsage, "--max-critical-miss 0: expected a number from 0 to 1, not the ends"},
-		"fnr":                {calibrating("lowrank", "--max-critical-fnr", "NaN"), exitUsage, "--max-critical-fnr NaN"},
-		"confidence":         {calibrating("lowrank", "--max-critical-fnr", "0.1", "--confidence", "1"), exitUsage, "--confidence 1: expected"},
-		"confidence of none": {calibrating("lowrank", "--coverage", "0.8", "--confidence", "0.9"), exitUsage, "--confidence is of --max-critical-fnr"},
-		"posterior":          {calibrating("lowrank", "--coverage", "0.8", "--posterior", "mc dropout"), exitUsage, "--posterior \"mc dropout\""},
-		"name and policy":    {here(labels, "--policy", several, "--name", "x"), exitUsage, "--name beside --policy"},
-		"no critical":        {here(labels), exitUsage, "expected --critical"},
-		"no critical input":  {here(handLabels(t, 0, 0, 0, 0), two...), exitFault, "no input has a critical class"},
-		"labels too few":     {here(handLabels(t, 0, 1), two...), exitFault, "2 labels, expected 4"},
-		"label out of range": {here(handLabels(t, 0, 0, 1, 2), two...), exitFault, "label 3 is 2, expected 0 to 1"},
-		"other models there": {here(labels, "--critical", "1", "--name", "c", "--out", several), exitUsage, "holds the policy of model a"},
-		"no policy there":    {here(labels, "--critical", "1", "--out", writeFile(t, "notes.txt", "my notes")), exitUsage, "is there and no policy"},
-		"out is labels":      {here(labels, "--critical", "1", "--out", labels), exitUsage, "is what is read"},
-		"too few passes": {here(labels, "--policy", writeFile(t, "p.yaml",
-			"models: [{name: a, classes: [x, y], critical: [y], passes: {fewest: 9}}]")), exitFault, "2 passes, but the policy accepts no fewer than 9"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, stderr, code := runCommand(t, c.args...)
-			if code != c.code {
-				t.Errorf("exit code %d, expected %d", code, c.code)
-			}
-			wantFragment(t, stderr, c.fragment)
-		})
-	}
+	unlabelled := "--passes " + passes + " --coverage 0.5 --labels "
+	hand := unlabelled + labels
+	lowrank := strings.Join(calibrating("lowrank")[1:], " ")
+	expectRefusals(t, "calibrate", []refusal{
+		{lowrank, "exactly one objective", exitUsage},
+		{lowrank + " --coverage 0.8 --max-critical-miss 0.1", "exactly one objective", exitUsage},
+		{lowrank + " --coverage 1.2", "--coverage 1.2: expected a number from 0 to 1", exitUsage},
+		{lowrank + " --coverage 0", "a coverage of 0 defers everything", exitUsage},
+		{lowrank + " --reviews-per-1000 1001", "--reviews-per-1000 1001: expected a number from 0 to 1000", exitUsage},
+		{lowrank + " --max-critical-miss 0", "--max-critical-miss 0: expected a number from 0 to 1, not the ends", exitUsage},
+		{lowrank + " --max-critical-fnr NaN", "--max-critical-fnr NaN", exitUsage},
+		{lowrank + " --max-critical-fnr 0.1 --confidence 1", "--confidence 1: expected", exitUsage},
+		{lowrank + " --coverage 0.8 --confidence 0.9", "--confidence needs --max-critical-fnr or --settle", exitUsage},
+		{lowrank + " --coverage 0.8 --posterior mc/dropout", `--posterior "mc/dropout"`, exitUsage},
+		{hand + " --name x --policy " + several, "--name beside --policy", exitUsage},
+		{hand, "expected --critical", exitUsage},
+		{unlabelled + handLabels(t, 0, 0, 0, 0) + " --critical 1", "no input has a critical class", exitFault},
+		{unlabelled + handLabels(t, 0, 1) + " --critical 1", "2 labels, expected 4", exitFault},
+		{unlabelled + handLabels(t, 0, 0, 1, 2) + " --critical 1", "label 3 is 2, expected 0 to 1", exitFault},
+		{hand + " --critical 1 --name c --out " + several, "holds the policy of model a", exitUsage},
+		{hand + " --critical 1 --out " + writeFile(t, "notes.txt", "my notes"), "is there and no policy", exitUsage},
+		{hand + " --critical 1 --out " + labels, "is what is read", exitUsage},
+		{hand + " --policy " + tooFew, "2 passes, but the policy accepts no fewer than 9", exitFault},
+	})
 }
 
 func TestNameFrom(t *testing.T) {
@@ -253,39 +222,5 @@ func TestNameFrom(t *testing.T) {
 		if got := nameFrom(path); got != want {
 			t.Errorf("%s: %s, expected %s", path, got, want)
 		}
-	}
-}
-
-func TestDocsNameFlagsAndFieldsOfCalibrate(t *testing.T) {
-	t.Parallel()
-	section := docsSection(t, "../../docs/cli.md", "## ckd calibrate")
-	parser, err := newParser(&cmdContext{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, command := range parser.Model.Children {
-		if command.Name != "calibrate" {
-			continue
-		}
-		for _, flag := range command.Flags {
-			wantFragment(t, section, "--"+flag.Name)
-		}
-	}
-	told := map[string]bool{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9_.\\[\\]]+)` \\| ").FindAllStringSubmatch(docsSection(t,
-		"../../docs/calibrate.md", "## The JSON"), -1) {
-		told[m[1]] = true
-	}
-	for _, path := range fieldsOf(reflect.TypeFor[calibration](), "") {
-		if !told[path] {
-			t.Errorf("docs/calibrate.md: nothing on %s", path)
-		}
-		delete(told, path)
-	}
-	if len(told) > 0 {
-		t.Errorf("docs/calibrate.md tells of %v, which is no field", told)
-	}
-	if _, err := json.Marshal(calibration{}); err != nil {
-		t.Error(err)
 	}
 }

@@ -4,19 +4,19 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/store"
 )
 
-// checkCmd is `ckd check`: it says what is wrong with policy files, or what
-// they mean.
+// checkCmd is `ckd check`: it prints what is wrong with policy files, or what they mean.
 type checkCmd struct {
 	Files  []string `arg:"" optional:"" name:"file" help:"Policy files, or directories whose *.yaml and *.yml are read."`
-	Strict bool     `help:"Take warnings for faults."`
+	Strict bool     `help:"Treat warnings as faults."`
 	Schema bool     `help:"Print the JSON schema of policy files, for editors, and do nothing else."`
 }
 
-// Help is the long text of ckd check --help.
+// Help returns the text that follows the usage in ckd check --help.
 func (*checkCmd) Help() string {
 	return `All files are one set, as the daemon loads them. Every fault of every file is printed to the standard error as
 file:line:col: model "x": field: reason. Without faults, the standard output says what each policy means, one sentence
@@ -41,7 +41,7 @@ func (c *checkCmd) Run(ctx *cmdContext) error {
 		for _, f := range faults {
 			fmt.Fprintln(ctx.Stderr, f.Error())
 		}
-		return fail(exitFault, fmt.Errorf("%s found", count(len(faults), "fault")))
+		return fail(exitFault, fmt.Errorf("%s found", document.Noun(len(faults), "fault")))
 	case err != nil:
 		return fail(exitFault, err)
 	}
@@ -60,24 +60,17 @@ func (c *checkCmd) Run(ctx *cmdContext) error {
 		}
 	}
 	if c.Strict && warnings > 0 {
-		return fail(exitFault, fmt.Errorf("%s found, which --strict takes for faults", count(warnings, "warning")))
+		return fail(exitFault, fmt.Errorf("%s found, which --strict takes for faults", document.Noun(warnings, "warning")))
 	}
 	return nil
 }
 
-// header names a policy: the model, the owner's version, and the hash that the
-// daemon's answers carry.
+// header names a policy: the model, the owner's version, and the hash that the daemon's answers
+// carry.
 func header(p *policy.Policy) string {
 	version := ""
 	if p.Version != "" {
 		version = fmt.Sprintf(", version %s", p.Version)
 	}
 	return fmt.Sprintf("%s%s, hash %s", p.Name, version, p.Hash)
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ckd-project/ckd/internal/demo"
+	"github.com/ckd-project/ckd/cmd/ckd/internal/demo"
 )
 
 type demoCmd struct {
@@ -17,7 +17,7 @@ type demoCmd struct {
 	Admin  string `default:"127.0.0.1:0" placeholder:"ADDR" help:"HTTP address of the triage page and the metrics. (${default})"`
 }
 
-// Run shows the demo.
+// Run runs the demo and prints its report.
 func (c *demoCmd) Run(ctx *cmdContext) error {
 	bar := newBar(ctx, "streaming real passes")
 	err := demo.Run(ctx.Ctx, demo.Options{

@@ -9,11 +9,12 @@ import (
 	"math"
 	"runtime/debug"
 
+	"github.com/ckd-project/ckd/cmd/ckd/internal/report"
+	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/buildinfo"
 	"github.com/ckd-project/ckd/internal/record"
-	"github.com/ckd-project/ckd/internal/report"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -50,7 +51,7 @@ Exit codes: 0 the report is out; 1 a file or the policy has a fault; 2 wrong usa
 docs/evaluate.md explains every figure.`
 }
 
-// mostResamples bounds --bootstrap: the figures of every resample are kept.
+// mostResamples bounds --bootstrap, since the figures of every resample stay in memory.
 const mostResamples = 100_000
 
 // Validate refuses flags that make no sense; kong calls it.
@@ -72,21 +73,13 @@ func (c *recordingCmd) Run(ctx *cmdContext) error {
 	if err != nil {
 		return err
 	}
-	out, err := openOutput(ctx, c.Out, c.Passes, c.Labels, c.Policy)
-	if err != nil {
-		return err
-	}
-	defer out.discard()
 	defer debug.SetGCPercent(debug.SetGCPercent(50)) // little is allocated after the passes
-	if err := c.write(ctx, out, model); err != nil {
-		return interrupted(ctx, err)
-	}
-	return out.commit()
+	return writeOutput(ctx, c.Out, []string{c.Passes, c.Labels, c.Policy}, func(w io.Writer) error { return c.write(ctx, w, model) })
 }
 
-// write the report. model may be nil.
+// write computes the report and writes it. model may be nil.
 func (c *recordingCmd) write(ctx *cmdContext, w io.Writer, model *policy.Policy) error {
-	rec, err := c.readLabelled(ctx, model)
+	rec, err := c.readRecording(ctx, model)
 	if err != nil {
 		return err
 	}
@@ -108,45 +101,42 @@ func (c *recordingCmd) write(ctx *cmdContext, w io.Writer, model *policy.Policy)
 		return err
 	}
 	r.Source.Software, r.Source.Passes, r.Source.Labels = software(), rec.passesFile, rec.labelsFile
-	switch c.Format {
-	case "json":
+	if c.Format == "json" {
 		return writeJSON(w, r)
-	case "html":
-		return report.Write(w, r, t, rec.labels)
 	}
-	return writeRecordingTables(w, r)
+	d, err := report.Evaluation(r, t, rec.labels)
+	if err != nil {
+		return err
+	}
+	return writeDocument(w, d, c.Format)
 }
 
-// evaluate decomposes passes, decides on them where there is a policy, and puts
-// the report together.
+// evaluate decomposes passes, decides on them if there is a policy, and returns the report.
 func evaluate(ctx *cmdContext, passes *record.Passes, labels []int, spec decomp.Spec, o eval.Options) (*eval.Table, *eval.Report, error) {
 	t, err := newTable(ctx, passes, spec)
 	if err != nil {
 		return nil, nil, err
 	}
+	bars := stageBars{ctx: ctx}
+	defer bars.stop()
 	if o.Policy != nil {
-		deciding := newLateBar(ctx, "deciding")
-		defer deciding.stop()
-		if o.Decisions, err = eval.Decide(ctx.Ctx, passes, o.Policy, deciding.update); err != nil {
+		if o.Decisions, err = eval.Decide(ctx.Ctx, evalRecording(passes), o.Policy, bars.of("deciding")); err != nil {
 			return nil, nil, err
 		}
-		deciding.stop()
 	}
-	resampling := newLateBar(ctx, "resampling")
-	defer resampling.stop()
-	o.Progress = resampling.update
+	o.Progress = bars.of("resampling")
 	r, err := eval.Evaluate(ctx.Ctx, t, labels, o)
 	return t, r, err
 }
 
-// newTable decomposes passes, with a bar where that takes long.
+// newTable decomposes passes, and shows a bar if that takes long.
 func newTable(ctx *cmdContext, passes *record.Passes, spec decomp.Spec) (*eval.Table, error) {
-	decomposing := newLateBar(ctx, "decomposing")
-	defer decomposing.stop()
-	return eval.NewTable(ctx.Ctx, passes, spec, decomposing.update)
+	bars := stageBars{ctx: ctx}
+	defer bars.stop()
+	return eval.NewTable(ctx.Ctx, evalRecording(passes), spec, bars.of("decomposing"))
 }
 
-// software is this program, for reports.
+// software returns the name and version of this program, for reports.
 func software() string {
 	info := buildinfo.Get()
 	if info.Revision == "unknown" {
@@ -155,12 +145,20 @@ func software() string {
 	return fmt.Sprintf("ckd %s (%s)", info.Version, info.Revision)
 }
 
-// interrupted says in words what a context's error is.
+// interrupted replaces the error of a cancelled context by words.
 func interrupted(ctx *cmdContext, err error) error {
 	if ctx.Ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return errors.New("interrupted: nothing was written")
 	}
 	return err
+}
+
+// writeDocument writes a report in the format "html" or, for any other, as plain text.
+func writeDocument(w io.Writer, d *document.Document, format string) error {
+	if format == "html" {
+		return document.HTML(w, d)
+	}
+	return document.Text(w, d)
 }
 
 func writeJSON(w io.Writer, report any) error {

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ckd-project/ckd/cmd/ckd/internal/report"
+	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
 	"github.com/ckd-project/ckd/eval"
 )
 
@@ -31,7 +33,7 @@ was, and how the skewness of every class differs.
     ckd evaluate ood --id test.npy --ood foreign.npy
     ckd evaluate ood --id seed0/test.npy --ood seed0/foreign.npy --id seed1/test.npy --ood seed1/foreign.npy
 
-Exit codes: 0 the report is out; 1 a file has a fault; 2 wrong usage. docs/evaluate.md explains every figure.`
+Exit codes: 0 the report is out; 1 a file has a fault; 2 wrong usage. docs/evaluate-shift.md explains every figure.`
 }
 
 // Validate refuses flags that make no sense; kong calls it.
@@ -44,40 +46,29 @@ func (c *oodCmd) Validate() error {
 
 // Run compares the recordings.
 func (c *oodCmd) Run(ctx *cmdContext) error {
-	out, err := openOutput(ctx, c.Out, append(c.ID, c.OOD...)...)
-	if err != nil {
-		return err
-	}
-	defer out.discard()
-	if err := c.write(ctx, out); err != nil {
-		return interrupted(ctx, err)
-	}
-	return out.commit()
+	paths := slices.Concat(c.ID, c.OOD)
+	return writeOutput(ctx, c.Out, paths, func(w io.Writer) error { return c.write(ctx, w, paths) })
 }
 
-func (c *oodCmd) write(ctx *cmdContext, w io.Writer) error {
-	r := reader{ctx: ctx, rows: &c.rowFlags}
-	id, idFiles, err := r.tables(c.ID)
+func (c *oodCmd) write(ctx *cmdContext, w io.Writer, paths []string) error {
+	tables, files, err := readTables(ctx, &c.rowFlags, paths)
 	if err != nil {
 		return err
 	}
-	ood, oodFiles, err := r.tables(c.OOD)
+	seeds := len(c.ID)
+	classes, _, err := classNames(c.Classes, tables[0].K, c.ID[0])
 	if err != nil {
 		return err
 	}
-	classes, _, err := classNames(c.Classes, id[0].K, c.ID[0])
+	r, err := eval.Detect(tables[:seeds], tables[seeds:], classes)
 	if err != nil {
 		return err
 	}
-	report, err := eval.Detect(id, ood, classes)
-	if err != nil {
-		return err
-	}
-	report.Source.Software, report.Source.ID, report.Source.OOD = software(), idFiles, oodFiles
+	r.Source.Software, r.Source.ID, r.Source.OOD = software(), files[:seeds], files[seeds:]
 	if c.Format == "json" {
-		return writeJSON(w, report)
+		return writeJSON(w, r)
 	}
-	return writeOODTables(w, report)
+	return document.Text(w, report.OOD(r))
 }
 
 // disentangleCmd compares recordings of models trained under label noise.
@@ -96,7 +87,7 @@ share. All recordings are of the same clean inputs.
 
     ckd evaluate disentangle --level 0=clean.npy --level 0.1=noise10.npy --level 0.2=noise20.npy
 
-Exit codes: 0 the report is out; 1 a file has a fault; 2 wrong usage. docs/evaluate.md explains every figure.`
+Exit codes: 0 the report is out; 1 a file has a fault; 2 wrong usage. docs/evaluate-shift.md explains every figure.`
 }
 
 // levelFile is a level of noise and the recording of it.
@@ -136,28 +127,16 @@ func (c *disentangleCmd) Validate() error {
 
 // Run compares the recordings.
 func (c *disentangleCmd) Run(ctx *cmdContext) error {
-	out, err := openOutput(ctx, c.Out, c.paths()...)
-	if err != nil {
-		return err
-	}
-	defer out.discard()
-	if err := c.write(ctx, out); err != nil {
-		return interrupted(ctx, err)
-	}
-	return out.commit()
-}
-
-func (c *disentangleCmd) paths() (paths []string) {
+	slices.SortFunc(c.Levels, func(a, b levelFile) int { return cmp.Compare(a.level, b.level) })
+	var paths []string
 	for _, l := range c.Levels {
 		paths = append(paths, l.path)
 	}
-	return paths
+	return writeOutput(ctx, c.Out, paths, func(w io.Writer) error { return c.write(ctx, w, paths) })
 }
 
-func (c *disentangleCmd) write(ctx *cmdContext, w io.Writer) error {
-	slices.SortFunc(c.Levels, func(a, b levelFile) int { return cmp.Compare(a.level, b.level) })
-	r := reader{ctx: ctx, rows: &c.rowFlags}
-	tables, files, err := r.tables(c.paths())
+func (c *disentangleCmd) write(ctx *cmdContext, w io.Writer, paths []string) error {
+	tables, files, err := readTables(ctx, &c.rowFlags, paths)
 	if err != nil {
 		return err
 	}
@@ -165,60 +144,39 @@ func (c *disentangleCmd) write(ctx *cmdContext, w io.Writer) error {
 	for i, t := range tables {
 		levels[i] = eval.Level{Level: c.Levels[i].level, Table: t}
 	}
-	report, err := eval.Disentangle(levels)
+	r, err := eval.Disentangle(levels)
 	if err != nil {
 		return err
 	}
-	report.Source.Software, report.Source.Passes = software(), files
+	r.Source.Software, r.Source.Passes = software(), files
 	if c.Format == "json" {
-		return writeJSON(w, report)
+		return writeJSON(w, r)
 	}
-	return writeDisentangleTables(w, report)
+	return document.Text(w, report.Disentanglement(r))
 }
 
-// reader decomposes recordings that belong together.
-type reader struct {
-	ctx   *cmdContext
-	rows  *rowFlags
-	first *eval.Table // which the others are held against
-	path  string      // of the first
-}
-
-// tables of recordings, which are not kept in memory.
-func (r *reader) tables(paths []string) ([]*eval.Table, []eval.File, error) {
-	files, err := hashFiles(paths...)
-	if err != nil {
-		return nil, nil, err
+// readTables decomposes recordings of the same classes, one at a time: a table is much smaller than
+// its recording.
+func readTables(ctx *cmdContext, rows *rowFlags, paths []string) ([]*eval.Table, []eval.File, error) {
+	files := make([]eval.File, len(paths))
+	for i, path := range paths {
+		var err error
+		if files[i], err = hashFile(path); err != nil {
+			return nil, nil, err
+		}
 	}
-	var tables []*eval.Table
-	for _, path := range paths {
-		passes, err := r.rows.read(r.ctx, path, nil)
+	tables := make([]*eval.Table, len(paths))
+	for i, path := range paths {
+		passes, err := rows.read(ctx, path, nil)
 		if err != nil {
 			return nil, nil, err
 		}
-		if r.first != nil && passes.K != r.first.K {
-			return nil, nil, fmt.Errorf("%s has %d classes, expected %d, as %s has", path, passes.K, r.first.K, r.path)
+		if i > 0 && passes.K != tables[0].K {
+			return nil, nil, fmt.Errorf("%s has %d classes, expected %d, as %s has", path, passes.K, tables[0].K, paths[0])
 		}
-		t, err := newTable(r.ctx, passes, r.rows.spec(passes.K))
-		if err != nil {
+		if tables[i], err = newTable(ctx, passes, rows.spec(passes.K)); err != nil {
 			return nil, nil, err
 		}
-		if r.first == nil {
-			r.first, r.path = t, path
-		}
-		tables = append(tables, t)
 	}
 	return tables, files, nil
-}
-
-func hashFiles(paths ...string) ([]eval.File, error) {
-	var files []eval.File
-	for _, path := range paths {
-		file, err := hashFile(path)
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, file)
-	}
-	return files, nil
 }

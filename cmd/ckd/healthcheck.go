@@ -21,14 +21,14 @@ type healthcheckCmd struct {
 	Timeout time.Duration `default:"2s" help:"How long to wait for an answer. (${default})"`
 }
 
-// Run asks the daemon whether it wants traffic: exit code 0 if it does.
+// Run asks the daemon whether it wants traffic. It returns nil if so.
 func (c *healthcheckCmd) Run(ctx *cmdContext) error {
 	if _, _, err := net.SplitHostPort(c.Admin); err != nil {
 		return fail(exitUsage, fmt.Errorf("--admin %q: expected HOST:PORT of a daemon's admin address", c.Admin))
 	}
 	wait, cancel := context.WithTimeout(ctx.Ctx, c.Timeout)
 	defer cancel()
-	scheme, direct := "http://", &http.Transport{} // no proxy between a daemon and its probe
+	scheme, direct := "http://", &http.Transport{} // a probe uses no proxy
 	if c.TLS {
 		var err error
 		if direct.TLSClientConfig, err = c.tls(); err != nil {
@@ -55,7 +55,7 @@ func (c *healthcheckCmd) Run(ctx *cmdContext) error {
 	return nil
 }
 
-// tls is how the daemon is to be known.
+// tls returns how to verify the certificate of the daemon.
 func (c *healthcheckCmd) tls() (*tls.Config, error) {
 	config := &tls.Config{ServerName: c.Name, MinVersion: tls.VersionTLS12}
 	if c.CA == "" {

@@ -13,8 +13,7 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// labelledFlags name a labelled recording, and a policy that may settle how it is
-// read.
+// labelledFlags name a labelled recording, and a policy that may say how it is read.
 type labelledFlags struct {
 	Passes string `required:"" placeholder:"FILE" help:"Recorded passes: .npy, or .npz with one array (or FILE.npz:NAME)."`
 	Labels string `required:"" placeholder:"FILE" help:"The true class of each input, by number, by name or one-hot: .npy or .npz."`
@@ -39,64 +38,47 @@ func (c *labelledFlags) model() (*policy.Policy, error) {
 	return p, c.agree(p)
 }
 
-// agree holds the flags that stand beside a policy against it: they may repeat
-// what it settles.
+// agree refuses flags that contradict the policy. Flags may repeat what it says.
 func (c *labelledFlags) agree(p *policy.Policy) error {
 	names := func(classes []int) (names []string) {
 		for _, k := range classes {
 			names = append(names, p.Classes[k])
 		}
-		return names
+		return slices.Sorted(slices.Values(names))
 	}
-	text := func(v any) []string { return []string{fmt.Sprint(v)} }
-	sorted := func(names []string) []string { return slices.Sorted(slices.Values(names)) }
-	var given []settled
-	if c.Classes != nil {
-		given = append(given, settled{"--classes", c.Classes, p.Classes})
+	has := map[string][]string{
+		"--classes": p.Classes, "--critical": names(p.Critical), "--safe": names(p.Safe), "--kind": textOf(&p.Kind),
+		"--variance": textOf(&p.Variance), "--sum-tolerance": textOf(&p.SumTolerance),
 	}
-	if c.Critical != nil {
-		given = append(given, settled{"--critical", sorted(c.Critical), sorted(names(p.Critical))})
-	}
-	if c.Safe != nil {
-		given = append(given, settled{"--safe", sorted(c.Safe), sorted(names(p.Safe))})
-	}
-	if c.Kind != nil {
-		given = append(given, settled{"--kind", text(*c.Kind), text(p.Kind)})
-	}
-	if c.Variance != nil {
-		given = append(given, settled{"--variance", text(*c.Variance), text(p.Variance)})
-	}
-	if c.SumTolerance != nil {
-		given = append(given, settled{"--sum-tolerance", text(*c.SumTolerance), text(p.SumTolerance)})
-	}
-	for _, s := range given {
-		if !slices.Equal(s.flag, s.policy) {
+	for _, flag := range givenFlags(&c.classFlags, &c.rowFlags) {
+		if want := has[flag.name]; !slices.Equal(flag.value, want) {
 			return usageError("%s is %s, but model %s of %s has %s: expected the same, or no %s beside --policy",
-				s.name, firstNames(s.flag), p.Name, c.Policy, firstNames(s.policy), s.name)
+				flag.name, firstNames(flag.value), p.Name, c.Policy, firstNames(want), flag.name)
 		}
 	}
 	return nil
 }
 
-// settled is a flag that a policy settles too.
-type settled struct {
-	name         string
-	flag, policy []string
-}
-
-// labelledRecording is one that was read.
+// labelledRecording holds a recording that was read. Labels may be nil.
 type labelledRecording struct {
 	passes                 *record.Passes
 	labels                 []int
 	passesFile, labelsFile eval.File
 	classes                []string
-	// spec leaves the weights of pairs out: the score cbec of a report is the
-	// paper's, and a policy decides by its own.
+	// spec has no weights of pairs: the score cbec of a report is the paper's, while a policy
+	// decides by its own.
 	spec decomp.Spec
 }
 
-// readLabelled reads the recording. model may be nil.
-func (c *labelledFlags) readLabelled(ctx *cmdContext, model *policy.Policy) (*labelledRecording, error) {
+// forEval returns the recording as packages eval and calibrate take it.
+func (l *labelledRecording) forEval() eval.Recording {
+	r := evalRecording(l.passes)
+	r.Labels = l.labels
+	return r
+}
+
+// readRecording reads the passes, and the labels if a file is named. model may be nil.
+func (c *labelledFlags) readRecording(ctx *cmdContext, model *policy.Policy) (*labelledRecording, error) {
 	var l labelledRecording
 	var err error
 	if l.passes, err = c.read(ctx, c.Passes, model); err != nil {
@@ -111,19 +93,22 @@ func (c *labelledFlags) readLabelled(ctx *cmdContext, model *policy.Policy) (*la
 			return nil, err
 		}
 	}
-	if l.labels, err = readLabels(c.Labels, l.passes, l.classes); err != nil {
+	if l.passesFile, err = hashFile(c.Passes); err != nil || c.Labels == "" {
+		return &l, err
+	}
+	if l.labels, err = readLabels(c.Labels, l.classes); err != nil {
 		return nil, err
 	}
-	if l.passesFile, err = hashFile(c.Passes); err != nil {
-		return nil, err
+	if err := l.forEval().CheckLabels(); err != nil {
+		return nil, fmt.Errorf("%s: %w", c.Labels, err)
 	}
 	l.labelsFile, err = hashFile(c.Labels)
 	return &l, err
 }
 
-// readLabels reads the labels of passes over classes with those names.
-func readLabels(path string, passes *record.Passes, classes []string) ([]int, error) {
-	labels, err := record.ReadClassLabels(path, len(classes), func(name string) (int, error) {
+// readLabels reads labels by number, by name or one-hot. classes has the names.
+func readLabels(path string, classes []string) ([]int, error) {
+	return record.ReadClassLabels(path, len(classes), func(name string) (int, error) {
 		if k := slices.Index(classes, name); k >= 0 {
 			return k, nil
 		}
@@ -133,8 +118,4 @@ func readLabels(path string, passes *record.Passes, classes []string) ([]int, er
 		}
 		return 0, fmt.Errorf("expected one of the classes %s%s%s", firstNames(classes), unnamed, strictyaml.Suggest(name, classes))
 	})
-	if err != nil {
-		return nil, err
-	}
-	return labels, eval.CheckLabels(path, labels, passes)
 }

@@ -25,7 +25,7 @@ const (
 const description = `ckd, the uncertainty daemon beside a model server: S stochastic passes in; the
 per-class epistemic vector, where it can be trusted, and a deferral decision out.`
 
-// cli is every command. Each stands in a file of its own name.
+// cli holds the commands. Each has a file of its own name.
 type cli struct {
 	Demo      demoCmd        `cmd:"" help:"Start the daemon here, stream a real recording through it, and show what comes back."`
 	Serve     serveCmd       `cmd:"" help:"Run the daemon."`
@@ -40,7 +40,7 @@ type cli struct {
 	ShowVersion kong.VersionFlag `name:"version" help:"Say which build this is, as ckd version does."`
 }
 
-// cmdContext is what a command may use of the world.
+// cmdContext is what a command may use of its surroundings.
 type cmdContext struct {
 	Ctx            context.Context
 	Stdin          io.Reader
@@ -55,7 +55,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run is main without the process: it returns the exit code.
+// run runs the command line and returns the exit code.
 func run(ctx *cmdContext, args []string) (code int) {
 	parser, err := newParser(ctx)
 	if err != nil {
@@ -107,8 +107,8 @@ func newParser(ctx *cmdContext) (*kong.Kong, error) {
 	)
 }
 
-// printHelp is kong's, and after that of a command with commands of its own that
-// of the one it stands for where none is named.
+// printHelp prints the help of a command. If the command stands for another when no subcommand is
+// named, it prints that help too.
 func printHelp(o kong.HelpOptions, ctx *kong.Context) error {
 	if err := kong.DefaultHelpPrinter(o, ctx); err != nil {
 		return err
@@ -126,14 +126,14 @@ func printHelp(o kong.HelpOptions, ctx *kong.Context) error {
 // exitRequest is the exit code that kong asked for.
 type exitRequest int
 
-// failure is an error with an exit code of its own.
+// failure is an error with its own exit code.
 type failure struct {
 	code int
 	err  error
 }
 
-// fail gives an error an exit code. A nil error prints nothing: the command has
-// said what was to be said.
+// fail gives an error an exit code. A nil error prints nothing: the command has already printed
+// what it found.
 func fail(code int, err error) error { return &failure{code, err} }
 
 func (f *failure) Error() string {

@@ -4,26 +4,41 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 )
 
-// output is what a command writes its result to: a file, or the standard output.
-// Nothing is to be seen of it before commit, so that a run that fails leaves
-// neither half a file nor half a page, and an older file as it was.
+// output collects the result of a command for a file or the standard output. It shows nothing
+// before commit, so that a failed run leaves neither half a file nor half a page, and an older file
+// as it was.
 type output struct {
 	bytes.Buffer
 	ctx  *cmdContext
 	path string // of the file; "" for the standard output
-	// temporary is the new file, in the folder of the old one; nil for the
-	// standard output and for what is no regular file.
+	// temporary is the new file, in the folder of the old one. It is nil for the standard output,
+	// devices and pipes.
 	temporary *os.File
 }
 
-// openOutput prepares to write to a path, "" for the standard output. A path that
-// cannot be written to is an error now, before the work. So is one of the files
-// that the command reads: those may be empty, or FILE.npz:NAME.
+// writeOutput writes what write produces to a path, or to the standard output for an empty path. It
+// writes all of it or nothing.
+func writeOutput(ctx *cmdContext, path string, inputs []string, write func(io.Writer) error) error {
+	out, err := openOutput(ctx, path, inputs...)
+	if err != nil {
+		return err
+	}
+	defer out.discard()
+	if err := write(out); err != nil {
+		return interrupted(ctx, err)
+	}
+	return out.commit()
+}
+
+// openOutput prepares to write to a path, or to the standard output for an empty path. It fails
+// before the work if the path cannot be written, or if it is one of the inputs. Inputs may be
+// empty, or FILE.npz:NAME.
 func openOutput(ctx *cmdContext, path string, inputs ...string) (*output, error) {
 	o := &output{ctx: ctx, path: path}
 	if path == "" {
@@ -45,7 +60,7 @@ func openOutput(ctx *cmdContext, path string, inputs ...string) (*output, error)
 		return o, nil
 	default:
 		mode = old.Mode().Perm()
-		file, err := os.OpenFile(path, os.O_WRONLY, 0) // may it be written to?
+		file, err := os.OpenFile(path, os.O_WRONLY, 0) // is it writable?
 		if err != nil {
 			return nil, err
 		}
@@ -57,7 +72,7 @@ func openOutput(ctx *cmdContext, path string, inputs ...string) (*output, error)
 	name := filepath.Join(filepath.Dir(o.path), fmt.Sprintf(".%s.%d.tmp", filepath.Base(o.path), os.Getpid()))
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
-		err = fmt.Errorf("--out %s: %w", path, failed.Err) // the temporary name would only confuse
+		err = fmt.Errorf("--out %s: %w", path, failed.Err) // without the temporary name, which would confuse
 	}
 	if err != nil {
 		return nil, err
@@ -86,10 +101,10 @@ func (o *output) commit() error {
 	return nil
 }
 
-// discard what was not committed.
+// discard removes what was not committed.
 func (o *output) discard() {
 	if o.temporary != nil {
-		_ = o.temporary.Close() // already closed where writing failed
+		_ = o.temporary.Close() // closed already if writing failed
 		_ = os.Remove(o.temporary.Name())
 		o.temporary = nil
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Passes may come from a named pipe. It is read once: opened again, it would wait
+// TestEvaluateReadsNamedPipes expects a named pipe to be opened once. Opened again, it would wait
 // for a writer for ever.
 func TestEvaluateReadsNamedPipes(t *testing.T) {
 	t.Parallel()
@@ -49,8 +49,8 @@ func TestEvaluateReadsNamedPipes(t *testing.T) {
 	}
 }
 
-// TestCalibrateToADevice: what is no regular file is not read to see whether it
-// holds a policy; some would never end.
+// TestCalibrateToADevice expects that a device is not read to see whether it holds a policy:
+// reading some devices never ends.
 func TestCalibrateToADevice(t *testing.T) {
 	t.Parallel()
 	wantFragment(t, runOK(t, calibrating("ensemble", "--coverage", "0.8", "--out", "/dev/null")...), "* calibrated")

@@ -20,8 +20,8 @@ import (
 	"github.com/ckd-project/ckd/policy/store"
 )
 
-// rowFlags say how recorded passes are read and decomposed. Those that a policy
-// settles are pointers, so that one can tell whether they were given beside it.
+// rowFlags say how recorded passes are read and decomposed. Flags that a policy has too are
+// pointers, which tell whether they were given.
 type rowFlags struct {
 	Layout       record.Layout `default:"snk" placeholder:"LAYOUT" help:"Order of the axes: snk (passes, inputs, classes) or nsk (inputs, passes, classes). (${default})"`
 	Kind         *string       `enum:"probabilities,logits,dirichlet" placeholder:"KIND" help:"What a row is: probabilities (the default), logits or dirichlet."`
@@ -29,7 +29,7 @@ type rowFlags struct {
 	SumTolerance *float64      `placeholder:"X" help:"How far the sum of a row of probabilities may be from 1. Default 0.001."`
 }
 
-// check the values; kong calls it by way of Validate of the commands.
+// check refuses values that make no sense. The commands' Validate calls it.
 func (f *rowFlags) check() error {
 	if t := f.SumTolerance; t != nil && (!(*t > 0) || math.IsInf(*t, 1)) {
 		return fmt.Errorf("--sum-tolerance %v: expected a finite number above 0", *t)
@@ -37,7 +37,7 @@ func (f *rowFlags) check() error {
 	return nil
 }
 
-// spec is what the flags ask for, over k classes and without sets.
+// spec returns what the flags ask for, over k classes and without sets.
 func (f *rowFlags) spec(k int) decomp.Spec {
 	spec := decomp.Spec{Classes: k}
 	if f.Kind != nil {
@@ -52,8 +52,8 @@ func (f *rowFlags) spec(k int) decomp.Spec {
 	return spec
 }
 
-// read the passes of a file, and say how they were read. A policy settles what
-// its rows are; it may be nil.
+// read reads the passes of a file, and prints how it read them. If model is not nil, it says what
+// the rows are.
 func (f *rowFlags) read(ctx *cmdContext, path string, model *policy.Policy) (*record.Passes, error) {
 	kind, tolerance := policy.Probabilities, decomp.DefaultSumTolerance
 	switch {
@@ -84,6 +84,13 @@ func (f *rowFlags) read(ctx *cmdContext, path string, model *policy.Policy) (*re
 	return passes, nil
 }
 
+// evalRecording returns recorded passes as package eval takes them, without labels.
+func evalRecording(p *record.Passes) eval.Recording {
+	return eval.Recording{Name: p.Name, Classes: p.K, Passes: decomp.Tensor{
+		Passes: p.S, Inputs: p.N, Layout: decomp.Layout(p.Layout), Float32: p.Float32, Float64: p.Float64,
+	}}
+}
+
 // classFlags name the classes, and those that matter.
 type classFlags struct {
 	Classes  []string `placeholder:"NAME" help:"Names of the classes, in order. Default 0,1,..."`
@@ -98,7 +105,7 @@ func (f *classFlags) check() error {
 	return nil
 }
 
-// fill the sets of a spec, for the passes of a file, and return the names of its
+// fill sets the class sets of a spec, for the passes of a file, and returns the names of the
 // classes.
 func (f *classFlags) fill(spec *decomp.Spec, path string) (classes []string, err error) {
 	classes, index, err := classNames(f.Classes, spec.Classes, path)
@@ -130,7 +137,7 @@ func (f *classFlags) fill(spec *decomp.Spec, path string) (classes []string, err
 	return classes, nil
 }
 
-// classNames of the k classes of a file, given or by number, and the class of
+// classNames returns the names of the k classes of a file, given or by number, and the class of
 // each name.
 func classNames(given []string, k int, path string) (classes []string, index map[string]int, err error) {
 	classes = given
@@ -162,7 +169,7 @@ func numbers(k int) []string {
 	return names
 }
 
-// resolveClasses turns names to classes.
+// resolveClasses returns the classes with these names.
 func resolveClasses(flag string, names, classes []string, index map[string]int) (set []int, err error) {
 	for _, name := range names {
 		i, ok := index[name]
@@ -178,7 +185,39 @@ func resolveClasses(flag string, names, classes []string, index map[string]int) 
 	return set, nil
 }
 
-// firstNames is the first names of a list that may be long.
+// givenFlag holds a flag that was given, with its value.
+type givenFlag struct {
+	name  string
+	value []string
+}
+
+// givenFlags returns the flags that were given, of those that a policy has too. Sets of classes are
+// sorted.
+func givenFlags(classes *classFlags, rows *rowFlags) []givenFlag {
+	sorted := func(names []string) []string {
+		names = slices.Clone(names)
+		slices.Sort(names)
+		return names
+	}
+	return slices.DeleteFunc([]givenFlag{
+		{"--classes", classes.Classes},
+		{"--critical", sorted(classes.Critical)},
+		{"--safe", sorted(classes.Safe)},
+		{"--kind", textOf(rows.Kind)},
+		{"--variance", textOf(rows.Variance)},
+		{"--sum-tolerance", textOf(rows.SumTolerance)},
+	}, func(f givenFlag) bool { return f.value == nil })
+}
+
+// textOf returns the text of a value, or nil if it was not given.
+func textOf[T any](value *T) []string {
+	if value == nil {
+		return nil
+	}
+	return []string{fmt.Sprint(*value)}
+}
+
+// firstNames lists names, up to 40 of them.
 func firstNames(names []string) string {
 	const most = 40
 	if len(names) <= most {
@@ -189,7 +228,7 @@ func firstNames(names []string) string {
 
 // policyFlags name a policy.
 type policyFlags struct {
-	Policy string `placeholder:"FILE" help:"A policy file, or a folder of them: it settles classes, sets, kind, variance and tolerance, and decides."`
+	Policy string `placeholder:"FILE" help:"A policy file, or a folder of them: it says classes, sets, kind, variance and tolerance, and decides."`
 	Model  string `placeholder:"NAME" help:"Which model's policy, where there are several."`
 }
 
@@ -200,7 +239,7 @@ func (f *policyFlags) check() error {
 	return nil
 }
 
-// load the policy that the flags name, nil for none.
+// load reads the policy that the flags name, and returns nil if they name none.
 func (f *policyFlags) load() (*policy.Policy, error) {
 	if f.Policy == "" {
 		return nil, nil
@@ -228,8 +267,8 @@ func (f *policyFlags) load() (*policy.Policy, error) {
 		strictyaml.Suggest(f.Model, names))
 }
 
-// hashFile names a file that was read by its content. Of a member of an archive
-// it is the archive's; of a pipe, which is gone, it is empty.
+// hashFile returns the name and the SHA-256 of a file. For a member of an archive it is that of the
+// archive; for a pipe, which can be read only once, it is empty.
 func hashFile(path string) (eval.File, error) {
 	file := eval.File{Name: path}
 	info, err := os.Stat(diskPath(path)) // to open a pipe again would wait for ever
@@ -249,7 +288,7 @@ func hashFile(path string) (eval.File, error) {
 	return file, nil
 }
 
-// diskPath is the path of the file on disk: FILE.npz of FILE.npz:NAME.
+// diskPath returns the path of the file on disk: FILE.npz for FILE.npz:NAME.
 func diskPath(path string) string {
 	if i := strings.LastIndex(path, ".npz:"); i >= 0 {
 		return path[:i+len(".npz")]
@@ -264,7 +303,7 @@ func sameFile(a, b string) bool {
 	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
-// usageError is an error of the command line.
+// usageError returns an error that exits with the code for wrong usage.
 func usageError(format string, args ...any) error {
 	return fail(exitUsage, fmt.Errorf(format, args...))
 }

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -13,248 +10,22 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/alecthomas/kong"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"pgregory.net/rapid"
 
-	"github.com/ckd-project/ckd/client"
-	"github.com/ckd-project/ckd/internal/app"
+	"github.com/ckd-project/ckd/cmd/ckd/internal/daemon"
 	"github.com/ckd-project/ckd/internal/config"
 	"github.com/ckd-project/ckd/internal/record"
+	"github.com/ckd-project/ckd/internal/timed"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// Whatever the batches and however late their answers, every input is sent once,
-// no more are under way than allowed, and the answers come in order.
-func TestReplayKeepsOrderAndWindow(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		p := &playback{
-			inputs: rapid.IntRange(0, 200).Draw(t, "inputs"),
-			batch:  rapid.IntRange(1, 20).Draw(t, "batch"),
-			pace:   pacer(0, 1, func() error { return nil }),
-		}
-		p.inFlight = p.batch * rapid.IntRange(1, 5).Draw(t, "batches in flight")
-		seed := rapid.Uint64().Draw(t, "seed")
-		var underway, most atomic.Int64
-		p.send = func(_ context.Context, from, to int) []answer {
-			now := underway.Add(int64(to - from))
-			for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
-			}
-			defer underway.Add(int64(from - to))
-			random := rand.New(rand.NewPCG(seed, uint64(from)))
-			time.Sleep(time.Duration(random.IntN(200)) * time.Microsecond)
-			return failed(from, to, nil)
-		}
-		next := 0
-		err := replay(context.Background(), p, func(answers []answer) error {
-			for _, a := range answers {
-				if a.index != next {
-					t.Fatalf("the answer of input %d comes where %d was expected", a.index, next)
-				}
-				next++
-			}
-			return nil
-		})
-		if err != nil || next != p.inputs {
-			t.Fatalf("%d of %d inputs answered, error %v", next, p.inputs, err)
-		}
-		if most.Load() > int64(p.inFlight) {
-			t.Fatalf("%d inputs under way, expected at most %d", most.Load(), p.inFlight)
-		}
-	})
-}
-
-func TestReplayEndsEarly(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(context.Background())
-	endless := &playback{
-		inputs: math.MaxInt, batch: 1, inFlight: 4, pace: pacer(0, 1, func() error { return nil }),
-		send: func(_ context.Context, from, to int) []answer { return failed(from, to, nil) },
-	}
-	fault := errors.New("disk full")
-	if err := replay(ctx, endless, func([]answer) error { return fault }); !errors.Is(err, fault) {
-		t.Errorf("error %v, expected %v", err, fault)
-	}
-	taken := 0
-	err := replay(ctx, endless, func([]answer) error {
-		if taken++; taken == 3 {
-			cancel()
-		}
-		return nil
-	})
-	if !errors.Is(err, context.Canceled) || taken != 3 {
-		t.Errorf("error %v after %d batches, expected %v after 3", err, taken, context.Canceled)
-	}
-	// A pacer that gives up must not pass for the end of the recording.
-	stuck := *endless
-	stuck.pace = func(context.Context, int) error { return fault }
-	if err := replay(context.Background(), &stuck, func([]answer) error { return nil }); !errors.Is(err, fault) {
-		t.Errorf("error %v, expected %v", err, fault)
-	}
-}
-
-func TestPacer(t *testing.T) {
-	t.Parallel()
-	var broken error
-	pace := pacer(1e-3, 8, func() error { return broken }) // one batch, then nothing for hours
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	if err := pace(ctx, 8); err != nil {
-		t.Errorf("the first batch: %v", err)
-	}
-	if err := pace(ctx, 8); err == nil {
-		t.Error("the second batch may begin at once")
-	}
-	broken = errors.New("gone")
-	if err := pace(ctx, 8); err != nil {
-		t.Errorf("after the stream broke: %v", err)
-	}
-	broken = nil
-	cancel()
-	if err := pace(ctx, 8); !errors.Is(err, context.Canceled) {
-		t.Errorf("interrupted: %v, expected %v", err, context.Canceled)
-	}
-}
-
-// Passes and batches are the same values whatever the layout and width of the file.
-func TestValuesAreGathered(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 6)
-		passes, inputs, classes := n.Draw(t, "passes"), n.Draw(t, "inputs"), n.Draw(t, "classes")
-		from := rapid.IntRange(0, inputs-1).Draw(t, "from")
-		to := rapid.IntRange(from+1, inputs).Draw(t, "to")
-		layout := rapid.SampledFrom([]record.Layout{record.SNK, record.NSK}).Draw(t, "layout")
-		wide := rapid.Bool().Draw(t, "float64")
-
-		p := &record.Passes{S: passes, N: inputs, K: classes, Layout: layout}
-		value := func(s, n, k int) float32 { return float32(10000*s + 100*n + k) }
-		if size := passes * inputs * classes; wide {
-			p.Float64 = make([]float64, size)
-		} else {
-			p.Float32 = make([]float32, size)
-		}
-		for s := range passes {
-			for n := range inputs {
-				for k := range classes {
-					if at := p.Offset(s, n) + k; wide {
-						p.Float64[at] = float64(value(s, n, k))
-					} else {
-						p.Float32[at] = value(s, n, k)
-					}
-				}
-			}
-		}
-		var scratch []float32
-		var snk, nsk []float32
-		for s := range passes {
-			var want []float32
-			for n := from; n < to; n++ {
-				for k := range classes {
-					want = append(want, value(s, n, k))
-				}
-			}
-			if got := passValues(&scratch, p, s, from, to); !slices.Equal(got, want) {
-				t.Fatalf("pass %d: %v, expected %v", s, got, want)
-			}
-			snk = append(snk, want...)
-		}
-		for n := from; n < to; n++ {
-			for s := range passes {
-				for k := range classes {
-					nsk = append(nsk, value(s, n, k))
-				}
-			}
-		}
-		want := map[ckdv1.Layout][]float32{client.SNK: snk, client.NSK: nsk}
-		if layout, got := batchValues(p, from, to); !slices.Equal(got, want[layout]) {
-			t.Fatalf("%v: %v, expected %v", layout, got, want[layout])
-		}
-	})
-}
-
-func TestPercentileIsOfTheNearestRank(t *testing.T) {
-	t.Parallel()
-	hundred := make([]time.Duration, 100)
-	for i := range hundred {
-		hundred[i] = time.Duration(i+1) * time.Millisecond
-	}
-	for _, c := range []struct {
-		sorted []time.Duration
-		p      int
-		want   time.Duration
-	}{
-		{hundred, 50, 50 * time.Millisecond},
-		{hundred, 99, 99 * time.Millisecond},
-		{hundred, 100, 100 * time.Millisecond},
-		{hundred[:10], 50, 5 * time.Millisecond},
-		{hundred[:10], 90, 9 * time.Millisecond},
-		{hundred[:10], 99, 10 * time.Millisecond},
-		{hundred[:3], 50, 2 * time.Millisecond},
-		{hundred[:1], 50, time.Millisecond},
-	} {
-		if got := percentile(c.sorted, c.p); got != c.want {
-			t.Errorf("p%d of %d values: %v, expected %v", c.p, len(c.sorted), got, c.want)
-		}
-	}
-}
-
-func TestSummaryCounts(t *testing.T) {
-	t.Parallel()
-	o := &replayOutput{w: bufio.NewWriter(&bytes.Buffer{}), detail: client.Decision}
-	decided := func(index int, a ckdv1.Action, latency time.Duration) answer {
-		return answer{index, client.Result{Decomposition: &ckdv1.Decomposition{
-			Passes: 30, Decision: &ckdv1.Decision{Action: a},
-		}}, latency}
-	}
-	err := o.take([]answer{
-		decided(0, ckdv1.Action_ACTION_RETAIN, 4*time.Millisecond),
-		decided(1, ckdv1.Action_ACTION_DEFER, 1*time.Millisecond),
-		failed(2, 3, errors.New("gone"))[0],
-		decided(3, ckdv1.Action_ACTION_RETAIN, 2*time.Millisecond),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var text strings.Builder
-	o.summary(&text, 2*time.Second)
-	want := "ckd: 3 inputs decided, 1 not, in 2.000 s: 2 inputs/s, 45 passes/s\n" +
-		"ckd: latency p50 2ms, p90 4ms, p99 4ms, max 4ms\n" +
-		"ckd: retain 2, defer 1, observe 0\n"
-	if text.String() != want {
-		t.Errorf("%s\nexpected\n%s", text.String(), want)
-	}
-}
-
-// An input without an answer is told in the words of the daemon, or else of the
-// connection.
-func TestAnswerRefusal(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		err             error
-		reason, message string
-	}{
-		{&client.ProtocolError{Message: "no info"}, "internal", "no answer: the contract is broken: no info"},
-		{status.Error(codes.DeadlineExceeded, "too slow"), "deadline_exceeded", "no answer: too slow"},
-		{fmt.Errorf("wrapped: %w", status.Error(codes.Unavailable, "gone")), "unavailable", "no answer: gone"},
-		{client.ErrClosed, "unknown", "no answer: the session is closed"},
-	} {
-		got := answerRefusal(answer{index: 7, Result: client.Result{Err: c.err}})
-		if want := (refusal{7, reason{c.reason, c.message}}); *got != want {
-			t.Errorf("%v: %v, expected %v", c.err, *got, want)
-		}
-	}
-}
-
-// A daemon says of a recording what decompose says with its policy, whatever the
-// way there: numbers to 1e-12 relative or 1e-15 absolute, all else letter by
+// TestReplayAgreesWithDecompose expects a daemon to answer what decompose does with the same
+// policy, by every way of sending: numbers to 1e-12 relative or 1e-15 absolute, all else to the
 // letter.
 func TestReplayAgreesWithDecompose(t *testing.T) {
 	t.Parallel()
@@ -268,13 +39,8 @@ func TestReplayAgreesWithDecompose(t *testing.T) {
 	snk[3*(4*inputs+7)] = math.NaN()
 	snk[3*(0*inputs+8)] = 3
 	copy(snk[3*(11*inputs+49):], []float64{.5, .75, .5})
-	nsk := make([]float64, 0, len(snk))
-	for n := range inputs {
-		for s := range passes {
-			nsk = append(nsk, snk[3*(s*inputs+n):][:3]...)
-		}
-	}
 	file := writeNpy(t, "<f4", []int{passes, inputs, 3}, snk)
+	nsk := writePasses(t, "<f4", &record.Passes{S: passes, N: inputs, K: 3, Float64: snk}, record.NSK, inputs)
 	policyFile := writeFile(t, "p.yaml", handPolicy)
 	want, _, code := runCommand(t, "decompose", "--passes", file, "--policy", policyFile)
 	if code != exitFault || len(readLines(t, want)) != inputs {
@@ -289,8 +55,8 @@ func TestReplayAgreesWithDecompose(t *testing.T) {
 		"large":      {"--passes", file, "--batch", "1000", "--in-flight", "1000"},
 		"small":      {"--passes", file, "--in-flight", "1"},
 		"float64":    {"--passes", writeNpy(t, "<f8", []int{passes, inputs, 3}, snk)},
-		"nsk":        {"--passes", writeNpy(t, "<f4", []int{inputs, passes, 3}, nsk), "--layout", "nsk"},
-		"nsk unary":  {"--passes", writeNpy(t, "<f4", []int{inputs, passes, 3}, nsk), "--layout", "nsk", "--unary"},
+		"nsk":        {"--passes", nsk, "--layout", "nsk"},
+		"nsk unary":  {"--passes", nsk, "--layout", "nsk", "--unary"},
 		"paced":      {"--passes", file, "--rate", "100000"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -323,36 +89,26 @@ func TestReplayAgreesWithDecompose(t *testing.T) {
 		wantFragment(t, stderr, "ckd: 5 inputs decided, 0 not, in ")
 	})
 	t.Run("faults", func(t *testing.T) {
-		for _, c := range []struct{ args, message string }{
-			{"--model foot --passes " + file, `model "foot" of the daemon at ` + addr},
+		expectRefusals(t, "replay --addr "+addr, []refusal{
+			{"--model foot --passes " + file, `model "foot" of the daemon at ` + addr, exitFault},
 			{"--model hand --passes " + writeNpy(t, "<f4", []int{2, 1, 2}, []float64{1, 0, 1, 0}),
-				"has 2 classes, but model hand of the daemon has 3: a, b, c"},
-			{"--model hand --passes " + writeNpy(t, "<f4", []int{1, 1, 3}, []float64{1, 0, 0}), "accepts no fewer than 4"},
-			{"--model hand --passes " + writeNpy(t, "<f4", []int{1, 1, 3}, []float64{1, 2, 3}), "these may be logits"},
-		} {
-			out, stderr, code := runCommand(t, append([]string{"replay", "--addr", addr}, strings.Fields(c.args)...)...)
-			if code != exitFault || out != "" {
-				t.Errorf("%s: exit code %d, output %q", c.args, code, out)
-			}
-			wantFragment(t, stderr, c.message)
-		}
+				"has 2 classes, but model hand of the daemon has 3: a, b, c", exitFault},
+			{"--model hand --passes " + writeNpy(t, "<f4", []int{1, 1, 3}, []float64{1, 0, 0}), "accepts no fewer than 4", exitFault},
+			{"--model hand --passes " + writeNpy(t, "<f4", []int{1, 1, 3}, []float64{1, 2, 3}), "these may be logits", exitFault},
+		})
 	})
 }
 
 // startDaemon runs a daemon on a socket of its own until the test ends.
 func startDaemon(t *testing.T, policyFile string) (addr string) {
 	t.Helper()
-	var c config.Config
-	parser, err := kong.New(&c)
+	c, err := config.Default()
 	if err != nil {
 		t.Fatal(err)
 	}
-	socket := filepath.Join(t.TempDir(), "ckd.sock")
-	args := []string{"--policy", policyFile, "--listen", "unix:" + socket, "--admin", config.Off}
-	if _, err := parser.Parse(args); err != nil {
-		t.Fatal(err)
-	}
-	daemon, err := app.New(&c, zap.NewNop())
+	socket := "unix:" + filepath.Join(t.TempDir(), "ckd.sock")
+	c.Policy, c.Listen, c.Admin = []string{policyFile}, []string{socket}, config.Off
+	daemon, err := daemon.New(c, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -363,11 +119,10 @@ func startDaemon(t *testing.T, policyFile string) (addr string) {
 		cancel()
 		running.Wait()
 	})
-	return "unix:" + socket
+	return socket
 }
 
-// breakingDaemon decides on the first group that it is sent, and then ends the
-// stream.
+// breakingDaemon decides on the first group that it receives, and then ends the stream.
 type breakingDaemon struct {
 	ckdv1.UnimplementedUncertaintyServiceServer
 }
@@ -435,7 +190,7 @@ func serveDaemon(t *testing.T, daemon ckdv1.UncertaintyServiceServer) (addr stri
 	return "unix:" + socket
 }
 
-// Inputs that the stream leaves behind are errors, every one of them.
+// TestReplayOfABrokenStream expects an error for every input that the stream leaves behind.
 func TestReplayOfABrokenStream(t *testing.T) {
 	t.Parallel()
 	addr := serveDaemon(t, breakingDaemon{})
@@ -463,9 +218,10 @@ func TestReplayOfABrokenStream(t *testing.T) {
 	}
 }
 
-// With --settle, inputs are decided before their last pass, nearly all of them as by
-// all passes, and what that saved is said.
+// TestReplaySettles expects --settle to decide inputs before their last pass, nearly all as all
+// passes do, and to print what that saved.
 func TestReplaySettles(t *testing.T) {
+	timed.Full(t)
 	t.Parallel()
 	const recording = "../../internal/recordings/ctg-lowrank.passes.npy"
 	const inputs, passes, at = 2126, 30, 0.02
@@ -478,7 +234,7 @@ func TestReplaySettles(t *testing.T) {
 	addr := startDaemon(t, rule)
 	args := []string{"replay", "--addr", addr, "--model", "fetal-health", "--passes", recording}
 	want, stderr, _ := runCommand(t, args...)
-	if strings.Contains(stderr, "settled") {
+	if strings.Contains(stderr, "early") {
 		t.Errorf("unasked: %s", stderr)
 	}
 	out, stderr, code := runCommand(t, append(args, "--settle")...)
@@ -496,11 +252,11 @@ func TestReplaySettles(t *testing.T) {
 			others++
 		}
 	}
-	// All but those audited, of which the first 400 are; some need all passes.
+	// The first 400 inputs are audited, and some inputs need all passes.
 	if early < inputs/2 || float64(others) > at*inputs {
 		t.Errorf("%d of %d inputs settled early, %d decided otherwise", early, inputs, others)
 	}
-	wantFragment(t, stderr, fmt.Sprintf("ckd: %d of %d inputs settled before their last pass: %.1f of %d passes used on average\n",
+	wantFragment(t, stderr, fmt.Sprintf("ckd: %d of %d inputs decided early: %.1f of %d passes used on average\n",
 		early, inputs, float64(used)/inputs, passes))
 	var sent, saved int
 	var fewer float64
@@ -515,7 +271,7 @@ func TestReplaySettles(t *testing.T) {
 	if code != exitOK {
 		t.Errorf("without a rule: exit code %d", code)
 	}
-	wantFragment(t, stderr, "ckd: nothing is settled early: the daemon has no rule in force for 30 passes of this model, or audits have stopped it\n")
+	wantFragment(t, stderr, "no early stopping: the daemon has no rule in force for 30 passes")
 }
 
 const settlesPolicy = `models:
@@ -529,25 +285,7 @@ const settlesPolicy = `models:
     fallback: {score: cbec, threshold: 0.023}
 `
 
-// However many rows are left, each keeps its values.
-func TestPickRows(t *testing.T) {
-	t.Parallel()
-	values := []float32{0, 1, 10, 11, 20, 21}
-	for _, c := range []struct {
-		rows []int
-		want []float32
-	}{
-		{[]int{0, 1, 2}, values},
-		{[]int{0, 2}, []float32{0, 1, 20, 21}},
-		{[]int{1}, []float32{10, 11}},
-	} {
-		if got := pickRows(values, c.rows, 2); !slices.Equal(got, c.want) {
-			t.Errorf("rows %v: %v, expected %v", c.rows, got, c.want)
-		}
-	}
-}
-
-// listeningDaemon keeps the posteriors that are stated, and decides nothing.
+// listeningDaemon records the posteriors that clients state, and decides nothing.
 type listeningDaemon struct {
 	breakingDaemon
 	stated chan string
@@ -567,7 +305,7 @@ func (d listeningDaemon) Decompose(_ context.Context, r *ckdv1.DecomposeRequest)
 	return nil, status.Error(codes.Internal, "not now")
 }
 
-// What --posterior says is stated, in a stream as in calls.
+// TestReplayStatesThePosterior expects --posterior to reach the daemon, in a stream and in calls.
 func TestReplayStatesThePosterior(t *testing.T) {
 	t.Parallel()
 	daemon := listeningDaemon{stated: make(chan string, 2)}
@@ -583,28 +321,20 @@ func TestReplayStatesThePosterior(t *testing.T) {
 
 func TestReplayRefusesFlags(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		args, message string
-		code          int
-	}{
+	const good = "--addr a --model m --passes x "
+	expectRefusals(t, "replay", []refusal{
 		{"--model m --passes x", "--addr", exitUsage},
 		{"--addr a --passes x", "--model", exitUsage},
 		{"--addr a --model m", "--passes", exitUsage},
-		{"--addr a --model m --passes x --batch 0", "--batch 0: expected at least 1", exitUsage},
-		{"--addr a --model m --passes x --in-flight=-1", "--in-flight -1: expected at least 1", exitUsage},
-		{"--addr a --model m --passes x --limit=-1", "--limit -1: expected", exitUsage},
-		{"--addr a --model m --passes x --posterior a/b", `--posterior "a/b": expected at most 128 letters`, exitUsage},
-		{"--addr a --model m --passes x --rate NaN", "--rate NaN: expected", exitUsage},
-		{"--addr a --model m --passes x --rate=-1", "--rate -1: expected", exitUsage},
-		{"--addr a --model m --passes x --settle --unary", "--settle: expected without --unary", exitUsage},
-		{"--addr a --model m --passes x --detail most", "--detail must be one of", exitUsage},
+		{good + "--batch 0", "--batch 0: expected at least 1", exitUsage},
+		{good + "--in-flight=-1", "--in-flight -1: expected at least 1", exitUsage},
+		{good + "--limit=-1", "--limit -1: expected", exitUsage},
+		{good + "--posterior a/b", `--posterior "a/b": expected at most 128 letters`, exitUsage},
+		{good + "--rate NaN", "--rate NaN: expected", exitUsage},
+		{good + "--rate=-1", "--rate -1: expected", exitUsage},
+		{good + "--settle --unary", "--settle: expected without --unary", exitUsage},
+		{good + "--detail most", "--detail must be one of", exitUsage},
 		{"--addr 192.0.2.1:1 --model m --passes x", "plaintext is for unix sockets and loopback addresses", exitFault},
 		{"--addr unix:/no/such.sock --model m --passes x", `model "m" of the daemon at unix:/no/such.sock`, exitFault},
-	} {
-		out, stderr, code := runCommand(t, append([]string{"replay"}, strings.Fields(c.args)...)...)
-		if code != c.code || out != "" {
-			t.Errorf("%s: exit code %d, expected %d; output %q", c.args, code, c.code, out)
-		}
-		wantFragment(t, stderr, c.message)
-	}
+	})
 }

@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/ckd-project/ckd/internal/app"
+	"github.com/ckd-project/ckd/cmd/ckd/internal/daemon"
 	"github.com/ckd-project/ckd/internal/config"
 )
 
@@ -16,7 +16,7 @@ type serveCmd struct {
 	config.Config
 }
 
-// Help is what ckd serve --help adds to the list of flags.
+// Help returns the text that follows the usage in ckd serve --help.
 func (c *serveCmd) Help() string {
 	return `Every flag may also be set by its environment variable or as a key of the --config file; a flag
 wins over the environment, the environment over the file.
@@ -29,24 +29,24 @@ and exits with 0. A further SIGTERM changes nothing; a SIGINT while it stops end
 exits with 1 where it cannot start or a part fails, and names the cause.`
 }
 
-// Run serves until it is told to stop.
+// Run serves until a signal stops it.
 func (c *serveCmd) Run(ctx *cmdContext) error {
-	log, err := app.NewLogger(ctx.Stderr, c.LogLevel, c.LogFormat)
+	log, err := daemon.NewLogger(ctx.Stderr, c.LogLevel, c.LogFormat)
 	if err != nil {
 		return err
 	}
 	defer endAtOnce(ctx.Ctx, log)()
-	daemon, err := app.New(&c.Config, log)
+	d, err := daemon.New(&c.Config, log)
 	if err != nil {
 		return err
 	}
-	app.LimitMemory(log)
-	return daemon.Run(ctx.Ctx)
+	daemon.LimitMemory(log)
+	return d.Run(ctx.Ctx)
 }
 
-// endAtOnce ends the process on a SIGINT that comes while the daemon stops. A SIGTERM
-// then changes nothing: a preStop hook and the kubelet both send one. What it returns
-// ends this.
+// endAtOnce ends the process on a SIGINT that comes while the daemon stops. A further SIGTERM
+// changes nothing: a preStop hook and the kubelet both send one. The function that it returns ends
+// this.
 func endAtOnce(ctx context.Context, log *zap.Logger) (end func()) {
 	stopping := ctx.Err() != nil
 	signals := make(chan os.Signal, 8)

@@ -19,8 +19,7 @@ import (
 	"github.com/ckd-project/ckd/integration_test/testbed"
 )
 
-// composeProject reads the compose file as an engine would: against its schema, with
-// variables put in.
+// composeProject reads the compose file against its schema and fills in variables.
 func composeProject(t *testing.T, environment map[string]string) *types.Project {
 	t.Helper()
 	folder, err := filepath.Abs("../compose")
@@ -38,8 +37,8 @@ func composeProject(t *testing.T, environment map[string]string) *types.Project 
 	return project
 }
 
-// TestCompose: what the file mounts and builds is there, what it publishes is on
-// loopback, and nothing is taken in a version that could be any.
+// TestCompose checks that mounts and builds exist, that ports are published on loopback only, and
+// that images have a version.
 func TestCompose(t *testing.T) {
 	project := composeProject(t, nil)
 	if names := project.ServiceNames(); !slices.Equal(names, []string{"ckd", "grafana", "prometheus"}) {
@@ -60,11 +59,6 @@ func TestCompose(t *testing.T) {
 			}
 			if _, err := os.Stat(v.Source); err != nil || !v.ReadOnly {
 				t.Errorf("%s mounts %s, read-only %v: %v", name, v.Source, v.ReadOnly, err)
-			}
-		}
-		for on := range s.DependsOn {
-			if _, there := project.Services[on]; !there {
-				t.Errorf("%s needs %s", name, on)
 			}
 		}
 		if !s.ReadOnly || !slices.Contains(s.CapDrop, "ALL") || s.Privileged || !slices.Contains(s.SecurityOpt, "no-new-privileges:true") {
@@ -89,7 +83,7 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// inService is the file of this machine that a service has at a path.
+// inService returns the path on this machine of a path in a service.
 func inService(t *testing.T, s types.ServiceConfig, path string) string {
 	t.Helper()
 	for _, v := range s.Volumes {
@@ -101,7 +95,7 @@ func inService(t *testing.T, s types.ServiceConfig, path string) string {
 	return ""
 }
 
-// TestComposeGrafana: Grafana finds its data source and the dashboards.
+// TestComposeGrafana checks that Grafana finds its data source and the dashboards.
 func TestComposeGrafana(t *testing.T) {
 	project := composeProject(t, nil)
 	grafana := project.Services["grafana"]
@@ -169,34 +163,20 @@ func listensOn(s types.ServiceConfig, port string) bool {
 	return slices.ContainsFunc(s.Ports, func(p types.ServicePortConfig) bool { return fmt.Sprint(p.Target) == port })
 }
 
-// TestComposePrometheus runs the daemon's command and Prometheus with the files of
-// the project: promtool takes them, the demo is scraped, and every rule is evaluated.
+// TestComposePrometheus runs the daemon's command, and Prometheus with the project's files.
+// promtool must accept them, and Prometheus must scrape the demo and evaluate a rule.
 func TestComposePrometheus(t *testing.T) {
+	t.Parallel()
 	promtool, prometheus := testbed.Program(t, "promtool", "PROMTOOL"), testbed.Program(t, "prometheus", "PROMETHEUS")
 	project := composeProject(t, nil)
 	daemon := slices.Clone([]string(project.Services["ckd"].Command))
 	for i, argument := range daemon {
 		daemon[i] = regexp.MustCompile(`=0\.0\.0\.0:\d+$`).ReplaceAllString(argument, "=127.0.0.1:0")
 	}
-	output := &demoOutput{found: make(chan string, 1)}
-	demo := exec.Command(ckd, daemon...)
-	demo.Stdout, demo.Stderr = output, os.Stderr
-	if err := demo.Start(); err != nil {
+	address := testbed.StartDemo(t, exec.Command(ckd, daemon...), "metrics")
+	metrics, err := url.Parse(address)
+	if err != nil {
 		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = demo.Process.Signal(os.Interrupt) // it may have exited
-		_ = demo.Wait()                       // how it ends is of no interest
-	})
-	var metrics *url.URL
-	select {
-	case address := <-output.found:
-		var err error
-		if metrics, err = url.Parse(address); err != nil {
-			t.Fatal(err)
-		}
-	case <-time.After(time.Minute):
-		t.Fatal("the demo tells no address of its metrics")
 	}
 
 	const path = "/etc/prometheus/prometheus.yaml"
@@ -226,31 +206,11 @@ func TestComposePrometheus(t *testing.T) {
 	if decided := p.Query(`sum(ckd_decisions_total)`, at); len(decided) != 1 || decided[0].Value < 1 {
 		t.Errorf("decisions %v", decided)
 	}
-	for range 300 {
+	testbed.Eventually(t, "a rule is evaluated", func() bool {
 		_, body, err := p.Get("/api/v1/rules")
 		if err == nil && strings.Contains(string(body), `"health":"err"`) {
 			t.Fatalf("rules: %s", body)
 		}
-		if err == nil && strings.Contains(string(body), `"health":"ok"`) {
-			return
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	t.Error("no rule was evaluated within 30 s")
-}
-
-// demoOutput finds the address of the metrics in what the demo prints.
-type demoOutput struct {
-	text  strings.Builder
-	found chan string
-	told  bool
-}
-
-func (o *demoOutput) Write(p []byte) (int, error) {
-	o.text.Write(p)
-	if m := regexp.MustCompile(`(?m)^metrics +(http\S+)$`).FindStringSubmatch(o.text.String()); m != nil && !o.told {
-		o.told = true
-		o.found <- m[1]
-	}
-	return len(p), nil
+		return err == nil && strings.Contains(string(body), `"health":"ok"`)
+	})
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/ckd-project/ckd/integration_test/testbed"
 )
 
-// ckd is the binary under test, which TestMain builds.
+// ckd is the path of the binary under test, which TestMain builds.
 var ckd string
 
 func TestMain(m *testing.M) { os.Exit(testbed.Main(m, map[string]*string{"../../cmd/ckd": &ckd})) }

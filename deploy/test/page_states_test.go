@@ -13,14 +13,14 @@ import (
 	"time"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
-	"github.com/ckd-project/ckd/internal/triage"
+	"github.com/ckd-project/ckd/web/triage"
 )
 
-// TestPageBursts: each step that has inputs is drawn in all its width, and no other,
-// whatever comes before and after it.
+// TestPageBursts checks that the charts draw each step that has inputs over its whole width, and no
+// other, whatever comes before and after it.
 func TestPageBursts(t *testing.T) {
 	const step = 15.0
-	const none = -1 // there is no step
+	const none = -1 // no step
 	inputs := []float64{20, 0, 20, 40, none, 0, 20, 0}
 	state := acted("a", "b", "c")
 	begin := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -40,7 +40,7 @@ func TestPageBursts(t *testing.T) {
 	}
 	b := open(t, serveState(t, state).Admin)
 	b.until(`document.querySelectorAll("[data-chart] canvas").length === 5`, "the charts are there")
-	b.settle()
+	b.draw()
 
 	for selector, colour := range map[string]string{
 		`[data-chart="deferral"]`: "--chart-line2",
@@ -48,8 +48,8 @@ func TestPageBursts(t *testing.T) {
 	} {
 		var last float64
 		for i, n := range inputs {
-			// The height of the line near the beginning and the end of the step, of which 8
-			// make the chart; -1 for none.
+			// The height of the line near the beginning, in the middle and near the end of the
+			// step, or -1. The chart has 8 steps.
 			heights := get[[]float64](b, fmt.Sprintf(`(() => {
 				const canvas = document.querySelector(%s).querySelector("canvas"), [left, right] = [46, canvas.width - 18];
 				const wanted = getComputedStyle(document.documentElement).getPropertyValue(%s).match(/[0-9a-f]{2}/g).map((x) => parseInt(x, 16));
@@ -85,7 +85,7 @@ func TestPageBursts(t *testing.T) {
 	b.screenshot("triage-bursts.png")
 }
 
-// TestPageNews: that nothing comes any more is said and shown, as is that it does again.
+// TestPageNews checks that the page shows and announces when events stop, and when they come again.
 func TestPageNews(t *testing.T) {
 	state := acted("a", "b")
 	d := serveState(t, state)
@@ -107,7 +107,7 @@ func TestPageNews(t *testing.T) {
 	b.until(`document.querySelector("#connection").dataset.state === "polling" && `+announced+`.includes("every 5 s")`, "it asks from time to time, and says so")
 }
 
-// TestPageGone: a model that is no longer served is a warning, and cannot be chosen.
+// TestPageGone checks that a model that is no longer served is a warning, and cannot be chosen.
 func TestPageGone(t *testing.T) {
 	state := acted("a", "b")
 	d := serveState(t, state)
@@ -133,8 +133,8 @@ func TestPageGone(t *testing.T) {
 	b.until(`document.querySelector("#announcer").textContent === "Nothing needs attention." && document.querySelector("#model option:disabled") === null`, "it is served again")
 }
 
-// TestPageFits: the table of few classes fits from 1024 px on, a drift alarm included,
-// and short names are in one piece.
+// TestPageFits checks that the table of few classes fits from 1024 px on, even with a drift alarm,
+// and that short names do not break.
 func TestPageFits(t *testing.T) {
 	state := acted("class-000", "class-001", "class-002")
 	state.Model.Drift = &triage.Drift{Reference: 500, Alarm: 5.5, Windows: []triage.DriftWindow{{Inputs: 64, Visible: 0.3, Full: true}}}
@@ -169,14 +169,14 @@ func TestPageFits(t *testing.T) {
 	b.screenshot("triage-fits-390.png")
 }
 
-// TestPageNotices: what needs attention tells of a fallback that decides most inputs,
-// and once of thresholds that nothing certifies; a policy that observes has neither.
+// TestPageNotices checks that the page warns of a fallback score that decides most inputs, and
+// notes once that nothing certifies the thresholds. A policy that only observes has neither.
 func TestPageNotices(t *testing.T) {
 	const fallback, uncertified = "The fallback score, cbec, decided 95.0% of the inputs", "Nothing is certified"
 	threshold := 0.02
 	d := serveState(t, acted("a", "b"))
 	b := open(t, d.Admin)
-	inputs := 1000.0 // another number for each state, to wait for
+	inputs := 1000.0 // differs by state, so that the test can wait for it
 	for name, c := range map[string]struct {
 		change func(p *triage.Policy)
 		share  float64
@@ -221,7 +221,7 @@ func TestPageNotices(t *testing.T) {
 	}
 }
 
-// TestPageTimes: every time that is read has its zone.
+// TestPageTimes checks that every visible time has its zone.
 func TestPageTimes(t *testing.T) {
 	state := acted("a", "b")
 	state.Daemon.Reload.At, state.Daemon.CertificateEnds = state.At, &state.At
@@ -245,8 +245,8 @@ func TestPageTimes(t *testing.T) {
 	}
 }
 
-// TestPagePhone: of each deferred input all is in sight on a phone, long names too, and
-// each column has its heading.
+// TestPagePhone checks that a phone shows all of each deferred input, even long names, with a
+// heading for each column.
 func TestPagePhone(t *testing.T) {
 	long := strings.Repeat("sinus-tachycardia-", 4)
 	threshold := 0.0245
@@ -271,7 +271,7 @@ func TestPagePhone(t *testing.T) {
 		b.window(width, 844, true)
 		out := get[[]string](b, `[...document.querySelectorAll('[data-part="recent"] tbody tr > *')].flatMap((e) => [e, ...e.querySelectorAll("bdi, data, .score-track")])
 			.filter((e) => { const r = e.getBoundingClientRect(); return r.width === 0 || r.left < 0 || r.right > innerWidth + 0.5; }).map((e) => e.className + " " + e.textContent)`)
-		// What is in a fingerprint that is closed is not drawn.
+		// A closed fingerprint draws none of its contents.
 		out = slices.DeleteFunc(out, func(s string) bool { return strings.HasPrefix(s, " 0.") || s == " a" || s == " "+long })
 		if len(out) > 0 {
 			t.Errorf("at %d out of sight: %q", width, out)
@@ -284,8 +284,8 @@ func TestPagePhone(t *testing.T) {
 	b.screenshot("triage-phone-deferred.png")
 }
 
-// TestPageHidden: what cannot be seen in names and ids, or turns what is read, is
-// written out.
+// TestPageHidden checks that the page writes out characters in names and ids that are invisible or
+// change the direction of text.
 func TestPageHidden(t *testing.T) {
 	const class, model = "a\u202eb\u2066c", "m\u200bn"
 	state := acted(class, "d\ne")
@@ -330,15 +330,17 @@ func TestPageHidden(t *testing.T) {
 	b.screenshot("triage-hidden.png")
 }
 
-// TestPageNoPairs: a policy without critical classes, or without others, has no pairs of
-// both.
+// TestPageNoPairs checks that a policy with only critical classes, or with none, has no pairs of
+// both kinds.
 func TestPageNoPairs(t *testing.T) {
+	d := serveState(t, acted("a", "b"))
+	b := open(t, d.Admin)
 	for _, c := range []struct {
 		critical []bool
 		pairs    string
 		want     string
 		counted  []triage.Pair
-		said     string // of them; a share only where all pairs are computed
+		said     string // a share only if all pairs are computed
 	}{
 		{[]bool{false, true}, "safe-critical", "safe and critical", []triage.Pair{{A: 0, B: 1, Nats: 0.01, Block: true}}, "Confusion between safe and critical classes: 0.010 nats per input."},
 		{[]bool{false, false}, "safe-critical", "none: no class is critical", nil, "No confusion was counted."},
@@ -353,19 +355,15 @@ func TestPageNoPairs(t *testing.T) {
 		for i := range state.Model.Spans {
 			state.Model.Spans[i].Inputs, state.Model.Spans[i].Pairs = 100, c.counted
 		}
-		b := open(t, serveState(t, state).Admin)
-		b.until(`document.querySelector('#policy dl')`, "the policy is there")
-		if got := b.text(`[data-part="legend"] p`); got != c.said {
-			t.Errorf("pairs %s of %v: %q, want %q", c.pairs, c.critical, got, c.said)
-		}
-		if got := get[string](b, `[...document.querySelectorAll("#policy dt")].find((e) => e.textContent === "Pairs").nextSibling.textContent`); got != c.want {
-			t.Errorf("pairs %s of %v: %q, want %q", c.pairs, c.critical, got, c.want)
-		}
+		d.show(state)
+		what := fmt.Sprintf("pairs %s of %v: the policy says %q, the legend %q", c.pairs, c.critical, c.want, c.said)
+		b.until(fmt.Sprintf(`[...document.querySelectorAll("#policy dt")].find((e) => e.textContent === "Pairs")?.nextSibling.textContent === %q &&
+			document.querySelector('[data-part="legend"] p')?.textContent === %q`, c.want, c.said), what)
 	}
 }
 
-// acted is a state of a daemon with one model, of these classes, the last of them
-// critical, that has seen no inputs.
+// acted returns the state of a daemon that has one model with these classes, the last one critical,
+// and no inputs.
 func acted(classes ...string) *triage.State {
 	at := time.Date(2026, 1, 2, 12, 2, 0, 0, time.UTC)
 	model := &triage.Model{
@@ -384,9 +382,9 @@ func acted(classes ...string) *triage.State {
 		Daemon: triage.Daemon{Version: "1", Started: at, Serving: true, Reload: triage.Reload{OK: true, At: at, Success: at}}}
 }
 
-// actor serves the page with states of our own in place of a daemon's.
+// actor serves the page with states of the test in place of a daemon.
 type actor struct {
-	*testbed.Daemon // of which there is no more than the address
+	*testbed.Daemon // only its address is set
 
 	mu     sync.Mutex
 	state  []byte
@@ -415,11 +413,11 @@ func serveState(t *testing.T, state *triage.State) *actor {
 	return a
 }
 
-// show has the page show a state.
+// show makes the page show a state.
 func (a *actor) show(state *triage.State) {
 	encoded, err := json.Marshal(state)
 	if err != nil {
-		panic(err) // a state has no fault
+		panic(err) // a state always encodes
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -428,7 +426,7 @@ func (a *actor) show(state *triage.State) {
 	a.news = make(chan struct{})
 }
 
-// full has all streams be taken.
+// full makes the actor refuse further streams.
 func (a *actor) full() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -1,28 +1,18 @@
 package deploytest
 
 import (
-	"context"
-	"encoding/json"
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/accessibility"
-	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/log"
-	"github.com/chromedp/cdproto/network"
-	"github.com/chromedp/cdproto/page"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -32,17 +22,14 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-const recordings = "../../internal/recordings/"
-
-// digits are the classes of the recordings digits-*, of which two are taken for
-// critical.
+// digits lists the classes of the recordings digits-*. The tests take two of them for critical.
 const (
 	digits         = "0,1,2,3,4,5,6"
 	digitsCritical = "3,5"
 )
 
-// TestPage: the page shows what /metrics says of a replay, in a browser, and follows
-// drift and failed reloads; in both colour schemes, and on a phone.
+// TestPage compares the page in a browser with /metrics after a replay. It follows drift and failed
+// reloads, in both colour schemes and on a phone.
 func TestPage(t *testing.T) {
 	policy := calibrated(t)
 	d := testbed.Serve(t, ckd, "--policy", policy)
@@ -51,25 +38,24 @@ func TestPage(t *testing.T) {
 	if got := b.text(`[data-part="recent"]`); !strings.Contains(got, "not kept") {
 		t.Errorf("without recent-inputs it says %q", got)
 	}
-	replay(t, d, "digits", recordings+"digits-id.passes.npy")
+	replay(t, d, "digits", recording("digits-id"))
 	b.until(`document.querySelector("#inputs")?.value === "506"`, "the page counts the replay")
 
-	metrics := scrape(t, d)
-	inputs := metrics.sum("ckd_decisions_total")
-	deferred := metrics.sum("ckd_decisions_total", `action="defer"`)
+	metrics := d.Metrics()
+	inputs := metrics.Sum("ckd_decisions_total")
+	deferred := metrics.Sum("ckd_decisions_total", "action", "defer")
 	b.equals(`#deferral-rate`, deferred/inputs)
 	b.equals(`[data-part="shares"] tr[data-key="fallback"] td:nth-child(3) data`, 0)
 	b.equals(`[data-part="reasons"] tr[data-key="above_threshold"] td:nth-child(3) data`, deferred)
 	for _, class := range strings.Split(digits, ",") {
 		row := fmt.Sprintf(`[data-part="classes"] tr[data-key="%s"] td:nth-child(%%d) data`, class)
-		label := fmt.Sprintf(`class="%s"`, class)
-		b.equals(fmt.Sprintf(row, 6), metrics.sum("ckd_class_epistemic_nats_sum", label)/metrics.sum("ckd_class_epistemic_nats_count", label))
-		b.equals(fmt.Sprintf(row, 7), metrics.sum("ckd_class_unreliable_total", label)/inputs)
-		b.equals(fmt.Sprintf(row, 8), metrics.sum("ckd_class_predicted_total", label)/inputs)
-		b.equals(fmt.Sprintf(row, 9), metrics.sum("ckd_class_dominant_total", label)/inputs)
-		b.equals(fmt.Sprintf(row, 10), metrics.sum("ckd_class_deciding_total", label)/deferred)
+		b.equals(fmt.Sprintf(row, 6), metrics.Sum("ckd_class_epistemic_nats_sum", "class", class)/metrics.Sum("ckd_class_epistemic_nats_count", "class", class))
+		b.equals(fmt.Sprintf(row, 7), metrics.Sum("ckd_class_unreliable_total", "class", class)/inputs)
+		b.equals(fmt.Sprintf(row, 8), metrics.Sum("ckd_class_predicted_total", "class", class)/inputs)
+		b.equals(fmt.Sprintf(row, 9), metrics.Sum("ckd_class_dominant_total", "class", class)/inputs)
+		b.equals(fmt.Sprintf(row, 10), metrics.Sum("ckd_class_deciding_total", "class", class)/deferred)
 	}
-	if hash := b.text(`#policy .hash`); !metrics.has("ckd_policy_info", fmt.Sprintf(`hash="%s"`, hash)) {
+	if hash := b.text(`#policy .hash`); metrics.Sum("ckd_policy_info", "hash", hash) != 1 {
 		t.Errorf("the policy's hash is %q, not that of ckd_policy_info", hash)
 	}
 	if got := b.attribute(`[data-verdict]`, "data-verdict"); got != "agrees" {
@@ -89,7 +75,7 @@ func TestPage(t *testing.T) {
 		if got := b.text(`[data-part="attention"]`); strings.Contains(got, "Drift") {
 			t.Fatalf("an alarm before there is drift: %s", got)
 		}
-		replay(t, d, "digits", recordings+"digits-ood.passes.npy")
+		replay(t, d, "digits", recording("digits-ood"))
 		b.until(`document.querySelector("#attention").dataset.level === "alarm" &&
 			document.querySelector('[data-part="attention"]').textContent.includes("Drift")`, "the alarm is shown")
 		b.until(`document.querySelectorAll("td.z.alarm").length > 0`, "the table has it")
@@ -104,17 +90,14 @@ func TestPage(t *testing.T) {
 		b.screenshot("triage-drift.png")
 	})
 	t.Run("reload", func(t *testing.T) {
-		good, err := os.ReadFile(policy)
-		if err != nil {
-			t.Fatal(err)
-		}
-		write(t, policy, string(good)+"    gate: sometimes\n")
+		good := getFile(t, policy)
+		putFile(t, policy, good+"    gate: sometimes\n")
 		b.until(`document.querySelector("#reload-error")?.textContent.includes("gate") &&
 			document.querySelector('[data-part="attention"]').textContent.includes("could not be loaded")`, "the failed reload is shown")
-		write(t, policy, strings.Replace(string(good), "models:\n", "# mended\nmodels:\n", 1))
+		putFile(t, policy, strings.Replace(good, "models:\n", "# mended\nmodels:\n", 1))
 		b.until(`!document.querySelector("#reload-error") &&
 			!document.querySelector('[data-part="attention"]').textContent.includes("could not be loaded")`, "and goes away")
-		write(t, policy, strings.Replace(string(good), ", threshold: ", ", threshold: 1", 1))
+		putFile(t, policy, strings.Replace(good, ", threshold: ", ", threshold: 1", 1))
 		b.until(`document.querySelector('[data-part="attention"]').textContent.includes("not as it was calibrated") &&
 			document.querySelector("#policy").textContent.includes("was changed since it was calibrated") &&
 			document.querySelector("[data-verdict]").dataset.verdict === "changed"`, "a policy that was changed by hand is said to be")
@@ -122,9 +105,9 @@ func TestPage(t *testing.T) {
 	b.clean(d)
 }
 
-// TestPageRecent: ids are shown only where they are kept, and as text.
+// TestPageRecent checks that ids are shown only where they are kept, and as text.
 func TestPageRecent(t *testing.T) {
-	d := testbed.Serve(t, ckd, "--policy", write(t, filepath.Join(t.TempDir(), "policy.yaml"), `
+	d := testbed.Serve(t, ckd, "--policy", putFile(t, filepath.Join(t.TempDir(), "policy.yaml"), `
 models:
   - name: eager
     classes: [benign, malignant]
@@ -155,8 +138,8 @@ models:
 	if n := b.count(`[data-part="recent"] img, [data-part="recent"] th b`); n != 0 {
 		t.Errorf("%d elements come from an id", n)
 	}
-	// Of passes (0.9, 0.1) and (0.4, 0.6) the means are 0.65 and 0.35, and both variances
-	// 0.125: C is 0.125/2/0.65 and 0.125/2/0.35.
+	// Passes (0.9, 0.1) and (0.4, 0.6) have the means 0.65 and 0.35 and the variance 0.125 each, so
+	// that C is 0.125/2/0.65 and 0.125/2/0.35.
 	for column, want := range map[int]string{3: "benign", 5: "above threshold", 6: "◆critical: malignant", 7: "2"} {
 		if got := b.text(fmt.Sprintf(`[data-part="recent"] tbody tr > :nth-child(%d)`, column)); got != want {
 			t.Errorf("column %d is %q, want %q", column, got, want)
@@ -184,18 +167,18 @@ models:
 	b.clean(d)
 }
 
-// TestPageKeyboard: all of the page can be reached and worked without a mouse.
+// TestPageKeyboard reaches and works everything on the page without a mouse.
 func TestPageKeyboard(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"first", "second"} {
-		write(t, filepath.Join(dir, name+".yaml"), fmt.Sprintf(
+		putFile(t, filepath.Join(dir, name+".yaml"), fmt.Sprintf(
 			"models:\n  - {name: %s, classes: [a, b, c], critical: [b], passes: {fewest: 5}}\n", name))
 	}
 	d := testbed.Serve(t, ckd, "--policy", dir)
 	b := open(t, d.Admin+"/")
 	b.until(`document.querySelectorAll('[data-part="classes"] tbody tr').length === 3`, "the page is there")
 
-	// By Tab, from the top, until the focus leaves the page.
+	// Tab goes from the top until the focus leaves the page.
 	var reached []string
 	for range 80 {
 		b.press(kb.Tab)
@@ -249,7 +232,7 @@ func TestPageKeyboard(t *testing.T) {
 	b.clean(d)
 }
 
-// TestPageManyClasses: with 100 classes the page works, and says what it leaves out.
+// TestPageManyClasses checks that the page works with 100 classes and says what it leaves out.
 func TestPageManyClasses(t *testing.T) {
 	const classes, inputs, passes, shown = 100, 60, 8, 32
 	dir := t.TempDir()
@@ -257,7 +240,7 @@ func TestPageManyClasses(t *testing.T) {
 	for k := range listed {
 		listed[k] = fmt.Sprintf("class %d", k)
 	}
-	policy := write(t, filepath.Join(dir, "policy.yaml"), fmt.Sprintf(`
+	policy := putFile(t, filepath.Join(dir, "policy.yaml"), fmt.Sprintf(`
 models:
   - name: hundred
     classes: [%s]
@@ -266,19 +249,12 @@ models:
     primary: {score: c_crit_max, threshold: 0.001}
     fallback: {score: cbec, threshold: 0.001}
 `, strings.Join(listed, ", ")))
-	recording := filepath.Join(dir, "passes.npy")
-	f, err := os.Create(recording)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := record.Write(f, &record.Array{Shape: []int{passes, inputs, classes}, Float32: dirichlet(passes*inputs, classes)}); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
+	var recording bytes.Buffer
+	if err := record.Write(&recording, &record.Array{Shape: []int{passes, inputs, classes}, Float32: dirichlet(passes*inputs, classes)}); err != nil {
 		t.Fatal(err)
 	}
 	d := testbed.Serve(t, ckd, "--policy", policy)
-	replay(t, d, "hundred", recording)
+	replay(t, d, "hundred", putFile(t, filepath.Join(dir, "passes.npy"), recording.String()))
 	b := open(t, d.Admin+"/?model=hundred")
 	b.until(fmt.Sprintf(`document.querySelector("#inputs")?.value === "%d"`, inputs), "the replay is counted")
 	if n := b.count(`[data-part="classes"] tbody tr`); n != shown+1 {
@@ -312,9 +288,9 @@ models:
 	b.clean(d)
 }
 
-// TestPageReconnects: a page that loses its daemon says so, and finds it again.
+// TestPageReconnects checks that a page that loses its daemon says so, and finds it again.
 func TestPageReconnects(t *testing.T) {
-	policy := write(t, filepath.Join(t.TempDir(), "policy.yaml"),
+	policy := putFile(t, filepath.Join(t.TempDir(), "policy.yaml"),
 		"models:\n  - {name: only, classes: [a, b], critical: [b], passes: {fewest: 5}}\n")
 	d := testbed.Serve(t, ckd, "--policy", policy)
 	b := open(t, d.Admin+"/")
@@ -330,9 +306,9 @@ func TestPageReconnects(t *testing.T) {
 	b.until(`document.querySelector("#connection").dataset.state === "live"`, "it is live again")
 }
 
-// heatMap: the block has the values of the metrics, and what is not computed is
-// absent, not zero.
-func heatMap(t *testing.T, b *browser, metrics metrics, inputs float64) {
+// heatMap compares the critical rows with the metrics. Cells that are not computed must be empty,
+// not zero.
+func heatMap(t *testing.T, b *browser, metrics testbed.Metrics, inputs float64) {
 	if n := b.count(`[data-part="confusion"] td[data-block]`); n != 2*2*5 {
 		t.Errorf("%d cells in the block, want 20", n)
 	}
@@ -354,7 +330,7 @@ func heatMap(t *testing.T, b *browser, metrics metrics, inputs float64) {
 	for r, critical := range []string{"3", "5"} {
 		for c, safe := range []string{"0", "1", "2", "4", "6"} {
 			low, high := min(critical, safe), max(critical, safe)
-			want := metrics.sum("ckd_pair_confusion_nats_total", fmt.Sprintf(`class_a="%s"`, low), fmt.Sprintf(`class_b="%s"`, high)) / inputs
+			want := metrics.Sum("ckd_pair_confusion_nats_total", "class_a", low, "class_b", high) / inputs
 			b.equals(fmt.Sprintf(`[data-cell="%d %d"] data`, r, c+2), want)
 			b.equals(fmt.Sprintf(`[data-cell="%d %d"] data`, c+2, r), want)
 		}
@@ -367,7 +343,7 @@ func heatMap(t *testing.T, b *browser, metrics metrics, inputs float64) {
 	}
 }
 
-// looks: in light, in dark and on a phone.
+// looks checks contrast in light and dark, and the width on a phone.
 func looks(t *testing.T, b *browser) {
 	for _, scheme := range []string{"light", "dark"} {
 		b.scheme(scheme)
@@ -384,16 +360,7 @@ func looks(t *testing.T, b *browser) {
 	b.window(1440, 900, false)
 }
 
-// narrow makes the window that of a phone, where nothing but tables may be wider.
-func (b *browser) narrow() {
-	b.t.Helper()
-	b.window(360, 740, true)
-	if width := get[int](b, `document.documentElement.scrollWidth`); width > 360 {
-		b.t.Errorf("the page is %d wide in a window of 360", width)
-	}
-}
-
-// rules holds the page against what is asked of pages that everybody can use.
+// rules checks the page against rules of accessibility.
 func rules(t *testing.T, b *browser) {
 	t.Helper()
 	tree, err := chromedp.Call(b.ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
@@ -437,8 +404,7 @@ func rules(t *testing.T, b *browser) {
 	}
 }
 
-// contrast: all text is 4.5 times as bright as its ground, or the other way round; 3
-// times where it is large.
+// contrast checks that text has a contrast of 4.5 to its background, or of 3 where it is large.
 func contrast(t *testing.T, b *browser, scheme string) {
 	t.Helper()
 	type poor struct {
@@ -469,253 +435,10 @@ func contrast(t *testing.T, b *browser, scheme string) {
 	}
 }
 
-// browser is a page in a browser of its own.
-type browser struct {
-	t    *testing.T
-	ctx  context.Context
-	size emulation.SetDeviceMetricsOverrideParams // of its window
-
-	mu       sync.Mutex
-	trouble  []string // errors on the console, of policy and of scripts
-	requests []string // URLs
-}
-
-// open starts a browser with a page. It is closed at the end of the test.
-func open(t *testing.T, address string) *browser {
-	t.Helper()
-	chromium := testbed.Program(t, "chromium", "CHROMIUM")
-	limited, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	t.Cleanup(cancel)
-	ctx, closes := chromedp.NewContext(limited, chromedp.WithAllocatorOptions(
-		chromedp.ExecPath(chromium), chromedp.NoSandbox, chromedp.Flag("disable-dev-shm-usage", true)))
-	t.Cleanup(closes)
-	b := &browser{t: t, ctx: ctx}
-	if err := chromedp.Listen(ctx, b.hear); err != nil {
-		t.Fatal(err)
-	}
-	for _, enable := range []cdp.Command[cdp.Empty, cdp.Empty]{log.Enable, runtime.Enable, accessibility.Enable} {
-		if _, err := chromedp.Call(ctx, enable, cdp.Empty{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := chromedp.Call(ctx, network.Enable, network.EnableParams{}); err != nil {
-		t.Fatal(err)
-	}
-	b.window(1440, 900, false)
-	b.scheme("light")
-	b.visit(address)
-	return b
-}
-
-func (b *browser) hear(event any) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch e := event.(type) {
-	case *log.EventEntryAdded:
-		if e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning {
-			b.trouble = append(b.trouble, fmt.Sprintf("%s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL))
-		}
-	case *runtime.EventExceptionThrown:
-		b.trouble = append(b.trouble, e.ExceptionDetails.Text)
-		if thrown := e.ExceptionDetails.Exception; thrown != nil {
-			b.trouble = append(b.trouble, thrown.Description)
-		}
-	case *runtime.EventConsoleAPICalled:
-		b.trouble = append(b.trouble, fmt.Sprintf("console.%s", e.Type))
-	case *network.EventRequestWillBeSent:
-		b.requests = append(b.requests, e.Request.URL)
-	}
-}
-
-// clean checks that nothing went wrong in the page, and that it spoke to its daemon
-// alone.
-func (b *browser) clean(d *testbed.Daemon) {
-	b.t.Helper()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.trouble) > 0 {
-		b.t.Errorf("the browser complains: %q", b.trouble)
-	}
-	for _, request := range b.requests {
-		if !strings.HasPrefix(request, d.Admin+"/") {
-			b.t.Errorf("the page asks for %s", request)
-		}
-	}
-	if len(b.requests) < 5 {
-		b.t.Errorf("only %d requests were seen: %q", len(b.requests), b.requests)
-	}
-}
-
-func (b *browser) visit(address string) {
-	b.t.Helper()
-	b.do(chromedp.Navigate(address))
-}
-
-func (b *browser) window(width, height int64, mobile bool) {
-	b.t.Helper()
-	b.size = emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1, Mobile: mobile}
-	if _, err := chromedp.Call(b.ctx, emulation.SetDeviceMetricsOverride, b.size); err != nil {
-		b.t.Fatal(err)
-	}
-	b.settle()
-}
-
-func (b *browser) scheme(name string) {
-	b.t.Helper()
-	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia,
-		emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.settle()
-}
-
-// settle lets the page be laid out and drawn twice.
-func (b *browser) settle() {
-	b.t.Helper()
-	b.do(func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
-		_, err := chromedp.Evaluate[bool](`new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))`,
-			chromedp.EvalAwaitPromise)(ctx, target)
-		return chromedp.Void{}, err
-	})
-}
-
-// screenshot keeps a picture of the whole page among the artefacts.
-func (b *browser) screenshot(name string) {
-	b.t.Helper()
-	dir := os.Getenv("CKD_ARTIFACTS")
-	if dir == "" {
-		dir = b.t.TempDir()
-	} else if err := os.MkdirAll(dir, 0o750); err != nil {
-		b.t.Fatal(err)
-	}
-	// All of it has to be in the window: beyond it not everything is drawn.
-	before := b.size
-	b.window(before.Width, get[int64](b, `document.documentElement.scrollHeight`), before.Mobile)
-	shot, err := chromedp.Call(b.ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.window(before.Width, before.Height, before.Mobile)
-	if err := os.WriteFile(filepath.Join(dir, name), shot.Data, 0o600); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
-func (b *browser) press(key string) {
-	b.t.Helper()
-	b.do(chromedp.KeyEvent(key))
-}
-
-func (b *browser) focus(selector string) {
-	b.t.Helper()
-	if !get[bool](b, fmt.Sprintf(`(() => { const e = document.querySelector(%s); e?.focus(); return e !== null && document.activeElement === e })()`, quoted(selector))) {
-		b.t.Fatalf("%s cannot be focused", selector)
-	}
-}
-
-func (b *browser) do(action chromedp.Action[chromedp.Void]) {
-	b.t.Helper()
-	if err := chromedp.Do(b.ctx, action); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
-// until waits until an expression is true.
-func (b *browser) until(expression, what string) {
-	b.t.Helper()
-	for range 400 {
-		if get[bool](b, "Boolean("+expression+")") {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	b.t.Fatalf("within 20 s it is not so that %s; the page says\n%s\nand the browser %q", what, b.text("main"), b.trouble)
-}
-
-// next waits until an event has brought the page up to date.
-func (b *browser) next() {
-	b.t.Helper()
-	const at = `document.querySelector("#connection").title`
-	before := get[string](b, at)
-	b.until(fmt.Sprintf(`%s !== %q`, at, before), "the next event has come")
-}
-
-// equals checks the number that stands behind an element.
-func (b *browser) equals(selector string, want float64) {
-	b.t.Helper()
-	got := numbers(b, selector)
-	// The page and the metrics have the same numbers, which JSON and divisions round.
-	if len(got) != 1 || math.IsNaN(want) || math.Abs(got[0]-want) > 1e-9*math.Abs(want) {
-		b.t.Errorf("%s is %v, want %g", selector, got, want)
-	}
-}
-
-func (b *browser) text(selector string) string {
-	b.t.Helper()
-	return get[string](b, fmt.Sprintf(`document.querySelector(%s)?.textContent ?? "nothing at all"`, quoted(selector)))
-}
-
-func (b *browser) attribute(selector, name string) string {
-	b.t.Helper()
-	return get[string](b, fmt.Sprintf(`document.querySelector(%s)?.getAttribute(%s) ?? ""`, quoted(selector), quoted(name)))
-}
-
-func (b *browser) count(selector string) int {
-	b.t.Helper()
-	return get[int](b, fmt.Sprintf(`document.querySelectorAll(%s).length`, quoted(selector)))
-}
-
-// names are the texts of elements, or an attribute of theirs.
-func names(b *browser, selector string, attribute ...string) []string {
-	b.t.Helper()
-	of := "e.textContent"
-	if len(attribute) > 0 {
-		of = fmt.Sprintf("e.getAttribute(%s)", quoted(attribute[0]))
-	}
-	return get[[]string](b, fmt.Sprintf(`[...document.querySelectorAll(%s)].map((e) => %s)`, quoted(selector), of))
-}
-
-// numbers are those that stand behind elements.
-func numbers(b *browser, selector string) []float64 {
-	b.t.Helper()
-	return get[[]float64](b, fmt.Sprintf(`[...document.querySelectorAll(%s)].map((e) => Number(e.value))`, quoted(selector)))
-}
-
-func get[T any](b *browser, expression string) T {
-	b.t.Helper()
-	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
-	if err != nil {
-		b.t.Fatalf("%s: %v", expression, err)
-	}
-	return value
-}
-
-func quoted(s string) string {
-	text, _ := json.Marshal(s) // a string has no fault
-	return string(text)
-}
-
-func text(v *accessibility.Value) string {
-	if v == nil {
-		return ""
-	}
-	var s string
-	_ = json.Unmarshal(v.Value, &s) // roles and names are strings
-	return s
-}
-
-// calibrated is the file of a policy with thresholds and a reference for drift.
+// calibrated returns the file of a policy with thresholds and a drift reference.
 func calibrated(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "policy.yaml")
-	got := testbed.Run(t, exec.Command(ckd, "calibrate", "--coverage", "0.8", "--out", path, "--name", "digits",
-		"--passes", recordings+"digits-id.passes.npy", "--labels", recordings+"digits-id.labels.npy",
-		"--classes", digits, "--critical", digitsCritical))
-	if got.Code != 0 {
-		t.Fatalf("calibrate: %d %s", got.Code, got.Stderr)
-	}
-	return path
+	return calibrate(t, t.TempDir(), "digits", "digits-id", "--classes", digits, "--critical", digitsCritical)
 }
 
 func replay(t *testing.T, d *testbed.Daemon, model, passes string) {
@@ -724,14 +447,6 @@ func replay(t *testing.T, d *testbed.Daemon, model, passes string) {
 	if got.Code != 0 {
 		t.Fatalf("replay: %d %s", got.Code, got.Stderr)
 	}
-}
-
-func write(t *testing.T, path, text string) string {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 // dirichlet draws rows from a flat Dirichlet distribution.
@@ -749,50 +464,4 @@ func dirichlet(rows, classes int) []float32 {
 		}
 	}
 	return values
-}
-
-// metrics are the lines of /metrics: series and value.
-type metrics map[string]float64
-
-func scrape(t *testing.T, d *testbed.Daemon) metrics {
-	t.Helper()
-	_, body, _ := d.Get("/metrics")
-	found := metrics{}
-	for line := range strings.Lines(body) {
-		var value float64
-		at := strings.LastIndexByte(line, ' ')
-		if strings.HasPrefix(line, "#") || at < 0 {
-			continue
-		}
-		if _, err := fmt.Sscan(line[at+1:], &value); err == nil {
-			found[line[:at]] = value
-		}
-	}
-	return found
-}
-
-// sum adds up the series of a name that have the labels.
-func (m metrics) sum(name string, labels ...string) (sum float64) {
-	for series, value := range m {
-		if matches(series, name, labels) {
-			sum += value
-		}
-	}
-	return sum
-}
-
-func (m metrics) has(name string, labels ...string) bool {
-	for series := range m {
-		if matches(series, name, labels) {
-			return true
-		}
-	}
-	return false
-}
-
-func matches(series, name string, labels []string) bool {
-	rest, ok := strings.CutPrefix(series, name+"{")
-	return ok && !slices.ContainsFunc(labels, func(label string) bool {
-		return !slices.Contains(strings.Split(strings.TrimSuffix(rest, "}"), ","), label)
-	})
 }

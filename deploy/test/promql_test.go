@@ -1,7 +1,7 @@
 package deploytest
 
 import (
-	"os"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,11 +10,11 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// labelsOfTargets are what Prometheus and its discovery give every series.
+// labelsOfTargets lists the labels that Prometheus and its discovery add to every series.
 var labelsOfTargets = []string{"namespace", "job", "instance"}
 
-// otherMetrics are those that queries may use beside the ones of docs/metrics.md,
-// with their labels.
+// otherMetrics lists the metrics, with their labels, that queries may use beside those of
+// docs/metrics.md.
 var otherMetrics = map[string][]string{
 	"up": nil,
 
@@ -38,18 +38,11 @@ var otherMetrics = map[string][]string{
 	"process_start_time_seconds":    nil,
 }
 
-// knownMetrics is the labels of every metric that a query may use.
+// knownMetrics returns the labels of every metric that a query may use.
 func knownMetrics(t *testing.T) map[string][]string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	known := make(map[string][]string)
-	for name, labels := range otherMetrics {
-		known[name] = labels
-	}
-	rows := regexp.MustCompile("(?m)^\\| `(ckd_[a-z_]+)` \\| (counter|gauge|histogram) \\| ([^|]+) \\|").FindAllStringSubmatch(string(text), -1)
+	known := maps.Clone(otherMetrics)
+	rows := regexp.MustCompile("(?m)^\\| `(ckd_[a-z_]+)` \\| (counter|gauge|histogram) \\| ([^|]+) \\|").FindAllStringSubmatch(getFile(t, "../../docs/metrics.md"), -1)
 	if len(rows) < 40 {
 		t.Fatalf("docs/metrics.md has %d metrics, expected over 40", len(rows))
 	}
@@ -68,12 +61,12 @@ func knownMetrics(t *testing.T) map[string][]string {
 	return known
 }
 
-// parsePromQL parses a query as Prometheus does, without what is experimental.
+// parsePromQL parses a query as Prometheus does without experimental features.
 func parsePromQL(query string) (parser.Expr, error) {
 	return parser.NewParser(parser.Options{}).ParseExpr(query)
 }
 
-// checkQuery parses a query and holds its metrics and labels against those known.
+// checkQuery parses a query and checks that its metrics and labels are known.
 func checkQuery(t *testing.T, where, query string, known map[string][]string) {
 	t.Helper()
 	expr, err := parsePromQL(query)

@@ -2,7 +2,6 @@ package deploytest
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -18,7 +17,7 @@ import (
 
 const rulesFolder = "../prometheus/rules"
 
-// rule of a file of rules, recording or alerting.
+// rule is a recording or alerting rule.
 type rule struct {
 	Record, Alert, Expr string
 	For                 string
@@ -50,16 +49,12 @@ func readRules(t *testing.T, file string) []rule {
 
 func readYAML(t *testing.T, path string, into any) {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal(text, into); err != nil {
+	if err := yaml.Unmarshal([]byte(getFile(t, path)), into); err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
 }
 
-// TestPromtool: promtool accepts the rules, and its tests of them pass.
+// TestPromtool checks that promtool accepts the rules, and that their tests pass.
 func TestPromtool(t *testing.T) {
 	promtool := testbed.Program(t, "promtool", "PROMTOOL")
 	tests, err := filepath.Glob(filepath.Join(rulesFolder, "tests", "*.yaml"))
@@ -77,7 +72,7 @@ func TestPromtool(t *testing.T) {
 	}
 }
 
-// TestRules: rules are named as they should be, and ask for what there is.
+// TestRules checks the names of rules, and that they query existing metrics.
 func TestRules(t *testing.T) {
 	known := knownMetrics(t)
 	recorded := make(map[string]bool)
@@ -124,7 +119,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// levelLabels is the labels that the level of a recorded name stands for:
+// levelLabels returns the labels that the level of a recorded name stands for, as in
 // job_model:metric:operation.
 func levelLabels(name string) ([]string, error) {
 	parts := strings.Split(name, ":")
@@ -140,7 +135,7 @@ func levelLabels(name string) ([]string, error) {
 	return append(labels, regexp.MustCompile(`class_[ab]|[a-z]+`).FindAllString(level, -1)...), nil
 }
 
-// grouping is the labels of the first sum, or other aggregation, of a query.
+// grouping returns the labels of the first aggregation of a query.
 func grouping(t *testing.T, query string) []string {
 	t.Helper()
 	expr, err := parsePromQL(query)
@@ -157,8 +152,8 @@ func grouping(t *testing.T, query string) []string {
 	return found
 }
 
-// TestAlertsAreTested: every alert has a test in which it fires and one in which it
-// does not.
+// TestAlertsAreTested checks that every alert has a test in which it fires and one in which it does
+// not.
 func TestAlertsAreTested(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(rulesFolder, "tests", "*.yaml"))
 	if err != nil {
@@ -197,14 +192,11 @@ func TestAlertsAreTested(t *testing.T) {
 
 const runbookURL = "https://github.com/ckd-project/ckd/blob/main/docs/runbook.md"
 
-// TestRunbook: there is an entry for every alert, in their order, and for nothing
-// else; and each tells what an entry should.
+// TestRunbook checks that the runbook has an entry for every alert, in their order, with everything
+// that an entry needs.
 func TestRunbook(t *testing.T) {
-	text, err := os.ReadFile("../../docs/runbook.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	entries := strings.Split(string(text), "\n### ")[1:]
+	text := getFile(t, "../../docs/runbook.md")
+	entries := strings.Split(text, "\n### ")[1:]
 	var got, want []string
 	for _, entry := range entries {
 		name, body, _ := strings.Cut(entry, "\n")
@@ -223,9 +215,9 @@ func TestRunbook(t *testing.T) {
 	}
 	known := knownMetrics(t)
 	for _, r := range readRules(t, "recording.yaml") {
-		known[r.Record], _ = levelLabels(r.Record) // TestRules tells what is wrong with it
+		known[r.Record], _ = levelLabels(r.Record) // TestRules reports its faults
 	}
-	for _, block := range regexp.MustCompile("(?s)```promql\n(.*?)\n```").FindAllStringSubmatch(string(text), -1) {
+	for _, block := range regexp.MustCompile("(?s)```promql\n(.*?)\n```").FindAllStringSubmatch(text, -1) {
 		for _, query := range strings.Split(strings.ReplaceAll(block[1], "\n  ", " "), "\n") {
 			checkQuery(t, "docs/runbook.md", query, known)
 		}

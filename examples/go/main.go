@@ -1,6 +1,6 @@
-// Command go is a model server in small: it runs the passes of a toy classifier
-// whose dropout stays on, streams them to ckd, and prints a decision for every
-// input. Inputs whose decision is settled are left out of the passes that follow.
+// Command go is a small model server: it runs the passes of a toy classifier whose dropout stays
+// on, streams them to ckd, and prints a decision for every input. Inputs whose decision is settled
+// are left out of the next passes.
 //
 //	go run ./examples/go --addr 127.0.0.1:8590
 package main
@@ -30,15 +30,15 @@ func run(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	flags := flag.NewFlagSet("go", flag.ExitOnError)
-	addr := flags.String("addr", "127.0.0.1:8590", "of the daemon: host:port, unix:/path, or dns:///name:port for replicas")
-	model := flags.String("model", "fetal-health", "by the name that its policy states")
-	balance := flags.Bool("balance", false, "spread over the replicas that the name has")
-	ca := flags.String("ca", "", "certificates of the daemon's authority: TLS")
-	cert := flags.String("cert", "", "own certificate")
-	key := flags.String("key", "", "key to it")
-	token := flags.String("token-file", "", "with a bearer token")
-	inputs := flags.Int("inputs", 8, "in each of two batches")
-	passes := flags.Int("passes", 0, "of every input; 0 takes the policy's")
+	addr := flags.String("addr", "127.0.0.1:8590", "address of the daemon: host:port, unix:/path, or dns:///name:port for replicas")
+	model := flags.String("model", "fetal-health", "name of the model, as its policy states it")
+	balance := flags.Bool("balance", false, "spread streams over the replicas of the name")
+	ca := flags.String("ca", "", "file with the certificates of the daemon's authority; turns TLS on")
+	cert := flags.String("cert", "", "file with the client's certificate")
+	key := flags.String("key", "", "file with the key of the client's certificate")
+	token := flags.String("token-file", "", "file with a bearer token")
+	inputs := flags.Int("inputs", 8, "inputs in each of two batches")
+	passes := flags.Int("passes", 0, "passes of every input; 0 takes the policy's number")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -59,14 +59,14 @@ func run(args []string) error {
 	}
 	defer c.Close()
 
-	// The context is that of all sessions: when it ends, so do all of their inputs.
+	// All sessions live in this context: when it ends, their inputs are abandoned.
 	m := &modelServer{client: c, config: client.SessionConfig{
 		Model: *model, Posterior: "mc-dropout", Passes: *passes, AcceptSettled: true,
 	}}
 	if err := m.open(ctx); err != nil {
 		return err
 	}
-	without := 0 // passes that would be computed if no input were settled early
+	without := 0 // passes that would be computed without early stopping
 	for batch := range 2 {
 		ids := make([]string, *inputs)
 		for i := range ids {
@@ -83,7 +83,7 @@ func run(args []string) error {
 		}
 	}
 	if each := 1 / float64(2**inputs); m.computed < without {
-		fmt.Printf("%.1f passes an input without settling, %.1f with: %.1fx\n",
+		fmt.Printf("%.1f passes an input without early stopping, %.1f with: %.1fx\n",
 			float64(without)*each, float64(m.computed)*each, float64(without)/float64(m.computed))
 	}
 	return m.session.Close()
@@ -95,7 +95,7 @@ type modelServer struct {
 	config   client.SessionConfig
 	session  *client.Session
 	toy      *classifier
-	computed int // passes of inputs
+	computed int // passes computed, over all inputs
 }
 
 // open opens a session, whose first reply names the classes.
@@ -107,9 +107,9 @@ func (m *modelServer) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// decide computes the passes of a batch and returns what ckd decides on each input. A policy
-// that was replaced by one with other classes, kind or passes ends the session: the batch
-// is then computed anew on another, whose names are those of the new policy.
+// decide computes the passes of a batch and returns ckd's decision on each input. If the policy is
+// replaced by one with other classes, kind or passes, the session ends; decide then opens another
+// one, which has the new names, and computes the batch again.
 func (m *modelServer) decide(ctx context.Context, ids []string) ([]client.Result, error) {
 	features := m.toy.inputs(len(ids))
 	for {
@@ -120,22 +120,22 @@ func (m *modelServer) decide(ctx context.Context, ids []string) ([]client.Result
 		if !policyChanged(results, err) {
 			return results, err
 		}
-		_ = m.session.Close() // its error is the change
+		_ = m.session.Close() // returns the policy's change once more
 		if err := m.open(ctx); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// policyChanged reports whether an input has no decision because its policy was replaced by
-// one of another shape.
+// policyChanged reports whether an input has no decision because its policy was replaced by one with
+// another shape.
 func policyChanged(results []client.Result, err error) bool {
 	const changed = ckdv1.ErrorReason_ERROR_REASON_POLICY_CHANGED
 	return client.Reason(err) == changed ||
 		slices.ContainsFunc(results, func(r client.Result) bool { return client.Reason(r.Err) == changed })
 }
 
-// describe tells what becomes of an input, with the names of its classes.
+// describe returns what happens to an input, with the names of its classes.
 func describe(r client.Result, classes []string) string {
 	if r.Err != nil { // never a retain
 		return fmt.Sprintf("to a person: %v", r.Err)
@@ -152,7 +152,7 @@ func describe(r client.Result, classes []string) string {
 	return text
 }
 
-// classifier is a layer of random weights, in place of one that was trained.
+// classifier is a layer of random weights that stands for a trained network.
 type classifier struct {
 	random  *rand.Rand
 	weights [][]float64 // [classes][features]
@@ -184,8 +184,8 @@ func (c *classifier) inputs(n int) [][]float64 {
 	return inputs
 }
 
-// forward is one pass of some rows of a batch, [rows][classes]: every feature is left
-// out with the probability of dropout.
+// forward computes one pass of some rows of a batch, laid out [rows][classes]. It drops each feature
+// with probability dropout.
 func (c *classifier) forward(batch [][]float64, rows []int) []float32 {
 	var out []float32
 	for _, row := range rows {

@@ -1,12 +1,10 @@
 """A client of ckd, the uncertainty daemon, for model servers in Python.
 
-It needs grpcio, protobuf and numpy, and the file ckd.binpb beside it, which
-holds the wire contract; any version of protobuf from 3.20 on reads it, and no
-generated code is needed. Copy both files.
+It needs grpcio, protobuf (3.20 or later) and numpy, and the file ckd.binpb beside it,
+which holds the wire contract. No generated code is needed. Copy both files.
 
-An error is never a retain: an input that was answered with an error, or not at
-all, has not been cleared. Result.retained is true for nothing but a decision to
-retain.
+An error is never a retain: an input that was answered with an error, or not at all, has
+not been cleared. Result.retained is true only for a decision to retain.
 """
 
 import dataclasses
@@ -20,7 +18,7 @@ import grpc
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-# The messages, in a pool of their own: nothing else in the process may disagree.
+# The messages have a pool of their own, so that they cannot clash with others in the process.
 _pool = descriptor_pool.DescriptorPool()
 for _file in descriptor_pb2.FileDescriptorSet.FromString(
     pathlib.Path(__file__).with_name("ckd.binpb").read_bytes()
@@ -50,11 +48,11 @@ RetryInfo = _message("google.rpc.RetryInfo")
 DECISION, VECTORS, FULL = 1, 2, 3  # how much a result carries
 NSK = 2  # the layout of complete passes: [inputs][passes][classes]
 
-# What time may mend: the daemon stops, or has too much to do.
-PASSING = {"DRAINING", "OVERLOADED", "TOO_MANY_STREAMS"}
+# Errors that may go away by themselves: the daemon is stopping or overloaded.
+RETRYABLE = {"DRAINING", "OVERLOADED", "TOO_MANY_STREAMS"}
 
-# How a lost daemon is looked for. At most 0.6 s pass between two attempts, so that one that
-# listens again is found within a second, however long it was away.
+# How grpc reconnects. At most 0.6 s pass between two attempts, so a restarted daemon is found
+# within a second, however long it was away.
 CONNECTING = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),  # more or less by a fifth
@@ -80,11 +78,11 @@ class Result:
     decomposition: object = None
     error: str = ""  # why there is no decision
     reason: str = ""  # the daemon's reason for the error, if it gave one
-    classes: tuple = dataclasses.field(default=(), repr=False)  # the names of the policy that decided; empty where they are unknown
+    classes: tuple = dataclasses.field(default=(), repr=False)  # names of the policy that decided; empty if unknown
 
     @property
     def action(self):
-        """retain, defer or observe; error where there is no decision."""
+        """retain, defer or observe; error without a decision."""
         return "error" if self.decomposition is None else ACTIONS[self.decomposition.decision.action]
 
     @property
@@ -94,17 +92,17 @@ class Result:
 
     @property
     def settled(self):
-        """Whether it was decided before its last pass; decomposition.passes says on how many."""
+        """Whether it was decided before its last pass; decomposition.passes says after how many."""
         return self.decomposition is not None and self.decomposition.settled
 
     @property
     def predicted(self):
-        """The name of the class with the largest mean prediction; empty where there is no decision."""
+        """The class with the largest mean prediction; empty without a decision."""
         return "" if self.decomposition is None else self._name(self.decomposition.predicted)
 
     @property
     def deciding(self):
-        """The name of the critical class that set the score of a deferred input; empty where no single class did."""
+        """The critical class that set the score of a deferred input; empty if no single class did."""
         if self.decomposition is None or not self.decomposition.decision.HasField("deciding_class"):
             return ""
         return self._name(self.decomposition.decision.deciding_class)
@@ -127,11 +125,11 @@ class Result:
 class Client:
     """A connection to a daemon.
 
-    target is host:port or unix:/path. ca, cert and key are PEM files for TLS;
-    token_file holds a bearer token, and is read for every stream and call. Without
-    TLS, only a unix socket or the loopback is accepted, unless plaintext says
-    otherwise. patience is for how many seconds answers are waited for and inputs are
-    sent again; a daemon that is away is found within a second of its return.
+    target is host:port or unix:/path. ca, cert and key are PEM files for TLS. token_file
+    holds a bearer token and is read for every stream and call. Without TLS, only a unix
+    socket or the loopback is accepted, unless plaintext is true. The client waits for
+    answers, and sends inputs again, for patience seconds. It finds a restarted daemon
+    within a second.
     """
 
     def __init__(self, target, *, ca=None, cert=None, key=None, token_file=None, plaintext=False, patience=30.0):
@@ -139,8 +137,8 @@ class Client:
         options = [
             ("grpc.max_receive_message_length", 64 << 20),
             *CONNECTING,
-            # A daemon that is connected, and does not answer any more, is given up; it
-            # bears pings every ten seconds.
+            # Pings detect a daemon that is connected but no longer answers. It permits one every
+            # ten seconds.
             ("grpc.keepalive_time_ms", 15_000),
             ("grpc.keepalive_timeout_ms", 10_000),
             ("grpc.http2.max_pings_without_data", 0),
@@ -163,9 +161,9 @@ class Client:
             service + "GetModel", GetModelRequest.SerializeToString, GetModelResponse.FromString
         )
         self._token_file = token_file
-        self._asking = threading.Lock()  # for class names: the next two
-        self._names = {}  # by the hash of a policy
-        self._latest = {}  # by the name of a model
+        self._asking = threading.Lock()  # guards the class names below
+        self._names = {}  # by hash of the policy
+        self._latest = {}  # by name of the model
         self.patience = patience
 
     def close(self):
@@ -178,18 +176,18 @@ class Client:
         self.close()
 
     def session(self, model, passes=0, detail=VECTORS, accept_settled=False):
-        """A stream for batches whose passes are sent as they are computed.
+        """Returns a session that sends the passes of batches as they are computed.
 
-        With accept_settled, inputs are answered as soon as their decision is settled, where
-        the policy has a rule for it: see Session.decide.
+        With accept_settled, an input is answered as soon as its decision is certain enough, if the
+        policy has an early-stopping rule: see Session.decide.
         """
         return Session(self, model, passes, detail, accept_settled)
 
     def decompose(self, model, values, ids=None, detail=VECTORS, patience=None):
-        """Decides on complete passes, an array [inputs, passes, classes].
+        """Returns the results for complete passes, an array [inputs, passes, classes].
 
-        patience, if given, is in place of the client's. Raises TypeError or ValueError, before
-        anything is sent, where values or ids are not what they should be.
+        patience, if given, replaces the client's. Invalid values or ids raise TypeError or
+        ValueError before anything is sent.
         """
         values = _array(values, "values")
         if values.ndim != 3:
@@ -215,34 +213,34 @@ class Client:
             names = self._names_of(reply.policy, limit)
             results.update((r.row, _result(ids[r.row], r, names)) for r in reply.results)
 
-        fault = self._persist(attempt, _Limit(self.patience if patience is None else patience))
+        fault = self._retry(attempt, _Limit(self.patience if patience is None else patience))
         return [results.get(i) or Result(ids[i], error=fault.text, reason=fault.reason) for i in range(inputs)]
 
     def _check_classes(self, model, classes, limit, wait):
-        """Raises ValueError where the model's policy has another number of classes, if that can be known."""
+        """Raises ValueError if the model's policy is known to have another number of classes."""
         try:
             names = self._ask(model, limit, wait, lambda: self._latest.get(model))
             if len(names) != classes:  # the policy may have been replaced
                 names = self._ask(model, limit, wait)
         except grpc.RpcError as error:
-            if _Fault.of_call(error).passes:
+            if _Fault.of_call(error).retryable:
                 raise
-            return  # what is wrong, the call itself is told
+            return  # the call itself will report the error
         if len(names) != classes:
             raise ValueError(f"values have {classes} classes, expected {_listed(names)} of model {model!r}")
 
     def _names_of(self, policy, limit):
-        """Returns the class names of the policy that decided; none where they are not to be had."""
+        """Returns the class names of the policy that decided, or none if they cannot be learned."""
         try:
             self._ask(policy.model, limit, False, lambda: self._names.get(policy.hash))
         except (grpc.RpcError, _Fault):
-            pass  # the decision stands without them
+            pass  # the decision is valid without names
         else:
-            self._names.setdefault(policy.hash, ())  # it was replaced since, and is not asked for again
+            self._names.setdefault(policy.hash, ())  # the policy was replaced; do not ask again
         return self._names.get(policy.hash, ())
 
     def _ask(self, model, limit, wait, known=lambda: None):
-        """Returns the class names of a model: those that are known, else those that the daemon states."""
+        """Returns the class names of a model, from known() or else from the daemon."""
         if not self._asking.acquire(timeout=limit.left()):
             raise limit.late()
         try:
@@ -260,11 +258,11 @@ class Client:
             return ()
         return (("authorization", "Bearer " + pathlib.Path(self._token_file).read_text().strip()),)
 
-    def _persist(self, attempt, limit):
-        """Attempts until it works or the limit is over; returns the fault, if it did not.
+    def _retry(self, attempt, limit):
+        """Repeats an attempt until it works or the limit is over. Returns the last fault, or None.
 
-        The first attempt fails at once where there is no connection, and says why. Those after
-        it wait for one: grpc connects in good time only while some call waits for that.
+        The first attempt fails at once without a connection, and says why. Later attempts wait
+        for one, because grpc reconnects quickly only while a call waits for it.
         """
         delay, before = 0.1, None
         while True:
@@ -280,15 +278,15 @@ class Client:
             if last.late and before:
                 last.text += f"; before that: {before.text}"
             wait = max(delay * random.uniform(0.5, 1), last.retry_delay)
-            if not last.passes or wait > limit.left():
+            if not last.retryable or wait > limit.left():
                 return last
             time.sleep(wait)
-            # Nobody is spared by waiting longer for a daemon that is not there.
+            # Longer waits relieve an overloaded daemon, but not one that is gone.
             delay, before = min(2 * delay, 0.5 if last.gone else 3.0), last
 
 
 class _Limit:
-    """The time in which there is to be an answer. What the model takes does not count."""
+    """The time within which an answer must come, without the time that the model takes."""
 
     def __init__(self, seconds):
         self.seconds, self._until = seconds, time.monotonic() + seconds
@@ -299,8 +297,8 @@ class _Limit:
     def late(self):
         return _Fault(f"the daemon did not answer within {self.seconds:g} s", late=True)
 
-    def stands_still(self, work):
-        """Does work that does not count."""
+    def excluding(self, work):
+        """Does work whose time does not count."""
         begun = time.monotonic()
         try:
             return work()
@@ -309,11 +307,11 @@ class _Limit:
 
 
 class Session:
-    """One stream to the daemon, on which one batch after the other is decided.
+    """A stream to the daemon that decides one batch after the other.
 
-    It is for one thread: open another session for another. When the stream breaks,
-    another takes its place, and inputs without an answer are sent again: deciding
-    changes nothing but counts.
+    Use a session in one thread only, and open another for each further thread. When the
+    stream breaks, the session opens another and sends inputs without an answer again. That
+    is safe, because a decision changes nothing but counts.
     """
 
     def __init__(self, client, model, passes=0, detail=VECTORS, accept_settled=False):
@@ -336,37 +334,37 @@ class Session:
         self.close()
 
     def decide(self, ids, forward, passes=None):
-        """One result for every id, in their order.
+        """Returns one result for every id, in their order.
 
-        forward(rows) computes one pass of the inputs that still need one, and gives an
-        array [rows, classes]; rows is an array of their positions in ids, rising. It is
-        called until all inputs are answered, or as often as the daemon expects, or as
-        passes says if that is less. Or forward is no function: it yields one pass after the other of all
-        inputs, arrays [inputs, classes].
+        forward(rows) computes one pass of the inputs that still need one and returns an array
+        [rows, classes]; rows is an array of their positions in ids, rising. It is called until
+        all inputs are answered, but no more often than the daemon expects, or than passes if
+        that is less. Instead of a function, forward may be an iterable that yields passes of
+        all inputs, arrays [inputs, classes].
 
-        Where inputs are settled early, forward waits until the daemon has dealt with the
-        pass before. Each pass is sent at once, and kept until the batch is answered. Without an
-        answer within the client's patience, in which the time that forward takes does
-        not count, the results are errors.
+        Each pass is sent at once and kept until the batch is answered. With early stopping,
+        forward is called only when the daemon has dealt with the pass before. Results are
+        errors if no answer comes within the client's patience, not counting the time that
+        forward takes.
 
-        Raises TypeError or ValueError where ids or passes are not what they should be: before
-        anything is sent, or where forward computes them one by one, before that pass is sent.
+        Invalid ids or passes raise TypeError or ValueError before anything is sent, or, if
+        forward computes passes one by one, before that pass is sent.
         """
         ids = _ids(ids)
         if not ids:
             return []
         batch = _Batch(ids, forward, passes)
         if self._call is not None and not self._call.is_active():
-            self.close()  # it ended since the last batch, as when the policy's classes changed
+            self.close()  # it ended after the last batch, for example because the policy's classes changed
 
         def attempt(limit, wait):
             try:
                 self._attempt(batch, limit, wait)
             except BaseException:
-                self.close()  # with what is open on it
+                self.close()  # abandons what is open on the stream
                 raise
 
-        fault = self._client._persist(attempt, _Limit(self._client.patience))
+        fault = self._client._retry(attempt, _Limit(self._client.patience))
         return [batch.results.get(i) or Result(ids[i], error=fault.text, reason=fault.reason) for i in range(len(ids))]
 
     def _attempt(self, batch, limit, wait):
@@ -379,12 +377,12 @@ class Session:
         while group.waiting.any():
             computed = next(kept, None)
             if computed is None and batch.chooses and self.info.settles and self.info.acknowledges:
-                while self._dealt < self._blocks:  # so that nothing is computed in vain
-                    group.take(self._reply(limit))
+                while self._dealt < self._blocks:  # answers may save the next pass
+                    group.handle(self._reply(limit))
                 if not group.waiting.any():
                     break
-            computed = computed or limit.stands_still(lambda: batch.compute(self.info))
-            if not opened:  # after the first pass, which may not be fit to be sent
+            computed = computed or limit.excluding(lambda: batch.compute(self.info))
+            if not opened:  # only now, because the first pass may be invalid
                 opened = True
                 self._open_group(batch, group)
             if computed is None:
@@ -393,22 +391,22 @@ class Session:
                 self._send(block)
                 break
             while (reply := self._reply()) is not None:
-                group.take(reply)
+                group.handle(reply)
             if group.waiting.any():
                 self._pass(*group.share(*computed))
         while group.waiting.any():
-            group.take(self._reply(limit))
+            group.handle(self._reply(limit))
         if group.refused:
             raise group.refused
 
     def _open(self, limit, wait):
         self._requests, self._replies, self._group = queue.SimpleQueue(), queue.SimpleQueue(), 0
-        self._blocks = self._dealt = 0  # that were sent, and that the daemon has dealt with
+        self._blocks = self._dealt = 0  # blocks sent, and blocks acknowledged
         self._call = self._client._stream(iter(self._requests.get, None), metadata=self._client._metadata(), wait_for_ready=wait)
         self._reader = threading.Thread(target=_read, args=(self._call, self._replies), daemon=True)
         self._reader.start()
         self._send(self._header)
-        # Classes, passes that are expected, limits, and whether inputs may be settled early.
+        # The first reply states classes, expected passes, limits, and whether early stopping is on.
         self.info = self._reply(limit).info
 
     def _open_group(self, batch, group):
@@ -419,7 +417,7 @@ class Session:
         self._send(block)
 
     def _reply(self, limit=None):
-        """The daemon's next reply. Without a limit it is not waited for: None where there is none."""
+        """Returns the daemon's next reply. Without a limit it does not wait, and may return None."""
         try:
             reply = self._replies.get(timeout=limit.left()) if limit else self._replies.get_nowait()
         except queue.Empty:
@@ -428,7 +426,7 @@ class Session:
             return None
         if isinstance(reply, Exception):
             raise reply
-        self._dealt = max(self._dealt, reply.blocks)  # 0 in a reply to no block
+        self._dealt = max(self._dealt, reply.blocks)  # 0 in a reply that answers no block
         return reply
 
     def _pass(self, rows, values):
@@ -443,7 +441,7 @@ class Session:
 
 
 def _read(call, replies):
-    """Takes what comes on a stream until it ends, and then why it did."""
+    """Puts the replies of a stream into a queue, and at its end the reason."""
     try:
         for reply in call:
             replies.put(reply)
@@ -453,16 +451,16 @@ def _read(call, replies):
 
 
 class _Batch:
-    """Inputs that are decided together, and all passes so far of those without a result."""
+    """Inputs that are decided together, with the passes so far of those without a result."""
 
     def __init__(self, ids, forward, passes):
         self.ids, self.results, self.kept, self.classes = ids, {}, [], None
         self._forward, self._passes = forward, passes or None
-        self.chooses = callable(forward)  # for which inputs it computes the next pass
+        self.chooses = callable(forward)  # whether forward computes passes for chosen rows
         self._yielded = None if self.chooses else iter(self._checked(forward))
 
     def fits(self, classes):
-        """Holds the classes of a new stream against those of the one before."""
+        """Raises a fault if a new stream has other classes than the one before."""
         if self.classes is None:
             self.classes = tuple(classes)
         elif self.classes != tuple(classes):
@@ -525,39 +523,39 @@ class _Batch:
 
 
 class _Group:
-    """The inputs of a batch without a result, on one stream."""
+    """The inputs of a batch that lack a result, on one stream."""
 
     def __init__(self, batch):
         self._batch = batch
-        self.rows = batch.rows()  # of the batch; the place here is the row on the wire
-        self.waiting = np.ones(len(self.rows), dtype=bool)  # for an answer, by place
-        self.refused = None  # why some inputs have to be sent again
+        self.rows = batch.rows()  # rows of the batch; the position here is the row on the wire
+        self.waiting = np.ones(len(self.rows), dtype=bool)  # whether an input lacks an answer, by position
+        self.refused = None  # why some inputs must be sent again
 
     def share(self, rows, values):
-        """What a pass of some rows of the batch, of which none that waits is missing, has for those that wait."""
+        """Returns the rows and values of a pass for the inputs that still wait."""
         values = values[np.searchsorted(rows, self.rows[self.waiting])]
         return [] if self.waiting.all() else np.flatnonzero(self.waiting).tolist(), values
 
-    def take(self, reply):
+    def handle(self, reply):
         if reply.faults:
             raise _Fault.of_status(reply.faults[0])
         for r in reply.results:
             self.waiting[r.row] = False
             row = int(self.rows[r.row])
             fault = _Fault.of_status(r.error) if r.HasField("error") else None
-            if fault and fault.passes:
+            if fault and fault.retryable:
                 self.refused = fault
             else:
                 self._batch.results[row] = _result(self._batch.ids[row], r, self._batch.classes)
 
 
 class _Fault(Exception):
-    """Why an attempt failed, and whether another may do better."""
+    """Why an attempt failed, and whether another may succeed."""
 
-    def __init__(self, text, reason="", passes=False, retry_delay=0.0, gone=False, late=False):
+    def __init__(self, text, reason="", retryable=False, retry_delay=0.0, gone=False, late=False):
         super().__init__(text)
-        self.text, self.reason, self.passes, self.retry_delay = text, reason, passes, retry_delay
-        self.gone, self.late = gone, late  # no daemon is there; none answered in time
+        self.text, self.reason, self.retryable, self.retry_delay = text, reason, retryable, retry_delay
+        self.gone, self.late = gone, late  # the daemon cannot be reached; it did not answer in time
 
     @classmethod
     def of_status(cls, status):
@@ -568,9 +566,9 @@ class _Fault(Exception):
         delay = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
         reason = info.reason if info.domain == "ckd.v1" else ""
         gone = status.code == grpc.StatusCode.UNAVAILABLE.value[0]
-        # Without a delay, it is what would take all of the memory alone.
-        crowded = reason == "OUT_OF_MEMORY_BUDGET" and retry.HasField("retry_delay")
-        return cls(status.message, reason, gone or crowded or reason in PASSING, delay, gone)
+        # Without a delay, the request exceeds the whole budget by itself.
+        no_room = reason == "OUT_OF_MEMORY_BUDGET" and retry.HasField("retry_delay")
+        return cls(status.message, reason, gone or no_room or reason in RETRYABLE, delay, gone)
 
     @classmethod
     def of_call(cls, error):
@@ -592,7 +590,7 @@ def _result(id, r, classes):
 
 
 def _ids(ids):
-    """Returns the ids of some inputs as a list of texts, no two of them the same."""
+    """Returns the ids as a list of str, and checks that no two are the same."""
     try:
         ids = list(ids)
     except TypeError:
@@ -607,7 +605,7 @@ def _ids(ids):
 
 
 def _array(values, what):
-    """Returns values as an array of numbers, or says what else they are."""
+    """Returns values as an array of numbers, or raises TypeError that says what they are."""
     why = ""
     try:
         array = np.asarray(values)
@@ -615,7 +613,7 @@ def _array(values, what):
             return array
         if not hasattr(values, "dtype"):
             why = f", of which NumPy makes {array.dtype}"
-    except Exception as error:  # of whatever library the values are from
+    except Exception as error:  # of any library
         why = f": {error}"
     how = " (.detach().float().cpu().numpy() gives one)" if hasattr(values, "detach") else ""
     raise TypeError(
@@ -624,12 +622,12 @@ def _array(values, what):
 
 
 def _described(value):
-    """Says of what type a value is, and what a tensor says about itself."""
+    """Describes the type of a value, and the properties of a tensor."""
     about = [f"{name} {getattr(value, name)}" for name in ("dtype", "device") if hasattr(value, name)]
     about += ["requires grad"] if getattr(value, "requires_grad", False) is True else []
     return type(value).__name__ + (f" ({', '.join(about)})" if about else "")
 
 
 def _listed(classes):
-    """Says how many classes there are, and the names of the first."""
+    """Describes the number of classes and the names of the first ten."""
     return f"the {len(classes)} classes {', '.join(classes[:10])}" + (", ..." if len(classes) > 10 else "")

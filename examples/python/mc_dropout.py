@@ -1,6 +1,6 @@
 """Streams the MC-dropout passes of a PyTorch classifier to ckd, and prints a
-decision for every input. Inputs whose decision is settled are left out of the passes
-that follow.
+decision for every input. Inputs whose decision is settled are left out of the next
+passes.
 
     python3 mc_dropout.py --inputs features.npy --weights classifier.pt
     python3 mc_dropout.py --passes recorded.npy
@@ -18,8 +18,8 @@ import ckd
 
 
 def mc_dropout(module, batch):
-    """A function that computes one pass of some rows of a batch: the softmax outputs
-    [rows, classes] of a module whose dropout stays on."""
+    """Returns a function that computes one pass of some rows of a batch: the softmax
+    outputs [rows, classes] of a module whose dropout stays on."""
     import torch
 
     module.eval()
@@ -35,7 +35,7 @@ def mc_dropout(module, batch):
 
 
 def classifier(features, classes):
-    """The network that the example serves; put yours here."""
+    """Returns the network that the example serves. Put yours here."""
     import torch
 
     return torch.nn.Sequential(
@@ -45,13 +45,13 @@ def classifier(features, classes):
 
 
 def replay(recorded):
-    """The same of a recording [passes, inputs, classes]."""
+    """Returns the same kind of function for a recording [passes, inputs, classes]."""
     passes = iter(recorded)
     return lambda rows: next(passes)[rows]
 
 
 def batches(args):
-    """Yields the ids of a batch, what computes its passes, and how many there are."""
+    """Yields the ids of a batch, the function that computes its passes, and their number."""
     if args.passes:
         recorded = np.load(args.passes, mmap_mode="r")
         for at in range(0, min(args.limit, recorded.shape[1]), args.batch):
@@ -70,17 +70,17 @@ def batches(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--addr", default="127.0.0.1:8590", help="of the daemon: host:port or unix:/path")
-    parser.add_argument("--model", default="fetal-health", help="by the name that its policy states")
-    parser.add_argument("--passes", help="recorded passes, in place of a model")
+    parser.add_argument("--addr", default="127.0.0.1:8590", help="address of the daemon: host:port or unix:/path")
+    parser.add_argument("--model", default="fetal-health", help="name of the model, as its policy states it")
+    parser.add_argument("--passes", help="recorded passes, instead of a model")
     parser.add_argument("--inputs", help="inputs of the model, an .npy [inputs, features]")
     parser.add_argument("--weights", help="the model's state_dict")
     parser.add_argument("--classes", type=int, default=3)
     parser.add_argument("--samples", type=int, default=30, help="passes of every input")
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--limit", type=int, default=sys.maxsize, help="of the inputs")
+    parser.add_argument("--limit", type=int, default=sys.maxsize, help="number of inputs at most")
     parser.add_argument("--ca", help="certificates of the daemon's authority: TLS")
-    parser.add_argument("--token-file", help="with a bearer token")
+    parser.add_argument("--token-file", help="file with a bearer token")
     args = parser.parse_args()
     if not args.passes and not (args.inputs and args.weights):
         parser.error("expected --passes, or --inputs and --weights")
@@ -104,7 +104,7 @@ def main():
     print(f"{retained} of {total} inputs retained, {errors} without a decision", file=sys.stderr)
     if computed < without:
         print(
-            f"{without / total:.1f} passes an input without settling, {computed / total:.1f} with: {without / computed:.1f}x",
+            f"{without / total:.1f} passes an input without early stopping, {computed / total:.1f} with: {without / computed:.1f}x",
             file=sys.stderr,
         )
     return 1 if errors else 0

@@ -1,10 +1,10 @@
-"""Asks ckd by the Open Inference Protocol, as any client of Triton or KServe may,
-and prints a decision for every input.
+"""Asks ckd by the Open Inference Protocol, as any client of Triton or KServe does, and
+prints a decision for every input.
 
     python3 oip.py --passes recorded.npy --proto ../../proto/inference/inference.proto
 
-The messages are built from the .proto file at the start, which takes grpcio-tools;
-any definition of the protocol will do.
+The messages are built from the .proto file at the start, which needs grpcio-tools. Any
+definition of the protocol works.
 """
 
 import argparse
@@ -24,7 +24,7 @@ CONTENTS = {"FP64": "fp64_contents", "INT64": "int64_contents", "BOOL": "bool_co
 
 
 def compile_protocol(path):
-    """The modules of the messages and of the service."""
+    """Returns the modules of the messages and of the service."""
     path = pathlib.Path(path).resolve()
     with tempfile.TemporaryDirectory() as out:
         arguments = ["protoc", f"-I{path.parent}", f"--python_out={out}", f"--grpc_python_out={out}", str(path)]
@@ -36,7 +36,7 @@ def compile_protocol(path):
 
 
 def connect(args):
-    """A channel with TLS; in plaintext only where nobody else can listen."""
+    """Returns a channel with TLS, or in plaintext where nobody else can listen."""
     if args.ca:
         return grpc.secure_channel(args.addr, grpc.ssl_channel_credentials(pathlib.Path(args.ca).read_bytes()))
     if args.addr.startswith("unix:") or args.addr.rsplit(":", 1)[0] in ("localhost", "127.0.0.1", "[::1]"):
@@ -45,14 +45,14 @@ def connect(args):
 
 
 def token(args):
-    """The metadata with which a call says who it is from."""
+    """Returns the metadata that carries the bearer token, if any."""
     if not args.token_file:
         return ()
     return (("authorization", "Bearer " + pathlib.Path(args.token_file).read_text().strip()),)
 
 
 def elements(reply, i):
-    """The elements of the i-th output, whether they came raw or typed."""
+    """Returns the elements of the i-th output, whether they came raw or typed."""
     output = reply.outputs[i]
     if not reply.raw_output_contents:
         return list(getattr(output.contents, CONTENTS[output.datatype]))
@@ -69,13 +69,13 @@ def elements(reply, i):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--addr", default="127.0.0.1:8590", help="of the daemon: host:port or unix:/path")
-    parser.add_argument("--model", default="fetal-health", help="by the name that its policy states")
+    parser.add_argument("--addr", default="127.0.0.1:8590", help="address of the daemon: host:port or unix:/path")
+    parser.add_argument("--model", default="fetal-health", help="name of the model, as its policy states it")
     parser.add_argument("--passes", required=True, help="recorded passes, an .npy [passes, inputs, classes]")
-    parser.add_argument("--limit", type=int, default=sys.maxsize, help="of the inputs")
-    parser.add_argument("--proto", default=HERE / "../../proto/inference/inference.proto", help="the protocol")
+    parser.add_argument("--limit", type=int, default=sys.maxsize, help="number of inputs at most")
+    parser.add_argument("--proto", default=HERE / "../../proto/inference/inference.proto", help="file of the protocol")
     parser.add_argument("--ca", help="certificates of the daemon's authority: TLS")
-    parser.add_argument("--token-file", help="with a bearer token")
+    parser.add_argument("--token-file", help="file with a bearer token")
     args = parser.parse_args()
 
     pb, services = compile_protocol(args.proto)

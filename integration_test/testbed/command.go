@@ -8,14 +8,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 )
 
-// Main builds commands, of the folders that are given, says where each is, and runs
-// the tests: it is what TestMain calls.
+// Main builds commands, stores the path of each binary and runs the tests. TestMain calls it with
+// the folder of each command.
 //
-// The tests wait for other programs most of the time, so that more of them run side by
-// side than there are processors; -parallel still has the last word.
+// The tests mostly wait for other programs, so Main runs more of them side by side than there are
+// processors. The flag -parallel overrides that.
 func Main(m *testing.M, commands map[string]*string) (code int) {
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -26,11 +28,11 @@ func Main(m *testing.M, commands map[string]*string) (code int) {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // what is left is in the system's temporary folder
+	defer func() { _ = os.RemoveAll(dir) }() // the rest stays in the system's temporary folder
 	for folder, binary := range commands {
 		*binary = filepath.Join(dir, filepath.Base(folder))
 		build := exec.Command("go", "build", "-o", *binary, ".")
-		build.Dir = folder // of the module that it belongs to
+		build.Dir = folder // so that Go finds the module of the command
 		build.Stdout, build.Stderr = os.Stdout, os.Stderr
 		if err := build.Run(); err != nil {
 			fmt.Fprintf(os.Stderr, "building %s: %v\n", folder, err)
@@ -40,8 +42,8 @@ func Main(m *testing.M, commands map[string]*string) (code int) {
 	return m.Run()
 }
 
-// Program finds a program that a test needs: by the environment variable, else
-// on the PATH. Without it the test is skipped, unless CKD_REQUIRE_TOOLS is set.
+// Program returns the path of a program that a test needs, from the environment variable or else
+// from the PATH. It skips the test if there is none, or fails it if CKD_REQUIRE_TOOLS is set.
 func Program(t *testing.T, name, variable string) string {
 	t.Helper()
 	if path := os.Getenv(variable); path != "" {
@@ -49,21 +51,59 @@ func Program(t *testing.T, name, variable string) string {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		if os.Getenv("CKD_REQUIRE_TOOLS") != "" {
-			t.Fatalf("%s is not installed, and CKD_REQUIRE_TOOLS is set", name)
-		}
-		t.Skipf("%s is not installed; set %s to its path", name, variable)
+		Lacks(t, "%s is not installed; set %s to its path", name, variable)
 	}
 	return path
 }
 
-// Result of a command that ran to its end.
+// Lacks skips a test that misses a tool, or fails it if CKD_REQUIRE_TOOLS is set.
+func Lacks(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("CKD_REQUIRE_TOOLS") != "" {
+		t.Fatalf(format+" (and CKD_REQUIRE_TOOLS is set)", args...)
+	}
+	t.Skipf(format, args...)
+}
+
+// interpreters remembers what Python found: an empty path if there is none.
+var interpreters = struct {
+	sync.Mutex
+	byModules map[string]string
+}{byModules: map[string]string{}}
+
+// findModules checks for modules without importing them, which would take seconds for PyTorch.
+const findModules = `
+import importlib.util, sys
+sys.exit(not all(importlib.util.find_spec(m) for m in sys.argv[1:]))
+`
+
+// Python returns an interpreter that has the modules: $PYTHON or a python3. Without one it skips the
+// test, or fails it if CKD_REQUIRE_TOOLS is set.
+func Python(t *testing.T, modules ...string) string {
+	t.Helper()
+	names := strings.Join(modules, " ")
+	interpreters.Lock()
+	defer interpreters.Unlock()
+	path, known := interpreters.byModules[names]
+	for _, candidate := range []string{os.Getenv("PYTHON"), "python3", "/usr/bin/python3"} {
+		if !known && candidate != "" && exec.Command(candidate, append([]string{"-c", findModules}, modules...)...).Run() == nil {
+			path, known = candidate, true
+		}
+	}
+	interpreters.byModules[names] = path
+	if path == "" {
+		Lacks(t, "no python3 with %s; set PYTHON to one", names)
+	}
+	return path
+}
+
+// Result holds what a command printed and its exit code.
 type Result struct {
 	Stdout, Stderr string
 	Code           int
 }
 
-// Run runs a command to its end, however it ends.
+// Run runs a command and waits until it exits, with any code.
 func Run(t *testing.T, c *exec.Cmd) Result {
 	t.Helper()
 	var stdout, stderr bytes.Buffer

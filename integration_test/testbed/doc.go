@@ -1,4 +1,3 @@
-// Package testbed runs, for tests, the programs that they are about: the built
-// daemon, on free ports, and those that people use beside it. What it starts it
-// stops at the end of the test.
+// Package testbed runs programs for tests: the built daemon on free ports, and the programs that
+// people use beside it. The end of a test stops whatever it started.
 package testbed

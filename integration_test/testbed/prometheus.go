@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -16,26 +17,26 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Prometheus is a running Prometheus.
+// Prometheus wraps a running Prometheus.
 type Prometheus struct {
 	t       *testing.T
 	process *exec.Cmd
 	URL     string
-	log     bytes.Buffer // to be read when it has exited
+	log     bytes.Buffer // complete once the process has exited
 	exited  chan struct{}
 }
 
-// StartPrometheus starts a Prometheus on a free port and waits until it is ready.
-// It is stopped at the end of the test.
+// StartPrometheus starts a Prometheus on a free port and waits until it is ready. The end of the
+// test stops it.
 func StartPrometheus(t *testing.T, binary, config string, flags ...string) *Prometheus {
 	t.Helper()
-	for range 3 { // the port may be taken between finding and using it
+	for range 3 { // another process may take the port before Prometheus does
 		free, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
 		address := free.Addr().String()
-		_ = free.Close() // nothing was accepted
+		_ = free.Close() // it accepted no connection
 		p := &Prometheus{t: t, URL: "http://" + address, exited: make(chan struct{})}
 		p.process = exec.Command(binary, append([]string{"--config.file", config,
 			"--storage.tsdb.path", t.TempDir(), "--web.listen-address", address}, flags...)...)
@@ -44,7 +45,7 @@ func StartPrometheus(t *testing.T, binary, config string, flags ...string) *Prom
 			t.Fatal(err)
 		}
 		go func() {
-			_ = p.process.Wait() // how it ends is of no interest
+			_ = p.process.Wait() // any exit code will do
 			close(p.exited)
 		}()
 		t.Cleanup(p.Stop)
@@ -56,66 +57,61 @@ func StartPrometheus(t *testing.T, binary, config string, flags ...string) *Prom
 	return nil
 }
 
-// ready waits until Prometheus answers, and reports false if it exits before.
+// ready waits until Prometheus answers. It reports false if Prometheus exits first.
 func (p *Prometheus) ready() bool {
 	p.t.Helper()
-	for range int(hang / (100 * time.Millisecond)) {
+	up := false
+	Eventually(p.t, "Prometheus is ready", func() bool {
 		select {
 		case <-p.exited:
-			return false
-		case <-time.After(100 * time.Millisecond):
-		}
-		if code, _, err := p.Get("/-/ready"); err == nil && code == http.StatusOK {
 			return true
+		default:
 		}
-	}
-	p.t.Fatalf("Prometheus is not ready after %v", hang)
-	return false
+		code, _, err := p.Get("/-/ready")
+		up = err == nil && code == http.StatusOK
+		return up
+	})
+	return up
 }
 
-// Stop tells Prometheus to stop, and makes it.
+// Stop sends SIGTERM and waits for the end, then kills.
 func (p *Prometheus) Stop() {
 	_ = p.process.Process.Signal(syscall.SIGTERM) // it may have exited
 	select {
 	case <-p.exited:
-	case <-time.After(hang):
+	case <-time.After(Hang):
 		_ = p.process.Process.Kill() // it may have exited
 		<-p.exited
-		p.t.Errorf("Prometheus did not stop within %v of SIGTERM", hang)
+		p.t.Errorf("Prometheus did not stop within %v of SIGTERM", Hang)
 	}
 	if p.t.Failed() {
 		p.t.Logf("log of Prometheus:\n%s", p.log.String())
 	}
 }
 
-// Scraped waits until every target that is up has been scraped, by a scrape that
-// began after the given time, and returns the time of the last samples.
+// Scraped waits until every target that is up has been scraped by a scrape that began after the
+// given time. It returns the time of the last samples.
 func (p *Prometheus) Scraped(after time.Time) string {
 	p.t.Helper()
-	// The values that a daemon answers with may be a second old, and Prometheus moves the
-	// time of a scrape by some milliseconds, to regular steps.
+	// A daemon may answer with values that are a second old, and Prometheus moves the times of
+	// scrapes by some milliseconds, to regular steps.
 	if !after.IsZero() {
 		after = after.Add(1100 * time.Millisecond)
 	}
-	for range int(hang / (100 * time.Millisecond)) {
+	var last model.SampleValue
+	Eventually(p.t, "Prometheus has scraped its targets", func() bool {
 		targets := p.Query("timestamp(up) and up == 1", "")
-		var first, last model.SampleValue
-		for i, sample := range targets {
-			if i == 0 || sample.Value < first {
-				first = sample.Value
-			}
-			last = max(last, sample.Value)
+		first := model.SampleValue(math.Inf(1))
+		last = 0
+		for _, sample := range targets {
+			first, last = min(first, sample.Value), max(last, sample.Value)
 		}
-		if len(targets) > 0 && float64(first) > float64(after.UnixMilli())/1000 {
-			return last.String()
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	p.t.Fatalf("Prometheus has not scraped its targets within %v", hang)
-	return ""
+		return len(targets) > 0 && float64(first) > float64(after.UnixMilli())/1000
+	})
+	return last.String()
 }
 
-// Query asks for an instant vector, as of the given time or of now.
+// Query returns an instant vector at the given time, or now if at is empty.
 func (p *Prometheus) Query(query, at string) model.Vector {
 	p.t.Helper()
 	parameters := url.Values{"query": {query}}
@@ -138,7 +134,7 @@ func (p *Prometheus) Query(query, at string) model.Vector {
 
 // Get fetches a path.
 func (p *Prometheus) Get(path string) (code int, body []byte, err error) {
-	ctx, cancel := context.WithTimeout(p.t.Context(), hang)
+	ctx, cancel := context.WithTimeout(p.t.Context(), Hang)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL+path, nil)
 	if err != nil {

@@ -6,9 +6,9 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// Tail is P(X <= k), X of a binomial distribution of n events of chance p each, in
-// [0,1]; 0 for k < 0, 1 for k >= n. Counts that are not whole are between those that are
-// (the regularised incomplete beta function I_{1-p}(n-k, k+1)).
+// Tail returns P(X <= k), in [0,1], for X from a binomial distribution of n events of chance p
+// each. It returns 0 for k < 0 and 1 for k >= n. Counts that are not whole interpolate, by the
+// regularised incomplete beta function I_{1-p}(n-k, k+1).
 func Tail[N int | float64](k, n N, p float64) float64 {
 	switch {
 	case k < 0:
@@ -19,16 +19,16 @@ func Tail[N int | float64](k, n N, p float64) float64 {
 	return mathext.RegIncBeta(float64(n-k), float64(k+1), 1-p)
 }
 
-// Interval is the exact one (Clopper and Pearson) of a share of which k of n were seen:
-// it holds the true share with at least the confidence, half of the rest on either
-// side. Of nothing it is all of [0,1].
+// Interval returns the exact interval (Clopper and Pearson) of a share, of which k of n were seen.
+// It holds the true share with at least the confidence, and splits the rest between both sides. For
+// n = 0 it is [0,1].
 func Interval(k, n int, confidence float64) (low, high float64) {
 	tail := (1 - confidence) / 2
 	return atLeast(k, n, tail), 1 - atLeast(n-k, n, tail)
 }
 
-// Upper is the upper end of the exact one-sided interval: the share at which k or fewer of
-// n have the chance 1-confidence; 1 for k >= n.
+// Upper returns the upper end of the exact one-sided interval: the share at which k or fewer of n
+// have the chance 1-confidence. It is 1 for k >= n.
 func Upper(k, n int, confidence float64) float64 {
 	if k >= n {
 		return 1
@@ -36,8 +36,8 @@ func Upper(k, n int, confidence float64) float64 {
 	return mathext.InvRegIncBeta(float64(k+1), float64(n-k), confidence)
 }
 
-// atLeast is the share at which k or more of n have the chance tail: 0 for k = 0,
-// tail^(1/n) for k = n.
+// atLeast returns the share at which k or more of n have the chance tail: 0 for k = 0, tail^(1/n)
+// for k = n.
 func atLeast(k, n int, tail float64) float64 {
 	switch k {
 	case 0:

@@ -16,7 +16,7 @@ func near(t *testing.T, what string, got, want, tolerance float64) {
 	}
 }
 
-// Golden: scipy.stats.binom.cdf.
+// TestTail compares with scipy.stats.binom.cdf.
 func TestTail(t *testing.T) {
 	for _, c := range []struct {
 		k, n    int
@@ -46,7 +46,7 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// Golden: scipy.stats.binomtest(k, n).proportion_ci(c, 'exact').
+// TestInterval compares with scipy.stats.binomtest(k, n).proportion_ci(c, 'exact').
 func TestInterval(t *testing.T) {
 	for _, c := range []struct {
 		k, n                  int
@@ -68,7 +68,7 @@ func TestInterval(t *testing.T) {
 	}
 }
 
-// Golden: scipy.stats.beta.ppf(confidence, k+1, n-k), scipy 1.10.
+// TestUpper compares with scipy.stats.beta.ppf(confidence, k+1, n-k) of scipy 1.10.
 func TestUpper(t *testing.T) {
 	for _, c := range []struct {
 		k, n             int
@@ -85,8 +85,8 @@ func TestUpper(t *testing.T) {
 	}
 }
 
-// The tail is the sum of its terms, counts that are not whole are between those that
-// are, and at the ends of intervals the tails have what the confidence leaves.
+// TestProperties expects the tail to be the sum of its terms, counts that are not whole to lie
+// between whole ones, and the tails at the ends of intervals to have what the confidence leaves.
 func TestProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 300).Draw(t, "n")

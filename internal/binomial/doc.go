@@ -1,3 +1,3 @@
-// Package binomial has the exact probabilities of counts, and the exact bounds on the
-// shares that they come from.
+// Package binomial computes exact probabilities of counts, and exact bounds on the shares behind
+// them.
 package binomial

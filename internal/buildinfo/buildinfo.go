@@ -5,13 +5,13 @@ import (
 	"runtime/debug"
 )
 
-// Version is set at link time; without that it is what the module says.
+// Version is set at link time. If it is empty, Get uses the version of the module.
 var Version string
 
-// Revision is set at link time; without that it is the working tree's.
+// Revision is set at link time. If it is empty, Get uses the revision of the working tree.
 var Revision string
 
-// Info is what is known of the build.
+// Info describes the build.
 type Info struct {
 	Version   string `json:"version"`
 	Revision  string `json:"revision"`
@@ -19,7 +19,7 @@ type Info struct {
 	Platform  string `json:"platform"`
 }
 
-// Get reads the build's own record.
+// Get returns what the linker and the Go toolchain recorded about the build.
 func Get() Info {
 	info := Info{
 		Version:   Version,

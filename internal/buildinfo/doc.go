@@ -1,2 +1,2 @@
-// Package buildinfo says which build of ckd this is.
+// Package buildinfo reports which build of ckd is running.
 package buildinfo

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -12,48 +11,82 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/ckd-project/ckd/internal/strictyaml"
 )
 
-// Config is every setting of the daemon, as kong fills it.
+// Config holds every setting of the daemon, as kong fills it. Its parts check themselves; what
+// depends on several parts, Validate checks.
 type Config struct {
 	File string `name:"config" type:"path" placeholder:"FILE" env:"CKD_CONFIG" help:"YAML file of settings: its keys are the names of these flags."`
 
-	Policy []string `placeholder:"PATH" env:"CKD_POLICY" help:"Policy files, or folders of them. Needed."`
+	Policy []string `placeholder:"PATH" env:"CKD_POLICY" help:"Policy files, or folders of them. Required."`
+
+	Addresses
+	Security
+	Debugging
+	Tracing
+	Logging
+	Metrics
+	Limits
+
+	origin map[string]strictyaml.Fault // the places of the file's settings: faults without a reason
+}
+
+// Addresses holds where the daemon listens.
+type Addresses struct {
 	Listen []string `default:"127.0.0.1:8590" placeholder:"ADDR" env:"CKD_LISTEN" help:"gRPC addresses: HOST:PORT or unix:PATH. Port 0 takes a free one. (${default})"`
 	Admin  string   `default:"127.0.0.1:9590" placeholder:"ADDR" env:"CKD_ADMIN" help:"HTTP address of the triage page, /metrics, /livez, /readyz and /healthz, or \"off\". (${default})"`
+	HTTP   string   `name:"http" default:"off" placeholder:"ADDR" env:"CKD_HTTP" help:"HTTP address of the API as JSON and of the Open Inference Protocol's REST form, or \"off\". (${default})"`
+}
 
-	HTTP string `name:"http" default:"off" placeholder:"ADDR" env:"CKD_HTTP" help:"HTTP address of the API as JSON and of the Open Inference Protocol's REST form, or \"off\". (${default})"`
-
-	TLSCert       string `name:"tls-cert" type:"path" placeholder:"FILE" env:"CKD_TLS_CERT" help:"PEM file of the certificate, and those between it and its CA: gRPC over TCP and the http address are then TLS. Files are read again when they change."`
+// Security holds who the daemon is, and who may call it.
+type Security struct {
+	TLSCert       string `name:"tls-cert" type:"path" placeholder:"FILE" env:"CKD_TLS_CERT" help:"PEM file of the certificate and its intermediates. gRPC over TCP and the http address then use TLS. Files are read again when they change."`
 	TLSKey        string `name:"tls-key" type:"path" placeholder:"FILE" env:"CKD_TLS_KEY" help:"PEM file of the certificate's key."`
-	TLSClientCA   string `name:"tls-client-ca" type:"path" placeholder:"FILE" env:"CKD_TLS_CLIENT_CA" help:"PEM file of the CAs of clients: they then need a certificate of theirs (mTLS)."`
+	TLSClientCA   string `name:"tls-client-ca" type:"path" placeholder:"FILE" env:"CKD_TLS_CLIENT_CA" help:"PEM file of the CAs of clients. Clients then need a certificate (mTLS)."`
 	TLSCRL        string `name:"tls-crl" type:"path" placeholder:"FILE" env:"CKD_TLS_CRL" help:"PEM file of the CAs' revocation lists."`
-	TLSMinVersion string `name:"tls-min-version" default:"1.3" enum:"1.2,1.3" env:"CKD_TLS_MIN_VERSION" help:"Least version of TLS: ${enum}. (${default})"`
+	TLSMinVersion string `name:"tls-min-version" default:"1.3" enum:"1.2,1.3" env:"CKD_TLS_MIN_VERSION" help:"Lowest version of TLS: ${enum}. (${default})"`
 	AdminTLS      bool   `name:"admin-tls" env:"CKD_ADMIN_TLS" help:"TLS on the admin address too: probes and scrapes then need it."`
 	Access        string `type:"path" placeholder:"FILE" env:"CKD_ACCESS" help:"YAML file of identities: who may call what. Every call but health then needs one."`
 
 	InsecurePlaintext bool `env:"CKD_INSECURE_PLAINTEXT" help:"Allow addresses beyond loopback without TLS: whoever is on the network can then read passes and forge decisions."`
+}
 
+// Debugging holds what helps people to look into the daemon, or to change it.
+type Debugging struct {
 	AdminReload bool   `env:"CKD_ADMIN_RELOAD" help:"Let POST /-/reload on the admin address reload the policies. Without it the admin address changes nothing."`
 	Pprof       string `default:"off" placeholder:"ADDR" env:"CKD_PPROF" help:"HTTP address of Go's profiler, or \"off\". (${default})"`
 	Channelz    bool   `env:"CKD_CHANNELZ" help:"Serve gRPC's channelz beside the API, for looking into connections."`
+}
 
+// Tracing holds where spans of calls go.
+type Tracing struct {
 	TraceEndpoint string  `default:"off" placeholder:"URL" env:"CKD_TRACE_ENDPOINT" help:"OpenTelemetry collector that spans of calls are sent to, http://HOST:PORT in plaintext or https://HOST:PORT, or \"off\". (${default})"`
-	TraceSample   float64 `default:"0.01" placeholder:"SHARE" env:"CKD_TRACE_SAMPLE" help:"Share of the calls without a trace of their caller's that are traced. (${default})"`
+	TraceSample   float64 `default:"0.01" placeholder:"SHARE" env:"CKD_TRACE_SAMPLE" help:"Share of calls to trace among those without a trace from their caller. (${default})"`
+}
 
-	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"CKD_LOG_LEVEL" help:"Least level that is logged: ${enum}. (${default})"`
+// Logging holds what is logged, and how.
+type Logging struct {
+	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"CKD_LOG_LEVEL" help:"Lowest level that is logged: ${enum}. (${default})"`
 	LogFormat string `default:"json" enum:"json,console" env:"CKD_LOG_FORMAT" help:"Form of log lines: ${enum}. (${default})"`
+}
 
-	RecentInputs int `default:"0" placeholder:"N" env:"CKD_RECENT_INPUTS" help:"Deferred inputs of each model that the triage page shows, the last ones, at most 100, with the ids that clients gave them; 0 keeps none. (${default})"`
+// Metrics holds what the triage page and the metrics show.
+type Metrics struct {
+	RecentInputs int `default:"0" placeholder:"N" env:"CKD_RECENT_INPUTS" help:"Last deferred inputs of each model that the triage page shows, with the ids that clients gave them, at most 100; 0 keeps none. (${default})"`
 
 	ClassLabels int `default:"32" placeholder:"N" env:"CKD_CLASS_LABELS" help:"Classes with metrics of their own, critical ones first; the rest are counted together. (${default})"`
+}
 
+// Limits holds what clients may use, and for how long.
+type Limits struct {
 	ShutdownGrace time.Duration `default:"10s" placeholder:"TIME" env:"CKD_SHUTDOWN_GRACE" help:"How long open inputs may go on after SIGTERM, or when their stream has reached its age. (${default})"`
 
 	MaxMessageBytes     int   `default:"16777216" placeholder:"N" env:"CKD_MAX_MESSAGE_BYTES" help:"Bytes of one message received. (${default})"`
 	MaxStreams          int   `default:"1024" placeholder:"N" env:"CKD_MAX_STREAMS" help:"Streams open at one time. (${default})"`
 	MaxCalls            int   `default:"128" placeholder:"N" env:"CKD_MAX_CALLS" help:"Unary calls under way at one time. (${default})"`
-	MaxWatches          int   `default:"0" placeholder:"N" env:"CKD_MAX_WATCHES" help:"Watches of the health open at one time, of which a client that balances holds one a connection; 0 is as many as max-streams. (${default})"`
+	MaxWatches          int   `default:"0" placeholder:"N" env:"CKD_MAX_WATCHES" help:"Health watches open at one time; a client that balances load holds one for each connection. 0 means as many as max-streams. (${default})"`
 	MaxOpenInputs       int   `default:"4096" placeholder:"N" env:"CKD_MAX_OPEN_INPUTS" help:"Inputs open at one time on one stream. (${default})"`
 	MaxOpenGroups       int   `default:"4096" placeholder:"N" env:"CKD_MAX_OPEN_GROUPS" help:"Groups open at one time on one stream. (${default})"`
 	MaxInputsPerRequest int   `default:"65536" placeholder:"N" env:"CKD_MAX_INPUTS_PER_REQUEST" help:"Inputs in one unary request. (${default})"`
@@ -67,112 +100,125 @@ type Config struct {
 	CallTimeout      time.Duration `default:"1m" placeholder:"TIME" env:"CKD_CALL_TIMEOUT" help:"How long a unary call may take, from its headers to its answer. (${default})"`
 	SendStallTimeout time.Duration `default:"30s" placeholder:"TIME" env:"CKD_SEND_STALL_TIMEOUT" help:"How long a client may leave results unread before its stream is ended. (${default})"`
 	InputIdleTimeout time.Duration `default:"5m" placeholder:"TIME" env:"CKD_INPUT_IDLE_TIMEOUT" help:"How long an open input may be without passes before it fails. (${default})"`
-	MaxStreamAge     time.Duration `default:"0s" placeholder:"TIME" env:"CKD_MAX_STREAM_AGE" help:"After this, give or take a twentieth, a stream takes no new inputs and ends, so that its client may open one elsewhere. 0 is never, which suits a sidecar. (${default})"`
-
-	origin map[string]string // where a setting of the file stands
+	MaxStreamAge     time.Duration `default:"0s" placeholder:"TIME" env:"CKD_MAX_STREAM_AGE" help:"Age at which a stream takes no new inputs and ends, give or take a twentieth, so that its client can open one elsewhere. 0 means never, which suits a sidecar. (${default})"`
 }
 
-// Off is the address that means none.
+// Off turns an address off.
 const Off = "off"
 
-// Validate reports every setting that is out of range, with where it was set.
-// kong calls it.
+// reporter reports what is wrong with a setting.
+type reporter func(setting, format string, args ...any)
+
+// Validate reports every setting that is out of range, with where it was set. kong calls it.
 func (c *Config) Validate() error {
-	var faults []error
-	fault := func(setting, format string, args ...any) {
-		text := setting + ": " + fmt.Sprintf(format, args...)
-		if at, ok := c.origin[setting]; ok {
-			text = at + ": " + text
-		}
-		faults = append(faults, errors.New(text))
+	var faults strictyaml.Faults
+	report := func(setting, format string, args ...any) {
+		f := c.origin[setting]
+		f.Field, f.Reason = setting, fmt.Sprintf(format, args...)
+		faults = append(faults, f)
 	}
 	if len(c.Policy) == 0 {
-		fault("policy", "none given, expected a policy file or a folder of them")
+		report("policy", "none given, expected a policy file or a folder of them")
 	}
-	if len(c.Listen) == 0 {
-		fault("listen", "none given, expected HOST:PORT or unix:PATH")
-	}
-	for _, address := range c.Listen {
-		if reason := checkAddress(address); reason != "" {
-			fault("listen", "%q: %s", address, reason)
-		}
-	}
-	for _, http := range []struct{ setting, address string }{{"admin", c.Admin}, {"http", c.HTTP}, {"pprof", c.Pprof}} {
-		if http.address == Off {
-			continue
-		}
-		if strings.HasPrefix(http.address, "unix:") {
-			fault(http.setting, "%q: expected HOST:PORT or %q", http.address, Off)
-		} else if reason := checkAddress(http.address); reason != "" {
-			fault(http.setting, "%q: %s", http.address, reason)
-		}
-	}
-	c.checkExposure(fault)
-	if c.TraceEndpoint != Off {
-		if u, err := url.Parse(c.TraceEndpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			fault("trace-endpoint", "%q: expected http://HOST:PORT, https://HOST:PORT or %q", c.TraceEndpoint, Off)
-		}
-	}
-	if !(c.TraceSample >= 0 && c.TraceSample <= 1) {
-		fault("trace-sample", "%v, expected 0 to 1", c.TraceSample)
-	}
-	for _, r := range []struct {
-		setting            string
-		value, least, most time.Duration
-	}{
-		{"shutdown-grace", c.ShutdownGrace, 0, time.Hour},
-		{"call-timeout", c.CallTimeout, 10 * time.Millisecond, time.Hour},
-		{"send-stall-timeout", c.SendStallTimeout, 10 * time.Millisecond, time.Hour},
-		{"input-idle-timeout", c.InputIdleTimeout, 10 * time.Millisecond, 24 * time.Hour},
-		{"max-stream-age", c.MaxStreamAge, 0, 365 * 24 * time.Hour},
+	for _, part := range []interface{ check(reporter) }{
+		&c.Addresses, &c.Security, &c.Debugging, &c.Tracing, &c.Metrics, &c.Limits,
 	} {
-		if r.value < r.least || r.value > r.most {
-			fault(r.setting, "%v, expected %v to %v", r.value, r.least, r.most)
-		}
+		part.check(report)
 	}
-	for _, r := range []struct {
-		setting            string
-		value, least, most int64
-	}{
-		{"class-labels", int64(c.ClassLabels), 1, 1024},
-		{"recent-inputs", int64(c.RecentInputs), 0, 100},
-		{"max-message-bytes", int64(c.MaxMessageBytes), 1 << 10, 1 << 30},
-		{"max-streams", int64(c.MaxStreams), 1, 1 << 20},
-		{"max-calls", int64(c.MaxCalls), 1, 1 << 20},
-		{"max-watches", int64(c.MaxWatches), 0, 1 << 20},
-		{"max-open-inputs", int64(c.MaxOpenInputs), 1, 1 << 24},
-		{"max-open-groups", int64(c.MaxOpenGroups), 1, 1 << 24},
-		{"max-inputs-per-request", int64(c.MaxInputsPerRequest), 1, 1 << 24},
-		{"max-passes", int64(c.MaxPasses), 2, 1 << 30},
-		{"max-id-bytes", int64(c.MaxIDBytes), 1, 1 << 16},
-		{"max-open-bytes", c.MaxOpenBytes, 1 << 10, math.MaxInt64},
-		{"max-reply-bytes", int64(c.MaxReplyBytes), 1 << 10, 1 << 30},
-		{"max-classes", int64(c.MaxClasses), 2, 100_000},
-	} {
-		if r.value < r.least || r.value > r.most {
-			fault(r.setting, "%d, expected %d to %d", r.value, r.least, r.most)
-		}
-	}
-	return errors.Join(faults...)
+	c.checkExposure(report)
+	return faults.Err()
 }
 
-// checkExposure refuses what would let anybody on the network read passes, forge
-// decisions or change what the daemon does.
-func (c *Config) checkExposure(fault func(setting, format string, args ...any)) {
-	if (c.TLSCert == "") != (c.TLSKey == "") {
-		fault("tls-cert", "a certificate and its key go together, expected both tls-cert and tls-key")
+func (a *Addresses) check(report reporter) {
+	if len(a.Listen) == 0 {
+		report("listen", "none given, expected HOST:PORT or unix:PATH")
 	}
-	for _, needs := range []struct{ setting, value, of, there string }{
-		{"tls-client-ca", c.TLSClientCA, "tls-cert", c.TLSCert},
-		{"tls-crl", c.TLSCRL, "tls-client-ca", c.TLSClientCA},
-	} {
-		if needs.value != "" && needs.there == "" {
-			fault(needs.setting, "means nothing without %s", needs.of)
+	for _, address := range a.Listen {
+		if reason := checkAddress(address); reason != "" {
+			report("listen", "%q: %s", address, reason)
 		}
 	}
-	if c.AdminTLS && c.TLSCert == "" {
-		fault("admin-tls", "means nothing without tls-cert")
+	checkHTTP("admin", a.Admin, report)
+	checkHTTP("http", a.HTTP, report)
+}
+
+func (s *Security) check(report reporter) {
+	if (s.TLSCert == "") != (s.TLSKey == "") {
+		report("tls-cert", "a certificate and its key go together, expected both tls-cert and tls-key")
 	}
+	for _, c := range []struct{ setting, value, needs, needed string }{
+		{"tls-client-ca", s.TLSClientCA, "tls-cert", s.TLSCert},
+		{"tls-crl", s.TLSCRL, "tls-client-ca", s.TLSClientCA},
+	} {
+		if c.value != "" && c.needed == "" {
+			report(c.setting, "means nothing without %s", c.needs)
+		}
+	}
+	if s.AdminTLS && s.TLSCert == "" {
+		report("admin-tls", "means nothing without tls-cert")
+	}
+}
+
+func (d *Debugging) check(report reporter) { checkHTTP("pprof", d.Pprof, report) }
+
+func (t *Tracing) check(report reporter) {
+	if t.TraceEndpoint != Off {
+		if u, err := url.Parse(t.TraceEndpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			report("trace-endpoint", "%q: expected http://HOST:PORT, https://HOST:PORT or %q", t.TraceEndpoint, Off)
+		}
+	}
+	if !(t.TraceSample >= 0 && t.TraceSample <= 1) {
+		report("trace-sample", "%v, expected 0 to 1", t.TraceSample)
+	}
+}
+
+func (m *Metrics) check(report reporter) {
+	inRange(report, "class-labels", m.ClassLabels, 1, 1024)
+	inRange(report, "recent-inputs", m.RecentInputs, 0, 100)
+}
+
+func (l *Limits) check(report reporter) {
+	inRange(report, "shutdown-grace", l.ShutdownGrace, 0, time.Hour)
+	inRange(report, "call-timeout", l.CallTimeout, 10*time.Millisecond, time.Hour)
+	inRange(report, "send-stall-timeout", l.SendStallTimeout, 10*time.Millisecond, time.Hour)
+	inRange(report, "input-idle-timeout", l.InputIdleTimeout, 10*time.Millisecond, 24*time.Hour)
+	inRange(report, "max-stream-age", l.MaxStreamAge, 0, 365*24*time.Hour)
+	inRange(report, "max-message-bytes", l.MaxMessageBytes, 1<<10, 1<<30)
+	inRange(report, "max-streams", l.MaxStreams, 1, 1<<20)
+	inRange(report, "max-calls", l.MaxCalls, 1, 1<<20)
+	inRange(report, "max-watches", l.MaxWatches, 0, 1<<20)
+	inRange(report, "max-open-inputs", l.MaxOpenInputs, 1, 1<<24)
+	inRange(report, "max-open-groups", l.MaxOpenGroups, 1, 1<<24)
+	inRange(report, "max-inputs-per-request", l.MaxInputsPerRequest, 1, 1<<24)
+	inRange(report, "max-passes", l.MaxPasses, 2, 1<<30)
+	inRange(report, "max-id-bytes", l.MaxIDBytes, 1, 1<<16)
+	inRange(report, "max-open-bytes", l.MaxOpenBytes, 1<<10, math.MaxInt64)
+	inRange(report, "max-reply-bytes", l.MaxReplyBytes, 1<<10, 1<<30)
+	inRange(report, "max-classes", l.MaxClasses, 2, 100_000)
+}
+
+// inRange reports a value that is not from least to most.
+func inRange[T int | int64 | time.Duration](report reporter, setting string, value, least, most T) {
+	if value < least || value > most {
+		report(setting, "%v, expected %v to %v", value, least, most)
+	}
+}
+
+// checkHTTP reports an HTTP address that is neither HOST:PORT nor off.
+func checkHTTP(setting, address string, report reporter) {
+	if address == Off {
+		return
+	}
+	if strings.HasPrefix(address, "unix:") {
+		report(setting, "%q: expected HOST:PORT or %q", address, Off)
+	} else if reason := checkAddress(address); reason != "" {
+		report(setting, "%q: %s", address, reason)
+	}
+}
+
+// checkExposure reports settings that would let anybody on the network read passes, forge
+// decisions or change what the daemon does.
+func (c *Config) checkExposure(report reporter) {
 	if c.InsecurePlaintext {
 		return
 	}
@@ -181,48 +227,49 @@ func (c *Config) checkExposure(fault func(setting, format string, args ...any)) 
 	if c.TLSCert == "" {
 		for _, address := range c.Listen {
 			if exposed(address) {
-				fault("listen", plaintext, address)
+				report("listen", plaintext, address)
 			}
 		}
 		if exposed(c.HTTP) {
-			fault("http", plaintext, c.HTTP)
+			report("http", plaintext, c.HTTP)
 		}
 	}
-	// Probes, metrics and the triage page may be for anybody: they change nothing and tell of no single input, unless the
-	// page is to show some.
-	if c.RecentInputs > 0 && exposed(c.Admin) && (!c.AdminTLS || c.Access == "") {
-		fault("recent-inputs", "anybody who reaches %s could see ids of inputs: expected admin-tls and access, an address on loopback, "+
-			"or insecure-plaintext to allow it all the same", c.Admin)
-	}
-	if c.AdminReload && exposed(c.Admin) && (!c.AdminTLS || c.Access == "") {
-		fault("admin-reload", "anybody who reaches %s could reload the policies: expected admin-tls and access, an address on loopback, "+
-			"or insecure-plaintext to allow it all the same", c.Admin)
+	// Probes, metrics and the triage page are for anybody: they change nothing and show no single input, unless the
+	// settings say otherwise.
+	if exposed(c.Admin) && (!c.AdminTLS || c.Access == "") {
+		const open = "anybody who reaches %s could %s: expected admin-tls and access, an address on loopback, " +
+			"or insecure-plaintext to allow it all the same"
+		if c.RecentInputs > 0 {
+			report("recent-inputs", open, c.Admin, "see ids of inputs")
+		}
+		if c.AdminReload {
+			report("admin-reload", open, c.Admin, "reload the policies")
+		}
 	}
 	if exposed(c.Pprof) {
-		fault("pprof", "anybody who reaches %s could read the daemon's memory: expected an address on loopback, "+
+		report("pprof", "anybody who reaches %s could read the daemon's memory: expected an address on loopback, "+
 			"or insecure-plaintext to allow it all the same", c.Pprof)
 	}
 }
 
-// TokensInPlaintext reports whether a token that is sent to the admin address could be
-// read on the way. InsecurePlaintext allows that for programs; people who are asked
-// for a password cannot know.
+// TokensInPlaintext reports whether a token sent to the admin address could be read on the way.
+// InsecurePlaintext allows that for programs. People who are asked for a password cannot know it.
 func (c *Config) TokensInPlaintext() bool {
 	return c.Access != "" && exposed(c.Admin) && !c.AdminTLS
 }
 
-// exposed reports whether others than this machine's processes may reach an
-// address. Of names, only localhost is known to be the machine's own.
+// exposed reports whether other machines may reach an address. Of all host names, only localhost is
+// known to be this machine.
 func exposed(address string) bool {
 	host, _, err := net.SplitHostPort(address)
-	if err != nil || host == "localhost" || strings.HasPrefix(address, "unix:") { // err: off, or no address
+	if err != nil || host == "localhost" || strings.HasPrefix(address, "unix:") { // an error means off, or no address
 		return false
 	}
 	ip, err := netip.ParseAddr(host)
 	return err != nil || !ip.Unmap().IsLoopback()
 }
 
-// checkAddress says what is wrong with a listening address.
+// checkAddress returns what is wrong with a listening address; empty for nothing.
 func checkAddress(address string) string {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		if path == "" {
@@ -240,8 +287,7 @@ func checkAddress(address string) string {
 	return ""
 }
 
-// Default is the settings where no flag or file says otherwise: they lack a
-// policy.
+// Default returns the settings where no flag or file says otherwise. They lack a policy.
 func Default() (*Config, error) {
 	c := Config{Policy: []string{"none"}}
 	err := kong.ApplyDefaults(&c)
@@ -249,9 +295,8 @@ func Default() (*Config, error) {
 	return &c, err
 }
 
-// Changed returns the settings that are not at their defaults, by name. Settings name
-// files that hold secrets; what is in these files is not among them, nor is a password
-// in a URL.
+// Changed returns the settings that are not at their defaults, by name. It returns the names of
+// files but never what they hold, which may be secret, and it removes passwords from URLs.
 func (c *Config) Changed() (map[string]any, error) {
 	is, err := kong.New(c)
 	if err != nil {
@@ -264,7 +309,7 @@ func (c *Config) Changed() (map[string]any, error) {
 	changed := map[string]any{}
 	for i, flag := range is.Model.Flags {
 		before := usual.Model.Flags[i]
-		before.Tag.Envs = nil // these are settings too
+		before.Tag.Envs = nil // the environment also sets values
 		if err := before.Reset(); err != nil {
 			return nil, err
 		}

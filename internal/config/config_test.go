@@ -3,13 +3,13 @@ package config_test
 import (
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/ckd-project/ckd/internal/config"
 )
@@ -51,8 +51,8 @@ func TestDefault(t *testing.T) {
 	}
 }
 
-// TestChanged: the settings that differ from their defaults, however they were set, and no
-// secret.
+// TestChanged checks that Changed returns the settings that differ from their defaults, however
+// they were set, and no secret.
 func TestChanged(t *testing.T) {
 	path := write(t, "policy: [p.yaml]\nmax-streams: 64\nmax-calls: 128\n")
 	t.Setenv("CKD_LOG_LEVEL", "warn")
@@ -68,12 +68,12 @@ func TestChanged(t *testing.T) {
 		"config": path, "policy": []string{"p.yaml"}, "max-streams": 64, "log-level": "warn", "shutdown-grace": "1.5s",
 		"trace-endpoint": "https://collector:4317", "channelz": true,
 	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v, want %v", got, want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("settings (-want +got):\n%s", diff)
 	}
 }
 
-// TestPrecedence: flag, then environment, then file, then default.
+// TestPrecedence checks the order: flag, environment, file, default.
 func TestPrecedence(t *testing.T) {
 	path := write(t, `
 policy: [a.yaml, "b,c.yaml"]
@@ -101,8 +101,8 @@ log-level: warn
 	}
 }
 
-// TestExposure: what would let anybody on the network in is refused, each for
-// what it is, unless the flag named for the risk is given.
+// TestExposure checks that a setting which would let in anybody on the network is refused with its
+// own cause, unless the flag named for the risk is given.
 func TestExposure(t *testing.T) {
 	const everywhere, tls = "0.0.0.0:1", "--tls-cert=c --tls-key=k"
 	for _, c := range []struct {
@@ -146,17 +146,16 @@ func TestExposure(t *testing.T) {
 		{"--tls-crl c " + tls, "tls-crl: means nothing without tls-client-ca"},
 		{"--admin-tls", "admin-tls: means nothing without tls-cert"},
 	} {
-		_, err := parse(append([]string{"--policy", "p.yaml"}, strings.Fields(c.args)...)...)
-		switch {
-		case c.want == "" && err != nil:
-			t.Errorf("%s: %v", c.args, err)
-		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
-			t.Errorf("%s: %v, want %q", c.args, err, c.want)
-		}
+		t.Run(c.args, func(t *testing.T) {
+			_, err := parse(append([]string{"--policy", "p.yaml"}, strings.Fields(c.args)...)...)
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+		})
 	}
 }
 
-// TestOneForAList: a list of one may be written without the list.
+// TestOneForAList checks that a list of one may be written as a text.
 func TestOneForAList(t *testing.T) {
 	c, err := parse("--config", write(t, "policy: a,b.yaml\n"))
 	if err != nil || !slices.Equal(c.Policy, []string{"a,b.yaml"}) {
@@ -164,7 +163,7 @@ func TestOneForAList(t *testing.T) {
 	}
 }
 
-// TestFaults: every fault at once, each with its place.
+// TestFaults checks that all faults are reported at once, each with its place.
 func TestFaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		file string
@@ -208,7 +207,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// FuzzFile: whatever the file holds, reading it ends in settings or in faults.
+// FuzzFile checks that reading any file ends in settings or in faults.
 func FuzzFile(f *testing.F) {
 	f.Add("policy: [p.yaml]\nmax-streams: 7\n")
 	f.Add("listen: {a: b}\nadmin: off\nshutdown-grace: 1m\n")

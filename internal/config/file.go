@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"reflect"
@@ -13,9 +12,8 @@ import (
 	"github.com/ckd-project/ckd/internal/strictyaml"
 )
 
-// BeforeResolve is kong's hook for the time when flags and environment are
-// known: it reads the file that they name, and lets its settings stand where
-// neither of them says otherwise.
+// BeforeResolve reads the file that flags or environment name, and lets its settings apply where
+// neither of them sets a value. kong calls it when flags and environment are known.
 func (c *Config) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
 	flags := trace.Node().Flags
 	at := slices.IndexFunc(flags, func(f *kong.Flag) bool { return f.Name == "config" })
@@ -31,7 +29,7 @@ func (c *Config) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
 	if err != nil {
 		return err
 	}
-	c.origin = map[string]string{}
+	c.origin = map[string]strictyaml.Fault{}
 	ctx.AddResolver(kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 		s, ok := settings[flag.Name]
 		if !ok || isSetByEnvironment(flag) {
@@ -43,32 +41,33 @@ func (c *Config) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
 	return nil
 }
 
-// setting is a value of the file, as kong takes it, and its place.
+// setting is a value of the file, in the form that kong takes, and its place.
 type setting struct {
-	value any // a string, or []any of strings
-	place string
+	value any              // a string, or []any of strings
+	place strictyaml.Fault // without a reason
 }
 
-// read decodes the file. Every fault is reported, as file:line:col: key: why.
+// read decodes the file and reports every fault at its place.
 func read(path string, data []byte, flags []*kong.Flag) (map[string]setting, error) {
-	var faults []error
+	var faults strictyaml.Faults
 	root, ok := strictyaml.Parse(data, func(f strictyaml.Fault) {
-		text := fmt.Sprintf("%s:%d:%d: ", path, f.Line, f.Col)
-		if f.Path != "" {
-			text += f.Path + ": "
-		}
-		faults = append(faults, errors.New(text+f.Reason))
+		f.File = path
+		faults = append(faults, f)
 	})
 	if !ok {
-		return nil, errors.Join(faults...)
+		return nil, faults
 	}
-	var names []string
+	var names, fractions []string
 	for _, f := range flags {
-		if f.Name != "config" && f.Name != "help" {
-			names = append(names, f.Name)
+		if f.Name == "config" || f.Name == "help" {
+			continue
+		}
+		names = append(names, f.Name)
+		if f.Target.Kind() == reflect.Float64 {
+			fractions = append(fractions, f.Name)
 		}
 	}
-	fields, _ := root.Mapping(names...)
+	fields, _ := root.Fractions(fractions...).Mapping(names...)
 	settings := map[string]setting{}
 	for _, flag := range flags {
 		v, given := fields.Get(flag.Name)
@@ -77,14 +76,14 @@ func read(path string, data []byte, flags []*kong.Flag) (map[string]setting, err
 		}
 		value, ok := decode(v, flag)
 		if ok {
-			settings[flag.Name] = setting{value, fmt.Sprintf("%s:%d:%d", path, v.Line(), v.Col())}
+			settings[flag.Name] = setting{value, strictyaml.Fault{File: path, Line: v.Line(), Col: v.Col()}}
 		}
 	}
-	return settings, errors.Join(faults...)
+	return settings, faults.Err()
 }
 
-// decode reads one setting and tries it on the flag, so that a text that is no
-// number is reported at its place.
+// decode reads one setting and tries it on the flag, so that a malformed value is reported at its
+// place.
 func decode(v strictyaml.Value, flag *kong.Flag) (any, bool) {
 	var value any
 	if text, isText := v.Under("", func(strictyaml.Fault) {}).Text(); flag.IsSlice() && isText {

@@ -1,2 +1,2 @@
-// Package httperror says errors in HTTP: which status an error is answered with, and what its headers say.
+// Package httperror turns errors of calls into HTTP answers: their status and their headers.
 package httperror

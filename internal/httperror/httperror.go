@@ -14,39 +14,40 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// Fault is what is wrong with a request before any call: a status, and the HTTP status that says it best.
-type Fault struct {
+// Error describes what is wrong with a request before it becomes a call: a gRPC status, and the
+// HTTP status that says it best.
+type Error struct {
 	HTTP   int
 	Status *status.Status
 }
 
-// New is a fault.
-func New(httpStatus int, code codes.Code, message string) *Fault {
-	return &Fault{httpStatus, status.New(code, message)}
+// New returns an error with a message for the client.
+func New(httpStatus int, code codes.Code, message string) *Error {
+	return &Error{httpStatus, status.New(code, message)}
 }
 
-// Invalid is the fault of a request that does not say what it should.
-func Invalid(message string) *Fault {
+// Invalid returns the error of a malformed request.
+func Invalid(message string) *Error {
 	return New(http.StatusBadRequest, codes.InvalidArgument, message)
 }
 
-// WithRetry says that the same request may well be answered a second later.
-func (f *Fault) WithRetry() *Fault {
+// WithRetry adds to the error that the same request may succeed a second later, and returns it.
+func (f *Error) WithRetry() *Error {
 	if st, err := f.Status.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)}); err == nil {
 		f.Status = st
 	}
 	return f
 }
 
-// Error implements error.
-func (f *Fault) Error() string { return f.Status.Message() }
+// Error returns the message.
+func (f *Error) Error() string { return f.Status.Message() }
 
-// GRPCStatus is the status, for package status.
-func (f *Fault) GRPCStatus() *status.Status { return f.Status }
+// GRPCStatus returns the status. Package status asks for it.
+func (f *Error) GRPCStatus() *status.Status { return f.Status }
 
-// Of is the status of any error, and the HTTP status that it is answered with.
+// Of returns the gRPC status of any error, and the HTTP status to answer it with.
 func Of(err error) (*status.Status, int) {
-	var f *Fault
+	var f *Error
 	if errors.As(err, &f) {
 		return f.Status, f.HTTP
 	}
@@ -54,7 +55,7 @@ func Of(err error) (*status.Status, int) {
 	return st, runtime.HTTPStatusFromCode(st.Code())
 }
 
-// SetHeaders says what HTTP says of errors in headers.
+// SetHeaders sets the headers that belong to an error: WWW-Authenticate and Retry-After.
 func SetHeaders(h http.Header, st *status.Status) {
 	if st.Code() == codes.Unauthenticated {
 		h.Set("WWW-Authenticate", "Bearer")
@@ -67,10 +68,10 @@ func SetHeaders(h http.Header, st *status.Status) {
 	}
 }
 
-// clipBytes is how much of a text of a client's is said again.
+// clipBytes bounds how much of a client's text a message repeats.
 const clipBytes = 200
 
-// Clip cuts a text of a client's to what may be said again.
+// Clip cuts a client's text to the length that a message may repeat, and makes it UTF-8.
 func Clip(text string) string {
 	if len(text) > clipBytes {
 		text = text[:clipBytes] + "..."

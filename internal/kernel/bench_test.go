@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// shapes are passes x columns.
+// shapes lists passes x columns.
 var shapes = [][2]int{{30, 4}, {30, 256}, {50, 640}, {30, 1000}}
 
-// benchmark runs f of each version, for values at a time.
+// benchmark runs f on each version; values is how many values one call takes.
 func benchmark(b *testing.B, name string, values int, f func()) {
 	for _, v := range versions() {
 		b.Run(fmt.Sprintf("%s/%v", name, v), func(b *testing.B) {

@@ -2,11 +2,7 @@ package kernel
 
 import "math"
 
-// Narrow is the sum over the passes of (p/mean-1)^2 under which Moments takes M
-// from the other moments.
-const Narrow = narrow
-
-// InverseRoots writes 1/sqrt(mean + Epsilon) to dst, to 4e-16 of itself.
+// InverseRoots writes 1/sqrt(mean + Epsilon) to dst, with a relative error of 4e-16.
 func InverseRoots(dst, mean []float64) {
 	dst = dst[:len(mean)]
 	if len(mean) > 0 && !vectorInverseRoots(dst, mean) {
@@ -14,20 +10,20 @@ func InverseRoots(dst, mean []float64) {
 	}
 }
 
-// Matrix is sums of products of Rows rows, of Width columns each, of every input:
-// that of row f and column j of input i is Sums[(i*Rows+f)*Apart+j].
+// Matrix describes sums of products for each input in Rows rows of Width columns: that of row f and
+// column j of input i is Sums[(i*Rows+f)*Apart+j].
 type Matrix struct {
 	Sums                []float64
-	Roots               []float64 // of columns: Roots[i*Apart+j]
-	Scales              []float64 // of rows: Scales[i*Rows+f]
-	Weights             []float64 // of both, for all inputs: Weights[f*WeightsApart+j]
+	Roots               []float64 // by column: Roots[i*Apart+j]
+	Scales              []float64 // by row: Scales[i*Rows+f]
+	Weights             []float64 // the same for all inputs: Weights[f*WeightsApart+j]
 	Inputs, Rows, Width int
 	Apart, WeightsApart int
 }
 
-// Confusions writes max(0, -sum) scale root for every sum to terms, in the same
-// place, and for every row the sum of weight times that to shares[i*Rows+f]; see Sum
-// for its order, where there are many.
+// Confusions writes max(0, -sum) scale root for every sum to the same index of terms, and for every
+// row the weighted sum of its terms to shares[i*Rows+f]. It adds up in the order of Sum for many
+// values.
 func Confusions(shares, terms []float64, m Matrix) {
 	if m.Inputs <= 0 || m.Rows <= 0 || m.Width <= 0 {
 		return
@@ -42,11 +38,11 @@ func Confusions(shares, terms []float64, m Matrix) {
 	}
 }
 
-// ManyValues is from how many on Sum adds up in parts.
+// ManyValues is the number of values from which on Sum adds up in parts.
 const ManyValues = 2 * lanes
 
-// Sum is the sum of values: of few from the first to the last, of many in eight
-// parts, of every eighth each.
+// Sum returns the sum of values. It adds few values in their order, and many in eight parts, of
+// every eighth value each.
 func Sum(values []float64) float64 {
 	if len(values) < ManyValues {
 		total := 0.0
@@ -61,12 +57,12 @@ func Sum(values []float64) float64 {
 	return together(&parts)
 }
 
-// rootGuess less half the bits of x, as a number, is within 3.5% of 1/sqrt(x).
+// rootGuess minus half the bits of x, taken as a number, are the bits of a value within 3.5% of
+// 1/sqrt(x).
 const rootGuess = 0x5fe6eb50c7b537a9
 
-// scalarInverseRoots comes from that guess to 1/sqrt(x) with what is left of the
-// series about it, three times: a square root and a division take four times as
-// long.
+// scalarInverseRoots improves that guess three times by the series about it. A square root and a
+// division would take four times as long.
 func scalarInverseRoots(dst, mean []float64) {
 	for j, mu := range mean {
 		x := mu + Epsilon
@@ -98,7 +94,7 @@ func scalarSum(parts *[lanes]float64, values []float64) {
 	}
 }
 
-// together adds up the parts.
+// together returns the sum of the parts.
 func together(p *[lanes]float64) float64 {
 	return ((p[0] + p[4]) + (p[2] + p[6])) + ((p[1] + p[5]) + (p[3] + p[7]))
 }

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestFinishesAgree: the versions of InverseRoots, Confusions and Sum give the
-// same bits, and what their names say.
+// TestFinishesAgree checks that all versions of InverseRoots, Confusions and Sum give the same
+// bits, and the results that their documentation states.
 func TestFinishesAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		width, inputs := rapid.IntRange(1, 40).Draw(t, "width"), rapid.IntRange(1, 4).Draw(t, "inputs")

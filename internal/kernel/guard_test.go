@@ -10,8 +10,8 @@ import (
 	"unsafe"
 )
 
-// Nothing before or after a slice is touched: it may lie beside a page that is
-// not there.
+// TestGuardPages checks that memory before and after a slice is not touched, even if it is not
+// mapped.
 func TestGuardPages(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	const passes = 5
@@ -40,7 +40,7 @@ func TestGuardPages(t *testing.T) {
 							guardParts(double, mean, dst, sums, fixed, passes, stride, inputs, classes, stride > width)
 						}
 					}
-					for k := 2; k <= MostRotated; k++ {
+					for k := 2; k <= MaxRotated; k++ {
 						if width%k == 0 {
 							sums := sums[(11-k/2)*width:]
 							Rotated(sums, width, single, passes, width/k, k, stride, mean)
@@ -65,7 +65,7 @@ func TestGuardPages(t *testing.T) {
 	}
 }
 
-// guardParts works on the last columns of a panel, and at the ends of all slices.
+// guardParts runs on the last columns of a panel, and at the ends of all slices.
 func guardParts[T Float](data []T, mean, dst, sums, fixed []float64, passes, stride, inputs, classes int, first bool) {
 	width := inputs * classes
 	end := func(x []float64, n int) []float64 { return x[len(x)-n:] }
@@ -79,11 +79,11 @@ func guardParts[T Float](data []T, mean, dst, sums, fixed []float64, passes, str
 	})
 }
 
-// pages are in use until release.
+// pages holds mapped memory until release.
 var pages [][]byte
 
-// atEnd is a slice whose end is that of the memory that may be read. Before it the
-// same goes for its start, if it fills whole pages.
+// atEnd returns a slice that ends where readable memory ends. If it fills whole pages, it begins
+// where readable memory begins.
 func atEnd[T Float](t *testing.T, n int) []T {
 	t.Helper()
 	var zero T

@@ -2,18 +2,20 @@ package kernel
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/big"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 )
 
-// versions are those that this processor has.
+// versions lists the variants that this processor has.
 func versions() []variant {
 	var all []variant
 	for v := scalar; v <= best(); v++ {
@@ -29,7 +31,7 @@ func with(v variant, f func()) {
 	f()
 }
 
-// columns are ways to fill a column, all with values in [0,1].
+// columns lists ways to fill a column with values in [0,1].
 var columns = map[string]func(r *rand.Rand, column []float64){
 	"softmax": func(r *rand.Rand, c []float64) {
 		for i := range c {
@@ -62,8 +64,8 @@ var columns = map[string]func(r *rand.Rand, column []float64){
 			}
 		}
 	},
-	// Two values whose ratio to their mean is just where the step of the logarithm
-	// changes, or just beside.
+	// Two values have a ratio to their mean just where the step of the logarithm changes, or just
+	// beside.
 	"steps": func(r *rand.Rand, c []float64) {
 		edge := math.Ldexp(1+float64(r.IntN(logSteps))/logSteps, -r.IntN(4)) / shift
 		if edge > 1 {
@@ -98,18 +100,8 @@ var columns = map[string]func(r *rand.Rand, column []float64){
 	},
 }
 
-var kinds = func() (names []string) {
-	for _, k := range []string{
-		"softmax", "zero", "one", "zeros and ones", "denormal", "equal", "neighbours", "steps", "next to 1", "tiny",
-		"small", "one apart",
-	} {
-		if columns[k] == nil {
-			panic(k)
-		}
-		names = append(names, k)
-	}
-	return names
-}()
+// kinds lists the names of columns.
+var kinds = slices.Sorted(maps.Keys(columns))
 
 func fill(c []float64, p float64) {
 	for i := range c {
@@ -117,7 +109,7 @@ func fill(c []float64, p float64) {
 	}
 }
 
-// panel has rows of width columns, each of a kind; NaN lies between the rows.
+// panel returns rows of width columns, each filled in one way. NaN lies between the rows.
 func panel[T Float](r *rand.Rand, kind func() string, passes, width, stride int) []T {
 	data := make([]T, (passes-1)*stride+width)
 	for i := range data {
@@ -167,26 +159,7 @@ func versionsAgree[T Float](t *rapid.T) {
 	}
 }
 
-// Values of float32 are worked on as the float64 that they are.
-func TestElementsAgree(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		width, passes := rapid.IntRange(1, 40).Draw(t, "width"), rapid.IntRange(2, 70).Draw(t, "passes")
-		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-		single := panel[float32](r, func() string { return kinds[r.IntN(len(kinds))] }, passes, width, width)
-		for _, v := range versions() {
-			with(v, func() {
-				want := everything(single, passes, width, width)
-				for i, got := range everything(widen(single), passes, width, width) {
-					if math.Float64bits(got) != math.Float64bits(want[i]) {
-						t.Fatalf("%v: number %d is %v of float64, %v of float32", v, i, got, want[i])
-					}
-				}
-			})
-		}
-	})
-}
-
-// One Columns serves panels of any number of passes.
+// TestColumnsAgain checks that one Columns can be used for panels of any number of passes.
 func TestColumnsAgain(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	for _, v := range versions() {
@@ -207,7 +180,7 @@ func TestColumnsAgain(t *testing.T) {
 	}
 }
 
-// Results do not cost memory once the room for the passes is there.
+// TestAllocations checks that computing allocates nothing once there is room for the passes.
 func TestAllocations(t *testing.T) {
 	data := make([]float32, 30*20)
 	for _, v := range versions() {
@@ -220,7 +193,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// everything is all numbers that this package makes of a panel.
+// everything returns all numbers that this package computes of a panel.
 func everything[T Float](data []T, passes, width, stride int) []float64 {
 	var all []float64
 	c := NewColumns(width)
@@ -229,7 +202,7 @@ func everything[T Float](data []T, passes, width, stride int) []float64 {
 		all = append(all, f...)
 	}
 
-	// Parts: of one input, and of some, of which some columns are left out.
+	// The parts are of one input, and of several with some columns left out.
 	for _, inputs := range []int{1, 2, 5} {
 		classes := width / inputs
 		part := Part[T]{data, c.Mean, passes, stride, inputs, classes, classes - classes/3*(inputs%2)}
@@ -248,7 +221,7 @@ func everything[T Float](data []T, passes, width, stride int) []float64 {
 			all = append(all, sums...)
 		}
 	}
-	for classes := 2; classes <= MostRotated; classes++ {
+	for classes := 2; classes <= MaxRotated; classes++ {
 		sums := make([]float64, classes/2*(width+3))
 		Rotated(sums, width+3, data, passes, width/classes, classes, stride, c.Mean)
 		all = append(all, sums...)
@@ -256,7 +229,7 @@ func everything[T Float](data []T, passes, width, stride int) []float64 {
 	return all
 }
 
-// TestPairs: the sums of Rotated and Crossed are those of their formulas.
+// TestPairs compares the sums of Rotated and Crossed with their formulas.
 func TestPairs(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 9))
 	const passes, stride, apart = 5, 45, 50
@@ -276,7 +249,7 @@ func TestPairs(t *testing.T) {
 	}
 	for _, v := range versions() {
 		with(v, func() {
-			for classes := 2; classes <= MostRotated; classes++ {
+			for classes := 2; classes <= MaxRotated; classes++ {
 				sums := make([]float64, 3*apart)
 				for inputs := range stride/classes + 1 {
 					Rotated(sums, apart, data, passes, inputs, classes, stride, mean)
@@ -327,7 +300,7 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// A panel that the slice does not hold is not worked on.
+// TestPanelsExceed checks that the functions panic for a panel that exceeds its slice.
 func TestPanelsExceed(t *testing.T) {
 	short := make([]float64, 9)
 	part := func(inputs int, mean []float64) Part[float64] { return Part[float64]{short, mean, 2, 4, inputs, 2, 2} }
@@ -364,8 +337,8 @@ func TestMomentsAgainstReference(t *testing.T) {
 	t.Run("float64", func(t *testing.T) { againstReference[float64](t) })
 }
 
-// againstReference compares with sums of 400 bits and math.Log. The tolerances are
-// those that Moments states.
+// againstReference compares with sums of 400 bits and math.Log, to the tolerances that Moments
+// states.
 func againstReference[T Float](t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, v := range versions() {
@@ -375,7 +348,7 @@ func againstReference[T Float](t *testing.T) {
 				data := panel[T](r, func() string { return kind }, passes, width, width)
 				c := NewColumns(width)
 				with(v, func() { Moments(c, data, passes, width, width, float64(passes-1)) })
-				for j := 0; j < width; j += max(1, passes/200) { // sums of 400 bits take their time
+				for j := 0; j < width; j += max(1, passes/200) { // sums of 400 bits are slow
 					column := make([]float64, passes)
 					for pass := range column {
 						column[pass] = float64(data[pass*width+j])
@@ -445,8 +418,8 @@ func reference(column []float64) moments {
 	return r
 }
 
-// divergence is a log(a/b) - a + b with d = a-b, for a, b >= 0; near a = b by the
-// series of the logarithm in (a-b)/(a+b).
+// divergence returns a log(a/b) - a + b with d = a-b, for a, b >= 0. Near a = b it uses the series
+// of the logarithm in (a-b)/(a+b).
 func divergence(a, b, d float64) float64 {
 	switch {
 	case d == 0 || b == 0:
@@ -474,7 +447,8 @@ func TestEqualColumns(t *testing.T) {
 	t.Run("float64", rapid.MakeCheck(equalColumns[float64]))
 }
 
-// equalColumns have exact results: no spread, and the value as the mean.
+// equalColumns checks that columns of equal values have exact results: no spread, and the value as
+// the mean.
 func equalColumns[T Float](t *rapid.T) {
 	p := T(rapid.Float64Range(0, 1).Draw(t, "p"))
 	if rapid.Bool().Draw(t, "denormal") {
@@ -498,10 +472,10 @@ func equalColumns[T Float](t *rapid.T) {
 	}
 }
 
-// child is set where this program runs itself.
+// child is set if the test binary runs itself.
 const child = "KERNEL_TEST_CHILD"
 
-// GODEBUG switches versions off, and the numbers stay as they are.
+// TestGODEBUG checks that GODEBUG switches versions off without changing results.
 func TestGODEBUG(t *testing.T) {
 	if os.Getenv(child) != "" {
 		fmt.Printf("child: %s %s\n", Name(), fixed())
@@ -520,7 +494,7 @@ func TestGODEBUG(t *testing.T) {
 		}
 		return string(out)
 	}
-	// What this program may run can be less than the processor can.
+	// GODEBUG may already have switched off versions that the processor has.
 	processor, all := scalar, run("")
 	for v := scalar; v <= avx512; v++ {
 		if strings.Contains(all, fmt.Sprintf("child: %v ", v)) {
@@ -542,7 +516,7 @@ func TestGODEBUG(t *testing.T) {
 	}
 }
 
-// fixed is a digest of everything that comes of a fixed panel.
+// fixed returns a digest of everything computed from a fixed panel.
 func fixed() string {
 	r := rand.New(rand.NewPCG(3, 4))
 	data := panel[float32](r, func() string { return kinds[r.IntN(len(kinds))] }, 30, 37, 40)
@@ -553,7 +527,7 @@ func fixed() string {
 	return fmt.Sprintf("%016x", digest)
 }
 
-// Two passes have no third moment, to the last bit.
+// TestTwoPasses checks that the third moment of two passes is exactly 0.
 func TestTwoPasses(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 7))
 	for _, v := range versions() {

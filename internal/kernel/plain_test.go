@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// someClasses are all small numbers of classes, and some that take a loop.
+// someClasses lists all small numbers of classes, and some that need a loop.
 var someClasses = func() (all []int) {
 	for k := 2; k <= 40; k++ {
 		all = append(all, k)
@@ -17,7 +17,7 @@ var someClasses = func() (all []int) {
 	return append(all, 100, 1000)
 }()
 
-// goodRows are rows that sum to 1 but for float32 rounding.
+// goodRows returns rows that sum to 1 up to float32 rounding.
 func goodRows(r *rand.Rand, n, classes int) []float32 {
 	rows := make([]float32, n*classes)
 	e := make([]float64, classes)
@@ -76,7 +76,7 @@ func TestPlain(t *testing.T) {
 						} {
 							at(i, float32(bad), "which is no probability", false)
 						}
-						if p > 2*tolerance && n > 1 { // what one row has too much, its neighbour lacks
+						if p > 2*tolerance && n > 1 { // take it from the neighbouring row
 							other := (i + classes) % len(rows)
 							was := rows[other]
 							rows[other] += 2 * tolerance
@@ -90,7 +90,7 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// No version calls plain what the exact sums do not.
+// TestPlainIsSure checks that no version accepts rows that exact sums reject.
 func TestPlainIsSure(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		classes, n := rapid.SampledFrom(someClasses).Draw(t, "classes"), rapid.IntRange(1, 40).Draw(t, "rows")

@@ -2,29 +2,29 @@ package kernel
 
 import "math"
 
-// Float is what values come as.
+// Float is a type that values may have.
 type Float interface{ float32 | float64 }
 
 const (
 	// Epsilon is added to the mean where C divides by it.
 	Epsilon = 1e-10
-	// tiny keeps ratios from being 0, whose exponent is none. It is too small to
-	// change any other.
+	// tiny is added to ratios so that none is 0, which has no exponent. It is too small to change
+	// any other ratio.
 	tiny = 0x1p-1000
-	// narrow is the sum over the passes of (p/mean-1)^2 under which the divergence
-	// is taken from the moments: the terms left out are below 2^-42 of it.
-	narrow = 0x1p-40
+	// Narrow is the sum over the passes of (p/mean-1)^2 under which Moments computes M from the other
+	// moments: the terms left out are below 2^-42 of it.
+	Narrow = 0x1p-40
 )
 
-// The logarithm is taken of a ratio rounded to 16 steps in each power of 2, from
-// tables, and the rest from a polynomial.
+// The logarithm is that of a ratio rounded to 16 steps in each power of 2, from tables, plus a
+// polynomial for the rest.
 const (
 	logSteps = 16
-	stepBits = 52 - 4 // of the mantissa, under a step
+	stepBits = 52 - 4 // bits of the mantissa below a step
 	stepMask = 1<<stepBits - 1
-	// shift is half a step over 1. What is multiplied by it before the bits under
-	// a step are cut off is rounded to the nearest step near 1, and elsewhere to
-	// one that is not farther from it than that, in proportion.
+	// shift is 1 plus half a step. A ratio multiplied by it, with the bits below a step cut off, is
+	// rounded to the nearest step near 1, and elsewhere to a step that is relatively no farther
+	// away.
 	shift = 1 + 1./(2*logSteps)
 )
 
@@ -48,8 +48,8 @@ var logs = [logSteps]float64{
 	0.6613984822453650,
 }
 
-// inverses[j] is bits(1/(1+j/16)) + bits(1+j/16): less the bits of a step, those
-// of its inverse.
+// inverses[j] is bits(1/(1+j/16)) + bits(1+j/16): less the bits of a step, it gives the bits of the
+// step's inverse.
 var inverses = func() (t [logSteps]uint64) {
 	for j := range t {
 		c := 1 + float64(j)/logSteps
@@ -58,8 +58,8 @@ var inverses = func() (t [logSteps]uint64) {
 	return t
 }()
 
-// remainder is the polynomial in t, from the constant on, for
-// ((1+t) log(1+t) - t)/t^2 with |t| <= 1/32; its relative error is 1.1e-14.
+// remainder holds the coefficients of a polynomial in t, the constant first, for ((1+t) log(1+t) -
+// t)/t^2 with |t| <= 1/32. Its relative error is 1.1e-14.
 var remainder = [...]float64{
 	0.5000000000000009,
 	-0.1666666666678504,
@@ -70,13 +70,13 @@ var remainder = [...]float64{
 	0.017797558976899948,
 }
 
-// logarithm gives, of r = shift x > 0, the step s under it, log s and 1/s. Then x
-// is within a 33rd of s, and with q = x-s and t = q/s
+// logarithm returns, for r = shift x > 0, the step s below r, log s and 1/s. Then x is within a
+// 33rd of s, and with q = x-s and t = q/s
 //
 //	x log x - x = x log s - s + q t remainder(t).
 //
-// For x within a 34th of 1, s is 1 and log s is 0, so that x log x - x + 1 is q^2
-// times something, in which nothing cancels.
+// For x within a 34th of 1, s is 1 and log s is 0. Then x log x - x + 1 is a multiple of q^2, in
+// which nothing cancels.
 func logarithm(r float64) (s, logS, inverse float64) {
 	bits := math.Float64bits(r) &^ stepMask
 	j := bits >> stepBits & (logSteps - 1)
@@ -84,7 +84,7 @@ func logarithm(r float64) (s, logS, inverse float64) {
 	return math.Float64frombits(bits), math.FMA(exponent, math.Ln2, logs[j]), math.Float64frombits(inverses[j] - bits)
 }
 
-// polynomial is remainder(t).
+// polynomial returns remainder(t).
 func polynomial(t float64) float64 {
 	p := math.FMA(remainder[6], t, remainder[5])
 	p = math.FMA(p, t, remainder[4])
@@ -94,7 +94,7 @@ func polynomial(t float64) float64 {
 	return math.FMA(p, t, remainder[0])
 }
 
-// xLogX is x log x for 0 <= x <= 1.
+// xLogX returns x log x for 0 <= x <= 1.
 func xLogX(x float64) float64 {
 	s, logS, inverse := logarithm(math.FMA(x, shift, tiny))
 	q := x + tiny - s
@@ -102,13 +102,13 @@ func xLogX(x float64) float64 {
 	return math.FMA(x, logS, math.FMA(float64(q*t), polynomial(t), q))
 }
 
-// scalarMoments is Moments.
+// scalarMoments implements Moments.
 func scalarMoments[T Float](c *Columns, data []T, passes, width, stride int, divisor float64) {
 	n := float64(passes)
 	rn, rd := 1/n, 1/divisor
 	data = data[:(passes-1)*stride+width]
 	for j := range width {
-		sum, other := 0.0, 0.0 // by turns: an addition need not wait for the last
+		sum, other := 0.0, 0.0 // in turn, so that an addition need not wait for the one before
 		for i := j; i < len(data); i += stride {
 			sum, other = other+float64(data[i]), sum
 		}
@@ -138,8 +138,8 @@ func scalarMoments[T Float](c *Columns, data []T, passes, width, stride int, div
 	}
 }
 
-// finish turns the sums of a column into what they say. The sums are about mu,
-// which is the mean but for its rounding: delta is that.
+// finish computes the results of a column from its sums about mu. mu is the mean but for its
+// rounding; delta corrects it.
 func (c *Columns) finish(j int, n, rn, rd, mu, inv, sd, m2, m3, logSum, rest, steps float64) {
 	delta := float64(sd * rn)
 	delta = math.FMA(math.FMA(-delta, n, sd), rn, delta) // sd/n, correctly rounded
@@ -147,7 +147,7 @@ func (c *Columns) finish(j int, n, rn, rd, mu, inv, sd, m2, m3, logSum, rest, st
 	w := float64(sd * delta)
 	m3 = math.FMA(-delta, math.FMA(-2, w, float64(3*m2)), m3)
 	m2 -= w
-	if !(m2 >= tiny) { // what is left of equal values, whose squares may be hardly numbers
+	if !(m2 >= tiny) { // the values are equal up to rounding
 		m2, m3 = 0, 0
 	}
 
@@ -161,7 +161,7 @@ func (c *Columns) finish(j int, n, rn, rd, mu, inv, sd, m2, m3, logSum, rest, st
 	u2 := float64(float64(m2*inv) * inv)
 	u3 := float64(float64(float64(m3*inv)*inv) * inv)
 	divergence := math.FMA(logSum, inv, rest) + (n - steps)
-	if u2 < narrow {
+	if u2 < Narrow {
 		divergence = math.FMA(u3, -1./6, float64(0.5*u2))
 	}
 
@@ -174,7 +174,7 @@ func (c *Columns) finish(j int, n, rn, rd, mu, inv, sd, m2, m3, logSum, rest, st
 	c.MeanLogMean[j] = xLogX(mean)
 }
 
-// scalarRotated is Rotated.
+// scalarRotated implements Rotated.
 func scalarRotated[T Float](sums []float64, apart int, data []T, passes, inputs, classes, stride int, mean []float64) {
 	for r := 1; r <= classes/2; r++ {
 		for i := range inputs {
@@ -190,10 +190,10 @@ func scalarRotated[T Float](sums []float64, apart int, data []T, passes, inputs,
 	}
 }
 
-// row of the columns of input i in a pass.
+// row returns the columns of input i in a pass.
 func (p *Part[T]) row(i, pass int) []T { return p.Data[pass*p.Stride+i*p.Classes:][:p.Width] }
 
-// scalarDeviations is Deviations.
+// scalarDeviations implements Deviations.
 func scalarDeviations[T Float](dst []float64, apart int, p *Part[T]) {
 	for i := range p.Inputs {
 		mean := p.Mean[i*p.Classes:][:p.Width]
@@ -206,7 +206,7 @@ func scalarDeviations[T Float](dst []float64, apart int, p *Part[T]) {
 	}
 }
 
-// scalarCrossed is Crossed.
+// scalarCrossed implements Crossed.
 func scalarCrossed[T Float](sums []float64, apart int, p *Part[T], fixed []float64, stride, n int, first bool) {
 	for i := range p.Inputs {
 		mean := p.Mean[i*p.Classes:][:p.Width]
@@ -225,8 +225,7 @@ func scalarCrossed[T Float](sums []float64, apart int, p *Part[T], fixed []float
 	}
 }
 
-// scalarPlain is Plain, but with float64 sums, so that it needs nothing off the
-// tolerance.
+// scalarPlain implements Plain with float64 sums, so that it takes nothing off the tolerance.
 func scalarPlain(rows []float32, classes int, tolerance float64) bool {
 	for ; len(rows) > 0; rows = rows[classes:] {
 		sum := 0.0

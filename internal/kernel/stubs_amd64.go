@@ -4,166 +4,166 @@
 
 package kernel
 
-// momentsFloat32AVX512 is scalarMoments of passes, width > 0; aside has room for a register a pass, and one more.
+// momentsFloat32AVX512 implements scalarMoments for passes, width > 0. aside has room for one register per pass, and one more.
 //
 //go:noescape
 func momentsFloat32AVX512(out *float64, padded int, aside *float64, data *float32, passes int, width int, stride int, n float64, rn float64, rd float64)
 
-// rotatedFloat32AVX512 is scalarRotated of passes, width > 0: of each columns at a time, which are whole inputs and fit
-// into a register, turned as turns says; AVX2 takes its elements for halves of lanes.
+// rotatedFloat32AVX512 implements scalarRotated for passes, width > 0. It takes each columns at a time, which are
+// whole inputs and fit into a register, and permutes them by turns. For AVX2 turns indexes halves of lanes.
 //
 //go:noescape
 func rotatedFloat32AVX512(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, each int, turns *[3][8]uint64, rotations int)
 
-// deviationsFloat32AVX512 is scalarDeviations of passes, inputs, width > 0.
+// deviationsFloat32AVX512 implements scalarDeviations for passes, inputs, width > 0.
 //
 //go:noescape
 func deviationsFloat32AVX512(dst *float64, apart int, data *float32, mean *float64, passes int, stride int, inputs int, classes int, width int)
 
-// crossedFloat32AVX512 is scalarCrossed of passes, inputs, width, n > 0.
+// crossedFloat32AVX512 implements scalarCrossed for passes, inputs, width, n > 0.
 //
 //go:noescape
 func crossedFloat32AVX512(sums *float64, apart int, data *float32, mean *float64, passes int, stride int, inputs int, classes int, width int, fixed *float64, fixedStride int, n int, first bool)
 
-// momentsFloat64AVX512 is scalarMoments of passes, width > 0; aside has room for a register a pass, and one more.
+// momentsFloat64AVX512 implements scalarMoments for passes, width > 0. aside has room for one register per pass, and one more.
 //
 //go:noescape
 func momentsFloat64AVX512(out *float64, padded int, aside *float64, data *float64, passes int, width int, stride int, n float64, rn float64, rd float64)
 
-// rotatedFloat64AVX512 is scalarRotated of passes, width > 0: of each columns at a time, which are whole inputs and fit
-// into a register, turned as turns says; AVX2 takes its elements for halves of lanes.
+// rotatedFloat64AVX512 implements scalarRotated for passes, width > 0. It takes each columns at a time, which are
+// whole inputs and fit into a register, and permutes them by turns. For AVX2 turns indexes halves of lanes.
 //
 //go:noescape
 func rotatedFloat64AVX512(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, each int, turns *[3][8]uint64, rotations int)
 
-// deviationsFloat64AVX512 is scalarDeviations of passes, inputs, width > 0.
+// deviationsFloat64AVX512 implements scalarDeviations for passes, inputs, width > 0.
 //
 //go:noescape
 func deviationsFloat64AVX512(dst *float64, apart int, data *float64, mean *float64, passes int, stride int, inputs int, classes int, width int)
 
-// crossedFloat64AVX512 is scalarCrossed of passes, inputs, width, n > 0.
+// crossedFloat64AVX512 implements scalarCrossed for passes, inputs, width, n > 0.
 //
 //go:noescape
 func crossedFloat64AVX512(sums *float64, apart int, data *float64, mean *float64, passes int, stride int, inputs int, classes int, width int, fixed *float64, fixedStride int, n int, first bool)
 
-// plainTwoAVX512 is for 2 classes and at least 32 values.
+// plainTwoAVX512 implements Plain for 2 classes and at least 32 values.
 //
 //go:noescape
 func plainTwoAVX512(rows *float32, values int, limit float32) bool
 
-// plainFourAVX512 is for 4 classes and at least 64 values.
+// plainFourAVX512 implements Plain for 4 classes and at least 64 values.
 //
 //go:noescape
 func plainFourAVX512(rows *float32, values int, limit float32) bool
 
-// plainNarrowAVX512 is for values >= classes + a register - 1.
+// plainNarrowAVX512 implements Plain for values >= classes + a register - 1.
 //
 //go:noescape
 func plainNarrowAVX512(rows *float32, values int, classes int, step int, first *[16]uint32, last *[16]uint32, limit float32) bool
 
-// plainEightAVX512 is for at least 8 rows and classes.
+// plainEightAVX512 implements Plain for at least 8 rows and classes.
 //
 //go:noescape
 func plainEightAVX512(rows *float32, count int, classes int, limit float32) bool
 
-// plainWideAVX512 is for any number of rows > 0 and classes.
+// plainWideAVX512 implements Plain for any number of rows > 0 and classes.
 //
 //go:noescape
 func plainWideAVX512(rows *float32, count int, classes int, limit float32) bool
 
-// inverseRootsAVX512 is scalarInverseRoots of n > 0.
+// inverseRootsAVX512 implements scalarInverseRoots for n > 0.
 //
 //go:noescape
 func inverseRootsAVX512(dst *float64, mean *float64, n int)
 
-// confusionsAVX512 is scalarConfusions of inputs, n, width > 0.
+// confusionsAVX512 implements scalarConfusions for inputs, n, width > 0.
 //
 //go:noescape
 func confusionsAVX512(shares *float64, terms *float64, sums *float64, scales *float64, roots *float64, weights *float64, inputs int, n int, width int, apart int, weightsApart int)
 
-// sumAVX512 is scalarSum of n > 0, a multiple of 8, added to the parts.
+// sumAVX512 implements scalarSum for n > 0, a multiple of 8. It adds to the parts.
 //
 //go:noescape
 func sumAVX512(parts *float64, values *float64, n int)
 
-// momentsFloat32AVX2 is scalarMoments of passes, width > 0; aside has room for a register a pass, and one more.
+// momentsFloat32AVX2 implements scalarMoments for passes, width > 0. aside has room for one register per pass, and one more.
 //
 //go:noescape
 func momentsFloat32AVX2(out *float64, padded int, aside *float64, data *float32, passes int, width int, stride int, n float64, rn float64, rd float64)
 
-// rotatedFloat32AVX2 is scalarRotated of passes, width > 0: of each columns at a time, which are whole inputs and fit
-// into a register, turned as turns says; AVX2 takes its elements for halves of lanes.
+// rotatedFloat32AVX2 implements scalarRotated for passes, width > 0. It takes each columns at a time, which are
+// whole inputs and fit into a register, and permutes them by turns. For AVX2 turns indexes halves of lanes.
 //
 //go:noescape
 func rotatedFloat32AVX2(sums *float64, apart int, data *float32, passes int, width int, stride int, mean *float64, each int, turns *[3][8]uint64, rotations int)
 
-// deviationsFloat32AVX2 is scalarDeviations of passes, inputs, width > 0.
+// deviationsFloat32AVX2 implements scalarDeviations for passes, inputs, width > 0.
 //
 //go:noescape
 func deviationsFloat32AVX2(dst *float64, apart int, data *float32, mean *float64, passes int, stride int, inputs int, classes int, width int)
 
-// crossedFloat32AVX2 is scalarCrossed of passes, inputs, width, n > 0.
+// crossedFloat32AVX2 implements scalarCrossed for passes, inputs, width, n > 0.
 //
 //go:noescape
 func crossedFloat32AVX2(sums *float64, apart int, data *float32, mean *float64, passes int, stride int, inputs int, classes int, width int, fixed *float64, fixedStride int, n int, first bool)
 
-// momentsFloat64AVX2 is scalarMoments of passes, width > 0; aside has room for a register a pass, and one more.
+// momentsFloat64AVX2 implements scalarMoments for passes, width > 0. aside has room for one register per pass, and one more.
 //
 //go:noescape
 func momentsFloat64AVX2(out *float64, padded int, aside *float64, data *float64, passes int, width int, stride int, n float64, rn float64, rd float64)
 
-// rotatedFloat64AVX2 is scalarRotated of passes, width > 0: of each columns at a time, which are whole inputs and fit
-// into a register, turned as turns says; AVX2 takes its elements for halves of lanes.
+// rotatedFloat64AVX2 implements scalarRotated for passes, width > 0. It takes each columns at a time, which are
+// whole inputs and fit into a register, and permutes them by turns. For AVX2 turns indexes halves of lanes.
 //
 //go:noescape
 func rotatedFloat64AVX2(sums *float64, apart int, data *float64, passes int, width int, stride int, mean *float64, each int, turns *[3][8]uint64, rotations int)
 
-// deviationsFloat64AVX2 is scalarDeviations of passes, inputs, width > 0.
+// deviationsFloat64AVX2 implements scalarDeviations for passes, inputs, width > 0.
 //
 //go:noescape
 func deviationsFloat64AVX2(dst *float64, apart int, data *float64, mean *float64, passes int, stride int, inputs int, classes int, width int)
 
-// crossedFloat64AVX2 is scalarCrossed of passes, inputs, width, n > 0.
+// crossedFloat64AVX2 implements scalarCrossed for passes, inputs, width, n > 0.
 //
 //go:noescape
 func crossedFloat64AVX2(sums *float64, apart int, data *float64, mean *float64, passes int, stride int, inputs int, classes int, width int, fixed *float64, fixedStride int, n int, first bool)
 
-// plainTwoAVX2 is for 2 classes and at least 16 values.
+// plainTwoAVX2 implements Plain for 2 classes and at least 16 values.
 //
 //go:noescape
 func plainTwoAVX2(rows *float32, values int, limit float32) bool
 
-// plainFourAVX2 is for 4 classes and at least 32 values.
+// plainFourAVX2 implements Plain for 4 classes and at least 32 values.
 //
 //go:noescape
 func plainFourAVX2(rows *float32, values int, limit float32) bool
 
-// plainNarrowAVX2 is for values >= classes + a register - 1.
+// plainNarrowAVX2 implements Plain for values >= classes + a register - 1.
 //
 //go:noescape
 func plainNarrowAVX2(rows *float32, values int, classes int, step int, first *[16]uint32, last *[16]uint32, limit float32) bool
 
-// plainEightAVX2 is for at least 8 rows and classes.
+// plainEightAVX2 implements Plain for at least 8 rows and classes.
 //
 //go:noescape
 func plainEightAVX2(rows *float32, count int, classes int, limit float32) bool
 
-// plainWideAVX2 is for any number of rows > 0 and classes.
+// plainWideAVX2 implements Plain for any number of rows > 0 and classes.
 //
 //go:noescape
 func plainWideAVX2(rows *float32, count int, classes int, limit float32) bool
 
-// inverseRootsAVX2 is scalarInverseRoots of n > 0.
+// inverseRootsAVX2 implements scalarInverseRoots for n > 0.
 //
 //go:noescape
 func inverseRootsAVX2(dst *float64, mean *float64, n int)
 
-// confusionsAVX2 is scalarConfusions of inputs, n, width > 0.
+// confusionsAVX2 implements scalarConfusions for inputs, n, width > 0.
 //
 //go:noescape
 func confusionsAVX2(shares *float64, terms *float64, sums *float64, scales *float64, roots *float64, weights *float64, inputs int, n int, width int, apart int, weightsApart int)
 
-// sumAVX2 is scalarSum of n > 0, a multiple of 8, added to the parts.
+// sumAVX2 implements scalarSum for n > 0, a multiple of 8. It adds to the parts.
 //
 //go:noescape
 func sumAVX2(parts *float64, values *float64, n int)

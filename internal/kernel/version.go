@@ -1,6 +1,6 @@
 package kernel
 
-// variant is a version of the functions of this package.
+// variant names a version of the functions of this package.
 type variant uint8
 
 const (
@@ -11,5 +11,5 @@ const (
 
 func (v variant) String() string { return [...]string{"scalar", "avx2", "avx512"}[v] }
 
-// version is the one that runs.
+// version is the variant that runs.
 var version = best()

@@ -8,8 +8,8 @@ import (
 
 //go:generate go -C ../../tools run ./kernel -out ../internal/kernel/kernel_amd64.s -stubs ../internal/kernel/stubs_amd64.go -pkg kernel
 
-// best is the version for this processor. What GODEBUG=cpu.avx2=off or cpu.fma=off
-// takes away, AVX-512 goes with: it is the greater of the two.
+// best returns the variant for this processor. GODEBUG=cpu.avx2=off or cpu.fma=off rules out
+// AVX-512 as well, which needs both.
 func best() variant {
 	has := &cpu.X86
 	switch {
@@ -21,12 +21,11 @@ func best() variant {
 	return avx2
 }
 
-// halfLanes is up to how many columns fill a register of AVX2, which then is done
-// sooner than one of AVX-512.
+// halfLanes is the number of columns up to which a register of AVX2 is faster than one of AVX-512.
 const halfLanes = 4
 
-// vectorMoments is Moments, or false where the scalar version is to run, as the
-// others are.
+// vectorMoments implements Moments. Like the other vector functions it returns false if the scalar
+// version must run.
 func vectorMoments[T Float](c *Columns, data []T, passes, width, stride int, divisor float64) bool {
 	if version == scalar || passes < 1 {
 		return false
@@ -79,17 +78,17 @@ func vectorRotated[T Float](sums []float64, apart int, data []T, passes, inputs,
 	return true
 }
 
-// turns is how the inputs in a register are turned, by one class, by two and by
+// turns holds the permutations that rotate the inputs in a register by one class, by two and by
 // three.
 type turns struct {
 	each  int // columns of whole inputs in a register
 	turns [3][8]uint64
 }
 
-// turnsOf has them by version and classes.
-var turnsOf = func() (t [avx512 + 1][MostRotated + 1]turns) {
+// turnsOf holds the turns by version and number of classes.
+var turnsOf = func() (t [avx512 + 1][MaxRotated + 1]turns) {
 	for v, lanes := range [...]int{avx2: 4, avx512: 8} {
-		for classes := 2; classes <= min(MostRotated, lanes); classes++ {
+		for classes := 2; classes <= min(MaxRotated, lanes); classes++ {
 			x := &t[v][classes]
 			x.each = lanes / classes * classes
 			for r := range x.turns {
@@ -155,14 +154,14 @@ func vectorCrossed[T Float](sums []float64, apart int, p *Part[T], fixed []float
 	return true
 }
 
-// fewValues are not worth to change the width of registers for, which takes some
-// time: their columns may be done in those of AVX2.
+// fewValues is the number of values up to which a change to wider registers, which takes some time,
+// does not pay: their columns may just have run in those of AVX2.
 const fewValues = 256
 
-// vectorPlain is Plain, by float32 sums.
+// vectorPlain implements Plain with float32 sums.
 func vectorPlain(rows []float32, classes int, tolerance float64) bool {
-	// A sum of K values >= 0, added up in depth steps, is off by at most depth/2^24
-	// of itself. Eight lanes at least are added up apart, and then together.
+	// A sum of K values >= 0, added up in depth steps, has a relative error of at most depth/2^24.
+	// At least eight lanes are added up separately, and then together.
 	depth := float64(classes/8 + 8)
 	bound := depth * 0x1p-24 * (1 + tolerance)
 	if version == scalar || classes < 2 || !(tolerance > 8*bound) {
@@ -192,7 +191,7 @@ func vectorPlain(rows []float32, classes int, tolerance float64) bool {
 			return plainNarrowAVX512(&rows[0], n, classes, step, &begin.first, &begin.last, limit)
 		}
 		return plainNarrowAVX2(&rows[0], n, classes, step, &begin.first, &begin.last, limit)
-	case version == avx512 && classes >= 48: // shorter rows leave too much of a register empty
+	case version == avx512 && classes >= 48: // shorter rows would leave too much of a register empty
 		return plainWideAVX512(&rows[0], n/classes, classes, limit)
 	case classes < 8 || n < 8*classes:
 		return plainWideAVX2(&rows[0], n/classes, classes, limit)
@@ -202,12 +201,11 @@ func vectorPlain(rows []float32, classes int, tolerance float64) bool {
 	return plainEightAVX2(&rows[0], n/classes, classes, limit)
 }
 
-// lanesOfRows says in which lanes of a register rows begin, by the bits that leave
-// the absolute of what is there: if one begins in the first lane, and if one
-// begins in the last.
+// lanesOfRows says in which lanes of a register rows begin, as masks of the bits of an absolute
+// value: first if a row begins in the first lane, last if one begins in the last lane.
 type lanesOfRows struct{ first, last [16]uint32 }
 
-// begins has them by version and classes.
+// begins holds lanesOfRows by version and number of classes.
 var begins = func() (b [avx512 + 1][6]lanesOfRows) {
 	for v, lanes := range [...]int{avx2: 8, avx512: 16} {
 		for classes := 2; classes < len(b[v]); classes++ {
@@ -246,7 +244,7 @@ func vectorConfusions(shares, terms []float64, m *Matrix) bool {
 	return true
 }
 
-// vectorSum adds up the first numbers, in groups of eight, and says how many.
+// vectorSum adds up the first values in groups of eight, and returns how many they are.
 func vectorSum(parts *[lanes]float64, values []float64) int {
 	n := len(values) &^ 7
 	switch {

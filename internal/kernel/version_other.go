@@ -2,7 +2,7 @@
 
 package kernel
 
-// best is the version for this processor.
+// best returns the variant for this processor.
 func best() variant { return scalar }
 
 func vectorMoments[T Float](*Columns, []T, int, int, int, float64) bool { return false }

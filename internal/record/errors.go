@@ -12,7 +12,7 @@ import (
 type FormatError struct {
 	File   string // the path, or path(member) inside an .npz archive
 	Offset int64  // the byte at fault, in the member where there is one; -1 where no single byte is
-	Msg    string // what is wrong and what was expected
+	Msg    string // says what is wrong and what was expected
 }
 
 func (e *FormatError) Error() string {
@@ -22,13 +22,13 @@ func (e *FormatError) Error() string {
 	return fmt.Sprintf("%s: byte %d: %s", e.File, e.Offset, e.Msg)
 }
 
-// contentError is a FormatError about the array as a whole, not about one byte.
+// contentError returns a FormatError about the array as a whole.
 func contentError(file, format string, args ...any) error {
 	return &FormatError{File: file, Offset: -1, Msg: fmt.Sprintf(format, args...)}
 }
 
-// readFailure sorts what a reader failed with. A damaged archive is the file's fault; all else, such as a failing disk
-// or a directory, is passed on.
+// readFailure turns the error of a reader into one about the file. A damaged archive gives a
+// FormatError; other errors, such as a failing disk or a directory, are wrapped.
 func readFailure(file string, offset int64, err error) error {
 	if damaged(err) {
 		return &FormatError{File: file, Offset: offset, Msg: fmt.Sprintf("the archive cannot be read: %v", err)}
@@ -36,7 +36,8 @@ func readFailure(file string, offset int64, err error) error {
 	return fmt.Errorf("%s: byte %d: %w", file, offset, err)
 }
 
-// damaged tells the errors of archive/zip about what it reads from those about the reading.
+// damaged reports whether an error says that an archive is damaged, rather than that it could not
+// be read.
 func damaged(err error) bool {
 	for _, known := range []error{zip.ErrFormat, zip.ErrAlgorithm, zip.ErrChecksum, io.EOF, io.ErrUnexpectedEOF} {
 		if errors.Is(err, known) {

@@ -2,7 +2,8 @@ package record
 
 import "math"
 
-// Widen returns the float32 equal to an IEEE 754 binary16 value. Every half has one; NaN keeps its sign and payload.
+// Widen returns the float32 equal to an IEEE 754 binary16 value. The conversion is exact, and NaN
+// keeps its sign and payload.
 func Widen(half uint16) float32 {
 	sign := uint32(half>>15) << 31
 	exponent := uint32(half>>10) & 0x1f

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Every half against the definition of IEEE 754 binary16, computed in float64, which holds all of them exactly.
+// TestWidenAll compares every half with the definition of IEEE 754 binary16, computed in float64,
+// which holds all of them exactly.
 func TestWidenAll(t *testing.T) {
 	for i := range 1 << 16 {
 		half := uint16(i)
@@ -41,7 +42,8 @@ func TestWidenAll(t *testing.T) {
 	}
 }
 
-// The checksum is of struct.pack('<f', struct.unpack('<e', h)) over all halves but NaN, by CPython 3.11.
+// TestWidenAsPython compares a checksum with that of struct.pack('<f', struct.unpack('<e', h)) over
+// all halves but NaN, by CPython 3.11.
 func TestWidenAsPython(t *testing.T) {
 	var all []byte
 	for i := range 1 << 16 {

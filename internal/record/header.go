@@ -12,7 +12,7 @@ const (
 	maxText = 4096 // characters of an element, so that a chunk holds several
 )
 
-// header is what the dict of a .npy file says.
+// header holds the dict of a .npy file.
 type header struct {
 	dtype
 	shape   []int
@@ -20,8 +20,8 @@ type header struct {
 	fortran bool  // the first axis varies fastest
 }
 
-// dtype is a plain element type: kind and width as in "f4", and the byte order. Of text, "U7" or "S7", the digits count
-// characters, each of unit bytes.
+// dtype holds a plain element type: kind and width, as in "f4", and the byte order. For text, as in
+// "U7" or "S7", the digits count characters, each of unit bytes.
 type dtype struct {
 	code  string
 	width int // bytes of an element
@@ -41,8 +41,8 @@ func (d dtype) String() string {
 	return "'<" + d.code + "'"
 }
 
-// parseHeader parses the Python literal {'descr': '<f4', 'fortran_order': False, 'shape': (30, 2126, 3), }. The keys
-// may stand in any order. base is where text starts in the file.
+// parseHeader parses the Python literal {'descr': '<f4', 'fortran_order': False, 'shape': (30,
+// 2126, 3), }. The keys may come in any order. base is the position of text in the file.
 func parseHeader(file string, base int64, text string) (header, error) {
 	p := &literal{file: file, base: base, source: text}
 	if !p.take('{') {
@@ -224,7 +224,8 @@ func (p *literal) size() (int, error) {
 	return size, nil
 }
 
-// str reads a string in single or double quotes. None that belongs here holds a backslash.
+// str reads a string in single or double quotes. It knows no escapes, since valid headers need
+// none.
 func (p *literal) str(expected string) (string, error) {
 	p.skip()
 	quote := p.peek()
@@ -239,7 +240,7 @@ func (p *literal) str(expected string) (string, error) {
 	return s, nil
 }
 
-// take steps over c where it comes next.
+// take steps over c if c comes next, and reports whether it did.
 func (p *literal) take(c byte) bool {
 	if p.peek() != c {
 		return false

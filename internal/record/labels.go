@@ -5,17 +5,19 @@ import (
 	"slices"
 )
 
-// ReadLabels reads one label an input from whatever ReadFile reads: the number of a class, 0 or more, as an integer, a
-// boolean or a float that is an integer, or one-hot rows as ReadClassLabels does.
+// ReadLabels reads one label for each input from a file that ReadFile can read. A label is the
+// number of a class, 0 or more, as an integer, a boolean or a float that is an integer; or one-hot,
+// as in ReadClassLabels.
 func ReadLabels(path string) ([]int, error) {
 	return ReadClassLabels(path, 0, nil)
 }
 
-// ReadClassLabels reads labels as ReadLabels does where there are k classes, 0 for unknown. A label may also be the name
-// of its class: class returns the number of the class of that name, or an error that says what was expected. One-hot
-// labels have two axes, an input in each row, and a column for each class: one of them is 1, all others are 0.
+// ReadClassLabels reads labels as ReadLabels does, for k classes; k is 0 if unknown. A label may
+// also be the name of its class: class returns the number of a name, or an error that says what was
+// expected. One-hot labels have two axes, with a row for each input and a column for each class;
+// one entry of a row is 1, the others are 0.
 //
-// Whether numbers are below k is left to the caller.
+// The caller checks that numbers are below k.
 func ReadClassLabels(path string, k int, class func(name string) (int, error)) ([]int, error) {
 	a, err := ReadFile(path)
 	if err != nil {
@@ -101,7 +103,7 @@ func (a *Array) oneHot(path string, k int) ([]int, error) {
 	return labels, nil
 }
 
-// at returns a value of an array of numbers, for messages and comparison with small ones.
+// at returns value i of an array of numbers as a float64.
 func (a *Array) at(i int) float64 {
 	switch {
 	case a.Float32 != nil:

@@ -20,8 +20,8 @@ const (
 	chunkBytes = 256 << 10      // read and written at a time; a multiple of every width
 )
 
-// Array is an array in C order, whatever the order in the file. Exactly one of the data slices is not nil, also when the
-// array is empty.
+// Array holds values in C order, whatever the order in the file. Exactly one of the data slices is
+// not nil, even if the array is empty.
 type Array struct {
 	Shape   []int
 	Float32 []float32 // f2, widened exactly, and f4
@@ -30,8 +30,8 @@ type Array struct {
 	Text    []string  // U and S, without the zeros that NumPy pads them with
 }
 
-// ReadFile reads an .npy file, or the only array of an .npz archive. Of an archive that holds several, "file.npz:name"
-// chooses one. What the file is, is told by its first bytes, not by its name.
+// ReadFile reads an .npy file, or the only array of an .npz archive. "file.npz:name" chooses one of
+// several arrays. The kind of file follows from its first bytes, not from its name.
 func ReadFile(path string) (*Array, error) {
 	if i := strings.LastIndex(path, ".npz:"); i >= 0 {
 		return ReadMember(path[:i+len(".npz")], path[i+len(".npz:"):])
@@ -39,8 +39,8 @@ func ReadFile(path string) (*Array, error) {
 	return ReadMember(path, "")
 }
 
-// ReadMember reads the array of that name, with or without its ".npy", from an .npz archive. An empty name stands for
-// the only one.
+// ReadMember reads the array of that name, with or without ".npy", from an .npz archive. An empty
+// name takes the only array.
 func ReadMember(path, member string) (*Array, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -63,8 +63,8 @@ func ReadMember(path, member string) (*Array, error) {
 	return read(path, f, info.Size(), info.Size())
 }
 
-// Read reads an array in .npy format from r, which must end after it. size is how many bytes r holds, and bounds the
-// memory taken; where it is not known, give -1, and memory grows as bytes arrive. name stands in errors.
+// Read reads an array in .npy format from r, which must end after it. size is the number of bytes
+// in r and bounds the memory used; if it is -1, memory grows as bytes arrive. Errors quote name.
 func Read(name string, r io.Reader, size int64) (*Array, error) {
 	return read(name, r, size, size)
 }
@@ -99,26 +99,18 @@ func Write(w io.Writer, a *Array) error {
 	if _, err := w.Write(head); err != nil {
 		return err
 	}
-	buf := head[:0]
 	switch {
 	case a.Float32 != nil:
-		return writeValues(w, buf, a.Float32, func(buf []byte, v float32) []byte {
-			return binary.LittleEndian.AppendUint32(buf, math.Float32bits(v))
-		})
+		return writeValues(w, head, a.Float32)
 	case a.Float64 != nil:
-		return writeValues(w, buf, a.Float64, func(buf []byte, v float64) []byte {
-			return binary.LittleEndian.AppendUint64(buf, math.Float64bits(v))
-		})
-	}
-	if a.Text != nil {
+		return writeValues(w, head, a.Float64)
+	case a.Text != nil:
 		return writeText(w, a.Text, 4*length)
 	}
-	return writeValues(w, buf, a.Int64, func(buf []byte, v int64) []byte {
-		return binary.LittleEndian.AppendUint64(buf, uint64(v))
-	})
+	return writeValues(w, head, a.Int64)
 }
 
-// check holds an array from a caller to what Array promises.
+// check returns an error unless an array from a caller keeps the rules of Array.
 func (a *Array) check() error {
 	filled := 0
 	for _, has := range []bool{a.Float32 != nil, a.Float64 != nil, a.Int64 != nil, a.Text != nil} {
@@ -139,11 +131,11 @@ func (a *Array) check() error {
 	return nil
 }
 
-func writeValues[T any](w io.Writer, buf []byte, values []T, put func([]byte, T) []byte) error {
+func writeValues[T float32 | float64 | int64](w io.Writer, buf []byte, values []T) error {
 	for part := range slices.Chunk(values, chunkBytes/8) {
-		buf = buf[:0]
-		for _, v := range part {
-			buf = put(buf, v)
+		buf, err := binary.Append(buf[:0], binary.LittleEndian, part)
+		if err != nil {
+			return err
 		}
 		if _, err := w.Write(buf); err != nil {
 			return err
@@ -152,7 +144,7 @@ func writeValues[T any](w io.Writer, buf []byte, values []T, put func([]byte, T)
 	return nil
 }
 
-// source is a reader that knows where it stands.
+// source counts the bytes read from a reader.
 type source struct {
 	name   string
 	r      io.Reader
@@ -174,7 +166,8 @@ func writeText(w io.Writer, values []string, width int) error {
 	return nil
 }
 
-// read reads an array. size is how many bytes r is said to hold, or -1; ahead, how many it is known to.
+// read reads an array. size is the number of bytes that r claims to hold, or -1; ahead is the
+// number that it holds for certain.
 func read(name string, r io.Reader, size, ahead int64) (*Array, error) {
 	src := &source{name: name, r: r, ahead: max(ahead, 0)}
 	h, err := src.header()
@@ -238,9 +231,9 @@ func read(name string, r io.Reader, size, ahead int64) (*Array, error) {
 	return a, nil
 }
 
-// toCOrder permutes the values of an array from Fortran order, where the first axis varies fastest, to C order. It works
-// in place, since a recording may fill half of the memory: it follows each cycle of the permutation once, and keeps one
-// bit for each value.
+// toCOrder permutes the values of an array from Fortran order, where the first axis varies fastest,
+// to C order. It works in place, since a recording may fill half of the memory: it follows each
+// cycle of the permutation once, and keeps one bit for each value.
 func toCOrder[T any](values []T, shape []int) {
 	strides := make([]int, len(shape)) // in C order
 	stride := 1
@@ -263,7 +256,7 @@ func toCOrder[T any](values []T, shape []int) {
 	}
 }
 
-// header reads all that comes before the data.
+// header reads everything before the data.
 func (src *source) header() (header, error) {
 	var prefix [8]byte
 	if err := src.fill(prefix[:], "the .npy prefix of 8 bytes"); err != nil {
@@ -300,7 +293,7 @@ func (src *source) header() (header, error) {
 	return parseHeader(src.name, base, string(text))
 }
 
-// readValues reads n values in chunks, each of which decode turns from little-endian bytes into values.
+// readValues reads n values in chunks. decode turns the little-endian bytes of a chunk into values.
 func readValues[T any](src *source, n int, d dtype, needs string, decode func(dst []T, raw []byte)) ([]T, error) {
 	values := make([]T, 0, min(int64(n), src.ahead/int64(d.width)))
 	buf := make([]byte, min(n*d.width, chunkBytes))
@@ -340,7 +333,8 @@ func doubles(dst []float64, raw []byte) {
 	}
 }
 
-// texts returns the decoder of a type of text. What is no Unicode character comes out as invalid UTF-8.
+// texts returns the decoder of a type of text. Bytes that are no Unicode character become invalid
+// UTF-8.
 func texts(d dtype) func(dst []string, raw []byte) {
 	const most = 1024                // different texts that are kept once: there are more of them than classes only by mistake
 	known := make(map[string]string) // texts already decoded
@@ -372,7 +366,7 @@ func texts(d dtype) func(dst []string, raw []byte) {
 	}
 }
 
-// integers returns the decoder of an integer type. A u8 above the largest int64 comes out negative.
+// integers returns the decoder of an integer type. A u8 above the largest int64 becomes negative.
 func integers(code string) func(dst []int64, raw []byte) {
 	width := int(code[1] - '0')
 	var get func(raw []byte) int64
@@ -399,7 +393,8 @@ func integers(code string) func(dst []int64, raw []byte) {
 	}
 }
 
-// fill reads all of p. what names it where the file ends too soon.
+// fill reads exactly len(p) bytes. what names the part being read, for the error if the file ends
+// too soon.
 func (src *source) fill(p []byte, what string) error {
 	n, err := io.ReadFull(src.r, p)
 	src.offset += int64(n)
@@ -412,7 +407,8 @@ func (src *source) fill(p []byte, what string) error {
 	return readFailure(src.name, src.offset, err)
 }
 
-// atEnd makes sure that nothing follows. It is also what lets a zip member verify its checksum.
+// atEnd returns an error if anything follows. Reading to the end also lets a zip member verify its
+// checksum.
 func (src *source) atEnd(needs string) error {
 	var one [1]byte
 	switch n, err := io.ReadFull(src.r, one[:]); {
@@ -429,7 +425,8 @@ func (src *source) fail(offset int64, format string, args ...any) error {
 	return &FormatError{File: src.name, Offset: offset, Msg: fmt.Sprintf(format, args...)}
 }
 
-// elements is the product of the sizes, and false where they are negative or so many that their bytes overflow.
+// elements returns the product of the sizes, and false if one is negative or their bytes would
+// overflow.
 func elements(shape []int) (int, bool) {
 	n, ok := 1, true
 	for _, size := range shape {

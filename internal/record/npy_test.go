@@ -19,13 +19,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// npyFile builds a file of format version 1.0 around any header and data.
+// npyFile builds a file of format version 1.0 from any header and data.
 func npyFile(dict string, data ...byte) []byte {
 	file := append([]byte("\x93NUMPY\x01\x00"), byte(len(dict)), byte(len(dict)>>8))
 	return append(append(file, dict...), data...)
 }
 
-// dict is the header of a plain array; shape is a Python tuple.
+// dict returns the header of a plain array. shape is a Python tuple.
 func dict(descr, shape string) string {
 	return fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, shape)
 }
@@ -33,6 +33,16 @@ func dict(descr, shape string) string {
 // readBytes reads a file from memory.
 func readBytes(file []byte) (*Array, error) {
 	return Read("x.npy", bytes.NewReader(file), int64(len(file)))
+}
+
+// written returns an array as Write writes it.
+func written(t rapid.TB, a *Array) []byte {
+	t.Helper()
+	var file bytes.Buffer
+	if err := Write(&file, a); err != nil {
+		t.Fatal(err)
+	}
+	return file.Bytes()
 }
 
 // sameBits compares arrays bit by bit, so that NaN equals itself and 0 does not equal -0.
@@ -247,7 +257,7 @@ func TestReadErrors(t *testing.T) {
 			if !strings.HasPrefix(err.Error(), prefix) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got  %v\nwant %s...%s", err, prefix, tt.want)
 			}
-			// Where the size is not known, the same files are refused, if later.
+			// Without a known size the same files are refused, only later.
 			if _, err := Read("x.npy", bytes.NewReader(tt.file), -1); !errors.As(err, &format) {
 				t.Errorf("of unknown size: got %v, want a FormatError", err)
 			}
@@ -255,7 +265,8 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// A file whose data ends early is refused wherever it is cut, and never with more memory than a chunk.
+// TestReadCutAnywhere cuts a file short at every byte. It must be refused, with no more memory than
+// a chunk.
 func TestReadCutAnywhere(t *testing.T) {
 	whole := npyFile(dict("<f4", "(3,)"), make([]byte, 12)...)
 	for cut := range whole {
@@ -312,7 +323,7 @@ func TestReadAllocatesWhatIsThere(t *testing.T) {
 			}
 		}
 	}
-	// A file that is what it says takes its own size and a chunk.
+	// A correct file takes its own size and a chunk.
 	data := make([]byte, 8<<20)
 	file := npyFile(dict("<f4", "(2097152,)"), data...)
 	if got := allocated(func() { _, _ = readBytes(file) }); got > 9<<20 {
@@ -320,7 +331,7 @@ func TestReadAllocatesWhatIsThere(t *testing.T) {
 	}
 }
 
-// An array in Fortran order has the same bits as in C order.
+// TestReadFortran expects an array in Fortran order to have the same bits as in C order.
 func TestReadFortran(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		shape := rapid.SliceOfN(rapid.IntRange(1, 7), 1, 4).Draw(t, "shape")
@@ -365,23 +376,18 @@ func TestReadFortran(t *testing.T) {
 	if got := allocated(func() { _, _ = readBytes(file) }); got > 9<<20 {
 		t.Errorf("%d bytes allocated for an array of 8 MiB, want at most 9 MiB", got)
 	}
-	passes, err := NewPasses("x.npy", must(readBytes(file))(t), Options{})
+	a, err := readBytes(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	passes, err := NewPasses("x.npy", a, Options{})
 	if err != nil || passes.S != 128 || passes.N != 256 || passes.K != 64 {
 		t.Errorf("passes %v, error %v", passes, err)
 	}
 }
 
-func must[T any](v T, err error) func(t *testing.T) T {
-	return func(t *testing.T) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
-// The recordings come from another writer of the format. Writing what was read gives the same bytes.
+// TestWriteAsRecorded reads recordings by another writer of the format. Writing them again must
+// give the same bytes.
 func TestWriteAsRecorded(t *testing.T) {
 	for _, name := range []string{"ctg-ensemble.passes.npy", "ctg-ensemble.labels.npy"} {
 		path := filepath.Join("..", "recordings", name)
@@ -393,11 +399,7 @@ func TestWriteAsRecorded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got bytes.Buffer
-		if err := Write(&got, a); err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(got.Bytes(), want) {
+		if !bytes.Equal(written(t, a), want) {
 			t.Errorf("%s: not the bytes of the recording", name)
 		}
 	}
@@ -437,7 +439,8 @@ func (w *failingWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// arrays draws arrays of every shape up to four axes, with any bits: NaN payloads, infinities, negative zeros.
+// arrays draws arrays of every shape up to four axes, with any bits: NaN payloads, infinities,
+// negative zeros.
 var arrays = rapid.Custom(func(t *rapid.T) *Array {
 	a := &Array{Shape: rapid.SliceOfN(rapid.IntRange(0, 6), 0, 4).Draw(t, "shape")}
 	n, _ := elements(a.Shape)
@@ -464,12 +467,9 @@ var arrays = rapid.Custom(func(t *rapid.T) *Array {
 func TestWriteThenRead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := arrays.Draw(t, "array")
-		var file bytes.Buffer
-		if err := Write(&file, a); err != nil {
-			t.Fatal(err)
-		}
-		size := rapid.SampledFrom([]int64{-1, int64(file.Len())}).Draw(t, "size")
-		got, err := Read("x.npy", iotest.OneByteReader(&file), size)
+		file := written(t, a)
+		size := rapid.SampledFrom([]int64{-1, int64(len(file))}).Draw(t, "size")
+		got, err := Read("x.npy", iotest.OneByteReader(bytes.NewReader(file)), size)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -479,7 +479,7 @@ func TestWriteThenRead(t *testing.T) {
 	})
 }
 
-// Headers of every length the writer knows. Empty arrays are all header.
+// TestWriteAligns writes headers of every length. The files of empty arrays are all header.
 func TestWriteAligns(t *testing.T) {
 	for axes := 1; axes <= maxDims; axes++ {
 		a := &Array{Shape: make([]int, axes), Int64: []int64{}}
@@ -487,20 +487,18 @@ func TestWriteAligns(t *testing.T) {
 		if axes == 1 {
 			a.Shape[0] = 0
 		}
-		var file bytes.Buffer
-		if err := Write(&file, a); err != nil {
-			t.Fatal(err)
+		file := written(t, a)
+		if len(file)%64 != 0 {
+			t.Errorf("%d axes: the data starts at byte %d, want a multiple of 64", axes, len(file))
 		}
-		if file.Len()%64 != 0 {
-			t.Errorf("%d axes: the data starts at byte %d, want a multiple of 64", axes, file.Len())
-		}
-		if got, err := readBytes(file.Bytes()); err != nil || !sameBits(got, a) {
+		if got, err := readBytes(file); err != nil || !sameBits(got, a) {
 			t.Errorf("%d axes: got %+v, %v, want %+v", axes, got, err, a)
 		}
 	}
 }
 
-// A signalling NaN keeps its payload, through more values than fit one chunk, in either byte order.
+// TestChunks expects a signalling NaN to keep its payload, among more values than fit one chunk, in
+// either byte order.
 func TestChunks(t *testing.T) {
 	const n = chunkBytes + 3
 	for _, descr := range []string{"<f4", ">f4"} {
@@ -521,11 +519,7 @@ func TestChunks(t *testing.T) {
 				t.Fatalf("%s: value %d is %#08x, want %#08x", descr, i, got, want)
 			}
 		}
-		var file bytes.Buffer
-		if err := Write(&file, a); err != nil {
-			t.Fatal(err)
-		}
-		if again, err := readBytes(file.Bytes()); err != nil || !sameBits(again, a) {
+		if again, err := readBytes(written(t, a)); err != nil || !sameBits(again, a) {
 			t.Errorf("%s: written and read again it differs (error %v)", descr, err)
 		}
 	}
@@ -557,7 +551,7 @@ func FuzzReadNpy(f *testing.F) {
 	})
 }
 
-// checkRead holds what a reader returned to what it promises: a FormatError, or an array that survives Write.
+// checkRead checks what a reader returned: a FormatError, or an array that survives Write.
 func checkRead(t *testing.T, a *Array, err error) {
 	if err != nil {
 		var format *FormatError
@@ -566,11 +560,7 @@ func checkRead(t *testing.T, a *Array, err error) {
 		}
 		return
 	}
-	var file bytes.Buffer
-	if err := Write(&file, a); err != nil {
-		t.Fatalf("what was read cannot be written: %v", err)
-	}
-	again, err := readBytes(file.Bytes())
+	again, err := readBytes(written(t, a)) // what was read can be written
 	if err != nil || !sameBits(again, a) {
 		t.Fatalf("written and read again it differs: %v", err)
 	}

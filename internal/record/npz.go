@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// isArchive tells an .npz archive by its first bytes: a member's header, or the directory of an archive without any.
+// isArchive recognises an .npz archive by its first bytes: the header of a member, or the directory
+// of an empty archive.
 func isArchive(r io.ReaderAt) bool {
 	var first [4]byte
 	if _, err := r.ReadAt(first[:], 0); err != nil {
@@ -18,10 +19,11 @@ func isArchive(r io.ReaderAt) bool {
 	return string(first[:]) == "PK\x03\x04" || string(first[:]) == "PK\x05\x06"
 }
 
-// readArchive reads one member of an .npz archive of size bytes; the only one where member is empty.
+// readArchive reads one member of an .npz archive of size bytes. An empty name takes the only
+// member.
 func readArchive(path string, r io.ReaderAt, size int64, member string) (*Array, error) {
-	// A member may claim to start outside of the file. The section answers that with io.EOF, where a file or a
-	// reader has an error of its own that looks like a failing disk.
+	// A member may claim to start outside of the file. The section answers with io.EOF then; a file
+	// or another reader would return an error of its own that looks like a failing disk.
 	archive, err := zip.NewReader(io.NewSectionReader(r, 0, size), size)
 	switch {
 	case err == nil:
@@ -43,12 +45,13 @@ func readArchive(path string, r io.ReaderAt, size int64, member string) (*Array,
 		return nil, readFailure(name, 0, err)
 	}
 	defer body.Close()
-	// Both sizes are the archive's word; the file's own is not. No more memory than that is taken before bytes arrive.
+	// The archive claims both sizes, but not the size of the file. No more memory than the file's
+	// size is taken before bytes arrive.
 	ahead := min(f.CompressedSize64, uint64(size))
 	return read(name, body, int64(min(f.UncompressedSize64, math.MaxInt64)), int64(ahead))
 }
 
-// choose finds the member asked for among the archive's arrays.
+// choose returns the member asked for among the archive's arrays.
 func choose(path string, archive *zip.Reader, member string) (*zip.File, error) {
 	var arrays, chosen []*zip.File
 	for _, f := range archive.File {

@@ -73,7 +73,7 @@ func TestReadArchive(t *testing.T) {
 		if a, err := ReadFile(single); err != nil || !slices.Equal(a.Int64, []int64{2, 3}) {
 			t.Errorf("the only array: got %+v, %v, want [2 3]", a, err)
 		}
-		// The name does not matter.
+		// The name of the file does not matter.
 		odd := writeTemp(t, "odd.npy", npzFile(method, two[2]))
 		if a, err := ReadFile(odd); err != nil || !slices.Equal(a.Int64, []int64{2, 3}) {
 			t.Errorf("an archive named .npy: got %+v, %v, want [2 3]", a, err)
@@ -94,7 +94,7 @@ func TestReadArchiveErrors(t *testing.T) {
 	lzma[bytes.Index(lzma, []byte("PK\x01\x02"))+10] = 14
 	outside := bytes.Clone(one)
 	binary.LittleEndian.PutUint32(outside[bytes.Index(outside, []byte("PK\x01\x02"))+42:], 1<<31)
-	// The directory is said to start a byte later than it does, so that the member starts a byte before the file.
+	// The directory claims to start a byte late, so that the member starts a byte before the file.
 	before := bytes.Clone(one)
 	directory := before[len(before)-6:]
 	binary.LittleEndian.PutUint32(directory, binary.LittleEndian.Uint32(directory)+1)
@@ -151,8 +151,9 @@ func TestReadArchiveErrors(t *testing.T) {
 	}
 }
 
-// An archive may claim any size for a member. Both sizes in its directory are set to 2^32-2 here, and the .npy header
-// claims as much, so that nothing but the missing bytes can stop the reader.
+// TestReadArchiveAllocatesWhatIsThere sets both sizes of a member to 2^32-2 in the directory, and
+// the .npy header claims as much. Only the missing bytes can stop the reader, which must not
+// allocate what is claimed.
 func TestReadArchiveAllocatesWhatIsThere(t *testing.T) {
 	text := dict("|u1", "(4294967214,)")
 	npy := npyFile(text, make([]byte, 100)...)
@@ -167,8 +168,9 @@ func TestReadArchiveAllocatesWhatIsThere(t *testing.T) {
 	}
 }
 
-// exceeds tells whether f allocates more than bound bytes. It is cheaper than allocated, for fuzzing, but counts what
-// other goroutines allocate and counts small objects late. Such noise does not come three times in a row.
+// exceeds reports whether f allocates more than bound bytes. It is cheaper than allocated, for
+// fuzzing, but also counts what other goroutines allocate and counts small objects late. It
+// therefore measures up to three times.
 func exceeds(bound uint64, f func()) bool {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	for range 3 {
@@ -195,7 +197,8 @@ func FuzzReadNpz(f *testing.F) {
 	f.Fuzz(func(t *testing.T, file []byte, name string) {
 		var a *Array
 		var err error
-		// Deflate makes at most 1032 bytes of one, an int64 is made of each, and slices that grow are copied.
+		// Deflate makes at most 1032 bytes of one, each byte may become an int64, and slices that
+		// grow are copied.
 		bound := uint64(4<<20 + 1032*8*6*len(file))
 		read := func() { a, err = readArchive("x.npz", bytes.NewReader(file), int64(len(file)), name) }
 		if exceeds(bound, read) {
@@ -203,7 +206,8 @@ func FuzzReadNpz(f *testing.F) {
 		}
 		checkRead(t, a, err)
 
-		// Few mutants of an archive are one. Packed into a good one, a file reads as it does alone.
+		// Few mutants of an archive are archives. A file inside a good archive must read as it does
+		// alone.
 		archive := npzFile(zip.Store, member{"a.npy", file})
 		packed, errPacked := readArchive("x.npz", bytes.NewReader(archive), int64(len(archive)), "")
 		alone, errAlone := Read("x.npz(a.npy)", bytes.NewReader(file), int64(len(file)))
@@ -237,7 +241,7 @@ func TestReadArchiveFailure(t *testing.T) {
 	}
 }
 
-// A pipe has no size: it is read to its end as an .npy file.
+// TestReadPipe reads a pipe, which has no size, to its end as an .npy file.
 func TestReadPipe(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

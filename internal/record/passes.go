@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Layout is the order of the axes of recorded passes. Classes are always the last.
+// Layout is the order of the axes of recorded passes. Classes are always the last axis.
 type Layout int
 
 // The layouts.
@@ -51,13 +51,15 @@ func (l *Layout) UnmarshalText(text []byte) error {
 // Options say how to read an array as passes.
 type Options struct {
 	Layout Layout
-	// Concentrations reads Dirichlet concentrations: one row an input, as [N,K] or with an axis of one pass.
+	// Concentrations reads Dirichlet concentrations: one row for each input, as [N,K] or with an
+	// axis of one pass.
 	Concentrations bool
 }
 
-// Passes are S passes of N inputs over K classes, each at least one. Exactly one of the data slices is not nil.
+// Passes holds S passes of N inputs over K classes, each at least one. Exactly one of the data
+// slices is not nil.
 type Passes struct {
-	Name           string // where they come from, for errors
+	Name           string // source of the passes, for error messages
 	S, N, K        int
 	Layout         Layout
 	Concentrations bool
@@ -65,7 +67,8 @@ type Passes struct {
 	Float64        []float64
 }
 
-// ReadPasses reads passes from whatever ReadFile reads. Values are not looked at: see CheckRows.
+// ReadPasses reads passes from a file that ReadFile can read. It does not check values: see
+// CheckRows.
 func ReadPasses(path string, opts Options) (*Passes, error) {
 	a, err := ReadFile(path)
 	if err != nil {
@@ -119,13 +122,14 @@ func NewPasses(name string, a *Array, opts Options) (*Passes, error) {
 	return p, nil
 }
 
-// Array is the array that these passes view, for Write. It shares their data.
+// Array returns the array that these passes view, for Write. It shares their data.
 func (p *Passes) Array() *Array {
 	dims := p.dims()
 	return &Array{Shape: dims[:], Float32: p.Float32, Float64: p.Float64}
 }
 
-// Offset is where the row of pass s and input n starts in the data; its K classes lie side by side.
+// Offset returns where the row of pass s and input n starts in the data. The K classes of a row lie
+// side by side.
 func (p *Passes) Offset(s, n int) int {
 	if p.Layout == NSK {
 		return (n*p.S + s) * p.K
@@ -145,8 +149,8 @@ func (p *Passes) Row(dst []float64, s, n int) []float64 {
 	return dst
 }
 
-// Note says in one line how the array was read. Which of the first two axes is the passes cannot be told from the
-// values, so where S > N it says what to do if it is the other way round.
+// Note says in one line how the array was read. Values cannot tell which of the first two axes is
+// the passes, so that for S > N the note also says how to read it the other way round.
 func (p *Passes) Note() string {
 	kind := "float32"
 	if p.Float64 != nil {
@@ -164,10 +168,11 @@ func (p *Passes) Note() string {
 	return note
 }
 
-// CheckRows tells an array whose last axis is not the classes. It sums rows spread over the whole array. Where most
-// are further from 1 than sumTolerance, the error is a FormatError that says along which axis they do sum to 1 and how
-// to transpose, or that these may be percentages or no probabilities. A few such rows are no matter of layout, and are left to
-// whoever takes the rows one by one. Not for logits; of concentrations nothing is checked.
+// CheckRows finds arrays whose last axis is not the classes. It sums rows that are spread over the
+// whole array. If most sums are further from 1 than sumTolerance, it returns a FormatError that
+// says along which axis the sums are 1 and how to transpose, or that the values may be percentages
+// or no probabilities. It accepts a few wrong rows, since each row is checked when it is computed.
+// It checks no concentrations. Do not call it for logits.
 func (p *Passes) CheckRows(sumTolerance float64) error {
 	if p.Concentrations {
 		return nil
@@ -203,18 +208,18 @@ func (p *Passes) CheckRows(sumTolerance float64) error {
 	return contentError(p.Name, "%s, but %s", msg, strings.Join(found, "; or "))
 }
 
-// maxLines is how many rows CheckRows sums along each axis.
+// maxLines bounds the rows that CheckRows sums along each axis.
 const maxLines = 1024
 
-// axisSums is what came of summing lines along an axis.
+// axisSums is the result of summing lines along an axis.
 type axisSums struct {
 	tried, wrong int
 	first        int     // the first wrong line
 	sum          float64 // and its sum
 }
 
-// sumAxis sums lines along an axis, spread evenly over the array, and counts those whose sum is further from total than
-// tolerance.
+// sumAxis sums lines along an axis, spread evenly over the array, and counts the sums that are
+// further from total than tolerance.
 func (p *Passes) sumAxis(axis int, total, tolerance float64) axisSums {
 	dims := p.dims()
 	strides := [3]int{dims[1] * dims[2], dims[2], 1}
@@ -249,7 +254,7 @@ func (p *Passes) sumAxis(axis int, total, tolerance float64) axisSums {
 	return sums
 }
 
-// dims is the shape as it lies in memory.
+// dims returns the shape of the data in memory.
 func (p *Passes) dims() [3]int {
 	if p.Layout == NSK {
 		return [3]int{p.N, p.S, p.K}

@@ -1,7 +1,6 @@
 package record
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -28,7 +27,8 @@ func ExampleReadPasses() {
 	// [0.0003 0.0258 0.9739]
 }
 
-// The shape is that of the recording's description; its rows are softmax in float32, whose sums are within 1e-6 of 1.
+// TestRecording expects the shape that the recording's description has, and rows of float32
+// softmax, whose sums are within 1e-6 of 1.
 func TestRecording(t *testing.T) {
 	p, err := ReadPasses(ctg, Options{})
 	if err != nil {
@@ -76,7 +76,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// The same numbers in the other order of axes are the same passes under the other layout.
+// TestLayoutsAgree reads the same numbers in the other order of axes, under the other layout.
 func TestLayoutsAgree(t *testing.T) {
 	snk, err := ReadPasses(ctg, Options{Layout: SNK})
 	if err != nil {
@@ -162,11 +162,7 @@ func TestPassesErrors(t *testing.T) {
 		if tt.ints {
 			a.Float64, a.Int64 = nil, make([]int64, n)
 		}
-		var file bytes.Buffer
-		if err := Write(&file, a); err != nil {
-			t.Fatal(err)
-		}
-		path := writeTemp(t, "x.npy", file.Bytes())
+		path := writeTemp(t, "x.npy", written(t, a))
 		_, err := ReadPasses(path, tt.opts)
 		var format *FormatError
 		if !errors.As(err, &format) || !strings.Contains(err.Error(), tt.want) {
@@ -175,7 +171,8 @@ func TestPassesErrors(t *testing.T) {
 	}
 }
 
-// permuted moves the axes of an array: axis i of the result is axis order[i] of a, as numpy's transpose does.
+// permuted moves the axes of an array: axis i of the result is axis order[i] of a, as numpy's
+// transpose does.
 func permuted(a *Array, order [3]int) *Array {
 	var in, out [3]int
 	copy(in[:], a.Shape)
@@ -195,8 +192,8 @@ func permuted(a *Array, order [3]int) *Array {
 	return b
 }
 
-// softmaxes draws an array of probabilities whose last axis sums to 1. Inputs outnumber classes, so that no other axis
-// does by chance.
+// softmaxes draws arrays of probabilities whose last axis sums to 1. Inputs outnumber classes, so
+// that no other axis sums to 1 by chance.
 var softmaxes = rapid.Custom(func(t *rapid.T) *Array {
 	size := func(name string, least, most int) int { return rapid.IntRange(least, most).Draw(t, name) }
 	shape := []int{size("S", 5, 8), size("N", 9, 40), size("K", 2, 4)}
@@ -214,7 +211,7 @@ var softmaxes = rapid.Custom(func(t *rapid.T) *Array {
 	return a
 })
 
-// Any wrong order of axes is told, and following the advice mends it.
+// TestCheckRowsAdvice expects every wrong order of axes to be found, and the advice to repair it.
 func TestCheckRowsAdvice(t *testing.T) {
 	advice := map[string][3]int{"a.transpose(0,2,1)": {0, 2, 1}, "a.transpose(1,2,0)": {1, 2, 0}}
 	rapid.Check(t, func(t *rapid.T) {
@@ -253,18 +250,16 @@ func TestCheckRowsMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &Array{Shape: []int{p.S, p.N, p.K}, Float64: []float64{}}
-	for _, v := range p.Float32 {
-		a.Float64 = append(a.Float64, float64(v))
+	mapped := func(f func(v float64) float64) *Array {
+		a := &Array{Shape: []int{p.S, p.N, p.K}, Float64: []float64{}}
+		for _, v := range p.Float32 {
+			a.Float64 = append(a.Float64, f(float64(v)))
+		}
+		return a
 	}
-	logits := &Array{Shape: a.Shape, Float64: []float64{}}
-	for _, v := range a.Float64 {
-		logits.Float64 = append(logits.Float64, math.Log(v+1e-9))
-	}
-	percent := &Array{Shape: a.Shape, Float64: []float64{}}
-	for _, v := range a.Float64 {
-		percent.Float64 = append(percent.Float64, math.Round(v*1000)/10)
-	}
+	a := mapped(func(v float64) float64 { return v })
+	logits := mapped(func(v float64) float64 { return math.Log(v + 1e-9) })
+	percent := mapped(func(v float64) float64 { return math.Round(v*1000) / 10 })
 	nan := &Array{Shape: []int{1, 1, 2}, Float64: []float64{math.NaN(), 1}}
 	spoilt := permuted(a, [3]int{0, 2, 1})
 	spoilt.Float64[0] = math.NaN()
@@ -310,8 +305,8 @@ func TestCheckRowsMessages(t *testing.T) {
 	}
 }
 
-// Fewer than half of the rows wrong are no matter of layout. The wrong ones lie together, where a sample taken from
-// one end only would see nothing else.
+// TestCheckRowsFewWrong has fewer than half of the rows wrong, which must be accepted. The wrong
+// rows lie together, where a sample from one end alone would see nothing else.
 func TestCheckRowsFewWrong(t *testing.T) {
 	p, err := ReadPasses(ctg, Options{})
 	if err != nil {
@@ -351,12 +346,8 @@ func TestLabels(t *testing.T) {
 		"names": {Shape: []int{3}, Text: []string{"c", "a", "b"}}, "one-hot integers": {Shape: []int{3, 3}, Int64: []int64{0, 0, 1, 1, 0, 0, 0, 1, 0}},
 		"one-hot floats": {Shape: []int{3, 3}, Float32: []float32{0, 0, 1, 1, 0, 0, 0, 1, 0}},
 	} {
-		var file bytes.Buffer
-		if err := Write(&file, a); err != nil {
-			t.Fatal(err)
-		}
-		npz := npzFile(0, member{"y.npy", file.Bytes()})
-		for _, file := range [][]byte{file.Bytes(), npz} {
+		npy := written(t, a)
+		for _, file := range [][]byte{npy, npzFile(0, member{"y.npy", npy})} {
 			got, err := ReadClassLabels(writeTemp(t, "x", file), 3, letter)
 			if err != nil || !slices.Equal(got, []int{2, 0, 1}) {
 				t.Errorf("%s: got %v, %v, want [2 0 1]", name, got, err)
@@ -372,7 +363,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// letter numbers the classes a, b and c.
+// letter returns the numbers of the classes a, b and c.
 func letter(name string) (int, error) {
 	if i := strings.Index("abc", name); i >= 0 {
 		return i, nil
@@ -406,11 +397,7 @@ func TestLabelErrors(t *testing.T) {
 		{&Array{Shape: []int{3, 5}, Int64: make([]int64, 15)}, "shape (3, 5) has a row for each class"},
 	}
 	for _, tt := range tests {
-		var file bytes.Buffer
-		if err := Write(&file, tt.a); err != nil {
-			t.Fatal(err)
-		}
-		path := writeTemp(t, "labels.npy", file.Bytes())
+		path := writeTemp(t, "labels.npy", written(t, tt.a))
 		_, err := ReadClassLabels(path, 3, letter)
 		var format *FormatError
 		if !errors.As(err, &format) || !strings.HasPrefix(err.Error(), path) || !strings.Contains(err.Error(), tt.want) {

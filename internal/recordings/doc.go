@@ -1,3 +1,3 @@
-// Package recordings holds real passes: those that the demo streams are part
-// of the program, the others serve tests.
+// Package recordings holds real passes of models, and makes random ones for tests. The program
+// contains the recording that the demo streams; the other files serve tests.
 package recordings

@@ -12,7 +12,7 @@ import (
 //go:embed ctg-mcdropout.json ctg-mcdropout.labels.npy ctg-mcdropout.passes.npy
 var files embed.FS
 
-// Recording is labelled passes of one model.
+// Recording holds labelled passes of one model.
 type Recording struct {
 	Classes        []string `json:"classes"`
 	Critical, Safe []int
@@ -21,8 +21,8 @@ type Recording struct {
 	Labels         []int          `json:"-"`
 }
 
-// CTGMCDropout is the cardiotocography recording of an MC-dropout network: 30
-// passes of 2126 inputs over 3 classes. See README.md for its source.
+// CTGMCDropout returns the cardiotocography recording of an MC-dropout network: 30 passes of 2126
+// inputs over 3 classes. README.md names its source.
 func CTGMCDropout() (*Recording, error) {
 	const name = "ctg-mcdropout"
 	about, err := files.ReadFile(name + ".json")

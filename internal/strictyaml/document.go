@@ -16,17 +16,9 @@ import (
 // MaxBytes bounds the size of a document.
 const MaxBytes = 4 << 20
 
-// Fault is something wrong at a place in a document.
-type Fault struct {
-	Line, Col int
-	// Path of the field from the root, as in models[2].primary.threshold. It is
-	// empty for the document as a whole.
-	Path   string
-	Reason string
-}
-
-// Parse reads a document of exactly one value. Whatever is wrong with it goes
-// to report, which stays with the value and gets the faults of its getters too.
+// Parse reads a document of exactly one value. Every fault goes to report, which stays with the
+// value and also receives the faults of its getters. The faults lack File and Entry. Parse returns
+// false if the document cannot be read at all.
 func Parse(data []byte, report func(Fault)) (Value, bool) {
 	fail := func(line, col int, format string, args ...any) (Value, bool) {
 		report(Fault{Line: line, Col: col, Reason: fmt.Sprintf(format, args...)})
@@ -57,7 +49,8 @@ func Parse(data []byte, report func(Fault)) (Value, bool) {
 	return Value{node: first.Content[0], report: report}, true
 }
 
-// decode calls the YAML library, whose own broken assertions are panics.
+// decode decodes the next document. The YAML library panics when its own assertions fail; decode
+// returns these panics as errors.
 func decode(from *yaml.Decoder, to *yaml.Node) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -67,7 +60,8 @@ func decode(from *yaml.Decoder, to *yaml.Node) (err error) {
 	return from.Decode(to)
 }
 
-// checkCharacters finds the first thing that is no character of a YAML stream.
+// checkCharacters returns the place of the first character that a YAML stream must not have, and
+// what is wrong with it. The reason is empty if there is none.
 func checkCharacters(data []byte) (line, col int, reason string) {
 	line, col = 1, 1
 	for i := 0; i < len(data); {
@@ -89,9 +83,9 @@ func checkCharacters(data []byte) (line, col int, reason string) {
 
 var syntaxError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
 
-// explainSyntax takes line and reason from an error of the YAML library. The
-// line that it names is often that before the one at fault, or missing, but
-// right for a quote that is never closed.
+// explainSyntax returns the line and the reason of an error of the YAML library. The library often
+// names the line before the one at fault, or none, but it is right about a quote that is never
+// closed.
 func explainSyntax(err error, data []byte) (line int, reason string) {
 	parts := syntaxError.FindStringSubmatch(err.Error())
 	if parts == nil {
@@ -104,9 +98,9 @@ func explainSyntax(err error, data []byte) (line int, reason string) {
 	return line, parts[2]
 }
 
-// lineReached says how far the library reads before it fails: fed byte by
-// byte, it has seen no more than a few bytes beyond the fault, which may be
-// on the next line already.
+// lineReached returns the line that the library has reached when it fails. It reads the data byte
+// by byte, so that the library has seen only a few bytes beyond the fault, perhaps on the next line
+// already.
 func lineReached(data []byte) int {
 	source := &byteByByte{data: data}
 	documents := yaml.NewDecoder(source)
@@ -115,7 +109,7 @@ func lineReached(data []byte) int {
 	return 1 + bytes.Count(bytes.TrimRight(data[:source.read], " \r\n"), []byte("\n"))
 }
 
-// byteByByte is a reader that gives one byte at a time and counts them.
+// byteByByte is a reader that returns one byte at a time and counts them.
 type byteByByte struct {
 	data []byte
 	read int

@@ -5,21 +5,21 @@ import (
 	"math"
 )
 
-// Range is what a number may be. The zero Range is the number 0 alone.
+// Range bounds a number. The zero Range contains 0 alone.
 type Range struct {
-	// Least and Most are the bounds; an infinite Most is none.
+	// Least and Most are the bounds. An infinite Most means no upper bound.
 	Least, Most float64
-	// Open leaves Least itself out.
+	// Open excludes Least itself.
 	Open bool
 }
 
-// AtLeast is the finite numbers >= x.
+// AtLeast returns the range of finite numbers >= x.
 func AtLeast(x float64) Range { return Range{Least: x, Most: math.Inf(1)} }
 
-// Above is the finite numbers > x.
+// Above returns the range of finite numbers > x.
 func Above(x float64) Range { return Range{Least: x, Most: math.Inf(1), Open: true} }
 
-// Between is the numbers from a to b, both included.
+// Between returns the range from a to b, both included.
 func Between(a, b float64) Range { return Range{Least: a, Most: b} }
 
 // Contains reports whether x is finite and within the range.
@@ -31,7 +31,7 @@ func (r Range) Contains(x float64) bool {
 	return !r.Open || x > r.Least
 }
 
-// String is the range in words.
+// String returns the range in words.
 func (r Range) String() string {
 	switch {
 	case !math.IsInf(r.Most, 1):

@@ -3,9 +3,10 @@ package strictyaml
 import (
 	"fmt"
 	"math"
-	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // collect parses text and returns its root and where its faults will go, each
@@ -13,7 +14,7 @@ import (
 func collect(text string) (root Value, ok bool, faults *[]string) {
 	faults = new([]string)
 	root, ok = Parse([]byte(text), func(f Fault) {
-		*faults = append(*faults, fmt.Sprintf("%d:%d: %s: %s", f.Line, f.Col, f.Path, f.Reason))
+		*faults = append(*faults, fmt.Sprintf("%d:%d: %s: %s", f.Line, f.Col, f.Field, f.Reason))
 	})
 	return root, ok, faults
 }
@@ -54,7 +55,7 @@ func TestParseFaults(t *testing.T) {
 	}
 }
 
-// What is one document all the same.
+// TestParse checks texts that are one document although they look like two, or like none.
 func TestParse(t *testing.T) {
 	for _, text := range []string{"a: 1", "--- # x\na: 1\n...\n", "\ufeffa: 1", "a: 1\r\n", "# c\n\n{a: 1}", "\"\\u0001\""} {
 		if _, ok, faults := collect(text); !ok || len(*faults) > 0 {
@@ -63,7 +64,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Each getter on values that it takes and values that it does not.
+// TestGetters checks which values getters accept and which they refuse.
 func TestGetters(t *testing.T) {
 	type result struct {
 		value any
@@ -213,7 +214,7 @@ list: [a, {b: c}, [d]]
 		item.Text()
 	}
 	items[1].Under("elsewhere", func(f Fault) {
-		if want := (Fault{11, 12, "elsewhere.b", "unknown field"}); f != want {
+		if want := (Fault{Line: 11, Col: 12, Field: "elsewhere.b", Reason: "unknown field"}); f != want {
 			t.Errorf("fault %+v, want %+v", f, want)
 		}
 	}).Mapping("name")
@@ -235,31 +236,33 @@ list: [a, {b: c}, [d]]
 		`11:7: list: expected a mapping, found a list`,
 		`10:9: limits: expected a list, found a mapping`,
 	}
-	if !reflect.DeepEqual(*faults, want) {
-		t.Errorf("faults\n%s\nwant\n%s", strings.Join(*faults, "\n"), strings.Join(want, "\n"))
+	if diff := cmp.Diff(want, *faults); diff != "" {
+		t.Errorf("faults (-want +got):\n%s", diff)
 	}
 }
 
-// In braces a decimal comma is one between fields.
+// TestDecimalCommaInBraces checks the message about a decimal comma in braces, where it separates
+// fields. The message asks about one if the field before can hold a fraction.
 func TestDecimalCommaInBraces(t *testing.T) {
 	for text, want := range map[string]string{
 		"{score: mi, threshold: 0,05}": `1:26: 05: unknown field (a decimal comma? write 0.05)`,
 		"{threshold: 1,5, score: mi}":  `1:15: 5: unknown field (a decimal comma? write 1.5)`,
+		"{passes: 10,5}":               `1:13: 5: unknown field`,
 		"{threshold: 0, 05}":           `1:16: 05: unknown field`,
 		"{threshold: 0,05: 1}":         `1:15: 05: unknown field`,
 		"{score: mi,05}":               `1:12: 05: unknown field`,
 		"threshold: 0\n05:":            `2:1: 05: unknown field`,
 	} {
 		root, _, faults := collect(text)
-		root.Mapping("score", "threshold")
+		root.Fractions("threshold").Mapping("score", "threshold", "passes")
 		if got := strings.Join(*faults, "\n"); got != want {
 			t.Errorf("%s: %s, want %s", text, got, want)
 		}
 	}
 }
 
-// An alias is named as one, even where it stands for what is expected, and one
-// that holds itself does no harm.
+// TestAliases checks that a message names an alias as an alias, even if its target is what was
+// expected, and that an alias that contains itself does no harm.
 func TestAliases(t *testing.T) {
 	root, _, faults := collect("a: &x [1]\nb: *x\nc: &y [*y]\n")
 	m, _ := root.Mapping("a", "b", "c")
@@ -272,8 +275,8 @@ func TestAliases(t *testing.T) {
 		"2:4: b: expected a list, found an alias: aliases are not resolved, write the value out",
 		"3:4: c: expected a list, found an anchor: anchors are not used here, write the value alone",
 	}
-	if !reflect.DeepEqual(*faults, want) {
-		t.Errorf("faults\n%s\nwant\n%s", strings.Join(*faults, "\n"), strings.Join(want, "\n"))
+	if diff := cmp.Diff(want, *faults); diff != "" {
+		t.Errorf("faults (-want +got):\n%s", diff)
 	}
 }
 
@@ -330,19 +333,7 @@ func TestSuggest(t *testing.T) {
 	}
 }
 
-// Optimal string alignment distances, counted by hand.
-func TestDistance(t *testing.T) {
-	for _, test := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"", "ab", 2}, {"ab", "", 2}, {"ab", "ab", 0}, {"ab", "ba", 1}, {"ca", "abc", 3}, {"kitten", "sitting", 3}} {
-		if got := distance(test.a, test.b); got != test.want {
-			t.Errorf("distance(%q, %q) is %d, want %d", test.a, test.b, got, test.want)
-		}
-	}
-}
-
-// A long text does not make a long message.
+// TestQuote checks that a long text does not make a long message.
 func TestQuote(t *testing.T) {
 	if got := Quote(strings.Repeat("ü", 1000)); got != `"`+strings.Repeat("ü", 80)+`..."` {
 		t.Errorf("%s", got)
@@ -352,14 +343,14 @@ func TestQuote(t *testing.T) {
 	}
 }
 
-// Whatever the bytes, every node can be asked for everything.
+// FuzzParse calls every getter on every node of any document.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{"a: [1, {b: c}]", "a: &x [*x]\n", "<<: 1", "--- a\n--- b", "a: 'b\n", "\ta", "? [a]\n: {b: !!c d}", "a: |\n b\n"} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		check := func(fault Fault) {
-			if fault.Line < 1 || fault.Col < 1 || fault.Reason == "" || strings.ContainsAny(fault.Path+fault.Reason, "\n\r") {
+			if fault.Line < 1 || fault.Col < 1 || fault.Reason == "" || strings.ContainsAny(fault.Field+fault.Reason, "\n\r") {
 				t.Errorf("fault %+v", fault)
 			}
 		}

@@ -2,9 +2,9 @@ package strictyaml
 
 import "strings"
 
-// Suggest is `, did you mean "x"?` where one of the candidates resembles the
-// text, and empty where none does. Long texts and lists are not searched, since
-// the cost grows with the square of one and with the other.
+// Suggest returns `, did you mean "x"?` if one of the candidates resembles the text, and an empty
+// text otherwise. It does not search for long texts or in long lists, because the cost grows with
+// the square of the length and with the number of candidates.
 func Suggest(text string, candidates []string) string {
 	const longest, most = 32, 64
 	if len(text) > longest || len(candidates) > most {
@@ -27,13 +27,13 @@ func Suggest(text string, candidates []string) string {
 	return ", did you mean " + Quote(best) + "?"
 }
 
-// plain drops what is most often spelt otherwise.
+// plain removes spelling differences that are common: case, underscores, dashes and spaces.
 func plain(s string) string {
 	return strings.NewReplacer("_", "", "-", "", " ", "").Replace(strings.ToLower(s))
 }
 
-// distance is the number of bytes to insert, delete, replace or swap with
-// their neighbour to get from a to b.
+// distance returns the number of bytes to insert, delete, replace or swap with their neighbour to
+// get from a to b.
 func distance(a, b string) int {
 	var before, last []int // two rows and one row ago
 	row := make([]int, len(b)+1)

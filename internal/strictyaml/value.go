@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -12,25 +13,26 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Value is a value of a document, at its place. Its getters report a fault
-// when they return false.
+// Value is a value of a document, at its place. Its getters report a fault when they return false.
 type Value struct {
 	node   *yaml.Node
 	path   string
 	report func(Fault)
+
+	fractions []string // see Fractions
 }
 
-// Line and Col are where the value begins, from 1.
+// Line returns the line where the value begins, from 1.
 func (v Value) Line() int { return v.node.Line }
 
-// Col is the value's column, from 1.
+// Col returns the column where the value begins, from 1.
 func (v Value) Col() int { return v.node.Column }
 
-// Path is the value's path from the root, or from where Under put it.
+// Path returns the path of the value from the root, or from where Under put it.
 func (v Value) Path() string { return v.path }
 
-// Under is the same value, whose path begins anew with the given one and whose
-// faults, and those of the values in it, go to report.
+// Under returns the same value with another path. Faults in the value, and in the values below it,
+// are passed to report.
 func (v Value) Under(path string, report func(Fault)) Value {
 	return Value{node: v.node, path: path, report: report}
 }
@@ -40,14 +42,13 @@ func (v Value) Fault(format string, args ...any) {
 	v.FaultIn(v.path, format, args...)
 }
 
-// FaultIn reports a fault at the value's place, but of another path: for a
-// field that is missing, say, and has no place of its own.
+// FaultIn reports a fault at the place of the value but with another path, for instance that of a
+// missing field, which has no place of its own.
 func (v Value) FaultIn(path, format string, args ...any) {
-	v.report(Fault{Line: v.node.Line, Col: v.node.Column, Path: path, Reason: fmt.Sprintf(format, args...)})
+	v.report(Fault{Line: v.node.Line, Col: v.node.Column, Field: path, Reason: fmt.Sprintf(format, args...)})
 }
 
-// Text is any scalar but null, letter by letter as written (quotes and escapes
-// resolved).
+// Text returns any scalar but null, letter by letter as written, with quotes and escapes resolved.
 func (v Value) Text() (string, bool) {
 	if !v.isPlainly(yaml.ScalarNode) || isNull(v.node) {
 		return "", v.expected("text")
@@ -55,7 +56,7 @@ func (v Value) Text() (string, bool) {
 	return v.node.Value, true
 }
 
-// Enum is a text that must be one of those allowed.
+// Enum returns a text that must be one of those allowed.
 func (v Value) Enum(allowed ...string) (string, bool) {
 	text, ok := v.Text()
 	if !ok {
@@ -70,7 +71,7 @@ func (v Value) Enum(allowed ...string) (string, bool) {
 	return "", false
 }
 
-// Bool is true or false; yes, no, on and off are not.
+// Bool returns true or false. It refuses yes, no, on and off.
 func (v Value) Bool() (value, ok bool) {
 	if v.isPlainly(yaml.ScalarNode) && v.node.ShortTag() == "!!bool" && v.isBare() {
 		return strings.EqualFold(v.node.Value, "true"), true
@@ -80,7 +81,7 @@ func (v Value) Bool() (value, ok bool) {
 
 var wholeNumber = regexp.MustCompile(`^[-+]?(0|[1-9][0-9]*)$`)
 
-// Int is a whole number, in decimal digits, from least to most.
+// Int returns a whole number from least to most, which must be written in decimal digits.
 func (v Value) Int(least, most int) (int, bool) {
 	words := fmt.Sprintf("a whole number from %d to %d", least, most)
 	if !v.isPlainly(yaml.ScalarNode) || !v.isBare() || !wholeNumber.MatchString(v.node.Value) {
@@ -97,8 +98,8 @@ var decimalNumber = regexp.MustCompile(`^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][
 
 var commaNumber = regexp.MustCompile(`^([-+]?[0-9]*),([0-9]+)$`)
 
-// DecimalComma asks about a text that looks like a number with a decimal comma,
-// and is empty for any other.
+// DecimalComma returns a question about a text that looks like a number with a decimal comma. It
+// returns an empty text for any other.
 func DecimalComma(text string) string {
 	parts := commaNumber.FindStringSubmatch(text)
 	if parts == nil {
@@ -107,7 +108,7 @@ func DecimalComma(text string) string {
 	return fmt.Sprintf(" (a decimal comma? write %s.%s)", parts[1], shorten(parts[2]))
 }
 
-// Float is a finite number within the range. Negative zero is zero.
+// Float returns a finite number within the range. It returns 0 for negative zero.
 func (v Value) Float(within Range) (float64, bool) {
 	if !v.isPlainly(yaml.ScalarNode) || !v.isBare() || !decimalNumber.MatchString(v.node.Value) {
 		v.Fault("expected %s, found %s%s", within, v.describe(), DecimalComma(v.node.Value))
@@ -117,23 +118,30 @@ func (v Value) Float(within Range) (float64, bool) {
 	if err != nil || !within.Contains(f) {
 		return 0, v.expected(within.String())
 	}
-	return f + 0, true // -0 + 0 is 0
+	return f + 0, true // turns -0 into 0
 }
 
-// List is the values of a list.
+// List returns the values of a list.
 func (v Value) List() ([]Value, bool) {
 	if !v.isPlainly(yaml.SequenceNode) {
 		return nil, v.expected("a list")
 	}
 	items := make([]Value, len(v.node.Content))
 	for i, item := range v.node.Content {
-		items[i] = Value{item, fmt.Sprintf("%s[%d]", v.path, i), v.report}
+		items[i] = Value{node: item, path: fmt.Sprintf("%s[%d]", v.path, i), report: v.report}
 	}
 	return items, true
 }
 
-// Mapping is the fields of a mapping that may have the given ones and no
-// others. Unknown and repeated keys are reported and left out.
+// Fractions returns the same value, with the names of those fields that can hold a fraction.
+// Mapping then asks about a decimal comma if a key that is unknown follows such a field.
+func (v Value) Fractions(fields ...string) Value {
+	v.fractions = fields
+	return v
+}
+
+// Mapping returns the fields of a mapping that may have only the given ones. It reports unknown and
+// repeated keys and leaves them out.
 func (v Value) Mapping(fields ...string) (Mapping, bool) {
 	if !v.isPlainly(yaml.MappingNode) {
 		return Mapping{}, v.expected("a mapping")
@@ -146,7 +154,7 @@ func (v Value) Mapping(fields ...string) (Mapping, bool) {
 	places := make(map[string]*yaml.Node)
 	for i := 0; i < len(v.node.Content); i += 2 {
 		node := v.node.Content[i]
-		key := Value{node, v.path, v.report}
+		key := Value{node: node, path: v.path, report: v.report}
 		switch {
 		case node.ShortTag() == "!!merge":
 			key.Fault("merge key <<, expected every field to be written out")
@@ -166,39 +174,38 @@ func (v Value) Mapping(fields ...string) (Mapping, bool) {
 			key.Fault("unknown field%s", cmp.Or(v.splitNumber(i), Suggest(name, fields)))
 			continue
 		}
-		m.fields[name] = Value{v.node.Content[i+1], key.path, v.report}
+		m.fields[name] = Value{node: v.node.Content[i+1], path: key.path, report: v.report}
 	}
 	return m, true
 }
 
-// splitNumber asks about the key at i of a mapping in braces that looks like what
-// stands behind the decimal comma of the value before: {threshold: 0,05} is a
-// threshold of 0 and a field 05.
+// splitNumber asks whether the key at i of a mapping in braces is the end of a number with a
+// decimal comma: {threshold: 0,05} is a threshold of 0 and a field 05. It returns an empty
+// text if the field before cannot hold a fraction.
 func (v Value) splitNumber(i int) string {
 	if i == 0 || v.node.Style&yaml.FlowStyle == 0 || !isNull(v.node.Content[i+1]) {
 		return ""
 	}
-	before, key := v.node.Content[i-1], v.node.Content[i]
-	if before.Kind != yaml.ScalarNode || before.Line != key.Line || before.Column+len(before.Value)+1 != key.Column {
+	field, before, key := v.node.Content[i-2], v.node.Content[i-1], v.node.Content[i]
+	if !slices.Contains(v.fractions, field.Value) || before.Kind != yaml.ScalarNode || before.Line != key.Line || before.Column+len(before.Value)+1 != key.Column {
 		return ""
 	}
 	return DecimalComma(before.Value + "," + key.Value)
 }
 
-// Mapping is the fields of a mapping.
+// Mapping holds the fields of a mapping.
 type Mapping struct {
 	Value
 	fields map[string]Value
 }
 
-// Get is the value of a field, if the field is given.
+// Get returns the value of a field, and false if the field is not given.
 func (m Mapping) Get(name string) (Value, bool) {
 	v, ok := m.fields[name]
 	return v, ok
 }
 
-// Need is the value of a field that must be given; expected says in words what
-// it should be.
+// Need returns the value of a required field. Its fault says in words what was expected.
 func (m Mapping) Need(name, expected string) (Value, bool) {
 	v, ok := m.fields[name]
 	if !ok {
@@ -207,10 +214,10 @@ func (m Mapping) Need(name, expected string) (Value, bool) {
 	return v, ok
 }
 
-// PathTo is the path of a field, given or not.
+// PathTo returns the path of a field, given or not.
 func (m Mapping) PathTo(name string) string { return join(m.path, name) }
 
-// isPlainly reports whether the value is of the kind, without an anchor or tag.
+// isPlainly reports whether the value is of the kind and has neither an anchor nor a tag.
 func (v Value) isPlainly(kind yaml.Kind) bool {
 	return v.node.Kind == kind && v.node.Anchor == "" && v.node.Style&yaml.TaggedStyle == 0
 }
@@ -218,7 +225,8 @@ func (v Value) isPlainly(kind yaml.Kind) bool {
 // isBare reports whether a scalar is written without quotes and not as a block.
 func (v Value) isBare() bool { return v.node.Style == 0 }
 
-// expected reports what was found in place of what was expected, and is false.
+// expected reports a fault that names the value found and the words for what was expected, and
+// returns false.
 func (v Value) expected(words string) bool {
 	v.Fault("expected %s, found %s", words, v.describe())
 	return false
@@ -249,7 +257,7 @@ func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag(
 func join(path, name string) string {
 	name = shorten(name)
 	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r == ':' || !unicode.IsPrint(r) }) {
-		name = strconv.Quote(name) // or else it would break the line it is reported in
+		name = strconv.Quote(name) // otherwise it would break the line of the message
 	}
 	if path == "" {
 		return name
@@ -257,10 +265,10 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// Quote is the text in quotes, cut where it is long.
+// Quote returns the text in quotes, cut if it is long.
 func Quote(text string) string { return strconv.Quote(shorten(text)) }
 
-// shorten cuts a long text, so that a message stays one.
+// shorten cuts a long text, so that a message stays readable.
 func shorten(text string) string {
 	const most = 80
 	if utf8.RuneCountInString(text) <= most {

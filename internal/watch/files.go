@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// Read small files together, so that what is returned was in all of them at one
-// time: files that change meanwhile, as by the swap of a Secret's ..data link,
-// are read again. Files that cannot be read are in the second map. It is an error
-// if the files do not come to rest.
+// Read reads small files together and returns what all of them held at one moment. It reads again
+// if files change meanwhile, as when the ..data link of a Secret is swapped. The second map holds
+// the errors of files that cannot be read. Read fails if the files keep changing.
 func Read(most int64, paths ...string) (map[string][]byte, map[string]error, error) {
 	return readStill(func() contents { return readAll(most, paths) })
 }
 
+// readStill reads until two readings in a row agree.
 func readStill(read func() contents) (map[string][]byte, map[string]error, error) {
 	const (
 		attempts = 5
@@ -37,7 +37,7 @@ func readStill(read func() contents) (map[string][]byte, map[string]error, error
 	return nil, nil, fmt.Errorf("changed while they were read, %d times over, expected them to come to rest", attempts)
 }
 
-// contents of files.
+// contents holds the data of files, and the errors of those that cannot be read, by path.
 type contents struct {
 	data   map[string][]byte
 	faults map[string]error
@@ -61,23 +61,24 @@ func readAll(most int64, paths []string) contents {
 	return c
 }
 
-// readFile of limited size that is a regular one: reading a pipe may never end.
+// readFile reads a regular file of at most the given number of bytes. It refuses pipes and devices,
+// where reading may never end.
 func readFile(path string, most int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, bare(err)
+		return nil, WithoutPath(err)
 	}
 	if !info.Mode().IsRegular() {
 		return nil, errors.New("not a regular file")
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, bare(err)
+		return nil, WithoutPath(err)
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err != nil {
-		return nil, bare(err)
+		return nil, WithoutPath(err)
 	}
 	if int64(len(data)) > most {
 		return nil, fmt.Errorf("larger than expected, at most %d bytes", most)
@@ -85,8 +86,8 @@ func readFile(path string, most int64) ([]byte, error) {
 	return data, nil
 }
 
-// bare is an error without the path, which the caller names.
-func bare(err error) error {
+// WithoutPath returns an error of package os without its path, which the caller names.
+func WithoutPath(err error) error {
 	var at *fs.PathError
 	if errors.As(err, &at) {
 		return at.Err

@@ -30,7 +30,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// What is returned was read twice alike.
+// TestReadStill checks that Read returns what two consecutive readings agree on.
 func TestReadStill(t *testing.T) {
 	for _, changes := range []int{0, 1, 4, 5} {
 		reads := 0
@@ -48,7 +48,7 @@ func TestReadStill(t *testing.T) {
 			t.Errorf("%d changes: %v, %v after %d reads", changes, data, err, reads)
 		}
 	}
-	// A fault that changes is a change.
+	// A fault that changes counts as a change.
 	faults := []error{fs.ErrNotExist, fs.ErrPermission, fs.ErrPermission}
 	_, unread, err := readStill(func() contents {
 		fault := faults[0]

@@ -8,19 +8,19 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// notifier wakes when something happens to the files that it follows.
+// notifier wakes its user when something happens to the files that it follows.
 type notifier struct {
-	wake chan struct{} // holds at most one
+	wake chan struct{} // holds at most one wake
 	open func() (*fsnotify.Watcher, error)
 
-	system *fsnotify.Watcher // nil until it could be opened
+	system *fsnotify.Watcher // nil until it has been opened
 	places atomic.Pointer[Places]
 	pumps  sync.WaitGroup
 }
 
-// follow the files, where their links lead now, as look says. It is called again
-// after every wake, since what happened may have led them elsewhere. An error
-// means that some changes will not wake; the next call tries again.
+// follow listens to the places that look returns. Call it again after every wake: what happened may
+// have led the links elsewhere. After an error some changes will not wake; the next call tries
+// again.
 func (n *notifier) follow(look func() *Places) error {
 	if n.system == nil {
 		system, err := n.open()
@@ -36,7 +36,7 @@ func (n *notifier) follow(look func() *Places) error {
 		want := look()
 		n.places.Store(want)
 		err = n.listen(want)
-		// What appeared after the look and before the system listened was not told.
+		// The system has not reported what appeared after the look and before it listened.
 		if want.equal(look()) {
 			return err
 		}
@@ -45,19 +45,19 @@ func (n *notifier) follow(look func() *Places) error {
 	return err
 }
 
-// close ends it; what it started has ended then.
+// close ends the notifier and waits for its goroutines.
 func (n *notifier) close() {
 	if n.system != nil {
-		_ = n.system.Close() // there is nothing to lose
+		_ = n.system.Close() // nothing is lost
 		n.pumps.Wait()
 	}
 }
 
-// listen to the directories of the places and to no others.
+// listen listens to the directories of the places, and stops listening to all others.
 func (n *notifier) listen(want *Places) error {
 	var failed error
 	for dir := range want.names {
-		// A directory is added even if it was before: it may be another one of the same name.
+		// Add every directory again: another one may have taken its name.
 		if err := n.system.Add(dir); err != nil && failed == nil {
 			failed = fmt.Errorf("cannot watch %s for changes: %w", dir, err)
 		}
@@ -70,8 +70,8 @@ func (n *notifier) listen(want *Places) error {
 	return failed
 }
 
-// pump turns what the system tells into wakes. It takes everything at once, since
-// the system drops what is not taken, and the watcher may block for good if an error is not.
+// pump turns what the system reports into wakes. It receives without delay: the system drops events
+// that nobody receives, and an error that nobody receives may block the watcher for good.
 func (n *notifier) pump() {
 	events, errs := n.system.Events, n.system.Errors
 	for events != nil || errs != nil {
@@ -92,6 +92,7 @@ func (n *notifier) pump() {
 	}
 }
 
+// poke wakes the user, unless a wake is pending.
 func (n *notifier) poke() {
 	select {
 	case n.wake <- struct{}{}:

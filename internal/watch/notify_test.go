@@ -13,8 +13,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// A notifier listens where the paths lead now, and nowhere else. That may be
-// another directory of the same name, and nothing told so.
+// TestNotifierFollows checks that a notifier listens where the paths lead now, and nowhere else.
+// That may be another directory of the same name, which no event announces.
 func TestNotifierFollows(t *testing.T) {
 	top := t.TempDir()
 	above := filepath.Join(top, "above")
@@ -53,7 +53,8 @@ func TestNotifierFollows(t *testing.T) {
 	}
 }
 
-// What appears while a notifier begins to listen is either seen, or told after.
+// TestNotifierMissesNothing checks that a notifier sees a file that appears while it begins to
+// listen, or wakes for it later.
 func TestNotifierMissesNothing(t *testing.T) {
 	top := t.TempDir()
 	n := &notifier{open: fsnotify.NewWatcher, wake: make(chan struct{}, 1)}
@@ -82,7 +83,7 @@ func TestNotifierMissesNothing(t *testing.T) {
 	}
 }
 
-// placesIn a directory, whose files all matter.
+// placesIn returns the places of a directory whose files all matter.
 func placesIn(dir string) *Places {
 	p := NewPlaces(func(string) bool { return true })
 	p.Trace(dir)

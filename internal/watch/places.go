@@ -9,24 +9,24 @@ import (
 	"strings"
 )
 
-// Places are where a change may change what files say: directories, each by its
-// path without links, and in each the names that matter. Directories and never
-// files: a watch on a file ends with the first rename over it.
+// Places holds where a change may change what files say: directories, each by its path without
+// links, and the names in them that matter. It holds directories, never files, because a watch on a
+// file ends with the first rename over it.
 type Places struct {
 	names   map[string]map[string]bool
-	matters func(name string) bool // of a directory that is traced itself; nil for none
+	matters func(name string) bool // in a directory that is traced itself; nil for none
 }
 
-// anyName among the names stands for all names that matter.
+// anyName stands for all names that matter.
 const anyName = "*"
 
-// NewPlaces is no places yet. Matters says which names do in directories that are
-// traced themselves; nil for none.
+// NewPlaces returns an empty set of places. matters reports which names matter in directories that
+// are traced themselves; nil means none.
 func NewPlaces(matters func(name string) bool) *Places {
 	return &Places{names: map[string]map[string]bool{}, matters: matters}
 }
 
-// PlacesOf files as their paths lead now.
+// PlacesOf returns the places of files, as their paths lead now.
 func PlacesOf(paths ...string) *Places {
 	p := NewPlaces(nil)
 	for _, path := range paths {
@@ -35,8 +35,8 @@ func PlacesOf(paths ...string) *Places {
 	return p
 }
 
-// Trace a path as the system follows it, and add what may lead it elsewhere:
-// every link on the way, the first name that is missing, and the last.
+// Trace follows a path as the system does and adds what may lead it elsewhere: every link on the
+// way, the first missing name, and the last name.
 func (p *Places) Trace(path string) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -79,10 +79,10 @@ func (p *Places) Trace(path string) {
 	}
 }
 
-// mostLinks to follow in one path; more are taken for a circle.
+// mostLinks bounds the links followed in one path. A path with more is taken for a circle.
 const mostLinks = 40
 
-// concern tells whether what happened to the file of this name matters.
+// concern reports whether an event on the file of this name matters.
 func (p *Places) concern(file string) bool {
 	if _, itself := p.names[file]; itself {
 		return true
@@ -101,7 +101,7 @@ func (p *Places) add(dir, name string) {
 	p.names[dir][name] = true
 }
 
-// split a path into its names.
+// split returns the names of a path.
 func split(path string) []string {
 	path = strings.TrimPrefix(path, filepath.VolumeName(path))
 	return slices.DeleteFunc(strings.Split(filepath.ToSlash(path), "/"), func(name string) bool {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Only what can change what files say wakes: a watched directory may be a busy
-// one, as that of temporary files is.
+// TestPlaces checks that only events that can change the contents of files cause a wake: a watched
+// directory may be busy, such as one for temporary files.
 func TestPlaces(t *testing.T) {
 	top, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -84,14 +84,14 @@ func TestPlaces(t *testing.T) {
 			t.Errorf("%s: concern %v, want %v", file, got, want)
 		}
 	}
-	// This is how the system's watcher names it.
+	// The system's watcher names the file like this.
 	if !PlacesOf("/none-such.yaml").concern("//none-such.yaml") {
 		t.Error("a file in the root directory does not concern")
 	}
 }
 
-// yamlsOf paths: the files themselves, or the directories with their *.yaml and
-// *.yml, as those of policies are followed.
+// yamlsOf returns the places of paths as policies need them: of files, or of directories with their
+// *.yaml and *.yml files.
 func yamlsOf(paths ...string) *Places {
 	is := func(name string) bool {
 		return !strings.HasPrefix(name, ".") && (strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml"))

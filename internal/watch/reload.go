@@ -9,36 +9,38 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Result is what reading the files again came to.
+// Result describes what reading the files again led to.
 type Result struct {
-	// Changed is whether something else is in force now.
+	// Changed reports whether something else is in force now.
 	Changed bool
-	// Hash says what is in force, where it has a hash that may be told.
+	// Hash identifies what is in force, if that has a hash that may be shown.
 	Hash string
-	// Warnings of what is in force.
+	// Warnings describe what is legal in the files in force, but probably not intended.
 	Warnings []string
 }
 
-// Outcome is what came of a reload.
+// Outcome describes a reload.
 type Outcome struct {
 	Result
-	// Trigger is what asked for it.
+	// Trigger repeats what asked for the reload.
 	Trigger string
-	// Err is why there is nothing new. What was in force before stays. Files that
-	// mean what they did are no error.
+	// Err says why nothing new is in force. What was in force before stays. Files that mean the
+	// same as before are not an error.
 	Err error
-	// At is when it was done. It is never before that of an earlier reload, so
-	// that those who hear of outcomes late can tell which is the latest.
+	// At holds when the reload ended. It never precedes the time of an earlier reload, so that
+	// receivers can tell the latest outcome.
 	At time.Time
-	// WatchErr is set by Watch alone: why changes are found by the slow poll
-	// only. It is no fault of the files.
+	// WatchErr says why Watch finds changes only by polling. Only Watch sets it, and the files are
+	// not at fault.
 	WatchErr error
 }
 
-// Reloader reads files again, one reload after another, when it is asked or when
-// they change. Its methods may be called at the same time.
+// Reloader reads files again, one reload after another, when it is asked to or when they change.
+// Its methods may be called concurrently.
 type Reloader struct {
-	// How Watch goes about it; to be set before it is called.
+	// Watch reloads once the files have been quiet for Quiet, at most AtMost after the first
+	// change, and polls every Poll. Notifications opens the source of changes. Set them before
+	// calling Watch.
 	Quiet, AtMost, Poll time.Duration
 	Notifications       func() (*fsnotify.Watcher, error)
 
@@ -46,18 +48,18 @@ type Reloader struct {
 	replace func() (Result, error)
 
 	reloading sync.Mutex
-	last      told
+	last      news
 }
 
-// told is what is no news the second time.
-type told struct {
+// news holds what was reported last and is not reported again.
+type news struct {
 	failure  string
 	warnings []string
 }
 
-// NewReloader of the files whose places are given, as they lead at each moment.
-// Replace reads them and puts what they say in force. On an error it has changed
-// nothing, and the result is about what stays in force.
+// NewReloader returns a reloader of the files at places, which returns where they lead at each
+// moment. replace reads the files and puts what they say in force. On an error it must have changed
+// nothing, and its result describes what stays in force.
 func NewReloader(places func() *Places, replace func() (Result, error)) *Reloader {
 	return &Reloader{
 		Quiet:         200 * time.Millisecond,
@@ -69,44 +71,42 @@ func NewReloader(places func() *Places, replace func() (Result, error)) *Reloade
 	}
 }
 
-// Reload reads the files now. Trigger says in the outcome, and there alone, what
-// asked for it.
+// Reload reads the files now. trigger names the cause and is only copied to the outcome.
 func (r *Reloader) Reload(trigger string) Outcome {
 	out, _ := r.reload(trigger)
 	return out
 }
 
-// reload also tells whether it went otherwise than the reload before: with
-// another failure, or none, or other warnings.
+// reload also reports whether the failure or the warnings differ from those of the reload before.
 func (r *Reloader) reload(trigger string) (out Outcome, otherwise bool) {
 	r.reloading.Lock()
 	defer r.reloading.Unlock()
 	result, err := r.replace()
 	out = Outcome{Result: result, Trigger: trigger, Err: err, At: time.Now()}
-	now := told{failure: text(err), warnings: result.Warnings}
+	now := news{failure: text(err), warnings: result.Warnings}
 	otherwise = now.failure != r.last.failure || !slices.Equal(now.warnings, r.last.warnings)
 	r.last = now
 	return out, otherwise
 }
 
-// Watch reloads when the files change, until ctx ends; then it leaves nothing
-// running. Changes are taken together: it waits until all has been quiet for a
-// moment, but not for long. A slow poll finds what the system does not tell of.
-// It begins with a reload, for what changed before.
+// Watch reloads when the files change, until ctx ends, and then leaves nothing running. It takes
+// changes together: it waits until the files have been quiet for a moment, but not for long. A slow
+// poll finds changes that the system does not report. Watch begins with a reload, for earlier
+// changes.
 //
-// Report is called, by Watch itself, with what is news: a change, a failure, the
-// first success after one, other warnings, and a new WatchErr. A failure that a
-// poll finds again is not. The trigger is "watch".
+// Watch calls report with news alone: a change, a failure, the first success after one, other
+// warnings, or a new WatchErr. A failure that a poll finds again is not news. The trigger is
+// "watch".
 func (r *Reloader) Watch(ctx context.Context, report func(Outcome)) {
 	n := &notifier{open: r.Notifications, wake: make(chan struct{}, 1)}
 	defer n.close()
 	poll := time.NewTicker(r.Poll)
 	defer poll.Stop()
-	settled := time.NewTimer(0)
-	defer settled.Stop()
+	quiet := time.NewTimer(0)
+	defer quiet.Stop()
 	var (
-		since    time.Time // the first change of those that are taken together; zero for none
-		watchErr string    // the last that was reported
+		since    time.Time // the first change since the last reload; zero for none
+		watchErr string    // reported last
 	)
 	for {
 		polled := false
@@ -117,17 +117,17 @@ func (r *Reloader) Watch(ctx context.Context, report func(Outcome)) {
 			if since.IsZero() {
 				since = time.Now()
 			}
-			settled.Reset(min(r.Quiet, r.AtMost-time.Since(since)))
+			quiet.Reset(min(r.Quiet, r.AtMost-time.Since(since)))
 			continue
 		case <-poll.C:
 			if !since.IsZero() {
-				continue // it is about to be done, and is not settled yet
+				continue // a reload is about to happen, and the files are not quiet yet
 			}
 			polled = true
-		case <-settled.C:
+		case <-quiet.C:
 			since = time.Time{}
 		}
-		// First listen, then read: a change between the two wakes.
+		// Listen before reading: a change between the two wakes the loop again.
 		err := n.follow(r.places)
 		out, otherwise := r.reload("watch")
 		out.WatchErr = err
@@ -136,7 +136,7 @@ func (r *Reloader) Watch(ctx context.Context, report func(Outcome)) {
 		}
 		watchErr = text(err)
 		if followed := n.places.Load(); err == nil && !followed.equal(r.places()) {
-			n.poke() // what was read names other files, which were not listened to yet
+			n.poke() // the files now name others, which were not followed yet
 		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/ckd-project/ckd/integration_test/testbed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,7 +26,7 @@ func put(t *testing.T, path, text string) {
 	}
 }
 
-// A file that names others has those followed, too, from the moment that it does.
+// TestWatchFollowsWhatIsNamed checks that Watch follows a file as soon as another file names it.
 func TestWatchFollowsWhatIsNamed(t *testing.T) {
 	dir := t.TempDir()
 	list := filepath.Join(dir, "list")
@@ -60,15 +62,11 @@ func TestWatchFollowsWhatIsNamed(t *testing.T) {
 	r.Quiet, r.AtMost, r.Poll = time.Millisecond, 10*time.Millisecond, time.Hour
 	is := func(want string) {
 		t.Helper()
-		for start := time.Now(); time.Since(start) < time.Minute; time.Sleep(time.Millisecond) {
+		testbed.Eventually(t, want, func() bool {
 			mu.Lock()
-			got := last
-			mu.Unlock()
-			if got == want {
-				return
-			}
-		}
-		t.Fatalf("not %q in a minute", want)
+			defer mu.Unlock()
+			return last == want
+		})
 	}
 	put(t, list, "a/token")
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "a"), 0o700), os.Mkdir(filepath.Join(dir, "b"), 0o700)); err != nil {
@@ -93,7 +91,7 @@ func TestWatchFollowsWhatIsNamed(t *testing.T) {
 	<-done
 }
 
-// What is news: a change, another failure, other warnings.
+// TestReloadOtherwise checks that a change, another failure and other warnings are reported.
 func TestReloadOtherwise(t *testing.T) {
 	var next struct {
 		Result
@@ -124,7 +122,7 @@ func TestReloadOtherwise(t *testing.T) {
 	}
 }
 
-// Reloads are one after another.
+// TestReloadsInTurn checks that reloads run one after another.
 func TestReloadsInTurn(t *testing.T) {
 	var underWay, most atomic.Int64
 	r := NewReloader(func() *Places { return PlacesOf() }, func() (Result, error) {

@@ -23,4 +23,6 @@
 // away before its new version is there. Watch waits for quiet, which makes that
 // unlikely; a file that is written beside the old one and renamed over it makes
 // it impossible.
+//
+// Stability: experimental. Exported names may change with any minor version.
 package store

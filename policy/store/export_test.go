@@ -6,12 +6,12 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Pace sets how long Watch waits for quiet, at most, and from poll to poll.
+// Pace sets how long Watch waits for quiet, how long it waits at most, and how often it polls.
 func (s *Store) Pace(quiet, atMost, poll time.Duration) {
 	s.reloader.Quiet, s.reloader.AtMost, s.reloader.Poll = quiet, atMost, poll
 }
 
-// Notifications sets where Watch has its notifications from.
+// Notifications sets where Watch gets its notifications from.
 func (s *Store) Notifications(open func() (*fsnotify.Watcher, error)) {
 	s.reloader.Notifications = open
 }

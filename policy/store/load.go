@@ -11,17 +11,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ckd-project/ckd/internal/watch"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// Load reads policy files into one set. A path is a file of any name, or a
-// directory, whose files *.yaml and *.yml are read in the order of their names,
-// without those of its directories. If anything is wrong the error is a
-// policy.Faults with everything that is: first what cannot be read, then the
-// faults in what can.
+// Load reads policy files into one set. A path is a file of any name, or a directory, whose *.yaml and
+// *.yml files are read in the order of their names, without subdirectories. If anything is wrong, the
+// error is a policy.Faults with all of it: first what cannot be read, then the faults in what can.
 //
-// Files that change while they are read are read again. It is a fault if they
-// do not come to rest.
+// Files that change while they are read are read again. It is a fault if they never stay unchanged.
 func Load(paths ...string) (*policy.Set, error) {
 	if len(paths) == 0 {
 		return nil, policy.Faults{{Reason: "no policy files, expected at least one file or directory"}}
@@ -29,7 +27,7 @@ func Load(paths ...string) (*policy.Set, error) {
 	return load(func() []source { return look(paths) })
 }
 
-// load what is found by looking, when it is found to be the same after reading.
+// load loads what look finds, once that is the same before and after reading.
 func load(look func() []source) (*policy.Set, error) {
 	const (
 		attempts = 5
@@ -50,9 +48,9 @@ func load(look func() []source) (*policy.Set, error) {
 	}
 }
 
-// source is a file to read, or the reason why there is none.
+// source holds a file to read, or the reason why there is none.
 type source struct {
-	name  string // what faults call it: the path that was given, or one below it
+	name  string // name in faults: the given path, or one below it
 	path  string // where it is, the links to its directory resolved
 	info  fs.FileInfo
 	fault string // empty where the file can be read
@@ -75,26 +73,26 @@ func look(paths []string) []source {
 	return sources
 }
 
-// dataLink is the link to the directory of the files' current generation, in a
-// directory that Kubernetes writes. One rename over it swaps them all. The name
-// of each file is a link through it.
+// dataLink links to the directory of the files' current generation, in a directory that Kubernetes
+// writes. One rename over it swaps them all. The name of each file is a link through it.
 const dataLink = "..data"
 
-// lookInto a directory. Every link to the directory, and to its current
-// generation, is followed once, for all files.
+// lookInto finds the policy files of a directory. It follows each link to the directory, and to its
+// current generation, once for all files.
 func lookInto(dir string) []source {
 	root, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return []source{unreadable(dir, dir, err)}
 	}
 	files := map[string]string{} // name to path
-	// The generation says which files there are: their links are not swapped with it, but made and removed one by one.
+	// The generation decides which files there are: the links to them are not swapped with it, but
+	// made and removed one by one.
 	if generation, err := os.Readlink(filepath.Join(root, dataLink)); err == nil {
 		if !filepath.IsAbs(generation) {
 			generation = filepath.Join(root, generation)
 		}
 		entries, err := os.ReadDir(generation)
-		if err != nil { // the path tells it from a fault of another generation
+		if err != nil { // the path names the generation, so that equal faults of two generations differ
 			return []source{unreadable(filepath.Join(dir, dataLink), generation, err)}
 		}
 		for _, entry := range entries {
@@ -134,14 +132,14 @@ func lookInto(dir string) []source {
 	return sources
 }
 
-// isPolicy tells whether a file of this name, in a directory, is a policy file.
+// isPolicy reports whether a file of this name, in a directory, is a policy file.
 func isPolicy(name string) bool {
 	ext := filepath.Ext(name)
 	return !strings.HasPrefix(name, ".") && (ext == ".yaml" || ext == ".yml")
 }
 
-// regular is a source that is refused where reading it may never end, as with a
-// pipe or a device.
+// regular returns the source of a file. It refuses one that could be read for ever, such as a pipe
+// or a device.
 func regular(name, path string, info fs.FileInfo) source {
 	s := source{name: name, path: path, info: info}
 	if !info.Mode().IsRegular() {
@@ -151,10 +149,10 @@ func regular(name, path string, info fs.FileInfo) source {
 }
 
 func unreadable(name, path string, err error) source {
-	return source{name: name, path: path, fault: "cannot read: " + reason(err)}
+	return source{name: name, path: path, fault: "cannot read: " + watch.WithoutPath(err).Error()}
 }
 
-// difference is the name of the first source that is not the same in both.
+// difference returns the name of the first source that differs between the two looks.
 func difference(before, after []source) (name string, differ bool) {
 	for i, a := range after {
 		if i == len(before) || !same(before[i], a) {
@@ -175,7 +173,7 @@ func same(a, b source) bool {
 		a.info.Size() == b.info.Size() && a.info.ModTime().Equal(b.info.ModTime())
 }
 
-// read every source once.
+// read reads every source once.
 func read(sources []source) (files []policy.File, faults policy.Faults) {
 	for _, s := range sources {
 		if s.fault == "" {
@@ -191,7 +189,8 @@ func read(sources []source) (files []policy.File, faults policy.Faults) {
 	return files, faults
 }
 
-// readFile reads a file, or one byte more of it than Parse accepts.
+// readFile reads a file up to one byte beyond what Parse accepts, so that Parse refuses a larger
+// one.
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -201,7 +200,7 @@ func readFile(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, policy.MaxFileBytes+1))
 }
 
-// parse files, some others having faults already.
+// parse parses files and adds the faults found before.
 func parse(files []policy.File, faults policy.Faults) (*policy.Set, error) {
 	set, err := policy.Parse(files...)
 	var found policy.Faults
@@ -212,13 +211,4 @@ func parse(files []policy.File, faults policy.Faults) (*policy.Set, error) {
 		return nil, faults
 	}
 	return set, err
-}
-
-// reason of an error without the path, which the fault names already.
-func reason(err error) string {
-	var at *fs.PathError
-	if errors.As(err, &at) {
-		return at.Err.Error()
-	}
-	return err.Error()
 }

@@ -5,18 +5,19 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/store"
 )
 
-// model is a policy file of one model.
+// model returns a policy file of one model.
 func model(name string) string {
 	return "models: [{name: " + name + ", classes: [a, b], critical: [b]}]\n"
 }
@@ -54,36 +55,36 @@ func TestLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := names(set), []string{"a", "b", "by-name"}; !reflect.DeepEqual(got, want) {
+	if got, want := names(set), []string{"a", "b", "by-name"}; !slices.Equal(got, want) {
 		t.Errorf("models %q, want %q", got, want)
 	}
 }
 
-// A ConfigMap is mounted as links to ..data, itself a link, to a directory
-// whose name changes with every update.
+// TestLoadConfigMap loads a mounted ConfigMap: its files are links to ..data, itself a link, to a
+// directory whose name changes with every update.
 func TestLoadConfigMap(t *testing.T) {
-	k := kubelet{dir: t.TempDir()}
-	k.mustWrite(t, map[string]string{"policy.yaml": model("old")})
-	old, err := store.Load(k.dir)
+	k := testbed.Kubelet{Dir: t.TempDir()}
+	k.MustWrite(t, map[string]string{"policy.yaml": model("old")})
+	old, err := store.Load(k.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	k.mustWrite(t, map[string]string{"policy.yaml": model("new")})
-	now, err := store.Load(k.dir)
+	k.MustWrite(t, map[string]string{"policy.yaml": model("new")})
+	now, err := store.Load(k.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := append(names(old), names(now)...); !reflect.DeepEqual(got, []string{"old", "new"}) {
+	if got := append(names(old), names(now)...); !slices.Equal(got, []string{"old", "new"}) {
 		t.Errorf("models %q, want old and then new", got)
 	}
 	if old.Hash() == now.Hash() {
 		t.Error("an update does not change the hash of the set")
 	}
 	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(k.dir, link); err != nil {
+	if err := os.Symlink(k.Dir, link); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{k.path("policy.yaml"), k.path("..data"), k.path("..data/policy.yaml"), link} {
+	for _, path := range []string{k.Path("policy.yaml"), k.Path("..data"), k.Path("..data/policy.yaml"), link} {
 		again, err := store.Load(path)
 		if err != nil {
 			t.Fatal(err)
@@ -94,119 +95,124 @@ func TestLoadConfigMap(t *testing.T) {
 	}
 }
 
-// At every step of an update there are the files of one generation: those from
-// before until the swap, those from after since.
+// TestLoadConfigMapAtEachStep checks that Load sees the files of one generation at every step of an
+// update: the old ones until the swap, and then the new ones.
 func TestLoadConfigMapAtEachStep(t *testing.T) {
 	for _, linksFirst := range []bool{false, true} {
-		k := kubelet{dir: t.TempDir(), linksFirst: linksFirst}
-		k.mustWrite(t, map[string]string{"stays.yaml": model("stays-1"), "goes.yaml": model("goes")})
-		want, steps := "goes stays-1", 0
-		k.after = func(step string) {
-			if step == "swapped" {
-				want = "comes stays-2"
+		t.Run(fmt.Sprintf("links first %t", linksFirst), func(t *testing.T) {
+			k := testbed.Kubelet{Dir: t.TempDir(), LinksFirst: linksFirst}
+			k.MustWrite(t, map[string]string{"stays.yaml": model("stays-1"), "goes.yaml": model("goes")})
+			want, steps := "goes stays-1", 0
+			k.After = func(step string) {
+				if step == "swapped" {
+					want = "comes stays-2"
+				}
+				steps++
+				set, err := store.Load(k.Dir)
+				if err != nil {
+					t.Errorf("%s: %v", step, err)
+					return
+				}
+				if got := strings.Join(names(set), " "); got != want {
+					t.Errorf("%s: models %s, want %s", step, got, want)
+				}
 			}
-			steps++
-			set, err := store.Load(k.dir)
-			if err != nil {
-				t.Errorf("links first %v: %s: %v", linksFirst, step, err)
-				return
+			k.MustWrite(t, map[string]string{"stays.yaml": model("stays-2"), "comes.yaml": model("comes")})
+			if steps < 4 {
+				t.Errorf("%d steps, want them all", steps)
 			}
-			if got := strings.Join(names(set), " "); got != want {
-				t.Errorf("links first %v: %s: models %s, want %s", linksFirst, step, got, want)
-			}
-		}
-		k.mustWrite(t, map[string]string{"stays.yaml": model("stays-2"), "comes.yaml": model("comes")})
-		if steps < 4 {
-			t.Errorf("links first %v: %d steps, want them all", linksFirst, steps)
-		}
+		})
 	}
 }
 
-// What else is in the directory of a generation counts as in any other.
+// TestLoadBesideConfigMap checks that other files in the directory of a generation count as in any
+// other directory.
 func TestLoadBesideConfigMap(t *testing.T) {
-	k := kubelet{dir: t.TempDir()}
+	k := testbed.Kubelet{Dir: t.TempDir()}
 	elsewhere := write(t, t.TempDir(), "else", model("linked"))
-	write(t, k.dir, "plain.yaml", model("plain"))
-	if err := os.Symlink(elsewhere, k.path("linked.yaml")); err != nil {
+	write(t, k.Dir, "plain.yaml", model("plain"))
+	if err := os.Symlink(elsewhere, k.Path("linked.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	k.mustWrite(t, map[string]string{"a.yaml": model("a"), ".b.yaml": model("hidden"), "c": model("not-by-its-ending")})
-	set, err := store.Load(k.dir)
+	k.MustWrite(t, map[string]string{"a.yaml": model("a"), ".b.yaml": model("hidden"), "c": model("not-by-its-ending")})
+	set, err := store.Load(k.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := names(set), []string{"a", "linked", "plain"}; !reflect.DeepEqual(got, want) {
+	if got, want := names(set), []string{"a", "linked", "plain"}; !slices.Equal(got, want) {
 		t.Errorf("models %q, want %q", got, want)
 	}
 
-	// Faults tell the names that everyone sees.
-	k.mustWrite(t, map[string]string{"a.yaml": "models: 3\n"})
-	_, err = store.Load(k.dir)
-	if want := k.path("a.yaml") + ":1:9: models: expected a list, found 3"; err == nil || err.Error() != want {
+	// Faults name the links that everyone sees.
+	k.MustWrite(t, map[string]string{"a.yaml": "models: 3\n"})
+	_, err = store.Load(k.Dir)
+	if want := k.Path("a.yaml") + ":1:9: models: expected a list, found 3"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
-	stamped, err := os.Readlink(k.path("..data"))
+	stamped, err := os.Readlink(k.Path("..data"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.RemoveAll(k.path(stamped)); err != nil {
+	if err := os.RemoveAll(k.Path(stamped)); err != nil {
 		t.Fatal(err)
 	}
-	_, err = store.Load(k.dir)
-	if want := k.path("..data") + ": cannot read: no such file or directory"; err == nil || err.Error() != want {
+	_, err = store.Load(k.Dir)
+	if want := k.Path("..data") + ": cannot read: no such file or directory"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }
 
-// Whenever it looks, Load sees the files of one generation, or says that they
-// do not come to rest; never some of one and some of another, nor some of one
-// that is being removed.
+// TestLoadDuringUpdates checks that Load sees the files of one generation, or reports that they
+// keep changing. It never mixes two generations, and never sees a part of one that is being
+// removed.
 func TestLoadDuringUpdates(t *testing.T) {
 	for _, linksFirst := range []bool{false, true} {
-		k := kubelet{dir: t.TempDir(), linksFirst: linksFirst}
-		const generations = 150
-		k.mustWrite(t, generation(1))
-		done := make(chan error, 1)
-		go func() {
-			for n := 2; n <= generations; n++ {
-				if err := k.write(generation(n)); err != nil {
-					done <- err
-					return
+		t.Run(fmt.Sprintf("links first %t", linksFirst), func(t *testing.T) {
+			k := testbed.Kubelet{Dir: t.TempDir(), LinksFirst: linksFirst}
+			const generations = 150
+			k.MustWrite(t, generation(1))
+			done := make(chan error, 1)
+			go func() {
+				for n := 2; n <= generations; n++ {
+					if err := k.Write(generation(n)); err != nil {
+						done <- err
+						return
+					}
+					time.Sleep(time.Duration(n%10) * 200 * time.Microsecond)
 				}
-				time.Sleep(time.Duration(n%10) * 200 * time.Microsecond)
-			}
-			done <- nil
-		}()
-		good, last := 0, 0
-		for running := true; running; {
-			select {
-			case err := <-done:
-				if err != nil {
+				done <- nil
+			}()
+			good, last := 0, 0
+			for running := true; running; {
+				select {
+				case err := <-done:
+					if err != nil {
+						t.Fatal(err)
+					}
+					running = false
+				default:
+				}
+				set, err := store.Load(k.Dir)
+				switch {
+				case err != nil && !strings.Contains(err.Error(), "changed while it was read"):
 					t.Fatal(err)
+				case err == nil:
+					good++
+					last = generationOf(t, set)
 				}
-				running = false
-			default:
 			}
-			set, err := store.Load(k.dir)
-			switch {
-			case err != nil && !strings.Contains(err.Error(), "changed while it was read"):
-				t.Fatalf("links first %v: %v", linksFirst, err)
-			case err == nil:
-				good++
-				last = generationOf(t, set)
+			if last != generations {
+				t.Errorf("generation %d at the end, want %d", last, generations)
 			}
-		}
-		if last != generations {
-			t.Errorf("links first %v: generation %d at the end, want %d", linksFirst, last, generations)
-		}
-		if good < 2 {
-			t.Errorf("links first %v: %d loads during %d updates, want more", linksFirst, good, generations)
-		}
+			if good < 2 {
+				t.Errorf("%d loads during %d updates, want more", good, generations)
+			}
+		})
 	}
 }
 
-// generation is the files of an update that has its number in every version.
-// One file is there in every other alone.
+// generation returns the files of update n. Their versions say n, and one of them exists only in
+// every other update.
 func generation(n int) map[string]string {
 	files := map[string]string{}
 	for _, name := range []string{"a", "b", "c", "odd"} {
@@ -218,8 +224,7 @@ func generation(n int) map[string]string {
 	return files
 }
 
-// generationOf a set is the number of the files it was made of, which must be
-// all of one.
+// generationOf returns the number of the update whose files made a set, which must all be of one.
 func generationOf(t *testing.T, set *policy.Set) int {
 	n, err := strconv.Atoi(set.All()[0].Version)
 	if err != nil {
@@ -236,7 +241,8 @@ func generationOf(t *testing.T, set *policy.Set) int {
 	return n
 }
 
-// What cannot be read is a fault beside those of what can, all at once.
+// TestFaults checks that a file that cannot be read is reported together with the faults of the
+// other files.
 func TestFaults(t *testing.T) {
 	dir := t.TempDir()
 	missing := filepath.Join(dir, "missing.yaml")

@@ -9,8 +9,8 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// Store keeps the set of policies that is in force and replaces it as a whole.
-// Its methods may be called at the same time.
+// Store keeps the set of policies that is in force, and replaces it as a whole. Several goroutines
+// may call its methods.
 type Store struct {
 	paths    []string
 	apply    func(*policy.Set) error
@@ -18,12 +18,11 @@ type Store struct {
 	reloader *watch.Reloader
 }
 
-// Open loads the files that paths stand for, as Load does, and applies their
-// set.
+// Open loads the files that paths stand for, as Load does, and applies their set.
 //
-// Apply puts a set in force with those who use it. An error refuses the set, and
-// then apply must have changed nothing; every later reload offers it again. It
-// is called for one set at a time and must not call Reload.
+// Apply puts a set in force with those who use it. With an error it refuses the set, and must have
+// changed nothing; every later reload offers the set again. Open and the reloads call it for one
+// set at a time. It must not call Reload.
 func Open(apply func(*policy.Set) error, paths ...string) (*Store, error) {
 	set, err := Load(paths...)
 	if err != nil {
@@ -38,19 +37,19 @@ func Open(apply func(*policy.Set) error, paths ...string) (*Store, error) {
 	return s, nil
 }
 
-// Set is the set in force: the last that was applied.
+// Set returns the set in force: the last that was applied.
 func (s *Store) Set() *policy.Set { return s.current.Load() }
 
-// Outcome is what came of a reload. Its Err is policy.Faults, or what apply said;
-// its Hash is that of the set in force.
+// Outcome says what came of a reload. Its Err is policy.Faults or what apply returned, its Hash
+// that of the set in force.
 type Outcome = watch.Outcome
 
-// Reload reads all files again and, if they are a good set that is not the one
-// in force, applies it and puts it in force. Whatever fails, the set before
-// stays. Trigger says in the outcome, and there alone, what asked for it.
+// Reload reads all files again. If they make a good set other than the one in force, it applies
+// that set. Whatever fails, the earlier set stays. The trigger, which says what asked for the
+// reload, only goes into the outcome.
 func (s *Store) Reload(trigger string) Outcome { return s.reloader.Reload(trigger) }
 
-// replace the set in force by that of the files, if it is another.
+// replace replaces the set in force by that of the files, if they differ.
 func (s *Store) replace() (watch.Result, error) {
 	before := watch.Result{Hash: s.Set().Hash()}
 	set, err := Load(s.paths...)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/store"
 )
@@ -22,11 +23,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const bad = "models: 3\n"
 
-// user of the sets of a store: it keeps the names of the models of each.
+// user keeps the names of the models of every set that a store applies.
 type user struct {
 	mu      sync.Mutex
 	applied []string
-	refuse  string // models
+	refuse  string // refuses sets with these models
 	asked   atomic.Int64
 }
 
@@ -48,7 +49,7 @@ func (u *user) check(t *testing.T, want ...string) {
 	t.Helper()
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if !reflect.DeepEqual(u.applied, want) {
+	if !slices.Equal(u.applied, want) {
 		t.Errorf("applied %q, want %q", u.applied, want)
 	}
 }
@@ -67,7 +68,7 @@ func TestOpen(t *testing.T) {
 	u := &user{}
 	s := open(t, u, path)
 	u.check(t, "a")
-	if got := names(s.Set()); !reflect.DeepEqual(got, []string{"a"}) {
+	if got := names(s.Set()); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("models %q, want a", got)
 	}
 
@@ -145,7 +146,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// Files that mean what they meant are no new set, however they changed.
+// TestReloadUnchanged checks that files with the same meaning are no new set, however they changed.
 func TestReloadUnchanged(t *testing.T) {
 	dir := t.TempDir()
 	path := write(t, dir, "policy.yaml", model("a"))
@@ -181,13 +182,13 @@ func TestReloadUnchanged(t *testing.T) {
 	u.check(t, "a")
 }
 
-// Many reload while the files are replaced, by good sets and by bad ones. Every
-// set that is applied is whole, and later than all before it.
+// TestReloadStorm reloads from many goroutines while good and bad sets replace the files. Every set
+// that is applied is complete, and later than all sets before it.
 func TestReloadStorm(t *testing.T) {
-	k := kubelet{dir: t.TempDir()}
-	k.mustWrite(t, generation(1))
+	k := testbed.Kubelet{Dir: t.TempDir()}
+	k.MustWrite(t, generation(1))
 	last := 0
-	s, err := store.Open(func(set *policy.Set) error { // one at a time: no lock, so that -race tells if it is not
+	s, err := store.Open(func(set *policy.Set) error { // without a lock, so that -race finds calls that overlap
 		n := generationOf(t, set)
 		if n <= last {
 			t.Errorf("generation %d is applied after %d", n, last)
@@ -197,7 +198,7 @@ func TestReloadStorm(t *testing.T) {
 		}
 		last = n
 		return nil
-	}, k.dir)
+	}, k.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +250,7 @@ func TestReloadStorm(t *testing.T) {
 		if isBad(n) {
 			files["b.yaml"] = bad
 		}
-		if err := k.write(files); err != nil {
+		if err := k.Write(files); err != nil {
 			t.Error(err)
 			break
 		}

@@ -8,17 +8,15 @@ import (
 	"github.com/ckd-project/ckd/internal/watch"
 )
 
-// Watch reloads when the files change, until ctx ends; then it leaves nothing
-// running. Changes are taken together: it waits until all has been quiet for a
-// moment, but not for long. A slow poll finds what the system does not tell of.
-// It begins with a reload, for what changed before.
+// Watch reloads when the files change, until ctx ends; then it leaves nothing running. It begins with
+// a reload, for what changed before. Changes are taken together: Watch waits until the files have been
+// quiet for a moment, but not for long. A slow poll finds what the system does not report.
 //
-// Report is called, by Watch itself, with what is news: a changed set, a
-// failure, the first success after one, and a new WatchErr. A failure that a
-// poll finds again is not. The trigger is "watch".
+// Watch calls report with what is new: a changed set, a failure, the first success after one, or a new
+// WatchErr. A failure that a poll finds again is not reported. The trigger is "watch".
 func (s *Store) Watch(ctx context.Context, report func(Outcome)) { s.reloader.Watch(ctx, report) }
 
-// placesOf paths as they lead now.
+// placesOf returns the places that paths lead to now.
 func placesOf(paths []string) *watch.Places {
 	p := watch.NewPlaces(isPolicy)
 	for _, path := range paths {

@@ -13,18 +13,21 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/policy/store"
 )
 
-// observer of a store that is watched, until the end of the test.
+// observer holds a store that is watched until the end of the test, and what it reports.
 type observer struct {
 	*store.Store
 	mu       sync.Mutex
 	outcomes []store.Outcome
 }
 
-func watch(t *testing.T, s *store.Store) *observer {
+// watch watches a store, which waits until its files have been quiet, at most for a time, and polls.
+func watch(t *testing.T, s *store.Store, quiet, atMost, poll time.Duration) *observer {
 	t.Helper()
+	s.Pace(quiet, atMost, poll)
 	o := &observer{Store: s}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -43,7 +46,7 @@ func watch(t *testing.T, s *store.Store) *observer {
 	return o
 }
 
-// reports so far.
+// reports returns the reports so far.
 func (o *observer) reports() []store.Outcome {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -60,7 +63,7 @@ func (o *observer) last() store.Outcome {
 // inForce waits for a set of these models.
 func (o *observer) inForce(t *testing.T, models string) {
 	t.Helper()
-	eventually(t, "the models "+models+" in force and reported", func() bool {
+	testbed.Eventually(t, "the models "+models+" in force and reported", func() bool {
 		last := o.last()
 		return strings.Join(names(o.Set()), " ") == models && last.Changed && last.Err == nil && last.Hash == o.Set().Hash()
 	})
@@ -69,24 +72,14 @@ func (o *observer) inForce(t *testing.T, models string) {
 // failed waits for a failure to be reported last, while these models stay.
 func (o *observer) failed(t *testing.T, models string) {
 	t.Helper()
-	eventually(t, "a failure reported", func() bool { return o.last().Err != nil })
+	testbed.Eventually(t, "a failure reported", func() bool { return o.last().Err != nil })
 	if got := strings.Join(names(o.Set()), " "); got != models || o.last().Changed {
 		t.Errorf("models %s in force after %+v, want %s as before", got, o.last(), models)
 	}
 }
 
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for start := time.Now(); time.Since(start) < time.Minute; time.Sleep(time.Millisecond) {
-		if is() {
-			return
-		}
-	}
-	t.Fatalf("not in a minute: %s", what)
-}
-
-// The ways in which people and machines replace policies. Each sets the files
-// to a text, again and again, and says what path to open.
+// ways lists how people and machines replace policies. Each sets the files to a text, again and
+// again, and says what path to open.
 var ways = []struct {
 	name  string
 	start func(t *testing.T) (path string, put func(text string))
@@ -143,29 +136,29 @@ var ways = []struct {
 		}
 	}},
 	{"a ConfigMap", func(t *testing.T) (string, func(string)) {
-		k := kubelet{dir: t.TempDir()}
-		return k.dir, func(text string) { k.mustWrite(t, map[string]string{"policy.yaml": text}) }
+		k := testbed.Kubelet{Dir: t.TempDir()}
+		return k.Dir, func(text string) { k.MustWrite(t, map[string]string{"policy.yaml": text}) }
 	}},
 	{"a ConfigMap of an older kubelet", func(t *testing.T) (string, func(string)) {
-		k := kubelet{dir: t.TempDir(), linksFirst: true}
-		return k.dir, func(text string) { k.mustWrite(t, map[string]string{"policy.yaml": text}) }
+		k := testbed.Kubelet{Dir: t.TempDir(), LinksFirst: true}
+		return k.Dir, func(text string) { k.MustWrite(t, map[string]string{"policy.yaml": text}) }
 	}},
 	{"a ConfigMap whose key is renamed", func(t *testing.T) (string, func(string)) {
-		k, n := kubelet{dir: t.TempDir()}, 0
-		return k.dir, func(text string) {
+		k, n := testbed.Kubelet{Dir: t.TempDir()}, 0
+		return k.Dir, func(text string) {
 			n++
-			k.mustWrite(t, map[string]string{string(rune('a'+n)) + ".yaml": text})
+			k.MustWrite(t, map[string]string{string(rune('a'+n)) + ".yaml": text})
 		}
 	}},
 	{"a file of a ConfigMap", func(t *testing.T) (string, func(string)) {
-		k := kubelet{dir: t.TempDir()}
-		return k.path("policy.yaml"), func(text string) { k.mustWrite(t, map[string]string{"policy.yaml": text}) }
+		k := testbed.Kubelet{Dir: t.TempDir()}
+		return k.Path("policy.yaml"), func(text string) { k.MustWrite(t, map[string]string{"policy.yaml": text}) }
 	}},
 	{"a link to a file of a ConfigMap", func(t *testing.T) (string, func(string)) {
-		k := kubelet{dir: t.TempDir()}
+		k := testbed.Kubelet{Dir: t.TempDir()}
 		link := filepath.Join(t.TempDir(), "policy.yaml")
-		symlink(t, k.path("policy.yaml"), link)
-		return link, func(text string) { k.mustWrite(t, map[string]string{"policy.yaml": text}) }
+		symlink(t, k.Path("policy.yaml"), link)
+		return link, func(text string) { k.MustWrite(t, map[string]string{"policy.yaml": text}) }
 	}},
 	{"a link to a directory leads to another", func(t *testing.T) (string, func(string)) {
 		dir, n := t.TempDir(), 0
@@ -230,7 +223,8 @@ var ways = []struct {
 	}},
 }
 
-// Every way is noticed without the poll, more than once, and after a fault.
+// TestWatch checks that every kind of change is noticed without polling, more than once, and after
+// a fault.
 func TestWatch(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
@@ -239,8 +233,7 @@ func TestWatch(t *testing.T) {
 			put(model("one"))
 			u := &user{}
 			s := open(t, u, path)
-			s.Pace(20*time.Millisecond, time.Second, time.Hour)
-			o := watch(t, s)
+			o := watch(t, s, 20*time.Millisecond, time.Second, time.Hour)
 			put(model("two"))
 			o.inForce(t, "two")
 			put(bad)
@@ -259,15 +252,15 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// What is gone for a while is a fault, and found when it is back.
+// TestWatchGone checks that files that disappear for a while are a fault, and are found when they
+// return.
 func TestWatchGone(t *testing.T) {
 	for _, gone := range []string{"above/policies/policy.yaml", "above/policies", "above"} {
 		t.Run(gone, func(t *testing.T) {
 			dir := t.TempDir()
 			write(t, dir, "above/policies/policy.yaml", model("one"))
 			s := open(t, &user{}, filepath.Join(dir, "above/policies"))
-			s.Pace(20*time.Millisecond, time.Second, time.Hour)
-			o := watch(t, s)
+			o := watch(t, s, 20*time.Millisecond, time.Second, time.Hour)
 			for _, next := range []string{"two", "three"} {
 				before := strings.Join(names(s.Set()), " ")
 				if err := os.RemoveAll(filepath.Join(dir, gone)); err != nil {
@@ -281,15 +274,14 @@ func TestWatchGone(t *testing.T) {
 	}
 }
 
-// A directory that is moved away, removed and made again as fast as can be does
-// not stop the watch.
+// TestWatchDirectoryStorm checks that moving a directory away, removing it and creating it again as
+// fast as possible does not stop the watch.
 func TestWatchDirectoryStorm(t *testing.T) {
 	parent := t.TempDir()
 	dir, away := filepath.Join(parent, "policies"), filepath.Join(parent, "away")
 	write(t, dir, "policy.yaml", model("one"))
 	s := open(t, &user{}, dir)
-	s.Pace(time.Microsecond, time.Millisecond, time.Hour)
-	o := watch(t, s)
+	o := watch(t, s, time.Microsecond, time.Millisecond, time.Hour)
 	for range 300 {
 		rename(t, dir, away)
 		if err := os.RemoveAll(away); err != nil {
@@ -298,51 +290,49 @@ func TestWatchDirectoryStorm(t *testing.T) {
 		write(t, dir, "policy.yaml", model("storm"))
 	}
 	write(t, dir, "policy.yaml", model("last"))
-	eventually(t, "the last set in force", func() bool { return names(o.Set())[0] == "last" })
+	testbed.Eventually(t, "the last set in force", func() bool { return names(o.Set())[0] == "last" })
 }
 
-// What changed after Open and before Watch is found when it begins; what changes
-// then waits for quiet.
+// TestWatchBegins checks that a change between Open and Watch is found when Watch begins, and that
+// a change after that waits for quiet.
 func TestWatchBegins(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "policy.yaml", model("one"))
 	s := open(t, &user{}, dir)
-	s.Pace(time.Hour, time.Hour, time.Hour)
 	write(t, dir, "policy.yaml", model("two"))
-	o := watch(t, s)
+	o := watch(t, s, time.Hour, time.Hour, time.Hour)
 	o.inForce(t, "two")
 	write(t, dir, "policy.yaml", model("three"))
 	time.Sleep(50 * time.Millisecond) // enough to see it if it does not wait
 	o.inForce(t, "two")
 }
 
-// Changes that never pause are taken when they have gone on for long enough.
+// TestWatchWithoutQuiet checks that changes that never pause are read after they have gone on for
+// long enough.
 func TestWatchWithoutQuiet(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "a.yaml", model("one"))
 	s := open(t, &user{}, dir)
-	s.Pace(time.Hour, 50*time.Millisecond, time.Hour)
 	rename(t, write(t, dir, "new", model("two")), filepath.Join(dir, "a.yaml"))
-	o := watch(t, s)
+	o := watch(t, s, time.Hour, 50*time.Millisecond, time.Hour)
 	o.inForce(t, "two") // so it has begun
 	for _, next := range []string{"three", "four"} {
-		eventually(t, "the new set in force", func() bool {
+		testbed.Eventually(t, "the new set in force", func() bool {
 			write(t, dir, "a.yaml", model(next))
 			return names(o.Set())[0] == next
 		})
 	}
 }
 
-// The poll finds what the system does not tell of: here that a directory far
-// above is another one.
+// TestWatchPollsBelow checks that polling finds what the system does not report: here that a
+// directory far above was replaced.
 func TestWatchPollsBelow(t *testing.T) {
 	top := t.TempDir()
 	at := func(path string) string { return filepath.Join(top, path) }
 	write(t, top, "above/b/policies/policy.yaml", model("one"))
 	s := open(t, &user{}, at("above/b/policies"))
-	s.Pace(time.Millisecond, time.Millisecond, 20*time.Millisecond)
 	write(t, top, "above/b/policies/policy.yaml", model("two"))
-	o := watch(t, s)
+	o := watch(t, s, time.Millisecond, time.Millisecond, 20*time.Millisecond)
 	o.inForce(t, "two") // so it has begun, and is told of the next
 	write(t, top, "above/b/policies/policy.yaml", model("three"))
 	o.inForce(t, "three")
@@ -352,18 +342,17 @@ func TestWatchPollsBelow(t *testing.T) {
 	o.inForce(t, "four")
 }
 
-// A poll does not read what has not come to rest.
+// TestWatchPollWaits checks that a poll does not read files that are still changing.
 func TestWatchPollWaits(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "policy.yaml", model("one"))
 	u := &user{refuse: "three"}
 	s := open(t, u, dir)
-	s.Pace(time.Hour, time.Hour, 2*time.Millisecond)
 	rename(t, write(t, dir, "new", model("two")), filepath.Join(dir, "policy.yaml"))
-	watch(t, s).inForce(t, "two") // so it has begun, and is told of the next
+	watch(t, s, time.Hour, time.Hour, 2*time.Millisecond).inForce(t, "two") // so it has begun, and is told of the next
 	rename(t, write(t, dir, "new", model("three")), filepath.Join(dir, "policy.yaml"))
 	// A refused set is offered anew whenever the files are read, which is how it is seen here.
-	eventually(t, "no more reloads", func() bool {
+	testbed.Eventually(t, "no more reloads", func() bool {
 		asked := u.asked.Load()
 		time.Sleep(50 * time.Millisecond)
 		return u.asked.Load() == asked
@@ -372,14 +361,13 @@ func TestWatchPollWaits(t *testing.T) {
 
 var errNoInstances = errors.New("too many open files")
 
-// Where the system cannot tell of changes the poll finds them, says so once, and
-// goes back as soon as it can.
+// TestWatchPolls checks a watcher that the system does not notify: polling finds changes, says once
+// that it polls, and ends as soon as notifications work again.
 func TestWatchPolls(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "policy.yaml", model("one"))
 	u := &user{refuse: "three"}
 	s := open(t, u, dir)
-	s.Pace(time.Millisecond, time.Millisecond, 2*time.Millisecond)
 	var can atomic.Bool
 	s.Notifications(func() (*fsnotify.Watcher, error) {
 		if can.Load() {
@@ -387,15 +375,15 @@ func TestWatchPolls(t *testing.T) {
 		}
 		return nil, errNoInstances
 	})
-	o := watch(t, s)
+	o := watch(t, s, time.Millisecond, time.Millisecond, 2*time.Millisecond)
 	rename(t, write(t, dir, "new", model("two")), filepath.Join(dir, "policy.yaml"))
 	o.inForce(t, "two")
 
-	// Refused for a second time and more is no news.
+	// A further refusal is no news.
 	rename(t, write(t, dir, "new", model("three")), filepath.Join(dir, "policy.yaml"))
 	o.failed(t, "two")
 	asked := u.asked.Load()
-	eventually(t, "10 more polls", func() bool { return u.asked.Load() > asked+10 })
+	testbed.Eventually(t, "10 more polls", func() bool { return u.asked.Load() > asked+10 })
 	failures := 0
 	for _, out := range o.reports() {
 		if !errors.Is(out.WatchErr, errNoInstances) {
@@ -409,47 +397,46 @@ func TestWatchPolls(t *testing.T) {
 		t.Errorf("%d reports of the same failure, want 1", failures)
 	}
 
-	// Back to what is in force: nothing changes, but it is a success again.
+	// The set in force comes back: nothing changes, but it is a success after a failure.
 	rename(t, write(t, dir, "new", model("two")), filepath.Join(dir, "policy.yaml"))
-	eventually(t, "the success reported", func() bool { return o.last().Err == nil })
+	testbed.Eventually(t, "the success reported", func() bool { return o.last().Err == nil })
 	if o.last().Changed {
 		t.Errorf("%+v, want an unchanged set", o.last())
 	}
 
 	before := len(o.reports())
 	can.Store(true)
-	eventually(t, "a watch", func() bool { return o.last().WatchErr == nil })
+	testbed.Eventually(t, "a watch", func() bool { return o.last().WatchErr == nil })
 	if got := len(o.reports()) - before; got != 1 {
 		t.Errorf("%d reports that there is a watch again, want 1", got)
 	}
 	u.check(t, "one", "two")
 }
 
-// When the system says that it dropped events, the files are read.
+// TestWatchOverflow checks that the files are read when the system reports that it dropped events.
 func TestWatchOverflow(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "policy.yaml", model("one"))
 	u := &user{}
 	s := open(t, u, dir)
-	s.Pace(time.Millisecond, time.Second, time.Hour)
 	opened := make(chan *fsnotify.Watcher, 1)
 	s.Notifications(func() (*fsnotify.Watcher, error) {
 		w, err := fsnotify.NewWatcher()
 		opened <- w
 		return w, err
 	})
-	watch(t, s)
+	watch(t, s, time.Millisecond, time.Second, time.Hour)
 	system := <-opened
-	// A refused set is offered anew whenever the files are read, which is how it is seen here.
+	// Whenever the files are read, a refused set is offered again: the test counts that.
 	u.mu.Lock()
 	u.refuse = "two"
 	u.mu.Unlock()
 	write(t, dir, "policy.yaml", model("two"))
-	eventually(t, "a first reload", func() bool { return u.asked.Load() > 1 })
+	testbed.Eventually(t, "a first reload", func() bool { return u.asked.Load() > 1 })
 	for range 3 {
 		asked := u.asked.Load()
 		system.Errors <- fsnotify.ErrEventOverflow
-		eventually(t, "a reload after the overflow", func() bool { return u.asked.Load() > asked })
+		testbed.Eventually(t, "a reload after the overflow", func() bool { return u.asked.Load() > asked })
 	}
 }
 

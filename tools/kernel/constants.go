@@ -8,7 +8,7 @@ import (
 	. "github.com/mmcloughlin/avo/operand" //nolint:revive,staticcheck // the same
 )
 
-// These are the numbers of scalar.go. TestVersionsAgree fails if they differ.
+// These are the constants of scalar.go. TestVersionsAgree fails if they differ.
 var (
 	numbers = map[string]float64{
 		"tiny":    0x1p-1000,
@@ -54,21 +54,21 @@ var (
 	}
 )
 
-// words are constants that are bits.
+// words holds constants that are bit patterns.
 var words = map[string]uint64{
-	"floatOne":      0x3f8000003f800000, // of two float32
+	"floatOne":      0x3f8000003f800000, // two float32
 	"floatAbsolute": 0x7fffffff7fffffff,
-	"steps":         ^uint64(1<<48 - 1), // of a float64: what a step of the logarithm keeps
+	"steps":         ^uint64(1<<48 - 1), // the bits of a float64 that a step of the logarithm keeps
 	"absolute":      1<<63 - 1,
 	"guess":         0x5fe6eb50c7b537a9, // rootGuess
-	"step":          0xf,                // of the bits of its number
-	"2^52":          0x4330000000000000, // whose last bits count ones
+	"step":          0xf,                // the bits of the step's number
+	"2^52":          0x4330000000000000, // a float64 whose last bits count ones
 	"2^52+":         math.Float64bits(0x1p52 + 1023),
 }
 
 var placed = map[string]Mem{}
 
-// constant is where a register full of the constant lies.
+// constant returns the address of a register full of the constant.
 func constant(name string) Mem {
 	return place(name, func() {
 		for lane := range 8 {
@@ -88,20 +88,21 @@ func constant(name string) Mem {
 	})
 }
 
-// coefficient is where a register full of remainder[i] lies.
+// coefficient returns the address of a register full of remainder[i].
 func coefficient(i int) Mem {
 	name := "remainder" + string(rune('0'+i))
 	numbers[name] = remainder[i]
 	return constant(name)
 }
 
-// inverse is bits(1/c) + bits(c) of the step c = 1+j/16.
+// inverse returns bits(1/c) + bits(c) of the step c = 1+j/16.
 func inverse(j int) uint64 {
 	c := 1 + float64(j)/16
 	return math.Float64bits(1/c) + math.Float64bits(c)
 }
 
-// logTable and inverseTable are for the wide machine, two registers each.
+// logTable and inverseTable return the addresses of the tables for the wide machine, two registers
+// each.
 func logTable() Mem {
 	return place("logs", func() {
 		for j, l := range logs {
@@ -118,7 +119,7 @@ func inverseTable() Mem {
 	})
 }
 
-// place puts data into the file when they are first asked for.
+// place returns the address of data, which it puts into the file when first asked.
 func place(name string, data func()) Mem {
 	if _, ok := placed[name]; !ok {
 		symbol := ""

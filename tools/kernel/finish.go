@@ -7,11 +7,11 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// inverseRoots is scalarInverseRoots.
+// inverseRoots writes the assembly of scalarInverseRoots.
 func (m machine) inverseRoots() {
 	TEXT(m.name("inverseRoots"), attr.NOSPLIT, "func(dst, mean *float64, n int)")
 	Pragma("noescape")
-	Doc(m.name("inverseRoots") + " is scalarInverseRoots of n > 0.")
+	Doc(m.name("inverseRoots") + " implements scalarInverseRoots for n > 0.")
 	dst, mean := param("dst"), param("mean")
 	one, half, factor := m.copied(constant("one")), m.copied(constant("half")), m.copied(constant("3/8"))
 	epsilon, guess := m.copied(constant("epsilon")), m.copied(constant("guess"))
@@ -34,12 +34,12 @@ func (m machine) inverseRoots() {
 	RET()
 }
 
-// confusions is scalarConfusions.
+// confusions writes the assembly of scalarConfusions.
 func (m machine) confusions() {
 	TEXT(m.name("confusions"), attr.NOSPLIT, "func(shares, terms, sums, scales, roots, weights *float64, "+
 		"inputs, n, width, apart, weightsApart int)")
 	Pragma("noescape")
-	Doc(m.name("confusions") + " is scalarConfusions of inputs, n, width > 0.")
+	Doc(m.name("confusions") + " implements scalarConfusions for inputs, n, width > 0.")
 	shares, terms, sums, scales := param("shares"), param("terms"), param("sums"), param("scales")
 	roots, apart, weightsApart := param("roots"), param("apart"), param("weightsApart")
 	SHLQ(Imm(3), apart)
@@ -92,11 +92,11 @@ func (m machine) confusions() {
 	RET()
 }
 
-// sum is the part of scalarSum in groups of eight.
+// sum writes the assembly of scalarSum for groups of eight values.
 func (m machine) sum() {
 	TEXT(m.name("sum"), attr.NOSPLIT, "func(parts, values *float64, n int)")
 	Pragma("noescape")
-	Doc(m.name("sum") + " is scalarSum of n > 0, a multiple of 8, added to the parts.")
+	Doc(m.name("sum") + " implements scalarSum for n > 0, a multiple of 8. It adds to the parts.")
 	parts, values, n := param("parts"), param("values"), param("n")
 	total := m.parts(parts)
 	m.eights(n, func(i int, at Mem) {
@@ -107,14 +107,14 @@ func (m machine) sum() {
 	RET()
 }
 
-// row is some numbers, in groups of eight and what is left.
+// row is a row of numbers: full ones in groups of eight, and the rest.
 type row struct {
 	m          machine
 	full, left reg.GPVirtual
-	last       []mask // of the registers of those
+	last       []mask // of the registers of the rest
 }
 
-// row of n numbers, which is no longer needed.
+// row returns a row of n numbers. It overwrites the register n.
 func (m machine) row(n reg.GPVirtual) row {
 	r := row{m, GP64(), n, make([]mask, 8/m.lanes())}
 	MOVQ(n, r.full)
@@ -128,8 +128,8 @@ func (m machine) row(n reg.GPVirtual) row {
 	return r
 }
 
-// each runs the body for every register i of every group of eight numbers, of which
-// in the last some may be missing, and which are at a place in their slices.
+// each generates a loop that runs the body for every register i of every group of eight numbers. In
+// the last group some may be missing. at is the offset into slices.
 func (r row) each(body func(i int, at Mem, only *mask)) {
 	column, eight, rest, done := GP64(), label("eight"), label("rest"), label("done")
 	at := func(i int) Mem { return Mem{Index: column, Scale: 8, Disp: 8 * r.m.lanes() * i} }
@@ -152,8 +152,8 @@ func (r row) each(body func(i int, at Mem, only *mask)) {
 	Label(done)
 }
 
-// eights runs the body for every register i of every group of eight numbers,
-// which are at a place in their slices.
+// eights generates a loop that runs the body for every register i of every group of eight numbers.
+// at is the offset into slices.
 func (m machine) eights(n reg.Register, body func(i int, at Mem)) {
 	offset := GP64()
 	XORQ(offset, offset)
@@ -167,13 +167,13 @@ func (m machine) eights(n reg.Register, body func(i int, at Mem)) {
 	JLT(LabelRef(loop))
 }
 
-// in is a place in a slice.
+// in returns an offset applied to a slice.
 func in(slice reg.Register, at Mem) Mem {
 	at.Base = slice
 	return at
 }
 
-// parts is registers with the eight sums.
+// parts loads the eight partial sums into registers.
 func (m machine) parts(at reg.Register) []reg.VecVirtual {
 	total := make([]reg.VecVirtual, 8/m.lanes())
 	for i := range total {
@@ -182,7 +182,7 @@ func (m machine) parts(at reg.Register) []reg.VecVirtual {
 	return total
 }
 
-// keep writes them back.
+// keep stores the eight partial sums.
 func (m machine) keep(total []reg.VecVirtual, at reg.Register) {
 	for i := range total {
 		VMOVUPD(total[i], Mem{Base: at, Disp: 8 * m.lanes() * i})

@@ -10,17 +10,17 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// machine is what differs between AVX-512 (wide) and AVX2: the registers, masks,
-// and a few instructions that only the wide one has.
+// machine hides the differences between AVX-512 (wide) and AVX2: registers, masks, and a few
+// instructions that only the wide one has.
 type machine struct{ wide bool }
 
-// element is what the values of a panel come as.
+// element is the type of the values of a panel.
 type element struct {
 	name  string
 	bytes int
 }
 
-// shift is the logarithm of bytes.
+// shift returns the binary logarithm of bytes.
 func (e element) shift() int { return bits.Len(uint(e.bytes)) - 1 }
 
 var (
@@ -28,7 +28,7 @@ var (
 	float64s = element{"float64", 8}
 )
 
-// lanes is how many float64 a register holds.
+// lanes returns how many float64 a register holds.
 func (m machine) lanes() int {
 	if m.wide {
 		return 8
@@ -36,7 +36,7 @@ func (m machine) lanes() int {
 	return 4
 }
 
-// name of the function that does what with elements.
+// name returns the name of a function for this machine and these elements.
 func (m machine) name(what string, from ...element) string {
 	for _, e := range from {
 		what += map[string]string{"float32": "Float32", "float64": "Float64"}[e.name]
@@ -47,7 +47,7 @@ func (m machine) name(what string, from ...element) string {
 	return what + "AVX2"
 }
 
-// vector is a new register.
+// vector returns a new register.
 func (m machine) vector() reg.VecVirtual {
 	if m.wide {
 		return ZMM()
@@ -55,46 +55,46 @@ func (m machine) vector() reg.VecVirtual {
 	return YMM()
 }
 
-// zero is a new register of zeros.
+// zero returns a new register of zeros.
 func (m machine) zero() reg.VecVirtual {
 	v := m.vector()
 	VXORPD(v, v, v)
 	return v
 }
 
-// broadcast is a register full of the float64 at from.
+// broadcast returns a register full of the float64 at an address.
 func (m machine) broadcast(from Mem) reg.VecVirtual {
 	v := m.vector()
 	VBROADCASTSD(from, v)
 	return v
 }
 
-// copied is a register full of what is at from.
+// copied returns a new register with a copy of a register or of memory.
 func (m machine) copied(from Op) reg.VecVirtual {
 	v := m.vector()
 	m.move(from, v)
 	return v
 }
 
-// move copies from one register or place in memory to another.
+// move copies from one register or address to another.
 func (machine) move(from, to Op) {
 	_, load := from.(Mem)
 	_, store := to.(Mem)
 	if load || store {
 		VMOVUPD(from, to)
 	} else {
-		VMOVAPD(from, to) // takes no port, other than VMOVUPD
+		VMOVAPD(from, to) // unlike VMOVUPD it needs no execution port
 	}
 }
 
-// mask says which lanes of a load or store are there.
+// mask says which lanes a load or store has.
 type mask struct {
-	k         reg.OpmaskVirtual // wide
-	v, halved Op                // else, in memory: the sign of each float64, and of each float32
+	k         reg.OpmaskVirtual // lane mask of the wide machine
+	v, halved Op                // masks of the narrow machine in memory: signs of float64 and float32
 }
 
-// first is the mask of the first left lanes, which may be more than there are,
-// or fewer than none.
+// first returns the mask of the first left lanes. left may be negative, or more than there are
+// lanes.
 func (m machine) first(left reg.Register, at memory) mask {
 	x := XMM()
 	VMOVQ(left, x)
@@ -115,8 +115,8 @@ func (m machine) first(left reg.Register, at memory) mask {
 	return mask{v: at[0], halved: at[1]}
 }
 
-// firstFloats is the mask of the first left lanes of a register of float32, which
-// are not all.
+// firstFloats returns the mask of the first left lanes of a register of float32. left must be fewer
+// than there are.
 func (m machine) firstFloats(left reg.Register) mask {
 	x, v := XMM(), m.vector()
 	VMOVQ(left, x)
@@ -130,7 +130,7 @@ func (m machine) firstFloats(left reg.Register) mask {
 	return mask{v: v}
 }
 
-// loadFloats is a register of float32.
+// loadFloats returns a register of float32.
 func (m machine) loadFloats(at Mem, only mask) reg.VecVirtual {
 	v := m.vector()
 	if m.wide {
@@ -141,7 +141,7 @@ func (m machine) loadFloats(at Mem, only mask) reg.VecVirtual {
 	return v
 }
 
-// load is a register of float64 from elements. A nil mask loads all.
+// load returns a register of float64 loaded from elements. A nil mask loads all.
 func (m machine) load(from element, at Mem, only *mask) reg.VecVirtual {
 	v := m.vector()
 	switch {
@@ -176,7 +176,7 @@ func (m machine) store(v reg.VecVirtual, at Mem, only *mask) {
 	}
 }
 
-// memory is room for registers. The wide machine has enough of them and needs none.
+// memory is local memory for registers. The wide machine has enough registers and needs none.
 type memory []Mem
 
 func (m machine) memory(vectors int) memory {
@@ -190,8 +190,8 @@ func (m machine) memory(vectors int) memory {
 	return at
 }
 
-// hold copies v to room i, or else to a register, which is the one that was held
-// before, if any.
+// hold copies v to local memory i. Without local memory it copies v to the register in held, which it
+// makes at the first call.
 func (at memory) hold(i int, v reg.VecVirtual, held *Op) {
 	if at != nil {
 		*held = at[i]
@@ -201,7 +201,7 @@ func (at memory) hold(i int, v reg.VecVirtual, held *Op) {
 	VMOVUPD(v, *held)
 }
 
-// labels are numbered through.
+// labels counts labels, so that each is unique.
 var labels int
 
 func label(what string) string {
@@ -209,26 +209,26 @@ func label(what string) string {
 	return fmt.Sprintf("%s%d", what, labels)
 }
 
-// times runs the body n > 0 times.
+// times generates a loop that runs the body n > 0 times.
 func times(n reg.Register, body func()) {
 	left := GP64()
 	MOVQ(n, left)
 	loop := label("loop")
-	Instruction(&ir.Instruction{Opcode: "PCALIGN", Operands: []Op{Imm(64)}}) // else it matters where the linker puts it
+	Instruction(&ir.Instruction{Opcode: "PCALIGN", Operands: []Op{Imm(64)}}) // so that the speed does not depend on the linker
 	Label(loop)
 	body()
 	DECQ(left)
 	JNZ(LabelRef(loop))
 }
 
-// param is a new register with an argument.
+// param returns a new register with an argument.
 func param(name string) reg.GPVirtual {
 	r := GP64()
 	Load(Param(name), r)
 	return r
 }
 
-// argument is where an argument of one word lies.
+// argument returns the address of an argument of one word.
 func argument(name string) Mem {
 	a, err := Param(name).Resolve()
 	if err != nil {

@@ -4,8 +4,8 @@
 //	go -C tools run ./kernel -out ../internal/kernel/kernel_amd64.s \
 //		-stubs ../internal/kernel/stubs_amd64.go -pkg kernel
 //
-// What it computes, and why so, is said in scalar.go of that package, which it
-// follows operation by operation.
+// scalar.go of that package specifies what the assembly computes, and why. The generated code
+// follows it operation by operation.
 package main
 
 import (

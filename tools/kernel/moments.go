@@ -7,22 +7,21 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// column is what the sweeps know of the columns of one register. The first lie in
-// memory where there are few registers.
+// column holds what the sweeps know of the columns of one register. The first three are in memory
+// on the machine with few registers.
 type column struct {
 	mu, inv, shifted                Op
 	sd, m2, m3, logSum, rest, steps reg.VecVirtual
 }
 
-// moments is scalarMoments. While it sweeps over the columns of one register, it
-// adds up those of the next, whose chain of additions takes longer than there
-// are instructions to fill it, and puts their values aside as float64: to make
-// them so twice would cost more.
+// moments writes the assembly of scalarMoments. While it sweeps over the columns of one register,
+// it adds up those of the next: that chain of additions takes longer than its own instructions. It
+// also stores the next values as float64, so that they are converted only once.
 func (m machine) moments(from element) {
 	TEXT(m.name("moments", from), attr.NOSPLIT, "func(out *float64, padded int, aside *float64, data *"+from.name+
 		", passes, width, stride int, n, rn, rd float64)")
 	Pragma("noescape")
-	Doc(m.name("moments", from) + " is scalarMoments of passes, width > 0; aside has room for a register a pass, and one more.")
+	Doc(m.name("moments", from) + " implements scalarMoments for passes, width > 0. aside has room for one register per pass, and one more.")
 	out, padded, aside, data := param("out"), param("padded"), param("aside"), param("data")
 	passes, width, stride := param("passes"), param("width"), param("stride")
 	ADDQ(Imm(63), aside)
@@ -38,8 +37,8 @@ func (m machine) moments(from element) {
 		MOVQ(data, at)
 		MOVQ(aside, slot)
 	}
-	// addNext adds a value to one sum and the next to the other, and goes to the next
-	// pass, too.
+	// addNext adds a value to one sum, the next value to the other sum, and goes on to the next
+	// pass.
 	addNext := func(only *mask) {
 		p := m.load(from, Mem{Base: at}, only)
 		VMOVUPD(p, Mem{Base: slot})
@@ -101,20 +100,20 @@ func (m machine) moments(from element) {
 	RET()
 
 	Label(swept)
-	mu, inv := centre() // of the next: the division begins before those of finish
+	mu, inv := centre() // of the next columns: this division begins before those of finish
 	m.finish(c, k, out, padded)
 	hold(mu, inv)
 	ADDQ(Imm(uint64(8*m.lanes())), out)
 	JMP(LabelRef(blocks))
 }
 
-// logConstants are kept in registers by the wide machine, which has enough.
+// logConstants holds the constants of the logarithm. The wide machine keeps them in registers.
 type logConstants struct {
 	logs, inverses   [2]reg.VecVirtual
 	steps, tiny, ln2 Op
 	remainder        []Op
-	logTable         reg.GPVirtual  // of the narrow one
-	all              reg.VecVirtual // ones, of the same
+	logTable         reg.GPVirtual  // of the narrow machine
+	all              reg.VecVirtual // ones, of the narrow machine
 }
 
 func (m machine) logConstants() logConstants {
@@ -140,7 +139,7 @@ func (m machine) logConstants() logConstants {
 	return k
 }
 
-// inverseOf is 1/mu, or 0 where mu < tiny.
+// inverseOf returns 1/mu, or 0 for mu < tiny.
 func (m machine) inverseOf(mu reg.VecVirtual) reg.VecVirtual {
 	inv := m.copied(constant("one"))
 	VDIVPD(mu, inv, inv)
@@ -169,7 +168,7 @@ func (m machine) sweep(c column, k logConstants, p reg.VecVirtual) {
 	VFMADD231PD(m.polynomial(t, k), q, c.rest)
 }
 
-// logarithm is its namesake in scalar.go. It destroys r.
+// logarithm generates the function of that name in scalar.go. It overwrites r.
 func (m machine) logarithm(r reg.VecVirtual, k logConstants) (s, logS, inverse reg.VecVirtual) {
 	s = m.vector()
 	VANDPD(k.steps, r, s)
@@ -186,8 +185,8 @@ func (m machine) logarithm(r reg.VecVirtual, k logConstants) (s, logS, inverse r
 		VPSRLQ(Imm(52), r, exponent)
 		VPOR(constant("2^52"), exponent, exponent)
 		VSUBPD(constant("2^52+"), exponent, exponent)
-		// Where the tables are no registers, a division is cheaper than a look at
-		// the second; it is what the numbers in there come from.
+		// Without tables in registers, a division is faster than a look into the second table,
+		// whose values come from that division.
 		VPSRLQ(Imm(48), r, r)
 		VPAND(constant("step"), r, r)
 		logS, inverse = m.zero(), m.copied(constant("one"))
@@ -199,7 +198,7 @@ func (m machine) logarithm(r reg.VecVirtual, k logConstants) (s, logS, inverse r
 	return s, logS, inverse
 }
 
-// polynomial is remainder(t).
+// polynomial generates remainder(t).
 func (m machine) polynomial(t reg.VecVirtual, k logConstants) reg.VecVirtual {
 	p := m.copied(k.remainder[len(k.remainder)-1])
 	for i := len(k.remainder) - 2; i >= 0; i-- {
@@ -208,7 +207,7 @@ func (m machine) polynomial(t reg.VecVirtual, k logConstants) reg.VecVirtual {
 	return p
 }
 
-// keepWhere sets the values to 0 where not x compares so with the bound.
+// keepWhere sets values to 0 in the lanes in which x does not compare so with the bound.
 func (m machine) keepWhere(x reg.VecVirtual, predicate uint64, bound Op, values ...reg.VecVirtual) {
 	if m.wide {
 		where := K()
@@ -225,7 +224,7 @@ func (m machine) keepWhere(x reg.VecVirtual, predicate uint64, bound Op, values 
 	}
 }
 
-// predicates of comparisons, of which a NaN fulfils none.
+// These are predicates of comparisons. NaN fulfils none of them.
 const (
 	notLess    = 0x1d
 	greater    = 0x1e
@@ -233,7 +232,7 @@ const (
 	notGreater = 0x12
 )
 
-// finish is its namesake in scalar.go; it destroys the sums.
+// finish generates the function of that name in scalar.go. It overwrites the sums.
 func (m machine) finish(c column, k logConstants, out, padded reg.GPVirtual) {
 	n, rn, rd := argument("n"), argument("rn"), argument("rd")
 	to := GP64()
@@ -306,7 +305,7 @@ func (m machine) finish(c column, k logConstants, out, padded reg.GPVirtual) {
 	VMULPD(byN, divergence, divergence)
 	store(divergence)
 
-	// xLogX.
+	// What follows is xLogX of scalar.go.
 	q := m.vector()
 	VADDPD(k.tiny, mean, q)
 	r := m.copied(k.tiny)

@@ -7,14 +7,14 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// rotated is scalarRotated, as far as the inputs of a register go: the classes
-// of each are turned round in the register. AVX2 has room for up to 4 classes.
+// rotated writes the assembly of scalarRotated for inputs that fit into a register: it rotates the
+// classes of each input in the register. AVX2 takes up to 4 classes.
 func (m machine) rotated(from element) {
 	TEXT(m.name("rotated", from), attr.NOSPLIT, "func(sums *float64, apart int, data *"+from.name+
 		", passes, width, stride int, mean *float64, each int, turns *[3][8]uint64, rotations int)")
 	Pragma("noescape")
-	Doc(m.name("rotated", from)+" is scalarRotated of passes, width > 0: of each columns at a time, which are whole inputs and fit",
-		"into a register, turned as turns says; AVX2 takes its elements for halves of lanes.")
+	Doc(m.name("rotated", from)+" implements scalarRotated for passes, width > 0. It takes each columns at a time, which are",
+		"whole inputs and fit into a register, and permutes them by turns. For AVX2 turns indexes halves of lanes.")
 	sums, apart, data, mean := param("sums"), param("apart"), param("data"), param("mean")
 	passes, width, stride := param("passes"), param("width"), param("stride")
 	SHLQ(Imm(3), apart)
@@ -36,7 +36,7 @@ func (m machine) rotated(from element) {
 		Label(block)
 		MOVQ(width, left)
 		CMPQ(each, left)
-		CMOVQLT(each, left) // of the last block there may be fewer
+		CMOVQLT(each, left) // the last block may have fewer
 		only := m.first(left, room)
 		mu := m.load(float64s, Mem{Base: mean}, &only)
 		sum := make([]reg.VecVirtual, r)
@@ -79,12 +79,12 @@ func (m machine) rotated(from element) {
 	RET()
 }
 
-// deviations is scalarDeviations.
+// deviations writes the assembly of scalarDeviations.
 func (m machine) deviations(from element) {
 	TEXT(m.name("deviations", from), attr.NOSPLIT, "func(dst *float64, apart int, data *"+from.name+
 		", mean *float64, passes, stride, inputs, classes, width int)")
 	Pragma("noescape")
-	Doc(m.name("deviations", from) + " is scalarDeviations of passes, inputs, width > 0.")
+	Doc(m.name("deviations", from) + " implements scalarDeviations for passes, inputs, width > 0.")
 	dst, apart, data, mean := param("dst"), param("apart"), param("data"), param("mean")
 	passes, stride, inputs, classes := param("passes"), param("stride"), param("inputs"), param("classes")
 	SHLQ(Imm(3), apart)
@@ -113,7 +113,7 @@ func (m machine) deviations(from element) {
 	JG(LabelRef(block))
 	SHLQ(Imm(3), column)
 	SUBQ(column, to)
-	LEAQ(Mem{Base: to, Disp: 8 * m.lanes()}, dst) // the rows of the next input follow
+	LEAQ(Mem{Base: to, Disp: 8 * m.lanes()}, dst) // where the rows of the next input begin
 	LEAQ(Mem{Base: data, Index: classes, Scale: uint8(from.bytes)}, data)
 	LEAQ(Mem{Base: mean, Index: classes, Scale: 8}, mean)
 	DECQ(inputs)
@@ -122,16 +122,16 @@ func (m machine) deviations(from element) {
 	RET()
 }
 
-// crossed is scalarCrossed: of up to ten fixed classes at a time, with one register
-// of columns, or where they are few, so that a sum would wait for the last product
-// to be added, with two. These may be of two inputs; of an odd number the last is
-// done twice.
+// crossed writes the assembly of scalarCrossed for up to ten fixed classes at a time, with one
+// register of columns. With few fixed classes a sum would wait for the product before, so it takes
+// two registers of columns, which may be of two inputs. If their number is odd, it does the last
+// one twice.
 func (m machine) crossed(from element) {
 	TEXT(m.name("crossed", from), attr.NOSPLIT, "func(sums *float64, apart int, data *"+from.name+
 		", mean *float64, passes, stride, inputs, classes, width int, fixed *float64, fixedStride, n int, first bool)")
 	Pragma("noescape")
-	Doc(m.name("crossed", from) + " is scalarCrossed of passes, inputs, width, n > 0.")
-	// What is needed seldom lies in memory.
+	Doc(m.name("crossed", from) + " implements scalarCrossed for passes, inputs, width, n > 0.")
+	// Values that are seldom needed are in memory.
 	local := func(value reg.GPVirtual) Mem {
 		at := AllocLocal(8)
 		MOVQ(value, at)
@@ -175,13 +175,14 @@ func (m machine) crossed(from element) {
 		fewer, loop, fresh, done := label("fewer"), label("block"), label("fresh"), label("done")
 		CMPQ(n, Imm(uint64(classes)))
 		JLT(LabelRef(fewer))
-		// The next block.
+		// These belong to the next block.
 		values, means, factors, to := param("data"), param("mean"), GP64(), GP64()
 		inputs, column := param("inputs"), GP64()
 		MOVQ(fixed, factors)
 		MOVQ(sums, to)
 		XORQ(column, column)
-		// advance goes on to it; after the last it leaves it, and sets inputs to 0.
+		// advance goes on to the next block. After the last one it stays there and sets inputs to
+		// 0.
 		advance := func() {
 			same := label("same")
 			ADDQ(Imm(uint64(m.lanes())), column)

@@ -9,15 +9,15 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// plain is for several functions. All keep the greatest bits of a value, as an
-// unsigned number, which are those of 1 if all values are in [0,1]; and the
-// greatest distance of a row's sum from 1. Looking at a row twice is no harm.
+// plain holds what the functions for Plain have in common. All keep the largest bits of a value, as
+// an unsigned number, which are the bits of 1 if all values are in [0,1]; and the largest distance
+// of a row's sum from 1. Reading a row twice does no harm.
 type plain struct {
 	m                machine
 	bits, worst, one reg.VecVirtual
 }
 
-// floats is how many float32 a register holds.
+// floats returns how many float32 a register holds.
 func (m machine) floats() int { return 2 * m.lanes() }
 
 func (m machine) plain() {
@@ -34,17 +34,18 @@ func (m machine) startPlain() plain {
 	return p
 }
 
-// see takes in values.
+// see raises the largest bit pattern seen by these values, to find negative and non-finite ones.
 func (p plain) see(values Op) { VPMAXUD(values, p.bits, p.bits) }
 
-// judge takes in sums, in the lanes where the mask has all but the sign.
+// judge raises the largest distance of a sum from one by these sums. lanes masks off the sign, and
+// whole lanes that hold no sum.
 func (p plain) judge(sums reg.VecVirtual, lanes Op) {
 	VSUBPS(p.one, sums, sums)
 	VANDPS(lanes, sums, sums)
 	VMAXPS(p.worst, sums, p.worst)
 }
 
-// end returns whether all was good.
+// end generates the end of the function, which returns whether all rows are good.
 func (p plain) end() {
 	worst, bits := p.worst, p.bits
 	if p.m.wide {
@@ -70,13 +71,13 @@ func (p plain) end() {
 	RET()
 }
 
-// plainHalves is for two or four classes: of as many registers, it adds the values
-// of even lanes and those of odd ones, and the same again until one is left, in
-// whose lanes are the sums of rows. At the end it takes the last ones.
+// plainHalves writes the function for two or four classes. It loads as many registers as there are
+// classes, adds the values of even lanes to those of odd lanes, and repeats this until one register
+// holds the sums of rows. At the end it takes the last registers again, which may overlap.
 func (m machine) plainHalves(classes int, name string) {
 	TEXT(m.name(name), attr.NOSPLIT, "func(rows *float32, values int, limit float32) bool")
 	Pragma("noescape")
-	Doc(fmt.Sprintf("%s is for %d classes and at least %d values.", m.name(name), classes, classes*m.floats()))
+	Doc(fmt.Sprintf("%s implements Plain for %d classes and at least %d values.", m.name(name), classes, classes*m.floats()))
 	rows, values := param("rows"), param("values")
 	p := m.startPlain()
 	absolute := m.copied(constant("floatAbsolute"))
@@ -108,17 +109,15 @@ func (m machine) plainHalves(classes int, name string) {
 	p.end()
 }
 
-// plainNarrow slides a window of one row over the values: the sum of as many
-// loads as there are classes, each one value further on, has in each lane the
-// sum of the classes that begin there. It goes on by as many rows as begin and
-// end within a register, so that they begin in the same lanes each time, the
-// first ones; at the end it takes the place where the last row begins in the
-// last lane.
+// plainNarrow slides a window of one row over the values. It adds as many loads as there are
+// classes, each one value further on: every lane then has the sum of the classes from there on. The
+// window moves by as many rows as fit into a register, so that rows always begin in the same lanes,
+// given by first. At the end it moves so that the last row begins in the last lane.
 func (m machine) plainNarrow() {
 	TEXT(m.name("plainNarrow"), attr.NOSPLIT,
 		"func(rows *float32, values, classes, step int, first, last *[16]uint32, limit float32) bool")
 	Pragma("noescape")
-	Doc(m.name("plainNarrow") + " is for values >= classes + a register - 1.")
+	Doc(m.name("plainNarrow") + " implements Plain for values >= classes + a register - 1.")
 	rows, values, classes, step := param("rows"), param("values"), param("classes"), param("step")
 	first, last := param("first"), param("last")
 	p := m.startPlain()
@@ -128,7 +127,7 @@ func (m machine) plainNarrow() {
 	SHLQ(Imm(2), classes)
 	SHLQ(Imm(2), step)
 	SUBQ(classes, end)
-	SUBQ(Imm(4), classes) // now that of the last load
+	SUBQ(Imm(4), classes) // now the offset of the last load
 
 	window := func() {
 		sums := m.vector()
@@ -153,23 +152,23 @@ func (m machine) plainNarrow() {
 	MOVQ(end, rows)
 	VMOVUPS(Mem{Base: last}, lanes)
 	window()
-	tail := m.vector() // what the last window sums but does not begin with
+	tail := m.vector() // values that the last window adds but does not begin with
 	VMOVUPS(Mem{Base: rows, Index: classes, Scale: 1}, tail)
 	p.see(tail)
 	p.end()
 }
 
-// plainEight adds up eight rows at a time along themselves, and then all across,
-// in registers of AVX2: rows that do not fill one leave less of it empty. At the
-// end it takes the last eight.
+// plainEight adds up eight rows at a time, first along themselves, then all across, in registers of
+// AVX2: rows that do not fill one leave less of it empty. At the end it takes the last eight rows
+// again, which may overlap.
 func (m machine) plainEight() {
 	TEXT(m.name("plainEight"), attr.NOSPLIT, "func(rows *float32, count, classes int, limit float32) bool")
 	Pragma("noescape")
-	Doc(m.name("plainEight") + " is for at least 8 rows and classes.")
+	Doc(m.name("plainEight") + " implements Plain for at least 8 rows and classes.")
 	at, count, classes := param("rows"), param("count"), param("classes")
 	narrow := machine{wide: false}
 	p := narrow.startPlain()
-	full, left := GP64(), GP64() // what a row fills of registers after the first, and what is left then
+	full, left := GP64(), GP64() // values in full registers after the first, and the rest
 	LEAQ(Mem{Base: classes, Disp: -8}, full)
 	MOVQ(full, left)
 	ANDQ(I8(-8), full)
@@ -180,7 +179,7 @@ func (m machine) plainEight() {
 	IMULQ(classes, last)
 	ADDQ(at, last)
 	rest := narrow.firstFloats(left)
-	if m.wide { // whose masks are no work
+	if m.wide { // its masks cost nothing
 		rest = mask{k: K()}
 		ones := GP64()
 		MOVQ(I32(-1), ones)
@@ -191,7 +190,7 @@ func (m machine) plainEight() {
 	Label("eight")
 	CMPQ(at, last)
 	CMOVQGT(last, at)
-	base := [3]reg.GPVirtual{GP64(), GP64(), GP64()} // of rows 0, 3 and 6
+	base := [3]reg.GPVirtual{GP64(), GP64(), GP64()} // addresses of rows 0, 3 and 6
 	MOVQ(at, base[0])
 	triple := GP64()
 	LEAQ(Mem{Base: classes, Index: classes, Scale: 2}, triple)
@@ -252,7 +251,7 @@ func (m machine) plainEight() {
 	p.end()
 }
 
-// across adds up four rows within each quarter of a register.
+// across returns the sums of four rows within each quarter of a register.
 func across(m machine, rows []reg.VecVirtual) reg.VecVirtual {
 	pair := func(a, b reg.VecVirtual, low, high func(...Op)) reg.VecVirtual {
 		l, h := m.vector(), m.vector()
@@ -266,12 +265,12 @@ func across(m machine, rows []reg.VecVirtual) reg.VecVirtual {
 		pair(rows[2], rows[3], VUNPCKLPS, VUNPCKHPS), VUNPCKLPD, VUNPCKHPD)
 }
 
-// plainWide adds up four rows at a time along themselves, and then all four
-// across. Where fewer are left it takes the last one several times.
+// plainWide adds up four rows at a time, first along themselves, then all four across. If fewer are
+// left, it takes the last row several times.
 func (m machine) plainWide() {
 	TEXT(m.name("plainWide"), attr.NOSPLIT, "func(rows *float32, count, classes int, limit float32) bool")
 	Pragma("noescape")
-	Doc(m.name("plainWide") + " is for any number of rows > 0 and classes.")
+	Doc(m.name("plainWide") + " implements Plain for any number of rows > 0 and classes.")
 	at, count, classes := param("rows"), param("count"), param("classes")
 	p := m.startPlain()
 	full, left := GP64(), GP64()

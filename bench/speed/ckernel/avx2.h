@@ -254,17 +254,6 @@ INLINE2 void ahead_256(const int how, const int U, const float *p, size_t passes
 	}
 }
 
-// plain_256 is one sweep: moments about the first pass, and p log p as it is.
-INLINE2 void plain_256(const int how, const int masked, const float *p, size_t passes, size_t stride, columns out,
-                       size_t at, __m128i k) {
-	const centre256 c = {load_256(p + at, masked, k), _mm256_set1_pd(1), _mm256_set1_pd(SHIFT)};
-	sums256 sum = {{0}, {0}, {0}, {0}, {0}, {0}};
-	const float *row = p + at;
-	for (size_t i = 0; i < passes; i++, row += stride)
-		add_256(how, load_256(row, masked, k), &c, &sum);
-	finish_256(how, passes, &c, &sum, out, at, masked, k);
-}
-
 #define AVX2_BLOCKS(NAME, HOW, U) \
 	TARGET2 static void NAME(const float *p, size_t passes, size_t width, size_t stride, double *aside, \
 	                         columns out) { \
@@ -275,20 +264,9 @@ INLINE2 void plain_256(const int how, const int masked, const float *p, size_t p
 	                         columns out) { \
 		ahead_256(HOW, U, p, passes, width, stride, aside, out); \
 	}
-#define AVX2_PLAIN(NAME, HOW) \
-	TARGET2 static void NAME(const float *p, size_t passes, size_t width, size_t stride, double *aside, \
-	                         columns out) { \
-		size_t at = 0; \
-		(void)aside; \
-		for (; at + 4 <= width; at += 4) \
-			plain_256(HOW, 0, p, passes, stride, out, at, _mm_setzero_si128()); \
-		if (at < width) \
-			plain_256(HOW, 1, p, passes, stride, out, at, mask_256(width - at, 0)); \
-	}
 #define AVX2_ALL(HOW) \
 	AVX2_BLOCKS(avx2_##HOW##_ASIDE_1, HOW, 1) \
 	AVX2_BLOCKS(avx2_##HOW##_ASIDE_2, HOW, 2) \
-	AVX2_AHEAD(avx2_##HOW##_AHEAD_1, HOW, 1) \
-	AVX2_PLAIN(avx2_##HOW##_PLAIN, HOW)
+	AVX2_AHEAD(avx2_##HOW##_AHEAD_1, HOW, 1)
 AVX2_ALL(INVERSE)
 AVX2_ALL(QUOTIENT)

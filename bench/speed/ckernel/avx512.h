@@ -246,28 +246,6 @@ INLINE512 void ahead_512(const int U, const float *p, size_t passes, size_t widt
 	}
 }
 
-// plain_512 is one sweep: moments about the first pass, and p log p as it is.
-INLINE512 void plain_512(const int U, const int masked, const float *p, size_t passes, size_t stride,
-                         const tables512 *tables, columns out, size_t at, __mmask8 k) {
-	const __m512d one = _mm512_set1_pd(1);
-	centre512 c[2];
-	sums512 sum[2];
-	const float *row = p + at;
-#pragma GCC unroll 4
-	for (int u = 0; u < U; u++) {
-		c[u] = (centre512){load_512(row + 8 * u, masked && u == U - 1, k), one, _mm512_set1_pd(SHIFT)};
-		sum[u] = (sums512){{0}, {0}, {0}, {0}, {0}, {0}};
-	}
-	for (size_t i = 0; i < passes; i++, row += stride) {
-#pragma GCC unroll 4
-		for (int u = 0; u < U; u++)
-			add_512(load_512(row + 8 * u, masked && u == U - 1, k), &c[u], &sum[u], tables);
-	}
-#pragma GCC unroll 4
-	for (int u = 0; u < U; u++)
-		finish_512(passes, &c[u], &sum[u], tables, out, at + 8 * u, masked && u == U - 1 ? k : 0xff);
-}
-
 #define AVX512_BLOCKS(NAME, U) \
 	TARGET512 static void NAME(const float *p, size_t passes, size_t width, size_t stride, double *aside, \
 	                           columns out) { \
@@ -284,14 +262,3 @@ AVX512_BLOCKS(avx512_aside_3, 3)
 	}
 AVX512_AHEAD(avx512_ahead_1, 1)
 AVX512_AHEAD(avx512_ahead_2, 2)
-
-TARGET512 static void avx512_plain(const float *p, size_t passes, size_t width, size_t stride, double *aside,
-                                   columns out) {
-	const tables512 tables = tables_512();
-	size_t at = 0;
-	(void)aside;
-	for (; at + 16 <= width; at += 16)
-		plain_512(2, 0, p, passes, stride, &tables, out, at, 0);
-	for (; at < width; at += 8)
-		plain_512(1, 1, p, passes, stride, &tables, out, at, mask_512(width - at, 0));
-}

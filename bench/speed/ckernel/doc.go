@@ -1,7 +1,9 @@
-// Package ckernel is the opponent of ckd's kernel: the same work in C, with AVX-512 and AVX2 intrinsics.
+// Package ckernel is the opponent of ckd's kernel: the same work in C, with AVX-512 and AVX2
+// intrinsics.
 //
-// For every column of a panel of float32 [passes][width] it computes mean, variance, third moment, C_k, skewness, M_k
-// and mean*log(mean), in float64, by the algorithm that kernel.h states. It does not check its values.
+// For every column of a panel of float32 [passes][width] it computes mean, variance, third moment,
+// C_k, skewness, M_k and mean*log(mean), in float64, by the algorithm that kernel.h states. It does
+// not check its values.
 //
 // It needs cgo and amd64; elsewhere Kernels is empty.
 package ckernel
@@ -19,7 +21,7 @@ type Columns struct {
 	aside []float64 // room for the kernels
 }
 
-// NewColumns makes room for so many columns.
+// NewColumns makes room for width columns.
 func NewColumns(width int) *Columns {
 	all := make([]float64, 7*width)
 	take := func() (s []float64) {
@@ -42,10 +44,6 @@ const (
 type Kernel struct {
 	Path Path
 	// Name tells the variants of a path apart.
-	Name string
-	// Sums is set for one sweep instead of two, with p log p itself and the moments about the first pass: an M_k from it
-	// would be a difference of large terms. The same arithmetic bounds it.
-	Sums bool
-
+	Name   string
 	number int
 }

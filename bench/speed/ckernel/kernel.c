@@ -13,10 +13,10 @@ enum { NOTHING, SOME, ALL };
 
 typedef void (*kernel)(const float *p, size_t passes, size_t width, size_t stride, double *aside, columns out);
 
-#define AVX2(HOW) avx2_##HOW##_ASIDE_1, avx2_##HOW##_ASIDE_2, avx2_##HOW##_AHEAD_1, avx2_##HOW##_PLAIN
+#define AVX2(HOW) avx2_##HOW##_ASIDE_1, avx2_##HOW##_ASIDE_2, avx2_##HOW##_AHEAD_1
 
 static const kernel kernels[] = {
-	avx512_aside_1, avx512_aside_2, avx512_aside_3, avx512_ahead_1, avx512_ahead_2, avx512_plain,
+	avx512_aside_1, avx512_aside_2, avx512_aside_3, avx512_ahead_1, avx512_ahead_2,
 	AVX2(INVERSE),  AVX2(QUOTIENT),
 };
 

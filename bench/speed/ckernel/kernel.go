@@ -12,25 +12,21 @@ import (
 	"unsafe"
 )
 
-// all are the kernels by their number in C.
+// all holds the kernels by their number in C.
 var all = func() []Kernel {
 	var k []Kernel
-	add := func(path Path, how string, ways ...string) {
-		for _, way := range ways {
-			k = append(k, Kernel{Path: path, Name: how + way, Sums: way == plain})
-		}
+	for _, way := range []string{"aside, 1 vector", "aside, 2 vectors", "aside, 3 vectors", "ahead, 1 vector", "ahead, 2 vectors"} {
+		k = append(k, Kernel{Path: AVX512, Name: way})
 	}
-	add(AVX512, "", "aside, 1 vector", "aside, 2 vectors", "aside, 3 vectors", "ahead, 1 vector", "ahead, 2 vectors",
-		plain)
 	for _, how := range []string{"1/s, ", "q/s, "} {
-		add(AVX2, how, "aside, 1 vector", "aside, 2 vectors", "ahead, 1 vector", plain)
+		for _, way := range []string{"aside, 1 vector", "aside, 2 vectors", "ahead, 1 vector"} {
+			k = append(k, Kernel{Path: AVX2, Name: how + way})
+		}
 	}
 	return k
 }()
 
-const plain = "plain sums"
-
-// Kernels are those that this processor can run.
+// Kernels returns the kernels that this processor can run.
 func Kernels() []Kernel {
 	var found []Kernel
 	path := C.ckernel_path()
@@ -44,7 +40,7 @@ func Kernels() []Kernel {
 	return found
 }
 
-// Run runs the kernel so many times over a panel of two passes or more.
+// Run runs the kernel the given number of times over a panel of two passes or more.
 func (k Kernel) Run(p Panel, out *Columns, times int) {
 	if p.Passes < 2 || p.Width < 1 {
 		return

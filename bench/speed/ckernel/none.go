@@ -2,7 +2,7 @@
 
 package ckernel
 
-// Kernels are none: this build has no C.
+// Kernels returns nil: this build has no C.
 func Kernels() []Kernel { return nil }
 
 // Run does nothing; there is no kernel to run.

@@ -40,7 +40,7 @@ const (
 	Detail_DETAIL_UNSPECIFIED Detail = 0
 	// The decision with the unreliable classes.
 	Detail_DETAIL_DECISION Detail = 1
-	// Besides, C_k, skewness and mean of every class, and the scalars.
+	// Also C_k, skewness and mean of every class, and the scalars.
 	Detail_DETAIL_VECTORS Detail = 2
 	// Everything.
 	Detail_DETAIL_FULL Detail = 3
@@ -97,7 +97,7 @@ const (
 	Kind_KIND_UNSPECIFIED Kind = 0
 	// Rows in [0,1] that sum to one.
 	Kind_KIND_PROBABILITIES Kind = 1
-	// Unnormalised log-probabilities; the softmax is the server's.
+	// Unnormalised log-probabilities; the server applies the softmax.
 	Kind_KIND_LOGITS Kind = 2
 	// One row of positive Dirichlet concentrations (evidential models).
 	Kind_KIND_DIRICHLET Kind = 3
@@ -199,7 +199,7 @@ func (Layout) EnumDescriptor() ([]byte, []int) {
 	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{2}
 }
 
-// Variance says what sums of squares are divided by.
+// Variance says what sums of squared deviations are divided by.
 type Variance int32
 
 const (
@@ -561,7 +561,7 @@ func (Scope) EnumDescriptor() ([]byte, []int) {
 	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{8}
 }
 
-// CertificateKind is the method that certified.
+// CertificateKind names the method that certified.
 type CertificateKind int32
 
 const (
@@ -569,7 +569,7 @@ const (
 	CertificateKind_CERTIFICATE_KIND_UNSPECIFIED CertificateKind = 0
 	// Bounds the critical false negative rate among the retained, with confidence.
 	CertificateKind_CERTIFICATE_KIND_LEARN_THEN_TEST CertificateKind = 1
-	// Bounds the mean share of critical inputs that is retained and called safe.
+	// Bounds the mean share of critical inputs retained and predicted safe.
 	CertificateKind_CERTIFICATE_KIND_CONFORMAL_RISK_CONTROL CertificateKind = 2
 )
 
@@ -624,7 +624,7 @@ const (
 	DecisionReason_DECISION_REASON_ABOVE_THRESHOLD DecisionReason = 1
 	// The score is at or under its threshold.
 	DecisionReason_DECISION_REASON_UNDER_THRESHOLD DecisionReason = 2
-	// Predicted critical, which the policy's scope never defers.
+	// The input is predicted critical, which the policy's scope never defers.
 	DecisionReason_DECISION_REASON_PREDICTED_CRITICAL DecisionReason = 3
 	// All passes were identical.
 	DecisionReason_DECISION_REASON_DEGENERATE DecisionReason = 4
@@ -702,7 +702,7 @@ const (
 	ErrorReason_ERROR_REASON_NOT_POSITIVE ErrorReason = 5
 	// The input has fewer passes than the policy accepts.
 	ErrorReason_ERROR_REASON_TOO_FEW_PASSES ErrorReason = 6
-	// The input has more passes than is allowed.
+	// The input has more passes than allowed.
 	ErrorReason_ERROR_REASON_TOO_MANY_PASSES ErrorReason = 7
 	// The number of values is not passes x rows x classes.
 	ErrorReason_ERROR_REASON_WRONG_LENGTH ErrorReason = 16
@@ -718,7 +718,7 @@ const (
 	ErrorReason_ERROR_REASON_ROW_OUT_OF_RANGE ErrorReason = 21
 	// The group's number is open already.
 	ErrorReason_ERROR_REASON_GROUP_OPEN ErrorReason = 22
-	// The group's number is above any that was opened.
+	// The group was never opened: its number is above those of all opened groups.
 	ErrorReason_ERROR_REASON_UNKNOWN_GROUP ErrorReason = 23
 	// A message had neither header nor block.
 	ErrorReason_ERROR_REASON_EMPTY_MESSAGE ErrorReason = 24
@@ -730,12 +730,12 @@ const (
 	ErrorReason_ERROR_REASON_WRONG_LAYOUT ErrorReason = 27
 	// An enum field has a number that this version does not know.
 	ErrorReason_ERROR_REASON_WRONG_ENUM ErrorReason = 28
-	// By the Open Inference Protocol: a tensor has another name, type or shape than
-	// the model takes or gives.
+	// Open Inference Protocol: a tensor has another name, type or shape than the
+	// model takes or returns.
 	ErrorReason_ERROR_REASON_WRONG_TENSOR ErrorReason = 29
-	// By the Open Inference Protocol: a parameter asks for what is not done here.
+	// Open Inference Protocol: a parameter asks for something not supported.
 	ErrorReason_ERROR_REASON_WRONG_PARAMETER ErrorReason = 30
-	// The first message of a stream was no header.
+	// The first message of a stream was not a header.
 	ErrorReason_ERROR_REASON_HEADER_MISSING ErrorReason = 40
 	// No policy names this model.
 	ErrorReason_ERROR_REASON_UNKNOWN_MODEL ErrorReason = 41
@@ -747,14 +747,14 @@ const (
 	// the stream was open.
 	ErrorReason_ERROR_REASON_POLICY_CHANGED ErrorReason = 44
 	// The stream takes no new inputs: the daemon is stopping, or the stream has
-	// reached its age. Open ones go on; then the stream ends, and another may be
-	// opened, elsewhere.
+	// reached its largest age. Open inputs go on; then the stream ends. Open
+	// another stream, on another replica if this one is stopping.
 	ErrorReason_ERROR_REASON_DRAINING ErrorReason = 45
-	// The posterior is not a name.
+	// The posterior is not a valid name: see Calibration.posterior.
 	ErrorReason_ERROR_REASON_WRONG_POSTERIOR ErrorReason = 46
-	// No identity is known by the token or certificate, and one is needed.
+	// The call needs an identity, and no token or certificate names a known one.
 	ErrorReason_ERROR_REASON_UNAUTHENTICATED ErrorReason = 47
-	// The identity may not use the model, or what was called.
+	// The identity may not use this model or this method.
 	ErrorReason_ERROR_REASON_NOT_ALLOWED ErrorReason = 48
 	// Too many streams are open.
 	ErrorReason_ERROR_REASON_TOO_MANY_STREAMS ErrorReason = 60
@@ -770,7 +770,7 @@ const (
 	ErrorReason_ERROR_REASON_INPUT_IDLE ErrorReason = 65
 	// The reply to a request, or to the end of a group, would be too large.
 	ErrorReason_ERROR_REASON_REPLY_TOO_LARGE ErrorReason = 66
-	// As many calls are under way as the server deals with at one time.
+	// As many calls are in flight as the server takes at one time.
 	ErrorReason_ERROR_REASON_OVERLOADED ErrorReason = 67
 	// A fault of the server; the log has the rest.
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 80
@@ -986,19 +986,20 @@ type StreamHeader struct {
 	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
 	// Optional. When given, must equal the policy's classes in order.
 	Classes []string `protobuf:"bytes,2,rep,name=classes,proto3" json:"classes,omitempty"`
-	// Passes after which an input is finished. 0 takes the policy's expected
+	// Passes after which an input is finished; 0 means the policy's expected
 	// passes. Must not be below the fewest passes that the policy accepts.
 	Passes uint32 `protobuf:"varint,3,opt,name=passes,proto3" json:"passes,omitempty"`
-	// What results carry; decisions alone unless said otherwise.
+	// What results carry; decisions alone by default.
 	Detail Detail `protobuf:"varint,4,opt,name=detail,proto3,enum=ckd.v1.Detail" json:"detail,omitempty"`
-	// Optional. What the rows are; when given it must be what the policy accepts.
+	// Optional. What the rows are; when given, must be what the policy accepts.
 	Kind Kind `protobuf:"varint,5,opt,name=kind,proto3,enum=ckd.v1.Kind" json:"kind,omitempty"`
 	// Optional. How the passes are sampled, as Calibration.posterior names it. It
-	// decides nothing; where the policy was calibrated for another, the inputs are
-	// counted and logged.
+	// decides nothing. If the policy was calibrated for another posterior, the
+	// inputs are counted and logged.
 	Posterior string `protobuf:"bytes,6,opt,name=posterior,proto3" json:"posterior,omitempty"`
-	// Accepts results before the last pass, of inputs whose decision is settled by
-	// the policy's rule: see Decomposition.settled. Without a rule nothing changes.
+	// Accepts results before the last pass, for inputs that the policy's
+	// early-stopping rule decides: see Decomposition.settled. Without a rule
+	// nothing changes.
 	AcceptSettled bool `protobuf:"varint,7,opt,name=accept_settled,json=acceptSettled,proto3" json:"accept_settled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1089,14 +1090,14 @@ type Block struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The group's number, chosen by the client.
 	Group uint64 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
-	// Passes in this block. 0 means 1 when there are values, else none.
+	// Passes in this block; 0 means 1 if there are values, else none.
 	Passes uint32 `protobuf:"varint,2,opt,name=passes,proto3" json:"passes,omitempty"`
-	// Opens the group with these inputs, one row each; an error while the number
-	// is open. Ids are the client's own, echoed in results; an id that is not
-	// empty must not be open already on the stream.
+	// Opens the group with these inputs, one row each. Opening a number that is
+	// still open is an error. Ids are the client's own, echoed in results; an id
+	// that is not empty must not be open already on the stream.
 	InputIds []string `protobuf:"bytes,3,rep,name=input_ids,json=inputIds,proto3" json:"input_ids,omitempty"`
-	// The rows of the group that the values are for, in their order. Empty means
-	// every row of the group, those finished before included.
+	// The rows of the group that the values belong to, in the order of the values.
+	// Empty means every row of the group, finished ones included.
 	Rows []uint32 `protobuf:"varint,4,rep,packed,name=rows,proto3" json:"rows,omitempty"`
 	// Finishes the named inputs after this block, however many passes they have.
 	Final bool `protobuf:"varint,5,opt,name=final,proto3" json:"final,omitempty"`
@@ -1196,13 +1197,12 @@ type DecomposeStreamResponse struct {
 	Policies []*PolicyRef `protobuf:"bytes,2,rep,name=policies,proto3" json:"policies,omitempty"`
 	// Inputs that this block finished or failed.
 	Results []*Result `protobuf:"bytes,3,rep,name=results,proto3" json:"results,omitempty"`
-	// What was wrong with the message itself and is no input's fault: an empty
-	// message, another header, a group that is open or was never opened, a row
-	// that its group does not have. The inputs that are open go on; those that
-	// the message would have opened were not.
+	// Faults of the message itself rather than of one input: an empty message,
+	// another header, a group that is already open or was never opened, a row that
+	// its group does not have. Open inputs go on; the message opens none.
 	Faults []*status.Status `protobuf:"bytes,4,rep,name=faults,proto3" json:"faults,omitempty"`
-	// Blocks of the stream that have been dealt with so far, this one included; only
-	// in answers to blocks, and where StreamInfo.acknowledges says so.
+	// Blocks of the stream processed so far, this one included. Set only in answers
+	// to blocks, and only if StreamInfo.acknowledges is set.
 	Blocks        uint64 `protobuf:"varint,5,opt,name=blocks,proto3" json:"blocks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1280,19 +1280,19 @@ type StreamInfo struct {
 	Classes []string `protobuf:"bytes,1,rep,name=classes,proto3" json:"classes,omitempty"`
 	// What rows must be.
 	Kind Kind `protobuf:"varint,2,opt,name=kind,proto3,enum=ckd.v1.Kind" json:"kind,omitempty"`
-	// Passes after which an input is finished; 0 when only a final block or the
+	// Passes after which an input is finished; 0 if only a final block or the
 	// half-close finishes it.
 	ExpectedPasses uint32 `protobuf:"varint,3,opt,name=expected_passes,json=expectedPasses,proto3" json:"expected_passes,omitempty"`
 	// Fewest passes that are accepted.
 	FewestPasses uint32 `protobuf:"varint,4,opt,name=fewest_passes,json=fewestPasses,proto3" json:"fewest_passes,omitempty"`
 	// The limits in force.
 	Limits *Limits `protobuf:"bytes,5,opt,name=limits,proto3" json:"limits,omitempty"`
-	// Inputs of this stream may be settled before their last pass, as things are:
-	// the client accepts that, and the policy has a rule for as many passes.
+	// Inputs of this stream may be decided before their last pass: the client
+	// accepts that, and a rule for this number of passes is in force.
 	Settles bool `protobuf:"varint,6,opt,name=settles,proto3" json:"settles,omitempty"`
-	// Every block is answered, also one that finishes no input, and each answer says
-	// how many blocks were dealt with: the client accepts settled results, and can so
-	// know which inputs need the next pass.
+	// Every block is answered, even one that finishes no input, and each answer
+	// says how many blocks were processed. Set for clients that accept early
+	// results: they learn which inputs need the next pass.
 	Acknowledges  bool `protobuf:"varint,7,opt,name=acknowledges,proto3" json:"acknowledges,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1392,8 +1392,8 @@ type Limits struct {
 	MessageBytes uint32 `protobuf:"varint,5,opt,name=message_bytes,json=messageBytes,proto3" json:"message_bytes,omitempty"`
 	// Bytes of one input id.
 	InputIdBytes uint32 `protobuf:"varint,6,opt,name=input_id_bytes,json=inputIdBytes,proto3" json:"input_id_bytes,omitempty"`
-	// Bytes, about, of one reply: bounds the inputs of a group, or of a request,
-	// by the detail asked for.
+	// Approximate bytes of one reply. Together with the detail asked for, this
+	// limits the inputs of a group or a request.
 	ReplyBytes    uint32 `protobuf:"varint,7,opt,name=reply_bytes,json=replyBytes,proto3" json:"reply_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1547,9 +1547,9 @@ type Result struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The client's id.
 	InputId string `protobuf:"bytes,1,opt,name=input_id,json=inputId,proto3" json:"input_id,omitempty"`
-	// The group and the row in it; in a unary answer the row is the input's position.
+	// The group that the input was opened in; 0 in a unary answer.
 	Group uint64 `protobuf:"varint,2,opt,name=group,proto3" json:"group,omitempty"`
-	// See group.
+	// The input's row in its group; in a unary answer its position in the request.
 	Row uint32 `protobuf:"varint,3,opt,name=row,proto3" json:"row,omitempty"`
 	// Position in the reply's policies.
 	Policy uint32 `protobuf:"varint,4,opt,name=policy,proto3" json:"policy,omitempty"`
@@ -1650,14 +1650,14 @@ type isResult_Outcome interface {
 }
 
 type Result_Decomposition struct {
-	// What the passes say.
+	// The uncertainty of each class, and the decision.
 	Decomposition *Decomposition `protobuf:"bytes,5,opt,name=decomposition,proto3,oneof"`
 }
 
 type Result_Error struct {
-	// Why there is no outcome: code, message, and details google.rpc.ErrorInfo
-	// (its reason is an ErrorReason without the prefix) and
-	// google.rpc.BadRequest. Never a retain.
+	// Why the input was not decided: code, message, and details
+	// google.rpc.ErrorInfo (its reason is an ErrorReason without the prefix) and
+	// google.rpc.BadRequest. Never treat it as a retain.
 	Error *status.Status `protobuf:"bytes,6,opt,name=error,proto3,oneof"`
 }
 
@@ -1665,13 +1665,14 @@ func (*Result_Decomposition) isResult_Outcome() {}
 
 func (*Result_Error) isResult_Outcome() {}
 
-// Decomposition is what the passes of one input say about each class.
+// Decomposition holds the uncertainty of one input, class by class, and the
+// decision.
 type Decomposition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Retain or defer, and why.
 	Decision *Decision `protobuf:"bytes,1,opt,name=decision,proto3" json:"decision,omitempty"`
 	// Classes whose skewness exceeds the policy's reliability threshold: their
-	// C_k is not to be trusted.
+	// C_k cannot be trusted.
 	Unreliable []uint32 `protobuf:"varint,2,rep,packed,name=unreliable,proto3" json:"unreliable,omitempty"`
 	// The class of the largest mean prediction.
 	Predicted uint32 `protobuf:"varint,3,opt,name=predicted,proto3" json:"predicted,omitempty"`
@@ -1713,10 +1714,10 @@ type Decomposition struct {
 	Scores *Scores `protobuf:"bytes,21,opt,name=scores,proto3" json:"scores,omitempty"`
 	// Pairs of classes that the policy computes.
 	Pairs []*PairTerm `protobuf:"bytes,22,rep,name=pairs,proto3" json:"pairs,omitempty"`
-	// Decided before the last pass, because the decision was settled: all of the
-	// result is of the passes that were used. Passes that come after it are late:
-	// they are ignored and counted. Only where the client accepts that. All details
-	// have it.
+	// The input was decided before its last pass, because further passes would
+	// hardly change the decision. All figures are of the passes used. Passes that
+	// come later are ignored and counted. Only for clients that accept early
+	// results. Set at every detail.
 	Settled       bool `protobuf:"varint,23,opt,name=settled,proto3" json:"settled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1913,7 +1914,7 @@ func (x *Decomposition) GetSettled() bool {
 	return false
 }
 
-// Decision is what the policy made of one input.
+// Decision says what to do with one input, and why.
 type Decision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What to do with the input.
@@ -1922,12 +1923,12 @@ type Decision struct {
 	Score Score `protobuf:"varint,2,opt,name=score,proto3,enum=ckd.v1.Score" json:"score,omitempty"`
 	// Its value.
 	Value float64 `protobuf:"fixed64,3,opt,name=value,proto3" json:"value,omitempty"`
-	// The threshold it was held against; absent when the policy has none.
+	// The threshold that it was compared with; absent if the policy has none.
 	Threshold *float64 `protobuf:"fixed64,4,opt,name=threshold,proto3,oneof" json:"threshold,omitempty"`
 	// Which of its two scores the policy's gate chose.
 	Gate GateOutcome `protobuf:"varint,5,opt,name=gate,proto3,enum=ckd.v1.GateOutcome" json:"gate,omitempty"`
-	// The critical class that set the score; only on defer, and only for scores
-	// that one class sets.
+	// The critical class that set the score. Only for deferred inputs, and only for
+	// scores that a single class sets.
 	DecidingClass *uint32 `protobuf:"varint,6,opt,name=deciding_class,json=decidingClass,proto3,oneof" json:"deciding_class,omitempty"`
 	// Why.
 	Reason        DecisionReason `protobuf:"varint,7,opt,name=reason,proto3,enum=ckd.v1.DecisionReason" json:"reason,omitempty"`
@@ -2014,8 +2015,8 @@ func (x *Decision) GetReason() DecisionReason {
 	return DecisionReason_DECISION_REASON_UNSPECIFIED
 }
 
-// Scores holds every score of an input, each absent where the policy names no
-// critical set that it needs.
+// Scores holds every score of an input. A score that needs critical classes is
+// absent if the policy names none.
 type Scores struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Predictive entropy.
@@ -2145,9 +2146,9 @@ func (x *Scores) GetCbec() float64 {
 // PairTerm is the epistemic confusion of two classes.
 type PairTerm struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The classes, in the policy's order.
+	// The class that comes first in the policy's order.
 	ClassA uint32 `protobuf:"varint,1,opt,name=class_a,json=classA,proto3" json:"class_a,omitempty"`
-	// See class_a.
+	// The second class.
 	ClassB uint32 `protobuf:"varint,2,opt,name=class_b,json=classB,proto3" json:"class_b,omitempty"`
 	// sqrt(C_a C_b) max(0, -correlation), nats, before any weight.
 	Confusion float64 `protobuf:"fixed64,3,opt,name=confusion,proto3" json:"confusion,omitempty"`
@@ -2215,16 +2216,16 @@ func (x *PairTerm) GetCorrelation() float64 {
 	return 0
 }
 
-// DecomposeRequest is the complete passes of some inputs.
+// DecomposeRequest holds the complete passes of some inputs.
 type DecomposeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The model's name, as its policy states it.
 	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
 	// Optional. When given, must equal the policy's classes in order.
 	Classes []string `protobuf:"bytes,2,rep,name=classes,proto3" json:"classes,omitempty"`
-	// What results carry; decisions alone unless said otherwise.
+	// What results carry; decisions alone by default.
 	Detail Detail `protobuf:"varint,3,opt,name=detail,proto3,enum=ckd.v1.Detail" json:"detail,omitempty"`
-	// Optional. What the rows are; when given it must be what the policy accepts.
+	// Optional. What the rows are; when given, must be what the policy accepts.
 	Kind Kind `protobuf:"varint,4,opt,name=kind,proto3,enum=ckd.v1.Kind" json:"kind,omitempty"`
 	// How the values are laid out. Must be stated.
 	Layout Layout `protobuf:"varint,5,opt,name=layout,proto3,enum=ckd.v1.Layout" json:"layout,omitempty"`
@@ -2240,8 +2241,8 @@ type DecomposeRequest struct {
 	ValuesLe []byte `protobuf:"bytes,10,opt,name=values_le,json=valuesLe,proto3" json:"values_le,omitempty"`
 	// Optional. How the passes are sampled, as in StreamHeader.
 	Posterior string `protobuf:"bytes,11,opt,name=posterior,proto3" json:"posterior,omitempty"`
-	// Asks for the names of the classes in the answer. Where it is absent, answers
-	// have them over HTTP and not over gRPC.
+	// Asks for the names of the classes in the answer. If absent, answers have them
+	// over HTTP but not over gRPC.
 	ClassNames    *bool `protobuf:"varint,12,opt,name=class_names,json=classNames,proto3,oneof" json:"class_names,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2368,7 +2369,7 @@ type DecomposeResponse struct {
 	Policy *PolicyRef `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
 	// One for every input.
 	Results []*Result `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
-	// The classes in order; only where the request asks for them.
+	// The classes in order; only if the request asks for them.
 	Classes       []string `protobuf:"bytes,3,rep,name=classes,proto3" json:"classes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2462,10 +2463,10 @@ func (*ListModelsRequest) Descriptor() ([]byte, []int) {
 	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{14}
 }
 
-// ListModelsResponse has every model, by name.
+// ListModelsResponse holds every model, sorted by name.
 type ListModelsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Sorted by name.
+	// The models.
 	Models        []*Model `protobuf:"bytes,1,rep,name=models,proto3" json:"models,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2554,7 +2555,7 @@ func (x *GetModelRequest) GetModel() string {
 	return ""
 }
 
-// GetModelResponse has the model asked for.
+// GetModelResponse holds the model asked for.
 type GetModelResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The model.
@@ -2600,7 +2601,7 @@ func (x *GetModelResponse) GetModel() *Model {
 	return nil
 }
 
-// Model is a policy as it is in force.
+// Model describes a model by its policy in force.
 type Model struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name, version and hash.
@@ -2621,7 +2622,7 @@ type Model struct {
 	SumTolerance float64 `protobuf:"fixed64,8,opt,name=sum_tolerance,json=sumTolerance,proto3" json:"sum_tolerance,omitempty"`
 	// What variances are divided by.
 	Variance Variance `protobuf:"varint,9,opt,name=variance,proto3,enum=ckd.v1.Variance" json:"variance,omitempty"`
-	// Skewness above which a class's C_k is not trusted.
+	// Skewness ratio above which a class's C_k is not trusted.
 	ReliabilityThreshold float64 `protobuf:"fixed64,10,opt,name=reliability_threshold,json=reliabilityThreshold,proto3" json:"reliability_threshold,omitempty"`
 	// When the fallback score decides.
 	Gate Gate `protobuf:"varint,11,opt,name=gate,proto3,enum=ckd.v1.Gate" json:"gate,omitempty"`
@@ -2629,13 +2630,13 @@ type Model struct {
 	Scope Scope `protobuf:"varint,12,opt,name=scope,proto3,enum=ckd.v1.Scope" json:"scope,omitempty"`
 	// The score that decides, and its threshold.
 	Primary *ScoreRule `protobuf:"bytes,13,opt,name=primary,proto3" json:"primary,omitempty"`
-	// The score that decides where the gate says so, and its threshold.
+	// The score that decides when the gate rejects the primary, and its threshold.
 	Fallback *ScoreRule `protobuf:"bytes,14,opt,name=fallback,proto3" json:"fallback,omitempty"`
 	// Whether the policy only observes.
 	Observes bool `protobuf:"varint,15,opt,name=observes,proto3" json:"observes,omitempty"`
-	// What its thresholds were calibrated for; absent where that is not told.
+	// What its thresholds were calibrated for; absent if the policy does not say.
 	Calibration *Calibration `protobuf:"bytes,16,opt,name=calibration,proto3" json:"calibration,omitempty"`
-	// When inputs are settled before their last pass; absent where none ever is.
+	// The early-stopping rule; absent if none is in force.
 	Settle        *Settle `protobuf:"bytes,17,opt,name=settle,proto3" json:"settle,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2790,30 +2791,31 @@ func (x *Model) GetSettle() *Settle {
 	return nil
 }
 
-// Settle is the rule by which inputs are settled before their last pass, for
-// clients that accept it, and what is guaranteed of it for inputs drawn as those
-// were that it was certified on.
+// Settle describes the early-stopping rule, by which inputs are decided before
+// their last pass for clients that accept it, and its guarantee, which holds for
+// inputs drawn like those that certified it.
 type Settle struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Passes of the full decision.
+	// Passes of the full decision, with which early decisions are compared.
 	Passes uint32 `protobuf:"varint,1,opt,name=passes,proto3" json:"passes,omitempty"`
-	// Fewest passes after which an input is settled.
+	// Fewest passes after which an input may be decided.
 	Fewest uint32 `protobuf:"varint,2,opt,name=fewest,proto3" json:"fewest,omitempty"`
-	// The passes must come in the order of the ensemble's members that it was
-	// learned for; else in any order.
+	// The passes must come in the order of the ensemble's members that the rule was
+	// learned for. If not set, they may come in any order.
 	Ordered bool `protobuf:"varint,3,opt,name=ordered,proto3" json:"ordered,omitempty"`
-	// Largest share of inputs that is decided otherwise than by all passes.
+	// Certified largest share of inputs decided otherwise than by all passes.
 	Disagreement float64 `protobuf:"fixed64,4,opt,name=disagreement,proto3" json:"disagreement,omitempty"`
-	// With what probability each of these shares is not exceeded.
+	// Confidence with which each of these shares is not exceeded.
 	Confidence float64 `protobuf:"fixed64,5,opt,name=confidence,proto3" json:"confidence,omitempty"`
-	// Largest share, of the inputs that all passes defer, which is retained.
+	// Certified largest share of the inputs that all passes defer which the rule
+	// retains.
 	Released float64 `protobuf:"fixed64,6,opt,name=released,proto3" json:"released,omitempty"`
-	// The same of critical inputs; absent where that is not certified.
+	// The same among critical inputs; absent if not certified.
 	CriticalReleased *float64 `protobuf:"fixed64,7,opt,name=critical_released,json=criticalReleased,proto3,oneof" json:"critical_released,omitempty"`
-	// Passes that were used, as a mean, of the inputs that it was certified on.
+	// Mean passes used by the inputs that certified the rule.
 	MeanPasses float64 `protobuf:"fixed64,8,opt,name=mean_passes,json=meanPasses,proto3" json:"mean_passes,omitempty"`
-	// Audits have shown that more is decided otherwise than was certified: nothing
-	// is settled until there is another policy.
+	// Audits have shown more inputs decided otherwise than certified. Nothing is
+	// decided early until the policy changes.
 	Stopped       bool `protobuf:"varint,9,opt,name=stopped,proto3" json:"stopped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2912,24 +2914,22 @@ func (x *Settle) GetStopped() bool {
 	return false
 }
 
-// Calibration is what the thresholds of a policy were calibrated for. They do
+// Calibration says what the thresholds of a policy were calibrated for. They do
 // not carry over to another posterior or number of passes.
 type Calibration struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How the passes were sampled, as in mc-dropout: at most 128 letters, digits,
-	// dots, dashes and underscores, the first a letter or digit. Empty where that
-	// is not told.
+	// dots, dashes and underscores, the first a letter or digit. Empty if unknown.
 	Posterior string `protobuf:"bytes,1,opt,name=posterior,proto3" json:"posterior,omitempty"`
-	// Passes of each input; 0 where that is not told.
+	// Passes of each input; 0 if unknown.
 	Passes uint32 `protobuf:"varint,2,opt,name=passes,proto3" json:"passes,omitempty"`
-	// What was asked for, in words.
+	// What the calibration aimed at, in words.
 	Objective string `protobuf:"bytes,3,opt,name=objective,proto3" json:"objective,omitempty"`
-	// Share of the inputs that is expected to be retained.
+	// Share of the inputs expected to be retained.
 	ExpectedCoverage *Share `protobuf:"bytes,4,opt,name=expected_coverage,json=expectedCoverage,proto3" json:"expected_coverage,omitempty"`
-	// Share of the critical inputs that are retained which is expected to be called
-	// safe.
+	// Share of the retained critical inputs expected to be predicted safe.
 	ExpectedCriticalFnr *Share `protobuf:"bytes,5,opt,name=expected_critical_fnr,json=expectedCriticalFnr,proto3" json:"expected_critical_fnr,omitempty"`
-	// What is guaranteed; absent for nothing.
+	// What is guaranteed; absent if nothing is.
 	Certificate   *Certificate `protobuf:"bytes,6,opt,name=certificate,proto3" json:"certificate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3007,12 +3007,13 @@ func (x *Calibration) GetCertificate() *Certificate {
 	return nil
 }
 
-// Share is a share with its 95% interval, which from 0 to 1 says nothing.
+// Share holds a share with its 95% interval. An interval from 0 to 1 means that
+// nothing is known.
 type Share struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The share.
 	Value float64 `protobuf:"fixed64,1,opt,name=value,proto3" json:"value,omitempty"`
-	// The lower end of its interval.
+	// The lower end of the interval.
 	Low float64 `protobuf:"fixed64,2,opt,name=low,proto3" json:"low,omitempty"`
 	// The upper end.
 	High          float64 `protobuf:"fixed64,3,opt,name=high,proto3" json:"high,omitempty"`
@@ -3071,21 +3072,20 @@ func (x *Share) GetHigh() float64 {
 	return 0
 }
 
-// Certificate is a guarantee for inputs drawn as those were that the policy was
-// calibrated on.
+// Certificate states a guarantee for inputs drawn like those of the calibration.
 type Certificate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The method that certified.
 	Kind CertificateKind `protobuf:"varint,1,opt,name=kind,proto3,enum=ckd.v1.CertificateKind" json:"kind,omitempty"`
 	// The share that is not exceeded.
 	Target float64 `protobuf:"fixed64,2,opt,name=target,proto3" json:"target,omitempty"`
-	// With what probability; absent for kinds that bound a mean.
+	// Confidence of the guarantee; absent for kinds that bound a mean.
 	Confidence *float64 `protobuf:"fixed64,3,opt,name=confidence,proto3,oneof" json:"confidence,omitempty"`
-	// Critical inputs that it rests on; 0 where that is not told.
+	// Critical inputs that the certificate rests on; 0 if unknown.
 	Cases uint64 `protobuf:"varint,4,opt,name=cases,proto3" json:"cases,omitempty"`
-	// How many of them were missed.
+	// How many of these were missed.
 	Misses uint64 `protobuf:"varint,5,opt,name=misses,proto3" json:"misses,omitempty"`
-	// The chance of so few misses if the target were exceeded.
+	// Probability of so few misses if the target were exceeded.
 	PValue *float64 `protobuf:"fixed64,6,opt,name=p_value,json=pValue,proto3,oneof" json:"p_value,omitempty"`
 	// The certificate in one plain sentence.
 	Statement     string `protobuf:"bytes,7,opt,name=statement,proto3" json:"statement,omitempty"`
@@ -3172,12 +3172,12 @@ func (x *Certificate) GetStatement() string {
 	return ""
 }
 
-// ScoreRule is a score and the threshold up to which an input is retained.
+// ScoreRule names a score and the threshold up to which an input is retained.
 type ScoreRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The score.
 	Score Score `protobuf:"varint,1,opt,name=score,proto3,enum=ckd.v1.Score" json:"score,omitempty"`
-	// Its threshold; absent when the policy has none for it.
+	// Its threshold; absent if the policy has none for it.
 	Threshold     *float64 `protobuf:"fixed64,2,opt,name=threshold,proto3,oneof" json:"threshold,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

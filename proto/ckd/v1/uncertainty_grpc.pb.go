@@ -44,18 +44,18 @@ type UncertaintyServiceClient interface {
 	// DecomposeStream is the main way in: passes go up in blocks as the model
 	// server computes them, results come down as inputs finish.
 	//
-	// The first message is the header; blocks follow. Every block is answered by
-	// at most one message, as soon as it is processed, or by exactly one where
-	// StreamInfo.acknowledges says so; results may come in another order than their
-	// inputs were opened. Half-closing finishes what is
-	// open; cancelling abandons it. What is wrong with one input fails that
-	// input alone: its result carries an error, and the stream goes on.
+	// The first message is the header; blocks follow. Each block is answered by
+	// at most one message, as soon as it is processed, or by exactly one if
+	// StreamInfo.acknowledges is set. Results may come in another order than their
+	// inputs were opened. Half-closing finishes the open inputs; cancelling
+	// abandons them. A faulty input fails alone: its result carries an error, and
+	// the stream goes on.
 	//
 	// An error is never a retain: an input that was answered with an error, or
 	// not at all, has not been cleared.
 	DecomposeStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[DecomposeStreamRequest, DecomposeStreamResponse], error)
-	// Decompose takes the complete passes of N inputs and answers with a result
-	// or an error for each, in order.
+	// Decompose takes the complete passes of N inputs and returns a result or an
+	// error for each, in order.
 	Decompose(ctx context.Context, in *DecomposeRequest, opts ...grpc.CallOption) (*DecomposeResponse, error)
 	// ListModels names every model that has a policy.
 	ListModels(ctx context.Context, in *ListModelsRequest, opts ...grpc.CallOption) (*ListModelsResponse, error)
@@ -123,18 +123,18 @@ type UncertaintyServiceServer interface {
 	// DecomposeStream is the main way in: passes go up in blocks as the model
 	// server computes them, results come down as inputs finish.
 	//
-	// The first message is the header; blocks follow. Every block is answered by
-	// at most one message, as soon as it is processed, or by exactly one where
-	// StreamInfo.acknowledges says so; results may come in another order than their
-	// inputs were opened. Half-closing finishes what is
-	// open; cancelling abandons it. What is wrong with one input fails that
-	// input alone: its result carries an error, and the stream goes on.
+	// The first message is the header; blocks follow. Each block is answered by
+	// at most one message, as soon as it is processed, or by exactly one if
+	// StreamInfo.acknowledges is set. Results may come in another order than their
+	// inputs were opened. Half-closing finishes the open inputs; cancelling
+	// abandons them. A faulty input fails alone: its result carries an error, and
+	// the stream goes on.
 	//
 	// An error is never a retain: an input that was answered with an error, or
 	// not at all, has not been cleared.
 	DecomposeStream(grpc.BidiStreamingServer[DecomposeStreamRequest, DecomposeStreamResponse]) error
-	// Decompose takes the complete passes of N inputs and answers with a result
-	// or an error for each, in order.
+	// Decompose takes the complete passes of N inputs and returns a result or an
+	// error for each, in order.
 	Decompose(context.Context, *DecomposeRequest) (*DecomposeResponse, error)
 	// ListModels names every model that has a policy.
 	ListModels(context.Context, *ListModelsRequest) (*ListModelsResponse, error)

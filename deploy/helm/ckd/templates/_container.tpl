@@ -1,4 +1,4 @@
-{{/* ckd.container is the daemon's container, without how it is probed at its start, and how it restarts. */}}
+{{/* ckd.container renders the daemon's container. */}}
 {{- define "ckd.container" -}}
 {{- include "ckd.check" . -}}
 {{- $alone := eq .Values.mode "deployment" -}}
@@ -18,7 +18,7 @@ ports:
   {{- end }}
 {{- end }}
   - {name: {{ include "ckd.adminPort" . }}, containerPort: 9590, protocol: TCP}
-# Beside a model server: it starts when this one is ready.
+# A model server beside it starts once this probe succeeds.
 startupProbe:
   httpGet: {{- include "ckd.probe" (list . "/readyz") | nindent 4 }}
   periodSeconds: 1
@@ -43,7 +43,7 @@ resources: {{- include "ckd.resources" . | nindent 2 }}
 securityContext: {{- toYaml .Values.securityContext | nindent 2 }}
 volumeMounts:
   - {name: ckd-settings, mountPath: /etc/ckd/settings, readOnly: true}
-  # The folder, not a file in it: Kubernetes does not bring changes to a subPath.
+  # The whole folder: Kubernetes does not update a subPath.
   - {name: ckd-policies, mountPath: /etc/ckd/policies, readOnly: true}
 {{- if $tls }}
   - {name: ckd-tls, mountPath: /etc/ckd/tls, readOnly: true}
@@ -59,12 +59,12 @@ volumeMounts:
 {{- end }}
 {{- end -}}
 
-{{/* ckd.resources is what is given, and the memory that follows from the settings where none is. */}}
+{{/* ckd.resources renders the given resources. Memory that is not given depends on the settings. */}}
 {{- define "ckd.resources" -}}
 {{- $limits := deepCopy (.Values.resources.limits | default dict) -}}
 {{- $requests := deepCopy (.Values.resources.requests | default dict) -}}
 {{- if not $requests.memory -}}
-{{- /* A request over the limit would be refused: a limit that is given is the request, too. */ -}}
+{{- /* Kubernetes refuses a request above the limit, so a given limit is the request too. */ -}}
 {{- $_ := set $requests "memory" ($limits.memory | default (printf "%sMi" (include "ckd.memoryRequest" .))) -}}
 {{- end -}}
 {{- if not $limits.memory -}}
@@ -73,7 +73,7 @@ volumeMounts:
 {{- dict "requests" $requests "limits" $limits | toYaml -}}
 {{- end -}}
 
-{{/* In somebody else's pod the port has a name that no other has. */}}
+{{/* ckd.adminPort renders the name of the admin port, which must be unique in the pod of a model server. */}}
 {{- define "ckd.adminPort" -}}
 {{- ternary "admin" "ckd-admin" (eq .Values.mode "deployment") -}}
 {{- end -}}
@@ -88,7 +88,7 @@ scheme: HTTPS
 {{- end -}}
 
 {{/*
-ckd.volumes is what the container mounts. For the pod of a model server, with this chart as the dependency "ckd":
+ckd.volumes renders the volumes of the container. In the pod of a model server, with this chart as the dependency "ckd":
     volumes: {{- include "ckd.volumes" .Subcharts.ckd | nindent 8 }}
 */}}
 {{- define "ckd.volumes" -}}
@@ -115,8 +115,8 @@ ckd.volumes is what the container mounts. For the pod of a model server, with th
 {{- end -}}
 
 {{/*
-ckd.secretMode keeps Secrets from other users. Where the pod has no fsGroup they are root's, and the daemon could not read
-them so; a pod of somebody else's has its own.
+ckd.secretMode keeps Secrets from other users. Without an fsGroup they belong to root, and the daemon could not read them
+with this mode. A pod that includes these templates has a securityContext of its own.
 */}}
 {{- define "ckd.secretMode" -}}
 {{- if and (ne .Values.mode "library") (.Values.podSecurityContext).fsGroup -}}
@@ -125,8 +125,8 @@ them so; a pod of somebody else's has its own.
 {{- end -}}
 
 {{/*
-ckd.sidecar is ckd as a native sidecar: an init container that stays. The model server starts when it is ready, and it
-outlives the model server.
+ckd.sidecar renders ckd as a native sidecar, an init container that keeps running. The model server starts once it is
+ready, and stops before it.
     initContainers: {{- include "ckd.sidecar" .Subcharts.ckd | nindent 8 }}
 */}}
 {{- define "ckd.sidecar" -}}
@@ -137,17 +137,17 @@ outlives the model server.
   {{- include "ckd.container" . | nindent 2 }}
 {{- end -}}
 
-{{/* ckd.socket is the mount of the model server's container. */}}
+{{/* ckd.socket renders the mount for the model server's container. */}}
 {{- define "ckd.socket" -}}
 - {name: ckd-socket, mountPath: /run/ckd}
 {{- end -}}
 
-{{/* ckd.sidecarLabels is what the PodMonitor finds such a pod by. */}}
+{{/* ckd.sidecarLabels renders the label by which the PodMonitor finds pods with a sidecar. */}}
 {{- define "ckd.sidecarLabels" -}}
 ckd/sidecar: "true"
 {{- end -}}
 
-{{/* ckd.checksum is of what a pod must restart for: settings, but neither policies, certificates nor the access file. */}}
+{{/* ckd.checksum covers the settings, for which pods must restart. The daemon reloads policies, certificates and access files. */}}
 {{- define "ckd.checksum" -}}
 {{- include "ckd.settings" . | sha256sum -}}
 {{- end -}}

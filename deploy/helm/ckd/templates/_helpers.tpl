@@ -1,5 +1,5 @@
 {{/*
-Names and labels. They are quoted where they come into a manifest: 123, true and on are names, and no strings in YAML.
+Names and labels. Manifests quote them, since YAML would take names such as 123, true and on for other types.
 */}}
 
 {{- define "ckd.name" -}}
@@ -67,8 +67,8 @@ labels: {{- include "ckd.labels" . | nindent 2 }}
 {{- end -}}
 
 {{/*
-ckd.file returns the text of a file of the chart. One that is missing, blank or only comments fails, and the message says
-what to do instead. Its arguments are a list: the root, the path, and what to do.
+ckd.file returns the text of a file of the chart. It fails if the file is missing, blank or only comments, and says what to
+do instead. Its arguments are a list: the root, the path, and what to do.
 */}}
 {{- define "ckd.file" -}}
 {{- $path := index . 1 -}}
@@ -79,12 +79,12 @@ what to do instead. Its arguments are a list: the root, the path, and what to do
 {{- $text -}}
 {{- end -}}
 
-{{/* ckd.isBlank reports whether a text has no YAML in it. Blank lines may have tabs, which YAML itself refuses. */}}
+{{/* ckd.isBlank reports whether a text has no YAML. Blank lines may contain tabs, which YAML refuses. */}}
 {{- define "ckd.isBlank" -}}
 {{- if not (replace "\t" " " . | fromYaml) -}}true{{- end -}}
 {{- end -}}
 
-{{/* ckd.seconds: a setting such as 10s, 1m30s or 500ms in whole seconds, rounded up. */}}
+{{/* ckd.seconds converts a time such as 10s, 1m30s or 500ms to whole seconds, rounded up. */}}
 {{- define "ckd.seconds" -}}
 {{- $ms := 0 -}}
 {{- range regexFindAll "[0-9]+(ms|s|m|h)" . -1 -}}
@@ -99,7 +99,7 @@ what to do instead. Its arguments are a list: the root, the path, and what to do
 {{- div (add (int64 .) 1048575) 1048576 -}}
 {{- end -}}
 
-{{/* ckd.memoryRequest and ckd.memoryLimit: MiB that follow from the settings; see values.yaml, resources. */}}
+{{/* ckd.memoryRequest and ckd.memoryLimit compute MiB from the settings; see resources in values.yaml. */}}
 {{- define "ckd.memoryRequest" -}}
 {{- add (include "ckd.memoryOfModels" .) (mul 2 (include "ckd.mebibytes" (index .Values.settings "max-open-bytes"))) -}}
 {{- end -}}
@@ -119,7 +119,7 @@ what to do instead. Its arguments are a list: the root, the path, and what to do
 {{- ternary .Values.autoscaling.minReplicas .Values.replicas .Values.autoscaling.enabled | int -}}
 {{- end -}}
 
-{{/* ckd.pods: a number or percent of so many pods, rounded up as Kubernetes does it. */}}
+{{/* ckd.pods converts a number or percentage of pods to a number, rounded up as Kubernetes does. */}}
 {{- define "ckd.pods" -}}
 {{- $n := toString (index . 0) -}}
 {{- if hasSuffix "%" $n -}}
@@ -129,7 +129,7 @@ what to do instead. Its arguments are a list: the root, the path, and what to do
 {{- end -}}
 {{- end -}}
 
-{{/* ckd.preStop is the seconds before SIGTERM: a sidecar is told when nobody needs it any more. */}}
+{{/* ckd.preStop renders the seconds before SIGTERM. A sidecar needs none: Kubernetes stops it after the model server. */}}
 {{- define "ckd.preStop" -}}
 {{- if and (eq .Values.mode "deployment") (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) -}}
 {{- .Values.preStopSleepSeconds | int -}}
@@ -142,7 +142,7 @@ what to do instead. Its arguments are a list: the root, the path, and what to do
 {{- add (include "ckd.preStop" .) (include "ckd.seconds" (index .Values.settings "shutdown-grace")) 5 -}}
 {{- end -}}
 
-{{/* Beside a model server its own time comes first, for which Kubernetes has 30 s. */}}
+{{/* ckd.terminationGrace adds the 30 s of a model server, which stops first. */}}
 {{- define "ckd.terminationGrace" -}}
 {{- .Values.terminationGracePeriodSeconds | int64 | default (add (include "ckd.leastGrace" .) (ternary 5 30 (eq .Values.mode "deployment"))) -}}
 {{- end -}}

@@ -1,6 +1,6 @@
 {{/*
-ckd.settings is the file of settings: the user's, and those that follow from other values. Values are written as JSON, so
-that large numbers stay whole.
+ckd.settings renders the file of settings: the user's, and those that depend on other values. Values are JSON, so that
+large numbers stay integers.
 */}}
 {{- define "ckd.settings" -}}
 {{- $v := .Values -}}

@@ -1,0 +1,36 @@
+# Everyday commands. `.ci/run` is everything that must pass.
+
+.DEFAULT_GOAL := help
+.PHONY: help check test ci build fmt generate bench fuzz demo
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
+
+check: ## before each commit, under 3 minutes: format, vet, lint, buf, unit tests, race of server, client and engine
+	@.ci/run formatted vetted linted buf_checks unit_tests raced_core
+
+test: ## all tests but those that judge by the clock
+	go test ./...
+
+ci: ## everything that must pass, up to 15 minutes
+	@.ci/run
+
+build: ## build ./ckd, a static binary
+	CGO_ENABLED=0 go build -trimpath -o ckd ./cmd/ckd
+
+fmt: ## format Go and proto files
+	gofmt -w .
+	go tool -modfile=tools/go.mod buf format -w
+
+generate: ## renew stubs, schemas, tables of the docs, assembly and the chart's copies
+	go tool -modfile=tools/go.mod buf generate
+	go generate ./...
+
+bench: ## the tables of BENCHMARKS.md, on a machine that does nothing else
+	go run ./bench/speed
+
+fuzz: ## fuzz every target for FUZZTIME (3s)
+	@.ci/run fuzz
+
+demo: ## stream a real recording through a daemon and show what comes back
+	go run ./cmd/ckd demo

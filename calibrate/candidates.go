@@ -1,0 +1,150 @@
+package calibrate
+
+import (
+	"fmt"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// candidate is a gate with the scores that it chooses between. Gate never uses the primary score
+// alone.
+type candidate struct {
+	gate              policy.Gate
+	reliability       float64
+	primary, fallback decomp.Score
+}
+
+// The sides of a gate.
+const (
+	byPrimary  = 0
+	byFallback = 1
+)
+
+// thresholds holds one threshold for the primary score and one for the fallback score.
+type thresholds [2]float64
+
+// side returns which score decides an input.
+func (r candidate) side(t *eval.Table, i int) int {
+	var skewness float64
+	switch r.gate {
+	case policy.AnyCritical:
+		skewness = t.CriticalSkewness[i]
+	case policy.DecidingClass:
+		skewness = t.DecidingSkewness[i]
+	default:
+		return byPrimary
+	}
+	if skewness <= r.reliability {
+		return byPrimary
+	}
+	return byFallback
+}
+
+// score returns the score of a side.
+func (r candidate) score(side int) decomp.Score {
+	if side == byFallback {
+		return r.fallback
+	}
+	return r.primary
+}
+
+// sides returns how many sides the gate has.
+func (r candidate) sides() int {
+	if r.gate == policy.Never {
+		return 1
+	}
+	return 2
+}
+
+// papers reports whether the candidate has the scores of the paper's rule.
+func (r candidate) papers() bool { return r.primary == decomp.CCritMax && r.fallback == decomp.CBEC }
+
+// plain reports whether someone might write the candidate by hand: a score alone, or the paper's
+// scores under gate deciding-class. Gate any-critical does not count, since it leaves hardly an
+// input to the primary score at most thresholds.
+func (r candidate) plain() bool {
+	return r.gate == policy.Never || r.gate == policy.DecidingClass && r.papers()
+}
+
+func (r candidate) String() string {
+	if r.gate == policy.Never {
+		return r.primary.String()
+	}
+	return fmt.Sprintf("%s (%s, %s)", r.gate, r.primary, r.fallback)
+}
+
+// fewestOfSide is the smallest number of inputs on a side of a gate that can place a threshold of
+// its own.
+const fewestOfSide = 20
+
+// candidatesFor returns the candidates for a part of a sample: every score alone, gate
+// deciding-class over every pair of scores, and gate any-critical over the pairs that the paper
+// means it for. Gate any-critical over every pair was tried: it won by chance more often than by
+// merit, and the policies did worse on unseen inputs. The notes say what was left out, and why.
+func candidatesFor(s *sample, p part, scope policy.Scope, reliability float64) (candidates []candidate, notes []string) {
+	among := ""
+	if p.n < s.n {
+		among = fmt.Sprintf(" among the %d inputs that choose the rule", p.n)
+	}
+
+	var usable []decomp.Score
+	for score := range decomp.Score(decomp.NumScores) {
+		values := s.table.Scores[score]
+		switch {
+		case values == nil:
+			notes = append(notes, fmt.Sprintf("%s is not defined without the sets that it needs: left out", score))
+		case s.stopsEarly && score == decomp.OvAMI:
+			notes = append(notes, fmt.Sprintf("%s cannot be followed pass by pass, so that no input could stop early: left out", score))
+		case s.constant(p, values):
+			notes = append(notes, fmt.Sprintf("%s is the same for all inputs%s: no threshold can tell them apart, left out",
+				score, among))
+		default:
+			usable = append(usable, score)
+			candidates = append(candidates, candidate{gate: policy.Never, reliability: reliability, primary: score, fallback: score})
+		}
+	}
+	if s.table.CriticalSkewness == nil {
+		return candidates, notes
+	}
+	if s.table.Spec.Kind != decomp.Dirichlet {
+		if most := decomp.SkewnessCap(s.table.Passes, s.table.Spec.Variance); most <= reliability {
+			return candidates, append(notes, fmt.Sprintf("%d passes cannot show a skewness above %.3g, and the reliability "+
+				"threshold is %v: no gate that reads skewness can open, only single scores are compared",
+				s.table.Passes, most, reliability))
+		}
+	}
+	is := func(score decomp.Score, of ...decomp.Score) bool {
+		for _, o := range of {
+			if score == o {
+				return true
+			}
+		}
+		return false
+	}
+	for _, gate := range []policy.Gate{policy.AnyCritical, policy.DecidingClass} {
+		if gate == policy.AnyCritical && len(s.table.Spec.Critical) == 1 {
+			continue // the same as deciding-class
+		}
+		sides := s.sidesOf(p, scope, candidate{gate: gate, reliability: reliability}).n
+		if least := min(sides[0], sides[1]); least < fewestOfSide {
+			notes = append(notes, fmt.Sprintf("gate %s: it puts only %d inputs on one of its sides%s, too few to place a "+
+				"threshold of its own, left out", gate, least, among))
+			continue
+		}
+		for _, primary := range usable {
+			for _, fallback := range usable {
+				if primary == fallback {
+					continue
+				}
+				if gate == policy.AnyCritical &&
+					!(is(primary, decomp.CCritMax, decomp.CCritSum) && fallback == decomp.CBEC) {
+					continue
+				}
+				candidates = append(candidates, candidate{gate, reliability, primary, fallback})
+			}
+		}
+	}
+	return candidates, notes
+}

@@ -1,0 +1,269 @@
+package calibrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// choose chooses gate, scores and thresholds on a labelled table. The draft of the policy is nil if
+// nothing certifies.
+func choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*Report, *policy.Draft, error) {
+	if err := o.Objective.check(); err != nil {
+		return nil, nil, err
+	}
+	switch o.Scope {
+	case policy.AllInputs, policy.PredictedSafe:
+	default:
+		return nil, nil, fmt.Errorf("scope %q: expected %s or %s", o.Scope, policy.AllInputs, policy.PredictedSafe)
+	}
+	switch {
+	case len(labels) != t.Inputs:
+		return nil, nil, fmt.Errorf("%d labels, expected %d: one for each input", len(labels), t.Inputs)
+	case len(t.Spec.Critical) == 0:
+		return nil, nil, errors.New("no class is critical: there is nothing that must not be missed, name the critical classes")
+	case o.Seed > math.MaxInt64: // a policy cannot hold a larger seed
+		return nil, nil, fmt.Errorf("seed %d: expected at most %d", o.Seed, int64(math.MaxInt64))
+	case t.Passes < o.Base.FewestPasses:
+		return nil, nil, fmt.Errorf("the recording has %d passes, but the policy accepts no fewer than %d", t.Passes, o.Base.FewestPasses)
+	}
+	for i, label := range labels {
+		if label < 0 || label >= t.K {
+			return nil, nil, fmt.Errorf("label %d is %d, expected 0 to %d", i, label, t.K-1)
+		}
+	}
+	r := &run{Options: o, ctx: ctx}
+	r.sample = newSample(t, labels, o.Base.Degenerate, o.Base.Saturated)
+	r.sample.stopsEarly = o.EarlyStop != nil
+	r.result = &Report{
+		Objective: o.Objective.String(), Scope: o.Scope, Seed: o.Seed,
+		Inputs: r.n, Critical: r.criticalIn(r.all()), Missed: count(r.missed), Passes: t.Passes,
+		Why: []string{}, Comparison: []Row{}, Notes: []string{},
+	}
+	if r.result.Critical == 0 {
+		return nil, nil, errors.New("no input has a critical class: nothing can be learnt about missing one")
+	}
+	if candidates, _ := candidatesFor(r.sample, r.all(), o.Scope, o.reliability()); len(candidates) == 0 {
+		return nil, nil, errors.New("every score is the same for all inputs: no threshold can tell them apart")
+	}
+	r.noteData()
+
+	var err error
+	switch {
+	case o.Objective.Coverage > 0:
+		err = r.forCoverage()
+	case o.Objective.MaxCriticalMiss > 0:
+		err = r.forMiss()
+	default:
+		err = r.forFNR()
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return r.result, r.draft, nil
+}
+
+// run holds one calibration while it runs.
+type run struct {
+	*sample
+	Options
+	ctx    context.Context
+	result *Report
+	draft  *policy.Draft // draft of the policy; nil until choose
+
+	mutex       sync.Mutex // guards the fields below
+	done, total int
+}
+
+// steps announces how many searches will follow.
+func (r *run) steps(searches int) { r.total = searches * foldsOfSearch }
+
+// step counts a fold that is done. Several goroutines may call it.
+func (r *run) step() {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.done++
+	r.Progress.of("comparing rules")(r.done, r.total)
+}
+
+// search prepares a search over the rules of a scope, on the inputs of a part. Threshold curves
+// weigh costs at the critical FNR f. Inputs outside the part have no influence.
+func (r *run) search(p part, scope policy.Scope, f float64) *search {
+	s := &search{sample: r.sample, part: p, scope: scope, soft: r.soften(p), f: f, step: r.step}
+	s.candidates, s.notes = candidatesFor(r.sample, p, scope, r.reliability())
+	if len(s.candidates) == 0 { // the few inputs of the part do not differ, so that no rule is better
+		s.candidates = []candidate{{gate: policy.Never, reliability: r.reliability(), primary: decomp.MI, fallback: decomp.MI}}
+	}
+	return s
+}
+
+// fixedShare sets the critical FNR at which threshold curves weigh costs if the objective names
+// none: half the critical FNR of retaining everything.
+const fixedShare = 0.5
+
+// curveFNR returns the critical FNR at which the curves of a part weigh costs.
+func (s *sample) curveFNR(p part) float64 {
+	return fixedShare * s.everything(p).CriticalFNR()
+}
+
+// choose makes the draft of the policy with the chosen candidate and its thresholds.
+func (r *run) choose(chosen candidate, t thresholds, compared int) {
+	c := &Chosen{
+		Gate: chosen.gate, ReliabilityThreshold: chosen.reliability, Compared: compared,
+		Primary: Threshold{chosen.primary.String(), t[byPrimary]},
+	}
+	p := r.Base.Draft()
+	p.ReliabilityThreshold = r.reliability()
+	p.Gate, p.Scope = chosen.gate, r.Scope
+	p.Primary = policy.Rule{Score: policy.Score(chosen.primary.String()), Threshold: t[byPrimary], HasThreshold: true}
+	p.Fallback = policy.Rule{Score: policy.CBEC}
+	if chosen.sides() == 2 {
+		c.Fallback = &Threshold{chosen.fallback.String(), t[byFallback]}
+		p.Fallback = policy.Rule{Score: policy.Score(chosen.fallback.String()), Threshold: t[byFallback], HasThreshold: true}
+	}
+	if p.Kind != policy.Dirichlet {
+		p.ExpectedPasses = r.table.Passes
+		for p.Gate.ReadsSkewness() && p.FewestPasses < r.table.Passes && r.hardlyOpens(p.FewestPasses, chosen.reliability) {
+			p.FewestPasses++
+		}
+	}
+	p.Calibration = &policy.Calibration{
+		Recording: policy.Recording{Inputs: r.n, CriticalInputs: r.result.Critical, Passes: r.table.Passes},
+		Objective: r.result.Objective, Scope: r.Scope, Seed: r.Seed, Reference: reference(r.table, r.Base),
+	}
+	if e := r.result.Expected; e != nil {
+		p.Calibration.ExpectedCoverage = &policy.Interval{Value: e.Coverage, Low: e.CoverageInterval[0], High: e.CoverageInterval[1]}
+		if e.CriticalFNR != nil {
+			p.Calibration.ExpectedCriticalFNR = &policy.Interval{
+				Value: *e.CriticalFNR, Low: e.CriticalFNRInterval[0], High: e.CriticalFNRInterval[1],
+			}
+		}
+	}
+	if c := r.result.Certificate; c != nil {
+		p.Calibration.Certificate = &policy.Certificate{
+			Kind: c.Kind, Target: c.Target, Confidence: c.Confidence, Cases: c.Cases, Misses: c.Misses,
+			PValue: c.PValue, Statement: c.Statement,
+		}
+	}
+	r.result.Chosen, r.draft = c, &p
+}
+
+// hardlyOpens reports whether so few passes hardly let a gate open that reads skewness. With an
+// early-stopping rule to come, a gate that can open at all is enough from half of the passes on:
+// otherwise no pass would be left to save.
+func (r *run) hardlyOpens(passes int, reliability float64) bool {
+	const spare = 2
+	most := decomp.SkewnessCap(passes, r.table.Spec.Variance)
+	if r.EarlyStop != nil && 2*passes >= r.table.Passes {
+		return most <= reliability
+	}
+	return most < spare*reliability
+}
+
+// expect reports figures that were measured on inputs which chose neither candidate nor thresholds.
+func (r *Report) expect(s eval.Selective) {
+	r.expectCoverage(s)
+	fnr, interval := s.CriticalFNR(), exactInterval(s.Missed, s.Critical)
+	r.Expected.CriticalFNR, r.Expected.CriticalFNRInterval = &fnr, &interval
+}
+
+// expectCoverage reports the coverage alone, for inputs whose misses chose the thresholds.
+func (r *Report) expectCoverage(s eval.Selective) {
+	r.Expected = &Expected{Coverage: s.Coverage(), CoverageInterval: exactInterval(s.Retained, s.Inputs)}
+}
+
+// row returns a row of the comparison. critical is the number of critical inputs among those
+// counted.
+func row(name string, scope policy.Scope, s eval.Selective, critical int) Row {
+	r := Row{
+		Rule: name, Scope: scope, Coverage: s.Coverage(), Accuracy: s.Accuracy(), CriticalFNR: s.CriticalFNR(),
+		CriticalFNRInterval: exactInterval(s.Missed, s.Critical), CriticalRetained: s.Critical, Missed: s.Missed,
+	}
+	if critical > 0 {
+		r.MissShare = float64(s.Missed) / float64(critical)
+	}
+	return r
+}
+
+// bothScopes returns both scopes, the chosen one first.
+func bothScopes(chosen policy.Scope) []policy.Scope {
+	if chosen == policy.PredictedSafe {
+		return []policy.Scope{policy.PredictedSafe, policy.AllInputs}
+	}
+	return []policy.Scope{policy.AllInputs, policy.PredictedSafe}
+}
+
+// split draws about a third of the inputs to choose on; the rest certifies. The draw is plain: if
+// the critical inputs were shared out evenly, the parts would not be independent.
+func (r *run) split() (chooses, certifies part) {
+	const share = 1. / 3
+	order := newRand(r.Seed, streamSplit).Perm(r.n)
+	first := order[:int(math.Round(share*float64(r.n)))]
+	slices.Sort(first)
+	chooses = r.partOf(first)
+	return chooses, r.all().without(chooses)
+}
+
+// noteData notes what the recording itself lacks.
+func (r *run) noteData() {
+	const few = 30
+	res, t, say := r.result, r.table, r.result.note
+	if res.Critical < few {
+		say("only %d of %d inputs are critical: every figure about them is uncertain, see the intervals", res.Critical, res.Inputs)
+	}
+	switch {
+	case res.Missed == 0:
+		say("no critical input is missed even without deferral: there is nothing to choose rules by, and the choice rests on chance")
+	case res.Missed < few/3:
+		say("of the critical inputs only %d are missed without deferral: the choice of rule rests on these", res.Missed)
+	}
+	support := make([]int, t.K)
+	for i := range r.n {
+		support[r.label[i]]++
+	}
+	predicted := make([]int, t.K)
+	for _, k := range t.Predicted {
+		predicted[k]++
+	}
+	for k, n := range support {
+		if n == 0 {
+			say("class %s has no inputs: nothing is known about missing it", r.Base.Classes[k])
+		}
+		if predicted[k] == 0 && slices.Contains(t.Spec.Critical, k) {
+			say("critical class %s is never predicted", r.Base.Classes[k])
+		}
+	}
+	saturated := count(t.Saturated) // of those whose passes are identical
+	identical := count(t.Degenerate) - saturated
+	for _, h := range []struct {
+		n    int
+		what string
+		is   policy.Handling
+	}{{identical, "identical", r.Base.Degenerate}, {saturated, "identical and one-hot", r.Base.Saturated}} {
+		if h.n > 0 {
+			say("the passes of %d of %d inputs are %s: %s", h.n, r.n, h.what, map[policy.Handling]string{
+				policy.HandleDefer:   "the policy defers them whatever their score",
+				policy.HandleRetain:  "the policy retains them whatever their score",
+				policy.HandleByScore: "they are decided by score, like any other",
+			}[h.is])
+		}
+	}
+	if t.Spec.Kind != decomp.Dirichlet && t.Passes < 5 {
+		say("%d passes are few: scores are coarse, and thresholds for them do not carry over to more", t.Passes)
+	}
+}
+
+func count(marks []bool) int {
+	n := 0
+	for _, m := range marks {
+		n += index(m)
+	}
+	return n
+}

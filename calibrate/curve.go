@@ -1,0 +1,229 @@
+package calibrate
+
+import (
+	"math"
+	"sort"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// column holds the inputs of a part that one side of a gate decides by a score, in the order of
+// that score.
+type column struct {
+	score []float64 // ascending
+	// missed and critical are sums over the first j inputs, at index j.
+	missed, critical []float64
+	// cost is the cost of retaining the input at each place, not descending. It is nil if the
+	// column is used only for counting. Mid-rank quantiles order inputs of equal cost.
+	cost []float64
+}
+
+// columns holds the columns of a part by gate, side and score. Gate never has one side.
+type columns map[policy.Gate]*[2][decomp.NumScores]*column
+
+// columnsOf returns the columns of a part for some candidates. Labels may be soft. With curve it
+// fits the costs at the critical FNR f too.
+func (s *sample) columnsOf(p part, scope policy.Scope, candidates []candidate, soft *labels, curve bool, f float64) columns {
+	all, sides := columns{}, map[policy.Gate]*sides{}
+	for _, r := range candidates {
+		if all[r.gate] == nil {
+			all[r.gate] = &[2][decomp.NumScores]*column{}
+			sides[r.gate] = s.sidesOf(p, scope, r)
+		}
+		for side := range r.sides() {
+			if at := &all[r.gate][side][r.score(side)]; *at == nil {
+				*at = s.column(r.score(side), sides[r.gate], side, soft, curve, f)
+			}
+		}
+	}
+	return all
+}
+
+// sides says for each input of a part which side of a gate decides it, and counts the inputs of
+// each side. An input outside the part, or one that no score decides, belongs to neither side.
+type sides struct {
+	of []uint8
+	n  [2]int
+}
+
+const neither = 2
+
+func (s *sample) sidesOf(p part, scope policy.Scope, r candidate) *sides {
+	all := &sides{of: make([]uint8, s.n)}
+	for i, in := range p.of {
+		all.of[i] = neither
+		if in && s.fate(i, scope) == 0 {
+			side := r.side(s.table, i)
+			all.of[i] = uint8(side)
+			all.n[side]++
+		}
+	}
+	return all
+}
+
+func (s *sample) column(score decomp.Score, sides *sides, side int, soft *labels, curve bool, f float64) *column {
+	values, n := s.table.Scores[score], sides.n[side]
+	c := &column{score: make([]float64, n), missed: make([]float64, n+1), critical: make([]float64, n+1)}
+	if curve {
+		c.cost = make([]float64, n)
+	}
+	at := 0
+	for _, i := range s.order[score] {
+		if sides.of[i] != uint8(side) {
+			continue
+		}
+		missed, critical := soft.missed[i], soft.critical[i]
+		c.score[at] = values[i]
+		c.missed[at+1], c.critical[at+1] = c.missed[at]+missed, c.critical[at]+critical
+		if curve {
+			c.cost[at] = missed - f*critical
+		}
+		at++
+	}
+	isotonic(c.cost)
+	return c
+}
+
+// isotonic replaces values by the closest ones, in squares, that do not descend (pool adjacent
+// violators).
+func isotonic(values []float64) {
+	type block struct {
+		sum float64
+		n   int
+	}
+	var blocks []block
+	for _, v := range values {
+		b := block{v, 1}
+		for len(blocks) > 0 {
+			last := blocks[len(blocks)-1]
+			if last.sum*float64(b.n) < b.sum*float64(last.n) {
+				break
+			}
+			b = block{b.sum + last.sum, b.n + last.n}
+			blocks = blocks[:len(blocks)-1]
+		}
+		blocks = append(blocks, b)
+	}
+	at := 0
+	for _, b := range blocks {
+		for range b.n {
+			values[at] = b.sum / float64(b.n)
+			at++
+		}
+	}
+}
+
+// retained returns how many inputs of the column a threshold retains.
+func (c *column) retained(threshold float64) int {
+	return sort.Search(len(c.score), func(i int) bool { return c.score[i] > threshold })
+}
+
+// threshold returns one that retains at least the first n inputs, and no more than it must. It lies
+// between two scores that are distinct, below the lowest, or above the highest.
+func (c *column) threshold(n int) float64 {
+	const beyond = 1e-6 // relative, so that the end of the column is not on a score
+	if len(c.score) == 0 {
+		return 0
+	}
+	if n == 0 {
+		return c.score[0] / 2
+	}
+	for ; n < len(c.score); n++ {
+		if distinct(c.score[n-1], c.score[n]) {
+			return c.score[n-1] + (c.score[n]-c.score[n-1])/2
+		}
+	}
+	return c.score[len(c.score)-1] * (1 + beyond)
+}
+
+// before reports whether the curve retains input i of column a before input j of column b.
+func before(a *column, i int, b *column, j int) bool {
+	if a.cost[i] != b.cost[j] {
+		return a.cost[i] < b.cost[j]
+	}
+	return (float64(i)+0.5)*float64(len(b.score)) <= (float64(j)+0.5)*float64(len(a.score))
+}
+
+// split returns how many of the first n inputs on the merged curve are from a. The others are from
+// b.
+func split(a, b *column, n int) int {
+	least, most := max(0, n-len(b.score)), min(n, len(a.score))
+	return least + sort.Search(most-least, func(x int) bool {
+		taken := least + x + 1 // number taken from a; the next of b must follow the last of these
+		next := n - taken
+		return next < len(b.score) && !before(a, taken-1, b, next)
+	})
+}
+
+// fit returns the thresholds of a candidate that retain n of the columns' inputs.
+func (c columns) fit(r candidate, n int) thresholds {
+	sides := c[r.gate]
+	primary := sides[byPrimary][r.primary]
+	if r.sides() == 1 {
+		t := primary.threshold(min(n, len(primary.score)))
+		return thresholds{t, t}
+	}
+	fallback := sides[byFallback][r.fallback]
+	n = min(n, len(primary.score)+len(fallback.score))
+	first := split(primary, fallback, n)
+	return thresholds{primary.threshold(first), fallback.threshold(n - first)}
+}
+
+// counts holds what is retained, with soft labels.
+type counts struct{ retained, missed, critical float64 }
+
+func (c *counts) add(o counts) {
+	c.retained += o.retained
+	c.missed += o.missed
+	c.critical += o.critical
+}
+
+// fnr returns the critical FNR.
+func (c counts) fnr() float64 { return shareOf(c.missed, c.critical) }
+
+// shareOf returns n/of, or 0 if of is 0.
+func shareOf(n, of float64) float64 {
+	if of == 0 {
+		return 0
+	}
+	return n / of
+}
+
+// count counts what a candidate retains of the columns' inputs.
+func (c columns) count(r candidate, t thresholds) (sum counts) {
+	for side := range r.sides() {
+		column := c[r.gate][side][r.score(side)]
+		n := column.retained(t[side])
+		sum.add(counts{float64(n), column.missed[n], column.critical[n]})
+	}
+	return sum
+}
+
+// fixed counts the inputs of a part that no score decides, and what of them is retained.
+type fixed struct {
+	inputs   int
+	retained counts
+}
+
+func (s *sample) fixedOf(p part, scope policy.Scope, soft *labels) (f fixed) {
+	for i, in := range p.of {
+		if !in {
+			continue
+		}
+		if fate := s.fate(i, scope); fate != 0 {
+			f.inputs++
+			if fate == policy.Retain {
+				f.retained.add(counts{1, soft.missed[i], soft.critical[i]})
+			}
+		}
+	}
+	return f
+}
+
+// decided returns how many inputs to retain of those that a score decides, for a coverage of the
+// whole part.
+func (f fixed) decided(coverage float64, p part) int {
+	return max(0, min(p.n-f.inputs, eval.Kept(coverage, p.n)-int(math.Round(f.retained.retained))))
+}

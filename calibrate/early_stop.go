@@ -1,0 +1,340 @@
+package calibrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+
+	"github.com/ckd-project/ckd/calibrate/internal/learn"
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/binomial"
+	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/policy/earlystop"
+)
+
+// EarlyStopOptions ask for an early-stopping rule.
+type EarlyStopOptions struct {
+	// Disagreement, in (0,1), is the largest share of inputs that the rule may decide otherwise than
+	// all passes do, with Confidence, in (0,1).
+	Disagreement, Confidence float64
+	// Ordered passes are the members of an ensemble, one fixed list: they keep their order, here and
+	// live.
+	Ordered bool
+}
+
+func (o *EarlyStopOptions) check() error {
+	inside := func(x float64) bool { return x > 0 && x < 1 }
+	if !inside(o.Disagreement) || !inside(o.Confidence) {
+		return fmt.Errorf("early stopping with a share of %v decided otherwise, at confidence %v: expected both above 0 and below 1",
+			o.Disagreement, o.Confidence)
+	}
+	return nil
+}
+
+// EarlyStop says when inputs are answered before their last pass, and what is guaranteed of that.
+type EarlyStop struct {
+	Epsilon    float64          `json:"epsilon"` // EarlyStopOptions.Disagreement
+	Confidence float64          `json:"confidence"`
+	Order      policy.PassOrder `json:"order"`
+	Passes     int              `json:"passes"` // of the full decision
+	// LearnedFrom counts the inputs that taught the rule, CertifiedOn the others, which certified it.
+	LearnedFrom int `json:"learned_from"`
+	CertifiedOn int `json:"certified_on"`
+	// Rule says what the rule does; nil where nothing certifies.
+	Rule *EarlyStopRule `json:"rule"`
+	// HalvesDiffer counts the certifying inputs whose decision by one half of their passes differs
+	// from that by the other; nil where it did not come to that.
+	HalvesDiffer *ExactShare `json:"halves_differ"`
+	// Risk says what became of the certificate about misses; nil where the policy would have had
+	// none.
+	Risk *RiskCertificate `json:"risk_certificate"`
+	// Refusal says why nothing certifies; nil where something does.
+	Refusal *EarlyStopRefusal `json:"refusal"`
+}
+
+// EarlyStopRule says what a rule does on the inputs that certify it.
+type EarlyStopRule struct {
+	Statement string `json:"statement"`
+	// FirstAfter and LastAfter say after how many passes an input may be answered, at the earliest
+	// and at the latest.
+	FirstAfter int     `json:"first_after"`
+	LastAfter  int     `json:"last_after"`
+	MeanPasses float64 `json:"mean_passes"`
+	Saving     float64 `json:"saving"`  // passes of the full decision over MeanPasses
+	Settled    int     `json:"settled"` // inputs answered early
+	// Disagreements with the full decision. Released inputs are deferred by all passes and retained
+	// by the rule; CriticalReleased counts the critical ones among them, nil without labels.
+	Disagreements    BoundedShare  `json:"disagreements"`
+	Released         BoundedShare  `json:"released"`
+	CriticalReleased *BoundedShare `json:"critical_released"`
+	// CriticalFNR is the critical FNR with the rule in force, FullCriticalFNR the one with all
+	// passes. Both are nil without labels.
+	CriticalFNR     *ExactShare `json:"critical_fnr"`
+	FullCriticalFNR *ExactShare `json:"full_critical_fnr"`
+}
+
+// BoundedShare is a count with an upper bound on its share, which holds with the rule's confidence.
+type BoundedShare struct {
+	Inputs int     `json:"inputs"`
+	Count  int     `json:"count"`
+	AtMost float64 `json:"at_most"`
+}
+
+func (b BoundedShare) forPolicy() policy.ReleasedShare {
+	return policy.ReleasedShare{AtMost: b.AtMost, Deferred: b.Inputs, Released: b.Count}
+}
+
+// ExactShare is a share with its exact 95% interval.
+type ExactShare struct {
+	Inputs   int        `json:"inputs"`
+	Count    int        `json:"count"`
+	Share    float64    `json:"share"`
+	Interval [2]float64 `json:"interval"`
+}
+
+func newExactShare(count, inputs int) *ExactShare {
+	s := &ExactShare{Inputs: inputs, Count: count, Share: float64(count) / float64(max(inputs, 1))}
+	s.Interval = exactInterval(count, inputs)
+	return s
+}
+
+// exactInterval returns the 95% interval of a share of which k of n were seen.
+func exactInterval(k, n int) [2]float64 {
+	low, high := binomial.Interval(k, n, 0.95)
+	return [2]float64{low, high}
+}
+
+// RiskCertificate says what became of a certificate about misses.
+type RiskCertificate struct {
+	Kind   policy.CertificateKind `json:"kind"`
+	Target float64                `json:"target"`
+	// Kept certificates were tested anew, with the rule in force, and hold. Dropped says why one
+	// was not kept.
+	Kept    bool   `json:"kept"`
+	Dropped string `json:"dropped,omitempty"`
+}
+
+// EarlyStopRefusal says why no rule certifies.
+type EarlyStopRefusal struct {
+	Reason string `json:"reason"`
+	// FewestInputs counts the inputs of the certifying half that could certify without any
+	// disagreement.
+	FewestInputs int `json:"fewest_inputs"`
+}
+
+// checkEarlyStop refuses a policy for which there can be no early-stopping rule, before the work.
+func (o *Options) checkEarlyStop(r eval.Recording, seeks bool) error {
+	if o.EarlyStop == nil || seeks && o.Base.Kind != policy.Dirichlet {
+		return nil
+	}
+	switch why := o.Base.WhyNoEarlyStop(); {
+	case why != "":
+		return fmt.Errorf("model %s: no input can stop early: %s", o.Base.Name, why)
+	case o.Base.ExpectedPasses != r.Passes.Passes:
+		return fmt.Errorf("%s has %d passes, but model %s decides with %d: expected as many", nameOf(r), r.Passes.Passes, o.Base.Name,
+			o.Base.ExpectedPasses)
+	}
+	return nil
+}
+
+// learn learns an early-stopping rule on one half of the inputs, certifies it on the other, and
+// puts it into the draft. If nothing certifies, the report gets a refusal and there is no error.
+func (c *calibration) learn(ctx context.Context, r eval.Recording) error {
+	p, err := build(*c.draft)
+	if err != nil {
+		return err
+	}
+	s := &EarlyStop{
+		Epsilon: c.EarlyStop.Disagreement, Confidence: c.EarlyStop.Confidence, Order: policy.AnyOrder, Passes: r.Passes.Passes,
+	}
+	if c.EarlyStop.Ordered {
+		s.Order = policy.MembersOrder
+	}
+	c.report.EarlyStop = s
+	risk := c.riskToTest(r.Labels != nil)
+	recording := learnable(r, c.EarlyStop.Ordered)
+	r.Passes = decomp.Tensor{} // frees the passes if they were copied
+	learns, certifies, orders := c.withinMemory(recording.Passes)
+	s.LearnedFrom, s.CertifiedOn = len(learns), len(certifies)
+
+	least := learn.FewestInputs(s.Epsilon, s.Confidence)
+	refuse := func(reason string) error {
+		s.Refusal = &EarlyStopRefusal{reason, least}
+		to := c.report
+		to.Chosen, to.Expected, to.Certificate, to.Why = nil, nil, nil, []string{}
+		c.draft = nil
+		return nil
+	}
+	switch why := p.WhyNoEarlyStop(); {
+	case why != "":
+		return refuse(why)
+	case len(certifies) < least:
+		return refuse(fmt.Sprintf("%d inputs are left to certify on, and at least %d are needed to show that at most %v are "+
+			"decided otherwise with confidence %v: about %d in the whole recording", len(certifies), least, s.Epsilon, s.Confidence, 2*least))
+	}
+
+	progress := c.Progress.of("learning when inputs stop early")
+	const steps = 4
+	d, err := learn.Decide(ctx, p, recording)
+	if err != nil {
+		return named(r, err)
+	}
+	progress(1, steps)
+	sequence, err := learn.Learn(ctx, d, learns, learn.Options{Orders: orders, Seed: c.Seed})
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return refuse(err.Error())
+	}
+	progress(2, steps)
+	rule, got, err := s.certify(ctx, d, sequence, certifies, risk, c.Seed)
+	if refused := (*learn.RefusedError)(nil); errors.As(err, &refused) {
+		return refuse(refused.Reason)
+	}
+	if err != nil {
+		return err
+	}
+	if got.Counts.Settled == 0 {
+		return refuse("no rule that stops any input early keeps to that share")
+	}
+	progress(3, steps)
+	differ, err := learn.Noise(ctx, d, certifies, c.Seed)
+	if err != nil {
+		return err
+	}
+	s.HalvesDiffer = newExactShare(differ, len(certifies))
+	progress(4, steps)
+	s.fill(rule, got, r.Labels != nil && len(p.Critical) > 0)
+	c.draft.EarlyStopping = c.earlyStopping(p.HashWithoutEarlyStop(), rule)
+	c.renewRiskCertificate(got)
+	c.noteOnEarlyStop()
+	return nil
+}
+
+// halves divides the inputs at random.
+func halves(inputs int, seed uint64) (learns, certifies []int) {
+	perm := rand.New(rand.NewPCG(seed, 0x4a1f)).Perm(inputs)
+	return perm[:inputs/2], perm[inputs/2:]
+}
+
+// learnable returns the passes of a recording as [passes][inputs][classes] of float32, as they come
+// to a daemon. Passes that were recorded so are not copied. Dirichlet concentrations do not come in
+// passes, so that there is nothing to be learned from them.
+func learnable(r eval.Recording, ordered bool) learn.Recording {
+	t, k := &r.Passes, r.Classes
+	to := learn.Recording{Passes: t.Passes, Inputs: t.Inputs, Labels: r.Labels, Ordered: ordered}
+	if t.Layout == decomp.SNK && t.Float32 != nil {
+		to.Values = t.Float32
+		return to
+	}
+	to.Values = make([]float32, 0, t.Passes*t.Inputs*k)
+	for s := range t.Passes {
+		for n := range t.Inputs {
+			at := (s*t.Inputs + n) * k
+			if t.Layout == decomp.NSK {
+				at = (n*t.Passes + s) * k
+			}
+			if t.Float32 != nil {
+				to.Values = append(to.Values, t.Float32[at:at+k]...)
+				continue
+			}
+			for _, v := range t.Float64[at : at+k] {
+				to.Values = append(to.Values, float32(v))
+			}
+		}
+	}
+	return to
+}
+
+// fill fills in what the rule does.
+func (s *EarlyStop) fill(rule *earlystop.Rule, got *learn.Certificate, labelled bool) {
+	n := got.Counts
+	r := &EarlyStopRule{
+		FirstAfter: rule.Fewest, LastAfter: rule.Last(), MeanPasses: sixDigits(n.MeanPasses()), Saving: sixDigits(n.Saving()), Settled: n.Settled,
+		// What is certified is the share asked for. The bound of the chosen rule is lower, but it
+		// was used in the choice among several rules and guarantees nothing.
+		Disagreements: BoundedShare{n.Inputs, n.Disagreements, s.Epsilon},
+		Released:      BoundedShare{n.Deferred, n.Released, roundedUp(got.ReleasedUpper)},
+	}
+	if labelled {
+		r.CriticalReleased = &BoundedShare{n.CriticalDeferred, n.CriticalReleased, roundedUp(got.CriticalReleasedUpper)}
+		r.CriticalFNR = newExactShare(n.CriticalMissed, n.CriticalRetained)
+		r.FullCriticalFNR = newExactShare(n.FullCriticalMissed, n.FullCriticalRetained)
+	}
+	r.Statement = fmt.Sprintf("With confidence %v, at most %v of the inputs are decided otherwise than by all %d passes, for inputs drawn as "+
+		"those of the recording were; %d of %d were.", s.Confidence, s.Epsilon, s.Passes, n.Disagreements, n.Inputs)
+	s.Rule = r
+}
+
+// earlyStopping returns the rule in the form of the policy's block settle. hash is that of the
+// policy without it.
+func (c *calibration) earlyStopping(hash string, rule *earlystop.Rule) *policy.EarlyStopping {
+	s, r := c.report.EarlyStop, c.report.EarlyStop.Rule
+	halvesDiffer := sixDigits(s.HalvesDiffer.Share)
+	b := &policy.EarlyStopping{
+		PolicyHash: hash, Order: s.Order, Rule: *rule, MeanPasses: r.MeanPasses, HalvesDiffer: &halvesDiffer,
+		Software: c.Source.Software, PassesFile: printableBase(c.Source.Passes.Name), PassesSHA256: c.Source.Passes.SHA256,
+		Inputs: s.LearnedFrom, Seed: c.Seed,
+		Certificate: policy.EarlyStopCertificate{
+			Disagreement: s.Epsilon, Confidence: s.Confidence, Inputs: r.Disagreements.Inputs, Disagreements: r.Disagreements.Count,
+			Released: r.Released.forPolicy(),
+		},
+	}
+	if cr := r.CriticalReleased; cr != nil && cr.Inputs > 0 {
+		share := cr.forPolicy()
+		b.Certificate.CriticalReleased = &share
+	}
+	return b
+}
+
+// sixDigits rounds a measured figure, because people read policies too.
+func sixDigits(v float64) float64 {
+	short, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 6, 64), 64)
+	return short
+}
+
+// roundedUp rounds an upper bound on a share up to six digits, so that it stays a bound.
+func roundedUp(v float64) float64 { return min(sixDigits(v*(1+5e-6)), 1) }
+
+// mostStatistics bounds the statistics that learning holds at once. Each takes about 250 bytes,
+// with everything computed from it.
+const mostStatistics = 3_000_000
+
+// withinMemory shortens the two halves, whose inputs are in random order, to what memory allows.
+// orders is the number of pass orders to learn from for each input.
+func (c *calibration) withinMemory(passes int) (learns, certifies []int, orders int) {
+	most := max(mostStatistics/passes, 1)
+	cut := func(inputs []int, what string) []int {
+		if len(inputs) <= most {
+			return inputs
+		}
+		c.report.note("the rule was %s %d of %d inputs: more would take too much memory", what, most, len(inputs))
+		return inputs[:most]
+	}
+	learns, certifies = cut(c.learns, "learned from"), cut(c.certifies, "certified on")
+	return learns, certifies, min(learn.DefaultOrders, most/max(len(learns), 1))
+}
+
+// noteOnEarlyStop adds the notes that a reader of the rule needs.
+func (c *calibration) noteOnEarlyStop() {
+	s, r := c.report.EarlyStop, c.report
+	if c.seeks {
+		r.note("the recording was parted at random: %d inputs calibrated and learned when inputs stop early, and the other %d certified that; "+
+			"all figures but those of the rule are of the first part, so that intervals are wider and certificates harder to get than "+
+			"from all %d", s.LearnedFrom, s.CertifiedOn, s.LearnedFrom+s.CertifiedOn)
+	} else {
+		r.note("the recording was parted at random: from %d inputs it was learned when inputs stop early, and the other %d certified that",
+			s.LearnedFrom, s.CertifiedOn)
+		if on := c.Base.Calibration; on != nil && on.Recording.PassesSHA256 != "" && on.Recording.PassesSHA256 == c.Source.Passes.SHA256 {
+			r.note("the thresholds of the policy were calibrated on this recording, the inputs that certify the rule included, which is not " +
+				"quite independent; an objective beside --settle keeps the two apart")
+		}
+	}
+	if !c.EarlyStop.Ordered && s.Passes <= 10 {
+		r.note("%d passes are few for draws of one posterior: for the members of an ensemble say --ordered", s.Passes)
+	}
+}

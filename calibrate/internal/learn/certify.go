@@ -1,0 +1,185 @@
+package learn
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/ckd-project/ckd/internal/binomial"
+	"github.com/ckd-project/ckd/policy/earlystop"
+)
+
+// Request says what to certify.
+type Request struct {
+	// Epsilon bounds the share of inputs decided otherwise than by all passes, with Confidence.
+	// Both are between 0 and 1.
+	Epsilon, Confidence float64
+	// Risk has to hold too; nil for none.
+	Risk *Risk
+	// Seed draws the order of the passes of each input.
+	Seed uint64
+}
+
+// Risk bounds the critical FNR with a rule in force: at Confidence, between 0 and 1, at most the
+// share Target, in [0,1), of the retained critical inputs is predicted not critical. It needs
+// labels.
+type Risk struct{ Target, Confidence float64 }
+
+// RefusedError says why no rule could be certified: too few inputs, or too many disagreements even
+// under the most cautious rule.
+type RefusedError struct{ Reason string }
+
+func (e *RefusedError) Error() string { return e.Reason }
+
+// RiskError says that the most cautious rule keeps the bound on disagreements but not the risk.
+// Without the risk there would be a certificate.
+type RiskError struct {
+	Risk
+	RiskTest
+}
+
+func (e *RiskError) Error() string {
+	if e.Cases == 0 {
+		return fmt.Sprintf("no critical input with a label is retained under the most cautious rule: expected enough to show "+
+			"that at most %v are missed", e.Target)
+	}
+	return fmt.Sprintf("%d of %d retained critical inputs are missed under the most cautious rule, which a critical FNR of %v "+
+		"would bring about with chance %.3g: expected at most %.3g", e.Misses, e.Cases, e.Target, e.PValue, 1-e.Confidence)
+}
+
+// RiskTest holds the test of a risk.
+type RiskTest struct {
+	// Cases counts the retained critical inputs, Misses those of them that are predicted not
+	// critical.
+	Cases, Misses int
+	// PValue is P(X <= Misses) for X binomial of Cases and Risk.Target: the chance of so few misses
+	// if the risk were above the target. It is 1 without cases.
+	PValue float64
+}
+
+// Certificate states what is guaranteed of a rule, for inputs drawn as those that certified it
+// were. Epsilon, ReleasedUpper and CriticalReleasedUpper each hold with their own confidence,
+// although the rule was chosen on the same inputs.
+type Certificate struct {
+	Request
+	// Counts are over the inputs not used for learning, in one order of passes each.
+	Counts Counts
+	// Upper is the exact bound on the share of disagreements by which the rule was chosen, at most
+	// Epsilon. Because it chose the rule, it bounds nothing itself: Epsilon does.
+	Upper float64
+	// ReleasedUpper bounds the share of the inputs deferred by all passes that are retained
+	// instead, and CriticalReleasedUpper that of critical ones; 1 if there are none. They did not
+	// choose the rule. Each is the exact bound with confidence 1 - (1-Confidence)/R for R rules in
+	// the sequence, so that it holds for all of them at once.
+	ReleasedUpper, CriticalReleasedUpper float64
+	// RiskTest is the test of the rule; nil without a Request.Risk.
+	RiskTest *RiskTest
+}
+
+// FewestInputs returns the least number of inputs that can certify, ln(1/delta)/epsilon: with no
+// disagreement among them the bound is at most epsilon. It is 599 for 0.5% at 95%, and never above
+// math.MaxInt32.
+func FewestInputs(epsilon, confidence float64) int {
+	l := -math.Log1p(-confidence)
+	n := max(1, math.Floor(l/epsilon), math.Ceil(-l/math.Log1p(-epsilon)))
+	if !(n < math.MaxInt32) { // nor a number where both are 0, or 1
+		return math.MaxInt32
+	}
+	return int(n)
+}
+
+// Certify returns the boldest rule up to which all rules of the sequence keep the bound on
+// disagreements, and the risk if one is asked for. No rule may have been learned from the inputs.
+// The error is a *RefusedError, a *RiskError, about a request out of range, or that of ctx.
+//
+// A rule passes if binomial.Upper(disagreements, inputs, Confidence) <= Epsilon and, with a risk,
+// PValue <= 1-Risk.Confidence. The first rule that fails ends the sequence. A claim is false of the
+// returned rule only if the first rule of which it is false passed, and the chance of that is at
+// most 1 - its confidence.
+func (q *Request) Certify(ctx context.Context, d *Decisions, sequence *Sequence, inputs []int) (
+	*earlystop.Rule, *Certificate, error,
+) {
+	if err := q.check(); err != nil {
+		return nil, nil, err
+	}
+	if least := FewestInputs(q.Epsilon, q.Confidence); len(inputs) < least {
+		return nil, nil, &RefusedError{fmt.Sprintf("%d inputs to certify on: expected at least %d, "+
+			"fewer cannot show that at most %v disagree with confidence %v", len(inputs), least, q.Epsilon, q.Confidence)}
+	}
+	s, err := d.follow(ctx, inputs, 1, sequence.Rules[0].Fewest, rand.New(rand.NewPCG(q.Seed, 0xce47)))
+	if err != nil {
+		return nil, nil, err
+	}
+	chosen, c, err := q.choose(len(sequence.Rules), func(i int) Counts { return d.countLabelled(s, sequence.Rules[i]) })
+	if err != nil {
+		return nil, nil, err
+	}
+	return sequence.Rules[chosen], c, nil
+}
+
+// choose returns the last rule up to which all pass, given what each does.
+func (q *Request) choose(rules int, counts func(i int) Counts) (chosen int, c *Certificate, err error) {
+	for i := range rules {
+		next := q.test(counts(i), rules)
+		if err := next.failure(); err != nil && i == 0 {
+			return 0, nil, err
+		} else if err != nil {
+			break
+		}
+		chosen, c = i, next
+	}
+	return chosen, c, nil
+}
+
+func (q *Request) check() error {
+	within := func(v float64) bool { return v > 0 && v < 1 }
+	if !within(q.Epsilon) || !within(q.Confidence) {
+		return fmt.Errorf("epsilon %v at confidence %v: expected both between 0 and 1", q.Epsilon, q.Confidence)
+	}
+	if r := q.Risk; r != nil && !(r.Target >= 0 && r.Target < 1 && within(r.Confidence)) {
+		return fmt.Errorf("risk target %v at confidence %v: expected a target in [0,1) and a confidence between 0 and 1",
+			r.Target, r.Confidence)
+	}
+	return nil
+}
+
+// test tests a rule by its counts, as one of the given number of rules in a sequence.
+func (q *Request) test(counts Counts, rules int) *Certificate {
+	all := 1 - (1-q.Confidence)/float64(rules)
+	c := &Certificate{Request: *q, Counts: counts,
+		Upper:                 binomial.Upper(counts.Disagreements, counts.Inputs, q.Confidence),
+		ReleasedUpper:         binomial.Upper(counts.Released, counts.Deferred, all),
+		CriticalReleasedUpper: binomial.Upper(counts.CriticalReleased, counts.CriticalDeferred, all)}
+	if q.Risk != nil {
+		cases, misses := counts.CriticalRetained, counts.CriticalMissed
+		c.RiskTest = &RiskTest{cases, misses, binomial.Tail(misses, cases, q.Risk.Target)}
+	}
+	return c
+}
+
+// failure returns why a certificate of the most cautious rule would be refused, or nil.
+func (c *Certificate) failure() error {
+	if c.Upper > c.Epsilon {
+		return &RefusedError{fmt.Sprintf("%d of %d inputs disagree under the most cautious rule, so that "+
+			"the share is at most %.3g with confidence %v: expected at most %v",
+			c.Counts.Disagreements, c.Counts.Inputs, c.Upper, c.Confidence, c.Epsilon)}
+	}
+	if c.RiskTest != nil && c.RiskTest.PValue > 1-c.Risk.Confidence {
+		return &RiskError{*c.Risk, *c.RiskTest}
+	}
+	return nil
+}
+
+// countLabelled counts what a rule does, with what the labels tell.
+func (d *Decisions) countLabelled(s *samples, r *earlystop.Rule) Counts {
+	c := Counts{Inputs: len(s.final), Passes: s.passes}
+	for i, input := range s.inputs {
+		v, used := s.run(r, i)
+		c.add(v, s.final[i], used)
+		if d.recording.Labels != nil && d.isCritical(d.recording.Labels[input]) {
+			c.label(v, s.final[i])
+		}
+	}
+	return c
+}

@@ -1,0 +1,387 @@
+package learn
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/recordings"
+	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/policy/earlystop"
+)
+
+// TestPlace checks that place finds each product where terms puts it.
+func TestPlace(t *testing.T) {
+	x := earlystop.Statistics{Values: [earlystop.Count]float64{2, 3, 5, 7, 11}}
+	var to [earlystop.Terms]float64
+	terms(&x, &to)
+	for i, a := range x.Values {
+		for j := i; j < earlystop.Count; j++ {
+			if got := to[place(i, j)]; got != a*x.Values[j] {
+				t.Errorf("%d, %d: %v, expected %v", i, j, got, a*x.Values[j])
+			}
+		}
+	}
+	// LogOdds uses the same order.
+	var s earlystop.Side
+	want := 0.0
+	for j := range s.Coefficients {
+		s.Coefficients[j] = float64(j + 1)
+		want += float64(j+1) * to[j]
+	}
+	if got := s.LogOdds(&x); math.Abs(got-want) > 1e-9*want {
+		t.Errorf("LogOdds %v, expected %v", got, want)
+	}
+}
+
+// TestRegression checks that fit finds the coefficients that labels were drawn from.
+func TestRegression(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	const n = 40000
+	var want [earlystop.Terms]float64
+	want[0], want[1+earlystop.Own], want[1+earlystop.Peak], want[place(earlystop.Own, earlystop.Doubt)] = -1, 0.8, -0.5, 0.3
+	truth := earlystop.Side{Coefficients: want}
+	values := make([]earlystop.Statistics, n)
+	var x []*earlystop.Statistics
+	var y []bool
+	for i := range values {
+		for j := range values[i].Values {
+			values[i].Values[j] = rng.NormFloat64()
+		}
+		values[i].Values[earlystop.Other] = 0 // never varies
+		x, y = append(x, &values[i]), append(y, rng.Float64() < 1/(1+math.Exp(-truth.LogOdds(&values[i]))))
+	}
+	var fit regression
+	penalty := penalties(1)
+	got := must(fit.fit(t.Context(), x, y, &penalty))
+	for j := range got {
+		if math.Abs(got[j]-want[j]) > 0.08 { // about 4 standard errors
+			t.Errorf("coefficient %d: %v, expected %v", j, got[j], want[j])
+		}
+	}
+	if got[1+earlystop.Other] != 0 {
+		t.Errorf("coefficient of what does not vary: %v", got[1+earlystop.Other])
+	}
+}
+
+// TestStop checks that candidates are stopped in order for as long as that is worth its cost: here
+// the first two.
+func TestStop(t *testing.T) {
+	in := &induction{toGo: []float64{3, 3, 3, 3}}
+	all := []candidate{{-4, 0, false}, {-3, 1, false}, {-2, 2, true}, {-1, 3, false}}
+	if got := in.stop(all, 100); got != 2 || in.toGo[0] != 0 || in.toGo[2] != 3 {
+		t.Errorf("stopped %d, left %v", got, in.toGo)
+	}
+	// Disagreements are cheap here: all candidates are stopped.
+	in.toGo = []float64{3, 3, 3, 3}
+	if got := in.stop(all, 2); got != 4 || in.toGo[2] != 2 {
+		t.Errorf("stopped %d, left %v", got, in.toGo)
+	}
+	// Tied candidates stay together: the good candidate that ties with a bad one is not stopped.
+	in.toGo = []float64{3, 3, 3, 3}
+	all[1].value = all[2].value
+	if got := in.stop(all, 100); got != 1 {
+		t.Errorf("stopped %d of tied candidates, expected 1", got)
+	}
+}
+
+// TestSmoothed checks that a line in log t is left as it is, and that a gap lowers its neighbours,
+// which is the cautious side.
+func TestSmoothed(t *testing.T) {
+	line, logs := make([]float64, 20), make([]float64, 20)
+	for i := range line {
+		logs[i] = math.Log(float64(2 + i))
+		line[i] = 1 - 2*logs[i]
+	}
+	got := append([]float64(nil), line...)
+	smoothed(got, logs)
+	for i := range got {
+		if math.Abs(got[i]-line[i]) > 1e-9 {
+			t.Fatalf("%d: %v, expected %v", i, got[i], line[i])
+		}
+	}
+	got[5] = -earlystop.Never
+	before := got[6]
+	if smoothed(got, logs); !(got[6] < before && got[6] > line[19]-2) {
+		t.Errorf("beside a gap %v, expected a little less than %v", got[6], before)
+	}
+}
+
+// TestAsked checks that a rule is asked after each of 30 passes, but not after each of 1000, which
+// would make it long.
+func TestAsked(t *testing.T) {
+	if slices.Contains(asked(2, 30), false) {
+		t.Error("not asked after each of 30 passes")
+	}
+	var got []int
+	for i, a := range asked(2, 1000) {
+		if a {
+			got = append(got, 2+i)
+		}
+	}
+	if len(got) != 91 || got[30] != 32 || got[31] != 34 || got[90] < 900 {
+		t.Errorf("asked %d times, after %v", len(got), got)
+	}
+}
+
+// TestApart checks that a margin lowers a boundary, that boundaries stop at Never, and that
+// cautions are listed from cautious to bold.
+func TestApart(t *testing.T) {
+	if got := apart(-3, 2); got != -5 {
+		t.Errorf("%v, expected -5", got)
+	}
+	if got := apart(-earlystop.Never, 1); got != -earlystop.Never {
+		t.Errorf("%v, expected %v", got, -earlystop.Never)
+	}
+	for _, v := range []float64{earlystop.Never, -earlystop.Never} {
+		if got := apart(3*v, 4); got != v {
+			t.Errorf("%v, expected %v", got, v)
+		}
+	}
+	last := caution{math.Inf(1), math.Inf(1)}
+	for _, c := range cautions() {
+		if c.price > last.price || c.margin > last.margin || c == last {
+			t.Errorf("%v after %v: expected from cautious to bold", c, last)
+		}
+		last = c
+	}
+}
+
+// TestNoCandidates checks that inputs whose passes are identical are not candidates for early
+// stopping.
+func TestNoCandidates(t *testing.T) {
+	s := &samples{passes: 3, fewest: 2, orders: 1, final: make([]verdict, 4), critical: [][]bool{make([]bool, 4)},
+		statistics: [][]earlystop.Statistics{make([]earlystop.Statistics, 4)}}
+	for i, own := range []float64{1, -1, 1, -1} {
+		s.statistics[0][i] = earlystop.Statistics{Values: [earlystop.Count]float64{own}, Degenerate: i < 2}
+	}
+	in := must(newInduction(t.Context(), s, make([]earlystop.Step, 1), []bool{true}))
+	if len(in.defers[0]) != 1 || in.defers[0][0].sample != 2 || len(in.retain[0]) != 1 || in.retain[0][0].sample != 3 {
+		t.Errorf("candidates to defer %v, to retain %v: expected samples 2 and 3", in.defers[0], in.retain[0])
+	}
+}
+
+// TestDiffers checks that two deferrals are the same decision whatever class they predict.
+func TestDiffers(t *testing.T) {
+	const critical = true
+	for _, c := range []struct {
+		a, b verdict
+		want bool
+	}{
+		{verdict{true, critical}, verdict{true, critical}, false},
+		{verdict{true, critical}, verdict{true, !critical}, false},
+		{verdict{true, critical}, verdict{false, critical}, true},
+		{verdict{true, critical}, verdict{false, !critical}, true},
+		{verdict{true, !critical}, verdict{true, !critical}, false},
+		{verdict{true, !critical}, verdict{false, critical}, true},
+		{verdict{true, !critical}, verdict{false, !critical}, true},
+		{verdict{false, critical}, verdict{false, critical}, false},
+		{verdict{false, critical}, verdict{false, !critical}, true},
+		{verdict{false, !critical}, verdict{false, !critical}, false},
+	} {
+		if ab, ba := c.a.differs(c.b), c.b.differs(c.a); ab != c.want || ba != c.want {
+			t.Errorf("%+v and %+v: %v and %v, expected %v", c.a, c.b, ab, ba, c.want)
+		}
+	}
+}
+
+// TestBoundaries checks that the boundaries of a price do not depend on the prices asked for
+// before.
+func TestBoundaries(t *testing.T) {
+	d := made(newPolicy(), 300, 10)
+	s := must(d.follow(t.Context(), upTo(300), 4, 2, rand.New(rand.NewPCG(1, 1))))
+	asks := asked(s.fewest, s.passes)
+	steps := must(coefficients(t.Context(), s, Learned, asks))
+	in := must(newInduction(t.Context(), s, steps, asks))
+	for _, price := range []float64{100, 1000, 100} {
+		fresh := must(newInduction(t.Context(), s, steps, asks))
+		if got, want := in.boundaries(price), fresh.boundaries(price); !slices.Equal(got, want) {
+			t.Errorf("at price %v: %v, expected %v", price, got, want)
+		}
+	}
+}
+
+// TestRun checks that a rule decides a sample as it decides the input when its passes arrive one by
+// one in the same order.
+func TestRun(t *testing.T) {
+	r, err := recordings.CTGMCDropout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPolicy()
+	p.Classes, p.Critical, p.Safe, p.Primary.Threshold = r.Classes, r.Critical, r.Safe, 0.06
+	d := decided(p, r.Passes.S, r.Passes.N, r.Passes.Float32)
+	inputs := rand.New(rand.NewPCG(1, 2)).Perm(r.Passes.N)
+	open := d.follower.Another()
+	for _, kind := range []Kind{Learned, ScoreOnly} {
+		sequence := must(Learn(t.Context(), d, inputs[:300], Options{Kind: kind, Orders: 3}))
+		rule := sequence.Rules[len(sequence.Rules)/2]
+		impatient := *rule
+		impatient.Patience = 0
+		s := must(d.follow(t.Context(), inputs[300:], 1, rule.Fewest, rand.New(rand.NewPCG(3, 4))))
+		same := rand.New(rand.NewPCG(3, 4))
+		later := 0
+		for i, input := range s.inputs {
+			order := d.order(same)
+			action, used := d.arrive(open, rule, input, order)
+			want := s.final[i].defers
+			if action != earlystop.Open {
+				want = action == earlystop.Defer
+			}
+			if got, after := s.run(rule, i); got.defers != want || after != used {
+				t.Fatalf("kind %d, input %d: deferred %v after %d passes, expected %v after %d", kind, input, got.defers, after, want, used)
+			}
+			if _, first := d.arrive(open, &impatient, input, order); first < used {
+				later++ // a pass was skipped after which it could have stopped
+			}
+		}
+		if later == 0 {
+			t.Errorf("kind %d: no input stops later for patience, expected some", kind)
+		}
+	}
+}
+
+// arrive asks a rule after every pass of an input but the last.
+func (d *Decisions) arrive(open *engine.Follower, r *earlystop.Rule, input int, order []int) (earlystop.Action, int) {
+	open.Reset()
+	for t, pass := range order[:r.Passes-1] {
+		if err := open.Add(d.row(pass, input)); err != nil {
+			panic(err)
+		}
+		if action := open.Settled(r); action != earlystop.Open {
+			return action, t + 1
+		}
+	}
+	return earlystop.Open, r.Passes
+}
+
+// upTo returns the numbers up to n.
+func upTo(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// newPolicy returns a policy of three classes, the last critical, that decides by c_crit_max.
+func newPolicy() *policy.Policy {
+	return &policy.Policy{
+		Name: "made", Classes: []string{"a", "b", "c"}, Critical: []int{2}, Safe: []int{0, 1}, Kind: policy.Probabilities,
+		FewestPasses: 2, SumTolerance: 1e-3, Variance: policy.Sample, ReliabilityThreshold: 0.3, Gate: policy.Never,
+		Scope: policy.AllInputs, Pairs: policy.SafeCriticalPairs,
+		Primary:    policy.Rule{Score: policy.CCritMax, Threshold: 0.01, HasThreshold: true},
+		Fallback:   policy.Rule{Score: policy.CBEC, Threshold: 0.01, HasThreshold: true},
+		Degenerate: policy.HandleDefer, Saturated: policy.HandleDefer,
+	}
+}
+
+// decided returns the decisions on passes without labels.
+func decided(p *policy.Policy, passes, inputs int, values []float32) *Decisions {
+	return must(Decide(context.Background(), p, Recording{Passes: passes, Inputs: inputs, Values: values}))
+}
+
+// must returns v, whose error only the test itself can cause.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// made returns decisions on made-up inputs of three classes, whose logits vary from pass to pass.
+func made(p *policy.Policy, n, passes int) *Decisions {
+	rng := rand.New(rand.NewPCG(21, 22))
+	values := make([]float32, passes*n*3)
+	for i := range n {
+		centre, spread := -4+3*rng.NormFloat64(), 0.2+rng.Float64()
+		for s := range passes {
+			p := float32(1 / (1 + math.Exp(-centre-spread*rng.NormFloat64())))
+			copy(values[(s*n+i)*3:], []float32{(1 - p) * 0.75, (1 - p) * 0.25, p})
+		}
+	}
+	return decided(p, passes, n, values)
+}
+
+// TestUnder checks that doubling a threshold takes log 2 from the log of the score over the
+// threshold, and that the final decisions are those of a policy with that threshold.
+func TestUnder(t *testing.T) {
+	d, all := made(newPolicy(), 200, 10), upTo(200)
+	follow := func(d *Decisions) *samples {
+		s := d.noSamples(len(all), 1, 2)
+		if err := d.followOnce(t.Context(), s, all, rand.New(rand.NewPCG(1, 1))); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	twice := *d.policy
+	twice.Primary.Threshold *= 2
+	want := decided(&twice, 10, 200, d.recording.Values)
+	a, b := follow(d), follow(d.under(&twice))
+	if !slices.Equal(a.final, d.final) || !slices.Equal(b.final, want.final) || slices.Equal(a.final, b.final) {
+		t.Error("not what all passes decide at the threshold")
+	}
+	for i := range all {
+		x, y := a.statistics[3][i].Values[earlystop.Own], b.statistics[3][i].Values[earlystop.Own]
+		if math.Abs(x-y-math.Ln2) > 1e-5 && x > 1-earlystop.Bound {
+			t.Fatalf("%v became %v, expected log 2 less", x, y)
+		}
+	}
+}
+
+// TestMoved checks that moving a threshold by -log 2 halves the odds of a score at or below it, at
+// any scale and for thresholds above all scores, and that a move by 0 changes nothing.
+func TestMoved(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := ranked(rapid.SliceOfN(rapid.Float64Range(1e-6, 1), 50, 300).Draw(t, "scores"))
+		slices.Sort(r)
+		threshold := rapid.Float64Range(0, 2).Draw(t, "threshold")
+		if got := r.moved(threshold, 0); math.Abs(got-threshold) > 1e-9*threshold {
+			t.Fatalf("%v became %v, expected the same", threshold, got)
+		}
+		lower, higher := r.moved(threshold, -1), r.moved(threshold, 1)
+		if !(lower <= threshold*(1+1e-9) && higher >= threshold*(1-1e-9)) {
+			t.Fatalf("%v became %v below and %v above", threshold, lower, higher)
+		}
+	})
+	even := make(ranked, 999)
+	for i := range even {
+		even[i] = math.Exp(float64(i+1) / 100)
+	}
+	// 800 of them are at or below exp(8.005): odds of 4, and of 2 with 2/3 of them.
+	if got := math.Log(even.moved(math.Exp(8.005), -math.Ln2)); math.Abs(got-6.67) > 0.01 {
+		t.Errorf("at the logarithm %v, expected 6.67", got)
+	}
+	for _, r := range []ranked{make(ranked, 9), {0}, {1}} {
+		if got := r.moved(0.5, 1); got != 0.5 {
+			t.Errorf("of %v: %v, expected 0.5", r, got)
+		}
+	}
+}
+
+// TestFollowAround checks that half the samples have lower thresholds and half have higher ones,
+// whichever score decides.
+func TestFollowAround(t *testing.T) {
+	for _, gate := range []policy.Gate{policy.Never, policy.Always} { // the primary rule decides, the fallback does
+		p := newPolicy()
+		p.Gate = gate
+		s := must(made(p, 300, 10).followAround(t.Context(), upTo(300), 8, 2, rand.New(rand.NewPCG(1, 1))))
+		var deferred [8]int
+		for at, v := range s.final {
+			if v.defers {
+				deferred[at/300]++
+			}
+		}
+		if !slices.IsSortedFunc(deferred[:], func(a, b int) int { return b - a }) || deferred[0] <= deferred[7] {
+			t.Errorf("gate %s: %v deferred, expected fewer as thresholds rise", gate, deferred)
+		}
+		if p.Primary.Threshold != 0.01 || p.Fallback.Threshold != 0.01 {
+			t.Error("the policy itself was changed")
+		}
+	}
+}

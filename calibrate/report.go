@@ -1,0 +1,147 @@
+package calibrate
+
+import (
+	"fmt"
+
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// Report says what a calibration found, as `ckd calibrate --format json` prints it.
+type Report struct {
+	// Software, PassesFile and LabelsFile repeat Options.Source.
+	Software   string    `json:"software"`
+	PassesFile eval.File `json:"passes_file"`
+	LabelsFile eval.File `json:"labels_file"`
+
+	// Objective states the objective in words. It is empty if gate, scores and thresholds were
+	// kept.
+	Objective string       `json:"objective"`
+	Scope     policy.Scope `json:"scope"`
+	Seed      uint64       `json:"seed"`
+	Inputs    int          `json:"inputs"`
+	Critical  int          `json:"critical"` // inputs whose true class is critical
+	Missed    int          `json:"missed"`   // of them, those predicted not critical
+	Passes    int          `json:"passes"`
+
+	// Chosen holds what the policy decides by; nil if nothing certifies.
+	Chosen *Chosen `json:"chosen"`
+	// Why says how the choice was made, in sentences.
+	Why []string `json:"why"`
+	// Comparison shows the choice beside what it was chosen over, in both scopes. ComparisonBasis
+	// says on which inputs that was measured.
+	Comparison      []Row  `json:"comparison"`
+	ComparisonBasis string `json:"comparison_basis"`
+	// Expected says what unseen inputs will show, with exact 95% intervals; nil if nothing was
+	// chosen.
+	Expected *Expected `json:"expected"`
+	// Certificate says what is guaranteed; nil if nothing is.
+	Certificate *Certificate `json:"certificate"`
+	// Refusal says why nothing certifies; nil if something does.
+	Refusal *Refusal `json:"refusal"`
+	// Notes say what a reader has to know before believing the rest.
+	Notes []string `json:"notes"`
+
+	// EarlyStop says when inputs are answered before their last pass; nil if no rule was asked for.
+	EarlyStop *EarlyStop `json:"settle"`
+	// PolicyHash and PolicyText belong to the policy. They are empty if nothing certifies.
+	PolicyHash string `json:"policy_hash"`
+	PolicyText string `json:"policy"`
+
+	// Policy is the finished policy; nil if nothing certifies.
+	Policy *policy.Policy `json:"-"`
+	// Warnings repeat the most important notes.
+	Warnings []string `json:"-"`
+}
+
+// Refused reports whether nothing certifies, so that there is no policy.
+func (r *Report) Refused() bool {
+	return r.Refusal != nil || r.EarlyStop != nil && r.EarlyStop.Refusal != nil
+}
+
+func (r *Report) note(format string, args ...any) {
+	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
+}
+
+// why adds a reason for the choice.
+func (r *Report) why(format string, args ...any) {
+	r.Why = append(r.Why, fmt.Sprintf(format, args...))
+}
+
+// warn adds a note that is also shown as a warning.
+func (r *Report) warn(format string, args ...any) {
+	r.note(format, args...)
+	r.Warnings = append(r.Warnings, r.Notes[len(r.Notes)-1])
+}
+
+// Chosen holds a gate, its scores and their thresholds.
+type Chosen struct {
+	Gate                 policy.Gate `json:"gate"`
+	ReliabilityThreshold float64     `json:"reliability_threshold"`
+	Primary              Threshold   `json:"primary"`
+	Fallback             *Threshold  `json:"fallback"` // nil with gate never
+	// Compared is the number of candidates that it was chosen from.
+	Compared int `json:"compared"`
+}
+
+// Threshold holds a score and its threshold.
+type Threshold struct {
+	Score     string  `json:"score"`
+	Threshold float64 `json:"threshold"`
+}
+
+// Row says how one candidate does.
+type Row struct {
+	Rule  string       `json:"rule"`
+	Scope policy.Scope `json:"scope"`
+	// Calibrated marks the procedure itself, in either scope.
+	Calibrated bool `json:"calibrated"`
+	// Nothing says that the candidate cannot be expected to reach any coverage. All figures are
+	// then 0.
+	Nothing  bool    `json:"nothing"`
+	Coverage float64 `json:"coverage"`
+	Accuracy float64 `json:"accuracy"`
+	// CriticalFNR is Missed/CriticalRetained, with its exact 95% interval.
+	CriticalFNR         float64    `json:"critical_fnr"`
+	CriticalFNRInterval [2]float64 `json:"critical_fnr_interval"`
+	CriticalRetained    int        `json:"critical_retained"`
+	Missed              int        `json:"missed"`
+	// MissShare is Missed over all critical inputs.
+	MissShare float64 `json:"miss_share"`
+}
+
+// Expected holds figures for unseen inputs, with 95% intervals of Clopper and Pearson. The critical
+// FNR is nil if there is a certificate: the misses chose the thresholds, so that their share would
+// flatter the policy. The certificate bounds it.
+type Expected struct {
+	Coverage            float64     `json:"coverage"`
+	CoverageInterval    [2]float64  `json:"coverage_interval"`
+	CriticalFNR         *float64    `json:"critical_fnr"`
+	CriticalFNRInterval *[2]float64 `json:"critical_fnr_interval"`
+}
+
+// Certificate states a guarantee for inputs drawn as those of the recording were.
+type Certificate struct {
+	Kind       policy.CertificateKind `json:"kind"`
+	Target     float64                `json:"target"`
+	Confidence float64                `json:"confidence,omitempty"`
+	Cases      int                    `json:"cases"`  // critical inputs that it rests on
+	Misses     int                    `json:"misses"` // of them, those missed
+	PValue     float64                `json:"p_value,omitempty"`
+	Statement  string                 `json:"statement"`
+	// Void says why nothing is guaranteed after all; empty if the certificate holds.
+	Void string `json:"void,omitempty"`
+}
+
+// Refusal says how far off a certificate is.
+type Refusal struct {
+	Reason string `json:"reason"`
+	// Cases and Misses are those of the point that came closest, PValue is its p-value.
+	Cases  int     `json:"cases"`
+	Misses int     `json:"misses"`
+	PValue float64 `json:"p_value,omitempty"`
+	// SmallestCases is the least number of retained critical inputs that could certify at the same
+	// share of misses (for conformal risk control: of critical inputs). It is 0 if not even a
+	// million could.
+	SmallestCases int `json:"smallest_cases"`
+}

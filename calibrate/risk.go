@@ -1,0 +1,96 @@
+package calibrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ckd-project/ckd/calibrate/internal/learn"
+	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/policy/earlystop"
+)
+
+// riskToTest returns what the policy's certificate about misses promises, to be tested with the
+// early-stopping rule in force. It returns nil if there is no certificate, or none that can be
+// tested; the report then says why.
+func (c *calibration) riskToTest(labelled bool) *learn.Risk {
+	if c.draft.Calibration == nil || c.draft.Calibration.Certificate == nil {
+		return nil
+	}
+	was := c.draft.Calibration.Certificate
+	fate := &RiskCertificate{Kind: was.Kind, Target: was.Target}
+	c.report.EarlyStop.Risk = fate
+	now, on, before := c.Source.Passes.SHA256, c.draft.Calibration.Recording.PassesSHA256, c.Base.EarlyStopping
+	switch {
+	case was.Kind != policy.LearnThenTest:
+		fate.Dropped = "conformal risk control bounds a mean over thresholds, and says nothing of a rule that ends inputs early"
+	case !labelled:
+		fate.Dropped = "without labels it cannot be tested with the rule in force"
+	case c.seeks:
+	case !certifiedAsItIs(c.Base):
+		fate.Dropped = "it is not told that the policy is still the one that was certified"
+	case on == "" || now == "":
+		fate.Dropped = "nothing tells whether the policy was calibrated on this very recording, which could not certify it a second time"
+	case on == now, before != nil && before.PassesSHA256 == now:
+		fate.Dropped = "this very recording calibrated the policy, or certified it with a rule, and cannot do so a second time"
+	}
+	if fate.Dropped != "" {
+		return nil
+	}
+	return &learn.Risk{Target: was.Target, Confidence: was.Confidence}
+}
+
+// certify certifies a rule, together with the risk where one is to be tested. If the risk fails
+// under the most cautious rule, its certificate is dropped and the rule stays.
+func (s *EarlyStop) certify(
+	ctx context.Context, d *learn.Decisions, sequence *learn.Sequence, inputs []int, risk *learn.Risk, seed uint64,
+) (*earlystop.Rule, *learn.Certificate, error) {
+	q := learn.Request{Epsilon: s.Epsilon, Confidence: s.Confidence, Risk: risk, Seed: seed}
+	rule, got, err := q.Certify(ctx, d, sequence, inputs)
+	if failed := (*learn.RiskError)(nil); errors.As(err, &failed) {
+		s.Risk.Dropped = "with the rule in force it does not hold: " + failed.Error()
+		q.Risk = nil
+		return q.Certify(ctx, d, sequence, inputs)
+	}
+	return rule, got, err
+}
+
+// renewRiskCertificate puts the certificate that holds with the rule in force into the policy, or
+// drops the one that was there and warns of it.
+func (c *calibration) renewRiskCertificate(got *learn.Certificate) {
+	fate := c.report.EarlyStop.Risk
+	if fate == nil {
+		return
+	}
+	in := c.draft.Calibration
+	was := in.Certificate
+	if fate.Dropped != "" {
+		in.Certificate = nil
+		if c.report.Certificate == nil { // the policy is kept, with a certificate of its own
+			c.report.Certificate = reportOf(was)
+		}
+		c.report.Certificate.Void = fmt.Sprintf("Dropped: %s. The policy is written without its certificate.", fate.Dropped)
+		c.report.warn("the certificate of the policy, by %s for at most %v, is dropped: %s", was.Kind, was.Target, fate.Dropped)
+		return
+	}
+	test := got.RiskTest
+	fate.Kept = true
+	renewed := *was
+	renewed.Cases, renewed.Misses, renewed.PValue = test.Cases, test.Misses, test.PValue
+	renewed.Statement = fmt.Sprintf("With confidence %v, at most %v of the critical inputs that are retained are called safe with the rule "+
+		"in force that decides inputs early, for inputs drawn as those of the recording were; %d of %d were.",
+		was.Confidence, was.Target, test.Misses, test.Cases)
+	if c.seeks {
+		c.report.note("on the part that calibrated, %d of %d were called safe without a rule, which certified the same of all passes; the "+
+			"certificate is of the rule in force, on the other part", was.Misses, was.Cases)
+	}
+	in.Certificate, c.report.Certificate = &renewed, reportOf(&renewed)
+}
+
+// reportOf returns a policy's certificate as reports have it.
+func reportOf(c *policy.Certificate) *Certificate {
+	return &Certificate{
+		Kind: c.Kind, Target: c.Target, Confidence: c.Confidence, Cases: c.Cases, Misses: c.Misses, PValue: c.PValue,
+		Statement: c.Statement,
+	}
+}

@@ -1,0 +1,132 @@
+package client
+
+import (
+	"slices"
+	"time"
+)
+
+// chunk holds inputs of one group that are opened together on a link; the daemon sees each chunk
+// as a group of its own. On the first link a chunk is the whole group. On a later link it holds
+// the inputs without an answer, or some of them where the daemon's limits are lower.
+type chunk struct {
+	group  *Group
+	rows   []uint32 // rows of the group, rising; a row's position here is its number on the wire
+	opened bool     // its first block was sent; Session.writing guards it
+
+	// Session.mu guards the fields below.
+	number    uint64    // the group number on the wire; 0 while the chunk waits
+	sent      int       // how many of the group's payloads were sent
+	lastBlock uint64    // the link's last block that carried passes of the chunk
+	done      []bool    // by position: answered, or refused for now
+	left      int       // inputs that are not done
+	due       time.Time // when a chunk that was refused may be opened again
+}
+
+// newChunk makes a chunk of some rows of a group, which must be sorted.
+func newChunk(g *Group, rows []uint32) *chunk {
+	return &chunk{group: g, rows: rows, done: make([]bool, len(rows)), left: len(rows)}
+}
+
+// cut divides the unanswered inputs of a group into chunks that keep the daemon's limits.
+func cut(g *Group, limits terms) []*chunk {
+	var chunks []*chunk
+	rows := g.unanswered()
+	for len(rows) > 0 {
+		n, bytes := 0, 0
+		for n < len(rows) && n < limits.maxInputs {
+			bytes += idsBytes(g.ids[rows[n] : rows[n]+1])
+			if n > 0 && bytes > limits.messageBytes-blockOverhead {
+				break
+			}
+			n++
+		}
+		chunks = append(chunks, newChunk(g, rows[:n:n]))
+		rows = rows[n:]
+	}
+	return chunks
+}
+
+// whole reports whether the chunk holds its whole group, so that rows keep their numbers.
+func (c *chunk) whole() bool { return len(c.rows) == len(c.group.ids) }
+
+func (c *chunk) ids() []string {
+	if c.whole() {
+		return c.group.ids
+	}
+	ids := make([]string, len(c.rows))
+	for i, row := range c.rows {
+		ids[i] = c.group.ids[row]
+	}
+	return ids
+}
+
+// share returns the part of a payload for those rows of the chunk that are not done, under their
+// numbers on the wire. The caller holds mu.
+func (c *chunk) share(p payload) payload {
+	if c.whole() && !slices.ContainsFunc(p.rows, func(row uint32) bool { return c.done[row] }) {
+		return p
+	}
+	return p.pick(func(row uint32) (uint32, bool) {
+		at, ok := slices.BinarySearch(c.rows, row)
+		return uint32(at), ok && !c.done[at]
+	})
+}
+
+// openChunks holds the chunks of a link that are open on its stream and lack answers. Session.mu
+// guards it.
+type openChunks struct {
+	last     uint64 // the number of the chunk opened last
+	byNumber map[uint64]*chunk
+	inputs   int // inputs that lack an answer
+}
+
+// add gives a chunk its number, so that numbers rise on the wire.
+func (o *openChunks) add(c *chunk) {
+	o.last++
+	c.number = o.last
+	o.byNumber[c.number] = c
+	o.inputs += c.left
+}
+
+// finish marks the input at a position of a chunk as done on this link.
+func (o *openChunks) finish(c *chunk, at uint32) {
+	c.done[at] = true
+	c.left--
+	o.inputs--
+	if c.left == 0 {
+		delete(o.byNumber, c.number)
+	}
+}
+
+// backlog holds the inputs of a link that wait to be opened. Session.mu guards it.
+type backlog struct {
+	ready   []*chunk            // to be opened in this order when the daemon has room
+	later   []*chunk            // refused before; sorted by when they fall due
+	refused map[*chunk][]uint32 // rows of the group that the reply at hand refused, by chunk
+	noRoom  error               // the daemon's latest refusal for lack of room, or nil
+}
+
+// postpone puts refused rows of a group into a chunk that falls due after a delay.
+func (b *backlog) postpone(g *Group, rows []uint32, delay time.Duration) {
+	slices.Sort(rows)
+	c := newChunk(g, rows)
+	c.due = time.Now().Add(delay)
+	// A new slice: Session.write may range over the old one.
+	chunks := []*chunk{c}
+	for _, c := range g.chunks {
+		if c.left > 0 {
+			chunks = append(chunks, c)
+		}
+	}
+	g.chunks = chunks
+	at, _ := slices.BinarySearchFunc(b.later, c, func(a, b *chunk) int { return a.due.Compare(b.due) })
+	b.later = slices.Insert(b.later, at, c)
+}
+
+// queueDue moves the postponed chunks that have fallen due to the ready ones.
+func (b *backlog) queueDue() {
+	for len(b.later) > 0 && !b.later[0].due.After(time.Now()) {
+		b.ready = append(b.ready, b.later[0])
+		b.later = b.later[1:]
+	}
+}

@@ -1,0 +1,263 @@
+package client
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"pgregory.net/rapid"
+
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// offline returns a session without a stream, which keeps everything that is sent.
+func offline(window int, expected uint32) *Session {
+	info := &ckdv1.StreamInfo{Classes: []string{"a", "b"}, ExpectedPasses: expected}
+	limits := terms{info: info, messageBytes: 1 << 20, maxInputs: window, maxGroups: window}
+	return &Session{
+		cancel: func() {}, done: make(chan struct{}), open: map[*Group]struct{}{}, terms: limits,
+		window: newWindow(window, limits),
+	}
+}
+
+// offlineGroup returns a group of n inputs on a session without a stream.
+func offlineGroup(t testing.TB, n int, expected uint32) *Group {
+	t.Helper()
+	g, err := offline(n, expected).Open(t.Context(), make([]string, n))
+	must(t, err)
+	return g
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestKeptPasses answers inputs in random order. The session must keep every pass that an unanswered
+// input needs, in order, and passes of at most as many answered inputs.
+func TestKeptPasses(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		expected := rapid.SampledFrom([]uint32{0, 5}).Draw(rt, "expected passes")
+		s := offline(10, expected)
+		ids := make([]string, rapid.IntRange(1, 10).Draw(rt, "inputs"))
+		g, err := s.Open(context.Background(), ids)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		sent := make([][]byte, len(ids)) // encoded values, by row
+		passes, answered, finished := make([]int, len(ids)), make([]bool, len(ids)), make([]bool, len(ids))
+		needs := func(row uint32) bool {
+			return !answered[row] && !finished[row] && (expected == 0 || passes[row] < int(expected))
+		}
+		value := float32(0)
+		rt.Repeat(map[string]func(*rapid.T){
+			"send": func(rt *rapid.T) {
+				n := rapid.IntRange(1, 3).Draw(rt, "passes")
+				rows := rapid.Permutation(slices.Clone(g.all)).Draw(rt, "rows")
+				rows = rows[:rapid.IntRange(1, len(rows)).Draw(rt, "some")]
+				if err := s.checkedSend(g, n, rows, &value, sent, needs); err != nil {
+					rt.Fatal(err)
+				}
+				for _, row := range rows {
+					passes[row] += n
+				}
+			},
+			"finish": func(rt *rapid.T) {
+				row := rapid.IntRange(0, len(ids)-1).Draw(rt, "row")
+				if err := g.Finish(row); err != nil {
+					rt.Fatal(err)
+				}
+				finished[row] = true
+			},
+			"answer": func(rt *rapid.T) {
+				row := rapid.IntRange(0, len(ids)-1).Draw(rt, "row")
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				if !g.results[row].answered() {
+					s.deliver(g, Result{Row: row, Err: broken("x")})
+					g.dropAnswered()
+				}
+				answered[row] = true
+			},
+			"": func(rt *rapid.T) {
+				var needed []int
+				for row := range ids {
+					if needs(uint32(row)) {
+						needed = append(needed, row)
+					}
+				}
+				if rows := g.Rows(); !slices.Equal(rows, needed) {
+					rt.Fatalf("rows %v need passes, expected %v", rows, needed)
+				}
+				kept := 0
+				for _, p := range g.payloads {
+					kept += len(p.values)
+				}
+				for _, row := range g.unanswered() {
+					mine := newChunk(g, []uint32{row})
+					var got []byte
+					for _, p := range g.payloads {
+						for b := range mine.share(p).blocks(1, 2, 1<<20) {
+							got = append(got, b.GetValuesLe()...)
+						}
+					}
+					if !slices.Equal(got, sent[row]) {
+						rt.Fatalf("row %d has %v, expected %v", row, got, sent[row])
+					}
+				}
+				if g.complete() && kept > 0 {
+					rt.Fatalf("%d bytes kept for nobody", kept)
+				}
+				if 2*(len(g.ids)-len(g.order)) < g.held && !g.complete() {
+					rt.Fatalf("passes of %d rows held, for %d of %d without an answer", g.held, len(g.ids)-len(g.order), len(g.ids))
+				}
+			},
+		})
+	})
+}
+
+// checkedSend sends values that are all different, and records those that are needed.
+func (s *Session) checkedSend(
+	g *Group, passes int, rows []uint32, value *float32, sent [][]byte, needed func(uint32) bool,
+) error {
+	var values []float32
+	for range passes {
+		for _, row := range rows {
+			both := []float32{*value, *value + 0.5}
+			*value++
+			values = append(values, both...)
+			if needed(row) {
+				sent[row] = appendValues(sent[row], both)
+			}
+		}
+	}
+	return g.send(passes, rows, values)
+}
+
+// TestAnsweredPassesAreDropped checks that the passes of inputs that finish early are dropped before
+// the last of their group finishes.
+func TestAnsweredPassesAreDropped(t *testing.T) {
+	g := offlineGroup(t, 8, 0)
+	must(t, g.SendPasses(3, make([]float32, 3*8*2)))
+	var held []int
+	for row := range 8 {
+		g.session.deliver(g, Result{Row: row, Err: broken("x")})
+		g.dropAnswered()
+		bytes := 0
+		for _, p := range g.payloads {
+			bytes += len(p.values)
+		}
+		held = append(held, bytes/(3*2*valueBytes))
+	}
+	if want := []int{8, 8, 8, 4, 4, 2, 1, 0}; !slices.Equal(held, want) {
+		t.Errorf("rows kept %v, expected %v", held, want)
+	}
+}
+
+// TestPassesThatFinishNothingAreNotKept checks that a caller which keeps sending while the daemon is
+// away does not fill the memory.
+func TestPassesThatFinishNothingAreNotKept(t *testing.T) {
+	g := offlineGroup(t, 2, 3)
+	for range 10 {
+		must(t, g.SendRows([]int{1}, make([]float32, 2)))
+	}
+	for range 10 {
+		must(t, g.Send(make([]float32, 4)))
+	}
+	if n := len(g.payloads); n != 3+3 {
+		t.Errorf("%d payloads kept, expected 3 of one row and 3 of both", n)
+	}
+}
+
+// TestNothingIsKeptWithoutReconnect checks that a session which does not reconnect drops passes as
+// soon as they are sent.
+func TestNothingIsKeptWithoutReconnect(t *testing.T) {
+	g := offlineGroup(t, 2, 0)
+	s, to := g.session, &sink{}
+	s.reconnect.Disabled = true
+	s.link = s.newLink(&stream{rpc: to, terms: s.terms})
+	for range 3 {
+		must(t, g.Send(make([]float32, 4)))
+	}
+	for i, p := range g.payloads {
+		if p.values != nil {
+			t.Errorf("payload %d keeps %d bytes", i, len(p.values))
+		}
+	}
+	if n := to.blocks; n != 3 {
+		t.Errorf("%d blocks sent, expected 3", n)
+	}
+}
+
+// TestDrainingLinkTakesNoMore checks that a draining stream gets no more groups: refused inputs and
+// later groups wait for the next stream.
+func TestDrainingLinkTakesNoMore(t *testing.T) {
+	s, to := offline(2, 0), &sink{}
+	s.link = s.newLink(&stream{rpc: to, terms: s.terms})
+	draining := refusal(codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING, nil)
+	for range 2 {
+		g, err := s.Open(t.Context(), []string{"a"})
+		must(t, err)
+		must(t, g.Send(make([]float32, 2)))
+		if s.link.draining {
+			continue
+		}
+		refused := &ckdv1.Result{InputId: "a", Group: 1, Outcome: &ckdv1.Result_Error{Error: status.Convert(draining).Proto()}}
+		must(t, s.link.handle(&ckdv1.DecomposeStreamResponse{Results: []*ckdv1.Result{refused}}))
+		if len(g.order) > 0 {
+			t.Errorf("results %+v, expected none", g.results)
+		}
+	}
+	if n := to.blocks; n != 1 || len(s.open) != 2 {
+		t.Errorf("%d blocks sent, %d groups open, expected 1 and 2", n, len(s.open))
+	}
+}
+
+// TestAnswersWhileSendingAgain checks that when passes are sent again, those of inputs answered
+// meanwhile are left out.
+func TestAnswersWhileSendingAgain(t *testing.T) {
+	g := offlineGroup(t, 3, 0)
+	s := g.session
+	for range 3 { // kept, because there is no stream
+		must(t, g.Send(make([]float32, 6)))
+	}
+	var rows [][]uint32
+	to := &sink{}
+	to.sent = func(b *ckdv1.Block) {
+		if rows = append(rows, b.GetRows()); len(rows) > 2 {
+			return
+		}
+		row := []uint32{1, 0}[len(rows)-1]
+		early := &ckdv1.Result{InputId: g.ids[row], Group: 1, Row: row, Outcome: &ckdv1.Result_Decomposition{
+			Decomposition: &ckdv1.Decomposition{Settled: true},
+		}}
+		reply := &ckdv1.DecomposeStreamResponse{Policies: []*ckdv1.PolicyRef{{}}, Results: []*ckdv1.Result{early}}
+		if err := s.link.handle(reply); err != nil {
+			t.Error(err)
+		}
+	}
+	g.begun = true
+	must(t, s.resume(&stream{rpc: to, terms: s.terms}).fill())
+	if want := [][]uint32{nil, {0, 2}, {2}}; !slices.EqualFunc(rows, want, slices.Equal[[]uint32]) {
+		t.Errorf("blocks for rows %v, expected %v", rows, want)
+	}
+}
+
+// sink implements a stream that accepts everything.
+type sink struct {
+	ckdv1.UncertaintyService_DecomposeStreamClient
+	sent   func(*ckdv1.Block)
+	blocks int
+}
+
+func (s *sink) Send(r *ckdv1.DecomposeStreamRequest) error {
+	s.blocks++
+	if s.sent != nil {
+		s.sent(r.GetBlock())
+	}
+	return nil
+}

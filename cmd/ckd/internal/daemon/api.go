@@ -1,0 +1,51 @@
+package daemon
+
+import (
+	"net/http"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/ckd-project/ckd/internal/config"
+	"github.com/ckd-project/ckd/metrics"
+	"github.com/ckd-project/ckd/server"
+	"github.com/ckd-project/ckd/server/auth"
+	"github.com/ckd-project/ckd/web/gateway"
+)
+
+// api serves the API over HTTP: its requests become calls of the daemon's own gRPC server,
+// over a connection inside the process.
+type api struct {
+	pipe   *gateway.Listener // where the gRPC server takes these calls
+	conn   *grpc.ClientConn
+	server *http.Server
+}
+
+func newAPI(c *config.Config, s *server.Server, security *security, m *metrics.Metrics, refusals *server.Refusals, log *zap.Logger) (*api, error) {
+	pipe := gateway.Pipe()
+	conn, err := pipe.Client(auth.OutgoingOptions()...)
+	if err != nil {
+		return nil, err
+	}
+	handler := gateway.New(conn, gateway.Options{
+		MessageBytes: c.MaxMessageBytes, BodyBytes: c.MaxOpenBytes, WriteTimeout: c.SendStallTimeout,
+		Access: security.access, Stopping: s.Stopping, Tensor: s.Tensor,
+		Refused: func(code int, requestID string) { // the log has none of the client's words
+			m.HTTPRefused(code)
+			refusals.HTTP(code, zap.String("request_id", requestID))
+		},
+	})
+	a := &api{pipe: pipe, conn: conn, server: gateway.NewServer(handler, zap.NewStdLog(log))}
+	if certs := security.certificates; certs != nil {
+		a.server.TLSConfig, a.server.ConnState = certs.TLSConfig(), certs.ConnState
+	}
+	return a, nil
+}
+
+// close closes the connection inside the process, when all calls are over.
+func (a *api) close() {
+	if a != nil {
+		_ = a.conn.Close()
+		_ = a.pipe.Close()
+	}
+}

@@ -1,0 +1,27 @@
+package daemon
+
+import (
+	"errors"
+	"math"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+	"go.uber.org/zap"
+)
+
+// memoryShare is the share of the cgroup's memory that the Go runtime should stay under. The rest
+// is for memory that the runtime does not count.
+const memoryShare = 0.9
+
+// LimitMemory sets the soft memory limit of the runtime from the cgroup of the process, unless
+// GOMEMLIMIT is set. Without a limit of the cgroup it sets none.
+func LimitMemory(log *zap.Logger) { limitMemory(log, memlimit.FromCgroup) }
+
+func limitMemory(log *zap.Logger, cgroup memlimit.Provider) {
+	limit, err := memlimit.Set(memlimit.WithRatio(memoryShare), memlimit.WithProvider(cgroup))
+	switch {
+	case err != nil && !errors.Is(err, memlimit.ErrNoLimit):
+		log.Warn("no memory limit from the cgroup", zap.Error(err))
+	case err == nil && limit > 0 && limit < math.MaxInt64:
+		log.Info("memory limit", zap.Int64("bytes", limit))
+	}
+}

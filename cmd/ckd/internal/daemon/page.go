@@ -1,0 +1,86 @@
+package daemon
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/buildinfo"
+	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/server"
+	"github.com/ckd-project/ckd/server/auth"
+	"github.com/ckd-project/ckd/web/triage"
+)
+
+// page is the triage page, with the parts of the daemon that it reads.
+type page struct {
+	*triage.Page
+	server   *server.Server
+	security *security
+	started  time.Time
+
+	mu     sync.Mutex
+	reload triage.Reload
+}
+
+func newPage(s *server.Server, security *security, registry *prometheus.Registry, recent *triage.Deferrals, log *zap.Logger) *page {
+	p := &page{server: s, security: security, started: time.Now()}
+	p.Page = triage.New(triage.Options{
+		Gatherer:  registry,
+		Policies:  s.Policies,
+		Daemon:    p.daemon,
+		Deferrals: recent,
+		MaySeeRecent: func(ctx context.Context, model string) bool {
+			who := auth.FromContext(ctx)
+			return who.MaySeeRecent() && who.MayUse(model)
+		},
+		Failed: func(err error) { log.Error("the triage page cannot read the metrics", zap.Error(err)) },
+	})
+	return p
+}
+
+// newDeferrals returns where the page finds the last n deferred inputs, and the function that the
+// server adds them with. Both are nil if n is 0.
+func newDeferrals(n int) (*triage.Deferrals, server.Deferred) {
+	if n == 0 {
+		return nil, nil
+	}
+	recent := triage.NewDeferrals(n)
+	return recent, func(of *policy.Policy, id []byte, o *engine.Outcome) { recent.Add(of, string(id), o) }
+}
+
+// reloaded records how an attempt to load the policies ended.
+func (p *page) reloaded(err error, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	success := p.reload.Success
+	if err == nil {
+		success = at
+	}
+	p.reload = triage.Reload{OK: err == nil, At: at, Success: success}
+	if err != nil {
+		p.reload.Error = firstLines(err.Error())
+	}
+}
+
+// daemon returns the state of the daemon.
+func (p *page) daemon() triage.Daemon {
+	info := buildinfo.Get()
+	d := triage.Daemon{
+		Version: info.Version, Revision: info.Revision, Arithmetic: decomp.Kernel(),
+		Started: p.started, Serving: p.server.Serving(),
+	}
+	if certificates := p.security.certificates; certificates != nil {
+		ends := certificates.NotAfter()
+		d.CertificateEnds = &ends
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d.Reload = p.reload
+	return d
+}

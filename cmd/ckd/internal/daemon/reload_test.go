@@ -1,0 +1,179 @@
+package daemon_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/ckd-project/ckd/internal/config"
+)
+
+const (
+	firstPolicy  = "models: [{name: m, version: one, classes: [a, b], critical: [b]}]\n"
+	secondPolicy = "models: [{name: m, version: two, classes: [a, b], critical: [b]}]\n"
+	badPolicy    = "models: [{name: m, classes: [a], critical: [b]}]\n"
+)
+
+// reloading is a running daemon that reloads the policies of a folder.
+type reloading struct {
+	*started
+	file string
+}
+
+func startReloading(t *testing.T, allowHTTP bool) *reloading {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	write(t, file, firstPolicy)
+	d := &reloading{start(t, func(c *config.Config) {
+		c.Policy, c.AdminReload, c.Pprof = []string{filepath.Dir(file)}, allowHTTP, "127.0.0.1:0"
+	}), file}
+	d.eventually("/healthz", `version "one"`) // it runs and receives signals
+	return d
+}
+
+func (d *reloading) write(text string) { d.t.Helper(); write(d.t, d.file, text) }
+
+// write replaces a file as a whole.
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file+".next", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file+".next", file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (d *reloading) request(method, path string) (int, string) {
+	d.t.Helper()
+	return request(d.t, method, d.AdminURL()+path, func(*http.Request) {})
+}
+
+func (d *reloading) eventually(path, part string) {
+	d.t.Helper()
+	body := ""
+	for range 1000 {
+		if _, body = d.request(http.MethodGet, path); strings.Contains(body, part) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	d.t.Errorf("%s never says %q: %s", path, part, body)
+}
+
+// TestReloadOnChange checks that a changed file comes into force, that a bad one does not, and that
+// the next good one does.
+func TestReloadOnChange(t *testing.T) {
+	d := startReloading(t, false)
+	d.eventually("/metrics", "ckd_policy_last_reload_successful 1")
+	d.write(badPolicy)
+	d.eventually("/metrics", "ckd_policy_last_reload_successful 0")
+	d.eventually("/healthz", `version "one"`)
+	d.eventually("/healthz", "policies: not reloaded, those before stay in force: "+d.file+":1:")
+	d.write(secondPolicy)
+	d.eventually("/healthz", `version "two"`)
+	d.eventually("/metrics", "ckd_policy_last_reload_successful 1")
+	if _, body := d.request(http.MethodGet, "/healthz"); strings.Contains(body, "not reloaded") {
+		t.Errorf("a failure that is over is reported: %s", body)
+	}
+}
+
+// TestReloadTellsChanges checks that the log says what a reload has changed, model by model.
+func TestReloadTellsChanges(t *testing.T) {
+	d := startReloading(t, true)
+	reload := func(text string) (lines []string) {
+		t.Helper()
+		d.logs.TakeAll()
+		d.write(text)
+		d.request(http.MethodPost, "/-/reload") // or the change of the file has done it
+		for range 6000 {
+			for _, e := range d.logs.All() {
+				if strings.HasPrefix(e.Message, "policy ") && e.Message != "policy in force" {
+					lines = append(lines, fmt.Sprint(e.Message, " ", e.ContextMap()["model"], " ", e.ContextMap()["changes"]))
+				}
+			}
+			if d.logs.FilterMessage("policy in force").Len() > 0 || t.Failed() {
+				return lines
+			}
+			lines = nil
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Fatal("nothing is reloaded")
+		return nil
+	}
+	m := func(threshold, tolerance string) string {
+		return "  - {name: m, version: two, classes: [a, b], critical: [b], " + tolerance +
+			"primary: {score: mi, threshold: 0.5}, fallback: {score: cbec, threshold: " + threshold + "}}\n"
+	}
+	reload("models:\n" + m("0.02", ""))
+	for _, c := range []struct {
+		text string
+		want []string
+	}{
+		{"models:\n" + m("0.001", "sum_tolerance: 0.01, "), []string{"policy changed m [fallback.threshold 0.02 -> 0.001 sum_tolerance none -> 0.01]"}},
+		{"models:\n  - {name: n, classes: [a, b], critical: [b]}\n", []string{"policy added n <nil>", "policy removed m <nil>"}},
+	} {
+		got := reload(c.text)
+		for _, want := range c.want {
+			if !slices.Contains(got, want) {
+				t.Errorf("the log says %q, want %q", got, want)
+			}
+		}
+	}
+}
+
+// TestReloadOnHangup checks that SIGHUP reloads, even if no file has changed.
+func TestReloadOnHangup(t *testing.T) {
+	// Without a handler, a signal before or after the run would end the test.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	d := startReloading(t, false)
+	for range 6000 {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		if d.logs.FilterField(zap.String("trigger", "SIGHUP")).Len() > 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("no reload for SIGHUP: %v", d.logs.All())
+}
+
+// TestReloadOverHTTP checks that reloading over HTTP is off unless it is allowed, and returns
+// faults.
+func TestReloadOverHTTP(t *testing.T) {
+	d := startReloading(t, false)
+	if code, body := d.request(http.MethodPost, "/-/reload"); code != http.StatusForbidden || !strings.Contains(body, "--admin-reload") {
+		t.Errorf("reload where it is off: %d %s", code, body)
+	}
+	d = startReloading(t, true)
+	if code, _ := d.request(http.MethodGet, "/-/reload"); code != http.StatusMethodNotAllowed {
+		t.Errorf("reload by GET: %d", code)
+	}
+	d.write(badPolicy)
+	if code, body := d.request(http.MethodPost, "/-/reload"); code != http.StatusInternalServerError || !strings.Contains(body, "policy.yaml:1:") {
+		t.Errorf("reload of a bad policy: %d %s", code, body)
+	}
+	d.write(secondPolicy)
+	if code, body := d.request(http.MethodPost, "/-/reload"); code != http.StatusOK {
+		t.Errorf("reload of a good policy: %d %s", code, body)
+	}
+	d.eventually("/healthz", `version "two"`)
+}
+
+// TestPprofIsApart checks that the admin address does not serve the profiler.
+func TestPprofIsApart(t *testing.T) {
+	d := startReloading(t, false)
+	if code, _ := d.request(http.MethodGet, "/debug/pprof/"); code != http.StatusNotFound {
+		t.Errorf("/debug/pprof/ on the admin address: %d", code)
+	}
+}

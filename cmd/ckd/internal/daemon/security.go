@@ -1,0 +1,123 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/ckd-project/ckd/internal/config"
+	"github.com/ckd-project/ckd/internal/httperror"
+	"github.com/ckd-project/ckd/internal/tlsfiles"
+	"github.com/ckd-project/ckd/internal/watch"
+	"github.com/ckd-project/ckd/metrics"
+	"github.com/ckd-project/ckd/server"
+	"github.com/ckd-project/ckd/server/auth"
+)
+
+// security holds the certificates of the daemon and the identities that may call it. Either may be
+// nil.
+type security struct {
+	certificates *tlsfiles.Source
+	access       *auth.Store
+	log          *zap.Logger
+	metrics      *metrics.Metrics
+	refusals     *server.Refusals
+	failed       *failedReloads
+}
+
+// newSecurity loads the certificates and the identities that the settings name.
+func newSecurity(c *config.Config, log *zap.Logger, m *metrics.Metrics, refusals *server.Refusals, failed *failedReloads) (*security, error) {
+	s := &security{log: log, metrics: m, refusals: refusals, failed: failed}
+	if c.InsecurePlaintext {
+		log.Warn("insecure-plaintext: whoever is on the network can read passes and forge decisions where an address is beyond loopback without TLS")
+	}
+	var options auth.Options
+	if c.TLSCert != "" {
+		source, err := tlsfiles.Load(tlsfiles.Options{
+			Cert: c.TLSCert, Key: c.TLSKey, ClientCA: c.TLSClientCA, CRL: c.TLSCRL, TLS12: c.TLSMinVersion == "1.2",
+		})
+		if err != nil {
+			return nil, fmt.Errorf("certificates: %w", err)
+		}
+		s.certificates, options.CheckCertificate = source, source.Check
+		m.CertificateNotAfter(source.NotAfter())
+		if c.TLSClientCA == "" && c.Access == "" {
+			log.Warn("TLS without tls-client-ca or access: whoever reaches the daemon may use it")
+		}
+	}
+	if c.Access != "" {
+		options.Refused = s.refused
+		store, err := auth.Open(c.Access, options)
+		if err != nil {
+			return nil, fmt.Errorf("access: %w", err)
+		}
+		s.access = store
+		log.Info("identities in force", zap.String("hash", store.Hash()))
+	}
+	return s, nil
+}
+
+// refused counts and logs a call that was refused.
+func (s *security) refused(_ context.Context, r auth.Refusal) {
+	s.metrics.AccessRefused(string(r.Why))
+	s.refusals.Call(r.Who, string(r.Why), zap.String("what", httperror.Clip(r.What)), zap.String("from", r.From))
+}
+
+// watch reads the files again when they change, until ctx ends.
+func (s *security) watch(ctx context.Context) {
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	if s.certificates != nil {
+		watching.Go(func() { s.certificates.Watch(ctx, s.certificatesReloaded) })
+	}
+	if s.access != nil {
+		watching.Go(func() { s.access.Watch(ctx, s.accessReloaded) })
+	}
+}
+
+// reload reads the files now. The trigger is for the log.
+func (s *security) reload(trigger string) {
+	if s.certificates != nil {
+		s.certificatesReloaded(s.certificates.Reload(trigger))
+	}
+	if s.access != nil {
+		s.accessReloaded(s.access.Reload(trigger))
+	}
+}
+
+func (s *security) certificatesReloaded(o watch.Outcome) {
+	s.reloaded("certificates", o, zap.Time("not_after", s.certificates.NotAfter()))
+	s.metrics.CertificateNotAfter(s.certificates.NotAfter())
+	if o.Changed && s.access != nil {
+		s.access.Recheck() // ends calls whose certificate is no longer valid
+	}
+}
+
+func (s *security) accessReloaded(o auth.Outcome) { s.reloaded("access", o) }
+
+// reloaded says in the log, the metrics and /healthz what came of a reload.
+func (s *security) reloaded(what string, o watch.Outcome, fields ...zap.Field) {
+	fields = append(fields, zap.String("trigger", o.Trigger), zap.String("files", what))
+	if o.Hash != "" {
+		fields = append(fields, zap.String("hash", o.Hash))
+	}
+	switch {
+	case o.Err != nil:
+		s.metrics.SecurityReloadFailed(what)
+		s.failed.set(what, what+": not reloaded, what was in force stays: "+publicCause(o.Err))
+		s.log.Error("not reloaded; what was in force stays", append(fields, zap.Error(o.Err))...)
+	case o.Changed:
+		s.log.Info("reloaded", fields...)
+	}
+	if o.Err == nil {
+		s.failed.set(what, "")
+	}
+	for _, warning := range o.Warnings {
+		s.log.Warn(warning, fields...)
+	}
+	if o.WatchErr != nil {
+		s.log.Warn("files cannot be watched; changes are found by a slow poll", append(fields, zap.Error(o.WatchErr))...)
+	}
+}

@@ -1,0 +1,112 @@
+package demo
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ckd-project/ckd/client"
+	"github.com/ckd-project/ckd/cmd/ckd/internal/daemon"
+	"github.com/ckd-project/ckd/internal/config"
+	"github.com/ckd-project/ckd/internal/recordings"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// Options holds the choices of the user.
+type Options struct {
+	// Keep leaves the daemon up, with slow traffic, until the context ends.
+	Keep bool
+	// Listen, HTTP and Admin are the daemon's addresses.
+	Listen, HTTP, Admin string
+	// Progress is called with the number of inputs answered, by many goroutines. It may be nil.
+	Progress func(answered, inputs int)
+	// Ready is called with the report, before Keep's traffic, to print it.
+	Ready func(*Report) error
+	// Log takes the daemon's log.
+	Log io.Writer
+
+	rate float64 // inputs per second that Keep streams; keepRate by default
+}
+
+// keepRate is the rate of slow traffic, in inputs per second.
+const keepRate = 40
+
+// Run runs the demo. It returns after the report or, with Keep, when ctx ends.
+func Run(ctx context.Context, o Options) error {
+	recording, err := recordings.CTGMCDropout()
+	if err != nil {
+		return err
+	}
+	tuning, shown := split(recording.Passes.N)
+	policies, err := tune(recording, tuning, settleText)
+	if err != nil {
+		return fmt.Errorf("tuning: %w", err)
+	}
+	log, err := daemon.NewLogger(o.Log, "warn", "console")
+	if err != nil {
+		return err
+	}
+	daemon, err := start(o, log, policies)
+	if err != nil {
+		return err
+	}
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	parts, partCtx := errgroup.WithContext(running)
+	parts.Go(func() error { return daemon.Run(running) })
+	parts.Go(func() error {
+		defer stop() // the demo is over
+		return stream(partCtx, o, daemon, recording, shown, len(tuning))
+	})
+	if err := parts.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return ctx.Err() // nil unless the user ended the demo
+}
+
+// start builds the daemon of the demo.
+func start(o Options, log *zap.Logger, policies *policy.Set) (*daemon.Daemon, error) {
+	c, err := config.Default()
+	if err != nil {
+		return nil, err
+	}
+	c.Listen, c.HTTP, c.Admin, c.ShutdownGrace = []string{o.Listen}, o.HTTP, o.Admin, time.Second
+	c.RecentInputs = 50 // their ids are numbers, not personal data
+	return daemon.NewFixed(c, log, policies)
+}
+
+// stream plays the model server: it streams the inputs, reports the results, and then keeps sending
+// if the options ask for traffic.
+func stream(ctx context.Context, o Options, daemon *daemon.Daemon, r *recordings.Recording, shown []int, tuned int) error {
+	c, err := client.Dial(daemon.Targets()[0])
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	started := time.Now()
+	results, err := streamInputs(ctx, c, r, shown, o.Progress)
+	if err != nil {
+		return err
+	}
+	model, err := c.Model(ctx, modelName)
+	if err != nil {
+		return err
+	}
+	report, err := newReport(r, shown, results, model)
+	if err != nil {
+		return err
+	}
+	report.Tuning.Inputs = tuned
+	report.Seconds = time.Since(started).Seconds()
+	report.Addresses = Addresses{API: daemon.Targets()[0], HTTP: daemon.HTTPURL(), Metrics: daemon.AdminURL() + "/metrics", Page: daemon.AdminURL() + "/"}
+	if err := o.Ready(report); err != nil || !o.Keep {
+		return err
+	}
+	return keep(ctx, c, r, cmp.Or(o.rate, keepRate))
+}

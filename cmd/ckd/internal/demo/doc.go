@@ -1,0 +1,4 @@
+// Package demo shows the daemon at work on real passes. It sets thresholds on one half of a
+// recording, starts the daemon, streams the other half through its sockets as a model server would,
+// and reports what came back.
+package demo

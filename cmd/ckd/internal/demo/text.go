@@ -1,0 +1,124 @@
+package demo
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
+)
+
+// WriteText writes the report for a person.
+func (r *Report) WriteText(w io.Writer) error {
+	var b strings.Builder
+	r.writePolicy(&b)
+	r.writeClasses(&b)
+	r.writeRules(&b)
+	r.writeTop(&b)
+	fmt.Fprintf(&b, "\nThe daemon of this demo (--keep leaves it up):\ngRPC API %s\nHTTP API %s\nmetrics  %s\npage     %s\n",
+		r.Addresses.API, r.Addresses.HTTP, r.Addresses.Metrics, r.Addresses.Page)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writePolicy writes how the policy was tuned, and how it decided.
+func (r *Report) writePolicy(b *strings.Builder) {
+	fmt.Fprintf(b, "Model %s: %s.\n", r.Model, r.Recording)
+	fmt.Fprintf(b, "Thresholds were set on %d other inputs, to retain %.0f%% of those that each score decides:\n", r.Tuning.Inputs, 100*r.Tuning.Coverage)
+	fmt.Fprintf(b, "  %s at %.4g nats where every critical class is reliable, else %s at %.4g.\n",
+		r.Policy.Primary.Score, r.Policy.Primary.Threshold, r.Policy.Fallback.Score, r.Policy.Fallback.Threshold)
+	fmt.Fprintf(b, "  (%s)\n", r.Tuning.Permutation)
+	if s := r.Policy.Settle; s != nil {
+		fmt.Fprintf(b, "Its early-stopping rule, which the traffic of --keep uses, took %.1f of %d passes on average where it was certified,\n", s.MeanPasses, r.Passes)
+		fmt.Fprintf(b, "  with confidence %.0f%%, to decide at most %.4g%% of the inputs otherwise than all passes do.\n", 100*s.Confidence, 100*s.Disagreement)
+	}
+	fmt.Fprintf(b, "\n%d inputs x %d passes streamed and decided in %.2f s: %d retained, %d deferred to a person.\n",
+		r.Inputs, r.Passes, r.Seconds, r.Retained, r.Deferred)
+	fmt.Fprintf(b, "%d of them (%.0f%%) were decided by the fallback score, %s.\n\n", r.Fallback, 100*float64(r.Fallback)/float64(r.Inputs), r.Policy.Fallback.Score)
+}
+
+func (r *Report) writeClasses(b *strings.Builder) {
+	fmt.Fprintln(b, "What the model is ignorant about, by class (C_k in nats; unreliable: skewness over the policy's threshold)")
+	classes := newTable("class", "mean C_k", "unreliable", "dominant")
+	for _, c := range r.Classes {
+		name := c.Name
+		if c.Critical {
+			name += " (critical)"
+		}
+		classes.AppendRow(table.Row{name, fmt.Sprintf("%.4f", c.MeanC), document.Percent(c.Unreliable), document.Percent(c.Dominant)})
+	}
+	fmt.Fprintf(b, "%s\n\n", classes.Render())
+}
+
+func (r *Report) writeRules(b *strings.Builder) {
+	fmt.Fprintln(b, "What was retained, judged by the labels (critical FNR: of the critical inputs retained, those predicted safe)")
+	rules := newTable("rule", "retained", "accuracy", "critical FNR", "missed of critical")
+	for _, rule := range r.Rules {
+		rules.AppendRow(table.Row{
+			rule.Name, fmt.Sprintf("%d (%s)", rule.Retained, document.Percent(rule.Coverage)), fmt.Sprintf("%.4f", rule.Accuracy),
+			fmt.Sprintf("%.4f", rule.CriticalFNR), fmt.Sprintf("%d of %d", rule.Missed, rule.Critical),
+		})
+	}
+	fmt.Fprintf(b, "%s\n\n", rules.Render())
+}
+
+// writeTop writes the deferred inputs, with a bar for C_k of each class.
+func (r *Report) writeTop(b *strings.Builder) {
+	fmt.Fprintf(b, "The %d deferred inputs furthest over their thresholds (bars: C_k of each class; ? where it is unreliable)\n", len(r.Top))
+	for _, d := range r.Top {
+		fmt.Fprintf(b, "  %s: predicted %s, labelled %s; %s\n", d.Input, d.Predicted, d.Label, d.why())
+		for k, c := range d.C {
+			mark := " "
+			if d.Skewness[k] > r.Policy.Reliability {
+				mark = "?"
+			}
+			fmt.Fprintf(b, "    %-12s %s %s %.4f\n", r.Classes[k].Name, bar(c, d.C), mark, c)
+		}
+	}
+}
+
+// why returns in words why an input was deferred.
+func (d *Deferred) why() string {
+	text := fmt.Sprintf("%s %.4g is over %.4g", d.Score, d.Value, d.Threshold)
+	if d.Class != "" {
+		text += ", most of it from " + d.Class
+	}
+	if d.Gate == "fallback" {
+		text += " (fallback: a critical class is unreliable)"
+	}
+	return text
+}
+
+// bar draws a value against the largest of its vector, in eighths of a cell.
+func bar(value float64, of []float64) string {
+	const cells = 16
+	largest := 0.0
+	for _, v := range of {
+		largest = max(largest, v)
+	}
+	eighths := 0
+	if largest > 0 {
+		eighths = int(value/largest*cells*8 + 0.5)
+	}
+	drawn := strings.Repeat("█", eighths/8)
+	if rest := eighths % 8; rest > 0 {
+		drawn += string([]rune("▏▎▍▌▋▊▉")[rest-1])
+	}
+	return text.Pad(drawn, cells, ' ')
+}
+
+func newTable(header ...any) table.Writer {
+	t := table.NewWriter()
+	t.SetStyle(table.StyleLight)
+	t.Style().Format.Header = text.FormatDefault
+	t.AppendHeader(header)
+	columns := make([]table.ColumnConfig, 0, len(header))
+	for i := range header[1:] {
+		columns = append(columns, table.ColumnConfig{Number: i + 2, Align: text.AlignRight, AlignHeader: text.AlignRight})
+	}
+	t.SetColumnConfigs(columns)
+	return t
+}

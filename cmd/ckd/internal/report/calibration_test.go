@@ -1,0 +1,94 @@
+package report
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ckd-project/ckd/calibrate"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// calibrationByHand returns a calibration with an early-stopping rule, in which no two numbers are
+// alike.
+func calibrationByHand() *calibrate.Report {
+	fnr := 0.071
+	exact := func(count, inputs int, share float64) *calibrate.ExactShare {
+		return &calibrate.ExactShare{Inputs: inputs, Count: count, Share: share, Interval: [2]float64{share / 2, 2 * share}}
+	}
+	return &calibrate.Report{
+		Software: "ckd test", PassesFile: eval.File{Name: "p.npy", SHA256: "aa11"}, LabelsFile: eval.File{Name: "l.npy", SHA256: "bb22"},
+		Objective: "coverage 0.8", Scope: policy.PredictedSafe, Seed: 7, Inputs: 2000, Critical: 471, Missed: 58, Passes: 30,
+		Chosen: &calibrate.Chosen{Gate: policy.AnyCritical, Primary: calibrate.Threshold{Score: "c_crit_max", Threshold: 0.0123456789},
+			Fallback: &calibrate.Threshold{Score: "cbec", Threshold: 0.02}},
+		Expected: &calibrate.Expected{Coverage: 0.801, CoverageInterval: [2]float64{0.783, 0.819}, CriticalFNR: &fnr,
+			CriticalFNRInterval: &[2]float64{0.041, 0.103}},
+		Comparison: []calibrate.Row{
+			{Rule: "cbec", Scope: policy.AllInputs, Calibrated: true, Coverage: 0.802, Accuracy: 0.951, CriticalFNR: 0.095,
+				CriticalFNRInterval: [2]float64{0.052, 0.141}, CriticalRetained: 316, Missed: 30},
+			{Rule: "mi", Scope: policy.AllInputs, Nothing: true},
+		},
+		ComparisonBasis: "inputs that chose nothing", Why: []string{"a reason"}, Notes: []string{"a note"},
+		EarlyStop: &calibrate.EarlyStop{
+			Confidence: 0.9, Passes: 30, CertifiedOn: 1000, HalvesDiffer: exact(69, 990, 0.0697),
+			Rule: &calibrate.EarlyStopRule{Statement: "A statement.", FirstAfter: 4, LastAfter: 29, MeanPasses: 15.7, Saving: 1.91, Settled: 612,
+				Disagreements: calibrate.BoundedShare{Inputs: 1000, Count: 5, AtMost: 0.0091},
+				Released:      calibrate.BoundedShare{Inputs: 199, Count: 3, AtMost: 0.0334}, CriticalReleased: &calibrate.BoundedShare{},
+				CriticalFNR: exact(21, 160, 0.131), FullCriticalFNR: exact(20, 161, 0.124)},
+		},
+		PolicyHash: "cc33",
+	}
+}
+
+// TestCalibrationPage compares tables with the calibration made by hand.
+func TestCalibrationPage(t *testing.T) {
+	t.Parallel()
+	d := writePage(t, Calibration(calibrationByHand(), "policy.yaml"))
+	d.expect(t, "Calibration: p.npy", "coverage 0.8, scope predicted-safe", "2,000 inputs of 30 passes", "471 are critical, and 58",
+		"Chosen: gate any-critical", "No certificate", "A statement.", "15.7 of 30 passes", "1.91 times fewer", "After 4 to 29 passes",
+		"612 of 1000 inputs", "with confidence 0.9", "On inputs that chose nothing", "a reason", "a note", "ckd serve --policy policy.yaml", "cc33")
+	d.expectRows(t, "Scores and thresholds", "rule|score|threshold", "primary|c_crit_max|0.0123457", "fallback|cbec|0.02")
+	d.expectRows(t, "Expected figures", "figure|value|95% interval", "coverage|80.1%|78.3% to 81.9%", "critical FNR|7.1%|4.1% to 10.3%")
+	d.expectRows(t, "What early decisions change", "inputs|seen|share|at most",
+		"decided otherwise than by all passes|5 of 1,000|0.50%|0.91%",
+		"deferred by all passes, retained instead|3 of 199|1.51%|3.34%",
+		"the same of critical inputs|none||")
+	d.expectRows(t, "The full decision beside the early one", "figure|seen|share|95% interval",
+		"two halves of the passes decide otherwise|69 of 990|7.0%|3.5% to 13.9%",
+		"critical FNR with the rule in force|21 of 160|13.1%|6.6% to 26.2%",
+		"critical FNR of all passes|20 of 161|12.4%|6.2% to 24.8%")
+	d.expectRows(t, "Rules", "rule|scope|coverage|accuracy|critical FNR|95% interval|missed",
+		"* cbec|all|80.2%|95.1%|9.5%|5.2% to 14.1%|30 of 316", "mi|all|none||||")
+	d.expectRows(t, "Files and settings", "what|value", "software|ckd test", "passes|p.npy", "SHA-256 of the passes|aa11", "labels|l.npy",
+		"SHA-256 of the labels|bb22", "seed|7")
+}
+
+// TestCalibrationGuarantees gives each outcome of a certificate.
+func TestCalibrationGuarantees(t *testing.T) {
+	t.Parallel()
+	for title, c := range map[string]struct {
+		change func(*calibrate.Report)
+		says   string
+	}{
+		"Certificate": {func(r *calibrate.Report) {
+			r.Certificate = &calibrate.Certificate{Kind: policy.LearnThenTest, Statement: "It holds.", PValue: 0.0123}
+		}, "It holds. By learn-then-test, p = 0.012."},
+		"No certificate": {func(r *calibrate.Report) { r.Certificate = &calibrate.Certificate{Void: "Void: tried before."} }, "tried before"},
+		"Nothing certifies": {func(r *calibrate.Report) {
+			r.Refusal, r.Chosen, r.Expected, r.EarlyStop = &calibrate.Refusal{Reason: "too few"}, nil, nil, nil
+		}, "too few."},
+		"Nothing certifies a rule to stop early": {func(r *calibrate.Report) {
+			r.EarlyStop, r.Chosen, r.Expected = &calibrate.EarlyStop{Refusal: &calibrate.EarlyStopRefusal{Reason: "too few"}}, nil, nil
+		}, "too few."},
+	} {
+		t.Run(title, func(t *testing.T) {
+			r := calibrationByHand()
+			c.change(r)
+			d := writePage(t, Calibration(r, "policy.yaml"))
+			d.expect(t, title, c.says)
+			if loads := strings.Contains(d.text, "ckd serve"); loads == r.Refused() {
+				t.Errorf("refused %v, and the page says how to load the policy: %v", r.Refused(), loads)
+			}
+		})
+	}
+}

@@ -1,0 +1,194 @@
+package report
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/eval"
+)
+
+// riskFigure draws the risk over coverage, and below it the inputs that the risk is a share of.
+func (d *deferral) riskFigure() *document.Figure {
+	f := &document.Figure{
+		Title: "Critical inputs missed, as a share of those retained, at every coverage",
+		Says:  d.riskSays(),
+		How: "Coverage is the share of inputs that the model decides alone: at the right end nobody reviews, towards the " +
+			"left more goes to people. Lower is better. Where the lower panel is near zero, the curve above it rests on a " +
+			"few inputs and means little.",
+		Legend: d.legend(true),
+	}
+	above, below := "missed of retained critical", "critical retained"
+	if !d.byRisk {
+		f.Title = "Errors, as a share of the inputs retained, at every coverage"
+		above, below = "errors of retained", "retained"
+	}
+	steady, most := 0.0, 1.0 // the highest risk of enough inputs, and the most inputs
+	for _, l := range d.lines {
+		risk, of := d.riskCurve(l.curve)
+		for i := range risk {
+			most = max(most, of[i])
+			if of[i] >= fewRetained {
+				steady = max(steady, risk[i])
+			}
+		}
+	}
+	steady = min(1, 1.1*steady)
+	f.Plots = d.panels(d.riskCurve,
+		panel{above, 270, steady, document.Ticks{About: 5, Unit: 100, Sign: "%"}},
+		panel{below, 115, most, document.Ticks{About: 3, Unit: 1}})
+	for _, l := range d.lines {
+		if d.byRisk && l.hasBand() {
+			f.Plots[0].Bands = append(f.Plots[0].Bands,
+				document.Band{Ink: l.stroke.Ink, X: d.report.Curves.Coverage, Low: l.curve.Low, High: l.curve.High})
+		}
+	}
+	if end := f.Plots[0].Y.Max; end < 1 && d.byRisk {
+		f.How += fmt.Sprintf(" The upper panel ends at %s: bands may leave it, and so may curves where fewer than %d critical "+
+			"inputs are retained.", document.RoundPercent(end), fewRetained)
+	}
+	return f
+}
+
+// fewRetained is the number of inputs under which a risk may be anywhere. Axes make no room for it.
+const fewRetained = 10
+
+// riskCurve returns the risk at every coverage and the inputs that it is a share of. The risk is NaN
+// where there are none.
+func (d *deferral) riskCurve(c *eval.Curve) (risk, of []float64) {
+	missed, kept := c.Wrong, d.report.Curves.Retained
+	if d.byRisk {
+		missed, kept = c.CriticalMissed, c.CriticalRetained
+	}
+	for i := range d.report.Curves.Coverage {
+		r := math.NaN()
+		if kept[i] > 0 {
+			r = share(missed[i], kept[i])
+		}
+		risk, of = append(risk, r), append(of, float64(kept[i]))
+	}
+	return risk, of
+}
+
+// riskSays compares what c_crit_max and mutual information miss at the coverage, and names the score
+// that misses least.
+func (d *deferral) riskSays() string {
+	best, of := d.best(d.scope, d.risk), d.row(d.scope, mi)
+	if best == nil {
+		return "There is no score in this scope."
+	}
+	text := "At " + document.RoundPercent(d.report.Source.Coverage) + " coverage "
+	if !d.byRisk {
+		text += errorsOf(best) + ", the lowest error rate of a score"
+		if of != nil && of != best {
+			text += "; " + errorsOf(of)
+		}
+		return text + "."
+	}
+	first := d.row(d.scope, decomp.CCritMax.String())
+	if first == nil {
+		first = best
+	}
+	text += fmt.Sprintf("%s retains %s and misses %s (%s)", alone(first.Name),
+		document.Noun(first.CriticalRetained, "critical input"), document.Count(first.CriticalMissed),
+		document.Percent(first.CriticalFNR))
+	if of != nil && of != first {
+		text += "; " + alone(mi) + " misses " + missedOf(of.At)
+	}
+	text += "."
+	if best == first || best == of {
+		text += " No score has a lower critical FNR than " + plain(best.Name) + "."
+	} else {
+		text += " The lowest critical FNR of a score is that of " + best.Name + ": " + missedOf(best.At) + "."
+	}
+	for _, row := range d.rankings(d.scope) {
+		if isPolicy(row.Name) {
+			text += " Ranked as the given policy does, " + missedOf(row.At) + " are missed."
+		}
+	}
+	return text
+}
+
+func errorsOf(row *eval.Row) string {
+	return fmt.Sprintf("%s retains %s with %s errors", alone(row.Name), document.Noun(row.Retained, "input"),
+		document.Percent(1-row.Accuracy))
+}
+
+// jointFigure draws what becomes of all critical inputs: the share retained and missed, and the share
+// retained. It returns nil where there are no critical inputs.
+func (d *deferral) jointFigure() *document.Figure {
+	best := d.best(d.scope, func(row *eval.Row) float64 { return float64(row.CriticalMissed) })
+	if !d.byRisk || best == nil {
+		return nil
+	}
+	all := d.report.Summary.Critical
+	f := &document.Figure{
+		Title: "Critical inputs missed, as a share of all critical inputs, at every coverage",
+		Says: fmt.Sprintf("Of %s, at %s coverage %s", document.Noun(all, "critical input"),
+			document.RoundPercent(d.report.Source.Coverage), fate(best, all)),
+		How: "The joint curve divides by all critical inputs and not by those retained, so that it is steady at low " +
+			"coverage too. The lower panel shows how many critical inputs the model still decides alone; the rest goes to people.",
+		Legend: d.legend(false),
+	}
+	if of := d.row(d.scope, mi); of != nil && of != best {
+		f.Says += "; " + fate(of, all)
+	}
+	f.Says += fmt.Sprintf(". Without deferral %s are missed (%s).", document.Count(d.report.Summary.Missed),
+		document.Percent(share(d.report.Summary.Missed, all)))
+
+	highest := 0.0
+	for _, l := range d.lines {
+		for _, missed := range l.curve.CriticalMissed {
+			highest = max(highest, share(missed, all))
+		}
+	}
+	joint := func(c *eval.Curve) (missed, retained []float64) {
+		for i := range d.report.Curves.Coverage {
+			missed = append(missed, share(c.CriticalMissed[i], all))
+			retained = append(retained, share(c.CriticalRetained[i], all))
+		}
+		return missed, retained
+	}
+	f.Plots = d.panels(joint,
+		panel{"missed of all critical", 230, highest, document.Ticks{About: 5, Unit: 100, Sign: "%"}},
+		panel{"retained", 115, 1, document.Ticks{About: 2, Unit: 100, Sign: "%"}})
+	return f
+}
+
+// fate says what becomes of all critical inputs under a ranking.
+func fate(row *eval.Row, all int) string {
+	return fmt.Sprintf("%s leaves %s missed (%s) and hands %s to people (%s)", alone(row.Name), document.Count(row.CriticalMissed),
+		document.Percent(share(row.CriticalMissed, all)), document.Count(all-row.CriticalRetained),
+		document.Percent(row.CriticalDeferredShare))
+}
+
+// panel is a plot over coverage. Its axis has room for highest.
+type panel struct {
+	label           string
+	height, highest float64
+	ticks           document.Ticks
+}
+
+// panels draws two curves of every line below each other, and marks the coverage of the report.
+func (d *deferral) panels(curves func(*eval.Curve) (above, below []float64), upper, lower panel) []document.Plot {
+	plots := make([]document.Plot, 2)
+	coverages := document.Ticks{About: 10, Unit: 100, Sign: "%"}
+	for i, p := range []panel{upper, lower} {
+		plots[i].Height = p.height
+		plots[i].X = document.Axis{Max: 1, Ticks: coverages}
+		plots[i].Y = document.Axis{Label: p.label, Max: document.RoundUp(p.highest, 5), Ticks: p.ticks}
+	}
+	plots[0].X.Ticks.Unnamed = true
+	plots[1].X.Label = "coverage"
+	for _, l := range d.lines {
+		above, below := curves(l.curve)
+		for i, y := range [][]float64{above, below} {
+			plots[i].Lines = append(plots[i].Lines, document.Line{Stroke: l.stroke, X: d.report.Curves.Coverage, Y: y})
+		}
+	}
+	for i := range plots {
+		plots[i].Upright(d.report.Source.Coverage, document.Stroke{Ink: document.Muted, Dash: document.MarkDotted, Width: 1})
+	}
+	return plots
+}

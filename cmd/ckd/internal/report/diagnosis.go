@@ -1,0 +1,291 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
+	"github.com/ckd-project/ckd/eval"
+)
+
+// diagnosisSection shows what the model does not know.
+func diagnosisSection(e *evaluation) document.Section {
+	return document.NewSection("diagnosis", "What the model does not know",
+		"The contributions of classes say where the ignorance of the model lies, for the inputs of each class and for "+
+			"each kind of error.",
+		profileFigure(e), confusionFigure(e), signatureFigure(e), signatureTable(e))
+}
+
+// profileFigure shows the mean contribution of each class by true class. It returns nil where the
+// report has none.
+func profileFigure(e *evaluation) *document.Figure {
+	p := e.report.Profiles
+	if len(p.Raw) != e.table.K || len(p.Normalised) != e.table.K {
+		return nil
+	}
+	shares := e.classes.matrix("Share of the contributions (%)", "true \\ class",
+		func(i, j int) float64 { return p.Normalised[i][j] },
+		func(_, _ int, v float64) any { return fmt.Sprintf("%.0f", 100*v) })
+	shares.Outlined = e.classes.anyCritical
+	return &document.Figure{
+		Title: "Epistemic profiles: about which classes the model is ignorant, by true class",
+		Says:  profileSays(e),
+		How: "Rows are the inputs of a true class. The first table has the mean contribution of each class, the second its " +
+			"share of the contributions of the input. " + e.classes.outlineSentence() + e.classes.shownSentence(),
+		Matrices: []*document.Matrix{
+			e.classes.nats("Mean contribution", "true \\ class", false, func(i, j int) float64 { return p.Raw[i][j] }),
+			shares,
+		},
+	}
+}
+
+// profileSays names the class of the largest share for the classes that matter: up to three critical
+// ones with the most inputs, else any.
+func profileSays(e *evaluation) string {
+	var of []int
+	for k, c := range e.report.Classes {
+		if c.Support > 0 && (c.Critical || !e.classes.anyCritical) {
+			of = append(of, k)
+		}
+	}
+	text := ""
+	for i, k := range largest(e.report.Classes, of, 3) {
+		row := e.report.Profiles.Normalised[k]
+		top := slices.Index(row, slices.Max(row))
+		switch {
+		case i == 0:
+			text = fmt.Sprintf("Where the truth is %s (%s), %s of the ignorance is about %s", e.report.Classes[k].Name,
+				document.Noun(e.report.Classes[k].Support, "input"), document.Percent(row[top]), e.report.Classes[top].Name)
+		default:
+			text += fmt.Sprintf("; where it is %s (%s), %s is about %s", e.report.Classes[k].Name, document.Count(e.report.Classes[k].Support),
+				document.Percent(row[top]), e.report.Classes[top].Name)
+		}
+	}
+	if text == "" {
+		return "No input belongs to a critical class."
+	}
+	return text + "."
+}
+
+// confusionFigure shows the epistemic confusion matrix. It returns nil where the report has none.
+func confusionFigure(e *evaluation) *document.Figure {
+	c := e.report.Confusion
+	if c == nil || len(c.Matrix) != e.table.K {
+		return nil
+	}
+	return &document.Figure{
+		Title: "Epistemic confusion: between which classes the model cannot decide",
+		Says:  confusionSays(e),
+		How: "Mean pair term: how much of the ignorance is about this pair, one class gaining what the " +
+			"other loses. Symmetric. " + e.classes.outlineSentence() + e.classes.shownSentence(),
+		Matrices: []*document.Matrix{e.classes.nats("Mean pair term", "class \\ class", true, func(i, j int) float64 { return c.Matrix[i][j] })},
+	}
+}
+
+// confusionSays names the most confused pair and compares the blocks.
+func confusionSays(e *evaluation) string {
+	c := e.report.Confusion
+	x, y := 0, min(1, e.table.K-1)
+	for i := range c.Matrix {
+		for j := range i {
+			if c.Matrix[i][j] > c.Matrix[x][y] {
+				x, y = j, i
+			}
+		}
+	}
+	text := fmt.Sprintf("The pair most confused is %s and %s (%s nats).", e.report.Classes[x].Name, e.report.Classes[y].Name,
+		document.Decimal(c.Matrix[x][y]))
+	if !e.classes.anyCritical {
+		return text
+	}
+	var in [3]int // safe, neither, critical
+	for _, class := range e.report.Classes {
+		in[group(class)]++
+	}
+	var means, ratios []string
+	if in[0] > 0 && in[2] > 0 {
+		means = append(means, document.Decimal(c.CrossBoundary)+" nats across the boundary of safe and critical")
+	}
+	if in[0] > 1 {
+		means = append(means, document.Decimal(c.WithinSafe)+" between two safe classes")
+		ratios = append(ratios, times(c.CrossToSafe)+" times that of two safe classes")
+	}
+	if in[2] > 1 {
+		means = append(means, document.Decimal(c.WithinCritical)+" between two critical ones")
+		ratios = append(ratios, times(c.CrossToCritical)+" times that of two critical ones")
+	}
+	if len(means) > 0 {
+		text += " The mean of a pair is " + document.List(means) + "."
+	}
+	if len(means) > len(ratios) && len(ratios) > 0 { // there is a mean across
+		text += " Across is " + document.List(ratios) + "."
+	}
+	return text
+}
+
+const (
+	mostSignatures = 8 // signatures that are drawn
+	mostBars       = 5 // in each
+	mostRows       = 200
+)
+
+// signatureFigure shows the contributions of classes for the errors that matter most. It returns nil
+// without errors.
+func signatureFigure(e *evaluation) *document.Figure {
+	var errors []eval.Signature
+	for _, s := range signatures(e) {
+		if s.True != s.Predicted {
+			errors = append(errors, s)
+		}
+	}
+	if len(errors) == 0 {
+		return nil
+	}
+	f := &document.Figure{
+		Title: "Signatures of the errors that matter most",
+		Says:  signatureSays(e, errors[0]),
+		How:   "The mean contribution of each class, in nats, over the inputs of one true (left) and one predicted class.",
+	}
+	if e.classes.anyCritical {
+		f.How += " Critical inputs missed come first, then false alarms, then other errors; within each, the most frequent."
+	}
+	if len(errors) > mostSignatures {
+		f.How += fmt.Sprintf(" %d of %d kinds of error are drawn.", mostSignatures, len(errors))
+		errors = errors[:mostSignatures]
+	}
+	widest := 0.0
+	for _, s := range errors {
+		for _, c := range s.C {
+			widest = max(widest, c)
+		}
+	}
+	kinds := [...]document.BarGroup{
+		{Kind: kindWords[0], Class: "missed"}, {Kind: kindWords[1], Class: "alarm"}, {Kind: kindWords[2], Class: "other"},
+	}
+	for _, s := range errors {
+		g := document.BarGroup{}
+		if e.classes.anyCritical {
+			g = kinds[kindOf(e, s)]
+		}
+		g.Title = s.True + " \u2192 " + s.Predicted
+		g.Detail = fmt.Sprintf("%s, MI %s nats", document.Noun(s.N, "input"), document.Decimal(s.MI))
+		for _, k := range top(s.C, mostBars) {
+			bar := document.Bar{Name: e.report.Classes[k].Name, Value: document.Decimal(s.C[k]), Critical: e.report.Classes[k].Critical}
+			if widest > 0 {
+				bar.Share = s.C[k] / widest
+			}
+			g.Bars = append(g.Bars, bar)
+		}
+		f.Bars = append(f.Bars, g)
+	}
+	if e.classes.anyCritical {
+		f.Legend = []document.Key{
+			{Mark: document.MarkBox, Ink: document.Vermillion, Text: "critical class"},
+			{Mark: document.MarkBox, Ink: document.Blue, Text: "other class"},
+		}
+	}
+	return f
+}
+
+// top returns the indices of up to n of the largest values: in class order where that is all of them,
+// else the largest first.
+func top(values []float64, n int) []int {
+	order := make([]int, len(values))
+	for i := range order {
+		order[i] = i
+	}
+	if len(values) <= n {
+		return order
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(values[b], values[a]) })
+	return order[:n]
+}
+
+// signatures returns those of the report by importance: missed, false alarms, other errors, right
+// ones; within each, the most inputs first.
+func signatures(e *evaluation) []eval.Signature {
+	all := slices.DeleteFunc(slices.Clone(e.report.Signatures), func(s eval.Signature) bool { return len(s.C) != e.table.K })
+	slices.SortStableFunc(all, func(x, y eval.Signature) int {
+		return cmp.Or(cmp.Compare(kindOf(e, x), kindOf(e, y)), cmp.Compare(y.N, x.N))
+	})
+	return all
+}
+
+// kindWords has a word for each rank of kindOf.
+var kindWords = [...]string{"missed", "false alarm", "other error", "right"}
+
+// kindOf ranks a signature by importance: 0 missed, 1 false alarm, 2 another error, 3 right.
+func kindOf(e *evaluation, s eval.Signature) int {
+	from, to := isCritical(e, s.True), isCritical(e, s.Predicted)
+	switch {
+	case s.True == s.Predicted:
+		return 3
+	case from && !to:
+		return 0
+	case to && !from:
+		return 1
+	default:
+		return 2
+	}
+}
+
+func isCritical(e *evaluation, class string) bool {
+	return slices.ContainsFunc(e.report.Classes, func(c eval.Class) bool { return c.Critical && c.Name == class })
+}
+
+// signatureSays describes the first of the errors.
+func signatureSays(e *evaluation, s eval.Signature) string {
+	k := slices.Index(s.C, slices.Max(s.C))
+	what := "The most frequent error"
+	if e.classes.anyCritical {
+		what = [...]string{"The most frequent way to miss a critical input",
+			"No critical input is missed; the most frequent false alarm",
+			"No critical input is missed, and there is no false alarm; the most frequent other error"}[kindOf(e, s)]
+	}
+	return fmt.Sprintf("%s is %s called %s (%s, MI %s nats): there the model is most ignorant about %s (%s nats).", what, s.True,
+		s.Predicted, document.Noun(s.N, "input"), document.Decimal(s.MI), e.report.Classes[k].Name, document.Decimal(s.C[k]))
+}
+
+// signatureTable shows all signatures, the important ones first. It returns nil without any.
+func signatureTable(e *evaluation) *document.Table {
+	all := signatures(e)
+	if len(all) == 0 {
+		return nil
+	}
+	t := &document.Table{
+		Caption:     "Signatures of every true and predicted class",
+		Says:        "Mean contributions in nats. The errors that matter most come first, right predictions last.",
+		Head:        []string{"true", "predicted", "kind", "inputs", "MI (nats)"},
+		TextColumns: 3,
+		Closed:      true,
+	}
+	if len(all) > mostRows {
+		t.Says += fmt.Sprintf(" The first %d of %s.", mostRows, document.Count(len(all)))
+		all = all[:mostRows]
+	}
+	few := e.table.K <= 8
+	if few {
+		for _, c := range e.report.Classes {
+			t.Head = append(t.Head, c.Name)
+		}
+	}
+	t.Head = append(t.Head, "dominant")
+	if !few {
+		t.Head = append(t.Head, "its contribution")
+	}
+	for _, s := range all {
+		cells := []any{s.True, s.Predicted, kindWords[kindOf(e, s)], s.N, document.Number(s.MI)}
+		if few {
+			for _, c := range s.C {
+				cells = append(cells, document.Number(c))
+			}
+		}
+		cells = append(cells, s.Dominant)
+		if !few {
+			cells = append(cells, document.Number(slices.Max(s.C)))
+		}
+		t.Add(cells...)
+	}
+	return t
+}

@@ -1,0 +1,179 @@
+package document
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// Types of cells. Strings stand as they are and integers get commas between thousands. A nil cell is
+// empty.
+type (
+	// Share is a fraction, shown as a percentage with one decimal.
+	Share float64
+	// FineShare is a fraction about 0.01, shown as a percentage with two decimals.
+	FineShare float64
+	// Number is shown with four decimals.
+	Number float64
+	// Short is shown with three significant digits.
+	Short float64
+	// Times is a ratio, shown as 2.50x.
+	Times float64
+	// ShareInterval has the ends of a 95% interval of a Share.
+	ShareInterval [2]float64
+	// FineInterval has the ends of a 95% interval of a FineShare.
+	FineInterval [2]float64
+	// NumberInterval has the ends of a 95% interval of a Number.
+	NumberInterval [2]float64
+	// Spread is a Number with its standard deviation.
+	Spread [2]float64
+	// Of is a count out of another.
+	Of [2]int
+)
+
+// Format returns the text of a cell.
+func Format(cell any) string {
+	switch v := cell.(type) {
+	case nil:
+		return ""
+	case string:
+		return v
+	case int:
+		return Count(v)
+	case Share:
+		return Percent(float64(v))
+	case FineShare:
+		return FinePercent(float64(v))
+	case Number:
+		return Decimal(float64(v))
+	case Short:
+		return Digits(float64(v))
+	case Times:
+		return fmt.Sprintf("%.2fx", float64(v))
+	case ShareInterval:
+		return PercentRange(v[0], v[1])
+	case FineInterval:
+		return FinePercent(v[0]) + " to " + FinePercent(v[1])
+	case NumberInterval:
+		return Decimal(v[0]) + " to " + Decimal(v[1])
+	case Spread:
+		return Decimal(v[0]) + " ± " + Decimal(v[1])
+	case Of:
+		return Count(v[0]) + " of " + Count(v[1])
+	}
+	return fmt.Sprint(cell)
+}
+
+// Count returns a whole number with commas between thousands.
+func Count(n int) string {
+	s := strconv.Itoa(n)
+	for at := len(s) - 3; at > 0 && s[at-1] != '-'; at -= 3 {
+		s = s[:at] + "," + s[at:]
+	}
+	return s
+}
+
+// Percent returns a share as a percentage with one decimal.
+func Percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
+
+// RoundPercent returns a share as Percent does, without a decimal that is 0.
+func RoundPercent(share float64) string { return strings.Replace(Percent(share), ".0%", "%", 1) }
+
+// FinePercent returns a share as a percentage with two decimals.
+func FinePercent(share float64) string { return fmt.Sprintf("%.2f%%", 100*share) }
+
+// PercentRange returns the ends of an interval of shares.
+func PercentRange(low, high float64) string { return Percent(low) + " to " + Percent(high) }
+
+// Decimal returns a number with four decimals, or with two digits where four decimals would show
+// none of them.
+func Decimal(x float64) string {
+	if x != 0 && math.Abs(x) < 0.0005 {
+		return fmt.Sprintf("%.2g", x)
+	}
+	return fmt.Sprintf("%.4f", x)
+}
+
+// Digits returns a number with three significant digits.
+func Digits(x float64) string {
+	switch a := math.Abs(x); {
+	case x == 0:
+		return "0"
+	case a >= 1e6 || a < 1e-3:
+		return fmt.Sprintf("%.1e", x)
+	case a >= 100:
+		return fmt.Sprintf("%.0f", x)
+	case a >= 10:
+		return fmt.Sprintf("%.1f", x)
+	case a >= 1:
+		return fmt.Sprintf("%.2f", x)
+	default:
+		return fmt.Sprintf("%.3f", x)
+	}
+}
+
+// fewDigits returns a number of 0 or more with two digits, for the cells of large matrices.
+func fewDigits(x float64) string {
+	switch {
+	case x == 0:
+		return "0"
+	case x < 0.995:
+		return strings.TrimPrefix(fmt.Sprintf("%.2f", x), "0")
+	case x < 9.95:
+		return fmt.Sprintf("%.1f", x)
+	default:
+		return fmt.Sprintf("%.0f", x)
+	}
+}
+
+// Noun returns a count with its noun, in the plural unless it is 1: "1 input", "2 inputs", "2 passes".
+func Noun(n int, one string) string {
+	switch {
+	case n == 1:
+		return "1 " + one
+	case strings.HasSuffix(one, "s"):
+		return Count(n) + " " + one + "es"
+	}
+	return Count(n) + " " + one + "s"
+}
+
+// List joins words: "a, b and c".
+func List(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
+}
+
+// Label shortens a name for places with little room. The result is one line without control
+// characters, and not empty.
+func Label(name string) string {
+	if name = shorten(name, 24); strings.TrimSpace(name) == "" {
+		return "(no name)"
+	}
+	return name
+}
+
+// shorten returns one line of up to most characters, without control characters.
+func shorten(name string, most int) string {
+	name = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(name, "\uFFFD"))
+	if runes := []rune(name); len(runes) > most {
+		return string(runes[:most-1]) + "\u2026"
+	}
+	return name
+}
+
+// Plain returns a number as it was typed.
+func Plain(x float64) string {
+	if x == math.Trunc(x) {
+		return fmt.Sprintf("%.0f", x)
+	}
+	return fmt.Sprintf("%g", x)
+}

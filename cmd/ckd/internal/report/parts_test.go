@@ -1,0 +1,134 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ckd-project/ckd/eval"
+)
+
+func TestNatUnit(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		highest, perNat float64
+	}{{2, 1e3}, {0.001, 1e3}, {0.0009, 1e6}, {1e-6, 1e6}, {9e-7, 1e9}, {0, 1e9}} {
+		if perNat, _ := natUnit(test.highest); perNat != test.perNat {
+			t.Errorf("%v in units of 1/%v nats, expected 1/%v", test.highest, perNat, test.perNat)
+		}
+	}
+}
+
+// TestShownClasses expects all classes or as many as there is room for, each once, by groups; of
+// the critical ones, those with the most inputs.
+func TestShownClasses(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		classes := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) eval.Class {
+			of := rapid.IntRange(0, 2).Draw(t, "group")
+			return eval.Class{Safe: of == 0, Critical: of == 2, Support: rapid.IntRange(0, 9).Draw(t, "support")}
+		}), 1, 90).Draw(t, "classes")
+		shown := shownClasses(classes)
+		if len(shown) != min(len(classes), mostShown) {
+			t.Fatalf("%d of %d classes", len(shown), len(classes))
+		}
+		if sorted := slices.Compact(slices.Sorted(slices.Values(shown))); len(sorted) != len(shown) {
+			t.Fatalf("one is shown twice: %v", shown)
+		}
+		for i := 1; i < len(shown); i++ {
+			if a, b := group(classes[shown[i-1]]), group(classes[shown[i]]); a > b || a == b && shown[i-1] > shown[i] {
+				t.Fatalf("not in order: %v", shown)
+			}
+		}
+		for k, c := range classes {
+			for _, s := range shown {
+				if c.Critical && classes[s].Critical && !slices.Contains(shown, k) && c.Support > classes[s].Support {
+					t.Fatalf("class %d has more inputs than %d, and is not shown", k, s)
+				}
+			}
+		}
+	})
+}
+
+// TestShownClassesOfManyCritical expects the critical classes to take half the room.
+func TestShownClassesOfManyCritical(t *testing.T) {
+	t.Parallel()
+	classes := make([]eval.Class, 80)
+	for k := range classes {
+		classes[k] = eval.Class{Critical: k%2 == 0, Support: k}
+	}
+	critical := 0
+	for _, k := range shownClasses(classes) {
+		critical += int(group(classes[k])) / 2
+	}
+	if critical != mostShown/2 {
+		t.Errorf("%d of %d shown are critical, expected half", critical, mostShown)
+	}
+}
+
+// TestSpread keeps the first and the last row, so that text shows the cautious and the bold end.
+func TestSpread(t *testing.T) {
+	for _, c := range []struct {
+		n, most int
+		want    []int
+	}{{0, 20, []int{}}, {1, 20, []int{0}}, {3, 20, []int{0, 1, 2}}, {100, 4, []int{0, 33, 66, 99}}} {
+		if got := spread(c.n, c.most); !slices.Equal(got, c.want) {
+			t.Errorf("%d of %d rows: %v, want %v", c.most, c.n, got, c.want)
+		}
+	}
+}
+
+// TestCurves expects missed over retained, and NaN where nothing is retained.
+func TestCurves(t *testing.T) {
+	t.Parallel()
+	c := &eval.Curve{CriticalRetained: []int{0, 4, 10}, CriticalMissed: []int{0, 1, 5}, Wrong: []int{1, 3, 6}}
+	for _, test := range []struct {
+		byRisk bool
+		want   string
+	}{{true, "[NaN 0.25 0.5] [0 4 10]"}, {false, "[NaN 0.5 0.4] [0 6 15]"}} {
+		d := &deferral{evaluation: &evaluation{byRisk: test.byRisk, report: &eval.Report{Curves: eval.Curves{
+			Coverage: []float64{0, 0.5, 1}, Retained: []int{0, 6, 15}}}}}
+		risk, of := d.riskCurve(c)
+		if got := fmt.Sprint(risk, of); got != test.want {
+			t.Errorf("%s, expected %s", got, test.want)
+		}
+	}
+}
+
+func TestTop(t *testing.T) {
+	t.Parallel()
+	if got := top([]float64{1, 3, 2}, 3); !slices.Equal(got, []int{0, 1, 2}) {
+		t.Errorf("all: %v, expected them in class order", got)
+	}
+	if got := top([]float64{1, 3, 2, 3}, 3); !slices.Equal(got, []int{1, 3, 2}) {
+		t.Errorf("three of four: %v, expected the largest first", got)
+	}
+}
+
+func TestSkewnessBins(t *testing.T) {
+	t.Parallel()
+	var got []string
+	for _, bin := range skewnessBins(0.3) {
+		got = append(got, fmt.Sprintf("%s %s %v", bin.text, bin.ink, bin.over))
+	}
+	want := []string{"0 to 0.1 under0 false", "0.1 to 0.2 under1 false", "0.2 to 0.3 under2 false",
+		"0.3 to 0.6 over0 true", "0.6 to 1.5 over1 true", "over 1.5 over2 true"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, expected %q", got, want)
+	}
+}
+
+func TestPValue(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		p, log10 float64
+		want     string
+	}{{1, 0, "1.000"}, {0.0302, math.Log10(0.0302), "0.030"}, {3e-52, -51.5, "3e-52"}, {0, -574.2, "1e-574"}} {
+		if got := pValue(c.p, c.log10); got != c.want {
+			t.Errorf("%v: %s, expected %s", c.p, got, c.want)
+		}
+	}
+}

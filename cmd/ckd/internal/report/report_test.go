@@ -1,0 +1,660 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/recordings"
+	"github.com/ckd-project/ckd/internal/timed"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// TestFiguresInWords expects the numbers and names of every sentence and tile, from a report made by
+// hand, in which no two numbers are alike.
+func TestFiguresInWords(t *testing.T) {
+	t.Parallel()
+	r, table, labels := byHand()
+	d := write(t, r, table, labels)
+	var summary, tiles, captions []string
+	for _, p := range below(d.all("section")[0], "p") {
+		summary = append(summary, textOf(p))
+	}
+	for _, div := range d.all("div") {
+		if strings.HasPrefix(attribute(div, "class"), "tile") && attribute(div, "class") != "tiles" {
+			tiles = append(tiles, textOf(div))
+		}
+	}
+	for _, figure := range d.all("figure") {
+		captions = append(captions, says(figure))
+	}
+	figures := regexp.MustCompile(`-?\d+(,\d{3})*(\.\d+)?%?|\b(cbec|c_crit_max|mutual information|normal|suspect|pathologic)\b`)
+	for where, c := range map[string]struct{ got, want []string }{
+		"summary": {summary, []string{
+			"32 40 80.0% 4 20 21.0%",
+			"30% cbec 1 13 7.7% 95% 0.2% 36.0% 35.5% mutual information 3 11 27.3% cbec",
+			"mutual information 2 19 10.5% 84.1%",
+			"27 40 67.5% 9 2 22.2% 95% 2.8% 60.0% 15% 95% 22.2% 0.401 15% 30 20",
+			"61.5% 0.3",
+		}},
+		"tiles": {tiles, []string{
+			"80.0% 32 40",
+			"21.0% 4 20",
+			"27.3% 70% mutual information 3 11",
+			"7.7% 70% cbec 1 13",
+			"22.2% 32.5% 2 9",
+		}},
+		"captions": {captions, []string{
+			"70% c_crit_max 14 2 14.3% mutual information 3 11 27.3% cbec 1 13 7.7% 2 12 16.7%",
+			"20 70% cbec 1 5.0% 7 35.5% mutual information 3 15.0% 9 45.5% 4 20.0%",
+			"c_crit_max 0.1230 95% 0.0910 0.1620 mutual information 0.2450 0.2110 0.2820 cbec 53.0%",
+			"70% mutual information 19 2 10.5% mutual information",
+			"20 70% mutual information 2 10.0% 1 5.5% 4 20.0%",
+			"mutual information 0.0310 95% 0.0120 0.0510 mutual information 100.0%",
+			"8 suspect normal 3 12 25.0% 4",
+			"mutual information 0.91 0.87 1.37 1.05 -0.29",
+			"normal 0.150 pathologic 1.70 0.3 12.5% 61.5%",
+			"normal pathologic 2.20 8",
+			"suspect 12 47.0% normal pathologic 8 53.0% suspect",
+			"normal pathologic 0.0083 0.0071 0.0024 2.96",
+			"suspect normal 3 0.0770 suspect 0.0520",
+		}},
+	} {
+		var got []string
+		for _, text := range c.got {
+			got = append(got, strings.Join(figures.FindAllString(text, -1), " "))
+		}
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("%s: -want +got:\n%s", where, d)
+		}
+	}
+}
+
+// TestTables compares tables with the report made by hand.
+func TestTables(t *testing.T) {
+	t.Parallel()
+	r, table, labels := byHand()
+	d := write(t, r, table, labels)
+	d.expectRows(t, "Every ranking at 70% coverage (scope all)",
+		"ranking|retained|critical FNR|95% interval|missed of retained|critical deferred|critical error|95% interval|accuracy|95% interval|macro-F1",
+		"c_crit_max|28|14.3%|4.1% to 25.2%|2 of 14|30.5%|32.0%|22.0% to 42.0%|87.1%|81.2% to 94.3%|0.6220",
+		"cbec|28|7.7%|1.1% to 17.2%|1 of 13|35.5%|33.0%|23.0% to 43.0%|88.1%|82.2% to 95.3%|0.6320",
+		"policy|28|16.7%|6.1% to 28.2%|2 of 12|40.5%|30.0%|20.0% to 40.0%|85.1%|79.2% to 92.3%|0.6020",
+		"mi|28|27.3%|9.1% to 45.2%|3 of 11|45.5%|31.0%|21.0% to 41.0%|86.1%|80.2% to 93.3%|0.6120",
+	)
+	d.expectRows(t, "Every ranking over all coverages (scope predicted-safe)",
+		"ranking|AUSC critical FNR|mean|sd|95% interval|wins|AUSC critical error|AUSC error rate|AURC|AUGRC|joint",
+		"mi|0.0300|0.0310|0.0080|0.0120 to 0.0510|100.0%|0.0410|0.0510|0.0610|0.0710|0.0810",
+	)
+	d.expectRows(t, "How often the row's AUSC of critical FNR is lower than the column's (scope all)",
+		"row lower than|cbec|mi", "cbec||86.0", "mi|13.0|")
+	d.expectRows(t, "Inputs by true class (rows) and predicted class (columns)",
+		`true \ predicted|normal|suspect|pathologic`, "normal|18|1|1", "suspect|3|8|1", "pathologic|1|1|6")
+	d.expectRows(t, "Mean contribution (0.001 nats)",
+		`true \ class|normal|suspect|pathologic`, "normal|5.00|15.0|12.0", "suspect|39.0|22.0|28.0", "pathologic|59.0|31.0|33.0")
+	d.expectRows(t, "Mean pair term (0.001 nats)",
+		`class \ class|normal|suspect|pathologic`, "normal|0|7.10|8.30", "suspect|7.10|0|2.40", "pathologic|8.30|2.40|0")
+	d.expectRows(t, "Classification report",
+		"class|group|inputs|predicted|precision|recall|F1|class uncertainty|share|dominant in",
+		"normal|safe|20|22|0.8180|0.9000|0.8570|0.1420|12.4%|15.5%",
+		"suspect|critical|12|10|0.8000|0.6670|0.7270|0.5590|48.7%|66.6%",
+		"pathologic|critical|8|8|0.7500|0.7510|0.7520|0.4470|38.9%|17.9%",
+		"macro average||40|40|0.7893|0.7727|0.7787|||",
+		"weighted average||40|40|0.7990|0.8003|0.7970|||")
+	d.expectRows(t, "Sum of contributions less mutual information, by the largest skewness of the input",
+		"largest skewness|inputs|mean difference (nats)|relative to mean MI", "0 to 0.3|17|0.0021|3.1%", "over 0.3|23|-0.0132|-34.2%")
+	d.expectRows(t, "Signatures of every true and predicted class",
+		"true|predicted|kind|inputs|MI (nats)|normal|suspect|pathologic|dominant",
+		"suspect|normal|missed|3|0.0770|0.0200|0.0520|0.0220|suspect",
+		"pathologic|normal|missed|1|0.1620|0.0390|0.0320|0.1180|pathologic",
+		"normal|suspect|false alarm|1|0.0710|0.0410|0.0190|0.0170|normal",
+		"pathologic|suspect|other error|1|0.1010|0.0450|0.0210|0.0490|pathologic",
+		"normal|normal|right|18|0.0210|0.0030|0.0140|0.0110|suspect")
+	d.expectRows(t, "Files and settings", "what|value",
+		"software|ckd test", "passes|p.npy", "SHA-256 of the passes|aa11", "labels|l.npy", "SHA-256 of the labels|bb22",
+		"shape|20 passes, 40 inputs, 3 classes", "kind of rows|probabilities", "variance|sample", "coverage|0.7",
+		"bootstrap resamples|9", "seed|7", "reliability threshold (skewness)|0.3", "inputs with identical passes|6, of which one-hot 5")
+	if bars := d.rows(t, "suspect \u2192 normal missed 3 inputs, MI 0.0770 nats"); !slices.Equal(bars,
+		[]string{"normal||0.0200", "suspect||0.0520", "pathologic||0.0220"}) {
+		t.Errorf("bars: %q", bars)
+	}
+	// The widest bar is 0.118.
+	if !strings.Contains(d.text, `class="bar critical" style="width: 44.1%"`) {
+		t.Error("the bar of 0.052 is not 0.052/0.118 as wide as the track")
+	}
+	if n := strings.Count(d.text, `<td class="diagonal`); n != 3 {
+		t.Errorf("%d cells on the diagonal of the epistemic confusion, expected 3", n)
+	}
+	// Of 10 critical inputs or more that are retained, at most 3 of 14 are missed.
+	d.expect(t, "The upper panel ends at 25%: bands may leave it")
+	var ticks []string
+	for _, text := range below(d.all("svg")[0], "text") {
+		ticks = append(ticks, textOf(text))
+	}
+	if !slices.Contains(ticks, "25%") || slices.Contains(ticks, "35%") || !slices.Contains(ticks, "critical retained") {
+		t.Errorf("the axes have %q", ticks)
+	}
+	d.expect(t, "A note to the reader.", "The largest median skewness of a critical class is 1.60, over the threshold of 0.3: the rule chooses cbec.",
+		"whiskers reach from the 5th to the 95th percentile", "whiskers reach to the last resample within 1.5 box lengths")
+}
+
+// TestCertificates gives each of the four outcomes of a certificate.
+func TestCertificates(t *testing.T) {
+	t.Parallel()
+	yes, no := true, false
+	for _, test := range []struct {
+		check      eval.CertificateCheck
+		says       string
+		row, other string // of the table
+		without    string
+	}{
+		{eval.CertificateCheck{Observed: 0.1, Held: &yes, PValue: 0.6}, "by 15%. It held here (p 0.600): 10.0% was observed. p is the chance",
+			"held (p at least 0.05)|yes", "observed here|10.0%", "its confidence"},
+		{eval.CertificateCheck{Observed: 0.2, Held: &yes, PValue: 0.2, Confidence: 0.9},
+			"by 15% with 90% confidence. Here 20.0% was observed: above the target, which chance allows (p 0.200). p is the chance",
+			"held (p at least 0.05)|yes", "its confidence|90.0%", "nothing"},
+		{eval.CertificateCheck{Observed: 0.4, Held: &no, PValue: 0.012}, "by 15%. It did not hold here (p 0.012): 40.0% was observed. p is the chance",
+			"held (p at least 0.05)|no", "observed here|40.0%", "its confidence"},
+		{eval.CertificateCheck{PValue: 1}, "by 15%. Here is nothing to hold it against: it bounds a share of no inputs.",
+			"held|nothing to hold it against", "its target|15.0%", "observed here"},
+	} {
+		r, table, labels := byHand()
+		test.check.Kind, test.check.Target = "conformal-risk-control", 0.15
+		r.Policy.Certificate = &test.check
+		d := write(t, r, table, labels)
+		d.expect(t, "bounds the share of all critical inputs that are retained and missed "+test.says)
+		rows := d.rows(t, "Operating point of the policy for model heart")
+		if !slices.Contains(rows, test.row) || !slices.Contains(rows, test.other) || strings.Contains(strings.Join(rows, "; "), test.without) {
+			t.Errorf("%q, expected %q and %q, without %q", rows, test.row, test.other, test.without)
+		}
+	}
+}
+
+// TestPictures compares the marks of pictures with the report made by hand.
+func TestPictures(t *testing.T) {
+	t.Parallel()
+	r, table, labels := byHand()
+	pictures := write(t, r, table, labels).all("svg")
+	marks := func(picture int, style string) []string {
+		var paths []string
+		for _, path := range below(pictures[picture], "path") {
+			if strings.Contains(attribute(path, "style"), style) {
+				paths = append(paths, attribute(path, "d"))
+			}
+		}
+		return paths
+	}
+	// Critical FNR: three bands, all in the upper panel. Coordinates are from the
+	// bottom; the lower panel and the margin are 123 high.
+	for ink, want := range map[string]int{"grey": 1, "blue": 1, "vermillion": 1, "orange": 0} {
+		bands := marks(0, "fill:var(--"+ink+");fill-opacity:0.1")
+		if len(bands) != want {
+			t.Errorf("%d bands in %s, expected %d", len(bands), ink, want)
+		}
+		for _, band := range bands {
+			for _, at := range points(t, band) {
+				if at[1] < 123 {
+					t.Errorf("the band in %s reaches into the lower panel: %v", ink, at)
+				}
+			}
+		}
+	}
+	// AUSC: the highest resample is 0.564.
+	var ticks []string
+	for _, text := range below(pictures[2], "text") {
+		ticks = append(ticks, textOf(text))
+	}
+	if !slices.Contains(ticks, "0.5") || !slices.Contains(ticks, "0.6") || slices.Contains(ticks, "0.8") {
+		t.Errorf("the axis of AUSC has %q", ticks)
+	}
+	// Scatter: the largest skewness of input i is i/10, so that four are not over 0.3.
+	circles, triangles := 0, 0
+	for _, d := range marks(6, "fill:var(--under") {
+		circles += strings.Count(d, "A") / 2
+	}
+	for _, d := range marks(6, "fill:var(--over") {
+		triangles += 1 - min(1, strings.Count(d, "A"))
+	}
+	if circles != 4 || triangles != 36 {
+		t.Errorf("%d circles and %d triangles, expected 4 and 36", circles, triangles)
+	}
+	// Skewness: the middle inputs are 19 and 20 of 40, with skewness i/200, i/20, i/10.
+	var x []float64
+	for _, d := range marks(7, "stroke:var(--fg)") { // medians, and the threshold of 0.3
+		x = append(x, points(t, d)[0][0])
+	}
+	if len(x) != 4 {
+		t.Fatalf("%d lines, expected three medians and the threshold", len(x))
+	}
+	decade := x[1] - x[0]
+	middle := (math.Log10(19) + math.Log10(20)) / 2
+	for i, want := range []float64{1, 1 + math.Log10(2), math.Log10(0.3) - middle + math.Log10(200)} {
+		if got := (x[i+1] - x[0]) / decade; math.Abs(got-want) > 1e-3 { // coordinates have five digits
+			t.Errorf("line %d is %v decades from the first, expected %v", i+1, got, want)
+		}
+	}
+	// Whiskers end at input 37 and at input 1, of 0 to 39: 95% and 5% of the way.
+	var caps []float64
+	for _, d := range slices.Concat(marks(7, "stroke:var(--blue)"), marks(7, "stroke:var(--vermillion)")) {
+		if line := points(t, d); len(line) == 2 && line[0][0] == line[1][0] {
+			caps = append(caps, line[0][0])
+		}
+	}
+	if len(caps) != 6 {
+		t.Fatalf("%d ends of whiskers, expected 6", len(caps))
+	}
+	for i, at := range caps {
+		want := []float64{math.Log10(37), 0}[i%2] - middle
+		if got := (at - x[i/2]) / decade; math.Abs(got-want) > 1e-3 {
+			t.Errorf("whisker %d ends %v decades from the median, expected %v", i, got, want)
+		}
+	}
+}
+
+// points returns the points of a path of straight lines.
+func points(t *testing.T, d string) [][2]float64 {
+	t.Helper()
+	var all [][2]float64
+	for _, part := range strings.FieldsFunc(d, func(r rune) bool { return strings.ContainsRune("MLZ", r) }) {
+		var at [2]float64
+		if _, err := fmt.Sscanf(part, "%g,%g", &at[0], &at[1]); err != nil {
+			t.Fatalf("%q in %q: %v", part, d, err)
+		}
+		all = append(all, at)
+	}
+	return all
+}
+
+// TestVariants writes pages of all kinds of recordings.
+func TestVariants(t *testing.T) {
+	timed.Full(t)
+	t.Parallel()
+	third := func(k int) (critical, safe []int) {
+		for c := range k {
+			if c%3 == 1 {
+				critical = append(critical, c)
+			} else {
+				safe = append(safe, c)
+			}
+		}
+		return critical, safe
+	}
+	for _, test := range []struct {
+		name       string
+		n, k       int
+		noCritical bool
+		never      bool // no input is critical
+		noSafe     bool
+		resamples  int
+		figures    int // pictures
+		want       []string
+	}{
+		{name: "usual", n: 300, k: 4, resamples: 20, figures: 8, want: []string{"95% bootstrap band of mi"}},
+		{name: "no resamples", n: 300, k: 4, figures: 6},
+		{name: "no critical set", n: 300, k: 4, noCritical: true, resamples: 20, figures: 3, want: []string{
+			"none declared critical", "Errors, as a share of the inputs retained"}},
+		{name: "no critical input", n: 300, k: 4, never: true, resamples: 20, figures: 4, want: []string{
+			"No input of this recording belongs to a critical class.", "No input belongs to a critical class."}},
+		{name: "no safe set", n: 300, k: 4, noSafe: true, resamples: 20, figures: 8},
+		{name: "two classes", n: 300, k: 2, resamples: 20, figures: 8},
+		{name: "one input", n: 1, k: 3, resamples: 5, figures: 8},
+		{name: "many inputs", n: 4100, k: 3, resamples: 2, figures: 8, want: []string{"2,000 of the 4,100 inputs are drawn"}},
+		{name: "many classes", n: 900, k: 40, resamples: 5, figures: 8, want: []string{"Of the 40 classes, 30 are shown"}},
+		{name: "more classes than have matrices", n: 900, k: 200, resamples: 5, figures: 8},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			passes, labels := synthetic(test.n, test.k)
+			spec := decomp.Spec{Classes: test.k}
+			if !test.noCritical {
+				spec.Critical, spec.Safe = third(test.k)
+			}
+			if test.noSafe {
+				spec.Safe = nil
+			}
+			if test.never {
+				for i := range labels {
+					labels[i] = spec.Safe[labels[i]%len(spec.Safe)]
+				}
+			}
+			r, table := evaluate(t, passes, labels, spec, eval.Options{Classes: names(test.k), Bootstrap: test.resamples})
+			d := write(t, r, table, labels)
+			d.expect(t, test.want...)
+			expectText(t, r, table, labels)
+			if n := len(d.all("svg")); n != test.figures {
+				t.Errorf("%d pictures, expected %d: %q", n, test.figures, d.figures())
+			}
+			for _, table := range d.all("table") {
+				if rows := len(below(table, "tr")); strings.HasPrefix(attribute(table, "class"), "heat") && rows != min(test.k, mostShown)+1 {
+					t.Errorf("%s: %d rows", textOf(below(table, "caption")[0]), rows)
+				}
+			}
+			if test.resamples == 0 && strings.Contains(strings.ReplaceAll(d.text, "exact 95% interval", ""), "95% interval") {
+				t.Error("there are intervals without resamples")
+			}
+		})
+	}
+}
+
+// expectText writes a report as plain text, and expects lines that fit a screen and, however many
+// classes there are, the critical one with the most inputs in the table of classes.
+func expectText(t *testing.T, r *eval.Report, table *eval.Table, labels []int) {
+	t.Helper()
+	d, err := Evaluation(r, table, labels)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := document.Text(&out, d); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(out.String()) {
+		if n := utf8.RuneCountInString(line); n > 120 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	critical := slices.DeleteFunc(slices.Clone(r.Classes), func(c eval.Class) bool { return !c.Critical })
+	if len(critical) == 0 {
+		return
+	}
+	most := slices.MaxFunc(critical, func(a, b eval.Class) int { return a.Support - b.Support })
+	if !regexp.MustCompile(`(?m)^ ` + most.Name + ` +critical `).MatchString(out.String()) {
+		t.Errorf("the text has no row of the critical %s", most.Name)
+	}
+}
+
+// TestRecording compares what the page says of a real recording with an independent implementation
+// (ctg-mcdropout.evaluate.json: fnr80 is 34/306, 35/245 and 24/273, acc is 1951/2126).
+func TestRecording(t *testing.T) {
+	t.Parallel()
+	recording, err := recordings.CTGMCDropout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := `models: [{name: fetal-health, classes: [normal, suspect, pathologic], critical: [suspect, pathologic],
+		primary: {score: c_crit_max, threshold: 0.052}, fallback: {score: cbec, threshold: 0.023}}]`
+	set, err := policy.Parse(policy.File{Name: "p.yaml", Data: []byte(text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := eval.Options{Classes: recording.Classes, Bootstrap: 50, Policy: set.All()[0]}
+	p := recording.Passes
+	passes := eval.Recording{Name: p.Name, Classes: p.K, Passes: decomp.Tensor{Passes: p.S, Inputs: p.N, Float32: p.Float32}}
+	if o.Decisions, err = eval.Decide(t.Context(), passes, o.Policy, nil); err != nil {
+		t.Fatal(err)
+	}
+	spec := decomp.Spec{Classes: 3, Critical: recording.Critical, Safe: recording.Safe}
+	r, table := evaluate(t, passes, recording.Labels, spec, o)
+	d := write(t, r, table, recording.Labels)
+	d.expect(t,
+		"The model is right on 1,951 of 2,126 inputs (91.8%).",
+		"At 80% coverage c_crit_max retains 306 critical inputs and misses 34 (11.1%); mutual information alone misses 35 of 245 (14.3%). "+
+			"The lowest critical FNR of a score is that of cbec: 24 of 273 (8.8%).",
+		"The policy for model fetal-health (scope all) retains",
+		"policy (fetal-health)",
+	)
+	want := []string{
+		"Critical inputs missed, as a share of those retained, at every coverage",
+		"Critical inputs missed, as a share of all critical inputs, at every coverage",
+		"Area under the curve of critical FNR (AUSC) over 50 resamples",
+	}
+	want = append(want, want...) // both scopes
+	if d := cmp.Diff(append(want,
+		"Confusion matrix: what the model calls each class",
+		"Sum of the contributions against mutual information, by the largest skewness of any class",
+		"Skewness of each class over all inputs",
+		"Median skewness of each class, by true class",
+		"Epistemic profiles: about which classes the model is ignorant, by true class",
+		"Epistemic confusion: between which classes the model cannot decide",
+		"Signatures of the errors that matter most",
+	), d.figures()); d != "" {
+		t.Errorf("figures: -want +got:\n%s", d)
+	}
+	style := textOf(d.all("style")[0])
+	for _, rule := range []string{"@media print", "break-before: page", "prefers-color-scheme: dark"} {
+		if !strings.Contains(style, rule) {
+			t.Errorf("the style has no %q", rule)
+		}
+	}
+}
+
+// TestEscapes gives hostile names to everything that users can name.
+func TestEscapes(t *testing.T) {
+	t.Parallel()
+	const name = `<script>alert(1)</script>&"`
+	r, table, labels := byHand()
+	r.Classes[1].Name, r.Classes[2].Name = name, `" onload="alert(1) style="fill:#408080 }</style> ]]> {{.Title}}`+"\n\x00\xff"
+	for i := range r.Signatures {
+		r.Signatures[i].True, r.Signatures[i].Predicted = name, r.Classes[0].Name
+	}
+	for i := range r.Skewness {
+		r.Skewness[i].Class = r.Classes[i].Name
+	}
+	r.Source.Software, r.Source.Kind, r.Source.Variance = name, name, name
+	r.Source.Passes, r.Source.Labels = eval.File{Name: name, SHA256: name}, eval.File{Name: name, SHA256: name}
+	r.Notes = []string{name}
+	r.Policy.Model, r.Policy.Hash, r.Policy.Certificate.Kind = name, name, name
+	r.Policy.Certificate.Differs = []string{name}
+	d := write(t, r, table, labels) // which has no <script> and no onload
+	d.expect(t, "Evidence for deferral: "+name, "bounds a risk by 15%", name+" called normal")
+	if got := textOf(d.all("title")[0]); got != "Evidence for deferral: "+name {
+		t.Errorf("the title is %q", got)
+	}
+	inSVG := 0
+	for _, text := range d.all("text") {
+		if s := textOf(text); s == document.Label(name) || s == document.Label(r.Classes[2].Name) {
+			inSVG++
+		}
+	}
+	if inSVG != 2 {
+		t.Errorf("%d of 2 names in the pictures", inSVG)
+	}
+}
+
+// TestRefusals gives reports that do not fit their table, and a writer that fails.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	r, table, labels := byHand()
+	if _, err := Evaluation(r, table, labels[1:]); err == nil || !strings.Contains(err.Error(), "39 labels, expected one for each of the 40") {
+		t.Errorf("fewer labels: %v", err)
+	}
+	few := *r
+	few.Classes = few.Classes[:2]
+	if _, err := Evaluation(&few, table, labels); err == nil || !strings.Contains(err.Error(), "2 classes, expected the 3") {
+		t.Errorf("fewer classes: %v", err)
+	}
+	full := errors.New("disk full")
+	d, err := Evaluation(r, table, labels)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, render := range map[string]func(io.Writer, *document.Document) error{"HTML": document.HTML, "text": document.Text} {
+		if err := render(failing{full}, d); !errors.Is(err, full) {
+			t.Errorf("%s on a full disk: %v", name, err)
+		}
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }
+
+// byHand returns a report in which no two numbers are alike where one could be taken for the other.
+func byHand() (*eval.Report, *eval.Table, []int) {
+	matrix := [][]int{{18, 1, 1}, {3, 8, 1}, {1, 1, 6}}
+	table := &eval.Table{Inputs: 40, Passes: 20, K: 3}
+	table.Scores[decomp.MI] = make([]float64, 40)
+	var labels []int
+	for i, row := range matrix {
+		for j, n := range row {
+			for range n {
+				at := float64(len(labels))
+				table.Scores[decomp.MI][len(labels)] = at / 100
+				labels, table.Predicted = append(labels, i), append(table.Predicted, j)
+				table.SumC = append(table.SumC, at/90)
+				table.Skewness = append(table.Skewness, at/200, at/20, at/10)
+			}
+		}
+	}
+	row := func(name string, scope policy.Scope, nth float64, retained, missed int, mean, low, high, wins float64) eval.Row {
+		row := eval.Row{
+			Name: name, Scope: scope,
+			At: eval.At{
+				Coverage: 0.7, Retained: 28, CriticalFNR: share(missed, retained), CriticalError: 0.30 + nth/100,
+				Accuracy: 0.851 + nth/100, MacroF1: 0.602 + nth/100, CriticalRetained: retained, CriticalMissed: missed,
+				CriticalDeferredShare: 1 - float64(retained)/20 + 0.005,
+			},
+			AUSC: eval.AUSC{CriticalFNR: mean - 0.001, CriticalError: 0.041, ErrorRate: 0.051},
+			AURC: 0.061, AUGRC: 0.071, JointArea: 0.081,
+			Bootstrap: eval.Bootstrap{
+				Interval: eval.Interval{Mean: mean, SD: 0.008, Low: low, High: high}, WinShare: wins,
+				Samples: []float64{low, mean, mean, high, 2 * high},
+			},
+		}
+		row.BootstrapAt.CriticalError = eval.Interval{Low: 0.2 + nth/100, High: 0.4 + nth/100}
+		row.BootstrapAt.Accuracy = eval.Interval{Low: 0.792 + nth/100, High: 0.923 + nth/100}
+		return row
+	}
+	r := &eval.Report{
+		Source: eval.Source{
+			Software: "ckd test", Passes: eval.File{Name: "p.npy", SHA256: "aa11"}, Labels: eval.File{Name: "l.npy", SHA256: "bb22"},
+			Kind: "probabilities", Variance: "sample", Coverage: 0.7, Bootstrap: 9, Seed: 7, Reliability: 0.3,
+		},
+		Summary: eval.Summary{
+			Inputs: 40, Passes: 20, Classes: 3, Critical: 20, Missed: 4, Accuracy: 0.8, MacroF1: 0.779, QWK: 0.711, CriticalFNR: 0.21,
+			Pearson: 0.91, Spearman: 0.87, Inflation: 1.37, Factor: 1.05, ResidualSkewness: -0.29,
+			FallbackShare: 0.615, AllReliable: 0.125, Degenerate: 6, Saturated: 5,
+		},
+		Classes: []eval.Class{
+			{Name: "normal", Safe: true, Support: 20, Predicted: 22, Precision: 0.818, Recall: 0.9, F1: 0.857, Uncertainty: 0.142, UncertaintyShare: 0.124},
+			{Name: "suspect", Critical: true, Support: 12, Predicted: 10, Precision: 0.8, Recall: 0.667, F1: 0.727, Uncertainty: 0.559, UncertaintyShare: 0.487},
+			{Name: "pathologic", Critical: true, Support: 8, Predicted: 8, Precision: 0.75, Recall: 0.751, F1: 0.752, Uncertainty: 0.447, UncertaintyShare: 0.389},
+		},
+		Matrix: matrix,
+		Policies: []eval.Row{
+			row("mi", policy.AllInputs, 1, 11, 3, 0.245, 0.211, 0.282, 0.11),
+			row("c_crit_max", policy.AllInputs, 2, 14, 2, 0.123, 0.091, 0.162, 0.36),
+			row("cbec", policy.AllInputs, 3, 13, 1, 0.134, 0.102, 0.173, 0.53),
+			row("policy", policy.AllInputs, 0, 12, 2, 0.145, 0.113, 0.184, 0.21),
+			row("mi", policy.PredictedSafe, -1, 19, 2, 0.031, 0.012, 0.051, 1),
+		},
+		Pairwise: []eval.Pairwise{
+			{Row: "mi", Column: "cbec", Scope: policy.AllInputs, P: 0.13}, {Row: "cbec", Column: "mi", Scope: policy.AllInputs, P: 0.86},
+		},
+		Policy: &eval.OperatingPoint{
+			Model: "heart", Hash: "cc33", Scope: policy.PredictedSafe,
+			At: eval.At{Coverage: 0.675, Retained: 27, CriticalFNR: share(2, 9), CriticalRetained: 9, CriticalMissed: 2, Accuracy: 0.89,
+				MacroF1: 0.81, CriticalError: 0.33, CriticalDeferredShare: 0.55},
+			CriticalFNRInterval: [2]float64{0.028, 0.6}, MissShare: 0.1, MissShareInterval: [2]float64{0.012, 0.317}, ByFallback: 0.425,
+			Certificate: &eval.CertificateCheck{Kind: "learn-then-test", Target: 0.15, Observed: share(2, 9), Confidence: 0.95,
+				Held: new(bool), PValue: 0.401, Differs: []string{"30 passes, not 20", "other critical classes"}},
+		},
+		Residual: []eval.ResidualBin{
+			{UpTo: new(float64), N: 17, Mean: 0.0021, Relative: 0.031}, {Above: 0.3, N: 23, Mean: -0.0132, Relative: -0.342},
+		},
+		PaperRule: &eval.PaperRule{MedianCriticalSkewness: 1.6, Score: "cbec", BestAUSC: "c_crit_max", CostAUSC: 0.011,
+			BestCriticalFNR: "cbec"},
+		Profiles: eval.Profiles{
+			N:          []int{20, 12, 8},
+			Raw:        [][]float64{{0.005, 0.015, 0.012}, {0.039, 0.022, 0.028}, {0.059, 0.031, 0.033}},
+			Normalised: [][]float64{{0.06, 0.76, 0.18}, {0.47, 0.25, 0.28}, {0.27, 0.53, 0.2}},
+		},
+		Signatures: []eval.Signature{
+			{True: "normal", Predicted: "normal", N: 18, MI: 0.021, C: []float64{0.003, 0.014, 0.011}, Dominant: "suspect"},
+			{True: "normal", Predicted: "suspect", N: 1, MI: 0.071, C: []float64{0.041, 0.019, 0.017}, Dominant: "normal"},
+			{True: "pathologic", Predicted: "suspect", N: 1, MI: 0.101, C: []float64{0.045, 0.021, 0.049}, Dominant: "pathologic"},
+			{True: "pathologic", Predicted: "normal", N: 1, MI: 0.162, C: []float64{0.039, 0.032, 0.118}, Dominant: "pathologic"},
+			{True: "suspect", Predicted: "normal", N: 3, MI: 0.077, C: []float64{0.02, 0.052, 0.022}, Dominant: "suspect"},
+		},
+		Confusion: &eval.Confusion{
+			Matrix:        [][]float64{{0, 0.0071, 0.0083}, {0.0071, 0, 0.0024}, {0.0083, 0.0024, 0}},
+			CrossBoundary: 0.0071, WithinCritical: 0.0024, CrossToCritical: 2.96,
+		},
+		Dominant: []float64{0.155, 0.666, 0.179},
+		Notes:    []string{"A note to the reader."},
+	}
+	*r.Residual[0].UpTo, *r.Policy.Certificate.Held = 0.3, true
+	for i, at := range [][2]float64{{0.091, 0.452}, {0.041, 0.252}, {0.011, 0.172}, {0.061, 0.282}, {0.021, 0.192}} {
+		r.Policies[i].BootstrapAt.CriticalFNR = eval.Interval{Low: at[0], High: at[1]}
+	}
+	for k, class := range r.Classes {
+		s := eval.Skewness{Class: class.Name, SkewnessOf: eval.SkewnessOf{
+			Median: []float64{0.15, 1.6, 1.7}[k], Mean: 0.2, P90: 3, Reliable: map[string]float64{"0.1": 0.1, "0.2": 0.2, "0.3": 0.3, "0.5": 0.5},
+		}}
+		for j, of := range r.Classes {
+			s.ByTrue = append(s.ByTrue, eval.SkewnessByTrue{True: of.Name, N: of.Support,
+				SkewnessOf: eval.SkewnessOf{Median: [][]float64{{0.1, 0.4, 2.2}, {0.3, 0.5, 0.6}, {0.7, 0.8, 0.9}}[k][j]}})
+		}
+		r.Skewness = append(r.Skewness, s)
+	}
+	for c := 1; c <= 20; c++ {
+		r.Curves.Coverage = append(r.Curves.Coverage, float64(c)/20)
+		r.Curves.Retained = append(r.Curves.Retained, 2*c)
+	}
+	for _, row := range r.Policies {
+		curve := eval.Curve{Name: row.Name, Scope: row.Scope}
+		for c := 1; c <= 20; c++ {
+			curve.CriticalRetained = append(curve.CriticalRetained, c-1)
+			curve.CriticalMissed = append(curve.CriticalMissed, c/5)
+			curve.CriticalWrong = append(curve.CriticalWrong, c/4)
+			curve.Wrong = append(curve.Wrong, c/3)
+			curve.Low, curve.High = append(curve.Low, 0.1), append(curve.High, float64(c)/20)
+		}
+		r.Curves.Rows = append(r.Curves.Rows, curve)
+	}
+	return r, table, labels
+}
+
+// synthetic returns passes of n inputs and k classes, with labels that the model predicts right
+// more often than not.
+func synthetic(n, k int) (eval.Recording, []int) {
+	const s = 6
+	random := rand.New(rand.NewPCG(uint64(n), uint64(k)))
+	data, labels := make([]float64, s*n*k), make([]int, n)
+	for i := range n {
+		labels[i] = random.IntN(k)
+		base := make([]float64, k)
+		for c := range base {
+			base[c] = random.ExpFloat64()
+		}
+		base[labels[i]] += 3
+		for p := range s {
+			row, sum := data[(p*n+i)*k:(p*n+i+1)*k], 0.0
+			for c := range row {
+				row[c] = base[c] * random.ExpFloat64()
+				sum += row[c]
+			}
+			for c := range row {
+				row[c] /= sum
+			}
+		}
+	}
+	return eval.Recording{
+		Name: "synthetic.npy", Classes: k, Passes: decomp.Tensor{Passes: s, Inputs: n, Float64: data},
+	}, labels
+}
+
+func evaluate(t *testing.T, p eval.Recording, labels []int, spec decomp.Spec, o eval.Options) (*eval.Report, *eval.Table) {
+	t.Helper()
+	table, err := eval.NewTable(t.Context(), p, spec, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Coverage, o.Seed, o.Bands = 0.8, 42, true
+	r, err := eval.Evaluate(t.Context(), table, labels, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, table
+}

@@ -1,0 +1,193 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
+	"github.com/ckd-project/ckd/eval"
+)
+
+// OOD returns a comparison of known and foreign inputs as a document.
+func OOD(r *eval.OODReport) *document.Document {
+	d := &document.Document{Title: "Known against foreign inputs", Notes: r.Notes}
+	if r.Seeds > 1 {
+		d.Lead = []string{fmt.Sprintf("Figures are means over %d seeds ± their standard deviation.", r.Seeds)}
+	}
+	inputs := &document.Table{Caption: "Inputs and passes", Head: []string{"seed", "known", "passes", "foreign", "passes"}, TextColumns: 1}
+	for s := range r.Seeds {
+		id, ood := r.Summary.ID[s], r.Summary.OOD[s]
+		inputs.Add(strconv.Itoa(s), id.Inputs, id.Passes, ood.Inputs, ood.Passes)
+	}
+	d.Sections = []document.Section{
+		document.NewSection("recordings", "Recordings", "", inputs),
+		document.NewSection("scores", "What tells them apart", "", oodScores(r), oodClasses(r)),
+		document.NewSection("skewness", "Skewness", "", oodSkewness(r)),
+		shiftSource("ckd evaluate ood", r.Source.Software, r.Source.Kind, r.Source.Variance,
+			slices.Concat(r.Source.ID, r.Source.OOD)...),
+	}
+	return d
+}
+
+// oodScores shows how well each score tells foreign inputs from known ones.
+func oodScores(r *eval.OODReport) *document.Table {
+	best := eval.OODScores[0]
+	for _, name := range eval.OODScores {
+		if r.Scores[name].AUROC > r.Scores[best].AUROC {
+			best = name
+		}
+	}
+	t := &document.Table{
+		Caption: "Scores",
+		Says: fmt.Sprintf("Higher means foreign. The highest AUROC is that of %s. A high ratio does not mean a good separation.",
+			best),
+		Head:        []string{"score", "AUROC", "AUPR", "FPR at 95% TPR", "ratio", "mean known", "mean foreign"},
+		TextColumns: 1,
+	}
+	for _, name := range eval.OODScores {
+		f := r.Scores[name].OODFigures
+		sd, spread := spreader(r.Scores[name].SD)
+		t.Add(name, spread(f.AUROC, sd.AUROC), spread(f.AUPR, sd.AUPR), spread(f.FPR95, sd.FPR95), spread(f.Ratio, sd.Ratio),
+			document.Short(f.MeanID), document.Short(f.MeanOOD))
+	}
+	return t
+}
+
+// spreader returns standard deviations, 0 where there are none, and a function that makes a cell of a
+// figure with its own, if there are any.
+func spreader[F any](given *F) (sd F, cell func(v, sd float64) any) {
+	if given == nil {
+		return sd, func(v, _ float64) any { return document.Number(v) }
+	}
+	return *given, func(v, sd float64) any { return document.Spread{v, sd} }
+}
+
+// oodClasses shows how well C_k of each class tells foreign inputs from known ones.
+func oodClasses(r *eval.OODReport) *document.Table {
+	t := &document.Table{
+		Caption: "Classes", Says: "C_k of one class as the score, in nats.",
+		Head: []string{"class", "AUROC", "ratio", "mean known", "mean foreign"}, TextColumns: 1,
+	}
+	for _, c := range r.Classes {
+		sd, spread := spreader(c.SD)
+		t.Add(c.Name, spread(c.AUROC, sd.AUROC), spread(c.Ratio, sd.Ratio), document.Short(c.MeanID), document.Short(c.MeanOOD))
+	}
+	return t
+}
+
+// oodSkewness compares the skewness of each class.
+func oodSkewness(r *eval.OODReport) *document.Table {
+	t := &document.Table{
+		Caption:     "Skewness of each class",
+		Says:        "p is of the two-sided Mann-Whitney test over the inputs of all seeds.",
+		Head:        []string{"class", "mean known", "mean foreign", "median known", "median foreign", "p", "foreign is"},
+		TextColumns: 1,
+	}
+	for _, c := range r.Classes {
+		sd, spread := spreader(c.SD)
+		t.Add(c.Name, spread(c.SkewnessID, sd.SkewnessID), spread(c.SkewnessOOD, sd.SkewnessOOD), document.Number(c.MedianID),
+			document.Number(c.MedianOOD), pValue(c.P, c.Log10P), direction(c.SkewnessID, c.SkewnessOOD))
+	}
+	return t
+}
+
+// pValue returns the p-value of a test, from its logarithm where it underflows.
+func pValue(p, log10 float64) string {
+	switch {
+	case p >= 0.001:
+		return strconv.FormatFloat(p, 'f', 3, 64)
+	case log10 > -300:
+		return strconv.FormatFloat(p, 'e', 0, 64)
+	}
+	return fmt.Sprintf("1e%.0f", log10)
+}
+
+func direction(known, foreign float64) string {
+	switch {
+	case foreign > known:
+		return "higher"
+	case foreign < known:
+		return "lower"
+	}
+	return "alike"
+}
+
+// entangled is the |R_rel| above which the paper sees substantial contamination.
+const entangled = 0.3
+
+// Disentanglement returns a comparison over levels of label noise as a document.
+func Disentanglement(r *eval.DisentangleReport) *document.Document {
+	levels := &document.Table{
+		Caption: "Means over inputs, in nats",
+		Says: fmt.Sprintf("Aleatoric is the expected entropy; epistemic is MI or sum_c. The baseline is level %v.",
+			r.Levels[0].Level),
+		Head: []string{"level", "inputs", "passes", "aleatoric", "MI", "sum_c", "inflation"}, TextColumns: 1,
+	}
+	for _, l := range r.Levels {
+		levels.Add(fmt.Sprint(l.Level), l.Inputs, l.Passes, document.Short(l.Aleatoric), document.Short(l.Epistemic.MI),
+			document.Short(l.Epistemic.SumC), document.Number(l.Inflation))
+	}
+	ratios := &document.Table{
+		Caption: "|R| by level",
+		Head:    []string{"level", "abs. MI", "abs. sum_c", "rel. MI", "rel. sum_c", "less entangled"}, TextColumns: 1,
+	}
+	lower := 0
+	for _, l := range r.Levels[1:] {
+		cells := []any{fmt.Sprint(l.Level), nil, nil, nil, nil, "undefined"}
+		if l.RAbs != nil {
+			cells[1], cells[2] = document.Number(math.Abs(l.RAbs.MI)), document.Number(math.Abs(l.RAbs.SumC))
+		}
+		if l.RRel != nil {
+			cells[3], cells[4], cells[5] = relative(l.RRel.MI), relative(l.RRel.SumC), "MI"
+			if math.Abs(l.RRel.SumC) < math.Abs(l.RRel.MI) {
+				cells[5] = "sum_c"
+				lower++
+			}
+		}
+		ratios.Add(cells...)
+	}
+	ratios.Says = fmt.Sprintf("sum_c is the less entangled at %d of %d levels.", lower, len(r.Levels)-1)
+	var ranks *document.Table
+	if c := r.RankCorrelations; c != nil {
+		ranks = &document.Table{
+			Caption: "Rank correlations with the level",
+			Says:    "Of aleatoric uncertainty (consistency) 1 is best, of epistemic uncertainty (orthogonality) 0 is best.",
+			Head:    []string{"figure", "correlation"}, TextColumns: 1,
+		}
+		ranks.Add("consistency", document.Number(c.Consistency))
+		ranks.Add("orthogonality of MI", document.Number(c.Orthogonality.MI))
+		ranks.Add("orthogonality of sum_c", document.Number(c.Orthogonality.SumC))
+	}
+	return &document.Document{
+		Title: "Aleatoric and epistemic uncertainty under label noise", Notes: r.Notes,
+		Sections: []document.Section{
+			document.NewSection("noise", "Label noise", "", levels),
+			document.NewSection("disentanglement", "Disentanglement",
+				fmt.Sprintf("|R| is the change of epistemic uncertainty over that of aleatoric, in nats (absolute) and each as a "+
+					"share of its baseline (relative). 0 is disentangled, 1 entangled; relative values above %v, marked *, are "+
+					"substantial.", entangled),
+				ratios, ranks),
+			shiftSource("ckd evaluate disentangle", r.Source.Software, r.Source.Kind, r.Source.Variance, r.Source.Passes...),
+		},
+	}
+}
+
+// relative returns |R_rel|, marked where it is substantial.
+func relative(v float64) string {
+	text := document.Decimal(math.Abs(v))
+	if math.Abs(v) > entangled {
+		return "* " + text
+	}
+	return text
+}
+
+// shiftSource shows how a comparison of recordings was computed.
+func shiftSource(command, software, kind, variance string, files ...eval.File) document.Section {
+	settings := []setting{{"software", software}, {"kind of rows", kind}, {"variance", variance}}
+	for _, f := range files {
+		settings = append(settings, fileSettings("passes", f)...)
+	}
+	return computed(command, settings...)
+}

@@ -1,0 +1,87 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
+	"github.com/ckd-project/ckd/eval"
+)
+
+// setting is something that a report was computed from, as a row of text.
+type setting [2]string
+
+// fileSettings returns the settings for a file: its name and its hash.
+func fileSettings(what string, f eval.File) []setting {
+	return []setting{{what, f.Name}, {"SHA-256 of the " + what, f.SHA256}}
+}
+
+// computed returns the section that says how a command computed a report.
+func computed(command string, settings ...setting) document.Section {
+	t := &document.Table{Caption: "Files and settings", Head: []string{"what", "value"}, TextColumns: 2}
+	for _, s := range settings {
+		t.Add(s[0], s[1])
+	}
+	return document.NewSection("computed", "How this was computed",
+		"By "+command+", from the files named here; the same files, settings and version give the same numbers. All "+
+			"information quantities are in nats.", t)
+}
+
+// sourceSection shows how the report was computed.
+func sourceSection(e *evaluation) document.Section {
+	s, of := e.report.Source, e.report.Summary
+	settings := []setting{{"software", s.Software}}
+	settings = append(settings, fileSettings("passes", s.Passes)...)
+	settings = append(settings, fileSettings("labels", s.Labels)...)
+	return computed("ckd evaluate", append(settings,
+		setting{"shape", fmt.Sprintf("%d passes, %d inputs, %d classes", of.Passes, of.Inputs, of.Classes)},
+		setting{"kind of rows", s.Kind},
+		setting{"variance", s.Variance},
+		setting{"coverage", document.Plain(s.Coverage)},
+		setting{"bootstrap resamples", document.Count(s.Bootstrap)},
+		setting{"seed", strconv.FormatUint(s.Seed, 10)},
+		setting{"reliability threshold (skewness)", document.Plain(s.Reliability)},
+		setting{"inputs with identical passes",
+			fmt.Sprintf("%s, of which one-hot %s", document.Count(of.Degenerate), document.Count(of.Saturated))})...)
+}
+
+// words explains the terms that the report uses.
+func words(e *evaluation) []document.Word {
+	words := []document.Word{
+		{"pass", "One of several answers of the model to the same input. Where they differ, the model is unsure."},
+		{"retain, defer", "A retained input is decided by the model alone, a deferred one goes to a person."},
+		{"coverage", "The share of inputs retained."},
+		{"score, ranking", "A number for each input: the higher, the sooner it is deferred."},
+		{"contribution C_k", "How much of the model's ignorance about an input concerns class k, in nats."},
+		{"skewness", "How lopsided the passes are for a class. Above the threshold its contribution is not taken at face value."},
+	}
+	if e.classes.anyCritical {
+		words = append(words,
+			document.Word{"critical", "A class that must not be taken for a harmless one. An input is critical when its true class is."},
+			document.Word{"missed", "A critical input that the model calls by a class that is not critical."},
+			document.Word{"critical FNR", "Of the critical inputs retained, the share that is missed (false negative rate)."},
+			document.Word{"scope", "Which inputs may be deferred: all, or only those that the model calls safe."},
+			document.Word{"any-critical, deciding-class", "Gates that rank by c_crit_max where contributions can be trusted, and by cbec elsewhere: " +
+				"they ask every critical class, or only the one that sets c_crit_max."},
+		)
+	}
+	for _, row := range e.report.Policies {
+		if meaning, ok := scoreWords[row.Name]; ok && row.Scope == e.report.Policies[0].Scope {
+			words = append(words, document.Word{row.Name, meaning})
+		}
+	}
+	return words
+}
+
+var scoreWords = map[string]string{
+	"entropy":     "Predictive entropy: unsureness of any kind, in the mean of the passes.",
+	"mi":          "Mutual information: how much the passes disagree, over all classes at once.",
+	"maxprob":     "One less the largest mean probability.",
+	"eu_var":      "Sum of the variances of all classes.",
+	"var_crit":    "Largest variance of a critical class.",
+	"eu_var_crit": "Sum of the variances of the critical classes.",
+	"ova_mi":      "Sum of the mutual information of each critical class against the rest.",
+	"c_crit_sum":  "Sum of the contributions of the critical classes.",
+	"c_crit_max":  "Largest contribution of a critical class.",
+	"cbec":        "Confusion across the boundary of safe and critical classes (cross-boundary epistemic confusion).",
+}

@@ -1,0 +1,52 @@
+package engine
+
+import (
+	"github.com/ckd-project/ckd/engine/internal/follow"
+	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/policy/earlystop"
+)
+
+// UnsupportedError reports a policy whose inputs cannot be followed pass by pass.
+type UnsupportedError = follow.UnsupportedError
+
+// Follower computes, pass by pass, what the passes of one input say so far: the statistics that
+// an early-stopping rule looks at, and the decision that the policy would make. Groups follow
+// their inputs with the same code. A Follower is for one goroutine at a time.
+type Follower struct {
+	plan   *follow.Plan
+	inputs *follow.Inputs
+}
+
+// NewFollower creates a Follower for inputs of a policy with thresholds. The error is an
+// *UnsupportedError for Dirichlet rows, which have one pass, for a policy that only observes, and
+// for score ova_mi.
+func NewFollower(p *policy.Policy) (*Follower, error) {
+	plan, err := follow.NewPlan(p)
+	if err != nil {
+		return nil, err
+	}
+	return &Follower{plan, plan.NewInputs(1)}, nil
+}
+
+// Another returns a Follower for other inputs of the same policy.
+func (f *Follower) Another() *Follower { return &Follower{f.plan, f.plan.NewInputs(1)} }
+
+// Reset begins another input.
+func (f *Follower) Reset() { f.inputs.Reset(0) }
+
+// Add takes one pass, which the arithmetic must have accepted. It keeps no reference to row. The
+// error reports a row with another number of values than the policy has classes.
+func (f *Follower) Add(row []float32) error { return f.inputs.Add(0, row) }
+
+// Statistics fills x and reports whether the class predicted so far is critical.
+func (f *Follower) Statistics(x *earlystop.Statistics) (critical bool) {
+	return f.inputs.Statistics(0, x)
+}
+
+// Settled returns what the rule decides after the passes so far, or Open. Call it after each Add:
+// it skips the passes that the rule need not look at.
+func (f *Follower) Settled(r *earlystop.Rule) earlystop.Action { return f.inputs.Settled(0, r) }
+
+// Decide returns the decision and the predicted class as if no further pass came, even where the
+// passes are fewer than the policy accepts.
+func (f *Follower) Decide() (d policy.Decision, class int) { return f.inputs.Decide(0) }

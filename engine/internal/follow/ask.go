@@ -1,0 +1,396 @@
+package follow
+
+import (
+	"math"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/internal/kernel"
+	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/policy/earlystop"
+)
+
+// Settled returns what a rule decides on input i, or Open. It must be called after every pass. It
+// returns what Rule.Settled returns for the Statistics, but computes only those that are needed,
+// and none until the rule looks at the input again.
+func (in *Inputs) Settled(i int, r *earlystop.Rule) earlystop.Action {
+	s := &in.inputs[i]
+	if s.passes < s.again {
+		return earlystop.Open
+	}
+	step := r.Step(int(s.passes))
+	if step == nil || !s.different && s.passes > 1 {
+		return earlystop.Open
+	}
+	var m measured
+	in.measure(i, &m)
+	in.setOwn(i, &m)
+	side, action := step.Side(m.own)
+	beyond := math.Inf(1)
+	if side.AtMost != -earlystop.Never {
+		var x earlystop.Statistics
+		in.fill(i, &m, &x)
+		beyond = side.Beyond(&x)
+	}
+	if beyond <= 0 {
+		return action
+	}
+	s.again = int32(r.Again(int(s.passes), beyond))
+	return earlystop.Open
+}
+
+// Statistics fills x with what a rule looks at, and reports whether the class predicted so far is
+// critical.
+func (in *Inputs) Statistics(i int, x *earlystop.Statistics) (critical bool) {
+	var m measured
+	in.measure(i, &m)
+	in.setOwn(i, &m)
+	in.fill(i, &m, x)
+	s := &in.inputs[i]
+	x.Degenerate = !s.different && s.passes > 1
+	return in.predictsCritical(i, &m)
+}
+
+// Evidence returns what the policy decides input i by if no further pass comes. Scores that the
+// policy cannot reach are 0, and after one pass all variances are 0. Skewness is valid until the
+// next call.
+func (in *Inputs) Evidence(i int) policy.Evidence {
+	p, different := in.plan, in.inputs[i].different
+	var m measured
+	in.measure(i, &m)
+	e := policy.Evidence{Predicted: top(in.meansByClass(i)), CCritMaxClass: -1, PrimaryClass: -1, FallbackClass: -1,
+		Skewness: in.skew, Degenerate: !different, Saturated: !different && m.most == 1}
+	critical := in.inputs[i].critical
+	if at := largestC(critical); at >= 0 {
+		e.CCritMaxClass = p.critical[at]
+	}
+	if p.skewness {
+		for at, c := range p.critical {
+			in.skew[c] = critical[at].skewness(&m)
+		}
+	}
+	of := func(h held, score *float64, class *int) {
+		if !h.reached {
+			return
+		}
+		*score = in.score(i, &m, h.score)
+		switch h.score {
+		case decomp.CCritMax:
+			*class = e.CCritMaxClass
+		case decomp.CBEC:
+			*class = in.pairClass()
+		}
+	}
+	of(p.primary, &e.Primary, &e.PrimaryClass)
+	of(p.fallback, &e.Fallback, &e.FallbackClass)
+	return e
+}
+
+// Decide returns the decision and the predicted class of input i as if no further pass came, even
+// where the passes are fewer than the policy accepts.
+func (in *Inputs) Decide(i int) (policy.Decision, int) {
+	e := in.Evidence(i)
+	return in.plan.policy.Decide(e), e.Predicted
+}
+
+// measured holds what the passes of an input say so far.
+type measured struct {
+	inverse, scale            float64 // 1/passes; scale times a sum of squares is a variance
+	most, critMost, otherMost float64 // largest means: of all, of the critical, of the other classes
+	cMax                      float64
+	fallback                  bool    // the fallback score decides, not the primary
+	score                     float64 // the one that decides
+	own                       float64 // statistic Own
+}
+
+// measure fills m with what is needed of input i in any case.
+func (in *Inputs) measure(i int, m *measured) {
+	p, s := in.plan, &in.inputs[i]
+	step := stepOf(s.passes)
+	m.inverse, m.scale = step.inverse, step.unbiased
+	if !p.sampling {
+		m.scale = step.inverse
+	}
+	critical := s.critical
+	critMost, cMax := largestOf(critical)
+	most := uint64(0)
+	if p.wide {
+		most = in.largestOther(s.means, critMost)
+	} else {
+		for _, mu := range s.means {
+			most = max(most, size(mu))
+		}
+	}
+	m.otherMost, m.critMost = sized(most), sized(critMost)
+	m.most = sized(max(most, critMost))
+	m.cMax = 0.5 * m.scale * sized(cMax)
+	m.fallback = !p.primary.reached || p.skewness && in.fallsBack(critical, m)
+	m.score = m.cMax
+	if h := p.by(m); h.score != decomp.CCritMax {
+		m.score = in.score(i, m, h.score)
+	}
+}
+
+// by returns the score that decides, with its threshold.
+func (p *Plan) by(m *measured) *held {
+	if m.fallback {
+		return &p.fallback
+	}
+	return &p.primary
+}
+
+// setOwn fills statistic Own.
+func (in *Inputs) setOwn(i int, m *measured) {
+	if m.own = in.plan.by(m).ratio(m.score); in.plan.predictedSafe {
+		m.own = in.inScope(i, m, m.own)
+	}
+}
+
+// size maps v to a uint64 that orders like |v|, NaN last, so that max compiles without a branch.
+func size(v float64) uint64 { return math.Float64bits(v) << 1 }
+
+// sized undoes size: it returns the absolute value.
+func sized(s uint64) float64 { return math.Float64frombits(s >> 1) }
+
+// largestOf returns the size of the largest mean, and the size of the largest ratio of a sum of
+// squares to its mean.
+func largestOf(x []moments) (most, spread uint64) {
+	for at := range x {
+		m := &x[at]
+		most = max(most, size(m.mean))
+		spread = max(spread, size(m.second/(m.mean+decomp.Epsilon)))
+	}
+	return most, spread
+}
+
+// largestOther returns the size of the largest mean of the classes that are not critical. The means
+// are those of all classes, and critical is the largest size among the critical ones.
+func (in *Inputs) largestOther(means []float64, critical uint64) uint64 {
+	var a, b, c, d uint64 // four, so that none waits for the one before
+	rest := means
+	for ; len(rest) >= 4; rest = rest[4:] {
+		a = max(a, size(rest[0]))
+		b = max(b, size(rest[1]))
+		c = max(c, size(rest[2]))
+		d = max(d, size(rest[3]))
+	}
+	for _, v := range rest {
+		a = max(a, size(v))
+	}
+	// The means include critical classes, whose values may be rounded differently.
+	const rounding = 1 << 21
+	if most := max(max(a, b), max(c, d)); most > critical+rounding {
+		return most
+	}
+	most := uint64(0)
+	for _, c := range in.plan.others {
+		most = max(most, size(means[c]))
+	}
+	return most
+}
+
+// tiny keeps the logarithms of probabilities within earlystop.Bound.
+const tiny = 1e-6
+
+// inScope returns statistic Own under scope predicted-safe.
+func (in *Inputs) inScope(i int, m *measured, own float64) float64 {
+	if own = min(own, -m.margin()); in.predictsCritical(i, m) { // at a tie the margin is 0
+		own = min(own, 0)
+	}
+	return own
+}
+
+// margin returns statistic Margin where there are critical classes.
+func (m *measured) margin() float64 {
+	return logarithm((m.critMost + tiny) / (m.otherMost + tiny))
+}
+
+// fill computes the statistics of input i from its measured values.
+func (in *Inputs) fill(i int, m *measured, x *earlystop.Statistics) {
+	p := in.plan
+	x.Values = [earlystop.Count]float64{earlystop.Own: m.own, earlystop.Doubt: logarithm(1 - m.most + tiny)}
+	if p.primary.reached && p.fallback.reached {
+		other := &p.fallback
+		if m.fallback {
+			other = &p.primary
+		}
+		x.Values[earlystop.Other] = other.ratio(in.score(i, m, other.score))
+	}
+	if len(p.critical) > 0 {
+		peak := in.inputs[i].peak
+		if peak > 1 {
+			peak = 1
+		}
+		x.Values[earlystop.Peak] = logarithm((peak + tiny) / (1 - peak + tiny))
+		x.Values[earlystop.Margin] = m.margin()
+	}
+}
+
+// ratio returns the logarithm of a score over its threshold, within earlystop.Bound. It is above 0
+// exactly where the score is above the threshold.
+func (h *held) ratio(score float64) float64 {
+	v := logarithm((score + e) * h.inverted)
+	if score > h.threshold {
+		return min(max(v, 1e-12), earlystop.Bound)
+	}
+	switch {
+	case v > 0:
+		return 0
+	case v < -earlystop.Bound:
+		return -earlystop.Bound
+	}
+	return v // may be NaN
+}
+
+// fallsBack reports whether the gate chooses the fallback, where it reads skewness.
+func (in *Inputs) fallsBack(critical []moments, m *measured) bool {
+	limit := in.plan.policy.ReliabilityThreshold
+	if !in.plan.anyCritical {
+		at := largestC(critical)
+		return at >= 0 && !(critical[at].skewness(m) <= limit)
+	}
+	// Where the spread is 0 the third moment is 0 too, so that no division is needed.
+	worst, limit3 := int64(0), 3*limit*m.scale
+	for at := range critical {
+		x := &critical[at]
+		excess := math.Abs(x.third)*m.inverse - limit3*x.mean*x.second
+		worst = max(worst, int64(math.Float64bits(excess)))
+	}
+	return worst > 0
+}
+
+// skewness returns the skewness ratio, and 0 where that is 0/0.
+func (x *moments) skewness(m *measured) float64 {
+	if spread := 3 * x.mean * x.second * m.scale; spread > 0 {
+		return math.Abs(x.third) * m.inverse / spread
+	}
+	return 0
+}
+
+// predictsCritical reports whether the predicted class is critical.
+func (in *Inputs) predictsCritical(i int, m *measured) bool {
+	switch {
+	case m.critMost > m.otherMost*(1+1e-9):
+		return true
+	case m.otherMost > m.critMost*(1+1e-9):
+		return false
+	}
+	return in.plan.isCrit[top(in.meansByClass(i))]
+}
+
+// top returns the predicted class: the first of the largest, up to rounding.
+func top(mean []float64) int {
+	top, beyond := 0, mean[0]*(1+1e-12)
+	for c, mu := range mean {
+		if mu > beyond {
+			top, beyond = c, mu*(1+1e-12)
+		}
+	}
+	return top
+}
+
+// largestC returns the place of the critical class with the largest C_k; -1 without critical
+// classes.
+func largestC(critical []moments) int {
+	largest, beyond := -1, math.Inf(-1)
+	for at := range critical {
+		if c := critical[at].second / (critical[at].mean + decomp.Epsilon); c > beyond {
+			largest, beyond = at, c*(1+1e-12)
+		}
+	}
+	return largest
+}
+
+// pairClass returns the critical class with the largest share in the cbec that was computed last;
+// -1 for none.
+func (in *Inputs) pairClass() int {
+	class, beyond := -1, 0.0
+	for at, c := range in.plan.critical {
+		if share := in.shares[at]; share > beyond {
+			class, beyond = c, share*(1+1e-12)
+		}
+	}
+	return class
+}
+
+// score returns a score of input i.
+func (in *Inputs) score(i int, m *measured, s decomp.Score) float64 {
+	switch s {
+	case decomp.CCritMax:
+		return m.cMax
+	case decomp.CBEC:
+		return in.cbec(i, m)
+	case decomp.MaxProb:
+		return 1 - m.most
+	case decomp.Entropy:
+		return entropy(in.meansByClass(i))
+	case decomp.MI:
+		return max(0, entropy(in.meansByClass(i))-in.inputs[i].entropy*m.inverse)
+	}
+	value := 0.0
+	for _, x := range in.inputs[i].critical {
+		switch s {
+		case decomp.CCritSum:
+			value += 0.5 * x.second / (x.mean + decomp.Epsilon)
+		case decomp.VarCrit:
+			value = max(value, x.second)
+		case decomp.EUVarCrit, decomp.EUVar:
+			value += x.second
+		default:
+			value = math.NaN()
+		}
+	}
+	if s == decomp.EUVar {
+		value += kernel.Sum(in.inputs[i].spreads)
+	}
+	return value * m.scale
+}
+
+// cbec returns cbec from the sums of products, and leaves the share of each critical class in
+// shares.
+func (in *Inputs) cbec(i int, m *measured) float64 {
+	p, s, half := in.plan, &in.inputs[i], 0.5*m.scale
+	columns := len(s.means)
+	roots, shares := in.apart[:columns], in.shares[:len(s.critical)]
+	if p.wide {
+		kernel.InverseRoots(roots, s.means)
+		for at, c := range p.critical {
+			in.scales[at] = half * roots[c]
+		}
+		kernel.Confusions(shares, in.terms, kernel.Matrix{
+			Sums: s.products, Roots: roots, Scales: in.scales, Weights: p.pairs.weights,
+			Inputs: 1, Rows: len(shares), Width: columns, Apart: columns, WeightsApart: p.pairs.apart,
+		})
+	} else {
+		negative(shares, s, roots, &p.pairs)
+		for at := range shares {
+			shares[at] *= half
+		}
+	}
+	sum := 0.0
+	for _, share := range shares {
+		sum += share
+	}
+	return sum
+}
+
+// negative fills the share of each critical class: the sum over its pairs of the negative products,
+// taken positive, times the weight and 1/sqrt(mu+Epsilon) of both classes.
+func negative(shares []float64, s *input, roots []float64, p *pairs) {
+	for j, mu := range s.means {
+		roots[j] = 1 / math.Sqrt(mu+decomp.Epsilon)
+	}
+	products, weights := s.products, p.weights
+	for at := range shares {
+		if len(products) < len(roots) || len(weights) < len(roots) {
+			return // cannot happen; it spares bounds checks
+		}
+		sum := 0.0
+		for j, root := range roots {
+			// |x| - x is -2 min(x, 0) without a branch.
+			x := products[j]
+			sum += (math.Abs(x) - x) * root * weights[j]
+		}
+		shares[at] = 0.5 * sum / math.Sqrt(s.critical[at].mean+decomp.Epsilon)
+		products, weights = products[len(roots):], weights[p.apart:]
+	}
+}

@@ -1,0 +1,315 @@
+package follow
+
+import (
+	"errors"
+	"math"
+
+	"github.com/ckd-project/ckd/internal/kernel"
+)
+
+// Inputs holds what is kept of inputs whose passes are coming in. It is for one goroutine at a
+// time.
+type Inputs struct {
+	plan   *Plan
+	inputs []input
+	scratch
+}
+
+// input holds what is kept of one input.
+type input struct {
+	progress
+	// These are parts of slices that all inputs share. They are cut once, since cutting them for
+	// every pass takes as long as the arithmetic of a few classes.
+	critical []moments // moments of the critical classes
+	means    []float64 // means of the columns
+	products []float64 // by pair: sum of products of deviations
+	spreads  []float64 // for classes that are not critical, like moments.second
+}
+
+// progress holds what a new input resets.
+type progress struct {
+	passes    int32
+	again     int32   // passes after which the rule looks again
+	different bool    // some pass differs from the first
+	peak      float64 // largest critical mass of a pass
+	entropy   float64 // sum of the rows' entropies
+}
+
+// moments holds the mean of a class, and the sums of squares and of cubes of deviations from it.
+type moments struct{ mean, second, third float64 }
+
+// scratch is memory that no input keeps.
+type scratch struct {
+	row     []float64 // probabilities, if the passes are logits
+	inverse [1]float64
+	cross   []float64 // deviations of the critical classes, times (n-1)/n
+	apart   []float64 // by column: deviations, or 1/sqrt(mu+Epsilon)
+	terms   []float64 // terms of pairs
+	shares  []float64 // shares of critical classes in cbec
+	scales  []float64
+	mean    []float64 // by class
+	skew    []float64 // by class
+}
+
+// NewInputs creates n inputs.
+func (p *Plan) NewInputs(n int) *Inputs {
+	k, c := p.classes, len(p.critical)
+	in := &Inputs{plan: p, scratch: scratch{row: make([]float64, k), cross: make([]float64, kernel.Padded(c)),
+		apart: make([]float64, k), shares: make([]float64, c), scales: make([]float64, c),
+		mean: make([]float64, k), skew: make([]float64, k)}}
+	if p.wide {
+		in.terms = make([]float64, p.pairs.number)
+	}
+	in.Resize(n)
+	return in
+}
+
+// Resize replaces the inputs by n new ones, and uses their memory again.
+func (in *Inputs) Resize(n int) {
+	p := in.plan
+	if n <= cap(in.inputs) {
+		in.inputs = in.inputs[:n]
+		for i := range in.inputs {
+			in.Reset(i)
+		}
+		return
+	}
+	in.inputs = make([]input, n)
+	critical, sums := make([]moments, n*len(p.critical)), make([]float64, n*p.floats)
+	cut := func(n int) []float64 {
+		part := sums[:n:n]
+		sums = sums[n:]
+		return part
+	}
+	for i := range in.inputs {
+		c := len(p.critical)
+		in.inputs[i].critical, critical = critical[:c:c], critical[c:]
+		in.inputs[i].means, in.inputs[i].products = cut(len(p.listed)), cut(p.pairs.number)
+		if p.spreads {
+			in.inputs[i].spreads = cut(len(p.others))
+		}
+	}
+}
+
+// Room returns the number of inputs that there is memory for.
+func (in *Inputs) Room() int { return cap(in.inputs) }
+
+// Reset makes input i new.
+func (in *Inputs) Reset(i int) { in.inputs[i].progress = progress{} } // the first pass clears the rest
+
+// Passes returns the number of passes that input i has had.
+func (in *Inputs) Passes(i int) int { return int(in.inputs[i].passes) }
+
+// errClasses reports a row of another length than the policy has classes.
+var errClasses = errors.New("a row of another number of classes than the policy's")
+
+// Add takes one pass of input i, K values that decomp has checked. It neither keeps row nor writes
+// to it. The error reports a row of another length.
+func (in *Inputs) Add(i int, row []float32) error {
+	if len(row) != in.plan.classes {
+		return errClasses
+	}
+	if in.plan.logits {
+		in.addLogits(i, row)
+	} else {
+		add(in, i, row)
+	}
+	return nil
+}
+
+func (in *Inputs) addLogits(i int, logits []float32) {
+	for k, v := range logits {
+		in.row[k] = float64(v)
+	}
+	softmax(in.row)
+	add(in, i, in.row)
+}
+
+// step holds 1/n, (n-1)/n and 1/(n-1) of pass n; unbiased is 1 for the first pass.
+type step struct{ inverse, share, unbiased float64 }
+
+// firstSteps saves divisions, one of which takes as long as the rest of a pass of few classes.
+var firstSteps = func() (s [256]step) {
+	for n := range s {
+		s[n] = newStep(n)
+	}
+	return s
+}()
+
+func newStep(n int) step {
+	return step{1 / float64(n), float64(n-1) / float64(n), 1 / float64(max(n-1, 1))}
+}
+
+func stepOf(n int32) step {
+	if n := uint32(n); n < uint32(len(firstSteps)) {
+		return firstSteps[n]
+	}
+	return newStep(int(n))
+}
+
+// add takes one pass of probabilities (Welford; Pebay 2008 for cubes).
+func add[T float32 | float64](in *Inputs, i int, row []T) {
+	p, s := in.plan, &in.inputs[i]
+	s.passes++
+	if !s.different && same(in, i, row) {
+		return
+	}
+	step := stepOf(s.passes)
+	var mass float64
+	if p.skewness {
+		mass = addCubes(s.critical, p.critical, row, in.cross, step.inverse, step.share, float64(s.passes)-2)
+	} else {
+		mass = addSquares(s.critical, p.critical, row, in.cross, step.inverse, step.share)
+	}
+	if s.peak < mass {
+		s.peak = mass
+	}
+	if p.sometimes {
+		addSometimes(in, i, row, step.share)
+	}
+	switch {
+	case p.wide:
+		in.inverse[0] = step.inverse
+		addWide(in, s, row)
+	case p.pairs.number == 0:
+		addMeans(s.means, p.listed, row, step.inverse)
+	default:
+		addApart(s.means, p.listed, row, in.apart, step.inverse)
+		multiply(s.products, in.cross[:len(p.critical)], in.apart[:len(p.listed)])
+	}
+}
+
+// addSquares and addMeans are not inlined, so that their loops keep what they need in registers.
+
+// addSquares adds a pass to the means and squares of the critical classes, writes their deviations
+// times (n-1)/n to cross, and returns their mass.
+//
+//go:noinline
+func addSquares[T float32 | float64](x []moments, classes []int, row []T, cross []float64, inverse, share float64) (mass float64) {
+	x, cross = x[:len(classes)], cross[:len(classes)]
+	for j, c := range classes {
+		v, m := float64(row[c]), &x[j]
+		mass += v
+		d := v - m.mean
+		w := d * share
+		cross[j] = w
+		m.second += d * w
+		m.mean += d * inverse
+	}
+	return mass
+}
+
+// addCubes does what addSquares does, and updates the sums of cubes too. most is the number of the
+// pass less 2.
+func addCubes[T float32 | float64](x []moments, classes []int, row []T, cross []float64, inverse, share, most float64) (mass float64) {
+	x, cross = x[:len(classes)], cross[:len(classes)]
+	for j, c := range classes {
+		v, m := float64(row[c]), &x[j]
+		mass += v
+		d := v - m.mean
+		w, by := d*share, d*inverse
+		cross[j] = w
+		m.third += by * (d*w*most - 3*m.second)
+		m.second += d * w
+		m.mean += by
+	}
+	return mass
+}
+
+// addMeans adds a pass to the means of the columns.
+//
+//go:noinline
+func addMeans[T float32 | float64](means []float64, classes []int, row []T, inverse float64) {
+	means = means[:len(classes)]
+	for j, c := range classes {
+		means[j] += (float64(row[c]) - means[j]) * inverse
+	}
+}
+
+// addApart does what addMeans does, and writes the deviations to apart.
+func addApart[T float32 | float64](means []float64, classes []int, row []T, apart []float64, inverse float64) {
+	means, apart = means[:len(classes)], apart[:len(classes)]
+	for j, c := range classes {
+		d := float64(row[c]) - means[j]
+		apart[j] = d
+		means[j] += d * inverse
+	}
+}
+
+// multiply adds the products of the deviations of a pass.
+func multiply(products, cross, apart []float64) {
+	for _, w := range cross {
+		row := products[:len(apart)]
+		for j, d := range apart {
+			row[j] += d * w
+		}
+		products = products[len(apart):]
+	}
+}
+
+// addSometimes adds what only few scores need. The means of the critical classes have the pass
+// already; those of the others do not.
+func addSometimes[T float32 | float64](in *Inputs, i int, row []T, share float64) {
+	p := in.plan
+	if p.entropies {
+		in.inputs[i].entropy += entropy(row)
+	}
+	if p.spreads {
+		means, to := in.meansByClass(i), in.inputs[i].spreads
+		for at, c := range p.others {
+			d := float64(row[c]) - means[c]
+			to[at] += d * d * share
+		}
+	}
+}
+
+// addWide adds a pass to the columns of a wide plan. The scratch holds the deviations of this pass.
+func addWide[T float32 | float64](in *Inputs, s *input, row []T) {
+	k := len(row)
+	pass := kernel.Part[T]{Data: row, Mean: s.means, Passes: 1, Stride: k, Inputs: 1, Classes: k, Width: k}
+	if len(s.products) > 0 {
+		kernel.Crossed(s.products, k, pass, in.cross, len(in.cross), len(s.critical), false)
+	}
+	// The mean of a column is read before it is written.
+	kernel.Crossed(s.means, k, pass, in.inverse[:], 1, 1, false)
+}
+
+// same takes a pass if it and all passes before are the same, and reports whether it did.
+func same[T float32 | float64](in *Inputs, i int, row []T) bool {
+	p, s := in.plan, &in.inputs[i]
+	if s.passes == 1 {
+		clear(s.critical)
+		clear(s.products)
+		clear(s.spreads)
+		for at, c := range p.critical {
+			s.critical[at].mean = float64(row[c])
+			s.peak += float64(row[c])
+		}
+		for at, c := range p.listed {
+			s.means[at] = float64(row[c])
+		}
+	}
+	mean := in.meansByClass(i)
+	for c, v := range row {
+		if v := float64(v); v != mean[c] && !math.IsNaN(v) { // NaN counts as equal to itself
+			s.different = true
+			return false
+		}
+	}
+	if p.entropies {
+		s.entropy += entropy(row)
+	}
+	return true
+}
+
+// meansByClass returns the means of input i. They are valid until the next call.
+func (in *Inputs) meansByClass(i int) []float64 {
+	s := &in.inputs[i]
+	for at, c := range in.plan.critical {
+		in.mean[c] = s.critical[at].mean
+	}
+	for at, c := range in.plan.listed {
+		in.mean[c] = s.means[at]
+	}
+	return in.mean
+}

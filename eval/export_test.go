@@ -1,0 +1,8 @@
+package eval
+
+// These are tested from outside, beside reports.
+var (
+	FallsBack = fallsBack
+	Gated     = gated
+	ByPolicy  = byPolicy
+)

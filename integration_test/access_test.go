@@ -1,0 +1,451 @@
+package integration_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/ckd-project/ckd/integration_test/testbed"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	inferencepb "github.com/ckd-project/ckd/proto/inference"
+)
+
+// twoModels adds a model to policyText.
+const twoModels = policyText + `
+  - name: retina
+    classes: [healthy, ill]
+    critical: [ill]
+`
+
+// TestIdentities serves four identities over TCP with TLS and over a unix socket. Unknown callers
+// may only probe, and known callers may do what the access file says.
+func TestIdentities(t *testing.T) {
+	t.Parallel()
+	g := serveGuarded(t)
+	t.Run("credentials", g.testCredentials)
+	t.Run("models that one may not use", g.testHiddenModels)
+	t.Run("probes", g.testProbes)
+	t.Run("admin", g.testAdmin)
+	t.Run("streams", g.testStreams)
+	t.Run("calls", g.testCalls)
+	t.Run("curl", g.testCurl)
+	g.checkSecrets(g.daemon)
+}
+
+// guarded wraps a daemon with an access file, and one client for each way to reach it.
+type guarded struct {
+	*daemon
+	*vault
+	tcp, socket *grpc.ClientConn
+	web         *http.Client
+
+	ann, ben, dan, chief, wrong string // tokens; no identity has the wrong one
+	benHash                     string
+}
+
+func serveGuarded(t *testing.T) *guarded {
+	t.Helper()
+	g := &guarded{vault: newVault(t)}
+	var danHash string
+	g.ann, _ = g.token("ann")
+	g.ben, g.benHash = g.token("ben")
+	g.dan, danHash = g.token("dan")
+	g.chief, _ = g.token("chief")
+	g.wrong, _ = g.token("wrong")
+	g.put("ann.token", []byte(g.ann+"\n"))
+	g.put("chief.token", []byte(g.chief))
+	access := g.put("access.yaml", []byte(`identities:
+  - {name: ann, tokens: [{file: ann.token}], models: [fetal-health], streams: 2}
+  - {name: ben, tokens: [{sha256: `+g.benHash+`}], models: [retina, retinas]}
+  - {name: dan, tokens: [{sha256: `+danHash+`}], models: [fetal-health], calls: 1}
+  - {name: chief, tokens: [{file: chief.token}], models: ["*"], admin: true, reload: true}
+`))
+	socket := "unix:" + g.path("ckd.sock")
+	g.daemon = serveSite(t, append(g.tls(g.servers.Issue(t)), "--policy", writePolicy(t, twoModels), "--access", access,
+		"--listen", socket, "--admin-reload", "--log-level", "debug")...)
+	overTCP := slices.IndexFunc(g.GRPC, func(address string) bool { return !strings.HasPrefix(address, "unix:") })
+	config := trusting(g.servers)
+	g.tcp, g.socket = dialTLS(t, g.GRPC[overTCP], config), dialTLS(t, socket, nil)
+	g.web = secured(t, config, 2)
+	return g
+}
+
+// conns returns the gRPC connections by name.
+func (g *guarded) conns() map[string]*grpc.ClientConn {
+	return map[string]*grpc.ClientConn{"TCP": g.tcp, "socket": g.socket}
+}
+
+// get sends a GET to the daemon's HTTP address.
+func (g *guarded) get(t *testing.T, path string, headers ...string) reply {
+	t.Helper()
+	r, err := ask(inTime(t), g.web, http.MethodGet, g.HTTP+path, "", headers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// bearer returns a call's context that carries a token.
+func bearer(t *testing.T, token string) context.Context {
+	t.Helper()
+	return metadata.AppendToOutgoingContext(inTime(t), "authorization", "Bearer "+token)
+}
+
+// testCredentials lists the models of each caller. Only a token says who a caller is.
+func (g *guarded) testCredentials(t *testing.T) {
+	pretends := []string{"ckd-identity", "chief", "grpc-metadata-ckd-identity", "chief", "grpc-metadata-authorization", "Bearer " + g.chief}
+	for name, c := range map[string]struct {
+		pairs  []string
+		models string // empty if the caller is refused
+	}{
+		"nothing":        {nil, ""},
+		"unknown":        {[]string{"authorization", "Bearer " + g.wrong}, ""},
+		"another scheme": {[]string{"authorization", "Basic " + g.ann}, ""},
+		"two tokens":     {[]string{"authorization", "Bearer " + g.ann, "authorization", "Bearer " + g.chief}, ""},
+		"says who":       {pretends, ""},
+		"ann":            {[]string{"authorization", "Bearer " + g.ann}, "fetal-health"},
+		"ann says who":   {append([]string{"authorization", "bearer " + g.ann}, pretends...), "fetal-health"},
+		"ben":            {[]string{"authorization", "Bearer " + g.ben}, "retina"},
+		"the chief":      {[]string{"authorization", "Bearer " + g.chief}, "fetal-health retina"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for over, conn := range g.conns() {
+				names, err := modelsOf(metadata.AppendToOutgoingContext(inTime(t), c.pairs...), conn)
+				refused := isRefusal(err, codes.Unauthenticated, ckdv1.ErrorReason_ERROR_REASON_UNAUTHENTICATED)
+				if refused != (c.models == "") || strings.Join(names, " ") != c.models {
+					t.Errorf("%s: %v, %v, want %q", over, names, err, c.models)
+				}
+			}
+			r := g.get(t, "/v1/models", c.pairs...)
+			for _, model := range []string{"fetal-health", "retina"} {
+				if strings.Contains(r.body, model) != strings.Contains(c.models, model) {
+					t.Errorf("over HTTP: %d %s, want %q", r.code, r.body, c.models)
+				}
+			}
+			for _, path := range []string{"/v1/models", "/v2", "/v2/models/fetal-health/ready", "/nowhere"} {
+				r := g.get(t, path, c.pairs...)
+				if refused := r.code == http.StatusUnauthorized && r.header.Get("WWW-Authenticate") == "Bearer"; refused != (c.models == "") {
+					t.Errorf("%s: %d %v %s", path, r.code, r.header, r.body)
+				}
+			}
+		})
+	}
+	if err := tryStream(inTime(t), g.tcp); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("a stream without a token: %v", err)
+	}
+	if lines, err := openLines(inTime(t), g.web, g.HTTP); err != nil || lines.answer.StatusCode != http.StatusUnauthorized {
+		t.Errorf("a stream without a token over HTTP: %v", err)
+	}
+	for _, reason := range []string{"unknown_token", "no_credential", "bad_credential"} {
+		if g.gauge("ckd_access_refused_total", "reason", reason) == 0 {
+			t.Errorf("%s is not counted", reason)
+		}
+	}
+}
+
+// testHiddenModels asks for models that a caller may not use. Answers must not reveal whether such
+// a model exists.
+func (g *guarded) testHiddenModels(t *testing.T) {
+	for name, call := range everyCall(t, g.tcp, g.web, g.HTTP, g.ben) {
+		t.Run("absent, "+name, func(t *testing.T) { // the hint may name only ben's models
+			answer := call("retinas")
+			if strings.Contains(answer, "fetal") || strings.Contains(answer, "no policy names") != strings.Contains(answer, "expected one of: retina, did you mean") {
+				t.Error(answer)
+			}
+		})
+	}
+	for name, call := range everyCall(t, g.tcp, g.web, g.HTTP, g.ann) {
+		t.Run("not allowed, "+name, func(t *testing.T) {
+			hidden, absent := call("retina"), call("absent")
+			if hidden = strings.ReplaceAll(hidden, "retina", "absent"); hidden != absent {
+				t.Errorf("the answers differ:\n%s\n%s", hidden, absent)
+			}
+			if !strings.Contains(hidden, "may not use the model") && !strings.Contains(name, "ready") {
+				t.Error(hidden)
+			}
+			if allowed := call("fetal-health"); strings.Contains(allowed, "may not") || allowed == hidden {
+				t.Errorf("an allowed model: %s", allowed)
+			}
+		})
+	}
+}
+
+func (g *guarded) testProbes(t *testing.T) {
+	for over, conn := range g.conns() {
+		r, err := healthv1.NewHealthClient(conn).Check(inTime(t), &healthv1.HealthCheckRequest{})
+		if err != nil || r.GetStatus() != healthv1.HealthCheckResponse_SERVING {
+			t.Errorf("health over %s: %v, %v", over, r, err)
+		}
+	}
+	for _, path := range []string{"/v2/health/live", "/v2/health/ready"} {
+		if r := g.get(t, path); r.code != http.StatusOK {
+			t.Errorf("%s: %d %s", path, r.code, r.body)
+		}
+	}
+	for _, path := range []string{"/livez", "/readyz", "/healthz", "/metrics"} {
+		if code, _, _ := g.Get(path); code != http.StatusOK {
+			t.Errorf("%s: %d", path, code)
+		}
+	}
+}
+
+func (g *guarded) testAdmin(t *testing.T) {
+	for _, c := range []struct {
+		name, method, path, token string
+		want                      int
+	}{
+		{"reload by nobody", http.MethodPost, "/-/reload", "", 401},
+		{"reload with a wrong token", http.MethodPost, "/-/reload", g.wrong, 401},
+		{"reload by ann", http.MethodPost, "/-/reload", g.ann, 403},
+		{"reload by the chief", http.MethodPost, "/-/reload", g.chief, 200},
+		{"triage by nobody", http.MethodGet, "/triage/state", "", 401},
+		{"triage by ann", http.MethodGet, "/triage/state", g.ann, 403},
+		{"triage by the chief", http.MethodGet, "/triage/state", g.chief, 200},
+		{"other paths by ann", http.MethodGet, "/else", g.ann, 403},
+		{"other paths by the chief", http.MethodGet, "/else", g.chief, 404},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			headers := []string{"Ckd-Identity", "chief"}
+			if c.token != "" {
+				headers = append(headers, "Authorization", "Bearer "+c.token)
+			}
+			r, err := ask(inTime(t), http.DefaultClient, c.method, g.Admin+c.path, "", headers...)
+			if err != nil || r.code != c.want {
+				t.Errorf("%d %s %v, want %d", r.code, r.body, err, c.want)
+			}
+		})
+	}
+}
+
+// testStreams opens as many streams as ann may have, one of them over HTTP. One more is refused.
+func (g *guarded) testStreams(t *testing.T) {
+	first, cancel := context.WithCancel(bearer(t, g.ann))
+	defer cancel()
+	if _, err := openStream(first, g.tcp); err != nil {
+		t.Fatal(err)
+	}
+	lines, err := openLines(inTime(t), g.web, g.HTTP, "Authorization", "Bearer "+g.ann)
+	if err != nil || lines.answer.StatusCode != http.StatusOK {
+		t.Fatal(err)
+	}
+	defer lines.close()
+	err = tryStream(bearer(t, g.ann), g.tcp)
+	if !isRefusal(err, codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS) || retryDelay(err) <= 0 {
+		t.Errorf("one too many: %v, to be tried again after %v", err, retryDelay(err))
+	}
+	further, err := openLines(inTime(t), g.web, g.HTTP, "Authorization", "Bearer "+g.ann)
+	if err != nil || further.answer.StatusCode != http.StatusTooManyRequests || further.answer.Header.Get("Retry-After") == "" {
+		t.Errorf("one too many over HTTP: %v, %v", further.answer, err)
+	}
+	if err := tryStream(bearer(t, g.chief), g.tcp); err != nil {
+		t.Errorf("the chief's stream: %v", err)
+	}
+	cancel()
+	eventually(t, "there is room again", func() bool { return tryStream(bearer(t, g.ann), g.tcp) == nil })
+}
+
+// testCalls holds one call of dan's, who may have only one.
+func (g *guarded) testCalls(t *testing.T) {
+	release := holdCall(bearer(t, g.dan), t, g.tcp)
+	defer release()
+	var err error
+	eventually(t, "one more is refused", func() bool {
+		_, err = modelsOf(bearer(t, g.dan), g.tcp)
+		return err != nil
+	})
+	if !isRefusal(err, codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_OVERLOADED) || retryDelay(err) <= 0 {
+		t.Errorf("one too many: %v, to be tried again after %v", err, retryDelay(err))
+	}
+	if r := g.get(t, "/v1/models", "Authorization", "Bearer "+g.dan); r.code != http.StatusTooManyRequests || r.header.Get("Retry-After") == "" {
+		t.Errorf("one too many over HTTP: %d %v %s", r.code, r.header, r.body)
+	}
+	if _, err := modelsOf(bearer(t, g.chief), g.tcp); err != nil {
+		t.Errorf("the chief's call: %v", err)
+	}
+	release()
+	eventually(t, "there is room again", func() bool {
+		_, err := modelsOf(bearer(t, g.dan), g.tcp)
+		return err == nil
+	})
+}
+
+// testCurl runs the command of docs/access.md.
+func (g *guarded) testCurl(t *testing.T) {
+	curl := testbed.Program(t, "curl", "CURL")
+	text := readPage(t, "access.md")
+	shown := regexp.MustCompile(`(?m)^curl .*$`).FindString(text)
+	g.put("ca.crt", g.servers.PEM)
+	g.put("token", []byte(g.ann+"\n"))
+	here := strings.NewReplacer("https://ckd.eye.svc:8591", g.HTTP, "curl ", curl+" -sS ")
+	c := exec.CommandContext(inTime(t), "sh", "-c", here.Replace(shown))
+	c.Dir = g.dir
+	if r := testbed.Run(t, c); r.Code != 0 || !strings.Contains(r.Stdout, "fetal-health") {
+		t.Errorf("%s: exit %d: %s%s", shown, r.Code, r.Stdout, r.Stderr)
+	}
+}
+
+// everyCall returns functions that call each method which names a model, by the name of the method.
+// Each returns the whole answer as text.
+func everyCall(t *testing.T, conn *grpc.ClientConn, web *http.Client, url, token string) map[string]func(model string) string {
+	ctx := metadata.AppendToOutgoingContext(inTime(t), "authorization", "Bearer "+token)
+	native, infer := ckdv1.NewUncertaintyServiceClient(conn), inferencepb.NewGRPCInferenceServiceClient(conn)
+	text := func(answer any, err error) string {
+		return fmt.Sprint(answer, err, status.Convert(err).Proto())
+	}
+	calls := map[string]func(string) string{
+		"GetModel": func(m string) string { return text(native.GetModel(ctx, &ckdv1.GetModelRequest{Model: m})) },
+		"Decompose": func(m string) string {
+			return text(native.Decompose(ctx, &ckdv1.DecomposeRequest{Model: m, Layout: ckdv1.Layout_LAYOUT_NSK}))
+		},
+		"DecomposeStream": func(m string) string {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			stream, err := native.DecomposeStream(ctx)
+			if err != nil {
+				return text(nil, err)
+			}
+			_ = stream.Send(streamOf(m)) // Recv returns the error
+			return text(stream.Recv())
+		},
+		"ModelMetadata": func(m string) string {
+			return text(infer.ModelMetadata(ctx, &inferencepb.ModelMetadataRequest{Name: m}))
+		},
+		"ModelConfig": func(m string) string { return text(infer.ModelConfig(ctx, &inferencepb.ModelConfigRequest{Name: m})) },
+		"ModelInfer": func(m string) string {
+			return text(infer.ModelInfer(ctx, &inferencepb.ModelInferRequest{ModelName: m}))
+		},
+		"ModelReady, ready": func(m string) string {
+			return text(infer.ModelReady(ctx, &inferencepb.ModelReadyRequest{Name: m}))
+		},
+		"ModelStreamInfer": func(m string) string {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			stream, err := infer.ModelStreamInfer(ctx)
+			if err != nil {
+				return text(nil, err)
+			}
+			_ = stream.Send(&inferencepb.ModelInferRequest{ModelName: m}) // Recv returns the error
+			return text(stream.Recv())
+		},
+	}
+	for path, body := range map[string]string{
+		"GET /v1/models/%s":            "",
+		"POST /v1/models/%s:decompose": `{"layout": "LAYOUT_NSK"}`,
+		"GET /v2/models/%s":            "",
+		"GET /v2/models/%s/ready":      "",
+		"GET /v2/models/%s/config":     "",
+		"POST /v2/models/%s/infer":     `{"inputs": [{"name": "passes", "datatype": "FP32", "shape": [0, 0, 3], "data": []}]}`,
+		"POST /v1/stream":              `{"header": {"model": "%s"}}`,
+	} {
+		method, path, _ := strings.Cut(path, " ")
+		calls[method+" "+path] = func(m string) string {
+			named := func(text string) string { return strings.Replace(text, "%s", m, 1) }
+			r, err := ask(ctx, web, method, url+named(path), named(body), "Authorization", "Bearer "+token)
+			if err != nil {
+				return err.Error()
+			}
+			for _, varies := range []string{"Date", "X-Request-Id", "Content-Length"} {
+				r.header.Del(varies)
+			}
+			names := slices.Sorted(maps.Keys(r.header))
+			return fmt.Sprint(r.code, names, r.body)
+		}
+	}
+	return calls
+}
+
+// TestTokenRevoked withdraws a token, then a model, while streams are open. The streams must end
+// undecided, with UNAUTHENTICATED or NOT_ALLOWED.
+func TestTokenRevoked(t *testing.T) {
+	t.Parallel()
+	v := newVault(t)
+	old, oldSum := v.token("old")
+	_, nextSum := v.token("next")
+	steady, steadySum := v.token("steady")
+	write := func(ann, models string) string {
+		return v.put("access.yaml", fmt.Appendf(nil, "identities:\n"+
+			"  - {name: ann, tokens: [{sha256: %s}], models: [fetal-health]}\n"+
+			"  - {name: ben, tokens: [{sha256: %s}], models: [%s]}\n", ann, steadySum, models))
+	}
+	s := serveSite(t, "--access", write(oldSum, "fetal-health"), "--log-level", "debug")
+	ann := arrive(t, s.dial(), s.HTTP, old, overHTTP1(t), overHTTP2(t))
+	ben := arrive(t, s.dial(), s.HTTP, steady, overHTTP1(t), overHTTP2(t))
+	eventually(t, "inputs are open", func() bool { return s.gauge("ckd_inputs_open") == 2*3*guestInputs })
+	for _, c := range []struct {
+		what, token, models string
+		gone                *guest
+		code                codes.Code
+		reason              ckdv1.ErrorReason
+		open                float64 // inputs that stay open
+	}{
+		{"a token", nextSum, "fetal-health", ann, codes.Unauthenticated, ckdv1.ErrorReason_ERROR_REASON_UNAUTHENTICATED, 3 * guestInputs},
+		{"a model", nextSum, "retina", ben, codes.PermissionDenied, ckdv1.ErrorReason_ERROR_REASON_NOT_ALLOWED, 0},
+	} {
+		write(c.token, c.models)
+		for _, err := range c.gone.receive() {
+			if !isRefusal(err, c.code, c.reason) {
+				t.Errorf("%s is withdrawn: a stream ends with %v", c.what, err)
+			}
+		}
+		eventually(t, "the inputs are given up", func() bool { return s.gauge("ckd_inputs_open") == c.open })
+	}
+	if r := s.mustAsk(http.MethodGet, "/v1/models", "", "Authorization", "Bearer "+old); r.code != http.StatusUnauthorized {
+		t.Errorf("a call: %d %s", r.code, r.body)
+	}
+	s.fallsTo("ckd_streams_open", 0)
+	if decided := s.gauge("ckd_decisions_total"); decided != 0 {
+		t.Errorf("%v inputs are decided", decided)
+	}
+	v.checkSecrets(s)
+}
+
+// TestAccessFaults checks that a faulty access file prevents the start and names the place of each
+// fault. At a reload it changes nothing, and is counted and logged.
+func TestAccessFaults(t *testing.T) {
+	t.Parallel()
+	v := newVault(t)
+	token, sum := v.token("ann")
+	good := "identities:\n  - name: ann\n    tokens: [{sha256: " + sum + "}]\n    models: [fetal-health]\n"
+	bad := strings.Replace(good, "models:", "model:", 1) + "    streams: many\n"
+	file := v.put("access.yaml", []byte(strings.Replace(bad, sum, token, 1))) // a token in place of its hash
+	r := refused(inTime(t), t, "--policy", writePolicy(t, policyText), "--listen", "127.0.0.1:0", "--admin", "off", "--access", file)
+	for _, place := range []string{file + ":3:", file + ":4:5: ", file + ":5:14: "} {
+		if r.Code != 1 || !strings.Contains(r.Stderr, place) || strings.Contains(r.Stderr, token) {
+			t.Errorf("at the start: exit %d, want 1 and a message with %q, without the token: %s", r.Code, place, r.Stderr)
+		}
+	}
+
+	v.put("access.yaml", []byte(good))
+	s := serveSite(t, "--access", file)
+	call := func(token string) error {
+		_, err := modelsOf(bearer(t, token), s.dial())
+		return err
+	}
+	v.put("access.yaml", []byte(bad))
+	eventually(t, "the fault is counted", func() bool { return s.gauge("ckd_security_reloads_failed_total", "files", "access") >= 1 })
+	for _, part := range []string{file + ":4:5: ", file + ":5:14: ", "not reloaded; what was in force stays"} {
+		s.says(part)
+	}
+	if err := call(token); err != nil {
+		t.Errorf("what was in force does not stay: %v", err)
+	}
+	other, otherSum := v.token("other")
+	v.put("access.yaml", []byte(strings.Replace(good, sum, otherSum, 1)))
+	eventually(t, "the next good file is taken", func() bool { return call(other) == nil })
+	if err := call(token); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("the token that was withdrawn: %v", err)
+	}
+	v.checkSecrets(s)
+}

@@ -1,0 +1,169 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ckd-project/ckd/client"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// openStream opens a stream and reads the first reply, which describes the limits.
+func openStream(ctx context.Context, conn *grpc.ClientConn) (ckdv1.UncertaintyService_DecomposeStreamClient, error) {
+	stream, err := ckdv1.NewUncertaintyServiceClient(conn).DecomposeStream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	header := &ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{Header: &ckdv1.StreamHeader{
+		Model: "fetal-health", Detail: ckdv1.Detail_DETAIL_FULL,
+	}}}
+	if err := stream.Send(header); err != nil {
+		return nil, err
+	}
+	_, err = stream.Recv()
+	return stream, err
+}
+
+// further returns one more pass of a group that block opened.
+func further(group uint64, inputs int, final bool) *ckdv1.DecomposeStreamRequest {
+	m := block(group, inputs, 1, final)
+	m.GetBlock().InputIds = nil
+	return m
+}
+
+// block returns a message that opens a group of inputs with some passes. A final block closes it
+// too.
+func block(group uint64, inputs, passes int, final bool) *ckdv1.DecomposeStreamRequest {
+	values := make([]float32, 0, inputs*passes*3)
+	for s := range passes {
+		for range inputs {
+			p := 0.1 + 0.8*float32(s)/float32(passes)
+			values = append(values, p, (1-p)/2, (1-p)/2)
+		}
+	}
+	return &ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: &ckdv1.Block{
+		Group: group, InputIds: make([]string, inputs), Passes: uint32(passes), Values: values, Final: final,
+	}}}
+}
+
+// streamOf returns the header of a stream.
+func streamOf(model string) *ckdv1.DecomposeStreamRequest {
+	return &ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{Header: &ckdv1.StreamHeader{Model: model}}}
+}
+
+// guestInputs is the number of open inputs on each stream of a guest.
+const guestInputs = 4
+
+// guest holds a stream over gRPC and one over each of some HTTP clients, with open inputs.
+type guest struct {
+	stream ckdv1.UncertaintyService_DecomposeStreamClient
+	lines  []*lineStream
+}
+
+// arrive opens the streams of a guest. The token may be empty.
+func arrive(t *testing.T, conn *grpc.ClientConn, url, token string, web ...*http.Client) *guest {
+	t.Helper()
+	ctx, headers := inTime(t), []string(nil)
+	if token != "" {
+		ctx, headers = bearer(t, token), []string{"Authorization", "Bearer " + token}
+	}
+	stream, err := openStream(ctx, conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &guest{stream: stream}
+	for _, c := range web {
+		lines, err := openLines(inTime(t), c, url, headers...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(lines.close)
+		g.lines = append(g.lines, lines)
+	}
+	g.send(t, block(1, guestInputs, 5, false))
+	return g
+}
+
+// send sends a message on every stream.
+func (g *guest) send(t *testing.T, m *ckdv1.DecomposeStreamRequest) {
+	t.Helper()
+	err := g.stream.Send(m)
+	for _, lines := range g.lines {
+		err = errors.Join(err, lines.send(m))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// receive waits for a message on every stream. An error is nil where all inputs are answered.
+func (g *guest) receive() (errs []error) {
+	answered := func(m *ckdv1.DecomposeStreamResponse, err error) {
+		if err == nil && len(m.GetResults()) != guestInputs {
+			err = fmt.Errorf("received %v", m)
+		}
+		errs = append(errs, err)
+	}
+	answered(g.stream.Recv())
+	for _, lines := range g.lines {
+		answered(lines.receive())
+	}
+	return errs
+}
+
+// modelsOf returns the names that ListModels answers with.
+func modelsOf(ctx context.Context, conn *grpc.ClientConn) ([]string, error) {
+	r, err := ckdv1.NewUncertaintyServiceClient(conn).ListModels(ctx, &ckdv1.ListModelsRequest{})
+	var names []string
+	for _, m := range r.GetModels() {
+		names = append(names, m.GetPolicy().GetModel())
+	}
+	return names, err
+}
+
+// tryStream opens a stream, abandons it and returns the error of opening it.
+func tryStream(ctx context.Context, conn *grpc.ClientConn) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := ckdv1.NewUncertaintyServiceClient(conn).DecomposeStream(ctx)
+	if err != nil {
+		return err
+	}
+	_ = stream.Send(streamOf("fetal-health")) // Recv returns the error
+	_, err = stream.Recv()
+	return err
+}
+
+// holdCall keeps a unary call in flight until it is released: its request never comes.
+func holdCall(ctx context.Context, t *testing.T, conn *grpc.ClientConn) (release func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(ctx)
+	if _, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, ckdv1.UncertaintyService_Decompose_FullMethodName); err != nil {
+		t.Fatal(err)
+	}
+	return cancel
+}
+
+// isRefusal reports whether err has this code and reason.
+func isRefusal(err error, code codes.Code, reason ckdv1.ErrorReason) bool {
+	return status.Code(err) == code && client.Reason(err) == reason
+}
+
+// retryDelay returns the delay after which err may be retried, or 0 if it names none.
+func retryDelay(err error) time.Duration {
+	for _, d := range status.Convert(err).Details() {
+		if retry, ok := d.(*errdetails.RetryInfo); ok {
+			return retry.GetRetryDelay().AsDuration()
+		}
+	}
+	return 0
+}

@@ -1,0 +1,288 @@
+package tlsfiles_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+
+	"github.com/ckd-project/ckd/internal/tlsfiles"
+	"github.com/ckd-project/ckd/internal/tlsfiles/certtest"
+)
+
+// TestHandshake checks which clients are let in, and what each side sees.
+func TestHandshake(t *testing.T) {
+	servers, clients, others := certtest.NewCA(t, "servers"), certtest.NewCA(t, "clients"), certtest.NewCA(t, "others")
+	below, belowRevoked := clients.Intermediate(t, "below"), clients.Intermediate(t, "below, revoked")
+	server := servers.Issue(t)
+	good, revoked := clients.Client(t, "a"), clients.Client(t, "a")
+	past := certtest.Valid(time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour))
+	future := certtest.Valid(time.Now().Add(time.Hour), time.Now().Add(2*time.Hour))
+	list := clients.Revoke(t, time.Now().Add(time.Hour), revoked.Cert, belowRevoked.Cert)
+
+	change := func(c *tls.Config, f func(*tls.Config)) *tls.Config {
+		f(c)
+		return c
+	}
+	upTo := func(version uint16) *tls.Config {
+		return change(clientOf(t, servers), func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, version })
+	}
+	tests := []struct {
+		name           string
+		mTLS, optional bool
+		tls12          bool
+		client         *tls.Config
+		server, seen   string // fragments of the errors; empty for none
+	}{
+		{name: "TLS", client: clientOf(t, servers)},
+		{name: "wrong CA", client: clientOf(t, others), server: "bad certificate", seen: "signed by unknown authority"},
+		{
+			name: "wrong name", client: change(clientOf(t, servers), func(c *tls.Config) { c.ServerName = "elsewhere" }),
+			server: "bad certificate", seen: "not elsewhere",
+		},
+		{name: "TLS 1.1", client: upTo(tls.VersionTLS11), server: "unsupported versions", seen: "protocol version"},
+		{name: "TLS 1.2", client: upTo(tls.VersionTLS12), server: "unsupported versions", seen: "protocol version"},
+		{name: "TLS 1.2 where allowed", tls12: true, client: upTo(tls.VersionTLS12)},
+		{name: "TLS 1.1 where 1.2 is allowed", tls12: true, client: upTo(tls.VersionTLS11), server: "unsupported versions", seen: "protocol version"},
+		{
+			name: "TLS 1.2 without AEAD", tls12: true, client: change(upTo(tls.VersionTLS12), func(c *tls.Config) {
+				c.CipherSuites = []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA, tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA}
+			}), server: "no cipher suite", seen: "handshake failure",
+		},
+		{name: "plaintext", client: nil, server: "does not look like a TLS handshake", seen: "EOF|reset"},
+		{
+			name: "another protocol", client: change(clientOf(t, servers), func(c *tls.Config) { c.NextProtos = []string{"h3"} }),
+			server: "unsupported application protocols", seen: "no application protocol",
+		},
+
+		{name: "mTLS", mTLS: true, client: clientOf(t, servers, good)},
+		{name: "mTLS through an intermediate", mTLS: true, client: clientOf(t, servers, below.Client(t, "a"))},
+		{name: "no client certificate", mTLS: true, client: clientOf(t, servers), server: "didn't provide a certificate", seen: "certificate required"},
+		{name: "none where it is optional", mTLS: true, optional: true, client: clientOf(t, servers)},
+		{name: "client certificate of another CA", mTLS: true, optional: true, client: clientOf(t, servers, others.Client(t, "a")), server: "didn't provide|unknown authority", seen: "any"},
+		{name: "expired client certificate", mTLS: true, optional: true, client: clientOf(t, servers, clients.Issue(t, past)), server: "expired", seen: "any"},
+		{name: "client certificate of the future", mTLS: true, client: clientOf(t, servers, clients.Issue(t, future)), server: "not yet valid", seen: "any"},
+		{
+			name: "a server's certificate as a client's", mTLS: true, server: "incompatible key usage", seen: "any",
+			client: clientOf(t, servers, clients.Issue(t, func(c *x509.Certificate) {
+				c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+			})),
+		},
+		{name: "revoked", mTLS: true, client: clientOf(t, servers, revoked), server: tlsfiles.ErrUntrusted.Error(), seen: "bad certificate"},
+		{name: "revoked, where it is optional", mTLS: true, optional: true, client: clientOf(t, servers, revoked), server: tlsfiles.ErrUntrusted.Error(), seen: "bad certificate"},
+		{
+			name: "issued by a CA that was revoked", mTLS: true, client: clientOf(t, servers, belowRevoked.Client(t, "a")),
+			server: tlsfiles.ErrUntrusted.Error(), seen: "bad certificate",
+		},
+		{
+			name: "revoked, TLS 1.2", mTLS: true, tls12: true, server: tlsfiles.ErrUntrusted.Error(), seen: "bad certificate",
+			client: change(clientOf(t, servers, revoked), func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }),
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFiles(t, server, nil, nil)
+			if test.mTLS {
+				f = newFiles(t, server, clients.PEM, list)
+			}
+			f.options.TLS12, f.options.ClientCertOptional = test.tls12, test.optional
+			s := f.load(t)
+			if test.client != nil && test.client.Certificates != nil { // the client shows it whatever CAs the server names
+				shown := test.client.Certificates[0]
+				test.client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &shown, nil }
+			}
+			r := shake(t, tlsfiles.Credentials(s), test.client)
+			if !matches(r.server, test.server) || !matches(r.client, test.seen) {
+				t.Errorf("server %q, client %q; want fragments %q, %q", text(r.server), text(r.client), test.server, test.seen)
+			}
+			if test.server != "" {
+				return
+			}
+			want := uint16(tls.VersionTLS13)
+			if test.tls12 {
+				want = tls.VersionTLS12
+			}
+			if info, ok := r.auth.(credentials.TLSInfo); !ok || info.State.Version != want || tlsfiles.IsInProcess(r.auth) {
+				t.Errorf("%+v, want TLS %x", r.auth, want)
+			}
+		})
+	}
+}
+
+// matches reports whether an error has one of the fragments; no fragments mean no error.
+func matches(err error, fragments string) bool {
+	if fragments == "" || err == nil {
+		return (fragments == "") == (err == nil)
+	}
+	for fragment := range strings.SplitSeq(fragments, "|") {
+		if fragment == "any" || strings.Contains(err.Error(), fragment) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestNothingIsResumed checks that no session is resumed: it would outlive the CA or the revocation
+// list that it was checked against.
+func TestNothingIsResumed(t *testing.T) {
+	ca := certtest.NewCA(t, "ca")
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		t.Run(tls.VersionName(version), func(t *testing.T) {
+			f := newFiles(t, ca.Issue(t), ca.PEM, nil)
+			f.options.TLS12 = true
+			creds := tlsfiles.Credentials(f.load(t))
+			client := clientOf(t, ca, ca.Client(t, "a"))
+			client.MaxVersion, client.ClientSessionCache = version, tls.NewLRUClientSessionCache(8)
+			for range 3 {
+				r := shake(t, creds, client)
+				if r.server != nil || r.client != nil || r.state.Version != version || r.state.DidResume {
+					t.Errorf("server %v, client %v, version %x, resumed %t", r.server, r.client, r.state.Version, r.state.DidResume)
+				}
+			}
+		})
+	}
+}
+
+// TestHTTP checks that an HTTP server speaks HTTP/1.1 and HTTP/2, and requests certificates as
+// configured.
+func TestHTTP(t *testing.T) {
+	ca := certtest.NewCA(t, "ca")
+	f := newFiles(t, ca.Issue(t), ca.PEM, nil)
+	f.options.TLS12 = true
+	s := f.load(t)
+	serve := func(c *tls.Config) (url string) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := &http.Server{TLSConfig: c, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintf(w, "%s over %s with %d certificates", r.Proto, tls.VersionName(r.TLS.Version), len(r.TLS.PeerCertificates))
+		}), ErrorLog: log.New(io.Discard, "", 0)}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = server.ServeTLS(l, "", "")
+		}()
+		t.Cleanup(func() {
+			_ = server.Close()
+			<-done
+		})
+		return "https://" + l.Addr().String()
+	}
+	client := ca.Client(t, "a")
+	get := func(url string, config *tls.Config) string {
+		transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: slices.Contains(config.NextProtos, "h2")}
+		defer transport.CloseIdleConnections()
+		response, err := (&http.Client{Transport: transport, Timeout: 20 * time.Second}).Get(url)
+		if err != nil {
+			return "refused"
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		return string(body)
+	}
+	with := func(protocol string, shows ...certtest.Pair) *tls.Config {
+		c := clientOf(t, ca, shows...)
+		c.NextProtos = []string{protocol}
+		return c
+	}
+	old := func(suite uint16) *tls.Config {
+		c := with("http/1.1", client)
+		c.MaxVersion, c.CipherSuites = tls.VersionTLS12, []uint16{suite}
+		return c
+	}
+	inference, probes := serve(s.TLSConfig()), serve(s.TLSConfigForProbes())
+	for _, test := range []struct{ name, got, want string }{
+		{"HTTP/2", get(inference, with("h2", client)), "HTTP/2.0 over TLS 1.3 with 1 certificates"},
+		{"HTTP/1.1", get(inference, with("http/1.1", client)), "HTTP/1.1 over TLS 1.3 with 1 certificates"},
+		{"no certificate", get(inference, with("h2")), "refused"},
+		{"a probe without a certificate", get(probes, with("h2")), "HTTP/2.0 over TLS 1.3 with 0 certificates"},
+		{"a probe with one", get(probes, with("http/1.1", client)), "HTTP/1.1 over TLS 1.3 with 1 certificates"},
+		{"TLS 1.2", get(inference, old(tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256)), "HTTP/1.1 over TLS 1.2 with 1 certificates"},
+		{"TLS 1.2 without AEAD", get(inference, old(tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA)), "refused"},
+		{"plaintext", get(strings.Replace(inference, "https", "http", 1), with("http/1.1")), "Client sent an HTTP request to an HTTPS server.\n"},
+	} {
+		if test.got != test.want {
+			t.Errorf("%s: %q, want %q", test.name, test.got, test.want)
+		}
+	}
+}
+
+// inProcess marks a connection within the process.
+type inProcess struct{ net.Conn }
+
+func (inProcess) InProcess() {}
+
+// TestCredentials checks the transport and the security level that connections of several listeners
+// report, with TLS and in plaintext.
+func TestCredentials(t *testing.T) {
+	ca := certtest.NewCA(t, "ca")
+	secure, plain := tlsfiles.Credentials(newFiles(t, ca.Issue(t), nil, nil).load(t)), tlsfiles.Credentials(nil)
+	if got := secure.Info().SecurityProtocol + " " + plain.Info().SecurityProtocol; got != "tls insecure" {
+		t.Errorf("protocols %s", got)
+	}
+	unix := filepath.Join(t.TempDir(), "s")
+	for _, test := range []struct {
+		name, network, address string
+		wrap                   func(net.Conn) net.Conn
+		creds                  credentials.TransportCredentials
+		over                   tlsfiles.Transport // empty for TLS
+		level                  credentials.SecurityLevel
+	}{
+		{"unix", "unix", unix, nil, secure, tlsfiles.UnixSocket, credentials.PrivacyAndIntegrity},
+		{"unix without TLS", "unix", unix, nil, plain, tlsfiles.UnixSocket, credentials.PrivacyAndIntegrity},
+		{"in process", "tcp", "127.0.0.1:0", func(c net.Conn) net.Conn { return inProcess{c} }, secure, tlsfiles.InProcess, credentials.PrivacyAndIntegrity},
+		{"network", "tcp", "127.0.0.1:0", nil, plain, tlsfiles.Network, credentials.NoSecurity},
+		{"a wrapped connection within the process", "tcp", "127.0.0.1:0", func(c net.Conn) net.Conn {
+			return struct{ net.Conn }{inProcess{c}}
+		}, plain, tlsfiles.Network, credentials.NoSecurity},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l, err := net.Listen(test.network, test.address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			client, err := net.Dial(test.network, l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			raw, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer raw.Close()
+			if test.wrap != nil {
+				raw = test.wrap(raw)
+			}
+			c, info, err := test.creds.ServerHandshake(raw)
+			if err != nil || c != raw {
+				t.Fatalf("%v, %v, want the connection as it is", c, err)
+			}
+			want := tlsfiles.Plaintext{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: test.level}, Over: test.over}
+			if info != want || tlsfiles.IsInProcess(info) != (test.over == tlsfiles.InProcess) {
+				t.Errorf("%+v, want %+v", info, want)
+			}
+		})
+	}
+	if tlsfiles.IsInProcess(nil) {
+		t.Error("no AuthInfo is in process")
+	}
+	if _, _, err := secure.ClientHandshake(t.Context(), "", nil); err == nil {
+		t.Error("a client shakes hands")
+	}
+}

@@ -1,0 +1,104 @@
+package metrics
+
+import (
+	"fmt"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// daemonEvents declares what happens to the daemon as a whole, whatever the model.
+type daemonEvents struct {
+	buildInfo                                 *prometheus.GaugeVec
+	httpRefused, accessRefused, reloadsFailed *prometheus.CounterVec
+	certificateNotAfter                       prometheus.Gauge
+	panics, watchesRefused, stalled           prometheus.Counter
+}
+
+func declareDaemonEvents(t *table) daemonEvents {
+	d := daemonEvents{
+		buildInfo: t.gauge("ckd_build_info",
+			"Always 1: version and revision of the daemon, and the Go version that built it.",
+			"version", "revision", "goversion"),
+		httpRefused: t.counter("ckd_http_requests_refused_total",
+			"HTTP requests answered with an error before they became a call, by HTTP status "+
+				"code; the others are counted as calls.",
+			"code"),
+		accessRefused: t.counter("ckd_access_refused_total",
+			"Calls and HTTP requests refused for who made them, by reason.",
+			"reason"),
+		reloadsFailed: t.counter("ckd_security_reloads_failed_total",
+			"Failed attempts to read the certificates or the access file again; what was in "+
+				"force stays.",
+			"files"),
+		certificateNotAfter: t.gauge("ckd_certificate_not_after_timestamp_seconds",
+			"When the daemon's certificate expires, in seconds since 1970; 0 without TLS.",
+		).WithLabelValues(),
+		panics: t.counter("ckd_panics_total",
+			"Panics turned into an error of the one call that they happened in: faults of the "+
+				"daemon, to be reported.",
+		).WithLabelValues(),
+		watchesRefused: t.counter("ckd_watches_refused_total",
+			"Health watches refused for lack of room: clients that balance load take the "+
+				"daemon for unhealthy.",
+		).WithLabelValues(),
+		stalled: t.counter("ckd_connections_stalled_total",
+			"Connections closed because their client read no reply to its unary calls for "+
+				"send-stall-timeout.",
+		).WithLabelValues(),
+	}
+	for _, code := range []string{"400", "403", "404", "405", "408", "413", "415", "429"} {
+		d.httpRefused.WithLabelValues(code)
+	}
+	for _, files := range []string{"access", "certificates"} {
+		d.reloadsFailed.WithLabelValues(files)
+	}
+	return d
+}
+
+// create creates the series whose label values come from the options.
+func (d *daemonEvents) create(o Options) error {
+	for _, reason := range o.AccessReasons {
+		if _, err := d.accessRefused.GetMetricWithLabelValues(reason); err != nil {
+			return fmt.Errorf("metrics: access reason %q: %w", reason, err)
+		}
+	}
+	build, err := d.buildInfo.GetMetricWithLabelValues(o.Version, o.Revision, runtime.Version())
+	if err != nil {
+		return fmt.Errorf("metrics: version %q, revision %q: %w", o.Version, o.Revision, err)
+	}
+	build.Set(1)
+	return nil
+}
+
+// Panicked counts a panic that was turned into an error of one call.
+func (m *Metrics) Panicked() { m.collector.daemon.panics.Inc() }
+
+// WatchRefused counts a health watch that was refused for lack of room.
+func (m *Metrics) WatchRefused() { m.collector.daemon.watchesRefused.Inc() }
+
+// ConnectionStalled counts a connection that was closed because its client did not read.
+func (m *Metrics) ConnectionStalled() { m.collector.daemon.stalled.Inc() }
+
+// HTTPRefused counts an HTTP request that was answered with an error before it became a call. code is
+// its HTTP status.
+func (m *Metrics) HTTPRefused(code int) {
+	m.collector.daemon.httpRefused.WithLabelValues(strconv.Itoa(code)).Inc()
+}
+
+// AccessRefused counts a call that was refused for who made it, under one of Options.AccessReasons.
+func (m *Metrics) AccessRefused(reason string) {
+	m.collector.daemon.accessRefused.WithLabelValues(reason).Inc()
+}
+
+// SecurityReloadFailed counts a failed attempt to read the "certificates" or the "access" file.
+func (m *Metrics) SecurityReloadFailed(files string) {
+	m.collector.daemon.reloadsFailed.WithLabelValues(files).Inc()
+}
+
+// CertificateNotAfter records when the certificate in force ends.
+func (m *Metrics) CertificateNotAfter(t time.Time) {
+	m.collector.daemon.certificateNotAfter.Set(float64(t.Unix()))
+}

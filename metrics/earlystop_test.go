@@ -1,0 +1,198 @@
+package metrics
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/monitor/audit"
+	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/policy/earlystop"
+)
+
+// withRule returns the policy with a rule in force.
+func withRule(p *policy.Policy) *policy.Policy {
+	with := *p
+	with.EarlyStopping = &policy.EarlyStopping{
+		PolicyHash: p.HashWithoutEarlyStop(), Rule: earlystop.Rule{Passes: 15, Fewest: 2, Steps: make([]earlystop.Step, 13)},
+		Certificate: policy.EarlyStopCertificate{Disagreement: 0.01, Confidence: 0.9, Released: policy.ReleasedShare{AtMost: 0.05}},
+	}
+	return &with
+}
+
+// watched returns the status of a model before its first audit, or after 400 audits that agreed and
+// the given number that disagreed, all deferred by all passes.
+func watched(t testing.TB, model string, disagree int) map[string]audit.Status {
+	t.Helper()
+	w, err := audit.NewWatch(audit.Options{Disagreement: 0.01, Retained: 0.05, RunLength: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 400 * min(disagree, 1) {
+		w.Add(audit.SameRetain)
+	}
+	for range disagree {
+		w.Add(audit.WronglyRetained)
+	}
+	return map[string]audit.Status{model: w.Status()}
+}
+
+// earlyStopSeries returns the series of early stopping of all models.
+func earlyStopSeries(values map[string]float64) map[string]float64 {
+	return only(values, "ckd_settle_", "ckd_passes_used", "ckd_passes_saved")
+}
+
+// TestEarlyStop checks every series of early stopping with a handful of inputs.
+func TestEarlyStop(t *testing.T) {
+	d := newDaemon(t, 0)
+	p, m := parse(t, threeClasses)
+	model := d.put(withRule(p), m)
+	status := watched(t, "m", 12)
+	status["none such"] = status["m"]
+	d.ReadAudits(func() map[string]audit.Status { return status })
+
+	model.PassesUsed(2, 15)
+	model.PassesUsed(5, 15)
+	model.PassesUsed(15, 15)
+	for _, a := range []struct {
+		v     audit.Verdict
+		would int
+	}{
+		{audit.SameRetain, 3}, {audit.SameDefer, 15}, {audit.WronglyRetained, 4}, {audit.WronglyRetained, 5},
+		{audit.WronglyDeferred, 14}, {audit.OtherSide, 2}, {audit.OtherSide, 2}, {audit.OtherSide, 2},
+	} {
+		model.Audited(a.v, a.would, 15)
+	}
+	model.AuditLost()
+	model.AuditLost()
+
+	is := status["m"]
+	want := map[string]float64{
+		`ckd_passes_used{model="m"}`:                                           11,
+		`ckd_passes_used_sum{model="m"}`:                                       2 + 5 + 15 + 8*15,
+		`ckd_passes_saved_total{model="m"}`:                                    13 + 10,
+		`ckd_settle_passes_audited_total{model="m"}`:                           12 + 0 + 11 + 10 + 1 + 3*13,
+		`ckd_settle_audited_total{model="m"}`:                                  8,
+		`ckd_settle_disagreements_total{model="m",verdict="wrongly_retained"}`: 2,
+		`ckd_settle_disagreements_total{model="m",verdict="wrongly_deferred"}`: 1,
+		`ckd_settle_disagreements_total{model="m",verdict="other_side"}`:       3,
+		`ckd_settle_audits_lost_total{model="m"}`:                              2,
+		`ckd_settle_disagreement_low{model="m",of="all"}`:                      is.All.Low,
+		`ckd_settle_disagreement_low{model="m",of="deferred"}`:                 is.Deferred.Low,
+		`ckd_settle_disagreement_high{model="m",of="all"}`:                     is.All.High,
+		`ckd_settle_disagreement_high{model="m",of="deferred"}`:                1,
+		`ckd_settle_disagreement_certified{model="m",of="all"}`:                0.01,
+		`ckd_settle_disagreement_certified{model="m",of="deferred"}`:           0.05,
+		`ckd_settle_evidence{model="m"}`:                                       is.Evidence,
+		`ckd_settle_evidence_limit{model="m"}`:                                 1000,
+		`ckd_settle_stopped{model="m"}`:                                        1,
+	}
+	compare(t, want, earlyStopSeries(d.values(t)), 1e-12)
+	if is.All.Low <= 0 || is.Deferred.Low < 0.05 || is.Evidence < 1000 || is.State != audit.Stopped {
+		t.Errorf("12 of 412 audits disagreed, and yet: %+v", is)
+	}
+
+	// If nothing is certified of deferred inputs, there is no series for it.
+	w, err := audit.NewWatch(audit.Options{Disagreement: 0.01})
+	if err != nil {
+		t.Fatal(err)
+	}
+	status = map[string]audit.Status{"m": w.Status()}
+	now := earlyStopSeries(d.values(t))
+	if got, ok := now[`ckd_settle_disagreement_certified{model="m",of="deferred"}`]; ok {
+		t.Errorf("certified of deferred inputs is %v, expected no series", got)
+	}
+	if got := now[`ckd_settle_disagreement_high{model="m",of="deferred"}`]; got != 1 {
+		t.Errorf("without an audit the interval ends at %v, expected 1", got)
+	}
+	if got, ok := now[`ckd_settle_stopped{model="m"}`]; !ok || got != 0 {
+		t.Errorf("stopped is %v (%v), expected 0", got, ok)
+	}
+}
+
+// TestEarlyStopBuckets checks that the edge of a bucket belongs to it.
+func TestEarlyStopBuckets(t *testing.T) {
+	d := newDaemon(t, 0)
+	p, m := parse(t, threeClasses)
+	model := d.put(withRule(p), m)
+	for _, used := range []int{2, 3, 4, 5, 6, 9, 12, 15, 129} {
+		model.PassesUsed(used, 200)
+	}
+	for _, f := range d.gather(t) {
+		if f.GetName() != "ckd_passes_used" {
+			continue
+		}
+		var edges []float64
+		var counts []uint64
+		for _, b := range f.GetMetric()[0].GetHistogram().GetBucket() {
+			edges, counts = append(edges, b.GetUpperBound()), append(counts, b.GetCumulativeCount())
+		}
+		if !slices.Equal(edges, []float64{2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128}) ||
+			!slices.Equal(counts, []uint64{1, 2, 3, 5, 5, 7, 8, 8, 8, 8, 8, 8, 8}) {
+			t.Errorf("buckets %v of %v", counts, edges)
+		}
+		return
+	}
+	t.Error("there is no histogram")
+}
+
+// TestEarlyStopReload checks that only a rule in force has series, that they go on under another
+// rule, and that a scrape that reads audits does not block a new policy.
+func TestEarlyStopReload(t *testing.T) {
+	d := newDaemon(t, 0)
+	p, m := parse(t, threeClasses)
+	changed := withRule(p) // its rule was learned for another threshold
+	changed.EarlyStopping.PolicyHash = "sha256:of-another"
+	for name, without := range map[string]*policy.Policy{"without a rule": p, "with the rule of another policy": changed} {
+		model := d.put(without, m)
+		model.PassesUsed(2, 15)
+		model.Audited(audit.OtherSide, 2, 15)
+		model.AuditLost()
+		d.ReadAudits(func() map[string]audit.Status { return watched(t, "m", 0) })
+		if found := earlyStopSeries(d.values(t)); len(found) > 0 {
+			t.Errorf("%s: %v", name, found)
+		}
+	}
+
+	first := d.put(withRule(p), m)
+	first.PassesUsed(2, 15)
+	d.ReadAudits(func() map[string]audit.Status {
+		d.put(withRule(p), m).PassesUsed(3, 15)
+		return watched(t, "m", 0)
+	})
+	if got := earlyStopSeries(d.values(t)); got[`ckd_passes_used{model="m"}`] != 2 || len(got) != 18 {
+		t.Errorf("two inputs, the second under the same rule, loaded while a scrape asked: %d series, %v", len(got), got)
+	}
+	d.ReadAudits(func() map[string]audit.Status { return watched(t, "m", 0) })
+
+	d.put(p, m)
+	first.PassesUsed(4, 15) // this input was opened before the policy changed
+	if found := earlyStopSeries(d.values(t)); len(found) > 0 {
+		t.Errorf("after the rule is gone: %v", found)
+	}
+}
+
+// TestUnsampled checks that unsampled inputs are counted, but not compared for drift.
+func TestUnsampled(t *testing.T) {
+	p, m := parse(t, threeClasses)
+	p = withReference(p, results{zeroResult(m, 3)}, 0, 2)
+	all, unsampled := newDaemon(t, 0), newDaemon(t, 0)
+	a, u := all.put(p, m), unsampled.put(p, m)
+	const inputs = 80
+	outcomes(t, m, randomInputs(9, inputs, 5, 3), func(o *engine.Outcome) {
+		a.Observe(0, o.Result, o.Decision)
+		r := u.Record(0)
+		defer r.Done()
+		r.ObserveUnsampled(o.Result, o.Decision)
+	})
+	want, got := all.values(t), unsampled.values(t)
+	if want[`ckd_drift_inputs_total{model="m"}`] != inputs || got[`ckd_drift_inputs_total{model="m"}`] != 0 {
+		t.Errorf("%v and %v inputs were compared, want all of %d and none",
+			want[`ckd_drift_inputs_total{model="m"}`], got[`ckd_drift_inputs_total{model="m"}`], inputs)
+	}
+	for _, name := range namesOf(want, "ckd_drift_") {
+		delete(want, name)
+		delete(got, name)
+	}
+	compare(t, want, got, 0)
+}

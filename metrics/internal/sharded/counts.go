@@ -1,0 +1,218 @@
+package sharded
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"sort"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// Counts holds what a histogram has counted, or its part in one shard.
+//
+// Loops over many values may count them into Cells and Sum directly, and call Counted at the end;
+// all else calls Observe.
+type Counts struct {
+	// Values outside the layout, by native bucket: from Top up, and below minus the zero threshold.
+	// They are rare.
+	above, below map[int]uint64
+
+	exemplars []exemplar // by classic bucket; nil until there is one
+
+	Sum   float64
+	Cells [maxCells]uint64 // by Layout.Cell
+}
+
+// exemplar holds the latest value of a bucket that belongs to a trace.
+type exemplar struct {
+	trace string // empty without an exemplar
+	value float64
+	at    time.Time
+}
+
+// Exemplify makes the trace the exemplar of the bucket of a value that was observed.
+func (c *Counts) Exemplify(l *Layout, v float64, trace string) {
+	if c.exemplars == nil {
+		c.exemplars = make([]exemplar, len(l.Edges)+1)
+	}
+	c.exemplars[sort.SearchFloat64s(l.Edges, v)] = exemplar{trace, v, time.Now()}
+}
+
+// message returns the exemplar as a scrape sends it; nil for none.
+func (e exemplar) message() *dto.Exemplar {
+	if e.trace == "" {
+		return nil
+	}
+	return &dto.Exemplar{
+		Label: []*dto.LabelPair{{Name: new("trace_id"), Value: &e.trace}}, Value: &e.value, Timestamp: timestamppb.New(e.at),
+	}
+}
+
+// Observe counts a value. NaN is left out.
+func (c *Counts) Observe(l *Layout, v float64) {
+	if cell := l.Cell(math.Float64bits(v)); cell >= FirstCell {
+		c.Cells[cell]++
+		c.Sum += v
+		return
+	}
+	c.observeOutside(l, v)
+}
+
+// observeOutside counts a value that is outside the layout. It ignores NaN, which would make the
+// sum NaN for good.
+func (c *Counts) observeOutside(l *Layout, v float64) {
+	if math.IsNaN(v) {
+		return
+	}
+	v = min(v, l.Largest)
+	c.Sum += v
+	switch {
+	case v > l.ZeroThreshold:
+		increase(&c.above, nativeKey(v), 1)
+	case v < -l.ZeroThreshold:
+		increase(&c.below, nativeKey(-v), 1)
+	default:
+		c.Cells[FirstCell]++
+	}
+}
+
+// Counted ends a loop that has counted values into Cells itself. sum is the sum of these values.
+// Values outside the layout were counted in the cells before FirstCell and may have spoilt the sum:
+// if there are any, Counted observes them one by one and sums the others again.
+func (c *Counts) Counted(l *Layout, values []float64, sum float64) {
+	if c.Cells[0]|c.Cells[1] == 0 {
+		c.Sum += sum
+		return
+	}
+	c.Cells[0], c.Cells[1] = 0, 0
+	for _, v := range values {
+		if l.Cell(math.Float64bits(v)) >= FirstCell {
+			c.Sum += v
+		} else {
+			c.observeOutside(l, v)
+		}
+	}
+}
+
+// add adds the counts of another part.
+func (c *Counts) add(other *Counts) {
+	c.Sum += other.Sum
+	for cell, n := range other.Cells {
+		c.Cells[cell] += n
+	}
+	for key, n := range other.above {
+		increase(&c.above, key, n)
+	}
+	for key, n := range other.below {
+		increase(&c.below, key, n)
+	}
+	if c.exemplars == nil && other.exemplars != nil {
+		c.exemplars = make([]exemplar, len(other.exemplars))
+	}
+	for bucket, e := range other.exemplars {
+		if e.at.After(c.exemplars[bucket].at) {
+			c.exemplars[bucket] = e
+		}
+	}
+}
+
+func increase(in *map[int]uint64, key int, n uint64) {
+	if *in == nil {
+		*in = make(map[int]uint64)
+	}
+	(*in)[key] += n
+}
+
+// histogram returns the counts as client_golang would: with classic and native buckets in one.
+func (c *Counts) histogram(l *Layout, created *timestamppb.Timestamp) *dto.Histogram {
+	var below, above nativeBuckets
+	classic := make([]uint64, len(l.Edges)+1)
+	for _, key := range slices.Sorted(maps.Keys(c.below)) {
+		below.add(key, c.below[key])
+		classic[0] += c.below[key]
+	}
+	for cell := FirstCell; cell < l.cells; cell++ {
+		classic[l.classic[cell]] += c.Cells[cell]
+		if cell > FirstCell {
+			above.add(l.keys[cell], c.Cells[cell])
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.above)) {
+		above.add(key, c.above[key])
+		classic[len(l.Edges)] += c.above[key]
+	}
+
+	h := &dto.Histogram{
+		SampleSum:        &c.Sum,
+		CreatedTimestamp: created,
+		Bucket:           make([]*dto.Bucket, len(l.Edges)),
+		Schema:           new(int32(nativeSchema)),
+		ZeroThreshold:    new(l.ZeroThreshold),
+		ZeroCount:        &c.Cells[FirstCell],
+	}
+	samples := uint64(0)
+	for i := range l.Edges {
+		samples += classic[i]
+		h.Bucket[i] = &dto.Bucket{CumulativeCount: new(samples), UpperBound: new(l.Edges[i])}
+	}
+	h.SampleCount = new(samples + classic[len(l.Edges)])
+	for bucket, e := range c.exemplars {
+		if m := e.message(); m != nil {
+			if bucket == len(l.Edges) { // the bucket up to infinity is listed only if it has an exemplar
+				h.Bucket = append(h.Bucket, &dto.Bucket{CumulativeCount: h.SampleCount, UpperBound: new(math.Inf(1))})
+			}
+			h.Bucket[bucket].Exemplar = m
+			h.Exemplars = append(h.Exemplars, m)
+		}
+	}
+	h.NegativeSpan, h.NegativeDelta = below.encode()
+	h.PositiveSpan, h.PositiveDelta = above.encode()
+	return h
+}
+
+// nativeBuckets lists native buckets by ascending number, without empty ones.
+type nativeBuckets []struct {
+	key int
+	n   int64
+}
+
+// add adds to the last bucket, or appends one with a higher number.
+func (b *nativeBuckets) add(key int, n uint64) {
+	if n == 0 {
+		return
+	}
+	if last := len(*b) - 1; last < 0 || (*b)[last].key != key {
+		*b = append(*b, struct {
+			key int
+			n   int64
+		}{key, 0})
+	}
+	(*b)[len(*b)-1].n += int64(n)
+}
+
+// encode returns the spans of buckets and the differences of their counts. Like client_golang it
+// bridges a gap of one or two empty buckets.
+func (b nativeBuckets) encode() (spans []*dto.BucketSpan, deltas []int64) {
+	before, next := int64(0), 0
+	push := func(n int64) {
+		*spans[len(spans)-1].Length++
+		deltas = append(deltas, n-before)
+		before = n
+	}
+	for i, bucket := range b {
+		gap := bucket.key - next
+		if i == 0 || gap > 2 {
+			spans = append(spans, &dto.BucketSpan{Offset: new(int32(gap)), Length: new(uint32(0))})
+		} else {
+			for range gap {
+				push(0)
+			}
+		}
+		push(bucket.n)
+		next = bucket.key + 1
+	}
+	return spans, deltas
+}

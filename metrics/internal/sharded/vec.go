@@ -1,0 +1,208 @@
+package sharded
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// Vec holds the series of one name, like the vectors of client_golang. Each series has a part P in
+// every shard: a number, or the Counts of a histogram.
+type Vec[P any] struct {
+	desc   *prometheus.Desc
+	labels []string
+	shards int
+	sum    func(into, part *P)
+	write  func(into *dto.Metric, sum *P, created *timestamppb.Timestamp)
+
+	// mu may be locked while a shard is locked, never the other way round.
+	mu     sync.Mutex
+	series map[labelValues]*Series[P]
+}
+
+// labelValues holds the label values of a series, in the order of the labels.
+type labelValues [4]string
+
+// Series is one series of a Vec.
+type Series[P any] struct {
+	labels  []*dto.LabelPair
+	created *timestamppb.Timestamp
+	parts   []*P // by shard, under its lock; nil until the shard is first counted in
+}
+
+type (
+	// CounterVec holds the counters of one name.
+	CounterVec = Vec[float64]
+	// Counter is one series of a CounterVec.
+	Counter = Series[float64]
+	// HistogramVec holds the histograms of one name.
+	HistogramVec = Vec[Counts]
+	// Histogram is one series of a HistogramVec.
+	Histogram = Series[Counts]
+)
+
+// NewCounterVec returns a vector of counters without series. It takes at most four labels.
+func NewCounterVec(shards int, name, help string, labels []string) *CounterVec {
+	return &CounterVec{
+		desc: prometheus.NewDesc(name, help, labels, nil), labels: labels, shards: shards,
+		series: make(map[labelValues]*Counter),
+		sum:    func(into, part *float64) { *into += *part },
+		write: func(into *dto.Metric, sum *float64, created *timestamppb.Timestamp) {
+			into.Counter = &dto.Counter{Value: sum, CreatedTimestamp: created}
+		},
+	}
+}
+
+// NewHistogramVec returns a vector of histograms without series. It takes at most four labels.
+func NewHistogramVec(shards int, name, help string, l *Layout, labels []string) *HistogramVec {
+	return &HistogramVec{
+		desc: prometheus.NewDesc(name, help, labels, nil), labels: labels, shards: shards,
+		series: make(map[labelValues]*Histogram),
+		sum:    (*Counts).add,
+		write: func(into *dto.Metric, sum *Counts, created *timestamppb.Timestamp) {
+			into.Histogram = sum.histogram(l, created)
+		},
+	}
+}
+
+// With returns the series with the given label values, and creates it if need be.
+func (v *Vec[P]) With(values ...string) *Series[P] {
+	var key labelValues
+	copy(key[:], values)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s, ok := v.series[key]
+	if !ok {
+		s = &Series[P]{
+			labels:  prometheus.MakeLabelPairs(v.desc, values),
+			created: timestamppb.New(time.Now()),
+			parts:   make([]*P, v.shards),
+		}
+		v.series[key] = s
+	}
+	return s
+}
+
+// DeleteLabelValues deletes the series with the given label values, and reports whether there was
+// one. Parts of it stay usable, and count into nothing.
+func (v *Vec[P]) DeleteLabelValues(values ...string) bool {
+	var key labelValues
+	copy(key[:], values)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	_, ok := v.series[key]
+	delete(v.series, key)
+	return ok
+}
+
+// DeletePartialMatch deletes all series that have the given labels, and returns their number.
+func (v *Vec[P]) DeletePartialMatch(labels prometheus.Labels) int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	deleted := 0
+	for key := range v.series {
+		matching := 0
+		for i, label := range v.labels {
+			if value, ok := labels[label]; ok && value == key[i] {
+				matching++
+			}
+		}
+		if matching == len(labels) {
+			delete(v.series, key)
+			deleted++
+		}
+	}
+	return deleted
+}
+
+// Describe sends the description that all series share.
+func (v *Vec[P]) Describe(to chan<- *prometheus.Desc) { to <- v.desc }
+
+// Binder finds the parts of series in one shard, and creates those that are missing. The caller
+// holds the lock of the shard.
+type Binder struct {
+	shard int
+	free  []float64
+}
+
+// NewBinder returns a Binder for the shard of that index.
+func NewBinder(shard int) *Binder { return &Binder{shard: shard} }
+
+// Counter returns the shard's part of a counter. Parts that one Binder creates lie side by side.
+func (b *Binder) Counter(s *Counter) *float64 {
+	part := &s.parts[b.shard]
+	if *part == nil {
+		if len(b.free) == 0 {
+			b.free = make([]float64, 64)
+		}
+		*part, b.free = &b.free[0], b.free[1:]
+	}
+	return *part
+}
+
+// Histogram returns the shard's part of a histogram.
+func (b *Binder) Histogram(s *Histogram) *Counts {
+	part := &s.parts[b.shard]
+	if *part == nil {
+		*part = new(Counts)
+	}
+	return *part
+}
+
+// Scrape is a scrape of one Vec under way.
+type Scrape interface {
+	// Add adds the parts of a shard, whose lock the caller holds.
+	Add(shard int)
+	// Collect sends the sums.
+	Collect(to chan<- prometheus.Metric)
+}
+
+// Scrape begins a scrape of the series that there are now.
+func (v *Vec[P]) Scrape() Scrape {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s := &scrape[P]{of: v, sums: make([]P, len(v.series))}
+	for _, one := range v.series {
+		s.series = append(s.series, one)
+	}
+	return s
+}
+
+// scrape implements Scrape.
+type scrape[P any] struct {
+	of     *Vec[P]
+	series []*Series[P]
+	sums   []P
+}
+
+func (s *scrape[P]) Add(shard int) {
+	for i, one := range s.series {
+		if part := one.parts[shard]; part != nil {
+			s.of.sum(&s.sums[i], part)
+		}
+	}
+}
+
+func (s *scrape[P]) Collect(to chan<- prometheus.Metric) {
+	for i, one := range s.series {
+		to <- &sample[P]{s.of, one, &s.sums[i]}
+	}
+}
+
+// sample is the sum of one series over all shards. It implements prometheus.Metric.
+type sample[P any] struct {
+	of  *Vec[P]
+	one *Series[P]
+	sum *P
+}
+
+func (s *sample[P]) Desc() *prometheus.Desc { return s.of.desc }
+
+func (s *sample[P]) Write(into *dto.Metric) error {
+	into.Label = s.one.labels
+	s.of.write(into, s.sum, s.one.created)
+	return nil
+}

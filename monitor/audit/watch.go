@@ -1,0 +1,221 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// These are the defaults of Options.
+const (
+	DefaultRunLength  = 50_000
+	DefaultConfidence = 0.95
+)
+
+// Options configures a Watch.
+type Options struct {
+	// Disagreement is the certified share of inputs that are decided differently early than by all
+	// passes, in (0, 1).
+	Disagreement float64
+	// Retained is the certified share, among inputs that all passes defer, of those retained early,
+	// in (0, 1); 0 if nothing is certified of it.
+	Retained float64
+	// RunLength is the least mean number of audits until a stop without cause: at least 100; 0
+	// means DefaultRunLength.
+	RunLength float64
+	// Confidence is the confidence of the intervals in Status, in (0, 1); 0 means
+	// DefaultConfidence.
+	Confidence float64
+}
+
+// Verdict is the result of an audit: it compares the early decision with the decision of all
+// passes. An input that only its last pass decides has just one decision, which agrees with itself.
+type Verdict uint8
+
+// The verdicts.
+const (
+	SameRetain      Verdict = iota // retained by both
+	SameDefer                      // deferred by both
+	WronglyRetained                // retained early, deferred by all passes
+	WronglyDeferred                // deferred early, retained by all passes
+	OtherSide                      // retained by both, but only one predicts a critical class
+	verdicts
+)
+
+// Disagrees reports whether the two decisions differ.
+func (v Verdict) Disagrees() bool { return v >= WronglyRetained }
+
+// Deferred reports whether all passes defer the input.
+func (v Verdict) Deferred() bool { return v == SameDefer || v == WronglyRetained }
+
+// String returns the verdict as metrics write it.
+func (v Verdict) String() string {
+	names := [verdicts]string{"same_retain", "same_defer", "wrongly_retained", "wrongly_deferred", "other_side"}
+	if v >= verdicts {
+		return fmt.Sprintf("verdict %d", uint8(v))
+	}
+	return names[v]
+}
+
+// State is the state of a Watch.
+type State uint8
+
+// These are the states. Stopped is final: early stopping resumes only with a new Watch.
+const (
+	Running State = iota
+	Stopped
+)
+
+// String returns "running" or "stopped".
+func (s State) String() string {
+	if s == Stopped {
+		return "stopped"
+	}
+	return "running"
+}
+
+// Watch collects the audits of one policy. It is for one goroutine at a time.
+type Watch struct {
+	options  Options
+	all      detector // watches all audited inputs
+	deferred detector // watches the inputs that all passes defer
+	verdicts [verdicts]uint64
+	lost     uint64
+	stop     *Stop
+}
+
+// NewWatch returns a Watch that is Running. The error joins all that is wrong with the options.
+func NewWatch(o Options) (*Watch, error) {
+	if o.RunLength == 0 {
+		o.RunLength = DefaultRunLength
+	}
+	if o.Confidence == 0 {
+		o.Confidence = DefaultConfidence
+	}
+	var faults []error
+	share := func(name string, x float64) {
+		if !(x > 0 && x < 1) {
+			faults = append(faults, fmt.Errorf("%s is %v: it must be above 0 and below 1", name, x))
+		}
+	}
+	share("disagreement", o.Disagreement)
+	if o.Retained != 0 {
+		share("retained", o.Retained)
+	}
+	share("confidence", o.Confidence)
+	if !(o.RunLength >= 100) || math.IsInf(o.RunLength, 1) {
+		faults = append(faults, fmt.Errorf("run length is %v: it must be 100 or more", o.RunLength))
+	}
+	if faults != nil {
+		return nil, errors.Join(faults...)
+	}
+	w := &Watch{options: o, all: newDetector(o.Disagreement)}
+	if o.Retained != 0 {
+		w.deferred = newDetector(o.Retained)
+	}
+	return w, nil
+}
+
+// Add adds the verdict of an audit, and reports whether it stops the Watch. A stopped Watch goes on
+// counting.
+func (w *Watch) Add(v Verdict) (stops bool) {
+	w.verdicts[v]++
+	w.all.count(v.Disagrees())
+	if v.Deferred() {
+		w.deferred.count(v == WronglyRetained)
+	}
+	if w.stop != nil {
+		return false
+	}
+	w.all.weigh(v.Disagrees())
+	if v.Deferred() && w.options.Retained != 0 {
+		w.deferred.weigh(v == WronglyRetained)
+	}
+	if w.evidence() < w.options.RunLength {
+		return false
+	}
+	w.stop = &Stop{Audited: w.all.seen.Audited, Recent: w.all.recent()}
+	if w.deferred.evidence() > w.all.evidence() {
+		w.stop.Retained, w.stop.Recent = true, w.deferred.recent()
+	}
+	return true
+}
+
+// Lose counts an audit without a verdict, because its input was given up before its last pass. If
+// there are many, the other audits may not be representative.
+func (w *Watch) Lose() { w.lost++ }
+
+// State returns the state of the Watch.
+func (w *Watch) State() State {
+	if w.stop != nil {
+		return Stopped
+	}
+	return Running
+}
+
+// Wary reports whether the evidence has reached a hundredth of what stops the Watch, so that more
+// inputs should be audited.
+func (w *Watch) Wary() bool { return w.stop == nil && w.evidence() >= w.options.RunLength/100 }
+
+// evidence returns the evidence of a breach of either share. The mean of two e-detectors is an
+// e-detector, so both together keep the run length.
+func (w *Watch) evidence() float64 {
+	if w.options.Retained == 0 {
+		return w.all.evidence()
+	}
+	return (w.all.evidence() + w.deferred.evidence()) / 2
+}
+
+// Status is a snapshot of a Watch.
+type Status struct {
+	State     State
+	Stop      *Stop   // nil while Running
+	Evidence  float64 // evidence of a breach; RunLength stops the Watch and freezes it
+	RunLength float64
+	All       Rate // share of audited inputs that disagree
+	Deferred  Rate // share of the inputs deferred by all passes that are retained early
+	// Verdicts counts the audits by Verdict.
+	Verdicts [verdicts]uint64
+	Lost     uint64 // audits without a verdict
+}
+
+// Rate is a share of audited inputs: as certified and as seen.
+type Rate struct {
+	Certified float64 // 0 if nothing is certified
+	Count
+	Low, High float64 // ends of the Interval of the share
+	Evidence  float64 // evidence that the share is above the certified one
+}
+
+// Count counts audited inputs, and those among them that disagree.
+type Count struct{ Audited, Disagreements uint64 }
+
+// Stop says why and when a Watch stopped.
+type Stop struct {
+	Retained bool   // there was more evidence against Options.Retained than against Options.Disagreement
+	Audited  uint64 // inputs until the stop
+	// Recent counts the audits that most of the evidence rests on, those since the rise seems to
+	// have begun; of deferred inputs if Retained. They are chosen in hindsight, so their share is
+	// above the true one on average.
+	Recent Count
+}
+
+// Status returns a snapshot. It computes two intervals, which takes some 100 microseconds.
+func (w *Watch) Status() Status {
+	s := Status{
+		State: w.State(), Evidence: w.evidence(), RunLength: w.options.RunLength,
+		All:      w.all.rate(w.options.Disagreement, w.options.Confidence),
+		Deferred: w.deferred.rate(w.options.Retained, w.options.Confidence),
+		Verdicts: w.verdicts, Lost: w.lost,
+	}
+	if w.stop != nil {
+		stop := *w.stop
+		s.Stop = &stop
+	}
+	return s
+}
+
+func (d *detector) rate(certified, confidence float64) Rate {
+	low, high := Interval(d.seen.Disagreements, d.seen.Audited, confidence)
+	return Rate{certified, d.seen, low, high, d.evidence()}
+}

@@ -1,0 +1,119 @@
+package drift
+
+import (
+	"math"
+	"slices"
+	"sort"
+)
+
+// Reference holds what a calibration saw of a model.
+type Reference struct {
+	Inputs  int // m in the formulas of Signal
+	Classes []ClassReference
+}
+
+// ClassReference holds what a calibration saw of one class.
+type ClassReference struct {
+	Class     int       // index in the model's order
+	Epistemic Quantiles // quantiles of C_k, in nats
+	Skewness  Quantiles // quantiles of the skewness ratio
+	Predicted float64   // share of the inputs that predicted this class, in [0,1]
+}
+
+// Quantiles is a distribution: element i of n is the quantile of level i/(n-1), so that the first
+// is the smallest value seen and the last the largest.
+type Quantiles []float64
+
+// Levels is the number of quantiles of a reference. Between two of them lies a 64th of the inputs,
+// which a Monitor may take as evenly spread without a visible error.
+const Levels = 65
+
+// NewQuantiles returns the quantiles of values: at least one, and none NaN. Level q is the value of
+// rank q(n-1) in ascending order, interpolated linearly between neighbours. It does not change
+// values.
+func NewQuantiles(values []float64) Quantiles {
+	sorted := slices.Sorted(slices.Values(values))
+	q := make(Quantiles, Levels)
+	for i := range q {
+		rank := float64(i) / (Levels - 1) * float64(len(sorted)-1)
+		at := int(rank)
+		q[i] = sorted[at]
+		if within := rank - float64(at); within > 0 && sorted[at+1] > sorted[at] { // the difference of two infinities would be NaN
+			q[i] += within * (sorted[at+1] - sorted[at])
+		}
+	}
+	return q
+}
+
+// Below returns the share of the distribution below x, plus half of what equals x: P(Y < x) + P(Y =
+// x)/2, in [0,1].
+func (q Quantiles) Below(x float64) float64 {
+	under, upTo := q.share(x, false), q.share(x, true)
+	return (under + upTo) / 2
+}
+
+// share returns P(Y < x), or P(Y <= x) if included.
+func (q Quantiles) share(x float64, included bool) float64 {
+	n := len(q) - 1
+	var at int // index of the first quantile beyond x
+	if included {
+		at = sort.Search(len(q), func(i int) bool { return q[i] > x })
+	} else {
+		at = sort.SearchFloat64s(q, x)
+	}
+	switch {
+	case at == 0:
+		return 0
+	case at > n:
+		return 1
+	}
+	low, high := q[at-1], q[at]
+	within := 0.0
+	if high > low && !math.IsInf(high, 0) {
+		within = (x - low) / (high - low)
+	}
+	return (float64(at-1) + min(max(within, 0), 1)) / float64(n)
+}
+
+// between returns the mean of Below over what the distribution has from low up to, but not
+// including, high.
+func (q Quantiles) between(low, high float64) float64 {
+	return (q.share(low, false) + q.share(high, false)) / 2
+}
+
+// Ranks tabulates Below of a distribution: for all values with the same exponent and first bits of
+// the mantissa it has their mean.
+type Ranks [(maxOctave - minOctave) << perOctave]float32
+
+const (
+	perOctave = 3   // bits: eight cells to an octave, each 6 to 12% wide
+	minOctave = -47 // values under 2^-46, about 1e-14, count as 0
+	maxOctave = 17  // values from 2^17 on count as the same
+	rankShift = 52 - perOctave
+	minRank   = (1023 + minOctave) << perOctave
+)
+
+// NewRanks returns the table of a distribution.
+func NewRanks(q Quantiles) *Ranks {
+	r := new(Ranks)
+	low := math.Inf(-1)
+	for cell := range r {
+		high := math.Inf(1)
+		if cell < len(r)-1 {
+			high = math.Float64frombits(uint64(minRank+cell+1) << rankShift)
+		}
+		r[cell] = float32(q.between(low, high))
+		low = high
+	}
+	return r
+}
+
+// Of returns the mean of Below over the values in the cell of v, which is at least 0; the result is
+// in [0,1]. For NaN it is 1/2, as if nothing had moved.
+func (r *Ranks) Of(v float64) float64 {
+	if v != v {
+		return 0.5
+	}
+	cell := int(math.Float64bits(v)>>rankShift) - minRank
+	return float64(r[min(max(cell, 0), len(r)-1)])
+}

@@ -1,0 +1,136 @@
+package policy
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ckd-project/ckd/monitor/drift"
+	"github.com/ckd-project/ckd/policy/earlystop"
+)
+
+// TestBuild compares the policy of a program's draft with that of a file that says the same.
+func TestBuild(t *testing.T) {
+	tests := []struct {
+		name  string
+		draft Draft
+		file  string
+	}{
+		{"defaults", Draft{Name: "m", Classes: []string{"a", "b", "c"}, Critical: []string{"c", "b"}},
+			"models: [{name: m, classes: [a, b, c], critical: [c, b]}]"},
+		{"no class is safe", Draft{Name: "m", Classes: []string{"a", "b"}, Safe: []string{}, Gate: Never, Primary: Rule{Score: MI}},
+			"models: [{name: m, classes: [a, b], safe: [], gate: never, primary: {score: mi}}]"},
+		{"dirichlet", Draft{Name: "m", Classes: []string{"a", "b"}, Critical: []string{"b"}, Kind: Dirichlet},
+			"models: [{name: m, classes: [a, b], critical: [b], kind: dirichlet}]"},
+		{"a threshold, and one of 0", Draft{Name: "m", Classes: []string{"a", "b"}, Critical: []string{"b"},
+			Primary: Rule{Threshold: 0.5}, Fallback: Rule{HasThreshold: true}},
+			"models: [{name: m, classes: [a, b], critical: [b], primary: {threshold: 0.5}, fallback: {threshold: 0}}]"},
+		{"weights", Draft{Name: "m", Classes: []string{"a", "b", "c"}, Critical: []string{"c"},
+			PairWeights: []DraftPairWeight{{"b", "c", 2}, {"a", "c", 1}}},
+			"models: [{name: m, classes: [a, b, c], critical: [c], pair_weights: [{safe: b, critical: c, weight: 2}]}]"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			p, err := Build(test.draft)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(parseOne(t, test.file), p); diff != "" {
+				t.Errorf("-file +program:\n%s", diff)
+			}
+			checkMarshal(t, p)
+		})
+	}
+}
+
+// TestBuildFaults checks that all faults are reported at once, with the paths that a file would
+// have.
+func TestBuildFaults(t *testing.T) {
+	sane := func() Draft {
+		return Draft{Name: "m", Classes: []string{"a", "b", "c"}, Critical: []string{"c"}, ExpectedPasses: 30}
+	}
+	quantiles := make(drift.Quantiles, drift.Levels)
+	tests := []struct {
+		name  string
+		spoil func(*Draft)
+		want  []string // the beginnings of the faults
+	}{
+		{"nothing", func(d *Draft) { *d = Draft{} }, []string{"name: missing, expected", "classes: missing, expected"}},
+		{"name", func(d *Draft) { d.Name = "a b" }, []string{"name: expected at most 128 letters"}},
+		{"classes", func(d *Draft) { d.Classes = []string{"a", "", "a", "c"} },
+			[]string{`model "m": classes[1]: expected a name`, `model "m": classes[2]: "a" is given twice, first at classes[0]`}},
+		{"sets", func(d *Draft) { d.Critical, d.Safe = []string{"C", "b"}, []string{"b"} },
+			[]string{`model "m": critical[0]: "C" is none of the classes, did you mean "c"?`, `model "m": safe[0]: class "b" is critical too`}},
+		{"many", func(d *Draft) {
+			d.Kind, d.Gate, d.SumTolerance, d.FewestPasses, d.Primary.Threshold = "probability", "some", 1, -1, math.NaN()
+		}, []string{
+			`model "m": kind: expected one of`, `model "m": passes.fewest: expected a whole number from 1`,
+			`model "m": sum_tolerance: expected a number from`, `model "m": gate: expected one of`,
+			`model "m": primary.threshold: expected a finite number >= 0, found NaN`,
+		}},
+		{"passes", func(d *Draft) { d.FewestPasses = 31 }, []string{`model "m": passes.expected: expected at least 31`}},
+		{"weights", func(d *Draft) { d.PairWeights = []DraftPairWeight{{"a", "b", 2}, {"", "c", -1}} }, []string{
+			`model "m": pair_weights[1].safe: missing`, `model "m": pair_weights[1].weight: expected a finite number`,
+			`model "m": pair_weights[0].critical: class "b" is not critical`,
+		}},
+		{"certificate", func(d *Draft) {
+			d.Calibration = &Calibration{Certificate: &Certificate{Kind: ConformalRiskControl, PValue: 0.5}}
+		}, []string{
+			`model "m": calibration.certificate.target: expected a share above 0`,
+			`model "m": calibration.certificate.p_value: expected none`,
+		}},
+		{"reference", func(d *Draft) {
+			d.Calibration = &Calibration{Reference: &drift.Reference{Inputs: 9, Classes: []drift.ClassReference{
+				{Class: 3, Epistemic: quantiles, Skewness: quantiles[1:]},
+			}}}
+		}, []string{
+			`model "m": calibration.reference.classes[0].class: expected the position of a class from 0 to 2, found 3`,
+			`model "m": calibration.reference.classes[0].skewness: expected a list of 65 numbers`,
+		}},
+		{"early stopping", func(d *Draft) { d.EarlyStopping = &EarlyStopping{} }, []string{
+			`model "m": settle.policy_hash: missing`, `model "m": settle.certificate.disagreement: expected a share above 0`,
+			`model "m": settle.certificate.confidence: expected a share above 0`,
+			`model "m": settle.certificate.released.at_most: expected a share above 0`, `model "m": settle.steps: empty`,
+		}},
+		{"steps", func(d *Draft) {
+			d.EarlyStopping = &EarlyStopping{PolicyHash: strings.Repeat("0", 64),
+				Certificate: EarlyStopCertificate{Disagreement: 0.1, Confidence: 0.9, Released: ReleasedShare{AtMost: 1}},
+				Rule:        earlystop.Rule{Passes: 30, Fewest: 1, Steps: []earlystop.Step{{Retain: earlystop.Side{AtMost: math.NaN()}}}}}
+		}, []string{
+			`model "m": settle.steps[0].passes: expected a whole number from 2`,
+			`model "m": settle.steps[0].retain.at_most: expected a number from`,
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			d := sane()
+			test.spoil(&d)
+			_, err := Build(d)
+			var faults Faults
+			ok := errors.As(err, &faults) && len(faults) == len(test.want)
+			for i := range min(len(faults), len(test.want)) {
+				ok = ok && strings.HasPrefix(faults[i].Error(), test.want[i])
+			}
+			if !ok {
+				t.Errorf("faults\n%v\nwant\n%s", err, strings.Join(test.want, "\n"))
+			}
+		})
+	}
+}
+
+// TestBuildCopies checks that changing a draft after Build does not change its policy.
+func TestBuildCopies(t *testing.T) {
+	draft := parseOne(t, settledText(fullRule)).Draft()
+	p, err := Build(draft)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := string(p.Marshal())
+	draft.Classes[0], draft.EarlyStopping.Seed, draft.EarlyStopping.Rule.Steps[0].Retain.AtMost = "x", 7, 0
+	if string(p.Marshal()) != before {
+		t.Error("changing the draft changes the policy")
+	}
+}

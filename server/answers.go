@@ -1,0 +1,173 @@
+package server
+
+import (
+	"errors"
+	"unsafe"
+
+	"go.uber.org/zap"
+
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/metrics"
+	"github.com/ckd-project/ckd/policy"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	"github.com/ckd-project/ckd/server/internal/wire"
+)
+
+// answers writes what becomes of the inputs of one group into the reply of its stream. It
+// implements engine.Answers.
+type answers struct {
+	stream  *stream
+	group   *group
+	scratch *scratch
+	out     *wire.Outgoing // the reply, from Begin to End
+	policy  uint32         // position of the group's policy in it
+	counted counter
+}
+
+// answersTo returns the answers of a group.
+func (s *stream) answersTo(g *group) *answers {
+	a := &s.answers
+	a.group, a.scratch = g, s.scratchFor(g.model)
+	a.counted.model = g.model
+	return a
+}
+
+// Begin implements engine.Answers: it takes what n results occupy until they are sent out of the
+// budget.
+func (a *answers) Begin(n int) error {
+	s := a.stream
+	cost := int64(n) * resultCost(a.group.model, s.header.GetDetail())
+	b := &s.server.budget
+	if total, ok := b.reserve(cost); !ok {
+		return overBudget("detail", "bytes of open inputs and replies", cost, total, b.limit)
+	}
+	s.reply.cost += cost
+	a.out, a.policy = s.reply.forModel(a.group.model)
+	return nil
+}
+
+func (a *answers) End() {
+	a.counted.done()
+	a.out = nil
+}
+
+func (a *answers) Close(input int, c *engine.Closing) {
+	s, g := a.stream, a.group
+	number := g.bySlot[input]
+	r := &g.rows[number]
+	if c.Err != nil {
+		at := position(g.number, int(number), r.id)
+		at.classes = g.model.Policy().Classes
+		s.fail(g.model, at, wireError(c.Err))
+	} else {
+		a.decided(number, r, c)
+	}
+	a.observeAudit(c)
+	s.groups.ended(g, r)
+}
+
+// wireError returns an error of the engine in the words of the wire.
+func wireError(err error) error {
+	if limit := (*engine.PassLimitError)(nil); errors.As(err, &limit) {
+		return overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_PASSES, "passes", "passes", int64(limit.Passes), int64(limit.Limit))
+	}
+	return err
+}
+
+// decided counts the outcome of an input and adds it to the reply.
+func (a *answers) decided(number uint32, r *row, c *engine.Closing) {
+	s, g, o := a.stream, a.group, c.Outcome
+	id := unsafe.Slice(unsafe.StringData(r.id), len(r.id))
+	s.server.deferred.report(&a.counted, id, o)
+	a.counted.count(o, c.Sampled)
+	s.notes.count(g.model, o)
+	passes := o.Passes
+	if c.Early {
+		passes = c.Planned // fewer are no difference from what the policy was calibrated on
+	}
+	s.notes.compare(g, passes)
+	answer := a.scratch.encode(o, s.header.GetDetail())
+	answer.Settled = c.Early
+	a.out.Result(id, g.number, number, a.policy, answer)
+}
+
+// observeAudit counts the passes that early stopping saved, and what came of an audit.
+func (a *answers) observeAudit(c *engine.Closing) {
+	m := a.group.model
+	switch {
+	case c.Audit.State == engine.Judged:
+		a.counted.done() // nobody waits for a shard of the metrics while the log is written
+		m.metrics.Audited(c.Audit.Verdict, c.Audit.Passes, c.Planned)
+		if c.Audit.Stops {
+			m.logStopped(a.stream.server.log)
+		}
+	case c.Audit.State == engine.Lost:
+		m.metrics.AuditLost()
+	case c.Planned > 0:
+		m.metrics.PassesUsed(c.Outcome.Passes, c.Planned)
+	}
+}
+
+// logStopped logs why inputs of a policy no longer stop early.
+func (m *model) logStopped(log *zap.Logger) {
+	audits := m.lean.Stopper().Audits()
+	what, rate := "disagreement", audits.All
+	if audits.Stop.Retained {
+		what, rate = "released", audits.Deferred
+	}
+	log.Warn("early stopping has ended: audits show that more inputs are decided otherwise than was certified; all passes decide "+
+		"until there is another policy",
+		zap.String("model", m.ref.GetModel()), zap.String("policy_hash", m.ref.GetHash()), zap.String("what", what),
+		zap.Float64("certified", rate.Certified), zap.Uint64("audited", rate.Audited), zap.Uint64("disagreements", rate.Disagreements),
+		zap.Float64("low", rate.Low), zap.Float64("high", rate.High),
+		zap.Uint64("recently_audited", audits.Stop.Recent.Audited), zap.Uint64("recent_disagreements", audits.Stop.Recent.Disagreements))
+}
+
+// report calls the hook, if there is one, with a deferred input. It releases the shard of the
+// metrics first, so that no other call waits for it meanwhile.
+func (d Deferred) report(counted *counter, id []byte, o *engine.Outcome) {
+	if d != nil && o.Decision.Action == policy.Defer {
+		counted.done()
+		d(counted.model.Policy(), id, o)
+	}
+}
+
+// counter counts outcomes, a few at a time: taking a shard of the metrics for each costs as much as
+// counting it, but others must not wait for the shard while much is computed.
+type counter struct {
+	model  *model
+	hint   uint32            // selects the shard
+	trace  string            // trace for the exemplars of deferred inputs; empty for none
+	record *metrics.Recorder // nil: the shard is not taken
+	left   int               // classes until it is given back
+}
+
+// countedClasses bounds the classes that are computed while a shard is taken: some tens of
+// microseconds.
+const countedClasses = 256
+
+// count counts an outcome. An input whose passes had a say in when it ended is not sampled.
+func (c *counter) count(o *engine.Outcome, sampled bool) {
+	if c.record == nil {
+		c.record, c.left = c.model.metrics.Record(c.hint), countedClasses
+	}
+	if sampled {
+		c.record.Observe(o.Result, o.Decision)
+	} else {
+		c.record.ObserveUnsampled(o.Result, o.Decision)
+	}
+	if c.trace != "" && o.Decision.Action == policy.Defer {
+		c.record.Exemplify(c.trace, o.Result, o.Decision)
+	}
+	if c.left -= len(o.C); c.left <= 0 {
+		c.done()
+	}
+}
+
+// done gives the shard back.
+func (c *counter) done() {
+	if c.record != nil {
+		c.record.Done()
+		c.record = nil
+	}
+}

@@ -1,0 +1,259 @@
+package auth
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/ckd-project/ckd/internal/strictyaml"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// identitiesField names the only field of an access file.
+const identitiesField = "identities"
+
+// Bounds of an access file.
+const (
+	maxTokens  = 1024 // each costs a comparison in every call
+	maxStreams = 1_000_000
+	maxName    = 512 // bytes of a certificate's name
+	// A shorter token can be guessed; 16 characters of a random one are 96 bits.
+	leastTokenBytes = 16
+	mostTokenBytes  = 4096
+)
+
+// field describes a field of the file. Decoding and docs/access.md are both made from the table of
+// fields.
+type field struct {
+	name string
+	// words describe what is expected.
+	words    string
+	required bool
+	standard string // value of a field that is left out
+	fields   []field
+	read     func(*draft, strictyaml.Value)
+	doc      string
+}
+
+// identityFields returns the fields of an identity. It is a function because the readers of the
+// fields use it.
+func identityFields() []field {
+	return []field{
+		{
+			name: "name", required: true, words: policy.NameForm, read: (*draft).readName,
+			doc: "The identity's name in log lines. Each identity needs a name of its own.",
+		},
+		{
+			name: "tokens", standard: "none", words: "a list of tokens", fields: tokenFields, read: (*draft).readTokens,
+			doc: "The bearer tokens that identify it. Several allow replacing one after the other. The file never contains a token " +
+				"itself.",
+		},
+		{
+			name: "certificates", standard: "none", words: "a list of names", read: (*draft).readCertificates,
+			doc: "The client certificates that identify it: a URI such as `spiffe://cluster/ns/eye/sa/grader`, a DNS name, or " +
+				"`CN=` with the subject's common name. One of them must equal a name in the certificate exactly.",
+		},
+		{
+			name: "models", standard: "none", words: `a list of models, or ["*"] for all`, read: (*draft).readModels,
+			doc: "The models that it may see and use.",
+		},
+		right("admin", func(i *Identity) *bool { return &i.admin },
+			"Allows gRPC's channelz, and the pages of the admin address other than probes, `/metrics` and reload."),
+		right("reload", func(i *Identity) *bool { return &i.reload }, "Allows `POST /-/reload`."),
+		right("recent", func(i *Identity) *bool { return &i.recent },
+			"Shows the last deferred inputs of its models on the triage page, with their ids, if the daemon keeps them. "+
+				"The page itself, which shows all models, needs `admin`."),
+		limit("streams", "`0`", func(i *Identity) *int { return &i.streams }, "The most streams that it may have open at one time."),
+		limit("calls", "`0`", func(i *Identity) *int { return &i.calls },
+			"The most unary calls that it may have in flight at one time, including those whose reply it has not read."),
+		limit("watches", "as `streams`", func(i *Identity) *int { return &i.watches },
+			"The most health watches that it may have open at one time. A client that balances load holds one for each of its connections."),
+	}
+}
+
+// right returns the field of a right, which is off by default.
+func right(name string, of func(*Identity) *bool, doc string) field {
+	return field{
+		name: name, standard: "`false`", words: "true or false", doc: doc,
+		read: func(d *draft, v strictyaml.Value) { *of(d.identity), _ = v.Bool() },
+	}
+}
+
+// limit returns the field of a limit.
+func limit(name, standard string, of func(*Identity) *int, doc string) field {
+	return field{
+		name: name, standard: standard, words: fmt.Sprintf("a whole number from 0 to %d", maxStreams),
+		doc:  doc + " With 0, only the daemon's own limit applies.",
+		read: func(d *draft, v strictyaml.Value) { *of(d.identity), _ = v.Int(0, maxStreams) },
+	}
+}
+
+// tokenFields holds the fields of a token, which has one of them.
+var tokenFields = []field{
+	{
+		name: "file", words: "a path", standard: "either this", read: (*draft).readTokenFile,
+		doc: fmt.Sprintf("A file that contains only the token: %d to %d letters, digits and `-._~+/`, optionally with `=` at the end. "+
+			"A relative path starts at the folder of the access file.", leastTokenBytes, mostTokenBytes),
+	},
+	{
+		name: "sha256", words: "64 hexadecimal digits in lower case", standard: "or this", read: (*draft).readTokenSum,
+		doc: "The token's SHA-256. Use it only for random tokens: a short or guessable one can be found from its hash.",
+	},
+}
+
+func (d *draft) readName(v strictyaml.Value) {
+	name, ok := v.Text()
+	switch {
+	case !ok:
+	case !policy.IsName(name):
+		v.Fault("expected %s, found %s", policy.NameForm, strictyaml.Quote(name))
+	default:
+		if d.taken(d.nameAt, name, v, "already the name of the identity at %s, expected one of its own") {
+			return
+		}
+		d.identity.name = name
+	}
+}
+
+func (d *draft) readModels(v strictyaml.Value) {
+	items, ok := v.List()
+	if !ok {
+		return
+	}
+	seen := map[string]string{}
+	for _, item := range items {
+		name, ok := item.Text()
+		switch {
+		case !ok:
+		case name == "*" && len(items) > 1:
+			item.Fault(`"*" is all models, expected it alone`)
+		case name == "*":
+			d.identity.allModels = true
+		case !policy.IsName(name):
+			item.Fault("expected %s, found %s", policy.NameForm, strictyaml.Quote(name))
+		case !d.taken(seen, name, item, "given twice, first at %s"):
+			d.identity.models[name] = true
+		}
+	}
+}
+
+var dnsName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*$`)
+
+func (d *draft) readCertificates(v strictyaml.Value) {
+	items, ok := v.List()
+	if !ok {
+		return
+	}
+	for _, item := range items {
+		name, ok := item.Text()
+		switch {
+		case !ok:
+		case !isCertificateName(name):
+			item.Fault("expected a URI, a DNS name in lower case or CN= with a common name, found %s", strictyaml.Quote(name))
+		case !d.taken(d.certificateAt, name, item, "already a certificate of the identity at %s, expected each of one"):
+			d.certificates = append(d.certificates, name)
+		}
+	}
+}
+
+func isCertificateName(name string) bool {
+	if len(name) > maxName {
+		return false
+	}
+	if common, ok := strings.CutPrefix(name, commonName); ok {
+		return strings.TrimSpace(common) == common && common != ""
+	}
+	if strings.Contains(name, "://") {
+		u, err := url.Parse(name)
+		return err == nil && u.Scheme != "" && u.Host != "" && u.String() == name
+	}
+	return dnsName.MatchString(name)
+}
+
+func (d *draft) readTokens(v strictyaml.Value) {
+	v = v.Under(v.Path(), func(f Fault) {
+		f.Reason, _, _ = strings.Cut(f.Reason, ", found ") // which may be a token
+		d.report(f)
+	})
+	items, ok := v.List()
+	if !ok {
+		return
+	}
+	for _, item := range items {
+		m, ok := d.readFields(item, tokenFields)
+		if !ok {
+			continue
+		}
+		_, file := m.Get("file")
+		if _, sum := m.Get("sha256"); file == sum {
+			item.Fault("expected either file or sha256")
+		}
+	}
+}
+
+func (d *draft) readTokenFile(v strictyaml.Value) {
+	path, ok := v.Text()
+	if !ok {
+		return
+	}
+	if path == "" {
+		v.Fault("empty, expected a path")
+		return
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(filepath.Dir(d.file), path)
+	}
+	d.tokenFiles = append(d.tokenFiles, path)
+	data, err := d.find(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		d.warn(v, "%s does not exist: the token counts as withdrawn", path)
+		return
+	}
+	if err != nil {
+		v.Fault("cannot read %s: %v", path, err)
+		return
+	}
+	token := strings.TrimRight(string(data), "\r\n")
+	if !isToken(token) {
+		v.Fault("%s holds no token, expected one line of %d to %d letters, digits and -._~+/, with = at the end",
+			path, leastTokenBytes, mostTokenBytes)
+		return
+	}
+	d.addToken(v, sha256.Sum256([]byte(token)))
+}
+
+var tokenPattern = regexp.MustCompile(`^[A-Za-z0-9._~+/-]+=*$`)
+
+func isToken(text string) bool {
+	return len(text) >= leastTokenBytes && len(text) <= mostTokenBytes && tokenPattern.MatchString(text)
+}
+
+func (d *draft) readTokenSum(v strictyaml.Value) {
+	text, ok := v.Text()
+	if !ok {
+		return
+	}
+	var sum [sha256.Size]byte
+	if n, err := hex.Decode(sum[:], []byte(text[:min(len(text), 2*len(sum))])); err != nil || n != len(sum) ||
+		len(text) != 2*len(sum) || text != strings.ToLower(text) {
+		v.Fault("expected 64 hexadecimal digits in lower case")
+		return
+	}
+	d.addToken(v, sum)
+}
+
+func (d *draft) addToken(v strictyaml.Value, sum [sha256.Size]byte) {
+	if d.taken(d.tokenAt, string(sum[:]), v, "the same token as at %s, expected each token once") {
+		return
+	}
+	d.tokens = append(d.tokens, sum)
+	if len(d.tokenAt) == maxTokens+1 {
+		v.Fault("more than %d tokens, expected at most so many in all", maxTokens)
+	}
+}

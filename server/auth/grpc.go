@@ -1,0 +1,226 @@
+package auth
+
+import (
+	"context"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/ckd-project/ckd/internal/tlsfiles"
+)
+
+// identityKey is the metadata key that passes an identity on within the process. It is removed from
+// the calls of any other peer.
+const identityKey = "ckd-identity"
+
+// openMethods lists the methods that need no identity, because probes have no credential. A watch
+// of the health lasts as long as its client likes, so it needs one.
+var openMethods = map[string]bool{
+	"/grpc.health.v1.Health/Check":                true,
+	"/grpc.health.v1.Health/List":                 true,
+	"/inference.GRPCInferenceService/ServerLive":  true,
+	"/inference.GRPCInferenceService/ServerReady": true,
+}
+
+// channelzService begins the names of methods that show everybody's connections.
+const channelzService = "/grpc.channelz.v1.Channelz/"
+
+// Unary is a grpc.UnaryServerInterceptor that lets in the calls of known identities. A nil
+// Store lets everybody in.
+func (s *Store) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if s == nil {
+		return handler(ctx, req)
+	}
+	ctx, _, err := s.admit(ctx, info.FullMethod)
+	if err != nil {
+		return nil, err
+	}
+	return handler(ctx, req)
+}
+
+// Stream is a grpc.StreamServerInterceptor that lets in the streams of known identities. When
+// what let a stream in is withdrawn, its context is cancelled and it carries no more messages.
+// A handler that waits for its client, or goes round the interceptors, should watch Gone.
+func (s *Store) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if s == nil {
+		return handler(srv, stream)
+	}
+	ctx, one, err := s.admit(stream.Context(), info.FullMethod)
+	if err != nil {
+		return err
+	}
+	if one.open {
+		return handler(srv, &guardedStream{ServerStream: stream, ctx: ctx})
+	}
+	ctx = one.stay(ctx)
+	defer one.leave()
+	err = handler(srv, &guardedStream{stream, ctx, one})
+	if ended := one.ended(); err != nil && ended != nil {
+		return ended
+	}
+	return err
+}
+
+// Tap lets in a call or refuses it before any of its request is read, so that unknown callers
+// cannot make the daemon hold requests. It is for grpc.InTapHandle, before whatever counts
+// calls. It returns the context to go on with, by which Unary and Stream, which are needed as
+// well, know who calls, and the identity; that of a nil Store is nil.
+func (s *Store) Tap(ctx context.Context, method string) (context.Context, *Identity, error) {
+	if s == nil {
+		return ctx, nil, nil
+	}
+	ctx, one, err := s.begin(ctx, method)
+	if err != nil {
+		return ctx, nil, err
+	}
+	one.tapped = true
+	return ctx, one.identity.Load(), nil
+}
+
+// originOf describes a gRPC call.
+func originOf(ctx context.Context, method string) origin {
+	at := origin{what: method}
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		at.from = p.Addr.String()
+	}
+	return at
+}
+
+// admit returns the session of a call, the one of Tap if there is one, or refuses the call with
+// a status.
+func (s *Store) admit(ctx context.Context, method string) (_ context.Context, one *session, err error) {
+	if one = sessionOf(ctx); one == nil || !one.tapped {
+		ctx, one, err = s.begin(ctx, method)
+	} else if why := one.renew(); why != "" {
+		s.refused(ctx, one.at, why)
+		err = errUnauthenticated
+	}
+	if err != nil {
+		return ctx, nil, err
+	}
+	if one.credential.passedOn == "" {
+		ctx = withoutIdentity(ctx)
+	}
+	if !one.open && strings.HasPrefix(method, channelzService) && !one.identity.Load().MayAdmin() {
+		s.refused(ctx, one.at, NotAllowed)
+		return ctx, nil, errNotAllowed("look into connections")
+	}
+	return ctx, one, nil
+}
+
+// begin works out who makes a call and returns its session, or refuses the call with a status.
+func (s *Store) begin(ctx context.Context, method string) (context.Context, *session, error) {
+	c, isOpen, why := identify(ctx, method)
+	if isOpen {
+		ctx, one := s.enterAsNobody(ctx)
+		return ctx, one, nil
+	}
+	at := originOf(ctx, method)
+	if why == "" {
+		var one *session
+		if ctx, one, why = s.enter(ctx, at, c, NeedIdentity); why == "" {
+			return ctx, one, nil
+		}
+	}
+	s.refused(ctx, at, why)
+	return ctx, nil, errUnauthenticated
+}
+
+// identify returns the credential of a call, or what is wrong with it. A method that is open to all
+// needs none.
+func identify(ctx context.Context, method string) (c credential, isOpen bool, why Reason) {
+	if openMethods[method] {
+		return c, true, ""
+	}
+	var auth credentials.AuthInfo
+	if p, ok := peer.FromContext(ctx); ok {
+		auth = tlsfiles.InfoOf(p.AuthInfo)
+	}
+	if !tlsfiles.IsInProcess(auth) {
+		info, _ := auth.(credentials.TLSInfo)
+		c, why = presented(metadata.ValueFromIncomingContext(ctx, "authorization"), &info.State)
+		return c, false, why
+	}
+	switch passedOn := metadata.ValueFromIncomingContext(ctx, identityKey); {
+	case len(passedOn) == 0:
+		return c, false, ""
+	case len(passedOn) > 1 || passedOn[0] == "":
+		return c, false, BadCredential
+	default:
+		c.passedOn = passedOn[0]
+		return c, false, ""
+	}
+}
+
+// withoutIdentity removes from a context the metadata that only the process itself may set.
+func withoutIdentity(ctx context.Context) context.Context {
+	if len(metadata.ValueFromIncomingContext(ctx, identityKey)) == 0 {
+		return ctx
+	}
+	sent, _ := metadata.FromIncomingContext(ctx) // a copy
+	sent.Delete(identityKey)
+	return metadata.NewIncomingContext(ctx, sent)
+}
+
+// guardedStream carries messages until its session ends.
+type guardedStream struct {
+	grpc.ServerStream
+	ctx     context.Context
+	session *session // nil for a method that is open to all
+}
+
+func (g *guardedStream) Context() context.Context { return g.ctx }
+
+func (g *guardedStream) RecvMsg(to any) error {
+	err := g.ServerStream.RecvMsg(to)
+	if ended := g.ended(); ended != nil {
+		return ended
+	}
+	return err
+}
+
+func (g *guardedStream) SendMsg(from any) error {
+	if ended := g.ended(); ended != nil {
+		return ended
+	}
+	return g.ServerStream.SendMsg(from)
+}
+
+func (g *guardedStream) ended() error {
+	if g.session == nil {
+		return nil
+	}
+	return g.session.ended()
+}
+
+// Outgoing passes the identity of ctx on to a call over the in-process connection. It replaces any
+// other identity in the metadata.
+func Outgoing(ctx context.Context) context.Context {
+	md, ok := metadata.FromOutgoingContext(ctx) // a copy
+	if !ok {
+		md = metadata.MD{}
+	}
+	md.Delete(identityKey)
+	if name := FromContext(ctx).Name(); name != "" {
+		md.Set(identityKey, name)
+	}
+	return metadata.NewOutgoingContext(ctx, md)
+}
+
+// OutgoingOptions returns options that pass every call of a connection through Outgoing, after all
+// other changes to its context.
+func OutgoingOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+			invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			return invoker(Outgoing(ctx), method, req, reply, cc, opts...)
+		}),
+		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+			streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			return streamer(Outgoing(ctx), desc, cc, method, opts...)
+		}),
+	}
+}

@@ -1,0 +1,113 @@
+package auth
+
+import (
+	"context"
+	"sync/atomic"
+)
+
+// Identity is a caller with its rights and limits. A nil Identity means that there is no access
+// control: its methods allow everything.
+type Identity struct {
+	name                  string
+	models                map[string]bool
+	allModels             bool
+	admin, reload, recent bool
+	streams, calls        int
+	watches               int // limit of health watches; -1 for the limit of streams
+	*use
+}
+
+// use counts what an identity has in flight. It survives a reload of the access file.
+type use struct{ streams, calls, watches atomic.Int64 }
+
+// nobody is the caller without credentials. It may call what is open to all, and nothing else.
+var nobody = &Identity{use: new(use)}
+
+// FromContext returns who makes a call: nil without access control, and an identity without a name
+// or rights for a call that needs none. Ask again during a stream, since the access file may
+// change.
+func FromContext(ctx context.Context) *Identity {
+	if s := sessionOf(ctx); s != nil {
+		return s.identity.Load()
+	}
+	return nil
+}
+
+// Name returns the identity's name, or "" for a caller without credentials.
+func (i *Identity) Name() string {
+	if i == nil {
+		return ""
+	}
+	return i.name
+}
+
+// MayUse reports whether the identity may use a model. See also Allow.
+func (i *Identity) MayUse(model string) bool { return i == nil || i.allModels || i.models[model] }
+
+// MayAdmin reports whether the identity may see the pages of the admin address that are open to all
+// where there is no access control.
+func (i *Identity) MayAdmin() bool { return i == nil || i.admin }
+
+// MayReload reports whether the identity may reload the policies.
+func (i *Identity) MayReload() bool { return i == nil || i.reload }
+
+// MaySeeRecent reports whether the identity may see single inputs, with the ids that clients gave
+// them.
+func (i *Identity) MaySeeRecent() bool { return i == nil || i.recent }
+
+// Streams returns the identity's quota of streams.
+func (i *Identity) Streams() Quota {
+	if i == nil {
+		return Quota{}
+	}
+	return Quota{i.streams, &i.use.streams}
+}
+
+// Calls returns the identity's quota of unary calls.
+func (i *Identity) Calls() Quota {
+	if i == nil {
+		return Quota{}
+	}
+	return Quota{i.calls, &i.use.calls}
+}
+
+// Watches returns the identity's quota of health watches.
+func (i *Identity) Watches() Quota {
+	if i == nil {
+		return Quota{}
+	}
+	limit := i.watches
+	if limit < 0 {
+		limit = i.streams
+	}
+	return Quota{limit, &i.use.watches}
+}
+
+// Quota bounds how much of one kind an identity has in flight. The zero Quota has no limit.
+type Quota struct {
+	limit int
+	inUse *atomic.Int64
+}
+
+// Limit returns how many there may be at one time; 0 means no limit of the identity's own.
+func (q Quota) Limit() int64 { return int64(q.limit) }
+
+// Acquire counts one that begins and returns true, or returns false if there are as many as there
+// may be. Release must follow success.
+func (q Quota) Acquire() bool {
+	if q.inUse != nil && q.inUse.Add(1) > int64(q.limit) && q.limit > 0 {
+		q.inUse.Add(-1)
+		return false
+	}
+	return true
+}
+
+// Release counts the end of one.
+func (q Quota) Release() {
+	if q.inUse != nil {
+		q.inUse.Add(-1)
+	}
+}
+
+// UsesModels reports whether the identity may use any model.
+func (i *Identity) UsesModels() bool { return i == nil || i.allModels || len(i.models) > 0 }

@@ -1,0 +1,170 @@
+package auth
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// session is a call, with the credential that it was let in by.
+type session struct {
+	store      *Store
+	credential credential
+	at         origin
+	need       Need // must be met as long as the call goes on
+	open       bool // the call is open to all, and needs no credential
+	tapped     bool // Tap made it
+	identity   atomic.Pointer[Identity]
+	judged     *roster                // where identity was found
+	model      atomic.Pointer[string] // the model asked for last
+
+	gone   chan struct{} // closed when the call has to end; nil until stay
+	ending sync.Once
+	err    error // says why gone is closed
+	cancel context.CancelCauseFunc
+}
+
+// origin says what was called, and where the call came from.
+type origin struct{ what, from string }
+
+type sessionKey struct{}
+
+func sessionOf(ctx context.Context) *session {
+	s, _ := ctx.Value(sessionKey{}).(*session)
+	return s
+}
+
+// Allow returns nil if the caller may use a model, and otherwise the status to answer with. Call it
+// before looking for the model: a caller without the right must not learn whether the model exists.
+// A stream ends when the model that it last asked for is withdrawn.
+func Allow(ctx context.Context, model string) error {
+	s := sessionOf(ctx)
+	if s == nil {
+		return nil
+	}
+	if s.gone != nil {
+		if last := s.model.Load(); last == nil || *last != model {
+			s.model.Store(&model) // before the identity is read, so that recheck sees one or the other
+		}
+	}
+	if !s.identity.Load().MayUse(model) {
+		s.store.refused(ctx, s.at, NotAllowed)
+		return errModel(model)
+	}
+	return nil
+}
+
+// Gone returns a channel that is closed when a stream has to end because what let it in was
+// withdrawn; Ended then says why. It returns nil, which never is ready, if that cannot happen.
+func Gone(ctx context.Context) <-chan struct{} {
+	if s := sessionOf(ctx); s != nil {
+		return s.gone
+	}
+	return nil
+}
+
+// Ended returns the status to end a stream with once Gone is closed, and nil before.
+func Ended(ctx context.Context) error {
+	if s := sessionOf(ctx); s != nil {
+		return s.ended()
+	}
+	return nil
+}
+
+// enter returns the session of a call that a credential makes, or why the credential is not
+// accepted. The caller checks whether the identity meets the need: see Identity.meets.
+func (s *Store) enter(ctx context.Context, at origin, c credential, need Need) (context.Context, *session, Reason) {
+	r := s.current.Load()
+	who, why := s.who(r, c)
+	if why != "" {
+		return ctx, nil, why
+	}
+	one := &session{store: s, at: at, credential: c, need: need, judged: r}
+	one.identity.Store(who)
+	return context.WithValue(ctx, sessionKey{}, one), one, ""
+}
+
+// enterAsNobody returns the session of a call that is open to all.
+func (s *Store) enterAsNobody(ctx context.Context) (context.Context, *session) {
+	one := &session{store: s, open: true}
+	one.identity.Store(nobody)
+	return context.WithValue(ctx, sessionKey{}, one), one
+}
+
+// renew works out again who calls if that may have changed since enter: a request may take its
+// time to arrive.
+func (s *session) renew() Reason {
+	r := s.store.current.Load()
+	if s.open || r == s.judged && s.credential.tls == nil { // certificates may be revoked meanwhile
+		return ""
+	}
+	who, why := s.store.who(r, s.credential)
+	if why == "" {
+		s.identity.Store(who)
+		s.judged = r
+	}
+	return why
+}
+
+// stay registers a call that may last with the store, until leave, so that recheck can end it. The
+// context that it returns is cancelled when the call has to end.
+func (s *session) stay(ctx context.Context) context.Context {
+	s.gone = make(chan struct{})
+	ctx, s.cancel = context.WithCancelCause(ctx)
+	s.store.tracking.Lock()
+	s.store.open[s] = struct{}{}
+	s.store.tracking.Unlock()
+	if s.store.current.Load() != s.judged || s.credential.tls != nil {
+		s.recheck() // a change since enter may not have found it
+	}
+	return ctx
+}
+
+// leave ends what stay began.
+func (s *session) leave() {
+	s.store.tracking.Lock()
+	delete(s.store.open, s)
+	s.store.tracking.Unlock()
+	s.cancel(context.Canceled)
+}
+
+// recheck judges the credential by what is in force now, and ends the call if it has lost a right.
+func (s *session) recheck() {
+	was := s.identity.Load()
+	is, why := s.store.who(s.store.current.Load(), s.credential)
+	if why != "" || is.name != was.name {
+		s.end(errUnauthenticated)
+		return
+	}
+	s.identity.Store(is)
+	if was.meets(s.need) && !is.meets(s.need) {
+		s.end(errNotAllowed("do this"))
+		return
+	}
+	if model := s.model.Load(); model != nil && !is.MayUse(*model) && was.MayUse(*model) {
+		s.end(errModel(*model))
+	}
+}
+
+func (s *session) end(err error) {
+	s.ending.Do(func() {
+		s.err = err
+		close(s.gone)
+		s.cancel(err)
+	})
+}
+
+func (s *session) ended() error {
+	select {
+	case <-s.gone: // never ready if nil
+		return s.err
+	default:
+		return nil
+	}
+}
+
+func (s *Store) refused(ctx context.Context, at origin, why Reason) {
+	if s.options.Refused != nil {
+		s.options.Refused(ctx, Refusal{Why: why, What: at.what, From: at.from, Who: FromContext(ctx).Name()})
+	}
+}

@@ -1,0 +1,254 @@
+package auth
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ckd-project/ckd/internal/strictyaml"
+	"github.com/ckd-project/ckd/internal/watch"
+)
+
+// Options connects a Store with its surroundings. The zero Options is valid.
+type Options struct {
+	// CheckCertificate returns an error for a client certificate that was good at its handshake and
+	// is not any more.
+	CheckCertificate func(tls.ConnectionState) error
+	// Refused is called with every refused call. It must not block.
+	Refused func(ctx context.Context, r Refusal)
+}
+
+// Refusal describes a refused call.
+type Refusal struct {
+	Why Reason
+	// What names the gRPC method, or the method and path of the HTTP request.
+	What string
+	// From is the address that the call came from, if known.
+	From string
+	// Who names the identity, if there is one.
+	Who string
+}
+
+// Store keeps an access file in force. Its methods are safe for concurrent use. A nil Store means
+// no access control.
+type Store struct {
+	path     string
+	options  Options
+	current  atomic.Pointer[roster]
+	files    atomic.Pointer[[]string] // token files that the access file named last
+	reloader *watch.Reloader
+
+	tracking sync.Mutex
+	open     map[*session]struct{}
+}
+
+// Outcome describes a reload: whether other identities or rights are in force now (Changed), the
+// Hash of the access file in force, its Warnings, the Trigger, and in Err why nothing new is in
+// force, as Faults if the files could be read.
+type Outcome = watch.Outcome
+
+// Open reads an access file and the token files that it names. Its error is of type Faults if the
+// files could be read.
+func Open(path string, o Options) (*Store, error) {
+	s := &Store{path: path, options: o, open: map[*session]struct{}{}}
+	s.files.Store(&[]string{})
+	s.reloader = watch.NewReloader(s.places, s.replace)
+	r, err := s.load()
+	if err != nil {
+		return nil, err
+	}
+	s.current.Store(r)
+	return s, nil
+}
+
+// Reload reads the files again and puts them in force if they have no fault. It ends the streams
+// whose credentials were withdrawn.
+func (s *Store) Reload(trigger string) Outcome { return s.reloader.Reload(trigger) }
+
+// Hash returns the hash of the access file in force.
+func (s *Store) Hash() string { return s.current.Load().hash }
+
+// Watch reloads when the files change, until ctx ends, and calls report with what is new, warnings
+// included. It begins with a reload, for what changed before.
+func (s *Store) Watch(ctx context.Context, report func(Outcome)) {
+	s.reloader.Watch(ctx, report)
+}
+
+// Recheck ends the streams whose credentials are no longer good. A reload does so by itself; call
+// Recheck when something else has changed, such as the client CAs.
+func (s *Store) Recheck() {
+	s.tracking.Lock()
+	sessions := make([]*session, 0, len(s.open))
+	for one := range s.open {
+		sessions = append(sessions, one)
+	}
+	s.tracking.Unlock()
+	for _, one := range sessions {
+		one.recheck()
+	}
+}
+
+// places returns where the access file and the token files are.
+func (s *Store) places() *watch.Places {
+	return watch.PlacesOf(append([]string{s.path}, *s.files.Load()...)...)
+}
+
+// replace puts in force what the files say now.
+func (s *Store) replace() (watch.Result, error) {
+	defer s.Recheck() // certificates may have been revoked, too
+	was := s.current.Load()
+	r, err := s.load()
+	if err != nil {
+		return watch.Result{Hash: was.hash, Warnings: was.warnings}, err
+	}
+	for name, i := range r.identities {
+		if before := was.identities[name]; before != nil {
+			i.use = before.use
+		}
+	}
+	s.current.Store(r)
+	return watch.Result{Changed: r.meaning != was.meaning, Hash: r.hash, Warnings: r.warnings}, nil
+}
+
+// load reads the access file and its token files, all as they were at one time.
+func (s *Store) load() (*roster, error) {
+	const attempts = 5
+	tokenFiles := *s.files.Load()
+	for range attempts {
+		data, unread, err := watch.Read(strictyaml.MaxBytes+1, append([]string{s.path}, tokenFiles...)...)
+		if err != nil {
+			return nil, Faults{{File: s.path, Reason: err.Error()}}
+		}
+		if err := unread[s.path]; err != nil {
+			return nil, Faults{{File: s.path, Reason: fmt.Sprintf("cannot read: %v", err)}}
+		}
+		missed := false // a token file that was not read with the others
+		r, named, err := parse(s.path, data[s.path], func(path string) ([]byte, error) {
+			if err := unread[path]; err != nil {
+				return nil, err
+			}
+			token, ok := data[path]
+			missed = missed || !ok
+			return token, nil
+		})
+		if tokenFiles = named; missed {
+			continue
+		}
+		s.files.Store(&named)
+		if err != nil {
+			return nil, err
+		}
+		r.hash = fmt.Sprintf("%x", sha256.Sum256(data[s.path]))
+		return r, nil
+	}
+	return nil, Faults{{File: s.path, Reason: "names other token files each time it is read, expected it to come to rest"}}
+}
+
+// credential identifies a caller.
+type credential struct {
+	passedOn string // name of the identity, from within the process
+	sum      [sha256.Size]byte
+	isToken  bool
+	tls      *tls.ConnectionState
+}
+
+// who returns the identity that a credential belongs to, or why there is none.
+func (s *Store) who(r *roster, c credential) (*Identity, Reason) {
+	switch {
+	case c.passedOn != "":
+		if i := r.identities[c.passedOn]; i != nil {
+			return i, ""
+		}
+		return nil, UnknownIdentity
+	case c.isToken:
+		if i := r.byToken(c.sum); i != nil {
+			return i, ""
+		}
+		return nil, UnknownToken
+	case c.tls != nil:
+		if s.options.CheckCertificate != nil && s.options.CheckCertificate(*c.tls) != nil {
+			return nil, RevokedCertificate
+		}
+		return r.byCertificate(c.tls.PeerCertificates[0])
+	}
+	return nil, NoCredential
+}
+
+// byToken compares with every token, so that it takes the same time whichever it is.
+func (r *roster) byToken(sum [sha256.Size]byte) *Identity {
+	found := -1
+	for n := range r.tokens {
+		equal := subtle.ConstantTimeCompare(sum[:], r.tokens[n].sum[:])
+		found = subtle.ConstantTimeSelect(equal, n, found)
+	}
+	if found < 0 {
+		return nil
+	}
+	return r.tokens[found].of
+}
+
+// byCertificate returns the only identity that has one of the certificate's names.
+func (r *roster) byCertificate(c *x509.Certificate) (*Identity, Reason) {
+	var found *Identity
+	for _, name := range namesOf(c) {
+		i := r.certificates[name]
+		if i == nil || i == found {
+			continue
+		}
+		if found != nil {
+			return nil, AmbiguousCertificate
+		}
+		found = i
+	}
+	if found == nil {
+		return nil, UnknownCertificate
+	}
+	return found, ""
+}
+
+// namesOf returns the names of a certificate as the access file writes them.
+func namesOf(c *x509.Certificate) []string {
+	var names []string
+	for _, uri := range c.URIs {
+		names = append(names, uri.String())
+	}
+	for _, name := range c.DNSNames {
+		names = append(names, strings.ToLower(name))
+	}
+	if c.Subject.CommonName != "" {
+		names = append(names, commonName+c.Subject.CommonName)
+	}
+	return names
+}
+
+// tokenCredential reads the values of the header authorization. No value means no credential;
+// anything but one bearer token is a bad credential.
+func tokenCredential(values []string) (c credential, why Reason) {
+	if len(values) == 0 {
+		return c, ""
+	}
+	scheme, text, _ := strings.Cut(values[0], " ")
+	if len(values) > 1 || !strings.EqualFold(scheme, "bearer") || text == "" || len(text) > mostTokenBytes {
+		return c, BadCredential
+	}
+	return credential{isToken: true, sum: sha256.Sum256([]byte(text))}, ""
+}
+
+// presented returns a caller's credential: its token, or else the certificate of its connection. A
+// certificate does not make up for a bad token.
+func presented(authorization []string, connection *tls.ConnectionState) (credential, Reason) {
+	c, why := tokenCredential(authorization)
+	if why != "" || c.isToken || connection == nil {
+		return c, why
+	}
+	if len(connection.PeerCertificates) > 0 && len(connection.VerifiedChains) > 0 {
+		c.tls = connection
+	}
+	return c, ""
+}

@@ -1,0 +1,152 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/ckd-project/ckd/server/auth"
+)
+
+// callInfo describes a call in flight, for its lines in the log. It is one value of the call's
+// context, so that a call needs one context and not one for each thing known of it.
+type callInfo struct {
+	method    string // full name, as in /package.Service/Method
+	kind      string // grpc.method_type: unary, or which side streams
+	begun     time.Time
+	requestID string
+	trace     trace.SpanContext
+	bare      grpc.ServerStream // the stream below all interceptors; nil for unary calls
+
+	// The handler of a unary call sets these when it refuses the call.
+	model   string      // empty if the daemon does not serve the model
+	refusal []zap.Field // further fields of the log line
+}
+
+// callKey is the context key of the callInfo.
+type callKey struct{}
+
+// callOf returns what is known of the call that ctx belongs to, or nil.
+func callOf(ctx context.Context) *callInfo {
+	c, _ := ctx.Value(callKey{}).(*callInfo)
+	return c
+}
+
+// begin fills in what the headers of a call say, and answers with its request id.
+func (c *callInfo) begin(ctx context.Context, method, kind string) {
+	c.method, c.kind, c.begun = method, kind, time.Now()
+	c.requestID, c.trace = requestID(ctx), traceOf(ctx)
+	_ = grpc.SetHeader(ctx, metadata.MD{requestIDKey: {c.requestID}}) // an answer without it is still an answer
+}
+
+// requestIDKey is the metadata key of request ids, in requests and answers.
+const requestIDKey = "x-request-id"
+
+// maxRequestIDBytes bounds how much of a client's own id is kept.
+const maxRequestIDBytes = 128
+
+// requestID returns the id that the client gave its call, or makes one.
+func requestID(ctx context.Context) string {
+	if sent := metadata.ValueFromIncomingContext(ctx, requestIDKey); len(sent) > 0 && sent[0] != "" {
+		return sent[0][:min(len(sent[0]), maxRequestIDBytes)]
+	}
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // never fails: crypto/rand
+	return hex.EncodeToString(random[:])
+}
+
+// traceparentKey is the metadata key of the W3C's trace context.
+const traceparentKey = "traceparent"
+
+// traceOf returns the trace that a call is part of: the span that tracing made for it, or else
+// what the client says in traceparent.
+func traceOf(ctx context.Context) trace.SpanContext {
+	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
+		return span
+	}
+	parent := metadata.ValueFromIncomingContext(ctx, traceparentKey)
+	if len(parent) == 0 {
+		return trace.SpanContext{}
+	}
+	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{traceparentKey: parent[0]}))
+}
+
+// sampledTrace returns the id of the call's trace if it is sampled, and otherwise "".
+func sampledTrace(ctx context.Context) string {
+	if c := callOf(ctx); c != nil && c.trace.IsSampled() {
+		return c.trace.TraceID().String()
+	}
+	return ""
+}
+
+// requestFields returns the fields that every line about a call has, except its identity.
+func requestFields(ctx context.Context) []zap.Field {
+	c := callOf(ctx)
+	if c == nil {
+		return nil
+	}
+	service, method, _ := strings.Cut(strings.TrimPrefix(c.method, "/"), "/")
+	fields := []zap.Field{
+		zap.String("grpc.service", service), zap.String("grpc.method", method), zap.String("grpc.method_type", c.kind),
+		zap.String("request_id", c.requestID),
+	}
+	if c.trace.IsValid() {
+		fields = append(fields, zap.String("trace_id", c.trace.TraceID().String()))
+	}
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		fields = append(fields, zap.String("peer.address", p.Addr.String()))
+	}
+	return fields
+}
+
+// callFields returns requestFields and who calls.
+func callFields(ctx context.Context) []zap.Field {
+	fields := requestFields(ctx)
+	if name := auth.FromContext(ctx).Name(); name != "" {
+		fields = append(fields, zap.String("identity", name))
+	}
+	return fields
+}
+
+// limited reports whether Refusals logs the call's refusal, which bounds the number of log lines.
+// These are unary calls and health watches, which clients may open in large numbers.
+func (c *callInfo) limited() bool {
+	return c.bare == nil || c.method == healthv1.Health_Watch_FullMethodName
+}
+
+// finished writes the line of a call that has ended. The fields are made only if the line is
+// written: calls that went well come by the thousand, and are logged at the level debug.
+func (c *callInfo) finished(ctx context.Context, log *zap.Logger, refusals *Refusals, err error) {
+	code := status.Code(err)
+	level := levelOf(code)
+	if level == zap.WarnLevel && c.limited() {
+		refusals.finished(ctx, c, err)
+		level = zap.DebugLevel
+	}
+	entry := log.Check(level, "finished call")
+	if entry == nil {
+		return
+	}
+	fields := append(callFields(ctx), zap.String("grpc.start_time", c.begun.Format(time.RFC3339)))
+	if deadline, ok := ctx.Deadline(); ok {
+		fields = append(fields, zap.String("grpc.request.deadline", deadline.Format(time.RFC3339)))
+	}
+	fields = append(fields, zap.String("grpc.code", code.String()))
+	if reason := errorReason(err); reason != "" {
+		fields = append(fields, zap.String("reason", reason))
+	}
+	milliseconds := float64(time.Since(c.begun).Microseconds()) / 1000
+	entry.Write(append(fields, zap.String("grpc.time_ms", strconv.FormatFloat(milliseconds, 'f', -1, 64)))...)
+}

@@ -1,0 +1,438 @@
+package wire
+
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+	"strings"
+	"unsafe"
+
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// Form says which message an Outgoing is.
+type Form uint8
+
+// The forms of a reply.
+const (
+	Stream Form = iota // DecomposeStreamResponse
+	Unary              // DecomposeResponse
+)
+
+// Outgoing builds a reply: each method appends a field. Pass it to SendMsg, or return it from a
+// unary handler, on a server that has Codec. After SendMsg, Begin starts another reply, apart from
+// what the transport still holds. An Outgoing is not safe for concurrent use.
+type Outgoing struct {
+	form    Form
+	sent    bool
+	results int
+	memory  *memory // nil before anything is appended
+	sending Sending // nil if nothing tracks the reply
+}
+
+// Decomposition holds what a Result says; ckd.v1.Decomposition explains the fields. Methods only
+// read it. Every answer has the fields up to Settled. The others are left out where they are zero,
+// empty, nil or declared absent.
+type Decomposition struct {
+	Action        ckdv1.Action
+	Score         ckdv1.Score
+	Value         float64
+	Threshold     float64
+	HasThreshold  bool
+	Gate          ckdv1.GateOutcome
+	DecidingClass int // -1: absent
+	Reason        ckdv1.DecisionReason
+
+	Unreliable            []uint32
+	Predicted, Passes     uint32
+	Degenerate, Saturated bool
+	Settled               bool
+
+	// Vectors says that the answer has more than the decision. Without it the fields from here on
+	// are ignored.
+	Vectors            bool
+	C, Skewness, Mean  []float64
+	MI, Entropy, SumC  float64
+	Dominant           int // -1: absent
+	Variance           []float64
+	ThirdMoment, M, C3 []float64
+	ExpectedEntropy    float64
+	SumCTop            float64
+	SumCWeighted       float64
+	Scores             *[10]float64 // in the order of ckd.v1.Score from SCORE_ENTROPY; NaN: absent; nil: no scores
+	PairA, PairB       []uint32     // the pairs' classes; as long as Confusion and Correlation
+	Confusion          []float64
+	Correlation        []float64
+}
+
+// NewOutgoing returns an empty reply.
+func NewOutgoing(f Form) *Outgoing { return &Outgoing{form: f} }
+
+// Begin empties the reply, whether or not the last one was sent.
+func (o *Outgoing) Begin(f Form) {
+	if o.memory != nil {
+		o.memory.release()
+	}
+	*o = Outgoing{form: f}
+}
+
+// Len returns the size of the reply in bytes.
+func (o *Outgoing) Len() int {
+	if o.memory == nil {
+		return 0
+	}
+	return len(o.memory.bytes)
+}
+
+// Results returns how many results were appended, errors included.
+func (o *Outgoing) Results() int { return o.results }
+
+// String hides the contents: gRPC's tracing formats messages at a later time.
+func (o *Outgoing) String() string { return "outgoing message" }
+
+// EncodePolicy encodes a policy for Outgoing.Policy.
+func EncodePolicy(p *ckdv1.PolicyRef) []byte { return encode(p) }
+
+// Policy appends a policy from EncodePolicy. A unary reply has one.
+func (o *Outgoing) Policy(encoded []byte) {
+	field := protowire.Number(2)
+	if o.form == Unary {
+		field = 1
+	}
+	o.message(field, encoded)
+}
+
+// Fault appends what was wrong with the message itself. It panics for unary replies, which have no
+// such field.
+func (o *Outgoing) Fault(st *rpcstatus.Status) {
+	if o.form == Unary {
+		panic("wire: a fault in a unary reply")
+	}
+	o.message(4, encodeStatus(st))
+}
+
+// Blocks appends how many blocks of the stream were handled.
+func (o *Outgoing) Blocks(n uint64) {
+	b := o.reserve(1 + binary.MaxVarintLen64)
+	o.memory.bytes = protowire.AppendVarint(append(b, 5<<3|wireVarint), n)
+}
+
+// Error appends the result of an input that failed. The id must be valid UTF-8, as the ids of
+// requests are.
+func (o *Outgoing) Error(id []byte, group uint64, row, policy uint32, st *rpcstatus.Status) {
+	encoded := encodeStatus(st)
+	b := o.reserve(mostResult + len(id) + len(encoded))
+	start := len(b)
+	b = o.openResult(b, len(encoded), id)
+	w, i := windowOf(b)
+	i = w.position(i, group, row, policy)
+	b = append(b[:len(b)+int(i)], 6<<3|wireBytes)
+	b = protowire.AppendBytes(b, encoded)
+	o.memory.bytes = closeMessage(b, start, len(encoded))
+}
+
+// Class appends the name of the next class to a unary reply, after its results.
+func (o *Outgoing) Class(name string) { o.message(3, []byte(name)) }
+
+// Result appends the result of an input. The id must be valid UTF-8, as the ids of requests are.
+func (o *Outgoing) Result(id []byte, group uint64, row, policy uint32, d *Decomposition) {
+	least, most := 0, mostResult+len(id)+mostVarint*len(d.Unreliable)
+	if d.Vectors {
+		least = d.sizeVectors()
+		most += mostVectors + least + mostPair*len(d.PairA)
+	}
+	b := o.reserve(most)
+	start := len(b)
+	b = o.openResult(b, least, id)
+	w, i := windowOf(b)
+	i = w.position(i, group, row, policy)
+	outcome := len(b) + int(i)
+	i = w.open(i, 5<<3|wireBytes, least)
+	i = w.decision(i, d)
+	if len(d.Unreliable) > 0 {
+		b = b[:len(b)+int(i)]
+		unreliable := len(b)
+		b = append(b, 2<<3|wireBytes, 0)
+		for _, k := range d.Unreliable {
+			b = appendVarint(b, uint64(k))
+		}
+		b = closeMessage(b, unreliable, 0)
+		w, i = windowOf(b)
+	}
+	i = w.uint(i, 3, uint64(d.Predicted))
+	i = w.uint(i, 4, uint64(d.Passes))
+	i = w.bool(i, 5, d.Degenerate)
+	i = w.bool(i, 6, d.Saturated)
+	b = b[:len(b)+int(i)]
+	if d.Vectors {
+		b = d.appendVectors(b)
+	}
+	if d.Settled {
+		b = append(protowire.AppendTag(b, 23, protowire.VarintType), 1)
+	}
+	b = closeMessage(b, outcome, least)
+	o.memory.bytes = closeMessage(b, start, least)
+}
+
+// The most bytes that the parts of a result take, besides the contents of its id
+// and vectors.
+const (
+	mostVarint  = 5 // bytes of the longest varint of 32 bits
+	mostLength  = 1 + mostVarint
+	mostResult  = 3*mostLength + mostDecision + mostSettled + len(window{}) // twice a window, where something stands between
+	mostVectors = 7*(1+mostLength) + 3*9 + 6 + 3*10 + mostScores
+
+	mostDecision = 128 // with the position before it
+	mostSettled  = 3
+	mostScores   = 3 + 10*9
+	mostPair     = 3 + 2*6 + 2*9
+)
+
+// Wire types as bytes, to make tags of.
+const (
+	wireVarint = byte(protowire.VarintType)
+	wireDouble = byte(protowire.Fixed64Type)
+	wireBytes  = byte(protowire.BytesType)
+)
+
+// openResult begins a result, up to its id.
+func (o *Outgoing) openResult(b []byte, least int, id []byte) []byte {
+	o.results++
+	tag := 3<<3 | wireBytes
+	if o.form == Unary {
+		tag = 2<<3 | wireBytes
+	}
+	b = openMessage(b, tag, least)
+	if len(id) > 0 {
+		b = append(b, 1<<3|wireBytes)
+		b = appendVarint(b, uint64(len(id)))
+		b = append(b, id...)
+	}
+	return b
+}
+
+// A window is room after the end of a reply, for fields that together take less.
+// An index that is a byte needs no check, which makes these the cheapest way to
+// write many small fields.
+type window [256]byte
+
+func windowOf(b []byte) (*window, uint8) { return (*window)(b[len(b) : len(b)+len(window{})]), 0 }
+
+func (w *window) position(i uint8, group uint64, row, policy uint32) uint8 {
+	i = w.uint(i, 2, group)
+	i = w.uint(i, 3, uint64(row))
+	return w.uint(i, 4, uint64(policy))
+}
+
+func (w *window) decision(i uint8, d *Decomposition) uint8 {
+	start := i + 2
+	i = w.uint(start, 1, enum(d.Action))
+	i = w.uint(i, 2, enum(d.Score))
+	if math.Float64bits(d.Value) != 0 {
+		i = w.double(i, 3, d.Value)
+	}
+	if d.HasThreshold {
+		i = w.double(i, 4, d.Threshold)
+	}
+	i = w.uint(i, 5, enum(d.Gate))
+	if d.DecidingClass >= 0 {
+		w[i] = 6<<3 | wireVarint
+		i = w.varint(i+1, uint64(uint32(d.DecidingClass)))
+	}
+	i = w.uint(i, 7, enum(d.Reason))
+	w[start-2], w[start-1] = 1<<3|wireBytes, i-start // it takes less than 128 bytes
+	return i
+}
+
+func (w *window) open(i uint8, tag byte, least int) uint8 {
+	w[i] = tag
+	return i + uint8(1+sizeVarint(least))
+}
+
+func (w *window) uint(i uint8, field byte, v uint64) uint8 {
+	if v == 0 {
+		return i
+	}
+	w[i] = field<<3 | wireVarint
+	return w.varint(i+1, v)
+}
+
+func (w *window) varint(i uint8, v uint64) uint8 {
+	for ; v >= 0x80; i++ {
+		w[i] = byte(v) | 0x80
+		v >>= 7
+	}
+	w[i] = byte(v)
+	return i + 1
+}
+
+func (w *window) bool(i uint8, field byte, v bool) uint8 {
+	if !v {
+		return i
+	}
+	w[i], w[i+1] = field<<3|wireVarint, 1
+	return i + 2
+}
+
+func (w *window) double(i uint8, field byte, v float64) uint8 {
+	w[i] = field<<3 | wireDouble
+	binary.LittleEndian.PutUint64(w[i+1:], math.Float64bits(v))
+	return i + 9
+}
+
+// message appends a field that is an encoded message.
+func (o *Outgoing) message(field protowire.Number, encoded []byte) {
+	b := o.reserve(mostLength + len(encoded))
+	b = append(b, byte(field)<<3|wireBytes)
+	o.memory.bytes = protowire.AppendBytes(b, encoded)
+}
+
+// sizeVectors returns the size of all vectors, without tags and lengths.
+func (d *Decomposition) sizeVectors() int {
+	return 8 * (len(d.C) + len(d.Skewness) + len(d.Mean) + len(d.Variance) + len(d.ThirdMoment) + len(d.M) + len(d.C3))
+}
+
+func (d *Decomposition) appendVectors(b []byte) []byte {
+	b = appendDoubles(b, 7, d.C)
+	b = appendDoubles(b, 8, d.Skewness)
+	b = appendDoubles(b, 9, d.Mean)
+	b = appendDouble(b, 10, d.MI)
+	b = appendDouble(b, 11, d.Entropy)
+	b = appendDouble(b, 12, d.SumC)
+	if d.Dominant >= 0 {
+		b = append(b, 13<<3|wireVarint)
+		b = appendVarint(b, uint64(uint32(d.Dominant)))
+	}
+	b = appendDoubles(b, 14, d.Variance)
+	b = appendDoubles(b, 15, d.ThirdMoment)
+	b = appendDoubles(b, 16, d.M)
+	b = appendDoubles(b, 17, d.C3)
+	b = appendDouble(b, 18, d.ExpectedEntropy)
+	b = appendDouble(b, 19, d.SumCTop)
+	b = appendDouble(b, 20, d.SumCWeighted)
+	if d.Scores != nil {
+		b = protowire.AppendTag(b, 21, protowire.BytesType)
+		b = append(b, 0)
+		scores := len(b)
+		for i, v := range d.Scores {
+			if !math.IsNaN(v) {
+				b = append(b, byte(i+1)<<3|wireDouble)
+				b = binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
+			}
+		}
+		b[scores-1] = byte(len(b) - scores) // they take at most 90 bytes
+	}
+	for i := range d.PairA {
+		b = protowire.AppendTag(b, 22, protowire.BytesType)
+		b = append(b, 0)
+		pair := len(b)
+		b = appendUint(b, 1, uint64(d.PairA[i]))
+		b = appendUint(b, 2, uint64(d.PairB[i]))
+		b = appendDouble(b, 3, d.Confusion[i])
+		b = appendDouble(b, 4, d.Correlation[i])
+		b[pair-1] = byte(len(b) - pair) // it takes at most 30 bytes
+	}
+	return b
+}
+
+// openMessage begins a message of at least the given number of bytes. It leaves room before the
+// message for such a length, which closeMessage fills in.
+func openMessage(b []byte, tag byte, least int) []byte {
+	b = append(b, tag, 0)
+	for ; least >= 0x80; least >>= 7 {
+		b = append(b, 0)
+	}
+	return b
+}
+
+// closeMessage ends a message whose tag is at start; least must be what openMessage got.
+func closeMessage(b []byte, start, least int) []byte {
+	n := len(b) - start - 2
+	if n < 0x80 {
+		b[start+1] = byte(n)
+		return b
+	}
+	return closeLong(b, start, least)
+}
+
+// closeLong moves the message when its length takes more room than was left.
+func closeLong(b []byte, start, least int) []byte {
+	body := start + 1 + sizeVarint(least)
+	n := len(b) - body
+	if moved := start + 1 + sizeVarint(n); moved > body {
+		b = b[:moved+n]
+		copy(b[moved:], b[body:])
+	}
+	appendVarint(b[:start+1], uint64(n))
+	return b
+}
+
+// What follows is protobuf's own: fields that are zero are left out, and of
+// doubles only +0 is zero.
+
+func enum[E ~int32](e E) uint64 { return uint64(int64(e)) }
+
+func sizeVarint(n int) int { return (bits.Len64(uint64(n)|1) + 6) / 7 }
+
+func appendVarint(b []byte, v uint64) []byte {
+	for v >= 0x80 {
+		b = append(b, byte(v)|0x80)
+		v >>= 7
+	}
+	return append(b, byte(v))
+}
+
+func appendUint(b []byte, field byte, v uint64) []byte {
+	if v == 0 {
+		return b
+	}
+	if v < 0x80 {
+		return append(b, field<<3|wireVarint, byte(v))
+	}
+	return appendVarint(append(b, field<<3|wireVarint), v)
+}
+
+func appendDouble(b []byte, field protowire.Number, v float64) []byte {
+	if math.Float64bits(v) == 0 {
+		return b
+	}
+	b = appendVarint(b, protowire.EncodeTag(field, protowire.Fixed64Type))
+	return binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
+}
+
+func appendDoubles(b []byte, field protowire.Number, v []float64) []byte {
+	if len(v) == 0 {
+		return b
+	}
+	b = appendVarint(b, protowire.EncodeTag(field, protowire.BytesType))
+	b = appendVarint(b, uint64(8*len(v)))
+	if bigEndian {
+		for _, x := range v {
+			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
+		}
+		return b
+	}
+	return append(b, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 8*len(v))...)
+}
+
+// encode uses the generated encoder, for messages whose strings are valid.
+func encode(m proto.Message) []byte {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		panic("wire: " + err.Error())
+	}
+	return b
+}
+
+// encodeStatus encodes any status. An error is answered even if part of its text cannot be encoded.
+func encodeStatus(st *rpcstatus.Status) []byte {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(st)
+	if err != nil {
+		return encode(&rpcstatus.Status{Code: st.GetCode(), Message: strings.ToValidUTF8(st.GetMessage(), "\uFFFD")})
+	}
+	return b
+}

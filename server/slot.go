@@ -1,0 +1,151 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/status"
+
+	"github.com/ckd-project/ckd/server/auth"
+	"github.com/ckd-project/ckd/server/internal/wire"
+)
+
+// slot is a unary call's share of max-calls and of its identity's calls. It belongs first to
+// the stream of the call, while the request arrives, then to the handler, and at last to the
+// reply, since the transport keeps a reply until the client reads it. Whoever has it at the end
+// gives it back.
+//
+// A slot is the context of its call too: what admission and interceptors know of a call takes
+// one allocation.
+type slot struct {
+	context.Context
+	callInfo
+
+	admission *admission
+	who       *auth.Identity
+	stream    context.Context // transport context, done when the call is answered or its stream closed
+	conn      *connection     // nil if unknown
+	cancel    context.CancelFunc
+	take      func() bool // takes the slot from the stream, unless that has ended
+
+	reply atomic.Int32 // noReply, unreadReply or endedReply
+	bytes int64        // size of the reply, once it is unread
+}
+
+// States of the reply of a slot.
+const (
+	noReply int32 = iota
+	unreadReply
+	endedReply
+)
+
+// slotKey is the context key of a call's slot.
+type slotKey struct{}
+
+func (s *slot) Value(key any) any {
+	switch key.(type) {
+	case slotKey:
+		return s
+	case callKey:
+		return &s.callInfo
+	}
+	return s.Context.Value(key)
+}
+
+// takeSlot gives a unary call a slot, or refuses the call. The context that it returns is
+// cancelled after limit.
+func (a *admission) takeSlot(ctx context.Context, who *auth.Identity, limit time.Duration) (context.Context, error) {
+	own := who.Calls()
+	if !own.Acquire() {
+		return ctx, a.overloaded("calls under way of "+who.Name(), own.Limit()+1, own.Limit())
+	}
+	if n, most := a.calls.Add(1), int64(a.limits.Calls); n > most {
+		a.calls.Add(-1)
+		own.Release()
+		return ctx, a.overloaded("calls under way", n, most)
+	}
+	s := &slot{admission: a, who: who, stream: ctx, conn: connectionOf(ctx)}
+	s.Context, s.cancel = context.WithTimeout(ctx, limit)
+	s.take = context.AfterFunc(s.Context, s.abandon)
+	return s, nil
+}
+
+// abandon gives back the slot of a call whose stream ends before its handler begins.
+func (s *slot) abandon() {
+	s.cancel()
+	s.giveBack()
+}
+
+// giveBack ends the call's share of the limits.
+func (s *slot) giveBack() {
+	s.admission.calls.Add(-1)
+	s.who.Calls().Release()
+}
+
+// Begin implements wire.Sending: the reply takes the slot from the handler.
+func (s *slot) Begin(bytes int) {
+	s.bytes = int64(bytes)
+	s.admission.budget.add(s.bytes)
+	s.admission.unread.Add(1)
+	s.reply.Store(unreadReply)
+	s.conn.add(s)
+}
+
+func (s *slot) Moved() { s.conn.moved() }
+
+// Gone implements wire.Sending. A deadline alone proves nothing: gRPC may have answered just
+// before it.
+func (s *slot) Gone() bool { return errors.Is(s.stream.Err(), context.Canceled) }
+
+// End implements wire.Sending. The last buffer of the reply and the end of the connection
+// both call it; the first call counts.
+func (s *slot) End() {
+	was := s.reply.Swap(endedReply)
+	if was == endedReply {
+		return
+	}
+	if was == unreadReply {
+		s.conn.remove(s)
+		s.admission.budget.release(s.bytes)
+		s.admission.unread.Add(-1)
+	}
+	s.giveBack()
+}
+
+// withSlot wraps the handler of a unary method so that a call keeps its slot until its reply is
+// sent. Replies are not compressed, because the transport would hold buffers outside the memory
+// budget.
+func withSlot(handler grpc.MethodHandler) grpc.MethodHandler {
+	return func(srv any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+		s, ok := ctx.Value(slotKey{}).(*slot)
+		if !ok {
+			return handler(srv, ctx, read, intercept) // a probe
+		}
+		if !s.take() {
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
+		stream, ok := grpc.ServerTransportStreamFromContext(ctx).(interface{ RecvCompress() string })
+		if ok && stream.RecvCompress() != "" {
+			if err := grpc.SetSendCompressor(ctx, encoding.Identity); err != nil {
+				s.giveBack()
+				return nil, err
+			}
+		}
+		sent := false
+		defer func() {
+			if !sent {
+				s.giveBack()
+			}
+		}()
+		reply, err := handler(srv, ctx, read, intercept)
+		if err != nil {
+			return nil, err
+		}
+		sent = true
+		return wire.Track(reply, s), nil
+	}
+}

@@ -1,0 +1,101 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	"github.com/ckd-project/ckd/server/auth"
+)
+
+// supervised is a stream as its supervisor sees it. None of the methods may block.
+type supervised interface {
+	// end lets the stream take no more inputs; only the first reason counts.
+	end(why *fault)
+	// over returns nil while the stream goes on. Once it has ended and answered all it took, over
+	// returns its status.
+	over() error
+	// sending returns the stopwatch of the send in progress.
+	sending() *stopwatch
+	// policiesReplaced ends the stream if the new policies do not fit it.
+	policiesReplaced()
+	// expire fails inputs that have waited too long for a pass.
+	expire()
+}
+
+// supervise ends a stream whose exchange cannot end it itself: the client does not take a reply,
+// the stream reaches its age, the daemon stops, the policy changes, or the caller loses its
+// permission.
+func (s *Server) supervise(ctx context.Context, st supervised, exchanged <-chan error) error {
+	tick := time.NewTicker(s.limits.tick())
+	defer tick.Stop()
+	aged, stopAge := s.limits.age()
+	defer stopAge()
+	gone, drained, changed := auth.Gone(ctx), s.lifecycle.drained, s.catalog.changed()
+	st.policiesReplaced()         // they may have been since the stream opened
+	var deadline <-chan time.Time // set once the stream reaches its maximum age
+	for {
+		select {
+		case err := <-exchanged:
+			return err
+		case <-gone:
+			return auth.Ended(ctx)
+		case <-s.lifecycle.killed:
+			return statusOf(draining("the daemon is stopping"), location{}).Err()
+		case <-drained:
+			drained = nil
+			st.end(draining("the daemon is stopping"))
+		case <-aged:
+			st.end(draining("the stream has reached its age"))
+			deadline = time.After(s.limits.DrainGrace)
+		case <-deadline:
+			return statusOf(draining("the stream has reached its age"), location{}).Err()
+		case <-changed:
+			changed = s.catalog.changed()
+			st.policiesReplaced()
+		case <-tick.C:
+			if st.sending().exceeds(s.limits.SendStall) {
+				return stalledSend(s.limits.SendStall)
+			}
+			st.expire()
+		}
+		if err := st.over(); err != nil {
+			return err
+		}
+	}
+}
+
+// stalledSend returns the status of a stream whose client did not read for so long.
+func stalledSend(limit time.Duration) error {
+	return statusOf(&fault{
+		reason: ckdv1.ErrorReason_ERROR_REASON_SEND_STALLED, value: "no room to send",
+		message: fmt.Sprintf("the client has not read its results for %v", limit), expected: "a client that reads while it writes",
+	}, location{}).Err()
+}
+
+// draining returns the fault of an input, or a stream, that came too late.
+func draining(why string) *fault {
+	return &fault{
+		reason: ckdv1.ErrorReason_ERROR_REASON_DRAINING, message: why + "; open another stream",
+		value: "this stream", expected: "a new stream, which may be elsewhere",
+	}
+}
+
+// tick returns how often a supervisor looks at its stream: often enough for the timeouts.
+func (l Limits) tick() time.Duration {
+	return min(max(min(l.SendStall, l.InputIdle)/8, time.Millisecond), time.Second)
+}
+
+// age returns a timer for the greatest age of a stream, and its stop function. The age is spread by
+// a tenth, so that streams that opened together do not end together. Without an age limit the timer
+// never fires.
+func (l Limits) age() (<-chan time.Time, func() bool) {
+	if l.StreamAge == 0 {
+		return nil, func() bool { return false }
+	}
+	spread := 0.95 + 0.1*rand.Float64()
+	timer := time.NewTimer(time.Duration(spread * float64(l.StreamAge)))
+	return timer.C, timer.Stop
+}

@@ -1,0 +1,153 @@
+// Draws charts over time with uPlot. Each is in an element with a text alternative that says what it
+// shows now; the tables have the numbers.
+import { bare } from "./format.js";
+
+const uPlot = window.uPlot;
+const WINDOW = 15 * 60; // seconds shown at most
+const LEAST = 2 * 60; // seconds shown at least
+const MOMENT = 0.001; // seconds between values that would have the same time
+const charts = new Map(); // by element
+
+let colours = {};
+const NAMES = ["ink", "quiet", "grid", "line", "line2", "fill", "band", "critical"];
+
+function readColours() {
+  const style = getComputedStyle(document.documentElement);
+  colours = Object.fromEntries(NAMES.map((name) => [name, style.getPropertyValue(`--chart-${name}`).trim()]));
+}
+
+const resized = new ResizeObserver((entries) => {
+  for (const { target, contentRect } of entries) {
+    const chart = charts.get(target);
+    if (chart && contentRect.width > 0) chart.plot.setSize({ width: contentRect.width, height: chart.height });
+  }
+});
+
+for (const query of ["(prefers-color-scheme: dark)", "print"]) {
+  matchMedia(query).addEventListener("change", () => {
+    readColours();
+    for (const { plot } of charts.values()) plot.redraw(true, true);
+  });
+}
+
+// draw shows columns of numbers over time in an element, and describes them in words. The kind of a
+// chart cannot change after its first draw.
+export function draw(element, kind, columns, alternative) {
+  element.setAttribute("aria-label", alternative);
+  if (!uPlot || columns[0].length === 0) {
+    drop(element);
+    return;
+  }
+  let chart = charts.get(element);
+  if (!chart) {
+    if (!colours.ink) readColours();
+    const width = element.clientWidth || 300;
+    chart = { height: kind.height, plot: new uPlot({ ...options(kind), width, height: kind.height }, columns, element) };
+    charts.set(element, chart);
+    resized.observe(element);
+    return;
+  }
+  chart.plot.setData(columns);
+}
+
+// closed gives each step its width. A value extends to the next one. If none follows, it is
+// repeated at the end of its step, and a value that ceases does so a moment later.
+export function closed(steps, [at, ...values]) {
+  const columns = [[], ...values.map(() => [])];
+  const add = (x, row) => [x, ...row].forEach((v, k) => columns[k].push(v));
+  let late = 0;
+  steps.forEach(({ seconds }, i) => {
+    const row = values.map((v) => v[i]);
+    add(at[i] + late, row);
+    late = 0;
+    const end = at[i] + seconds;
+    const last = i === steps.length - 1;
+    if (last || at[i + 1] - end > 1) {
+      add(end, row);
+      if (!last) add(end + MOMENT, row.map(() => null));
+    } else if (values.some((v) => v[i] !== null && v[i + 1] === null)) {
+      add(at[i + 1], row);
+      late = MOMENT;
+    }
+  });
+  return columns;
+}
+
+// drop removes a chart.
+export function drop(element) {
+  const chart = charts.get(element);
+  if (!chart) return;
+  resized.unobserve(element);
+  chart.plot.destroy();
+  charts.delete(element);
+}
+
+// tidy removes the charts whose elements are gone.
+export function tidy() {
+  for (const element of [...charts.keys()]) if (!element.isConnected) drop(element);
+}
+
+const stepped = (u, i, from, to) => uPlot.paths.stepped({ align: 1 })(u, i, from, to);
+const colour = (name) => () => colours[name];
+
+// lines returns a kind of chart: series on a scale from 0.
+export function lines(height, series, { format, bands = [], readout, top = 0 }) {
+  return { height, series, bands, format, readout, y: { range: (u, low, high) => [0, Math.max(high * 1.1, top, 1e-9)] } };
+}
+
+// logarithmic returns a kind of chart: series on a logarithmic scale from low to high.
+export function logarithmic(height, series, { format, bands = [], readout, low, high }) {
+  return { height, series, bands, format, readout, y: { distr: 3, range: () => [low(), high()] }, decades: true };
+}
+
+// series returns one series of a chart.
+export const series = (name, { width = 1.5, dash, fill, steps = false, points } = {}) => ({
+  stroke: colour(name),
+  width,
+  dash,
+  fill: fill && colour(fill),
+  paths: steps ? stepped : undefined,
+  points: { show: points ?? false },
+  spanGaps: false,
+  // Remove the stroke that would rise from before a pause.
+  gaps: (u, i, from, to, gaps) => gaps.map(([begin, end]) => [begin, end + uPlot.pxRatio]),
+});
+
+function options(kind) {
+  const font = "11px system-ui, sans-serif";
+  const axis = {
+    stroke: colour("quiet"),
+    font,
+    grid: { stroke: colour("grid"), width: 1 },
+    ticks: { show: false },
+  };
+  return {
+    legend: { show: false },
+    cursor: { y: false, drag: { x: false, y: false }, points: { size: 5 }, dataIdx: stepAt },
+    padding: [6, 18, 0, 0],
+    scales: {
+      x: { time: true, range: (u, low, high) => [Math.max(high - WINDOW, Math.min(low, high - LEAST)), high] },
+      y: kind.y,
+    },
+    axes: [
+      { ...axis, size: 22, gap: 4, space: 70, incrs: [60, 300], values: (u, at) => at.map((t) => bare(t * 1000).slice(0, 5)) },
+      {
+        ...axis,
+        size: 46,
+        gap: 4,
+        space: 24,
+        values: (u, at) => at.map((v) => (v === null || (kind.decades && !decade(v)) ? "" : kind.format(v))),
+        ...(kind.decades ? { filter: decades, grid: { ...axis.grid, filter: decades } } : {}),
+      },
+    ],
+    series: [{}, ...kind.series],
+    bands: kind.bands.map(([upper, lower, name]) => ({ series: [upper, lower], fill: colour(name) })),
+    hooks: kind.readout ? { setCursor: [(u) => kind.readout(u.cursor.idx === null ? null : u.cursor.idxs[0], u.data)] } : {},
+  };
+}
+
+// stepAt returns the step that is current at a time, not the one that begins nearest to it.
+const stepAt = (u, series, nearest, at) => (nearest > 0 && u.data[0][nearest] > at ? nearest - 1 : nearest);
+
+const decades = (u, at) => at.map((v) => (decade(v) ? v : null));
+const decade = (v) => Math.abs(Math.log10(v) - Math.round(Math.log10(v))) < 1e-9;

@@ -1,0 +1,127 @@
+// Formats numbers and times as the page shows them.
+import { h } from "./dom.js";
+
+const NONE = "–";
+const english = (options) => new Intl.NumberFormat("en", options);
+const whole = english({ maximumFractionDigits: 0 });
+const compact = english({ notation: "compact", maximumSignificantDigits: 3 });
+const three = english({ maximumSignificantDigits: 3 });
+const two = english({ minimumSignificantDigits: 2, maximumSignificantDigits: 2 });
+const threeFull = english({ minimumSignificantDigits: 3, maximumSignificantDigits: 3 });
+const one = english({ minimumFractionDigits: 1, maximumFractionDigits: 1 });
+const hundredths = english({ minimumFractionDigits: 2, maximumFractionDigits: 2 });
+const SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
+
+const none = (x) => x === null || x === undefined || !Number.isFinite(x);
+const minus = (text) => text.replace("-", "−");
+
+// count returns a number of things as text.
+export function count(x) {
+  if (none(x)) return NONE;
+  return x < 1e7 ? whole.format(x) : compact.format(x);
+}
+
+// rate returns a number per second.
+export function rate(x) {
+  if (none(x)) return NONE;
+  if (x >= 100) return whole.format(x);
+  return x === 0 ? "0" : x < 0.01 ? "<0.01" : x < 10 ? hundredths.format(x) : one.format(x);
+}
+
+// share returns a part of 1 in per cent.
+export function share(x) {
+  if (none(x)) return NONE;
+  if (x === 0) return "0%";
+  const percent = x * 100;
+  if (percent >= 99.95) return x === 1 ? "100%" : ">99.9%";
+  if (percent < 0.01) return "<0.01%";
+  return (percent < 1 ? hundredths.format(percent) : one.format(percent)) + "%";
+}
+
+// interval returns a share from low to high.
+export const interval = (i) => `${share(Math.max(0, i.low)).replace(/%$/, "")} to ${share(Math.min(1, i.high))}`;
+
+// nats returns an amount of information with two digits.
+export const nats = (x) => scientific(x, two);
+
+// quantile returns nats read off buckets. The first bucket, up to 1e-6, is given as 0.
+export const quantile = (x) => (x === 0 ? "≤10⁻⁶" : nats(x));
+
+// limit returns a round amount of information.
+export const limit = (x) => scientific(x, three);
+
+// value returns a score or a threshold with three digits.
+export const value = (x) => scientific(x, threeFull);
+
+function scientific(x, format) {
+  if (none(x)) return NONE;
+  if (x === 0) return "0";
+  const size = Math.abs(x);
+  if (size >= 0.0001) return minus(format.format(x));
+  let exponent = Math.floor(Math.log10(size));
+  let mantissa = format.format(size / 10 ** exponent);
+  if (mantissa.startsWith("10")) {
+    mantissa = format.format(1);
+    exponent += 1;
+  }
+  return `${x < 0 ? "−" : ""}${mantissa}·10⁻${[...String(-exponent)].map((d) => SUPERSCRIPTS[d]).join("")}`;
+}
+
+// z returns a shift in standard errors.
+export const z = (x) => (none(x) ? NONE : (x > 0.05 ? "+" : "") + minus(one.format(x)).replace(/^−0\.0$/, "0.0"));
+
+// shift returns a difference of probabilities.
+export const shift = (x) =>
+  none(x) ? NONE : (x > 0 ? "+" : "") + minus(x.toFixed(3).replace(/^-0\.000$/, "0.000"));
+
+// plain returns a setting as it is.
+export const plain = (x) => (none(x) ? NONE : three.format(x));
+
+// data returns a text that stands for a number.
+export const data = (text, x, properties) => h("data", { value: none(x) ? "" : String(x), ...properties }, text);
+
+// of returns a share of a total, or null if the total is 0.
+export const of = (part, all) => (all > 0 ? part / all : null);
+
+const CLOCK = { hour: "2-digit", minute: "2-digit", second: "2-digit" };
+const clock = new Intl.DateTimeFormat("en-GB", CLOCK);
+const zoned = new Intl.DateTimeFormat("en-GB", { ...CLOCK, timeZoneName: "short" });
+const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
+
+// bare returns the time of day, for places that show the zone elsewhere.
+export const bare = (at) => clock.format(new Date(at));
+
+// zone returns the browser's time zone at a time.
+export const zone = (at) => zoned.formatToParts(new Date(at)).find((p) => p.type === "timeZoneName").value;
+
+const onDay = (t) => (t.toDateString() === new Date().toDateString() ? "" : `${day.format(t)}, `);
+
+// when returns a time with its zone, and with its day unless that is today.
+export function when(at) {
+  const t = new Date(at);
+  return onDay(t) + zoned.format(t);
+}
+
+// whenBare returns the same without the zone.
+export function whenBare(at) {
+  const t = new Date(at);
+  return onDay(t) + bare(t);
+}
+
+// moment returns a time that machines can read, too.
+export const moment = (at, text = when(at)) => h("time", { datetime: new Date(at).toISOString() }, text);
+
+// known reports whether a time is set: the daemon sends its zero time for none.
+export const known = (at) => Boolean(at) && !at.startsWith("0001-");
+
+// lasting returns how long something took, or will take.
+export function lasting(seconds) {
+  const s = Math.max(0, Math.round(seconds));
+  if (s < 60) return `${s} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min`;
+  if (s < 172800) return `${Math.floor(s / 3600)} h`;
+  return `${Math.floor(s / 86400)} days`;
+}
+
+// words returns a name of the API in readable form.
+export const words = (name) => name.replaceAll("_", " ");

@@ -1,0 +1,86 @@
+// Shows the policy in force, what it was calibrated from, and the daemon itself.
+import { h, nameOf, part, show } from "./dom.js";
+import { count, data, interval, known, lasting, moment, plain, share, value } from "./format.js";
+
+const GATES = {
+  "any-critical": "the fallback decides when the skewness of any critical class is over",
+  "deciding-class": "the fallback decides when the skewness of the critical class with the largest C_k is over",
+  always: "the fallback always decides",
+  never: "the primary score always decides",
+};
+const SCOPES = {
+  all: "any input may be deferred",
+  "predicted-safe": "inputs predicted critical are never deferred",
+};
+
+// renderPolicy shows the policy of a model.
+export function renderPolicy(model) {
+  const { policy } = model;
+  const reads = policy.gate === "any-critical" || policy.gate === "deciding-class";
+  show(
+    part("policy"),
+    policy.observes ? h("p", { class: "verdict" }, "Observes: it has no thresholds, so every input is answered and none deferred.") : null,
+    pairs(
+      ["Model", nameOf(model.name)],
+      ["Version", policy.version || "none"],
+      ["Hash", h("code", { class: "hash" }, policy.hash)],
+      ["Primary", rule(policy.primary)],
+      ["Fallback", policy.gate === "never" ? "never decides" : rule(policy.fallback)],
+      ["Gate", [h("b", null, policy.gate), `: ${GATES[policy.gate] ?? ""}`, reads ? ` ${plain(policy.reliability)}` : ""]],
+      ["Scope", [h("b", null, policy.scope), `: ${SCOPES[policy.scope] ?? ""}`]],
+      ["Passes", policy.kind === "dirichlet" ? "concentrations of a Dirichlet" : policy.passes > 0 ? `${policy.passes} expected, ${policy.fewest} at least` : `${policy.fewest} at least`],
+      ["Pairs", pairsOf(model)],
+    ),
+    policy.warnings?.length ? [h("h3", null, `Warnings (${policy.warnings.length})`), h("ul", { class: "warnings" }, policy.warnings.map((w) => h("li", null, w)))] : null,
+  );
+  renderCalibration(policy.calibration);
+}
+
+function pairsOf({ policy, classes, pairs_cut: cut }) {
+  if (policy.pairs === "all") return "all";
+  const [critical, safe] = [classes.some((c) => c.critical), classes.some((c) => c.safe)];
+  return (critical && safe) || cut > 0 ? "safe and critical" : `none: no class is ${critical ? "safe" : "critical"}`;
+}
+
+// renderDaemon shows the state of the daemon.
+export function renderDaemon(daemon, at) {
+  const now = Date.parse(at);
+  const { reload } = daemon;
+  show(
+    part("daemon"),
+    pairs(
+      ["Serving", daemon.serving ? "yes" : h("b", { class: "warn" }, "no")],
+      ["Reload", [h("span", { id: "reload" }, reload.ok ? "succeeded" : h("b", { class: "alarm" }, "■ failed")), known(reload.at) ? [", ", moment(reload.at)] : ""]],
+      reload.ok || !known(reload.success) ? null : ["In force since", moment(reload.success)],
+      ["TLS certificate", daemon.certificate_ends ? [Date.parse(daemon.certificate_ends) > now ? "ends " : "ended ", moment(daemon.certificate_ends)] : "no TLS"],
+      ["Up for", lasting((now - Date.parse(daemon.started)) / 1000)],
+      ["Version", [daemon.version, daemon.revision ? h("span", { class: "quiet" }, ` ${daemon.revision.slice(0, 12)}`) : null]],
+      daemon.arithmetic ? ["Arithmetic", daemon.arithmetic] : null,
+    ),
+  );
+}
+
+function renderCalibration(calibration) {
+  if (!calibration) {
+    show(part("calibration"), h("p", { class: "empty" }, "The policy does not tell what its thresholds were chosen from."));
+    return;
+  }
+  const expected = (i) => (i ? [data(share(i.value), i.value), h("span", { class: "quiet" }, ` ${interval(i)}`)] : "not told");
+  show(
+    part("calibration"),
+    calibration.changed ? h("div", { class: "notice alarm" }, h("span", { class: "sign", "aria-hidden": "true" }, "■"), h("div", null, h("p", null, h("b", null, "The policy was changed since it was calibrated. "), "Nothing of the following holds."))) : null,
+    calibration.certificate ? h("blockquote", { class: calibration.changed ? "void" : null, cite: null }, calibration.certificate) : h("p", { class: "quiet" }, "No certificate."),
+    pairs(
+      calibration.objective ? ["Objective", calibration.objective] : null,
+      ["Coverage", expected(calibration.expected_coverage)],
+      ["Critical FNR", expected(calibration.expected_critical_fnr)],
+      calibration.posterior ? ["Posterior", calibration.posterior] : null,
+      calibration.inputs > 0 ? ["Inputs", [data(count(calibration.inputs), calibration.inputs), calibration.critical_inputs > 0 ? `, ${count(calibration.critical_inputs)} of them critical` : ""]] : null,
+      calibration.passes > 0 ? ["Passes", count(calibration.passes)] : null,
+    ),
+  );
+}
+
+const rule = (r) => [h("b", null, r.score), " ", r.threshold === null ? h("span", { class: "quiet" }, "no threshold") : ["≤ ", data(value(r.threshold), r.threshold)]];
+
+const pairs = (...rows) => h("dl", { class: "pairs" }, rows.filter(Boolean).map(([name, said]) => h("div", null, h("dt", null, name), h("dd", null, said))));

@@ -1,0 +1,105 @@
+// Shows early stopping: inputs decided before their last pass, and what audits say of them.
+import { h, part, show } from "./dom.js";
+import { count, data, interval, moment, of, plain, rate, share, words } from "./format.js";
+
+// renderSettling shows the section on early stopping, and hides it without a rule in force.
+export function renderSettling(model, span) {
+  const { settling } = model;
+  document.getElementById("settling").hidden = !settling;
+  document.querySelector('nav a[href="#settling"]').hidden = !settling;
+  if (!settling) return;
+  show(part("settling-state"), settling.stopped ? "stopped" : "in force");
+  renderPasses(settling, span);
+  renderWatch(settling);
+  renderAudits(settling, span.settling);
+}
+
+const perInput = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+
+function renderPasses(settling, span) {
+  const { inputs, used, saved, on_audits: onAudits } = span.settling;
+  const mean = of(used, inputs);
+  const per = (n) => (span.seconds > 0 ? n / span.seconds : 0);
+  show(
+    part("settling-passes"),
+    h(
+      "p",
+      { class: "figure" },
+      data(mean === null ? "–" : perInput.format(mean), mean, { id: "passes-used" }),
+      " ",
+      h("small", null, `of ${count(settling.passes)} passes an input`),
+    ),
+    inputs > 0
+      ? h("p", { class: "quiet" }, data(count(inputs), inputs), " inputs might be decided early; ", h("b", null, data(`${perInput.format((used + saved) / used)} times`, (used + saved) / used)), " as many passes without early stopping")
+      : h("p", { class: "empty" }, "No inputs came that might be decided early."),
+    table(
+      "Passes, in the time shown",
+      ["Passes", "Per second", "Count"],
+      [
+        ["saved", "Saved, net of audits", rate(per(saved)), saved],
+        ["audits", "Spent on audits", rate(per(onAudits)), onAudits],
+        ["late", "Late, of all inputs", rate(per(span.late)), span.late],
+      ],
+    ),
+    settling.mean_passes > 0 ? h("p", { class: "quiet" }, `When it was certified: ${perInput.format(settling.mean_passes)} passes an input.`) : null,
+  );
+}
+
+function renderWatch(settling) {
+  const evidence = of(settling.evidence, settling.evidence_limit);
+  show(
+    part("settling-watch"),
+    h(
+      "p",
+      { class: `verdict ${settling.stopped ? "warn" : ""}`, id: "settling-verdict" },
+      settling.stopped
+        ? [h("b", { "aria-hidden": "true" }, "▲ "), "Stopped: audits disagreed more often than is certified. All passes decide.", settling.stopped_at ? [" Seen ", moment(settling.stopped_at), "."] : null]
+        : "In force: audits do not refute what is certified.",
+    ),
+    h("p", { class: "quiet" }, "Evidence against it: ", data(plain(settling.evidence), settling.evidence, { id: "settling-evidence" }), ` of ${count(settling.evidence_limit)}, at which early stopping ends (`, data(share(Math.min(1, evidence ?? 0)), evidence), ")."),
+  );
+}
+
+function renderAudits(settling, span) {
+  const row = (key, name, s) =>
+    h(
+      "tr",
+      { "data-key": key },
+      h("th", { scope: "row" }, name),
+      h("td", { class: "number" }, data(interval(s), s.high)),
+      h("td", { class: "number" }, s.certified === null ? "–" : ["≤ ", data(share(s.certified), s.certified)]),
+    );
+  const disagreed = span.disagreements.reduce((sum, r) => sum + r.count, 0);
+  show(
+    part("settling-audits"),
+    h(
+      "table",
+      { class: "tally" },
+      h("caption", { class: "unseen" }, "Decided otherwise than by all passes, since the rule is in force: 95% interval, and what is certified"),
+      h("thead", null, h("tr", null, h("th", { scope: "col" }, "Decided otherwise"), h("th", { scope: "col", class: "number" }, "95% interval"), h("th", { scope: "col", class: "number" }, "Certified"))),
+      h("tbody", null, row("all", "Of all inputs", settling.all), row("deferred", "Of deferred ones, retained", settling.deferred)),
+    ),
+    table(
+      "Audits, in the time shown",
+      ["Audits", "Share", "Count"],
+      [
+        ["audited", "Audited", share(of(span.audited, span.inputs)), span.audited],
+        ["disagreed", "Disagreed", share(of(disagreed, span.audited)), disagreed],
+        ...span.disagreements.map((r) => [r.reason, `– ${words(r.reason)}`, share(of(r.count, span.audited)), r.count]),
+        ["lost", "Lost", share(of(span.lost, span.audited + span.lost)), span.lost],
+      ],
+    ),
+    settling.halves_differ === null ? null : h("p", { class: "quiet" }, "For comparison: two halves of the passes decide ", data(share(settling.halves_differ), settling.halves_differ), " of the inputs otherwise."),
+  );
+}
+
+// table returns a table of counts, each with a number beside it.
+function table(caption, heads, rows) {
+  return h(
+    "table",
+    { class: "tally" },
+    h("caption", { class: "unseen" }, caption),
+    h("thead", null, h("tr", null, heads.map((head, i) => h("th", { scope: "col", class: i ? "number" : null }, head)))),
+    h("tbody", null, rows.map(([key, name, beside, n]) => h("tr", { "data-key": key, class: n === 0 ? "nothing" : null }, h("th", { scope: "row" }, name), h("td", { class: "number" }, beside), h("td", { class: "number" }, data(count(n), n))))),
+  );
+}

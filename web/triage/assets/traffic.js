@@ -1,0 +1,247 @@
+// Shows traffic: how many inputs there are, how many are deferred, and why.
+import { part, h, show } from "./dom.js";
+import { closed, draw, lines, series } from "./charts.js";
+import { bare, count, data, interval, lasting, of, plain, rate, share, words, zone } from "./format.js";
+
+// renderTraffic shows a span of a model, and its history.
+export function renderTraffic(model, span) {
+  const young = span.seconds < span.minutes * 60 - 20;
+  show(part("span"), young ? `the last ${lasting(span.seconds)}: there is no more yet` : `the last ${minutes(span)}`, `; times in ${zone(Date.now())}`);
+  renderRate(model, span);
+  renderDeferral(model.policy, span);
+  renderShares(span);
+  renderReasons(span);
+  renderHistory(model);
+  drawCharts(model);
+}
+
+// judge compares the deferral rate with what the calibration expects.
+export function judge(policy, span) {
+  if (policy.observes) return { state: "observes" };
+  const coverage = policy.calibration?.expected_coverage;
+  if (!coverage) return { state: "none" };
+  const expected = { value: 1 - coverage.value, low: 1 - coverage.high, high: 1 - coverage.low };
+  if (policy.calibration.changed) return { state: "changed", expected };
+  const measured = span.deferred_share;
+  if (!measured) return { state: "idle", expected };
+  if (measured.low > expected.high) return { state: "above", expected };
+  if (measured.high < expected.low) return { state: "below", expected };
+  return { state: "agrees", expected };
+}
+
+const minutes = (span) => (span.minutes === 1 ? "minute" : `${span.minutes} minutes`);
+
+function renderRate(model, span) {
+  const perSecond = span.seconds > 0 ? span.inputs / span.seconds : 0;
+  show(
+    part("rate"),
+    h("p", { class: "figure" }, data(rate(perSecond), perSecond, { id: "inputs-per-second" }), " ", h("small", null, "/s")),
+    h(
+      "p",
+      { class: "quiet" },
+      data(count(span.inputs), span.inputs, { id: "inputs" }),
+      " inputs decided; open now: ",
+      data(count(model.inputs_open), model.inputs_open),
+      " inputs on ",
+      data(count(model.streams_open), model.streams_open),
+      model.streams_open === 1 ? " stream" : " streams",
+    ),
+  );
+}
+
+const VERDICTS = {
+  observes: "The policy observes: it has no thresholds, and defers nothing.",
+  none: "The policy does not tell what coverage to expect.",
+  changed: "The policy was changed since its calibration: what that expected does not hold.",
+  idle: "No inputs to compare with what the calibration expects.",
+  above: "Above what the calibration expects.",
+  below: "Below what the calibration expects.",
+  agrees: "In line with the calibration.",
+};
+
+function renderDeferral(policy, span) {
+  const measured = span.deferred_share;
+  const { state, expected } = judge(policy, span);
+  const off = state === "above" || state === "below";
+  show(
+    part("deferral"),
+    h(
+      "p",
+      { class: "figure" },
+      policy.observes
+        ? data("observing", null, { id: "deferral-rate" })
+        : data(share(measured?.value), measured?.value, { id: "deferral-rate" }),
+      " ",
+      measured && !policy.observes ? h("small", null, `95%: ${interval(measured)}`) : null,
+    ),
+    h(
+      "p",
+      { class: `verdict ${off || state === "changed" ? "warn" : ""}`, "data-verdict": state },
+      off || state === "changed" ? h("b", { "aria-hidden": "true" }, "▲ ") : null,
+      VERDICTS[state],
+      expected && state !== "changed" ? h("span", { class: "quiet" }, ` Expected ${share(expected.value)} (${interval(expected)}).`) : null,
+    ),
+    policy.observes ? null : gauge(measured, state === "changed" ? null : expected),
+  );
+  part("band-key").hidden = !expected || state === "changed";
+}
+
+// gauge draws the rate with its interval over the expected band.
+function gauge(measured, expected) {
+  const most = Math.max(measured?.high ?? 0, expected?.high ?? 0, 0.04) * 1.15;
+  const step = [0.02, 0.05, 0.1, 0.2, 0.25, 0.5].find((s) => most / s <= 5) ?? 0.5;
+  const end = Math.min(1, Math.ceil(most / step) * step);
+  const at = (x) => `${((Math.min(Math.max(x, 0), end) / end) * 100).toFixed(2)}%`;
+  const between = (i) => ({ left: at(i.low), width: `${((Math.min(i.high, end) - Math.max(i.low, 0)) / end * 100).toFixed(2)}%` });
+  const said = [
+    measured ? `Deferral rate ${share(measured.value)}, 95% interval ${interval(measured)}` : "No deferral rate",
+    expected ? `expected ${share(expected.value)}, ${interval(expected)}` : "nothing is expected",
+  ].join("; ");
+  const ticks = [];
+  for (let x = 0; x <= end + 1e-9; x += step) ticks.push(x);
+  return h(
+    "div",
+    { class: "gauge", role: "img", "aria-label": said },
+    h(
+      "div",
+      { class: "gauge-track" },
+      expected ? h("span", { class: "gauge-band", style: between(expected) }) : null,
+      expected ? h("span", { class: "gauge-expected", style: { left: at(expected.value) } }) : null,
+      measured ? h("span", { class: "gauge-interval", style: between(measured) }) : null,
+      measured ? h("span", { class: "gauge-point", style: { left: at(measured.value) } }) : null,
+    ),
+    h(
+      "div",
+      { class: "gauge-scale" },
+      ticks.map((x) => h("span", { style: { left: at(x) } }, `${Math.round(x * 100)}%`)),
+    ),
+  );
+}
+
+function renderShares(span) {
+  const offered = span.inputs + span.rejected;
+  const rows = [
+    ["fallback", "Fallback", span.fallback, span.inputs],
+    ["degenerate", "Degenerate", span.degenerate, span.inputs],
+    ["saturated", "Saturated, among them", span.saturated, span.inputs],
+    ["rejected", "Rejected", span.rejected, offered],
+    ["abandoned", "Abandoned by the client", span.abandoned, null],
+    ["late", "Late passes", span.late, null],
+    ["mismatched", "Unlike the calibration", span.mismatched, span.inputs],
+  ];
+  show(part("shares"), tally("Shares of the inputs", "What", rows, (key) => (key === "rejected" ? "of all that came" : "")));
+}
+
+function renderReasons(span) {
+  const decided = (span.reasons ?? []).map((r) => [r.reason, words(r.reason), r.count, span.inputs]);
+  const refused = (span.rejections ?? []).map((r) => [r.reason, words(r.reason), r.count, span.rejected]);
+  show(
+    part("reasons"),
+    decided.length
+      ? tally("Reasons of the decisions", "Decided because", decided)
+      : h("p", { class: "empty" }, "No inputs were decided."),
+    refused.length ? tally("Reasons of the refusals", "Rejected because", refused) : null,
+  );
+}
+
+// tally returns a table of counts with their shares.
+function tally(caption, head, rows) {
+  return h(
+    "table",
+    { class: "tally" },
+    h("caption", { class: "unseen" }, caption),
+    h(
+      "thead",
+      null,
+      h("tr", null, h("th", { scope: "col" }, head), h("th", { scope: "col", class: "number" }, "Share"), h("th", { scope: "col", class: "number" }, "Count")),
+    ),
+    h(
+      "tbody",
+      null,
+      rows.map(([key, name, n, all]) => {
+        const s = all === null ? null : of(n, all);
+        return h(
+          "tr",
+          { "data-key": key, class: n === 0 ? "nothing" : null },
+          h("th", { scope: "row" }, name),
+          h("td", { class: "number meter", style: { "--share": s ?? 0 } }, all === null ? "" : data(share(s), s)),
+          h("td", { class: "number" }, data(count(n), n)),
+        );
+      }),
+    ),
+  );
+}
+
+function renderHistory(model) {
+  show(
+    part("history"),
+    h(
+      "table",
+      { class: "wide" },
+      h("caption", { class: "unseen" }, "Traffic in steps of 15 seconds, the last one first"),
+      h(
+        "thead",
+        null,
+        h("tr", null, [`From, ${zone(Date.now())}`, "Inputs per s", "Deferral rate", "Fallback", "Degenerate", "Rejected"].map((t, i) => h("th", { scope: "col", class: i ? "number" : null }, t))),
+      ),
+      h(
+        "tbody",
+        null,
+        [...model.history].reverse().map((s) =>
+          h(
+            "tr",
+            { "data-key": s.at },
+            h("th", { scope: "row" }, bare(s.at)),
+            [rate(s.seconds > 0 ? s.inputs / s.seconds : null), share(of(s.deferred, s.retained + s.deferred)), share(of(s.fallback, s.inputs)), share(of(s.degenerate, s.inputs)), count(s.rejected)].map((t) => h("td", { class: "number" }, t)),
+          ),
+        ),
+      ),
+    ),
+  );
+}
+
+const chart = (name) => document.querySelector(`[data-chart="${name}"]`);
+const readout = (name) => document.querySelector(`[data-readout="${name}"]`);
+
+const rateChart = lines(132, [series("line", { fill: "fill", steps: true }), series("line2", { steps: true })], {
+  format: plain,
+  top: 1,
+  readout: (i, [at, all, deferred]) =>
+    (readout("rate").textContent = i === null || at[i] === undefined ? "" : `${bare(at[i] * 1000)}: ${rate(all[i])}/s, ${rate(deferred[i])}/s deferred`),
+});
+
+const deferralChart = lines(
+  132,
+  [series("band", { width: 0 }), series("band", { width: 0 }), series("line2", { steps: true })],
+  {
+    format: (x) => `${plain(x * 100)}%`,
+    bands: [[1, 2, "band"]],
+    top: 0.05,
+    readout: (i, [at, , , value]) =>
+      (readout("deferral").textContent = i === null || at[i] === undefined ? "" : `${bare(at[i] * 1000)}: ${share(value[i])}`),
+  },
+);
+
+function drawCharts(model) {
+  // A step that has just begun says little.
+  const steps = model.history.filter((s, i, all) => i < all.length - 1 || i === 0 || s.seconds >= 4);
+  const at = steps.map((s) => s.at / 1000);
+  const rates = steps.map((s) => (s.seconds > 0 ? s.inputs / s.seconds : null));
+  const deferred = steps.map((s) => (s.seconds > 0 ? s.deferred / s.seconds : null));
+  const last = rates.length - 1;
+  draw(
+    chart("rate"),
+    rateChart,
+    closed(steps, [at, rates, deferred]),
+    last < 0 ? "No inputs yet" : `Inputs per second over 15 minutes: last ${rate(rates[last])}, least ${rate(Math.min(...rates))}, most ${rate(Math.max(...rates))}. The table below has the values.`,
+  );
+  const coverage = model.policy.calibration?.changed ? null : model.policy.calibration?.expected_coverage;
+  const shares = steps.map((s) => of(s.deferred, s.retained + s.deferred));
+  const known = shares.filter((s) => s !== null);
+  draw(
+    chart("deferral"),
+    deferralChart,
+    closed(steps, [at, at.map(() => (coverage ? 1 - coverage.low : null)), at.map(() => (coverage ? 1 - coverage.high : null)), shares]),
+    known.length === 0 ? "No deferral rate yet" : `Deferral rate over 15 minutes: last ${share(known.at(-1))}, least ${share(Math.min(...known))}, most ${share(Math.max(...known))}. The table below has the values.`,
+  );
+}

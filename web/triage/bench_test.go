@@ -1,0 +1,129 @@
+package triage
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// benched lists daemons by classes, models and what they have: 10 classes with 25 pairs; 33 labels
+// with all 496 pairs of 32 classes, or with the safe x critical pairs of a thousand classes; and
+// more labels than the page has rows.
+var benched = []struct {
+	name             string
+	models, classes  int
+	critical, inputs int
+	labels           int
+	more             string
+}{
+	{"K10", 1, 10, 5, 50, 32, ""},
+	{"K10/10models", 10, 10, 5, 50, 32, ""},
+	{"K32/496pairs", 1, 32, 16, 50, 32, "pairs: all"},
+	{"K32/496pairs/10models", 10, 32, 16, 50, 32, "pairs: all"},
+	{"K1000/240pairs", 1, 1000, 12, 10, 32, ""},
+	{"K256/256labels", 1, 256, 128, 5, 256, ""},
+	{"K1024/1024labels", 1, 1024, 128, 2, 1024, ""},
+}
+
+func benchDaemon(b *testing.B, at int) *daemon {
+	of := benched[at]
+	var policies []string
+	for i := range of.models {
+		policies = append(policies, manyClasses(fmt.Sprint("m", i), of.classes, of.critical, of.more))
+	}
+	d := newDaemon(b, Options{}, of.labels, policies...)
+	d.page.sample()
+	return d
+}
+
+// next runs one step in which every model has inputs.
+func (d *daemon) next(b *testing.B, at int, seed uint64) {
+	inputs := randomInputs(seed, benched[at].inputs, 5, benched[at].classes)
+	for name := range d.models {
+		d.feed(b, name, inputs)
+	}
+	d.clock.advance(stepTime)
+}
+
+// BenchmarkSample measures a sample with its scrape, as taken every 15 s, or every 2 s while
+// somebody watches; and the scrape alone.
+func BenchmarkSample(b *testing.B) {
+	for at, of := range benched {
+		b.Run(of.name, func(b *testing.B) {
+			d := benchDaemon(b, at)
+			d.next(b, at, 1)
+			b.ReportAllocs()
+			for b.Loop() {
+				d.step(time.Second)
+			}
+		})
+		b.Run(of.name+"/scrape", func(b *testing.B) {
+			d := benchDaemon(b, at)
+			d.next(b, at, 1)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := d.page.options.Gatherer.Gather(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkState measures a state with 15 minutes of history: whole, as in the first event, and
+// with the changes, as in further events.
+func BenchmarkState(b *testing.B) {
+	for at, of := range benched {
+		if of.models > 1 {
+			continue
+		}
+		d := benchDaemon(b, at)
+		for step := range maxSteps {
+			d.next(b, at, uint64(step))
+			d.page.sample()
+		}
+		for name, since := range map[string]uint64{"first": 0, "further": d.page.latest.number - 1} {
+			b.Run(of.name+"/"+name, func(b *testing.B) {
+				b.ReportAllocs()
+				size := 0
+				for b.Loop() {
+					clear(d.page.latest.encodings)
+					state, _, _, err := d.page.encoded(encodingOf{model: "m0", since: since})
+					if err != nil {
+						b.Fatal(err)
+					}
+					size = len(state)
+				}
+				b.ReportMetric(float64(size), "B/state")
+			})
+		}
+	}
+}
+
+// BenchmarkHistory measures the memory of 15 minutes of one model.
+func BenchmarkHistory(b *testing.B) {
+	for at, of := range benched {
+		if of.models > 1 {
+			continue
+		}
+		b.Run(of.name, func(b *testing.B) {
+			for b.Loop() {
+				d := benchDaemon(b, at)
+				for step := range maxSteps {
+					d.next(b, at, uint64(step))
+					d.page.sample()
+				}
+				clear(d.page.latest.encodings)
+				var with, without runtime.MemStats
+				runtime.GC()
+				runtime.ReadMemStats(&with)
+				clear(d.page.models.histories)
+				runtime.GC()
+				runtime.ReadMemStats(&without)
+				b.ReportMetric(float64(with.HeapAlloc-without.HeapAlloc), "B/model")
+				runtime.KeepAlive(d)
+			}
+		})
+	}
+}

@@ -1,0 +1,263 @@
+package triage
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/policy"
+)
+
+const allDeferred = "primary: {score: c_crit_max, threshold: 0}\nfallback: {score: cbec, threshold: 0}"
+
+// TestDeferred compares what is kept of an input with its outcome.
+func TestDeferred(t *testing.T) {
+	t.Parallel()
+	const k = 12
+	d := newDaemon(t, Options{Deferrals: NewDeferrals(100)}, 0, manyClasses("m", k, 3, allDeferred))
+	s := d.models["m"]
+	var want []Deferred
+	s.each(t, randomInputs(1, 10, 5, k), func(o *engine.Outcome) {
+		d.clock.advance(time.Second)
+		id := fmt.Sprint(len(want))
+		d.count(s, id, o)
+		order := make([]int, k)
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortStableFunc(order, func(a, b int) int { return -cmp.Compare(o.C[a], o.C[b]) })
+		w := Deferred{
+			At: d.clock.now(), ID: id, Predicted: s.policy.Classes[o.Predicted], Score: string(o.Decision.Score),
+			Value: Number(o.Decision.Value), Threshold: new(float64), Reason: "above_threshold", Passes: 5, Policy: s.policy.Hash,
+			Deciding: s.policy.Classes[o.Decision.Class], PredictedCritical: o.Predicted < 3, DecidingCritical: o.Decision.Class < 3,
+		}
+		for i, class := range order {
+			if i < 8 {
+				w.Fingerprint = append(w.Fingerprint, Share{s.policy.Classes[class], class < 3, o.C[class], o.Skewness[class] > 0.3})
+			} else {
+				w.Rest += Number(o.C[class])
+			}
+		}
+		want = append(want, w)
+	})
+	slices.Reverse(want)
+	got := d.deferrals.recent("m")
+	if got.Kept != 100 || len(got.Inputs) != len(want) {
+		t.Fatalf("%d of %d kept, expected %d of 100", len(got.Inputs), got.Kept, len(want))
+	}
+	near := gocmp.Comparer(func(a, b Number) bool { return math.Abs(float64(a-b)) <= 1e-15 }) // Rest adds in another order
+	if diff := gocmp.Diff(want, got.Inputs, near); diff != "" {
+		t.Errorf("deferred inputs (-want +got):\n%s", diff)
+	}
+	isUnreliable := func(s Share) bool { return s.Unreliable }
+	if !slices.ContainsFunc(want, func(w Deferred) bool { return slices.ContainsFunc(w.Fingerprint, isUnreliable) }) {
+		t.Error("no class is unreliable: the inputs show nothing")
+	}
+}
+
+// TestDeferredDegenerate checks an input that no threshold and no class decided.
+func TestDeferredDegenerate(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, Options{Deferrals: NewDeferrals(1)}, 0, manyClasses("m", 3, 1, allDeferred))
+	same := []float32{0.5, 0.25, 0.25}
+	d.feed(t, "m", [][][]float32{{same, same, same, same, same}})
+	got := d.deferrals.recent("m").Inputs[0]
+	if got.Reason != "degenerate" || got.Threshold != nil || got.Deciding != "" || len(got.Fingerprint) != 0 || got.Rest != 0 || got.Predicted != "c0" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestRing checks that each model keeps its last inputs, the latest first.
+func TestRing(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		keep := rapid.IntRange(1, 8).Draw(rt, "keep")
+		d := NewDeferrals(keep)
+		p := parse(t, manyClasses("m", 3, 1, allDeferred)).policy
+		o := outcome(3)
+		var ids []string
+		for i := range rapid.IntRange(0, 30).Draw(rt, "inputs") {
+			id := strings.Repeat(fmt.Sprint(i, " "), rapid.IntRange(1, 50).Draw(rt, "length"))
+			d.Add(p, id, o)
+			ids = append(ids, id)
+		}
+		ids = ids[max(0, len(ids)-keep):]
+		slices.Reverse(ids)
+		var got []string
+		for _, input := range d.recent("m").Inputs {
+			got = append(got, input.ID)
+		}
+		if !slices.Equal(got, ids) {
+			rt.Fatalf("%q, expected %q", got, ids)
+		}
+		if n := len(d.recent("n").Inputs); n != 0 {
+			rt.Fatalf("%d inputs of another model", n)
+		}
+	})
+}
+
+// TestFingerprint compares the largest values with a stable sort: the first of equal ones comes
+// first.
+func TestFingerprint(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		c := rapid.SliceOfN(rapid.SampledFrom([]float64{0, 0.125, 0.25, 0.5, 1}), 0, 20).Draw(t, "c")
+		var order []int
+		for k, v := range c {
+			if v > 0 {
+				order = append(order, k)
+			}
+		}
+		slices.SortStableFunc(order, func(a, b int) int { return -cmp.Compare(c[a], c[b]) })
+		f := fingerprintOf(c)
+		if f.n != min(len(order), numShares) {
+			t.Fatalf("%d classes of %v", f.n, c)
+		}
+		rest := 0.0
+		for i, k := range order {
+			if i >= numShares {
+				rest += c[k]
+			} else if f.shares[i].class != k || f.shares[i].c != c[k] {
+				t.Fatalf("%+v, expected class %d at %d of %v", f.shares[:f.n], k, i, c)
+			}
+		}
+		if f.rest != rest { // sums of eighths are exact
+			t.Fatalf("rest %v, expected %v", f.rest, rest)
+		}
+	})
+}
+
+// outcome returns an outcome of some classes with different C_k.
+func outcome(classes int) *engine.Outcome {
+	p, err := policy.Parse(policy.File{Name: "test.yaml", Data: []byte("models:\n  - " +
+		strings.ReplaceAll(manyClasses("m", classes, 1, allDeferred), "\n", "\n    "))})
+	if err != nil {
+		panic(err)
+	}
+	m, err := engine.New(p.All()[0])
+	if err != nil {
+		panic(err)
+	}
+	o := m.NewOutcome()
+	o.C, o.Skewness = make([]float64, classes), make([]float64, classes)
+	for k := range o.C {
+		o.C[k] = float64((k*7)%classes) / float64(classes)
+	}
+	o.Decision = policy.Decision{Action: policy.Defer, Class: 0, Reason: policy.AboveThreshold, HasThreshold: true}
+	return o
+}
+
+// TestIDs checks that a long id is cut between characters.
+func TestIDs(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		id := rapid.StringN(0, 400, 600).Draw(rt, "id")
+		got := cut(id)
+		if !strings.HasPrefix(id, got) || len(got) > maxIDSize || len(id) <= maxIDSize && got != id ||
+			len(got) < min(len(id), maxIDSize-utf8.UTFMax+1) || !utf8.ValidString(got) {
+			rt.Fatalf("%q of %q", got, id)
+		}
+	})
+}
+
+// TestDeferralsOfModels checks that the kept inputs of a model are dropped when the model is removed.
+func TestDeferralsOfModels(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, Options{Deferrals: NewDeferrals(2)}, 0, manyClasses("a", 3, 1, allDeferred), manyClasses("b", 3, 1, allDeferred))
+	d.feed(t, "a", randomInputs(1, 3, 5, 3))
+	d.feed(t, "b", randomInputs(1, 3, 5, 3))
+	d.put(t, manyClasses("b", 3, 1, allDeferred))
+	d.page.sample()
+	if a, b := len(d.deferrals.recent("a").Inputs), len(d.deferrals.recent("b").Inputs); a != 0 || b != 2 {
+		t.Errorf("%d and %d inputs, expected 0 and 2", a, b)
+	}
+}
+
+// TestDeferralsNil checks that a nil Deferrals keeps nothing.
+func TestDeferralsNil(t *testing.T) {
+	t.Parallel()
+	for _, keep := range []int{0, -1} {
+		d := NewDeferrals(keep)
+		d.Add(parse(t, manyClasses("m", 3, 1)).policy, "id", outcome(3))
+		if d != nil {
+			t.Errorf("%d: %+v, expected nil", keep, d)
+		}
+	}
+}
+
+// TestAddAllocates checks that adding allocates nothing once the ring is full.
+func TestAddAllocates(t *testing.T) {
+	d, o := NewDeferrals(4), outcome(100)
+	p := parse(t, manyClasses("m", 100, 1, allDeferred)).policy
+	id := strings.Repeat("x", maxIDSize)
+	for range 4 {
+		d.Add(p, id, o)
+	}
+	if n := testing.AllocsPerRun(100, func() { d.Add(p, id, o) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestDeferralsConcurrently checks that readers see whole inputs in order while others add.
+func TestDeferralsConcurrently(t *testing.T) {
+	t.Parallel()
+	d, o := NewDeferrals(5), outcome(3)
+	p := parse(t, manyClasses("m", 3, 1, allDeferred)).policy
+	var adding, reading sync.WaitGroup
+	done := make(chan struct{})
+	reading.Go(func() {
+		for {
+			last := math.MaxInt
+			for _, input := range d.recent("m").Inputs {
+				var n int
+				if _, err := fmt.Sscanf(input.ID, "%d", &n); err != nil || n >= last || input.ID != longID(n) {
+					t.Errorf("%q after %d", input.ID, last)
+				}
+				last = n
+			}
+			select {
+			case <-done:
+				return
+			default:
+			}
+		}
+	})
+	adding.Go(func() {
+		for n := range 2000 {
+			d.Add(p, longID(n), o)
+		}
+	})
+	adding.Go(func() {
+		for range 20 {
+			d.keepOnly([]string{"a", "m"})
+		}
+	})
+	adding.Wait()
+	close(done)
+	reading.Wait()
+}
+
+func longID(n int) string { return strings.Repeat(fmt.Sprint(n, " "), n%20+1) }
+
+func BenchmarkAdd(b *testing.B) {
+	for _, k := range []int{10, 10000} {
+		b.Run(fmt.Sprintf("K%d", k), func(b *testing.B) {
+			d, o := NewDeferrals(50), outcome(k)
+			p := parse(b, manyClasses("m", k, 1, allDeferred)).policy
+			b.ReportAllocs()
+			for b.Loop() {
+				d.Add(p, "an-id-of-some-length", o)
+			}
+		})
+	}
+}

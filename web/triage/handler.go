@@ -1,0 +1,124 @@
+package triage
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+)
+
+//go:embed assets
+var assetFiles embed.FS
+
+// headers go with every answer: the page loads nothing from elsewhere, sends nothing elsewhere, and
+// no other page may frame it.
+var headers = map[string]string{
+	"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
+		"img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+	"X-Content-Type-Options": "nosniff",
+	"Referrer-Policy":        "no-referrer",
+	"Cache-Control":          "no-store",
+	// No other site may load anything from here, because browsers send Basic credentials along.
+	"Cross-Origin-Resource-Policy": "same-origin",
+}
+
+// Handler returns the handler of the page, for GET and HEAD:
+//
+//   - / is the page, /triage/NAME its other files.
+//   - /triage/state?model=NAME is a State as JSON; without a model, of the first.
+//   - /triage/events?model=NAME is a stream of server-sent events, each named state, with a State.
+func (p *Page) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { p.serveAsset(w, r, "index.html") })
+	mux.HandleFunc("GET /triage/state", p.serveState)
+	mux.HandleFunc("GET /triage/events", p.serveEvents)
+	mux.HandleFunc("GET /triage/{name...}", func(w http.ResponseWriter, r *http.Request) {
+		name := r.PathValue("name")
+		if name == "index.html" { // served at / only
+			name = ""
+		}
+		p.serveAsset(w, r, name)
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for name, value := range headers {
+			w.Header().Set(name, value)
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+func (p *Page) serveState(w http.ResponseWriter, r *http.Request) {
+	p.refresh()
+	model := p.look(r.URL.Query().Get("model"))
+	state, _, _, err := p.encoded(encodingOf{model: model, recent: p.maySeeRecent(r, model)})
+	if err != nil {
+		http.Error(w, "internal error", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(state) // a client that left needs no answer
+}
+
+// asset is a file of the page.
+type asset struct {
+	data      []byte
+	kind, tag string
+}
+
+// kinds lists content types by file extension. The system's own list differs from machine to
+// machine.
+var kinds = map[string]string{
+	".html":  "text/html; charset=utf-8",
+	".css":   "text/css; charset=utf-8",
+	".js":    "text/javascript; charset=utf-8",
+	".mjs":   "text/javascript; charset=utf-8",
+	".json":  "application/json",
+	".svg":   "image/svg+xml",
+	".png":   "image/png",
+	".ico":   "image/x-icon",
+	".woff2": "font/woff2",
+}
+
+// embedded returns the files of the page by path.
+func embedded() map[string]*asset {
+	const root = "assets"
+	found := make(map[string]*asset)
+	err := fs.WalkDir(assetFiles, root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := assetFiles.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		kind, ok := kinds[path.Ext(name)]
+		if !ok {
+			kind = "text/plain; charset=utf-8"
+		}
+		found[strings.TrimPrefix(name, root+"/")] = &asset{data, kind, fmt.Sprintf(`"%x"`, sha256.Sum256(data))}
+		return nil
+	})
+	if err != nil {
+		panic(err) // the files are part of the binary
+	}
+	return found
+}
+
+// serveAsset serves a file. Browsers revalidate it each time, so that they never mix files of two
+// versions.
+func (p *Page) serveAsset(w http.ResponseWriter, r *http.Request, name string) {
+	a, ok := p.assets[name]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", a.kind)
+	w.Header().Set("Cache-Control", "no-cache")
+	w.Header().Set("ETag", a.tag)
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(a.data))
+}

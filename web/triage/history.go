@@ -1,0 +1,174 @@
+package triage
+
+import (
+	"slices"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/ckd-project/ckd/policy"
+)
+
+// maxSteps of a history: 15 minutes, and the current step.
+const maxSteps = int(15*time.Minute/stepTime) + 1
+
+// history holds what one model counted in the last 15 minutes: the differences of its counters
+// between samples, by steps.
+type history struct {
+	from     time.Time // when its counters were 0; zero if unknown: then it begins at their first values
+	lookedAt time.Time // when somebody last looked at it
+
+	scraped scrapedLabels
+	skip    bool // the current scrape, which is of another policy
+
+	policy *policy.Policy // nil before the first scrape
+	about  Policy
+	rows
+	earlyStop earlyStop
+
+	counters counters
+	gauges   gauges
+
+	at    time.Time // time of the last scrape
+	steps []step    // the oldest first
+}
+
+// scrapedLabels holds the labels of classes in a scrape.
+type scrapedLabels struct {
+	names []string
+	cut   int // classes without a label of their own
+}
+
+// earlyStop holds what the history knows of early stopping beside the metrics.
+type earlyStop struct {
+	passes    int       // passes of the full decision; 0 without a rule in force
+	ranAt     time.Time // when the rule was last seen to stop inputs under this policy; zero: never
+	stoppedAt time.Time // when the rule was first seen to be off since; zero: never
+}
+
+// observe notes whether the rule stops inputs at the time of a sample.
+func (e *earlyStop) observe(off float64, at time.Time) {
+	switch {
+	case off == 0:
+		e.ranAt, e.stoppedAt = at, time.Time{}
+	case !e.ranAt.IsZero() && e.stoppedAt.IsZero():
+		e.stoppedAt = at
+	}
+}
+
+// gauges holds the gauges of a model in the last scrape.
+type gauges map[seriesOf]float64
+
+// value returns a gauge, or 0 if it is missing or not finite.
+func (g gauges) value(s seriesOf) float64 {
+	if v := g[s]; finite(v) {
+		return v
+	}
+	return 0
+}
+
+// begin begins a scrape under the policy in force.
+func (h *history) begin(p *policy.Policy) {
+	labels, ok := orderOf(h.scraped.names, h.scraped.cut, p.Classes)
+	if h.skip = !ok; h.skip {
+		return
+	}
+	if h.policy != p || !slices.Equal(labels, h.labels) {
+		h.follow(p, newRows(labels, h.scraped.cut > 0, p))
+	}
+	h.counters.begin()
+	clear(h.gauges)
+}
+
+// follow goes on under a policy. The history begins anew unless the rows stay the same.
+func (h *history) follow(p *policy.Policy, r rows) {
+	if h.policy == nil || !h.equal(&r) {
+		from := h.from
+		if h.policy != nil {
+			from = time.Time{}
+		}
+		*h = history{from: from, lookedAt: h.lookedAt, scraped: h.scraped, counters: newCounters(len(r.classes)), gauges: make(gauges)}
+	}
+	if h.policy == nil || h.policy.Hash != p.Hash {
+		h.earlyStop = earlyStop{}
+	}
+	h.rows, h.policy, h.about, h.earlyStop.passes = r, p, describe(p), 0
+	if rule := p.EarlyStop(); rule != nil {
+		h.earlyStop.passes = rule.Passes
+	}
+}
+
+// read adds the value of a counter. Classes that share a row add up.
+func (h *history) read(s seriesOf, v float64) {
+	if h.skip || !finite(v) || s.kind == pairSum && !h.pair(s.a, s.b) {
+		return
+	}
+	if s.kind >= classSum && s.kind <= classDeciding {
+		s.a = h.classes[h.row(s.a)]
+	}
+	h.counters.add(s, v)
+}
+
+// readGauge sets a gauge, unless its class has no row.
+func (h *history) readGauge(s seriesOf, v float64) {
+	if h.skip {
+		return
+	}
+	if s.kind >= driftZ && s.kind <= driftAlarms {
+		if _, own := h.position[s.a]; !own {
+			return
+		}
+	}
+	h.gauges[s] = v
+}
+
+// readHistogram adds the C_k of a class.
+func (h *history) readHistogram(class string, of *dto.Histogram) {
+	if h.skip {
+		return
+	}
+	h.read(seriesOf{kind: classSum, a: class}, of.GetSampleSum())
+	h.read(seriesOf{kind: classCount, a: class}, float64(of.GetSampleCount()))
+	h.counters.addBuckets(h.row(class), of)
+}
+
+// readCreated notes when the counters of the model began.
+func (h *history) readCreated(at time.Time) {
+	if !h.skip {
+		h.counters.createdAt(at)
+	}
+}
+
+// end ends a scrape: it adds what was counted since the one before to the current step. over ends the
+// step, too.
+func (h *history) end(at time.Time, sample uint64, over bool) {
+	if h.skip || h.policy == nil {
+		return
+	}
+	if off, ok := h.gauges[seriesOf{kind: auditsStopped}]; ok {
+		h.earlyStop.observe(off, at)
+	}
+	if h.at.IsZero() {
+		if h.from.IsZero() {
+			h.at = at
+			h.counters.end()
+			return
+		}
+		h.at = h.from
+	}
+	if n := len(h.steps); n == 0 || h.steps[n-1].over {
+		h.steps = append(h.steps, step{at: h.at})
+	}
+	s := &h.steps[len(h.steps)-1]
+	s.seconds += max(0, at.Sub(h.at).Seconds())
+	s.over, s.changed = over, sample
+	h.counters.addTo(s)
+	h.counters.end()
+	h.at = at
+
+	old := max(0, len(h.steps)-maxSteps)
+	for old < len(h.steps)-1 && at.Sub(h.steps[old+1].at) >= 15*time.Minute {
+		old++
+	}
+	h.steps = slices.Delete(h.steps, 0, old)
+}

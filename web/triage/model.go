@@ -1,0 +1,372 @@
+package triage
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ckd-project/ckd/monitor/drift"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// spanMinutes lists the spans in minutes, the shortest first.
+var spanMinutes = [...]int{1, 5, 15}
+
+// model returns what the page shows of the model, with the steps that changed after the sample of
+// that number.
+func (h *history) model(since uint64) *Model {
+	p := h.policy
+	m := &Model{
+		Name: p.Name, Policy: h.about, Classes: h.describeClasses(), ClassesCut: h.rest,
+		StreamsOpen: h.gauges.value(seriesOf{kind: streamsOpen}), InputsOpen: h.gauges.value(seriesOf{kind: inputsOpen}),
+		History: []Step{}, Drift: h.drift(), EarlyStop: h.describeEarlyStop(),
+	}
+	pairs := h.pairs()
+	m.PairsCut = max(0, numPairs(p)-len(pairs))
+
+	sum, next := h.counters.newSums(), 0
+	end := func() { m.Spans = append(m.Spans, h.span(sum, spanMinutes[next], pairs)) }
+	for _, s := range slices.Backward(h.steps) {
+		sum.add(&s)
+		// A span ends with the step that brings it closest to its length.
+		for next < len(spanMinutes) && sum.seconds >= float64(60*spanMinutes[next])-stepTime.Seconds()/2 {
+			end()
+			next++
+		}
+	}
+	for ; next < len(spanMinutes); next++ {
+		end()
+	}
+
+	steps := h.steps[max(0, len(h.steps)-maxSteps+1):]
+	if len(steps) > 0 {
+		m.HistoryFrom = steps[0].at.UnixMilli()
+	}
+	for i := range steps {
+		if steps[i].changed > since {
+			m.History = append(m.History, h.describeStep(&steps[i]))
+		}
+	}
+	return m
+}
+
+// describeClasses returns the classes that have rows.
+func (h *history) describeClasses() []Class {
+	p, classes := h.policy, make([]Class, len(h.classes))
+	for k, name := range p.Classes {
+		critical, safe := has(p.Critical, k), has(p.Safe, k)
+		i := h.row(name)
+		c := &classes[i]
+		if c.Of == 0 {
+			*c = Class{h.classes[i], critical, safe, h.rest > 0 && i == len(classes)-1, 1}
+			continue
+		}
+		c.Critical, c.Safe = c.Critical && critical, c.Safe && safe
+		c.Of++
+	}
+	return classes
+}
+
+// pair is a computed pair with the slot of its counter.
+type pair struct {
+	Pair
+	slot int
+}
+
+// pairs returns the pairs in the last scrape whose classes have rows, in order.
+func (h *history) pairs() []pair {
+	p := h.policy
+	role := make(map[string]int, len(p.Critical)+len(p.Safe))
+	for _, k := range p.Critical {
+		role[p.Classes[k]] = 1
+	}
+	for _, k := range p.Safe {
+		role[p.Classes[k]] = -1
+	}
+	var found []pair
+	for i, s := range h.counters.series {
+		if s.kind != pairSum || !h.counters.seen[i] {
+			continue
+		}
+		a, hasA := h.position[s.a]
+		b, hasB := h.position[s.b]
+		if hasA && hasB {
+			found = append(found, pair{Pair{A: a, B: b, Block: role[s.a]*role[s.b] < 0}, i})
+		}
+	}
+	slices.SortFunc(found, func(x, y pair) int { return cmp.Or(cmp.Compare(x.A, y.A), cmp.Compare(x.B, y.B)) })
+	return found
+}
+
+// numPairs returns how many pairs the policy computes.
+func numPairs(p *policy.Policy) int {
+	if p.Pairs == policy.AllPairs {
+		return len(p.Classes) * (len(p.Classes) - 1) / 2
+	}
+	return len(p.Safe) * len(p.Critical)
+}
+
+// span returns what was counted in some steps.
+func (h *history) span(of *sums, minutes int, pairs []pair) Span {
+	s := Span{
+		Minutes: minutes, Seconds: of.seconds,
+		Reasons: []Reason{}, Rejections: []Reason{}, Classes: make([]ClassSpan, len(h.classes)), Pairs: make([]Pair, len(pairs)),
+	}
+	if h.stopsEarly() {
+		s.EarlyStop = &EarlyStopSpan{Disagreements: []Reason{}}
+	}
+	for i, v := range of.counters {
+		if v == 0 {
+			continue
+		}
+		series := h.counters.series[i]
+		s.count(series, v)
+		if s.EarlyStop != nil {
+			s.EarlyStop.count(series, v)
+		}
+		if k, ok := h.position[series.a]; ok {
+			s.Classes[k].count(series.kind, v)
+		}
+	}
+	byCount := func(a, b Reason) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason)) }
+	slices.SortFunc(s.Reasons, byCount)
+	slices.SortFunc(s.Rejections, byCount)
+	if s.EarlyStop != nil {
+		slices.SortFunc(s.EarlyStop.Disagreements, byCount)
+	}
+	s.DeferredShare = wilson(s.Deferred, s.Retained+s.Deferred)
+	for k := range s.Classes {
+		c := &s.Classes[k]
+		c.MeanC = ratio(c.MeanC, c.Observations)
+		c.Quantiles = quantiles(of.buckets[k*numBuckets : (k+1)*numBuckets])
+	}
+	for i, pair := range pairs {
+		s.Pairs[i] = pair.Pair
+		s.Pairs[i].Nats = ratio(of.counters[pair.slot], s.Inputs)
+	}
+	return s
+}
+
+// count adds a counter of the model.
+func (s *Span) count(series seriesOf, v float64) {
+	switch series.kind {
+	case decided:
+		s.Inputs += v
+		switch series.a {
+		case policy.Retain.String():
+			s.Retained += v
+		case policy.Defer.String():
+			s.Deferred += v
+		default:
+			s.Observed += v
+		}
+		s.Reasons = addReason(s.Reasons, series.c, v)
+	case rejected:
+		s.Rejected += v
+		s.Rejections = addReason(s.Rejections, series.a, v)
+	case byFallback:
+		s.Fallback = v
+	case passes:
+		s.Passes = v
+	case late:
+		s.Late = v
+	case degenerate:
+		s.Degenerate = v
+	case saturated:
+		s.Saturated = v
+	case abandoned:
+		s.Abandoned = v
+	case mismatched: // an input may count for both passes and posterior
+		s.Mismatched = max(s.Mismatched, v)
+	}
+}
+
+// count adds a counter of the model, if it is one of early stopping.
+func (s *EarlyStopSpan) count(series seriesOf, v float64) {
+	switch series.kind {
+	case usedInputs:
+		s.Inputs = v
+	case usedPasses:
+		s.Used = v
+	case savedPasses:
+		s.Saved = v
+	case auditPasses:
+		s.OnAudit = v
+	case audited:
+		s.Audited = v
+	case auditLost:
+		s.Lost = v
+	case disagreed:
+		s.Disagreements = addReason(s.Disagreements, series.a, v)
+	}
+}
+
+// count adds a counter of the class. MeanC holds the sum until span divides it.
+func (c *ClassSpan) count(of kind, v float64) {
+	switch of {
+	case classSum:
+		c.MeanC = v
+	case classCount:
+		c.Observations = v
+	case classUnreliable:
+		c.Unreliable = v
+	case classPredicted:
+		c.Predicted = v
+	case classDominant:
+		c.Dominant = v
+	case classDeciding:
+		c.Deciding = v
+	}
+}
+
+func addReason(reasons []Reason, reason string, count float64) []Reason {
+	for i := range reasons {
+		if reasons[i].Reason == reason {
+			reasons[i].Count += count
+			return reasons
+		}
+	}
+	return append(reasons, Reason{reason, count})
+}
+
+func (h *history) describeStep(s *step) Step {
+	var sum Span
+	for i, v := range s.counters {
+		sum.count(h.counters.series[i], v)
+	}
+	d := Step{
+		At: s.at.UnixMilli(), Seconds: s.seconds, Quantiles: make([]*[4]float64, len(h.classes)),
+		Inputs: sum.Inputs, Retained: sum.Retained, Deferred: sum.Deferred,
+		Fallback: sum.Fallback, Degenerate: sum.Degenerate, Rejected: sum.Rejected,
+	}
+	if s.buckets != nil {
+		for k := range d.Quantiles {
+			d.Quantiles[k] = quantiles(s.buckets[k*numBuckets : (k+1)*numBuckets])
+		}
+	}
+	return d
+}
+
+// drift returns what the metrics say of the policy's reference; nil without one.
+func (h *history) drift() *Drift {
+	if h.policy.Calibration == nil || h.policy.Calibration.Reference == nil {
+		return nil
+	}
+	reference := h.policy.Calibration.Reference
+	d := &Drift{Reference: reference.Inputs, Alarm: drift.Alarm, Windows: []DriftWindow{}, Classes: []ClassDrift{}}
+	for _, inputs := range drift.Windows {
+		window := strconv.Itoa(inputs)
+		d.Windows = append(d.Windows, DriftWindow{
+			Inputs: inputs, Visible: h.gauges.value(seriesOf{kind: driftVisible, a: window}),
+			Full: h.gauges.value(seriesOf{kind: driftFilled, a: window}) == 1,
+		})
+	}
+	for _, class := range reference.Classes {
+		name := h.policy.Classes[class.Class]
+		if k, ok := h.position[name]; ok {
+			d.Classes = append(d.Classes, ClassDrift{k, h.gauges.signal(name, "epistemic"), h.gauges.signal(name, "skewness"), h.gauges.signal(name, "predicted")})
+		}
+	}
+	slices.SortFunc(d.Classes, func(a, b ClassDrift) int { return cmp.Compare(a.Class, b.Class) })
+	if len(d.Classes) == 0 {
+		return nil
+	}
+	return d
+}
+
+// signal returns one signal of drift of a class.
+func (g gauges) signal(class, name string) Signal {
+	s := Signal{
+		Alarm:  g.value(seriesOf{kind: driftAlarm, a: class, b: name}) == 1,
+		Alarms: g.value(seriesOf{kind: driftAlarms, a: class, b: name}),
+	}
+	for _, inputs := range drift.Windows {
+		window := strconv.Itoa(inputs)
+		s.Z = append(s.Z, Number(g[seriesOf{driftZ, class, name, window}]))
+		s.Shift = append(s.Shift, Number(g[seriesOf{driftShift, class, name, window}]))
+	}
+	return s
+}
+
+// stopsEarly reports whether there is a rule in force whose metrics were scraped.
+func (h *history) stopsEarly() bool {
+	_, scraped := h.gauges[seriesOf{kind: auditsStopped}]
+	return scraped && h.earlyStop.passes > 0
+}
+
+// describeEarlyStop returns what the policy and the metrics say of the rule in force.
+func (h *history) describeEarlyStop() *EarlyStop {
+	if !h.stopsEarly() {
+		return nil
+	}
+	stated := h.policy.EarlyStopping
+	s := &EarlyStop{
+		Passes: h.earlyStop.passes, Stopped: h.gauges.value(seriesOf{kind: auditsStopped}) == 1,
+		Evidence: h.gauges.value(seriesOf{kind: auditEvidence}), EvidenceLimit: h.gauges.value(seriesOf{kind: auditEvidenceLimit}),
+		All: h.gauges.auditedShare("all"), Deferred: h.gauges.auditedShare("deferred"),
+		Confidence: stated.Certificate.Confidence, MeanPasses: stated.MeanPasses, HalvesDiffer: stated.HalvesDiffer,
+	}
+	if at := h.earlyStop.stoppedAt; !at.IsZero() {
+		s.StoppedAt = &at
+	}
+	return s
+}
+
+// auditedShare returns a share of audited inputs, and what it is certified not to exceed.
+func (g gauges) auditedShare(of string) AuditedShare {
+	s := AuditedShare{Low: g.value(seriesOf{kind: disagreementLow, a: of}), High: g.value(seriesOf{kind: disagreementHigh, a: of})}
+	if v, ok := g[seriesOf{kind: disagreementCertified, a: of}]; ok && finite(v) {
+		s.Certified = &v
+	}
+	return s
+}
+
+func has(ascending []int, k int) bool {
+	_, ok := slices.BinarySearch(ascending, k)
+	return ok
+}
+
+// describe returns the policy as the page shows it.
+func describe(p *policy.Policy) Policy {
+	d := Policy{
+		Version: p.Version, Hash: p.Hash, Observes: p.Observes(), Gate: string(p.Gate), Scope: string(p.Scope),
+		Primary: describeRule(p.Primary), Fallback: describeRule(p.Fallback), Reliability: p.ReliabilityThreshold,
+		Kind: string(p.Kind), Passes: p.ExpectedPasses, Fewest: p.FewestPasses, Pairs: string(p.Pairs),
+		Warnings: append([]string{}, p.Warnings()...),
+	}
+	c := p.Calibration
+	if c == nil {
+		return d
+	}
+	d.Calibration = &Calibration{
+		Objective: c.Objective, Posterior: c.Posterior,
+		Inputs: c.Recording.Inputs, CriticalInputs: c.Recording.CriticalInputs, Passes: c.Recording.Passes,
+		ExpectedCoverage:    (*Interval)(c.ExpectedCoverage),
+		ExpectedCriticalFNR: (*Interval)(c.ExpectedCriticalFNR),
+		Changed:             c.PolicyHash != "" && c.PolicyHash != p.Hash,
+	}
+	if c.Certificate != nil {
+		d.Calibration.Certificate = cmp.Or(c.Certificate.Statement, explainCertificate(p))
+	}
+	return d
+}
+
+// explainCertificate returns what the policy says of a certificate without a statement of its own;
+// nothing if the policy was changed since.
+func explainCertificate(p *policy.Policy) string {
+	for _, sentence := range p.Explain() {
+		if strings.HasPrefix(sentence, "Its certificate") {
+			return sentence
+		}
+	}
+	return ""
+}
+
+func describeRule(r policy.Rule) Rule {
+	d := Rule{Score: string(r.Score)}
+	if r.HasThreshold && finite(r.Threshold) {
+		d.Threshold = &r.Threshold
+	}
+	return d
+}

@@ -1,0 +1,254 @@
+package triage
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/ckd-project/ckd/policy"
+)
+
+// maxEncodings of a sample are kept, for others who ask for the same.
+const maxEncodings = 16
+
+// defaultWatchers is the limit of event streams without Options.Watchers.
+const defaultWatchers = 32
+
+// Options says what a Page shows, and who may see it.
+type Options struct {
+	// Gatherer is the daemon's registry: the page shows what a scrape would.
+	Gatherer prometheus.Gatherer
+	// Policies returns the policies in force. It may be called at any time.
+	Policies func() []*policy.Policy
+	// Daemon returns the state of the daemon. It may be called at any time.
+	Daemon func() Daemon
+	// Deferrals holds the last deferred inputs; nil if they are not kept.
+	Deferrals *Deferrals
+	// MaySeeRecent reports whether the sender of a request with this context may see the deferred
+	// inputs of a model; nil allows everybody.
+	MaySeeRecent func(ctx context.Context, model string) bool
+	// Failed is called when the metrics cannot be gathered, so that the page stays as it is; then not
+	// again until after a success. It may be nil.
+	Failed func(error)
+	// Watchers limits the event streams at one time; 0 means 32.
+	Watchers int
+}
+
+// Page serves the triage page and keeps its history. It is safe for concurrent use.
+type Page struct {
+	options  Options
+	assets   map[string]*asset // by path under assets/
+	now      func() time.Time
+	watchers watchers
+
+	sampling sync.Mutex // held for a whole sample, so that they come in order
+	failing  bool       // the last sample failed; guarded by sampling
+
+	mu       sync.Mutex // guards what follows
+	schedule schedule
+	latest   sample
+	models   models
+}
+
+// sample is the last successful sample.
+type sample struct {
+	at        time.Time
+	number    uint64 // counts samples from 1
+	daemon    Daemon
+	encodings map[encodingOf]encoding
+	next      chan struct{} // closed by the next sample
+}
+
+// encodingOf says what was asked for of one sample.
+type encodingOf struct {
+	model  string
+	since  uint64 // number of the sample whose steps are known already; 0: none
+	recent bool   // the last deferred inputs may be seen
+}
+
+// encoding returns a state as JSON. The first call encodes it.
+type encoding func() ([]byte, error)
+
+// New returns a page. Its history begins with Run.
+func New(o Options) *Page {
+	if o.Watchers <= 0 {
+		o.Watchers = defaultWatchers
+	}
+	if o.MaySeeRecent == nil {
+		o.MaySeeRecent = func(context.Context, string) bool { return true }
+	}
+	return &Page{
+		options:  o,
+		assets:   embedded(),
+		now:      time.Now,
+		watchers: newWatchers(o.Watchers),
+		latest:   sample{next: make(chan struct{})},
+		models:   newModels(o.Watchers),
+	}
+}
+
+// Run samples the metrics until ctx ends, and then ends all event streams for good. It must be called
+// once.
+func (p *Page) Run(ctx context.Context) {
+	defer p.watchers.stop()
+	p.sample()
+	for {
+		timer := time.NewTimer(p.pause())
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-p.watchers.came: // the next sample may be sooner now
+			timer.Stop()
+		case <-timer.C:
+			p.sample()
+		}
+	}
+}
+
+// pause returns the time until the next sample.
+func (p *Page) pause() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.schedule.pause(p.now(), len(p.watchers.tokens) > 0)
+}
+
+// refresh takes a sample unless the last one is fresh.
+func (p *Page) refresh() {
+	p.sampling.Lock()
+	defer p.sampling.Unlock()
+	p.mu.Lock()
+	fresh := p.schedule.fresh(p.now())
+	p.mu.Unlock()
+	if !fresh {
+		p.sampleLocked()
+	}
+}
+
+// sample takes in what a scrape would show now.
+func (p *Page) sample() {
+	p.sampling.Lock()
+	defer p.sampling.Unlock()
+	p.sampleLocked()
+}
+
+// sampleLocked takes a sample. The caller holds sampling.
+func (p *Page) sampleLocked() {
+	p.mu.Lock()
+	p.schedule.begun = p.now()
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		p.schedule.took = p.now().Sub(p.schedule.begun)
+		p.mu.Unlock()
+	}()
+	scrape, err := p.options.Gatherer.Gather()
+	if err != nil { // counters missing from a part would seem to begin anew
+		if !p.failing && p.options.Failed != nil {
+			p.options.Failed(err)
+		}
+		p.failing = true
+		return
+	}
+	p.failing = false
+	p.add(scrape, p.options.Policies(), p.options.Daemon())
+}
+
+// add adds a scrape to the histories, under the policies in force.
+func (p *Page) add(scrape []*dto.MetricFamily, policies []*policy.Policy, daemon Daemon) {
+	policies = slices.SortedFunc(slices.Values(policies), func(a, b *policy.Policy) int { return cmp.Compare(a.Name, b.Name) })
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.models.replace(policies, p.latest.at)
+	if p.options.Deferrals != nil {
+		p.options.Deferrals.keepOnly(p.models.names)
+	}
+	histories := p.models.histories
+	readLabels(scrape, histories)
+	for _, of := range policies {
+		if h := histories[of.Name]; h != nil {
+			h.begin(of)
+		}
+	}
+	readValues(scrape, histories)
+
+	before := p.latest
+	p.latest = sample{
+		at: p.schedule.begun, number: before.number + 1, daemon: daemon,
+		encodings: make(map[encodingOf]encoding), next: make(chan struct{}),
+	}
+	over := p.schedule.endStep(p.latest.at)
+	for _, h := range histories {
+		h.end(p.latest.at, p.latest.number, over)
+	}
+	close(before.next)
+}
+
+// look returns the model of a name, or for no name the first. It takes a sample if the model's
+// history begins by being looked at.
+func (p *Page) look(name string) string {
+	p.mu.Lock()
+	name, begins := p.models.look(name, p.now(), p.schedule.rest())
+	p.mu.Unlock()
+	if begins {
+		p.sample()
+	}
+	return name
+}
+
+// encoded returns the state of a model as JSON, the number of its sample, and a channel that the next
+// sample closes. While it encodes, only those who asked for the same wait.
+func (p *Page) encoded(what encodingOf) (state []byte, number uint64, next <-chan struct{}, err error) {
+	p.mu.Lock()
+	encode, ok := p.latest.encodings[what]
+	if !ok {
+		s := p.state(what)
+		encode = sync.OnceValues(func() ([]byte, error) { return json.Marshal(s) })
+		if s.Model != nil && len(p.latest.encodings) < maxEncodings {
+			p.latest.encodings[what] = encode
+		}
+	}
+	number, next = p.latest.number, p.latest.next
+	p.mu.Unlock()
+	if state, err = encode(); err != nil {
+		return nil, 0, nil, fmt.Errorf("state of the page: %w", err)
+	}
+	return state, number, next, nil
+}
+
+// state returns the state that was asked for. Nothing in it changes later.
+func (p *Page) state(what encodingOf) *State {
+	s := &State{At: p.latest.at.UTC(), Daemon: p.latest.daemon, Models: p.models.names}
+	h := p.models.histories[what.model]
+	if of := p.models.find(what.model); h == nil && of != nil { // only its policy is known so far
+		h = &history{}
+		h.follow(of, newRows(of.Classes, false, of))
+	}
+	if h == nil || h.policy == nil {
+		return s
+	}
+	s.Model = h.model(what.since)
+	switch {
+	case p.options.Deferrals == nil:
+		s.Model.RecentWhy = "off"
+	case !what.recent:
+		s.Model.RecentWhy = "not allowed"
+	default:
+		s.Model.Recent = p.options.Deferrals.recent(what.model)
+	}
+	return s
+}
+
+// maySeeRecent reports whether the request may see the deferred inputs of a model.
+func (p *Page) maySeeRecent(r *http.Request, model string) bool {
+	return p.options.MaySeeRecent(r.Context(), model)
+}

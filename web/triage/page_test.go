@@ -1,0 +1,904 @@
+package triage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"pgregory.net/rapid"
+
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/timed"
+	"github.com/ckd-project/ckd/policy"
+)
+
+const ctg = `
+name: ctg
+version: "3"
+classes: [normal, suspect, pathologic]
+critical: [suspect, pathologic]
+passes: {fewest: 5, expected: 30}
+primary: {score: c_crit_max, threshold: 0.01}
+fallback: {score: cbec, threshold: 0.02}
+`
+
+// tally holds sums over outcomes, added up by the test.
+type tally struct {
+	inputs, retained, deferred, fallback, degenerate, passes float64
+	reasons                                                  map[string]float64
+	classes                                                  []talliedClass
+}
+
+type talliedClass struct {
+	predicted, dominant, deciding, unreliable float64
+	c                                         []float64
+}
+
+func (t *tally) add(p *policy.Policy, o *engine.Outcome) {
+	if t.reasons == nil {
+		t.reasons, t.classes = make(map[string]float64), make([]talliedClass, len(p.Classes))
+	}
+	t.inputs++
+	t.passes += float64(o.Passes)
+	switch o.Decision.Action {
+	case policy.Retain:
+		t.retained++
+	case policy.Defer:
+		t.deferred++
+		if o.Decision.Class >= 0 {
+			t.classes[o.Decision.Class].deciding++
+		}
+	}
+	if o.Decision.Gate == policy.ByFallback {
+		t.fallback++
+	}
+	if o.Degenerate {
+		t.degenerate++
+	}
+	t.reasons[o.Decision.Reason.String()]++
+	t.classes[o.Predicted].predicted++
+	if o.Dominant >= 0 {
+		t.classes[o.Dominant].dominant++
+	}
+	for k := range t.classes {
+		if o.Skewness[k] > p.ReliabilityThreshold {
+			t.classes[k].unreliable++
+		}
+		t.classes[k].c = append(t.classes[k].c, o.C[k])
+	}
+}
+
+// holds compares a span with the sums.
+func (t *tally) holds(tb testing.TB, s Span) {
+	tb.Helper()
+	for _, c := range []struct {
+		what      string
+		got, want float64
+	}{
+		{"inputs", s.Inputs, t.inputs}, {"retained", s.Retained, t.retained}, {"deferred", s.Deferred, t.deferred},
+		{"fallback", s.Fallback, t.fallback}, {"degenerate", s.Degenerate, t.degenerate}, {"passes", s.Passes, t.passes},
+	} {
+		if c.got != c.want {
+			tb.Errorf("%d min: %s %v, expected %v", s.Minutes, c.what, c.got, c.want)
+		}
+	}
+	if len(s.Reasons) != len(t.reasons) {
+		tb.Errorf("%d min: reasons %v, expected %v", s.Minutes, s.Reasons, t.reasons)
+	}
+	for i, r := range s.Reasons {
+		if r.Count != t.reasons[r.Reason] || i > 0 && r.Count > s.Reasons[i-1].Count {
+			tb.Errorf("%d min: reasons %v, expected %v, the most frequent first", s.Minutes, s.Reasons, t.reasons)
+		}
+	}
+	for k, want := range t.classes {
+		got := s.Classes[k]
+		if got.Observations != t.inputs || got.Predicted != want.predicted || got.Dominant != want.dominant ||
+			got.Deciding != want.deciding || got.Unreliable != want.unreliable {
+			tb.Errorf("%d min: class %d: %+v, expected %v inputs and %+v", s.Minutes, k, got, t.inputs, want)
+		}
+		sum := 0.0
+		for _, c := range want.c {
+			sum += c
+		}
+		if mean := sum / t.inputs; math.Abs(got.MeanC-mean) > 1e-9*mean { // the order of additions differs
+			tb.Errorf("%d min: class %d: mean %v, expected %v", s.Minutes, k, got.MeanC, mean)
+		}
+		holdsQuantiles(tb, got.Quantiles, want.c)
+	}
+}
+
+// holdsQuantiles compares quantiles with the values that they are of.
+func holdsQuantiles(tb rapid.TB, got *[4]float64, values []float64) {
+	if got == nil {
+		tb.Fatalf("no quantiles of %d values", len(values))
+	}
+	values = slices.Sorted(slices.Values(values))
+	for i, level := range levels {
+		want := values[max(0, int(math.Ceil(level*float64(len(values))))-1)]
+		if want <= 1e-6 {
+			want = 0 // the zero bucket
+		}
+		if math.Abs(got[i]-want) > 0.1*want {
+			tb.Errorf("quantile %v: %v, expected %v", level, got[i], want)
+		}
+	}
+}
+
+// TestSpans compares all counts of real inputs with their outcomes: those of the last one, five and
+// fifteen minutes.
+func TestSpans(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, Options{}, 0, ctg)
+	d.page.sample()
+	inputs := recorded(t)
+	s := d.models["ctg"]
+	var spans [3]tally
+	for step := range 60 {
+		from := step * len(inputs) / 60
+		to := (step + 1) * len(inputs) / 60
+		s.each(t, inputs[from:to], func(o *engine.Outcome) {
+			d.count(s, "", o)
+			for i, minutes := range spanMinutes {
+				if step >= 60-4*minutes {
+					spans[i].add(s.policy, o)
+				}
+			}
+		})
+		d.step(stepTime)
+	}
+	m := d.state(t, "ctg").Model
+	for i, minutes := range spanMinutes {
+		if got := m.Spans[i]; got.Minutes != minutes || got.Seconds != float64(60*minutes) {
+			t.Errorf("a span of %d minutes, %v s, expected %d minutes", got.Minutes, got.Seconds, minutes)
+		}
+		spans[i].holds(t, m.Spans[i])
+	}
+	if spans[2].fallback == 0 || spans[2].fallback == spans[2].inputs || spans[2].deferred == 0 {
+		t.Fatalf("%+v: the inputs show nothing", spans[2])
+	}
+	if len(m.History) != 60 {
+		t.Fatalf("%d steps, expected 60", len(m.History))
+	}
+	if m.HistoryFrom != m.History[0].At {
+		t.Errorf("history from %d, expected %d", m.HistoryFrom, m.History[0].At)
+	}
+	var sum Step
+	for i, step := range m.History {
+		if at := m.HistoryFrom + int64(i)*stepTime.Milliseconds(); step.At != at || step.Seconds != stepTime.Seconds() {
+			t.Errorf("step %d at %d of %v s, expected %d", i, step.At, step.Seconds, at)
+		}
+		sum.Inputs += step.Inputs
+		sum.Retained += step.Retained
+		sum.Deferred += step.Deferred
+		sum.Fallback += step.Fallback
+	}
+	if all := m.Spans[2]; sum.Inputs != all.Inputs || sum.Retained != all.Retained || sum.Deferred != all.Deferred || sum.Fallback != all.Fallback {
+		t.Errorf("steps have %+v together, the span %+v", sum, all)
+	}
+
+	// Steps older than 15 minutes are dropped one by one.
+	if m := d.later(t, "ctg"); len(m.History) != 60 || m.Spans[2].Inputs != float64(len(inputs)-len(inputs)/60) {
+		t.Errorf("a step later %d steps with %v inputs, expected one less", len(m.History), m.Spans[2].Inputs)
+	}
+	d.clock.advance(2 * time.Second)
+	if m := d.state(t, "ctg").Model; len(m.History) != 60 || m.Spans[2].Seconds != 15*60+2 || m.HistoryFrom != m.History[0].At {
+		t.Errorf("two seconds later %d steps, of %v s together, expected 60, of 902", len(m.History), m.Spans[2].Seconds)
+	}
+	d.step(time.Hour)
+	if m := d.later(t, "ctg"); len(m.History) != 2 || m.Spans[2].Inputs != 0 || m.Spans[0].DeferredShare != nil || m.Spans[0].Classes[0].Quantiles != nil {
+		t.Errorf("an hour later: %d steps, %+v", len(m.History), m.Spans[2])
+	}
+}
+
+// TestLongSteps checks that 15 minutes are kept if samples are rare and steps long.
+func TestLongSteps(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
+	d.page.sample()
+	for range 30 {
+		d.feed(t, "m", randomInputs(1, 1, 5, 3))
+		d.step(100 * time.Second)
+	}
+	m := d.state(t, "m").Model
+	if len(m.History) != 9 || m.HistoryFrom != d.clock.now().Add(-900*time.Second).UnixMilli() {
+		t.Errorf("%d steps, expected 9", len(m.History))
+	}
+	for i, want := range []struct{ inputs, seconds float64 }{{1, 100}, {3, 300}, {9, 900}} {
+		if s := m.Spans[i]; s.Inputs != want.inputs || s.Seconds != want.seconds {
+			t.Errorf("%v inputs in %v s, expected %v", s.Inputs, s.Seconds, want)
+		}
+	}
+}
+
+// TestOtherCounters checks the counters of events other than decisions: rejections, late passes,
+// abandoned inputs and mismatches.
+func TestOtherCounters(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, Options{}, 0, ctg)
+	m := d.models["ctg"].metrics
+	m.Rejected("not_finite", 5) // before the first sample
+	d.page.sample()
+	m.Rejected("too_few_passes", 2)
+	m.Rejected("not_finite", 3)
+	m.Late(7)
+	m.Abandoned(4)
+	m.OtherPasses()
+	m.OtherPosterior()
+	m.OtherPosterior()
+	m.InputsOpen(6)
+	m.StreamsOpen(1)
+	same := [][]float32{{0, 1, 0}, {0, 1, 0}, {0, 1, 0}, {0, 1, 0}, {0, 1, 0}}
+	d.feed(t, "ctg", [][][]float32{same})
+	d.clock.advance(3 * time.Second)
+	got := d.state(t, "ctg").Model
+	s := got.Spans[0]
+	want := []Reason{{"not_finite", 3}, {"too_few_passes", 2}}
+	if s.Rejected != 5 || !slices.Equal(s.Rejections, want) {
+		t.Errorf("rejected %v, %v, expected %v", s.Rejected, s.Rejections, want)
+	}
+	if s.Late != 7 || s.Abandoned != 4 || s.Mismatched != 2 || s.Saturated != 1 || s.Degenerate != 1 || got.InputsOpen != 6 || got.StreamsOpen != 1 {
+		t.Errorf("%+v, open %v, %v", s, got.InputsOpen, got.StreamsOpen)
+	}
+	if step := got.History[0]; step.Rejected != 5 || step.Degenerate != 1 || step.Inputs != 1 || step.Seconds != 3 {
+		t.Errorf("%+v", step)
+	}
+	if q := s.Classes[0].Quantiles; q == nil || *q != [4]float64{} {
+		t.Errorf("quantiles of identical passes %v, expected 0", q)
+	}
+}
+
+// TestFallback checks that fallback decisions are counted even if both scores are the same.
+func TestFallback(t *testing.T) {
+	t.Parallel()
+	for gate, want := range map[string]float64{"always": 10, "never": 0} {
+		t.Run(gate, func(t *testing.T) {
+			d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1, "gate: "+gate,
+				"primary: {score: cbec, threshold: 1}", "fallback: {score: cbec, threshold: 1}"))
+			d.page.sample()
+			d.feed(t, "m", randomInputs(1, 10, 5, 3))
+			if got := d.later(t, "m").Spans[0]; got.Fallback != want || got.Inputs != 10 {
+				t.Errorf("%v of %v by fallback, expected %v", got.Fallback, got.Inputs, want)
+			}
+		})
+	}
+}
+
+// TestReload checks that counters go on if the classes stay, that the history begins anew if they
+// change, and that models come and go.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, Options{}, 0, manyClasses("a", 3, 1), manyClasses("m", 3, 1))
+	d.page.sample()
+	feed := func(model string, inputs, classes int) {
+		d.feed(t, model, randomInputs(1, inputs, 5, classes))
+		d.step(stepTime)
+	}
+	feed("m", 10, 3)
+	if m := d.state(t, "m").Model; m.Spans[0].Observed != 10 || m.Spans[0].DeferredShare != nil || !m.Policy.Observes || m.Policy.Primary.Threshold != nil {
+		t.Errorf("without thresholds: %+v", m)
+	}
+
+	// A policy with other thresholds and pairs, but the same classes.
+	d.put(t, manyClasses("a", 3, 1), manyClasses("m", 3, 2, "primary: {score: c_crit_max, threshold: 1}", "fallback: {score: cbec, threshold: 1}"))
+	feed("m", 20, 3)
+	m := d.state(t, "m").Model
+	if got := m.Spans[2]; got.Inputs != 30 || got.Observed != 10 || got.Retained != 20 || got.Seconds != 30 {
+		t.Errorf("other thresholds: %+v", got)
+	}
+	if !m.Classes[1].Critical || len(m.Spans[0].Pairs) != 2 || m.Spans[0].Pairs[0] != (Pair{A: 0, B: 2, Nats: m.Spans[0].Pairs[0].Nats, Block: true}) ||
+		m.Spans[0].Pairs[1].A != 1 || m.Spans[0].Pairs[1].B != 2 {
+		t.Errorf("other critical classes: %+v, %+v, expected pairs 0-2 and 1-2", m.Classes, m.Spans[0].Pairs)
+	}
+	from := m.HistoryFrom
+
+	// A policy with other classes.
+	d.put(t, manyClasses("a", 3, 1), manyClasses("m", 4, 2))
+	d.page.sample()
+	if m := d.state(t, "m").Model; len(m.History) != 0 || m.HistoryFrom != 0 || m.Spans[2].Inputs != 0 || len(m.Classes) != 4 {
+		t.Errorf("other classes: %+v", m)
+	}
+	feed("m", 40, 4)
+	if m := d.state(t, "m").Model; m.Spans[2].Inputs != 40 || m.Spans[2].Classes[3].Observations != 40 || m.HistoryFrom <= from {
+		t.Errorf("other classes, and inputs: %+v", m)
+	}
+
+	// One model goes; the first inputs of the other, which is new, count.
+	d.put(t, manyClasses("a", 3, 1), manyClasses("b", 3, 1))
+	feed("b", 50, 3)
+	gone := d.state(t, "m")
+	if gone.Model != nil || !slices.Equal(gone.Models, []string{"a", "b"}) {
+		t.Errorf("gone: %+v", gone)
+	}
+	if m := d.state(t, "b").Model; m.Spans[0].Inputs != 50 || m.Spans[0].Seconds != 15 {
+		t.Errorf("new: %+v", m.Spans[0])
+	}
+	if s := d.state(t, ""); s.Model == nil || s.Model.Name != "a" {
+		t.Errorf("without a name: %+v, expected a", s.Model)
+	}
+
+	// A model goes and comes back between two samples: its counters restart at 0, and here exceed
+	// their old values.
+	d.put(t, manyClasses("a", 3, 1))
+	d.put(t, manyClasses("a", 3, 1), manyClasses("b", 3, 1))
+	feed("b", 60, 3)
+	if m := d.state(t, "b").Model; m.Spans[0].Inputs != 110 || m.Spans[0].Classes[0].Observations != 110 {
+		t.Errorf("back: %v inputs, expected 110", m.Spans[0].Inputs)
+	}
+
+	// A class goes and comes back between two samples.
+	d.put(t, manyClasses("a", 3, 1), manyClasses("b", 2, 1))
+	d.put(t, manyClasses("a", 3, 1), manyClasses("b", 3, 1))
+	feed("b", 5, 3)
+	s := d.state(t, "b").Model.Spans[0]
+	if s.Inputs != 115 || s.Classes[0].Observations != 115 || s.Classes[2].Observations != 115 || s.Classes[2].Predicted > 115 {
+		t.Errorf("a class is back: %+v", s)
+	}
+	total := uint64(0)
+	for _, step := range d.page.models.histories["b"].steps {
+		for _, n := range step.buckets[2*numBuckets:] {
+			total += uint64(n)
+		}
+	}
+	if total != 115 {
+		t.Errorf("a class is back: %d in its buckets, expected 115", total)
+	}
+
+	// A history that begins later starts with the current values of the counters.
+	d.put(t, manyClasses("a", 3, 1), manyClasses("b", 4, 1))
+	feed("b", 1, 4)
+	feed("b", 2, 4)
+	if s := d.state(t, "b").Model.Spans[0]; s.Inputs != 2 || s.Seconds != 15 {
+		t.Errorf("other classes of a new model: %v inputs in %v s", s.Inputs, s.Seconds)
+	}
+}
+
+// TestScrapeOfAnotherPolicy checks that the page keeps its state between a reload and the metrics
+// of the new policy.
+func TestScrapeOfAnotherPolicy(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
+	d.page.sample()
+	d.feed(t, "m", randomInputs(1, 10, 5, 3))
+	before := *d.policies.Load()
+	d.clock.advance(stepTime)
+	ahead := []*policy.Policy{parse(t, manyClasses("m", 4, 1)).policy, parse(t, manyClasses("n", 4, 1)).policy}
+	d.policies.Store(&ahead)
+	s := d.state(t, "m")
+	if len(s.Model.Classes) != 3 || s.Model.Spans[0].Inputs != 0 {
+		t.Errorf("%+v", s.Model)
+	}
+	if s := d.state(t, "n"); s.Model != nil {
+		t.Errorf("%+v: a model without series", s.Model)
+	}
+	d.policies.Store(&before)
+	d.clock.advance(stepTime)
+	if s := d.state(t, "m"); s.Model.Spans[0].Inputs != 10 || s.Model.Spans[0].Seconds != 30 {
+		t.Errorf("%+v", s.Model.Spans[0])
+	}
+}
+
+// TestSharedLabel checks that the page takes the shared label and its classes from the metrics.
+// Here critical classes have labels before others, and one class is called other.
+func TestSharedLabel(t *testing.T) {
+	t.Parallel()
+	for labels, want := range map[int][]Class{
+		1: {{"other", true, false, false, 1}, {"_other", false, false, true, 5}},
+		3: {{"a", false, true, false, 1}, {"other", true, false, false, 1}, {"e", true, false, false, 1}, {"_other", false, false, true, 3}},
+		4: {{"a", false, true, false, 1}, {"b", false, true, false, 1}, {"other", true, false, false, 1}, {"e", true, false, false, 1}, {"_other", false, false, true, 2}},
+	} {
+		d := newDaemon(t, Options{}, labels, `
+name: m
+classes: [a, b, other, d, e, f]
+critical: [e, other]
+safe: [a, b, d]
+passes: {fewest: 5}
+`)
+		d.page.sample()
+		m := d.state(t, "m").Model
+		if !slices.Equal(m.Classes, want) || m.ClassesCut != 6-labels || m.PairsCut != 6-len(m.Spans[0].Pairs) {
+			t.Errorf("%+v, %d pairs cut, expected %+v", m.Classes, m.PairsCut, want)
+		}
+	}
+}
+
+// TestPairs compares the pairs with the plan's, and their sums with those of the outcomes.
+func TestPairs(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		k := rapid.IntRange(2, 12).Draw(rt, "classes")
+		critical := rapid.IntRange(1, k-1).Draw(rt, "critical")
+		labels := rapid.IntRange(1, 14).Draw(rt, "labels")
+		pairs := rapid.SampledFrom([]string{"all", "safe-critical"}).Draw(rt, "pairs")
+		safe := rapid.IntRange(critical, k-1).Draw(rt, "safe")
+		d := newDaemon(t, Options{}, labels, manyClasses("m", k, critical, "pairs: "+pairs,
+			fmt.Sprintf("safe: [c%d]", safe)))
+		d.page.sample()
+		plan := d.models["m"].engine.Plan().Pairs()
+		sums := make(map[[2]int]float64)
+		const inputs = 8
+		d.models["m"].each(t, randomInputs(rapid.Uint64().Draw(rt, "seed"), inputs, 5, k), func(o *engine.Outcome) {
+			d.count(d.models["m"], "", o)
+			for i, pair := range plan {
+				sums[[2]int{pair.A, pair.B}] += o.Confusion(i)
+			}
+		})
+		m := d.later(t, "m")
+		if got := len(m.Spans[0].Pairs) + m.PairsCut; got != len(plan) {
+			rt.Fatalf("%d pairs and %d cut, expected %d together", len(m.Spans[0].Pairs), m.PairsCut, len(plan))
+		}
+		for _, pair := range m.Spans[0].Pairs { // the first classes have labels, in order
+			want := sums[[2]int{pair.A, pair.B}] / inputs
+			if math.Abs(pair.Nats-want) > 1e-9*want || pair.Block != (pair.A < critical && pair.B == safe) {
+				rt.Fatalf("%+v, expected %v nats", pair, want)
+			}
+		}
+		if labels >= k && m.PairsCut != 0 || labels < k && len(m.Classes) != labels+1 {
+			rt.Fatalf("%d pairs cut, %d classes", m.PairsCut, len(m.Classes))
+		}
+	})
+}
+
+// TestMostClasses checks the limits of rows and of classes with pairs, critical ones first, with
+// fewer labels than rows and with more. All other classes count together, in the last row.
+func TestMostClasses(t *testing.T) {
+	t.Parallel()
+	const k, inputs = 200, 6
+	critical := func(class int) bool { return class >= 190 }
+	names, list := make([]string, k), "190"
+	for i := range names {
+		names[i] = fmt.Sprint("c", i)
+	}
+	for i := 191; i < k; i++ {
+		list += fmt.Sprint(", c", i)
+	}
+	fields := strings.Replace(manyClasses("m", k, 1, allDeferred, "calibration:"+reference(names, 500, 0.001)),
+		"critical: [c0]", "critical: [c"+list+"]", 1)
+	for _, labels := range []int{k, 150, 128, 32} {
+		t.Run(fmt.Sprint(labels), func(t *testing.T) {
+			rows, paired := min(labels+1, maxRows), min(labels, maxPaired)
+			d := newDaemon(t, Options{}, labels, fields)
+			d.page.sample()
+			var predicted [k]float64
+			var c [k]float64
+			d.models["m"].each(t, randomInputs(1, inputs, 5, k), func(o *engine.Outcome) {
+				d.count(d.models["m"], "", o)
+				predicted[o.Predicted]++
+				for i, v := range o.C {
+					c[i] += v
+				}
+			})
+			m := d.later(t, "m")
+			if len(m.Classes) != rows || m.ClassesCut != k-rows+1 || m.Classes[rows-1] != (Class{"other", false, true, true, k - rows + 1}) {
+				t.Fatalf("%d classes, %d cut, the last %+v", len(m.Classes), m.ClassesCut, m.Classes[len(m.Classes)-1])
+			}
+			s := m.Spans[0]
+			restPredicted, restC := float64(inputs), 0.0
+			for _, v := range c {
+				restC += v
+			}
+			for i, class := range m.Classes[:rows-1] {
+				of := i
+				if i >= rows-1-10 {
+					of = k - (rows - 1) + i
+				}
+				if want := (Class{names[of], critical(of), !critical(of), false, 1}); class != want {
+					t.Errorf("class %d is %+v, expected %+v", i, class, want)
+				}
+				if got := s.Classes[i]; got.Observations != inputs || got.Predicted != predicted[of] || math.Abs(got.MeanC-c[of]/inputs) > 1e-9 {
+					t.Errorf("%s: %+v", class.Name, got)
+				}
+				restPredicted -= predicted[of]
+				restC -= c[of]
+			}
+			rest := float64((k - rows + 1) * inputs)
+			if got := s.Classes[rows-1]; got.Observations != rest || got.Predicted != restPredicted || math.Abs(got.MeanC-restC/rest) > 1e-9 || got.Quantiles == nil {
+				t.Errorf("all others: %+v, expected %v observations", got, rest)
+			}
+			if want := 10 * (paired - 10); len(s.Pairs) != want || m.PairsCut != 10*(k-10)-want {
+				t.Errorf("%d pairs and %d cut, expected %d", len(s.Pairs), m.PairsCut, want)
+			}
+			for _, pair := range s.Pairs { // between the 10 critical classes and the first others
+				if pair.A >= paired-10 || !m.Classes[pair.B].Critical || !pair.Block {
+					t.Fatalf("a pair of %d and %d", pair.A, pair.B)
+				}
+			}
+			if n := len(m.Drift.Classes); n != rows-1 {
+				t.Errorf("drift of %d classes, expected %d", n, rows-1)
+			}
+			h := d.page.models.histories["m"]
+			if series := len(h.counters.series); series > 8*maxRows+maxPaired*maxPaired/4+100 || len(h.gauges) > 30*maxRows || len(h.counters.nowC) != rows*numBuckets {
+				t.Errorf("a history of %d series, %d gauges and %d buckets", series, len(h.gauges), len(h.counters.nowC))
+			}
+		})
+	}
+}
+
+// TestOtherRows checks that the history begins anew if other classes get rows or pairs, because
+// their earlier counts were not kept.
+func TestOtherRows(t *testing.T) {
+	t.Parallel()
+	const k = 100 // fewer than maxRows, more than maxPaired
+	late := strings.Replace(manyClasses("m", k, 1), "critical: [c0]", "critical: [c99]", 1)
+	d := newDaemon(t, Options{}, k, manyClasses("m", k, 1))
+	d.page.sample()
+	inputs := randomInputs(1, 5, 5, k)
+	for range 3 {
+		d.feed(t, "m", inputs)
+		d.step(stepTime)
+	}
+	d.put(t, late)
+	d.page.sample()
+	if m := d.state(t, "m").Model; len(m.History) != 0 || m.Spans[2].Inputs != 0 || !m.Classes[99].Critical {
+		t.Errorf("%d steps, %v inputs, expected none", len(m.History), m.Spans[2].Inputs)
+	}
+	d.feed(t, "m", inputs)
+	before := d.later(t, "m").Spans[2]
+	d.feed(t, "m", inputs)
+	after := d.later(t, "m").Spans[2]
+	found := false
+	for i, pair := range after.Pairs { // the same inputs were fed twice
+		if math.Abs(pair.Nats-before.Pairs[i].Nats) > 1e-9 {
+			t.Fatalf("%+v, before %+v", pair, before.Pairs[i])
+		}
+		found = found || pair.B == 99 && pair.Nats > 0
+	}
+	if !found || after.Inputs != 10 {
+		t.Errorf("%v inputs, no pair with the class that came", after.Inputs)
+	}
+}
+
+// TestLooking checks that looking at many models in turn begins the history of only one, with one
+// sample; the others stay empty until somebody looks again.
+func TestLooking(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, Options{}, 0, manyModels(4*maxHistories, 3, "pairs: all")...)
+	gathered := 0
+	d.gatherBy(func(metrics prometheus.Gatherer) ([]*dto.MetricFamily, error) {
+		gathered++
+		return metrics.Gather()
+	})
+	d.page.sample()
+	for _, name := range d.page.models.names {
+		s := d.state(t, name)
+		if s.Model == nil || s.Model.Name != name || len(s.Model.Classes) != 3 || len(s.Model.History) != 0 || len(s.Model.Spans) != 3 {
+			t.Fatalf("%s: %+v, expected an empty history", name, s.Model)
+		}
+	}
+	if gathered != 2 {
+		t.Errorf("gathered %d times, expected once at first and once for who looked", gathered)
+	}
+	kept := 0
+	for _, name := range d.page.models.names[:maxHistories] {
+		if d.page.models.histories[name] != nil {
+			kept++
+		}
+	}
+	if kept != maxHistories-1 {
+		t.Errorf("%d of the models from before have their histories, expected all but one", kept)
+	}
+
+	last := d.page.models.names[len(d.page.models.names)-1]
+	if d.page.models.histories[last] != nil {
+		t.Fatalf("%s has a history", last)
+	}
+	d.clock.advance(watchedTime)
+	d.state(t, last)
+	d.feed(t, last, randomInputs(1, 3, 5, 3))
+	d.clock.advance(watchedTime)
+	if got := d.state(t, last).Model.Spans[0]; got.Inputs != 3 {
+		t.Errorf("%v inputs after it was looked at again, expected 3", got.Inputs)
+	}
+}
+
+// TestManyModels checks that the models looked at last have a history, up to the limit.
+func TestManyModels(t *testing.T) {
+	timed.Full(t)
+	t.Parallel()
+	policies := manyModels(maxHistories+10, 2)
+	d := newDaemon(t, Options{}, 0, policies...)
+	d.page.sample()
+	if n := len(d.page.models.histories); n != maxHistories {
+		t.Fatalf("%d histories, expected %d", n, maxHistories)
+	}
+	for _, name := range d.page.models.names {
+		d.clock.advance(watchedTime)
+		if s := d.state(t, name); s.Model == nil || len(s.Model.Classes) != 2 || len(s.Models) != len(policies) {
+			t.Fatalf("%s: %+v", name, s.Model)
+		}
+		d.feed(t, name, randomInputs(1, 3, 5, 2))
+		d.step(time.Second)
+		if got := d.state(t, name).Model.Spans[0]; got.Inputs != 3 {
+			t.Fatalf("%s: %v inputs, expected 3", name, got.Inputs)
+		}
+	}
+	if n := len(d.page.models.histories); n != maxHistories {
+		t.Errorf("%d histories, expected %d", n, maxHistories)
+	}
+	// A model that somebody keeps looking at keeps its history; if it lost it to others, it gets
+	// one with the next sample.
+	d.clock.advance(watchedTime)
+	d.state(t, "m007")
+	d.feed(t, "m007", randomInputs(1, 3, 5, 2))
+	d.step(time.Second)
+	want := d.state(t, "m007").Model.Spans[2].Inputs
+	for _, name := range d.page.models.names {
+		d.clock.advance(watchedTime)
+		d.state(t, "m007")
+		d.state(t, name)
+	}
+	if s := d.state(t, "m007").Model.Spans[2]; s.Inputs != want || want < 3 {
+		t.Errorf("%v inputs, expected the %v from before", s.Inputs, want)
+	}
+}
+
+// TestAnyTimes samples at random times while inputs arrive and policies change: no count is
+// negative, and none is lost.
+func TestAnyTimes(t *testing.T) {
+	t.Parallel()
+	inputs := randomInputs(1, 50, 5, 3)
+	rapid.Check(t, func(rt *rapid.T) {
+		observing, deciding := manyClasses("m", 3, 1), manyClasses("m", 3, 1, "primary: {score: c_crit_max, threshold: 0.01}", "fallback: {score: cbec, threshold: 0.01}")
+		d := newDaemon(t, Options{}, 0, observing)
+		d.page.sample()
+		fed, begun := 0, d.clock.now()
+		for range rapid.IntRange(1, 30).Draw(rt, "samples") {
+			switch rapid.IntRange(0, 5).Draw(rt, "what") {
+			case 0:
+				d.put(t, rapid.SampledFrom([]string{observing, deciding}).Draw(rt, "policy"))
+			case 1:
+				d.put(t)
+				d.put(t, observing)
+			default:
+				n := rapid.IntRange(0, len(inputs)).Draw(rt, "inputs")
+				d.feed(t, "m", inputs[:n])
+				fed += n
+			}
+			d.step(time.Duration(rapid.IntRange(0, 60_000).Draw(rt, "ms")) * time.Millisecond)
+
+			m := d.state(t, "m").Model
+			all := 0.0
+			for i, s := range m.Spans {
+				if i > 0 && (s.Inputs < m.Spans[i-1].Inputs || s.Seconds < m.Spans[i-1].Seconds) {
+					rt.Fatalf("%+v has less than %+v", s, m.Spans[i-1])
+				}
+				reasons := 0.0
+				for _, r := range s.Reasons {
+					reasons += r.Count
+				}
+				if s.Inputs != s.Retained+s.Deferred+s.Observed || reasons != s.Inputs || s.Passes != 5*s.Inputs {
+					rt.Fatalf("%+v does not add up", s)
+				}
+				for _, c := range s.Classes {
+					if c.Observations != s.Inputs || c.MeanC < 0 || (c.Quantiles != nil) != (s.Inputs > 0) {
+						rt.Fatalf("%+v of %v inputs", c, s.Inputs)
+					}
+				}
+				for _, pair := range s.Pairs {
+					if pair.Nats < 0 {
+						rt.Fatalf("%+v", pair)
+					}
+				}
+				all = s.Inputs
+			}
+			steps := 0.0
+			for i, s := range m.History {
+				if s.Inputs < 0 || s.Retained < 0 || s.Deferred < 0 || s.Fallback < 0 || s.Seconds < 0 {
+					rt.Fatalf("%+v", s)
+				}
+				if i > 0 && s.At <= m.History[i-1].At {
+					rt.Fatalf("step at %d after one at %d", s.At, m.History[i-1].At)
+				}
+				if end := time.UnixMilli(s.At).Add(time.Duration(s.Seconds * 1e9)); d.clock.now().Sub(end) >= 15*time.Minute {
+					rt.Fatalf("a step that ended at %v, at %v", end, d.clock.now())
+				}
+				steps += s.Inputs
+			}
+			if d.clock.now().Sub(begun) < 14*time.Minute && (all != float64(fed) || steps != all) {
+				rt.Fatalf("%v inputs in all, %v in steps, expected %d", all, steps, fed)
+			}
+		}
+	})
+}
+
+// TestDrift checks that the page shows what the metrics say of the reference.
+func TestDrift(t *testing.T) {
+	t.Parallel()
+	names := []string{"c0", "c2", "c3"}
+	d := newDaemon(t, Options{}, 3, manyClasses("m", 4, 1, "calibration:"+reference(names, 500, 0.001)))
+	d.page.sample()
+	m := d.state(t, "m").Model
+	if m.Drift == nil || m.Drift.Reference != 500 || m.Drift.Alarm != 5.5 || len(m.Drift.Windows) != 3 || m.Drift.Windows[2].Inputs != 1024 {
+		t.Fatalf("%+v", m.Drift)
+	}
+	if len(m.Drift.Classes) != 2 || m.Drift.Classes[1].Class != 2 {
+		t.Fatalf("%+v: expected c0 and c2, c3 having no series", m.Drift.Classes)
+	}
+	d.feed(t, "m", randomInputs(1, 64, 5, 4)) // with larger C_k
+	s := d.later(t, "m").Drift.Classes[1]
+	if e := s.Epistemic; len(e.Z) != 3 || e.Z[0] < 5.5 || e.Shift[0] < 0.2 || !e.Alarm || e.Alarms != 1 || e.Z[1] != 0 || s.Predicted.Alarm {
+		t.Errorf("%+v", s)
+	}
+	if v := d.state(t, "m").Model.Drift.Windows[0].Visible; v < 0.1 || v > 0.5 {
+		t.Errorf("smallest visible shift %v", v)
+	}
+	d.put(t, manyClasses("m", 4, 1))
+	if got := d.later(t, "m").Drift; got != nil {
+		t.Errorf("%+v without a reference", got)
+	}
+}
+
+// broken wraps a registry: it fails, or adds a value that is not finite.
+type broken struct {
+	prometheus.Gatherer
+	err  error
+	with float64
+}
+
+func (b *broken) Gather() ([]*dto.MetricFamily, error) {
+	families, err := b.Gatherer.Gather()
+	if b.err != nil {
+		return families[:len(families)/2], b.err
+	}
+	if b.with == 0 {
+		return families, err
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if m.Gauge != nil && f.GetName() != labelsCut {
+				m.Gauge.Value = &b.with
+			}
+			if m.Counter != nil {
+				m.Counter.Value = &b.with
+			}
+			if m.Histogram != nil {
+				m.Histogram.SampleSum = &b.with
+			}
+		}
+	}
+	return families, err
+}
+
+// TestScrapeFails checks that after a failed scrape the page keeps its state, loses no count, and
+// reports the failure once.
+func TestScrapeFails(t *testing.T) {
+	t.Parallel()
+	var failed []error
+	d := newDaemon(t, Options{Failed: func(err error) { failed = append(failed, err) }}, 0, manyClasses("m", 3, 1))
+	b := &broken{Gatherer: d.page.options.Gatherer}
+	d.page.options.Gatherer = b
+	d.page.sample()
+	d.feed(t, "m", randomInputs(1, 10, 5, 3))
+	d.step(stepTime)
+	b.err = fmt.Errorf("cannot")
+	d.feed(t, "m", randomInputs(1, 10, 5, 3))
+	d.clock.advance(stepTime)
+	if s := d.state(t, "m"); s.Model.Spans[0].Inputs != 10 || s.At != d.clock.now().Add(-stepTime) {
+		t.Errorf("%+v", s)
+	}
+	if pause := d.page.pause(); pause != watchedTime {
+		t.Errorf("the next attempt in %v, expected %v", pause, watchedTime)
+	}
+	d.page.sample()
+	if len(failed) != 1 || !errors.Is(failed[0], b.err) {
+		t.Errorf("Failed was called with %v, expected one of two failures", failed)
+	}
+	b.err = nil
+	d.clock.advance(stepTime)
+	if s := d.state(t, "m"); s.Model.Spans[0].Inputs != 20 || s.Model.Spans[0].Seconds != 45 {
+		t.Errorf("%+v", s.Model.Spans[0])
+	}
+	b.err = errors.New("cannot again")
+	d.page.sample()
+	if len(failed) != 2 || !errors.Is(failed[1], b.err) {
+		t.Errorf("Failed was called with %v, expected the failure after it had gone well", failed)
+	}
+}
+
+// TestCostlySamples checks that costly samples are taken less often, but at the end of every step.
+func TestCostlySamples(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ takes, unwatched, watched time.Duration }{
+		{10 * time.Millisecond, 14990 * time.Millisecond, 1990 * time.Millisecond},
+		{100 * time.Millisecond, 14900 * time.Millisecond, 4900 * time.Millisecond},
+		{time.Second, 14 * time.Second, 14 * time.Second},
+		{time.Minute, 0, 0},
+	} {
+		d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
+		d.gatherBy(func(metrics prometheus.Gatherer) ([]*dto.MetricFamily, error) {
+			d.clock.advance(c.takes)
+			return metrics.Gather()
+		})
+		d.page.sample()
+		if pause := d.page.pause(); pause != c.unwatched {
+			t.Errorf("after %v: %v, expected %v", c.takes, pause, c.unwatched)
+		}
+		d.page.watchers.tokens <- struct{}{}
+		if pause := d.page.pause(); pause != c.watched {
+			t.Errorf("after %v, watched: %v, expected %v", c.takes, pause, c.watched)
+		}
+	}
+}
+
+// TestNotFinite checks that values that are not finite stay out of the JSON and do not spoil later
+// ones.
+func TestNotFinite(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1, "calibration:"+reference([]string{"c0"}, 500, 1)))
+	b := &broken{Gatherer: d.page.options.Gatherer}
+	d.page.options.Gatherer = b
+	d.page.sample()
+	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+		b.with = v
+		m := d.later(t, "m")
+		if z := m.Drift.Classes[0].Epistemic.Z[0]; !math.IsNaN(float64(z)) {
+			t.Errorf("z %v, expected null", z)
+		}
+		if s := m.Spans[0]; s.Inputs != 0 || s.Passes != 0 || m.StreamsOpen != 0 {
+			t.Errorf("%+v", s)
+		}
+	}
+	b.with = 0
+	d.feed(t, "m", randomInputs(1, 10, 5, 3))
+	if s := d.later(t, "m").Spans[0]; s.Inputs != 10 {
+		t.Errorf("%v inputs, expected 10", s.Inputs)
+	}
+}
+
+// TestRun checks that Run samples every 15 s, and every 2 s while somebody watches.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
+		d.page.now = time.Now
+		began := time.Now()
+		sampled := func() (n uint64) {
+			synctest.Wait()
+			d.page.mu.Lock()
+			defer d.page.mu.Unlock()
+			return d.page.latest.number
+		}
+		go d.page.Run(t.Context())
+		time.Sleep(61 * time.Second) // by the fake clock
+		if n := sampled(); n != 5 {
+			t.Errorf("%d samples in a minute, expected 5", n)
+		}
+		time.Sleep(3 * time.Second) // so that the last sample is not fresh
+		watching, leave := context.WithCancel(t.Context())
+		go d.page.Handler().ServeHTTP(&recorder{ResponseRecorder: httptest.NewRecorder(), now: time.Now},
+			httptest.NewRequestWithContext(watching, http.MethodGet, "/triage/events", nil))
+		if n := sampled(); n != 6 {
+			t.Errorf("%d samples at once, expected 1", n-5)
+		}
+		time.Sleep(4 * time.Second)
+		if n := sampled(); n != 8 {
+			t.Errorf("%d samples in 4 seconds that were watched, expected 2", n-6)
+		}
+		time.Sleep(60 * time.Second)
+		if n := sampled(); n < 8+30 || n > 8+36 {
+			t.Errorf("%d samples in a minute that was watched, expected about 32", n-8)
+		}
+		leave()
+		time.Sleep(time.Minute)
+		before := sampled()
+		time.Sleep(time.Minute)
+		if n := sampled() - before; n != 4 {
+			t.Errorf("%d samples in a minute after it, expected 4", n)
+		}
+		m := d.state(t, "m").Model
+		for i, s := range m.History {
+			if want := began.Add(time.Duration(i) * stepTime).UnixMilli(); s.At != want {
+				t.Errorf("step %d at %d, expected %d", i, s.At, want)
+			}
+		}
+	})
+}

@@ -1,0 +1,49 @@
+package triage
+
+import "time"
+
+const (
+	stepTime    = 15 * time.Second // step of the history; interval of samples without watchers
+	watchedTime = 2 * time.Second  // between samples while somebody watches
+
+	// restFactor is the pause after a sample in units of what the sample took, so that watchers cost
+	// at most 2% of a processor. A sample at the end of a step is taken whatever it costs, which is
+	// more if it takes longer than 0.3 s.
+	restFactor = 50
+)
+
+// schedule says when to take samples. It has no lock of its own.
+type schedule struct {
+	begun  time.Time     // when the last sample began, even if it failed
+	took   time.Duration // by the last sample
+	stepAt time.Time     // beginning of the current step
+}
+
+// rest returns the least pause after a sample, which is costly where there are many models.
+func (s *schedule) rest() time.Duration {
+	return min(stepTime, max(watchedTime, restFactor*s.took))
+}
+
+// fresh reports whether the last sample is too new to take another one.
+func (s *schedule) fresh(now time.Time) bool { return now.Sub(s.begun) < s.rest() }
+
+// pause returns the time until the next sample: at the end of the step, or sooner while somebody
+// watches.
+func (s *schedule) pause(now time.Time, watched bool) time.Duration {
+	end, soon := s.stepAt.Add(stepTime), s.begun.Add(s.rest())
+	next := soon
+	if end.After(s.begun) && (!watched || end.Sub(soon) < watchedTime/2) {
+		next = end
+	}
+	return max(0, next.Sub(now))
+}
+
+// endStep reports whether a sample at this time ends the current step, or is the first, and begins
+// the next step.
+func (s *schedule) endStep(at time.Time) bool {
+	if !s.stepAt.IsZero() && at.Sub(s.stepAt) < stepTime {
+		return false
+	}
+	s.stepAt = at
+	return true
+}

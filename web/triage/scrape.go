@@ -1,0 +1,207 @@
+package triage
+
+import (
+	"math"
+	"slices"
+
+	dto "github.com/prometheus/client_model/go"
+)
+
+// kind says what a series counts or shows.
+type kind uint8
+
+const (
+	decided kind = iota + 1 // by action, score and reason
+	byFallback
+	rejected // by reason
+	passes
+	late
+	degenerate
+	saturated
+	abandoned
+	mismatched // by what does not match
+	usedPasses // this and the next of inputs that may be stopped early
+	usedInputs
+	savedPasses
+	auditPasses
+	audited
+	disagreed // by verdict
+	auditLost
+	classSum // kinds from here on are by class
+	classCount
+	classUnreliable
+	classPredicted
+	classDominant
+	classDeciding
+	pairSum // by both classes
+
+	streamsOpen // kinds from here on are gauges
+	inputsOpen
+	driftZ      // by class, signal and window
+	driftShift  // likewise
+	driftAlarm  // by class and signal
+	driftAlarms // likewise
+	driftVisible
+	driftFilled
+	disagreementLow       // by the inputs that the share is of
+	disagreementHigh      // likewise
+	disagreementCertified // likewise
+	auditEvidence
+	auditEvidenceLimit
+	auditsStopped
+)
+
+// seriesOf identifies a series of a model by its kind and remaining labels.
+type seriesOf struct {
+	kind    kind
+	a, b, c string
+}
+
+const (
+	epistemic, labelsCut = "ckd_class_epistemic_nats", "ckd_class_labels_cut"
+	passesUsed           = "ckd_passes_used"
+)
+
+// sources lists the families that the page reads, save histograms, with the labels that distinguish
+// the series of one model.
+var sources = map[string]struct {
+	kind   kind
+	labels []string
+}{
+	"ckd_decisions_total":              {decided, []string{"action", "score", "reason"}},
+	"ckd_inputs_fallback_total":        {byFallback, nil},
+	"ckd_inputs_rejected_total":        {rejected, []string{"reason"}},
+	"ckd_passes_total":                 {passes, nil},
+	"ckd_passes_late_total":            {late, nil},
+	"ckd_inputs_degenerate_total":      {degenerate, nil},
+	"ckd_inputs_saturated_total":       {saturated, nil},
+	"ckd_inputs_abandoned_total":       {abandoned, nil},
+	"ckd_calibration_mismatches_total": {mismatched, []string{"what"}},
+	"ckd_class_unreliable_total":       {classUnreliable, []string{"class"}},
+	"ckd_class_predicted_total":        {classPredicted, []string{"class"}},
+	"ckd_class_dominant_total":         {classDominant, []string{"class"}},
+	"ckd_class_deciding_total":         {classDeciding, []string{"class"}},
+	"ckd_pair_confusion_nats_total":    {pairSum, []string{"class_a", "class_b"}},
+	"ckd_streams_open":                 {streamsOpen, nil},
+	"ckd_inputs_open":                  {inputsOpen, nil},
+	"ckd_drift_z":                      {driftZ, []string{"class", "signal", "window"}},
+	"ckd_drift_shift":                  {driftShift, []string{"class", "signal", "window"}},
+	"ckd_drift_alarm":                  {driftAlarm, []string{"class", "signal"}},
+	"ckd_drift_alarms_total":           {driftAlarms, []string{"class", "signal"}},
+	"ckd_drift_smallest_visible_shift": {driftVisible, []string{"window"}},
+	"ckd_drift_window_filled":          {driftFilled, []string{"window"}},
+
+	"ckd_passes_saved_total":            {savedPasses, nil},
+	"ckd_settle_passes_audited_total":   {auditPasses, nil},
+	"ckd_settle_audited_total":          {audited, nil},
+	"ckd_settle_disagreements_total":    {disagreed, []string{"verdict"}},
+	"ckd_settle_audits_lost_total":      {auditLost, nil},
+	"ckd_settle_disagreement_low":       {disagreementLow, []string{"of"}},
+	"ckd_settle_disagreement_high":      {disagreementHigh, []string{"of"}},
+	"ckd_settle_disagreement_certified": {disagreementCertified, []string{"of"}},
+	"ckd_settle_evidence":               {auditEvidence, nil},
+	"ckd_settle_evidence_limit":         {auditEvidenceLimit, nil},
+	"ckd_settle_stopped":                {auditsStopped, nil},
+}
+
+// readLabels sets the labels of classes that each history has in a scrape.
+func readLabels(scrape []*dto.MetricFamily, histories map[string]*history) {
+	for _, h := range histories {
+		h.scraped.names, h.scraped.cut = h.scraped.names[:0], 0
+	}
+	for _, f := range scrape {
+		name := f.GetName()
+		if name != epistemic && name != labelsCut {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			switch h := histories[label(m, "model")]; {
+			case h == nil:
+			case name == epistemic:
+				h.scraped.names = append(h.scraped.names, label(m, "class"))
+			default:
+				h.scraped.cut = int(m.GetGauge().GetValue())
+			}
+		}
+	}
+}
+
+// readValues passes each history its values in a scrape.
+func readValues(scrape []*dto.MetricFamily, histories map[string]*history) {
+	for _, f := range scrape {
+		name := f.GetName()
+		of, ok := sources[name]
+		if !ok && name != epistemic && name != passesUsed {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			h := histories[label(m, "model")]
+			if h == nil {
+				continue
+			}
+			switch name {
+			case epistemic:
+				h.readHistogram(label(m, "class"), m.GetHistogram())
+				continue
+			case passesUsed:
+				h.read(seriesOf{kind: usedPasses}, m.GetHistogram().GetSampleSum())
+				h.read(seriesOf{kind: usedInputs}, float64(m.GetHistogram().GetSampleCount()))
+				continue
+			}
+			s := seriesOf{kind: of.kind}
+			for i, to := range []*string{&s.a, &s.b, &s.c}[:len(of.labels)] {
+				*to = label(m, of.labels[i])
+			}
+			if of.kind >= streamsOpen {
+				h.readGauge(s, value(m))
+			} else {
+				h.read(s, value(m))
+			}
+			if of.kind == passes && m.GetCounter().GetCreatedTimestamp() != nil {
+				h.readCreated(m.GetCounter().GetCreatedTimestamp().AsTime())
+			}
+		}
+	}
+}
+
+func label(m *dto.Metric, name string) string {
+	for _, l := range m.GetLabel() {
+		if l.GetName() == name {
+			return l.GetValue()
+		}
+	}
+	return ""
+}
+
+func value(m *dto.Metric) float64 {
+	if m.Counter != nil {
+		return m.GetCounter().GetValue()
+	}
+	return m.GetGauge().GetValue()
+}
+
+func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+
+// orderOf returns the labels of classes in the order of the policy, the shared one last. ok is
+// false if they are not the policy's labels: a scrape may be from before or after a reload.
+func orderOf(labels []string, cut int, classes []string) (order []string, ok bool) {
+	have := make(map[string]bool, len(labels))
+	for _, l := range labels {
+		have[l] = true
+	}
+	for _, class := range classes {
+		if have[class] {
+			order = append(order, class)
+			delete(have, class)
+		}
+	}
+	own := len(order)
+	for l := range have {
+		order = append(order, l)
+	}
+	shared := 0
+	if cut > 0 {
+		shared = 1
+	}
+	return order, own+cut == len(classes) && len(have) == shared && !slices.Contains(order, "")
+}

@@ -1,0 +1,342 @@
+package triage
+
+import (
+	"encoding/json"
+	"math"
+	"time"
+)
+
+// State is what the page shows of the daemon and of one of its models.
+//
+// /triage/state answers with it, and each event of /triage/events carries one. It has counts, and
+// leaves shares to the page.
+type State struct {
+	At     time.Time `json:"at"`
+	Daemon Daemon    `json:"daemon"`
+	Models []string  `json:"models"` // names of the models in force
+	Model  *Model    `json:"model"`  // null if the requested one is not in force
+}
+
+// Daemon is the state of the daemon as a whole.
+type Daemon struct {
+	Version    string    `json:"version"`
+	Revision   string    `json:"revision"`
+	Arithmetic string    `json:"arithmetic"`
+	Started    time.Time `json:"started"`
+	Serving    bool      `json:"serving"`
+	Reload     Reload    `json:"reload"`
+	// CertificateEnds is when its TLS certificate expires; null without TLS.
+	CertificateEnds *time.Time `json:"certificate_ends"`
+}
+
+// Reload says how the last attempt to load the policies went.
+type Reload struct {
+	OK      bool      `json:"ok"`
+	At      time.Time `json:"at"`      // of the attempt
+	Success time.Time `json:"success"` // time of the last success
+	Error   string    `json:"error"`   // what was wrong; empty if OK
+}
+
+// Model is one model under the policy in force.
+type Model struct {
+	Name   string `json:"name"`
+	Policy Policy `json:"policy"`
+	// Classes lists the classes with a row, in the order of the policy. The last one may stand for
+	// ClassesCut others: classes without series of their own, and those beyond 128 rows. Critical
+	// classes are left out last. Wherever a class is a number, it is an index of this list.
+	Classes    []Class `json:"classes"`
+	ClassesCut int     `json:"classes_cut"`
+	// PairsCut is how many computed pairs are not in Span.Pairs, which has those of the first 64
+	// classes with rows, critical ones first.
+	PairsCut int `json:"pairs_cut"`
+
+	StreamsOpen float64 `json:"streams_open"`
+	InputsOpen  float64 `json:"inputs_open"`
+
+	Spans []Span `json:"spans"` // 1, 5 and 15 minutes, the shortest first
+	// History lists steps of 15 s, the oldest first, at most 15 minutes. Events after the first
+	// have only the steps that are new or have changed: the last one changes until it is over. At
+	// identifies a step.
+	History []Step `json:"history"`
+	// HistoryFrom is At of the oldest step; 0 if there is none. Older steps must be forgotten: they
+	// are too old, or of other classes.
+	HistoryFrom int64  `json:"history_from"`
+	Drift       *Drift `json:"drift"` // null if the policy has no reference
+	// EarlyStop is about inputs decided before their last pass; null if the policy has no rule in
+	// force.
+	EarlyStop *EarlyStop `json:"settling"`
+	Recent    *Recent    `json:"recent"` // null if they are not kept, or not allowed to be seen
+	// RecentWhy says why Recent is null: "off" or "not allowed".
+	RecentWhy string `json:"recent_why"`
+}
+
+// Policy is the policy in force.
+type Policy struct {
+	Version     string   `json:"version"`
+	Hash        string   `json:"hash"`
+	Observes    bool     `json:"observes"`
+	Gate        string   `json:"gate"`
+	Scope       string   `json:"scope"`
+	Primary     Rule     `json:"primary"`
+	Fallback    Rule     `json:"fallback"`
+	Reliability float64  `json:"reliability"` // C_k is not trusted above this skewness
+	Kind        string   `json:"kind"`
+	Passes      int      `json:"passes"` // of an input; 0: at least Fewest, and a final block ends the input
+	Fewest      int      `json:"fewest"`
+	Pairs       string   `json:"pairs"`    // safe-critical or all
+	Warnings    []string `json:"warnings"` // as ckd check prints them
+	// Calibration is null if the policy does not say what it was calibrated from.
+	Calibration *Calibration `json:"calibration"`
+}
+
+// Rule is a score with its threshold, which may be null.
+type Rule struct {
+	Score     string   `json:"score"`
+	Threshold *float64 `json:"threshold"`
+}
+
+// Calibration says where the thresholds come from.
+type Calibration struct {
+	Objective           string    `json:"objective"`
+	Posterior           string    `json:"posterior"`
+	Inputs              int       `json:"inputs"`
+	CriticalInputs      int       `json:"critical_inputs"`
+	Passes              int       `json:"passes"`
+	ExpectedCoverage    *Interval `json:"expected_coverage"`
+	ExpectedCriticalFNR *Interval `json:"expected_critical_fnr"`
+	// Certificate states the guarantee in one sentence; empty without one.
+	Certificate string `json:"certificate"`
+	// Changed says that the policy was changed since its calibration, so that none of this holds.
+	Changed bool `json:"changed"`
+}
+
+// Interval is a share with its 95% interval.
+type Interval struct {
+	Value float64 `json:"value"`
+	Low   float64 `json:"low"`
+	High  float64 `json:"high"`
+}
+
+// Class is one class, or several that share a label: critical or safe if all of them are.
+type Class struct {
+	Name     string `json:"name"`
+	Critical bool   `json:"critical"`
+	Safe     bool   `json:"safe"`
+	Shared   bool   `json:"shared"` // it stands for classes without a row
+	Of       int    `json:"of"`     // number of classes under this label
+}
+
+// Span holds what was counted in the last minutes.
+type Span struct {
+	Minutes int     `json:"minutes"`
+	Seconds float64 `json:"seconds"` // time covered, less than Minutes while the history is short
+
+	Decided
+	Undecided
+	Mismatched float64 `json:"mismatched"`
+	Passes     float64 `json:"passes"`
+	// EarlyStop is null if the model's EarlyStop is null.
+	EarlyStop *EarlyStopSpan `json:"settling"`
+
+	Reasons    []Reason    `json:"reasons"`    // reasons of decisions, most frequent first, without zero counts
+	Rejections []Reason    `json:"rejections"` // reasons of refusals, in the same order
+	Classes    []ClassSpan `json:"classes"`    // by class
+	Pairs      []Pair      `json:"pairs"`      // computed pairs, except Model.PairsCut; others are absent, not 0
+}
+
+// Decided counts decided inputs.
+type Decided struct {
+	Inputs   float64 `json:"inputs"` // all
+	Retained float64 `json:"retained"`
+	Deferred float64 `json:"deferred"`
+	Observed float64 `json:"observed"`
+	// DeferredShare is the share of Deferred in Retained and Deferred, with its 95% interval
+	// (Wilson); null if both are 0.
+	DeferredShare *Interval `json:"deferred_share"`
+	Fallback      float64   `json:"fallback"` // decided by the fallback score
+	Degenerate    float64   `json:"degenerate"`
+	Saturated     float64   `json:"saturated"`
+}
+
+// Undecided counts what came in without a decision.
+type Undecided struct {
+	Rejected  float64 `json:"rejected"` // inputs refused with an error
+	Abandoned float64 `json:"abandoned"`
+	Late      float64 `json:"late"` // passes
+}
+
+// Reason says how often something happened for one reason.
+type Reason struct {
+	Reason string  `json:"reason"`
+	Count  float64 `json:"count"`
+}
+
+// ClassSpan holds the counts of one class in a span: of inputs, or, for a label that classes share,
+// of inputs times classes.
+type ClassSpan struct {
+	Observations float64 `json:"observations"`
+	Predicted    float64 `json:"predicted"`
+	Dominant     float64 `json:"dominant"`
+	Deciding     float64 `json:"deciding"`
+	Unreliable   float64 `json:"unreliable"`
+	MeanC        float64 `json:"mean_c"` // nats
+	// Quantiles are the 0.1, 0.5, 0.9 and 0.99 quantiles of C_k in nats; null without observations.
+	// They are read off buckets, to within a tenth; values up to 1e-6 count as 0.
+	Quantiles *[4]float64 `json:"quantiles"`
+}
+
+// Pair is one cell of the epistemic confusion matrix.
+type Pair struct {
+	A     int     `json:"a"`
+	B     int     `json:"b"`
+	Nats  float64 `json:"nats"`  // per input
+	Block bool    `json:"block"` // one class is safe, the other critical; these pairs make cbec
+}
+
+// Step holds what was counted in one step of 15 seconds, or less if it is not over.
+type Step struct {
+	At         int64   `json:"at"` // time of its beginning, in ms since 1970
+	Seconds    float64 `json:"seconds"`
+	Inputs     float64 `json:"inputs"`
+	Retained   float64 `json:"retained"`
+	Deferred   float64 `json:"deferred"`
+	Fallback   float64 `json:"fallback"`
+	Degenerate float64 `json:"degenerate"`
+	Rejected   float64 `json:"rejected"`
+	// Quantiles are those of ClassSpan, by class.
+	Quantiles []*[4]float64 `json:"quantiles"`
+}
+
+// Drift says how far live inputs are from the reference of the policy.
+type Drift struct {
+	Reference int           `json:"reference"` // inputs of the reference
+	Alarm     float64       `json:"alarm"`     // |z| above it is an alarm
+	Windows   []DriftWindow `json:"windows"`
+	Classes   []ClassDrift  `json:"classes"` // those of the reference
+}
+
+// DriftWindow is one window, in inputs.
+type DriftWindow struct {
+	Inputs int `json:"inputs"`
+	// Visible is the smallest shift, |A - 1/2|, that is an alarm.
+	Visible float64 `json:"visible"`
+	Full    bool    `json:"full"` // the window has had all its inputs
+}
+
+// ClassDrift holds the signals of one class.
+type ClassDrift struct {
+	Class     int    `json:"class"`
+	Epistemic Signal `json:"epistemic"`
+	Skewness  Signal `json:"skewness"`
+	Predicted Signal `json:"predicted"`
+}
+
+// Signal is one quantity that may move: over each window, in standard errors and as a shift.
+type Signal struct {
+	Z      []Number `json:"z"`
+	Shift  []Number `json:"shift"`
+	Alarm  bool     `json:"alarm"`
+	Alarms float64  `json:"alarms"` // since the reference came into force
+}
+
+// EarlyStop describes the rule in force that decides inputs before their last pass, and what its
+// audits say since it came into force.
+type EarlyStop struct {
+	Passes int `json:"passes"` // that the full decision takes
+	// Stopped says that the daemon no longer stops inputs early until the policy changes. StoppedAt
+	// is when the page saw that; null if it was so from the first sample.
+	Stopped   bool       `json:"stopped"`
+	StoppedAt *time.Time `json:"stopped_at"`
+	// Evidence of a breach of a certified share; at EvidenceLimit early stopping ends.
+	Evidence      float64 `json:"evidence"`
+	EvidenceLimit float64 `json:"evidence_limit"`
+	// All is the share of inputs that all passes decide differently. Deferred is the share, among
+	// the inputs that all passes defer, of those that would have been retained.
+	All      AuditedShare `json:"all"`
+	Deferred AuditedShare `json:"deferred"`
+	// Confidence is that of the certified shares; MeanPasses is the mean number of passes that the
+	// certificate states.
+	Confidence float64 `json:"confidence"`
+	MeanPasses float64 `json:"mean_passes"`
+	// HalvesDiffer is the share of inputs that two halves of their passes decide differently; null
+	// if the policy does not state it.
+	HalvesDiffer *float64 `json:"halves_differ"`
+}
+
+// AuditedShare is a share of audited inputs: its 95% interval, which holds at all times at once,
+// and the certified upper bound; null without one.
+type AuditedShare struct {
+	Low       float64  `json:"low"`
+	High      float64  `json:"high"`
+	Certified *float64 `json:"certified"`
+}
+
+// EarlyStopSpan holds what was counted of inputs that may be stopped early.
+type EarlyStopSpan struct {
+	Inputs  float64 `json:"inputs"`
+	Used    float64 `json:"used"`      // passes
+	Saved   float64 `json:"saved"`     // passes, net of audits
+	OnAudit float64 `json:"on_audits"` // passes that audits cost
+	Audited float64 `json:"audited"`   // inputs audited with a result
+	Lost    float64 `json:"lost"`      // inputs audited without a result
+	// Disagreements lists the audited inputs that all passes decide differently, by how: the most
+	// frequent first, without those at 0.
+	Disagreements []Reason `json:"disagreements"`
+}
+
+// Recent holds the last deferred inputs.
+type Recent struct {
+	Kept   int        `json:"kept"`   // most inputs that are kept
+	Inputs []Deferred `json:"inputs"` // the latest first
+}
+
+// Deferred is one deferred input.
+type Deferred struct {
+	At        time.Time `json:"at"`
+	ID        string    `json:"id"`        // from the client; may be empty
+	Predicted string    `json:"predicted"` // name of a class, which may have no row
+	Score     string    `json:"score"`
+	Value     Number    `json:"value"`     // of the score
+	Threshold *float64  `json:"threshold"` // null if no threshold decided, as for degenerate inputs
+	Reason    string    `json:"reason"`
+	Deciding  string    `json:"deciding"` // name of the class that set the score; may be empty
+	Passes    int       `json:"passes"`
+	Policy    string    `json:"policy"` // hash of the deciding policy
+	// PredictedCritical and DecidingCritical say whether these two classes are critical.
+	PredictedCritical bool `json:"predicted_critical"`
+	DecidingCritical  bool `json:"deciding_critical"`
+	// Fingerprint lists the classes with the largest C_k in descending order, at most 8.
+	Fingerprint []Share `json:"fingerprint"`
+	Rest        Number  `json:"rest"` // sum of C_k over all other classes
+}
+
+// Share is one class of a fingerprint.
+type Share struct {
+	Class      string  `json:"class"`
+	Critical   bool    `json:"critical"`
+	C          float64 `json:"c"` // nats
+	Unreliable bool    `json:"unreliable"`
+}
+
+// Number is a float64 that JSON writes as null if it is not finite.
+type Number float64
+
+// MarshalJSON implements json.Marshaler.
+func (n Number) MarshalJSON() ([]byte, error) {
+	if !finite(float64(n)) {
+		return []byte("null"), nil
+	}
+	return json.Marshal(float64(n))
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (n *Number) UnmarshalJSON(text []byte) error {
+	v := math.NaN()
+	if string(text) != "null" {
+		if err := json.Unmarshal(text, &v); err != nil {
+			return err
+		}
+	}
+	*n = Number(v)
+	return nil
+}

@@ -1,0 +1,181 @@
+package triage
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"math"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/ckd-project/ckd/monitor/audit"
+)
+
+var update = flag.Bool("update", false, "write testdata/state.json")
+
+// TestContract compares the JSON with the committed one, which has every field of State. The page
+// is written for it: a change of either is a change of the contract.
+func TestContract(t *testing.T) {
+	t.Parallel()
+	ends := time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
+	d := newDaemon(t, Options{
+		Deferrals: NewDeferrals(2),
+		Daemon: func() Daemon {
+			return Daemon{
+				Version: "v1.2.3", Revision: "abc", Arithmetic: "avx2", Started: ends.AddDate(-1, 0, 0), Serving: true,
+				Reload:          Reload{OK: true, At: ends.AddDate(0, -2, 0), Success: ends.AddDate(0, -1, 0), Error: "it did not"},
+				CertificateEnds: &ends,
+			}
+		},
+	}, 3, withRule(t, `
+name: m
+version: one
+classes: [normal, suspect, pathologic, artefact, other, e, f, g, h, i]
+critical: [suspect, pathologic]
+safe: [normal, artefact, other]
+passes: {fewest: 5, expected: 6}
+pairs: all
+primary: {score: c_crit_max, threshold: 0.002}
+fallback: {score: cbec, threshold: 0.003}
+calibration:
+  policy_hash: 0000000000000000000000000000000000000000000000000000000000000000
+  recording: {inputs: 500, critical_inputs: 70, passes: 6}
+  posterior: mc-dropout
+  objective: at most 5% of the critical inputs missed
+  expected_coverage: {value: 0.8, low: 0.75, high: 0.85}
+  expected_critical_fnr: {value: 0.04, low: 0.02, high: 0.06}
+  certificate: {kind: conformal-risk-control, target: 0.05, statement: At most 5% are missed.}`+
+		reference([]string{"suspect"}, 500, 0.0001)))
+	w := d.watch(t, "m")
+	w.Add(audit.SameRetain)
+	d.page.sample()
+	d.clock.advance(stepTime)
+	d.feed(t, "m", randomInputs(7, 70, 5, 10))
+	m := d.models["m"].metrics
+	m.Rejected("not_finite", 1)
+	m.Late(2)
+	m.Abandoned(3)
+	m.OtherPasses()
+	m.InputsOpen(4)
+	m.StreamsOpen(1)
+	m.PassesUsed(5, 6)
+	m.Audited(audit.WronglyRetained, 5, 6)
+	m.Audited(audit.OtherSide, 5, 6)
+	m.Audited(audit.OtherSide, 5, 6)
+	m.AuditLost()
+	for range 20 {
+		w.Add(audit.WronglyRetained)
+	}
+	same := []float32{0, 0, 1, 0, 0, 0, 0, 0, 0, 0}
+	d.feed(t, "m", [][][]float32{{same, same, same, same, same}})
+	d.feed(t, "m", randomInputs(8, 1, 5, 10))
+	d.clock.advance(stepTime)
+	answer := d.get(t, "/triage/state?model=m")
+	if answer.Code != http.StatusOK {
+		t.Fatalf("%d: %s", answer.Code, answer.Body)
+	}
+
+	const golden = "testdata/state.json"
+	if *update {
+		var text bytes.Buffer
+		if err := json.Indent(&text, answer.Body.Bytes(), "", " "); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(golden, text.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var gotValue, wantValue any
+	if err := errors.Join(json.Unmarshal(answer.Body.Bytes(), &gotValue), json.Unmarshal(want, &wantValue)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(wantValue, gotValue, cmpopts.EquateApprox(1e-9, 0)); diff != "" {
+		t.Errorf("state (-committed +now; -update writes %s anew):\n%s", golden, diff)
+	}
+	again, err := json.MarshalIndent(decode(t, bytes.NewReader(want)), "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(again)); diff != "" {
+		t.Errorf("decoding and encoding changes it (-before +after):\n%s", diff)
+	}
+	filled := make(map[string]bool)
+	collect(filled, "", wantValue)
+	if len(filled) < 80 {
+		t.Errorf("%d fields, expected more", len(filled))
+	}
+	empty := map[string]bool{ // set only if others are not
+		".model.recent_why": true, ".model.spans.observed": true, ".model.policy.observes": true,
+	}
+	for path, is := range filled {
+		if is == empty[path] {
+			t.Errorf("%s: has a value: %v, expected %v", path, is, !is)
+		}
+	}
+}
+
+// collect notes for every field below v whether it, or one in a list of them, has a value.
+func collect(filled map[string]bool, path string, v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, field := range v {
+			collect(filled, path+"."+name, field)
+		}
+	case []any:
+		if len(v) == 0 {
+			collect(filled, path, nil)
+		}
+		for _, element := range v {
+			if _, ok := element.(map[string]any); ok {
+				filled[path] = true
+			}
+			collect(filled, path, element)
+		}
+	default:
+		filled[path] = filled[path] || v != nil && v != false && v != 0.0 && v != ""
+	}
+}
+
+// TestEmpty checks that empty lists are lists and not null.
+func TestEmpty(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, Options{Deferrals: NewDeferrals(1)}, 0)
+	if got := d.get(t, "/triage/state").Body.String(); !strings.Contains(got, `"models":[],"model":null`) {
+		t.Errorf("%s", got)
+	}
+	d = newDaemon(t, Options{Deferrals: NewDeferrals(1)}, 0, manyClasses("m", 3, 1))
+	got := d.get(t, "/triage/state").Body.String()
+	if strings.Count(got, "null") != len(spanMinutes)*(1+1+3)+6 { // in spans: share, early stopping, quantiles; then thresholds, calibration, drift, early stopping, certificate
+		t.Errorf("%s", got)
+	}
+}
+
+// TestNumber checks that numbers that are not finite are null, in both directions.
+func TestNumber(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[Number]string{0.5: "0.5", Number(math.Inf(1)): "null", Number(math.Inf(-1)): "null", Number(math.NaN()): "null"} {
+		got, err := json.Marshal(n)
+		if err != nil || string(got) != want {
+			t.Errorf("%v: %s, %v, expected %s", n, got, err, want)
+		}
+		var back Number
+		if err := json.Unmarshal(got, &back); err != nil || want != "null" && back != n || want == "null" && !math.IsNaN(float64(back)) {
+			t.Errorf("%s: %v, %v", got, back, err)
+		}
+	}
+	var n Number
+	if err := json.Unmarshal([]byte(`"x"`), &n); err == nil {
+		t.Error("a text is taken for a number")
+	}
+}
