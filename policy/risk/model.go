@@ -1,0 +1,102 @@
+package risk
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Model is a logistic model of the probability that an input called safe is truly critical:
+//
+//	log-odds = Intercept + sum_t Weight_t * feature_t
+type Model struct {
+	Intercept float64
+	Terms     []Term
+}
+
+// Term is one feature with its weight.
+type Term struct {
+	Feature Feature
+	// Class is the class of a feature that is of one, and -1 otherwise.
+	Class  int
+	Weight float64
+}
+
+// Value returns the feature of an input, without the weight. The term must pass Check for the sets of
+// the input.
+func (t Term) Value(in Input) float64 {
+	s := in.sums()
+	return t.Feature.value(&in, &s, t.Class)
+}
+
+// Check returns an error unless the term can be computed with these sets of classes, and its weight
+// is a finite number that keeps the risk from falling as mass moves towards the critical classes.
+func (t Term) Check(critical, safe []int) error {
+	of, known := t.Feature.Of()
+	if !known {
+		return fmt.Errorf("feature %q: expected one of %q", string(t.Feature), Features())
+	}
+	set, name := []int{-1}, ""
+	switch of {
+	case CriticalClass:
+		set, name = critical, "critical"
+	case SafeClass:
+		set, name = safe, "safe"
+	}
+	if !slices.Contains(set, t.Class) {
+		if of == NoClass {
+			return fmt.Errorf("feature %s: class %d, expected none (-1): the feature is of no single class", t.Feature, t.Class)
+		}
+		return fmt.Errorf("feature %s: class %d, expected a %s class", t.Feature, t.Class, name)
+	}
+	if math.IsNaN(t.Weight) || math.IsInf(t.Weight, 0) {
+		return fmt.Errorf("feature %s: weight %v, expected a finite number", t.Feature, t.Weight)
+	}
+	if t.Feature.Rises() && t.Weight < 0 {
+		return fmt.Errorf("feature %s: weight %v, expected at least 0: the risk would fall as mass moves to the critical classes",
+			t.Feature, t.Weight)
+	}
+	return nil
+}
+
+// Check returns an error unless the model can be computed with these sets of classes: a finite
+// intercept, terms that pass Term.Check, and no feature twice.
+func (m *Model) Check(critical, safe []int) error {
+	if math.IsNaN(m.Intercept) || math.IsInf(m.Intercept, 0) {
+		return fmt.Errorf("intercept %v, expected a finite number", m.Intercept)
+	}
+	for i, t := range m.Terms {
+		if err := t.Check(critical, safe); err != nil {
+			return fmt.Errorf("term %d: %w", i, err)
+		}
+		for j, other := range m.Terms[:i] {
+			if other.Feature == t.Feature && other.Class == t.Class {
+				return fmt.Errorf("term %d: feature %s is that of term %d already", i, t.Feature, j)
+			}
+		}
+	}
+	return nil
+}
+
+// LogOdds returns the log-odds of being truly critical of an input that is called safe. It allocates
+// nothing. The model must pass Check for the sets of the input.
+func (m *Model) LogOdds(in Input) float64 {
+	s := in.sums()
+	z := m.Intercept
+	for i := range m.Terms {
+		t := &m.Terms[i]
+		z += t.Weight * t.Feature.value(&in, &s, t.Class)
+	}
+	return z
+}
+
+// Probability returns the probability of being truly critical, in [0,1], of an input that is called
+// safe: the logistic function of LogOdds.
+func (m *Model) Probability(in Input) float64 { return Logistic(m.LogOdds(in)) }
+
+// Logistic returns 1/(1+exp(-z)), in [0,1].
+func Logistic(z float64) float64 { return 1 / (1 + math.Exp(-z)) }
+
+// LogOdds returns log(p/(1-p)) of p clipped to [Clip, 1-Clip]: what the feature p_critical is of
+// p_critical.
+func LogOdds(p float64) float64 { return logit(p) }
