@@ -31,6 +31,7 @@ type Table struct {
 	Scores          [decomp.NumScores][]float64
 	SumC            []float64
 	ExpectedEntropy []float64
+	Mean            []float64 // over classes
 	C, Skewness     []float64 // over classes
 	// CriticalSkewness is the largest skewness of a critical class, which gate any-critical reads.
 	// DecidingSkewness is the skewness of the class that sets c_crit_max, which gate deciding-class
@@ -72,6 +73,7 @@ func NewTable(ctx context.Context, r Recording, spec decomp.Spec, progress Progr
 		Predicted:       make([]int, n),
 		SumC:            make([]float64, n),
 		ExpectedEntropy: make([]float64, n),
+		Mean:            make([]float64, n*k),
 		C:               make([]float64, n*k),
 		Skewness:        make([]float64, n*k),
 		Degenerate:      make([]bool, n),
@@ -128,6 +130,7 @@ func (t *Table) set(i int, r *decomp.Result) {
 		}
 	}
 	t.SumC[i], t.ExpectedEntropy[i] = r.SumC, r.ExpectedEntropy
+	copy(t.Mean[i*t.K:], r.Mean)
 	copy(t.C[i*t.K:], r.C)
 	skewness := t.Skewness[i*t.K : (i+1)*t.K]
 	for k, v := range r.Skewness {
@@ -260,7 +263,7 @@ func (t *Table) Select(inputs []int) *Table {
 		selected.Scores[s] = pick(column, inputs, 1)
 	}
 	selected.SumC, selected.ExpectedEntropy = pick(t.SumC, inputs, 1), pick(t.ExpectedEntropy, inputs, 1)
-	selected.C, selected.Skewness = pick(t.C, inputs, t.K), pick(t.Skewness, inputs, t.K)
+	selected.Mean, selected.C, selected.Skewness = pick(t.Mean, inputs, t.K), pick(t.C, inputs, t.K), pick(t.Skewness, inputs, t.K)
 	selected.CriticalSkewness, selected.DecidingSkewness = pick(t.CriticalSkewness, inputs, 1), pick(t.DecidingSkewness, inputs, 1)
 	selected.Degenerate, selected.Saturated = pick(t.Degenerate, inputs, 1), pick(t.Saturated, inputs, 1)
 	return &selected

@@ -57,7 +57,7 @@ func TestTableIsTheResults(t *testing.T) {
 			}
 		}
 		agree := table.Predicted[i] == r.Predicted && table.SumC[i] == r.SumC &&
-			table.ExpectedEntropy[i] == r.ExpectedEntropy && slices.Equal(at(table.C), r.C) &&
+			table.ExpectedEntropy[i] == r.ExpectedEntropy && slices.Equal(at(table.Mean), r.Mean) && slices.Equal(at(table.C), r.C) &&
 			slices.Equal(at(table.Skewness), r.Skewness) && table.Degenerate[i] == r.Degenerate &&
 			table.Saturated[i] == r.Saturated && table.CriticalSkewness[i] == max(r.Skewness[1], r.Skewness[2]) &&
 			table.DecidingSkewness[i] == r.Skewness[r.CCritMaxClass]
