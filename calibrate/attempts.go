@@ -41,7 +41,7 @@ func (c *calibration) noticeEarlierAttempt() {
 }
 
 // noticeEarlierRule warns if one of the policies, which may be nil, has a rule that was certified
-// on the same passes with another share, confidence or seed. A certificate about misses is then
+// on the same passes with another share of either kind, confidence or seed. A certificate about misses is then
 // void, because it was tested with the new rule in force.
 func (c *calibration) noticeEarlierRule(policies ...*policy.Policy) {
 	r, now := c.report, c.draft.EarlyStopping
@@ -56,10 +56,12 @@ func (c *calibration) noticeEarlierRule(policies ...*policy.Policy) {
 		}
 		old := was.EarlyStopping
 		if old.PolicyHash == now.PolicyHash && old.Order == now.Order && old.Seed == now.Seed &&
-			old.Certificate.Disagreement == now.Certificate.Disagreement && old.Certificate.Confidence == now.Certificate.Confidence {
+			old.Certificate.Disagreement == now.Certificate.Disagreement && old.Certificate.Released.AtMost == now.Certificate.Released.AtMost &&
+			old.Certificate.Confidence == now.Certificate.Confidence {
 			continue
 		}
-		earlier := fmt.Sprintf("settle %v at confidence %v, seed %d", old.Certificate.Disagreement, old.Certificate.Confidence, old.Seed)
+		earlier := fmt.Sprintf("settle %v, released %v, at confidence %v, seed %d", old.Certificate.Disagreement,
+			old.Certificate.Released.AtMost, old.Certificate.Confidence, old.Seed)
 		r.warn("a rule was certified on the same passes before (%s): of several attempts the one that succeeds may do so by chance, so "+
 			"that the confidence is less than it says; certify on fresh passes", earlier)
 		if r.Certificate != nil && r.Certificate.Void == "" {

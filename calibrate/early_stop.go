@@ -1,9 +1,11 @@
 package calibrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strconv"
 
@@ -20,23 +22,33 @@ type EarlyStopOptions struct {
 	// Disagreement, in (0,1), is the largest share of inputs that the rule may decide otherwise than
 	// all passes do, with Confidence, in (0,1).
 	Disagreement, Confidence float64
+	// Released, in (0,1), is the largest share of the inputs deferred by all passes that the rule may
+	// retain instead, with Confidence too; 0 for DefaultReleased.
+	Released float64
 	// Ordered passes are the members of an ensemble, one fixed list: they keep their order, here and
 	// live.
 	Ordered bool
 }
 
+// DefaultReleased is the share of EarlyStopOptions.Released if none is given.
+const DefaultReleased = 0.05
+
 func (o *EarlyStopOptions) check() error {
 	inside := func(x float64) bool { return x > 0 && x < 1 }
-	if !inside(o.Disagreement) || !inside(o.Confidence) {
-		return fmt.Errorf("early stopping with a share of %v decided otherwise, at confidence %v: expected both above 0 and below 1",
-			o.Disagreement, o.Confidence)
+	if !inside(o.Disagreement) || !inside(o.Confidence) || !inside(o.released()) {
+		return fmt.Errorf("early stopping with a share of %v decided otherwise and one of %v released, at confidence %v: expected all "+
+			"above 0 and below 1", o.Disagreement, o.released(), o.Confidence)
 	}
 	return nil
 }
 
+// released returns the share of deferred inputs that may be released.
+func (o *EarlyStopOptions) released() float64 { return cmp.Or(o.Released, DefaultReleased) }
+
 // EarlyStop says when inputs are answered before their last pass, and what is guaranteed of that.
 type EarlyStop struct {
-	Epsilon    float64          `json:"epsilon"` // EarlyStopOptions.Disagreement
+	Epsilon    float64          `json:"epsilon"`          // EarlyStopOptions.Disagreement
+	Released   float64          `json:"epsilon_released"` // EarlyStopOptions.Released
 	Confidence float64          `json:"confidence"`
 	Order      policy.PassOrder `json:"order"`
 	Passes     int              `json:"passes"` // of the full decision
@@ -66,7 +78,8 @@ type EarlyStopRule struct {
 	Saving     float64 `json:"saving"`  // passes of the full decision over MeanPasses
 	Settled    int     `json:"settled"` // inputs answered early
 	// Disagreements with the full decision. Released inputs are deferred by all passes and retained
-	// by the rule; CriticalReleased counts the critical ones among them, nil without labels.
+	// by the rule. Both shares were tested, and AtMost is what was asked for. CriticalReleased counts
+	// the critical ones among the released; nil without labels.
 	Disagreements    BoundedShare  `json:"disagreements"`
 	Released         BoundedShare  `json:"released"`
 	CriticalReleased *BoundedShare `json:"critical_released"`
@@ -123,6 +136,9 @@ type EarlyStopRefusal struct {
 	// FewestInputs counts the inputs of the certifying half that could certify without any
 	// disagreement.
 	FewestInputs int `json:"fewest_inputs"`
+	// FewestDeferred counts the inputs of that half, deferred by all passes, that could certify
+	// without any of them released.
+	FewestDeferred int `json:"fewest_deferred"`
 }
 
 // checkEarlyStop refuses a policy for which there can be no early-stopping rule, before the work.
@@ -148,7 +164,7 @@ func (c *calibration) learn(ctx context.Context, r eval.Recording) error {
 		return err
 	}
 	s := &EarlyStop{
-		Epsilon: c.EarlyStop.Disagreement, Confidence: c.EarlyStop.Confidence, Order: policy.AnyOrder, Passes: r.Passes.Passes,
+		Epsilon: c.EarlyStop.Disagreement, Released: c.EarlyStop.released(), Confidence: c.EarlyStop.Confidence, Order: policy.AnyOrder, Passes: r.Passes.Passes,
 	}
 	if c.EarlyStop.Ordered {
 		s.Order = policy.MembersOrder
@@ -160,9 +176,9 @@ func (c *calibration) learn(ctx context.Context, r eval.Recording) error {
 	learns, certifies, orders := c.withinMemory(recording.Passes)
 	s.LearnedFrom, s.CertifiedOn = len(learns), len(certifies)
 
-	least := learn.FewestInputs(s.Epsilon, s.Confidence)
+	least, leastDeferred := learn.FewestInputs(s.Epsilon, s.Confidence), learn.FewestInputs(s.Released, s.Confidence)
 	refuse := func(reason string) error {
-		s.Refusal = &EarlyStopRefusal{reason, least}
+		s.Refusal = &EarlyStopRefusal{reason, least, leastDeferred}
 		to := c.report
 		to.Chosen, to.Expected, to.Certificate, to.Why = nil, nil, nil, []string{}
 		c.draft = nil
@@ -183,6 +199,11 @@ func (c *calibration) learn(ctx context.Context, r eval.Recording) error {
 		return named(r, err)
 	}
 	progress(1, steps)
+	if deferred := d.Deferred(certifies); deferred < leastDeferred {
+		return refuse(fmt.Sprintf("%d of the %d inputs left to certify on are deferred by all passes, and at least %d are needed to show that "+
+			"at most %v of them are retained instead with confidence %v: about %s in the whole recording, or a larger --settle-released",
+			deferred, len(certifies), leastDeferred, s.Released, s.Confidence, wholeRecording(leastDeferred, deferred, len(certifies))))
+	}
 	sequence, err := learn.Learn(ctx, d, learns, learn.Options{Orders: orders, Seed: c.Seed})
 	switch {
 	case ctx.Err() != nil:
@@ -199,7 +220,7 @@ func (c *calibration) learn(ctx context.Context, r eval.Recording) error {
 		return err
 	}
 	if got.Counts.Settled == 0 {
-		return refuse("no rule that stops any input early keeps to that share")
+		return refuse("no rule that stops any input early keeps to these shares")
 	}
 	progress(3, steps)
 	differ, err := learn.Noise(ctx, d, certifies, c.Seed)
@@ -213,6 +234,15 @@ func (c *calibration) learn(ctx context.Context, r eval.Recording) error {
 	c.renewRiskCertificate(got)
 	c.noteOnEarlyStop()
 	return nil
+}
+
+// wholeRecording says how many inputs a recording needs so that its certifying half has so many
+// deferred ones, given how many of some inputs are.
+func wholeRecording(want, deferred, of int) string {
+	if deferred == 0 {
+		return fmt.Sprintf("%d deferred inputs", 2*want)
+	}
+	return fmt.Sprintf("%.0f inputs", math.Ceil(2*float64(want)*float64(of)/float64(deferred)))
 }
 
 // halves divides the inputs at random.
@@ -255,10 +285,10 @@ func (s *EarlyStop) fill(rule *earlystop.Rule, got *learn.Certificate, labelled 
 	n := got.Counts
 	r := &EarlyStopRule{
 		FirstAfter: rule.Fewest, LastAfter: rule.Last(), MeanPasses: sixDigits(n.MeanPasses()), Saving: sixDigits(n.Saving()), Settled: n.Settled,
-		// What is certified is the share asked for. The bound of the chosen rule is lower, but it
-		// was used in the choice among several rules and guarantees nothing.
+		// What is certified are the shares asked for. The bounds of the chosen rule are lower, but
+		// they were used in the choice among several rules and guarantee nothing.
 		Disagreements: BoundedShare{n.Inputs, n.Disagreements, s.Epsilon},
-		Released:      BoundedShare{n.Deferred, n.Released, roundedUp(got.ReleasedUpper)},
+		Released:      BoundedShare{n.Deferred, n.Released, s.Released},
 	}
 	if labelled {
 		r.CriticalReleased = &BoundedShare{n.CriticalDeferred, n.CriticalReleased, roundedUp(got.CriticalReleasedUpper)}
@@ -266,7 +296,11 @@ func (s *EarlyStop) fill(rule *earlystop.Rule, got *learn.Certificate, labelled 
 		r.FullCriticalFNR = newExactShare(n.FullCriticalMissed, n.FullCriticalRetained)
 	}
 	r.Statement = fmt.Sprintf("With confidence %v, at most %v of the inputs are decided otherwise than by all %d passes, for inputs drawn as "+
-		"those of the recording were; %d of %d were.", s.Confidence, s.Epsilon, s.Passes, n.Disagreements, n.Inputs)
+		"those of the recording were; %d of %d were. With the same confidence, at most %v of the inputs that all passes defer are retained "+
+		"instead; %d of %d were.", s.Confidence, s.Epsilon, s.Passes, n.Disagreements, n.Inputs, s.Released, n.Released, n.Deferred)
+	if labelled && n.Released > 0 {
+		r.Statement += fmt.Sprintf(" Of these %d, %d are critical.", n.Released, n.CriticalReleased)
+	}
 	s.Rule = r
 }
 

@@ -96,7 +96,7 @@ func TestDominance(t *testing.T) {
 func TestCancelledWhileLearning(t *testing.T) {
 	t.Parallel()
 	r := ctgRecording("ensemble")
-	base := basePolicy(t, 3, `critical: ["1", "2"]`, "primary: {score: c_crit_max, threshold: 0.06}", "passes: {expected: 5}")
+	base := basePolicy(t, 3, `critical: ["1", "2"]`, "primary: {score: c_crit_max, threshold: 0.03}", "passes: {expected: 5}")
 	for name, run := range map[string]func(context.Context, Progress) error{
 		"Run": func(ctx context.Context, p Progress) error {
 			_, err := Run(ctx, r, Options{Base: base, EarlyStop: &EarlyStopOptions{Disagreement: 0.05, Confidence: 0.9}, Progress: p})

@@ -45,7 +45,7 @@ func (c *calibration) riskToTest(labelled bool) *learn.Risk {
 func (s *EarlyStop) certify(
 	ctx context.Context, d *learn.Decisions, sequence *learn.Sequence, inputs []int, risk *learn.Risk, seed uint64,
 ) (*earlystop.Rule, *learn.Certificate, error) {
-	q := learn.Request{Epsilon: s.Epsilon, Confidence: s.Confidence, Risk: risk, Seed: seed}
+	q := learn.Request{Epsilon: s.Epsilon, Released: s.Released, Confidence: s.Confidence, Risk: risk, Seed: seed}
 	rule, got, err := q.Certify(ctx, d, sequence, inputs)
 	if failed := (*learn.RiskError)(nil); errors.As(err, &failed) {
 		s.Risk.Dropped = "with the rule in force it does not hold: " + failed.Error()

@@ -44,8 +44,9 @@ type EarlyStopCertificate struct {
 	Disagreement, Confidence float64
 	// Inputs counts those that it rests on, Disagreements those among them that disagreed.
 	Inputs, Disagreements int
-	// Released is the share of the inputs deferred by all passes that the rule retains.
-	// CriticalReleased is the same for critical inputs; nil if that is not certified.
+	// Released is the share of the inputs deferred by all passes that the rule retains; the bound was
+	// tested as Disagreement was. CriticalReleased is the same for critical inputs, with the bound
+	// that the counts show; nil if nothing is known of them.
 	Released         ReleasedShare
 	CriticalReleased *ReleasedShare
 }

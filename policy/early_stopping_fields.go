@@ -85,7 +85,7 @@ var earlyStoppingFields = []field{
 			{
 				name: "released", required: true,
 				is:  mapping{flow: true, fields: releasedFields(func(b *builder) *ReleasedShare { return &b.EarlyStopping.Certificate.Released })},
-				doc: "The share of the inputs deferred by all passes that are retained instead.",
+				doc: "The share of the inputs deferred by all passes that are retained instead, bounded by a test of its own.",
 			},
 			{
 				name: "critical_released", standardWords: "not certified",

@@ -30,6 +30,7 @@ type calibrateCmd struct {
 	MaxCriticalMiss *float64 `placeholder:"X" help:"Objective: the largest share of critical inputs that may be retained and called safe, on average (conformal risk control)."`
 	MaxCriticalFNR  *float64 `name:"max-critical-fnr" placeholder:"X" help:"Objective: the largest share of the retained critical inputs that may be called safe, with --confidence (Learn-then-Test)."`
 	Settle          *float64 `placeholder:"X" help:"Learn an early-stopping rule that decides at most this share of the inputs otherwise than all their passes would. Beside an objective, or alone for a --policy with thresholds, which stay."`
+	SettleReleased  *float64 `placeholder:"X" help:"The largest share, of the inputs that all passes defer, that the rule of --settle may retain instead; tested as --settle itself is. Default 0.05."`
 	Confidence      *float64 `placeholder:"P" help:"Confidence of --max-critical-fnr and of --settle. Default 0.95, of --settle 0.9."`
 	Ordered         bool     `help:"The passes are the members of an ensemble, one fixed list: --settle keeps their order, here and live."`
 
@@ -57,7 +58,8 @@ With --policy, the policy is completed: its name, classes, sets, kind, variance,
 stay; its gate, scope, scores and thresholds are replaced, and it expects the recording's number of passes.
 
 With --settle, one half of the recording, by --seed, calibrates and learns from which pass on an input need not be waited
-for; the other half certifies that. Alone it needs no labels, and keeps the policy as it is but for its block settle. Passes
+for; the other half certifies that: at most the share --settle of the inputs is decided otherwise, and at most the share
+--settle-released of those that all passes defer is retained instead. Alone it needs no labels, and keeps the policy as it is but for its block settle. Passes
 are taken for draws of one posterior, whose order is of no account, unless --ordered says that they are an ensemble's members.
 
 Exit codes: 0 the policy is written; 1 a file or the policy has a fault; 2 wrong usage; 3 nothing certifies: no policy is
@@ -78,12 +80,13 @@ func (c *calibrateCmd) Validate() error {
 		{"--max-critical-miss", c.MaxCriticalMiss, 0, 1, true},
 		{"--max-critical-fnr", c.MaxCriticalFNR, 0, 1, true},
 		{"--settle", c.Settle, 0, 1, true},
+		{"--settle-released", c.SettleReleased, 0, 1, true},
 		{"--confidence", c.Confidence, 0, 1, true},
 	} {
 		if flag.value == nil {
 			continue
 		}
-		if flag.name != "--confidence" && flag.name != "--settle" {
+		if flag.name != "--confidence" && !strings.HasPrefix(flag.name, "--settle") {
 			given++
 		}
 		v := *flag.value
@@ -125,6 +128,8 @@ func (c *calibrateCmd) Validate() error {
 // checkSettle refuses flags that make no sense with or without --settle.
 func (c *calibrateCmd) checkSettle() error {
 	switch {
+	case c.Settle == nil && c.SettleReleased != nil:
+		return errors.New("--settle-released needs --settle: there is no rule to bound without it")
 	case c.Settle == nil && c.Ordered:
 		return errors.New("--ordered needs --settle: nothing else looks at the order of passes")
 	case c.Settle == nil:
@@ -235,6 +240,9 @@ func (c *calibrateCmd) earlyStop() *calibrate.EarlyStopOptions {
 		return nil
 	}
 	o := &calibrate.EarlyStopOptions{Disagreement: *c.Settle, Confidence: 0.9, Ordered: c.Ordered}
+	if c.SettleReleased != nil {
+		o.Released = *c.SettleReleased
+	}
 	if c.Confidence != nil {
 		o.Confidence = *c.Confidence
 	}

@@ -57,7 +57,7 @@ func basePolicy(t *testing.T, more string) string {
     critical: [suspect, pathologic]
     passes: {fewest: 2, expected: 5}
     gate: never
-    primary: {score: c_crit_max, threshold: 0.05}
+    primary: {score: c_crit_max, threshold: 0.03}
 `+more)
 }
 
@@ -168,8 +168,11 @@ func TestSettleBesideAnObjective(t *testing.T) {
 	if upper := binomial.Upper(r.Disagreements.Count, 1063, 0.9); r.Disagreements.AtMost != 0.02 || upper > 0.02 {
 		t.Errorf("at most %v, of a bound of %v: expected what is certified, 0.02", r.Disagreements.AtMost, upper)
 	}
-	if alone := binomial.Upper(r.Released.Count, r.Released.Inputs, 0.9); r.Released.AtMost <= alone {
-		t.Errorf("released at most %v, expected more than %v: the rule was chosen among several", r.Released.AtMost, alone)
+	if upper := binomial.Upper(r.Released.Count, r.Released.Inputs, 0.9); r.Released.AtMost != calibrate.DefaultReleased || upper > calibrate.DefaultReleased {
+		t.Errorf("released at most %v, of a bound of %v: expected what is certified, %v", r.Released.AtMost, upper, calibrate.DefaultReleased)
+	}
+	if cr := r.CriticalReleased; cr.AtMost <= binomial.Upper(cr.Count, cr.Inputs, 0.9) {
+		t.Errorf("critical released %+v: expected a looser bound, since the rule was chosen among several", cr)
 	}
 	c := p.EarlyStopping.Certificate
 	if c.Disagreement != 0.02 || c.Confidence != 0.9 || c.Inputs != 1063 || c.Disagreements != r.Disagreements.Count ||
@@ -190,7 +193,7 @@ func TestSettleBesideAnObjective(t *testing.T) {
 	}
 	// Another seed is a further attempt.
 	_, stderr, _ = runCommand(t, append(args, "--out", path, "--seed", "7")...)
-	const warned = "warning: a rule was certified on the same passes before (settle 0.02 at confidence 0.9, seed 42)"
+	const warned = "warning: a rule was certified on the same passes before (settle 0.02, released 0.05, at confidence 0.9, seed 42)"
 	wantFragment(t, stderr, warned)
 	// Writing to another file does not hide the earlier attempt, which --policy itself records.
 	other := filepath.Join(t.TempDir(), "other.yaml")
@@ -267,7 +270,7 @@ func TestSettleWarns(t *testing.T) {
 
 	few := writeFile(t, "few.yaml", "models: [{name: heart, classes: [normal, suspect, pathologic], critical: [suspect, pathologic], "+
 		"passes: {fewest: 2, expected: 5}, gate: never, primary: {score: c_crit_max, threshold: 0.07}}]")
-	_, stderr, code = runCommand(t, keeping(few, "0.03")...)
+	_, stderr, code = runCommand(t, keeping(few, "0.03", "--settle-released", "0.6")...)
 	if code != exitOK {
 		t.Fatal(stderr)
 	}
@@ -306,7 +309,7 @@ func TestSettleWhateverTheForm(t *testing.T) {
 func TestSettleRisk(t *testing.T) {
 	timed.Full(t)
 	t.Parallel()
-	certified := ensembleSettled("0.02", "--max-critical-fnr", "0.2", "--confidence", "0.9")
+	certified := ensembleSettled("0.02", "--max-critical-fnr", "0.2", "--confidence", "0.9", "--settle-released", "0.3")
 	found, p := settledBy(t, certified)
 	c, fnr := p.Calibration.Certificate, found.EarlyStop.Rule.CriticalFNR
 	if c == nil || c.Kind != policy.LearnThenTest || c.Target != 0.2 || c.Confidence != 0.9 || c.Cases != fnr.Inputs || c.Misses != fnr.Count ||
@@ -324,7 +327,7 @@ func TestSettleRisk(t *testing.T) {
 	other := writePasses(t, "<f8", passes, record.SNK, passes.N)
 	labels := []string{"--labels", recordings + "ctg-ensemble.labels.npy"}
 	fresh := func(base string) []string {
-		args := keeping(base, "0.02", labels...)
+		args := keeping(base, "0.02", append(labels, "--settle-released", "0.3")...)
 		args[2] = other
 		return args
 	}
@@ -344,10 +347,10 @@ func TestSettleRisk(t *testing.T) {
 		args     []string
 		fragment string
 	}{
-		"the same recording":  {keeping(first, "0.02", labels...), "this very recording calibrated the policy"},
+		"the same recording":  {keeping(first, "0.02", append(labels, "--settle-released", "0.3")...), "this very recording calibrated the policy"},
 		"tested on it before": {fresh(writeFile(t, "tested.yaml", string(p2.Marshal()))), "this very recording calibrated the policy, or certified it with a rule"},
-		"no labels":           {keeping(first, "0.02"), "without labels it cannot be tested"},
-		"conformal":           {ensembleSettled("0.02", "--max-critical-miss", "0.05"), "conformal risk control bounds a mean"},
+		"no labels":           {keeping(first, "0.02", "--settle-released", "0.3"), "without labels it cannot be tested"},
+		"conformal":           {ensembleSettled("0.02", "--max-critical-miss", "0.05", "--settle-released", "0.3"), "conformal risk control bounds a mean"},
 		"too many misses": {fresh(writeFile(t, "low.yaml", strings.Replace(text, "target: 0.2\n", "target: 0.01\n", 1))),
 			"with the rule in force it does not hold"},
 		"changed since": {fresh(writeFile(t, "changed.yaml", strings.Replace(text, "    gate:", "    top_classes: 2\n    gate:", 1))),
@@ -400,7 +403,7 @@ func TestSettleRefuses(t *testing.T) {
 	}
 	two := []string{"calibrate", "--passes", writeNpy(t, "<f8", []int{2, 4, 2}, []float64{.9, .1, .8, .2, .3, .7, .6, .4, .7, .3, .9, .1, .2, .8, .5, .5}),
 		"--labels", handLabels(t, 0, 0, 1, 1), "--critical", "1", "--name", "heart", "--coverage", "0.5", "--settle", "0.1"}
-	surprising := keeping(with("0.05", usual), "0.1")
+	surprising := keeping(with("0.05", usual), "0.1", "--settle-released", "0.5")
 	surprising[2] = writeNpy(t, "<f8", []int{5, n, 3}, values)
 	for name, c := range map[string]struct {
 		args     []string
@@ -410,10 +413,13 @@ func TestSettleRefuses(t *testing.T) {
 		"too few inputs": {keeping(with("0.05", usual), "0.002"), 1151,
 			"1063 inputs are left to certify on, and at least 1151 are needed to show that at most 0.002 are decided otherwise with confidence 0.9: about 2302"},
 		"beside an objective":             {ensembleSettled("0.002", "--coverage", "0.8"), 1151, "1063 inputs are left to certify on"},
-		"nothing foretells the last pass": {surprising, 23, "no rule that stops any input early keeps to that share"},
-		"all retained":                    {keeping(with("9", usual), "0.02"), 115, "0 inputs deferred and 1063 retained to learn from: expected at least 10 of each"},
-		"all deferred":                    {keeping(with("1e-300", usual), "0.02"), 115, "expected at least 10 of each"},
-		"no pass to save":                 {two, 23, "passes.expected is 2, as passes.fewest is"},
+		"nothing foretells the last pass": {surprising, 23, "no rule that stops any input early keeps to these shares"},
+		"all retained":                    {keeping(with("9", usual), "0.02"), 115, "0 of the 1063 inputs left to certify on are deferred by all passes, and at least 46 are needed"},
+		"too few deferred": {keeping(with("0.07", usual), "0.02"), 115,
+			"18 of the 1063 inputs left to certify on are deferred by all passes, and at least 46 are needed to show that at most 0.05 of " +
+				"them are retained instead with confidence 0.9: about 5434 inputs in the whole recording"},
+		"all deferred":    {keeping(with("1e-300", usual), "0.02"), 115, "expected at least 10 of each"},
+		"no pass to save": {two, 23, "passes.expected is 2, as passes.fewest is"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := writeFile(t, "policy.yaml", "models: [{name: "+map[bool]string{true: "ctg-ensemble", false: "heart"}[name == "beside an objective"]+
@@ -469,7 +475,7 @@ func TestSettleOddRecordings(t *testing.T) {
 	}
 	many := writeFile(t, "many.yaml", "models: [{name: many, classes: ["+strings.Join(names, ", ")+
 		"], passes: {fewest: 2, expected: 6}, gate: never, primary: {score: mi, threshold: 0.01}}]")
-	found, p := settledBy(t, []string{"calibrate", "--passes", writeNpy(t, "<f4", []int{s, n, k}, values), "--policy", many, "--settle", "0.2"})
+	found, p := settledBy(t, []string{"calibrate", "--passes", writeNpy(t, "<f4", []int{s, n, k}, values), "--policy", many, "--settle", "0.2", "--settle-released", "0.2"})
 	if p.EarlyStop() == nil || p.EarlyStopping.Order != policy.AnyOrder || found.EarlyStop.Rule.Released.Inputs == 0 || found.EarlyStop.CertifiedOn != n/2 {
 		t.Errorf("%+v", found.EarlyStop)
 	}
@@ -477,7 +483,7 @@ func TestSettleOddRecordings(t *testing.T) {
 	digits := writeFile(t, "digits.yaml", "models: [{name: digits, classes: [\"0\", \"1\", \"2\", \"3\", \"4\", \"5\", \"6\"], critical: [\"5\", \"6\"], "+
 		"passes: {fewest: 2, expected: 50}, gate: never, scope: predicted-safe, primary: {score: mi, threshold: 0.1}}]")
 	found, p = settledBy(t, []string{"calibrate", "--passes", recordings + "digits-id.passes.npy", "--labels",
-		recordings + "digits-id.labels.npy", "--policy", digits, "--settle", "0.05"})
+		recordings + "digits-id.labels.npy", "--policy", digits, "--settle", "0.05", "--settle-released", "0.2"})
 	if p.EarlyStop() == nil || found.EarlyStop.Rule.Saving < 2 || found.EarlyStop.Rule.CriticalFNR == nil || found.Critical == 0 {
 		t.Errorf("%+v %+v", found.EarlyStop, found.EarlyStop.Rule)
 	}
@@ -497,6 +503,8 @@ func TestSettleErrors(t *testing.T) {
 	expectRefusals(t, "calibrate", []refusal{
 		{ensemble + " --settle 0", "--settle 0: expected a number from 0 to 1, not the ends", exitUsage},
 		{ensemble + " --settle 1", "--settle 1: expected a number from 0 to 1, not the ends", exitUsage},
+		{base + " --settle-released 1", "--settle-released 1: expected a number from 0 to 1, not the ends", exitUsage},
+		{labelled + " --settle-released 0.1 --coverage 0.8", "--settle-released needs --settle", exitUsage},
 		{base + " --confidence 1", "--confidence 1: expected", exitUsage},
 		{settled + " --coverage 0.8 --max-critical-miss 0.1", "exactly one objective", exitUsage},
 		{labelled + " --coverage 0.8 --ordered", "--ordered needs --settle", exitUsage},

@@ -198,7 +198,7 @@ func TestEvaluateSettleRule(t *testing.T) {
 	path := writeFile(t, "p.yaml", settledPolicy)
 	args := fewHearts(t, "--format", "json")
 	passes := readPasses(t, valueOf(args, "--passes"))
-	text := runOK(t, "calibrate", "--policy", path, "--passes", valueOf(args, "--passes"), "--settle", "0.03")
+	text := runOK(t, "calibrate", "--policy", path, "--passes", valueOf(args, "--passes"), "--settle", "0.03", "--settle-released", "0.15")
 	settled := writeFile(t, "settled.yaml", text)
 	f := readFrontier(t, runOK(t, append(args, "--policy", settled)...))
 	if f.Rule == nil || !f.Rule.Flattered || f.Rule.Certified != 0.03 || f.Rule.Confidence != 0.9 {

@@ -15,6 +15,9 @@ type Request struct {
 	// Epsilon bounds the share of inputs decided otherwise than by all passes, with Confidence.
 	// Both are between 0 and 1.
 	Epsilon, Confidence float64
+	// Released, between 0 and 1, bounds the share of the inputs deferred by all passes that are
+	// retained instead, with Confidence too.
+	Released float64
 	// Risk has to hold too; nil for none.
 	Risk *Risk
 	// Seed draws the order of the passes of each input.
@@ -26,13 +29,14 @@ type Request struct {
 // labels.
 type Risk struct{ Target, Confidence float64 }
 
-// RefusedError says why no rule could be certified: too few inputs, or too many disagreements even
-// under the most cautious rule.
+// RefusedError says why no rule could be certified: too few inputs or deferred ones, or too many
+// disagreements or released inputs even under the most cautious rule.
 type RefusedError struct{ Reason string }
 
 func (e *RefusedError) Error() string { return e.Reason }
 
-// RiskError says that the most cautious rule keeps the bound on disagreements but not the risk.
+// RiskError says that the most cautious rule keeps the bounds on disagreements and released inputs, but not
+// the risk.
 // Without the risk there would be a certificate.
 type RiskError struct {
 	Risk
@@ -59,20 +63,21 @@ type RiskTest struct {
 }
 
 // Certificate states what is guaranteed of a rule, for inputs drawn as those that certified it
-// were. Epsilon, ReleasedUpper and CriticalReleasedUpper each hold with their own confidence,
-// although the rule was chosen on the same inputs.
+// were. Epsilon, Released and CriticalReleasedUpper each hold with their own confidence, although the
+// rule was chosen on the same inputs.
 type Certificate struct {
 	Request
 	// Counts are over the inputs not used for learning, in one order of passes each.
 	Counts Counts
-	// Upper is the exact bound on the share of disagreements by which the rule was chosen, at most
-	// Epsilon. Because it chose the rule, it bounds nothing itself: Epsilon does.
-	Upper float64
-	// ReleasedUpper bounds the share of the inputs deferred by all passes that are retained
-	// instead, and CriticalReleasedUpper that of critical ones; 1 if there are none. They did not
-	// choose the rule. Each is the exact bound with confidence 1 - (1-Confidence)/R for R rules in
-	// the sequence, so that it holds for all of them at once.
-	ReleasedUpper, CriticalReleasedUpper float64
+	// Upper and ReleasedUpper are the exact bounds on the shares of disagreements and of released
+	// inputs by which the rule was chosen, at most Epsilon and Request.Released. Because they chose
+	// the rule, they bound nothing themselves: Epsilon and Request.Released do.
+	Upper, ReleasedUpper float64
+	// CriticalReleasedUpper bounds the share of the critical inputs deferred by all passes that are
+	// retained instead; 1 if there are none. It did not choose the rule. It is the exact bound with
+	// confidence 1 - (1-Confidence)/R for R rules in the sequence, so that it holds for all of them
+	// at once.
+	CriticalReleasedUpper float64
 	// RiskTest is the test of the rule; nil without a Request.Risk.
 	RiskTest *RiskTest
 }
@@ -89,12 +94,14 @@ func FewestInputs(epsilon, confidence float64) int {
 	return int(n)
 }
 
-// Certify returns the boldest rule up to which all rules of the sequence keep the bound on
-// disagreements, and the risk if one is asked for. No rule may have been learned from the inputs.
+// Certify returns the boldest rule up to which all rules of the sequence keep the bounds on
+// disagreements and on released inputs, and the risk if one is asked for. No rule may have been learned from the inputs.
 // The error is a *RefusedError, a *RiskError, about a request out of range, or that of ctx.
 //
-// A rule passes if binomial.Upper(disagreements, inputs, Confidence) <= Epsilon and, with a risk,
-// PValue <= 1-Risk.Confidence. The first rule that fails ends the sequence. A claim is false of the
+// A rule passes if binomial.Upper(disagreements, inputs, Confidence) <= Epsilon,
+// binomial.Upper(released, deferred, Confidence) <= Released and, with a risk,
+// PValue <= 1-Risk.Confidence. Each test has its full confidence, without a correction for the
+// others, because all must pass (intersection-union). The first rule that fails ends the sequence. A claim is false of the
 // returned rule only if the first rule of which it is false passed, and the chance of that is at
 // most 1 - its confidence.
 func (q *Request) Certify(ctx context.Context, d *Decisions, sequence *Sequence, inputs []int) (
@@ -106,6 +113,10 @@ func (q *Request) Certify(ctx context.Context, d *Decisions, sequence *Sequence,
 	if least := FewestInputs(q.Epsilon, q.Confidence); len(inputs) < least {
 		return nil, nil, &RefusedError{fmt.Sprintf("%d inputs to certify on: expected at least %d, "+
 			"fewer cannot show that at most %v disagree with confidence %v", len(inputs), least, q.Epsilon, q.Confidence)}
+	}
+	if deferred, least := d.Deferred(inputs), FewestInputs(q.Released, q.Confidence); deferred < least {
+		return nil, nil, &RefusedError{fmt.Sprintf("%d of the inputs to certify on are deferred by all passes: expected at least %d, "+
+			"fewer cannot show that at most %v of them are retained instead with confidence %v", deferred, least, q.Released, q.Confidence)}
 	}
 	s, err := d.follow(ctx, inputs, 1, sequence.Rules[0].Fewest, rand.New(rand.NewPCG(q.Seed, 0xce47)))
 	if err != nil {
@@ -134,8 +145,8 @@ func (q *Request) choose(rules int, counts func(i int) Counts) (chosen int, c *C
 
 func (q *Request) check() error {
 	within := func(v float64) bool { return v > 0 && v < 1 }
-	if !within(q.Epsilon) || !within(q.Confidence) {
-		return fmt.Errorf("epsilon %v at confidence %v: expected both between 0 and 1", q.Epsilon, q.Confidence)
+	if !within(q.Epsilon) || !within(q.Released) || !within(q.Confidence) {
+		return fmt.Errorf("epsilon %v and released %v at confidence %v: expected all between 0 and 1", q.Epsilon, q.Released, q.Confidence)
 	}
 	if r := q.Risk; r != nil && !(r.Target >= 0 && r.Target < 1 && within(r.Confidence)) {
 		return fmt.Errorf("risk target %v at confidence %v: expected a target in [0,1) and a confidence between 0 and 1",
@@ -149,7 +160,7 @@ func (q *Request) test(counts Counts, rules int) *Certificate {
 	all := 1 - (1-q.Confidence)/float64(rules)
 	c := &Certificate{Request: *q, Counts: counts,
 		Upper:                 binomial.Upper(counts.Disagreements, counts.Inputs, q.Confidence),
-		ReleasedUpper:         binomial.Upper(counts.Released, counts.Deferred, all),
+		ReleasedUpper:         binomial.Upper(counts.Released, counts.Deferred, q.Confidence),
 		CriticalReleasedUpper: binomial.Upper(counts.CriticalReleased, counts.CriticalDeferred, all)}
 	if q.Risk != nil {
 		cases, misses := counts.CriticalRetained, counts.CriticalMissed
@@ -164,6 +175,11 @@ func (c *Certificate) failure() error {
 		return &RefusedError{fmt.Sprintf("%d of %d inputs disagree under the most cautious rule, so that "+
 			"the share is at most %.3g with confidence %v: expected at most %v",
 			c.Counts.Disagreements, c.Counts.Inputs, c.Upper, c.Confidence, c.Epsilon)}
+	}
+	if c.ReleasedUpper > c.Released {
+		return &RefusedError{fmt.Sprintf("%d of %d inputs deferred by all passes are retained under the most cautious rule, so that "+
+			"the share is at most %.3g with confidence %v: expected at most %v",
+			c.Counts.Released, c.Counts.Deferred, c.ReleasedUpper, c.Confidence, c.Released)}
 	}
 	if c.RiskTest != nil && c.RiskTest.PValue > 1-c.Risk.Confidence {
 		return &RiskError{*c.Risk, *c.RiskTest}

@@ -15,10 +15,10 @@ import (
 type rates struct{ deferred, released, missed float64 }
 
 // simulate certifies many times on drawn counts, and returns how often the certified rule breaks
-// its claim about disagreements, released inputs and risk. All passes defer 100 of 400 inputs; 60
+// its claims about disagreements, released inputs, critical ones among them, and risk. All passes defer 100 of 400 inputs; 60
 // critical ones are retained. Counts of different rules are independent, which is the worst case
 // for choosing among them.
-func simulate(q *Request, sequence []rates) (disagreement, released, risk float64) {
+func simulate(q *Request, sequence []rates) (disagreement, released, criticalReleased, risk float64) {
 	const repeats = 3000
 	rng := rand.New(rand.NewPCG(11, 12))
 	draw := func(n int, p float64) (k int) {
@@ -45,14 +45,17 @@ func simulate(q *Request, sequence []rates) (disagreement, released, risk float6
 		if 0.25*r.released+0.75*r.deferred > q.Epsilon {
 			disagreement += 1. / repeats
 		}
-		if r.released > c.ReleasedUpper || r.released > c.CriticalReleasedUpper {
+		if r.released > q.Released {
 			released += 1. / repeats
+		}
+		if r.released > c.CriticalReleasedUpper {
+			criticalReleased += 1. / repeats
 		}
 		if q.Risk != nil && r.missed > q.Risk.Target {
 			risk += 1. / repeats
 		}
 	}
-	return disagreement, released, risk
+	return disagreement, released, criticalReleased, risk
 }
 
 // TestClaimsHold checks that a certified rule breaks each claim no more often than its confidence
@@ -69,16 +72,22 @@ func TestClaimsHold(t *testing.T) {
 	}{
 		// The second rule disagrees a little too often: it passes with 14 disagreements or
 		// fewer, which has the chance 9.6%.
-		{"disagreement", Request{Epsilon: 0.05, Confidence: 0.9}, []rates{{0.001, 0.01, 0}, {0.05001, 0.05001, 0}, {0.08, 0.08, 0}},
+		{"disagreement", Request{Epsilon: 0.05, Released: 0.99, Confidence: 0.9}, []rates{{0.001, 0.01, 0}, {0.05001, 0.05001, 0}, {0.08, 0.08, 0}},
 			0, 0.08, 0.1},
+		// The second rule releases a little too often: it passes with 5 of 100 or fewer, which has
+		// the chance 9.7% at 0.0908.
+		{"released", Request{Epsilon: 0.05, Released: 0.0908, Confidence: 0.9}, []rates{{0, 0.01, 0}, {0, 0.09081, 0}, {0, 0.15, 0}}, 1, 0.08, 0.1},
+		// Both claims are broken by the second rule: each test alone would pass it too often, and
+		// both together pass it less often than either.
+		{"both", Request{Epsilon: 0.05, Released: 0.0908, Confidence: 0.9}, []rates{{0, 0.01, 0}, {0.0365, 0.09081, 0}}, 1, 0, 0.1},
 		// The first rule's bound is too low if none is released (10%), the second's if it
 		// passes (10%): 19% together, were it not for the correction.
-		{"released", Request{Epsilon: 0.05, Confidence: 0.9}, []rates{{0, 0.0228, 0}, {0, 0.198, 0}}, 1, 0.02, 0.1},
+		{"critical released", Request{Epsilon: 0.05, Released: 0.99, Confidence: 0.9}, []rates{{0, 0.0228, 0}, {0, 0.198, 0}}, 2, 0.02, 0.1},
 		// At 10%, 2 or fewer misses of 60 have the chance 5.3%, 3 or fewer 13.7%.
-		{"risk", Request{Epsilon: 0.05, Confidence: 0.9, Risk: &Risk{0.0999, 0.9}}, []rates{{0, 0.01, 0.01}, {0, 0.01, 0.1}}, 2, 0.03, 0.1},
+		{"risk", Request{Epsilon: 0.05, Released: 0.99, Confidence: 0.9, Risk: &Risk{0.0999, 0.9}}, []rates{{0, 0.01, 0.01}, {0, 0.01, 0.1}}, 3, 0.03, 0.1},
 	} {
-		disagreement, released, risk := simulate(&c.q, c.sequence)
-		if got := [3]float64{disagreement, released, risk}[c.of]; got < c.least-noise || got > c.most+noise {
+		disagreement, released, criticalReleased, risk := simulate(&c.q, c.sequence)
+		if got := [4]float64{disagreement, released, criticalReleased, risk}[c.of]; got < c.least-noise || got > c.most+noise {
 			t.Errorf("%s: false of %.3g of the rules returned, expected %v to %v", c.name, got, c.least, c.most)
 		}
 	}
@@ -87,7 +96,7 @@ func TestClaimsHold(t *testing.T) {
 // TestChoose checks that the first rule that fails ends the sequence, and that the reason names the
 // failed claim.
 func TestChoose(t *testing.T) {
-	q := &Request{Epsilon: 0.01, Confidence: 0.9, Risk: &Risk{0.1, 0.95}}
+	q := &Request{Epsilon: 0.01, Released: 0.05, Confidence: 0.9, Risk: &Risk{0.1, 0.95}}
 	counts := func(disagreements, missed int) Counts {
 		return Counts{Inputs: 1000, Passes: 10, Disagreements: disagreements, Deferred: 100, CriticalDeferred: 40, CriticalRetained: 100,
 			CriticalMissed: missed}
@@ -95,10 +104,14 @@ func TestChoose(t *testing.T) {
 	// scipy 1.10: binom.cdf(4, 100, 0.1) = 0.0237, binom.cdf(5, 100, 0.1) = 0.0576;
 	// beta.ppf(0.9, k+1, 1000-k): 0.00925 of k = 5, 0.0105 of 6.
 	good, risky, wrong := counts(5, 4), counts(5, 5), counts(6, 4)
+	// beta.ppf(0.9, k+1, 100-k): 0.0383 of k = 1, 0.0523 of 2.
+	few, releases := good, good
+	few.Released, releases.Released = 1, 2
 	for _, c := range []struct {
 		sequence []Counts
 		chosen   int
-	}{{[]Counts{good, good, good}, 2}, {[]Counts{good, risky, good}, 0}, {[]Counts{good, good, wrong, good}, 1}} {
+	}{{[]Counts{good, good, good}, 2}, {[]Counts{good, risky, good}, 0}, {[]Counts{good, good, wrong, good}, 1},
+		{[]Counts{few, few, good}, 2}, {[]Counts{good, releases, good}, 0}} {
 		chosen, got, err := q.choose(len(c.sequence), func(i int) Counts { return c.sequence[i] })
 		if err != nil || chosen != c.chosen {
 			t.Fatalf("rule %d, %v: expected %d", chosen, err, c.chosen)
@@ -106,7 +119,7 @@ func TestChoose(t *testing.T) {
 		if r := got.RiskTest; r.Cases != 100 || r.Misses != 4 || math.Abs(r.PValue-0.02371) > 1e-5 {
 			t.Errorf("risk %+v", r)
 		}
-		if want := binomial.Upper(0, 100, 1-0.1/float64(len(c.sequence))); got.ReleasedUpper != want {
+		if want := binomial.Upper(0, 100, 0.9); got.ReleasedUpper != want {
 			t.Errorf("released at most %v, expected %v", got.ReleasedUpper, want)
 		}
 		if want := binomial.Upper(0, 40, 1-0.1/float64(len(c.sequence))); got.CriticalReleasedUpper != want {
@@ -121,6 +134,9 @@ func TestChoose(t *testing.T) {
 	var risk *RiskError
 	if err := refusal(q, counts(6, 99)); !errors.As(err, &refused) || errors.As(err, &risk) {
 		t.Errorf("%v: expected a *RefusedError", err)
+	}
+	if err := refusal(q, releases); !errors.As(err, &refused) || !strings.Contains(err.Error(), "2 of 100 inputs deferred by all passes are retained") {
+		t.Errorf("%v: expected a *RefusedError of released inputs", err)
 	}
 	if err := refusal(q, risky); !errors.As(err, &risk) || errors.As(err, &refused) ||
 		!strings.Contains(err.Error(), "5 of 100 retained critical inputs are missed") {
@@ -145,11 +161,13 @@ func TestRequestRanges(t *testing.T) {
 		q    Request
 		want string
 	}{
-		{Request{Epsilon: 0, Confidence: 0.9}, "epsilon 0 at"},
-		{Request{Epsilon: 0.1, Confidence: 1}, "confidence 1:"},
-		{Request{Epsilon: math.NaN(), Confidence: 0.9}, "epsilon NaN"},
-		{Request{Epsilon: 0.1, Confidence: 0.9, Risk: &Risk{1, 0.9}}, "risk target 1"},
-		{Request{Epsilon: 0.1, Confidence: 0.9, Risk: &Risk{0.1, 0}}, "at confidence 0"},
+		{Request{Epsilon: 0, Released: 0.05, Confidence: 0.9}, "epsilon 0 and"},
+		{Request{Epsilon: 0.1, Released: 0.05, Confidence: 1}, "confidence 1:"},
+		{Request{Epsilon: math.NaN(), Released: 0.05, Confidence: 0.9}, "epsilon NaN"},
+		{Request{Epsilon: 0.1, Confidence: 0.9}, "released 0 at"},
+		{Request{Epsilon: 0.1, Released: 1, Confidence: 0.9}, "released 1 at"},
+		{Request{Epsilon: 0.1, Released: 0.05, Confidence: 0.9, Risk: &Risk{1, 0.9}}, "risk target 1"},
+		{Request{Epsilon: 0.1, Released: 0.05, Confidence: 0.9, Risk: &Risk{0.1, 0}}, "at confidence 0"},
 	} {
 		if _, _, err := c.q.Certify(t.Context(), nil, nil, nil); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: expected an error with %q", err, c.want)

@@ -20,15 +20,16 @@
 // # What is certified
 //
 // Certify goes along the sequence, on inputs that were not used for learning, with one order of
-// passes each, for as long as the exact binomial bound on the disagreements is at most epsilon.
-// This is fixed-sequence testing: the order of the rules was fixed before, and the first that fails
-// ends it. So the last rule that passed holds with the stated confidence, without a correction for
-// having tried several.
+// passes each, for as long as two exact binomial bounds hold: that on the disagreements, a share of
+// all inputs, and that on the released inputs, a share of those that all passes defer. This is
+// fixed-sequence testing: the order of the rules was fixed before, and the first that fails ends it.
+// So the last rule that passed holds with the stated confidence, without a correction for having
+// tried several. Nor is there one for the two tests, since both must pass (intersection-union).
 //
 // A risk, the critical FNR of what is retained with the rule in force, can be part of the same
-// sequence; each of the two then holds with its own confidence. The shares of deferred inputs, and
-// of critical ones, that are retained instead do not choose the rule. Their bounds hold for all
-// rules of the sequence at once, hence for the one chosen.
+// sequence; it then holds with its own confidence. The share of critical deferred inputs that are
+// retained instead does not choose the rule. Its bound holds for all rules of the sequence at once,
+// hence for the one chosen.
 //
 // A disagreement is a different action, or the same retain with the predicted class on the other
 // side of the critical boundary.

@@ -70,7 +70,7 @@ func halves(n int) (a, b []int) {
 
 // request returns a request for a certificate without a risk.
 func request(epsilon float64) *learn.Request {
-	return &learn.Request{Epsilon: epsilon, Confidence: 0.9, Seed: 1}
+	return &learn.Request{Epsilon: epsilon, Released: 0.05, Confidence: 0.9, Seed: 1}
 }
 
 // TestCTG checks, on the half that the rule was not learned from, that it saves more than giving

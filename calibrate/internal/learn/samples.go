@@ -81,6 +81,16 @@ func Decide(ctx context.Context, p *policy.Policy, r Recording) (*Decisions, err
 	return d, nil
 }
 
+// Deferred returns how many of some inputs all passes defer.
+func (d *Decisions) Deferred(inputs []int) (n int) {
+	for _, i := range inputs {
+		if d.final[i].defers {
+			n++
+		}
+	}
+	return n
+}
+
 func (d *Decisions) isCritical(class int) bool { return slices.Contains(d.policy.Critical, class) }
 
 // row returns one pass of an input.
