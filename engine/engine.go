@@ -2,17 +2,21 @@ package engine
 
 import (
 	"fmt"
+	"math"
 	"sync"
 
 	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/engine/internal/follow"
 	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/policy/risk"
 )
 
 // Model binds a policy to the arithmetic that it asks for.
 type Model struct {
 	policy            *policy.Policy
 	plan              *decomp.Plan
-	primary, fallback decomp.Score
+	primary, fallback decomp.Score  // follow.Risk where the risk model computes it
+	guard             decomp.Score  // meaningful only if the policy has a guard
 	critical          []bool        // by class
 	stopper           *EarlyStopper // nil: no input stops early
 	groups            sync.Pool     // released *Group
@@ -41,15 +45,20 @@ func Bind(p *policy.Policy, o BindOptions) (*Model, error) {
 	for _, k := range p.Critical {
 		m.critical[k] = true
 	}
-	for _, s := range []struct {
-		name policy.Score
-		to   *decomp.Score
-	}{{p.Primary.Score, &m.primary}, {p.Fallback.Score, &m.fallback}} {
-		score, ok := decomp.ParseScore(string(s.name))
+	names := []policy.Score{p.Primary.Score, p.Fallback.Score}
+	scores := []*decomp.Score{&m.primary, &m.fallback}
+	if p.Guard != nil {
+		names, scores = append(names, p.Guard.Score), append(scores, &m.guard)
+	}
+	for i, name := range names {
+		score, ok := follow.ParseScore(name)
 		if !ok {
-			return nil, fmt.Errorf("model %q: unknown score %q", p.Name, s.name)
+			return nil, fmt.Errorf("model %q: unknown score %q", p.Name, name)
 		}
-		*s.to = score
+		if score == follow.Risk && p.Risk == nil {
+			return nil, fmt.Errorf("model %q: score %s without a risk model", p.Name, name)
+		}
+		*scores[i] = score
 	}
 	return m, nil
 }
@@ -100,18 +109,51 @@ func (m *Model) InputBytes(passes int) int {
 // Outcome holds what became of one input. The next call that it is given to overwrites it.
 type Outcome struct {
 	*decomp.Result
+	Assessment
 	Decision policy.Decision
+	// Primary and Fallback are the values of the policy's two scores.
+	Primary, Fallback float64
+}
+
+// Assessment holds how probable it is that an input is truly critical, as the policy's calibration
+// found it.
+type Assessment struct {
+	// Risk is the probability, in [0,1], of an input called safe. It is NaN for an input called
+	// critical, and without a risk model.
+	Risk float64
+	// Priority is the probability, in [0,1], whatever class is predicted. It is NaN without a risk
+	// model.
+	Priority float64
+	// Percentile is the share, in [0,1], of the calibration's inputs whose priority was no higher. It
+	// is 1 for unfamiliar and degenerate inputs, whose probability cannot be trusted: they come first
+	// in work lists. It is NaN without a risk model.
+	Percentile float64
+}
+
+// Unassessed returns what is known of an input without a risk model: NaN throughout.
+func Unassessed() Assessment {
+	nan := math.NaN()
+	return Assessment{nan, nan, nan}
 }
 
 // NewOutcome creates an Outcome for inputs of the model.
-func (m *Model) NewOutcome() *Outcome { return &Outcome{Result: m.plan.NewResult()} }
+func (m *Model) NewOutcome() *Outcome {
+	return &Outcome{Result: m.plan.NewResult(), Assessment: Unassessed()}
+}
 
 // decide completes an outcome whose result is computed.
 func (m *Model) decide(o *Outcome) {
+	guarded := 0.0
+	if m.policy.Guard != nil {
+		guarded = o.Scores[m.guard]
+	}
+	m.assess(o, guarded)
+	o.Primary, o.Fallback = o.value(m.primary), o.value(m.fallback)
 	o.Decision = m.policy.Decide(policy.Evidence{
 		Predicted:     o.Predicted,
-		Primary:       o.Scores[m.primary],
-		Fallback:      o.Scores[m.fallback],
+		Primary:       o.Primary,
+		Fallback:      o.Fallback,
+		Guard:         guarded,
 		PrimaryClass:  o.Deciding(m.primary),
 		FallbackClass: o.Deciding(m.fallback),
 		CCritMaxClass: o.CCritMaxClass,
@@ -119,6 +161,35 @@ func (m *Model) decide(o *Outcome) {
 		Degenerate:    o.Degenerate,
 		Saturated:     o.Saturated,
 	})
+}
+
+// assess fills the assessment; guarded is the value of the guard's score.
+func (m *Model) assess(o *Outcome, guarded float64) {
+	r := m.policy.Risk
+	if r == nil {
+		return // NewOutcome has filled it
+	}
+	if m.critical[o.Predicted] {
+		mass := 0.0
+		for _, k := range m.policy.Critical {
+			mass += o.Mean[k]
+		}
+		o.Risk, o.Priority = math.NaN(), r.CalledCritical.Probability(mass)
+	} else {
+		o.Risk = r.Model.Probability(risk.Input{Mean: o.Mean, C: o.C, Critical: m.policy.Critical, Safe: m.policy.Safe})
+		o.Priority = o.Risk
+	}
+	if o.Percentile = 1; !o.Degenerate && !m.policy.Guard.Finds(guarded) {
+		o.Percentile = r.Percentile(o.Priority)
+	}
+}
+
+// value returns the value of a score.
+func (o *Outcome) value(s decomp.Score) float64 {
+	if s == follow.Risk {
+		return o.Risk
+	}
+	return o.Scores[s]
 }
 
 // checkPasses returns a *decomp.PassesError for fewer passes than the policy accepts.

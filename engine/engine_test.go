@@ -226,6 +226,7 @@ func (f *floats) Next(to []float32) { f.values = f.values[copy(to, f.values):] }
 func TestBadPolicies(t *testing.T) {
 	for want, p := range map[string]*policy.Policy{
 		"unknown score":       {Name: "x", Classes: []string{"a", "b"}, Primary: policy.Rule{Score: "nonsense"}},
+		"without a risk":      {Name: "x", Classes: []string{"a", "b"}, Primary: policy.Rule{Score: policy.RiskScore}, Fallback: policy.Rule{Score: policy.MI}},
 		"at least 2":          {Name: "x", Classes: []string{"a"}},
 		"critical class 5":    {Name: "x", Classes: []string{"a", "b"}, Critical: []int{5}},
 		"weight of pair (0,0": {Name: "x", Classes: []string{"a", "b"}, PairWeights: []policy.PairWeight{{}}},

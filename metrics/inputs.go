@@ -49,7 +49,7 @@ type modelInputs struct {
 	families                                 *inputs
 	model                                    string
 	decisions                                []decisionSeries
-	scores                                   [1 + policy.ByFallback]policy.Score // by outcome of the gate
+	scores                                   [1 + policy.ByFallback]policy.Score // by outcome of the gate; 0 is the guard's
 	mutualInformation, entropy, epistemicSum *sharded.Histogram
 	fallback, passes, degenerate, saturated  *sharded.Counter
 }
@@ -73,6 +73,9 @@ func (f *inputs) of(p *policy.Policy) *modelInputs {
 		saturated:         f.saturated.With(p.Name),
 	}
 	m.scores[policy.ByPrimary], m.scores[policy.ByFallback] = p.Primary.Score, p.Fallback.Score
+	if p.Guard != nil {
+		m.scores[0] = p.Guard.Score // the gate chooses neither where the guard decides
+	}
 	for _, d := range decisionsOf(p) {
 		m.decisions = append(m.decisions, decisionSeries{d, m.counter(d)})
 	}

@@ -96,9 +96,12 @@ func decisionsOf(p *policy.Policy) []decision {
 		found = append(found,
 			decision{policy.Retain, score, policy.UnderThreshold},
 			decision{policy.Defer, score, policy.AboveThreshold})
-		if p.Scope == policy.PredictedSafe {
+		if p.Scope == policy.PredictedSafe || score == policy.RiskScore {
 			found = append(found, decision{policy.Retain, score, policy.PredictedCritical})
 		}
+	}
+	if p.Guard != nil && !p.Observes() {
+		found = append(found, decision{policy.Defer, p.Guard.Score, policy.Unfamiliar})
 	}
 	if p.Observes() || p.Kind == policy.Dirichlet {
 		return found // one row of concentrations is never degenerate

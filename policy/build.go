@@ -62,7 +62,7 @@ func (b *builder) build() *Policy {
 		SumTolerance: b.SumTolerance, Tensor: b.Tensor, Variance: b.Variance, TopClasses: b.TopClasses,
 		ReliabilityThreshold: b.ReliabilityThreshold, Gate: b.Gate, Scope: b.Scope,
 		Primary: b.Primary, Fallback: b.Fallback, Pairs: b.Pairs,
-		Degenerate: b.Degenerate, Saturated: b.Saturated,
+		Degenerate: b.Degenerate, Saturated: b.Saturated, Risk: b.Risk, Guard: b.Guard,
 		Calibration: b.Calibration, EarlyStopping: b.EarlyStopping,
 	}
 	b.resolveSets()
@@ -72,6 +72,7 @@ func (b *builder) build() *Policy {
 	b.checkNeeds()
 	b.resolveWeights()
 	b.resolveSizes()
+	b.resolveRisk()
 	b.checkCalibration()
 	b.resolveEarlyStopping()
 	if b.faults == 0 {
@@ -340,6 +341,11 @@ func (p *Policy) reachable() []reachableRule {
 		rules = append(rules, reachableRule{p.Fallback, "fallback"})
 	}
 	return rules
+}
+
+// comparesRisk reports whether a rule that can decide names score risk.
+func (p *Policy) comparesRisk() bool {
+	return slices.ContainsFunc(p.reachable(), func(r reachableRule) bool { return r.Score == RiskScore })
 }
 
 type reachableRule struct {

@@ -12,6 +12,8 @@ type Evidence struct {
 	CCritMaxClass int
 	// Skewness has the skewness ratio of each class. Decide does not keep it.
 	Skewness []float64
+	// Guard is the value of the guard's score, if the policy has a guard.
+	Guard float64
 	// Degenerate says that all passes are identical; Saturated that they are also one-hot.
 	Degenerate, Saturated bool
 }
@@ -24,7 +26,7 @@ type Decision struct {
 	Value        float64
 	Threshold    float64 // meaningful only if HasThreshold
 	HasThreshold bool
-	// Gate says which of the two scores decided.
+	// Gate says which of the two scores decided; neither where the guard did.
 	Gate GateOutcome
 	// Class is the class that set the score. It is -1 if none did, or if the action is not Defer.
 	Class  int
@@ -67,14 +69,15 @@ const (
 	IsDegenerate
 	IsSaturated
 	Observing
+	Unfamiliar
 )
 
 // Reasons counts the reasons, and none.
-const Reasons = 1 + Observing
+const Reasons = 1 + Unfamiliar
 
 // String returns the reason's name in JSON and metrics, or "" for none.
 func (r Reason) String() string {
-	return [Reasons]string{"", "above_threshold", "under_threshold", "predicted_critical", "degenerate", "saturated", "observing"}[r]
+	return [Reasons]string{"", "above_threshold", "under_threshold", "predicted_critical", "degenerate", "saturated", "observing", "unfamiliar"}[r]
 }
 
 // Decide says what becomes of an input.
@@ -82,9 +85,10 @@ func (r Reason) String() string {
 // The gate chooses the score: by the paper's rule (gate any-critical) the
 // primary score while skewness_k <= the reliability threshold for every
 // critical class k, else the fallback. Then, in this order: a policy without
-// thresholds observes; an input out of scope is retained; identical passes are
-// handled as the policy says; else the input is retained exactly when
-// score <= threshold.
+// thresholds observes; an input that the guard finds is deferred as unfamiliar;
+// one out of scope is retained, and one called critical where risk, which only
+// inputs called safe have, would decide; identical passes are handled as the
+// policy says; else the input is retained exactly when score <= threshold.
 func (p *Policy) Decide(e Evidence) Decision {
 	d := Decision{Gate: ByPrimary, Score: p.Primary.Score, Value: e.Primary, Class: e.PrimaryClass}
 	rule := p.Primary
@@ -97,7 +101,10 @@ func (p *Policy) Decide(e Evidence) Decision {
 	switch {
 	case p.Observes():
 		d.Action, d.Reason = Observe, Observing
-	case p.Scope == PredictedSafe && has(p.Critical, e.Predicted):
+	case p.Guard.Finds(e.Guard):
+		return Decision{Action: Defer, Reason: Unfamiliar, Score: p.Guard.Score, Value: e.Guard, Threshold: p.Guard.Threshold,
+			HasThreshold: true, Class: -1}
+	case (p.Scope == PredictedSafe || d.Score == RiskScore) && has(p.Critical, e.Predicted):
 		d.Action, d.Reason = Retain, PredictedCritical
 	case e.Saturated && p.Saturated != HandleByScore:
 		d.Action, d.Reason, d.Class = p.Saturated.action(), IsSaturated, -1

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 )
 
@@ -29,6 +30,11 @@ func TestDecide(t *testing.T) {
 	trusted := primary(0.01, Retain, UnderThreshold, -1)
 	distrusted := Decision{Score: CBEC, Value: 0.001, Threshold: 0.003, HasThreshold: true, Gate: ByFallback, Action: Retain, Reason: UnderThreshold, Class: -1}
 	observing := Decision{Score: CCritMax, Value: 5, Gate: ByPrimary, Action: Observe, Reason: Observing, Class: -1}
+	guarded := func(p *Policy) { p.Guard = &Guard{MI, 0.4} }
+	byRisk := func(p *Policy) { p.Primary = Rule{RiskScore, 0.05, true} }
+	unfamiliar := func(value float64) Decision {
+		return Decision{Score: MI, Value: value, Threshold: 0.4, HasThreshold: true, Action: Defer, Reason: Unfamiliar, Class: -1}
+	}
 	deciding := func(p *Policy) { p.Gate = DecidingClass }
 	tests := []struct {
 		name   string
@@ -50,6 +56,18 @@ func TestDecide(t *testing.T) {
 			func(e *Evidence) { e.Primary, e.Degenerate = 5, true }, observing},
 		{"out of scope goes before identical passes", func(p *Policy) { p.Scope = PredictedSafe },
 			func(e *Evidence) { e.Predicted, e.Primary, e.Degenerate, e.Saturated = 2, 5, true, true }, primary(5, Retain, PredictedCritical, -1)},
+		{"at the guard", guarded, func(e *Evidence) { e.Guard = 0.4 }, trusted},
+		{"above the guard", guarded, func(e *Evidence) { e.Guard = up(0.4) }, unfamiliar(up(0.4))},
+		{"above the guard, called critical, identical passes", func(p *Policy) { guarded(p); p.Scope = PredictedSafe },
+			func(e *Evidence) { e.Guard, e.Predicted, e.Degenerate = 0.5, 2, true }, unfamiliar(0.5)},
+		{"above a guard that only observes", func(p *Policy) { guarded(p); p.Primary, p.Fallback = Rule{Score: CCritMax}, Rule{Score: CBEC} },
+			func(e *Evidence) { e.Guard, e.Primary = 0.5, 5 }, observing},
+		{"risk of an input called safe", byRisk, func(e *Evidence) { e.Primary = 0.06 },
+			Decision{Score: RiskScore, Value: 0.06, Threshold: 0.05, HasThreshold: true, Gate: ByPrimary, Action: Defer, Reason: AboveThreshold, Class: 1}},
+		{"no risk of an input called critical", byRisk, func(e *Evidence) { e.Primary, e.Predicted, e.Degenerate = math.NaN(), 1, true },
+			Decision{Score: RiskScore, Value: math.NaN(), Threshold: 0.05, HasThreshold: true, Gate: ByPrimary, Action: Retain, Reason: PredictedCritical, Class: -1}},
+		{"where the gate falls back from risk, an input called critical is decided by the fallback", byRisk,
+			func(e *Evidence) { e.Primary, e.Predicted, e.Skewness = math.NaN(), 1, []float64{0, 5, 5} }, distrusted},
 		{"degenerate", nil, func(e *Evidence) { e.Degenerate = true }, primary(0.01, Defer, IsDegenerate, -1)},
 		{"saturated is not handled as degenerate", func(p *Policy) { p.Saturated = HandleRetain },
 			func(e *Evidence) { e.Degenerate, e.Saturated = true, true }, primary(0.01, Retain, IsSaturated, -1)},
@@ -65,7 +83,7 @@ func TestDecide(t *testing.T) {
 				Skewness: []float64{9, 0.1, 0.2},
 			}
 			test.given(&e)
-			if diff := cmp.Diff(test.want, p.Decide(e)); diff != "" {
+			if diff := cmp.Diff(test.want, p.Decide(e), cmpopts.EquateNaNs()); diff != "" {
 				t.Errorf("decision (-want +got):\n%s", diff)
 			}
 		})
@@ -95,6 +113,13 @@ func TestDecideProperties(t *testing.T) {
 		if fallsBack {
 			gate, rule, value, class = ByFallback, p.Fallback, e.Fallback, e.FallbackClass
 		}
+		observes := !p.Primary.HasThreshold && !p.Fallback.HasThreshold
+		if !observes && p.Guard != nil && !(e.Guard <= p.Guard.Threshold) {
+			if d.Action != Defer || d.Reason != Unfamiliar || d.Score != p.Guard.Score || d.Gate != 0 || d.Class != -1 {
+				t.Errorf("%+v: want to defer what is unfamiliar", d)
+			}
+			return
+		}
 		if d.Gate != gate || d.Score != rule.Score || d.Threshold != rule.Threshold || d.HasThreshold != rule.HasThreshold {
 			t.Errorf("gate %s, score %s, threshold %v; want %s and %+v", d.Gate, d.Score, d.Threshold, gate, rule)
 		}
@@ -102,8 +127,7 @@ func TestDecideProperties(t *testing.T) {
 			t.Errorf("value %v, want %v", d.Value, value)
 		}
 
-		observes := !p.Primary.HasThreshold && !p.Fallback.HasThreshold
-		outOfScope := p.Scope == PredictedSafe && e.Predicted != 0 // class 0 alone is safe
+		outOfScope := (p.Scope == PredictedSafe || rule.Score == RiskScore) && e.Predicted != 0 // class 0 alone is safe
 		handled := e.Degenerate && !e.Saturated && p.Degenerate != HandleByScore || e.Saturated && p.Saturated != HandleByScore
 		switch {
 		case observes:
@@ -145,6 +169,10 @@ func drawPolicy(t *rapid.T) *Policy {
 	p.ReliabilityThreshold = drawNumber(t, "reliability threshold")
 	p.Primary.Threshold = drawNumber(t, "primary threshold")
 	p.Fallback.Threshold = drawNumber(t, "fallback threshold")
+	p.Primary.Score = rapid.SampledFrom([]Score{CCritMax, RiskScore}).Draw(t, "primary score")
+	if rapid.Bool().Draw(t, "guarded") {
+		p.Guard = &Guard{MI, drawNumber(t, "guard threshold")}
+	}
 	if rapid.Bool().Draw(t, "observes") {
 		p.Primary, p.Fallback = Rule{Score: CCritMax}, Rule{Score: CBEC}
 	}
@@ -158,6 +186,7 @@ func drawEvidence(t *rapid.T, classes int) Evidence {
 		Primary:   drawScore(t, "primary"), Fallback: drawScore(t, "fallback"),
 		PrimaryClass: class.Draw(t, "primary class"), FallbackClass: class.Draw(t, "fallback class"),
 		CCritMaxClass: rapid.IntRange(-1, classes-1).Draw(t, "c_crit_max class"),
+		Guard:         drawScore(t, "guard"),
 		Degenerate:    rapid.Bool().Draw(t, "degenerate input"),
 	}
 	e.Saturated = e.Degenerate && rapid.Bool().Draw(t, "saturated input")

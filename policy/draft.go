@@ -32,7 +32,9 @@ type Draft struct {
 	Pairs                 Pairs
 	Degenerate, Saturated Handling
 
-	// Calibration and EarlyStopping may be nil.
+	// These may be nil. The terms of a risk model name classes by position, -1 for none.
+	Risk          *Risk
+	Guard         *Guard
 	Calibration   *Calibration
 	EarlyStopping *EarlyStopping
 }
@@ -52,7 +54,7 @@ func (p *Policy) Draft() Draft {
 		SumTolerance: p.SumTolerance, Tensor: p.Tensor, Variance: p.Variance, TopClasses: p.TopClasses,
 		ReliabilityThreshold: p.ReliabilityThreshold, Gate: p.Gate, Scope: p.Scope,
 		Primary: p.Primary, Fallback: p.Fallback,
-		Pairs: p.Pairs, Degenerate: p.Degenerate, Saturated: p.Saturated,
+		Pairs: p.Pairs, Degenerate: p.Degenerate, Saturated: p.Saturated, Risk: p.Risk, Guard: p.Guard,
 		Calibration: p.Calibration, EarlyStopping: p.EarlyStopping,
 	}
 	if d.Safe == nil {
@@ -68,6 +70,7 @@ func (p *Policy) Draft() Draft {
 func (d Draft) clone() Draft {
 	d.Classes, d.Critical, d.Safe = slices.Clone(d.Classes), slices.Clone(d.Critical), slices.Clone(d.Safe)
 	d.PairWeights = slices.Clone(d.PairWeights)
+	d.Risk, d.Guard = d.Risk.clone(), copied(d.Guard)
 	d.Calibration = copied(d.Calibration)
 	if c := d.Calibration; c != nil {
 		c.ExpectedCoverage, c.ExpectedCriticalFNR = copied(c.ExpectedCoverage), copied(c.ExpectedCriticalFNR)

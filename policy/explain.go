@@ -11,9 +11,15 @@ func (p *Policy) Explain() []string {
 	sentences := []string{e.classes(), e.passes(), e.gate(), e.thresholds()}
 	if !p.Observes() {
 		sentences = append(sentences, e.scope())
+		if p.Guard != nil {
+			sentences = append(sentences, e.guard())
+		}
 		if p.Kind != Dirichlet {
 			sentences = append(sentences, e.identical())
 		}
+	}
+	if p.Risk != nil {
+		sentences = append(sentences, e.risk())
 	}
 	if len(p.PairWeights) > 0 {
 		sentences = append(sentences, e.weights())
@@ -104,10 +110,35 @@ func (e explainer) thresholds() string {
 }
 
 func (e explainer) scope() string {
-	if e.Scope == PredictedSafe {
-		return "An input that is predicted critical is never deferred, since it is treated as critical anyway."
+	unless := ""
+	if e.Guard != nil {
+		unless = " unless it is unfamiliar"
+	}
+	switch {
+	case e.Scope == PredictedSafe:
+		return fmt.Sprintf("An input that is predicted critical is never deferred%s, since it is treated as critical anyway.", unless)
+	case e.comparesRisk():
+		return fmt.Sprintf("An input that is predicted critical has no risk: where risk decides, it is not deferred%s.", unless)
 	}
 	return "Any input can be deferred, whatever class is predicted."
+}
+
+func (e explainer) guard() string {
+	return fmt.Sprintf("An input whose %s is above %v%s is unlike those of the calibration, and deferred as unfamiliar, whatever "+
+		"class is predicted; this finds some of them, not all.", e.Guard.Score, e.Guard.Threshold, e.Guard.Score.unit())
+}
+
+func (e explainer) risk() string {
+	return fmt.Sprintf("The probability that an input called safe is truly critical is computed from %d %s, for traffic of "+
+		"which %s is critical; with another share, the probability is off.", len(e.Risk.Model.Terms),
+		plural(len(e.Risk.Model.Terms), "feature", "features"), percent(e.Risk.Prevalence))
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
 }
 
 func (e explainer) identical() string {
@@ -155,6 +186,7 @@ func (s Score) explain() string {
 		CCritSum:  "the model's ignorance C_k about the critical classes together",
 		CCritMax:  "the model's ignorance C_k about the critical class where it is largest",
 		CBEC:      "how far the model confuses safe with critical classes",
+		RiskScore: "the calibrated probability that an input called safe is truly critical",
 	}[s]
 	return fmt.Sprintf("%s (%s)", s, meaning)
 }
@@ -162,7 +194,7 @@ func (s Score) explain() string {
 // unit returns the unit of the score, after a space.
 func (s Score) unit() string {
 	switch s {
-	case MaxProb, EUVar, VarCrit, EUVarCrit:
+	case MaxProb, EUVar, VarCrit, EUVarCrit, RiskScore:
 		return ""
 	}
 	return " nats"

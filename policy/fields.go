@@ -203,6 +203,18 @@ var modelFields = []field{
 		doc: "The same where the identical passes are one-hot, as a confident model gives them in float32.",
 	},
 	{
+		name: "risk", standardWords: "unknown",
+		is: optional(func(b *builder) **Risk { return &b.Risk }, riskFields),
+		doc: "How probable it is that an input is truly critical, as ckd calibrate fits it. It is reported for every input, and is " +
+			"what score risk compares.",
+	},
+	{
+		name: "guard", standardWords: "none",
+		is: inFlow(optional(func(b *builder) **Guard { return &b.Guard }, guardFields)),
+		doc: "Which inputs are deferred as unfamiliar, in every scope and whatever class is predicted. p_critical and risk are blind " +
+			"to inputs unlike anything learned. A guard finds some of these, not all.",
+	},
+	{
 		name: "calibration", standardWords: "unknown",
 		is: optional(func(b *builder) **Calibration { return &b.Calibration }, calibrationFields),
 		doc: "Where the thresholds come from, as ckd calibrate writes it. It decides nothing and is not part of the " +
@@ -367,7 +379,7 @@ var calibrationFields = []field{
 						fields: []field{
 							{
 								name: "class", required: true,
-								is:  class{func(b *builder) *int { return &b.reference().Class }},
+								is:  class{at: func(b *builder) *int { return &b.reference().Class }},
 								doc: "The class.",
 							},
 							{
@@ -436,7 +448,7 @@ func ruleFields(standard Score, when string, of func(*builder) *Rule) []field {
 	return []field{
 		{
 			name: "score", standard: standard, spelled: true,
-			is:  choice[Score]{Scores(), func(b *builder) *Score { return &of(b).Score }},
+			is:  choice[Score]{RuleScores(), func(b *builder) *Score { return &of(b).Score }},
 			doc: "The score that " + when + ".",
 		},
 		{

@@ -95,7 +95,7 @@ func checkInvariants(t *testing.T, p *Policy) {
 	check(p.TopClasses >= 1 && p.TopClasses <= k, "top classes")
 	check(p.Pairs == SafeCriticalPairs || k <= MaxClassesForAllPairs, "all pairs of few classes")
 	for _, r := range []Rule{p.Primary, p.Fallback} {
-		check(slices.Contains(Scores(), r.Score), "a score")
+		check(slices.Contains(RuleScores(), r.Score), "a score")
 		check(finite(r.Threshold) && !math.Signbit(r.Threshold), "a threshold")
 	}
 	for _, r := range p.reachable() {
@@ -108,6 +108,16 @@ func checkInvariants(t *testing.T, p *Policy) {
 	for _, w := range p.PairWeights {
 		check(has(p.Safe, w.Safe) && has(p.Critical, w.Critical), "weights of safe x critical pairs")
 		check(finite(w.Weight) && w.Weight != 1, "weights that say something")
+	}
+	check(p.Risk != nil || !p.comparesRisk(), "a risk model where a rule needs it")
+	if r := p.Risk; r != nil {
+		check(r.Model.Check(p.Critical, p.Safe) == nil && len(r.Model.Terms) > 0, "a risk model that can be computed")
+		check(len(r.Quantiles) == drift.Levels && slices.IsSorted(r.Quantiles), "quantiles of risk")
+		check(r.Quantiles[0] >= 0 && r.Quantiles[drift.Levels-1] <= 1, "probabilities")
+		check(r.Prevalence > 0 && r.Prevalence < 1, "a prevalence")
+	}
+	if g := p.Guard; g != nil {
+		check(slices.Contains(GuardScores(), g.Score) && finite(g.Threshold), "a guard")
 	}
 	if c := p.Calibration; c != nil {
 		checkCalibrationInvariants(check, p, c)

@@ -72,6 +72,18 @@ func (p *Policy) meaning() []byte {
 	line("pairs", p.Pairs)
 	line("degenerate", p.Degenerate)
 	line("saturated", p.Saturated)
+	if r := p.Risk; r != nil {
+		line("risk", r.Model.Intercept+0, r.CalledCritical.Intercept+0, r.CalledCritical.Slope+0, r.Prevalence) // -0 + 0 is 0
+		for _, t := range r.Model.Terms {
+			line("risk_term", t.Feature, t.Class, t.Weight+0)
+		}
+		for _, q := range r.Quantiles {
+			line("risk_quantile", q+0)
+		}
+	}
+	if p.Guard != nil {
+		line("guard", p.Guard.Score, p.Guard.Threshold)
+	}
 	return b
 }
 

@@ -22,6 +22,7 @@ func TestHashIsStable(t *testing.T) {
 		{"every field", everyField, "9e9e12ec8b7363ba1a67c427c69911d1fe12c22dd31950e789fbb2736a48812b"},
 		{"early stopping", settledText(strings.Replace(fullRule, "      patience: 7.5\n", "", 1)),
 			"b43377da1bb8de68f73aec1f82fcd97f2d91679c4d195f8ff37cbeb5c12d467a"},
+		{"risk and guard", riskText, "75891bd5ef570caa401461ff41cb6dae4f02b0bc0d2afac81f6003178f735692"},
 		{"early stopping with patience", settledText(fullRule), "98aa1c878805d6d2b842dc38e6285997c5f602a15439fe90026f9013d31b15e4"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -46,6 +47,13 @@ models:
     fallback: {threshold: 2}
     pair_weights: [{safe: a, critical: c, weight: 2}]
     passes: {expected: 9}
+    risk:
+      intercept: 1
+      terms: [{feature: critical_mean, class: c, weight: 1}, {feature: p_critical, weight: 1}]
+      called_critical: {intercept: 1, slope: 1}
+      quantiles: `+wrapped(0.25)+`
+      prevalence: 0.5
+    guard: {score: mi, threshold: 1}
     calibration:
       expected_coverage: {value: 0.8, low: 0.7, high: 0.9}
       expected_critical_fnr: {value: 0.8, low: 0.7, high: 0.9}

@@ -47,6 +47,11 @@ type Policy struct {
 	// Degenerate and Saturated say what becomes of inputs with identical passes.
 	Degenerate, Saturated Handling
 
+	// Risk gives the probability that an input is truly critical; nil if that is not known.
+	Risk *Risk
+	// Guard defers inputs unlike those of the calibration; nil for none.
+	Guard *Guard
+
 	// Calibration says where the thresholds come from; nil if unknown. It decides nothing, and the
 	// hash does not cover it.
 	Calibration *Calibration
@@ -100,7 +105,7 @@ func Scores() []Score {
 // NeedsCritical reports whether the score is undefined without a critical set.
 func (s Score) NeedsCritical() bool {
 	switch s {
-	case VarCrit, EUVarCrit, OvAMI, CCritSum, CCritMax, CBEC:
+	case VarCrit, EUVarCrit, OvAMI, CCritSum, CCritMax, CBEC, RiskScore:
 		return true
 	}
 	return false

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -132,12 +133,15 @@ func (t name) value(b *builder) any { return *t.at(b) }
 
 // class holds the name of a class in files, and its position in drafts. Files name the classes
 // before they refer to them in this way.
-type class struct{ at func(*builder) *int }
+type class struct {
+	at       func(*builder) *int
+	optional bool // the draft may have noClass
+}
 
 func (class) words() string { return name{}.words() }
 
 func (t class) read(b *builder, v strictyaml.Value) {
-	*t.at(b) = -1
+	*t.at(b) = noClass
 	if s, ok := readClass(v); ok {
 		if k, known := b.classOf(v.Path(), s); known {
 			*t.at(b) = k
@@ -146,12 +150,17 @@ func (t class) read(b *builder, v strictyaml.Value) {
 }
 
 func (t class) check(b *builder, path string, _ bool) {
-	if k := *t.at(b); k < 0 || k >= len(b.Classes) {
+	if k := *t.at(b); (k != noClass || !t.optional) && (k < 0 || k >= len(b.Classes)) {
 		b.fault(path, "expected the position of a class from 0 to %d, found %d", len(b.Classes)-1, k)
 	}
 }
 
-func (t class) value(b *builder) any { return b.Classes[*t.at(b)] }
+func (t class) value(b *builder) any {
+	if k := *t.at(b); k != noClass {
+		return b.Classes[k]
+	}
+	return nil
+}
 
 // names holds a list of class names without repetition.
 type names struct {
@@ -400,7 +409,11 @@ func coefficients(at func(*builder) *earlystop.Side) numberList {
 
 func (t numberList) words() string {
 	if t.ascending {
-		return fmt.Sprintf("a list of %d numbers, at least 0, none below the one before", t.count)
+		bounds := fmt.Sprintf("at least %v", t.within.Least)
+		if !math.IsInf(t.within.Most, 1) {
+			bounds = fmt.Sprintf("from %v to %v", t.within.Least, t.within.Most)
+		}
+		return fmt.Sprintf("a list of %d numbers, %s, none below the one before", t.count, bounds)
 	}
 	return fmt.Sprintf("a list of %d numbers from -1e6 to 1e6", t.count)
 }

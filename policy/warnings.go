@@ -33,6 +33,7 @@ func (p *Policy) Warnings() []string {
 		w.add("scope", "every class is critical, so with %s no input is ever deferred", PredictedSafe)
 	}
 	w.rules()
+	w.guard()
 	w.identical()
 	if p.Calibration != nil {
 		w.calibration()
@@ -106,6 +107,17 @@ func (w *warnings) rules() {
 	}
 	if w.Fallback.HasThreshold && !w.Gate.ReachesFallback() {
 		w.add("fallback.threshold", "has no effect: with gate %s the fallback score never decides", w.Gate)
+	}
+}
+
+// guard warns of rules without the guard that they need, and of one that defers nearly all.
+func (w *warnings) guard() {
+	switch {
+	case w.Observes():
+	case w.Guard == nil && w.comparesRisk():
+		w.add("guard", "none is given, and score %s is blind to inputs unlike anything learned: it retains most of them", RiskScore)
+	case w.Guard != nil && w.Guard.Threshold == 0:
+		w.add("guard.threshold", "0 defers every input whose %s is not exactly 0, as unfamiliar", w.Guard.Score)
 	}
 }
 

@@ -36,6 +36,7 @@ func TestMarshal(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"defaults", threeClassesText, defaults},
 		{"everything else", everyField, everyField},
+		{"risk and guard", riskText, riskText},
 		{"an empty calibration", threeClassesText + "  calibration: {}\n", defaults + "    calibration: {}\n"},
 	}
 	for _, test := range tests {
@@ -173,11 +174,21 @@ func drawWholePolicy(t *rapid.T) *Policy {
 		p.ExpectedPasses = rapid.SampledFrom([]int{0, p.FewestPasses, p.FewestPasses + 7}).Draw(t, "expected passes")
 	}
 	thresholds := rapid.Bool().Draw(t, "thresholds")
+	scores := Scores()
+	if rapid.Bool().Draw(t, "has risk") {
+		p.Risk, scores = drawRisk(t, p), RuleScores()
+	}
 	for _, r := range []*Rule{&p.Primary, &p.Fallback} {
-		*r = Rule{Score: rapid.SampledFrom(Scores()).Draw(t, "score")}
+		*r = Rule{Score: rapid.SampledFrom(scores).Draw(t, "score")}
 		if thresholds {
 			r.HasThreshold, r.Threshold = true, rapid.Float64Range(0, 1e9).Draw(t, "threshold")
+			if r.Score == RiskScore {
+				r.Threshold /= 1e9
+			}
 		}
+	}
+	if rapid.Bool().Draw(t, "guarded") {
+		p.Guard = &Guard{rapid.SampledFrom(GuardScores()).Draw(t, "guard"), rapid.Float64Range(0, 1e9).Draw(t, "guard threshold")}
 	}
 	for _, s := range p.Safe {
 		for _, c := range p.Critical {

@@ -8,8 +8,8 @@ import (
 // The statistics of an input after t passes have these places.
 const (
 	// Own is log((score+e)/(threshold+e)), e = 1e-12, of the score that would decide now: above 0
-	// it would defer. Under scope predicted-safe it is no greater than the log-odds of the largest
-	// safe over the largest critical mean. Logarithms are approximate: see engine/internal/follow.
+	// it would defer. Under scope predicted-safe, and where risk decides, it is no greater than the
+	// log-odds of the largest safe over the largest critical mean. Logarithms are approximate: see engine/internal/follow.
 	Own = iota
 	// Other is the same for the score that the gate did not choose; 0 if that score can never
 	// decide.
@@ -40,7 +40,13 @@ type Statistics struct {
 	Values [Count]float64
 	// Degenerate says that there is more than one pass, and that all so far are identical.
 	Degenerate bool
+	// Unfamiliar says that the policy's guard would find the input by its passes so far.
+	Unfamiliar bool
 }
+
+// Held reports whether the input stays open whatever its log-odds: its score does not say what
+// becomes of it.
+func (x *Statistics) Held() bool { return x.Degenerate || x.Unfamiliar }
 
 // Action says what the rule decides on an input. The zero value means nothing yet.
 type Action uint8
@@ -136,8 +142,8 @@ func (r *Rule) Last() int {
 }
 
 // Settled returns what the rule decides after t passes, for any t, or Open. For an open input it
-// also returns after how many passes to look again. An input whose passes so far are all identical
-// stays open: its score does not say what becomes of it. A call costs 20 multiplications.
+// also returns after how many passes to look again. An input that is held stays open. A call costs
+// 20 multiplications.
 func (r *Rule) Settled(t int, x *Statistics) (a Action, again int) {
 	step := r.Step(t)
 	if step == nil || x.Degenerate {
@@ -145,10 +151,13 @@ func (r *Rule) Settled(t int, x *Statistics) (a Action, again int) {
 	}
 	side, action := step.Side(x.Values[Own])
 	beyond := side.Beyond(x)
-	if beyond <= 0 {
-		return action, t
+	switch {
+	case beyond > 0:
+		return Open, r.Again(t, beyond)
+	case x.Unfamiliar:
+		return Open, t + 1
 	}
-	return Open, r.Again(t, beyond)
+	return action, t
 }
 
 // Step returns the step after t passes, for any t, or nil if nothing can be decided then.

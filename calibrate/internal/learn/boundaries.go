@@ -49,7 +49,7 @@ func newInduction(ctx context.Context, s *samples, steps []earlystop.Step, asks 
 		var retain, defers []candidate
 		for i := 0; asks[at] && i < len(s.final); i++ {
 			x := &s.statistics[at][i]
-			if x.Degenerate { // never stops early
+			if x.Held() { // never stops early
 				continue
 			}
 			stopped := verdict{x.Values[earlystop.Own] > 0, s.critical[at][i]}

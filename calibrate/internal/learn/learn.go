@@ -164,7 +164,7 @@ func coefficients(ctx context.Context, s *samples, kind Kind, asks []bool) ([]ea
 			}
 			x, overturned = x[:0], overturned[:0]
 			for i := range s.statistics[at] {
-				if v := &s.statistics[at][i]; v.Values[earlystop.Own] > 0 == side.defers && !v.Degenerate {
+				if v := &s.statistics[at][i]; v.Values[earlystop.Own] > 0 == side.defers && !v.Held() {
 					x = append(x, v)
 					overturned = append(overturned, verdict{side.defers, s.critical[at][i]}.differs(s.final[i]))
 				}

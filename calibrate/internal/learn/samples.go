@@ -62,8 +62,6 @@ func Decide(ctx context.Context, p *policy.Policy, r Recording) (*Decisions, err
 	}
 	d := &Decisions{recording: r, policy: p, follower: follower, final: make([]verdict, r.Inputs),
 		primary: make([]float64, r.Inputs), fallback: make([]float64, r.Inputs)}
-	primary, _ := decomp.ParseScore(string(p.Primary.Score))
-	fallback, _ := decomp.ParseScore(string(p.Fallback.Score))
 	b, o := m.NewBatch(), m.NewOutcome()
 	if err := b.Reset(decomp.Tensor{Passes: r.Passes, Inputs: r.Inputs, Float32: r.Values}); err != nil {
 		return nil, err
@@ -76,7 +74,7 @@ func Decide(ctx context.Context, p *policy.Policy, r Recording) (*Decisions, err
 			return nil, fmt.Errorf("input %d: %w", i, err)
 		}
 		d.final[i] = verdict{o.Decision.Action == policy.Defer, d.isCritical(o.Predicted)}
-		d.primary[i], d.fallback[i] = o.Scores[primary], o.Scores[fallback]
+		d.primary[i], d.fallback[i] = o.Primary, o.Fallback
 	}
 	return d, nil
 }
@@ -164,9 +162,11 @@ type ranked []float64
 
 // sorted returns the scores of some inputs from low to high.
 func sorted(scores []float64, inputs []int) ranked {
-	r := make(ranked, len(inputs))
-	for at, i := range inputs {
-		r[at] = scores[i]
+	r := make(ranked, 0, len(inputs))
+	for _, i := range inputs {
+		if !math.IsNaN(scores[i]) { // an input called critical has no risk
+			r = append(r, scores[i])
+		}
 	}
 	slices.Sort(r)
 	return r
@@ -176,6 +176,9 @@ func sorted(scores []float64, inputs []int) ranked {
 // log-odds. Thresholds are moved by shares because scores have no scale in common: a tenth more is
 // little for C_k, and beyond the range of maxprob.
 func (r ranked) moved(threshold, by float64) float64 {
+	if len(r) == 0 {
+		return threshold
+	}
 	below := float64(sort.Search(len(r), func(i int) bool { return r[i] > threshold }))
 	odds := (below + 0.5) / (float64(len(r)) - below + 0.5) * math.Exp(by)
 	ratio := r.after(odds/(1+odds)*(float64(len(r))+1)-0.5) / r.after(below)

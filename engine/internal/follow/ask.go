@@ -7,6 +7,7 @@ import (
 	"github.com/ckd-project/ckd/internal/kernel"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
+	"github.com/ckd-project/ckd/policy/risk"
 )
 
 // Settled returns what a rule decides on input i, or Open. It must be called after every pass. It
@@ -32,6 +33,9 @@ func (in *Inputs) Settled(i int, r *earlystop.Rule) earlystop.Action {
 		beyond = side.Beyond(&x)
 	}
 	if beyond <= 0 {
+		if in.unfamiliar(i, &m) {
+			return earlystop.Open
+		}
 		return action
 	}
 	s.again = int32(r.Again(int(s.passes), beyond))
@@ -46,7 +50,7 @@ func (in *Inputs) Statistics(i int, x *earlystop.Statistics) (critical bool) {
 	in.setOwn(i, &m)
 	in.fill(i, &m, x)
 	s := &in.inputs[i]
-	x.Degenerate = !s.different && s.passes > 1
+	x.Degenerate, x.Unfamiliar = !s.different && s.passes > 1, in.unfamiliar(i, &m)
 	return in.predictsCritical(i, &m)
 }
 
@@ -74,6 +78,10 @@ func (in *Inputs) Evidence(i int) policy.Evidence {
 		}
 		*score = in.score(i, &m, h.score)
 		switch h.score {
+		case Risk:
+			if p.isCrit[e.Predicted] {
+				*score = math.NaN()
+			}
 		case decomp.CCritMax:
 			*class = e.CCritMaxClass
 		case decomp.CBEC:
@@ -82,7 +90,16 @@ func (in *Inputs) Evidence(i int) policy.Evidence {
 	}
 	of(p.primary, &e.Primary, &e.PrimaryClass)
 	of(p.fallback, &e.Fallback, &e.FallbackClass)
+	if p.policy.Guard != nil {
+		e.Guard = in.score(i, &m, p.guard)
+	}
 	return e
+}
+
+// unfamiliar reports whether the guard would find input i by its passes so far.
+func (in *Inputs) unfamiliar(i int, m *measured) bool {
+	guard := in.plan.policy.Guard
+	return guard != nil && guard.Finds(in.score(i, m, in.plan.guard))
 }
 
 // Decide returns the decision and the predicted class of input i as if no further pass came, even
@@ -140,7 +157,8 @@ func (p *Plan) by(m *measured) *held {
 
 // setOwn fills statistic Own.
 func (in *Inputs) setOwn(i int, m *measured) {
-	if m.own = in.plan.by(m).ratio(m.score); in.plan.predictedSafe {
+	h := in.plan.by(m)
+	if m.own = h.ratio(m.score); in.plan.predictedSafe || h.score == Risk {
 		m.own = in.inScope(i, m, m.own)
 	}
 }
@@ -191,7 +209,7 @@ func (in *Inputs) largestOther(means []float64, critical uint64) uint64 {
 // tiny keeps the logarithms of probabilities within earlystop.Bound.
 const tiny = 1e-6
 
-// inScope returns statistic Own under scope predicted-safe.
+// inScope returns statistic Own under scope predicted-safe, or where risk decides.
 func (in *Inputs) inScope(i int, m *measured, own float64) float64 {
 	if own = min(own, -m.margin()); in.predictsCritical(i, m) { // at a tie the margin is 0
 		own = min(own, 0)
@@ -325,6 +343,8 @@ func (in *Inputs) score(i int, m *measured, s decomp.Score) float64 {
 		return entropy(in.meansByClass(i))
 	case decomp.MI:
 		return max(0, entropy(in.meansByClass(i))-in.inputs[i].entropy*m.inverse)
+	case Risk:
+		return in.risk(i, m)
 	}
 	value := 0.0
 	for _, x := range in.inputs[i].critical {
@@ -343,6 +363,17 @@ func (in *Inputs) score(i int, m *measured, s decomp.Score) float64 {
 		value += kernel.Sum(in.inputs[i].spreads)
 	}
 	return value * m.scale
+}
+
+// risk returns the risk of input i, as if it were called safe.
+func (in *Inputs) risk(i int, m *measured) float64 {
+	p, s, mean := in.plan, &in.inputs[i], in.meansByClass(i)
+	if p.spreads {
+		for at, k := range p.others {
+			in.c[k] = 0.5 * m.scale * s.spreads[at] / (mean[k] + decomp.Epsilon)
+		}
+	}
+	return p.risk.Model.Probability(risk.Input{Mean: mean, C: in.c, Critical: p.critical, Safe: p.policy.Safe})
 }
 
 // cbec returns cbec from the sums of products, and leaves the share of each critical class in

@@ -19,6 +19,7 @@ import (
 	"github.com/ckd-project/ckd/internal/recordings"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
+	"github.com/ckd-project/ckd/policy/risk"
 )
 
 // newPolicy returns a policy of k classes, the first of which are critical.
@@ -96,8 +97,22 @@ func TestAgrees(t *testing.T) {
 		p.Variance = rapid.SampledFrom([]policy.Variance{policy.Sample, policy.Population}).Draw(t, "variance")
 		p.Kind = rapid.SampledFrom([]policy.Kind{policy.Probabilities, policy.Logits}).Draw(t, "kind")
 		score := rapid.SampledFrom([]policy.Score{policy.Entropy, policy.MI, policy.MaxProb, policy.EUVar, policy.VarCrit,
-			policy.EUVarCrit, policy.CCritSum, policy.CCritMax, policy.CBEC})
+			policy.EUVarCrit, policy.CCritSum, policy.CCritMax, policy.CBEC, policy.RiskScore})
 		p.Primary.Score, p.Fallback.Score = score.Draw(t, "primary"), score.Draw(t, "fallback")
+		p.Risk = &policy.Risk{Quantiles: make([]float64, 65)}
+		for _, f := range rapid.SliceOfNDistinct(rapid.SampledFrom(risk.Features()), 1, -1, rapid.ID[risk.Feature]).Draw(t, "features") {
+			term := risk.Term{Feature: f, Class: -1, Weight: rapid.Float64Range(0.01, 1).Draw(t, "weight")}
+			switch of, _ := f.Of(); of {
+			case risk.CriticalClass:
+				term.Class = p.Critical[0]
+			case risk.SafeClass:
+				term.Class = p.Safe[0]
+			}
+			p.Risk.Model.Terms = append(p.Risk.Model.Terms, term)
+		}
+		if rapid.Bool().Draw(t, "guarded") {
+			p.Guard = &policy.Guard{Score: rapid.SampledFrom(policy.GuardScores()).Draw(t, "guard"), Threshold: 0.05}
+		}
 		if rapid.Bool().Draw(t, "weights") {
 			p.PairWeights = []policy.PairWeight{{Safe: p.Safe[0], Critical: p.Critical[0], Weight: 2.5}}
 		}
@@ -123,16 +138,19 @@ func TestAgrees(t *testing.T) {
 			}
 			e := open.Evidence(1)
 			near := func(what string, got, want float64) {
-				if !(math.Abs(got-want) <= 1e-9*math.Abs(want)+1e-13) {
+				if !(math.Abs(got-want) <= 1e-9*math.Abs(want)+1e-13) && !(math.IsNaN(got) && math.IsNaN(want)) {
 					t.Fatalf("%s after %d passes: %v, expected %v", what, at+1, got, want)
 				}
 			}
-			of := func(name policy.Score) float64 { s, _ := decomp.ParseScore(string(name)); return o.Scores[s] }
 			if p.Gate.ReachesPrimary() {
-				near("primary "+string(p.Primary.Score), e.Primary, of(p.Primary.Score))
+				near("primary "+string(p.Primary.Score), e.Primary, o.Primary)
 			}
 			if p.Gate.ReachesFallback() {
-				near("fallback "+string(p.Fallback.Score), e.Fallback, of(p.Fallback.Score))
+				near("fallback "+string(p.Fallback.Score), e.Fallback, o.Fallback)
+			}
+			if p.Guard != nil {
+				guard, _ := decomp.ParseScore(string(p.Guard.Score))
+				near("guard "+string(p.Guard.Score), e.Guard, o.Scores[guard])
 			}
 			if p.Gate.ReadsSkewness() {
 				for _, c := range p.Critical {
@@ -167,11 +185,15 @@ func TestAgrees(t *testing.T) {
 			}
 			rough(t, "doubt", x.Values[earlystop.Doubt], 1-max(critical, other)+1e-6)
 			rough(t, "margin", x.Values[earlystop.Margin], (critical+1e-6)/(other+1e-6))
-			if p.Scope == policy.AllInputs {
+			unfamiliar := o.Decision.Reason == policy.Unfamiliar
+			if x.Unfamiliar != unfamiliar {
+				t.Fatalf("unfamiliar %v, expected %v", x.Unfamiliar, unfamiliar)
+			}
+			if p.Scope == policy.AllInputs && !unfamiliar && o.Decision.Score != policy.RiskScore {
 				const e = 1e-12
 				rough(t, "own", x.Values[earlystop.Own], (o.Decision.Value+e)/(o.Decision.Threshold+e))
 			}
-			if defers := x.Values[earlystop.Own] > 0; defers != (got.Action == policy.Defer) {
+			if defers := x.Values[earlystop.Own] > 0; !unfamiliar && defers != (got.Action == policy.Defer) {
 				t.Fatalf("own %v, but %v", x.Values[earlystop.Own], got.Action)
 			}
 			rule := &earlystop.Rule{Passes: s + 1, Fewest: 2, Patience: patience, Steps: make([]earlystop.Step, s-1)}

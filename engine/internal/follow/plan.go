@@ -2,6 +2,7 @@ package follow
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"unsafe"
 
@@ -27,14 +28,16 @@ type Plan struct {
 	spreads   bool  // a score reads the variances of all classes
 	sometimes bool  // entropies or spreads are kept
 	pairs     pairs
-	entropies bool // the entropies of the rows are summed
+	entropies bool         // the entropies of the rows are summed
+	risk      *policy.Risk // read by a rule; nil if none reads it
 	logits    bool
 	wide      bool // there are enough classes, or pairs, for package kernel
 	floats    int  // numbers that one input holds beside its moments
 
 	// These fields hold what the policy says in words, in a form that is quick to compare.
 	primary, fallback       held
-	anyCritical             bool // the gate reads all critical classes, not only the deciding one
+	guard                   decomp.Score // meaningful only if the policy has a guard
+	anyCritical             bool         // the gate reads all critical classes, not only the deciding one
 	predictedSafe, sampling bool
 }
 
@@ -64,8 +67,19 @@ const (
 	widePairs   = 48
 )
 
+// Risk stands for policy.RiskScore, which decomp does not compute.
+const Risk decomp.Score = math.MaxUint8
+
+// ParseScore returns the score of a rule or a guard, and whether there is one of this name.
+func ParseScore(name policy.Score) (decomp.Score, bool) {
+	if name == policy.RiskScore {
+		return Risk, true
+	}
+	return decomp.ParseScore(string(name))
+}
+
 func newHeld(r policy.Rule, reached bool) held {
-	score, _ := decomp.ParseScore(string(r.Score))
+	score, _ := ParseScore(r.Score)
 	return held{score, reached, r.Threshold, 1 / (max(r.Threshold, 0) + e)}
 }
 
@@ -110,7 +124,14 @@ func NewPlan(p *policy.Policy) (*Plan, error) {
 			f.listed = append(f.listed, k)
 		}
 	}
-	f.spreads = uses[policy.EUVar]
+	if g := p.Guard; g != nil {
+		f.guard, _ = ParseScore(g.Score)
+		uses[g.Score] = true
+	}
+	if uses[policy.RiskScore] {
+		f.risk = p.Risk
+	}
+	f.spreads = uses[policy.EUVar] || f.risk.ReadsC()
 	f.entropies = uses[policy.MI]
 	f.sometimes = f.entropies || f.spreads
 	f.primary, f.fallback = newHeld(p.Primary, p.Gate.ReachesPrimary()), newHeld(p.Fallback, p.Gate.ReachesFallback())
@@ -143,7 +164,7 @@ func newPairs(p *policy.Policy, columns []int) pairs {
 
 // SharedBytes returns the memory that Inputs hold beside what each input holds, for budgets.
 func (p *Plan) SharedBytes() int {
-	floats := 4*p.classes + 2*len(p.critical) + kernel.Padded(len(p.critical))
+	floats := 5*p.classes + 2*len(p.critical) + kernel.Padded(len(p.critical))
 	if p.wide {
 		floats += p.pairs.number
 	}

@@ -1,0 +1,90 @@
+package policy
+
+import (
+	"slices"
+	"sort"
+
+	"github.com/ckd-project/ckd/policy/risk"
+)
+
+// RiskScore is the calibrated probability that an input called safe is truly critical, in [0,1].
+// Inputs called critical have none. It is the one score that package decomp does not compute, since
+// it needs a Policy.Risk.
+const RiskScore Score = "risk"
+
+// RuleScores lists the scores that a rule may name: Scores, then RiskScore.
+func RuleScores() []Score { return append(Scores(), RiskScore) }
+
+// GuardScores lists the scores that a guard may name: those that look at all classes alike.
+func GuardScores() []Score {
+	return slices.DeleteFunc(Scores(), Score.NeedsCritical)
+}
+
+// Risk says how probable it is that an input is truly critical, as a calibration fitted it.
+type Risk struct {
+	// Model gives the probability for inputs called safe. The classes of its terms are positions.
+	Model risk.Model
+	// CalledCritical gives the probability for inputs called critical.
+	CalledCritical Logistic
+	// Quantiles holds the quantiles of the probability over the calibration's inputs, of the levels
+	// 0, 1/64, 2/64, up to 1, ascending, in [0,1].
+	Quantiles []float64
+	// Prevalence is the share of critical inputs, in (0,1), that the numbers are for.
+	Prevalence float64
+}
+
+// Logistic is a probability whose log-odds are Intercept + Slope * log(p/(1-p)) of another
+// probability p.
+type Logistic struct{ Intercept, Slope float64 }
+
+// Guard defers inputs unlike those of the calibration, whatever class is predicted.
+type Guard struct {
+	// Score is one of GuardScores. An input for which it is above Threshold is unfamiliar.
+	Score     Score
+	Threshold float64
+}
+
+// Finds reports whether an input with this value of the guard's score is unfamiliar. One that
+// cannot be compared (NaN) is.
+func (g *Guard) Finds(value float64) bool { return g != nil && !(value <= g.Threshold) }
+
+// mostRiskTerms bounds the terms of a risk model, which is to be read by people.
+const mostRiskTerms = 12
+
+// Percentile returns which share of the calibration's inputs had a probability of at most p, by
+// linear interpolation between the quantiles: 0 below all of them, 1 from the largest on.
+func (r *Risk) Percentile(p float64) float64 {
+	q := r.Quantiles
+	above := sort.Search(len(q), func(i int) bool { return q[i] > p })
+	switch {
+	case above == 0:
+		return 0
+	case above == len(q):
+		return 1
+	}
+	low, high := q[above-1], q[above]
+	return (float64(above-1) + (p-low)/(high-low)) / float64(len(q)-1)
+}
+
+// Probability returns the probability for an input called critical whose critical classes have the
+// mean probability pCritical together.
+func (l Logistic) Probability(pCritical float64) float64 {
+	return risk.Logistic(l.Intercept + l.Slope*risk.LogOdds(pCritical))
+}
+
+// ReadsC reports whether the model reads the C_k of classes that are not critical. It reads no
+// others.
+func (r *Risk) ReadsC() bool {
+	return r != nil && slices.ContainsFunc(r.Model.Terms, func(t risk.Term) bool {
+		return t.Feature == risk.PredictedVariation || t.Feature == risk.SafeVariation
+	})
+}
+
+// clone returns a copy that shares no memory with r.
+func (r *Risk) clone() *Risk {
+	c := copied(r)
+	if c != nil {
+		c.Model.Terms, c.Quantiles = slices.Clone(c.Model.Terms), slices.Clone(c.Quantiles)
+	}
+	return c
+}

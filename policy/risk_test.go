@@ -1,0 +1,180 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/ckd-project/ckd/monitor/drift"
+	"github.com/ckd-project/ckd/policy/risk"
+)
+
+// riskText has a risk model and a guard, as Marshal writes them.
+var riskText = `models:
+  - name: m
+    classes: [normal, suspect, pathologic]
+    critical: [suspect, pathologic]
+    kind: probabilities
+    passes: {fewest: 2, expected: 30}
+    variance: sample
+    reliability_threshold: 0.3
+    gate: never
+    scope: all
+    primary: {score: risk, threshold: 0.05}
+    fallback: {score: cbec}
+    degenerate: defer
+    saturated: defer
+    risk:
+      intercept: -1.25
+      terms:
+        - {feature: p_critical, weight: 0.93}
+        - {feature: critical_mean, class: suspect, weight: 0.2}
+        - {feature: safe_entropy, weight: 0}
+      called_critical: {intercept: 0.4, slope: 0.8}
+      quantiles: ` + wrapped(0) + `
+      prevalence: 0.08
+    guard: {score: mi, threshold: 0.41}
+`
+
+// wrapped returns 65 quantiles from x to x + 1/2, in lines as Marshal writes them.
+func wrapped(x float64) string {
+	w := writer{indent: "      "}
+	list := make([]float64, drift.Levels)
+	for i := range list {
+		list[i] = x + float64(i)/128
+	}
+	w.field("quantiles", list)
+	return strings.TrimSpace(strings.TrimPrefix(w.b.String(), "      quantiles: "))
+}
+
+func TestRiskIsRead(t *testing.T) {
+	p := parseOne(t, riskText)
+	quantiles := make([]float64, drift.Levels)
+	for i := range quantiles {
+		quantiles[i] = float64(i) / 128
+	}
+	want := &Risk{
+		Model: risk.Model{Intercept: -1.25, Terms: []risk.Term{
+			{Feature: risk.PCritical, Class: -1, Weight: 0.93},
+			{Feature: risk.CriticalMean, Class: 1, Weight: 0.2},
+			{Feature: risk.SafeEntropy, Class: -1},
+		}},
+		CalledCritical: Logistic{0.4, 0.8}, Quantiles: quantiles, Prevalence: 0.08,
+	}
+	if diff := cmp.Diff(want, p.Risk); diff != "" {
+		t.Errorf("risk (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(&Guard{MI, 0.41}, p.Guard); diff != "" {
+		t.Errorf("guard (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(riskText, string(p.Marshal())); diff != "" {
+		t.Errorf("written (-want +got):\n%s", diff)
+	}
+	checkInvariants(t, p)
+	checkWarnings(t, p, "")
+	checkSentences(t, p.Explain(), [][]string{
+		{"3 classes"}, {"at least 2 passes"}, {"always risk (the calibrated probability"}, {"when risk is above 0.05;"},
+		{"has no risk", "not deferred unless it is unfamiliar"}, {"mi is above 0.41 nats", "unfamiliar", "not all"},
+		{"identical is deferred"}, {"from 3 features", "8% is critical"},
+	})
+}
+
+func TestGuardWarnings(t *testing.T) {
+	for _, test := range []struct{ name, old, text, want string }{
+		{"no guard", "    guard: {score: mi, threshold: 0.41}\n", "", "guard: none is given"},
+		{"guard at 0", "threshold: 0.41", "threshold: 0", "guard.threshold: 0 defers every input"},
+		{"observes", "risk, threshold: 0.05}\n", "risk}\n", "thresholds: none are given"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			checkWarnings(t, parseOne(t, strings.Replace(riskText, test.old, test.text, 1)), test.want)
+		})
+	}
+}
+
+// TestRiskOfProgramIsChecked checks that the draft of a program has the faults that a file would.
+func TestRiskOfProgramIsChecked(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(*Draft)
+		want   string
+	}{
+		{"class out of range", func(d *Draft) { d.Risk.Model.Terms[1].Class = 3 }, "risk.terms[1].class: expected the position of a class"},
+		{"class of no class feature", func(d *Draft) { d.Risk.Model.Terms[0].Class = 0 }, "risk.terms[0].class: expected none"},
+		{"safe class", func(d *Draft) { d.Risk.Model.Terms[1].Class = 0 }, `risk.terms[1].class: class "normal" is not critical`},
+		{"infinite weight", func(d *Draft) { d.Risk.Model.Terms[0].Weight = math.Inf(1) }, "risk.terms[0].weight: expected a number"},
+		{"no terms", func(d *Draft) { d.Risk.Model.Terms = nil }, "risk.terms: empty"},
+		{"quantiles", func(d *Draft) { d.Risk.Quantiles[3] = 2 }, "risk.quantiles[3]: expected a number from 0 to 1"},
+		{"no prevalence", func(d *Draft) { d.Risk.Prevalence = 0 }, "risk.prevalence: expected a share above 0"},
+		{"no risk", func(d *Draft) { d.Risk = nil }, "primary.score: risk needs the block risk"},
+		{"a guard of critical classes", func(d *Draft) { d.Guard.Score = CBEC }, "guard.score: expected one of"},
+		{"NaN guard", func(d *Draft) { d.Guard.Threshold = math.NaN() }, "guard.threshold: expected a finite number"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d := parseOne(t, riskText).Draft()
+			test.change(&d)
+			if _, err := Build(d); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%v, want %s", err, test.want)
+			}
+		})
+	}
+}
+
+func TestPercentile(t *testing.T) {
+	r := &Risk{Quantiles: make([]float64, drift.Levels)}
+	for i := range r.Quantiles { // 0.1 up to level 1/2, then up to 0.42 in steps of 0.01
+		r.Quantiles[i] = 0.1 + 0.01*float64(max(i-32, 0))
+	}
+	for _, test := range []struct{ p, want float64 }{
+		{0, 0}, {0.0999, 0}, {0.1, 0.5}, {0.105, 0.5 + 0.5/64}, {0.41, 63.0 / 64}, {0.42, 1}, {1, 1},
+	} {
+		t.Run(fmt.Sprint(test.p), func(t *testing.T) {
+			if got := r.Percentile(test.p); math.Abs(got-test.want) > 1e-12 { // rounding of the quantiles
+				t.Errorf("%v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestCalledCritical(t *testing.T) {
+	for _, test := range []struct{ intercept, slope, p, want float64 }{
+		{0, 1, 0.3, 0.3}, {0, 2, 0.75, 0.9}, {math.Log(3), 1, 0.5, 0.75}, {0, 0, 0.9, 0.5}, {0, 1, 1, 1 - 1e-6}, {0, 1, 0, 1e-6},
+	} {
+		t.Run(fmt.Sprint(test), func(t *testing.T) {
+			if got := (Logistic{test.intercept, test.slope}).Probability(test.p); math.Abs(got-test.want) > 1e-12 {
+				t.Errorf("%v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func drawRisk(t *rapid.T, p *Policy) *Risk {
+	number := rapid.OneOf(rapid.Float64Range(-1e6, 1e6), rapid.SampledFrom([]float64{0, 1}))
+	r := &Risk{
+		Model:          risk.Model{Intercept: number.Draw(t, "intercept")},
+		CalledCritical: Logistic{number.Draw(t, "intercept"), math.Abs(number.Draw(t, "slope"))},
+		Prevalence:     rapid.Float64Range(1e-9, 1-1e-9).Draw(t, "prevalence"),
+	}
+	for _, f := range rapid.SliceOfNDistinct(rapid.SampledFrom(risk.Features()), 1, -1, rapid.ID[risk.Feature]).Draw(t, "features") {
+		term := risk.Term{Feature: f, Class: noClass, Weight: number.Draw(t, "weight")}
+		switch of, _ := f.Of(); of {
+		case risk.CriticalClass:
+			term.Class = rapid.SampledFrom(p.Critical).Draw(t, "class")
+		case risk.SafeClass:
+			term.Class = rapid.SampledFrom(p.Safe).Draw(t, "class")
+		}
+		if f.Rises() {
+			term.Weight = math.Abs(term.Weight)
+		}
+		r.Model.Terms = append(r.Model.Terms, term)
+	}
+	quantile := 0.0
+	for range drift.Levels {
+		quantile += rapid.Float64Range(0, 1.0/drift.Levels).Draw(t, "step")
+		r.Quantiles = append(r.Quantiles, min(quantile, 1))
+	}
+	return r
+}
