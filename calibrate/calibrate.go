@@ -31,6 +31,10 @@ type Options struct {
 	ReliabilityThreshold float64
 	// Seed of the random folds and parts: the same seed gives the same policy.
 	Seed uint64
+	// Groups has a number for each input, the same for inputs that are not independent, such as
+	// several images of one patient. Such inputs stay together in folds and parts, and certificates
+	// count them as what they are. Nil says that all inputs are independent.
+	Groups []int
 	// EarlyStop asks for an early-stopping rule too; nil for none.
 	EarlyStop *EarlyStopOptions
 	// Source says where the recording comes from. The policy tells it, and by it a later calibration
@@ -137,6 +141,8 @@ func (o *Options) check() error {
 		return o.Objective.check()
 	case o.Seed > math.MaxInt64: // a policy cannot hold a larger seed
 		return fmt.Errorf("seed %d: expected at most %d", o.Seed, int64(math.MaxInt64))
+	case o.EarlyStop != nil && o.Groups != nil:
+		return errors.New("an early-stopping rule with groups: its certificate is of independent inputs, expected one of the two")
 	case o.EarlyStop != nil:
 		return o.EarlyStop.check()
 	}

@@ -27,6 +27,8 @@ func choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*Repor
 	switch {
 	case len(labels) != t.Inputs:
 		return nil, nil, fmt.Errorf("%d labels, expected %d: one for each input", len(labels), t.Inputs)
+	case o.Groups != nil && len(o.Groups) != t.Inputs:
+		return nil, nil, fmt.Errorf("%d groups, expected %d: one for each input", len(o.Groups), t.Inputs)
 	case len(t.Spec.Critical) == 0:
 		return nil, nil, errors.New("no class is critical: there is nothing that must not be missed, name the critical classes")
 	case o.Seed > math.MaxInt64: // a policy cannot hold a larger seed
@@ -42,6 +44,7 @@ func choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*Repor
 	r := &run{Options: o, ctx: ctx}
 	r.sample = newSample(t, labels, o.Base.Degenerate, o.Base.Saturated)
 	r.sample.stopsEarly = o.EarlyStop != nil
+	r.sample.inGroups(o.Groups)
 	r.result = &Report{
 		Objective: o.Objective.String(), Scope: o.Scope, Seed: o.Seed,
 		Inputs: r.n, Critical: r.criticalIn(r.all()), Missed: count(r.missed), Passes: t.Passes,
@@ -198,17 +201,6 @@ func bothScopes(chosen policy.Scope) []policy.Scope {
 		return []policy.Scope{policy.PredictedSafe, policy.AllInputs}
 	}
 	return []policy.Scope{policy.AllInputs, policy.PredictedSafe}
-}
-
-// split draws about a third of the inputs to choose on; the rest certifies. The draw is plain: if
-// the critical inputs were shared out evenly, the parts would not be independent.
-func (r *run) split() (chooses, certifies part) {
-	const share = 1. / 3
-	order := newRand(r.Seed, streamSplit).Perm(r.n)
-	first := order[:int(math.Round(share*float64(r.n)))]
-	slices.Sort(first)
-	chooses = r.partOf(first)
-	return chooses, r.all().without(chooses)
 }
 
 // noteData notes what the recording itself lacks.

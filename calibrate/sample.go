@@ -15,6 +15,9 @@ type sample struct {
 	table *eval.Table
 	n     int
 	label []int // the true class
+	// group of each input, numbered from 0 as they appear; nil if every input is a group of its own.
+	group  []int
+	groups int
 	// stopsEarly leaves out scores that cannot be followed pass by pass.
 	stopsEarly bool
 	// critical marks inputs whose true class is critical. missed marks those of them whose
@@ -72,6 +75,33 @@ func handling(h policy.Handling) policy.Action {
 		return policy.Retain
 	}
 	return 0
+}
+
+// inGroups numbers the groups of the inputs, which may have any numbers; nil for none.
+func (s *sample) inGroups(given []int) {
+	if given == nil {
+		return
+	}
+	number := make(map[int]int)
+	s.group = make([]int, s.n)
+	for i, g := range given {
+		n, seen := number[g]
+		if !seen {
+			n = len(number)
+			number[g] = n
+		}
+		s.group[i] = n
+	}
+	s.groups = len(number)
+}
+
+// groupOf returns the group of an input. Inputs of one group never part: they are all in one fold,
+// and in one part of a split.
+func (s *sample) groupOf(i int) int {
+	if s.group == nil {
+		return i
+	}
+	return s.group[i]
 }
 
 // part is a subset of the inputs of a sample.

@@ -2,6 +2,7 @@ package calibrate
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"runtime"
 
@@ -113,12 +114,17 @@ func (s *search) curve(r candidate) func(coverage float64) thresholds {
 }
 
 // foldsOf parts a part at random, with the missed and the other critical inputs shared out evenly.
+// Inputs of one group stay together.
 func (s *sample) foldsOf(p part, k int, rng *rand.Rand) []part {
+	members := s.members(p)
 	inFolds := make([][]int, k)
 	at := 0
 	for _, stratum := range s.strata(p, rng) {
 		for _, i := range stratum {
 			inFolds[at%k] = append(inFolds[at%k], i)
+			if members != nil {
+				inFolds[at%k] = append(inFolds[at%k], members[s.group[i]][1:]...)
+			}
 			at++
 		}
 	}
@@ -129,17 +135,45 @@ func (s *sample) foldsOf(p part, k int, rng *rand.Rand) []part {
 	return parts
 }
 
-// strata returns the inputs of a part in three shuffled groups: missed, critical but not missed,
-// and others.
-func (s *sample) strata(p part, rng *rand.Rand) (strata [3][]int) {
+// members returns the inputs of a part by group; nil if every input is a group of its own.
+func (s *sample) members(p part) [][]int {
+	if s.group == nil {
+		return nil
+	}
+	members := make([][]int, s.groups)
 	for _, i := range p.inputs() {
+		members[s.group[i]] = append(members[s.group[i]], i)
+	}
+	return members
+}
+
+// strata returns the inputs of a part in three shuffled groups: missed, critical but not missed,
+// and others. Of groups of inputs it returns the first input, by the worst of the group.
+func (s *sample) strata(p part, rng *rand.Rand) (strata [3][]int) {
+	put := func(i, stratum int) { strata[stratum] = append(strata[stratum], i) }
+	stratum := func(i int) int {
 		switch {
 		case s.missed[i]:
-			strata[0] = append(strata[0], i)
+			return 0
 		case s.critical[i]:
-			strata[1] = append(strata[1], i)
-		default:
-			strata[2] = append(strata[2], i)
+			return 1
+		}
+		return 2
+	}
+	if members := s.members(p); members != nil {
+		for _, inputs := range members {
+			if len(inputs) == 0 {
+				continue
+			}
+			worst := 2
+			for _, i := range inputs {
+				worst = min(worst, stratum(i))
+			}
+			put(inputs[0], worst)
+		}
+	} else {
+		for _, i := range p.inputs() {
+			put(i, stratum(i))
 		}
 	}
 	for _, stratum := range strata {
@@ -155,4 +189,21 @@ func (p part) without(out part) part {
 		rest.of[i] = in && !out.of[i]
 	}
 	return rest
+}
+
+// split draws about a third of the inputs to choose on, by whole groups; the rest certifies. The
+// draw is plain: if the critical inputs were shared out evenly, the parts would not be independent.
+func (r *run) split() (chooses, certifies part) {
+	const share = 1. / 3
+	rng := newRand(r.Seed, streamSplit)
+	var first []int
+	if members := r.members(r.all()); members != nil {
+		for _, g := range rng.Perm(r.groups)[:int(math.Round(share*float64(r.groups)))] {
+			first = append(first, members[g]...)
+		}
+	} else {
+		first = rng.Perm(r.n)[:int(math.Round(share*float64(r.n)))]
+	}
+	chooses = r.partOf(first)
+	return chooses, r.all().without(chooses)
 }
