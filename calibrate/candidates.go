@@ -80,8 +80,8 @@ func (r candidate) String() string {
 const fewestOfSide = 20
 
 // candidatesFor returns the candidates for a part of a sample: every score alone, gate
-// deciding-class over every pair of scores, and gate any-critical over the pairs that the paper
-// means it for. Gate any-critical over every pair was tried: it won by chance more often than by
+// deciding-class over every pair of the paper's scores, and gate any-critical over the pairs that the
+// paper means it for. Gate any-critical over every pair was tried: it won by chance more often than by
 // merit, and the policies did worse on unseen inputs. The notes say what was left out, and why.
 func candidatesFor(s *sample, p part, scope policy.Scope, reliability float64) (candidates []candidate, notes []string) {
 	among := ""
@@ -89,7 +89,7 @@ func candidatesFor(s *sample, p part, scope policy.Scope, reliability float64) (
 		among = fmt.Sprintf(" among the %d inputs that choose the rule", p.n)
 	}
 
-	var usable []decomp.Score
+	var paired []decomp.Score // by gates
 	for score := range decomp.Score(decomp.NumScores) {
 		values := s.table.Scores[score]
 		switch {
@@ -101,7 +101,9 @@ func candidatesFor(s *sample, p part, scope policy.Scope, reliability float64) (
 			notes = append(notes, fmt.Sprintf("%s is the same for all inputs%s: no threshold can tell them apart, left out",
 				score, among))
 		default:
-			usable = append(usable, score)
+			if score.InPaper() {
+				paired = append(paired, score)
+			}
 			candidates = append(candidates, candidate{gate: policy.Never, reliability: reliability, primary: score, fallback: score})
 		}
 	}
@@ -133,8 +135,8 @@ func candidatesFor(s *sample, p part, scope policy.Scope, reliability float64) (
 				"threshold of its own, left out", gate, least, among))
 			continue
 		}
-		for _, primary := range usable {
-			for _, fallback := range usable {
+		for _, primary := range paired {
+			for _, fallback := range paired {
 				if primary == fallback {
 					continue
 				}

@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/binomial"
@@ -221,7 +222,7 @@ func TestGatesDecide(t *testing.T) {
 				}
 			}
 		}
-		want := map[policy.Gate]int{policy.Never: 10, policy.AnyCritical: 2, policy.DecidingClass: 90}
+		want := map[policy.Gate]int{policy.Never: decomp.NumScores, policy.AnyCritical: 2, policy.DecidingClass: 90}
 		if !maps.Equal(seen, want) {
 			t.Errorf("scope %s: rules %v, want %v", scope, seen, want)
 		}

@@ -80,7 +80,7 @@ func (s *sample) features(inputs []int) [][]float64 {
 		least  float64
 	}
 	var sources []source
-	for score := range decomp.NumScores {
+	for score := range decomp.PaperScores {
 		if values := s.table.Scores[score]; values != nil {
 			sources = append(sources, source{values, leastScore})
 		}

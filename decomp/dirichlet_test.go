@@ -51,6 +51,11 @@ func TestDirichletClosedForm(t *testing.T) {
 			}
 			check("expected entropy", r.ExpectedEntropy, expected)
 			check("MI", r.MI, r.Entropy-expected)
+			probability := 0.0
+			for _, a := range alpha[1:] { // class 0 is safe
+				probability += a / a0
+			}
+			check("p_critical", r.Scores[decomp.PCritical], probability)
 			for i, pair := range plan.Pairs() {
 				mu, nu := alpha[pair.A]/a0, alpha[pair.B]/a0
 				check("pair", r.PairTerm[i], math.Sqrt(mu*nu)/(2*(a0+1)))

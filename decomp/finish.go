@@ -83,7 +83,7 @@ func (p *Plan) finishScores(ova float64, r *Result) {
 	r.Scores[EUVar] = sums.variance
 
 	if len(p.critical) > 0 {
-		var varMax, varSum, cMax, cSum float64
+		var varMax, varSum, cMax, cSum, probability float64
 		r.CCritMaxClass = p.critical[0]
 		for _, k := range p.critical {
 			variance, c := r.Variance[k], r.C[k]
@@ -95,6 +95,7 @@ func (p *Plan) finishScores(ova float64, r *Result) {
 			}
 			varSum += variance
 			cSum += c
+			probability += r.Mean[k]
 			if exceeds(r.C[k], r.C[r.CCritMaxClass]) {
 				r.CCritMaxClass = k
 			}
@@ -104,6 +105,7 @@ func (p *Plan) finishScores(ova float64, r *Result) {
 		r.Scores[OvAMI] = ova
 		r.Scores[CCritSum] = cSum
 		r.Scores[CCritMax] = cMax
+		r.Scores[PCritical] = probability
 	}
 	if len(p.cross) > 0 {
 		cbec, best := 0.0, 0.0

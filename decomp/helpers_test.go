@@ -153,6 +153,9 @@ func numbers(plan *decomp.Plan, r *decomp.Result) map[string]float64 {
 }
 
 func TestScoreNames(t *testing.T) {
+	if !decomp.CBEC.InPaper() || decomp.PCritical.InPaper() {
+		t.Error("the paper's scores do not end with cbec")
+	}
 	for s := range decomp.NumScores {
 		got, ok := decomp.ParseScore(decomp.Score(s).String())
 		if !ok || int(got) != s {

@@ -108,10 +108,11 @@ func compareGolden(t *testing.T, path string, g golden, r *decomp.Result) {
 	check("expected entropy", r.ExpectedEntropy, g.ExpectedEntropy)
 	check("mi", r.MI, g.MI)
 	check("sum_c", r.SumC, g.SumC)
-	if len(g.Scores) != decomp.NumScores {
-		t.Errorf("%d golden scores, want %d", len(g.Scores), decomp.NumScores)
+	check("p_critical", r.Scores[decomp.PCritical], g.Mean[1]+g.Mean[2])
+	if len(g.Scores) != decomp.PaperScores {
+		t.Errorf("%d golden scores, want %d", len(g.Scores), decomp.PaperScores)
 	}
-	for s := range decomp.NumScores {
+	for s := range decomp.PaperScores {
 		check(decomp.Score(s).String(), r.Scores[s], g.Scores[decomp.Score(s).String()])
 	}
 }

@@ -229,7 +229,7 @@ func (p *Plan) Defines(s Score) bool {
 	switch s {
 	case OvAMI:
 		return p.ovaMI
-	case VarCrit, EUVarCrit, CCritSum, CCritMax:
+	case VarCrit, EUVarCrit, CCritSum, CCritMax, PCritical:
 		return len(p.critical) > 0
 	case CBEC:
 		return len(p.cross) > 0

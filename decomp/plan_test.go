@@ -162,7 +162,7 @@ func TestUndefinedScores(t *testing.T) {
 	for _, c := range []struct {
 		spec    decomp.Spec
 		defined int
-	}{{decomp.Spec{Classes: 3}, 4}, {decomp.Spec{Classes: 3, Critical: []int{1}}, 9}, {decomp.Spec{Classes: 3, Critical: []int{1}, Safe: []int{0}}, 10}} {
+	}{{decomp.Spec{Classes: 3}, 4}, {decomp.Spec{Classes: 3, Critical: []int{1}}, 10}, {decomp.Spec{Classes: 3, Critical: []int{1}, Safe: []int{0}}, 11}} {
 		t.Run(fmt.Sprintf("critical %v, safe %v", c.spec.Critical, c.spec.Safe), func(t *testing.T) {
 			plan := mustPlan(t, c.spec)
 			r := batchResult(t, plan, passes)

@@ -104,13 +104,14 @@ func TestDefinitions(t *testing.T) {
 					t.Errorf("%s %s: got %v, want %v", name, field, got, want)
 				}
 			}
-			cSum, cMax, varMax, varSum, ova := 0.0, 0.0, 0.0, 0.0, 0.0
+			cSum, cMax, varMax, varSum, ova, probability := 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
 			for _, j := range critical {
 				cSum += o.c[j]
 				cMax = max(cMax, o.c[j])
 				varMax = max(varMax, o.variance[j])
 				varSum += o.variance[j]
 				ova += o.ova[j]
+				probability += o.mean[j]
 			}
 			cbec := 0.0
 			for _, i := range safe {
@@ -141,7 +142,7 @@ func TestDefinitions(t *testing.T) {
 			for score, want := range map[decomp.Score]float64{
 				decomp.Entropy: o.entropy, decomp.MI: o.mi, decomp.MaxProb: 1 - top, decomp.EUVar: eu,
 				decomp.VarCrit: varMax, decomp.EUVarCrit: varSum, decomp.OvAMI: ova,
-				decomp.CCritSum: cSum, decomp.CCritMax: cMax, decomp.CBEC: cbec,
+				decomp.CCritSum: cSum, decomp.CCritMax: cMax, decomp.CBEC: cbec, decomp.PCritical: probability,
 			} {
 				check(score.String(), r.Scores[score], want, 0)
 			}
@@ -186,6 +187,10 @@ func TestRanges(t *testing.T) {
 		}
 		if !within(r.MI, r.Entropy-r.ExpectedEntropy, 1e-9, 1e-14) {
 			t.Errorf("MI %v is not %v - %v", r.MI, r.Entropy, r.ExpectedEntropy)
+		}
+		// Rows are rounded to float32, so that they sum to 1 within the tolerance only.
+		if p := r.Scores[decomp.PCritical]; p < 0 || p > 1+1e-6 {
+			t.Errorf("p_critical %v: not in [0,1]", p)
 		}
 		for i, rho := range r.Correlation {
 			if rho < -1 || rho > 1 || r.PairTerm[i] < 0 {

@@ -3,7 +3,7 @@ package decomp
 // Score names a deferral score: a number for an input; inputs with higher ones are deferred first.
 type Score uint8
 
-// The ten scores, with their formula and equation.
+// The paper's ten scores, with their formula and equation.
 const (
 	Entropy   Score = iota // predictive entropy, nats (app-ent)
 	MI                     // mutual information, nats (app-mi)
@@ -16,11 +16,28 @@ const (
 	CCritMax               // largest C_k of a critical class, nats (app-cmax)
 	CBEC                   // cross-boundary epistemic confusion, nats (app-cbec)
 
-	NumScores = iota
+	// PaperScores is how many scores are the paper's: those below it.
+	PaperScores = iota
 )
+
+// The scores that the paper does not have.
+const (
+	// PCritical is the probability of a critical class by the mean prediction, sum_k mu_k over the
+	// critical classes k (after app-mu), without unit, in [0,1] up to the sum tolerance of the rows.
+	// It needs the critical set alone. It measures no disagreement of passes: one pass has it too,
+	// and identical passes have that of each.
+	PCritical Score = PaperScores + iota
+
+	// NumScores is how many scores there are.
+	NumScores = PaperScores + iota
+)
+
+// InPaper reports whether the score is one of the paper's ten, over which its tables are made.
+func (s Score) InPaper() bool { return s < PaperScores }
 
 var scoreNames = [NumScores]string{
 	"entropy", "mi", "maxprob", "eu_var", "var_crit", "eu_var_crit", "ova_mi", "c_crit_sum", "c_crit_max", "cbec",
+	"p_critical",
 }
 
 // String returns the score's name as files and interfaces write it.

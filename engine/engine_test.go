@@ -237,7 +237,7 @@ func TestBadPolicies(t *testing.T) {
 	}
 }
 
-// TestScoreNames checks that policy and decomp list the same ten scores in the same order.
+// TestScoreNames checks that policy and decomp list the same scores in the same order.
 func TestScoreNames(t *testing.T) {
 	if len(policy.Scores()) != decomp.NumScores {
 		t.Fatalf("%d scores in policies, %d computed", len(policy.Scores()), decomp.NumScores)

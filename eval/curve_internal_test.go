@@ -244,7 +244,7 @@ func TestWinShares(t *testing.T) {
 	} {
 		rows[r].Bootstrap.Samples = samples
 	}
-	winShares(rows, isScore, 4)
+	winShares(rows, inPaper, 4)
 	for r, want := range []float64{0.625, 0.375, 0, 0.5, 1} {
 		if got := rows[r].Bootstrap.WinShare; got != want {
 			t.Errorf("%s wins %v, want %v", rows[r].Name, got, want)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -184,8 +185,8 @@ func (e *evaluation) rank(ctx context.Context) error {
 	}
 	for _, scope := range scopes(e.t) {
 		of := e.rows(scope)
-		winShares(of, isScore, e.o.Bootstrap)
-		e.report.Pairwise = append(e.report.Pairwise, pairwise(of)...)
+		winShares(of, inPaper, e.o.Bootstrap)
+		e.report.Pairwise = append(e.report.Pairwise, pairwise(compared(of))...)
 	}
 	return nil
 }
@@ -244,21 +245,30 @@ func (e *evaluation) rows(scope policy.Scope) []*Row {
 	return of
 }
 
-// scores returns the rows of a scope that rank by one score.
+// scores returns the rows of a scope that rank by one score of the paper.
 func (e *evaluation) scores(scope policy.Scope) []*Row {
 	var of []*Row
 	for _, row := range e.rows(scope) {
-		if isScore(row) {
+		if inPaper(row) {
 			of = append(of, row)
 		}
 	}
 	return of
 }
 
-// isScore reports whether a row ranks by one score.
-func isScore(row *Row) bool {
-	_, ok := decomp.ParseScore(row.Name)
-	return ok
+// inPaper reports whether a row ranks by one of the paper's ten scores.
+func inPaper(row *Row) bool {
+	score, ok := decomp.ParseScore(row.Name)
+	return ok && score.InPaper()
+}
+
+// compared returns the rows that the paper's tables compare with each other: all but those of scores
+// that the paper does not have.
+func compared(rows []*Row) []*Row {
+	return slices.DeleteFunc(slices.Clone(rows), func(row *Row) bool {
+		score, ok := decomp.ParseScore(row.Name)
+		return ok && !score.InPaper()
+	})
 }
 
 // inputsOf returns the numbers 0 to n-1.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/policy"
@@ -108,5 +110,57 @@ func TestByPolicy(t *testing.T) {
 	got = eval.ByPolicy(p, table, policy.AllInputs, observed)
 	if want := []float64{.1, .3, .5, .7, .9, .25, .75}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestPaperTablesAreOfTheTenScores checks that p_critical has rows of its own, and changes nothing of
+// what the paper compares.
+func TestPaperTablesAreOfTheTenScores(t *testing.T) {
+	passes, labels := gradedRecording(300, 4, 5)
+	with := table(t, passes, decomp.Spec{Critical: []int{2, 3}, Safe: []int{0, 1}})
+	without := *with
+	without.Scores[decomp.PCritical] = nil
+	o := eval.Options{Bootstrap: 30, Seed: 3}
+	got, want := evaluate(t, with, labels, o), evaluate(t, &without, labels, o)
+
+	rows := map[policy.Scope]eval.Row{}
+	got.Policies = slices.DeleteFunc(got.Policies, func(row eval.Row) bool {
+		if row.Name == decomp.PCritical.String() {
+			rows[row.Scope] = row
+		}
+		return row.Name == decomp.PCritical.String()
+	})
+	if len(rows) != 2 {
+		t.Fatalf("p_critical has %d rows, want one in each scope", len(rows))
+	}
+	for scope, row := range rows {
+		// It was lowest in so many of the resamples.
+		lower := 0.0
+		for b, area := range row.Bootstrap.Samples {
+			lowest := math.Inf(1)
+			for _, other := range want.Policies {
+				if score, ok := decomp.ParseScore(other.Name); ok && score.InPaper() && other.Scope == scope {
+					lowest = min(lowest, other.Bootstrap.Samples[b])
+				}
+			}
+			if area < lowest {
+				lower++
+			}
+		}
+		if share := lower / 30; row.Bootstrap.WinShare != share {
+			t.Errorf("scope %s: p_critical wins %v, was lowest in %v", scope, row.Bootstrap.WinShare, share)
+		}
+	}
+	for _, same := range []struct {
+		what      string
+		got, want any
+	}{
+		{"rows", got.Policies, want.Policies},
+		{"pairwise comparisons", got.Pairwise, want.Pairwise},
+		{"paper's rule", got.PaperRule, want.PaperRule},
+	} {
+		if diff := cmp.Diff(same.want, same.got); diff != "" {
+			t.Errorf("%s (-without p_critical +with):\n%s", same.what, diff)
+		}
 	}
 }

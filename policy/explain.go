@@ -186,6 +186,7 @@ func (s Score) explain() string {
 		CCritSum:  "the model's ignorance C_k about the critical classes together",
 		CCritMax:  "the model's ignorance C_k about the critical class where it is largest",
 		CBEC:      "how far the model confuses safe with critical classes",
+		PCritical: "the mean probability of the critical classes together",
 		RiskScore: "the calibrated probability that an input called safe is truly critical",
 	}[s]
 	return fmt.Sprintf("%s (%s)", s, meaning)
@@ -194,7 +195,7 @@ func (s Score) explain() string {
 // unit returns the unit of the score, after a space.
 func (s Score) unit() string {
 	switch s {
-	case MaxProb, EUVar, VarCrit, EUVarCrit, RiskScore:
+	case MaxProb, EUVar, VarCrit, EUVarCrit, PCritical, RiskScore:
 		return ""
 	}
 	return " nats"

@@ -83,7 +83,7 @@ func (p *Policy) Observes() bool {
 // Score names a deferral score: a number, higher = defer first.
 type Score string
 
-// The ten scores.
+// The paper's ten scores, and p_critical.
 const (
 	Entropy   Score = "entropy"
 	MI        Score = "mi"
@@ -95,17 +95,18 @@ const (
 	CCritSum  Score = "c_crit_sum"
 	CCritMax  Score = "c_crit_max"
 	CBEC      Score = "cbec"
+	PCritical Score = "p_critical"
 )
 
-// Scores lists the ten scores in the order in which they are reported.
+// Scores lists the scores in the order in which they are reported.
 func Scores() []Score {
-	return []Score{Entropy, MI, MaxProb, EUVar, VarCrit, EUVarCrit, OvAMI, CCritSum, CCritMax, CBEC}
+	return []Score{Entropy, MI, MaxProb, EUVar, VarCrit, EUVarCrit, OvAMI, CCritSum, CCritMax, CBEC, PCritical}
 }
 
 // NeedsCritical reports whether the score is undefined without a critical set.
 func (s Score) NeedsCritical() bool {
 	switch s {
-	case VarCrit, EUVarCrit, OvAMI, CCritSum, CCritMax, CBEC, RiskScore:
+	case VarCrit, EUVarCrit, OvAMI, CCritSum, CCritMax, CBEC, PCritical, RiskScore:
 		return true
 	}
 	return false

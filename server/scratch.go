@@ -87,7 +87,7 @@ func (w *scratch) encode(o *engine.Outcome, detail ckdv1.Detail) *wire.Decomposi
 	d.C3 = o.C3(w.c3)
 	d.ExpectedEntropy = o.ExpectedEntropy
 	d.SumCTop, d.SumCWeighted = o.SumCTop(p.TopClasses), o.SumCWeighted()
-	d.Scores = (*[10]float64)(&o.Scores)
+	d.Scores = &o.Scores
 	d.PairA, d.PairB, d.Confusion, d.Correlation = w.pairA, w.pairB, o.PairTerm, o.Correlation
 	return d
 }

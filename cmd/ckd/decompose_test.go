@@ -46,7 +46,7 @@ func TestLineKeysAreInOrder(t *testing.T) {
 	lines := strings.Split(out, "\n")
 	wantKeys := "index predicted mean variance third_moment c skewness m entropy expected_entropy mi sum_c scores " +
 		"scores.entropy scores.mi scores.maxprob scores.eu_var scores.var_crit scores.eu_var_crit scores.ova_mi " +
-		"scores.c_crit_sum scores.c_crit_max scores.cbec " +
+		"scores.c_crit_sum scores.c_crit_max scores.cbec scores.p_critical " +
 		"degenerate saturated passes dominant c3 sum_c_top sum_c_weighted pairs " +
 		"pairs.a pairs.b pairs.confusion pairs.correlation pairs.a pairs.b pairs.confusion pairs.correlation " +
 		"decision decision.action decision.score decision.value decision.threshold decision.gate decision.class " +

@@ -345,6 +345,12 @@ func (in *Inputs) score(i int, m *measured, s decomp.Score) float64 {
 		return max(0, entropy(in.meansByClass(i))-in.inputs[i].entropy*m.inverse)
 	case Risk:
 		return in.risk(i, m)
+	case decomp.PCritical:
+		probability := 0.0
+		for at := range in.inputs[i].critical {
+			probability += in.inputs[i].critical[at].mean
+		}
+		return probability
 	}
 	value := 0.0
 	for _, x := range in.inputs[i].critical {

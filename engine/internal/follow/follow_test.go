@@ -97,7 +97,7 @@ func TestAgrees(t *testing.T) {
 		p.Variance = rapid.SampledFrom([]policy.Variance{policy.Sample, policy.Population}).Draw(t, "variance")
 		p.Kind = rapid.SampledFrom([]policy.Kind{policy.Probabilities, policy.Logits}).Draw(t, "kind")
 		score := rapid.SampledFrom([]policy.Score{policy.Entropy, policy.MI, policy.MaxProb, policy.EUVar, policy.VarCrit,
-			policy.EUVarCrit, policy.CCritSum, policy.CCritMax, policy.CBEC, policy.RiskScore})
+			policy.EUVarCrit, policy.CCritSum, policy.CCritMax, policy.CBEC, policy.PCritical, policy.RiskScore})
 		p.Primary.Score, p.Fallback.Score = score.Draw(t, "primary"), score.Draw(t, "fallback")
 		p.Risk = &policy.Risk{Quantiles: make([]float64, 65)}
 		for _, f := range rapid.SliceOfNDistinct(rapid.SampledFrom(risk.Features()), 1, -1, rapid.ID[risk.Feature]).Draw(t, "features") {

@@ -335,6 +335,8 @@ const (
 	Score_SCORE_C_CRIT_MAX Score = 9
 	// Cross-boundary epistemic confusion.
 	Score_SCORE_CBEC Score = 10
+	// Sum of the mean predictions of the critical classes: the probability of a critical class.
+	Score_SCORE_P_CRITICAL Score = 11
 )
 
 // Enum value maps for Score.
@@ -351,6 +353,7 @@ var (
 		8:  "SCORE_C_CRIT_SUM",
 		9:  "SCORE_C_CRIT_MAX",
 		10: "SCORE_CBEC",
+		11: "SCORE_P_CRITICAL",
 	}
 	Score_value = map[string]int32{
 		"SCORE_UNSPECIFIED": 0,
@@ -364,6 +367,7 @@ var (
 		"SCORE_C_CRIT_SUM":  8,
 		"SCORE_C_CRIT_MAX":  9,
 		"SCORE_CBEC":        10,
+		"SCORE_P_CRITICAL":  11,
 	}
 )
 
@@ -2038,7 +2042,9 @@ type Scores struct {
 	// Largest C_k of a critical class.
 	CCritMax *float64 `protobuf:"fixed64,9,opt,name=c_crit_max,json=cCritMax,proto3,oneof" json:"c_crit_max,omitempty"`
 	// Cross-boundary epistemic confusion.
-	Cbec          *float64 `protobuf:"fixed64,10,opt,name=cbec,proto3,oneof" json:"cbec,omitempty"`
+	Cbec *float64 `protobuf:"fixed64,10,opt,name=cbec,proto3,oneof" json:"cbec,omitempty"`
+	// Sum of the mean predictions of the critical classes: the probability of a critical class.
+	PCritical     *float64 `protobuf:"fixed64,11,opt,name=p_critical,json=pCritical,proto3,oneof" json:"p_critical,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2139,6 +2145,13 @@ func (x *Scores) GetCCritMax() float64 {
 func (x *Scores) GetCbec() float64 {
 	if x != nil && x.Cbec != nil {
 		return *x.Cbec
+	}
+	return 0
+}
+
+func (x *Scores) GetPCritical() float64 {
+	if x != nil && x.PCritical != nil {
+		return *x.PCritical
 	}
 	return 0
 }
@@ -3328,7 +3341,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x06reason\x18\a \x01(\x0e2\x16.ckd.v1.DecisionReasonR\x06reasonB\f\n" +
 	"\n" +
 	"_thresholdB\x11\n" +
-	"\x0f_deciding_class\"\xb0\x03\n" +
+	"\x0f_deciding_class\"\xe3\x03\n" +
 	"\x06Scores\x12\x1d\n" +
 	"\aentropy\x18\x01 \x01(\x01H\x00R\aentropy\x88\x01\x01\x12\x13\n" +
 	"\x02mi\x18\x02 \x01(\x01H\x01R\x02mi\x88\x01\x01\x12\x1d\n" +
@@ -3342,7 +3355,10 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\n" +
 	"c_crit_max\x18\t \x01(\x01H\bR\bcCritMax\x88\x01\x01\x12\x17\n" +
 	"\x04cbec\x18\n" +
-	" \x01(\x01H\tR\x04cbec\x88\x01\x01B\n" +
+	" \x01(\x01H\tR\x04cbec\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"p_critical\x18\v \x01(\x01H\n" +
+	"R\tpCritical\x88\x01\x01B\n" +
 	"\n" +
 	"\b_entropyB\x05\n" +
 	"\x03_miB\n" +
@@ -3354,7 +3370,8 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\a_ova_miB\r\n" +
 	"\v_c_crit_sumB\r\n" +
 	"\v_c_crit_maxB\a\n" +
-	"\x05_cbec\"|\n" +
+	"\x05_cbecB\r\n" +
+	"\v_p_critical\"|\n" +
 	"\bPairTerm\x12\x17\n" +
 	"\aclass_a\x18\x01 \x01(\rR\x06classA\x12\x17\n" +
 	"\aclass_b\x18\x02 \x01(\rR\x06classB\x12\x1c\n" +
@@ -3473,7 +3490,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x12ACTION_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rACTION_RETAIN\x10\x01\x12\x10\n" +
 	"\fACTION_DEFER\x10\x02\x12\x12\n" +
-	"\x0eACTION_OBSERVE\x10\x03*\xdd\x01\n" +
+	"\x0eACTION_OBSERVE\x10\x03*\xf3\x01\n" +
 	"\x05Score\x12\x15\n" +
 	"\x11SCORE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSCORE_ENTROPY\x10\x01\x12\f\n" +
@@ -3487,7 +3504,8 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x10SCORE_C_CRIT_MAX\x10\t\x12\x0e\n" +
 	"\n" +
 	"SCORE_CBEC\x10\n" +
-	"*m\n" +
+	"\x12\x14\n" +
+	"\x10SCORE_P_CRITICAL\x10\v*m\n" +
 	"\x04Gate\x12\x14\n" +
 	"\x10GATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11GATE_ANY_CRITICAL\x10\x01\x12\x17\n" +

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ckd-project/ckd/decomp"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -63,8 +64,8 @@ type Decomposition struct {
 	ExpectedEntropy    float64
 	SumCTop            float64
 	SumCWeighted       float64
-	Scores             *[10]float64 // in the order of ckd.v1.Score from SCORE_ENTROPY; NaN: absent; nil: no scores
-	PairA, PairB       []uint32     // the pairs' classes; as long as Confusion and Correlation
+	Scores             *[decomp.NumScores]float64 // in the order of ckd.v1.Score from SCORE_ENTROPY; NaN: absent; nil: no scores
+	PairA, PairB       []uint32                   // the pairs' classes; as long as Confusion and Correlation
 	Confusion          []float64
 	Correlation        []float64
 }
@@ -188,7 +189,7 @@ const (
 
 	mostDecision = 128 // with the position before it
 	mostSettled  = 3
-	mostScores   = 3 + 10*9
+	mostScores   = 3 + decomp.NumScores*9
 	mostPair     = 3 + 2*6 + 2*9
 )
 
@@ -324,7 +325,7 @@ func (d *Decomposition) appendVectors(b []byte) []byte {
 				b = binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
 			}
 		}
-		b[scores-1] = byte(len(b) - scores) // they take at most 90 bytes
+		b[scores-1] = byte(len(b) - scores) // they take 9 bytes each, less than 128
 	}
 	for i := range d.PairA {
 		b = protowire.AppendTag(b, 22, protowire.BytesType)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"pgregory.net/rapid"
 
+	"github.com/ckd-project/ckd/decomp"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -152,7 +153,7 @@ func anyDecomposition(t *rapid.T) (*Decomposition, *ckdv1.Decomposition) {
 		m.Decision.DecidingClass = proto.Uint32(uint32(d.DecidingClass))
 	}
 	if rapid.Bool().Draw(t, "scores") {
-		d.Scores = new([10]float64)
+		d.Scores = new([decomp.NumScores]float64)
 		for i := range d.Scores {
 			d.Scores[i] = double.Draw(t, "a score")
 		}
@@ -177,7 +178,7 @@ func anyDecomposition(t *rapid.T) (*Decomposition, *ckdv1.Decomposition) {
 		m.Scores = &ckdv1.Scores{}
 		for i, p := range []**float64{
 			&m.Scores.Entropy, &m.Scores.Mi, &m.Scores.Maxprob, &m.Scores.EuVar, &m.Scores.VarCrit, &m.Scores.EuVarCrit,
-			&m.Scores.OvaMi, &m.Scores.CCritSum, &m.Scores.CCritMax, &m.Scores.Cbec,
+			&m.Scores.OvaMi, &m.Scores.CCritSum, &m.Scores.CCritMax, &m.Scores.Cbec, &m.Scores.PCritical,
 		} {
 			if v := d.Scores[i]; !math.IsNaN(v) {
 				*p = &v
@@ -306,7 +307,7 @@ func TestReplyAllocatesNothing(t *testing.T) {
 	vectors := make([]float64, 10)
 	d := &Decomposition{
 		Value: 1, HasThreshold: true, Unreliable: []uint32{1, 300}, Passes: 30, Vectors: true, C: vectors, Mean: vectors, M: vectors,
-		Scores: new([10]float64), PairA: []uint32{1}, PairB: []uint32{2}, Confusion: vectors[:1], Correlation: vectors[:1],
+		Scores: new([decomp.NumScores]float64), PairA: []uint32{1}, PairB: []uint32{2}, Confusion: vectors[:1], Correlation: vectors[:1],
 	}
 	o := NewOutgoing(Stream)
 	for _, results := range []int{1, 64, 1000} {

@@ -264,10 +264,10 @@ func (c classNumber) String() string {
 	return strconv.Itoa(int(c))
 }
 
-// scores has the ten scores, with NaN for undefined ones.
+// scores has all scores, with NaN for undefined ones.
 type scores [decomp.NumScores]float64
 
-// MarshalJSON writes an object of all ten, in their order.
+// MarshalJSON writes an object of them, in their order.
 func (s scores) MarshalJSON() ([]byte, error) {
 	b := []byte{'{'}
 	for i, v := range s {
@@ -300,6 +300,7 @@ func scoresOf(s *ckdv1.Scores) scores {
 		decomp.CCritSum:  s.CCritSum,
 		decomp.CCritMax:  s.CCritMax,
 		decomp.CBEC:      s.Cbec,
+		decomp.PCritical: s.PCritical,
 	} {
 		all[i] = float64(optional(v))
 	}

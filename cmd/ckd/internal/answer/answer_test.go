@@ -77,7 +77,7 @@ func TestWireLineKnowsWhatWasNotAskedFor(t *testing.T) {
 	const (
 		start  = `{"index":7,"predicted":1,`
 		scores = `"scores":{"entropy":null,"mi":null,"maxprob":null,"eu_var":null,"var_crit":null,"eu_var_crit":null,` +
-			`"ova_mi":null,"c_crit_sum":null,"c_crit_max":null,"cbec":null},`
+			`"ova_mi":null,"c_crit_sum":null,"c_crit_max":null,"cbec":null,"p_critical":null},`
 		flags = `"degenerate":false,"saturated":false,"passes":30,`
 		end   = `"decision":{"action":"defer","score":"c_crit_max","value":0.5,"threshold":0.25,"gate":"primary",` +
 			`"class":1,"reason":"above_threshold"}}`

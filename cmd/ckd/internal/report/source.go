@@ -84,4 +84,5 @@ var scoreWords = map[string]string{
 	"c_crit_sum":  "Sum of the contributions of the critical classes.",
 	"c_crit_max":  "Largest contribution of a critical class.",
 	"cbec":        "Confusion across the boundary of safe and critical classes (cross-boundary epistemic confusion).",
+	"p_critical":  "Sum of the mean predictions of the critical classes: how probable the model thinks any of them.",
 }
