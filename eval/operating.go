@@ -56,7 +56,7 @@ func (e *evaluation) checkCertificate(point *OperatingPoint) *CertificateCheck {
 	check := &CertificateCheck{Kind: string(c.Kind), Target: c.Target, Confidence: c.Confidence, Differs: e.differences()}
 	cases := point.CriticalRetained
 	check.Observed = point.CriticalFNR
-	if c.Kind == policy.ConformalRiskControl {
+	if c.Limits()[0].Bounds == policy.CriticalMissRate {
 		cases = e.report.Summary.Critical
 		check.Observed = point.MissShare
 	}

@@ -60,28 +60,71 @@ func (i *Interval) Known() bool { return i.Low > 0 || i.High < 1 }
 // Certificate states a guarantee for inputs drawn as those of the recording were.
 type Certificate struct {
 	Kind CertificateKind
+	// Bounds says which figure it bounds. It is empty in older files; Limits knows what they mean.
+	Bounds Figure
+	// Class is the critical class whose inputs are counted; empty for all critical classes.
+	Class string
 	// Target is the largest share.
 	Target float64
 	// Confidence says how sure that is; only of LearnThenTest.
 	Confidence float64
+	// Groups counts the groups of inputs, such as patients, that it rests on. It is 0 if every input
+	// was counted as independent of all others.
+	Groups int
 	// Cases counts the critical inputs that it rests on, Misses those of them that were missed.
 	Cases, Misses int
 	// PValue is the chance of so few misses if the target were exceeded; only of
 	// LearnThenTest.
 	PValue float64
+	// Further limits hold at the same time, with the same confidence together.
+	Further []CertifiedLimit
 	// Statement puts the certificate into one plain sentence.
 	Statement string
 }
+
+// CertifiedLimit is one share that a certificate bounds, with fields as those of Certificate.
+type CertifiedLimit struct {
+	Bounds        Figure
+	Class         string
+	Target        float64
+	Cases, Misses int
+	PValue        float64
+}
+
+// Figure names what a certificate bounds.
+type Figure string
+
+// The figures.
+const (
+	// CriticalMissRate is the share of all critical inputs that is retained and called safe.
+	CriticalMissRate Figure = "critical-miss-rate"
+	// CriticalFNR is the share of the retained critical inputs that is called safe.
+	CriticalFNR Figure = "critical-fnr"
+)
+
+// Limits returns all that the certificate bounds.
+func (c *Certificate) Limits() []CertifiedLimit {
+	first := CertifiedLimit{c.Bounds, c.Class, c.Target, c.Cases, c.Misses, c.PValue}
+	if first.Bounds == "" {
+		first.Bounds = CriticalFNR
+		if c.Kind == ConformalRiskControl {
+			first.Bounds = CriticalMissRate
+		}
+	}
+	return append([]CertifiedLimit{first}, c.Further...)
+}
+
+// IfIndependent ends what is said of a certificate that counts every input as independent.
+const IfIndependent = "if inputs are independent (not several of one patient)"
 
 // CertificateKind names the method that certified.
 type CertificateKind string
 
 // The kinds of certificates.
 const (
-	// LearnThenTest bounds the critical FNR among the retained, with confidence.
+	// LearnThenTest bounds figures with confidence.
 	LearnThenTest CertificateKind = "learn-then-test"
-	// ConformalRiskControl bounds the mean share of critical inputs that is
-	// retained and called safe.
+	// ConformalRiskControl bounds the critical miss rate on average over recordings.
 	ConformalRiskControl CertificateKind = "conformal-risk-control"
 )
 
@@ -180,14 +223,21 @@ func (b *builder) checkCertificate(c *Certificate) {
 	if hasConfidence {
 		b.checkShare(confidence, c.Confidence)
 	}
-	if c.Misses > c.Cases && b.sound(path+".cases", path+".misses") {
-		b.fault(path+".misses", "expected at most %d, the number of cases, found %d", c.Cases, c.Misses)
+	b.checkLimit(path, c.Limits()[0])
+	for i, limit := range c.Further {
+		at := fmt.Sprintf("%s.further[%d]", path, i)
+		b.checkShare(at+".target", limit.Target)
+		b.checkLimit(at, limit)
 	}
 	if !b.sound(path + ".kind") {
 		return
 	}
 	const none = "expected none: %s bounds a mean, without a confidence or a test"
 	switch {
+	case c.Kind == ConformalRiskControl && c.Bounds == CriticalFNR && b.sound(path+".bounds"):
+		b.fault(path+".bounds", "expected %s, which alone %s can bound", CriticalMissRate, ConformalRiskControl)
+	case c.Kind == ConformalRiskControl && len(c.Further) > 0 && b.sound(path+".further"):
+		b.fault(path+".further", "expected none: %s bounds one share", ConformalRiskControl)
 	case c.Kind == LearnThenTest && !hasConfidence && b.sound(confidence):
 		b.fault(confidence, "missing, expected the confidence that %s certified with", LearnThenTest)
 	case c.Kind == ConformalRiskControl && hasConfidence:
@@ -197,6 +247,19 @@ func (b *builder) checkCertificate(c *Certificate) {
 		b.fault(pValue, none, ConformalRiskControl)
 	}
 }
+
+// checkLimit wants a critical class, or none, and no more misses than cases.
+func (b *builder) checkLimit(path string, l CertifiedLimit) {
+	if l.Misses > l.Cases && b.sound(path+".cases", path+".misses") {
+		b.fault(path+".misses", "expected at most %d, the number of cases, found %d", l.Cases, l.Misses)
+	}
+	if l.Class != "" && b.sound("critical", path+".class") && !slices.Contains(b.Critical, l.Class) {
+		b.fault(path+".class", "%q is not critical, expected a critical class or none", l.Class)
+	}
+}
+
+// limit returns the entry of calibration.certificate.further that is being read or checked.
+func (b *builder) limit() *CertifiedLimit { return &b.Calibration.Certificate.Further[b.item] }
 
 // checkShare wants a share above 0 and below 1.
 func (b *builder) checkShare(path string, share float64) {
@@ -313,19 +376,43 @@ func (c *Certificate) explain() string {
 	if c.Statement != "" {
 		return fmt.Sprintf("Its certificate, by %s, states: %s", c.Kind, c.Statement)
 	}
-	var s string
-	switch c.Kind {
-	case LearnThenTest:
-		s = fmt.Sprintf("Its certificate, by %s: with confidence %v, at most %s of the critical inputs that are retained "+
-			"are called safe", c.Kind, c.Confidence, percent(c.Target))
-	case ConformalRiskControl:
-		s = fmt.Sprintf("Its certificate, by %s: on average, at most %s of the critical inputs are retained and called safe",
-			c.Kind, percent(c.Target))
+	s := fmt.Sprintf("Its certificate, by %s: ", c.Kind)
+	if c.Kind == LearnThenTest {
+		s += fmt.Sprintf("with confidence %v, ", c.Confidence)
+	} else {
+		s += "on average, "
 	}
-	if c.Cases > 0 {
-		s += fmt.Sprintf(" (%d of %d cases were)", c.Misses, c.Cases)
+	for i, limit := range c.Limits() {
+		if i > 0 {
+			s += ", and "
+		}
+		s += limit.explain()
 	}
-	return s + ", for inputs drawn as those it was calibrated on."
+	s += ", for inputs drawn as those it was calibrated on"
+	if c.Groups == 0 {
+		return s + ", " + IfIndependent + "."
+	}
+	return s + fmt.Sprintf(" (%d groups).", c.Groups)
+}
+
+func (l CertifiedLimit) explain() string {
+	s := fmt.Sprintf("at most %s of the %s are retained and called safe", percent(l.Target), l.population())
+	if l.Cases > 0 {
+		s += fmt.Sprintf(" (%d of %d cases were)", l.Misses, l.Cases)
+	}
+	return s
+}
+
+// population says in words which inputs the limit is a share of.
+func (l CertifiedLimit) population() string {
+	s := "critical inputs"
+	if l.Class != "" {
+		s = "inputs of class " + l.Class
+	}
+	if l.Bounds == CriticalFNR {
+		s = "retained " + s
+	}
+	return s
 }
 
 // percent returns a share in percent, to three digits.
@@ -383,10 +470,14 @@ func (w *warnings) reference() {
 func (w *warnings) certificate(c *Certificate) {
 	const rounding = 1e-9
 	switch {
-	case c.Kind == LearnThenTest && c.PValue > 1-c.Confidence+rounding:
-		w.add("calibration.certificate.p_value", "%v is above %.3g, so that nothing is certified with confidence %v",
-			c.PValue, 1-c.Confidence, c.Confidence)
-	case c.Kind == ConformalRiskControl && c.Cases > 0 && float64(c.Misses+1) > (c.Target+rounding)*float64(c.Cases+1):
+	case c.Kind == LearnThenTest:
+		for _, limit := range c.Limits() {
+			if limit.PValue > 1-c.Confidence+rounding {
+				w.add("calibration.certificate.p_value", "%v is above %.3g, so that nothing is certified with confidence %v",
+					limit.PValue, 1-c.Confidence, c.Confidence)
+			}
+		}
+	case c.Groups == 0 && c.Cases > 0 && float64(c.Misses+1) > (c.Target+rounding)*float64(c.Cases+1):
 		w.add("calibration.certificate.misses", "(%d + 1) / (%d + 1) is above the target of %v, which is not certified then",
 			c.Misses, c.Cases, c.Target)
 	}

@@ -75,6 +75,9 @@ func (d Draft) clone() Draft {
 	if c := d.Calibration; c != nil {
 		c.ExpectedCoverage, c.ExpectedCriticalFNR = copied(c.ExpectedCoverage), copied(c.ExpectedCriticalFNR)
 		c.Certificate, c.Reference = copied(c.Certificate), copied(c.Reference)
+		if c.Certificate != nil {
+			c.Certificate.Further = slices.Clone(c.Certificate.Further)
+		}
 		if r := c.Reference; r != nil {
 			r.Classes = slices.Clone(r.Classes)
 			for i := range r.Classes {

@@ -322,8 +322,20 @@ var calibrationFields = []field{
 					name: "kind", required: true,
 					is: choice[CertificateKind]{[]CertificateKind{LearnThenTest, ConformalRiskControl},
 						func(b *builder) *CertificateKind { return &b.Calibration.Certificate.Kind }},
-					doc: "The method that certified: learn-then-test bounds the critical FNR among the retained with some " +
-						"confidence, conformal-risk-control the mean share of critical inputs that is missed.",
+					doc: "The method that certified: learn-then-test bounds figures with some confidence, " +
+						"conformal-risk-control the critical miss rate on average.",
+				},
+				{
+					name: "bounds", standardWords: "critical-fnr by learn-then-test, else critical-miss-rate",
+					is: choice[Figure]{[]Figure{CriticalMissRate, CriticalFNR},
+						func(b *builder) *Figure { return &b.Calibration.Certificate.Bounds }},
+					doc: "What it bounds: the share that is retained and called safe of all critical inputs (critical-miss-rate) or of " +
+						"those that are retained (critical-fnr).",
+				},
+				{
+					name: "class", standardWords: "all critical classes",
+					is:  name{func(b *builder) *string { return &b.Calibration.Certificate.Class }},
+					doc: "The critical class whose inputs alone are counted.",
 				},
 				{
 					name: "target", required: true,
@@ -336,9 +348,14 @@ var calibrationFields = []field{
 					doc: "With what probability it holds. Not for conformal-risk-control.",
 				},
 				{
+					name: "groups", standardWords: "none: all inputs were counted as independent",
+					is:  whole{0, maxCount, func(b *builder) *int { return &b.Calibration.Certificate.Groups }},
+					doc: "How many groups of inputs, such as patients, it rests on.",
+				},
+				{
 					name: "cases",
 					is:   whole{1, maxCount, func(b *builder) *int { return &b.Calibration.Certificate.Cases }},
-					doc:  "The critical cases that it rests on: learn-then-test, those retained; conformal-risk-control, all.",
+					doc:  "The critical inputs that it rests on: of critical-fnr those retained, of critical-miss-rate all.",
 				},
 				{
 					name:   "misses",
@@ -350,6 +367,50 @@ var calibrationFields = []field{
 					name: "p_value", standardWords: "none",
 					is:  number{within: strictyaml.Between(0, 1), at: func(b *builder) *float64 { return &b.Calibration.Certificate.PValue }},
 					doc: "The chance of so few misses if the target were exceeded. Not for conformal-risk-control.",
+				},
+				{
+					name: "further",
+					is: mappings{
+						count: func(b *builder) int { return len(b.Calibration.Certificate.Further) },
+						add: func(b *builder, _ string) {
+							c := b.Calibration.Certificate
+							c.Further = append(c.Further, CertifiedLimit{})
+						},
+						flow: true,
+						fields: []field{
+							{
+								name: "bounds", required: true,
+								is:  choice[Figure]{[]Figure{CriticalMissRate, CriticalFNR}, func(b *builder) *Figure { return &b.limit().Bounds }},
+								doc: "What it bounds.",
+							},
+							{
+								name: "class", standardWords: "all critical classes",
+								is:  name{func(b *builder) *string { return &b.limit().Class }},
+								doc: "The critical class whose inputs alone are counted.",
+							},
+							{
+								name: "target", required: true,
+								is:  number{within: strictyaml.Between(0, 1), at: func(b *builder) *float64 { return &b.limit().Target }},
+								doc: "The share that is not exceeded, between 0 and 1.",
+							},
+							{
+								name: "cases",
+								is:   whole{0, maxCount, func(b *builder) *int { return &b.limit().Cases }},
+								doc:  "The critical inputs that it rests on.",
+							},
+							{
+								name: "misses",
+								is:   whole{0, maxCount, func(b *builder) *int { return &b.limit().Misses }},
+								doc:  "How many of them were missed.",
+							},
+							{
+								name: "p_value", standardWords: "none",
+								is:  number{within: strictyaml.Between(0, 1), at: func(b *builder) *float64 { return &b.limit().PValue }},
+								doc: "The chance of so few misses if the target were exceeded.",
+							},
+						},
+					},
+					doc: "Further shares that it bounds at the same time, with the same confidence for all together.",
 				},
 				{
 					name: "statement",

@@ -253,6 +253,15 @@ func drawCalibration(t *rapid.T, p *Policy) *Calibration {
 	if c.Certificate.Kind == LearnThenTest {
 		c.Certificate.Confidence = share.Draw(t, "confidence")
 		c.Certificate.PValue = rapid.Float64Range(0, 1).Draw(t, "p-value")
+		c.Certificate.Groups = count(0, "groups")
+		figures := []Figure{CriticalMissRate, CriticalFNR}
+		c.Certificate.Bounds = rapid.SampledFrom(append(figures, "")).Draw(t, "bounds")
+		for range rapid.IntRange(0, 2).Draw(t, "further") {
+			c.Certificate.Further = append(c.Certificate.Further, CertifiedLimit{
+				Bounds: rapid.SampledFrom(figures).Draw(t, "bounds"), Target: share.Draw(t, "target"),
+				Cases: 9, Misses: rapid.IntRange(0, 9).Draw(t, "misses"), PValue: rapid.Float64Range(0, 1).Draw(t, "p-value"),
+			})
+		}
 	}
 	return c
 }
