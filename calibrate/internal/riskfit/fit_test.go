@@ -1,0 +1,238 @@
+package riskfit_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/ckd-project/ckd/calibrate/internal/riskfit"
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/policy/risk"
+)
+
+// world draws a table of K classes, of which the last two, or with two classes the last, are critical.
+// The log-odds of being truly critical are -1 + 0.8 z + more v, where z is the log-odds of p_critical
+// and v varies with the C of the predicted class alone.
+func world(n, k int, more float64, seed uint64) (*eval.Table, []int) {
+	rng := rand.New(rand.NewPCG(seed, 4))
+	t := &eval.Table{Inputs: n, K: k, Spec: decomp.Spec{Classes: k}}
+	for c := range k {
+		if c >= max(1, k-2) {
+			t.Spec.Critical = append(t.Spec.Critical, c)
+		} else {
+			t.Spec.Safe = append(t.Spec.Safe, c)
+		}
+	}
+	labels := make([]int, n)
+	for i := range n {
+		z, v := -1.5+1.5*rng.NormFloat64(), rng.NormFloat64()
+		p := risk.Logistic(z)
+		mean, c := make([]float64, k), make([]float64, k)
+		for _, s := range [][]int{t.Spec.Critical, t.Spec.Safe} {
+			left := p
+			if s[0] == 0 {
+				left = 1 - p
+			}
+			mean[s[0]] = left
+			for _, class := range s[1:] {
+				mean[class] = left * 0.3 * rng.Float64() / float64(len(s))
+				mean[s[0]] -= mean[class]
+			}
+		}
+		c[0] = mean[0] * math.Exp(v-3)
+		t.Mean, t.C = append(t.Mean, mean...), append(t.C, c...)
+		best := 0
+		for class := range mean {
+			if mean[class] > mean[best] {
+				best = class
+			}
+		}
+		t.Predicted = append(t.Predicted, best)
+		if rng.Float64() < risk.Logistic(-1+0.8*z+more*v) {
+			labels[i] = t.Spec.Critical[0]
+		}
+	}
+	return t, labels
+}
+
+func fit(t *testing.T, table *eval.Table, labels []int, o riskfit.Options) *riskfit.Fit {
+	t.Helper()
+	f, err := riskfit.New(table, labels, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Risk != nil {
+		if err := f.Risk.Model.Check(table.Spec.Critical, table.Spec.Safe); err != nil {
+			t.Errorf("%+v: %v", f.Risk.Model, err)
+		}
+		if !slices.IsSorted(f.Risk.Quantiles) || len(f.Risk.Quantiles) != 65 {
+			t.Errorf("quantiles %v", f.Risk.Quantiles)
+		}
+	}
+	return f
+}
+
+func TestTwoNumbersAreFound(t *testing.T) {
+	table, labels := world(20000, 2, 0, 1)
+	f := fit(t, table, labels, riskfit.Options{})
+	m := f.Risk.Model
+	if len(m.Terms) != 1 || m.Terms[0].Feature != risk.PCritical || f.Larger != nil || f.Numbers != 2 {
+		t.Fatalf("%+v, expected an intercept and p_critical: there are two classes", m)
+	}
+	// The standard errors are about 0.05 and 0.02.
+	if math.Abs(m.Intercept+1) > 0.2 || math.Abs(m.Terms[0].Weight-0.8) > 0.08 {
+		t.Errorf("%+v, expected -1 and 0.8", m)
+	}
+	if c := f.Risk.CalledCritical; math.Abs(c.Intercept+1) > 0.2 || math.Abs(c.Slope-0.8) > 0.15 {
+		t.Errorf("called critical: %+v, expected -1 and 0.8", c)
+	}
+	for i, h := range f.Held {
+		if math.IsNaN(h) != (table.Predicted[i] == 1) {
+			t.Fatalf("input %d, predicted %d: risk %v", i, table.Predicted[i], h)
+		}
+	}
+}
+
+func TestMoreNumbers(t *testing.T) {
+	taken := 0
+	for seed := range uint64(10) {
+		table, labels := world(800, 5, 0, seed)
+		f := fit(t, table, labels, riskfit.Options{Seed: seed})
+		if f.Larger == nil || f.Larger.Taken != (f.Numbers > 2) || f.Numbers > f.Budget || f.Budget > riskfit.MostNumbers {
+			t.Errorf("%d numbers of %d, %+v", f.Numbers, f.Budget, f.Larger)
+		}
+		if f.Numbers > 2 {
+			taken++
+		}
+	}
+	if taken > 4 { // a gain by chance reaches a standard error in some
+		t.Errorf("a larger form is taken in %d of 10 tables where it cannot help", taken)
+	}
+	table, labels := world(1500, 5, 1, 1)
+	f := fit(t, table, labels, riskfit.Options{})
+	at := slices.IndexFunc(f.Risk.Model.Terms, func(t risk.Term) bool {
+		return t.Feature == risk.PredictedVariation || t.Feature == risk.SafeVariation // nearly the same here
+	})
+	if at < 0 || math.Abs(f.Risk.Model.Terms[at].Weight-1) > 0.4 {
+		t.Errorf("%+v, expected a variation with a weight of about 1", f.Risk.Model)
+	}
+	if two := fit(t, table, labels, riskfit.Options{MostNumbers: 2}); two.Numbers != 2 || two.Reliability.LogLoss.Value <= f.Reliability.LogLoss.Value {
+		t.Errorf("two numbers: %d, log loss %v, against %v", two.Numbers, two.Reliability.LogLoss.Value, f.Reliability.LogLoss.Value)
+	}
+}
+
+func TestBudget(t *testing.T) {
+	table, labels := world(3000, 6, 0, 1)
+	for _, c := range []struct {
+		missed, budget int // 0 for no model
+	}{{9, 0}, {10, 2}, {29, 2}, {30, 3}, {59, 5}, {150, 12}} {
+		some := slices.Clone(labels)
+		missed := 0
+		for i, p := range table.Predicted {
+			if some[i] >= 4 && p < 4 {
+				if missed++; missed > c.missed {
+					some[i] = 0
+				}
+			}
+		}
+		f := fit(t, table, some, riskfit.Options{})
+		if f.Missed != c.missed || f.Budget != c.budget || (f.Risk == nil) != (c.budget == 0) {
+			t.Errorf("%d missed: %d, budget %d, model %v; expected budget %d", c.missed, f.Missed, f.Budget, f.Risk, c.budget)
+		}
+	}
+}
+
+// TestSeparated fits where p_critical tells truly critical inputs from others without an error, and
+// where nothing varies.
+func TestSeparated(t *testing.T) {
+	table, labels := world(400, 3, 0, 1)
+	p := func(i int) float64 { return table.Mean[i*3+1] + table.Mean[i*3+2] }
+	for i := range labels {
+		labels[i] = 0
+		if p(i) > 0.3 {
+			labels[i] = 1
+		}
+	}
+	f := fit(t, table, labels, riskfit.Options{})
+	if w := f.Risk.Model.Terms[0].Weight; !(w > 1) || math.IsInf(w, 0) {
+		t.Errorf("separated: weight %v", w)
+	}
+	for i := range labels {
+		copy(table.Mean[i*3:], []float64{0.8, 0.1, 0.1})
+		table.C[i*3] = 0.1
+		table.Predicted[i], labels[i] = 0, i%4/3
+	}
+	f = fit(t, table, labels, riskfit.Options{})
+	if f.Numbers != 2 || math.Abs(riskfit.Risk(table, &f.Risk.Model)[0]-0.25) > 1e-6 {
+		t.Errorf("constant: %+v", f.Risk)
+	}
+}
+
+func TestPrevalence(t *testing.T) {
+	table, labels := world(4000, 4, 0.5, 1)
+	was := fit(t, table, labels, riskfit.Options{})
+	is := fit(t, table, labels, riskfit.Options{Prevalence: 0.02})
+	logit := func(p float64) float64 { return math.Log(p / (1 - p)) }
+	shift := logit(0.02) - logit(was.Risk.Prevalence)
+	for i := range was.Held {
+		if math.IsNaN(was.Held[i]) {
+			continue
+		}
+		if got := logit(is.Held[i]) - logit(was.Held[i]); math.Abs(got-shift) > 1e-9 {
+			t.Fatalf("input %d: shifted by %v, expected %v", i, got, shift)
+		}
+	}
+	if math.Abs(is.Risk.Model.Intercept-was.Risk.Model.Intercept-shift) > 1e-12 ||
+		math.Abs(is.Risk.CalledCritical.Intercept-was.Risk.CalledCritical.Intercept-shift) > 1e-12 || is.Risk.Prevalence != 0.02 {
+		t.Errorf("%+v, of %+v", is.Risk, was.Risk)
+	}
+	if diff := cmp.Diff(was.Reliability, is.Reliability); diff != "" {
+		t.Errorf("reliability is of the recording (-want +got):\n%s", diff)
+	}
+	// With the weights of the shift the mean of the probabilities is the prevalence, about.
+	mean := 0.0
+	for i, q := range is.Risk.Quantiles[1:] {
+		mean += (q + is.Risk.Quantiles[i]) / 2 / 64
+	}
+	if math.Abs(mean-0.02) > 0.006 {
+		t.Errorf("the quantiles have mean %v, expected about 0.02", mean)
+	}
+}
+
+func TestDeterministic(t *testing.T) {
+	table, labels := world(1200, 5, 0.5, 1)
+	groups := make([]int, table.Inputs)
+	for i := range groups {
+		groups[i] = 7 + i/5
+	}
+	a, b := fit(t, table, labels, riskfit.Options{Seed: 3, Groups: groups}), fit(t, table, labels, riskfit.Options{Seed: 3, Groups: groups})
+	if diff := cmp.Diff(a, b, cmpopts.EquateNaNs()); diff != "" {
+		t.Errorf("two fits differ:\n%s", diff)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	table, labels := world(100, 3, 0, 1)
+	for _, c := range []struct {
+		want   string
+		labels []int
+		o      riskfit.Options
+	}{
+		{"99 labels, expected 100", labels[:99], riskfit.Options{}},
+		{"2 groups, expected 100", labels, riskfit.Options{Groups: []int{1, 2}}},
+		{"prevalence 1, expected", labels, riskfit.Options{Prevalence: 1}},
+		{"prevalence NaN, expected", labels, riskfit.Options{Prevalence: math.NaN()}},
+	} {
+		t.Run(c.want, func(t *testing.T) {
+			if _, err := riskfit.New(table, c.labels, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, expected an error with %q", err, c.want)
+			}
+		})
+	}
+}
