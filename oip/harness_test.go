@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,8 +26,22 @@ import (
 
 // testPolicies has a model of each kind, and one that only observes. The tolerance of ctg covers
 // what rounding to BF16 does to sums.
-const testPolicies = `
+var testPolicies = `
 models:
+  - name: risky
+    classes: [normal, suspect, pathologic]
+    critical: [suspect, pathologic]
+    passes: {fewest: 4, expected: 30}
+    sum_tolerance: 0.02
+    gate: never
+    primary: {score: risk, threshold: 0.1}
+    guard: {score: mi, threshold: 0.3}
+    risk:
+      intercept: -1
+      terms: [{feature: p_critical, weight: 0.5}]
+      called_critical: {intercept: 0.25, slope: 2}
+      quantiles: [0` + strings.Repeat(", 0.25", 63) + `, 1]
+      prevalence: 0.2
   - name: ctg
     version: v1
     classes: [normal, suspect, pathologic]
@@ -150,7 +165,8 @@ type tensor struct {
 
 // classesOf returns the classes of the models that tests compare.
 var classesOf = map[string][]string{
-	"ctg": {"normal", "suspect", "pathologic"}, "logits": {"a", "b", "c"}, "evidential": {"a", "b", "c"},
+	"risky": {"normal", "suspect", "pathologic"},
+	"ctg":   {"normal", "suspect", "pathologic"}, "logits": {"a", "b", "c"}, "evidential": {"a", "b", "c"},
 }
 
 // ctg returns real passes of the first inputs of a recording.
@@ -272,7 +288,7 @@ func ask(r *pb.ModelInferRequest, names ...string) *pb.ModelInferRequest {
 // allOutputs lists the outputs of the protocol.
 var allOutputs = []string{
 	"c", "skewness", "mean", "variance", "m", "mi", "entropy", "sum_c", "score", "threshold", "defer", "deciding_class",
-	"reason", "degenerate", "decision", "predicted", "predicted_class",
+	"reason", "degenerate", "decision", "predicted", "predicted_class", "risk", "priority", "priority_percentile",
 }
 
 // answer holds the outputs of a response by name.

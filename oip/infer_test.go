@@ -32,6 +32,7 @@ func TestEqualToNative(t *testing.T) {
 	passes := ctg(t, 150)
 	for model, values := range map[string]tensor{
 		"ctg":        passes,
+		"risky":      passes,
 		"logits":     passes.of(func(x float32) float32 { return 7 * (x - 0.5) }),
 		"evidential": {150, 1, 3, ctg(t, 150).of(spread).values[:450]},
 	} {
@@ -40,7 +41,7 @@ func TestEqualToNative(t *testing.T) {
 			switch {
 			case form == "BF16":
 				values = values.of(asBrain)
-			case form == "FP16" && model != "ctg":
+			case form == "FP16" && model != "ctg" && model != "risky":
 				continue // asHalf is for probabilities
 			case form == "FP16":
 				values = values.of(asHalf)
@@ -101,6 +102,13 @@ func compare(t tester, a answer, native []*ckdv1.Result, classes []string) {
 			number("threshold", i, *want)
 		} else if got := a.numbers("threshold")[i]; !math.IsNaN(got) {
 			t.Errorf("threshold[%d] is %v, want NaN", i, got)
+		}
+		for name, want := range map[string]*float64{"risk": d.Risk, "priority": d.Priority, "priority_percentile": d.PriorityPercentile} {
+			if want != nil {
+				number(name, i, *want)
+			} else if got := a.numbers(name)[i]; !math.IsNaN(got) {
+				t.Errorf("%s[%d] is %v, want NaN", name, i, got)
+			}
 		}
 		class := int64(-1)
 		if decided.DecidingClass != nil {
@@ -238,7 +246,7 @@ func TestDefaults(t *testing.T) {
 				t.Errorf("%s: shape %v", o.GetName(), o.GetShape())
 			}
 		}
-		if want := allOutputs[5:]; !slices.Equal(names, want) {
+		if want := allOutputs[5:17]; !slices.Equal(names, want) {
 			t.Errorf("outputs %v, want %v", names, want)
 		}
 		if len(response.GetRawOutputContents()) != len(names) {

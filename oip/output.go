@@ -21,6 +21,7 @@ type output struct {
 	name     string
 	datatype *datatype
 	perClass bool // whether the shape is [N,K], not [N]
+	byName   bool // only for requests that name it
 	put      func(to *column, of *said)
 
 	// tensor is a tensor of the request that the answer returns unread; nil for outputs of ckd. raw
@@ -79,12 +80,15 @@ var outputs = []*output{
 	{name: "decision", datatype: texts, put: func(to *column, of *said) { to.text(of.Decision.Action.String()) }},
 	{name: "predicted", datatype: integers, put: func(to *column, of *said) { to.integer(int64(of.Predicted)) }},
 	predictedClass,
-	{name: errorName, datatype: errors, put: func(to *column, of *said) { to.text(of.error) }},
+	{name: "risk", datatype: numbers, byName: true, put: func(to *column, of *said) { to.number(of.Risk) }},
+	{name: "priority", datatype: numbers, byName: true, put: func(to *column, of *said) { to.number(of.Priority) }},
+	{name: "priority_percentile", datatype: numbers, byName: true, put: func(to *column, of *said) { to.number(of.Percentile) }},
+	{name: errorName, datatype: errors, byName: true, put: func(to *column, of *said) { to.text(of.error) }},
 }
 
 // defaults lists the outputs for a request that names none: those with one element for each input,
-// except the errors.
-var defaults = slices.DeleteFunc(slices.Clone(outputs), func(o *output) bool { return o.perClass || o.name == errorName })
+// except the errors and what only some policies give.
+var defaults = slices.DeleteFunc(slices.Clone(outputs), func(o *output) bool { return o.perClass || o.byName })
 
 // outputNames returns the names of all outputs, for messages.
 func outputNames() string {
@@ -138,7 +142,8 @@ func (a *answer) refused(err error) {
 			Result: &decomp.Result{
 				C: nans, Skewness: nans, Mean: nans, Variance: nans, M: nans, MI: nan, Entropy: nan, SumC: nan, Predicted: -1,
 			},
-			Decision: policy.Decision{Action: policy.Defer, Class: -1, Value: nan},
+			Decision:   policy.Decision{Action: policy.Defer, Class: -1, Value: nan},
+			Assessment: engine.Unassessed(),
 		}
 	}
 	a.add(&said{a.none, "", reasonOf(err), status.Convert(err).Message()})

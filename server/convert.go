@@ -31,7 +31,23 @@ func modelMessage(m *model) *ckdv1.Model {
 		Observes:             p.Observes(),
 		Calibration:          calibrationMessage(p.Calibration),
 		Settle:               earlyStopMessage(m),
+		Guard:                guardMessage(p.Guard),
+		RiskPrevalence:       riskPrevalence(p.Risk),
 	}
+}
+
+func guardMessage(g *policy.Guard) *ckdv1.ScoreRule {
+	if g == nil {
+		return nil
+	}
+	return ruleMessage(policy.Rule{Score: g.Score, Threshold: g.Threshold, HasThreshold: true})
+}
+
+func riskPrevalence(r *policy.Risk) *float64 {
+	if r == nil {
+		return nil
+	}
+	return &r.Prevalence
 }
 
 // earlyStopMessage returns the early-stopping rule in force, or nil.
@@ -250,6 +266,8 @@ func reasonMessage(r policy.Reason) ckdv1.DecisionReason {
 		return ckdv1.DecisionReason_DECISION_REASON_SATURATED
 	case policy.Observing:
 		return ckdv1.DecisionReason_DECISION_REASON_OBSERVING
+	case policy.Unfamiliar:
+		return ckdv1.DecisionReason_DECISION_REASON_UNFAMILIAR
 	}
 	return ckdv1.DecisionReason_DECISION_REASON_UNSPECIFIED
 }
@@ -266,7 +284,7 @@ func scoreMessage(s policy.Score) ckdv1.Score {
 
 var scoreMessages = func() map[policy.Score]ckdv1.Score {
 	m := map[policy.Score]ckdv1.Score{}
-	for _, s := range policy.Scores() {
+	for _, s := range policy.RuleScores() {
 		m[s] = enum[ckdv1.Score](ckdv1.Score_value, "SCORE_", s)
 	}
 	return m

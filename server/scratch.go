@@ -70,6 +70,8 @@ func (w *scratch) encode(o *engine.Outcome, detail ckdv1.Detail) *wire.Decomposi
 	d.Unreliable = w.unreliable
 	d.Predicted, d.Passes = uint32(o.Predicted), uint32(o.Passes)
 	d.Degenerate, d.Saturated, d.Settled = o.Degenerate, o.Saturated, false
+	d.Assessed = p.Risk != nil
+	d.Risk, d.Priority, d.PriorityPercentile = o.Risk, o.Priority, o.Percentile
 	d.Vectors = detail >= ckdv1.Detail_DETAIL_VECTORS
 	if !d.Vectors {
 		return d

@@ -99,6 +99,11 @@ func compare(t *testing.T, r *ckdv1.Result, m *engine.Model, o *engine.Outcome, 
 		C3: o.C3(make([]float64, len(o.C))), Mi: o.MI, Entropy: o.Entropy, ExpectedEntropy: o.ExpectedEntropy,
 		SumC: o.SumC, SumCTop: o.SumCTop(m.Policy().TopClasses), SumCWeighted: o.SumCWeighted(), Scores: &ckdv1.Scores{},
 	}
+	if m.Policy().Risk != nil {
+		if want.Priority, want.PriorityPercentile = &o.Priority, &o.Percentile; !math.IsNaN(o.Risk) {
+			want.Risk = &o.Risk
+		}
+	}
 	if o.Decision.HasThreshold {
 		want.Decision.Threshold = &o.Decision.Threshold
 	}
@@ -124,7 +129,7 @@ func compare(t *testing.T, r *ckdv1.Result, m *engine.Model, o *engine.Outcome, 
 		})
 	}
 	// Inputs that are computed together may be summed in another order.
-	if diff := cmp.Diff(want, r.GetDecomposition(), protocmp.Transform(), cmpopts.EquateApprox(1e-12, 1e-15)); diff != "" {
+	if diff := cmp.Diff(want, r.GetDecomposition(), protocmp.Transform(), cmpopts.EquateApprox(1e-12, 1e-15), cmpopts.EquateNaNs()); diff != "" {
 		t.Errorf("%s: outcome (-want, +got), error %v:\n%s", r.GetInputId(), r.GetError(), diff)
 	}
 }

@@ -397,8 +397,8 @@ func (h *harness) expectPanic(t *testing.T, function string) {
 // TestEnumsAreMapped checks that every word of policies and decisions has the enum value of its
 // name, and that scores, actions, gates and reasons have no other values.
 func TestEnumsAreMapped(t *testing.T) {
-	if n := len(ckdv1.Score_name) - 1; len(policy.Scores()) != n || decomp.NumScores != n {
-		t.Errorf("%d scores on the wire, %d in policies, %d computed", n, len(policy.Scores()), decomp.NumScores)
+	if n := len(ckdv1.Score_name) - 1; len(policy.RuleScores()) != n || decomp.NumScores+1 != n {
+		t.Errorf("%d scores on the wire, %d in policies, %d computed", n, len(policy.RuleScores()), decomp.NumScores)
 	}
 	said := map[string]bool{}
 	for _, value := range []fmt.Stringer{
@@ -417,10 +417,10 @@ func TestEnumsAreMapped(t *testing.T) {
 		}
 		said[got.String()] = true
 	}
-	for _, s := range policy.Scores() {
+	for _, s := range policy.RuleScores() {
 		expect(scoreMessage(s), "SCORE_", string(s))
-		if _, ok := decomp.ParseScore(string(s)); !ok {
-			t.Errorf("score %s is none of decomp", s)
+		if _, ok := decomp.ParseScore(string(s)); ok == (s == policy.RiskScore) {
+			t.Errorf("score %s: computed by decomp %v", s, ok)
 		}
 	}
 	for _, a := range []policy.Action{policy.Retain, policy.Defer, policy.Observe} {
@@ -431,6 +431,7 @@ func TestEnumsAreMapped(t *testing.T) {
 	}
 	for _, r := range []policy.Reason{
 		policy.AboveThreshold, policy.UnderThreshold, policy.PredictedCritical, policy.IsDegenerate, policy.IsSaturated, policy.Observing,
+		policy.Unfamiliar,
 	} {
 		expect(reasonMessage(r), "DECISION_REASON_", r.String())
 	}

@@ -117,13 +117,14 @@ func byPolicy(p *policy.Policy) (*decomposer, error) {
 	return &decomposer{
 		form: answer.Form{
 			Classes: p.Classes, Pairs: model.Plan().Pairs(), Reliability: p.ReliabilityThreshold, Decides: true,
+			Assesses: p.Risk != nil,
 		},
 		reset: batch.Reset,
 		answer: func(i int) (*answer.Answer, error) {
 			if err := batch.Outcome(i, o); err != nil {
 				return nil, err
 			}
-			return answer.FromResult(i, model.Plan(), o.Result, p.TopClasses, &o.Decision), nil
+			return answer.FromOutcome(i, model, o), nil
 		},
 	}, nil
 }
@@ -146,7 +147,7 @@ func (c *decomposeCmd) byFlags(passes *record.Passes) (*decomposer, error) {
 			if err := batch.Result(i, r); err != nil {
 				return nil, err
 			}
-			return answer.FromResult(i, plan, r, min(defaultTopClasses, passes.K), nil), nil
+			return answer.FromResult(i, plan, r, min(defaultTopClasses, passes.K)), nil
 		},
 	}, nil
 }

@@ -337,6 +337,8 @@ const (
 	Score_SCORE_CBEC Score = 10
 	// Sum of the mean predictions of the critical classes: the probability of a critical class.
 	Score_SCORE_P_CRITICAL Score = 11
+	// Calibrated probability that an input called safe is truly critical.
+	Score_SCORE_RISK Score = 12
 )
 
 // Enum value maps for Score.
@@ -354,6 +356,7 @@ var (
 		9:  "SCORE_C_CRIT_MAX",
 		10: "SCORE_CBEC",
 		11: "SCORE_P_CRITICAL",
+		12: "SCORE_RISK",
 	}
 	Score_value = map[string]int32{
 		"SCORE_UNSPECIFIED": 0,
@@ -368,6 +371,7 @@ var (
 		"SCORE_C_CRIT_MAX":  9,
 		"SCORE_CBEC":        10,
 		"SCORE_P_CRITICAL":  11,
+		"SCORE_RISK":        12,
 	}
 )
 
@@ -463,7 +467,7 @@ func (Gate) EnumDescriptor() ([]byte, []int) {
 type GateOutcome int32
 
 const (
-	// Never sent.
+	// Neither: the guard decided.
 	GateOutcome_GATE_OUTCOME_UNSPECIFIED GateOutcome = 0
 	// The primary score.
 	GateOutcome_GATE_OUTCOME_PRIMARY GateOutcome = 1
@@ -628,7 +632,8 @@ const (
 	DecisionReason_DECISION_REASON_ABOVE_THRESHOLD DecisionReason = 1
 	// The score is at or under its threshold.
 	DecisionReason_DECISION_REASON_UNDER_THRESHOLD DecisionReason = 2
-	// The input is predicted critical, which the policy's scope never defers.
+	// The input is predicted critical, which the policy's scope never defers, or
+	// would be decided by risk, which it does not have.
 	DecisionReason_DECISION_REASON_PREDICTED_CRITICAL DecisionReason = 3
 	// All passes were identical.
 	DecisionReason_DECISION_REASON_DEGENERATE DecisionReason = 4
@@ -636,6 +641,8 @@ const (
 	DecisionReason_DECISION_REASON_SATURATED DecisionReason = 5
 	// The policy has no thresholds.
 	DecisionReason_DECISION_REASON_OBSERVING DecisionReason = 6
+	// The policy's guard found the input unlike those of the calibration.
+	DecisionReason_DECISION_REASON_UNFAMILIAR DecisionReason = 7
 )
 
 // Enum value maps for DecisionReason.
@@ -648,6 +655,7 @@ var (
 		4: "DECISION_REASON_DEGENERATE",
 		5: "DECISION_REASON_SATURATED",
 		6: "DECISION_REASON_OBSERVING",
+		7: "DECISION_REASON_UNFAMILIAR",
 	}
 	DecisionReason_value = map[string]int32{
 		"DECISION_REASON_UNSPECIFIED":        0,
@@ -657,6 +665,7 @@ var (
 		"DECISION_REASON_DEGENERATE":         4,
 		"DECISION_REASON_SATURATED":          5,
 		"DECISION_REASON_OBSERVING":          6,
+		"DECISION_REASON_UNFAMILIAR":         7,
 	}
 )
 
@@ -1722,9 +1731,19 @@ type Decomposition struct {
 	// hardly change the decision. All figures are of the passes used. Passes that
 	// come later are ignored and counted. Only for clients that accept early
 	// results. Set at every detail.
-	Settled       bool `protobuf:"varint,23,opt,name=settled,proto3" json:"settled,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Settled bool `protobuf:"varint,23,opt,name=settled,proto3" json:"settled,omitempty"`
+	// Calibrated probability that the input is truly critical although it is
+	// called safe. Absent if it is called critical.
+	Risk *float64 `protobuf:"fixed64,24,opt,name=risk,proto3,oneof" json:"risk,omitempty"`
+	// Calibrated probability that the input is truly critical, whatever class is
+	// predicted.
+	Priority *float64 `protobuf:"fixed64,25,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
+	// Share of the calibration's inputs whose priority was no higher; 1 for
+	// unfamiliar and degenerate inputs, whose probability cannot be trusted. Sort
+	// work lists by it, highest first.
+	PriorityPercentile *float64 `protobuf:"fixed64,26,opt,name=priority_percentile,json=priorityPercentile,proto3,oneof" json:"priority_percentile,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Decomposition) Reset() {
@@ -1918,6 +1937,27 @@ func (x *Decomposition) GetSettled() bool {
 	return false
 }
 
+func (x *Decomposition) GetRisk() float64 {
+	if x != nil && x.Risk != nil {
+		return *x.Risk
+	}
+	return 0
+}
+
+func (x *Decomposition) GetPriority() float64 {
+	if x != nil && x.Priority != nil {
+		return *x.Priority
+	}
+	return 0
+}
+
+func (x *Decomposition) GetPriorityPercentile() float64 {
+	if x != nil && x.PriorityPercentile != nil {
+		return *x.PriorityPercentile
+	}
+	return 0
+}
+
 // Decision says what to do with one input, and why.
 type Decision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1925,11 +1965,11 @@ type Decision struct {
 	Action Action `protobuf:"varint,1,opt,name=action,proto3,enum=ckd.v1.Action" json:"action,omitempty"`
 	// The score that decided.
 	Score Score `protobuf:"varint,2,opt,name=score,proto3,enum=ckd.v1.Score" json:"score,omitempty"`
-	// Its value.
+	// Its value; not a number for risk of an input called critical, which has none.
 	Value float64 `protobuf:"fixed64,3,opt,name=value,proto3" json:"value,omitempty"`
 	// The threshold that it was compared with; absent if the policy has none.
 	Threshold *float64 `protobuf:"fixed64,4,opt,name=threshold,proto3,oneof" json:"threshold,omitempty"`
-	// Which of its two scores the policy's gate chose.
+	// Which of its two scores the policy's gate chose; neither if the guard decided.
 	Gate GateOutcome `protobuf:"varint,5,opt,name=gate,proto3,enum=ckd.v1.GateOutcome" json:"gate,omitempty"`
 	// The critical class that set the score. Only for deferred inputs, and only for
 	// scores that a single class sets.
@@ -2650,9 +2690,15 @@ type Model struct {
 	// What its thresholds were calibrated for; absent if the policy does not say.
 	Calibration *Calibration `protobuf:"bytes,16,opt,name=calibration,proto3" json:"calibration,omitempty"`
 	// The early-stopping rule; absent if none is in force.
-	Settle        *Settle `protobuf:"bytes,17,opt,name=settle,proto3" json:"settle,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Settle *Settle `protobuf:"bytes,17,opt,name=settle,proto3" json:"settle,omitempty"`
+	// The guard: an input whose score is above the threshold is deferred as
+	// unfamiliar, whatever class is predicted. Absent if there is none.
+	Guard *ScoreRule `protobuf:"bytes,18,opt,name=guard,proto3" json:"guard,omitempty"`
+	// Share of critical inputs in the traffic that the risk model is for; absent if
+	// the policy has no risk model.
+	RiskPrevalence *float64 `protobuf:"fixed64,19,opt,name=risk_prevalence,json=riskPrevalence,proto3,oneof" json:"risk_prevalence,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Model) Reset() {
@@ -2802,6 +2848,20 @@ func (x *Model) GetSettle() *Settle {
 		return x.Settle
 	}
 	return nil
+}
+
+func (x *Model) GetGuard() *ScoreRule {
+	if x != nil {
+		return x.Guard
+	}
+	return nil
+}
+
+func (x *Model) GetRiskPrevalence() float64 {
+	if x != nil && x.RiskPrevalence != nil {
+		return *x.RiskPrevalence
+	}
+	return 0
 }
 
 // Settle describes the early-stopping rule, by which inputs are decided before
@@ -3300,7 +3360,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x06policy\x18\x04 \x01(\rR\x06policy\x12=\n" +
 	"\rdecomposition\x18\x05 \x01(\v2\x15.ckd.v1.DecompositionH\x00R\rdecomposition\x12*\n" +
 	"\x05error\x18\x06 \x01(\v2\x12.google.rpc.StatusH\x00R\x05errorB\t\n" +
-	"\aoutcome\"\xb0\x05\n" +
+	"\aoutcome\"\xce\x06\n" +
 	"\rDecomposition\x12,\n" +
 	"\bdecision\x18\x01 \x01(\v2\x10.ckd.v1.DecisionR\bdecision\x12\x1e\n" +
 	"\n" +
@@ -3329,8 +3389,14 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x0esum_c_weighted\x18\x14 \x01(\x01R\fsumCWeighted\x12&\n" +
 	"\x06scores\x18\x15 \x01(\v2\x0e.ckd.v1.ScoresR\x06scores\x12&\n" +
 	"\x05pairs\x18\x16 \x03(\v2\x10.ckd.v1.PairTermR\x05pairs\x12\x18\n" +
-	"\asettled\x18\x17 \x01(\bR\asettledB\v\n" +
-	"\t_dominant\"\xb6\x02\n" +
+	"\asettled\x18\x17 \x01(\bR\asettled\x12\x17\n" +
+	"\x04risk\x18\x18 \x01(\x01H\x01R\x04risk\x88\x01\x01\x12\x1f\n" +
+	"\bpriority\x18\x19 \x01(\x01H\x02R\bpriority\x88\x01\x01\x124\n" +
+	"\x13priority_percentile\x18\x1a \x01(\x01H\x03R\x12priorityPercentile\x88\x01\x01B\v\n" +
+	"\t_dominantB\a\n" +
+	"\x05_riskB\v\n" +
+	"\t_priorityB\x16\n" +
+	"\x14_priority_percentile\"\xb6\x02\n" +
 	"\bDecision\x12&\n" +
 	"\x06action\x18\x01 \x01(\x0e2\x0e.ckd.v1.ActionR\x06action\x12#\n" +
 	"\x05score\x18\x02 \x01(\x0e2\r.ckd.v1.ScoreR\x05score\x12\x14\n" +
@@ -3403,7 +3469,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x0fGetModelRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\"7\n" +
 	"\x10GetModelResponse\x12#\n" +
-	"\x05model\x18\x01 \x01(\v2\r.ckd.v1.ModelR\x05model\"\x92\x05\n" +
+	"\x05model\x18\x01 \x01(\v2\r.ckd.v1.ModelR\x05model\"\xfd\x05\n" +
 	"\x05Model\x12)\n" +
 	"\x06policy\x18\x01 \x01(\v2\x11.ckd.v1.PolicyRefR\x06policy\x12\x18\n" +
 	"\aclasses\x18\x02 \x03(\tR\aclasses\x12\x1a\n" +
@@ -3422,7 +3488,10 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\bfallback\x18\x0e \x01(\v2\x11.ckd.v1.ScoreRuleR\bfallback\x12\x1a\n" +
 	"\bobserves\x18\x0f \x01(\bR\bobserves\x125\n" +
 	"\vcalibration\x18\x10 \x01(\v2\x13.ckd.v1.CalibrationR\vcalibration\x12&\n" +
-	"\x06settle\x18\x11 \x01(\v2\x0e.ckd.v1.SettleR\x06settle\"\xb5\x02\n" +
+	"\x06settle\x18\x11 \x01(\v2\x0e.ckd.v1.SettleR\x06settle\x12'\n" +
+	"\x05guard\x18\x12 \x01(\v2\x11.ckd.v1.ScoreRuleR\x05guard\x12,\n" +
+	"\x0frisk_prevalence\x18\x13 \x01(\x01H\x00R\x0eriskPrevalence\x88\x01\x01B\x12\n" +
+	"\x10_risk_prevalence\"\xb5\x02\n" +
 	"\x06Settle\x12\x16\n" +
 	"\x06passes\x18\x01 \x01(\rR\x06passes\x12\x16\n" +
 	"\x06fewest\x18\x02 \x01(\rR\x06fewest\x12\x18\n" +
@@ -3490,7 +3559,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x12ACTION_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rACTION_RETAIN\x10\x01\x12\x10\n" +
 	"\fACTION_DEFER\x10\x02\x12\x12\n" +
-	"\x0eACTION_OBSERVE\x10\x03*\xf3\x01\n" +
+	"\x0eACTION_OBSERVE\x10\x03*\x83\x02\n" +
 	"\x05Score\x12\x15\n" +
 	"\x11SCORE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSCORE_ENTROPY\x10\x01\x12\f\n" +
@@ -3505,7 +3574,9 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\n" +
 	"SCORE_CBEC\x10\n" +
 	"\x12\x14\n" +
-	"\x10SCORE_P_CRITICAL\x10\v*m\n" +
+	"\x10SCORE_P_CRITICAL\x10\v\x12\x0e\n" +
+	"\n" +
+	"SCORE_RISK\x10\f*m\n" +
 	"\x04Gate\x12\x14\n" +
 	"\x10GATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11GATE_ANY_CRITICAL\x10\x01\x12\x17\n" +
@@ -3524,7 +3595,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x0fCertificateKind\x12 \n" +
 	"\x1cCERTIFICATE_KIND_UNSPECIFIED\x10\x00\x12$\n" +
 	" CERTIFICATE_KIND_LEARN_THEN_TEST\x10\x01\x12+\n" +
-	"'CERTIFICATE_KIND_CONFORMAL_RISK_CONTROL\x10\x02*\x81\x02\n" +
+	"'CERTIFICATE_KIND_CONFORMAL_RISK_CONTROL\x10\x02*\xa1\x02\n" +
 	"\x0eDecisionReason\x12\x1f\n" +
 	"\x1bDECISION_REASON_UNSPECIFIED\x10\x00\x12#\n" +
 	"\x1fDECISION_REASON_ABOVE_THRESHOLD\x10\x01\x12#\n" +
@@ -3532,7 +3603,8 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\"DECISION_REASON_PREDICTED_CRITICAL\x10\x03\x12\x1e\n" +
 	"\x1aDECISION_REASON_DEGENERATE\x10\x04\x12\x1d\n" +
 	"\x19DECISION_REASON_SATURATED\x10\x05\x12\x1d\n" +
-	"\x19DECISION_REASON_OBSERVING\x10\x06*\x9a\n" +
+	"\x19DECISION_REASON_OBSERVING\x10\x06\x12\x1e\n" +
+	"\x1aDECISION_REASON_UNFAMILIAR\x10\a*\x9a\n" +
 	"\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1b\n" +
@@ -3672,24 +3744,25 @@ var file_ckd_v1_uncertainty_proto_depIdxs = []int32{
 	35, // 32: ckd.v1.Model.fallback:type_name -> ckd.v1.ScoreRule
 	32, // 33: ckd.v1.Model.calibration:type_name -> ckd.v1.Calibration
 	31, // 34: ckd.v1.Model.settle:type_name -> ckd.v1.Settle
-	33, // 35: ckd.v1.Calibration.expected_coverage:type_name -> ckd.v1.Share
-	33, // 36: ckd.v1.Calibration.expected_critical_fnr:type_name -> ckd.v1.Share
-	34, // 37: ckd.v1.Calibration.certificate:type_name -> ckd.v1.Certificate
-	9,  // 38: ckd.v1.Certificate.kind:type_name -> ckd.v1.CertificateKind
-	5,  // 39: ckd.v1.ScoreRule.score:type_name -> ckd.v1.Score
-	12, // 40: ckd.v1.UncertaintyService.DecomposeStream:input_type -> ckd.v1.DecomposeStreamRequest
-	24, // 41: ckd.v1.UncertaintyService.Decompose:input_type -> ckd.v1.DecomposeRequest
-	26, // 42: ckd.v1.UncertaintyService.ListModels:input_type -> ckd.v1.ListModelsRequest
-	28, // 43: ckd.v1.UncertaintyService.GetModel:input_type -> ckd.v1.GetModelRequest
-	15, // 44: ckd.v1.UncertaintyService.DecomposeStream:output_type -> ckd.v1.DecomposeStreamResponse
-	25, // 45: ckd.v1.UncertaintyService.Decompose:output_type -> ckd.v1.DecomposeResponse
-	27, // 46: ckd.v1.UncertaintyService.ListModels:output_type -> ckd.v1.ListModelsResponse
-	29, // 47: ckd.v1.UncertaintyService.GetModel:output_type -> ckd.v1.GetModelResponse
-	44, // [44:48] is the sub-list for method output_type
-	40, // [40:44] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	35, // 35: ckd.v1.Model.guard:type_name -> ckd.v1.ScoreRule
+	33, // 36: ckd.v1.Calibration.expected_coverage:type_name -> ckd.v1.Share
+	33, // 37: ckd.v1.Calibration.expected_critical_fnr:type_name -> ckd.v1.Share
+	34, // 38: ckd.v1.Calibration.certificate:type_name -> ckd.v1.Certificate
+	9,  // 39: ckd.v1.Certificate.kind:type_name -> ckd.v1.CertificateKind
+	5,  // 40: ckd.v1.ScoreRule.score:type_name -> ckd.v1.Score
+	12, // 41: ckd.v1.UncertaintyService.DecomposeStream:input_type -> ckd.v1.DecomposeStreamRequest
+	24, // 42: ckd.v1.UncertaintyService.Decompose:input_type -> ckd.v1.DecomposeRequest
+	26, // 43: ckd.v1.UncertaintyService.ListModels:input_type -> ckd.v1.ListModelsRequest
+	28, // 44: ckd.v1.UncertaintyService.GetModel:input_type -> ckd.v1.GetModelRequest
+	15, // 45: ckd.v1.UncertaintyService.DecomposeStream:output_type -> ckd.v1.DecomposeStreamResponse
+	25, // 46: ckd.v1.UncertaintyService.Decompose:output_type -> ckd.v1.DecomposeResponse
+	27, // 47: ckd.v1.UncertaintyService.ListModels:output_type -> ckd.v1.ListModelsResponse
+	29, // 48: ckd.v1.UncertaintyService.GetModel:output_type -> ckd.v1.GetModelResponse
+	45, // [45:49] is the sub-list for method output_type
+	41, // [41:45] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_ckd_v1_uncertainty_proto_init() }
@@ -3709,6 +3782,7 @@ func file_ckd_v1_uncertainty_proto_init() {
 	file_ckd_v1_uncertainty_proto_msgTypes[9].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[10].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[12].OneofWrappers = []any{}
+	file_ckd_v1_uncertainty_proto_msgTypes[18].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[19].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[22].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[23].OneofWrappers = []any{}

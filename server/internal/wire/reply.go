@@ -36,7 +36,7 @@ type Outgoing struct {
 }
 
 // Decomposition holds what a Result says; ckd.v1.Decomposition explains the fields. Methods only
-// read it. Every answer has the fields up to Settled. The others are left out where they are zero,
+// read it. Every answer has the fields up to PriorityPercentile. The others are left out where they are zero,
 // empty, nil or declared absent.
 type Decomposition struct {
 	Action        ckdv1.Action
@@ -52,6 +52,10 @@ type Decomposition struct {
 	Predicted, Passes     uint32
 	Degenerate, Saturated bool
 	Settled               bool
+
+	// Assessed says that the policy has a risk model. Risk that is NaN is left out.
+	Assessed                           bool
+	Risk, Priority, PriorityPercentile float64
 
 	// Vectors says that the answer has more than the decision. Without it the fields from here on
 	// are ignored.
@@ -175,6 +179,13 @@ func (o *Outgoing) Result(id []byte, group uint64, row, policy uint32, d *Decomp
 	if d.Settled {
 		b = append(protowire.AppendTag(b, 23, protowire.VarintType), 1)
 	}
+	if d.Assessed {
+		if !math.IsNaN(d.Risk) {
+			b = appendPresent(b, 24, d.Risk)
+		}
+		b = appendPresent(b, 25, d.Priority)
+		b = appendPresent(b, 26, d.PriorityPercentile)
+	}
 	b = closeMessage(b, outcome, least)
 	o.memory.bytes = closeMessage(b, start, least)
 }
@@ -184,11 +195,12 @@ func (o *Outgoing) Result(id []byte, group uint64, row, policy uint32, d *Decomp
 const (
 	mostVarint  = 5 // bytes of the longest varint of 32 bits
 	mostLength  = 1 + mostVarint
-	mostResult  = 3*mostLength + mostDecision + mostSettled + len(window{}) // twice a window, where something stands between
+	mostResult  = 3*mostLength + mostDecision + mostSettled + mostAssessed + len(window{}) // twice a window, where something stands between
 	mostVectors = 7*(1+mostLength) + 3*9 + 6 + 3*10 + mostScores
 
 	mostDecision = 128 // with the position before it
 	mostSettled  = 3
+	mostAssessed = 3 * (2 + 8)
 	mostScores   = 3 + decomp.NumScores*9
 	mostPair     = 3 + 2*6 + 2*9
 )
@@ -401,6 +413,11 @@ func appendDouble(b []byte, field protowire.Number, v float64) []byte {
 	if math.Float64bits(v) == 0 {
 		return b
 	}
+	return appendPresent(b, field, v)
+}
+
+// appendPresent appends a double even if it is zero, as an optional field is.
+func appendPresent(b []byte, field protowire.Number, v float64) []byte {
 	b = appendVarint(b, protowire.EncodeTag(field, protowire.Fixed64Type))
 	return binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
 }

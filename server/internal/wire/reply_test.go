@@ -136,6 +136,7 @@ func anyDecomposition(t *rapid.T) (*Decomposition, *ckdv1.Decomposition) {
 		Reason: ckdv1.DecisionReason(enum.Draw(t, "reason")), Unreliable: numbers.Draw(t, "unreliable"),
 		Predicted: number.Draw(t, "predicted"), Passes: number.Draw(t, "passes"),
 		Degenerate: rapid.Bool().Draw(t, "degenerate"), Saturated: rapid.Bool().Draw(t, "saturated"), Settled: rapid.Bool().Draw(t, "settled"),
+		Assessed: rapid.Bool().Draw(t, "assessed"), Risk: double.Draw(t, "risk"), Priority: double.Draw(t, "priority"), PriorityPercentile: double.Draw(t, "percentile"),
 		Vectors: rapid.Bool().Draw(t, "vectors"),
 		C:       doubles.Draw(t, "c"), Skewness: doubles.Draw(t, "skewness"), Mean: doubles.Draw(t, "mean"),
 		MI: double.Draw(t, "mi"), Entropy: double.Draw(t, "entropy"), SumC: double.Draw(t, "sum_c"), Dominant: class.Draw(t, "dominant"),
@@ -145,6 +146,11 @@ func anyDecomposition(t *rapid.T) (*Decomposition, *ckdv1.Decomposition) {
 	m := &ckdv1.Decomposition{
 		Decision:   &ckdv1.Decision{Action: d.Action, Score: d.Score, Value: d.Value, Gate: d.Gate, Reason: d.Reason},
 		Unreliable: d.Unreliable, Predicted: d.Predicted, Passes: d.Passes, Degenerate: d.Degenerate, Saturated: d.Saturated, Settled: d.Settled,
+	}
+	if d.Assessed {
+		if m.Priority, m.PriorityPercentile = &d.Priority, &d.PriorityPercentile; !math.IsNaN(d.Risk) {
+			m.Risk = &d.Risk
+		}
 	}
 	if d.HasThreshold {
 		m.Decision.Threshold = &d.Threshold

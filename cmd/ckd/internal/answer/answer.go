@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/ckd-project/ckd/decomp"
-	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/engine"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -39,7 +39,16 @@ type Answer struct {
 	SumCTop         nullable    `json:"sum_c_top"`
 	SumCWeighted    nullable    `json:"sum_c_weighted"`
 	Pairs           []Pair      `json:"pairs"`
-	Decision        *Decision   `json:"decision,omitempty"`
+	*Assessment
+	Decision *Decision `json:"decision,omitempty"`
+}
+
+// Assessment holds how probable it is that the input is truly critical, under a policy with a risk
+// model. The risk of an input called critical is null.
+type Assessment struct {
+	Risk       nullable `json:"risk"`
+	Priority   nullable `json:"priority"`
+	Percentile nullable `json:"priority_percentile"`
 }
 
 // Pair holds two classes and their epistemic confusion.
@@ -73,9 +82,30 @@ type Reason struct {
 	Message string `json:"message"`
 }
 
-// FromResult returns the answer of a result. d is nil if no policy decided. The answer shares the
-// slices of r.
-func FromResult(index int, plan *decomp.Plan, r *decomp.Result, topClasses int, d *policy.Decision) *Answer {
+// FromOutcome returns the answer of an outcome under a policy. It shares the slices of o.
+func FromOutcome(index int, m *engine.Model, o *engine.Outcome) *Answer {
+	l := FromResult(index, m.Plan(), o.Result, m.Policy().TopClasses)
+	if m.Policy().Risk != nil {
+		l.Assessment = &Assessment{nullable(o.Risk), nullable(o.Priority), nullable(o.Percentile)}
+	}
+	d := &o.Decision
+	l.Decision = &Decision{
+		Action:    d.Action.String(),
+		Score:     string(d.Score),
+		Value:     nullable(d.Value),
+		Threshold: noNumber,
+		Gate:      d.Gate.String(),
+		Class:     classNumber(d.Class),
+		Reason:    d.Reason.String(),
+	}
+	if d.HasThreshold {
+		l.Decision.Threshold = nullable(d.Threshold)
+	}
+	return l
+}
+
+// FromResult returns the answer of a result that no policy decided on. It shares the slices of r.
+func FromResult(index int, plan *decomp.Plan, r *decomp.Result, topClasses int) *Answer {
 	l := &Answer{
 		Index:           index,
 		Predicted:       classNumber(r.Predicted),
@@ -102,21 +132,6 @@ func FromResult(index int, plan *decomp.Plan, r *decomp.Result, topClasses int, 
 	for i, p := range plan.Pairs() {
 		l.Pairs[i] = Pair{p.A, p.B, r.PairTerm[i], r.Correlation[i]}
 	}
-	if d == nil {
-		return l
-	}
-	l.Decision = &Decision{
-		Action:    d.Action.String(),
-		Score:     string(d.Score),
-		Value:     nullable(d.Value),
-		Threshold: noNumber,
-		Gate:      d.Gate.String(),
-		Class:     classNumber(d.Class),
-		Reason:    d.Reason.String(),
-	}
-	if d.HasThreshold {
-		l.Decision.Threshold = nullable(d.Threshold)
-	}
 	return l
 }
 
@@ -138,13 +153,16 @@ func FromWire(index int, d *ckdv1.Decomposition, detail ckdv1.Detail) *Answer {
 		SumCTop:         noNumber,
 		SumCWeighted:    noNumber,
 	}
+	if d.Priority != nil {
+		l.Assessment = &Assessment{optional(d.Risk), optional(d.Priority), optional(d.PriorityPercentile)}
+	}
 	if w := d.GetDecision(); w != nil {
 		l.Decision = &Decision{
 			Action:    Word("ACTION_", w.GetAction()),
 			Score:     Word("SCORE_", w.GetScore()),
 			Value:     nullable(w.GetValue()),
 			Threshold: optional(w.Threshold),
-			Gate:      Word("GATE_OUTCOME_", w.GetGate()),
+			Gate:      gateWord(w.GetGate()),
 			Class:     noClass,
 			Reason:    Word("DECISION_REASON_", w.GetReason()),
 		}
@@ -206,6 +224,14 @@ func reasonOf(err error) string {
 // Word returns an enum's value as files and policies write it: c_crit_max for SCORE_C_CRIT_MAX.
 func Word(prefix string, value fmt.Stringer) string {
 	return strings.ToLower(strings.TrimPrefix(value.String(), prefix))
+}
+
+// gateWord returns the outcome of the gate; "" where the guard decided.
+func gateWord(g ckdv1.GateOutcome) string {
+	if g == ckdv1.GateOutcome_GATE_OUTCOME_UNSPECIFIED {
+		return ""
+	}
+	return Word("GATE_OUTCOME_", g)
 }
 
 // NewEncoder returns an encoder of JSON lines that escapes nothing for HTML.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 
@@ -29,6 +30,7 @@ type Form struct {
 	Pairs       []decomp.Pair
 	Reliability float64 // skewness above which C_k is not trusted
 	Decides     bool    // a policy decides
+	Assesses    bool    // and has a risk model
 }
 
 // NewPrinter returns a printer in the format "csv" or "table" or, for any other, of JSON lines.
@@ -98,6 +100,11 @@ func newCSVPrinter(w io.Writer, f Form) (*csvPrinter, error) {
 		add("confusion"+names, func(l *Answer) string { return nullable(l.Pairs[i].Confusion).String() })
 		add("correlation"+names, func(l *Answer) string { return nullable(l.Pairs[i].Correlation).String() })
 	}
+	if f.Assesses {
+		add("risk", func(l *Answer) string { return l.Risk.String() })
+		add("priority", func(l *Answer) string { return l.Priority.String() })
+		add("priority_percentile", func(l *Answer) string { return l.Percentile.String() })
+	}
 	if f.Decides {
 		add("action", func(l *Answer) string { return l.Decision.Action })
 		add("score", func(l *Answer) string { return l.Decision.Score })
@@ -159,6 +166,10 @@ func newTablePrinter(w io.Writer, f Form) *tablePrinter {
 		right = append(right, len(header))
 	}
 	header = append(header, "unreliable")
+	if f.Assesses {
+		header = append(header, "risk", "priority percentile")
+		right = append(right, len(header)-1, len(header))
+	}
 	if f.Decides {
 		header = append(header, "decision")
 	}
@@ -187,6 +198,9 @@ func (p *tablePrinter) Answer(l *Answer) error {
 		unreliable = []string{fmt.Sprintf("%d classes", len(unreliable))}
 	}
 	row = append(row, strings.Join(unreliable, ", "))
+	if p.form.Assesses {
+		row = append(row, shortOrNone(l.Risk), shortNumber(float64(l.Percentile)))
+	}
 	if l.Decision != nil {
 		row = append(row, sentence(l.Decision))
 	}
@@ -206,16 +220,26 @@ func (p *tablePrinter) End() error {
 
 // sentence returns a decision in a few words.
 func sentence(d *Decision) string {
-	value := d.Score + " " + shortNumber(float64(d.Value))
+	value := d.Score + " " + shortOrNone(d.Value)
 	switch d.Reason {
 	case policy.AboveThreshold.String():
 		return d.Action + ": " + value + " > " + shortNumber(float64(d.Threshold))
 	case policy.UnderThreshold.String():
 		return d.Action + ": " + value + " <= " + shortNumber(float64(d.Threshold))
+	case policy.Unfamiliar.String():
+		return d.Action + ": " + d.Reason + ", " + value + " > " + shortNumber(float64(d.Threshold))
 	case policy.Observing.String():
 		return d.Action + ": " + value
 	}
 	return d.Action + ": " + d.Reason
+}
+
+// shortOrNone returns a number with four digits, or n/a for a missing one.
+func shortOrNone(n nullable) string {
+	if math.IsNaN(float64(n)) {
+		return "n/a"
+	}
+	return shortNumber(float64(n))
 }
 
 // shortNumber returns a number with four digits.
