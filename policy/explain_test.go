@@ -217,6 +217,15 @@ func TestWarnings(t *testing.T) {
 		{"degenerate by score", sane + "  degenerate: score\n", "degenerate: score: with identical passes"},
 		{"saturated retained", sane + "  saturated: retain\n", ""},
 
+		{"p_critical", twoClasses + "  gate: never\n  primary: {score: p_critical, threshold: 0.1}\n  scope: predicted-safe\n" +
+			"  guard: {score: mi, threshold: 0.4}\n", ""},
+		{"p_critical without a guard", twoClasses + "  gate: never\n  primary: {score: p_critical, threshold: 0.1}\n  scope: predicted-safe\n",
+			"guard: none is given, and score p_critical is blind"},
+		{"p_critical over all inputs", twoClasses + "  gate: never\n  primary: {score: p_critical, threshold: 0.1}\n" +
+			"  guard: {score: mi, threshold: 0.4}\n", "primary.score: p_critical with scope all defers first"},
+		{"p_critical above any probability", twoClasses + "  gate: never\n  primary: {score: p_critical, threshold: 1.5}\n" +
+			"  scope: predicted-safe\n  guard: {score: mi, threshold: 0.4}\n", "primary.threshold: 1.5 defers nothing"},
+
 		{"loose sum tolerance", sane + "  sum_tolerance: 0.02\n", "sum_tolerance: 0.02 lets rows pass"},
 		{"sum tolerance for half precision", sane + "  sum_tolerance: 0.01\n", ""},
 		{"sum tolerance of logits", sane + "  sum_tolerance: 0.1\n  kind: logits\n", ""},

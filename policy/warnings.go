@@ -91,15 +91,11 @@ func (w *warnings) rules() {
 		if r.HasThreshold && r.Threshold == 0 {
 			w.add(r.field+".threshold", "0 retains only inputs whose %s is exactly 0, and defers nearly all", r.Score)
 		}
-		if r.Score != CBEC {
-			continue
-		}
-		if len(w.Classes) == 2 {
-			w.add(r.field+".score", "with two classes the correlation is -1 and cbec is sqrt(C_0 C_1), which is blind to "+
-				"which class is critical: where it decides, most of the benefit can be lost")
-		}
-		if w.allWeightsZero() {
-			w.add("pair_weights", "all are 0, so that cbec is always 0 and defers nothing")
+		switch r.Score {
+		case PCritical:
+			w.probability(r)
+		case CBEC:
+			w.confusion(r)
 		}
 	}
 	if w.Primary.HasThreshold && !w.Gate.ReachesPrimary() {
@@ -110,13 +106,41 @@ func (w *warnings) rules() {
 	}
 }
 
+// probability warns about a rule that decides by p_critical.
+func (w *warnings) probability(r reachableRule) {
+	if w.Scope == AllInputs {
+		w.add(r.field+".score", "%s with scope %s defers first what is predicted critical most surely, which nobody misses; "+
+			"with %s it is kept", PCritical, AllInputs, PredictedSafe)
+	}
+	if r.Threshold > 1 {
+		w.add(r.field+".threshold", "%v defers nothing: %s is at most 1", r.Threshold, PCritical)
+	}
+}
+
+// confusion warns about a rule that decides by cbec.
+func (w *warnings) confusion(r reachableRule) {
+	if len(w.Classes) == 2 {
+		w.add(r.field+".score", "with two classes the correlation is -1 and cbec is sqrt(C_0 C_1), which is blind to "+
+			"which class is critical: where it decides, most of the benefit can be lost")
+	}
+	if w.allWeightsZero() {
+		w.add("pair_weights", "all are 0, so that cbec is always 0 and defers nothing")
+	}
+}
+
 // guard warns of rules without the guard that they need, and of one that defers nearly all.
 func (w *warnings) guard() {
 	switch {
 	case w.Observes():
-	case w.Guard == nil && w.comparesRisk():
-		w.add("guard", "none is given, and score %s is blind to inputs unlike anything learned: it retains most of them", RiskScore)
-	case w.Guard != nil && w.Guard.Threshold == 0:
+	case w.Guard == nil:
+		blind := []Score{PCritical, RiskScore}
+		for _, r := range w.reachable() {
+			if slices.Contains(blind, r.Score) {
+				w.add("guard", "none is given, and score %s is blind to inputs unlike anything learned: it retains most of them", r.Score)
+				return
+			}
+		}
+	case w.Guard.Threshold == 0:
 		w.add("guard.threshold", "0 defers every input whose %s is not exactly 0, as unfamiliar", w.Guard.Score)
 	}
 }
@@ -135,7 +159,7 @@ func (w *warnings) identical() {
 	case HandleRetain:
 		w.add("degenerate", "%s: if dropout is off, every input passes unseen", HandleRetain)
 	case HandleByScore:
-		w.add("degenerate", "%s: with identical passes every score but entropy and maxprob is 0 and retains; if dropout "+
+		w.add("degenerate", "%s: with identical passes every score of how passes differ is 0 and retains; if dropout "+
 			"is off, every input passes unseen", HandleByScore)
 	}
 }

@@ -93,6 +93,8 @@ def decompose(p, critical):
         "c_crit_max": t.C[:, t.critical].max(1),
         "cbec": pair[:, t.safe][:, :, t.critical].sum((1, 2)),
     }
+    t.paper = set(t.scores)
+    t.scores["p_critical"] = mu[:, t.critical].sum(1)
     t.saturated = t.degenerate & (mu.max(1) == 1)
     return t
 
@@ -181,9 +183,9 @@ def selective(t, y, args):
 
     ausc, fnr, error, accuracy = bootstrap(orders, outcomes, kept, at, args.bootstrap, args.seed)
     for r, row in enumerate(rows):
-        of = [s for s, other in enumerate(rows) if other["scope"] == row["scope"] and other["name"] in t.scores]
+        of = [s for s, other in enumerate(rows) if other["scope"] == row["scope"] and other["name"] in t.paper]
         lowest = ausc[of].min(0)
-        if row["name"] in t.scores:
+        if row["name"] in t.paper:
             win = np.where(ausc[r] == lowest, 1 / (ausc[of] == lowest).sum(0), 0)
         else:
             win = ausc[r] < lowest
@@ -194,7 +196,8 @@ def selective(t, y, args):
     lower = (ausc[:, None] < ausc[None]).mean(2)
     pairwise = [
         {"row": a["name"], "column": b["name"], "scope": a["scope"], "p": lower[i, j]}
-        for i, a in enumerate(rows) for j, b in enumerate(rows) if i != j and a["scope"] == b["scope"]
+        for i, a in enumerate(rows) for j, b in enumerate(rows)
+        if i != j and a["scope"] == b["scope"] and "p_critical" not in (a["name"], b["name"])
     ]
     return {
         "policies": rows, "pairwise": pairwise,
@@ -280,7 +283,7 @@ def skewness_of(values):
 
 
 def paper_rule(t, rows, reliability):
-    rows = {row["name"]: row for row in rows if row["scope"] == "all" and row["name"] in t.scores}
+    rows = {row["name"]: row for row in rows if row["scope"] == "all" and row["name"] in t.paper}
     median = np.median(t.skewness[:, t.critical], axis=0).max()
     rule = rows["cbec" if median > reliability else "c_crit_max"]
     rule_first = [rule, *rows.values()]
