@@ -133,6 +133,45 @@ func TestDecomposeDecidesByPolicy(t *testing.T) {
 	}
 }
 
+// TestDecidesByPCritical expects sums of the means of b and c that are worked out by hand: .3 + .1 of
+// input 0, .3 + 0 of input 1, and .5 + 0 of input 2, whose passes are all the same. A daemon decides
+// alike.
+func TestDecidesByPCritical(t *testing.T) {
+	t.Parallel()
+	policy := writeFile(t, "p.yaml", `
+models:
+  - name: hand
+    classes: [a, b, c]
+    critical: [b, c]
+    passes: {fewest: 4}
+    gate: never
+    scope: predicted-safe
+    primary: {score: p_critical, threshold: 0.35}
+    guard: {score: mi, threshold: 1}
+    degenerate: score
+`)
+	passes := threeInputs(t)
+	offline, _, code := runCommand(t, "decompose", "--passes", passes, "--policy", policy)
+	if code != exitOK {
+		t.Errorf("exit code %d, expected %d", code, exitOK)
+	}
+	online, _, _ := runCommand(t, "replay", "--addr", startDaemon(t, policy), "--model", "hand", "--passes", passes)
+	for way, out := range map[string]string{"offline": offline, "online": online} {
+		for i, want := range []string{
+			`{"action":"defer","score":"p_critical","value":0.4,"threshold":0.35,"gate":"primary","class":null,"reason":"above_threshold"}`,
+			`{"action":"retain","score":"p_critical","value":0.3,"threshold":0.35,"gate":"primary","class":null,"reason":"under_threshold"}`,
+			`{"action":"defer","score":"p_critical","value":0.5,"threshold":0.35,"gate":"primary","class":null,"reason":"above_threshold"}`,
+		} {
+			t.Run(fmt.Sprintf("%s, input %d", way, i), func(t *testing.T) {
+				line := readLines(t, out)[i]
+				compare(t, "decision", line["decision"], readLines(t, want)[0], 1e-6, 0) // the daemon reads float32
+				scores, _ := line["scores"].(map[string]any)
+				compare(t, "score", scores["p_critical"], line["decision"].(map[string]any)["value"], 0, 0)
+			})
+		}
+	}
+}
+
 func TestDecomposeObservesWithoutThresholds(t *testing.T) {
 	t.Parallel()
 	observing := strings.NewReplacer(", threshold: 0.05", "", ", threshold: 0.14", "").Replace(handPolicy)

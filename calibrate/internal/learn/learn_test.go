@@ -153,6 +153,24 @@ func TestStatistics(t *testing.T) {
 	}
 }
 
+// TestPCritical checks that inputs stop early under a policy on p_critical, which hardly needs its
+// passes: the rule is certified, and saves most of them.
+func TestPCritical(t *testing.T) {
+	r, p := ctg(t)
+	p.Scope, p.Primary = policy.PredictedSafe, policy.Rule{Score: policy.PCritical, Threshold: 0.15, HasThreshold: true}
+	d := decide(t, p, r)
+	learning, rest := halves(r.Inputs)
+	sequence := learned(t, d, learning, learn.Options{Orders: 6, Seed: 1})
+	_, c, err := request(0.02).Certify(t.Context(), d, sequence, rest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("certificate %+v", c)
+	if c.Upper > 0.02 || c.Counts.Saving() < 2 {
+		t.Errorf("certificate %+v, expected twice fewer passes", c)
+	}
+}
+
 // TestRepeats checks that the same seed gives the same rules.
 func TestRepeats(t *testing.T) {
 	r, p := ctg(t)
