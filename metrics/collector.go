@@ -19,6 +19,7 @@ type collector struct {
 	table
 
 	inputs     inputs
+	risks      risks
 	classes    classes
 	drift      driftWatches
 	traffic    traffic
@@ -33,6 +34,7 @@ func newCollector() *collector {
 	c := &collector{shards: shards, table: table{shards: len(shards)}}
 	t := &c.table
 	c.inputs = declareInputs(t)
+	c.risks = declareRisks(t)
 	c.classes = declareClasses(t)
 	c.drift = declareDrift(t)
 	c.traffic = declareTraffic(t)
@@ -95,6 +97,7 @@ func (c *collector) newModel(p *policy.Policy, plan *decomp.Plan, o Options) *Mo
 		recorders: make([]Recorder, len(c.shards)),
 
 		inputs:       c.inputs.of(p),
+		risks:        c.risks.of(p),
 		classes:      c.classes.of(p, labels, plan.Pairs()),
 		drift:        c.drift.of(p, &labels),
 		modelTraffic: c.traffic.of(p.Name, o),
@@ -111,6 +114,7 @@ func (c *collector) newModel(p *policy.Policy, plan *decomp.Plan, o Options) *Mo
 // stay, so that sums over them never fall.
 func (c *collector) dropStale(before, next *Model) {
 	c.classes.dropStale(before.name, before.classes, next.classes)
+	c.risks.dropStale(before.name, next.risks)
 	if before.version != next.version || before.hash != next.hash {
 		c.policies.info.DeleteLabelValues(before.name, before.version, before.hash)
 	}

@@ -44,6 +44,7 @@ type Model struct {
 	recorders           []Recorder // by shard
 
 	inputs  *modelInputs
+	risks   *modelRisks // nil without a risk model
 	classes *modelClasses
 	drift   *modelDrift // nil without a reference
 	modelTraffic

@@ -259,6 +259,7 @@ func TestPrecreated(t *testing.T) {
 		ExpectedCriticalFNR: &policy.Interval{High: 1},
 		Reference:           withReference(p, results{zeroResult(m, 3)}, 0, 2).Calibration.Reference,
 	}
+	with.Risk = &policy.Risk{}
 	d.put(withRule(&with), m)
 	d.ReadAudits(func() map[string]audit.Status { return watched(t, "m", 0) })
 	values := d.values(t)

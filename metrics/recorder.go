@@ -21,6 +21,7 @@ type Recorder struct {
 	// The model's series in the shard, from the first time that the model counts in it.
 	bound   bool
 	inputs  inputParts
+	risks   riskParts
 	classes classParts
 	drift   *driftInputs // nil without a reference
 }
@@ -88,7 +89,7 @@ func (r *Recorder) Exemplify(trace string, res *decomp.Result, d policy.Decision
 // bind finds the model's series in the shard.
 func (r *Recorder) bind() {
 	b := sharded.NewBinder(r.index)
-	r.inputs, r.classes = r.model.inputs.bind(b), r.model.classes.bind(b)
+	r.inputs, r.classes, r.risks = r.model.inputs.bind(b), r.model.classes.bind(b), r.model.risks.bind(b)
 	if r.model.drift != nil {
 		r.drift = r.model.drift.bind(r.index)
 	}

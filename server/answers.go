@@ -156,6 +156,7 @@ func (c *counter) count(o *engine.Outcome, sampled bool) {
 	} else {
 		c.record.ObserveUnsampled(o.Result, o.Decision)
 	}
+	c.record.ObserveRisk(o.Risk, o.Decision.Action)
 	if c.trace != "" && o.Decision.Action == policy.Defer {
 		c.record.Exemplify(c.trace, o.Result, o.Decision)
 	}

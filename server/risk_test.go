@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -77,8 +79,17 @@ func TestRisk(t *testing.T) {
 		}
 		st.sendBlock(b)
 	}
+	misses := 0.0
 	for i, r := range st.rest() {
-		compare(t, r, m, reference(i), false)
+		o := reference(i)
+		compare(t, r, m, o, false)
+		if o.Decision.Action == policy.Retain && o.Predicted == 0 {
+			misses += o.Risk
+		}
+	}
+	// All inputs were decided four times; sums differ by rounding.
+	if !within(func() bool { return math.Abs(h.metric(t, "ckd_expected_misses_total", "model", "ctg")-4*misses) < 1e-9 }) {
+		t.Errorf("expected misses %v, want 4 times %v", h.metric(t, "ckd_expected_misses_total", "model", "ctg"), misses)
 	}
 
 	threshold, prevalence := 0.3, 0.2
