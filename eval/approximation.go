@@ -20,14 +20,14 @@ func (s *Summary) approximate(t *Table, reliability float64, largest []float64) 
 	for i := range residual {
 		residual[i] = math.Abs(sumC[i] - mi[i])
 	}
-	s.Pearson = pearson(sumC, mi)
-	s.Spearman = spearman(sumC, mi)
-	s.Inflation = ratio(mean(sumC), mean(mi))
+	s.Pearson = correlation(sumC, mi, pearson)
+	s.Spearman = correlation(sumC, mi, spearman)
+	s.Inflation = quotient(mean(sumC), mean(mi))
 	s.Factor = 1
 	if t.Spec.Kind != decomp.Dirichlet && t.Spec.Variance == decomp.Sample {
 		s.Factor = float64(t.Passes) / float64(t.Passes-1)
 	}
-	s.ResidualSkewness = spearman(residual, largest)
+	s.ResidualSkewness = correlation(residual, largest, spearman)
 
 	reliable, falls := 0, 0
 	for i := range largest {
@@ -39,7 +39,18 @@ func (s *Summary) approximate(t *Table, reliability float64, largest []float64) 
 		falls += index(skewness > reliability)
 	}
 	s.AllReliable = share(reliable, t.Inputs)
-	s.FallbackShare = share(falls, t.Inputs)
+	s.FallbackShare = undefined
+	if t.CriticalSkewness != nil {
+		s.FallbackShare = per(falls, t.Inputs)
+	}
+}
+
+// correlation returns the correlation of two columns, undefined where one of them is constant.
+func correlation(a, b []float64, of func(a, b []float64) float64) Figure {
+	if slices.Min(a) == slices.Max(a) || slices.Min(b) == slices.Max(b) {
+		return undefined
+	}
+	return Figure(of(a, b))
 }
 
 // largestSkewness returns the largest skewness of any class, for each input.
@@ -58,19 +69,19 @@ func residuals(t *Table, largest []float64) []ResidualBin {
 		bins[b].UpTo = &sweep[b]
 		bins[b+1].Above = sweep[b]
 	}
-	mi := make([]float64, len(bins)) // sums
+	mi, sum := make([]float64, len(bins)), make([]float64, len(bins))
 	for i, skewness := range largest {
 		b := 0
 		for b < len(sweep) && skewness > sweep[b] {
 			b++
 		}
 		bins[b].N++
-		bins[b].Mean += t.SumC[i] - t.Scores[decomp.MI][i]
+		sum[b] += t.SumC[i] - t.Scores[decomp.MI][i]
 		mi[b] += t.Scores[decomp.MI][i]
 	}
 	for b := range bins {
-		bins[b].Relative = ratio(bins[b].Mean, mi[b])
-		bins[b].Mean = ratio(bins[b].Mean, float64(bins[b].N))
+		bins[b].Relative = quotient(sum[b], mi[b])
+		bins[b].Mean = quotient(sum[b], float64(bins[b].N))
 	}
 	return bins
 }
@@ -108,13 +119,13 @@ func skewnesses(ctx context.Context, t *Table, labels []int, names []string, a *
 // skewnessOf returns how values are distributed. It sorts them.
 func skewnessOf(values []float64) SkewnessOf {
 	slices.Sort(values)
-	s := SkewnessOf{
-		Median: quantile(values, 0.5), Mean: mean(values), P90: quantile(values, 0.9),
-		Reliable: make(map[string]float64, len(sweep)),
+	s := SkewnessOf{Median: undefined, Mean: undefined, P90: undefined, Reliable: make(map[string]Figure, len(sweep))}
+	if len(values) > 0 {
+		s.Median, s.Mean, s.P90 = Figure(quantile(values, 0.5)), Figure(mean(values)), Figure(quantile(values, 0.9))
 	}
 	for _, threshold := range sweep {
 		under, _ := slices.BinarySearch(values, threshold)
-		s.Reliable[strconv.FormatFloat(threshold, 'g', -1, 64)] = share(under, len(values))
+		s.Reliable[strconv.FormatFloat(threshold, 'g', -1, 64)] = per(under, len(values))
 	}
 	return s
 }
@@ -127,7 +138,7 @@ func paperRule(t *Table, skewness []Skewness, rows []*Row, reliability float64) 
 		return nil
 	}
 	for _, k := range t.Spec.Critical {
-		rule.MedianCriticalSkewness = max(rule.MedianCriticalSkewness, skewness[k].Median)
+		rule.MedianCriticalSkewness = max(rule.MedianCriticalSkewness, float64(skewness[k].Median))
 	}
 	if rule.MedianCriticalSkewness > reliability {
 		rule.Score = decomp.CBEC.String()
@@ -137,20 +148,26 @@ func paperRule(t *Table, skewness []Skewness, rows []*Row, reliability float64) 
 		if row.Name == rule.Score {
 			chosen = row
 		}
-		if bestAUSC == nil || row.AUSC.CriticalFNR < bestAUSC.AUSC.CriticalFNR {
+		if bestAUSC == nil || row.AUSC.CriticalFNR.less(bestAUSC.AUSC.CriticalFNR) {
 			bestAUSC = row
 		}
-		if bestFNR == nil || row.CriticalFNR < bestFNR.CriticalFNR {
+		if bestFNR == nil || row.CriticalFNR.less(bestFNR.CriticalFNR) {
 			bestFNR = row
 		}
 	}
-	if chosen.AUSC.CriticalFNR == bestAUSC.AUSC.CriticalFNR {
-		bestAUSC = chosen
-	}
-	if chosen.CriticalFNR == bestFNR.CriticalFNR {
-		bestFNR = chosen
-	}
-	rule.BestAUSC, rule.CostAUSC = bestAUSC.Name, chosen.AUSC.CriticalFNR-bestAUSC.AUSC.CriticalFNR
-	rule.BestCriticalFNR, rule.CostCriticalFNR = bestFNR.Name, chosen.CriticalFNR-bestFNR.CriticalFNR
+	rule.BestAUSC, rule.CostAUSC = cost(chosen, bestAUSC, func(r *Row) Figure { return r.AUSC.CriticalFNR })
+	rule.BestCriticalFNR, rule.CostCriticalFNR = cost(chosen, bestFNR, func(r *Row) Figure { return r.CriticalFNR })
 	return rule
+}
+
+// cost returns the row with the lowest figure, the chosen one where it has it too, and by how much
+// the chosen one is higher. The name is empty where the figure of every row is undefined.
+func cost(chosen, best *Row, figure func(*Row) Figure) (name string, cost Figure) {
+	if !figure(best).Defined() {
+		return "", undefined
+	}
+	if figure(chosen) == figure(best) {
+		best = chosen
+	}
+	return best.Name, figure(chosen) - figure(best)
 }

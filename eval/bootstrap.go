@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/ckd-project/ckd/policy"
 )
 
 // mostBandSamples bounds the resamples that make a band. More would take memory and change nothing
@@ -17,8 +19,8 @@ const mostBandSamples = 1000
 
 // samples holds the figures of one ranking, an entry for each resample.
 type samples struct {
-	ausc                                 []float64 // AUSC of the critical FNR
-	criticalFNR, criticalError, accuracy []float64 // at the coverage
+	ausc, auscPaper                      []Figure // AUSC of the critical FNR
+	criticalFNR, criticalError, accuracy []Figure // at the coverage
 	band                                 [][]float32
 }
 
@@ -39,7 +41,7 @@ func bootstrap(ctx context.Context, orderings []*ordering, inputs []outcome, g *
 	for range min(runtime.GOMAXPROCS(0), o.Bootstrap) {
 		group.Go(func() error {
 			resample := newResample(inputs)
-			var at [coverages + 1]counts
+			at, from := make([][coverages + 1]counts, len(orderings)), make(map[policy.Scope]int)
 			for {
 				b := int(next.Add(1)) - 1
 				if b >= o.Bootstrap {
@@ -50,8 +52,11 @@ func bootstrap(ctx context.Context, orderings []*ordering, inputs []outcome, g *
 				}
 				resample.draw(o.Seed, uint64(b))
 				for r, ordering := range orderings {
-					resample.walk(ordering, g, &at)
-					all[r].set(b, g, &at)
+					resample.walk(ordering, g, &at[r])
+				}
+				rangeOf(orderings, g, at, from)
+				for r, ordering := range orderings {
+					all[r].set(b, g, &at[r], from[ordering.scope])
 				}
 				if d := done.Add(1); o.Progress != nil {
 					o.Progress(int(d), o.Bootstrap)
@@ -62,9 +67,22 @@ func bootstrap(ctx context.Context, orderings []*ordering, inputs []outcome, g *
 	return all, group.Wait()
 }
 
+// rangeOf sets, for each scope, the number of the coverage from which on all of its rankings retain
+// critical inputs. Rankings of scores that the paper lacks do not count.
+func rangeOf(orderings []*ordering, g *grid, at [][coverages + 1]counts, from map[policy.Scope]int) {
+	clear(from)
+	for r, ordering := range orderings {
+		if !ordering.beyondPaper {
+			from[ordering.scope] = max(from[ordering.scope], g.definedFrom(&at[r]))
+		}
+	}
+}
+
 // ordering is a ranking in the form that resamples walk.
 type ordering struct {
-	order []int32
+	scope       policy.Scope
+	beyondPaper bool // a score that the paper lacks
+	order       []int32
 	// treated is the length of the first tie where that tie is exactly the inputs predicted
 	// critical, as in scope predicted-safe; else 0. All orderings of the scope begin with the same
 	// tie.
@@ -77,7 +95,9 @@ type ordering struct {
 
 // newOrdering prepares a ranking for resamples.
 func newOrdering(r *ranking, inputs []outcome) *ordering {
-	p := &ordering{order: r.order, treated: treatedTie(r, inputs)}
+	p := &ordering{
+		scope: r.Scope, beyondPaper: beyondPaper(r.Name), order: r.order, treated: treatedTie(r, inputs),
+	}
 	tied := func(j int) bool { return r.Key[r.order[j]] == r.Key[r.order[j-1]] }
 	mixed := false
 	for j := p.treated + 1; j < len(r.order) && !mixed; j++ {
@@ -206,7 +226,7 @@ func (r *resample) countTreated(g *grid) {
 func newSamples(o Options) samples {
 	var s samples
 	for _, figure := range s.figures() {
-		*figure = make([]float64, o.Bootstrap)
+		*figure = make([]Figure, o.Bootstrap)
 	}
 	if o.Bands {
 		s.band = make([][]float32, min(o.Bootstrap, mostBandSamples))
@@ -217,13 +237,17 @@ func newSamples(o Options) samples {
 	return s
 }
 
-func (s *samples) figures() []*[]float64 {
-	return []*[]float64{&s.ausc, &s.criticalFNR, &s.criticalError, &s.accuracy}
+func (s *samples) figures() []*[]Figure {
+	return []*[]Figure{&s.ausc, &s.auscPaper, &s.criticalFNR, &s.criticalError, &s.accuracy}
 }
 
-// set computes the figures of resample b.
-func (s *samples) set(b int, g *grid, at *[coverages + 1]counts) {
-	s.ausc[b] = g.area(at, counts.criticalFNR)
+// set computes the figures of resample b. AUSC is taken from coverage number from on.
+func (s *samples) set(b int, g *grid, at *[coverages + 1]counts, from int) {
+	s.ausc[b] = g.area(at, from, counts.criticalFNR)
+	s.auscPaper[b] = undefined
+	if at[g.cut(coverages-1)].critical > 0 {
+		s.auscPaper[b] = g.area(at, 0, counts.paperFNR)
+	}
 	s.criticalFNR[b] = at[g.at].criticalFNR()
 	s.criticalError[b] = at[g.at].criticalError()
 	s.accuracy[b] = 1 - at[g.at].errorRate()
@@ -240,32 +264,36 @@ func (s *samples) limits() (low, high []float64) {
 		return nil, nil
 	}
 	low, high = make([]float64, coverages), make([]float64, coverages)
-	values := make([]float64, len(s.band))
+	values := make([]Figure, len(s.band))
 	for c := range low {
 		for b := range values {
-			values[b] = float64(s.band[b][c])
+			values[b] = Figure(s.band[b][c])
 		}
-		slices.Sort(values)
-		low[c], high[c] = quantile(values, 0.025), quantile(values, 0.975)
+		of := interval(values)
+		low[c], high[c] = float64(of.Low), float64(of.High)
 	}
 	return low, high
 }
 
-// interval returns the mean, the standard deviation and the 95% interval of a figure over
-// resamples.
-func interval(values []float64) Interval {
-	sorted := slices.Sorted(slices.Values(values))
+// interval returns the mean, the standard deviation and the 95% interval of a figure over the
+// resamples in which it is defined.
+func interval(figures []Figure) Interval {
+	values := defined(figures)
+	if len(values) == 0 {
+		return Interval{undefined, undefined, undefined, undefined}
+	}
+	slices.Sort(values)
 	return Interval{
-		Mean: mean(values), SD: sampleSD(values),
-		Low: quantile(sorted, 0.025), High: quantile(sorted, 0.975),
+		Mean: Figure(mean(values)), SD: Figure(sampleSD(values)),
+		Low: Figure(quantile(values, 0.025)), High: Figure(quantile(values, 0.975)),
 	}
 }
 
 // winShares sets Bootstrap.WinShare of the rows of one scope.
 func winShares(rows []*Row, isScore func(*Row) bool, resamples int) {
-	wins := make([]float64, len(rows))
+	wins, contests := make([]float64, len(rows)), 0
 	for b := range resamples {
-		lowest, winners := math.Inf(1), 0
+		lowest, winners := Figure(math.Inf(1)), 0
 		for _, row := range rows {
 			if a := row.Bootstrap.Samples[b]; isScore(row) && a < lowest {
 				lowest, winners = a, 1
@@ -273,6 +301,10 @@ func winShares(rows []*Row, isScore func(*Row) bool, resamples int) {
 				winners++
 			}
 		}
+		if winners == 0 { // nothing is defined
+			continue
+		}
+		contests++
 		for r, row := range rows {
 			switch a := row.Bootstrap.Samples[b]; {
 			case isScore(row) && a == lowest:
@@ -283,26 +315,41 @@ func winShares(rows []*Row, isScore func(*Row) bool, resamples int) {
 		}
 	}
 	for r, row := range rows {
-		row.Bootstrap.WinShare = ratio(wins[r], float64(resamples))
+		row.Bootstrap.WinShare = quotient(wins[r], float64(contests))
 	}
 }
 
-// pairwise compares every two rows of one scope.
+// pairwise compares every two rows of one scope by their areas.
 func pairwise(rows []*Row) []Pairwise {
-	all := []Pairwise{}
-	for _, row := range rows {
-		for _, column := range rows {
-			if row == column {
+	all, p := []Pairwise{}, []float64{}
+	for r, row := range rows {
+		for c, column := range rows {
+			if r == c {
 				continue
 			}
-			lower := 0
+			lower, higher, both := 0, 0, 0
 			for b, a := range row.Bootstrap.Samples {
-				if a < column.Bootstrap.Samples[b] {
-					lower++
-				}
+				other := column.Bootstrap.Samples[b]
+				both += index(a.Defined() && other.Defined())
+				lower += index(a < other)
+				higher += index(a > other)
 			}
-			p := share(lower, len(row.Bootstrap.Samples))
-			all = append(all, Pairwise{Row: row.Name, Column: column.Name, Scope: row.Scope, P: p})
+			all = append(all, Pairwise{Row: row.Name, Column: column.Name, Scope: row.Scope, P: per(lower, both), PHolm: undefined})
+			if r < c {
+				// Twice the share on the rarer side, of which the recording itself is one more draw.
+				p = append(p, min(1, 2*float64(both-max(lower, higher)+1)/float64(both+1)))
+			}
+		}
+	}
+	if len(rows) < 2 || len(rows[0].Bootstrap.Samples) < VerdictResamples {
+		return all
+	}
+	at := func(r, c int) *Pairwise { return &all[r*(len(rows)-1)+c-index(c > r)] }
+	corrected := holm(p)
+	for r := range rows {
+		for c := r + 1; c < len(rows); c++ {
+			at(r, c).PHolm, at(c, r).PHolm = Figure(corrected[0]), Figure(corrected[0])
+			corrected = corrected[1:]
 		}
 	}
 	return all

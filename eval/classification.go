@@ -30,22 +30,25 @@ func countClasses(t *Table, labels []int, inputs []int32) *classCounts {
 }
 
 // f1 returns 2 right/(support + predicted) for class k, the harmonic mean of precision and recall.
-// It returns 0 where nothing is right.
-func (a *classCounts) f1(k int) float64 { return share(2*a.right[k], a.support[k]+a.predicted[k]) }
+// It is undefined for a class that no input is of and none is predicted as.
+func (a *classCounts) f1(k int) Figure { return per(2*a.right[k], a.support[k]+a.predicted[k]) }
 
-// macroF1 returns the mean of F1 over all classes, including classes without inputs (app-acc).
-func (a *classCounts) macroF1() float64 {
-	sum := 0.0
+// macroF1 returns the mean of F1 over the classes for which it is defined (app-acc).
+func (a *classCounts) macroF1() Figure {
+	sum, n := 0.0, 0
 	for k := range a.support {
-		sum += a.f1(k)
+		if f1 := a.f1(k); f1.Defined() {
+			sum += float64(f1)
+			n++
+		}
 	}
-	return ratio(sum, float64(len(a.support)))
+	return quotient(sum, float64(n))
 }
 
 // kappa returns Cohen's kappa with quadratic weights: 1 less the mean squared distance of true and
-// predicted class over the distance expected if the two were independent. It returns 0 where the
-// expected distance is 0, so that all inputs are of one class and predicted so.
-func kappa(t *Table, labels []int, a *classCounts) float64 {
+// predicted class over the distance expected if the two were independent. It is undefined where
+// the expected distance is 0, so that all inputs are of one class and predicted so.
+func kappa(t *Table, labels []int, a *classCounts) Figure {
 	var observed, trueSum, trueSquares, predictedSum, predictedSquares float64
 	for i, label := range labels {
 		d := float64(label - t.Predicted[i])
@@ -62,9 +65,18 @@ func kappa(t *Table, labels []int, a *classCounts) float64 {
 	n := float64(len(labels))
 	independent := trueSquares + predictedSquares - 2*trueSum*predictedSum/n
 	if independent <= 0 {
-		return 0
+		return undefined
 	}
-	return 1 - observed/independent
+	return Figure(1 - observed/independent)
+}
+
+// chance returns the accuracy expected if true and predicted classes were independent.
+func (a *classCounts) chance() float64 {
+	sum := 0.0
+	for k := range a.support {
+		sum += float64(a.support[k]) * float64(a.predicted[k])
+	}
+	return sum / float64(a.n) / float64(a.n)
 }
 
 // matrix counts inputs as [true][predicted]. It is empty beyond MaxMatrixClasses.
@@ -88,17 +100,17 @@ func classes(t *Table, labels []int, names []string, a *classCounts) []Class {
 	}
 	total := 0.0
 	for k := range uncertainty {
-		uncertainty[k] = ratio(uncertainty[k], float64(a.support[k]))
-		total += uncertainty[k]
+		total += ratio(uncertainty[k], float64(a.support[k]))
 	}
 	all := make([]Class, t.K)
 	for k := range all {
 		all[k] = Class{
 			Name: names[k], Critical: critical[k], Safe: safe[k],
 			Support: a.support[k], Predicted: a.predicted[k],
-			Precision: share(a.right[k], a.predicted[k]), Recall: share(a.right[k], a.support[k]), F1: a.f1(k),
-			Uncertainty: uncertainty[k], UncertaintyShare: ratio(uncertainty[k], total),
+			Precision: per(a.right[k], a.predicted[k]), Recall: per(a.right[k], a.support[k]), F1: a.f1(k),
+			Uncertainty: quotient(uncertainty[k], float64(a.support[k])),
 		}
+		all[k].UncertaintyShare = quotient(float64(all[k].Uncertainty), total)
 	}
 	return all
 }

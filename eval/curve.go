@@ -1,6 +1,9 @@
 package eval
 
-import "math"
+import (
+	"math"
+	"sort"
+)
 
 // Risks are computed at this many coverages, equally spaced from the lowest to 1 (app-ausc). Below
 // the lowest coverage so few inputs are retained that a risk says nothing.
@@ -66,17 +69,13 @@ type counts struct {
 	retained, critical, missed, criticalWrong, wrong uint32
 }
 
-func (c counts) criticalFNR() float64   { return quotient(c.missed, c.critical) }
-func (c counts) criticalError() float64 { return quotient(c.criticalWrong, c.critical) }
-func (c counts) errorRate() float64     { return quotient(c.wrong, c.retained) }
+func (c counts) criticalFNR() Figure   { return per(c.missed, c.critical) }
+func (c counts) criticalError() Figure { return per(c.criticalWrong, c.critical) }
+func (c counts) errorRate() Figure     { return per(c.wrong, c.retained) }
 
-// quotient returns n/of, and 0 of nothing.
-func quotient(n, of uint32) float64 {
-	if of == 0 {
-		return 0
-	}
-	return float64(n) / float64(of)
-}
+// The paper's AUSC takes a risk of 0 where no critical input is retained: nothing is missed then.
+func (c counts) paperFNR() Figure   { return per(c.missed, max(c.critical, 1)) }
+func (c counts) paperError() Figure { return per(c.criticalWrong, max(c.critical, 1)) }
 
 // grid holds the numbers of inputs at which a walk takes counts: one for each of the 200 coverages
 // and one for the requested coverage.
@@ -169,24 +168,47 @@ func (g *grid) count(sequence []uint8, to *[coverages + 1]counts) (cuts int, all
 	return cuts, upTo(end)
 }
 
-// area returns the area under a risk over the coverages, by trapezoids.
-func (g *grid) area(at *[coverages + 1]counts, risk func(counts) float64) float64 {
-	area, before := 0.0, risk(at[g.cut(0)])
-	for c := 1; c < coverages; c++ {
+// area returns the area under a risk over the coverages from number from on, by trapezoids. It is
+// undefined where the risk is undefined at one of them, and over less than two coverages.
+func (g *grid) area(at *[coverages + 1]counts, from int, risk func(counts) Figure) Figure {
+	if from >= coverages-1 {
+		return undefined
+	}
+	area, before := Figure(0), risk(at[g.cut(from)])
+	for c := from + 1; c < coverages; c++ {
 		now := risk(at[g.cut(c)])
-		area += (coverage(c) - coverage(c-1)) * (before + now) / 2
+		area += Figure(coverage(c)-coverage(c-1)) * (before + now) / 2
 		before = now
 	}
 	return area
 }
 
-// areas returns the area under each risk.
-func (g *grid) areas(at *[coverages + 1]counts) AUSC {
+// areas returns the area under each risk, those of critical inputs from coverage number from on.
+func (g *grid) areas(at *[coverages + 1]counts, from int) AUSC {
 	return AUSC{
-		CriticalFNR:   g.area(at, counts.criticalFNR),
-		CriticalError: g.area(at, counts.criticalError),
-		ErrorRate:     g.area(at, counts.errorRate),
+		CriticalFNR:   g.area(at, from, counts.criticalFNR),
+		CriticalError: g.area(at, from, counts.criticalError),
+		ErrorRate:     g.area(at, 0, counts.errorRate),
 	}
+}
+
+// paperAreas returns the areas as the paper has them (app-ausc): over all 200 coverages, with a
+// risk of 0 where no critical input is retained. They are undefined without critical inputs.
+func (g *grid) paperAreas(at *[coverages + 1]counts) AUSC {
+	if at[g.cut(coverages-1)].critical == 0 {
+		return AUSC{CriticalFNR: undefined, CriticalError: undefined, ErrorRate: g.area(at, 0, counts.errorRate)}
+	}
+	return AUSC{
+		CriticalFNR:   g.area(at, 0, counts.paperFNR),
+		CriticalError: g.area(at, 0, counts.paperError),
+		ErrorRate:     g.area(at, 0, counts.errorRate),
+	}
+}
+
+// definedFrom returns the number of the lowest coverage at which critical inputs are retained, and
+// coverages where there is none. Above it they are retained at every coverage.
+func (g *grid) definedFrom(at *[coverages + 1]counts) int {
+	return sort.Search(coverages, func(c int) bool { return at[g.cut(c)].critical > 0 })
 }
 
 // wholeCurve returns two areas of the error rate that other papers report. They take every number

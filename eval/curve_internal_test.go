@@ -235,7 +235,7 @@ func TestLargestTie(t *testing.T) {
 // TestWinShares expects scores to share a win, and other rankings to win only against all scores.
 func TestWinShares(t *testing.T) {
 	rows := []*Row{{Name: "mi"}, {Name: "cbec"}, {Name: "entropy"}, {Name: "policy"}, {Name: "any-critical"}}
-	for r, samples := range [][]float64{
+	for r, samples := range [][]Figure{
 		{0.1, 0.2, 0.3, 0.4},
 		{0.1, 0.1, 0.4, 0.5},
 		{0.2, 0.3, 0.5, 0.6},
@@ -245,13 +245,13 @@ func TestWinShares(t *testing.T) {
 		rows[r].Bootstrap.Samples = samples
 	}
 	winShares(rows, inPaper, 4)
-	for r, want := range []float64{0.625, 0.375, 0, 0.5, 1} {
+	for r, want := range []Figure{0.625, 0.375, 0, 0.5, 1} {
 		if got := rows[r].Bootstrap.WinShare; got != want {
 			t.Errorf("%s wins %v, want %v", rows[r].Name, got, want)
 		}
 	}
 	for _, p := range pairwise(rows) {
-		want, known := map[string]float64{"mi<cbec": 0.5, "cbec<mi": 0.25, "entropy<mi": 0, "mi<entropy": 1}[p.Row+"<"+p.Column]
+		want, known := map[string]Figure{"mi<cbec": 0.5, "cbec<mi": 0.25, "entropy<mi": 0, "mi<entropy": 1}[p.Row+"<"+p.Column]
 		if known && p.P != want {
 			t.Errorf("P(%s < %s) is %v, want %v", p.Row, p.Column, p.P, want)
 		}
@@ -262,14 +262,14 @@ func TestWinShares(t *testing.T) {
 }
 
 func TestInterval(t *testing.T) { // NumPy: quantile, std(ddof=1)
-	got := interval([]float64{4, 1, 3, 2, 10})
+	got := interval([]Figure{4, undefined, 1, 3, 2, 10})
 	want := Interval{Mean: 4, SD: 3.5355339059327378, Low: 1.1, High: 9.4}
-	for _, d := range []float64{got.Mean - want.Mean, got.SD - want.SD, got.Low - want.Low, got.High - want.High} {
-		if math.Abs(d) > 1e-12 {
+	for _, d := range []Figure{got.Mean - want.Mean, got.SD - want.SD, got.Low - want.Low, got.High - want.High} {
+		if math.Abs(float64(d)) > 1e-12 {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}
-	if got := interval([]float64{3}); got != (Interval{Mean: 3, Low: 3, High: 3}) {
+	if got := interval([]Figure{3}); got != (Interval{Mean: 3, Low: 3, High: 3}) {
 		t.Errorf("of one: %+v", got)
 	}
 }
@@ -282,10 +282,10 @@ func TestSamples(t *testing.T) {
 		at[c] = counts{retained: 10, critical: 4, missed: 4} // FNR 1
 	}
 	at[g.at] = counts{retained: 8, critical: 4, missed: 1, criticalWrong: 3, wrong: 2}
-	s.set(1, g, &at)
-	got := []float64{s.ausc[1], s.criticalFNR[1], s.criticalError[1], s.accuracy[1]}
-	for f, want := range []float64{0.95, 0.25, 0.75, 0.75} {
-		if math.Abs(got[f]-want) > 1e-12 {
+	s.set(1, g, &at, 0)
+	got := []Figure{s.ausc[1], s.criticalFNR[1], s.criticalError[1], s.accuracy[1]}
+	for f, want := range []Figure{0.95, 0.25, 0.75, 0.75} {
+		if math.Abs(float64(got[f]-want)) > 1e-12 {
 			t.Errorf("figure %d is %v, want %v", f, got[f], want)
 		}
 	}
@@ -319,7 +319,7 @@ func TestResampleAllocatesNothing(t *testing.T) {
 	allocations := testing.AllocsPerRun(10, func() {
 		resample.draw(1, 2)
 		resample.walk(p, g, &at)
-		s.set(0, g, &at)
+		s.set(0, g, &at, 0)
 	})
 	if allocations != 0 {
 		t.Errorf("%v allocations a resample", allocations)

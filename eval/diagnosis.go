@@ -8,24 +8,26 @@ import (
 
 // profiles returns the mean C_k by true class.
 func profiles(t *Table, labels []int, a *classCounts) Profiles {
-	p := Profiles{N: a.support, Raw: [][]float64{}, Normalised: [][]float64{}}
+	p := Profiles{N: a.support, Raw: [][]Figure{}, Normalised: [][]Figure{}}
 	if t.K > MaxMatrixClasses {
 		return p
 	}
-	p.Raw, p.Normalised = square[float64](t.K), square[float64](t.K)
+	p.Raw, p.Normalised = square[Figure](t.K), square[Figure](t.K)
 	for i, label := range labels {
 		sum := 0.0
 		for _, v := range t.c(i) {
 			sum += v
 		}
 		for k, v := range t.c(i) {
-			p.Raw[label][k] += v
-			p.Normalised[label][k] += ratio(v, sum)
+			p.Raw[label][k] += Figure(v)
+			p.Normalised[label][k] += Figure(ratio(v, sum))
 		}
 	}
 	for label, n := range a.support {
-		divide(p.Raw[label], n)
-		divide(p.Normalised[label], n)
+		for k := range t.K { // undefined for a class without inputs
+			p.Raw[label][k] /= Figure(n)
+			p.Normalised[label][k] /= Figure(n)
+		}
 	}
 	return p
 }
@@ -83,13 +85,14 @@ func confusion(t *Table) *Confusion {
 	c.CrossBoundary = c.block(t.Spec.Safe, t.Spec.Critical)
 	c.WithinSafe = c.block(t.Spec.Safe, t.Spec.Safe)
 	c.WithinCritical = c.block(t.Spec.Critical, t.Spec.Critical)
-	c.CrossToSafe = ratio(c.CrossBoundary, c.WithinSafe)
-	c.CrossToCritical = ratio(c.CrossBoundary, c.WithinCritical)
+	c.CrossToSafe = quotient(float64(c.CrossBoundary), float64(c.WithinSafe))
+	c.CrossToCritical = quotient(float64(c.CrossBoundary), float64(c.WithinCritical))
 	return c
 }
 
-// block returns the mean over the pairs of two different classes, one from each set.
-func (c *Confusion) block(rows, columns []int) float64 {
+// block returns the mean over the pairs of two different classes, one from each set. It is undefined
+// without such pairs.
+func (c *Confusion) block(rows, columns []int) Figure {
 	sum, n := 0.0, 0
 	for _, i := range rows {
 		for _, j := range columns {
@@ -99,7 +102,7 @@ func (c *Confusion) block(rows, columns []int) float64 {
 			}
 		}
 	}
-	return ratio(sum, float64(n))
+	return quotient(sum, float64(n))
 }
 
 // c returns the contributions C_k of input i.

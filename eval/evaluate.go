@@ -21,6 +21,9 @@ type Options struct {
 	Reliability float64
 	// Coverage, in (0,1], at which figures at one coverage are taken.
 	Coverage float64
+	// CriticalCalls says what happens to inputs that are called critical and retained. Empty counts
+	// as ActedOn does, and the report says that the site has not said.
+	CriticalCalls CriticalCalls
 	// Bootstrap is the number of resamples. 0 draws none.
 	Bootstrap int
 	Seed      uint64
@@ -39,7 +42,7 @@ type Options struct {
 // and files of the report's source.
 //
 // Without a critical set there are no gates and no scope predicted-safe, and critical figures are
-// 0. It returns an error where labels or options do not fit the table.
+// undefined. It returns an error where labels or options do not fit the table.
 func Evaluate(ctx context.Context, t *Table, labels []int, o Options) (*Report, error) {
 	if o.Reliability == 0 {
 		o.Reliability = policy.DefaultReliabilityThreshold
@@ -62,6 +65,7 @@ func Evaluate(ctx context.Context, t *Table, labels []int, o Options) (*Report, 
 		Source: Source{
 			Kind: kindOf(t.Spec.Kind), Variance: varianceOf(t.Spec.Variance),
 			Coverage: o.Coverage, Bootstrap: o.Bootstrap, Seed: o.Seed, Reliability: o.Reliability,
+			CriticalCalls: o.CriticalCalls,
 		},
 		Classes:    classes(t, labels, o.Classes, e.counted),
 		Matrix:     matrix(t, labels),
@@ -95,6 +99,8 @@ func (o Options) check(t *Table, labels []int) error {
 		return fmt.Errorf("%d class names, expected %d: one for each class of the recording", len(o.Classes), t.K)
 	case !(o.Coverage > 0 && o.Coverage <= 1):
 		return fmt.Errorf("coverage %v: expected above 0 and at most 1", o.Coverage)
+	case !slices.Contains([]CriticalCalls{"", ActedOn, Reviewed}, o.CriticalCalls):
+		return fmt.Errorf("critical calls %q: expected %s or %s", o.CriticalCalls, ActedOn, Reviewed)
 	case !(o.Reliability > 0):
 		return fmt.Errorf("reliability threshold %v: expected above 0", o.Reliability)
 	case o.Bootstrap < 0:
@@ -131,13 +137,15 @@ func (e *evaluation) summarise() {
 	t, s := e.t, &e.report.Summary
 	*s = Summary{
 		Inputs: t.Inputs, Passes: t.Passes, Classes: t.K,
-		Accuracy: share(e.counted.correct, t.Inputs), MacroF1: e.counted.macroF1(), QWK: kappa(t, e.labels, e.counted),
+		Accuracy: share(e.counted.correct, t.Inputs), ChanceAccuracy: e.counted.chance(),
+		MacroF1: e.counted.macroF1(), QWK: kappa(t, e.labels, e.counted),
 	}
 	for _, o := range e.outcomes {
 		s.Critical += index(o&isCritical != 0)
 		s.Missed += index(o&isMissed != 0)
 	}
-	s.CriticalFNR = share(s.Missed, s.Critical)
+	s.CriticalFNR = per(s.Missed, s.Critical)
+	s.WithoutDeferral = e.at(inputsOf(t.Inputs))
 	largest := largestSkewness(t)
 	s.approximate(t, e.o.Reliability, largest)
 	e.report.Residual = residuals(t, largest)
@@ -147,20 +155,35 @@ func (e *evaluation) summarise() {
 func (e *evaluation) rank(ctx context.Context) error {
 	candidates := candidates(e.t, e.o)
 	orderings := make([]*ordering, len(candidates)) // the orderings are kept, unlike their keys
+	scores := make([][]float64, len(candidates))
+	counted := make([][coverages + 1]counts, len(candidates))
 	rows, curves := make([]Row, len(candidates)), make([]Curve, len(candidates))
 	e.tied = make([]int, len(candidates))
 	inputs := once(e.outcomes)
 	err := concurrently(ctx, len(candidates), func(r int) {
 		candidate := candidates[r]()
-		rows[r], curves[r] = e.row(candidate, inputs)
+		e.grid.walk(candidate.order, inputs, &counted[r])
+		rows[r], curves[r] = e.row(candidate, inputs, &counted[r])
 		e.tied[r] = largestTie(candidate)
-		orderings[r] = newOrdering(candidate, e.outcomes)
+		orderings[r], scores[r] = newOrdering(candidate, e.outcomes), candidate.score
 	})
 	if err != nil {
 		return err
 	}
+	from := make(map[policy.Scope]int)
+	rangeOf(orderings, e.grid, counted, from)
+	for r := range rows {
+		rows[r].AUSC, rows[r].AUSCFrom = e.grid.areas(&counted[r], from[rows[r].Scope]), undefined
+		if c := from[rows[r].Scope]; c < coverages-1 {
+			rows[r].AUSCFrom = Figure(coverage(c))
+		}
+	}
 	e.report.Policies = rows
-	e.report.Pairwise = []Pairwise{}
+	e.report.MissedPairs, e.report.Pairwise = []MissedPair{}, []Pairwise{}
+	for _, scope := range scopes(e.t) {
+		e.same(scope, orderings, scores)
+		e.compareMisses(scope, orderings)
+	}
 	e.report.Curves = Curves{Rows: curves}
 	for c := range coverages {
 		e.report.Curves.Coverage = append(e.report.Curves.Coverage, coverage(c))
@@ -174,7 +197,8 @@ func (e *evaluation) rank(ctx context.Context) error {
 		return err
 	}
 	for r, s := range samples {
-		rows[r].Bootstrap = Bootstrap{Interval: interval(s.ausc), Samples: s.ausc}
+		rows[r].Bootstrap = Bootstrap{Interval: interval(s.ausc), WinShare: undefined, Samples: s.ausc}
+		rows[r].BootstrapPaper = interval(s.auscPaper)
 		rows[r].BootstrapAt = BootstrapAt{
 			CriticalFNR: interval(s.criticalFNR), CriticalError: interval(s.criticalError), Accuracy: interval(s.accuracy),
 		}
@@ -184,24 +208,82 @@ func (e *evaluation) rank(ctx context.Context) error {
 		return nil
 	}
 	for _, scope := range scopes(e.t) {
-		of := e.rows(scope)
+		of := e.rankings(scope)
 		winShares(of, inPaper, e.o.Bootstrap)
+		for _, row := range e.rows(scope) { // rows of the same ranking win together
+			for _, one := range of {
+				if row.SameAs == one.Name {
+					row.Bootstrap.WinShare = one.Bootstrap.WinShare
+				}
+			}
+		}
 		e.report.Pairwise = append(e.report.Pairwise, pairwise(compared(of))...)
 	}
 	return nil
 }
 
-// row returns the figures and the curve of a ranking.
-func (e *evaluation) row(r *ranking, inputs []outcome) (Row, Curve) {
-	var at [coverages + 1]counts
-	e.grid.walk(r.order, inputs, &at)
+// same sets SameAs of the rows of a scope that order the inputs which may be deferred alike.
+func (e *evaluation) same(scope policy.Scope, orderings []*ordering, scores [][]float64) {
+	var distinct []int
+	for r := range e.report.Policies {
+		row := &e.report.Policies[r]
+		if row.Scope != scope {
+			continue
+		}
+		for _, d := range distinct {
+			if sameRanking(scores[d], scores[r], e.deferrable(scope, orderings[d]), e.deferrable(scope, orderings[r])) {
+				row.SameAs = e.report.Policies[d].Name
+				break
+			}
+		}
+		if row.SameAs == "" {
+			distinct = append(distinct, r)
+		}
+	}
+}
+
+// deferrable returns the part of an ordering that may be deferred.
+func (e *evaluation) deferrable(scope policy.Scope, of *ordering) []int32 {
+	if scope != policy.PredictedSafe {
+		return of.order
+	}
+	return of.order[e.report.Summary.WithoutDeferral.CalledCritical:]
+}
+
+// compareMisses adds the pairs of the rankings of a scope.
+func (e *evaluation) compareMisses(scope policy.Scope, orderings []*ordering) {
+	if e.report.Summary.Critical == 0 {
+		return
+	}
+	var rows []*Row
+	var missed [][]bool
+	for r := range e.report.Policies {
+		row := &e.report.Policies[r]
+		if row.Scope != scope || row.SameAs != "" {
+			continue
+		}
+		of := make([]bool, e.t.Inputs)
+		for _, i := range orderings[r].order[:row.Retained] {
+			of[i] = e.outcomes[i]&isMissed != 0
+		}
+		rows, missed = append(rows, row), append(missed, of)
+	}
+	e.report.MissedPairs = append(e.report.MissedPairs, missedPairs(rows, missed)...)
+}
+
+// row returns the figures and the curve of a ranking from its counts. AUSC is left open.
+func (e *evaluation) row(r *ranking, inputs []outcome, at *[coverages + 1]counts) (Row, Curve) {
+	nothing := Interval{undefined, undefined, undefined, undefined}
 	row := Row{
 		Name: r.Name, Scope: r.Scope,
-		At:   e.at(r.order[:e.grid.cuts[e.grid.at]]),
-		AUSC: e.grid.areas(&at),
+		At:             e.at(r.order[:e.grid.cuts[e.grid.at]]),
+		AUSCPaper:      e.grid.paperAreas(at),
+		Bootstrap:      Bootstrap{Interval: nothing, WinShare: undefined},
+		BootstrapPaper: nothing,
+		BootstrapAt:    BootstrapAt{CriticalFNR: nothing, CriticalError: nothing, Accuracy: nothing},
 	}
 	all := uint32(e.report.Summary.Critical)
-	row.JointArea = e.grid.area(&at, func(c counts) float64 { return quotient(c.missed, all) })
+	row.JointArea = e.grid.area(at, 0, func(c counts) Figure { return per(c.missed, all) })
 	row.AURC, row.AUGRC = wholeCurve(r, inputs)
 
 	curve := Curve{Name: r.Name, Scope: r.Scope}
@@ -212,26 +294,83 @@ func (e *evaluation) row(r *ranking, inputs []outcome) (Row, Curve) {
 		curve.CriticalWrong = append(curve.CriticalWrong, int(n.criticalWrong))
 		curve.Wrong = append(curve.Wrong, int(n.wrong))
 	}
+	called, falsely, next := 0, 0, 0
+	for c := range coverages {
+		for ; next < int(e.grid.cuts[e.grid.cut(c)]); next++ {
+			o := inputs[r.order[next]]
+			called += index(o&isTreated != 0)
+			falsely += index(o&isTreated != 0 && o&isCritical == 0)
+		}
+		curve.CalledCritical = append(curve.CalledCritical, called)
+		curve.FalseCalls = append(curve.FalseCalls, falsely)
+	}
 	return row, curve
 }
 
 // at returns the figures of the retained inputs.
 func (e *evaluation) at(retained []int32) At {
 	var c counts
+	called, falsely := 0, 0
+	missedOf := make([]int, e.t.K)
 	for _, i := range retained {
 		o := e.outcomes[i]
 		c.critical += o & isCritical
 		c.missed += o / isMissed & 1
 		c.criticalWrong += o & isCritical & (o / isWrong)
+		called += index(o&isTreated != 0)
+		falsely += index(o&isTreated != 0 && o&isCritical == 0)
+		missedOf[e.labels[i]] += index(o&isMissed != 0)
 	}
-	counted := countClasses(e.t, e.labels, retained)
-	return At{
+	counted, all := countClasses(e.t, e.labels, retained), e.report.Summary.Critical
+	at := At{
 		Coverage: share(len(retained), e.t.Inputs), Retained: len(retained),
+		CriticalMissed: int(c.missed), CriticalMissRate: per(int(c.missed), all),
+		CriticalMissRateInterval: exactInterval(int(c.missed), all),
+		CalledCritical:           called, FalseCalls: falsely,
 		CriticalFNR: c.criticalFNR(), CriticalError: c.criticalError(),
-		Accuracy: share(counted.correct, counted.n), MacroF1: counted.macroF1(),
-		CriticalRetained: int(c.critical), CriticalMissed: int(c.missed),
-		CriticalDeferredShare: share(e.report.Summary.Critical-int(c.critical), e.report.Summary.Critical),
+		Accuracy: per(counted.correct, counted.n), MacroF1: counted.macroF1(),
+		CriticalRetained:      int(c.critical),
+		CriticalDeferredShare: per(all-int(c.critical), all),
 	}
+	at.Per1000 = e.per1000(&at)
+	at.CriticalClasses, at.WorstClass = e.criticalClasses(missedOf)
+	return at
+}
+
+// per1000 returns the counts at a coverage for each 1,000 inputs.
+func (e *evaluation) per1000(at *At) Per1000 {
+	of := func(n int) float64 { return 1000 * share(n, e.t.Inputs) }
+	deferred := e.t.Inputs - at.Retained
+	p := Per1000{
+		Deferred: of(deferred), Reviews: of(deferred), CalledCritical: of(at.CalledCritical),
+		FalseCalls: of(at.FalseCalls), Missed: of(at.CriticalMissed),
+	}
+	if e.o.CriticalCalls == Reviewed {
+		p.Reviews = of(deferred + at.CalledCritical)
+	}
+	return p
+}
+
+// criticalClasses returns what is missed of each critical class, and the name of the worst.
+func (e *evaluation) criticalClasses(missed []int) (all []ClassMisses, worst string) {
+	all = []ClassMisses{}
+	highest := undefined
+	for _, k := range slices.Sorted(slices.Values(e.t.Spec.Critical)) {
+		c := ClassMisses{Class: e.o.Classes[k], Inputs: e.counted.support[k], Missed: missed[k], CriticalMissRate: undefined}
+		if c.Inputs >= FewOfClass {
+			c.CriticalMissRate, c.CriticalMissRateInterval = per(c.Missed, c.Inputs), exactInterval(c.Missed, c.Inputs)
+			if !highest.Defined() || c.CriticalMissRate > highest {
+				worst, highest = c.Class, c.CriticalMissRate
+			}
+		}
+		all = append(all, c)
+	}
+	return all, worst
+}
+
+// rankings returns the rows of a scope, each ranking once.
+func (e *evaluation) rankings(scope policy.Scope) []*Row {
+	return slices.DeleteFunc(e.rows(scope), func(row *Row) bool { return row.SameAs != "" })
 }
 
 // rows returns the rows of a scope.
@@ -265,10 +404,7 @@ func inPaper(row *Row) bool {
 // compared returns the rows that the paper's tables compare with each other: all but those of scores
 // that the paper does not have.
 func compared(rows []*Row) []*Row {
-	return slices.DeleteFunc(slices.Clone(rows), func(row *Row) bool {
-		score, ok := decomp.ParseScore(row.Name)
-		return ok && !score.InPaper()
-	})
+	return slices.DeleteFunc(slices.Clone(rows), func(row *Row) bool { return beyondPaper(row.Name) })
 }
 
 // inputsOf returns the numbers 0 to n-1.

@@ -116,6 +116,15 @@ func TestEvaluateAgreesWithGolden(t *testing.T) {
 	}
 }
 
+// numbersOf returns figures as numbers.
+func numbersOf(figures []eval.Figure) []float64 {
+	var all []float64
+	for _, f := range figures {
+		all = append(all, float64(f))
+	}
+	return all
+}
+
 func holdAgainst(t *testing.T, got *eval.Report, want *goldenEvaluation, resamples int) {
 	// Compare to 1e-9, relative above 1: the golden files have all digits.
 	near := func(what string, got, want float64) {
@@ -133,26 +142,26 @@ func holdAgainst(t *testing.T, got *eval.Report, want *goldenEvaluation, resampl
 			near(what+" "+strconv.Itoa(k), got[k], want[k])
 		}
 	}
-	near("pearson", got.Summary.Pearson, want.Summary.Pearson)
-	near("inflation", got.Summary.Inflation, want.Summary.Inflation)
-	near("fallback share", got.Summary.FallbackShare, want.Summary.Fallback)
+	near("pearson", float64(got.Summary.Pearson), want.Summary.Pearson)
+	near("inflation", float64(got.Summary.Inflation), want.Summary.Inflation)
+	near("fallback share", float64(got.Summary.FallbackShare), want.Summary.Fallback)
 	near("accuracy", got.Summary.Accuracy, want.Summary.Acc)
 	near("all reliable", got.Summary.AllReliable, want.AllReliable)
 	all("dominant", got.Dominant, want.Dominant)
 	for k := range want.ProfileRaw {
-		all("raw profile", got.Profiles.Raw[k], want.ProfileRaw[k])
-		all("normalised profile", got.Profiles.Normalised[k], want.ProfileNormalised[k])
+		all("raw profile", numbersOf(got.Profiles.Raw[k]), want.ProfileRaw[k])
+		all("normalised profile", numbersOf(got.Profiles.Normalised[k]), want.ProfileNormalised[k])
 		all("confusion", got.Confusion.Matrix[k], want.Confusion[k])
 	}
 	for k, w := range want.Skewness {
 		g := got.Skewness[k]
-		all("skewness", []float64{g.Median, g.Mean, g.P90}, []float64{w.Median, w.Mean, w.P90})
-		near("reliable", g.Reliable["0.3"], want.Summary.Reliable[k])
+		all("skewness", numbersOf([]eval.Figure{g.Median, g.Mean, g.P90}), []float64{w.Median, w.Mean, w.P90})
+		near("reliable", float64(g.Reliable["0.3"]), want.Summary.Reliable[k])
 		if len(g.Reliable) != len(w.Reliable) {
 			t.Errorf("%d thresholds, want %d", len(g.Reliable), len(w.Reliable))
 		}
 		for threshold, share := range w.Reliable {
-			near("reliable under "+threshold, g.Reliable[threshold], share)
+			near("reliable under "+threshold, float64(g.Reliable[threshold]), share)
 		}
 	}
 	if len(got.Signatures) != len(want.Signatures) {
@@ -173,18 +182,18 @@ func holdAgainst(t *testing.T, got *eval.Report, want *goldenEvaluation, resampl
 			continue
 		}
 		found++
-		near(row.Name+" AUSC", row.AUSC.CriticalFNR, w.AUSC)
-		near(row.Name+" critical FNR", row.CriticalFNR, w.FNR80)
-		near(row.Name+" accuracy", row.Accuracy, w.Acc80)
+		near(row.Name+" AUSC", float64(row.AUSCPaper.CriticalFNR), w.AUSC)
+		near(row.Name+" critical FNR", float64(row.CriticalFNR), w.FNR80)
+		near(row.Name+" accuracy", float64(row.Accuracy), w.Acc80)
 		// The golden mean is of 200 other resamples, so allow four standard errors of the
 		// difference. The relative error of the standard deviation is about 1/sqrt(2*200) for a
 		// normal figure; this one is nearly normal.
 		se := w.SD * math.Sqrt(1./200+1/float64(resamples))
-		if d := math.Abs(row.Bootstrap.Mean - w.Boot); d > 4*se {
-			t.Errorf("%s: bootstrap mean %v, want %v +- %v", row.Name, row.Bootstrap.Mean, w.Boot, se)
+		if d := math.Abs(float64(row.BootstrapPaper.Mean) - w.Boot); d > 4*se {
+			t.Errorf("%s: bootstrap mean %v, want %v +- %v", row.Name, row.BootstrapPaper.Mean, w.Boot, se)
 		}
-		if r := row.Bootstrap.SD / w.SD; r < 0.75 || r > 1.33 {
-			t.Errorf("%s: bootstrap sd %v, want about %v", row.Name, row.Bootstrap.SD, w.SD)
+		if r := float64(row.BootstrapPaper.SD) / w.SD; r < 0.75 || r > 1.33 {
+			t.Errorf("%s: bootstrap sd %v, want about %v", row.Name, row.BootstrapPaper.SD, w.SD)
 		}
 	}
 	if found != len(want.Policies) {

@@ -19,6 +19,7 @@ const (
 // notes adds what a reader must know before relying on the report.
 func (e *evaluation) notes() {
 	e.report.Notes = []string{}
+	e.notesOnLabels()
 	e.notesOnClasses()
 	e.notesOnCritical()
 	e.notesOnScores()
@@ -41,13 +42,31 @@ func (e *evaluation) notesOnClasses() {
 		}
 	}
 	if len(without) > 0 {
-		e.note("No input is of %s: recall and F1 are 0 there and count so in macro F1.", e.names(without))
+		e.note("No input is of %s: recall is n/a there, and precision and F1 too where no input is predicted so.", e.names(without))
 	}
 	if len(never) > 0 {
-		e.note("No input is predicted as %s, though there are inputs of it: precision and F1 are 0 there.", e.names(never))
+		e.note("No input is predicted as %s, though there are inputs of it: precision is n/a and F1 is 0 there.", e.names(never))
 	}
 	if e.t.K > MaxMatrixClasses {
 		e.note("Tables of class by class are left out: %d classes are more than %d.", e.t.K, MaxMatrixClasses)
+	}
+}
+
+// notesOnLabels warns of labels that the predictions contradict, as those of other inputs or in
+// another order of classes do.
+func (e *evaluation) notesOnLabels() {
+	s := e.report.Summary
+	if s.Accuracy < s.ChanceAccuracy {
+		e.note("The model is worse than chance by these labels: %.1f%% are right, and %.1f%% would be if labels and predictions "+
+			"were independent. Are the labels of these inputs, in this order, and the classes in the order of the passes?",
+			100*s.Accuracy, 100*s.ChanceAccuracy)
+	}
+	found, others := s.Critical-s.Missed, s.Inputs-s.Critical
+	falsely := s.WithoutDeferral.FalseCalls
+	if s.Critical > 0 && others > 0 && falsely > 0 && share(found, s.Critical) < share(falsely, others) {
+		e.note("The model calls inputs critical worse than by chance: %d of %d critical inputs (%.1f%%), and %d of the %d others "+
+			"(%.1f%%). Are the critical classes the right ones?", found, s.Critical, 100*share(found, s.Critical), falsely, others,
+			100*share(falsely, others))
 	}
 }
 
@@ -55,18 +74,18 @@ func (e *evaluation) notesOnCritical() {
 	s := e.report.Summary
 	switch {
 	case len(e.t.Spec.Critical) == 0:
-		e.note("No critical classes were given: critical figures are 0, there are no scores that need them, no gates and no scope " +
+		e.note("No critical classes were given: critical figures are n/a, there are no scores that need them, no gates and no scope " +
 			"predicted-safe.")
 		return
 	case s.Critical == 0:
-		e.note("No input is of a critical class: critical figures are 0 and say nothing.")
+		e.note("No input is of a critical class: critical figures are n/a.")
 		return
 	case s.Critical < fewCritical:
 		e.note("Only %d inputs are of a critical class: critical figures are rough, look at their intervals.", s.Critical)
 	}
 	if row, from := e.wobbles(); row != nil {
 		e.note("Up to a coverage of %.2f, %s (scope %s) retains fewer than %d critical inputs: critical FNR wobbles there, and its "+
-			"AUSC with it; the joint curve does not.", from, row.Name, row.Scope, fewRetained)
+			"AUSC with it; the critical miss rate does not.", from, row.Name, row.Scope, fewRetained)
 	}
 }
 

@@ -36,7 +36,7 @@ func (e *evaluation) operatingPoint() *OperatingPoint {
 		point.Differs = e.differences()
 	}
 	all := e.report.Summary.Critical
-	point.MissShare = share(point.CriticalMissed, all)
+	point.MissShare = per(point.CriticalMissed, all)
 	point.CriticalFNRInterval = exactInterval(point.CriticalMissed, point.CriticalRetained)
 	point.MissShareInterval = exactInterval(point.CriticalMissed, all)
 	if p.Calibration != nil && p.Calibration.Certificate != nil {
@@ -45,9 +45,13 @@ func (e *evaluation) operatingPoint() *OperatingPoint {
 	return point
 }
 
-func exactInterval(k, n int) [2]float64 {
+// exactInterval returns the exact 95% interval (Clopper-Pearson) of k of n, nil of nothing.
+func exactInterval(k, n int) *[2]float64 {
+	if n == 0 {
+		return nil
+	}
 	low, high := binomial.Interval(k, n, confidence)
-	return [2]float64{low, high}
+	return &[2]float64{low, high}
 }
 
 // checkCertificate compares the policy's certificate with this recording.

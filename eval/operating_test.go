@@ -40,10 +40,10 @@ func TestOperatingPointByHand(t *testing.T) {
 	r := evaluate(t, table, labels, eval.Options{Classes: abc, Coverage: 0.6, Policy: p, Decisions: decisions})
 	want := eval.OperatingPoint{
 		Model: "m", Hash: "h", Scope: policy.AllInputs,
-		At:                  row(t, r, "entropy", policy.AllInputs).At,           // the same three inputs
-		CriticalFNRInterval: [2]float64{0.01257911709342505, 0.9874208829065749}, // SciPy: beta.ppf, 1 of 2
+		At:                  row(t, r, "entropy", policy.AllInputs).At,            // the same three inputs
+		CriticalFNRInterval: &[2]float64{0.01257911709342505, 0.9874208829065749}, // SciPy: beta.ppf, 1 of 2
 		MissShare:           1. / 3,
-		MissShareInterval:   [2]float64{0.008403758659612636, 0.9057006759497539}, // 1 of 3
+		MissShareInterval:   &[2]float64{0.008403758659612636, 0.9057006759497539}, // 1 of 3
 		ByFallback:          0.2,
 	}
 	same(t, "operating point", *r.Policy, want)
@@ -74,20 +74,21 @@ func TestCertificateByHand(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		name             string
-		kind             policy.CertificateKind
-		target           float64
-		observed, pValue float64
-		held             *bool
-		change           func(*policy.Policy, *eval.Options)
-		differs          []string // fragments
+		name     string
+		kind     policy.CertificateKind
+		target   float64
+		observed eval.Figure
+		pValue   float64
+		held     *bool
+		change   func(*policy.Policy, *eval.Options)
+		differs  []string // fragments
 	}{
 		// 1 of 2 retained critical inputs is missed: the p-value is 1 - (1-target)^2.
 		{"learn-then-test", ltt, 0.3, 0.5, 0.51, &yes, nil, nil},
 		{"at the target", ltt, 0.5, 0.5, 0.75, &yes, nil, nil},
 		{"not by chance", ltt, 0.025, 0.5, 0.049375, &no, nil, nil},
 		{"barely by chance", ltt, 0.026, 0.5, 0.051324, &yes, nil, nil},
-		{"nothing retained", ltt, 0.3, 0, 1, nil, deferAll, nil},
+		{"nothing retained", ltt, 0.3, na, 1, nil, deferAll, nil},
 		// 1 of all 3 critical inputs is missed: the p-value is 1 - (1-target)^3.
 		{"conformal-risk-control", crc, 0.4, 1. / 3, 0.784, &yes, nil, nil},
 		{"a mean exceeded by chance", crc, 0.2, 1. / 3, 0.488, &yes, nil, nil},
@@ -145,7 +146,7 @@ func TestCertificateWithoutCriticalInputs(t *testing.T) {
 		p, decisions := tinyPolicy()
 		p.Calibration = &policy.Calibration{Certificate: &policy.Certificate{Kind: kind, Target: 0.1}}
 		got := evaluate(t, table, labels, eval.Options{Classes: abc, Policy: p, Decisions: decisions}).Policy.Certificate
-		if got.Held != nil || got.Observed != 0 || got.PValue != 1 {
+		if got.Held != nil || got.Observed.Defined() || got.PValue != 1 {
 			t.Errorf("%s: %+v", kind, got)
 		}
 	}

@@ -16,6 +16,8 @@ type ranking struct {
 	Scope policy.Scope
 	// Key of each input. Inputs with higher keys are deferred earlier.
 	Key []float64
+	// score has the keys before the scope moved any. It may be a column of the table.
+	score []float64
 	// order has the inputs from the first to be retained to the last.
 	order []int32
 }
@@ -23,7 +25,7 @@ type ranking struct {
 // newRanking orders inputs by their keys. In scope predicted-safe the inputs predicted critical
 // come first whatever their keys, in input order, since they are never deferred.
 func newRanking(t *Table, name string, scope policy.Scope, key []float64) *ranking {
-	r := &ranking{Name: name, Scope: scope, Key: key}
+	r := &ranking{Name: name, Scope: scope, Key: key, score: key}
 	if scope == policy.PredictedSafe {
 		critical := setOf(t.K, t.Spec.Critical)
 		r.Key = slices.Clone(key)
@@ -101,7 +103,7 @@ func byPolicy(p *policy.Policy, t *Table, scope policy.Scope, decisions []policy
 		falls := make([]bool, len(decisions))
 		value := make([]float64, len(decisions))
 		for i, d := range decisions {
-			falls[i], value[i] = d.Gate == policy.ByFallback, d.Value
+			falls[i], value[i] = d.Gate == policy.ByFallback, valueOf(d)
 		}
 		return gated(t, scope, falls, value, value)
 	}
@@ -116,11 +118,20 @@ func byPolicy(p *policy.Policy, t *Table, scope policy.Scope, decisions []policy
 		switch {
 		case handling == policy.HandleDefer:
 			key[i] = math.Inf(1)
-		case handling == policy.HandleByScore && d.Value != 0: // no rounding takes a quotient across 1
-			key[i] = d.Value / d.Threshold
+		case handling == policy.HandleByScore && valueOf(d) != 0: // no rounding takes a quotient across 1
+			key[i] = valueOf(d) / d.Threshold
 		}
 	}
 	return key
+}
+
+// valueOf returns the value that decided, and 0 for an input called critical under a policy on risk: it
+// has no risk, and is never deferred by one.
+func valueOf(d policy.Decision) float64 {
+	if math.IsNaN(d.Value) {
+		return 0
+	}
+	return d.Value
 }
 
 // candidates returns functions that make the rankings of a table: the defined scores, the gates of
@@ -150,6 +161,13 @@ func candidates(t *Table, o Options) []func() *ranking {
 		}
 	}
 	return all
+}
+
+// beyondPaper reports whether a ranking is by a score that the paper lacks. The paper's tables are
+// over the others.
+func beyondPaper(name string) bool {
+	score, ok := decomp.ParseScore(name)
+	return ok && !score.InPaper()
 }
 
 func scopes(t *Table) []policy.Scope {

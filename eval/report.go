@@ -3,9 +3,8 @@ package eval
 import "github.com/ckd-project/ckd/policy"
 
 // Report holds everything that a labelled recording says. `ckd evaluate --format json` prints it.
-// Means and shares over nothing are 0, with the count beside them. Slices over classes are in the
-// order of Classes. No list is null: tables of class by class, and Signatures, are empty beyond
-// MaxMatrixClasses.
+// A Figure over nothing, and its interval, is null. Slices over classes are in the order of Classes.
+// No list is null: tables of class by class, and Signatures, are empty beyond MaxMatrixClasses.
 type Report struct {
 	Source  Source  `json:"source"`
 	Summary Summary `json:"summary"`
@@ -13,9 +12,12 @@ type Report struct {
 	// Matrix counts inputs as [true][predicted].
 	Matrix [][]int `json:"matrix"`
 
-	Policies []Row      `json:"policies"`
-	Pairwise []Pairwise `json:"pairwise"`
-	Curves   Curves     `json:"curves"`
+	Policies []Row `json:"policies"`
+	// MissedPairs compares every two rankings of a scope by what they miss at the coverage, Pairwise
+	// by their AUSC.
+	MissedPairs []MissedPair `json:"missed_pairs"`
+	Pairwise    []Pairwise   `json:"pairwise"`
+	Curves      Curves       `json:"curves"`
 	// Policy has the figures of the given policy at its own thresholds.
 	Policy *OperatingPoint `json:"policy,omitempty"`
 
@@ -45,6 +47,9 @@ type Source struct {
 	Bootstrap   int     `json:"bootstrap"`
 	Seed        uint64  `json:"seed"`
 	Reliability float64 `json:"reliability_threshold"`
+	// CriticalCalls says what happens to inputs called critical that are retained; empty where the
+	// site has not said.
+	CriticalCalls CriticalCalls `json:"critical_calls"`
 }
 
 // File names a file and its content.
@@ -61,26 +66,30 @@ type Summary struct {
 	Critical int `json:"critical"` // inputs whose true class is critical
 	Missed   int `json:"missed"`   // of Critical, those predicted not critical
 
-	Accuracy    float64 `json:"accuracy"`
-	MacroF1     float64 `json:"macro_f1"`
-	QWK         float64 `json:"qwk"` // quadratic weighted kappa, classes taken as grades in their order
-	CriticalFNR float64 `json:"critical_fnr"`
+	Accuracy float64 `json:"accuracy"`
+	// ChanceAccuracy is the accuracy expected if true and predicted classes were independent.
+	ChanceAccuracy float64 `json:"chance_accuracy"`
+	MacroF1        Figure  `json:"macro_f1"`
+	QWK            Figure  `json:"qwk"` // quadratic weighted kappa, classes taken as grades in their order
+	CriticalFNR    Figure  `json:"critical_fnr"`
+	// WithoutDeferral has the figures of a model that decides every input alone.
+	WithoutDeferral At `json:"without_deferral"`
 
 	// Pearson and Spearman correlate sum_c with MI over the inputs; Inflation is the ratio of their
 	// means. Factor is the part of the ratio that comes from the divisor of variances: S/(S-1) with
 	// the sample variance, 1 with the population variance.
-	Pearson   float64 `json:"pearson"`
-	Spearman  float64 `json:"spearman"`
-	Inflation float64 `json:"inflation"`
+	Pearson   Figure  `json:"pearson"`
+	Spearman  Figure  `json:"spearman"`
+	Inflation Figure  `json:"inflation"`
 	Factor    float64 `json:"inflation_factor"`
 	// ResidualSkewness is the Spearman correlation of |sum_c - MI| with the largest skewness of any
 	// class.
-	ResidualSkewness float64 `json:"residual_skewness"`
+	ResidualSkewness Figure `json:"residual_skewness"`
 
 	// FallbackShare is the share of inputs with a critical class above the reliability threshold,
 	// which gate any-critical hands to the fallback. AllReliable is the share of inputs with no
 	// class above it.
-	FallbackShare float64 `json:"fallback_share"`
+	FallbackShare Figure  `json:"fallback_share"`
 	AllReliable   float64 `json:"all_reliable"`
 	Degenerate    int     `json:"degenerate"`
 	Saturated     int     `json:"saturated"`
@@ -88,69 +97,128 @@ type Summary struct {
 
 // Class is a row of the classification report.
 type Class struct {
-	Name      string  `json:"name"`
-	Critical  bool    `json:"critical"`
-	Safe      bool    `json:"safe"`
-	Support   int     `json:"support"`   // inputs of the class
-	Predicted int     `json:"predicted"` // inputs predicted so
-	Precision float64 `json:"precision"`
-	Recall    float64 `json:"recall"`
-	F1        float64 `json:"f1"`
+	Name      string `json:"name"`
+	Critical  bool   `json:"critical"`
+	Safe      bool   `json:"safe"`
+	Support   int    `json:"support"`   // inputs of the class
+	Predicted int    `json:"predicted"` // inputs predicted so
+	Precision Figure `json:"precision"`
+	Recall    Figure `json:"recall"`
+	F1        Figure `json:"f1"`
 	// Uncertainty is the class uncertainty of Baltaci et al.: the mean predictive entropy of the
 	// inputs of the class, in nats. UncertaintyShare divides it by its sum over classes.
-	Uncertainty      float64 `json:"uncertainty"`
-	UncertaintyShare float64 `json:"uncertainty_share"`
+	Uncertainty      Figure `json:"uncertainty"`
+	UncertaintyShare Figure `json:"uncertainty_share"`
 }
 
 // Row holds the figures of one ranking, at the coverage asked for and over all coverages.
 type Row struct {
 	Name  string       `json:"name"`
 	Scope policy.Scope `json:"scope"`
+	// SameAs names an earlier row of the scope that orders the inputs alike up to rounding, so that
+	// both are one ranking. Tables show such rows once; wins and pairs leave this row out.
+	SameAs string `json:"same_as,omitempty"`
 	At
 
-	AUSC AUSC `json:"ausc"`
+	// AUSC is taken over the coverages from AUSCFrom on, where every row of the scope retains
+	// critical inputs. Rows of scores that the paper lacks do not move AUSCFrom.
+	AUSC     AUSC   `json:"ausc"`
+	AUSCFrom Figure `json:"ausc_from"`
+	// AUSCPaper is taken over all 200 coverages, with a risk of 0 where no critical input is
+	// retained. It equals AUSC where critical inputs are retained everywhere.
+	AUSCPaper AUSC `json:"ausc_paper"`
 	// AURC and AUGRC are areas of the error rate, in expectation over the order within ties.
 	AURC  float64 `json:"aurc"`
 	AUGRC float64 `json:"augrc"`
 	// JointArea is the area under the share of all critical inputs that are retained and missed.
 	// Unlike that of AUSC.CriticalFNR, its denominator does not shrink with the coverage.
-	JointArea float64 `json:"joint_area"`
+	JointArea Figure `json:"joint_area"`
 
-	Bootstrap Bootstrap `json:"bootstrap"` // of AUSC.CriticalFNR
+	Bootstrap      Bootstrap `json:"bootstrap"`       // of AUSC.CriticalFNR
+	BootstrapPaper Interval  `json:"bootstrap_paper"` // of AUSCPaper.CriticalFNR
 	// BootstrapAt resamples the figures at the coverage.
 	BootstrapAt BootstrapAt `json:"bootstrap_at_coverage"`
 }
 
-// At holds the figures for the inputs retained at one coverage (app-cfnr, app-cerr, app-acc).
+// At holds the figures for the inputs retained at one coverage.
 type At struct {
 	Coverage float64 `json:"coverage"` // retained/inputs
 	Retained int     `json:"retained"`
 
-	CriticalFNR      float64 `json:"critical_fnr"`
-	CriticalError    float64 `json:"critical_error"`
-	Accuracy         float64 `json:"accuracy"`
-	MacroF1          float64 `json:"macro_f1"`
-	CriticalRetained int     `json:"critical_retained"`
-	CriticalMissed   int     `json:"critical_missed"`
+	// CriticalMissed counts the critical inputs that are retained and predicted not critical.
+	// CriticalMissRate divides them by all critical inputs, with its exact 95% interval
+	// (Clopper-Pearson); CriticalFNR by those retained (app-cfnr).
+	CriticalMissed           int         `json:"critical_missed"`
+	CriticalMissRate         Figure      `json:"critical_miss_rate"`
+	CriticalMissRateInterval *[2]float64 `json:"critical_miss_rate_interval"`
+	// CalledCritical counts the retained inputs that are predicted critical, FalseCalls those of
+	// them that are not critical.
+	CalledCritical int     `json:"called_critical"`
+	FalseCalls     int     `json:"false_calls"`
+	Per1000        Per1000 `json:"per_1000"`
+	// CriticalClasses has an entry for each critical class. WorstClass names the one with the
+	// highest critical miss rate of those with FewOfClass inputs or more; empty where there is none.
+	CriticalClasses []ClassMisses `json:"critical_classes"`
+	WorstClass      string        `json:"worst_class"`
+
+	CriticalFNR      Figure `json:"critical_fnr"`
+	CriticalError    Figure `json:"critical_error"` // app-cerr
+	Accuracy         Figure `json:"accuracy"`       // app-acc
+	MacroF1          Figure `json:"macro_f1"`       // app-acc
+	CriticalRetained int    `json:"critical_retained"`
 	// CriticalDeferredShare is the share of all critical inputs that are deferred.
-	CriticalDeferredShare float64 `json:"critical_deferred_share"`
+	CriticalDeferredShare Figure `json:"critical_deferred_share"`
+}
+
+// CriticalCalls says what happens to an input that is predicted critical and retained.
+type CriticalCalls string
+
+// What happens to critical calls.
+const (
+	ActedOn  CriticalCalls = "acted-on" // without a look
+	Reviewed CriticalCalls = "reviewed" // by people, whatever the policy says
+)
+
+// Per1000 holds counts for each 1,000 inputs.
+type Per1000 struct {
+	Deferred float64 `json:"deferred"`
+	// Reviews are the inputs that people look at: the deferred ones and, where critical calls are
+	// reviewed, the retained ones that are called critical.
+	Reviews        float64 `json:"reviews"`
+	CalledCritical float64 `json:"called_critical"`
+	FalseCalls     float64 `json:"false_calls"`
+	Missed         float64 `json:"missed"`
+}
+
+// FewOfClass is the number of inputs of a class under which it has counts alone.
+const FewOfClass = 20
+
+// ClassMisses counts what is missed of one critical class: retained, and predicted not critical.
+type ClassMisses struct {
+	Class  string `json:"class"`
+	Inputs int    `json:"inputs"`
+	Missed int    `json:"missed"`
+	// CriticalMissRate is Missed/Inputs with its exact 95% interval. Both are null for a class of
+	// fewer than FewOfClass inputs.
+	CriticalMissRate         Figure      `json:"critical_miss_rate"`
+	CriticalMissRateInterval *[2]float64 `json:"critical_miss_rate_interval"`
 }
 
 // AUSC holds areas under a risk over coverage (app-ausc), by trapezoids over 200 coverages from
 // 0.05 to 1.
 type AUSC struct {
-	CriticalFNR   float64 `json:"critical_fnr"`
-	CriticalError float64 `json:"critical_error"`
-	ErrorRate     float64 `json:"error_rate"`
+	CriticalFNR   Figure `json:"critical_fnr"`
+	CriticalError Figure `json:"critical_error"`
+	ErrorRate     Figure `json:"error_rate"`
 }
 
-// Interval describes a figure over resamples by its mean, its standard deviation and its 95%
-// percentile interval.
+// Interval describes a figure over the resamples in which it is defined, by its mean, its standard
+// deviation and its 95% percentile interval. All are null where there are none.
 type Interval struct {
-	Mean float64 `json:"mean"`
-	SD   float64 `json:"sd"`
-	Low  float64 `json:"low"`
-	High float64 `json:"high"`
+	Mean Figure `json:"mean"`
+	SD   Figure `json:"sd"`
+	Low  Figure `json:"low"`
+	High Figure `json:"high"`
 }
 
 // Bootstrap describes the AUSC of critical FNR over resamples of the inputs. Within ties, inputs
@@ -158,12 +226,13 @@ type Interval struct {
 // AUSC.
 type Bootstrap struct {
 	Interval
-	// WinShare is the share of resamples in which the ranking has the lowest AUSC of the scores of
-	// its scope; several at once share the win. A ranking that is no score wins where it is lower
-	// than every score. 0 without critical inputs.
-	WinShare float64 `json:"win_share"`
-	// Samples has the AUSC of each resample.
-	Samples []float64 `json:"-"`
+	// WinShare is the share of resamples in which the ranking has the lowest AUSC of the paper's
+	// scores of its scope; several at once share the win. A ranking that is none of them wins where
+	// it is lower than all. Resamples without any AUSC do not count. Null without critical inputs.
+	WinShare Figure `json:"win_share"`
+	// Samples has the AUSC of each resample, over the coverages where every row of the scope
+	// retains critical inputs in that resample.
+	Samples []Figure `json:"-"`
 }
 
 // BootstrapAt describes how the figures at the requested coverage vary over resamples.
@@ -174,12 +243,34 @@ type BootstrapAt struct {
 }
 
 // Pairwise is the share of resamples in which the row's AUSC of critical FNR is lower than the
-// column's. There are none without critical inputs.
+// column's, of those in which both are defined. There are none without critical inputs.
 type Pairwise struct {
 	Row    string       `json:"row"`
 	Column string       `json:"column"`
 	Scope  policy.Scope `json:"scope"`
-	P      float64      `json:"p"`
+	P      Figure       `json:"p"`
+	// PHolm is the p-value of the two-sided bootstrap test that the areas are equal, corrected for
+	// all pairs of the scope (Holm). Null with fewer than VerdictResamples resamples.
+	PHolm Figure `json:"p_holm"`
+}
+
+// VerdictResamples is the number of resamples from which on areas are said to differ or not. With
+// fewer, p-values corrected for all pairs of a scope cannot be small enough.
+const VerdictResamples = 20_000
+
+// MissedPair compares two rankings of a scope by what they miss at the coverage, input by input.
+type MissedPair struct {
+	Row    string       `json:"row"`
+	Column string       `json:"column"`
+	Scope  policy.Scope `json:"scope"`
+	// RowOnly counts the inputs that only the row misses, ColumnOnly those that only the column
+	// misses.
+	RowOnly    int `json:"row_only"`
+	ColumnOnly int `json:"column_only"`
+	// PValue is that of the exact two-sided McNemar test that both miss equally often: the chance of
+	// counts as uneven as these or more. PHolm is corrected for all pairs of the scope (Holm).
+	PValue float64 `json:"p"`
+	PHolm  float64 `json:"p_holm"`
 }
 
 // Curves holds the counts behind every figure, at each coverage. A risk divides two of them:
@@ -199,8 +290,10 @@ type Curve struct {
 	CriticalMissed   []int        `json:"critical_missed"`
 	CriticalWrong    []int        `json:"critical_wrong"` // predicted as any other class
 	Wrong            []int        `json:"wrong"`
-	// Low and High are the 95% band of critical FNR over the first 1000 resamples. They are empty
-	// unless Options.Bands asks for them.
+	CalledCritical   []int        `json:"called_critical"`
+	FalseCalls       []int        `json:"false_calls"` // called critical, and not critical
+	// Low and High are the 95% band of critical FNR over the first 1000 resamples, NaN where it is
+	// undefined in all of them. They are empty unless Options.Bands asks for them.
 	Low  []float64 `json:"-"`
 	High []float64 `json:"-"`
 }
@@ -213,11 +306,10 @@ type OperatingPoint struct {
 	Observes bool         `json:"observes"` // no thresholds: nothing is deferred
 	At
 	// CriticalFNRInterval is the exact 95% interval (Clopper-Pearson) of CriticalFNR.
-	CriticalFNRInterval [2]float64 `json:"critical_fnr_interval"`
-	// MissShare is the share of all critical inputs that are retained and missed, with its exact
-	// 95% interval.
-	MissShare         float64    `json:"miss_share"`
-	MissShareInterval [2]float64 `json:"miss_share_interval"`
+	CriticalFNRInterval *[2]float64 `json:"critical_fnr_interval"`
+	// MissShare and its interval repeat CriticalMissRate under the name that they had before.
+	MissShare         Figure      `json:"miss_share"`
+	MissShareInterval *[2]float64 `json:"miss_share_interval"`
 	// ByFallback is the share of inputs that the gate hands to the fallback score, including inputs
 	// that scope or identical passes then decide.
 	ByFallback float64 `json:"by_fallback"`
@@ -235,7 +327,7 @@ type CertificateCheck struct {
 	// Confidence of the certificate; 0 where its kind has none.
 	Confidence float64 `json:"confidence,omitempty"`
 	// Observed is the figure that the certificate bounds, measured on this recording.
-	Observed float64 `json:"observed"`
+	Observed Figure `json:"observed"`
 	// Held is false where PValue is under 0.05. A higher figure than the target alone does not
 	// break a certificate: by chance, a share just under the target is often exceeded. Nil where
 	// the figure is of no input.
@@ -255,17 +347,17 @@ type ResidualBin struct {
 	Above    float64  `json:"above"`
 	UpTo     *float64 `json:"up_to"`
 	N        int      `json:"n"`
-	Mean     float64  `json:"mean"`     // nats
-	Relative float64  `json:"relative"` // mean over mean MI of the bin
+	Mean     Figure   `json:"mean"`     // nats
+	Relative Figure   `json:"relative"` // mean over mean MI of the bin
 }
 
 // SkewnessOf describes a distribution of skewness. Reliable is the share of inputs under each
 // threshold: "0.1", "0.2", "0.3" and "0.5".
 type SkewnessOf struct {
-	Median   float64            `json:"median"`
-	Mean     float64            `json:"mean"`
-	P90      float64            `json:"p90"`
-	Reliable map[string]float64 `json:"reliable"`
+	Median   Figure            `json:"median"`
+	Mean     Figure            `json:"mean"`
+	P90      Figure            `json:"p90"`
+	Reliable map[string]Figure `json:"reliable"`
 }
 
 // Skewness describes one class over all inputs, and over those of each true class (empty beyond
@@ -286,24 +378,24 @@ type SkewnessByTrue struct {
 // PaperRule is the score that the paper's rule chooses for a whole recording: cbec where
 // MedianCriticalSkewness is above the reliability threshold, else c_crit_max.
 // MedianCriticalSkewness is the largest, over the critical classes, of the median skewness over all
-// inputs. Costs compare the chosen score with the best one in scope all; they are 0 where the rule
-// chose the best.
+// inputs. Costs compare the chosen score with the best one of the paper's in scope all; they are 0
+// where the rule chose the best, and null where the figure is that of nothing.
 type PaperRule struct {
 	MedianCriticalSkewness float64 `json:"median_critical_skewness"`
 	Score                  string  `json:"score"`
 	BestAUSC               string  `json:"best_ausc"`
-	CostAUSC               float64 `json:"cost_ausc"`
+	CostAUSC               Figure  `json:"cost_ausc"`
 	BestCriticalFNR        string  `json:"best_critical_fnr"` // at the coverage
-	CostCriticalFNR        float64 `json:"cost_critical_fnr"`
+	CostCriticalFNR        Figure  `json:"cost_critical_fnr"`
 }
 
 // Profiles holds the mean C_k as [true][k]: raw, in nats, and normalised by the sum of C_k of the
-// input (app-profile), with 0 where that sum is 0. Both are empty beyond MaxMatrixClasses. N counts
-// the inputs of each true class.
+// input (app-profile), with 0 where that sum is 0. Both are empty beyond MaxMatrixClasses, and null
+// for a class without inputs. N counts the inputs of each true class.
 type Profiles struct {
-	N          []int       `json:"n"`
-	Raw        [][]float64 `json:"raw"`
-	Normalised [][]float64 `json:"normalised"`
+	N          []int      `json:"n"`
+	Raw        [][]Figure `json:"raw"`
+	Normalised [][]Figure `json:"normalised"`
 }
 
 // Signature holds the mean C_k and MI, in nats, of the inputs of one true and one predicted class
@@ -319,14 +411,14 @@ type Signature struct {
 
 // Confusion is the epistemic confusion matrix (app-eij), in nats: symmetric, with zero diagonal.
 // The block means are over pairs of two different classes: one safe and one critical, two safe, or
-// two critical. A block without pairs has 0.
+// two critical. That of a block without pairs is null.
 type Confusion struct {
 	Matrix         [][]float64 `json:"matrix"`
-	CrossBoundary  float64     `json:"cross_boundary"`
-	WithinSafe     float64     `json:"within_safe"`
-	WithinCritical float64     `json:"within_critical"`
-	// CrossToSafe and CrossToCritical divide CrossBoundary by the other two means; 0 where those
+	CrossBoundary  Figure      `json:"cross_boundary"`
+	WithinSafe     Figure      `json:"within_safe"`
+	WithinCritical Figure      `json:"within_critical"`
+	// CrossToSafe and CrossToCritical divide CrossBoundary by the other two means; null where those
 	// are 0.
-	CrossToSafe     float64 `json:"cross_to_safe"`
-	CrossToCritical float64 `json:"cross_to_critical"`
+	CrossToSafe     Figure `json:"cross_to_safe"`
+	CrossToCritical Figure `json:"cross_to_critical"`
 }

@@ -3,6 +3,7 @@ package eval_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -72,15 +73,21 @@ func row(t testing.TB, r *eval.Report, name string, scope policy.Scope) eval.Row
 	return eval.Row{}
 }
 
+// number compares figures as numbers.
+var number = cmp.Transformer("number", func(f eval.Figure) float64 { return float64(f) })
+
 // same compares two values, numbers to 1e-12.
 func same(t *testing.T, what string, got, want any) {
 	t.Helper()
-	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-12), cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff(want, got, number, cmpopts.EquateApprox(0, 1e-12), cmpopts.EquateNaNs(), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }
 
 var abc = []string{"a", "b", "c"}
+
+// na is the figure of nothing.
+var na = eval.Figure(math.NaN())
 
 // TestClassificationByHand has five inputs, of which 0 and 3 are right.
 func TestClassificationByHand(t *testing.T) {
@@ -98,7 +105,7 @@ func TestClassificationByHand(t *testing.T) {
 	s := r.Summary
 	// Squared distances sum to 1+1+4 = 6. Grades sum to 4 on both sides and their squares to 6, so
 	// that independent grades would give 6+6-2*4*4/5 = 5.6.
-	same(t, "summary", []float64{s.Accuracy, s.MacroF1, s.QWK, s.CriticalFNR, float64(s.Critical), float64(s.Missed)},
+	same(t, "summary", []float64{s.Accuracy, float64(s.MacroF1), float64(s.QWK), float64(s.CriticalFNR), float64(s.Critical), float64(s.Missed)},
 		[]float64{0.4, 1. / 3, 1 - 6/5.6, 1. / 3, 3, 1})
 }
 
@@ -108,10 +115,10 @@ func TestPrecisionAndRecallByHand(t *testing.T) {
 	labels[2] = 1
 	r := evaluate(t, table, labels, eval.Options{Classes: abc})
 	b, c := r.Classes[1], r.Classes[2]
-	same(t, "b", []float64{b.Precision, b.Recall, b.F1}, []float64{1, 2. / 3, 0.8})
-	same(t, "c", []float64{c.Precision, c.Recall, c.F1, c.Uncertainty}, []float64{0, 0, 0, 0})
+	same(t, "b", []eval.Figure{b.Precision, b.Recall, b.F1}, []eval.Figure{1, 2. / 3, 0.8})
+	same(t, "c", []eval.Figure{c.Precision, c.Recall, c.F1, c.Uncertainty, c.UncertaintyShare}, []eval.Figure{0, na, 0, na, na})
 	// F1 is 0.5 for a, 0.8 for b and 0 for c. The entropies of b are 0.2, 0.3 and 0.4.
-	same(t, "all", []float64{r.Summary.MacroF1, b.Uncertainty, b.UncertaintyShare}, []float64{1.3 / 3, 0.3, 0.5})
+	same(t, "all", []eval.Figure{r.Summary.MacroF1, b.Uncertainty, b.UncertaintyShare}, []eval.Figure{1.3 / 3, 0.3, 0.5})
 }
 
 func TestSelectiveByHand(t *testing.T) {
@@ -122,24 +129,54 @@ func TestSelectiveByHand(t *testing.T) {
 	}
 	// Inputs 0, 1 and 2 are retained. F1 of a is 2*1/(1+2).
 	at := eval.At{
-		Coverage: 0.6, Retained: 3, CriticalFNR: 0.5, CriticalError: 1, Accuracy: 1. / 3, MacroF1: 2. / 9,
-		CriticalRetained: 2, CriticalMissed: 1, CriticalDeferredShare: 1. / 3,
+		Coverage: 0.6, Retained: 3,
+		CriticalMissed: 1, CriticalMissRate: 1. / 3,
+		CriticalMissRateInterval: &[2]float64{0.008403758659612636, 0.9057006759497539}, // SciPy: beta.ppf, 1 of 3
+		CalledCritical:           1,
+		Per1000:                  eval.Per1000{Deferred: 400, Reviews: 400, CalledCritical: 200, Missed: 200},
+		CriticalClasses: []eval.ClassMisses{
+			{Class: "b", Inputs: 2, Missed: 1, CriticalMissRate: na}, {Class: "c", Inputs: 1, CriticalMissRate: na},
+		},
+		CriticalFNR: 0.5, CriticalError: 1, Accuracy: 1. / 3, MacroF1: 2. / 9,
+		CriticalRetained: 2, CriticalDeferredShare: 1. / 3,
+	}
+	withoutResamples := func(r eval.Row) eval.Row {
+		none := eval.Interval{Mean: na, SD: na, Low: na, High: na}
+		r.Bootstrap, r.BootstrapPaper = eval.Bootstrap{Interval: none, WinShare: na}, none
+		r.BootstrapAt = eval.BootstrapAt{CriticalFNR: none, CriticalError: none, Accuracy: none}
+		return r
 	}
 	// AUSC and the joint area were computed with NumPy. In the order of entropy the errors are 0,
 	// 1, 2, 2, 3; in the order of MI they are, in expectation, 0.5, 1, 2, 3, 3.
-	same(t, "entropy", row(t, r, "entropy", policy.AllInputs), eval.Row{
+	//
+	// With one input retained no critical input is, so that the AUSC begins at two: it lacks the
+	// step of the paper's from 0 to 1 before the first coverage of two, half of which is area.
+	const step = 0.95 / 199
+	same(t, "entropy", row(t, r, "entropy", policy.AllInputs), withoutResamples(eval.Row{
 		Name: "entropy", Scope: policy.AllInputs, At: at,
-		AUSC: eval.AUSC{CriticalFNR: 0.4336264656616414, CriticalError: 0.6667504187604689, ErrorRate: 0.4530402010050251},
-		AURC: (0 + 1./2 + 2./3 + 2./4 + 3./5) / 5, AUGRC: (0 + 0.5 + 1.5 + 2 + 2.5) / 25, JointArea: 0.2665410385259631,
-	})
-	same(t, "mi", row(t, r, "mi", policy.AllInputs), eval.Row{
+		AUSC: eval.AUSC{CriticalFNR: 0.4336264656616414 - step/2, CriticalError: 0.6667504187604689 - step/2,
+			ErrorRate: 0.4530402010050251},
+		AUSCFrom:  0.05 + 32*step,
+		AUSCPaper: eval.AUSC{CriticalFNR: 0.4336264656616414, CriticalError: 0.6667504187604689, ErrorRate: 0.4530402010050251},
+		AURC:      (0 + 1./2 + 2./3 + 2./4 + 3./5) / 5, AUGRC: (0 + 0.5 + 1.5 + 2 + 2.5) / 25, JointArea: 0.2665410385259631,
+	}))
+	same(t, "mi", row(t, r, "mi", policy.AllInputs), withoutResamples(eval.Row{
 		Name: "mi", Scope: policy.AllInputs, At: at,
-		AUSC: eval.AUSC{CriticalFNR: 0.46704355108877715, CriticalError: 0.7335845896147404, ErrorRate: 0.5031658291457286},
-		AURC: (0.5 + 1./2 + 2./3 + 3./4 + 3./5) / 5, AUGRC: (0.25 + 0.75 + 1.5 + 2.5 + 3) / 25, JointArea: 0.2665410385259631,
-	})
+		AUSC: eval.AUSC{CriticalFNR: 0.46704355108877715 - step/2, CriticalError: 0.7335845896147404 - step/2,
+			ErrorRate: 0.5031658291457286},
+		AUSCFrom:  0.05 + 32*step,
+		AUSCPaper: eval.AUSC{CriticalFNR: 0.46704355108877715, CriticalError: 0.7335845896147404, ErrorRate: 0.5031658291457286},
+		AURC:      (0.5 + 1./2 + 2./3 + 3./4 + 3./5) / 5, AUGRC: (0.25 + 0.75 + 1.5 + 2.5 + 3) / 25, JointArea: 0.2665410385259631,
+	}))
 	// Inputs 2, 3 and 4 are predicted critical and come first: nothing is missed.
 	same(t, "entropy, predicted-safe", row(t, r, "entropy", policy.PredictedSafe).At, eval.At{
-		Coverage: 0.6, Retained: 3, CriticalError: 0.5, Accuracy: 1. / 3, MacroF1: (2 * 1. / (1 + 2)) / 3,
+		Coverage: 0.6, Retained: 3, CriticalMissRateInterval: &[2]float64{0, 0.7075982261787133}, // 0 of 3
+		CalledCritical: 3, FalseCalls: 1,
+		Per1000: eval.Per1000{Deferred: 400, Reviews: 400, CalledCritical: 600, FalseCalls: 200},
+		CriticalClasses: []eval.ClassMisses{
+			{Class: "b", Inputs: 2, CriticalMissRate: na}, {Class: "c", Inputs: 1, CriticalMissRate: na},
+		},
+		CriticalError: 0.5, Accuracy: 1. / 3, MacroF1: (2 * 1. / (1 + 2)) / 3,
 		CriticalRetained: 2, CriticalDeferredShare: 1. / 3,
 	})
 
@@ -164,10 +201,10 @@ func TestSelectiveByHand(t *testing.T) {
 
 // TestBootstrapAtCoverageByHand has inputs that are all alike, so that all resamples are.
 func TestBootstrapAtCoverageByHand(t *testing.T) {
-	always := func(v float64) eval.Interval { return eval.Interval{Mean: v, Low: v, High: v} }
+	always := func(v eval.Figure) eval.Interval { return eval.Interval{Mean: v, Low: v, High: v} }
 	for _, c := range []struct {
 		label, predicted          int
-		fnr, criticalError, right float64
+		fnr, criticalError, right eval.Figure
 	}{{1, 1, 0, 0, 1}, {1, 2, 0, 1, 0}, {1, 0, 1, 1, 0}} {
 		table, labels := tiny()
 		for i := range labels {
@@ -191,17 +228,17 @@ func TestApproximationByHand(t *testing.T) {
 	s := r.Summary
 	// Correlations were computed with SciPy. The inflation is 1.2/1.0, and two passes give the
 	// factor.
-	same(t, "correlations", []float64{s.Pearson, s.Spearman, s.ResidualSkewness, s.Inflation, s.Factor},
-		[]float64{0.2439750182371333, 0.027777777777777776, -0.30779350562554625, 1.2, 2})
+	same(t, "correlations", []eval.Figure{s.Pearson, s.Spearman, s.ResidualSkewness, s.Inflation, eval.Figure(s.Factor)},
+		[]eval.Figure{0.2439750182371333, 0.027777777777777776, -0.30779350562554625, 1.2, 2})
 	// Inputs 1 and 2 are above 0.3, inputs 0 and 4 under it; input 3 is exactly there.
-	same(t, "shares", []float64{s.FallbackShare, s.AllReliable}, []float64{0.4, 0.4})
+	same(t, "shares", []eval.Figure{s.FallbackShare, eval.Figure(s.AllReliable)}, []eval.Figure{0.4, 0.4})
 	if s.Degenerate != 1 || s.Saturated != 0 {
 		t.Errorf("%d degenerate, %d saturated", s.Degenerate, s.Saturated)
 	}
 	// Residuals are 0.1, 0.3, 0, 0 and -0.2; the largest skewness is 0.1, 0.4, 0.6, 0.3 and 0.
 	bounds := []float64{0.1, 0.2, 0.3, 0.5}
 	want := []eval.ResidualBin{
-		{N: 2, Mean: -0.05, Relative: -0.1 / 0.3}, {Above: 0.1}, {Above: 0.2, N: 1}, {Above: 0.3, N: 1, Mean: 0.3, Relative: 3},
+		{N: 2, Mean: -0.05, Relative: -0.1 / 0.3}, {Above: 0.1, Mean: na, Relative: na}, {Above: 0.2, N: 1}, {Above: 0.3, N: 1, Mean: 0.3, Relative: 3},
 		{Above: 0.5, N: 1},
 	}
 	for b, bin := range r.Residual {
@@ -214,9 +251,9 @@ func TestApproximationByHand(t *testing.T) {
 	// The skewness of b is 0, 0.05, 0.1, 0.2 and 0.3; inputs 1 and 3 are of the true class b.
 	of := r.Skewness[1]
 	same(t, "skewness", of.SkewnessOf, eval.SkewnessOf{Median: 0.1, Mean: 0.13, P90: 0.26,
-		Reliable: map[string]float64{"0.1": 0.4, "0.2": 0.6, "0.3": 0.8, "0.5": 1}})
+		Reliable: map[string]eval.Figure{"0.1": 0.4, "0.2": 0.6, "0.3": 0.8, "0.5": 1}})
 	same(t, "skewness by true class", of.ByTrue[1], eval.SkewnessByTrue{True: "b", N: 2, SkewnessOf: eval.SkewnessOf{
-		Median: 0.2, Mean: 0.2, P90: 0.28, Reliable: map[string]float64{"0.1": 0, "0.2": 0.5, "0.3": 0.5, "0.5": 1},
+		Median: 0.2, Mean: 0.2, P90: 0.28, Reliable: map[string]eval.Figure{"0.1": 0, "0.2": 0.5, "0.3": 0.5, "0.5": 1},
 	}})
 }
 
@@ -225,8 +262,8 @@ func TestDiagnosisByHand(t *testing.T) {
 	r := evaluate(t, table, labels, eval.Options{Classes: abc})
 	same(t, "profiles", r.Profiles, eval.Profiles{
 		N:          []int{2, 2, 1},
-		Raw:        [][]float64{{0.1, 0, 0}, {0.05, 0.35, 0}, {0, 0.1, 0.1}},
-		Normalised: [][]float64{{0.5, 0, 0}, {0.125, 0.875, 0}, {0, 0.5, 0.5}},
+		Raw:        [][]eval.Figure{{0.1, 0, 0}, {0.05, 0.35, 0}, {0, 0.1, 0.1}},
+		Normalised: [][]eval.Figure{{0.5, 0, 0}, {0.125, 0.875, 0}, {0, 0.5, 0.5}},
 	})
 	same(t, "signatures", r.Signatures, []eval.Signature{
 		{True: "a", Predicted: "a", N: 1, MI: 0.1, C: []float64{0.2, 0, 0}, Dominant: "a"},
@@ -238,7 +275,7 @@ func TestDiagnosisByHand(t *testing.T) {
 	same(t, "dominant", r.Dominant, []float64{0.4, 0.6, 0}) // input 4, without uncertainty, counts for a
 	same(t, "confusion", *r.Confusion, eval.Confusion{
 		Matrix:        [][]float64{{0, 0.2, 0.4}, {0.2, 0, 0.1}, {0.4, 0.1, 0}},
-		CrossBoundary: 0.3, WithinCritical: 0.1, CrossToCritical: 3,
+		CrossBoundary: 0.3, WithinSafe: na, WithinCritical: 0.1, CrossToSafe: na, CrossToCritical: 3,
 	})
 }
 

@@ -35,6 +35,9 @@ type recordingCmd struct {
 	Bootstrap   int      `default:"200" placeholder:"N" help:"Resamples for intervals; 0 for none. (${default})"`
 	Seed        uint64   `default:"42" placeholder:"N" help:"Seed of the resamples. (${default})"`
 
+	CriticalCalls string `enum:"acted-on,reviewed," default:"" placeholder:"WHAT" help:"What happens to inputs called critical and retained: acted-on without a look, or reviewed by people anyway, which counts as reviews. Default: the report says what must be true."`
+
+	Title  string `placeholder:"TEXT" help:"Title of the report as table or html. Default: it names the file of passes."`
 	Format string `enum:"table,json,html" default:"table" help:"Form of the output: ${enum}. (${default})"`
 	Out    string `placeholder:"PATH" help:"Write to a file. Default: the standard output."`
 }
@@ -85,7 +88,8 @@ func (c *recordingCmd) write(ctx *cmdContext, w io.Writer, model *policy.Policy)
 	}
 	o := eval.Options{
 		Classes: rec.classes, Reliability: policy.DefaultReliabilityThreshold, Coverage: c.Coverage,
-		Bootstrap: c.Bootstrap, Seed: c.Seed, Bands: c.Format == "html",
+		CriticalCalls: eval.CriticalCalls(c.CriticalCalls),
+		Bootstrap:     c.Bootstrap, Seed: c.Seed, Bands: c.Format == "html",
 		Policy: model, PassesSHA256: rec.passesFile.SHA256,
 	}
 	if model != nil {
@@ -104,7 +108,7 @@ func (c *recordingCmd) write(ctx *cmdContext, w io.Writer, model *policy.Policy)
 	if c.Format == "json" {
 		return writeJSON(w, r)
 	}
-	d, err := report.Evaluation(r, t, rec.labels)
+	d, err := report.Evaluation(r, t, rec.labels, c.Title)
 	if err != nil {
 		return err
 	}

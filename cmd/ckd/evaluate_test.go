@@ -50,7 +50,7 @@ func TestEvaluateAgreesWithGolden(t *testing.T) {
 			}
 			for score, want := range at(t, golden, "policies").(map[string]any) {
 				compare(t, score, rows[score], map[string]any{
-					"ausc":         map[string]any{"critical_fnr": at(t, want, "ausc")},
+					"ausc_paper":   map[string]any{"critical_fnr": at(t, want, "ausc")},
 					"critical_fnr": at(t, want, "fnr80"), "accuracy": at(t, want, "acc80"),
 				}, 1e-9, 1e-15)
 			}

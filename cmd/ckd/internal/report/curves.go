@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
 	"github.com/ckd-project/ckd/decomp"
@@ -12,7 +13,7 @@ import (
 // riskFigure draws the risk over coverage, and below it the inputs that the risk is a share of.
 func (d *deferral) riskFigure() *document.Figure {
 	f := &document.Figure{
-		Title: "Critical inputs missed, as a share of those retained, at every coverage",
+		Title: fmt.Sprintf("Critical inputs missed, as a share of those retained, at every coverage (scope %s)", d.scope),
 		Says:  d.riskSays(),
 		How: "Coverage is the share of inputs that the model decides alone: at the right end nobody reviews, towards the " +
 			"left more goes to people. Lower is better. Where the lower panel is near zero, the curve above it rests on a " +
@@ -21,7 +22,7 @@ func (d *deferral) riskFigure() *document.Figure {
 	}
 	above, below := "missed of retained critical", "critical retained"
 	if !d.byRisk {
-		f.Title = "Errors, as a share of the inputs retained, at every coverage"
+		f.Title = fmt.Sprintf("Errors, as a share of the inputs retained, at every coverage (scope %s)", d.scope)
 		above, below = "errors of retained", "retained"
 	}
 	steady, most := 0.0, 1.0 // the highest risk of enough inputs, and the most inputs
@@ -71,20 +72,26 @@ func (d *deferral) riskCurve(c *eval.Curve) (risk, of []float64) {
 	return risk, of
 }
 
-// riskSays compares what c_crit_max and mutual information miss at the coverage, and names the score
-// that misses least.
+// riskSays compares the critical FNR of c_crit_max and of mutual information at the coverage, and
+// names the lowest.
 func (d *deferral) riskSays() string {
-	best, of := d.best(d.scope, d.risk), d.row(d.scope, mi)
-	if best == nil {
-		return "There is no score in this scope."
-	}
 	text := "At " + document.RoundPercent(d.report.Source.Coverage) + " coverage "
+	of := d.row(d.scope, mi)
 	if !d.byRisk {
+		best := d.fewest(d.scope)
+		if best == nil {
+			return "There is no score in this scope."
+		}
 		text += errorsOf(best) + ", the lowest error rate of a score"
 		if of != nil && of != best {
 			text += "; " + errorsOf(of)
 		}
 		return text + "."
+	}
+	byFNR := func(x, y *eval.Row) int { return ascending(x.CriticalFNR, y.CriticalFNR) }
+	best := d.best(d.scope, byFNR)
+	if best == nil {
+		return "There is no score in this scope."
 	}
 	first := d.row(d.scope, decomp.CCritMax.String())
 	if first == nil {
@@ -100,12 +107,10 @@ func (d *deferral) riskSays() string {
 	if best == first || best == of {
 		text += " No score has a lower critical FNR than " + plain(best.Name) + "."
 	} else {
-		text += " The lowest critical FNR of a score is that of " + best.Name + ": " + missedOf(best.At) + "."
+		text += " The lowest critical FNR of a score is that of " + plain(best.Name) + ": " + missedOf(best.At) + "."
 	}
-	for _, row := range d.rankings(d.scope) {
-		if isPolicy(row.Name) {
-			text += " Ranked as the given policy does, " + missedOf(row.At) + " are missed."
-		}
+	if lowest := slices.MinFunc(d.rankings(d.scope), byFNR); lowest.CriticalFNR < best.CriticalFNR {
+		text += " That of " + d.lineName(lowest) + ", which is no score, is lower: " + missedOf(lowest.At) + "."
 	}
 	return text
 }
@@ -113,54 +118,6 @@ func (d *deferral) riskSays() string {
 func errorsOf(row *eval.Row) string {
 	return fmt.Sprintf("%s retains %s with %s errors", alone(row.Name), document.Noun(row.Retained, "input"),
 		document.Percent(1-row.Accuracy))
-}
-
-// jointFigure draws what becomes of all critical inputs: the share retained and missed, and the share
-// retained. It returns nil where there are no critical inputs.
-func (d *deferral) jointFigure() *document.Figure {
-	best := d.best(d.scope, func(row *eval.Row) float64 { return float64(row.CriticalMissed) })
-	if !d.byRisk || best == nil {
-		return nil
-	}
-	all := d.report.Summary.Critical
-	f := &document.Figure{
-		Title: "Critical inputs missed, as a share of all critical inputs, at every coverage",
-		Says: fmt.Sprintf("Of %s, at %s coverage %s", document.Noun(all, "critical input"),
-			document.RoundPercent(d.report.Source.Coverage), fate(best, all)),
-		How: "The joint curve divides by all critical inputs and not by those retained, so that it is steady at low " +
-			"coverage too. The lower panel shows how many critical inputs the model still decides alone; the rest goes to people.",
-		Legend: d.legend(false),
-	}
-	if of := d.row(d.scope, mi); of != nil && of != best {
-		f.Says += "; " + fate(of, all)
-	}
-	f.Says += fmt.Sprintf(". Without deferral %s are missed (%s).", document.Count(d.report.Summary.Missed),
-		document.Percent(share(d.report.Summary.Missed, all)))
-
-	highest := 0.0
-	for _, l := range d.lines {
-		for _, missed := range l.curve.CriticalMissed {
-			highest = max(highest, share(missed, all))
-		}
-	}
-	joint := func(c *eval.Curve) (missed, retained []float64) {
-		for i := range d.report.Curves.Coverage {
-			missed = append(missed, share(c.CriticalMissed[i], all))
-			retained = append(retained, share(c.CriticalRetained[i], all))
-		}
-		return missed, retained
-	}
-	f.Plots = d.panels(joint,
-		panel{"missed of all critical", 230, highest, document.Ticks{About: 5, Unit: 100, Sign: "%"}},
-		panel{"retained", 115, 1, document.Ticks{About: 2, Unit: 100, Sign: "%"}})
-	return f
-}
-
-// fate says what becomes of all critical inputs under a ranking.
-func fate(row *eval.Row, all int) string {
-	return fmt.Sprintf("%s leaves %s missed (%s) and hands %s to people (%s)", alone(row.Name), document.Count(row.CriticalMissed),
-		document.Percent(share(row.CriticalMissed, all)), document.Count(all-row.CriticalRetained),
-		document.Percent(row.CriticalDeferredShare))
 }
 
 // panel is a plot over coverage. Its axis has room for highest.

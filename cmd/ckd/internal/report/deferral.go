@@ -1,7 +1,9 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
 	"github.com/ckd-project/ckd/decomp"
@@ -20,11 +22,25 @@ func deferralSection(e *evaluation, scope policy.Scope) document.Section {
 	d := &deferral{evaluation: e, scope: scope, lines: lines(e, scope)}
 	intro := "Any input may go to a person, those first whose score is highest."
 	if scope == policy.PredictedSafe {
-		intro = "Inputs that the model already calls critical are not deferred: they get their treatment anyway, and " +
-			"cannot be missed. People look at the others, those first whose score is highest."
+		intro = "Inputs that the model already calls critical are not deferred: they cannot be missed. People look at the " +
+			"others, those first whose score is highest."
+		switch e.report.Source.CriticalCalls {
+		case eval.Reviewed:
+			intro += " Critical calls are reviewed anyway and count as reviews."
+		case eval.ActedOn:
+			intro += " Critical calls are acted on without a look."
+		default:
+			intro += " This is right only where critical calls are acted on without a look."
+		}
 	}
-	return document.NewSection("deferral-"+string(scope), fmt.Sprintf("What deferral does (scope %s)", scope), intro,
-		d.riskFigure(), d.jointFigure(), d.areaFigure(), d.policyTable(), d.areaTable(), d.coverageTable(), d.pairwiseTable())
+	s := document.NewSection("deferral-"+string(scope), fmt.Sprintf("What deferral does (scope %s)", scope), intro)
+	if e.byRisk {
+		s.Parts = document.NewSection("", "", "", d.missesFigure(), d.missesTable(), d.classTable(), d.reviewsTable(),
+			d.pairsTable()).Parts
+	} else {
+		s.Parts = document.NewSection("", "", "", d.riskFigure(), d.errorsTable()).Parts
+	}
+	return s
 }
 
 // line is a ranking that the figures of a scope show.
@@ -42,7 +58,7 @@ func (l line) hasBand() bool {
 // lines selects rankings, few enough to be told apart: mutual information, the score with the lowest
 // area, those that the paper's rule chooses from, the gates, and the given policy.
 func lines(e *evaluation, scope policy.Scope) []line {
-	best := e.best(scope, e.area)
+	best := e.best(scope, e.byArea)
 	var lines []line
 	for _, row := range e.rankings(scope) {
 		s, chosen := strokes[row.Name]
@@ -61,6 +77,16 @@ func lines(e *evaluation, scope policy.Scope) []line {
 		}
 		lines = append(lines, line{row, curve, s, row == best || row.Name == mi || s.Ink == document.Vermillion})
 	}
+	return inSight(lines)
+}
+
+// inSight returns lines in an order in which none hides another: broken ones above solid ones, and
+// thin ones above thick ones.
+func inSight(lines []line) []line {
+	rank := map[document.Mark]int{document.MarkSolid: 0, document.MarkDashed: 1, document.MarkDotted: 2}
+	slices.SortStableFunc(lines, func(x, y line) int {
+		return cmp.Or(cmp.Compare(rank[x.stroke.Dash], rank[y.stroke.Dash]), cmp.Compare(y.stroke.Width, x.stroke.Width))
+	})
 	return lines
 }
 
@@ -97,12 +123,9 @@ func (d *deferral) legend(bands bool) []document.Key {
 	var keys []document.Key
 	var banded []string
 	for _, l := range d.lines {
-		text := l.row.Name
-		if d.report.Policy != nil && isPolicy(text) {
-			text += " (" + d.report.Policy.Model + ")"
-		}
-		if l.row == d.best(d.scope, d.area) {
-			text += " (lowest area of all scores)"
+		text := d.lineName(l.row)
+		if l.row == d.best(d.scope, d.byArea) {
+			text += " (lowest area of the scores)"
 		}
 		keys = append(keys, l.stroke.Key(text))
 		if l.hasBand() {
@@ -114,6 +137,15 @@ func (d *deferral) legend(bands bool) []document.Key {
 	}
 	return append(keys, document.Key{Mark: document.MarkThin, Ink: document.Muted,
 		Text: document.RoundPercent(d.report.Source.Coverage) + " coverage"})
+}
+
+// lineName returns the names of a ranking, with the model of the given policy.
+func (e *evaluation) lineName(row *eval.Row) string {
+	text := e.names(row)
+	if e.report.Policy != nil && isPolicy(row.Name) {
+		text += " (" + e.report.Policy.Model + ")"
+	}
+	return text
 }
 
 // plain returns the name of a ranking for sentences.
@@ -135,10 +167,15 @@ func alone(name string) string {
 // missedOf returns the critical inputs missed of those retained: "32 of 364 (8.8%)".
 func missedOf(at eval.At) string {
 	if at.CriticalRetained == 0 {
-		return "0 of 0"
+		return "0 of 0 (n/a)"
 	}
 	return fmt.Sprintf("%s of %s (%s)", document.Count(at.CriticalMissed), document.Count(at.CriticalRetained),
 		document.Percent(at.CriticalFNR))
+}
+
+// missedOfAll returns the critical inputs missed of all: "32 of 471 (6.8%)".
+func missedOfAll(at eval.At, all int) string {
+	return fmt.Sprintf("%s of %s (%s)", document.Count(at.CriticalMissed), document.Count(all), document.Percent(at.CriticalMissRate))
 }
 
 // share returns n/of, and 0 of nothing.

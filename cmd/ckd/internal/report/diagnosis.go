@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
 	"github.com/ckd-project/ckd/eval"
@@ -25,8 +26,8 @@ func profileFigure(e *evaluation) *document.Figure {
 		return nil
 	}
 	shares := e.classes.matrix("Share of the contributions (%)", "true \\ class",
-		func(i, j int) float64 { return p.Normalised[i][j] },
-		func(_, _ int, v float64) any { return fmt.Sprintf("%.0f", 100*v) })
+		func(i, j int) float64 { return float64(p.Normalised[i][j]) },
+		func(_, _ int, v float64) any { return strings.TrimSuffix(document.WholePercent(v), "%") })
 	shares.Outlined = e.classes.anyCritical
 	return &document.Figure{
 		Title: "Epistemic profiles: about which classes the model is ignorant, by true class",
@@ -34,7 +35,7 @@ func profileFigure(e *evaluation) *document.Figure {
 		How: "Rows are the inputs of a true class. The first table has the mean contribution of each class, the second its " +
 			"share of the contributions of the input. " + e.classes.outlineSentence() + e.classes.shownSentence(),
 		Matrices: []*document.Matrix{
-			e.classes.nats("Mean contribution", "true \\ class", false, func(i, j int) float64 { return p.Raw[i][j] }),
+			e.classes.nats("Mean contribution", "true \\ class", false, func(i, j int) float64 { return float64(p.Raw[i][j]) }),
 			shares,
 		},
 	}

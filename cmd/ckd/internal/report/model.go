@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
+	"github.com/ckd-project/ckd/eval"
 )
 
 // modelSection shows the model without deferral.
@@ -81,7 +82,7 @@ func classTable(e *evaluation) *document.Table {
 		TextColumns: 2,
 		Closed:      e.table.K > document.LongTable,
 	}
-	var macro, weighted [3]float64 // averages of precision, recall and F1
+	var macro, weighted [3]average // of precision, recall and F1
 	for k, c := range e.report.Classes {
 		var dominant any
 		if k < len(e.report.Dominant) {
@@ -90,16 +91,29 @@ func classTable(e *evaluation) *document.Table {
 		t.Add(c.Name, []string{"safe", "", "critical"}[group(c)], c.Support, c.Predicted, document.Number(c.Precision),
 			document.Number(c.Recall), document.Number(c.F1), document.Number(c.Uncertainty), document.Share(c.UncertaintyShare),
 			dominant)
-		for i, v := range []float64{c.Precision, c.Recall, c.F1} {
-			macro[i] += v / float64(len(e.report.Classes))
-			weighted[i] += v * float64(c.Support) / float64(s.Inputs)
+		for i, v := range []eval.Figure{c.Precision, c.Recall, c.F1} {
+			macro[i].add(v, 1)
+			weighted[i].add(v, float64(c.Support))
 		}
 	}
-	average := func(name string, of [3]float64) {
-		t.Add(name, "", s.Inputs, s.Inputs, document.Number(of[0]), document.Number(of[1]), document.Number(of[2]), nil, nil, nil)
+	add := func(name string, of [3]average) {
+		t.Add(name, "", s.Inputs, s.Inputs, of[0].cell(), of[1].cell(), of[2].cell(), nil, nil, nil)
 	}
-	average("macro average", macro)
-	average("weighted average", weighted)
+	add("macro average", macro)
+	add("weighted average", weighted)
 	t.Main = e.classes.main(len(t.Rows))
 	return t
 }
+
+// average is a weighted mean of the figures that are defined.
+type average struct{ sum, weight float64 }
+
+func (a *average) add(f eval.Figure, weight float64) {
+	if f.Defined() {
+		a.sum += weight * float64(f)
+		a.weight += weight
+	}
+}
+
+// cell returns the mean, n/a of no figures.
+func (a average) cell() any { return document.Number(a.sum / a.weight) }

@@ -1,10 +1,10 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
 	"github.com/ckd-project/ckd/eval"
@@ -17,15 +17,15 @@ type column struct {
 	cell  func(*eval.Row) any
 }
 
-// fill fills a table with the rankings of the scope, the lowest area under the risk first.
-func (d *deferral) fill(t *document.Table, columns []column) *document.Table {
+// fill fills a table with rankings.
+func fill(t *document.Table, rows []*eval.Row, name func(*eval.Row) string, columns []column) *document.Table {
 	columns = slices.DeleteFunc(columns, func(c column) bool { return !c.shown })
 	t.Head, t.TextColumns = []string{"ranking"}, 1
 	for _, c := range columns {
 		t.Head = append(t.Head, c.head)
 	}
-	for _, row := range d.sorted() {
-		cells := []any{row.Name}
+	for _, row := range rows {
+		cells := []any{name(row)}
 		for _, c := range columns {
 			cells = append(cells, c.cell(row))
 		}
@@ -34,36 +34,36 @@ func (d *deferral) fill(t *document.Table, columns []column) *document.Table {
 	return t
 }
 
-// sorted returns the rankings of the scope, the lowest area under the risk first.
-func (d *deferral) sorted() []*eval.Row {
-	rows := d.rankings(d.scope)
-	slices.SortStableFunc(rows, func(x, y *eval.Row) int { return cmp.Compare(d.area(x), d.area(y)) })
+// sorted returns rankings in an order, those alike in the report's.
+func sorted(rows []*eval.Row, compare func(x, y *eval.Row) int) []*eval.Row {
+	slices.SortStableFunc(rows, compare)
 	return rows
 }
 
-// policyTable shows every ranking at the coverage of the report.
+// policyTable shows every ranking at the coverage of the report, by the paper's figures.
 func (d *deferral) policyTable() *document.Table {
 	t := &document.Table{Caption: fmt.Sprintf("Every ranking at %s coverage (scope %s)",
 		document.RoundPercent(d.report.Source.Coverage), d.scope)}
-	if d.byRisk {
-		t.Says = "Critical FNR: missed of the critical inputs retained. Critical error: of those, not given their own class. " +
-			"Critical deferred: of all critical inputs, handed to people."
-	}
+	t.Says = "Critical FNR: missed of the critical inputs retained; it falls when correctly called critical inputs are kept from " +
+		"people, so that a lower one can miss more. Critical error: of those retained, not given their own class. Critical " +
+		"deferred: of all critical inputs, handed to people."
 	resampled := d.resampled()
-	within := func(i eval.Interval) any { return document.ShareInterval{i.Low, i.High} }
-	return d.fill(t, []column{
+	return fill(t, d.byPaper(), d.paperNames, []column{
 		{"retained", true, func(r *eval.Row) any { return r.Retained }},
-		{"critical FNR", d.byRisk, func(r *eval.Row) any { return document.Share(r.CriticalFNR) }},
-		{"95% interval", d.byRisk && resampled, func(r *eval.Row) any { return within(r.BootstrapAt.CriticalFNR) }},
-		{"missed of retained", d.byRisk, func(r *eval.Row) any { return document.Of{r.CriticalMissed, r.CriticalRetained} }},
-		{"critical deferred", d.byRisk, func(r *eval.Row) any { return document.Share(r.CriticalDeferredShare) }},
-		{"critical error", d.byRisk, func(r *eval.Row) any { return document.Share(r.CriticalError) }},
-		{"95% interval", d.byRisk && resampled, func(r *eval.Row) any { return within(r.BootstrapAt.CriticalError) }},
+		{"critical FNR", true, func(r *eval.Row) any { return document.Share(r.CriticalFNR) }},
+		{"95% bootstrap interval", resampled, func(r *eval.Row) any { return within(r.BootstrapAt.CriticalFNR) }},
+		{"missed of retained", true, func(r *eval.Row) any { return document.Of{r.CriticalMissed, r.CriticalRetained} }},
+		{"critical deferred", true, func(r *eval.Row) any { return document.Share(r.CriticalDeferredShare) }},
+		{"critical error", true, func(r *eval.Row) any { return document.Share(r.CriticalError) }},
+		{"95% bootstrap interval", resampled, func(r *eval.Row) any { return within(r.BootstrapAt.CriticalError) }},
 		{"accuracy", true, func(r *eval.Row) any { return document.Share(r.Accuracy) }},
-		{"95% interval", resampled, func(r *eval.Row) any { return within(r.BootstrapAt.Accuracy) }},
+		{"95% bootstrap interval", resampled, func(r *eval.Row) any { return within(r.BootstrapAt.Accuracy) }},
 		{"macro-F1", true, func(r *eval.Row) any { return document.Number(r.MacroF1) }},
 	})
 }
+
+// within returns a bootstrap interval of a share as a cell.
+func within(i eval.Interval) any { return document.ShareInterval{float64(i.Low), float64(i.High)} }
 
 // areaTable shows every ranking over all coverages.
 func (d *deferral) areaTable() *document.Table {
@@ -75,19 +75,23 @@ func (d *deferral) areaTable() *document.Table {
 	}
 	resampled := d.byRisk && d.resampled()
 	if d.byRisk {
-		t.Says += " Joint: area under the share of all critical inputs retained and missed."
+		t.Says += " Those of critical figures take a risk of 0 where no critical input is retained, as the paper does; the AUSC " +
+			"where defined leaves these coverages out for all rankings: " + d.definedRange() + ". Joint: area under the critical " +
+			"miss rate."
 	}
 	if resampled {
-		t.Says += " Mean, sd, interval and wins are of the AUSC of critical FNR over the resamples; wins: the share in " +
-			"which it is the lowest of the scores, for other rankings lower than every score's."
+		t.Says += " Mean, sd and interval are of the AUSC of critical FNR over the resamples. Wins: the share of resamples in " +
+			"which the AUSC where defined is the lowest of the scores, for other rankings lower than every score's."
 	}
-	return d.fill(t, []column{
-		{"AUSC critical FNR", d.byRisk, func(r *eval.Row) any { return document.Number(r.AUSC.CriticalFNR) }},
-		{"mean", resampled, func(r *eval.Row) any { return document.Number(r.Bootstrap.Mean) }},
-		{"sd", resampled, func(r *eval.Row) any { return document.Number(r.Bootstrap.SD) }},
-		{"95% interval", resampled, func(r *eval.Row) any { return interval(r.Bootstrap.Interval) }},
+	return fill(t, d.byPaper(), d.paperNames, []column{
+		{"AUSC critical FNR", d.byRisk, func(r *eval.Row) any { return document.Number(r.AUSCPaper.CriticalFNR) }},
+		{"mean", resampled, func(r *eval.Row) any { return document.Number(r.BootstrapPaper.Mean) }},
+		{"sd", resampled, func(r *eval.Row) any { return document.Number(r.BootstrapPaper.SD) }},
+		{"95% bootstrap interval", resampled, func(r *eval.Row) any { return interval(r.BootstrapPaper) }},
+		{"where defined", d.byRisk, func(r *eval.Row) any { return document.Number(r.AUSC.CriticalFNR) }},
+		{"95% bootstrap interval", resampled, func(r *eval.Row) any { return interval(r.Bootstrap.Interval) }},
 		{"wins", resampled, func(r *eval.Row) any { return document.Share(r.Bootstrap.WinShare) }},
-		{"AUSC critical error", d.byRisk, func(r *eval.Row) any { return document.Number(r.AUSC.CriticalError) }},
+		{"AUSC critical error", d.byRisk, func(r *eval.Row) any { return document.Number(r.AUSCPaper.CriticalError) }},
 		{"AUSC error rate", true, func(r *eval.Row) any { return document.Number(r.AUSC.ErrorRate) }},
 		{"AURC", true, func(r *eval.Row) any { return document.Number(r.AURC) }},
 		{"AUGRC", true, func(r *eval.Row) any { return document.Number(r.AUGRC) }},
@@ -104,8 +108,8 @@ func (d *deferral) coverageTable() *document.Table {
 	all := d.report.Summary.Critical
 	t := &document.Table{
 		Caption: fmt.Sprintf("Critical inputs missed / retained, by coverage (scope %s)", d.scope),
-		Says: fmt.Sprintf("Their quotient is critical FNR; each of them over all %s is the joint curve.",
-			document.Noun(all, "critical input")),
+		Says: fmt.Sprintf("Their quotient is critical FNR, n/a where none is retained; what is missed over all %s is the critical "+
+			"miss rate.", document.Noun(all, "critical input")),
 		Head: []string{"ranking"}, TextColumns: 1, Closed: true,
 	}
 	var points []int
@@ -113,18 +117,34 @@ func (d *deferral) coverageTable() *document.Table {
 		points = append(points, nearest(d.report.Curves.Coverage, float64(tenth)/10))
 		t.Head = append(t.Head, fmt.Sprintf("%d%%", 10*tenth))
 	}
-	for _, row := range d.sorted() {
+	for _, row := range d.byPaper() {
 		curve := d.curve(d.scope, row.Name)
 		if curve == nil {
 			continue
 		}
-		cells := []any{row.Name}
+		cells := []any{d.paperNames(row)}
 		for _, c := range points {
 			cells = append(cells, fmt.Sprintf("%d/%d", curve.CriticalMissed[c], curve.CriticalRetained[c]))
 		}
 		t.Add(cells...)
 	}
 	return t
+}
+
+// areaVerdict says what the shares of resamples prove.
+func (d *deferral) areaVerdict() string {
+	pairs := 0
+	for _, p := range d.report.Pairwise {
+		if p.Scope == d.scope {
+			pairs++ // each twice
+		}
+	}
+	if d.report.Source.Bootstrap < eval.VerdictResamples {
+		return fmt.Sprintf("No verdict: corrected for %s, %s resamples say too little; --bootstrap %d gives one.",
+			document.Noun(pairs/2, "pair"), document.Count(d.report.Source.Bootstrap), eval.VerdictResamples)
+	}
+	return fmt.Sprintf("A star: the areas differ at 5%%, two-sided, corrected for the %s of this scope (Holm).",
+		document.Noun(pairs/2, "pair"))
 }
 
 // nearest returns the index of the value nearest to x.
@@ -143,18 +163,19 @@ func nearest(values []float64, x float64) int {
 func (d *deferral) pairwiseTable() *document.Table {
 	t := &document.Table{
 		Caption: fmt.Sprintf("How often the row's AUSC of critical FNR is lower than the column's (scope %s)", d.scope),
-		Says: "The share of resamples, in percent. Near 100, the row is the better one whatever the draw of inputs; near 50, the " +
-			"recording cannot tell. Above 97.5 is significant at 5%, two-sided.",
+		Says: "The share of resamples, in percent, over the coverages where both are defined. Near 100, the row is the better one " +
+			"whatever the draw of inputs; near 50, the recording cannot tell. " + d.areaVerdict(),
 		Head: []string{"row lower than"}, TextColumns: 1, Closed: true,
 	}
-	shares := map[[2]string]float64{}
+	shares, apart := map[[2]string]eval.Figure{}, map[[2]string]bool{}
 	for _, p := range d.report.Pairwise {
 		if p.Scope == d.scope {
 			shares[[2]string{p.Row, p.Column}] = p.P
+			apart[[2]string{p.Row, p.Column}] = p.PHolm < significant
 		}
 	}
 	var names []string
-	for _, row := range d.sorted() {
+	for _, row := range d.byPaper() {
 		compared := func(pair eval.Pairwise) bool {
 			return pair.Scope == d.scope && (pair.Row == row.Name || pair.Column == row.Name)
 		}
@@ -171,7 +192,10 @@ func (d *deferral) pairwiseTable() *document.Table {
 		for _, column := range names {
 			var cell any
 			if p, ok := shares[[2]string{row, column}]; ok {
-				cell = fmt.Sprintf("%.1f", 100*p)
+				cell = strings.TrimSuffix(document.Percent(p), "%")
+				if apart[[2]string{row, column}] {
+					cell = cell.(string) + "*"
+				}
 			}
 			cells = append(cells, cell)
 		}

@@ -1,7 +1,9 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
@@ -10,8 +12,9 @@ import (
 )
 
 // Evaluation returns the report r of the table t as a document. The inputs of the table have the true
-// classes labels. It returns an error if the three do not fit together.
-func Evaluation(r *eval.Report, t *eval.Table, labels []int) (*document.Document, error) {
+// classes labels. An empty title takes one that names the file of the passes. It returns an error if
+// report, table and labels do not fit together.
+func Evaluation(r *eval.Report, t *eval.Table, labels []int, title string) (*document.Document, error) {
 	switch {
 	case len(r.Classes) != t.K:
 		return nil, fmt.Errorf("report: %d classes, expected the %d of the table", len(r.Classes), t.K)
@@ -23,7 +26,7 @@ func Evaluation(r *eval.Report, t *eval.Table, labels []int) (*document.Document
 		classes: newClasses(r.Classes), byRisk: r.Summary.Critical > 0,
 	}
 	d := &document.Document{
-		Title: titled("Evidence for deferral", r.Source.Passes), Subject: subject(e), Lead: lead(e), Tiles: tiles(e),
+		Title: cmp.Or(title, titled("Evidence for deferral", r.Source.Passes)), Subject: subject(e), Lead: lead(e), Tiles: tiles(e),
 		Notes: r.Notes, Words: words(e),
 	}
 	if r.Policy != nil {
@@ -32,7 +35,7 @@ func Evaluation(r *eval.Report, t *eval.Table, labels []int) (*document.Document
 	for _, scope := range e.scopes() {
 		d.Sections = append(d.Sections, deferralSection(e, scope))
 	}
-	d.Sections = append(d.Sections, modelSection(e), trustSection(e), diagnosisSection(e), sourceSection(e))
+	d.Sections = append(d.Sections, modelSection(e), trustSection(e), diagnosisSection(e), paperSection(e), sourceSection(e))
 	return d, nil
 }
 
@@ -50,8 +53,8 @@ type evaluation struct {
 	table   *eval.Table
 	labels  []int
 	classes *classes
-	// byRisk is set where there are critical inputs. The risk is then critical FNR, else the error
-	// rate.
+	// byRisk is set where there are critical inputs. Rankings are then judged by what they miss, else
+	// by errors of any kind.
 	byRisk bool
 }
 
@@ -80,8 +83,8 @@ func (e *evaluation) correct() int {
 	return n
 }
 
-// rankings returns those of a scope, in the report's order.
-func (e *evaluation) rankings(scope policy.Scope) []*eval.Row {
+// rows returns the rows of a scope, in the report's order.
+func (e *evaluation) rows(scope policy.Scope) []*eval.Row {
 	var rows []*eval.Row
 	for i := range e.report.Policies {
 		if row := &e.report.Policies[i]; row.Scope == scope {
@@ -91,9 +94,28 @@ func (e *evaluation) rankings(scope policy.Scope) []*eval.Row {
 	return rows
 }
 
-// row returns a ranking, or nil.
+// rankings returns the rows of a scope, each ranking once, in the report's order.
+func (e *evaluation) rankings(scope policy.Scope) []*eval.Row {
+	return slices.DeleteFunc(e.rows(scope), func(row *eval.Row) bool { return row.SameAs != "" })
+}
+
+// names returns the names of all rows that are the same ranking: "mi = ova_mi".
+func (e *evaluation) names(row *eval.Row) string {
+	text := row.Name
+	for _, other := range e.rows(row.Scope) {
+		if other.SameAs == row.Name {
+			text += " = " + other.Name
+		}
+	}
+	return text
+}
+
+// row returns a ranking by the name of any of its rows, or nil.
 func (e *evaluation) row(scope policy.Scope, name string) *eval.Row {
-	for _, row := range e.rankings(scope) {
+	for _, row := range e.rows(scope) {
+		if row.Name == name && row.SameAs != "" {
+			return e.row(scope, row.SameAs)
+		}
 		if row.Name == name {
 			return row
 		}
@@ -111,30 +133,65 @@ func (e *evaluation) curve(scope policy.Scope, name string) *eval.Curve {
 	return nil
 }
 
-// best returns the score of a scope with the lowest figure, the first of several. Gates and policies
-// do not take part. It returns nil where there is no score.
-func (e *evaluation) best(scope policy.Scope, figure func(*eval.Row) float64) *eval.Row {
-	var best *eval.Row
-	for _, row := range e.rankings(scope) {
-		if isScore(row.Name) && (best == nil || figure(row) < figure(best)) {
-			best = row
-		}
-	}
-	return best
+// scores returns the rankings of a scope that are scores. Gates and policies do not take part in
+// what is said of the best.
+func (e *evaluation) scores(scope policy.Scope) []*eval.Row {
+	return slices.DeleteFunc(e.rankings(scope), func(row *eval.Row) bool { return !isScore(row.Name) })
 }
 
-// area returns the area under the risk over all coverages.
-func (e *evaluation) area(row *eval.Row) float64 {
+// best returns the score of a scope that comes first, the first in the report of several. It
+// returns nil where there is no score.
+func (e *evaluation) best(scope policy.Scope, compare func(x, y *eval.Row) int) *eval.Row {
+	rows := e.scores(scope)
+	if len(rows) == 0 {
+		return nil
+	}
+	return slices.MinFunc(rows, compare)
+}
+
+// fewest returns the score of a scope that does best at the coverage: the fewest missed, and of
+// several the lowest area of misses over all coverages; without critical inputs the fewest errors.
+func (e *evaluation) fewest(scope policy.Scope) *eval.Row { return e.best(scope, e.byMisses) }
+
+// byMisses puts the ranking first that does better at the coverage.
+func (e *evaluation) byMisses(x, y *eval.Row) int {
+	if !e.byRisk {
+		return cmp.Or(ascending(-x.Accuracy, -y.Accuracy), ascending(x.AUSC.ErrorRate, y.AUSC.ErrorRate))
+	}
+	return cmp.Or(cmp.Compare(x.CriticalMissed, y.CriticalMissed), ascending(x.JointArea, y.JointArea))
+}
+
+// byArea puts the ranking first that has the lower area under the paper's risk.
+func (e *evaluation) byArea(x, y *eval.Row) int { return ascending(e.area(x), e.area(y)) }
+
+// ascending compares two figures. Those of nothing come last.
+func ascending(x, y eval.Figure) int {
+	if x.Defined() && y.Defined() {
+		return cmp.Compare(x, y)
+	}
+	return cmp.Compare(y, x) // NaN is below every number
+}
+
+// area returns the area under the paper's risk over the coverages.
+func (e *evaluation) area(row *eval.Row) eval.Figure {
 	if e.byRisk {
 		return row.AUSC.CriticalFNR
 	}
 	return row.AUSC.ErrorRate
 }
 
-// risk returns the risk at the coverage of the report.
-func (e *evaluation) risk(row *eval.Row) float64 {
-	if e.byRisk {
-		return row.CriticalFNR
+// deferrals returns what the coverage of the report hands to people: "200 deferrals per 1,000 inputs".
+func (e *evaluation) deferrals() string {
+	for i := range e.report.Policies {
+		return perThousand(e.report.Policies[i].Per1000.Deferred) + " deferrals per 1,000 inputs"
 	}
-	return 1 - row.Accuracy
+	return perThousand(1000*(1-e.report.Source.Coverage)) + " deferrals per 1,000 inputs"
+}
+
+// perThousand returns a count for each 1,000 inputs: whole from 10 on, else with a decimal.
+func perThousand(x float64) string {
+	if x != 0 && x < 9.95 {
+		return fmt.Sprintf("%.1f", x)
+	}
+	return document.Count(int(math.Round(x)))
 }

@@ -43,26 +43,22 @@ func TestFiguresInWords(t *testing.T) {
 	figures := regexp.MustCompile(`-?\d+(,\d{3})*(\.\d+)?%?|\b(cbec|c_crit_max|mutual information|normal|suspect|pathologic)\b`)
 	for where, c := range map[string]struct{ got, want []string }{
 		"summary": {summary, []string{
-			"32 40 80.0% 4 20 21.0%",
-			"30% cbec 1 13 7.7% 95% 0.2% 36.0% 35.5% mutual information 3 11 27.3% cbec",
-			"mutual information 2 19 10.5% 84.1%",
-			"27 40 67.5% 9 2 22.2% 95% 2.8% 60.0% 15% 95% 22.2% 0.401 15% 30 20",
+			"300 1,000 2 20 1 3 0",
+			"300 1,000 1 20 cbec 5.0% 95% 1.0% 22.0% mutual information 3 4 suspect 1 112 0.9% cbec mutual information 0.004 2 0.008 cbec",
+			"32 40 80.0% 4 20 20.0% suspect 3 112 2.7% 16 7",
+			"27 40 67.5% 2 20 10.0% 95% 1.2% 31.7% suspect 1 112 0.9% 10 6 2 9 22.2% 95% 2.8% 60.0% 15% 95% 22.2% 0.401 15% 30 20",
 			"61.5% 0.3",
 		}},
 		"tiles": {tiles, []string{
+			"5.0% 300 1,000 cbec 1 20 suspect 1 112 0.9%",
+			"15.0% 300 1,000 3 20 suspect 3 112 2.7%",
+			"10.0% 325 1,000 2 20 suspect 1 112 0.9%",
+			"20.0% 4 20 suspect 3 112 2.7%",
 			"80.0% 32 40",
-			"21.0% 4 20",
-			"27.3% 70% mutual information 3 11",
-			"7.7% 70% cbec 1 13",
-			"22.2% 32.5% 2 9",
 		}},
 		"captions": {captions, []string{
-			"70% c_crit_max 14 2 14.3% mutual information 3 11 27.3% cbec 1 13 7.7% 2 12 16.7%",
-			"20 70% cbec 1 5.0% 7 35.5% mutual information 3 15.0% 9 45.5% 4 20.0%",
-			"c_crit_max 0.1230 95% 0.0910 0.1620 mutual information 0.2450 0.2110 0.2820 cbec 53.0%",
-			"70% mutual information 19 2 10.5% mutual information",
-			"20 70% mutual information 2 10.0% 1 5.5% 4 20.0%",
-			"mutual information 0.0310 95% 0.0120 0.0510 mutual information 100.0%",
+			"300 1,000 1 20 cbec mutual information 3 4",
+			"300 1,000 2 20 mutual information 4",
 			"8 suspect normal 3 12 25.0% 4",
 			"mutual information 0.91 0.87 1.37 1.05 -0.29",
 			"normal 0.150 pathologic 1.70 0.3 12.5% 61.5%",
@@ -70,6 +66,10 @@ func TestFiguresInWords(t *testing.T) {
 			"suspect 12 47.0% normal pathologic 8 53.0% suspect",
 			"normal pathologic 0.0083 0.0071 0.0024 2.96",
 			"suspect normal 3 0.0770 suspect 0.0520",
+			"70% c_crit_max 14 2 14.3% mutual information 3 11 27.3% cbec 1 13 7.7%",
+			"c_crit_max 0.1230 95% 0.0910 0.1620 mutual information 0.2450 0.2110 0.2820 cbec 53.0%",
+			"70% mutual information 19 2 10.5% mutual information",
+			"mutual information 0.0310 95% 0.0120 0.0510 mutual information 100.0%",
 		}},
 	} {
 		var got []string
@@ -88,16 +88,33 @@ func TestTables(t *testing.T) {
 	r, table, labels := byHand()
 	d := write(t, r, table, labels)
 	d.expectRows(t, "Every ranking at 70% coverage (scope all)",
-		"ranking|retained|critical FNR|95% interval|missed of retained|critical deferred|critical error|95% interval|accuracy|95% interval|macro-F1",
+		"ranking|retained|critical FNR|95% bootstrap interval|missed of retained|critical deferred|critical error|95% bootstrap interval|accuracy|95% bootstrap interval|macro-F1",
 		"c_crit_max|28|14.3%|4.1% to 25.2%|2 of 14|30.5%|32.0%|22.0% to 42.0%|87.1%|81.2% to 94.3%|0.6220",
 		"cbec|28|7.7%|1.1% to 17.2%|1 of 13|35.5%|33.0%|23.0% to 43.0%|88.1%|82.2% to 95.3%|0.6320",
 		"policy|28|16.7%|6.1% to 28.2%|2 of 12|40.5%|30.0%|20.0% to 40.0%|85.1%|79.2% to 92.3%|0.6020",
 		"mi|28|27.3%|9.1% to 45.2%|3 of 11|45.5%|31.0%|21.0% to 41.0%|86.1%|80.2% to 93.3%|0.6120",
 	)
 	d.expectRows(t, "Every ranking over all coverages (scope predicted-safe)",
-		"ranking|AUSC critical FNR|mean|sd|95% interval|wins|AUSC critical error|AUSC error rate|AURC|AUGRC|joint",
-		"mi|0.0300|0.0310|0.0080|0.0120 to 0.0510|100.0%|0.0410|0.0510|0.0610|0.0710|0.0810",
+		"ranking|AUSC critical FNR|mean|sd|95% bootstrap interval|where defined|95% bootstrap interval|wins|AUSC critical error|AUSC error rate|AURC|AUGRC|joint",
+		"mi|0.5310|0.5410|0.0090|0.5120 to 0.5510|0.0300|0.0120 to 0.0510|100.0%|0.5410|0.0510|0.0610|0.0710|0.0810",
 	)
+	d.expectRows(t, "Every ranking at 300 deferrals per 1,000 inputs (scope all)",
+		"ranking|missed|critical miss rate|exact 95% interval|per 1,000: deferred|called critical|of these false|missed|worst class|accuracy",
+		"cbec|1 of 20|5.0%|1.0% to 22.0%|300|175|100|25|suspect 1 of 112 (0.9%)|88.1%",
+		"c_crit_max|2 of 20|10.0%|2.0% to 24.0%|300|150|75|50|suspect 2 of 112 (1.8%)|87.1%",
+		"policy|2 of 20|10.0%|2.0% to 24.0%|300|100|25|50|suspect 2 of 112 (1.8%)|85.1%",
+		"mi|3 of 20|15.0%|3.0% to 26.0%|300|125|50|75|suspect 3 of 112 (2.7%)|86.1%",
+		"without deferral|4 of 20|20.0%|4.0% to 28.0%|0|400|175|100|suspect 3 of 112 (2.7%)|80.0%",
+	)
+	d.expectRows(t, "Missed of each critical class at 300 deferrals per 1,000 inputs (scope all)",
+		"class|inputs|without deferral|missed by cbec|rate|exact 95% interval|missed by mutual information|rate|exact 95% interval|"+
+			"missed by policy|rate|exact 95% interval",
+		"suspect|112|3|1|0.9%|0.3% to 5.8%|3|2.7%|0.3% to 5.8%|2|1.8%|0.3% to 5.8%",
+		"pathologic|8|1|0|||0|||0||", // too few for more than counts
+	)
+	d.expectRows(t, "Which ranking misses fewer at 300 deferrals per 1,000 inputs (scope all)",
+		"ranking|other|verdict|only it misses|only the other|p|corrected",
+		"cbec|mi|cbec misses fewer|0|9|0.004|0.008", "c_crit_max|mi|cannot tell|1|2|1.00|1.00")
 	d.expectRows(t, "How often the row's AUSC of critical FNR is lower than the column's (scope all)",
 		"row lower than|cbec|mi", "cbec||86.0", "mi|13.0|")
 	d.expectRows(t, "Inputs by true class (rows) and predicted class (columns)",
@@ -140,7 +157,7 @@ func TestTables(t *testing.T) {
 	// Of 10 critical inputs or more that are retained, at most 3 of 14 are missed.
 	d.expect(t, "The upper panel ends at 25%: bands may leave it")
 	var ticks []string
-	for _, text := range below(d.all("svg")[0], "text") {
+	for _, text := range below(d.all("svg")[4], "text") {
 		ticks = append(ticks, textOf(text))
 	}
 	if !slices.Contains(ticks, "25%") || slices.Contains(ticks, "35%") || !slices.Contains(ticks, "critical retained") {
@@ -199,7 +216,7 @@ func TestPictures(t *testing.T) {
 	// Critical FNR: three bands, all in the upper panel. Coordinates are from the
 	// bottom; the lower panel and the margin are 123 high.
 	for ink, want := range map[string]int{"grey": 1, "blue": 1, "vermillion": 1, "orange": 0} {
-		bands := marks(0, "fill:var(--"+ink+");fill-opacity:0.1")
+		bands := marks(4, "fill:var(--"+ink+");fill-opacity:0.1")
 		if len(bands) != want {
 			t.Errorf("%d bands in %s, expected %d", len(bands), ink, want)
 		}
@@ -213,7 +230,7 @@ func TestPictures(t *testing.T) {
 	}
 	// AUSC: the highest resample is 0.564.
 	var ticks []string
-	for _, text := range below(pictures[2], "text") {
+	for _, text := range below(pictures[5], "text") {
 		ticks = append(ticks, textOf(text))
 	}
 	if !slices.Contains(ticks, "0.5") || !slices.Contains(ticks, "0.6") || slices.Contains(ticks, "0.8") {
@@ -221,10 +238,10 @@ func TestPictures(t *testing.T) {
 	}
 	// Scatter: the largest skewness of input i is i/10, so that four are not over 0.3.
 	circles, triangles := 0, 0
-	for _, d := range marks(6, "fill:var(--under") {
+	for _, d := range marks(2, "fill:var(--under") {
 		circles += strings.Count(d, "A") / 2
 	}
-	for _, d := range marks(6, "fill:var(--over") {
+	for _, d := range marks(2, "fill:var(--over") {
 		triangles += 1 - min(1, strings.Count(d, "A"))
 	}
 	if circles != 4 || triangles != 36 {
@@ -232,7 +249,7 @@ func TestPictures(t *testing.T) {
 	}
 	// Skewness: the middle inputs are 19 and 20 of 40, with skewness i/200, i/20, i/10.
 	var x []float64
-	for _, d := range marks(7, "stroke:var(--fg)") { // medians, and the threshold of 0.3
+	for _, d := range marks(3, "stroke:var(--fg)") { // medians, and the threshold of 0.3
 		x = append(x, points(t, d)[0][0])
 	}
 	if len(x) != 4 {
@@ -247,7 +264,7 @@ func TestPictures(t *testing.T) {
 	}
 	// Whiskers end at input 37 and at input 1, of 0 to 39: 95% and 5% of the way.
 	var caps []float64
-	for _, d := range slices.Concat(marks(7, "stroke:var(--blue)"), marks(7, "stroke:var(--vermillion)")) {
+	for _, d := range slices.Concat(marks(3, "stroke:var(--blue)"), marks(3, "stroke:var(--vermillion)")) {
 		if line := points(t, d); len(line) == 2 && line[0][0] == line[1][0] {
 			caps = append(caps, line[0][0])
 		}
@@ -301,7 +318,7 @@ func TestVariants(t *testing.T) {
 		figures    int // pictures
 		want       []string
 	}{
-		{name: "usual", n: 300, k: 4, resamples: 20, figures: 8, want: []string{"95% bootstrap band of mi"}},
+		{name: "usual", n: 300, k: 4, resamples: 20, figures: 8, want: []string{"95% bootstrap band of ", "The paper's tables"}},
 		{name: "no resamples", n: 300, k: 4, figures: 6},
 		{name: "no critical set", n: 300, k: 4, noCritical: true, resamples: 20, figures: 3, want: []string{
 			"none declared critical", "Errors, as a share of the inputs retained"}},
@@ -351,7 +368,7 @@ func TestVariants(t *testing.T) {
 // classes there are, the critical one with the most inputs in the table of classes.
 func expectText(t *testing.T, r *eval.Report, table *eval.Table, labels []int) {
 	t.Helper()
-	d, err := Evaluation(r, table, labels)
+	d, err := Evaluation(r, table, labels, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -405,12 +422,8 @@ func TestRecording(t *testing.T) {
 		"policy (fetal-health)",
 	)
 	want := []string{
-		"Critical inputs missed, as a share of those retained, at every coverage",
-		"Critical inputs missed, as a share of all critical inputs, at every coverage",
-		"Area under the curve of critical FNR (AUSC) over 50 resamples",
-	}
-	want = append(want, want...) // both scopes
-	if d := cmp.Diff(append(want,
+		"Critical inputs missed against reviews (scope all)",
+		"Critical inputs missed against reviews (scope predicted-safe)",
 		"Confusion matrix: what the model calls each class",
 		"Sum of the contributions against mutual information, by the largest skewness of any class",
 		"Skewness of each class over all inputs",
@@ -418,7 +431,12 @@ func TestRecording(t *testing.T) {
 		"Epistemic profiles: about which classes the model is ignorant, by true class",
 		"Epistemic confusion: between which classes the model cannot decide",
 		"Signatures of the errors that matter most",
-	), d.figures()); d != "" {
+	}
+	for _, scope := range []string{"all", "predicted-safe"} {
+		want = append(want, "Critical inputs missed, as a share of those retained, at every coverage (scope "+scope+")",
+			"Area under the curve of critical FNR (AUSC) over 50 resamples (scope "+scope+")")
+	}
+	if d := cmp.Diff(want, d.figures()); d != "" {
 		t.Errorf("figures: -want +got:\n%s", d)
 	}
 	style := textOf(d.all("style")[0])
@@ -466,16 +484,16 @@ func TestEscapes(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	r, table, labels := byHand()
-	if _, err := Evaluation(r, table, labels[1:]); err == nil || !strings.Contains(err.Error(), "39 labels, expected one for each of the 40") {
+	if _, err := Evaluation(r, table, labels[1:], ""); err == nil || !strings.Contains(err.Error(), "39 labels, expected one for each of the 40") {
 		t.Errorf("fewer labels: %v", err)
 	}
 	few := *r
 	few.Classes = few.Classes[:2]
-	if _, err := Evaluation(&few, table, labels); err == nil || !strings.Contains(err.Error(), "2 classes, expected the 3") {
+	if _, err := Evaluation(&few, table, labels, ""); err == nil || !strings.Contains(err.Error(), "2 classes, expected the 3") {
 		t.Errorf("fewer classes: %v", err)
 	}
 	full := errors.New("disk full")
-	d, err := Evaluation(r, table, labels)
+	d, err := Evaluation(r, table, labels, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -507,25 +525,46 @@ func byHand() (*eval.Report, *eval.Table, []int) {
 			}
 		}
 	}
-	row := func(name string, scope policy.Scope, nth float64, retained, missed int, mean, low, high, wins float64) eval.Row {
-		row := eval.Row{
-			Name: name, Scope: scope,
-			At: eval.At{
-				Coverage: 0.7, Retained: 28, CriticalFNR: share(missed, retained), CriticalError: 0.30 + nth/100,
-				Accuracy: 0.851 + nth/100, MacroF1: 0.602 + nth/100, CriticalRetained: retained, CriticalMissed: missed,
-				CriticalDeferredShare: 1 - float64(retained)/20 + 0.005,
+	na := eval.Figure(math.NaN())
+	misses := func(deferred, called, falsely, suspect, pathologic int) eval.At {
+		missed := suspect + pathologic
+		return eval.At{
+			CriticalMissed: missed, CriticalMissRate: eval.Figure(missed) / 20,
+			CriticalMissRateInterval: &[2]float64{float64(missed) / 100, float64(missed+10) / 50},
+			CalledCritical:           called, FalseCalls: falsely,
+			Per1000: eval.Per1000{Deferred: 25 * float64(deferred), Reviews: 25 * float64(deferred), CalledCritical: 25 * float64(called),
+				FalseCalls: 25 * float64(falsely), Missed: 25 * float64(missed)},
+			CriticalClasses: []eval.ClassMisses{
+				{Class: "suspect", Inputs: 112, Missed: suspect, CriticalMissRate: eval.Figure(suspect) / 112,
+					CriticalMissRateInterval: &[2]float64{0.003, 0.058}},
+				{Class: "pathologic", Inputs: 8, Missed: pathologic, CriticalMissRate: na},
 			},
-			AUSC: eval.AUSC{CriticalFNR: mean - 0.001, CriticalError: 0.041, ErrorRate: 0.051},
-			AURC: 0.061, AUGRC: 0.071, JointArea: 0.081,
+			WorstClass: "suspect",
+		}
+	}
+	row := func(name string, scope policy.Scope, nth eval.Figure, retained, missed int, mean, low, high, wins eval.Figure) eval.Row {
+		at := misses(12, int(nth)+4, int(nth)+1, missed, 0)
+		at.Coverage, at.Retained, at.CriticalRetained = 0.7, 28, retained
+		at.CriticalFNR, at.CriticalError = eval.Figure(share(missed, retained)), 0.30+nth/100
+		at.Accuracy, at.MacroF1 = 0.851+nth/100, 0.602+nth/100
+		at.CriticalDeferredShare = 1 - eval.Figure(retained)/20 + 0.005
+		row := eval.Row{
+			Name: name, Scope: scope, At: at,
+			AUSC: eval.AUSC{CriticalFNR: mean - 0.001, CriticalError: 0.041, ErrorRate: 0.051}, AUSCFrom: 0.1,
+			AUSCPaper: eval.AUSC{CriticalFNR: mean + 0.5, CriticalError: 0.541, ErrorRate: 0.051},
+			AURC:      0.061, AUGRC: 0.071, JointArea: 0.081,
+			BootstrapPaper: eval.Interval{Mean: mean + 0.51, SD: 0.009, Low: low + 0.5, High: high + 0.5},
 			Bootstrap: eval.Bootstrap{
 				Interval: eval.Interval{Mean: mean, SD: 0.008, Low: low, High: high}, WinShare: wins,
-				Samples: []float64{low, mean, mean, high, 2 * high},
+				Samples: []eval.Figure{low, mean, na, mean, high, 2 * high},
 			},
 		}
 		row.BootstrapAt.CriticalError = eval.Interval{Low: 0.2 + nth/100, High: 0.4 + nth/100}
 		row.BootstrapAt.Accuracy = eval.Interval{Low: 0.792 + nth/100, High: 0.923 + nth/100}
 		return row
 	}
+	without := misses(0, 16, 7, 3, 1)
+	without.Accuracy = 0.8
 	r := &eval.Report{
 		Source: eval.Source{
 			Software: "ckd test", Passes: eval.File{Name: "p.npy", SHA256: "aa11"}, Labels: eval.File{Name: "l.npy", SHA256: "bb22"},
@@ -535,6 +574,7 @@ func byHand() (*eval.Report, *eval.Table, []int) {
 			Inputs: 40, Passes: 20, Classes: 3, Critical: 20, Missed: 4, Accuracy: 0.8, MacroF1: 0.779, QWK: 0.711, CriticalFNR: 0.21,
 			Pearson: 0.91, Spearman: 0.87, Inflation: 1.37, Factor: 1.05, ResidualSkewness: -0.29,
 			FallbackShare: 0.615, AllReliable: 0.125, Degenerate: 6, Saturated: 5,
+			WithoutDeferral: without,
 		},
 		Classes: []eval.Class{
 			{Name: "normal", Safe: true, Support: 20, Predicted: 22, Precision: 0.818, Recall: 0.9, F1: 0.857, Uncertainty: 0.142, UncertaintyShare: 0.124},
@@ -549,15 +589,22 @@ func byHand() (*eval.Report, *eval.Table, []int) {
 			row("policy", policy.AllInputs, 0, 12, 2, 0.145, 0.113, 0.184, 0.21),
 			row("mi", policy.PredictedSafe, -1, 19, 2, 0.031, 0.012, 0.051, 1),
 		},
+		MissedPairs: []eval.MissedPair{
+			{Row: "mi", Column: "c_crit_max", Scope: policy.AllInputs, RowOnly: 2, ColumnOnly: 1, PValue: 1, PHolm: 1},
+			{Row: "mi", Column: "cbec", Scope: policy.AllInputs, RowOnly: 9, ColumnOnly: 0, PValue: 0.0039, PHolm: 0.0078},
+		},
 		Pairwise: []eval.Pairwise{
-			{Row: "mi", Column: "cbec", Scope: policy.AllInputs, P: 0.13}, {Row: "cbec", Column: "mi", Scope: policy.AllInputs, P: 0.86},
+			{Row: "mi", Column: "cbec", Scope: policy.AllInputs, P: 0.13, PHolm: na}, {Row: "cbec", Column: "mi", Scope: policy.AllInputs, P: 0.86, PHolm: na},
 		},
 		Policy: &eval.OperatingPoint{
 			Model: "heart", Hash: "cc33", Scope: policy.PredictedSafe,
-			At: eval.At{Coverage: 0.675, Retained: 27, CriticalFNR: share(2, 9), CriticalRetained: 9, CriticalMissed: 2, Accuracy: 0.89,
-				MacroF1: 0.81, CriticalError: 0.33, CriticalDeferredShare: 0.55},
-			CriticalFNRInterval: [2]float64{0.028, 0.6}, MissShare: 0.1, MissShareInterval: [2]float64{0.012, 0.317}, ByFallback: 0.425,
-			Certificate: &eval.CertificateCheck{Kind: "learn-then-test", Target: 0.15, Observed: share(2, 9), Confidence: 0.95,
+			At: eval.At{Coverage: 0.675, Retained: 27, CriticalFNR: 2. / 9, CriticalRetained: 9, CriticalMissed: 2, Accuracy: 0.89,
+				MacroF1: 0.81, CriticalError: 0.33, CriticalDeferredShare: 0.55, CriticalMissRate: 0.1,
+				CriticalMissRateInterval: &[2]float64{0.012, 0.317}, CalledCritical: 10, FalseCalls: 6,
+				Per1000:         eval.Per1000{Deferred: 325, Reviews: 325, CalledCritical: 250, FalseCalls: 150, Missed: 50},
+				CriticalClasses: misses(13, 10, 6, 1, 1).CriticalClasses, WorstClass: "suspect"},
+			CriticalFNRInterval: &[2]float64{0.028, 0.6}, MissShare: 0.1, MissShareInterval: &[2]float64{0.012, 0.317}, ByFallback: 0.425,
+			Certificate: &eval.CertificateCheck{Kind: "learn-then-test", Target: 0.15, Observed: 2. / 9, Confidence: 0.95,
 				Held: new(bool), PValue: 0.401, Differs: []string{"30 passes, not 20", "other critical classes"}},
 		},
 		Residual: []eval.ResidualBin{
@@ -567,8 +614,8 @@ func byHand() (*eval.Report, *eval.Table, []int) {
 			BestCriticalFNR: "cbec"},
 		Profiles: eval.Profiles{
 			N:          []int{20, 12, 8},
-			Raw:        [][]float64{{0.005, 0.015, 0.012}, {0.039, 0.022, 0.028}, {0.059, 0.031, 0.033}},
-			Normalised: [][]float64{{0.06, 0.76, 0.18}, {0.47, 0.25, 0.28}, {0.27, 0.53, 0.2}},
+			Raw:        [][]eval.Figure{{0.005, 0.015, 0.012}, {0.039, 0.022, 0.028}, {0.059, 0.031, 0.033}},
+			Normalised: [][]eval.Figure{{0.06, 0.76, 0.18}, {0.47, 0.25, 0.28}, {0.27, 0.53, 0.2}},
 		},
 		Signatures: []eval.Signature{
 			{True: "normal", Predicted: "normal", N: 18, MI: 0.021, C: []float64{0.003, 0.014, 0.011}, Dominant: "suspect"},
@@ -579,22 +626,22 @@ func byHand() (*eval.Report, *eval.Table, []int) {
 		},
 		Confusion: &eval.Confusion{
 			Matrix:        [][]float64{{0, 0.0071, 0.0083}, {0.0071, 0, 0.0024}, {0.0083, 0.0024, 0}},
-			CrossBoundary: 0.0071, WithinCritical: 0.0024, CrossToCritical: 2.96,
+			CrossBoundary: 0.0071, WithinSafe: na, CrossToSafe: na, WithinCritical: 0.0024, CrossToCritical: 2.96,
 		},
 		Dominant: []float64{0.155, 0.666, 0.179},
 		Notes:    []string{"A note to the reader."},
 	}
 	*r.Residual[0].UpTo, *r.Policy.Certificate.Held = 0.3, true
-	for i, at := range [][2]float64{{0.091, 0.452}, {0.041, 0.252}, {0.011, 0.172}, {0.061, 0.282}, {0.021, 0.192}} {
+	for i, at := range [][2]eval.Figure{{0.091, 0.452}, {0.041, 0.252}, {0.011, 0.172}, {0.061, 0.282}, {0.021, 0.192}} {
 		r.Policies[i].BootstrapAt.CriticalFNR = eval.Interval{Low: at[0], High: at[1]}
 	}
 	for k, class := range r.Classes {
 		s := eval.Skewness{Class: class.Name, SkewnessOf: eval.SkewnessOf{
-			Median: []float64{0.15, 1.6, 1.7}[k], Mean: 0.2, P90: 3, Reliable: map[string]float64{"0.1": 0.1, "0.2": 0.2, "0.3": 0.3, "0.5": 0.5},
+			Median: []eval.Figure{0.15, 1.6, 1.7}[k], Mean: 0.2, P90: 3, Reliable: map[string]eval.Figure{"0.1": 0.1, "0.2": 0.2, "0.3": 0.3, "0.5": 0.5},
 		}}
 		for j, of := range r.Classes {
 			s.ByTrue = append(s.ByTrue, eval.SkewnessByTrue{True: of.Name, N: of.Support,
-				SkewnessOf: eval.SkewnessOf{Median: [][]float64{{0.1, 0.4, 2.2}, {0.3, 0.5, 0.6}, {0.7, 0.8, 0.9}}[k][j]}})
+				SkewnessOf: eval.SkewnessOf{Median: [][]eval.Figure{{0.1, 0.4, 2.2}, {0.3, 0.5, 0.6}, {0.7, 0.8, 0.9}}[k][j]}})
 		}
 		r.Skewness = append(r.Skewness, s)
 	}
@@ -609,6 +656,8 @@ func byHand() (*eval.Report, *eval.Table, []int) {
 			curve.CriticalMissed = append(curve.CriticalMissed, c/5)
 			curve.CriticalWrong = append(curve.CriticalWrong, c/4)
 			curve.Wrong = append(curve.Wrong, c/3)
+			curve.CalledCritical = append(curve.CalledCritical, c/2)
+			curve.FalseCalls = append(curve.FalseCalls, c/6)
 			curve.Low, curve.High = append(curve.Low, 0.1), append(curve.High, float64(c)/20)
 		}
 		r.Curves.Rows = append(r.Curves.Rows, curve)

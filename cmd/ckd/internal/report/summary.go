@@ -6,7 +6,6 @@ import (
 
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
 	"github.com/ckd-project/ckd/eval"
-	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -30,16 +29,14 @@ func subject(e *evaluation) string {
 	return text + "; critical: " + document.List(critical)
 }
 
-// lead summarises the report in plain words.
+// lead summarises the report in plain words. It begins with what is missed.
 func lead(e *evaluation) []string {
 	s := e.report.Summary
-	lead := []string{unaided(e)}
-	if len(e.report.Policies) > 0 {
-		lead = append(lead, aided(e, policy.AllInputs))
-	}
-	if row := e.best(policy.PredictedSafe, e.risk); row != nil && e.byRisk {
-		lead = append(lead, fmt.Sprintf("When people review only inputs that the model calls safe, %s leaves %s missed; "+
-			"the accuracy of what is retained is then %s.", plain(row.Name), missedOf(row.At), document.Percent(row.Accuracy)))
+	lead := []string{}
+	for _, text := range []string{scopesSay(e), missesSay(e), unaided(e)} {
+		if text != "" {
+			lead = append(lead, text)
+		}
 	}
 	if e.report.Policy != nil {
 		lead = append(lead, policySays(e))
@@ -51,14 +48,161 @@ func lead(e *evaluation) []string {
 	return lead
 }
 
+// scopesSay says what deferring only inputs called safe would gain, and what must be true at the
+// site for it to be right. It is empty without both scopes.
+func scopesSay(e *evaluation) string {
+	all, safe := e.fewest(policy.AllInputs), e.fewest(policy.PredictedSafe)
+	if !e.byRisk || all == nil || safe == nil {
+		return ""
+	}
+	critical := document.Noun(e.report.Summary.Critical, "critical input")
+	if e.report.Source.CriticalCalls == eval.Reviewed {
+		return fmt.Sprintf("People review critical calls here, whatever is deferred: at %s, deferring only inputs called safe takes "+
+			"%s reviews per 1,000 and misses %s of %s, deferring any input takes %s and misses %s. By one score, both miss the same "+
+			"at the same number of reviews.", e.deferrals(), perThousand(safe.Per1000.Reviews), document.Count(safe.CriticalMissed),
+			critical, perThousand(all.Per1000.Reviews), document.Count(all.CriticalMissed))
+	}
+	text := fmt.Sprintf("At %s, deferring only inputs called safe misses %s of %s", e.deferrals(),
+		document.Count(safe.CriticalMissed), critical)
+	if safe.CriticalMissed < all.CriticalMissed {
+		text += fmt.Sprintf(" instead of %s", document.Count(all.CriticalMissed))
+	} else {
+		text += fmt.Sprintf(", no fewer than the %s of deferring any", document.Count(all.CriticalMissed))
+	}
+	text += fmt.Sprintf("; it means that nobody looks at the %s, of which %s %s false",
+		document.Noun(safe.CalledCritical, "critical call"), document.Count(safe.FalseCalls), isAre(safe.FalseCalls))
+	if e.report.Source.CriticalCalls == eval.ActedOn {
+		return text + ": each is acted on without a look, as --critical-calls says."
+	}
+	return text + ", and is right only where each of them is acted on without a look (--critical-calls says what is done)."
+}
+
+func isAre(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}
+
+// missesSay says what the best score and mutual information miss at the coverage of the report, in
+// scope all; without critical inputs, how many errors they leave.
+func missesSay(e *evaluation) string {
+	scope := policy.AllInputs
+	best, of := e.fewest(scope), e.row(scope, mi)
+	switch {
+	case best == nil:
+		return ""
+	case !e.byRisk:
+		text := fmt.Sprintf("At %s, those that %s puts first, %s of the inputs that the model decides are right", e.deferrals(),
+			plain(best.Name), document.Percent(best.Accuracy))
+		if of != nil && of != best {
+			text += fmt.Sprintf("; by mutual information, %s", document.Percent(of.Accuracy))
+		}
+		return text + "." + flattered(best)
+	}
+	s := e.report.Summary
+	text := fmt.Sprintf("At %s %s of %s are missed by %s (critical miss rate %s, exact 95%% interval %s)", e.deferrals(),
+		document.Count(best.CriticalMissed), document.Noun(s.Critical, "critical input"), e.withEqual(best),
+		document.Percent(best.CriticalMissRate), document.Format(best.CriticalMissRateInterval))
+	if of != nil && of != best {
+		text += fmt.Sprintf("; by mutual information %s", document.Count(of.CriticalMissed))
+	}
+	text += fmt.Sprintf(", without deferral %s.", document.Count(s.Missed))
+	if w := worst(best.At); w != nil {
+		text += fmt.Sprintf(" Of the critical classes %s is missed most often: %s.", w.Class, missedOfClass(*w))
+	}
+	if of != nil && of != best {
+		text += " " + e.pairSays(best, of)
+	}
+	return text + flattered(best)
+}
+
+// withEqual names a score and how many other scores miss as many at the coverage.
+func (e *evaluation) withEqual(best *eval.Row) string {
+	others := 0
+	for _, row := range e.scores(best.Scope) {
+		if row != best && row.CriticalMissed == best.CriticalMissed {
+			others++
+		}
+	}
+	if others == 0 {
+		return plain(best.Name)
+	}
+	return plain(best.Name) + ", and as many by " + document.Noun(others, "other score")
+}
+
+// pairSays says whether two rankings miss differently often, by the exact test of their pair.
+func (e *evaluation) pairSays(row, column *eval.Row) string {
+	pairs, found := 0, eval.MissedPair{}
+	for _, p := range e.report.MissedPairs {
+		if p.Scope != row.Scope {
+			continue
+		}
+		pairs++
+		if p.Row == row.Name && p.Column == column.Name || p.Row == column.Name && p.Column == row.Name {
+			found = p
+		}
+	}
+	if found.Row == "" {
+		return ""
+	}
+	verdict := "this recording cannot tell them apart"
+	if found.PHolm < significant {
+		verdict = "chance alone hardly does that"
+	}
+	return fmt.Sprintf("Between %s and %s %s (exact McNemar test: p %s; corrected for the %s of this scope, Holm: %s).",
+		plain(row.Name), plain(column.Name), verdict, document.Digits(found.PValue), document.Noun(pairs, "pair"),
+		document.Digits(found.PHolm))
+}
+
+// significant is the corrected p-value under which two rankings are said to differ.
+const significant = 0.05
+
+func flattered(best *eval.Row) string {
+	return fmt.Sprintf(" (On these same inputs %s is the best of the scores, which flatters it; ckd calibrate chooses and judges "+
+		"on different ones.)", plain(best.Name))
+}
+
+// worst returns the critical class of the highest miss rate, of those with enough inputs for one.
+func worst(at eval.At) *eval.ClassMisses {
+	for i, c := range at.CriticalClasses {
+		if at.WorstClass != "" && c.Class == at.WorstClass {
+			return &at.CriticalClasses[i]
+		}
+	}
+	return nil
+}
+
+// missedOfClass returns what is missed of a class: "19 of 295 (6.4%)", counts alone of a small one.
+func missedOfClass(c eval.ClassMisses) string {
+	text := document.Format(document.Of{c.Missed, c.Inputs})
+	if c.CriticalMissRate.Defined() {
+		text += " (" + document.Percent(c.CriticalMissRate) + ")"
+	}
+	return text
+}
+
+// worstCell names the worst critical class in a cell.
+func worstCell(at eval.At) string {
+	if w := worst(at); w != nil {
+		return w.Class + " " + missedOfClass(*w)
+	}
+	return "n/a"
+}
+
 // unaided says how the model does without deferral.
 func unaided(e *evaluation) string {
 	s := e.report.Summary
 	text := fmt.Sprintf("The model is right on %s of %s (%s).", document.Count(e.correct()), document.Noun(s.Inputs, "input"),
 		document.Percent(s.Accuracy))
 	if e.byRisk {
-		text += fmt.Sprintf(" Without deferral it calls %s of %s not critical (%s).", document.Count(s.Missed),
-			document.Noun(s.Critical, "critical input"), document.Percent(s.CriticalFNR))
+		text += fmt.Sprintf(" Without deferral it misses %s of %s (critical miss rate %s)", document.Count(s.Missed),
+			document.Noun(s.Critical, "critical input"), document.Percent(s.WithoutDeferral.CriticalMissRate))
+		if w := worst(s.WithoutDeferral); w != nil {
+			text += fmt.Sprintf(", worst %s with %s", w.Class, missedOfClass(*w))
+		}
+		text += fmt.Sprintf(", and calls %s critical, of which %s %s false.", document.Noun(s.WithoutDeferral.CalledCritical, "input"),
+			document.Count(s.WithoutDeferral.FalseCalls), isAre(s.WithoutDeferral.FalseCalls))
 	} else if e.classes.anyCritical {
 		text += " No input of this recording belongs to a critical class."
 	} else {
@@ -67,48 +211,17 @@ func unaided(e *evaluation) string {
 	return text
 }
 
-// aided says how the best score and mutual information do at the coverage of the report.
-func aided(e *evaluation, scope policy.Scope) string {
-	best, of := e.best(scope, e.risk), e.row(scope, mi)
-	if best == nil {
-		return ""
-	}
-	text := fmt.Sprintf("When people review %s of the inputs, those that %s puts first, ",
-		document.RoundPercent(1-e.report.Source.Coverage), plain(best.Name))
-	if !e.byRisk {
-		text += fmt.Sprintf("%s of the inputs that the model decides are right", document.Percent(best.Accuracy))
-		if of != nil && of != best {
-			text += fmt.Sprintf("; ranked by mutual information alone, %s", document.Percent(of.Accuracy))
-		}
-		return text + "." + flattered(e, best)
-	}
-	text += fmt.Sprintf("%s of the critical inputs retained are missed", missedOf(best.At))
-	if best.CriticalRetained > 0 { // of resamples it would be a point where nothing is missed
-		low, high := binomial.Interval(best.CriticalMissed, best.CriticalRetained, 0.95)
-		text += fmt.Sprintf(", exact 95%% interval %s", document.PercentRange(low, high))
-	}
-	text += fmt.Sprintf(", and %s of all critical inputs are seen by a person", document.Percent(best.CriticalDeferredShare))
-	if of != nil && of != best {
-		text += fmt.Sprintf("; ranked by mutual information alone, %s are missed", missedOf(of.At))
-	}
-	return text + "." + flattered(e, best)
-}
-
-func flattered(e *evaluation, best *eval.Row) string {
-	return fmt.Sprintf(" (On these same inputs %s is the best of the scores, which flatters it; ckd calibrate chooses and judges "+
-		"on different ones.)", plain(best.Name))
-}
-
 // tiles returns the numbers that matter.
 func tiles(e *evaluation) []document.Tile {
 	s := e.report.Summary
-	tiles := []document.Tile{{Value: document.Percent(s.Accuracy), Label: "accuracy without deferral",
-		Detail: document.Count(e.correct()) + " of " + document.Noun(s.Inputs, "input")}}
-	best, of := e.best(policy.AllInputs, e.risk), e.row(policy.AllInputs, mi)
-	at := " at " + document.RoundPercent(e.report.Source.Coverage) + " coverage"
+	accuracy := document.Tile{Value: document.Percent(s.Accuracy), Label: "accuracy without deferral",
+		Detail: document.Count(e.correct()) + " of " + document.Noun(s.Inputs, "input")}
+	best, of := e.fewest(policy.AllInputs), e.row(policy.AllInputs, mi)
+	at := " at " + e.deferrals()
 	if !e.byRisk {
+		tiles := []document.Tile{accuracy}
 		if of != nil {
-			tiles = append(tiles, document.Tile{Value: document.Percent(of.Accuracy), Label: "accuracy" + at + ", by mutual information alone",
+			tiles = append(tiles, document.Tile{Value: document.Percent(of.Accuracy), Label: "accuracy" + at + ", by mutual information",
 				Detail: document.Noun(of.Retained, "input") + " retained"})
 		}
 		if best != nil && best != of {
@@ -117,32 +230,29 @@ func tiles(e *evaluation) []document.Tile {
 		}
 		return tiles
 	}
-	tiles = append(tiles, document.Tile{Value: document.Percent(s.CriticalFNR), Label: "critical inputs missed without deferral",
-		Detail: document.Count(s.Missed) + " of " + document.Count(s.Critical)})
-	missed := func(row *eval.Row, by string, strong bool) {
-		if row != nil {
-			tiles = append(tiles, document.Tile{Value: document.Percent(row.CriticalFNR), Label: "missed" + at + ", by " + by, Strong: strong,
-				Detail: document.Count(row.CriticalMissed) + " of " + document.Count(row.CriticalRetained) + " retained critical"})
+	var tiles []document.Tile
+	missed := func(at eval.At, label string, strong bool) {
+		tile := document.Tile{Value: document.Percent(at.CriticalMissRate), Label: "critical miss rate" + label, Strong: strong,
+			Detail: document.Count(at.CriticalMissed) + " of " + document.Count(s.Critical) + " missed"}
+		if w := worst(at); w != nil {
+			tile.Detail += "; worst: " + w.Class + " " + missedOfClass(*w)
 		}
+		tiles = append(tiles, tile)
 	}
-	if of != best {
-		missed(of, "mutual information alone", false)
+	p := e.report.Policy
+	if best != nil {
+		missed(best.At, at+", by "+plain(best.Name)+", the fewest of a score", p == nil || p.Observes)
 	}
-	switch p := e.report.Policy; {
-	case best == nil:
-	case best == of:
-		missed(best, "mutual information, the best score", p == nil)
-	default:
-		missed(best, best.Name+", the best score", p == nil)
+	if of != nil && of != best {
+		missed(of.At, at+", by mutual information", false)
 	}
-	if p := e.report.Policy; p != nil && !p.Observes {
-		tiles = append(tiles, document.Tile{Value: document.Percent(p.CriticalFNR), Label: "missed by the policy, which defers " +
-			document.Percent(1-p.Coverage), Detail: document.Count(p.CriticalMissed) + " of " + document.Count(p.CriticalRetained) + " retained critical",
-			Strong: true})
-	} else if row := e.best(policy.PredictedSafe, e.risk); row != nil {
-		missed(row, plain(row.Name)+", reviewing only what is called safe", false)
+	if p != nil && !p.Observes {
+		missed(p.At, " by the policy, at "+perThousand(p.Per1000.Deferred)+" deferrals per 1,000 inputs", true)
+	} else if row := e.fewest(policy.PredictedSafe); row != nil {
+		missed(row.At, at+", by "+plain(row.Name)+", deferring only inputs called safe", false)
 	}
-	return tiles
+	missed(s.WithoutDeferral, " without deferral", false)
+	return append(tiles, accuracy)
 }
 
 // policySays says how the given policy does.
@@ -154,9 +264,15 @@ func policySays(e *evaluation) string {
 	text := fmt.Sprintf("The policy for model %s (scope %s) retains %s of %s (%s) and defers the rest.", p.Model, p.Scope,
 		document.Count(p.Retained), document.Noun(e.report.Summary.Inputs, "input"), document.Percent(p.Coverage))
 	if e.byRisk {
-		text += fmt.Sprintf(" Of %s it misses %s: %s, exact 95%% interval %s.",
-			document.Noun(p.CriticalRetained, "retained critical input"), document.Count(p.CriticalMissed),
-			document.Percent(p.CriticalFNR), document.PercentRange(p.CriticalFNRInterval[0], p.CriticalFNRInterval[1]))
+		text += fmt.Sprintf(" It misses %s of %s (critical miss rate %s, exact 95%% interval %s)", document.Count(p.CriticalMissed),
+			document.Noun(e.report.Summary.Critical, "critical input"), document.Percent(p.CriticalMissRate),
+			document.Format(p.CriticalMissRateInterval))
+		if w := worst(p.At); w != nil {
+			text += fmt.Sprintf(", worst %s with %s", w.Class, missedOfClass(*w))
+		}
+		text += fmt.Sprintf("; of %s, which it keeps, %s %s false. Of the critical inputs retained %s are missed (critical FNR, exact "+
+			"95%% interval %s).", document.Noun(p.CalledCritical, "critical call"), document.Count(p.FalseCalls), isAre(p.FalseCalls),
+			missedOf(p.At), document.Format(p.CriticalFNRInterval))
 	}
 	if c := p.Certificate; c != nil {
 		text += " " + certificateSays(c)
@@ -184,7 +300,7 @@ func certificateSays(c *eval.CertificateCheck) string {
 		text += ". Here is nothing to hold it against: it bounds a share of no inputs."
 	case !*c.Held:
 		text += fmt.Sprintf(". It did not hold here (p %s): %s was observed.", p, observed)
-	case c.Observed > c.Target:
+	case float64(c.Observed) > c.Target:
 		text += fmt.Sprintf(". Here %s was observed: above the target, which chance allows (p %s).", observed, p)
 	default:
 		text += fmt.Sprintf(". It held here (p %s): %s was observed.", p, observed)
@@ -209,10 +325,18 @@ func policySection(e *evaluation) document.Section {
 	t.Add("accuracy of what is retained", document.Share(p.Accuracy))
 	t.Add("macro-F1 of what is retained", document.Number(p.MacroF1))
 	if e.byRisk {
+		t.Add("critical miss rate: retained and missed, of all critical inputs", missedOfAll(p.At, e.report.Summary.Critical))
+		t.Add("its exact 95% interval (Clopper-Pearson)", p.CriticalMissRateInterval)
+		t.Add("worst critical class", worstCell(p.At))
+		t.Add("per 1,000 inputs: deferred", perThousand(p.Per1000.Deferred))
+		if e.report.Source.CriticalCalls == eval.Reviewed {
+			t.Add("per 1,000 inputs: reviewed, with the critical calls kept", perThousand(p.Per1000.Reviews))
+		}
+		t.Add("per 1,000 inputs: called critical and kept", perThousand(p.Per1000.CalledCritical))
+		t.Add("per 1,000 inputs: of these false", perThousand(p.Per1000.FalseCalls))
+		t.Add("per 1,000 inputs: missed", perThousand(p.Per1000.Missed))
 		t.Add("critical FNR: missed of retained critical", missedOf(p.At))
-		t.Add("its exact 95% interval (Clopper-Pearson)", document.ShareInterval(p.CriticalFNRInterval))
-		t.Add("retained and missed, of all critical inputs", document.Share(p.MissShare))
-		t.Add("its exact 95% interval (Clopper-Pearson)", document.ShareInterval(p.MissShareInterval))
+		t.Add("its exact 95% interval (Clopper-Pearson)", p.CriticalFNRInterval)
 		t.Add("critical error", document.Share(p.CriticalError))
 		t.Add("critical inputs deferred", document.Share(p.CriticalDeferredShare))
 	}

@@ -16,8 +16,7 @@ func trustSection(e *evaluation) document.Section {
 	return document.NewSection("trust", "Can the contributions of classes be trusted?",
 		"The contribution C_k of a class is an approximation of its part in the mutual information. It is good where the "+
 			"passes spread evenly around their mean, and skewness says where they do not.",
-		scatterFigure(e), residualTable(e), skewnessFigure(e), skewnessTable(e), ownSkewnessTable(e), skewnessByTrue(e),
-		paperRuleTable(e))
+		scatterFigure(e), residualTable(e), skewnessFigure(e), skewnessTable(e), ownSkewnessTable(e), skewnessByTrue(e))
 }
 
 // mostPoints bounds the points of the scatter. More would make the file large and the picture no
@@ -263,11 +262,11 @@ func skewnessByTrue(e *evaluation) *document.Figure {
 	if len(all) != e.table.K || slices.ContainsFunc(all, incomplete) {
 		return nil
 	}
-	value := func(i, j int) float64 { return all[j].ByTrue[i].Median }
+	value := func(i, j int) float64 { return float64(all[j].ByTrue[i].Median) }
 	high, of := shown[0], shown[0]
 	for _, i := range shown {
 		for _, j := range shown {
-			if value(i, j) > value(of, high) {
+			if value(i, j) > value(of, high) || math.IsNaN(value(of, high)) {
 				of, high = i, j
 			}
 		}
@@ -301,11 +300,16 @@ func paperRuleTable(e *evaluation) *document.Table {
 		Head:        []string{"judged by", "best score", "cost of the rule's choice"},
 		TextColumns: 2,
 	}
-	t.Add("AUSC of critical FNR", r.BestAUSC, document.Number(r.CostAUSC))
+	t.Add("AUSC of critical FNR, where defined", r.BestAUSC, document.Number(r.CostAUSC))
 	t.Add("critical FNR at "+document.RoundPercent(e.report.Source.Coverage)+" coverage", r.BestCriticalFNR,
 		document.Number(r.CostCriticalFNR))
 	return t
 }
 
 // times returns a ratio of two means.
-func times(x float64) string { return fmt.Sprintf("%.2f", x) }
+func times[F ~float64](x F) string {
+	if math.IsNaN(float64(x)) {
+		return "n/a"
+	}
+	return fmt.Sprintf("%.2f", float64(x))
+}

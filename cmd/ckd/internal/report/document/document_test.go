@@ -18,8 +18,8 @@ func TestNumbers(t *testing.T) {
 	for _, test := range []struct{ got, want string }{
 		{Count(0), "0"}, {Count(999), "999"}, {Count(1000), "1,000"}, {Count(1234567), "1,234,567"}, {Count(-12345), "-12,345"},
 		{Percent(0.10594), "10.6%"}, {RoundPercent(0.8), "80%"}, {RoundPercent(0.825), "82.5%"}, {RoundPercent(0.1), "10%"},
-		{Decimal(0.04213), "0.0421"}, {Decimal(0), "0.0000"}, {Decimal(-0.00029), "-0.00029"}, {Decimal(12.5), "12.5000"},
-		{Digits(0), "0"}, {Digits(0.2217), "0.222"}, {Digits(1.234), "1.23"}, {Digits(12.34), "12.3"}, {Digits(1234), "1234"},
+		{Decimal(0.04213), "0.0421"}, {Decimal(0.0), "0.0000"}, {Percent(math.NaN()), "n/a"}, {Decimal(math.NaN()), "n/a"}, {Decimal(-0.00029), "-0.00029"}, {Decimal(12.5), "12.5000"},
+		{Digits(0.0), "0"}, {Digits(0.2217), "0.222"}, {Digits(1.234), "1.23"}, {Digits(12.34), "12.3"}, {Digits(1234.0), "1234"},
 		{Digits(0.000123), "1.2e-04"}, {Digits(-3.14159), "-3.14"},
 		{fewDigits(0), "0"}, {fewDigits(0.214), ".21"}, {fewDigits(0.999), "1.0"}, {fewDigits(9.94), "9.9"}, {fewDigits(9.96), "10"}, {fewDigits(123.4), "123"},
 		{Noun(1, "input"), "1 input"}, {Noun(2000, "input"), "2,000 inputs"},

@@ -33,6 +33,9 @@ type (
 	Of [2]int
 )
 
+// notAvailable stands for a figure of nothing, which is NaN.
+const notAvailable = "n/a"
+
 // Format returns the text of a cell.
 func Format(cell any) string {
 	switch v := cell.(type) {
@@ -51,12 +54,23 @@ func Format(cell any) string {
 	case Short:
 		return Digits(float64(v))
 	case Times:
+		if math.IsNaN(float64(v)) {
+			return notAvailable
+		}
 		return fmt.Sprintf("%.2fx", float64(v))
 	case ShareInterval:
+		return PercentRange(v[0], v[1])
+	case *[2]float64:
+		if v == nil {
+			return notAvailable
+		}
 		return PercentRange(v[0], v[1])
 	case FineInterval:
 		return FinePercent(v[0]) + " to " + FinePercent(v[1])
 	case NumberInterval:
+		if math.IsNaN(v[0]) || math.IsNaN(v[1]) {
+			return notAvailable
+		}
 		return Decimal(v[0]) + " to " + Decimal(v[1])
 	case Spread:
 		return Decimal(v[0]) + " ± " + Decimal(v[1])
@@ -76,20 +90,47 @@ func Count(n int) string {
 }
 
 // Percent returns a share as a percentage with one decimal.
-func Percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
+func Percent[F ~float64](share F) string {
+	if math.IsNaN(float64(share)) {
+		return notAvailable
+	}
+	return fmt.Sprintf("%.1f%%", 100*float64(share))
+}
+
+// WholePercent returns a share as a percentage without decimals.
+func WholePercent(share float64) string {
+	if math.IsNaN(share) {
+		return notAvailable
+	}
+	return fmt.Sprintf("%.0f%%", 100*share)
+}
 
 // RoundPercent returns a share as Percent does, without a decimal that is 0.
-func RoundPercent(share float64) string { return strings.Replace(Percent(share), ".0%", "%", 1) }
+func RoundPercent[F ~float64](share F) string { return strings.Replace(Percent(share), ".0%", "%", 1) }
 
 // FinePercent returns a share as a percentage with two decimals.
-func FinePercent(share float64) string { return fmt.Sprintf("%.2f%%", 100*share) }
+func FinePercent(share float64) string {
+	if math.IsNaN(share) {
+		return notAvailable
+	}
+	return fmt.Sprintf("%.2f%%", 100*share)
+}
 
 // PercentRange returns the ends of an interval of shares.
-func PercentRange(low, high float64) string { return Percent(low) + " to " + Percent(high) }
+func PercentRange[F ~float64](low, high F) string {
+	if math.IsNaN(float64(low)) || math.IsNaN(float64(high)) {
+		return notAvailable
+	}
+	return Percent(low) + " to " + Percent(high)
+}
 
 // Decimal returns a number with four decimals, or with two digits where four decimals would show
 // none of them.
-func Decimal(x float64) string {
+func Decimal[F ~float64](of F) string {
+	x := float64(of)
+	if math.IsNaN(x) {
+		return notAvailable
+	}
 	if x != 0 && math.Abs(x) < 0.0005 {
 		return fmt.Sprintf("%.2g", x)
 	}
@@ -97,8 +138,11 @@ func Decimal(x float64) string {
 }
 
 // Digits returns a number with three significant digits.
-func Digits(x float64) string {
+func Digits[F ~float64](of F) string {
+	x := float64(of)
 	switch a := math.Abs(x); {
+	case math.IsNaN(x):
+		return notAvailable
 	case x == 0:
 		return "0"
 	case a >= 1e6 || a < 1e-3:
@@ -117,6 +161,8 @@ func Digits(x float64) string {
 // fewDigits returns a number of 0 or more with two digits, for the cells of large matrices.
 func fewDigits(x float64) string {
 	switch {
+	case math.IsNaN(x):
+		return notAvailable
 	case x == 0:
 		return "0"
 	case x < 0.995:

@@ -38,7 +38,9 @@ func (m *Matrix) Highest() float64 {
 	for i, row := range m.Values {
 		for j, v := range row {
 			if !m.OffDiagonal || i != j {
-				highest = max(highest, v)
+				if v > highest { // which a figure of nothing is not
+					highest = v
+				}
 			}
 		}
 	}

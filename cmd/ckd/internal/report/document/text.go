@@ -14,7 +14,7 @@ import (
 
 const (
 	textWidth = 110 // columns of plain text
-	nameWidth = 44  // columns that a table gives to a name
+	nameWidth = 64  // columns that a table gives to a name
 	mostRows  = 40  // rows of a table in plain text
 	headWidth = 8   // columns up to which a head is not wrapped
 )

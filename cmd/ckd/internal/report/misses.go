@@ -1,0 +1,319 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// missesFigure draws the critical inputs missed against the reviews that people do, and below them
+// the inputs that are called critical and kept.
+func (d *deferral) missesFigure() *document.Figure {
+	best := d.fewest(d.scope)
+	if best == nil {
+		return nil
+	}
+	f := &document.Figure{
+		Title: fmt.Sprintf("Critical inputs missed against reviews (scope %s)", d.scope),
+		Says:  d.missesSay(best),
+		How: "At the left end nobody reviews; towards the right more goes to people. Lower is better. The lower panel shows what goes " +
+			"out on the model's word as critical.",
+	}
+	reviewed := "Reviews are the inputs deferred."
+	if d.report.Source.CriticalCalls == eval.Reviewed {
+		reviewed = "Reviews are the inputs deferred, and those called critical that are kept."
+	}
+	f.How += " " + reviewed
+	plots := []document.Plot{
+		{Height: 270, Y: document.Axis{Label: "critical inputs missed", Ticks: document.Ticks{About: 5, Unit: 1}}},
+		{Height: 115, Y: document.Axis{Label: "critical calls kept", Ticks: document.Ticks{About: 3, Unit: 1}}},
+	}
+	missed, called := 1.0, 1.0
+	for _, g := range d.missesLines(best) {
+		l := g.line
+		var x, above, below []float64
+		for c := range d.report.Curves.Coverage {
+			x = append(x, d.reviews(l.curve, c))
+			above = append(above, float64(l.curve.CriticalMissed[c]))
+			below = append(below, d.thousand(l.curve.CalledCritical[c]))
+		}
+		missed, called = max(missed, slices.Max(above)), max(called, slices.Max(below))
+		plots[0].Lines = append(plots[0].Lines, document.Line{Stroke: l.stroke, X: x, Y: above})
+		plots[1].Lines = append(plots[1].Lines, document.Line{Stroke: l.stroke, X: x, Y: below})
+		f.Legend = append(f.Legend, l.stroke.Key(g.name))
+	}
+	plots[0].Y.Max, plots[1].Y.Max = document.RoundUp(missed, 5), document.RoundUp(called, 3)
+	for i := range plots {
+		plots[i].X = document.Axis{Max: 1000, Ticks: document.Ticks{About: 10, Unit: 1}}
+		plots[i].Upright(best.Per1000.Reviews, document.Stroke{Ink: document.Muted, Dash: document.MarkDotted, Width: 1})
+	}
+	plots[0].X.Ticks.Unnamed = true
+	plots[1].X.Label = "reviews per 1,000 inputs"
+	plots[1].Y.Label += " per 1,000"
+	f.Plots = plots
+	f.Legend = append(f.Legend, document.Key{Mark: document.MarkThin, Ink: document.Muted,
+		Text: perThousand(best.Per1000.Reviews) + " reviews per 1,000 inputs"})
+	return f
+}
+
+// reviews returns the reviews per 1,000 inputs at a coverage.
+func (e *evaluation) reviews(c *eval.Curve, at int) float64 {
+	n := e.report.Summary.Inputs - e.report.Curves.Retained[at]
+	if e.report.Source.CriticalCalls == eval.Reviewed {
+		n += c.CalledCritical[at]
+	}
+	return e.thousand(n)
+}
+
+// thousand returns a count of inputs per 1,000.
+func (e *evaluation) thousand(n int) float64 { return 1000 * share(n, e.report.Summary.Inputs) }
+
+// namedLine is a line with its text in the legend.
+type namedLine struct {
+	line
+	name string
+}
+
+// missesLines selects the rankings of the figure: those with the fewest misses in this scope and in
+// the other one, mutual information, p_critical and the given policy. Rankings that miss the same
+// everywhere share a line, which names them all.
+func (d *deferral) missesLines(best *eval.Row) []namedLine {
+	var lines []line
+	add := func(row *eval.Row, s document.Stroke) {
+		if row == nil || slices.ContainsFunc(lines, func(l line) bool { return l.row == row }) {
+			return
+		}
+		if curve := d.curve(row.Scope, row.Name); curve != nil {
+			lines = append(lines, line{row: row, curve: curve, stroke: s})
+		}
+	}
+	add(d.row(d.scope, "policy"), document.Stroke{Ink: document.Vermillion, Dash: document.MarkSolid, Width: 2.4})
+	add(best, document.Stroke{Ink: document.Sky, Dash: document.MarkSolid, Width: 1.8})
+	add(d.row(d.scope, mi), document.Stroke{Ink: document.Grey, Dash: document.MarkDashed, Width: 1.6})
+	add(d.row(d.scope, "p_critical"), document.Stroke{Ink: document.Purple, Dash: document.MarkDashed, Width: 1.4})
+	add(d.row(d.scope, decomp.CCritMax.String()), document.Stroke{Ink: document.Blue, Dash: document.MarkSolid, Width: 1.2})
+	other := policy.PredictedSafe
+	if d.scope == policy.PredictedSafe {
+		other = policy.AllInputs
+	}
+	add(d.fewest(other), document.Stroke{Ink: document.Green, Dash: document.MarkDotted, Width: 1.8})
+
+	var named []namedLine
+	for _, l := range inSight(lines) {
+		name := d.lineName(l.row)
+		if l.row == best {
+			name += " (fewest of the scores at the coverage)"
+		}
+		if l.row.Scope != d.scope {
+			name += fmt.Sprintf(" (scope %s, fewest of its scores)", l.row.Scope)
+		}
+		hidden := slices.IndexFunc(named, func(n namedLine) bool {
+			return slices.Equal(n.curve.CriticalMissed, l.curve.CriticalMissed) &&
+				slices.Equal(n.curve.CalledCritical, l.curve.CalledCritical)
+		})
+		if hidden >= 0 {
+			named[hidden].name += "; the same curve: " + name
+			continue
+		}
+		named = append(named, namedLine{l, name})
+	}
+	return named
+}
+
+// missesSay says what the score with the fewest misses and mutual information miss.
+func (d *deferral) missesSay(best *eval.Row) string {
+	s := d.report.Summary
+	text := fmt.Sprintf("At %s per 1,000 inputs %s of %s are missed by %s", noun(best.Per1000.Reviews, "review"),
+		document.Count(best.CriticalMissed), document.Noun(s.Critical, "critical input"), d.withEqual(best))
+	if of := d.row(d.scope, mi); of != nil && of != best {
+		text += fmt.Sprintf("; by mutual information %s", document.Count(of.CriticalMissed))
+		if d.report.Source.CriticalCalls == eval.Reviewed && d.scope == policy.AllInputs {
+			text += fmt.Sprintf(" at %s", noun(of.Per1000.Reviews, "review"))
+		}
+	}
+	text += fmt.Sprintf(", without deferral %s.", document.Count(s.Missed))
+	fewer := slices.DeleteFunc(d.rankings(d.scope), func(row *eval.Row) bool { return row.CriticalMissed >= best.CriticalMissed })
+	if len(fewer) > 0 {
+		row := slices.MinFunc(fewer, d.byMisses)
+		text += fmt.Sprintf(" %s, which is no score, misses %s.", d.lineName(row), document.Count(row.CriticalMissed))
+	}
+	return text
+}
+
+// noun returns a count per 1,000 inputs with its noun.
+func noun(x float64, one string) string { return perThousand(x) + " " + one + "s" }
+
+// missesTable shows every ranking at the coverage of the report, the fewest missed first.
+func (d *deferral) missesTable() *document.Table {
+	t := &document.Table{
+		Caption: fmt.Sprintf("Every ranking at %s (scope %s)", d.deferrals(), d.scope),
+		Says: "Critical miss rate: retained and missed, of all critical inputs. Four counts are per 1,000 inputs: deferred, called " +
+			"critical and kept, of these false, missed. Worst class: the critical one of " + fmt.Sprint(eval.FewOfClass) +
+			" inputs or more with the highest critical miss rate.",
+	}
+	reviewed := d.report.Source.CriticalCalls == eval.Reviewed
+	if reviewed {
+		t.Says += " Reviews are the deferred and the called critical."
+	}
+	all := d.report.Summary.Critical
+	rows := append(sorted(d.rankings(d.scope), d.byMisses),
+		&eval.Row{Name: "without deferral", Scope: d.scope, At: d.report.Summary.WithoutDeferral})
+	return fill(t, rows, d.names, []column{
+		{"missed", true, func(r *eval.Row) any { return document.Of{r.CriticalMissed, all} }},
+		{"critical miss rate", true, func(r *eval.Row) any { return document.Share(r.CriticalMissRate) }},
+		{"exact 95% interval", true, func(r *eval.Row) any { return r.CriticalMissRateInterval }},
+		{"per 1,000: deferred", true, func(r *eval.Row) any { return perThousand(r.Per1000.Deferred) }},
+		{"reviews", reviewed, func(r *eval.Row) any { return perThousand(r.Per1000.Reviews) }},
+		{"called critical", true, func(r *eval.Row) any { return perThousand(r.Per1000.CalledCritical) }},
+		{"of these false", true, func(r *eval.Row) any { return perThousand(r.Per1000.FalseCalls) }},
+		{"missed", true, func(r *eval.Row) any { return perThousand(r.Per1000.Missed) }},
+		{"worst class", true, func(r *eval.Row) any { return worstCell(r.At) }},
+		{"accuracy", true, func(r *eval.Row) any { return document.Share(r.Accuracy) }},
+	})
+}
+
+// errorsTable shows every ranking at the coverage where no input is critical.
+func (d *deferral) errorsTable() *document.Table {
+	t := &document.Table{Caption: fmt.Sprintf("Every ranking at %s (scope %s)", d.deferrals(), d.scope)}
+	return fill(t, sorted(d.rankings(d.scope), d.byMisses), d.names, []column{
+		{"retained", true, func(r *eval.Row) any { return r.Retained }},
+		{"accuracy", true, func(r *eval.Row) any { return document.Share(r.Accuracy) }},
+		{"95% bootstrap interval", d.resampled(), func(r *eval.Row) any { return within(r.BootstrapAt.Accuracy) }},
+		{"macro-F1", true, func(r *eval.Row) any { return document.Number(r.MacroF1) }},
+		{"called critical, per 1,000", d.classes.anyCritical, func(r *eval.Row) any { return perThousand(r.Per1000.CalledCritical) }},
+	})
+}
+
+// classTable shows what is missed of each critical class, the worst first.
+func (d *deferral) classTable() *document.Table {
+	best := d.fewest(d.scope)
+	if best == nil {
+		return nil
+	}
+	t := &document.Table{
+		Caption: fmt.Sprintf("Missed of each critical class at %s (scope %s)", d.deferrals(), d.scope),
+		Says: fmt.Sprintf("Intervals are exact, 95%% (Clopper-Pearson). Classes with fewer than %d inputs have counts alone.",
+			eval.FewOfClass),
+		Head: []string{"class", "inputs", "without deferral"}, TextColumns: 1,
+	}
+	type of struct {
+		name string
+		at   eval.At
+	}
+	columns := []of{{plain(best.Name), best.At}}
+	if row := d.row(d.scope, mi); row != nil && row != best {
+		columns = append(columns, of{plain(mi), row.At})
+	}
+	if row := d.row(d.scope, "policy"); row != nil && row != best {
+		columns = append(columns, of{"policy", row.At})
+	}
+	for _, c := range columns {
+		t.Head = append(t.Head, "missed by "+c.name, "rate", "exact 95% interval")
+	}
+	order := make([]int, len(best.CriticalClasses))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		x, y := best.CriticalClasses[a], best.CriticalClasses[b]
+		return cmp.Or(ascending(-x.CriticalMissRate, -y.CriticalMissRate), cmp.Compare(y.Missed, x.Missed))
+	})
+	without := d.report.Summary.WithoutDeferral.CriticalClasses
+	for _, i := range order {
+		c := best.CriticalClasses[i]
+		cells := []any{c.Class, c.Inputs, nil}
+		if i < len(without) {
+			cells[2] = without[i].Missed
+		}
+		for _, column := range columns {
+			missed := column.at.CriticalClasses[i]
+			cells = append(cells, missed.Missed, rateCell(missed), intervalCell(missed))
+		}
+		t.Add(cells...)
+	}
+	t.Closed = len(t.Rows) > document.LongTable
+	return t
+}
+
+// rateCell returns the miss rate of a class, nothing for one with counts alone.
+func rateCell(c eval.ClassMisses) any {
+	if !c.CriticalMissRate.Defined() {
+		return nil
+	}
+	return document.Share(c.CriticalMissRate)
+}
+
+func intervalCell(c eval.ClassMisses) any {
+	if c.CriticalMissRateInterval == nil {
+		return nil
+	}
+	return c.CriticalMissRateInterval
+}
+
+// reviewsTable shows the critical inputs missed at ten numbers of deferrals.
+func (d *deferral) reviewsTable() *document.Table {
+	t := &document.Table{
+		Caption: fmt.Sprintf("Critical inputs missed, by deferrals per 1,000 inputs (scope %s)", d.scope),
+		Says:    fmt.Sprintf("Of %s.", document.Noun(d.report.Summary.Critical, "critical input")),
+		Head:    []string{"ranking"}, TextColumns: 1, Closed: true,
+	}
+	if d.report.Source.CriticalCalls == eval.Reviewed {
+		t.Says += " In brackets: reviews per 1,000."
+	}
+	var points []int
+	for tenth := 10; tenth >= 1; tenth-- {
+		points = append(points, nearest(d.report.Curves.Coverage, float64(tenth)/10))
+		t.Head = append(t.Head, fmt.Sprint(1000-100*tenth))
+	}
+	for _, row := range sorted(d.rankings(d.scope), d.byMisses) {
+		curve := d.curve(d.scope, row.Name)
+		if curve == nil {
+			continue
+		}
+		cells := []any{d.names(row)}
+		for _, c := range points {
+			text := document.Count(curve.CriticalMissed[c])
+			if d.report.Source.CriticalCalls == eval.Reviewed {
+				text += " (" + perThousand(d.reviews(curve, c)) + ")"
+			}
+			cells = append(cells, text)
+		}
+		t.Add(cells...)
+	}
+	return t
+}
+
+// pairsTable compares every two rankings by the inputs that only one of them misses, the clearest
+// differences first. It returns nil without pairs.
+func (d *deferral) pairsTable() *document.Table {
+	pairs := slices.DeleteFunc(slices.Clone(d.report.MissedPairs), func(p eval.MissedPair) bool { return p.Scope != d.scope })
+	if len(pairs) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(pairs, func(x, y eval.MissedPair) int {
+		return cmp.Or(cmp.Compare(x.PHolm, y.PHolm), cmp.Compare(x.PValue, y.PValue))
+	})
+	t := &document.Table{
+		Caption: fmt.Sprintf("Which ranking misses fewer at %s (scope %s)", d.deferrals(), d.scope),
+		Says: fmt.Sprintf("Inputs that only one of two rankings misses, with the exact two-sided McNemar test; corrected: for all %s "+
+			"of this scope (Holm). A verdict needs a corrected p under %s.", document.Noun(len(pairs), "pair"), document.Plain(significant)),
+		Head: []string{"ranking", "other", "verdict", "only it misses", "only the other", "p", "corrected"}, TextColumns: 3, Closed: true,
+	}
+	for _, p := range pairs {
+		row, column, mine, theirs := p.Row, p.Column, p.RowOnly, p.ColumnOnly
+		if theirs < mine {
+			row, column, mine, theirs = column, row, theirs, mine
+		}
+		verdict := "cannot tell"
+		if p.PHolm < significant {
+			verdict = row + " misses fewer"
+		}
+		t.Add(row, column, verdict, mine, theirs, document.Short(p.PValue), document.Short(p.PHolm))
+	}
+	return t
+}

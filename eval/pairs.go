@@ -1,0 +1,87 @@
+package eval
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/ckd-project/ckd/internal/binomial"
+)
+
+// missedPairs compares every two rankings of one scope by the inputs that each retains and misses.
+// missed has a mark for each missed input of the recording; there is one slice for each row.
+func missedPairs(rows []*Row, missed [][]bool) []MissedPair {
+	var all []MissedPair
+	var p []float64
+	for r, row := range rows {
+		for c := r + 1; c < len(rows); c++ {
+			pair := MissedPair{Row: row.Name, Column: rows[c].Name, Scope: row.Scope}
+			for i, of := range missed[r] {
+				pair.RowOnly += index(of && !missed[c][i])
+				pair.ColumnOnly += index(!of && missed[c][i])
+			}
+			pair.PValue = mcnemar(pair.RowOnly, pair.ColumnOnly)
+			all, p = append(all, pair), append(p, pair.PValue)
+		}
+	}
+	for i, corrected := range holm(p) {
+		all[i].PHolm = corrected
+	}
+	return all
+}
+
+// mcnemar returns the p-value of the exact two-sided McNemar test of two counts of inputs on which
+// a pair differs: twice the tail of Binomial(a+b, 1/2) at the smaller one, at most 1.
+func mcnemar(a, b int) float64 {
+	return min(1, 2*binomial.Tail(min(a, b), a+b, 0.5))
+}
+
+// holm returns p-values corrected for looking at all of them (Holm 1979): the i-th smallest of n,
+// from 0, times n-i, at least that of the one before and at most 1.
+func holm(p []float64) []float64 {
+	order := make([]int, len(p))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(p[a], p[b]) })
+	corrected, before := make([]float64, len(p)), 0.0
+	for rank, i := range order {
+		before = max(before, min(1, p[i]*float64(len(p)-rank)))
+		corrected[i] = before
+	}
+	return corrected
+}
+
+// sameRanking reports whether two keys order some inputs alike, up to rounding. The orders have the
+// inputs by ascending keys.
+func sameRanking(a, b []float64, orderA, orderB []int32) bool {
+	return follows(a, b, orderA) && follows(b, a, orderB)
+}
+
+// follows reports whether key b rises along the order of key a and is tied where a is tied, up to
+// rounding: rows that sum to one in float32 move scores that are equal by definition by some
+// millionths of themselves.
+func follows(a, b []float64, order []int32) bool {
+	const relative, absolute = 1e-5, 1e-6
+	largest := 0.0
+	for _, i := range order {
+		if v := math.Abs(b[i]); v > largest && !math.IsInf(v, 0) {
+			largest = v
+		}
+	}
+	near := func(x, y float64) bool {
+		return x == y || math.Abs(x-y) <= relative*max(math.Abs(x), math.Abs(y))+absolute*largest
+	}
+	highest := math.Inf(-1)
+	for j, i := range order {
+		v := b[i]
+		if v < highest && !near(v, highest) {
+			return false
+		}
+		if j > 0 && a[i] == a[order[j-1]] && !near(v, b[order[j-1]]) {
+			return false
+		}
+		highest = max(highest, v)
+	}
+	return true
+}
