@@ -94,6 +94,9 @@ func (e *evaluation) notesOnCritical() {
 func (e *evaluation) wobbles() (worst *Curve, upTo float64) {
 	for r := range e.report.Curves.Rows {
 		curve := &e.report.Curves.Rows[r]
+		if beyondPaper(curve.Name) { // p_critical defers critical inputs first, and always retains few
+			continue
+		}
 		for c, n := range curve.CriticalRetained {
 			if at := e.report.Curves.Coverage[c]; n < fewRetained && at > upTo {
 				worst, upTo = curve, at

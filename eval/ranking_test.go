@@ -162,6 +162,7 @@ func TestPaperTablesAreOfTheTenScores(t *testing.T) {
 		{"rows", got.Policies, want.Policies},
 		{"pairwise comparisons", got.Pairwise, want.Pairwise},
 		{"paper's rule", got.PaperRule, want.PaperRule},
+		{"notes", got.Notes, want.Notes},
 	} {
 		if diff := cmp.Diff(same.want, same.got, number, cmpopts.EquateNaNs()); diff != "" {
 			t.Errorf("%s (-without p_critical +with):\n%s", same.what, diff)
