@@ -6,11 +6,10 @@
 //  1. The rows are the inputs called safe, and the outcome is whether an input is truly critical. With
 //     fewer than FewestMissed critical ones among them, or fewer than that of the others, there is no
 //     model.
-//  2. A logistic regression is penalised on the squares of its weights, as if every standardised
-//     weight were drawn with mean 0 and standard deviation 1. The weight of p_critical is drawn around
-//     1, which takes the means of the passes at their word. Weights of features that rise as mass moves
-//     to critical classes are kept at or above 0. The penalty keeps the fit finite where a feature
-//     separates the classes.
+//  2. A logistic regression is penalised on the squares of its standardised weights, that of
+//     p_critical on its distance from 1, which would take the means of the passes at their word.
+//     Weights of features that rise as mass moves to critical classes are kept at or above 0. The
+//     penalty keeps the fit finite where a feature separates the outcomes.
 //  3. The form of two numbers has an intercept and p_critical. A larger form adds one feature at a
 //     time, the one that the score test finds best, up to one number for each 10 critical inputs
 //     called safe and at most MostNumbers. With two classes there is no larger form.

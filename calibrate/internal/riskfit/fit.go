@@ -256,7 +256,7 @@ func (p *problem) calledCritical() policy.Logistic {
 	}
 	b := logistic{
 		columns: [][]float64{x}, y: y,
-		centre: []float64{mean, deviation}, penalty: []float64{penalty, penalty}, atLeast0: []bool{false, true},
+		centre: []float64{mean, deviation}, penalty: []float64{slopePenalty, slopePenalty}, atLeast0: []bool{false, true},
 	}.fit([]float64{mean, deviation})
 	slope := b[1] / deviation
 	return policy.Logistic{Intercept: b[0] - slope*mean, Slope: slope}

@@ -3,6 +3,7 @@ package riskfit
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"gonum.org/v1/gonum/mat"
@@ -114,6 +115,28 @@ func TestHeldOut(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRisingColumns checks that a column whose weight must not be negative is not added where it
+// would be, and that a column which another one makes superfluous is dropped.
+func TestRisingColumns(t *testing.T) {
+	p := drawn(400, 400, 1)
+	p.terms, p.columns = slices.Clone(p.terms[:2]), p.columns[:2]
+	p.terms[1].Feature = risk.LargestCriticalMean
+	for r, y := range p.y {
+		p.columns[1][r] -= 2 * outcome(y)
+	}
+	if forms := p.path(p.everything(), 3, 3); len(forms) != 1 {
+		t.Errorf("%+v, expected the form of two numbers alone", forms)
+	}
+	for r, y := range p.y { // the first column is the second with more noise of the same kind
+		noise := p.columns[1][r] + 2*outcome(y)
+		p.columns[0][r], p.columns[1][r] = 2*outcome(y)+2*noise, 2*outcome(y)+noise
+	}
+	forms := p.path(p.everything(), 3, 3)
+	if last := forms[len(forms)-1]; len(forms) != 2 || !slices.Equal(last.columns, []int{1}) {
+		t.Errorf("%+v, expected the second column alone at last", forms)
+	}
 }
 
 // TestMeanOf compares the standard error by group with that of the means of equal groups, and that of

@@ -6,8 +6,14 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// penalty is the precision of the prior of standardised weights: log-odds, standard deviation 1.
-const penalty = 1.0
+// The penalties are precisions of a normal prior of standardised weights, in log-odds. They were
+// chosen on 27 tasks from recordings of four data sets, with several critical sets each: from a tenth
+// of to twice both, the mean log loss on other halves changes by 0.3% at most. From a slopePenalty of
+// 3 on, risks of ctg-ensemble are off by more than chance explains.
+const (
+	slopePenalty = 0.3 // of p_critical
+	termPenalty  = 1.0 // of the others
+)
 
 // leastDeviation takes the place of the standard deviation of a column that does not vary.
 const leastDeviation = 1e-9

@@ -54,9 +54,9 @@ func (p *problem) path(rows []int, budget, last int) []form {
 		for a, r := range rows {
 			column[a] = (p.columns[j][r] - mean) / deviation
 		}
-		centre := 0.0
+		centre, penalty := 0.0, termPenalty
 		if p.terms[j].Feature == risk.PCritical {
-			centre = deviation
+			centre, penalty = deviation, slopePenalty
 		}
 		l.columns, l.centre, l.penalty = append(l.columns, column), append(l.centre, centre), append(l.penalty, penalty)
 		l.atLeast0 = append(l.atLeast0, p.terms[j].Feature.Rises())
@@ -66,10 +66,13 @@ func (p *problem) path(rows []int, budget, last int) []form {
 	var forms []form
 	for next := 0; next >= 0; next = p.next(&l, b, rows, used) {
 		add(next)
-		f := form{intercept: b[0], columns: slices.Clone(used)}
-		for a := range used {
+		f := form{intercept: b[0]}
+		for a, j := range used {
 			w := b[a+1] / deviations[a]
-			f.weights = append(f.weights, w)
+			if w == 0 && a+1 < len(used) {
+				continue // held at 0: the columns added later say it better
+			}
+			f.columns, f.weights = append(f.columns, j), append(f.weights, w)
 			f.intercept -= w * means[a]
 		}
 		forms = append(forms, f)
@@ -129,7 +132,7 @@ func (p *problem) next(l *logistic, b []float64, rows, used []int) int {
 		if cholesky.SolveVecTo(solved, cross) != nil {
 			continue
 		}
-		left := max(information-mat.Dot(cross, solved), 0) + penalty
+		left := max(information-mat.Dot(cross, solved), 0) + termPenalty
 		if s := score * score / left; s > statistic {
 			best, statistic = j, s
 		}

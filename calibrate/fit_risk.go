@@ -1,0 +1,25 @@
+package calibrate
+
+import (
+	"github.com/ckd-project/ckd/calibrate/internal/riskfit"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/policy/risk"
+)
+
+type (
+	// RiskOptions say how a model of risk is fitted.
+	RiskOptions = riskfit.Options
+	// RiskFit is a model of risk as a policy holds it, with what its probabilities are worth on
+	// inputs held out.
+	RiskFit = riskfit.Fit
+)
+
+// FitRisk fits the model of risk of a policy on a labelled table, as Choose does: for those who
+// measure what the probabilities are worth. The Risk of the fit is nil where too few critical inputs
+// are called safe.
+func FitRisk(t *eval.Table, labels []int, o RiskOptions) (*RiskFit, error) {
+	return riskfit.New(t, labels, o)
+}
+
+// Risks returns the risk of each input of a table by a model; NaN of an input called critical.
+func Risks(t *eval.Table, m *risk.Model) []float64 { return riskfit.Risk(t, m) }
