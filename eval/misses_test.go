@@ -1,0 +1,205 @@
+package eval_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// TestReviews counts reviews by what happens to critical calls. At two retained inputs in scope
+// predicted-safe three of tiny's inputs are called critical, two of which are kept.
+func TestReviews(t *testing.T) {
+	for calls, want := range map[eval.CriticalCalls]float64{"": 600, eval.ActedOn: 600, eval.Reviewed: 1000} {
+		table, labels := tiny()
+		r := evaluate(t, table, labels, eval.Options{Classes: abc, Coverage: 0.4, CriticalCalls: calls})
+		got := row(t, r, "mi", policy.PredictedSafe)
+		if got.Per1000.Reviews != want || got.Per1000.Deferred != 600 || got.CalledCritical != 2 {
+			t.Errorf("%q: %+v and %d called critical, want %v reviews", calls, got.Per1000, got.CalledCritical, want)
+		}
+		if r.Source.CriticalCalls != calls {
+			t.Errorf("the source says %q, want %q", r.Source.CriticalCalls, calls)
+		}
+	}
+}
+
+// TestCriticalClasses expects a rate and an interval from 20 inputs on, and the worst of these.
+func TestCriticalClasses(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		ones, missed int // of class 1
+		rate         eval.Figure
+		worst        string
+	}{
+		{"19 inputs have counts alone", 19, 19, na, "c"},
+		{"20 have a rate", 20, 15, 0.75, "b"},
+		{"a tie goes to the first class", 20, 10, 0.5, "b"},
+		{"the other is worse", 20, 9, 0.45, "c"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var labels, predicted []int
+			add := func(label, n, missed int) {
+				for i := range n {
+					labels = append(labels, label)
+					predicted = append(predicted, index(i >= missed)*label)
+				}
+			}
+			add(0, 5, 0)
+			add(1, c.ones, c.missed)
+			add(2, 40, 20)
+			r := evaluate(t, flat(predicted), labels, eval.Options{Classes: abc})
+			got := r.Summary.WithoutDeferral
+			if got.WorstClass != c.worst {
+				t.Errorf("worst is %q, want %q", got.WorstClass, c.worst)
+			}
+			b := got.CriticalClasses[0]
+			same(t, "b", b, eval.ClassMisses{Class: "b", Inputs: c.ones, Missed: c.missed, CriticalMissRate: c.rate,
+				CriticalMissRateInterval: b.CriticalMissRateInterval})
+			if (b.CriticalMissRateInterval != nil) != c.rate.Defined() {
+				t.Errorf("interval %v beside a rate of %v", b.CriticalMissRateInterval, b.CriticalMissRate)
+			}
+		})
+	}
+}
+
+func index(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// flat returns a table of predictions with scores that grow with the number of the input.
+func flat(predicted []int) *eval.Table {
+	n := len(predicted)
+	table := &eval.Table{
+		Inputs: n, Passes: 5, K: 3, Spec: decomp.Spec{Classes: 3, Critical: []int{1, 2}, Safe: []int{0}},
+		Predicted: predicted, SumC: make([]float64, n), C: make([]float64, 3*n), Skewness: make([]float64, 3*n),
+		CriticalSkewness: make([]float64, n), DecidingSkewness: make([]float64, n),
+		Degenerate: make([]bool, n), Saturated: make([]bool, n), PairMean: make([]float64, 9),
+	}
+	score := make([]float64, n)
+	for i := range score {
+		score[i] = float64(i)
+	}
+	table.Scores[decomp.Entropy], table.Scores[decomp.MI] = score, score
+	return table
+}
+
+// TestMissesOfRecordings compares counts at 200 deferrals per 1,000 inputs with those that the golden
+// figures imply (critical FNR 24/273, 35/245), and the pair of the two, counted by hand from the
+// orders of the inputs.
+func TestMissesOfRecordings(t *testing.T) {
+	passes, labels := recording(t, "ctg-mcdropout")
+	r := evaluate(t, table(t, passes, ctg), labels, eval.Options{})
+	cbec, mi := row(t, r, "cbec", policy.AllInputs), row(t, r, "mi", policy.AllInputs)
+	if cbec.CriticalMissed != 24 || mi.CriticalMissed != 35 || r.Summary.Missed != 85 || r.Summary.Critical != 471 {
+		t.Errorf("%d, %d and %d of %d missed", cbec.CriticalMissed, mi.CriticalMissed, r.Summary.Missed, r.Summary.Critical)
+	}
+	same(t, "rates", []eval.Figure{cbec.CriticalMissRate, mi.CriticalMissRate}, []eval.Figure{24. / 471, 35. / 471})
+	for _, p := range r.MissedPairs {
+		if p.Scope == policy.AllInputs && p.Row == "mi" && p.Column == "cbec" && p.RowOnly-p.ColumnOnly != 35-24 {
+			t.Errorf("%+v: the difference is not that of the counts", p)
+		}
+	}
+	safe := row(t, r, "mi", policy.PredictedSafe)
+	without := r.Summary.WithoutDeferral
+	if safe.CalledCritical != without.CalledCritical || safe.FalseCalls != without.FalseCalls {
+		t.Errorf("scope predicted-safe keeps %d critical calls of %d", safe.CalledCritical, without.CalledCritical)
+	}
+}
+
+// TestRankingsOfTwoClasses expects the scores that are functions of each other to be one ranking:
+// with two classes, uncertainty about one is uncertainty about the other.
+func TestRankingsOfTwoClasses(t *testing.T) {
+	passes, labels := gradedRecording(400, 20, 2)
+	r := evaluate(t, table(t, passes, decomp.Spec{Critical: []int{1}, Safe: []int{0}}), labels, eval.Options{Bootstrap: 20})
+	for name, as := range map[string]string{
+		"entropy": "", "maxprob": "entropy", "mi": "", "ova_mi": "mi", "eu_var": "", "var_crit": "eu_var", "eu_var_crit": "eu_var",
+		"c_crit_sum": "", "c_crit_max": "c_crit_sum", "cbec": "",
+	} {
+		if got := row(t, r, name, policy.AllInputs).SameAs; got != as {
+			t.Errorf("%s is the same as %q, want %q", name, got, as)
+		}
+	}
+	// Called safe, an input is the less certain the more probable the critical class is.
+	if got := row(t, r, "p_critical", policy.PredictedSafe).SameAs; got != "entropy" {
+		t.Errorf("p_critical in scope predicted-safe is the same as %q, want entropy", got)
+	}
+	wins := eval.Figure(0)
+	for _, row := range r.Policies {
+		if _, isScore := decomp.ParseScore(row.Name); isScore && row.SameAs == "" && row.Scope == policy.AllInputs && row.Name != "p_critical" {
+			wins += row.Bootstrap.WinShare
+		}
+	}
+	if !(wins > 1-1e-9 && wins < 1+1e-9) {
+		t.Errorf("the rankings share %v wins, want one", wins)
+	}
+	for _, p := range r.MissedPairs {
+		if row(t, r, p.Row, p.Scope).SameAs != "" || row(t, r, p.Column, p.Scope).SameAs != "" {
+			t.Errorf("a pair of %s and %s in scope %s", p.Row, p.Column, p.Scope)
+		}
+	}
+}
+
+// TestWorseThanChance warns of labels in another order, and of critical sets that are turned around.
+func TestWorseThanChance(t *testing.T) {
+	warns := func(notes []string, of string) bool {
+		return slices.ContainsFunc(notes, func(n string) bool { return strings.Contains(n, of) })
+	}
+	passes, labels := gradedRecording(600, 10, 4)
+	spec := decomp.Spec{Critical: []int{2, 3}, Safe: []int{0, 1}}
+	if notes := evaluate(t, table(t, passes, spec), labels, eval.Options{}).Notes; warns(notes, "chance") {
+		t.Errorf("sound labels are warned of: %q", notes)
+	}
+	for i := range labels {
+		labels[i] = (labels[i] + 2) % 4
+	}
+	notes := evaluate(t, table(t, passes, spec), labels, eval.Options{}).Notes
+	if !warns(notes, "worse than chance by these labels") || !warns(notes, "calls inputs critical worse than by chance") {
+		t.Errorf("notes %q", notes)
+	}
+}
+
+// TestVerdictsOfAreas expects p-values from 20,000 resamples on.
+func TestVerdictsOfAreas(t *testing.T) {
+	passes, labels := gradedRecording(60, 4, 3)
+	of := table(t, passes, decomp.Spec{Critical: []int{2}, Safe: []int{0, 1}})
+	for resamples, want := range map[int]bool{eval.VerdictResamples - 1: false, eval.VerdictResamples: true} {
+		for _, p := range evaluate(t, of, labels, eval.Options{Bootstrap: resamples}).Pairwise {
+			if p.PHolm.Defined() != want {
+				t.Fatalf("%d resamples: p %v", resamples, p.PHolm)
+			}
+		}
+	}
+}
+
+// TestFigureAsJSON reads back what it writes.
+func TestFigureAsJSON(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := eval.Figure(rapid.Float64Range(-1e6, 1e6).Draw(t, "figure"))
+		if rapid.IntRange(0, 3).Draw(t, "undefined") == 0 {
+			want = na
+		}
+		text, err := json.Marshal([]eval.Figure{want})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []eval.Figure
+		if err := json.Unmarshal(text, &got); err != nil {
+			t.Fatal(err)
+		}
+		if got[0] != want && (got[0].Defined() || want.Defined()) {
+			t.Fatalf("%s reads as %v, want %v", text, got[0], want)
+		}
+		if !want.Defined() && string(text) != "[null]" {
+			t.Fatalf("%s, want null", text)
+		}
+	})
+}

@@ -1,0 +1,134 @@
+package eval
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestMcNemar compares with scipy.stats.binomtest(min(a, b), a + b).pvalue of SciPy 1.10.
+func TestMcNemar(t *testing.T) {
+	for _, c := range []struct {
+		a, b int
+		want float64
+	}{
+		{0, 0, 1}, {0, 1, 1}, {3, 3, 1}, {0, 5, 0.0625}, {5, 0, 0.0625}, {0, 13, 2.0 / 8192}, {2, 11, 184.0 / 8192},
+		{4, 14, 8096.0 / 262144},
+	} {
+		if got := mcnemar(c.a, c.b); math.Abs(got-c.want) > 1e-12 {
+			t.Errorf("%d against %d: %v, want %v", c.a, c.b, got, c.want)
+		}
+	}
+}
+
+// TestHolm follows the procedure by hand: the smallest times 4, the next times 3, and so on, never
+// falling.
+func TestHolm(t *testing.T) {
+	for _, c := range []struct{ p, want []float64 }{
+		{nil, []float64{}},
+		{[]float64{0.03}, []float64{0.03}},
+		{[]float64{0.04, 0.01, 0.02, 0.03}, []float64{0.06, 0.04, 0.06, 0.06}},
+		{[]float64{0.5, 0.001, 0.9}, []float64{1, 0.003, 1}},
+	} {
+		got := holm(c.p)
+		if !slices.EqualFunc(got, c.want, func(a, b float64) bool { return math.Abs(a-b) < 1e-12 }) {
+			t.Errorf("%v: %v, want %v", c.p, got, c.want)
+		}
+	}
+}
+
+// TestMissedPairs counts the inputs that only one of two rankings misses.
+func TestMissedPairs(t *testing.T) {
+	rows := []*Row{{Name: "a"}, {Name: "b"}, {Name: "c"}}
+	got := missedPairs(rows, [][]bool{
+		{true, true, true, false, false},
+		{true, false, false, false, false},
+		{false, false, false, false, true},
+	})
+	want := []MissedPair{
+		{Row: "a", Column: "b", RowOnly: 2, ColumnOnly: 0, PValue: 0.5, PHolm: 1},
+		{Row: "a", Column: "c", RowOnly: 3, ColumnOnly: 1, PValue: 0.625, PHolm: 1},
+		{Row: "b", Column: "c", RowOnly: 1, ColumnOnly: 1, PValue: 1, PHolm: 1},
+	}
+	if !slices.EqualFunc(got, want, func(a, b MissedPair) bool {
+		near := math.Abs(a.PValue-b.PValue) < 1e-12
+		a.PValue, b.PValue = 0, 0
+		return near && a == b
+	}) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestSameRanking expects keys that rise together to be one ranking, also where rounding exchanges
+// neighbours, and any others not to be.
+func TestSameRanking(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(5, 60).Draw(t, "n")
+		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+		a, b := make([]float64, n), make([]float64, n)
+		for i := range a {
+			a[i] = float64(random.IntN(n)) / float64(n) // with ties
+			b[i] = math.Sqrt(a[i]) * (1 + 1e-7*random.Float64())
+		}
+		same := func(a, b []float64) bool { return sameRanking(a, b, ascending(a), ascending(b)) }
+		if !same(a, b) || !same(b, a) || !same(a, a) {
+			t.Fatalf("%v and %v are two rankings", a, b)
+		}
+		// Exchange the keys of two inputs that are clearly apart.
+		order := ascending(a)
+		first, last := order[0], order[n-1]
+		if a[last]-a[first] < 0.1 {
+			return
+		}
+		b[first], b[last] = b[last], b[first]
+		if same(a, b) {
+			t.Fatalf("%v and %v are one ranking", a, b)
+		}
+	})
+	// A tie that the other key breaks is another ranking.
+	tied, broken := []float64{1, 1, 2}, []float64{1, 1.5, 2}
+	if sameRanking(tied, broken, ascending(tied), ascending(broken)) {
+		t.Error("a broken tie is the same ranking")
+	}
+}
+
+// TestAreaWhereDefined expects the AUSC to begin where critical inputs are retained, and the paper's
+// to take 0 before.
+func TestAreaWhereDefined(t *testing.T) {
+	g := newGrid(200, 0.8)
+	var at [coverages + 1]counts
+	for c := range coverages {
+		n := counts{retained: g.cuts[g.cut(c)]}
+		if c >= 100 {
+			n.critical, n.missed, n.criticalWrong = 4, 1, 2
+		}
+		at[g.cut(c)] = n
+	}
+	const step = 0.95 / 199
+	if from := g.definedFrom(&at); from != 100 {
+		t.Fatalf("defined from coverage %d, want 100", from)
+	}
+	got, paper := g.areas(&at, 100), g.paperAreas(&at)
+	for _, c := range []struct {
+		what      string
+		got, want Figure
+	}{
+		{"critical FNR", got.CriticalFNR, 0.25 * 99 * step},
+		{"critical error", got.CriticalError, 0.5 * 99 * step},
+		{"the paper's", paper.CriticalFNR, 0.25 * 99.5 * step}, // with half a step from 0
+		{"the paper's critical error", paper.CriticalError, 0.5 * 99.5 * step},
+	} {
+		if math.Abs(float64(c.got-c.want)) > 1e-12 {
+			t.Errorf("%s: %v, want %v", c.what, c.got, c.want)
+		}
+	}
+	if early := g.areas(&at, 99); early.CriticalFNR.Defined() {
+		t.Errorf("an area of nothing is %v", early.CriticalFNR)
+	}
+	if one := g.areas(&at, coverages-1); one.CriticalFNR.Defined() {
+		t.Errorf("the area over one coverage is %v", one.CriticalFNR)
+	}
+}
