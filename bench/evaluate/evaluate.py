@@ -3,12 +3,14 @@
     python3 evaluate.py PASSES.npy LABELS.npy --critical 2,3
 
 Vectorised float64 throughout. Every ranking is sorted once; a resample counts how often each input was drawn and
-sums these counts up in the order that is there. It prints the JSON of `ckd evaluate` without "source" and "notes",
-and, unlike ckd, neither checks the rows of the passes nor hashes the files.
+sums these counts up in the order that is there. It prints the JSON of `ckd evaluate` without "source", "notes" and
+exact intervals and, unlike ckd, neither checks the rows of the passes nor hashes the files. A figure of nothing is NaN
+here and null in the JSON.
 """
 
 import argparse
 import json
+import math
 
 import numpy as np
 
@@ -43,7 +45,20 @@ def main():
         "dominant": np.bincount(t.C.argmax(1), minlength=t.K) / t.N,
     }
     report["paper_rule"] = paper_rule(t, report["policies"], args.reliability)
-    print(json.dumps(report, default=lambda a: a.tolist()))
+    print(json.dumps(plain(report)))
+
+
+def plain(value):
+    """What json writes: lists for arrays, None for NaN."""
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def decompose(p, critical):
@@ -69,7 +84,7 @@ def decompose(p, critical):
     m3 = (d2 * d).mean(0)
     t.C = 0.5 * var / (mu + EPSILON)
     t.sum_c = t.C.sum(1)
-    t.skewness = divide(np.abs(m3), 3 * mu * var)
+    t.skewness = np.nan_to_num(divide(np.abs(m3), 3 * mu * var))
     t.critical_skewness = t.skewness[:, t.critical].max(1)
     deciding = t.critical[t.C[:, t.critical].argmax(1)]
     t.deciding_skewness = t.skewness[np.arange(t.N), deciding]
@@ -110,12 +125,14 @@ def summary(t, y, reliability):
     return {
         "inputs": t.N, "passes": t.S, "classes": t.K, "critical": critical.sum(), "missed": missed.sum(),
         "accuracy": (t.predicted == y).mean(),
-        "macro_f1": divide(2 * np.diag(m), m.sum(0) + m.sum(1)).mean(),
-        "qwk": 1 - (weights * m).sum() / (weights * independent).sum(),
+        "chance_accuracy": (m.sum(0) * m.sum(1)).sum() / t.N**2,
+        "macro_f1": macro_f1(m),
+        "qwk": 1 - divide((weights * m).sum(), (weights * independent).sum()),
         "critical_fnr": divide(missed.sum(), critical.sum()),
+        "without_deferral": at_coverage(t, y, np.arange(t.N)),
         "pearson": pearson(t.sum_c, t.MI),
         "spearman": spearman(t.sum_c, t.MI),
-        "inflation": t.sum_c.mean() / t.MI.mean(),
+        "inflation": divide(t.sum_c.mean(), t.MI.mean()),
         "inflation_factor": t.S / (t.S - 1),
         "residual_skewness": spearman(np.abs(t.sum_c - t.MI), largest),
         "fallback_share": (t.critical_skewness > reliability).mean(),
@@ -133,7 +150,7 @@ def classification(t, y):
         "support": support[k], "predicted": predicted[k],
         "precision": divide(right[k], predicted[k]), "recall": divide(right[k], support[k]),
         "f1": divide(2 * right[k], support[k] + predicted[k]),
-        "uncertainty": uncertainty[k], "uncertainty_share": uncertainty[k] / uncertainty.sum(),
+        "uncertainty": uncertainty[k], "uncertainty_share": uncertainty[k] / np.nansum(uncertainty),
     } for k in range(t.K)]
 
 
@@ -151,68 +168,162 @@ def selective(t, y, args):
     kept = np.ceil(COVERAGES * t.N - 1e-9).astype(int)
     at = int(np.ceil(args.coverage * t.N - 1e-9))
 
-    rows, curves, orders = [], [], []
+    rows, curves, orders, keys, joint, misses = [], [], [], [], [], []
     for name, scope, key in rankings(t, args.reliability):
         order = np.argsort(key, kind="stable")
         counts = outcomes[:, order].cumsum(1)
         n_critical, n_missed, n_critical_wrong, n_wrong = c = counts[:, kept - 1]
         aurc, augrc = whole_curve(key[order], wrong[order])
-        n_critical_at, n_missed_at, n_critical_wrong_at, n_wrong_at = counts[:, at - 1]
-        retained = order[:at]
-        m = np.bincount(y[retained] * t.K + t.predicted[retained], minlength=t.K * t.K).reshape(t.K, t.K)
+        called = t.is_critical[t.predicted[order]]
+        paper = {
+            "critical_fnr": area(divide(n_missed, np.maximum(n_critical, 1))),
+            "critical_error": area(divide(n_critical_wrong, np.maximum(n_critical, 1))),
+            "error_rate": area(n_wrong / kept),
+        }
         rows.append({
-            "name": name, "scope": scope, "coverage": at / t.N, "retained": at,
-            "critical_fnr": divide(n_missed_at, n_critical_at),
-            "critical_error": divide(n_critical_wrong_at, n_critical_at),
-            "accuracy": 1 - n_wrong_at / at,
-            "macro_f1": divide(2 * np.diag(m), m.sum(0) + m.sum(1)).mean(),
-            "critical_retained": n_critical_at, "critical_missed": n_missed_at,
-            "critical_deferred_share": divide(everyone - n_critical_at, everyone),
-            "ausc": {
-                "critical_fnr": area(divide(n_missed, n_critical)),
-                "critical_error": area(divide(n_critical_wrong, n_critical)),
-                "error_rate": area(n_wrong / kept),
-            },
+            "name": name, "scope": scope, **at_coverage(t, y, order[:at]), "ausc_paper": paper,
             "aurc": aurc, "augrc": augrc, "joint_area": area(divide(n_missed, everyone)),
         })
         curves.append({
             "name": name, "scope": scope, "critical_retained": c[0], "critical_missed": c[1], "critical_wrong": c[2],
-            "wrong": c[3],
+            "wrong": c[3], "called_critical": called.cumsum()[kept - 1],
+            "false_calls": (called & ~critical[order]).cumsum()[kept - 1],
         })
         orders.append(order)
+        keys.append(key)
+        misses.append(np.isin(np.arange(t.N), order[:at]) & missed)
+    for scope in "all", "predicted-safe":
+        of = [r for r, row in enumerate(rows) if row["scope"] == scope]
+        first = defined_from([curves[r]["critical_retained"] for r in of if rows[r]["name"] != "p_critical"])
+        for r in of:
+            c = curves[r]
+            rows[r]["ausc_from"] = COVERAGES[first] if first < 199 else np.nan
+            rows[r]["ausc"] = {
+                "critical_fnr": area(divide(c["critical_missed"], c["critical_retained"]), first),
+                "critical_error": area(divide(c["critical_wrong"], c["critical_retained"]), first),
+                "error_rate": rows[r]["ausc_paper"]["error_rate"],
+            }
+            for s in of[: of.index(r)]:
+                if "same_as" not in rows[s] and same_ranking(keys[s], keys[r], orders[s], orders[r]):
+                    rows[r]["same_as"] = rows[s]["name"]
+                    break
 
-    ausc, fnr, error, accuracy = bootstrap(orders, outcomes, kept, at, args.bootstrap, args.seed)
+    ranges = [(row["scope"], row["name"] != "p_critical") for row in rows]
+    ausc, paper, fnr, error, accuracy = bootstrap(orders, outcomes, kept, at, ranges, args.bootstrap, args.seed)
     for r, row in enumerate(rows):
-        of = [s for s, other in enumerate(rows) if other["scope"] == row["scope"] and other["name"] in t.paper]
-        lowest = ausc[of].min(0)
-        if row["name"] in t.paper:
-            win = np.where(ausc[r] == lowest, 1 / (ausc[of] == lowest).sum(0), 0)
+        of = [
+            s for s, other in enumerate(rows)
+            if other["scope"] == row["scope"] and other["name"] in t.paper and "same_as" not in other
+        ]
+        lowest = np.nanmin(ausc[of], 0)
+        r_won = r if "same_as" not in row else [
+            s for s, other in enumerate(rows) if other["scope"] == row["scope"] and other["name"] == row["same_as"]][0]
+        if rows[r_won]["name"] in t.paper:
+            win = np.where(ausc[r_won] == lowest, 1 / (ausc[of] == lowest).sum(0), 0)
         else:
-            win = ausc[r] < lowest
-        row["bootstrap"] = {**interval(ausc[r]), "win_share": win.mean()}
+            win = ausc[r_won] < lowest
+        row["bootstrap"] = {**interval(ausc[r]), "win_share": win[~np.isnan(lowest)].mean()}
+        row["bootstrap_paper"] = interval(paper[r])
         row["bootstrap_at_coverage"] = {
             "critical_fnr": interval(fnr[r]), "critical_error": interval(error[r]), "accuracy": interval(accuracy[r]),
         }
-    lower = (ausc[:, None] < ausc[None]).mean(2)
     pairwise = [
-        {"row": a["name"], "column": b["name"], "scope": a["scope"], "p": lower[i, j]}
+        {
+            "row": a["name"], "column": b["name"], "scope": a["scope"], "p_holm": np.nan,
+            "p": divide((ausc[i] < ausc[j]).sum(), (~np.isnan(ausc[i] + ausc[j])).sum()),
+        }
         for i, a in enumerate(rows) for j, b in enumerate(rows)
-        if i != j and a["scope"] == b["scope"] and "p_critical" not in (a["name"], b["name"])
+        if i != j and a["scope"] == b["scope"] and not {"same_as"} & (a.keys() | b.keys())
+        and "p_critical" not in (a["name"], b["name"])
     ]
     return {
-        "policies": rows, "pairwise": pairwise,
+        "policies": rows, "pairwise": pairwise, "missed_pairs": missed_pairs(rows, misses),
         "curves": {"coverage": COVERAGES, "retained": kept, "rows": curves},
     }
 
 
-def bootstrap(orders, outcomes, kept, at, resamples, seed):
-    """AUSC of critical FNR, and figures at the coverage, as [ranking, resample]."""
+def at_coverage(t, y, retained):
+    """The figures of retained inputs."""
+    truth, predicted = y[retained], t.predicted[retained]
+    critical, called = t.is_critical[truth], t.is_critical[predicted]
+    missed, everyone = critical & ~called, t.is_critical[y].sum()
+    per = 1000 / t.N
+    m = np.bincount(truth * t.K + predicted, minlength=t.K * t.K).reshape(t.K, t.K)
+    classes = []
+    for k in np.sort(t.critical):
+        n, lost = (y == k).sum(), (missed & (truth == k)).sum()
+        classes.append({
+            "class": str(k), "inputs": n, "missed": lost, "critical_miss_rate": lost / n if n >= 20 else np.nan,
+        })
+    rates = [c["critical_miss_rate"] for c in classes]
+    worst = "" if np.isnan(rates).all() else classes[np.nanargmax(rates)]["class"]
+    return {
+        "coverage": len(retained) / t.N, "retained": len(retained), "critical_missed": missed.sum(),
+        "critical_miss_rate": divide(missed.sum(), everyone), "called_critical": called.sum(),
+        "false_calls": (called & ~critical).sum(),
+        "per_1000": {
+            "deferred": per * (t.N - len(retained)), "reviews": per * (t.N - len(retained)),
+            "called_critical": per * called.sum(), "false_calls": per * (called & ~critical).sum(), "missed": per * missed.sum(),
+        },
+        "critical_classes": classes, "worst_class": worst,
+        "critical_fnr": divide(missed.sum(), critical.sum()),
+        "critical_error": divide((critical & (truth != predicted)).sum(), critical.sum()),
+        "accuracy": (truth == predicted).mean(), "macro_f1": macro_f1(m), "critical_retained": critical.sum(),
+        "critical_deferred_share": divide(everyone - critical.sum(), everyone),
+    }
+
+
+def macro_f1(m):
+    """The mean of F1 over the classes that have it."""
+    return np.nanmean(divide(2 * np.diag(m), m.sum(0) + m.sum(1)))
+
+
+def defined_from(critical_retained):
+    """The first coverage at which all rankings retain critical inputs."""
+    return (np.array(critical_retained) == 0).sum(1).max()
+
+
+def same_ranking(a, b, order_a, order_b):
+    """Whether two keys order the inputs that may be deferred alike, up to rounding."""
+    def follows(a, b, order):
+        order = order[np.isfinite(a[order])]
+        x, y = a[order], b[order]
+        near = lambda v, w: np.abs(v - w) <= 1e-5 * np.maximum(np.abs(v), np.abs(w)) + 1e-6 * np.abs(y).max(initial=0)
+        highest = np.maximum.accumulate(y)
+        tied = np.diff(x) == 0
+        return near(y, highest).all() and near(y[1:], y[:-1])[tied].all()
+    return follows(a, b, order_a) and follows(b, a, order_b)
+
+
+def missed_pairs(rows, misses):
+    """Every two rankings of a scope by the inputs that only one of them misses: exact McNemar tests, Holm."""
+    found = []
+    for scope in "all", "predicted-safe":
+        of = [r for r, row in enumerate(rows) if row["scope"] == scope and "same_as" not in row]
+        pairs = []
+        for i, r in enumerate(of):
+            for s in of[i + 1:]:
+                a, b = (misses[r] & ~misses[s]).sum(), (misses[s] & ~misses[r]).sum()
+                tail = sum(math.comb(int(a + b), k) for k in range(min(a, b) + 1)) / 2 ** int(a + b)
+                pairs.append({
+                    "row": rows[r]["name"], "column": rows[s]["name"], "scope": scope, "row_only": a, "column_only": b,
+                    "p": min(1.0, 2 * tail),
+                })
+        before = 0.0
+        for rank, pair in enumerate(sorted(pairs, key=lambda pair: pair["p"])):
+            before = pair["p_holm"] = max(before, min(1.0, pair["p"] * (len(pairs) - rank)))
+        found += pairs
+    return found
+
+
+def bootstrap(orders, outcomes, kept, at, ranges, resamples, seed):
+    """AUSC of critical FNR, the paper's, and figures at the coverage, as [ranking, resample]."""
     n = outcomes.shape[1]
     outcomes = outcomes.astype(np.int32)
     sorted_outcomes = [outcomes[:, order] for order in orders]
     cuts = np.append(kept, at)
     counts = np.empty((len(orders), 4, len(cuts)))
-    ausc, fnr, error, accuracy = np.empty((4, len(orders), resamples))
+    ausc, paper, fnr, error, accuracy = np.empty((5, len(orders), resamples))
     rng = np.random.default_rng(seed)
     for b in range(resamples):
         times = np.bincount(rng.integers(0, n, n), minlength=n).astype(np.int32)
@@ -225,11 +336,16 @@ def bootstrap(orders, outcomes, kept, at, resamples, seed):
             counts[r] = cumulative[:, last] - beyond * sorted_outcomes[r][:, last]
         critical, missed, critical_wrong, wrong = counts.swapaxes(0, 1)
         risk = divide(missed, critical)
-        ausc[:, b] = area(risk[:, :-1])
+        for scope in "all", "predicted-safe":
+            of = [r for r, (s, _) in enumerate(ranges) if s == scope]
+            first = defined_from([critical[r, :-1] for r in of if ranges[r][1]])
+            for r in of:
+                ausc[r, b] = area(risk[r, :-1], first)
+        paper[:, b] = area(divide(missed, np.maximum(critical, 1))[:, :-1])
         fnr[:, b] = risk[:, -1]
         error[:, b] = divide(critical_wrong[:, -1], critical[:, -1])
         accuracy[:, b] = 1 - wrong[:, -1] / at
-    return ausc, fnr, error, accuracy
+    return ausc, paper, fnr, error, accuracy
 
 
 def rankings(t, reliability):
@@ -274,7 +390,7 @@ def skewness(t, y):
 
 def skewness_of(values):
     if len(values) == 0:
-        return {"median": 0, "mean": 0, "p90": 0, "reliable": {str(x): 0 for x in SWEEP}}
+        return {"median": np.nan, "mean": np.nan, "p90": np.nan, "reliable": {str(x): np.nan for x in SWEEP}}
     median, p90 = np.quantile(values, [0.5, 0.9])
     return {
         "median": median, "mean": values.mean(), "p90": p90,
@@ -299,7 +415,7 @@ def paper_rule(t, rows, reliability):
 
 
 def profiles(t, y):
-    normalised = divide(t.C, t.sum_c[:, None])
+    normalised = np.nan_to_num(divide(t.C, t.sum_c[:, None]))
     return {
         "n": np.bincount(y, minlength=t.K),
         "raw": [mean(t.C[y == k]) for k in range(t.K)],
@@ -333,18 +449,21 @@ def confusion(t):
     }
 
 
-def area(risk):
-    """Area under a risk over the coverages, by trapezoids, along the last axis."""
-    return np.trapz(risk, COVERAGES)
+def area(risk, first=0):
+    """Area under a risk over the coverages from number first on, by trapezoids, along the last axis."""
+    return np.trapz(risk[..., first:], COVERAGES[first:]) if first < len(COVERAGES) - 1 else np.nan
 
 
 def interval(values):
+    values = values[~np.isnan(values)]
+    if len(values) == 0:
+        return {"mean": np.nan, "sd": np.nan, "low": np.nan, "high": np.nan}
     low, high = np.quantile(values, [0.025, 0.975])
     return {"mean": values.mean(), "sd": values.std(ddof=1), "low": low, "high": high}
 
 
 def pearson(a, b):
-    return 0 if a.min() == a.max() or b.min() == b.max() else np.corrcoef(a, b)[0, 1]
+    return np.nan if a.min() == a.max() or b.min() == b.max() else np.corrcoef(a, b)[0, 1]
 
 
 def spearman(a, b):
@@ -358,7 +477,7 @@ def ranks(values):
 
 
 def mean(rows):
-    return rows.sum(0) / max(len(rows), 1)
+    return rows.mean(0) if len(rows) else np.full(rows.shape[1:], np.nan)
 
 
 def xlogx(p):
@@ -366,9 +485,9 @@ def xlogx(p):
 
 
 def divide(a, b):
-    """a/b, and 0 where b is."""
+    """a/b, and NaN where b is 0."""
     a, b = np.broadcast_arrays(np.asarray(a, float), b)
-    return np.divide(a, b, out=np.zeros_like(a), where=b != 0)
+    return np.divide(a, b, out=np.full_like(a, np.nan), where=b != 0)
 
 
 if __name__ == "__main__":
