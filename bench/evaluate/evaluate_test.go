@@ -51,7 +51,7 @@ func TestNumpyAgrees(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if a.compared < 20_000 || a.resampled < 600 { // 24 curves of 4 x 200 counts; 24 x 17 figures and the pairs
+			if a.compared < 20_000 || a.resampled < 500 { // 26 curves of 6 x 200 counts; 26 x 21 figures and the pairs of different rankings
 				t.Errorf("compared %d numbers and %d over resamples, expected more", a.compared, a.resampled)
 			}
 		})

@@ -44,14 +44,14 @@ type recordingCmd struct {
 
 // Help is the long text of ckd evaluate recording --help.
 func (*recordingCmd) Help() string {
-	return `Prints what a labelled recording says of the model, of every deferral score and of a policy: all the tables of
-the paper.
+	return `Prints what a labelled recording says of the model, of every deferral score and of a policy: what is missed, at
+which number of reviews, and all the tables of the paper.
 
     ckd evaluate --passes mc_predictions.npy --labels y_true.npy --classes 0,1,2,3 --critical 2,3
     ckd evaluate --passes FILE.npy --labels FILE.npy --policy deploy/policy --format html --out report.html
 
 Exit codes: 0 the report is out; 1 a file or the policy has a fault; 2 wrong usage.
-docs/evaluate.md explains every figure.`
+docs/evaluate.md and docs/evaluate-paper.md explain every figure.`
 }
 
 // mostResamples bounds --bootstrap, since the figures of every resample stay in memory.

@@ -74,13 +74,16 @@ type Class struct {
 
 // Rule says what a deferral rule retains, judged by the labels.
 type Rule struct {
-	Name        string  `json:"name"`
-	Retained    int     `json:"retained"`
-	Coverage    float64 `json:"coverage"`
-	Accuracy    float64 `json:"accuracy"`
-	CriticalFNR float64 `json:"critical_fnr"`
-	Missed      int     `json:"critical_missed"`
-	Critical    int     `json:"critical_retained"`
+	Name     string  `json:"name"`
+	Retained int     `json:"retained"`
+	Coverage float64 `json:"coverage"`
+	Accuracy float64 `json:"accuracy"`
+	// CriticalMissRate is Missed over all critical inputs, CriticalFNR over those retained.
+	CriticalMissRate float64 `json:"critical_miss_rate"`
+	CriticalInputs   int     `json:"critical_inputs"`
+	CriticalFNR      float64 `json:"critical_fnr"`
+	Missed           int     `json:"critical_missed"`
+	Critical         int     `json:"critical_retained"`
 }
 
 // Deferred is one input that a person should see.
@@ -181,6 +184,7 @@ func newJudgement(n int) *judgement {
 // rules judges what is retained without deferral, by mutual information alone for as many
 // inputs, and by ckd.
 func (j *judgement) rules(retained int, critical []int) (rules []Rule) {
+	everything := eval.Select(j.labels, j.predicted, j.all, critical).Critical
 	for _, rule := range []struct {
 		name     string
 		retained []bool
@@ -192,6 +196,7 @@ func (j *judgement) rules(retained int, critical []int) (rules []Rule) {
 		s := eval.Select(j.labels, j.predicted, rule.retained, critical)
 		rules = append(rules, Rule{
 			Name: rule.name, Retained: s.Retained, Coverage: s.Coverage(), Accuracy: s.Accuracy(),
+			CriticalMissRate: float64(s.Missed) / float64(everything), CriticalInputs: everything,
 			CriticalFNR: s.CriticalFNR(), Missed: s.Missed, Critical: s.Critical,
 		})
 	}

@@ -54,12 +54,13 @@ func (r *Report) writeClasses(b *strings.Builder) {
 }
 
 func (r *Report) writeRules(b *strings.Builder) {
-	fmt.Fprintln(b, "What was retained, judged by the labels (critical FNR: of the critical inputs retained, those predicted safe)")
-	rules := newTable("rule", "retained", "accuracy", "critical FNR", "missed of critical")
+	fmt.Fprintln(b, "What was retained, judged by the labels (missed: critical, predicted safe and retained)")
+	rules := newTable("rule", "retained", "missed of critical", "critical miss rate", "accuracy")
 	for _, rule := range r.Rules {
 		rules.AppendRow(table.Row{
-			rule.Name, fmt.Sprintf("%d (%s)", rule.Retained, document.Percent(rule.Coverage)), fmt.Sprintf("%.4f", rule.Accuracy),
-			fmt.Sprintf("%.4f", rule.CriticalFNR), fmt.Sprintf("%d of %d", rule.Missed, rule.Critical),
+			rule.Name, fmt.Sprintf("%d (%s)", rule.Retained, document.Percent(rule.Coverage)),
+			fmt.Sprintf("%d of %d", rule.Missed, rule.CriticalInputs), fmt.Sprintf("%.4f", rule.CriticalMissRate),
+			fmt.Sprintf("%.4f", rule.Accuracy),
 		})
 	}
 	fmt.Fprintf(b, "%s\n\n", rules.Render())

@@ -102,7 +102,7 @@ func FrontierFigure(f *calibrate.Frontier) *document.Figure {
 	}
 	fig.Title += " and critical inputs missed"
 	fig.How += " Lower panel: critical inputs missed, as a share of those retained. The band is the exact 95% interval of that of all passes."
-	fig.Legend = append(fig.Legend, document.Key{Mark: document.MarkBand, Ink: document.Grey, Text: "95% interval of all passes"})
+	fig.Legend = append(fig.Legend, document.Key{Mark: document.MarkBand, Ink: document.Grey, Text: "exact 95% interval of all passes"})
 	full := f.Full.Critical
 	reach := full.FNRInterval[1]
 	for _, l := range lines {
@@ -214,7 +214,7 @@ func frontierSays(f *calibrate.Frontier) string {
 func halvesSay(f *calibrate.Frontier) string {
 	s := f.Summary
 	return fmt.Sprintf("How much the same decision is worth: one half of the passes decides %s of the inputs otherwise than the other half "+
-		"does (95%% interval %s).", document.Percent(s.HalvesDiffer), document.PercentRange(s.HalvesDifferInterval[0], s.HalvesDifferInterval[1]))
+		"does (exact 95%% interval %s).", document.Percent(s.HalvesDiffer), document.PercentRange(s.HalvesDifferInterval[0], s.HalvesDifferInterval[1]))
 }
 
 func frontierTiles(f *calibrate.Frontier) []document.Tile {
@@ -286,9 +286,9 @@ func pointsIntro(f *calibrate.Frontier) string {
 
 // pointTables returns a table of all passes and the policy's rule, and one for each method.
 func pointTables(f *calibrate.Frontier) []document.Part {
-	head := []string{"mean passes", "saved", "decided otherwise", "of", "95% interval", "retained instead, of deferred"}
+	head := []string{"mean passes", "saved", "decided otherwise", "of", "exact 95% interval", "retained instead, of deferred"}
 	if f.Full.Critical != nil {
-		head = append(head, "critical FNR", "missed of retained", "95% interval")
+		head = append(head, "critical FNR", "missed of retained", "exact 95% interval")
 	}
 	add := func(t *document.Table, p *calibrate.FrontierPoint) {
 		cells := []any{times(p.MeanPasses), document.Times(p.Saving), document.FineShare(p.Disagreement),

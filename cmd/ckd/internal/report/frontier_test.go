@@ -63,7 +63,7 @@ func TestFrontierPage(t *testing.T) {
 		"the score alone|1.60x|at least 3.20x",
 		"fewer passes for every input|0.56x|1.11x")
 	d.expectRows(t, "All 20 passes, and the policy's rule",
-		"mean passes|saved|decided otherwise|of|95% interval|retained instead, of deferred|critical FNR|missed of retained|95% interval",
+		"mean passes|saved|decided otherwise|of|exact 95% interval|retained instead, of deferred|critical FNR|missed of retained|exact 95% interval",
 		"20.00|1.00x|0.00%|0 of 501|0.00% to 0.00%|0.00%|10.0%|10 of 100|1.0% to 20.0%",
 		"6.40|3.12x|0.85%|4 of 501|0.10% to 3.45%|2.56%|11.0%|11 of 100|1.0% to 20.0%")
 	if rows := d.rows(t, "Fewer passes for every input, from cautious to bold"); len(rows) != 3 {

@@ -146,13 +146,12 @@ func (e *evaluation) pairSays(row, column *eval.Row) string {
 	if found.Row == "" {
 		return ""
 	}
-	verdict := "this recording cannot tell them apart"
+	verdict := fmt.Sprintf("This recording cannot tell %s and %s apart", plain(row.Name), plain(column.Name))
 	if found.PHolm < significant {
-		verdict = "chance alone hardly does that"
+		verdict = fmt.Sprintf("Chance alone hardly makes %s miss fewer than %s", plain(row.Name), plain(column.Name))
 	}
-	return fmt.Sprintf("Between %s and %s %s (exact McNemar test: p %s; corrected for the %s of this scope, Holm: %s).",
-		plain(row.Name), plain(column.Name), verdict, document.Digits(found.PValue), document.Noun(pairs, "pair"),
-		document.Digits(found.PHolm))
+	return fmt.Sprintf("%s (exact McNemar test: p %s; corrected for the %s of this scope, Holm: %s).", verdict,
+		document.Digits(found.PValue), document.Noun(pairs, "pair"), document.Digits(found.PHolm))
 }
 
 // significant is the corrected p-value under which two rankings are said to differ.
