@@ -58,7 +58,7 @@ models:
       expected_coverage: {value: 0.8, low: 0.7, high: 0.9}
       expected_critical_fnr: {value: 0.8, low: 0.7, high: 0.9}
       certificate: {kind: learn-then-test, target: 0.1, confidence: 0.9, cases: 9, misses: 1, p_value: 0.1,
-                    further: [{bounds: critical-fnr, class: c, target: 0.1}]}
+                    further: [{bounds: critical-fnr, class: c, target: 0.1, cases: 9, misses: 1, p_value: 0.1}]}
       reference: {inputs: 9, classes: [{class: a, predicted: 0.5, epistemic: `+levels(1)+`, skewness: `+levels(2)+`}]}
 `))
 	// These fields decide: all steps, the order, and the shares that the daemon watches.
