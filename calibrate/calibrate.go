@@ -75,7 +75,7 @@ func (p Progress) of(stage string) eval.Progress {
 // the other half certifies the rule. The error is about the options or the recording. If nothing
 // can be certified, there is no error but a Refusal in the report, and no policy.
 func Run(ctx context.Context, r eval.Recording, o Options) (*Report, error) {
-	seeks := o.Objective != (Objective{})
+	seeks := o.Objective.given()
 	if err := o.check(); err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (o *Options) check() error {
 	switch {
 	case o.Base == nil:
 		return errors.New("no policy to complete")
-	case o.Objective == (Objective{}) && o.EarlyStop == nil:
+	case !o.Objective.given() && o.EarlyStop == nil:
 		return o.Objective.check()
 	case o.Seed > math.MaxInt64: // a policy cannot hold a larger seed
 		return fmt.Errorf("seed %d: expected at most %d", o.Seed, int64(math.MaxInt64))

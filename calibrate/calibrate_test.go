@@ -20,7 +20,7 @@ import (
 )
 
 // objectives has one of each kind.
-var objectives = []Objective{{Coverage: 0.7}, {MaxCriticalMiss: 0.15}, {MaxCriticalFNR: 0.3, Confidence: 0.8}}
+var objectives = []Objective{{Coverage: 0.7}, {MaxCriticalMiss: 0.15, OnAverage: true}, {MaxCriticalFNR: 0.3, Confidence: 0.8}}
 
 // TestSeed checks that the same seed gives the same result on any number of processors, and that
 // another seed draws other parts.
@@ -175,7 +175,13 @@ func TestErrors(t *testing.T) {
 	}{
 		{Objective{}, nil, "expected exactly one objective"},
 		{Objective{Coverage: 0.8, MaxCriticalMiss: 0.1}, nil, "expected exactly one objective"},
-		{Objective{MaxCriticalMiss: 0.1, MaxCriticalFNR: 0.1}, nil, "expected exactly one objective"},
+		{Objective{MaxCriticalMiss: 0.1, MaxCriticalFNR: 0.1, Confidence: 0.9, OnAverage: true}, nil, "on average"},
+		{Objective{MaxCriticalMiss: 0.1}, nil, "confidence 0"},
+		{Objective{ClassLimits: []ClassLimit{{"2", policy.CriticalFNR, 0.1}, {"2", policy.CriticalFNR, 0.2}}, Confidence: 0.9}, nil, "two limits"},
+		{Objective{ClassLimits: []ClassLimit{{"0", policy.CriticalFNR, 0.1}}, Confidence: 0.9}, nil, "not critical"},
+		{Objective{ClassLimits: []ClassLimit{{"x", policy.CriticalFNR, 0.1}}, Confidence: 0.9}, nil, "no such class"},
+		{Objective{ClassLimits: []ClassLimit{{"2", policy.CriticalFNR, 1}}, Confidence: 0.9}, nil, "limit 1 of class"},
+		{Objective{ClassLimits: []ClassLimit{{"2", "accuracy", 0.1}}, Confidence: 0.9}, nil, "accuracy"},
 		{Objective{Coverage: 1.1}, nil, "coverage 1.1: expected a share above 0 and at most 1"},
 		{Objective{Coverage: -1}, nil, "coverage -1"},
 		{Objective{Coverage: nan}, nil, "coverage NaN"},
@@ -297,7 +303,7 @@ func TestNothingToDecide(t *testing.T) {
 		}
 		switch {
 		case objective.MaxCriticalFNR > 0:
-			if found.Refusal == nil || !strings.Contains(found.Refusal.Reason, "no critical input is retained") {
+			if found.Refusal == nil || !strings.Contains(found.Refusal.Reason, "are retained where the rule should be safest") {
 				t.Errorf("%s: refusal %+v", objective, found.Refusal)
 			}
 		case found.Expected.Coverage != 0:

@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,7 @@ import (
 // choose chooses gate, scores and thresholds on a labelled table. The draft of the policy is nil if
 // nothing certifies.
 func choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*Report, *policy.Draft, error) {
-	if err := o.Objective.check(); err != nil {
+	if err := cmp.Or(o.Objective.check(), o.Objective.checkClasses(o.Base)); err != nil {
 		return nil, nil, err
 	}
 	switch o.Scope {
@@ -62,10 +63,10 @@ func choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*Repor
 	switch {
 	case o.Objective.Coverage > 0:
 		err = r.forCoverage()
-	case o.Objective.MaxCriticalMiss > 0:
-		err = r.forMiss()
+	case o.Objective.OnAverage:
+		err = r.forMissOnAverage()
 	default:
-		err = r.forFNR()
+		err = r.forLimits()
 	}
 	if err != nil {
 		return nil, nil, err
@@ -150,10 +151,7 @@ func (r *run) choose(chosen candidate, t thresholds, compared int) {
 		}
 	}
 	if c := r.result.Certificate; c != nil {
-		p.Calibration.Certificate = &policy.Certificate{
-			Kind: c.Kind, Target: c.Target, Confidence: c.Confidence, Cases: c.Cases, Misses: c.Misses,
-			PValue: c.PValue, Statement: c.Statement,
-		}
+		p.Calibration.Certificate = c.forPolicy()
 	}
 	r.result.Chosen, r.draft = c, &p
 }

@@ -16,7 +16,7 @@ func TestLeastCasesForMiss(t *testing.T) {
 		0.5: 1, 0.99: 1, 1 - 1e-12: 1, 0.3: 3, 1. / 3: 2, 0.1: 9, 0.05: 19, 0.02: 49, 0.01: 99, 0.001: 999, 1e-6: 999999,
 		1e-300: 1e15, math.SmallestNonzeroFloat64: 1e15,
 	} {
-		if got := leastCasesForMiss(a); got != want {
+		if got := leastCasesForMiss(a, 1); got != want {
 			t.Errorf("%v: %d, want %d", a, got, want)
 		}
 	}
@@ -32,7 +32,7 @@ func TestPointOfMiss(t *testing.T) {
 		m.n, m.passes, m.missed, m.identical = 300, []int{2, 10}[seed%2], []float64{0.05, 0.3}[seed/2%2], 0.03
 		a := []float64{0.02, 0.1, 0.3}[seed%3]
 		table, labels := m.table(rand.New(rand.NewPCG(seed, 9)))
-		o := options(t, Objective{MaxCriticalMiss: a}, []policy.Scope{policy.AllInputs, policy.PredictedSafe}[seed/3%2], seed)
+		o := options(t, Objective{MaxCriticalMiss: a, OnAverage: true}, []policy.Scope{policy.AllInputs, policy.PredictedSafe}[seed/3%2], seed)
 		found := calibrated(t, table, labels, o)
 		if found.Policy == nil {
 			t.Fatalf("seed %d: %s", seed, found.Refusal.Reason)
@@ -89,17 +89,17 @@ func TestRankByMisses(t *testing.T) {
 		a, critical float64
 		want        rank
 	}{
-		{0.0546, 100, rank{2, 0.045}}, // (99*0.045+1)/100 is 0.05455
-		{0.01, 100, rank{-1, 0.01}},   // (99*0.01+1)/100 exceeds 0.01
-		{0.02, 100, rank{0, 0.01}},
-		{0.9, 100, rank{4, 0.05}},
-		{0.9, 0, rank{4, 0}}, // without critical inputs nothing is missed
+		{0.0546, 100, rank{last: 2, badness: 0.045}}, // (99*0.045+1)/100 is 0.05455
+		{0.01, 100, rank{last: -1, badness: 0.01}},   // (99*0.01+1)/100 exceeds 0.01
+		{0.02, 100, rank{last: 0, badness: 0.01}},
+		{0.9, 100, rank{last: 4, badness: 0.05}},
+		{0.9, 0, rank{last: 4, badness: 0}}, // without critical inputs nothing is missed
 	} {
-		if got := rankByMisses(c.a, 99)(found, c.critical); got != c.want {
+		if got := rankOfMisses(found, c.critical, c.a, 99); got != c.want {
 			t.Errorf("%v: %+v, want %+v", c.a, got, c.want)
 		}
 	}
-	if !(rank{3, 0.9}).better(rank{2, 0.1}) || !(rank{2, 0.1}).better(rank{2, 0.2}) || (rank{2, 0.2}).better(rank{2, 0.2}) {
+	if !(rank{last: 3, badness: 0.9}).better(rank{last: 2, badness: 0.1}) || !(rank{last: 2, badness: 0.1}).better(rank{last: 2, badness: 0.2}) || (rank{last: 2, badness: 0.2}).better(rank{last: 2, badness: 0.2}) {
 		t.Error("standings are not by how far, then by how badly")
 	}
 }
@@ -114,7 +114,7 @@ func TestTooFewForMiss(t *testing.T) {
 	r := runOf(t, table, labels, o)
 	_, certifies := r.split()
 	n := r.criticalIn(certifies)
-	o.Objective.MaxCriticalMiss = 1 / (float64(n) + 1)
+	o.Objective.MaxCriticalMiss, o.Objective.OnAverage = 1/(float64(n)+1), true
 	if found := calibrated(t, table, labels, o); found.Refusal != nil {
 		t.Errorf("%d critical inputs at %v: %s", n, o.Objective.MaxCriticalMiss, found.Refusal.Reason)
 	}
@@ -145,7 +145,7 @@ func TestMissedWhateverTheScore(t *testing.T) {
 		}
 		f := float64(misses) / float64(n)
 		for _, a := range []float64{f / 2, (float64(misses) + 0.5) / (float64(n) + 1)} {
-			o.Objective = Objective{MaxCriticalMiss: a}
+			o.Objective = Objective{MaxCriticalMiss: a, OnAverage: true}
 			refusal := calibrated(t, table, labels, o).Refusal
 			if refusal == nil || refusal.Misses != misses || refusal.Cases != n || !strings.Contains(refusal.Reason, "at the lowest thresholds") {
 				t.Errorf("%s, %d of %d missed, at %v: %+v", handling, misses, n, a, refusal)

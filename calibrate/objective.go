@@ -3,44 +3,115 @@ package calibrate
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ckd-project/ckd/policy"
 )
 
-// Objective says what a calibration is for. Exactly one of the three must be given.
+// Objective says what a calibration is for: a coverage, or bounds on misses. Several bounds hold at
+// the same time.
 type Objective struct {
 	// Coverage, in (0,1], is the share of inputs to be retained.
 	Coverage float64
-	// MaxCriticalMiss, in (0,1), bounds the expected share of critical inputs
-	// that are retained and called safe.
+	// MaxCriticalMiss, in (0,1), bounds the critical miss rate: the share of all critical inputs that
+	// is retained and called safe.
 	MaxCriticalMiss float64
-	// MaxCriticalFNR, in (0,1), bounds the share of the retained critical inputs
-	// that are called safe, with Confidence, in (0,1).
-	MaxCriticalFNR, Confidence float64
+	// MaxCriticalFNR, in (0,1), bounds the critical FNR: the share of the retained critical inputs
+	// that is called safe.
+	MaxCriticalFNR float64
+	// ClassLimits bound the same of single critical classes.
+	ClassLimits []ClassLimit
+	// Confidence, in (0,1), is that of all bounds together.
+	Confidence float64
+	// OnAverage bounds MaxCriticalMiss on average over recordings, by conformal risk control and
+	// without a confidence.
+	OnAverage bool
+}
+
+// ClassLimit bounds a figure of a single critical class.
+type ClassLimit struct {
+	Class  string
+	Bounds policy.Figure
+	// Most, in (0,1), is the largest share.
+	Most float64
+}
+
+// given reports whether there is an objective.
+func (o *Objective) given() bool { return o.Coverage != 0 || o.bounds() > 0 }
+
+// bounds returns the number of bounds on misses.
+func (o *Objective) bounds() int {
+	return index(o.MaxCriticalMiss != 0) + index(o.MaxCriticalFNR != 0) + len(o.ClassLimits)
 }
 
 // String returns the objective in words.
 func (o Objective) String() string {
+	var bounds []string
+	add := func(flag string, of string, most float64) {
+		bounds = append(bounds, fmt.Sprintf("max-%s %s%v", flag, of, most))
+	}
 	switch {
 	case o.Coverage > 0:
 		return fmt.Sprintf("coverage %v", o.Coverage)
-	case o.MaxCriticalMiss > 0:
-		return fmt.Sprintf("max-critical-miss %v", o.MaxCriticalMiss)
+	case o.OnAverage:
+		return fmt.Sprintf("max-critical-miss %v on average", o.MaxCriticalMiss)
 	}
-	return fmt.Sprintf("max-critical-fnr %v at confidence %v", o.MaxCriticalFNR, o.Confidence)
+	if o.MaxCriticalMiss > 0 {
+		add("critical-miss", "", o.MaxCriticalMiss)
+	}
+	if o.MaxCriticalFNR > 0 {
+		add("critical-fnr", "", o.MaxCriticalFNR)
+	}
+	for _, c := range o.ClassLimits {
+		add(strings.TrimSuffix(string(c.Bounds), "-rate"), c.Class+"=", c.Most)
+	}
+	return fmt.Sprintf("%s at confidence %v", strings.Join(bounds, ", "), o.Confidence)
 }
 
-func (o Objective) check() error {
+func (o *Objective) check() error {
 	inside := func(x float64) bool { return x > 0 && x < 1 }
-	switch given := index(o.Coverage != 0) + index(o.MaxCriticalMiss != 0) + index(o.MaxCriticalFNR != 0); {
-	case given != 1:
-		return errors.New("expected exactly one objective: a coverage, a largest share of critical misses, or a largest critical FNR")
+	bounds := o.bounds()
+	switch {
+	case index(o.Coverage != 0)+index(bounds > 0) != 1:
+		return errors.New("expected exactly one objective: a coverage, or bounds on the critical miss rate and the critical FNR")
 	case o.Coverage != 0 && !(o.Coverage > 0 && o.Coverage <= 1):
 		return fmt.Errorf("coverage %v: expected a share above 0 and at most 1", o.Coverage)
 	case o.MaxCriticalMiss != 0 && !inside(o.MaxCriticalMiss):
 		return fmt.Errorf("max-critical-miss %v: expected a share above 0 and below 1", o.MaxCriticalMiss)
 	case o.MaxCriticalFNR != 0 && !inside(o.MaxCriticalFNR):
 		return fmt.Errorf("max-critical-fnr %v: expected a share above 0 and below 1", o.MaxCriticalFNR)
-	case o.MaxCriticalFNR != 0 && !inside(o.Confidence):
+	case o.OnAverage && (o.MaxCriticalMiss == 0 || bounds > 1):
+		return errors.New("on average: only the critical miss rate of all classes can be bounded so, and nothing beside it")
+	case bounds > 0 && !o.OnAverage && !inside(o.Confidence):
 		return fmt.Errorf("confidence %v: expected a share above 0 and below 1", o.Confidence)
+	}
+	return nil
+}
+
+// checkClasses wants every class with a limit to be critical, with one limit for each figure.
+func (o *Objective) checkClasses(base *policy.Policy) error {
+	type bound struct {
+		class  string
+		figure policy.Figure
+	}
+	seen := make(map[bound]bool)
+	for _, c := range o.ClassLimits {
+		k := slices.Index(base.Classes, c.Class)
+		switch b := (bound{c.Class, c.Bounds}); {
+		case c.Bounds != policy.CriticalMissRate && c.Bounds != policy.CriticalFNR:
+			return fmt.Errorf("limit of class %q on %q: expected %s or %s", c.Class, c.Bounds, policy.CriticalMissRate, policy.CriticalFNR)
+		case !(c.Most > 0 && c.Most < 1):
+			return fmt.Errorf("limit %v of class %q: expected a share above 0 and below 1", c.Most, c.Class)
+		case k < 0:
+			return fmt.Errorf("limit of class %q: model %s has no such class", c.Class, base.Name)
+		case !slices.Contains(base.Critical, k):
+			return fmt.Errorf("limit of class %q: it is not critical, expected a critical class", c.Class)
+		case seen[b]:
+			return fmt.Errorf("two limits on the %s of class %q, expected one", c.Bounds, c.Class)
+		default:
+			seen[b] = true
+		}
 	}
 	return nil
 }

@@ -6,18 +6,25 @@ import (
 	"github.com/ckd-project/ckd/eval"
 )
 
-// rankFunc ranks a candidate by its held-out counts along the grid. critical is the number of
-// critical inputs in the part that chooses, each counted as often as the counts count it.
+// rankFunc ranks the candidates of a search.
 //
-// A certificate is sought for one candidate alone, so this part chooses the one that would get
-// furthest.
-type rankFunc func(found []counts, critical float64) rank
+// A certificate is sought for one candidate alone, so the part that chooses takes the one that would
+// get furthest.
+type rankFunc func(s *search) ([]rank, error)
 
 // rank says how far up the grid a candidate gets (-1 for nowhere), and how badly among those that
 // get as far.
 type rank struct {
 	last    int
 	badness float64
+	from    int // the point of the grid to start from
+}
+
+// ranking holds the candidate of the best rank in a scope.
+type ranking struct {
+	*search
+	chosen candidate
+	best   rank
 }
 
 func (s rank) better(than rank) bool {
@@ -34,32 +41,23 @@ func coverageGrid() []float64 {
 	return grid
 }
 
-// compareRanks returns the candidate of the best rank in the chosen scope, with its held-out
-// counts, from a search of the part that chooses at critical FNR f. It adds both scopes to the
-// comparison, each candidate at the coverage that its rank stands for. Those figures are counted on
-// the part that certifies, and choose nothing.
-func (r *run) compareRanks(chooses, certifies part, f float64, rankOf rankFunc) (
-	by *search, chosen candidate, held []counts, err error,
-) {
+// compareRanks returns the candidate of the best rank in each scope, the chosen scope first, from
+// searches of the part that chooses at critical FNR f. It adds both scopes to the comparison, each
+// candidate at the coverage that its rank stands for. Those figures are counted on the part that
+// certifies, and choose nothing.
+func (r *run) compareRanks(chooses, certifies part, f float64, rankOf rankFunc) ([]ranking, error) {
 	grid := coverageGrid()
 	r.result.ComparisonBasis = fmt.Sprintf("the %d inputs that did not choose, each rule at the largest coverage that it promised "+
 		"on the others; guaranteed is only what a certificate says", certifies.n)
+	var all []ranking
 	for _, scope := range bothScopes(r.Scope) {
 		s := r.search(chooses, scope, f)
-		found, err := s.estimate(r.ctx, grid, r.Seed)
+		ranks, err := rankOf(s)
 		if err != nil {
-			return nil, chosen, nil, err
+			return nil, err
 		}
-		critical := 0.0
-		for i, in := range chooses.of {
-			if in {
-				critical += repeats * s.soft.critical[i]
-			}
-		}
-		ranks := make([]rank, len(s.candidates))
 		best := 0
-		for i := range s.candidates {
-			ranks[i] = rankOf(found[i], critical)
+		for i := range ranks {
 			if ranks[i].better(ranks[best]) {
 				best = i
 			}
@@ -82,10 +80,8 @@ func (r *run) compareRanks(chooses, certifies part, f float64, rankOf rankFunc) 
 				r.result.Comparison = append(r.result.Comparison, shown(one.String(), i))
 			}
 		}
-		if scope == r.Scope {
-			by, chosen, held = s, s.candidates[best], found[best]
-			r.result.Notes = append(r.result.Notes, s.notes...)
-		}
+		all = append(all, ranking{s, s.candidates[best], ranks[best]})
 	}
-	return by, chosen, held, nil
+	r.result.Notes = append(r.result.Notes, all[0].notes...)
+	return all, nil
 }

@@ -117,8 +117,11 @@ func TestCertificatesOfRecording(t *testing.T) {
 	}{
 		{Objective{MaxCriticalFNR: 0.18, Confidence: 0.9}, policy.AllInputs, 0.9619},
 		{Objective{MaxCriticalFNR: 0.1, Confidence: 0.9}, policy.PredictedSafe, 0.8793},
-		{Objective{MaxCriticalMiss: 0.05}, policy.AllInputs, 0.7862},
-		{Objective{MaxCriticalMiss: 0.05}, policy.PredictedSafe, 0.8525},
+		{Objective{MaxCriticalMiss: 0.05, OnAverage: true}, policy.AllInputs, 0.7862},
+		{Objective{MaxCriticalMiss: 0.05, Confidence: 0.9}, policy.AllInputs, 0.7},
+		{Objective{MaxCriticalMiss: 0.05, Confidence: 0.9}, policy.PredictedSafe, 0.7},
+		{Objective{MaxCriticalFNR: 0.18, ClassLimits: []ClassLimit{{"2", policy.CriticalMissRate, 0.1}}, Confidence: 0.9}, policy.PredictedSafe, 0.7},
+		{Objective{MaxCriticalMiss: 0.05, OnAverage: true}, policy.PredictedSafe, 0.8525},
 	} {
 		found := calibrated(t, table, labels, options(t, c.objective, c.scope, 1))
 		if found.Policy == nil {

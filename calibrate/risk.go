@@ -86,11 +86,3 @@ func (c *calibration) renewRiskCertificate(got *learn.Certificate) {
 	}
 	in.Certificate, c.report.Certificate = &renewed, reportOf(&renewed)
 }
-
-// reportOf returns a policy's certificate as reports have it.
-func reportOf(c *policy.Certificate) *Certificate {
-	return &Certificate{
-		Kind: c.Kind, Target: c.Target, Confidence: c.Confidence, Cases: c.Cases, Misses: c.Misses, PValue: c.PValue,
-		Statement: c.Statement,
-	}
-}

@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"math/rand/v2"
@@ -25,6 +26,8 @@ type search struct {
 	candidates []candidate
 	notes      []string // notes on the rules
 	soft       *labels
+	// counted are the labels of which held-out folds are counted; soft if nil.
+	counted *labels
 	// f is the critical FNR at which threshold curves weigh costs.
 	f    float64
 	step func() // called after every fold
@@ -92,8 +95,9 @@ func (s *search) atOnce() int {
 func (s *search) holdOut(out part, coverages []float64) [][]counts {
 	rest := s.part.without(out)
 	fitted := s.columnsOf(rest, s.scope, s.candidates, s.soft, true, s.f)
-	counted := s.columnsOf(out, s.scope, s.candidates, s.soft, false, 0)
-	inRest, inOut := s.fixedOf(rest, s.scope, s.soft), s.fixedOf(out, s.scope, s.soft)
+	counting := cmp.Or(s.counted, s.soft)
+	counted := s.columnsOf(out, s.scope, s.candidates, counting, false, 0)
+	inRest, inOut := s.fixedOf(rest, s.scope, s.soft), s.fixedOf(out, s.scope, counting)
 	found := make([][]counts, len(s.candidates))
 	flat := make([]counts, len(s.candidates)*len(coverages))
 	for i, r := range s.candidates {

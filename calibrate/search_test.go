@@ -115,9 +115,11 @@ func basePolicy(t testing.TB, k int, lines ...string) *policy.Policy {
 
 // runOf returns a run before it looks at its objective.
 func runOf(t testing.TB, table *eval.Table, labels []int, o Options) *run {
-	return &run{
+	r := &run{
 		sample: newSample(table, labels, o.Base.Degenerate, o.Base.Saturated), Options: o, ctx: t.Context(), result: &Report{},
 	}
+	r.inGroups(o.Groups)
+	return r
 }
 
 // only returns the inputs of a part, in their order, as a recording of its own.
@@ -169,17 +171,17 @@ func TestSearchSeesItsPartOnly(t *testing.T) {
 		same("rule at a coverage", best, bestAlone)
 		samePath(s, sAlone, best)
 
-		by, chosen, held, err := r.compareRanks(chooses, r.all().without(chooses), 0.1, rankByMisses(0.1, 60))
+		by, err := r.compareRanks(chooses, r.all().without(chooses), 0.1, r.byMisses(0.1, 60))
 		if err != nil {
 			t.Fatal(err)
 		}
-		byAlone, chosenAlone, heldAlone, err := alone.compareRanks(alone.all(), alone.all(), 0.1, rankByMisses(0.1, 60))
+		byAlone, err := alone.compareRanks(alone.all(), alone.all(), 0.1, alone.byMisses(0.1, 60))
 		if err != nil {
 			t.Fatal(err)
 		}
-		same("rule that promises most", chosen, chosenAlone)
-		same("held-out counts", held, heldAlone)
-		samePath(by, byAlone, chosen)
+		same("rule that promises most", by[0].chosen, byAlone[0].chosen)
+		same("its rank", by[0].best, byAlone[0].best)
+		samePath(by[0].search, byAlone[0].search, by[0].chosen)
 	}
 }
 
@@ -333,6 +335,11 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// byMisses ranks by conformal risk control.
+func (r *run) byMisses(a float64, n int) rankFunc {
+	return func(s *search) ([]rank, error) { return r.rankByMisses(s, a, n) }
+}
+
 // TestCompareRanks checks that the candidate of the best rank is chosen, and that each row of the
 // comparison counts the certifying part at the point of its rank.
 func TestCompareRanks(t *testing.T) {
@@ -341,23 +348,18 @@ func TestCompareRanks(t *testing.T) {
 		table, labels := usual.table(rand.New(rand.NewPCG(seed, 21)))
 		r := runOf(t, table, labels, options(t, Objective{MaxCriticalMiss: 0.1}, policy.AllInputs, seed))
 		chooses, certifies := r.split()
-		rankOf := rankByMisses(0.1, 80)
-		s, chosen, held, err := r.compareRanks(chooses, certifies, 0.1, rankOf)
+		ranked, err := r.compareRanks(chooses, certifies, 0.1, r.byMisses(0.1, 80))
 		if err != nil {
 			t.Fatal(err)
 		}
-		found := must(s.estimate(t.Context(), coverageGrid(), seed))
-		critical := 0.0
-		for _, i := range chooses.inputs() {
-			critical += 5 * s.soft.critical[i]
+		s, chosen, own := ranked[0].search, ranked[0].chosen, ranked[0].best
+		ranks := must(r.rankByMisses(s, 0.1, 80))
+		if own != ranks[slices.Index(s.candidates, chosen)] {
+			t.Errorf("seed %d: the rank is not that of %v", seed, chosen)
 		}
-		if !reflect.DeepEqual(held, found[slices.Index(s.candidates, chosen)]) {
-			t.Errorf("seed %d: the held-out counts are not those of %v", seed, chosen)
-		}
-		own := rankOf(held, critical)
 		rows := 0
 		for i, one := range s.candidates {
-			other := rankOf(found[i], critical)
+			other := ranks[i]
 			if other.last > own.last || other.last == own.last && other.badness < own.badness-1e-12 {
 				t.Errorf("seed %d: %v is chosen with %+v, %v has %+v", seed, chosen, own, one, other)
 			}

@@ -120,7 +120,7 @@ func TestMissShareIsKept(t *testing.T) {
 	} {
 		p := newPopulation(made{n: 4000, passes: 2, critical: []int{1, 2}, share: 0.4, missed: 0.35, signal: c.signal})
 		critical := float64(p.critical())
-		o := options(t, Objective{MaxCriticalMiss: c.target}, c.scope, 0)
+		o := options(t, Objective{MaxCriticalMiss: c.target, OnAverage: true}, c.scope, 0)
 		var mean, square float64
 		for _, found := range p.calibrate(t, recordings, n, o) {
 			share := 0.0

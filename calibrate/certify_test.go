@@ -170,7 +170,7 @@ func TestFirstFailureStops(t *testing.T) {
 		{"nowhere", [4]int{200}, [4]int{2, 2, 2}, [3]bool{true, true, true}, 2, 206, 6, 0, ""},
 		// log(0.1)/log(0.9) is 21.9.
 		{"too few", [4]int{10}, [4]int{}, [3]bool{}, -1, 10, 0, 22, "22 retained critical inputs could certify"},
-		{"a rule that retains none", [4]int{}, [4]int{}, [3]bool{}, -1, 0, 0, 22, "no critical input is retained"},
+		{"a rule that retains none", [4]int{}, [4]int{}, [3]bool{}, -1, 0, 0, 22, "are retained where the rule should be safest"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			table, labels, o := sequence(t, c.hits, c.misses)
@@ -251,4 +251,118 @@ func TestSequence(t *testing.T) {
 	if certified < 4 {
 		t.Errorf("only %d certified: the test shows little", certified)
 	}
+}
+
+// TestPointOfMissRate checks that every limit passes at the certified point, and that some limit
+// fails at the next point of the curve, where misses alone decide.
+func TestPointOfMissRate(t *testing.T) {
+	t.Parallel()
+	inside := 0
+	for seed := range uint64(12) {
+		m := usual
+		m.n, m.passes, m.missed = 600, 2, []float64{0.1, 0.3}[seed%2]
+		table, labels := m.table(rand.New(rand.NewPCG(seed, 9)))
+		o := options(t, Objective{Confidence: 0.9}, []policy.Scope{policy.AllInputs, policy.PredictedSafe}[seed/2%2], seed)
+		if seed%3 < 2 {
+			o.Objective.MaxCriticalMiss = 0.15
+		}
+		if seed%3 > 0 {
+			o.Objective.ClassLimits = []ClassLimit{{"2", policy.CriticalMissRate, 0.12}}
+		}
+		if seed >= 6 { // three inputs of each group
+			for i := range labels {
+				o.Groups = append(o.Groups, i/3)
+			}
+		}
+		found := calibrated(t, table, labels, o)
+		if found.Policy == nil {
+			t.Fatalf("seed %d: %+v", seed, found.Refusal)
+		}
+		r := runOf(t, table, labels, o)
+		limits := r.limits()
+		chooses, certifies := r.split()
+		s := r.search(chooses, o.Scope, 0)
+		at := slices.IndexFunc(s.candidates, found.Chosen.is)
+		one := ranking{search: s, chosen: s.candidates[at]}
+		curve := s.curve(one.chosen)
+		last, next := -1, -1
+		for step := range chooses.n + 1 {
+			_, all := r.test(&one, limits, certifies, curve(float64(step)/float64(chooses.n)))
+			if fails(all, 1-0.9) == nil {
+				last = step
+			} else if next < 0 {
+				next = step
+			}
+		}
+		if next >= 0 && next < last {
+			t.Fatalf("seed %d: p-values fall after %d, up to %d", seed, next, last)
+		}
+		inside += index(next >= 0)
+		got, all := r.test(&one, limits, certifies, curve(float64(last)/float64(chooses.n)))
+		c := found.Certificate
+		if !found.Chosen.isAt(curve(float64(last)/float64(chooses.n))) || c.Misses != all[0].misses || c.Cases != all[0].cases ||
+			c.PValue != all[0].pValue || len(c.Further) != len(limits)-1 || found.Expected.Coverage != got.Coverage() {
+			t.Errorf("seed %d: certified %+v at %+v, want %+v", seed, c, found.Chosen, all)
+		}
+		if (c.Groups > 0) != (o.Groups != nil) || strings.HasSuffix(c.Statement, policy.IfIndependent+".") != (o.Groups == nil) {
+			t.Errorf("seed %d: %d groups, %s", seed, c.Groups, c.Statement)
+		}
+	}
+	if inside < 8 {
+		t.Errorf("only %d points are inside the curve: the test shows little", inside)
+	}
+}
+
+// TestGroupsOfOne expects the same policy and the same figures if every input is a group of its own.
+func TestGroupsOfOne(t *testing.T) {
+	t.Parallel()
+	m := usual
+	m.n, m.missed = 500, 0.15
+	table, labels := m.table(rand.New(rand.NewPCG(3, 9)))
+	for _, objective := range []Objective{
+		{Coverage: 0.7},
+		{MaxCriticalMiss: 0.1, Confidence: 0.9},
+		{MaxCriticalFNR: 0.2, ClassLimits: []ClassLimit{{"1", policy.CriticalFNR, 0.3}}, Confidence: 0.8},
+		{MaxCriticalMiss: 0.1, OnAverage: true},
+	} {
+		o := options(t, objective, policy.AllInputs, 3)
+		alone := calibrated(t, table, labels, o)
+		for i := range labels {
+			o.Groups = append(o.Groups, 7*i)
+		}
+		grouped := calibrated(t, table, labels, o)
+		if alone.Policy == nil || grouped.Policy == nil || alone.Policy.Hash != grouped.Policy.Hash {
+			t.Errorf("%s: another policy, %+v and %+v", objective, alone.Refusal, grouped.Refusal)
+			continue
+		}
+		if a, b := alone.Certificate, grouped.Certificate; a != nil &&
+			(a.Cases != b.Cases || a.Misses != b.Misses || math.Abs(a.PValue-b.PValue) > 1e-8*a.PValue) {
+			t.Errorf("%s: %+v and %+v", objective, a, b)
+		}
+	}
+}
+
+// TestRefusedClass expects the class that is too rare to be named, with the number wanted.
+func TestRefusedClass(t *testing.T) {
+	t.Parallel()
+	m := usual
+	m.n, m.missed, m.signal = 600, 0.05, 3
+	table, labels := m.table(rand.New(rand.NewPCG(4, 9)))
+	kept := 0
+	for i, label := range labels { // leaves five of class 2
+		if label == 2 {
+			if kept++; kept > 5 {
+				labels[i] = 1
+			}
+		}
+	}
+	o := options(t, Objective{MaxCriticalMiss: 0.2, ClassLimits: []ClassLimit{{"2", policy.CriticalMissRate, 0.1}}, Confidence: 0.9},
+		policy.AllInputs, 4)
+	found := calibrated(t, table, labels, o)
+	// log(0.1)/log(0.9) is 21.9.
+	if found.Policy != nil || !strings.Contains(found.Refusal.Reason, "class 2") || found.Refusal.SmallestCases != 22 ||
+		found.Refusal.SmallestInputs < 22 || len(found.Refusal.Would) == 0 {
+		t.Errorf("%+v", found.Refusal)
+	}
+	t.Log(found.Refusal)
 }
