@@ -15,13 +15,14 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// Options say what a calibration is for.
+// Options say what a calibration is for. Two attempts with the same JSON of their options, on the same
+// base, are one: what cannot change the outcome has no JSON.
 type Options struct {
 	// Base is the policy to be completed. It keeps its name, classes, sets, kind of rows, variance,
 	// reliability threshold, pair weights and handling of identical passes. Its gate, scope, scores
 	// and thresholds are replaced, it expects the recording's passes, and its fewest passes rise
 	// where the gate needs more.
-	Base *policy.Policy
+	Base *policy.Policy `json:"-"`
 	// Objective says what to choose gate, scores and thresholds for. The zero value keeps those of
 	// Base, for EarlyStop alone.
 	Objective Objective
@@ -39,12 +40,15 @@ type Options struct {
 	EarlyStop *EarlyStopOptions
 	// Source says where the recording comes from. The policy tells it, and by it a later calibration
 	// recognises a second attempt on the same data.
-	Source Source
+	Source Source `json:"-"`
 	// Replaces is the policy that the new one takes the place of, nil for none. If it was certified
 	// on the same recording for something else, then a new certificate would be void.
-	Replaces *policy.Policy
+	Replaces *policy.Policy `json:"-"`
+	// Attempts is a file that remembers which certificates were sought on which recordings, for
+	// earlier attempts to be noticed wherever their policies are; empty for none. Run appends to it.
+	Attempts string `json:"-"`
 	// Progress, if not nil, receives the progress of the work.
-	Progress Progress
+	Progress Progress `json:"-"`
 }
 
 // Source says where a recording comes from. Everything in it may be empty.
@@ -53,8 +57,8 @@ type Source struct {
 	Software string
 	// Posterior names how the passes were sampled, such as mc-dropout.
 	Posterior string
-	// Passes and Labels are the files of the recording.
-	Passes, Labels eval.File
+	// Passes and Labels are the files of the recording, Groups that of Options.Groups.
+	Passes, Labels, Groups eval.File
 }
 
 // Progress receives how much of the work of a stage is done. Several goroutines may call it.
@@ -79,6 +83,11 @@ func Run(ctx context.Context, r eval.Recording, o Options) (*Report, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
+	if seeks {
+		if err := cmp.Or(o.Objective.check(), o.Objective.checkClasses(o.Base)); err != nil {
+			return nil, err
+		}
+	}
 	if r.Classes != len(o.Base.Classes) {
 		return nil, fmt.Errorf("%s has %d classes, but model %s has %d", nameOf(r), r.Classes, o.Base.Name, len(o.Base.Classes))
 	}
@@ -93,6 +102,9 @@ func Run(ctx context.Context, r eval.Recording, o Options) (*Report, error) {
 	c := &calibration{Options: o, seeks: seeks}
 	c.learns, c.certifies = halves(r.Passes.Inputs, o.Seed)
 	var err error
+	if c.attempts, err = o.remember(); err != nil {
+		return nil, err
+	}
 	if seeks {
 		err = c.choose(ctx, r)
 	} else {
@@ -102,6 +114,9 @@ func Run(ctx context.Context, r eval.Recording, o Options) (*Report, error) {
 		return nil, err
 	}
 	c.report.Software, c.report.PassesFile, c.report.LabelsFile = o.Source.Software, o.Source.Passes, o.Source.Labels
+	if o.Groups != nil {
+		c.report.GroupsFile = &o.Source.Groups
+	}
 	if c.draft != nil && o.EarlyStop != nil {
 		if err := c.learn(ctx, r); err != nil {
 			return nil, err
@@ -128,8 +143,9 @@ type calibration struct {
 	// learns and certifies are the two halves of the inputs, for an early-stopping rule.
 	learns, certifies []int
 
-	report *Report
-	draft  *policy.Draft // nil where nothing certifies
+	report   *Report
+	draft    *policy.Draft // nil where nothing certifies
+	attempts attempts
 }
 
 // check checks the options by themselves.
@@ -227,7 +243,7 @@ func kept(p *policy.Policy) *Chosen {
 func (c *calibration) finish() error {
 	d, r := c.draft, c.report
 	if d == nil {
-		return nil
+		return c.attempts.found("")
 	}
 	p, err := build(*d)
 	if err != nil {
@@ -237,6 +253,9 @@ func (c *calibration) finish() error {
 		d.Calibration.PolicyHash = p.Hash
 	}
 	r.PolicyHash = p.Hash
+	if err := c.attempts.found(p.Hash); err != nil {
+		return err
+	}
 	if c.seeks {
 		c.noticeEarlierAttempt()
 	}

@@ -301,6 +301,7 @@ func (s *EarlyStop) fill(rule *earlystop.Rule, got *learn.Certificate, labelled 
 	if labelled && n.Released > 0 {
 		r.Statement += fmt.Sprintf(" Of these %d, %d are critical.", n.Released, n.CriticalReleased)
 	}
+	r.Statement += " This holds " + policy.IfIndependent + "."
 	s.Rule = r
 }
 

@@ -204,15 +204,15 @@ func (r *run) drawn(all []evidence) string {
 	for i := range all {
 		most = max(most, all[i].most)
 	}
-	return fmt.Sprintf("for groups drawn as those of the recording were, of at most %d critical inputs each (%d groups certified).", most,
+	return fmt.Sprintf("for groups drawn as those of the recording were, of at most %d critical inputs each (%d groups with critical inputs certified).", most,
 		certifyingGroups(all))
 }
 
-// certifyingGroups returns the number of groups that the limit with the fewest rests on.
+// certifyingGroups returns the number of groups that the limit with the most of them rests on.
 func certifyingGroups(all []evidence) int {
-	fewest := math.MaxInt
+	most := 0
 	for i := range all {
-		fewest = min(fewest, len(all[i].groups))
+		most = max(most, len(all[i].groups))
 	}
-	return fewest
+	return most
 }

@@ -13,6 +13,8 @@ type Report struct {
 	Software   string    `json:"software"`
 	PassesFile eval.File `json:"passes_file"`
 	LabelsFile eval.File `json:"labels_file"`
+	// GroupsFile is nil without groups.
+	GroupsFile *eval.File `json:"groups_file,omitempty"`
 
 	// Objective states the objective in words. It is empty if gate, scores and thresholds were
 	// kept.

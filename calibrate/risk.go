@@ -24,6 +24,10 @@ func (c *calibration) riskToTest(labelled bool) *learn.Risk {
 	switch {
 	case was.Kind != policy.LearnThenTest:
 		fate.Dropped = "conformal risk control bounds a mean over thresholds, and says nothing of a rule that ends inputs early"
+	case was.Class != "" || len(was.Further) > 0:
+		fate.Dropped = "bounds on single classes, or several at once, are not tested with a rule in force"
+	case was.Groups > 0:
+		fate.Dropped = "it is of groups, and the certificate of the rule is of independent inputs"
 	case !labelled:
 		fate.Dropped = "without labels it cannot be tested with the rule in force"
 	case c.seeks:
@@ -37,7 +41,7 @@ func (c *calibration) riskToTest(labelled bool) *learn.Risk {
 	if fate.Dropped != "" {
 		return nil
 	}
-	return &learn.Risk{Target: was.Target, Confidence: was.Confidence}
+	return &learn.Risk{Target: was.Target, Confidence: was.Confidence, OfAll: was.Limits()[0].Bounds == policy.CriticalMissRate}
 }
 
 // certify certifies a rule, together with the risk where one is to be tested. If the risk fails
@@ -77,9 +81,13 @@ func (c *calibration) renewRiskCertificate(got *learn.Certificate) {
 	fate.Kept = true
 	renewed := *was
 	renewed.Cases, renewed.Misses, renewed.PValue = test.Cases, test.Misses, test.PValue
-	renewed.Statement = fmt.Sprintf("With confidence %v, at most %v of the critical inputs that are retained are called safe with the rule "+
-		"in force that decides inputs early, for inputs drawn as those of the recording were; %d of %d were.",
-		was.Confidence, was.Target, test.Misses, test.Cases)
+	bounded := "retained critical inputs are"
+	if was.Limits()[0].Bounds == policy.CriticalMissRate {
+		bounded = "critical inputs are retained and"
+	}
+	renewed.Statement = fmt.Sprintf("With confidence %v, at most %v of the %s called safe with the rule in force that decides inputs early "+
+		"(%d of %d were), for inputs drawn as those of the recording were, %s.", was.Confidence, was.Target, bounded, test.Misses, test.Cases,
+		policy.IfIndependent)
 	if c.seeks {
 		c.report.note("on the part that calibrated, %d of %d were called safe without a rule, which certified the same of all passes; the "+
 			"certificate is of the rule in force, on the other part", was.Misses, was.Cases)

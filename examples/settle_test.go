@@ -29,7 +29,8 @@ const share = 0.02
 func settling(t *testing.T) (address string) {
 	t.Helper()
 	rule := filepath.Join(t.TempDir(), "policy.yaml")
-	r := run(t, ckd, "calibrate", "--passes", recording, "--policy", policyFile, "--settle", fmt.Sprint(share), "--out", rule)
+	r := run(t, ckd, "calibrate", "--passes", recording, "--policy", policyFile, "--settle", fmt.Sprint(share), "--out", rule,
+		"--attempts", filepath.Join(t.TempDir(), "attempts.jsonl"))
 	if r.Code != 0 {
 		t.Fatalf("calibrate: exit %d\n%s", r.Code, r.Stderr)
 	}

@@ -40,7 +40,8 @@ func TestEarlyStopping(t *testing.T) {
 	t.Parallel()
 	const inputs = 2126
 	passes, file := recording("ctg-lowrank", ".passes.npy"), filepath.Join(t.TempDir(), "settled.yaml")
-	mustRun(t, "calibrate", "--settle", "0.01", "--policy", "testdata/lowrank.yaml", "--passes", passes, "--out", file)
+	mustRun(t, "calibrate", "--settle", "0.01", "--policy", "testdata/lowrank.yaml", "--passes", passes, "--out", file,
+		"--attempts", filepath.Join(t.TempDir(), "attempts.jsonl"))
 	if text := mustRun(t, "check", file).Stdout; !strings.Contains(text, "With confidence 0.9, at most 1% of the inputs are then decided otherwise") {
 		t.Errorf("check does not tell of the rule:\n%s", text)
 	}

@@ -10,10 +10,14 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/ckd-project/ckd/calibrate"
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -27,11 +31,14 @@ type calibrateCmd struct {
 
 	Coverage        *float64 `placeholder:"C" help:"Objective: the share of inputs to retain."`
 	ReviewsPer1000  *float64 `name:"reviews-per-1000" placeholder:"N" help:"Objective: how many of 1000 inputs people can review; coverage in other words."`
-	MaxCriticalMiss *float64 `placeholder:"X" help:"Objective: the largest share of critical inputs that may be retained and called safe, on average (conformal risk control)."`
-	MaxCriticalFNR  *float64 `name:"max-critical-fnr" placeholder:"X" help:"Objective: the largest share of the retained critical inputs that may be called safe, with --confidence (Learn-then-Test)."`
+	MaxCriticalMiss []string `sep:"none" placeholder:"[CLASS=]X" help:"Objective: the largest share of all critical inputs, or of those of a class, that may be retained and called safe, with --confidence (Learn-then-Test). May be repeated for classes."`
+	MaxCriticalFNR  []string `name:"max-critical-fnr" sep:"none" placeholder:"[CLASS=]X" help:"Objective: the largest share of the retained critical inputs, or of those of a class, that may be called safe, with --confidence (Learn-then-Test). May be repeated for classes, and stand beside --max-critical-miss."`
+	OnAverage       bool     `help:"--max-critical-miss holds on average over recordings (conformal risk control), without a confidence."`
+	Groups          string   `placeholder:"FILE" help:"A whole number for each input, the same for inputs that are not independent, such as images of one patient: .npy or .npz. Folds, parts and certificates are by group."`
+	Attempts        string   `placeholder:"FILE" help:"Where the attempts at a certificate on this recording are remembered. Default: the file of passes with .attempts.jsonl added."`
 	Settle          *float64 `placeholder:"X" help:"Learn an early-stopping rule that decides at most this share of the inputs otherwise than all their passes would. Beside an objective, or alone for a --policy with thresholds, which stay."`
 	SettleReleased  *float64 `placeholder:"X" help:"The largest share, of the inputs that all passes defer, that the rule of --settle may retain instead; tested as --settle itself is. Default 0.05."`
-	Confidence      *float64 `placeholder:"P" help:"Confidence of --max-critical-fnr and of --settle. Default 0.95, of --settle 0.9."`
+	Confidence      *float64 `placeholder:"P" help:"Confidence of all bounds on misses together, and of --settle. Default 0.95, of --settle 0.9."`
 	Ordered         bool     `help:"The passes are the members of an ensemble, one fixed list: --settle keeps their order, here and live."`
 
 	Scope       policy.Scope `enum:"all,predicted-safe" default:"all" help:"Which inputs may be deferred: ${enum}. (${default})"`
@@ -77,8 +84,6 @@ func (c *calibrateCmd) Validate() error {
 	}{
 		{"--coverage", c.Coverage, 0, 1, false},
 		{"--reviews-per-1000", c.ReviewsPer1000, 0, 1000, false},
-		{"--max-critical-miss", c.MaxCriticalMiss, 0, 1, true},
-		{"--max-critical-fnr", c.MaxCriticalFNR, 0, 1, true},
 		{"--settle", c.Settle, 0, 1, true},
 		{"--settle-released", c.SettleReleased, 0, 1, true},
 		{"--confidence", c.Confidence, 0, 1, true},
@@ -99,12 +104,24 @@ func (c *calibrateCmd) Validate() error {
 				map[bool]string{true: ", not the ends", false: ""}[flag.inside])
 		}
 	}
+	limits, err := c.limits()
+	if err != nil {
+		return err
+	}
+	given += min(len(limits), 1)
 	switch {
 	case given > 1 || given == 0 && c.Settle == nil:
 		return errors.New("expected exactly one objective: --coverage, --reviews-per-1000, --max-critical-miss or --max-critical-fnr; " +
 			"or --settle")
-	case c.Confidence != nil && c.MaxCriticalFNR == nil && c.Settle == nil:
-		return errors.New("--confidence needs --max-critical-fnr or --settle: nothing else has one")
+	case c.OnAverage && (len(limits) != 1 || len(c.MaxCriticalMiss) != 1 || limits[0].Class != ""):
+		return errors.New("--on-average needs one --max-critical-miss, of all critical classes, and no other bound: nothing else holds on " +
+			"average")
+	case c.Confidence != nil && (len(limits) == 0 || c.OnAverage) && c.Settle == nil:
+		return errors.New("--confidence needs --max-critical-miss, --max-critical-fnr or --settle: nothing else has one")
+	case c.Groups != "" && c.Settle != nil:
+		return errors.New("--groups beside --settle: the certificate of an early-stopping rule is of independent inputs, expected one of them")
+	case c.Groups != "" && given == 0:
+		return errors.New("--groups needs an objective")
 	case given == 1 && c.Labels == "":
 		return errors.New("an objective without --labels: expected the true class of each input")
 	case (c.Coverage != nil || c.ReviewsPer1000 != nil) && c.objective().Coverage == 0:
@@ -153,7 +170,7 @@ func (c *calibrateCmd) labelled() *labelledFlags {
 
 // seeks reports whether there is an objective. Without one the policy is kept.
 func (c *calibrateCmd) seeks() bool {
-	return c.Coverage != nil || c.ReviewsPer1000 != nil || c.MaxCriticalMiss != nil || c.MaxCriticalFNR != nil
+	return c.Coverage != nil || c.ReviewsPer1000 != nil || len(c.MaxCriticalMiss) > 0 || len(c.MaxCriticalFNR) > 0
 }
 
 func (c *calibrateCmd) objective() calibrate.Objective {
@@ -163,14 +180,61 @@ func (c *calibrateCmd) objective() calibrate.Objective {
 	case c.ReviewsPer1000 != nil:
 		// The share is computed from whole numbers per mille, so that 200 gives exactly 0.8.
 		return calibrate.Objective{Coverage: (1000 - *c.ReviewsPer1000) / 1000}
-	case c.MaxCriticalMiss != nil:
-		return calibrate.Objective{MaxCriticalMiss: *c.MaxCriticalMiss}
 	}
-	o := calibrate.Objective{MaxCriticalFNR: *c.MaxCriticalFNR, Confidence: 0.95}
-	if c.Confidence != nil {
+	limits, _ := c.limits() // Validate has refused faults
+	o := calibrate.Objective{OnAverage: c.OnAverage, ClassLimits: limits}
+	o.ClassLimits = slices.DeleteFunc(o.ClassLimits, func(l calibrate.ClassLimit) bool {
+		switch {
+		case l.Class != "":
+			return false
+		case l.Bounds == policy.CriticalMissRate:
+			o.MaxCriticalMiss = l.Most
+		default:
+			o.MaxCriticalFNR = l.Most
+		}
+		return true
+	})
+	switch {
+	case c.OnAverage:
+	case c.Confidence != nil:
 		o.Confidence = *c.Confidence
+	default:
+		o.Confidence = 0.95
 	}
 	return o
+}
+
+// limits returns the bounds on misses. Those of all critical inputs have no class.
+func (c *calibrateCmd) limits() (limits []calibrate.ClassLimit, err error) {
+	for _, flag := range []struct {
+		name   string
+		values []string
+		bounds policy.Figure
+	}{
+		{"--max-critical-miss", c.MaxCriticalMiss, policy.CriticalMissRate},
+		{"--max-critical-fnr", c.MaxCriticalFNR, policy.CriticalFNR},
+	} {
+		for _, text := range flag.values {
+			l := calibrate.ClassLimit{Bounds: flag.bounds}
+			number := text
+			if i := strings.LastIndexByte(text, '='); i >= 0 {
+				l.Class, number = text[:i], text[i+1:]
+				if l.Class == "" {
+					return nil, fmt.Errorf("%s %q: expected the name of a class before the =", flag.name, text)
+				}
+			}
+			if l.Most, err = strconv.ParseFloat(number, 64); err != nil || !(l.Most > 0 && l.Most < 1) {
+				return nil, fmt.Errorf("%s %s: expected a number from 0 to 1, not the ends", flag.name, text)
+			}
+			for _, before := range limits {
+				if before.Class == l.Class && before.Bounds == l.Bounds {
+					return nil, fmt.Errorf("%s %s: given twice, expected once", flag.name, text)
+				}
+			}
+			limits = append(limits, l)
+		}
+	}
+	return limits, nil
 }
 
 // Run calibrates, and writes the policy and the report.
@@ -182,7 +246,7 @@ func (c *calibrateCmd) Run(ctx *cmdContext) error {
 	if c.Settle != nil && !c.Ordered && !c.seeks() && model.Calibration != nil && policy.IsEnsemble(model.Calibration.Posterior) {
 		return usageError("model %s of %s was calibrated on an ensemble, whose members are one fixed list: expected --ordered", model.Name, c.Policy)
 	}
-	out, err := openOutput(ctx, c.Out, c.Passes, c.Labels, c.Policy)
+	out, err := openOutput(ctx, c.Out, c.Passes, c.Labels, c.Policy, c.Groups)
 	if err != nil {
 		return err
 	}
@@ -212,6 +276,18 @@ func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibr
 	if c.seeks() {
 		o.Objective = c.objective()
 	}
+	if o.Attempts = c.Attempts; o.Attempts == "" {
+		file, _, _ := strings.Cut(c.Passes, ".npz:")
+		if file != c.Passes {
+			file += ".npz"
+		}
+		o.Attempts = file + ".attempts.jsonl"
+	}
+	if c.Groups != "" {
+		if o.Groups, o.Source.Groups, err = c.readGroups(rec.passes.N); err != nil {
+			return nil, err
+		}
+	}
 	if c.Reliability != nil {
 		o.ReliabilityThreshold = *c.Reliability
 	}
@@ -232,6 +308,19 @@ func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibr
 			model.FewestPasses, model.ExpectedPasses, now.FewestPasses, now.ExpectedPasses))
 	}
 	return found, nil
+}
+
+// readGroups reads the groups of so many inputs.
+func (c *calibrateCmd) readGroups(inputs int) ([]int, eval.File, error) {
+	groups, err := record.ReadGroups(c.Groups)
+	if err != nil {
+		return nil, eval.File{}, err
+	}
+	if len(groups) != inputs {
+		return nil, eval.File{}, fmt.Errorf("%s has %d groups, expected %d: one for each input of %s", c.Groups, len(groups), inputs, c.Passes)
+	}
+	file, err := hashFile(c.Groups)
+	return groups, file, err
 }
 
 // earlyStop returns what --settle asks for, or nil.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/internal/timed"
 	"github.com/ckd-project/ckd/policy"
 )
@@ -78,7 +80,7 @@ func TestCalibrateCertifies(t *testing.T) {
 	certify := func(target string) string {
 		return runOK(t, calibrating("ensemble", "--max-critical-fnr", target, "--confidence", "0.9", "--out", path)...)
 	}
-	wantFragment(t, certify("0.15"), "With confidence 0.9, at most 0.15 of the critical inputs")
+	wantFragment(t, certify("0.15"), "With confidence 0.9, at most 0.15 of")
 	first := readPolicy(t, path)
 	c := first.Calibration.Certificate
 	if c == nil || c.Kind != policy.LearnThenTest || c.Target != 0.15 || c.Confidence != 0.9 || c.Cases == 0 || c.PValue > 0.1 {
@@ -113,7 +115,7 @@ func TestCalibrateCertifies(t *testing.T) {
 	}
 
 	conformal := filepath.Join(t.TempDir(), "policy.yaml")
-	runOK(t, calibrating("ensemble", "--max-critical-miss", "0.02", "--out", conformal)...)
+	runOK(t, calibrating("ensemble", "--max-critical-miss", "0.02", "--on-average", "--out", conformal)...)
 	if c := readPolicy(t, conformal).Calibration.Certificate; c == nil || c.Kind != policy.ConformalRiskControl ||
 		float64(c.Misses+1)/float64(c.Cases+1) > 0.02 {
 		t.Errorf("certificate %+v", c)
@@ -128,6 +130,7 @@ func TestCalibrateRefuses(t *testing.T) {
 	before, _ := os.ReadFile(path)
 	for _, flags := range [][]string{
 		{"--max-critical-fnr", "0.01", "--confidence", "0.99"},
+		{"--max-critical-miss", "0.001", "--on-average"},
 		{"--max-critical-miss", "0.001"},
 	} {
 		out, stderr, code := runCommand(t, calibrating("lowrank", append(flags, "--out", path, "--format", "json")...)...)
@@ -195,9 +198,16 @@ func TestCalibrateErrors(t *testing.T) {
 		{lowrank + " --coverage 0", "a coverage of 0 defers everything", exitUsage},
 		{lowrank + " --reviews-per-1000 1001", "--reviews-per-1000 1001: expected a number from 0 to 1000", exitUsage},
 		{lowrank + " --max-critical-miss 0", "--max-critical-miss 0: expected a number from 0 to 1, not the ends", exitUsage},
+		{lowrank + " --max-critical-miss x=", "--max-critical-miss x=: expected a number", exitUsage},
+		{lowrank + " --max-critical-miss =0.1", "name of a class", exitUsage},
+		{lowrank + " --max-critical-miss 0.1 --max-critical-miss 0.2", "given twice", exitUsage},
+		{lowrank + " --max-critical-miss nobody=0.1", "no such class", exitFault},
+		{lowrank + " --max-critical-fnr 0.1 --on-average", "--on-average needs", exitUsage},
+		{lowrank + " --max-critical-miss 0.1 --on-average --confidence 0.9", "--confidence needs", exitUsage},
+		{lowrank + " --max-critical-miss 0.1 --settle 0.01 --groups x.npy", "--groups beside --settle", exitUsage},
 		{lowrank + " --max-critical-fnr NaN", "--max-critical-fnr NaN", exitUsage},
 		{lowrank + " --max-critical-fnr 0.1 --confidence 1", "--confidence 1: expected", exitUsage},
-		{lowrank + " --coverage 0.8 --confidence 0.9", "--confidence needs --max-critical-fnr or --settle", exitUsage},
+		{lowrank + " --coverage 0.8 --confidence 0.9", "--confidence needs --max-critical-miss", exitUsage},
 		{lowrank + " --coverage 0.8 --posterior mc/dropout", `--posterior "mc/dropout"`, exitUsage},
 		{hand + " --name x --policy " + several, "--name beside --policy", exitUsage},
 		{hand, "expected --critical", exitUsage},
@@ -222,5 +232,66 @@ func TestNameFrom(t *testing.T) {
 		if got := nameFrom(path); got != want {
 			t.Errorf("%s: %s, expected %s", path, got, want)
 		}
+	}
+}
+
+// TestCalibrateBounds asks for bounds on classes, by groups, and looks at where the attempt is
+// remembered.
+func TestCalibrateBounds(t *testing.T) {
+	timed.Full(t)
+	t.Parallel()
+	passes := writePasses(t, "<f4", readPasses(t, "ctg-ensemble"), record.SNK, 2126)
+	groups := make([]int64, 2126)
+	for i := range groups {
+		groups[i] = int64(i / 2)
+	}
+	patients := handLabels(t, groups...)
+	args := func(more ...string) []string {
+		return append([]string{"calibrate", "--passes", passes, "--labels", recordings + "ctg-ensemble.labels.npy", "--classes",
+			"normal,suspect,pathologic", "--critical", "suspect,pathologic", "--confidence", "0.9", "--format", "json"}, more...)
+	}
+	run := func(args []string) (report map[string]any, stderr string, code int) {
+		var out, errs bytes.Buffer
+		code = run(&cmdContext{t.Context(), strings.NewReader(""), &out, &errs}, args) // with the standard file of attempts
+		if out.Len() > 0 {
+			report = readReport(t, out.String())
+		}
+		return report, errs.String(), code
+	}
+	first := args("--max-critical-miss", "0.15", "--max-critical-miss", "pathologic=0.12", "--max-critical-fnr", "suspect=0.4", "--groups", patients)
+	report, stderr, code := run(first)
+	if code != exitOK {
+		t.Fatalf("%d: %s %v", code, stderr, report["refusal"])
+	}
+	if report["objective"] != "max-critical-miss 0.15, max-critical-miss pathologic=0.12, max-critical-fnr suspect=0.4 at confidence 0.9" {
+		t.Errorf("objective %v", report["objective"])
+	}
+	c := at(t, report, "certificate").(map[string]any)
+	if c["bounds"] != "critical-miss-rate" || c["groups"].(float64) < 100 || len(c["further"].([]any)) != 2 || c["void"] != nil {
+		t.Errorf("certificate %v", c)
+	}
+	if strings.Contains(c["statement"].(string), "if inputs are independent") || at(t, report, "groups_file", "name") != patients {
+		t.Errorf("statement %v", c["statement"])
+	}
+	remembered, err := os.ReadFile(passes + ".attempts.jsonl")
+	if err != nil || strings.Count(string(remembered), "\n") != 2 {
+		t.Fatalf("%v: %s", err, remembered)
+	}
+	// Whatever comes of the next attempt, and wherever it is written, it is a second one.
+	report, stderr, code = run(args("--max-critical-miss", "0.2"))
+	if code != exitOK || at(t, report, "certificate", "void") == nil || !strings.HasSuffix(at(t, report, "certificate", "statement").(string),
+		"if inputs are independent (not several of one patient).") {
+		t.Errorf("%d, %s: %v", code, stderr, report["certificate"])
+	}
+	if report, _, code = run(first); code != exitOK || at(t, report, "certificate").(map[string]any)["void"] != nil {
+		t.Errorf("the first attempt, repeated, is void: %v", report["certificate"])
+	}
+	_, stderr, code = run(args("--max-critical-miss", "0.2", "--attempts", filepath.Join(passes, "x.jsonl")))
+	if code != exitFault || !strings.Contains(stderr, "--attempts") {
+		t.Errorf("%d: %s", code, stderr)
+	}
+	if _, stderr, code = run(args("--max-critical-miss", "0.2", "--groups", handLabels(t, 1, 2))); code != exitFault ||
+		!strings.Contains(stderr, "has 2 groups, expected 2126") {
+		t.Errorf("%d: %s", code, stderr)
 	}
 }

@@ -25,9 +25,28 @@ type Request struct {
 }
 
 // Risk bounds the critical FNR with a rule in force: at Confidence, between 0 and 1, at most the
-// share Target, in [0,1), of the retained critical inputs is predicted not critical. It needs
-// labels.
-type Risk struct{ Target, Confidence float64 }
+// share Target, in [0,1), of the retained critical inputs is predicted not critical. OfAll bounds the
+// critical miss rate instead: the share of all critical inputs that is retained and predicted not
+// critical. Both need labels.
+type Risk struct {
+	Target, Confidence float64
+	OfAll              bool
+}
+
+// figure and inputs name in words what is bounded, and of what it is a share.
+func (r *Risk) figure() string {
+	if r.OfAll {
+		return "critical miss rate"
+	}
+	return "critical FNR"
+}
+
+func (r *Risk) inputs() string {
+	if r.OfAll {
+		return "critical inputs"
+	}
+	return "retained critical inputs"
+}
 
 // RefusedError says why no rule could be certified: too few inputs or deferred ones, or too many
 // disagreements or released inputs even under the most cautious rule.
@@ -45,17 +64,17 @@ type RiskError struct {
 
 func (e *RiskError) Error() string {
 	if e.Cases == 0 {
-		return fmt.Sprintf("no critical input with a label is retained under the most cautious rule: expected enough to show "+
-			"that at most %v are missed", e.Target)
+		return fmt.Sprintf("there are no %s with a label under the most cautious rule: expected enough to show "+
+			"that at most %v are missed", e.inputs(), e.Target)
 	}
-	return fmt.Sprintf("%d of %d retained critical inputs are missed under the most cautious rule, which a critical FNR of %v "+
-		"would bring about with chance %.3g: expected at most %.3g", e.Misses, e.Cases, e.Target, e.PValue, 1-e.Confidence)
+	return fmt.Sprintf("%d of %d %s are missed under the most cautious rule, which a %s of %v "+
+		"would bring about with chance %.3g: expected at most %.3g", e.Misses, e.Cases, e.inputs(), e.figure(), e.Target, e.PValue, 1-e.Confidence)
 }
 
 // RiskTest holds the test of a risk.
 type RiskTest struct {
-	// Cases counts the retained critical inputs, Misses those of them that are predicted not
-	// critical.
+	// Cases counts the retained critical inputs, or all with Risk.OfAll; Misses those of them that are
+	// retained and predicted not critical.
 	Cases, Misses int
 	// PValue is P(X <= Misses) for X binomial of Cases and Risk.Target: the chance of so few misses
 	// if the risk were above the target. It is 1 without cases.
@@ -164,6 +183,9 @@ func (q *Request) test(counts Counts, rules int) *Certificate {
 		CriticalReleasedUpper: binomial.Upper(counts.CriticalReleased, counts.CriticalDeferred, all)}
 	if q.Risk != nil {
 		cases, misses := counts.CriticalRetained, counts.CriticalMissed
+		if q.Risk.OfAll {
+			cases = counts.Critical
+		}
 		c.RiskTest = &RiskTest{cases, misses, binomial.Tail(misses, cases, q.Risk.Target)}
 	}
 	return c

@@ -84,7 +84,7 @@ func TestClaimsHold(t *testing.T) {
 		// passes (10%): 19% together, were it not for the correction.
 		{"critical released", Request{Epsilon: 0.05, Released: 0.99, Confidence: 0.9}, []rates{{0, 0.0228, 0}, {0, 0.198, 0}}, 2, 0.02, 0.1},
 		// At 10%, 2 or fewer misses of 60 have the chance 5.3%, 3 or fewer 13.7%.
-		{"risk", Request{Epsilon: 0.05, Released: 0.99, Confidence: 0.9, Risk: &Risk{0.0999, 0.9}}, []rates{{0, 0.01, 0.01}, {0, 0.01, 0.1}}, 3, 0.03, 0.1},
+		{"risk", Request{Epsilon: 0.05, Released: 0.99, Confidence: 0.9, Risk: &Risk{Target: 0.0999, Confidence: 0.9}}, []rates{{0, 0.01, 0.01}, {0, 0.01, 0.1}}, 3, 0.03, 0.1},
 	} {
 		disagreement, released, criticalReleased, risk := simulate(&c.q, c.sequence)
 		if got := [4]float64{disagreement, released, criticalReleased, risk}[c.of]; got < c.least-noise || got > c.most+noise {
@@ -96,7 +96,7 @@ func TestClaimsHold(t *testing.T) {
 // TestChoose checks that the first rule that fails ends the sequence, and that the reason names the
 // failed claim.
 func TestChoose(t *testing.T) {
-	q := &Request{Epsilon: 0.01, Released: 0.05, Confidence: 0.9, Risk: &Risk{0.1, 0.95}}
+	q := &Request{Epsilon: 0.01, Released: 0.05, Confidence: 0.9, Risk: &Risk{Target: 0.1, Confidence: 0.95}}
 	counts := func(disagreements, missed int) Counts {
 		return Counts{Inputs: 1000, Passes: 10, Disagreements: disagreements, Deferred: 100, CriticalDeferred: 40, CriticalRetained: 100,
 			CriticalMissed: missed}
@@ -145,10 +145,16 @@ func TestChoose(t *testing.T) {
 	if risk.Cases != 100 || risk.Misses != 5 || risk.Target != 0.1 || math.Abs(risk.PValue-0.05758) > 1e-5 {
 		t.Errorf("%+v", risk)
 	}
+	all := risky
+	all.Critical = 200
 	none := good
 	none.CriticalRetained, none.CriticalMissed = 0, 0
-	if err := refusal(q, none); !errors.As(err, &risk) || !strings.Contains(err.Error(), "no critical input with a label") {
+	if err := refusal(q, none); !errors.As(err, &risk) || !strings.Contains(err.Error(), "no retained critical inputs with a label") {
 		t.Errorf("%v: expected a *RiskError of no cases", err)
+	}
+	q.Risk.OfAll = true // 5 of 200 critical inputs: binom.cdf(5, 200, 0.1) is 0.0000375
+	if err := refusal(q, all); err != nil {
+		t.Errorf("5 of 200 are refused: %v", err)
 	}
 	q.Risk = nil
 	if err := refusal(q, risky); err != nil {
@@ -166,8 +172,8 @@ func TestRequestRanges(t *testing.T) {
 		{Request{Epsilon: math.NaN(), Released: 0.05, Confidence: 0.9}, "epsilon NaN"},
 		{Request{Epsilon: 0.1, Confidence: 0.9}, "released 0 at"},
 		{Request{Epsilon: 0.1, Released: 1, Confidence: 0.9}, "released 1 at"},
-		{Request{Epsilon: 0.1, Released: 0.05, Confidence: 0.9, Risk: &Risk{1, 0.9}}, "risk target 1"},
-		{Request{Epsilon: 0.1, Released: 0.05, Confidence: 0.9, Risk: &Risk{0.1, 0}}, "at confidence 0"},
+		{Request{Epsilon: 0.1, Released: 0.05, Confidence: 0.9, Risk: &Risk{Target: 1, Confidence: 0.9}}, "risk target 1"},
+		{Request{Epsilon: 0.1, Released: 0.05, Confidence: 0.9, Risk: &Risk{Target: 0.1, Confidence: 0}}, "at confidence 0"},
 	} {
 		if _, _, err := c.q.Certify(t.Context(), nil, nil, nil); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: expected an error with %q", err, c.want)

@@ -42,6 +42,9 @@ func Calibration(r *calibrate.Report, policyFile string) *document.Document {
 	if r.LabelsFile.Name != "" {
 		settings = append(settings, fileSettings("labels", r.LabelsFile)...)
 	}
+	if r.GroupsFile != nil {
+		settings = append(settings, fileSettings("groups", *r.GroupsFile)...)
+	}
 	settings = append(settings, setting{"seed", strconv.FormatUint(r.Seed, 10)})
 	d.Sections = append(d.Sections, computed("ckd calibrate", settings...))
 	if policyFile != "" && !r.Refused() {
@@ -91,13 +94,17 @@ func certificateSection(r *calibrate.Report) document.Section {
 	case c != nil && c.Void != "":
 		s.Intro = c.Void
 	case c != nil:
-		s.Title, s.Intro = "Certificate", c.Statement+" By "+string(c.Kind)
+		s.Title, s.Intro = "Certificate", "For this one attempt on this recording, by "+string(c.Kind)
 		if c.PValue > 0 {
-			s.Intro += ", p = " + document.Digits(c.PValue)
+			s.Intro += " (p = " + document.Digits(c.PValue) + ")"
 		}
-		s.Intro += ". It is for this one attempt on this recording."
+		s.Intro += ": " + c.Statement // last, because it ends with what it presumes
 	case r.Refusal != nil:
 		s.Title, s.Intro = "Nothing certifies", r.Refusal.Reason+"."
+		if would := r.Refusal.Would; len(would) > 0 {
+			s.Intro += " On this recording these would have been certified; on it a second attempt is void, so try them on fresh data:"
+			s.Points = would
+		}
 	default:
 		s.Intro = "A coverage guarantees nothing about misses: see --max-critical-miss and --max-critical-fnr."
 	}

@@ -72,7 +72,7 @@ func TestCalibrationGuarantees(t *testing.T) {
 	}{
 		"Certificate": {func(r *calibrate.Report) {
 			r.Certificate = &calibrate.Certificate{Kind: policy.LearnThenTest, Statement: "It holds.", PValue: 0.0123}
-		}, "It holds. By learn-then-test, p = 0.012."},
+		}, "by learn-then-test (p = 0.012): It holds."},
 		"No certificate": {func(r *calibrate.Report) { r.Certificate = &calibrate.Certificate{Void: "Void: tried before."} }, "tried before"},
 		"Nothing certifies": {func(r *calibrate.Report) {
 			r.Refusal, r.Chosen, r.Expected, r.EarlyStop = &calibrate.Refusal{Reason: "too few"}, nil, nil, nil
