@@ -27,6 +27,9 @@ import (
 	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/internal/tlsfiles/certtest"
 	"github.com/ckd-project/ckd/monitor/audit"
+	"github.com/ckd-project/ckd/monitor/drift"
+	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/policy/risk"
 )
 
 // dashboard holds what the tests read of a dashboard.
@@ -80,6 +83,7 @@ type panel struct {
 		Defaults struct {
 			Unit       string
 			Thresholds *struct{ Steps []struct{ Color string } }
+			Color      struct{ Mode, FixedColor string }
 		}
 		Overrides json.RawMessage
 	}
@@ -303,6 +307,23 @@ func checkPanels(t *testing.T, d *dashboard) {
 		checkDatasource(t, where, p.Datasource)
 		for _, target := range p.Targets {
 			checkDatasource(t, where, target.Datasource)
+			if strings.Contains(target.Expr, "ckd_expected_misses_total") {
+				checkNeverGreen(t, where, &p)
+			}
+		}
+	}
+}
+
+// checkNeverGreen checks that a panel does not say by its colour that all is well.
+func checkNeverGreen(t *testing.T, where string, p *panel) {
+	t.Helper()
+	defaults := p.FieldConfig.Defaults
+	if c := defaults.Color; c.FixedColor == "" || strings.Contains(c.FixedColor, "green") || c.Mode != "shades" && c.Mode != "fixed" {
+		t.Errorf("%s: its colour is %+v, expected a fixed one that is not green", where, c)
+	}
+	for _, step := range defaults.Thresholds.Steps {
+		if strings.Contains(step.Color, "green") {
+			t.Errorf("%s: a threshold is %s: expected misses are no measurement, and never well", where, step.Color)
 		}
 	}
 }
@@ -345,6 +366,11 @@ var emptyWhileHealthy = map[string]string{
 	`triage.json: panel "Refused inputs" A`:            "none was refused",
 }
 
+// withheldInDrift names the queries that have no data while drift is in alarm.
+var withheldInDrift = map[string]string{
+	`triage.json: panel "Expected misses per 1,000 retained, if the recording still holds" A`: "drift is in alarm",
+}
+
 // aboutTheTrouble lists the alerts that the test causes. Most are still pending, since the trouble
 // is short.
 var aboutTheTrouble = []string{
@@ -364,6 +390,7 @@ func TestDashboardsShow(t *testing.T) {
 	calibrate(t, policies, "digits", "digits-id", "--posterior", "low-rank", "--classes", "zero,one,two,three,four,five,six", "--critical", "three,five")
 	calibrate(t, policies, "heart", "ctg-mcdropout", "--posterior", "mc-dropout", "--classes", "normal,suspect,pathologic", "--critical", "suspect,pathologic")
 	for _, name := range []string{"digits.yaml", "heart.yaml"} {
+		addRisk(t, filepath.Join(policies, name))
 		stopEarly(t, filepath.Join(policies, name), 0.5, 0.9)
 	}
 	cert, key, authority := certificate(t)
@@ -431,7 +458,7 @@ func TestDashboardsShow(t *testing.T) {
 	}
 	// How many passes are in flight when their input is refused depends on the machine.
 	alertsOnly(t, p, append(aboutTheTrouble, "CkdPassesLate")...)
-	shows(t, p, "every query has data", func(at string) []string { return shownFaults(t, p, at, nil) })
+	shows(t, p, "every query has data but what drift withholds", func(at string) []string { return shownFaults(t, p, at, withheldInDrift) })
 	shows(t, p, "every rule runs and has data", func(string) []string { return ruleFaults(t, p) })
 
 	// Answers of a policy without thresholds do not count for the deferral rate.
@@ -515,6 +542,7 @@ var deferralShares = []share{
 
 var otherShares = []share{
 	{"triage.json", "Decided by the fallback score", "heart", `sum(ckd_decisions_total{model="heart", score="cbec"}) / sum(ckd_decisions_total{model="heart"})`},
+	{"triage.json", "Expected misses per 1,000 retained, if the recording still holds", "heart", `1000 * sum(ckd_expected_misses_total{model="heart"}) / sum(ckd_decisions_total{model="heart", action="retain"})`},
 	// Two digits share the label.
 	{"classes.json", "Unreliable", "digits", `sum(ckd_class_unreliable_total{model="digits", class="other"}) / sum(ckd_decisions_total{model="digits"}) / max(ckd_class_labels_cut{model="digits"})`},
 	{"classes.json", "Predicted", "digits", `sum(ckd_class_predicted_total{model="digits", class="other"}) / sum(ckd_decisions_total{model="digits"})`},
@@ -689,6 +717,26 @@ func calibrate(t *testing.T, folder, name, from string, flags ...string) string 
 		t.Fatalf("calibrate: exit %d\n%s", r.Code, r.Stderr)
 	}
 	return path
+}
+
+// addRisk gives the policy in a file a risk model.
+func addRisk(t *testing.T, path string) {
+	t.Helper()
+	set, err := policy.Parse(policy.File{Name: filepath.Base(path), Data: []byte(getFile(t, path))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := set.All()[0].Draft()
+	d.Risk = &policy.Risk{
+		Model:          risk.Model{Intercept: -1, Terms: []risk.Term{{Feature: risk.PCritical, Class: -1, Weight: 1}}},
+		CalledCritical: policy.Logistic{Slope: 1}, Quantiles: make([]float64, drift.Levels), Prevalence: 0.2,
+	}
+	d.Calibration.PolicyHash = "" // another than it was calibrated with
+	p, err := policy.Build(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	putFile(t, path, string(p.Marshal()))
 }
 
 // changed returns a copy of a recording, float32 [passes][inputs][classes], with changed values.

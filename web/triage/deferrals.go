@@ -39,6 +39,7 @@ func (d *Deferrals) Add(p *policy.Policy, id string, o *engine.Outcome) {
 	input := deferred{
 		at: d.now(), policy: p.Hash, decision: o.Decision,
 		predicted: p.Classes[o.Predicted], passes: o.Passes, prints: fingerprintOf(o.C),
+		risk: o.Risk, priority: o.Percentile,
 		predictedCritical: has(p.Critical, o.Predicted),
 	}
 	if k := o.Decision.Class; k >= 0 {
@@ -95,6 +96,7 @@ type deferred struct {
 	predicted, deciding                 string
 	predictedCritical, decidingCritical bool
 	passes                              int
+	risk, priority                      float64 // NaN: unknown
 	prints                              fingerprint
 }
 
@@ -138,9 +140,10 @@ func (d *deferred) describe() Deferred {
 		At: d.at.UTC(), ID: string(d.id), Passes: d.passes, Policy: d.policy,
 		Predicted: d.predicted, PredictedCritical: d.predictedCritical, Deciding: d.deciding, DecidingCritical: d.decidingCritical,
 		Score: string(by.Score), Value: Number(by.Value), Reason: by.Reason.String(),
+		Risk: Number(d.risk), Priority: Number(d.priority),
 		Fingerprint: make([]Share, d.prints.n), Rest: Number(d.prints.rest),
 	}
-	if by.HasThreshold && by.Reason == policy.AboveThreshold {
+	if by.HasThreshold && (by.Reason == policy.AboveThreshold || by.Reason == policy.Unfamiliar) {
 		threshold := by.Threshold
 		found.Threshold = &threshold
 	}

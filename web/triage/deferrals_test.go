@@ -24,7 +24,8 @@ const allDeferred = "primary: {score: c_crit_max, threshold: 0}\nfallback: {scor
 func TestDeferred(t *testing.T) {
 	t.Parallel()
 	const k = 12
-	d := newDaemon(t, Options{Deferrals: NewDeferrals(100)}, 0, manyClasses("m", k, 3, allDeferred))
+	allFamiliar := strings.Replace(riskBlock(), "threshold: 0.5", "threshold: 9", 1)
+	d := newDaemon(t, Options{Deferrals: NewDeferrals(100)}, 0, manyClasses("m", k, 3, allDeferred, allFamiliar))
 	s := d.models["m"]
 	var want []Deferred
 	s.each(t, randomInputs(1, 10, 5, k), func(o *engine.Outcome) {
@@ -40,6 +41,7 @@ func TestDeferred(t *testing.T) {
 			At: d.clock.now(), ID: id, Predicted: s.policy.Classes[o.Predicted], Score: string(o.Decision.Score),
 			Value: Number(o.Decision.Value), Threshold: new(float64), Reason: "above_threshold", Passes: 5, Policy: s.policy.Hash,
 			Deciding: s.policy.Classes[o.Decision.Class], PredictedCritical: o.Predicted < 3, DecidingCritical: o.Decision.Class < 3,
+			Risk: Number(o.Risk), Priority: Number(o.Percentile),
 		}
 		for i, class := range order {
 			if i < 8 {
@@ -55,7 +57,7 @@ func TestDeferred(t *testing.T) {
 	if got.Kept != 100 || len(got.Inputs) != len(want) {
 		t.Fatalf("%d of %d kept, expected %d of 100", len(got.Inputs), got.Kept, len(want))
 	}
-	near := gocmp.Comparer(func(a, b Number) bool { return math.Abs(float64(a-b)) <= 1e-15 }) // Rest adds in another order
+	near := gocmp.Comparer(func(a, b Number) bool { return a != a && b != b || math.Abs(float64(a-b)) <= 1e-15 }) // Rest adds in another order
 	if diff := gocmp.Diff(want, got.Inputs, near); diff != "" {
 		t.Errorf("deferred inputs (-want +got):\n%s", diff)
 	}

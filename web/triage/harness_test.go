@@ -140,6 +140,12 @@ func manyClasses(name string, classes, critical int, more ...string) string {
 		name, list(classes), list(critical), strings.Join(more, "\n"))
 }
 
+// riskBlock returns a risk model and a guard that finds little.
+func riskBlock() string {
+	return "guard: {score: mi, threshold: 0.5}\nrisk:\n  intercept: -1\n  terms: [{feature: p_critical, weight: 0.5}]\n" +
+		"  called_critical: {intercept: 0, slope: 1}\n  quantiles: [0" + strings.Repeat(", 0.5", 63) + ", 1]\n  prevalence: 0.25\n"
+}
+
 // manyModels returns policies m000, m001, ... of the same kind.
 func manyModels(models, classes int, more ...string) (policies []string) {
 	for i := range models {
@@ -230,6 +236,7 @@ func (s *served) each(t testing.TB, inputs [][][]float32, do func(*engine.Outcom
 func (d *daemon) count(s *served, id string, o *engine.Outcome) {
 	r := s.metrics.Record(0)
 	r.Observe(o.Result, o.Decision)
+	r.ObserveRisk(o.Risk, o.Decision.Action)
 	r.Done()
 	if o.Decision.Action == policy.Defer {
 		d.deferrals.Add(s.policy, id, o)

@@ -22,11 +22,18 @@ func (h *history) model(since uint64) *Model {
 		StreamsOpen: h.gauges.value(seriesOf{kind: streamsOpen}), InputsOpen: h.gauges.value(seriesOf{kind: inputsOpen}),
 		History: []Step{}, Drift: h.drift(), EarlyStop: h.describeEarlyStop(),
 	}
+	counted, withheld := h.expectsMisses(), m.Drift.inAlarm()
 	pairs := h.pairs()
 	m.PairsCut = max(0, numPairs(p)-len(pairs))
 
 	sum, next := h.counters.newSums(), 0
-	end := func() { m.Spans = append(m.Spans, h.span(sum, spanMinutes[next], pairs)) }
+	end := func() {
+		s := h.span(sum, spanMinutes[next], pairs)
+		if !counted || withheld {
+			s.ExpectedMisses = nil
+		}
+		m.Spans = append(m.Spans, s)
+	}
 	for _, s := range slices.Backward(h.steps) {
 		sum.add(&s)
 		// A span ends with the step that brings it closest to its length.
@@ -111,6 +118,7 @@ func numPairs(p *policy.Policy) int {
 func (h *history) span(of *sums, minutes int, pairs []pair) Span {
 	s := Span{
 		Minutes: minutes, Seconds: of.seconds,
+		Decided: Decided{ExpectedMisses: new(float64)},
 		Reasons: []Reason{}, Rejections: []Reason{}, Classes: make([]ClassSpan, len(h.classes)), Pairs: make([]Pair, len(pairs)),
 	}
 	if h.stopsEarly() {
@@ -175,6 +183,10 @@ func (s *Span) count(series seriesOf, v float64) {
 		s.Degenerate = v
 	case saturated:
 		s.Saturated = v
+	case expectedMisses:
+		if s.ExpectedMisses != nil {
+			*s.ExpectedMisses = v
+		}
 	case abandoned:
 		s.Abandoned = v
 	case mismatched: // an input may count for both passes and posterior
@@ -275,6 +287,17 @@ func (h *history) drift() *Drift {
 	return d
 }
 
+// inAlarm reports whether some signal of some class is in alarm.
+func (d *Drift) inAlarm() bool {
+	return d != nil && slices.ContainsFunc(d.Classes, func(c ClassDrift) bool {
+		return c.Epistemic.Alarm || c.Skewness.Alarm || c.Predicted.Alarm
+	})
+}
+
+// expectsMisses reports whether the expected misses among the retained are known: whether the policy
+// has a risk model, and decides.
+func (h *history) expectsMisses() bool { return h.policy.Risk != nil && !h.policy.Observes() }
+
 // signal returns one signal of drift of a class.
 func (g gauges) signal(class, name string) Signal {
 	s := Signal{
@@ -334,6 +357,13 @@ func describe(p *policy.Policy) Policy {
 		Primary: describeRule(p.Primary), Fallback: describeRule(p.Fallback), Reliability: p.ReliabilityThreshold,
 		Kind: string(p.Kind), Passes: p.ExpectedPasses, Fewest: p.FewestPasses, Pairs: string(p.Pairs),
 		Warnings: append([]string{}, p.Warnings()...),
+	}
+	if g := p.Guard; g != nil {
+		guard := describeRule(policy.Rule{Score: g.Score, Threshold: g.Threshold, HasThreshold: true})
+		d.Guard = &guard
+	}
+	if r := p.Risk; r != nil {
+		d.RiskPrevalence = &r.Prevalence
 	}
 	c := p.Calibration
 	if c == nil {

@@ -737,6 +737,43 @@ func TestDrift(t *testing.T) {
 	}
 }
 
+// TestExpectedMisses checks that expected misses are the risk of what was retained, that they are
+// withheld while drift is in alarm, and unknown without a risk model or decisions.
+func TestExpectedMisses(t *testing.T) {
+	t.Parallel()
+	rules := "primary: {score: c_crit_max, threshold: 0.1}\nfallback: {score: cbec, threshold: 0.05}\n"
+	moved := "calibration:" + reference([]string{"c0", "c1", "c2", "c3"}, 500, 0.001)
+	for _, c := range []struct {
+		name, fields string
+		inputs       int
+		known        bool
+	}{
+		{"no reference", rules + riskBlock(), 64, true},
+		{"before the first window", rules + riskBlock() + moved, 63, true},
+		{"alarm", rules + riskBlock() + moved, 64, false},
+		{"no risk model", rules, 64, false},
+		{"observes", riskBlock(), 64, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDaemon(t, Options{}, 8, manyClasses("m", 4, 1, c.fields))
+			d.page.sample()
+			inputs, want := randomInputs(1, c.inputs, 5, 4), 0.0
+			d.feed(t, "m", inputs)
+			d.models["m"].each(t, inputs, func(o *engine.Outcome) {
+				if o.Decision.Action == policy.Retain && o.Risk >= 0 {
+					want += o.Risk
+				}
+			})
+			for _, s := range d.later(t, "m").Spans {
+				if got := s.ExpectedMisses; (got != nil) != c.known || got != nil && math.Abs(*got-want) > 1e-9 || c.known && want == 0 {
+					t.Errorf("%d minutes: %v, want %v (%v)", s.Minutes, got, want, c.known)
+				}
+			}
+		})
+	}
+}
+
 // broken wraps a registry: it fails, or adds a value that is not finite.
 type broken struct {
 	prometheus.Gatherer

@@ -18,6 +18,7 @@ const (
 	late
 	degenerate
 	saturated
+	expectedMisses // sum of risk, not inputs
 	abandoned
 	mismatched // by what does not match
 	usedPasses // this and the next of inputs that may be stopped early
@@ -75,6 +76,7 @@ var sources = map[string]struct {
 	"ckd_passes_late_total":            {late, nil},
 	"ckd_inputs_degenerate_total":      {degenerate, nil},
 	"ckd_inputs_saturated_total":       {saturated, nil},
+	"ckd_expected_misses_total":        {expectedMisses, nil},
 	"ckd_inputs_abandoned_total":       {abandoned, nil},
 	"ckd_calibration_mismatches_total": {mismatched, []string{"what"}},
 	"ckd_class_unreliable_total":       {classUnreliable, []string{"class"}},

@@ -72,19 +72,23 @@ type Model struct {
 
 // Policy is the policy in force.
 type Policy struct {
-	Version     string   `json:"version"`
-	Hash        string   `json:"hash"`
-	Observes    bool     `json:"observes"`
-	Gate        string   `json:"gate"`
-	Scope       string   `json:"scope"`
-	Primary     Rule     `json:"primary"`
-	Fallback    Rule     `json:"fallback"`
-	Reliability float64  `json:"reliability"` // C_k is not trusted above this skewness
-	Kind        string   `json:"kind"`
-	Passes      int      `json:"passes"` // of an input; 0: at least Fewest, and a final block ends the input
-	Fewest      int      `json:"fewest"`
-	Pairs       string   `json:"pairs"`    // safe-critical or all
-	Warnings    []string `json:"warnings"` // as ckd check prints them
+	Version  string `json:"version"`
+	Hash     string `json:"hash"`
+	Observes bool   `json:"observes"`
+	Gate     string `json:"gate"`
+	Scope    string `json:"scope"`
+	Primary  Rule   `json:"primary"`
+	Fallback Rule   `json:"fallback"`
+	// Guard is above its threshold for unfamiliar inputs; null without one.
+	Guard *Rule `json:"guard"`
+	// RiskPrevalence is the share of critical inputs that the risk model is for; null without one.
+	RiskPrevalence *float64 `json:"risk_prevalence"`
+	Reliability    float64  `json:"reliability"` // C_k is not trusted above this skewness
+	Kind           string   `json:"kind"`
+	Passes         int      `json:"passes"` // of an input; 0: at least Fewest, and a final block ends the input
+	Fewest         int      `json:"fewest"`
+	Pairs          string   `json:"pairs"`    // safe-critical or all
+	Warnings       []string `json:"warnings"` // as ckd check prints them
 	// Calibration is null if the policy does not say what it was calibrated from.
 	Calibration *Calibration `json:"calibration"`
 }
@@ -156,6 +160,9 @@ type Decided struct {
 	Fallback      float64   `json:"fallback"` // decided by the fallback score
 	Degenerate    float64   `json:"degenerate"`
 	Saturated     float64   `json:"saturated"`
+	// ExpectedMisses is the number of critical inputs to expect among Retained, if traffic is as the
+	// recording was. It is null if the policy has no risk model, and while drift is in alarm.
+	ExpectedMisses *float64 `json:"expected_misses"`
 }
 
 // Undecided counts what came in without a decision.
@@ -302,6 +309,11 @@ type Deferred struct {
 	Deciding  string    `json:"deciding"` // name of the class that set the score; may be empty
 	Passes    int       `json:"passes"`
 	Policy    string    `json:"policy"` // hash of the deciding policy
+	// Risk is the probability that the input is truly critical although it is called safe; null if it
+	// is called critical, or unknown.
+	Risk Number `json:"risk"`
+	// Priority is the percentile that work lists are sorted by, the highest first; null if unknown.
+	Priority Number `json:"priority_percentile"`
 	// PredictedCritical and DecidingCritical say whether these two classes are critical.
 	PredictedCritical bool `json:"predicted_critical"`
 	DecidingCritical  bool `json:"deciding_critical"`

@@ -26,6 +26,8 @@ export function renderPolicy(model) {
       ["Hash", h("code", { class: "hash" }, policy.hash)],
       ["Primary", rule(policy.primary)],
       ["Fallback", policy.gate === "never" ? "never decides" : rule(policy.fallback)],
+      policy.guard ? ["Guard", [rule(policy.guard), ", else deferred as unfamiliar"]] : null,
+      policy.risk_prevalence === null ? null : ["Risk", [`for traffic of which ${share(policy.risk_prevalence)} is critical`]],
       ["Gate", [h("b", null, policy.gate), `: ${GATES[policy.gate] ?? ""}`, reads ? ` ${plain(policy.reliability)}` : ""]],
       ["Scope", [h("b", null, policy.scope), `: ${SCOPES[policy.scope] ?? ""}`]],
       ["Passes", policy.kind === "dirichlet" ? "concentrations of a Dirichlet" : policy.passes > 0 ? `${policy.passes} expected, ${policy.fewest} at least` : `${policy.fewest} at least`],

@@ -1,6 +1,6 @@
 // Shows the last deferred inputs, if allowed. Ids are whatever clients sent.
 import { h, nameOf, part, show } from "./dom.js";
-import { count, data, moment, nats, value, whenBare, words, zone } from "./format.js";
+import { count, data, moment, nats, share, value, whenBare, words, zone } from "./format.js";
 
 const WHY = {
   off: "They are not kept: ids may be personal data. The setting recent-inputs says how many are.",
@@ -58,7 +58,7 @@ function body(model, input, key, end) {
     input.id === "" ? h("span", { class: "quiet" }, "none") : nameOf(input.id),
     named(input.predicted, input.predicted_critical),
     against(input, end),
-    words(input.reason),
+    [words(input.reason), input.priority_percentile === null ? null : [h("span", { class: "quiet" }, ", priority "), data(share(input.priority_percentile), input.priority_percentile)]],
     input.deciding ? named(input.deciding, input.deciding_critical) : h("span", { class: "quiet" }, "none"),
     count(input.passes),
     fingerprint(input, key),

@@ -8,7 +8,7 @@ export function renderTraffic(model, span) {
   const young = span.seconds < span.minutes * 60 - 20;
   show(part("span"), young ? `the last ${lasting(span.seconds)}: there is no more yet` : `the last ${minutes(span)}`, `; times in ${zone(Date.now())}`);
   renderRate(model, span);
-  renderDeferral(model.policy, span);
+  renderDeferral(model, span);
   renderShares(span);
   renderReasons(span);
   renderHistory(model);
@@ -59,7 +59,8 @@ const VERDICTS = {
   agrees: "In line with the calibration.",
 };
 
-function renderDeferral(policy, span) {
+function renderDeferral(model, span) {
+  const { policy } = model;
   const measured = span.deferred_share;
   const { state, expected } = judge(policy, span);
   const off = state === "above" || state === "below";
@@ -82,8 +83,25 @@ function renderDeferral(policy, span) {
       expected && state !== "changed" ? h("span", { class: "quiet" }, ` Expected ${share(expected.value)} (${interval(expected)}).`) : null,
     ),
     policy.observes ? null : gauge(measured, state === "changed" ? null : expected),
+    misses(model, span),
   );
   part("band-key").hidden = !expected || state === "changed";
+}
+
+// misses says how many critical inputs to expect among the retained. It is no measurement, so it never
+// says that all is well.
+function misses({ policy, drift }, span) {
+  if (policy.risk_prevalence === null || policy.observes) return null;
+  const alarm = drift?.classes.some((c) => c.epistemic.alarm || c.skewness.alarm || c.predicted.alarm);
+  const perThousand = span.expected_misses === null ? null : of(1000 * span.expected_misses, span.retained);
+  return h(
+    "p",
+    { class: "quiet" },
+    "Expected misses per 1,000 retained, if the recording still holds: ",
+    alarm ? h("b", { id: "expected-misses" }, "withheld, drift is in alarm") : data(perThousand === null ? "n/a" : plain(perThousand), perThousand, { id: "expected-misses" }),
+    alarm || drift ? null : " (the policy has no reference, so drift is not looked for)",
+    ".",
+  );
 }
 
 // gauge draws the rate with its interval over the expected band.
