@@ -67,12 +67,19 @@ func (r *run) forLimits() error {
 		r.explainParts(own.chosen, len(own.candidates), chooses, certifies, "promises most")
 		return nil
 	}
-	r.result.expectCoverage(got)
+	r.expectAt(own, certifies, points[last])
 	r.result.Certificate = r.certificate(all)
 	r.noteDeferringAll(got)
 	r.choose(own.chosen, points[last], len(own.candidates))
 	r.explainParts(own.chosen, len(own.candidates), chooses, certifies, "promises the largest certified coverage")
 	return nil
+}
+
+// expectAt reports the coverage of a part at the chosen point.
+func (r *run) expectAt(at *ranking, p part, t thresholds) {
+	got, _ := r.test(at, nil, p, t)
+	r.result.expectCoverage(got)
+	r.result.Expected.CoverageInterval = r.interval(p, p.of, r.retainedAt(at, p, t))
 }
 
 // certificate returns the certificate of limits that passed.
@@ -137,11 +144,9 @@ func (r *run) pointsOf(at *ranking, limits []limit, chooses part) []thresholds {
 
 // test counts what a candidate retains of a part at some thresholds, and tests the limits on it.
 func (r *run) test(at *ranking, limits []limit, p part, t thresholds) (eval.Selective, []evidence) {
-	got := eval.Selective{Inputs: p.n}
-	retained := make([]bool, r.n)
-	for i, in := range p.of {
-		if in && at.retains(i, at.scope, at.chosen, t) {
-			retained[i] = true
+	got, retained := eval.Selective{Inputs: p.n}, r.retainedAt(at, p, t)
+	for i, kept := range retained {
+		if kept {
 			r.add(&got, i)
 		}
 	}

@@ -176,6 +176,15 @@ func fails(all []evidence, alpha float64) *evidence {
 	return worst
 }
 
+// retainedAt marks the inputs of a part that the candidate of a ranking retains at some thresholds.
+func (r *run) retainedAt(at *ranking, p part, t thresholds) []bool {
+	retained := make([]bool, r.n)
+	for i, in := range p.of {
+		retained[i] = in && at.retains(i, at.scope, at.chosen, t)
+	}
+	return retained
+}
+
 // stateLimits puts what is certified into a sentence.
 func (r *run) stateLimits(all []evidence, confidence float64) string {
 	var bounds []string
@@ -215,4 +224,32 @@ func certifyingGroups(all []evidence) int {
 		most = max(most, len(all[i].groups))
 	}
 	return most
+}
+
+// interval returns the 95% interval of a share of some inputs of a part: of those that count, how many
+// are hits. Both are marks by input. Inputs of one group count together.
+func (s *sample) interval(p part, counts, hits []bool) [2]float64 {
+	n, k, most := 0, 0, 1
+	in := make(map[int]clustered.Group)
+	for i, inside := range p.of {
+		if !inside || !counts[i] {
+			continue
+		}
+		n++
+		k += index(hits[i])
+		g := in[s.groupOf(i)]
+		g.Cases++
+		g.Misses += index(hits[i])
+		in[s.groupOf(i)] = g
+		most = max(most, g.Cases)
+	}
+	if s.group == nil {
+		return exactInterval(k, n)
+	}
+	groups := make([]clustered.Group, 0, len(in))
+	for _, g := range in {
+		groups = append(groups, g)
+	}
+	low, high := clustered.Interval(groups, most, 0.95)
+	return [2]float64{low, high}
 }

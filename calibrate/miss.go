@@ -52,7 +52,7 @@ func (r *run) forMissOnAverage() error {
 	}
 	t := at(steps - 1)
 	got := r.count(certifies, r.Scope, own.chosen, t)
-	r.result.expectCoverage(got)
+	r.expectAt(own, certifies, t)
 	r.noteDeferringAll(got)
 	r.result.Certificate = &Certificate{
 		Kind: policy.ConformalRiskControl, Bounds: policy.CriticalMissRate, Target: a, Cases: n, Misses: got.Missed,

@@ -174,3 +174,64 @@ func TestExpectedIsUnbiased(t *testing.T) {
 		}
 	}
 }
+
+// TestMissRateIsKept checks that a bound on the critical miss rate, of all critical inputs and of a
+// class, is exceeded at most as often as the confidence allows: for independent inputs, and for groups
+// of five that are all alike if calibration is told of them. If it is not told, it fails.
+func TestMissRateIsKept(t *testing.T) {
+	timed.Full(t)
+	t.Parallel()
+	const recordings, n, confidence, target = 60, 500, 0.9, 0.12
+	p := newPopulation(made{n: 4000, passes: 2, critical: []int{1, 2}, share: 0.4, missed: 0.35, signal: 1})
+	for _, c := range []struct {
+		name    string
+		size    int
+		told    bool
+		classes []ClassLimit
+		fails   bool
+	}{
+		{"independent", 1, false, nil, false},
+		{"a class too", 1, false, []ClassLimit{{"2", policy.CriticalMissRate, target}}, false},
+		{"groups", 5, true, nil, false},
+		{"groups that nobody tells of", 5, false, nil, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := options(t, Objective{MaxCriticalMiss: target, ClassLimits: c.classes, Confidence: confidence}, policy.AllInputs, 0)
+			violated, covered := 0, 0.0
+			for seed := range uint64(recordings) {
+				rng := rand.New(rand.NewPCG(seed, 14))
+				var inputs, labels, groups []int
+				for len(inputs) < n {
+					i := rng.IntN(p.table.Inputs)
+					for range c.size {
+						inputs, labels, groups = append(inputs, i), append(labels, p.labels[i]), append(groups, i)
+					}
+				}
+				if o.Seed, o.Groups = seed, nil; c.told {
+					o.Groups = groups
+				}
+				found := calibrated(t, p.table.Select(inputs), labels, o)
+				if found.Policy == nil {
+					continue
+				}
+				retained := retainedBy(found.Policy, p.table)
+				s := newSample(p.table, p.labels, policy.HandleByScore, policy.HandleByScore)
+				exceeded := false
+				for _, l := range runOf(t, p.table, p.labels, o).limits() {
+					e := s.evidenceOf(l, s.all(), retained)
+					exceeded = exceeded || float64(e.misses) > l.target*float64(e.cases)
+				}
+				violated += index(exceeded)
+				covered += p.truth(found.Policy).Coverage() / recordings
+			}
+			t.Logf("%d of %d violated, mean coverage %.3f", violated, recordings, covered)
+			most := recordings*(1-confidence) + 3*math.Sqrt(recordings*confidence*(1-confidence))
+			if failed := float64(violated) > most; failed != c.fails {
+				t.Errorf("%d of %d certificates are violated, at most %.1f may be", violated, recordings, most)
+			}
+			if covered < 0.1 {
+				t.Errorf("mean certified coverage %v: the test shows little", covered)
+			}
+		})
+	}
+}

@@ -28,6 +28,31 @@ type Group struct{ Cases, Misses int }
 // tests.
 func Tail(groups []Group, a float64, most int) float64 { return newTest(groups, a, most).pValue(1) }
 
+// Interval returns an interval of the share of misses among the cases, with at least the confidence,
+// by two tests as Tail has them. If every group is one case, it is the exact binomial.Interval. It is
+// [0,1] without any case.
+func Interval(groups []Group, most int, confidence float64) (low, high float64) {
+	tail := (1 - confidence) / 2
+	hits := make([]Group, len(groups))
+	for i, g := range groups {
+		hits[i] = Group{g.Cases, g.Cases - g.Misses}
+	}
+	return 1 - upper(hits, most, tail), upper(groups, most, tail)
+}
+
+// upper returns the least share at which the p-value is at most tail.
+func upper(groups []Group, most int, tail float64) float64 {
+	low, high := 0.0, 1.0
+	for range 40 {
+		if mid := (low + high) / 2; Tail(groups, mid, most) > tail {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return high
+}
+
 // Enough returns how many times as many groups like these give a p-value of at most alpha; +Inf if
 // no number of them does.
 func Enough(groups []Group, a float64, most int, alpha float64) float64 {

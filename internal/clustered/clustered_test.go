@@ -85,6 +85,28 @@ func TestTail(t *testing.T) {
 	}
 }
 
+// TestIntervalOfSingles expects the exact binomial interval where every group is one case, and a wider
+// one where groups are larger.
+func TestIntervalOfSingles(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 30).Draw(t, "n")
+		k := rapid.IntRange(0, n).Draw(t, "k")
+		low, high := clustered.Interval(groupsOf(n, 1, k), 1, 0.95)
+		wantLow, wantHigh := binomial.Interval(k, n, 0.95)
+		if math.Abs(low-wantLow) > 1e-8 || math.Abs(high-wantHigh) > 1e-8 {
+			t.Fatalf("%d of %d: [%v,%v], want [%v,%v]", k, n, low, high, wantLow, wantHigh)
+		}
+		wideLow, wideHigh := clustered.Interval(groupsOf(n, 3, k), 4, 0.95)
+		if wideLow > low+1e-9 || wideHigh < high-1e-9 {
+			t.Fatalf("%d of %d: groups of three have [%v,%v], single cases [%v,%v]", k, n, wideLow, wideHigh, low, high)
+		}
+	})
+	if low, high := clustered.Interval(nil, 3, 0.95); low != 0 || high != 1 {
+		t.Errorf("of nothing: [%v,%v]", low, high)
+	}
+}
+
 // TestEnough expects the p-value to be alpha with so many groups, and more than alpha with fewer.
 func TestEnough(t *testing.T) {
 	t.Parallel()
