@@ -77,6 +77,7 @@ type EarlyStopRule struct {
 	MeanPasses float64 `json:"mean_passes"`
 	Saving     float64 `json:"saving"`  // passes of the full decision over MeanPasses
 	Settled    int     `json:"settled"` // inputs answered early
+	Numbers    int     `json:"numbers"` // fitted numbers that the rule has in the policy
 	// Disagreements with the full decision. Released inputs are deferred by all passes and retained
 	// by the rule. Both shares were tested, and AtMost is what was asked for. CriticalReleased counts
 	// the critical ones among the released; nil without labels.
@@ -285,6 +286,7 @@ func (s *EarlyStop) fill(rule *earlystop.Rule, got *learn.Certificate, labelled 
 	n := got.Counts
 	r := &EarlyStopRule{
 		FirstAfter: rule.Fewest, LastAfter: rule.Last(), MeanPasses: sixDigits(n.MeanPasses()), Saving: sixDigits(n.Saving()), Settled: n.Settled,
+		Numbers: rule.Form.Numbers(),
 		// What is certified are the shares asked for. The bounds of the chosen rule are lower, but
 		// they were used in the choice among several rules and guarantee nothing.
 		Disagreements: BoundedShare{n.Inputs, n.Disagreements, s.Epsilon},

@@ -90,6 +90,10 @@ func (d Draft) clone() Draft {
 	if s := d.EarlyStopping; s != nil {
 		s.HalvesDiffer, s.Certificate.CriticalReleased = copied(s.HalvesDiffer), copied(s.Certificate.CriticalReleased)
 		s.Rule.Steps = slices.Clone(s.Rule.Steps)
+		if s.Rule.Form = copied(s.Rule.Form); s.Rule.Form != nil {
+			f := s.Rule.Form
+			f.Boundaries, f.Retain, f.Defer = slices.Clone(f.Boundaries), slices.Clone(f.Retain), slices.Clone(f.Defer)
+		}
 	}
 	return d
 }

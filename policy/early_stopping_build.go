@@ -8,7 +8,7 @@ import (
 
 // addSteps adds those steps of a program's rule that Marshal would write.
 func (b *builder) addSteps() {
-	if b.EarlyStopping == nil {
+	if b.EarlyStopping == nil || b.EarlyStopping.Rule.Form != nil {
 		return
 	}
 	rule := &b.EarlyStopping.Rule
@@ -28,15 +28,20 @@ func (b *builder) resolveEarlyStopping() {
 		return
 	}
 	b.checkEarlyStopCertificate()
-	if !b.checkSteps() {
+	places, ok := b.stepsOrBoundaries()
+	if !ok {
 		return
 	}
-	first, passes := b.steps[0].passes, b.steps[len(b.steps)-1].passes+1
+	first, passes := places[0].passes, places[len(places)-1].passes+1
 	if !b.p.learnedForAnother() {
-		if !b.checkEarlyStopFits() {
+		if !b.checkEarlyStopFits(places[0], places[len(places)-1]) {
 			return
 		}
 		passes = b.p.ExpectedPasses
+	}
+	if s.Rule.Form != nil {
+		s.Rule = s.Rule.Form.Rule(passes, s.Rule.Patience)
+		return
 	}
 	s.Rule.Passes, s.Rule.Fewest, s.Rule.Steps = passes, first, make([]earlystop.Step, passes-first)
 	for i := range s.Rule.Steps {
@@ -47,31 +52,74 @@ func (b *builder) resolveEarlyStopping() {
 	}
 }
 
-// checkSteps reports whether the steps alone can be a rule.
-func (b *builder) checkSteps() bool {
-	if len(b.steps) == 0 {
-		if b.sound("settle.steps") {
-			b.fault("settle.steps", "empty, expected at least one step")
+// place is a number of passes that a rule names, and the entry that does.
+type place struct {
+	path   string
+	passes int
+}
+
+// stepsOrBoundaries returns the numbers of passes that the rule names, and reports whether its
+// steps, or its boundaries and terms, alone can be a rule.
+func (b *builder) stepsOrBoundaries() (places []place, ok bool) {
+	list, what := "settle.steps", "step, or boundaries"
+	for _, s := range b.steps {
+		places = append(places, place{s.path, s.passes})
+	}
+	if form := b.EarlyStopping.Rule.Form; form != nil {
+		if len(b.steps) > 0 {
+			b.fault(list, "expected none beside boundaries and terms: a rule has one or the other")
+			return nil, false
 		}
-		return false
+		list, what = "settle.boundaries", "boundary"
+		for i, at := range form.Boundaries {
+			places = append(places, place{fmt.Sprintf("%s[%d]", list, i), at.Passes})
+		}
+		ok = b.checkTerms("settle.retain", form.Retain)
+		if ok = b.checkTerms("settle.defer", form.Defer) && ok; !ok {
+			return nil, false
+		}
+	}
+	if len(places) == 0 {
+		if b.sound(list) {
+			b.fault(list, "empty, expected at least one %s", what)
+		}
+		return nil, false
 	}
 	last := 0
-	for _, step := range b.steps {
-		switch at := step.path + ".passes"; {
-		case !b.sound(at):
-			return false
-		case step.passes <= last:
-			b.fault(at, "expected more than at the step before, %d, found %d", last, step.passes)
+	for _, at := range places {
+		switch path := at.path + ".passes"; {
+		case !b.sound(path):
+			return nil, false
+		case at.passes <= last:
+			b.fault(path, "expected more than at the one before, %d, found %d", last, at.passes)
+			return nil, false
+		}
+		last = at.passes
+	}
+	return places, true
+}
+
+// checkTerms reports whether the terms name statistics, and no product twice.
+func (b *builder) checkTerms(list string, terms []earlystop.Term) bool {
+	var seen [earlystop.Terms]bool
+	for i := range terms {
+		t, at := &terms[i], fmt.Sprintf("%s[%d]", list, i)
+		place := t.Place()
+		switch {
+		case place == 0 || !b.sound(at+".of", at+".times"):
+			return false // reported where it was read
+		case seen[place]:
+			b.fault(at, "a second term of the same statistics, expected one")
 			return false
 		}
-		last = step.passes
+		seen[place] = true
 	}
 	return true
 }
 
 // checkEarlyStopFits reports whether the rule can be in force for the policy.
-func (b *builder) checkEarlyStopFits() bool {
-	p, first, last := b.p, b.steps[0], b.steps[len(b.steps)-1]
+func (b *builder) checkEarlyStopFits(first, last place) bool {
+	p := b.p
 	if why := p.WhyNoEarlyStop(); why != "" {
 		b.fault("settle", "expected none: %s", why)
 		return false

@@ -103,7 +103,50 @@ var earlyStoppingFields = []field{
 			"half as many. With 0 it is looked at after every pass.",
 	},
 	{
-		name: "steps", required: true,
+		name: "boundaries", standardWords: "none, with `steps`",
+		is: mappings{
+			flow:  true,
+			count: func(b *builder) int { return len(b.formSoFar().Boundaries) },
+			add: func(b *builder, _ string) {
+				f := b.form()
+				f.Boundaries = append(f.Boundaries, earlystop.Boundary{Retain: -earlystop.Never, Defer: -earlystop.Never})
+			},
+			fields: []field{
+				{
+					name: "passes", required: true,
+					is: whole{2, MaxEarlyStopPasses - 1, func(b *builder) *int { return &b.form().Boundaries[b.item].Passes }},
+					doc: "The passes that the input has: at least passes.fewest, fewer than passes.expected, more than at the boundary " +
+						"before. Between two boundaries, they and the weights are interpolated linearly in the logarithm of the passes; " +
+						"before the first and after the last nothing is decided.",
+				},
+				{
+					name: "retain", standardWords: "never",
+					is:     number{within: logOdds, at: func(b *builder) *float64 { return &b.form().Boundaries[b.item].Retain }},
+					beside: func(b *builder) bool { return b.form().Boundaries[b.item].Retain != -earlystop.Never },
+					doc:    "The largest sum of the terms of `retain` at which an input that would be retained is decided early.",
+				},
+				{
+					name: "defer", standardWords: "never",
+					is:     number{within: logOdds, at: func(b *builder) *float64 { return &b.form().Boundaries[b.item].Defer }},
+					beside: func(b *builder) bool { return b.form().Boundaries[b.item].Defer != -earlystop.Never },
+					doc:    "The same for `defer`, and inputs that would be deferred.",
+				},
+			},
+		},
+		doc: "The rule, after some numbers of passes. A rule has either boundaries or steps.",
+	},
+	{
+		name: "retain", standardWords: "none",
+		is:  terms(func(f *earlystop.Form) *[]earlystop.Term { return &f.Retain }),
+		doc: "The terms of the sum for inputs that would be retained: it is low where later passes hardly change that.",
+	},
+	{
+		name: "defer", standardWords: "none",
+		is:  terms(func(f *earlystop.Form) *[]earlystop.Term { return &f.Defer }),
+		doc: "The same for inputs that would be deferred.",
+	},
+	{
+		name: "steps", standardWords: "none, with `boundaries`",
 		is: mappings{
 			count: func(b *builder) int { return len(b.steps) },
 			add:   func(b *builder, at string) { b.steps = append(b.steps, step{path: at, is: earlystop.NoStep()}) },
@@ -128,8 +171,61 @@ var earlyStoppingFields = []field{
 				},
 			},
 		},
-		doc: "The rule, for each number of passes after which something may be decided.",
+		doc: "The rule of earlier builds, for each number of passes after which something may be decided.",
 	},
+}
+
+// formSoFar returns the form of the rule, or an empty one.
+func (b *builder) formSoFar() *earlystop.Form {
+	if f := b.EarlyStopping.Rule.Form; f != nil {
+		return f
+	}
+	return &earlystop.Form{}
+}
+
+// form returns the form of the rule, which the first field that needs it begins.
+func (b *builder) form() *earlystop.Form {
+	r := &b.EarlyStopping.Rule
+	if r.Form == nil {
+		r.Form = &earlystop.Form{}
+	}
+	return r.Form
+}
+
+// terms returns the shape of one of the sums of a form.
+func terms(of func(*earlystop.Form) *[]earlystop.Term) mappings {
+	term := func(b *builder) *earlystop.Term { return &(*of(b.form()))[b.item] }
+	return mappings{
+		flow:  true,
+		count: func(b *builder) int { return len(*of(b.formSoFar())) },
+		add:   func(b *builder, _ string) { to := of(b.form()); *to = append(*to, earlystop.Term{}) },
+		fields: []field{
+			{
+				name: "of", required: true,
+				is:  choice[earlystop.Statistic]{earlystop.StatisticNames[:], func(b *builder) *earlystop.Statistic { return &term(b).Of }},
+				doc: "The statistic: see docs/settle-method.md.",
+			},
+			{
+				name: "times", standardWords: "none",
+				is:  choice[earlystop.Statistic]{earlystop.StatisticNames[:], func(b *builder) *earlystop.Statistic { return &term(b).Times }},
+				doc: "The statistic that it is multiplied by. Each product stands in a sum once.",
+			},
+			{
+				name: "weight", required: true,
+				is:  number{within: logOdds, at: func(b *builder) *float64 { return &term(b).Weight }},
+				doc: "The weight at the first boundary.",
+			},
+			{
+				name: "last", standardWords: "`weight`", spelled: true,
+				is: number{
+					within: logOdds,
+					begin:  func(b *builder) { term(b).Last = new(float64) },
+					at:     func(b *builder) *float64 { return term(b).Last },
+				},
+				doc: "The weight at the last boundary.",
+			},
+		},
+	}
 }
 
 func sideFields(of func(*builder) *earlystop.Side) []field {

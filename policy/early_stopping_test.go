@@ -64,6 +64,31 @@ const (
             at_most: -3
             coefficients: ` + coefficients21 + `
 `
+	// formRule gives its rule by boundaries.
+	formRule = `
+    settle:
+      policy_hash: HASH
+      seed: 42
+      mean_passes: 8.5
+      halves_differ: 0.09
+      certificate:
+        disagreement: 0.01
+        confidence: 0.9
+        inputs: 1062
+        disagreements: 6
+        released: {at_most: 0.05, deferred: 200, released: 4}
+        critical_released: {at_most: 0.08, deferred: 60, released: 1}
+      patience: 8
+      boundaries:
+        - {passes: 5, retain: -4, defer: -3.5}
+        - {passes: 8, retain: -5}
+      retain:
+        - {of: own, times: doubt, weight: 1.5, last: 2}
+        - {of: own, weight: 0.75}
+      defer:
+        - {of: peak, weight: -0.5, last: 0.25}
+        - {of: margin, weight: 1, last: 0}
+`
 )
 
 // settledText returns a file of one model, saneText or another, with a block settle that was learned
@@ -120,6 +145,37 @@ func TestSettle(t *testing.T) {
 		t.Errorf("order %s where it is not given, want %s", got.Order, AnyOrder)
 	}
 	checkMarshal(t, p)
+}
+
+// TestSettleForm checks that boundaries and terms make a rule, and are written back as they are.
+func TestSettleForm(t *testing.T) {
+	p := parseOne(t, settledText(formRule))
+	rule := p.EarlyStop()
+	if rule == nil {
+		t.Fatal("no rule in force")
+	}
+	two, quarter, zero := 2.0, 0.25, 0.0
+	want := &earlystop.Form{
+		Boundaries: []earlystop.Boundary{{Passes: 5, Retain: -4, Defer: -3.5}, {Passes: 8, Retain: -5, Defer: -earlystop.Never}},
+		Retain:     []earlystop.Term{{Of: "own", Times: "doubt", Weight: 1.5, Last: &two}, {Of: "own", Weight: 0.75}},
+		Defer:      []earlystop.Term{{Of: "peak", Weight: -0.5, Last: &quarter}, {Of: "margin", Weight: 1, Last: &zero}},
+	}
+	if diff := cmp.Diff(want, rule.Form); diff != "" {
+		t.Errorf("form (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(want.Rule(30, 8), *rule); diff != "" {
+		t.Errorf("rule (-want +got):\n%s", diff)
+	}
+	checkMarshal(t, p)
+	text := string(p.Marshal())
+	if _, got, _ := strings.Cut(text, "      patience"); "      patience"+got != formRule[strings.Index(formRule, "      patience"):] {
+		t.Errorf("written\n%s", text)
+	}
+	// The order of terms, and of the two statistics of one, mean nothing.
+	other := strings.NewReplacer("of: own, times: doubt", "of: doubt, times: own", "weight: 0.75", "weight: 0.75, last: 0.75").Replace(formRule)
+	if got := parseOne(t, settledText(other)); got.Hash != p.Hash {
+		t.Errorf("hash %s, want %s", got.Hash, p.Hash)
+	}
 }
 
 // TestMarshalSettle checks how the block is written: without steps that ask nothing, except the

@@ -95,6 +95,9 @@ func (s *EarlyStopping) meaning(b []byte) []byte {
 	if s.Rule.Patience > 0 {
 		b = fmt.Appendf(b, "settle_patience %x\n", s.Rule.Patience)
 	}
+	if f := s.Rule.Form; f != nil { // its steps may round otherwise on another machine
+		return formMeaning(b, f)
+	}
 	for _, step := range s.Rule.Steps {
 		step = meant(step)
 		for _, side := range []earlystop.Side{step.Retain, step.Defer} {
@@ -104,6 +107,26 @@ func (s *EarlyStopping) meaning(b []byte) []byte {
 			}
 			b = append(b, '\n')
 		}
+	}
+	return b
+}
+
+// formMeaning appends the boundaries and terms of a form to what the hash covers.
+func formMeaning(b []byte, f *earlystop.Form) []byte {
+	for _, at := range f.Boundaries {
+		b = fmt.Appendf(b, "settle_boundary %d %x %x\n", at.Passes, at.Retain+0, at.Defer+0) // -0 + 0 is 0
+	}
+	for _, terms := range [][]earlystop.Term{f.Retain, f.Defer} {
+		var first, last [earlystop.Terms]float64
+		for _, t := range terms {
+			first[t.Place()], last[t.Place()] = t.Weight, t.AtLast()
+		}
+		for at := range first {
+			if first[at] != 0 || last[at] != 0 {
+				b = fmt.Appendf(b, "settle_term %d %x %x\n", at, first[at]+0, last[at]+0)
+			}
+		}
+		b = append(b, "settle_side\n"...)
 	}
 	return b
 }

@@ -158,9 +158,12 @@ func TestSettleBesideAnObjective(t *testing.T) {
 	}
 	got.MeanPasses = sixDigits(float64(used) / 1063)
 	r := s.Rule
-	if d := cmp.Diff(&got, r, cmpopts.IgnoreFields(calibrate.EarlyStopRule{}, "Statement", "Saving"),
+	if d := cmp.Diff(&got, r, cmpopts.IgnoreFields(calibrate.EarlyStopRule{}, "Statement", "Saving", "Numbers"),
 		cmpopts.IgnoreFields(calibrate.BoundedShare{}, "AtMost"), cmpopts.IgnoreFields(calibrate.ExactShare{}, "Share", "Interval")); d != "" {
 		t.Errorf("-by the policy +in the report:\n%s", d)
+	}
+	if r.Numbers < 10 || r.Numbers > 60 || r.Numbers != rule.Form.Numbers() {
+		t.Errorf("%d numbers, expected those of the policy, at most 60", r.Numbers)
 	}
 	if got.Settled < 300 || got.CriticalReleased.Inputs == 0 || got.CriticalFNR.Inputs == 0 {
 		t.Errorf("%+v: nothing is tested", got)

@@ -3,7 +3,8 @@
 //
 // A Rule is what a policy stores. It decides what t passes would decide if that is unlikely to be
 // overturned: if the log-odds of that, a quadratic form of five Statistics, are low enough. There is
-// one form for inputs that would be retained, and one for those that would be deferred:
+// one for inputs that would be retained, and one for those that would be deferred. A Form is a Rule in
+// few numbers, for all numbers of passes at once:
 //
 //	live:        the engine follows an input -> Statistics -> Rule.Settled
 //	calibration: calibrate.Run learns and certifies -> Rule, in the policy

@@ -75,6 +75,8 @@ type Rule struct {
 	Patience float64
 	// Steps holds what applies after Fewest, Fewest+1, ... S-1 passes.
 	Steps []Step
+	// Form is what Steps were computed from; nil if they are given one by one.
+	Form *Form
 }
 
 // Step is the rule after a number of passes: one side for inputs that these would retain, one for

@@ -7,13 +7,15 @@
 //     t of them it has Statistics, and what all S passes decide is known. The members of an
 //     ensemble keep their one order. Each time the thresholds are a little lower or higher, so that
 //     more inputs are near one than those that happen to be.
-//  2. For each t, a logistic regression on the samples that t passes would retain gives the
-//     log-odds that all S overturn that, and another one on those that they would defer. The
+//  2. One logistic regression, over all t at once, on the samples that t passes would retain gives
+//     the log-odds that all S overturn that, and another one on those that they would defer. The
 //     score's ratio to its threshold and its square are left free; other terms are shrunk a little,
-//     products more.
+//     products more. The weights of the statistics and of that square move with log(t); terms that
+//     hardly matter are left out.
 //  3. For a price lambda of a disagreement, in passes, boundaries follow from the last pass
 //     backwards: stopping costs lambda times the disagreements that it makes, and going on costs
-//     one pass and what follows. Boundaries are made smooth over t.
+//     one pass and what follows. Boundaries are made smooth over t, and kept after four numbers of
+//     passes only: a rule is a Form of at most 60 numbers.
 //  4. Lambdas from high to low make a Sequence of rules from cautious to bold. The first of them
 //     keep a margin to the boundaries of the highest lambda.
 //

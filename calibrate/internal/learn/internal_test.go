@@ -15,57 +15,55 @@ import (
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
 
-// TestPlace checks that place finds each product where terms puts it.
-func TestPlace(t *testing.T) {
-	x := earlystop.Statistics{Values: [earlystop.Count]float64{2, 3, 5, 7, 11}}
-	var to [earlystop.Terms]float64
-	terms(&x, &to)
-	for i, a := range x.Values {
-		for j := i; j < earlystop.Count; j++ {
-			if got := to[place(i, j)]; got != a*x.Values[j] {
-				t.Errorf("%d, %d: %v, expected %v", i, j, got, a*x.Values[j])
-			}
-		}
-	}
-	// LogOdds uses the same order.
-	var s earlystop.Side
-	want := 0.0
-	for j := range s.Coefficients {
-		s.Coefficients[j] = float64(j + 1)
-		want += float64(j+1) * to[j]
-	}
-	if got := s.LogOdds(&x); math.Abs(got-want) > 1e-9*want {
-		t.Errorf("LogOdds %v, expected %v", got, want)
-	}
-}
-
-// TestRegression checks that fit finds the coefficients that labels were drawn from.
+// TestRegression checks that fit finds the weights that outcomes were drawn from, those that move
+// with log(t) among them.
 func TestRegression(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	const n = 40000
-	var want [earlystop.Terms]float64
-	want[0], want[1+earlystop.Own], want[1+earlystop.Peak], want[place(earlystop.Own, earlystop.Doubt)] = -1, 0.8, -0.5, 0.3
-	truth := earlystop.Side{Coefficients: want}
-	values := make([]earlystop.Statistics, n)
-	var x []*earlystop.Statistics
-	var y []bool
-	for i := range values {
-		for j := range values[i].Values {
-			values[i].Values[j] = rng.NormFloat64()
-		}
-		values[i].Values[earlystop.Other] = 0 // never varies
-		x, y = append(x, &values[i]), append(y, rng.Float64() < 1/(1+math.Exp(-truth.LogOdds(&values[i]))))
+	columns := columnsOf()
+	want := map[column]float64{
+		{earlystop.Own, -1, false}: 0.8, {earlystop.Own, -1, true}: -0.4, {earlystop.Peak, -1, false}: -0.5,
+		{earlystop.Own, earlystop.Doubt, false}: 0.3,
 	}
-	var fit regression
-	penalty := penalties(1)
-	got := must(fit.fit(t.Context(), x, y, &penalty))
-	for j := range got {
-		if math.Abs(got[j]-want[j]) > 0.08 { // about 4 standard errors
-			t.Errorf("coefficient %d: %v, expected %v", j, got[j], want[j])
+	r := newRegression(columns)
+	for range n {
+		x, passes := &earlystop.Statistics{}, 2+rng.IntN(20)
+		for j := range x.Values {
+			x.Values[j] = rng.NormFloat64()
+		}
+		x.Values[earlystop.Other] = 0 // never varies
+		logT := math.Log(float64(passes))
+		z := -1 - 0.3*logT
+		for c, w := range want {
+			z += w * c.value(x, logT)
+		}
+		r.add(x, passes, rng.Float64() < 1/(1+math.Exp(-z)))
+	}
+	got := must(r.fit(t.Context()))
+	for j, c := range columns {
+		most := 0.08 // about 4 standard errors
+		if c.of == earlystop.Own && c.times < 0 {
+			most = 0.2 // two columns that go together
+		}
+		if math.Abs(got[j]-want[c]) > most {
+			t.Errorf("column %+v: %v, expected %v", c, got[j], want[c])
+		}
+		if (c.of == earlystop.Other || c.times == earlystop.Other) && got[j] != 0 {
+			t.Errorf("weight of what does not vary: %v", got[j])
 		}
 	}
-	if got[1+earlystop.Other] != 0 {
-		t.Errorf("coefficient of what does not vary: %v", got[1+earlystop.Other])
+}
+
+// TestKnots checks that boundaries are evenly apart in log(t), the first and the last among them,
+// and no more than there are passes.
+func TestKnots(t *testing.T) {
+	for _, c := range []struct {
+		fewest, passes int
+		want           []int
+	}{{2, 30, []int{2, 5, 12, 29}}, {2, 5, []int{2, 3, 4}}, {2, 3, []int{2}}, {5, 50, []int{5, 11, 23, 48}}} {
+		if got := knotsOf(asked(c.fewest, c.passes), c.fewest); !slices.Equal(got, c.want) {
+			t.Errorf("from %d of %d passes: %v, expected %v", c.fewest, c.passes, got, c.want)
+		}
 	}
 }
 
@@ -196,7 +194,8 @@ func TestBoundaries(t *testing.T) {
 	d := made(newPolicy(), 300, 10)
 	s := must(d.follow(t.Context(), upTo(300), 4, 2, rand.New(rand.NewPCG(1, 1))))
 	asks := asked(s.fewest, s.passes)
-	steps := must(coefficients(t.Context(), s, Learned, asks))
+	form := &earlystop.Form{Retain: must(s.terms(t.Context(), asks, false, 2, 9)), Defer: must(s.terms(t.Context(), asks, true, 2, 9))}
+	steps := s.weighed(form, []int{2, 9})
 	in := must(newInduction(t.Context(), s, steps, asks))
 	for _, price := range []float64{100, 1000, 100} {
 		fresh := must(newInduction(t.Context(), s, steps, asks))

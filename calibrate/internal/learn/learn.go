@@ -1,10 +1,12 @@
 package learn
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 
 	"github.com/ckd-project/ckd/policy/earlystop"
@@ -52,7 +54,7 @@ type caution struct{ price, margin float64 }
 // cautions returns what makes rules cautious, from cautious to bold. Where no sample is wrong, no
 // price is high enough to tell how far to stay away, so the first rules keep a margin.
 func cautions() []caution {
-	const n, most, least = 18, 6000.0, 40.0
+	const n, most, least = 30, 6000.0, 40.0
 	c := []caution{{most, 4}, {most, 2}, {most, 1}, {most, 0.5}}
 	for i := range n {
 		c = append(c, caution{most * math.Pow(least/most, float64(i)/(n-1)), 0})
@@ -93,38 +95,91 @@ func Learn(ctx context.Context, d *Decisions, inputs []int, o Options) (*Sequenc
 // learn learns a sequence of rules of one kind.
 func (s *samples) learn(ctx context.Context, kind Kind) (*Sequence, error) {
 	asks := asked(s.fewest, s.passes)
-	steps, err := coefficients(ctx, s, kind, asks)
+	knots := knotsOf(asks, s.fewest)
+	form := &earlystop.Form{
+		Retain: []earlystop.Term{{Of: earlystop.StatisticNames[earlystop.Own], Weight: 1}},
+		Defer:  []earlystop.Term{{Of: earlystop.StatisticNames[earlystop.Own], Weight: -1}},
+	}
+	if kind == Learned {
+		var err error
+		first, last := knots[0], knots[len(knots)-1]
+		if form.Retain, err = s.terms(ctx, asks, false, first, last); err != nil {
+			return nil, err
+		}
+		if form.Defer, err = s.terms(ctx, asks, true, first, last); err != nil {
+			return nil, err
+		}
+	}
+	in, err := newInduction(ctx, s, s.weighed(form, knots), asks)
 	if err != nil {
 		return nil, err
 	}
-	in, err := newInduction(ctx, s, steps, asks)
-	if err != nil {
-		return nil, err
-	}
-	sequence := &Sequence{}
+	var forms []*earlystop.Form
 	for _, c := range cautions() {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		r := &earlystop.Rule{Passes: s.passes, Fewest: s.fewest, Patience: patience[kind], Steps: append([]earlystop.Step(nil), steps...)}
-		for at, b := range in.boundaries(c.price) {
-			r.Steps[at].Retain.AtMost, r.Steps[at].Defer.AtMost = apart(b.retain, c.margin), apart(b.defers, c.margin)
+		f := &earlystop.Form{Retain: form.Retain, Defer: form.Defer}
+		cuts := in.boundaries(c.price)
+		for _, t := range knots {
+			cut := cuts[t-s.fewest]
+			f.Boundaries = append(f.Boundaries, earlystop.Boundary{Passes: t, Retain: apart(cut.retain, c.margin), Defer: apart(cut.defers, c.margin)})
 		}
-		sequence.Rules = append(sequence.Rules, r)
+		forms = append(forms, f)
 	}
-	nest(sequence.Rules)
+	nest(forms)
+	sequence := &Sequence{}
+	for _, f := range forms {
+		rule := f.Rule(s.passes, patience[kind])
+		sequence.Rules = append(sequence.Rules, &rule)
+	}
 	return sequence, nil
+}
+
+// weighed returns the steps of a form without boundaries.
+func (s *samples) weighed(form *earlystop.Form, knots []int) []earlystop.Step {
+	f := *form
+	f.Boundaries = []earlystop.Boundary{{Passes: knots[0]}}
+	if last := knots[len(knots)-1]; last > knots[0] {
+		f.Boundaries = append(f.Boundaries, earlystop.Boundary{Passes: last})
+	}
+	return f.Rule(s.passes, 0).Steps
+}
+
+// mostKnots is the number of boundaries of a side. With 4, rules save as much as with one after
+// every pass: boundaries change slowly in log(t), and are smooth in it anyway.
+const mostKnots = 4
+
+// knotsOf returns the numbers of passes with a boundary: some of those that are asked, evenly apart
+// in log(t), the first and the last among them.
+func knotsOf(asks []bool, fewest int) (knots []int) {
+	var at []int
+	for i, asked := range asks {
+		if asked {
+			at = append(at, fewest+i)
+		}
+	}
+	first, last := float64(at[0]), float64(at[len(at)-1])
+	for k := range mostKnots {
+		want := first * math.Pow(last/first, float64(k)/(mostKnots-1))
+		apart := func(t int) float64 { return math.Abs(math.Log(float64(t) / want)) }
+		closest := slices.MinFunc(at, func(a, b int) int { return cmp.Compare(apart(a), apart(b)) })
+		if len(knots) == 0 || closest > knots[len(knots)-1] {
+			knots = append(knots, closest)
+		}
+	}
+	return knots
 }
 
 // nest lowers boundaries so that they never fall along the sequence, which smoothing may have
 // caused. A bolder rule may still stop an input later, since it looks after other passes.
 // Certification needs neither.
-func nest(rules []*earlystop.Rule) {
-	for i := len(rules) - 2; i >= 0; i-- {
-		for at := range rules[i].Steps {
-			is, bolder := &rules[i].Steps[at], &rules[i+1].Steps[at]
-			is.Retain.AtMost = min(is.Retain.AtMost, bolder.Retain.AtMost)
-			is.Defer.AtMost = min(is.Defer.AtMost, bolder.Defer.AtMost)
+func nest(forms []*earlystop.Form) {
+	for i := len(forms) - 2; i >= 0; i-- {
+		for at := range forms[i].Boundaries {
+			is, bolder := &forms[i].Boundaries[at], &forms[i+1].Boundaries[at]
+			is.Retain = min(is.Retain, bolder.Retain)
+			is.Defer = min(is.Defer, bolder.Defer)
 		}
 	}
 }
@@ -140,50 +195,65 @@ func asked(fewest, passes int) []bool {
 	return asks
 }
 
-// coefficients returns the steps with their coefficients, for those that are asked.
-func coefficients(ctx context.Context, s *samples, kind Kind, asks []bool) ([]earlystop.Step, error) {
-	steps := make([]earlystop.Step, len(s.statistics))
-	var retains, defers regression // each begins where it was at the step before
-	var x []*earlystop.Statistics
-	var overturned []bool
-	penalty := penalties(s.orders)
-	for at := range steps {
-		if !asks[at] {
-			steps[at] = earlystop.NoStep()
-			continue
-		}
-		for _, side := range []struct {
-			*earlystop.Side
-			*regression
-			defers bool
-			own    float64
-		}{{&steps[at].Retain, &retains, false, 1}, {&steps[at].Defer, &defers, true, -1}} {
-			if kind == ScoreOnly {
-				side.Coefficients[1+earlystop.Own] = side.own
-				continue
-			}
-			x, overturned = x[:0], overturned[:0]
-			for i := range s.statistics[at] {
-				if v := &s.statistics[at][i]; v.Values[earlystop.Own] > 0 == side.defers && !v.Held() {
-					x = append(x, v)
-					overturned = append(overturned, verdict{side.defers, s.critical[at][i]}.differs(s.final[i]))
-				}
-			}
-			var err error
-			if side.Coefficients, err = side.fit(ctx, x, overturned, &penalty); err != nil {
-				return nil, err
-			}
-			for j, v := range side.Coefficients {
-				side.Coefficients[j] = rounded(bounded(v))
+// mostRows bounds the rows of a regression, drawn from all samples after all numbers of passes. More
+// rows of the same inputs say little more.
+const mostRows = 60_000
+
+// terms learns the terms of one side: of inputs that the passes so far would retain, or defer. The
+// weights that move are those after first and last passes. The error is that of ctx.
+func (s *samples) terms(ctx context.Context, asks []bool, defers bool, first, last int) ([]earlystop.Term, error) {
+	type place struct{ at, sample int32 }
+	var rows []place
+	for at := range s.statistics {
+		for i := 0; asks[at] && i < len(s.final); i++ {
+			if x := &s.statistics[at][i]; x.Values[earlystop.Own] > 0 == defers && !x.Held() {
+				rows = append(rows, place{int32(at), int32(i)})
 			}
 		}
 	}
-	return steps, nil
+	rng := rand.New(rand.NewPCG(uint64(len(rows)), 0x7e125))
+	r := newRegression(columnsOf())
+	for n := range min(len(rows), mostRows) {
+		other := n + rng.IntN(len(rows)-n)
+		rows[n], rows[other] = rows[other], rows[n]
+		at, i := rows[n].at, rows[n].sample
+		stopped := verdict{defers, s.critical[at][i]}
+		r.add(&s.statistics[at][i], s.fewest+int(at), stopped.differs(s.final[i]))
+	}
+	w, err := r.fit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := earlystop.StatisticNames
+	var terms []earlystop.Term
+	for j, c := range r.columns {
+		if c.moves {
+			if t := &terms[len(terms)-1]; w[j] != 0 {
+				atFirst, atLast := t.Weight+w[j]*math.Log(float64(first)), t.Weight+w[j]*math.Log(float64(last))
+				t.Weight, t.Last = atFirst, &atLast
+			}
+			continue
+		}
+		t := earlystop.Term{Of: names[c.of], Weight: w[j]}
+		if c.times >= 0 {
+			t.Times = names[c.times]
+		}
+		terms = append(terms, t)
+	}
+	terms = slices.DeleteFunc(terms, func(t earlystop.Term) bool { return t.Weight == 0 && t.AtLast() == 0 })
+	for i := range terms {
+		t := &terms[i]
+		t.Weight = rounded(bounded(t.Weight))
+		if t.Last != nil {
+			*t.Last = rounded(bounded(*t.Last))
+		}
+	}
+	return terms, nil
 }
 
-// rounded rounds to six digits, so that what is stored is what was measured.
+// rounded rounds to four digits, because people read rules. What is certified is what is stored.
 func rounded(v float64) float64 {
-	short, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 6, 64), 64)
+	short, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 4, 64), 64)
 	return short
 }
 

@@ -122,8 +122,8 @@ func earlyStopSection(e *calibrate.EarlyStop) document.Section {
 	}
 	r := e.Rule
 	intro := fmt.Sprintf("%s On these inputs it used %.3g of %d passes on average, which is %.3g times fewer. After %d to %d passes, "+
-		"%d of %d inputs were decided early. Passes come in %s.", r.Statement, r.MeanPasses, e.Passes, r.Saving, r.FirstAfter, r.LastAfter,
-		r.Settled, e.CertifiedOn, order)
+		"%d of %d inputs were decided early. Passes come in %s. The rule has %d fitted numbers.", r.Statement, r.MeanPasses, e.Passes, r.Saving, r.FirstAfter, r.LastAfter,
+		r.Settled, e.CertifiedOn, order, r.Numbers)
 	t := &document.Table{
 		Caption: "What early decisions change", Says: fmt.Sprintf("The upper bounds hold with confidence %v.", e.Confidence),
 		Head: []string{"inputs", "seen", "share", "at most"}, TextColumns: 1,
