@@ -90,7 +90,7 @@ func TestEarlyStopping(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.replacePolicy(file, regexp.MustCompile(`at_most: -\S+`).ReplaceAllString(string(good), "at_most: 999999"))
+	d.replacePolicy(file, regexp.MustCompile(`(retain|defer): -?[0-9.]+`).ReplaceAllString(string(good), "$1: 999999"))
 	replay("--settle")
 	eventually(t, "audits stop the rule", func() bool { return d.gauge("ckd_settle_stopped") == 1 })
 	health("load another policy: ")
