@@ -94,6 +94,9 @@ func (e *evaluation) notesOnCritical() {
 func (e *evaluation) wobbles() (worst *Curve, upTo float64) {
 	for r := range e.report.Curves.Rows {
 		curve := &e.report.Curves.Rows[r]
+		if beyondPaper(curve.Name) { // its AUSC is not in the paper's tables
+			continue
+		}
 		if beyondPaper(curve.Name) { // p_critical defers critical inputs first, and always retains few
 			continue
 		}

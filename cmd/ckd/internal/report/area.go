@@ -65,7 +65,7 @@ func (d *deferral) areaSays(lowest *eval.Row) string {
 		s += fmt.Sprintf("; that of mutual information alone is %s (%s)", document.Decimal(of.Bootstrap.Mean),
 			document.Format(interval(of.Bootstrap.Interval)))
 	}
-	winner := d.best(d.scope, func(x, y *eval.Row) int { return ascending(-x.Bootstrap.WinShare, -y.Bootstrap.WinShare) })
+	winner := d.bestOfPaper(d.scope, func(x, y *eval.Row) int { return ascending(-x.Bootstrap.WinShare, -y.Bootstrap.WinShare) })
 	if winner == nil || !winner.Bootstrap.WinShare.Defined() {
 		return s + "."
 	}

@@ -89,7 +89,7 @@ func (d *deferral) riskSays() string {
 		return text + "."
 	}
 	byFNR := func(x, y *eval.Row) int { return ascending(x.CriticalFNR, y.CriticalFNR) }
-	best := d.best(d.scope, byFNR)
+	best := d.bestOfPaper(d.scope, byFNR)
 	if best == nil {
 		return "There is no score in this scope."
 	}
@@ -109,7 +109,7 @@ func (d *deferral) riskSays() string {
 	} else {
 		text += " The lowest critical FNR of a score is that of " + plain(best.Name) + ": " + missedOf(best.At) + "."
 	}
-	if lowest := slices.MinFunc(d.rankings(d.scope), byFNR); lowest.CriticalFNR < best.CriticalFNR {
+	if lowest := slices.MinFunc(d.paperRankings(), byFNR); lowest.CriticalFNR < best.CriticalFNR {
 		text += " That of " + d.lineName(lowest) + ", which is no score, is lower: " + missedOf(lowest.At) + "."
 	}
 	return text

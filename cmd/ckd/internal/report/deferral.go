@@ -58,7 +58,7 @@ func (l line) hasBand() bool {
 // lines selects rankings, few enough to be told apart: mutual information, the score with the lowest
 // area, those that the paper's rule chooses from, the gates, and the given policy.
 func lines(e *evaluation, scope policy.Scope) []line {
-	best := e.best(scope, e.byArea)
+	best := e.bestOfPaper(scope, e.byArea)
 	var lines []line
 	for _, row := range e.rankings(scope) {
 		s, chosen := strokes[row.Name]
@@ -124,7 +124,7 @@ func (d *deferral) legend(bands bool) []document.Key {
 	var banded []string
 	for _, l := range d.lines {
 		text := d.lineName(l.row)
-		if l.row == d.best(d.scope, d.byArea) {
+		if l.row == d.bestOfPaper(d.scope, d.byArea) {
 			text += " (lowest area of the scores)"
 		}
 		keys = append(keys, l.stroke.Key(text))

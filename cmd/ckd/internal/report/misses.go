@@ -160,6 +160,10 @@ func (d *deferral) missesTable() *document.Table {
 	if reviewed {
 		t.Says += " Reviews are the deferred and the called critical."
 	}
+	if d.report.Policy != nil {
+		t.Says += " The row policy is the order of the given policy at this number of deferrals; at its own thresholds it defers " +
+			perThousand(d.report.Policy.Per1000.Deferred) + "."
+	}
 	all := d.report.Summary.Critical
 	rows := append(sorted(d.rankings(d.scope), d.byMisses),
 		&eval.Row{Name: "without deferral", Scope: d.scope, At: d.report.Summary.WithoutDeferral})
@@ -265,10 +269,10 @@ func (d *deferral) reviewsTable() *document.Table {
 	if d.report.Source.CriticalCalls == eval.Reviewed {
 		t.Says += " In brackets: reviews per 1,000."
 	}
-	var points []int
-	for tenth := 10; tenth >= 1; tenth-- {
-		points = append(points, nearest(d.report.Curves.Coverage, float64(tenth)/10))
-		t.Head = append(t.Head, fmt.Sprint(1000-100*tenth))
+	points := d.points()
+	slices.Reverse(points) // the fewest deferrals first
+	for _, p := range points {
+		t.Head = append(t.Head, perThousand(d.thousand(d.report.Summary.Inputs-p.retained)))
 	}
 	for _, row := range sorted(d.rankings(d.scope), d.byMisses) {
 		curve := d.curve(d.scope, row.Name)
@@ -276,16 +280,50 @@ func (d *deferral) reviewsTable() *document.Table {
 			continue
 		}
 		cells := []any{d.names(row)}
-		for _, c := range points {
-			text := document.Count(curve.CriticalMissed[c])
+		for _, p := range points {
+			at := p.of(row, curve)
+			text := document.Count(at.CriticalMissed)
 			if d.report.Source.CriticalCalls == eval.Reviewed {
-				text += " (" + perThousand(d.reviews(curve, c)) + ")"
+				text += " (" + perThousand(d.thousand(d.report.Summary.Inputs-p.retained+at.CalledCritical)) + ")"
 			}
 			cells = append(cells, text)
 		}
 		t.Add(cells...)
 	}
 	return t
+}
+
+// point is a coverage at which tables show counts: one of the 200, or the report's own.
+type point struct {
+	retained int // inputs
+	curve    int // its number among the 200; -1 for the report's own
+}
+
+// points returns the coverages nearest to the ten tenths. The report's own coverage stands in for the
+// nearest of the 200, so that all tables have the same counts there.
+func (d *deferral) points() []point {
+	own := d.rankings(d.scope)[0].Retained
+	var points []point
+	for tenth := 1; tenth <= 10; tenth++ {
+		p := point{curve: nearest(d.report.Curves.Coverage, float64(tenth)/10)}
+		p.retained = d.report.Curves.Retained[p.curve]
+		if nearest(d.report.Curves.Coverage, d.report.Source.Coverage) == p.curve {
+			p = point{own, -1}
+		}
+		points = append(points, p)
+	}
+	return points
+}
+
+// of returns the counts of a ranking at the point.
+func (p point) of(row *eval.Row, curve *eval.Curve) eval.At {
+	if p.curve < 0 {
+		return row.At
+	}
+	return eval.At{
+		CriticalMissed: curve.CriticalMissed[p.curve], CriticalRetained: curve.CriticalRetained[p.curve],
+		CalledCritical: curve.CalledCritical[p.curve],
+	}
 }
 
 // pairsTable compares every two rankings by the inputs that only one of them misses, the clearest

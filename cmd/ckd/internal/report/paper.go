@@ -7,6 +7,7 @@ import (
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/policy"
 )
 
 // paperSection shows the tables of the paper: critical FNR among the retained, its area over the
@@ -41,6 +42,15 @@ func (d *deferral) paperRankings() []*eval.Row {
 
 // byPaper returns them, the lowest area under the paper's risk first.
 func (d *deferral) byPaper() []*eval.Row { return sorted(d.paperRankings(), d.byArea) }
+
+// bestOfPaper returns the first of the paper's scores, by an order, of a scope.
+func (e *evaluation) bestOfPaper(scope policy.Scope, compare func(x, y *eval.Row) int) *eval.Row {
+	rows := slices.DeleteFunc(e.scores(scope), func(row *eval.Row) bool { return !inPaper(row.Name) })
+	if len(rows) == 0 {
+		return nil
+	}
+	return slices.MinFunc(rows, compare)
+}
 
 // paperNames returns the names of a ranking without those of scores that the paper lacks.
 func (d *deferral) paperNames(row *eval.Row) string {

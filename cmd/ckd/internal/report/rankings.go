@@ -112,10 +112,9 @@ func (d *deferral) coverageTable() *document.Table {
 			"miss rate.", document.Noun(all, "critical input")),
 		Head: []string{"ranking"}, TextColumns: 1, Closed: true,
 	}
-	var points []int
-	for tenth := 1; tenth <= 10; tenth++ {
-		points = append(points, nearest(d.report.Curves.Coverage, float64(tenth)/10))
-		t.Head = append(t.Head, fmt.Sprintf("%d%%", 10*tenth))
+	points := d.points()
+	for _, p := range points {
+		t.Head = append(t.Head, document.RoundPercent(share(p.retained, d.report.Summary.Inputs)))
 	}
 	for _, row := range d.byPaper() {
 		curve := d.curve(d.scope, row.Name)
@@ -123,8 +122,9 @@ func (d *deferral) coverageTable() *document.Table {
 			continue
 		}
 		cells := []any{d.paperNames(row)}
-		for _, c := range points {
-			cells = append(cells, fmt.Sprintf("%d/%d", curve.CriticalMissed[c], curve.CriticalRetained[c]))
+		for _, p := range points {
+			at := p.of(row, curve)
+			cells = append(cells, fmt.Sprintf("%d/%d", at.CriticalMissed, at.CriticalRetained))
 		}
 		t.Add(cells...)
 	}
