@@ -282,11 +282,9 @@ func interval(figures []Figure) Interval {
 	if len(values) == 0 {
 		return Interval{undefined, undefined, undefined, undefined}
 	}
+	average, sd := Figure(mean(values)), Figure(sampleSD(values))
 	slices.Sort(values)
-	return Interval{
-		Mean: Figure(mean(values)), SD: Figure(sampleSD(values)),
-		Low: Figure(quantile(values, 0.025)), High: Figure(quantile(values, 0.975)),
-	}
+	return Interval{Mean: average, SD: sd, Low: Figure(quantile(values, 0.025)), High: Figure(quantile(values, 0.975))}
 }
 
 // winShares sets Bootstrap.WinShare of the rows of one scope.

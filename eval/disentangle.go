@@ -44,7 +44,7 @@ type LevelReport struct {
 	// and mean sum_c, in nats. Inflation is mean sum_c over mean MI.
 	Aleatoric float64   `json:"aleatoric"`
 	Epistemic Epistemic `json:"epistemic"`
-	Inflation float64   `json:"inflation"`
+	Inflation Figure    `json:"inflation"`
 	// RAbs is the change of epistemic uncertainty from the baseline over the change of aleatoric.
 	// RRel is the same with each change as a share of its own baseline (eq. disentangle-ratio).
 	// Both are signed, and 0 without entanglement; the paper tables |RRel|. They are nil at the
@@ -62,7 +62,7 @@ type Epistemic struct {
 // RankCorrelations has Spearman's correlations over levels, after de Jong et al.
 type RankCorrelations struct {
 	// Consistency correlates the level with aleatoric uncertainty: 1 is best.
-	Consistency float64 `json:"consistency"`
+	Consistency Figure `json:"consistency"`
 	// Orthogonality correlates the level with epistemic uncertainty: 0 is best.
 	Orthogonality Epistemic `json:"orthogonality"`
 }
@@ -108,7 +108,7 @@ func levelReport(l Level, before []LevelReport) LevelReport {
 		Aleatoric: mean(l.Table.ExpectedEntropy),
 		Epistemic: Epistemic{mean(l.Table.Scores[decomp.MI]), mean(l.Table.SumC)},
 	}
-	r.Inflation = ratio(r.Epistemic.SumC, r.Epistemic.MI)
+	r.Inflation = quotient(r.Epistemic.SumC, r.Epistemic.MI)
 	if len(before) == 0 {
 		return r
 	}
@@ -144,7 +144,7 @@ func rankCorrelations(levels []LevelReport) *RankCorrelations {
 		level, aleatoric = append(level, l.Level), append(aleatoric, l.Aleatoric)
 		mi, sumC = append(mi, l.Epistemic.MI), append(sumC, l.Epistemic.SumC)
 	}
-	return &RankCorrelations{spearman(level, aleatoric), Epistemic{spearman(level, mi), spearman(level, sumC)}}
+	return &RankCorrelations{correlation(level, aleatoric, spearman), Epistemic{spearman(level, mi), spearman(level, sumC)}}
 }
 
 // note adds notes on what makes the levels hard to compare.

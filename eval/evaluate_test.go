@@ -78,9 +78,9 @@ func golden(t *testing.T, file string, into any) {
 }
 
 // closeTo compares numbers to 1e-9 relative, as precise as the golden figures are.
-func closeTo(t *testing.T, what string, got, want float64) {
+func closeTo[F ~float64](t *testing.T, what string, got F, want float64) {
 	t.Helper()
-	if d := math.Abs(got - want); !(d <= 1e-9*math.Abs(want)) {
+	if d := math.Abs(float64(got) - want); !(d <= 1e-9*math.Abs(want)) {
 		t.Errorf("%s: %v, want %v", what, got, want)
 	}
 }

@@ -52,15 +52,15 @@ type OODScore struct {
 type OODFigures struct {
 	// AUROC is the chance that a foreign input has the higher score; equal scores count half. AUPR
 	// is the average precision with foreign inputs as the positives, a step for each tie.
-	AUROC float64 `json:"auroc"`
-	AUPR  float64 `json:"aupr"`
+	AUROC Figure `json:"auroc"`
+	AUPR  Figure `json:"aupr"`
 	// FPR95 is the share of known inputs at or above the highest threshold that has 95% of the
 	// foreign ones at or above it.
-	FPR95 float64 `json:"fpr95"`
-	// Ratio is MeanOOD/MeanID, and 0 where MeanID is 0.
-	Ratio   float64 `json:"ratio"`
-	MeanID  float64 `json:"mean_id"`
-	MeanOOD float64 `json:"mean_ood"`
+	FPR95 Figure `json:"fpr95"`
+	// Ratio is MeanOOD/MeanID, and null where MeanID is 0.
+	Ratio   Figure `json:"ratio"`
+	MeanID  Figure `json:"mean_id"`
+	MeanOOD Figure `json:"mean_ood"`
 }
 
 // OODClass says how well the contribution of one class separates.
@@ -79,15 +79,15 @@ type OODClass struct {
 // OODClassFigures of one class.
 type OODClassFigures struct {
 	// AUROC, Ratio, MeanID and MeanOOD are those of C_k as a score.
-	AUROC   float64 `json:"auroc"`
-	Ratio   float64 `json:"ratio"`
-	MeanID  float64 `json:"mean_id"`
-	MeanOOD float64 `json:"mean_ood"`
+	AUROC   Figure `json:"auroc"`
+	Ratio   Figure `json:"ratio"`
+	MeanID  Figure `json:"mean_id"`
+	MeanOOD Figure `json:"mean_ood"`
 	// Mean and median skewness of the class.
-	SkewnessID  float64 `json:"skewness_id"`
-	SkewnessOOD float64 `json:"skewness_ood"`
-	MedianID    float64 `json:"median_id"`
-	MedianOOD   float64 `json:"median_ood"`
+	SkewnessID  Figure `json:"skewness_id"`
+	SkewnessOOD Figure `json:"skewness_ood"`
+	MedianID    Figure `json:"median_id"`
+	MedianOOD   Figure `json:"median_ood"`
 }
 
 // OODScores has the scores that Detect compares, in the order of the paper: the baselines first.
@@ -153,7 +153,9 @@ func (t *Table) ofClass(column []float64, k int) []float64 {
 
 func oodFigures(id, ood []float64) OODFigures {
 	s, meanID, meanOOD := separate(id, ood), mean(id), mean(ood)
-	return OODFigures{s.auroc, s.aupr, s.fpr95, ratio(meanOOD, meanID), meanID, meanOOD}
+	return OODFigures{
+		Figure(s.auroc), Figure(s.aupr), Figure(s.fpr95), quotient(meanOOD, meanID), Figure(meanID), Figure(meanOOD),
+	}
 }
 
 // oodClass compares what class k shows in and out of distribution, over all seeds.
@@ -167,11 +169,11 @@ func oodClass(name string, id, ood []*Table, k int) OODClass {
 		allID, allOOD = append(allID, skewID...), append(allOOD, skewOOD...)
 		f := OODClassFigures{
 			AUROC: c.AUROC, Ratio: c.Ratio, MeanID: c.MeanID, MeanOOD: c.MeanOOD,
-			SkewnessID: mean(skewID), SkewnessOOD: mean(skewOOD),
+			SkewnessID: Figure(mean(skewID)), SkewnessOOD: Figure(mean(skewOOD)),
 		}
 		slices.Sort(skewID)
 		slices.Sort(skewOOD)
-		f.MedianID, f.MedianOOD = quantile(skewID, 0.5), quantile(skewOOD, 0.5)
+		f.MedianID, f.MedianOOD = Figure(quantile(skewID, 0.5)), Figure(quantile(skewOOD, 0.5))
 		seeds = append(seeds, f)
 	}
 	class.OODClassFigures, class.SD = overSeeds(seeds)
@@ -180,31 +182,32 @@ func oodClass(name string, id, ood []*Table, k int) OODClass {
 	return class
 }
 
-func (f *OODFigures) fields() []*float64 {
-	return []*float64{&f.AUROC, &f.AUPR, &f.FPR95, &f.Ratio, &f.MeanID, &f.MeanOOD}
+func (f *OODFigures) fields() []*Figure {
+	return []*Figure{&f.AUROC, &f.AUPR, &f.FPR95, &f.Ratio, &f.MeanID, &f.MeanOOD}
 }
 
-func (f *OODClassFigures) fields() []*float64 {
-	return []*float64{&f.AUROC, &f.Ratio, &f.MeanID, &f.MeanOOD, &f.SkewnessID, &f.SkewnessOOD, &f.MedianID, &f.MedianOOD}
+func (f *OODClassFigures) fields() []*Figure {
+	return []*Figure{&f.AUROC, &f.Ratio, &f.MeanID, &f.MeanOOD, &f.SkewnessID, &f.SkewnessOOD, &f.MedianID, &f.MedianOOD}
 }
 
-// overSeeds returns the mean of figures and, for more than one seed, their sample standard
-// deviation.
+// overSeeds returns the mean of figures over the seeds in which they are defined and, for more than
+// one seed, their sample standard deviation.
 func overSeeds[F any, P interface {
 	*F
-	fields() []*float64
+	fields() []*Figure
 }](seeds []F) (average F, sd *F) {
 	if len(seeds) > 1 {
 		sd = new(F)
 	}
-	values := make([]float64, len(seeds))
+	figures := make([]Figure, len(seeds))
 	for field, at := range P(&average).fields() {
 		for s := range seeds {
-			values[s] = *P(&seeds[s]).fields()[field]
+			figures[s] = *P(&seeds[s]).fields()[field]
 		}
-		*at = mean(values)
+		over := interval(figures)
+		*at = over.Mean
 		if sd != nil {
-			*P(sd).fields()[field] = sampleSD(values)
+			*P(sd).fields()[field] = over.SD
 		}
 	}
 	return average, sd

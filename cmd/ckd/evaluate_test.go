@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -455,5 +456,27 @@ func TestHashOfMember(t *testing.T) {
 	member, err := hashFile(archive + ":a")
 	if err != nil || member.SHA256 != whole.SHA256 || member.Name != archive+":a" || len(whole.SHA256) != 64 {
 		t.Errorf("%+v and %+v, %v", whole, member, err)
+	}
+}
+
+// TestEvaluateCriticalCalls expects reviews to count critical calls where people review them.
+func TestEvaluateCriticalCalls(t *testing.T) {
+	t.Parallel()
+	args := labelled("ensemble", "--bootstrap", "0")
+	without := readReport(t, runOK(t, append(args, "--format", "json")...))
+	with := readReport(t, runOK(t, append(args, "--format", "json", "--critical-calls", "reviewed")...))
+	at0 := func(r map[string]any, field string) float64 {
+		return at(t, r, "policies", 0, "per_1000", field).(float64)
+	}
+	if got, want := at0(with, "reviews"), at0(without, "reviews")+at0(without, "called_critical"); math.Abs(got-want) > 1e-9 || got == at0(without, "reviews") {
+		t.Errorf("%v reviews per 1,000, want %v", got, want)
+	}
+	out := runOK(t, append(args, "--critical-calls", "acted-on", "--title", "Ward 7, autumn")...)
+	wantFragments(t, out, "as --critical-calls says.")
+	if !strings.HasPrefix(strings.TrimSpace(out), "Ward 7, autumn") {
+		t.Errorf("the report begins with %.80q, expected its title", out)
+	}
+	if _, stderr, code := runCommand(t, append(args, "--critical-calls", "ignored")...); code != 2 || !strings.Contains(stderr, "acted-on") {
+		t.Errorf("exit code %d, %q", code, stderr)
 	}
 }

@@ -57,11 +57,11 @@ func oodScores(r *eval.OODReport) *document.Table {
 
 // spreader returns standard deviations, 0 where there are none, and a function that makes a cell of a
 // figure with its own, if there are any.
-func spreader[F any](given *F) (sd F, cell func(v, sd float64) any) {
+func spreader[F any](given *F) (sd F, cell func(v, sd eval.Figure) any) {
 	if given == nil {
-		return sd, func(v, _ float64) any { return document.Number(v) }
+		return sd, func(v, _ eval.Figure) any { return document.Number(v) }
 	}
-	return *given, func(v, sd float64) any { return document.Spread{v, sd} }
+	return *given, func(v, sd eval.Figure) any { return document.Spread{float64(v), float64(sd)} }
 }
 
 // oodClasses shows how well C_k of each class tells foreign inputs from known ones.
@@ -88,7 +88,7 @@ func oodSkewness(r *eval.OODReport) *document.Table {
 	for _, c := range r.Classes {
 		sd, spread := spreader(c.SD)
 		t.Add(c.Name, spread(c.SkewnessID, sd.SkewnessID), spread(c.SkewnessOOD, sd.SkewnessOOD), document.Number(c.MedianID),
-			document.Number(c.MedianOOD), pValue(c.P, c.Log10P), direction(c.SkewnessID, c.SkewnessOOD))
+			document.Number(c.MedianOOD), pValue(c.P, c.Log10P), direction(float64(c.SkewnessID), float64(c.SkewnessOOD)))
 	}
 	return t
 }

@@ -73,6 +73,9 @@ func Format(cell any) string {
 		}
 		return Decimal(v[0]) + " to " + Decimal(v[1])
 	case Spread:
+		if math.IsNaN(v[0]) {
+			return notAvailable
+		}
 		return Decimal(v[0]) + " ± " + Decimal(v[1])
 	case Of:
 		return Count(v[0]) + " of " + Count(v[1])
