@@ -28,7 +28,9 @@ models:
       expected_coverage: {value: 0.75, low: 0.7, high: 0.8}
       expected_critical_fnr: {value: 0.25}
       certificate:
-        {kind: learn-then-test, target: 0.1, confidence: 0.9, cases: 50, misses: 1, p_value: 0.03, statement: All is well.}
+        {kind: learn-then-test, target: 0.1, confidence: 0.9, cases: 50, misses: 1, p_value: 0.03, statement: All is well.,
+         bounds: critical-miss-rate, class: critical, groups: 40,
+         further: [{bounds: critical-fnr, target: 0.2, cases: 45, misses: 1, p_value: 0.01}]}
   - name: unstated
     classes: [safe, critical]
     critical: [critical]
@@ -224,10 +226,15 @@ func TestCalibrationOfModels(t *testing.T) {
 			Certificate: &ckdv1.Certificate{
 				Kind: ckdv1.CertificateKind_CERTIFICATE_KIND_LEARN_THEN_TEST, Target: 0.1, Confidence: proto.Float64(0.9),
 				Cases: 50, Misses: 1, PValue: proto.Float64(0.03), Statement: "All is well.",
+				Bounds: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE, CriticalClass: "critical", Groups: 40,
+				Further: []*ckdv1.CertifiedLimit{{
+					Bounds: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR, Target: 0.2, Cases: 45, Misses: 1, PValue: proto.Float64(0.01),
+				}},
 			},
 		},
 		"unstated": {Certificate: &ckdv1.Certificate{
 			Kind: ckdv1.CertificateKind_CERTIFICATE_KIND_CONFORMAL_RISK_CONTROL, Target: 0.1,
+			Bounds: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE,
 		}},
 	}
 	for _, m := range list.GetModels() {

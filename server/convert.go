@@ -96,6 +96,21 @@ func calibrationMessage(c *policy.Calibration) *ckdv1.Calibration {
 			Cases:     uint64(t.Cases),
 			Misses:    uint64(t.Misses),
 			Statement: t.Statement,
+			Groups:    uint64(t.Groups),
+		}
+		for i, l := range t.Limits() {
+			bounds := enum[ckdv1.CertifiedFigure](ckdv1.CertifiedFigure_value, "CERTIFIED_FIGURE_", l.Bounds)
+			if i == 0 {
+				m.Certificate.Bounds, m.Certificate.CriticalClass = bounds, l.Class
+				continue
+			}
+			further := &ckdv1.CertifiedLimit{
+				Bounds: bounds, CriticalClass: l.Class, Target: l.Target, Cases: uint64(l.Cases), Misses: uint64(l.Misses),
+			}
+			if l.PValue > 0 {
+				further.PValue = &l.PValue
+			}
+			m.Certificate.Further = append(m.Certificate.Further, further)
 		}
 		if t.Confidence > 0 {
 			m.Certificate.Confidence = &t.Confidence

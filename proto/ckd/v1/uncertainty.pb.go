@@ -569,13 +569,66 @@ func (Scope) EnumDescriptor() ([]byte, []int) {
 	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{8}
 }
 
+// CertifiedFigure names what a certificate bounds.
+type CertifiedFigure int32
+
+const (
+	// Never sent.
+	CertifiedFigure_CERTIFIED_FIGURE_UNSPECIFIED CertifiedFigure = 0
+	// The share of all critical inputs that is retained and predicted safe.
+	CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE CertifiedFigure = 1
+	// The share of the retained critical inputs that is predicted safe.
+	CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR CertifiedFigure = 2
+)
+
+// Enum value maps for CertifiedFigure.
+var (
+	CertifiedFigure_name = map[int32]string{
+		0: "CERTIFIED_FIGURE_UNSPECIFIED",
+		1: "CERTIFIED_FIGURE_CRITICAL_MISS_RATE",
+		2: "CERTIFIED_FIGURE_CRITICAL_FNR",
+	}
+	CertifiedFigure_value = map[string]int32{
+		"CERTIFIED_FIGURE_UNSPECIFIED":        0,
+		"CERTIFIED_FIGURE_CRITICAL_MISS_RATE": 1,
+		"CERTIFIED_FIGURE_CRITICAL_FNR":       2,
+	}
+)
+
+func (x CertifiedFigure) Enum() *CertifiedFigure {
+	p := new(CertifiedFigure)
+	*p = x
+	return p
+}
+
+func (x CertifiedFigure) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CertifiedFigure) Descriptor() protoreflect.EnumDescriptor {
+	return file_ckd_v1_uncertainty_proto_enumTypes[9].Descriptor()
+}
+
+func (CertifiedFigure) Type() protoreflect.EnumType {
+	return &file_ckd_v1_uncertainty_proto_enumTypes[9]
+}
+
+func (x CertifiedFigure) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CertifiedFigure.Descriptor instead.
+func (CertifiedFigure) EnumDescriptor() ([]byte, []int) {
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{9}
+}
+
 // CertificateKind names the method that certified.
 type CertificateKind int32
 
 const (
 	// Never sent.
 	CertificateKind_CERTIFICATE_KIND_UNSPECIFIED CertificateKind = 0
-	// Bounds the critical false negative rate among the retained, with confidence.
+	// Bounds figures with confidence.
 	CertificateKind_CERTIFICATE_KIND_LEARN_THEN_TEST CertificateKind = 1
 	// Bounds the mean share of critical inputs retained and predicted safe.
 	CertificateKind_CERTIFICATE_KIND_CONFORMAL_RISK_CONTROL CertificateKind = 2
@@ -606,11 +659,11 @@ func (x CertificateKind) String() string {
 }
 
 func (CertificateKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[9].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[10].Descriptor()
 }
 
 func (CertificateKind) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[9]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[10]
 }
 
 func (x CertificateKind) Number() protoreflect.EnumNumber {
@@ -619,7 +672,7 @@ func (x CertificateKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CertificateKind.Descriptor instead.
 func (CertificateKind) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{9}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{10}
 }
 
 // DecisionReason says why the action was taken.
@@ -680,11 +733,11 @@ func (x DecisionReason) String() string {
 }
 
 func (DecisionReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[10].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[11].Descriptor()
 }
 
 func (DecisionReason) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[10]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[11]
 }
 
 func (x DecisionReason) Number() protoreflect.EnumNumber {
@@ -693,7 +746,7 @@ func (x DecisionReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DecisionReason.Descriptor instead.
 func (DecisionReason) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{10}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{11}
 }
 
 // ErrorReason is the reason in google.rpc.ErrorInfo of every error, without
@@ -890,11 +943,11 @@ func (x ErrorReason) String() string {
 }
 
 func (ErrorReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[11].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[12].Descriptor()
 }
 
 func (ErrorReason) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[11]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[12]
 }
 
 func (x ErrorReason) Number() protoreflect.EnumNumber {
@@ -903,7 +956,7 @@ func (x ErrorReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ErrorReason.Descriptor instead.
 func (ErrorReason) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{11}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{12}
 }
 
 // DecomposeStreamRequest is one message of a client's stream.
@@ -3161,7 +3214,17 @@ type Certificate struct {
 	// Probability of so few misses if the target were exceeded.
 	PValue *float64 `protobuf:"fixed64,6,opt,name=p_value,json=pValue,proto3,oneof" json:"p_value,omitempty"`
 	// The certificate in one plain sentence.
-	Statement     string `protobuf:"bytes,7,opt,name=statement,proto3" json:"statement,omitempty"`
+	Statement string `protobuf:"bytes,7,opt,name=statement,proto3" json:"statement,omitempty"`
+	// What is bounded.
+	Bounds CertifiedFigure `protobuf:"varint,8,opt,name=bounds,proto3,enum=ckd.v1.CertifiedFigure" json:"bounds,omitempty"`
+	// The critical class whose inputs are counted; empty for all critical classes.
+	CriticalClass string `protobuf:"bytes,9,opt,name=critical_class,json=criticalClass,proto3" json:"critical_class,omitempty"`
+	// Groups of inputs, such as patients, that the certificate rests on; 0 if
+	// every input was counted as independent.
+	Groups uint64 `protobuf:"varint,10,opt,name=groups,proto3" json:"groups,omitempty"`
+	// Further shares that are bounded at the same time, with the same confidence
+	// for all together.
+	Further       []*CertifiedLimit `protobuf:"bytes,11,rep,name=further,proto3" json:"further,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3245,6 +3308,125 @@ func (x *Certificate) GetStatement() string {
 	return ""
 }
 
+func (x *Certificate) GetBounds() CertifiedFigure {
+	if x != nil {
+		return x.Bounds
+	}
+	return CertifiedFigure_CERTIFIED_FIGURE_UNSPECIFIED
+}
+
+func (x *Certificate) GetCriticalClass() string {
+	if x != nil {
+		return x.CriticalClass
+	}
+	return ""
+}
+
+func (x *Certificate) GetGroups() uint64 {
+	if x != nil {
+		return x.Groups
+	}
+	return 0
+}
+
+func (x *Certificate) GetFurther() []*CertifiedLimit {
+	if x != nil {
+		return x.Further
+	}
+	return nil
+}
+
+// CertifiedLimit is one share that a certificate bounds beside its first.
+type CertifiedLimit struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is bounded.
+	Bounds CertifiedFigure `protobuf:"varint,1,opt,name=bounds,proto3,enum=ckd.v1.CertifiedFigure" json:"bounds,omitempty"`
+	// The critical class whose inputs are counted; empty for all critical classes.
+	CriticalClass string `protobuf:"bytes,2,opt,name=critical_class,json=criticalClass,proto3" json:"critical_class,omitempty"`
+	// The share that is not exceeded.
+	Target float64 `protobuf:"fixed64,3,opt,name=target,proto3" json:"target,omitempty"`
+	// Critical inputs that the limit rests on; 0 if unknown.
+	Cases uint64 `protobuf:"varint,4,opt,name=cases,proto3" json:"cases,omitempty"`
+	// How many of these were missed.
+	Misses uint64 `protobuf:"varint,5,opt,name=misses,proto3" json:"misses,omitempty"`
+	// Probability of so few misses if the target were exceeded; absent if unknown.
+	PValue        *float64 `protobuf:"fixed64,6,opt,name=p_value,json=pValue,proto3,oneof" json:"p_value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CertifiedLimit) Reset() {
+	*x = CertifiedLimit{}
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CertifiedLimit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CertifiedLimit) ProtoMessage() {}
+
+func (x *CertifiedLimit) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CertifiedLimit.ProtoReflect.Descriptor instead.
+func (*CertifiedLimit) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *CertifiedLimit) GetBounds() CertifiedFigure {
+	if x != nil {
+		return x.Bounds
+	}
+	return CertifiedFigure_CERTIFIED_FIGURE_UNSPECIFIED
+}
+
+func (x *CertifiedLimit) GetCriticalClass() string {
+	if x != nil {
+		return x.CriticalClass
+	}
+	return ""
+}
+
+func (x *CertifiedLimit) GetTarget() float64 {
+	if x != nil {
+		return x.Target
+	}
+	return 0
+}
+
+func (x *CertifiedLimit) GetCases() uint64 {
+	if x != nil {
+		return x.Cases
+	}
+	return 0
+}
+
+func (x *CertifiedLimit) GetMisses() uint64 {
+	if x != nil {
+		return x.Misses
+	}
+	return 0
+}
+
+func (x *CertifiedLimit) GetPValue() float64 {
+	if x != nil && x.PValue != nil {
+		return *x.PValue
+	}
+	return 0
+}
+
 // ScoreRule names a score and the threshold up to which an input is retained.
 type ScoreRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3258,7 +3440,7 @@ type ScoreRule struct {
 
 func (x *ScoreRule) Reset() {
 	*x = ScoreRule{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[23]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3270,7 +3452,7 @@ func (x *ScoreRule) String() string {
 func (*ScoreRule) ProtoMessage() {}
 
 func (x *ScoreRule) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[23]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3283,7 +3465,7 @@ func (x *ScoreRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreRule.ProtoReflect.Descriptor instead.
 func (*ScoreRule) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{23}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ScoreRule) GetScore() Score {
@@ -3516,7 +3698,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x05Share\x12\x14\n" +
 	"\x05value\x18\x01 \x01(\x01R\x05value\x12\x10\n" +
 	"\x03low\x18\x02 \x01(\x01R\x03low\x12\x12\n" +
-	"\x04high\x18\x03 \x01(\x01R\x04high\"\xfc\x01\n" +
+	"\x04high\x18\x03 \x01(\x01R\x04high\"\x9e\x03\n" +
 	"\vCertificate\x12+\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x17.ckd.v1.CertificateKindR\x04kind\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\x01R\x06target\x12#\n" +
@@ -3526,8 +3708,22 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x05cases\x18\x04 \x01(\x04R\x05cases\x12\x16\n" +
 	"\x06misses\x18\x05 \x01(\x04R\x06misses\x12\x1c\n" +
 	"\ap_value\x18\x06 \x01(\x01H\x01R\x06pValue\x88\x01\x01\x12\x1c\n" +
-	"\tstatement\x18\a \x01(\tR\tstatementB\r\n" +
+	"\tstatement\x18\a \x01(\tR\tstatement\x12/\n" +
+	"\x06bounds\x18\b \x01(\x0e2\x17.ckd.v1.CertifiedFigureR\x06bounds\x12%\n" +
+	"\x0ecritical_class\x18\t \x01(\tR\rcriticalClass\x12\x16\n" +
+	"\x06groups\x18\n" +
+	" \x01(\x04R\x06groups\x120\n" +
+	"\afurther\x18\v \x03(\v2\x16.ckd.v1.CertifiedLimitR\afurtherB\r\n" +
 	"\v_confidenceB\n" +
+	"\n" +
+	"\b_p_value\"\xd8\x01\n" +
+	"\x0eCertifiedLimit\x12/\n" +
+	"\x06bounds\x18\x01 \x01(\x0e2\x17.ckd.v1.CertifiedFigureR\x06bounds\x12%\n" +
+	"\x0ecritical_class\x18\x02 \x01(\tR\rcriticalClass\x12\x16\n" +
+	"\x06target\x18\x03 \x01(\x01R\x06target\x12\x14\n" +
+	"\x05cases\x18\x04 \x01(\x04R\x05cases\x12\x16\n" +
+	"\x06misses\x18\x05 \x01(\x04R\x06misses\x12\x1c\n" +
+	"\ap_value\x18\x06 \x01(\x01H\x00R\x06pValue\x88\x01\x01B\n" +
 	"\n" +
 	"\b_p_value\"a\n" +
 	"\tScoreRule\x12#\n" +
@@ -3591,7 +3787,11 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x05Scope\x12\x15\n" +
 	"\x11SCOPE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tSCOPE_ALL\x10\x01\x12\x18\n" +
-	"\x14SCOPE_PREDICTED_SAFE\x10\x02*\x86\x01\n" +
+	"\x14SCOPE_PREDICTED_SAFE\x10\x02*\x7f\n" +
+	"\x0fCertifiedFigure\x12 \n" +
+	"\x1cCERTIFIED_FIGURE_UNSPECIFIED\x10\x00\x12'\n" +
+	"#CERTIFIED_FIGURE_CRITICAL_MISS_RATE\x10\x01\x12!\n" +
+	"\x1dCERTIFIED_FIGURE_CRITICAL_FNR\x10\x02*\x86\x01\n" +
 	"\x0fCertificateKind\x12 \n" +
 	"\x1cCERTIFICATE_KIND_UNSPECIFIED\x10\x00\x12$\n" +
 	" CERTIFICATE_KIND_LEARN_THEN_TEST\x10\x01\x12+\n" +
@@ -3667,8 +3867,8 @@ func file_ckd_v1_uncertainty_proto_rawDescGZIP() []byte {
 	return file_ckd_v1_uncertainty_proto_rawDescData
 }
 
-var file_ckd_v1_uncertainty_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
-var file_ckd_v1_uncertainty_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_ckd_v1_uncertainty_proto_enumTypes = make([]protoimpl.EnumInfo, 13)
+var file_ckd_v1_uncertainty_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_ckd_v1_uncertainty_proto_goTypes = []any{
 	(Detail)(0),                     // 0: ckd.v1.Detail
 	(Kind)(0),                       // 1: ckd.v1.Kind
@@ -3679,90 +3879,95 @@ var file_ckd_v1_uncertainty_proto_goTypes = []any{
 	(Gate)(0),                       // 6: ckd.v1.Gate
 	(GateOutcome)(0),                // 7: ckd.v1.GateOutcome
 	(Scope)(0),                      // 8: ckd.v1.Scope
-	(CertificateKind)(0),            // 9: ckd.v1.CertificateKind
-	(DecisionReason)(0),             // 10: ckd.v1.DecisionReason
-	(ErrorReason)(0),                // 11: ckd.v1.ErrorReason
-	(*DecomposeStreamRequest)(nil),  // 12: ckd.v1.DecomposeStreamRequest
-	(*StreamHeader)(nil),            // 13: ckd.v1.StreamHeader
-	(*Block)(nil),                   // 14: ckd.v1.Block
-	(*DecomposeStreamResponse)(nil), // 15: ckd.v1.DecomposeStreamResponse
-	(*StreamInfo)(nil),              // 16: ckd.v1.StreamInfo
-	(*Limits)(nil),                  // 17: ckd.v1.Limits
-	(*PolicyRef)(nil),               // 18: ckd.v1.PolicyRef
-	(*Result)(nil),                  // 19: ckd.v1.Result
-	(*Decomposition)(nil),           // 20: ckd.v1.Decomposition
-	(*Decision)(nil),                // 21: ckd.v1.Decision
-	(*Scores)(nil),                  // 22: ckd.v1.Scores
-	(*PairTerm)(nil),                // 23: ckd.v1.PairTerm
-	(*DecomposeRequest)(nil),        // 24: ckd.v1.DecomposeRequest
-	(*DecomposeResponse)(nil),       // 25: ckd.v1.DecomposeResponse
-	(*ListModelsRequest)(nil),       // 26: ckd.v1.ListModelsRequest
-	(*ListModelsResponse)(nil),      // 27: ckd.v1.ListModelsResponse
-	(*GetModelRequest)(nil),         // 28: ckd.v1.GetModelRequest
-	(*GetModelResponse)(nil),        // 29: ckd.v1.GetModelResponse
-	(*Model)(nil),                   // 30: ckd.v1.Model
-	(*Settle)(nil),                  // 31: ckd.v1.Settle
-	(*Calibration)(nil),             // 32: ckd.v1.Calibration
-	(*Share)(nil),                   // 33: ckd.v1.Share
-	(*Certificate)(nil),             // 34: ckd.v1.Certificate
-	(*ScoreRule)(nil),               // 35: ckd.v1.ScoreRule
-	(*status.Status)(nil),           // 36: google.rpc.Status
+	(CertifiedFigure)(0),            // 9: ckd.v1.CertifiedFigure
+	(CertificateKind)(0),            // 10: ckd.v1.CertificateKind
+	(DecisionReason)(0),             // 11: ckd.v1.DecisionReason
+	(ErrorReason)(0),                // 12: ckd.v1.ErrorReason
+	(*DecomposeStreamRequest)(nil),  // 13: ckd.v1.DecomposeStreamRequest
+	(*StreamHeader)(nil),            // 14: ckd.v1.StreamHeader
+	(*Block)(nil),                   // 15: ckd.v1.Block
+	(*DecomposeStreamResponse)(nil), // 16: ckd.v1.DecomposeStreamResponse
+	(*StreamInfo)(nil),              // 17: ckd.v1.StreamInfo
+	(*Limits)(nil),                  // 18: ckd.v1.Limits
+	(*PolicyRef)(nil),               // 19: ckd.v1.PolicyRef
+	(*Result)(nil),                  // 20: ckd.v1.Result
+	(*Decomposition)(nil),           // 21: ckd.v1.Decomposition
+	(*Decision)(nil),                // 22: ckd.v1.Decision
+	(*Scores)(nil),                  // 23: ckd.v1.Scores
+	(*PairTerm)(nil),                // 24: ckd.v1.PairTerm
+	(*DecomposeRequest)(nil),        // 25: ckd.v1.DecomposeRequest
+	(*DecomposeResponse)(nil),       // 26: ckd.v1.DecomposeResponse
+	(*ListModelsRequest)(nil),       // 27: ckd.v1.ListModelsRequest
+	(*ListModelsResponse)(nil),      // 28: ckd.v1.ListModelsResponse
+	(*GetModelRequest)(nil),         // 29: ckd.v1.GetModelRequest
+	(*GetModelResponse)(nil),        // 30: ckd.v1.GetModelResponse
+	(*Model)(nil),                   // 31: ckd.v1.Model
+	(*Settle)(nil),                  // 32: ckd.v1.Settle
+	(*Calibration)(nil),             // 33: ckd.v1.Calibration
+	(*Share)(nil),                   // 34: ckd.v1.Share
+	(*Certificate)(nil),             // 35: ckd.v1.Certificate
+	(*CertifiedLimit)(nil),          // 36: ckd.v1.CertifiedLimit
+	(*ScoreRule)(nil),               // 37: ckd.v1.ScoreRule
+	(*status.Status)(nil),           // 38: google.rpc.Status
 }
 var file_ckd_v1_uncertainty_proto_depIdxs = []int32{
-	13, // 0: ckd.v1.DecomposeStreamRequest.header:type_name -> ckd.v1.StreamHeader
-	14, // 1: ckd.v1.DecomposeStreamRequest.block:type_name -> ckd.v1.Block
+	14, // 0: ckd.v1.DecomposeStreamRequest.header:type_name -> ckd.v1.StreamHeader
+	15, // 1: ckd.v1.DecomposeStreamRequest.block:type_name -> ckd.v1.Block
 	0,  // 2: ckd.v1.StreamHeader.detail:type_name -> ckd.v1.Detail
 	1,  // 3: ckd.v1.StreamHeader.kind:type_name -> ckd.v1.Kind
-	16, // 4: ckd.v1.DecomposeStreamResponse.info:type_name -> ckd.v1.StreamInfo
-	18, // 5: ckd.v1.DecomposeStreamResponse.policies:type_name -> ckd.v1.PolicyRef
-	19, // 6: ckd.v1.DecomposeStreamResponse.results:type_name -> ckd.v1.Result
-	36, // 7: ckd.v1.DecomposeStreamResponse.faults:type_name -> google.rpc.Status
+	17, // 4: ckd.v1.DecomposeStreamResponse.info:type_name -> ckd.v1.StreamInfo
+	19, // 5: ckd.v1.DecomposeStreamResponse.policies:type_name -> ckd.v1.PolicyRef
+	20, // 6: ckd.v1.DecomposeStreamResponse.results:type_name -> ckd.v1.Result
+	38, // 7: ckd.v1.DecomposeStreamResponse.faults:type_name -> google.rpc.Status
 	1,  // 8: ckd.v1.StreamInfo.kind:type_name -> ckd.v1.Kind
-	17, // 9: ckd.v1.StreamInfo.limits:type_name -> ckd.v1.Limits
-	20, // 10: ckd.v1.Result.decomposition:type_name -> ckd.v1.Decomposition
-	36, // 11: ckd.v1.Result.error:type_name -> google.rpc.Status
-	21, // 12: ckd.v1.Decomposition.decision:type_name -> ckd.v1.Decision
-	22, // 13: ckd.v1.Decomposition.scores:type_name -> ckd.v1.Scores
-	23, // 14: ckd.v1.Decomposition.pairs:type_name -> ckd.v1.PairTerm
+	18, // 9: ckd.v1.StreamInfo.limits:type_name -> ckd.v1.Limits
+	21, // 10: ckd.v1.Result.decomposition:type_name -> ckd.v1.Decomposition
+	38, // 11: ckd.v1.Result.error:type_name -> google.rpc.Status
+	22, // 12: ckd.v1.Decomposition.decision:type_name -> ckd.v1.Decision
+	23, // 13: ckd.v1.Decomposition.scores:type_name -> ckd.v1.Scores
+	24, // 14: ckd.v1.Decomposition.pairs:type_name -> ckd.v1.PairTerm
 	4,  // 15: ckd.v1.Decision.action:type_name -> ckd.v1.Action
 	5,  // 16: ckd.v1.Decision.score:type_name -> ckd.v1.Score
 	7,  // 17: ckd.v1.Decision.gate:type_name -> ckd.v1.GateOutcome
-	10, // 18: ckd.v1.Decision.reason:type_name -> ckd.v1.DecisionReason
+	11, // 18: ckd.v1.Decision.reason:type_name -> ckd.v1.DecisionReason
 	0,  // 19: ckd.v1.DecomposeRequest.detail:type_name -> ckd.v1.Detail
 	1,  // 20: ckd.v1.DecomposeRequest.kind:type_name -> ckd.v1.Kind
 	2,  // 21: ckd.v1.DecomposeRequest.layout:type_name -> ckd.v1.Layout
-	18, // 22: ckd.v1.DecomposeResponse.policy:type_name -> ckd.v1.PolicyRef
-	19, // 23: ckd.v1.DecomposeResponse.results:type_name -> ckd.v1.Result
-	30, // 24: ckd.v1.ListModelsResponse.models:type_name -> ckd.v1.Model
-	30, // 25: ckd.v1.GetModelResponse.model:type_name -> ckd.v1.Model
-	18, // 26: ckd.v1.Model.policy:type_name -> ckd.v1.PolicyRef
+	19, // 22: ckd.v1.DecomposeResponse.policy:type_name -> ckd.v1.PolicyRef
+	20, // 23: ckd.v1.DecomposeResponse.results:type_name -> ckd.v1.Result
+	31, // 24: ckd.v1.ListModelsResponse.models:type_name -> ckd.v1.Model
+	31, // 25: ckd.v1.GetModelResponse.model:type_name -> ckd.v1.Model
+	19, // 26: ckd.v1.Model.policy:type_name -> ckd.v1.PolicyRef
 	1,  // 27: ckd.v1.Model.kind:type_name -> ckd.v1.Kind
 	3,  // 28: ckd.v1.Model.variance:type_name -> ckd.v1.Variance
 	6,  // 29: ckd.v1.Model.gate:type_name -> ckd.v1.Gate
 	8,  // 30: ckd.v1.Model.scope:type_name -> ckd.v1.Scope
-	35, // 31: ckd.v1.Model.primary:type_name -> ckd.v1.ScoreRule
-	35, // 32: ckd.v1.Model.fallback:type_name -> ckd.v1.ScoreRule
-	32, // 33: ckd.v1.Model.calibration:type_name -> ckd.v1.Calibration
-	31, // 34: ckd.v1.Model.settle:type_name -> ckd.v1.Settle
-	35, // 35: ckd.v1.Model.guard:type_name -> ckd.v1.ScoreRule
-	33, // 36: ckd.v1.Calibration.expected_coverage:type_name -> ckd.v1.Share
-	33, // 37: ckd.v1.Calibration.expected_critical_fnr:type_name -> ckd.v1.Share
-	34, // 38: ckd.v1.Calibration.certificate:type_name -> ckd.v1.Certificate
-	9,  // 39: ckd.v1.Certificate.kind:type_name -> ckd.v1.CertificateKind
-	5,  // 40: ckd.v1.ScoreRule.score:type_name -> ckd.v1.Score
-	12, // 41: ckd.v1.UncertaintyService.DecomposeStream:input_type -> ckd.v1.DecomposeStreamRequest
-	24, // 42: ckd.v1.UncertaintyService.Decompose:input_type -> ckd.v1.DecomposeRequest
-	26, // 43: ckd.v1.UncertaintyService.ListModels:input_type -> ckd.v1.ListModelsRequest
-	28, // 44: ckd.v1.UncertaintyService.GetModel:input_type -> ckd.v1.GetModelRequest
-	15, // 45: ckd.v1.UncertaintyService.DecomposeStream:output_type -> ckd.v1.DecomposeStreamResponse
-	25, // 46: ckd.v1.UncertaintyService.Decompose:output_type -> ckd.v1.DecomposeResponse
-	27, // 47: ckd.v1.UncertaintyService.ListModels:output_type -> ckd.v1.ListModelsResponse
-	29, // 48: ckd.v1.UncertaintyService.GetModel:output_type -> ckd.v1.GetModelResponse
-	45, // [45:49] is the sub-list for method output_type
-	41, // [41:45] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	37, // 31: ckd.v1.Model.primary:type_name -> ckd.v1.ScoreRule
+	37, // 32: ckd.v1.Model.fallback:type_name -> ckd.v1.ScoreRule
+	33, // 33: ckd.v1.Model.calibration:type_name -> ckd.v1.Calibration
+	32, // 34: ckd.v1.Model.settle:type_name -> ckd.v1.Settle
+	37, // 35: ckd.v1.Model.guard:type_name -> ckd.v1.ScoreRule
+	34, // 36: ckd.v1.Calibration.expected_coverage:type_name -> ckd.v1.Share
+	34, // 37: ckd.v1.Calibration.expected_critical_fnr:type_name -> ckd.v1.Share
+	35, // 38: ckd.v1.Calibration.certificate:type_name -> ckd.v1.Certificate
+	10, // 39: ckd.v1.Certificate.kind:type_name -> ckd.v1.CertificateKind
+	9,  // 40: ckd.v1.Certificate.bounds:type_name -> ckd.v1.CertifiedFigure
+	36, // 41: ckd.v1.Certificate.further:type_name -> ckd.v1.CertifiedLimit
+	9,  // 42: ckd.v1.CertifiedLimit.bounds:type_name -> ckd.v1.CertifiedFigure
+	5,  // 43: ckd.v1.ScoreRule.score:type_name -> ckd.v1.Score
+	13, // 44: ckd.v1.UncertaintyService.DecomposeStream:input_type -> ckd.v1.DecomposeStreamRequest
+	25, // 45: ckd.v1.UncertaintyService.Decompose:input_type -> ckd.v1.DecomposeRequest
+	27, // 46: ckd.v1.UncertaintyService.ListModels:input_type -> ckd.v1.ListModelsRequest
+	29, // 47: ckd.v1.UncertaintyService.GetModel:input_type -> ckd.v1.GetModelRequest
+	16, // 48: ckd.v1.UncertaintyService.DecomposeStream:output_type -> ckd.v1.DecomposeStreamResponse
+	26, // 49: ckd.v1.UncertaintyService.Decompose:output_type -> ckd.v1.DecomposeResponse
+	28, // 50: ckd.v1.UncertaintyService.ListModels:output_type -> ckd.v1.ListModelsResponse
+	30, // 51: ckd.v1.UncertaintyService.GetModel:output_type -> ckd.v1.GetModelResponse
+	48, // [48:52] is the sub-list for method output_type
+	44, // [44:48] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_ckd_v1_uncertainty_proto_init() }
@@ -3786,13 +3991,14 @@ func file_ckd_v1_uncertainty_proto_init() {
 	file_ckd_v1_uncertainty_proto_msgTypes[19].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[22].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[23].OneofWrappers = []any{}
+	file_ckd_v1_uncertainty_proto_msgTypes[24].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ckd_v1_uncertainty_proto_rawDesc), len(file_ckd_v1_uncertainty_proto_rawDesc)),
-			NumEnums:      12,
-			NumMessages:   24,
+			NumEnums:      13,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
