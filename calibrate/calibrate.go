@@ -30,6 +30,19 @@ type Options struct {
 	Scope policy.Scope
 	// ReliabilityThreshold takes the place of Base's where a gate is chosen; 0 keeps it.
 	ReliabilityThreshold float64
+	// Guard is the share of inputs that a policy on p_critical or risk defers as unfamiliar, those of
+	// the largest MI: such a rule does not see that an input is unlike anything learned. 0 is for no
+	// guard; DefaultGuard is what ckd calibrate takes.
+	Guard float64
+	// Prevalence is the share of critical inputs where the model serves, in (0,1): risk and its
+	// thresholds are shifted from the recording's share by the prior odds. 0 keeps the recording's.
+	Prevalence float64
+	// Unfamiliar has passes of inputs unlike anything the model learned. The comparison says how many
+	// of them each rule defers. Nil for none; labels are not needed.
+	Unfamiliar *eval.Recording
+	// CriticalCalls says what becomes of retained inputs that are called critical. The zero value is
+	// ActedOn.
+	CriticalCalls CriticalCalls
 	// Seed of the random folds and parts: the same seed gives the same policy.
 	Seed uint64
 	// Groups has a number for each input, the same for inputs that are not independent, such as
@@ -50,6 +63,18 @@ type Options struct {
 	// Progress, if not nil, receives the progress of the work.
 	Progress Progress `json:"-"`
 }
+
+// CriticalCalls says what becomes of a retained input that is called critical.
+type CriticalCalls string
+
+// What may become of them.
+const (
+	ActedOn  CriticalCalls = "acted-on" // nobody looks at it
+	Reviewed CriticalCalls = "reviewed" // people look at it anyway, which counts as a review
+)
+
+// DefaultGuard is the share of inputs above the guard that ckd calibrate takes.
+const DefaultGuard = 0.02
 
 // Source says where a recording comes from. Everything in it may be empty.
 type Source struct {
@@ -126,10 +151,10 @@ func Run(ctx context.Context, r eval.Recording, o Options) (*Report, error) {
 }
 
 // Choose chooses gate, scores and thresholds as Run does, for a recording that is decomposed
-// already: for those who calibrate on many parts of one table. It leaves Source and Replaces alone,
-// and finds no early-stopping rule; EarlyStop asks for a policy that can have one.
+// already: for those who calibrate on many parts of one table. It leaves Source, Replaces
+// and Unfamiliar alone, and finds no early-stopping rule; EarlyStop asks for a policy that can have one.
 func Choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*Report, error) {
-	report, draft, err := choose(ctx, t, labels, o)
+	report, draft, err := choose(ctx, t, labels, nil, o)
 	if err == nil && draft != nil {
 		report.Policy, err = build(*draft)
 	}
@@ -159,6 +184,12 @@ func (o *Options) check() error {
 		return fmt.Errorf("seed %d: expected at most %d", o.Seed, int64(math.MaxInt64))
 	case o.EarlyStop != nil && o.Groups != nil:
 		return errors.New("an early-stopping rule with groups: its certificate is of independent inputs, expected one of the two")
+	case o.CriticalCalls != "" && o.CriticalCalls != ActedOn && o.CriticalCalls != Reviewed:
+		return fmt.Errorf("critical calls %q: expected %s or %s", o.CriticalCalls, ActedOn, Reviewed)
+	case !(o.Prevalence >= 0 && o.Prevalence < 1):
+		return fmt.Errorf("prevalence %v: expected a share above 0 and below 1", o.Prevalence)
+	case !(o.Guard >= 0 && o.Guard < 1):
+		return fmt.Errorf("guard %v: expected a share of at least 0 and below 1", o.Guard)
 	case o.EarlyStop != nil:
 		return o.EarlyStop.check()
 	}
@@ -178,13 +209,19 @@ func (c *calibration) choose(ctx context.Context, r eval.Recording) error {
 		return err
 	}
 	labels := r.Labels
+	var unfamiliar *eval.Table
+	if c.Unfamiliar != nil {
+		if unfamiliar, err = eval.NewTable(ctx, *c.Unfamiliar, engine.Spec(c.Base), nil); err != nil {
+			return err
+		}
+	}
 	if c.EarlyStop != nil {
 		table, labels = table.Select(c.learns), make([]int, len(c.learns))
 		for at, i := range c.learns {
 			labels[at] = r.Labels[i]
 		}
 	}
-	c.report, c.draft, err = choose(ctx, table, labels, c.Options)
+	c.report, c.draft, err = choose(ctx, table, labels, unfamiliar, c.Options)
 	if err != nil {
 		return named(r, err)
 	}

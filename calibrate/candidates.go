@@ -14,7 +14,36 @@ type candidate struct {
 	gate              policy.Gate
 	reliability       float64
 	primary, fallback decomp.Score
+	// guarded candidates defer inputs that are unlike those of the recording, whatever their score.
+	guarded bool
 }
+
+// riskScore stands for the risk of a sample among the scores. It is no score of package decomp,
+// because it rests on a model that is fitted to labels.
+const (
+	riskScore = decomp.Score(decomp.NumScores)
+	numScores = decomp.NumScores + 1
+)
+
+// nameOfScore returns the name of a score in policies.
+func nameOfScore(s decomp.Score) policy.Score {
+	if s == riskScore {
+		return policy.RiskScore
+	}
+	return policy.Score(s.String())
+}
+
+// treatment is what a candidate does with an input before any score is looked at.
+type treatment struct {
+	guarded bool // defers unfamiliar inputs
+	risk    bool // retains inputs called critical, which have no risk
+}
+
+func (r candidate) treatment() treatment { return treatment{r.guarded, r.primary == riskScore} }
+
+// blind reports whether the candidate rests on where the mean prediction lies alone. Such a rule
+// does not see that an input is unlike anything learned, and needs a guard.
+func (r candidate) blind() bool { return r.primary == riskScore || r.primary == decomp.PCritical }
 
 // The sides of a gate.
 const (
@@ -69,42 +98,51 @@ func (r candidate) plain() bool {
 }
 
 func (r candidate) String() string {
-	if r.gate == policy.Never {
-		return r.primary.String()
+	name := string(nameOfScore(r.primary))
+	switch {
+	case r.gate != policy.Never:
+		return fmt.Sprintf("%s (%s, %s)", r.gate, r.primary, r.fallback)
+	case r.guarded:
+		return name + " with guard"
 	}
-	return fmt.Sprintf("%s (%s, %s)", r.gate, r.primary, r.fallback)
+	return name
 }
 
 // fewestOfSide is the smallest number of inputs on a side of a gate that can place a threshold of
 // its own.
 const fewestOfSide = 20
 
-// candidatesFor returns the candidates for a part of a sample: every score alone, gate
-// deciding-class over every pair of the paper's scores, and gate any-critical over the pairs that the
-// paper means it for. Gate any-critical over every pair was tried: it won by chance more often than by
-// merit, and the policies did worse on unseen inputs. The notes say what was left out, and why.
+// candidatesFor returns the candidates for a part of a sample: every score alone, p_critical and risk
+// with their guard, gate deciding-class over every pair of the paper's scores, and gate any-critical
+// over the pairs that the paper means it for. Gate any-critical over every pair was tried: it won by
+// chance more often than by merit, and the policies did worse on unseen inputs. The notes say what
+// was left out, and why.
 func candidatesFor(s *sample, p part, scope policy.Scope, reliability float64) (candidates []candidate, notes []string) {
 	among := ""
 	if p.n < s.n {
 		among = fmt.Sprintf(" among the %d inputs that choose the rule", p.n)
 	}
 
-	var paired []decomp.Score // by gates
-	for score := range decomp.Score(decomp.NumScores) {
-		values := s.table.Scores[score]
+	var usable []decomp.Score
+	for score := range decomp.Score(numScores) {
+		values := s.values(score)
+		name := nameOfScore(score)
 		switch {
+		case values == nil && score == riskScore: // s.noRisk says why
 		case values == nil:
-			notes = append(notes, fmt.Sprintf("%s is not defined without the sets that it needs: left out", score))
-		case s.stopsEarly && score == decomp.OvAMI:
-			notes = append(notes, fmt.Sprintf("%s cannot be followed pass by pass, so that no input could stop early: left out", score))
+			notes = append(notes, fmt.Sprintf("%s is not defined without the sets that it needs: left out", name))
+		case s.stopsEarly && (score == decomp.OvAMI || score == riskScore):
+			notes = append(notes, fmt.Sprintf("%s cannot be followed pass by pass, so that no input could stop early: left out", name))
 		case s.constant(p, values):
 			notes = append(notes, fmt.Sprintf("%s is the same for all inputs%s: no threshold can tell them apart, left out",
-				score, among))
+				name, among))
 		default:
+			one := candidate{gate: policy.Never, reliability: reliability, primary: score, fallback: score}
+			one.guarded = one.blind() && s.hasGuard()
+			candidates = append(candidates, one)
 			if score.InPaper() {
-				paired = append(paired, score)
+				usable = append(usable, score)
 			}
-			candidates = append(candidates, candidate{gate: policy.Never, reliability: reliability, primary: score, fallback: score})
 		}
 	}
 	if s.table.CriticalSkewness == nil {
@@ -135,8 +173,8 @@ func candidatesFor(s *sample, p part, scope policy.Scope, reliability float64) (
 				"threshold of its own, left out", gate, least, among))
 			continue
 		}
-		for _, primary := range paired {
-			for _, fallback := range paired {
+		for _, primary := range usable {
+			for _, fallback := range usable {
 				if primary == fallback {
 					continue
 				}
@@ -144,7 +182,7 @@ func candidatesFor(s *sample, p part, scope policy.Scope, reliability float64) (
 					!(is(primary, decomp.CCritMax, decomp.CCritSum) && fallback == decomp.CBEC) {
 					continue
 				}
-				candidates = append(candidates, candidate{gate, reliability, primary, fallback})
+				candidates = append(candidates, candidate{gate: gate, reliability: reliability, primary: primary, fallback: fallback})
 			}
 		}
 	}

@@ -70,7 +70,7 @@ func (r *run) forLimits() error {
 	r.expectAt(own, certifies, points[last])
 	r.result.Certificate = r.certificate(all)
 	r.noteDeferringAll(got)
-	r.choose(own.chosen, points[last], len(own.candidates))
+	r.choose(own.search, own.chosen, points[last])
 	r.explainParts(own.chosen, len(own.candidates), chooses, certifies, "promises the largest certified coverage")
 	return nil
 }

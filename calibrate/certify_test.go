@@ -139,7 +139,7 @@ func sequence(t *testing.T, hits, misses [4]int) (*eval.Table, []int, Options) {
 func pathOf(t *testing.T, table *eval.Table, labels []int, o Options) (points []float64, pValues []float64) {
 	r := runOf(t, table, labels, o)
 	chooses, certifies := r.split()
-	s := r.search(chooses, o.Scope, o.Objective.MaxCriticalFNR)
+	s := must(r.search(chooses, o.Scope, o.Objective.MaxCriticalFNR))
 	if len(s.candidates) != 1 {
 		t.Fatalf("%d rules, want 1", len(s.candidates))
 	}
@@ -212,7 +212,7 @@ func TestSequence(t *testing.T) {
 		r := runOf(t, table, labels, o)
 		chooses, certifies := r.split()
 		// The surest point of the chosen rule, by the definition.
-		s := r.search(chooses, o.Scope, 0.3)
+		s := must(r.search(chooses, o.Scope, 0.3))
 		held := must(s.estimate(t.Context(), coverageGrid(), seed))
 		passes := func(one candidate, c int) (eval.Selective, bool) {
 			got := r.count(certifies, o.Scope, one, s.curve(one)(coverageGrid()[c]))
@@ -281,7 +281,7 @@ func TestPointOfMissRate(t *testing.T) {
 		r := runOf(t, table, labels, o)
 		limits := r.limits()
 		chooses, certifies := r.split()
-		s := r.search(chooses, o.Scope, 0)
+		s := must(r.search(chooses, o.Scope, 0))
 		at := slices.IndexFunc(s.candidates, found.Chosen.is)
 		one := ranking{search: s, chosen: s.candidates[at]}
 		curve := s.curve(one.chosen)

@@ -9,14 +9,16 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/ckd-project/ckd/calibrate/internal/riskfit"
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// choose chooses gate, scores and thresholds on a labelled table. The draft of the policy is nil if
+// choose chooses gate, scores and thresholds on a labelled table. The table of unfamiliar inputs may
+// be nil. The draft of the policy is nil if
 // nothing certifies.
-func choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*Report, *policy.Draft, error) {
+func choose(ctx context.Context, t *eval.Table, labels []int, unfamiliar *eval.Table, o Options) (*Report, *policy.Draft, error) {
 	if err := cmp.Or(o.Objective.check(), o.Objective.checkClasses(o.Base)); err != nil {
 		return nil, nil, err
 	}
@@ -46,6 +48,13 @@ func choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*Repor
 	r.sample = newSample(t, labels, o.Base.Degenerate, o.Base.Saturated)
 	r.sample.stopsEarly = o.EarlyStop != nil
 	r.sample.inGroups(o.Groups)
+	r.final = r.sample
+	if unfamiliar != nil {
+		if unfamiliar.K != t.K {
+			return nil, nil, fmt.Errorf("the unfamiliar inputs have %d classes, expected %d, those of the recording", unfamiliar.K, t.K)
+		}
+		r.unfamiliar = newSample(unfamiliar, make([]int, unfamiliar.Inputs), o.Base.Degenerate, o.Base.Saturated)
+	}
 	r.result = &Report{
 		Objective: o.Objective.String(), Scope: o.Scope, Seed: o.Seed,
 		Inputs: r.n, Critical: r.criticalIn(r.all()), Missed: count(r.missed), Passes: t.Passes,
@@ -63,6 +72,8 @@ func choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*Repor
 	switch {
 	case o.Objective.Coverage > 0:
 		err = r.forCoverage()
+	case o.Objective.CostRatio > 0:
+		err = r.forCost()
 	case o.Objective.OnAverage:
 		err = r.forMissOnAverage()
 	default:
@@ -81,6 +92,10 @@ type run struct {
 	ctx    context.Context
 	result *Report
 	draft  *policy.Draft // draft of the policy; nil until choose
+	chosen candidate
+	// unfamiliar has the inputs of Options.Unfamiliar, nil for none.
+	unfamiliar *sample
+	final      *sample // with the guard and the risk of the chosen candidate; sample itself before
 
 	mutex       sync.Mutex // guards the fields below
 	done, total int
@@ -99,38 +114,62 @@ func (r *run) step() {
 
 // search prepares a search over the rules of a scope, on the inputs of a part. Threshold curves
 // weigh costs at the critical FNR f. Inputs outside the part have no influence.
-func (r *run) search(p part, scope policy.Scope, f float64) *search {
-	s := &search{sample: r.sample, part: p, scope: scope, soft: r.soften(p), f: f, step: r.step}
-	s.candidates, s.notes = candidatesFor(r.sample, p, scope, r.reliability())
+func (r *run) search(p part, scope policy.Scope, f float64) (*search, error) {
+	fitted, err := r.fit(p)
+	if err != nil {
+		return nil, err
+	}
+	s := &search{
+		sample: fitted.heldOut, fitted: fitted, part: p, scope: scope, soft: r.soften(p), f: f, step: r.step,
+	}
+	s.candidates, s.notes = candidatesFor(s.sample, p, scope, r.reliability())
 	if len(s.candidates) == 0 { // the few inputs of the part do not differ, so that no rule is better
 		s.candidates = []candidate{{gate: policy.Never, reliability: r.reliability(), primary: decomp.MI, fallback: decomp.MI}}
 	}
-	return s
+	return s, nil
 }
 
 // fixedShare sets the critical FNR at which threshold curves weigh costs if the objective names
 // none: half the critical FNR of retaining everything.
 const fixedShare = 0.5
 
-// curveFNR returns the critical FNR at which the curves of a part weigh costs.
-func (s *sample) curveFNR(p part) float64 {
-	return fixedShare * s.everything(p).CriticalFNR()
+// curveFNR returns the critical FNR at which the curves of a part weigh costs. Where the misses
+// themselves count, and not their share of what is retained, it is 0.
+func (r *run) curveFNR(p part) float64 {
+	if r.Objective.Minimize != CriticalFNR {
+		return 0
+	}
+	return fixedShare * r.everything(p).CriticalFNR()
 }
 
-// choose makes the draft of the policy with the chosen candidate and its thresholds.
-func (r *run) choose(chosen candidate, t thresholds, compared int) {
+// choose makes the draft of the policy with the candidate that a search chose, its thresholds, and
+// what the search fitted.
+func (r *run) choose(s *search, chosen candidate, t thresholds) {
+	r.chosen, r.final = chosen, s.final
 	c := &Chosen{
-		Gate: chosen.gate, ReliabilityThreshold: chosen.reliability, Compared: compared,
-		Primary: Threshold{chosen.primary.String(), t[byPrimary]},
+		Gate: chosen.gate, ReliabilityThreshold: chosen.reliability, Compared: len(s.candidates),
+		Primary: Threshold{string(nameOfScore(chosen.primary)), t[byPrimary]},
 	}
 	p := r.Base.Draft()
 	p.ReliabilityThreshold = r.reliability()
 	p.Gate, p.Scope = chosen.gate, r.Scope
-	p.Primary = policy.Rule{Score: policy.Score(chosen.primary.String()), Threshold: t[byPrimary], HasThreshold: true}
+	p.Primary = policy.Rule{Score: nameOfScore(chosen.primary), Threshold: t[byPrimary], HasThreshold: true}
 	p.Fallback = policy.Rule{Score: policy.CBEC}
 	if chosen.sides() == 2 {
 		c.Fallback = &Threshold{chosen.fallback.String(), t[byFallback]}
-		p.Fallback = policy.Rule{Score: policy.Score(chosen.fallback.String()), Threshold: t[byFallback], HasThreshold: true}
+		p.Fallback = policy.Rule{Score: nameOfScore(chosen.fallback), Threshold: t[byFallback], HasThreshold: true}
+	}
+	r.result.Gain = r.gain(chosen)
+	p.Guard, p.Risk = nil, nil
+	if chosen.guarded {
+		c.Guard = &Threshold{string(policy.MI), s.final.guard}
+		p.Guard = &policy.Guard{Score: policy.MI, Threshold: s.final.guard}
+	}
+	if p.Risk = s.fitted.policy(); p.Risk != nil {
+		r.result.Risk = riskReport(s.model)
+	} else {
+		r.result.note("no probability of being critical is given: %d critical inputs are called safe among those that it would be fitted to, "+
+			"expected %d or more", s.missedInputs(), riskfit.FewestMissed)
 	}
 	if p.Kind != policy.Dirichlet {
 		p.ExpectedPasses = r.table.Passes
@@ -144,11 +183,8 @@ func (r *run) choose(chosen candidate, t thresholds, compared int) {
 	}
 	if e := r.result.Expected; e != nil {
 		p.Calibration.ExpectedCoverage = &policy.Interval{Value: e.Coverage, Low: e.CoverageInterval[0], High: e.CoverageInterval[1]}
-		if e.CriticalFNR != nil {
-			p.Calibration.ExpectedCriticalFNR = &policy.Interval{
-				Value: *e.CriticalFNR, Low: e.CriticalFNRInterval[0], High: e.CriticalFNRInterval[1],
-			}
-		}
+		p.Calibration.ExpectedCriticalFNR = intervalOf(e.CriticalFNR, e.CriticalFNRInterval)
+		p.Calibration.ExpectedCriticalMissRate = intervalOf(e.CriticalMissRate, e.CriticalMissRateInterval)
 	}
 	if c := r.result.Certificate; c != nil {
 		p.Calibration.Certificate = c.forPolicy()
@@ -168,11 +204,29 @@ func (r *run) hardlyOpens(passes int, reliability float64) bool {
 	return most < spare*reliability
 }
 
+func intervalOf(value *float64, interval *[2]float64) *policy.Interval {
+	if value == nil {
+		return nil
+	}
+	return &policy.Interval{Value: *value, Low: interval[0], High: interval[1]}
+}
+
 // expect reports figures that were measured on inputs which chose neither candidate nor thresholds.
-func (r *Report) expect(s eval.Selective) {
+// critical counts the critical inputs among them.
+func (r *Report) expect(s eval.Selective, critical int) {
 	r.expectCoverage(s)
-	fnr, interval := s.CriticalFNR(), exactInterval(s.Missed, s.Critical)
-	r.Expected.CriticalFNR, r.Expected.CriticalFNRInterval = &fnr, &interval
+	e := r.Expected
+	e.CriticalMissRate, e.CriticalMissRateInterval = exactShare(s.Missed, critical)
+	e.CriticalFNR, e.CriticalFNRInterval = exactShare(s.Missed, s.Critical)
+}
+
+// exactShare returns k/n with its exact 95% interval (Clopper-Pearson), nil where n is 0.
+func exactShare(k, n int) (*float64, *[2]float64) {
+	if n == 0 {
+		return nil, nil
+	}
+	share, interval := float64(k)/float64(n), exactInterval(k, n)
+	return &share, &interval
 }
 
 // expectCoverage reports the coverage alone, for inputs whose misses chose the thresholds.
@@ -182,15 +236,19 @@ func (r *Report) expectCoverage(s eval.Selective) {
 
 // row returns a row of the comparison. critical is the number of critical inputs among those
 // counted.
-func row(name string, scope policy.Scope, s eval.Selective, critical int) Row {
-	r := Row{
-		Rule: name, Scope: scope, Coverage: s.Coverage(), Accuracy: s.Accuracy(), CriticalFNR: s.CriticalFNR(),
-		CriticalFNRInterval: exactInterval(s.Missed, s.Critical), CriticalRetained: s.Critical, Missed: s.Missed,
+func (r *run) row(name string, scope policy.Scope, s eval.Selective, critical int) Row {
+	row := Row{
+		Rule: name, Scope: scope, Inputs: s.Inputs, Deferred: s.Inputs - s.Retained, Coverage: s.Coverage(),
+		CriticalInputs: critical, CriticalRetained: s.Critical, Missed: s.Missed, CriticalKept: s.Called, FalseKept: s.FalseCalls,
 	}
-	if critical > 0 {
-		r.MissShare = float64(s.Missed) / float64(critical)
+	row.CriticalMissRate, row.CriticalMissRateInterval = exactShare(s.Missed, critical)
+	row.CriticalFNR, row.CriticalFNRInterval = exactShare(s.Missed, s.Critical)
+	row.Accuracy, _ = exactShare(s.Correct, s.Retained)
+	row.Reviews = row.Deferred
+	if r.CriticalCalls == Reviewed {
+		row.Reviews += row.CriticalKept
 	}
-	return r
+	return row
 }
 
 // bothScopes returns both scopes, the chosen one first.

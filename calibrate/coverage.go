@@ -4,109 +4,266 @@ import (
 	"math"
 	"slices"
 
+	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// forCoverage chooses the candidate with the lowest critical FNR at a coverage.
+// forCoverage chooses the candidate that misses fewest critical inputs at a coverage, or has the
+// lowest critical FNR where that is asked for.
 //
 // All inputs choose the candidate and its thresholds. An outer cross-validation measures what to
-// expect: it repeats choosing and fitting without each fold, and decides the fold.
+// expect: it repeats fitting, choosing and placing thresholds without each fold, and decides the
+// fold.
 func (r *run) forCoverage() error {
 	coverage := r.Objective.Coverage
 	outer := r.foldsOf(r.all(), folds, newRand(r.Seed, streamOuter))
 	r.steps(2*len(outer) + 1)
 	r.result.ComparisonBasis = "held-out folds of the recording: every rule was chosen and fitted without the inputs it is measured on"
-	r.result.Comparison = append(r.result.Comparison, row("no deferral", policy.AllInputs, r.everything(r.all()), r.result.Critical))
+	r.result.Comparison = append(r.result.Comparison, r.row("no deferral", policy.AllInputs, r.everything(r.all()), r.result.Critical))
 	for _, scope := range bothScopes(r.Scope) {
-		var calibrated eval.Selective
-		var plain []candidate
-		all, _ := candidatesFor(r.sample, r.all(), scope, r.reliability())
-		for _, one := range all {
-			if one.plain() || one.papers() {
-				plain = append(plain, one)
-			}
-		}
-		counts := make([]eval.Selective, len(plain))
+		var calibrated, naive eval.Selective
+		shown := map[candidate]*eval.Selective{}
+		foreign, ownForeign, naiveForeign := map[candidate]float64{}, 0., 0.
+		var order []candidate
 		for _, out := range outer {
-			rest := r.all().without(out)
-			s := r.search(rest, scope, r.curveFNR(rest))
+			s, err := r.search(r.all().without(out), scope, r.curveFNR(r.all().without(out)))
+			if err != nil {
+				return err
+			}
+			count := func(sum *eval.Selective, one candidate) {
+				addTo(sum, s.final.count(out, scope, one, s.curve(one)(coverage)))
+			}
 			best, err := s.bestAt(r, coverage)
 			if err != nil {
 				return err
 			}
-			addTo(&calibrated, r.count(out, scope, best, s.curve(best)(coverage)))
-			for i, one := range plain {
-				addTo(&counts[i], r.count(out, scope, one, s.curve(one)(coverage)))
+			count(&calibrated, best)
+			ownForeign += s.deferredOf(r.unfamiliar, best, s.curve(best)(coverage)) / folds
+			pick := s.naive(coverage)
+			count(&naive, pick)
+			naiveForeign += s.deferredOf(r.unfamiliar, pick, s.curve(pick)(coverage)) / folds
+			for _, one := range s.shown() {
+				if shown[one] == nil {
+					shown[one] = &eval.Selective{}
+					order = append(order, one)
+				}
+				count(shown[one], one)
+				foreign[one] += s.deferredOf(r.unfamiliar, one, s.curve(one)(coverage)) / folds
 			}
 		}
-		own := row("calibrated", scope, calibrated, r.result.Critical)
+		own := r.row("calibrated", scope, calibrated, r.result.Critical)
 		own.Calibrated = true
-		r.result.Comparison = append(r.result.Comparison, own)
-		for i, one := range plain {
-			r.result.Comparison = append(r.result.Comparison, row(one.String(), scope, counts[i], r.result.Critical))
+		picked := r.row(naivePick, scope, naive, r.result.Critical)
+		if r.unfamiliar != nil {
+			own.UnfamiliarDeferred, picked.UnfamiliarDeferred = &ownForeign, &naiveForeign
+		}
+		r.result.Comparison = append(r.result.Comparison, own, picked)
+		for _, one := range order {
+			if shown[one].Inputs == r.n { // every fold has it
+				shown := r.row(one.String(), scope, *shown[one], r.result.Critical)
+				if share := foreign[one]; r.unfamiliar != nil {
+					shown.UnfamiliarDeferred = &share
+				}
+				r.result.Comparison = append(r.result.Comparison, shown)
+			}
 		}
 		if scope == r.Scope {
-			r.result.expect(calibrated)
+			r.result.expect(calibrated, r.result.Critical)
 		}
 	}
 
-	s := r.search(r.all(), r.Scope, r.curveFNR(r.all()))
+	s, err := r.search(r.all(), r.Scope, r.curveFNR(r.all()))
+	if err != nil {
+		return err
+	}
 	r.result.Notes = append(r.result.Notes, s.notes...)
 	best, err := s.bestAt(r, coverage)
 	if err != nil {
 		return err
 	}
 	t := s.curve(best)(coverage)
-	r.choose(best, t, len(s.candidates))
-	r.noteCoverage(r.count(r.all(), r.Scope, best, t))
-	r.explainCoverage(best, len(s.candidates))
+	r.choose(s, best, t)
+	r.noteCoverage(s.final.count(r.all(), r.Scope, best, t))
+	r.explainCoverage(s, best)
 	return nil
 }
 
+// shown returns the candidates that stand in the comparison by name: what someone might write by
+// hand, the paper's rules, and the guarded rules without their guard.
+func (s *search) shown() (all []candidate) {
+	for _, one := range s.candidates {
+		if !one.plain() && !one.papers() {
+			continue
+		}
+		all = append(all, one)
+		if one.guarded {
+			one.guarded = false
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+// deferredOf returns the share of unfamiliar inputs that a candidate defers; 0 where there are none.
+func (s *search) deferredOf(unfamiliar *sample, one candidate, t thresholds) float64 {
+	if unfamiliar == nil {
+		return 0
+	}
+	with := *unfamiliar
+	with.guard = s.final.guard
+	if s.model != nil {
+		with.risk = s.riskOf(with.table)
+	}
+	deferred := 0
+	for i := range with.n {
+		deferred += index(!with.retains(i, s.scope, one, t))
+	}
+	return float64(deferred) / float64(with.n)
+}
+
+// naive returns the one of the paper's scores that misses fewest inputs of the part itself at a
+// coverage: what a person would pick from a table, without folds or a model.
+func (s *search) naive(coverage float64) candidate {
+	var best candidate
+	fewest := math.MaxInt
+	for _, one := range s.candidates {
+		if one.gate != policy.Never || !one.primary.InPaper() {
+			continue
+		}
+		if missed := s.count(s.part, s.scope, one, s.curve(one)(coverage)).Missed; missed < fewest {
+			best, fewest = one, missed
+		}
+	}
+	if fewest == math.MaxInt {
+		return s.candidates[0]
+	}
+	return best
+}
+
 // Candidates are compared at the requested coverage and at coverages near it, with Gaussian
-// weights. At a single coverage one critical input moves the critical FNR, and candidates rarely
-// differ.
+// weights. At a single coverage one critical input moves the figures, and candidates rarely differ.
 const (
 	nearby   = 3 // steps to either side
 	nearStep = 0.05
 	nearSD   = 0.06
 )
 
+// near returns the coverages around one, with weights whose sum is 1.
+func near(coverage float64) (coverages, weights []float64) {
+	const leastCoverage = 0.05
+	sum := 0.0
+	for i := -nearby; i <= nearby; i++ {
+		if c := coverage + float64(i)*nearStep; i == 0 || c >= leastCoverage && c <= 1+1e-9 {
+			w := math.Exp(-math.Pow(float64(i)*nearStep/nearSD, 2) / 2)
+			coverages, weights, sum = append(coverages, c), append(weights, w), sum+w
+		}
+	}
+	for i := range weights {
+		weights[i] /= sum
+	}
+	return coverages, weights
+}
+
 // penalty is the lead, in standard errors of the critical FNR, that a candidate needs if nobody
 // would write it by hand. There are many such candidates, and the best of many is partly lucky.
 const penalty = 0.2
 
-// bestAt returns the candidate with the lowest critical FNR around a coverage.
-func (s *search) bestAt(r *run, coverage float64) (candidate, error) {
-	const leastCoverage = 0.05
-	var coverages, weights []float64
-	for i := -nearby; i <= nearby; i++ {
-		if c := coverage + float64(i)*nearStep; i == 0 || c >= leastCoverage && c <= 1+1e-9 {
-			coverages = append(coverages, c)
-			weights = append(weights, math.Exp(-math.Pow(float64(i)*nearStep/nearSD, 2)/2))
-		}
-	}
-	found, err := s.estimate(r.ctx, coverages, r.Seed)
-	if err != nil {
-		return candidate{}, err
-	}
+// lowestFNR returns the candidate with the lowest critical FNR around a coverage: the paper's
+// objective.
+func (s *search) lowestFNR(found [][]counts, coverages, weights []float64, at int) candidate {
 	best, lowest := 0, math.Inf(1)
 	for i, one := range s.candidates {
-		risk, sum := 0.0, 0.0
+		risk := 0.0
 		for c, w := range weights {
-			risk, sum = risk+w*found[i][c].fnr(), sum+w
+			risk += w * found[i][c].fnr()
 		}
-		risk /= sum
 		if !one.plain() {
-			at := found[i][slices.Index(coverages, coverage)]
+			at := found[i][at]
 			risk += penalty * math.Sqrt(at.fnr()*(1-at.fnr())/max(at.critical/repeats, 1))
 		}
 		if risk < lowest {
 			best, lowest = i, risk
 		}
 	}
-	return s.candidates[best], nil
+	return s.candidates[best]
+}
+
+// bestAt returns the candidate that is best around a coverage by the objective.
+//
+// Where misses count, rules are compared in an order, on inputs that did not fit them: the best of
+// the paper's scores, p_critical, risk, the best gate. One of the first three takes the place of
+// that before if it misses fewer; a gate needs to miss fewer by two standard errors of the paired
+// difference, since it is the best of many.
+func (s *search) bestAt(r *run, coverage float64) (candidate, error) {
+	coverages, weights := near(coverage)
+	found, err := s.estimate(r.ctx, coverages, r.Seed)
+	if err != nil {
+		return candidate{}, err
+	}
+	if r.Objective.Minimize == CriticalFNR {
+		return s.lowestFNR(found, coverages, weights, slices.Index(coverages, coverage)), nil
+	}
+	fewest := map[int]int{} // the best candidate of each place in the order
+	lowest := map[int]float64{}
+	for i, one := range s.candidates {
+		missed := 0.0
+		for c, w := range weights {
+			missed += w * found[i][c].missed
+		}
+		place := one.place()
+		if _, any := fewest[place]; !any || missed < lowest[place] {
+			fewest[place], lowest[place] = i, missed
+		}
+	}
+	var ordered []candidate
+	for place := range places {
+		if i, any := fewest[place]; any {
+			ordered = append(ordered, s.candidates[i])
+		}
+	}
+	missed, err := s.pair(r, ordered, coverages, weights)
+	if err != nil {
+		return candidate{}, err
+	}
+	best := 0
+	for i := 1; i < len(ordered); i++ {
+		d, se := missed.difference(best, i)
+		if needed := leadOf(ordered[i].place()); d > needed*se && d > 0 {
+			best = i
+		}
+	}
+	return ordered[best], nil
+}
+
+// The places of candidates in the order in which they are compared.
+const (
+	placeScore = iota
+	placePCritical
+	placeRisk
+	placeGate
+	places
+)
+
+func (r candidate) place() int {
+	switch {
+	case r.gate != policy.Never:
+		return placeGate
+	case r.primary == riskScore:
+		return placeRisk
+	case r.primary == decomp.PCritical:
+		return placePCritical
+	}
+	return placeScore
+}
+
+// leadOf returns by how many standard errors of the paired difference the rule of a place must miss
+// fewer than those before it.
+func leadOf(place int) float64 {
+	if place == placeGate {
+		return 2
+	}
+	return 0
 }
 
 // everything counts all inputs of a part as retained.
@@ -124,4 +281,6 @@ func addTo(sum *eval.Selective, s eval.Selective) {
 	sum.Correct += s.Correct
 	sum.Critical += s.Critical
 	sum.Missed += s.Missed
+	sum.Called += s.Called
+	sum.FalseCalls += s.FalseCalls
 }

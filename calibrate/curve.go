@@ -20,21 +20,40 @@ type column struct {
 	cost []float64
 }
 
-// columns holds the columns of a part by gate, side and score. Gate never has one side.
-type columns map[policy.Gate]*[2][decomp.NumScores]*column
+// group names the candidates that share their sides and what no score decides.
+type group struct {
+	gate policy.Gate
+	by   treatment
+}
+
+func (r candidate) group() group { return group{r.gate, r.treatment()} }
+
+// columns holds the columns of a part by group, side and score. Gate never has one side.
+type columns struct {
+	part part
+	of   map[group]*grouped
+}
+
+// grouped holds the columns of a group, and the inputs of the part that no score decides.
+type grouped struct {
+	fixed
+	sides *sides
+	by    [2][numScores]*column
+}
 
 // columnsOf returns the columns of a part for some candidates. Labels may be soft. With curve it
 // fits the costs at the critical FNR f too.
 func (s *sample) columnsOf(p part, scope policy.Scope, candidates []candidate, soft *labels, curve bool, f float64) columns {
-	all, sides := columns{}, map[policy.Gate]*sides{}
+	all := columns{p, map[group]*grouped{}}
 	for _, r := range candidates {
-		if all[r.gate] == nil {
-			all[r.gate] = &[2][decomp.NumScores]*column{}
-			sides[r.gate] = s.sidesOf(p, scope, r)
+		g := all.of[r.group()]
+		if g == nil {
+			g = &grouped{fixed: s.fixedOf(p, scope, r.treatment(), soft), sides: s.sidesOf(p, scope, r)}
+			all.of[r.group()] = g
 		}
 		for side := range r.sides() {
-			if at := &all[r.gate][side][r.score(side)]; *at == nil {
-				*at = s.column(r.score(side), sides[r.gate], side, soft, curve, f)
+			if at := &g.by[side][r.score(side)]; *at == nil {
+				*at = s.column(r.score(side), g.sides, side, soft, curve, f)
 			}
 		}
 	}
@@ -54,7 +73,7 @@ func (s *sample) sidesOf(p part, scope policy.Scope, r candidate) *sides {
 	all := &sides{of: make([]uint8, s.n)}
 	for i, in := range p.of {
 		all.of[i] = neither
-		if in && s.fate(i, scope) == 0 {
+		if in && s.fate(i, scope, r.treatment()) == 0 {
 			side := r.side(s.table, i)
 			all.of[i] = uint8(side)
 			all.n[side]++
@@ -64,7 +83,7 @@ func (s *sample) sidesOf(p part, scope policy.Scope, r candidate) *sides {
 }
 
 func (s *sample) column(score decomp.Score, sides *sides, side int, soft *labels, curve bool, f float64) *column {
-	values, n := s.table.Scores[score], sides.n[side]
+	values, n := s.values(score), sides.n[side]
 	c := &column{score: make([]float64, n), missed: make([]float64, n+1), critical: make([]float64, n+1)}
 	if curve {
 		c.cost = make([]float64, n)
@@ -159,16 +178,21 @@ func split(a, b *column, n int) int {
 
 // fit returns the thresholds of a candidate that retain n of the columns' inputs.
 func (c columns) fit(r candidate, n int) thresholds {
-	sides := c[r.gate]
-	primary := sides[byPrimary][r.primary]
+	by := &c.of[r.group()].by
+	primary := by[byPrimary][r.primary]
 	if r.sides() == 1 {
 		t := primary.threshold(min(n, len(primary.score)))
 		return thresholds{t, t}
 	}
-	fallback := sides[byFallback][r.fallback]
+	fallback := by[byFallback][r.fallback]
 	n = min(n, len(primary.score)+len(fallback.score))
 	first := split(primary, fallback, n)
 	return thresholds{primary.threshold(first), fallback.threshold(n - first)}
+}
+
+// at returns the thresholds of a candidate for a coverage of the whole part.
+func (c columns) at(r candidate, coverage float64) thresholds {
+	return c.fit(r, c.of[r.group()].decided(coverage, c.part))
 }
 
 // counts holds what is retained, with soft labels.
@@ -194,7 +218,7 @@ func shareOf(n, of float64) float64 {
 // count counts what a candidate retains of the columns' inputs.
 func (c columns) count(r candidate, t thresholds) (sum counts) {
 	for side := range r.sides() {
-		column := c[r.gate][side][r.score(side)]
+		column := c.of[r.group()].by[side][r.score(side)]
 		n := column.retained(t[side])
 		sum.add(counts{float64(n), column.missed[n], column.critical[n]})
 	}
@@ -207,12 +231,12 @@ type fixed struct {
 	retained counts
 }
 
-func (s *sample) fixedOf(p part, scope policy.Scope, soft *labels) (f fixed) {
+func (s *sample) fixedOf(p part, scope policy.Scope, by treatment, soft *labels) (f fixed) {
 	for i, in := range p.of {
 		if !in {
 			continue
 		}
-		if fate := s.fate(i, scope); fate != 0 {
+		if fate := s.fate(i, scope, by); fate != 0 {
 			f.inputs++
 			if fate == policy.Retain {
 				f.retained.add(counts{1, soft.missed[i], soft.critical[i]})

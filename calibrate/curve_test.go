@@ -186,7 +186,7 @@ func TestFit(t *testing.T) {
 		c := s.columnsOf(p, scope, []candidate{r}, s.hard(), true, 0.3)
 		var costs []float64
 		for side := range r.sides() {
-			costs = append(costs, c[r.gate][side][r.score(side)].cost...)
+			costs = append(costs, c.of[r.group()].by[side][r.score(side)].cost...)
 		}
 		slices.Sort(costs)
 		last, was := thresholds{-1, -1}, map[int]bool{}
@@ -214,7 +214,7 @@ func TestFit(t *testing.T) {
 			}
 			sum, least := 0.0, 0.0
 			for side := range r.sides() {
-				column := c[r.gate][side][r.score(side)]
+				column := c.of[r.group()].by[side][r.score(side)]
 				for _, cost := range column.cost[:column.retained(fitted[side])] {
 					sum += cost
 				}
@@ -237,12 +237,12 @@ func TestColumns(t *testing.T) {
 		const f = 0.3
 		s, scope, r := drawSample(t), drawScope(t), drawRule(t)
 		p := drawPart(t, s)
-		all := s.columnsOf(p, scope, []candidate{r}, s.hard(), true, f)[r.gate]
+		all := s.columnsOf(p, scope, []candidate{r}, s.hard(), true, f).of[r.group()].by
 		for side := range r.sides() {
 			values := s.table.Scores[r.score(side)]
 			var inputs []int
 			for _, i := range p.inputs() {
-				if s.fate(i, scope) == 0 && r.side(s.table, i) == side {
+				if s.fate(i, scope, r.treatment()) == 0 && r.side(s.table, i) == side {
 					inputs = append(inputs, i)
 				}
 			}
@@ -281,12 +281,12 @@ func TestCount(t *testing.T) {
 			at[byFallback] = at[byPrimary]
 		}
 		got := s.columnsOf(p, scope, []candidate{r}, soft, false, 0).count(r, at)
-		fixed := s.fixedOf(p, scope, soft)
+		fixed := s.fixedOf(p, scope, r.treatment(), soft)
 		got.add(fixed.retained)
 		var want counts
 		decided := 0
 		for _, i := range p.inputs() {
-			if s.fate(i, scope) == 0 {
+			if s.fate(i, scope, r.treatment()) == 0 {
 				decided++
 			}
 			if s.retains(i, scope, r, at) {

@@ -176,7 +176,7 @@ func TestEveryRule(t *testing.T) {
 		base.ReliabilityThreshold = max(1e-3, skewness[len(skewness)/2])
 		o := Options{Base: &base, Objective: Objective{Coverage: 0.5}, Scope: drawScope(rt)}
 		r := runOf(t, rec.table, rec.labels, o)
-		s := r.search(r.all(), o.Scope, 0.2)
+		s := must(r.search(r.all(), o.Scope, 0.2))
 		if len(s.candidates) == 0 {
 			return
 		}
@@ -188,12 +188,12 @@ func TestEveryRule(t *testing.T) {
 		one := rapid.SampledFrom(byGate[gate]).Draw(rt, "rule")
 		seen[one.gate]++
 		at := s.curve(one)(rapid.Float64Range(0, 1).Draw(rt, "coverage"))
-		r.choose(one, at, len(s.candidates))
+		r.choose(s, one, at)
 		r.result.Policy = built(r.draft)
 		checkPolicy(rt, r.result, o)
 		decisions := must(eval.Decide(t.Context(), fromFile(rec.passes), built(r.draft), nil))
 		for i, d := range decisions {
-			if got := r.retains(i, o.Scope, one, at); got != (d.Action == policy.Retain) {
+			if got := s.final.retains(i, o.Scope, one, at); got != (d.Action == policy.Retain) {
 				rt.Fatalf("input %d by %v at %v: retained is %v, decided %+v", i, one, at, got, d)
 			}
 		}
@@ -212,14 +212,14 @@ func TestGatesDecide(t *testing.T) {
 	for _, scope := range []policy.Scope{policy.AllInputs, policy.PredictedSafe} {
 		o := options(t, Objective{Coverage: 0.5}, scope, 1)
 		r := runOf(t, table, labels, o)
-		s := r.search(r.all(), scope, 0.2)
+		s := must(r.search(r.all(), scope, 0.2))
 		seen := map[policy.Gate]int{}
 		for _, one := range s.candidates {
 			seen[one.gate]++
 			at := s.curve(one)(0.5)
-			r.choose(one, at, len(s.candidates))
+			r.choose(s, one, at)
 			for i, got := range retainedBy(built(r.draft), table) {
-				if want := r.retains(i, scope, one, at); got != want {
+				if want := s.final.retains(i, scope, one, at); got != want {
 					t.Fatalf("input %d by %v at %v: decided %v, want %v", i, one, at, got, want)
 				}
 			}
@@ -296,7 +296,7 @@ func (rec *recorded) checkDecisions(t *rapid.T, tb testing.TB, found *Report, o 
 	// more than it must: without the highest retained scores of each side, and those tied with
 	// them, it would retain fewer.
 	on := select_(r.all())
-	fixed := r.fixedOf(r.all(), o.Scope, r.hard())
+	fixed := r.fixedOf(r.all(), o.Scope, treatment{}, r.hard())
 	kept := int(fixed.retained.retained)
 	most := r.n - fixed.inputs + kept
 	wanted := min(max(eval.Kept(o.Objective.Coverage, r.n), kept), most)
@@ -305,7 +305,7 @@ func (rec *recorded) checkDecisions(t *rapid.T, tb testing.TB, found *Report, o 
 	}
 	last := map[policy.GateOutcome]float64{}
 	for i, d := range decisions {
-		if d.Reason == policy.UnderThreshold && r.fate(i, o.Scope) == 0 {
+		if d.Reason == policy.UnderThreshold && r.fate(i, o.Scope, treatment{}) == 0 {
 			last[d.Gate] = max(last[d.Gate], d.Value)
 		}
 	}
@@ -313,7 +313,7 @@ func (rec *recorded) checkDecisions(t *rapid.T, tb testing.TB, found *Report, o 
 	for i, d := range decisions {
 		const apart = 1e-7 // tied scores differ by 1e-9, and may follow one another in a chain
 		last, ok := last[d.Gate]
-		tied += index(ok && r.fate(i, o.Scope) == 0 && d.Action == policy.Retain && d.Value >= last*(1-apart))
+		tied += index(ok && r.fate(i, o.Scope, treatment{}) == 0 && d.Action == policy.Retain && d.Value >= last*(1-apart))
 	}
 	if on.Retained-tied >= max(wanted, kept+1) {
 		t.Fatalf("%d are retained, %d are wanted, and %d of them are the last", on.Retained, wanted, tied)
@@ -358,19 +358,34 @@ func checkJSON(t *rapid.T, found *Report) {
 			}
 		}
 	}
+	inside := func(share *float64, interval *[2]float64) {
+		if (share == nil) != (interval == nil) {
+			t.Fatalf("a share and its interval are not both known in %s", data)
+		}
+		if share != nil {
+			shares(*share, interval[0], interval[1])
+			if *share < interval[0] || *share > interval[1] {
+				t.Fatalf("%v is outside its interval %v in %s", *share, *interval, data)
+			}
+		}
+	}
 	for _, r := range found.Comparison {
-		shares(r.Coverage, r.Accuracy, r.CriticalFNR, r.CriticalFNRInterval[0], r.CriticalFNRInterval[1], r.MissShare)
-		if r.CriticalFNR < r.CriticalFNRInterval[0] || r.CriticalFNR > r.CriticalFNRInterval[1] || r.Missed > r.CriticalRetained {
+		shares(r.Coverage)
+		if r.Accuracy != nil {
+			shares(*r.Accuracy)
+		}
+		inside(r.CriticalFNR, r.CriticalFNRInterval)
+		inside(r.CriticalMissRate, r.CriticalMissRateInterval)
+		if r.Missed > r.CriticalRetained || r.FalseKept > r.CriticalKept {
 			t.Fatalf("row %+v", r)
 		}
 	}
 	if e := found.Expected; e != nil {
 		shares(e.Coverage, e.CoverageInterval[0], e.CoverageInterval[1])
-		if (e.CriticalFNR == nil) == (found.Certificate == nil) {
+		if (e.CriticalMissRate == nil) == (found.Certificate == nil) {
 			t.Fatalf("expected %+v, certificate %+v", e, found.Certificate)
 		}
-		if e.CriticalFNR != nil {
-			shares(*e.CriticalFNR, e.CriticalFNRInterval[0], e.CriticalFNRInterval[1])
-		}
+		inside(e.CriticalMissRate, e.CriticalMissRateInterval)
+		inside(e.CriticalFNR, e.CriticalFNRInterval)
 	}
 }

@@ -9,11 +9,18 @@ import (
 )
 
 // explainCoverage says why a candidate was chosen for a coverage.
-func (r *run) explainCoverage(chosen candidate, compared int) {
-	r.result.why("%s has the lowest critical FNR around coverage %v of the %d rules compared, by %d times repeated %d-fold "+
-		"cross-validation on all %d inputs.", chosen.inWords(), r.Objective.Coverage, compared, repeats, folds, r.n)
-	r.result.why("Its expected figures come from an outer cross-validation, in which choosing and fitting are repeated without the " +
-		"inputs that are then decided.")
+func (r *run) explainCoverage(s *search, chosen candidate) {
+	how := fmt.Sprintf("by %d times repeated %d-fold cross-validation on all %d inputs", repeats, folds, r.n)
+	if r.Objective.Minimize == CriticalFNR {
+		r.result.why("%s has the lowest critical FNR around coverage %v of the %d rules compared, %s.", chosen.inWords(),
+			r.Objective.Coverage, len(s.candidates), how)
+	} else {
+		r.result.why("Of %d rules, %s is chosen for missing the fewest critical inputs around coverage %v, %s. The best of the paper's "+
+			"scores, p_critical, risk and the best gate are compared in this order: an equal one does not replace the one before it, "+
+			"and a gate must lead by two standard errors.", len(s.candidates), chosen.inWords(), r.Objective.Coverage, how)
+	}
+	r.result.why("Its expected figures come from an outer cross-validation, in which fitting, choosing and placing thresholds are " +
+		"repeated without the inputs that are then decided.")
 	r.explainReach()
 }
 
@@ -39,7 +46,7 @@ func (r *run) noteCoverage(own eval.Selective) {
 		r.result.note("coverage %v cannot be had: the policy retains %.3g%% of the inputs that it was calibrated on, because many share "+
 			"one score or are decided by something else; expect that rather than the figure of the folds", asked, 100*got)
 	}
-	if without := r.everything(r.all()).CriticalFNR(); own.CriticalFNR() > without {
+	if without := r.everything(r.all()).CriticalFNR(); r.Objective.Minimize == CriticalFNR && own.CriticalFNR() > without {
 		r.result.note("the policy is worse than none: of the critical inputs that it retains %.3g%% are called safe, without deferral "+
 			"%.3g%%", 100*own.CriticalFNR(), 100*without)
 	}
@@ -64,14 +71,17 @@ func (r *run) explainReach() {
 // reach returns the least and the largest coverage that thresholds can give. The other inputs are
 // retained or deferred whatever their score.
 func (r *run) reach() (least, most float64) {
-	f := r.fixedOf(r.all(), r.Scope, r.hard())
+	f := r.final.fixedOf(r.all(), r.Scope, r.chosen.treatment(), r.hard())
 	return f.retained.retained / float64(r.n), 1 - (float64(f.inputs)-f.retained.retained)/float64(r.n)
 }
 
 // inWords names a candidate in a sentence.
 func (r candidate) inWords() string {
-	if r.gate == policy.Never {
-		return fmt.Sprintf("the score %s alone", r.primary)
+	switch {
+	case r.guarded:
+		return fmt.Sprintf("%s with a guard on %s", nameOfScore(r.primary), policy.MI)
+	case r.gate == policy.Never:
+		return fmt.Sprintf("the score %s alone", nameOfScore(r.primary))
 	}
 	return fmt.Sprintf("gate %s with primary score %s and fallback score %s", r.gate, r.primary, r.fallback)
 }

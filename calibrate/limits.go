@@ -180,7 +180,7 @@ func fails(all []evidence, alpha float64) *evidence {
 func (r *run) retainedAt(at *ranking, p part, t thresholds) []bool {
 	retained := make([]bool, r.n)
 	for i, in := range p.of {
-		retained[i] = in && at.retains(i, at.scope, at.chosen, t)
+		retained[i] = in && at.final.retains(i, at.scope, at.chosen, t)
 	}
 	return retained
 }

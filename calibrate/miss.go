@@ -44,14 +44,14 @@ func (r *run) forMissOnAverage() error {
 	curve, compared := own.curve(own.chosen), len(own.candidates)
 	// at walks the curve in steps of one input of those that made it.
 	at := func(step int) thresholds { return curve(float64(step) / float64(max(chooses.n, 1))) }
-	misses := func(step int) int { return r.count(certifies, r.Scope, own.chosen, at(step)).Missed }
+	misses := func(step int) int { return own.final.count(certifies, r.Scope, own.chosen, at(step)).Missed }
 	steps := sort.Search(chooses.n+1, func(step int) bool { return misses(step) > allowed })
 	if steps == 0 {
 		r.refuseMiss(misses(0), n, allowed)
 		return nil
 	}
 	t := at(steps - 1)
-	got := r.count(certifies, r.Scope, own.chosen, t)
+	got := own.final.count(certifies, r.Scope, own.chosen, t)
 	r.expectAt(own, certifies, t)
 	r.noteDeferringAll(got)
 	r.result.Certificate = &Certificate{
@@ -64,7 +64,7 @@ func (r *run) forMissOnAverage() error {
 	if r.group != nil {
 		r.result.Certificate.Groups = certifyingGroups(all)
 	}
-	r.choose(own.chosen, t, compared)
+	r.choose(own.search, own.chosen, t)
 	r.explainParts(own.chosen, compared, chooses, certifies, "promises the largest coverage at that share of misses")
 	return nil
 }

@@ -40,7 +40,7 @@ func TestPointOfMiss(t *testing.T) {
 		r := runOf(t, table, labels, o)
 		chooses, certifies := r.split()
 		n := r.criticalIn(certifies)
-		s := r.search(chooses, o.Scope, 0)
+		s := must(r.search(chooses, o.Scope, 0))
 		for _, one := range s.candidates {
 			if !found.Chosen.is(one) {
 				continue

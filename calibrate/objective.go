@@ -3,17 +3,23 @@ package calibrate
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
 	"github.com/ckd-project/ckd/policy"
 )
 
-// Objective says what a calibration is for: a coverage, or bounds on misses. Several bounds hold at
-// the same time.
+// Objective says what a calibration is for: a coverage, a ratio of costs, or bounds on misses. Several
+// bounds hold at the same time.
 type Objective struct {
-	// Coverage, in (0,1], is the share of inputs to be retained.
+	// Coverage, in (0,1], is the share of inputs to be retained. Minimize says what is to be least at
+	// that coverage.
 	Coverage float64
+	Minimize Minimize
+	// CostRatio, above 1, says how many reviews a miss costs. An input called safe is deferred when
+	// its risk is above 1/CostRatio, which makes the expected cost least if a review finds the miss.
+	CostRatio float64
 	// MaxCriticalMiss, in (0,1), bounds the critical miss rate: the share of all critical inputs that
 	// is retained and called safe.
 	MaxCriticalMiss float64
@@ -45,6 +51,18 @@ func (o *Objective) bounds() int {
 	return index(o.MaxCriticalMiss != 0) + index(o.MaxCriticalFNR != 0) + len(o.ClassLimits)
 }
 
+// Minimize says what a calibration for a coverage makes least.
+type Minimize string
+
+// What can be made least. The zero value means Misses.
+const (
+	// Misses counts the critical inputs that are retained and called safe: the harm.
+	Misses Minimize = "misses"
+	// CriticalFNR is the share of these among the retained critical inputs: the paper's figure. It
+	// also falls when correctly called critical inputs are deferred.
+	CriticalFNR Minimize = "critical-fnr"
+)
+
 // String returns the objective in words.
 func (o Objective) String() string {
 	var bounds []string
@@ -52,8 +70,12 @@ func (o Objective) String() string {
 		bounds = append(bounds, fmt.Sprintf("max-%s %s%v", flag, of, most))
 	}
 	switch {
+	case o.Coverage > 0 && o.Minimize == CriticalFNR:
+		return fmt.Sprintf("coverage %v, least critical-fnr", o.Coverage)
 	case o.Coverage > 0:
 		return fmt.Sprintf("coverage %v", o.Coverage)
+	case o.CostRatio > 0:
+		return fmt.Sprintf("cost-ratio %v", o.CostRatio)
 	case o.OnAverage:
 		return fmt.Sprintf("max-critical-miss %v on average", o.MaxCriticalMiss)
 	}
@@ -73,10 +95,16 @@ func (o *Objective) check() error {
 	inside := func(x float64) bool { return x > 0 && x < 1 }
 	bounds := o.bounds()
 	switch {
-	case index(o.Coverage != 0)+index(bounds > 0) != 1:
-		return errors.New("expected exactly one objective: a coverage, or bounds on the critical miss rate and the critical FNR")
+	case index(o.Coverage != 0)+index(o.CostRatio != 0)+index(bounds > 0) != 1:
+		return errors.New("expected exactly one objective: a coverage, a cost ratio, or bounds on the critical miss rate and the critical FNR")
+	case o.Minimize != "" && o.Minimize != Misses && o.Minimize != CriticalFNR:
+		return fmt.Errorf("minimize %q: expected %s or %s", o.Minimize, Misses, CriticalFNR)
+	case o.Minimize != "" && o.Coverage == 0:
+		return fmt.Errorf("minimize %s: expected a coverage with it; the other objectives bound their figure themselves", o.Minimize)
 	case o.Coverage != 0 && !(o.Coverage > 0 && o.Coverage <= 1):
 		return fmt.Errorf("coverage %v: expected a share above 0 and at most 1", o.Coverage)
+	case o.CostRatio != 0 && !(o.CostRatio > 1 && !math.IsInf(o.CostRatio, 1)):
+		return fmt.Errorf("cost ratio %v: expected the number of reviews that a miss costs, above 1", o.CostRatio)
 	case o.MaxCriticalMiss != 0 && !inside(o.MaxCriticalMiss):
 		return fmt.Errorf("max-critical-miss %v: expected a share above 0 and below 1", o.MaxCriticalMiss)
 	case o.MaxCriticalFNR != 0 && !inside(o.MaxCriticalFNR):

@@ -51,7 +51,10 @@ func (r *run) compareRanks(chooses, certifies part, f float64, rankOf rankFunc) 
 		"on the others; guaranteed is only what a certificate says", certifies.n)
 	var all []ranking
 	for _, scope := range bothScopes(r.Scope) {
-		s := r.search(chooses, scope, f)
+		s, err := r.search(chooses, scope, f)
+		if err != nil {
+			return nil, err
+		}
 		ranks, err := rankOf(s)
 		if err != nil {
 			return nil, err
@@ -65,12 +68,12 @@ func (r *run) compareRanks(chooses, certifies part, f float64, rankOf rankFunc) 
 		shown := func(name string, i int) Row {
 			critical := r.criticalIn(certifies)
 			if ranks[i].last < 0 {
-				nothing := row(name, scope, eval.Selective{Inputs: certifies.n}, critical)
+				nothing := r.row(name, scope, eval.Selective{Inputs: certifies.n}, critical)
 				nothing.Nothing = true
 				return nothing
 			}
 			t := s.curve(s.candidates[i])(grid[ranks[i].last])
-			return row(name, scope, r.count(certifies, scope, s.candidates[i], t), critical)
+			return r.row(name, scope, s.final.count(certifies, scope, s.candidates[i], t), critical)
 		}
 		own := shown("calibrated", best)
 		own.Calibrated = true

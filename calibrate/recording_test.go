@@ -59,9 +59,9 @@ func TestHeldOutHalves(t *testing.T) {
 			o.Seed = h
 			// This does what Run does without the expected figures, which take ten times as long.
 			r := runOf(t, first, firstLabels, o)
-			s := r.search(r.all(), o.Scope, r.curveFNR(r.all()))
+			s := must(r.search(r.all(), o.Scope, r.curveFNR(r.all())))
 			best := must(s.bestAt(r, coverage))
-			r.choose(best, s.curve(best)(coverage), len(s.candidates))
+			r.choose(s, best, s.curve(best)(coverage))
 			got := eval.Select(secondLabels, second.Predicted, retainedBy(built(r.draft), second), table.Spec.Critical)
 			own += got.CriticalFNR() / halves
 			covered += got.Coverage() / halves

@@ -30,10 +30,18 @@ type Report struct {
 	Chosen *Chosen `json:"chosen"`
 	// Why says how the choice was made, in sentences.
 	Why []string `json:"why"`
+	// Gain says what scope predicted-safe would change, and what must be true at the site for it to
+	// be right; empty where both scopes do the same.
+	Gain string `json:"gain"`
 	// Comparison shows the choice beside what it was chosen over, in both scopes. ComparisonBasis
 	// says on which inputs that was measured.
 	Comparison      []Row  `json:"comparison"`
 	ComparisonBasis string `json:"comparison_basis"`
+	// Risk says what the policy's risk is worth; nil if it has none.
+	Risk *RiskReport `json:"risk"`
+	// Costs has the cost of thresholds on the risk for several ratios of cost; empty without a ratio
+	// asked for.
+	Costs []CostPoint `json:"costs,omitempty"`
 	// Expected says what unseen inputs will show, with exact 95% intervals; nil if nothing was
 	// chosen.
 	Expected *Expected `json:"expected"`
@@ -82,6 +90,9 @@ type Chosen struct {
 	ReliabilityThreshold float64     `json:"reliability_threshold"`
 	Primary              Threshold   `json:"primary"`
 	Fallback             *Threshold  `json:"fallback"` // nil with gate never
+	// Guard has the score and the threshold above which an input is deferred as unfamiliar; nil for
+	// no guard.
+	Guard *Threshold `json:"guard"`
 	// Compared is the number of candidates that it was chosen from.
 	Compared int `json:"compared"`
 }
@@ -99,27 +110,47 @@ type Row struct {
 	// Calibrated marks the procedure itself, in either scope.
 	Calibrated bool `json:"calibrated"`
 	// Nothing says that the candidate cannot be expected to reach any coverage. All figures are
-	// then 0.
-	Nothing  bool    `json:"nothing"`
+	// then 0 or null.
+	Nothing bool `json:"nothing"`
+	// Inputs counts the inputs of the comparison, Deferred those of them that a person sees.
+	Inputs   int     `json:"inputs"`
+	Deferred int     `json:"deferred"`
 	Coverage float64 `json:"coverage"`
-	Accuracy float64 `json:"accuracy"`
-	// CriticalFNR is Missed/CriticalRetained, with its exact 95% interval.
-	CriticalFNR         float64    `json:"critical_fnr"`
-	CriticalFNRInterval [2]float64 `json:"critical_fnr_interval"`
-	CriticalRetained    int        `json:"critical_retained"`
-	Missed              int        `json:"missed"`
-	// MissShare is Missed over all critical inputs.
-	MissShare float64 `json:"miss_share"`
+	// Accuracy is of the retained inputs; null where none is.
+	Accuracy *float64 `json:"accuracy"`
+	// CriticalMissRate is Missed/CriticalInputs, with its exact 95% interval; null without critical
+	// inputs.
+	CriticalMissRate         *float64    `json:"critical_miss_rate"`
+	CriticalMissRateInterval *[2]float64 `json:"critical_miss_rate_interval"`
+	CriticalInputs           int         `json:"critical_inputs"`
+	Missed                   int         `json:"missed"`
+	// CriticalKept counts the retained inputs that are called critical, FalseKept those of them that
+	// are not.
+	CriticalKept int `json:"critical_kept"`
+	FalseKept    int `json:"false_kept"`
+	// Reviews counts what people look at: Deferred, and CriticalKept too where critical calls are
+	// reviewed.
+	Reviews int `json:"reviews"`
+	// UnfamiliarDeferred is the share of the unfamiliar inputs that the rule defers; null without
+	// them.
+	UnfamiliarDeferred *float64 `json:"unfamiliar_deferred"`
+	// CriticalFNR is Missed/CriticalRetained, the paper's figure, with its exact 95% interval; null
+	// where no critical input is retained.
+	CriticalFNR         *float64    `json:"critical_fnr"`
+	CriticalFNRInterval *[2]float64 `json:"critical_fnr_interval"`
+	CriticalRetained    int         `json:"critical_retained"`
 }
 
 // Expected holds figures for unseen inputs, with 95% intervals of Clopper and Pearson. The critical
-// FNR is nil if there is a certificate: the misses chose the thresholds, so that their share would
-// flatter the policy. The certificate bounds it.
+// miss rate and the critical FNR are null if there is a certificate: the misses chose the
+// thresholds, so that their share would flatter the policy. The certificate bounds it.
 type Expected struct {
-	Coverage            float64     `json:"coverage"`
-	CoverageInterval    [2]float64  `json:"coverage_interval"`
-	CriticalFNR         *float64    `json:"critical_fnr"`
-	CriticalFNRInterval *[2]float64 `json:"critical_fnr_interval"`
+	Coverage                 float64     `json:"coverage"`
+	CoverageInterval         [2]float64  `json:"coverage_interval"`
+	CriticalMissRate         *float64    `json:"critical_miss_rate"`
+	CriticalMissRateInterval *[2]float64 `json:"critical_miss_rate_interval"`
+	CriticalFNR              *float64    `json:"critical_fnr"`
+	CriticalFNRInterval      *[2]float64 `json:"critical_fnr_interval"`
 }
 
 // Certificate states a guarantee for inputs drawn as those of the recording were.

@@ -28,7 +28,49 @@ type sample struct {
 	// handled has the action for an input with identical passes, or 0 if its score decides.
 	handled []policy.Action
 	// order lists the inputs by each score, ascending; nil for an undefined score.
-	order [decomp.NumScores][]int32
+	order [numScores][]int32
+	// risk of each input, as fitted to a part: see withRisk. It is nil before that, and where so few
+	// critical inputs are called safe that nothing can be fitted.
+	risk []float64
+	// guard is the largest MI that is not unfamiliar; infinite for no guard.
+	guard float64
+}
+
+// values returns the values of a score, nil for an undefined one.
+func (s *sample) values(score decomp.Score) []float64 {
+	if score == riskScore {
+		return s.risk
+	}
+	return s.table.Scores[score]
+}
+
+// hasGuard reports whether any input could be unfamiliar.
+func (s *sample) hasGuard() bool { return !math.IsInf(s.guard, 1) }
+
+// unfamiliar reports whether a guard defers an input.
+func (s *sample) unfamiliar(i int) bool { return s.table.Scores[decomp.MI][i] > s.guard }
+
+// withGuard returns the sample with a guard: the MI above which lies the given share of a part. A
+// share of 0 is no guard.
+func (s *sample) withGuard(p part, share float64) *sample {
+	with := *s
+	with.guard = math.Inf(1)
+	if share > 0 {
+		mi := make([]float64, 0, p.n)
+		for _, i := range p.inputs() {
+			mi = append(mi, s.table.Scores[decomp.MI][i])
+		}
+		with.guard = eval.Threshold(mi, 1-share)
+	}
+	return &with
+}
+
+// withRisk returns the sample with the risk of each input, which inputs called critical have none
+// of: theirs is not looked at.
+func (s *sample) withRisk(risk []float64) *sample {
+	with := *s
+	with.risk, with.order[riskScore] = risk, ascending(risk)
+	return &with
 }
 
 func newSample(t *eval.Table, labels []int, degenerate, saturated policy.Handling) *sample {
@@ -56,14 +98,22 @@ func newSample(t *eval.Table, labels []int, degenerate, saturated policy.Handlin
 		if values == nil {
 			continue
 		}
-		order := make([]int32, s.n)
-		for i := range order {
-			order[i] = int32(i)
-		}
-		slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(values[a], values[b]) })
-		s.order[score] = order
+		s.order[score] = ascending(values)
 	}
 	return s
+}
+
+// ascending returns the inputs in the order of their values; nil for nil.
+func ascending(values []float64) []int32 {
+	if values == nil {
+		return nil
+	}
+	order := make([]int32, len(values))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(values[a], values[b]) })
+	return order
 }
 
 // handling returns the action of a handling, or 0 if the score decides.
@@ -140,8 +190,11 @@ func (p part) inputs() []int {
 
 // fate returns the action for an input that does not depend on its score, by the rules of
 // policy.Decide. It returns 0 if the score decides.
-func (s *sample) fate(i int, scope policy.Scope) policy.Action {
-	if scope == policy.PredictedSafe && s.predictedCritical[i] {
+func (s *sample) fate(i int, scope policy.Scope, by treatment) policy.Action {
+	switch {
+	case by.guarded && s.unfamiliar(i):
+		return policy.Defer
+	case (by.risk || scope == policy.PredictedSafe) && s.predictedCritical[i]:
 		return policy.Retain
 	}
 	return s.handled[i]
@@ -150,11 +203,11 @@ func (s *sample) fate(i int, scope policy.Scope) policy.Action {
 // retains reports whether a candidate retains an input at some thresholds, as the policy made of
 // them will.
 func (s *sample) retains(i int, scope policy.Scope, r candidate, t thresholds) bool {
-	if fate := s.fate(i, scope); fate != 0 {
+	if fate := s.fate(i, scope, r.treatment()); fate != 0 {
 		return fate == policy.Retain
 	}
 	side := r.side(s.table, i)
-	return s.table.Scores[r.score(side)][i] <= t[side]
+	return s.values(r.score(side))[i] <= t[side]
 }
 
 // count counts what a candidate retains of a part.
@@ -173,6 +226,12 @@ func (s *sample) add(c *eval.Selective, i int) {
 	c.Retained++
 	if s.correct[i] {
 		c.Correct++
+	}
+	if s.predictedCritical[i] {
+		c.Called++
+		if !s.critical[i] {
+			c.FalseCalls++
+		}
 	}
 	if s.critical[i] {
 		c.Critical++

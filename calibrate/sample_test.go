@@ -176,7 +176,7 @@ func TestSample(t *testing.T) {
 	}
 	fates := func(scope policy.Scope) (all []policy.Action) {
 		for i := range s.n {
-			all = append(all, s.fate(i, scope))
+			all = append(all, s.fate(i, scope, treatment{}))
 		}
 		return all
 	}

@@ -26,6 +26,7 @@ type search struct {
 	candidates []candidate
 	notes      []string // notes on the rules
 	soft       *labels
+	*fitted
 	// counted are the labels of which held-out folds are counted; soft if nil.
 	counted *labels
 	// f is the critical FNR at which threshold curves weigh costs.
@@ -49,25 +50,12 @@ func newRand(seed, stream uint64) *rand.Rand { return rand.New(rand.NewPCG(seed,
 // curves made on the other folds. Counts are summed over folds and repeats, so that they count the
 // part as often as there are repeats.
 func (s *search) estimate(ctx context.Context, coverages []float64, seed uint64) ([][]counts, error) {
-	var held []part
-	rng := newRand(seed, streamFolds)
-	for range repeats {
-		held = append(held, s.foldsOf(s.part, folds, rng)...)
-	}
-	found := make([][][]counts, len(held))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(s.atOnce())
-	for h, out := range held {
-		group.Go(func() error {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			found[h] = s.holdOut(out, coverages)
-			s.step()
-			return nil
-		})
-	}
-	if err := group.Wait(); err != nil {
+	found := make([][][]counts, foldsOfSearch)
+	err := s.eachFold(ctx, seed, func(h int, out part) {
+		found[h] = s.holdOut(out, coverages)
+		s.step()
+	})
+	if err != nil {
 		return nil, err
 	}
 	sum := found[0]
@@ -79,6 +67,27 @@ func (s *search) estimate(ctx context.Context, coverages []float64, seed uint64)
 		}
 	}
 	return sum, nil
+}
+
+// eachFold calls a function for each fold of each repeat, several at a time.
+func (s *search) eachFold(ctx context.Context, seed uint64, each func(h int, out part)) error {
+	var held []part
+	rng := newRand(seed, streamFolds)
+	for range repeats {
+		held = append(held, s.foldsOf(s.part, folds, rng)...)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(s.atOnce())
+	for h, out := range held {
+		group.Go(func() error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			each(h, out)
+			return nil
+		})
+	}
+	return group.Wait()
 }
 
 // atOnce returns how many folds to hold out at a time: one for each processor, if their columns fit
@@ -93,18 +102,15 @@ func (s *search) atOnce() int {
 
 // holdOut makes curves on the part without a fold, and counts on the fold.
 func (s *search) holdOut(out part, coverages []float64) [][]counts {
-	rest := s.part.without(out)
-	fitted := s.columnsOf(rest, s.scope, s.candidates, s.soft, true, s.f)
-	counting := cmp.Or(s.counted, s.soft)
-	counted := s.columnsOf(out, s.scope, s.candidates, counting, false, 0)
-	inRest, inOut := s.fixedOf(rest, s.scope, s.soft), s.fixedOf(out, s.scope, counting)
+	fitted := s.columnsOf(s.part.without(out), s.scope, s.candidates, s.soft, true, s.f)
+	counted := s.columnsOf(out, s.scope, s.candidates, cmp.Or(s.counted, s.soft), false, 0)
 	found := make([][]counts, len(s.candidates))
 	flat := make([]counts, len(s.candidates)*len(coverages))
 	for i, r := range s.candidates {
 		found[i] = flat[i*len(coverages) : (i+1)*len(coverages)]
 		for c, coverage := range coverages {
-			found[i][c] = counted.count(r, fitted.fit(r, inRest.decided(coverage, rest)))
-			found[i][c].add(inOut.retained)
+			found[i][c] = counted.count(r, fitted.at(r, coverage))
+			found[i][c].add(counted.of[r.group()].retained)
 		}
 	}
 	return found
@@ -112,9 +118,8 @@ func (s *search) holdOut(out part, coverages []float64) [][]counts {
 
 // curve returns the threshold curve of a candidate, made on the whole part: thresholds by coverage.
 func (s *search) curve(r candidate) func(coverage float64) thresholds {
-	fitted := s.columnsOf(s.part, s.scope, []candidate{r}, s.soft, true, s.f)
-	in := s.fixedOf(s.part, s.scope, s.soft)
-	return func(coverage float64) thresholds { return fitted.fit(r, in.decided(coverage, s.part)) }
+	fitted := s.final.columnsOf(s.part, s.scope, []candidate{r}, s.soft, true, s.f)
+	return func(coverage float64) thresholds { return fitted.at(r, coverage) }
 }
 
 // foldsOf parts a part at random, with the missed and the other critical inputs shared out evenly.

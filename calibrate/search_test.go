@@ -164,7 +164,7 @@ func TestSearchSeesItsPartOnly(t *testing.T) {
 			}
 		}
 		same("FNR of the path", r.curveFNR(chooses), alone.curveFNR(alone.all()))
-		s, sAlone := r.search(chooses, scope, r.curveFNR(chooses)), alone.search(alone.all(), scope, r.curveFNR(chooses))
+		s, sAlone := must(r.search(chooses, scope, r.curveFNR(chooses))), must(alone.search(alone.all(), scope, r.curveFNR(chooses)))
 		same("rules", s.candidates, sAlone.candidates)
 		best := must(s.bestAt(r, 0.7))
 		bestAlone := must(sAlone.bestAt(alone, 0.7))
@@ -203,8 +203,8 @@ func TestBestAt(t *testing.T) {
 				weights = append(weights, math.Exp(-c*c/(2*0.06*0.06)))
 			}
 		}
-		r := runOf(t, table, labels, options(t, Objective{Coverage: coverage}, policy.AllInputs, seed))
-		s := r.search(r.all(), policy.AllInputs, 0.2)
+		r := runOf(t, table, labels, options(t, Objective{Coverage: coverage, Minimize: CriticalFNR}, policy.AllInputs, seed))
+		s := must(r.search(r.all(), policy.AllInputs, 0.2))
 		best := must(s.bestAt(r, coverage))
 		found := must(s.estimate(t.Context(), coverages, seed))
 		risk := func(i int) float64 {
@@ -241,7 +241,7 @@ func TestEstimate(t *testing.T) {
 	table, labels := m.table(rand.New(rand.NewPCG(1, 20)))
 	r := runOf(t, table, labels, options(t, Objective{Coverage: 0.7}, policy.AllInputs, 3))
 	chooses, _ := r.split()
-	s := r.search(chooses, policy.AllInputs, 0.2)
+	s := must(r.search(chooses, policy.AllInputs, 0.2))
 	coverages := []float64{0.3, 0.8, 1}
 	found := must(s.estimate(t.Context(), coverages, 3))
 	rng := newRand(3, streamFolds)
@@ -293,7 +293,7 @@ func TestExpectedOfCoverage(t *testing.T) {
 		}
 		own := found.Comparison[slices.IndexFunc(found.Comparison, func(r Row) bool { return r.Calibrated && r.Scope == scope })]
 		if own.Coverage != sum.Coverage() || own.Missed != sum.Missed || own.CriticalRetained != sum.Critical ||
-			own.Accuracy != sum.Accuracy() || own.MissShare != float64(sum.Missed)/float64(found.Critical) {
+			*own.Accuracy != sum.Accuracy() || *own.CriticalMissRate != float64(sum.Missed)/float64(found.Critical) {
 			t.Errorf("seed %d: the comparison has %+v, the folds show %+v", seed, own, sum)
 		}
 	}
@@ -376,7 +376,7 @@ func TestCompareRanks(t *testing.T) {
 			}
 			got := r.result.Comparison[at]
 			if got.Nothing != (other.last < 0) || got.Missed != want.Missed || got.CriticalRetained != want.Critical ||
-				got.Coverage != want.Coverage() || got.Accuracy != want.Accuracy() {
+				got.Coverage != want.Coverage() || !isShare(got.Accuracy, want.Correct, want.Retained) {
 				t.Errorf("seed %d: row %+v, the certifying part shows %+v", seed, got, want)
 			}
 		}
@@ -403,7 +403,7 @@ func TestCertifyingPartChoosesNothing(t *testing.T) {
 		}
 		r := runOf(t, table, labels, o)
 		chooses, certifies := r.split()
-		by := r.search(chooses, scope, o.Objective.MaxCriticalFNR)
+		by := must(r.search(chooses, scope, o.Objective.MaxCriticalFNR))
 
 		// Draw the scores of the certifying part anew.
 		other := table.Select(r.all().inputs())

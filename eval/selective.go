@@ -14,6 +14,9 @@ type Selective struct {
 	Correct  int // retained, predicted class = true class
 	Critical int // retained, true class critical
 	Missed   int // of Critical, those predicted not critical
+	// Called counts the retained inputs whose predicted class is critical, FalseCalls those of them
+	// whose true class is not.
+	Called, FalseCalls int
 }
 
 // Select counts inputs that have a true class, a predicted class and a mark whether they are
@@ -29,12 +32,11 @@ func Select(labels, predicted []int, retained []bool, critical []int) Selective 
 		if label == predicted[i] {
 			s.Correct++
 		}
-		if slices.Contains(critical, label) {
-			s.Critical++
-			if !slices.Contains(critical, predicted[i]) {
-				s.Missed++
-			}
-		}
+		isCritical, called := slices.Contains(critical, label), slices.Contains(critical, predicted[i])
+		s.Critical += index(isCritical)
+		s.Missed += index(isCritical && !called)
+		s.Called += index(called)
+		s.FalseCalls += index(called && !isCritical)
 	}
 	return s
 }

@@ -26,10 +26,11 @@ type Calibration struct {
 	Scope Scope
 	// Seed drew the random choices. Files hold seeds up to the largest int.
 	Seed uint64
-	// ExpectedCoverage is the share of inputs retained, and ExpectedCriticalFNR the share of the
-	// retained critical inputs that is called safe. Both were estimated on inputs that did not
+	// ExpectedCoverage is the share of inputs retained, ExpectedCriticalMissRate the share of all
+	// critical inputs that is retained and called safe, and ExpectedCriticalFNR the share of the
+	// retained critical inputs that is called safe. They were estimated on inputs that did not
 	// choose the rule.
-	ExpectedCoverage, ExpectedCriticalFNR *Interval
+	ExpectedCoverage, ExpectedCriticalMissRate, ExpectedCriticalFNR *Interval
 	// Certificate says what is guaranteed; nil if nothing is.
 	Certificate *Certificate
 	// Reference holds what was seen of each class; nil if unknown.
@@ -143,6 +144,7 @@ func (b *builder) checkCalibration() {
 			c.Scope, p.Scope)
 	}
 	b.checkInterval("calibration.expected_coverage", c.ExpectedCoverage)
+	b.checkInterval("calibration.expected_critical_miss_rate", c.ExpectedCriticalMissRate)
 	b.checkInterval("calibration.expected_critical_fnr", c.ExpectedCriticalFNR)
 	if c.Certificate != nil {
 		b.checkCertificate(c.Certificate)
@@ -299,12 +301,16 @@ func (c *Calibration) explainWorth() []string {
 	if c.ExpectedCoverage != nil {
 		expected = append(expected, fmt.Sprintf("%s of the inputs to be retained", c.ExpectedCoverage.explain()))
 	}
+	if c.ExpectedCriticalMissRate != nil {
+		expected = append(expected,
+			fmt.Sprintf("%s of all critical inputs to be retained and called safe", c.ExpectedCriticalMissRate.explain()))
+	}
 	if c.ExpectedCriticalFNR != nil {
 		expected = append(expected,
 			fmt.Sprintf("%s of the critical inputs that are retained to be called safe", c.ExpectedCriticalFNR.explain()))
 	}
 	if len(expected) > 0 {
-		sentences = append(sentences, fmt.Sprintf("By its calibration, expect %s.", strings.Join(expected, " and ")))
+		sentences = append(sentences, fmt.Sprintf("By its calibration, expect %s.", strings.Join(expected, ", and ")))
 	}
 	if c.Certificate == nil {
 		return append(sentences, "It has no certificate: nothing is guaranteed.")

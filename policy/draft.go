@@ -74,6 +74,7 @@ func (d Draft) clone() Draft {
 	d.Calibration = copied(d.Calibration)
 	if c := d.Calibration; c != nil {
 		c.ExpectedCoverage, c.ExpectedCriticalFNR = copied(c.ExpectedCoverage), copied(c.ExpectedCriticalFNR)
+		c.ExpectedCriticalMissRate = copied(c.ExpectedCriticalMissRate)
 		c.Certificate, c.Reference = copied(c.Certificate), copied(c.Reference)
 		if c.Certificate != nil {
 			c.Certificate.Further = slices.Clone(c.Certificate.Further)

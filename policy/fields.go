@@ -310,6 +310,11 @@ var calibrationFields = []field{
 			"interval.",
 	},
 	{
+		name: "expected_critical_miss_rate",
+		is:   interval(func(b *builder) **Interval { return &b.Calibration.ExpectedCriticalMissRate }),
+		doc:  "The share of all critical inputs that is retained and called safe, in the same way.",
+	},
+	{
 		name: "expected_critical_fnr",
 		is:   interval(func(b *builder) **Interval { return &b.Calibration.ExpectedCriticalFNR }),
 		doc:  "The share of critical inputs, among those retained, that is called safe, in the same way.",

@@ -62,6 +62,7 @@ models:
     guard: {score: mi, threshold: 1}
     calibration:
       expected_coverage: {value: 0.8, low: 0.7, high: 0.9}
+      expected_critical_miss_rate: {value: 0.8, low: 0.7, high: 0.9}
       expected_critical_fnr: {value: 0.8, low: 0.7, high: 0.9}
       certificate: {kind: learn-then-test, target: 0.1, confidence: 0.9, cases: 9, misses: 1, p_value: 0.1,
                     further: [{bounds: critical-fnr, class: c, target: 0.1, cases: 9, misses: 1, p_value: 0.1}]}

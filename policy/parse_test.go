@@ -128,6 +128,7 @@ const everyField = `models:
       scope: predicted-safe
       seed: 42
       expected_coverage: {value: 0.8, low: 0.78, high: 0.82}
+      expected_critical_miss_rate: {value: 0.04, low: 0.02, high: 0.06}
       expected_critical_fnr: {value: 0.05}
       certificate:
         kind: learn-then-test
@@ -158,7 +159,7 @@ func TestEveryField(t *testing.T) {
 				Inputs: 2126, CriticalInputs: 471, Passes: 20,
 			},
 			Posterior: "mc-dropout", Objective: "coverage 0.8", Scope: PredictedSafe, Seed: 42,
-			ExpectedCoverage: &Interval{0.8, 0.78, 0.82}, ExpectedCriticalFNR: &Interval{0.05, 0, 1},
+			ExpectedCoverage: &Interval{0.8, 0.78, 0.82}, ExpectedCriticalMissRate: &Interval{0.04, 0.02, 0.06}, ExpectedCriticalFNR: &Interval{0.05, 0, 1},
 			Certificate: &Certificate{
 				Kind: LearnThenTest, Target: 0.05, Confidence: 0.95, Cases: 200, PValue: 0.03,
 				Statement: `With confidence 0.95, at most 5% of "d" are missed.`,

@@ -218,7 +218,8 @@ func drawCalibration(t *rapid.T, p *Policy) *Calibration {
 		value := rapid.Float64Range(low, 1).Draw(t, "value")
 		return &Interval{Value: value, Low: low, High: rapid.Float64Range(value, 1).Draw(t, "high")}
 	}
-	c := &Calibration{ExpectedCoverage: interval("coverage"), ExpectedCriticalFNR: interval("critical FNR")}
+	c := &Calibration{ExpectedCoverage: interval("coverage"), ExpectedCriticalFNR: interval("critical FNR"),
+		ExpectedCriticalMissRate: interval("critical miss rate")}
 	if given("texts") {
 		c.Software, c.Objective, c.Scope = drawText(t, "software"), drawText(t, "objective"), p.Scope
 		c.PolicyHash = rapid.SampledFrom([]string{p.hash(), strings.Repeat("1", 64), "0e" + strings.Repeat("1", 62)}).Draw(t, "policy hash")

@@ -45,7 +45,17 @@ func main() {
 	confidence := flag.Float64("confidence", 0.9, "confidence of the certificates")
 	seed := flag.Uint64("seed", 1, "seed of halves and draws")
 	violations := flag.Int("violations", 0, "inputs of each draw: only the table of violations, with and without groups of five")
+	folder := flag.String("recordings", "", "folder of recordings: print the critical miss rates of all instead")
+	only := flag.String("only", "", "of the folder, the recordings whose name contains this")
+	guard := flag.Float64("guard", calibrate.DefaultGuard, "share of inputs above the guard")
 	flag.Parse()
+	if *folder != "" {
+		if err := misses(*folder, *only, *halves, *seed, calibrate.Options{Guard: *guard}); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	b, err := load(*passes, *labels, *critical)
 	if err == nil && *violations > 0 {
 		if err = b.violations(*draws, *violations, *confidence, *seed); err == nil {

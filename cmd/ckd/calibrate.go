@@ -31,6 +31,7 @@ type calibrateCmd struct {
 
 	Coverage        *float64 `placeholder:"C" help:"Objective: the share of inputs to retain."`
 	ReviewsPer1000  *float64 `name:"reviews-per-1000" placeholder:"N" help:"Objective: how many of 1000 inputs people can review; coverage in other words."`
+	CostRatio       *float64 `name:"cost-ratio" placeholder:"N" help:"Objective: the least cost, where a miss costs as much as N reviews and a review finds the miss. Sets the threshold on risk."`
 	MaxCriticalMiss []string `sep:"none" placeholder:"[CLASS=]X" help:"Objective: the largest share of all critical inputs, or of those of a class, that may be retained and called safe, with --confidence (Learn-then-Test). May be repeated for classes."`
 	MaxCriticalFNR  []string `name:"max-critical-fnr" sep:"none" placeholder:"[CLASS=]X" help:"Objective: the largest share of the retained critical inputs, or of those of a class, that may be called safe, with --confidence (Learn-then-Test). May be repeated for classes, and stand beside --max-critical-miss."`
 	OnAverage       bool     `help:"--max-critical-miss holds on average over recordings (conformal risk control), without a confidence."`
@@ -40,6 +41,12 @@ type calibrateCmd struct {
 	SettleReleased  *float64 `placeholder:"X" help:"The largest share, of the inputs that all passes defer, that the rule of --settle may retain instead; tested as --settle itself is. Default 0.05."`
 	Confidence      *float64 `placeholder:"P" help:"Confidence of all bounds on misses together, and of --settle. Default 0.95, of --settle 0.9."`
 	Ordered         bool     `help:"The passes are the members of an ensemble, one fixed list: --settle keeps their order, here and live."`
+
+	Minimize      string   `enum:"misses,critical-fnr" default:"misses" help:"What --coverage and --reviews-per-1000 make least: ${enum}. misses counts the critical inputs that are retained and called safe; critical-fnr is the paper's share of them among the retained critical inputs. (${default})"`
+	Guard         float64  `default:"0.02" placeholder:"X" help:"Share of inputs that a policy on p_critical or risk defers as unfamiliar, those of the largest MI, within the coverage asked for; 0 turns the guard off. (${default})"`
+	Prevalence    *float64 `placeholder:"X" help:"Share of critical inputs where the model serves. Risk and its thresholds are shifted from the recording's share, which is usually higher. Default: the recording's."`
+	Unfamiliar    string   `placeholder:"FILE" help:"Passes of inputs unlike anything the model learned: the report says how many of them each rule defers."`
+	CriticalCalls string   `name:"critical-calls" enum:"acted-on,reviewed" default:"acted-on" help:"What becomes of a retained input called critical: ${enum}. reviewed counts it among the reviews. (${default})"`
 
 	Scope       policy.Scope `enum:"all,predicted-safe" default:"all" help:"Which inputs may be deferred: ${enum}. (${default})"`
 	Reliability *float64     `name:"reliability-threshold" placeholder:"X" help:"Skewness up to which C_k is trusted. Default 0.3, or the policy's."`
@@ -84,6 +91,8 @@ func (c *calibrateCmd) Validate() error {
 	}{
 		{"--coverage", c.Coverage, 0, 1, false},
 		{"--reviews-per-1000", c.ReviewsPer1000, 0, 1000, false},
+		{"--prevalence", c.Prevalence, 0, 1, true},
+		{"--cost-ratio", c.CostRatio, 1, 1e9, true},
 		{"--settle", c.Settle, 0, 1, true},
 		{"--settle-released", c.SettleReleased, 0, 1, true},
 		{"--confidence", c.Confidence, 0, 1, true},
@@ -91,7 +100,7 @@ func (c *calibrateCmd) Validate() error {
 		if flag.value == nil {
 			continue
 		}
-		if flag.name != "--confidence" && !strings.HasPrefix(flag.name, "--settle") {
+		if flag.name != "--confidence" && !strings.HasPrefix(flag.name, "--settle") && flag.name != "--prevalence" {
 			given++
 		}
 		v := *flag.value
@@ -111,8 +120,12 @@ func (c *calibrateCmd) Validate() error {
 	given += min(len(limits), 1)
 	switch {
 	case given > 1 || given == 0 && c.Settle == nil:
-		return errors.New("expected exactly one objective: --coverage, --reviews-per-1000, --max-critical-miss or --max-critical-fnr; " +
+		return errors.New("expected exactly one objective: --coverage, --reviews-per-1000, --cost-ratio, --max-critical-miss or --max-critical-fnr; " +
 			"or --settle")
+	case !(c.Guard >= 0 && c.Guard < 1):
+		return fmt.Errorf("--guard %v: expected a share of at least 0 and below 1", c.Guard)
+	case c.Minimize != string(calibrate.Misses) && c.Coverage == nil && c.ReviewsPer1000 == nil:
+		return fmt.Errorf("--minimize %s needs --coverage or --reviews-per-1000: the other objectives bound their figure themselves", c.Minimize)
 	case c.OnAverage && (len(limits) != 1 || len(c.MaxCriticalMiss) != 1 || limits[0].Class != ""):
 		return errors.New("--on-average needs one --max-critical-miss, of all critical classes, and no other bound: nothing else holds on " +
 			"average")
@@ -170,16 +183,18 @@ func (c *calibrateCmd) labelled() *labelledFlags {
 
 // seeks reports whether there is an objective. Without one the policy is kept.
 func (c *calibrateCmd) seeks() bool {
-	return c.Coverage != nil || c.ReviewsPer1000 != nil || len(c.MaxCriticalMiss) > 0 || len(c.MaxCriticalFNR) > 0
+	return c.Coverage != nil || c.ReviewsPer1000 != nil || c.CostRatio != nil || len(c.MaxCriticalMiss) > 0 || len(c.MaxCriticalFNR) > 0
 }
 
 func (c *calibrateCmd) objective() calibrate.Objective {
 	switch {
 	case c.Coverage != nil:
-		return calibrate.Objective{Coverage: *c.Coverage}
+		return calibrate.Objective{Coverage: *c.Coverage, Minimize: calibrate.Minimize(c.Minimize)}
 	case c.ReviewsPer1000 != nil:
 		// The share is computed from whole numbers per mille, so that 200 gives exactly 0.8.
-		return calibrate.Objective{Coverage: (1000 - *c.ReviewsPer1000) / 1000}
+		return calibrate.Objective{Coverage: (1000 - *c.ReviewsPer1000) / 1000, Minimize: calibrate.Minimize(c.Minimize)}
+	case c.CostRatio != nil:
+		return calibrate.Objective{CostRatio: *c.CostRatio}
 	}
 	limits, _ := c.limits() // Validate has refused faults
 	o := calibrate.Objective{OnAverage: c.OnAverage, ClassLimits: limits}
@@ -270,8 +285,9 @@ func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibr
 	bars := stageBars{ctx: ctx}
 	defer bars.stop()
 	o := calibrate.Options{
-		Base: model, Scope: c.Scope, Seed: c.Seed, EarlyStop: c.earlyStop(), Progress: bars.update,
-		Source: calibrate.Source{Software: software(), Posterior: c.Posterior, Passes: rec.passesFile, Labels: rec.labelsFile},
+		Base: model, Scope: c.Scope, Seed: c.Seed, EarlyStop: c.earlyStop(), Progress: bars.update, Guard: c.Guard,
+		CriticalCalls: calibrate.CriticalCalls(c.CriticalCalls),
+		Source:        calibrate.Source{Software: software(), Posterior: c.Posterior, Passes: rec.passesFile, Labels: rec.labelsFile},
 	}
 	if c.seeks() {
 		o.Objective = c.objective()
@@ -285,6 +301,14 @@ func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibr
 	}
 	if c.Groups != "" {
 		if o.Groups, o.Source.Groups, err = c.readGroups(rec.passes.N); err != nil {
+			return nil, err
+		}
+	}
+	if c.Prevalence != nil {
+		o.Prevalence = *c.Prevalence
+	}
+	if c.Unfamiliar != "" {
+		if o.Unfamiliar, err = c.unfamiliar(ctx, model); err != nil {
 			return nil, err
 		}
 	}
@@ -321,6 +345,16 @@ func (c *calibrateCmd) readGroups(inputs int) ([]int, eval.File, error) {
 	}
 	file, err := hashFile(c.Groups)
 	return groups, file, err
+}
+
+// unfamiliar reads the passes of --unfamiliar.
+func (c *calibrateCmd) unfamiliar(ctx *cmdContext, model *policy.Policy) (*eval.Recording, error) {
+	passes, err := c.labelled().read(ctx, c.Unfamiliar, model)
+	if err != nil {
+		return nil, err
+	}
+	r := evalRecording(passes)
+	return &r, nil
 }
 
 // earlyStop returns what --settle asks for, or nil.

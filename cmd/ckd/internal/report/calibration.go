@@ -17,6 +17,9 @@ func Calibration(r *calibrate.Report, policyFile string) *document.Document {
 		d.Subject = fmt.Sprintf("Objective: %s, scope %s. %s of %d passes; %d are critical, and %d of these are missed "+
 			"without deferral.", r.Objective, r.Scope, document.Noun(r.Inputs, "input"), r.Passes, r.Critical, r.Missed)
 	}
+	if r.Gain != "" {
+		d.Subject = r.Gain + " " + d.Subject
+	}
 	if r.Chosen != nil {
 		d.Sections = append(d.Sections, chosenSection(r))
 	}
@@ -31,6 +34,12 @@ func Calibration(r *calibrate.Report, policyFile string) *document.Document {
 		if s.Rule != nil {
 			d.Sections = append(d.Sections, fullDecisionSection(s))
 		}
+	}
+	if r.Risk != nil {
+		d.Sections = append(d.Sections, riskSection(r.Risk))
+	}
+	if len(r.Costs) > 0 {
+		d.Sections = append(d.Sections, costSection(r))
 	}
 	if len(r.Comparison) > 0 {
 		d.Sections = append(d.Sections, comparisonSection(r))
@@ -70,6 +79,9 @@ func chosenSection(r *calibrate.Report) document.Section {
 	if fallback := r.Chosen.Fallback; fallback != nil {
 		add("fallback", *fallback)
 	}
+	if guard := r.Chosen.Guard; guard != nil {
+		t.Add("guard", guard.Score, strconv.FormatFloat(guard.Threshold, 'g', 6, 64))
+	}
 	return document.NewSection("chosen", title+string(r.Chosen.Gate),
 		"An input is retained when the score that the gate chooses is at or under its threshold.", t)
 }
@@ -78,11 +90,18 @@ func chosenSection(r *calibrate.Report) document.Section {
 func expectedSection(e *calibrate.Expected) document.Section {
 	t := &document.Table{Caption: "Expected figures", Head: []string{"figure", "value", "95% interval"}, TextColumns: 1}
 	t.Add("coverage", document.Share(e.Coverage), document.ShareInterval(e.CoverageInterval))
-	intro := ""
-	if e.CriticalFNR != nil {
-		t.Add("critical FNR", document.Share(*e.CriticalFNR), document.ShareInterval(*e.CriticalFNRInterval))
-	} else {
-		intro = "Of the critical FNR the certificate says what can be said."
+	intro := "Intervals are exact (Clopper-Pearson). The critical miss rate is of all critical inputs, the critical FNR of those retained."
+	for _, figure := range []struct {
+		name     string
+		value    *float64
+		interval *[2]float64
+	}{{"critical miss rate", e.CriticalMissRate, e.CriticalMissRateInterval}, {"critical FNR", e.CriticalFNR, e.CriticalFNRInterval}} {
+		if figure.value != nil {
+			t.Add(figure.name, document.Share(*figure.value), document.ShareInterval(*figure.interval))
+		}
+	}
+	if e.CriticalMissRate == nil {
+		intro = "Of misses the certificate says what can be said."
 	}
 	return document.NewSection("expected", "Expected on unseen inputs", intro, t)
 }
@@ -158,21 +177,118 @@ func fullDecisionSection(e *calibrate.EarlyStop) document.Section {
 		"Two halves of the passes, each decided by itself, say how much chance there is in the full decision itself.", t)
 }
 
-// comparisonSection shows the calibrated rule beside those that it was chosen over.
+// comparisonSection shows the calibrated rule beside those that it was chosen over, the critical
+// miss rate first.
 func comparisonSection(r *calibrate.Report) document.Section {
-	t := &document.Table{Caption: "Rules", TextColumns: 2,
-		Head: []string{"rule", "scope", "coverage", "accuracy", "critical FNR", "95% interval", "missed"}}
+	misses := &document.Table{Caption: "Misses and reviews", TextColumns: 2,
+		Head: []string{"rule", "scope", "critical miss rate", "95% interval (exact)", "missed", "missed per 1,000", "reviews per 1,000",
+			"called critical and kept per 1,000", "of these false"}}
+	paper := &document.Table{Caption: "The paper's figures", TextColumns: 2,
+		Head: []string{"rule", "scope", "coverage", "accuracy", "critical FNR", "95% interval (exact)", "missed"}}
+	foreign := false
+	for _, row := range r.Comparison {
+		foreign = foreign || row.UnfamiliarDeferred != nil
+	}
+	if foreign {
+		misses.Head = append(misses.Head, "unfamiliar inputs deferred")
+	}
 	for _, row := range r.Comparison {
 		name := row.Rule
 		if row.Calibrated {
 			name = "* " + name
 		}
 		if row.Nothing {
-			t.Add(name, string(row.Scope), "none", nil, nil, nil, nil)
+			misses.Add(padded(misses, name, string(row.Scope), "none")...)
+			paper.Add(padded(paper, name, string(row.Scope), "none")...)
 			continue
 		}
-		t.Add(name, string(row.Scope), document.Share(row.Coverage), document.Share(row.Accuracy), document.Share(row.CriticalFNR),
-			document.ShareInterval(row.CriticalFNRInterval), document.Of{row.Missed, row.CriticalRetained})
+		per1000 := func(n int) string { return document.Digits(1000 * share(n, row.Inputs)) }
+		rate, interval := known(row.CriticalMissRate, row.CriticalMissRateInterval)
+		cells := []any{name, string(row.Scope), rate, interval, document.Of{row.Missed, row.CriticalInputs}, per1000(row.Missed),
+			per1000(row.Reviews), per1000(row.CriticalKept), per1000(row.FalseKept)}
+		if row.UnfamiliarDeferred != nil {
+			cells = append(cells, document.Share(*row.UnfamiliarDeferred))
+		}
+		misses.Add(padded(misses, cells...)...)
+		rate, interval = known(row.CriticalFNR, row.CriticalFNRInterval)
+		var accuracy any = "n/a"
+		if row.Accuracy != nil {
+			accuracy = document.Share(*row.Accuracy)
+		}
+		paper.Add(name, string(row.Scope), document.Share(row.Coverage), accuracy, rate, interval,
+			document.Of{row.Missed, row.CriticalRetained})
 	}
-	return document.NewSection("comparison", "Comparison", "On "+r.ComparisonBasis+". The critical FNR has its binomial interval.", t)
+	return document.NewSection("comparison", "Comparison", "On "+r.ComparisonBasis+". The critical miss rate is of all critical inputs, "+
+		"the critical FNR of those retained.", misses, paper)
+}
+
+// padded returns the cells of a row with empty ones at its end, as many as the table has columns.
+func padded(t *document.Table, cells ...any) []any {
+	return append(cells, make([]any, len(t.Head)-len(cells))...)
+}
+
+// known returns the cells of a share and its interval: "n/a" where nothing is below the line.
+func known(value *float64, interval *[2]float64) (cell, intervalCell any) {
+	if value == nil || interval == nil {
+		return "n/a", nil
+	}
+	return document.Share(*value), document.ShareInterval(*interval)
+}
+
+// riskSection shows what the risk of the policy is worth.
+func riskSection(r *calibrate.RiskReport) document.Section {
+	t := &document.Table{Caption: "Reliability of risk", Head: []string{"figure", "value", "from", "to", "interval"}, TextColumns: 1}
+	add := func(name string, f calibrate.Figure) {
+		t.Add(name, document.Short(f.Value), document.Short(f.Low), document.Short(f.High), f.Kind)
+	}
+	add("observed / expected critical inputs", r.ObservedOverExpected)
+	add("calibration slope", r.Slope)
+	add("Brier score", r.Brier)
+	add("log loss, nats", r.LogLoss)
+	t.Add("expected calibration error (ECE)", document.Short(r.ECE), nil, nil, nil)
+	add("ECE that chance alone gives", r.SimulatedECE)
+
+	bins := &document.Table{Caption: "Inputs called safe, in bins of equally many by their risk",
+		Head: []string{"mean risk", "truly critical", "share", "95% interval (exact)"}}
+	line := document.Line{Stroke: document.Stroke{Ink: document.Blue, Dash: document.MarkSolid, Width: 1.6}}
+	band := document.Band{Ink: document.Blue}
+	most := 0.0
+	for _, b := range r.Bins {
+		bins.Add(document.FineShare(b.Risk), document.Of{b.Critical, b.Inputs}, document.FineShare(b.Observed.Value),
+			document.FineInterval{b.Observed.Low, b.Observed.High})
+		line.X, line.Y = append(line.X, b.Risk), append(line.Y, b.Observed.Value)
+		band.X, band.Low, band.High = append(band.X, b.Risk), append(band.Low, b.Observed.Low), append(band.High, b.Observed.High)
+		most = max(most, b.Risk, b.Observed.High)
+	}
+	percent := document.Ticks{About: 5, Unit: 100, Sign: "%"}
+	ideal := document.Stroke{Ink: document.Grey, Dash: document.MarkDashed, Width: 1.2}
+	figure := &document.Figure{
+		Title:  "Reliability of risk",
+		Says:   fmt.Sprintf("%d of %d inputs called safe are truly critical; their risks sum to %s.", r.Critical, r.CalledSafe, document.Digits(r.Expected)),
+		How:    "Above the diagonal the risk is too low, below it too high. The band has the exact 95% interval of each bin.",
+		Legend: []document.Key{line.Key("share truly critical"), ideal.Key("as risky as said")},
+		Plots: []document.Plot{{
+			Height: 240, X: document.Axis{Label: "mean risk of the bin", Max: most, Ticks: percent}, Y: document.Axis{Label: "truly critical", Max: most, Ticks: percent},
+			Bands: []document.Band{band}, Lines: []document.Line{{Stroke: ideal, X: []float64{0, most}, Y: []float64{0, most}}, line},
+		}},
+	}
+	form := fmt.Sprintf("The model has %d numbers of at most %d that %d critical inputs allow.", r.Numbers, r.Budget, r.Critical)
+	if l := r.Larger; l != nil && !l.Taken {
+		form += fmt.Sprintf(" %d numbers would not be better by more than a standard error: log loss lower by %s ± %s nats.", l.Numbers,
+			document.Digits(l.Gain), document.Digits(l.StandardError))
+	}
+	return document.NewSection("risk", "Risk: the probability that an input called safe is truly critical",
+		"On inputs held out from the fit. Inputs called critical have no risk. "+form, figure, t, bins)
+}
+
+// costSection shows what thresholds on the risk cost.
+func costSection(r *calibrate.Report) document.Section {
+	t := &document.Table{Caption: "Costs", TextColumns: 1, Head: []string{"a miss costs", "defer above a risk of", "deferred per 1,000",
+		"missed per 1,000", "cost per 1,000, in reviews", "without deferral"}}
+	for _, c := range r.Costs {
+		per1000 := func(n int) string { return document.Digits(1000 * share(n, c.Inputs)) }
+		t.Add(fmt.Sprintf("%v reviews", c.Ratio), document.Digits(c.Threshold), per1000(c.Deferred), per1000(c.Missed),
+			document.Digits(c.CostPer1000), document.Digits(c.WithoutDeferral))
+	}
+	return document.NewSection("costs", "What misses and reviews cost together", "On "+r.ComparisonBasis+". It assumes that a review finds the miss.", t)
 }

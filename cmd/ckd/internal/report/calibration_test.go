@@ -12,7 +12,7 @@ import (
 // calibrationByHand returns a calibration with an early-stopping rule, in which no two numbers are
 // alike.
 func calibrationByHand() *calibrate.Report {
-	fnr := 0.071
+	fnr, rate, rowFNR, rowRate, foreign, accuracy := 0.071, 0.062, 0.095, 0.064, 0.58, 0.951
 	exact := func(count, inputs int, share float64) *calibrate.ExactShare {
 		return &calibrate.ExactShare{Inputs: inputs, Count: count, Share: share, Interval: [2]float64{share / 2, 2 * share}}
 	}
@@ -22,10 +22,13 @@ func calibrationByHand() *calibrate.Report {
 		Chosen: &calibrate.Chosen{Gate: policy.AnyCritical, Primary: calibrate.Threshold{Score: "c_crit_max", Threshold: 0.0123456789},
 			Fallback: &calibrate.Threshold{Score: "cbec", Threshold: 0.02}},
 		Expected: &calibrate.Expected{Coverage: 0.801, CoverageInterval: [2]float64{0.783, 0.819}, CriticalFNR: &fnr,
-			CriticalFNRInterval: &[2]float64{0.041, 0.103}},
+			CriticalFNRInterval: &[2]float64{0.041, 0.103}, CriticalMissRate: &rate, CriticalMissRateInterval: &[2]float64{0.03, 0.1}},
 		Comparison: []calibrate.Row{
-			{Rule: "cbec", Scope: policy.AllInputs, Calibrated: true, Coverage: 0.802, Accuracy: 0.951, CriticalFNR: 0.095,
-				CriticalFNRInterval: [2]float64{0.052, 0.141}, CriticalRetained: 316, Missed: 30},
+			{Rule: "cbec", Scope: policy.AllInputs, Calibrated: true, Inputs: 2000, Deferred: 396, Reviews: 396, Coverage: 0.802,
+				Accuracy: &accuracy, CriticalFNR: &rowFNR, CriticalFNRInterval: &[2]float64{0.052, 0.141}, CriticalRetained: 316, Missed: 30,
+				CriticalInputs: 471, CriticalMissRate: &rowRate, CriticalMissRateInterval: &[2]float64{0.043, 0.09}, CriticalKept: 300,
+				FalseKept: 14, UnfamiliarDeferred: &foreign},
+			{Rule: "none retained", Scope: policy.AllInputs, Inputs: 2000, Deferred: 2000, Reviews: 2000},
 			{Rule: "mi", Scope: policy.AllInputs, Nothing: true},
 		},
 		ComparisonBasis: "inputs that chose nothing", Why: []string{"a reason"}, Notes: []string{"a note"},
@@ -48,7 +51,8 @@ func TestCalibrationPage(t *testing.T) {
 		"Chosen: gate any-critical", "No certificate", "A statement.", "15.7 of 30 passes", "1.91 times fewer", "After 4 to 29 passes",
 		"612 of 1000 inputs", "with confidence 0.9", "On inputs that chose nothing", "a reason", "a note", "ckd serve --policy policy.yaml", "cc33")
 	d.expectRows(t, "Scores and thresholds", "rule|score|threshold", "primary|c_crit_max|0.0123457", "fallback|cbec|0.02")
-	d.expectRows(t, "Expected figures", "figure|value|95% interval", "coverage|80.1%|78.3% to 81.9%", "critical FNR|7.1%|4.1% to 10.3%")
+	d.expectRows(t, "Expected figures", "figure|value|95% interval", "coverage|80.1%|78.3% to 81.9%",
+		"critical miss rate|6.2%|3.0% to 10.0%", "critical FNR|7.1%|4.1% to 10.3%")
 	d.expectRows(t, "What early decisions change", "inputs|seen|share|at most",
 		"decided otherwise than by all passes|5 of 1,000|0.50%|0.91%",
 		"deferred by all passes, retained instead|3 of 199|1.51%|3.34%",
@@ -57,8 +61,11 @@ func TestCalibrationPage(t *testing.T) {
 		"two halves of the passes decide otherwise|69 of 990|7.0%|3.5% to 13.9%",
 		"critical FNR with the rule in force|21 of 160|13.1%|6.6% to 26.2%",
 		"critical FNR of all passes|20 of 161|12.4%|6.2% to 24.8%")
-	d.expectRows(t, "Rules", "rule|scope|coverage|accuracy|critical FNR|95% interval|missed",
-		"* cbec|all|80.2%|95.1%|9.5%|5.2% to 14.1%|30 of 316", "mi|all|none||||")
+	d.expectRows(t, "Misses and reviews", "rule|scope|critical miss rate|95% interval (exact)|missed|missed per 1,000|reviews per 1,000|"+
+		"called critical and kept per 1,000|of these false|unfamiliar inputs deferred",
+		"* cbec|all|6.4%|4.3% to 9.0%|30 of 471|15.0|198|150|7.00|58.0%", "none retained|all|n/a||0 of 0|0|1000|0|0|", "mi|all|none|||||||")
+	d.expectRows(t, "The paper's figures", "rule|scope|coverage|accuracy|critical FNR|95% interval (exact)|missed",
+		"* cbec|all|80.2%|95.1%|9.5%|5.2% to 14.1%|30 of 316", "none retained|all|0.0%|n/a|n/a||0 of 0", "mi|all|none||||")
 	d.expectRows(t, "Files and settings", "what|value", "software|ckd test", "passes|p.npy", "SHA-256 of the passes|aa11", "labels|l.npy",
 		"SHA-256 of the labels|bb22", "seed|7")
 }
