@@ -1,9 +1,10 @@
 package policy
 
 import (
+	"math"
 	"slices"
-	"sort"
 
+	"github.com/ckd-project/ckd/monitor/drift"
 	"github.com/ckd-project/ckd/policy/risk"
 )
 
@@ -54,16 +55,22 @@ const mostRiskTerms = 12
 // Percentile returns which share of the calibration's inputs had a probability of at most p, by
 // linear interpolation between the quantiles: 0 below all of them, 1 from the largest on.
 func (r *Risk) Percentile(p float64) float64 {
-	q := r.Quantiles
-	above := sort.Search(len(q), func(i int) bool { return q[i] > p })
+	q := (*[drift.Levels]float64)(r.Quantiles)
+	const last = drift.Levels - 1
 	switch {
-	case above == 0:
+	case p < q[0]:
 		return 0
-	case above == len(q):
+	case p >= q[last]:
 		return 1
 	}
-	low, high := q[above-1], q[above]
-	return (float64(above-1) + (p-low)/(high-low)) / float64(len(q)-1)
+	// A binary search without branches, which nobody could predict: numbers that are not negative are
+	// ordered as their bits are.
+	at, bits := 0, math.Float64bits(p)
+	for step := last / 2; step > 0; step /= 2 {
+		at += step & -int((math.Float64bits(q[at+step])-bits-1)>>63)
+	}
+	low, high := q[at], q[at+1]
+	return (float64(at) + (p-low)/(high-low)) / last
 }
 
 // Probability returns the probability for an input called critical whose critical classes have the

@@ -139,6 +139,34 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
+// TestPercentileProperties compares with the definition: interpolation between the last quantile that
+// is not above p, and the next.
+func TestPercentileProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		step := rapid.OneOf(rapid.Float64Range(0, 1.0/drift.Levels), rapid.Just(0.0))
+		r := &Risk{Quantiles: make([]float64, drift.Levels)}
+		sum := rapid.SampledFrom([]float64{0, 0.1}).Draw(t, "least")
+		for i := range r.Quantiles {
+			r.Quantiles[i] = sum
+			sum += step.Draw(t, "step")
+		}
+		p := rapid.OneOf(rapid.Float64Range(0, 1), rapid.SampledFrom(r.Quantiles)).Draw(t, "p")
+		want := 0.0
+		for i, q := range r.Quantiles {
+			switch {
+			case q > p:
+			case i == drift.Levels-1:
+				want = 1
+			case r.Quantiles[i+1] > p:
+				want = (float64(i) + (p-q)/(r.Quantiles[i+1]-q)) / (drift.Levels - 1)
+			}
+		}
+		if got := r.Percentile(p); got != want {
+			t.Fatalf("%v of %v, want %v", got, p, want)
+		}
+	})
+}
+
 func TestCalledCritical(t *testing.T) {
 	for _, test := range []struct{ intercept, slope, p, want float64 }{
 		{0, 1, 0.3, 0.3}, {0, 2, 0.75, 0.9}, {math.Log(3), 1, 0.5, 0.75}, {0, 0, 0.9, 0.5}, {0, 1, 1, 1 - 1e-6}, {0, 1, 0, 1e-6},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,8 +16,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ckd-project/ckd/monitor/audit"
+	"github.com/ckd-project/ckd/monitor/drift"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
+	"github.com/ckd-project/ckd/policy/risk"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
@@ -250,6 +253,87 @@ func BenchmarkEarlyStopping(b *testing.B) {
 				}
 				b.ReportMetric(float64(spent[1])/float64(spent[0]), "ratio")
 			})
+		}
+	}
+}
+
+// risky returns the policy of a load with a risk model of so many terms, of those that cost most, and
+// a guard.
+func risky(t testing.TB, s, k, terms int) *policy.Policy {
+	t.Helper()
+	d := loadPolicy(t, s, k).Draft()
+	d.Risk = &policy.Risk{
+		Model:          risk.Model{Intercept: -1, Terms: []risk.Term{{Feature: risk.PCritical, Class: -1, Weight: 0.9}}},
+		CalledCritical: policy.Logistic{Slope: 1}, Quantiles: make([]float64, drift.Levels), Prevalence: 0.1,
+	}
+	for _, f := range []risk.Feature{risk.SafeEntropy, risk.PredictedVariation, risk.SafeVariation, risk.LargestCriticalMean} {
+		if len(d.Risk.Model.Terms) < terms {
+			d.Risk.Model.Terms = append(d.Risk.Model.Terms, risk.Term{Feature: f, Class: -1, Weight: 0.1})
+		}
+	}
+	for i := range d.Risk.Quantiles {
+		d.Risk.Quantiles[i] = float64(i) / (drift.Levels - 1)
+	}
+	for class := len(d.Critical); len(d.Risk.Model.Terms) < terms && class < k; class++ {
+		d.Risk.Model.Terms = append(d.Risk.Model.Terms, risk.Term{Feature: risk.SafeShare, Class: class, Weight: 0.1})
+	}
+	d.Guard = &policy.Guard{Score: policy.MI, Threshold: 0.3}
+	p, err := policy.Build(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestRiskAllocatesNothing checks that risk, priority and the guard allocate nothing.
+func TestRiskAllocatesNothing(t *testing.T) {
+	if race {
+		t.Skip("pools forget under the race detector")
+	}
+	for _, detail := range []ckdv1.Detail{ckdv1.Detail_DETAIL_DECISION, ckdv1.Detail_DETAIL_FULL} {
+		l := newLoad(t, risky(t, 30, 10, 8), &ckdv1.StreamHeader{Model: "m", Detail: detail}, shape{30, 64, 10}, 30)
+		for range 3 {
+			if got := l.group(t); got != 64 {
+				t.Fatalf("%d results of 64 inputs", got)
+			}
+		}
+		if got := testing.AllocsPerRun(20, func() { l.group(t) }); got != 0 {
+			t.Errorf("%v: %v allocations a group", detail, got)
+		}
+	}
+}
+
+// BenchmarkRisk measures what risk, priority and a guard cost, between a message of the transport and
+// its reply: groups of 64 inputs with 30 passes, in a block for each pass and all in one, under models
+// of one term and of twelve. Streams with and without take turns, so that the ratio holds at one time.
+func BenchmarkRisk(b *testing.B) {
+	const s, n = 30, 64
+	for _, k := range []int{2, 4, 10, 100} {
+		for _, terms := range []int{1, 12} {
+			for _, blocks := range []int{1, s} {
+				b.Run(fmt.Sprintf("K%d/terms=%d/blocks=%d", k, terms, blocks), func(b *testing.B) {
+					loads := []*load{
+						newLoad(b, loadPolicy(b, s, k), &ckdv1.StreamHeader{Model: "m"}, shape{s, n, k}, blocks),
+						newLoad(b, risky(b, s, k, terms), &ckdv1.StreamHeader{Model: "m"}, shape{s, n, k}, blocks),
+					}
+					var spent [2][]time.Duration
+					for b.Loop() {
+						for i, l := range loads {
+							start := time.Now()
+							l.group(b)
+							spent[i] = append(spent[i], time.Since(start))
+						}
+					}
+					b.ReportMetric(0, "ns/op")
+					var median [2]float64 // other processes disturb few groups much
+					for i, what := range []string{"without", "with"} {
+						slices.Sort(spent[i])
+						median[i] = float64(spent[i][len(spent[i])/2])
+						b.ReportMetric(median[i]/n, what+"-ns/input")
+					}
+					b.ReportMetric(median[1]/median[0], "ratio")
+				})
+			}
 		}
 	}
 }

@@ -105,10 +105,16 @@ type Input struct {
 // sums holds the sums over sets that several features share.
 type sums struct{ critical, safe, safeC float64 }
 
-func (in *Input) sums() (s sums) {
+// pCritical returns the sum of the means of the critical classes.
+func (in *Input) pCritical() (sum float64) {
 	for _, k := range in.Critical {
-		s.critical += in.Mean[k]
+		sum += in.Mean[k]
 	}
+	return sum
+}
+
+func (in *Input) sums() (s sums) {
+	s.critical = in.pCritical()
 	for _, k := range in.Safe {
 		s.safe += in.Mean[k]
 		s.safeC += in.C[k]

@@ -81,10 +81,16 @@ func (m *Model) Check(critical, safe []int) error {
 // LogOdds returns the log-odds of being truly critical of an input that is called safe. It allocates
 // nothing. The model must pass Check for the sets of the input.
 func (m *Model) LogOdds(in Input) float64 {
-	s := in.sums()
-	z := m.Intercept
+	z, s, safe := m.Intercept, sums{critical: in.pCritical()}, false
 	for i := range m.Terms {
 		t := &m.Terms[i]
+		if t.Feature == PCritical { // often the only one
+			z += t.Weight * logit(s.critical)
+			continue
+		}
+		if !safe {
+			safe, s = true, in.sums()
+		}
 		z += t.Weight * t.Feature.value(&in, &s, t.Class)
 	}
 	return z

@@ -183,8 +183,7 @@ func (o *Outgoing) Result(id []byte, group uint64, row, policy uint32, d *Decomp
 		if !math.IsNaN(d.Risk) {
 			b = appendPresent(b, 24, d.Risk)
 		}
-		b = appendPresent(b, 25, d.Priority)
-		b = appendPresent(b, 26, d.PriorityPercentile)
+		b = appendPresent(appendPresent(b, 25, d.Priority), 26, d.PriorityPercentile)
 	}
 	b = closeMessage(b, outcome, least)
 	o.memory.bytes = closeMessage(b, start, least)
