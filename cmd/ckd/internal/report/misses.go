@@ -156,6 +156,10 @@ func (d *deferral) missesTable() *document.Table {
 			"critical and kept, of these false, missed. Worst class: the critical one of " + fmt.Sprint(eval.FewOfClass) +
 			" inputs or more with the highest critical miss rate.",
 	}
+	several := len(d.report.Summary.WithoutDeferral.CriticalClasses) > 1
+	if several {
+		t.Says += fmt.Sprintf(" Worst class: the critical one of %d inputs or more with the highest critical miss rate.", eval.FewOfClass)
+	}
 	reviewed := d.report.Source.CriticalCalls == eval.Reviewed
 	if reviewed {
 		t.Says += " Reviews are the deferred and the called critical."
@@ -176,7 +180,7 @@ func (d *deferral) missesTable() *document.Table {
 		{"called critical", true, func(r *eval.Row) any { return perThousand(r.Per1000.CalledCritical) }},
 		{"of these false", true, func(r *eval.Row) any { return perThousand(r.Per1000.FalseCalls) }},
 		{"missed", true, func(r *eval.Row) any { return perThousand(r.Per1000.Missed) }},
-		{"worst class", true, func(r *eval.Row) any { return worstCell(r.At) }},
+		{"worst class", several, func(r *eval.Row) any { return worstCell(r.At) }},
 		{"accuracy", true, func(r *eval.Row) any { return document.Share(r.Accuracy) }},
 	})
 }

@@ -162,8 +162,12 @@ func flattered(best *eval.Row) string {
 		"on different ones.)", plain(best.Name))
 }
 
-// worst returns the critical class of the highest miss rate, of those with enough inputs for one.
+// worst returns the critical class of the highest miss rate, of those with enough inputs for one. It
+// returns nil of a single critical class, whose figures are the pooled ones.
 func worst(at eval.At) *eval.ClassMisses {
+	if len(at.CriticalClasses) < 2 {
+		return nil
+	}
 	for i, c := range at.CriticalClasses {
 		if at.WorstClass != "" && c.Class == at.WorstClass {
 			return &at.CriticalClasses[i]
@@ -326,7 +330,9 @@ func policySection(e *evaluation) document.Section {
 	if e.byRisk {
 		t.Add("critical miss rate: retained and missed, of all critical inputs", missedOfAll(p.At, e.report.Summary.Critical))
 		t.Add("its exact 95% interval (Clopper-Pearson)", p.CriticalMissRateInterval)
-		t.Add("worst critical class", worstCell(p.At))
+		if len(p.CriticalClasses) > 1 {
+			t.Add("worst critical class", worstCell(p.At))
+		}
 		t.Add("per 1,000 inputs: deferred", perThousand(p.Per1000.Deferred))
 		if e.report.Source.CriticalCalls == eval.Reviewed {
 			t.Add("per 1,000 inputs: reviewed, with the critical calls kept", perThousand(p.Per1000.Reviews))
