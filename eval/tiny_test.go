@@ -119,6 +119,11 @@ func TestPrecisionAndRecallByHand(t *testing.T) {
 	same(t, "c", []eval.Figure{c.Precision, c.Recall, c.F1, c.Uncertainty, c.UncertaintyShare}, []eval.Figure{0, na, 0, na, na})
 	// F1 is 0.5 for a, 0.8 for b and 0 for c. The entropies of b are 0.2, 0.3 and 0.4.
 	same(t, "all", []eval.Figure{r.Summary.MacroF1, b.Uncertainty, b.UncertaintyShare}, []eval.Figure{1.3 / 3, 0.3, 0.5})
+
+	// No input is of c and none is called so: it has no F1, and those of a and b are 0.5 and 2/3.
+	table.Predicted[4] = 1
+	r = evaluate(t, table, labels, eval.Options{Classes: abc})
+	same(t, "macro F1", []eval.Figure{r.Summary.MacroF1, r.Classes[2].F1}, []eval.Figure{(1./2 + 2./3) / 2, na})
 }
 
 func TestSelectiveByHand(t *testing.T) {
