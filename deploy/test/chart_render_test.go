@@ -67,13 +67,12 @@ func helmTemplateOf(t *testing.T, chart, values string, flags ...string) testbed
 	return testbed.Run(t, command)
 }
 
-// copyChart returns the folder of a copy of the chart that a test may change: it has files in place
-// of links, so that no change reaches the originals.
+// copyChart returns the folder of a copy of the chart that a test may change.
 func copyChart(t *testing.T) string {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "ckd")
-	if r := testbed.Run(t, exec.Command("cp", "-rL", chart, dir)); r.Code != 0 {
-		t.Fatal(r.Stderr)
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(chart)); err != nil {
+		t.Fatal(err)
 	}
 	return dir
 }
