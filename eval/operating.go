@@ -40,7 +40,7 @@ func (e *evaluation) operatingPoint() *OperatingPoint {
 	point.CriticalFNRInterval = exactInterval(point.CriticalMissed, point.CriticalRetained)
 	point.MissShareInterval = exactInterval(point.CriticalMissed, all)
 	if p.Calibration != nil && p.Calibration.Certificate != nil {
-		point.Certificate = e.checkCertificate(point)
+		point.Certificate = e.checkCertificate(retained)
 	}
 	return point
 }
@@ -54,23 +54,49 @@ func exactInterval(k, n int) *[2]float64 {
 	return &[2]float64{low, high}
 }
 
-// checkCertificate compares the policy's certificate with this recording.
-func (e *evaluation) checkCertificate(point *OperatingPoint) *CertificateCheck {
+// checkCertificate compares the policy's certificate with this recording. Of several bounds it tells
+// of the one that this recording speaks most against.
+func (e *evaluation) checkCertificate(retained []int32) *CertificateCheck {
 	c := e.o.Policy.Calibration.Certificate
-	check := &CertificateCheck{Kind: string(c.Kind), Target: c.Target, Confidence: c.Confidence, Differs: e.differences()}
-	cases := point.CriticalRetained
-	check.Observed = point.CriticalFNR
-	if c.Limits()[0].Bounds == policy.CriticalMissRate {
-		cases = e.report.Summary.Critical
-		check.Observed = point.MissShare
+	var worst *CertificateCheck
+	for _, l := range c.Limits() {
+		misses, cases := e.countOf(l, retained)
+		check := &CertificateCheck{
+			Kind: string(c.Kind), Bounds: string(l.Bounds), Class: l.Class, Target: l.Target, Confidence: c.Confidence,
+			Observed: per(misses, cases),
+			// Seeing k misses or more is the same as seeing n-k hits or fewer.
+			PValue: binomial.Tail(cases-misses, cases, 1-l.Target),
+		}
+		if cases > 0 {
+			held := check.PValue >= leastPValue
+			check.Held = &held
+		}
+		if worst == nil || check.PValue < worst.PValue {
+			worst = check
+		}
 	}
-	// Seeing k misses or more is the same as seeing n-k hits or fewer.
-	check.PValue = binomial.Tail(cases-point.CriticalMissed, cases, 1-c.Target)
-	if cases > 0 {
-		held := check.PValue >= leastPValue
-		check.Held = &held
+	worst.Differs = e.differences()
+	return worst
+}
+
+// countOf returns the misses and the cases of a limit, given which inputs are retained.
+func (e *evaluation) countOf(l policy.CertifiedLimit, retained []int32) (misses, cases int) {
+	counts := func(i int) bool {
+		return e.outcomes[i]&isCritical != 0 && (l.Class == "" || e.o.Policy.Classes[e.labels[i]] == l.Class)
 	}
-	return check
+	for _, i := range retained {
+		if counts(int(i)) {
+			cases++
+			misses += index(e.outcomes[i]&isMissed != 0)
+		}
+	}
+	if l.Bounds == policy.CriticalMissRate {
+		cases = 0
+		for i := range e.outcomes {
+			cases += index(counts(i))
+		}
+	}
+	return misses, cases
 }
 
 // differences says how this recording differs from the one that the policy was calibrated on, or

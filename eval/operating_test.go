@@ -131,11 +131,34 @@ func TestCertificateByHand(t *testing.T) {
 				}
 			}
 			got.Differs = nil
+			bounds := "critical-fnr"
+			if c.kind == policy.ConformalRiskControl {
+				bounds = "critical-miss-rate"
+			}
 			same(t, "certificate", got, eval.CertificateCheck{
-				Kind: string(c.kind), Target: c.target, Confidence: 0.95, Observed: c.observed, Held: c.held, PValue: c.pValue,
+				Kind: string(c.kind), Bounds: bounds, Target: c.target, Confidence: 0.95, Observed: c.observed, Held: c.held, PValue: c.pValue,
 			})
 		})
 	}
+}
+
+// TestCertificateOfClass expects the bound that the recording speaks most against, of its class alone.
+func TestCertificateOfClass(t *testing.T) {
+	table, labels := tiny()
+	p, decisions := tinyPolicy()
+	p.Calibration = &policy.Calibration{Certificate: &policy.Certificate{
+		Kind: policy.LearnThenTest, Bounds: policy.CriticalMissRate, Target: 0.9, Confidence: 0.9,
+		Further: []policy.CertifiedLimit{
+			{Bounds: policy.CriticalFNR, Class: "b", Target: 0.2}, {Bounds: policy.CriticalMissRate, Class: "c", Target: 0.1},
+		},
+	}}
+	got := *evaluate(t, table, labels, eval.Options{Classes: abc, Policy: p, Decisions: decisions}).Policy.Certificate
+	got.Differs = nil
+	yes := true
+	// The only missed input is of class b, or c: one of its inputs is retained.
+	same(t, "certificate", got, eval.CertificateCheck{
+		Kind: "learn-then-test", Bounds: "critical-fnr", Class: "b", Target: 0.2, Confidence: 0.9, Observed: 1, Held: &yes, PValue: 0.2,
+	})
 }
 
 // TestCertificateWithoutCriticalInputs expects no verdict on a certificate.

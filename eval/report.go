@@ -322,7 +322,11 @@ type OperatingPoint struct {
 
 // CertificateCheck compares a policy's certificate with another recording.
 type CertificateCheck struct {
-	Kind   string  `json:"kind"`
+	Kind string `json:"kind"`
+	// Bounds is the figure that is bounded, Class the critical class whose inputs are counted; empty
+	// for all. Of a certificate with several bounds it is the one with the smallest PValue.
+	Bounds string  `json:"bounds"`
+	Class  string  `json:"class,omitempty"`
 	Target float64 `json:"target"`
 	// Confidence of the certificate; 0 where its kind has none.
 	Confidence float64 `json:"confidence,omitempty"`

@@ -188,7 +188,7 @@ func TestCertificates(t *testing.T) {
 			"held|nothing to hold it against", "its target|15.0%", "observed here"},
 	} {
 		r, table, labels := byHand()
-		test.check.Kind, test.check.Target = "conformal-risk-control", 0.15
+		test.check.Kind, test.check.Bounds, test.check.Target = "conformal-risk-control", "critical-miss-rate", 0.15
 		r.Policy.Certificate = &test.check
 		d := write(t, r, table, labels)
 		d.expect(t, "bounds the share of all critical inputs that are retained and missed "+test.says)
@@ -465,7 +465,7 @@ func TestEscapes(t *testing.T) {
 	r.Policy.Model, r.Policy.Hash, r.Policy.Certificate.Kind = name, name, name
 	r.Policy.Certificate.Differs = []string{name}
 	d := write(t, r, table, labels) // which has no <script> and no onload
-	d.expect(t, "Evidence for deferral: "+name, "bounds a risk by 15%", name+" called normal")
+	d.expect(t, "Evidence for deferral: "+name, "bounds the critical FNR among retained inputs by 15%", name+" called normal")
 	if got := textOf(d.all("title")[0]); got != "Evidence for deferral: "+name {
 		t.Errorf("the title is %q", got)
 	}
@@ -604,7 +604,7 @@ func byHand() (*eval.Report, *eval.Table, []int) {
 				Per1000:         eval.Per1000{Deferred: 325, Reviews: 325, CalledCritical: 250, FalseCalls: 150, Missed: 50},
 				CriticalClasses: misses(13, 10, 6, 1, 1).CriticalClasses, WorstClass: "suspect"},
 			CriticalFNRInterval: &[2]float64{0.028, 0.6}, MissShare: 0.1, MissShareInterval: &[2]float64{0.012, 0.317}, ByFallback: 0.425,
-			Certificate: &eval.CertificateCheck{Kind: "learn-then-test", Target: 0.15, Observed: 2. / 9, Confidence: 0.95,
+			Certificate: &eval.CertificateCheck{Kind: "learn-then-test", Bounds: "critical-fnr", Target: 0.15, Observed: 2. / 9, Confidence: 0.95,
 				Held: new(bool), PValue: 0.401, Differs: []string{"30 passes, not 20", "other critical classes"}},
 		},
 		Residual: []eval.ResidualBin{

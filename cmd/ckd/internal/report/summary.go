@@ -286,11 +286,14 @@ func policySays(e *evaluation) string {
 // certificateSays says whether a certificate held.
 func certificateSays(c *eval.CertificateCheck) string {
 	bounded := "a risk"
-	switch policy.CertificateKind(c.Kind) {
-	case policy.LearnThenTest:
+	switch policy.Figure(c.Bounds) {
+	case policy.CriticalFNR:
 		bounded = "the critical FNR among retained inputs"
-	case policy.ConformalRiskControl:
+	case policy.CriticalMissRate:
 		bounded = "the share of all critical inputs that are retained and missed"
+	}
+	if c.Class != "" {
+		bounded += ", of class " + c.Class + " alone,"
 	}
 	target := document.RoundPercent(c.Target)
 	text := fmt.Sprintf("Its certificate (%s) bounds %s by %s", c.Kind, bounded, target)
