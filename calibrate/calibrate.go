@@ -39,10 +39,10 @@ type Options struct {
 	Prevalence float64
 	// Unfamiliar has passes of inputs unlike anything the model learned. The comparison says how many
 	// of them each rule defers. Nil for none; labels are not needed.
-	Unfamiliar *eval.Recording
+	Unfamiliar *eval.Recording `json:"-"`
 	// CriticalCalls says what becomes of retained inputs that are called critical. The zero value is
 	// ActedOn.
-	CriticalCalls CriticalCalls
+	CriticalCalls CriticalCalls `json:"-"`
 	// Seed of the random folds and parts: the same seed gives the same policy.
 	Seed uint64
 	// Groups has a number for each input, the same for inputs that are not independent, such as

@@ -335,6 +335,15 @@ func TestGroupsOfOne(t *testing.T) {
 			t.Errorf("%s: another policy, %+v and %+v", objective, alone.Refusal, grouped.Refusal)
 			continue
 		}
+		for _, intervals := range [][2]*[2]float64{
+			{&alone.Expected.CoverageInterval, &grouped.Expected.CoverageInterval},
+			{alone.Expected.CriticalMissRateInterval, grouped.Expected.CriticalMissRateInterval},
+			{alone.Expected.CriticalFNRInterval, grouped.Expected.CriticalFNRInterval},
+		} {
+			if a, b := intervals[0], intervals[1]; a != nil && (math.Abs(a[0]-b[0]) > 1e-8 || math.Abs(a[1]-b[1]) > 1e-8) {
+				t.Errorf("%s: intervals %v and %v", objective, *a, *b)
+			}
+		}
 		if a, b := alone.Certificate, grouped.Certificate; a != nil &&
 			(a.Cases != b.Cases || a.Misses != b.Misses || math.Abs(a.PValue-b.PValue) > 1e-8*a.PValue) {
 			t.Errorf("%s: %+v and %+v", objective, a, b)

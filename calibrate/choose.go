@@ -263,6 +263,10 @@ func bothScopes(chosen policy.Scope) []policy.Scope {
 func (r *run) noteData() {
 	const few = 30
 	res, t, say := r.result, r.table, r.result.note
+	if r.group != nil {
+		say("the %d inputs come in %d groups: folds, parts, certificates and the intervals of what is expected are by group; the intervals of the "+
+			"comparison count every input as independent", r.n, r.groups)
+	}
 	if res.Critical < few {
 		say("only %d of %d inputs are critical: every figure about them is uncertain, see the intervals", res.Critical, res.Inputs)
 	}

@@ -23,6 +23,7 @@ func (r *run) forCoverage() error {
 	r.result.Comparison = append(r.result.Comparison, r.row("no deferral", policy.AllInputs, r.everything(r.all()), r.result.Critical))
 	for _, scope := range bothScopes(r.Scope) {
 		var calibrated, naive eval.Selective
+		retained := make([]bool, r.n) // by the calibrated rule, held out
 		shown := map[candidate]*eval.Selective{}
 		foreign, ownForeign, naiveForeign := map[candidate]float64{}, 0., 0.
 		var order []candidate
@@ -39,6 +40,10 @@ func (r *run) forCoverage() error {
 				return err
 			}
 			count(&calibrated, best)
+			t := s.curve(best)(coverage)
+			for _, i := range out.inputs() {
+				retained[i] = s.final.retains(i, scope, best, t)
+			}
 			ownForeign += s.deferredOf(r.unfamiliar, best, s.curve(best)(coverage)) / folds
 			pick := s.naive(coverage)
 			count(&naive, pick)
@@ -70,6 +75,7 @@ func (r *run) forCoverage() error {
 		}
 		if scope == r.Scope {
 			r.result.expect(calibrated, r.result.Critical)
+			r.expectByGroup(retained)
 		}
 	}
 

@@ -226,6 +226,27 @@ func certifyingGroups(all []evidence) int {
 	return most
 }
 
+// expectByGroup replaces the intervals of what is expected by those of groups, where there are groups.
+func (r *run) expectByGroup(retained []bool) {
+	if r.group == nil {
+		return
+	}
+	e, all := r.result.Expected, r.all()
+	e.CoverageInterval = r.interval(all, all.of, retained)
+	missed, kept := make([]bool, r.n), make([]bool, r.n)
+	for i := range r.n {
+		missed[i], kept[i] = retained[i] && r.missed[i], retained[i] && r.critical[i]
+	}
+	for _, share := range []struct {
+		of       *[2]float64
+		counting []bool
+	}{{e.CriticalMissRateInterval, r.critical}, {e.CriticalFNRInterval, kept}} {
+		if share.of != nil {
+			*share.of = r.interval(all, share.counting, missed)
+		}
+	}
+}
+
 // interval returns the 95% interval of a share of some inputs of a part: of those that count, how many
 // are hits. Both are marks by input. Inputs of one group count together.
 func (s *sample) interval(p part, counts, hits []bool) [2]float64 {
