@@ -16,8 +16,8 @@ func TestSelect(t *testing.T) {
 	got := eval.Select(labels, predicted, retained, []int{1, 2})
 	// Counted by hand: 6 are retained. Inputs 0 and 2 are right. Inputs 2 to 5 are critical; of
 	// them 4 and 5 are predicted 0, and 3 is predicted as the other critical class, which is no
-	// miss.
-	want := eval.Selective{Inputs: 7, Retained: 6, Correct: 2, Critical: 4, Missed: 2}
+	// miss. Inputs 1 to 3 are called critical, 1 of them falsely.
+	want := eval.Selective{Inputs: 7, Retained: 6, Correct: 2, Critical: 4, Missed: 2, Called: 3, FalseCalls: 1}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
