@@ -27,7 +27,7 @@ critical: [b, c]
 passes: {fewest: 2}
 gate: never
 primary: {score: c_crit_max, threshold: 0.1}
-calibration: {expected_coverage: {value: 0.75}, expected_critical_fnr: {value: 0.125}}
+calibration: {expected_coverage: {value: 0.75}, expected_critical_miss_rate: {value: 0.0625}, expected_critical_fnr: {value: 0.125}}
 `
 
 // TestObserve compares every series, save histogram buckets, with a handful of inputs computed by
@@ -139,6 +139,7 @@ func TestObserve(t *testing.T) {
 		`ckd_calibration_mismatches_total{model="m",what="passes"}`:    1,
 		`ckd_calibration_mismatches_total{model="m",what="posterior"}`: 2,
 		`ckd_policy_expected_coverage{model="m"}`:                      0.75,
+		`ckd_policy_expected_critical_miss_rate{model="m"}`:            0.0625,
 		`ckd_policy_expected_critical_fnr{model="m"}`:                  0.125,
 
 		`ckd_pair_confusion_nats_total{class_a="a",class_b="b",model="m"}`: 1./24 + 1./2 + 1./4,
@@ -255,9 +256,10 @@ func TestPrecreated(t *testing.T) {
 	p, m := parse(t, threeClasses)
 	with := *p
 	with.Calibration = &policy.Calibration{
-		ExpectedCoverage:    &policy.Interval{Value: 0.75, Low: 0.5, High: 1},
-		ExpectedCriticalFNR: &policy.Interval{High: 1},
-		Reference:           withReference(p, results{zeroResult(m, 3)}, 0, 2).Calibration.Reference,
+		ExpectedCoverage:         &policy.Interval{Value: 0.75, Low: 0.5, High: 1},
+		ExpectedCriticalMissRate: &policy.Interval{High: 1},
+		ExpectedCriticalFNR:      &policy.Interval{High: 1},
+		Reference:                withReference(p, results{zeroResult(m, 3)}, 0, 2).Calibration.Reference,
 	}
 	with.Risk = &policy.Risk{}
 	d.put(withRule(&with), m)
@@ -367,17 +369,18 @@ func TestAgain(t *testing.T) {
 func TestExpected(t *testing.T) {
 	d := newDaemon(t, 0)
 	for _, c := range []struct {
-		calibration   string
-		coverage, fnr float64 // -1 for no series
-		low, high     float64 // bounds of the coverage
+		calibration             string
+		coverage, missRate, fnr float64 // -1 for no series
+		low, high               float64 // bounds of the coverage
 	}{
-		{"{expected_coverage: {value: 0.5}}", 0.5, -1, -1, -1},
-		{"{expected_coverage: {value: 0.75, low: 0.5}, expected_critical_fnr: {value: 0}}", 0.75, 0, 0.5, 1},
-		{"{expected_critical_fnr: {value: 0.25, low: 0.125}}", -1, 0.25, -1, -1},
-		{"{expected_coverage: {value: 0.75, high: 0.875}}", 0.75, -1, 0, 0.875},
-		{"{}", -1, -1, -1, -1},
-		{"{expected_coverage: {value: 0.75}, expected_critical_fnr: {value: 0.5}}", 0.75, 0.5, -1, -1},
-		{"", -1, -1, -1, -1},
+		{"{expected_coverage: {value: 0.5}}", 0.5, -1, -1, -1, -1},
+		{"{expected_coverage: {value: 0.75, low: 0.5}, expected_critical_fnr: {value: 0}}", 0.75, -1, 0, 0.5, 1},
+		{"{expected_critical_miss_rate: {value: 0}, expected_critical_fnr: {value: 0.25, low: 0.125}}", -1, 0, 0.25, -1, -1},
+		{"{expected_critical_miss_rate: {value: 0.25, low: 0.125}}", -1, 0.25, -1, -1, -1},
+		{"{expected_coverage: {value: 0.75, high: 0.875}}", 0.75, -1, -1, 0, 0.875},
+		{"{}", -1, -1, -1, -1, -1},
+		{"{expected_coverage: {value: 0.75}, expected_critical_miss_rate: {value: 0.125}, expected_critical_fnr: {value: 0.5}}", 0.75, 0.125, 0.5, -1, -1},
+		{"", -1, -1, -1, -1, -1},
 	} {
 		t.Run("calibration "+c.calibration, func(t *testing.T) {
 			fields := "name: m\nclasses: [a, b]\ncritical: [b]"
@@ -387,7 +390,8 @@ func TestExpected(t *testing.T) {
 			d.put(parse(t, fields))
 			values := d.values(t)
 			for name, want := range map[string]float64{
-				"ckd_policy_expected_coverage": c.coverage, "ckd_policy_expected_critical_fnr": c.fnr,
+				"ckd_policy_expected_coverage":           c.coverage,
+				"ckd_policy_expected_critical_miss_rate": c.missRate, "ckd_policy_expected_critical_fnr": c.fnr,
 				"ckd_policy_expected_coverage_low": c.low, "ckd_policy_expected_coverage_high": c.high,
 			} {
 				got, told := values[name+`{model="m"}`]

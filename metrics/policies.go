@@ -14,7 +14,7 @@ import (
 type policies struct {
 	info                                *prometheus.GaugeVec
 	coverage, coverageLow, coverageHigh *prometheus.GaugeVec
-	criticalFNR                         *prometheus.GaugeVec
+	missRate, criticalFNR               *prometheus.GaugeVec
 	reloadSuccessful, reloadSuccessTime prometheus.Gauge
 }
 
@@ -34,6 +34,10 @@ func declarePolicies(t *table) policies {
 		coverageHigh: t.gauge("ckd_policy_expected_coverage_high",
 			"Upper end of the 95% interval of ckd_policy_expected_coverage; absent if the "+
 				"calibration does not say.",
+			"model"),
+		missRate: t.gauge("ckd_policy_expected_critical_miss_rate",
+			"Share of all critical inputs that the policy's calibration expects to be retained "+
+				"and called safe; absent if it does not say.",
 			"model"),
 		criticalFNR: t.gauge("ckd_policy_expected_critical_fnr",
 			"Share of retained critical inputs that the policy's calibration expects to be "+
@@ -62,10 +66,13 @@ func (f *policies) putInForce(p *policy.Policy) {
 	}
 	calibration := cmp.Or(p.Calibration, &policy.Calibration{})
 	none := policy.Interval{High: 1}
-	coverage, fnr := cmp.Or(calibration.ExpectedCoverage, &none), cmp.Or(calibration.ExpectedCriticalFNR, &none)
+	coverage := cmp.Or(calibration.ExpectedCoverage, &none)
+	missRate := cmp.Or(calibration.ExpectedCriticalMissRate, &none)
+	fnr := cmp.Or(calibration.ExpectedCriticalFNR, &none)
 	set(f.coverage, coverage != &none, coverage.Value)
 	set(f.coverageLow, coverage.Known(), coverage.Low)
 	set(f.coverageHigh, coverage.Known(), coverage.High)
+	set(f.missRate, missRate != &none, missRate.Value)
 	set(f.criticalFNR, fnr != &none, fnr.Value)
 }
 

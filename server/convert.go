@@ -83,11 +83,12 @@ func calibrationMessage(c *policy.Calibration) *ckdv1.Calibration {
 		return &ckdv1.Share{Value: i.Value, Low: i.Low, High: i.High}
 	}
 	m := &ckdv1.Calibration{
-		Posterior:           c.Posterior,
-		Passes:              uint32(c.Recording.Passes),
-		Objective:           c.Objective,
-		ExpectedCoverage:    share(c.ExpectedCoverage),
-		ExpectedCriticalFnr: share(c.ExpectedCriticalFNR),
+		Posterior:                c.Posterior,
+		Passes:                   uint32(c.Recording.Passes),
+		Objective:                c.Objective,
+		ExpectedCoverage:         share(c.ExpectedCoverage),
+		ExpectedCriticalMissRate: share(c.ExpectedCriticalMissRate),
+		ExpectedCriticalFnr:      share(c.ExpectedCriticalFNR),
 	}
 	if t := c.Certificate; t != nil {
 		m.Certificate = &ckdv1.Certificate{

@@ -307,7 +307,7 @@ func checkPanels(t *testing.T, d *dashboard) {
 		checkDatasource(t, where, p.Datasource)
 		for _, target := range p.Targets {
 			checkDatasource(t, where, target.Datasource)
-			if strings.Contains(target.Expr, "ckd_expected_misses_total") {
+			if strings.Contains(target.Expr, "ckd_expected_misses_total") || strings.Contains(target.Expr, "ckd_policy_expected_critical_") {
 				checkNeverGreen(t, where, &p)
 			}
 		}

@@ -372,9 +372,10 @@ func describe(p *policy.Policy) Policy {
 	d.Calibration = &Calibration{
 		Objective: c.Objective, Posterior: c.Posterior,
 		Inputs: c.Recording.Inputs, CriticalInputs: c.Recording.CriticalInputs, Passes: c.Recording.Passes,
-		ExpectedCoverage:    (*Interval)(c.ExpectedCoverage),
-		ExpectedCriticalFNR: (*Interval)(c.ExpectedCriticalFNR),
-		Changed:             c.PolicyHash != "" && c.PolicyHash != p.Hash,
+		ExpectedCoverage:         (*Interval)(c.ExpectedCoverage),
+		ExpectedCriticalMissRate: (*Interval)(c.ExpectedCriticalMissRate),
+		ExpectedCriticalFNR:      (*Interval)(c.ExpectedCriticalFNR),
+		Changed:                  c.PolicyHash != "" && c.PolicyHash != p.Hash,
 	}
 	if c.Certificate != nil {
 		d.Calibration.Certificate = cmp.Or(c.Certificate.Statement, explainCertificate(p))

@@ -101,12 +101,15 @@ type Rule struct {
 
 // Calibration says where the thresholds come from.
 type Calibration struct {
-	Objective           string    `json:"objective"`
-	Posterior           string    `json:"posterior"`
-	Inputs              int       `json:"inputs"`
-	CriticalInputs      int       `json:"critical_inputs"`
-	Passes              int       `json:"passes"`
-	ExpectedCoverage    *Interval `json:"expected_coverage"`
+	Objective        string    `json:"objective"`
+	Posterior        string    `json:"posterior"`
+	Inputs           int       `json:"inputs"`
+	CriticalInputs   int       `json:"critical_inputs"`
+	Passes           int       `json:"passes"`
+	ExpectedCoverage *Interval `json:"expected_coverage"`
+	// ExpectedCriticalMissRate is the share of all critical inputs that is retained and called safe.
+	ExpectedCriticalMissRate *Interval `json:"expected_critical_miss_rate"`
+	// ExpectedCriticalFNR is the share of the retained critical inputs that is called safe.
 	ExpectedCriticalFNR *Interval `json:"expected_critical_fnr"`
 	// Certificate states the guarantee in one sentence; empty without one.
 	Certificate string `json:"certificate"`

@@ -50,6 +50,7 @@ fallback: {score: cbec, threshold: 0.003}
   posterior: mc-dropout
   objective: at most 5% of the critical inputs missed
   expected_coverage: {value: 0.8, low: 0.75, high: 0.85}
+  expected_critical_miss_rate: {value: 0.03, low: 0.01, high: 0.05}
   expected_critical_fnr: {value: 0.04, low: 0.02, high: 0.06}
   certificate: {kind: conformal-risk-control, target: 0.05, statement: At most 5% are missed.}`+
 		reference([]string{"suspect"}, 500, 0.0001)))

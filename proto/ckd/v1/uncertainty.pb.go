@@ -3056,9 +3056,11 @@ type Calibration struct {
 	// Share of the retained critical inputs expected to be predicted safe.
 	ExpectedCriticalFnr *Share `protobuf:"bytes,5,opt,name=expected_critical_fnr,json=expectedCriticalFnr,proto3" json:"expected_critical_fnr,omitempty"`
 	// What is guaranteed; absent if nothing is.
-	Certificate   *Certificate `protobuf:"bytes,6,opt,name=certificate,proto3" json:"certificate,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Certificate *Certificate `protobuf:"bytes,6,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	// Share of all critical inputs expected to be retained and predicted safe.
+	ExpectedCriticalMissRate *Share `protobuf:"bytes,7,opt,name=expected_critical_miss_rate,json=expectedCriticalMissRate,proto3" json:"expected_critical_miss_rate,omitempty"`
+	unknownFields            protoimpl.UnknownFields
+	sizeCache                protoimpl.SizeCache
 }
 
 func (x *Calibration) Reset() {
@@ -3129,6 +3131,13 @@ func (x *Calibration) GetExpectedCriticalFnr() *Share {
 func (x *Calibration) GetCertificate() *Certificate {
 	if x != nil {
 		return x.Certificate
+	}
+	return nil
+}
+
+func (x *Calibration) GetExpectedCriticalMissRate() *Share {
+	if x != nil {
+		return x.ExpectedCriticalMissRate
 	}
 	return nil
 }
@@ -3687,14 +3696,15 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\vmean_passes\x18\b \x01(\x01R\n" +
 	"meanPasses\x12\x18\n" +
 	"\astopped\x18\t \x01(\bR\astoppedB\x14\n" +
-	"\x12_critical_released\"\x97\x02\n" +
+	"\x12_critical_released\"\xe5\x02\n" +
 	"\vCalibration\x12\x1c\n" +
 	"\tposterior\x18\x01 \x01(\tR\tposterior\x12\x16\n" +
 	"\x06passes\x18\x02 \x01(\rR\x06passes\x12\x1c\n" +
 	"\tobjective\x18\x03 \x01(\tR\tobjective\x12:\n" +
 	"\x11expected_coverage\x18\x04 \x01(\v2\r.ckd.v1.ShareR\x10expectedCoverage\x12A\n" +
 	"\x15expected_critical_fnr\x18\x05 \x01(\v2\r.ckd.v1.ShareR\x13expectedCriticalFnr\x125\n" +
-	"\vcertificate\x18\x06 \x01(\v2\x13.ckd.v1.CertificateR\vcertificate\"C\n" +
+	"\vcertificate\x18\x06 \x01(\v2\x13.ckd.v1.CertificateR\vcertificate\x12L\n" +
+	"\x1bexpected_critical_miss_rate\x18\a \x01(\v2\r.ckd.v1.ShareR\x18expectedCriticalMissRate\"C\n" +
 	"\x05Share\x12\x14\n" +
 	"\x05value\x18\x01 \x01(\x01R\x05value\x12\x10\n" +
 	"\x03low\x18\x02 \x01(\x01R\x03low\x12\x12\n" +
@@ -3950,24 +3960,25 @@ var file_ckd_v1_uncertainty_proto_depIdxs = []int32{
 	34, // 36: ckd.v1.Calibration.expected_coverage:type_name -> ckd.v1.Share
 	34, // 37: ckd.v1.Calibration.expected_critical_fnr:type_name -> ckd.v1.Share
 	35, // 38: ckd.v1.Calibration.certificate:type_name -> ckd.v1.Certificate
-	10, // 39: ckd.v1.Certificate.kind:type_name -> ckd.v1.CertificateKind
-	9,  // 40: ckd.v1.Certificate.bounds:type_name -> ckd.v1.CertifiedFigure
-	36, // 41: ckd.v1.Certificate.further:type_name -> ckd.v1.CertifiedLimit
-	9,  // 42: ckd.v1.CertifiedLimit.bounds:type_name -> ckd.v1.CertifiedFigure
-	5,  // 43: ckd.v1.ScoreRule.score:type_name -> ckd.v1.Score
-	13, // 44: ckd.v1.UncertaintyService.DecomposeStream:input_type -> ckd.v1.DecomposeStreamRequest
-	25, // 45: ckd.v1.UncertaintyService.Decompose:input_type -> ckd.v1.DecomposeRequest
-	27, // 46: ckd.v1.UncertaintyService.ListModels:input_type -> ckd.v1.ListModelsRequest
-	29, // 47: ckd.v1.UncertaintyService.GetModel:input_type -> ckd.v1.GetModelRequest
-	16, // 48: ckd.v1.UncertaintyService.DecomposeStream:output_type -> ckd.v1.DecomposeStreamResponse
-	26, // 49: ckd.v1.UncertaintyService.Decompose:output_type -> ckd.v1.DecomposeResponse
-	28, // 50: ckd.v1.UncertaintyService.ListModels:output_type -> ckd.v1.ListModelsResponse
-	30, // 51: ckd.v1.UncertaintyService.GetModel:output_type -> ckd.v1.GetModelResponse
-	48, // [48:52] is the sub-list for method output_type
-	44, // [44:48] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	34, // 39: ckd.v1.Calibration.expected_critical_miss_rate:type_name -> ckd.v1.Share
+	10, // 40: ckd.v1.Certificate.kind:type_name -> ckd.v1.CertificateKind
+	9,  // 41: ckd.v1.Certificate.bounds:type_name -> ckd.v1.CertifiedFigure
+	36, // 42: ckd.v1.Certificate.further:type_name -> ckd.v1.CertifiedLimit
+	9,  // 43: ckd.v1.CertifiedLimit.bounds:type_name -> ckd.v1.CertifiedFigure
+	5,  // 44: ckd.v1.ScoreRule.score:type_name -> ckd.v1.Score
+	13, // 45: ckd.v1.UncertaintyService.DecomposeStream:input_type -> ckd.v1.DecomposeStreamRequest
+	25, // 46: ckd.v1.UncertaintyService.Decompose:input_type -> ckd.v1.DecomposeRequest
+	27, // 47: ckd.v1.UncertaintyService.ListModels:input_type -> ckd.v1.ListModelsRequest
+	29, // 48: ckd.v1.UncertaintyService.GetModel:input_type -> ckd.v1.GetModelRequest
+	16, // 49: ckd.v1.UncertaintyService.DecomposeStream:output_type -> ckd.v1.DecomposeStreamResponse
+	26, // 50: ckd.v1.UncertaintyService.Decompose:output_type -> ckd.v1.DecomposeResponse
+	28, // 51: ckd.v1.UncertaintyService.ListModels:output_type -> ckd.v1.ListModelsResponse
+	30, // 52: ckd.v1.UncertaintyService.GetModel:output_type -> ckd.v1.GetModelResponse
+	49, // [49:53] is the sub-list for method output_type
+	45, // [45:49] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_ckd_v1_uncertainty_proto_init() }

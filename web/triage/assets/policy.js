@@ -75,6 +75,7 @@ function renderCalibration(calibration) {
     pairs(
       calibration.objective ? ["Objective", calibration.objective] : null,
       ["Coverage", expected(calibration.expected_coverage)],
+      ["Critical miss rate", expected(calibration.expected_critical_miss_rate)],
       ["Critical FNR", expected(calibration.expected_critical_fnr)],
       calibration.posterior ? ["Posterior", calibration.posterior] : null,
       calibration.inputs > 0 ? ["Inputs", [data(count(calibration.inputs), calibration.inputs), calibration.critical_inputs > 0 ? `, ${count(calibration.critical_inputs)} of them critical` : ""]] : null,
