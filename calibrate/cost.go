@@ -29,6 +29,13 @@ var costRatios = []float64{5, 10, 20, 50, 100, 200, 500, 1000}
 // fitted to all inputs; the curve and the expected figures are of held-out folds.
 func (r *run) forCost() error {
 	ratio := r.Objective.CostRatio
+	s, err := r.search(r.all(), r.Scope, 0)
+	if err != nil {
+		return err
+	}
+	if s.model == nil {
+		return errNoRisk(s)
+	}
 	outer := r.foldsOf(r.all(), folds, newRand(r.Seed, streamOuter))
 	ratios := slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(costRatios), ratio))))
 	at := make([]eval.Selective, len(ratios))
@@ -45,13 +52,6 @@ func (r *run) forCost() error {
 		for i, ratio := range ratios {
 			addTo(&at[i], s.final.count(out, r.Scope, one, thresholdOf(ratio)))
 		}
-	}
-	s, err := r.search(r.all(), r.Scope, 0)
-	if err != nil {
-		return err
-	}
-	if s.model == nil {
-		return errNoRisk(s)
 	}
 	for i, ratio := range ratios {
 		deferred := at[i].Inputs - at[i].Retained
@@ -74,8 +74,12 @@ func (r *run) forCost() error {
 
 // errNoRisk says why nothing can be weighed by its risk.
 func errNoRisk(s *search) error {
-	return fmt.Errorf("a cost ratio needs the risk of each input, and %d critical inputs called safe are too few to fit it: expected %d or more",
-		s.missedInputs(), riskfit.FewestMissed)
+	among := ""
+	if s.part.n < s.n {
+		among = " with a fifth of the inputs held out"
+	}
+	return fmt.Errorf("a cost ratio needs the risk of each input, and %d critical inputs called safe are too few to fit it%s: expected %d or more",
+		s.missedInputs(), among, riskfit.FewestMissed)
 }
 
 // missedInputs counts the critical inputs of the part that are called safe.

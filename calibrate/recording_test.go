@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"testing"
 
 	"github.com/ckd-project/ckd/decomp"
@@ -37,62 +36,53 @@ func fromFile(p *record.Passes) eval.Recording {
 	}}
 }
 
-// TestHeldOutHalves calibrates policies for coverage 0.8 on one half of a real recording and checks
-// them on the other. The figures are those of this implementation and guard it against getting
-// worse; the best single score is chosen with hindsight.
+// TestHeldOutHalves calibrates policies for coverage 0.8 on one half of a real recording and decides
+// the other, by the code that decides live. It must miss no more than the naive pick does, in either
+// scope. In scope all it must miss at most half as much, since risk defers no critical call.
 func TestHeldOutHalves(t *testing.T) {
 	timed.Full(t)
 	t.Parallel()
 	const halves, coverage = 12, 0.8
-	for _, c := range []struct {
-		name string
-		fnr  float64
-	}{{"lowrank", 0.0870}, {"mcdropout", 0.0951}, {"ensemble", 0.0684}} {
-		table, labels := ctg(t, c.name)
-		o := options(t, Objective{Coverage: coverage}, policy.AllInputs, 0)
-		var own, covered float64
-		single := make([]float64, decomp.NumScores)
-		for h := range uint64(halves) {
-			order := rand.New(rand.NewPCG(17, h)).Perm(table.Inputs)
-			first, firstLabels := take(table, labels, order[:table.Inputs/2])
-			second, secondLabels := take(table, labels, order[table.Inputs/2:])
-			o.Seed = h
-			// This does what Run does without the expected figures, which take ten times as long.
-			r := runOf(t, first, firstLabels, o)
-			s := must(r.search(r.all(), o.Scope, r.curveFNR(r.all())))
-			best := must(s.bestAt(r, coverage))
-			r.choose(s, best, s.curve(best)(coverage))
-			got := eval.Select(secondLabels, second.Predicted, retainedBy(built(r.draft), second), table.Spec.Critical)
-			own += got.CriticalFNR() / halves
-			covered += got.Coverage() / halves
-			if h == 0 {
-				found := calibrated(t, first, firstLabels, o)
-				if !reflect.DeepEqual(found.Chosen, r.result.Chosen) {
-					t.Errorf("%s: chosen %+v, by Run %+v", c.name, r.result.Chosen, found.Chosen)
+	for _, name := range []string{"lowrank", "mcdropout", "ensemble"} {
+		recording := ctgRecording(name)
+		table, labels := ctg(t, name)
+		for scope, most := range map[policy.Scope]float64{policy.AllInputs: 0.5, policy.PredictedSafe: 1} {
+			o := options(t, Objective{Coverage: coverage}, scope, 0)
+			o.Guard = DefaultGuard
+			own, naive, covered := 0, 0, 0.0
+			for h := range uint64(halves) {
+				order := rand.New(rand.NewPCG(17, h)).Perm(table.Inputs)
+				first, firstLabels := take(table, labels, order[:table.Inputs/2])
+				o.Seed = h
+				// This does what Run does without the expected figures, which take ten times as long.
+				r := runOf(t, first, firstLabels, o)
+				s := must(r.search(r.all(), scope, r.curveFNR(r.all())))
+				best := must(s.bestAt(r, coverage))
+				r.choose(s, best, s.curve(best)(coverage))
+				pick := s.naive(coverage)
+				at := s.curve(pick)(coverage)
+				decisions := must(eval.Decide(t.Context(), recording, built(r.draft), nil))
+				all := newSample(table, labels, o.Base.Degenerate, o.Base.Saturated)
+				for _, i := range order[table.Inputs/2:] {
+					retained := decisions[i].Action == policy.Retain
+					covered += float64(index(retained)) / float64(halves*(table.Inputs-table.Inputs/2))
+					own += index(retained && all.missed[i])
+					naive += index(all.retains(i, scope, pick, at) && all.missed[i])
 				}
-				if e := found.Expected; e.CoverageInterval[0] > got.Coverage()+0.03 || e.CoverageInterval[1] < got.Coverage()-0.03 {
-					t.Errorf("%s: coverage %+v expected, the other half shows %v", c.name, e, got.Coverage())
+				if h == 0 {
+					if found := calibrated(t, first, firstLabels, o); !reflect.DeepEqual(found.Chosen, r.result.Chosen) {
+						t.Errorf("%s: chosen %+v, by Run %+v", name, r.result.Chosen, found.Chosen)
+					}
 				}
 			}
-			for s := range single {
-				threshold := eval.Threshold(first.Scores[s], coverage)
-				retained := make([]bool, second.Inputs)
-				for i, v := range second.Scores[s] {
-					retained[i] = v <= threshold
-				}
-				single[s] += eval.Select(secondLabels, second.Predicted, retained, table.Spec.Critical).CriticalFNR() / halves
+			t.Logf("%s, scope %s: %d are missed at coverage %.4f, %d by the naive pick", name, scope, own, covered, naive)
+			const luck = 0.1 // of two rules that are as good
+			if float64(own) > most*float64(naive)*(1+luck)+halves {
+				t.Errorf("%s, scope %s: %d are missed, %d by the naive pick", name, scope, own, naive)
 			}
-		}
-		best := slices.Min(single)
-		t.Logf("%s: calibrated %.4f at coverage %.4f, best single score %.4f", c.name, own, covered, best)
-		if own > best+0.01 {
-			t.Errorf("%s: critical FNR %v, the best single score has %v", c.name, own, best)
-		}
-		if own > c.fnr+0.01 {
-			t.Errorf("%s: critical FNR %v, it was %v", c.name, own, c.fnr)
-		}
-		if math.Abs(covered-coverage) > 0.015 {
-			t.Errorf("%s: coverage %v, %v was asked for", c.name, covered, coverage)
+			if math.Abs(covered-coverage) > 0.02 {
+				t.Errorf("%s, scope %s: coverage %v, %v was asked for", name, scope, covered, coverage)
+			}
 		}
 	}
 }

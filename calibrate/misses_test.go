@@ -1,0 +1,194 @@
+package calibrate
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// TestRisk calibrates a real recording by its fewest misses, and checks what the report and the
+// policy say of it.
+func TestRisk(t *testing.T) {
+	t.Parallel()
+	recording := ctgRecording("mcdropout")
+	o := options(t, Objective{Coverage: 0.8}, policy.AllInputs, 1)
+	o.Guard = DefaultGuard
+	unfamiliar := recording
+	unfamiliar.Labels = nil
+	o.Unfamiliar = &unfamiliar // the recording itself: what it defers of it is known
+	found := must(Run(t.Context(), recording, o))
+	rows := map[string]Row{}
+	for _, row := range found.Comparison {
+		if row.Scope == policy.AllInputs {
+			rows[row.Rule] = row
+		}
+	}
+	own, naive := rows["calibrated"], rows[naivePick]
+	if 2*own.Missed > naive.Missed {
+		t.Errorf("%d are missed, %d by the naive pick", own.Missed, naive.Missed)
+	}
+	for _, rule := range []string{"risk", "risk with guard", "p_critical", "p_critical with guard", "no deferral"} {
+		if _, is := rows[rule]; !is {
+			t.Errorf("no row %s", rule)
+		}
+	}
+	if found.Chosen.Primary.Score != "risk" || found.Chosen.Guard == nil || !strings.Contains(found.Gain, "nobody looks at") {
+		t.Fatalf("chosen %+v, gain %q", found.Chosen, found.Gain)
+	}
+	if r := found.Risk; r == nil || r.Critical != found.Missed || len(r.Bins) != 10 || r.ObservedOverExpected.Low > 1 ||
+		r.ObservedOverExpected.High < 1 {
+		t.Errorf("risk %+v", r)
+	}
+	// The policy decides as the report expects, defers as many as unfamiliar as the guard says, and
+	// retains whatever else is called critical.
+	decisions := must(eval.Decide(t.Context(), recording, found.Policy, nil))
+	table := must(eval.NewTable(t.Context(), recording, engine.Spec(o.Base), nil))
+	foreign, deferred := 0, 0
+	for i, d := range decisions {
+		foreign += index(d.Reason == policy.Unfamiliar)
+		deferred += index(d.Action == policy.Defer)
+		if d.Reason == policy.Unfamiliar != (table.Scores[decomp.MI][i] > found.Policy.Guard.Threshold) {
+			t.Fatalf("input %d: %+v", i, d)
+		}
+		if table.Predicted[i] > 0 && d.Action == policy.Defer && d.Reason != policy.Unfamiliar {
+			t.Fatalf("input %d is called critical and deferred: %+v", i, d)
+		}
+	}
+	n := float64(len(decisions))
+	if got := float64(foreign) / n; math.Abs(got-DefaultGuard) > 0.002 {
+		t.Errorf("a share of %v is unfamiliar", got)
+	}
+	if got := float64(deferred) / n; math.Abs(got-0.2) > 0.002 {
+		t.Errorf("a share of %v is deferred", got)
+	}
+	if got := own.UnfamiliarDeferred; got == nil || math.Abs(*got-0.2) > 0.02 {
+		t.Errorf("of the recording itself a share of %v is deferred", got)
+	}
+}
+
+// TestGuardWithinCoverage asks for a coverage that leaves no room for the whole guard.
+func TestGuardWithinCoverage(t *testing.T) {
+	t.Parallel()
+	table, labels := ctg(t, "mcdropout")
+	o := options(t, Objective{Coverage: 0.99}, policy.PredictedSafe, 1)
+	o.Guard = 0.5
+	r := runOf(t, table, labels, o)
+	s := must(r.search(r.all(), o.Scope, 0))
+	for _, one := range s.candidates {
+		if got := s.final.count(r.all(), o.Scope, one, s.curve(one)(0.99)).Coverage(); one.guarded && got < 0.985 {
+			t.Errorf("%s retains a share of %v", one, got)
+		}
+	}
+}
+
+// TestNoRisk calibrates where too few critical inputs are called safe, and where the inputs have no
+// mean predictions.
+func TestNoRisk(t *testing.T) {
+	t.Parallel()
+	table, labels := ctg(t, "mcdropout")
+	var few []int
+	missed := 0
+	for i, label := range labels {
+		if label > 0 && table.Predicted[i] == 0 {
+			if missed++; missed > 9 {
+				continue
+			}
+		}
+		few = append(few, i)
+	}
+	fewer, fewerLabels := take(table, labels, few)
+	found := calibrated(t, fewer, fewerLabels, options(t, Objective{Coverage: 0.8}, policy.AllInputs, 1))
+	if found.Risk != nil || found.Policy.Risk != nil || !strings.Contains(strings.Join(found.Notes, "\n"), "9 critical inputs are called safe") {
+		t.Errorf("risk %+v, notes %q", found.Risk, found.Notes)
+	}
+	_, err := Choose(t.Context(), fewer, fewerLabels, options(t, Objective{CostRatio: 50}, policy.AllInputs, 1))
+	if err == nil || !strings.Contains(err.Error(), "9 critical inputs called safe are too few") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestCostRatio checks the threshold, and that dearer misses have more inputs deferred.
+func TestCostRatio(t *testing.T) {
+	t.Parallel()
+	table, labels := ctg(t, "lowrank")
+	found := calibrated(t, table, labels, options(t, Objective{CostRatio: 30}, policy.PredictedSafe, 1))
+	if p := found.Policy.Primary; p.Score != policy.RiskScore || p.Threshold != 1./30 {
+		t.Errorf("primary %+v", p)
+	}
+	for i, c := range found.Costs {
+		if want := 1000 * (float64(c.Deferred) + c.Ratio*float64(c.Missed)) / float64(c.Inputs); math.Abs(c.CostPer1000-want) > 1e-9 ||
+			c.Inputs != table.Inputs {
+			t.Errorf("costs %+v", c)
+		}
+		if i > 0 && (c.Deferred < found.Costs[i-1].Deferred || c.Missed > found.Costs[i-1].Missed) {
+			t.Errorf("costs %+v after %+v", c, found.Costs[i-1])
+		}
+	}
+	if len(found.Costs) != len(costRatios)+1 {
+		t.Errorf("%d ratios", len(found.Costs))
+	}
+}
+
+// TestPrevalence checks that another prevalence shifts risk and threshold alike: it decides as
+// before.
+func TestPrevalence(t *testing.T) {
+	t.Parallel()
+	recording := ctgRecording("mcdropout")
+	table, labels := ctg(t, "mcdropout")
+	o := options(t, Objective{Coverage: 0.8}, policy.PredictedSafe, 1)
+	r := runOf(t, table, labels, o)
+	risk := candidate{gate: policy.Never, reliability: r.reliability(), primary: riskScore, fallback: riskScore}
+	var retained [2][]bool
+	var thresholds [2]float64
+	for at, prevalence := range []float64{0, 0.01} {
+		r.Prevalence = prevalence
+		s := must(r.search(r.all(), o.Scope, 0))
+		r.choose(s, risk, s.curve(risk)(0.8))
+		thresholds[at] = r.draft.Primary.Threshold
+		for _, d := range must(eval.Decide(t.Context(), recording, built(r.draft), nil)) {
+			retained[at] = append(retained[at], d.Action == policy.Retain)
+		}
+	}
+	if diff := cmp.Diff(retained[0], retained[1]); diff != "" {
+		t.Errorf("decisions (-of the recording's share +of 0.01):\n%s", diff)
+	}
+	odds := func(p float64) float64 { return p / (1 - p) }
+	share := float64(r.criticalIn(r.all())) / float64(r.n)
+	if got, want := odds(thresholds[1])/odds(thresholds[0]), odds(0.01)/odds(share); math.Abs(got/want-1) > 0.02 {
+		t.Errorf("the odds of the threshold are multiplied by %v, those of the prevalence by %v", got, want)
+	}
+}
+
+// TestPaired works out differences by hand.
+func TestPaired(t *testing.T) {
+	t.Parallel()
+	p := &paired{missed: [][]float64{{1, 1, 0.5, 0}, {0, 1, 0, 1}}, group: []int{0, 1, 0, 2}}
+	// Group 0 differs by 1.5, group 1 by 0, group 2 by -1.
+	if more, se := p.difference(0, 1); more != 0.5 || math.Abs(se-math.Sqrt(1.5*1.5+1)) > 1e-15 {
+		t.Errorf("%v more, standard error %v", more, se)
+	}
+}
+
+// TestReviewed checks that reviewed critical calls count as reviews.
+func TestReviewed(t *testing.T) {
+	t.Parallel()
+	table, labels := ctg(t, "ensemble")
+	o := options(t, Objective{Coverage: 0.8}, policy.PredictedSafe, 1)
+	o.CriticalCalls = Reviewed
+	found := calibrated(t, table, labels, o)
+	for _, row := range found.Comparison {
+		if row.Reviews != row.Deferred+row.CriticalKept {
+			t.Errorf("row %+v", row)
+		}
+	}
+	if !strings.Contains(found.Gain, "people review") {
+		t.Errorf("gain %q", found.Gain)
+	}
+}
