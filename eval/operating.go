@@ -3,6 +3,7 @@ package eval
 import (
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/ckd-project/ckd/internal/binomial"
@@ -12,7 +13,7 @@ import (
 // confidence of the exact intervals.
 const confidence = 0.95
 
-// leastPValue is the smallest p-value at which a certificate still counts as held.
+// leastPValue is the smallest p-value at which a bound of a certificate is not contradicted.
 const leastPValue = 0.05
 
 // operatingPoint returns the figures of the policy at its own thresholds.
@@ -40,7 +41,7 @@ func (e *evaluation) operatingPoint() *OperatingPoint {
 	point.CriticalFNRInterval = exactInterval(point.CriticalMissed, point.CriticalRetained)
 	point.MissShareInterval = exactInterval(point.CriticalMissed, all)
 	if p.Calibration != nil && p.Calibration.Certificate != nil {
-		point.Certificate = e.checkCertificate(retained)
+		point.Certificate = e.checkCertificate(p.Calibration.Certificate, retained)
 	}
 	return point
 }
@@ -54,33 +55,27 @@ func exactInterval(k, n int) *[2]float64 {
 	return &[2]float64{low, high}
 }
 
-// checkCertificate compares the policy's certificate with this recording. Of several bounds it tells
-// of the one that this recording speaks most against.
-func (e *evaluation) checkCertificate(retained []int32) *CertificateCheck {
-	c := e.o.Policy.Calibration.Certificate
-	var worst *CertificateCheck
-	for _, l := range c.Limits() {
-		misses, cases := e.countOf(l, retained)
-		check := &CertificateCheck{
-			Kind: string(c.Kind), Bounds: string(l.Bounds), Class: l.Class, Target: l.Target, Confidence: c.Confidence,
-			Observed: per(misses, cases),
-			// Seeing k misses or more is the same as seeing n-k hits or fewer.
-			PValue: binomial.Tail(cases-misses, cases, 1-l.Target),
-		}
-		if cases > 0 {
-			held := check.PValue >= leastPValue
-			check.Held = &held
-		}
-		if worst == nil || check.PValue < worst.PValue {
-			worst = check
-		}
+// checkCertificate holds a certificate against this recording, of which some inputs are retained.
+func (e *evaluation) checkCertificate(c *policy.Certificate, retained []int32) *CertificateCheck {
+	check := &CertificateCheck{Kind: string(c.Kind), Confidence: c.Confidence, Groups: c.Groups, Differs: e.differences()}
+	certain := c.Confidence
+	if certain == 0 { // a bound on average has none
+		certain = confidence
 	}
-	worst.Differs = e.differences()
-	return worst
+	var all []BoundCheck
+	for _, l := range c.Limits() {
+		bound := BoundCheck{Bounds: l.Bounds, Class: l.Class, Target: l.Target}
+		bound.Misses, bound.Cases = e.missesOf(l, retained)
+		bound.judge(certain)
+		all = append(all, bound)
+	}
+	check.BoundCheck, check.Further = all[0], all[1:]
+	return check
 }
 
-// countOf returns the misses and the cases of a limit, given which inputs are retained.
-func (e *evaluation) countOf(l policy.CertifiedLimit, retained []int32) (misses, cases int) {
+// missesOf returns how many inputs a bound of a certificate counts, and how many of them are
+// retained and called safe.
+func (e *evaluation) missesOf(l policy.CertifiedLimit, retained []int32) (misses, cases int) {
 	counts := func(i int) bool {
 		return e.outcomes[i]&isCritical != 0 && (l.Class == "" || e.o.Policy.Classes[e.labels[i]] == l.Class)
 	}
@@ -98,6 +93,34 @@ func (e *evaluation) countOf(l policy.CertifiedLimit, retained []int32) (misses,
 	}
 	return misses, cases
 }
+
+// judge sets what follows from Target, Cases and Misses. The bound is shown with the given confidence.
+func (b *BoundCheck) judge(confidence float64) {
+	const rounding = 1e-9 // 1-0.9 is a little less than 0.1
+	n, target := b.Cases, b.Target
+	b.Observed = per(b.Misses, n)
+	b.PValue = atLeast(b.Misses, n, target)
+	b.PShown = binomial.Tail(b.Misses, n, target)
+	b.PowerAtDouble = undefined
+	if n == 0 {
+		return
+	}
+	if double := 2 * target; double < 1 {
+		fewest := sort.Search(n+1, func(k int) bool { return atLeast(k, n, target) < leastPValue })
+		b.PowerAtDouble = Figure(atLeast(fewest, n, double))
+	}
+	switch {
+	case b.PValue < leastPValue:
+		b.Verdict = Contradicted
+	case b.PShown <= 1-confidence+rounding:
+		b.Verdict = Shown
+	default:
+		b.Verdict = NotContradicted
+	}
+}
+
+// atLeast returns the chance of k misses or more among n inputs that are each missed with chance p.
+func atLeast(k, n int, p float64) float64 { return binomial.Tail(n-k, n, 1-p) } // n-k hits or fewer
 
 // differences says how this recording differs from the one that the policy was calibrated on, or
 // that it is the same and therefore no evidence.

@@ -67,35 +67,42 @@ func TestPolicyThatObserves(t *testing.T) {
 
 func TestCertificateByHand(t *testing.T) {
 	const sha, ltt, crc = "0123456789abcdef", policy.LearnThenTest, policy.ConformalRiskControl
-	yes, no := true, false
+	const shown, open, contradicted = eval.Shown, eval.NotContradicted, eval.Contradicted
 	deferAll := func(_ *policy.Policy, o *eval.Options) {
 		for i := range o.Decisions {
 			o.Decisions[i].Action = policy.Defer
 		}
 	}
 	for _, c := range []struct {
-		name     string
-		kind     policy.CertificateKind
-		target   float64
-		observed eval.Figure
-		pValue   float64
-		held     *bool
-		change   func(*policy.Policy, *eval.Options)
-		differs  []string // fragments
+		name    string
+		kind    policy.CertificateKind
+		target  float64
+		cases   int
+		misses  int
+		verdict eval.Verdict
+		pValue  float64
+		pShown  float64
+		power   eval.Figure
+		change  func(*policy.Policy, *eval.Options)
+		differs []string // fragments
 	}{
-		// 1 of 2 retained critical inputs is missed: the p-value is 1 - (1-target)^2.
-		{"learn-then-test", ltt, 0.3, 0.5, 0.51, &yes, nil, nil},
-		{"at the target", ltt, 0.5, 0.5, 0.75, &yes, nil, nil},
-		{"not by chance", ltt, 0.025, 0.5, 0.049375, &no, nil, nil},
-		{"barely by chance", ltt, 0.026, 0.5, 0.051324, &yes, nil, nil},
-		{"nothing retained", ltt, 0.3, na, 1, nil, deferAll, nil},
+		// 1 of 2 retained critical inputs is missed: the p-value is 1 - (1-target)^2, and p_shown is
+		// 1 - target^2. Where even 2 of 2 have a chance of 0.05 or more, nothing could be seen.
+		{"learn-then-test", ltt, 0.3, 2, 1, open, 0.51, 0.91, 0, nil, nil},
+		{"at the target", ltt, 0.5, 2, 1, open, 0.75, 0.75, na, nil, nil},
+		// 1 of 2 contradicts; at 0.05 that has the chance 1 - 0.95^2.
+		{"not by chance", ltt, 0.025, 2, 1, contradicted, 0.049375, 0.999375, 0.0975, nil, nil},
+		// Only 2 of 2 would contradict; at 0.052 that has the chance 0.052^2.
+		{"barely by chance", ltt, 0.026, 2, 1, open, 0.051324, 0.999324, 0.002704, nil, nil},
+		{"nothing retained", ltt, 0.3, 0, 0, "", 1, 1, na, deferAll, nil},
 		// 1 of all 3 critical inputs is missed: the p-value is 1 - (1-target)^3.
-		{"conformal-risk-control", crc, 0.4, 1. / 3, 0.784, &yes, nil, nil},
-		{"a mean exceeded by chance", crc, 0.2, 1. / 3, 0.488, &yes, nil, nil},
-		{"a mean exceeded clearly", crc, 0.01, 1. / 3, 0.029701, &no, nil, nil},
-		{"nothing retained, of all", crc, 0.3, 0, 1, &yes, deferAll, nil},
+		{"conformal-risk-control", crc, 0.4, 3, 1, open, 0.784, 0.648, 0, nil, nil},
+		{"a mean exceeded by chance", crc, 0.2, 3, 1, open, 0.488, 0.896, 0.064, nil, nil}, // 3 of 3: 0.4^3
+		{"a mean exceeded clearly", crc, 0.01, 3, 1, contradicted, 0.029701, 0.999702, 0.058808, nil, nil},
+		{"nothing retained, of all", crc, 0.3, 3, 0, open, 1, 0.343, 0.216, deferAll, nil},
+		{"few enough", crc, 0.7, 3, 0, shown, 1, 0.027, na, deferAll, nil},
 		{
-			"other data", ltt, 0.5, 0.5, 0.75, &yes, func(p *policy.Policy, o *eval.Options) {
+			"other data", ltt, 0.5, 2, 1, open, 0.75, 0.75, na, func(p *policy.Policy, o *eval.Options) {
 				p.Kind, p.Critical = policy.Logits, []int{2}
 				p.Calibration.Recording.Passes = 30
 				o.PassesSHA256 = "fedcba9876543210"
@@ -105,7 +112,7 @@ func TestCertificateByHand(t *testing.T) {
 				"critical classes are b, c, those of the policy c"},
 		},
 		{
-			"the same data", ltt, 0.5, 0.5, 0.75, &yes,
+			"the same data", ltt, 0.5, 2, 1, open, 0.75, 0.75, na,
 			func(_ *policy.Policy, o *eval.Options) { o.PassesSHA256 = strings.ToUpper(sha) },
 			[]string{"this is the recording that the policy was calibrated on"},
 		},
@@ -114,7 +121,7 @@ func TestCertificateByHand(t *testing.T) {
 			table, labels := tiny()
 			p, decisions := tinyPolicy()
 			p.Calibration = &policy.Calibration{
-				Certificate: &policy.Certificate{Kind: c.kind, Target: c.target, Confidence: 0.95},
+				Certificate: &policy.Certificate{Kind: c.kind, Target: c.target, Confidence: 0.95, Groups: 7},
 				Recording:   policy.Recording{PassesSHA256: sha, Passes: 2},
 			}
 			o := eval.Options{Classes: abc, Policy: p, Decisions: decisions}
@@ -131,33 +138,44 @@ func TestCertificateByHand(t *testing.T) {
 				}
 			}
 			got.Differs = nil
-			bounds := "critical-fnr"
-			if c.kind == policy.ConformalRiskControl {
-				bounds = "critical-miss-rate"
+			want := eval.CertificateCheck{Kind: string(c.kind), Confidence: 0.95, Groups: 7, BoundCheck: eval.BoundCheck{
+				Bounds: policy.CriticalFNR, Target: c.target, Cases: c.cases, Misses: c.misses,
+				Observed: eval.Figure(float64(c.misses) / float64(c.cases)), Verdict: c.verdict,
+				PValue: c.pValue, PShown: c.pShown, PowerAtDouble: c.power,
+			}}
+			if c.kind == crc {
+				want.Bounds = policy.CriticalMissRate
 			}
-			same(t, "certificate", got, eval.CertificateCheck{
-				Kind: string(c.kind), Bounds: bounds, Target: c.target, Confidence: 0.95, Observed: c.observed, Held: c.held, PValue: c.pValue,
-			})
+			same(t, "certificate", got, want)
 		})
 	}
 }
 
-// TestCertificateOfClass expects the bound that the recording speaks most against, of its class alone.
-func TestCertificateOfClass(t *testing.T) {
+// TestCertificateOfClasses expects a verdict on each bound, on the inputs of its class alone.
+func TestCertificateOfClasses(t *testing.T) {
 	table, labels := tiny()
 	p, decisions := tinyPolicy()
+	const fnr, rate = policy.CriticalFNR, policy.CriticalMissRate
 	p.Calibration = &policy.Calibration{Certificate: &policy.Certificate{
-		Kind: policy.LearnThenTest, Bounds: policy.CriticalMissRate, Target: 0.9, Confidence: 0.9,
+		Kind: policy.LearnThenTest, Bounds: rate, Target: 0.2, Confidence: 0.9,
 		Further: []policy.CertifiedLimit{
-			{Bounds: policy.CriticalFNR, Class: "b", Target: 0.2}, {Bounds: policy.CriticalMissRate, Class: "c", Target: 0.1},
+			{Bounds: rate, Class: "b", Target: 0.02}, {Bounds: fnr, Class: "b", Target: 0.2},
+			{Bounds: rate, Class: "c", Target: 0.9}, {Bounds: fnr, Class: "c", Target: 0.1},
 		},
 	}}
-	got := *evaluate(t, table, labels, eval.Options{Classes: abc, Policy: p, Decisions: decisions}).Policy.Certificate
-	got.Differs = nil
-	yes := true
-	// The only missed input is of class b, or c: one of its inputs is retained.
-	same(t, "certificate", got, eval.CertificateCheck{
-		Kind: "learn-then-test", Bounds: "critical-fnr", Class: "b", Target: 0.2, Confidence: 0.9, Observed: 1, Held: &yes, PValue: 0.2,
+	got := evaluate(t, table, labels, eval.Options{Classes: abc, Policy: p, Decisions: decisions}).Policy.Certificate
+	// The only missed input is of class b, whose other input is deferred. The one input of class c is
+	// retained and called critical.
+	same(t, "first", got.BoundCheck, eval.BoundCheck{Bounds: rate, Target: 0.2, Cases: 3, Misses: 1, Observed: 1. / 3,
+		Verdict: eval.NotContradicted, PValue: 0.488, PShown: 0.896, PowerAtDouble: 0.064})
+	same(t, "further", got.Further, []eval.BoundCheck{
+		{Bounds: rate, Class: "b", Target: 0.02, Cases: 2, Misses: 1, Observed: 0.5,
+			Verdict: eval.Contradicted, PValue: 0.0396, PShown: 0.9996, PowerAtDouble: 0.0784},
+		{Bounds: fnr, Class: "b", Target: 0.2, Cases: 1, Misses: 1, Observed: 1,
+			Verdict: eval.NotContradicted, PValue: 0.2, PShown: 1, PowerAtDouble: 0},
+		// 1-0.9 is a hair above 0.1 here, and below it there.
+		{Bounds: rate, Class: "c", Target: 0.9, Cases: 1, Observed: 0, Verdict: eval.Shown, PValue: 1, PShown: 0.1, PowerAtDouble: na},
+		{Bounds: fnr, Class: "c", Target: 0.1, Cases: 1, Observed: 0, Verdict: eval.NotContradicted, PValue: 1, PShown: 0.9, PowerAtDouble: 0},
 	})
 }
 
@@ -169,7 +187,7 @@ func TestCertificateWithoutCriticalInputs(t *testing.T) {
 		p, decisions := tinyPolicy()
 		p.Calibration = &policy.Calibration{Certificate: &policy.Certificate{Kind: kind, Target: 0.1}}
 		got := evaluate(t, table, labels, eval.Options{Classes: abc, Policy: p, Decisions: decisions}).Policy.Certificate
-		if got.Held != nil || got.Observed.Defined() || got.PValue != 1 {
+		if got.Verdict != "" || got.Observed.Defined() || got.PValue != 1 || got.PowerAtDouble.Defined() {
 			t.Errorf("%s: %+v", kind, got)
 		}
 	}

@@ -170,10 +170,10 @@ func drawPolicy(t *rapid.T, spec decomp.Spec) *policy.Policy {
 // sharesOf names the fields of a report that are shares of something.
 var sharesOf = strings.Fields(`accuracy macro_f1 critical_fnr fallback_share all_reliable precision recall f1
 	uncertainty_share coverage critical_error critical_deferred_share critical_miss_rate critical_miss_rate_interval ausc_from chance_accuracy error_rate aurc augrc joint_area win_share p
-	critical_fnr_interval miss_share miss_share_interval by_fallback target confidence observed p_value reliable normalised dominant`)
+	critical_fnr_interval miss_share miss_share_interval by_fallback target confidence observed p_value p_shown power_at_double reliable normalised dominant`)
 
 // maybeNull names the fields that are null where nothing is below their line.
-var maybeNull = strings.Fields(`up_to held macro_f1 qwk critical_fnr critical_miss_rate critical_miss_rate_interval
+var maybeNull = strings.Fields(`up_to verdict power_at_double macro_f1 qwk critical_fnr critical_miss_rate critical_miss_rate_interval
 	pearson spearman inflation residual_skewness fallback_share precision recall f1 uncertainty uncertainty_share
 	critical_error accuracy critical_deferred_share ausc_from joint_area mean sd low high win_share p p_holm
 	critical_fnr_interval miss_share miss_share_interval observed relative median p90 reliable best_ausc cost_ausc

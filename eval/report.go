@@ -1,6 +1,10 @@
 package eval
 
-import "github.com/ckd-project/ckd/policy"
+import (
+	"encoding/json"
+
+	"github.com/ckd-project/ckd/policy"
+)
 
 // Report holds everything that a labelled recording says. `ckd evaluate --format json` prints it.
 // A Figure over nothing, and its interval, is null. Slices over classes are in the order of Classes.
@@ -316,33 +320,74 @@ type OperatingPoint struct {
 	// Differs says what speaks against this recording as evidence on a policy that was calibrated:
 	// see CertificateCheck.Differs.
 	Differs []string `json:"differs"`
-	// Certificate says whether the certificate in the policy held here.
+	// Certificate says what this recording shows of the certificate in the policy.
 	Certificate *CertificateCheck `json:"certificate,omitempty"`
 }
 
-// CertificateCheck compares a policy's certificate with another recording.
+// CertificateCheck holds a policy's certificate against another recording. Every input counts as
+// independent of all others.
 type CertificateCheck struct {
 	Kind string `json:"kind"`
-	// Bounds is the figure that is bounded, Class the critical class whose inputs are counted; empty
-	// for all. Of a certificate with several bounds it is the one with the smallest PValue.
-	Bounds string  `json:"bounds"`
-	Class  string  `json:"class,omitempty"`
-	Target float64 `json:"target"`
 	// Confidence of the certificate; 0 where its kind has none.
 	Confidence float64 `json:"confidence,omitempty"`
-	// Observed is the figure that the certificate bounds, measured on this recording.
-	Observed Figure `json:"observed"`
-	// Held is false where PValue is under 0.05. A higher figure than the target alone does not
-	// break a certificate: by chance, a share just under the target is often exceeded. Nil where
-	// the figure is of no input.
-	Held *bool `json:"held"`
-	// PValue is the chance of as many misses or more if the true share were the target. Small
-	// values speak against the certificate.
-	PValue float64 `json:"p_value"`
+	// Groups is the number of groups that the certificate rests on, 0 if it counts every input as
+	// independent.
+	Groups int `json:"groups,omitempty"`
+	// BoundCheck judges the first bound, Further judges the others, each on its own.
+	BoundCheck
+	Further []BoundCheck `json:"further,omitempty"`
 	// Differs lists differences from the policy or its calibration: another kind of rows, other
 	// critical classes, another number of passes, or the very passes that it was calibrated on, by
-	// their SHA-256. Nothing else is compared.
+	// their SHA-256. Nothing else is compared. Where there are any, no verdict is evidence.
 	Differs []string `json:"differs"`
+}
+
+// BoundCheck says what a recording shows of one share that a certificate bounds.
+type BoundCheck struct {
+	Bounds policy.Figure `json:"bounds"`
+	// Class is the critical class whose inputs are counted; empty for all critical classes.
+	Class  string  `json:"class,omitempty"`
+	Target float64 `json:"target"`
+	// Cases counts the inputs of which the share is: critical ones, for critical FNR those that are
+	// retained. Misses counts those of them that are retained and called safe.
+	Cases  int `json:"cases"`
+	Misses int `json:"misses"`
+	// Observed is Misses/Cases.
+	Observed Figure `json:"observed"`
+	// Verdict is empty, in JSON null, without any case.
+	Verdict Verdict `json:"verdict"`
+	// PValue is the chance of as many misses or more if the true share were the target, 1 without any
+	// case. Small values speak against the bound.
+	PValue float64 `json:"p_value"`
+	// PShown is the chance of as few misses or fewer if the true share were the target, 1 without any
+	// case. Small values speak for the bound.
+	PShown float64 `json:"p_shown"`
+	// PowerAtDouble is the chance of the verdict Contradicted, among as many cases, if the true share
+	// were twice the target. It is undefined without any case and for targets of 0.5 and above.
+	PowerAtDouble Figure `json:"power_at_double"`
+}
+
+// Verdict says what a recording shows of a bound.
+type Verdict string
+
+// The verdicts.
+const (
+	// Shown: the exact one-sided test shows, at the confidence of the certificate (0.95 where its kind
+	// has none), that the share is at most the target.
+	Shown Verdict = "shown"
+	// NotContradicted: neither of the others. How much that says depends on PowerAtDouble.
+	NotContradicted Verdict = "not_contradicted"
+	// Contradicted: PValue is under 0.05. A higher share than the target alone does not contradict a
+	// bound: by chance, a share just under the target is often exceeded.
+	Contradicted Verdict = "contradicted"
+)
+
+// MarshalJSON returns the verdict, or null where there is none.
+func (v Verdict) MarshalJSON() ([]byte, error) {
+	if v == "" {
+		return []byte("null"), nil
+	}
+	return json.Marshal(string(v))
 }
 
 // ResidualBin holds sum_c - MI over the inputs whose largest skewness is in (Above, UpTo]. The

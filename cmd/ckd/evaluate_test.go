@@ -230,7 +230,8 @@ func TestEvaluateHoldsCertificates(t *testing.T) {
 	// One input is retained, and missed. If the true share were 0.1, that would have the chance
 	// 0.1.
 	compare(t, "certificate", at(t, readReport(t, runOK(t, append(args, "--format", "json")...)), "policy", "certificate"),
-		map[string]any{"kind": "learn-then-test", "target": 0.1, "confidence": 0.9, "observed": 1.0, "held": true, "p_value": 0.1}, 1e-12, 0)
+		map[string]any{"kind": "learn-then-test", "bounds": "critical-fnr", "target": 0.1, "confidence": 0.9, "cases": 1.0, "misses": 1.0,
+			"observed": 1.0, "verdict": "not_contradicted", "p_value": 0.1, "p_shown": 1.0, "power_at_double": 0.0}, 1e-12, 0)
 	wantFragment(t, strings.Join(strings.Fields(runOK(t, args...)), " "), "this is the recording that the policy was calibrated on")
 }
 

@@ -46,7 +46,7 @@ func TestFiguresInWords(t *testing.T) {
 			"300 1,000 2 20 1 3 0",
 			"300 1,000 1 20 cbec 5.0% 95% 1.0% 22.0% mutual information 3 4 suspect 1 112 0.9% cbec mutual information 0.004 2 0.008 cbec",
 			"32 40 80.0% 4 20 20.0% suspect 3 112 2.7% 16 7",
-			"27 40 67.5% 2 20 10.0% 95% 1.2% 31.7% suspect 1 112 0.9% 10 6 2 9 22.2% 95% 2.8% 60.0% 15% 95% 22.2% 0.401 15% 30 20",
+			"27 40 67.5% 2 20 10.0% 95% 1.2% 31.7% suspect 1 112 0.9% 10 6 2 9 22.2% 95% 2.8% 60.0% 95% 15% 2 9 22.2% 30% 0.270 30 20",
 			"61.5% 0.3",
 		}},
 		"tiles": {tiles, []string{
@@ -167,35 +167,65 @@ func TestTables(t *testing.T) {
 		"whiskers reach from the 5th to the 95th percentile", "whiskers reach to the last resample within 1.5 box lengths")
 }
 
-// TestCertificates gives each of the four outcomes of a certificate.
+// TestCertificates gives each of the outcomes of a certificate.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
-	yes, no := true, false
-	for _, test := range []struct {
-		check      eval.CertificateCheck
-		says       string
-		row, other string // of the table
-		without    string
+	na := eval.Figure(math.NaN())
+	for name, test := range map[string]struct {
+		check eval.CertificateCheck
+		says  []string
+		rows  []string
 	}{
-		{eval.CertificateCheck{Observed: 0.1, Held: &yes, PValue: 0.6}, "by 15%. It held here (p 0.600): 10.0% was observed. p is the chance",
-			"held (p at least 0.05)|yes", "observed here|10.0%", "its confidence"},
-		{eval.CertificateCheck{Observed: 0.2, Held: &yes, PValue: 0.2, Confidence: 0.9},
-			"by 15% with 90% confidence. Here 20.0% was observed: above the target, which chance allows (p 0.200). p is the chance",
-			"held (p at least 0.05)|yes", "its confidence|90.0%", "nothing"},
-		{eval.CertificateCheck{Observed: 0.4, Held: &no, PValue: 0.012}, "by 15%. It did not hold here (p 0.012): 40.0% was observed. p is the chance",
-			"held (p at least 0.05)|no", "observed here|40.0%", "its confidence"},
-		{eval.CertificateCheck{PValue: 1}, "by 15%. Here is nothing to hold it against: it bounds a share of no inputs.",
-			"held|nothing to hold it against", "its target|15.0%", "observed here"},
+		"shown": {
+			eval.CertificateCheck{Confidence: 0.9, BoundCheck: eval.BoundCheck{Cases: 30, Misses: 1, Observed: 1. / 30, Verdict: eval.Shown,
+				PValue: 0.992, PShown: 0.048, PowerAtDouble: 0.73}},
+			[]string{"with 90% confidence", "share of all critical inputs", "by 15%, which is shown here: 1 of 30 (3.3%)", "chance of 0.048",
+				"on average over recordings", "several of one patient"},
+			[]string{"critical miss rate|shown|15.0%|1 of 30|3.3%|0.048|0.992|0.730"},
+		},
+		"not contradicted": {
+			eval.CertificateCheck{Groups: 90, BoundCheck: eval.BoundCheck{Class: "suspect", Bounds: policy.CriticalFNR, Cases: 40, Misses: 3,
+				Observed: 0.075, Verdict: eval.NotContradicted, PValue: 0.951, PShown: 0.13, PowerAtDouble: 0.691}},
+			[]string{"retained suspect inputs", "not contradicted here: 3 of 40 (7.5%)", "doubling to 30% would have been seen with chance 0.691",
+				"rests on 90 groups"},
+			[]string{"critical FNR of suspect|not contradicted|15.0%|3 of 40|7.5%|0.130|0.951|0.691"},
+		},
+		"no power": {
+			eval.CertificateCheck{BoundCheck: eval.BoundCheck{Cases: 1, Misses: 1, Observed: 1, Verdict: eval.NotContradicted, PValue: 0.15, PShown: 1}},
+			[]string{"even a doubling to 30% could not have been seen."},
+			[]string{"critical miss rate|not contradicted|15.0%|1 of 1|100.0%|1.00|0.150|0"},
+		},
+		"no double": {
+			eval.CertificateCheck{BoundCheck: eval.BoundCheck{Cases: 2, Misses: 1, Observed: 0.5, Verdict: eval.NotContradicted, PValue: 0.7,
+				PShown: 0.8, PowerAtDouble: na}},
+			[]string{"Twice the target is not below 100%"},
+			[]string{"critical miss rate|not contradicted|15.0%|1 of 2|50.0%|0.800|0.700|n/a"},
+		},
+		"contradicted, of two": {
+			eval.CertificateCheck{
+				BoundCheck: eval.BoundCheck{Cases: 20, Misses: 8, Observed: 0.4, Verdict: eval.Contradicted, PValue: 0.012, PShown: 1, PowerAtDouble: 0.39},
+				Further:    []eval.BoundCheck{{Bounds: policy.CriticalFNR, Target: 0.2, PValue: 1, PShown: 1, Observed: na, PowerAtDouble: na}},
+				Differs:    []string{"30 passes, not 20"},
+			},
+			[]string{"contradicted here: 8 of 20 (40.0%)", "chance of 0.012", "by 20%. Here is nothing to hold it against", "on its own",
+				"No verdict is evidence here: 30 passes, not 20."},
+			[]string{"critical miss rate|contradicted|15.0%|8 of 20|40.0%|1.00|0.012|0.390", "critical FNR|n/a|20.0%|0 of 0|n/a|1.00|1.00|n/a"},
+		},
 	} {
-		r, table, labels := byHand()
-		test.check.Kind, test.check.Bounds, test.check.Target = "conformal-risk-control", "critical-miss-rate", 0.15
-		r.Policy.Certificate = &test.check
-		d := write(t, r, table, labels)
-		d.expect(t, "bounds the share of all critical inputs that are retained and missed "+test.says)
-		rows := d.rows(t, "Operating point of the policy for model heart")
-		if !slices.Contains(rows, test.row) || !slices.Contains(rows, test.other) || strings.Contains(strings.Join(rows, "; "), test.without) {
-			t.Errorf("%q, expected %q and %q, without %q", rows, test.row, test.other, test.without)
-		}
+		t.Run(name, func(t *testing.T) {
+			r, table, labels := byHand()
+			check := test.check
+			check.Kind, check.Target = "conformal-risk-control", 0.15
+			if check.Bounds == "" {
+				check.Bounds = policy.CriticalMissRate
+			}
+			r.Policy.Certificate = &check
+			d := write(t, r, table, labels)
+			d.expect(t, test.says...)
+			if diff := cmp.Diff(test.rows, d.rows(t, "What this recording shows of the certificate")[1:]); diff != "" {
+				t.Errorf("rows (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
@@ -463,9 +493,9 @@ func TestEscapes(t *testing.T) {
 	r.Source.Passes, r.Source.Labels = eval.File{Name: name, SHA256: name}, eval.File{Name: name, SHA256: name}
 	r.Notes = []string{name}
 	r.Policy.Model, r.Policy.Hash, r.Policy.Certificate.Kind = name, name, name
-	r.Policy.Certificate.Differs = []string{name}
+	r.Policy.Certificate.Class, r.Policy.Certificate.Differs = name, []string{name}
 	d := write(t, r, table, labels) // which has no <script> and no onload
-	d.expect(t, "Evidence for deferral: "+name, "bounds the critical FNR among retained inputs by 15%", name+" called normal")
+	d.expect(t, "Evidence for deferral: "+name, "the share of retained "+name+" inputs", name+" called normal")
 	if got := textOf(d.all("title")[0]); got != "Evidence for deferral: "+name {
 		t.Errorf("the title is %q", got)
 	}
@@ -604,8 +634,12 @@ func byHand() (*eval.Report, *eval.Table, []int) {
 				Per1000:         eval.Per1000{Deferred: 325, Reviews: 325, CalledCritical: 250, FalseCalls: 150, Missed: 50},
 				CriticalClasses: misses(13, 10, 6, 1, 1).CriticalClasses, WorstClass: "suspect"},
 			CriticalFNRInterval: &[2]float64{0.028, 0.6}, MissShare: 0.1, MissShareInterval: &[2]float64{0.012, 0.317}, ByFallback: 0.425,
-			Certificate: &eval.CertificateCheck{Kind: "learn-then-test", Bounds: "critical-fnr", Target: 0.15, Observed: 2. / 9, Confidence: 0.95,
-				Held: new(bool), PValue: 0.401, Differs: []string{"30 passes, not 20", "other critical classes"}},
+			Certificate: &eval.CertificateCheck{
+				Kind: "learn-then-test", Confidence: 0.95,
+				BoundCheck: eval.BoundCheck{Bounds: policy.CriticalFNR, Target: 0.15, Cases: 9, Misses: 2, Observed: 2. / 9,
+					Verdict: eval.NotContradicted, PValue: 0.401, PShown: 0.859, PowerAtDouble: 0.27},
+				Differs: []string{"30 passes, not 20", "other critical classes"},
+			},
 		},
 		Residual: []eval.ResidualBin{
 			{UpTo: new(float64), N: 17, Mean: 0.0021, Relative: 0.031}, {Above: 0.3, N: 23, Mean: -0.0132, Relative: -0.342},
@@ -631,7 +665,7 @@ func byHand() (*eval.Report, *eval.Table, []int) {
 		Dominant: []float64{0.155, 0.666, 0.179},
 		Notes:    []string{"A note to the reader."},
 	}
-	*r.Residual[0].UpTo, *r.Policy.Certificate.Held = 0.3, true
+	*r.Residual[0].UpTo = 0.3
 	for i, at := range [][2]eval.Figure{{0.091, 0.452}, {0.041, 0.252}, {0.011, 0.172}, {0.061, 0.282}, {0.021, 0.192}} {
 		r.Policies[i].BootstrapAt.CriticalFNR = eval.Interval{Low: at[0], High: at[1]}
 	}

@@ -283,41 +283,114 @@ func policySays(e *evaluation) string {
 	return text
 }
 
-// certificateSays says whether a certificate held.
+// certificateSays says what this recording shows of a certificate.
 func certificateSays(c *eval.CertificateCheck) string {
-	bounded := "a risk"
-	switch policy.Figure(c.Bounds) {
-	case policy.CriticalFNR:
-		bounded = "the critical FNR among retained inputs"
-	case policy.CriticalMissRate:
-		bounded = "the share of all critical inputs that are retained and missed"
-	}
-	if c.Class != "" {
-		bounded += ", of class " + c.Class + " alone,"
-	}
-	target := document.RoundPercent(c.Target)
-	text := fmt.Sprintf("Its certificate (%s) bounds %s by %s", c.Kind, bounded, target)
+	text := "Its certificate (" + c.Kind
 	if c.Confidence > 0 {
-		text += " with " + document.RoundPercent(c.Confidence) + " confidence"
+		text += ", with " + document.RoundPercent(c.Confidence) + " confidence"
 	}
-	observed, p := document.Percent(c.Observed), document.Digits(c.PValue)
-	switch {
-	case c.Held == nil:
-		text += ". Here is nothing to hold it against: it bounds a share of no inputs."
-	case !*c.Held:
-		text += fmt.Sprintf(". It did not hold here (p %s): %s was observed.", p, observed)
-	case float64(c.Observed) > c.Target:
-		text += fmt.Sprintf(". Here %s was observed: above the target, which chance allows (p %s).", observed, p)
-	default:
-		text += fmt.Sprintf(". It held here (p %s): %s was observed.", p, observed)
+	var all []string
+	for _, b := range bounds(c) {
+		all = append(all, boundSays(&b))
 	}
-	if c.Held != nil {
-		text += fmt.Sprintf(" p is the chance of so many misses or more, were the true share %s.", target)
+	text += ") bounds " + strings.Join(all, " It bounds ")
+	if len(all) > 1 {
+		text += " Each bound is judged on its own."
 	}
+	if policy.CertificateKind(c.Kind) == policy.ConformalRiskControl {
+		text += " It holds on average over recordings to calibrate on: the share of a single policy may be above it."
+	}
+	text += " These tests hold " + policy.IfIndependent
+	if c.Groups > 0 {
+		text += fmt.Sprintf("; the certificate itself rests on %s", document.Noun(c.Groups, "group"))
+	}
+	text += "."
 	if len(c.Differs) > 0 {
-		text += " Mind: " + strings.Join(c.Differs, "; ") + "."
+		text += " No verdict is evidence here: " + strings.Join(c.Differs, "; ") + "."
 	}
 	return text
+}
+
+// bounds returns all that a certificate bounds.
+func bounds(c *eval.CertificateCheck) []eval.BoundCheck {
+	return append([]eval.BoundCheck{c.BoundCheck}, c.Further...)
+}
+
+// bounded names the share that is bounded.
+func bounded(b *eval.BoundCheck) string {
+	of := "critical"
+	if b.Class != "" {
+		of = b.Class
+	}
+	if b.Bounds == policy.CriticalFNR {
+		return "the share of retained " + of + " inputs that are missed (critical FNR)"
+	}
+	return "the share of all " + of + " inputs that are retained and missed (critical miss rate)"
+}
+
+// boundSays says what a bound is, and what this recording shows of it.
+func boundSays(b *eval.BoundCheck) string {
+	target := document.RoundPercent(b.Target)
+	text := bounded(b) + " by " + target
+	if b.Verdict == "" {
+		return text + ". Here is nothing to hold it against: it bounds a share of no inputs."
+	}
+	text += fmt.Sprintf(", which is %s here: %s (%s)", verdict(b.Verdict), document.Format(document.Of{b.Misses, b.Cases}),
+		document.Percent(b.Observed))
+	were := ", were the true share " + target + "."
+	switch b.Verdict {
+	case eval.Shown:
+		text += ". So few or fewer have a chance of " + document.Digits(b.PShown) + were
+	case eval.Contradicted:
+		text += ". So many or more have a chance of " + document.Digits(b.PValue) + were
+	default:
+		text += ". " + doublingSays(b)
+	}
+	return text
+}
+
+// doublingSays says what it is worth that a bound is not contradicted.
+func doublingSays(b *eval.BoundCheck) string {
+	switch double := document.RoundPercent(2 * b.Target); {
+	case !b.PowerAtDouble.Defined():
+		return "Twice the target is not below 100%, so that no doubling could be seen."
+	case b.PowerAtDouble == 0:
+		return "That says nothing: with so few inputs even a doubling to " + double + " could not have been seen."
+	default:
+		return "A doubling to " + double + " would have been seen with chance " + document.Digits(b.PowerAtDouble) + "."
+	}
+}
+
+func verdict(v eval.Verdict) string {
+	if v == "" {
+		return "n/a"
+	}
+	return strings.ReplaceAll(string(v), "_", " ")
+}
+
+// boundsTable shows what this recording shows of each bound of a certificate, if there is one.
+func boundsTable(c *eval.CertificateCheck) *document.Table {
+	if c == nil {
+		return nil
+	}
+	t := &document.Table{Caption: "What this recording shows of the certificate", TextColumns: 2,
+		Head: []string{"bounds", "verdict", "target", "missed here", "observed", "chance of so few at the target", "chance of so many at the target",
+			"chance to see a doubling"}}
+	if len(c.Differs) > 0 {
+		t.Says = "No verdict is evidence here: " + strings.Join(c.Differs, "; ") + "."
+	}
+	for _, b := range bounds(c) {
+		name := "critical miss rate"
+		if b.Bounds == policy.CriticalFNR {
+			name = "critical FNR"
+		}
+		if b.Class != "" {
+			name += " of " + b.Class
+		}
+		t.Add(name, verdict(b.Verdict), document.Share(b.Target), document.Of{b.Misses, b.Cases}, document.Share(b.Observed),
+			document.Short(b.PShown), document.Short(b.PValue), document.Short(b.PowerAtDouble))
+	}
+	return t
 }
 
 // policySection shows the given policy at its own thresholds.
@@ -348,19 +421,5 @@ func policySection(e *evaluation) document.Section {
 		t.Add("critical error", document.Share(p.CriticalError))
 		t.Add("critical inputs deferred", document.Share(p.CriticalDeferredShare))
 	}
-	if c := p.Certificate; c != nil {
-		t.Add("certificate", c.Kind)
-		t.Add("its target", document.Share(c.Target))
-		if c.Confidence > 0 {
-			t.Add("its confidence", document.Share(c.Confidence))
-		}
-		if c.Held == nil {
-			t.Add("held", "nothing to hold it against")
-		} else {
-			t.Add("observed here", document.Share(c.Observed))
-			t.Add("held (p at least 0.05)", map[bool]string{true: "yes", false: "no"}[*c.Held])
-			t.Add("p: chance of so many misses or more, were the true share the target", document.Short(c.PValue))
-		}
-	}
-	return document.NewSection("policy", "The policy at its own thresholds", policySays(e), t)
+	return document.NewSection("policy", "The policy at its own thresholds", policySays(e), t, boundsTable(p.Certificate))
 }
