@@ -218,13 +218,13 @@ func (s *search) bestAt(r *run, coverage float64) (candidate, error) {
 			missed += w * found[i][c].missed
 		}
 		place := one.place()
-		if _, any := fewest[place]; !any || missed < lowest[place] {
+		if _, has := fewest[place]; !has || missed < lowest[place] {
 			fewest[place], lowest[place] = i, missed
 		}
 	}
 	var ordered []candidate
 	for place := range places {
-		if i, any := fewest[place]; any {
+		if i, has := fewest[place]; has {
 			ordered = append(ordered, s.candidates[i])
 		}
 	}

@@ -168,7 +168,8 @@ func TestSettleForm(t *testing.T) {
 	}
 	checkMarshal(t, p)
 	text := string(p.Marshal())
-	if _, got, _ := strings.Cut(text, "      patience"); "      patience"+got != formRule[strings.Index(formRule, "      patience"):] {
+	_, got, _ := strings.Cut(text, "      patience")
+	if _, want, _ := strings.Cut(formRule, "      patience"); got != want {
 		t.Errorf("written\n%s", text)
 	}
 	// The order of terms, and of the two statistics of one, mean nothing.
