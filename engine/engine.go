@@ -15,11 +15,13 @@ import (
 type Model struct {
 	policy            *policy.Policy
 	plan              *decomp.Plan
-	primary, fallback decomp.Score  // follow.Risk where the risk model computes it
-	guard             decomp.Score  // meaningful only if the policy has a guard
-	critical          []bool        // by class
-	stopper           *EarlyStopper // nil: no input stops early
-	groups            sync.Pool     // released *Group
+	primary, fallback decomp.Score        // follow.Risk where the risk model computes it
+	guard             decomp.Score        // meaningful only if the policy has a guard
+	critical          []bool              // by class
+	twoNumbers        *policy.Logistic    // the risk model, if it reads p_critical alone: quicker
+	percentiles       *policy.Percentiles // nil without a risk model
+	stopper           *EarlyStopper       // nil: no input stops early
+	groups            sync.Pool           // released *Group
 }
 
 // BindOptions say how New binds a policy.
@@ -44,6 +46,12 @@ func Bind(p *policy.Policy, o BindOptions) (*Model, error) {
 	m := &Model{policy: p, plan: plan, stopper: o.Stopper, critical: make([]bool, len(p.Classes))}
 	for _, k := range p.Critical {
 		m.critical[k] = true
+	}
+	if r := p.Risk; r != nil && len(r.Model.Terms) == 1 && r.Model.Terms[0].Feature == risk.PCritical {
+		m.twoNumbers = &policy.Logistic{Intercept: r.Model.Intercept, Slope: r.Model.Terms[0].Weight}
+	}
+	if p.Risk != nil {
+		m.percentiles = p.Risk.Percentiles()
 	}
 	names := []policy.Score{p.Primary.Score, p.Fallback.Score}
 	scores := []*decomp.Score{&m.primary, &m.fallback}
@@ -169,18 +177,25 @@ func (m *Model) assess(o *Outcome, guarded float64) {
 	if r == nil {
 		return // NewOutcome has filled it
 	}
-	if m.critical[o.Predicted] {
+	critical := m.critical[o.Predicted]
+	form := m.twoNumbers
+	if critical {
+		form = &r.CalledCritical
+	}
+	if form != nil {
 		mass := 0.0
 		for _, k := range m.policy.Critical {
 			mass += o.Mean[k]
 		}
-		o.Risk, o.Priority = math.NaN(), r.CalledCritical.Probability(mass)
+		o.Priority = form.Probability(mass)
 	} else {
-		o.Risk = r.Model.Probability(risk.Input{Mean: o.Mean, C: o.C, Critical: m.policy.Critical, Safe: m.policy.Safe})
-		o.Priority = o.Risk
+		o.Priority = r.Model.Probability(risk.Input{Mean: o.Mean, C: o.C, Critical: m.policy.Critical, Safe: m.policy.Safe})
+	}
+	if o.Risk = o.Priority; critical {
+		o.Risk = math.NaN()
 	}
 	if o.Percentile = 1; !o.Degenerate && !m.policy.Guard.Finds(guarded) {
-		o.Percentile = r.Percentile(o.Priority)
+		o.Percentile = m.percentiles.Of(o.Priority)
 	}
 }
 

@@ -52,25 +52,47 @@ func (g *Guard) Finds(value float64) bool { return g != nil && !(value <= g.Thre
 // mostRiskTerms bounds the terms of a risk model, which is to be read by people.
 const mostRiskTerms = 12
 
-// Percentile returns which share of the calibration's inputs had a probability of at most p, by
-// linear interpolation between the quantiles: 0 below all of them, 1 from the largest on.
-func (r *Risk) Percentile(p float64) float64 {
-	q := (*[drift.Levels]float64)(r.Quantiles)
-	const last = drift.Levels - 1
+// Percentiles looks up percentiles among the quantiles of a Risk. It is immutable.
+type Percentiles struct {
+	quantiles [drift.Levels]float64
+	// first holds where to begin to search, by the exponent and the first bits of the mantissa: the
+	// last quantile that is not above any such number.
+	first [1 << (64 - 1 - percentileShift)]uint8
+}
+
+// percentileShift leaves 4 bits of the mantissa: 16 places to search from in an octave.
+const percentileShift = 52 - 4
+
+// Percentiles returns the percentiles among the quantiles.
+func (r *Risk) Percentiles() *Percentiles {
+	p := &Percentiles{quantiles: [drift.Levels]float64(r.Quantiles)}
+	at := 0
+	for place := range p.first {
+		for at+1 < len(p.quantiles) && p.quantiles[at+1] <= math.Float64frombits(uint64(place)<<percentileShift) {
+			at++
+		}
+		p.first[place] = uint8(at)
+	}
+	return p
+}
+
+// Of returns which share of the calibration's inputs had a probability of at most x, by linear
+// interpolation between the quantiles: 0 below all of them, 1 from the largest on.
+func (p *Percentiles) Of(x float64) float64 {
+	q := &p.quantiles
+	const last = len(q) - 1
 	switch {
-	case p < q[0]:
+	case !(x >= q[0]):
 		return 0
-	case p >= q[last]:
+	case x >= q[last]:
 		return 1
 	}
-	// A binary search without branches, which nobody could predict: numbers that are not negative are
-	// ordered as their bits are.
-	at, bits := 0, math.Float64bits(p)
-	for step := last / 2; step > 0; step /= 2 {
-		at += step & -int((math.Float64bits(q[at+step])-bits-1)>>63)
+	at := int(p.first[math.Float64bits(x)>>percentileShift])
+	for q[at+1] <= x {
+		at++
 	}
 	low, high := q[at], q[at+1]
-	return (float64(at) + (p-low)/(high-low)) / last
+	return (float64(at) + (x-low)/(high-low)) / float64(last)
 }
 
 // Probability returns the probability for an input called critical whose critical classes have the

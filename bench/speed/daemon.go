@@ -48,6 +48,7 @@ const (
 	atObserving
 	atIntercepted
 	atCKDWithoutMetrics
+	atCKDWithRisk
 	servers // how many there are
 )
 
@@ -60,6 +61,8 @@ type daemonRow struct {
 
 	// Over and CPUOver are the throughput and the server CPU of ckd divided by those of each server.
 	Over, CPUOver [servers]float64
+	// WithRisk is the server CPU of ckd with a risk model and a guard, divided by that without.
+	WithRisk float64
 	// Share of its core that the client used: at 1, the client limits the throughput.
 	ClientBusy, SinkClientBusy float64
 	// SameSink is the throughput of a sink divided by that of another one.
@@ -91,7 +94,12 @@ func (o comparison) start(ctx context.Context) (all []*process, stop func(), err
 			s.stop()
 		}
 	}
-	policy, err := writePolicy(o.Folder, []int{4, 10, 100, 1000})
+	classes := []int{4, 10, 100, 1000}
+	policy, err := writePolicy(o.Folder, "policy.yaml", policyText(classes, ""))
+	if err != nil {
+		return nil, stop, err
+	}
+	risky, err := writePolicy(o.Folder, "risk.yaml", policyText(classes, riskText))
 	if err != nil {
 		return nil, stop, err
 	}
@@ -110,6 +118,11 @@ func (o comparison) start(ctx context.Context) (all []*process, stop func(), err
 		all = append(all, s)
 	}
 	s, err := startCKD(ctx, o.Folder, withoutMetrics(o.Binary), policy, "ckd-without-metrics")
+	if err != nil {
+		return all, stop, err
+	}
+	all = append(all, s)
+	s, err = startCKD(ctx, o.Folder, o.Binary, risky, "ckd-with-risk")
 	if err != nil {
 		return all, stop, err
 	}
@@ -141,7 +154,7 @@ func (o comparison) measureRow(ctx context.Context, c daemonCase, all []*process
 			return row, err
 		}
 		defer l.close()
-		if at == atCKD || at == atCKDAgain || at == atCKDWithoutMetrics {
+		if at == atCKD || at == atCKDAgain || at == atCKDWithoutMetrics || at == atCKDWithRisk {
 			if err := counts.add(ctx, l, at == atCKDWithoutMetrics); err != nil {
 				return row, err
 			}
@@ -178,5 +191,6 @@ func (r *daemonRow) fill(m [][]sample) {
 	for at := range servers {
 		r.Over[at], r.CPUOver[at] = ratio(rate(atCKD), rate(at)), ratio(cpu(atCKD), cpu(at))
 	}
+	r.WithRisk = ratio(cpu(atCKDWithRisk), cpu(atCKD))
 	r.SameSink = ratio(rate(atSink), rate(atSinkAgain))
 }

@@ -26,7 +26,7 @@ type latencyRow struct {
 var shares = []float64{0.5, 0.9}
 
 func (o comparison) measureLatency(ctx context.Context) ([]latencyRow, error) {
-	policy, err := writePolicy(o.Folder, []int{4, 10, 100, 1000})
+	policy, err := writePolicy(o.Folder, "policy.yaml", policyText([]int{4, 10, 100, 1000}, ""))
 	if err != nil {
 		return nil, err
 	}

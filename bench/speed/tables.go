@@ -107,7 +107,7 @@ func printDaemons(out io.Writer, o *options, rows []daemonRow) {
 		t.add(string(m), "bytes", "groups/s", "inputs/s", "**ckd / echo**", "**ckd / sink**", "ckd / standard echo",
 			"**ckd / idiomatic**", "**ckd / idiomatic with metrics**", "**ckd / idiomatic with metrics and interceptors**",
 			"ckd / itself", "sink / itself")
-		u.add(string(m), "ckd, us", "sink, us", "**ckd / sink**", "metrics on / off", "ckd / idiomatic",
+		u.add(string(m), "ckd, us", "sink, us", "**ckd / sink**", "metrics on / off", "**with risk / without**", "ckd / idiomatic",
 			"**ckd / idiomatic with metrics and interceptors**", "ckd / itself",
 			"client busy with ckd", "with sink")
 		for _, r := range rows {
@@ -118,7 +118,7 @@ func printDaemons(out io.Writer, o *options, rows []daemonRow) {
 				figure(r.Over[atEcho]), figure(r.Over[atSink]), figure(r.Over[atStandard]), figure(r.Over[atIdiomatic]),
 				figure(r.Over[atObserving]), figure(r.Over[atIntercepted]), figure(r.Over[atCKDAgain]), figure(r.SameSink))
 			u.add(r.shape().String(), figure(r.CPU*1e6), figure(r.SinkCPU*1e6), figure(r.CPUOver[atSink]),
-				figure(r.CPUOver[atCKDWithoutMetrics]), figure(r.CPUOver[atIdiomatic]), figure(r.CPUOver[atIntercepted]), figure(r.CPUOver[atCKDAgain]),
+				figure(r.CPUOver[atCKDWithoutMetrics]), figure(r.WithRisk), figure(r.CPUOver[atIdiomatic]), figure(r.CPUOver[atIntercepted]), figure(r.CPUOver[atCKDAgain]),
 				figure(r.ClientBusy), figure(r.SinkClientBusy))
 		}
 		t.print(out)

@@ -173,9 +173,3 @@ func variation(c, mean float64) float64 {
 	}
 	return math.Log(Clip)
 }
-
-// logit returns the log-odds of p, clipped.
-func logit(p float64) float64 {
-	p = min(max(p, Clip), 1-Clip)
-	return math.Log(p / (1 - p))
-}

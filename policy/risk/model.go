@@ -100,9 +100,6 @@ func (m *Model) LogOdds(in Input) float64 {
 // safe: the logistic function of LogOdds.
 func (m *Model) Probability(in Input) float64 { return Logistic(m.LogOdds(in)) }
 
-// Logistic returns 1/(1+exp(-z)), in [0,1].
-func Logistic(z float64) float64 { return 1 / (1 + math.Exp(-z)) }
-
 // LogOdds returns log(p/(1-p)) of p clipped to [Clip, 1-Clip]: what the feature p_critical is of
 // p_critical.
 func LogOdds(p float64) float64 { return logit(p) }
