@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"sort"
+	"strings"
 
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/binomial"
@@ -282,7 +283,7 @@ func (r *run) refuse(all []evidence, alpha float64) {
 	}
 	f := shareOf(float64(worst.misses), float64(worst.cases))
 	refusal := &Refusal{Cases: worst.cases, Misses: worst.misses, PValue: worst.pValue, SmallestCases: worst.enough(alpha)}
-	figure := map[policy.Figure]string{policy.CriticalFNR: "critical FNR", policy.CriticalMissRate: "critical miss rate"}[worst.figure]
+	figure := figureWords[worst.figure]
 	refusal.Reason = fmt.Sprintf("where the rule should be safest it misses %d of %d %s (%.3g), which a %s of %v would bring about "+
 		"with chance %.3g, and at most %.3g is allowed", worst.misses, worst.cases, worst.population(), f, figure, worst.target,
 		worst.pValue, alpha)
@@ -304,10 +305,31 @@ func (r *run) refuse(all []evidence, alpha float64) {
 			refusal.SmallestCases, worst.population(), math.Ceil(factor*float64(r.casesIn(r.all(), worst.limit))), worst.inputs(),
 			refusal.SmallestInputs)
 	}
-	if a := worst.attainable(alpha); a < 1 && a > worst.target {
-		refusal.Would = append(refusal.Would, fmt.Sprintf("a %s of at most %v of %s, instead of %v", figure, a, worst.inputs(), worst.target))
+	if larger := largerBounds(all, alpha); larger != "" {
+		refusal.Would = append(refusal.Would, larger)
 	}
 	r.result.Refusal = refusal
+}
+
+// figureWords name figures in sentences.
+var figureWords = map[policy.Figure]string{policy.CriticalFNR: "critical FNR", policy.CriticalMissRate: "critical miss rate"}
+
+// largerBounds says in words which bounds would have passed in place of those that failed; empty if
+// none would.
+func largerBounds(all []evidence, alpha float64) string {
+	var larger []string
+	for i := range all {
+		e := &all[i]
+		if e.pValue <= alpha {
+			continue
+		}
+		a := e.attainable(alpha)
+		if a >= 1 {
+			return ""
+		}
+		larger = append(larger, fmt.Sprintf("a %s of at most %v of %s, instead of %v", figureWords[e.figure], a, e.inputs(), e.target))
+	}
+	return strings.Join(larger, " and ")
 }
 
 // wouldCertify adds to a refusal what would pass the test elsewhere: at another point of the curve

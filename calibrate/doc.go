@@ -20,8 +20,8 @@
 //     counts on the fifth. It counts soft labels (labels.go), half of them the label and half the
 //     prediction of a small logistic model: critical inputs are few, and a candidate should not win
 //     because one of them fell to its side.
-//  3. The point on the curve, by the objective: a coverage (coverage.go), conformal risk control
-//     (miss.go), or Learn-then-Test (fnr.go).
+//  3. The point on the curve, by the objective: a coverage (coverage.go), Learn-then-Test
+//     (certify.go, limits.go), or conformal risk control (miss.go).
 //
 // # What is never done
 //
@@ -30,7 +30,8 @@
 // The other objectives choose on one part of the recording and measure on the rest, which chooses
 // the point on the curve and nothing else. Certificates hold for inputs drawn as those of the
 // recording were, and for one attempt on one recording: a second attempt on the same data is
-// noticed by the policy that the new one replaces (attempts.go), and voids the certificate.
+// noticed by a file beside the passes, or by the policy that the new one replaces (attempts.go), and
+// voids the certificate. Inputs of one group (Options.Groups) never part.
 //
 // Stability: Run, Options and Report are meant to stay. Fields may be added. Which policy comes of
 // a seed may change with a version, since better candidates may be compared.
