@@ -1,23 +1,24 @@
-// Command calibrate measures what calibration is worth on a recording, against what one score alone
-// would do and against the truth:
+// Command calibrate measures what calibration is worth, on recordings and against the truth:
 //
+//	go run ./bench/calibrate -recordings internal/recordings
 //	go run ./bench/calibrate -passes P.npy -labels Y.npy -critical 1,2
+//	go run ./bench/calibrate -passes P.npy -labels Y.npy -critical 1,2 -violations 1000
 //
-// The first table has the mean critical FNR on the other half, at a coverage, over random halves.
-// The best single score is chosen with hindsight, by its mean on the other halves. The second table
-// has certificates of Learn-then-Test on draws with replacement, with the whole recording as the
-// truth: how many are violated, and what coverage they certify on average (0 where nothing
-// certifies).
+// The first prints, for every recording of a folder that has critical classes, the critical miss
+// rate on the other half of what calibration chose on one half, over random halves: beside the naive
+// pick, which is the one of the paper's scores with the fewest misses on the first half, and beside
+// the best score with hindsight, by its mean on the other halves.
 //
-// With -violations 1000 it prints a third table instead: how often certificates of 1000 inputs are
-// violated, where inputs are independent and where they come in groups of five.
+// The second has certificates of Learn-then-Test on draws with replacement, with the whole recording
+// as the truth: how many are violated, and what coverage they certify on average (0 where nothing
+// certifies). The third says how often certificates of 1000 inputs are violated, where inputs are
+// independent and where they come in groups of five.
 package main
 
 import (
 	"context"
 	"flag"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -39,9 +40,8 @@ func main() {
 	passes := flag.String("passes", "", "recorded passes, .npy")
 	labels := flag.String("labels", "", "labels, .npy")
 	critical := flag.String("critical", "", "critical classes, by number")
-	coverage := flag.Float64("coverage", 0.8, "coverage of the first table")
 	halves := flag.Int("halves", 40, "random halves")
-	draws := flag.Int("draws", 200, "draws with replacement; 0 for no second table")
+	draws := flag.Int("draws", 200, "draws with replacement")
 	confidence := flag.Float64("confidence", 0.9, "confidence of the certificates")
 	seed := flag.Uint64("seed", 1, "seed of halves and draws")
 	violations := flag.Int("violations", 0, "inputs of each draw: only the table of violations, with and without groups of five")
@@ -63,9 +63,6 @@ func main() {
 		}
 	}
 	if err == nil {
-		err = b.halves(*halves, *coverage, *seed)
-	}
-	if err == nil && *draws > 0 {
 		err = b.certificates(*draws, *confidence, *seed)
 	}
 	if err != nil {
@@ -109,68 +106,7 @@ func load(passesFile, labelsFile, critical string) (*bench, error) {
 	return b, err
 }
 
-// halves prints the first table.
-func (b *bench) halves(n int, coverage float64, seed uint64) error {
-	for _, scope := range []policy.Scope{policy.AllInputs, policy.PredictedSafe} {
-		scores := make([][]float64, n)
-		calibrated := make([]eval.Selective, n)
-		rules := make([]string, n)
-		err := inParallel(n, func(h int) error {
-			order := rand.New(rand.NewPCG(seed, uint64(h))).Perm(b.table.Inputs)
-			first, second := order[:b.table.Inputs/2], order[b.table.Inputs/2:]
-			t, labels := b.take(first)
-			r, err := calibrate.Choose(context.Background(), t, labels, calibrate.Options{
-				Base: b.base, Objective: calibrate.Objective{Coverage: coverage}, Scope: scope, Seed: uint64(h),
-			})
-			if err != nil {
-				return err
-			}
-			if calibrated[h], err = b.apply(r.Policy, second); err != nil {
-				return err
-			}
-			rules[h] = r.Chosen.Primary.Score
-			if r.Chosen.Fallback != nil {
-				rules[h] = fmt.Sprintf("%s(%s,%s)", r.Chosen.Gate, r.Chosen.Primary.Score, r.Chosen.Fallback.Score)
-			}
-			for s := range decomp.NumScores {
-				scores[h] = append(scores[h], b.single(decomp.Score(s), scope, coverage, first, second).CriticalFNR())
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		best, mi, own, covered := 1.0, 0.0, 0.0, 0.0
-		name := ""
-		for s := range decomp.NumScores {
-			sum := 0.0
-			for h := range n {
-				sum += scores[h][s]
-			}
-			if mean := sum / float64(n); mean < best {
-				best, name = mean, decomp.Score(s).String()
-			}
-			if decomp.Score(s) == decomp.MI {
-				mi = sum / float64(n)
-			}
-		}
-		chosen := map[string]int{}
-		for h, c := range calibrated {
-			own += c.CriticalFNR() / float64(n)
-			covered += c.Coverage() / float64(n)
-			chosen[rules[h]]++
-		}
-		fmt.Printf("%d halves, coverage %v, scope %-14s  mi %.4f  best score with hindsight %.4f (%s)  calibrated %.4f (coverage %.4f)\n",
-			n, coverage, scope, mi, best, name, own, covered)
-		most := slices.SortedFunc(maps.Keys(chosen), func(a, b string) int { return chosen[b] - chosen[a] })
-		for _, c := range most[:min(3, len(most))] {
-			fmt.Printf("    %d x %s\n", chosen[c], c)
-		}
-	}
-	return nil
-}
-
-// certificates prints the second table.
+// certificates prints a table of certificates.
 func (b *bench) certificates(n int, confidence float64, seed uint64) error {
 	for _, c := range []struct {
 		scope   policy.Scope
