@@ -57,7 +57,9 @@ func TestDeferred(t *testing.T) {
 	if got.Kept != 100 || len(got.Inputs) != len(want) {
 		t.Fatalf("%d of %d kept, expected %d of 100", len(got.Inputs), got.Kept, len(want))
 	}
-	near := gocmp.Comparer(func(a, b Number) bool { return math.IsNaN(float64(a)) && math.IsNaN(float64(b)) || math.Abs(float64(a-b)) <= 1e-15 }) // Rest adds in another order
+	near := gocmp.Comparer(func(a, b Number) bool {
+		return math.IsNaN(float64(a)) && math.IsNaN(float64(b)) || math.Abs(float64(a-b)) <= 1e-15
+	}) // Rest adds in another order
 	if diff := gocmp.Diff(want, got.Inputs, near); diff != "" {
 		t.Errorf("deferred inputs (-want +got):\n%s", diff)
 	}
