@@ -41,8 +41,8 @@ type Options struct {
 	// of them each rule defers. Nil for none; labels are not needed.
 	Unfamiliar *eval.Recording `json:"-"`
 	// CriticalCalls says what becomes of retained inputs that are called critical. The zero value is
-	// ActedOn.
-	CriticalCalls CriticalCalls `json:"-"`
+	// eval.ActedOn.
+	CriticalCalls eval.CriticalCalls `json:"-"`
 	// Seed of the random folds and parts: the same seed gives the same policy.
 	Seed uint64
 	// Groups has a number for each input, the same for inputs that are not independent, such as
@@ -63,15 +63,6 @@ type Options struct {
 	// Progress, if not nil, receives the progress of the work.
 	Progress Progress `json:"-"`
 }
-
-// CriticalCalls says what becomes of a retained input that is called critical.
-type CriticalCalls string
-
-// What may become of them.
-const (
-	ActedOn  CriticalCalls = "acted-on" // nobody looks at it
-	Reviewed CriticalCalls = "reviewed" // people look at it anyway, which counts as a review
-)
 
 // DefaultGuard is the share of inputs above the guard that ckd calibrate takes.
 const DefaultGuard = 0.02
@@ -184,8 +175,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("seed %d: expected at most %d", o.Seed, int64(math.MaxInt64))
 	case o.EarlyStop != nil && o.Groups != nil:
 		return errors.New("an early-stopping rule with groups: its certificate is of independent inputs, expected one of the two")
-	case o.CriticalCalls != "" && o.CriticalCalls != ActedOn && o.CriticalCalls != Reviewed:
-		return fmt.Errorf("critical calls %q: expected %s or %s", o.CriticalCalls, ActedOn, Reviewed)
+	case o.CriticalCalls != "" && o.CriticalCalls != eval.ActedOn && o.CriticalCalls != eval.Reviewed:
+		return fmt.Errorf("critical calls %q: expected %s or %s", o.CriticalCalls, eval.ActedOn, eval.Reviewed)
 	case !(o.Prevalence >= 0 && o.Prevalence < 1):
 		return fmt.Errorf("prevalence %v: expected a share above 0 and below 1", o.Prevalence)
 	case !(o.Guard >= 0 && o.Guard < 1):

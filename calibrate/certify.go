@@ -76,9 +76,16 @@ func (r *run) forLimits() error {
 	return nil
 }
 
-// expectAt reports the coverage of a part at the chosen point.
+// expectAt reports the coverage of a part at the chosen point. The comparison shows the calibrated
+// rule at that point too: else the report would tell two coverages of one rule.
 func (r *run) expectAt(at *ranking, p part, t thresholds) {
 	got, _ := r.test(at, nil, p, t)
+	for i := range r.result.Comparison {
+		if row := &r.result.Comparison[i]; row.Calibrated && row.Scope == at.scope {
+			*row = r.row(row.Rule, row.Scope, got, r.criticalIn(p))
+			row.Calibrated = true
+		}
+	}
 	r.result.expectCoverage(got)
 	r.result.Expected.CoverageInterval = r.interval(p, p.of, r.retainedAt(at, p, t))
 }

@@ -245,7 +245,7 @@ func (r *run) row(name string, scope policy.Scope, s eval.Selective, critical in
 	row.CriticalFNR, row.CriticalFNRInterval = exactShare(s.Missed, s.Critical)
 	row.Accuracy, _ = exactShare(s.Correct, s.Retained)
 	row.Reviews = row.Deferred
-	if r.CriticalCalls == Reviewed {
+	if r.CriticalCalls == eval.Reviewed {
 		row.Reviews += row.CriticalKept
 	}
 	return row

@@ -174,7 +174,8 @@ func TestEveryRule(t *testing.T) {
 		skewness := slices.Sorted(slices.Values(rapid.SampledFrom([][]float64{rec.table.CriticalSkewness,
 			rec.table.DecidingSkewness}).Draw(rt, "skewness")))
 		base.ReliabilityThreshold = max(1e-3, skewness[len(skewness)/2])
-		o := Options{Base: &base, Objective: Objective{Coverage: 0.5}, Scope: drawScope(rt)}
+		o := Options{Base: &base, Objective: Objective{Coverage: 0.5}, Scope: drawScope(rt),
+			Guard: rapid.SampledFrom([]float64{0, 0.05, 0.3}).Draw(rt, "guard")}
 		r := runOf(t, rec.table, rec.labels, o)
 		s := must(r.search(r.all(), o.Scope, 0.2))
 		if len(s.candidates) == 0 {
@@ -296,7 +297,8 @@ func (rec *recorded) checkDecisions(t *rapid.T, tb testing.TB, found *Report, o 
 	// more than it must: without the highest retained scores of each side, and those tied with
 	// them, it would retain fewer.
 	on := select_(r.all())
-	fixed := r.fixedOf(r.all(), o.Scope, treatment{}, r.hard())
+	by := treatment{guarded: found.Chosen.Guard != nil, risk: found.Chosen.Primary.Score == string(policy.RiskScore)}
+	fixed := r.fixedOf(r.all(), o.Scope, by, r.hard())
 	kept := int(fixed.retained.retained)
 	most := r.n - fixed.inputs + kept
 	wanted := min(max(eval.Kept(o.Objective.Coverage, r.n), kept), most)
@@ -305,7 +307,7 @@ func (rec *recorded) checkDecisions(t *rapid.T, tb testing.TB, found *Report, o 
 	}
 	last := map[policy.GateOutcome]float64{}
 	for i, d := range decisions {
-		if d.Reason == policy.UnderThreshold && r.fate(i, o.Scope, treatment{}) == 0 {
+		if d.Reason == policy.UnderThreshold && r.fate(i, o.Scope, by) == 0 {
 			last[d.Gate] = max(last[d.Gate], d.Value)
 		}
 	}
@@ -313,7 +315,7 @@ func (rec *recorded) checkDecisions(t *rapid.T, tb testing.TB, found *Report, o 
 	for i, d := range decisions {
 		const apart = 1e-7 // tied scores differ by 1e-9, and may follow one another in a chain
 		last, ok := last[d.Gate]
-		tied += index(ok && r.fate(i, o.Scope, treatment{}) == 0 && d.Action == policy.Retain && d.Value >= last*(1-apart))
+		tied += index(ok && r.fate(i, o.Scope, by) == 0 && d.Action == policy.Retain && d.Value >= last*(1-apart))
 	}
 	if on.Retained-tied >= max(wanted, kept+1) {
 		t.Fatalf("%d are retained, %d are wanted, and %d of them are the last", on.Retained, wanted, tied)

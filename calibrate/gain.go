@@ -3,6 +3,7 @@ package calibrate
 import (
 	"fmt"
 
+	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -31,7 +32,7 @@ func (r *run) gain(chosen candidate) string {
 	text := fmt.Sprintf("Deferring only inputs called safe misses %d of %d critical inputs instead of %d%s, at %.0f deferrals per 1,000 "+
 		"inputs instead of %.0f; ", safe.Missed, safe.CriticalInputs, all.Missed, by, per1000(safe.Deferred, safe.Inputs),
 		per1000(all.Deferred, all.Inputs))
-	if r.CriticalCalls == Reviewed {
+	if r.CriticalCalls == eval.Reviewed {
 		return text + fmt.Sprintf("people review the %d critical calls anyway, of which %d are false, and these count as reviews.",
 			safe.CriticalKept, safe.FalseKept)
 	}

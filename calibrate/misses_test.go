@@ -181,7 +181,7 @@ func TestReviewed(t *testing.T) {
 	t.Parallel()
 	table, labels := ctg(t, "ensemble")
 	o := options(t, Objective{Coverage: 0.8}, policy.PredictedSafe, 1)
-	o.CriticalCalls = Reviewed
+	o.CriticalCalls = eval.Reviewed
 	found := calibrated(t, table, labels, o)
 	for _, row := range found.Comparison {
 		if row.Reviews != row.Deferred+row.CriticalKept {
@@ -190,5 +190,27 @@ func TestReviewed(t *testing.T) {
 	}
 	if !strings.Contains(found.Gain, "people review") {
 		t.Errorf("gain %q", found.Gain)
+	}
+}
+
+// TestCertifiedRow checks that a report tells one coverage of the certified rule, where it expects it
+// and where it compares it.
+func TestCertifiedRow(t *testing.T) {
+	t.Parallel()
+	table, labels := ctg(t, "ensemble")
+	for _, objective := range []Objective{
+		{MaxCriticalMiss: 0.08, Confidence: 0.9}, {MaxCriticalFNR: 0.15, Confidence: 0.9}, {MaxCriticalMiss: 0.08, OnAverage: true},
+	} {
+		t.Run(objective.String(), func(t *testing.T) {
+			found := calibrated(t, table, labels, options(t, objective, policy.PredictedSafe, 1))
+			if found.Certificate == nil {
+				t.Fatalf("nothing certifies: %+v", found.Refusal)
+			}
+			for _, row := range found.Comparison {
+				if row.Calibrated && row.Scope == policy.PredictedSafe && row.Coverage != found.Expected.Coverage {
+					t.Errorf("coverage %v is expected, and the row has %v", found.Expected.Coverage, row.Coverage)
+				}
+			}
+		})
 	}
 }

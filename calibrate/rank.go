@@ -48,7 +48,7 @@ func coverageGrid() []float64 {
 func (r *run) compareRanks(chooses, certifies part, f float64, rankOf rankFunc) ([]ranking, error) {
 	grid := coverageGrid()
 	r.result.ComparisonBasis = fmt.Sprintf("the %d inputs that did not choose, each rule at the largest coverage that it promised "+
-		"on the others; guaranteed is only what a certificate says", certifies.n)
+		"on the others, the calibrated one where it is certified; guaranteed is only what a certificate says", certifies.n)
 	var all []ranking
 	for _, scope := range bothScopes(r.Scope) {
 		s, err := r.search(chooses, scope, f)

@@ -286,7 +286,7 @@ func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibr
 	defer bars.stop()
 	o := calibrate.Options{
 		Base: model, Scope: c.Scope, Seed: c.Seed, EarlyStop: c.earlyStop(), Progress: bars.update, Guard: c.Guard,
-		CriticalCalls: calibrate.CriticalCalls(c.CriticalCalls),
+		CriticalCalls: eval.CriticalCalls(c.CriticalCalls),
 		Source:        calibrate.Source{Software: software(), Posterior: c.Posterior, Passes: rec.passesFile, Labels: rec.labelsFile},
 	}
 	if c.seeks() {
