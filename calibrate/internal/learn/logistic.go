@@ -7,8 +7,7 @@ import (
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
 
-// Penalties apply to the squares of standardised weights, per row, against the log-likelihood. With
-// a third or three times as much, savings change by less than they do between two random halves.
+// Penalties apply to the squares of standardised weights, per row, against the log-likelihood.
 const (
 	freePenalty    = 1e-6
 	linearPenalty  = 2e-5
@@ -27,7 +26,7 @@ type column struct {
 
 // columnsOf returns the columns of the learned rules: all statistics and products of two. The
 // weights of the statistics and of the square of the score's move with log(t); those of the other
-// products stay. Where they move too, rules save 1 to 2% more and have half as many numbers again.
+// products stay: were they to move too, rules would have half as many numbers again.
 func columnsOf() (c []column) {
 	for i := range earlystop.Count {
 		c = append(c, column{i, -1, false}, column{i, -1, true})
