@@ -199,7 +199,9 @@ func expectedAnswers(t *testing.T, d *daemon, lines []replayLine) []answer {
 	return []answer{
 		{query: `sum by (model) (rate(ckd_decisions_total{action="defer"}`, want: ofModel(deferred / inputs)},
 		{query: `sum by (model) (rate(ckd_inputs_fallback_total[5m])`, want: ofModel(fallback / inputs)},
-		// The policy has no early stopping, so these have no series. TestDashboardsShow has them.
+		// The policy has no risk and no early stopping, so these have no series. TestDashboardsShow has
+		// those of early stopping.
+		{query: `1000 * sum by (model) (rate(ckd_expected_misses_total[1h]))`},
 		{query: `sum by (model) (rate(ckd_passes_used_sum[5m]))`},
 		{query: `1 + sum by (model) (rate(ckd_passes_saved_total[5m]))`},
 		{query: `sum by (model) (increase(ckd_settle_disagreements_total[1d]))`},
