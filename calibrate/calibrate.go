@@ -64,8 +64,16 @@ type Options struct {
 	Progress Progress `json:"-"`
 }
 
-// DefaultGuard is the share of inputs above the guard that ckd calibrate takes.
-const DefaultGuard = 0.02
+// DefaultGuard returns the share of inputs above the guard that ckd calibrate takes: 0.02, or a tenth
+// of the inputs that a coverage lets be deferred where that is less. A coverage of 0 stands for an
+// objective without one.
+func DefaultGuard(coverage float64) float64 {
+	const most, ofDeferred = 0.02, 0.1
+	if coverage == 0 {
+		return most
+	}
+	return min(most, ofDeferred*(1-coverage))
+}
 
 // Source says where a recording comes from. Everything in it may be empty.
 type Source struct {

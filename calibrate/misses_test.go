@@ -19,7 +19,7 @@ func TestRisk(t *testing.T) {
 	t.Parallel()
 	recording := ctgRecording("mcdropout")
 	o := options(t, Objective{Coverage: 0.8}, policy.AllInputs, 1)
-	o.Guard = DefaultGuard
+	o.Guard = DefaultGuard(0.8)
 	unfamiliar := recording
 	unfamiliar.Labels = nil
 	o.Unfamiliar = &unfamiliar // the recording itself: what it defers of it is known
@@ -62,7 +62,7 @@ func TestRisk(t *testing.T) {
 		}
 	}
 	n := float64(len(decisions))
-	if got := float64(foreign) / n; math.Abs(got-DefaultGuard) > 0.002 {
+	if got := float64(foreign) / n; math.Abs(got-o.Guard) > 0.002 {
 		t.Errorf("a share of %v is unfamiliar", got)
 	}
 	if got := float64(deferred) / n; math.Abs(got-0.2) > 0.002 {

@@ -48,7 +48,7 @@ func TestHeldOutHalves(t *testing.T) {
 		table, labels := ctg(t, name)
 		for scope, most := range map[policy.Scope]float64{policy.AllInputs: 0.5, policy.PredictedSafe: 1} {
 			o := options(t, Objective{Coverage: coverage}, scope, 0)
-			o.Guard = DefaultGuard
+			o.Guard = DefaultGuard(coverage)
 			own, naive, covered := 0, 0, 0.0
 			for h := range uint64(halves) {
 				order := rand.New(rand.NewPCG(17, h)).Perm(table.Inputs)

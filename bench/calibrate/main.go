@@ -47,10 +47,9 @@ func main() {
 	violations := flag.Int("violations", 0, "inputs of each draw: only the table of violations, with and without groups of five")
 	folder := flag.String("recordings", "", "folder of recordings: print the critical miss rates of all instead")
 	only := flag.String("only", "", "of the folder, the recordings whose name contains this")
-	guard := flag.Float64("guard", calibrate.DefaultGuard, "share of inputs above the guard")
 	flag.Parse()
 	if *folder != "" {
-		if err := misses(*folder, *only, *halves, *seed, calibrate.Options{Guard: *guard}); err != nil {
+		if err := misses(*folder, *only, *halves, *seed, calibrate.Options{}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -43,7 +43,7 @@ type calibrateCmd struct {
 	Ordered         bool     `help:"The passes are the members of an ensemble, one fixed list: --settle keeps their order, here and live."`
 
 	Minimize      string   `enum:"misses,critical-fnr" default:"misses" help:"What --coverage and --reviews-per-1000 make least: ${enum}. misses counts the critical inputs that are retained and called safe; critical-fnr is the paper's share of them among the retained critical inputs. (${default})"`
-	Guard         float64  `default:"0.02" placeholder:"X" help:"Share of inputs that a policy on p_critical or risk defers as unfamiliar, those of the largest MI, within the coverage asked for; 0 turns the guard off. (${default})"`
+	Guard         *float64 `placeholder:"X" help:"Share of inputs that a policy on p_critical or risk defers as unfamiliar, those of the largest MI, within the coverage asked for; 0 turns the guard off. Default: 0.02, or a tenth of what may be deferred if that is less."`
 	Prevalence    *float64 `placeholder:"X" help:"Share of critical inputs where the model serves. Risk and its thresholds are shifted from the recording's share, which is usually higher. Default: the recording's."`
 	Unfamiliar    string   `placeholder:"FILE" help:"Passes of inputs unlike anything the model learned: the report says how many of them each rule defers."`
 	CriticalCalls string   `name:"critical-calls" enum:"acted-on,reviewed" default:"acted-on" help:"What becomes of a retained input called critical: ${enum}. reviewed counts it among the reviews. (${default})"`
@@ -122,8 +122,8 @@ func (c *calibrateCmd) Validate() error {
 	case given > 1 || given == 0 && c.Settle == nil:
 		return errors.New("expected exactly one objective: --coverage, --reviews-per-1000, --cost-ratio, --max-critical-miss or --max-critical-fnr; " +
 			"or --settle")
-	case !(c.Guard >= 0 && c.Guard < 1):
-		return fmt.Errorf("--guard %v: expected a share of at least 0 and below 1", c.Guard)
+	case c.Guard != nil && !(*c.Guard >= 0 && *c.Guard < 1):
+		return fmt.Errorf("--guard %v: expected a share of at least 0 and below 1", *c.Guard)
 	case c.Minimize != string(calibrate.Misses) && c.Coverage == nil && c.ReviewsPer1000 == nil:
 		return fmt.Errorf("--minimize %s needs --coverage or --reviews-per-1000: the other objectives bound their figure themselves", c.Minimize)
 	case c.OnAverage && (len(limits) != 1 || len(c.MaxCriticalMiss) != 1 || limits[0].Class != ""):
@@ -285,12 +285,16 @@ func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibr
 	bars := stageBars{ctx: ctx}
 	defer bars.stop()
 	o := calibrate.Options{
-		Base: model, Scope: c.Scope, Seed: c.Seed, EarlyStop: c.earlyStop(), Progress: bars.update, Guard: c.Guard,
+		Base: model, Scope: c.Scope, Seed: c.Seed, EarlyStop: c.earlyStop(), Progress: bars.update,
 		CriticalCalls: eval.CriticalCalls(c.CriticalCalls),
 		Source:        calibrate.Source{Software: software(), Posterior: c.Posterior, Passes: rec.passesFile, Labels: rec.labelsFile},
 	}
 	if c.seeks() {
 		o.Objective = c.objective()
+		o.Guard = calibrate.DefaultGuard(o.Objective.Coverage)
+	}
+	if c.Guard != nil {
+		o.Guard = *c.Guard
 	}
 	if o.Attempts = c.Attempts; o.Attempts == "" {
 		file, _, _ := strings.Cut(c.Passes, ".npz:")
