@@ -389,6 +389,7 @@ func TestDashboardsShow(t *testing.T) {
 	policies := t.TempDir()
 	calibrate(t, policies, "digits", "digits-id", "--posterior", "low-rank", "--classes", "zero,one,two,three,four,five,six", "--critical", "three,five")
 	calibrate(t, policies, "heart", "ctg-mcdropout", "--posterior", "mc-dropout", "--classes", "normal,suspect,pathologic", "--critical", "suspect,pathologic")
+	addGate(t, filepath.Join(policies, "heart.yaml"))
 	for _, name := range []string{"digits.yaml", "heart.yaml"} {
 		addRisk(t, filepath.Join(policies, name))
 		stopEarly(t, filepath.Join(policies, name), 0.5, 0.9)
@@ -717,6 +718,24 @@ func calibrate(t *testing.T, folder, name, from string, flags ...string) string 
 		t.Fatalf("calibrate: exit %d\n%s", r.Code, r.Stderr)
 	}
 	return path
+}
+
+// addGate lets the policy in a file decide by two scores, as panels about the fallback score need it,
+// whatever rule its calibration chose.
+func addGate(t *testing.T, path string) {
+	t.Helper()
+	set, err := policy.Parse(policy.File{Name: filepath.Base(path), Data: []byte(getFile(t, path))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := set.All()[0].Draft()
+	d.Gate, d.FewestPasses = policy.DecidingClass, 5 // fewer passes show little skewness
+	d.Primary, d.Fallback = policy.Rule{Score: policy.CCritMax, Threshold: 0.025}, policy.Rule{Score: policy.CBEC, Threshold: 0.025}
+	p, err := policy.Build(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	putFile(t, path, string(p.Marshal()))
 }
 
 // addRisk gives the policy in a file a risk model.
