@@ -16,8 +16,7 @@ import (
 )
 
 // choose chooses gate, scores and thresholds on a labelled table. The table of unfamiliar inputs may
-// be nil. The draft of the policy is nil if
-// nothing certifies.
+// be nil. The draft of the policy is nil if nothing certifies.
 func choose(ctx context.Context, t *eval.Table, labels []int, unfamiliar *eval.Table, o Options) (*Report, *policy.Draft, error) {
 	if err := cmp.Or(o.Objective.check(), o.Objective.checkClasses(o.Base)); err != nil {
 		return nil, nil, err
