@@ -32,7 +32,7 @@ type Options struct {
 	ReliabilityThreshold float64
 	// Guard is the share of inputs that a policy on p_critical or risk defers as unfamiliar, those of
 	// the largest MI: such a rule does not see that an input is unlike anything learned. 0 is for no
-	// guard; DefaultGuard is what ckd calibrate takes.
+	// guard, UsualGuard for DefaultGuard of the share that the objective lets be deferred.
 	Guard float64
 	// Prevalence is the share of critical inputs where the model serves, in (0,1): risk and its
 	// thresholds are shifted from the recording's share by the prior odds. 0 keeps the recording's.
@@ -63,6 +63,9 @@ type Options struct {
 	// Progress, if not nil, receives the progress of the work.
 	Progress Progress `json:"-"`
 }
+
+// UsualGuard is the Options.Guard that takes DefaultGuard.
+const UsualGuard = -1.
 
 // DefaultGuard returns the share of inputs above the guard that ckd calibrate takes: 0.02, or a tenth
 // of the inputs that a coverage lets be deferred where that is less. A coverage of 0 stands for an
@@ -187,7 +190,9 @@ func (o *Options) check() error {
 		return fmt.Errorf("critical calls %q: expected %s or %s", o.CriticalCalls, eval.ActedOn, eval.Reviewed)
 	case !(o.Prevalence >= 0 && o.Prevalence < 1):
 		return fmt.Errorf("prevalence %v: expected a share above 0 and below 1", o.Prevalence)
-	case !(o.Guard >= 0 && o.Guard < 1):
+	case o.Objective.Reviews != 0 && o.CriticalCalls != eval.Reviewed:
+		return errors.New("a budget of reviews in all needs critical calls that are reviewed, expected a coverage instead")
+	case o.Guard != UsualGuard && !(o.Guard >= 0 && o.Guard < 1):
 		return fmt.Errorf("guard %v: expected a share of at least 0 and below 1", o.Guard)
 	case o.EarlyStop != nil:
 		return o.EarlyStop.check()

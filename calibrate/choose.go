@@ -59,6 +59,12 @@ func choose(ctx context.Context, t *eval.Table, labels []int, unfamiliar *eval.T
 		Inputs: r.n, Critical: r.criticalIn(r.all()), Missed: count(r.missed), Passes: t.Passes,
 		Why: []string{}, Comparison: []Row{}, Notes: []string{},
 	}
+	if err := r.countReviews(); err != nil {
+		return nil, nil, err
+	}
+	if r.Guard == UsualGuard {
+		r.Guard = DefaultGuard(r.deferrableCoverage())
+	}
 	if r.result.Critical == 0 {
 		return nil, nil, errors.New("no input has a critical class: nothing can be learnt about missing one")
 	}
@@ -69,7 +75,7 @@ func choose(ctx context.Context, t *eval.Table, labels []int, unfamiliar *eval.T
 
 	var err error
 	switch {
-	case o.Objective.Coverage > 0:
+	case o.Objective.coverage() > 0:
 		err = r.forCoverage()
 	case o.Objective.CostRatio > 0:
 		err = r.forCost()
@@ -98,6 +104,31 @@ type run struct {
 
 	mutex       sync.Mutex // guards the fields below
 	done, total int
+}
+
+// countReviews makes coverages count critical calls as reviewed, where the objective is a budget of
+// reviews. It returns an error if the critical calls alone exceed the budget.
+func (r *run) countReviews() error {
+	budget := r.Objective.Reviews
+	if budget == 0 {
+		return nil
+	}
+	r.sample.countsReviews = true
+	called := count(r.predictedCritical)
+	if float64(called) > budget*float64(r.n) {
+		return fmt.Errorf("%v reviews per 1,000 inputs are fewer than the critical calls, which are reviewed anyway: %d of the %d inputs "+
+			"(%.1f per 1,000) are called critical, expected a budget above that", perMille(budget), called, r.n, per1000(called, r.n))
+	}
+	return nil
+}
+
+// deferrableCoverage returns the coverage that leaves those inputs out which the objective lets be
+// deferred: where critical calls use up part of a budget of reviews, it is above the objective's.
+func (r *run) deferrableCoverage() float64 {
+	if r.Objective.Reviews == 0 {
+		return r.Objective.Coverage
+	}
+	return 1 - max(0, r.Objective.Reviews-float64(count(r.predictedCritical))/float64(r.n))
 }
 
 // steps announces how many searches will follow.

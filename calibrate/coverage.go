@@ -16,7 +16,7 @@ import (
 // expect: it repeats fitting, choosing and placing thresholds without each fold, and decides the
 // fold.
 func (r *run) forCoverage() error {
-	coverage := r.Objective.Coverage
+	coverage := r.Objective.coverage()
 	outer := r.foldsOf(r.all(), folds, newRand(r.Seed, streamOuter))
 	r.steps(2*len(outer) + 1)
 	r.result.ComparisonBasis = "held-out folds of the recording: every rule was chosen and fitted without the inputs it is measured on"

@@ -1,7 +1,6 @@
 package calibrate
 
 import (
-	"math"
 	"sort"
 
 	"github.com/ckd-project/ckd/decomp"
@@ -44,6 +43,9 @@ type grouped struct {
 // columnsOf returns the columns of a part for some candidates. Labels may be soft. With curve it
 // fits the costs at the critical FNR f too.
 func (s *sample) columnsOf(p part, scope policy.Scope, candidates []candidate, soft *labels, curve bool, f float64) columns {
+	if curve && s.countsReviews {
+		scope = policy.PredictedSafe
+	}
 	all := columns{p, map[group]*grouped{}}
 	for _, r := range candidates {
 		g := all.of[r.group()]
@@ -229,6 +231,9 @@ func (c columns) count(r candidate, t thresholds) (sum counts) {
 type fixed struct {
 	inputs   int
 	retained counts
+	// unseen counts the retained inputs that nobody looks at: all of them, unless critical calls count
+	// as reviewed.
+	unseen int
 }
 
 func (s *sample) fixedOf(p part, scope policy.Scope, by treatment, soft *labels) (f fixed) {
@@ -240,6 +245,7 @@ func (s *sample) fixedOf(p part, scope policy.Scope, by treatment, soft *labels)
 			f.inputs++
 			if fate == policy.Retain {
 				f.retained.add(counts{1, soft.missed[i], soft.critical[i]})
+				f.unseen += index(!s.countsReviews || !s.predictedCritical[i])
 			}
 		}
 	}
@@ -249,5 +255,5 @@ func (s *sample) fixedOf(p part, scope policy.Scope, by treatment, soft *labels)
 // decided returns how many inputs to retain of those that a score decides, for a coverage of the
 // whole part.
 func (f fixed) decided(coverage float64, p part) int {
-	return max(0, min(p.n-f.inputs, eval.Kept(coverage, p.n)-int(math.Round(f.retained.retained))))
+	return max(0, min(p.n-f.inputs, eval.Kept(coverage, p.n)-f.unseen))
 }

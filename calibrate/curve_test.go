@@ -317,7 +317,7 @@ func TestDecided(t *testing.T) {
 		{0, 0, 0.8, 80}, {0, 0, 0.001, 1}, {0, 0, 0.801, 81}, {0, 0, 1, 100},
 		{30, 30, 0.8, 50}, {30, 30, 0.2, 0}, {30, 0, 0.8, 70}, {30, 10, 0.8, 70}, {30, 10, 0.5, 40}, {100, 100, 0.5, 0},
 	} {
-		f := fixed{c.inputs, counts{retained: float64(c.retained)}}
+		f := fixed{inputs: c.inputs, unseen: c.retained}
 		if got := f.decided(c.coverage, p); got != c.want {
 			t.Errorf("%+v: %d, want %d", c, got, c.want)
 		}

@@ -12,16 +12,24 @@ import (
 func (r *run) explainCoverage(s *search, chosen candidate) {
 	how := fmt.Sprintf("by %d times repeated %d-fold cross-validation on all %d inputs", repeats, folds, r.n)
 	if r.Objective.Minimize == CriticalFNR {
-		r.result.why("%s has the lowest critical FNR around coverage %v of the %d rules compared, %s.", chosen.inWords(),
-			r.Objective.Coverage, len(s.candidates), how)
+		r.result.why("%s has the lowest critical FNR around %s of the %d rules compared, %s.", chosen.inWords(), r.budget(),
+			len(s.candidates), how)
 	} else {
-		r.result.why("Of %d rules, %s is chosen for missing the fewest critical inputs around coverage %v, %s. The best of the paper's "+
+		r.result.why("Of %d rules, %s is chosen for missing the fewest critical inputs around %s, %s. The best of the paper's "+
 			"scores, p_critical, risk and the best gate are compared in this order: an equal one does not replace the one before it, "+
-			"and a gate must lead by two standard errors.", len(s.candidates), chosen.inWords(), r.Objective.Coverage, how)
+			"and a gate must lead by two standard errors.", len(s.candidates), chosen.inWords(), r.budget(), how)
 	}
 	r.result.why("Its expected figures come from an outer cross-validation, in which fitting, choosing and placing thresholds are " +
 		"repeated without the inputs that are then decided.")
 	r.explainReach()
+}
+
+// budget names what the objective asks for.
+func (r *run) budget() string {
+	if r.Objective.Reviews == 0 {
+		return fmt.Sprintf("coverage %v", r.Objective.Coverage)
+	}
+	return fmt.Sprintf("%v reviews per 1,000 inputs in all", perMille(r.Objective.Reviews))
 }
 
 // explainParts says why one part of the recording chose a candidate.
@@ -41,6 +49,10 @@ func (r *run) explainParts(chosen candidate, compared int, chooses, certifies pa
 func (r *run) noteCoverage(own eval.Selective) {
 	const off = 0.01
 	got, asked := own.Coverage(), r.Objective.Coverage
+	if r.Objective.Reviews > 0 {
+		r.noteReviews(own)
+		asked = got
+	}
 	least, most := r.reach()
 	if math.Abs(got-asked) > off+1/float64(r.n) && asked >= least && asked <= most {
 		r.result.note("coverage %v cannot be had: the policy retains %.3g%% of the inputs that it was calibrated on, because many share "+
@@ -50,6 +62,15 @@ func (r *run) noteCoverage(own eval.Selective) {
 		r.result.note("the policy is worse than none: of the critical inputs that it retains %.3g%% are called safe, without deferral "+
 			"%.3g%%", 100*own.CriticalFNR(), 100*without)
 	}
+}
+
+// noteReviews says how the reviews come about that the policy makes of its own recording.
+func (r *run) noteReviews(own eval.Selective) {
+	called := count(r.predictedCritical)
+	safe := own.Inputs - own.Retained - (called - own.Called)
+	r.result.note("of %v reviews per 1,000 inputs in all, %.1f are of critical calls, deferred or kept; the policy has %.1f left for inputs "+
+		"called safe, and defers %.1f of these", perMille(r.Objective.Reviews), per1000(called, r.n),
+		1000*r.Objective.Reviews-per1000(called, r.n), per1000(safe, r.n))
 }
 
 // explainReach says how the scope limits the coverages that are possible.

@@ -73,7 +73,7 @@ func (f *fitted) policy() *policy.Risk {
 // guardShare returns the share of inputs above the guard, which is never more than may be deferred.
 func (r *run) guardShare() float64 {
 	share := r.Guard
-	if c := r.Objective.Coverage; c > 0 {
+	if c := r.deferrableCoverage(); c > 0 {
 		share = min(share, 1-c)
 	}
 	return max(share, 0)

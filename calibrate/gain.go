@@ -29,6 +29,12 @@ func (r *run) gain(chosen candidate) string {
 	if all == nil || safe == nil {
 		return ""
 	}
+	if r.Objective.Reviews > 0 {
+		without := r.everything(r.all())
+		return fmt.Sprintf("At %.0f reviews per 1,000 inputs in all, %d of %d critical inputs are missed. People review the %d critical calls "+
+			"anyway, of which %d are false, and these count as reviews: by one rule both scopes miss the same.",
+			per1000(safe.Reviews, safe.Inputs), safe.Missed, safe.CriticalInputs, without.Called, without.FalseCalls)
+	}
 	text := fmt.Sprintf("Deferring only inputs called safe misses %d of %d critical inputs instead of %d%s, at %.0f deferrals per 1,000 "+
 		"inputs instead of %.0f; ", safe.Missed, safe.CriticalInputs, all.Missed, by, per1000(safe.Deferred, safe.Inputs),
 		per1000(all.Deferred, all.Inputs))

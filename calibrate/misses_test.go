@@ -193,6 +193,55 @@ func TestReviewed(t *testing.T) {
 	}
 }
 
+// TestBudgetOfReviews checks that critical calls use up part of a budget of reviews, that both scopes
+// then miss the same, and that the policy keeps to the budget.
+func TestBudgetOfReviews(t *testing.T) {
+	t.Parallel()
+	recording := ctgRecording("ensemble")
+	table, labels := ctg(t, "ensemble")
+	const budget = 0.3
+	for _, scope := range []policy.Scope{policy.AllInputs, policy.PredictedSafe} {
+		o := options(t, Objective{Reviews: budget}, scope, 1)
+		o.CriticalCalls, o.Guard = eval.Reviewed, UsualGuard
+		found := calibrated(t, table, labels, o)
+		reviews, called := 0, 0
+		for i, d := range must(eval.Decide(t.Context(), recording, found.Policy, nil)) {
+			reviews += index(d.Action == policy.Defer || table.Predicted[i] > 0)
+			called += index(table.Predicted[i] > 0)
+		}
+		if most := table.Inputs - eval.Kept(1-budget, table.Inputs); reviews > most || reviews < most-2 {
+			t.Errorf("scope %s: %d reviews, %d of them of critical calls, the budget is %d", scope, reviews, called, most)
+		}
+		missed := map[policy.Scope]map[string]int{policy.AllInputs: {}, policy.PredictedSafe: {}}
+		for _, row := range found.Comparison {
+			if row.Rule != "no deferral" {
+				missed[row.Scope][row.Rule] = row.Missed
+			}
+			if got := float64(row.Reviews) / float64(row.Inputs); row.Calibrated && math.Abs(got-budget) > 0.02 {
+				t.Errorf("held out, a share of %v is reviewed in scope %s", got, row.Scope)
+			}
+		}
+		if !strings.Contains(found.Gain, "both scopes miss the same") {
+			t.Errorf("gain %q", found.Gain)
+		}
+		for rule, n := range missed[policy.AllInputs] {
+			// What is chosen may differ: a gate needs enough inputs of a scope on either side.
+			if got, both := missed[policy.PredictedSafe][rule]; both && got != n && rule != "calibrated" {
+				t.Errorf("%s misses %d in scope all and %d in scope predicted-safe", rule, n, got)
+			}
+		}
+	}
+	o := options(t, Objective{Reviews: 0.1}, policy.AllInputs, 1)
+	if _, err := Run(t.Context(), recording, o); err == nil {
+		t.Error("a budget of reviews where critical calls are acted on")
+	}
+	o.CriticalCalls = eval.Reviewed
+	_, err := Choose(t.Context(), table, labels, o)
+	if err == nil || !strings.Contains(err.Error(), "100 reviews per 1,000") || !strings.Contains(err.Error(), "of the 2126 inputs") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // TestCertifiedRow checks that a report tells one coverage of the certified rule, where it expects it
 // and where it compares it.
 func TestCertifiedRow(t *testing.T) {

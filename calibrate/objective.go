@@ -10,13 +10,18 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// Objective says what a calibration is for: a coverage, a ratio of costs, or bounds on misses. Several
-// bounds hold at the same time.
+// Objective says what a calibration is for: a coverage, a budget of reviews, a ratio of costs, or bounds
+// on misses. Several bounds hold at the same time.
 type Objective struct {
 	// Coverage, in (0,1], is the share of inputs to be retained. Minimize says what is to be least at
 	// that coverage.
 	Coverage float64
 	Minimize Minimize
+	// Reviews, in (0,1], is the share of inputs that people look at in all, where they review critical
+	// calls whatever the policy says: the inputs deferred, and those called critical that are kept.
+	// What critical calls leave of it goes to inputs called safe. It takes the place of Coverage, and
+	// needs Options.CriticalCalls to be eval.Reviewed.
+	Reviews float64 `json:",omitempty"`
 	// CostRatio, above 1, says how many reviews a miss costs. An input called safe is deferred when
 	// its risk is above 1/CostRatio, which makes the expected cost least if a review finds the miss.
 	CostRatio float64
@@ -44,7 +49,16 @@ type ClassLimit struct {
 }
 
 // given reports whether there is an objective.
-func (o *Objective) given() bool { return o.Coverage != 0 || o.bounds() > 0 }
+func (o *Objective) given() bool { return o.coverage() != 0 || o.CostRatio != 0 || o.bounds() > 0 }
+
+// coverage returns the share of inputs that nobody looks at, 0 where the objective has none: the
+// coverage itself, or what is left of all inputs by a budget of reviews.
+func (o *Objective) coverage() float64 {
+	if o.Reviews > 0 {
+		return 1 - o.Reviews
+	}
+	return o.Coverage
+}
 
 // bounds returns the number of bounds on misses.
 func (o *Objective) bounds() int {
@@ -74,6 +88,10 @@ func (o Objective) String() string {
 		return fmt.Sprintf("coverage %v, least critical-fnr", o.Coverage)
 	case o.Coverage > 0:
 		return fmt.Sprintf("coverage %v", o.Coverage)
+	case o.Reviews > 0 && o.Minimize == CriticalFNR:
+		return fmt.Sprintf("reviews-per-1000 %v in all, least critical-fnr", perMille(o.Reviews))
+	case o.Reviews > 0:
+		return fmt.Sprintf("reviews-per-1000 %v in all", perMille(o.Reviews))
 	case o.CostRatio > 0:
 		return fmt.Sprintf("cost-ratio %v", o.CostRatio)
 	case o.OnAverage:
@@ -95,14 +113,16 @@ func (o *Objective) check() error {
 	inside := func(x float64) bool { return x > 0 && x < 1 }
 	bounds := o.bounds()
 	switch {
-	case index(o.Coverage != 0)+index(o.CostRatio != 0)+index(bounds > 0) != 1:
-		return errors.New("expected exactly one objective: a coverage, a cost ratio, or bounds on the critical miss rate and the critical FNR")
+	case index(o.Coverage != 0)+index(o.Reviews != 0)+index(o.CostRatio != 0)+index(bounds > 0) != 1:
+		return errors.New("expected exactly one objective: a coverage, a budget of reviews, a cost ratio, or bounds on the critical miss rate and the critical FNR")
 	case o.Minimize != "" && o.Minimize != Misses && o.Minimize != CriticalFNR:
 		return fmt.Errorf("minimize %q: expected %s or %s", o.Minimize, Misses, CriticalFNR)
-	case o.Minimize != "" && o.Coverage == 0:
-		return fmt.Errorf("minimize %s: expected a coverage with it; the other objectives bound their figure themselves", o.Minimize)
+	case o.Minimize != "" && o.coverage() == 0:
+		return fmt.Errorf("minimize %s: expected a coverage or a budget of reviews with it; the other objectives bound their figure themselves", o.Minimize)
 	case o.Coverage != 0 && !(o.Coverage > 0 && o.Coverage <= 1):
 		return fmt.Errorf("coverage %v: expected a share above 0 and at most 1", o.Coverage)
+	case o.Reviews != 0 && !inside(o.Reviews):
+		return fmt.Errorf("reviews %v: expected a share above 0 and below 1", o.Reviews)
 	case o.CostRatio != 0 && !(o.CostRatio > 1 && !math.IsInf(o.CostRatio, 1)):
 		return fmt.Errorf("cost ratio %v: expected the number of reviews that a miss costs, above 1", o.CostRatio)
 	case o.MaxCriticalMiss != 0 && !inside(o.MaxCriticalMiss):
@@ -116,6 +136,9 @@ func (o *Objective) check() error {
 	}
 	return nil
 }
+
+// perMille returns a share of inputs per 1,000, without the last digits that division leaves.
+func perMille(share float64) float64 { return math.Round(1e9*share) / 1e6 }
 
 // checkClasses wants every class with a limit to be critical, with one limit for each figure.
 func (o *Objective) checkClasses(base *policy.Policy) error {

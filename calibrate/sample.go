@@ -20,6 +20,10 @@ type sample struct {
 	groups int
 	// stopsEarly leaves out scores that cannot be followed pass by pass.
 	stopsEarly bool
+	// countsReviews says that a coverage is what reviews leave, and that critical calls are reviewed
+	// whether they are deferred or not. Only inputs called safe then use up what is to be deferred, and
+	// scope all has the thresholds of scope predicted-safe.
+	countsReviews bool
 	// critical marks inputs whose true class is critical. missed marks those of them whose
 	// predicted class is not.
 	critical, missed, correct []bool

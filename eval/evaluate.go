@@ -3,6 +3,7 @@ package eval
 import (
 	"context"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 
@@ -21,6 +22,10 @@ type Options struct {
 	Reliability float64
 	// Coverage, in (0,1], at which figures at one coverage are taken.
 	Coverage float64
+	// Reviews, in (0,1), takes the place of Coverage: the share of inputs that people look at in all.
+	// Where critical calls are reviewed they are part of it, and the coverage is what the rest leaves in
+	// scope predicted-safe. 0 takes Coverage.
+	Reviews float64
 	// CriticalCalls says what happens to inputs that are called critical and retained. Empty counts
 	// as ActedOn does, and the report says that the site has not said.
 	CriticalCalls CriticalCalls
@@ -55,6 +60,9 @@ func Evaluate(ctx context.Context, t *Table, labels []int, o Options) (*Report, 
 	if err := o.check(t, labels); err != nil {
 		return nil, err
 	}
+	if err := o.spend(t); err != nil {
+		return nil, err
+	}
 	e := &evaluation{
 		t: t, labels: labels, o: o,
 		outcomes: outcomes(labels, t.Predicted, setOf(t.K, t.Spec.Critical)),
@@ -65,7 +73,7 @@ func Evaluate(ctx context.Context, t *Table, labels []int, o Options) (*Report, 
 		Source: Source{
 			Kind: kindOf(t.Spec.Kind), Variance: varianceOf(t.Spec.Variance),
 			Coverage: o.Coverage, Bootstrap: o.Bootstrap, Seed: o.Seed, Reliability: o.Reliability,
-			CriticalCalls: o.CriticalCalls,
+			CriticalCalls: o.CriticalCalls, ReviewsPer1000: math.Round(1e9*o.Reviews) / 1e6,
 		},
 		Classes:    classes(t, labels, o.Classes, e.counted),
 		Matrix:     matrix(t, labels),
@@ -97,7 +105,9 @@ func (o Options) check(t *Table, labels []int) error {
 		return fmt.Errorf("%d labels, expected %d: one for each input", len(labels), t.Inputs)
 	case len(o.Classes) != t.K:
 		return fmt.Errorf("%d class names, expected %d: one for each class of the recording", len(o.Classes), t.K)
-	case !(o.Coverage > 0 && o.Coverage <= 1):
+	case o.Reviews != 0 && !(o.Reviews > 0 && o.Reviews < 1):
+		return fmt.Errorf("reviews %v: expected a share above 0 and below 1", o.Reviews)
+	case o.Reviews == 0 && !(o.Coverage > 0 && o.Coverage <= 1):
 		return fmt.Errorf("coverage %v: expected above 0 and at most 1", o.Coverage)
 	case !slices.Contains([]CriticalCalls{"", ActedOn, Reviewed}, o.CriticalCalls):
 		return fmt.Errorf("critical calls %q: expected %s or %s", o.CriticalCalls, ActedOn, Reviewed)
@@ -117,6 +127,29 @@ func (o Options) check(t *Table, labels []int) error {
 			return fmt.Errorf("label %d is %d, expected 0 to %d", i, label, t.K-1)
 		}
 	}
+	return nil
+}
+
+// spend sets the coverage that a budget of reviews leaves. It returns an error where critical calls
+// alone exceed the budget.
+func (o *Options) spend(t *Table) error {
+	if o.Reviews == 0 {
+		return nil
+	}
+	o.Coverage = 1 - o.Reviews
+	if o.CriticalCalls != Reviewed {
+		return nil
+	}
+	called, critical := 0, setOf(t.K, t.Spec.Critical)
+	for _, k := range t.Predicted {
+		called += index(critical[k])
+	}
+	if float64(called) > o.Reviews*float64(t.Inputs) {
+		return fmt.Errorf("%v reviews per 1,000 inputs are fewer than the critical calls, which are reviewed anyway: %d of the %d inputs "+
+			"(%.1f per 1,000) are called critical, expected a budget above that", math.Round(1e9*o.Reviews)/1e6, called, t.Inputs,
+			1000*share(called, t.Inputs))
+	}
+	o.Coverage += share(called, t.Inputs)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package eval_test
 
 import (
 	"encoding/json"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +27,26 @@ func TestReviews(t *testing.T) {
 		if r.Source.CriticalCalls != calls {
 			t.Errorf("the source says %q, want %q", r.Source.CriticalCalls, calls)
 		}
+	}
+}
+
+// TestBudgetOfReviews spends a budget: reviewed critical calls use up part of it, and every ranking of
+// scope predicted-safe has that many reviews. Three of tiny's five inputs are called critical.
+func TestBudgetOfReviews(t *testing.T) {
+	for calls, want := range map[eval.CriticalCalls]struct{ coverage, reviews float64 }{
+		"": {0.2, 800}, eval.ActedOn: {0.2, 800}, eval.Reviewed: {0.8, 800},
+	} {
+		table, labels := tiny()
+		r := evaluate(t, table, labels, eval.Options{Classes: abc, Reviews: 0.8, CriticalCalls: calls})
+		got := row(t, r, "mi", policy.PredictedSafe)
+		if math.Abs(r.Source.Coverage-want.coverage) > 1e-12 || got.Per1000.Reviews != want.reviews || r.Source.ReviewsPer1000 != 800 {
+			t.Errorf("%q: coverage %v, %+v", calls, r.Source.Coverage, got.Per1000)
+		}
+	}
+	table, labels := tiny()
+	_, err := eval.Evaluate(t.Context(), table, labels, eval.Options{Classes: abc, Reviews: 0.5, CriticalCalls: eval.Reviewed})
+	if err == nil || !strings.Contains(err.Error(), "3 of the 5 inputs (600.0 per 1,000)") {
+		t.Errorf("error %v", err)
 	}
 }
 

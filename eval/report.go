@@ -54,6 +54,8 @@ type Source struct {
 	// CriticalCalls says what happens to inputs called critical that are retained; empty where the
 	// site has not said.
 	CriticalCalls CriticalCalls `json:"critical_calls"`
+	// ReviewsPer1000 is the budget of reviews that Coverage was computed from; 0 where none was given.
+	ReviewsPer1000 float64 `json:"reviews_per_1000,omitempty"`
 }
 
 // File names a file and its content.

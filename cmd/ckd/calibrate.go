@@ -30,7 +30,7 @@ type calibrateCmd struct {
 	policyFlags
 
 	Coverage        *float64 `placeholder:"C" help:"Objective: the share of inputs to retain."`
-	ReviewsPer1000  *float64 `name:"reviews-per-1000" placeholder:"N" help:"Objective: how many of 1000 inputs people can review; coverage in other words."`
+	ReviewsPer1000  *float64 `name:"reviews-per-1000" placeholder:"N" help:"Objective: how many of 1000 inputs people can review; coverage in other words. With --critical-calls reviewed it is all their reviews, and critical calls use up part of it."`
 	CostRatio       *float64 `name:"cost-ratio" placeholder:"N" help:"Objective: the least cost, where a miss costs as much as N reviews and a review finds the miss. Sets the threshold on risk."`
 	MaxCriticalMiss []string `sep:"none" placeholder:"[CLASS=]X" help:"Objective: the largest share of all critical inputs, or of those of a class, that may be retained and called safe, with --confidence (Learn-then-Test). May be repeated for classes."`
 	MaxCriticalFNR  []string `name:"max-critical-fnr" sep:"none" placeholder:"[CLASS=]X" help:"Objective: the largest share of the retained critical inputs, or of those of a class, that may be called safe, with --confidence (Learn-then-Test). May be repeated for classes, and stand beside --max-critical-miss."`
@@ -46,7 +46,7 @@ type calibrateCmd struct {
 	Guard         *float64 `placeholder:"X" help:"Share of inputs that a policy on p_critical or risk defers as unfamiliar, those of the largest MI, within the coverage asked for; 0 turns the guard off. Default: 0.02, or a tenth of what may be deferred if that is less."`
 	Prevalence    *float64 `placeholder:"X" help:"Share of critical inputs where the model serves. Risk and its thresholds are shifted from the recording's share, which is usually higher. Default: the recording's."`
 	Unfamiliar    string   `placeholder:"FILE" help:"Passes of inputs unlike anything the model learned: the report says how many of them each rule defers."`
-	CriticalCalls string   `name:"critical-calls" enum:"acted-on,reviewed" default:"acted-on" help:"What becomes of a retained input called critical: ${enum}. reviewed counts it among the reviews. (${default})"`
+	CriticalCalls string   `name:"critical-calls" enum:"acted-on,reviewed" default:"acted-on" help:"What becomes of a retained input called critical: ${enum}. reviewed counts it among the reviews, and --reviews-per-1000 with it. (${default})"`
 
 	Scope       policy.Scope `enum:"all,predicted-safe" default:"all" help:"Which inputs may be deferred: ${enum}. (${default})"`
 	Reliability *float64     `name:"reliability-threshold" placeholder:"X" help:"Skewness up to which C_k is trusted. Default 0.3, or the policy's."`
@@ -126,6 +126,8 @@ func (c *calibrateCmd) Validate() error {
 		return fmt.Errorf("--guard %v: expected a share of at least 0 and below 1", *c.Guard)
 	case c.Minimize != string(calibrate.Misses) && c.Coverage == nil && c.ReviewsPer1000 == nil:
 		return fmt.Errorf("--minimize %s needs --coverage or --reviews-per-1000: the other objectives bound their figure themselves", c.Minimize)
+	case c.ReviewsPer1000 != nil && *c.ReviewsPer1000 == 0 && c.CriticalCalls == string(eval.Reviewed):
+		return errors.New("--reviews-per-1000 0 with --critical-calls reviewed leaves no review for critical calls: expected more")
 	case c.OnAverage && (len(limits) != 1 || len(c.MaxCriticalMiss) != 1 || limits[0].Class != ""):
 		return errors.New("--on-average needs one --max-critical-miss, of all critical classes, and no other bound: nothing else holds on " +
 			"average")
@@ -137,7 +139,7 @@ func (c *calibrateCmd) Validate() error {
 		return errors.New("--groups needs an objective")
 	case given == 1 && c.Labels == "":
 		return errors.New("an objective without --labels: expected the true class of each input")
-	case (c.Coverage != nil || c.ReviewsPer1000 != nil) && c.objective().Coverage == 0:
+	case c.Coverage != nil && *c.Coverage == 0 || c.ReviewsPer1000 != nil && *c.ReviewsPer1000 == 1000:
 		return errors.New("a coverage of 0 defers everything: expected more")
 	case c.Reliability != nil && (!(*c.Reliability > 0) || math.IsInf(*c.Reliability, 1)):
 		return fmt.Errorf("--reliability-threshold %v: expected a finite number above 0", *c.Reliability)
@@ -190,6 +192,8 @@ func (c *calibrateCmd) objective() calibrate.Objective {
 	switch {
 	case c.Coverage != nil:
 		return calibrate.Objective{Coverage: *c.Coverage, Minimize: calibrate.Minimize(c.Minimize)}
+	case c.ReviewsPer1000 != nil && c.CriticalCalls == string(eval.Reviewed):
+		return calibrate.Objective{Reviews: *c.ReviewsPer1000 / 1000, Minimize: calibrate.Minimize(c.Minimize)}
 	case c.ReviewsPer1000 != nil:
 		// The share is computed from whole numbers per mille, so that 200 gives exactly 0.8.
 		return calibrate.Objective{Coverage: (1000 - *c.ReviewsPer1000) / 1000, Minimize: calibrate.Minimize(c.Minimize)}
@@ -292,6 +296,9 @@ func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibr
 	if c.seeks() {
 		o.Objective = c.objective()
 		o.Guard = calibrate.DefaultGuard(o.Objective.Coverage)
+		if o.Objective.Reviews > 0 {
+			o.Guard = calibrate.UsualGuard // what may be deferred is not known yet
+		}
 	}
 	if c.Guard != nil {
 		o.Guard = *c.Guard

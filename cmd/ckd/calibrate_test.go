@@ -53,6 +53,16 @@ func TestCalibrateWritesAPolicy(t *testing.T) {
 	}
 }
 
+// TestCalibrateByCost checks that a ratio of costs is an objective: the policy has its threshold.
+func TestCalibrateByCost(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	runOK(t, calibrating("mcdropout", "--cost-ratio", "50", "--out", path)...)
+	if p := readPolicy(t, path); p.Primary.Score != policy.RiskScore || p.Primary.Threshold != 0.02 || p.Calibration.Objective != "cost-ratio 50" {
+		t.Errorf("primary %+v, calibration %+v", p.Primary, p.Calibration)
+	}
+}
+
 // TestCalibrateWithoutOut checks that without --out the policy goes to standard output.
 func TestCalibrateWithoutOut(t *testing.T) {
 	t.Parallel()
@@ -196,6 +206,9 @@ func TestCalibrateErrors(t *testing.T) {
 		{lowrank + " --coverage 0.8 --max-critical-miss 0.1", "exactly one objective", exitUsage},
 		{lowrank + " --coverage 1.2", "--coverage 1.2: expected a number from 0 to 1", exitUsage},
 		{lowrank + " --coverage 0", "a coverage of 0 defers everything", exitUsage},
+		{lowrank + " --reviews-per-1000 1000", "a coverage of 0 defers everything", exitUsage},
+		{lowrank + " --reviews-per-1000 0 --critical-calls reviewed", "no review for critical calls", exitUsage},
+		{lowrank + " --reviews-per-1000 100 --critical-calls reviewed", "called critical, expected a budget above that", exitFault},
 		{lowrank + " --reviews-per-1000 1001", "--reviews-per-1000 1001: expected a number from 0 to 1000", exitUsage},
 		{lowrank + " --max-critical-miss 0", "--max-critical-miss 0: expected a number from 0 to 1, not the ends", exitUsage},
 		{lowrank + " --max-critical-miss x=", "--max-critical-miss x=: expected a number", exitUsage},

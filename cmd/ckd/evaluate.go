@@ -30,7 +30,8 @@ type evaluateCmd struct {
 type recordingCmd struct {
 	labelledFlags
 
-	Coverage    float64  `default:"0.8" placeholder:"C" help:"The share of inputs retained in the figures at one coverage. (${default})"`
+	Coverage    *float64 `placeholder:"C" help:"The share of inputs retained in the figures at one coverage. Default 0.8."`
+	Reviews     *float64 `name:"reviews-per-1000" placeholder:"N" help:"How many of 1000 inputs people can review, in place of a coverage. With --critical-calls reviewed it is all their reviews, and critical calls use up part of it."`
 	Reliability *float64 `name:"reliability-threshold" placeholder:"X" help:"Skewness up to which C_k is trusted. Default 0.3, or the policy's."`
 	Bootstrap   int      `default:"200" placeholder:"N" help:"Resamples for intervals; 0 for none. (${default})"`
 	Seed        uint64   `default:"42" placeholder:"N" help:"Seed of the resamples. (${default})"`
@@ -60,8 +61,12 @@ const mostResamples = 100_000
 // Validate refuses flags that make no sense; kong calls it.
 func (c *recordingCmd) Validate() error {
 	switch {
-	case !(c.Coverage > 0 && c.Coverage <= 1):
-		return fmt.Errorf("--coverage %v: expected a share above 0 and up to 1", c.Coverage)
+	case c.Coverage != nil && c.Reviews != nil:
+		return errors.New("--coverage beside --reviews-per-1000: expected one of them")
+	case c.Coverage != nil && !(*c.Coverage > 0 && *c.Coverage <= 1):
+		return fmt.Errorf("--coverage %v: expected a share above 0 and up to 1", *c.Coverage)
+	case c.Reviews != nil && !(*c.Reviews > 0 && *c.Reviews < 1000):
+		return fmt.Errorf("--reviews-per-1000 %v: expected a number from 0 to 1000, not the ends", *c.Reviews)
 	case c.Bootstrap < 0 || c.Bootstrap > mostResamples:
 		return fmt.Errorf("--bootstrap %d: expected 0 to %d", c.Bootstrap, mostResamples)
 	case c.Reliability != nil && (!(*c.Reliability > 0) || math.IsInf(*c.Reliability, 1)):
@@ -87,10 +92,16 @@ func (c *recordingCmd) write(ctx *cmdContext, w io.Writer, model *policy.Policy)
 		return err
 	}
 	o := eval.Options{
-		Classes: rec.classes, Reliability: policy.DefaultReliabilityThreshold, Coverage: c.Coverage,
+		Classes: rec.classes, Reliability: policy.DefaultReliabilityThreshold, Coverage: 0.8,
 		CriticalCalls: eval.CriticalCalls(c.CriticalCalls),
 		Bootstrap:     c.Bootstrap, Seed: c.Seed, Bands: c.Format == "html",
 		Policy: model, PassesSHA256: rec.passesFile.SHA256,
+	}
+	if c.Coverage != nil {
+		o.Coverage = *c.Coverage
+	}
+	if c.Reviews != nil {
+		o.Reviews = *c.Reviews / 1000
 	}
 	if model != nil {
 		o.Reliability = model.ReliabilityThreshold

@@ -297,6 +297,8 @@ func TestEvaluateErrors(t *testing.T) {
 		{good + " --coverage 0", "--coverage 0: expected a share above 0 and up to 1", exitUsage},
 		{good + " --coverage 1.01", "--coverage 1.01: expected", exitUsage},
 		{good + " --coverage NaN", "--coverage NaN: expected", exitUsage},
+		{good + " --coverage 0.8 --reviews-per-1000 200", "expected one of them", exitUsage},
+		{good + " --reviews-per-1000 1000", "--reviews-per-1000 1000: expected", exitUsage},
 		{good + " --bootstrap=-1", "--bootstrap -1: expected 0 to 100000", exitUsage},
 		{good + " --bootstrap 100001", "--bootstrap 100001: expected 0 to 100000", exitUsage},
 		{good + " --seed=-1", "--seed", exitUsage},
@@ -472,6 +474,12 @@ func TestEvaluateCriticalCalls(t *testing.T) {
 	if got, want := at0(with, "reviews"), at0(without, "reviews")+at0(without, "called_critical"); math.Abs(got-want) > 1e-9 || got == at0(without, "reviews") {
 		t.Errorf("%v reviews per 1,000, want %v", got, want)
 	}
+	args = append(args, "--critical-calls", "reviewed")
+	wantFragments(t, runOK(t, append(args, "--reviews-per-1000", "300")...), "At 300 reviews per 1,000 inputs, critical calls included,")
+	if _, stderr, code := runCommand(t, append(args, "--reviews-per-1000", "100")...); code != exitFault || !strings.Contains(stderr, "are called critical") {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+	args = args[:len(args)-2]
 	out := runOK(t, append(args, "--critical-calls", "acted-on", "--title", "Ward 7, autumn")...)
 	wantFragments(t, out, "as --critical-calls says.")
 	if !strings.HasPrefix(strings.TrimSpace(out), "Ward 7, autumn") {

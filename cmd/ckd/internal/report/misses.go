@@ -153,8 +153,7 @@ func (d *deferral) missesTable() *document.Table {
 	t := &document.Table{
 		Caption: fmt.Sprintf("Every ranking at %s (scope %s)", d.deferrals(), d.scope),
 		Says: "Critical miss rate: retained and missed, of all critical inputs. Four counts are per 1,000 inputs: deferred, called " +
-			"critical and kept, of these false, missed. Worst class: the critical one of " + fmt.Sprint(eval.FewOfClass) +
-			" inputs or more with the highest critical miss rate.",
+			"critical and kept, of these false, missed.",
 	}
 	several := len(d.report.Summary.WithoutDeferral.CriticalClasses) > 1
 	if several {
@@ -345,6 +344,10 @@ func (d *deferral) pairsTable() *document.Table {
 		Says: fmt.Sprintf("Inputs that only one of two rankings misses, with the exact two-sided McNemar test; corrected: for all %s "+
 			"of this scope (Holm). A verdict needs a corrected p under %s.", document.Noun(len(pairs), "pair"), document.Plain(significant)),
 		Head: []string{"ranking", "other", "verdict", "only it misses", "only the other", "p", "corrected"}, TextColumns: 3, Closed: true,
+	}
+	if d.scope != d.budgetScope() && d.report.Source.CriticalCalls == eval.Reviewed {
+		t.Says += " Rankings differ here in reviews, since those of critical calls are done anyway; scope predicted-safe compares all at one " +
+			"number of reviews."
 	}
 	for _, p := range pairs {
 		row, column, mine, theirs := p.Row, p.Column, p.RowOnly, p.ColumnOnly

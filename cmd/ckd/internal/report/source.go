@@ -33,6 +33,9 @@ func sourceSection(e *evaluation) document.Section {
 	settings := []setting{{"software", s.Software}}
 	settings = append(settings, fileSettings("passes", s.Passes)...)
 	settings = append(settings, fileSettings("labels", s.Labels)...)
+	if s.ReviewsPer1000 > 0 {
+		settings = append(settings, setting{"budget: reviews per 1,000 inputs in all", document.Plain(s.ReviewsPer1000)})
+	}
 	return computed("ckd evaluate", append(settings,
 		setting{"shape", fmt.Sprintf("%d passes, %d inputs, %d classes", of.Passes, of.Inputs, of.Classes)},
 		setting{"kind of rows", s.Kind},

@@ -84,10 +84,20 @@ func isAre(n int) string {
 	return "are"
 }
 
-// missesSay says what the best score and mutual information miss at the coverage of the report, in
-// scope all; without critical inputs, how many errors they leave.
+// budgetScope returns the scope in which rankings are compared at the same number of reviews. Where
+// critical calls are reviewed anyway, rankings that defer different numbers of them differ in reviews,
+// unless none is deferred.
+func (e *evaluation) budgetScope() policy.Scope {
+	if e.byRisk && e.report.Source.CriticalCalls == eval.Reviewed {
+		return policy.PredictedSafe
+	}
+	return policy.AllInputs
+}
+
+// missesSay says what the best score and mutual information miss at the coverage of the report;
+// without critical inputs, how many errors they leave.
 func missesSay(e *evaluation) string {
-	scope := policy.AllInputs
+	scope := e.budgetScope()
 	best, of := e.fewest(scope), e.row(scope, mi)
 	switch {
 	case best == nil:
@@ -101,7 +111,11 @@ func missesSay(e *evaluation) string {
 		return text + "." + flattered(best)
 	}
 	s := e.report.Summary
-	text := fmt.Sprintf("At %s %s of %s are missed by %s (critical miss rate %s, exact 95%% interval %s)", e.deferrals(),
+	at := e.deferrals()
+	if scope == policy.PredictedSafe {
+		at = fmt.Sprintf("%s reviews per 1,000 inputs, critical calls included,", perThousand(best.Per1000.Reviews))
+	}
+	text := fmt.Sprintf("At %s %s of %s are missed by %s (critical miss rate %s, exact 95%% interval %s)", at,
 		document.Count(best.CriticalMissed), document.Noun(s.Critical, "critical input"), e.withEqual(best),
 		document.Percent(best.CriticalMissRate), document.Format(best.CriticalMissRateInterval))
 	if of != nil && of != best {
@@ -219,7 +233,7 @@ func tiles(e *evaluation) []document.Tile {
 	s := e.report.Summary
 	accuracy := document.Tile{Value: document.Percent(s.Accuracy), Label: "accuracy without deferral",
 		Detail: document.Count(e.correct()) + " of " + document.Noun(s.Inputs, "input")}
-	best, of := e.fewest(policy.AllInputs), e.row(policy.AllInputs, mi)
+	best, of := e.fewest(e.budgetScope()), e.row(e.budgetScope(), mi)
 	at := " at " + e.deferrals()
 	if !e.byRisk {
 		tiles := []document.Tile{accuracy}
@@ -251,7 +265,7 @@ func tiles(e *evaluation) []document.Tile {
 	}
 	if p != nil && !p.Observes {
 		missed(p.At, " by the policy, at "+perThousand(p.Per1000.Deferred)+" deferrals per 1,000 inputs", true)
-	} else if row := e.fewest(policy.PredictedSafe); row != nil {
+	} else if row := e.fewest(policy.PredictedSafe); row != nil && row != best {
 		missed(row.At, at+", by "+plain(row.Name)+", deferring only inputs called safe", false)
 	}
 	missed(s.WithoutDeferral, " without deferral", false)
