@@ -1,6 +1,6 @@
 // Package engine leads inputs through their lives: it opens them, takes their passes, stops them
-// early where a rule allows it, decides on them by the policy, and audits what was stopped. The
-// same code runs behind the network and over recordings.
+// early where a rule allows it, decides on them by the policy, and checks by all passes what was
+// stopped. The same code runs behind the network and over recordings.
 //
 //	passes that come in:  Model.Prepare -> Opening.Open -> Group.Feed -> Answers
 //	complete passes:      Model.NewBatch -> Batch.Reset -> Batch.Outcome
@@ -17,7 +17,7 @@
 //     there were enough passes.
 //   - Every input of a group ends once: Answers.Close receives it, or Group.Abandon gives it up.
 //   - The engine reads no clock, starts no goroutine and draws no random number: a seeded
-//     audit.Sampler and the same calls give the same answers.
+//     fullpass.Sampler and the same calls give the same answers.
 //   - A Model and an EarlyStopper may be shared. A Group, a Batch, a Follower and an Outcome are
 //     for one goroutine at a time.
 //

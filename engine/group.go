@@ -6,7 +6,7 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine/internal/follow"
-	"github.com/ckd-project/ckd/monitor/audit"
+	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
@@ -66,10 +66,10 @@ func (p *Opening) Open(n int) *Group {
 	}
 	if g.stopper = p.stopper; g.stopper != nil {
 		g.following = g.stopper.follow(n)
-		// Audits are chosen before the first pass, so that the choice cannot depend on passes.
+		// Full-pass checks are chosen before the first pass, so that the choice cannot depend on passes.
 		number := g.stopper.number(n)
 		for i := range g.inputs {
-			g.inputs[i].audited = g.stopper.audits(number + uint64(i))
+			g.inputs[i].checked = g.stopper.checks(number + uint64(i))
 		}
 	}
 	return g
@@ -103,10 +103,10 @@ type Group struct {
 // input holds the state of one input of a group.
 type input struct {
 	open    bool
-	audited bool             // it runs on to its last pass, whatever the rule says
+	checked bool             // it runs on to its last pass, whatever the rule says
 	stopped earlystop.Action // what the rule has decided; Open: nothing yet
 
-	// Of an audited input that the rule has decided on: its passes at that time, and whether they
+	// Of a checked input that the rule has decided on: its passes at that time, and whether they
 	// predicted a critical class.
 	passes   int32
 	critical bool
@@ -132,23 +132,23 @@ type Closing struct {
 	Early   bool  // decided before its last pass, by the early-stopping rule
 	Sampled bool  // when it ended did not depend on its passes
 	Planned int   // passes that it would have had without the rule; 0 where no rule applies
-	Audit   Audit // result of the audit, if the input was audited
+	Check   Check // result of the full-pass check, if the input was checked
 }
 
-// Audit says what came of an audit.
-type Audit struct {
-	State   AuditState
-	Verdict audit.Verdict
+// Check says what came of a full-pass check.
+type Check struct {
+	State   CheckState
+	Verdict fullpass.Verdict
 	Passes  int  // after which the rule would have stopped the input
 	Stops   bool // this verdict ends early stopping under the policy
 }
 
-// AuditState says whether an input was audited.
-type AuditState uint8
+// CheckState says whether an input was checked.
+type CheckState uint8
 
-// The states of audits.
+// The states of full-pass checks.
 const (
-	NotAudited AuditState = iota
+	NotChecked CheckState = iota
 	Judged
 	Lost // the input ended before its last pass
 )
@@ -320,17 +320,17 @@ func (g *Group) add(b *Batch, i int, row []float32, a Answers) error {
 }
 
 // askRule decides on those of n neighbouring inputs that the rule stops after their latest pass.
-// For an audited input it only notes what the rule says. It does so even after audits have ended
-// early stopping, or else the audit would count as agreement.
+// For a checked input it only notes what the rule says. It does so even after full-pass checks have
+// ended early stopping, or else the full-pass check would count as agreement.
 func (g *Group) askRule(b *Batch, first, n int, a Answers) {
 	ended := g.stopper.stopped.Load()
 	from := -1 // first of a run of neighbours to decide together
 	for i := first; i < first+n; i++ {
 		in, stops := &g.inputs[i], false
-		if in.open && in.stopped == earlystop.Open && (in.audited || !ended) {
+		if in.open && in.stopped == earlystop.Open && (in.checked || !ended) {
 			if in.stopped = g.following.Settled(i, g.stopper.rule); in.stopped != earlystop.Open {
-				stops = !in.audited
-				if in.audited {
+				stops = !in.checked
+				if in.checked {
 					_, class := g.following.Decide(i)
 					in.passes, in.critical = int32(g.following.Passes(i)), g.model.critical[class]
 				}
@@ -410,15 +410,15 @@ func (g *Group) decide(b *Batch, at, i int, a Answers) {
 		return
 	}
 	c := &g.closing
-	*c = Closing{Outcome: o, Early: early, Sampled: g.following == nil || in.audited}
+	*c = Closing{Outcome: o, Early: early, Sampled: g.following == nil || in.checked}
 	if g.following != nil {
 		c.Planned = g.options.Passes
 	}
 	switch {
-	case in.audited && o.Passes >= g.options.Passes:
-		c.Audit = g.judge(in, o)
-	case in.audited:
-		c.Audit = g.lose()
+	case in.checked && o.Passes >= g.options.Passes:
+		c.Check = g.judge(in, o)
+	case in.checked:
+		c.Check = g.lose()
 	case g.following != nil && in.stopped == earlystop.Open:
 		c.Planned = o.Passes // the caller ended it, or it has all passes: the rule saved none
 	}
@@ -428,12 +428,12 @@ func (g *Group) decide(b *Batch, at, i int, a Answers) {
 // isEarly reports whether the rule has stopped an input that has passes to come.
 func (g *Group) isEarly(i int) bool {
 	in := &g.inputs[i]
-	return in.stopped != earlystop.Open && !in.audited && g.acc.Passes(i) < g.options.Passes
+	return in.stopped != earlystop.Open && !in.checked && g.acc.Passes(i) < g.options.Passes
 }
 
-// judge compares what the rule said of an audited input with the decision by all passes.
-func (g *Group) judge(in *input, o *Outcome) Audit {
-	result := Audit{State: Judged, Passes: g.options.Passes}
+// judge compares what the rule said of a checked input with the decision by all passes.
+func (g *Group) judge(in *input, o *Outcome) Check {
+	result := Check{State: Judged, Passes: g.options.Passes}
 	if in.stopped != earlystop.Open {
 		result.Passes = int(in.passes)
 	}
@@ -443,31 +443,31 @@ func (g *Group) judge(in *input, o *Outcome) Audit {
 }
 
 // verdict compares what the rule said with what all passes decide.
-func verdict(in *input, defers, critical bool) audit.Verdict {
+func verdict(in *input, defers, critical bool) fullpass.Verdict {
 	switch {
 	case in.stopped == earlystop.Retain && defers:
-		return audit.WronglyRetained
+		return fullpass.WronglyRetained
 	case in.stopped == earlystop.Defer && !defers:
-		return audit.WronglyDeferred
+		return fullpass.WronglyDeferred
 	case in.stopped == earlystop.Retain && in.critical != critical:
-		return audit.OtherSide
+		return fullpass.OtherSide
 	case defers:
-		return audit.SameDefer
+		return fullpass.SameDefer
 	}
-	return audit.SameRetain
+	return fullpass.SameRetain
 }
 
-// lose counts the audit of an input that ends before its last pass.
-func (g *Group) lose() Audit {
+// lose counts the full-pass check of an input that ends before its last pass.
+func (g *Group) lose() Check {
 	g.stopper.lose()
-	return Audit{State: Lost}
+	return Check{State: Lost}
 }
 
 // Fail closes input i, which must be open, with an error.
 func (g *Group) Fail(i int, err error, a Answers) {
 	g.closing = Closing{Err: err}
-	if g.inputs[i].audited {
-		g.closing.Audit = g.lose()
+	if g.inputs[i].checked {
+		g.closing.Check = g.lose()
 	}
 	g.close(i, a)
 }
@@ -488,12 +488,13 @@ func (g *Group) close(i int, a Answers) {
 	a.Close(i, &g.closing)
 }
 
-// Abandon closes all open inputs without an answer, and returns how many audits that loses.
+// Abandon closes all open inputs without an answer, and returns how many full-pass checks that
+// loses.
 func (g *Group) Abandon() (lost int) {
 	for i := range g.inputs {
 		if in := &g.inputs[i]; in.open {
 			in.open = false
-			if in.audited {
+			if in.checked {
 				g.lose()
 				lost++
 			}

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ckd-project/ckd/engine"
-	"github.com/ckd-project/ckd/monitor/audit"
+	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
@@ -33,7 +33,7 @@ func stoppingPolicy(t testing.TB) *policy.Policy {
 }
 
 // stopping binds a policy with its rule in force.
-func stopping(t testing.TB, p *policy.Policy, sampler audit.Sampler) *engine.Model {
+func stopping(t testing.TB, p *policy.Policy, sampler fullpass.Sampler) *engine.Model {
 	t.Helper()
 	stopper, err := engine.NewEarlyStopper(p, sampler)
 	if err != nil {
@@ -67,7 +67,7 @@ func (l *life) End() { l.events = append(l.events, "end") }
 
 func (l *life) Close(input int, c *engine.Closing) {
 	l.ends[input]++
-	event := fmt.Sprintf("input %d: %v %v %+v", input, c.Err, c.Early, c.Audit)
+	event := fmt.Sprintf("input %d: %v %v %+v", input, c.Err, c.Early, c.Check)
 	if c.Outcome != nil {
 		event += fmt.Sprintf(" after %d of %d passes: %+v %v", c.Passes, c.Planned, c.Decision, c.C)
 	}
@@ -78,7 +78,7 @@ func (l *life) Close(input int, c *engine.Closing) {
 // of all inputs and of some, bad values, final blocks, failed inputs and abandoned groups.
 func lead(t testing.TB, p *policy.Policy, seed uint64) []string {
 	t.Helper()
-	m := stopping(t, p, audit.Sampler{First: 20, Share: 0.3, Wary: 0.5, Seed: seed})
+	m := stopping(t, p, fullpass.Sampler{First: 20, Share: 0.3, Wary: 0.5, Seed: seed})
 	random, b := rand.New(rand.NewPCG(seed, 1)), m.NewBatch()
 	var events []string
 	for range 10 {
@@ -123,7 +123,7 @@ func lead(t testing.TB, p *policy.Policy, seed uint64) []string {
 		g.Release()
 		events = append(append(events, l.events...), fmt.Sprintf("late %d, lost %d", late, lost))
 	}
-	return append(events, fmt.Sprintf("%+v", m.Stopper().Audits().Verdicts))
+	return append(events, fmt.Sprintf("%+v", m.Stopper().Checks().Verdicts))
 }
 
 // rows draws rows of 3 probabilities. A few of them are bad.
@@ -151,7 +151,7 @@ func TestReplay(t *testing.T) {
 	})
 }
 
-// TestEarlyDecisions checks when an input stops early, when it is audited, and when the rule does
+// TestEarlyDecisions checks when an input stops early, when it is checked, and when the rule does
 // not apply.
 func TestEarlyDecisions(t *testing.T) {
 	p := stoppingPolicy(t)
@@ -160,16 +160,16 @@ func TestEarlyDecisions(t *testing.T) {
 		options engine.Options
 		share   float64
 		early   bool
-		audited bool
+		checked bool
 	}{
 		{"stops", engine.Options{Passes: 12, StopEarly: true}, 0, true, false},
-		{"audited", engine.Options{Passes: 12, StopEarly: true}, 1, false, true},
+		{"checked", engine.Options{Passes: 12, StopEarly: true}, 1, false, true},
 		{"not accepted", engine.Options{Passes: 12}, 0, false, false},
 		{"other passes", engine.Options{Passes: 11, StopEarly: true}, 0, false, false},
 		{"complete", engine.Options{Passes: 12, Complete: true, Here: 12, StopEarly: true}, 0, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := stopping(t, p, audit.Sampler{Share: c.share})
+			m := stopping(t, p, fullpass.Sampler{Share: c.share})
 			opening := m.Prepare(c.options)
 			g, b, a := opening.Open(1), m.NewBatch(), &closings{}
 			defer g.Release()
@@ -178,8 +178,8 @@ func TestEarlyDecisions(t *testing.T) {
 				g.Feed(b, &engine.Block{Passes: 1, Values: &floats{[]float32{0.99 - 0.001*float32(passes%2), 0.005, 0.005 + 0.001*float32(passes%2)}}}, a)
 			}
 			got := a.of[0]
-			if got.Err != nil || got.Early != c.early || (got.Audit.State == engine.Judged) != c.audited || (passes < c.options.Passes) != c.early {
-				t.Errorf("%+v after %d passes, expected early %v and audited %v", got, passes, c.early, c.audited)
+			if got.Err != nil || got.Early != c.early || (got.Check.State == engine.Judged) != c.checked || (passes < c.options.Passes) != c.early {
+				t.Errorf("%+v after %d passes, expected early %v and checked %v", got, passes, c.early, c.checked)
 			}
 		})
 	}

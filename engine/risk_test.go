@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ckd-project/ckd/engine"
-	"github.com/ckd-project/ckd/monitor/audit"
+	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
@@ -95,8 +95,8 @@ func TestAssessmentAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestUnfamiliarInputsAreNotStoppedEarly checks that an input which the guard finds by the passes so
-// far gets all its passes, although the rule would defer it, and that a familiar one does not.
+// TestUnfamiliarInputsAreNotStoppedEarly checks that an input which the guard finds by the passes
+// so far gets all its passes, although the rule would defer it, and that a familiar one does not.
 func TestUnfamiliarInputsAreNotStoppedEarly(t *testing.T) {
 	p := *newModel(t, append([]string{"passes: {fewest: 2, expected: 6}"}, riskLines()...)...).Policy()
 	rule := earlystop.Rule{Passes: 6, Fewest: 2, Steps: make([]earlystop.Step, 4)} // stops everything at once
@@ -111,7 +111,7 @@ func TestUnfamiliarInputsAreNotStoppedEarly(t *testing.T) {
 		reason policy.Reason
 	}{{"familiar", 0.02, 2, policy.AboveThreshold}, {"unfamiliar", 0.44, 6, policy.Unfamiliar}} {
 		t.Run(c.name, func(t *testing.T) {
-			m := stopping(t, &p, audit.Sampler{})
+			m := stopping(t, &p, fullpass.Sampler{})
 			opening := m.Prepare(engine.Options{Passes: 6, StopEarly: true})
 			g, b, a := opening.Open(1), m.NewBatch(), &closings{}
 			defer g.Release()

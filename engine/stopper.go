@@ -7,17 +7,18 @@ import (
 	"sync/atomic"
 
 	"github.com/ckd-project/ckd/engine/internal/follow"
-	"github.com/ckd-project/ckd/monitor/audit"
+	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
 
-// EarlyStopper applies the early-stopping rule of a policy and audits it: some inputs run on to
-// their last pass, which shows whether the rule would have decided them as all passes do. It may
-// be shared by models and goroutines.
+// EarlyStopper applies the early-stopping rule of a policy and watches it by full-pass checks: some
+// inputs run on to their last pass, which shows whether the rule would have decided them as all
+// passes do. It may be shared by models and goroutines.
 type EarlyStopper struct {
-	// Sampler chooses the inputs to audit. It must not change once inputs are open.
-	Sampler audit.Sampler
+	// Sampler chooses the inputs that are checked by all passes. It must not change once inputs are
+	// open.
+	Sampler fullpass.Sampler
 
 	hash   string // hash of the policy
 	rule   *earlystop.Rule
@@ -31,11 +32,11 @@ type EarlyStopper struct {
 	verdicts      atomic.Uint64
 
 	mu    sync.Mutex
-	watch *audit.Watch
+	watch *fullpass.Watch
 }
 
 // NewEarlyStopper returns nil for a policy without a rule in force.
-func NewEarlyStopper(p *policy.Policy, sampler audit.Sampler) (*EarlyStopper, error) {
+func NewEarlyStopper(p *policy.Policy, sampler fullpass.Sampler) (*EarlyStopper, error) {
 	rule := p.EarlyStop()
 	if rule == nil {
 		return nil, nil
@@ -45,11 +46,11 @@ func NewEarlyStopper(p *policy.Policy, sampler audit.Sampler) (*EarlyStopper, er
 		return nil, err
 	}
 	certified := p.EarlyStopping.Certificate
-	o := audit.Options{Disagreement: certified.Disagreement}
+	o := fullpass.Options{Disagreement: certified.Disagreement}
 	if released := certified.Released.AtMost; released < 1 {
 		o.Retained = released
 	}
-	watch, err := audit.NewWatch(o)
+	watch, err := fullpass.NewWatch(o)
 	if err != nil {
 		return nil, err
 	}
@@ -61,12 +62,12 @@ func (e *EarlyStopper) applies(passes int) bool {
 	return e != nil && passes == e.rule.Passes && !e.stopped.Load()
 }
 
-// Stopped reports whether audits have shown that the rule errs more often than was certified. It
-// then stops no further input.
+// Stopped reports whether full-pass checks have shown that the rule errs more often than was
+// certified. It then stops no further input.
 func (e *EarlyStopper) Stopped() bool { return e.stopped.Load() }
 
-// Audits returns what the audits have shown so far.
-func (e *EarlyStopper) Audits() audit.Status {
+// Checks returns what the full-pass checks have shown so far.
+func (e *EarlyStopper) Checks() fullpass.Status {
 	e.mu.Lock()
 	w := *e.watch
 	e.mu.Unlock()
@@ -91,23 +92,24 @@ func sizeClass(n int) int { return bits.Len(uint(n)) / 2 }
 // number returns the number of the first of n inputs that are being opened.
 func (e *EarlyStopper) number(n int) uint64 { return e.opened.Add(uint64(n)) - uint64(n) }
 
-// audits reports whether the input with this number runs on to its last pass.
-func (e *EarlyStopper) audits(number uint64) bool {
-	return e.Sampler.Audits(number, e.verdicts.Load(), e.wary.Load())
+// checks reports whether the input with this number runs on to its last pass.
+func (e *EarlyStopper) checks(number uint64) bool {
+	return e.Sampler.Checks(number, e.verdicts.Load(), e.wary.Load())
 }
 
-// judge counts the verdict of an audit and reports whether it is the one that ends early stopping.
-func (e *EarlyStopper) judge(v audit.Verdict) (stops bool) {
+// judge counts the verdict of a full-pass check and reports whether it is the one that ends early
+// stopping.
+func (e *EarlyStopper) judge(v fullpass.Verdict) (stops bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	stops = e.watch.Add(v)
-	e.stopped.Store(e.watch.State() == audit.Stopped)
+	e.stopped.Store(e.watch.State() == fullpass.Stopped)
 	e.wary.Store(e.watch.Wary())
 	e.verdicts.Add(1)
 	return stops
 }
 
-// lose counts an audit that ended without a verdict.
+// lose counts a full-pass check that ended without a verdict.
 func (e *EarlyStopper) lose() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -118,14 +120,15 @@ func (e *EarlyStopper) lose() {
 const mostFormer = 64
 
 // EarlyStoppers remembers early stoppers while policies are replaced: a policy that is loaded again
-// continues its audits, and one that was stopped stays stopped. It is for one goroutine at a time.
+// continues its full-pass checks, and one that was stopped stays stopped. It is for one goroutine
+// at a time.
 type EarlyStoppers struct {
 	known []*EarlyStopper // those in force longest ago come first
 }
 
 // For returns the early stopper of a policy: the one it had before if that is remembered, or a new
 // one; nil for a policy without a rule in force.
-func (s *EarlyStoppers) For(p *policy.Policy, sampler audit.Sampler) (*EarlyStopper, error) {
+func (s *EarlyStoppers) For(p *policy.Policy, sampler fullpass.Sampler) (*EarlyStopper, error) {
 	if i := slices.IndexFunc(s.known, func(e *EarlyStopper) bool { return e.hash == p.Hash }); i >= 0 {
 		return s.known[i], nil
 	}
@@ -133,8 +136,8 @@ func (s *EarlyStoppers) For(p *policy.Policy, sampler audit.Sampler) (*EarlyStop
 }
 
 // Keep remembers the stoppers in force and up to 64 others. Open inputs of a former policy may
-// still end its audits. Where there are too many it forgets the one in force longest ago, of those
-// not stopped if there are any.
+// still end its full-pass checks. Where there are too many it forgets the one in force longest ago,
+// of those not stopped if there are any.
 func (s *EarlyStoppers) Keep(inForce []*EarlyStopper) {
 	former := slices.DeleteFunc(s.known, func(e *EarlyStopper) bool { return slices.Contains(inForce, e) })
 	for len(former) > mostFormer {

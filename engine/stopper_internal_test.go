@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ckd-project/ckd/monitor/audit"
+	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
@@ -29,13 +29,14 @@ func stoppingPolicy(t testing.TB) *policy.Policy {
 }
 
 // TestEarlyStoppersKeep checks that a policy which is loaded again finds its stopper, and that
-// stoppers are forgotten in the order in which they were in force, those that audits stopped last.
+// stoppers are forgotten in the order in which they were in force, those that full-pass checks
+// stopped last.
 func TestEarlyStoppersKeep(t *testing.T) {
 	var known EarlyStoppers
 	p := *stoppingPolicy(t)
 	remembers := func(e *EarlyStopper) bool {
 		p.Hash = e.hash
-		got, err := known.For(&p, audit.Sampler{})
+		got, err := known.For(&p, fullpass.Sampler{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,12 +45,12 @@ func TestEarlyStoppersKeep(t *testing.T) {
 	var all []*EarlyStopper
 	add := func(stopped bool) *EarlyStopper {
 		p.Hash = fmt.Sprint("policy ", len(all))
-		e, err := known.For(&p, audit.Sampler{})
+		e, err := known.For(&p, fullpass.Sampler{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for stopped && !e.Stopped() {
-			e.judge(audit.WronglyRetained)
+			e.judge(fullpass.WronglyRetained)
 		}
 		all = append(all, e)
 		known.Keep([]*EarlyStopper{e})
@@ -93,7 +94,7 @@ func TestFollowersAreUsedAgain(t *testing.T) {
 	if race {
 		t.Skip("pools forget under the race detector")
 	}
-	e, err := NewEarlyStopper(stoppingPolicy(t), audit.Sampler{})
+	e, err := NewEarlyStopper(stoppingPolicy(t), fullpass.Sampler{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +114,7 @@ func TestFollowersAreUsedAgain(t *testing.T) {
 // TestInputBytes checks that the bytes of inputs that may stop early include their followers.
 func TestInputBytes(t *testing.T) {
 	p := stoppingPolicy(t)
-	e, err := NewEarlyStopper(p, audit.Sampler{})
+	e, err := NewEarlyStopper(p, fullpass.Sampler{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -95,8 +95,8 @@ func TestPythonSettles(t *testing.T) {
 }
 
 // far writes a policy whose rule decides inputs early that are far from the threshold. A rule
-// learned from the recording would not hold for the classifier of the Go example, and audits would
-// stop it.
+// learned from the recording would not hold for the classifier of the Go example, and full-pass
+// checks would stop it.
 func far(t *testing.T) (file string) {
 	t.Helper()
 	data, err := os.ReadFile(policyFile)
@@ -125,8 +125,8 @@ func far(t *testing.T) (file string) {
 	return file
 }
 
-// TestGoSettles checks that the Go example saves passes once the first inputs, which are audited and
-// have all their passes, are through.
+// TestGoSettles checks that the Go example saves passes once the first inputs, which are checked
+// and have all their passes, are through.
 func TestGoSettles(t *testing.T) {
 	t.Parallel()
 	socket := "unix:" + filepath.Join(t.TempDir(), "ckd.sock")

@@ -34,7 +34,7 @@ func TestFrontier(t *testing.T) {
 
 // TestEarlyStopping learns a rule and replays real passes with it. A third of the passes must be
 // enough, and nearly all decisions must be those of all passes. Then it serves a rule that settles
-// everything: audits must stop it until there is another policy.
+// everything: full-pass checks must stop it until there is another policy.
 func TestEarlyStopping(t *testing.T) {
 	timed.Full(t)
 	t.Parallel()
@@ -55,7 +55,7 @@ func TestEarlyStopping(t *testing.T) {
 	if saved := d.gauge("ckd_passes_saved_total"); len(want) != inputs || saved != 0 {
 		t.Fatalf("%d inputs decided, %v passes saved of a client that does not accept it", len(want), saved)
 	}
-	replay("--settle") // uses up the first 400 inputs, which are all audited
+	replay("--settle") // uses up the first 400 inputs, which are all checked
 	got, summary := replay("--settle")
 	differ := 0
 	for i := range min(len(got), inputs) {
@@ -74,9 +74,9 @@ func TestEarlyStopping(t *testing.T) {
 	if factor, err := strconv.ParseFloat(figures[1], 64); err != nil || factor < 2.5 {
 		t.Errorf("%s times fewer passes: %v", figures[1], err)
 	}
-	saved, late, audited := d.gauge("ckd_passes_saved_total"), d.gauge("ckd_passes_late_total"), d.gauge("ckd_settle_audited_total")
-	if saved < 2*inputs*30/2 || late > saved/100 || audited < 400 || audited > inputs {
-		t.Errorf("%v passes saved, %v late, %v inputs audited", saved, late, audited)
+	saved, late, checked := d.gauge("ckd_passes_saved_total"), d.gauge("ckd_passes_late_total"), d.gauge("ckd_settle_audited_total")
+	if saved < 2*inputs*30/2 || late > saved/100 || checked < 400 || checked > inputs {
+		t.Errorf("%v passes saved, %v late, %v inputs checked", saved, late, checked)
 	}
 	health := func(want string) {
 		t.Helper()
@@ -84,7 +84,7 @@ func TestEarlyStopping(t *testing.T) {
 			t.Errorf("/healthz says %s, want %q", text, want)
 		}
 	}
-	health(" audited were decided otherwise (certified: at most 0.01 of all)")
+	health(" checked were decided otherwise (certified: at most 0.01 of all)")
 
 	good, err := os.ReadFile(file)
 	if err != nil {
@@ -92,7 +92,7 @@ func TestEarlyStopping(t *testing.T) {
 	}
 	d.replacePolicy(file, regexp.MustCompile(`(retain|defer): -?[0-9.]+`).ReplaceAllString(string(good), "$1: 999999"))
 	replay("--settle")
-	eventually(t, "audits stop the rule", func() bool { return d.gauge("ckd_settle_stopped") == 1 })
+	eventually(t, "full-pass checks stop the rule", func() bool { return d.gauge("ckd_settle_stopped") == 1 })
 	health("load another policy: ")
 	if _, summary := replay("--settle"); !strings.Contains(summary, "ckd: no early stopping: ") {
 		t.Errorf("after the stop replay says %s", summary)

@@ -55,7 +55,7 @@ func (c *collector) Describe(to chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector. It adds up one shard after another, all series under one
 // lock, so that a scrape has a message whole or not at all.
 func (c *collector) Collect(to chan<- prometheus.Metric) {
-	audits := c.earlyStop.readAudits() // not under the lock, which a change of policies may hold
+	checks := c.earlyStop.readChecks() // not under the lock, which a change of policies may hold
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	var scrapes []sharded.Scrape
@@ -80,7 +80,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	for _, w := range c.drift.watches {
 		w.collect(to)
 	}
-	c.earlyStop.collect(audits, to)
+	c.earlyStop.collect(checks, to)
 	c.saturation.collect(to)
 	for _, f := range c.families { // last: drift may just have counted alarms
 		if v, ok := f.vec.(prometheus.Collector); ok {

@@ -5,63 +5,63 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ckd-project/ckd/monitor/audit"
+	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 )
 
 // passesEdges lists the bucket edges of ckd_passes_used.
 var passesEdges = []float64{2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128}
 
-// earlyStops declares what early stopping saves and what audits of it say. Only models whose policy
-// has a rule in force have these series.
+// earlyStops declares what early stopping saves and what full-pass checks of it say. Only models
+// whose policy has a rule in force have these series.
 type earlyStops struct {
 	counts earlyStopCounts
-	gauges auditGauges
+	gauges checkGauges
 
-	inForce map[string]bool                                 // the models with a rule in force, under the collector's lock
-	audits  *atomic.Pointer[func() map[string]audit.Status] // holds nil until there is somebody to ask
+	inForce map[string]bool                                    // the models with a rule in force, under the collector's lock
+	checks  *atomic.Pointer[func() map[string]fullpass.Status] // holds nil until there is somebody to ask
 }
 
 // earlyStopCounts declares what is counted of inputs that may be stopped early.
 type earlyStopCounts struct {
 	used                         *prometheus.HistogramVec // passes
-	saved, onAudits              *prometheus.CounterVec   // passes
-	audited, disagreements, lost *prometheus.CounterVec
+	saved, onChecks              *prometheus.CounterVec   // passes
+	checked, disagreements, lost *prometheus.CounterVec
 }
 
-// auditGauges declares what audits say at a scrape.
-type auditGauges struct {
+// checkGauges declares what full-pass checks say at a scrape.
+type checkGauges struct {
 	low, high, certified             *computedGauge
 	evidence, evidenceLimit, stopped *computedGauge
 }
 
 func declareEarlyStops(t *table) earlyStops {
-	const used, usedHelp = "ckd_passes_used", "Passes used by an input that may be decided early; an audited one uses all."
+	const used, usedHelp = "ckd_passes_used", "Passes used by an input that may be decided early; a checked one uses all."
 	passes := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: used, Help: usedHelp, Buckets: passesEdges}, []string{"model"})
 	t.add(used, "histogram", usedHelp, []string{"model"}, passes)
 	return earlyStops{
 		counts: earlyStopCounts{
 			used: passes,
 			saved: t.counter("ckd_passes_saved_total",
-				"Passes that inputs decided early did not use. Audited inputs use all, and "+
+				"Passes that inputs decided early did not use. Checked inputs use all, and "+
 					"save none.",
 				"model"),
-			onAudits: t.counter("ckd_settle_passes_audited_total",
-				"Passes that audited inputs used only for the audit: its cost.",
+			onChecks: t.counter("ckd_settle_passes_audited_total",
+				"Passes that checked inputs used only for the full-pass check: its cost.",
 				"model"),
-			audited: t.counter("ckd_settle_audited_total",
+			checked: t.counter("ckd_settle_audited_total",
 				"Inputs that ran on to their last pass to compare the early decision with "+
 					"that of all passes.",
 				"model"),
 			disagreements: t.counter("ckd_settle_disagreements_total",
-				"Audited inputs whose early decision differs from that of all passes, by how.",
+				"Checked inputs whose early decision differs from that of all passes, by how.",
 				"model", "verdict"),
 			lost: t.counter("ckd_settle_audits_lost_total",
-				"Inputs chosen for an audit that ended without their last pass: nothing could "+
+				"Inputs chosen for a full-pass check that ended without their last pass: nothing could "+
 					"be compared.",
 				"model"),
 		},
-		gauges: auditGauges{
+		gauges: checkGauges{
 			low: t.computed("ckd_settle_disagreement_low",
 				"Lower end of the 95% interval, valid at all times at once, of a share: for "+
 					"all, of inputs decided early otherwise than by all passes; for deferred, "+
@@ -75,33 +75,33 @@ func declareEarlyStops(t *table) earlyStops {
 					"absent without one.",
 				"model", "of"),
 			evidence: t.computed("ckd_settle_evidence",
-				"Evidence from audits that a certified share is exceeded; at "+
+				"Evidence from full-pass checks that a certified share is exceeded; at "+
 					"ckd_settle_evidence_limit the daemon stops deciding early.",
 				"model"),
 			evidenceLimit: t.computed("ckd_settle_evidence_limit",
 				"The ckd_settle_evidence that ends early decisions: also the least mean "+
-					"number of audits until a stop without cause.",
+					"number of full-pass checks until a stop without cause.",
 				"model"),
 			stopped: t.computed("ckd_settle_stopped",
-				"1 if the daemon has stopped deciding early because audits disagreed, until "+
+				"1 if the daemon has stopped deciding early because full-pass checks disagreed, until "+
 					"the policy changes; else 0.",
 				"model"),
 		},
 		inForce: make(map[string]bool),
-		audits:  new(atomic.Pointer[func() map[string]audit.Status]),
+		checks:  new(atomic.Pointer[func() map[string]fullpass.Status]),
 	}
 }
 
 // modelEarlyStop holds the counts of a model whose policy has a rule in force.
 type modelEarlyStop struct {
 	used            prometheus.Observer
-	saved, onAudits prometheus.Counter // passes
-	audited, lost   prometheus.Counter
-	disagreements   map[audit.Verdict]prometheus.Counter
+	saved, onChecks prometheus.Counter // passes
+	checked, lost   prometheus.Counter
+	disagreements   map[fullpass.Verdict]prometheus.Counter
 }
 
-// of creates the series of a model, or finds those that exist. If its policy has no rule in force, of
-// deletes them and returns nil.
+// of creates the series of a model, or finds those that exist. If its policy has no rule in force,
+// of deletes them and returns nil.
 func (f *earlyStops) of(p *policy.Policy) *modelEarlyStop {
 	if p.EarlyStop() == nil {
 		f.remove(p.Name)
@@ -112,12 +112,12 @@ func (f *earlyStops) of(p *policy.Policy) *modelEarlyStop {
 	m := &modelEarlyStop{
 		used:          c.used.WithLabelValues(p.Name),
 		saved:         c.saved.WithLabelValues(p.Name),
-		onAudits:      c.onAudits.WithLabelValues(p.Name),
-		audited:       c.audited.WithLabelValues(p.Name),
+		onChecks:      c.onChecks.WithLabelValues(p.Name),
+		checked:       c.checked.WithLabelValues(p.Name),
 		lost:          c.lost.WithLabelValues(p.Name),
-		disagreements: make(map[audit.Verdict]prometheus.Counter),
+		disagreements: make(map[fullpass.Verdict]prometheus.Counter),
 	}
-	for _, v := range []audit.Verdict{audit.WronglyRetained, audit.WronglyDeferred, audit.OtherSide} {
+	for _, v := range []fullpass.Verdict{fullpass.WronglyRetained, fullpass.WronglyDeferred, fullpass.OtherSide} {
 		m.disagreements[v] = c.disagreements.WithLabelValues(p.Name, v.String())
 	}
 	return m
@@ -130,27 +130,29 @@ func (f *earlyStops) remove(model string) {
 	}
 	delete(f.inForce, model)
 	c := &f.counts
-	for _, v := range []vec{c.used, c.saved, c.onAudits, c.audited, c.disagreements, c.lost} {
+	for _, v := range []vec{c.used, c.saved, c.onChecks, c.checked, c.disagreements, c.lost} {
 		v.DeletePartialMatch(prometheus.Labels{"model": model})
 	}
 }
 
-// readAudits returns what audits say, by model. The caller must not hold the collector's lock.
-func (f *earlyStops) readAudits() map[string]audit.Status {
-	if read := f.audits.Load(); read != nil {
+// readChecks returns what full-pass checks say, by model. The caller must not hold the collector's
+// lock.
+func (f *earlyStops) readChecks() map[string]fullpass.Status {
+	if read := f.checks.Load(); read != nil {
 		return (*read)()
 	}
 	return nil
 }
 
-// collect sends a scrape what audits say, unless the rule they are about went out of force since.
-func (f *earlyStops) collect(audits map[string]audit.Status, to chan<- prometheus.Metric) {
+// collect sends a scrape what full-pass checks say, unless the rule they are about went out of
+// force since.
+func (f *earlyStops) collect(checks map[string]fullpass.Status, to chan<- prometheus.Metric) {
 	g := &f.gauges
-	for model, now := range audits {
+	for model, now := range checks {
 		if !f.inForce[model] {
 			continue
 		}
-		for of, rate := range map[string]audit.Rate{"all": now.All, "deferred": now.Deferred} {
+		for of, rate := range map[string]fullpass.Rate{"all": now.All, "deferred": now.Deferred} {
 			to <- g.low.with(model, of).at(rate.Low)
 			to <- g.high.with(model, of).at(rate.High)
 			if rate.Certified > 0 {
@@ -159,12 +161,12 @@ func (f *earlyStops) collect(audits map[string]audit.Status, to chan<- prometheu
 		}
 		to <- g.evidence.with(model).at(now.Evidence)
 		to <- g.evidenceLimit.with(model).at(now.RunLength)
-		to <- g.stopped.with(model).at(oneIf(now.State == audit.Stopped))
+		to <- g.stopped.with(model).at(oneIf(now.State == fullpass.Stopped))
 	}
 }
 
-// PassesUsed counts an input that may be stopped early and was not audited: it used this many of all
-// passes.
+// PassesUsed counts an input that may be stopped early and was not checked: it used this many of
+// all passes.
 func (m *Model) PassesUsed(used, all int) {
 	if s := m.earlyStop; s != nil {
 		s.used.Observe(float64(used))
@@ -172,30 +174,30 @@ func (m *Model) PassesUsed(used, all int) {
 	}
 }
 
-// Audited counts an audited input, which had all passes. would is the number of passes after which
-// the rule would have stopped it, or all if the rule would not have.
-func (m *Model) Audited(v audit.Verdict, would, all int) {
+// FullPassChecked counts a checked input, which had all passes. would is the number of passes after
+// which the rule would have stopped it, or all if the rule would not have.
+func (m *Model) FullPassChecked(v fullpass.Verdict, would, all int) {
 	s := m.earlyStop
 	if s == nil {
 		return
 	}
 	s.used.Observe(float64(all))
-	s.onAudits.Add(float64(max(all-would, 0)))
-	s.audited.Inc()
+	s.onChecks.Add(float64(max(all-would, 0)))
+	s.checked.Inc()
 	if counter := s.disagreements[v]; counter != nil {
 		counter.Inc()
 	}
 }
 
-// AuditLost counts an audited input that ended without its last pass.
-func (m *Model) AuditLost() {
+// FullPassCheckLost counts a checked input that ended without its last pass.
+func (m *Model) FullPassCheckLost() {
 	if s := m.earlyStop; s != nil {
 		s.lost.Inc()
 	}
 }
 
-// ReadAudits makes every scrape call read for what audits say, by model. A scrape takes only models
-// whose policy has a rule in force. read may wait for Model and Remove.
-func (m *Metrics) ReadAudits(read func() map[string]audit.Status) {
-	m.collector.earlyStop.audits.Store(&read)
+// ReadFullPassChecks makes every scrape call read for what full-pass checks say, by model. A scrape
+// takes only models whose policy has a rule in force. read may wait for Model and Remove.
+func (m *Metrics) ReadFullPassChecks(read func() map[string]fullpass.Status) {
+	m.collector.earlyStop.checks.Store(&read)
 }

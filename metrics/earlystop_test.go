@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/ckd-project/ckd/engine"
-	"github.com/ckd-project/ckd/monitor/audit"
+	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
@@ -20,21 +20,21 @@ func withRule(p *policy.Policy) *policy.Policy {
 	return &with
 }
 
-// watched returns the status of a model before its first audit, or after 400 audits that agreed and
-// the given number that disagreed, all deferred by all passes.
-func watched(t testing.TB, model string, disagree int) map[string]audit.Status {
+// watched returns the status of a model before its first full-pass check, or after 400 full-pass
+// checks that agreed and the given number that disagreed, all deferred by all passes.
+func watched(t testing.TB, model string, disagree int) map[string]fullpass.Status {
 	t.Helper()
-	w, err := audit.NewWatch(audit.Options{Disagreement: 0.01, Retained: 0.05, RunLength: 1000})
+	w, err := fullpass.NewWatch(fullpass.Options{Disagreement: 0.01, Retained: 0.05, RunLength: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 400 * min(disagree, 1) {
-		w.Add(audit.SameRetain)
+		w.Add(fullpass.SameRetain)
 	}
 	for range disagree {
-		w.Add(audit.WronglyRetained)
+		w.Add(fullpass.WronglyRetained)
 	}
-	return map[string]audit.Status{model: w.Status()}
+	return map[string]fullpass.Status{model: w.Status()}
 }
 
 // earlyStopSeries returns the series of early stopping of all models.
@@ -49,22 +49,22 @@ func TestEarlyStop(t *testing.T) {
 	model := d.put(withRule(p), m)
 	status := watched(t, "m", 12)
 	status["none such"] = status["m"]
-	d.ReadAudits(func() map[string]audit.Status { return status })
+	d.ReadFullPassChecks(func() map[string]fullpass.Status { return status })
 
 	model.PassesUsed(2, 15)
 	model.PassesUsed(5, 15)
 	model.PassesUsed(15, 15)
 	for _, a := range []struct {
-		v     audit.Verdict
+		v     fullpass.Verdict
 		would int
 	}{
-		{audit.SameRetain, 3}, {audit.SameDefer, 15}, {audit.WronglyRetained, 4}, {audit.WronglyRetained, 5},
-		{audit.WronglyDeferred, 14}, {audit.OtherSide, 2}, {audit.OtherSide, 2}, {audit.OtherSide, 2},
+		{fullpass.SameRetain, 3}, {fullpass.SameDefer, 15}, {fullpass.WronglyRetained, 4}, {fullpass.WronglyRetained, 5},
+		{fullpass.WronglyDeferred, 14}, {fullpass.OtherSide, 2}, {fullpass.OtherSide, 2}, {fullpass.OtherSide, 2},
 	} {
-		model.Audited(a.v, a.would, 15)
+		model.FullPassChecked(a.v, a.would, 15)
 	}
-	model.AuditLost()
-	model.AuditLost()
+	model.FullPassCheckLost()
+	model.FullPassCheckLost()
 
 	is := status["m"]
 	want := map[string]float64{
@@ -88,22 +88,22 @@ func TestEarlyStop(t *testing.T) {
 		`ckd_settle_stopped{model="m"}`:                                        1,
 	}
 	compare(t, want, earlyStopSeries(d.values(t)), 1e-12)
-	if is.All.Low <= 0 || is.Deferred.Low < 0.05 || is.Evidence < 1000 || is.State != audit.Stopped {
-		t.Errorf("12 of 412 audits disagreed, and yet: %+v", is)
+	if is.All.Low <= 0 || is.Deferred.Low < 0.05 || is.Evidence < 1000 || is.State != fullpass.Stopped {
+		t.Errorf("12 of 412 full-pass checks disagreed, and yet: %+v", is)
 	}
 
 	// If nothing is certified of deferred inputs, there is no series for it.
-	w, err := audit.NewWatch(audit.Options{Disagreement: 0.01})
+	w, err := fullpass.NewWatch(fullpass.Options{Disagreement: 0.01})
 	if err != nil {
 		t.Fatal(err)
 	}
-	status = map[string]audit.Status{"m": w.Status()}
+	status = map[string]fullpass.Status{"m": w.Status()}
 	now := earlyStopSeries(d.values(t))
 	if got, ok := now[`ckd_settle_disagreement_certified{model="m",of="deferred"}`]; ok {
 		t.Errorf("certified of deferred inputs is %v, expected no series", got)
 	}
 	if got := now[`ckd_settle_disagreement_high{model="m",of="deferred"}`]; got != 1 {
-		t.Errorf("without an audit the interval ends at %v, expected 1", got)
+		t.Errorf("without a full-pass check the interval ends at %v, expected 1", got)
 	}
 	if got, ok := now[`ckd_settle_stopped{model="m"}`]; !ok || got != 0 {
 		t.Errorf("stopped is %v (%v), expected 0", got, ok)
@@ -137,7 +137,7 @@ func TestEarlyStopBuckets(t *testing.T) {
 }
 
 // TestEarlyStopReload checks that only a rule in force has series, that they go on under another
-// rule, and that a scrape that reads audits does not block a new policy.
+// rule, and that a scrape that reads full-pass checks does not block a new policy.
 func TestEarlyStopReload(t *testing.T) {
 	d := newDaemon(t, 0)
 	p, m := parse(t, threeClasses)
@@ -146,9 +146,9 @@ func TestEarlyStopReload(t *testing.T) {
 	for name, without := range map[string]*policy.Policy{"without a rule": p, "with the rule of another policy": changed} {
 		model := d.put(without, m)
 		model.PassesUsed(2, 15)
-		model.Audited(audit.OtherSide, 2, 15)
-		model.AuditLost()
-		d.ReadAudits(func() map[string]audit.Status { return watched(t, "m", 0) })
+		model.FullPassChecked(fullpass.OtherSide, 2, 15)
+		model.FullPassCheckLost()
+		d.ReadFullPassChecks(func() map[string]fullpass.Status { return watched(t, "m", 0) })
 		if found := earlyStopSeries(d.values(t)); len(found) > 0 {
 			t.Errorf("%s: %v", name, found)
 		}
@@ -156,14 +156,14 @@ func TestEarlyStopReload(t *testing.T) {
 
 	first := d.put(withRule(p), m)
 	first.PassesUsed(2, 15)
-	d.ReadAudits(func() map[string]audit.Status {
+	d.ReadFullPassChecks(func() map[string]fullpass.Status {
 		d.put(withRule(p), m).PassesUsed(3, 15)
 		return watched(t, "m", 0)
 	})
 	if got := earlyStopSeries(d.values(t)); got[`ckd_passes_used{model="m"}`] != 2 || len(got) != 18 {
 		t.Errorf("two inputs, the second under the same rule, loaded while a scrape asked: %d series, %v", len(got), got)
 	}
-	d.ReadAudits(func() map[string]audit.Status { return watched(t, "m", 0) })
+	d.ReadFullPassChecks(func() map[string]fullpass.Status { return watched(t, "m", 0) })
 
 	d.put(p, m)
 	first.PassesUsed(4, 15) // this input was opened before the policy changed

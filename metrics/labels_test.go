@@ -8,7 +8,7 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
-	"github.com/ckd-project/ckd/monitor/audit"
+	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -98,7 +98,7 @@ func TestThousandClasses(t *testing.T) {
 		some[i] = 12 + i
 	}
 	model := d.put(withRule(withReference(p, results{zeroResult(m, 1000)}, some...)), m)
-	d.ReadAudits(func() map[string]audit.Status { return watched(t, "m", 0) })
+	d.ReadFullPassChecks(func() map[string]fullpass.Status { return watched(t, "m", 0) })
 	outcomes(t, m, randomInputs(1, 3, 10, 1000), func(o *engine.Outcome) { model.Observe(0, o.Result, o.Decision) })
 
 	series, samples := 0, 0 // a classic histogram has a sample for each bucket, +Inf, sum and count
@@ -111,8 +111,8 @@ func TestThousandClasses(t *testing.T) {
 			}
 		}
 	}
-	// The most series are those of 33 labels, 6 each; of 10 x 22 pairs; and of drift, 24 for each of 10
-	// classes.
+	// The most series are those of 33 labels, 6 each; of 10 x 22 pairs; and of drift, 24 for each of
+	// 10 classes.
 	if series > 6*33+10*22+24*10+100 || samples > 1500+24*10+50 {
 		t.Errorf("%d series and %d samples to scrape", series, samples)
 	}

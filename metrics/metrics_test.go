@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ckd-project/ckd/engine"
-	"github.com/ckd-project/ckd/monitor/audit"
+	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -263,7 +263,7 @@ func TestPrecreated(t *testing.T) {
 	}
 	with.Risk = &policy.Risk{}
 	d.put(withRule(&with), m)
-	d.ReadAudits(func() map[string]audit.Status { return watched(t, "m", 0) })
+	d.ReadFullPassChecks(func() map[string]fullpass.Status { return watched(t, "m", 0) })
 	values := d.values(t)
 	for _, f := range d.collector.families {
 		if len(namesOf(values, f.name+"{")) == 0 {
@@ -420,7 +420,7 @@ func TestRemove(t *testing.T) {
 	other.Name = "n"
 	model := d.put(p, m)
 	d.put(&other, m)
-	d.ReadAudits(func() map[string]audit.Status { return watched(t, "m", 0) })
+	d.ReadFullPassChecks(func() map[string]fullpass.Status { return watched(t, "m", 0) })
 	model.InputsOpen(1)
 
 	d.Remove("m")
@@ -557,8 +557,8 @@ func TestNoAllocations(t *testing.T) {
 			model.Rejected("not_finite", 1)
 			model.InputsOpen(1)
 			model.PassesUsed(3, 15)
-			model.Audited(audit.WronglyRetained, 3, 15)
-			model.AuditLost()
+			model.FullPassChecked(fullpass.WronglyRetained, 3, 15)
+			model.FullPassCheckLost()
 		}
 		// AllocsPerRun first runs once uncounted, which creates the parts of the shards.
 		if got := testing.AllocsPerRun(100, work); got != 0 {

@@ -62,7 +62,7 @@ func (a *answers) Close(input int, c *engine.Closing) {
 	} else {
 		a.decided(number, r, c)
 	}
-	a.observeAudit(c)
+	a.observeCheck(c)
 	s.groups.ended(g, r)
 }
 
@@ -91,18 +91,18 @@ func (a *answers) decided(number uint32, r *row, c *engine.Closing) {
 	a.out.Result(id, g.number, number, a.policy, answer)
 }
 
-// observeAudit counts the passes that early stopping saved, and what came of an audit.
-func (a *answers) observeAudit(c *engine.Closing) {
+// observeCheck counts the passes that early stopping saved, and what came of a full-pass check.
+func (a *answers) observeCheck(c *engine.Closing) {
 	m := a.group.model
 	switch {
-	case c.Audit.State == engine.Judged:
+	case c.Check.State == engine.Judged:
 		a.counted.done() // nobody waits for a shard of the metrics while the log is written
-		m.metrics.Audited(c.Audit.Verdict, c.Audit.Passes, c.Planned)
-		if c.Audit.Stops {
+		m.metrics.FullPassChecked(c.Check.Verdict, c.Check.Passes, c.Planned)
+		if c.Check.Stops {
 			m.logStopped(a.stream.server.log)
 		}
-	case c.Audit.State == engine.Lost:
-		m.metrics.AuditLost()
+	case c.Check.State == engine.Lost:
+		m.metrics.FullPassCheckLost()
 	case c.Planned > 0:
 		m.metrics.PassesUsed(c.Outcome.Passes, c.Planned)
 	}
@@ -110,17 +110,17 @@ func (a *answers) observeAudit(c *engine.Closing) {
 
 // logStopped logs why inputs of a policy no longer stop early.
 func (m *model) logStopped(log *zap.Logger) {
-	audits := m.lean.Stopper().Audits()
-	what, rate := "disagreement", audits.All
-	if audits.Stop.Retained {
-		what, rate = "released", audits.Deferred
+	checks := m.lean.Stopper().Checks()
+	what, rate := "disagreement", checks.All
+	if checks.Stop.Retained {
+		what, rate = "released", checks.Deferred
 	}
-	log.Warn("early stopping has ended: audits show that more inputs are decided otherwise than was certified; all passes decide "+
+	log.Warn("early stopping has ended: full-pass checks show that more inputs are decided otherwise than was certified; all passes decide "+
 		"until there is another policy",
 		zap.String("model", m.ref.GetModel()), zap.String("policy_hash", m.ref.GetHash()), zap.String("what", what),
-		zap.Float64("certified", rate.Certified), zap.Uint64("audited", rate.Audited), zap.Uint64("disagreements", rate.Disagreements),
+		zap.Float64("certified", rate.Certified), zap.Uint64("checked", rate.Checked), zap.Uint64("disagreements", rate.Disagreements),
 		zap.Float64("low", rate.Low), zap.Float64("high", rate.High),
-		zap.Uint64("recently_audited", audits.Stop.Recent.Audited), zap.Uint64("recent_disagreements", audits.Stop.Recent.Disagreements))
+		zap.Uint64("recently_checked", checks.Stop.Recent.Checked), zap.Uint64("recent_disagreements", checks.Stop.Recent.Disagreements))
 }
 
 // report calls the hook, if there is one, with a deferred input. It releases the shard of the

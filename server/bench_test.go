@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ckd-project/ckd/monitor/audit"
 	"github.com/ckd-project/ckd/monitor/drift"
+	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
 	"github.com/ckd-project/ckd/policy/risk"
@@ -38,8 +38,8 @@ type load struct {
 // shape is the shape of the groups of a load: passes, inputs and classes.
 type shape struct{ s, n, k int }
 
-// newLoad returns a load of groups in a number of blocks each, under a policy, of a client that sends
-// this header.
+// newLoad returns a load of groups in a number of blocks each, under a policy, of a client that
+// sends this header.
 func newLoad(t testing.TB, p *policy.Policy, header *ckdv1.StreamHeader, of shape, blocks int) *load {
 	t.Helper()
 	s, n, k := of.s, of.n, of.k
@@ -218,8 +218,8 @@ func TestEarlyStoppingAllocatesNothing(t *testing.T) {
 			t.Fatalf("%d results of %d inputs", got, n)
 		}
 	}
-	if l.stream.notes.latest.lean.Stopper().Audits().Verdicts[audit.SameRetain] == 0 {
-		t.Fatal("no input is audited")
+	if l.stream.notes.latest.lean.Stopper().Checks().Verdicts[fullpass.SameRetain] == 0 {
+		t.Fatal("no input is checked")
 	}
 	if got := testing.AllocsPerRun(20, func() { l.group(t) }); got != 0 {
 		t.Errorf("%v allocations a group", got)
@@ -257,8 +257,8 @@ func BenchmarkEarlyStopping(b *testing.B) {
 	}
 }
 
-// risky returns the policy of a load with a risk model of so many terms, of those that cost most, and
-// a guard.
+// risky returns the policy of a load with a risk model of so many terms, of those that cost most,
+// and a guard.
 func risky(t testing.TB, s, k, terms int) *policy.Policy {
 	t.Helper()
 	d := loadPolicy(t, s, k).Draft()
@@ -303,9 +303,10 @@ func TestRiskAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkRisk measures what risk, priority and a guard cost, between a message of the transport and
-// its reply: groups of 64 inputs with 30 passes, in a block for each pass and all in one, under models
-// of one term and of twelve. Streams with and without take turns, so that the ratio holds at one time.
+// BenchmarkRisk measures what risk, priority and a guard cost, between a message of the transport
+// and its reply: groups of 64 inputs with 30 passes, in a block for each pass and all in one, under
+// models of one term and of twelve. Streams with and without take turns, so that the ratio holds at
+// one time.
 func BenchmarkRisk(b *testing.B) {
 	const s, n = 30, 64
 	for _, k := range []int{2, 4, 10, 100} {

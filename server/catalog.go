@@ -17,7 +17,7 @@ import (
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/strictyaml"
 	"github.com/ckd-project/ckd/metrics"
-	"github.com/ckd-project/ckd/monitor/audit"
+	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/auth"
@@ -107,7 +107,7 @@ func (c *catalog) replace(set *policy.Set, publish func(before, after models)) e
 func (c *catalog) build(set *policy.Set, before models) (models, error) {
 	lean := map[string]*engine.Model{}
 	for _, p := range set.All() {
-		stopper, err := c.stoppers.For(p, audit.NewSampler(rand.Uint64()))
+		stopper, err := c.stoppers.For(p, fullpass.NewSampler(rand.Uint64()))
 		if err != nil {
 			return nil, fmt.Errorf("model %q: %w", p.Name, err)
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/record"
-	"github.com/ckd-project/ckd/monitor/audit"
 	"github.com/ckd-project/ckd/monitor/drift"
+	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -59,11 +59,11 @@ func (h *harness) put(t testing.TB, p *policy.Policy) {
 	h.set(t, string(p.Marshal()))
 }
 
-// putUnaudited puts a policy in force, alone, none of whose inputs is audited.
-func (h *harness) putUnaudited(t testing.TB, p *policy.Policy) {
+// putUnchecked puts a policy in force, alone, none of whose inputs is checked.
+func (h *harness) putUnchecked(t testing.TB, p *policy.Policy) {
 	t.Helper()
 	h.put(t, p)
-	h.auditShare(0, 0)
+	h.checkShare(0, 0)
 }
 
 // openAccepting opens a stream that accepts early decisions of the model ctg.
@@ -72,9 +72,9 @@ func (h *harness) openAccepting(t *testing.T) *clientStream {
 	return h.open(t, &ckdv1.StreamHeader{Model: "ctg", AcceptSettled: true})
 }
 
-// auditShare makes the sampler audit the first inputs, and a share of those after them.
-func (h *harness) auditShare(first uint64, share float64) {
-	h.server.catalog.models()["ctg"].lean.Stopper().Sampler = audit.Sampler{First: first, Share: share, Wary: share, Seed: 1}
+// checkShare makes the sampler choose the first inputs, and a share of those after them.
+func (h *harness) checkShare(first uint64, share float64) {
+	h.server.catalog.models()["ctg"].lean.Stopper().Sampler = fullpass.Sampler{First: first, Share: share, Wary: share, Seed: 1}
 }
 
 // expectation says after how many passes an input is answered, and what the rule decides.
@@ -194,7 +194,7 @@ func testEarlyDecisions(t *testing.T, p *policy.Policy) {
 	}{{"all rows", 1, false, saved}, {"rows that are open", 1, true, 0}, {"blocks of 7", 7, false, saved}, {"all at once", 30, false, 0}} {
 		t.Run(way.name, func(t *testing.T) {
 			h := newHarness(t)
-			h.putUnaudited(t, p)
+			h.putUnchecked(t, p)
 			s := h.open(t, &ckdv1.StreamHeader{Model: "ctg", AcceptSettled: true, Detail: ckdv1.Detail_DETAIL_FULL})
 			if !s.info.GetSettles() || !s.info.GetAcknowledges() {
 				t.Error("the stream does not say that inputs may stop early")
@@ -283,7 +283,7 @@ func TestEarlyDecisionWithoutRoom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHarness(t)
 			p := stoppingPolicy(t, 0, earlystop.Never, 0) // stops everything
-			h.putUnaudited(t, p)
+			h.putUnchecked(t, p)
 			s := h.openAccepting(t)
 			last := p.FewestPasses + 3 // before that the rule looks three times without room
 			var results []*ckdv1.Result
@@ -316,7 +316,7 @@ func TestFinalBlockWithoutRoom(t *testing.T) {
 	rec := ctg(t)
 	h := newHarness(t)
 	p := stoppingPolicy(t, 0, earlystop.Never, 0) // stops everything but identical passes
-	h.putUnaudited(t, p)
+	h.putUnchecked(t, p)
 	s := h.openAccepting(t)
 	var early []*ckdv1.Result
 	for pass := range p.FewestPasses {
@@ -371,11 +371,11 @@ func TestDriftIgnoresEarlyDecisions(t *testing.T) {
 		accepts  bool
 		share    float64
 		compared float64
-	}{"followed": {true, 0, 0}, "audited": {true, 1, n}, "not accepted": {false, 0, n}} {
+	}{"followed": {true, 0, 0}, "checked": {true, 1, n}, "not accepted": {false, 0, n}} {
 		t.Run(name, func(t *testing.T) {
 			h := newHarness(t)
 			h.put(t, p)
-			h.auditShare(0, c.share)
+			h.checkShare(0, c.share)
 			s := h.open(t, &ckdv1.StreamHeader{Model: "ctg", AcceptSettled: c.accepts})
 			s.sendPasses(segment{n: n}, 0, 30)
 			early := stoppedEarly(s.rest())
@@ -401,7 +401,7 @@ func TestNoEarlyDecisions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHarness(t)
 			if c.rule {
-				h.putUnaudited(t, stoppingPolicy(t, 0, 5, 0))
+				h.putUnchecked(t, stoppingPolicy(t, 0, 5, 0))
 			}
 			s := h.open(t, &ckdv1.StreamHeader{Model: "ctg", AcceptSettled: c.accepts, Passes: uint32(c.passes)})
 			if s.info.GetSettles() {
@@ -414,12 +414,12 @@ func TestNoEarlyDecisions(t *testing.T) {
 	}
 }
 
-// TestAudits checks that audited inputs have all their passes, and that what the rule says of them
-// is compared with what all passes decide.
-func TestAudits(t *testing.T) {
+// TestFullPassChecks checks that checked inputs have all their passes, and that what the rule says
+// of them is compared with what all passes decide.
+func TestFullPassChecks(t *testing.T) {
 	p := stoppingPolicy(t, 0, 0, 0.1) // bold, and so wrong now and then
 	rec := ctg(t)
-	const n = 390 // fewer than those that are all audited
+	const n = 390 // fewer than those that are all checked
 	want := expect(t, p, n)
 	m, err := engine.New(p)
 	if err != nil {
@@ -472,9 +472,10 @@ func (h *harness) feedCTG(t *testing.T, n int) (early int) {
 	return stoppedEarly(results)
 }
 
-// TestAuditsEndEarlyStopping checks that audits find a wrong rule, and that then no input stops
-// early until another policy comes. The same policy does not do, not even after another.
-func TestAuditsEndEarlyStopping(t *testing.T) {
+// TestFullPassChecksEndEarlyStopping checks that full-pass checks find a wrong rule, and that then
+// no input stops early until another policy comes. The same policy does not do, not even after
+// another.
+func TestFullPassChecksEndEarlyStopping(t *testing.T) {
 	h := newHarness(t)
 	// Writing the log may be slow: nobody may wait for a shard of the metrics meanwhile.
 	h.server.log = h.server.log.WithOptions(zap.Hooks(func(e zapcore.Entry) error {
@@ -485,7 +486,7 @@ func TestAuditsEndEarlyStopping(t *testing.T) {
 	}))
 	wrong := stoppingPolicy(t, 0, 9, earlystop.Never) // retains whatever 4 passes would
 	h.put(t, wrong)
-	h.auditShare(400, 0)
+	h.checkShare(400, 0)
 	h.feedCTG(t, 400)
 	h.eventually(t, 1, "ckd_settle_stopped", "model", "ctg")
 	if entries := h.logs.FilterMessageSnippet("early stopping has ended").All(); len(entries) != 1 {
@@ -497,7 +498,7 @@ func TestAuditsEndEarlyStopping(t *testing.T) {
 		t.Error("GetModel does not say that early stopping has ended")
 	}
 	if n := h.feedCTG(t, 100); n != 0 {
-		t.Errorf("%d stop early after audits have ended it", n)
+		t.Errorf("%d stop early after full-pass checks have ended it", n)
 	}
 	later := *wrong
 	later.Version = "v2"
@@ -509,7 +510,7 @@ func TestAuditsEndEarlyStopping(t *testing.T) {
 	if h.metric(t, "ckd_settle_stopped") != 0 || h.model(t, "ctg").GetSettle().GetStopped() {
 		t.Error("another policy is stopped too")
 	}
-	h.auditShare(0, 0)
+	h.checkShare(0, 0)
 	if n := h.feedCTG(t, 100); n == 0 {
 		t.Error("no input stops early under another policy")
 	}
@@ -519,31 +520,31 @@ func TestAuditsEndEarlyStopping(t *testing.T) {
 	}
 }
 
-// TestAuditsAfterTheStop checks that inputs which are open when audits end early stopping run on,
-// and that the rule is still asked about audited ones.
-func TestAuditsAfterTheStop(t *testing.T) {
+// TestFullPassChecksAfterTheStop checks that inputs which are open when full-pass checks end early
+// stopping run on, and that the rule is still asked about checked ones.
+func TestFullPassChecksAfterTheStop(t *testing.T) {
 	h := newHarness(t)
 	h.put(t, stoppingPolicy(t, 0, 9, earlystop.Never)) // retains whatever 4 passes would
-	h.auditShare(400, 0)
+	h.checkShare(400, 0)
 	s := h.openAccepting(t)
 	open := segment{n: 100}
 	s.sendPasses(open, 0, 1)
 	s.receive()
 	h.feedCTG(t, 300)
 	h.eventually(t, 1, "ckd_settle_stopped", "model", "ctg")
-	audited, before := h.metric(t, "ckd_settle_audited_total"), h.metric(t, "ckd_settle_disagreements_total")
+	checked, before := h.metric(t, "ckd_settle_audited_total"), h.metric(t, "ckd_settle_disagreements_total")
 	s.sendPasses(open, 1, 30)
 	if results := s.rest(); len(results) != open.n {
 		t.Errorf("%d results of %d inputs", len(results), open.n)
 	}
-	h.eventually(t, audited+float64(open.n), "ckd_settle_audited_total")
+	h.eventually(t, checked+float64(open.n), "ckd_settle_audited_total")
 	if h.metric(t, "ckd_settle_disagreements_total") == before {
-		t.Error("no audit after the stop disagrees")
+		t.Error("no full-pass check after the stop disagrees")
 	}
 }
 
-// TestEarlyStoppingContinues checks that audits of a good rule do not end early stopping, and that
-// a reload of the same policy continues them.
+// TestEarlyStoppingContinues checks that full-pass checks of a good rule do not end early stopping,
+// and that a reload of the same policy continues them.
 func TestEarlyStoppingContinues(t *testing.T) {
 	h := newHarness(t)
 	p := stoppingPolicy(t, 25, -1, 0.7)
@@ -558,7 +559,7 @@ func TestEarlyStoppingContinues(t *testing.T) {
 		t.Errorf("%d of the next 600 stop early", n)
 	}
 	if n := h.metric(t, "ckd_settle_audited_total"); n < 400 || n > 450 {
-		t.Errorf("%v audited", n)
+		t.Errorf("%v checked", n)
 	}
 	h.eventually(t, 0, "ckd_settle_stopped")
 	if low, high := h.metric(t, "ckd_settle_disagreement_low", "of", "all"), h.metric(t, "ckd_settle_disagreement_high", "of", "all"); low > 0.01 || high < 0.001 || high > 0.03 {
@@ -566,8 +567,8 @@ func TestEarlyStoppingContinues(t *testing.T) {
 	}
 }
 
-// TestLostAudits checks that an audited input which ends before its last pass has no verdict.
-func TestLostAudits(t *testing.T) {
+// TestLostChecks checks that a checked input which ends before its last pass has no verdict.
+func TestLostChecks(t *testing.T) {
 	h := newHarness(t)
 	h.put(t, stoppingPolicy(t, 0, -1, 0.7))
 	begin := func(n int) *clientStream {
@@ -584,9 +585,9 @@ func TestLostAudits(t *testing.T) {
 	h.eventually(t, 0, "ckd_settle_audited_total")
 }
 
-// TestFirstInputsAreAllAudited checks that all inputs are audited until there are 400 verdicts,
-// however many inputs are open at one time and however many audits are lost.
-func TestFirstInputsAreAllAudited(t *testing.T) {
+// TestFirstInputsAreAllChecked checks that all inputs are checked until there are 400 verdicts,
+// however many inputs are open at one time and however many full-pass checks are lost.
+func TestFirstInputsAreAllChecked(t *testing.T) {
 	h := newHarness(t)
 	h.put(t, stoppingPolicy(t, 0, earlystop.Never, 0)) // stops everything
 	lost := h.openAccepting(t)
@@ -610,7 +611,7 @@ func TestFirstInputsAreAllAudited(t *testing.T) {
 // TestEndedByTheClient checks that an input which its client ends early counts no saved passes.
 func TestEndedByTheClient(t *testing.T) {
 	h := newHarness(t)
-	h.putUnaudited(t, stoppingPolicy(t, 20, -1, 0.7))
+	h.putUnchecked(t, stoppingPolicy(t, 20, -1, 0.7))
 	s := h.openAccepting(t)
 	values := tensor(ctg(t), 9).GetValues()
 	s.sendBlock(&ckdv1.Block{InputIds: make([]string, 9), Passes: 5, Values: values[:5*9*3], Final: true})
@@ -658,13 +659,14 @@ func TestEarlyStoppingOfModel(t *testing.T) {
 	}
 }
 
-// TestAuditsWhileNotInForce checks that audits of a policy's last inputs end its early stopping
-// while another policy is in force, so that it stays ended when the policy is loaded again.
-func TestAuditsWhileNotInForce(t *testing.T) {
+// TestChecksWhileNotInForce checks that full-pass checks of a policy's last inputs end its early
+// stopping while another policy is in force, so that it stays ended when the policy is loaded
+// again.
+func TestChecksWhileNotInForce(t *testing.T) {
 	h := newHarness(t)
 	wrong, other := stoppingPolicy(t, 0, 9, earlystop.Never), stoppingPolicy(t, 0, -3, earlystop.Never)
 	h.put(t, wrong)
-	h.auditShare(400, 0)
+	h.checkShare(400, 0)
 	s := h.openAccepting(t)
 	open := segment{n: 400}
 	s.sendPasses(open, 0, 1)
@@ -675,7 +677,7 @@ func TestAuditsWhileNotInForce(t *testing.T) {
 		t.Fatalf("%d results of %d inputs", got, open.n)
 	}
 	if h.metric(t, "ckd_settle_stopped") != 0 {
-		t.Error("the policy in force is stopped by audits of another")
+		t.Error("the policy in force is stopped by full-pass checks of another")
 	}
 	h.put(t, wrong)
 	if h.metric(t, "ckd_settle_stopped") != 1 {

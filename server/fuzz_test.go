@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ckd-project/ckd/internal/servertest"
-	"github.com/ckd-project/ckd/monitor/audit"
+	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/internal/wire"
@@ -111,7 +111,7 @@ func FuzzStream(f *testing.F) {
 	if err := s.SetPolicies(set); err != nil {
 		f.Fatal(err)
 	}
-	s.catalog.models()["stopping"].lean.Stopper().Sampler = audit.Sampler{Share: 0.3}
+	s.catalog.models()["stopping"].lean.Stopper().Sampler = fullpass.Sampler{Share: 0.3}
 	accepts := header(&ckdv1.StreamHeader{Model: "stopping", AcceptSettled: true})
 	three := []float32{0.98, 0.01, 0.01, 0.4, 0.1, 0.5, 0.9, 0.05, 0.05}
 	f.Add(frame(accepts, block(&ckdv1.Block{Group: 1, InputIds: []string{"a", "b", "c"}, Values: three}), block(&ckdv1.Block{Group: 1, Passes: 4, Values: slices.Repeat(three, 4)}),

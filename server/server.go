@@ -22,7 +22,7 @@ import (
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/tlsfiles"
 	"github.com/ckd-project/ckd/metrics"
-	"github.com/ckd-project/ckd/monitor/audit"
+	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/auth"
@@ -138,7 +138,7 @@ func New(o Options) (*Server, error) {
 	own := ckdv1.UncertaintyService_ServiceDesc.ServiceName
 	s.rpc.Create(own, s.grpc.GetServiceInfo()[own])
 	s.metrics.ReadSaturation(s.admission.saturation)
-	s.metrics.ReadAudits(s.Audits)
+	s.metrics.ReadFullPassChecks(s.FullPassChecks)
 	return s, nil
 }
 
@@ -188,12 +188,13 @@ func (s *Server) Policies() []*policy.Policy {
 	return all
 }
 
-// Audits returns what audits have found, by the name of each model with a rule in force.
-func (s *Server) Audits() map[string]audit.Status {
-	all := map[string]audit.Status{}
+// FullPassChecks returns what full-pass checks have found, by the name of each model with a rule in
+// force.
+func (s *Server) FullPassChecks() map[string]fullpass.Status {
+	all := map[string]fullpass.Status{}
 	for name, m := range s.catalog.models() {
 		if stopper := m.lean.Stopper(); stopper != nil {
-			all[name] = stopper.Audits()
+			all[name] = stopper.Checks()
 		}
 	}
 	return all

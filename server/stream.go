@@ -100,8 +100,8 @@ func (s *Server) superviseStream(ctx context.Context, opened <-chan *stream, exc
 	}
 }
 
-// exchange receives, handles and answers the messages of a stream, from the header to the half-close.
-// Only expire sends, too.
+// exchange receives, handles and answers the messages of a stream, from the header to the
+// half-close. Only expire sends, too.
 func (s *Server) exchange(of grpc.ServerStream, opened chan<- *stream) (err error) {
 	r := requests{from: of}
 	defer r.in.Free()
@@ -407,7 +407,7 @@ func (s *stream) abandon(g *group) {
 		return
 	}
 	for range g.inputs.Abandon() {
-		g.model.metrics.AuditLost()
+		g.model.metrics.FullPassCheckLost()
 	}
 }
 

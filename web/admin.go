@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"github.com/ckd-project/ckd/monitor/audit"
+	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/server/auth"
 	"github.com/ckd-project/ckd/web/internal/csrf"
@@ -21,9 +21,9 @@ type State interface {
 	Serving() bool
 	// Policies returns the policies in force, in the order of their models' names.
 	Policies() []*policy.Policy
-	// Audits returns what audits say of early stopping, by model. Models that do not
+	// FullPassChecks returns what full-pass checks say of early stopping, by model. Models that do not
 	// stop early are absent.
-	Audits() map[string]audit.Status
+	FullPassChecks() map[string]fullpass.Status
 }
 
 // AdminOptions holds the parts of the admin address.
@@ -114,10 +114,10 @@ func reloading(reload func() error) http.Handler {
 // modelLines returns what /healthz says of the models.
 func modelLines(s State) string {
 	var lines strings.Builder
-	audits := s.Audits()
+	checks := s.FullPassChecks()
 	for _, m := range s.Policies() {
 		fmt.Fprintf(&lines, "model %s: version %q, hash %s\n", m.Name, m.Version, m.Hash)
-		if status, ok := audits[m.Name]; ok {
+		if status, ok := checks[m.Name]; ok {
 			fmt.Fprintf(&lines, "model %s: %s\n", m.Name, earlyStoppingWords(status))
 		}
 	}
@@ -171,14 +171,15 @@ func readiness(s State) (code int, text string) {
 	return http.StatusServiceUnavailable, "not serving"
 }
 
-// earlyStoppingWords returns whether a model stops inputs early, and what audits have shown.
-func earlyStoppingWords(is audit.Status) string {
+// earlyStoppingWords returns whether a model stops inputs early, and what full-pass checks have
+// shown.
+func earlyStoppingWords(is fullpass.Status) string {
 	words := "decides inputs before their last pass"
 	if is.Stop != nil {
-		words = "no longer decides inputs before their last pass, as audits show more decided otherwise than was certified; load another policy"
+		words = "no longer decides inputs before their last pass, as full-pass checks show more decided otherwise than was certified; load another policy"
 	}
-	return fmt.Sprintf("%s: %d of %d audited were decided otherwise (certified: at most %v of all)", words, is.All.Disagreements,
-		is.All.Audited, is.All.Certified)
+	return fmt.Sprintf("%s: %d of %d checked were decided otherwise (certified: at most %v of all)", words, is.All.Disagreements,
+		is.All.Checked, is.All.Certified)
 }
 
 // reply answers with plain text.

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"github.com/ckd-project/ckd/monitor/audit"
+	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/web"
 )
@@ -16,9 +16,9 @@ import (
 // state is a daemon that wants traffic.
 type state struct{}
 
-func (state) Serving() bool                   { return true }
-func (state) Policies() []*policy.Policy      { return nil }
-func (state) Audits() map[string]audit.Status { return nil }
+func (state) Serving() bool                              { return true }
+func (state) Policies() []*policy.Policy                 { return nil }
+func (state) FullPassChecks() map[string]fullpass.Status { return nil }
 
 // The admin address answers probes. *server.Server is the usual State.
 func ExampleAdmin() {

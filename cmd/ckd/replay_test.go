@@ -252,7 +252,7 @@ func TestReplaySettles(t *testing.T) {
 			others++
 		}
 	}
-	// The first 400 inputs are audited, and some inputs need all passes.
+	// The first 400 inputs are checked, and some inputs need all passes.
 	if early < inputs/2 || float64(others) > at*inputs {
 		t.Errorf("%d of %d inputs settled early, %d decided otherwise", early, inputs, others)
 	}

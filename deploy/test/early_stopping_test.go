@@ -8,7 +8,7 @@ import (
 	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/internal/record"
-	"github.com/ckd-project/ckd/monitor/audit"
+	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
@@ -75,7 +75,7 @@ func sendStopping(t *testing.T, d *testbed.Daemon, model, path string, none int)
 		}
 		for pass := range passes.S {
 			if pass == stopAfter && first >= none {
-				// The few inputs that are audited need all passes.
+				// The few inputs that are checked need all passes.
 				testbed.Eventually(t, "most inputs of the group are answered", func() bool { return len(g.Rows()) <= open/2 })
 			}
 			rows, values := g.Rows(), []float32{}
@@ -105,8 +105,8 @@ func sendStopping(t *testing.T, d *testbed.Daemon, model, path string, none int)
 	return settled
 }
 
-// TestPageEarlyStopping checks that the page shows what early stopping saves, what its audits say,
-// and that it has stopped. Without a rule in force it shows none of that.
+// TestPageEarlyStopping checks that the page shows what early stopping saves, what its full-pass
+// checks say, and that it has stopped. Without a rule in force it shows none of that.
 func TestPageEarlyStopping(t *testing.T) {
 	path := calibrated(t)
 	without := getFile(t, path)
@@ -122,7 +122,7 @@ func TestPageEarlyStopping(t *testing.T) {
 	b.until(`document.querySelector('[data-part="settling-passes"]').textContent.includes("No inputs came that might be decided early")`, "no inputs came")
 
 	const inputs = 506
-	settled := sendStopping(t, d, "digits", recording("digits-id"), audit.DefaultFirst) + sendStopping(t, d, "digits", recording("digits-id"), 0)
+	settled := sendStopping(t, d, "digits", recording("digits-id"), fullpass.DefaultFirst) + sendStopping(t, d, "digits", recording("digits-id"), 0)
 	if settled < inputs { // all but the first 400 and a few
 		t.Errorf("%d inputs of %d were decided early", settled, 2*inputs)
 	}
@@ -140,7 +140,7 @@ func TestPageEarlyStopping(t *testing.T) {
 	b.equals(`[data-part="settling-audits"] tr[data-key="deferred"] td:nth-child(2) data`, m.Sum("ckd_settle_disagreement_high", "of", "deferred"))
 	b.equals(`#settling-evidence`, m.Sum("ckd_settle_evidence", "model", "digits"))
 	if m.Sum("ckd_settle_disagreements_total") == 0 || m.Sum("ckd_passes_saved_total") == 0 {
-		t.Error("nothing was saved, or all audits agreed: there is nothing to be seen")
+		t.Error("nothing was saved, or all full-pass checks agreed: there is nothing to be seen")
 	}
 	if got := b.text("#settling-h"); !strings.Contains(got, "in force") || strings.Contains(got, "stopped") {
 		t.Errorf("the section is called %q", got)

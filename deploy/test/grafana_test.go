@@ -26,8 +26,8 @@ import (
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/internal/tlsfiles/certtest"
-	"github.com/ckd-project/ckd/monitor/audit"
 	"github.com/ckd-project/ckd/monitor/drift"
+	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/risk"
 )
@@ -426,7 +426,7 @@ func TestDashboardsShow(t *testing.T) {
 		}
 	}
 	showsShares(t, p, 1e-9, slices.Concat(deferralShares, otherShares))
-	sendStopping(t, plain, "digits", digits, audit.DefaultFirst)
+	sendStopping(t, plain, "digits", digits, fullpass.DefaultFirst)
 	sendStopping(t, plain, "digits", digits, 0)
 	shows(t, p, "all is well, and every other query has data", func(at string) []string { return shownFaults(t, p, at, emptyWhileHealthy) })
 	alertsOnly(t, p)
@@ -591,8 +591,8 @@ func showsShares(t *testing.T, p *testbed.Prometheus, tolerance float64, shares 
 	})
 }
 
-// foreignFaults returns the queries that targets which are not a ckd change, whatever their job. One
-// of them is down, which must not look like a ckd that is gone.
+// foreignFaults returns the queries that targets which are not a ckd change, whatever their job.
+// One of them is down, which must not look like a ckd that is gone.
 func foreignFaults(t *testing.T, p *testbed.Prometheus, at string) (faults []string) {
 	t.Helper()
 	var own []string
@@ -720,8 +720,8 @@ func calibrate(t *testing.T, folder, name, from string, flags ...string) string 
 	return path
 }
 
-// addGate lets the policy in a file decide by two scores, as panels about the fallback score need it,
-// whatever rule its calibration chose.
+// addGate lets the policy in a file decide by two scores, as panels about the fallback score need
+// it, whatever rule its calibration chose.
 func addGate(t *testing.T, path string) {
 	t.Helper()
 	set, err := policy.Parse(policy.File{Name: filepath.Base(path), Data: []byte(getFile(t, path))})

@@ -7,9 +7,10 @@ import (
 
 // The statistics of an input after t passes have these places.
 const (
-	// Own is log((score+e)/(threshold+e)), e = 1e-12, of the score that would decide now: above 0
-	// it would defer. Under scope predicted-safe, and where risk decides, it is no greater than the
-	// log-odds of the largest safe over the largest critical mean. Logarithms are approximate: see engine/internal/follow.
+	// Own is log((score+e)/(threshold+e)), e = 1e-12, of the score that would decide now: above 0 it
+	// would defer. Under scope predicted-safe, and where risk decides, it is no greater than the
+	// log-odds of the largest safe over the largest critical mean. Logarithms are approximate: see
+	// engine/internal/follow.
 	Own = iota
 	// Other is the same for the score that the gate did not choose; 0 if that score can never
 	// decide.
@@ -67,7 +68,7 @@ type Rule struct {
 	Passes int
 	// Fewest is the least number of passes after which an input may be decided, 1 <= Fewest < S.
 	// With 1 an input can be retained after one pass, which does not show whether passes differ:
-	// only audits would then see a model whose dropout is off.
+	// only full-pass checks would then see a model whose dropout is off.
 	Fewest int
 	// Patience saves looks at undecided inputs: log-odds that are this far above their boundary
 	// double the passes before the rule looks again. 0 looks after every pass. A look costs as much

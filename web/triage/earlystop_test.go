@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/ckd-project/ckd/monitor/audit"
+	"github.com/ckd-project/ckd/monitor/fullpass"
 )
 
 const earlyStopModel = `
@@ -18,8 +18,8 @@ passes: {fewest: 5, expected: 6}
 primary: {score: c_crit_max, threshold: 0.1}
 fallback: {score: cbec, threshold: 0.1}`
 
-// TestEarlyStop checks that the page shows what was used and saved in each span, what audits said,
-// and when it saw early stopping end.
+// TestEarlyStop checks that the page shows what was used and saved in each span, what full-pass
+// checks said, and when it saw early stopping end.
 func TestEarlyStop(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, Options{}, 0, withRule(t, earlyStopModel))
@@ -30,19 +30,19 @@ func TestEarlyStop(t *testing.T) {
 	d.page.sample()
 	m := d.models["m"].metrics
 	m.PassesUsed(6, 6) // in the first step, 14 minutes before the last
-	m.Audited(audit.WronglyDeferred, 5, 6)
+	m.FullPassChecked(fullpass.WronglyDeferred, 5, 6)
 	d.step(stepTime)
 	d.step(14 * time.Minute)
 	m.PassesUsed(5, 6)
 	m.PassesUsed(5, 6)
-	m.Audited(audit.SameRetain, 5, 6)
-	m.Audited(audit.WronglyRetained, 5, 6)
-	m.Audited(audit.OtherSide, 5, 6)
-	m.Audited(audit.OtherSide, 5, 6)
-	m.Audited(audit.SameDefer, 6, 6)
-	m.AuditLost()
+	m.FullPassChecked(fullpass.SameRetain, 5, 6)
+	m.FullPassChecked(fullpass.WronglyRetained, 5, 6)
+	m.FullPassChecked(fullpass.OtherSide, 5, 6)
+	m.FullPassChecked(fullpass.OtherSide, 5, 6)
+	m.FullPassChecked(fullpass.SameDefer, 6, 6)
+	m.FullPassCheckLost()
 	for range 300 {
-		w.Add(audit.SameRetain)
+		w.Add(fullpass.SameRetain)
 	}
 	d.clock.advance(stepTime)
 
@@ -58,15 +58,15 @@ func TestEarlyStop(t *testing.T) {
 	is := w.Status()
 	want := &EarlyStop{
 		Passes: 6, Confidence: 0.9, MeanPasses: 3.5, HalvesDiffer: new(0.06), Evidence: is.Evidence, EvidenceLimit: 1000,
-		All:      AuditedShare{is.All.Low, is.All.High, new(0.01)},
-		Deferred: AuditedShare{is.Deferred.Low, is.Deferred.High, new(0.05)},
+		All:      CheckedShare{is.All.Low, is.All.High, new(0.01)},
+		Deferred: CheckedShare{is.Deferred.Low, is.Deferred.High, new(0.05)},
 	}
 	if diff := cmp.Diff(want, s.EarlyStop); diff != "" {
 		t.Errorf("early stopping (-want +got):\n%s", diff)
 	}
 
 	for range 20 {
-		w.Add(audit.WronglyRetained)
+		w.Add(fullpass.WronglyRetained)
 	}
 	d.clock.advance(stepTime)
 	at := d.clock.now()

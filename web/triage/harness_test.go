@@ -19,8 +19,8 @@ import (
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/recordings"
 	"github.com/ckd-project/ckd/metrics"
-	"github.com/ckd-project/ckd/monitor/audit"
 	"github.com/ckd-project/ckd/monitor/drift"
+	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -171,14 +171,14 @@ settle:
     - {passes: 5}`, strings.TrimSpace(text), parse(t, text).policy.Hash)
 }
 
-// watch makes the metrics show an audit.Watch for a model, as they show the server's.
-func (d *daemon) watch(t testing.TB, model string) *audit.Watch {
+// watch makes the metrics show an fullpass.Watch for a model, as they show the server's.
+func (d *daemon) watch(t testing.TB, model string) *fullpass.Watch {
 	t.Helper()
-	w, err := audit.NewWatch(audit.Options{Disagreement: 0.01, Retained: 0.05, RunLength: 1000})
+	w, err := fullpass.NewWatch(fullpass.Options{Disagreement: 0.01, Retained: 0.05, RunLength: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.ReadAudits(func() map[string]audit.Status { return map[string]audit.Status{model: w.Status()} })
+	d.ReadFullPassChecks(func() map[string]fullpass.Status { return map[string]fullpass.Status{model: w.Status()} })
 	return w
 }
 

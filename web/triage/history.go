@@ -139,13 +139,13 @@ func (h *history) readCreated(at time.Time) {
 	}
 }
 
-// end ends a scrape: it adds what was counted since the one before to the current step. over ends the
-// step, too.
+// end ends a scrape: it adds what was counted since the one before to the current step. over ends
+// the step, too.
 func (h *history) end(at time.Time, sample uint64, over bool) {
 	if h.skip || h.policy == nil {
 		return
 	}
-	if off, ok := h.gauges[seriesOf{kind: auditsStopped}]; ok {
+	if off, ok := h.gauges[seriesOf{kind: checksStopped}]; ok {
 		h.earlyStop.observe(off, at)
 	}
 	if h.at.IsZero() {

@@ -203,11 +203,11 @@ func (s *EarlyStopSpan) count(series seriesOf, v float64) {
 		s.Used = v
 	case savedPasses:
 		s.Saved = v
-	case auditPasses:
-		s.OnAudit = v
-	case audited:
-		s.Audited = v
-	case auditLost:
+	case checkPasses:
+		s.OnCheck = v
+	case checked:
+		s.Checked = v
+	case checkLost:
 		s.Lost = v
 	case disagreed:
 		s.Disagreements = addReason(s.Disagreements, series.a, v)
@@ -294,8 +294,8 @@ func (d *Drift) inAlarm() bool {
 	})
 }
 
-// expectsMisses reports whether the expected misses among the retained are known: whether the policy
-// has a risk model, and decides.
+// expectsMisses reports whether the expected misses among the retained are known: whether the
+// policy has a risk model, and decides.
 func (h *history) expectsMisses() bool { return h.policy.Risk != nil && !h.policy.Observes() }
 
 // signal returns one signal of drift of a class.
@@ -314,7 +314,7 @@ func (g gauges) signal(class, name string) Signal {
 
 // stopsEarly reports whether there is a rule in force whose metrics were scraped.
 func (h *history) stopsEarly() bool {
-	_, scraped := h.gauges[seriesOf{kind: auditsStopped}]
+	_, scraped := h.gauges[seriesOf{kind: checksStopped}]
 	return scraped && h.earlyStop.passes > 0
 }
 
@@ -325,9 +325,9 @@ func (h *history) describeEarlyStop() *EarlyStop {
 	}
 	stated := h.policy.EarlyStopping
 	s := &EarlyStop{
-		Passes: h.earlyStop.passes, Stopped: h.gauges.value(seriesOf{kind: auditsStopped}) == 1,
-		Evidence: h.gauges.value(seriesOf{kind: auditEvidence}), EvidenceLimit: h.gauges.value(seriesOf{kind: auditEvidenceLimit}),
-		All: h.gauges.auditedShare("all"), Deferred: h.gauges.auditedShare("deferred"),
+		Passes: h.earlyStop.passes, Stopped: h.gauges.value(seriesOf{kind: checksStopped}) == 1,
+		Evidence: h.gauges.value(seriesOf{kind: checkEvidence}), EvidenceLimit: h.gauges.value(seriesOf{kind: checkEvidenceLimit}),
+		All: h.gauges.checkedShare("all"), Deferred: h.gauges.checkedShare("deferred"),
 		Confidence: stated.Certificate.Confidence, MeanPasses: stated.MeanPasses, HalvesDiffer: stated.HalvesDiffer,
 	}
 	if at := h.earlyStop.stoppedAt; !at.IsZero() {
@@ -336,9 +336,9 @@ func (h *history) describeEarlyStop() *EarlyStop {
 	return s
 }
 
-// auditedShare returns a share of audited inputs, and what it is certified not to exceed.
-func (g gauges) auditedShare(of string) AuditedShare {
-	s := AuditedShare{Low: g.value(seriesOf{kind: disagreementLow, a: of}), High: g.value(seriesOf{kind: disagreementHigh, a: of})}
+// checkedShare returns a share of checked inputs, and what it is certified not to exceed.
+func (g gauges) checkedShare(of string) CheckedShare {
+	s := CheckedShare{Low: g.value(seriesOf{kind: disagreementLow, a: of}), High: g.value(seriesOf{kind: disagreementHigh, a: of})}
 	if v, ok := g[seriesOf{kind: disagreementCertified, a: of}]; ok && finite(v) {
 		s.Certified = &v
 	}

@@ -24,10 +24,10 @@ const (
 	usedPasses // this and the next of inputs that may be stopped early
 	usedInputs
 	savedPasses
-	auditPasses
-	audited
+	checkPasses
+	checked
 	disagreed // by verdict
-	auditLost
+	checkLost
 	classSum // kinds from here on are by class
 	classCount
 	classUnreliable
@@ -47,9 +47,9 @@ const (
 	disagreementLow       // by the inputs that the share is of
 	disagreementHigh      // likewise
 	disagreementCertified // likewise
-	auditEvidence
-	auditEvidenceLimit
-	auditsStopped
+	checkEvidence
+	checkEvidenceLimit
+	checksStopped
 )
 
 // seriesOf identifies a series of a model by its kind and remaining labels.
@@ -94,16 +94,16 @@ var sources = map[string]struct {
 	"ckd_drift_window_filled":          {driftFilled, []string{"window"}},
 
 	"ckd_passes_saved_total":            {savedPasses, nil},
-	"ckd_settle_passes_audited_total":   {auditPasses, nil},
-	"ckd_settle_audited_total":          {audited, nil},
+	"ckd_settle_passes_audited_total":   {checkPasses, nil},
+	"ckd_settle_audited_total":          {checked, nil},
 	"ckd_settle_disagreements_total":    {disagreed, []string{"verdict"}},
-	"ckd_settle_audits_lost_total":      {auditLost, nil},
+	"ckd_settle_audits_lost_total":      {checkLost, nil},
 	"ckd_settle_disagreement_low":       {disagreementLow, []string{"of"}},
 	"ckd_settle_disagreement_high":      {disagreementHigh, []string{"of"}},
 	"ckd_settle_disagreement_certified": {disagreementCertified, []string{"of"}},
-	"ckd_settle_evidence":               {auditEvidence, nil},
-	"ckd_settle_evidence_limit":         {auditEvidenceLimit, nil},
-	"ckd_settle_stopped":                {auditsStopped, nil},
+	"ckd_settle_evidence":               {checkEvidence, nil},
+	"ckd_settle_evidence_limit":         {checkEvidenceLimit, nil},
+	"ckd_settle_stopped":                {checksStopped, nil},
 }
 
 // readLabels sets the labels of classes that each history has in a scrape.

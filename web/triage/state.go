@@ -250,7 +250,7 @@ type Signal struct {
 }
 
 // EarlyStop describes the rule in force that decides inputs before their last pass, and what its
-// audits say since it came into force.
+// full-pass checks say since it came into force.
 type EarlyStop struct {
 	Passes int `json:"passes"` // that the full decision takes
 	// Stopped says that the daemon no longer stops inputs early until the policy changes. StoppedAt
@@ -262,8 +262,8 @@ type EarlyStop struct {
 	EvidenceLimit float64 `json:"evidence_limit"`
 	// All is the share of inputs that all passes decide differently. Deferred is the share, among
 	// the inputs that all passes defer, of those that would have been retained.
-	All      AuditedShare `json:"all"`
-	Deferred AuditedShare `json:"deferred"`
+	All      CheckedShare `json:"all"`
+	Deferred CheckedShare `json:"deferred"`
 	// Confidence is that of the certified shares; MeanPasses is the mean number of passes that the
 	// certificate states.
 	Confidence float64 `json:"confidence"`
@@ -273,9 +273,9 @@ type EarlyStop struct {
 	HalvesDiffer *float64 `json:"halves_differ"`
 }
 
-// AuditedShare is a share of audited inputs: its 95% interval, which holds at all times at once,
+// CheckedShare is a share of checked inputs: its 95% interval, which holds at all times at once,
 // and the certified upper bound; null without one.
-type AuditedShare struct {
+type CheckedShare struct {
 	Low       float64  `json:"low"`
 	High      float64  `json:"high"`
 	Certified *float64 `json:"certified"`
@@ -285,11 +285,11 @@ type AuditedShare struct {
 type EarlyStopSpan struct {
 	Inputs  float64 `json:"inputs"`
 	Used    float64 `json:"used"`      // passes
-	Saved   float64 `json:"saved"`     // passes, net of audits
-	OnAudit float64 `json:"on_audits"` // passes that audits cost
-	Audited float64 `json:"audited"`   // inputs audited with a result
-	Lost    float64 `json:"lost"`      // inputs audited without a result
-	// Disagreements lists the audited inputs that all passes decide differently, by how: the most
+	Saved   float64 `json:"saved"`     // passes, net of full-pass checks
+	OnCheck float64 `json:"on_audits"` // passes that full-pass checks cost
+	Checked float64 `json:"audited"`   // inputs checked with a result
+	Lost    float64 `json:"lost"`      // inputs checked without a result
+	// Disagreements lists the checked inputs that all passes decide differently, by how: the most
 	// frequent first, without those at 0.
 	Disagreements []Reason `json:"disagreements"`
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/ckd-project/ckd/monitor/audit"
+	"github.com/ckd-project/ckd/monitor/fullpass"
 )
 
 var update = flag.Bool("update", false, "write testdata/state.json")
@@ -55,7 +55,7 @@ fallback: {score: cbec, threshold: 0.003}
   certificate: {kind: conformal-risk-control, target: 0.05, statement: At most 5% are missed.}`+
 		reference([]string{"suspect"}, 500, 0.0001)))
 	w := d.watch(t, "m")
-	w.Add(audit.SameRetain)
+	w.Add(fullpass.SameRetain)
 	d.page.sample()
 	d.clock.advance(stepTime)
 	d.feed(t, "m", randomInputs(7, 70, 5, 10))
@@ -67,12 +67,12 @@ fallback: {score: cbec, threshold: 0.003}
 	m.InputsOpen(4)
 	m.StreamsOpen(1)
 	m.PassesUsed(5, 6)
-	m.Audited(audit.WronglyRetained, 5, 6)
-	m.Audited(audit.OtherSide, 5, 6)
-	m.Audited(audit.OtherSide, 5, 6)
-	m.AuditLost()
+	m.FullPassChecked(fullpass.WronglyRetained, 5, 6)
+	m.FullPassChecked(fullpass.OtherSide, 5, 6)
+	m.FullPassChecked(fullpass.OtherSide, 5, 6)
+	m.FullPassCheckLost()
 	for range 20 {
-		w.Add(audit.WronglyRetained)
+		w.Add(fullpass.WronglyRetained)
 	}
 	same := []float32{0, 0, 1, 0, 0, 0, 0, 0, 0, 0}
 	d.feed(t, "m", [][][]float32{{same, same, same, same, same}})

@@ -2940,7 +2940,7 @@ type Settle struct {
 	CriticalReleased *float64 `protobuf:"fixed64,7,opt,name=critical_released,json=criticalReleased,proto3,oneof" json:"critical_released,omitempty"`
 	// Mean passes used by the inputs that certified the rule.
 	MeanPasses float64 `protobuf:"fixed64,8,opt,name=mean_passes,json=meanPasses,proto3" json:"mean_passes,omitempty"`
-	// Audits have shown more inputs decided otherwise than certified. Nothing is
+	// Full-pass checks have shown more inputs decided otherwise than certified. Nothing is
 	// decided early until the policy changes.
 	Stopped       bool `protobuf:"varint,9,opt,name=stopped,proto3" json:"stopped,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -48,7 +48,7 @@ export function notices(state, span, asked) {
     }
   }
   if (model.settling?.stopped) {
-    say("settling", "warn", "settling", "Early stopping has ended: audits disagreed more often than is certified. All passes decide, and none are saved.");
+    say("settling", "warn", "settling", "Early stopping has ended: full-pass checks disagreed more often than is certified. All passes decide, and none are saved.");
   }
   const { state: verdict, expected } = judge(policy, span);
   if (verdict === "above" || verdict === "below") {

@@ -1,4 +1,4 @@
-// Shows early stopping: inputs decided before their last pass, and what audits say of them.
+// Shows early stopping: inputs decided before their last pass, and what full-pass checks say of them.
 import { h, part, show } from "./dom.js";
 import { count, data, interval, moment, of, plain, rate, share, words } from "./format.js";
 
@@ -11,13 +11,13 @@ export function renderSettling(model, span) {
   show(part("settling-state"), settling.stopped ? "stopped" : "in force");
   renderPasses(settling, span);
   renderWatch(settling);
-  renderAudits(settling, span.settling);
+  renderChecks(settling, span.settling);
 }
 
 const perInput = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
 
 function renderPasses(settling, span) {
-  const { inputs, used, saved, on_audits: onAudits } = span.settling;
+  const { inputs, used, saved, on_audits: onChecks } = span.settling;
   const mean = of(used, inputs);
   const per = (n) => (span.seconds > 0 ? n / span.seconds : 0);
   show(
@@ -36,8 +36,8 @@ function renderPasses(settling, span) {
       "Passes, in the time shown",
       ["Passes", "Per second", "Count"],
       [
-        ["saved", "Saved, net of audits", rate(per(saved)), saved],
-        ["audits", "Spent on audits", rate(per(onAudits)), onAudits],
+        ["saved", "Saved, net of full-pass checks", rate(per(saved)), saved],
+        ["audits", "Spent on full-pass checks", rate(per(onChecks)), onChecks],
         ["late", "Late, of all inputs", rate(per(span.late)), span.late],
       ],
     ),
@@ -53,14 +53,14 @@ function renderWatch(settling) {
       "p",
       { class: `verdict ${settling.stopped ? "warn" : ""}`, id: "settling-verdict" },
       settling.stopped
-        ? [h("b", { "aria-hidden": "true" }, "▲ "), "Stopped: audits disagreed more often than is certified. All passes decide.", settling.stopped_at ? [" Seen ", moment(settling.stopped_at), "."] : null]
-        : "In force: audits do not refute what is certified.",
+        ? [h("b", { "aria-hidden": "true" }, "▲ "), "Stopped: full-pass checks disagreed more often than is certified. All passes decide.", settling.stopped_at ? [" Seen ", moment(settling.stopped_at), "."] : null]
+        : "In force: full-pass checks do not refute what is certified.",
     ),
     h("p", { class: "quiet" }, "Evidence against it: ", data(plain(settling.evidence), settling.evidence, { id: "settling-evidence" }), ` of ${count(settling.evidence_limit)}, at which early stopping ends (`, data(share(Math.min(1, evidence ?? 0)), evidence), ")."),
   );
 }
 
-function renderAudits(settling, span) {
+function renderChecks(settling, span) {
   const row = (key, name, s) =>
     h(
       "tr",
@@ -80,10 +80,10 @@ function renderAudits(settling, span) {
       h("tbody", null, row("all", "Of all inputs", settling.all), row("deferred", "Of deferred ones, retained", settling.deferred)),
     ),
     table(
-      "Audits, in the time shown",
-      ["Audits", "Share", "Count"],
+      "Full-pass checks, in the time shown",
+      ["Full-pass checks", "Share", "Count"],
       [
-        ["audited", "Audited", share(of(span.audited, span.inputs)), span.audited],
+        ["audited", "Checked", share(of(span.audited, span.inputs)), span.audited],
         ["disagreed", "Disagreed", share(of(disagreed, span.audited)), disagreed],
         ...span.disagreements.map((r) => [r.reason, `– ${words(r.reason)}`, share(of(r.count, span.audited)), r.count]),
         ["lost", "Lost", share(of(span.lost, span.audited + span.lost)), span.lost],

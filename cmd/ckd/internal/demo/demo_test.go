@@ -131,7 +131,7 @@ func TestTuning(t *testing.T) {
 }
 
 // TestKeep checks that the daemon stays up until the end of the context, with traffic that saves
-// passes once the first inputs have been audited.
+// passes once the first inputs have been checked.
 func TestKeep(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a bound for a daemon that saves nothing
 	defer cancel()

@@ -32,7 +32,8 @@ type Output struct {
 	failed    answer.Refusals
 }
 
-// NewOutput returns an output whose answers carry a detail. A quiet one prints nothing and only counts.
+// NewOutput returns an output whose answers carry a detail. A quiet one prints nothing and only
+// counts.
 func NewOutput(w io.Writer, detail ckdv1.Detail, quiet bool) *Output {
 	return &Output{w: bufio.NewWriter(w), detail: detail, quiet: quiet}
 }
@@ -120,11 +121,11 @@ func (o *Output) Summary(w io.Writer, elapsed time.Duration) {
 	fmt.Fprintf(w, "ckd: retain %d, defer %d, observe %d\n", o.actions["retain"], o.actions["defer"], o.actions["observe"])
 }
 
-// Saving prints how many passes early stopping saved. More passes are sent than used while the daemon
-// is away, since it cannot say then which inputs it has decided.
+// Saving prints how many passes early stopping saved. More passes are sent than used while the
+// daemon is away, since it cannot say then which inputs it has decided.
 func (o *Output) Saving(w io.Writer, ruleInForce bool, passes, sent int) {
 	if !ruleInForce && o.early == 0 {
-		fmt.Fprintf(w, "ckd: no early stopping: the daemon has no rule in force for %d passes of this model, or audits have stopped it\n", passes)
+		fmt.Fprintf(w, "ckd: no early stopping: the daemon has no rule in force for %d passes of this model, or full-pass checks have stopped it\n", passes)
 		return
 	}
 	if o.decided == 0 || sent == 0 {
@@ -136,8 +137,8 @@ func (o *Output) Saving(w io.Writer, ruleInForce bool, passes, sent int) {
 	fmt.Fprintf(w, "ckd: %d passes sent, %d saved: %.1fx fewer\n", sent, inputs*passes-sent, float64(inputs*passes)/float64(sent))
 }
 
-// percentile returns the p-th percentile of sorted values by the nearest rank: the least value that at
-// least p percent of them do not exceed.
+// percentile returns the p-th percentile of sorted values by the nearest rank: the least value that
+// at least p percent of them do not exceed.
 func percentile(sorted []time.Duration, p int) time.Duration {
 	rank := (len(sorted)*p + 99) / 100
 	return sorted[max(rank, 1)-1].Round(time.Microsecond)

@@ -1,4 +1,4 @@
-package audit
+package fullpass
 
 // These are the settings of NewSampler.
 const (
@@ -7,30 +7,30 @@ const (
 	DefaultWary  = 0.2
 )
 
-// Sampler chooses the inputs that are audited. It has no state: the same seed and number always
+// Sampler chooses the inputs that are checked. It has no state: the same seed and number always
 // give the same answer.
 type Sampler struct {
-	First uint64  // inputs that open before there are this many verdicts are all audited
-	Share float64 // share of later inputs that are audited, in [0, 1]
+	First uint64  // inputs that open before there are this many verdicts are all checked
+	Share float64 // share of later inputs that are checked, in [0, 1]
 	// Wary replaces a smaller Share while the Watch is wary, in [0, 1]. The inputs that Share
 	// chooses stay chosen.
 	Wary float64
 	Seed uint64
 }
 
-// NewSampler returns a Sampler that audits every input until there are 400 verdicts, then 2%, and
+// NewSampler returns a Sampler that checks every input until there are 400 verdicts, then 2%, and
 // 20% while the Watch is wary.
 func NewSampler(seed uint64) Sampler {
 	return Sampler{First: DefaultFirst, Share: DefaultShare, Wary: DefaultWary, Seed: seed}
 }
 
-// Audits reports whether input n of a policy, counted from 0, is audited, given the number of
-// verdicts when it opens. Audits that are under way or lost do not count as verdicts.
+// Checks reports whether input n of a policy, counted from 0, is checked, given the number of
+// verdicts when it opens. Checks that are under way or lost do not count as verdicts.
 //
 // Number inputs as they open, before their first pass, and only those that may be stopped early:
 // then the answer cannot depend on the passes. Any numbering without repetition gives the right
 // share, such as that of shards which each take blocks of numbers.
-func (s Sampler) Audits(n, verdicts uint64, wary bool) bool {
+func (s Sampler) Checks(n, verdicts uint64, wary bool) bool {
 	if verdicts < s.First {
 		return true
 	}

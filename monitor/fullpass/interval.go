@@ -1,10 +1,10 @@
-package audit
+package fullpass
 
 import "math"
 
 // bets lists the log odds ratios that Interval bets on: 1/64, 1/32, ... 8, each with the same share
-// of the capital. At n audits of mean m the best one is near sqrt(12/(n m (1-m))): these suit a few
-// audits as well as tens of thousands of disagreements. Beyond, the interval hardly gets narrower
+// of the capital. At n checks of mean m the best one is near sqrt(12/(n m (1-m))): these suit a few
+// checks as well as tens of thousands of disagreements. Beyond, the interval hardly gets narrower
 // than about 1% of the mean to either side.
 var bets = func() (all [10]bet) {
 	for j := range all {
@@ -18,14 +18,14 @@ var bets = func() (all [10]bet) {
 type bet struct{ s, up, down float64 }
 
 // Interval returns a confidence interval of the share of inputs that disagree, in [0, 1], given how
-// many audited inputs did. It holds at all times at once: the probability that the share is ever
+// many checked inputs did. It holds at all times at once: the probability that the share is ever
 // outside is at most 1 - confidence, however often one looks and whenever one stops. The share is
-// the mean over the audited inputs of the probability to disagree, given all audits before; it may
+// the mean over the checked inputs of the probability to disagree, given all checks before; it may
 // change over time.
 //
 // It is the betting interval with hedged capital (Waudby-Smith and Ramdas, "Estimating means of
 // bounded random variables by betting", JRSS B 86, 2024, theorem 3), with a mixture of constant
-// bets (their dKelly). Against the hypothesis that the mean is m, with k disagreements in n audits,
+// bets (their dKelly). Against the hypothesis that the mean is m, with k disagreements in n checks,
 // the capital is
 //
 //	W±(m) = mean over s of exp(±s k - n log(1 + m (exp(±s) - 1)))
@@ -38,16 +38,16 @@ type bet struct{ s, up, down float64 }
 // history; Interval needs only the two counts.)
 //
 // At 95%, up to 30000 disagreements, it is at most 1.8 times as wide as the interval of Clopper and
-// Pearson, which holds only at a number of audits fixed beforehand. Without a disagreement in n >=
-// 100 audits it is [0, 5/n].
+// Pearson, which holds only at a number of checks fixed beforehand. Without a disagreement in n >=
+// 100 checks it is [0, 5/n].
 //
-// Low and high round outwards. They are 0 and 1 without audits, and for arguments that make no
-// sense: more disagreements than audits, or a confidence outside (0, 1).
-func Interval(disagreements, audited uint64, confidence float64) (low, high float64) {
-	if audited == 0 || disagreements > audited || !(confidence > 0 && confidence < 1) {
+// Low and high round outwards. They are 0 and 1 without checks, and for arguments that make no
+// sense: more disagreements than checks, or a confidence outside (0, 1).
+func Interval(disagreements, checked uint64, confidence float64) (low, high float64) {
+	if checked == 0 || disagreements > checked || !(confidence > 0 && confidence < 1) {
 		return 0, 1
 	}
-	k, n, threshold := float64(disagreements), float64(audited), math.Log(2/(1-confidence))
+	k, n, threshold := float64(disagreements), float64(checked), math.Log(2/(1-confidence))
 	low = end(0, k/n, func(m float64) bool { return logCapital(m, k, n, false) >= threshold })
 	high = end(1, k/n, func(m float64) bool { return logCapital(m, k, n, true) >= threshold })
 	return low, high

@@ -1,4 +1,4 @@
-package audit
+package fullpass
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 )
 
 // TestEvidence compares with an independent implementation in Python (numpy 1.24): the mean over
-// the alternatives of the sum over all starts of the likelihood ratio since then. Audit n disagrees
+// the alternatives of the sum over all starts of the likelihood ratio since then. Check n disagrees
 // if splitmix(7, n) is among the lowest 2%, which 10 of 600 are.
 func TestEvidence(t *testing.T) {
 	expected := map[int]float64{
@@ -18,9 +18,9 @@ func TestEvidence(t *testing.T) {
 	}
 	d, s := newDetector(0.01), Sampler{Share: 0.02, Seed: 7}
 	for n := range 600 {
-		d.weigh(s.Audits(uint64(n), s.First, false))
+		d.weigh(s.Checks(uint64(n), s.First, false))
 		if e, ok := expected[n+1]; ok && !(math.Abs(d.evidence()-e) <= 1e-11*e) {
-			t.Errorf("after %d audits the evidence is %.15g, expected %.15g", n+1, d.evidence(), e)
+			t.Errorf("after %d checks the evidence is %.15g, expected %.15g", n+1, d.evidence(), e)
 		}
 	}
 }
@@ -89,7 +89,7 @@ var (
 	}}
 )
 
-// life returns the number of audits until a detector with threshold c stops, at most most.
+// life returns the number of checks until a detector with threshold c stops, at most most.
 func (m method) life(certified, c float64, most int, rng *rand.Rand, p func(n int) float64) int {
 	d := newDetector(certified)
 	for j := range d.m {
@@ -135,8 +135,8 @@ func TestRunLength(t *testing.T) {
 	}
 }
 
-// TestDelay measures after how many audits a rise to 3% is caught where 1% is certified, after 5000
-// good audits of which 0.5% disagree. An e-CUSUM and a plain e-process serve as references. Stops
+// TestDelay measures after how many checks a rise to 3% is caught where 1% is certified, after 5000
+// good checks of which 0.5% disagree. An e-CUSUM and a plain e-process serve as references. Stops
 // before the rise are left out, and counted. The margins are four standard errors of the means.
 func TestDelay(t *testing.T) {
 	const lives, good = 400, 5000
@@ -171,10 +171,10 @@ func TestDelay(t *testing.T) {
 				squares += float64(n-good) * float64(n-good)
 			}
 			mean := sum / late
-			t.Logf("caught after %.0f +- %.0f audits; %d of %d stopped before the rise",
+			t.Logf("caught after %.0f +- %.0f checks; %d of %d stopped before the rise",
 				mean, math.Sqrt((squares/late-mean*mean)/late), early, lives)
 			if mean < c.least || mean > c.most {
-				t.Errorf("caught after %.0f audits, expected %.0f to %.0f", mean, c.least, c.most)
+				t.Errorf("caught after %.0f checks, expected %.0f to %.0f", mean, c.least, c.most)
 			}
 			if early > c.early {
 				t.Errorf("%d of %d stopped before the rise", early, lives)

@@ -1,4 +1,4 @@
-package audit
+package fullpass
 
 import (
 	"math"
@@ -31,21 +31,21 @@ func TestSampler(t *testing.T) {
 		const inputs = 20_000
 		calm, wary, neighbours, last := 0, 0, 0, false
 		for n := from; n < from+inputs; n++ {
-			audited := s.Audits(n, s.First, false)
-			if audited != s.Audits(n, s.First, false) {
-				t.Fatalf("input %d is audited and is not", n)
+			checked := s.Checks(n, s.First, false)
+			if checked != s.Checks(n, s.First, false) {
+				t.Fatalf("input %d is checked and is not", n)
 			}
-			if audited {
+			if checked {
 				calm++
 			}
-			if audited && last {
+			if checked && last {
 				neighbours++
 			}
-			last = audited
-			if more := s.Audits(n, s.First, true); more {
+			last = checked
+			if more := s.Checks(n, s.First, true); more {
 				wary++
-			} else if audited {
-				t.Fatalf("input %d is audited, but not while wary", n)
+			} else if checked {
+				t.Fatalf("input %d is checked, but not while wary", n)
 			}
 		}
 		near := func(name string, got int, share float64) {
@@ -69,16 +69,16 @@ func TestSamplerFirst(t *testing.T) {
 	s.Share = 0
 	for _, c := range []struct {
 		n, verdicts uint64
-		audited     bool
+		checked     bool
 	}{{0, 0, true}, {DefaultFirst, DefaultFirst - 1, true}, {math.MaxUint64, 0, true}, {0, DefaultFirst, false}, {DefaultFirst, DefaultFirst, false}} {
-		if s.Audits(c.n, c.verdicts, false) != c.audited {
-			t.Errorf("input %d after %d verdicts: audited is not %v", c.n, c.verdicts, c.audited)
+		if s.Checks(c.n, c.verdicts, false) != c.checked {
+			t.Errorf("input %d after %d verdicts: checked is not %v", c.n, c.verdicts, c.checked)
 		}
 	}
 	s.Share, s.First = 1, 0
 	for n := range uint64(1000) {
-		if !s.Audits(n, s.First, false) {
-			t.Fatalf("of a share of 1, input %d is not audited", n)
+		if !s.Checks(n, s.First, false) {
+			t.Fatalf("of a share of 1, input %d is not checked", n)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package audit
+package fullpass
 
 // odds lists the ratios of odds, disagreement against agreement, that a detector bets on: rises to
 // about these multiples of a small certified share.
@@ -12,12 +12,12 @@ var odds = [...]float64{1.5, 2, 3, 5, 10}
 // form of Shiryaev and Roberts (their e-SR), of a mixture of likelihood ratios:
 //
 //	M_n = mean over the alternatives q of M_n(q),  M_0(q) = 0
-//	M_n(q) = (M_{n-1}(q) + 1) q/p            if audit n disagrees
+//	M_n(q) = (M_{n-1}(q) + 1) q/p            if check n disagrees
 //	M_n(q) = (M_{n-1}(q) + 1) (1-q)/(1-p)    otherwise
 //
 // where p is the certified share and q > p. Each factor has a mean of at most 1 if the probability
 // to disagree is at most p given the past. Then M_n - n is a supermartingale, so that E[M_T] <=
-// E[T] at every stopping time T: an e-detector. So M_n first reaches c after c audits or more, on
+// E[T] at every stopping time T: an e-detector. So M_n first reaches c after c checks or more, on
 // average.
 //
 // Their e-CUSUM, with max(M, 1) in place of M + 1, is never above it: at the same c it is slower to
@@ -38,15 +38,15 @@ func newDetector(p float64) detector {
 	return d
 }
 
-// count counts an audit.
+// count counts a check.
 func (d *detector) count(hit bool) {
-	d.seen.Audited++
+	d.seen.Checked++
 	if hit {
 		d.seen.Disagreements++
 	}
 }
 
-// weigh adds an audit to the evidence.
+// weigh adds a check to the evidence.
 func (d *detector) weigh(hit bool) {
 	for j := range d.m {
 		factor := d.down[j]
@@ -67,7 +67,7 @@ func (d *detector) evidence() float64 {
 	return sum / float64(len(d.m))
 }
 
-// recent returns the audits that most of the evidence rests on: those since the rise began,
+// recent returns the checks that most of the evidence rests on: those since the rise began,
 // according to the alternative with the most evidence.
 func (d *detector) recent() Count {
 	best := 0
@@ -79,7 +79,7 @@ func (d *detector) recent() Count {
 	return d.runs[best].seen
 }
 
-// run counts the audits since a rise to one alternative most likely began: those since its
+// run counts the checks since a rise to one alternative most likely began: those since its
 // likelihood ratio was last below 1 (Page's CUSUM).
 type run struct {
 	ratio float64
@@ -92,7 +92,7 @@ func (r *run) add(hit bool, factor float64) {
 		*r = run{}
 		return
 	}
-	r.seen.Audited++
+	r.seen.Checked++
 	if hit {
 		r.seen.Disagreements++
 	}

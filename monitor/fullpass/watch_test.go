@@ -1,4 +1,4 @@
-package audit
+package fullpass
 
 import (
 	"math"
@@ -85,7 +85,7 @@ func TestWatch(t *testing.T) {
 		var counts [verdicts]uint64
 		stopped, evidence := false, 0.0
 		bad := rapid.IntRange(1, 30).Draw(t, "good for each bad")
-		for i, x := range rapid.SliceOfN(rapid.IntRange(0, 1<<20), 1, 400).Draw(t, "audits") {
+		for i, x := range rapid.SliceOfN(rapid.IntRange(0, 1<<20), 1, 400).Draw(t, "checks") {
 			v := Verdict(x % 2)
 			if x/2%(bad+1) == 0 {
 				v = Verdict(2 + x/64%3)
@@ -111,14 +111,14 @@ func TestWatch(t *testing.T) {
 				t.Fatalf("evidence is %v of %v, expected %v of %v", s.Evidence, s.RunLength, evidence, o.RunLength)
 			}
 			if stops != (!stopped && evidence >= o.RunLength) {
-				t.Fatalf("audit %d: stops %v at evidence %v of %v", i, stops, evidence, o.RunLength)
+				t.Fatalf("check %d: stops %v at evidence %v of %v", i, stops, evidence, o.RunLength)
 			}
-			if stops && s.Stop.Audited != uint64(i+1) {
-				t.Fatalf("stopped at audit %d, says %d", i+1, s.Stop.Audited)
+			if stops && s.Stop.Checked != uint64(i+1) {
+				t.Fatalf("stopped at check %d, says %d", i+1, s.Stop.Checked)
 			}
 			stopped = stopped || stops
 			if (s.State == Stopped) != stopped || (s.Stop != nil) != stopped || w.State() != s.State {
-				t.Fatalf("audit %d: state %v, stop %+v", i, s.State, s.Stop)
+				t.Fatalf("check %d: state %v, stop %+v", i, s.State, s.Stop)
 			}
 			if w.Wary() != (!stopped && evidence >= o.RunLength/100) {
 				t.Fatalf("wary is %v at evidence %v of %v", w.Wary(), evidence, o.RunLength)
@@ -140,14 +140,14 @@ func TestWatch(t *testing.T) {
 			t.Fatalf("[%v, %v], expected [%v, %v]", s.All.Low, s.All.High, low, high)
 		}
 		if s.Stop != nil {
-			if r := s.Stop.Recent; r.Audited == 0 || r.Disagreements == 0 || r.Disagreements > r.Audited || r.Audited > s.Stop.Audited {
+			if r := s.Stop.Recent; r.Checked == 0 || r.Disagreements == 0 || r.Disagreements > r.Checked || r.Checked > s.Stop.Checked {
 				t.Fatalf("stopped with %+v", s.Stop)
 			}
 		}
 	})
 }
 
-// TestNoDisagreement checks that after a million audits without disagreement everything is in
+// TestNoDisagreement checks that after a million checks without disagreement everything is in
 // range, and the evidence is the limit d/(1-d) of the factors of each alternative.
 func TestNoDisagreement(t *testing.T) {
 	w := newWatch(t, Options{Disagreement: 0.01, Retained: 0.02})
@@ -188,8 +188,8 @@ func TestStatus(t *testing.T) {
 	if low, high := Interval(20, 20, 0.9); s.Deferred.Low != low || s.Deferred.High != high {
 		t.Errorf("[%v, %v] at 90%%, expected [%v, %v]", s.Deferred.Low, s.Deferred.High, low, high)
 	}
-	s.Stop.Audited, s.Verdicts[0] = 1e6, 1e6
-	if s := w.Status(); s.Stop.Audited > 20 || s.Verdicts[0] != 0 {
+	s.Stop.Checked, s.Verdicts[0] = 1e6, 1e6
+	if s := w.Status(); s.Stop.Checked > 20 || s.Verdicts[0] != 0 {
 		t.Error("a change to a status changed the Watch")
 	}
 	if s := newWatch(t, Options{Disagreement: 0.01}).Status(); s.State.String() != "running" || s.All.Low != 0 || s.All.High != 1 {
@@ -214,8 +214,8 @@ func (s stream) next(rng *rand.Rand) Verdict {
 	return SameRetain
 }
 
-// lives runs Watches over a stream that changes after a number of audits. It returns the mean
-// number of audits from then to the stop, the share of stops that say Retained, and how many stop
+// lives runs Watches over a stream that changes after a number of checks. It returns the mean
+// number of checks from then to the stop, the share of stops that say Retained, and how many stop
 // before the change.
 func lives(t *testing.T, o Options, n, change, most int, before, after stream) (mean, retained float64, early int) {
 	t.Helper()
@@ -263,21 +263,21 @@ func TestWatchOfRetained(t *testing.T) {
 	bad := stream{deferred: 0.2, retained: 0.05, other: 0.0075}
 	both := Options{Disagreement: 0.02, Retained: 0.01}
 	mean, retained, early := lives(t, both, 100, 3000, 100_000, good, bad)
-	t.Logf("caught after %.0f audits, a fifth of them deferred; %.2f say so", mean, retained)
+	t.Logf("caught after %.0f checks, a fifth of them deferred; %.2f say so", mean, retained)
 	if mean > 1400 || retained < 0.95 || early > 0 {
-		t.Errorf("caught after %.0f audits, %.2f say that it is the retained; %d before the rise", mean, retained, early)
+		t.Errorf("caught after %.0f checks, %.2f say that it is the retained; %d before the rise", mean, retained, early)
 	}
 	alone := Options{Disagreement: 0.02}
 	if mean, _, _ := lives(t, alone, 5, 3000, 50_000, good, bad); mean < 40_000 {
-		t.Errorf("without a certificate of its own it is caught after %.0f audits", mean)
+		t.Errorf("without a certificate of its own it is caught after %.0f checks", mean)
 	}
 }
 
 // TestGoodIsLeftAlone checks that a good rule is seldom stopped: at half of the certified share,
-// less than one of 20 lives of 200000 audits is stopped on average, and more than five are with a
-// probability below 1e-3. A Watch runs from before the first audit, without any proof.
+// less than one of 20 lives of 200000 checks is stopped on average, and more than five are with a
+// probability below 1e-3. A Watch runs from before the first check, without any proof.
 func TestGoodIsLeftAlone(t *testing.T) {
-	const n, audits = 20, 200_000
+	const n, checks = 20, 200_000
 	o, good := Options{Disagreement: 0.01, Retained: 0.02}, stream{0.2, 0.01, 0.00375}
 	if w := newWatch(t, o); w.State() != Running || w.Wary() {
 		t.Error("a new Watch does not settle, or is wary")
@@ -286,7 +286,7 @@ func TestGoodIsLeftAlone(t *testing.T) {
 	stopped, wary := 0, 0
 	for range n {
 		w := newWatch(t, o)
-		for range audits {
+		for range checks {
 			if w.Add(good.next(rng)) {
 				stopped++
 			}
@@ -295,9 +295,9 @@ func TestGoodIsLeftAlone(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d of %d are stopped; wary for %.2f%%", stopped, n, 100*float64(wary)/n/audits)
-	if stopped > 5 || wary > n*audits/50 {
-		t.Errorf("%d of %d are stopped; wary for %d audits", stopped, n, wary)
+	t.Logf("%d of %d are stopped; wary for %.2f%%", stopped, n, 100*float64(wary)/n/checks)
+	if stopped > 5 || wary > n*checks/50 {
+		t.Errorf("%d of %d are stopped; wary for %d checks", stopped, n, wary)
 	}
 }
 
@@ -317,14 +317,14 @@ func TestStopTells(t *testing.T) {
 			stops = w.Add(bad.next(rng))
 		}
 		stop := w.Status().Stop
-		off += math.Abs(float64(stop.Audited-stop.Recent.Audited)-2000) / n
-		recent.Audited += stop.Recent.Audited
+		off += math.Abs(float64(stop.Checked-stop.Recent.Checked)-2000) / n
+		recent.Checked += stop.Recent.Checked
 		recent.Disagreements += stop.Recent.Disagreements
 	}
-	share := float64(recent.Disagreements) / float64(recent.Audited)
-	t.Logf("the rise is placed %.0f audits off, and its share is %.4f", off, share)
+	share := float64(recent.Disagreements) / float64(recent.Checked)
+	t.Logf("the rise is placed %.0f checks off, and its share is %.4f", off, share)
 	if off > 180 || share < 0.03 || share > 0.04 {
-		t.Errorf("the rise is placed %.0f audits off, and its share is %.4f", off, share)
+		t.Errorf("the rise is placed %.0f checks off, and its share is %.4f", off, share)
 	}
 }
 
@@ -348,7 +348,7 @@ func BenchmarkStatus(b *testing.B) {
 func BenchmarkSampler(b *testing.B) {
 	s, n := NewSampler(1), uint64(0)
 	for b.Loop() {
-		s.Audits(n, n, false)
+		s.Checks(n, n, false)
 		n++
 	}
 }

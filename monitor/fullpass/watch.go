@@ -1,4 +1,4 @@
-package audit
+package fullpass
 
 import (
 	"errors"
@@ -20,7 +20,7 @@ type Options struct {
 	// Retained is the certified share, among inputs that all passes defer, of those retained early,
 	// in (0, 1); 0 if nothing is certified of it.
 	Retained float64
-	// RunLength is the least mean number of audits until a stop without cause: at least 100; 0
+	// RunLength is the least mean number of checks until a stop without cause: at least 100; 0
 	// means DefaultRunLength.
 	RunLength float64
 	// Confidence is the confidence of the intervals in Status, in (0, 1); 0 means
@@ -28,7 +28,7 @@ type Options struct {
 	Confidence float64
 }
 
-// Verdict is the result of an audit: it compares the early decision with the decision of all
+// Verdict is the result of a check: it compares the early decision with the decision of all
 // passes. An input that only its last pass decides has just one decision, which agrees with itself.
 type Verdict uint8
 
@@ -74,10 +74,10 @@ func (s State) String() string {
 	return "running"
 }
 
-// Watch collects the audits of one policy. It is for one goroutine at a time.
+// Watch collects the checks of one policy. It is for one goroutine at a time.
 type Watch struct {
 	options  Options
-	all      detector // watches all audited inputs
+	all      detector // watches all checked inputs
 	deferred detector // watches the inputs that all passes defer
 	verdicts [verdicts]uint64
 	lost     uint64
@@ -116,7 +116,7 @@ func NewWatch(o Options) (*Watch, error) {
 	return w, nil
 }
 
-// Add adds the verdict of an audit, and reports whether it stops the Watch. A stopped Watch goes on
+// Add adds the verdict of a check, and reports whether it stops the Watch. A stopped Watch goes on
 // counting.
 func (w *Watch) Add(v Verdict) (stops bool) {
 	w.verdicts[v]++
@@ -134,15 +134,15 @@ func (w *Watch) Add(v Verdict) (stops bool) {
 	if w.evidence() < w.options.RunLength {
 		return false
 	}
-	w.stop = &Stop{Audited: w.all.seen.Audited, Recent: w.all.recent()}
+	w.stop = &Stop{Checked: w.all.seen.Checked, Recent: w.all.recent()}
 	if w.deferred.evidence() > w.all.evidence() {
 		w.stop.Retained, w.stop.Recent = true, w.deferred.recent()
 	}
 	return true
 }
 
-// Lose counts an audit without a verdict, because its input was given up before its last pass. If
-// there are many, the other audits may not be representative.
+// Lose counts a check without a verdict, because its input was given up before its last pass. If
+// there are many, the other checks may not be representative.
 func (w *Watch) Lose() { w.lost++ }
 
 // State returns the state of the Watch.
@@ -154,7 +154,7 @@ func (w *Watch) State() State {
 }
 
 // Wary reports whether the evidence has reached a hundredth of what stops the Watch, so that more
-// inputs should be audited.
+// inputs should be checked.
 func (w *Watch) Wary() bool { return w.stop == nil && w.evidence() >= w.options.RunLength/100 }
 
 // evidence returns the evidence of a breach of either share. The mean of two e-detectors is an
@@ -172,14 +172,14 @@ type Status struct {
 	Stop      *Stop   // nil while Running
 	Evidence  float64 // evidence of a breach; RunLength stops the Watch and freezes it
 	RunLength float64
-	All       Rate // share of audited inputs that disagree
+	All       Rate // share of checked inputs that disagree
 	Deferred  Rate // share of the inputs deferred by all passes that are retained early
-	// Verdicts counts the audits by Verdict.
+	// Verdicts counts the checks by Verdict.
 	Verdicts [verdicts]uint64
-	Lost     uint64 // audits without a verdict
+	Lost     uint64 // checks without a verdict
 }
 
-// Rate is a share of audited inputs: as certified and as seen.
+// Rate is a share of checked inputs: as certified and as seen.
 type Rate struct {
 	Certified float64 // 0 if nothing is certified
 	Count
@@ -187,14 +187,14 @@ type Rate struct {
 	Evidence  float64 // evidence that the share is above the certified one
 }
 
-// Count counts audited inputs, and those among them that disagree.
-type Count struct{ Audited, Disagreements uint64 }
+// Count counts checked inputs, and those among them that disagree.
+type Count struct{ Checked, Disagreements uint64 }
 
 // Stop says why and when a Watch stopped.
 type Stop struct {
 	Retained bool   // there was more evidence against Options.Retained than against Options.Disagreement
-	Audited  uint64 // inputs until the stop
-	// Recent counts the audits that most of the evidence rests on, those since the rise seems to
+	Checked  uint64 // inputs until the stop
+	// Recent counts the checks that most of the evidence rests on, those since the rise seems to
 	// have begun; of deferred inputs if Retained. They are chosen in hindsight, so their share is
 	// above the true one on average.
 	Recent Count
@@ -216,6 +216,6 @@ func (w *Watch) Status() Status {
 }
 
 func (d *detector) rate(certified, confidence float64) Rate {
-	low, high := Interval(d.seen.Disagreements, d.seen.Audited, confidence)
+	low, high := Interval(d.seen.Disagreements, d.seen.Checked, confidence)
 	return Rate{certified, d.seen, low, high, d.evidence()}
 }

@@ -1,4 +1,4 @@
-package audit
+package fullpass
 
 import (
 	"fmt"
@@ -11,10 +11,10 @@ import (
 )
 
 // The expected values are those of an independent implementation in Python (numpy 1.24, scipy
-// 1.10). It finds the ends with brentq; up to 400 audits it multiplies 1 + lambda (x - m) over the
-// audits in order, beyond it uses scipy's logsumexp.
+// 1.10). It finds the ends with brentq; up to 400 checks it multiplies 1 + lambda (x - m) over the
+// checks in order, beyond it uses scipy's logsumexp.
 var intervals = []struct {
-	disagreements, audited uint64
+	disagreements, checked uint64
 	confidence, low, high  float64
 }{
 	{0, 1, 0.95, 0, 0.99734991817605},
@@ -34,10 +34,10 @@ var intervals = []struct {
 }
 
 func TestInterval(t *testing.T) {
-	const tolerance = 1e-9 // relative; cancellation costs 1e-11 of the capital at 10^6 audits
+	const tolerance = 1e-9 // relative; cancellation costs 1e-11 of the capital at 10^6 checks
 	for _, c := range intervals {
-		t.Run(fmt.Sprintf("%d of %d at %v", c.disagreements, c.audited, c.confidence), func(t *testing.T) {
-			low, high := Interval(c.disagreements, c.audited, c.confidence)
+		t.Run(fmt.Sprintf("%d of %d at %v", c.disagreements, c.checked, c.confidence), func(t *testing.T) {
+			low, high := Interval(c.disagreements, c.checked, c.confidence)
 			if !(math.Abs(low-c.low) <= tolerance*c.low && math.Abs(high-c.high) <= tolerance*c.high) {
 				t.Errorf("[%.15g, %.15g], expected [%.15g, %.15g]", low, high, c.low, c.high)
 			}
@@ -47,10 +47,10 @@ func TestInterval(t *testing.T) {
 
 func TestIntervalOfNonsense(t *testing.T) {
 	for _, c := range []struct {
-		disagreements, audited uint64
+		disagreements, checked uint64
 		confidence             float64
 	}{{0, 0, 0.95}, {2, 1, 0.95}, {1, 2, 0}, {1, 2, 1}, {1, 2, -1}, {1, 2, math.NaN()}} {
-		if low, high := Interval(c.disagreements, c.audited, c.confidence); low != 0 || high != 1 {
+		if low, high := Interval(c.disagreements, c.checked, c.confidence); low != 0 || high != 1 {
 			t.Errorf("%v: [%v, %v], expected [0, 1]", c, low, high)
 		}
 	}
@@ -58,7 +58,7 @@ func TestIntervalOfNonsense(t *testing.T) {
 
 func TestIntervalProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := uint64(math.Exp2(rapid.Float64Range(0, 40).Draw(t, "log2 audited")))
+		n := uint64(math.Exp2(rapid.Float64Range(0, 40).Draw(t, "log2 checked")))
 		k := rapid.Uint64Range(0, n).Draw(t, "disagreements")
 		if rapid.Bool().Draw(t, "rare") {
 			k = min(k, uint64(rapid.IntRange(0, 50).Draw(t, "few")))
@@ -133,10 +133,10 @@ func clopperPearson(k, n uint64, alpha float64) (low, high float64) {
 }
 
 // TestIntervalCovers checks that the interval covers the mean of the probabilities at each of 10000
-// audits, in all but 5% of 1000 simulated lives, whether the probability is constant or not. With a
+// checks, in all but 5% of 1000 simulated lives, whether the probability is constant or not. With a
 // coverage of exactly 95%, 80 or more misses in 1000 have a probability of 3e-5.
 func TestIntervalCovers(t *testing.T) {
-	const lives, audits, confidence = 1000, 10_000, 0.95
+	const lives, checks, confidence = 1000, 10_000, 0.95
 	threshold := math.Log(2 / (1 - confidence))
 	for _, c := range []struct {
 		name string
@@ -144,8 +144,8 @@ func TestIntervalCovers(t *testing.T) {
 	}{
 		{"1%", func(int, bool) float64 { return 0.01 }},
 		{"0.1%", func(int, bool) float64 { return 0.001 }},
-		{"a rise", func(n int, _ bool) float64 { return 0.002 + 0.028*float64(n)/audits }},
-		{"a fall", func(n int, _ bool) float64 { return 0.03 - 0.028*float64(n)/audits }},
+		{"a rise", func(n int, _ bool) float64 { return 0.002 + 0.028*float64(n)/checks }},
+		{"a fall", func(n int, _ bool) float64 { return 0.03 - 0.028*float64(n)/checks }},
 		{"in bursts", func(_ int, last bool) float64 {
 			if last {
 				return 0.3
@@ -158,7 +158,7 @@ func TestIntervalCovers(t *testing.T) {
 			for life := range uint64(lives) {
 				rng := rand.New(rand.NewPCG(life, 1))
 				k, sum, last := 0.0, 0.0, false
-				for n := range audits {
+				for n := range checks {
 					// The lower end is nearest to the mean at a disagreement, the upper end just before
 					// one.
 					p := c.p(n, last)
@@ -173,7 +173,7 @@ func TestIntervalCovers(t *testing.T) {
 					}
 					at := float64(n + 1)
 					if last && logCapital(sum/at, k, at, false) >= threshold ||
-						n == audits-1 && logCapital(sum/at, k, at, true) >= threshold {
+						n == checks-1 && logCapital(sum/at, k, at, true) >= threshold {
 						missed++
 						break
 					}
