@@ -203,7 +203,7 @@ func codeOf(r ckdv1.ErrorReason) codes.Code {
 		return codes.AlreadyExists
 	case ckdv1.ErrorReason_ERROR_REASON_ROW_OUT_OF_RANGE:
 		return codes.OutOfRange
-	case ckdv1.ErrorReason_ERROR_REASON_POLICY_CHANGED:
+	case ckdv1.ErrorReason_ERROR_REASON_POLICY_CHANGED, ckdv1.ErrorReason_ERROR_REASON_RECEIPTS_UNAVAILABLE:
 		return codes.FailedPrecondition
 	case ckdv1.ErrorReason_ERROR_REASON_DRAINING:
 		return codes.Unavailable

@@ -89,6 +89,60 @@ func (Detail) EnumDescriptor() ([]byte, []int) {
 	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{0}
 }
 
+// Receipts says which results carry a receipt.
+type Receipts int32
+
+const (
+	// None.
+	Receipts_RECEIPTS_UNSPECIFIED Receipts = 0
+	// Those that a person looks at: reviews, and inputs that are retained and called
+	// critical where the policy's audit says that these are worked up anyway.
+	Receipts_RECEIPTS_REVIEWED Receipts = 1
+	// All.
+	Receipts_RECEIPTS_ALL Receipts = 2
+)
+
+// Enum value maps for Receipts.
+var (
+	Receipts_name = map[int32]string{
+		0: "RECEIPTS_UNSPECIFIED",
+		1: "RECEIPTS_REVIEWED",
+		2: "RECEIPTS_ALL",
+	}
+	Receipts_value = map[string]int32{
+		"RECEIPTS_UNSPECIFIED": 0,
+		"RECEIPTS_REVIEWED":    1,
+		"RECEIPTS_ALL":         2,
+	}
+)
+
+func (x Receipts) Enum() *Receipts {
+	p := new(Receipts)
+	*p = x
+	return p
+}
+
+func (x Receipts) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Receipts) Descriptor() protoreflect.EnumDescriptor {
+	return file_ckd_v1_uncertainty_proto_enumTypes[1].Descriptor()
+}
+
+func (Receipts) Type() protoreflect.EnumType {
+	return &file_ckd_v1_uncertainty_proto_enumTypes[1]
+}
+
+func (x Receipts) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Receipts.Descriptor instead.
+func (Receipts) EnumDescriptor() ([]byte, []int) {
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{1}
+}
+
 // Kind says what the rows are.
 type Kind int32
 
@@ -130,11 +184,11 @@ func (x Kind) String() string {
 }
 
 func (Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[1].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[2].Descriptor()
 }
 
 func (Kind) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[1]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[2]
 }
 
 func (x Kind) Number() protoreflect.EnumNumber {
@@ -143,7 +197,7 @@ func (x Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Kind.Descriptor instead.
 func (Kind) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{1}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{2}
 }
 
 // Layout says in which order a tensor's values come.
@@ -183,11 +237,11 @@ func (x Layout) String() string {
 }
 
 func (Layout) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[2].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[3].Descriptor()
 }
 
 func (Layout) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[2]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[3]
 }
 
 func (x Layout) Number() protoreflect.EnumNumber {
@@ -196,7 +250,7 @@ func (x Layout) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Layout.Descriptor instead.
 func (Layout) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{2}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{3}
 }
 
 // Variance says what sums of squared deviations are divided by.
@@ -236,11 +290,11 @@ func (x Variance) String() string {
 }
 
 func (Variance) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[3].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[4].Descriptor()
 }
 
 func (Variance) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[3]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[4]
 }
 
 func (x Variance) Number() protoreflect.EnumNumber {
@@ -249,7 +303,7 @@ func (x Variance) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Variance.Descriptor instead.
 func (Variance) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{3}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{4}
 }
 
 // Action says what to do with an input.
@@ -293,11 +347,11 @@ func (x Action) String() string {
 }
 
 func (Action) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[4].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[5].Descriptor()
 }
 
 func (Action) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[4]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[5]
 }
 
 func (x Action) Number() protoreflect.EnumNumber {
@@ -306,7 +360,7 @@ func (x Action) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Action.Descriptor instead.
 func (Action) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{4}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{5}
 }
 
 // Score names a deferral score: higher means defer first.
@@ -386,11 +440,11 @@ func (x Score) String() string {
 }
 
 func (Score) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[5].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[6].Descriptor()
 }
 
 func (Score) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[5]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[6]
 }
 
 func (x Score) Number() protoreflect.EnumNumber {
@@ -399,7 +453,7 @@ func (x Score) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Score.Descriptor instead.
 func (Score) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{5}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{6}
 }
 
 // Gate says when the fallback score decides.
@@ -447,11 +501,11 @@ func (x Gate) String() string {
 }
 
 func (Gate) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[6].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[7].Descriptor()
 }
 
 func (Gate) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[6]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[7]
 }
 
 func (x Gate) Number() protoreflect.EnumNumber {
@@ -460,7 +514,7 @@ func (x Gate) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Gate.Descriptor instead.
 func (Gate) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{6}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{7}
 }
 
 // GateOutcome says which score decided.
@@ -500,11 +554,11 @@ func (x GateOutcome) String() string {
 }
 
 func (GateOutcome) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[7].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[8].Descriptor()
 }
 
 func (GateOutcome) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[7]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[8]
 }
 
 func (x GateOutcome) Number() protoreflect.EnumNumber {
@@ -513,7 +567,7 @@ func (x GateOutcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GateOutcome.Descriptor instead.
 func (GateOutcome) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{7}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{8}
 }
 
 // Scope says which inputs may be deferred.
@@ -553,11 +607,11 @@ func (x Scope) String() string {
 }
 
 func (Scope) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[8].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[9].Descriptor()
 }
 
 func (Scope) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[8]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[9]
 }
 
 func (x Scope) Number() protoreflect.EnumNumber {
@@ -566,7 +620,7 @@ func (x Scope) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Scope.Descriptor instead.
 func (Scope) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{8}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{9}
 }
 
 // CertifiedFigure names what a certificate bounds.
@@ -606,11 +660,11 @@ func (x CertifiedFigure) String() string {
 }
 
 func (CertifiedFigure) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[9].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[10].Descriptor()
 }
 
 func (CertifiedFigure) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[9]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[10]
 }
 
 func (x CertifiedFigure) Number() protoreflect.EnumNumber {
@@ -619,7 +673,7 @@ func (x CertifiedFigure) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CertifiedFigure.Descriptor instead.
 func (CertifiedFigure) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{9}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{10}
 }
 
 // CertificateKind names the method that certified.
@@ -659,11 +713,11 @@ func (x CertificateKind) String() string {
 }
 
 func (CertificateKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[10].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[11].Descriptor()
 }
 
 func (CertificateKind) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[10]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[11]
 }
 
 func (x CertificateKind) Number() protoreflect.EnumNumber {
@@ -672,7 +726,7 @@ func (x CertificateKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CertificateKind.Descriptor instead.
 func (CertificateKind) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{10}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{11}
 }
 
 // DecisionReason says why the action was taken.
@@ -733,11 +787,11 @@ func (x DecisionReason) String() string {
 }
 
 func (DecisionReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[11].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[12].Descriptor()
 }
 
 func (DecisionReason) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[11]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[12]
 }
 
 func (x DecisionReason) Number() protoreflect.EnumNumber {
@@ -746,7 +800,7 @@ func (x DecisionReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DecisionReason.Descriptor instead.
 func (DecisionReason) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{11}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{12}
 }
 
 // ErrorReason is the reason in google.rpc.ErrorInfo of every error, without
@@ -801,6 +855,8 @@ const (
 	ErrorReason_ERROR_REASON_WRONG_TENSOR ErrorReason = 29
 	// Open Inference Protocol: a parameter asks for something not supported.
 	ErrorReason_ERROR_REASON_WRONG_PARAMETER ErrorReason = 30
+	// What is stated for receipts has the wrong size: model_version, or contexts.
+	ErrorReason_ERROR_REASON_WRONG_CONTEXT ErrorReason = 31
 	// The first message of a stream was not a header.
 	ErrorReason_ERROR_REASON_HEADER_MISSING ErrorReason = 40
 	// No policy names this model.
@@ -822,6 +878,9 @@ const (
 	ErrorReason_ERROR_REASON_UNAUTHENTICATED ErrorReason = 47
 	// The identity may not use this model or this method.
 	ErrorReason_ERROR_REASON_NOT_ALLOWED ErrorReason = 48
+	// The client asks for receipts, and the daemon was started without
+	// --receipt-keys.
+	ErrorReason_ERROR_REASON_RECEIPTS_UNAVAILABLE ErrorReason = 49
 	// Too many streams are open.
 	ErrorReason_ERROR_REASON_TOO_MANY_STREAMS ErrorReason = 60
 	// Too many inputs are open on the stream, or in the request.
@@ -868,6 +927,7 @@ var (
 		28: "ERROR_REASON_WRONG_ENUM",
 		29: "ERROR_REASON_WRONG_TENSOR",
 		30: "ERROR_REASON_WRONG_PARAMETER",
+		31: "ERROR_REASON_WRONG_CONTEXT",
 		40: "ERROR_REASON_HEADER_MISSING",
 		41: "ERROR_REASON_UNKNOWN_MODEL",
 		42: "ERROR_REASON_WRONG_CLASSES",
@@ -877,6 +937,7 @@ var (
 		46: "ERROR_REASON_WRONG_POSTERIOR",
 		47: "ERROR_REASON_UNAUTHENTICATED",
 		48: "ERROR_REASON_NOT_ALLOWED",
+		49: "ERROR_REASON_RECEIPTS_UNAVAILABLE",
 		60: "ERROR_REASON_TOO_MANY_STREAMS",
 		61: "ERROR_REASON_TOO_MANY_INPUTS",
 		62: "ERROR_REASON_TOO_MANY_GROUPS",
@@ -911,6 +972,7 @@ var (
 		"ERROR_REASON_WRONG_ENUM":           28,
 		"ERROR_REASON_WRONG_TENSOR":         29,
 		"ERROR_REASON_WRONG_PARAMETER":      30,
+		"ERROR_REASON_WRONG_CONTEXT":        31,
 		"ERROR_REASON_HEADER_MISSING":       40,
 		"ERROR_REASON_UNKNOWN_MODEL":        41,
 		"ERROR_REASON_WRONG_CLASSES":        42,
@@ -920,6 +982,7 @@ var (
 		"ERROR_REASON_WRONG_POSTERIOR":      46,
 		"ERROR_REASON_UNAUTHENTICATED":      47,
 		"ERROR_REASON_NOT_ALLOWED":          48,
+		"ERROR_REASON_RECEIPTS_UNAVAILABLE": 49,
 		"ERROR_REASON_TOO_MANY_STREAMS":     60,
 		"ERROR_REASON_TOO_MANY_INPUTS":      61,
 		"ERROR_REASON_TOO_MANY_GROUPS":      62,
@@ -943,11 +1006,11 @@ func (x ErrorReason) String() string {
 }
 
 func (ErrorReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[12].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[13].Descriptor()
 }
 
 func (ErrorReason) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[12]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[13]
 }
 
 func (x ErrorReason) Number() protoreflect.EnumNumber {
@@ -956,7 +1019,7 @@ func (x ErrorReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ErrorReason.Descriptor instead.
 func (ErrorReason) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{12}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{13}
 }
 
 // DecomposeStreamRequest is one message of a client's stream.
@@ -1067,6 +1130,12 @@ type StreamHeader struct {
 	// early-stopping rule decides: see Decomposition.settled. Without a rule
 	// nothing changes.
 	AcceptSettled bool `protobuf:"varint,7,opt,name=accept_settled,json=acceptSettled,proto3" json:"accept_settled,omitempty"`
+	// Which results carry a receipt; none by default. Audits are drawn only for
+	// clients that ask. Without the daemon's --receipt-keys an error.
+	Receipts Receipts `protobuf:"varint,8,opt,name=receipts,proto3,enum=ckd.v1.Receipts" json:"receipts,omitempty"`
+	// Optional. The version of the model that computes the passes, at most 128 bytes.
+	// Receipts hold it; without it they hold the policy's version.
+	ModelVersion  string `protobuf:"bytes,9,opt,name=model_version,json=modelVersion,proto3" json:"model_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1150,6 +1219,20 @@ func (x *StreamHeader) GetAcceptSettled() bool {
 	return false
 }
 
+func (x *StreamHeader) GetReceipts() Receipts {
+	if x != nil {
+		return x.Receipts
+	}
+	return Receipts_RECEIPTS_UNSPECIFIED
+}
+
+func (x *StreamHeader) GetModelVersion() string {
+	if x != nil {
+		return x.ModelVersion
+	}
+	return ""
+}
+
 // Block carries some passes of the inputs of one group: a model server that
 // runs pass s over a whole batch sends one block for it.
 type Block struct {
@@ -1170,7 +1253,10 @@ type Block struct {
 	// The values, laid out [passes][rows][classes]: either here ...
 	Values []float32 `protobuf:"fixed32,6,rep,packed,name=values,proto3" json:"values,omitempty"`
 	// ... or here as little-endian float32; never both.
-	ValuesLe      []byte `protobuf:"bytes,7,opt,name=values_le,json=valuesLe,proto3" json:"values_le,omitempty"`
+	ValuesLe []byte `protobuf:"bytes,7,opt,name=values_le,json=valuesLe,proto3" json:"values_le,omitempty"`
+	// Optional, and only with input_ids: what receipts hold of each input, one for
+	// every id.
+	Contexts      []*InputContext `protobuf:"bytes,8,rep,name=contexts,proto3" json:"contexts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1254,6 +1340,71 @@ func (x *Block) GetValuesLe() []byte {
 	return nil
 }
 
+func (x *Block) GetContexts() []*InputContext {
+	if x != nil {
+		return x.Contexts
+	}
+	return nil
+}
+
+// InputContext is what a client states about an input for its receipt. It decides
+// nothing. Receipts hold hashes of it, never the text.
+type InputContext struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the input belongs to, such as a patient, in words that only the client
+	// understands. As long as an input id at most.
+	Group string `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	// Values of the slices that the policy's audit declares, by name: at most 8. A
+	// slice or value that the policy does not declare is left out.
+	Slices        map[string]string `protobuf:"bytes,2,rep,name=slices,proto3" json:"slices,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InputContext) Reset() {
+	*x = InputContext{}
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InputContext) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InputContext) ProtoMessage() {}
+
+func (x *InputContext) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InputContext.ProtoReflect.Descriptor instead.
+func (*InputContext) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *InputContext) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *InputContext) GetSlices() map[string]string {
+	if x != nil {
+		return x.Slices
+	}
+	return nil
+}
+
 // DecomposeStreamResponse answers the header (with info) or one block.
 type DecomposeStreamResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1276,7 +1427,7 @@ type DecomposeStreamResponse struct {
 
 func (x *DecomposeStreamResponse) Reset() {
 	*x = DecomposeStreamResponse{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[3]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1288,7 +1439,7 @@ func (x *DecomposeStreamResponse) String() string {
 func (*DecomposeStreamResponse) ProtoMessage() {}
 
 func (x *DecomposeStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[3]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1301,7 +1452,7 @@ func (x *DecomposeStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecomposeStreamResponse.ProtoReflect.Descriptor instead.
 func (*DecomposeStreamResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{3}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *DecomposeStreamResponse) GetInfo() *StreamInfo {
@@ -1359,14 +1510,17 @@ type StreamInfo struct {
 	// Every block is answered, even one that finishes no input, and each answer
 	// says how many blocks were processed. Set for clients that accept early
 	// results: they learn which inputs need the next pass.
-	Acknowledges  bool `protobuf:"varint,7,opt,name=acknowledges,proto3" json:"acknowledges,omitempty"`
+	Acknowledges bool `protobuf:"varint,7,opt,name=acknowledges,proto3" json:"acknowledges,omitempty"`
+	// Retained inputs of this stream are audited: the policy has an audit and the
+	// client takes receipts.
+	Audits        bool `protobuf:"varint,8,opt,name=audits,proto3" json:"audits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StreamInfo) Reset() {
 	*x = StreamInfo{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[4]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1378,7 +1532,7 @@ func (x *StreamInfo) String() string {
 func (*StreamInfo) ProtoMessage() {}
 
 func (x *StreamInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[4]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1391,7 +1545,7 @@ func (x *StreamInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamInfo.ProtoReflect.Descriptor instead.
 func (*StreamInfo) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{4}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *StreamInfo) GetClasses() []string {
@@ -1443,6 +1597,13 @@ func (x *StreamInfo) GetAcknowledges() bool {
 	return false
 }
 
+func (x *StreamInfo) GetAudits() bool {
+	if x != nil {
+		return x.Audits
+	}
+	return false
+}
+
 // Limits of the server that a client can run into.
 type Limits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1467,7 +1628,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[5]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1479,7 +1640,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[5]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1492,7 +1653,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{5}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Limits) GetOpenInputsPerStream() uint32 {
@@ -1559,7 +1720,7 @@ type PolicyRef struct {
 
 func (x *PolicyRef) Reset() {
 	*x = PolicyRef{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[6]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1571,7 +1732,7 @@ func (x *PolicyRef) String() string {
 func (*PolicyRef) ProtoMessage() {}
 
 func (x *PolicyRef) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[6]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1584,7 +1745,7 @@ func (x *PolicyRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyRef.ProtoReflect.Descriptor instead.
 func (*PolicyRef) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{6}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PolicyRef) GetModel() string {
@@ -1630,7 +1791,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[7]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1642,7 +1803,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[7]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1655,7 +1816,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{7}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Result) GetInputId() string {
@@ -1795,13 +1956,19 @@ type Decomposition struct {
 	// unfamiliar and degenerate inputs, whose probability cannot be trusted. Sort
 	// work lists by it, highest first.
 	PriorityPercentile *float64 `protobuf:"fixed64,26,opt,name=priority_percentile,json=priorityPercentile,proto3,oneof" json:"priority_percentile,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// A person should find out the truth about this input: it was deferred, or it
+	// was retained and drawn for an audit. Show reviewers no more than that.
+	Review bool `protobuf:"varint,27,opt,name=review,proto3" json:"review,omitempty"`
+	// The sealed record of this decision. Keep it, and send it back with the truth
+	// once that is known. Empty where the client's Receipts leave it out.
+	Receipt       []byte `protobuf:"bytes,28,opt,name=receipt,proto3" json:"receipt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Decomposition) Reset() {
 	*x = Decomposition{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[8]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1813,7 +1980,7 @@ func (x *Decomposition) String() string {
 func (*Decomposition) ProtoMessage() {}
 
 func (x *Decomposition) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[8]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1826,7 +1993,7 @@ func (x *Decomposition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decomposition.ProtoReflect.Descriptor instead.
 func (*Decomposition) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{8}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Decomposition) GetDecision() *Decision {
@@ -2011,6 +2178,20 @@ func (x *Decomposition) GetPriorityPercentile() float64 {
 	return 0
 }
 
+func (x *Decomposition) GetReview() bool {
+	if x != nil {
+		return x.Review
+	}
+	return false
+}
+
+func (x *Decomposition) GetReceipt() []byte {
+	if x != nil {
+		return x.Receipt
+	}
+	return nil
+}
+
 // Decision says what to do with one input, and why.
 type Decision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2035,7 +2216,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[9]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2047,7 +2228,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[9]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2060,7 +2241,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{9}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Decision) GetAction() Action {
@@ -2144,7 +2325,7 @@ type Scores struct {
 
 func (x *Scores) Reset() {
 	*x = Scores{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[10]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2156,7 +2337,7 @@ func (x *Scores) String() string {
 func (*Scores) ProtoMessage() {}
 
 func (x *Scores) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[10]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2169,7 +2350,7 @@ func (x *Scores) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scores.ProtoReflect.Descriptor instead.
 func (*Scores) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{10}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Scores) GetEntropy() float64 {
@@ -2266,7 +2447,7 @@ type PairTerm struct {
 
 func (x *PairTerm) Reset() {
 	*x = PairTerm{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[11]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2278,7 +2459,7 @@ func (x *PairTerm) String() string {
 func (*PairTerm) ProtoMessage() {}
 
 func (x *PairTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[11]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2291,7 +2472,7 @@ func (x *PairTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PairTerm.ProtoReflect.Descriptor instead.
 func (*PairTerm) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{11}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PairTerm) GetClassA() uint32 {
@@ -2349,14 +2530,20 @@ type DecomposeRequest struct {
 	Posterior string `protobuf:"bytes,11,opt,name=posterior,proto3" json:"posterior,omitempty"`
 	// Asks for the names of the classes in the answer. If absent, answers have them
 	// over HTTP but not over gRPC.
-	ClassNames    *bool `protobuf:"varint,12,opt,name=class_names,json=classNames,proto3,oneof" json:"class_names,omitempty"`
+	ClassNames *bool `protobuf:"varint,12,opt,name=class_names,json=classNames,proto3,oneof" json:"class_names,omitempty"`
+	// Which results carry a receipt, as in StreamHeader.
+	Receipts Receipts `protobuf:"varint,13,opt,name=receipts,proto3,enum=ckd.v1.Receipts" json:"receipts,omitempty"`
+	// Optional. The version of the model, as in StreamHeader.
+	ModelVersion string `protobuf:"bytes,14,opt,name=model_version,json=modelVersion,proto3" json:"model_version,omitempty"`
+	// Optional. What receipts hold of each input, one for every input.
+	Contexts      []*InputContext `protobuf:"bytes,15,rep,name=contexts,proto3" json:"contexts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DecomposeRequest) Reset() {
 	*x = DecomposeRequest{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[12]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2368,7 +2555,7 @@ func (x *DecomposeRequest) String() string {
 func (*DecomposeRequest) ProtoMessage() {}
 
 func (x *DecomposeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[12]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2381,7 +2568,7 @@ func (x *DecomposeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecomposeRequest.ProtoReflect.Descriptor instead.
 func (*DecomposeRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{12}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DecomposeRequest) GetModel() string {
@@ -2468,6 +2655,27 @@ func (x *DecomposeRequest) GetClassNames() bool {
 	return false
 }
 
+func (x *DecomposeRequest) GetReceipts() Receipts {
+	if x != nil {
+		return x.Receipts
+	}
+	return Receipts_RECEIPTS_UNSPECIFIED
+}
+
+func (x *DecomposeRequest) GetModelVersion() string {
+	if x != nil {
+		return x.ModelVersion
+	}
+	return ""
+}
+
+func (x *DecomposeRequest) GetContexts() []*InputContext {
+	if x != nil {
+		return x.Contexts
+	}
+	return nil
+}
+
 // DecomposeResponse has one result for every input, in order.
 type DecomposeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2483,7 +2691,7 @@ type DecomposeResponse struct {
 
 func (x *DecomposeResponse) Reset() {
 	*x = DecomposeResponse{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[13]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2495,7 +2703,7 @@ func (x *DecomposeResponse) String() string {
 func (*DecomposeResponse) ProtoMessage() {}
 
 func (x *DecomposeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[13]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2508,7 +2716,7 @@ func (x *DecomposeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecomposeResponse.ProtoReflect.Descriptor instead.
 func (*DecomposeResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{13}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DecomposeResponse) GetPolicy() *PolicyRef {
@@ -2541,7 +2749,7 @@ type ListModelsRequest struct {
 
 func (x *ListModelsRequest) Reset() {
 	*x = ListModelsRequest{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[14]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2553,7 +2761,7 @@ func (x *ListModelsRequest) String() string {
 func (*ListModelsRequest) ProtoMessage() {}
 
 func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[14]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2566,7 +2774,7 @@ func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsRequest.ProtoReflect.Descriptor instead.
 func (*ListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{14}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{15}
 }
 
 // ListModelsResponse holds every model, sorted by name.
@@ -2580,7 +2788,7 @@ type ListModelsResponse struct {
 
 func (x *ListModelsResponse) Reset() {
 	*x = ListModelsResponse{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[15]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2592,7 +2800,7 @@ func (x *ListModelsResponse) String() string {
 func (*ListModelsResponse) ProtoMessage() {}
 
 func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[15]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2605,7 +2813,7 @@ func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsResponse.ProtoReflect.Descriptor instead.
 func (*ListModelsResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{15}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListModelsResponse) GetModels() []*Model {
@@ -2626,7 +2834,7 @@ type GetModelRequest struct {
 
 func (x *GetModelRequest) Reset() {
 	*x = GetModelRequest{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[16]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2638,7 +2846,7 @@ func (x *GetModelRequest) String() string {
 func (*GetModelRequest) ProtoMessage() {}
 
 func (x *GetModelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[16]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2651,7 +2859,7 @@ func (x *GetModelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetModelRequest.ProtoReflect.Descriptor instead.
 func (*GetModelRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{16}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetModelRequest) GetModel() string {
@@ -2672,7 +2880,7 @@ type GetModelResponse struct {
 
 func (x *GetModelResponse) Reset() {
 	*x = GetModelResponse{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[17]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2684,7 +2892,7 @@ func (x *GetModelResponse) String() string {
 func (*GetModelResponse) ProtoMessage() {}
 
 func (x *GetModelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[17]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2697,7 +2905,7 @@ func (x *GetModelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetModelResponse.ProtoReflect.Descriptor instead.
 func (*GetModelResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{17}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetModelResponse) GetModel() *Model {
@@ -2750,13 +2958,17 @@ type Model struct {
 	// Share of critical inputs in the traffic that the risk model is for; absent if
 	// the policy has no risk model.
 	RiskPrevalence *float64 `protobuf:"fixed64,19,opt,name=risk_prevalence,json=riskPrevalence,proto3,oneof" json:"risk_prevalence,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Rate at which retained inputs are drawn for audits where the client takes
+	// receipts. Absent if the policy has no audit, or the daemon no keys for
+	// receipts.
+	AuditRate     *float64 `protobuf:"fixed64,20,opt,name=audit_rate,json=auditRate,proto3,oneof" json:"audit_rate,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Model) Reset() {
 	*x = Model{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[18]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2768,7 +2980,7 @@ func (x *Model) String() string {
 func (*Model) ProtoMessage() {}
 
 func (x *Model) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[18]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2781,7 +2993,7 @@ func (x *Model) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Model.ProtoReflect.Descriptor instead.
 func (*Model) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{18}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Model) GetPolicy() *PolicyRef {
@@ -2917,6 +3129,13 @@ func (x *Model) GetRiskPrevalence() float64 {
 	return 0
 }
 
+func (x *Model) GetAuditRate() float64 {
+	if x != nil && x.AuditRate != nil {
+		return *x.AuditRate
+	}
+	return 0
+}
+
 // Settle describes the early-stopping rule, by which inputs are decided before
 // their last pass for clients that accept it, and its guarantee, which holds for
 // inputs drawn like those that certified it.
@@ -2949,7 +3168,7 @@ type Settle struct {
 
 func (x *Settle) Reset() {
 	*x = Settle{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[19]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2961,7 +3180,7 @@ func (x *Settle) String() string {
 func (*Settle) ProtoMessage() {}
 
 func (x *Settle) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[19]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2974,7 +3193,7 @@ func (x *Settle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settle.ProtoReflect.Descriptor instead.
 func (*Settle) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{19}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Settle) GetPasses() uint32 {
@@ -3065,7 +3284,7 @@ type Calibration struct {
 
 func (x *Calibration) Reset() {
 	*x = Calibration{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[20]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3077,7 +3296,7 @@ func (x *Calibration) String() string {
 func (*Calibration) ProtoMessage() {}
 
 func (x *Calibration) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[20]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3090,7 +3309,7 @@ func (x *Calibration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Calibration.ProtoReflect.Descriptor instead.
 func (*Calibration) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{20}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Calibration) GetPosterior() string {
@@ -3158,7 +3377,7 @@ type Share struct {
 
 func (x *Share) Reset() {
 	*x = Share{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[21]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3170,7 +3389,7 @@ func (x *Share) String() string {
 func (*Share) ProtoMessage() {}
 
 func (x *Share) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[21]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3183,7 +3402,7 @@ func (x *Share) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Share.ProtoReflect.Descriptor instead.
 func (*Share) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{21}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Share) GetValue() float64 {
@@ -3240,7 +3459,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[22]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3252,7 +3471,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[22]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3265,7 +3484,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{22}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Certificate) GetKind() CertificateKind {
@@ -3366,7 +3585,7 @@ type CertifiedLimit struct {
 
 func (x *CertifiedLimit) Reset() {
 	*x = CertifiedLimit{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[23]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3378,7 +3597,7 @@ func (x *CertifiedLimit) String() string {
 func (*CertifiedLimit) ProtoMessage() {}
 
 func (x *CertifiedLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[23]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3391,7 +3610,7 @@ func (x *CertifiedLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertifiedLimit.ProtoReflect.Descriptor instead.
 func (*CertifiedLimit) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{23}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CertifiedLimit) GetBounds() CertifiedFigure {
@@ -3449,7 +3668,7 @@ type ScoreRule struct {
 
 func (x *ScoreRule) Reset() {
 	*x = ScoreRule{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[24]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3461,7 +3680,7 @@ func (x *ScoreRule) String() string {
 func (*ScoreRule) ProtoMessage() {}
 
 func (x *ScoreRule) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[24]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3474,7 +3693,7 @@ func (x *ScoreRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreRule.ProtoReflect.Descriptor instead.
 func (*ScoreRule) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{24}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ScoreRule) GetScore() Score {
@@ -3499,7 +3718,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x16DecomposeStreamRequest\x12.\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.ckd.v1.StreamHeaderH\x00R\x06header\x12%\n" +
 	"\x05block\x18\x02 \x01(\v2\r.ckd.v1.BlockH\x00R\x05blockB\t\n" +
-	"\amessage\"\xe5\x01\n" +
+	"\amessage\"\xb8\x02\n" +
 	"\fStreamHeader\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x18\n" +
 	"\aclasses\x18\x02 \x03(\tR\aclasses\x12\x16\n" +
@@ -3507,7 +3726,9 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x06detail\x18\x04 \x01(\x0e2\x0e.ckd.v1.DetailR\x06detail\x12 \n" +
 	"\x04kind\x18\x05 \x01(\x0e2\f.ckd.v1.KindR\x04kind\x12\x1c\n" +
 	"\tposterior\x18\x06 \x01(\tR\tposterior\x12%\n" +
-	"\x0eaccept_settled\x18\a \x01(\bR\racceptSettled\"\xb1\x01\n" +
+	"\x0eaccept_settled\x18\a \x01(\bR\racceptSettled\x12,\n" +
+	"\breceipts\x18\b \x01(\x0e2\x10.ckd.v1.ReceiptsR\breceipts\x12#\n" +
+	"\rmodel_version\x18\t \x01(\tR\fmodelVersion\"\xe3\x01\n" +
 	"\x05Block\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\x04R\x05group\x12\x16\n" +
 	"\x06passes\x18\x02 \x01(\rR\x06passes\x12\x1b\n" +
@@ -3515,13 +3736,20 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x04rows\x18\x04 \x03(\rR\x04rows\x12\x14\n" +
 	"\x05final\x18\x05 \x01(\bR\x05final\x12\x16\n" +
 	"\x06values\x18\x06 \x03(\x02R\x06values\x12\x1b\n" +
-	"\tvalues_le\x18\a \x01(\fR\bvaluesLe\"\xde\x01\n" +
+	"\tvalues_le\x18\a \x01(\fR\bvaluesLe\x120\n" +
+	"\bcontexts\x18\b \x03(\v2\x14.ckd.v1.InputContextR\bcontexts\"\x99\x01\n" +
+	"\fInputContext\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x128\n" +
+	"\x06slices\x18\x02 \x03(\v2 .ckd.v1.InputContext.SlicesEntryR\x06slices\x1a9\n" +
+	"\vSlicesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xde\x01\n" +
 	"\x17DecomposeStreamResponse\x12&\n" +
 	"\x04info\x18\x01 \x01(\v2\x12.ckd.v1.StreamInfoR\x04info\x12-\n" +
 	"\bpolicies\x18\x02 \x03(\v2\x11.ckd.v1.PolicyRefR\bpolicies\x12(\n" +
 	"\aresults\x18\x03 \x03(\v2\x0e.ckd.v1.ResultR\aresults\x12*\n" +
 	"\x06faults\x18\x04 \x03(\v2\x12.google.rpc.StatusR\x06faults\x12\x16\n" +
-	"\x06blocks\x18\x05 \x01(\x04R\x06blocks\"\xfc\x01\n" +
+	"\x06blocks\x18\x05 \x01(\x04R\x06blocks\"\x94\x02\n" +
 	"\n" +
 	"StreamInfo\x12\x18\n" +
 	"\aclasses\x18\x01 \x03(\tR\aclasses\x12 \n" +
@@ -3530,7 +3758,8 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\rfewest_passes\x18\x04 \x01(\rR\ffewestPasses\x12&\n" +
 	"\x06limits\x18\x05 \x01(\v2\x0e.ckd.v1.LimitsR\x06limits\x12\x18\n" +
 	"\asettles\x18\x06 \x01(\bR\asettles\x12\"\n" +
-	"\facknowledges\x18\a \x01(\bR\facknowledges\"\xb6\x02\n" +
+	"\facknowledges\x18\a \x01(\bR\facknowledges\x12\x16\n" +
+	"\x06audits\x18\b \x01(\bR\x06audits\"\xb6\x02\n" +
 	"\x06Limits\x123\n" +
 	"\x16open_inputs_per_stream\x18\x01 \x01(\rR\x13openInputsPerStream\x123\n" +
 	"\x16open_groups_per_stream\x18\x02 \x01(\rR\x13openGroupsPerStream\x12,\n" +
@@ -3551,7 +3780,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x06policy\x18\x04 \x01(\rR\x06policy\x12=\n" +
 	"\rdecomposition\x18\x05 \x01(\v2\x15.ckd.v1.DecompositionH\x00R\rdecomposition\x12*\n" +
 	"\x05error\x18\x06 \x01(\v2\x12.google.rpc.StatusH\x00R\x05errorB\t\n" +
-	"\aoutcome\"\xce\x06\n" +
+	"\aoutcome\"\x80\a\n" +
 	"\rDecomposition\x12,\n" +
 	"\bdecision\x18\x01 \x01(\v2\x10.ckd.v1.DecisionR\bdecision\x12\x1e\n" +
 	"\n" +
@@ -3583,7 +3812,9 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\asettled\x18\x17 \x01(\bR\asettled\x12\x17\n" +
 	"\x04risk\x18\x18 \x01(\x01H\x01R\x04risk\x88\x01\x01\x12\x1f\n" +
 	"\bpriority\x18\x19 \x01(\x01H\x02R\bpriority\x88\x01\x01\x124\n" +
-	"\x13priority_percentile\x18\x1a \x01(\x01H\x03R\x12priorityPercentile\x88\x01\x01B\v\n" +
+	"\x13priority_percentile\x18\x1a \x01(\x01H\x03R\x12priorityPercentile\x88\x01\x01\x12\x16\n" +
+	"\x06review\x18\x1b \x01(\bR\x06review\x12\x18\n" +
+	"\areceipt\x18\x1c \x01(\fR\areceiptB\v\n" +
 	"\t_dominantB\a\n" +
 	"\x05_riskB\v\n" +
 	"\t_priorityB\x16\n" +
@@ -3633,7 +3864,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\aclass_a\x18\x01 \x01(\rR\x06classA\x12\x17\n" +
 	"\aclass_b\x18\x02 \x01(\rR\x06classB\x12\x1c\n" +
 	"\tconfusion\x18\x03 \x01(\x01R\tconfusion\x12 \n" +
-	"\vcorrelation\x18\x04 \x01(\x01R\vcorrelation\"\x8a\x03\n" +
+	"\vcorrelation\x18\x04 \x01(\x01R\vcorrelation\"\x8f\x04\n" +
 	"\x10DecomposeRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x18\n" +
 	"\aclasses\x18\x02 \x03(\tR\aclasses\x12&\n" +
@@ -3648,7 +3879,10 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	" \x01(\fR\bvaluesLe\x12\x1c\n" +
 	"\tposterior\x18\v \x01(\tR\tposterior\x12$\n" +
 	"\vclass_names\x18\f \x01(\bH\x00R\n" +
-	"classNames\x88\x01\x01B\x0e\n" +
+	"classNames\x88\x01\x01\x12,\n" +
+	"\breceipts\x18\r \x01(\x0e2\x10.ckd.v1.ReceiptsR\breceipts\x12#\n" +
+	"\rmodel_version\x18\x0e \x01(\tR\fmodelVersion\x120\n" +
+	"\bcontexts\x18\x0f \x03(\v2\x14.ckd.v1.InputContextR\bcontextsB\x0e\n" +
 	"\f_class_names\"\x82\x01\n" +
 	"\x11DecomposeResponse\x12)\n" +
 	"\x06policy\x18\x01 \x01(\v2\x11.ckd.v1.PolicyRefR\x06policy\x12(\n" +
@@ -3660,7 +3894,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x0fGetModelRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\"7\n" +
 	"\x10GetModelResponse\x12#\n" +
-	"\x05model\x18\x01 \x01(\v2\r.ckd.v1.ModelR\x05model\"\xfd\x05\n" +
+	"\x05model\x18\x01 \x01(\v2\r.ckd.v1.ModelR\x05model\"\xb0\x06\n" +
 	"\x05Model\x12)\n" +
 	"\x06policy\x18\x01 \x01(\v2\x11.ckd.v1.PolicyRefR\x06policy\x12\x18\n" +
 	"\aclasses\x18\x02 \x03(\tR\aclasses\x12\x1a\n" +
@@ -3681,8 +3915,11 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\vcalibration\x18\x10 \x01(\v2\x13.ckd.v1.CalibrationR\vcalibration\x12&\n" +
 	"\x06settle\x18\x11 \x01(\v2\x0e.ckd.v1.SettleR\x06settle\x12'\n" +
 	"\x05guard\x18\x12 \x01(\v2\x11.ckd.v1.ScoreRuleR\x05guard\x12,\n" +
-	"\x0frisk_prevalence\x18\x13 \x01(\x01H\x00R\x0eriskPrevalence\x88\x01\x01B\x12\n" +
-	"\x10_risk_prevalence\"\xb5\x02\n" +
+	"\x0frisk_prevalence\x18\x13 \x01(\x01H\x00R\x0eriskPrevalence\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"audit_rate\x18\x14 \x01(\x01H\x01R\tauditRate\x88\x01\x01B\x12\n" +
+	"\x10_risk_prevalenceB\r\n" +
+	"\v_audit_rate\"\xb5\x02\n" +
 	"\x06Settle\x12\x16\n" +
 	"\x06passes\x18\x01 \x01(\rR\x06passes\x12\x16\n" +
 	"\x06fewest\x18\x02 \x01(\rR\x06fewest\x12\x18\n" +
@@ -3745,7 +3982,11 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x12DETAIL_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fDETAIL_DECISION\x10\x01\x12\x12\n" +
 	"\x0eDETAIL_VECTORS\x10\x02\x12\x0f\n" +
-	"\vDETAIL_FULL\x10\x03*Y\n" +
+	"\vDETAIL_FULL\x10\x03*M\n" +
+	"\bReceipts\x12\x18\n" +
+	"\x14RECEIPTS_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11RECEIPTS_REVIEWED\x10\x01\x12\x10\n" +
+	"\fRECEIPTS_ALL\x10\x02*Y\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12KIND_PROBABILITIES\x10\x01\x12\x0f\n" +
@@ -3814,7 +4055,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x1aDECISION_REASON_DEGENERATE\x10\x04\x12\x1d\n" +
 	"\x19DECISION_REASON_SATURATED\x10\x05\x12\x1d\n" +
 	"\x19DECISION_REASON_OBSERVING\x10\x06\x12\x1e\n" +
-	"\x1aDECISION_REASON_UNFAMILIAR\x10\a*\x9a\n" +
+	"\x1aDECISION_REASON_UNFAMILIAR\x10\a*\xe1\n" +
 	"\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1b\n" +
@@ -3839,7 +4080,8 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x19ERROR_REASON_WRONG_LAYOUT\x10\x1b\x12\x1b\n" +
 	"\x17ERROR_REASON_WRONG_ENUM\x10\x1c\x12\x1d\n" +
 	"\x19ERROR_REASON_WRONG_TENSOR\x10\x1d\x12 \n" +
-	"\x1cERROR_REASON_WRONG_PARAMETER\x10\x1e\x12\x1f\n" +
+	"\x1cERROR_REASON_WRONG_PARAMETER\x10\x1e\x12\x1e\n" +
+	"\x1aERROR_REASON_WRONG_CONTEXT\x10\x1f\x12\x1f\n" +
 	"\x1bERROR_REASON_HEADER_MISSING\x10(\x12\x1e\n" +
 	"\x1aERROR_REASON_UNKNOWN_MODEL\x10)\x12\x1e\n" +
 	"\x1aERROR_REASON_WRONG_CLASSES\x10*\x12\x1b\n" +
@@ -3848,7 +4090,8 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x15ERROR_REASON_DRAINING\x10-\x12 \n" +
 	"\x1cERROR_REASON_WRONG_POSTERIOR\x10.\x12 \n" +
 	"\x1cERROR_REASON_UNAUTHENTICATED\x10/\x12\x1c\n" +
-	"\x18ERROR_REASON_NOT_ALLOWED\x100\x12!\n" +
+	"\x18ERROR_REASON_NOT_ALLOWED\x100\x12%\n" +
+	"!ERROR_REASON_RECEIPTS_UNAVAILABLE\x101\x12!\n" +
 	"\x1dERROR_REASON_TOO_MANY_STREAMS\x10<\x12 \n" +
 	"\x1cERROR_REASON_TOO_MANY_INPUTS\x10=\x12 \n" +
 	"\x1cERROR_REASON_TOO_MANY_GROUPS\x10>\x12%\n" +
@@ -3877,108 +4120,116 @@ func file_ckd_v1_uncertainty_proto_rawDescGZIP() []byte {
 	return file_ckd_v1_uncertainty_proto_rawDescData
 }
 
-var file_ckd_v1_uncertainty_proto_enumTypes = make([]protoimpl.EnumInfo, 13)
-var file_ckd_v1_uncertainty_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_ckd_v1_uncertainty_proto_enumTypes = make([]protoimpl.EnumInfo, 14)
+var file_ckd_v1_uncertainty_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_ckd_v1_uncertainty_proto_goTypes = []any{
 	(Detail)(0),                     // 0: ckd.v1.Detail
-	(Kind)(0),                       // 1: ckd.v1.Kind
-	(Layout)(0),                     // 2: ckd.v1.Layout
-	(Variance)(0),                   // 3: ckd.v1.Variance
-	(Action)(0),                     // 4: ckd.v1.Action
-	(Score)(0),                      // 5: ckd.v1.Score
-	(Gate)(0),                       // 6: ckd.v1.Gate
-	(GateOutcome)(0),                // 7: ckd.v1.GateOutcome
-	(Scope)(0),                      // 8: ckd.v1.Scope
-	(CertifiedFigure)(0),            // 9: ckd.v1.CertifiedFigure
-	(CertificateKind)(0),            // 10: ckd.v1.CertificateKind
-	(DecisionReason)(0),             // 11: ckd.v1.DecisionReason
-	(ErrorReason)(0),                // 12: ckd.v1.ErrorReason
-	(*DecomposeStreamRequest)(nil),  // 13: ckd.v1.DecomposeStreamRequest
-	(*StreamHeader)(nil),            // 14: ckd.v1.StreamHeader
-	(*Block)(nil),                   // 15: ckd.v1.Block
-	(*DecomposeStreamResponse)(nil), // 16: ckd.v1.DecomposeStreamResponse
-	(*StreamInfo)(nil),              // 17: ckd.v1.StreamInfo
-	(*Limits)(nil),                  // 18: ckd.v1.Limits
-	(*PolicyRef)(nil),               // 19: ckd.v1.PolicyRef
-	(*Result)(nil),                  // 20: ckd.v1.Result
-	(*Decomposition)(nil),           // 21: ckd.v1.Decomposition
-	(*Decision)(nil),                // 22: ckd.v1.Decision
-	(*Scores)(nil),                  // 23: ckd.v1.Scores
-	(*PairTerm)(nil),                // 24: ckd.v1.PairTerm
-	(*DecomposeRequest)(nil),        // 25: ckd.v1.DecomposeRequest
-	(*DecomposeResponse)(nil),       // 26: ckd.v1.DecomposeResponse
-	(*ListModelsRequest)(nil),       // 27: ckd.v1.ListModelsRequest
-	(*ListModelsResponse)(nil),      // 28: ckd.v1.ListModelsResponse
-	(*GetModelRequest)(nil),         // 29: ckd.v1.GetModelRequest
-	(*GetModelResponse)(nil),        // 30: ckd.v1.GetModelResponse
-	(*Model)(nil),                   // 31: ckd.v1.Model
-	(*Settle)(nil),                  // 32: ckd.v1.Settle
-	(*Calibration)(nil),             // 33: ckd.v1.Calibration
-	(*Share)(nil),                   // 34: ckd.v1.Share
-	(*Certificate)(nil),             // 35: ckd.v1.Certificate
-	(*CertifiedLimit)(nil),          // 36: ckd.v1.CertifiedLimit
-	(*ScoreRule)(nil),               // 37: ckd.v1.ScoreRule
-	(*status.Status)(nil),           // 38: google.rpc.Status
+	(Receipts)(0),                   // 1: ckd.v1.Receipts
+	(Kind)(0),                       // 2: ckd.v1.Kind
+	(Layout)(0),                     // 3: ckd.v1.Layout
+	(Variance)(0),                   // 4: ckd.v1.Variance
+	(Action)(0),                     // 5: ckd.v1.Action
+	(Score)(0),                      // 6: ckd.v1.Score
+	(Gate)(0),                       // 7: ckd.v1.Gate
+	(GateOutcome)(0),                // 8: ckd.v1.GateOutcome
+	(Scope)(0),                      // 9: ckd.v1.Scope
+	(CertifiedFigure)(0),            // 10: ckd.v1.CertifiedFigure
+	(CertificateKind)(0),            // 11: ckd.v1.CertificateKind
+	(DecisionReason)(0),             // 12: ckd.v1.DecisionReason
+	(ErrorReason)(0),                // 13: ckd.v1.ErrorReason
+	(*DecomposeStreamRequest)(nil),  // 14: ckd.v1.DecomposeStreamRequest
+	(*StreamHeader)(nil),            // 15: ckd.v1.StreamHeader
+	(*Block)(nil),                   // 16: ckd.v1.Block
+	(*InputContext)(nil),            // 17: ckd.v1.InputContext
+	(*DecomposeStreamResponse)(nil), // 18: ckd.v1.DecomposeStreamResponse
+	(*StreamInfo)(nil),              // 19: ckd.v1.StreamInfo
+	(*Limits)(nil),                  // 20: ckd.v1.Limits
+	(*PolicyRef)(nil),               // 21: ckd.v1.PolicyRef
+	(*Result)(nil),                  // 22: ckd.v1.Result
+	(*Decomposition)(nil),           // 23: ckd.v1.Decomposition
+	(*Decision)(nil),                // 24: ckd.v1.Decision
+	(*Scores)(nil),                  // 25: ckd.v1.Scores
+	(*PairTerm)(nil),                // 26: ckd.v1.PairTerm
+	(*DecomposeRequest)(nil),        // 27: ckd.v1.DecomposeRequest
+	(*DecomposeResponse)(nil),       // 28: ckd.v1.DecomposeResponse
+	(*ListModelsRequest)(nil),       // 29: ckd.v1.ListModelsRequest
+	(*ListModelsResponse)(nil),      // 30: ckd.v1.ListModelsResponse
+	(*GetModelRequest)(nil),         // 31: ckd.v1.GetModelRequest
+	(*GetModelResponse)(nil),        // 32: ckd.v1.GetModelResponse
+	(*Model)(nil),                   // 33: ckd.v1.Model
+	(*Settle)(nil),                  // 34: ckd.v1.Settle
+	(*Calibration)(nil),             // 35: ckd.v1.Calibration
+	(*Share)(nil),                   // 36: ckd.v1.Share
+	(*Certificate)(nil),             // 37: ckd.v1.Certificate
+	(*CertifiedLimit)(nil),          // 38: ckd.v1.CertifiedLimit
+	(*ScoreRule)(nil),               // 39: ckd.v1.ScoreRule
+	nil,                             // 40: ckd.v1.InputContext.SlicesEntry
+	(*status.Status)(nil),           // 41: google.rpc.Status
 }
 var file_ckd_v1_uncertainty_proto_depIdxs = []int32{
-	14, // 0: ckd.v1.DecomposeStreamRequest.header:type_name -> ckd.v1.StreamHeader
-	15, // 1: ckd.v1.DecomposeStreamRequest.block:type_name -> ckd.v1.Block
+	15, // 0: ckd.v1.DecomposeStreamRequest.header:type_name -> ckd.v1.StreamHeader
+	16, // 1: ckd.v1.DecomposeStreamRequest.block:type_name -> ckd.v1.Block
 	0,  // 2: ckd.v1.StreamHeader.detail:type_name -> ckd.v1.Detail
-	1,  // 3: ckd.v1.StreamHeader.kind:type_name -> ckd.v1.Kind
-	17, // 4: ckd.v1.DecomposeStreamResponse.info:type_name -> ckd.v1.StreamInfo
-	19, // 5: ckd.v1.DecomposeStreamResponse.policies:type_name -> ckd.v1.PolicyRef
-	20, // 6: ckd.v1.DecomposeStreamResponse.results:type_name -> ckd.v1.Result
-	38, // 7: ckd.v1.DecomposeStreamResponse.faults:type_name -> google.rpc.Status
-	1,  // 8: ckd.v1.StreamInfo.kind:type_name -> ckd.v1.Kind
-	18, // 9: ckd.v1.StreamInfo.limits:type_name -> ckd.v1.Limits
-	21, // 10: ckd.v1.Result.decomposition:type_name -> ckd.v1.Decomposition
-	38, // 11: ckd.v1.Result.error:type_name -> google.rpc.Status
-	22, // 12: ckd.v1.Decomposition.decision:type_name -> ckd.v1.Decision
-	23, // 13: ckd.v1.Decomposition.scores:type_name -> ckd.v1.Scores
-	24, // 14: ckd.v1.Decomposition.pairs:type_name -> ckd.v1.PairTerm
-	4,  // 15: ckd.v1.Decision.action:type_name -> ckd.v1.Action
-	5,  // 16: ckd.v1.Decision.score:type_name -> ckd.v1.Score
-	7,  // 17: ckd.v1.Decision.gate:type_name -> ckd.v1.GateOutcome
-	11, // 18: ckd.v1.Decision.reason:type_name -> ckd.v1.DecisionReason
-	0,  // 19: ckd.v1.DecomposeRequest.detail:type_name -> ckd.v1.Detail
-	1,  // 20: ckd.v1.DecomposeRequest.kind:type_name -> ckd.v1.Kind
-	2,  // 21: ckd.v1.DecomposeRequest.layout:type_name -> ckd.v1.Layout
-	19, // 22: ckd.v1.DecomposeResponse.policy:type_name -> ckd.v1.PolicyRef
-	20, // 23: ckd.v1.DecomposeResponse.results:type_name -> ckd.v1.Result
-	31, // 24: ckd.v1.ListModelsResponse.models:type_name -> ckd.v1.Model
-	31, // 25: ckd.v1.GetModelResponse.model:type_name -> ckd.v1.Model
-	19, // 26: ckd.v1.Model.policy:type_name -> ckd.v1.PolicyRef
-	1,  // 27: ckd.v1.Model.kind:type_name -> ckd.v1.Kind
-	3,  // 28: ckd.v1.Model.variance:type_name -> ckd.v1.Variance
-	6,  // 29: ckd.v1.Model.gate:type_name -> ckd.v1.Gate
-	8,  // 30: ckd.v1.Model.scope:type_name -> ckd.v1.Scope
-	37, // 31: ckd.v1.Model.primary:type_name -> ckd.v1.ScoreRule
-	37, // 32: ckd.v1.Model.fallback:type_name -> ckd.v1.ScoreRule
-	33, // 33: ckd.v1.Model.calibration:type_name -> ckd.v1.Calibration
-	32, // 34: ckd.v1.Model.settle:type_name -> ckd.v1.Settle
-	37, // 35: ckd.v1.Model.guard:type_name -> ckd.v1.ScoreRule
-	34, // 36: ckd.v1.Calibration.expected_coverage:type_name -> ckd.v1.Share
-	34, // 37: ckd.v1.Calibration.expected_critical_fnr:type_name -> ckd.v1.Share
-	35, // 38: ckd.v1.Calibration.certificate:type_name -> ckd.v1.Certificate
-	34, // 39: ckd.v1.Calibration.expected_critical_miss_rate:type_name -> ckd.v1.Share
-	10, // 40: ckd.v1.Certificate.kind:type_name -> ckd.v1.CertificateKind
-	9,  // 41: ckd.v1.Certificate.bounds:type_name -> ckd.v1.CertifiedFigure
-	36, // 42: ckd.v1.Certificate.further:type_name -> ckd.v1.CertifiedLimit
-	9,  // 43: ckd.v1.CertifiedLimit.bounds:type_name -> ckd.v1.CertifiedFigure
-	5,  // 44: ckd.v1.ScoreRule.score:type_name -> ckd.v1.Score
-	13, // 45: ckd.v1.UncertaintyService.DecomposeStream:input_type -> ckd.v1.DecomposeStreamRequest
-	25, // 46: ckd.v1.UncertaintyService.Decompose:input_type -> ckd.v1.DecomposeRequest
-	27, // 47: ckd.v1.UncertaintyService.ListModels:input_type -> ckd.v1.ListModelsRequest
-	29, // 48: ckd.v1.UncertaintyService.GetModel:input_type -> ckd.v1.GetModelRequest
-	16, // 49: ckd.v1.UncertaintyService.DecomposeStream:output_type -> ckd.v1.DecomposeStreamResponse
-	26, // 50: ckd.v1.UncertaintyService.Decompose:output_type -> ckd.v1.DecomposeResponse
-	28, // 51: ckd.v1.UncertaintyService.ListModels:output_type -> ckd.v1.ListModelsResponse
-	30, // 52: ckd.v1.UncertaintyService.GetModel:output_type -> ckd.v1.GetModelResponse
-	49, // [49:53] is the sub-list for method output_type
-	45, // [45:49] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	2,  // 3: ckd.v1.StreamHeader.kind:type_name -> ckd.v1.Kind
+	1,  // 4: ckd.v1.StreamHeader.receipts:type_name -> ckd.v1.Receipts
+	17, // 5: ckd.v1.Block.contexts:type_name -> ckd.v1.InputContext
+	40, // 6: ckd.v1.InputContext.slices:type_name -> ckd.v1.InputContext.SlicesEntry
+	19, // 7: ckd.v1.DecomposeStreamResponse.info:type_name -> ckd.v1.StreamInfo
+	21, // 8: ckd.v1.DecomposeStreamResponse.policies:type_name -> ckd.v1.PolicyRef
+	22, // 9: ckd.v1.DecomposeStreamResponse.results:type_name -> ckd.v1.Result
+	41, // 10: ckd.v1.DecomposeStreamResponse.faults:type_name -> google.rpc.Status
+	2,  // 11: ckd.v1.StreamInfo.kind:type_name -> ckd.v1.Kind
+	20, // 12: ckd.v1.StreamInfo.limits:type_name -> ckd.v1.Limits
+	23, // 13: ckd.v1.Result.decomposition:type_name -> ckd.v1.Decomposition
+	41, // 14: ckd.v1.Result.error:type_name -> google.rpc.Status
+	24, // 15: ckd.v1.Decomposition.decision:type_name -> ckd.v1.Decision
+	25, // 16: ckd.v1.Decomposition.scores:type_name -> ckd.v1.Scores
+	26, // 17: ckd.v1.Decomposition.pairs:type_name -> ckd.v1.PairTerm
+	5,  // 18: ckd.v1.Decision.action:type_name -> ckd.v1.Action
+	6,  // 19: ckd.v1.Decision.score:type_name -> ckd.v1.Score
+	8,  // 20: ckd.v1.Decision.gate:type_name -> ckd.v1.GateOutcome
+	12, // 21: ckd.v1.Decision.reason:type_name -> ckd.v1.DecisionReason
+	0,  // 22: ckd.v1.DecomposeRequest.detail:type_name -> ckd.v1.Detail
+	2,  // 23: ckd.v1.DecomposeRequest.kind:type_name -> ckd.v1.Kind
+	3,  // 24: ckd.v1.DecomposeRequest.layout:type_name -> ckd.v1.Layout
+	1,  // 25: ckd.v1.DecomposeRequest.receipts:type_name -> ckd.v1.Receipts
+	17, // 26: ckd.v1.DecomposeRequest.contexts:type_name -> ckd.v1.InputContext
+	21, // 27: ckd.v1.DecomposeResponse.policy:type_name -> ckd.v1.PolicyRef
+	22, // 28: ckd.v1.DecomposeResponse.results:type_name -> ckd.v1.Result
+	33, // 29: ckd.v1.ListModelsResponse.models:type_name -> ckd.v1.Model
+	33, // 30: ckd.v1.GetModelResponse.model:type_name -> ckd.v1.Model
+	21, // 31: ckd.v1.Model.policy:type_name -> ckd.v1.PolicyRef
+	2,  // 32: ckd.v1.Model.kind:type_name -> ckd.v1.Kind
+	4,  // 33: ckd.v1.Model.variance:type_name -> ckd.v1.Variance
+	7,  // 34: ckd.v1.Model.gate:type_name -> ckd.v1.Gate
+	9,  // 35: ckd.v1.Model.scope:type_name -> ckd.v1.Scope
+	39, // 36: ckd.v1.Model.primary:type_name -> ckd.v1.ScoreRule
+	39, // 37: ckd.v1.Model.fallback:type_name -> ckd.v1.ScoreRule
+	35, // 38: ckd.v1.Model.calibration:type_name -> ckd.v1.Calibration
+	34, // 39: ckd.v1.Model.settle:type_name -> ckd.v1.Settle
+	39, // 40: ckd.v1.Model.guard:type_name -> ckd.v1.ScoreRule
+	36, // 41: ckd.v1.Calibration.expected_coverage:type_name -> ckd.v1.Share
+	36, // 42: ckd.v1.Calibration.expected_critical_fnr:type_name -> ckd.v1.Share
+	37, // 43: ckd.v1.Calibration.certificate:type_name -> ckd.v1.Certificate
+	36, // 44: ckd.v1.Calibration.expected_critical_miss_rate:type_name -> ckd.v1.Share
+	11, // 45: ckd.v1.Certificate.kind:type_name -> ckd.v1.CertificateKind
+	10, // 46: ckd.v1.Certificate.bounds:type_name -> ckd.v1.CertifiedFigure
+	38, // 47: ckd.v1.Certificate.further:type_name -> ckd.v1.CertifiedLimit
+	10, // 48: ckd.v1.CertifiedLimit.bounds:type_name -> ckd.v1.CertifiedFigure
+	6,  // 49: ckd.v1.ScoreRule.score:type_name -> ckd.v1.Score
+	14, // 50: ckd.v1.UncertaintyService.DecomposeStream:input_type -> ckd.v1.DecomposeStreamRequest
+	27, // 51: ckd.v1.UncertaintyService.Decompose:input_type -> ckd.v1.DecomposeRequest
+	29, // 52: ckd.v1.UncertaintyService.ListModels:input_type -> ckd.v1.ListModelsRequest
+	31, // 53: ckd.v1.UncertaintyService.GetModel:input_type -> ckd.v1.GetModelRequest
+	18, // 54: ckd.v1.UncertaintyService.DecomposeStream:output_type -> ckd.v1.DecomposeStreamResponse
+	28, // 55: ckd.v1.UncertaintyService.Decompose:output_type -> ckd.v1.DecomposeResponse
+	30, // 56: ckd.v1.UncertaintyService.ListModels:output_type -> ckd.v1.ListModelsResponse
+	32, // 57: ckd.v1.UncertaintyService.GetModel:output_type -> ckd.v1.GetModelResponse
+	54, // [54:58] is the sub-list for method output_type
+	50, // [50:54] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_ckd_v1_uncertainty_proto_init() }
@@ -3990,26 +4241,26 @@ func file_ckd_v1_uncertainty_proto_init() {
 		(*DecomposeStreamRequest_Header)(nil),
 		(*DecomposeStreamRequest_Block)(nil),
 	}
-	file_ckd_v1_uncertainty_proto_msgTypes[7].OneofWrappers = []any{
+	file_ckd_v1_uncertainty_proto_msgTypes[8].OneofWrappers = []any{
 		(*Result_Decomposition)(nil),
 		(*Result_Error)(nil),
 	}
-	file_ckd_v1_uncertainty_proto_msgTypes[8].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[9].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[10].OneofWrappers = []any{}
-	file_ckd_v1_uncertainty_proto_msgTypes[12].OneofWrappers = []any{}
-	file_ckd_v1_uncertainty_proto_msgTypes[18].OneofWrappers = []any{}
+	file_ckd_v1_uncertainty_proto_msgTypes[11].OneofWrappers = []any{}
+	file_ckd_v1_uncertainty_proto_msgTypes[13].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[19].OneofWrappers = []any{}
-	file_ckd_v1_uncertainty_proto_msgTypes[22].OneofWrappers = []any{}
+	file_ckd_v1_uncertainty_proto_msgTypes[20].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[23].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[24].OneofWrappers = []any{}
+	file_ckd_v1_uncertainty_proto_msgTypes[25].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ckd_v1_uncertainty_proto_rawDesc), len(file_ckd_v1_uncertainty_proto_rawDesc)),
-			NumEnums:      13,
-			NumMessages:   25,
+			NumEnums:      14,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

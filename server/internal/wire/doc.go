@@ -8,8 +8,8 @@
 // Invariants:
 //   - A StreamRequest or UnaryRequest accepts exactly the bytes that the generated decoder accepts,
 //     and reads the same values. Messages in the form that clients usually write are read in place.
-//     The generated decoder reads all others, so that only the usual form is written down twice.
-//     Fuzz tests compare the two.
+//     The generated decoder reads all others, so that only the usual form is written down twice. It
+//     is not given messages with more than 65536 others in them. Fuzz tests compare the two.
 //   - An Outgoing whose fields are appended in the order of their numbers has the bytes of the
 //     generated encoder in its deterministic form.
 //   - Buffers of the transport are kept from Codec.Unmarshal until Incoming.Free. The memory of a

@@ -15,16 +15,22 @@ const mostParts = 1 << 16
 // Message decodes a message with the generated decoder. It fails for more than 65536 parts, which
 // could take fifty times the memory of their bytes.
 func (in *Incoming) Message(m proto.Message) error {
-	data, left := in.joined(), mostParts
-	if err := countParts(data, m.ProtoReflect().Descriptor(), &left, 0); err != nil {
+	data, count := in.joined(), partCount{left: mostParts}
+	if err := count.add(data, m.ProtoReflect().Descriptor(), 0); err != nil {
 		return err
 	}
 	return proto.Unmarshal(data, m)
 }
 
-// countParts subtracts the parts of a message from left. It accepts bytes that are no message,
+// partCount counts the parts of a message before it is decoded.
+type partCount struct {
+	left          int
+	messagesAlone bool // elements of lists do not count
+}
+
+// add subtracts the parts of a message from those left. It accepts bytes that are no message,
 // since the decoder refuses them.
-func countParts(data []byte, of protoreflect.MessageDescriptor, left *int, depth int) error {
+func (p *partCount) add(data []byte, of protoreflect.MessageDescriptor, depth int) error {
 	const deepest = 100 // where the decoder itself would go 10000 deep
 	if depth > deepest {
 		return fmt.Errorf("messages within messages, expected at most %d deep", deepest)
@@ -46,18 +52,19 @@ func countParts(data []byte, of protoreflect.MessageDescriptor, left *int, depth
 		}
 		switch {
 		case kind == protowire.BytesType && field.Message() != nil:
-			*left--
+			p.left--
 			inner, _ := protowire.ConsumeBytes(data)
-			if err := countParts(inner, field.Message(), left, depth+1); err != nil {
+			if err := p.add(inner, field.Message(), depth+1); err != nil {
 				return err
 			}
+		case p.messagesAlone:
 		case kind == protowire.BytesType && isVarint(field.Kind()): // packed
 			packed, _ := protowire.ConsumeBytes(data)
-			*left -= elements(packed)
+			p.left -= elements(packed)
 		case field.IsList() && !isFloat(field.Kind()):
-			*left--
+			p.left--
 		}
-		if *left < 0 {
+		if p.left < 0 {
 			return fmt.Errorf("more than %d messages and elements of lists in one", mostParts)
 		}
 		data = data[size:]

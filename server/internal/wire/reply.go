@@ -36,7 +36,7 @@ type Outgoing struct {
 }
 
 // Decomposition holds what a Result says; ckd.v1.Decomposition explains the fields. Methods only
-// read it. Every answer has the fields up to PriorityPercentile. The others are left out where they are zero,
+// read it. Every answer has the fields up to Receipt. The others are left out where they are zero,
 // empty, nil or declared absent.
 type Decomposition struct {
 	Action        ckdv1.Action
@@ -56,6 +56,10 @@ type Decomposition struct {
 	// Assessed says that the policy has a risk model. Risk that is NaN is left out.
 	Assessed                           bool
 	Risk, Priority, PriorityPercentile float64
+
+	// Receipt is left out where it is empty.
+	Review  bool
+	Receipt []byte
 
 	// Vectors says that the answer has more than the decision. Without it the fields from here on
 	// are ignored.
@@ -145,11 +149,12 @@ func (o *Outgoing) Class(name string) { o.message(3, []byte(name)) }
 
 // Result appends the result of an input. The id must be valid UTF-8, as the ids of requests are.
 func (o *Outgoing) Result(id []byte, group uint64, row, policy uint32, d *Decomposition) {
-	least, most := 0, mostResult+len(id)+mostVarint*len(d.Unreliable)
+	least, most := len(d.Receipt), mostResult+len(id)+mostVarint*len(d.Unreliable)
 	if d.Vectors {
-		least = d.sizeVectors()
-		most += mostVectors + least + mostPair*len(d.PairA)
+		least += d.sizeVectors()
+		most += mostVectors + mostPair*len(d.PairA)
 	}
+	most += least
 	b := o.reserve(most)
 	start := len(b)
 	b = o.openResult(b, least, id)
@@ -185,6 +190,12 @@ func (o *Outgoing) Result(id []byte, group uint64, row, policy uint32, d *Decomp
 		}
 		b = appendPresent(appendPresent(b, 25, d.Priority), 26, d.PriorityPercentile)
 	}
+	if d.Review {
+		b = append(protowire.AppendTag(b, 27, protowire.VarintType), 1)
+	}
+	if len(d.Receipt) > 0 {
+		b = protowire.AppendBytes(protowire.AppendTag(b, 28, protowire.BytesType), d.Receipt)
+	}
 	b = closeMessage(b, outcome, least)
 	o.memory.bytes = closeMessage(b, start, least)
 }
@@ -194,12 +205,13 @@ func (o *Outgoing) Result(id []byte, group uint64, row, policy uint32, d *Decomp
 const (
 	mostVarint  = 5 // bytes of the longest varint of 32 bits
 	mostLength  = 1 + mostVarint
-	mostResult  = 3*mostLength + mostDecision + mostSettled + mostAssessed + len(window{}) // twice a window, where something stands between
+	mostResult  = 3*mostLength + mostDecision + mostSettled + mostAssessed + mostReview + len(window{}) // twice a window, where something stands between
 	mostVectors = 7*(1+mostLength) + 3*9 + 6 + 3*10 + mostScores
 
 	mostDecision = 128 // with the position before it
 	mostSettled  = 3
 	mostAssessed = 3 * (2 + 8)
+	mostReview   = 3 + 1 + mostLength // the receipt's contents are added
 	mostScores   = 3 + decomp.NumScores*9
 	mostPair     = 3 + 2*6 + 2*9
 )

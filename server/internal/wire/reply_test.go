@@ -137,6 +137,7 @@ func anyDecomposition(t *rapid.T) (*Decomposition, *ckdv1.Decomposition) {
 		Predicted: number.Draw(t, "predicted"), Passes: number.Draw(t, "passes"),
 		Degenerate: rapid.Bool().Draw(t, "degenerate"), Saturated: rapid.Bool().Draw(t, "saturated"), Settled: rapid.Bool().Draw(t, "settled"),
 		Assessed: rapid.Bool().Draw(t, "assessed"), Risk: double.Draw(t, "risk"), Priority: double.Draw(t, "priority"), PriorityPercentile: double.Draw(t, "percentile"),
+		Review: rapid.Bool().Draw(t, "review"), Receipt: bytes.Repeat([]byte{7}, rapid.SampledFrom([]int{0, 1, 100, 184, 300}).Draw(t, "receipt")),
 		Vectors: rapid.Bool().Draw(t, "vectors"),
 		C:       doubles.Draw(t, "c"), Skewness: doubles.Draw(t, "skewness"), Mean: doubles.Draw(t, "mean"),
 		MI: double.Draw(t, "mi"), Entropy: double.Draw(t, "entropy"), SumC: double.Draw(t, "sum_c"), Dominant: class.Draw(t, "dominant"),
@@ -146,6 +147,7 @@ func anyDecomposition(t *rapid.T) (*Decomposition, *ckdv1.Decomposition) {
 	m := &ckdv1.Decomposition{
 		Decision:   &ckdv1.Decision{Action: d.Action, Score: d.Score, Value: d.Value, Gate: d.Gate, Reason: d.Reason},
 		Unreliable: d.Unreliable, Predicted: d.Predicted, Passes: d.Passes, Degenerate: d.Degenerate, Saturated: d.Saturated, Settled: d.Settled,
+		Review: d.Review, Receipt: d.Receipt,
 	}
 	if d.Assessed {
 		if m.Priority, m.PriorityPercentile = &d.Priority, &d.PriorityPercentile; !math.IsNaN(d.Risk) {

@@ -26,6 +26,8 @@ type Block struct {
 	Final  bool
 	IDs    IDs
 	Values Values
+	// Contexts are those of the ids, if there are any.
+	Contexts Contexts
 }
 
 // UnaryRequest is a decoded DecomposeRequest. Decoding again reuses its memory, except that of
@@ -43,6 +45,10 @@ type UnaryRequest struct {
 	Posterior string
 	// ClassNames asks for the names of the classes in the reply.
 	ClassNames bool
+	// Receipts, ModelVersion and Contexts are for the receipts of the results.
+	Receipts     ckdv1.Receipts
+	ModelVersion string
+	Contexts     Contexts
 }
 
 // IDs holds the input ids of a message.
@@ -79,7 +85,7 @@ func (r *StreamRequest) Decode(in *Incoming) error {
 		r.Block = &r.block
 		r.block = Block{
 			Group: b.Group, Passes: b.Passes, Rows: b.Rows, Final: b.Final,
-			IDs: idsOf(b.InputIds), Values: valuesOf(b.Values, b.ValuesLe),
+			IDs: idsOf(b.InputIds), Values: valuesOf(b.Values, b.ValuesLe), Contexts: contextsOf(b.Contexts),
 		}
 	}
 	return nil
@@ -92,7 +98,7 @@ const keptBytes = 16 << 10
 func (r *StreamRequest) Free() {
 	r.Header, r.Block = nil, nil
 	b := &r.block
-	if cap(b.IDs.bytes)+4*cap(b.IDs.ends)+4*cap(b.Rows) > keptBytes {
+	if b.IDs.room()+b.Contexts.encoded.room()+4*cap(b.Rows) > keptBytes {
 		*b = Block{}
 		return
 	}
@@ -111,14 +117,21 @@ func (r *UnaryRequest) Decode(in *Incoming) error {
 	*r = UnaryRequest{
 		Model: m.Model, Classes: m.Classes, Detail: m.Detail, Kind: m.Kind, Layout: m.Layout, Passes: m.Passes,
 		Inputs: m.Inputs, IDs: idsOf(m.InputIds), Values: valuesOf(m.Values, m.ValuesLe), Posterior: m.Posterior,
-		ClassNames: m.GetClassNames(),
+		ClassNames: m.GetClassNames(), Receipts: m.Receipts, ModelVersion: m.ModelVersion, Contexts: contextsOf(m.Contexts),
 	}
 	return nil
 }
 
-// unmarshal decodes a message with the generated decoder.
+// unmarshal decodes a message with the generated decoder. It fails for more messages in it than
+// could be meant: see Incoming.Message.
 func unmarshal(in *Incoming, m proto.Message) error {
-	if err := proto.Unmarshal(in.joined(), m); err != nil {
+	data := in.joined()
+	count := partCount{left: mostParts, messagesAlone: true}
+	err := count.add(data, m.ProtoReflect().Descriptor(), 0)
+	if err == nil {
+		err = proto.Unmarshal(data, m)
+	}
+	if err != nil {
 		return fmt.Errorf("expected the bytes of a %s: %w", m.ProtoReflect().Descriptor().FullName(), err)
 	}
 	return nil
@@ -145,6 +158,7 @@ const (
 	tagBlockFinal    = 5<<3 | byte(protowire.VarintType)
 	tagBlockValues   = 6<<3 | byte(protowire.BytesType)
 	tagBlockValuesLE = 7<<3 | byte(protowire.BytesType)
+	tagBlockContext  = 8<<3 | byte(protowire.BytesType)
 
 	tagUnaryModel     = 1<<3 | byte(protowire.BytesType)
 	tagUnaryClass     = 2<<3 | byte(protowire.BytesType)
@@ -158,6 +172,9 @@ const (
 	tagUnaryValuesLE  = 10<<3 | byte(protowire.BytesType)
 	tagUnaryPosterior = 11<<3 | byte(protowire.BytesType)
 	tagUnaryNames     = 12<<3 | byte(protowire.VarintType)
+	tagUnaryReceipts  = 13<<3 | byte(protowire.VarintType)
+	tagUnaryVersion   = 14<<3 | byte(protowire.BytesType)
+	tagUnaryContext   = 15<<3 | byte(protowire.BytesType)
 )
 
 // read reads a message that is one block in its usual form, and reports whether it is. The
@@ -166,6 +183,7 @@ func (b *Block) read(in *Incoming) bool {
 	b.Group, b.Passes, b.Final = 0, 0, false
 	b.Rows, b.Values = reuse(b.Rows), Values{}
 	b.IDs.reset()
+	b.Contexts.encoded.reset()
 	c := newCursor(in)
 	if c.left == 0 || c.byte() != tagBlock {
 		return false
@@ -193,6 +211,8 @@ func (b *Block) read(in *Incoming) bool {
 			b.Values.readFloats(&c)
 		case tagBlockValuesLE:
 			b.Values.readBytes(&c)
+		case tagBlockContext:
+			b.Contexts.read(&c)
 		default:
 			return false
 		}
@@ -204,8 +224,9 @@ func (b *Block) read(in *Incoming) bool {
 // is not allocated again.
 func (r *UnaryRequest) read(in *Incoming) bool {
 	last := *r
-	*r = UnaryRequest{Classes: reuse(r.Classes), IDs: r.IDs}
+	*r = UnaryRequest{Classes: reuse(r.Classes), IDs: r.IDs, Contexts: r.Contexts}
 	r.IDs.reset()
+	r.Contexts.encoded.reset()
 	c := newCursor(in)
 	for c.left > 0 && !c.unusual {
 		switch c.byte() {
@@ -237,6 +258,12 @@ func (r *UnaryRequest) read(in *Incoming) bool {
 			r.Posterior = c.string(last.Posterior)
 		case tagUnaryNames:
 			r.ClassNames = protowire.DecodeBool(c.varint())
+		case tagUnaryReceipts:
+			r.Receipts = ckdv1.Receipts(c.varint())
+		case tagUnaryVersion:
+			r.ModelVersion = c.string(last.ModelVersion)
+		case tagUnaryContext:
+			r.Contexts.read(&c)
 		default:
 			return false
 		}
@@ -245,6 +272,9 @@ func (r *UnaryRequest) read(in *Incoming) bool {
 }
 
 func (ids *IDs) reset() { ids.bytes, ids.ends = reuse(ids.bytes), reuse(ids.ends) }
+
+// room returns the bytes that the ids have room for.
+func (ids *IDs) room() int { return cap(ids.bytes) + 4*cap(ids.ends) }
 
 // read copies an id out of the message.
 func (ids *IDs) read(c *cursor) {

@@ -36,7 +36,7 @@ func FuzzUnaryRequest(f *testing.F) {
 // seldom are.
 func TestStreamRequestOfPieces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		piece := piecesOf(map[protowire.Number]string{1: "varint", 2: "varint", 3: "text", 4: "varints", 5: "varint", 6: "floats", 7: "bytes"})
+		piece := piecesOf(map[protowire.Number]string{1: "varint", 2: "varint", 3: "text", 4: "varints", 5: "varint", 6: "floats", 7: "bytes", 8: "context"})
 		var data []byte
 		for range rapid.SampledFrom([]int{1, 1, 1, 1, 0, 2, 3}).Draw(t, "messages") {
 			message := slices.Concat(rapid.SliceOfN(piece, 0, 8).Draw(t, "pieces")...)
@@ -50,7 +50,7 @@ func TestStreamRequestOfPieces(t *testing.T) {
 func TestUnaryRequestOfPieces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		piece := piecesOf(map[protowire.Number]string{
-			1: "text", 2: "text", 3: "varint", 4: "varint", 5: "varint", 6: "varint", 7: "varint", 8: "text", 9: "floats", 10: "bytes", 11: "text",
+			1: "text", 2: "text", 3: "varint", 4: "varint", 5: "varint", 6: "varint", 7: "varint", 8: "text", 9: "floats", 10: "bytes", 11: "text", 13: "varint", 14: "text", 15: "context",
 		})
 		data := slices.Concat(rapid.SliceOfN(piece, 0, 8).Draw(t, "pieces")...)
 		checkUnary(t, damaged(t, data), rapid.Uint64().Draw(t, "cuts"))
@@ -72,11 +72,12 @@ func TestDecodeSaysWhatWasExpected(t *testing.T) {
 func TestDecodeAllocatesNothing(t *testing.T) {
 	block := encoded(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: &ckdv1.Block{
 		Group: 1 << 40, Passes: 30, InputIds: []string{"input-1", "input-2", "été"}, Rows: []uint32{0, 300, 2}, Final: true,
-		Values: make([]float32, 30*64*4),
+		Values: make([]float32, 30*64*4), Contexts: someContexts(),
 	}}})
 	unary := encoded(&ckdv1.DecomposeRequest{
 		Model: "model", Classes: []string{"a", "b"}, Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 30, Inputs: 2,
 		InputIds: []string{"input-1", "input-2"}, ValuesLe: make([]byte, 4*30*2*2), Posterior: "mc-dropout", ClassNames: proto.Bool(true),
+		Receipts: ckdv1.Receipts_RECEIPTS_ALL, ModelVersion: "v1", Contexts: someContexts(),
 	})
 	dst := make([]float32, 7)
 	var stream StreamRequest
@@ -141,7 +142,7 @@ type failer interface {
 // used returns a request that was decoded into before, with every field set.
 func used() *StreamRequest {
 	r := new(StreamRequest)
-	b := &ckdv1.Block{Group: 9, Passes: 9, InputIds: []string{"x", "y"}, Rows: []uint32{9}, Final: true, Values: []float32{9}}
+	b := &ckdv1.Block{Group: 9, Passes: 9, InputIds: []string{"x", "y"}, Rows: []uint32{9}, Final: true, Values: []float32{9}, Contexts: someContexts()}
 	if err := r.Decode(received(encoded(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: b}}), 0)); err != nil {
 		panic(err)
 	}
@@ -152,7 +153,7 @@ func usedUnary() *UnaryRequest {
 	r := new(UnaryRequest)
 	if err := r.Decode(received(encoded(&ckdv1.DecomposeRequest{
 		Model: "m", Classes: []string{"m", "é"}, Detail: 9, Kind: 9, Layout: 9, Passes: 9, Inputs: 9, InputIds: []string{"x"},
-		ValuesLe: []byte{1, 2, 3, 4}, Posterior: "p", ClassNames: proto.Bool(true),
+		ValuesLe: []byte{1, 2, 3, 4}, Posterior: "p", ClassNames: proto.Bool(true), Receipts: 9, ModelVersion: "v", Contexts: someContexts(),
 	}), 0)); err != nil {
 		panic(err)
 	}
@@ -184,7 +185,10 @@ func checkStream(t failer, data []byte, cuts uint64) {
 	checkValues(t, data, &b.Values, w.Values, w.ValuesLe, cuts)
 	w.Values, w.ValuesLe = nil, nil
 	w.ProtoReflect().SetUnknown(nil)
-	rest := &ckdv1.Block{Group: b.Group, Passes: b.Passes, InputIds: textsOf(&b.IDs), Rows: b.Rows, Final: b.Final}
+	dropUnknown(w.Contexts)
+	rest := &ckdv1.Block{
+		Group: b.Group, Passes: b.Passes, InputIds: textsOf(&b.IDs), Rows: b.Rows, Final: b.Final, Contexts: messagesOf(&b.Contexts),
+	}
 	if !proto.Equal(rest, w) {
 		t.Fatalf("%x: got %v, want %v", data, rest, w)
 	}
@@ -204,9 +208,11 @@ func checkUnary(t failer, data []byte, cuts uint64) {
 	checkValues(t, data, &got.Values, want.Values, want.ValuesLe, cuts)
 	want.Values, want.ValuesLe, want.ClassNames = nil, nil, proto.Bool(want.GetClassNames())
 	want.ProtoReflect().SetUnknown(nil)
+	dropUnknown(want.Contexts)
 	rest := &ckdv1.DecomposeRequest{
 		Model: got.Model, Classes: got.Classes, Detail: got.Detail, Kind: got.Kind, Layout: got.Layout, Passes: got.Passes,
 		Inputs: got.Inputs, InputIds: textsOf(&got.IDs), Posterior: got.Posterior, ClassNames: &got.ClassNames,
+		Receipts: got.Receipts, ModelVersion: got.ModelVersion, Contexts: messagesOf(&got.Contexts),
 	}
 	if !proto.Equal(rest, &want) {
 		t.Fatalf("%x: got %v, want %v", data, rest, &want)
@@ -218,6 +224,30 @@ func textsOf(ids *IDs) (texts []string) {
 		texts = append(texts, string(ids.At(i)))
 	}
 	return texts
+}
+
+func messagesOf(contexts *Contexts) (messages []*ckdv1.InputContext) {
+	for i := range contexts.Len() {
+		x := contexts.At(i)
+		m := &ckdv1.InputContext{Group: string(x.Group)}
+		for name, value, ok := x.NextSlice(); ok; name, value, ok = x.NextSlice() {
+			if m.Slices == nil {
+				m.Slices = map[string]string{}
+			}
+			if _, twice := m.Slices[string(name)]; twice {
+				value = []byte("the name comes twice")
+			}
+			m.Slices[string(name)] = string(value)
+		}
+		messages = append(messages, m)
+	}
+	return messages
+}
+
+func dropUnknown(contexts []*ckdv1.InputContext) {
+	for _, x := range contexts {
+		x.ProtoReflect().SetUnknown(nil)
+	}
 }
 
 func checkValues(t failer, data []byte, v *Values, floats []float32, littleEndian []byte, seed uint64) {
@@ -318,6 +348,12 @@ func piecesOf(kinds map[protowire.Number]string) *rapid.Generator[[]byte] {
 			}
 			n := 4*rapid.IntRange(0, 40).Draw(t, "count") + rapid.SampledFrom([]int{0, 0, 0, 0, 0, 0, 0, 0, 0, 1}).Draw(t, "more")
 			return lengthDelimited(number, rapid.SliceOfN(rapid.Byte(), n, n).Draw(t, "floats"))
+		case "context":
+			piece := piecesOf(map[protowire.Number]string{1: "text", 2: "slice"})
+			return lengthDelimited(number, slices.Concat(rapid.SliceOfN(piece, 0, 4).Draw(t, "context")...))
+		case "slice":
+			piece := piecesOf(map[protowire.Number]string{1: "text", 2: "text"})
+			return lengthDelimited(number, slices.Concat(rapid.SliceOfN(piece, 0, 3).Draw(t, "slice")...))
 		case "text":
 			return lengthDelimited(number, []byte(rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"m", "p", "é", "", "\xff", "\xc3"})).Draw(t, "text")))
 		case "bytes":
@@ -331,7 +367,7 @@ func piecesOf(kinds map[protowire.Number]string) *rapid.Generator[[]byte] {
 		case "end":
 			return tag(protowire.EndGroupType)
 		case "unknown":
-			n := protowire.Number(rapid.SampledFrom([]int{0, 12, 15, 16, 100, 1<<29 - 1, 1 << 29}).Draw(t, "unknown"))
+			n := protowire.Number(rapid.SampledFrom([]int{0, 12, 16, 17, 100, 1<<29 - 1, 1 << 29}).Draw(t, "unknown"))
 			return append(protowire.AppendVarint(nil, uint64(n)<<3), 1)
 		case "tag":
 			return append(overlong(tag(protowire.VarintType), 1), varint()...)
@@ -371,8 +407,11 @@ func streamSeeds() [][]byte {
 	}}})
 	whole := encoded(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: &ckdv1.Block{
 		Group: 1 << 60, Passes: 2, InputIds: []string{"one", "", "drei é"}, Rows: []uint32{0, 1, 1 << 31}, Final: true,
-		Values: []float32{0.25, 0.75, float32(math.NaN()), float32(math.Copysign(0, -1))},
+		Values: []float32{0.25, 0.75, float32(math.NaN()), float32(math.Copysign(0, -1))}, Contexts: someContexts(),
 	}}})
+	slice := lengthDelimited(2, slices.Concat(lengthDelimited(1, []byte("a")), lengthDelimited(2, []byte("b"))))
+	group := lengthDelimited(1, []byte("g"))
+	context := func(parts ...[]byte) []byte { return lengthDelimited(8, slices.Concat(parts...)) }
 	floats, bits := []byte{0, 0, 0x80, 0x3f, 1, 0, 0xc0, 0x7f}, []byte{1, 2, 3, 4}
 	return append([][]byte{
 		nil, header, whole, slices.Concat(header, whole), slices.Concat(whole, header), slices.Concat(whole, whole),
@@ -395,14 +434,23 @@ func streamSeeds() [][]byte {
 		block(lengthDelimited(4, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2})),    // overflows
 		block([]byte{0x08, 1, 0x08, 0x80, 0}), block([]byte{0x10, 0xff, 0xff, 0xff, 0xff, 0xff, 1}), block([]byte{0x28, 2}), block([]byte{0x28, 1, 0x28, 0}),
 		block(lengthDelimited(3, []byte{0xff})), block(lengthDelimited(3, []byte("é")[:1]), lengthDelimited(3, []byte("é")[1:])), block([]byte{0x1a, 0x7f, 'a'}),
+		block(context(group, slice)), block(context(slice, group)), block(context(slice, slice)), block(context(group, group)), block(context(lengthDelimited(1, nil))),
+		block(context(lengthDelimited(2, nil))), block(context(slices.Repeat(slice, 9))), block(context(lengthDelimited(2, slices.Concat(group, group)))),
+		block(context(lengthDelimited(2, lengthDelimited(2, []byte("b"))))), block(context(lengthDelimited(2, group))), block(context(lengthDelimited(1, []byte{0xff}))),
+		block(context(slice[:4])), block(context(slice, []byte{0x18, 1})), block(context(group, []byte{0x0a, 9})),
 		block(lengthDelimited(15, bits)), block(lengthDelimited(16, bits)), block(lengthDelimited(1, bits)), {0x1a, 1, 'x'}, {0x10, 1},
 	}, block(slices.Repeat(lengthDelimited(3, []byte("some id")), 20), lengthDelimited(6, slices.Repeat(floats, 40))))
+}
+
+func someContexts() []*ckdv1.InputContext {
+	return []*ckdv1.InputContext{{Group: "g", Slices: map[string]string{"site": "north", "": ""}}, {}, {Slices: map[string]string{"scanner": "é"}}}
 }
 
 func unarySeeds() [][]byte {
 	whole := encoded(&ckdv1.DecomposeRequest{
 		Model: "model", Classes: []string{"a", "é", ""}, Detail: -1, Kind: 3, Layout: 100, Passes: 3, Inputs: 2, InputIds: []string{"x", ""},
 		Values: []float32{1, 2, 3}, Posterior: "mc-dropout", ClassNames: proto.Bool(true),
+		Receipts: -1, ModelVersion: "v", Contexts: someContexts(),
 	})
 	bytesForm := encoded(&ckdv1.DecomposeRequest{Model: "m", ValuesLe: []byte{1, 2, 3, 4, 5, 6, 7, 8}})
 	return [][]byte{
