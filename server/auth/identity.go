@@ -12,6 +12,7 @@ type Identity struct {
 	models                map[string]bool
 	allModels             bool
 	admin, reload, recent bool
+	outcomes, clears      bool
 	streams, calls        int
 	watches               int // limit of health watches; -1 for the limit of streams
 	*use
@@ -54,6 +55,13 @@ func (i *Identity) MayReload() bool { return i == nil || i.reload }
 // MaySeeRecent reports whether the identity may see single inputs, with the ids that clients gave
 // them.
 func (i *Identity) MaySeeRecent() bool { return i == nil || i.recent }
+
+// MayReportOutcomes reports whether the identity may report outcomes and issued reviews of its models, and
+// read what follows from them.
+func (i *Identity) MayReportOutcomes() bool { return i == nil || i.outcomes }
+
+// MayClear reports whether the identity may clear alarms of its models, and delete old outcomes.
+func (i *Identity) MayClear() bool { return i == nil || i.clears }
 
 // Streams returns the identity's quota of streams.
 func (i *Identity) Streams() Quota {

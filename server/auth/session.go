@@ -54,6 +54,17 @@ func Allow(ctx context.Context, model string) error {
 	return nil
 }
 
+// Require returns nil if the caller has a right, such as [Identity.MayClear], and otherwise the status to
+// answer with: "the identity may not" and what.
+func Require(ctx context.Context, right func(*Identity) bool, what string) error {
+	s := sessionOf(ctx)
+	if s == nil || right(s.identity.Load()) {
+		return nil
+	}
+	s.store.refused(ctx, s.at, NotAllowed)
+	return errNotAllowed(what)
+}
+
 // Gone returns a channel that is closed when a stream has to end because what let it in was
 // withdrawn; Ended then says why. It returns nil, which never is ready, if that cannot happen.
 func Gone(ctx context.Context) <-chan struct{} {
