@@ -45,6 +45,7 @@ func TestPythonContract(t *testing.T) {
 		want.File = append(want.File, protodesc.ToFileDescriptorProto(file)) // files come after those that they import
 	}
 	add(ckdv1.File_ckd_v1_uncertainty_proto)
+	add(ckdv1.File_ckd_v1_outcomes_proto)
 	add(errdetails.File_google_rpc_error_details_proto)
 
 	const path = "python/ckd.binpb"

@@ -70,14 +70,15 @@ const (
 	IsSaturated
 	Observing
 	Unfamiliar
+	Violated // see WhileViolated
 )
 
 // Reasons counts the reasons, and none.
-const Reasons = 1 + Unfamiliar
+const Reasons = 1 + Violated
 
 // String returns the reason's name in JSON and metrics, or "" for none.
 func (r Reason) String() string {
-	return [Reasons]string{"", "above_threshold", "under_threshold", "predicted_critical", "degenerate", "saturated", "observing", "unfamiliar"}[r]
+	return [Reasons]string{"", "above_threshold", "under_threshold", "predicted_critical", "degenerate", "saturated", "observing", "unfamiliar", "violated"}[r]
 }
 
 // Decide says what becomes of an input.
@@ -117,6 +118,17 @@ func (p *Policy) Decide(e Evidence) Decision {
 	}
 	if d.Action != Defer {
 		d.Class = -1
+	}
+	return d
+}
+
+// WhileViolated returns what becomes of a decision while outcomes show that the policy's promise is
+// violated and everything called safe is to be deferred: an input that was retained without being
+// called critical is deferred with reason Violated. Score, value and threshold stay those by which it
+// was retained.
+func (p *Policy) WhileViolated(d Decision, predicted int) Decision {
+	if d.Action == Retain && !has(p.Critical, predicted) {
+		d.Action, d.Reason, d.Class = Defer, Violated, -1
 	}
 	return d
 }

@@ -207,3 +207,30 @@ func drawScore(t *rapid.T, label string) float64 {
 	}
 	return drawNumber(t, label)
 }
+
+// TestWhileViolated checks that only what is retained without being called critical is deferred, and
+// that the figures by which it was retained stay.
+func TestWhileViolated(t *testing.T) {
+	retained := Decision{Action: Retain, Reason: UnderThreshold, Score: CCritMax, Value: 0.01, Threshold: 0.02, HasThreshold: true, Gate: ByPrimary, Class: -1}
+	violated := retained
+	violated.Action, violated.Reason = Defer, Violated
+	deferred := Decision{Action: Defer, Reason: AboveThreshold, Score: CCritMax, Value: 0.03, Threshold: 0.02, HasThreshold: true, Gate: ByPrimary, Class: 1}
+	observed := Decision{Action: Observe, Reason: Observing, Score: CCritMax, Value: 0.01, Class: -1}
+	for _, c := range []struct {
+		name      string
+		given     Decision
+		predicted int
+		want      Decision
+	}{
+		{"retained and called safe", retained, 0, violated},
+		{"retained and called critical", retained, 2, retained},
+		{"deferred", deferred, 0, deferred},
+		{"observed", observed, 0, observed},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, threeClasses().WhileViolated(c.given, c.predicted)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -282,6 +282,8 @@ func reasonMessage(r policy.Reason) ckdv1.DecisionReason {
 		return ckdv1.DecisionReason_DECISION_REASON_SATURATED
 	case policy.Observing:
 		return ckdv1.DecisionReason_DECISION_REASON_OBSERVING
+	case policy.Violated:
+		return ckdv1.DecisionReason_DECISION_REASON_VIOLATED
 	case policy.Unfamiliar:
 		return ckdv1.DecisionReason_DECISION_REASON_UNFAMILIAR
 	}

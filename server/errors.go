@@ -197,7 +197,8 @@ func codeOf(r ckdv1.ErrorReason) codes.Code {
 	switch r {
 	case ckdv1.ErrorReason_ERROR_REASON_INTERNAL, ckdv1.ErrorReason_ERROR_REASON_UNSPECIFIED:
 		return codes.Internal
-	case ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_MODEL, ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_GROUP:
+	case ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_MODEL, ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_GROUP,
+		ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_PROMISE:
 		return codes.NotFound
 	case ckdv1.ErrorReason_ERROR_REASON_DUPLICATE_ID, ckdv1.ErrorReason_ERROR_REASON_GROUP_OPEN:
 		return codes.AlreadyExists
@@ -205,7 +206,7 @@ func codeOf(r ckdv1.ErrorReason) codes.Code {
 		return codes.OutOfRange
 	case ckdv1.ErrorReason_ERROR_REASON_POLICY_CHANGED, ckdv1.ErrorReason_ERROR_REASON_RECEIPTS_UNAVAILABLE:
 		return codes.FailedPrecondition
-	case ckdv1.ErrorReason_ERROR_REASON_DRAINING:
+	case ckdv1.ErrorReason_ERROR_REASON_DRAINING, ckdv1.ErrorReason_ERROR_REASON_LEDGER_UNAVAILABLE:
 		return codes.Unavailable
 	case ckdv1.ErrorReason_ERROR_REASON_INPUT_IDLE:
 		return codes.DeadlineExceeded

@@ -431,7 +431,7 @@ func TestEnumsAreMapped(t *testing.T) {
 	}
 	for _, r := range []policy.Reason{
 		policy.AboveThreshold, policy.UnderThreshold, policy.PredictedCritical, policy.IsDegenerate, policy.IsSaturated, policy.Observing,
-		policy.Unfamiliar,
+		policy.Unfamiliar, policy.Violated,
 	} {
 		expect(reasonMessage(r), "DECISION_REASON_", r.String())
 	}

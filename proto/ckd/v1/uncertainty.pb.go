@@ -20,6 +20,7 @@ import (
 	status "google.golang.org/genproto/googleapis/rpc/status"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -31,6 +32,63 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// Verdict says whether a promise holds.
+type Verdict int32
+
+const (
+	// Never sent.
+	Verdict_VERDICT_UNSPECIFIED Verdict = 0
+	// The upper limit of the risk is below the line, and no alarm is up.
+	Verdict_VERDICT_HOLDING Verdict = 1
+	// An alarm is up: the risk is above the line. The certificate is void.
+	Verdict_VERDICT_VIOLATED Verdict = 2
+	// Neither can be said yet.
+	Verdict_VERDICT_TOO_FEW_OUTCOMES Verdict = 3
+)
+
+// Enum value maps for Verdict.
+var (
+	Verdict_name = map[int32]string{
+		0: "VERDICT_UNSPECIFIED",
+		1: "VERDICT_HOLDING",
+		2: "VERDICT_VIOLATED",
+		3: "VERDICT_TOO_FEW_OUTCOMES",
+	}
+	Verdict_value = map[string]int32{
+		"VERDICT_UNSPECIFIED":      0,
+		"VERDICT_HOLDING":          1,
+		"VERDICT_VIOLATED":         2,
+		"VERDICT_TOO_FEW_OUTCOMES": 3,
+	}
+)
+
+func (x Verdict) Enum() *Verdict {
+	p := new(Verdict)
+	*p = x
+	return p
+}
+
+func (x Verdict) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Verdict) Descriptor() protoreflect.EnumDescriptor {
+	return file_ckd_v1_uncertainty_proto_enumTypes[0].Descriptor()
+}
+
+func (Verdict) Type() protoreflect.EnumType {
+	return &file_ckd_v1_uncertainty_proto_enumTypes[0]
+}
+
+func (x Verdict) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Verdict.Descriptor instead.
+func (Verdict) EnumDescriptor() ([]byte, []int) {
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{0}
+}
 
 // Detail says how much a result carries.
 type Detail int32
@@ -73,11 +131,11 @@ func (x Detail) String() string {
 }
 
 func (Detail) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[0].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[1].Descriptor()
 }
 
 func (Detail) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[0]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[1]
 }
 
 func (x Detail) Number() protoreflect.EnumNumber {
@@ -86,7 +144,7 @@ func (x Detail) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Detail.Descriptor instead.
 func (Detail) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{0}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{1}
 }
 
 // Receipts says which results carry a receipt.
@@ -127,11 +185,11 @@ func (x Receipts) String() string {
 }
 
 func (Receipts) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[1].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[2].Descriptor()
 }
 
 func (Receipts) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[1]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[2]
 }
 
 func (x Receipts) Number() protoreflect.EnumNumber {
@@ -140,7 +198,7 @@ func (x Receipts) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Receipts.Descriptor instead.
 func (Receipts) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{1}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{2}
 }
 
 // Kind says what the rows are.
@@ -184,11 +242,11 @@ func (x Kind) String() string {
 }
 
 func (Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[2].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[3].Descriptor()
 }
 
 func (Kind) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[2]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[3]
 }
 
 func (x Kind) Number() protoreflect.EnumNumber {
@@ -197,7 +255,7 @@ func (x Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Kind.Descriptor instead.
 func (Kind) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{2}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{3}
 }
 
 // Layout says in which order a tensor's values come.
@@ -237,11 +295,11 @@ func (x Layout) String() string {
 }
 
 func (Layout) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[3].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[4].Descriptor()
 }
 
 func (Layout) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[3]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[4]
 }
 
 func (x Layout) Number() protoreflect.EnumNumber {
@@ -250,7 +308,7 @@ func (x Layout) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Layout.Descriptor instead.
 func (Layout) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{3}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{4}
 }
 
 // Variance says what sums of squared deviations are divided by.
@@ -290,11 +348,11 @@ func (x Variance) String() string {
 }
 
 func (Variance) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[4].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[5].Descriptor()
 }
 
 func (Variance) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[4]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[5]
 }
 
 func (x Variance) Number() protoreflect.EnumNumber {
@@ -303,7 +361,7 @@ func (x Variance) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Variance.Descriptor instead.
 func (Variance) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{4}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{5}
 }
 
 // Action says what to do with an input.
@@ -347,11 +405,11 @@ func (x Action) String() string {
 }
 
 func (Action) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[5].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[6].Descriptor()
 }
 
 func (Action) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[5]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[6]
 }
 
 func (x Action) Number() protoreflect.EnumNumber {
@@ -360,7 +418,7 @@ func (x Action) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Action.Descriptor instead.
 func (Action) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{5}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{6}
 }
 
 // Score names a deferral score: higher means defer first.
@@ -440,11 +498,11 @@ func (x Score) String() string {
 }
 
 func (Score) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[6].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[7].Descriptor()
 }
 
 func (Score) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[6]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[7]
 }
 
 func (x Score) Number() protoreflect.EnumNumber {
@@ -453,7 +511,7 @@ func (x Score) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Score.Descriptor instead.
 func (Score) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{6}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{7}
 }
 
 // Gate says when the fallback score decides.
@@ -501,11 +559,11 @@ func (x Gate) String() string {
 }
 
 func (Gate) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[7].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[8].Descriptor()
 }
 
 func (Gate) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[7]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[8]
 }
 
 func (x Gate) Number() protoreflect.EnumNumber {
@@ -514,7 +572,7 @@ func (x Gate) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Gate.Descriptor instead.
 func (Gate) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{7}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{8}
 }
 
 // GateOutcome says which score decided.
@@ -554,11 +612,11 @@ func (x GateOutcome) String() string {
 }
 
 func (GateOutcome) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[8].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[9].Descriptor()
 }
 
 func (GateOutcome) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[8]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[9]
 }
 
 func (x GateOutcome) Number() protoreflect.EnumNumber {
@@ -567,7 +625,7 @@ func (x GateOutcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GateOutcome.Descriptor instead.
 func (GateOutcome) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{8}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{9}
 }
 
 // Scope says which inputs may be deferred.
@@ -607,11 +665,11 @@ func (x Scope) String() string {
 }
 
 func (Scope) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[9].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[10].Descriptor()
 }
 
 func (Scope) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[9]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[10]
 }
 
 func (x Scope) Number() protoreflect.EnumNumber {
@@ -620,7 +678,7 @@ func (x Scope) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Scope.Descriptor instead.
 func (Scope) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{9}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{10}
 }
 
 // CertifiedFigure names what a certificate bounds.
@@ -660,11 +718,11 @@ func (x CertifiedFigure) String() string {
 }
 
 func (CertifiedFigure) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[10].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[11].Descriptor()
 }
 
 func (CertifiedFigure) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[10]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[11]
 }
 
 func (x CertifiedFigure) Number() protoreflect.EnumNumber {
@@ -673,7 +731,7 @@ func (x CertifiedFigure) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CertifiedFigure.Descriptor instead.
 func (CertifiedFigure) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{10}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{11}
 }
 
 // CertificateKind names the method that certified.
@@ -713,11 +771,11 @@ func (x CertificateKind) String() string {
 }
 
 func (CertificateKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[11].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[12].Descriptor()
 }
 
 func (CertificateKind) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[11]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[12]
 }
 
 func (x CertificateKind) Number() protoreflect.EnumNumber {
@@ -726,7 +784,7 @@ func (x CertificateKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CertificateKind.Descriptor instead.
 func (CertificateKind) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{11}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{12}
 }
 
 // DecisionReason says why the action was taken.
@@ -750,6 +808,10 @@ const (
 	DecisionReason_DECISION_REASON_OBSERVING DecisionReason = 6
 	// The policy's guard found the input unlike those of the calibration.
 	DecisionReason_DECISION_REASON_UNFAMILIAR DecisionReason = 7
+	// Outcomes show that the policy's promise is violated, and its audit says that
+	// everything called safe is then deferred. Score, value and threshold are those by
+	// which the policy would have retained the input.
+	DecisionReason_DECISION_REASON_VIOLATED DecisionReason = 8
 )
 
 // Enum value maps for DecisionReason.
@@ -763,6 +825,7 @@ var (
 		5: "DECISION_REASON_SATURATED",
 		6: "DECISION_REASON_OBSERVING",
 		7: "DECISION_REASON_UNFAMILIAR",
+		8: "DECISION_REASON_VIOLATED",
 	}
 	DecisionReason_value = map[string]int32{
 		"DECISION_REASON_UNSPECIFIED":        0,
@@ -773,6 +836,7 @@ var (
 		"DECISION_REASON_SATURATED":          5,
 		"DECISION_REASON_OBSERVING":          6,
 		"DECISION_REASON_UNFAMILIAR":         7,
+		"DECISION_REASON_VIOLATED":           8,
 	}
 )
 
@@ -787,11 +851,11 @@ func (x DecisionReason) String() string {
 }
 
 func (DecisionReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[12].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[13].Descriptor()
 }
 
 func (DecisionReason) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[12]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[13]
 }
 
 func (x DecisionReason) Number() protoreflect.EnumNumber {
@@ -800,7 +864,7 @@ func (x DecisionReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DecisionReason.Descriptor instead.
 func (DecisionReason) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{12}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{13}
 }
 
 // ErrorReason is the reason in google.rpc.ErrorInfo of every error, without
@@ -857,6 +921,8 @@ const (
 	ErrorReason_ERROR_REASON_WRONG_PARAMETER ErrorReason = 30
 	// What is stated for receipts has the wrong size: model_version, or contexts.
 	ErrorReason_ERROR_REASON_WRONG_CONTEXT ErrorReason = 31
+	// A field of an outcome, or of another request to the ledger, is wrong.
+	ErrorReason_ERROR_REASON_WRONG_OUTCOME ErrorReason = 32
 	// The first message of a stream was not a header.
 	ErrorReason_ERROR_REASON_HEADER_MISSING ErrorReason = 40
 	// No policy names this model.
@@ -881,6 +947,10 @@ const (
 	// The client asks for receipts, and the daemon was started without
 	// --receipt-keys.
 	ErrorReason_ERROR_REASON_RECEIPTS_UNAVAILABLE ErrorReason = 49
+	// The ledger cannot write, or the daemon cannot reach it.
+	ErrorReason_ERROR_REASON_LEDGER_UNAVAILABLE ErrorReason = 51
+	// The ledger knows no such policy and model version.
+	ErrorReason_ERROR_REASON_UNKNOWN_PROMISE ErrorReason = 52
 	// Too many streams are open.
 	ErrorReason_ERROR_REASON_TOO_MANY_STREAMS ErrorReason = 60
 	// Too many inputs are open on the stream, or in the request.
@@ -928,6 +998,7 @@ var (
 		29: "ERROR_REASON_WRONG_TENSOR",
 		30: "ERROR_REASON_WRONG_PARAMETER",
 		31: "ERROR_REASON_WRONG_CONTEXT",
+		32: "ERROR_REASON_WRONG_OUTCOME",
 		40: "ERROR_REASON_HEADER_MISSING",
 		41: "ERROR_REASON_UNKNOWN_MODEL",
 		42: "ERROR_REASON_WRONG_CLASSES",
@@ -938,6 +1009,8 @@ var (
 		47: "ERROR_REASON_UNAUTHENTICATED",
 		48: "ERROR_REASON_NOT_ALLOWED",
 		49: "ERROR_REASON_RECEIPTS_UNAVAILABLE",
+		51: "ERROR_REASON_LEDGER_UNAVAILABLE",
+		52: "ERROR_REASON_UNKNOWN_PROMISE",
 		60: "ERROR_REASON_TOO_MANY_STREAMS",
 		61: "ERROR_REASON_TOO_MANY_INPUTS",
 		62: "ERROR_REASON_TOO_MANY_GROUPS",
@@ -973,6 +1046,7 @@ var (
 		"ERROR_REASON_WRONG_TENSOR":         29,
 		"ERROR_REASON_WRONG_PARAMETER":      30,
 		"ERROR_REASON_WRONG_CONTEXT":        31,
+		"ERROR_REASON_WRONG_OUTCOME":        32,
 		"ERROR_REASON_HEADER_MISSING":       40,
 		"ERROR_REASON_UNKNOWN_MODEL":        41,
 		"ERROR_REASON_WRONG_CLASSES":        42,
@@ -983,6 +1057,8 @@ var (
 		"ERROR_REASON_UNAUTHENTICATED":      47,
 		"ERROR_REASON_NOT_ALLOWED":          48,
 		"ERROR_REASON_RECEIPTS_UNAVAILABLE": 49,
+		"ERROR_REASON_LEDGER_UNAVAILABLE":   51,
+		"ERROR_REASON_UNKNOWN_PROMISE":      52,
 		"ERROR_REASON_TOO_MANY_STREAMS":     60,
 		"ERROR_REASON_TOO_MANY_INPUTS":      61,
 		"ERROR_REASON_TOO_MANY_GROUPS":      62,
@@ -1006,11 +1082,11 @@ func (x ErrorReason) String() string {
 }
 
 func (ErrorReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_ckd_v1_uncertainty_proto_enumTypes[13].Descriptor()
+	return file_ckd_v1_uncertainty_proto_enumTypes[14].Descriptor()
 }
 
 func (ErrorReason) Type() protoreflect.EnumType {
-	return &file_ckd_v1_uncertainty_proto_enumTypes[13]
+	return &file_ckd_v1_uncertainty_proto_enumTypes[14]
 }
 
 func (x ErrorReason) Number() protoreflect.EnumNumber {
@@ -1019,7 +1095,7 @@ func (x ErrorReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ErrorReason.Descriptor instead.
 func (ErrorReason) EnumDescriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{13}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{14}
 }
 
 // DecomposeStreamRequest is one message of a client's stream.
@@ -2961,7 +3037,10 @@ type Model struct {
 	// Rate at which retained inputs are drawn for audits where the client takes
 	// receipts. Absent if the policy has no audit, or the daemon no keys for
 	// receipts.
-	AuditRate     *float64 `protobuf:"fixed64,20,opt,name=audit_rate,json=auditRate,proto3,oneof" json:"audit_rate,omitempty"`
+	AuditRate *float64 `protobuf:"fixed64,20,opt,name=audit_rate,json=auditRate,proto3,oneof" json:"audit_rate,omitempty"`
+	// What outcomes say about the policy, by model version, as the daemon last read it
+	// from the ledger. Empty without a ledger.
+	Promises      []*Promise `protobuf:"bytes,21,rep,name=promises,proto3" json:"promises,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3136,6 +3215,152 @@ func (x *Model) GetAuditRate() float64 {
 	return 0
 }
 
+func (x *Model) GetPromises() []*Promise {
+	if x != nil {
+		return x.Promises
+	}
+	return nil
+}
+
+// Promise says whether a policy keeps what it promised, according to outcomes. See
+// OutcomeService.ListPromises for the figures.
+type Promise struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The policy.
+	Policy *PolicyRef `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	// Version of the model.
+	ModelVersion string `protobuf:"bytes,2,opt,name=model_version,json=modelVersion,proto3" json:"model_version,omitempty"`
+	// Whether the promise holds.
+	Verdict Verdict `protobuf:"varint,3,opt,name=verdict,proto3,enum=ckd.v1.Verdict" json:"verdict,omitempty"`
+	// The pooled alarm is up: where the policy's audit says so, everything called safe
+	// is deferred.
+	Alarm bool `protobuf:"varint,4,opt,name=alarm,proto3" json:"alarm,omitempty"`
+	// The verdict in one plain sentence.
+	Statement string `protobuf:"bytes,5,opt,name=statement,proto3" json:"statement,omitempty"`
+	// Share of the retained critical inputs that is called safe, on average since the
+	// policy came into force, with an interval that is valid at all times at once. Absent
+	// without outcomes.
+	CriticalFnr *Share `protobuf:"bytes,6,opt,name=critical_fnr,json=criticalFnr,proto3" json:"critical_fnr,omitempty"`
+	// Share of all critical inputs that is retained and called safe, in the same way.
+	CriticalMissRate *Share `protobuf:"bytes,7,opt,name=critical_miss_rate,json=criticalMissRate,proto3" json:"critical_miss_rate,omitempty"`
+	// What these are tested against; absent if the policy has no such line.
+	CriticalFnrLine      *float64 `protobuf:"fixed64,8,opt,name=critical_fnr_line,json=criticalFnrLine,proto3,oneof" json:"critical_fnr_line,omitempty"`
+	CriticalMissRateLine *float64 `protobuf:"fixed64,9,opt,name=critical_miss_rate_line,json=criticalMissRateLine,proto3,oneof" json:"critical_miss_rate_line,omitempty"`
+	// The figures have outcomes of cohorts that are not due yet.
+	Provisional bool `protobuf:"varint,10,opt,name=provisional,proto3" json:"provisional,omitempty"`
+	// When the ledger computed it.
+	Time          *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=time,proto3" json:"time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Promise) Reset() {
+	*x = Promise{}
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Promise) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Promise) ProtoMessage() {}
+
+func (x *Promise) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Promise.ProtoReflect.Descriptor instead.
+func (*Promise) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Promise) GetPolicy() *PolicyRef {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+func (x *Promise) GetModelVersion() string {
+	if x != nil {
+		return x.ModelVersion
+	}
+	return ""
+}
+
+func (x *Promise) GetVerdict() Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return Verdict_VERDICT_UNSPECIFIED
+}
+
+func (x *Promise) GetAlarm() bool {
+	if x != nil {
+		return x.Alarm
+	}
+	return false
+}
+
+func (x *Promise) GetStatement() string {
+	if x != nil {
+		return x.Statement
+	}
+	return ""
+}
+
+func (x *Promise) GetCriticalFnr() *Share {
+	if x != nil {
+		return x.CriticalFnr
+	}
+	return nil
+}
+
+func (x *Promise) GetCriticalMissRate() *Share {
+	if x != nil {
+		return x.CriticalMissRate
+	}
+	return nil
+}
+
+func (x *Promise) GetCriticalFnrLine() float64 {
+	if x != nil && x.CriticalFnrLine != nil {
+		return *x.CriticalFnrLine
+	}
+	return 0
+}
+
+func (x *Promise) GetCriticalMissRateLine() float64 {
+	if x != nil && x.CriticalMissRateLine != nil {
+		return *x.CriticalMissRateLine
+	}
+	return 0
+}
+
+func (x *Promise) GetProvisional() bool {
+	if x != nil {
+		return x.Provisional
+	}
+	return false
+}
+
+func (x *Promise) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
 // Settle describes the early-stopping rule, by which inputs are decided before
 // their last pass for clients that accept it, and its guarantee, which holds for
 // inputs drawn like those that certified it.
@@ -3168,7 +3393,7 @@ type Settle struct {
 
 func (x *Settle) Reset() {
 	*x = Settle{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[20]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3180,7 +3405,7 @@ func (x *Settle) String() string {
 func (*Settle) ProtoMessage() {}
 
 func (x *Settle) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[20]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3193,7 +3418,7 @@ func (x *Settle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settle.ProtoReflect.Descriptor instead.
 func (*Settle) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{20}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Settle) GetPasses() uint32 {
@@ -3284,7 +3509,7 @@ type Calibration struct {
 
 func (x *Calibration) Reset() {
 	*x = Calibration{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[21]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3296,7 +3521,7 @@ func (x *Calibration) String() string {
 func (*Calibration) ProtoMessage() {}
 
 func (x *Calibration) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[21]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3309,7 +3534,7 @@ func (x *Calibration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Calibration.ProtoReflect.Descriptor instead.
 func (*Calibration) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{21}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Calibration) GetPosterior() string {
@@ -3377,7 +3602,7 @@ type Share struct {
 
 func (x *Share) Reset() {
 	*x = Share{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[22]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3389,7 +3614,7 @@ func (x *Share) String() string {
 func (*Share) ProtoMessage() {}
 
 func (x *Share) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[22]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3402,7 +3627,7 @@ func (x *Share) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Share.ProtoReflect.Descriptor instead.
 func (*Share) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{22}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Share) GetValue() float64 {
@@ -3459,7 +3684,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[23]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3471,7 +3696,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[23]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3484,7 +3709,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{23}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Certificate) GetKind() CertificateKind {
@@ -3585,7 +3810,7 @@ type CertifiedLimit struct {
 
 func (x *CertifiedLimit) Reset() {
 	*x = CertifiedLimit{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[24]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3597,7 +3822,7 @@ func (x *CertifiedLimit) String() string {
 func (*CertifiedLimit) ProtoMessage() {}
 
 func (x *CertifiedLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[24]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3610,7 +3835,7 @@ func (x *CertifiedLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertifiedLimit.ProtoReflect.Descriptor instead.
 func (*CertifiedLimit) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{24}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CertifiedLimit) GetBounds() CertifiedFigure {
@@ -3668,7 +3893,7 @@ type ScoreRule struct {
 
 func (x *ScoreRule) Reset() {
 	*x = ScoreRule{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[25]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3680,7 +3905,7 @@ func (x *ScoreRule) String() string {
 func (*ScoreRule) ProtoMessage() {}
 
 func (x *ScoreRule) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[25]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3693,7 +3918,7 @@ func (x *ScoreRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreRule.ProtoReflect.Descriptor instead.
 func (*ScoreRule) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{25}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ScoreRule) GetScore() Score {
@@ -3714,7 +3939,7 @@ var File_ckd_v1_uncertainty_proto protoreflect.FileDescriptor
 
 const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\n" +
-	"\x18ckd/v1/uncertainty.proto\x12\x06ckd.v1\x1a\x17google/rpc/status.proto\"z\n" +
+	"\x18ckd/v1/uncertainty.proto\x12\x06ckd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"z\n" +
 	"\x16DecomposeStreamRequest\x12.\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.ckd.v1.StreamHeaderH\x00R\x06header\x12%\n" +
 	"\x05block\x18\x02 \x01(\v2\r.ckd.v1.BlockH\x00R\x05blockB\t\n" +
@@ -3894,7 +4119,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x0fGetModelRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\"7\n" +
 	"\x10GetModelResponse\x12#\n" +
-	"\x05model\x18\x01 \x01(\v2\r.ckd.v1.ModelR\x05model\"\xb0\x06\n" +
+	"\x05model\x18\x01 \x01(\v2\r.ckd.v1.ModelR\x05model\"\xdd\x06\n" +
 	"\x05Model\x12)\n" +
 	"\x06policy\x18\x01 \x01(\v2\x11.ckd.v1.PolicyRefR\x06policy\x12\x18\n" +
 	"\aclasses\x18\x02 \x03(\tR\aclasses\x12\x1a\n" +
@@ -3917,9 +4142,25 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x05guard\x18\x12 \x01(\v2\x11.ckd.v1.ScoreRuleR\x05guard\x12,\n" +
 	"\x0frisk_prevalence\x18\x13 \x01(\x01H\x00R\x0eriskPrevalence\x88\x01\x01\x12\"\n" +
 	"\n" +
-	"audit_rate\x18\x14 \x01(\x01H\x01R\tauditRate\x88\x01\x01B\x12\n" +
+	"audit_rate\x18\x14 \x01(\x01H\x01R\tauditRate\x88\x01\x01\x12+\n" +
+	"\bpromises\x18\x15 \x03(\v2\x0f.ckd.v1.PromiseR\bpromisesB\x12\n" +
 	"\x10_risk_prevalenceB\r\n" +
-	"\v_audit_rate\"\xb5\x02\n" +
+	"\v_audit_rate\"\x98\x04\n" +
+	"\aPromise\x12)\n" +
+	"\x06policy\x18\x01 \x01(\v2\x11.ckd.v1.PolicyRefR\x06policy\x12#\n" +
+	"\rmodel_version\x18\x02 \x01(\tR\fmodelVersion\x12)\n" +
+	"\averdict\x18\x03 \x01(\x0e2\x0f.ckd.v1.VerdictR\averdict\x12\x14\n" +
+	"\x05alarm\x18\x04 \x01(\bR\x05alarm\x12\x1c\n" +
+	"\tstatement\x18\x05 \x01(\tR\tstatement\x120\n" +
+	"\fcritical_fnr\x18\x06 \x01(\v2\r.ckd.v1.ShareR\vcriticalFnr\x12;\n" +
+	"\x12critical_miss_rate\x18\a \x01(\v2\r.ckd.v1.ShareR\x10criticalMissRate\x12/\n" +
+	"\x11critical_fnr_line\x18\b \x01(\x01H\x00R\x0fcriticalFnrLine\x88\x01\x01\x12:\n" +
+	"\x17critical_miss_rate_line\x18\t \x01(\x01H\x01R\x14criticalMissRateLine\x88\x01\x01\x12 \n" +
+	"\vprovisional\x18\n" +
+	" \x01(\bR\vprovisional\x12.\n" +
+	"\x04time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x04timeB\x14\n" +
+	"\x12_critical_fnr_lineB\x1a\n" +
+	"\x18_critical_miss_rate_line\"\xb5\x02\n" +
 	"\x06Settle\x12\x16\n" +
 	"\x06passes\x18\x01 \x01(\rR\x06passes\x12\x16\n" +
 	"\x06fewest\x18\x02 \x01(\rR\x06fewest\x12\x18\n" +
@@ -3977,7 +4218,12 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x05score\x18\x01 \x01(\x0e2\r.ckd.v1.ScoreR\x05score\x12!\n" +
 	"\tthreshold\x18\x02 \x01(\x01H\x00R\tthreshold\x88\x01\x01B\f\n" +
 	"\n" +
-	"_threshold*Z\n" +
+	"_threshold*k\n" +
+	"\aVerdict\x12\x17\n" +
+	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fVERDICT_HOLDING\x10\x01\x12\x14\n" +
+	"\x10VERDICT_VIOLATED\x10\x02\x12\x1c\n" +
+	"\x18VERDICT_TOO_FEW_OUTCOMES\x10\x03*Z\n" +
 	"\x06Detail\x12\x16\n" +
 	"\x12DETAIL_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fDETAIL_DECISION\x10\x01\x12\x12\n" +
@@ -4046,7 +4292,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x0fCertificateKind\x12 \n" +
 	"\x1cCERTIFICATE_KIND_UNSPECIFIED\x10\x00\x12$\n" +
 	" CERTIFICATE_KIND_LEARN_THEN_TEST\x10\x01\x12+\n" +
-	"'CERTIFICATE_KIND_CONFORMAL_RISK_CONTROL\x10\x02*\xa1\x02\n" +
+	"'CERTIFICATE_KIND_CONFORMAL_RISK_CONTROL\x10\x02*\xbf\x02\n" +
 	"\x0eDecisionReason\x12\x1f\n" +
 	"\x1bDECISION_REASON_UNSPECIFIED\x10\x00\x12#\n" +
 	"\x1fDECISION_REASON_ABOVE_THRESHOLD\x10\x01\x12#\n" +
@@ -4055,8 +4301,8 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x1aDECISION_REASON_DEGENERATE\x10\x04\x12\x1d\n" +
 	"\x19DECISION_REASON_SATURATED\x10\x05\x12\x1d\n" +
 	"\x19DECISION_REASON_OBSERVING\x10\x06\x12\x1e\n" +
-	"\x1aDECISION_REASON_UNFAMILIAR\x10\a*\xe1\n" +
-	"\n" +
+	"\x1aDECISION_REASON_UNFAMILIAR\x10\a\x12\x1c\n" +
+	"\x18DECISION_REASON_VIOLATED\x10\b*\xc8\v\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17ERROR_REASON_NOT_FINITE\x10\x01\x12\x19\n" +
@@ -4081,7 +4327,8 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x17ERROR_REASON_WRONG_ENUM\x10\x1c\x12\x1d\n" +
 	"\x19ERROR_REASON_WRONG_TENSOR\x10\x1d\x12 \n" +
 	"\x1cERROR_REASON_WRONG_PARAMETER\x10\x1e\x12\x1e\n" +
-	"\x1aERROR_REASON_WRONG_CONTEXT\x10\x1f\x12\x1f\n" +
+	"\x1aERROR_REASON_WRONG_CONTEXT\x10\x1f\x12\x1e\n" +
+	"\x1aERROR_REASON_WRONG_OUTCOME\x10 \x12\x1f\n" +
 	"\x1bERROR_REASON_HEADER_MISSING\x10(\x12\x1e\n" +
 	"\x1aERROR_REASON_UNKNOWN_MODEL\x10)\x12\x1e\n" +
 	"\x1aERROR_REASON_WRONG_CLASSES\x10*\x12\x1b\n" +
@@ -4091,7 +4338,9 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x1cERROR_REASON_WRONG_POSTERIOR\x10.\x12 \n" +
 	"\x1cERROR_REASON_UNAUTHENTICATED\x10/\x12\x1c\n" +
 	"\x18ERROR_REASON_NOT_ALLOWED\x100\x12%\n" +
-	"!ERROR_REASON_RECEIPTS_UNAVAILABLE\x101\x12!\n" +
+	"!ERROR_REASON_RECEIPTS_UNAVAILABLE\x101\x12#\n" +
+	"\x1fERROR_REASON_LEDGER_UNAVAILABLE\x103\x12 \n" +
+	"\x1cERROR_REASON_UNKNOWN_PROMISE\x104\x12!\n" +
 	"\x1dERROR_REASON_TOO_MANY_STREAMS\x10<\x12 \n" +
 	"\x1cERROR_REASON_TOO_MANY_INPUTS\x10=\x12 \n" +
 	"\x1cERROR_REASON_TOO_MANY_GROUPS\x10>\x12%\n" +
@@ -4120,116 +4369,125 @@ func file_ckd_v1_uncertainty_proto_rawDescGZIP() []byte {
 	return file_ckd_v1_uncertainty_proto_rawDescData
 }
 
-var file_ckd_v1_uncertainty_proto_enumTypes = make([]protoimpl.EnumInfo, 14)
-var file_ckd_v1_uncertainty_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_ckd_v1_uncertainty_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
+var file_ckd_v1_uncertainty_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_ckd_v1_uncertainty_proto_goTypes = []any{
-	(Detail)(0),                     // 0: ckd.v1.Detail
-	(Receipts)(0),                   // 1: ckd.v1.Receipts
-	(Kind)(0),                       // 2: ckd.v1.Kind
-	(Layout)(0),                     // 3: ckd.v1.Layout
-	(Variance)(0),                   // 4: ckd.v1.Variance
-	(Action)(0),                     // 5: ckd.v1.Action
-	(Score)(0),                      // 6: ckd.v1.Score
-	(Gate)(0),                       // 7: ckd.v1.Gate
-	(GateOutcome)(0),                // 8: ckd.v1.GateOutcome
-	(Scope)(0),                      // 9: ckd.v1.Scope
-	(CertifiedFigure)(0),            // 10: ckd.v1.CertifiedFigure
-	(CertificateKind)(0),            // 11: ckd.v1.CertificateKind
-	(DecisionReason)(0),             // 12: ckd.v1.DecisionReason
-	(ErrorReason)(0),                // 13: ckd.v1.ErrorReason
-	(*DecomposeStreamRequest)(nil),  // 14: ckd.v1.DecomposeStreamRequest
-	(*StreamHeader)(nil),            // 15: ckd.v1.StreamHeader
-	(*Block)(nil),                   // 16: ckd.v1.Block
-	(*InputContext)(nil),            // 17: ckd.v1.InputContext
-	(*DecomposeStreamResponse)(nil), // 18: ckd.v1.DecomposeStreamResponse
-	(*StreamInfo)(nil),              // 19: ckd.v1.StreamInfo
-	(*Limits)(nil),                  // 20: ckd.v1.Limits
-	(*PolicyRef)(nil),               // 21: ckd.v1.PolicyRef
-	(*Result)(nil),                  // 22: ckd.v1.Result
-	(*Decomposition)(nil),           // 23: ckd.v1.Decomposition
-	(*Decision)(nil),                // 24: ckd.v1.Decision
-	(*Scores)(nil),                  // 25: ckd.v1.Scores
-	(*PairTerm)(nil),                // 26: ckd.v1.PairTerm
-	(*DecomposeRequest)(nil),        // 27: ckd.v1.DecomposeRequest
-	(*DecomposeResponse)(nil),       // 28: ckd.v1.DecomposeResponse
-	(*ListModelsRequest)(nil),       // 29: ckd.v1.ListModelsRequest
-	(*ListModelsResponse)(nil),      // 30: ckd.v1.ListModelsResponse
-	(*GetModelRequest)(nil),         // 31: ckd.v1.GetModelRequest
-	(*GetModelResponse)(nil),        // 32: ckd.v1.GetModelResponse
-	(*Model)(nil),                   // 33: ckd.v1.Model
-	(*Settle)(nil),                  // 34: ckd.v1.Settle
-	(*Calibration)(nil),             // 35: ckd.v1.Calibration
-	(*Share)(nil),                   // 36: ckd.v1.Share
-	(*Certificate)(nil),             // 37: ckd.v1.Certificate
-	(*CertifiedLimit)(nil),          // 38: ckd.v1.CertifiedLimit
-	(*ScoreRule)(nil),               // 39: ckd.v1.ScoreRule
-	nil,                             // 40: ckd.v1.InputContext.SlicesEntry
-	(*status.Status)(nil),           // 41: google.rpc.Status
+	(Verdict)(0),                    // 0: ckd.v1.Verdict
+	(Detail)(0),                     // 1: ckd.v1.Detail
+	(Receipts)(0),                   // 2: ckd.v1.Receipts
+	(Kind)(0),                       // 3: ckd.v1.Kind
+	(Layout)(0),                     // 4: ckd.v1.Layout
+	(Variance)(0),                   // 5: ckd.v1.Variance
+	(Action)(0),                     // 6: ckd.v1.Action
+	(Score)(0),                      // 7: ckd.v1.Score
+	(Gate)(0),                       // 8: ckd.v1.Gate
+	(GateOutcome)(0),                // 9: ckd.v1.GateOutcome
+	(Scope)(0),                      // 10: ckd.v1.Scope
+	(CertifiedFigure)(0),            // 11: ckd.v1.CertifiedFigure
+	(CertificateKind)(0),            // 12: ckd.v1.CertificateKind
+	(DecisionReason)(0),             // 13: ckd.v1.DecisionReason
+	(ErrorReason)(0),                // 14: ckd.v1.ErrorReason
+	(*DecomposeStreamRequest)(nil),  // 15: ckd.v1.DecomposeStreamRequest
+	(*StreamHeader)(nil),            // 16: ckd.v1.StreamHeader
+	(*Block)(nil),                   // 17: ckd.v1.Block
+	(*InputContext)(nil),            // 18: ckd.v1.InputContext
+	(*DecomposeStreamResponse)(nil), // 19: ckd.v1.DecomposeStreamResponse
+	(*StreamInfo)(nil),              // 20: ckd.v1.StreamInfo
+	(*Limits)(nil),                  // 21: ckd.v1.Limits
+	(*PolicyRef)(nil),               // 22: ckd.v1.PolicyRef
+	(*Result)(nil),                  // 23: ckd.v1.Result
+	(*Decomposition)(nil),           // 24: ckd.v1.Decomposition
+	(*Decision)(nil),                // 25: ckd.v1.Decision
+	(*Scores)(nil),                  // 26: ckd.v1.Scores
+	(*PairTerm)(nil),                // 27: ckd.v1.PairTerm
+	(*DecomposeRequest)(nil),        // 28: ckd.v1.DecomposeRequest
+	(*DecomposeResponse)(nil),       // 29: ckd.v1.DecomposeResponse
+	(*ListModelsRequest)(nil),       // 30: ckd.v1.ListModelsRequest
+	(*ListModelsResponse)(nil),      // 31: ckd.v1.ListModelsResponse
+	(*GetModelRequest)(nil),         // 32: ckd.v1.GetModelRequest
+	(*GetModelResponse)(nil),        // 33: ckd.v1.GetModelResponse
+	(*Model)(nil),                   // 34: ckd.v1.Model
+	(*Promise)(nil),                 // 35: ckd.v1.Promise
+	(*Settle)(nil),                  // 36: ckd.v1.Settle
+	(*Calibration)(nil),             // 37: ckd.v1.Calibration
+	(*Share)(nil),                   // 38: ckd.v1.Share
+	(*Certificate)(nil),             // 39: ckd.v1.Certificate
+	(*CertifiedLimit)(nil),          // 40: ckd.v1.CertifiedLimit
+	(*ScoreRule)(nil),               // 41: ckd.v1.ScoreRule
+	nil,                             // 42: ckd.v1.InputContext.SlicesEntry
+	(*status.Status)(nil),           // 43: google.rpc.Status
+	(*timestamppb.Timestamp)(nil),   // 44: google.protobuf.Timestamp
 }
 var file_ckd_v1_uncertainty_proto_depIdxs = []int32{
-	15, // 0: ckd.v1.DecomposeStreamRequest.header:type_name -> ckd.v1.StreamHeader
-	16, // 1: ckd.v1.DecomposeStreamRequest.block:type_name -> ckd.v1.Block
-	0,  // 2: ckd.v1.StreamHeader.detail:type_name -> ckd.v1.Detail
-	2,  // 3: ckd.v1.StreamHeader.kind:type_name -> ckd.v1.Kind
-	1,  // 4: ckd.v1.StreamHeader.receipts:type_name -> ckd.v1.Receipts
-	17, // 5: ckd.v1.Block.contexts:type_name -> ckd.v1.InputContext
-	40, // 6: ckd.v1.InputContext.slices:type_name -> ckd.v1.InputContext.SlicesEntry
-	19, // 7: ckd.v1.DecomposeStreamResponse.info:type_name -> ckd.v1.StreamInfo
-	21, // 8: ckd.v1.DecomposeStreamResponse.policies:type_name -> ckd.v1.PolicyRef
-	22, // 9: ckd.v1.DecomposeStreamResponse.results:type_name -> ckd.v1.Result
-	41, // 10: ckd.v1.DecomposeStreamResponse.faults:type_name -> google.rpc.Status
-	2,  // 11: ckd.v1.StreamInfo.kind:type_name -> ckd.v1.Kind
-	20, // 12: ckd.v1.StreamInfo.limits:type_name -> ckd.v1.Limits
-	23, // 13: ckd.v1.Result.decomposition:type_name -> ckd.v1.Decomposition
-	41, // 14: ckd.v1.Result.error:type_name -> google.rpc.Status
-	24, // 15: ckd.v1.Decomposition.decision:type_name -> ckd.v1.Decision
-	25, // 16: ckd.v1.Decomposition.scores:type_name -> ckd.v1.Scores
-	26, // 17: ckd.v1.Decomposition.pairs:type_name -> ckd.v1.PairTerm
-	5,  // 18: ckd.v1.Decision.action:type_name -> ckd.v1.Action
-	6,  // 19: ckd.v1.Decision.score:type_name -> ckd.v1.Score
-	8,  // 20: ckd.v1.Decision.gate:type_name -> ckd.v1.GateOutcome
-	12, // 21: ckd.v1.Decision.reason:type_name -> ckd.v1.DecisionReason
-	0,  // 22: ckd.v1.DecomposeRequest.detail:type_name -> ckd.v1.Detail
-	2,  // 23: ckd.v1.DecomposeRequest.kind:type_name -> ckd.v1.Kind
-	3,  // 24: ckd.v1.DecomposeRequest.layout:type_name -> ckd.v1.Layout
-	1,  // 25: ckd.v1.DecomposeRequest.receipts:type_name -> ckd.v1.Receipts
-	17, // 26: ckd.v1.DecomposeRequest.contexts:type_name -> ckd.v1.InputContext
-	21, // 27: ckd.v1.DecomposeResponse.policy:type_name -> ckd.v1.PolicyRef
-	22, // 28: ckd.v1.DecomposeResponse.results:type_name -> ckd.v1.Result
-	33, // 29: ckd.v1.ListModelsResponse.models:type_name -> ckd.v1.Model
-	33, // 30: ckd.v1.GetModelResponse.model:type_name -> ckd.v1.Model
-	21, // 31: ckd.v1.Model.policy:type_name -> ckd.v1.PolicyRef
-	2,  // 32: ckd.v1.Model.kind:type_name -> ckd.v1.Kind
-	4,  // 33: ckd.v1.Model.variance:type_name -> ckd.v1.Variance
-	7,  // 34: ckd.v1.Model.gate:type_name -> ckd.v1.Gate
-	9,  // 35: ckd.v1.Model.scope:type_name -> ckd.v1.Scope
-	39, // 36: ckd.v1.Model.primary:type_name -> ckd.v1.ScoreRule
-	39, // 37: ckd.v1.Model.fallback:type_name -> ckd.v1.ScoreRule
-	35, // 38: ckd.v1.Model.calibration:type_name -> ckd.v1.Calibration
-	34, // 39: ckd.v1.Model.settle:type_name -> ckd.v1.Settle
-	39, // 40: ckd.v1.Model.guard:type_name -> ckd.v1.ScoreRule
-	36, // 41: ckd.v1.Calibration.expected_coverage:type_name -> ckd.v1.Share
-	36, // 42: ckd.v1.Calibration.expected_critical_fnr:type_name -> ckd.v1.Share
-	37, // 43: ckd.v1.Calibration.certificate:type_name -> ckd.v1.Certificate
-	36, // 44: ckd.v1.Calibration.expected_critical_miss_rate:type_name -> ckd.v1.Share
-	11, // 45: ckd.v1.Certificate.kind:type_name -> ckd.v1.CertificateKind
-	10, // 46: ckd.v1.Certificate.bounds:type_name -> ckd.v1.CertifiedFigure
-	38, // 47: ckd.v1.Certificate.further:type_name -> ckd.v1.CertifiedLimit
-	10, // 48: ckd.v1.CertifiedLimit.bounds:type_name -> ckd.v1.CertifiedFigure
-	6,  // 49: ckd.v1.ScoreRule.score:type_name -> ckd.v1.Score
-	14, // 50: ckd.v1.UncertaintyService.DecomposeStream:input_type -> ckd.v1.DecomposeStreamRequest
-	27, // 51: ckd.v1.UncertaintyService.Decompose:input_type -> ckd.v1.DecomposeRequest
-	29, // 52: ckd.v1.UncertaintyService.ListModels:input_type -> ckd.v1.ListModelsRequest
-	31, // 53: ckd.v1.UncertaintyService.GetModel:input_type -> ckd.v1.GetModelRequest
-	18, // 54: ckd.v1.UncertaintyService.DecomposeStream:output_type -> ckd.v1.DecomposeStreamResponse
-	28, // 55: ckd.v1.UncertaintyService.Decompose:output_type -> ckd.v1.DecomposeResponse
-	30, // 56: ckd.v1.UncertaintyService.ListModels:output_type -> ckd.v1.ListModelsResponse
-	32, // 57: ckd.v1.UncertaintyService.GetModel:output_type -> ckd.v1.GetModelResponse
-	54, // [54:58] is the sub-list for method output_type
-	50, // [50:54] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	16, // 0: ckd.v1.DecomposeStreamRequest.header:type_name -> ckd.v1.StreamHeader
+	17, // 1: ckd.v1.DecomposeStreamRequest.block:type_name -> ckd.v1.Block
+	1,  // 2: ckd.v1.StreamHeader.detail:type_name -> ckd.v1.Detail
+	3,  // 3: ckd.v1.StreamHeader.kind:type_name -> ckd.v1.Kind
+	2,  // 4: ckd.v1.StreamHeader.receipts:type_name -> ckd.v1.Receipts
+	18, // 5: ckd.v1.Block.contexts:type_name -> ckd.v1.InputContext
+	42, // 6: ckd.v1.InputContext.slices:type_name -> ckd.v1.InputContext.SlicesEntry
+	20, // 7: ckd.v1.DecomposeStreamResponse.info:type_name -> ckd.v1.StreamInfo
+	22, // 8: ckd.v1.DecomposeStreamResponse.policies:type_name -> ckd.v1.PolicyRef
+	23, // 9: ckd.v1.DecomposeStreamResponse.results:type_name -> ckd.v1.Result
+	43, // 10: ckd.v1.DecomposeStreamResponse.faults:type_name -> google.rpc.Status
+	3,  // 11: ckd.v1.StreamInfo.kind:type_name -> ckd.v1.Kind
+	21, // 12: ckd.v1.StreamInfo.limits:type_name -> ckd.v1.Limits
+	24, // 13: ckd.v1.Result.decomposition:type_name -> ckd.v1.Decomposition
+	43, // 14: ckd.v1.Result.error:type_name -> google.rpc.Status
+	25, // 15: ckd.v1.Decomposition.decision:type_name -> ckd.v1.Decision
+	26, // 16: ckd.v1.Decomposition.scores:type_name -> ckd.v1.Scores
+	27, // 17: ckd.v1.Decomposition.pairs:type_name -> ckd.v1.PairTerm
+	6,  // 18: ckd.v1.Decision.action:type_name -> ckd.v1.Action
+	7,  // 19: ckd.v1.Decision.score:type_name -> ckd.v1.Score
+	9,  // 20: ckd.v1.Decision.gate:type_name -> ckd.v1.GateOutcome
+	13, // 21: ckd.v1.Decision.reason:type_name -> ckd.v1.DecisionReason
+	1,  // 22: ckd.v1.DecomposeRequest.detail:type_name -> ckd.v1.Detail
+	3,  // 23: ckd.v1.DecomposeRequest.kind:type_name -> ckd.v1.Kind
+	4,  // 24: ckd.v1.DecomposeRequest.layout:type_name -> ckd.v1.Layout
+	2,  // 25: ckd.v1.DecomposeRequest.receipts:type_name -> ckd.v1.Receipts
+	18, // 26: ckd.v1.DecomposeRequest.contexts:type_name -> ckd.v1.InputContext
+	22, // 27: ckd.v1.DecomposeResponse.policy:type_name -> ckd.v1.PolicyRef
+	23, // 28: ckd.v1.DecomposeResponse.results:type_name -> ckd.v1.Result
+	34, // 29: ckd.v1.ListModelsResponse.models:type_name -> ckd.v1.Model
+	34, // 30: ckd.v1.GetModelResponse.model:type_name -> ckd.v1.Model
+	22, // 31: ckd.v1.Model.policy:type_name -> ckd.v1.PolicyRef
+	3,  // 32: ckd.v1.Model.kind:type_name -> ckd.v1.Kind
+	5,  // 33: ckd.v1.Model.variance:type_name -> ckd.v1.Variance
+	8,  // 34: ckd.v1.Model.gate:type_name -> ckd.v1.Gate
+	10, // 35: ckd.v1.Model.scope:type_name -> ckd.v1.Scope
+	41, // 36: ckd.v1.Model.primary:type_name -> ckd.v1.ScoreRule
+	41, // 37: ckd.v1.Model.fallback:type_name -> ckd.v1.ScoreRule
+	37, // 38: ckd.v1.Model.calibration:type_name -> ckd.v1.Calibration
+	36, // 39: ckd.v1.Model.settle:type_name -> ckd.v1.Settle
+	41, // 40: ckd.v1.Model.guard:type_name -> ckd.v1.ScoreRule
+	35, // 41: ckd.v1.Model.promises:type_name -> ckd.v1.Promise
+	22, // 42: ckd.v1.Promise.policy:type_name -> ckd.v1.PolicyRef
+	0,  // 43: ckd.v1.Promise.verdict:type_name -> ckd.v1.Verdict
+	38, // 44: ckd.v1.Promise.critical_fnr:type_name -> ckd.v1.Share
+	38, // 45: ckd.v1.Promise.critical_miss_rate:type_name -> ckd.v1.Share
+	44, // 46: ckd.v1.Promise.time:type_name -> google.protobuf.Timestamp
+	38, // 47: ckd.v1.Calibration.expected_coverage:type_name -> ckd.v1.Share
+	38, // 48: ckd.v1.Calibration.expected_critical_fnr:type_name -> ckd.v1.Share
+	39, // 49: ckd.v1.Calibration.certificate:type_name -> ckd.v1.Certificate
+	38, // 50: ckd.v1.Calibration.expected_critical_miss_rate:type_name -> ckd.v1.Share
+	12, // 51: ckd.v1.Certificate.kind:type_name -> ckd.v1.CertificateKind
+	11, // 52: ckd.v1.Certificate.bounds:type_name -> ckd.v1.CertifiedFigure
+	40, // 53: ckd.v1.Certificate.further:type_name -> ckd.v1.CertifiedLimit
+	11, // 54: ckd.v1.CertifiedLimit.bounds:type_name -> ckd.v1.CertifiedFigure
+	7,  // 55: ckd.v1.ScoreRule.score:type_name -> ckd.v1.Score
+	15, // 56: ckd.v1.UncertaintyService.DecomposeStream:input_type -> ckd.v1.DecomposeStreamRequest
+	28, // 57: ckd.v1.UncertaintyService.Decompose:input_type -> ckd.v1.DecomposeRequest
+	30, // 58: ckd.v1.UncertaintyService.ListModels:input_type -> ckd.v1.ListModelsRequest
+	32, // 59: ckd.v1.UncertaintyService.GetModel:input_type -> ckd.v1.GetModelRequest
+	19, // 60: ckd.v1.UncertaintyService.DecomposeStream:output_type -> ckd.v1.DecomposeStreamResponse
+	29, // 61: ckd.v1.UncertaintyService.Decompose:output_type -> ckd.v1.DecomposeResponse
+	31, // 62: ckd.v1.UncertaintyService.ListModels:output_type -> ckd.v1.ListModelsResponse
+	33, // 63: ckd.v1.UncertaintyService.GetModel:output_type -> ckd.v1.GetModelResponse
+	60, // [60:64] is the sub-list for method output_type
+	56, // [56:60] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_ckd_v1_uncertainty_proto_init() }
@@ -4251,16 +4509,17 @@ func file_ckd_v1_uncertainty_proto_init() {
 	file_ckd_v1_uncertainty_proto_msgTypes[13].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[19].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[20].OneofWrappers = []any{}
-	file_ckd_v1_uncertainty_proto_msgTypes[23].OneofWrappers = []any{}
+	file_ckd_v1_uncertainty_proto_msgTypes[21].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[24].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[25].OneofWrappers = []any{}
+	file_ckd_v1_uncertainty_proto_msgTypes[26].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ckd_v1_uncertainty_proto_rawDesc), len(file_ckd_v1_uncertainty_proto_rawDesc)),
-			NumEnums:      14,
-			NumMessages:   27,
+			NumEnums:      15,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
