@@ -1,0 +1,135 @@
+package evidence
+
+import (
+	"math"
+	"testing"
+)
+
+// A population is one kind of input per row, with its probability. The last row fills up to 1.
+type population []struct {
+	share float64
+	Observation
+}
+
+// populations have a risk of exactly a in FNR, as the first row is given the share that
+// makes it so.
+func populationsAt(a float64) map[string]population {
+	retained := func(share float64, critical, missed bool, propensity float64) struct {
+		share float64
+		Observation
+	} {
+		return struct {
+			share float64
+			Observation
+		}{share, Observation{Retained: true, Critical: critical, Missed: missed, Propensity: propensity}}
+	}
+	// hits and misses, the latter a share a of both.
+	of := func(critical float64) (hits, misses float64) { return critical * (1 - a), critical * a }
+	half, most := critical(0.4), critical(0.9)
+	h, m := of(half)
+	h9, m9 := of(most)
+	return map[string]population{
+		"uniform":        {retained(m, true, true, 0.1), retained(h, true, false, 0.1), retained(1-half, false, false, 0.1)},
+		"hits are free":  {retained(m, true, true, 0.05), retained(h, true, false, 1), retained(1-half, false, false, 0.05)},
+		"mixed audits":   {retained(m/3, true, true, 0.05), retained(2*m/3, true, true, 0.4), retained(h, true, false, 0.1), retained(1-half, false, false, 0.05)},
+		"nearly all":     {retained(m9, true, true, 0.3), retained(h9, true, false, 0.6), retained(1-most, false, false, 0.3)},
+		"hits by chance": {retained(m, true, true, 0.2), retained(h/2, true, false, 0.2), retained(h/2, true, false, 0.9), retained(1-half, false, false, 0.2)},
+	}
+}
+
+func critical(share float64) float64 { return share }
+
+// least returns the least propensities of hits and of misses.
+func (p population) least() (hits, misses float64) {
+	hits, misses = 1, 1
+	for _, row := range p {
+		if row.Missed {
+			misses = min(misses, row.Propensity)
+		} else if row.Critical {
+			hits = min(hits, row.Propensity)
+		}
+	}
+	return hits, misses
+}
+
+// eachRun calls f with each course of n reviewed inputs and its probability.
+func (p population) eachRun(n int, f func(probability float64, run []Observation)) {
+	reviewed := 0.0
+	for _, row := range p {
+		reviewed += row.share * row.Propensity
+	}
+	var walk func(probability float64, run []Observation)
+	walk = func(probability float64, run []Observation) {
+		if len(run) == n {
+			f(probability, run)
+			return
+		}
+		for _, row := range p {
+			walk(probability*row.share*row.Propensity/reviewed, append(run[:len(run):len(run)], row.Observation))
+		}
+	}
+	walk(1, nil)
+}
+
+// TestNull enumerates every course of five reviewed inputs: where the risk is a, no wealth is
+// expected to grow, and the evidence grows by one a step.
+func TestNull(t *testing.T) {
+	const steps = 5
+	for _, point := range []int{50, 75, 90, 100, 120} { // risks from 0.002 to 0.94
+		a := riskAt(float64(point))
+		for name, p := range populationsAt(a) {
+			t.Run(name, func(t *testing.T) {
+				hits, misses := p.least()
+				above, below, evidence := 0.0, 0.0, 0.0
+				p.eachRun(steps, func(probability float64, run []Observation) {
+					s, alarm := NewSequence(FNR, 0.95), NewAlarm(FNR, a, 1e9)
+					s.above.gained, s.below.gained = oneOf(s.above.gained), oneOf(s.below.gained)
+					one, other := [points]float64{grid[0][point]}, [points]float64{grid[1][point]}
+					s.above.odds, s.below.odds = &one, &other
+					s.BeginCohort(hits, misses)
+					alarm.BeginCohort(hits)
+					for _, o := range run {
+						s.Observe(o)
+						alarm.Observe(o)
+					}
+					ups, downs := s.above.logs(0), s.below.logs(0)
+					above += probability * math.Exp(logMean(&ups))
+					below += probability * math.Exp(logMean(&downs))
+					evidence += probability * alarm.Evidence()
+				})
+				// All three are martingales where the risk is exactly a.
+				for what, e := range map[string]float64{"K+": above, "K-": below, "evidence a step": evidence / steps} {
+					if math.Abs(e-1) > 1e-9 {
+						t.Errorf("a = %v: %s is expected to be %v, want 1", a, what, e)
+					}
+				}
+			})
+		}
+	}
+}
+
+// oneOf keeps one point of the grid, so that the enumeration is quick.
+func oneOf(gained [][sequenceBets]float64) [][sequenceBets]float64 { return gained[:1] }
+
+// TestBelowTheLine enumerates the same where the risk is below the line: evidence does not keep up
+// with the number of steps.
+func TestBelowTheLine(t *testing.T) {
+	const steps = 5
+	for name, p := range populationsAt(0.1) {
+		t.Run(name, func(t *testing.T) {
+			hits, _ := p.least()
+			evidence := 0.0
+			p.eachRun(steps, func(probability float64, run []Observation) {
+				alarm := NewAlarm(FNR, 0.12, 1e9)
+				alarm.BeginCohort(hits)
+				for _, o := range run {
+					alarm.Observe(o)
+				}
+				evidence += probability * alarm.Evidence()
+			})
+			if evidence >= steps {
+				t.Errorf("evidence is expected to be %v after %d steps", evidence, steps)
+			}
+		})
+	}
+}

@@ -1,0 +1,117 @@
+package evidence
+
+import "math"
+
+// Risk names the share that is estimated and tested.
+type Risk uint8
+
+// The risks.
+const (
+	// FNR is the critical false negative rate of the retained: of the retained inputs that are truly
+	// critical, the share predicted safe. Deferred inputs are no steps.
+	FNR Risk = 1 + iota
+	// MissRate is the critical miss rate: of all truly critical inputs, the share retained and
+	// predicted safe. A deferred input is no miss.
+	MissRate
+)
+
+// String returns the risk's name in policies and JSON, or "" for none.
+func (r Risk) String() string {
+	switch r {
+	case FNR:
+		return "critical_fnr"
+	case MissRate:
+		return "critical_miss_rate"
+	}
+	return ""
+}
+
+// smallestPropensity is the smallest positive float32: receipts hold propensities as float32.
+const smallestPropensity = 0x1p-149
+
+// An Observation is one reviewed input.
+type Observation struct {
+	// Retained says that the policy retained the input. It was deferred otherwise.
+	Retained bool
+	// Critical says that its true class is critical; of a class's own risk, that it is that class.
+	Critical bool
+	// Missed says that it is Critical and was predicted safe. It counts only if Critical is set.
+	Missed bool
+	// Propensity is the probability, in (0, 1], with which the input was to be reviewed. An
+	// observation with another propensity is ignored, as one float32 cannot hold.
+	Propensity float64
+}
+
+// kind says what an observation does to a risk.
+type kind uint8
+
+const (
+	ignored    kind = iota
+	uncritical      // a step on which nothing is bet
+	hit             // critical and no miss: Z = -a/propensity
+	miss            // Z = (1-a)/propensity
+)
+
+// kindOf tells what o does to the risk.
+func (r Risk) kindOf(o Observation) kind {
+	switch {
+	case !(o.Propensity >= smallestPropensity && o.Propensity <= 1), r == FNR && !o.Retained:
+		return ignored
+	case !o.Critical:
+		return uncritical
+	case o.Missed && o.Retained:
+		return miss
+	}
+	return hit
+}
+
+// An Estimate is a risk as the weighted share of the outcomes seen,
+//
+//	sum of W R M / sum of W R C for FNR,   sum of W R M / sum of W C for MissRate,
+//
+// with W = 1/propensity: the ratio of two Horvitz-Thompson estimates, each unbiased. The unweighted
+// share of misses among outcomes estimates nothing: reviews are far likelier where nothing can be
+// missed. The zero value has seen nothing; set Of before the first Observe.
+type Estimate struct {
+	Of Risk
+	// Outcomes counts the steps; Critical and Misses the critical ones and the missed among them.
+	Outcomes, Critical, Misses uint64
+	// WeightedCritical and WeightedMisses estimate how many inputs are critical, and missed.
+	WeightedCritical, WeightedMisses float64
+}
+
+// Observe adds one outcome. Those that are no step of the risk change nothing.
+func (e *Estimate) Observe(o Observation) {
+	k := e.Of.kindOf(o)
+	if k == ignored {
+		return
+	}
+	e.Outcomes++
+	if k == uncritical {
+		return
+	}
+	e.Critical++
+	e.WeightedCritical += 1 / o.Propensity
+	if k == miss {
+		e.Misses++
+		e.WeightedMisses += 1 / o.Propensity
+	}
+}
+
+// Add adds the outcomes of another estimate of the same risk, such as another cohort's. Sums of
+// floating-point numbers depend on their order: add cohorts in one order.
+func (e *Estimate) Add(o Estimate) {
+	e.Outcomes += o.Outcomes
+	e.Critical += o.Critical
+	e.Misses += o.Misses
+	e.WeightedCritical += o.WeightedCritical
+	e.WeightedMisses += o.WeightedMisses
+}
+
+// Value returns the risk, in [0, 1], or NaN before a critical outcome was seen.
+func (e *Estimate) Value() float64 {
+	if e.Critical == 0 {
+		return math.NaN()
+	}
+	return e.WeightedMisses / e.WeightedCritical
+}
