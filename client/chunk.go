@@ -3,6 +3,8 @@ package client
 import (
 	"slices"
 	"time"
+
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
 // chunk holds inputs of one group that are opened together on a link; the daemon sees each chunk
@@ -35,6 +37,9 @@ func cut(g *Group, limits terms) []*chunk {
 		n, bytes := 0, 0
 		for n < len(rows) && n < limits.maxInputs {
 			bytes += idsBytes(g.ids[rows[n] : rows[n]+1])
+			if len(g.contexts) > 0 {
+				bytes += contextBytes(g.contexts[rows[n] : rows[n]+1])
+			}
 			if n > 0 && bytes > limits.messageBytes-blockOverhead {
 				break
 			}
@@ -49,15 +54,25 @@ func cut(g *Group, limits terms) []*chunk {
 // whole reports whether the chunk holds its whole group, so that rows keep their numbers.
 func (c *chunk) whole() bool { return len(c.rows) == len(c.group.ids) }
 
-func (c *chunk) ids() []string {
+func (c *chunk) ids() []string { return ofRows(c, c.group.ids) }
+
+func (c *chunk) contexts() []*ckdv1.InputContext {
+	if len(c.group.contexts) == 0 {
+		return nil
+	}
+	return ofRows(c, c.group.contexts)
+}
+
+// ofRows returns what a chunk has of something that its group has by row.
+func ofRows[T any](c *chunk, all []T) []T {
 	if c.whole() {
-		return c.group.ids
+		return all
 	}
-	ids := make([]string, len(c.rows))
+	some := make([]T, len(c.rows))
 	for i, row := range c.rows {
-		ids[i] = c.group.ids[row]
+		some[i] = all[row]
 	}
-	return ids
+	return some
 }
 
 // share returns the part of a payload for those rows of the chunk that are not done, under their

@@ -108,6 +108,14 @@
 // again be answered early. A daemon that is older, or that has switched early stopping off, gets all
 // passes of all inputs.
 //
+// # Receipts
+//
+// With SessionConfig.Receipts, results say which inputs a person should look at ([Result.Review]),
+// and carry a sealed record of the decision ([Result.Receipt]) to be kept with the input. Sent back
+// with the truth, it lets the daemon find out whether its policy keeps its promise. Retained inputs
+// are audited only where a client asks for receipts. Give an input the same id when it is sent
+// again: the same passes with the same id are drawn for an audit again, or again not.
+//
 // # When the daemon does not answer
 //
 // A daemon may be connected and yet frozen: a stopped process or machine, or a network that drops

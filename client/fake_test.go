@@ -305,7 +305,10 @@ func (f *fake) stream(stream ckdv1.UncertaintyService_DecomposeStreamServer) err
 	if f.terms != nil {
 		f.terms(info)
 	}
-	st := &fakeStream{fake: f, info: info, detail: header.GetDetail(), groups: map[uint64][]*fakeInput{}}
+	st := &fakeStream{
+		fake: f, info: info, detail: header.GetDetail(), receipts: receiptsOf(header.GetReceipts(), header.GetModelVersion()),
+		groups: map[uint64][]*fakeInput{},
+	}
 	send := func(r *reply) error {
 		st.openInputs -= len(r.GetResults())
 		return stream.Send(r)
@@ -387,6 +390,7 @@ type fakeStream struct {
 	fake       *fake
 	info       *ckdv1.StreamInfo
 	detail     ckdv1.Detail
+	receipts   func(*fakeInput, *ckdv1.Decomposition)
 	groups     map[uint64][]*fakeInput
 	last       uint64
 	openInputs int // inputs without an answer
@@ -401,6 +405,26 @@ type fakeInput struct {
 	row    int
 	passes [][]float32
 	done   bool
+
+	context  *ckdv1.InputContext
+	receipts func(*fakeInput, *ckdv1.Decomposition)
+}
+
+// receiptsOf returns what adds receipts to results: they say in plain text what they are about.
+func receiptsOf(asked ckdv1.Receipts, version string) func(*fakeInput, *ckdv1.Decomposition) {
+	return func(in *fakeInput, d *ckdv1.Decomposition) {
+		if d.Review = d.GetDecision().GetAction() == ckdv1.Action_ACTION_DEFER && asked != 0; d.Review || asked == client.ReceiptsAll {
+			d.Receipt = fmt.Appendf(nil, "%s %s %s %v", version, in.id, in.context.GetGroup(), in.context.GetSlices())
+		}
+	}
+}
+
+// contextOf returns the context of an input in a message.
+func contextOf(contexts []*ckdv1.InputContext, i int) *ckdv1.InputContext {
+	if len(contexts) == 0 {
+		return nil
+	}
+	return contexts[i]
 }
 
 func (st *fakeStream) block(b *ckdv1.Block) []*ckdv1.Result {
@@ -417,7 +441,7 @@ func (st *fakeStream) block(b *ckdv1.Block) []*ckdv1.Result {
 			return st.refuse(b)
 		}
 		for i, id := range b.GetInputIds() {
-			in := &fakeInput{id: id, group: b.GetGroup(), row: i}
+			in := &fakeInput{id: id, group: b.GetGroup(), row: i, context: contextOf(b.GetContexts(), i), receipts: st.receipts}
 			if st.fake.crowds != nil && st.fake.crowds(id) {
 				in.done = true
 				results = append(results, in.refused(st.fake.room))
@@ -540,6 +564,7 @@ func outcome(in *fakeInput, detail ckdv1.Detail, info *ckdv1.StreamInfo) *ckdv1.
 	if detail >= ckdv1.Detail_DETAIL_VECTORS {
 		d.Mean = mean
 	}
+	in.receipts(in, d)
 	r.Outcome = &ckdv1.Result_Decomposition{Decomposition: d}
 	return r
 }
@@ -569,7 +594,7 @@ func (f *fake) Decompose(_ context.Context, r *ckdv1.DecomposeRequest) (*ckdv1.D
 	k := len(values) / s / n
 	reply := &ckdv1.DecomposeResponse{Policy: fakePolicy}
 	for i := range n {
-		in := &fakeInput{row: i}
+		in := &fakeInput{row: i, context: contextOf(r.GetContexts(), i), receipts: receiptsOf(r.GetReceipts(), r.GetModelVersion())}
 		if len(r.GetInputIds()) > 0 {
 			in.id = r.GetInputIds()[i]
 		}

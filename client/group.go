@@ -8,6 +8,8 @@ import (
 	"math"
 	"slices"
 	"sync"
+
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
 // Group holds the inputs of one batch on a session. The daemon answers an input when it has the
@@ -16,9 +18,10 @@ import (
 // A group takes room in the session's window until it is answered, so call Finish for inputs that
 // you give up.
 type Group struct {
-	session *Session
-	ids     []string
-	done    chan struct{} // closed when every input is answered
+	session  *Session
+	ids      []string
+	contexts []*ckdv1.InputContext // by row; empty: none has one
+	done     chan struct{}         // closed when every input is answered
 
 	all    []uint32 // every row
 	opened uint64   // position in the order in which the session opened its groups
@@ -37,18 +40,19 @@ type Group struct {
 	noRoom outage // begins when the daemon first has no room for an input
 }
 
-func newGroup(s *Session, ids []string) *Group {
+func newGroup(s *Session, ids []string, contexts []*ckdv1.InputContext) *Group {
 	g := &Group{
-		session: s,
-		ids:     slices.Clone(ids),
-		done:    make(chan struct{}),
-		all:     make([]uint32, len(ids)),
-		opened:  s.opened,
-		results: make([]Result, len(ids)),
-		order:   make([]int, 0, len(ids)),
-		arrived: sync.NewCond(&s.mu),
-		passes:  make([]int, len(ids)),
-		held:    len(ids),
+		session:  s,
+		ids:      slices.Clone(ids),
+		contexts: contexts,
+		done:     make(chan struct{}),
+		all:      make([]uint32, len(ids)),
+		opened:   s.opened,
+		results:  make([]Result, len(ids)),
+		order:    make([]int, 0, len(ids)),
+		arrived:  sync.NewCond(&s.mu),
+		passes:   make([]int, len(ids)),
+		held:     len(ids),
 	}
 	for i := range g.all {
 		g.all[i] = uint32(i)

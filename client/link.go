@@ -282,12 +282,12 @@ func (l *link) sendBlock(c *chunk, b *ckdv1.Block) error {
 		return l.send(b)
 	}
 	c.opened = true
-	ids := c.ids()
-	if idsBytes(ids)+rowBytes*len(b.Rows)+len(b.ValuesLe) <= l.terms.messageBytes-blockOverhead {
-		b.InputIds = ids
+	ids, contexts := c.ids(), c.contexts()
+	if idsBytes(ids)+contextBytes(contexts)+rowBytes*len(b.Rows)+len(b.ValuesLe) <= l.terms.messageBytes-blockOverhead {
+		b.InputIds, b.Contexts = ids, contexts
 		return l.send(b)
 	}
-	if err := l.send(&ckdv1.Block{Group: c.number, InputIds: ids}); err != nil {
+	if err := l.send(&ckdv1.Block{Group: c.number, InputIds: ids, Contexts: contexts}); err != nil {
 		return err
 	}
 	return l.send(b)

@@ -40,6 +40,14 @@ func (r Result) Retained() bool {
 // after how many.
 func (r Result) Settled() bool { return r.Decomposition.GetSettled() }
 
+// Review reports whether a person should find out the truth about the input: it was deferred, or
+// retained and drawn for an audit. It is set for sessions and batches that ask for receipts.
+func (r Result) Review() bool { return r.Decomposition.GetReview() }
+
+// Receipt returns the sealed record of the decision, or nil where none was asked for. Keep it with
+// the input, and send it back with the truth once that is known.
+func (r Result) Receipt() []byte { return r.Decomposition.GetReceipt() }
+
 // Risk returns the calibrated probability that an input called safe is truly critical. ok is false
 // if the input is called critical, the policy has no risk model, or there is no decision.
 func (r Result) Risk() (p float64, ok bool) {

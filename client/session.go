@@ -39,6 +39,12 @@ type SessionConfig struct {
 	// early-stopping rule allows it: see Group.Rows. Without a rule, or with a daemon that does not
 	// support early stopping, nothing changes; Info says which.
 	AcceptSettled bool
+	// Receipts says which results carry a receipt: see Result.Receipt. Inputs are audited only where
+	// it is set. The daemon refuses it if it has no keys for receipts.
+	Receipts ckdv1.Receipts
+	// ModelVersion names the version of the model for receipts, in at most 128 bytes. Without it they
+	// hold the policy's version.
+	ModelVersion string
 	// InFlight limits the inputs that are open at one time. 0 takes the daemon's limit, which is
 	// never exceeded.
 	InFlight int
@@ -107,6 +113,8 @@ func (c *Client) newSession(ctx context.Context, config SessionConfig) (*Session
 		Kind:          config.Kind,
 		Posterior:     config.Posterior,
 		AcceptSettled: config.AcceptSettled,
+		Receipts:      config.Receipts,
+		ModelVersion:  config.ModelVersion,
 	}
 	var st *stream
 	err = retry(ctx, reconnect, overloaded, func() (err error) {
@@ -151,7 +159,17 @@ func (s *Session) Window() int { return s.window.size }
 // The daemon learns of the group with its first passes and decides under the policy in force at
 // that moment.
 func (s *Session) Open(ctx context.Context, ids []string) (*Group, error) {
-	if err := s.checkIDs(ids); err != nil {
+	return s.OpenWithContexts(ctx, ids, nil)
+}
+
+// OpenWithContexts is Open for inputs whose receipts say more than the decision: contexts holds one
+// for each id, or is empty.
+func (s *Session) OpenWithContexts(ctx context.Context, ids []string, contexts []InputContext) (*Group, error) {
+	messages, err := contextMessages(contexts, len(ids))
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkIDs(ids, messages); err != nil {
 		return nil, err
 	}
 	if err := s.window.acquire(ctx, len(ids)); err != nil {
@@ -164,7 +182,7 @@ func (s *Session) Open(ctx context.Context, ids []string) (*Group, error) {
 		return nil, err
 	}
 	s.opened++
-	g := newGroup(s, ids)
+	g := newGroup(s, ids, messages)
 	s.open[g] = struct{}{}
 	return g, nil
 }
@@ -259,7 +277,7 @@ func (s *Session) Err() error {
 }
 
 // checkIDs rejects ids for which the daemon would end the stream, and with it all groups.
-func (s *Session) checkIDs(ids []string) error {
+func (s *Session) checkIDs(ids []string, contexts []*ckdv1.InputContext) error {
 	if len(ids) == 0 || len(ids) > s.window.size {
 		return fmt.Errorf("a group of %d inputs, expected 1 to %d, the window", len(ids), s.window.size)
 	}
@@ -268,8 +286,8 @@ func (s *Session) checkIDs(ids []string) error {
 			return fmt.Errorf("id %d is %q, expected UTF-8", i, id)
 		}
 	}
-	if n, most := idsBytes(ids), s.terms.messageBytes-blockOverhead; n > most {
-		return fmt.Errorf("the ids of a group take %d bytes, expected at most %d", n, most)
+	if n, most := idsBytes(ids)+contextBytes(contexts), s.terms.messageBytes-blockOverhead; n > most {
+		return fmt.Errorf("the ids and contexts of a group take %d bytes, expected at most %d", n, most)
 	}
 	return nil
 }

@@ -617,7 +617,7 @@ func TestArguments(t *testing.T) {
 		{open1(), "a group of 0 inputs, expected 1 to 4"},
 		{open1("1", "2", "3", "4", "5"), "a group of 5 inputs, expected 1 to 4"},
 		{open1("\xff"), "expected UTF-8"},
-		{open1(strings.Repeat("x", 1000)), "the ids of a group take 1006 bytes, expected at most 872"},
+		{open1(strings.Repeat("x", 1000)), "the ids and contexts of a group take 1006 bytes, expected at most 872"},
 	} {
 		saying(c.want).check(t, "call", c.err)
 	}

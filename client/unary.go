@@ -30,6 +30,11 @@ type Batch struct {
 	Inputs int
 	// IDs may be empty; otherwise there must be one for every input.
 	IDs []string
+	// Receipts and ModelVersion mean the same as in SessionConfig. Contexts may be empty; otherwise
+	// there must be one for every input.
+	Receipts     ckdv1.Receipts
+	ModelVersion string
+	Contexts     []InputContext
 	// Values must not change until Decompose returns.
 	Values []float32
 	// PerCall limits the inputs of one call. 0 allows as many as a message holds, up to 65536, the
@@ -58,13 +63,20 @@ func (c *Client) Decompose(ctx context.Context, b Batch) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	contexts, err := contextMessages(b.Contexts, b.Inputs)
+	if err != nil {
+		return nil, err
+	}
 	results := make([]Result, 0, b.Inputs)
 	for from, to := 0, 0; from < b.Inputs; from = to {
-		if to, err = b.cut(from, classes, c.messageBytes); err != nil {
+		if to, err = b.cut(from, classes, c.messageBytes, contexts); err != nil {
 			return nil, err
 		}
 		var reply *ckdv1.DecomposeResponse
 		request := b.request(from, to, classes)
+		if len(contexts) > 0 {
+			request.Contexts = contexts[from:to]
+		}
 		err := retry(ctx, reconnect, retryable, func() (err error) {
 			reply, err = c.rpc.Decompose(ctx, request)
 			return err
@@ -101,13 +113,16 @@ func (b *Batch) check() (classes int, err error) {
 }
 
 // cut returns the end of the call that begins with input from.
-func (b *Batch) cut(from, classes, messageBytes int) (to int, err error) {
+func (b *Batch) cut(from, classes, messageBytes int, contexts []*ckdv1.InputContext) (to int, err error) {
 	size := proto.Size(b.request(from, from, classes)) + blockOverhead
 	most := cmp.Or(b.PerCall, defaultPerCall)
 	for to = from; to < b.Inputs && to-from < most; to++ {
 		size += b.Passes * classes * valueBytes
 		if len(b.IDs) > 0 {
 			size += len(b.IDs[to]) + idOverhead
+		}
+		if len(contexts) > 0 {
+			size += contextBytes(contexts[to : to+1])
 		}
 		if size > messageBytes {
 			break
@@ -130,6 +145,9 @@ func (b *Batch) request(from, to, classes int) *ckdv1.DecomposeRequest {
 		Layout:    b.Layout,
 		Passes:    uint32(b.Passes),
 		Inputs:    uint32(to - from),
+
+		Receipts:     b.Receipts,
+		ModelVersion: b.ModelVersion,
 	}
 	if len(b.IDs) > 0 {
 		r.InputIds = b.IDs[from:to]

@@ -1,0 +1,123 @@
+package client_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ckd-project/ckd/client"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// receiptsBy returns the receipts of results by id.
+func receiptsBy(results []client.Result) map[string]string {
+	receipts := map[string]string{}
+	for _, r := range results {
+		receipts[r.ID] = string(r.Receipt())
+	}
+	return receipts
+}
+
+// TestReceiptsOfSession lets the daemon refuse one input at first: what is sent again must still have
+// the contexts of its own inputs.
+func TestReceiptsOfSession(t *testing.T) {
+	f := newFake(2)
+	crowded := false
+	f.crowds = func(id string) bool {
+		now := id == "b" && !crowded
+		crowded = crowded || now
+		return now
+	}
+	s := f.session(t, client.SessionConfig{Model: model, Receipts: client.ReceiptsAll, ModelVersion: "v7", Reconnect: hasty})
+	g, err := s.OpenWithContexts(t.Context(), []string{"a", "b", "c"}, []client.InputContext{
+		{Group: "anna"}, {Group: "bert", Slices: map[string]string{"site": "north"}}, {},
+	})
+	ok(t, err)
+	ok(t, g.Send(every(low, 3)))
+	ok(t, g.Send(every(low, 3)))
+	want := map[string]string{"a": "v7 a anna map[]", "b": "v7 b bert map[site:north]", "c": "v7 c  map[]"}
+	if diff := cmp.Diff(want, receiptsBy(wait(t, g))); diff != "" {
+		t.Error(diff)
+	}
+	if !crowded {
+		t.Error("the daemon refused no input")
+	}
+}
+
+func TestReceiptsOfBatch(t *testing.T) {
+	f := newFake(0)
+	b := client.Batch{
+		Model: model, Layout: client.NSK, Passes: 2, Inputs: 3, PerCall: 2, IDs: []string{"a", "b", "c"}, ModelVersion: "v7",
+		Values:   append(every(low, 4), every([]float32{0, 1, 0}, 2)...),
+		Contexts: []client.InputContext{{Group: "anna"}, {}, {Slices: map[string]string{"site": "north"}}},
+	}
+	c := f.dial(t)
+	for name, tt := range map[string]struct {
+		asked ckdv1.Receipts
+		want  map[string]string
+	}{
+		"none":     {0, map[string]string{"a": "", "b": "", "c": ""}},
+		"reviewed": {client.ReceiptsReviewed, map[string]string{"a": "", "b": "", "c": "v7 c  map[site:north]"}},
+		"all":      {client.ReceiptsAll, map[string]string{"a": "v7 a anna map[]", "b": "v7 b  map[]", "c": "v7 c  map[site:north]"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b.Receipts = tt.asked
+			results, err := c.Decompose(t.Context(), b)
+			ok(t, err)
+			if diff := cmp.Diff(tt.want, receiptsBy(results)); diff != "" {
+				t.Error(diff)
+			}
+			if got, want := results[2].Review(), tt.asked != 0; got != want {
+				t.Errorf("the deferred input is a review: %v, expected %v", got, want)
+			}
+		})
+	}
+}
+
+// TestLargeContexts checks that contexts count where messages are cut, which the fake daemon holds
+// against its limit.
+func TestLargeContexts(t *testing.T) {
+	f := newFake(2)
+	f.info.Limits.MessageBytes = 1000
+	unary := newFake(2)
+	unary.info.Limits.MessageBytes = 700
+	large := make([]client.InputContext, 4)
+	ids := make([]string, len(large))
+	for i := range large {
+		ids[i], large[i].Group = fmt.Sprint(i), strings.Repeat("g", 190)
+	}
+	s := f.session(t, client.SessionConfig{Model: model})
+	g, err := s.OpenWithContexts(t.Context(), ids, large)
+	ok(t, err)
+	ok(t, g.SendPasses(2, every(low, 8)))
+	retained(t, wait(t, g)...)
+	results, err := unary.dial(t, client.WithMessageBytes(700)).Decompose(t.Context(), client.Batch{
+		Model: model, Layout: client.SNK, Passes: 2, Inputs: 4, Contexts: large, Values: every(low, 8),
+	})
+	ok(t, err)
+	retained(t, results...)
+	if len(unary.calls) < 2 {
+		t.Errorf("calls of %v inputs, expected several", unary.calls)
+	}
+}
+
+func TestWrongContexts(t *testing.T) {
+	f := newFake(1)
+	s := f.session(t, client.SessionConfig{Model: model})
+	for name, tt := range map[string]struct {
+		contexts []client.InputContext
+		want     string
+	}{
+		"too few":        {make([]client.InputContext, 1), "1 contexts, expected none or one for each of 2 inputs"},
+		"text":           {[]client.InputContext{{}, {Group: "\xff"}}, "expected UTF-8"},
+		"text of slices": {[]client.InputContext{{}, {Slices: map[string]string{"a": "\xff"}}}, "expected UTF-8"},
+		"too large":      {[]client.InputContext{{Group: strings.Repeat("g", 5<<20)}, {}}, "the ids and contexts of a group take"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := s.OpenWithContexts(t.Context(), []string{"a", "b"}, tt.contexts)
+			saying(tt.want).check(t, "open", err)
+		})
+	}
+}
