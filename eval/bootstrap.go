@@ -28,10 +28,13 @@ type samples struct {
 // over each of them. All rankings see the same resamples. Each resample has a random generator of
 // its own, so that the result does not depend on how many run at once.
 //
+// With groups, as many groups are drawn as there are, each with all of its inputs. Resamples then
+// differ in their number of inputs, and have coverages of their own.
+//
 // Ties of a key are ordered as their inputs were drawn. Keys are not computed again: the keys of
 // gates, which are quantiles, and of policies stay those of the whole recording. A resample sorts
 // nothing and allocates nothing.
-func bootstrap(ctx context.Context, orderings []*ordering, inputs []outcome, g *grid, o Options) ([]samples, error) {
+func bootstrap(ctx context.Context, orderings []*ordering, inputs []outcome, g *grid, by *groups, o Options) ([]samples, error) {
 	all := make([]samples, len(orderings))
 	for r := range all {
 		all[r] = newSamples(o)
@@ -40,7 +43,8 @@ func bootstrap(ctx context.Context, orderings []*ordering, inputs []outcome, g *
 	var group errgroup.Group
 	for range min(runtime.GOMAXPROCS(0), o.Bootstrap) {
 		group.Go(func() error {
-			resample := newResample(inputs)
+			resample := newResample(inputs, by)
+			g := *g
 			at, from := make([][coverages + 1]counts, len(orderings)), make(map[policy.Scope]int)
 			for {
 				b := int(next.Add(1)) - 1
@@ -51,12 +55,13 @@ func bootstrap(ctx context.Context, orderings []*ordering, inputs []outcome, g *
 					return err
 				}
 				resample.draw(o.Seed, uint64(b))
+				g.fit(len(resample.drawn), o.Coverage)
 				for r, ordering := range orderings {
-					resample.walk(ordering, g, &at[r])
+					resample.walk(ordering, &g, &at[r])
 				}
-				rangeOf(orderings, g, at, from)
+				rangeOf(orderings, &g, at, from)
 				for r, ordering := range orderings {
-					all[r].set(b, g, &at[r], from[ordering.scope])
+					all[r].set(b, &g, &at[r], from[ordering.scope])
 				}
 				if d := done.Add(1); o.Progress != nil {
 					o.Progress(int(d), o.Bootstrap)
@@ -141,6 +146,7 @@ type resample struct {
 	source *rand.PCG
 	random *rand.Rand
 	inputs []outcome // all inputs that resamples are drawn from
+	groups *groups   // that are drawn whole; nil to draw inputs
 	drawn  []int32   // inputs as they were drawn
 	times  []outcome // inputs with how often they were drawn
 	// next has the next free place of each block; sequence has the outcomes along an ordering.
@@ -154,12 +160,12 @@ type resample struct {
 	treated counts
 }
 
-func newResample(inputs []outcome) *resample {
+func newResample(inputs []outcome, by *groups) *resample {
 	n := len(inputs)
 	source := rand.NewPCG(0, 0)
 	return &resample{
-		source: source, random: rand.New(source), inputs: inputs,
-		drawn: make([]int32, n), times: make([]outcome, n), next: make([]int32, n+1), sequence: make([]uint8, n),
+		source: source, random: rand.New(source), inputs: inputs, groups: by,
+		drawn: make([]int32, 0, n), times: make([]outcome, n), next: make([]int32, n+1),
 	}
 }
 
@@ -167,11 +173,21 @@ func (r *resample) draw(seed, b uint64) {
 	r.source.Seed(seed, b)
 	r.known = false
 	copy(r.times, r.inputs)
-	for d := range r.drawn {
-		i := r.random.Int32N(int32(len(r.inputs)))
-		r.drawn[d] = i
+	r.drawn = r.drawn[:0]
+	if r.groups == nil {
+		for range r.inputs {
+			r.drawn = append(r.drawn, r.random.Int32N(int32(len(r.inputs))))
+		}
+	} else {
+		members := r.groups.members
+		for range members {
+			r.drawn = append(r.drawn, members[r.random.Int32N(int32(len(members)))]...)
+		}
+	}
+	for _, i := range r.drawn {
 		r.times[i] += drawn
 	}
+	r.sequence = slices.Grow(r.sequence[:0], len(r.drawn))[:len(r.drawn)]
 }
 
 // walk counts along an ordering. Inputs of one tie come in the order of the draw where that

@@ -86,6 +86,13 @@ type grid struct {
 
 func newGrid(inputs int, at float64) *grid {
 	g := &grid{}
+	g.fit(inputs, at)
+	return g
+}
+
+// fit sets the grid for so many inputs, of which a share is requested.
+func (g *grid) fit(inputs int, at float64) {
+	g.at = 0
 	for g.at < coverages && coverage(g.at) < at {
 		g.at++
 	}
@@ -93,7 +100,6 @@ func newGrid(inputs int, at float64) *grid {
 	for c := range coverages {
 		g.cuts[g.cut(c)] = uint32(Kept(coverage(c), inputs))
 	}
-	return g
 }
 
 // cut returns the position of coverage c among the cuts.

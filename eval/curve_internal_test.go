@@ -34,8 +34,12 @@ func TestResampleEqualsSorting(t *testing.T) {
 	ties, none, treated := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		r, inputs := drawRanking(t, 60)
-		g := newGrid(len(inputs), rapid.Float64Range(0.001, 1).Draw(t, "coverage"))
-		resample, p := newResample(inputs), newOrdering(r, inputs)
+		by := newGroups(rapid.SliceOfN(rapid.IntRange(0, 9), len(inputs), len(inputs)).Draw(t, "groups"))
+		if rapid.Bool().Draw(t, "independent") {
+			by = nil
+		}
+		resample, p := newResample(inputs, by), newOrdering(r, inputs)
+		at := rapid.Float64Range(0.001, 1).Draw(t, "coverage")
 		switch {
 		case p.block != nil:
 			ties++
@@ -47,6 +51,7 @@ func TestResampleEqualsSorting(t *testing.T) {
 		seed := rapid.Uint64().Draw(t, "seed")
 		for b := range uint64(3) { // the memory is used again
 			resample.draw(seed, b)
+			g := newGrid(len(resample.drawn), at)
 			var got [coverages + 1]counts
 			resample.walk(p, g, &got)
 
@@ -104,7 +109,7 @@ func TestTreatedTie(t *testing.T) {
 // (1-1/N)^N, and all inputs to be drawn equally often.
 func TestResampleIsWithReplacement(t *testing.T) {
 	const n, resamples = 100, 2000
-	r := newResample(make([]outcome, n))
+	r := newResample(make([]outcome, n), nil)
 	missing, times := 0, make([]int, n)
 	for b := range uint64(resamples) {
 		r.draw(1, b)
@@ -313,7 +318,7 @@ func TestResampleAllocatesNothing(t *testing.T) {
 		inputs[i], key[i] = outcome(i)%4, float64(i/3)
 	}
 	r := newRanking(&Table{Inputs: 200, K: 3, Predicted: make([]int, 200)}, "", policy.AllInputs, key)
-	g, resample, p := newGrid(200, 0.8), newResample(inputs), newOrdering(r, inputs)
+	g, resample, p := newGrid(200, 0.8), newResample(inputs, nil), newOrdering(r, inputs)
 	s := newSamples(Options{Bootstrap: 1, Bands: true})
 	var at [coverages + 1]counts
 	allocations := testing.AllocsPerRun(10, func() {

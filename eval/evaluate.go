@@ -29,6 +29,10 @@ type Options struct {
 	// CriticalCalls says what happens to inputs that are called critical and retained. Empty counts
 	// as ActedOn does, and the report says that the site has not said.
 	CriticalCalls CriticalCalls
+	// Groups has a number for each input, the same for inputs that are not independent, such as several
+	// images of one patient. Resamples then draw groups; intervals and tests count groups. Nil says that
+	// all inputs are independent.
+	Groups []int
 	// Bootstrap is the number of resamples. 0 draws none.
 	Bootstrap int
 	Seed      uint64
@@ -68,12 +72,13 @@ func Evaluate(ctx context.Context, t *Table, labels []int, o Options) (*Report, 
 		outcomes: outcomes(labels, t.Predicted, setOf(t.K, t.Spec.Critical)),
 		grid:     newGrid(t.Inputs, o.Coverage),
 		counted:  countClasses(t, labels, inputsOf(t.Inputs)),
+		groups:   newGroups(o.Groups),
 	}
 	e.report = &Report{
 		Source: Source{
 			Kind: kindOf(t.Spec.Kind), Variance: varianceOf(t.Spec.Variance),
 			Coverage: o.Coverage, Bootstrap: o.Bootstrap, Seed: o.Seed, Reliability: o.Reliability,
-			CriticalCalls: o.CriticalCalls, ReviewsPer1000: math.Round(1e9*o.Reviews) / 1e6,
+			Intervals: ExactIntervals, CriticalCalls: o.CriticalCalls, ReviewsPer1000: math.Round(1e9*o.Reviews) / 1e6,
 		},
 		Classes:    classes(t, labels, o.Classes, e.counted),
 		Matrix:     matrix(t, labels),
@@ -81,6 +86,9 @@ func Evaluate(ctx context.Context, t *Table, labels []int, o Options) (*Report, 
 		Signatures: signatures(t, labels, o.Classes),
 		Confusion:  confusion(t),
 		Dominant:   dominant(t),
+	}
+	if e.groups != nil {
+		e.report.Source.Groups, e.report.Source.Intervals = len(e.groups.members), ClusteredIntervals
 	}
 	e.summarise()
 	var err error
@@ -113,6 +121,8 @@ func (o Options) check(t *Table, labels []int) error {
 		return fmt.Errorf("critical calls %q: expected %s or %s", o.CriticalCalls, ActedOn, Reviewed)
 	case !(o.Reliability > 0):
 		return fmt.Errorf("reliability threshold %v: expected above 0", o.Reliability)
+	case o.Groups != nil && len(o.Groups) != t.Inputs:
+		return fmt.Errorf("%d groups, expected %d: one for each input", len(o.Groups), t.Inputs)
 	case o.Bootstrap < 0:
 		return fmt.Errorf("%d resamples: expected 0 or more", o.Bootstrap)
 	case o.Policy != nil && len(o.Policy.Classes) != t.K:
@@ -161,6 +171,7 @@ type evaluation struct {
 	outcomes []outcome
 	grid     *grid
 	counted  *classCounts // counts over all inputs
+	groups   *groups      // nil where all inputs are independent
 	report   *Report
 	// tied has, for each row, the largest number of inputs that share one key.
 	tied []int
@@ -225,7 +236,7 @@ func (e *evaluation) rank(ctx context.Context) error {
 	if e.o.Bootstrap == 0 {
 		return nil
 	}
-	samples, err := bootstrap(ctx, orderings, e.outcomes, e.grid, e.o)
+	samples, err := bootstrap(ctx, orderings, e.outcomes, e.grid, e.groups, e.o)
 	if err != nil {
 		return err
 	}
@@ -301,7 +312,7 @@ func (e *evaluation) compareMisses(scope policy.Scope, orderings []*ordering) {
 		}
 		rows, missed = append(rows, row), append(missed, of)
 	}
-	e.report.MissedPairs = append(e.report.MissedPairs, missedPairs(rows, missed)...)
+	e.report.MissedPairs = append(e.report.MissedPairs, missedPairs(rows, missed, e.groups)...)
 }
 
 // row returns the figures and the curve of a ranking from its counts. AUSC is left open.
@@ -344,7 +355,7 @@ func (e *evaluation) row(r *ranking, inputs []outcome, at *[coverages + 1]counts
 func (e *evaluation) at(retained []int32) At {
 	var c counts
 	called, falsely := 0, 0
-	missedOf := make([]int, e.t.K)
+	missedOf, missed := make([]int, e.t.K), make([]bool, e.t.Inputs)
 	for _, i := range retained {
 		o := e.outcomes[i]
 		c.critical += o & isCritical
@@ -352,13 +363,14 @@ func (e *evaluation) at(retained []int32) At {
 		c.criticalWrong += o & isCritical & (o / isWrong)
 		called += index(o&isTreated != 0)
 		falsely += index(o&isTreated != 0 && o&isCritical == 0)
-		missedOf[e.labels[i]] += index(o&isMissed != 0)
+		missed[i] = o&isMissed != 0
+		missedOf[e.labels[i]] += index(missed[i])
 	}
 	counted, all := countClasses(e.t, e.labels, retained), e.report.Summary.Critical
 	at := At{
 		Coverage: share(len(retained), e.t.Inputs), Retained: len(retained),
 		CriticalMissed: int(c.missed), CriticalMissRate: per(int(c.missed), all),
-		CriticalMissRateInterval: exactInterval(int(c.missed), all),
+		CriticalMissRateInterval: e.interval(int(c.missed), all, e.isCritical, missed),
 		CalledCritical:           called, FalseCalls: falsely,
 		CriticalFNR: c.criticalFNR(), CriticalError: c.criticalError(),
 		Accuracy: per(counted.correct, counted.n), MacroF1: counted.macroF1(),
@@ -366,7 +378,7 @@ func (e *evaluation) at(retained []int32) At {
 		CriticalDeferredShare: per(all-int(c.critical), all),
 	}
 	at.Per1000 = e.per1000(&at)
-	at.CriticalClasses, at.WorstClass = e.criticalClasses(missedOf)
+	at.CriticalClasses, at.WorstClass = e.criticalClasses(missedOf, missed)
 	return at
 }
 
@@ -384,14 +396,16 @@ func (e *evaluation) per1000(at *At) Per1000 {
 	return p
 }
 
-// criticalClasses returns what is missed of each critical class, and the name of the worst.
-func (e *evaluation) criticalClasses(missed []int) (all []ClassMisses, worst string) {
+// criticalClasses returns what is missed of each critical class, and the name of the worst. missed
+// counts by class, and isMissed marks the inputs.
+func (e *evaluation) criticalClasses(missed []int, isMissed []bool) (all []ClassMisses, worst string) {
 	all = []ClassMisses{}
 	highest := undefined
 	for _, k := range slices.Sorted(slices.Values(e.t.Spec.Critical)) {
 		c := ClassMisses{Class: e.o.Classes[k], Inputs: e.counted.support[k], Missed: missed[k], CriticalMissRate: undefined}
 		if c.Inputs >= FewOfClass {
-			c.CriticalMissRate, c.CriticalMissRateInterval = per(c.Missed, c.Inputs), exactInterval(c.Missed, c.Inputs)
+			ofClass := func(i int) bool { return e.labels[i] == k }
+			c.CriticalMissRate, c.CriticalMissRateInterval = per(c.Missed, c.Inputs), e.interval(c.Missed, c.Inputs, ofClass, isMissed)
 			if !highest.Defined() || c.CriticalMissRate > highest {
 				worst, highest = c.Class, c.CriticalMissRate
 			}

@@ -19,6 +19,7 @@ const (
 // notes adds what a reader must know before relying on the report.
 func (e *evaluation) notes() {
 	e.report.Notes = []string{}
+	e.notesOnGroups()
 	e.notesOnLabels()
 	e.notesOnClasses()
 	e.notesOnCritical()
@@ -29,6 +30,23 @@ func (e *evaluation) notes() {
 // note adds a note to the report.
 func (e *evaluation) note(format string, args ...any) {
 	e.report.Notes = append(e.report.Notes, fmt.Sprintf(format, args...))
+}
+
+// notesOnGroups says what groups change.
+func (e *evaluation) notesOnGroups() {
+	if e.groups == nil {
+		return
+	}
+	most, critical := 0, 0
+	for _, members := range e.groups.members {
+		most = max(most, len(members))
+		critical += index(slices.ContainsFunc(members, func(i int32) bool { return e.isCritical(int(i)) }))
+	}
+	e.note("The %d inputs come in %d groups of at most %d, %d of them with critical inputs: resamples draw groups, and intervals and tests "+
+		"count groups.", e.t.Inputs, len(e.groups.members), most, critical)
+	if critical > 0 && critical < fewCritical {
+		e.note("Only %d groups have critical inputs: critical figures are rough, look at their intervals.", critical)
+	}
 }
 
 func (e *evaluation) notesOnClasses() {

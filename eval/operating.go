@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ckd-project/ckd/internal/binomial"
+	"github.com/ckd-project/ckd/internal/clustered"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -38,8 +39,12 @@ func (e *evaluation) operatingPoint() *OperatingPoint {
 	}
 	all := e.report.Summary.Critical
 	point.MissShare = per(point.CriticalMissed, all)
-	point.CriticalFNRInterval = exactInterval(point.CriticalMissed, point.CriticalRetained)
-	point.MissShareInterval = exactInterval(point.CriticalMissed, all)
+	missed, kept := make([]bool, e.t.Inputs), make([]bool, e.t.Inputs)
+	for _, i := range retained {
+		missed[i], kept[i] = e.outcomes[i]&isMissed != 0, e.isCritical(int(i))
+	}
+	point.CriticalFNRInterval = e.interval(point.CriticalMissed, point.CriticalRetained, func(i int) bool { return kept[i] }, missed)
+	point.MissShareInterval = point.CriticalMissRateInterval
 	if p.Calibration != nil && p.Calibration.Certificate != nil {
 		point.Certificate = e.checkCertificate(p.Calibration.Certificate, retained)
 	}
@@ -55,6 +60,19 @@ func exactInterval(k, n int) *[2]float64 {
 	return &[2]float64{low, high}
 }
 
+func (e *evaluation) isCritical(i int) bool { return e.outcomes[i]&isCritical != 0 }
+
+// interval returns the 95% interval of k of n, nil of nothing: the exact one, or with groups that of
+// the cases and the misses among them.
+func (e *evaluation) interval(k, n int, isCase func(i int) bool, missed []bool) *[2]float64 {
+	if e.groups == nil || n == 0 {
+		return exactInterval(k, n)
+	}
+	counted, most := e.groups.count(isCase, func(i int) bool { return missed[i] })
+	low, high := clustered.Interval(counted, most, confidence)
+	return &[2]float64{low, high}
+}
+
 // checkCertificate holds a certificate against this recording, of which some inputs are retained.
 func (e *evaluation) checkCertificate(c *policy.Certificate, retained []int32) *CertificateCheck {
 	check := &CertificateCheck{Kind: string(c.Kind), Confidence: c.Confidence, Groups: c.Groups, Differs: e.differences()}
@@ -65,51 +83,67 @@ func (e *evaluation) checkCertificate(c *policy.Certificate, retained []int32) *
 	var all []BoundCheck
 	for _, l := range c.Limits() {
 		bound := BoundCheck{Bounds: l.Bounds, Class: l.Class, Target: l.Target}
-		bound.Misses, bound.Cases = e.missesOf(l, retained)
-		bound.judge(certain)
+		isCase, missed := e.casesOf(l, retained)
+		for i := range isCase {
+			bound.Cases += index(isCase[i])
+			bound.Misses += index(isCase[i] && missed[i])
+		}
+		if e.groups == nil {
+			bound.judge(certain)
+		} else {
+			bound.judgeGroups(e.groups.count(func(i int) bool { return isCase[i] }, func(i int) bool { return missed[i] }))
+			bound.decide(certain)
+		}
 		all = append(all, bound)
 	}
 	check.BoundCheck, check.Further = all[0], all[1:]
 	return check
 }
 
-// missesOf returns how many inputs a bound of a certificate counts, and how many of them are
-// retained and called safe.
-func (e *evaluation) missesOf(l policy.CertifiedLimit, retained []int32) (misses, cases int) {
-	counts := func(i int) bool {
-		return e.outcomes[i]&isCritical != 0 && (l.Class == "" || e.o.Policy.Classes[e.labels[i]] == l.Class)
-	}
+// casesOf marks the inputs that a bound of a certificate counts, and those that are retained and
+// missed.
+func (e *evaluation) casesOf(l policy.CertifiedLimit, retained []int32) (isCase, missed []bool) {
+	isCase, missed = make([]bool, e.t.Inputs), make([]bool, e.t.Inputs)
+	kept := make([]bool, e.t.Inputs)
 	for _, i := range retained {
-		if counts(int(i)) {
-			cases++
-			misses += index(e.outcomes[i]&isMissed != 0)
-		}
+		kept[i], missed[i] = true, e.outcomes[i]&isMissed != 0
 	}
-	if l.Bounds == policy.CriticalMissRate {
-		cases = 0
-		for i := range e.outcomes {
-			cases += index(counts(i))
-		}
+	for i := range isCase {
+		isCase[i] = e.isCritical(i) && (l.Class == "" || e.o.Policy.Classes[e.labels[i]] == l.Class) &&
+			(kept[i] || l.Bounds == policy.CriticalMissRate)
 	}
-	return misses, cases
+	return isCase, missed
 }
 
 // judge sets what follows from Target, Cases and Misses. The bound is shown with the given confidence.
 func (b *BoundCheck) judge(confidence float64) {
-	const rounding = 1e-9 // 1-0.9 is a little less than 0.1
 	n, target := b.Cases, b.Target
-	b.Observed = per(b.Misses, n)
 	b.PValue = atLeast(b.Misses, n, target)
 	b.PShown = binomial.Tail(b.Misses, n, target)
 	b.PowerAtDouble = undefined
-	if n == 0 {
-		return
-	}
-	if double := 2 * target; double < 1 {
+	if double := 2 * target; n > 0 && double < 1 {
 		fewest := sort.Search(n+1, func(k int) bool { return atLeast(k, n, target) < leastPValue })
 		b.PowerAtDouble = Figure(atLeast(fewest, n, double))
 	}
+	b.decide(confidence)
+}
+
+// judgeGroups sets the p-values by groups, of which none has more than most cases.
+func (b *BoundCheck) judgeGroups(counted []clustered.Group, most int) {
+	hits := make([]clustered.Group, len(counted))
+	for i, g := range counted {
+		hits[i] = clustered.Group{Cases: g.Cases, Misses: g.Cases - g.Misses}
+	}
+	b.PValue, b.PShown = clustered.Tail(hits, 1-b.Target, most), clustered.Tail(counted, b.Target, most)
+	b.PowerAtDouble = undefined
+}
+
+// decide sets the verdict that follows from the p-values.
+func (b *BoundCheck) decide(confidence float64) {
+	const rounding = 1e-9 // 1-0.9 is a little less than 0.1
+	b.Observed = per(b.Misses, b.Cases)
 	switch {
+	case b.Cases == 0:
 	case b.PValue < leastPValue:
 		b.Verdict = Contradicted
 	case b.PShown <= 1-confidence+rounding:

@@ -9,8 +9,9 @@ import (
 )
 
 // missedPairs compares every two rankings of one scope by the inputs that each retains and misses.
-// missed has a mark for each missed input of the recording; there is one slice for each row.
-func missedPairs(rows []*Row, missed [][]bool) []MissedPair {
+// missed has a mark for each missed input of the recording; there is one slice for each row. g may be
+// nil.
+func missedPairs(rows []*Row, missed [][]bool, g *groups) []MissedPair {
 	var all []MissedPair
 	var p []float64
 	for r, row := range rows {
@@ -20,7 +21,15 @@ func missedPairs(rows []*Row, missed [][]bool) []MissedPair {
 				pair.RowOnly += index(of && !missed[c][i])
 				pair.ColumnOnly += index(!of && missed[c][i])
 			}
-			pair.PValue = mcnemar(pair.RowOnly, pair.ColumnOnly)
+			if g == nil {
+				pair.PValue = mcnemar(pair.RowOnly, pair.ColumnOnly)
+			} else {
+				differences := make([]int, len(g.members))
+				for i, of := range g.of {
+					differences[of] += index(missed[r][i]) - index(missed[c][i])
+				}
+				pair.PValue = signFlip(differences)
+			}
 			all, p = append(all, pair), append(p, pair.PValue)
 		}
 	}

@@ -40,6 +40,32 @@ func TestHolm(t *testing.T) {
 	}
 }
 
+// TestSignFlip compares with all signs in turn, and with the McNemar test where differences are 1.
+func TestSignFlip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := rapid.SliceOfN(rapid.IntRange(-4, 4), 0, 9).Draw(t, "differences")
+		sum, as := 0, 0
+		for _, v := range d {
+			sum += v
+		}
+		for signs := range 1 << len(d) {
+			flipped := 0
+			for i, v := range d {
+				flipped += v * (1 - 2*(signs>>i&1))
+			}
+			as += index(max(flipped, -flipped) >= max(sum, -sum))
+		}
+		if got, want := signFlip(d), float64(as)/float64(int(1)<<len(d)); math.Abs(got-want) > 1e-12 {
+			t.Fatalf("%v: %v, want %v", d, got, want)
+		}
+		a, b := rapid.IntRange(0, 300).Draw(t, "a"), rapid.IntRange(0, 300).Draw(t, "b")
+		single := append(slices.Repeat([]int{1}, a), slices.Repeat([]int{-1}, b)...)
+		if got, want := signFlip(single), mcnemar(a, b); math.Abs(got-want) > 1e-12 {
+			t.Fatalf("%d and %d: %v, want %v", a, b, got, want)
+		}
+	})
+}
+
 // TestMissedPairs counts the inputs that only one of two rankings misses.
 func TestMissedPairs(t *testing.T) {
 	rows := []*Row{{Name: "a"}, {Name: "b"}, {Name: "c"}}
@@ -47,7 +73,7 @@ func TestMissedPairs(t *testing.T) {
 		{true, true, true, false, false},
 		{true, false, false, false, false},
 		{false, false, false, false, true},
-	})
+	}, nil)
 	want := []MissedPair{
 		{Row: "a", Column: "b", RowOnly: 2, ColumnOnly: 0, PValue: 0.5, PHolm: 1},
 		{Row: "a", Column: "c", RowOnly: 3, ColumnOnly: 1, PValue: 0.625, PHolm: 1},

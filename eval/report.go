@@ -42,21 +42,36 @@ type Report struct {
 
 // Source says how a report was computed.
 type Source struct {
-	Software    string  `json:"software"`
-	Passes      File    `json:"passes"`
-	Labels      File    `json:"labels"`
-	Kind        string  `json:"kind"`
-	Variance    string  `json:"variance"`
-	Coverage    float64 `json:"coverage"`
-	Bootstrap   int     `json:"bootstrap"`
-	Seed        uint64  `json:"seed"`
-	Reliability float64 `json:"reliability_threshold"`
+	Software string `json:"software"`
+	Passes   File   `json:"passes"`
+	Labels   File   `json:"labels"`
+	// Groups counts the groups of inputs that are not independent, read from GroupsFile; 0 and nil where
+	// every input counts as independent.
+	Groups     int   `json:"groups,omitempty"`
+	GroupsFile *File `json:"groups_file,omitempty"`
+	// Intervals says how the intervals of shares are computed, in every place that has one.
+	Intervals   Intervals `json:"intervals"`
+	Kind        string    `json:"kind"`
+	Variance    string    `json:"variance"`
+	Coverage    float64   `json:"coverage"`
+	Bootstrap   int       `json:"bootstrap"`
+	Seed        uint64    `json:"seed"`
+	Reliability float64   `json:"reliability_threshold"`
 	// CriticalCalls says what happens to inputs called critical that are retained; empty where the
 	// site has not said.
 	CriticalCalls CriticalCalls `json:"critical_calls"`
 	// ReviewsPer1000 is the budget of reviews that Coverage was computed from; 0 where none was given.
 	ReviewsPer1000 float64 `json:"reviews_per_1000,omitempty"`
 }
+
+// Intervals is a kind of 95% intervals of shares.
+type Intervals string
+
+// The kinds.
+const (
+	ExactIntervals     Intervals = "exact"     // of Clopper and Pearson: inputs are independent
+	ClusteredIntervals Intervals = "clustered" // of package clustered: groups are independent
+)
 
 // File names a file and its content.
 type File struct {
@@ -153,7 +168,7 @@ type At struct {
 
 	// CriticalMissed counts the critical inputs that are retained and predicted not critical.
 	// CriticalMissRate divides them by all critical inputs, with its exact 95% interval
-	// (Clopper-Pearson); CriticalFNR by those retained (app-cfnr).
+	// (Source.Intervals); CriticalFNR by those retained (app-cfnr).
 	CriticalMissed           int         `json:"critical_missed"`
 	CriticalMissRate         Figure      `json:"critical_miss_rate"`
 	CriticalMissRateInterval *[2]float64 `json:"critical_miss_rate_interval"`
@@ -204,8 +219,8 @@ type ClassMisses struct {
 	Class  string `json:"class"`
 	Inputs int    `json:"inputs"`
 	Missed int    `json:"missed"`
-	// CriticalMissRate is Missed/Inputs with its exact 95% interval. Both are null for a class of
-	// fewer than FewOfClass inputs.
+	// CriticalMissRate is Missed/Inputs with its 95% interval (Source.Intervals). Both are null for a
+	// class of fewer than FewOfClass inputs.
 	CriticalMissRate         Figure      `json:"critical_miss_rate"`
 	CriticalMissRateInterval *[2]float64 `json:"critical_miss_rate_interval"`
 }
@@ -227,7 +242,7 @@ type Interval struct {
 	High Figure `json:"high"`
 }
 
-// Bootstrap describes the AUSC of critical FNR over resamples of the inputs. Within ties, inputs
+// Bootstrap describes the AUSC of critical FNR over resamples of the inputs, or of the groups. Within ties, inputs
 // are in the order of the draw and not of the file, so that many ties set the mean apart from the
 // AUSC.
 type Bootstrap struct {
@@ -274,7 +289,7 @@ type MissedPair struct {
 	RowOnly    int `json:"row_only"`
 	ColumnOnly int `json:"column_only"`
 	// PValue is that of the exact two-sided McNemar test that both miss equally often: the chance of
-	// counts as uneven as these or more. PHolm is corrected for all pairs of the scope (Holm).
+	// counts as uneven as these or more. With groups it is that of the sign-flip test by group. PHolm is corrected for all pairs of the scope (Holm).
 	PValue float64 `json:"p"`
 	PHolm  float64 `json:"p_holm"`
 }
@@ -311,7 +326,7 @@ type OperatingPoint struct {
 	Scope    policy.Scope `json:"scope"`
 	Observes bool         `json:"observes"` // no thresholds: nothing is deferred
 	At
-	// CriticalFNRInterval is the exact 95% interval (Clopper-Pearson) of CriticalFNR.
+	// CriticalFNRInterval is the 95% interval (Source.Intervals) of CriticalFNR.
 	CriticalFNRInterval *[2]float64 `json:"critical_fnr_interval"`
 	// MissShare and its interval repeat CriticalMissRate under the name that they had before.
 	MissShare         Figure      `json:"miss_share"`
@@ -327,7 +342,7 @@ type OperatingPoint struct {
 }
 
 // CertificateCheck holds a policy's certificate against another recording. Every input counts as
-// independent of all others.
+// independent of all others, unless Source.Groups says otherwise.
 type CertificateCheck struct {
 	Kind string `json:"kind"`
 	// Confidence of the certificate; 0 where its kind has none.
@@ -365,7 +380,8 @@ type BoundCheck struct {
 	// case. Small values speak for the bound.
 	PShown float64 `json:"p_shown"`
 	// PowerAtDouble is the chance of the verdict Contradicted, among as many cases, if the true share
-	// were twice the target. It is undefined without any case and for targets of 0.5 and above.
+	// were twice the target. It is undefined without any case, for targets of 0.5 and above, and with
+	// groups, as it depends on how the inputs of a group hang together.
 	PowerAtDouble Figure `json:"power_at_double"`
 }
 

@@ -17,7 +17,6 @@ import (
 	"github.com/ckd-project/ckd/calibrate"
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report"
 	"github.com/ckd-project/ckd/eval"
-	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -311,7 +310,7 @@ func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibr
 		o.Attempts = file + ".attempts.jsonl"
 	}
 	if c.Groups != "" {
-		if o.Groups, o.Source.Groups, err = c.readGroups(rec.passes.N); err != nil {
+		if o.Groups, o.Source.Groups, err = readGroups(c.Groups, c.Passes, rec.passes.N); err != nil {
 			return nil, err
 		}
 	}
@@ -343,19 +342,6 @@ func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibr
 			model.FewestPasses, model.ExpectedPasses, now.FewestPasses, now.ExpectedPasses))
 	}
 	return found, nil
-}
-
-// readGroups reads the groups of so many inputs.
-func (c *calibrateCmd) readGroups(inputs int) ([]int, eval.File, error) {
-	groups, err := record.ReadGroups(c.Groups)
-	if err != nil {
-		return nil, eval.File{}, err
-	}
-	if len(groups) != inputs {
-		return nil, eval.File{}, fmt.Errorf("%s has %d groups, expected %d: one for each input of %s", c.Groups, len(groups), inputs, c.Passes)
-	}
-	file, err := hashFile(c.Groups)
-	return groups, file, err
 }
 
 // unfamiliar reads the passes of --unfamiliar.

@@ -38,6 +38,8 @@ type recordingCmd struct {
 
 	CriticalCalls string `enum:"acted-on,reviewed," default:"" placeholder:"WHAT" help:"What happens to inputs called critical and retained: acted-on without a look, or reviewed by people anyway, which counts as reviews. Default: the report says what must be true."`
 
+	Groups string `placeholder:"FILE" help:"A whole number for each input, the same for inputs that are not independent, such as images of one patient: .npy or .npz. Resamples draw groups; intervals and tests count groups."`
+
 	Title  string `placeholder:"TEXT" help:"Title of the report as table or html. Default: it names the file of passes."`
 	Format string `enum:"table,json,html" default:"table" help:"Form of the output: ${enum}. (${default})"`
 	Out    string `placeholder:"PATH" help:"Write to a file. Default: the standard output."`
@@ -82,7 +84,7 @@ func (c *recordingCmd) Run(ctx *cmdContext) error {
 		return err
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(50)) // little is allocated after the passes
-	return writeOutput(ctx, c.Out, []string{c.Passes, c.Labels, c.Policy}, func(w io.Writer) error { return c.write(ctx, w, model) })
+	return writeOutput(ctx, c.Out, []string{c.Passes, c.Labels, c.Policy, c.Groups}, func(w io.Writer) error { return c.write(ctx, w, model) })
 }
 
 // write computes the report and writes it. model may be nil.
@@ -109,13 +111,20 @@ func (c *recordingCmd) write(ctx *cmdContext, w io.Writer, model *policy.Policy)
 	if c.Reliability != nil {
 		o.Reliability = *c.Reliability
 	}
+	var groups *eval.File
+	if c.Groups != "" {
+		groups = &eval.File{}
+		if o.Groups, *groups, err = readGroups(c.Groups, c.Passes, rec.passes.N); err != nil {
+			return err
+		}
+	}
 	passes := rec.passes
 	rec.passes = nil // garbage once they are decomposed
 	t, r, err := evaluate(ctx, passes, rec.labels, rec.spec, o)
 	if err != nil {
 		return err
 	}
-	r.Source.Software, r.Source.Passes, r.Source.Labels = software(), rec.passesFile, rec.labelsFile
+	r.Source.Software, r.Source.Passes, r.Source.Labels, r.Source.GroupsFile = software(), rec.passesFile, rec.labelsFile, groups
 	if c.Format == "json" {
 		return writeJSON(w, r)
 	}

@@ -119,3 +119,16 @@ func readLabels(path string, classes []string) ([]int, error) {
 		return 0, fmt.Errorf("expected one of the classes %s%s%s", firstNames(classes), unnamed, strictyaml.Suggest(name, classes))
 	})
 }
+
+// readGroups reads a file of groups, one for each of the inputs of the passes.
+func readGroups(path, passes string, inputs int) ([]int, eval.File, error) {
+	groups, err := record.ReadGroups(path)
+	if err != nil {
+		return nil, eval.File{}, err
+	}
+	if len(groups) != inputs {
+		return nil, eval.File{}, fmt.Errorf("%s has %d groups, expected %d: one for each input of %s", path, len(groups), inputs, passes)
+	}
+	file, err := hashFile(path)
+	return groups, file, err
+}

@@ -40,14 +40,36 @@ func Interval(groups []Group, most int, confidence float64) (low, high float64) 
 	return 1 - upper(hits, most, tail), upper(groups, most, tail)
 }
 
-// upper returns the least share at which the p-value is at most tail.
+// upper returns the least share at which the p-value is at most tail, to 1e-12; 1 where there is none.
+// The logarithm of the p-value falls with the share, smoothly, so that regula falsi takes far fewer
+// steps than bisection.
 func upper(groups []Group, most int, tail float64) float64 {
-	low, high := 0.0, 1.0
-	for range 40 {
-		if mid := (low + high) / 2; Tail(groups, mid, most) > tail {
-			low = mid
-		} else {
-			high = mid
+	const close, least = 1e-12, -700 // of shares; logarithm of the least p-value told apart from 0
+	above := func(a float64) float64 { return max(math.Log(Tail(groups, a, most)), least) - math.Log(tail) }
+	low, high := 0.0, 1-close
+	atLow, atHigh := above(low), above(high)
+	if atHigh > 0 {
+		return 1
+	}
+	for side := 0; high-low > close; {
+		a := high - atHigh*(high-low)/(atHigh-atLow)
+		if a = min(max(a, low+close/2), high-close/2); high-low > 0.5 {
+			a = (low + high) / 2
+		}
+		// The Illinois rule halves the value at an end that stays, so that both ends move.
+		switch at := above(a); {
+		case at > 0:
+			low, atLow = a, at
+			if side++; side > 1 {
+				atHigh /= 2
+			}
+			side = max(side, 1)
+		default:
+			high, atHigh = a, at
+			if side--; side < -1 {
+				atLow /= 2
+			}
+			side = min(side, -1)
 		}
 	}
 	return high
@@ -151,7 +173,7 @@ func (t *test) pValue(times float64) float64 {
 	}
 	// The trapezoidal rule in x, where u = width sinh(x).
 	const (
-		step     = 1. / 128
+		step     = 1. / 32
 		vanished = -40 // exponent beside the middle's
 	)
 	middle := real(at(0))

@@ -59,8 +59,8 @@ func (d *deferral) areaFigure() *document.Figure {
 // areaSays describes the ranking of the lowest mean area, and names the score that wins most
 // resamples.
 func (d *deferral) areaSays(lowest *eval.Row) string {
-	s := fmt.Sprintf("The lowest mean AUSC is that of %s: %s (95%% bootstrap interval %s)", alone(lowest.Name),
-		document.Decimal(lowest.Bootstrap.Mean), document.Format(interval(lowest.Bootstrap.Interval)))
+	s := fmt.Sprintf("The lowest mean AUSC is that of %s: %s (%s %s)", alone(lowest.Name),
+		document.Decimal(lowest.Bootstrap.Mean), d.resampled95(), document.Format(interval(lowest.Bootstrap.Interval)))
 	if of := d.row(d.scope, mi); of != nil && of != lowest && of.Bootstrap.Mean.Defined() {
 		s += fmt.Sprintf("; that of mutual information alone is %s (%s)", document.Decimal(of.Bootstrap.Mean),
 			document.Format(interval(of.Bootstrap.Interval)))

@@ -133,7 +133,7 @@ func (d *deferral) legend(bands bool) []document.Key {
 		}
 	}
 	if bands && d.byRisk && len(banded) > 0 {
-		keys = append(keys, document.Key{Mark: document.MarkBand, Text: "95% bootstrap band of " + document.List(banded)})
+		keys = append(keys, document.Key{Mark: document.MarkBand, Text: "95% bootstrap band" + map[bool]string{true: " by group"}[d.byGroup()] + " of " + document.List(banded)})
 	}
 	return append(keys, document.Key{Mark: document.MarkThin, Ink: document.Muted,
 		Text: document.RoundPercent(d.report.Source.Coverage) + " coverage"})

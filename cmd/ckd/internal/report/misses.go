@@ -173,7 +173,7 @@ func (d *deferral) missesTable() *document.Table {
 	return fill(t, rows, d.names, []column{
 		{"missed", true, func(r *eval.Row) any { return document.Of{r.CriticalMissed, all} }},
 		{"critical miss rate", true, func(r *eval.Row) any { return document.Share(r.CriticalMissRate) }},
-		{"exact 95% interval", true, func(r *eval.Row) any { return r.CriticalMissRateInterval }},
+		{d.interval95(), true, func(r *eval.Row) any { return r.CriticalMissRateInterval }},
 		{"per 1,000: deferred", true, func(r *eval.Row) any { return perThousand(r.Per1000.Deferred) }},
 		{"reviews", reviewed, func(r *eval.Row) any { return perThousand(r.Per1000.Reviews) }},
 		{"called critical", true, func(r *eval.Row) any { return perThousand(r.Per1000.CalledCritical) }},
@@ -190,7 +190,7 @@ func (d *deferral) errorsTable() *document.Table {
 	return fill(t, sorted(d.rankings(d.scope), d.byMisses), d.names, []column{
 		{"retained", true, func(r *eval.Row) any { return r.Retained }},
 		{"accuracy", true, func(r *eval.Row) any { return document.Share(r.Accuracy) }},
-		{"95% bootstrap interval", d.resampled(), func(r *eval.Row) any { return within(r.BootstrapAt.Accuracy) }},
+		{d.resampled95(), d.resampled(), func(r *eval.Row) any { return within(r.BootstrapAt.Accuracy) }},
 		{"macro-F1", true, func(r *eval.Row) any { return document.Number(r.MacroF1) }},
 		{"called critical, per 1,000", d.classes.anyCritical, func(r *eval.Row) any { return perThousand(r.Per1000.CalledCritical) }},
 	})
@@ -204,9 +204,8 @@ func (d *deferral) classTable() *document.Table {
 	}
 	t := &document.Table{
 		Caption: fmt.Sprintf("Missed of each critical class at %s (scope %s)", d.deferrals(), d.scope),
-		Says: fmt.Sprintf("Intervals are exact, 95%% (Clopper-Pearson). Classes with fewer than %d inputs have counts alone.",
-			eval.FewOfClass),
-		Head: []string{"class", "inputs", "without deferral"}, TextColumns: 1,
+		Says:    fmt.Sprintf("%s Classes with fewer than %d inputs have counts alone.", d.intervalsAre(), eval.FewOfClass),
+		Head:    []string{"class", "inputs", "without deferral"}, TextColumns: 1,
 	}
 	type of struct {
 		name string
@@ -220,7 +219,7 @@ func (d *deferral) classTable() *document.Table {
 		columns = append(columns, of{"policy", row.At})
 	}
 	for _, c := range columns {
-		t.Head = append(t.Head, "missed by "+c.name, "rate", "exact 95% interval")
+		t.Head = append(t.Head, "missed by "+c.name, "rate", d.interval95())
 	}
 	order := make([]int, len(best.CriticalClasses))
 	for i := range order {
@@ -329,6 +328,22 @@ func (p point) of(row *eval.Row, curve *eval.Curve) eval.At {
 	}
 }
 
+// intervalsAre says in a sentence of which kind the intervals of shares are.
+func (e *evaluation) intervalsAre() string {
+	if e.byGroup() {
+		return "Intervals are by group, 95% (Gaffke): inputs of one group may hang together in any way."
+	}
+	return "Intervals are exact, 95% (Clopper-Pearson)."
+}
+
+// pairTest names the test of pairs of rankings.
+func (e *evaluation) pairTest() string {
+	if e.byGroup() {
+		return "exact two-sided sign-flip test by group"
+	}
+	return "exact two-sided McNemar test"
+}
+
 // pairsTable compares every two rankings by the inputs that only one of them misses, the clearest
 // differences first. It returns nil without pairs.
 func (d *deferral) pairsTable() *document.Table {
@@ -341,8 +356,8 @@ func (d *deferral) pairsTable() *document.Table {
 	})
 	t := &document.Table{
 		Caption: fmt.Sprintf("Which ranking misses fewer at %s (scope %s)", d.deferrals(), d.scope),
-		Says: fmt.Sprintf("Inputs that only one of two rankings misses, with the exact two-sided McNemar test; corrected: for all %s "+
-			"of this scope (Holm). A verdict needs a corrected p under %s.", document.Noun(len(pairs), "pair"), document.Plain(significant)),
+		Says: fmt.Sprintf("Inputs that only one of two rankings misses, with the %s; corrected: for all %s of this scope (Holm). A verdict "+
+			"needs a corrected p under %s.", d.pairTest(), document.Noun(len(pairs), "pair"), document.Plain(significant)),
 		Head: []string{"ranking", "other", "verdict", "only it misses", "only the other", "p", "corrected"}, TextColumns: 3, Closed: true,
 	}
 	if d.scope != d.budgetScope() && d.report.Source.CriticalCalls == eval.Reviewed {

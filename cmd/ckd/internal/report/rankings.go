@@ -51,13 +51,13 @@ func (d *deferral) policyTable() *document.Table {
 	return fill(t, d.byPaper(), d.paperNames, []column{
 		{"retained", true, func(r *eval.Row) any { return r.Retained }},
 		{"critical FNR", true, func(r *eval.Row) any { return document.Share(r.CriticalFNR) }},
-		{"95% bootstrap interval", resampled, func(r *eval.Row) any { return within(r.BootstrapAt.CriticalFNR) }},
+		{d.resampled95(), resampled, func(r *eval.Row) any { return within(r.BootstrapAt.CriticalFNR) }},
 		{"missed of retained", true, func(r *eval.Row) any { return document.Of{r.CriticalMissed, r.CriticalRetained} }},
 		{"critical deferred", true, func(r *eval.Row) any { return document.Share(r.CriticalDeferredShare) }},
 		{"critical error", true, func(r *eval.Row) any { return document.Share(r.CriticalError) }},
-		{"95% bootstrap interval", resampled, func(r *eval.Row) any { return within(r.BootstrapAt.CriticalError) }},
+		{d.resampled95(), resampled, func(r *eval.Row) any { return within(r.BootstrapAt.CriticalError) }},
 		{"accuracy", true, func(r *eval.Row) any { return document.Share(r.Accuracy) }},
-		{"95% bootstrap interval", resampled, func(r *eval.Row) any { return within(r.BootstrapAt.Accuracy) }},
+		{d.resampled95(), resampled, func(r *eval.Row) any { return within(r.BootstrapAt.Accuracy) }},
 		{"macro-F1", true, func(r *eval.Row) any { return document.Number(r.MacroF1) }},
 	})
 }
@@ -87,9 +87,9 @@ func (d *deferral) areaTable() *document.Table {
 		{"AUSC critical FNR", d.byRisk, func(r *eval.Row) any { return document.Number(r.AUSCPaper.CriticalFNR) }},
 		{"mean", resampled, func(r *eval.Row) any { return document.Number(r.BootstrapPaper.Mean) }},
 		{"sd", resampled, func(r *eval.Row) any { return document.Number(r.BootstrapPaper.SD) }},
-		{"95% bootstrap interval", resampled, func(r *eval.Row) any { return interval(r.BootstrapPaper) }},
+		{d.resampled95(), resampled, func(r *eval.Row) any { return interval(r.BootstrapPaper) }},
 		{"where defined", d.byRisk, func(r *eval.Row) any { return document.Number(r.AUSC.CriticalFNR) }},
-		{"95% bootstrap interval", resampled, func(r *eval.Row) any { return interval(r.Bootstrap.Interval) }},
+		{d.resampled95(), resampled, func(r *eval.Row) any { return interval(r.Bootstrap.Interval) }},
 		{"wins", resampled, func(r *eval.Row) any { return document.Share(r.Bootstrap.WinShare) }},
 		{"AUSC critical error", d.byRisk, func(r *eval.Row) any { return document.Number(r.AUSCPaper.CriticalError) }},
 		{"AUSC error rate", true, func(r *eval.Row) any { return document.Number(r.AUSC.ErrorRate) }},

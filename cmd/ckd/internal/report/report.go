@@ -188,6 +188,25 @@ func (e *evaluation) deferrals() string {
 	return perThousand(1000*(1-e.report.Source.Coverage)) + " deferrals per 1,000 inputs"
 }
 
+// byGroup reports whether intervals and tests count groups of inputs.
+func (e *evaluation) byGroup() bool { return e.report.Source.Groups > 0 }
+
+// interval95 names the kind of the intervals of shares.
+func (e *evaluation) interval95() string {
+	if e.byGroup() {
+		return "95% interval by group"
+	}
+	return "exact 95% interval"
+}
+
+// resampled95 names the kind of the intervals from resamples.
+func (e *evaluation) resampled95() string {
+	if e.byGroup() {
+		return "95% bootstrap interval by group"
+	}
+	return "95% bootstrap interval"
+}
+
 // perThousand returns a count for each 1,000 inputs: whole from 10 on, else with a decimal.
 func perThousand(x float64) string {
 	if x != 0 && x < 9.95 {

@@ -33,6 +33,10 @@ func sourceSection(e *evaluation) document.Section {
 	settings := []setting{{"software", s.Software}}
 	settings = append(settings, fileSettings("passes", s.Passes)...)
 	settings = append(settings, fileSettings("labels", s.Labels)...)
+	if s.Groups > 0 && s.GroupsFile != nil {
+		settings = append(settings, fileSettings("groups", *s.GroupsFile)...)
+		settings = append(settings, setting{"groups of inputs", document.Count(s.Groups)})
+	}
 	if s.ReviewsPer1000 > 0 {
 		settings = append(settings, setting{"budget: reviews per 1,000 inputs in all", document.Plain(s.ReviewsPer1000)})
 	}

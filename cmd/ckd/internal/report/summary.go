@@ -115,9 +115,9 @@ func missesSay(e *evaluation) string {
 	if scope == policy.PredictedSafe {
 		at = fmt.Sprintf("%s reviews per 1,000 inputs, critical calls included,", perThousand(best.Per1000.Reviews))
 	}
-	text := fmt.Sprintf("At %s %s of %s are missed by %s (critical miss rate %s, exact 95%% interval %s)", at,
+	text := fmt.Sprintf("At %s %s of %s are missed by %s (critical miss rate %s, %s %s)", at,
 		document.Count(best.CriticalMissed), document.Noun(s.Critical, "critical input"), e.withEqual(best),
-		document.Percent(best.CriticalMissRate), document.Format(best.CriticalMissRateInterval))
+		document.Percent(best.CriticalMissRate), e.interval95(), document.Format(best.CriticalMissRateInterval))
 	if of != nil && of != best {
 		text += fmt.Sprintf("; by mutual information %s", document.Count(of.CriticalMissed))
 	}
@@ -164,7 +164,7 @@ func (e *evaluation) pairSays(row, column *eval.Row) string {
 	if found.PHolm < significant {
 		verdict = fmt.Sprintf("Chance alone hardly makes %s miss fewer than %s", plain(row.Name), plain(column.Name))
 	}
-	return fmt.Sprintf("%s (exact McNemar test: p %s; corrected for the %s of this scope, Holm: %s).", verdict,
+	return fmt.Sprintf("%s (%s: p %s; corrected for the %s of this scope, Holm: %s).", verdict, e.pairTest(),
 		document.Digits(found.PValue), document.Noun(pairs, "pair"), document.Digits(found.PHolm))
 }
 
@@ -281,31 +281,31 @@ func policySays(e *evaluation) string {
 	text := fmt.Sprintf("The policy for model %s (scope %s) retains %s of %s (%s) and defers the rest.", p.Model, p.Scope,
 		document.Count(p.Retained), document.Noun(e.report.Summary.Inputs, "input"), document.Percent(p.Coverage))
 	if e.byRisk {
-		text += fmt.Sprintf(" It misses %s of %s (critical miss rate %s, exact 95%% interval %s)", document.Count(p.CriticalMissed),
+		text += fmt.Sprintf(" It misses %s of %s (critical miss rate %s, %s %s)", document.Count(p.CriticalMissed),
 			document.Noun(e.report.Summary.Critical, "critical input"), document.Percent(p.CriticalMissRate),
-			document.Format(p.CriticalMissRateInterval))
+			e.interval95(), document.Format(p.CriticalMissRateInterval))
 		if w := worst(p.At); w != nil {
 			text += fmt.Sprintf(", worst %s with %s", w.Class, missedOfClass(*w))
 		}
-		text += fmt.Sprintf("; of %s, which it keeps, %s %s false. Of the critical inputs retained %s are missed (critical FNR, exact "+
-			"95%% interval %s).", document.Noun(p.CalledCritical, "critical call"), document.Count(p.FalseCalls), isAre(p.FalseCalls),
-			missedOf(p.At), document.Format(p.CriticalFNRInterval))
+		text += fmt.Sprintf("; of %s, which it keeps, %s %s false. Of the critical inputs retained %s are missed (critical FNR, "+
+			"%s %s).", document.Noun(p.CalledCritical, "critical call"), document.Count(p.FalseCalls), isAre(p.FalseCalls),
+			missedOf(p.At), e.interval95(), document.Format(p.CriticalFNRInterval))
 	}
 	if c := p.Certificate; c != nil {
-		text += " " + certificateSays(c)
+		text += " " + e.certificateSays(c)
 	}
 	return text
 }
 
 // certificateSays says what this recording shows of a certificate.
-func certificateSays(c *eval.CertificateCheck) string {
+func (e *evaluation) certificateSays(c *eval.CertificateCheck) string {
 	text := "Its certificate (" + c.Kind
 	if c.Confidence > 0 {
 		text += ", with " + document.RoundPercent(c.Confidence) + " confidence"
 	}
 	var all []string
 	for _, b := range bounds(c) {
-		all = append(all, boundSays(&b))
+		all = append(all, e.boundSays(&b))
 	}
 	text += ") bounds " + strings.Join(all, " It bounds ")
 	if len(all) > 1 {
@@ -314,7 +314,11 @@ func certificateSays(c *eval.CertificateCheck) string {
 	if policy.CertificateKind(c.Kind) == policy.ConformalRiskControl {
 		text += " It holds on average over recordings to calibrate on: the share of a single policy may be above it."
 	}
-	text += " These tests hold " + policy.IfIndependent
+	if e.byGroup() {
+		text += " These tests count " + document.Noun(e.report.Source.Groups, "group") + " of inputs"
+	} else {
+		text += " These tests hold " + policy.IfIndependent
+	}
 	if c.Groups > 0 {
 		text += fmt.Sprintf("; the certificate itself rests on %s", document.Noun(c.Groups, "group"))
 	}
@@ -343,7 +347,7 @@ func bounded(b *eval.BoundCheck) string {
 }
 
 // boundSays says what a bound is, and what this recording shows of it.
-func boundSays(b *eval.BoundCheck) string {
+func (e *evaluation) boundSays(b *eval.BoundCheck) string {
 	target := document.RoundPercent(b.Target)
 	text := bounded(b) + " by " + target
 	if b.Verdict == "" {
@@ -358,14 +362,16 @@ func boundSays(b *eval.BoundCheck) string {
 	case eval.Contradicted:
 		text += ". So many or more have a chance of " + document.Digits(b.PValue) + were
 	default:
-		text += ". " + doublingSays(b)
+		text += ". " + e.doublingSays(b)
 	}
 	return text
 }
 
 // doublingSays says what it is worth that a bound is not contradicted.
-func doublingSays(b *eval.BoundCheck) string {
+func (e *evaluation) doublingSays(b *eval.BoundCheck) string {
 	switch double := document.RoundPercent(2 * b.Target); {
+	case e.byGroup():
+		return "With which chance a doubling to " + double + " would have been seen depends on how inputs of a group hang together, and is not known."
 	case !b.PowerAtDouble.Defined():
 		return "Twice the target is not below 100%, so that no doubling could be seen."
 	case b.PowerAtDouble == 0:
@@ -419,7 +425,7 @@ func policySection(e *evaluation) document.Section {
 	t.Add("macro-F1 of what is retained", document.Number(p.MacroF1))
 	if e.byRisk {
 		t.Add("critical miss rate: retained and missed, of all critical inputs", missedOfAll(p.At, e.report.Summary.Critical))
-		t.Add("its exact 95% interval (Clopper-Pearson)", p.CriticalMissRateInterval)
+		t.Add("its "+e.interval95(), p.CriticalMissRateInterval)
 		if len(p.CriticalClasses) > 1 {
 			t.Add("worst critical class", worstCell(p.At))
 		}
@@ -431,7 +437,7 @@ func policySection(e *evaluation) document.Section {
 		t.Add("per 1,000 inputs: of these false", perThousand(p.Per1000.FalseCalls))
 		t.Add("per 1,000 inputs: missed", perThousand(p.Per1000.Missed))
 		t.Add("critical FNR: missed of retained critical", missedOf(p.At))
-		t.Add("its exact 95% interval (Clopper-Pearson)", p.CriticalFNRInterval)
+		t.Add("its "+e.interval95(), p.CriticalFNRInterval)
 		t.Add("critical error", document.Share(p.CriticalError))
 		t.Add("critical inputs deferred", document.Share(p.CriticalDeferredShare))
 	}
