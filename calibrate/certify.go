@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"math"
 	"sort"
-	"strings"
 
-	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/policy"
 )
@@ -15,7 +13,7 @@ import (
 // having few.
 const margin = 0.15
 
-// forLimits bounds figures by Learn-then-Test (Angelopoulos et al. 2021).
+// limitTest bounds figures by Learn-then-Test (Angelopoulos et al. 2021).
 //
 // About a third of the recording chooses the candidate, its threshold curve, the points on the curve
 // that are to be tested, and the point to start from. The rest tests the hypothesis "some limit is
@@ -26,121 +24,63 @@ const margin = 0.15
 // several limits cost no correction either. The p-value of one limit is exact: the chance of so few
 // misses among so many inputs if each were missed with the chance of the limit; package clustered
 // has it for groups.
-func (r *run) forLimits() error {
-	alpha := 1 - r.Objective.Confidence
-	limits := r.limits()
-	chooses, certifies := r.split()
-	r.steps(2 * r.searchesFor(limits))
-	ranked, err := r.compareRanks(chooses, certifies, curveCost(limits), func(s *search) ([]rank, error) {
-		return r.rankByLimits(s, limits, certifies)
-	})
+type limitTest struct {
+	certification
+	alpha float64 // 1 - confidence
+}
+
+func newLimitTest(r *run, to *reporter) *limitTest {
+	return &limitTest{newCertification(r, to), 1 - r.Objective.Confidence}
+}
+
+// choose returns the last point that passes; nil if nothing certifies, which the report then says.
+func (l *limitTest) choose() (*choice, error) {
+	l.run.steps.announce(2 * l.limits.searches())
+	ranked, err := l.compareRanks(l.limits.curveFNR(), l.rank)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	own := &ranked[0]
-	test := func(at *ranking, t thresholds) (eval.Selective, []evidence) {
-		return r.test(at, limits, certifies, t)
-	}
-	points := r.pointsOf(own, limits, chooses)
-	last := -1
-	if risesOnly(limits) { // no point after a failure passes, so that the last one that passes can be searched for
-		last = sort.Search(len(points), func(c int) bool {
-			_, all := test(own, points[c])
-			return fails(all, alpha) != nil
-		}) - 1
-	} else {
-		for c := range points {
-			if _, all := test(own, points[c]); fails(all, alpha) != nil {
-				break
-			}
-			last = c
+	points := l.points(own)
+	if last := l.lastPassing(own, points); last >= 0 {
+		at := own.at(points[last])
+		if at.selective(l.certifies).Retained > 0 {
+			l.report(own, at, l.test(at).certificate(l.run.Objective.Confidence), "promises the largest certified coverage")
+			return at, nil
 		}
 	}
-	var got eval.Selective
-	var all []evidence
-	if last >= 0 {
-		got, all = test(own, points[last])
-	}
-	if got.Retained == 0 {
-		_, all = test(own, points[0])
-		r.refuse(all, alpha)
-		r.wouldCertify(ranked, limits, certifies, alpha)
-		r.explainParts(own.chosen, len(own.candidates), chooses, certifies, "promises most")
-		return nil
-	}
-	r.expectAt(own, certifies, points[last])
-	r.result.Certificate = r.certificate(all)
-	r.noteDeferringAll(got)
-	r.choose(own.search, own.chosen, points[last])
-	r.explainParts(own.chosen, len(own.candidates), chooses, certifies, "promises the largest certified coverage")
-	return nil
+	l.refuse(l.test(own.at(points[0])))
+	l.wouldCertify(ranked)
+	l.to.explainParts(own, l.certifies, "promises most")
+	return nil, nil
 }
 
-// expectAt reports the coverage of a part at the chosen point. The comparison shows the calibrated
-// rule at that point too: else the report would tell two coverages of one rule.
-func (r *run) expectAt(at *ranking, p part, t thresholds) {
-	got, _ := r.test(at, nil, p, t)
-	for i := range r.result.Comparison {
-		if row := &r.result.Comparison[i]; row.Calibrated && row.Scope == at.scope {
-			*row = r.row(row.Rule, row.Scope, got, r.criticalIn(p))
-			row.Calibrated = true
+// passes reports whether all limits pass at a point.
+func (l *limitTest) passes(own *ranking, t thresholds) bool {
+	return l.test(own.at(t)).fails(l.alpha) == nil
+}
+
+// lastPassing returns the last point before the first that fails; -1 if that is the first of all.
+func (l *limitTest) lastPassing(own *ranking, points []thresholds) int {
+	if l.limits.riseOnly() { // no point after a failure passes, so that the first failure can be searched for
+		return sort.Search(len(points), func(c int) bool { return !l.passes(own, points[c]) }) - 1
+	}
+	for c := range points {
+		if !l.passes(own, points[c]) {
+			return c - 1
 		}
 	}
-	r.result.expectCoverage(got)
-	r.result.Expected.CoverageInterval = r.interval(p, p.of, r.retainedAt(at, p, t))
+	return len(points) - 1
 }
 
-// certificate returns the certificate of limits that passed.
-func (r *run) certificate(all []evidence) *Certificate {
-	first := all[0].certified()
-	c := &Certificate{
-		Kind: policy.LearnThenTest, Bounds: first.Bounds, Class: first.Class, Target: first.Target, Confidence: r.Objective.Confidence,
-		Cases: first.Cases, Misses: first.Misses, PValue: first.PValue, Statement: r.stateLimits(all, r.Objective.Confidence),
-	}
-	if r.group != nil {
-		c.Groups = certifyingGroups(all)
-	}
-	for i := range all[1:] {
-		c.Further = append(c.Further, CertifiedLimit(all[1+i].certified()))
-	}
-	return c
-}
-
-// noteDeferringAll notes if the critical miss rate is kept by deferring nearly all that could be
-// missed.
-func (r *run) noteDeferringAll(got eval.Selective) {
-	without := float64(r.result.Missed) / float64(r.result.Critical)
-	if r.Objective.MaxCriticalFNR == 0 && got.Critical > 0 && float64(got.Missed)/float64(got.Critical) > without {
-		r.result.note("of the critical inputs that are retained a share of %.3g is called safe, more than the %.3g without deferral: "+
-			"the promise is kept by deferring nearly all others. Compare --max-critical-fnr, and scope %s",
-			float64(got.Missed)/float64(got.Critical), without, policy.PredictedSafe)
-	}
-}
-
-// curveCost returns the critical FNR at which threshold curves weigh costs: the smallest target of
-// one, 0 where only miss rates are bounded, which no correct call lowers.
-func curveCost(limits []limit) float64 {
-	f := 0.0
-	for _, l := range limits {
-		if l.figure == policy.CriticalFNR && (f == 0 || l.target < f) {
-			f = l.target
-		}
-	}
-	return f
-}
-
-// risesOnly reports whether misses alone decide: they only rise along a curve, and p-values with
-// them. A critical FNR can fall too.
-func risesOnly(limits []limit) bool { return curveCost(limits) == 0 }
-
-// pointsOf returns the points that are tested, in their order: every input of the part that chooses
+// points returns the points that are tested, in their order: every input of the part that chooses
 // is a step where misses alone decide, else a grid from the point of the least predicted p-value.
-func (r *run) pointsOf(at *ranking, limits []limit, chooses part) []thresholds {
+func (l *limitTest) points(at *ranking) []thresholds {
 	curve := at.curve(at.chosen)
 	var points []thresholds
-	if risesOnly(limits) {
-		for step := range chooses.n + 1 {
-			points = append(points, curve(float64(step)/float64(max(chooses.n, 1))))
+	if l.limits.riseOnly() {
+		for step := range l.chooses.n + 1 {
+			points = append(points, curve(float64(step)/float64(max(l.chooses.n, 1))))
 		}
 		return points
 	}
@@ -150,63 +90,13 @@ func (r *run) pointsOf(at *ranking, limits []limit, chooses part) []thresholds {
 	return points
 }
 
-// test counts what a candidate retains of a part at some thresholds, and tests the limits on it.
-func (r *run) test(at *ranking, limits []limit, p part, t thresholds) (eval.Selective, []evidence) {
-	got, retained := eval.Selective{Inputs: p.n}, r.retainedAt(at, p, t)
-	for i, kept := range retained {
-		if kept {
-			r.add(&got, i)
-		}
+// rank ranks each candidate by how far up the grid it is predicted to keep all limits, from the point
+// of its least predicted p-value.
+func (l *limitTest) rank(s *search) ([]rank, error) {
+	predicted, err := l.predict(s)
+	if err != nil {
+		return nil, err
 	}
-	all := make([]evidence, len(limits))
-	for i, l := range limits {
-		all[i] = r.evidenceOf(l, p, retained)
-	}
-	return got, all
-}
-
-// rankByLimits ranks each candidate by how far up the grid it is predicted to keep all limits, from
-// the point of its least predicted p-value. Predictions are of as many inputs as certify.
-func (r *run) rankByLimits(s *search, limits []limit, certifies part) ([]rank, error) {
-	predicted := make([][]float64, len(s.candidates))
-	for i := range predicted {
-		predicted[i] = make([]float64, len(coverageGrid()))
-	}
-	var pooled [][]counts
-	for _, l := range limits {
-		set, counted := s.soft, pooled
-		if l.class != allClasses {
-			set, counted = s.softOf(l), nil
-		}
-		if counted == nil {
-			of := *s
-			of.counted = set
-			var err error
-			if counted, err = of.estimate(r.ctx, coverageGrid(), r.Seed); err != nil {
-				return nil, err
-			}
-			if l.class == allClasses {
-				pooled = counted
-			}
-		}
-		total := 0.0
-		for i, in := range s.part.of {
-			if in {
-				total += repeats * set.critical[i]
-			}
-		}
-		scale := float64(certifies.n) / float64(max(s.part.n, 1)*repeats) / s.casesOfGroup(l)
-		for i := range counted {
-			for c, at := range counted[i] {
-				cases := total
-				if l.figure == policy.CriticalFNR {
-					cases = at.critical
-				}
-				predicted[i][c] = max(predicted[i][c], binomial.Tail(at.missed*scale*(1+margin), cases*scale, l.target))
-			}
-		}
-	}
-	alpha := 1 - r.Objective.Confidence
 	ranks := make([]rank, len(predicted))
 	for i, p := range predicted {
 		at := rank{last: -1}
@@ -216,10 +106,10 @@ func (r *run) rankByLimits(s *search, limits []limit, certifies part) ([]rank, e
 			}
 		}
 		at.badness = p[at.from]
-		for c := at.from; c < len(p) && p[c] <= alpha; c++ {
+		for c := at.from; c < len(p) && p[c] <= l.alpha; c++ {
 			at.last = c
 		}
-		if at.last >= 0 && risesOnly(limits) {
+		if at.last >= 0 && l.limits.riseOnly() {
 			at.badness = p[at.last]
 		}
 		ranks[i] = at
@@ -227,17 +117,48 @@ func (r *run) rankByLimits(s *search, limits []limit, certifies part) ([]rank, e
 	return ranks, nil
 }
 
-// searchesFor returns the number of searches that ranking by the limits takes.
-func (r *run) searchesFor(limits []limit) int {
-	n, pooled := 0, false
-	for _, l := range limits {
-		if l.class == allClasses {
-			pooled = true
-		} else {
-			n++
+// predict returns the largest p-value of any limit to expect, as [candidate][point of the grid], of
+// as many inputs as certify.
+func (l *limitTest) predict(s *search) ([][]float64, error) {
+	predicted := make([][]float64, len(s.candidates))
+	for i := range predicted {
+		predicted[i] = make([]float64, len(coverageGrid()))
+	}
+	var pooled [][]counts
+	for _, limit := range l.limits {
+		set, counted := s.soft, pooled
+		if limit.class != allClasses {
+			set, counted = s.softOf(limit), nil
+		}
+		if counted == nil {
+			of := *s
+			of.counted = set
+			var err error
+			if counted, err = of.estimate(l.run.ctx, coverageGrid(), l.run.Seed); err != nil {
+				return nil, err
+			}
+			if limit.class == allClasses {
+				pooled = counted
+			}
+		}
+		total := 0.0
+		for i, in := range s.part.of {
+			if in {
+				total += repeats * set.critical[i]
+			}
+		}
+		scale := float64(l.certifies.n) / float64(max(s.part.n, 1)*repeats) / s.casesOfGroup(limit)
+		for i := range counted {
+			for c, at := range counted[i] {
+				cases := total
+				if limit.figure == policy.CriticalFNR {
+					cases = at.critical
+				}
+				predicted[i][c] = max(predicted[i][c], binomial.Tail(at.missed*scale*(1+margin), cases*scale, limit.target))
+			}
 		}
 	}
-	return n + index(pooled)
+	return predicted, nil
 }
 
 // casesOfGroup returns the mean number of inputs of a group that count for a limit, in the part that
@@ -248,7 +169,7 @@ func (s *search) casesOfGroup(l limit) float64 {
 	}
 	cases, groups := 0, make(map[int]bool)
 	for i, in := range s.part.of {
-		if in && s.of(l, i) {
+		if in && l.counts(s.sample, i) {
 			cases++
 			groups[s.group[i]] = true
 		}
@@ -270,7 +191,7 @@ func (s *search) softOf(l limit) *labels {
 	of := &labels{make([]float64, s.n), make([]float64, s.n)}
 	for i := range s.n {
 		switch {
-		case s.of(l, i):
+		case l.counts(s.sample, i):
 			of.critical[i], of.missed[i] = s.soft.critical[i], s.soft.missed[i]
 		case !s.critical[i]:
 			of.critical[i], of.missed[i] = share*s.soft.critical[i], share*s.soft.missed[i]
@@ -280,20 +201,20 @@ func (s *search) softOf(l limit) *labels {
 }
 
 // refuse says how far off the limits were at the point that should be safest.
-func (r *run) refuse(all []evidence, alpha float64) {
-	worst := fails(all, alpha)
+func (l *limitTest) refuse(all tested) {
+	worst := all.fails(l.alpha)
 	if worst == nil { // only deferring everything passes
 		worst = &all[0]
-		r.result.Refusal = &Refusal{Cases: worst.cases, Misses: worst.misses, PValue: worst.pValue, SmallestCases: worst.enough(alpha),
+		l.to.Refusal = &Refusal{Cases: worst.cases, Misses: worst.misses, PValue: worst.pValue, SmallestCases: worst.enough(l.alpha),
 			Reason: "only a policy that defers every input keeps to that"}
 		return
 	}
 	f := shareOf(float64(worst.misses), float64(worst.cases))
-	refusal := &Refusal{Cases: worst.cases, Misses: worst.misses, PValue: worst.pValue, SmallestCases: worst.enough(alpha)}
+	refusal := &Refusal{Cases: worst.cases, Misses: worst.misses, PValue: worst.pValue, SmallestCases: worst.enough(l.alpha)}
 	figure := figureWords[worst.figure]
 	refusal.Reason = fmt.Sprintf("where the rule should be safest it misses %d of %d %s (%.3g), which a %s of %v would bring about "+
 		"with chance %.3g, and at most %.3g is allowed", worst.misses, worst.cases, worst.population(), f, figure, worst.target,
-		worst.pValue, alpha)
+		worst.pValue, l.alpha)
 	switch {
 	case worst.cases == 0:
 		verb := "are among those that certify"
@@ -307,49 +228,29 @@ func (r *run) refuse(all []evidence, alpha float64) {
 		refusal.Reason += fmt.Sprintf("; at that share more than %d %s would be needed", mostCases, worst.population())
 	default:
 		factor := float64(refusal.SmallestCases) / float64(worst.cases)
-		refusal.SmallestInputs = int(math.Ceil(factor * float64(r.n)))
+		refusal.SmallestInputs = int(math.Ceil(factor * float64(l.run.n)))
 		refusal.Reason += fmt.Sprintf("; at that share %d %s could certify, about %.0f %s or %d labelled inputs in the whole recording",
-			refusal.SmallestCases, worst.population(), math.Ceil(factor*float64(r.casesIn(r.all(), worst.limit))), worst.inputs(),
+			refusal.SmallestCases, worst.population(), math.Ceil(factor*float64(worst.casesIn(l.run.sample, l.run.all()))), worst.inputs(),
 			refusal.SmallestInputs)
 	}
-	if larger := largerBounds(all, alpha); larger != "" {
+	if larger := all.largerBounds(l.alpha); larger != "" {
 		refusal.Would = append(refusal.Would, larger)
 	}
-	r.result.Refusal = refusal
-}
-
-// figureWords name figures in sentences.
-var figureWords = map[policy.Figure]string{policy.CriticalFNR: "critical FNR", policy.CriticalMissRate: "critical miss rate"}
-
-// largerBounds says in words which bounds would have passed in place of those that failed; empty if
-// none would.
-func largerBounds(all []evidence, alpha float64) string {
-	var larger []string
-	for i := range all {
-		e := &all[i]
-		if e.pValue <= alpha {
-			continue
-		}
-		a := e.attainable(alpha)
-		if a >= 1 {
-			return ""
-		}
-		larger = append(larger, fmt.Sprintf("a %s of at most %v of %s, instead of %v", figureWords[e.figure], a, e.inputs(), e.target))
-	}
-	return strings.Join(larger, " and ")
+	l.to.Refusal = refusal
 }
 
 // wouldCertify adds to a refusal what would pass the test elsewhere: at another point of the curve
 // or in the other scope. The certifying part has then been searched, so that it can only be a hint
 // for fresh data.
-func (r *run) wouldCertify(ranked []ranking, limits []limit, certifies part, alpha float64) {
-	would := &r.result.Refusal.Would
+func (l *limitTest) wouldCertify(ranked []ranking) {
+	would := &l.to.Refusal.Would
 	for i := range ranked {
 		at := &ranked[i]
 		curve := at.curve(at.chosen)
 		for c := len(coverageGrid()) - 1; c >= 0; c-- {
-			got, all := r.test(at, limits, certifies, curve(coverageGrid()[c]))
-			if got.Retained == 0 || fails(all, alpha) != nil {
+			point := at.at(curve(coverageGrid()[c]))
+			got, all := point.selective(l.certifies), l.test(point)
+			if got.Retained == 0 || all.fails(l.alpha) != nil {
 				continue
 			}
 			*would = append(*would, fmt.Sprintf("coverage %.2g in scope %s, by %s: it misses %d of %d %s", got.Coverage(), at.scope,
@@ -357,26 +258,4 @@ func (r *run) wouldCertify(ranked []ranking, limits []limit, certifies part, alp
 			break
 		}
 	}
-}
-
-// mostCases is more critical inputs than any recording has.
-const mostCases = 1_000_000
-
-// smallestCases returns the least n with P(X <= floor(f n)) <= alpha, where X counts n events of
-// chance a. It returns 0 if f >= a, or if n would be above mostCases.
-func smallestCases(f, a, alpha float64) int {
-	if f >= a {
-		return 0
-	}
-	misses := func(n int) int { return int(math.Floor(f*float64(n) + 1e-9)) }
-	// The chance falls with n as long as the misses stay the same, and jumps up when they rise.
-	for n := 1; n <= mostCases; {
-		last := n + sort.Search(mostCases-n, func(i int) bool { return misses(n+1+i) > misses(n) })
-		enough := func(i int) bool { return binomial.Tail(misses(n), n+i, a) <= alpha }
-		if enough(last - n) {
-			return n + sort.Search(last-n, enough)
-		}
-		n = last + 1
-	}
-	return 0
 }

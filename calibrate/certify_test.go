@@ -279,16 +279,13 @@ func TestPointOfMissRate(t *testing.T) {
 			t.Fatalf("seed %d: %+v", seed, found.Refusal)
 		}
 		r := runOf(t, table, labels, o)
-		limits := r.limits()
-		chooses, certifies := r.split()
-		s := must(r.search(chooses, o.Scope, 0))
-		at := slices.IndexFunc(s.candidates, found.Chosen.is)
-		one := ranking{search: s, chosen: s.candidates[at]}
+		l := newLimitTest(r, newReporter(r))
+		s := must(r.search(l.chooses, o.Scope, 0))
+		one := ranking{search: s, chosen: s.candidates[slices.IndexFunc(s.candidates, found.Chosen.is)]}
 		curve := s.curve(one.chosen)
 		last, next := -1, -1
-		for step := range chooses.n + 1 {
-			_, all := r.test(&one, limits, certifies, curve(float64(step)/float64(chooses.n)))
-			if fails(all, 1-0.9) == nil {
+		for step := range l.chooses.n + 1 {
+			if l.passes(&one, curve(float64(step)/float64(l.chooses.n))) {
 				last = step
 			} else if next < 0 {
 				next = step
@@ -298,10 +295,11 @@ func TestPointOfMissRate(t *testing.T) {
 			t.Fatalf("seed %d: p-values fall after %d, up to %d", seed, next, last)
 		}
 		inside += index(next >= 0)
-		got, all := r.test(&one, limits, certifies, curve(float64(last)/float64(chooses.n)))
+		at := one.at(curve(float64(last) / float64(l.chooses.n)))
+		got, all := at.selective(l.certifies), l.test(at)
 		c := found.Certificate
-		if !found.Chosen.isAt(curve(float64(last)/float64(chooses.n))) || c.Misses != all[0].misses || c.Cases != all[0].cases ||
-			c.PValue != all[0].pValue || len(c.Further) != len(limits)-1 || found.Expected.Coverage != got.Coverage() {
+		if !found.Chosen.isAt(at.at) || c.Misses != all[0].misses || c.Cases != all[0].cases ||
+			c.PValue != all[0].pValue || len(c.Further) != len(l.limits)-1 || found.Expected.Coverage != got.Coverage() {
 			t.Errorf("seed %d: certified %+v at %+v, want %+v", seed, c, found.Chosen, all)
 		}
 		if (c.Groups > 0) != (o.Groups != nil) || strings.HasSuffix(c.Statement, policy.IfIndependent+".") != (o.Groups == nil) {

@@ -27,49 +27,56 @@ var costRatios = []float64{5, 10, 20, 50, 100, 200, 500, 1000}
 
 // forCost defers an input called safe when its risk is above one over the cost ratio. The model is
 // fitted to all inputs; the curve and the expected figures are of held-out folds.
-func (r *run) forCost() error {
-	ratio := r.Objective.CostRatio
-	s, err := r.search(r.all(), r.Scope, 0)
-	if err != nil {
-		return err
-	}
-	if s.model == nil {
-		return errNoRisk(s)
-	}
-	outer := r.foldsOf(r.all(), folds, newRand(r.Seed, streamOuter))
-	ratios := slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(costRatios), ratio))))
-	at := make([]eval.Selective, len(ratios))
-	one := candidate{gate: policy.Never, reliability: r.reliability(), primary: riskScore, fallback: riskScore, guarded: r.Guard > 0}
-	thresholdOf := func(ratio float64) thresholds { return thresholds{1 / ratio, 1 / ratio} }
-	for _, out := range outer {
-		s, err := r.search(r.all().without(out), r.Scope, 0)
-		if err != nil {
-			return err
+func forCost(r *run, to *reporter) (*choice, error) {
+	on := func(p part) (*search, error) {
+		s, err := r.search(p, r.Scope, 0)
+		if err == nil && s.model == nil {
+			return nil, errNoRisk(s)
 		}
-		if s.model == nil {
-			return errNoRisk(s)
+		return s, err
+	}
+	s, err := on(r.all())
+	if err != nil {
+		return nil, err
+	}
+	ratio := r.Objective.CostRatio
+	ratios := slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(costRatios), ratio))))
+	held := make([]eval.Selective, len(ratios)) // out of folds
+	one := candidate{gate: policy.Never, reliability: r.reliability(), primary: riskScore, fallback: riskScore, guarded: r.Guard > 0}
+	at := func(s *search, ratio float64) *choice { return &choice{s, one, thresholds{1 / ratio, 1 / ratio}} }
+	for _, out := range r.foldsOf(r.all(), folds, newRand(r.Seed, streamOuter)) {
+		s, err := on(r.all().without(out))
+		if err != nil {
+			return nil, err
 		}
 		for i, ratio := range ratios {
-			addTo(&at[i], s.final.count(out, r.Scope, one, thresholdOf(ratio)))
+			addTo(&held[i], at(s, ratio).selective(out))
 		}
 	}
 	for i, ratio := range ratios {
-		deferred := at[i].Inputs - at[i].Retained
-		r.result.Costs = append(r.result.Costs, CostPoint{
-			Ratio: ratio, Threshold: 1 / ratio, Inputs: at[i].Inputs, Deferred: deferred, Missed: at[i].Missed,
-			CostPer1000:     1000 * (float64(deferred) + ratio*float64(at[i].Missed)) / float64(at[i].Inputs),
-			WithoutDeferral: 1000 * ratio * float64(r.result.Missed) / float64(r.n),
-		})
+		to.Costs = append(to.Costs, newCostPoint(ratio, held[i], to.Missed))
 	}
-	r.result.ComparisonBasis = "held-out folds of the recording: the risk was fitted without the inputs it is measured on"
-	own := r.row("calibrated", r.Scope, at[slices.Index(ratios, ratio)], r.result.Critical)
+	to.ComparisonBasis = "held-out folds of the recording: the risk was fitted without the inputs it is measured on"
+	to.compareNone()
+	got := held[slices.Index(ratios, ratio)]
+	own := to.row("calibrated", r.Scope, got, to.Critical)
 	own.Calibrated = true
-	r.result.Comparison = append(r.result.Comparison, r.row("no deferral", policy.AllInputs, r.everything(r.all()), r.result.Critical), own)
-	r.result.expect(at[slices.Index(ratios, ratio)], r.result.Critical)
-	r.choose(s, one, thresholdOf(ratio))
-	r.result.why("An input called safe is deferred when its risk is above 1/%v: reviewing it then costs less than leaving it, if a miss "+
+	to.compare(own)
+	to.expect(got, to.Critical)
+	c := at(s, ratio)
+	to.choose(c)
+	to.why("An input called safe is deferred when its risk is above 1/%v: reviewing it then costs less than leaving it, if a miss "+
 		"costs as much as %v reviews and a review finds the miss.", ratio, ratio)
-	return nil
+	return c, nil
+}
+
+// newCostPoint returns the cost of what a threshold of 1/ratio retains of inputs of which so many are
+// missed without deferral.
+func newCostPoint(ratio float64, got eval.Selective, missed int) CostPoint {
+	c := CostPoint{Ratio: ratio, Threshold: 1 / ratio, Inputs: got.Inputs, Deferred: got.Inputs - got.Retained, Missed: got.Missed}
+	c.CostPer1000 = 1000 * (float64(c.Deferred) + ratio*float64(c.Missed)) / float64(c.Inputs)
+	c.WithoutDeferral = 1000 * ratio * float64(missed) / float64(c.Inputs)
+	return c
 }
 
 // errNoRisk says why nothing can be weighed by its risk.

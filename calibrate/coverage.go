@@ -15,84 +15,112 @@ import (
 // All inputs choose the candidate and its thresholds. An outer cross-validation measures what to
 // expect: it repeats fitting, choosing and placing thresholds without each fold, and decides the
 // fold.
-func (r *run) forCoverage() error {
+func forCoverage(r *run, to *reporter) (*choice, error) {
 	coverage := r.Objective.coverage()
 	outer := r.foldsOf(r.all(), folds, newRand(r.Seed, streamOuter))
-	r.steps(2*len(outer) + 1)
-	r.result.ComparisonBasis = "held-out folds of the recording: every rule was chosen and fitted without the inputs it is measured on"
-	r.result.Comparison = append(r.result.Comparison, r.row("no deferral", policy.AllInputs, r.everything(r.all()), r.result.Critical))
+	r.steps.announce(2*len(outer) + 1)
+	to.ComparisonBasis = "held-out folds of the recording: every rule was chosen and fitted without the inputs it is measured on"
+	to.compareNone()
 	for _, scope := range bothScopes(r.Scope) {
-		var calibrated, naive eval.Selective
-		retained := make([]bool, r.n) // by the calibrated rule, held out
-		shown := map[candidate]*eval.Selective{}
-		foreign, ownForeign, naiveForeign := map[candidate]float64{}, 0., 0.
-		var order []candidate
+		held := newHeldOut(r)
 		for _, out := range outer {
-			s, err := r.search(r.all().without(out), scope, r.curveFNR(r.all().without(out)))
-			if err != nil {
-				return err
-			}
-			count := func(sum *eval.Selective, one candidate) {
-				addTo(sum, s.final.count(out, scope, one, s.curve(one)(coverage)))
-			}
-			best, err := s.bestAt(r, coverage)
-			if err != nil {
-				return err
-			}
-			count(&calibrated, best)
-			t := s.curve(best)(coverage)
-			for _, i := range out.inputs() {
-				retained[i] = s.final.retains(i, scope, best, t)
-			}
-			ownForeign += s.deferredOf(r.unfamiliar, best, s.curve(best)(coverage)) / folds
-			pick := s.naive(coverage)
-			count(&naive, pick)
-			naiveForeign += s.deferredOf(r.unfamiliar, pick, s.curve(pick)(coverage)) / folds
-			for _, one := range s.shown() {
-				if shown[one] == nil {
-					shown[one] = &eval.Selective{}
-					order = append(order, one)
-				}
-				count(shown[one], one)
-				foreign[one] += s.deferredOf(r.unfamiliar, one, s.curve(one)(coverage)) / folds
+			if err := held.decide(scope, out); err != nil {
+				return nil, err
 			}
 		}
-		own := r.row("calibrated", scope, calibrated, r.result.Critical)
-		own.Calibrated = true
-		picked := r.row(naivePick, scope, naive, r.result.Critical)
-		if r.unfamiliar != nil {
-			own.UnfamiliarDeferred, picked.UnfamiliarDeferred = &ownForeign, &naiveForeign
-		}
-		r.result.Comparison = append(r.result.Comparison, own, picked)
-		for _, one := range order {
-			if shown[one].Inputs == r.n { // every fold has it
-				shown := r.row(one.String(), scope, *shown[one], r.result.Critical)
-				if share := foreign[one]; r.unfamiliar != nil {
-					shown.UnfamiliarDeferred = &share
-				}
-				r.result.Comparison = append(r.result.Comparison, shown)
-			}
-		}
+		held.compare(to, scope)
 		if scope == r.Scope {
-			r.result.expect(calibrated, r.result.Critical)
-			r.expectByGroup(retained)
+			to.expect(held.own.Selective, to.Critical)
+			to.expectByGroup(held.retained)
 		}
 	}
 
 	s, err := r.search(r.all(), r.Scope, r.curveFNR(r.all()))
 	if err != nil {
+		return nil, err
+	}
+	to.Notes = append(to.Notes, s.notes...)
+	best, err := s.bestAt(r, coverage)
+	if err != nil {
+		return nil, err
+	}
+	c := &choice{s, best, s.curve(best)(coverage)}
+	to.choose(c)
+	to.noteCoverage(c)
+	to.explainCoverage(c)
+	return c, nil
+}
+
+// heldOut sums up, over the folds of an outer cross-validation, what rules do that were chosen and
+// fitted without the fold that they decide.
+type heldOut struct {
+	run        *run
+	own, naive ruleCount
+	retained   []bool // by the own rule
+	shown      map[candidate]*ruleCount
+	order      []candidate // of shown
+}
+
+// ruleCount counts what a rule retains of the inputs held out. unfamiliar is the share of the
+// unfamiliar inputs that it defers, on average over the folds.
+type ruleCount struct {
+	eval.Selective
+	unfamiliar float64
+}
+
+func newHeldOut(r *run) *heldOut {
+	return &heldOut{run: r, retained: make([]bool, r.n), shown: map[candidate]*ruleCount{}}
+}
+
+// decide adds a fold.
+func (h *heldOut) decide(scope policy.Scope, out part) error {
+	r, coverage := h.run, h.run.Objective.coverage()
+	rest := r.all().without(out)
+	s, err := r.search(rest, scope, r.curveFNR(rest))
+	if err != nil {
 		return err
 	}
-	r.result.Notes = append(r.result.Notes, s.notes...)
 	best, err := s.bestAt(r, coverage)
 	if err != nil {
 		return err
 	}
-	t := s.curve(best)(coverage)
-	r.choose(s, best, t)
-	r.noteCoverage(s.final.count(r.all(), r.Scope, best, t))
-	r.explainCoverage(s, best)
+	add := func(sum *ruleCount, one candidate) *choice {
+		c := &choice{s, one, s.curve(one)(coverage)}
+		addTo(&sum.Selective, c.selective(out))
+		sum.unfamiliar += s.deferredOf(r.unfamiliar, one, c.at) / folds
+		return c
+	}
+	for i, retained := range add(&h.own, best).retained(out) {
+		h.retained[i] = h.retained[i] || retained
+	}
+	add(&h.naive, s.naive(coverage))
+	for _, one := range s.shown() {
+		if h.shown[one] == nil {
+			h.shown[one] = &ruleCount{}
+			h.order = append(h.order, one)
+		}
+		add(h.shown[one], one)
+	}
 	return nil
+}
+
+// compare adds the rules to the comparison, the calibrated one first.
+func (h *heldOut) compare(to *reporter, scope policy.Scope) {
+	row := func(name string, of *ruleCount) Row {
+		row := to.row(name, scope, of.Selective, to.Critical)
+		if h.run.unfamiliar != nil {
+			row.UnfamiliarDeferred = &of.unfamiliar
+		}
+		return row
+	}
+	own := row("calibrated", &h.own)
+	own.Calibrated = true
+	to.compare(own, row(naivePick, &h.naive))
+	for _, one := range h.order {
+		if shown := h.shown[one]; shown.Inputs == h.run.n { // every fold has it
+			to.compare(row(one.String(), shown))
+		}
+	}
 }
 
 // shown returns the candidates that stand in the comparison by name: what someone might write by

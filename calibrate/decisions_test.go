@@ -189,10 +189,9 @@ func TestEveryRule(t *testing.T) {
 		one := rapid.SampledFrom(byGate[gate]).Draw(rt, "rule")
 		seen[one.gate]++
 		at := s.curve(one)(rapid.Float64Range(0, 1).Draw(rt, "coverage"))
-		r.choose(s, one, at)
-		r.result.Policy = built(r.draft)
-		checkPolicy(rt, r.result, o)
-		decisions := must(eval.Decide(t.Context(), fromFile(rec.passes), built(r.draft), nil))
+		found := (&choice{s, one, at}).reported(r)
+		checkPolicy(rt, found, o)
+		decisions := must(eval.Decide(t.Context(), fromFile(rec.passes), found.Policy, nil))
 		for i, d := range decisions {
 			if got := s.final.retains(i, o.Scope, one, at); got != (d.Action == policy.Retain) {
 				rt.Fatalf("input %d by %v at %v: retained is %v, decided %+v", i, one, at, got, d)
@@ -218,8 +217,7 @@ func TestGatesDecide(t *testing.T) {
 		for _, one := range s.candidates {
 			seen[one.gate]++
 			at := s.curve(one)(0.5)
-			r.choose(s, one, at)
-			for i, got := range retainedBy(built(r.draft), table) {
+			for i, got := range retainedBy((&choice{s, one, at}).reported(r).Policy, table) {
 				if want := s.final.retains(i, scope, one, at); got != want {
 					t.Fatalf("input %d by %v at %v: decided %v, want %v", i, one, at, got, want)
 				}

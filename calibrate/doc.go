@@ -21,7 +21,8 @@
 //     prediction of a small logistic model: critical inputs are few, and a candidate should not win
 //     because one of them fell to its side.
 //  3. The point on the curve, by the objective: a coverage (coverage.go), Learn-then-Test
-//     (certify.go, limits.go), or conformal risk control (miss.go).
+//     (certify.go, limits.go), or conformal risk control (miss.go). It gives a choice (choice.go),
+//     which the policy is drafted from, and a report, which a reporter writes (reporter.go).
 //
 // # What is never done
 //

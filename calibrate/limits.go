@@ -24,6 +24,9 @@ type limit struct {
 // allClasses stands for all critical classes.
 const allClasses = -1
 
+// figureWords name figures in sentences.
+var figureWords = map[policy.Figure]string{policy.CriticalFNR: "critical FNR", policy.CriticalMissRate: "critical miss rate"}
+
 // population says in words which inputs the limit is a share of.
 func (l limit) population() string {
 	if l.figure == policy.CriticalFNR {
@@ -39,15 +42,18 @@ func (l limit) inputs() string {
 	return "inputs of class " + l.name
 }
 
-// limits returns the bounds that the objective asks for, the pooled ones first.
-func (r *run) limits() []limit {
-	var all []limit
+// limits are bounds that hold together, the pooled ones first.
+type limits []limit
+
+// limits returns the bounds that the objective asks for.
+func (r *run) limits() limits {
+	var all limits
 	add := func(figure policy.Figure, class int, target float64) {
 		l := limit{figure: figure, class: class, target: target}
 		if class != allClasses {
 			l.name = r.Base.Classes[class]
 		}
-		l.most = r.mostOf(l)
+		l.most = l.mostOf(r.sample)
 		all = append(all, l)
 	}
 	if a := r.Objective.MaxCriticalMiss; a > 0 {
@@ -62,26 +68,55 @@ func (r *run) limits() []limit {
 	return all
 }
 
-// of reports whether an input counts for a limit.
-func (s *sample) of(l limit, i int) bool {
+// curveFNR returns the critical FNR at which threshold curves weigh costs: the smallest target of
+// one, 0 where only miss rates are bounded, which no correct call lowers.
+func (all limits) curveFNR() float64 {
+	f := 0.0
+	for _, l := range all {
+		if l.figure == policy.CriticalFNR && (f == 0 || l.target < f) {
+			f = l.target
+		}
+	}
+	return f
+}
+
+// riseOnly reports whether misses alone decide: they only rise along a curve, and p-values with
+// them. A critical FNR can fall too.
+func (all limits) riseOnly() bool { return all.curveFNR() == 0 }
+
+// searches returns the number of searches that ranking by the limits takes.
+func (all limits) searches() int {
+	n, pooled := 0, false
+	for _, l := range all {
+		if l.class == allClasses {
+			pooled = true
+		} else {
+			n++
+		}
+	}
+	return n + index(pooled)
+}
+
+// counts reports whether an input of a sample counts for the limit.
+func (l limit) counts(s *sample, i int) bool {
 	return s.critical[i] && (l.class == allClasses || s.label[i] == l.class)
 }
 
-// casesIn returns the number of inputs of a part that count for a limit.
-func (s *sample) casesIn(p part, l limit) int {
+// casesIn returns the number of inputs of a part that count for the limit.
+func (l limit) casesIn(s *sample, p part) int {
 	n := 0
 	for i, in := range p.of {
-		n += index(in && s.of(l, i))
+		n += index(in && l.counts(s, i))
 	}
 	return n
 }
 
-// mostOf returns the largest number of inputs of a group that count for a limit, at least 1. It is
+// mostOf returns the largest number of inputs of a group that count for the limit, at least 1. It is
 // taken as known beforehand: a certificate is of groups no larger.
-func (s *sample) mostOf(l limit) int {
+func (l limit) mostOf(s *sample) int {
 	most, n := 1, make(map[int]int)
 	for i := range s.n {
-		if s.of(l, i) {
+		if l.counts(s, i) {
 			g := s.groupOf(i)
 			n[g]++
 			most = max(most, n[g])
@@ -99,12 +134,12 @@ type evidence struct {
 	pValue float64
 }
 
-// evidenceOf tests a limit on the inputs of a part, of which a policy retains some.
-func (s *sample) evidenceOf(l limit, p part, retained []bool) evidence {
+// test tests the limit on the inputs of a part, of which a policy retains some.
+func (l limit) test(s *sample, p part, retained []bool) evidence {
 	e := evidence{limit: l}
 	in := make(map[int]*clustered.Group)
 	for i, inside := range p.of {
-		if !inside || !s.of(l, i) || l.figure == policy.CriticalFNR && !retained[i] {
+		if !inside || !l.counts(s, i) || l.figure == policy.CriticalFNR && !retained[i] {
 			continue
 		}
 		missed := index(retained[i] && s.missed[i])
@@ -165,8 +200,12 @@ func (e *evidence) certified() policy.CertifiedLimit {
 	}
 }
 
+// tested holds what the inputs of a part show of limits that hold together, in their order. Either
+// all are grouped or none is.
+type tested []evidence
+
 // fails returns the limit that is farthest from passing at a level, or nil if all pass.
-func fails(all []evidence, alpha float64) *evidence {
+func (all tested) fails(alpha float64) *evidence {
 	var worst *evidence
 	for i := range all {
 		if all[i].pValue > alpha && (worst == nil || all[i].pValue > worst.pValue) {
@@ -176,17 +215,21 @@ func fails(all []evidence, alpha float64) *evidence {
 	return worst
 }
 
-// retainedAt marks the inputs of a part that the candidate of a ranking retains at some thresholds.
-func (r *run) retainedAt(at *ranking, p part, t thresholds) []bool {
-	retained := make([]bool, r.n)
-	for i, in := range p.of {
-		retained[i] = in && at.final.retains(i, at.scope, at.chosen, t)
+// certificate returns the certificate of limits that passed.
+func (all tested) certificate(confidence float64) *Certificate {
+	first := all[0].certified()
+	c := &Certificate{
+		Kind: policy.LearnThenTest, Bounds: first.Bounds, Class: first.Class, Target: first.Target, Confidence: confidence,
+		Cases: first.Cases, Misses: first.Misses, PValue: first.PValue, Groups: all.groups(), Statement: all.statement(confidence),
 	}
-	return retained
+	for i := range all[1:] {
+		c.Further = append(c.Further, CertifiedLimit(all[1+i].certified()))
+	}
+	return c
 }
 
-// stateLimits puts what is certified into a sentence.
-func (r *run) stateLimits(all []evidence, confidence float64) string {
+// statement puts what is certified into a sentence.
+func (all tested) statement(confidence float64) string {
 	var bounds []string
 	for i := range all {
 		e := &all[i]
@@ -201,12 +244,12 @@ func (r *run) stateLimits(all []evidence, confidence float64) string {
 		s = fmt.Sprintf("With confidence %v that all %d bounds hold (it is not split among them: each was tested at %v, and all had to pass), ",
 			confidence, len(all), confidence)
 	}
-	return s + strings.Join(bounds, ", and ") + ", " + r.drawn(all)
+	return s + strings.Join(bounds, ", and ") + ", " + all.drawn()
 }
 
 // drawn says of which inputs a certificate holds.
-func (r *run) drawn(all []evidence) string {
-	if r.group == nil {
+func (all tested) drawn() string {
+	if all[0].groups == nil {
 		return "for inputs drawn as those of the recording were, " + policy.IfIndependent + "."
 	}
 	most := 0
@@ -214,11 +257,12 @@ func (r *run) drawn(all []evidence) string {
 		most = max(most, all[i].most)
 	}
 	return fmt.Sprintf("for groups drawn as those of the recording were, of at most %d critical inputs each (%d groups with critical inputs certified).", most,
-		certifyingGroups(all))
+		all.groups())
 }
 
-// certifyingGroups returns the number of groups that the limit with the most of them rests on.
-func certifyingGroups(all []evidence) int {
+// groups returns the number of groups that the limit with the most of them rests on; 0 if inputs
+// are independent.
+func (all tested) groups() int {
 	most := 0
 	for i := range all {
 		most = max(most, len(all[i].groups))
@@ -226,51 +270,42 @@ func certifyingGroups(all []evidence) int {
 	return most
 }
 
-// expectByGroup replaces the intervals of what is expected by those of groups, where there are groups.
-func (r *run) expectByGroup(retained []bool) {
-	if r.group == nil {
-		return
-	}
-	e, all := r.result.Expected, r.all()
-	e.CoverageInterval = r.interval(all, all.of, retained)
-	missed, kept := make([]bool, r.n), make([]bool, r.n)
-	for i := range r.n {
-		missed[i], kept[i] = retained[i] && r.missed[i], retained[i] && r.critical[i]
-	}
-	for _, share := range []struct {
-		of       *[2]float64
-		counting []bool
-	}{{e.CriticalMissRateInterval, r.critical}, {e.CriticalFNRInterval, kept}} {
-		if share.of != nil {
-			*share.of = r.interval(all, share.counting, missed)
-		}
-	}
-}
-
-// interval returns the 95% interval of a share of some inputs of a part: of those that count, how many
-// are hits. Both are marks by input. Inputs of one group count together.
-func (s *sample) interval(p part, counts, hits []bool) [2]float64 {
-	n, k, most := 0, 0, 1
-	in := make(map[int]clustered.Group)
-	for i, inside := range p.of {
-		if !inside || !counts[i] {
+// largerBounds says in words which bounds would have passed in place of those that failed; empty if
+// none would.
+func (all tested) largerBounds(alpha float64) string {
+	var larger []string
+	for i := range all {
+		e := &all[i]
+		if e.pValue <= alpha {
 			continue
 		}
-		n++
-		k += index(hits[i])
-		g := in[s.groupOf(i)]
-		g.Cases++
-		g.Misses += index(hits[i])
-		in[s.groupOf(i)] = g
-		most = max(most, g.Cases)
+		a := e.attainable(alpha)
+		if a >= 1 {
+			return ""
+		}
+		larger = append(larger, fmt.Sprintf("a %s of at most %v of %s, instead of %v", figureWords[e.figure], a, e.inputs(), e.target))
 	}
-	if s.group == nil {
-		return exactInterval(k, n)
+	return strings.Join(larger, " and ")
+}
+
+// mostCases is more critical inputs than any recording has.
+const mostCases = 1_000_000
+
+// smallestCases returns the least n with P(X <= floor(f n)) <= alpha, where X counts n events of
+// chance a. It returns 0 if f >= a, or if n would be above mostCases.
+func smallestCases(f, a, alpha float64) int {
+	if f >= a {
+		return 0
 	}
-	groups := make([]clustered.Group, 0, len(in))
-	for _, g := range in {
-		groups = append(groups, g)
+	misses := func(n int) int { return int(math.Floor(f*float64(n) + 1e-9)) }
+	// The chance falls with n as long as the misses stay the same, and jumps up when they rise.
+	for n := 1; n <= mostCases; {
+		last := n + sort.Search(mostCases-n, func(i int) bool { return misses(n+1+i) > misses(n) })
+		enough := func(i int) bool { return binomial.Tail(misses(n), n+i, a) <= alpha }
+		if enough(last - n) {
+			return n + sort.Search(last-n, enough)
+		}
+		n = last + 1
 	}
-	low, high := clustered.Interval(groups, most, 0.95)
-	return [2]float64{low, high}
+	return 0
 }

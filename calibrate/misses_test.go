@@ -150,9 +150,9 @@ func TestPrevalence(t *testing.T) {
 	for at, prevalence := range []float64{0, 0.01} {
 		r.Prevalence = prevalence
 		s := must(r.search(r.all(), o.Scope, 0))
-		r.choose(s, risk, s.curve(risk)(0.8))
-		thresholds[at] = r.draft.Primary.Threshold
-		for _, d := range must(eval.Decide(t.Context(), recording, built(r.draft), nil)) {
+		p := (&choice{s, risk, s.curve(risk)(0.8)}).reported(r).Policy
+		thresholds[at] = p.Primary.Threshold
+		for _, d := range must(eval.Decide(t.Context(), recording, p, nil)) {
 			retained[at] = append(retained[at], d.Action == policy.Retain)
 		}
 	}

@@ -137,6 +137,14 @@ func (o *Objective) check() error {
 	return nil
 }
 
+// budget names the coverage or the reviews that the objective asks for.
+func (o *Objective) budget() string {
+	if o.Reviews == 0 {
+		return fmt.Sprintf("coverage %v", o.Coverage)
+	}
+	return fmt.Sprintf("%v reviews per 1,000 inputs in all", perMille(o.Reviews))
+}
+
 // perMille returns a share of inputs per 1,000, without the last digits that division leaves.
 func perMille(share float64) float64 { return math.Round(1e9*share) / 1e6 }
 

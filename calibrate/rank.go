@@ -1,11 +1,5 @@
 package calibrate
 
-import (
-	"fmt"
-
-	"github.com/ckd-project/ckd/eval"
-)
-
 // rankFunc ranks the candidates of a search.
 //
 // A certificate is sought for one candidate alone, so the part that chooses takes the one that would
@@ -41,50 +35,5 @@ func coverageGrid() []float64 {
 	return grid
 }
 
-// compareRanks returns the candidate of the best rank in each scope, the chosen scope first, from
-// searches of the part that chooses at critical FNR f. It adds both scopes to the comparison, each
-// candidate at the coverage that its rank stands for. Those figures are counted on the part that
-// certifies, and choose nothing.
-func (r *run) compareRanks(chooses, certifies part, f float64, rankOf rankFunc) ([]ranking, error) {
-	grid := coverageGrid()
-	r.result.ComparisonBasis = fmt.Sprintf("the %d inputs that did not choose, each rule at the largest coverage that it promised "+
-		"on the others, the calibrated one where it is certified; guaranteed is only what a certificate says", certifies.n)
-	var all []ranking
-	for _, scope := range bothScopes(r.Scope) {
-		s, err := r.search(chooses, scope, f)
-		if err != nil {
-			return nil, err
-		}
-		ranks, err := rankOf(s)
-		if err != nil {
-			return nil, err
-		}
-		best := 0
-		for i := range ranks {
-			if ranks[i].better(ranks[best]) {
-				best = i
-			}
-		}
-		shown := func(name string, i int) Row {
-			critical := r.criticalIn(certifies)
-			if ranks[i].last < 0 {
-				nothing := r.row(name, scope, eval.Selective{Inputs: certifies.n}, critical)
-				nothing.Nothing = true
-				return nothing
-			}
-			t := s.curve(s.candidates[i])(grid[ranks[i].last])
-			return r.row(name, scope, s.final.count(certifies, scope, s.candidates[i], t), critical)
-		}
-		own := shown("calibrated", best)
-		own.Calibrated = true
-		r.result.Comparison = append(r.result.Comparison, own)
-		for i, one := range s.candidates {
-			if one.plain() || one.papers() {
-				r.result.Comparison = append(r.result.Comparison, shown(one.String(), i))
-			}
-		}
-		all = append(all, ranking{s, s.candidates[best], ranks[best]})
-	}
-	r.result.Notes = append(r.result.Notes, all[0].notes...)
-	return all, nil
-}
+// at returns the candidate at a point of its curve.
+func (r *ranking) at(t thresholds) *choice { return &choice{r.search, r.chosen, t} }

@@ -58,10 +58,10 @@ func TestHeldOutHalves(t *testing.T) {
 				r := runOf(t, first, firstLabels, o)
 				s := must(r.search(r.all(), scope, r.curveFNR(r.all())))
 				best := must(s.bestAt(r, coverage))
-				r.choose(s, best, s.curve(best)(coverage))
+				found := (&choice{s, best, s.curve(best)(coverage)}).reported(r)
 				pick := s.naive(coverage)
 				at := s.curve(pick)(coverage)
-				decisions := must(eval.Decide(t.Context(), recording, built(r.draft), nil))
+				decisions := must(eval.Decide(t.Context(), recording, found.Policy, nil))
 				all := newSample(table, labels, o.Base.Degenerate, o.Base.Saturated)
 				for _, i := range order[table.Inputs/2:] {
 					retained := decisions[i].Action == policy.Retain
@@ -70,8 +70,8 @@ func TestHeldOutHalves(t *testing.T) {
 					naive += index(all.retains(i, scope, pick, at) && all.missed[i])
 				}
 				if h == 0 {
-					if found := calibrated(t, first, firstLabels, o); !reflect.DeepEqual(found.Chosen, r.result.Chosen) {
-						t.Errorf("%s: chosen %+v, by Run %+v", name, r.result.Chosen, found.Chosen)
+					if whole := calibrated(t, first, firstLabels, o); !reflect.DeepEqual(whole.Chosen, found.Chosen) {
+						t.Errorf("%s: chosen %+v, by Run %+v", name, found.Chosen, whole.Chosen)
 					}
 				}
 			}

@@ -84,6 +84,29 @@ func (r *Report) warn(format string, args ...any) {
 	r.Warnings = append(r.Warnings, r.Notes[len(r.Notes)-1])
 }
 
+// expect reports figures that were measured on inputs which chose neither candidate nor thresholds.
+// critical counts the critical inputs among them.
+func (r *Report) expect(s eval.Selective, critical int) {
+	r.expectCoverage(s)
+	e := r.Expected
+	e.CriticalMissRate, e.CriticalMissRateInterval = exactShare(s.Missed, critical)
+	e.CriticalFNR, e.CriticalFNRInterval = exactShare(s.Missed, s.Critical)
+}
+
+// exactShare returns k/n with its exact 95% interval (Clopper-Pearson), nil where n is 0.
+func exactShare(k, n int) (*float64, *[2]float64) {
+	if n == 0 {
+		return nil, nil
+	}
+	share, interval := float64(k)/float64(n), exactInterval(k, n)
+	return &share, &interval
+}
+
+// expectCoverage reports the coverage alone, for inputs whose misses chose the thresholds.
+func (r *Report) expectCoverage(s eval.Selective) {
+	r.Expected = &Expected{Coverage: s.Coverage(), CoverageInterval: exactInterval(s.Retained, s.Inputs)}
+}
+
 // Chosen holds a gate, its scores and their thresholds.
 type Chosen struct {
 	Gate                 policy.Gate `json:"gate"`

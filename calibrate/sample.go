@@ -7,6 +7,7 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/clustered"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -256,6 +257,34 @@ func (s *sample) criticalIn(p part) int {
 	return n
 }
 
+// interval returns the 95% interval of a share of some inputs of a part: of those that count, how many
+// are hits. Both are marks by input. Inputs of one group count together.
+func (s *sample) interval(p part, counts, hits []bool) [2]float64 {
+	n, k, most := 0, 0, 1
+	in := make(map[int]clustered.Group)
+	for i, inside := range p.of {
+		if !inside || !counts[i] {
+			continue
+		}
+		n++
+		k += index(hits[i])
+		g := in[s.groupOf(i)]
+		g.Cases++
+		g.Misses += index(hits[i])
+		in[s.groupOf(i)] = g
+		most = max(most, g.Cases)
+	}
+	if s.group == nil {
+		return exactInterval(k, n)
+	}
+	groups := make([]clustered.Group, 0, len(in))
+	for _, g := range in {
+		groups = append(groups, g)
+	}
+	low, high := clustered.Interval(groups, most, 0.95)
+	return [2]float64{low, high}
+}
+
 // constant reports whether a score is the same for all inputs of a part.
 func (s *sample) constant(p part, values []float64) bool {
 	least, most := math.Inf(1), math.Inf(-1)
@@ -272,4 +301,12 @@ func (s *sample) constant(p part, values []float64) bool {
 func distinct(a, b float64) bool {
 	const apart = 1e-9
 	return b-a > apart*b
+}
+
+func count(marks []bool) int {
+	n := 0
+	for _, m := range marks {
+		n += index(m)
+	}
+	return n
 }

@@ -116,7 +116,7 @@ func basePolicy(t testing.TB, k int, lines ...string) *policy.Policy {
 // runOf returns a run before it looks at its objective.
 func runOf(t testing.TB, table *eval.Table, labels []int, o Options) *run {
 	r := &run{
-		sample: newSample(table, labels, o.Base.Degenerate, o.Base.Saturated), Options: o, ctx: t.Context(), result: &Report{},
+		sample: newSample(table, labels, o.Base.Degenerate, o.Base.Saturated), Options: o, ctx: t.Context(),
 	}
 	r.inGroups(o.Groups)
 	return r
@@ -171,17 +171,15 @@ func TestSearchSeesItsPartOnly(t *testing.T) {
 		same("rule at a coverage", best, bestAlone)
 		samePath(s, sAlone, best)
 
-		by, err := r.compareRanks(chooses, r.all().without(chooses), 0.1, r.byMisses(0.1, 60))
-		if err != nil {
-			t.Fatal(err)
+		ranked := func(r *run, chooses, certifies part) ranking {
+			m := riskControl{limit: limit{target: 0.1}, n: 60,
+				certification: certification{run: r, to: newReporter(r), chooses: chooses, certifies: certifies}}
+			return must(m.compareRanks(0.1, m.rank))[0]
 		}
-		byAlone, err := alone.compareRanks(alone.all(), alone.all(), 0.1, alone.byMisses(0.1, 60))
-		if err != nil {
-			t.Fatal(err)
-		}
-		same("rule that promises most", by[0].chosen, byAlone[0].chosen)
-		same("its rank", by[0].best, byAlone[0].best)
-		samePath(by[0].search, byAlone[0].search, by[0].chosen)
+		by, byAlone := ranked(r, chooses, r.all().without(chooses)), ranked(alone, alone.all(), alone.all())
+		same("rule that promises most", by.chosen, byAlone.chosen)
+		same("its rank", by.best, byAlone.best)
+		samePath(by.search, byAlone.search, by.chosen)
 	}
 }
 
@@ -324,8 +322,13 @@ func retainedBy(p *policy.Policy, table *eval.Table) []bool {
 	return retained
 }
 
-// built returns the policy of a draft.
-func built(d *policy.Draft) *policy.Policy { return must(build(*d)) }
+// reported returns the report of a choice with its policy.
+func (c *choice) reported(r *run) *Report {
+	to := newReporter(r)
+	to.choose(c)
+	to.Policy = must(build(*c.draft(r, to.Report)))
+	return to.Report
+}
 
 // must returns v, whose error only the test itself can cause.
 func must[T any](v T, err error) T {
@@ -335,11 +338,6 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// byMisses ranks by conformal risk control.
-func (r *run) byMisses(a float64, n int) rankFunc {
-	return func(s *search) ([]rank, error) { return r.rankByMisses(s, a, n) }
-}
-
 // TestCompareRanks checks that the candidate of the best rank is chosen, and that each row of the
 // comparison counts the certifying part at the point of its rank.
 func TestCompareRanks(t *testing.T) {
@@ -347,13 +345,10 @@ func TestCompareRanks(t *testing.T) {
 	for seed := range uint64(6) {
 		table, labels := usual.table(rand.New(rand.NewPCG(seed, 21)))
 		r := runOf(t, table, labels, options(t, Objective{MaxCriticalMiss: 0.1}, policy.AllInputs, seed))
-		chooses, certifies := r.split()
-		ranked, err := r.compareRanks(chooses, certifies, 0.1, r.byMisses(0.1, 80))
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := newRiskControl(r, newReporter(r))
+		ranked := must(m.compareRanks(0.1, m.rank))
 		s, chosen, own := ranked[0].search, ranked[0].chosen, ranked[0].best
-		ranks := must(r.rankByMisses(s, 0.1, 80))
+		ranks := must(m.rank(s))
 		if own != ranks[slices.Index(s.candidates, chosen)] {
 			t.Errorf("seed %d: the rank is not that of %v", seed, chosen)
 		}
@@ -363,18 +358,18 @@ func TestCompareRanks(t *testing.T) {
 			if other.last > own.last || other.last == own.last && other.badness < own.badness-1e-12 {
 				t.Errorf("seed %d: %v is chosen with %+v, %v has %+v", seed, chosen, own, one, other)
 			}
-			at := slices.IndexFunc(r.result.Comparison, func(row Row) bool {
+			at := slices.IndexFunc(m.to.Comparison, func(row Row) bool {
 				return row.Scope == policy.AllInputs && (row.Rule == one.String() || row.Calibrated && one == chosen)
 			})
 			if at < 0 {
 				continue
 			}
 			rows++
-			want := eval.Selective{Inputs: certifies.n}
+			want := eval.Selective{Inputs: m.certifies.n}
 			if other.last >= 0 {
-				want = r.count(certifies, policy.AllInputs, one, s.curve(one)(coverageGrid()[other.last]))
+				want = r.count(m.certifies, policy.AllInputs, one, s.curve(one)(coverageGrid()[other.last]))
 			}
-			got := r.result.Comparison[at]
+			got := m.to.Comparison[at]
 			if got.Nothing != (other.last < 0) || got.Missed != want.Missed || got.CriticalRetained != want.Critical ||
 				got.Coverage != want.Coverage() || !isShare(got.Accuracy, want.Correct, want.Retained) {
 				t.Errorf("seed %d: row %+v, the certifying part shows %+v", seed, got, want)

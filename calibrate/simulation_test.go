@@ -218,7 +218,7 @@ func TestMissRateIsKept(t *testing.T) {
 				s := newSample(p.table, p.labels, policy.HandleByScore, policy.HandleByScore)
 				exceeded := false
 				for _, l := range runOf(t, p.table, p.labels, o).limits() {
-					e := s.evidenceOf(l, s.all(), retained)
+					e := l.test(s, s.all(), retained)
 					exceeded = exceeded || float64(e.misses) > l.target*float64(e.cases)
 				}
 				violated += index(exceeded)

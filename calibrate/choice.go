@@ -1,0 +1,104 @@
+package calibrate
+
+import (
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// choice is a candidate at one point of its threshold curve, with the search that fitted it. It
+// decides every input as the policy made of it will.
+type choice struct {
+	*search
+	one candidate
+	at  thresholds
+}
+
+// retained marks the inputs of a part that the choice retains.
+func (c *choice) retained(p part) []bool {
+	retained := make([]bool, c.n)
+	for i, in := range p.of {
+		retained[i] = in && c.final.retains(i, c.scope, c.one, c.at)
+	}
+	return retained
+}
+
+// selective counts what the choice retains of a part.
+func (c *choice) selective(p part) eval.Selective { return c.final.count(p, c.scope, c.one, c.at) }
+
+// reach returns the least and the largest coverage that thresholds can give the candidate. The other
+// inputs are retained or deferred whatever their score.
+func (c *choice) reach() (least, most float64) {
+	f := c.final.fixedOf(c.all(), c.scope, c.one.treatment(), c.hard())
+	return f.retained.retained / float64(c.n), 1 - (float64(f.inputs)-f.retained.retained)/float64(c.n)
+}
+
+// chosen returns the choice as a report has it.
+func (c *choice) chosen() *Chosen {
+	to := &Chosen{
+		Gate: c.one.gate, ReliabilityThreshold: c.one.reliability, Compared: len(c.candidates),
+		Primary: Threshold{string(nameOfScore(c.one.primary)), c.at[byPrimary]},
+	}
+	if c.one.sides() == 2 {
+		to.Fallback = &Threshold{c.one.fallback.String(), c.at[byFallback]}
+	}
+	if c.one.guarded {
+		to.Guard = &Threshold{string(policy.MI), c.final.guard}
+	}
+	return to
+}
+
+// draft returns the draft of the policy that decides by the choice. Its calibration block says what
+// the report found.
+func (c *choice) draft(r *run, found *Report) *policy.Draft {
+	p := r.Base.Draft()
+	p.ReliabilityThreshold = r.reliability()
+	p.Gate, p.Scope = c.one.gate, r.Scope
+	p.Primary = policy.Rule{Score: nameOfScore(c.one.primary), Threshold: c.at[byPrimary], HasThreshold: true}
+	p.Fallback = policy.Rule{Score: policy.CBEC}
+	if c.one.sides() == 2 {
+		p.Fallback = policy.Rule{Score: nameOfScore(c.one.fallback), Threshold: c.at[byFallback], HasThreshold: true}
+	}
+	p.Guard, p.Risk = nil, c.fitted.policy()
+	if c.one.guarded {
+		p.Guard = &policy.Guard{Score: policy.MI, Threshold: c.final.guard}
+	}
+	if p.Kind != policy.Dirichlet {
+		p.ExpectedPasses = r.table.Passes
+		for p.Gate.ReadsSkewness() && p.FewestPasses < r.table.Passes && r.hardlyOpens(p.FewestPasses, c.one.reliability) {
+			p.FewestPasses++
+		}
+	}
+	p.Calibration = &policy.Calibration{
+		Recording: policy.Recording{Inputs: r.n, CriticalInputs: found.Critical, Passes: r.table.Passes},
+		Objective: found.Objective, Scope: r.Scope, Seed: r.Seed, Reference: reference(r.table, r.Base),
+	}
+	if e := found.Expected; e != nil {
+		p.Calibration.ExpectedCoverage = &policy.Interval{Value: e.Coverage, Low: e.CoverageInterval[0], High: e.CoverageInterval[1]}
+		p.Calibration.ExpectedCriticalFNR = intervalOf(e.CriticalFNR, e.CriticalFNRInterval)
+		p.Calibration.ExpectedCriticalMissRate = intervalOf(e.CriticalMissRate, e.CriticalMissRateInterval)
+	}
+	if found.Certificate != nil {
+		p.Calibration.Certificate = found.Certificate.forPolicy()
+	}
+	return &p
+}
+
+// hardlyOpens reports whether so few passes hardly let a gate open that reads skewness. With an
+// early-stopping rule to come, a gate that can open at all is enough from half of the passes on:
+// otherwise no pass would be left to save.
+func (r *run) hardlyOpens(passes int, reliability float64) bool {
+	const spare = 2
+	most := decomp.SkewnessCap(passes, r.table.Spec.Variance)
+	if r.EarlyStop != nil && 2*passes >= r.table.Passes {
+		return most <= reliability
+	}
+	return most < spare*reliability
+}
+
+func intervalOf(value *float64, interval *[2]float64) *policy.Interval {
+	if value == nil {
+		return nil
+	}
+	return &policy.Interval{Value: *value, Low: interval[0], High: interval[1]}
+}

@@ -1,0 +1,148 @@
+package calibrate
+
+import (
+	"slices"
+
+	"github.com/ckd-project/ckd/calibrate/internal/riskfit"
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// reporter writes the report of a run: figures as rows and intervals, and what they mean in
+// sentences. It chooses nothing. Rows, notes and reasons are only added, in the order in which a
+// reader gets them.
+type reporter struct {
+	*Report
+	run *run
+}
+
+func newReporter(r *run) *reporter {
+	return &reporter{run: r, Report: &Report{
+		Objective: r.Objective.String(), Scope: r.Scope, Seed: r.Seed,
+		Inputs: r.n, Critical: r.criticalIn(r.all()), Missed: count(r.missed), Passes: r.table.Passes,
+		Why: []string{}, Comparison: []Row{}, Notes: []string{},
+	}}
+}
+
+// row returns a row of the comparison. critical is the number of critical inputs among those
+// counted.
+func (to *reporter) row(name string, scope policy.Scope, s eval.Selective, critical int) Row {
+	row := Row{
+		Rule: name, Scope: scope, Inputs: s.Inputs, Deferred: s.Inputs - s.Retained, Coverage: s.Coverage(),
+		CriticalInputs: critical, CriticalRetained: s.Critical, Missed: s.Missed, CriticalKept: s.Called, FalseKept: s.FalseCalls,
+	}
+	row.CriticalMissRate, row.CriticalMissRateInterval = exactShare(s.Missed, critical)
+	row.CriticalFNR, row.CriticalFNRInterval = exactShare(s.Missed, s.Critical)
+	row.Accuracy, _ = exactShare(s.Correct, s.Retained)
+	row.Reviews = row.Deferred
+	if to.run.CriticalCalls == eval.Reviewed {
+		row.Reviews += row.CriticalKept
+	}
+	return row
+}
+
+// compare adds rows to the comparison.
+func (to *reporter) compare(rows ...Row) { to.Comparison = append(to.Comparison, rows...) }
+
+// compareNone adds the row of no deferral.
+func (to *reporter) compareNone() {
+	to.compare(to.row("no deferral", policy.AllInputs, to.run.everything(to.run.all()), to.Critical))
+}
+
+// choose reports what was chosen, after everything that it is compared with.
+func (to *reporter) choose(c *choice) {
+	to.Chosen, to.Gain = c.chosen(), to.gain(c.one)
+	if c.model != nil {
+		to.Risk = riskReport(c.model)
+		return
+	}
+	to.note("no probability of being critical is given: %d critical inputs are called safe among those that it would be fitted to, "+
+		"expected %d or more", c.missedInputs(), riskfit.FewestMissed)
+}
+
+// expectByGroup replaces the intervals of what is expected by those of groups, where there are groups.
+func (to *reporter) expectByGroup(retained []bool) {
+	r := to.run
+	if r.group == nil {
+		return
+	}
+	e, all := to.Expected, r.all()
+	e.CoverageInterval = r.interval(all, all.of, retained)
+	missed, kept := make([]bool, r.n), make([]bool, r.n)
+	for i := range r.n {
+		missed[i], kept[i] = retained[i] && r.missed[i], retained[i] && r.critical[i]
+	}
+	for _, share := range []struct {
+		of       *[2]float64
+		counting []bool
+	}{{e.CriticalMissRateInterval, r.critical}, {e.CriticalFNRInterval, kept}} {
+		if share.of != nil {
+			*share.of = r.interval(all, share.counting, missed)
+		}
+	}
+}
+
+// noteDeferringAll notes if the critical miss rate is kept by deferring nearly all that could be
+// missed.
+func (to *reporter) noteDeferringAll(got eval.Selective) {
+	without := float64(to.Missed) / float64(to.Critical)
+	if to.run.Objective.MaxCriticalFNR == 0 && got.Critical > 0 && got.CriticalFNR() > without {
+		to.note("of the critical inputs that are retained a share of %.3g is called safe, more than the %.3g without deferral: "+
+			"the promise is kept by deferring nearly all others. Compare --max-critical-fnr, and scope %s",
+			got.CriticalFNR(), without, policy.PredictedSafe)
+	}
+}
+
+// noteData notes what the recording itself lacks.
+func (to *reporter) noteData() {
+	const few = 30
+	r, t, say := to.run, to.run.table, to.note
+	if r.group != nil {
+		say("the %d inputs come in %d groups: folds, parts, certificates and the intervals of what is expected are by group; the intervals of the "+
+			"comparison count every input as independent", r.n, r.groups)
+	}
+	if to.Critical < few {
+		say("only %d of %d inputs are critical: every figure about them is uncertain, see the intervals", to.Critical, to.Inputs)
+	}
+	switch {
+	case to.Missed == 0:
+		say("no critical input is missed even without deferral: there is nothing to choose rules by, and the choice rests on chance")
+	case to.Missed < few/3:
+		say("of the critical inputs only %d are missed without deferral: the choice of rule rests on these", to.Missed)
+	}
+	support := make([]int, t.K)
+	for i := range r.n {
+		support[r.label[i]]++
+	}
+	predicted := make([]int, t.K)
+	for _, k := range t.Predicted {
+		predicted[k]++
+	}
+	for k, n := range support {
+		if n == 0 {
+			say("class %s has no inputs: nothing is known about missing it", r.Base.Classes[k])
+		}
+		if predicted[k] == 0 && slices.Contains(t.Spec.Critical, k) {
+			say("critical class %s is never predicted", r.Base.Classes[k])
+		}
+	}
+	saturated := count(t.Saturated) // of those whose passes are identical
+	identical := count(t.Degenerate) - saturated
+	for _, h := range []struct {
+		n    int
+		what string
+		is   policy.Handling
+	}{{identical, "identical", r.Base.Degenerate}, {saturated, "identical and one-hot", r.Base.Saturated}} {
+		if h.n > 0 {
+			say("the passes of %d of %d inputs are %s: %s", h.n, r.n, h.what, map[policy.Handling]string{
+				policy.HandleDefer:   "the policy defers them whatever their score",
+				policy.HandleRetain:  "the policy retains them whatever their score",
+				policy.HandleByScore: "they are decided by score, like any other",
+			}[h.is])
+		}
+	}
+	if t.Spec.Kind != decomp.Dirichlet && t.Passes < 5 {
+		say("%d passes are few: scores are coarse, and thresholds for them do not carry over to more", t.Passes)
+	}
+}
