@@ -31,7 +31,7 @@ func (d *deferral) missesFigure() *document.Figure {
 	f.How += " " + reviewed
 	plots := []document.Plot{
 		{Height: 270, Y: document.Axis{Label: "critical inputs missed", Ticks: document.Ticks{About: 5, Unit: 1}}},
-		{Height: 115, Y: document.Axis{Label: "critical calls kept", Ticks: document.Ticks{About: 3, Unit: 1}}},
+		{Height: 190, Y: document.Axis{Label: "critical calls kept per 1,000", Ticks: document.Ticks{About: 3, Unit: 1}}},
 	}
 	missed, called := 1.0, 1.0
 	for _, g := range d.missesLines(best) {
@@ -54,7 +54,6 @@ func (d *deferral) missesFigure() *document.Figure {
 	}
 	plots[0].X.Ticks.Unnamed = true
 	plots[1].X.Label = "reviews per 1,000 inputs"
-	plots[1].Y.Label += " per 1,000"
 	f.Plots = plots
 	f.Legend = append(f.Legend, document.Key{Mark: document.MarkThin, Ink: document.Muted,
 		Text: perThousand(best.Per1000.Reviews) + " reviews per 1,000 inputs"})

@@ -258,7 +258,7 @@ func tiles(e *evaluation) []document.Tile {
 	}
 	p := e.report.Policy
 	if best != nil {
-		missed(best.At, at+", by "+plain(best.Name)+", the fewest of a score", p == nil || p.Observes)
+		missed(best.At, at+", by "+plain(best.Name)+", the score that misses fewest", p == nil || p.Observes)
 	}
 	if of != nil && of != best {
 		missed(of.At, at+", by mutual information", false)
