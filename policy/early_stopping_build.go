@@ -19,22 +19,29 @@ func (b *builder) addSteps() {
 	}
 }
 
-// resolveEarlyStopping makes a rule of the steps, and checks the block: that it is complete, and
+// earlyStopRules make a rule of the block settle, whose numbers of passes rise from entry to entry.
+// They want it to fit the policy only where it was learned for the policy as it is now.
+type earlyStopRules struct {
+	*builder
+	p *Policy
+}
+
+// resolve makes a rule of the steps, and checks the block: that it is complete, and
 // that it fits the policy if it was learned for the policy as it is now. A block that was learned
 // for another policy may stay, since thresholds may be changed at any time.
-func (b *builder) resolveEarlyStopping() {
+func (b earlyStopRules) resolve() {
 	s := b.EarlyStopping
 	if s == nil {
 		return
 	}
-	b.checkEarlyStopCertificate()
+	b.checkCertificate()
 	places, ok := b.stepsOrBoundaries()
 	if !ok {
 		return
 	}
 	first, passes := places[0].passes, places[len(places)-1].passes+1
 	if !b.p.learnedForAnother() {
-		if !b.checkEarlyStopFits(places[0], places[len(places)-1]) {
+		if !b.checkFits(places[0], places[len(places)-1]) {
 			return
 		}
 		passes = b.p.ExpectedPasses
@@ -60,7 +67,7 @@ type place struct {
 
 // stepsOrBoundaries returns the numbers of passes that the rule names, and reports whether its
 // steps, or its boundaries and terms, alone can be a rule.
-func (b *builder) stepsOrBoundaries() (places []place, ok bool) {
+func (b earlyStopRules) stepsOrBoundaries() (places []place, ok bool) {
 	list, what := "settle.steps", "step, or boundaries"
 	for _, s := range b.steps {
 		places = append(places, place{s.path, s.passes})
@@ -100,7 +107,7 @@ func (b *builder) stepsOrBoundaries() (places []place, ok bool) {
 }
 
 // checkTerms reports whether the terms name statistics, and no product twice.
-func (b *builder) checkTerms(list string, terms []earlystop.Term) bool {
+func (b earlyStopRules) checkTerms(list string, terms []earlystop.Term) bool {
 	var seen [earlystop.Terms]bool
 	for i := range terms {
 		t, at := &terms[i], fmt.Sprintf("%s[%d]", list, i)
@@ -117,8 +124,8 @@ func (b *builder) checkTerms(list string, terms []earlystop.Term) bool {
 	return true
 }
 
-// checkEarlyStopFits reports whether the rule can be in force for the policy.
-func (b *builder) checkEarlyStopFits(first, last place) bool {
+// checkFits reports whether the rule can be in force for the policy.
+func (b earlyStopRules) checkFits(first, last place) bool {
 	p := b.p
 	if why := p.WhyNoEarlyStop(); why != "" {
 		b.fault("settle", "expected none: %s", why)
@@ -149,7 +156,7 @@ func meant(s earlystop.Step) earlystop.Step {
 	return s
 }
 
-func (b *builder) checkEarlyStopCertificate() {
+func (b earlyStopRules) checkCertificate() {
 	const path = "settle.certificate"
 	c := b.EarlyStopping.Certificate
 	b.checkShare(path+".disagreement", c.Disagreement)

@@ -477,6 +477,14 @@ var calibrationFields = []field{
 	},
 }
 
+// reference returns the entry of calibration.reference.classes that is being read or checked.
+func (b *builder) reference() *drift.ClassReference {
+	return &b.Calibration.Reference.Classes[b.item]
+}
+
+// limit returns the entry of calibration.certificate.further that is being read or checked.
+func (b *builder) limit() *CertifiedLimit { return &b.Calibration.Certificate.Further[b.item] }
+
 // interval returns the shape of a share with its interval, which is from 0 to 1 if it is not given.
 func interval(at func(*builder) **Interval) mapping {
 	share := strictyaml.Between(0, 1)

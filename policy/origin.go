@@ -82,3 +82,10 @@ func (o *origin) isClassName(path, s string) bool {
 	o.fault(path, "expected %s, found %s", classNameWords, strictyaml.Quote(s))
 	return false
 }
+
+// checkShare wants a share above 0 and below 1.
+func (o *origin) checkShare(path string, share float64) {
+	if o.sound(path) && (share == 0 || share == 1) {
+		o.fault(path, "expected a share above 0 and below 1, found %v", share)
+	}
+}

@@ -13,10 +13,17 @@ const noClass = -1
 // term returns the term of the risk model that is being read or checked.
 func (b *builder) term() *risk.Term { return &b.Risk.Model.Terms[b.item] }
 
-// resolveRisk checks the block risk, and that it is there for rules that need it.
-func (b *builder) resolveRisk() {
+// riskRules check the block risk against the sets, and the rules on score risk against the block. A
+// model has every feature once, with a class of the right set where it takes one.
+type riskRules struct {
+	*builder
+	p *Policy
+}
+
+// check checks the block risk, and that it is there for rules that need it.
+func (b riskRules) check() {
 	if b.sound("gate") {
-		b.checkRiskRules()
+		b.checkScores()
 	}
 	if b.Risk == nil {
 		return
@@ -51,7 +58,7 @@ func (b *builder) resolveRisk() {
 }
 
 // checkTerm checks what the feature of a term wants of the other fields.
-func (b *builder) checkTerm(at string, t risk.Term) {
+func (b riskRules) checkTerm(at string, t risk.Term) {
 	of, _ := t.Feature.Of()
 	set, name := b.p.Critical, "critical"
 	if of == risk.SafeClass {
@@ -72,8 +79,8 @@ func (b *builder) checkTerm(at string, t risk.Term) {
 	}
 }
 
-// checkRiskRules checks the rules that name score risk.
-func (b *builder) checkRiskRules() {
+// checkScores checks the rules that name score risk.
+func (b riskRules) checkScores() {
 	for _, r := range b.p.reachable() {
 		if r.Score != RiskScore {
 			continue
