@@ -64,6 +64,8 @@ type fake struct {
 	half func(send) error
 	// unary changes the reply of Decompose.
 	unary func(*ckdv1.DecomposeResponse) (*ckdv1.DecomposeResponse, error)
+	// report answers outcomes; nil stands for a daemon without a ledger.
+	report func(*ckdv1.ReportOutcomesRequest) (*ckdv1.ReportOutcomesResponse, error)
 	// wrap changes the client's end of a connection.
 	wrap func(net.Conn) net.Conn
 
@@ -130,6 +132,9 @@ func (f *fake) serve(listener net.Listener, opts ...grpc.ServerOption) {
 		grpc.MaxRecvMsgSize(64<<20), // the fake checks the limit itself
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second}))...)
 	ckdv1.RegisterUncertaintyServiceServer(f.server, f)
+	if f.report != nil {
+		ckdv1.RegisterOutcomeServiceServer(f.server, ledger{fake: f})
+	}
 	healthpb.RegisterHealthServer(f.server, f.health)
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = f.server.Serve(recordingListener{listener, f}) })
