@@ -34,6 +34,7 @@ type cli struct {
 	Evaluate  evaluateCmd    `cmd:"" help:"Say from labelled passes what deferral is worth, with intervals and diagnosis."`
 	Calibrate calibrateCmd   `cmd:"" help:"Choose a policy's gate, scores and thresholds from a labelled recording."`
 	Replay    replayCmd      `cmd:"" help:"Stream recorded passes to a running daemon."`
+	Outcomes  outcomesCmd    `cmd:"" help:"Send back what was true, and read what the ledger made of it."`
 	Health    healthcheckCmd `cmd:"" name:"healthcheck" help:"Ask a daemon on this machine whether it is ready."`
 	Version   versionCmd     `cmd:"" help:"Say which build this is."`
 

@@ -17,14 +17,8 @@ import (
 
 // replayCmd sends recorded passes to a daemon, as a model server would.
 type replayCmd struct {
-	Addr     string `required:"" placeholder:"ADDR" help:"Address of the daemon: host:port or unix:PATH."`
-	Insecure bool   `help:"Allow plaintext to another machine. To this one it is allowed anyway."`
-	TLS      bool   `name:"tls" help:"Use TLS, with the authorities that this system trusts unless --tls-ca names others."`
-	TLSCA    string `name:"tls-ca" placeholder:"FILE" help:"PEM file of the authorities that the daemon's certificate must be from. Implies --tls."`
-	TLSCert  string `name:"tls-cert" placeholder:"FILE" help:"PEM file of a certificate to show. Implies --tls."`
-	TLSKey   string `name:"tls-key" placeholder:"FILE" help:"PEM file of its key."`
-	Token    string `name:"token-file" placeholder:"FILE" help:"File with the bearer token to present."`
-	Model    string `required:"" placeholder:"NAME" help:"The model whose policy decides."`
+	daemonFlags
+	Model string `required:"" placeholder:"NAME" help:"The model whose policy decides."`
 
 	Passes string        `required:"" placeholder:"FILE" help:"Recorded passes: .npy, or .npz with one array (or FILE.npz:NAME)."`
 	Layout record.Layout `default:"snk" placeholder:"LAYOUT" help:"Order of the axes: snk (passes, inputs, classes) or nsk (inputs, passes, classes). (${default})"`
@@ -86,17 +80,7 @@ func (c *replayCmd) reconnect() client.Reconnect {
 
 // Run sends the recording, and prints the answers in its order.
 func (c *replayCmd) Run(ctx *cmdContext) error {
-	var options []client.Option
-	if c.Insecure {
-		options = append(options, client.WithInsecure())
-	}
-	if c.TLS || c.TLSCA != "" || c.TLSCert != "" || c.TLSKey != "" {
-		options = append(options, client.WithTLS(client.TLSFiles{CA: c.TLSCA, Cert: c.TLSCert, Key: c.TLSKey}))
-	}
-	if c.Token != "" {
-		options = append(options, client.WithTokenFile(c.Token))
-	}
-	daemon, err := client.Dial(c.Addr, options...)
+	daemon, err := c.dial()
 	if err != nil {
 		return err
 	}

@@ -115,21 +115,25 @@ const (
 	OutcomeStatus_OUTCOME_STATUS_INVALID OutcomeStatus = 8
 	// The identity may not report outcomes of the model.
 	OutcomeStatus_OUTCOME_STATUS_NOT_ALLOWED OutcomeStatus = 9
+	// Kept, but outside the figures: nobody had picked the input for review, or an
+	// audit was read by someone who had seen the model's answer.
+	OutcomeStatus_OUTCOME_STATUS_APART OutcomeStatus = 10
 )
 
 // Enum value maps for OutcomeStatus.
 var (
 	OutcomeStatus_name = map[int32]string{
-		0: "OUTCOME_STATUS_UNSPECIFIED",
-		1: "OUTCOME_STATUS_COUNTED",
-		2: "OUTCOME_STATUS_CORRECTED",
-		3: "OUTCOME_STATUS_DUPLICATE",
-		4: "OUTCOME_STATUS_SECOND_READ_WANTED",
-		5: "OUTCOME_STATUS_UNKNOWN_KEY",
-		6: "OUTCOME_STATUS_FORGED",
-		7: "OUTCOME_STATUS_POLICY_UNKNOWN",
-		8: "OUTCOME_STATUS_INVALID",
-		9: "OUTCOME_STATUS_NOT_ALLOWED",
+		0:  "OUTCOME_STATUS_UNSPECIFIED",
+		1:  "OUTCOME_STATUS_COUNTED",
+		2:  "OUTCOME_STATUS_CORRECTED",
+		3:  "OUTCOME_STATUS_DUPLICATE",
+		4:  "OUTCOME_STATUS_SECOND_READ_WANTED",
+		5:  "OUTCOME_STATUS_UNKNOWN_KEY",
+		6:  "OUTCOME_STATUS_FORGED",
+		7:  "OUTCOME_STATUS_POLICY_UNKNOWN",
+		8:  "OUTCOME_STATUS_INVALID",
+		9:  "OUTCOME_STATUS_NOT_ALLOWED",
+		10: "OUTCOME_STATUS_APART",
 	}
 	OutcomeStatus_value = map[string]int32{
 		"OUTCOME_STATUS_UNSPECIFIED":        0,
@@ -142,6 +146,7 @@ var (
 		"OUTCOME_STATUS_POLICY_UNKNOWN":     7,
 		"OUTCOME_STATUS_INVALID":            8,
 		"OUTCOME_STATUS_NOT_ALLOWED":        9,
+		"OUTCOME_STATUS_APART":              10,
 	}
 )
 
@@ -627,7 +632,7 @@ func (x *ReportIssuedRequest) GetPolicyHashes() []string {
 }
 
 // IssuedCount counts the decisions of one process, by policy, model version, stratum and
-// hour.
+// time.
 type IssuedCount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Hash of the policy, in hex.
@@ -636,20 +641,23 @@ type IssuedCount struct {
 	ModelVersion string `protobuf:"bytes,2,opt,name=model_version,json=modelVersion,proto3" json:"model_version,omitempty"`
 	// The stratum.
 	Stratum Stratum `protobuf:"varint,3,opt,name=stratum,proto3,enum=ckd.v1.Stratum" json:"stratum,omitempty"`
-	// Hours since 1970 of the decisions.
-	Hour int64 `protobuf:"varint,4,opt,name=hour,proto3" json:"hour,omitempty"`
-	// Inputs decided, with receipt or without.
+	// Begin of the period of the decisions: an hour, or as long as outcomes may take
+	// where that is less than a day.
+	Start *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=start,proto3" json:"start,omitempty"`
+	// All inputs decided.
 	Decisions uint64 `protobuf:"varint,5,opt,name=decisions,proto3" json:"decisions,omitempty"`
+	// Those whose clients take receipts.
+	Eligible uint64 `protobuf:"varint,6,opt,name=eligible,proto3" json:"eligible,omitempty"`
 	// Receipts issued.
-	Receipts uint64 `protobuf:"varint,6,opt,name=receipts,proto3" json:"receipts,omitempty"`
-	// Reviews among them.
-	Reviews uint64 `protobuf:"varint,7,opt,name=reviews,proto3" json:"reviews,omitempty"`
-	// Sum over the receipts of the probability with which each was to be reviewed.
-	Propensity float64 `protobuf:"fixed64,8,opt,name=propensity,proto3" json:"propensity,omitempty"`
+	Receipts uint64 `protobuf:"varint,7,opt,name=receipts,proto3" json:"receipts,omitempty"`
+	// Inputs to be reviewed.
+	Reviews uint64 `protobuf:"varint,8,opt,name=reviews,proto3" json:"reviews,omitempty"`
+	// Sum over the eligible of the probability with which each was to be reviewed.
+	Propensity float64 `protobuf:"fixed64,9,opt,name=propensity,proto3" json:"propensity,omitempty"`
 	// Sum over the reviews of its inverse.
-	InversePropensity float64 `protobuf:"fixed64,9,opt,name=inverse_propensity,json=inversePropensity,proto3" json:"inverse_propensity,omitempty"`
-	// The audit that was in force.
-	Audit         *AuditSettings `protobuf:"bytes,10,opt,name=audit,proto3" json:"audit,omitempty"`
+	InversePropensity float64 `protobuf:"fixed64,10,opt,name=inverse_propensity,json=inversePropensity,proto3" json:"inverse_propensity,omitempty"`
+	// The audit that was in force; absent for none.
+	Audit         *AuditSettings `protobuf:"bytes,11,opt,name=audit,proto3" json:"audit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -705,16 +713,23 @@ func (x *IssuedCount) GetStratum() Stratum {
 	return Stratum_STRATUM_UNSPECIFIED
 }
 
-func (x *IssuedCount) GetHour() int64 {
+func (x *IssuedCount) GetStart() *timestamppb.Timestamp {
 	if x != nil {
-		return x.Hour
+		return x.Start
 	}
-	return 0
+	return nil
 }
 
 func (x *IssuedCount) GetDecisions() uint64 {
 	if x != nil {
 		return x.Decisions
+	}
+	return 0
+}
+
+func (x *IssuedCount) GetEligible() uint64 {
+	if x != nil {
+		return x.Eligible
 	}
 	return 0
 }
@@ -764,14 +779,16 @@ type AuditSettings struct {
 	// What is retained and called critical is worked up anyway, and its outcome comes
 	// back.
 	Free bool `protobuf:"varint,3,opt,name=free,proto3" json:"free,omitempty"`
-	// Most audits an hour of one daemon; absent for no cap.
-	Cap *float64 `protobuf:"fixed64,4,opt,name=cap,proto3,oneof" json:"cap,omitempty"`
+	// Most audits an hour of one daemon; 0 for no cap.
+	Cap float64 `protobuf:"fixed64,4,opt,name=cap,proto3" json:"cap,omitempty"`
 	// How long outcomes may take.
 	Due *durationpb.Duration `protobuf:"bytes,5,opt,name=due,proto3" json:"due,omitempty"`
 	// Everything called safe is deferred while the promise is violated.
 	DefersOnBreach bool `protobuf:"varint,6,opt,name=defers_on_breach,json=defersOnBreach,proto3" json:"defers_on_breach,omitempty"`
-	// Reviews per 1,000 inputs that deferring will cause; absent where it does not defer.
-	Surge         *float64 `protobuf:"fixed64,7,opt,name=surge,proto3,oneof" json:"surge,omitempty"`
+	// Reviews per 1,000 inputs that deferring will cause; 0 where it does not defer.
+	Surge float64 `protobuf:"fixed64,7,opt,name=surge,proto3" json:"surge,omitempty"`
+	// Declared slices.
+	Slices        []*DeclaredSlice `protobuf:"bytes,8,rep,name=slices,proto3" json:"slices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -828,8 +845,8 @@ func (x *AuditSettings) GetFree() bool {
 }
 
 func (x *AuditSettings) GetCap() float64 {
-	if x != nil && x.Cap != nil {
-		return *x.Cap
+	if x != nil {
+		return x.Cap
 	}
 	return 0
 }
@@ -849,10 +866,72 @@ func (x *AuditSettings) GetDefersOnBreach() bool {
 }
 
 func (x *AuditSettings) GetSurge() float64 {
-	if x != nil && x.Surge != nil {
-		return *x.Surge
+	if x != nil {
+		return x.Surge
 	}
 	return 0
+}
+
+func (x *AuditSettings) GetSlices() []*DeclaredSlice {
+	if x != nil {
+		return x.Slices
+	}
+	return nil
+}
+
+// DeclaredSlice is a property of inputs for which figures are told apart.
+type DeclaredSlice struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Its values.
+	Values        []string `protobuf:"bytes,2,rep,name=values,proto3" json:"values,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeclaredSlice) Reset() {
+	*x = DeclaredSlice{}
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeclaredSlice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeclaredSlice) ProtoMessage() {}
+
+func (x *DeclaredSlice) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeclaredSlice.ProtoReflect.Descriptor instead.
+func (*DeclaredSlice) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *DeclaredSlice) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DeclaredSlice) GetValues() []string {
+	if x != nil {
+		return x.Values
+	}
+	return nil
 }
 
 // ReportIssuedResponse answers a daemon.
@@ -872,7 +951,7 @@ type ReportIssuedResponse struct {
 
 func (x *ReportIssuedResponse) Reset() {
 	*x = ReportIssuedResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[7]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -884,7 +963,7 @@ func (x *ReportIssuedResponse) String() string {
 func (*ReportIssuedResponse) ProtoMessage() {}
 
 func (x *ReportIssuedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[7]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -897,7 +976,7 @@ func (x *ReportIssuedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportIssuedResponse.ProtoReflect.Descriptor instead.
 func (*ReportIssuedResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{7}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ReportIssuedResponse) GetPromises() []*Promise {
@@ -932,7 +1011,7 @@ type ListPromisesRequest struct {
 
 func (x *ListPromisesRequest) Reset() {
 	*x = ListPromisesRequest{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[8]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -944,7 +1023,7 @@ func (x *ListPromisesRequest) String() string {
 func (*ListPromisesRequest) ProtoMessage() {}
 
 func (x *ListPromisesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[8]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -957,7 +1036,7 @@ func (x *ListPromisesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPromisesRequest.ProtoReflect.Descriptor instead.
 func (*ListPromisesRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{8}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListPromisesRequest) GetModel() string {
@@ -978,7 +1057,7 @@ type ListPromisesResponse struct {
 
 func (x *ListPromisesResponse) Reset() {
 	*x = ListPromisesResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[9]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -990,7 +1069,7 @@ func (x *ListPromisesResponse) String() string {
 func (*ListPromisesResponse) ProtoMessage() {}
 
 func (x *ListPromisesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[9]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1003,7 +1082,7 @@ func (x *ListPromisesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPromisesResponse.ProtoReflect.Descriptor instead.
 func (*ListPromisesResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{9}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListPromisesResponse) GetPromises() []*PromiseFigures {
@@ -1018,37 +1097,33 @@ type PromiseFigures struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The state.
 	Promise *Promise `protobuf:"bytes,1,opt,name=promise,proto3" json:"promise,omitempty"`
-	// Figures by name of the monitor: of all critical classes pooled, then of each.
-	Figures []*MonitoredFigure `protobuf:"bytes,2,rep,name=figures,proto3" json:"figures,omitempty"`
-	// Figures of declared slices. They have intervals, and raise no alarm.
-	Slices []*SliceFigure `protobuf:"bytes,3,rep,name=slices,proto3" json:"slices,omitempty"`
-	// Reviews by stratum: what is due, what came.
-	Strata []*StratumCount `protobuf:"bytes,4,rep,name=strata,proto3" json:"strata,omitempty"`
-	// What share of the deferred inputs was worth a person's look, by the reason of the
-	// deferral.
-	Yields []*Yield `protobuf:"bytes,5,rep,name=yields,proto3" json:"yields,omitempty"`
-	// Predicted and true classes of the reviewed, weighted.
-	Confusion []*ConfusionCell `protobuf:"bytes,6,rep,name=confusion,proto3" json:"confusion,omitempty"`
-	// Misses by predicted risk: observed against expected.
-	Risk []*RiskBin `protobuf:"bytes,7,rep,name=risk,proto3" json:"risk,omitempty"`
-	// How readers agree.
-	Agreement *Agreement `protobuf:"bytes,8,opt,name=agreement,proto3" json:"agreement,omitempty"`
-	// Median and 90% quantile of the time from decision to outcome; absent without
-	// outcomes.
-	LagMedian *durationpb.Duration `protobuf:"bytes,9,opt,name=lag_median,json=lagMedian,proto3" json:"lag_median,omitempty"`
-	LagP90    *durationpb.Duration `protobuf:"bytes,10,opt,name=lag_p90,json=lagP90,proto3" json:"lag_p90,omitempty"`
-	// Share of all decisions that came with a receipt, where audits can be drawn. Absent
-	// without decisions.
-	AuditedTraffic *float64 `protobuf:"fixed64,11,opt,name=audited_traffic,json=auditedTraffic,proto3,oneof" json:"audited_traffic,omitempty"`
-	// Assumed share of critical inputs that readers recognise; 1 if not set.
-	ReaderSensitivity float64 `protobuf:"fixed64,12,opt,name=reader_sensitivity,json=readerSensitivity,proto3" json:"reader_sensitivity,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// What stands against holding, in words.
+	Why []string `protobuf:"bytes,2,rep,name=why,proto3" json:"why,omitempty"`
+	// Length of a cohort, and how long after its end its outcomes are due.
+	CohortPeriod *durationpb.Duration `protobuf:"bytes,3,opt,name=cohort_period,json=cohortPeriod,proto3" json:"cohort_period,omitempty"`
+	Due          *durationpb.Duration `protobuf:"bytes,4,opt,name=due,proto3" json:"due,omitempty"`
+	// Cohorts whose outcomes are all due, and others.
+	MatureCohorts uint32 `protobuf:"varint,5,opt,name=mature_cohorts,json=matureCohorts,proto3" json:"mature_cohorts,omitempty"`
+	OpenCohorts   uint32 `protobuf:"varint,6,opt,name=open_cohorts,json=openCohorts,proto3" json:"open_cohorts,omitempty"`
+	// Figures of the cohorts whose outcomes are all due. Verdicts and alarms rest on
+	// these alone.
+	Mature *OutcomeSummary `protobuf:"bytes,7,opt,name=mature,proto3" json:"mature,omitempty"`
+	// Figures of all cohorts. Outcomes that come fast count before others there, and
+	// everything may change.
+	Provisional *OutcomeSummary `protobuf:"bytes,8,opt,name=provisional,proto3" json:"provisional,omitempty"`
+	// What was issued, what is due and what came.
+	Strata []*StratumCount `protobuf:"bytes,9,rep,name=strata,proto3" json:"strata,omitempty"`
+	// Share of all decisions whose clients take receipts: audits are drawn there only.
+	Traffic *CountedShare `protobuf:"bytes,10,opt,name=traffic,proto3" json:"traffic,omitempty"`
+	// What was known each time a cohort was taken into the evidence.
+	History       []*PromisePoint `protobuf:"bytes,11,rep,name=history,proto3" json:"history,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PromiseFigures) Reset() {
 	*x = PromiseFigures{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[10]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1060,7 +1135,7 @@ func (x *PromiseFigures) String() string {
 func (*PromiseFigures) ProtoMessage() {}
 
 func (x *PromiseFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[10]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1073,7 +1148,7 @@ func (x *PromiseFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromiseFigures.ProtoReflect.Descriptor instead.
 func (*PromiseFigures) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{10}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PromiseFigures) GetPromise() *Promise {
@@ -1083,16 +1158,51 @@ func (x *PromiseFigures) GetPromise() *Promise {
 	return nil
 }
 
-func (x *PromiseFigures) GetFigures() []*MonitoredFigure {
+func (x *PromiseFigures) GetWhy() []string {
 	if x != nil {
-		return x.Figures
+		return x.Why
 	}
 	return nil
 }
 
-func (x *PromiseFigures) GetSlices() []*SliceFigure {
+func (x *PromiseFigures) GetCohortPeriod() *durationpb.Duration {
 	if x != nil {
-		return x.Slices
+		return x.CohortPeriod
+	}
+	return nil
+}
+
+func (x *PromiseFigures) GetDue() *durationpb.Duration {
+	if x != nil {
+		return x.Due
+	}
+	return nil
+}
+
+func (x *PromiseFigures) GetMatureCohorts() uint32 {
+	if x != nil {
+		return x.MatureCohorts
+	}
+	return 0
+}
+
+func (x *PromiseFigures) GetOpenCohorts() uint32 {
+	if x != nil {
+		return x.OpenCohorts
+	}
+	return 0
+}
+
+func (x *PromiseFigures) GetMature() *OutcomeSummary {
+	if x != nil {
+		return x.Mature
+	}
+	return nil
+}
+
+func (x *PromiseFigures) GetProvisional() *OutcomeSummary {
+	if x != nil {
+		return x.Provisional
 	}
 	return nil
 }
@@ -1104,115 +1214,224 @@ func (x *PromiseFigures) GetStrata() []*StratumCount {
 	return nil
 }
 
-func (x *PromiseFigures) GetYields() []*Yield {
+func (x *PromiseFigures) GetTraffic() *CountedShare {
 	if x != nil {
-		return x.Yields
+		return x.Traffic
 	}
 	return nil
 }
 
-func (x *PromiseFigures) GetConfusion() []*ConfusionCell {
+func (x *PromiseFigures) GetHistory() []*PromisePoint {
+	if x != nil {
+		return x.History
+	}
+	return nil
+}
+
+// OutcomeSummary says what the outcomes of some cohorts add up to.
+type OutcomeSummary struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Decisions with a countable truth: reviewed, and the first of equal ones.
+	Decided uint64 `protobuf:"varint,1,opt,name=decided,proto3" json:"decided,omitempty"`
+	// Both risks of all critical classes together, then the critical FNR of each class.
+	Figures []*RiskFigure `protobuf:"bytes,2,rep,name=figures,proto3" json:"figures,omitempty"`
+	// Both risks of each declared slice. They raise no alarm.
+	Slices []*RiskFigure `protobuf:"bytes,3,rep,name=slices,proto3" json:"slices,omitempty"`
+	// Share of the deferred that was worth a person's look because the prediction was
+	// wrong, and share that was critical and called safe.
+	YieldWrong    *CountedShare `protobuf:"bytes,4,opt,name=yield_wrong,json=yieldWrong,proto3" json:"yield_wrong,omitempty"`
+	YieldCritical *CountedShare `protobuf:"bytes,5,opt,name=yield_critical,json=yieldCritical,proto3" json:"yield_critical,omitempty"`
+	// The same by the reason of the deferral.
+	YieldByReason []*ReasonYield `protobuf:"bytes,6,rep,name=yield_by_reason,json=yieldByReason,proto3" json:"yield_by_reason,omitempty"`
+	// Predicted and true classes of the reviewed.
+	Confusion []*ConfusionCell `protobuf:"bytes,7,rep,name=confusion,proto3" json:"confusion,omitempty"`
+	// Misses by predicted risk: observed against expected.
+	Risk []*RiskBin `protobuf:"bytes,8,rep,name=risk,proto3" json:"risk,omitempty"`
+	// How readers agree.
+	Readers *ReaderAgreement `protobuf:"bytes,9,opt,name=readers,proto3" json:"readers,omitempty"`
+	// Median and 90% quantile of the seconds from decision to truth; absent without
+	// outcomes.
+	LagMedianSeconds *Share `protobuf:"bytes,10,opt,name=lag_median_seconds,json=lagMedianSeconds,proto3" json:"lag_median_seconds,omitempty"`
+	LagP90Seconds    *Share `protobuf:"bytes,11,opt,name=lag_p90_seconds,json=lagP90Seconds,proto3" json:"lag_p90_seconds,omitempty"`
+	// Critical FNR by how the truth was found out. None of them estimates that of all
+	// inputs.
+	Kinds         []*KindFigure `protobuf:"bytes,12,rep,name=kinds,proto3" json:"kinds,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OutcomeSummary) Reset() {
+	*x = OutcomeSummary{}
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OutcomeSummary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OutcomeSummary) ProtoMessage() {}
+
+func (x *OutcomeSummary) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OutcomeSummary.ProtoReflect.Descriptor instead.
+func (*OutcomeSummary) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *OutcomeSummary) GetDecided() uint64 {
+	if x != nil {
+		return x.Decided
+	}
+	return 0
+}
+
+func (x *OutcomeSummary) GetFigures() []*RiskFigure {
+	if x != nil {
+		return x.Figures
+	}
+	return nil
+}
+
+func (x *OutcomeSummary) GetSlices() []*RiskFigure {
+	if x != nil {
+		return x.Slices
+	}
+	return nil
+}
+
+func (x *OutcomeSummary) GetYieldWrong() *CountedShare {
+	if x != nil {
+		return x.YieldWrong
+	}
+	return nil
+}
+
+func (x *OutcomeSummary) GetYieldCritical() *CountedShare {
+	if x != nil {
+		return x.YieldCritical
+	}
+	return nil
+}
+
+func (x *OutcomeSummary) GetYieldByReason() []*ReasonYield {
+	if x != nil {
+		return x.YieldByReason
+	}
+	return nil
+}
+
+func (x *OutcomeSummary) GetConfusion() []*ConfusionCell {
 	if x != nil {
 		return x.Confusion
 	}
 	return nil
 }
 
-func (x *PromiseFigures) GetRisk() []*RiskBin {
+func (x *OutcomeSummary) GetRisk() []*RiskBin {
 	if x != nil {
 		return x.Risk
 	}
 	return nil
 }
 
-func (x *PromiseFigures) GetAgreement() *Agreement {
+func (x *OutcomeSummary) GetReaders() *ReaderAgreement {
 	if x != nil {
-		return x.Agreement
+		return x.Readers
 	}
 	return nil
 }
 
-func (x *PromiseFigures) GetLagMedian() *durationpb.Duration {
+func (x *OutcomeSummary) GetLagMedianSeconds() *Share {
 	if x != nil {
-		return x.LagMedian
+		return x.LagMedianSeconds
 	}
 	return nil
 }
 
-func (x *PromiseFigures) GetLagP90() *durationpb.Duration {
+func (x *OutcomeSummary) GetLagP90Seconds() *Share {
 	if x != nil {
-		return x.LagP90
+		return x.LagP90Seconds
 	}
 	return nil
 }
 
-func (x *PromiseFigures) GetAuditedTraffic() float64 {
-	if x != nil && x.AuditedTraffic != nil {
-		return *x.AuditedTraffic
-	}
-	return 0
-}
-
-func (x *PromiseFigures) GetReaderSensitivity() float64 {
+func (x *OutcomeSummary) GetKinds() []*KindFigure {
 	if x != nil {
-		return x.ReaderSensitivity
+		return x.Kinds
 	}
-	return 0
+	return nil
 }
 
-// MonitoredFigure is a risk with its interval, its line and the evidence against it.
-type MonitoredFigure struct {
+// RiskFigure is a weighted risk, with its interval, its line and the evidence against it.
+type RiskFigure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Which risk.
 	Figure CertifiedFigure `protobuf:"varint,1,opt,name=figure,proto3,enum=ckd.v1.CertifiedFigure" json:"figure,omitempty"`
 	// The critical class whose inputs are counted; empty for all critical classes.
 	CriticalClass string `protobuf:"bytes,2,opt,name=critical_class,json=criticalClass,proto3" json:"critical_class,omitempty"`
-	// The weighted estimate; absent if nothing was seen.
-	Estimate *float64 `protobuf:"fixed64,3,opt,name=estimate,proto3,oneof" json:"estimate,omitempty"`
-	// 95% interval that is valid at all times at once, of the average since the policy
-	// came into force. From 0 to 1 while nothing is known.
-	Low  float64 `protobuf:"fixed64,4,opt,name=low,proto3" json:"low,omitempty"`
-	High float64 `protobuf:"fixed64,5,opt,name=high,proto3" json:"high,omitempty"`
-	// What the risk is tested against; absent if the policy has no line for it, and
-	// there is no alarm then.
-	Line *float64 `protobuf:"fixed64,6,opt,name=line,proto3,oneof" json:"line,omitempty"`
-	// Evidence that the risk is above the line, lately: the Shiryaev-Roberts statistic.
-	Evidence *float64 `protobuf:"fixed64,7,opt,name=evidence,proto3,oneof" json:"evidence,omitempty"`
-	// The alarm is raised where the evidence reaches this.
-	Limit *float64 `protobuf:"fixed64,8,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
-	// The alarm is up.
-	Alarm bool `protobuf:"varint,9,opt,name=alarm,proto3" json:"alarm,omitempty"`
-	// Least number of inputs expected between false alarms while the risk is on the line,
-	// at the present rate of reviews; absent while that is not known.
-	RunLengthInputs *float64 `protobuf:"fixed64,10,opt,name=run_length_inputs,json=runLengthInputs,proto3,oneof" json:"run_length_inputs,omitempty"`
-	// Reviewed inputs that the figure rests on.
-	Reviewed uint64 `protobuf:"varint,11,opt,name=reviewed,proto3" json:"reviewed,omitempty"`
-	// Truly critical ones among them.
-	Critical uint64 `protobuf:"varint,12,opt,name=critical,proto3" json:"critical,omitempty"`
-	// Of these retained and called safe.
-	Missed uint64 `protobuf:"varint,13,opt,name=missed,proto3" json:"missed,omitempty"`
-	// The band of the estimate if all overdue outcomes were missed, and if none were;
-	// absent if nothing is overdue.
-	OverdueBand   *Share `protobuf:"bytes,14,opt,name=overdue_band,json=overdueBand,proto3" json:"overdue_band,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// The declared slice, as in site=north; empty for all inputs.
+	Slice string `protobuf:"bytes,3,opt,name=slice,proto3" json:"slice,omitempty"`
+	// Reviewed inputs that the figure rests on, truly critical ones among them, and of
+	// these retained and called safe; without weights.
+	Outcomes uint64 `protobuf:"varint,4,opt,name=outcomes,proto3" json:"outcomes,omitempty"`
+	Critical uint64 `protobuf:"varint,5,opt,name=critical,proto3" json:"critical,omitempty"`
+	Misses   uint64 `protobuf:"varint,6,opt,name=misses,proto3" json:"misses,omitempty"`
+	// Inputs on which two readers disagree. The interval takes both ways.
+	Disputed uint64 `protobuf:"varint,7,opt,name=disputed,proto3" json:"disputed,omitempty"`
+	// The estimate, and the 95% interval of the average since the policy came into force,
+	// valid at all times at once. Absent if no critical input was seen.
+	Average *Share `protobuf:"bytes,8,opt,name=average,proto3" json:"average,omitempty"`
+	// misses / critical, as a warning: of those who were looked at alone, it can be many
+	// times too good. Absent without critical inputs.
+	Unweighted *float64 `protobuf:"fixed64,9,opt,name=unweighted,proto3,oneof" json:"unweighted,omitempty"`
+	// The estimate over the last cohorts, with an interval for one look.
+	Lately *CountedShare `protobuf:"bytes,10,opt,name=lately,proto3" json:"lately,omitempty"`
+	// The estimate if no overdue outcome were a miss (low), and if all were (high);
+	// absent where not known.
+	Overdue *Share `protobuf:"bytes,11,opt,name=overdue,proto3" json:"overdue,omitempty"`
+	// The average if readers find only a part of the misses, as assumed by
+	// reader-sensitivity.
+	AtSensitivity *Share `protobuf:"bytes,12,opt,name=at_sensitivity,json=atSensitivity,proto3" json:"at_sensitivity,omitempty"`
+	// What the risk is held against; absent if the policy has no line for it.
+	Line *float64 `protobuf:"fixed64,13,opt,name=line,proto3,oneof" json:"line,omitempty"`
+	// The alarm; absent without a line.
+	Monitor *RiskMonitor `protobuf:"bytes,14,opt,name=monitor,proto3" json:"monitor,omitempty"`
+	// The verdict on this figure alone.
+	Verdict Verdict `protobuf:"varint,15,opt,name=verdict,proto3,enum=ckd.v1.Verdict" json:"verdict,omitempty"`
+	// About how many further outcomes would show that the risk is below the line, if it
+	// is what the estimate says; absent if none would.
+	OutcomesNeeded *float64 `protobuf:"fixed64,16,opt,name=outcomes_needed,json=outcomesNeeded,proto3,oneof" json:"outcomes_needed,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
-func (x *MonitoredFigure) Reset() {
-	*x = MonitoredFigure{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[11]
+func (x *RiskFigure) Reset() {
+	*x = RiskFigure{}
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *MonitoredFigure) String() string {
+func (x *RiskFigure) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*MonitoredFigure) ProtoMessage() {}
+func (*RiskFigure) ProtoMessage() {}
 
-func (x *MonitoredFigure) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[11]
+func (x *RiskFigure) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1223,137 +1442,161 @@ func (x *MonitoredFigure) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use MonitoredFigure.ProtoReflect.Descriptor instead.
-func (*MonitoredFigure) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{11}
+// Deprecated: Use RiskFigure.ProtoReflect.Descriptor instead.
+func (*RiskFigure) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{13}
 }
 
-func (x *MonitoredFigure) GetFigure() CertifiedFigure {
+func (x *RiskFigure) GetFigure() CertifiedFigure {
 	if x != nil {
 		return x.Figure
 	}
 	return CertifiedFigure_CERTIFIED_FIGURE_UNSPECIFIED
 }
 
-func (x *MonitoredFigure) GetCriticalClass() string {
+func (x *RiskFigure) GetCriticalClass() string {
 	if x != nil {
 		return x.CriticalClass
 	}
 	return ""
 }
 
-func (x *MonitoredFigure) GetEstimate() float64 {
-	if x != nil && x.Estimate != nil {
-		return *x.Estimate
-	}
-	return 0
-}
-
-func (x *MonitoredFigure) GetLow() float64 {
+func (x *RiskFigure) GetSlice() string {
 	if x != nil {
-		return x.Low
+		return x.Slice
 	}
-	return 0
+	return ""
 }
 
-func (x *MonitoredFigure) GetHigh() float64 {
+func (x *RiskFigure) GetOutcomes() uint64 {
 	if x != nil {
-		return x.High
+		return x.Outcomes
 	}
 	return 0
 }
 
-func (x *MonitoredFigure) GetLine() float64 {
-	if x != nil && x.Line != nil {
-		return *x.Line
-	}
-	return 0
-}
-
-func (x *MonitoredFigure) GetEvidence() float64 {
-	if x != nil && x.Evidence != nil {
-		return *x.Evidence
-	}
-	return 0
-}
-
-func (x *MonitoredFigure) GetLimit() float64 {
-	if x != nil && x.Limit != nil {
-		return *x.Limit
-	}
-	return 0
-}
-
-func (x *MonitoredFigure) GetAlarm() bool {
-	if x != nil {
-		return x.Alarm
-	}
-	return false
-}
-
-func (x *MonitoredFigure) GetRunLengthInputs() float64 {
-	if x != nil && x.RunLengthInputs != nil {
-		return *x.RunLengthInputs
-	}
-	return 0
-}
-
-func (x *MonitoredFigure) GetReviewed() uint64 {
-	if x != nil {
-		return x.Reviewed
-	}
-	return 0
-}
-
-func (x *MonitoredFigure) GetCritical() uint64 {
+func (x *RiskFigure) GetCritical() uint64 {
 	if x != nil {
 		return x.Critical
 	}
 	return 0
 }
 
-func (x *MonitoredFigure) GetMissed() uint64 {
+func (x *RiskFigure) GetMisses() uint64 {
 	if x != nil {
-		return x.Missed
+		return x.Misses
 	}
 	return 0
 }
 
-func (x *MonitoredFigure) GetOverdueBand() *Share {
+func (x *RiskFigure) GetDisputed() uint64 {
 	if x != nil {
-		return x.OverdueBand
+		return x.Disputed
+	}
+	return 0
+}
+
+func (x *RiskFigure) GetAverage() *Share {
+	if x != nil {
+		return x.Average
 	}
 	return nil
 }
 
-// SliceFigure is a risk among the inputs of one declared slice.
-type SliceFigure struct {
+func (x *RiskFigure) GetUnweighted() float64 {
+	if x != nil && x.Unweighted != nil {
+		return *x.Unweighted
+	}
+	return 0
+}
+
+func (x *RiskFigure) GetLately() *CountedShare {
+	if x != nil {
+		return x.Lately
+	}
+	return nil
+}
+
+func (x *RiskFigure) GetOverdue() *Share {
+	if x != nil {
+		return x.Overdue
+	}
+	return nil
+}
+
+func (x *RiskFigure) GetAtSensitivity() *Share {
+	if x != nil {
+		return x.AtSensitivity
+	}
+	return nil
+}
+
+func (x *RiskFigure) GetLine() float64 {
+	if x != nil && x.Line != nil {
+		return *x.Line
+	}
+	return 0
+}
+
+func (x *RiskFigure) GetMonitor() *RiskMonitor {
+	if x != nil {
+		return x.Monitor
+	}
+	return nil
+}
+
+func (x *RiskFigure) GetVerdict() Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return Verdict_VERDICT_UNSPECIFIED
+}
+
+func (x *RiskFigure) GetOutcomesNeeded() float64 {
+	if x != nil && x.OutcomesNeeded != nil {
+		return *x.OutcomesNeeded
+	}
+	return 0
+}
+
+// RiskMonitor is the alarm of one figure.
+type RiskMonitor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name of the slice.
-	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Its value.
-	Value string `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
-	// The figure, without a line.
-	Figure        *MonitoredFigure `protobuf:"bytes,3,opt,name=figure,proto3" json:"figure,omitempty"`
+	// Evidence that the risk is above the line, lately: the Shiryaev-Roberts statistic.
+	Evidence float64 `protobuf:"fixed64,1,opt,name=evidence,proto3" json:"evidence,omitempty"`
+	// The evidence that raises the alarm: the average number of outcomes between false
+	// alarms while the risk is on the line.
+	RunLength float64 `protobuf:"fixed64,2,opt,name=run_length,json=runLength,proto3" json:"run_length,omitempty"`
+	// The same in inputs, at the present rate of reviews; absent while not known.
+	RunLengthInputs *float64 `protobuf:"fixed64,3,opt,name=run_length_inputs,json=runLengthInputs,proto3,oneof" json:"run_length_inputs,omitempty"`
+	// log(1 + evidence) / log(1 + run_length): 1 raises the alarm.
+	LogEvidence float64 `protobuf:"fixed64,4,opt,name=log_evidence,json=logEvidence,proto3" json:"log_evidence,omitempty"`
+	// The alarm is up.
+	Raised bool `protobuf:"varint,5,opt,name=raised,proto3" json:"raised,omitempty"`
+	// Begin of the cohort that raised it.
+	RaisedBy *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=raised_by,json=raisedBy,proto3" json:"raised_by,omitempty"`
+	// Evidence by the outcomes as they are now, with what came late or was corrected. It
+	// never changes the alarm.
+	Replayed      float64 `protobuf:"fixed64,7,opt,name=replayed,proto3" json:"replayed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SliceFigure) Reset() {
-	*x = SliceFigure{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[12]
+func (x *RiskMonitor) Reset() {
+	*x = RiskMonitor{}
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SliceFigure) String() string {
+func (x *RiskMonitor) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SliceFigure) ProtoMessage() {}
+func (*RiskMonitor) ProtoMessage() {}
 
-func (x *SliceFigure) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[12]
+func (x *RiskMonitor) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1364,58 +1607,163 @@ func (x *SliceFigure) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SliceFigure.ProtoReflect.Descriptor instead.
-func (*SliceFigure) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{12}
+// Deprecated: Use RiskMonitor.ProtoReflect.Descriptor instead.
+func (*RiskMonitor) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{14}
 }
 
-func (x *SliceFigure) GetName() string {
+func (x *RiskMonitor) GetEvidence() float64 {
 	if x != nil {
-		return x.Name
+		return x.Evidence
 	}
-	return ""
+	return 0
 }
 
-func (x *SliceFigure) GetValue() string {
+func (x *RiskMonitor) GetRunLength() float64 {
 	if x != nil {
-		return x.Value
+		return x.RunLength
 	}
-	return ""
+	return 0
 }
 
-func (x *SliceFigure) GetFigure() *MonitoredFigure {
+func (x *RiskMonitor) GetRunLengthInputs() float64 {
+	if x != nil && x.RunLengthInputs != nil {
+		return *x.RunLengthInputs
+	}
+	return 0
+}
+
+func (x *RiskMonitor) GetLogEvidence() float64 {
 	if x != nil {
-		return x.Figure
+		return x.LogEvidence
+	}
+	return 0
+}
+
+func (x *RiskMonitor) GetRaised() bool {
+	if x != nil {
+		return x.Raised
+	}
+	return false
+}
+
+func (x *RiskMonitor) GetRaisedBy() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RaisedBy
 	}
 	return nil
 }
 
-// StratumCount says how much came back of one stratum.
+func (x *RiskMonitor) GetReplayed() float64 {
+	if x != nil {
+		return x.Replayed
+	}
+	return 0
+}
+
+// CountedShare is a share with its 95% interval, and the counts behind it, which have no
+// weights.
+type CountedShare struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What it is a share of, in words.
+	Of string `protobuf:"bytes,1,opt,name=of,proto3" json:"of,omitempty"`
+	// The share; absent if nothing was seen.
+	Share *Share `protobuf:"bytes,2,opt,name=share,proto3" json:"share,omitempty"`
+	// Counted.
+	Events uint64 `protobuf:"varint,3,opt,name=events,proto3" json:"events,omitempty"`
+	// Among these.
+	Total         uint64 `protobuf:"varint,4,opt,name=total,proto3" json:"total,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CountedShare) Reset() {
+	*x = CountedShare{}
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CountedShare) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CountedShare) ProtoMessage() {}
+
+func (x *CountedShare) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CountedShare.ProtoReflect.Descriptor instead.
+func (*CountedShare) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *CountedShare) GetOf() string {
+	if x != nil {
+		return x.Of
+	}
+	return ""
+}
+
+func (x *CountedShare) GetShare() *Share {
+	if x != nil {
+		return x.Share
+	}
+	return nil
+}
+
+func (x *CountedShare) GetEvents() uint64 {
+	if x != nil {
+		return x.Events
+	}
+	return 0
+}
+
+func (x *CountedShare) GetTotal() uint64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+// StratumCount says how much was issued and came back of one stratum.
 type StratumCount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The stratum.
 	Stratum Stratum `protobuf:"varint,1,opt,name=stratum,proto3,enum=ckd.v1.Stratum" json:"stratum,omitempty"`
-	// Decisions.
+	// As in IssuedCount, over all processes and time.
 	Decisions uint64 `protobuf:"varint,2,opt,name=decisions,proto3" json:"decisions,omitempty"`
-	// Receipts issued.
-	Receipts uint64 `protobuf:"varint,3,opt,name=receipts,proto3" json:"receipts,omitempty"`
-	// Reviews issued.
-	Reviews uint64 `protobuf:"varint,4,opt,name=reviews,proto3" json:"reviews,omitempty"`
-	// Reviews of matured cohorts.
-	Due uint64 `protobuf:"varint,5,opt,name=due,proto3" json:"due,omitempty"`
-	// Outcomes among these.
-	Arrived uint64 `protobuf:"varint,6,opt,name=arrived,proto3" json:"arrived,omitempty"`
-	// The others.
-	Overdue uint64 `protobuf:"varint,7,opt,name=overdue,proto3" json:"overdue,omitempty"`
-	// Sum of the probabilities of review, to compare with reviews.
-	Propensity    float64 `protobuf:"fixed64,8,opt,name=propensity,proto3" json:"propensity,omitempty"`
+	Eligible  uint64 `protobuf:"varint,3,opt,name=eligible,proto3" json:"eligible,omitempty"`
+	Receipts  uint64 `protobuf:"varint,4,opt,name=receipts,proto3" json:"receipts,omitempty"`
+	Reviews   uint64 `protobuf:"varint,5,opt,name=reviews,proto3" json:"reviews,omitempty"`
+	// Sum of the probabilities of review, to compare with reviews; absent if no daemon
+	// has told.
+	Expected *float64 `protobuf:"fixed64,6,opt,name=expected,proto3,oneof" json:"expected,omitempty"`
+	// Reviews whose outcome is due; outcomes of these that came; the others.
+	Due     uint64 `protobuf:"varint,7,opt,name=due,proto3" json:"due,omitempty"`
+	Arrived uint64 `protobuf:"varint,8,opt,name=arrived,proto3" json:"arrived,omitempty"`
+	Overdue uint64 `protobuf:"varint,9,opt,name=overdue,proto3" json:"overdue,omitempty"`
+	// Share of the due that is overdue, and the same lately.
+	Late       *CountedShare `protobuf:"bytes,10,opt,name=late,proto3" json:"late,omitempty"`
+	LateLately *CountedShare `protobuf:"bytes,11,opt,name=late_lately,json=lateLately,proto3" json:"late_lately,omitempty"`
+	// Audits read by someone who had seen the model's answer, which stay due.
+	Apart         uint64 `protobuf:"varint,12,opt,name=apart,proto3" json:"apart,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StratumCount) Reset() {
 	*x = StratumCount{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[13]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1427,7 +1775,7 @@ func (x *StratumCount) String() string {
 func (*StratumCount) ProtoMessage() {}
 
 func (x *StratumCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[13]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1440,7 +1788,7 @@ func (x *StratumCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StratumCount.ProtoReflect.Descriptor instead.
 func (*StratumCount) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{13}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StratumCount) GetStratum() Stratum {
@@ -1457,6 +1805,13 @@ func (x *StratumCount) GetDecisions() uint64 {
 	return 0
 }
 
+func (x *StratumCount) GetEligible() uint64 {
+	if x != nil {
+		return x.Eligible
+	}
+	return 0
+}
+
 func (x *StratumCount) GetReceipts() uint64 {
 	if x != nil {
 		return x.Receipts
@@ -1467,6 +1822,13 @@ func (x *StratumCount) GetReceipts() uint64 {
 func (x *StratumCount) GetReviews() uint64 {
 	if x != nil {
 		return x.Reviews
+	}
+	return 0
+}
+
+func (x *StratumCount) GetExpected() float64 {
+	if x != nil && x.Expected != nil {
+		return *x.Expected
 	}
 	return 0
 }
@@ -1492,43 +1854,54 @@ func (x *StratumCount) GetOverdue() uint64 {
 	return 0
 }
 
-func (x *StratumCount) GetPropensity() float64 {
+func (x *StratumCount) GetLate() *CountedShare {
 	if x != nil {
-		return x.Propensity
+		return x.Late
+	}
+	return nil
+}
+
+func (x *StratumCount) GetLateLately() *CountedShare {
+	if x != nil {
+		return x.LateLately
+	}
+	return nil
+}
+
+func (x *StratumCount) GetApart() uint64 {
+	if x != nil {
+		return x.Apart
 	}
 	return 0
 }
 
-// Yield counts what became of deferred inputs.
-type Yield struct {
+// ReasonYield is what deferring for one reason was worth.
+type ReasonYield struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Why they were deferred.
+	// Why inputs were deferred.
 	Reason DecisionReason `protobuf:"varint,1,opt,name=reason,proto3,enum=ckd.v1.DecisionReason" json:"reason,omitempty"`
-	// Reviewed ones.
-	Reviewed uint64 `protobuf:"varint,2,opt,name=reviewed,proto3" json:"reviewed,omitempty"`
-	// Of these wrong, or critical and called safe.
-	Worthwhile uint64 `protobuf:"varint,3,opt,name=worthwhile,proto3" json:"worthwhile,omitempty"`
-	// The share, with its interval; absent if none was reviewed.
-	Share         *Share `protobuf:"bytes,4,opt,name=share,proto3" json:"share,omitempty"`
+	// As in OutcomeSummary.
+	Wrong         *CountedShare `protobuf:"bytes,2,opt,name=wrong,proto3" json:"wrong,omitempty"`
+	Critical      *CountedShare `protobuf:"bytes,3,opt,name=critical,proto3" json:"critical,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Yield) Reset() {
-	*x = Yield{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[14]
+func (x *ReasonYield) Reset() {
+	*x = ReasonYield{}
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Yield) String() string {
+func (x *ReasonYield) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Yield) ProtoMessage() {}
+func (*ReasonYield) ProtoMessage() {}
 
-func (x *Yield) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[14]
+func (x *ReasonYield) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1539,35 +1912,28 @@ func (x *Yield) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Yield.ProtoReflect.Descriptor instead.
-func (*Yield) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{14}
+// Deprecated: Use ReasonYield.ProtoReflect.Descriptor instead.
+func (*ReasonYield) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{17}
 }
 
-func (x *Yield) GetReason() DecisionReason {
+func (x *ReasonYield) GetReason() DecisionReason {
 	if x != nil {
 		return x.Reason
 	}
 	return DecisionReason_DECISION_REASON_UNSPECIFIED
 }
 
-func (x *Yield) GetReviewed() uint64 {
+func (x *ReasonYield) GetWrong() *CountedShare {
 	if x != nil {
-		return x.Reviewed
+		return x.Wrong
 	}
-	return 0
+	return nil
 }
 
-func (x *Yield) GetWorthwhile() uint64 {
+func (x *ReasonYield) GetCritical() *CountedShare {
 	if x != nil {
-		return x.Worthwhile
-	}
-	return 0
-}
-
-func (x *Yield) GetShare() *Share {
-	if x != nil {
-		return x.Share
+		return x.Critical
 	}
 	return nil
 }
@@ -1580,16 +1946,18 @@ type ConfusionCell struct {
 	// True class.
 	Truth string `protobuf:"bytes,2,opt,name=truth,proto3" json:"truth,omitempty"`
 	// Reviewed inputs.
-	Reviewed uint64 `protobuf:"varint,3,opt,name=reviewed,proto3" json:"reviewed,omitempty"`
+	Count uint64 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
 	// Inputs that these stand for.
-	Weighted      float64 `protobuf:"fixed64,4,opt,name=weighted,proto3" json:"weighted,omitempty"`
+	Weight float64 `protobuf:"fixed64,4,opt,name=weight,proto3" json:"weight,omitempty"`
+	// Share of all inputs predicted so.
+	Share         *CountedShare `protobuf:"bytes,5,opt,name=share,proto3" json:"share,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ConfusionCell) Reset() {
 	*x = ConfusionCell{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[15]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1601,7 +1969,7 @@ func (x *ConfusionCell) String() string {
 func (*ConfusionCell) ProtoMessage() {}
 
 func (x *ConfusionCell) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[15]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1614,7 +1982,7 @@ func (x *ConfusionCell) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfusionCell.ProtoReflect.Descriptor instead.
 func (*ConfusionCell) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{15}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ConfusionCell) GetPredicted() string {
@@ -1631,39 +1999,44 @@ func (x *ConfusionCell) GetTruth() string {
 	return ""
 }
 
-func (x *ConfusionCell) GetReviewed() uint64 {
+func (x *ConfusionCell) GetCount() uint64 {
 	if x != nil {
-		return x.Reviewed
+		return x.Count
 	}
 	return 0
 }
 
-func (x *ConfusionCell) GetWeighted() float64 {
+func (x *ConfusionCell) GetWeight() float64 {
 	if x != nil {
-		return x.Weighted
+		return x.Weight
 	}
 	return 0
+}
+
+func (x *ConfusionCell) GetShare() *CountedShare {
+	if x != nil {
+		return x.Share
+	}
+	return nil
 }
 
 // RiskBin compares observed with expected misses among inputs of similar risk.
 type RiskBin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Risks above low and up to high.
+	// Risks from low to high.
 	Low  float64 `protobuf:"fixed64,1,opt,name=low,proto3" json:"low,omitempty"`
 	High float64 `protobuf:"fixed64,2,opt,name=high,proto3" json:"high,omitempty"`
-	// Reviewed inputs.
-	Reviewed uint64 `protobuf:"varint,3,opt,name=reviewed,proto3" json:"reviewed,omitempty"`
-	// Expected misses, weighted.
-	Expected float64 `protobuf:"fixed64,4,opt,name=expected,proto3" json:"expected,omitempty"`
-	// Observed ones, weighted.
-	Observed      float64 `protobuf:"fixed64,5,opt,name=observed,proto3" json:"observed,omitempty"`
+	// Mean risk, weighted; absent without inputs.
+	Expected *float64 `protobuf:"fixed64,3,opt,name=expected,proto3,oneof" json:"expected,omitempty"`
+	// Share of misses, weighted.
+	Observed      *CountedShare `protobuf:"bytes,4,opt,name=observed,proto3" json:"observed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RiskBin) Reset() {
 	*x = RiskBin{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[16]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1675,7 +2048,7 @@ func (x *RiskBin) String() string {
 func (*RiskBin) ProtoMessage() {}
 
 func (x *RiskBin) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[16]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1688,7 +2061,7 @@ func (x *RiskBin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskBin.ProtoReflect.Descriptor instead.
 func (*RiskBin) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{16}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RiskBin) GetLow() float64 {
@@ -1705,61 +2078,60 @@ func (x *RiskBin) GetHigh() float64 {
 	return 0
 }
 
-func (x *RiskBin) GetReviewed() uint64 {
-	if x != nil {
-		return x.Reviewed
-	}
-	return 0
-}
-
 func (x *RiskBin) GetExpected() float64 {
-	if x != nil {
-		return x.Expected
+	if x != nil && x.Expected != nil {
+		return *x.Expected
 	}
 	return 0
 }
 
-func (x *RiskBin) GetObserved() float64 {
+func (x *RiskBin) GetObserved() *CountedShare {
 	if x != nil {
 		return x.Observed
 	}
-	return 0
+	return nil
 }
 
-// Agreement says how readings of the same input agree.
-type Agreement struct {
+// ReaderAgreement says how far readers agree.
+type ReaderAgreement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Inputs read by two sources or more.
-	ReadTwice uint64 `protobuf:"varint,1,opt,name=read_twice,json=readTwice,proto3" json:"read_twice,omitempty"`
-	// Of these, inputs on whose being critical they agree.
-	Agreed uint64 `protobuf:"varint,2,opt,name=agreed,proto3" json:"agreed,omitempty"`
-	// Inputs that are settled neither by a third reading nor otherwise.
-	Open uint64 `protobuf:"varint,3,opt,name=open,proto3" json:"open,omitempty"`
-	// Second readings wanted and not there.
-	Wanted uint64 `protobuf:"varint,4,opt,name=wanted,proto3" json:"wanted,omitempty"`
-	// Inputs that a first reading called negative and a further one critical.
-	ReaderMisses uint64 `protobuf:"varint,5,opt,name=reader_misses,json=readerMisses,proto3" json:"reader_misses,omitempty"`
-	// Readings by people who had seen the model's answer.
-	SawModel      uint64 `protobuf:"varint,6,opt,name=saw_model,json=sawModel,proto3" json:"saw_model,omitempty"`
+	// Share of the inputs read twice whose readings agree on whether they are critical.
+	Agreement *CountedShare `protobuf:"bytes,1,opt,name=agreement,proto3" json:"agreement,omitempty"`
+	// Share of the inputs first read as not critical, and read again at random, that the
+	// second reader found critical.
+	ReaderMisses *CountedShare `protobuf:"bytes,2,opt,name=reader_misses,json=readerMisses,proto3" json:"reader_misses,omitempty"`
+	// Inputs of which a second reading is or was wanted; those that have one; those whose
+	// cohort is mature without one.
+	SecondWanted  uint64 `protobuf:"varint,3,opt,name=second_wanted,json=secondWanted,proto3" json:"second_wanted,omitempty"`
+	SecondArrived uint64 `protobuf:"varint,4,opt,name=second_arrived,json=secondArrived,proto3" json:"second_arrived,omitempty"`
+	Unconfirmed   uint64 `protobuf:"varint,5,opt,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`
+	// Inputs for which a third reading is wanted.
+	Disputed uint64 `protobuf:"varint,6,opt,name=disputed,proto3" json:"disputed,omitempty"`
+	// Shares of first readings that agree with the model, by whether the reader had seen
+	// its answer.
+	Blind   *CountedShare `protobuf:"bytes,7,opt,name=blind,proto3" json:"blind,omitempty"`
+	Sighted *CountedShare `protobuf:"bytes,8,opt,name=sighted,proto3" json:"sighted,omitempty"`
+	// Readings that their source replaced.
+	Corrected     uint64 `protobuf:"varint,9,opt,name=corrected,proto3" json:"corrected,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Agreement) Reset() {
-	*x = Agreement{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[17]
+func (x *ReaderAgreement) Reset() {
+	*x = ReaderAgreement{}
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Agreement) String() string {
+func (x *ReaderAgreement) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Agreement) ProtoMessage() {}
+func (*ReaderAgreement) ProtoMessage() {}
 
-func (x *Agreement) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[17]
+func (x *ReaderAgreement) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1770,49 +2142,270 @@ func (x *Agreement) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Agreement.ProtoReflect.Descriptor instead.
-func (*Agreement) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{17}
+// Deprecated: Use ReaderAgreement.ProtoReflect.Descriptor instead.
+func (*ReaderAgreement) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{20}
 }
 
-func (x *Agreement) GetReadTwice() uint64 {
+func (x *ReaderAgreement) GetAgreement() *CountedShare {
 	if x != nil {
-		return x.ReadTwice
+		return x.Agreement
 	}
-	return 0
+	return nil
 }
 
-func (x *Agreement) GetAgreed() uint64 {
-	if x != nil {
-		return x.Agreed
-	}
-	return 0
-}
-
-func (x *Agreement) GetOpen() uint64 {
-	if x != nil {
-		return x.Open
-	}
-	return 0
-}
-
-func (x *Agreement) GetWanted() uint64 {
-	if x != nil {
-		return x.Wanted
-	}
-	return 0
-}
-
-func (x *Agreement) GetReaderMisses() uint64 {
+func (x *ReaderAgreement) GetReaderMisses() *CountedShare {
 	if x != nil {
 		return x.ReaderMisses
 	}
+	return nil
+}
+
+func (x *ReaderAgreement) GetSecondWanted() uint64 {
+	if x != nil {
+		return x.SecondWanted
+	}
 	return 0
 }
 
-func (x *Agreement) GetSawModel() uint64 {
+func (x *ReaderAgreement) GetSecondArrived() uint64 {
 	if x != nil {
-		return x.SawModel
+		return x.SecondArrived
+	}
+	return 0
+}
+
+func (x *ReaderAgreement) GetUnconfirmed() uint64 {
+	if x != nil {
+		return x.Unconfirmed
+	}
+	return 0
+}
+
+func (x *ReaderAgreement) GetDisputed() uint64 {
+	if x != nil {
+		return x.Disputed
+	}
+	return 0
+}
+
+func (x *ReaderAgreement) GetBlind() *CountedShare {
+	if x != nil {
+		return x.Blind
+	}
+	return nil
+}
+
+func (x *ReaderAgreement) GetSighted() *CountedShare {
+	if x != nil {
+		return x.Sighted
+	}
+	return nil
+}
+
+func (x *ReaderAgreement) GetCorrected() uint64 {
+	if x != nil {
+		return x.Corrected
+	}
+	return 0
+}
+
+// KindFigure is the critical FNR among truths found out in one way.
+type KindFigure struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How.
+	Kind OutcomeKind `protobuf:"varint,1,opt,name=kind,proto3,enum=ckd.v1.OutcomeKind" json:"kind,omitempty"`
+	// Decisions whose truth was found out so.
+	Decided uint64 `protobuf:"varint,2,opt,name=decided,proto3" json:"decided,omitempty"`
+	// The share.
+	CriticalFnr   *CountedShare `protobuf:"bytes,3,opt,name=critical_fnr,json=criticalFnr,proto3" json:"critical_fnr,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KindFigure) Reset() {
+	*x = KindFigure{}
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KindFigure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KindFigure) ProtoMessage() {}
+
+func (x *KindFigure) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KindFigure.ProtoReflect.Descriptor instead.
+func (*KindFigure) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *KindFigure) GetKind() OutcomeKind {
+	if x != nil {
+		return x.Kind
+	}
+	return OutcomeKind_OUTCOME_KIND_UNSPECIFIED
+}
+
+func (x *KindFigure) GetDecided() uint64 {
+	if x != nil {
+		return x.Decided
+	}
+	return 0
+}
+
+func (x *KindFigure) GetCriticalFnr() *CountedShare {
+	if x != nil {
+		return x.CriticalFnr
+	}
+	return nil
+}
+
+// PromisePoint is what was known when a cohort was taken into the evidence.
+type PromisePoint struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Begin of the cohort.
+	Start *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
+	// Critical FNR and critical miss rate.
+	CriticalFnr      *RiskPoint `protobuf:"bytes,2,opt,name=critical_fnr,json=criticalFnr,proto3" json:"critical_fnr,omitempty"`
+	CriticalMissRate *RiskPoint `protobuf:"bytes,3,opt,name=critical_miss_rate,json=criticalMissRate,proto3" json:"critical_miss_rate,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *PromisePoint) Reset() {
+	*x = PromisePoint{}
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PromisePoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PromisePoint) ProtoMessage() {}
+
+func (x *PromisePoint) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PromisePoint.ProtoReflect.Descriptor instead.
+func (*PromisePoint) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *PromisePoint) GetStart() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *PromisePoint) GetCriticalFnr() *RiskPoint {
+	if x != nil {
+		return x.CriticalFnr
+	}
+	return nil
+}
+
+func (x *PromisePoint) GetCriticalMissRate() *RiskPoint {
+	if x != nil {
+		return x.CriticalMissRate
+	}
+	return nil
+}
+
+// RiskPoint is one risk at one time. What was not known is absent.
+type RiskPoint struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Average since the policy came into force.
+	Average *Share `protobuf:"bytes,1,opt,name=average,proto3" json:"average,omitempty"`
+	// Of the cohort alone.
+	Cohort *float64 `protobuf:"fixed64,2,opt,name=cohort,proto3,oneof" json:"cohort,omitempty"`
+	// What it was held against.
+	Line *float64 `protobuf:"fixed64,3,opt,name=line,proto3,oneof" json:"line,omitempty"`
+	// As in RiskMonitor.
+	LogEvidence   *float64 `protobuf:"fixed64,4,opt,name=log_evidence,json=logEvidence,proto3,oneof" json:"log_evidence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RiskPoint) Reset() {
+	*x = RiskPoint{}
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RiskPoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RiskPoint) ProtoMessage() {}
+
+func (x *RiskPoint) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RiskPoint.ProtoReflect.Descriptor instead.
+func (*RiskPoint) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *RiskPoint) GetAverage() *Share {
+	if x != nil {
+		return x.Average
+	}
+	return nil
+}
+
+func (x *RiskPoint) GetCohort() float64 {
+	if x != nil && x.Cohort != nil {
+		return *x.Cohort
+	}
+	return 0
+}
+
+func (x *RiskPoint) GetLine() float64 {
+	if x != nil && x.Line != nil {
+		return *x.Line
+	}
+	return 0
+}
+
+func (x *RiskPoint) GetLogEvidence() float64 {
+	if x != nil && x.LogEvidence != nil {
+		return *x.LogEvidence
 	}
 	return 0
 }
@@ -1835,7 +2428,7 @@ type ClearAlarmRequest struct {
 
 func (x *ClearAlarmRequest) Reset() {
 	*x = ClearAlarmRequest{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[18]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1847,7 +2440,7 @@ func (x *ClearAlarmRequest) String() string {
 func (*ClearAlarmRequest) ProtoMessage() {}
 
 func (x *ClearAlarmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[18]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1860,7 +2453,7 @@ func (x *ClearAlarmRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearAlarmRequest.ProtoReflect.Descriptor instead.
 func (*ClearAlarmRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{18}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ClearAlarmRequest) GetPolicyHash() string {
@@ -1902,7 +2495,7 @@ type ClearAlarmResponse struct {
 
 func (x *ClearAlarmResponse) Reset() {
 	*x = ClearAlarmResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[19]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1914,7 +2507,7 @@ func (x *ClearAlarmResponse) String() string {
 func (*ClearAlarmResponse) ProtoMessage() {}
 
 func (x *ClearAlarmResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[19]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1927,7 +2520,7 @@ func (x *ClearAlarmResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearAlarmResponse.ProtoReflect.Descriptor instead.
 func (*ClearAlarmResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{19}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ClearAlarmResponse) GetPromise() *Promise {
@@ -1952,7 +2545,7 @@ type ExportOutcomesRequest struct {
 
 func (x *ExportOutcomesRequest) Reset() {
 	*x = ExportOutcomesRequest{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[20]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1964,7 +2557,7 @@ func (x *ExportOutcomesRequest) String() string {
 func (*ExportOutcomesRequest) ProtoMessage() {}
 
 func (x *ExportOutcomesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[20]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1977,7 +2570,7 @@ func (x *ExportOutcomesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportOutcomesRequest.ProtoReflect.Descriptor instead.
 func (*ExportOutcomesRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{20}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ExportOutcomesRequest) GetModel() string {
@@ -2014,7 +2607,7 @@ type ExportOutcomesResponse struct {
 
 func (x *ExportOutcomesResponse) Reset() {
 	*x = ExportOutcomesResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[21]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2026,7 +2619,7 @@ func (x *ExportOutcomesResponse) String() string {
 func (*ExportOutcomesResponse) ProtoMessage() {}
 
 func (x *ExportOutcomesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[21]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2039,7 +2632,7 @@ func (x *ExportOutcomesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportOutcomesResponse.ProtoReflect.Descriptor instead.
 func (*ExportOutcomesResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{21}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ExportOutcomesResponse) GetOutcomes() []*OutcomeRecord {
@@ -2099,7 +2692,7 @@ type OutcomeRecord struct {
 
 func (x *OutcomeRecord) Reset() {
 	*x = OutcomeRecord{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[22]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2111,7 +2704,7 @@ func (x *OutcomeRecord) String() string {
 func (*OutcomeRecord) ProtoMessage() {}
 
 func (x *OutcomeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[22]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2124,7 +2717,7 @@ func (x *OutcomeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeRecord.ProtoReflect.Descriptor instead.
 func (*OutcomeRecord) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{22}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *OutcomeRecord) GetPolicy() *PolicyRef {
@@ -2246,24 +2839,33 @@ func (x *OutcomeRecord) GetSawModel() bool {
 	return false
 }
 
-// TrailEntry says who did what, and when.
+// TrailEntry says what happened to the ledger, when, and who did it.
 type TrailEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// When.
 	Time *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
-	// The identity; empty where the daemon has no access control.
-	By string `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"`
-	// What was done: entered, corrected, cleared, deleted, and so on.
-	What string `protobuf:"bytes,3,opt,name=what,proto3" json:"what,omitempty"`
-	// To what, and why.
-	Details       string `protobuf:"bytes,4,opt,name=details,proto3" json:"details,omitempty"`
+	// What, such as alarm_cleared.
+	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Who did it; empty for the ledger itself.
+	By string `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`
+	// Why.
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The policy, by its hash in hex, and its model.
+	PolicyHash string `protobuf:"bytes,5,opt,name=policy_hash,json=policyHash,proto3" json:"policy_hash,omitempty"`
+	Model      string `protobuf:"bytes,6,opt,name=model,proto3" json:"model,omitempty"`
+	// Version of the model.
+	ModelVersion string `protobuf:"bytes,7,opt,name=model_version,json=modelVersion,proto3" json:"model_version,omitempty"`
+	// The figure, such as critical_fnr.
+	Figure string `protobuf:"bytes,8,opt,name=figure,proto3" json:"figure,omitempty"`
+	// More, such as how many outcomes were deleted.
+	Detail        string `protobuf:"bytes,9,opt,name=detail,proto3" json:"detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TrailEntry) Reset() {
 	*x = TrailEntry{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[23]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2275,7 +2877,7 @@ func (x *TrailEntry) String() string {
 func (*TrailEntry) ProtoMessage() {}
 
 func (x *TrailEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[23]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2288,7 +2890,7 @@ func (x *TrailEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrailEntry.ProtoReflect.Descriptor instead.
 func (*TrailEntry) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{23}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TrailEntry) GetTime() *timestamppb.Timestamp {
@@ -2298,6 +2900,13 @@ func (x *TrailEntry) GetTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *TrailEntry) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
 func (x *TrailEntry) GetBy() string {
 	if x != nil {
 		return x.By
@@ -2305,16 +2914,44 @@ func (x *TrailEntry) GetBy() string {
 	return ""
 }
 
-func (x *TrailEntry) GetWhat() string {
+func (x *TrailEntry) GetReason() string {
 	if x != nil {
-		return x.What
+		return x.Reason
 	}
 	return ""
 }
 
-func (x *TrailEntry) GetDetails() string {
+func (x *TrailEntry) GetPolicyHash() string {
 	if x != nil {
-		return x.Details
+		return x.PolicyHash
+	}
+	return ""
+}
+
+func (x *TrailEntry) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *TrailEntry) GetModelVersion() string {
+	if x != nil {
+		return x.ModelVersion
+	}
+	return ""
+}
+
+func (x *TrailEntry) GetFigure() string {
+	if x != nil {
+		return x.Figure
+	}
+	return ""
+}
+
+func (x *TrailEntry) GetDetail() string {
+	if x != nil {
+		return x.Detail
 	}
 	return ""
 }
@@ -2322,7 +2959,7 @@ func (x *TrailEntry) GetDetails() string {
 // DeleteOutcomesRequest says what to delete.
 type DeleteOutcomesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Deletes the outcomes of decisions before this time.
+	// Deletes the outcomes of decisions before this time, which must be past.
 	Before *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=before,proto3" json:"before,omitempty"`
 	// Why. Must be given, and is recorded.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -2334,7 +2971,7 @@ type DeleteOutcomesRequest struct {
 
 func (x *DeleteOutcomesRequest) Reset() {
 	*x = DeleteOutcomesRequest{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[24]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2346,7 +2983,7 @@ func (x *DeleteOutcomesRequest) String() string {
 func (*DeleteOutcomesRequest) ProtoMessage() {}
 
 func (x *DeleteOutcomesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[24]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2359,7 +2996,7 @@ func (x *DeleteOutcomesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOutcomesRequest.ProtoReflect.Descriptor instead.
 func (*DeleteOutcomesRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{24}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeleteOutcomesRequest) GetBefore() *timestamppb.Timestamp {
@@ -2394,7 +3031,7 @@ type DeleteOutcomesResponse struct {
 
 func (x *DeleteOutcomesResponse) Reset() {
 	*x = DeleteOutcomesResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[25]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2406,7 +3043,7 @@ func (x *DeleteOutcomesResponse) String() string {
 func (*DeleteOutcomesResponse) ProtoMessage() {}
 
 func (x *DeleteOutcomesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[25]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2419,7 +3056,7 @@ func (x *DeleteOutcomesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOutcomesResponse.ProtoReflect.Descriptor instead.
 func (*DeleteOutcomesResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{25}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeleteOutcomesResponse) GetDeleted() uint64 {
@@ -2455,32 +3092,35 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\aprocess\x18\x01 \x01(\tR\aprocess\x12+\n" +
 	"\x06counts\x18\x02 \x03(\v2\x13.ckd.v1.IssuedCountR\x06counts\x12\x1a\n" +
 	"\bpolicies\x18\x03 \x03(\fR\bpolicies\x12#\n" +
-	"\rpolicy_hashes\x18\x04 \x03(\tR\fpolicyHashes\"\xe2\x02\n" +
+	"\rpolicy_hashes\x18\x04 \x03(\tR\fpolicyHashes\"\x9c\x03\n" +
 	"\vIssuedCount\x12\x1f\n" +
 	"\vpolicy_hash\x18\x01 \x01(\tR\n" +
 	"policyHash\x12#\n" +
 	"\rmodel_version\x18\x02 \x01(\tR\fmodelVersion\x12)\n" +
-	"\astratum\x18\x03 \x01(\x0e2\x0f.ckd.v1.StratumR\astratum\x12\x12\n" +
-	"\x04hour\x18\x04 \x01(\x03R\x04hour\x12\x1c\n" +
+	"\astratum\x18\x03 \x01(\x0e2\x0f.ckd.v1.StratumR\astratum\x120\n" +
+	"\x05start\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12\x1c\n" +
 	"\tdecisions\x18\x05 \x01(\x04R\tdecisions\x12\x1a\n" +
-	"\breceipts\x18\x06 \x01(\x04R\breceipts\x12\x18\n" +
-	"\areviews\x18\a \x01(\x04R\areviews\x12\x1e\n" +
+	"\beligible\x18\x06 \x01(\x04R\beligible\x12\x1a\n" +
+	"\breceipts\x18\a \x01(\x04R\breceipts\x12\x18\n" +
+	"\areviews\x18\b \x01(\x04R\areviews\x12\x1e\n" +
 	"\n" +
-	"propensity\x18\b \x01(\x01R\n" +
+	"propensity\x18\t \x01(\x01R\n" +
 	"propensity\x12-\n" +
-	"\x12inverse_propensity\x18\t \x01(\x01R\x11inversePropensity\x12+\n" +
-	"\x05audit\x18\n" +
-	" \x01(\v2\x15.ckd.v1.AuditSettingsR\x05audit\"\xe0\x01\n" +
+	"\x12inverse_propensity\x18\n" +
+	" \x01(\x01R\x11inversePropensity\x12+\n" +
+	"\x05audit\x18\v \x01(\v2\x15.ckd.v1.AuditSettingsR\x05audit\"\xf3\x01\n" +
 	"\rAuditSettings\x12\x12\n" +
 	"\x04rate\x18\x01 \x01(\x01R\x04rate\x12\f\n" +
 	"\x01m\x18\x02 \x01(\x01R\x01m\x12\x12\n" +
-	"\x04free\x18\x03 \x01(\bR\x04free\x12\x15\n" +
-	"\x03cap\x18\x04 \x01(\x01H\x00R\x03cap\x88\x01\x01\x12+\n" +
+	"\x04free\x18\x03 \x01(\bR\x04free\x12\x10\n" +
+	"\x03cap\x18\x04 \x01(\x01R\x03cap\x12+\n" +
 	"\x03due\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03due\x12(\n" +
-	"\x10defers_on_breach\x18\x06 \x01(\bR\x0edefersOnBreach\x12\x19\n" +
-	"\x05surge\x18\a \x01(\x01H\x01R\x05surge\x88\x01\x01B\x06\n" +
-	"\x04_capB\b\n" +
-	"\x06_surge\"\x86\x01\n" +
+	"\x10defers_on_breach\x18\x06 \x01(\bR\x0edefersOnBreach\x12\x14\n" +
+	"\x05surge\x18\a \x01(\x01R\x05surge\x12-\n" +
+	"\x06slices\x18\b \x03(\v2\x15.ckd.v1.DeclaredSliceR\x06slices\";\n" +
+	"\rDeclaredSlice\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06values\x18\x02 \x03(\tR\x06values\"\x86\x01\n" +
 	"\x14ReportIssuedResponse\x12+\n" +
 	"\bpromises\x18\x01 \x03(\v2\x0f.ckd.v1.PromiseR\bpromises\x12)\n" +
 	"\x10unknown_policies\x18\x02 \x03(\tR\x0funknownPolicies\x12\x16\n" +
@@ -2488,85 +3128,133 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\x13ListPromisesRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\"J\n" +
 	"\x14ListPromisesResponse\x122\n" +
-	"\bpromises\x18\x01 \x03(\v2\x16.ckd.v1.PromiseFiguresR\bpromises\"\xda\x04\n" +
+	"\bpromises\x18\x01 \x03(\v2\x16.ckd.v1.PromiseFiguresR\bpromises\"\xfc\x03\n" +
 	"\x0ePromiseFigures\x12)\n" +
-	"\apromise\x18\x01 \x01(\v2\x0f.ckd.v1.PromiseR\apromise\x121\n" +
-	"\afigures\x18\x02 \x03(\v2\x17.ckd.v1.MonitoredFigureR\afigures\x12+\n" +
-	"\x06slices\x18\x03 \x03(\v2\x13.ckd.v1.SliceFigureR\x06slices\x12,\n" +
-	"\x06strata\x18\x04 \x03(\v2\x14.ckd.v1.StratumCountR\x06strata\x12%\n" +
-	"\x06yields\x18\x05 \x03(\v2\r.ckd.v1.YieldR\x06yields\x123\n" +
-	"\tconfusion\x18\x06 \x03(\v2\x15.ckd.v1.ConfusionCellR\tconfusion\x12#\n" +
-	"\x04risk\x18\a \x03(\v2\x0f.ckd.v1.RiskBinR\x04risk\x12/\n" +
-	"\tagreement\x18\b \x01(\v2\x11.ckd.v1.AgreementR\tagreement\x128\n" +
+	"\apromise\x18\x01 \x01(\v2\x0f.ckd.v1.PromiseR\apromise\x12\x10\n" +
+	"\x03why\x18\x02 \x03(\tR\x03why\x12>\n" +
+	"\rcohort_period\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\fcohortPeriod\x12+\n" +
+	"\x03due\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03due\x12%\n" +
+	"\x0emature_cohorts\x18\x05 \x01(\rR\rmatureCohorts\x12!\n" +
+	"\fopen_cohorts\x18\x06 \x01(\rR\vopenCohorts\x12.\n" +
+	"\x06mature\x18\a \x01(\v2\x16.ckd.v1.OutcomeSummaryR\x06mature\x128\n" +
+	"\vprovisional\x18\b \x01(\v2\x16.ckd.v1.OutcomeSummaryR\vprovisional\x12,\n" +
+	"\x06strata\x18\t \x03(\v2\x14.ckd.v1.StratumCountR\x06strata\x12.\n" +
+	"\atraffic\x18\n" +
+	" \x01(\v2\x14.ckd.v1.CountedShareR\atraffic\x12.\n" +
+	"\ahistory\x18\v \x03(\v2\x14.ckd.v1.PromisePointR\ahistory\"\xe0\x04\n" +
+	"\x0eOutcomeSummary\x12\x18\n" +
+	"\adecided\x18\x01 \x01(\x04R\adecided\x12,\n" +
+	"\afigures\x18\x02 \x03(\v2\x12.ckd.v1.RiskFigureR\afigures\x12*\n" +
+	"\x06slices\x18\x03 \x03(\v2\x12.ckd.v1.RiskFigureR\x06slices\x125\n" +
+	"\vyield_wrong\x18\x04 \x01(\v2\x14.ckd.v1.CountedShareR\n" +
+	"yieldWrong\x12;\n" +
+	"\x0eyield_critical\x18\x05 \x01(\v2\x14.ckd.v1.CountedShareR\ryieldCritical\x12;\n" +
+	"\x0fyield_by_reason\x18\x06 \x03(\v2\x13.ckd.v1.ReasonYieldR\ryieldByReason\x123\n" +
+	"\tconfusion\x18\a \x03(\v2\x15.ckd.v1.ConfusionCellR\tconfusion\x12#\n" +
+	"\x04risk\x18\b \x03(\v2\x0f.ckd.v1.RiskBinR\x04risk\x121\n" +
+	"\areaders\x18\t \x01(\v2\x17.ckd.v1.ReaderAgreementR\areaders\x12;\n" +
+	"\x12lag_median_seconds\x18\n" +
+	" \x01(\v2\r.ckd.v1.ShareR\x10lagMedianSeconds\x125\n" +
+	"\x0flag_p90_seconds\x18\v \x01(\v2\r.ckd.v1.ShareR\rlagP90Seconds\x12(\n" +
+	"\x05kinds\x18\f \x03(\v2\x12.ckd.v1.KindFigureR\x05kinds\"\x8e\x05\n" +
 	"\n" +
-	"lag_median\x18\t \x01(\v2\x19.google.protobuf.DurationR\tlagMedian\x122\n" +
-	"\alag_p90\x18\n" +
-	" \x01(\v2\x19.google.protobuf.DurationR\x06lagP90\x12,\n" +
-	"\x0faudited_traffic\x18\v \x01(\x01H\x00R\x0eauditedTraffic\x88\x01\x01\x12-\n" +
-	"\x12reader_sensitivity\x18\f \x01(\x01R\x11readerSensitivityB\x12\n" +
-	"\x10_audited_traffic\"\x91\x04\n" +
-	"\x0fMonitoredFigure\x12/\n" +
+	"RiskFigure\x12/\n" +
 	"\x06figure\x18\x01 \x01(\x0e2\x17.ckd.v1.CertifiedFigureR\x06figure\x12%\n" +
-	"\x0ecritical_class\x18\x02 \x01(\tR\rcriticalClass\x12\x1f\n" +
-	"\bestimate\x18\x03 \x01(\x01H\x00R\bestimate\x88\x01\x01\x12\x10\n" +
-	"\x03low\x18\x04 \x01(\x01R\x03low\x12\x12\n" +
-	"\x04high\x18\x05 \x01(\x01R\x04high\x12\x17\n" +
-	"\x04line\x18\x06 \x01(\x01H\x01R\x04line\x88\x01\x01\x12\x1f\n" +
-	"\bevidence\x18\a \x01(\x01H\x02R\bevidence\x88\x01\x01\x12\x19\n" +
-	"\x05limit\x18\b \x01(\x01H\x03R\x05limit\x88\x01\x01\x12\x14\n" +
-	"\x05alarm\x18\t \x01(\bR\x05alarm\x12/\n" +
-	"\x11run_length_inputs\x18\n" +
-	" \x01(\x01H\x04R\x0frunLengthInputs\x88\x01\x01\x12\x1a\n" +
-	"\breviewed\x18\v \x01(\x04R\breviewed\x12\x1a\n" +
-	"\bcritical\x18\f \x01(\x04R\bcritical\x12\x16\n" +
-	"\x06missed\x18\r \x01(\x04R\x06missed\x120\n" +
-	"\foverdue_band\x18\x0e \x01(\v2\r.ckd.v1.ShareR\voverdueBandB\v\n" +
-	"\t_estimateB\a\n" +
-	"\x05_lineB\v\n" +
-	"\t_evidenceB\b\n" +
-	"\x06_limitB\x14\n" +
-	"\x12_run_length_inputs\"h\n" +
-	"\vSliceFigure\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\x12/\n" +
-	"\x06figure\x18\x03 \x01(\v2\x17.ckd.v1.MonitoredFigureR\x06figure\"\xf3\x01\n" +
+	"\x0ecritical_class\x18\x02 \x01(\tR\rcriticalClass\x12\x14\n" +
+	"\x05slice\x18\x03 \x01(\tR\x05slice\x12\x1a\n" +
+	"\boutcomes\x18\x04 \x01(\x04R\boutcomes\x12\x1a\n" +
+	"\bcritical\x18\x05 \x01(\x04R\bcritical\x12\x16\n" +
+	"\x06misses\x18\x06 \x01(\x04R\x06misses\x12\x1a\n" +
+	"\bdisputed\x18\a \x01(\x04R\bdisputed\x12'\n" +
+	"\aaverage\x18\b \x01(\v2\r.ckd.v1.ShareR\aaverage\x12#\n" +
+	"\n" +
+	"unweighted\x18\t \x01(\x01H\x00R\n" +
+	"unweighted\x88\x01\x01\x12,\n" +
+	"\x06lately\x18\n" +
+	" \x01(\v2\x14.ckd.v1.CountedShareR\x06lately\x12'\n" +
+	"\aoverdue\x18\v \x01(\v2\r.ckd.v1.ShareR\aoverdue\x124\n" +
+	"\x0eat_sensitivity\x18\f \x01(\v2\r.ckd.v1.ShareR\ratSensitivity\x12\x17\n" +
+	"\x04line\x18\r \x01(\x01H\x01R\x04line\x88\x01\x01\x12-\n" +
+	"\amonitor\x18\x0e \x01(\v2\x13.ckd.v1.RiskMonitorR\amonitor\x12)\n" +
+	"\averdict\x18\x0f \x01(\x0e2\x0f.ckd.v1.VerdictR\averdict\x12,\n" +
+	"\x0foutcomes_needed\x18\x10 \x01(\x01H\x02R\x0eoutcomesNeeded\x88\x01\x01B\r\n" +
+	"\v_unweightedB\a\n" +
+	"\x05_lineB\x12\n" +
+	"\x10_outcomes_needed\"\x9f\x02\n" +
+	"\vRiskMonitor\x12\x1a\n" +
+	"\bevidence\x18\x01 \x01(\x01R\bevidence\x12\x1d\n" +
+	"\n" +
+	"run_length\x18\x02 \x01(\x01R\trunLength\x12/\n" +
+	"\x11run_length_inputs\x18\x03 \x01(\x01H\x00R\x0frunLengthInputs\x88\x01\x01\x12!\n" +
+	"\flog_evidence\x18\x04 \x01(\x01R\vlogEvidence\x12\x16\n" +
+	"\x06raised\x18\x05 \x01(\bR\x06raised\x127\n" +
+	"\traised_by\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\braisedBy\x12\x1a\n" +
+	"\breplayed\x18\a \x01(\x01R\breplayedB\x14\n" +
+	"\x12_run_length_inputs\"q\n" +
+	"\fCountedShare\x12\x0e\n" +
+	"\x02of\x18\x01 \x01(\tR\x02of\x12#\n" +
+	"\x05share\x18\x02 \x01(\v2\r.ckd.v1.ShareR\x05share\x12\x16\n" +
+	"\x06events\x18\x03 \x01(\x04R\x06events\x12\x14\n" +
+	"\x05total\x18\x04 \x01(\x04R\x05total\"\x94\x03\n" +
 	"\fStratumCount\x12)\n" +
 	"\astratum\x18\x01 \x01(\x0e2\x0f.ckd.v1.StratumR\astratum\x12\x1c\n" +
 	"\tdecisions\x18\x02 \x01(\x04R\tdecisions\x12\x1a\n" +
-	"\breceipts\x18\x03 \x01(\x04R\breceipts\x12\x18\n" +
-	"\areviews\x18\x04 \x01(\x04R\areviews\x12\x10\n" +
-	"\x03due\x18\x05 \x01(\x04R\x03due\x12\x18\n" +
-	"\aarrived\x18\x06 \x01(\x04R\aarrived\x12\x18\n" +
-	"\aoverdue\x18\a \x01(\x04R\aoverdue\x12\x1e\n" +
-	"\n" +
-	"propensity\x18\b \x01(\x01R\n" +
-	"propensity\"\x98\x01\n" +
-	"\x05Yield\x12.\n" +
-	"\x06reason\x18\x01 \x01(\x0e2\x16.ckd.v1.DecisionReasonR\x06reason\x12\x1a\n" +
-	"\breviewed\x18\x02 \x01(\x04R\breviewed\x12\x1e\n" +
-	"\n" +
-	"worthwhile\x18\x03 \x01(\x04R\n" +
-	"worthwhile\x12#\n" +
-	"\x05share\x18\x04 \x01(\v2\r.ckd.v1.ShareR\x05share\"{\n" +
+	"\beligible\x18\x03 \x01(\x04R\beligible\x12\x1a\n" +
+	"\breceipts\x18\x04 \x01(\x04R\breceipts\x12\x18\n" +
+	"\areviews\x18\x05 \x01(\x04R\areviews\x12\x1f\n" +
+	"\bexpected\x18\x06 \x01(\x01H\x00R\bexpected\x88\x01\x01\x12\x10\n" +
+	"\x03due\x18\a \x01(\x04R\x03due\x12\x18\n" +
+	"\aarrived\x18\b \x01(\x04R\aarrived\x12\x18\n" +
+	"\aoverdue\x18\t \x01(\x04R\aoverdue\x12(\n" +
+	"\x04late\x18\n" +
+	" \x01(\v2\x14.ckd.v1.CountedShareR\x04late\x125\n" +
+	"\vlate_lately\x18\v \x01(\v2\x14.ckd.v1.CountedShareR\n" +
+	"lateLately\x12\x14\n" +
+	"\x05apart\x18\f \x01(\x04R\x05apartB\v\n" +
+	"\t_expected\"\x9b\x01\n" +
+	"\vReasonYield\x12.\n" +
+	"\x06reason\x18\x01 \x01(\x0e2\x16.ckd.v1.DecisionReasonR\x06reason\x12*\n" +
+	"\x05wrong\x18\x02 \x01(\v2\x14.ckd.v1.CountedShareR\x05wrong\x120\n" +
+	"\bcritical\x18\x03 \x01(\v2\x14.ckd.v1.CountedShareR\bcritical\"\x9d\x01\n" +
 	"\rConfusionCell\x12\x1c\n" +
 	"\tpredicted\x18\x01 \x01(\tR\tpredicted\x12\x14\n" +
-	"\x05truth\x18\x02 \x01(\tR\x05truth\x12\x1a\n" +
-	"\breviewed\x18\x03 \x01(\x04R\breviewed\x12\x1a\n" +
-	"\bweighted\x18\x04 \x01(\x01R\bweighted\"\x83\x01\n" +
+	"\x05truth\x18\x02 \x01(\tR\x05truth\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\x04R\x05count\x12\x16\n" +
+	"\x06weight\x18\x04 \x01(\x01R\x06weight\x12*\n" +
+	"\x05share\x18\x05 \x01(\v2\x14.ckd.v1.CountedShareR\x05share\"\x8f\x01\n" +
 	"\aRiskBin\x12\x10\n" +
 	"\x03low\x18\x01 \x01(\x01R\x03low\x12\x12\n" +
-	"\x04high\x18\x02 \x01(\x01R\x04high\x12\x1a\n" +
-	"\breviewed\x18\x03 \x01(\x04R\breviewed\x12\x1a\n" +
-	"\bexpected\x18\x04 \x01(\x01R\bexpected\x12\x1a\n" +
-	"\bobserved\x18\x05 \x01(\x01R\bobserved\"\xb0\x01\n" +
-	"\tAgreement\x12\x1d\n" +
+	"\x04high\x18\x02 \x01(\x01R\x04high\x12\x1f\n" +
+	"\bexpected\x18\x03 \x01(\x01H\x00R\bexpected\x88\x01\x01\x120\n" +
+	"\bobserved\x18\x04 \x01(\v2\x14.ckd.v1.CountedShareR\bobservedB\v\n" +
+	"\t_expected\"\x84\x03\n" +
+	"\x0fReaderAgreement\x122\n" +
+	"\tagreement\x18\x01 \x01(\v2\x14.ckd.v1.CountedShareR\tagreement\x129\n" +
+	"\rreader_misses\x18\x02 \x01(\v2\x14.ckd.v1.CountedShareR\freaderMisses\x12#\n" +
+	"\rsecond_wanted\x18\x03 \x01(\x04R\fsecondWanted\x12%\n" +
+	"\x0esecond_arrived\x18\x04 \x01(\x04R\rsecondArrived\x12 \n" +
+	"\vunconfirmed\x18\x05 \x01(\x04R\vunconfirmed\x12\x1a\n" +
+	"\bdisputed\x18\x06 \x01(\x04R\bdisputed\x12*\n" +
+	"\x05blind\x18\a \x01(\v2\x14.ckd.v1.CountedShareR\x05blind\x12.\n" +
+	"\asighted\x18\b \x01(\v2\x14.ckd.v1.CountedShareR\asighted\x12\x1c\n" +
+	"\tcorrected\x18\t \x01(\x04R\tcorrected\"\x88\x01\n" +
 	"\n" +
-	"read_twice\x18\x01 \x01(\x04R\treadTwice\x12\x16\n" +
-	"\x06agreed\x18\x02 \x01(\x04R\x06agreed\x12\x12\n" +
-	"\x04open\x18\x03 \x01(\x04R\x04open\x12\x16\n" +
-	"\x06wanted\x18\x04 \x01(\x04R\x06wanted\x12#\n" +
-	"\rreader_misses\x18\x05 \x01(\x04R\freaderMisses\x12\x1b\n" +
-	"\tsaw_model\x18\x06 \x01(\x04R\bsawModel\"\x81\x01\n" +
+	"KindFigure\x12'\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x13.ckd.v1.OutcomeKindR\x04kind\x12\x18\n" +
+	"\adecided\x18\x02 \x01(\x04R\adecided\x127\n" +
+	"\fcritical_fnr\x18\x03 \x01(\v2\x14.ckd.v1.CountedShareR\vcriticalFnr\"\xb7\x01\n" +
+	"\fPromisePoint\x120\n" +
+	"\x05start\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x124\n" +
+	"\fcritical_fnr\x18\x02 \x01(\v2\x11.ckd.v1.RiskPointR\vcriticalFnr\x12?\n" +
+	"\x12critical_miss_rate\x18\x03 \x01(\v2\x11.ckd.v1.RiskPointR\x10criticalMissRate\"\xb7\x01\n" +
+	"\tRiskPoint\x12'\n" +
+	"\aaverage\x18\x01 \x01(\v2\r.ckd.v1.ShareR\aaverage\x12\x1b\n" +
+	"\x06cohort\x18\x02 \x01(\x01H\x00R\x06cohort\x88\x01\x01\x12\x17\n" +
+	"\x04line\x18\x03 \x01(\x01H\x01R\x04line\x88\x01\x01\x12&\n" +
+	"\flog_evidence\x18\x04 \x01(\x01H\x02R\vlogEvidence\x88\x01\x01B\t\n" +
+	"\a_cohortB\a\n" +
+	"\x05_lineB\x0f\n" +
+	"\r_log_evidence\"\x81\x01\n" +
 	"\x11ClearAlarmRequest\x12\x1f\n" +
 	"\vpolicy_hash\x18\x01 \x01(\tR\n" +
 	"policyHash\x12#\n" +
@@ -2606,13 +3294,19 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\vScoresEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01B\a\n" +
-	"\x05_risk\"z\n" +
+	"\x05_risk\"\x84\x02\n" +
 	"\n" +
 	"TrailEntry\x12.\n" +
-	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x0e\n" +
-	"\x02by\x18\x02 \x01(\tR\x02by\x12\x12\n" +
-	"\x04what\x18\x03 \x01(\tR\x04what\x12\x18\n" +
-	"\adetails\x18\x04 \x01(\tR\adetails\"s\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x0e\n" +
+	"\x02by\x18\x03 \x01(\tR\x02by\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1f\n" +
+	"\vpolicy_hash\x18\x05 \x01(\tR\n" +
+	"policyHash\x12\x14\n" +
+	"\x05model\x18\x06 \x01(\tR\x05model\x12#\n" +
+	"\rmodel_version\x18\a \x01(\tR\fmodelVersion\x12\x16\n" +
+	"\x06figure\x18\b \x01(\tR\x06figure\x12\x16\n" +
+	"\x06detail\x18\t \x01(\tR\x06detail\"s\n" +
 	"\x15DeleteOutcomesRequest\x122\n" +
 	"\x06before\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x06before\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x0e\n" +
@@ -2623,7 +3317,7 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\x18OUTCOME_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14OUTCOME_KIND_READING\x10\x01\x12\x17\n" +
 	"\x13OUTCOME_KIND_BIOPSY\x10\x02\x12\x1a\n" +
-	"\x16OUTCOME_KIND_FOLLOW_UP\x10\x03*\xc8\x02\n" +
+	"\x16OUTCOME_KIND_FOLLOW_UP\x10\x03*\xe2\x02\n" +
 	"\rOutcomeStatus\x12\x1e\n" +
 	"\x1aOUTCOME_STATUS_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16OUTCOME_STATUS_COUNTED\x10\x01\x12\x1c\n" +
@@ -2634,7 +3328,9 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\x15OUTCOME_STATUS_FORGED\x10\x06\x12!\n" +
 	"\x1dOUTCOME_STATUS_POLICY_UNKNOWN\x10\a\x12\x1a\n" +
 	"\x16OUTCOME_STATUS_INVALID\x10\b\x12\x1e\n" +
-	"\x1aOUTCOME_STATUS_NOT_ALLOWED\x10\t*O\n" +
+	"\x1aOUTCOME_STATUS_NOT_ALLOWED\x10\t\x12\x18\n" +
+	"\x14OUTCOME_STATUS_APART\x10\n" +
+	"*O\n" +
 	"\x06Wanted\x12\x16\n" +
 	"\x12WANTED_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12WANTED_SECOND_READ\x10\x01\x12\x15\n" +
@@ -2666,7 +3362,7 @@ func file_ckd_v1_outcomes_proto_rawDescGZIP() []byte {
 }
 
 var file_ckd_v1_outcomes_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_ckd_v1_outcomes_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_ckd_v1_outcomes_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_ckd_v1_outcomes_proto_goTypes = []any{
 	(OutcomeKind)(0),               // 0: ckd.v1.OutcomeKind
 	(OutcomeStatus)(0),             // 1: ckd.v1.OutcomeStatus
@@ -2679,99 +3375,138 @@ var file_ckd_v1_outcomes_proto_goTypes = []any{
 	(*ReportIssuedRequest)(nil),    // 8: ckd.v1.ReportIssuedRequest
 	(*IssuedCount)(nil),            // 9: ckd.v1.IssuedCount
 	(*AuditSettings)(nil),          // 10: ckd.v1.AuditSettings
-	(*ReportIssuedResponse)(nil),   // 11: ckd.v1.ReportIssuedResponse
-	(*ListPromisesRequest)(nil),    // 12: ckd.v1.ListPromisesRequest
-	(*ListPromisesResponse)(nil),   // 13: ckd.v1.ListPromisesResponse
-	(*PromiseFigures)(nil),         // 14: ckd.v1.PromiseFigures
-	(*MonitoredFigure)(nil),        // 15: ckd.v1.MonitoredFigure
-	(*SliceFigure)(nil),            // 16: ckd.v1.SliceFigure
-	(*StratumCount)(nil),           // 17: ckd.v1.StratumCount
-	(*Yield)(nil),                  // 18: ckd.v1.Yield
-	(*ConfusionCell)(nil),          // 19: ckd.v1.ConfusionCell
-	(*RiskBin)(nil),                // 20: ckd.v1.RiskBin
-	(*Agreement)(nil),              // 21: ckd.v1.Agreement
-	(*ClearAlarmRequest)(nil),      // 22: ckd.v1.ClearAlarmRequest
-	(*ClearAlarmResponse)(nil),     // 23: ckd.v1.ClearAlarmResponse
-	(*ExportOutcomesRequest)(nil),  // 24: ckd.v1.ExportOutcomesRequest
-	(*ExportOutcomesResponse)(nil), // 25: ckd.v1.ExportOutcomesResponse
-	(*OutcomeRecord)(nil),          // 26: ckd.v1.OutcomeRecord
-	(*TrailEntry)(nil),             // 27: ckd.v1.TrailEntry
-	(*DeleteOutcomesRequest)(nil),  // 28: ckd.v1.DeleteOutcomesRequest
-	(*DeleteOutcomesResponse)(nil), // 29: ckd.v1.DeleteOutcomesResponse
-	nil,                            // 30: ckd.v1.OutcomeRecord.ScoresEntry
-	(*timestamppb.Timestamp)(nil),  // 31: google.protobuf.Timestamp
-	(*status.Status)(nil),          // 32: google.rpc.Status
-	(*durationpb.Duration)(nil),    // 33: google.protobuf.Duration
-	(*Promise)(nil),                // 34: ckd.v1.Promise
-	(CertifiedFigure)(0),           // 35: ckd.v1.CertifiedFigure
-	(*Share)(nil),                  // 36: ckd.v1.Share
-	(DecisionReason)(0),            // 37: ckd.v1.DecisionReason
-	(*PolicyRef)(nil),              // 38: ckd.v1.PolicyRef
-	(Action)(0),                    // 39: ckd.v1.Action
+	(*DeclaredSlice)(nil),          // 11: ckd.v1.DeclaredSlice
+	(*ReportIssuedResponse)(nil),   // 12: ckd.v1.ReportIssuedResponse
+	(*ListPromisesRequest)(nil),    // 13: ckd.v1.ListPromisesRequest
+	(*ListPromisesResponse)(nil),   // 14: ckd.v1.ListPromisesResponse
+	(*PromiseFigures)(nil),         // 15: ckd.v1.PromiseFigures
+	(*OutcomeSummary)(nil),         // 16: ckd.v1.OutcomeSummary
+	(*RiskFigure)(nil),             // 17: ckd.v1.RiskFigure
+	(*RiskMonitor)(nil),            // 18: ckd.v1.RiskMonitor
+	(*CountedShare)(nil),           // 19: ckd.v1.CountedShare
+	(*StratumCount)(nil),           // 20: ckd.v1.StratumCount
+	(*ReasonYield)(nil),            // 21: ckd.v1.ReasonYield
+	(*ConfusionCell)(nil),          // 22: ckd.v1.ConfusionCell
+	(*RiskBin)(nil),                // 23: ckd.v1.RiskBin
+	(*ReaderAgreement)(nil),        // 24: ckd.v1.ReaderAgreement
+	(*KindFigure)(nil),             // 25: ckd.v1.KindFigure
+	(*PromisePoint)(nil),           // 26: ckd.v1.PromisePoint
+	(*RiskPoint)(nil),              // 27: ckd.v1.RiskPoint
+	(*ClearAlarmRequest)(nil),      // 28: ckd.v1.ClearAlarmRequest
+	(*ClearAlarmResponse)(nil),     // 29: ckd.v1.ClearAlarmResponse
+	(*ExportOutcomesRequest)(nil),  // 30: ckd.v1.ExportOutcomesRequest
+	(*ExportOutcomesResponse)(nil), // 31: ckd.v1.ExportOutcomesResponse
+	(*OutcomeRecord)(nil),          // 32: ckd.v1.OutcomeRecord
+	(*TrailEntry)(nil),             // 33: ckd.v1.TrailEntry
+	(*DeleteOutcomesRequest)(nil),  // 34: ckd.v1.DeleteOutcomesRequest
+	(*DeleteOutcomesResponse)(nil), // 35: ckd.v1.DeleteOutcomesResponse
+	nil,                            // 36: ckd.v1.OutcomeRecord.ScoresEntry
+	(*timestamppb.Timestamp)(nil),  // 37: google.protobuf.Timestamp
+	(*status.Status)(nil),          // 38: google.rpc.Status
+	(*durationpb.Duration)(nil),    // 39: google.protobuf.Duration
+	(*Promise)(nil),                // 40: ckd.v1.Promise
+	(*Share)(nil),                  // 41: ckd.v1.Share
+	(CertifiedFigure)(0),           // 42: ckd.v1.CertifiedFigure
+	(Verdict)(0),                   // 43: ckd.v1.Verdict
+	(DecisionReason)(0),            // 44: ckd.v1.DecisionReason
+	(*PolicyRef)(nil),              // 45: ckd.v1.PolicyRef
+	(Action)(0),                    // 46: ckd.v1.Action
 }
 var file_ckd_v1_outcomes_proto_depIdxs = []int32{
 	5,  // 0: ckd.v1.ReportOutcomesRequest.outcomes:type_name -> ckd.v1.Outcome
-	31, // 1: ckd.v1.Outcome.time:type_name -> google.protobuf.Timestamp
+	37, // 1: ckd.v1.Outcome.time:type_name -> google.protobuf.Timestamp
 	0,  // 2: ckd.v1.Outcome.kind:type_name -> ckd.v1.OutcomeKind
 	7,  // 3: ckd.v1.ReportOutcomesResponse.answers:type_name -> ckd.v1.OutcomeAnswer
 	1,  // 4: ckd.v1.OutcomeAnswer.status:type_name -> ckd.v1.OutcomeStatus
-	31, // 5: ckd.v1.OutcomeAnswer.decided:type_name -> google.protobuf.Timestamp
+	37, // 5: ckd.v1.OutcomeAnswer.decided:type_name -> google.protobuf.Timestamp
 	2,  // 6: ckd.v1.OutcomeAnswer.wanted:type_name -> ckd.v1.Wanted
-	32, // 7: ckd.v1.OutcomeAnswer.error:type_name -> google.rpc.Status
+	38, // 7: ckd.v1.OutcomeAnswer.error:type_name -> google.rpc.Status
 	9,  // 8: ckd.v1.ReportIssuedRequest.counts:type_name -> ckd.v1.IssuedCount
 	3,  // 9: ckd.v1.IssuedCount.stratum:type_name -> ckd.v1.Stratum
-	10, // 10: ckd.v1.IssuedCount.audit:type_name -> ckd.v1.AuditSettings
-	33, // 11: ckd.v1.AuditSettings.due:type_name -> google.protobuf.Duration
-	34, // 12: ckd.v1.ReportIssuedResponse.promises:type_name -> ckd.v1.Promise
-	14, // 13: ckd.v1.ListPromisesResponse.promises:type_name -> ckd.v1.PromiseFigures
-	34, // 14: ckd.v1.PromiseFigures.promise:type_name -> ckd.v1.Promise
-	15, // 15: ckd.v1.PromiseFigures.figures:type_name -> ckd.v1.MonitoredFigure
-	16, // 16: ckd.v1.PromiseFigures.slices:type_name -> ckd.v1.SliceFigure
-	17, // 17: ckd.v1.PromiseFigures.strata:type_name -> ckd.v1.StratumCount
-	18, // 18: ckd.v1.PromiseFigures.yields:type_name -> ckd.v1.Yield
-	19, // 19: ckd.v1.PromiseFigures.confusion:type_name -> ckd.v1.ConfusionCell
-	20, // 20: ckd.v1.PromiseFigures.risk:type_name -> ckd.v1.RiskBin
-	21, // 21: ckd.v1.PromiseFigures.agreement:type_name -> ckd.v1.Agreement
-	33, // 22: ckd.v1.PromiseFigures.lag_median:type_name -> google.protobuf.Duration
-	33, // 23: ckd.v1.PromiseFigures.lag_p90:type_name -> google.protobuf.Duration
-	35, // 24: ckd.v1.MonitoredFigure.figure:type_name -> ckd.v1.CertifiedFigure
-	36, // 25: ckd.v1.MonitoredFigure.overdue_band:type_name -> ckd.v1.Share
-	15, // 26: ckd.v1.SliceFigure.figure:type_name -> ckd.v1.MonitoredFigure
-	3,  // 27: ckd.v1.StratumCount.stratum:type_name -> ckd.v1.Stratum
-	37, // 28: ckd.v1.Yield.reason:type_name -> ckd.v1.DecisionReason
-	36, // 29: ckd.v1.Yield.share:type_name -> ckd.v1.Share
-	34, // 30: ckd.v1.ClearAlarmResponse.promise:type_name -> ckd.v1.Promise
-	31, // 31: ckd.v1.ExportOutcomesRequest.from:type_name -> google.protobuf.Timestamp
-	31, // 32: ckd.v1.ExportOutcomesRequest.to:type_name -> google.protobuf.Timestamp
-	26, // 33: ckd.v1.ExportOutcomesResponse.outcomes:type_name -> ckd.v1.OutcomeRecord
-	27, // 34: ckd.v1.ExportOutcomesResponse.trail:type_name -> ckd.v1.TrailEntry
-	38, // 35: ckd.v1.OutcomeRecord.policy:type_name -> ckd.v1.PolicyRef
-	31, // 36: ckd.v1.OutcomeRecord.decided:type_name -> google.protobuf.Timestamp
-	3,  // 37: ckd.v1.OutcomeRecord.stratum:type_name -> ckd.v1.Stratum
-	39, // 38: ckd.v1.OutcomeRecord.action:type_name -> ckd.v1.Action
-	37, // 39: ckd.v1.OutcomeRecord.reason:type_name -> ckd.v1.DecisionReason
-	30, // 40: ckd.v1.OutcomeRecord.scores:type_name -> ckd.v1.OutcomeRecord.ScoresEntry
-	31, // 41: ckd.v1.OutcomeRecord.time:type_name -> google.protobuf.Timestamp
-	0,  // 42: ckd.v1.OutcomeRecord.kind:type_name -> ckd.v1.OutcomeKind
-	31, // 43: ckd.v1.TrailEntry.time:type_name -> google.protobuf.Timestamp
-	31, // 44: ckd.v1.DeleteOutcomesRequest.before:type_name -> google.protobuf.Timestamp
-	4,  // 45: ckd.v1.OutcomeService.ReportOutcomes:input_type -> ckd.v1.ReportOutcomesRequest
-	8,  // 46: ckd.v1.OutcomeService.ReportIssued:input_type -> ckd.v1.ReportIssuedRequest
-	12, // 47: ckd.v1.OutcomeService.ListPromises:input_type -> ckd.v1.ListPromisesRequest
-	22, // 48: ckd.v1.OutcomeService.ClearAlarm:input_type -> ckd.v1.ClearAlarmRequest
-	24, // 49: ckd.v1.OutcomeService.ExportOutcomes:input_type -> ckd.v1.ExportOutcomesRequest
-	28, // 50: ckd.v1.OutcomeService.DeleteOutcomes:input_type -> ckd.v1.DeleteOutcomesRequest
-	6,  // 51: ckd.v1.OutcomeService.ReportOutcomes:output_type -> ckd.v1.ReportOutcomesResponse
-	11, // 52: ckd.v1.OutcomeService.ReportIssued:output_type -> ckd.v1.ReportIssuedResponse
-	13, // 53: ckd.v1.OutcomeService.ListPromises:output_type -> ckd.v1.ListPromisesResponse
-	23, // 54: ckd.v1.OutcomeService.ClearAlarm:output_type -> ckd.v1.ClearAlarmResponse
-	25, // 55: ckd.v1.OutcomeService.ExportOutcomes:output_type -> ckd.v1.ExportOutcomesResponse
-	29, // 56: ckd.v1.OutcomeService.DeleteOutcomes:output_type -> ckd.v1.DeleteOutcomesResponse
-	51, // [51:57] is the sub-list for method output_type
-	45, // [45:51] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	37, // 10: ckd.v1.IssuedCount.start:type_name -> google.protobuf.Timestamp
+	10, // 11: ckd.v1.IssuedCount.audit:type_name -> ckd.v1.AuditSettings
+	39, // 12: ckd.v1.AuditSettings.due:type_name -> google.protobuf.Duration
+	11, // 13: ckd.v1.AuditSettings.slices:type_name -> ckd.v1.DeclaredSlice
+	40, // 14: ckd.v1.ReportIssuedResponse.promises:type_name -> ckd.v1.Promise
+	15, // 15: ckd.v1.ListPromisesResponse.promises:type_name -> ckd.v1.PromiseFigures
+	40, // 16: ckd.v1.PromiseFigures.promise:type_name -> ckd.v1.Promise
+	39, // 17: ckd.v1.PromiseFigures.cohort_period:type_name -> google.protobuf.Duration
+	39, // 18: ckd.v1.PromiseFigures.due:type_name -> google.protobuf.Duration
+	16, // 19: ckd.v1.PromiseFigures.mature:type_name -> ckd.v1.OutcomeSummary
+	16, // 20: ckd.v1.PromiseFigures.provisional:type_name -> ckd.v1.OutcomeSummary
+	20, // 21: ckd.v1.PromiseFigures.strata:type_name -> ckd.v1.StratumCount
+	19, // 22: ckd.v1.PromiseFigures.traffic:type_name -> ckd.v1.CountedShare
+	26, // 23: ckd.v1.PromiseFigures.history:type_name -> ckd.v1.PromisePoint
+	17, // 24: ckd.v1.OutcomeSummary.figures:type_name -> ckd.v1.RiskFigure
+	17, // 25: ckd.v1.OutcomeSummary.slices:type_name -> ckd.v1.RiskFigure
+	19, // 26: ckd.v1.OutcomeSummary.yield_wrong:type_name -> ckd.v1.CountedShare
+	19, // 27: ckd.v1.OutcomeSummary.yield_critical:type_name -> ckd.v1.CountedShare
+	21, // 28: ckd.v1.OutcomeSummary.yield_by_reason:type_name -> ckd.v1.ReasonYield
+	22, // 29: ckd.v1.OutcomeSummary.confusion:type_name -> ckd.v1.ConfusionCell
+	23, // 30: ckd.v1.OutcomeSummary.risk:type_name -> ckd.v1.RiskBin
+	24, // 31: ckd.v1.OutcomeSummary.readers:type_name -> ckd.v1.ReaderAgreement
+	41, // 32: ckd.v1.OutcomeSummary.lag_median_seconds:type_name -> ckd.v1.Share
+	41, // 33: ckd.v1.OutcomeSummary.lag_p90_seconds:type_name -> ckd.v1.Share
+	25, // 34: ckd.v1.OutcomeSummary.kinds:type_name -> ckd.v1.KindFigure
+	42, // 35: ckd.v1.RiskFigure.figure:type_name -> ckd.v1.CertifiedFigure
+	41, // 36: ckd.v1.RiskFigure.average:type_name -> ckd.v1.Share
+	19, // 37: ckd.v1.RiskFigure.lately:type_name -> ckd.v1.CountedShare
+	41, // 38: ckd.v1.RiskFigure.overdue:type_name -> ckd.v1.Share
+	41, // 39: ckd.v1.RiskFigure.at_sensitivity:type_name -> ckd.v1.Share
+	18, // 40: ckd.v1.RiskFigure.monitor:type_name -> ckd.v1.RiskMonitor
+	43, // 41: ckd.v1.RiskFigure.verdict:type_name -> ckd.v1.Verdict
+	37, // 42: ckd.v1.RiskMonitor.raised_by:type_name -> google.protobuf.Timestamp
+	41, // 43: ckd.v1.CountedShare.share:type_name -> ckd.v1.Share
+	3,  // 44: ckd.v1.StratumCount.stratum:type_name -> ckd.v1.Stratum
+	19, // 45: ckd.v1.StratumCount.late:type_name -> ckd.v1.CountedShare
+	19, // 46: ckd.v1.StratumCount.late_lately:type_name -> ckd.v1.CountedShare
+	44, // 47: ckd.v1.ReasonYield.reason:type_name -> ckd.v1.DecisionReason
+	19, // 48: ckd.v1.ReasonYield.wrong:type_name -> ckd.v1.CountedShare
+	19, // 49: ckd.v1.ReasonYield.critical:type_name -> ckd.v1.CountedShare
+	19, // 50: ckd.v1.ConfusionCell.share:type_name -> ckd.v1.CountedShare
+	19, // 51: ckd.v1.RiskBin.observed:type_name -> ckd.v1.CountedShare
+	19, // 52: ckd.v1.ReaderAgreement.agreement:type_name -> ckd.v1.CountedShare
+	19, // 53: ckd.v1.ReaderAgreement.reader_misses:type_name -> ckd.v1.CountedShare
+	19, // 54: ckd.v1.ReaderAgreement.blind:type_name -> ckd.v1.CountedShare
+	19, // 55: ckd.v1.ReaderAgreement.sighted:type_name -> ckd.v1.CountedShare
+	0,  // 56: ckd.v1.KindFigure.kind:type_name -> ckd.v1.OutcomeKind
+	19, // 57: ckd.v1.KindFigure.critical_fnr:type_name -> ckd.v1.CountedShare
+	37, // 58: ckd.v1.PromisePoint.start:type_name -> google.protobuf.Timestamp
+	27, // 59: ckd.v1.PromisePoint.critical_fnr:type_name -> ckd.v1.RiskPoint
+	27, // 60: ckd.v1.PromisePoint.critical_miss_rate:type_name -> ckd.v1.RiskPoint
+	41, // 61: ckd.v1.RiskPoint.average:type_name -> ckd.v1.Share
+	40, // 62: ckd.v1.ClearAlarmResponse.promise:type_name -> ckd.v1.Promise
+	37, // 63: ckd.v1.ExportOutcomesRequest.from:type_name -> google.protobuf.Timestamp
+	37, // 64: ckd.v1.ExportOutcomesRequest.to:type_name -> google.protobuf.Timestamp
+	32, // 65: ckd.v1.ExportOutcomesResponse.outcomes:type_name -> ckd.v1.OutcomeRecord
+	33, // 66: ckd.v1.ExportOutcomesResponse.trail:type_name -> ckd.v1.TrailEntry
+	45, // 67: ckd.v1.OutcomeRecord.policy:type_name -> ckd.v1.PolicyRef
+	37, // 68: ckd.v1.OutcomeRecord.decided:type_name -> google.protobuf.Timestamp
+	3,  // 69: ckd.v1.OutcomeRecord.stratum:type_name -> ckd.v1.Stratum
+	46, // 70: ckd.v1.OutcomeRecord.action:type_name -> ckd.v1.Action
+	44, // 71: ckd.v1.OutcomeRecord.reason:type_name -> ckd.v1.DecisionReason
+	36, // 72: ckd.v1.OutcomeRecord.scores:type_name -> ckd.v1.OutcomeRecord.ScoresEntry
+	37, // 73: ckd.v1.OutcomeRecord.time:type_name -> google.protobuf.Timestamp
+	0,  // 74: ckd.v1.OutcomeRecord.kind:type_name -> ckd.v1.OutcomeKind
+	37, // 75: ckd.v1.TrailEntry.time:type_name -> google.protobuf.Timestamp
+	37, // 76: ckd.v1.DeleteOutcomesRequest.before:type_name -> google.protobuf.Timestamp
+	4,  // 77: ckd.v1.OutcomeService.ReportOutcomes:input_type -> ckd.v1.ReportOutcomesRequest
+	8,  // 78: ckd.v1.OutcomeService.ReportIssued:input_type -> ckd.v1.ReportIssuedRequest
+	13, // 79: ckd.v1.OutcomeService.ListPromises:input_type -> ckd.v1.ListPromisesRequest
+	28, // 80: ckd.v1.OutcomeService.ClearAlarm:input_type -> ckd.v1.ClearAlarmRequest
+	30, // 81: ckd.v1.OutcomeService.ExportOutcomes:input_type -> ckd.v1.ExportOutcomesRequest
+	34, // 82: ckd.v1.OutcomeService.DeleteOutcomes:input_type -> ckd.v1.DeleteOutcomesRequest
+	6,  // 83: ckd.v1.OutcomeService.ReportOutcomes:output_type -> ckd.v1.ReportOutcomesResponse
+	12, // 84: ckd.v1.OutcomeService.ReportIssued:output_type -> ckd.v1.ReportIssuedResponse
+	14, // 85: ckd.v1.OutcomeService.ListPromises:output_type -> ckd.v1.ListPromisesResponse
+	29, // 86: ckd.v1.OutcomeService.ClearAlarm:output_type -> ckd.v1.ClearAlarmResponse
+	31, // 87: ckd.v1.OutcomeService.ExportOutcomes:output_type -> ckd.v1.ExportOutcomesResponse
+	35, // 88: ckd.v1.OutcomeService.DeleteOutcomes:output_type -> ckd.v1.DeleteOutcomesResponse
+	83, // [83:89] is the sub-list for method output_type
+	77, // [77:83] is the sub-list for method input_type
+	77, // [77:77] is the sub-list for extension type_name
+	77, // [77:77] is the sub-list for extension extendee
+	0,  // [0:77] is the sub-list for field type_name
 }
 
 func init() { file_ckd_v1_outcomes_proto_init() }
@@ -2780,17 +3515,19 @@ func file_ckd_v1_outcomes_proto_init() {
 		return
 	}
 	file_ckd_v1_uncertainty_proto_init()
-	file_ckd_v1_outcomes_proto_msgTypes[6].OneofWrappers = []any{}
-	file_ckd_v1_outcomes_proto_msgTypes[10].OneofWrappers = []any{}
-	file_ckd_v1_outcomes_proto_msgTypes[11].OneofWrappers = []any{}
-	file_ckd_v1_outcomes_proto_msgTypes[22].OneofWrappers = []any{}
+	file_ckd_v1_outcomes_proto_msgTypes[13].OneofWrappers = []any{}
+	file_ckd_v1_outcomes_proto_msgTypes[14].OneofWrappers = []any{}
+	file_ckd_v1_outcomes_proto_msgTypes[16].OneofWrappers = []any{}
+	file_ckd_v1_outcomes_proto_msgTypes[19].OneofWrappers = []any{}
+	file_ckd_v1_outcomes_proto_msgTypes[23].OneofWrappers = []any{}
+	file_ckd_v1_outcomes_proto_msgTypes[28].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ckd_v1_outcomes_proto_rawDesc), len(file_ckd_v1_outcomes_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   27,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

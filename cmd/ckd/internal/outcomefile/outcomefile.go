@@ -1,0 +1,192 @@
+package outcomefile
+
+import (
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/ckd-project/ckd/internal/strictyaml"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// Options says how to read a file.
+type Options struct {
+	// Columns gives the names of columns, or of JSON keys, that the file has in place of a field's own.
+	Columns map[string]string
+	// Source is the source of outcomes that name none.
+	Source string
+}
+
+// Fields returns the names of the fields of an outcome.
+func Fields() []string { return slices.Sorted(maps.Keys(fields)) }
+
+// fields maps each field to how its text is read.
+var fields = map[string]func(o *ckdv1.Outcome, text string) error{
+	"receipt":   readReceipt,
+	"truth":     func(o *ckdv1.Outcome, text string) error { o.Truth = text; return nil },
+	"source":    func(o *ckdv1.Outcome, text string) error { o.Source = text; return nil },
+	"time":      readTime,
+	"saw_model": readSawModel,
+	"kind":      readKind,
+}
+
+// needed lists the fields that every row must have.
+var needed = []string{"receipt", "truth"}
+
+// File is what was read.
+type File struct {
+	// Outcomes has the outcomes in the order of the file, and Lines the line of each.
+	Outcomes []*ckdv1.Outcome
+	Lines    []int
+	// Open counts rows that have no truth yet. They are left out.
+	Open int
+	// WithoutReceipt counts rows with a truth but no receipt. They are left out.
+	WithoutReceipt int
+	// Unused has the names of columns or keys that are no field, in the order of the file.
+	Unused []string
+}
+
+// Read reads a file by its ending: .csv, or .jsonl or .ndjson. Its error is of type strictyaml.Faults
+// if the file could be read.
+func Read(path string, o Options) (*File, error) {
+	form := map[string]func(*reader, []byte){".csv": readCSV, ".jsonl": readJSONL, ".ndjson": readJSONL}[strings.ToLower(filepath.Ext(path))]
+	if form == nil {
+		return nil, fmt.Errorf("%s: expected a file that ends in .csv, .jsonl or .ndjson", path)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	r := newReader(path, o)
+	form(r, data)
+	if len(r.faults) > 0 {
+		r.faults.Sort()
+		return nil, r.faults
+	}
+	return &r.file, nil
+}
+
+// reader collects the outcomes of a file while it is read.
+type reader struct {
+	path    string
+	options Options
+	field   map[string]string // by the name that the file has for it
+	file    File
+	faults  strictyaml.Faults
+}
+
+func newReader(path string, o Options) *reader {
+	r := &reader{path: path, options: o, field: map[string]string{}}
+	for name := range fields {
+		r.field[r.nameOf(name)] = name
+	}
+	return r
+}
+
+// nameOf returns the name that the file has for a field.
+func (r *reader) nameOf(field string) string {
+	if name, ok := r.options.Columns[field]; ok {
+		return name
+	}
+	return field
+}
+
+// fault reports what is wrong at a place.
+func (r *reader) fault(line, col int, field, format string, args ...any) {
+	r.faults = append(r.faults, strictyaml.Fault{File: r.path, Line: line, Col: col, Field: field, Reason: fmt.Sprintf(format, args...)})
+}
+
+// value is the text of one field, at its place.
+type value struct {
+	text      string
+	line, col int
+}
+
+// add adds the outcome of one row, which begins at line and col. Values are by field.
+func (r *reader) add(line, col int, values map[string]value) {
+	for name, v := range values {
+		v.text = strings.TrimSpace(v.text)
+		values[name] = v
+	}
+	switch {
+	case values["truth"].text == "":
+		r.file.Open++
+		return
+	case values["receipt"].text == "":
+		r.file.WithoutReceipt++
+		return
+	}
+	o := &ckdv1.Outcome{Source: r.options.Source}
+	before := len(r.faults)
+	for _, name := range Fields() {
+		v, given := values[name]
+		if !given || v.text == "" {
+			continue
+		}
+		if err := fields[name](o, v.text); err != nil {
+			r.fault(v.line, v.col, r.nameOf(name), "%v", err)
+		}
+	}
+	if o.Source == "" {
+		r.fault(line, col, r.nameOf("source"), "none, expected an opaque name of who found out the truth (or --source for the whole file)")
+	}
+	if len(r.faults) == before {
+		r.file.Outcomes, r.file.Lines = append(r.file.Outcomes, o), append(r.file.Lines, line)
+	}
+}
+
+// noteUnused notes a column or key that is no field.
+func (r *reader) noteUnused(name string) {
+	if !slices.Contains(r.file.Unused, name) {
+		r.file.Unused = append(r.file.Unused, name)
+	}
+}
+
+// readReceipt decodes base64 of either alphabet, with padding or without: JSON of gRPC has one form, and
+// the Open Inference Protocol the other.
+func readReceipt(o *ckdv1.Outcome, text string) (err error) {
+	plain := strings.TrimRight(strings.NewReplacer("-", "+", "_", "/").Replace(text), "=")
+	if o.Receipt, err = base64.RawStdEncoding.DecodeString(plain); err != nil {
+		return fmt.Errorf("%s is not base64, expected the receipt as it came", strictyaml.Quote(text))
+	}
+	return nil
+}
+
+func readTime(o *ckdv1.Outcome, text string) error {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return fmt.Errorf("%s, expected a time such as 2026-03-01T14:30:00Z", strictyaml.Quote(text))
+	}
+	o.Time = timestamppb.New(at)
+	return nil
+}
+
+func readSawModel(o *ckdv1.Outcome, text string) (err error) {
+	if o.SawModel, err = strconv.ParseBool(strings.ToLower(text)); err != nil {
+		return fmt.Errorf("%s, expected true or false: whether that person had seen the model's answer", strictyaml.Quote(text))
+	}
+	return nil
+}
+
+// kinds maps the names of kinds in files.
+var kinds = map[string]ckdv1.OutcomeKind{
+	"reading": ckdv1.OutcomeKind_OUTCOME_KIND_READING, "biopsy": ckdv1.OutcomeKind_OUTCOME_KIND_BIOPSY,
+	"follow-up": ckdv1.OutcomeKind_OUTCOME_KIND_FOLLOW_UP,
+}
+
+func readKind(o *ckdv1.Outcome, text string) error {
+	kind, ok := kinds[text]
+	if !ok {
+		return fmt.Errorf("%s, expected reading, biopsy or follow-up%s", strictyaml.Quote(text), strictyaml.Suggest(text, slices.Sorted(maps.Keys(kinds))))
+	}
+	o.Kind = kind
+	return nil
+}

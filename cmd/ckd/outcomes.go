@@ -1,0 +1,265 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/ckd-project/ckd/client"
+	"github.com/ckd-project/ckd/cmd/ckd/internal/answer"
+	"github.com/ckd-project/ckd/cmd/ckd/internal/outcomefile"
+	"github.com/ckd-project/ckd/cmd/ckd/internal/replay"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// outcomesCmd holds the commands that speak to a daemon with a ledger.
+type outcomesCmd struct {
+	Send   outcomesSendCmd   `cmd:"" help:"Send the truth about inputs, with the receipts of their decisions."`
+	Export outcomesExportCmd `cmd:"" help:"Print every outcome, or the trail of what was entered, cleared and deleted."`
+	Clear  outcomesClearCmd  `cmd:"" help:"Clear an alarm, with a reason, which is recorded."`
+	Delete outcomesDeleteCmd `cmd:"" help:"Delete the outcomes of old decisions; figures and the trail stay."`
+}
+
+// outcomesSendCmd sends a file of outcomes.
+type outcomesSendCmd struct {
+	daemonFlags
+	File    string            `required:"" placeholder:"FILE" help:"Outcomes: .csv with a header, or .jsonl with one object a line."`
+	Columns map[string]string `mapsep:"," placeholder:"FIELD=NAME,..." help:"Columns, or JSON keys, that have another name in the file, as truth=label,receipt=ckd_receipt."`
+	Source  string            `placeholder:"NAME" help:"Who found out the truth, for rows that do not say. An opaque name."`
+	Quiet   bool              `help:"Print only the outcomes that were not counted."`
+
+	Reconnect time.Duration `default:"30s" placeholder:"TIME" help:"How long to wait for a daemon that is gone to come back. 0 gives up at once. (${default})"`
+}
+
+// Help is the long text of ckd outcomes send --help.
+func (*outcomesSendCmd) Help() string {
+	return `A row has a receipt, the true class by its name, and optionally source, time, saw_model (true or false) and
+kind (reading, biopsy or follow-up). Rows without a truth or without a receipt are left out and counted. The
+file is read whole before anything is sent. Sending it again does no harm.
+
+    ckd outcomes send --addr 127.0.0.1:8590 --file labels.csv --columns truth=label --source grading-room
+
+Exit codes: 0 every outcome was counted; 1 some were not, or the file or the daemon has a fault; 2 wrong usage.`
+}
+
+// Validate refuses flags that make no sense; kong calls it.
+func (c *outcomesSendCmd) Validate() error {
+	for field := range c.Columns {
+		if !slices.Contains(outcomefile.Fields(), field) {
+			return fmt.Errorf("--columns %s=%s: expected one of %s before the =", field, c.Columns[field], strings.Join(outcomefile.Fields(), ", "))
+		}
+	}
+	if c.Reconnect < 0 {
+		return fmt.Errorf("--reconnect %v: expected 0 or more", c.Reconnect)
+	}
+	return nil
+}
+
+// Run sends the file, and prints what became of each outcome.
+func (c *outcomesSendCmd) Run(ctx *cmdContext) error {
+	file, err := outcomefile.Read(c.File, outcomefile.Options{Columns: c.Columns, Source: c.Source})
+	if err != nil {
+		return err
+	}
+	for what, n := range map[string]int{"truth yet": file.Open, "receipt": file.WithoutReceipt} {
+		if n > 0 {
+			fmt.Fprintf(ctx.Stderr, "ckd: %s: %d rows have no %s and are left out\n", c.File, n, what)
+		}
+	}
+	if len(file.Unused) > 0 {
+		fmt.Fprintf(ctx.Stderr, "ckd: %s: not used, and not sent: %s\n", c.File, strings.Join(file.Unused, ", "))
+	}
+	daemon, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer daemon.Close()
+	answers, err := daemon.ReportOutcomes(ctx.Ctx, file.Outcomes, client.Reconnect{Disabled: c.Reconnect == 0, Limit: c.Reconnect})
+	tally := map[string]int{}
+	for i, a := range answers {
+		word := statusWord(a.GetStatus())
+		tally[word]++
+		if !c.Quiet || a.GetError() != nil {
+			fmt.Fprintf(ctx.Stdout, "%s:%d: %s\n", c.File, file.Lines[i], answerText(a))
+		}
+	}
+	summary := []string{}
+	for n := range len(ckdv1.OutcomeStatus_name) {
+		if word := statusWord(ckdv1.OutcomeStatus(n)); tally[word] > 0 {
+			summary = append(summary, fmt.Sprintf("%d %s", tally[word], word))
+		}
+	}
+	if len(summary) > 0 {
+		fmt.Fprintf(ctx.Stderr, "ckd: %s\n", strings.Join(summary, ", "))
+	}
+	if err != nil {
+		return fmt.Errorf("%d of %d outcomes were answered: %s", len(answers), len(file.Outcomes), replay.StatusText(err))
+	}
+	if slices.ContainsFunc(answers, func(a *ckdv1.OutcomeAnswer) bool { return a.GetError() != nil }) {
+		return fail(exitFault, nil)
+	}
+	return nil
+}
+
+// statusWord returns a status in words.
+func statusWord(s ckdv1.OutcomeStatus) string {
+	return strings.ReplaceAll(answer.Word("OUTCOME_STATUS_", s), "_", " ")
+}
+
+// answerText says what became of one outcome.
+func answerText(a *ckdv1.OutcomeAnswer) string {
+	text := statusWord(a.GetStatus())
+	if a.GetWanted() == ckdv1.Wanted_WANTED_THIRD_READ {
+		text += ", by a third source: two disagree"
+	}
+	if e := a.GetError(); e != nil {
+		return text + ": " + e.GetMessage()
+	}
+	return fmt.Sprintf("%s, predicted %s at %s", text, a.GetPredicted(), timeText(a.GetDecided()))
+}
+
+// timeText returns a time as files have it, and "" for none.
+func timeText(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return ""
+	}
+	return t.AsTime().Format(time.RFC3339Nano)
+}
+
+// outcomesExportCmd prints what the ledger holds.
+type outcomesExportCmd struct {
+	daemonFlags
+	Model  string    `placeholder:"NAME" help:"Only outcomes of this model."`
+	From   time.Time `format:"2006-01-02" placeholder:"DATE" help:"Only decisions from this day on, as 2026-03-01 (UTC)."`
+	To     time.Time `format:"2006-01-02" placeholder:"DATE" help:"Only decisions before this day."`
+	Trail  bool      `help:"Print who entered, corrected, cleared and deleted what and when, in place of the outcomes."`
+	Format string    `enum:"csv,jsonl" default:"csv" help:"Form of the lines: ${enum}. (${default})"`
+}
+
+// Run prints the lines as they come.
+func (c *outcomesExportCmd) Run(ctx *cmdContext) error {
+	daemon, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer daemon.Close()
+	request := &ckdv1.ExportOutcomesRequest{Model: c.Model, From: timestampOf(c.From), To: timestampOf(c.To)}
+	stream, err := daemon.Outcomes().ExportOutcomes(ctx.Ctx, request)
+	if err != nil {
+		return errors.New(replay.StatusText(err))
+	}
+	out := bufio.NewWriter(ctx.Stdout)
+	write := outcomefile.NewWriter(out, c.Format == "csv", c.Trail)
+	for {
+		part, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return out.Flush()
+		}
+		if err != nil {
+			_ = out.Flush() // the cause is err
+			return fmt.Errorf("the export is not complete: %s", replay.StatusText(err))
+		}
+		if err := write(part); err != nil {
+			return err
+		}
+	}
+}
+
+func timestampOf(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+// outcomesClearCmd clears an alarm.
+type outcomesClearCmd struct {
+	daemonFlags
+	Model   string `required:"" placeholder:"NAME" help:"The model."`
+	Policy  string `placeholder:"HASH" help:"Hash of its policy, or the beginning of it; may be left out where one alarm is up."`
+	Version string `name:"model-version" placeholder:"TEXT" help:"Version of the model; may be left out where one alarm is up."`
+	Reason  string `required:"" placeholder:"TEXT" help:"Why the alarm may be cleared. It is recorded."`
+	By      string `placeholder:"NAME" help:"Who clears it. Beside the identity, it is recorded."`
+}
+
+// Run finds the alarm and clears it.
+func (c *outcomesClearCmd) Run(ctx *cmdContext) error {
+	daemon, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer daemon.Close()
+	list, err := daemon.Outcomes().ListPromises(ctx.Ctx, &ckdv1.ListPromisesRequest{Model: c.Model})
+	if err != nil {
+		return errors.New(replay.StatusText(err))
+	}
+	up, err := c.find(list.GetPromises())
+	if err != nil {
+		return err
+	}
+	reply, err := daemon.Outcomes().ClearAlarm(ctx.Ctx, &ckdv1.ClearAlarmRequest{
+		PolicyHash: up.GetPolicy().GetHash(), ModelVersion: up.GetModelVersion(), Reason: c.Reason, By: c.By,
+	})
+	if err != nil {
+		return errors.New(replay.StatusText(err))
+	}
+	fmt.Fprintf(ctx.Stdout, "cleared: %s\n%s\n", promiseName(up), reply.GetPromise().GetStatement())
+	return nil
+}
+
+// find returns the one promise that is violated and fits the flags.
+func (c *outcomesClearCmd) find(promises []*ckdv1.PromiseFigures) (*ckdv1.Promise, error) {
+	var up []*ckdv1.Promise
+	for _, figures := range promises {
+		p := figures.GetPromise()
+		if p.GetVerdict() == ckdv1.Verdict_VERDICT_VIOLATED && strings.HasPrefix(p.GetPolicy().GetHash(), c.Policy) &&
+			(c.Version == "" || p.GetModelVersion() == c.Version) {
+			up = append(up, p)
+		}
+	}
+	switch len(up) {
+	case 0:
+		return nil, fmt.Errorf("model %q: no alarm is up for such a policy and version", c.Model)
+	case 1:
+		return up[0], nil
+	}
+	var names []string
+	for _, p := range up {
+		names = append(names, promiseName(p))
+	}
+	return nil, usageError("model %q: %d alarms are up, expected --policy and --model-version to name one of:\n%s", c.Model, len(up), strings.Join(names, "\n"))
+}
+
+// promiseName names a promise as the flags of ckd outcomes clear do.
+func promiseName(p *ckdv1.Promise) string {
+	return fmt.Sprintf("--model %s --policy %.12s --model-version %s", p.GetPolicy().GetModel(), p.GetPolicy().GetHash(), p.GetModelVersion())
+}
+
+// outcomesDeleteCmd deletes old outcomes.
+type outcomesDeleteCmd struct {
+	daemonFlags
+	Before time.Time `required:"" format:"2006-01-02" placeholder:"DATE" help:"Delete the outcomes of decisions before this day, as 2026-03-01 (UTC)."`
+	Reason string    `required:"" placeholder:"TEXT" help:"Why. It is recorded."`
+	By     string    `placeholder:"NAME" help:"Who deletes. Beside the identity, it is recorded."`
+}
+
+// Run deletes, and says how many.
+func (c *outcomesDeleteCmd) Run(ctx *cmdContext) error {
+	daemon, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer daemon.Close()
+	reply, err := daemon.Outcomes().DeleteOutcomes(ctx.Ctx, &ckdv1.DeleteOutcomesRequest{Before: timestampOf(c.Before), Reason: c.Reason, By: c.By})
+	if err != nil {
+		return errors.New(replay.StatusText(err))
+	}
+	fmt.Fprintf(ctx.Stdout, "%d outcomes deleted\n", reply.GetDeleted())
+	return nil
+}
