@@ -13,7 +13,7 @@ import (
 )
 
 // bets is how many bets each side of a sequence has.
-const bets = 14
+const bets = 12
 
 // A design is how inputs come and are reviewed: audits of inputs called safe have a probability from
 // rate/2 to 4 rate, those called critical from rate on.

@@ -25,7 +25,7 @@ import (
 //
 // Where the risk changes, the interval is about its average since the beginning, and may be off.
 //
-// Use Clone to fork a Sequence. It takes about 55 kB.
+// Use Clone to fork a Sequence. It takes about 45 kB.
 type Sequence struct {
 	level        float64
 	above, below wealth

@@ -7,7 +7,7 @@ import (
 
 const (
 	// sequenceBets counts the bets of a wealth: boldest * 2^-k of what could be lost.
-	sequenceBets = 14
+	sequenceBets = 12
 	// exponentBits is what one unit of an exponent stands for: a factor of 2^exponentBits.
 	exponentBits = 512
 )
