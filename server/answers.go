@@ -13,23 +13,53 @@ import (
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
-// answers writes what becomes of the inputs of one group into the reply of its stream. It
-// implements engine.Answers.
+// answers has the engine decide on the inputs of one group after another, and writes what becomes of
+// them into the reply of their stream. It implements engine.Answers.
 type answers struct {
 	stream  *stream
 	group   *group
-	scratch *scratch
+	scratch *scratch       // of the current message; nil unless something is computed
 	out     *wire.Outgoing // the reply, from Begin to End
 	policy  uint32         // position of the group's policy in it
 	counted counter
 }
 
-// answersTo returns the answers of a group.
-func (s *stream) answersTo(g *group) *answers {
-	a := &s.answers
-	a.group, a.scratch = g, s.scratchFor(g.model)
-	a.counted.model = g.model
+// to returns the answers of a group, with scratch memory of its model for the current message.
+func (a *answers) to(g *group) *answers {
+	pool := g.model.pool(a.stream.header.GetDetail())
+	if a.scratch != nil && a.scratch.from != pool {
+		a.release()
+	}
+	if a.scratch == nil {
+		a.scratch = pool.get()
+	}
+	a.group, a.counted.model = g, g.model
 	return a
+}
+
+// release gives the scratch memory of the current message back.
+func (a *answers) release() {
+	if a.scratch != nil {
+		a.scratch.release()
+	}
+	a.group, a.scratch = nil, nil
+}
+
+// feed gives a block of a group to the engine.
+func (a *answers) feed(g *group, block *engine.Block) {
+	if late := g.inputs.Feed(a.to(g).scratch.batch, block, a); late > 0 {
+		g.model.metrics.Late(late)
+	}
+}
+
+// finish decides an open input on the passes that it has.
+func (a *answers) finish(g *group, r *row) {
+	g.inputs.Finish(a.to(g).scratch.batch, int(r.slot), 1, a)
+}
+
+// fail fails an open input.
+func (a *answers) fail(g *group, r *row, err error) {
+	g.inputs.Fail(int(r.slot), err, a.to(g))
 }
 
 // Begin implements engine.Answers: it takes what n results occupy until they are sent out of the
@@ -58,7 +88,7 @@ func (a *answers) Close(input int, c *engine.Closing) {
 	if c.Err != nil {
 		at := position(g.number, int(number), r.id)
 		at.classes = g.model.Policy().Classes
-		s.fail(g.model, at, wireError(c.Err))
+		s.reply.fail(g.model, at, wireError(c.Err))
 	} else {
 		a.decided(number, r, c)
 	}

@@ -14,25 +14,29 @@ func (s *stream) handle(b *wire.Block) {
 	if g == nil {
 		return
 	}
-	if block, ok := s.blockFor(g, b, opened); ok {
-		s.feed(g, block)
+	if block, ok := s.blocks.read(g, b, opened, s.now); ok {
+		s.answers.feed(g, block)
 	}
 	s.removeIfDone(g)
 }
 
-// feed gives a block to the engine, whose decisions go into the reply.
-func (s *stream) feed(g *group, block *engine.Block) {
-	answers := s.answersTo(g)
-	if late := g.inputs.Feed(answers.scratch.batch, block, answers); late > 0 {
-		g.model.metrics.Late(late)
-	}
+// blockReader turns blocks as they came into blocks as the engine takes them. A row that may not be
+// used becomes a fault of the message or of its input; the others go on.
+type blockReader struct {
+	reply   *replyBuilder
+	answers *answers
+
+	// Memory that is used again.
+	block engine.Block
+	slots []int32 // the input of each row of the block; negative for none
 }
 
-// blockFor returns a block as the engine takes it, and whether there is anything for it to take.
-// Passes of refused rows are late, but in the block that opens their group.
-func (s *stream) blockFor(g *group, b *wire.Block, opened bool) (*engine.Block, bool) {
+// read returns a block that arrived at the given time as the engine takes it, valid until release,
+// and whether there is anything for it to take. Passes of refused rows are late, but in the block
+// that opens their group.
+func (r *blockReader) read(g *group, b *wire.Block, opened bool, now int64) (*engine.Block, bool) {
 	if len(b.Rows) > len(g.rows) {
-		s.refuse(location{group: g.number, hasGroup: true}, &fault{
+		r.reply.refuse(location{group: g.number, hasGroup: true}, &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_ROW_OUT_OF_RANGE, field: "rows", value: fmt.Sprint(len(b.Rows)),
 			message:  fmt.Sprintf("%d rows are named, and the group has %d; the block is ignored", len(b.Rows), len(g.rows)),
 			expected: fmt.Sprintf("at most %d rows, each once", len(g.rows)),
@@ -43,7 +47,7 @@ func (s *stream) blockFor(g *group, b *wire.Block, opened bool) (*engine.Block, 
 	if rows == 0 {
 		rows = len(g.rows)
 	}
-	block := &s.block
+	block := &r.block
 	*block = engine.Block{Passes: blockPasses(b), Final: b.Final, Values: &b.Values}
 	err := checkValues(&b.Values)
 	if err == nil && !fits(b.Values.Len(), block.Passes, rows, len(g.model.Policy().Classes)) {
@@ -53,14 +57,14 @@ func (s *stream) blockFor(g *group, b *wire.Block, opened bool) (*engine.Block, 
 		block.Fault = faultOfPasses(err, block.Passes)
 	}
 	if len(b.Rows) == 0 && g.whole() {
-		g.touched = s.now
+		g.touched = now
 		return block, true
 	}
-	refused := s.rowsOf(g, b)
+	refused := r.rowsOf(g, b, now)
 	if !opened && err == nil {
 		g.model.metrics.Late(refused * block.Passes)
 	}
-	block.Inputs = s.slots
+	block.Inputs = r.slots
 	return block, g.inputs != nil
 }
 
@@ -91,18 +95,26 @@ func valuesOf(b *wire.Block) int {
 	return b.Values.Len()
 }
 
-// rowsOf fills s.slots with the input of each row that a block names, in the order of its values.
+// release drops what is not worth keeping for the next block.
+func (r *blockReader) release() {
+	r.block = engine.Block{}
+	if cap(r.slots) > 4*sparedRows {
+		r.slots = nil
+	}
+}
+
+// rowsOf fills slots with the input of each row that a block names, in the order of its values.
 // It refuses rows that are not in the group or are named twice; these have no input. It returns how
 // many rows had been refused when the group opened.
-func (s *stream) rowsOf(g *group, b *wire.Block) (refused int) {
-	s.slots = s.slots[:0]
+func (r *blockReader) rowsOf(g *group, b *wire.Block, now int64) (refused int) {
+	r.slots = r.slots[:0]
 	use := func(number int) {
-		r := &g.rows[number]
-		r.touched = s.now
-		if r.slot < 0 {
+		at := &g.rows[number]
+		at.touched = now
+		if at.slot < 0 {
 			refused++
 		}
-		s.slots = append(s.slots, r.slot)
+		r.slots = append(r.slots, at.slot)
 	}
 	if len(b.Rows) == 0 {
 		for number := range g.rows {
@@ -116,12 +128,12 @@ func (s *stream) rowsOf(g *group, b *wire.Block) (refused int) {
 		}
 		return refused
 	}
-	usable := s.checkRows(g, b.Rows)
+	usable := r.checkRows(g, b.Rows)
 	for i, number := range b.Rows {
 		if usable[i] {
 			use(int(number))
 		} else {
-			s.slots = append(s.slots, -1)
+			r.slots = append(r.slots, -1)
 		}
 	}
 	return refused
@@ -129,12 +141,12 @@ func (s *stream) rowsOf(g *group, b *wire.Block) (refused int) {
 
 // checkRows refuses rows that are not in the group, and fails those that are named twice. It
 // returns which of the others can be used.
-func (s *stream) checkRows(g *group, rows []uint32) (usable []bool) {
+func (r *blockReader) checkRows(g *group, rows []uint32) (usable []bool) {
 	usable = make([]bool, len(rows))
 	first := make(map[uint32]int, len(rows))
 	for i, number := range rows {
 		if uint64(number) >= uint64(len(g.rows)) {
-			s.refuse(location{group: g.number, hasGroup: true, row: int(number), hasPosition: true}, &fault{
+			r.reply.refuse(location{group: g.number, hasGroup: true, row: int(number), hasPosition: true}, &fault{
 				reason: ckdv1.ErrorReason_ERROR_REASON_ROW_OUT_OF_RANGE, field: fmt.Sprintf("rows[%d]", i), value: fmt.Sprint(number),
 				message:  fmt.Sprintf("rows[%d] is %d, and the group has %d rows", i, number, len(g.rows)),
 				expected: fmt.Sprintf("a row below %d", len(g.rows)),
@@ -147,8 +159,8 @@ func (s *stream) checkRows(g *group, rows []uint32) (usable []bool) {
 			continue
 		}
 		usable[before] = false
-		if r := &g.rows[number]; g.isOpen(r) {
-			s.failRow(g, r, &fault{
+		if at := &g.rows[number]; g.isOpen(at) {
+			r.answers.fail(g, at, &fault{
 				reason: ckdv1.ErrorReason_ERROR_REASON_DUPLICATE_ROW, field: fmt.Sprintf("rows[%d]", i), value: fmt.Sprint(number),
 				message: fmt.Sprintf("rows[%d] and rows[%d] are both %d", before, i, number), expected: "every row once",
 			})

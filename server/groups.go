@@ -12,9 +12,11 @@ import (
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
-// openGroups holds the open groups of a stream and the ids of their inputs.
+// openGroups holds the open groups of a stream, the ids of their inputs, and what they take of the
+// budget.
 type openGroups struct {
 	limits    *Limits
+	budget    *budget
 	byNumber  map[uint64]*group
 	ids       map[string]struct{} // ids of open inputs, except the empty id
 	inputs    int                 // open
@@ -25,8 +27,8 @@ type openGroups struct {
 	repeated  idSet  // ids of the current message
 }
 
-func newOpenGroups(limits *Limits) openGroups {
-	return openGroups{limits: limits, byNumber: map[uint64]*group{}, ids: map[string]struct{}{}}
+func newOpenGroups(limits *Limits, budget *budget) openGroups {
+	return openGroups{limits: limits, budget: budget, byNumber: map[uint64]*group{}, ids: map[string]struct{}{}}
 }
 
 // group is inputs that were opened together.
@@ -99,6 +101,17 @@ func (o *openGroups) checkInputs() error {
 	return nil
 }
 
+// claim takes what an open input holds out of the budget.
+func (o *openGroups) claim(bytes int64) error {
+	if err := o.checkInputs(); err != nil {
+		return err
+	}
+	if total, ok := o.budget.reserve(bytes); !ok {
+		return overBudget("input_ids", "bytes of open inputs", bytes, total, o.budget.limit)
+	}
+	return nil
+}
+
 // checkID refuses the id of row i if it is too long, open already, or twice in the message. It
 // returns where the id was noted, if it was.
 func (o *openGroups) checkID(ids *wire.IDs, i int, id string) (slot *idSlot, err error) {
@@ -157,6 +170,19 @@ func (o *openGroups) ended(g *group, r *row) {
 	}
 }
 
+// abandon closes the open inputs of a group without an answer.
+func (o *openGroups) abandon(g *group) {
+	for r := range g.openRows() {
+		o.ended(g, r)
+	}
+	if g.inputs == nil {
+		return
+	}
+	for range g.inputs.Abandon() {
+		g.model.metrics.FullPassCheckLost()
+	}
+}
+
 // A stream keeps the memory of one closed group, unless it is large: there may be a thousand idle
 // streams.
 const (
@@ -171,6 +197,7 @@ func (o *openGroups) remove(g *group) {
 		g.inputs.Release()
 	}
 	o.held -= g.cost
+	o.budget.release(g.cost)
 	if cap(g.rows) <= sparedRows && cap(g.text) <= sparedRows*sparedRowBytes {
 		g.inputs, g.model, g.logged = nil, nil, nil
 		o.spare = g

@@ -19,12 +19,12 @@ func (s *stream) openOrFind(b *wire.Block) (g *group, opened bool) {
 		values := max(b.Values.Floats(), b.Values.Bytes()/4)
 		s.bound.metrics.Late(values / len(s.bound.Policy().Classes))
 	case b.IDs.Len() == 0:
-		s.refuse(location{group: b.Group, hasGroup: true}, &fault{
+		s.reply.refuse(location{group: b.Group, hasGroup: true}, &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_GROUP, field: "group", value: fmt.Sprint(b.Group),
 			message: "the group was never opened", expected: "input_ids, which open a group",
 		})
 	case g != nil:
-		s.refuse(location{group: b.Group, hasGroup: true}, &fault{
+		s.reply.refuse(location{group: b.Group, hasGroup: true}, &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_GROUP_OPEN, field: "group", value: fmt.Sprint(b.Group),
 			message:  "the group is open already, and goes on as it was; the inputs of this block were not opened",
 			expected: "another number, or no input_ids",
@@ -42,11 +42,11 @@ func (s *stream) open(b *wire.Block) *group {
 	s.groups.noteOpened(b.Group)
 	ids, at := b.IDs.Len(), location{group: b.Group, hasGroup: true}
 	if limit := s.server.limits.OpenInputsPerStream; ids > limit {
-		s.refuse(at, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, "input_ids", "input ids", int64(ids), int64(limit)))
+		s.reply.refuse(at, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, "input_ids", "input ids", int64(ids), int64(limit)))
 		return nil
 	}
 	if err := s.server.limits.checkReply(s.bound, s.header.GetDetail(), ids); err != nil {
-		s.refuse(at, err)
+		s.reply.refuse(at, err)
 		return nil
 	}
 	m, changed := s.server.catalog.successor(s.bound)
@@ -74,7 +74,7 @@ func (s *stream) open(b *wire.Block) *group {
 // failAll fails all inputs that a block would have opened.
 func (s *stream) failAll(m *model, b *wire.Block, err error) {
 	for i := range b.IDs.Len() {
-		s.fail(m, position(b.Group, i, string(b.IDs.At(i))), err)
+		s.reply.fail(m, position(b.Group, i, string(b.IDs.At(i))), err)
 	}
 }
 
@@ -96,11 +96,11 @@ func (s *stream) admit(g *group, b *wire.Block) {
 		cost := inputCost(each, len(id))
 		noted, err := s.groups.checkID(&b.IDs, i, id)
 		if err == nil && claimed == 0 {
-			err = s.claim(cost)
+			err = s.groups.claim(cost)
 		}
 		if err != nil {
 			noted.forget()
-			s.fail(g.model, position(g.number, i, id), err)
+			s.reply.fail(g.model, position(g.number, i, id), err)
 			continue
 		}
 		s.groups.admit(g, i, cost)
@@ -124,16 +124,4 @@ func (s *stream) prepare(g *group, b *wire.Block) engine.Opening {
 		fits(valuesOf(b), o.Here, len(g.rows), len(g.model.Policy().Classes)) && o.Here <= o.MostPasses
 	o.Complete = g.passing
 	return g.model.pool(s.header.GetDetail()).Prepare(o)
-}
-
-// claim takes what an open input holds out of the budget.
-func (s *stream) claim(bytes int64) error {
-	if err := s.groups.checkInputs(); err != nil {
-		return err
-	}
-	b := &s.server.budget
-	if total, ok := b.reserve(bytes); !ok {
-		return overBudget("input_ids", "bytes of open inputs", bytes, total, b.limit)
-	}
-	return nil
 }

@@ -8,9 +8,13 @@ import (
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
-// replyBuilder builds the reply to the current message.
+// replyBuilder builds the reply to the current message. Whatever it refuses is counted and logged
+// too, so that no client is refused in silence.
 type replyBuilder struct {
 	sender *sender
+	limits *Limits
+	bound  *model // the stream's
+	notes  *notes
 
 	out         *wire.Outgoing // nil: no result yet
 	policies    []*model       // models named in the reply, in order
@@ -41,6 +45,21 @@ func (b *replyBuilder) begin() {
 	} else {
 		b.out.Begin(wire.Stream)
 	}
+}
+
+// refuse adds a fault of the message itself, which is no input's.
+func (b *replyBuilder) refuse(at location, err error) {
+	b.bound.metrics.MessageRefused(reasonWord(reasonOf(err)))
+	b.notes.fault(b.bound, at, err)
+	b.faults = append(b.faults, statusOf(err, at).Proto())
+}
+
+// fail adds the error of an input.
+func (b *replyBuilder) fail(m *model, at location, err error) {
+	m.metrics.Rejected(reasonWord(reasonOf(err)), 1)
+	b.notes.fault(m, at, err)
+	out, ref := b.forModel(m)
+	out.Error([]byte(echo(b.limits, at.input)), at.group, uint32(at.row), ref, statusOf(err, at).Proto())
 }
 
 // results returns the number of results so far.

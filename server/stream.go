@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ckd-project/ckd/engine"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/auth"
 	"github.com/ckd-project/ckd/server/internal/wire"
@@ -35,12 +34,8 @@ type stream struct {
 	reply   replyBuilder
 	notes   notes
 	answers answers
+	blocks  blockReader
 	now     int64 // arrival of the current message, by the sender's stopwatch
-
-	// Scratch for the current message.
-	scratch *scratch // nil unless something is computed
-	block   engine.Block
-	slots   []int32
 }
 
 func newStream(s *Server, m *model, h *ckdv1.StreamHeader, of grpc.ServerStream) *stream {
@@ -48,11 +43,12 @@ func newStream(s *Server, m *model, h *ckdv1.StreamHeader, of grpc.ServerStream)
 	m.metrics.StreamsOpen(1)
 	st := &stream{
 		server: s, header: h, bound: m,
-		groups: newOpenGroups(&s.limits),
+		groups: newOpenGroups(&s.limits, &s.budget),
 		notes:  newNotes(s.log, of.Context(), h.GetPosterior()),
 	}
 	st.sender.stream, st.sender.budget, st.sender.watch.begun = of, &s.budget, time.Now()
-	st.reply.sender = &st.sender
+	st.reply = replyBuilder{sender: &st.sender, limits: &s.limits, bound: m, notes: &st.notes}
+	st.blocks = blockReader{reply: &st.reply, answers: &st.answers}
 	st.answers = answers{stream: st, counted: counter{hint: s.hints.Add(1), trace: sampledTrace(of.Context())}}
 	return st
 }
@@ -213,12 +209,12 @@ func (s *stream) receive(m *wire.StreamRequest) reply {
 		s.handle(m.Block)
 		s.reply.blockHandled(s.header.GetAcceptSettled())
 	case m.Header == nil:
-		s.refuse(location{}, &fault{
+		s.reply.refuse(location{}, &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_EMPTY_MESSAGE, message: "a message without header or block",
 			value: "neither", expected: "a block",
 		})
 	case !proto.Equal(m.Header, s.header):
-		s.refuse(location{}, &fault{
+		s.reply.refuse(location{}, &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_HEADER_CHANGED, field: "header",
 			message: "a later header differs from the first, which stays in force",
 			value:   "another header", expected: "the first header again, or none",
@@ -229,49 +225,10 @@ func (s *stream) receive(m *wire.StreamRequest) reply {
 
 // flush returns the reply to the current message and releases its scratch memory.
 func (s *stream) flush() reply {
-	if s.scratch != nil {
-		s.scratch.release()
-		s.scratch = nil
-	}
-	s.block, s.answers.group, s.answers.scratch = engine.Block{}, nil, nil
-	if cap(s.slots) > 4*sparedRows {
-		s.slots = nil
-	}
+	s.answers.release()
+	s.blocks.release()
 	s.groups.dropLargeScratch()
 	return s.reply.flush(s.now)
-}
-
-// scratchFor returns the scratch memory of the current message, for a model.
-func (s *stream) scratchFor(m *model) *scratch {
-	pool := m.pool(s.header.GetDetail())
-	if s.scratch != nil && s.scratch.from != pool {
-		s.scratch.release()
-		s.scratch = nil
-	}
-	if s.scratch == nil {
-		s.scratch = pool.get()
-	}
-	return s.scratch
-}
-
-// refuse adds a fault of the message itself, which is no input's, to the reply.
-func (s *stream) refuse(at location, err error) {
-	s.bound.metrics.MessageRefused(reasonWord(reasonOf(err)))
-	s.notes.fault(s.bound, at, err)
-	s.reply.faults = append(s.reply.faults, statusOf(err, at).Proto())
-}
-
-// fail adds the error of an input to the reply.
-func (s *stream) fail(m *model, at location, err error) {
-	m.metrics.Rejected(reasonWord(reasonOf(err)), 1)
-	s.notes.fault(m, at, err)
-	out, ref := s.reply.forModel(m)
-	out.Error([]byte(echo(&s.server.limits, at.input)), at.group, uint32(at.row), ref, statusOf(err, at).Proto())
-}
-
-// failRow fails an open input.
-func (s *stream) failRow(g *group, r *row, err error) {
-	g.inputs.Fail(int(r.slot), err, s.answersTo(g))
 }
 
 // position returns the location of a row of a group.
@@ -287,7 +244,6 @@ func (s *stream) removeIfDone(g *group) {
 	if g.inputs != nil {
 		s.server.catalog.release(g.model)
 	}
-	s.server.budget.release(g.cost)
 	s.groups.remove(g)
 }
 
@@ -303,7 +259,7 @@ func (s *stream) expire() {
 	for _, g := range s.groups.sorted() {
 		for r := range g.openRows() {
 			if time.Duration(s.now-max(r.touched, g.touched)) >= limit {
-				s.failRow(g, r, &fault{
+				s.answers.fail(g, r, &fault{
 					reason: ckdv1.ErrorReason_ERROR_REASON_INPUT_IDLE, value: fmt.Sprintf("%d passes", g.inputs.Passes(int(r.slot))),
 					message: fmt.Sprintf("no pass came for %v", limit), expected: "passes, or a final block",
 				})
@@ -372,8 +328,7 @@ func (s *stream) finishSome(most int) reply {
 			if s.reply.results() >= most {
 				return s.flush()
 			}
-			answers := s.answersTo(g)
-			g.inputs.Finish(answers.scratch.batch, int(r.slot), 1, answers)
+			s.answers.finish(g, r)
 		}
 		s.removeIfDone(g)
 	}
@@ -387,7 +342,7 @@ func (s *stream) close() {
 	s.answers.counted.done() // after a panic
 	for _, g := range s.groups.byNumber {
 		g.model.metrics.Abandoned(g.open())
-		s.abandon(g)
+		s.groups.abandon(g)
 		s.removeIfDone(g)
 	}
 	s.notes.logIdentical(s.bound)
@@ -396,19 +351,6 @@ func (s *stream) close() {
 	s.closed = true
 	s.bound.metrics.StreamsOpen(-1)
 	s.server.catalog.release(s.bound)
-}
-
-// abandon closes the open inputs of a group without an answer.
-func (s *stream) abandon(g *group) {
-	for r := range g.openRows() {
-		s.groups.ended(g, r)
-	}
-	if g.inputs == nil {
-		return
-	}
-	for range g.inputs.Abandon() {
-		g.model.metrics.FullPassCheckLost()
-	}
 }
 
 // readHeader finds the model of a stream and checks the rest of its header. It returns the model
