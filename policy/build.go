@@ -60,7 +60,7 @@ func (b *builder) build() *Policy {
 		ReliabilityThreshold: b.ReliabilityThreshold, Gate: b.Gate, Scope: b.Scope,
 		Primary: b.Primary, Fallback: b.Fallback, Pairs: b.Pairs,
 		Degenerate: b.Degenerate, Saturated: b.Saturated, Risk: b.Risk, Guard: b.Guard,
-		Calibration: b.Calibration, EarlyStopping: b.EarlyStopping,
+		Calibration: b.Calibration, Audit: b.Audit, EarlyStopping: b.EarlyStopping,
 	}
 	sets := setRules{b, p}
 	sets.resolve()
@@ -69,6 +69,7 @@ func (b *builder) build() *Policy {
 	sets.resolveSizes()
 	riskRules{b, p}.check()
 	calibrationRules{b, p}.check()
+	auditRules{b, p}.check()
 	earlyStopRules{b, p}.resolve()
 	if b.faults == 0 {
 		p.Hash = p.hash()

@@ -33,6 +33,11 @@ type Calibration struct {
 	ExpectedCoverage, ExpectedCriticalMissRate, ExpectedCriticalFNR *Interval
 	// Certificate says what is guaranteed; nil if nothing is.
 	Certificate *Certificate
+	// MeanRootRisk is the mean of the square root of the risk over the inputs that were retained and
+	// called safe, in (0,1]. Audits that follow the risk are scaled by it.
+	MeanRootRisk float64
+	// Lines says what outcomes are tested against, where it was stated; see Policy.Lines.
+	Lines *Lines
 	// Reference holds what was seen of each class; nil if unknown.
 	Reference *drift.Reference
 	// EarlierAttempt says which certificate was sought on the same recording before. A further one

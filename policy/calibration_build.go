@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ckd-project/ckd/internal/strictyaml"
 	"github.com/ckd-project/ckd/monitor/drift"
 )
 
@@ -33,6 +34,9 @@ func (b calibrationRules) check() {
 	b.checkInterval("calibration.expected_critical_fnr", c.ExpectedCriticalFNR)
 	if c.Certificate != nil {
 		b.checkCertificate(c.Certificate)
+	}
+	if c.Lines != nil {
+		b.checkLines(c.Lines)
 	}
 }
 
@@ -135,7 +139,36 @@ func (b calibrationRules) checkLimit(path string, l CertifiedLimit) {
 	if l.Misses > l.Cases && b.sound(path+".cases", path+".misses") {
 		b.fault(path+".misses", "expected at most %d, the number of cases, found %d", l.Cases, l.Misses)
 	}
-	if l.Class != "" && b.sound("critical", path+".class") && !slices.Contains(b.Critical, l.Class) {
-		b.fault(path+".class", "%q is not critical, expected a critical class or none", l.Class)
+	b.checkCritical(path+".class", l.Class)
+}
+
+// checkCritical wants the name of a critical class, or none.
+func (b calibrationRules) checkCritical(path, class string) {
+	if class != "" && b.sound("critical", path) && !slices.Contains(b.Critical, class) {
+		b.fault(path, "%q is not critical, expected a critical class or none", class)
+	}
+}
+
+// checkLines wants shares above 0 and below 1, and each critical class at most once.
+func (b calibrationRules) checkLines(l *Lines) {
+	const path = "calibration.lines"
+	for _, share := range []struct {
+		path string
+		line float64
+	}{{path + ".critical_fnr", l.CriticalFNR}, {path + ".critical_miss_rate", l.CriticalMissRate}} {
+		if b.given(share.path, share.line == 0) {
+			b.checkShare(share.path, share.line)
+		}
+	}
+	first := make(map[string]string)
+	for i, c := range l.Classes {
+		at := fmt.Sprintf("%s.classes[%d]", path, i)
+		b.checkShare(at+".critical_fnr", c.CriticalFNR)
+		if before, twice := first[c.Class]; twice && c.Class != "" {
+			b.fault(at, "%s is given twice, first at %s", strictyaml.Quote(c.Class), b.where(before))
+			continue
+		}
+		first[c.Class] = at
+		b.checkCritical(at+".class", c.Class)
 	}
 }

@@ -36,6 +36,7 @@ type Draft struct {
 	Risk          *Risk
 	Guard         *Guard
 	Calibration   *Calibration
+	Audit         *Audit
 	EarlyStopping *EarlyStopping
 }
 
@@ -55,7 +56,7 @@ func (p *Policy) Draft() Draft {
 		ReliabilityThreshold: p.ReliabilityThreshold, Gate: p.Gate, Scope: p.Scope,
 		Primary: p.Primary, Fallback: p.Fallback,
 		Pairs: p.Pairs, Degenerate: p.Degenerate, Saturated: p.Saturated, Risk: p.Risk, Guard: p.Guard,
-		Calibration: p.Calibration, EarlyStopping: p.EarlyStopping,
+		Calibration: p.Calibration, Audit: p.Audit, EarlyStopping: p.EarlyStopping,
 	}
 	if d.Safe == nil {
 		d.Safe = []string{}
@@ -75,6 +76,9 @@ func (d Draft) clone() Draft {
 	if c := d.Calibration; c != nil {
 		c.ExpectedCoverage, c.ExpectedCriticalFNR = copied(c.ExpectedCoverage), copied(c.ExpectedCriticalFNR)
 		c.ExpectedCriticalMissRate = copied(c.ExpectedCriticalMissRate)
+		if c.Lines = copied(c.Lines); c.Lines != nil {
+			c.Lines.Classes = slices.Clone(c.Lines.Classes)
+		}
 		c.Certificate, c.Reference = copied(c.Certificate), copied(c.Reference)
 		if c.Certificate != nil {
 			c.Certificate.Further = slices.Clone(c.Certificate.Further)
@@ -85,6 +89,12 @@ func (d Draft) clone() Draft {
 				class := &r.Classes[i]
 				class.Epistemic, class.Skewness = slices.Clone(class.Epistemic), slices.Clone(class.Skewness)
 			}
+		}
+	}
+	if d.Audit = copied(d.Audit); d.Audit != nil {
+		d.Audit.Slices = slices.Clone(d.Audit.Slices)
+		for i := range d.Audit.Slices {
+			d.Audit.Slices[i].Values = slices.Clone(d.Audit.Slices[i].Values)
 		}
 	}
 	d.EarlyStopping = copied(d.EarlyStopping)

@@ -31,6 +31,9 @@ func (p *Policy) Explain() []string {
 	if p.Calibration != nil {
 		sentences = append(sentences, e.calibration()...)
 	}
+	if p.Audit != nil {
+		sentences = append(sentences, e.audit()...)
+	}
 	if p.EarlyStopping != nil {
 		sentences = append(sentences, e.earlyStopping()...)
 	}

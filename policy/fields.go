@@ -221,6 +221,12 @@ var modelFields = []field{
 			"hash, but the daemon counts traffic that differs from it.",
 	},
 	{
+		name: "audit", standardWords: "none",
+		is: optional(func(b *builder) **Audit { return &b.Audit }, auditFields),
+		doc: "Which of the retained inputs a person looks at, so that outcomes can show whether the policy keeps its promise. It is " +
+			"not part of the hash.",
+	},
+	{
 		name: "settle", standardWords: "never: all passes decide",
 		is: optional(func(b *builder) **EarlyStopping { return &b.EarlyStopping }, earlyStoppingFields),
 		doc: "When an input is decided before its last pass, for clients that accept it, as ckd calibrate --settle writes it. It is part " +
@@ -318,6 +324,53 @@ var calibrationFields = []field{
 		name: "expected_critical_fnr",
 		is:   interval(func(b *builder) **Interval { return &b.Calibration.ExpectedCriticalFNR }),
 		doc:  "The share of critical inputs, among those retained, that is called safe, in the same way.",
+	},
+	{
+		name: "mean_root_risk", standardWords: "unknown",
+		is: number{within: strictyaml.Between(0, 1), at: func(b *builder) *float64 { return &b.Calibration.MeanRootRisk }},
+		doc: "The mean of the square root of the risk over the inputs that were retained and called safe. Audits that follow the risk " +
+			"are scaled by it.",
+	},
+	{
+		name: "lines", standardWords: "the certified or, without a certificate, the upper ends of the expected shares",
+		is: optional(func(b *builder) **Lines { return &b.Calibration.Lines },
+			[]field{
+				{
+					name: "critical_fnr", standardWords: "none",
+					is:  number{within: strictyaml.Between(0, 1), at: func(b *builder) *float64 { return &b.Calibration.Lines.CriticalFNR }},
+					doc: "The share of critical inputs, among those retained, that is called safe: above this the alarm is due.",
+				},
+				{
+					name: "critical_miss_rate", standardWords: "none",
+					is:  number{within: strictyaml.Between(0, 1), at: func(b *builder) *float64 { return &b.Calibration.Lines.CriticalMissRate }},
+					doc: "The same of the share of all critical inputs that is retained and called safe.",
+				},
+				{
+					name: "classes",
+					is: mappings{
+						count: func(b *builder) int { return len(b.Calibration.Lines.Classes) },
+						add: func(b *builder, _ string) {
+							l := b.Calibration.Lines
+							l.Classes = append(l.Classes, ClassLine{})
+						},
+						flow: true,
+						fields: []field{
+							{
+								name: "class", required: true,
+								is:  name{func(b *builder) *string { return &b.classLine().Class }},
+								doc: "A critical class.",
+							},
+							{
+								name: "critical_fnr", required: true,
+								is:  number{within: strictyaml.Between(0, 1), at: func(b *builder) *float64 { return &b.classLine().CriticalFNR }},
+								doc: "The share of the retained inputs that are truly of this class that is called safe.",
+							},
+						},
+					},
+					doc: "The same for inputs of one critical class.",
+				},
+			}),
+		doc: "What outcomes are tested against: never an expected share itself, which half of all policies exceed from the first day.",
 	},
 	{
 		name: "certificate",
@@ -481,6 +534,9 @@ var calibrationFields = []field{
 func (b *builder) reference() *drift.ClassReference {
 	return &b.Calibration.Reference.Classes[b.item]
 }
+
+// classLine returns the entry of calibration.lines.classes that is being read or checked.
+func (b *builder) classLine() *ClassLine { return &b.Calibration.Lines.Classes[b.item] }
 
 // limit returns the entry of calibration.certificate.further that is being read or checked.
 func (b *builder) limit() *CertifiedLimit { return &b.Calibration.Certificate.Further[b.item] }

@@ -34,8 +34,8 @@ func TestHashIsStable(t *testing.T) {
 }
 
 // TestHashCoversEveryField checks that a change of any field changes the hash of a policy, except
-// for the version, the tensor, the calibration and the fields of settle that decide nothing. A
-// change of those changes the hash of the set.
+// for the version, the tensor, the calibration, the audits and the fields of settle that decide
+// nothing. A change of those changes the hash of the set.
 func TestHashCoversEveryField(t *testing.T) {
 	for name, block := range map[string]string{"steps": fullRule, "boundaries": formRule} {
 		t.Run(name, func(t *testing.T) { hashCoversEveryField(t, block) })
@@ -66,7 +66,11 @@ models:
       expected_critical_fnr: {value: 0.8, low: 0.7, high: 0.9}
       certificate: {kind: learn-then-test, target: 0.1, confidence: 0.9, cases: 9, misses: 1, p_value: 0.1,
                     further: [{bounds: critical-fnr, class: c, target: 0.1, cases: 9, misses: 1, p_value: 0.1}]}
+      mean_root_risk: 0.1
+      lines: {critical_fnr: 0.1, critical_miss_rate: 0.1, classes: [{class: c, critical_fnr: 0.1}]}
       reference: {inputs: 9, classes: [{class: a, predicted: 0.5, epistemic: `+levels(1)+`, skewness: `+levels(2)+`}]}
+    audit: {rate: 0.02, m: 0.4, predicted-critical: free, cap: 9, due: 36h, on_breach: defer, surge: 100,
+            slices: [{name: site, values: [north]}]}
 `))
 	// These fields decide: all steps, the order, and the shares that the daemon watches.
 	decides := regexp.MustCompile(`^\.EarlyStopping($|\.(PolicyHash|Order|Rule)|\.Certificate\.(Disagreement|Confidence|Released\.AtMost)$)`)
@@ -114,7 +118,7 @@ models:
 		}
 		paths = append(paths, path)
 		inCalibration := strings.HasPrefix(path, ".Calibration")
-		covered := !inCalibration && path != ".Version" && path != ".Tensor" && path != ".Hash"
+		covered := !inCalibration && !strings.HasPrefix(path, ".Audit") && path != ".Version" && path != ".Tensor" && path != ".Hash"
 		if strings.HasPrefix(path, ".EarlyStopping") {
 			covered = decides.MatchString(path)
 		}

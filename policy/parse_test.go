@@ -130,6 +130,12 @@ const everyField = `models:
       expected_coverage: {value: 0.8, low: 0.78, high: 0.82}
       expected_critical_miss_rate: {value: 0.04, low: 0.02, high: 0.06}
       expected_critical_fnr: {value: 0.05}
+      mean_root_risk: 0.125
+      lines:
+        critical_fnr: 0.1
+        critical_miss_rate: 0.08
+        classes:
+          - {class: d, critical_fnr: 0.2}
       certificate:
         kind: learn-then-test
         target: 0.05
@@ -139,6 +145,16 @@ const everyField = `models:
         p_value: 0.03
         statement: "With confidence 0.95, at most 5% of \"d\" are missed."
       earlier_attempt: "critical FNR 0.04: seed 7"
+    audit:
+      rate: 0.02
+      m: 0.25
+      predicted-critical: free
+      cap: 40
+      due: 36h
+      on_breach: defer
+      surge: 150
+      slices:
+        - {name: site, values: [north, "1"]}
 `
 
 func TestEveryField(t *testing.T) {
@@ -160,11 +176,17 @@ func TestEveryField(t *testing.T) {
 			},
 			Posterior: "mc-dropout", Objective: "coverage 0.8", Scope: PredictedSafe, Seed: 42,
 			ExpectedCoverage: &Interval{0.8, 0.78, 0.82}, ExpectedCriticalMissRate: &Interval{0.04, 0.02, 0.06}, ExpectedCriticalFNR: &Interval{0.05, 0, 1},
+			MeanRootRisk: 0.125,
+			Lines:        &Lines{0.1, 0.08, []ClassLine{{"d", 0.2}}},
 			Certificate: &Certificate{
 				Kind: LearnThenTest, Target: 0.05, Confidence: 0.95, Cases: 200, PValue: 0.03,
 				Statement: `With confidence 0.95, at most 5% of "d" are missed.`,
 			},
 			EarlierAttempt: "critical FNR 0.04: seed 7",
+		},
+		Audit: &Audit{
+			Rate: 0.02, M: 0.25, PredictedCritical: CriticalFree, Cap: 40, Due: 36 * Hour, OnBreach: DeferOnBreach, Surge: 150,
+			Slices: []Slice{{"site", []string{"north", "1"}}},
 		},
 	}
 	if diff := cmp.Diff(want, p); diff != "" {

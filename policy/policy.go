@@ -56,6 +56,9 @@ type Policy struct {
 	// hash does not cover it.
 	Calibration *Calibration
 
+	// Audit says which retained inputs are audited; nil for none. The hash does not cover it.
+	Audit *Audit
+
 	// EarlyStopping says when inputs are answered before their last pass; nil for never. Its rule
 	// counts only while it is in force: see EarlyStop.
 	EarlyStopping *EarlyStopping

@@ -23,8 +23,8 @@ func (s *Set) Get(name string) (*Policy, bool) {
 // All returns the policies in the order of their models' names.
 func (s *Set) All() []*Policy { return slices.Clone(s.sorted) }
 
-// Hash returns the SHA-256, in hex, of the names, versions, hashes, tensors, calibrations and
-// early-stopping rules of all policies. It changes if some answer, or what is recorded of a policy,
+// Hash returns the SHA-256, in hex, of the names, versions, hashes, tensors, calibrations, audits
+// and early-stopping rules of all policies. It changes if some answer, or what is recorded of a policy,
 // would.
 func (s *Set) Hash() string { return s.hash }
 
@@ -38,7 +38,7 @@ func newSet(policies []*Policy) *Set {
 		fmt.Fprintf(h, "%d:%s %d:%s %s\n", len(p.Name), p.Name, len(p.Version), p.Version, p.Hash)
 		w := p.newWriter()
 		for _, f := range modelFields {
-			if f.name == "tensor" || f.name == "calibration" || f.name == "settle" {
+			if f.name == "tensor" || f.name == "calibration" || f.name == "audit" || f.name == "settle" {
 				w.fields([]field{f})
 			}
 		}

@@ -38,6 +38,9 @@ func (p *Policy) Warnings() []string {
 	if p.Calibration != nil {
 		w.calibration()
 	}
+	if p.Audit != nil {
+		w.audit()
+	}
 	if p.EarlyStopping != nil {
 		w.earlyStopping()
 	}

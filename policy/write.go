@@ -124,7 +124,7 @@ func (w *writer) field(name string, value any) {
 	switch value := value.(type) {
 	case []string:
 		for _, text := range value {
-			list = append(list, literal(text))
+			list = append(list, quoted(text))
 		}
 	case []float64:
 		for _, x := range value {
@@ -189,6 +189,13 @@ func literal(value any) string {
 			fields[i] = e.name + ": " + literal(e.value)
 		}
 		return "{" + strings.Join(fields, ", ") + "}"
+	}
+	if list, ok := value.([]string); ok {
+		texts := make([]string, len(list))
+		for i, text := range list {
+			texts[i] = quoted(text)
+		}
+		return "[" + strings.Join(texts, ", ") + "]"
 	}
 	v := reflect.ValueOf(value)
 	switch v.Kind() {

@@ -200,11 +200,32 @@ func drawWholePolicy(t *rapid.T) *Policy {
 	if rapid.Bool().Draw(t, "calibrated") {
 		p.Calibration = drawCalibration(t, p)
 	}
+	if rapid.Bool().Draw(t, "audited") {
+		p.Audit = drawAudit(t)
+	}
 	if rapid.Bool().Draw(t, "settled") {
 		p.EarlyStopping = drawSettle(t, p)
 	}
 	p.Hash = p.hash()
 	return p
+}
+
+// drawAudit draws any block audit.
+func drawAudit(t *rapid.T) *Audit {
+	a := &Audit{
+		Rate: rapid.Float64Range(1e-5, 1).Draw(t, "rate"), M: rapid.Float64Range(0.01, 1).Draw(t, "m"),
+		PredictedCritical: rapid.SampledFrom([]AuditedCritical{CriticalAudited, CriticalFree}).Draw(t, "predicted critical"),
+		Cap:               rapid.SampledFrom([]float64{0, 0.5, 100}).Draw(t, "cap"),
+		Due:               Period(rapid.IntRange(1, int(maxPeriod)).Draw(t, "due")),
+		OnBreach:          AlarmOnBreach,
+		Surge:             rapid.SampledFrom([]float64{0, 0.5, 1000}).Draw(t, "surge"),
+	}
+	values := rapid.SliceOfNDistinct(drawName, 1, 3, func(s string) uint16 { return SliceHash("", s) })
+	for i := range rapid.IntRange(0, MaxSlices).Draw(t, "slices") {
+		s := Slice{fmt.Sprintf("slice%d", i), values.Draw(t, "values")}
+		a.Slices = append(a.Slices, s)
+	}
+	return a
 }
 
 func drawCalibration(t *rapid.T, p *Policy) *Calibration {

@@ -1,0 +1,129 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const auditedText = `models:
+  - name: m
+    classes: [a, b, c]
+    critical: [c]
+    passes: {expected: 30}
+    primary: {threshold: 0.1}
+    fallback: {threshold: 0.1}
+`
+
+// TestAuditIsNotInTheHash checks that a policy keeps its hash, and so its certificate and its
+// early-stopping rule, whatever is audited.
+func TestAuditIsNotInTheHash(t *testing.T) {
+	plain := parseOne(t, auditedText)
+	calibrated := auditedText + fmt.Sprintf(`    calibration:
+      policy_hash: %q
+      expected_critical_fnr: {value: 0.05, low: 0.02, high: 0.09}
+      certificate: {kind: learn-then-test, bounds: critical-fnr, target: 0.1, confidence: 0.9}
+`, plain.Hash)
+	before := parseOne(t, calibrated)
+	for _, block := range []string{
+		"{rate: 0.02}", "{rate: 1, m: 1, predicted-critical: free, cap: 9, due: 3d, on_breach: defer, surge: 10, slices: [{name: s, values: [x]}]}",
+	} {
+		p := parseOne(t, calibrated+"    audit: "+block+"\n")
+		if p.Hash != plain.Hash || p.changedSinceCalibration() {
+			t.Errorf("%s: hash %s, expected %s", block, p.Hash, plain.Hash)
+		}
+		if diff := cmp.Diff(before.Calibration, p.Calibration); diff != "" || p.Lines().CriticalFNR != 0.1 {
+			t.Errorf("%s: line %v, calibration (-before +after):\n%s", block, p.Lines().CriticalFNR, diff)
+		}
+		if explained := strings.Join(p.Explain(), " "); !strings.Contains(explained, "Its certificate") || strings.Contains(explained, "was changed") {
+			t.Errorf("%s: %s", block, explained)
+		}
+	}
+}
+
+func TestPeriod(t *testing.T) {
+	for text, want := range map[string]Period{
+		"14d": 14 * Day, "36h": 36 * Hour, "90s": 90, "90m": 90 * Minute, "1s": 1, "10000d": 10_000 * Day,
+	} {
+		if got := parseOne(t, auditedText+"    audit: {rate: 0.1, due: "+text+"}\n").Audit.Due; got != want || got.String() != text {
+			t.Errorf("%s is read as %d seconds, %v", text, got, got)
+		}
+	}
+	for _, text := range []string{"14", "d", "-1d", "+1d", "1.5d", "1d12h", "10001d", "1w", "1D", "99999999999999999999s", "0x1d"} {
+		_, err := Parse(File{"p.yaml", []byte(auditedText + "    audit: {rate: 0.1, due: " + text + "}\n")})
+		if err == nil || !strings.Contains(err.Error(), "p.yaml:8:29: model \"m\": audit.due: expected a whole number and d, h, m or s") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if p := parseOne(t, auditedText+"    audit: {rate: 0.1}\n").Audit; p.Due != DefaultDue || p.M != DefaultAuditM {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestLines checks which lines a calibration gives: what was certified, else the upper end of what
+// was expected, and never a mean or a point.
+func TestLines(t *testing.T) {
+	const expected = "expected_critical_fnr: {value: 0.05, low: 0.02, high: 0.09}, expected_critical_miss_rate: {value: 0.03, low: 0.01, high: 0.06}"
+	for _, c := range []struct {
+		name, calibration string
+		want              Lines
+	}{
+		{"no calibration", "", Lines{}},
+		{"nothing expected", "{}", Lines{}},
+		{"expected", "{" + expected + "}", Lines{CriticalFNR: 0.09, CriticalMissRate: 0.06}},
+		{"expected without intervals", "{expected_critical_fnr: {value: 0.05}}", Lines{}},
+		{"certified FNR", "{" + expected + ", certificate: {kind: learn-then-test, target: 0.1, confidence: 0.9}}",
+			Lines{CriticalFNR: 0.1, CriticalMissRate: 0.06}},
+		{"certified miss rate", "{" + expected + ", certificate: {kind: learn-then-test, bounds: critical-miss-rate, target: 0.1, confidence: 0.9}}",
+			Lines{CriticalFNR: 0.09, CriticalMissRate: 0.1}},
+		{"certified on average", "{" + expected + ", certificate: {kind: conformal-risk-control, target: 0.1}}",
+			Lines{CriticalFNR: 0.09, CriticalMissRate: 0.06}},
+		{"certified of a class", "{" + expected + ", certificate: {kind: learn-then-test, bounds: critical-fnr, class: c, target: 0.2, confidence: 0.9, " +
+			"further: [{bounds: critical-miss-rate, target: 0.07}]}}",
+			Lines{CriticalFNR: 0.09, CriticalMissRate: 0.07, Classes: []ClassLine{{"c", 0.2}}}},
+		{"stated", "{" + expected + ", lines: {critical_fnr: 0.3}}", Lines{CriticalFNR: 0.3}},
+		{"changed since", "{" + expected + ", policy_hash: " + strings.Repeat("a", 64) + "}", Lines{}},
+		{"changed since, but stated", "{lines: {critical_fnr: 0.3}, policy_hash: " + strings.Repeat("a", 64) + "}", Lines{CriticalFNR: 0.3}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			text := auditedText
+			if c.calibration != "" {
+				text += "    calibration: " + c.calibration + "\n"
+			}
+			if diff := cmp.Diff(c.want, parseOne(t, text).Lines()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAuditWarnings(t *testing.T) {
+	const calibration = "    calibration: {expected_critical_fnr: {value: 0.05, low: 0.02, high: 0.09}}\n"
+	risk := "    risk: {intercept: 1, terms: [{feature: p_critical, weight: 1}], called_critical: {intercept: 1, slope: 1}, quantiles: " +
+		wrapped(0.25) + ", prevalence: 0.5}\n"
+	for _, c := range []struct {
+		name, text, want string
+	}{
+		{"nothing", auditedText + calibration + "    audit: {rate: 0.02}\n", ""},
+		{"no line", auditedText + "    audit: {rate: 0.02}\n", "audit: there is no line"},
+		{"nothing critical", "models: [{name: m, classes: [a, b], gate: never, primary: {score: mi, threshold: 1}, audit: {rate: 0.02}}]", "audit: no class is critical"},
+		{"everything", auditedText + calibration + "    audit: {rate: 1}\n", "audit.rate: 1 has a person look at every retained input"},
+		{"a surge without use", auditedText + calibration + "    audit: {rate: 0.1, surge: 9}\n", "audit.surge: has no effect"},
+		{"m without a risk", auditedText + calibration + "    audit: {rate: 0.1, m: 0.3}\n", "audit.m: has no effect: the policy has no risk"},
+		{"m without a mean", auditedText + risk + calibration + "    audit: {rate: 0.1}\n", "audit.m: has no effect: audits follow the risk only"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got []string
+			for _, w := range parseOne(t, c.text).Warnings() {
+				if strings.HasPrefix(w, "audit") {
+					got = append(got, w)
+				}
+			}
+			if all := strings.Join(got, "\n"); len(got) > 1 || (c.want == "") != (all == "") || !strings.HasPrefix(all, c.want) {
+				t.Errorf("%q, expected %q", got, c.want)
+			}
+		})
+	}
+}
