@@ -1,0 +1,45 @@
+package receipt
+
+import (
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/binary"
+	"slices"
+	"sync/atomic"
+)
+
+// Sealer seals receipts under a key of its own, derived from the first key and a random salt.
+type Sealer struct {
+	aead   cipher.AEAD
+	header [headerSize - 8]byte
+	draw   *DrawKey
+	_      [64]byte // keeps the counter, which every receipt writes, off the cache line of the others
+	count  atomic.Uint64
+}
+
+// NewSealer returns a sealer. Make one for each process and key file, not one for each receipt.
+func NewSealer(k *Keys) *Sealer {
+	s := &Sealer{draw: k.draw}
+	s.header[0] = version
+	copy(s.header[1:], k.keys[0].id[:])
+	salt := s.header[1+keyIDSize:]
+	rand.Read(salt) // never fails: it crashes the program instead
+	s.aead = newAEAD(k.keys[0].secret, salt)
+	return s
+}
+
+// DrawKey returns the draw key of the sealer's keys.
+func (s *Sealer) DrawKey() *DrawKey { return s.draw }
+
+// Seal appends the receipt, sealed, to dst: Size bytes. It does not keep r.
+func (s *Sealer) Seal(dst []byte, r *Receipt) []byte {
+	at := len(dst)
+	dst = slices.Grow(dst, Size)[:at+Size]
+	sealed := dst[at:]
+	header, body := sealed[:headerSize], sealed[headerSize:headerSize+bodySize]
+	copy(header, s.header[:])
+	binary.BigEndian.PutUint64(header[len(s.header):], s.count.Add(1))
+	r.encode(body)
+	s.aead.Seal(body[:0], nonce(header), body, header) // in place
+	return dst
+}
