@@ -350,6 +350,11 @@ func TestAnyOutcomes(t *testing.T) {
 			if e := s.Estimate(); e.Critical > 0 && !(low <= e.Value() && e.Value() <= high) {
 				rt.Fatalf("the estimate %v is not within %v to %v", e.Value(), low, high)
 			}
+			// Without another setting, Contains says the same; limits are rounded.
+			if inside := low < line*(1-1e-9) && line*(1+1e-9) < high; i < 30 && inside != s.Contains(line) &&
+				math.Abs(line-low) > 1e-9 && math.Abs(line-high) > 1e-9 {
+				rt.Fatalf("%v to %v contains %v: %v", low, high, line, s.Contains(line))
+			}
 			p, q := s.PValueBelow(line), s.PValueBelow(line/2)
 			if !(p >= 0 && p <= q && q <= 1) {
 				rt.Fatalf("p-values %v below %v, %v below half of it", p, line, q)

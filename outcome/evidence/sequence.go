@@ -73,7 +73,7 @@ func (s *Sequence) Interval() (low, high float64) {
 	if !(s.level > 0 && s.level < 1) || s.estimate.Critical == 0 {
 		return 0, 1
 	}
-	limit := math.Ln2 - math.Log1p(-s.level) // of K+ + K-
+	limit := math.Ln2 - math.Log1p(-s.level) // of K+ + K-, twice 1/(1-level)
 	estimate := s.estimate.Value()
 	from := positionOf(estimate)
 	if c := s.at(cellOf(from)); c.log(from) >= limit {
@@ -101,6 +101,20 @@ func (s *Sequence) limits(from, limit float64) (low, high float64) {
 		high = riskAt(bisect(float64(j), max(from, float64(j-1)), func(x float64) bool { return c.log(x) >= limit }))
 	}
 	return low, high
+}
+
+// Contains reports whether a risk is within the limits, at a fraction of the cost of Interval. What
+// Interval is widened by, where settings have changed, does not count.
+func (s *Sequence) Contains(risk float64) bool {
+	if !(risk >= 0 && risk <= 1) {
+		return false
+	}
+	if !(s.level > 0 && s.level < 1) || s.estimate.Critical == 0 {
+		return true
+	}
+	position := positionOf(risk)
+	c := s.at(cellOf(position))
+	return c.log(position) < math.Ln2-math.Log1p(-s.level)
 }
 
 // bisect returns a position outside, next to where is ceases to be true on the way inside.
