@@ -19,12 +19,17 @@ type Sealer struct {
 
 // NewSealer returns a sealer. Make one for each process and key file, not one for each receipt.
 func NewSealer(k *Keys) *Sealer {
-	s := &Sealer{draw: k.draw}
+	var salt [saltSize]byte
+	rand.Read(salt[:]) // never fails: it crashes the program instead
+	return newSealer(k, salt)
+}
+
+// newSealer returns the sealer with a salt, which must never come twice.
+func newSealer(k *Keys, salt [saltSize]byte) *Sealer {
+	s := &Sealer{draw: k.draw, aead: newAEAD(k.keys[0].secret, salt[:])}
 	s.header[0] = version
 	copy(s.header[1:], k.keys[0].id[:])
-	salt := s.header[1+keyIDSize:]
-	rand.Read(salt) // never fails: it crashes the program instead
-	s.aead = newAEAD(k.keys[0].secret, salt)
+	copy(s.header[1+keyIDSize:], salt[:])
 	return s
 }
 

@@ -1,0 +1,5 @@
+//go:build race
+
+package receipt
+
+func init() { race = true }
