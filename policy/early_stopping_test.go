@@ -27,16 +27,8 @@ const (
       steps:
         - {passes: 6}
 `
-	// fullRule has every field.
-	fullRule = `
-    settle:
-      policy_hash: HASH
-      order: recorded
-      software: ckd v0.8.0
-      passes_file: runs/mc.npy
-      passes_sha256: "0000000000000000000000000000000000000000000000000000000000000000"
-      inputs: 1063
-      seed: 42
+	// certifiedRule has the fields of either rule about how it was learned and certified.
+	certifiedRule = `      seed: 42
       mean_passes: 8.5
       halves_differ: 0.09
       certificate:
@@ -46,7 +38,17 @@ const (
         disagreements: 6
         released: {at_most: 0.05, deferred: 200, released: 4}
         critical_released: {at_most: 0.08, deferred: 60, released: 1}
-      patience: 7.5
+`
+	// fullRule has every field.
+	fullRule = `
+    settle:
+      policy_hash: HASH
+      order: recorded
+      software: ckd v0.8.0
+      passes_file: runs/mc.npy
+      passes_sha256: "0000000000000000000000000000000000000000000000000000000000000000"
+      inputs: 1063
+` + certifiedRule + `      patience: 7.5
       steps:
         - passes: 6
           retain:
@@ -68,17 +70,7 @@ const (
 	formRule = `
     settle:
       policy_hash: HASH
-      seed: 42
-      mean_passes: 8.5
-      halves_differ: 0.09
-      certificate:
-        disagreement: 0.01
-        confidence: 0.9
-        inputs: 1062
-        disagreements: 6
-        released: {at_most: 0.05, deferred: 200, released: 4}
-        critical_released: {at_most: 0.08, deferred: 60, released: 1}
-      patience: 8
+` + certifiedRule + `      patience: 8
       boundaries:
         - {passes: 5, retain: -4, defer: -3.5}
         - {passes: 8, retain: -5}

@@ -32,7 +32,7 @@ func TestDecide(t *testing.T) {
 		next := 0
 		ref, err := h.server.Decide(t.Context(), call, func(i int, o *engine.Outcome, err error) {
 			want := response.GetResults()[i].GetDecomposition().GetDecision()
-			if i != next || err != nil || o.Decision.Value != want.GetValue() || actionMessage(o.Decision.Action) != want.GetAction() {
+			if i != next || err != nil || o.Decision.Value != want.GetValue() || actionMessages[o.Decision.Action] != want.GetAction() {
 				t.Errorf("input %d, expected %d: %v, %v, want %v", i, next, o, err, want)
 			}
 			next++

@@ -63,9 +63,9 @@ func (w *scratch) encode(o *engine.Outcome, detail ckdv1.Detail) *wire.Decomposi
 		}
 	}
 	// Fields that the detail leaves out keep what the last outcome, of the same detail, had.
-	d.Action, d.Score, d.Value = actionMessage(o.Decision.Action), scoreMessage(o.Decision.Score), o.Decision.Value
+	d.Action, d.Score, d.Value = actionMessages[o.Decision.Action], scoreMessage(o.Decision.Score), o.Decision.Value
 	d.Threshold, d.HasThreshold = o.Decision.Threshold, o.Decision.HasThreshold
-	d.Gate, d.Reason = gateMessage(o.Decision.Gate), reasonMessage(o.Decision.Reason)
+	d.Gate, d.Reason = gateMessages[o.Decision.Gate], reasonMessages[o.Decision.Reason]
 	d.DecidingClass = o.Decision.Class
 	d.Unreliable = w.unreliable
 	d.Predicted, d.Passes = uint32(o.Predicted), uint32(o.Passes)

@@ -423,17 +423,14 @@ func TestEnumsAreMapped(t *testing.T) {
 			t.Errorf("score %s: computed by decomp %v", s, ok)
 		}
 	}
-	for _, a := range []policy.Action{policy.Retain, policy.Defer, policy.Observe} {
-		expect(actionMessage(a), "ACTION_", a.String())
+	for a, got := range actionMessages[1:] {
+		expect(got, "ACTION_", policy.Action(1+a).String())
 	}
-	for _, g := range []policy.GateOutcome{policy.ByPrimary, policy.ByFallback} {
-		expect(gateMessage(g), "GATE_OUTCOME_", g.String())
+	for g, got := range gateMessages[1:] {
+		expect(got, "GATE_OUTCOME_", policy.GateOutcome(1+g).String())
 	}
-	for _, r := range []policy.Reason{
-		policy.AboveThreshold, policy.UnderThreshold, policy.PredictedCritical, policy.IsDegenerate, policy.IsSaturated, policy.Observing,
-		policy.Unfamiliar, policy.Violated,
-	} {
-		expect(reasonMessage(r), "DECISION_REASON_", r.String())
+	for r, got := range reasonMessages[1:] {
+		expect(got, "DECISION_REASON_", policy.Reason(1+r).String())
 	}
 	for _, names := range []map[int32]string{
 		ckdv1.Kind_name, ckdv1.Gate_name, ckdv1.Scope_name, ckdv1.Variance_name, ckdv1.Score_name,

@@ -179,9 +179,9 @@ func (b *bench) cell(n int, seed uint64, o calibrate.Options) (*cell, error) {
 	return c, nil
 }
 
-// differ returns the mean of a-b over random halves. Halves overlap, so that the variance of the
-// mean is 1/n + 1 times that of one difference (Nadeau and Bengio 2003, as many inputs to test on as
-// to train on).
+// differ returns the mean of a-b over n random halves, with its standard error. Halves share inputs,
+// so the variance of the mean is taken to be 1/n + 1 times the variance of a single difference, and
+// not 1/n times (Nadeau and Bengio 2003, for as many test inputs as training inputs).
 func differ(a, b []float64) difference {
 	d := make([]float64, len(a))
 	for i := range a {

@@ -12,9 +12,10 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// drawing says how the recordings of the table of violations are drawn. Each input of a group of
-// five is a copy of the group's first with chance alike, else another input of the recording. So
-// every input is drawn uniformly by itself, and the whole recording is the truth for all of them.
+// drawing says how to draw recordings whose inputs come in groups. The first input of a group is
+// drawn at random from the whole recording. Each further one repeats the first with probability
+// alike, and is drawn at random otherwise. So every single input is uniform over the whole recording,
+// and the shares on the whole recording are the true ones.
 type drawing struct {
 	name   string
 	size   int // of a group

@@ -4,13 +4,13 @@
 //	go run ./bench/risk internal/recordings/ctg-*.passes.npy
 //
 // Beside NAME.passes.npy it expects NAME.labels.npy, and NAME.json with the critical and the safe
-// set. Each of many random halves fits a model, in the form that calibration chooses and in the
-// form of two numbers, and the other half measures both: Brier score, log loss, the expected
-// calibration error (ECE) over ten bins of equally many inputs, and the critical inputs missed in
-// scope predicted-safe at a coverage, as a share of all critical inputs, if the inputs with the
-// highest values are deferred. For comparison there are p_critical, the best of the paper's ten
-// scores with hindsight, and the naive pick: the one of the ten with the fewest misses on the first
-// half.
+// set. Each of many random halves fits two models, one of the form that calibration chooses and one
+// of an intercept and p_critical alone, and the other half measures both: Brier score, log loss,
+// the expected calibration error (ECE) over ten bins of equally many inputs, and the critical
+// inputs missed in scope predicted-safe at a coverage, as a share of all critical inputs, if the
+// inputs with the highest values are deferred. For comparison there are p_critical, the best of the
+// paper's ten scores with hindsight, and the naive pick: the one of the ten with the fewest misses
+// on the first half.
 //
 // Standard errors of means over halves are corrected for what the halves share (Nadeau and Bengio,
 // 2003).

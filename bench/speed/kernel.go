@@ -14,14 +14,14 @@ import (
 	"github.com/ckd-project/ckd/internal/kernel"
 )
 
-// tolerance bounds the differences between kernels, which must agree before they are timed. It is
-// relative to the value, or to 1e-3 for smaller values.
+// tolerance is the largest relative difference between the results of two kernels, which must agree
+// before they are timed. Values below 1e-3 count as 1e-3.
 const tolerance = 1e-9
 
-// kernelTurn is the approximate length of a kernel's turn.
+// kernelTurn is about how long one kernel runs before the next has its turn.
 const kernelTurn = 2 * time.Millisecond
 
-// Names of ckd's kernel versions, by kernel.Name.
+// What kernel.Name calls the versions of ckd's kernel.
 const (
 	versionAVX2   = "avx2"
 	versionScalar = "scalar"
@@ -215,7 +215,8 @@ func (d *decomposer) results() (map[string][]float64, error) {
 	return all, err
 }
 
-// alone is ckd's kernel without the rest: the check of the rows, and the columns.
+// alone runs ckd's kernel by itself on a shape: it checks the rows and sums up their moments, without
+// the scores that decomp makes of them.
 type alone struct {
 	shape   shape
 	values  []float32
@@ -327,8 +328,8 @@ func agree(who string, results, ours map[string][]float64) error {
 	return nil
 }
 
-// timed returns a turn of some work on a shape, which returns ns per pass x class. It repeats the
-// work for about kernelTurn.
+// timed returns a function that repeats some work on a shape for about kernelTurn, and returns its
+// time in ns per pass x class. Its first call finds out how many repetitions that takes.
 func timed(s shape, work func(times int) error) func() (float64, error) {
 	times := 0
 	return func() (float64, error) {
