@@ -127,7 +127,10 @@ func Run(ctx context.Context, r eval.Recording, o Options) (*Report, error) {
 		return nil, err
 	}
 	c := &calibration{Options: o, seeks: seeks}
-	c.learns, c.certifies = halves(r.Passes.Inputs, o.Seed)
+	if o.Groups != nil && len(o.Groups) != r.Passes.Inputs {
+		return nil, fmt.Errorf("%d groups, expected %d: one for each input", len(o.Groups), r.Passes.Inputs)
+	}
+	c.learns, c.certifies = halves(r.Passes.Inputs, o.Groups, o.Seed)
 	var err error
 	if c.attempts, err = o.remember(); err != nil {
 		return nil, err
@@ -184,8 +187,6 @@ func (o *Options) check() error {
 		return o.Objective.check()
 	case o.Seed > math.MaxInt64: // a policy cannot hold a larger seed
 		return fmt.Errorf("seed %d: expected at most %d", o.Seed, int64(math.MaxInt64))
-	case o.EarlyStop != nil && o.Groups != nil:
-		return errors.New("an early-stopping rule with groups: its certificate is of independent inputs, expected one of the two")
 	case o.CriticalCalls != "" && o.CriticalCalls != eval.ActedOn && o.CriticalCalls != eval.Reviewed:
 		return fmt.Errorf("critical calls %q: expected %s or %s", o.CriticalCalls, eval.ActedOn, eval.Reviewed)
 	case !(o.Prevalence >= 0 && o.Prevalence < 1):
@@ -219,13 +220,14 @@ func (c *calibration) choose(ctx context.Context, r eval.Recording) error {
 			return err
 		}
 	}
+	o := c.Options
 	if c.EarlyStop != nil {
-		table, labels = table.Select(c.learns), make([]int, len(c.learns))
-		for at, i := range c.learns {
-			labels[at] = r.Labels[i]
+		table, labels = table.Select(c.learns), of(r.Labels, c.learns)
+		if o.Groups != nil {
+			o.Groups = of(o.Groups, c.learns)
 		}
 	}
-	c.report, c.draft, err = choose(ctx, table, labels, unfamiliar, c.Options)
+	c.report, c.draft, err = choose(ctx, table, labels, unfamiliar, o)
 	if err != nil {
 		return named(r, err)
 	}
@@ -237,6 +239,15 @@ func (c *calibration) choose(ctx context.Context, r eval.Recording) error {
 	to.Recording.PassesFile, to.Recording.PassesSHA256 = printableBase(c.Source.Passes.Name), c.Source.Passes.SHA256
 	to.Recording.LabelsFile, to.Recording.LabelsSHA256 = printableBase(c.Source.Labels.Name), c.Source.Labels.SHA256
 	return nil
+}
+
+// of returns the values of some inputs.
+func of(values, inputs []int) []int {
+	some := make([]int, len(inputs))
+	for at, i := range inputs {
+		some[at] = values[i]
+	}
+	return some
 }
 
 // keep keeps the policy as it is, but for its early-stopping rule.

@@ -5,14 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 
 	"github.com/ckd-project/ckd/calibrate/internal/learn"
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/binomial"
+	"github.com/ckd-project/ckd/internal/clustered"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
@@ -54,6 +57,8 @@ type EarlyStop struct {
 	Passes     int              `json:"passes"` // of the full decision
 	// LearnedFrom counts the inputs that taught the rule, CertifiedOn the others, which certified it.
 	LearnedFrom int `json:"learned_from"`
+	// Groups counts the groups that certified it; 0 if every input was counted as independent.
+	Groups      int `json:"groups,omitempty"`
 	CertifiedOn int `json:"certified_on"`
 	// Rule says what the rule does; nil where nothing certifies.
 	Rule *EarlyStopRule `json:"rule"`
@@ -101,7 +106,7 @@ func (b BoundedShare) forPolicy() policy.ReleasedShare {
 	return policy.ReleasedShare{AtMost: b.AtMost, Deferred: b.Inputs, Released: b.Count}
 }
 
-// ExactShare is a share with its exact 95% interval.
+// ExactShare is a share with its 95% interval: the exact one, or with groups that by group.
 type ExactShare struct {
 	Inputs   int        `json:"inputs"`
 	Count    int        `json:"count"`
@@ -173,6 +178,7 @@ func (c *calibration) learn(ctx context.Context, r eval.Recording) error {
 	c.report.EarlyStop = s
 	risk := c.riskToTest(r.Labels != nil)
 	recording := learnable(r, c.EarlyStop.Ordered)
+	recording.Groups = numbered(c.Groups)
 	r.Passes = decomp.Tensor{} // frees the passes if they were copied
 	learns, certifies, orders := c.withinMemory(recording.Passes)
 	s.LearnedFrom, s.CertifiedOn = len(learns), len(certifies)
@@ -189,8 +195,7 @@ func (c *calibration) learn(ctx context.Context, r eval.Recording) error {
 	case why != "":
 		return refuse(why)
 	case len(certifies) < least:
-		return refuse(fmt.Sprintf("%d inputs are left to certify on, and at least %d are needed to show that at most %v are "+
-			"decided otherwise with confidence %v: about %d in the whole recording", len(certifies), least, s.Epsilon, s.Confidence, 2*least))
+		return refuse(s.tooFew(len(certifies), least, ""))
 	}
 
 	progress := c.Progress.of("learning when inputs stop early")
@@ -200,10 +205,19 @@ func (c *calibration) learn(ctx context.Context, r eval.Recording) error {
 		return named(r, err)
 	}
 	progress(1, steps)
+	among := ""
+	if c.Groups != nil {
+		q := learn.Request{Epsilon: s.Epsilon, Released: s.Released, Confidence: s.Confidence}
+		least, leastDeferred = q.Fewest(d, certifies)
+		among = ", in groups like these,"
+		if len(certifies) < least {
+			return refuse(s.tooFew(len(certifies), least, among))
+		}
+	}
 	if deferred := d.Deferred(certifies); deferred < leastDeferred {
-		return refuse(fmt.Sprintf("%d of the %d inputs left to certify on are deferred by all passes, and at least %d are needed to show that "+
+		return refuse(fmt.Sprintf("%d of the %d inputs left to certify on are deferred by all passes, and at least %d%s are needed to show that "+
 			"at most %v of them are retained instead with confidence %v: about %s in the whole recording, or a larger --settle-released",
-			deferred, len(certifies), leastDeferred, s.Released, s.Confidence, wholeRecording(leastDeferred, deferred, len(certifies))))
+			deferred, len(certifies), leastDeferred, among, s.Released, s.Confidence, wholeRecording(leastDeferred, deferred, len(certifies))))
 	}
 	sequence, err := learn.Learn(ctx, d, learns, learn.Options{Orders: orders, Seed: c.Seed})
 	switch {
@@ -228,13 +242,23 @@ func (c *calibration) learn(ctx context.Context, r eval.Recording) error {
 	if err != nil {
 		return err
 	}
-	s.HalvesDiffer = newExactShare(differ, len(certifies))
+	s.HalvesDiffer = newExactShare(len(differ), len(certifies))
+	if c.Groups != nil {
+		s.Groups = got.CertifyingGroups()
+		s.HalvesDiffer.Interval = intervalByGroup(recording.Groups, certifies, differ)
+	}
 	progress(4, steps)
 	s.fill(rule, got, r.Labels != nil && len(p.Critical) > 0)
 	c.draft.EarlyStopping = c.earlyStopping(p.HashWithoutEarlyStop(), rule)
 	c.renewRiskCertificate(got)
 	c.noteOnEarlyStop()
 	return nil
+}
+
+// tooFew says how many inputs it takes to certify without a disagreement.
+func (s *EarlyStop) tooFew(inputs, least int, among string) string {
+	return fmt.Sprintf("%d inputs are left to certify on, and at least %d%s are needed to show that at most %v are decided otherwise with "+
+		"confidence %v: about %d in the whole recording", inputs, least, among, s.Epsilon, s.Confidence, 2*least)
 }
 
 // wholeRecording says how many inputs a recording needs so that its certifying half has so many
@@ -246,10 +270,62 @@ func wholeRecording(want, deferred, of int) string {
 	return fmt.Sprintf("%.0f inputs", math.Ceil(2*float64(want)*float64(of)/float64(deferred)))
 }
 
-// halves divides the inputs at random.
-func halves(inputs int, seed uint64) (learns, certifies []int) {
-	perm := rand.New(rand.NewPCG(seed, 0x4a1f)).Perm(inputs)
-	return perm[:inputs/2], perm[inputs/2:]
+// halves divides the inputs at random. Groups, if there are any, stay whole: half of them learn.
+func halves(inputs int, groups []int, seed uint64) (learns, certifies []int) {
+	rng := rand.New(rand.NewPCG(seed, 0x4a1f))
+	if groups == nil {
+		perm := rng.Perm(inputs)
+		return perm[:inputs/2], perm[inputs/2:]
+	}
+	members := [][]int{}
+	for i, g := range numbered(groups) {
+		if g == len(members) {
+			members = append(members, nil)
+		}
+		members[g] = append(members[g], i)
+	}
+	for at, g := range rng.Perm(len(members)) {
+		if at < len(members)/2 {
+			learns = append(learns, members[g]...)
+		} else {
+			certifies = append(certifies, members[g]...)
+		}
+	}
+	return learns, certifies
+}
+
+// numbered numbers groups, which may have any numbers, from 0 as they appear; nil for none.
+func numbered(groups []int) []int {
+	if groups == nil {
+		return nil
+	}
+	number, all := make(map[int]int), make([]int, len(groups))
+	for i, g := range groups {
+		if _, seen := number[g]; !seen {
+			number[g] = len(number)
+		}
+		all[i] = number[g]
+	}
+	return all
+}
+
+// intervalByGroup returns the 95% interval of the share of some inputs that are hits, by group.
+func intervalByGroup(groups, inputs, hits []int) [2]float64 {
+	counted := make(map[int]clustered.Group)
+	most := 1
+	for _, i := range inputs {
+		g := counted[groups[i]]
+		g.Cases++
+		counted[groups[i]] = g
+		most = max(most, g.Cases)
+	}
+	for _, i := range hits {
+		g := counted[groups[i]]
+		g.Misses++
+		counted[groups[i]] = g
+	}
+	low, high := clustered.Interval(slices.Collect(maps.Values(counted)), most, 0.95)
+	return [2]float64{low, high}
 }
 
 // learnable returns the passes of a recording as [passes][inputs][classes] of float32, as they come
@@ -294,16 +370,30 @@ func (s *EarlyStop) fill(rule *earlystop.Rule, got *learn.Certificate, labelled 
 	}
 	if labelled {
 		r.CriticalReleased = &BoundedShare{n.CriticalDeferred, n.CriticalReleased, roundedUp(got.CriticalReleasedUpper)}
-		r.CriticalFNR = newExactShare(n.CriticalMissed, n.CriticalRetained)
-		r.FullCriticalFNR = newExactShare(n.FullCriticalMissed, n.FullCriticalRetained)
+		share := func(of learn.Share) *ExactShare {
+			s := newExactShare(of(&n))
+			if got.Groups != nil {
+				s.Interval[0], s.Interval[1] = got.Interval(of)
+			}
+			return s
+		}
+		r.CriticalFNR, r.FullCriticalFNR = share(learn.Missed), share(learn.FullMissed)
 	}
-	r.Statement = fmt.Sprintf("With confidence %v, at most %v of the inputs are decided otherwise than by all %d passes, for inputs drawn as "+
+	drawn := "inputs"
+	if got.Groups != nil {
+		drawn = fmt.Sprintf("groups of at most %d inputs", got.LargestGroup())
+	}
+	r.Statement = fmt.Sprintf("With confidence %v, at most %v of the inputs are decided otherwise than by all %d passes, for %s drawn as "+
 		"those of the recording were; %d of %d were. With the same confidence, at most %v of the inputs that all passes defer are retained "+
-		"instead; %d of %d were.", s.Confidence, s.Epsilon, s.Passes, n.Disagreements, n.Inputs, s.Released, n.Released, n.Deferred)
+		"instead; %d of %d were.", s.Confidence, s.Epsilon, s.Passes, drawn, n.Disagreements, n.Inputs, s.Released, n.Released, n.Deferred)
 	if labelled && n.Released > 0 {
 		r.Statement += fmt.Sprintf(" Of these %d, %d are critical.", n.Released, n.CriticalReleased)
 	}
-	r.Statement += " This holds " + policy.IfIndependent + "."
+	if got.Groups != nil {
+		r.Statement += fmt.Sprintf(" The tests count groups, of which %d certified.", got.CertifyingGroups())
+	} else {
+		r.Statement += " This holds " + policy.IfIndependent + "."
+	}
 	s.Rule = r
 }
 
@@ -317,7 +407,7 @@ func (c *calibration) earlyStopping(hash string, rule *earlystop.Rule) *policy.E
 		Software: c.Source.Software, PassesFile: printableBase(c.Source.Passes.Name), PassesSHA256: c.Source.Passes.SHA256,
 		Inputs: s.LearnedFrom, Seed: c.Seed,
 		Certificate: policy.EarlyStopCertificate{
-			Disagreement: s.Epsilon, Confidence: s.Confidence, Inputs: r.Disagreements.Inputs, Disagreements: r.Disagreements.Count,
+			Disagreement: s.Epsilon, Confidence: s.Confidence, Inputs: r.Disagreements.Inputs, Groups: s.Groups, Disagreements: r.Disagreements.Count,
 			Released: r.Released.forPolicy(),
 		},
 	}
@@ -349,8 +439,12 @@ func (c *calibration) withinMemory(passes int) (learns, certifies []int, orders 
 		if len(inputs) <= most {
 			return inputs
 		}
-		c.report.note("the rule was %s %d of %d inputs: more would take too much memory", what, most, len(inputs))
-		return inputs[:most]
+		kept := most
+		for c.Groups != nil && kept > 1 && c.Groups[inputs[kept-1]] == c.Groups[inputs[kept]] { // groups stay whole
+			kept--
+		}
+		c.report.note("the rule was %s %d of %d inputs: more would take too much memory", what, kept, len(inputs))
+		return inputs[:kept]
 	}
 	learns, certifies = cut(c.learns, "learned from"), cut(c.certifies, "certified on")
 	return learns, certifies, min(learn.DefaultOrders, most/max(len(learns), 1))

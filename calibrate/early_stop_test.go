@@ -10,8 +10,13 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/policy"
 )
 
 // TestLearnable checks that every layout and width gives the same values to learn from.
@@ -40,6 +45,102 @@ func TestLearnable(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 		})
+	}
+}
+
+// TestHalvesByGroup checks that halves divide the inputs between them, half of the groups each, and no
+// group.
+func TestHalvesByGroup(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		groups := rapid.SliceOfN(rapid.IntRange(-3, 20), 1, 60).Draw(t, "groups")
+		learns, certifies := halves(len(groups), groups, rapid.Uint64().Draw(t, "seed"))
+		in := map[int]bool{}
+		for _, i := range learns {
+			in[groups[i]] = true
+		}
+		for _, i := range certifies {
+			if in[groups[i]] {
+				t.Fatalf("group %d is in both halves", groups[i])
+			}
+		}
+		all := append(slices.Clone(learns), certifies...)
+		slices.Sort(all)
+		for i, input := range all {
+			if i != input {
+				t.Fatalf("the halves have inputs %v", all)
+			}
+		}
+		distinct := slices.Compact(slices.Sorted(slices.Values(groups)))
+		if len(all) != len(groups) || len(in) != len(distinct)/2 {
+			t.Fatalf("%d inputs in halves, %d groups of %d learn", len(all), len(in), len(distinct))
+		}
+	})
+}
+
+// TestEarlyStopByGroup learns a rule with groups of one input, which changes words alone, and with
+// larger groups, which are harder to certify on.
+func TestEarlyStopByGroup(t *testing.T) {
+	t.Parallel()
+	r := ctgRecording("ensemble")
+	base := basePolicy(t, 3, `critical: ["1", "2"]`, "primary: {score: c_crit_max, threshold: 0.03}", "passes: {expected: 5}")
+	learned := func(size int) *Report {
+		o := Options{Base: base, EarlyStop: &EarlyStopOptions{Disagreement: 0.04, Released: 0.2, Confidence: 0.8}, Seed: 1}
+		for i := range r.Passes.Inputs {
+			if size > 0 {
+				o.Groups = append(o.Groups, -i/size)
+			}
+		}
+		found := must(Run(t.Context(), r, o))
+		if found.Refused() {
+			t.Fatalf("groups of %d: %+v", size, found.EarlyStop.Refusal)
+		}
+		return found
+	}
+	alone, single, fours := learned(0), learned(1), learned(4)
+	ignoring := cmpopts.IgnoreFields(EarlyStopRule{}, "Statement")
+	if diff := cmp.Diff(alone.EarlyStop.Rule, single.EarlyStop.Rule, ignoring, cmpopts.EquateApprox(0, 1e-6)); diff != "" {
+		t.Errorf("groups of one (-without +with):\n%s", diff)
+	}
+	for _, c := range []struct {
+		found  *Report
+		groups int
+	}{{alone, 0}, {single, 1063}, {fours, 266}} {
+		s, certified := c.found.EarlyStop, c.found.Policy.EarlyStopping.Certificate
+		if s.Groups != c.groups || certified.Groups != c.groups || strings.Contains(s.Rule.Statement, policy.IfIndependent) != (c.groups == 0) {
+			t.Errorf("%d groups, %d in the policy, want %d: %s", s.Groups, certified.Groups, c.groups, s.Rule.Statement)
+		}
+	}
+	if !strings.Contains(fours.EarlyStop.Rule.Statement, "for groups of at most 4 inputs") {
+		t.Error(fours.EarlyStop.Rule.Statement)
+	}
+	o := Options{Base: base, EarlyStop: &EarlyStopOptions{Disagreement: 0.04, Released: 0.2, Confidence: 0.8}, Groups: make([]int, r.Passes.Inputs)}
+	if one := must(Run(t.Context(), r, o)); one.EarlyStop.Refusal == nil {
+		t.Errorf("one group certifies: %s", one.EarlyStop.Rule.Statement)
+	}
+}
+
+// TestEarlyStopRiskByGroup expects a certificate about misses of groups to be tested again with the rule
+// in force, by groups.
+func TestEarlyStopRiskByGroup(t *testing.T) {
+	t.Parallel()
+	r := ctgRecording("ensemble")
+	o := options(t, Objective{MaxCriticalMiss: 0.15, Confidence: 0.8}, policy.AllInputs, 42)
+	o.EarlyStop = &EarlyStopOptions{Disagreement: 0.05, Released: 0.2, Confidence: 0.8, Ordered: true}
+	for i := range r.Passes.Inputs {
+		o.Groups = append(o.Groups, i/2)
+	}
+	found := must(Run(t.Context(), r, o))
+	if found.Refused() || found.EarlyStop.Risk == nil || !found.EarlyStop.Risk.Kept {
+		t.Fatalf("refusal %+v, %+v, early stopping %+v", found.Refusal, found.EarlyStop.Refusal, found.EarlyStop.Risk)
+	}
+	c := found.Policy.Calibration.Certificate
+	if c.Groups == 0 || c.Groups > found.EarlyStop.Groups || !strings.Contains(c.Statement, "of at most 2 critical inputs each") ||
+		strings.Contains(c.Statement, policy.IfIndependent) {
+		t.Errorf("certificate %+v", c)
+	}
+	if got := found.Inputs + found.EarlyStop.CertifiedOn; got != r.Passes.Inputs || found.Inputs%2 != 0 {
+		t.Errorf("%d inputs calibrate and %d certify", found.Inputs, found.EarlyStop.CertifiedOn)
 	}
 }
 

@@ -41,7 +41,7 @@ func (p *frontierPlot) draw(ctx context.Context, r learn.Recording, classes int)
 	if err != nil {
 		return err
 	}
-	learning, rest := halves(r.Inputs, seed)
+	learning, rest := halves(r.Inputs, nil, seed)
 	most := max(1, mostStatistics/r.Passes)
 	learning, rest = learning[:min(len(learning), most)], rest[:min(len(rest), most)]
 	p.Source.LearningOrders = min(learn.DefaultOrders, max(1, most/max(1, len(learning))))
@@ -95,8 +95,8 @@ func (p *frontierPlot) draw(ctx context.Context, r learn.Recording, classes int)
 	if err != nil {
 		return err
 	}
-	p.Summary.HalvesDiffer = float64(differ) / float64(len(rest))
-	p.Summary.HalvesDifferInterval = exactInterval(differ, len(rest))
+	p.Summary.HalvesDiffer = float64(len(differ)) / float64(len(rest))
+	p.Summary.HalvesDifferInterval = exactInterval(len(differ), len(rest))
 	next()
 	return nil
 }

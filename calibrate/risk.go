@@ -26,8 +26,8 @@ func (c *calibration) riskToTest(labelled bool) *learn.Risk {
 		fate.Dropped = "conformal risk control bounds a mean over thresholds, and says nothing of a rule that ends inputs early"
 	case was.Class != "" || len(was.Further) > 0:
 		fate.Dropped = "bounds on single classes, or several at once, are not tested with a rule in force"
-	case was.Groups > 0:
-		fate.Dropped = "it is of groups, and the certificate of the rule is of independent inputs"
+	case was.Groups > 0 && c.Groups == nil:
+		fate.Dropped = "it is of groups, and without --groups the certificate of the rule is of independent inputs"
 	case !labelled:
 		fate.Dropped = "without labels it cannot be tested with the rule in force"
 	case c.seeks:
@@ -85,9 +85,16 @@ func (c *calibration) renewRiskCertificate(got *learn.Certificate) {
 	if was.Limits()[0].Bounds == policy.CriticalMissRate {
 		bounded = "critical inputs are retained and"
 	}
+	drawn := "for inputs drawn as those of the recording were, " + policy.IfIndependent
+	if got.Groups != nil {
+		renewed.Groups = got.CriticalGroups()
+		drawn = fmt.Sprintf("for groups drawn as those of the recording were, of at most %d critical inputs each (%d groups with critical inputs "+
+			"certified)", got.LargestCriticalGroup(), renewed.Groups)
+	} else {
+		renewed.Groups = 0
+	}
 	renewed.Statement = fmt.Sprintf("With confidence %v, at most %v of the %s called safe with the rule in force that decides inputs early "+
-		"(%d of %d were), for inputs drawn as those of the recording were, %s.", was.Confidence, was.Target, bounded, test.Misses, test.Cases,
-		policy.IfIndependent)
+		"(%d of %d were), %s.", was.Confidence, was.Target, bounded, test.Misses, test.Cases, drawn)
 	if c.seeks {
 		c.report.note("on the part that calibrated, %d of %d were called safe without a rule, which certified the same of all passes; the "+
 			"certificate is of the rule in force, on the other part", was.Misses, was.Cases)

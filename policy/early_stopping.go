@@ -44,6 +44,9 @@ type EarlyStopCertificate struct {
 	Disagreement, Confidence float64
 	// Inputs counts those that it rests on, Disagreements those among them that disagreed.
 	Inputs, Disagreements int
+	// Groups counts the groups of inputs, such as patients, that it rests on. It is 0 if every input was
+	// counted as independent.
+	Groups int
 	// Released is the share of the inputs deferred by all passes that the rule retains; the bound was
 	// tested as Disagreement was. CriticalReleased is the same for critical inputs, with the bound
 	// that the counts show; nil if nothing is known of them.

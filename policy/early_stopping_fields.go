@@ -77,6 +77,11 @@ var earlyStoppingFields = []field{
 				doc:  "How many inputs the certificate rests on.",
 			},
 			{
+				name: "groups", standardWords: "none: all inputs were counted as independent",
+				is:  whole{0, maxCount, func(b *builder) *int { return &b.EarlyStopping.Certificate.Groups }},
+				doc: "How many groups of inputs, such as patients, it rests on.",
+			},
+			{
 				name:   "disagreements",
 				is:     whole{0, maxCount, func(b *builder) *int { return &b.EarlyStopping.Certificate.Disagreements }},
 				beside: func(b *builder) bool { return b.EarlyStopping.Certificate.Inputs > 0 },

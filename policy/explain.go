@@ -260,7 +260,11 @@ func (e explainer) earlyStopping() []string {
 	if c.CriticalReleased != nil {
 		certified += ", and " + c.CriticalReleased.explain("the critical ones among them")
 	}
-	sentences := []string{when + ".", certified + ", for inputs drawn as those it was certified on."}
+	drawn := ", for inputs drawn as those it was certified on."
+	if c.Groups > 0 {
+		drawn = fmt.Sprintf(", for groups of inputs drawn as the %d that it was certified on.", c.Groups)
+	}
+	sentences := []string{when + ".", certified + drawn}
 	if s.HalvesDiffer != nil {
 		sentences = append(sentences, fmt.Sprintf("Random halves of the passes disagree on %s of the inputs: this much a decision "+
 			"varies by sampling alone.", percent(*s.HalvesDiffer)))

@@ -189,7 +189,7 @@ func (w *warnings) earlyStopping() {
 		{"released.released", c.Released.Released, c.Released.Deferred, c.Released.AtMost},
 		{"critical_released.released", c.criticalReleased().Released, c.criticalReleased().Deferred, c.criticalReleased().AtMost},
 	} {
-		if share.n > 0 && !bearsOut(share.k, share.n, share.atMost, c.Confidence) {
+		if share.n > 0 && c.Groups == 0 && !bearsOut(share.k, share.n, share.atMost, c.Confidence) {
 			w.add(path+share.field, "%d of %d do not bear out a share of at most %v with confidence %v",
 				share.k, share.n, share.atMost, c.Confidence)
 		}

@@ -132,10 +132,6 @@ func (c *calibrateCmd) Validate() error {
 			"average")
 	case c.Confidence != nil && (len(limits) == 0 || c.OnAverage) && c.Settle == nil:
 		return errors.New("--confidence needs --max-critical-miss, --max-critical-fnr or --settle: nothing else has one")
-	case c.Groups != "" && c.Settle != nil:
-		return errors.New("--groups beside --settle: the certificate of an early-stopping rule is of independent inputs, expected one of them")
-	case c.Groups != "" && given == 0:
-		return errors.New("--groups needs an objective")
 	case given == 1 && c.Labels == "":
 		return errors.New("an objective without --labels: expected the true class of each input")
 	case c.Coverage != nil && *c.Coverage == 0 || c.ReviewsPer1000 != nil && *c.ReviewsPer1000 == 1000:

@@ -217,7 +217,7 @@ func TestCalibrateErrors(t *testing.T) {
 		{lowrank + " --max-critical-miss nobody=0.1", "no such class", exitFault},
 		{lowrank + " --max-critical-fnr 0.1 --on-average", "--on-average needs", exitUsage},
 		{lowrank + " --max-critical-miss 0.1 --on-average --confidence 0.9", "--confidence needs", exitUsage},
-		{lowrank + " --max-critical-miss 0.1 --settle 0.01 --groups x.npy", "--groups beside --settle", exitUsage},
+		{lowrank + " --coverage 0.8 --groups " + handLabels(t, 1, 2), "has 2 groups, expected 2126", exitFault},
 		{lowrank + " --max-critical-fnr NaN", "--max-critical-fnr NaN", exitUsage},
 		{lowrank + " --max-critical-fnr 0.1 --confidence 1", "--confidence 1: expected", exitUsage},
 		{lowrank + " --coverage 0.8 --confidence 0.9", "--confidence needs --max-critical-miss", exitUsage},

@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
 
@@ -76,8 +75,9 @@ type RiskTest struct {
 	// Cases counts the retained critical inputs, or all with Risk.OfAll; Misses those of them that are
 	// retained and predicted not critical.
 	Cases, Misses int
-	// PValue is P(X <= Misses) for X binomial of Cases and Risk.Target: the chance of so few misses
-	// if the risk were above the target. It is 1 without cases.
+	// PValue is P(X <= Misses) for X binomial of Cases and Risk.Target, with groups that of
+	// clustered.Tail: the chance of so few misses if the risk were above the target. It is 1 without
+	// cases.
 	PValue float64
 }
 
@@ -86,14 +86,14 @@ type RiskTest struct {
 // rule was chosen on the same inputs.
 type Certificate struct {
 	Request
-	// Counts are over the inputs not used for learning, in one order of passes each.
-	Counts Counts
-	// Upper and ReleasedUpper are the exact bounds on the shares of disagreements and of released
+	// Evidence is of the inputs not used for learning, in one order of passes each.
+	Evidence
+	// Upper and ReleasedUpper are the bounds on the shares of disagreements and of released
 	// inputs by which the rule was chosen, at most Epsilon and Request.Released. Because they chose
 	// the rule, they bound nothing themselves: Epsilon and Request.Released do.
 	Upper, ReleasedUpper float64
 	// CriticalReleasedUpper bounds the share of the critical inputs deferred by all passes that are
-	// retained instead; 1 if there are none. It did not choose the rule. It is the exact bound with
+	// retained instead; 1 if there are none. It did not choose the rule. It is the bound with
 	// confidence 1 - (1-Confidence)/R for R rules in the sequence, so that it holds for all of them
 	// at once.
 	CriticalReleasedUpper float64
@@ -119,37 +119,51 @@ func FewestInputs(epsilon, confidence float64) int {
 //
 // A rule passes if binomial.Upper(disagreements, inputs, Confidence) <= Epsilon,
 // binomial.Upper(released, deferred, Confidence) <= Released and, with a risk,
-// PValue <= 1-Risk.Confidence. Each test has its full confidence, without a correction for the
-// others, because all must pass (intersection-union). The first rule that fails ends the sequence. A claim is false of the
-// returned rule only if the first rule of which it is false passed, and the chance of that is at
-// most 1 - its confidence.
+// PValue <= 1-Risk.Confidence. With groups, the bounds are those of package clustered. Each test has
+// its full confidence, without a correction for the others, because all must pass
+// (intersection-union). The first rule that fails ends the sequence. A claim is false of the returned
+// rule only if the first rule of which it is false passed, and the chance of that is at most 1 - its
+// confidence.
 func (q *Request) Certify(ctx context.Context, d *Decisions, sequence *Sequence, inputs []int) (
 	*earlystop.Rule, *Certificate, error,
 ) {
 	if err := q.check(); err != nil {
 		return nil, nil, err
 	}
-	if least := FewestInputs(q.Epsilon, q.Confidence); len(inputs) < least {
+	least, leastDeferred := q.Fewest(d, inputs)
+	if len(inputs) < least {
 		return nil, nil, &RefusedError{fmt.Sprintf("%d inputs to certify on: expected at least %d, "+
 			"fewer cannot show that at most %v disagree with confidence %v", len(inputs), least, q.Epsilon, q.Confidence)}
 	}
-	if deferred, least := d.Deferred(inputs), FewestInputs(q.Released, q.Confidence); deferred < least {
+	if deferred := d.Deferred(inputs); deferred < leastDeferred {
 		return nil, nil, &RefusedError{fmt.Sprintf("%d of the inputs to certify on are deferred by all passes: expected at least %d, "+
-			"fewer cannot show that at most %v of them are retained instead with confidence %v", deferred, least, q.Released, q.Confidence)}
+			"fewer cannot show that at most %v of them are retained instead with confidence %v", deferred, leastDeferred, q.Released, q.Confidence)}
 	}
 	s, err := d.follow(ctx, inputs, 1, sequence.Rules[0].Fewest, rand.New(rand.NewPCG(q.Seed, 0xce47)))
 	if err != nil {
 		return nil, nil, err
 	}
-	chosen, c, err := q.choose(len(sequence.Rules), func(i int) Counts { return d.countLabelled(s, sequence.Rules[i]) })
+	chosen, c, err := q.choose(len(sequence.Rules), func(i int) Evidence { return d.countLabelled(s, sequence.Rules[i]) })
 	if err != nil {
 		return nil, nil, err
 	}
 	return sequence.Rules[chosen], c, nil
 }
 
+// Fewest returns how many inputs, and how many that all passes defer, are needed to certify without a
+// miss: FewestInputs, and with groups about how many in groups like those of some inputs.
+func (q *Request) Fewest(d *Decisions, inputs []int) (all, deferred int) {
+	byGroup := make([]Counts, d.countGroups())
+	for _, i := range inputs {
+		c := d.full([]int{i})
+		byGroup[d.groupOf(i)].sum(&c)
+	}
+	e := d.evidence(byGroup)
+	return e.fewestWith(disagreements, q.Epsilon, q.Confidence), e.fewestWith(released, q.Released, q.Confidence)
+}
+
 // choose returns the last rule up to which all pass, given what each does.
-func (q *Request) choose(rules int, counts func(i int) Counts) (chosen int, c *Certificate, err error) {
+func (q *Request) choose(rules int, counts func(i int) Evidence) (chosen int, c *Certificate, err error) {
 	for i := range rules {
 		next := q.test(counts(i), rules)
 		if err := next.failure(); err != nil && i == 0 {
@@ -175,18 +189,19 @@ func (q *Request) check() error {
 }
 
 // test tests a rule by its counts, as one of the given number of rules in a sequence.
-func (q *Request) test(counts Counts, rules int) *Certificate {
+func (q *Request) test(e Evidence, rules int) *Certificate {
 	all := 1 - (1-q.Confidence)/float64(rules)
-	c := &Certificate{Request: *q, Counts: counts,
-		Upper:                 binomial.Upper(counts.Disagreements, counts.Inputs, q.Confidence),
-		ReleasedUpper:         binomial.Upper(counts.Released, counts.Deferred, q.Confidence),
-		CriticalReleasedUpper: binomial.Upper(counts.CriticalReleased, counts.CriticalDeferred, all)}
+	c := &Certificate{Request: *q, Evidence: e,
+		Upper:                 e.upper(disagreements, q.Confidence),
+		ReleasedUpper:         e.upper(released, q.Confidence),
+		CriticalReleasedUpper: e.upper(criticalReleased, all)}
 	if q.Risk != nil {
-		cases, misses := counts.CriticalRetained, counts.CriticalMissed
+		missed := missedOfRetained
 		if q.Risk.OfAll {
-			cases = counts.Critical
+			missed = missedOfAll
 		}
-		c.RiskTest = &RiskTest{cases, misses, binomial.Tail(misses, cases, q.Risk.Target)}
+		misses, cases := missed(&e.Counts)
+		c.RiskTest = &RiskTest{cases, misses, e.tail(missed, q.Risk.Target)}
 	}
 	return c
 }
@@ -198,10 +213,10 @@ func (c *Certificate) failure() error {
 			"the share is at most %.3g with confidence %v: expected at most %v",
 			c.Counts.Disagreements, c.Counts.Inputs, c.Upper, c.Confidence, c.Epsilon)}
 	}
-	if c.ReleasedUpper > c.Released {
+	if c.ReleasedUpper > c.Request.Released {
 		return &RefusedError{fmt.Sprintf("%d of %d inputs deferred by all passes are retained under the most cautious rule, so that "+
 			"the share is at most %.3g with confidence %v: expected at most %v",
-			c.Counts.Released, c.Counts.Deferred, c.ReleasedUpper, c.Confidence, c.Released)}
+			c.Counts.Released, c.Counts.Deferred, c.ReleasedUpper, c.Confidence, c.Request.Released)}
 	}
 	if c.RiskTest != nil && c.RiskTest.PValue > 1-c.Risk.Confidence {
 		return &RiskError{*c.Risk, *c.RiskTest}
@@ -210,14 +225,19 @@ func (c *Certificate) failure() error {
 }
 
 // countLabelled counts what a rule does, with what the labels tell.
-func (d *Decisions) countLabelled(s *samples, r *earlystop.Rule) Counts {
-	c := Counts{Inputs: len(s.final), Passes: s.passes}
+func (d *Decisions) countLabelled(s *samples, r *earlystop.Rule) Evidence {
+	byGroup := make([]Counts, d.countGroups())
+	for g := range byGroup {
+		byGroup[g].Passes = s.passes
+	}
 	for i, input := range s.inputs {
+		c := &byGroup[d.groupOf(input)]
 		v, used := s.run(r, i)
+		c.Inputs++
 		c.add(v, s.final[i], used)
 		if d.recording.Labels != nil && d.isCritical(d.recording.Labels[input]) {
 			c.label(v, s.final[i])
 		}
 	}
-	return c
+	return d.evidence(byGroup)
 }

@@ -30,13 +30,13 @@ func simulate(q *Request, sequence []rates) (disagreement, released, criticalRel
 		return k
 	}
 	for range repeats {
-		chosen, c, err := q.choose(len(sequence), func(i int) Counts {
+		chosen, c, err := q.choose(len(sequence), func(i int) Evidence {
 			k := Counts{Inputs: 400, Passes: 10, Deferred: 100, CriticalRetained: 60, CriticalDeferred: 100}
 			k.Released = draw(k.Deferred, sequence[i].released)
 			k.CriticalReleased = k.Released
 			k.Disagreements = k.Released + draw(300, sequence[i].deferred)
 			k.CriticalMissed = draw(k.CriticalRetained, sequence[i].missed)
-			return k
+			return Evidence{Counts: k}
 		})
 		if err != nil {
 			continue
@@ -112,7 +112,7 @@ func TestChoose(t *testing.T) {
 		chosen   int
 	}{{[]Counts{good, good, good}, 2}, {[]Counts{good, risky, good}, 0}, {[]Counts{good, good, wrong, good}, 1},
 		{[]Counts{few, few, good}, 2}, {[]Counts{good, releases, good}, 0}} {
-		chosen, got, err := q.choose(len(c.sequence), func(i int) Counts { return c.sequence[i] })
+		chosen, got, err := q.choose(len(c.sequence), func(i int) Evidence { return Evidence{Counts: c.sequence[i]} })
 		if err != nil || chosen != c.chosen {
 			t.Fatalf("rule %d, %v: expected %d", chosen, err, c.chosen)
 		}
@@ -127,7 +127,7 @@ func TestChoose(t *testing.T) {
 		}
 	}
 	refusal := func(q *Request, c Counts) error {
-		_, _, err := q.choose(1, func(int) Counts { return c })
+		_, _, err := q.choose(1, func(int) Evidence { return Evidence{Counts: c} })
 		return err
 	}
 	var refused *RefusedError

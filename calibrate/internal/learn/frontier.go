@@ -21,7 +21,7 @@ func Frontier(ctx context.Context, d *Decisions, sequence *Sequence, inputs []in
 	}
 	points := []Counts{d.full(inputs)}
 	for _, r := range sequence.Rules {
-		points = append(points, d.countLabelled(s, r))
+		points = append(points, d.countLabelled(s, r).Counts)
 	}
 	return points, nil
 }
@@ -97,16 +97,16 @@ func PassesAt(points []Counts, share float64) float64 {
 	return sorted[len(sorted)-1].MeanPasses()
 }
 
-// Noise returns how many inputs one half of their passes decides otherwise than the other half, in
+// Noise returns the inputs that one half of their passes decides otherwise than the other half, in
 // a random order of each. It tells what "the same decision" is worth. An odd number of passes
 // leaves one out. Halves of ordered passes have different members. The error is that of ctx.
-func Noise(ctx context.Context, d *Decisions, inputs []int, seed uint64) (differ int, err error) {
+func Noise(ctx context.Context, d *Decisions, inputs []int, seed uint64) (differ []int, err error) {
 	rng := rand.New(rand.NewPCG(seed, 0x4015e))
 	half := d.recording.Passes / 2
 	open := d.follower.Another()
 	for _, i := range inputs {
 		if err := ctx.Err(); err != nil {
-			return 0, err
+			return nil, err
 		}
 		order := rng.Perm(d.recording.Passes)
 		var v [2]verdict
@@ -119,7 +119,7 @@ func Noise(ctx context.Context, d *Decisions, inputs []int, seed uint64) (differ
 			v[h] = verdict{decision.Action == policy.Defer, d.isCritical(class)}
 		}
 		if v[0].differs(v[1]) {
-			differ++
+			differ = append(differ, i)
 		}
 	}
 	return differ, nil

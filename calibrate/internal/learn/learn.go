@@ -277,6 +277,23 @@ type Counts struct {
 	FullCriticalRetained, FullCriticalMissed int
 }
 
+// sum adds the counts of other inputs.
+func (c *Counts) sum(o *Counts) {
+	c.Inputs += o.Inputs
+	c.Used += o.Used
+	c.Settled += o.Settled
+	c.Disagreements += o.Disagreements
+	c.Deferred += o.Deferred
+	c.Released += o.Released
+	c.Critical += o.Critical
+	c.CriticalDeferred += o.CriticalDeferred
+	c.CriticalReleased += o.CriticalReleased
+	c.CriticalRetained += o.CriticalRetained
+	c.CriticalMissed += o.CriticalMissed
+	c.FullCriticalRetained += o.FullCriticalRetained
+	c.FullCriticalMissed += o.FullCriticalMissed
+}
+
 func (c *Counts) share(n int) float64 { return float64(n) / max(float64(c.Inputs), 1) }
 
 // MeanPasses returns the mean number of passes used.

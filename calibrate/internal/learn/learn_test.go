@@ -128,7 +128,7 @@ func TestCTG(t *testing.T) {
 		t.Errorf("passes saved at 1%%: %.3v", saving)
 	}
 	differ, err := learn.Noise(t.Context(), d, rest, 1)
-	if noise := float64(differ) / float64(len(rest)); err != nil || noise < 0.05 || noise > 0.2 {
+	if noise := float64(len(differ)) / float64(len(rest)); err != nil || noise < 0.05 || noise > 0.2 {
 		t.Errorf("halves differ on %v of the inputs (error %v), expected 5 to 20%%", noise, err)
 	}
 }

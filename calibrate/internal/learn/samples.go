@@ -21,6 +21,9 @@ type Recording struct {
 	Values []float32
 	// Labels are the true classes; nil where they are not known.
 	Labels []int
+	// Groups has the group of each input, numbered from 0, for inputs that are not independent; nil where
+	// all are. Certificates then count groups.
+	Groups []int
 	// Ordered passes are the members of an ensemble: a fixed list, not draws.
 	Ordered bool
 }
@@ -34,6 +37,8 @@ type Decisions struct {
 	// primary and fallback are the scores of all passes that the policy's thresholds apply to, by
 	// input.
 	primary, fallback []float64
+	// largest has the largest counts of any group, under the full decision.
+	largest Counts
 }
 
 // verdict is the decision on an input.
@@ -60,6 +65,9 @@ func Decide(ctx context.Context, p *policy.Policy, r Recording) (*Decisions, err
 	if r.Labels != nil && len(r.Labels) != r.Inputs {
 		return nil, fmt.Errorf("%d labels: expected %d, one for each input", len(r.Labels), r.Inputs)
 	}
+	if r.Groups != nil && len(r.Groups) != r.Inputs {
+		return nil, fmt.Errorf("%d groups: expected %d, one for each input", len(r.Groups), r.Inputs)
+	}
 	d := &Decisions{recording: r, policy: p, follower: follower, final: make([]verdict, r.Inputs),
 		primary: make([]float64, r.Inputs), fallback: make([]float64, r.Inputs)}
 	b, o := m.NewBatch(), m.NewOutcome()
@@ -76,6 +84,7 @@ func Decide(ctx context.Context, p *policy.Policy, r Recording) (*Decisions, err
 		d.final[i] = verdict{o.Decision.Action == policy.Defer, d.isCritical(o.Predicted)}
 		d.primary[i], d.fallback[i] = o.Primary, o.Fallback
 	}
+	d.measureGroups()
 	return d, nil
 }
 

@@ -24,7 +24,7 @@ func Calibration(r *calibrate.Report, policyFile string) *document.Document {
 		d.Sections = append(d.Sections, chosenSection(r))
 	}
 	if r.Expected != nil {
-		d.Sections = append(d.Sections, expectedSection(r.Expected))
+		d.Sections = append(d.Sections, expectedSection(r.Expected, r.GroupsFile != nil))
 	}
 	if r.Certificate != nil || r.Refusal != nil || r.Objective != "" && !r.Refused() {
 		d.Sections = append(d.Sections, certificateSection(r))
@@ -87,10 +87,14 @@ func chosenSection(r *calibrate.Report) document.Section {
 }
 
 // expectedSection shows what unseen inputs will show.
-func expectedSection(e *calibrate.Expected) document.Section {
+func expectedSection(e *calibrate.Expected, byGroup bool) document.Section {
 	t := &document.Table{Caption: "Expected figures", Head: []string{"figure", "value", "95% interval"}, TextColumns: 1}
 	t.Add("coverage", document.Share(e.Coverage), document.ShareInterval(e.CoverageInterval))
-	intro := "Intervals are exact (Clopper-Pearson). The critical miss rate is of all critical inputs, the critical FNR of those retained."
+	intro := "Intervals are exact (Clopper-Pearson)."
+	if byGroup {
+		intro = "Intervals are by group: inputs of one group may hang together in any way."
+	}
+	intro += " The critical miss rate is of all critical inputs, the critical FNR of those retained."
 	for _, figure := range []struct {
 		name     string
 		value    *float64
@@ -164,7 +168,11 @@ func earlyStopSection(e *calibrate.EarlyStop) document.Section {
 
 // fullDecisionSection says how certain the decision by all passes itself is.
 func fullDecisionSection(e *calibrate.EarlyStop) document.Section {
-	t := &document.Table{Caption: "The full decision beside the early one", Head: []string{"figure", "seen", "share", "95% interval"}, TextColumns: 1}
+	kind := "95% interval (exact)"
+	if e.Groups > 0 {
+		kind = "95% interval by group"
+	}
+	t := &document.Table{Caption: "The full decision beside the early one", Head: []string{"figure", "seen", "share", kind}, TextColumns: 1}
 	add := func(what string, e *calibrate.ExactShare) {
 		t.Add(what, document.Of{e.Count, e.Inputs}, document.Share(e.Share), document.ShareInterval(e.Interval))
 	}

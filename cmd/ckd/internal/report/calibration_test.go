@@ -57,7 +57,7 @@ func TestCalibrationPage(t *testing.T) {
 		"decided otherwise than by all passes|5 of 1,000|0.50%|0.91%",
 		"deferred by all passes, retained instead|3 of 199|1.51%|3.34%",
 		"the same of critical inputs|none||")
-	d.expectRows(t, "The full decision beside the early one", "figure|seen|share|95% interval",
+	d.expectRows(t, "The full decision beside the early one", "figure|seen|share|95% interval (exact)",
 		"two halves of the passes decide otherwise|69 of 990|7.0%|3.5% to 13.9%",
 		"critical FNR with the rule in force|21 of 160|13.1%|6.6% to 26.2%",
 		"critical FNR of all passes|20 of 161|12.4%|6.2% to 24.8%")

@@ -1,0 +1,186 @@
+package learn
+
+import (
+	"math"
+
+	"github.com/ckd-project/ckd/internal/binomial"
+	"github.com/ckd-project/ckd/internal/clustered"
+)
+
+// Share names two counts: cases, and the misses among them.
+type Share func(c *Counts) (misses, cases int)
+
+// The shares that are certified.
+var (
+	disagreements    Share = func(c *Counts) (int, int) { return c.Disagreements, c.Inputs }
+	released         Share = func(c *Counts) (int, int) { return c.Released, c.Deferred }
+	criticalReleased Share = func(c *Counts) (int, int) { return c.CriticalReleased, c.CriticalDeferred }
+	missedOfRetained Share = func(c *Counts) (int, int) { return c.CriticalMissed, c.CriticalRetained }
+	missedOfAll      Share = func(c *Counts) (int, int) { return c.CriticalMissed, c.Critical }
+)
+
+// FullMissed is the critical FNR of the full decision, and Missed that with the rule in force.
+var (
+	FullMissed Share = func(c *Counts) (int, int) { return c.FullCriticalMissed, c.FullCriticalRetained }
+	Missed           = missedOfRetained
+)
+
+// Evidence has what a rule did on the inputs that certify it, in all and by group.
+type Evidence struct {
+	Counts
+	// Groups is nil where every input is independent.
+	Groups []Counts
+	// largest has, for each count, the largest of any group of the recording. It is taken as known
+	// beforehand: a certificate is of groups no larger.
+	largest *Counts
+}
+
+// evidence sums up the counts of groups; of one for all inputs where these are independent.
+func (d *Decisions) evidence(byGroup []Counts) Evidence {
+	e := Evidence{Counts: Counts{Passes: d.recording.Passes}}
+	for i := range byGroup {
+		e.sum(&byGroup[i])
+	}
+	if d.recording.Groups != nil {
+		e.Groups, e.largest = byGroup, &d.largest
+	}
+	return e
+}
+
+// groupOf returns the group of an input, 0 where all are independent.
+func (d *Decisions) groupOf(input int) int {
+	if d.recording.Groups == nil {
+		return 0
+	}
+	return d.recording.Groups[input]
+}
+
+// countGroups returns the number of groups, 1 where all inputs are independent.
+func (d *Decisions) countGroups() int {
+	n := 1
+	for _, g := range d.recording.Groups {
+		n = max(n, g+1)
+	}
+	return n
+}
+
+// measureGroups finds the largest counts of any group of the recording under the full decision.
+func (d *Decisions) measureGroups() {
+	if d.recording.Groups == nil {
+		return
+	}
+	members := make([][]int, d.countGroups())
+	for i, g := range d.recording.Groups {
+		members[g] = append(members[g], i)
+	}
+	for _, inputs := range members {
+		c, most := d.full(inputs), &d.largest
+		most.Inputs, most.Deferred = max(most.Inputs, c.Inputs), max(most.Deferred, c.Deferred)
+		most.Critical, most.CriticalDeferred = max(most.Critical, c.Critical), max(most.CriticalDeferred, c.CriticalDeferred)
+		// A rule may retain what all passes defer.
+		most.CriticalRetained = most.Critical
+	}
+}
+
+// LargestGroup returns the number of inputs of the largest group of the recording; 1 where inputs are
+// independent.
+func (e *Evidence) LargestGroup() int {
+	if e.largest == nil {
+		return 1
+	}
+	return e.largest.Inputs
+}
+
+// LargestCriticalGroup returns the number of critical inputs of the group of the recording that has the
+// most; 1 where inputs are independent.
+func (e *Evidence) LargestCriticalGroup() int {
+	if e.largest == nil {
+		return 1
+	}
+	return max(e.largest.Critical, 1)
+}
+
+// CriticalGroups returns how many of the groups that certify have critical inputs.
+func (e *Evidence) CriticalGroups() (n int) {
+	for i := range e.Groups {
+		if e.Groups[i].Critical > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// CertifyingGroups returns how many groups certify; 0 where inputs are independent.
+func (e *Evidence) CertifyingGroups() (n int) {
+	for i := range e.Groups {
+		if e.Groups[i].Inputs > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// counted returns a share by group, and the most cases that a group can have.
+func (e *Evidence) counted(of Share) (groups []clustered.Group, most int) {
+	for i := range e.Groups {
+		if misses, cases := of(&e.Groups[i]); cases > 0 {
+			groups = append(groups, clustered.Group{Cases: cases, Misses: misses})
+		}
+	}
+	_, most = of(e.largest)
+	return groups, max(most, 1)
+}
+
+// upper returns the upper bound on a share, with a confidence.
+func (e *Evidence) upper(of Share, confidence float64) float64 {
+	if e.Groups == nil {
+		misses, cases := of(&e.Counts)
+		return binomial.Upper(misses, cases, confidence)
+	}
+	groups, most := e.counted(of)
+	return clustered.Upper(groups, most, confidence)
+}
+
+// tail returns the p-value of "the share is above a".
+func (e *Evidence) tail(of Share, a float64) float64 {
+	if e.Groups == nil {
+		misses, cases := of(&e.Counts)
+		return binomial.Tail(misses, cases, a)
+	}
+	groups, most := e.counted(of)
+	return clustered.Tail(groups, a, most)
+}
+
+// Interval returns the 95% interval of a share.
+func (e *Evidence) Interval(of Share) (low, high float64) {
+	const confidence = 0.95
+	misses, cases := of(&e.Counts)
+	if e.Groups == nil {
+		return binomial.Interval(misses, cases, confidence)
+	}
+	groups, most := e.counted(of)
+	for _, g := range groups { // under another decision a group can have more cases
+		most = max(most, g.Cases)
+	}
+	return clustered.Interval(groups, most, confidence)
+}
+
+// fewestWith returns about how many cases of groups like those of some inputs are needed to show, with
+// a confidence, that at most a share a of them are misses, if none is; math.MaxInt32 for none.
+func (e *Evidence) fewestWith(of Share, a, confidence float64) int {
+	least := FewestInputs(a, confidence)
+	if e.Groups == nil {
+		return least
+	}
+	groups, most := e.counted(of)
+	cases := 0
+	for i := range groups {
+		cases += groups[i].Cases
+		groups[i].Misses = 0
+	}
+	if cases == 0 {
+		return least * most
+	}
+	n := math.Ceil(clustered.Enough(groups, a, most, 1-confidence) * float64(cases))
+	return int(min(max(n, float64(least)), math.MaxInt32))
+}
