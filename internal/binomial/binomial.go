@@ -21,8 +21,8 @@ func Tail[N int | float64](k, n N, p float64) float64 {
 
 // Interval returns the exact interval (Clopper and Pearson) of a share, of which k of n were seen.
 // It holds the true share with at least the confidence, and splits the rest between both sides. For
-// n = 0 it is [0,1].
-func Interval(k, n int, confidence float64) (low, high float64) {
+// n = 0 it is [0,1]. Counts that are not whole interpolate.
+func Interval[N int | float64](k, n N, confidence float64) (low, high float64) {
 	tail := (1 - confidence) / 2
 	return atLeast(k, n, tail), 1 - atLeast(n-k, n, tail)
 }
@@ -38,7 +38,7 @@ func Upper(k, n int, confidence float64) float64 {
 
 // atLeast returns the share at which k or more of n have the chance tail: 0 for k = 0, tail^(1/n)
 // for k = n.
-func atLeast(k, n int, tail float64) float64 {
+func atLeast[N int | float64](k, n N, tail float64) float64 {
 	switch k {
 	case 0:
 		return 0

@@ -1,0 +1,7 @@
+package ledger
+
+// Sampled tells tests which decisions are read twice.
+var Sampled = sampled
+
+// Reads returns how many records were read to count or replay them.
+func (l *Ledger) Reads() int64 { return l.reads.Load() }

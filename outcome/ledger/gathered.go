@@ -1,0 +1,368 @@
+package ledger
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/ckd-project/ckd/outcome/receipt"
+)
+
+var bucketBatches = []byte("batches") // in inbox.db, sequence and piece: part of a batch
+
+const (
+	// mergeAt is how many decisions gather before a merge begins by itself: as many as make the
+	// pages of ledger.db that a merge rewrites worth it.
+	mergeAt = 50_000
+	// mostGathered is how many may wait for a merge: Report waits then.
+	mostGathered = 4 * mergeAt
+	// pieceSize is the size of the parts in which a batch is stored, in bytes. Several fill a page of
+	// inbox.db, so that a commit writes little more than its own batch.
+	pieceSize = 960
+)
+
+// gathered holds what batches said since the last merge.
+type gathered struct {
+	promises map[promiseKey]*gatheredPromise
+	records  int
+	last     uint64 // sequence of the last batch
+}
+
+type gatheredPromise struct {
+	records map[recordKey]*Record
+	draws   map[uint64]int64 // the time of the earliest decision
+}
+
+func newGathered() *gathered { return &gathered{promises: make(map[promiseKey]*gatheredPromise)} }
+
+func (g *gathered) promise(k promiseKey) *gatheredPromise {
+	p := g.promises[k]
+	if p == nil {
+		p = &gatheredPromise{records: make(map[recordKey]*Record), draws: make(map[uint64]int64)}
+		g.promises[k] = p
+	}
+	return p
+}
+
+// set puts a record in the place of what was gathered of it.
+func (g *gathered) set(p promiseKey, key recordKey, r *Record) {
+	in := g.promise(p)
+	if _, had := in.records[key]; !had {
+		g.records++
+	}
+	in.records[key] = r
+	if d := r.Receipt.Draw; d != 0 && reviewed(&r.Receipt) {
+		if first, known := in.draws[d]; !known || r.Receipt.Time < first {
+			in.draws[d] = r.Receipt.Time
+		}
+	}
+}
+
+// A batch is stored as its records, each with its promise, time, ID and length.
+func appendBatched(b []byte, r *Record) []byte {
+	b = append(b, r.Receipt.Policy[:]...)
+	b = binary.BigEndian.AppendUint64(b, r.Receipt.Version)
+	key := r.key()
+	b = append(b, key[:]...)
+	body := r.append(nil)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(body)))
+	return append(b, body...)
+}
+
+func (g *gathered) load(batch []byte) error {
+	d := reader{b: batch}
+	for len(d.b) > 0 {
+		head := d.next(32 + 8)
+		if d.fault {
+			return errRecord
+		}
+		p := promiseKeyOf(head)
+		key := d.next(len(recordKey{}))
+		body := d.next(int(d.uint32()))
+		if d.fault {
+			return errRecord
+		}
+		r, err := decodeRecord(p, key, body)
+		if err != nil {
+			return err
+		}
+		if have := g.promise(p).records[r.key()]; have != nil {
+			r.union(have)
+		}
+		g.set(p, r.key(), r)
+	}
+	return nil
+}
+
+// loadInbox reads the batches that no merge has taken.
+func (l *Ledger) loadInbox() error {
+	read := func(tx *bolt.Tx) error {
+		b := tx.Bucket(bucketBatches)
+		if b == nil {
+			return nil
+		}
+		l.open.last = b.Sequence()
+		var batch []byte
+		err := b.ForEach(func(key, piece []byte) error {
+			if binary.BigEndian.Uint32(key[8:]) == 0 {
+				if err := l.open.load(batch); err != nil {
+					return err
+				}
+				batch = batch[:0]
+			}
+			batch = append(batch, piece...)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return l.open.load(batch)
+	}
+	if l.options.ReadOnly {
+		return l.inbox.View(read)
+	}
+	err := l.inbox.Update(func(tx *bolt.Tx) error {
+		_, err := tx.CreateBucketIfNotExists(bucketBatches)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return l.inbox.View(read)
+}
+
+// accept stores a batch durably, and then counts it among what has gathered. The caller holds mu.
+func (l *Ledger) accept(batch []byte, records []*Record) error {
+	var last uint64
+	err := l.inbox.Update(func(tx *bolt.Tx) error {
+		b := tx.Bucket(bucketBatches)
+		b.FillPercent = 1 // sequences only grow
+		var err error
+		if last, err = b.NextSequence(); err != nil {
+			return err
+		}
+		for piece := uint32(0); len(batch) > 0; piece++ {
+			n := min(pieceSize, len(batch))
+			key := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, last), piece)
+			if err := b.Put(key, batch[:n]); err != nil {
+				return err
+			}
+			batch = batch[n:]
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("the outcomes are not stored: %w", err)
+	}
+	l.open.last = last
+	for _, r := range records {
+		l.open.set(promiseKey{r.Receipt.Policy, r.Receipt.Version}, r.key(), r)
+	}
+	return nil
+}
+
+// merge sorts what has gathered into the records, and then forgets the batches. A crash in between
+// merges them again, which changes nothing.
+func (l *Ledger) merge() error {
+	l.mergeMu.Lock()
+	defer l.mergeMu.Unlock()
+	l.mu.Lock()
+	if l.open.records == 0 {
+		l.mu.Unlock()
+		return nil
+	}
+	g := l.open
+	l.merging, l.open = g, newGathered()
+	l.open.last = g.last
+	deleted := l.deleted
+	l.mu.Unlock()
+
+	changed, err := l.mergeInto(g, deleted)
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.merged.Broadcast()
+	l.merging = nil
+	if err != nil { // keep what could not be merged, below what came since
+		for p, in := range l.open.promises {
+			for key, r := range in.records {
+				if have := g.promise(p).records[key]; have != nil {
+					r.union(have)
+				}
+				g.set(p, key, r)
+			}
+		}
+		g.last = l.open.last
+		l.open = g
+		return fmt.Errorf("outcomes are kept, but not yet merged: %w", err)
+	}
+	l.cohortsChanged(changed)
+	return nil
+}
+
+// mergeInto writes to ledger.db, and returns the cohorts that changed.
+func (l *Ledger) mergeInto(g *gathered, deleted int64) (map[promiseKey][]cohort, error) {
+	changed := make(map[promiseKey][]cohort)
+	err := l.main.Update(func(tx *bolt.Tx) error {
+		for p, in := range g.promises {
+			m, err := l.newMerger(tx, p, deleted)
+			if err != nil {
+				return err
+			}
+			keys := make([]recordKey, 0, len(in.records))
+			for key := range in.records {
+				keys = append(keys, key)
+			}
+			slices.SortFunc(keys, func(a, b recordKey) int { return a.compare(&b) })
+			for i := range keys {
+				if err := m.put(&keys[i], in.records[keys[i]]); err != nil {
+					return err
+				}
+			}
+			if changed[p], err = m.finish(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return changed, l.inbox.Update(func(tx *bolt.Tx) error {
+		c := tx.Bucket(bucketBatches).Cursor()
+		for k, _ := c.First(); k != nil && binary.BigEndian.Uint64(k) <= g.last; k, _ = c.First() {
+			if err := c.Delete(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// A merger writes the records of one promise.
+type merger struct {
+	l       *Ledger
+	p       promiseKey
+	bucket  *bolt.Bucket
+	records *bolt.Bucket
+	draws   *bolt.Bucket
+	grid    grid
+	deleted int64          // decisions before this time are not to come back
+	touched map[int64]bool // begins of cohorts
+}
+
+func (l *Ledger) newMerger(tx *bolt.Tx, p promiseKey, deleted int64) (*merger, error) {
+	b, err := makePromise(tx, p)
+	if err != nil {
+		return nil, err
+	}
+	info, err := l.promiseInfo(b, p)
+	if err != nil {
+		return nil, err
+	}
+	m := &merger{l: l, p: p, bucket: b, records: b.Bucket(bucketRecords), draws: b.Bucket(bucketDraws), grid: info.grid(),
+		deleted: deleted, touched: make(map[int64]bool)}
+	m.records.FillPercent = 0.9 // decision times grow, on the whole
+	return m, nil
+}
+
+// put writes a record, unless nothing of it is new.
+func (m *merger) put(key *recordKey, r *Record) error {
+	if key.time() < m.deleted {
+		return nil
+	}
+	stored := *r
+	value := m.records.Get(key[:])
+	switch {
+	case value != nil:
+		have, err := decodeRecord(m.p, key[:], value)
+		if err != nil {
+			return err
+		}
+		stored.Duplicate, stored.Sampled = have.Duplicate, have.Sampled
+		stored.union(have)
+		if slices.Equal(stored.Readings, have.Readings) {
+			return nil
+		}
+	case r.Receipt.Draw != 0 && reviewed(&r.Receipt):
+		var err error
+		if stored.Duplicate, err = m.draw(key, r.Receipt.Draw); err != nil {
+			return err
+		}
+	}
+	m.touch(key.time())
+	return m.records.Put(key[:], stored.append(nil))
+}
+
+func (m *merger) touch(at int64) { m.touched[m.grid.start(at)] = true }
+
+// draw enters a new record's draw, and returns whether an equal input was decided before. One that
+// was decided later no longer counts.
+func (m *merger) draw(key *recordKey, draw uint64) (duplicate bool, err error) {
+	name := binary.BigEndian.AppendUint64(nil, draw)
+	if first := m.draws.Get(name); first != nil {
+		at := timeOf(first)
+		if at < key.time() {
+			return true, nil
+		}
+		other, r, err := m.counting(at, draw)
+		if err != nil {
+			return false, err
+		}
+		if other != nil { // else its outcome was deleted
+			if other.compare(key) < 0 {
+				return true, nil
+			}
+			r.Duplicate = true
+			m.touch(at)
+			if err := m.records.Put(other[:], r.append(nil)); err != nil {
+				return false, err
+			}
+		}
+	}
+	return false, m.draws.Put(name, appendTime(nil, key.time()))
+}
+
+// counting returns the record with a decision time and a draw that counts.
+func (m *merger) counting(at int64, draw uint64) (*recordKey, *Record, error) {
+	c := m.records.Cursor()
+	from := keyOf(at, receipt.ID{})
+	for k, v := c.Seek(from[:]); k != nil && timeOf(k) == at; k, v = c.Next() {
+		r, err := decodeRecord(m.p, k, v)
+		if err != nil {
+			return nil, nil, err
+		}
+		if r.Receipt.Draw == draw && !r.Duplicate {
+			key := recordKey(k)
+			return &key, r, nil
+		}
+	}
+	return nil, nil, nil
+}
+
+// finish counts up the cohorts that changed.
+func (m *merger) finish() ([]cohort, error) {
+	starts := make([]int64, 0, len(m.touched))
+	for start := range m.touched {
+		starts = append(starts, start)
+	}
+	slices.Sort(starts)
+	changed := make([]cohort, 0, len(starts))
+	for _, start := range starts {
+		c, err := readCohort(m.bucket, start)
+		if err != nil {
+			return nil, err
+		}
+		c.Changes++
+		if err := c.write(m.bucket); err != nil {
+			return nil, err
+		}
+		changed = append(changed, c)
+	}
+	return changed, nil
+}
+
+var errReadOnly = errors.New("the ledger was opened to be read")

@@ -1,0 +1,193 @@
+package ledger
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/ckd-project/ckd/outcome/receipt"
+)
+
+// Clear takes down all alarms of a promise. Their evidence begins anew with the next cohort. by and
+// reason are recorded in the trail; both have to be given.
+func (l *Ledger) Clear(by, reason string, policy [32]byte, version string) error {
+	if l.options.ReadOnly {
+		return errReadOnly
+	}
+	if by == "" || reason == "" {
+		return errors.New("clear: expected who clears the alarm, and why")
+	}
+	l.stateMu.Lock()
+	defer l.stateMu.Unlock()
+	if err := l.prepare(); err != nil {
+		return err
+	}
+	p := l.promises[promiseKey{policy, receipt.VersionHash(version)}]
+	if p == nil {
+		return fmt.Errorf("policy %x, version %q: %w", policy[:4], version, ErrNoPromise)
+	}
+	if _, err := l.refresh(p); err != nil {
+		return err
+	}
+	t := l.policies.get(policy)
+	official, again := p.official.clone(), p.replay.clone()
+	up := official.raised()
+	if len(up) == 0 {
+		return ErrNoAlarm
+	}
+	for w := range up {
+		official.of[w] = official.of[w].anew(w, official.Through)
+	}
+	lines := t.lines()
+	official.set(lines, runLengths(lines, l.options.RunLength)) // an alarm may have outlived its line
+	again.alarms.follow(official)
+	err := l.main.Update(func(tx *bolt.Tx) error {
+		for w := range up {
+			e := p.event(t, EventCleared, w)
+			e.By, e.Reason = by, reason
+			if err := l.note(tx, e); err != nil {
+				return err
+			}
+		}
+		return p.writeEvidence(promiseBucket(tx, p.key), official, again)
+	})
+	if err != nil {
+		return err
+	}
+	p.official, p.replay, p.state, l.recent = official, again, nil, recent{}
+	return nil
+}
+
+// ErrNoAlarm says that there is no alarm to clear.
+var ErrNoAlarm = errors.New("no alarm is up")
+
+// base returns the replay of the cohorts whose outcomes were deleted.
+func (l *Ledger) base(p *promise) (*replay, error) {
+	r := newReplay()
+	err := l.main.View(func(tx *bolt.Tx) error {
+		if text := promiseBucket(tx, p.key).Get(keyBase); text != nil {
+			return json.Unmarshal(text, r)
+		}
+		return nil
+	})
+	return r, err
+}
+
+// DeleteBefore deletes the outcomes of decisions before a time, and returns how many. Only whole
+// mature cohorts are deleted. Their tallies, the evidence and the trail stay; outcomes of such
+// decisions are refused from then on. by and reason are recorded in the trail.
+func (l *Ledger) DeleteBefore(by, reason string, before time.Time) (uint64, error) {
+	if l.options.ReadOnly {
+		return 0, errReadOnly
+	}
+	if by == "" || reason == "" {
+		return 0, errors.New("delete: expected who deletes the outcomes, and why")
+	}
+	l.stateMu.Lock()
+	defer l.stateMu.Unlock()
+	limit := before.UnixMicro()
+	if _, err := l.states(); err != nil {
+		return 0, err
+	}
+	for last := limit + 1; limit < last; { // what is not mature yet is still needed, and cohorts stay whole
+		last = limit
+		for _, p := range l.promises {
+			limit = min(limit, p.matureUntil(l.policies.get(p.key.policy), l.now(), limit))
+		}
+	}
+	var deleted uint64
+	for _, p := range l.promises {
+		n, err := l.deletePromise(p, limit)
+		deleted += n
+		if err != nil {
+			return deleted, err
+		}
+	}
+	err := l.main.Update(func(tx *bolt.Tx) error {
+		if err := tx.Bucket(bucketMeta).Put(keyDeleted, appendTime(nil, max(limit, l.deletedBefore()))); err != nil {
+			return err
+		}
+		return l.note(tx, Event{Kind: EventDeleted, By: by, Reason: reason, Detail: fmt.Sprintf("%d decisions with outcomes, decided before %s",
+			deleted, time.UnixMicro(limit).UTC().Format(time.RFC3339))})
+	})
+	if err != nil {
+		return deleted, err
+	}
+	l.mu.Lock()
+	l.deleted = max(limit, l.deleted)
+	l.mu.Unlock()
+	return deleted, nil
+}
+
+func (l *Ledger) deletedBefore() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.deleted
+}
+
+// matureUntil returns the end of the last cohort of those that begin with a mature one and end by a
+// time, or the time where no cohort before it is open.
+func (p *promise) matureUntil(t *terms, now time.Time, limit int64) int64 {
+	mature := p.mature(t, now)
+	for i, c := range p.cohorts {
+		if c.Start+p.info.Period > limit || i >= mature {
+			return min(limit, c.Start)
+		}
+	}
+	return limit
+}
+
+// deletePromise deletes the records of a promise before a time at which a cohort begins.
+func (l *Ledger) deletePromise(p *promise, limit int64) (uint64, error) {
+	t := l.policies.get(p.key.policy)
+	base, err := l.base(p)
+	if err != nil {
+		return 0, err
+	}
+	base.alarms.follow(p.official)
+	none := newAlarms()
+	none.Through = limit // the official evidence has taken them
+	for _, c := range p.cohorts {
+		if c.Start+p.info.Period <= limit && c.Start > base.alarms.Through && c.Changes > 0 {
+			if err := l.takeOne(p, t, c, c.settings(t), none, base); err != nil {
+				return 0, err
+			}
+		}
+	}
+	var deleted uint64
+	const chunk = 20_000
+	for {
+		n := 0
+		err := l.main.Update(func(tx *bolt.Tx) error {
+			b := promiseBucket(tx, p.key)
+			if err := putJSON(b, keyBase, base); err != nil {
+				return err
+			}
+			c := b.Bucket(bucketRecords).Cursor()
+			to := appendTime(nil, limit)
+			for k, _ := c.First(); k != nil && n < chunk && bytes.Compare(k, to) < 0; k, _ = c.First() {
+				if err := c.Delete(); err != nil {
+					return err
+				}
+				n++
+			}
+			return nil
+		})
+		if err != nil {
+			return deleted, err
+		}
+		deleted += uint64(n)
+		if n < chunk {
+			return deleted, nil
+		}
+	}
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,254 @@
+package ledger
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/ckd-project/ckd/outcome/receipt"
+)
+
+// Options configures a ledger.
+type Options struct {
+	// Keys returns the receipt keys now in force.
+	Keys func() *receipt.Keys
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+	// RunLength is the average number of outcomes before a false alarm, of all monitors of a promise
+	// together; 0 means DefaultRunLength.
+	RunLength float64
+	// ReaderSensitivity is the share of the critical inputs called safe that a reader is assumed to
+	// find, in (0, 1]; 0 means 1. It moves Figure.AtSensitivity and what Holding demands. It moves no
+	// alarm.
+	ReaderSensitivity float64
+	// ReadOnly opens a ledger that no daemon has open, to read it.
+	ReadOnly bool
+}
+
+// DefaultRunLength is the run length, in outcomes, unless Options says otherwise.
+const DefaultRunLength = 2_000_000
+
+// A Ledger is the durable store of outcomes. All methods may be called at the same time.
+type Ledger struct {
+	options Options
+	main    *bolt.DB // records, promises, trail
+	inbox   *bolt.DB // batches since the last merge
+
+	policies policies
+
+	mu         sync.Mutex                    // guards what follows
+	open       *gathered                     // acknowledged, not yet being merged
+	merging    *gathered                     // being merged; nil between merges
+	deleted    int64                         // decisions before this time, in microseconds, were deleted
+	merged     *sync.Cond                    // on mu: a merge has ended
+	changed    map[promiseKey]map[int64]bool // cohorts to be read again
+	mergeAsked bool                          // a merge in the background has begun, or is about to
+
+	mergeMu sync.Mutex // one merge at a time
+
+	stateMu  sync.Mutex // guards what follows
+	promises map[promiseKey]*promise
+	recent   recent
+
+	reads atomic.Int64 // records read to count or replay them, for tests
+}
+
+// The buckets of ledger.db.
+var (
+	bucketMeta     = []byte("meta")
+	bucketPolicies = []byte("policies") // hash: YAML
+	bucketPromises = []byte("promises") // promiseKey: a bucket with those below
+	bucketTrail    = []byte("trail")    // sequence: JSON
+
+	bucketRecords = []byte("records") // recordKey: record
+	bucketDraws   = []byte("draws")   // draw: time of the earliest decision
+	bucketCohorts = []byte("cohorts") // start: cohort
+	bucketTallies = []byte("tallies") // start: tally
+	bucketIssued  = []byte("issued")  // start, stratum, process: counts
+	bucketSums    = []byte("sums")    // cohort: issued counts by stratum
+	bucketHistory = []byte("history") // cohort: Point
+
+	keyInfo     = []byte("info")     // in a promise: what it is
+	keyOfficial = []byte("official") // in a promise: alarms
+	keyReplay   = []byte("replay")   // in a promise: alarms and sequences over the outcomes as they are now
+	keyBase     = []byte("base")     // in a promise: the replay of the cohorts whose outcomes were deleted
+	keyFormat   = []byte("format")   // in meta
+	keyDeleted  = []byte("deleted")  // in meta: decisions before this time were deleted
+)
+
+// format is the first byte of all that is stored.
+const format = 1
+
+// ErrInUse says that another process has the ledger open.
+var ErrInUse = errors.New("the ledger is open in another process")
+
+// ErrPolicyUnknown says that no daemon has told a policy.
+var ErrPolicyUnknown = errors.New("no daemon has told this policy")
+
+// ErrNoPromise says that nothing is known of a policy and model version.
+var ErrNoPromise = errors.New("no such policy and model version in the ledger")
+
+// Open opens the ledger in a directory, and makes one there if there is none. It reads no outcomes
+// but those of the last seconds before a crash.
+func Open(dir string, o Options) (*Ledger, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.RunLength == 0 {
+		o.RunLength = DefaultRunLength
+	}
+	if o.ReaderSensitivity == 0 {
+		o.ReaderSensitivity = 1
+	}
+	if !(o.RunLength >= 1) {
+		return nil, fmt.Errorf("run length: %v, expected at least 1 outcome", o.RunLength)
+	}
+	if !(o.ReaderSensitivity > 0 && o.ReaderSensitivity <= 1) {
+		return nil, fmt.Errorf("reader sensitivity: %v, expected a share above 0 and at most 1", o.ReaderSensitivity)
+	}
+	if !o.ReadOnly {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	l := &Ledger{options: o, open: newGathered(), changed: make(map[promiseKey]map[int64]bool), promises: make(map[promiseKey]*promise)}
+	l.merged = sync.NewCond(&l.mu)
+	l.policies.byHash = make(map[[32]byte]*terms)
+	var err error
+	if l.main, err = openFile(filepath.Join(dir, "ledger.db"), o.ReadOnly); err != nil {
+		return nil, err
+	}
+	if l.inbox, err = openFile(filepath.Join(dir, "inbox.db"), o.ReadOnly); err != nil {
+		return nil, errors.Join(err, l.main.Close())
+	}
+	if err := l.load(); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", dir, err), l.main.Close(), l.inbox.Close())
+	}
+	return l, nil
+}
+
+// openFile opens one file of the store. The address space is reserved at once: a file that outgrows
+// it has to wait for all readers.
+func openFile(path string, readOnly bool) (*bolt.DB, error) {
+	const reserved = 16 << 30
+	db, err := bolt.Open(path, 0o600, &bolt.Options{
+		Timeout:         time.Second,
+		ReadOnly:        readOnly,
+		FreelistType:    bolt.FreelistMapType,
+		InitialMmapSize: reserved,
+		NoStatistics:    true,
+	})
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		return nil, fmt.Errorf("%s: %w", path, ErrInUse)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return db, nil
+}
+
+// load makes the buckets, and reads what is kept in memory: policies, promises, and the batches that
+// no merge has taken.
+func (l *Ledger) load() error {
+	if !l.options.ReadOnly {
+		if err := l.main.Update(makeBuckets); err != nil {
+			return err
+		}
+	}
+	err := l.main.View(func(tx *bolt.Tx) error {
+		meta := tx.Bucket(bucketMeta)
+		if meta == nil {
+			return errors.New("not a ledger")
+		}
+		if found := meta.Get(keyFormat); len(found) != 1 || found[0] != format {
+			return fmt.Errorf("format %v, expected %d: made by another version of ckd", found, format)
+		}
+		if at := meta.Get(keyDeleted); at != nil {
+			l.deleted = timeOf(at)
+		}
+		if err := l.policies.load(tx.Bucket(bucketPolicies)); err != nil {
+			return err
+		}
+		return l.loadPromises(tx.Bucket(bucketPromises))
+	})
+	if err != nil {
+		return err
+	}
+	return l.loadInbox()
+}
+
+func makeBuckets(tx *bolt.Tx) error {
+	for _, name := range [][]byte{bucketMeta, bucketPolicies, bucketPromises, bucketTrail} {
+		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+			return err
+		}
+	}
+	meta := tx.Bucket(bucketMeta)
+	if meta.Get(keyFormat) != nil {
+		return nil
+	}
+	return meta.Put(keyFormat, []byte{format})
+}
+
+// Close merges what has gathered and closes the files.
+func (l *Ledger) Close() error {
+	var err error
+	if !l.options.ReadOnly {
+		err = l.merge()
+	}
+	return errors.Join(err, l.inbox.Close(), l.main.Close())
+}
+
+func (l *Ledger) now() time.Time { return l.options.Now() }
+
+// A promiseKey names a promise: policy hash and version hash.
+type promiseKey struct {
+	policy  [32]byte
+	version uint64
+}
+
+func (k promiseKey) bytes() []byte {
+	return binary.BigEndian.AppendUint64(k.policy[:len(k.policy):len(k.policy)], k.version)
+}
+
+func promiseKeyOf(b []byte) (k promiseKey) {
+	copy(k.policy[:], b)
+	k.version = binary.BigEndian.Uint64(b[len(k.policy):])
+	return k
+}
+
+// promiseBucket returns the bucket of a promise, nil for none.
+func promiseBucket(tx *bolt.Tx, k promiseKey) *bolt.Bucket {
+	return tx.Bucket(bucketPromises).Bucket(k.bytes())
+}
+
+// makePromise returns the bucket of a promise, and makes it if there is none.
+func makePromise(tx *bolt.Tx, k promiseKey) (*bolt.Bucket, error) {
+	all := tx.Bucket(bucketPromises)
+	if b := all.Bucket(k.bytes()); b != nil {
+		return b, nil
+	}
+	b, err := all.CreateBucket(k.bytes())
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range [][]byte{bucketRecords, bucketDraws, bucketCohorts, bucketTallies, bucketIssued, bucketSums, bucketHistory} {
+		if _, err := b.CreateBucket(name); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// appendTime appends a time in microseconds so that bytes order as times do.
+func appendTime(b []byte, at int64) []byte { return binary.BigEndian.AppendUint64(b, uint64(at)^1<<63) }
+
+func timeOf(b []byte) int64 { return int64(binary.BigEndian.Uint64(b) ^ 1<<63) }

@@ -1,0 +1,325 @@
+package ledger
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/ckd-project/ckd/outcome/receipt"
+	"github.com/ckd-project/ckd/policy"
+)
+
+const (
+	// mostText bounds the names of sources and of who reports, in bytes.
+	mostText = 256
+	// mostAhead is how far a reading's time may lie in the future, for clocks that differ.
+	mostAhead = 5 * time.Minute
+)
+
+// Report stores a batch of outcomes in one commit, and answers each. What it answers as stored is
+// durable before it returns; after an error nothing of the batch is stored. by names who reports,
+// for the record. Sending a batch again changes nothing.
+func (l *Ledger) Report(by string, batch []Outcome) ([]Answer, error) {
+	if l.options.ReadOnly {
+		return nil, errReadOnly
+	}
+	if len(by) > mostText {
+		by = by[:mostText]
+	}
+	answers := make([]Answer, len(batch))
+	opened := make([]*Record, len(batch)) // with one reading each; nil where nothing is to be stored
+	now := l.now().UTC().Truncate(time.Microsecond)
+	keys := l.options.Keys()
+	for i := range batch {
+		opened[i] = l.openOutcome(keys, by, now, &batch[i], &answers[i])
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.merging != nil && l.open.records >= mostGathered {
+		l.merged.Wait()
+	}
+	if err := l.enter(opened, answers); err != nil {
+		return nil, err
+	}
+	if l.open.records >= mergeAt && l.merging == nil && !l.mergeAsked {
+		l.mergeAsked = true
+		go l.mergeGathered()
+	}
+	return answers, nil
+}
+
+// mergeGathered merges in the background. An error shows at the next merge that somebody waits for.
+func (l *Ledger) mergeGathered() {
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.mergeAsked = false
+	}()
+	_ = l.merge()
+}
+
+// openOutcome opens a receipt and checks what is said of it. It returns nil, with the answer filled in,
+// if there is nothing to store.
+func (l *Ledger) openOutcome(keys *receipt.Keys, by string, now time.Time, o *Outcome, a *Answer) *Record {
+	if keys == nil {
+		a.Status, a.Field, a.Why = UnknownKey, "receipt", "the ledger has no receipt keys"
+		return nil
+	}
+	r, id, err := keys.Open(o.Receipt)
+	switch {
+	case errors.Is(err, receipt.ErrUnknownKey):
+		a.Status, a.Field, a.Why = UnknownKey, "receipt", err.Error()
+		return nil
+	case err != nil:
+		a.Status, a.Field, a.Why = Forged, "receipt", err.Error()
+		return nil
+	}
+	a.Policy = r.Policy
+	t := l.policies.get(r.Policy)
+	if t == nil {
+		a.Status, a.Field = PolicyUnknown, "receipt"
+		a.Why = fmt.Sprintf("no daemon has told policy %x: send the outcome again later", r.Policy[:4])
+		return nil
+	}
+	invalid := func(field, why string, args ...any) *Record {
+		a.Status, a.Field, a.Why = Invalid, field, fmt.Sprintf(why, args...)
+		return nil
+	}
+	if r.Stratum < receipt.Deferred || r.Stratum > receipt.CalledSafe || int(r.Predicted) >= len(t.critical) {
+		return invalid("receipt", "stratum %d and predicted class %d do not fit policy %x", r.Stratum, r.Predicted, r.Policy[:4])
+	}
+	if policy.Action(r.Action) > policy.Observe || r.Reason >= uint8(policy.Reasons) || r.Gate > uint8(policy.ByFallback) {
+		return invalid("receipt", "action %d, reason %d and gate %d are not known: made by a newer version of ckd", r.Action, r.Reason, r.Gate)
+	}
+	truth, known := t.classes[o.Truth]
+	at := o.At.UTC().Truncate(time.Microsecond)
+	if o.At.IsZero() {
+		at = now
+	}
+	switch {
+	case !known:
+		return invalid("truth", "found %.64q, expected one of %s", o.Truth, listed(t.policy.Classes))
+	case o.Source == "":
+		return invalid("source", "missing, expected a name for who found the truth")
+	case len(o.Source) > mostText:
+		return invalid("source", "found %d bytes, expected at most %d", len(o.Source), mostText)
+	case o.Kind >= kinds:
+		return invalid("kind", "found %d, expected reading, follow-up or biopsy", o.Kind)
+	case at.After(now.Add(mostAhead)):
+		return invalid("at", "found %s, expected a time that has passed", at.Format(time.RFC3339))
+	case at.Year() < 1900:
+		return invalid("at", "found %s, expected a time since 1900", at.Format(time.RFC3339))
+	}
+	return &Record{ID: id, Receipt: r, Sampled: sampled(keys, id),
+		Readings: []Said{{Source: o.Source, Kind: o.Kind, Truth: truth, SawModel: o.SawModel, At: at, By: by, Reported: now}}}
+}
+
+// listed returns class names for a message.
+func listed(classes []string) string {
+	const most = 8
+	if len(classes) > most {
+		return fmt.Sprintf("%s, ... (%d classes)", strings.Join(classes[:most], ", "), len(classes))
+	}
+	return strings.Join(classes, ", ")
+}
+
+// sampled draws the decisions that are read twice whatever the first reading says: by a hash that
+// nobody without the key can foresee.
+func sampled(keys *receipt.Keys, id receipt.ID) bool {
+	h := keys.DrawKey().Group(append([]byte("second read"), id[:]...))
+	return float64(h>>11)/(1<<53) < secondReads
+}
+
+// enter adds opened outcomes to what is known of their decisions, and stores what changed. The caller
+// holds mu.
+func (l *Ledger) enter(opened []*Record, answers []Answer) error {
+	var (
+		batch   []byte
+		changed []*Record
+	)
+	err := l.main.View(func(tx *bolt.Tx) error {
+		find := newFinder(l, tx)
+		for i, in := range opened {
+			if in == nil {
+				continue
+			}
+			r, known, err := find.record(in)
+			if err != nil {
+				return err
+			}
+			if !l.enterOne(find, r, known, in, &answers[i]) {
+				continue
+			}
+			if find.keep(r) {
+				changed = append(changed, r)
+			}
+		}
+		return nil
+	})
+	if err != nil || len(changed) == 0 {
+		return err
+	}
+	for _, r := range changed {
+		batch = appendBatched(batch, r)
+	}
+	return l.accept(batch, changed)
+}
+
+// enterOne adds a reading to the record of its decision, and answers. It returns whether anything is
+// to be stored.
+func (l *Ledger) enterOne(find *finder, r *Record, known bool, in *Record, a *Answer) bool {
+	t := l.policies.get(in.Receipt.Policy)
+	if in.Receipt.Time < l.deleted {
+		a.Status, a.Field = Invalid, "receipt"
+		a.Why = fmt.Sprintf("decided before %s, up to when outcomes were deleted", time.UnixMicro(l.deleted).UTC().Format(time.RFC3339))
+		return false
+	}
+	said := in.Readings[0]
+	before := t.find(r, endOfTime)
+	stood := standingOf(r.Readings, &said)
+	if len(r.Readings) >= mostReadings {
+		a.Status, a.Field, a.Why = Invalid, "receipt", fmt.Sprintf("the decision has %d readings already", mostReadings)
+		return false
+	}
+	changed := r.add(said)
+	after := t.find(r, endOfTime)
+	a.Predicted, a.Time = t.policy.Classes[r.Receipt.Predicted], time.UnixMicro(r.Receipt.Time).UTC()
+	a.Want = after.want
+	stands := standingOf(r.Readings, &said)
+	switch {
+	case !reviewed(&r.Receipt):
+		a.Status, a.Field, a.Why = Apart, "receipt", "nobody had picked the input for review: its outcome has no weight"
+	case find.duplicate(r, known):
+		a.Status, a.Field, a.Why, a.Want = Duplicate, "receipt", "an equal input was decided before, and counts", WantNone
+	case stood != nil && (stands.Truth == stood.Truth && stands.SawModel == stood.SawModel):
+		a.Status = Duplicate
+		if said.Truth != stands.Truth {
+			a.Field, a.Why = "at", "a later reading of the same source stands"
+		}
+	case !said.counts(&r.Receipt):
+		a.Status, a.Field, a.Why = Apart, "saw_model", "the reader had seen the model's answer: a blind reading is wanted"
+	case after.want != WantNone && (after.want != before.want || stood != nil):
+		a.Status = SecondReadWanted
+	case stood != nil:
+		a.Status = Corrected
+	default:
+		a.Status = Counted
+	}
+	return changed
+}
+
+// standingOf returns the reading that stands of a source and kind, nil for none.
+func standingOf(readings []Said, of *Said) *Said {
+	for i := len(readings) - 1; i >= 0; i-- {
+		if s := &readings[i]; s.Source == of.Source && s.Kind == of.Kind {
+			copied := *s
+			return &copied
+		}
+	}
+	return nil
+}
+
+// A finder finds what is known of decisions: in the batch at hand, among what has gathered, and in
+// ledger.db.
+type finder struct {
+	l       *Ledger
+	tx      *bolt.Tx
+	fresh   map[promiseKey]map[recordKey]*Record
+	drawn   map[promiseKey]map[uint64]int64 // the time of the earliest decision of this batch
+	buckets map[promiseKey][2]*bolt.Bucket  // records and draws
+}
+
+func newFinder(l *Ledger, tx *bolt.Tx) *finder {
+	return &finder{l: l, tx: tx, fresh: make(map[promiseKey]map[recordKey]*Record), drawn: make(map[promiseKey]map[uint64]int64),
+		buckets: make(map[promiseKey][2]*bolt.Bucket)}
+}
+
+// keep notes a record that this batch has changed, and returns whether it is the first time.
+func (f *finder) keep(r *Record) bool {
+	p, key := promiseKey{r.Receipt.Policy, r.Receipt.Version}, r.key()
+	if f.fresh[p] == nil {
+		f.fresh[p], f.drawn[p] = make(map[recordKey]*Record), make(map[uint64]int64)
+	}
+	if f.fresh[p][key] != nil {
+		return false
+	}
+	f.fresh[p][key] = r
+	if d := r.Receipt.Draw; d != 0 && reviewed(&r.Receipt) {
+		if first, drawn := f.drawn[p][d]; !drawn || r.Receipt.Time < first {
+			f.drawn[p][d] = r.Receipt.Time
+		}
+	}
+	return true
+}
+
+func (f *finder) bucketsOf(p promiseKey) (records, draws *bolt.Bucket) {
+	have, known := f.buckets[p]
+	if !known {
+		if b := promiseBucket(f.tx, p); b != nil {
+			have = [2]*bolt.Bucket{b.Bucket(bucketRecords), b.Bucket(bucketDraws)}
+		}
+		f.buckets[p] = have
+	}
+	return have[0], have[1]
+}
+
+// record returns a copy of what is known of a decision, or else the decision without readings.
+func (f *finder) record(in *Record) (r *Record, known bool, err error) {
+	p := promiseKey{in.Receipt.Policy, in.Receipt.Version}
+	key := in.key()
+	found := f.fresh[p][key]
+	if found != nil {
+		return found, true, nil
+	}
+	for _, g := range []*gathered{f.l.open, f.l.merging} {
+		if found == nil && g != nil && g.promises[p] != nil {
+			found = g.promises[p].records[key]
+		}
+	}
+	if found == nil {
+		if records, _ := f.bucketsOf(p); records != nil {
+			if value := records.Get(key[:]); value != nil {
+				found, err = decodeRecord(p, key[:], value)
+				return found, true, err
+			}
+		}
+	}
+	if found == nil {
+		fresh := *in
+		fresh.Readings = nil
+		return &fresh, false, nil
+	}
+	copied := *found
+	return &copied, true, nil
+}
+
+// duplicate reports whether an equal input that was decided before counts in place of a record.
+func (f *finder) duplicate(r *Record, known bool) bool {
+	c := &r.Receipt
+	if r.Duplicate || c.Draw == 0 {
+		return r.Duplicate
+	}
+	p := promiseKey{c.Policy, c.Version}
+	earlier := func(at int64) bool { return at < c.Time || at == c.Time && !known }
+	for _, g := range []*gathered{f.l.open, f.l.merging} {
+		if g == nil || g.promises[p] == nil {
+			continue
+		}
+		if at, found := g.promises[p].draws[c.Draw]; found && earlier(at) {
+			return true
+		}
+	}
+	if at, found := f.drawn[p][c.Draw]; found && earlier(at) {
+		return true
+	}
+	if _, draws := f.bucketsOf(p); draws != nil {
+		if first := draws.Get(binary.BigEndian.AppendUint64(nil, c.Draw)); first != nil {
+			return earlier(timeOf(first))
+		}
+	}
+	return false
+}

@@ -1,0 +1,525 @@
+package ledger
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/ckd-project/ckd/outcome/receipt"
+)
+
+// A promise is what is kept in memory of a promise. Ledger.stateMu guards it.
+type promise struct {
+	key      promiseKey
+	info     info
+	loaded   bool
+	cohorts  []*cohortState // by start
+	official *alarms
+	replay   *replay
+	state    *Promise  // as last computed
+	next     time.Time // when the next cohort matures; zero for none
+	terms    *terms    // that state was computed with
+}
+
+// cohortState is a cohort with what was counted of it.
+type cohortState struct {
+	cohort
+	sums  *sums  // nil if no daemon told of it
+	tally *tally // nil until it is needed
+}
+
+// settings returns the audits in force in the cohort.
+func (c *cohortState) settings(t *terms) settings {
+	switch {
+	case c.Bets != nil:
+		return *c.Bets
+	case c.sums != nil && c.sums.Settings != nil:
+		return *c.sums.Settings
+	}
+	return settingsOf(t.policy.Audit)
+}
+
+// loadPromises finds the promises. What they hold is read when it is first asked for.
+func (l *Ledger) loadPromises(all *bolt.Bucket) error {
+	return all.ForEachBucket(func(name []byte) error {
+		key := promiseKeyOf(name)
+		l.promises[key] = &promise{key: key}
+		return nil
+	})
+}
+
+// findPromises adds promises that were made since. The caller holds stateMu.
+func (l *Ledger) findPromises() error {
+	return l.main.View(func(tx *bolt.Tx) error {
+		return tx.Bucket(bucketPromises).ForEachBucket(func(name []byte) error {
+			key := promiseKeyOf(name)
+			if l.promises[key] == nil {
+				l.promises[key] = &promise{key: key}
+			}
+			return nil
+		})
+	})
+}
+
+// State returns the state of a policy and model version, computed anew where anything changed.
+func (l *Ledger) State(policy [32]byte, version string) (*Promise, error) {
+	l.stateMu.Lock()
+	defer l.stateMu.Unlock()
+	if err := l.prepare(); err != nil {
+		return nil, err
+	}
+	p := l.promises[promiseKey{policy, receipt.VersionHash(version)}]
+	if p == nil {
+		return nil, fmt.Errorf("policy %x, version %q: %w", policy[:4], version, ErrNoPromise)
+	}
+	return l.refresh(p)
+}
+
+// States returns the states of all promises, computed anew where anything changed, in the order of
+// their models, policies and versions.
+func (l *Ledger) States() ([]*Promise, error) {
+	l.stateMu.Lock()
+	defer l.stateMu.Unlock()
+	return l.states()
+}
+
+func (l *Ledger) states() ([]*Promise, error) {
+	if err := l.prepare(); err != nil {
+		return nil, err
+	}
+	states := make([]*Promise, 0, len(l.promises))
+	for _, p := range l.promises {
+		s, err := l.refresh(p)
+		if err != nil {
+			return nil, err
+		}
+		states = append(states, s)
+	}
+	slices.SortFunc(states, func(a, b *Promise) int {
+		return cmp.Or(cmp.Compare(a.Model, b.Model), bytes.Compare(a.Policy[:], b.Policy[:]), cmp.Compare(a.Version, b.Version))
+	})
+	return states, nil
+}
+
+// recent remembers all states.
+type recent struct {
+	states []*Promise
+	until  time.Time // when they may be computed again
+}
+
+// Recent returns the states that were computed last, and computes them anew only so often that this
+// takes at most a twentieth of the time. Promise.AsOf says how old they are.
+func (l *Ledger) Recent() ([]*Promise, error) {
+	l.stateMu.Lock()
+	defer l.stateMu.Unlock()
+	began := time.Now()
+	if l.recent.states != nil && began.Before(l.recent.until) {
+		return l.recent.states, nil
+	}
+	states, err := l.states()
+	if err != nil {
+		return nil, err
+	}
+	const share = 20
+	took := time.Since(began)
+	l.recent = recent{states: states, until: began.Add(share * took)}
+	return states, nil
+}
+
+// Run takes cohorts into the evidence as they mature, until the context ends. failed is told of errors.
+func (l *Ledger) Run(ctx context.Context, failed func(error)) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if _, err := l.Recent(); err != nil {
+				failed(err)
+			}
+		}
+	}
+}
+
+// prepare merges what has gathered. The caller holds stateMu.
+func (l *Ledger) prepare() error {
+	if !l.options.ReadOnly {
+		if err := l.merge(); err != nil {
+			return err
+		}
+	}
+	return l.findPromises()
+}
+
+// refresh brings a promise up to date. The caller holds stateMu, and has merged.
+func (l *Ledger) refresh(p *promise) (*Promise, error) {
+	t := l.policies.get(p.key.policy)
+	if t == nil {
+		return nil, fmt.Errorf("policy %x: %w", p.key.policy, ErrPolicyUnknown)
+	}
+	now := l.now()
+	changed, err := l.reload(p)
+	if err != nil {
+		return nil, err
+	}
+	if !changed && p.state != nil && p.terms == t && (p.next.IsZero() || now.Before(p.next)) {
+		return p.state, nil
+	}
+	p.state = nil
+	for _, c := range p.cohorts {
+		if c.tally == nil {
+			if err := l.tally(p, t, c); err != nil {
+				return nil, err
+			}
+		}
+	}
+	mature := p.mature(t, now)
+	if err := l.take(p, t, mature); err != nil {
+		return nil, err
+	}
+	s, err := l.summarise(p, t, mature, now)
+	if err != nil {
+		return nil, err
+	}
+	p.state, p.terms, p.next = s, t, s.Cohorts.NextMature
+	return s, nil
+}
+
+// reload reads what changed of a promise, all of it for the first time, and returns whether anything
+// did.
+func (l *Ledger) reload(p *promise) (bool, error) {
+	starts := l.takeChanged(p.key)
+	if p.loaded && len(starts) == 0 {
+		return false, nil
+	}
+	err := l.main.View(func(tx *bolt.Tx) error {
+		b := promiseBucket(tx, p.key)
+		if err := json.Unmarshal(b.Get(keyInfo), &p.info); err != nil {
+			return err
+		}
+		if !p.loaded {
+			return p.load(b)
+		}
+		for _, start := range starts {
+			if err := p.reread(b, start); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		p.loaded = false // read all the next time
+	}
+	return true, err
+}
+
+// load reads the cohorts and the evidence of a promise.
+func (p *promise) load(b *bolt.Bucket) error {
+	p.official, p.replay, p.cohorts = newAlarms(), newReplay(), nil
+	if text := b.Get(keyOfficial); text != nil {
+		if err := json.Unmarshal(text, p.official); err != nil {
+			return err
+		}
+	}
+	if text := b.Get(keyReplay); text != nil {
+		if err := json.Unmarshal(text, p.replay); err != nil {
+			return err
+		}
+	}
+	for _, name := range [][]byte{bucketCohorts, bucketSums} {
+		err := b.Bucket(name).ForEach(func(k, _ []byte) error { return p.reread(b, timeOf(k)) })
+		if err != nil {
+			return err
+		}
+	}
+	p.loaded = true
+	return nil
+}
+
+// reread reads a cohort.
+func (p *promise) reread(b *bolt.Bucket, start int64) error {
+	at, found := slices.BinarySearchFunc(p.cohorts, start, func(c *cohortState, start int64) int { return cmp.Compare(c.Start, start) })
+	if !found {
+		p.cohorts = slices.Insert(p.cohorts, at, &cohortState{})
+	}
+	c := p.cohorts[at]
+	var err error
+	if c.cohort, err = readCohort(b, start); err != nil {
+		return err
+	}
+	if c.sums, err = readSums(b, start); err != nil {
+		return err
+	}
+	if c.tally != nil && c.tally.Changes == c.Changes {
+		return nil
+	}
+	c.tally = nil
+	if c.Changes == 0 {
+		c.tally = newTally()
+		return nil
+	}
+	text := b.Bucket(bucketTallies).Get(startKey(start))
+	if text == nil {
+		return nil
+	}
+	stored := newTally()
+	if err := json.Unmarshal(text, stored); err != nil {
+		return err
+	}
+	if stored.Changes == c.Changes {
+		c.tally = stored
+	}
+	return nil
+}
+
+// tally counts the records of a cohort.
+func (l *Ledger) tally(p *promise, t *terms, c *cohortState) error {
+	counted := newTally()
+	counted.Changes = c.Changes
+	err := l.scan(p, c.Start, func(r *Record) { counted.observe(t, r) })
+	if err != nil {
+		return err
+	}
+	c.tally = counted
+	if l.options.ReadOnly {
+		return nil
+	}
+	return l.main.Update(func(tx *bolt.Tx) error {
+		return putJSON(promiseBucket(tx, p.key).Bucket(bucketTallies), startKey(c.Start), counted)
+	})
+}
+
+// scan calls each with the records of a cohort, in order.
+func (l *Ledger) scan(p *promise, start int64, each func(*Record)) error {
+	return l.main.View(func(tx *bolt.Tx) error {
+		cursor := promiseBucket(tx, p.key).Bucket(bucketRecords).Cursor()
+		from, to := p.info.grid().rangeOf(start)
+		for k, v := cursor.Seek(from); k != nil && bytes.Compare(k, to) < 0; k, v = cursor.Next() {
+			r, err := decodeRecord(p.key, k, v)
+			if err != nil {
+				return err
+			}
+			l.reads.Add(1)
+			each(r)
+		}
+		return nil
+	})
+}
+
+// maturity returns when the outcomes of a cohort are all due.
+func (p *promise) maturity(t *terms, c *cohortState) time.Time {
+	return time.UnixMicro(c.Start + p.info.Period + c.settings(t).Due).UTC()
+}
+
+// mature returns how many cohorts, the first ones, are mature. One that is not holds up those after
+// it: evidence takes cohorts in order.
+func (p *promise) mature(t *terms, now time.Time) int {
+	n := 0
+	for n < len(p.cohorts) && !now.Before(p.maturity(t, p.cohorts[n])) {
+		n++
+	}
+	return n
+}
+
+// take takes mature cohorts into the evidence: the official one once, with what had been reported
+// when they matured, and the replay with what is known now.
+func (l *Ledger) take(p *promise, t *terms, mature int) error {
+	lines := t.lines()
+	lengths := runLengths(lines, l.options.RunLength)
+	official, again := p.official.clone(), p.replay
+	anew := official.set(lines, lengths)
+	restart := false
+	for _, c := range p.cohorts[:mature] {
+		restart = restart || c.Start <= again.alarms.Through && c.Replayed != c.Changes
+	}
+	if restart {
+		var err error
+		if again, err = l.base(p); err != nil {
+			return err
+		}
+	} else {
+		again = again.clone()
+	}
+	again.alarms.follow(official)
+	var (
+		taken  []*cohortState
+		points []Point
+		raised = official.raised()
+	)
+	for _, c := range p.cohorts[:mature] {
+		first := c.Start > official.Through
+		if !first && c.Start <= again.alarms.Through {
+			continue
+		}
+		bets := c.settings(t)
+		if c.Bets == nil {
+			var err error
+			if bets, err = l.bets(p, c, bets, p.maturity(t, c)); err != nil {
+				return err
+			}
+		}
+		if err := l.takeOne(p, t, c, bets, official, again); err != nil {
+			return err
+		}
+		c.Bets, c.Replayed = &bets, c.Changes
+		taken = append(taken, c)
+		if first && c.Changes > 0 {
+			points = append(points, point(p, t, c, official, again))
+		}
+	}
+	// Cohorts without outcomes need not be stored: taking them again changes nothing.
+	changed := slices.ContainsFunc(taken, func(c *cohortState) bool { return c.Changes > 0 }) || len(anew) > 0 || restart ||
+		official.differs(p.official)
+	if !changed || l.options.ReadOnly {
+		p.official, p.replay = official, again
+		return nil
+	}
+	err := l.main.Update(func(tx *bolt.Tx) error {
+		b := promiseBucket(tx, p.key)
+		for _, c := range taken {
+			stored, err := readCohort(b, c.Start)
+			if err != nil {
+				return err
+			}
+			stored.Bets, stored.Replayed = c.Bets, c.Replayed
+			if err := stored.write(b); err != nil {
+				return err
+			}
+		}
+		for i := range points {
+			if err := putJSON(b.Bucket(bucketHistory), startKey(points[i].Start.UnixMicro()), storedPointOf(&points[i])); err != nil {
+				return err
+			}
+		}
+		for _, w := range anew {
+			if err := l.note(tx, p.event(t, EventLine, w)); err != nil {
+				return err
+			}
+		}
+		for w, one := range official.of {
+			if one.Raised() && !raised[w] {
+				e := p.event(t, EventRaised, w)
+				e.Detail = fmt.Sprintf("evidence of the decisions from %s", time.UnixMicro(one.raisedBy).UTC().Format(time.RFC3339))
+				if err := l.note(tx, e); err != nil {
+					return err
+				}
+			}
+		}
+		return p.writeEvidence(b, official, again)
+	})
+	if err != nil {
+		p.loaded = false // cohorts in memory may say more than is stored
+		return err
+	}
+	p.official, p.replay = official, again
+	return nil
+}
+
+func (p *promise) writeEvidence(b *bolt.Bucket, official *alarms, again *replay) error {
+	if err := putJSON(b, keyOfficial, official); err != nil {
+		return err
+	}
+	return putJSON(b, keyReplay, again)
+}
+
+// event returns an event of a promise.
+func (p *promise) event(t *terms, kind EventKind, w watch) Event {
+	return Event{Kind: kind, Policy: t.policy.Hash, Model: t.policy.Name, Version: p.version(), Figure: w.name(t)}
+}
+
+// version returns the version's text, or its hash while the text is unknown.
+func (p *promise) version() string {
+	if p.info.Version == "" && p.key.version != receipt.VersionHash("") {
+		return hex.EncodeToString(uint64Key(p.key.version))
+	}
+	return p.info.Version
+}
+
+// takeOne adds the records of a cohort.
+func (l *Ledger) takeOne(p *promise, t *terms, c *cohortState, bets settings, official *alarms, again *replay) error {
+	first, due := c.Start > official.Through, p.maturity(t, c)
+	replayed := c.Start > again.alarms.Through
+	if first {
+		official.begin(bets)
+		official.Through = c.Start
+	}
+	if replayed {
+		again.begin(bets)
+		again.alarms.Through = c.Start
+	}
+	return l.scan(p, c.Start, func(r *Record) {
+		if r.Duplicate || !reviewed(&r.Receipt) {
+			return
+		}
+		if f := t.find(r, due); first && f.known {
+			official.observe(t, r, &f, c.Start)
+		}
+		if f := t.find(r, endOfTime); replayed && f.known {
+			again.observe(t, r, &f, c.Start)
+		}
+	})
+}
+
+// bets returns the settings that were in force, lowered to the propensities that receipts show: some
+// daemon may not have told its settings. It looks at no truth.
+func (l *Ledger) bets(p *promise, c *cohortState, s settings, due time.Time) (settings, error) {
+	err := l.scan(p, c.Start, func(r *Record) {
+		pi := float64(r.Receipt.Propensity)
+		if !reviewed(&r.Receipt) || !slices.ContainsFunc(r.Readings, func(s Said) bool { return !s.Reported.After(due) }) {
+			return
+		}
+		switch r.Receipt.Stratum {
+		case receipt.CalledCritical:
+			s.Hit = min(s.Hit, pi)
+		case receipt.CalledSafe:
+			s.Miss = min(s.Miss, pi)
+		}
+	})
+	return s, err
+}
+
+// raised returns the watches whose alarm is up.
+func (a *alarms) raised() map[watch]bool {
+	up := make(map[watch]bool)
+	for w, one := range a.of {
+		if one.Raised() {
+			up[w] = true
+		}
+	}
+	return up
+}
+
+// differs reports whether alarms are of other lines.
+func (a *alarms) differs(o *alarms) bool {
+	if len(a.of) != len(o.of) {
+		return true
+	}
+	for w := range a.of {
+		if o.of[w] == nil || o.of[w].began != a.of[w].began {
+			return true
+		}
+	}
+	return false
+}
+
+// follow gives the replay the lines of the official alarms, and begins anew where they did.
+func (a *alarms) follow(official *alarms) {
+	for w := range a.of {
+		if official.of[w] == nil {
+			delete(a.of, w)
+		}
+	}
+	for w, one := range official.of {
+		if have := a.of[w]; have == nil || have.began != one.began || have.Line() != one.Line() || have.RunLength() != one.RunLength() {
+			a.of[w] = one.anew(w, one.began)
+		}
+	}
+}
