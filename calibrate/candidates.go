@@ -128,7 +128,7 @@ func candidatesFor(s *sample, p part, scope policy.Scope, reliability float64) (
 		values := s.values(score)
 		name := nameOfScore(score)
 		switch {
-		case values == nil && score == riskScore: // s.noRisk says why
+		case values == nil && score == riskScore: // reporter.choose says why
 		case values == nil:
 			notes = append(notes, fmt.Sprintf("%s is not defined without the sets that it needs: left out", name))
 		case s.stopsEarly && score == decomp.OvAMI:

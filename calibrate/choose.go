@@ -44,7 +44,7 @@ func choose(ctx context.Context, t *eval.Table, labels []int, unfamiliar *eval.T
 	r := &run{Options: o, ctx: ctx, steps: steps{progress: o.Progress}}
 	r.sample = newSample(t, labels, o.Base.Degenerate, o.Base.Saturated)
 	r.sample.stopsEarly = o.EarlyStop != nil
-	r.sample.inGroups(o.Groups)
+	r.grouping = newGrouping(o.Groups)
 	if unfamiliar != nil {
 		if unfamiliar.K != t.K {
 			return nil, nil, fmt.Errorf("the unfamiliar inputs have %d classes, expected %d, those of the recording", unfamiliar.K, t.K)

@@ -300,15 +300,6 @@ func leadOf(place int) float64 {
 	return 0
 }
 
-// everything counts all inputs of a part as retained.
-func (s *sample) everything(p part) eval.Selective {
-	c := eval.Selective{Inputs: p.n}
-	for _, i := range p.inputs() {
-		s.add(&c, i)
-	}
-	return c
-}
-
 func addTo(sum *eval.Selective, s eval.Selective) {
 	sum.Inputs += s.Inputs
 	sum.Retained += s.Retained

@@ -152,10 +152,7 @@ func TestSplit(t *testing.T) {
 			}
 		}
 		slices.SortStableFunc(curve, func(x, y entry) int {
-			if x.cost != y.cost {
-				return sign(x.cost - y.cost)
-			}
-			return x.quantile[0]*y.quantile[1] - y.quantile[0]*x.quantile[1]
+			return cmp.Or(cmp.Compare(x.cost, y.cost), x.quantile[0]*y.quantile[1]-y.quantile[0]*x.quantile[1])
 		})
 		ofA := 0
 		for n := range len(curve) + 1 {
@@ -167,13 +164,6 @@ func TestSplit(t *testing.T) {
 			}
 		}
 	})
-}
-
-func sign(x float64) int {
-	if x < 0 {
-		return -1
-	}
-	return 1
 }
 
 // TestFit checks that both thresholds rise along the path, so that retained inputs stay retained,

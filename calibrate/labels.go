@@ -6,25 +6,12 @@ import (
 	"gonum.org/v1/gonum/mat"
 
 	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/eval"
 )
 
 // labels holds how much each input counts as critical and as missed: 0 or 1, or something between
 // for soft labels.
 type labels struct{ critical, missed []float64 }
-
-// hard returns the labels of the recording.
-func (s *sample) hard() *labels {
-	l := &labels{make([]float64, s.n), make([]float64, s.n)}
-	for i := range s.n {
-		if s.critical[i] {
-			l.critical[i] = 1
-		}
-		if s.missed[i] {
-			l.missed[i] = 1
-		}
-	}
-	return l
-}
 
 const (
 	// modelled is the model's share in a soft label; the rest is the recording's. A share of 1
@@ -57,7 +44,7 @@ func (s *sample) soften(p part) *labels {
 	if missed == 0 || missed == len(inputs) {
 		return l
 	}
-	features := s.features(inputs)
+	features := featuresOf(s.table, inputs)
 	chance := logistic(features, inputs, s.missed)
 	for j, i := range inputs {
 		if math.IsNaN(chance[j]) { // no fit
@@ -69,8 +56,8 @@ func (s *sample) soften(p part) *labels {
 	return l
 }
 
-// features returns a row for each input: standardised columns and a 1.
-func (s *sample) features(inputs []int) [][]float64 {
+// featuresOf returns a row for each input: standardised columns and a 1.
+func featuresOf(t *eval.Table, inputs []int) [][]float64 {
 	const (
 		leastScore    = 1e-8 // is added under the logarithm
 		leastSkewness = 1e-3
@@ -81,11 +68,11 @@ func (s *sample) features(inputs []int) [][]float64 {
 	}
 	var sources []source
 	for score := range decomp.PaperScores {
-		if values := s.table.Scores[score]; values != nil {
+		if values := t.Scores[score]; values != nil {
 			sources = append(sources, source{values, leastScore})
 		}
 	}
-	for _, values := range [][]float64{s.table.CriticalSkewness, s.table.DecidingSkewness} {
+	for _, values := range [][]float64{t.CriticalSkewness, t.DecidingSkewness} {
 		if values != nil {
 			sources = append(sources, source{values, leastSkewness})
 		}

@@ -69,7 +69,7 @@ func TestLogisticConverges(t *testing.T) {
 				inputs = append(inputs, i)
 			}
 		}
-		rows := s.features(inputs)
+		rows := featuresOf(s.table, inputs)
 		chance := logistic(rows, inputs, s.missed)
 		width := len(rows[0])
 		gradient := make([]float64, width) // of the likelihood without the penalty

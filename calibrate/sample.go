@@ -15,21 +15,14 @@ import (
 type sample struct {
 	table *eval.Table
 	n     int
-	label []int // the true class
-	// group of each input, numbered from 0 as they appear; nil if every input is a group of its own.
-	group  []int
-	groups int
+	grouping
+	outcomes
 	// stopsEarly leaves out scores that cannot be followed pass by pass.
 	stopsEarly bool
 	// countsReviews says that a coverage is what reviews leave, and that critical calls are reviewed
 	// whether they are deferred or not. Only inputs called safe then use up what is to be deferred, and
 	// scope all has the thresholds of scope predicted-safe.
 	countsReviews bool
-	// critical marks inputs whose true class is critical. missed marks those of them whose
-	// predicted class is not.
-	critical, missed, correct []bool
-	// predictedCritical inputs are never deferred in scope predicted-safe.
-	predictedCritical []bool
 	// handled has the action for an input with identical passes, or 0 if its score decides.
 	handled []policy.Action
 	// order lists the inputs by each score, ascending; nil for an undefined score.
@@ -80,18 +73,9 @@ func (s *sample) withRisk(risk []float64) *sample {
 
 func newSample(t *eval.Table, labels []int, degenerate, saturated policy.Handling) *sample {
 	s := &sample{
-		table: t, n: t.Inputs, label: labels,
-		critical: make([]bool, t.Inputs), missed: make([]bool, t.Inputs), correct: make([]bool, t.Inputs),
-		predictedCritical: make([]bool, t.Inputs), handled: make([]policy.Action, t.Inputs),
+		table: t, n: t.Inputs, outcomes: newOutcomes(labels, t), handled: make([]policy.Action, t.Inputs),
 	}
-	set := make([]bool, t.K)
-	for _, k := range t.Spec.Critical {
-		set[k] = true
-	}
-	for i, label := range labels {
-		s.critical[i], s.predictedCritical[i] = set[label], set[t.Predicted[i]]
-		s.missed[i] = s.critical[i] && !s.predictedCritical[i]
-		s.correct[i] = label == t.Predicted[i]
+	for i := range s.n {
 		switch {
 		case t.Saturated[i]:
 			s.handled[i] = handling(saturated)
@@ -130,33 +114,6 @@ func handling(h policy.Handling) policy.Action {
 		return policy.Retain
 	}
 	return 0
-}
-
-// inGroups numbers the groups of the inputs, which may have any numbers; nil for none.
-func (s *sample) inGroups(given []int) {
-	if given == nil {
-		return
-	}
-	number := make(map[int]int)
-	s.group = make([]int, s.n)
-	for i, g := range given {
-		n, seen := number[g]
-		if !seen {
-			n = len(number)
-			number[g] = n
-		}
-		s.group[i] = n
-	}
-	s.groups = len(number)
-}
-
-// groupOf returns the group of an input. Inputs of one group never part: they are all in one fold,
-// and in one part of a split.
-func (s *sample) groupOf(i int) int {
-	if s.group == nil {
-		return i
-	}
-	return s.group[i]
 }
 
 // part is a subset of the inputs of a sample.
@@ -224,37 +181,6 @@ func (s *sample) count(p part, scope policy.Scope, r candidate, t thresholds) ev
 		}
 	}
 	return c
-}
-
-// add counts an input as retained.
-func (s *sample) add(c *eval.Selective, i int) {
-	c.Retained++
-	if s.correct[i] {
-		c.Correct++
-	}
-	if s.predictedCritical[i] {
-		c.Called++
-		if !s.critical[i] {
-			c.FalseCalls++
-		}
-	}
-	if s.critical[i] {
-		c.Critical++
-	}
-	if s.missed[i] {
-		c.Missed++
-	}
-}
-
-// criticalIn returns the number of critical inputs of a part.
-func (s *sample) criticalIn(p part) int {
-	n := 0
-	for i, in := range p.of {
-		if in && s.critical[i] {
-			n++
-		}
-	}
-	return n
 }
 
 // interval returns the 95% interval of a share of some inputs of a part: of those that count, how many

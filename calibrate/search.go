@@ -144,18 +144,6 @@ func (s *sample) foldsOf(p part, k int, rng *rand.Rand) []part {
 	return parts
 }
 
-// members returns the inputs of a part by group; nil if every input is a group of its own.
-func (s *sample) members(p part) [][]int {
-	if s.group == nil {
-		return nil
-	}
-	members := make([][]int, s.groups)
-	for _, i := range p.inputs() {
-		members[s.group[i]] = append(members[s.group[i]], i)
-	}
-	return members
-}
-
 // strata returns the inputs of a part in three shuffled groups: missed, critical but not missed,
 // and others. Of groups of inputs it returns the first input, by the worst of the group.
 func (s *sample) strata(p part, rng *rand.Rand) (strata [3][]int) {

@@ -118,7 +118,7 @@ func runOf(t testing.TB, table *eval.Table, labels []int, o Options) *run {
 	r := &run{
 		sample: newSample(table, labels, o.Base.Degenerate, o.Base.Saturated), Options: o, ctx: t.Context(),
 	}
-	r.inGroups(o.Groups)
+	r.grouping = newGrouping(o.Groups)
 	return r
 }
 
