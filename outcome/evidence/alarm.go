@@ -71,20 +71,28 @@ func (a *Alarm) Observe(o Observation) {
 		return
 	}
 	a.steps++
-	stake, odds := 0.0, 1.0
-	switch k {
-	case hit:
-		stake, odds = a.propensity/o.Propensity, -1
-	case miss:
-		stake, odds = a.propensity/o.Propensity, min((1-a.line)/a.line, mostOdds)
-	}
-	stake *= boldest
-	for i := range a.evidence {
-		// lambda Z: a cancels out of a hit, and leaves a miss with its odds (1-a)/a.
-		a.evidence[i] = min((1+a.evidence[i])*max(0, 1+stake*odds), mostEvidence)
-		stake /= 2
+	if k == uncritical {
+		for i, r := range a.evidence {
+			a.evidence[i] = min(1+r, mostEvidence)
+		}
+	} else {
+		a.bet(k, o.Propensity)
 	}
 	a.raised = a.raised || a.runLength >= 1 && a.Evidence() >= a.runLength
+}
+
+// bet adds a critical outcome.
+func (a *Alarm) bet(k kind, propensity float64) {
+	// lambda Z: the line cancels out of a hit, and leaves a miss with its odds (1-a)/a.
+	stake := boldest * a.propensity / propensity
+	won := -stake
+	if k == miss {
+		won = stake * min((1-a.line)/a.line, mostOdds)
+	}
+	for i, r := range a.evidence {
+		a.evidence[i] = min((1+r)*max(0, 1+won), mostEvidence)
+		won /= 2
+	}
 }
 
 // Evidence returns the mean of R over the bets, from 0 to 1e300, to be compared with RunLength. With
@@ -92,9 +100,9 @@ func (a *Alarm) Observe(o Observation) {
 func (a *Alarm) Evidence() float64 {
 	sum := 0.0
 	for _, r := range a.evidence {
-		sum += r / alarmBets
+		sum += r
 	}
-	return sum
+	return sum / alarmBets
 }
 
 // Raised reports whether the evidence has ever reached the run length.

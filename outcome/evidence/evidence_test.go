@@ -18,8 +18,8 @@ const bets = 12
 // A design is how inputs come and are reviewed: audits of inputs called safe have a probability from
 // rate/2 to 4 rate, those called critical from rate on.
 type design struct {
-	rate                                 float64
-	critical, missed, deferred, safeness float64
+	rate                       float64
+	critical, missed, deferred float64
 }
 
 var designs = map[string]design{

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/ckd-project/ckd/outcome/evidence"
+)
+
+var trafficColumns = []string{"inputs", "critical", "called critical", "retained", "FNR of the retained", "miss rate",
+	"audits per 1,000 inputs", "with deferrals"}
+
+func measureTraffic(_ *bench, s *study, t *table) {
+	r := s.traffic.reviewsOf(evidence.FNR, *s.policy.Audit)
+	retained := s.traffic.share(func(in *input) bool { return in.retained })
+	t.add(s.name, fmt.Sprint(len(s.traffic.inputs)),
+		percent(s.traffic.share(func(in *input) bool { return in.critical })),
+		percent(s.traffic.share(func(in *input) bool { return !in.calledSafe })),
+		percent(retained),
+		number(s.traffic.risk(evidence.FNR)), number(s.traffic.risk(evidence.MissRate)),
+		number(1000*r.paid), number(1000*(r.paid+1-retained)))
+}
+
+// percent prints a share of inputs.
+func percent(v float64) string { return fmt.Sprintf("%.3g%%", 100*v) }
+
+// monitors are the alarms of a policy: pooled and of each critical class, each on the line of its
+// true risk.
+type monitors struct {
+	pooled, missRate *evidence.Alarm
+	classes          []*evidence.Alarm // by class; nil for none
+}
+
+// onTheLine returns the monitors of a traffic with a run length in outcomes.
+func onTheLine(s *study, r *reviews, runLength float64) *monitors {
+	m := &monitors{
+		pooled:   r.newAlarm(evidence.FNR, s.traffic.risk(evidence.FNR), runLength/weightFNR),
+		missRate: r.newAlarm(evidence.MissRate, s.traffic.risk(evidence.MissRate), runLength/weightMiss),
+		classes:  make([]*evidence.Alarm, len(s.policy.Classes)),
+	}
+	for _, k := range s.policy.Critical {
+		of := &traffic{weights: s.traffic.weights, inputs: slices.Clone(s.traffic.inputs)}
+		for i := range of.inputs {
+			of.inputs[i].critical = of.inputs[i].class == k
+		}
+		m.classes[k] = r.newAlarm(evidence.FNR, of.risk(evidence.FNR), runLength/weightClasses*float64(len(s.policy.Critical)))
+	}
+	return m
+}
+
+// observe adds an outcome, and reports whether any alarm is up.
+func (m *monitors) observe(in *input) bool {
+	o := in.observation()
+	m.pooled.Observe(o)
+	m.missRate.Observe(o)
+	raised := m.pooled.Raised() || m.missRate.Raised()
+	for k, a := range m.classes {
+		if a == nil {
+			continue
+		}
+		one := o
+		one.Critical = in.class == k
+		a.Observe(one)
+		raised = raised || a.Raised()
+	}
+	return raised
+}
+
+var lineColumns = []string{"stated, inputs", "stated, outcomes", "mean of runs cut at twice that, outcomes", "its lower limit / stated",
+	"runs with an alarm before the stated length"}
+
+// measureLine has every monitor on the line of its true risk, where an alarm is false and likeliest.
+func measureLine(b *bench, s *study, t *table) {
+	traffic, settings := s.with(mixed)
+	stated := runLength(traffic, settings, b.between)
+	r := traffic.reviewsOf(evidence.MissRate, settings)
+	const cut = 2
+	lengths := each(b, b.runs/2, func(rng *rand.Rand) float64 {
+		m := onTheLine(s, r, stated)
+		for n := 1.; ; n++ {
+			if m.observe(r.draw(rng)) || n >= cut*stated {
+				return n
+			}
+		}
+	})
+	early := 0
+	for _, l := range lengths {
+		early += btoi(l < stated)
+	}
+	average, se := mean(lengths)
+	t.add(s.name, number(b.between), number(stated), number(average), number((average-1.96*se)/stated), share(early, len(lengths)))
+}

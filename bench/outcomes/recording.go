@@ -1,0 +1,262 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/ckd-project/ckd/calibrate"
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/record"
+	"github.com/ckd-project/ckd/monitor/drift"
+	"github.com/ckd-project/ckd/outcome/audit"
+	"github.com/ckd-project/ckd/outcome/evidence"
+	"github.com/ckd-project/ckd/policy"
+)
+
+const suffix = ".passes.npy"
+
+// defaultScore decides in the sections that measure one policy of a recording.
+const defaultScore = policy.Entropy
+
+// policies are what is measured: scope predicted-safe throughout.
+var policies = []struct {
+	score    policy.Score
+	coverage float64
+}{{defaultScore, 0.8}, {policy.MaxProb, 0.9}, {policy.RiskScore, 0.8}}
+
+// A study is one policy on the traffic of one recording.
+type study struct {
+	name      string
+	score     policy.Score
+	policy    *policy.Policy
+	table     *eval.Table
+	decisions []policy.Decision
+	traffic   *traffic // with the default audits
+	reference *drift.Reference
+}
+
+// audited are the settings of audits that are measured.
+type audited struct {
+	name     string
+	m        float64
+	critical policy.AuditedCritical
+	cap      float64
+	times    float64 // the default rate; 0 for once
+}
+
+var (
+	mixed   = audited{name: "mixed", m: 0.5, critical: policy.CriticalFree}
+	uniform = audited{name: "uniform", m: 1, critical: policy.CriticalFree}
+)
+
+// studiesOf reads a recording, and fixes policies on a random half.
+func (b *bench) studiesOf(file string) ([]*study, error) {
+	base := strings.TrimSuffix(file, suffix)
+	passes, err := record.ReadPasses(file, record.Options{})
+	if err != nil {
+		return nil, err
+	}
+	labels, err := record.ReadLabels(base + ".labels.npy")
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(base + ".json")
+	if err != nil {
+		return nil, err
+	}
+	var about struct {
+		Classes        []string
+		Critical, Safe []int
+	}
+	if err := json.Unmarshal(text, &about); err != nil {
+		return nil, fmt.Errorf("%s.json: %w", base, err)
+	}
+	names := func(classes []int) (names []string) {
+		for _, k := range classes {
+			names = append(names, about.Classes[k])
+		}
+		return names
+	}
+	draft := policy.Draft{
+		Name: "bench", Classes: about.Classes, Critical: names(about.Critical), Safe: names(about.Safe),
+		FewestPasses: 2, Saturated: policy.HandleByScore, Degenerate: policy.HandleByScore,
+		Gate: policy.Never, Scope: policy.PredictedSafe, Primary: policy.Rule{Score: defaultScore},
+	}
+	whole, err := policy.Build(draft)
+	if err != nil {
+		return nil, err
+	}
+	recording := eval.Recording{Name: file, Classes: passes.K, Labels: labels, Passes: decomp.Tensor{
+		Passes: passes.S, Inputs: passes.N, Float32: passes.Float32, Float64: passes.Float64,
+	}}
+	t, err := eval.NewTable(context.Background(), recording, engine.Spec(whole), nil)
+	if err != nil {
+		return nil, err
+	}
+	order := rand.New(rand.NewPCG(b.seed, 1)).Perm(t.Inputs)
+	first, second := order[:t.Inputs/2], order[t.Inputs/2:]
+	firstLabels := make([]int, len(first))
+	for j, i := range first {
+		firstLabels[j] = labels[i]
+	}
+	calibration := t.Select(first)
+	fit, err := calibrate.FitRisk(calibration, firstLabels, calibrate.RiskOptions{Seed: b.seed})
+	if err != nil {
+		return nil, err
+	}
+	var seen drift.Sample
+	for i := range calibration.Inputs {
+		seen.Add(calibration.C[i*t.K:(i+1)*t.K], calibration.Skewness[i*t.K:(i+1)*t.K], calibration.Predicted[i])
+	}
+
+	var studies []*study
+	for _, p := range policies {
+		if p.score == policy.RiskScore && fit.Risk == nil {
+			continue // too few critical inputs are called safe
+		}
+		s := &study{
+			name:  fmt.Sprintf("%s, %s %v", filepath.Base(base), p.score, p.coverage),
+			score: p.score, table: t, reference: seen.Reference(),
+		}
+		d := draft
+		d.Risk = fit.Risk
+		d.Audit = &policy.Audit{Rate: b.rate, M: 0.5, PredictedCritical: policy.CriticalFree}
+		threshold, meanRoot := fixed(calibration, fit.Risk, p.score, p.coverage)
+		d.Primary = policy.Rule{Score: p.score, Threshold: threshold, HasThreshold: true}
+		d.Calibration = &policy.Calibration{MeanRootRisk: meanRoot}
+		if s.policy, err = policy.Build(d); err != nil {
+			return nil, err
+		}
+		if s.decisions, err = eval.Decide(context.Background(), recording, s.policy, nil); err != nil {
+			return nil, err
+		}
+		s.traffic = trafficOf(s, labels, second)
+		if s.traffic.risk(evidence.FNR) > 0 {
+			studies = append(studies, s)
+		}
+		if rare := s.rare(); rare != nil {
+			studies = append(studies, rare)
+		}
+	}
+	return studies, nil
+}
+
+// rareShare is the share of critical inputs of the rarer traffic.
+const rareShare = 0.023
+
+// rare returns the study with critical inputs so rare that few labels say anything: in the traffic
+// alone, for the policy stays. It returns nil where they are about as rare already.
+func (s *study) rare() *study {
+	critical := s.traffic.share(func(in *input) bool { return in.critical })
+	if critical < 2*rareShare || s.score != defaultScore {
+		return nil
+	}
+	r := *s
+	r.name = fmt.Sprintf("%s, %.3g%% critical", s.name, 100*rareShare)
+	r.traffic = s.traffic.reweighted(func(in *input) float64 {
+		if in.critical {
+			return rareShare / critical
+		}
+		return (1 - rareShare) / (1 - critical)
+	})
+	// Drift is compared with what a calibration on such traffic would have seen.
+	var seen drift.Sample
+	a, rng := newAlias(r.traffic.weights), rand.New(rand.NewPCG(1, 3))
+	for range r.traffic.inputs {
+		i, k := r.traffic.inputs[a.draw(rng)].row, s.table.K
+		seen.Add(s.table.C[i*k:(i+1)*k], s.table.Skewness[i*k:(i+1)*k], s.table.Predicted[i])
+	}
+	r.reference = seen.Reference()
+	return &r
+}
+
+// fixed returns the threshold for a coverage of all inputs in scope predicted-safe, and the mean of
+// the square root of the risk over the inputs retained and called safe.
+func fixed(t *eval.Table, risk *policy.Risk, score policy.Score, coverage float64) (threshold, meanRoot float64) {
+	risks := make([]float64, t.Inputs)
+	if risk != nil {
+		risks = calibrate.Risks(t, &risk.Model)
+	}
+	values := risks
+	for column := range t.Scores {
+		if decomp.Score(column).String() == string(score) {
+			values = t.Scores[column]
+		}
+	}
+	var called []float64
+	for i, predicted := range t.Predicted {
+		if !slices.Contains(t.Spec.Critical, predicted) {
+			called = append(called, values[i])
+		}
+	}
+	kept := float64(t.Inputs - len(called))
+	threshold = eval.Threshold(called, max((coverage*float64(t.Inputs)-kept)/float64(len(called)), 0.01))
+	n := 0.0
+	for i, predicted := range t.Predicted {
+		if !slices.Contains(t.Spec.Critical, predicted) && values[i] <= threshold {
+			meanRoot += math.Sqrt(risks[i])
+			n++
+		}
+	}
+	return threshold, meanRoot / max(n, 1)
+}
+
+// trafficOf returns the traffic of some inputs under the study's policy.
+func trafficOf(s *study, labels, inputs []int) *traffic {
+	risks := make([]float64, s.table.Inputs)
+	if s.policy.Risk != nil {
+		risks = calibrate.Risks(s.table, &s.policy.Risk.Model)
+	}
+	t := &traffic{}
+	for _, i := range inputs {
+		in := input{
+			row: i, retained: s.decisions[i].Action == policy.Retain, risk: math.NaN(),
+			calledSafe: !slices.Contains(s.policy.Critical, s.table.Predicted[i]), class: labels[i],
+			critical: slices.Contains(s.policy.Critical, labels[i]),
+		}
+		if s.policy.Risk != nil {
+			in.risk = risks[i]
+		}
+		t.inputs, t.weights = append(t.inputs, in), append(t.weights, 1)
+	}
+	return t.audited(s.policy, s.policy.Audit)
+}
+
+// with returns the study's traffic under other audits, with their least propensities.
+func (s *study) with(a audited) (*traffic, policy.Audit) {
+	settings := policy.Audit{Rate: s.policy.Audit.Rate * cmp.Or(a.times, 1), M: a.m, PredictedCritical: a.critical, Cap: a.cap}
+	return s.traffic.audited(s.policy, &settings), settings
+}
+
+// audited returns the traffic under other settings of audits, before any cap.
+func (t *traffic) audited(p *policy.Policy, a *policy.Audit) *traffic {
+	under := *p
+	under.Audit = a
+	plan := audit.NewPlan(&under)
+	r := &traffic{inputs: slices.Clone(t.inputs), weights: t.weights}
+	for i := range r.inputs {
+		in := &r.inputs[i]
+		stratum := audit.Stratum(s2d(in.retained), !in.calledSafe)
+		in.propensity = float64(float32(plan.Propensity(stratum, in.risk)))
+		in.paid = in.retained && (in.calledSafe || a.PredictedCritical != policy.CriticalFree)
+	}
+	return r
+}
+
+// s2d returns the decision that leads to the stratum.
+func s2d(retained bool) policy.Decision {
+	if retained {
+		return policy.Decision{Action: policy.Retain}
+	}
+	return policy.Decision{Action: policy.Defer}
+}
