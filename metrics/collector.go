@@ -25,6 +25,7 @@ type collector struct {
 	traffic    traffic
 	earlyStop  earlyStops
 	policies   policies
+	promises   promises
 	saturation saturation
 	daemon     daemonEvents
 }
@@ -40,6 +41,7 @@ func newCollector() *collector {
 	c.traffic = declareTraffic(t)
 	c.earlyStop = declareEarlyStops(t)
 	c.policies = declarePolicies(t)
+	c.promises = declarePromises(t)
 	c.saturation = declareSaturation(t)
 	c.daemon = declareDaemonEvents(t)
 	return c
@@ -56,6 +58,7 @@ func (c *collector) Describe(to chan<- *prometheus.Desc) {
 // lock, so that a scrape has a message whole or not at all.
 func (c *collector) Collect(to chan<- prometheus.Metric) {
 	checks := c.earlyStop.readChecks() // not under the lock, which a change of policies may hold
+	kept := c.promises.readPromises()
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	var scrapes []sharded.Scrape
@@ -81,6 +84,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 		w.collect(to)
 	}
 	c.earlyStop.collect(checks, to)
+	c.promises.collect(kept, to)
 	c.saturation.collect(to)
 	for _, f := range c.families { // last: drift may just have counted alarms
 		if v, ok := f.vec.(prometheus.Collector); ok {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/monitor/fullpass"
+	"github.com/ckd-project/ckd/outcome/ledger"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -264,6 +265,8 @@ func TestPrecreated(t *testing.T) {
 	with.Risk = &policy.Risk{}
 	d.put(withRule(&with), m)
 	d.ReadFullPassChecks(func() map[string]fullpass.Status { return watched(t, "m", 0) })
+	d.ReadPromises(func() []*ledger.Promise { return []*ledger.Promise{tooFew()} })
+	d.ReadStateTime(func() time.Time { return time.Now().Add(time.Hour) }) // an age is never negative
 	values := d.values(t)
 	for _, f := range d.collector.families {
 		if len(namesOf(values, f.name+"{")) == 0 {
@@ -272,7 +275,8 @@ func TestPrecreated(t *testing.T) {
 	}
 	for name, v := range values {
 		if v != 0 && !strings.Contains(name, "_info{") && !strings.Contains(name, "_expected_") && !strings.Contains(name, "_smallest_") &&
-			!strings.HasPrefix(name, "ckd_settle_disagreement_") && !strings.HasPrefix(name, "ckd_settle_evidence_limit") {
+			!strings.HasPrefix(name, "ckd_settle_disagreement_") && !strings.HasPrefix(name, "ckd_settle_evidence_limit") &&
+			!strings.HasPrefix(name, "ckd_promise") {
 			t.Errorf("%s is %v before the first input", name, v)
 		}
 	}

@@ -1,0 +1,66 @@
+package metrics
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	bets "github.com/ckd-project/ckd/outcome/evidence"
+	"github.com/ckd-project/ckd/outcome/ledger"
+	"github.com/ckd-project/ckd/outcome/receipt"
+)
+
+// tooFew returns a promise of which little is known.
+func tooFew() *ledger.Promise {
+	nan := math.NaN()
+	return &ledger.Promise{
+		Model: "m", Version: "v1", Verdict: ledger.TooFew,
+		Mature: ledger.Summary{
+			FNR:      ledger.Figure{Risk: bets.FNR, Value: 0, Low: 0, High: 0, Line: 0.1, Monitor: &ledger.Monitor{}},
+			MissRate: ledger.Figure{Risk: bets.MissRate, Value: nan, Low: nan, High: nan, Line: nan},
+		},
+		Strata: []ledger.Stratum{{Stratum: receipt.Deferred, Lately: ledger.Share{Total: 5}}, {Stratum: receipt.CalledSafe, Lately: ledger.Share{Value: nan}}},
+	}
+}
+
+// TestPromises checks that what is not known has no series, and that outcomes are counted by what became
+// of them.
+func TestPromises(t *testing.T) {
+	d := newDaemon(t, 0)
+	for name := range d.values(t) {
+		if len(namesOf(map[string]float64{name: 0}, "ckd_promise")) > 0 || len(namesOf(map[string]float64{name: 0}, "ckd_ledger")) > 0 {
+			t.Errorf("%s without a ledger", name)
+		}
+	}
+	state := time.Time{}
+	d.ReadPromises(func() []*ledger.Promise { return []*ledger.Promise{tooFew()} })
+	d.ReadStateTime(func() time.Time { return state })
+	d.Outcome("m", ledger.Counted)
+	d.Outcome("", ledger.Forged)
+	const of = `model="m",policy="0000000000000000000000000000000000000000000000000000000000000000"`
+	got := d.values(t)
+	for name, want := range map[string]float64{
+		`ckd_outcomes_total{model="m",status="counted"}`:                                       1,
+		`ckd_outcomes_total{model="",status="forged"}`:                                         1,
+		`ckd_promise{bound="line",class="",figure="critical_fnr",` + of + `,version="v1"}`:     0.1,
+		`ckd_promise{bound="estimate",class="",figure="critical_fnr",` + of + `,version="v1"}`: 0,
+		`ckd_promise_evidence{class="",figure="critical_fnr",` + of + `,version="v1"}`:         0,
+		`ckd_promise_state{` + of + `,verdict="too_few_outcomes",version="v1"}`:                1,
+		`ckd_promise_state{` + of + `,verdict="violated",version="v1"}`:                        0,
+		`ckd_outcomes_overdue_ratio{` + of + `,stratum="deferred",version="v1"}`:               0,
+	} {
+		if v, ok := got[name]; !ok || v != want {
+			t.Errorf("%s is %v (%v), want %v", name, v, ok, want)
+		}
+	}
+	if names := namesOf(got, "ckd_promise{"); len(names) != 4 {
+		t.Errorf("%d bounds, want the 4 of the critical FNR: %v", len(names), names)
+	}
+	if names := namesOf(got, "ckd_ledger_state_age_seconds"); len(names) > 0 {
+		t.Errorf("an age before the first state: %v", names)
+	}
+	state = time.Now().Add(-time.Minute)
+	if age := d.values(t)["ckd_ledger_state_age_seconds{}"]; age < 60 {
+		t.Errorf("age %v, want at least 60", age)
+	}
+}
