@@ -121,15 +121,11 @@ func answerText(a *ckdv1.OutcomeAnswer) string {
 	if e := a.GetError(); e != nil {
 		return text + ": " + e.GetMessage()
 	}
-	return fmt.Sprintf("%s, predicted %s at %s", text, a.GetPredicted(), timeText(a.GetDecided()))
-}
-
-// timeText returns a time as files have it, and "" for none.
-func timeText(t *timestamppb.Timestamp) string {
-	if t == nil {
-		return ""
+	text = fmt.Sprintf("%s, predicted %s at %s", text, a.GetPredicted(), a.GetDecided().AsTime().Format(time.RFC3339))
+	if a.GetNote() != "" {
+		text += ": " + a.GetNote()
 	}
-	return t.AsTime().Format(time.RFC3339Nano)
+	return text
 }
 
 // outcomesExportCmd prints what the ledger holds.
@@ -138,8 +134,8 @@ type outcomesExportCmd struct {
 	Model  string    `placeholder:"NAME" help:"Only outcomes of this model."`
 	From   time.Time `format:"2006-01-02" placeholder:"DATE" help:"Only decisions from this day on, as 2026-03-01 (UTC)."`
 	To     time.Time `format:"2006-01-02" placeholder:"DATE" help:"Only decisions before this day."`
-	Trail  bool      `help:"Print who entered, corrected, cleared and deleted what and when, in place of the outcomes."`
-	Format string    `enum:"csv,jsonl" default:"csv" help:"Form of the lines: ${enum}. (${default})"`
+	Trail  bool      `help:"Print who changed, cleared and deleted what and when, in place of the outcomes; always as JSON."`
+	Format string    `enum:"csv,jsonl" default:"jsonl" help:"Form of the lines: ${enum}. (${default})"`
 }
 
 // Run prints the lines as they come.
@@ -149,13 +145,15 @@ func (c *outcomesExportCmd) Run(ctx *cmdContext) error {
 		return err
 	}
 	defer daemon.Close()
-	request := &ckdv1.ExportOutcomesRequest{Model: c.Model, From: timestampOf(c.From), To: timestampOf(c.To)}
+	request := &ckdv1.ExportOutcomesRequest{Model: c.Model, From: timestampOf(c.From), To: timestampOf(c.To), Trail: c.Trail}
+	if c.Format == "csv" {
+		request.Format = ckdv1.ExportFormat_EXPORT_FORMAT_CSV
+	}
 	stream, err := daemon.Outcomes().ExportOutcomes(ctx.Ctx, request)
 	if err != nil {
 		return errors.New(replay.StatusText(err))
 	}
 	out := bufio.NewWriter(ctx.Stdout)
-	write := outcomefile.NewWriter(out, c.Format == "csv", c.Trail)
 	for {
 		part, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -165,8 +163,8 @@ func (c *outcomesExportCmd) Run(ctx *cmdContext) error {
 			_ = out.Flush() // the cause is err
 			return fmt.Errorf("the export is not complete: %s", replay.StatusText(err))
 		}
-		if err := write(part); err != nil {
-			return err
+		for _, line := range part.GetLines() {
+			fmt.Fprintln(out, line) // Flush reports what fails
 		}
 	}
 }

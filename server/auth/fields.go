@@ -70,10 +70,12 @@ func identityFields() []field {
 			"Shows the last deferred inputs of its models on the triage page, with their ids, if the daemon keeps them. "+
 				"The page itself, which shows all models, needs `admin`."),
 		right("outcomes", func(i *Identity) *bool { return &i.outcomes },
-			"Allows to report outcomes of its models to the ledger, to read what follows from them and to export them. "+
-				"Daemons that tell a ledger what they issued need it too."),
-		right("clear", func(i *Identity) *bool { return &i.clears },
+			"Allows to report outcomes of its models to the ledger, to read what follows from them and to export them."),
+		right("clear", func(i *Identity) *bool { return &i.clear },
 			"Allows to clear alarms of its models, and with all models to delete old outcomes."),
+		right("issue", func(i *Identity) *bool { return &i.issue },
+			"Allows a daemon to tell the ledger the policies of its models and what was decided under them. "+
+				"Whoever has it can change what a promise is held against: give it to daemons alone."),
 		limit("streams", "`0`", func(i *Identity) *int { return &i.streams }, "The most streams that it may have open at one time."),
 		limit("calls", "`0`", func(i *Identity) *int { return &i.calls },
 			"The most unary calls that it may have in flight at one time, including those whose reply it has not read."),

@@ -12,7 +12,8 @@ type Identity struct {
 	models                map[string]bool
 	allModels             bool
 	admin, reload, recent bool
-	outcomes, clears      bool
+	outcomes, clear       bool
+	issue                 bool
 	streams, calls        int
 	watches               int // limit of health watches; -1 for the limit of streams
 	*use
@@ -56,12 +57,16 @@ func (i *Identity) MayReload() bool { return i == nil || i.reload }
 // them.
 func (i *Identity) MaySeeRecent() bool { return i == nil || i.recent }
 
-// MayReportOutcomes reports whether the identity may report outcomes and issued reviews of its models, and
-// read what follows from them.
+// MayReportOutcomes reports whether the identity may report outcomes of its models, and read what
+// follows from them.
 func (i *Identity) MayReportOutcomes() bool { return i == nil || i.outcomes }
 
 // MayClear reports whether the identity may clear alarms of its models, and delete old outcomes.
-func (i *Identity) MayClear() bool { return i == nil || i.clears }
+func (i *Identity) MayClear() bool { return i == nil || i.clear }
+
+// MayIssue reports whether the identity may tell the ledger policies of its models, and what was decided
+// under them.
+func (i *Identity) MayIssue() bool { return i == nil || i.issue }
 
 // Streams returns the identity's quota of streams.
 func (i *Identity) Streams() Quota {
@@ -116,6 +121,9 @@ func (q Quota) Release() {
 		q.inUse.Add(-1)
 	}
 }
+
+// MayUseAll reports whether the identity may use all models.
+func (i *Identity) MayUseAll() bool { return i == nil || i.allModels }
 
 // UsesModels reports whether the identity may use any model.
 func (i *Identity) UsesModels() bool { return i == nil || i.allModels || len(i.models) > 0 }

@@ -204,8 +204,8 @@ func (d *drafts) roster() *roster {
 		}
 		slices.Sort(sums)
 		slices.Sort(e.certificates)
-		fmt.Fprintf(&meaning, "%s %q %q %q %t %t %t %t %t %t %d %d %d\n", i.name, sums, e.certificates,
-			slices.Sorted(maps.Keys(i.models)), i.allModels, i.admin, i.reload, i.recent, i.outcomes, i.clears, i.streams, i.calls, i.watches)
+		fmt.Fprintf(&meaning, "%s %q %q %q %t %t %t %t %t %t %t %d %d %d\n", i.name, sums, e.certificates,
+			slices.Sorted(maps.Keys(i.models)), i.allModels, i.admin, i.reload, i.recent, i.outcomes, i.clear, i.issue, i.streams, i.calls, i.watches)
 	}
 	r.meaning = meaning.String()
 	return r

@@ -136,6 +136,7 @@ identities:
   recent: true
   outcomes: true
   clear: true
+  issue: true
   streams: 2
   calls: 3
 - name: suspended
@@ -147,7 +148,7 @@ identities:
 		t.Errorf("token files %s, want %s", got, want)
 	}
 	wantWarnings := `/etc/ckd/access.yaml:4:46: identity "grader": tokens[2].file: /run/gone does not exist: the token counts as withdrawn
-/etc/ckd/access.yaml:19:3: identity "suspended": neither tokens nor certificates: nobody is known as it`
+/etc/ckd/access.yaml:20:3: identity "suspended": neither tokens nor certificates: nobody is known as it`
 	if got := strings.Join(r.warnings, "\n"); got != wantWarnings {
 		t.Errorf("warnings\n%s\nwant\n%s", got, wantWarnings)
 	}
@@ -160,18 +161,18 @@ identities:
 		}
 	}
 	type rights struct {
-		fetal, other, admin, reload, recent, outcomes, clear bool
-		streams, calls, watches                              int64
+		fetal, other, admin, reload, recent, outcomes, clear, issue bool
+		streams, calls, watches                                     int64
 	}
 	of := func(i *Identity) rights {
-		return rights{i.MayUse("fetal-health"), i.MayUse("other"), i.MayAdmin(), i.MayReload(), i.MaySeeRecent(), i.MayReportOutcomes(), i.MayClear(), i.Streams().Limit(), i.Calls().Limit(), i.Watches().Limit()}
+		return rights{i.MayUse("fetal-health"), i.MayUse("other"), i.MayAdmin(), i.MayReload(), i.MaySeeRecent(), i.MayReportOutcomes(), i.MayClear(), i.MayIssue(), i.Streams().Limit(), i.Calls().Limit(), i.Watches().Limit()}
 	}
 	for name, test := range map[string]struct{ got, want rights }{
 		"grader":    {of(grader), rights{fetal: true, streams: 16}},
-		"operator":  {of(operator), rights{true, true, true, true, true, true, true, 2, 3, 2}},
+		"operator":  {of(operator), rights{true, true, true, true, true, true, true, true, 2, 3, 2}},
 		"suspended": {of(r.identities["suspended"]), rights{}},
 		"nobody":    {of(nobody), rights{}},
-		"no access": {of(nil), rights{true, true, true, true, true, true, true, 0, 0, 0}},
+		"no access": {of(nil), rights{true, true, true, true, true, true, true, true, 0, 0, 0}},
 	} {
 		if test.got != test.want {
 			t.Errorf("%s: %+v, want %+v", name, test.got, test.want)

@@ -41,6 +41,9 @@ func (codec) Marshal(v any) ([]byte, error) {
 		data, err := marshalAny(nil, v)
 		return append(data, '\n'), err
 	case map[string]any:
+		if export, ok := v["result"].(*ckdv1.ExportOutcomesResponse); ok {
+			return []byte(strings.Join(export.GetLines(), "\n")), nil // the delimiter ends the last one
+		}
 		for key, value := range v {
 			if m, ok := value.(proto.Message); ok {
 				return marshalLine(key, m)
@@ -132,13 +135,20 @@ func marshalAny(to []byte, m proto.Message) ([]byte, error) {
 		return appendAnswer(to, m.ProtoReflect(), false)
 	case *ckdv1.DecomposeStreamResponse:
 		return appendAnswer(to, m.ProtoReflect(), true)
+	case *ckdv1.ReportOutcomesResponse, *ckdv1.ListPromisesResponse, *ckdv1.ClearAlarmResponse:
+		return marshalWith(protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}, to, m) // a count of 0 is a figure
 	}
 	return marshal(to, m)
 }
 
-// marshal appends a message as protojson has it, without the spaces that protojson adds at random.
+// marshal appends a message as protojson has it.
 func marshal(to []byte, m proto.Message) ([]byte, error) {
-	data, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+	return marshalWith(protojson.MarshalOptions{UseProtoNames: true}, to, m)
+}
+
+// marshalWith appends a message without the spaces that protojson adds at random.
+func marshalWith(o protojson.MarshalOptions, to []byte, m proto.Message) ([]byte, error) {
+	data, err := o.Marshal(m)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/grpc/codes"
@@ -42,7 +41,7 @@ func handleRoutingError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marsha
 // wrongMethod returns the error of a method that the path does not have, and says which one it has.
 func wrongMethod(w http.ResponseWriter, r *http.Request) *httperror.Error {
 	allowed := http.MethodGet
-	if r.URL.Path == streamPath || strings.HasSuffix(r.URL.Path, decomposeVerb) {
+	if isPost(r.URL.Path) {
 		allowed = http.MethodPost
 	}
 	w.Header().Set("Allow", allowed)
@@ -51,7 +50,8 @@ func wrongMethod(w http.ResponseWriter, r *http.Request) *httperror.Error {
 }
 
 // paths lists what is served here, for messages.
-const paths = "/v1/models, /v1/models/{model}, /v1/models/{model}:decompose, " + streamPath + ", /v2"
+const paths = "/v1/models, /v1/models/{model}, /v1/models/{model}:decompose, " + streamPath + ", " + outcomesPath +
+	", /v1/outcomes:export, /v1/promises, " + clearPath + ", /v2"
 
 // writeError answers with an error as JSON.
 func writeError(w http.ResponseWriter, err error) {

@@ -84,6 +84,9 @@ func New(conn grpc.ClientConnInterface, o Options) http.Handler {
 	if err := handlers.RegisterUncertaintyServiceHandlerClient(context.Background(), g.v1, client{ckdv1.NewUncertaintyServiceClient(conn)}); err != nil {
 		panic(err) // the generated code never fails
 	}
+	if err := handlers.RegisterOutcomeServiceHandlerClient(context.Background(), g.v1, ckdv1.NewOutcomeServiceClient(conn)); err != nil {
+		panic(err) // as above
+	}
 	g.v2 = rest.New(inferencepb.NewGRPCInferenceServiceClient(conn), rest.Options{MessageBytes: o.MessageBytes, BodyLimit: o.bodyLimit(), Tensor: o.Tensor})
 	return o.Access.HTTP(o.untilStopping(g), auth.HTTPOptions{Need: need, Refuse: refuse})
 }
@@ -187,7 +190,14 @@ func isV2(r *http.Request) bool { return r.URL.Path == "/v2" || strings.HasPrefi
 const (
 	streamPath    = "/v1/stream"
 	decomposeVerb = ":decompose"
+	outcomesPath  = "/v1/outcomes"
+	clearPath     = "/v1/promises:clear"
 )
+
+// isPost reports whether a path is for POST requests alone.
+func isPost(path string) bool {
+	return path == streamPath || strings.HasSuffix(path, decomposeVerb) || path == outcomesPath || path == clearPath
+}
 
 // checkV1 refuses requests that the generated handlers would misread.
 func checkV1(w http.ResponseWriter, r *http.Request) *httperror.Error {

@@ -287,6 +287,59 @@ func (Stratum) EnumDescriptor() ([]byte, []int) {
 	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{3}
 }
 
+// ExportFormat is the form of an export.
+type ExportFormat int32
+
+const (
+	// One JSON object a line.
+	ExportFormat_EXPORT_FORMAT_UNSPECIFIED ExportFormat = 0
+	// One JSON object a line.
+	ExportFormat_EXPORT_FORMAT_JSON_LINES ExportFormat = 1
+	// CSV with a header.
+	ExportFormat_EXPORT_FORMAT_CSV ExportFormat = 2
+)
+
+// Enum value maps for ExportFormat.
+var (
+	ExportFormat_name = map[int32]string{
+		0: "EXPORT_FORMAT_UNSPECIFIED",
+		1: "EXPORT_FORMAT_JSON_LINES",
+		2: "EXPORT_FORMAT_CSV",
+	}
+	ExportFormat_value = map[string]int32{
+		"EXPORT_FORMAT_UNSPECIFIED": 0,
+		"EXPORT_FORMAT_JSON_LINES":  1,
+		"EXPORT_FORMAT_CSV":         2,
+	}
+)
+
+func (x ExportFormat) Enum() *ExportFormat {
+	p := new(ExportFormat)
+	*p = x
+	return p
+}
+
+func (x ExportFormat) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ExportFormat) Descriptor() protoreflect.EnumDescriptor {
+	return file_ckd_v1_outcomes_proto_enumTypes[4].Descriptor()
+}
+
+func (ExportFormat) Type() protoreflect.EnumType {
+	return &file_ckd_v1_outcomes_proto_enumTypes[4]
+}
+
+func (x ExportFormat) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ExportFormat.Descriptor instead.
+func (ExportFormat) EnumDescriptor() ([]byte, []int) {
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{4}
+}
+
 // ReportOutcomesRequest holds outcomes, in any order.
 type ReportOutcomesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -340,11 +393,10 @@ type Outcome struct {
 	Receipt []byte `protobuf:"bytes,1,opt,name=receipt,proto3" json:"receipt,omitempty"`
 	// The true class, by its name in the policy.
 	Truth string `protobuf:"bytes,2,opt,name=truth,proto3" json:"truth,omitempty"`
-	// Who says so: an opaque name of the client's choice, at most 64 bytes, and never a
-	// person's. Readings of one input by different sources are compared.
+	// Who says so: an opaque name of the client's choice, at most 256 bytes, and never
+	// a person's. Readings of one input by different sources are compared.
 	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
-	// When it was found out. Must not be before the decision or in the future. If
-	// absent, now.
+	// When it was found out; must not be in the future. If absent, now.
 	Time *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=time,proto3" json:"time,omitempty"`
 	// Whoever says so had seen the model's answer for the input. Such readings are
 	// tallied apart.
@@ -485,10 +537,12 @@ type OutcomeAnswer struct {
 	Decided *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=decided,proto3" json:"decided,omitempty"`
 	// What else the ledger would like to know about the input.
 	Wanted Wanted `protobuf:"varint,4,opt,name=wanted,proto3,enum=ckd.v1.Wanted" json:"wanted,omitempty"`
-	// Why the outcome was not counted: code, message, and details
-	// google.rpc.ErrorInfo and google.rpc.BadRequest, whose field names the outcome and
-	// its field, as in outcomes[17].truth. Absent if it was counted.
-	Error         *status.Status `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	// Why the outcome was not kept: code, message, and details google.rpc.ErrorInfo and
+	// google.rpc.BadRequest, whose field names the outcome and its field, as in
+	// outcomes[17].truth. Absent if it was kept.
+	Error *status.Status `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	// Why an outcome that was kept does not count, or nothing was new.
+	Note          string `protobuf:"bytes,6,opt,name=note,proto3" json:"note,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -558,6 +612,13 @@ func (x *OutcomeAnswer) GetError() *status.Status {
 	return nil
 }
 
+func (x *OutcomeAnswer) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
 // ReportIssuedRequest says what one process has decided and issued so far.
 type ReportIssuedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -565,7 +626,8 @@ type ReportIssuedRequest struct {
 	Process string `protobuf:"bytes,1,opt,name=process,proto3" json:"process,omitempty"`
 	// Counts that have changed since the process was last answered, or more.
 	Counts []*IssuedCount `protobuf:"bytes,2,rep,name=counts,proto3" json:"counts,omitempty"`
-	// Policies that the ledger does not know, as YAML files.
+	// Policies that the ledger does not know or that have changed in what the hash does
+	// not cover, as YAML files.
 	Policies [][]byte `protobuf:"bytes,3,rep,name=policies,proto3" json:"policies,omitempty"`
 	// The policies in force in this process, by hash. The answer has their states.
 	PolicyHashes  []string `protobuf:"bytes,4,rep,name=policy_hashes,json=policyHashes,proto3" json:"policy_hashes,omitempty"`
@@ -940,13 +1002,11 @@ type ReportIssuedResponse struct {
 	// The state of each policy asked for, by model version. A policy without any
 	// outcome may be absent.
 	Promises []*Promise `protobuf:"bytes,1,rep,name=promises,proto3" json:"promises,omitempty"`
-	// Hashes of policies that the ledger has no file of: send them with the next call.
+	// Hashes of policies that the ledger has no file of: send them, and all counts, with
+	// the next call.
 	UnknownPolicies []string `protobuf:"bytes,2,rep,name=unknown_policies,json=unknownPolicies,proto3" json:"unknown_policies,omitempty"`
-	// Name of the ledger, which it keeps for ever. A daemon that reads another one sends
-	// all its counts again.
-	Ledger        string `protobuf:"bytes,3,opt,name=ledger,proto3" json:"ledger,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ReportIssuedResponse) Reset() {
@@ -991,13 +1051,6 @@ func (x *ReportIssuedResponse) GetUnknownPolicies() []string {
 		return x.UnknownPolicies
 	}
 	return nil
-}
-
-func (x *ReportIssuedResponse) GetLedger() string {
-	if x != nil {
-		return x.Ledger
-	}
-	return ""
 }
 
 // ListPromisesRequest asks for every promise, or those of one model.
@@ -1046,7 +1099,7 @@ func (x *ListPromisesRequest) GetModel() string {
 	return ""
 }
 
-// ListPromisesResponse holds promises by model, the newest policy first.
+// ListPromisesResponse holds promises in the order of models, policies and versions.
 type ListPromisesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The promises of the models that the caller may use.
@@ -2530,7 +2583,7 @@ func (x *ClearAlarmResponse) GetPromise() *Promise {
 	return nil
 }
 
-// ExportOutcomesRequest says which outcomes to export.
+// ExportOutcomesRequest says what to export.
 type ExportOutcomesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Optional. Only this model.
@@ -2538,7 +2591,11 @@ type ExportOutcomesRequest struct {
 	// Optional. Only decisions from this time on.
 	From *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
 	// Optional. Only decisions before this time.
-	To            *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	To *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	// Form of the lines; JSON by default.
+	Format ExportFormat `protobuf:"varint,4,opt,name=format,proto3,enum=ckd.v1.ExportFormat" json:"format,omitempty"`
+	// The trail, in place of the outcomes; always as JSON.
+	Trail         bool `protobuf:"varint,5,opt,name=trail,proto3" json:"trail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2594,13 +2651,25 @@ func (x *ExportOutcomesRequest) GetTo() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *ExportOutcomesRequest) GetFormat() ExportFormat {
+	if x != nil {
+		return x.Format
+	}
+	return ExportFormat_EXPORT_FORMAT_UNSPECIFIED
+}
+
+func (x *ExportOutcomesRequest) GetTrail() bool {
+	if x != nil {
+		return x.Trail
+	}
+	return false
+}
+
 // ExportOutcomesResponse is a part of an export.
 type ExportOutcomesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Outcomes, in the order of decisions.
-	Outcomes []*OutcomeRecord `protobuf:"bytes,1,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
-	// The trail, oldest first, after all outcomes.
-	Trail         []*TrailEntry `protobuf:"bytes,2,rep,name=trail,proto3" json:"trail,omitempty"`
+	// The next lines of the file, without their ends.
+	Lines         []string `protobuf:"bytes,1,rep,name=lines,proto3" json:"lines,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2635,325 +2704,11 @@ func (*ExportOutcomesResponse) Descriptor() ([]byte, []int) {
 	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{27}
 }
 
-func (x *ExportOutcomesResponse) GetOutcomes() []*OutcomeRecord {
+func (x *ExportOutcomesResponse) GetLines() []string {
 	if x != nil {
-		return x.Outcomes
+		return x.Lines
 	}
 	return nil
-}
-
-func (x *ExportOutcomesResponse) GetTrail() []*TrailEntry {
-	if x != nil {
-		return x.Trail
-	}
-	return nil
-}
-
-// OutcomeRecord is one decision with one outcome.
-type OutcomeRecord struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The policy that decided.
-	Policy *PolicyRef `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
-	// Version of the model.
-	ModelVersion string `protobuf:"bytes,2,opt,name=model_version,json=modelVersion,proto3" json:"model_version,omitempty"`
-	// When it was decided.
-	Decided *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=decided,proto3" json:"decided,omitempty"`
-	// Unique number of the receipt, in hex.
-	Number string `protobuf:"bytes,4,opt,name=number,proto3" json:"number,omitempty"`
-	// How the input could come to be reviewed.
-	Stratum Stratum `protobuf:"varint,5,opt,name=stratum,proto3,enum=ckd.v1.Stratum" json:"stratum,omitempty"`
-	// What the policy decided.
-	Action Action `protobuf:"varint,6,opt,name=action,proto3,enum=ckd.v1.Action" json:"action,omitempty"`
-	// Why.
-	Reason DecisionReason `protobuf:"varint,7,opt,name=reason,proto3,enum=ckd.v1.DecisionReason" json:"reason,omitempty"`
-	// The predicted class.
-	Predicted string `protobuf:"bytes,8,opt,name=predicted,proto3" json:"predicted,omitempty"`
-	// It was issued for review.
-	Review bool `protobuf:"varint,9,opt,name=review,proto3" json:"review,omitempty"`
-	// The probability with which it was.
-	Propensity float64 `protobuf:"fixed64,10,opt,name=propensity,proto3" json:"propensity,omitempty"`
-	// Its risk; absent where the policy has none.
-	Risk *float64 `protobuf:"fixed64,11,opt,name=risk,proto3,oneof" json:"risk,omitempty"`
-	// Every score, by name.
-	Scores map[string]float64 `protobuf:"bytes,12,rep,name=scores,proto3" json:"scores,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
-	// The true class, according to this source.
-	Truth string `protobuf:"bytes,13,opt,name=truth,proto3" json:"truth,omitempty"`
-	// Who says so.
-	Source string `protobuf:"bytes,14,opt,name=source,proto3" json:"source,omitempty"`
-	// When.
-	Time *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=time,proto3" json:"time,omitempty"`
-	// How it was found out.
-	Kind OutcomeKind `protobuf:"varint,16,opt,name=kind,proto3,enum=ckd.v1.OutcomeKind" json:"kind,omitempty"`
-	// Whoever says so had seen the model's answer.
-	SawModel      bool `protobuf:"varint,17,opt,name=saw_model,json=sawModel,proto3" json:"saw_model,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *OutcomeRecord) Reset() {
-	*x = OutcomeRecord{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *OutcomeRecord) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*OutcomeRecord) ProtoMessage() {}
-
-func (x *OutcomeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use OutcomeRecord.ProtoReflect.Descriptor instead.
-func (*OutcomeRecord) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{28}
-}
-
-func (x *OutcomeRecord) GetPolicy() *PolicyRef {
-	if x != nil {
-		return x.Policy
-	}
-	return nil
-}
-
-func (x *OutcomeRecord) GetModelVersion() string {
-	if x != nil {
-		return x.ModelVersion
-	}
-	return ""
-}
-
-func (x *OutcomeRecord) GetDecided() *timestamppb.Timestamp {
-	if x != nil {
-		return x.Decided
-	}
-	return nil
-}
-
-func (x *OutcomeRecord) GetNumber() string {
-	if x != nil {
-		return x.Number
-	}
-	return ""
-}
-
-func (x *OutcomeRecord) GetStratum() Stratum {
-	if x != nil {
-		return x.Stratum
-	}
-	return Stratum_STRATUM_UNSPECIFIED
-}
-
-func (x *OutcomeRecord) GetAction() Action {
-	if x != nil {
-		return x.Action
-	}
-	return Action_ACTION_UNSPECIFIED
-}
-
-func (x *OutcomeRecord) GetReason() DecisionReason {
-	if x != nil {
-		return x.Reason
-	}
-	return DecisionReason_DECISION_REASON_UNSPECIFIED
-}
-
-func (x *OutcomeRecord) GetPredicted() string {
-	if x != nil {
-		return x.Predicted
-	}
-	return ""
-}
-
-func (x *OutcomeRecord) GetReview() bool {
-	if x != nil {
-		return x.Review
-	}
-	return false
-}
-
-func (x *OutcomeRecord) GetPropensity() float64 {
-	if x != nil {
-		return x.Propensity
-	}
-	return 0
-}
-
-func (x *OutcomeRecord) GetRisk() float64 {
-	if x != nil && x.Risk != nil {
-		return *x.Risk
-	}
-	return 0
-}
-
-func (x *OutcomeRecord) GetScores() map[string]float64 {
-	if x != nil {
-		return x.Scores
-	}
-	return nil
-}
-
-func (x *OutcomeRecord) GetTruth() string {
-	if x != nil {
-		return x.Truth
-	}
-	return ""
-}
-
-func (x *OutcomeRecord) GetSource() string {
-	if x != nil {
-		return x.Source
-	}
-	return ""
-}
-
-func (x *OutcomeRecord) GetTime() *timestamppb.Timestamp {
-	if x != nil {
-		return x.Time
-	}
-	return nil
-}
-
-func (x *OutcomeRecord) GetKind() OutcomeKind {
-	if x != nil {
-		return x.Kind
-	}
-	return OutcomeKind_OUTCOME_KIND_UNSPECIFIED
-}
-
-func (x *OutcomeRecord) GetSawModel() bool {
-	if x != nil {
-		return x.SawModel
-	}
-	return false
-}
-
-// TrailEntry says what happened to the ledger, when, and who did it.
-type TrailEntry struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// When.
-	Time *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
-	// What, such as alarm_cleared.
-	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
-	// Who did it; empty for the ledger itself.
-	By string `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`
-	// Why.
-	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The policy, by its hash in hex, and its model.
-	PolicyHash string `protobuf:"bytes,5,opt,name=policy_hash,json=policyHash,proto3" json:"policy_hash,omitempty"`
-	Model      string `protobuf:"bytes,6,opt,name=model,proto3" json:"model,omitempty"`
-	// Version of the model.
-	ModelVersion string `protobuf:"bytes,7,opt,name=model_version,json=modelVersion,proto3" json:"model_version,omitempty"`
-	// The figure, such as critical_fnr.
-	Figure string `protobuf:"bytes,8,opt,name=figure,proto3" json:"figure,omitempty"`
-	// More, such as how many outcomes were deleted.
-	Detail        string `protobuf:"bytes,9,opt,name=detail,proto3" json:"detail,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *TrailEntry) Reset() {
-	*x = TrailEntry{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *TrailEntry) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*TrailEntry) ProtoMessage() {}
-
-func (x *TrailEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use TrailEntry.ProtoReflect.Descriptor instead.
-func (*TrailEntry) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{29}
-}
-
-func (x *TrailEntry) GetTime() *timestamppb.Timestamp {
-	if x != nil {
-		return x.Time
-	}
-	return nil
-}
-
-func (x *TrailEntry) GetKind() string {
-	if x != nil {
-		return x.Kind
-	}
-	return ""
-}
-
-func (x *TrailEntry) GetBy() string {
-	if x != nil {
-		return x.By
-	}
-	return ""
-}
-
-func (x *TrailEntry) GetReason() string {
-	if x != nil {
-		return x.Reason
-	}
-	return ""
-}
-
-func (x *TrailEntry) GetPolicyHash() string {
-	if x != nil {
-		return x.PolicyHash
-	}
-	return ""
-}
-
-func (x *TrailEntry) GetModel() string {
-	if x != nil {
-		return x.Model
-	}
-	return ""
-}
-
-func (x *TrailEntry) GetModelVersion() string {
-	if x != nil {
-		return x.ModelVersion
-	}
-	return ""
-}
-
-func (x *TrailEntry) GetFigure() string {
-	if x != nil {
-		return x.Figure
-	}
-	return ""
-}
-
-func (x *TrailEntry) GetDetail() string {
-	if x != nil {
-		return x.Detail
-	}
-	return ""
 }
 
 // DeleteOutcomesRequest says what to delete.
@@ -2971,7 +2726,7 @@ type DeleteOutcomesRequest struct {
 
 func (x *DeleteOutcomesRequest) Reset() {
 	*x = DeleteOutcomesRequest{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[30]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2983,7 +2738,7 @@ func (x *DeleteOutcomesRequest) String() string {
 func (*DeleteOutcomesRequest) ProtoMessage() {}
 
 func (x *DeleteOutcomesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[30]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2996,7 +2751,7 @@ func (x *DeleteOutcomesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOutcomesRequest.ProtoReflect.Descriptor instead.
 func (*DeleteOutcomesRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{30}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DeleteOutcomesRequest) GetBefore() *timestamppb.Timestamp {
@@ -3031,7 +2786,7 @@ type DeleteOutcomesResponse struct {
 
 func (x *DeleteOutcomesResponse) Reset() {
 	*x = DeleteOutcomesResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[31]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3043,7 +2798,7 @@ func (x *DeleteOutcomesResponse) String() string {
 func (*DeleteOutcomesResponse) ProtoMessage() {}
 
 func (x *DeleteOutcomesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[31]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3056,7 +2811,7 @@ func (x *DeleteOutcomesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOutcomesResponse.ProtoReflect.Descriptor instead.
 func (*DeleteOutcomesResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{31}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DeleteOutcomesResponse) GetDeleted() uint64 {
@@ -3081,13 +2836,14 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\tsaw_model\x18\x05 \x01(\bR\bsawModel\x12'\n" +
 	"\x04kind\x18\x06 \x01(\x0e2\x13.ckd.v1.OutcomeKindR\x04kind\"I\n" +
 	"\x16ReportOutcomesResponse\x12/\n" +
-	"\aanswers\x18\x01 \x03(\v2\x15.ckd.v1.OutcomeAnswerR\aanswers\"\xe4\x01\n" +
+	"\aanswers\x18\x01 \x03(\v2\x15.ckd.v1.OutcomeAnswerR\aanswers\"\xf8\x01\n" +
 	"\rOutcomeAnswer\x12-\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x15.ckd.v1.OutcomeStatusR\x06status\x12\x1c\n" +
 	"\tpredicted\x18\x02 \x01(\tR\tpredicted\x124\n" +
 	"\adecided\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\adecided\x12&\n" +
 	"\x06wanted\x18\x04 \x01(\x0e2\x0e.ckd.v1.WantedR\x06wanted\x12(\n" +
-	"\x05error\x18\x05 \x01(\v2\x12.google.rpc.StatusR\x05error\"\x9d\x01\n" +
+	"\x05error\x18\x05 \x01(\v2\x12.google.rpc.StatusR\x05error\x12\x12\n" +
+	"\x04note\x18\x06 \x01(\tR\x04note\"\x9d\x01\n" +
 	"\x13ReportIssuedRequest\x12\x18\n" +
 	"\aprocess\x18\x01 \x01(\tR\aprocess\x12+\n" +
 	"\x06counts\x18\x02 \x03(\v2\x13.ckd.v1.IssuedCountR\x06counts\x12\x1a\n" +
@@ -3120,11 +2876,10 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\x06slices\x18\b \x03(\v2\x15.ckd.v1.DeclaredSliceR\x06slices\";\n" +
 	"\rDeclaredSlice\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06values\x18\x02 \x03(\tR\x06values\"\x86\x01\n" +
+	"\x06values\x18\x02 \x03(\tR\x06values\"n\n" +
 	"\x14ReportIssuedResponse\x12+\n" +
 	"\bpromises\x18\x01 \x03(\v2\x0f.ckd.v1.PromiseR\bpromises\x12)\n" +
-	"\x10unknown_policies\x18\x02 \x03(\tR\x0funknownPolicies\x12\x16\n" +
-	"\x06ledger\x18\x03 \x01(\tR\x06ledger\"+\n" +
+	"\x10unknown_policies\x18\x02 \x03(\tR\x0funknownPolicies\"+\n" +
 	"\x13ListPromisesRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\"J\n" +
 	"\x14ListPromisesResponse\x122\n" +
@@ -3262,51 +3017,15 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x0e\n" +
 	"\x02by\x18\x04 \x01(\tR\x02by\"?\n" +
 	"\x12ClearAlarmResponse\x12)\n" +
-	"\apromise\x18\x01 \x01(\v2\x0f.ckd.v1.PromiseR\apromise\"\x89\x01\n" +
+	"\apromise\x18\x01 \x01(\v2\x0f.ckd.v1.PromiseR\apromise\"\xcd\x01\n" +
 	"\x15ExportOutcomesRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12.\n" +
 	"\x04from\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
-	"\x02to\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\"u\n" +
-	"\x16ExportOutcomesResponse\x121\n" +
-	"\boutcomes\x18\x01 \x03(\v2\x15.ckd.v1.OutcomeRecordR\boutcomes\x12(\n" +
-	"\x05trail\x18\x02 \x03(\v2\x12.ckd.v1.TrailEntryR\x05trail\"\xc2\x05\n" +
-	"\rOutcomeRecord\x12)\n" +
-	"\x06policy\x18\x01 \x01(\v2\x11.ckd.v1.PolicyRefR\x06policy\x12#\n" +
-	"\rmodel_version\x18\x02 \x01(\tR\fmodelVersion\x124\n" +
-	"\adecided\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\adecided\x12\x16\n" +
-	"\x06number\x18\x04 \x01(\tR\x06number\x12)\n" +
-	"\astratum\x18\x05 \x01(\x0e2\x0f.ckd.v1.StratumR\astratum\x12&\n" +
-	"\x06action\x18\x06 \x01(\x0e2\x0e.ckd.v1.ActionR\x06action\x12.\n" +
-	"\x06reason\x18\a \x01(\x0e2\x16.ckd.v1.DecisionReasonR\x06reason\x12\x1c\n" +
-	"\tpredicted\x18\b \x01(\tR\tpredicted\x12\x16\n" +
-	"\x06review\x18\t \x01(\bR\x06review\x12\x1e\n" +
-	"\n" +
-	"propensity\x18\n" +
-	" \x01(\x01R\n" +
-	"propensity\x12\x17\n" +
-	"\x04risk\x18\v \x01(\x01H\x00R\x04risk\x88\x01\x01\x129\n" +
-	"\x06scores\x18\f \x03(\v2!.ckd.v1.OutcomeRecord.ScoresEntryR\x06scores\x12\x14\n" +
-	"\x05truth\x18\r \x01(\tR\x05truth\x12\x16\n" +
-	"\x06source\x18\x0e \x01(\tR\x06source\x12.\n" +
-	"\x04time\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12'\n" +
-	"\x04kind\x18\x10 \x01(\x0e2\x13.ckd.v1.OutcomeKindR\x04kind\x12\x1b\n" +
-	"\tsaw_model\x18\x11 \x01(\bR\bsawModel\x1a9\n" +
-	"\vScoresEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01B\a\n" +
-	"\x05_risk\"\x84\x02\n" +
-	"\n" +
-	"TrailEntry\x12.\n" +
-	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
-	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x0e\n" +
-	"\x02by\x18\x03 \x01(\tR\x02by\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1f\n" +
-	"\vpolicy_hash\x18\x05 \x01(\tR\n" +
-	"policyHash\x12\x14\n" +
-	"\x05model\x18\x06 \x01(\tR\x05model\x12#\n" +
-	"\rmodel_version\x18\a \x01(\tR\fmodelVersion\x12\x16\n" +
-	"\x06figure\x18\b \x01(\tR\x06figure\x12\x16\n" +
-	"\x06detail\x18\t \x01(\tR\x06detail\"s\n" +
+	"\x02to\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12,\n" +
+	"\x06format\x18\x04 \x01(\x0e2\x14.ckd.v1.ExportFormatR\x06format\x12\x14\n" +
+	"\x05trail\x18\x05 \x01(\bR\x05trail\".\n" +
+	"\x16ExportOutcomesResponse\x12\x14\n" +
+	"\x05lines\x18\x01 \x03(\tR\x05lines\"s\n" +
 	"\x15DeleteOutcomesRequest\x122\n" +
 	"\x06before\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x06before\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x0e\n" +
@@ -3339,7 +3058,11 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\x13STRATUM_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10STRATUM_DEFERRED\x10\x01\x12\x1b\n" +
 	"\x17STRATUM_CALLED_CRITICAL\x10\x02\x12\x17\n" +
-	"\x13STRATUM_CALLED_SAFE\x10\x032\xe0\x03\n" +
+	"\x13STRATUM_CALLED_SAFE\x10\x03*b\n" +
+	"\fExportFormat\x12\x1d\n" +
+	"\x19EXPORT_FORMAT_UNSPECIFIED\x10\x00\x12\x1c\n" +
+	"\x18EXPORT_FORMAT_JSON_LINES\x10\x01\x12\x15\n" +
+	"\x11EXPORT_FORMAT_CSV\x10\x022\xe0\x03\n" +
 	"\x0eOutcomeService\x12O\n" +
 	"\x0eReportOutcomes\x12\x1d.ckd.v1.ReportOutcomesRequest\x1a\x1e.ckd.v1.ReportOutcomesResponse\x12I\n" +
 	"\fReportIssued\x12\x1b.ckd.v1.ReportIssuedRequest\x1a\x1c.ckd.v1.ReportIssuedResponse\x12I\n" +
@@ -3361,152 +3084,138 @@ func file_ckd_v1_outcomes_proto_rawDescGZIP() []byte {
 	return file_ckd_v1_outcomes_proto_rawDescData
 }
 
-var file_ckd_v1_outcomes_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_ckd_v1_outcomes_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_ckd_v1_outcomes_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_ckd_v1_outcomes_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_ckd_v1_outcomes_proto_goTypes = []any{
 	(OutcomeKind)(0),               // 0: ckd.v1.OutcomeKind
 	(OutcomeStatus)(0),             // 1: ckd.v1.OutcomeStatus
 	(Wanted)(0),                    // 2: ckd.v1.Wanted
 	(Stratum)(0),                   // 3: ckd.v1.Stratum
-	(*ReportOutcomesRequest)(nil),  // 4: ckd.v1.ReportOutcomesRequest
-	(*Outcome)(nil),                // 5: ckd.v1.Outcome
-	(*ReportOutcomesResponse)(nil), // 6: ckd.v1.ReportOutcomesResponse
-	(*OutcomeAnswer)(nil),          // 7: ckd.v1.OutcomeAnswer
-	(*ReportIssuedRequest)(nil),    // 8: ckd.v1.ReportIssuedRequest
-	(*IssuedCount)(nil),            // 9: ckd.v1.IssuedCount
-	(*AuditSettings)(nil),          // 10: ckd.v1.AuditSettings
-	(*DeclaredSlice)(nil),          // 11: ckd.v1.DeclaredSlice
-	(*ReportIssuedResponse)(nil),   // 12: ckd.v1.ReportIssuedResponse
-	(*ListPromisesRequest)(nil),    // 13: ckd.v1.ListPromisesRequest
-	(*ListPromisesResponse)(nil),   // 14: ckd.v1.ListPromisesResponse
-	(*PromiseFigures)(nil),         // 15: ckd.v1.PromiseFigures
-	(*OutcomeSummary)(nil),         // 16: ckd.v1.OutcomeSummary
-	(*RiskFigure)(nil),             // 17: ckd.v1.RiskFigure
-	(*RiskMonitor)(nil),            // 18: ckd.v1.RiskMonitor
-	(*CountedShare)(nil),           // 19: ckd.v1.CountedShare
-	(*StratumCount)(nil),           // 20: ckd.v1.StratumCount
-	(*ReasonYield)(nil),            // 21: ckd.v1.ReasonYield
-	(*ConfusionCell)(nil),          // 22: ckd.v1.ConfusionCell
-	(*RiskBin)(nil),                // 23: ckd.v1.RiskBin
-	(*ReaderAgreement)(nil),        // 24: ckd.v1.ReaderAgreement
-	(*KindFigure)(nil),             // 25: ckd.v1.KindFigure
-	(*PromisePoint)(nil),           // 26: ckd.v1.PromisePoint
-	(*RiskPoint)(nil),              // 27: ckd.v1.RiskPoint
-	(*ClearAlarmRequest)(nil),      // 28: ckd.v1.ClearAlarmRequest
-	(*ClearAlarmResponse)(nil),     // 29: ckd.v1.ClearAlarmResponse
-	(*ExportOutcomesRequest)(nil),  // 30: ckd.v1.ExportOutcomesRequest
-	(*ExportOutcomesResponse)(nil), // 31: ckd.v1.ExportOutcomesResponse
-	(*OutcomeRecord)(nil),          // 32: ckd.v1.OutcomeRecord
-	(*TrailEntry)(nil),             // 33: ckd.v1.TrailEntry
-	(*DeleteOutcomesRequest)(nil),  // 34: ckd.v1.DeleteOutcomesRequest
-	(*DeleteOutcomesResponse)(nil), // 35: ckd.v1.DeleteOutcomesResponse
-	nil,                            // 36: ckd.v1.OutcomeRecord.ScoresEntry
-	(*timestamppb.Timestamp)(nil),  // 37: google.protobuf.Timestamp
-	(*status.Status)(nil),          // 38: google.rpc.Status
-	(*durationpb.Duration)(nil),    // 39: google.protobuf.Duration
-	(*Promise)(nil),                // 40: ckd.v1.Promise
-	(*Share)(nil),                  // 41: ckd.v1.Share
-	(CertifiedFigure)(0),           // 42: ckd.v1.CertifiedFigure
-	(Verdict)(0),                   // 43: ckd.v1.Verdict
-	(DecisionReason)(0),            // 44: ckd.v1.DecisionReason
-	(*PolicyRef)(nil),              // 45: ckd.v1.PolicyRef
-	(Action)(0),                    // 46: ckd.v1.Action
+	(ExportFormat)(0),              // 4: ckd.v1.ExportFormat
+	(*ReportOutcomesRequest)(nil),  // 5: ckd.v1.ReportOutcomesRequest
+	(*Outcome)(nil),                // 6: ckd.v1.Outcome
+	(*ReportOutcomesResponse)(nil), // 7: ckd.v1.ReportOutcomesResponse
+	(*OutcomeAnswer)(nil),          // 8: ckd.v1.OutcomeAnswer
+	(*ReportIssuedRequest)(nil),    // 9: ckd.v1.ReportIssuedRequest
+	(*IssuedCount)(nil),            // 10: ckd.v1.IssuedCount
+	(*AuditSettings)(nil),          // 11: ckd.v1.AuditSettings
+	(*DeclaredSlice)(nil),          // 12: ckd.v1.DeclaredSlice
+	(*ReportIssuedResponse)(nil),   // 13: ckd.v1.ReportIssuedResponse
+	(*ListPromisesRequest)(nil),    // 14: ckd.v1.ListPromisesRequest
+	(*ListPromisesResponse)(nil),   // 15: ckd.v1.ListPromisesResponse
+	(*PromiseFigures)(nil),         // 16: ckd.v1.PromiseFigures
+	(*OutcomeSummary)(nil),         // 17: ckd.v1.OutcomeSummary
+	(*RiskFigure)(nil),             // 18: ckd.v1.RiskFigure
+	(*RiskMonitor)(nil),            // 19: ckd.v1.RiskMonitor
+	(*CountedShare)(nil),           // 20: ckd.v1.CountedShare
+	(*StratumCount)(nil),           // 21: ckd.v1.StratumCount
+	(*ReasonYield)(nil),            // 22: ckd.v1.ReasonYield
+	(*ConfusionCell)(nil),          // 23: ckd.v1.ConfusionCell
+	(*RiskBin)(nil),                // 24: ckd.v1.RiskBin
+	(*ReaderAgreement)(nil),        // 25: ckd.v1.ReaderAgreement
+	(*KindFigure)(nil),             // 26: ckd.v1.KindFigure
+	(*PromisePoint)(nil),           // 27: ckd.v1.PromisePoint
+	(*RiskPoint)(nil),              // 28: ckd.v1.RiskPoint
+	(*ClearAlarmRequest)(nil),      // 29: ckd.v1.ClearAlarmRequest
+	(*ClearAlarmResponse)(nil),     // 30: ckd.v1.ClearAlarmResponse
+	(*ExportOutcomesRequest)(nil),  // 31: ckd.v1.ExportOutcomesRequest
+	(*ExportOutcomesResponse)(nil), // 32: ckd.v1.ExportOutcomesResponse
+	(*DeleteOutcomesRequest)(nil),  // 33: ckd.v1.DeleteOutcomesRequest
+	(*DeleteOutcomesResponse)(nil), // 34: ckd.v1.DeleteOutcomesResponse
+	(*timestamppb.Timestamp)(nil),  // 35: google.protobuf.Timestamp
+	(*status.Status)(nil),          // 36: google.rpc.Status
+	(*durationpb.Duration)(nil),    // 37: google.protobuf.Duration
+	(*Promise)(nil),                // 38: ckd.v1.Promise
+	(*Share)(nil),                  // 39: ckd.v1.Share
+	(CertifiedFigure)(0),           // 40: ckd.v1.CertifiedFigure
+	(Verdict)(0),                   // 41: ckd.v1.Verdict
+	(DecisionReason)(0),            // 42: ckd.v1.DecisionReason
 }
 var file_ckd_v1_outcomes_proto_depIdxs = []int32{
-	5,  // 0: ckd.v1.ReportOutcomesRequest.outcomes:type_name -> ckd.v1.Outcome
-	37, // 1: ckd.v1.Outcome.time:type_name -> google.protobuf.Timestamp
+	6,  // 0: ckd.v1.ReportOutcomesRequest.outcomes:type_name -> ckd.v1.Outcome
+	35, // 1: ckd.v1.Outcome.time:type_name -> google.protobuf.Timestamp
 	0,  // 2: ckd.v1.Outcome.kind:type_name -> ckd.v1.OutcomeKind
-	7,  // 3: ckd.v1.ReportOutcomesResponse.answers:type_name -> ckd.v1.OutcomeAnswer
+	8,  // 3: ckd.v1.ReportOutcomesResponse.answers:type_name -> ckd.v1.OutcomeAnswer
 	1,  // 4: ckd.v1.OutcomeAnswer.status:type_name -> ckd.v1.OutcomeStatus
-	37, // 5: ckd.v1.OutcomeAnswer.decided:type_name -> google.protobuf.Timestamp
+	35, // 5: ckd.v1.OutcomeAnswer.decided:type_name -> google.protobuf.Timestamp
 	2,  // 6: ckd.v1.OutcomeAnswer.wanted:type_name -> ckd.v1.Wanted
-	38, // 7: ckd.v1.OutcomeAnswer.error:type_name -> google.rpc.Status
-	9,  // 8: ckd.v1.ReportIssuedRequest.counts:type_name -> ckd.v1.IssuedCount
+	36, // 7: ckd.v1.OutcomeAnswer.error:type_name -> google.rpc.Status
+	10, // 8: ckd.v1.ReportIssuedRequest.counts:type_name -> ckd.v1.IssuedCount
 	3,  // 9: ckd.v1.IssuedCount.stratum:type_name -> ckd.v1.Stratum
-	37, // 10: ckd.v1.IssuedCount.start:type_name -> google.protobuf.Timestamp
-	10, // 11: ckd.v1.IssuedCount.audit:type_name -> ckd.v1.AuditSettings
-	39, // 12: ckd.v1.AuditSettings.due:type_name -> google.protobuf.Duration
-	11, // 13: ckd.v1.AuditSettings.slices:type_name -> ckd.v1.DeclaredSlice
-	40, // 14: ckd.v1.ReportIssuedResponse.promises:type_name -> ckd.v1.Promise
-	15, // 15: ckd.v1.ListPromisesResponse.promises:type_name -> ckd.v1.PromiseFigures
-	40, // 16: ckd.v1.PromiseFigures.promise:type_name -> ckd.v1.Promise
-	39, // 17: ckd.v1.PromiseFigures.cohort_period:type_name -> google.protobuf.Duration
-	39, // 18: ckd.v1.PromiseFigures.due:type_name -> google.protobuf.Duration
-	16, // 19: ckd.v1.PromiseFigures.mature:type_name -> ckd.v1.OutcomeSummary
-	16, // 20: ckd.v1.PromiseFigures.provisional:type_name -> ckd.v1.OutcomeSummary
-	20, // 21: ckd.v1.PromiseFigures.strata:type_name -> ckd.v1.StratumCount
-	19, // 22: ckd.v1.PromiseFigures.traffic:type_name -> ckd.v1.CountedShare
-	26, // 23: ckd.v1.PromiseFigures.history:type_name -> ckd.v1.PromisePoint
-	17, // 24: ckd.v1.OutcomeSummary.figures:type_name -> ckd.v1.RiskFigure
-	17, // 25: ckd.v1.OutcomeSummary.slices:type_name -> ckd.v1.RiskFigure
-	19, // 26: ckd.v1.OutcomeSummary.yield_wrong:type_name -> ckd.v1.CountedShare
-	19, // 27: ckd.v1.OutcomeSummary.yield_critical:type_name -> ckd.v1.CountedShare
-	21, // 28: ckd.v1.OutcomeSummary.yield_by_reason:type_name -> ckd.v1.ReasonYield
-	22, // 29: ckd.v1.OutcomeSummary.confusion:type_name -> ckd.v1.ConfusionCell
-	23, // 30: ckd.v1.OutcomeSummary.risk:type_name -> ckd.v1.RiskBin
-	24, // 31: ckd.v1.OutcomeSummary.readers:type_name -> ckd.v1.ReaderAgreement
-	41, // 32: ckd.v1.OutcomeSummary.lag_median_seconds:type_name -> ckd.v1.Share
-	41, // 33: ckd.v1.OutcomeSummary.lag_p90_seconds:type_name -> ckd.v1.Share
-	25, // 34: ckd.v1.OutcomeSummary.kinds:type_name -> ckd.v1.KindFigure
-	42, // 35: ckd.v1.RiskFigure.figure:type_name -> ckd.v1.CertifiedFigure
-	41, // 36: ckd.v1.RiskFigure.average:type_name -> ckd.v1.Share
-	19, // 37: ckd.v1.RiskFigure.lately:type_name -> ckd.v1.CountedShare
-	41, // 38: ckd.v1.RiskFigure.overdue:type_name -> ckd.v1.Share
-	41, // 39: ckd.v1.RiskFigure.at_sensitivity:type_name -> ckd.v1.Share
-	18, // 40: ckd.v1.RiskFigure.monitor:type_name -> ckd.v1.RiskMonitor
-	43, // 41: ckd.v1.RiskFigure.verdict:type_name -> ckd.v1.Verdict
-	37, // 42: ckd.v1.RiskMonitor.raised_by:type_name -> google.protobuf.Timestamp
-	41, // 43: ckd.v1.CountedShare.share:type_name -> ckd.v1.Share
+	35, // 10: ckd.v1.IssuedCount.start:type_name -> google.protobuf.Timestamp
+	11, // 11: ckd.v1.IssuedCount.audit:type_name -> ckd.v1.AuditSettings
+	37, // 12: ckd.v1.AuditSettings.due:type_name -> google.protobuf.Duration
+	12, // 13: ckd.v1.AuditSettings.slices:type_name -> ckd.v1.DeclaredSlice
+	38, // 14: ckd.v1.ReportIssuedResponse.promises:type_name -> ckd.v1.Promise
+	16, // 15: ckd.v1.ListPromisesResponse.promises:type_name -> ckd.v1.PromiseFigures
+	38, // 16: ckd.v1.PromiseFigures.promise:type_name -> ckd.v1.Promise
+	37, // 17: ckd.v1.PromiseFigures.cohort_period:type_name -> google.protobuf.Duration
+	37, // 18: ckd.v1.PromiseFigures.due:type_name -> google.protobuf.Duration
+	17, // 19: ckd.v1.PromiseFigures.mature:type_name -> ckd.v1.OutcomeSummary
+	17, // 20: ckd.v1.PromiseFigures.provisional:type_name -> ckd.v1.OutcomeSummary
+	21, // 21: ckd.v1.PromiseFigures.strata:type_name -> ckd.v1.StratumCount
+	20, // 22: ckd.v1.PromiseFigures.traffic:type_name -> ckd.v1.CountedShare
+	27, // 23: ckd.v1.PromiseFigures.history:type_name -> ckd.v1.PromisePoint
+	18, // 24: ckd.v1.OutcomeSummary.figures:type_name -> ckd.v1.RiskFigure
+	18, // 25: ckd.v1.OutcomeSummary.slices:type_name -> ckd.v1.RiskFigure
+	20, // 26: ckd.v1.OutcomeSummary.yield_wrong:type_name -> ckd.v1.CountedShare
+	20, // 27: ckd.v1.OutcomeSummary.yield_critical:type_name -> ckd.v1.CountedShare
+	22, // 28: ckd.v1.OutcomeSummary.yield_by_reason:type_name -> ckd.v1.ReasonYield
+	23, // 29: ckd.v1.OutcomeSummary.confusion:type_name -> ckd.v1.ConfusionCell
+	24, // 30: ckd.v1.OutcomeSummary.risk:type_name -> ckd.v1.RiskBin
+	25, // 31: ckd.v1.OutcomeSummary.readers:type_name -> ckd.v1.ReaderAgreement
+	39, // 32: ckd.v1.OutcomeSummary.lag_median_seconds:type_name -> ckd.v1.Share
+	39, // 33: ckd.v1.OutcomeSummary.lag_p90_seconds:type_name -> ckd.v1.Share
+	26, // 34: ckd.v1.OutcomeSummary.kinds:type_name -> ckd.v1.KindFigure
+	40, // 35: ckd.v1.RiskFigure.figure:type_name -> ckd.v1.CertifiedFigure
+	39, // 36: ckd.v1.RiskFigure.average:type_name -> ckd.v1.Share
+	20, // 37: ckd.v1.RiskFigure.lately:type_name -> ckd.v1.CountedShare
+	39, // 38: ckd.v1.RiskFigure.overdue:type_name -> ckd.v1.Share
+	39, // 39: ckd.v1.RiskFigure.at_sensitivity:type_name -> ckd.v1.Share
+	19, // 40: ckd.v1.RiskFigure.monitor:type_name -> ckd.v1.RiskMonitor
+	41, // 41: ckd.v1.RiskFigure.verdict:type_name -> ckd.v1.Verdict
+	35, // 42: ckd.v1.RiskMonitor.raised_by:type_name -> google.protobuf.Timestamp
+	39, // 43: ckd.v1.CountedShare.share:type_name -> ckd.v1.Share
 	3,  // 44: ckd.v1.StratumCount.stratum:type_name -> ckd.v1.Stratum
-	19, // 45: ckd.v1.StratumCount.late:type_name -> ckd.v1.CountedShare
-	19, // 46: ckd.v1.StratumCount.late_lately:type_name -> ckd.v1.CountedShare
-	44, // 47: ckd.v1.ReasonYield.reason:type_name -> ckd.v1.DecisionReason
-	19, // 48: ckd.v1.ReasonYield.wrong:type_name -> ckd.v1.CountedShare
-	19, // 49: ckd.v1.ReasonYield.critical:type_name -> ckd.v1.CountedShare
-	19, // 50: ckd.v1.ConfusionCell.share:type_name -> ckd.v1.CountedShare
-	19, // 51: ckd.v1.RiskBin.observed:type_name -> ckd.v1.CountedShare
-	19, // 52: ckd.v1.ReaderAgreement.agreement:type_name -> ckd.v1.CountedShare
-	19, // 53: ckd.v1.ReaderAgreement.reader_misses:type_name -> ckd.v1.CountedShare
-	19, // 54: ckd.v1.ReaderAgreement.blind:type_name -> ckd.v1.CountedShare
-	19, // 55: ckd.v1.ReaderAgreement.sighted:type_name -> ckd.v1.CountedShare
+	20, // 45: ckd.v1.StratumCount.late:type_name -> ckd.v1.CountedShare
+	20, // 46: ckd.v1.StratumCount.late_lately:type_name -> ckd.v1.CountedShare
+	42, // 47: ckd.v1.ReasonYield.reason:type_name -> ckd.v1.DecisionReason
+	20, // 48: ckd.v1.ReasonYield.wrong:type_name -> ckd.v1.CountedShare
+	20, // 49: ckd.v1.ReasonYield.critical:type_name -> ckd.v1.CountedShare
+	20, // 50: ckd.v1.ConfusionCell.share:type_name -> ckd.v1.CountedShare
+	20, // 51: ckd.v1.RiskBin.observed:type_name -> ckd.v1.CountedShare
+	20, // 52: ckd.v1.ReaderAgreement.agreement:type_name -> ckd.v1.CountedShare
+	20, // 53: ckd.v1.ReaderAgreement.reader_misses:type_name -> ckd.v1.CountedShare
+	20, // 54: ckd.v1.ReaderAgreement.blind:type_name -> ckd.v1.CountedShare
+	20, // 55: ckd.v1.ReaderAgreement.sighted:type_name -> ckd.v1.CountedShare
 	0,  // 56: ckd.v1.KindFigure.kind:type_name -> ckd.v1.OutcomeKind
-	19, // 57: ckd.v1.KindFigure.critical_fnr:type_name -> ckd.v1.CountedShare
-	37, // 58: ckd.v1.PromisePoint.start:type_name -> google.protobuf.Timestamp
-	27, // 59: ckd.v1.PromisePoint.critical_fnr:type_name -> ckd.v1.RiskPoint
-	27, // 60: ckd.v1.PromisePoint.critical_miss_rate:type_name -> ckd.v1.RiskPoint
-	41, // 61: ckd.v1.RiskPoint.average:type_name -> ckd.v1.Share
-	40, // 62: ckd.v1.ClearAlarmResponse.promise:type_name -> ckd.v1.Promise
-	37, // 63: ckd.v1.ExportOutcomesRequest.from:type_name -> google.protobuf.Timestamp
-	37, // 64: ckd.v1.ExportOutcomesRequest.to:type_name -> google.protobuf.Timestamp
-	32, // 65: ckd.v1.ExportOutcomesResponse.outcomes:type_name -> ckd.v1.OutcomeRecord
-	33, // 66: ckd.v1.ExportOutcomesResponse.trail:type_name -> ckd.v1.TrailEntry
-	45, // 67: ckd.v1.OutcomeRecord.policy:type_name -> ckd.v1.PolicyRef
-	37, // 68: ckd.v1.OutcomeRecord.decided:type_name -> google.protobuf.Timestamp
-	3,  // 69: ckd.v1.OutcomeRecord.stratum:type_name -> ckd.v1.Stratum
-	46, // 70: ckd.v1.OutcomeRecord.action:type_name -> ckd.v1.Action
-	44, // 71: ckd.v1.OutcomeRecord.reason:type_name -> ckd.v1.DecisionReason
-	36, // 72: ckd.v1.OutcomeRecord.scores:type_name -> ckd.v1.OutcomeRecord.ScoresEntry
-	37, // 73: ckd.v1.OutcomeRecord.time:type_name -> google.protobuf.Timestamp
-	0,  // 74: ckd.v1.OutcomeRecord.kind:type_name -> ckd.v1.OutcomeKind
-	37, // 75: ckd.v1.TrailEntry.time:type_name -> google.protobuf.Timestamp
-	37, // 76: ckd.v1.DeleteOutcomesRequest.before:type_name -> google.protobuf.Timestamp
-	4,  // 77: ckd.v1.OutcomeService.ReportOutcomes:input_type -> ckd.v1.ReportOutcomesRequest
-	8,  // 78: ckd.v1.OutcomeService.ReportIssued:input_type -> ckd.v1.ReportIssuedRequest
-	13, // 79: ckd.v1.OutcomeService.ListPromises:input_type -> ckd.v1.ListPromisesRequest
-	28, // 80: ckd.v1.OutcomeService.ClearAlarm:input_type -> ckd.v1.ClearAlarmRequest
-	30, // 81: ckd.v1.OutcomeService.ExportOutcomes:input_type -> ckd.v1.ExportOutcomesRequest
-	34, // 82: ckd.v1.OutcomeService.DeleteOutcomes:input_type -> ckd.v1.DeleteOutcomesRequest
-	6,  // 83: ckd.v1.OutcomeService.ReportOutcomes:output_type -> ckd.v1.ReportOutcomesResponse
-	12, // 84: ckd.v1.OutcomeService.ReportIssued:output_type -> ckd.v1.ReportIssuedResponse
-	14, // 85: ckd.v1.OutcomeService.ListPromises:output_type -> ckd.v1.ListPromisesResponse
-	29, // 86: ckd.v1.OutcomeService.ClearAlarm:output_type -> ckd.v1.ClearAlarmResponse
-	31, // 87: ckd.v1.OutcomeService.ExportOutcomes:output_type -> ckd.v1.ExportOutcomesResponse
-	35, // 88: ckd.v1.OutcomeService.DeleteOutcomes:output_type -> ckd.v1.DeleteOutcomesResponse
-	83, // [83:89] is the sub-list for method output_type
-	77, // [77:83] is the sub-list for method input_type
-	77, // [77:77] is the sub-list for extension type_name
-	77, // [77:77] is the sub-list for extension extendee
-	0,  // [0:77] is the sub-list for field type_name
+	20, // 57: ckd.v1.KindFigure.critical_fnr:type_name -> ckd.v1.CountedShare
+	35, // 58: ckd.v1.PromisePoint.start:type_name -> google.protobuf.Timestamp
+	28, // 59: ckd.v1.PromisePoint.critical_fnr:type_name -> ckd.v1.RiskPoint
+	28, // 60: ckd.v1.PromisePoint.critical_miss_rate:type_name -> ckd.v1.RiskPoint
+	39, // 61: ckd.v1.RiskPoint.average:type_name -> ckd.v1.Share
+	38, // 62: ckd.v1.ClearAlarmResponse.promise:type_name -> ckd.v1.Promise
+	35, // 63: ckd.v1.ExportOutcomesRequest.from:type_name -> google.protobuf.Timestamp
+	35, // 64: ckd.v1.ExportOutcomesRequest.to:type_name -> google.protobuf.Timestamp
+	4,  // 65: ckd.v1.ExportOutcomesRequest.format:type_name -> ckd.v1.ExportFormat
+	35, // 66: ckd.v1.DeleteOutcomesRequest.before:type_name -> google.protobuf.Timestamp
+	5,  // 67: ckd.v1.OutcomeService.ReportOutcomes:input_type -> ckd.v1.ReportOutcomesRequest
+	9,  // 68: ckd.v1.OutcomeService.ReportIssued:input_type -> ckd.v1.ReportIssuedRequest
+	14, // 69: ckd.v1.OutcomeService.ListPromises:input_type -> ckd.v1.ListPromisesRequest
+	29, // 70: ckd.v1.OutcomeService.ClearAlarm:input_type -> ckd.v1.ClearAlarmRequest
+	31, // 71: ckd.v1.OutcomeService.ExportOutcomes:input_type -> ckd.v1.ExportOutcomesRequest
+	33, // 72: ckd.v1.OutcomeService.DeleteOutcomes:input_type -> ckd.v1.DeleteOutcomesRequest
+	7,  // 73: ckd.v1.OutcomeService.ReportOutcomes:output_type -> ckd.v1.ReportOutcomesResponse
+	13, // 74: ckd.v1.OutcomeService.ReportIssued:output_type -> ckd.v1.ReportIssuedResponse
+	15, // 75: ckd.v1.OutcomeService.ListPromises:output_type -> ckd.v1.ListPromisesResponse
+	30, // 76: ckd.v1.OutcomeService.ClearAlarm:output_type -> ckd.v1.ClearAlarmResponse
+	32, // 77: ckd.v1.OutcomeService.ExportOutcomes:output_type -> ckd.v1.ExportOutcomesResponse
+	34, // 78: ckd.v1.OutcomeService.DeleteOutcomes:output_type -> ckd.v1.DeleteOutcomesResponse
+	73, // [73:79] is the sub-list for method output_type
+	67, // [67:73] is the sub-list for method input_type
+	67, // [67:67] is the sub-list for extension type_name
+	67, // [67:67] is the sub-list for extension extendee
+	0,  // [0:67] is the sub-list for field type_name
 }
 
 func init() { file_ckd_v1_outcomes_proto_init() }
@@ -3520,14 +3229,13 @@ func file_ckd_v1_outcomes_proto_init() {
 	file_ckd_v1_outcomes_proto_msgTypes[16].OneofWrappers = []any{}
 	file_ckd_v1_outcomes_proto_msgTypes[19].OneofWrappers = []any{}
 	file_ckd_v1_outcomes_proto_msgTypes[23].OneofWrappers = []any{}
-	file_ckd_v1_outcomes_proto_msgTypes[28].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ckd_v1_outcomes_proto_rawDesc), len(file_ckd_v1_outcomes_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   33,
+			NumEnums:      5,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -57,8 +57,9 @@ type OutcomeServiceClient interface {
 	// ClearAlarm ends an alarm. Who did it and why is recorded. The evidence begins
 	// anew.
 	ClearAlarm(ctx context.Context, in *ClearAlarmRequest, opts ...grpc.CallOption) (*ClearAlarmResponse, error)
-	// ExportOutcomes returns every outcome, in the order of decisions, and then the
-	// trail of everything that was entered, corrected, cleared and deleted.
+	// ExportOutcomes returns every decision with an outcome, in the order of decisions, or
+	// the trail of everything that was changed, raised, cleared and deleted, as lines of a
+	// file.
 	ExportOutcomes(ctx context.Context, in *ExportOutcomesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportOutcomesResponse], error)
 	// DeleteOutcomes deletes the outcomes of old decisions. Figures and the trail stay.
 	DeleteOutcomes(ctx context.Context, in *DeleteOutcomesRequest, opts ...grpc.CallOption) (*DeleteOutcomesResponse, error)
@@ -162,8 +163,9 @@ type OutcomeServiceServer interface {
 	// ClearAlarm ends an alarm. Who did it and why is recorded. The evidence begins
 	// anew.
 	ClearAlarm(context.Context, *ClearAlarmRequest) (*ClearAlarmResponse, error)
-	// ExportOutcomes returns every outcome, in the order of decisions, and then the
-	// trail of everything that was entered, corrected, cleared and deleted.
+	// ExportOutcomes returns every decision with an outcome, in the order of decisions, or
+	// the trail of everything that was changed, raised, cleared and deleted, as lines of a
+	// file.
 	ExportOutcomes(*ExportOutcomesRequest, grpc.ServerStreamingServer[ExportOutcomesResponse]) error
 	// DeleteOutcomes deletes the outcomes of old decisions. Figures and the trail stay.
 	DeleteOutcomes(context.Context, *DeleteOutcomesRequest) (*DeleteOutcomesResponse, error)

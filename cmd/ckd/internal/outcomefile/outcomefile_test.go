@@ -1,7 +1,6 @@
 package outcomefile_test
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -134,38 +132,4 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
-}
-
-// TestWrite checks that exports have a column, or a key, for everything.
-func TestWrite(t *testing.T) {
-	part := &ckdv1.ExportOutcomesResponse{
-		Outcomes: []*ckdv1.OutcomeRecord{{
-			Policy:       &ckdv1.PolicyRef{Model: "fetal-health", Version: "1", Hash: "ab"},
-			ModelVersion: "v1", Decided: timestamppb.New(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)), Number: "00ff", Stratum: ckdv1.Stratum_STRATUM_CALLED_SAFE,
-			Action: ckdv1.Action_ACTION_RETAIN, Reason: ckdv1.DecisionReason_DECISION_REASON_UNDER_THRESHOLD, Predicted: "normal", Review: true,
-			Propensity: 0.02, Risk: proto.Float64(0.01), Scores: map[string]float64{"mi": 0.5}, Truth: "=cmd()", Source: "s", Kind: ckdv1.OutcomeKind_OUTCOME_KIND_FOLLOW_UP,
-		}},
-		Trail: []*ckdv1.TrailEntry{{Time: timestamppb.New(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)), Kind: "alarm_cleared", By: "ann", Reason: "a new reader"}},
-	}
-	for _, c := range []struct {
-		name         string
-		asCSV, trail bool
-		want         string
-	}{
-		{"outcomes as CSV", true, false, "model,policy_version,policy_hash,model_version,decided,number,stratum,action,reason,predicted,review,propensity,truth,source,time,kind,saw_model,risk," +
-			"entropy,mi,maxprob,eu_var,var_crit,eu_var_crit,ova_mi,c_crit_sum,c_crit_max,cbec,p_critical\n" +
-			"fetal-health,1,ab,v1,2026-03-01T00:00:00Z,00ff,called_safe,retain,under_threshold,normal,true,0.02,'=cmd(),s,,follow-up,false,0.01,,0.5,,,,,,,,,\n"},
-		{"the trail as CSV", true, true, "time,kind,by,reason,policy_hash,model,model_version,figure,detail\n2026-03-01T00:00:00Z,alarm_cleared,ann,a new reader,,,,,\n"},
-		{"the trail as JSON", false, true, `{"time":"2026-03-01T00:00:00Z","kind":"alarm_cleared","by":"ann","reason":"a new reader"}` + "\n"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			var got bytes.Buffer
-			if err := outcomefile.NewWriter(&got, c.asCSV, c.trail)(part); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(c.want, got.String()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
-	}
 }

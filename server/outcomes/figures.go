@@ -1,0 +1,204 @@
+package outcomes
+
+import (
+	"encoding/hex"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/ckd-project/ckd/outcome/evidence"
+	"github.com/ckd-project/ckd/outcome/ledger"
+	"github.com/ckd-project/ckd/outcome/receipt"
+	"github.com/ckd-project/ckd/policy"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// PromiseMessage returns the state of a promise.
+func PromiseMessage(p *ledger.Promise) *ckdv1.Promise {
+	m := &ckdv1.Promise{
+		Policy: &ckdv1.PolicyRef{Model: p.Model, Hash: hex.EncodeToString(p.Policy[:])}, ModelVersion: p.Version,
+		Verdict: verdictMessage(p.Verdict), Alarm: p.Alarm, Statement: Statement(p),
+		CriticalFnr:      shareMessage(p.Mature.FNR.Value, p.Mature.FNR.Low, p.Mature.FNR.High),
+		CriticalMissRate: shareMessage(p.Mature.MissRate.Value, p.Mature.MissRate.Low, p.Mature.MissRate.High),
+		CriticalFnrLine:  known(p.Mature.FNR.Line), CriticalMissRateLine: known(p.Mature.MissRate.Line),
+		Time: timeMessage(p.AsOf),
+	}
+	return m
+}
+
+// Statement says in one sentence whether a promise holds.
+func Statement(p *ledger.Promise) string {
+	var b strings.Builder
+	switch p.Verdict {
+	case ledger.Holding:
+		b.WriteString("The promise holds")
+	case ledger.Violated:
+		b.WriteString("The promise is violated: " + strings.Join(raised(&p.Mature), ", ") + " above the line; what was certified is void")
+	case ledger.NoLine:
+		b.WriteString("The policy has nothing that its misses could be held against")
+	default:
+		b.WriteString("Too few outcomes to tell whether the promise holds")
+	}
+	f := &p.Mature.FNR
+	if math.IsNaN(f.Value) {
+		b.WriteString("; no critical input has come back yet, of outcomes that are due.")
+		return b.String()
+	}
+	fmt.Fprintf(&b, ". Of the retained critical inputs %s are called safe (95%%: %s to %s), on average since %s, by %d outcomes, %d of them critical",
+		percent(f.Value), percent(f.Low), percent(f.High), p.Cohorts.Since.UTC().Format(time.DateOnly), f.Outcomes, f.Critical)
+	if !math.IsNaN(f.Line) {
+		fmt.Fprintf(&b, "; the line is %s", percent(f.Line))
+	}
+	b.WriteByte('.')
+	return b.String()
+}
+
+// raised names the figures whose alarm is up.
+func raised(s *ledger.Summary) (names []string) {
+	for _, f := range append([]ledger.Figure{s.FNR, s.MissRate}, s.Classes...) {
+		if f.Monitor == nil || !f.Monitor.Raised {
+			continue
+		}
+		name := map[evidence.Risk]string{evidence.FNR: "the critical FNR", evidence.MissRate: "the critical miss rate"}[f.Risk]
+		if f.Class != "" {
+			name += " of " + f.Class
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.3g%%", 100*share) }
+
+// figuresMessage returns all figures of a promise.
+func figuresMessage(p *ledger.Promise) *ckdv1.PromiseFigures {
+	m := &ckdv1.PromiseFigures{
+		Promise: PromiseMessage(p), Why: p.Why,
+		CohortPeriod: durationpb.New(p.Cohorts.Period), Due: durationpb.New(p.Cohorts.Due),
+		MatureCohorts: uint32(p.Cohorts.Mature), OpenCohorts: uint32(p.Cohorts.Open),
+		Mature: summaryMessage(p, &p.Mature), Provisional: summaryMessage(p, &p.Provisional),
+		Traffic: countedMessage(p.Traffic),
+	}
+	for _, s := range p.Strata {
+		m.Strata = append(m.Strata, &ckdv1.StratumCount{
+			Stratum: StratumMessage(s.Stratum), Decisions: s.Decisions, Eligible: s.Eligible, Receipts: s.Receipts, Reviews: s.Reviews,
+			Expected: known(s.Expected), Due: s.Due, Arrived: s.Arrived, Overdue: s.Overdue,
+			Late: countedMessage(s.Late), LateLately: countedMessage(s.Lately), Apart: s.Apart,
+		})
+	}
+	for _, h := range p.History {
+		m.History = append(m.History, &ckdv1.PromisePoint{
+			Start: timeMessage(h.Start), CriticalFnr: pointMessage(h.FNR), CriticalMissRate: pointMessage(h.Rate),
+		})
+	}
+	return m
+}
+
+func pointMessage(p ledger.PointRisk) *ckdv1.RiskPoint {
+	return &ckdv1.RiskPoint{
+		Average: shareMessage(p.Value, p.Low, p.High), Cohort: known(p.Cohort), Line: known(p.Line), LogEvidence: known(p.LogEvidence),
+	}
+}
+
+func summaryMessage(p *ledger.Promise, s *ledger.Summary) *ckdv1.OutcomeSummary {
+	m := &ckdv1.OutcomeSummary{
+		Decided: s.Decided, YieldWrong: countedMessage(s.Yield.Worth), YieldCritical: countedMessage(s.Yield.Critical),
+		Readers: &ckdv1.ReaderAgreement{
+			Agreement: countedMessage(s.Readers.Agreement), ReaderMisses: countedMessage(s.Readers.ReaderMisses),
+			SecondWanted: s.Readers.SecondWanted, SecondArrived: s.Readers.SecondArrived, Unconfirmed: s.Readers.Unconfirmed,
+			Disputed: s.Readers.Disputed, Blind: countedMessage(s.Readers.Blind), Sighted: countedMessage(s.Readers.Sighted),
+			Corrected: s.Readers.Corrected,
+		},
+		LagMedianSeconds: limitsMessage(s.Lag.Median), LagP90Seconds: limitsMessage(s.Lag.P90),
+	}
+	for _, f := range append([]ledger.Figure{s.FNR, s.MissRate}, s.Classes...) {
+		m.Figures = append(m.Figures, riskMessage(&f))
+	}
+	for _, f := range s.Slices {
+		m.Slices = append(m.Slices, riskMessage(&f))
+	}
+	for _, r := range s.Yield.Reasons {
+		m.YieldByReason = append(m.YieldByReason, &ckdv1.ReasonYield{
+			Reason: reasonMessage(r.Reason), Wrong: countedMessage(r.Worth), Critical: countedMessage(r.Critical),
+		})
+	}
+	for _, c := range s.Confusion {
+		m.Confusion = append(m.Confusion, &ckdv1.ConfusionCell{
+			Predicted: className(p, c.Predicted), Truth: className(p, c.True), Count: c.Count, Weight: c.Weight, Share: countedMessage(c.Share),
+		})
+	}
+	for _, b := range s.Calibration {
+		m.Risk = append(m.Risk, &ckdv1.RiskBin{Low: b.From, High: b.To, Expected: known(b.Expected), Observed: countedMessage(b.Observed)})
+	}
+	for _, k := range s.Kinds {
+		m.Kinds = append(m.Kinds, &ckdv1.KindFigure{Kind: kindMessage(k.Kind), Decided: k.Decided, CriticalFnr: countedMessage(k.FNR)})
+	}
+	return m
+}
+
+// className returns the name of a class.
+func className(p *ledger.Promise, k int) string {
+	if k < 0 || k >= len(p.Classes) {
+		return ""
+	}
+	return p.Classes[k]
+}
+
+func riskMessage(f *ledger.Figure) *ckdv1.RiskFigure {
+	m := &ckdv1.RiskFigure{
+		Figure:        map[evidence.Risk]ckdv1.CertifiedFigure{evidence.FNR: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR, evidence.MissRate: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE}[f.Risk],
+		CriticalClass: f.Class, Slice: f.Slice, Outcomes: f.Outcomes, Critical: f.Critical, Misses: f.Misses, Disputed: f.Disputed,
+		Average: shareMessage(f.Value, f.Low, f.High), Unweighted: known(f.Unweighted), Lately: countedMessage(f.Lately),
+		Overdue: limitsMessage(f.Overdue), AtSensitivity: limitsMessage(f.AtSensitivity), Line: known(f.Line),
+		Verdict: verdictMessage(f.Verdict), OutcomesNeeded: known(f.Needed),
+	}
+	if a := f.Monitor; a != nil {
+		m.Monitor = &ckdv1.RiskMonitor{
+			Evidence: finite(a.Evidence), RunLength: a.RunLength, RunLengthInputs: known(a.RunLengthInputs), LogEvidence: a.LogEvidence,
+			Raised: a.Raised, RaisedBy: timeMessage(a.RaisedBy), Replayed: finite(a.Replayed),
+		}
+	}
+	return m
+}
+
+// finite returns a number as JSON can have it: evidence can outgrow a float64.
+func finite(v float64) float64 { return min(v, math.MaxFloat64) }
+
+// shareMessage returns a share with its interval, or nil if nothing was seen.
+func shareMessage(value, low, high float64) *ckdv1.Share {
+	if math.IsNaN(value) {
+		return nil
+	}
+	return &ckdv1.Share{Value: value, Low: low, High: high}
+}
+
+func limitsMessage(l ledger.Limits) *ckdv1.Share { return shareMessage(l.Value, l.Low, l.High) }
+
+func countedMessage(s ledger.Share) *ckdv1.CountedShare {
+	return &ckdv1.CountedShare{Of: s.Of, Share: shareMessage(s.Value, s.Low, s.High), Events: s.Events, Total: s.Total}
+}
+
+func verdictMessage(v ledger.Verdict) ckdv1.Verdict {
+	switch v {
+	case ledger.NoLine:
+		return ckdv1.Verdict_VERDICT_NO_LINE
+	case ledger.TooFew:
+		return ckdv1.Verdict_VERDICT_TOO_FEW_OUTCOMES
+	case ledger.Holding:
+		return ckdv1.Verdict_VERDICT_HOLDING
+	case ledger.Violated:
+		return ckdv1.Verdict_VERDICT_VIOLATED
+	}
+	return ckdv1.Verdict_VERDICT_UNSPECIFIED
+}
+
+// StratumMessage returns a stratum's number in messages, which is the same.
+func StratumMessage(s receipt.Stratum) ckdv1.Stratum { return ckdv1.Stratum(s) }
+
+// reasonMessage returns a reason of the wire by its name.
+func reasonMessage(r policy.Reason) ckdv1.DecisionReason {
+	return ckdv1.DecisionReason(ckdv1.DecisionReason_value["DECISION_REASON_"+strings.ToUpper(r.String())])
+}

@@ -1,0 +1,167 @@
+package outcomes
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/ckd-project/ckd/outcome/ledger"
+	"github.com/ckd-project/ckd/outcome/receipt"
+	"github.com/ckd-project/ckd/policy"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	"github.com/ckd-project/ckd/server/auth"
+)
+
+// ReportIssued implements the RPC.
+func (s *Service) ReportIssued(ctx context.Context, r *ckdv1.ReportIssuedRequest) (*ckdv1.ReportIssuedResponse, error) {
+	if err := auth.Require(ctx, (*auth.Identity).MayIssue, "tell what was issued"); err != nil {
+		return nil, err
+	}
+	if err := checkIssued(r); err != nil {
+		return nil, err
+	}
+	who := auth.FromContext(ctx)
+	for i, text := range r.GetPolicies() {
+		set, err := policy.Parse(policy.File{Name: "policy", Data: text})
+		if err != nil {
+			return nil, wrong(fmt.Sprintf("policies[%d]", i), "%v", err).Err()
+		}
+		for _, p := range set.All() {
+			if err := auth.Allow(ctx, p.Name); err != nil {
+				return nil, err
+			}
+		}
+		if err := s.Ledger.AddPolicy(text); err != nil {
+			return nil, s.failed("learn a policy", err)
+		}
+	}
+	response := &ckdv1.ReportIssuedResponse{}
+	asked := map[[32]byte]bool{}
+	for i, text := range r.GetPolicyHashes() {
+		hash, ok := hashOf(text)
+		if !ok {
+			return nil, wrong(fmt.Sprintf("policy_hashes[%d]", i), "%.80q, expected 64 hexadecimal digits", text).Err()
+		}
+		model, _, known := s.Ledger.Policy(hash)
+		switch {
+		case !known:
+			response.UnknownPolicies = append(response.UnknownPolicies, text)
+		case who.MayUse(model):
+			asked[hash] = true
+		}
+	}
+	var counts []ledger.Issued
+	for i, c := range r.GetCounts() {
+		one, err := issuedOf(r.GetProcess(), c)
+		if err != nil {
+			return nil, wrong(fmt.Sprintf("counts[%d]", i), "%v", err).Err()
+		}
+		if model, _, known := s.Ledger.Policy(one.Policy); known && who.MayUse(model) {
+			counts = append(counts, one) // those of unknown policies come again with the policy
+		}
+	}
+	if err := s.Ledger.Issued(counts); err != nil {
+		return nil, s.failed("count what was issued", err)
+	}
+	states, err := s.Ledger.Recent()
+	if err != nil {
+		return nil, s.failed("read the states", err)
+	}
+	for _, p := range states {
+		if asked[p.Policy] {
+			response.Promises = append(response.Promises, PromiseMessage(p))
+		}
+	}
+	return response, nil
+}
+
+// checkIssued checks the sizes of a request.
+func checkIssued(r *ckdv1.ReportIssuedRequest) error {
+	switch {
+	case r.GetProcess() == "" || len(r.GetProcess()) > mostText:
+		return wrong("process", "%d bytes, expected a name of 1 to %d", len(r.GetProcess()), mostText).Err()
+	case len(r.GetCounts()) > mostCounts:
+		return wrong("counts", "%d, expected at most %d in one call", len(r.GetCounts()), mostCounts).Err()
+	case len(r.GetPolicies()) > mostPolicies:
+		return wrong("policies", "%d, expected at most %d in one call", len(r.GetPolicies()), mostPolicies).Err()
+	case len(r.GetPolicyHashes()) > mostHashes:
+		return wrong("policy_hashes", "%d, expected at most %d in one call", len(r.GetPolicyHashes()), mostHashes).Err()
+	}
+	return nil
+}
+
+// issuedOf returns a count as the ledger takes it.
+func issuedOf(process string, c *ckdv1.IssuedCount) (ledger.Issued, error) {
+	one := ledger.Issued{
+		Process: process, Version: c.GetModelVersion(), Stratum: receipt.Stratum(c.GetStratum()), Start: c.GetStart().AsTime(),
+		Decisions: c.GetDecisions(), Eligible: c.GetEligible(), Receipts: c.GetReceipts(), Reviews: c.GetReviews(),
+		Propensity: c.GetPropensity(), InversePropensity: c.GetInversePropensity(), Audit: auditOf(c.GetAudit()),
+	}
+	var ok bool
+	if one.Policy, ok = hashOf(c.GetPolicyHash()); !ok {
+		return one, fmt.Errorf("policy_hash: %.80q, expected 64 hexadecimal digits", c.GetPolicyHash())
+	}
+	switch s := c.GetStratum(); {
+	case s < ckdv1.Stratum_STRATUM_DEFERRED || s > ckdv1.Stratum_STRATUM_CALLED_SAFE:
+		return one, fmt.Errorf("stratum: number %d, expected one of those that the contract names", s)
+	case c.GetStart().CheckValid() != nil || one.Start.Unix() <= 0:
+		return one, fmt.Errorf("start: no valid time")
+	case len(one.Version) > mostText:
+		return one, fmt.Errorf("model_version: %d bytes, expected at most %d", len(one.Version), mostText)
+	case one.Eligible > one.Decisions || one.Receipts > one.Eligible || one.Reviews > one.Eligible:
+		return one, fmt.Errorf("%d decisions, %d eligible, %d receipts, %d reviews: expected none larger than those before it", one.Decisions, one.Eligible, one.Receipts, one.Reviews)
+	}
+	for name, v := range map[string]float64{"propensity": one.Propensity, "inverse_propensity": one.InversePropensity} {
+		if !(v >= 0) || math.IsInf(v, 1) {
+			return one, fmt.Errorf("%s: %v, expected a finite sum of at least 0", name, v)
+		}
+	}
+	return one, nil
+}
+
+// IssuedMessage returns a count for the ledger of another process.
+func IssuedMessage(c *ledger.Issued) *ckdv1.IssuedCount {
+	return &ckdv1.IssuedCount{
+		PolicyHash: hex.EncodeToString(c.Policy[:]), ModelVersion: c.Version, Stratum: StratumMessage(c.Stratum), Start: timeMessage(c.Start),
+		Decisions: c.Decisions, Eligible: c.Eligible, Receipts: c.Receipts, Reviews: c.Reviews,
+		Propensity: c.Propensity, InversePropensity: c.InversePropensity, Audit: auditMessage(c.Audit),
+	}
+}
+
+func auditOf(a *ckdv1.AuditSettings) *policy.Audit {
+	if a == nil {
+		return nil
+	}
+	of := &policy.Audit{
+		Rate: a.GetRate(), M: a.GetM(), PredictedCritical: policy.CriticalAudited, Cap: a.GetCap(),
+		Due: policy.Period(a.GetDue().AsDuration() / time.Second), OnBreach: policy.AlarmOnBreach, Surge: a.GetSurge(),
+	}
+	if a.GetFree() {
+		of.PredictedCritical = policy.CriticalFree
+	}
+	if a.GetDefersOnBreach() {
+		of.OnBreach = policy.DeferOnBreach
+	}
+	for _, s := range a.GetSlices() {
+		of.Slices = append(of.Slices, policy.Slice{Name: s.GetName(), Values: s.GetValues()})
+	}
+	return of
+}
+
+func auditMessage(a *policy.Audit) *ckdv1.AuditSettings {
+	if a == nil {
+		return nil
+	}
+	m := &ckdv1.AuditSettings{
+		Rate: a.Rate, M: a.M, Free: a.PredictedCritical == policy.CriticalFree, Cap: a.Cap,
+		Due: durationpb.New(time.Duration(a.Due) * time.Second), DefersOnBreach: a.OnBreach == policy.DeferOnBreach, Surge: a.Surge,
+	}
+	for _, s := range a.Slices {
+		m.Slices = append(m.Slices, &ckdv1.DeclaredSlice{Name: s.Name, Values: s.Values})
+	}
+	return m
+}

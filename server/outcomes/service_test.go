@@ -1,0 +1,486 @@
+package outcomes_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/ckd-project/ckd/metrics"
+	"github.com/ckd-project/ckd/outcome/ledger"
+	"github.com/ckd-project/ckd/outcome/receipt"
+	"github.com/ckd-project/ckd/policy"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	"github.com/ckd-project/ckd/server"
+	"github.com/ckd-project/ckd/server/auth"
+	"github.com/ckd-project/ckd/server/outcomes"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const policyText = `models:
+  - name: triage
+    version: model-7
+    classes: [a, b, c, d]
+    critical: [a, b]
+    passes: {fewest: 4}
+    primary: {score: entropy, threshold: 0.5}
+    fallback: {score: maxprob, threshold: 0.5}
+    audit: {rate: 0.5, due: 1s, slices: [{name: site, values: [north, south]}]}
+    calibration:
+      expected_critical_fnr: {value: 0.1, low: 0.05, high: 0.2}
+`
+
+// daemon is a server with a ledger.
+type daemon struct {
+	testing.TB
+	ckdv1.OutcomeServiceClient
+	ledger *ledger.Ledger
+	sealer *receipt.Sealer
+	hash   [32]byte // of the policy
+	name   string   // the same in hex
+	counts map[ledger.Status]int
+}
+
+// start serves a ledger that knows the policy, to everybody or by an access file.
+func start(t testing.TB, access string) *daemon {
+	t.Helper()
+	d := &daemon{TB: t, counts: map[ledger.Status]int{}}
+	keys := d.keys("00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff")
+	d.sealer = receipt.NewSealer(keys)
+	var err error
+	if d.ledger, err = ledger.Open(t.TempDir(), ledger.Options{Keys: func() *receipt.Keys { return keys }}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.ledger.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := d.ledger.AddPolicy([]byte(policyText)); err != nil {
+		t.Fatal(err)
+	}
+	set, err := policy.Parse(policy.File{Name: "p", Data: []byte(policyText)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.name = set.All()[0].Hash
+	if _, err := hex.Decode(d.hash[:], []byte(d.name)); err != nil {
+		t.Fatal(err)
+	}
+
+	registry := prometheus.NewRegistry()
+	m, err := metrics.New(registry, metrics.Options{ClassLabels: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := server.Options{Limits: server.DefaultLimits(), Logger: zap.NewNop(), Metrics: m, Registry: registry}
+	if access != "" {
+		path := filepath.Join(t.TempDir(), "access.yaml")
+		if err := os.WriteFile(path, []byte(access), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if options.Auth, err = auth.Open(path, auth.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := server.New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcomes.Register(s, outcomes.Options{
+		Ledger: d.ledger, Keys: func() *receipt.Keys { return keys }, Log: zap.NewNop(),
+		Answered: func(_ string, s ledger.Status) { d.counts[s]++ },
+	})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.GRPC().Serve(l) }()
+	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = conn.Close()
+		s.GRPC().Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	d.OutcomeServiceClient = ckdv1.NewOutcomeServiceClient(conn)
+	return d
+}
+
+func (d *daemon) keys(hex string) *receipt.Keys {
+	d.Helper()
+	k, err := receipt.ParseKeys("keys", []byte(hex))
+	if err != nil {
+		d.Fatal(err)
+	}
+	return k
+}
+
+// receipt returns the receipt of an input called class c, decided an hour ago.
+func (d *daemon) receipt(stratum receipt.Stratum, change ...func(*receipt.Receipt)) []byte {
+	r := receipt.Receipt{
+		Policy: d.hash, Version: receipt.VersionHash("model-7"), Time: time.Now().Add(-time.Hour).UnixMicro(), Stratum: stratum,
+		Action: 1, Reason: 2, Predicted: 2, Passes: 30, Review: true, Risk: float32(math.NaN()), Propensity: 0.5,
+	}
+	if stratum == receipt.Deferred {
+		r.Action, r.Reason, r.Propensity = 2, 1, 1
+	}
+	for _, f := range change {
+		f(&r)
+	}
+	return d.sealer.Seal(nil, &r)
+}
+
+// report sends outcomes and returns the answers.
+func (d *daemon) report(all ...*ckdv1.Outcome) []*ckdv1.OutcomeAnswer {
+	d.Helper()
+	reply, err := d.ReportOutcomes(d.Context(), &ckdv1.ReportOutcomesRequest{Outcomes: all})
+	if err != nil || len(reply.GetAnswers()) != len(all) {
+		d.Fatalf("%d answers, want %d; error %v", len(reply.GetAnswers()), len(all), err)
+	}
+	return reply.GetAnswers()
+}
+
+// fieldOf returns the field that a status names.
+func fieldOf(st *status.Status) string {
+	for _, detail := range st.Details() {
+		if bad, ok := detail.(*errdetails.BadRequest); ok && len(bad.GetFieldViolations()) == 1 {
+			return bad.GetFieldViolations()[0].GetField()
+		}
+	}
+	return ""
+}
+
+// TestReportOutcomes checks what becomes of good and bad outcomes in one call.
+func TestReportOutcomes(t *testing.T) {
+	d := start(t, "")
+	good := d.receipt(receipt.CalledSafe)
+	forged := append([]byte{}, good...)
+	forged[len(forged)-20] ^= 1
+	foreign := receipt.NewSealer(d.keys("ff112233445566778899aabbccddeeff00112233445566778899aabbccddeeff")).
+		Seal(nil, &receipt.Receipt{Policy: d.hash, Stratum: receipt.Deferred})
+	other := d.receipt(receipt.CalledSafe, func(r *receipt.Receipt) { r.Policy[0] ^= 1 })
+	tests := []struct {
+		name  string
+		given *ckdv1.Outcome
+		want  ckdv1.OutcomeStatus
+		field string // of what is wrong
+	}{
+		{"a reading", &ckdv1.Outcome{Receipt: good, Truth: "c", Source: "r1"}, ckdv1.OutcomeStatus_OUTCOME_STATUS_COUNTED, ""},
+		{"the same again", &ckdv1.Outcome{Receipt: good, Truth: "c", Source: "r1"}, ckdv1.OutcomeStatus_OUTCOME_STATUS_DUPLICATE, ""},
+		{"a critical reading", &ckdv1.Outcome{Receipt: d.receipt(receipt.CalledSafe), Truth: "a", Source: "r1"},
+			ckdv1.OutcomeStatus_OUTCOME_STATUS_SECOND_READ_WANTED, ""},
+		{"not picked for review", &ckdv1.Outcome{Receipt: d.receipt(receipt.CalledSafe, func(r *receipt.Receipt) { r.Review = false }), Truth: "c", Source: "r1"},
+			ckdv1.OutcomeStatus_OUTCOME_STATUS_APART, ""},
+		{"forged", &ckdv1.Outcome{Receipt: forged, Truth: "c", Source: "r1"}, ckdv1.OutcomeStatus_OUTCOME_STATUS_FORGED, "receipt"},
+		{"cut", &ckdv1.Outcome{Receipt: good[:50], Truth: "c", Source: "r1"}, ckdv1.OutcomeStatus_OUTCOME_STATUS_FORGED, "receipt"},
+		{"another key", &ckdv1.Outcome{Receipt: foreign, Truth: "c", Source: "r1"}, ckdv1.OutcomeStatus_OUTCOME_STATUS_UNKNOWN_KEY, "receipt"},
+		{"another policy", &ckdv1.Outcome{Receipt: other, Truth: "c", Source: "r1"}, ckdv1.OutcomeStatus_OUTCOME_STATUS_POLICY_UNKNOWN, "receipt"},
+		{"no such class", &ckdv1.Outcome{Receipt: good, Truth: "z", Source: "r1"}, ckdv1.OutcomeStatus_OUTCOME_STATUS_INVALID, "truth"},
+		{"no source", &ckdv1.Outcome{Receipt: good, Truth: "c"}, ckdv1.OutcomeStatus_OUTCOME_STATUS_INVALID, "source"},
+		{"in the future", &ckdv1.Outcome{Receipt: good, Truth: "c", Source: "r1", Time: timestamppb.New(time.Now().Add(time.Hour))},
+			ckdv1.OutcomeStatus_OUTCOME_STATUS_INVALID, "time"},
+		{"no time", &ckdv1.Outcome{Receipt: good, Truth: "c", Source: "r1", Time: &timestamppb.Timestamp{Nanos: -1}},
+			ckdv1.OutcomeStatus_OUTCOME_STATUS_INVALID, "time"},
+		{"another kind", &ckdv1.Outcome{Receipt: good, Truth: "c", Source: "r1", Kind: 99}, ckdv1.OutcomeStatus_OUTCOME_STATUS_INVALID, "kind"},
+		{"nothing", &ckdv1.Outcome{}, ckdv1.OutcomeStatus_OUTCOME_STATUS_FORGED, "receipt"},
+	}
+	var all []*ckdv1.Outcome
+	for _, c := range tests {
+		all = append(all, c.given)
+	}
+	answers := d.report(all...)
+	for i, c := range tests {
+		t.Run(c.name, func(t *testing.T) {
+			a := answers[i]
+			if a.GetStatus() != c.want {
+				// One reading in twenty is read twice, whatever it says.
+				if !(c.want == ckdv1.OutcomeStatus_OUTCOME_STATUS_COUNTED && a.GetStatus() == ckdv1.OutcomeStatus_OUTCOME_STATUS_SECOND_READ_WANTED) {
+					t.Errorf("status %v, want %v (%v)", a.GetStatus(), c.want, a.GetError())
+				}
+			}
+			if c.field == "" {
+				if a.GetError() != nil || a.GetPredicted() != "c" || a.GetDecided() == nil {
+					t.Errorf("answer %v, want what was decided, for confirmation", a)
+				}
+				return
+			}
+			st := status.FromProto(a.GetError())
+			if want := "outcomes[" + itoa(i) + "]." + c.field; fieldOf(st) != want || !strings.HasPrefix(st.Message(), want+": ") || st.Code() == codes.OK {
+				t.Errorf("status %v, want the field %s", st, want)
+			}
+			if a.GetPredicted() != "" {
+				t.Error("an outcome that is not kept says what was predicted")
+			}
+		})
+	}
+	if d.counts[ledger.Forged] != 3 || d.counts[ledger.Duplicate] != 1 {
+		t.Errorf("counted as %v", d.counts)
+	}
+	t.Run("too many", func(t *testing.T) {
+		_, err := d.ReportOutcomes(t.Context(), &ckdv1.ReportOutcomesRequest{Outcomes: make([]*ckdv1.Outcome, 10_001)})
+		if st := status.Convert(err); st.Code() != codes.InvalidArgument || fieldOf(st) != "outcomes" {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+func itoa(i int) string {
+	text, _ := json.Marshal(i)
+	return string(text)
+}
+
+// issue tells the ledger what was issued, an hour ago, with receipts for all.
+func (d *daemon) issue(decisions uint64, audit *ckdv1.AuditSettings) *ckdv1.ReportIssuedResponse {
+	d.Helper()
+	reply, err := d.ReportIssued(d.Context(), &ckdv1.ReportIssuedRequest{
+		Process: "p1", PolicyHashes: []string{d.name, strings.Repeat("ab", 32)},
+		Counts: []*ckdv1.IssuedCount{{
+			PolicyHash: d.name, ModelVersion: "model-7", Stratum: ckdv1.Stratum_STRATUM_CALLED_SAFE,
+			Start: timestamppb.New(time.Now().Add(-time.Hour).Truncate(time.Second)), Decisions: decisions, Eligible: decisions, Receipts: decisions,
+			Reviews: decisions, Propensity: float64(decisions), InversePropensity: float64(decisions), Audit: audit,
+		}},
+	})
+	if err != nil {
+		d.Fatal(err)
+	}
+	return reply
+}
+
+// TestReportIssued checks that counts are absolute, that unknown policies are asked for, and that states
+// come back.
+func TestReportIssued(t *testing.T) {
+	d := start(t, "")
+	d.issue(7, nil)
+	reply := d.issue(10, nil)
+	if diff := cmp.Diff([]string{strings.Repeat("ab", 32)}, reply.GetUnknownPolicies()); diff != "" {
+		t.Errorf("unknown policies (-want +got):\n%s", diff)
+	}
+	d.report(&ckdv1.Outcome{Receipt: d.receipt(receipt.CalledSafe), Truth: "c", Source: "r1"})
+	list, err := d.ListPromises(t.Context(), &ckdv1.ListPromisesRequest{Model: "triage"})
+	if err != nil || len(list.GetPromises()) != 1 {
+		t.Fatalf("%v, %v, want one promise", list, err)
+	}
+	p := list.GetPromises()[0]
+	for _, s := range p.GetStrata() {
+		if s.GetStratum() == ckdv1.Stratum_STRATUM_CALLED_SAFE && (s.GetDecisions() != 10 || s.GetReceipts() != 10) {
+			t.Errorf("%v, want 10 decisions: counts are absolute", s)
+		}
+	}
+	if p.GetPromise().GetPolicy().GetHash() != d.name || p.GetPromise().GetModelVersion() != "model-7" || p.GetPromise().GetStatement() == "" {
+		t.Errorf("promise %v", p.GetPromise())
+	}
+	for name, change := range map[string]func(*ckdv1.ReportIssuedRequest){
+		"process":          func(r *ckdv1.ReportIssuedRequest) { r.Process = "" },
+		"policies[0]":      func(r *ckdv1.ReportIssuedRequest) { r.Policies = [][]byte{[]byte("models: [{name: 1}]")} },
+		"policy_hashes[0]": func(r *ckdv1.ReportIssuedRequest) { r.PolicyHashes = []string{"xyz"} },
+		"counts[0]":        func(r *ckdv1.ReportIssuedRequest) { r.Counts = []*ckdv1.IssuedCount{{PolicyHash: d.name}} },
+		"counts":           func(r *ckdv1.ReportIssuedRequest) { r.Counts = make([]*ckdv1.IssuedCount, 10_001) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &ckdv1.ReportIssuedRequest{Process: "p1"}
+			change(r)
+			_, err := d.ReportIssued(t.Context(), r)
+			if st := status.Convert(err); st.Code() != codes.InvalidArgument || fieldOf(st) != name {
+				t.Errorf("error %v, want one of %s", err, name)
+			}
+		})
+	}
+}
+
+// TestClearAlarm checks that clearing needs a known promise, a name and a reason.
+func TestClearAlarm(t *testing.T) {
+	d := start(t, "")
+	d.report(&ckdv1.Outcome{Receipt: d.receipt(receipt.CalledSafe), Truth: "c", Source: "r1"})
+	d.issue(10, nil)
+	for _, c := range []struct {
+		name string
+		r    *ckdv1.ClearAlarmRequest
+		code codes.Code
+	}{
+		{"no hash", &ckdv1.ClearAlarmRequest{By: "ann", Reason: "x"}, codes.InvalidArgument},
+		{"nobody", &ckdv1.ClearAlarmRequest{PolicyHash: d.name, Reason: "x"}, codes.InvalidArgument},
+		{"no reason", &ckdv1.ClearAlarmRequest{PolicyHash: d.name, By: "ann"}, codes.InvalidArgument},
+		{"an unknown version", &ckdv1.ClearAlarmRequest{PolicyHash: d.name, ModelVersion: "9", By: "ann", Reason: "x"}, codes.NotFound},
+		{"no alarm", &ckdv1.ClearAlarmRequest{PolicyHash: d.name, ModelVersion: "model-7", By: "ann", Reason: "x"}, codes.FailedPrecondition},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := d.ClearAlarm(t.Context(), c.r); status.Code(err) != c.code {
+				t.Errorf("error %v, want %v", err, c.code)
+			}
+		})
+	}
+}
+
+// exported returns the lines of an export.
+func (d *daemon) exported(r *ckdv1.ExportOutcomesRequest) (lines []string, err error) {
+	stream, err := d.ExportOutcomes(d.Context(), r)
+	for err == nil {
+		var part *ckdv1.ExportOutcomesResponse
+		if part, err = stream.Recv(); err == nil {
+			lines = append(lines, part.GetLines()...)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return lines, err
+}
+
+// TestExportOutcomes checks that an export has every outcome once, in both forms, and the trail.
+func TestExportOutcomes(t *testing.T) {
+	d := start(t, "")
+	const n = 1000
+	var all []*ckdv1.Outcome
+	for range n {
+		all = append(all, &ckdv1.Outcome{Receipt: d.receipt(receipt.Deferred), Truth: "c", Source: "r1"})
+	}
+	d.report(all...)
+	seen := map[string]bool{}
+	lines, err := d.exported(&ckdv1.ExportOutcomesRequest{})
+	if err != nil || len(lines) != n {
+		t.Fatalf("%d lines, want %d; %v", len(lines), n, err)
+	}
+	for _, line := range lines {
+		var one struct {
+			ID string `json:"id"`
+		}
+		if err := json.Unmarshal([]byte(line), &one); err != nil || seen[one.ID] {
+			t.Fatalf("%v, or twice: %s", err, line)
+		}
+		seen[one.ID] = true
+	}
+	table, err := d.exported(&ckdv1.ExportOutcomesRequest{Format: ckdv1.ExportFormat_EXPORT_FORMAT_CSV, Model: "triage"})
+	if err != nil || len(table) != n+1 || !strings.Contains(table[0], "truth") {
+		t.Errorf("%d lines of CSV, want %d and a header; %v", len(table), n, err)
+	}
+	none, err := d.exported(&ckdv1.ExportOutcomesRequest{Model: "another"})
+	if err != nil || len(none) != 0 {
+		t.Errorf("%d lines of another model; %v", len(none), err)
+	}
+	trail, err := d.exported(&ckdv1.ExportOutcomesRequest{Trail: true})
+	if err != nil || len(trail) == 0 || !strings.Contains(trail[0], "policy_added") {
+		t.Errorf("trail %q; %v", trail, err)
+	}
+}
+
+// TestDeleteOutcomes checks that what is deleted is gone, and that the trail says who did it.
+func TestDeleteOutcomes(t *testing.T) {
+	d := start(t, "")
+	d.issue(1, &ckdv1.AuditSettings{Rate: 0.5, M: 0.5})
+	d.report(&ckdv1.Outcome{Receipt: d.receipt(receipt.CalledSafe), Truth: "c", Source: "r1"})
+	for name, r := range map[string]*ckdv1.DeleteOutcomesRequest{
+		"before": {Reason: "x", By: "ann", Before: timestamppb.New(time.Now().Add(time.Hour))},
+		"reason": {By: "ann", Before: timestamppb.Now()},
+		"by":     {Reason: "x", Before: timestamppb.Now()},
+	} {
+		if _, err := d.DeleteOutcomes(t.Context(), r); fieldOf(status.Convert(err)) != name {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+	if _, err := d.DeleteOutcomes(t.Context(), &ckdv1.DeleteOutcomesRequest{By: "ann", Reason: "kept for a year", Before: timestamppb.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	trail, err := d.exported(&ckdv1.ExportOutcomesRequest{Trail: true})
+	if last := trail[len(trail)-1]; err != nil || !strings.Contains(last, "ann") || !strings.Contains(last, "kept for a year") {
+		t.Errorf("trail ends with %s; %v", last, err)
+	}
+}
+
+// TestRights checks that every RPC asks for its right, and that nobody learns anything of a model that
+// they may not use.
+func TestRights(t *testing.T) {
+	sum := func(token string) string {
+		h := sha256.Sum256([]byte(token))
+		return hex.EncodeToString(h[:])
+	}
+	const reader, operator, sidecar, stranger = "reader-0123456789", "operator-0123456789", "sidecar-0123456789", "stranger-0123456789"
+	d := start(t, `
+identities:
+- {name: reader, tokens: [{sha256: `+sum(reader)+`}], models: [triage], outcomes: true}
+- {name: operator, tokens: [{sha256: `+sum(operator)+`}], models: ["*"], clear: true}
+- {name: sidecar, tokens: [{sha256: `+sum(sidecar)+`}], models: [triage], issue: true}
+- {name: stranger, tokens: [{sha256: `+sum(stranger)+`}], models: [other], outcomes: true, clear: true, issue: true}
+`)
+	calls := map[string]func() error{}
+	ctx := t.Context()
+	as := func(token string) {
+		ctx = metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+token)
+	}
+	calls["report"] = func() error {
+		_, err := d.ReportOutcomes(ctx, &ckdv1.ReportOutcomesRequest{})
+		return err
+	}
+	calls["issue"] = func() error {
+		_, err := d.ReportIssued(ctx, &ckdv1.ReportIssuedRequest{Process: "p"})
+		return err
+	}
+	calls["list"] = func() error {
+		_, err := d.ListPromises(ctx, &ckdv1.ListPromisesRequest{})
+		return err
+	}
+	calls["clear"] = func() error {
+		_, err := d.ClearAlarm(ctx, &ckdv1.ClearAlarmRequest{PolicyHash: d.name, ModelVersion: "none", Reason: "x"})
+		return err
+	}
+	calls["delete"] = func() error {
+		_, err := d.DeleteOutcomes(ctx, &ckdv1.DeleteOutcomesRequest{Before: timestamppb.New(time.Unix(1, 0)), Reason: "x"})
+		return err
+	}
+	calls["export"] = func() error {
+		stream, err := d.ExportOutcomes(ctx, &ckdv1.ExportOutcomesRequest{})
+		for err == nil {
+			_, err = stream.Recv()
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		return err
+	}
+	for token, may := range map[string]string{
+		reader: "report list export", operator: "clear delete", sidecar: "issue", stranger: "report list export issue",
+	} {
+		as(token)
+		for name, call := range calls {
+			denied := status.Code(call()) == codes.PermissionDenied
+			if allowed := strings.Contains(may, name); allowed == denied {
+				t.Errorf("%s by %s: denied %v", name, token, denied)
+			}
+		}
+	}
+	as(stranger)
+	reply, err := d.ReportOutcomes(ctx, &ckdv1.ReportOutcomesRequest{Outcomes: []*ckdv1.Outcome{{Receipt: d.receipt(receipt.CalledSafe), Truth: "c", Source: "s"}}})
+	if a := reply.GetAnswers(); err != nil || a[0].GetStatus() != ckdv1.OutcomeStatus_OUTCOME_STATUS_NOT_ALLOWED || a[0].GetPredicted() != "" {
+		t.Errorf("an outcome of a model that the identity may not use: %v, %v", a, err)
+	}
+	_, err = d.ReportIssued(ctx, &ckdv1.ReportIssuedRequest{Process: "p", Policies: [][]byte{[]byte(policyText)}})
+	if status.Code(err) != codes.PermissionDenied {
+		t.Errorf("a policy of a model that the identity may not use: %v", err)
+	}
+}
