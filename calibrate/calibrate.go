@@ -43,6 +43,9 @@ type Options struct {
 	// CriticalCalls says what becomes of retained inputs that are called critical. The zero value is
 	// eval.ActedOn.
 	CriticalCalls eval.CriticalCalls `json:"-"`
+	// AlarmAbove states what outcomes are tested against, in place of what is certified or expected:
+	// critical FNRs of the retained inputs, of all critical classes (no class) or of single ones.
+	AlarmAbove []ClassLimit `json:"-"`
 	// Seed of the random folds and parts: the same seed gives the same policy.
 	Seed uint64
 	// Groups has a number for each input, the same for inputs that are not independent, such as
@@ -108,6 +111,9 @@ func (p Progress) of(stage string) eval.Progress {
 func Run(ctx context.Context, r eval.Recording, o Options) (*Report, error) {
 	seeks := o.Objective.given()
 	if err := o.check(); err != nil {
+		return nil, err
+	}
+	if err := o.checkAlarmAbove(); err != nil {
 		return nil, err
 	}
 	if seeks {
@@ -260,6 +266,9 @@ func (c *calibration) keep(ctx context.Context, r eval.Recording) error {
 		Scope: p.Scope, Seed: c.Seed, Inputs: r.Passes.Inputs, Passes: r.Passes.Passes,
 		Chosen: kept(p), Why: []string{}, Comparison: []Row{}, Notes: []string{},
 	}
+	if len(c.AlarmAbove) > 0 {
+		c.report.Lines = c.setLines(c.draft, nil)
+	}
 	if r.Labels == nil {
 		return nil
 	}
@@ -314,6 +323,7 @@ func (c *calibration) finish() error {
 	if r.EarlyStop != nil {
 		c.noticeEarlierRule(c.Replaces, c.Base)
 	}
+	c.dropCertifiedLines()
 	if p, err = build(*d); err != nil {
 		return err
 	}

@@ -1,6 +1,8 @@
 package calibrate
 
 import (
+	"math"
+
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/policy"
@@ -81,7 +83,24 @@ func (c *choice) draft(r *run, found *Report) *policy.Draft {
 	if found.Certificate != nil {
 		p.Calibration.Certificate = found.Certificate.forPolicy()
 	}
+	p.Calibration.MeanRootRisk = c.meanRootRisk()
 	return &p
+}
+
+// meanRootRisk returns the mean of sqrt(risk) over the inputs that are retained and called safe, by
+// which audits that follow the risk are scaled; 0 without a risk.
+func (c *choice) meanRootRisk() float64 {
+	if c.model == nil {
+		return 0
+	}
+	sum, n := 0.0, 0
+	for i, retained := range c.retained(c.all()) {
+		if retained && !c.predictedCritical[i] {
+			sum += math.Sqrt(c.final.risk[i])
+			n++
+		}
+	}
+	return sum / float64(max(n, 1))
 }
 
 // hardlyOpens reports whether so few passes hardly let a gate open that reads skewness. With an

@@ -84,7 +84,9 @@ func choose(ctx context.Context, t *eval.Table, labels []int, unfamiliar *eval.T
 	if c == nil {
 		return to.Report, nil, nil
 	}
-	return to.Report, c.draft(r, to.Report), nil
+	d := c.draft(r, to.Report)
+	to.Lines = o.setLines(d, to.byClass)
+	return to.Report, d, nil
 }
 
 // run holds the sample and the options of one calibration, and prepares the searches that every

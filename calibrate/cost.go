@@ -42,6 +42,7 @@ func forCost(r *run, to *reporter) (*choice, error) {
 	ratio := r.Objective.CostRatio
 	ratios := slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(costRatios), ratio))))
 	held := make([]eval.Selective, len(ratios)) // out of folds
+	retained := make([]bool, r.n)               // at the ratio asked for
 	one := candidate{gate: policy.Never, reliability: r.reliability(), primary: riskScore, fallback: riskScore, guarded: r.Guard > 0}
 	at := func(s *search, ratio float64) *choice { return &choice{s, one, thresholds{1 / ratio, 1 / ratio}} }
 	for _, out := range r.foldsOf(r.all(), folds, newRand(r.Seed, streamOuter)) {
@@ -51,6 +52,9 @@ func forCost(r *run, to *reporter) (*choice, error) {
 		}
 		for i, ratio := range ratios {
 			addTo(&held[i], at(s, ratio).selective(out))
+		}
+		for i, kept := range at(s, ratio).retained(out) {
+			retained[i] = retained[i] || kept
 		}
 	}
 	for i, ratio := range ratios {
@@ -63,6 +67,8 @@ func forCost(r *run, to *reporter) (*choice, error) {
 	own.Calibrated = true
 	to.compare(own)
 	to.expect(got, to.Critical)
+	to.expectByGroup(retained)
+	to.byClass = r.classLines(retained)
 	c := at(s, ratio)
 	to.choose(c)
 	to.why("An input called safe is deferred when its risk is above 1/%v: reviewing it then costs less than leaving it, if a miss "+

@@ -32,6 +32,7 @@ func forCoverage(r *run, to *reporter) (*choice, error) {
 		if scope == r.Scope {
 			to.expect(held.own.Selective, to.Critical)
 			to.expectByGroup(held.retained)
+			to.byClass = r.classLines(held.retained)
 		}
 	}
 

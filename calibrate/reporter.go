@@ -15,6 +15,8 @@ import (
 type reporter struct {
 	*Report
 	run *run
+	// byClass has what is expected of single critical classes.
+	byClass []Line
 }
 
 func newReporter(r *run) *reporter {

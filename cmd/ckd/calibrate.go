@@ -47,6 +47,8 @@ type calibrateCmd struct {
 	Unfamiliar    string   `placeholder:"FILE" help:"Passes of inputs unlike anything the model learned: the report says how many of them each rule defers."`
 	CriticalCalls string   `name:"critical-calls" enum:"acted-on,reviewed" default:"acted-on" help:"What becomes of a retained input called critical: ${enum}. reviewed counts it among the reviews, and --reviews-per-1000 with it. (${default})"`
 
+	AlarmAbove []string `sep:"none" placeholder:"[CLASS=]X" help:"State what outcomes are tested against: the critical FNR of the retained inputs, or of those of a class, above which an alarm is due. May be repeated for classes. Default: what is certified, or the upper end of what is expected."`
+
 	Scope       policy.Scope `enum:"all,predicted-safe" default:"all" help:"Which inputs may be deferred: ${enum}. (${default})"`
 	Reliability *float64     `name:"reliability-threshold" placeholder:"X" help:"Skewness up to which C_k is trusted. Default 0.3, or the policy's."`
 	Posterior   string       `placeholder:"NAME" help:"How the passes were sampled, as mc-dropout or ensemble: written to the policy, and held against what clients state."`
@@ -117,6 +119,9 @@ func (c *calibrateCmd) Validate() error {
 		return err
 	}
 	given += min(len(limits), 1)
+	if _, err := c.alarmAbove(); err != nil {
+		return err
+	}
 	switch {
 	case given > 1 || given == 0 && c.Settle == nil:
 		return errors.New("expected exactly one objective: --coverage, --reviews-per-1000, --cost-ratio, --max-critical-miss or --max-critical-fnr; " +
@@ -228,27 +233,40 @@ func (c *calibrateCmd) limits() (limits []calibrate.ClassLimit, err error) {
 		{"--max-critical-miss", c.MaxCriticalMiss, policy.CriticalMissRate},
 		{"--max-critical-fnr", c.MaxCriticalFNR, policy.CriticalFNR},
 	} {
-		for _, text := range flag.values {
-			l := calibrate.ClassLimit{Bounds: flag.bounds}
-			number := text
-			if i := strings.LastIndexByte(text, '='); i >= 0 {
-				l.Class, number = text[:i], text[i+1:]
-				if l.Class == "" {
-					return nil, fmt.Errorf("%s %q: expected the name of a class before the =", flag.name, text)
-				}
-			}
-			if l.Most, err = strconv.ParseFloat(number, 64); err != nil || !(l.Most > 0 && l.Most < 1) {
-				return nil, fmt.Errorf("%s %s: expected a number from 0 to 1, not the ends", flag.name, text)
-			}
-			for _, before := range limits {
-				if before.Class == l.Class && before.Bounds == l.Bounds {
-					return nil, fmt.Errorf("%s %s: given twice, expected once", flag.name, text)
-				}
-			}
-			limits = append(limits, l)
+		of, err := classLimits(flag.name, flag.values, flag.bounds)
+		if err != nil {
+			return nil, err
 		}
+		limits = append(limits, of...)
 	}
 	return limits, nil
+}
+
+// classLimits returns the values of a flag that bounds a figure, of all critical classes or of one.
+func classLimits(flag string, values []string, bounds policy.Figure) (limits []calibrate.ClassLimit, err error) {
+	for _, text := range values {
+		l := calibrate.ClassLimit{Bounds: bounds}
+		number := text
+		if i := strings.LastIndexByte(text, '='); i >= 0 {
+			l.Class, number = text[:i], text[i+1:]
+			if l.Class == "" {
+				return nil, fmt.Errorf("%s %q: expected the name of a class before the =", flag, text)
+			}
+		}
+		if l.Most, err = strconv.ParseFloat(number, 64); err != nil || !(l.Most > 0 && l.Most < 1) {
+			return nil, fmt.Errorf("%s %s: expected a number from 0 to 1, not the ends", flag, text)
+		}
+		if slices.ContainsFunc(limits, func(before calibrate.ClassLimit) bool { return before.Class == l.Class }) {
+			return nil, fmt.Errorf("%s %s: given twice, expected once", flag, text)
+		}
+		limits = append(limits, l)
+	}
+	return limits, nil
+}
+
+// alarmAbove returns the lines that outcomes are tested against, where they are stated.
+func (c *calibrateCmd) alarmAbove() ([]calibrate.ClassLimit, error) {
+	return classLimits("--alarm-above", c.AlarmAbove, policy.CriticalFNR)
 }
 
 // Run calibrates, and writes the policy and the report.
@@ -288,6 +306,7 @@ func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibr
 		CriticalCalls: eval.CriticalCalls(c.CriticalCalls),
 		Source:        calibrate.Source{Software: software(), Posterior: c.Posterior, Passes: rec.passesFile, Labels: rec.labelsFile},
 	}
+	o.AlarmAbove, _ = c.alarmAbove() // Validate has refused faults
 	if c.seeks() {
 		o.Objective = c.objective()
 		o.Guard = calibrate.DefaultGuard(o.Objective.Coverage)

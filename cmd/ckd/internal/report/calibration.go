@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -28,6 +29,9 @@ func Calibration(r *calibrate.Report, policyFile string) *document.Document {
 	}
 	if r.Certificate != nil || r.Refusal != nil || r.Objective != "" && !r.Refused() {
 		d.Sections = append(d.Sections, certificateSection(r))
+	}
+	if len(r.Lines) > 0 {
+		d.Sections = append(d.Sections, linesSection(r.Lines))
 	}
 	if s := r.EarlyStop; s != nil {
 		d.Sections = append(d.Sections, earlyStopSection(s))
@@ -132,6 +136,22 @@ func certificateSection(r *calibrate.Report) document.Section {
 		s.Intro = "A coverage guarantees nothing about misses: see --max-critical-miss and --max-critical-fnr."
 	}
 	return s
+}
+
+// linesSection shows what outcomes are tested against.
+func linesSection(lines []calibrate.Line) document.Section {
+	t := &document.Table{Caption: "Lines", Head: []string{"figure", "inputs", "alarm above", "from"}, TextColumns: 2}
+	names := map[policy.Figure]string{policy.CriticalFNR: "critical FNR", policy.CriticalMissRate: "critical miss rate"}
+	origins := map[calibrate.LineOrigin]string{
+		calibrate.ExpectedLine: "upper end of what is expected", calibrate.KeptLine: "the policy as it was",
+		calibrate.CertifiedLine: "the certificate", calibrate.StatedLine: "--alarm-above",
+	}
+	for _, l := range lines {
+		t.Add(names[l.Bounds], cmp.Or(l.Class, "all critical"), document.Share(l.Above), origins[l.From])
+	}
+	return document.NewSection("lines", "What outcomes are tested against",
+		"Once outcomes come back, an alarm is raised when they are evidence of more misses than this; see ckd outcomes plan. Nothing "+
+			"here changes a decision.", t)
 }
 
 // earlyStopSection says what the early-stopping rule does, or why there is none.

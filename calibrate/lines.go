@@ -1,0 +1,141 @@
+package calibrate
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ckd-project/ckd/policy"
+)
+
+// Line is a share that outcomes are tested against: while the truth is at or below it, an alarm is
+// rare.
+type Line struct {
+	Bounds policy.Figure `json:"bounds"`
+	Class  string        `json:"class,omitempty"` // empty for all critical classes
+	Above  float64       `json:"above"`
+	From   LineOrigin    `json:"from"`
+}
+
+// LineOrigin says where a line comes from.
+type LineOrigin string
+
+// The origins, the stronger ones last.
+const (
+	ExpectedLine  LineOrigin = "expected"  // the upper end of the 95% interval of the expected share
+	KeptLine      LineOrigin = "kept"      // the policy had it
+	CertifiedLine LineOrigin = "certified" // the target of a Learn-then-Test certificate
+	StatedLine    LineOrigin = "stated"    // Options.AlarmAbove
+)
+
+// setLines writes to a draft, and returns, what outcomes are tested against. byClass has what is
+// expected of single classes. A policy that was kept has its lines, unless others are stated.
+//
+// A share that chose the thresholds is no ground for a line. Neither is a point estimate or a bound
+// on average: half of all calibrations lie above those from the first day.
+func (o *Options) setLines(d *policy.Draft, byClass []Line) []Line {
+	if d.Calibration == nil {
+		if len(o.AlarmAbove) == 0 {
+			return nil
+		}
+		d.Calibration = &policy.Calibration{}
+	}
+	c, origin := d.Calibration, ExpectedLine
+	derived := c.DerivedLines()
+	if c.Lines != nil {
+		derived, origin = *c.Lines, KeptLine
+	}
+	var all []Line
+	put := func(l Line) {
+		if i := slices.IndexFunc(all, func(old Line) bool { return old.Bounds == l.Bounds && old.Class == l.Class }); i >= 0 {
+			all[i] = l
+		} else if l.Above > 0 {
+			all = append(all, l)
+		}
+	}
+	put(Line{policy.CriticalFNR, "", derived.CriticalFNR, origin})
+	put(Line{policy.CriticalMissRate, "", derived.CriticalMissRate, origin})
+	for _, l := range byClass {
+		put(l)
+	}
+	for _, l := range derived.Classes {
+		put(Line{policy.CriticalFNR, l.Class, l.CriticalFNR, origin})
+	}
+	if c.Certificate != nil && c.Certificate.Kind == policy.LearnThenTest && origin != KeptLine {
+		for _, l := range c.Certificate.Limits() {
+			if l.Class == "" || l.Bounds == policy.CriticalFNR {
+				put(Line{l.Bounds, l.Class, l.Target, CertifiedLine})
+			}
+		}
+	}
+	for _, l := range o.AlarmAbove {
+		put(Line{policy.CriticalFNR, l.Class, l.Most, StatedLine})
+	}
+	c.Lines = forPolicy(all)
+	return all
+}
+
+// forPolicy returns lines as a policy has them, nil for none.
+func forPolicy(all []Line) *policy.Lines {
+	if len(all) == 0 {
+		return nil
+	}
+	var lines policy.Lines
+	for _, l := range all {
+		switch {
+		case l.Class != "":
+			lines.Classes = append(lines.Classes, policy.ClassLine{Class: l.Class, CriticalFNR: l.Above})
+		case l.Bounds == policy.CriticalFNR:
+			lines.CriticalFNR = l.Above
+		default:
+			lines.CriticalMissRate = l.Above
+		}
+	}
+	return &lines
+}
+
+// dropCertifiedLines takes back the lines of a certificate that turned out to be void.
+func (c *calibration) dropCertifiedLines() {
+	if k := c.draft.Calibration; k != nil && k.Certificate == nil && c.report.Lines != nil {
+		c.report.Lines = slices.DeleteFunc(c.report.Lines, func(l Line) bool { return l.From == CertifiedLine })
+		k.Lines = forPolicy(c.report.Lines)
+	}
+}
+
+// classLines returns the upper ends of the 95% intervals of the critical FNR of each critical class,
+// where there are several, on inputs that were held out. retained marks what is retained of them.
+func (r *run) classLines(retained []bool) (all []Line) {
+	if len(r.table.Spec.Critical) < 2 {
+		return nil
+	}
+	for _, k := range r.table.Spec.Critical {
+		kept, missed := make([]bool, r.n), make([]bool, r.n)
+		for i := range r.n {
+			kept[i] = retained[i] && r.label[i] == k
+			missed[i] = kept[i] && r.missed[i]
+		}
+		if high := r.interval(r.all(), kept, missed)[1]; high < 1 {
+			all = append(all, Line{policy.CriticalFNR, r.Base.Classes[k], high, ExpectedLine})
+		}
+	}
+	return all
+}
+
+// checkAlarmAbove checks the lines that are stated.
+func (o *Options) checkAlarmAbove() error {
+	for i, l := range o.AlarmAbove {
+		switch k := slices.Index(o.Base.Classes, l.Class); {
+		case l.Bounds != policy.CriticalFNR:
+			return fmt.Errorf("an alarm above a share %q: expected %s", l.Bounds, policy.CriticalFNR)
+		case !(l.Most > 0 && l.Most < 1):
+			return fmt.Errorf("an alarm above %v: expected a share above 0 and below 1", l.Most)
+		case l.Class != "" && k < 0:
+			return fmt.Errorf("an alarm of class %q: model %s has no such class", l.Class, o.Base.Name)
+		case l.Class != "" && !slices.Contains(o.Base.Critical, k):
+			return fmt.Errorf("an alarm of class %q: it is not critical, expected a critical class", l.Class)
+		case slices.ContainsFunc(o.AlarmAbove[:i], func(before ClassLimit) bool { return before.Class == l.Class }):
+			return errors.New("two alarms of the same share, expected one")
+		}
+	}
+	return nil
+}
