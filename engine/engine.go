@@ -104,6 +104,10 @@ func (m *Model) Plan() *decomp.Plan { return m.plan }
 // Stopper returns what stops inputs early, or nil.
 func (m *Model) Stopper() *EarlyStopper { return m.stopper }
 
+// CallsCritical reports whether a class is critical: whether an input whose prediction it is is called
+// critical.
+func (m *Model) CallsCritical(class int) bool { return m.critical[class] }
+
 // StopsEarly reports whether inputs that complete with this many passes may stop early now.
 func (m *Model) StopsEarly(passes int) bool { return m.stopper.applies(passes) }
 
@@ -177,7 +181,7 @@ func (m *Model) assess(o *Outcome, guarded float64) {
 	if r == nil {
 		return // NewOutcome has filled it
 	}
-	critical := m.critical[o.Predicted]
+	critical := m.CallsCritical(o.Predicted)
 	form := m.twoNumbers
 	if critical {
 		form = &r.CalledCritical

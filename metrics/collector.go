@@ -20,6 +20,7 @@ type collector struct {
 
 	inputs     inputs
 	risks      risks
+	reviews    reviews
 	classes    classes
 	drift      driftWatches
 	traffic    traffic
@@ -36,6 +37,7 @@ func newCollector() *collector {
 	t := &c.table
 	c.inputs = declareInputs(t)
 	c.risks = declareRisks(t)
+	c.reviews = declareReviews(t)
 	c.classes = declareClasses(t)
 	c.drift = declareDrift(t)
 	c.traffic = declareTraffic(t)
@@ -102,6 +104,7 @@ func (c *collector) newModel(p *policy.Policy, plan *decomp.Plan, o Options) *Mo
 
 		inputs:       c.inputs.of(p),
 		risks:        c.risks.of(p),
+		reviews:      c.reviews.of(p, &o),
 		classes:      c.classes.of(p, labels, plan.Pairs()),
 		drift:        c.drift.of(p, &labels),
 		modelTraffic: c.traffic.of(p.Name, o),

@@ -26,6 +26,8 @@ type Options struct {
 	MessageReasons []string
 	// AccessReasons lists all reasons that a call can be refused for who made it.
 	AccessReasons []string
+	// Receipts says that clients can take receipts.
+	Receipts bool
 	// Version and Revision of the build.
 	Version, Revision string
 }
@@ -44,7 +46,8 @@ type Model struct {
 	recorders           []Recorder // by shard
 
 	inputs  *modelInputs
-	risks   *modelRisks // nil without a risk model
+	risks   *modelRisks   // nil without a risk model
+	reviews *modelReviews // nil without receipts
 	classes *modelClasses
 	drift   *modelDrift // nil without a reference
 	modelTraffic

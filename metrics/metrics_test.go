@@ -254,6 +254,7 @@ func fill(s []float64, v float64) {
 // well-formed names and help.
 func TestPrecreated(t *testing.T) {
 	d := newDaemon(t, 0)
+	d.options.Receipts = true
 	p, m := parse(t, threeClasses)
 	with := *p
 	with.Calibration = &policy.Calibration{

@@ -22,6 +22,7 @@ type Recorder struct {
 	bound   bool
 	inputs  inputParts
 	risks   riskParts
+	reviews reviewParts
 	classes classParts
 	drift   *driftInputs // nil without a reference
 }
@@ -90,6 +91,7 @@ func (r *Recorder) Exemplify(trace string, res *decomp.Result, d policy.Decision
 func (r *Recorder) bind() {
 	b := sharded.NewBinder(r.index)
 	r.inputs, r.classes, r.risks = r.model.inputs.bind(b), r.model.classes.bind(b), r.model.risks.bind(b)
+	r.reviews = r.model.reviews.bind(b)
 	if r.model.drift != nil {
 		r.drift = r.model.drift.bind(r.index)
 	}

@@ -285,7 +285,7 @@ func ask(r *pb.ModelInferRequest, names ...string) *pb.ModelInferRequest {
 	return r
 }
 
-// allOutputs lists the outputs of the protocol.
+// allOutputs lists the outputs of the protocol, except those for clients that take receipts.
 var allOutputs = []string{
 	"c", "skewness", "mean", "variance", "m", "mi", "entropy", "sum_c", "score", "threshold", "defer", "deciding_class",
 	"reason", "degenerate", "decision", "predicted", "predicted_class", "risk", "priority", "priority_percentile",

@@ -3,19 +3,19 @@ package oip
 import (
 	"context"
 
-	"github.com/ckd-project/ckd/engine"
 	pb "github.com/ckd-project/ckd/proto/inference"
+	"github.com/ckd-project/ckd/server"
 )
 
 // ModelInfer implements the RPC.
 func (s *service) ModelInfer(ctx context.Context, r *pb.ModelInferRequest) (*pb.ModelInferResponse, error) {
 	q, _ := read(r) // Decide reports the violation once it knows the policy
 	answer := &answer{request: q}
-	policy, err := s.server.Decide(ctx, &q.call, func(i int, o *engine.Outcome, err error) {
+	policy, err := s.server.Decide(ctx, &q.call, func(i int, d *server.Decided, err error) {
 		if err != nil {
 			answer.refused(err)
 		} else {
-			answer.decided(o)
+			answer.decided(d)
 		}
 	})
 	if err != nil {

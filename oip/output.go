@@ -12,8 +12,10 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/oip/internal/contents"
+	"github.com/ckd-project/ckd/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 	pb "github.com/ckd-project/ckd/proto/inference"
+	"github.com/ckd-project/ckd/server"
 )
 
 // output describes a tensor that a request can ask for.
@@ -43,6 +45,7 @@ var (
 	integers = &datatype{"INT64", pb.DataType_TYPE_INT64, 8}
 	texts    = &datatype{"BYTES", pb.DataType_TYPE_STRING, 24}
 	errors   = &datatype{"BYTES", pb.DataType_TYPE_STRING, 256}
+	receipts = &datatype{"BYTES", pb.DataType_TYPE_STRING, 4 + receipt.Size}
 	names    = &datatype{"BYTES", pb.DataType_TYPE_STRING, 4} // the longest name of a class is added
 )
 
@@ -53,6 +56,13 @@ const errorName = "error"
 var predictedClass = &output{
 	name: "predicted_class", datatype: names, put: func(to *column, of *said) { to.text(of.class) },
 }
+
+// The outputs for clients that take receipts. A request that asks for receipts must have both; for
+// others, such as those that ask for whatever the metadata lists, they are false and empty.
+var (
+	review = &output{name: "review", datatype: truths, byName: true, put: func(to *column, of *said) { to.truth(of.Review) }}
+	sealed = &output{name: "receipt", datatype: receipts, byName: true, put: func(to *column, of *said) { to.text(string(of.Receipt)) }}
+)
 
 // outputs lists all outputs of a model, in the order of the metadata. docs/inference.md explains
 // them.
@@ -83,6 +93,7 @@ var outputs = []*output{
 	{name: "risk", datatype: numbers, byName: true, put: func(to *column, of *said) { to.number(of.Risk) }},
 	{name: "priority", datatype: numbers, byName: true, put: func(to *column, of *said) { to.number(of.Priority) }},
 	{name: "priority_percentile", datatype: numbers, byName: true, put: func(to *column, of *said) { to.number(of.Percentile) }},
+	review, sealed,
 	{name: errorName, datatype: errors, byName: true, put: func(to *column, of *said) { to.text(of.error) }},
 }
 
@@ -117,7 +128,7 @@ func (o *output) bytes(classes int) int {
 
 // said holds what the outputs say of one input.
 type said struct {
-	*engine.Outcome
+	*server.Decided
 	class, reason, error string
 }
 
@@ -125,12 +136,12 @@ type said struct {
 type answer struct {
 	request *request
 	columns []column
-	none    *engine.Outcome // for inputs that were refused
+	none    *server.Decided // for inputs that were refused
 }
 
 // decided adds the outcome of an input.
-func (a *answer) decided(o *engine.Outcome) {
-	a.add(&said{o, a.request.classes[o.Predicted], o.Decision.Reason.String(), ""})
+func (a *answer) decided(d *server.Decided) {
+	a.add(&said{d, a.request.classes[d.Predicted], d.Decision.Reason.String(), ""})
 }
 
 // refused adds an input that was refused: its decision is to defer, and its numbers are NaN.
@@ -138,13 +149,13 @@ func (a *answer) refused(err error) {
 	if a.none == nil {
 		nan := math.NaN()
 		nans := slices.Repeat([]float64{nan}, a.request.call.Classes)
-		a.none = &engine.Outcome{
+		a.none = &server.Decided{Outcome: &engine.Outcome{
 			Result: &decomp.Result{
 				C: nans, Skewness: nans, Mean: nans, Variance: nans, M: nans, MI: nan, Entropy: nan, SumC: nan, Predicted: -1,
 			},
 			Decision:   policy.Decision{Action: policy.Defer, Class: -1, Value: nan},
 			Assessment: engine.Unassessed(),
-		}
+		}}
 	}
 	a.add(&said{a.none, "", reasonOf(err), status.Convert(err).Message()})
 }

@@ -137,6 +137,15 @@ var parameters = []parameter{
 		c.Posterior = value
 		return true
 	}},
+	{"receipts", ckdv1.ErrorReason_ERROR_REASON_WRONG_PARAMETER, "reviewed or all", func(c *server.Call, value string) bool {
+		which, ok := enum(ckdv1.Receipts_value, "RECEIPTS_", value)
+		c.Receipts = ckdv1.Receipts(which)
+		return ok
+	}},
+	{"model_version", ckdv1.ErrorReason_ERROR_REASON_WRONG_CONTEXT, "a text", func(c *server.Call, value string) bool {
+		c.ModelVersion = value
+		return true
+	}},
 }
 
 // refusedParameters lists parameters that ask for features ckd does not have. They are refused
@@ -345,8 +354,15 @@ func (q *request) readOutputs(r *pb.ModelInferRequest, _ *pb.ModelInferRequest_I
 		q.typed = q.typed || !raw // raw_output_contents holds all tensors or none
 		q.outputs = append(q.outputs, from[at])
 	}
+	asks := q.call.Receipts != ckdv1.Receipts_RECEIPTS_UNSPECIFIED
 	if len(q.outputs) == 0 {
-		q.outputs, q.typed = append(slices.Clone(defaults), others...), !all
+		q.outputs, q.typed = slices.Concat(defaults, others), !all
+		if asks {
+			q.outputs = append(q.outputs, review, sealed)
+		}
+	}
+	if violation := q.checkReceipts(asks); violation != nil {
+		return violation
 	}
 	q.call.AllOrNone = true
 	for _, o := range q.outputs {
@@ -360,6 +376,17 @@ func (q *request) readOutputs(r *pb.ModelInferRequest, _ *pb.ModelInferRequest_I
 		}
 	}
 	return nil
+}
+
+// checkReceipts refuses a request that would have audits drawn without hearing of them.
+func (q *request) checkReceipts(asks bool) *server.Violation {
+	if !asks || slices.Contains(q.outputs, review) && slices.Contains(q.outputs, sealed) {
+		return nil
+	}
+	return &server.Violation{
+		Reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_PARAMETER, Field: "parameters.receipts", Got: "a value",
+		Expected: "the outputs review and receipt too, or no value",
+	}
 }
 
 // others returns the tensors of the request that can be handed through.

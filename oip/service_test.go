@@ -91,7 +91,7 @@ func TestMetadata(t *testing.T) {
 				t.Errorf("metadata %v, config %v", o, same)
 			}
 		}
-		if want := append(slices.Clone(allOutputs), "error"); !slices.Equal(names, want) {
+		if want := append(slices.Clone(allOutputs), "review", "receipt", "error"); !slices.Equal(names, want) {
 			t.Errorf("outputs %v, want %v", names, want)
 		}
 	}

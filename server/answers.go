@@ -1,7 +1,9 @@
 package server
 
 import (
+	"context"
 	"errors"
+	"time"
 	"unsafe"
 
 	"go.uber.org/zap"
@@ -33,7 +35,7 @@ func (a *answers) to(g *group) *answers {
 	if a.scratch == nil {
 		a.scratch = pool.get()
 	}
-	a.group, a.counted.model = g, g.model
+	a.group, a.counted.model, a.counted.version = g, g.model, a.stream.issuer.version
 	return a
 }
 
@@ -66,7 +68,7 @@ func (a *answers) fail(g *group, r *row, err error) {
 // budget.
 func (a *answers) Begin(n int) error {
 	s := a.stream
-	cost := int64(n) * resultCost(a.group.model, s.header.GetDetail())
+	cost := int64(n) * resultCost(a.group.model, s.header.GetDetail(), &s.issuer)
 	b := &s.server.budget
 	if total, ok := b.reserve(cost); !ok {
 		return overBudget("detail", "bytes of open inputs and replies", cost, total, b.limit)
@@ -109,7 +111,8 @@ func (a *answers) decided(number uint32, r *row, c *engine.Closing) {
 	s, g, o := a.stream, a.group, c.Outcome
 	id := unsafe.Slice(unsafe.StringData(r.id), len(r.id))
 	s.server.deferred.report(&a.counted, id, o)
-	a.counted.count(o, c.Sampled)
+	is := s.issuer.issue(g.model, a.counted.time(), id, o, c.Early, g.context(int(number)))
+	a.counted.count(o, c.Sampled, &is)
 	s.notes.count(g.model, o)
 	passes := o.Passes
 	if c.Early {
@@ -117,7 +120,7 @@ func (a *answers) decided(number uint32, r *row, c *engine.Closing) {
 	}
 	s.notes.compare(g, passes)
 	answer := a.scratch.encode(o, s.header.GetDetail())
-	answer.Settled = c.Early
+	answer.Settled, answer.Review, answer.Receipt = c.Early, is.Review, is.receipt
 	a.out.Result(id, g.number, number, a.policy, answer)
 }
 
@@ -170,14 +173,37 @@ type counter struct {
 	trace  string            // trace for the exemplars of deferred inputs; empty for none
 	record *metrics.Recorder // nil: the shard is not taken
 	left   int               // classes until it is given back
+
+	counts  *issuedCounts // nil: what is issued is not counted
+	version string        // of the model, if the client states one
+	now     int64         // time of the inputs that are counted now, in microseconds since 1970; 0: none is
+	issued  byStratum
+}
+
+// newCounter returns a counter for a stream or call.
+func (s *Server) newCounter(ctx context.Context) counter {
+	c := counter{hint: s.hints.Add(1), trace: sampledTrace(ctx)}
+	if s.sealer.Load() != nil {
+		c.counts = &s.issued
+	}
+	return c
+}
+
+// time returns the time of the input that is counted next. Inputs that are counted together share it.
+func (c *counter) time() int64 {
+	if c.now == 0 {
+		c.now = time.Now().UnixMicro()
+	}
+	return c.now
 }
 
 // countedClasses bounds the classes that are computed while a shard is taken: some tens of
 // microseconds.
 const countedClasses = 256
 
-// count counts an outcome. An input whose passes had a say in when it ended is not sampled.
-func (c *counter) count(o *engine.Outcome, sampled bool) {
+// count counts an outcome, and what was issued for it. An input whose passes had a say in when it
+// ended is not sampled.
+func (c *counter) count(o *engine.Outcome, sampled bool, is *issued) {
 	if c.record == nil {
 		c.record, c.left = c.model.metrics.Record(c.hint), countedClasses
 	}
@@ -187,6 +213,14 @@ func (c *counter) count(o *engine.Outcome, sampled bool) {
 		c.record.ObserveUnsampled(o.Result, o.Decision)
 	}
 	c.record.ObserveRisk(o.Risk, o.Decision.Action)
+	c.issued.count(is)
+	if is.eligible {
+		propensity := float64(is.Propensity)
+		if is.Free {
+			propensity = 0 // nothing is drawn
+		}
+		c.record.ObserveReview(is.Stratum, is.Review, len(is.receipt) > 0, is.Exceeded, propensity)
+	}
 	if c.trace != "" && o.Decision.Action == policy.Defer {
 		c.record.Exemplify(c.trace, o.Result, o.Decision)
 	}
@@ -200,5 +234,10 @@ func (c *counter) done() {
 	if c.record != nil {
 		c.record.Done()
 		c.record = nil
+		if c.counts != nil {
+			c.counts.add(c.hint, c.model, c.version, c.time(), &c.issued)
+		}
+		c.issued = byStratum{}
 	}
+	c.now = 0
 }

@@ -48,7 +48,15 @@ func newLoad(t testing.TB, p *policy.Policy, header *ckdv1.StreamHeader, of shap
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &load{stream: newStream(server, model, header, &scriptedStream{ctx: context.Background()}), next: 1 << 28}
+	takes := header.GetReceipts() != ckdv1.Receipts_RECEIPTS_UNSPECIFIED
+	if takes {
+		server.SetReceiptKeys(receiptKeys(t, 1))
+	}
+	i, err := server.newIssuer(model, header.GetReceipts(), header.GetModelVersion())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &load{stream: newStream(server, model, header, &scriptedStream{ctx: context.Background()}, i), next: 1 << 28}
 	values := softmaxes(s, n, k)
 	for b := range blocks {
 		from, to := s*b/blocks*n*k*4, s*(b+1)/blocks*n*k*4
@@ -57,6 +65,9 @@ func newLoad(t testing.TB, p *policy.Policy, header *ckdv1.StreamHeader, of shap
 			next.InputIds = make([]string, n)
 			for i := range next.InputIds {
 				next.InputIds[i] = fmt.Sprintf("input-%02d", i)
+				if takes {
+					next.Contexts = append(next.Contexts, &ckdv1.InputContext{Group: "patient 7", Slices: map[string]string{"site": "north"}})
+				}
 			}
 		}
 		raw, err := proto.Marshal(block(next))
@@ -186,6 +197,52 @@ func TestHandlerAllocatesNothing(t *testing.T) {
 					t.Errorf("%+v in %d blocks, %v: %v allocations a group", shape, blocks, detail, got)
 				}
 			}
+		}
+	}
+}
+
+// audited returns the policy of a load with audits of 2%.
+func audited(t testing.TB, s, k int) *policy.Policy {
+	p := loadPolicy(t, s, k)
+	p.Audit = &policy.Audit{Rate: 0.02, M: 0.5, PredictedCritical: policy.CriticalAudited, OnBreach: policy.AlarmOnBreach, Due: policy.DefaultDue, Slices: []policy.Slice{{Name: "site", Values: []string{"north"}}}}
+	return p
+}
+
+// TestReceiptsAllocateNothing checks that drawing, sealing and counting allocate nothing.
+func TestReceiptsAllocateNothing(t *testing.T) {
+	if race {
+		t.Skip("pools forget under the race detector")
+	}
+	for _, shape := range loadShapes {
+		for _, blocks := range []int{1, shape.s} {
+			for _, which := range []ckdv1.Receipts{ckdv1.Receipts_RECEIPTS_REVIEWED, ckdv1.Receipts_RECEIPTS_ALL} {
+				l := newLoad(t, audited(t, shape.s, shape.k), &ckdv1.StreamHeader{Model: "m", Receipts: which, ModelVersion: "v7"}, shape, blocks)
+				for range 3 {
+					l.group(t)
+				}
+				if got := testing.AllocsPerRun(20, func() { l.group(t) }); got != 0 {
+					t.Errorf("%+v in %d blocks, %v: %v allocations a group", shape, blocks, which, got)
+				}
+			}
+		}
+	}
+}
+
+// BenchmarkReceipts measures what receipts add to a group of 64 inputs that comes in one block. An
+// input in 50 is audited where it says so, and deferred ones are reviewed.
+func BenchmarkReceipts(b *testing.B) {
+	for _, classes := range []int{4, 26} {
+		for _, which := range []ckdv1.Receipts{ckdv1.Receipts_RECEIPTS_UNSPECIFIED, ckdv1.Receipts_RECEIPTS_REVIEWED, ckdv1.Receipts_RECEIPTS_ALL} {
+			b.Run(fmt.Sprintf("%d classes/%v", classes, which), func(b *testing.B) {
+				const inputs = 64
+				l := newLoad(b, audited(b, 30, classes), &ckdv1.StreamHeader{Model: "m", Receipts: which}, shape{30, inputs, classes}, 1)
+				l.group(b)
+				b.ReportAllocs()
+				for b.Loop() {
+					l.group(b)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/inputs, "ns/input")
+			})
 		}
 	}
 }

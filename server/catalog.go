@@ -47,7 +47,8 @@ type model struct {
 	ref         *ckdv1.PolicyRef
 	encodedRef  []byte // encoded as replies carry it
 	calibration *calibration
-	users       atomic.Int64 // streams, inputs and requests that count into its metrics
+	reviewing
+	users atomic.Int64 // streams, inputs and requests that count into its metrics
 }
 
 // Policy returns the policy that the model decides by.
@@ -149,7 +150,8 @@ func (ms models) stoppers() (all []*engine.EarlyStopper) {
 func (m *model) decidesAs(p *policy.Policy) bool {
 	old := m.Policy()
 	return old.Hash == p.Hash && old.Version == p.Version && old.Tensor == p.Tensor &&
-		reflect.DeepEqual(old.Calibration, p.Calibration) && reflect.DeepEqual(old.EarlyStopping, p.EarlyStopping)
+		reflect.DeepEqual(old.Calibration, p.Calibration) && reflect.DeepEqual(old.EarlyStopping, p.EarlyStopping) &&
+		reflect.DeepEqual(old.Audit, p.Audit)
 }
 
 func (c *catalog) newModel(lean *engine.Model) (*model, error) {
@@ -166,6 +168,7 @@ func (c *catalog) newModel(lean *engine.Model) (*model, error) {
 		ref:         ref,
 		encodedRef:  wire.EncodePolicy(ref),
 		calibration: newCalibration(p),
+		reviewing:   newReviewing(p),
 	}, nil
 }
 

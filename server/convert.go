@@ -11,9 +11,9 @@ import (
 )
 
 // modelMessage returns what clients may know of a policy.
-func modelMessage(m *model) *ckdv1.Model {
+func (s *Server) modelMessage(m *model) *ckdv1.Model {
 	p := m.Policy()
-	return &ckdv1.Model{
+	message := &ckdv1.Model{
 		Policy:               m.ref,
 		Classes:              p.Classes,
 		Critical:             uint32s(p.Critical),
@@ -34,6 +34,10 @@ func modelMessage(m *model) *ckdv1.Model {
 		Guard:                guardMessage(p.Guard),
 		RiskPrevalence:       riskPrevalence(p.Risk),
 	}
+	if p.Audit != nil && s.sealer.Load() != nil {
+		message.AuditRate = &p.Audit.Rate
+	}
+	return message
 }
 
 func guardMessage(g *policy.Guard) *ckdv1.ScoreRule {
@@ -206,9 +210,9 @@ func checkValues(v *wire.Values) error {
 	return nil
 }
 
-// resultBytes returns about the size of one result on the wire.
-func resultBytes(m *model, detail ckdv1.Detail) int64 {
-	bytes, classes := int64(128), int64(len(m.Policy().Classes))
+// resultBytes returns about the size of one result on the wire, with what the issuer adds.
+func resultBytes(m *model, detail ckdv1.Detail, i *issuer) int64 {
+	bytes, classes := 128+i.resultBytes(), int64(len(m.Policy().Classes))
 	if detail >= ckdv1.Detail_DETAIL_VECTORS {
 		bytes += 8 * 3 * classes
 	}
@@ -222,11 +226,13 @@ func resultBytes(m *model, detail ckdv1.Detail) int64 {
 const replyCostFactor = 4
 
 // resultCost returns the part of the memory budget that a result takes until it is sent.
-func resultCost(m *model, detail ckdv1.Detail) int64 { return replyCostFactor * resultBytes(m, detail) }
+func resultCost(m *model, detail ckdv1.Detail, i *issuer) int64 {
+	return replyCostFactor * resultBytes(m, detail, i)
+}
 
 // checkReply refuses more results at once than a reply may hold.
-func (l *Limits) checkReply(m *model, detail ckdv1.Detail, inputs int) error {
-	return l.checkReplyBytes(resultBytes(m, detail), inputs, "input_ids", detail.String())
+func (l *Limits) checkReply(m *model, detail ckdv1.Detail, i *issuer, inputs int) error {
+	return l.checkReplyBytes(resultBytes(m, detail, i), inputs, "input_ids", detail.String())
 }
 
 // checkReplyBytes is checkReply for results of a given size. The field and asked say what the

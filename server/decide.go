@@ -20,6 +20,10 @@ type Call struct {
 	Kind      ckdv1.Kind // kind that the policy must accept; unspecified accepts any
 	Posterior string     // how the passes were sampled; empty: unknown
 
+	// Receipts and ModelVersion are what ckd.v1.DecomposeRequest says.
+	Receipts     ckdv1.Receipts
+	ModelVersion string
+
 	// Complete, unless nil, fills the fields of the call that depend on the policy. It is called
 	// once the model is found.
 	Complete func(*policy.Policy) *Violation
@@ -37,6 +41,15 @@ type Call struct {
 	Read   func(*decomp.Tensor)
 }
 
+// Decided holds what was decided about one input.
+type Decided struct {
+	*engine.Outcome
+	// Review says that a person is to look at the input, for a client that takes receipts.
+	Review bool
+	// Receipt is empty where there is none.
+	Receipt []byte
+}
+
 // RegisterService implements grpc.ServiceRegistrar. It adds the service of another protocol, whose
 // calls count as those of ckd.v1 do. It must not be called once the server serves.
 func (s *Server) RegisterService(d *grpc.ServiceDesc, implementation any) {
@@ -45,10 +58,10 @@ func (s *Server) RegisterService(d *grpc.ServiceDesc, implementation any) {
 
 // Decide checks a call, decides on its inputs and counts them, as the RPC Decompose does. It
 // returns the policy that decided. It calls each for every input, in order, with the error of the
-// input or with its outcome, which is valid until each returns. The outcome has no pair terms, and
+// input or with what was decided, which is valid until each returns. The outcome has no pair terms, and
 // no scores but those that decide. Errors are statuses with details, as those of ckd.v1 are. After
 // an error of Decide itself, what each received is void.
-func (s *Server) Decide(ctx context.Context, c *Call, each func(i int, o *engine.Outcome, err error)) (*ckdv1.PolicyRef, error) {
+func (s *Server) Decide(ctx context.Context, c *Call, each func(i int, d *Decided, err error)) (*ckdv1.PolicyRef, error) {
 	var ref *ckdv1.PolicyRef
 	err := s.serve(ctx, c.Model, &c.Tensor.Inputs, func(m *model) error {
 		ref = m.ref
@@ -62,7 +75,11 @@ func (s *Server) Decide(ctx context.Context, c *Call, each func(i int, o *engine
 	return ref, err
 }
 
-func (s *Server) decide(ctx context.Context, m *model, c *Call, each func(i int, o *engine.Outcome, err error)) error {
+func (s *Server) decide(ctx context.Context, m *model, c *Call, each func(i int, d *Decided, err error)) error {
+	issuer, err := s.newIssuer(m, c.Receipts, c.ModelVersion)
+	if err != nil {
+		return err
+	}
 	if err := s.limits.checkForeign(m, c); err != nil {
 		return err
 	}
@@ -96,12 +113,14 @@ func (s *Server) decide(ctx context.Context, m *model, c *Call, each func(i int,
 			return first
 		}
 	}
-	return s.decideEach(ctx, m, w, tensor, c.Posterior, func(int) ([]byte, error) { return nil, nil }, func(i int, err error) {
+	decided := Decided{Outcome: w.outcome}
+	return s.decideEach(ctx, m, w, tensor, c.Posterior, &issuer, func(int, *inputContext) ([]byte, error) { return nil, nil }, func(i int, is *issued, err error) {
 		if err != nil {
 			each(i, nil, at(i, err))
 			return
 		}
-		each(i, w.outcome, nil)
+		decided.Review, decided.Receipt = is.Review, is.receipt
+		each(i, &decided, nil)
 	})
 }
 

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/ckd-project/ckd/decomp"
-	"github.com/ckd-project/ckd/engine"
 )
 
 // foreign returns the first inputs of the recording as a call by another protocol.
@@ -30,10 +29,10 @@ func TestDecide(t *testing.T) {
 		call := foreign(t, 50)
 		call.AllOrNone = allOrNone
 		next := 0
-		ref, err := h.server.Decide(t.Context(), call, func(i int, o *engine.Outcome, err error) {
+		ref, err := h.server.Decide(t.Context(), call, func(i int, d *Decided, err error) {
 			want := response.GetResults()[i].GetDecomposition().GetDecision()
-			if i != next || err != nil || o.Decision.Value != want.GetValue() || actionMessages[o.Decision.Action] != want.GetAction() {
-				t.Errorf("input %d, expected %d: %v, %v, want %v", i, next, o, err, want)
+			if i != next || err != nil || d.Decision.Value != want.GetValue() || actionMessages[d.Decision.Action] != want.GetAction() {
+				t.Errorf("input %d, expected %d: %v, %v, want %v", i, next, d, err, want)
 			}
 			next++
 		})
@@ -57,7 +56,7 @@ func TestDecideAllOrNone(t *testing.T) {
 		to.Float32[5] = float32(math.Inf(1)) // pass 0, input 1
 	}
 	call.AllOrNone = true
-	_, err := h.server.Decide(t.Context(), call, func(i int, _ *engine.Outcome, _ error) { t.Errorf("input %d is answered", i) })
+	_, err := h.server.Decide(t.Context(), call, func(i int, _ *Decided, _ error) { t.Errorf("input %d is answered", i) })
 	if got := expectFault(t, err, "NOT_FINITE").Metadata["row"]; got != "1" {
 		t.Errorf("row %s is at fault, want 1", got)
 	}
@@ -66,7 +65,7 @@ func TestDecideAllOrNone(t *testing.T) {
 
 	call.AllOrNone = false
 	var bad []int
-	if _, err := h.server.Decide(t.Context(), call, func(i int, _ *engine.Outcome, err error) {
+	if _, err := h.server.Decide(t.Context(), call, func(i int, _ *Decided, err error) {
 		if err != nil {
 			bad = append(bad, i)
 		}
@@ -81,7 +80,7 @@ func TestDecideAllOrNone(t *testing.T) {
 func TestDecideCancelled(t *testing.T) {
 	h := newHarness(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := h.server.Decide(ctx, foreign(t, 10), func(i int, _ *engine.Outcome, _ error) {
+	_, err := h.server.Decide(ctx, foreign(t, 10), func(i int, _ *Decided, _ error) {
 		if i == 3 {
 			cancel()
 		}
@@ -101,7 +100,7 @@ func TestDecideHolds(t *testing.T) {
 	call := foreign(t, 10)
 	read, held := call.Read, int64(0)
 	call.Read = func(to *decomp.Tensor) { held = h.server.budget.held.Load(); read(to) }
-	if _, err := h.server.Decide(t.Context(), call, func(int, *engine.Outcome, error) {}); err != nil {
+	if _, err := h.server.Decide(t.Context(), call, func(int, *Decided, error) {}); err != nil {
 		t.Error(err)
 	}
 	if want := int64(2*3600 + 30*passBytes + 10*100*replyCostFactor); held != want {
@@ -109,7 +108,7 @@ func TestDecideHolds(t *testing.T) {
 	}
 	call.Bytes = 1 << 20
 	call.Read = func(*decomp.Tensor) { t.Error("read although there was no room") }
-	_, err := h.server.Decide(t.Context(), call, func(int, *engine.Outcome, error) {})
+	_, err := h.server.Decide(t.Context(), call, func(int, *Decided, error) {})
 	expectFault(t, err, "OUT_OF_MEMORY_BUDGET")
 	h.eventually(t, 10, "ckd_inputs_rejected_total", "reason", "out_of_memory_budget")
 }

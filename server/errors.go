@@ -132,7 +132,7 @@ func MessageReasons() []string {
 		ckdv1.ErrorReason_ERROR_REASON_EMPTY_MESSAGE, ckdv1.ErrorReason_ERROR_REASON_HEADER_CHANGED,
 		ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_GROUP, ckdv1.ErrorReason_ERROR_REASON_GROUP_OPEN,
 		ckdv1.ErrorReason_ERROR_REASON_ROW_OUT_OF_RANGE, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS,
-		ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE,
+		ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE, ckdv1.ErrorReason_ERROR_REASON_WRONG_CONTEXT,
 	} {
 		words = append(words, reasonWord(r))
 	}

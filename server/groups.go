@@ -43,6 +43,16 @@ type group struct {
 	cost    int64
 	touched int64  // when all rows last had a pass
 	text    []byte // bytes of the ids
+
+	contexts []inputContext // by row; empty: the client states none
+}
+
+// context returns the context of a row.
+func (g *group) context(row int) *inputContext {
+	if len(g.contexts) == 0 {
+		return &inputContext{}
+	}
+	return &g.contexts[row]
 }
 
 // row is a line of a group's blocks: an input, unless it was refused.
@@ -135,7 +145,7 @@ func (o *openGroups) newGroup(ids *wire.IDs) *group {
 	if o.spare = nil; g == nil {
 		g = &group{}
 	}
-	*g = group{rows: g.rows[:0], bySlot: g.bySlot[:0], text: g.text[:0]}
+	*g = group{rows: g.rows[:0], bySlot: g.bySlot[:0], text: g.text[:0], contexts: g.contexts[:0]}
 	for i := range ids.Len() {
 		g.text = append(g.text, ids.At(i)...)
 	}

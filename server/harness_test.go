@@ -77,7 +77,7 @@ type harness struct {
 func newServer(t testing.TB, change ...func(*Options)) (*Server, *prometheus.Registry, *observer.ObservedLogs) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	m, err := metrics.New(registry, metrics.Options{RejectReasons: RejectReasons()})
+	m, err := metrics.New(registry, metrics.Options{RejectReasons: RejectReasons(), Receipts: true})
 	if err != nil {
 		t.Fatal(err)
 	}

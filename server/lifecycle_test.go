@@ -177,7 +177,7 @@ func TestPolicyChangedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	opened, exchanged := make(chan *stream, 1), make(chan error)
-	opened <- newStream(s, m, h, &scriptedStream{ctx: ctx})
+	opened <- newStream(s, m, h, &scriptedStream{ctx: ctx}, issuer{server: s})
 	if err := s.SetPolicies(parsePolicies(t, strings.Replace(testPolicies, "name: open-ended", "name: another", 1))); err != nil {
 		t.Fatal(err)
 	}

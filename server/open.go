@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"unsafe"
 
 	"github.com/ckd-project/ckd/engine"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -12,6 +13,10 @@ import (
 // left to do for the block.
 func (s *stream) openOrFind(b *wire.Block) (g *group, opened bool) {
 	g = s.groups.byNumber[b.Group]
+	if err := checkContexts(b.Contexts.Len(), b.IDs.Len()); err != nil {
+		s.reply.refuse(location{group: b.Group, hasGroup: true}, err)
+		return nil, false
+	}
 	switch {
 	case b.IDs.Len() == 0 && g != nil:
 		return g, false
@@ -45,7 +50,7 @@ func (s *stream) open(b *wire.Block) *group {
 		s.reply.refuse(at, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, "input_ids", "input ids", int64(ids), int64(limit)))
 		return nil
 	}
-	if err := s.server.limits.checkReply(s.bound, s.header.GetDetail(), ids); err != nil {
+	if err := s.server.limits.checkReply(s.bound, s.header.GetDetail(), &s.issuer, ids); err != nil {
 		s.reply.refuse(at, err)
 		return nil
 	}
@@ -83,6 +88,9 @@ func (s *stream) admit(g *group, b *wire.Block) {
 	n := len(g.rows)
 	opening := s.prepare(g, b)
 	each, budget := opening.InputBytes(n), &s.server.budget
+	if b.Contexts.Len() > 0 && s.issuer.takes() {
+		each += int(unsafe.Sizeof(inputContext{}))
+	}
 	s.groups.repeated.begin(n)
 	// What all of them hold is claimed at once; one by one where not all fit.
 	claimed := int64(n)*inputCost(each, 0) + int64(2*len(g.text))
@@ -95,6 +103,9 @@ func (s *stream) admit(g *group, b *wire.Block) {
 		id := g.rows[i].id
 		cost := inputCost(each, len(id))
 		noted, err := s.groups.checkID(&b.IDs, i, id)
+		if wrong := s.readContext(g, &b.Contexts, i); err == nil {
+			err = wrong
+		}
 		if err == nil && claimed == 0 {
 			err = s.groups.claim(cost)
 		}
@@ -113,6 +124,16 @@ func (s *stream) admit(g *group, b *wire.Block) {
 		g.inputs = opening.Open(n)
 		s.server.catalog.retain(g.model)
 	}
+}
+
+// readContext reads the context of row i of a group, if the client states contexts.
+func (s *stream) readContext(g *group, contexts *wire.Contexts, i int) error {
+	if contexts.Len() == 0 || !s.issuer.takes() {
+		return nil
+	}
+	x, err := s.issuer.context(g.model, contexts, i)
+	g.contexts = append(g.contexts, x)
+	return err
 }
 
 // prepare describes to the engine the inputs of a block that opens a group.

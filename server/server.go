@@ -23,6 +23,7 @@ import (
 	"github.com/ckd-project/ckd/internal/tlsfiles"
 	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/monitor/fullpass"
+	"github.com/ckd-project/ckd/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/auth"
@@ -74,7 +75,9 @@ type Server struct {
 	budget    budget
 	lifecycle *lifecycle
 	ends      *callEnds
-	hints     atomic.Uint32 // the last hint given out, which chooses the shards of metrics
+	hints     atomic.Uint32                  // the last hint given out, which chooses the shards of metrics
+	sealer    atomic.Pointer[receipt.Sealer] // nil until there are keys for receipts
+	issued    issuedCounts
 }
 
 // headerBytes bounds the headers of a call: gRPC itself would take 16 MiB, from anybody.
@@ -206,7 +209,7 @@ func (s *Server) ListModels(ctx context.Context, _ *ckdv1.ListModelsRequest) (*c
 	response := &ckdv1.ListModelsResponse{}
 	for _, m := range s.catalog.models().sorted() {
 		if who.MayUse(m.ref.GetModel()) {
-			response.Models = append(response.Models, modelMessage(m))
+			response.Models = append(response.Models, s.modelMessage(m))
 		}
 	}
 	return response, nil
@@ -218,5 +221,5 @@ func (s *Server) GetModel(ctx context.Context, r *ckdv1.GetModelRequest) (*ckdv1
 	if err != nil {
 		return nil, statusOf(err, location{}).Err()
 	}
-	return &ckdv1.GetModelResponse{Model: modelMessage(m)}, nil
+	return &ckdv1.GetModelResponse{Model: s.modelMessage(m)}, nil
 }

@@ -27,6 +27,7 @@ type stream struct {
 	bound  *model                // in force when the stream opened; its shape binds the stream
 	ending atomic.Pointer[fault] // why the stream opens no more inputs; nil while it does
 	sender sender
+	issuer issuer
 
 	mu      sync.Mutex // guards the fields below
 	closed  bool
@@ -38,18 +39,18 @@ type stream struct {
 	now     int64 // arrival of the current message, by the sender's stopwatch
 }
 
-func newStream(s *Server, m *model, h *ckdv1.StreamHeader, of grpc.ServerStream) *stream {
+func newStream(s *Server, m *model, h *ckdv1.StreamHeader, of grpc.ServerStream, i issuer) *stream {
 	s.catalog.retain(m)
 	m.metrics.StreamsOpen(1)
 	st := &stream{
-		server: s, header: h, bound: m,
+		server: s, header: h, bound: m, issuer: i,
 		groups: newOpenGroups(&s.limits, &s.budget),
 		notes:  newNotes(s.log, of.Context(), h.GetPosterior()),
 	}
 	st.sender.stream, st.sender.budget, st.sender.watch.begun = of, &s.budget, time.Now()
 	st.reply = replyBuilder{sender: &st.sender, limits: &s.limits, bound: m, notes: &st.notes}
 	st.blocks = blockReader{reply: &st.reply, answers: &st.answers}
-	st.answers = answers{stream: st, counted: counter{hint: s.hints.Add(1), trace: sampledTrace(of.Context())}}
+	st.answers = answers{stream: st, counted: s.newCounter(of.Context())}
 	return st
 }
 
@@ -163,7 +164,10 @@ func (r *requests) next() error {
 func (s *Server) acceptHeader(of grpc.ServerStream, h *ckdv1.StreamHeader) (*stream, error) {
 	m, err := s.readHeader(of.Context(), h)
 	if err == nil {
-		return newStream(s, m, h, of), nil
+		var i issuer
+		if i, err = s.newIssuer(m, h.GetReceipts(), h.GetModelVersion()); err == nil {
+			return newStream(s, m, h, of, i), nil
+		}
 	}
 	if m == nil {
 		s.metrics.RejectedUnknownModel(reasonWord(reasonOf(err)), 1)
@@ -185,6 +189,7 @@ func (s *stream) welcome() reply {
 		Limits:         s.server.limits.message(),
 		Acknowledges:   s.header.GetAcceptSettled(),
 		Settles:        s.header.GetAcceptSettled() && s.bound.lean.StopsEarly(s.expected(s.bound)),
+		Audits:         s.issuer.takes() && p.Audit != nil,
 	}}}
 }
 
@@ -305,7 +310,7 @@ const replyBytes = 1 << 20
 // half-closed. There is no block to answer, so it may take several messages.
 func (s *stream) finishAll() error {
 	for {
-		reply := s.finishSome(max(1, replyBytes/int(resultBytes(s.bound, s.header.GetDetail()))))
+		reply := s.finishSome(max(1, replyBytes/int(resultBytes(s.bound, s.header.GetDetail(), &s.issuer))))
 		if reply.message == nil {
 			return nil
 		}

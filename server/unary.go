@@ -20,6 +20,7 @@ type call struct {
 	wire.UnaryRequest
 	values []float32
 	seen   idSet
+	issuer issuer
 }
 
 var calls = sync.Pool{New: func() any { return new(call) }}
@@ -75,12 +76,16 @@ func (l *Limits) countable(inputs int) int { return min(max(inputs, 1), l.Inputs
 
 // answer returns the reply to a request, or what is wrong with the request.
 func (s *Server) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing, error) {
+	var err error
+	if r.issuer, err = s.newIssuer(m, r.Receipts, r.ModelVersion); err != nil {
+		return nil, err
+	}
 	if err := s.limits.checkCall(m, r); err != nil {
 		return nil, err
 	}
 	held, err := s.budget.hold(m, size{
 		inputs: int(r.Inputs), passes: int(r.Passes),
-		values: int64(4*r.Values.Floats() + r.Values.Bytes()), result: resultBytes(m, r.Detail),
+		values: int64(4*r.Values.Floats() + r.Values.Bytes()), result: resultBytes(m, r.Detail, &r.issuer),
 	})
 	if err != nil {
 		return nil, err
@@ -101,9 +106,9 @@ func (s *Server) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing,
 	out.Policy(m.encodedRef)
 	r.seen.begin(r.IDs.Len())
 	var id []byte // id of the current input, as the reply repeats it
-	err = s.decideEach(ctx, m, w, tensor, r.Posterior, func(i int) (_ []byte, err error) {
-		if r.IDs.Len() == 0 {
-			return nil, nil
+	err = s.decideEach(ctx, m, w, tensor, r.Posterior, &r.issuer, func(i int, x *inputContext) (_ []byte, err error) {
+		if *x, err = r.issuer.context(m, &r.Contexts, i); r.IDs.Len() == 0 {
+			return nil, err
 		}
 		id = r.IDs.At(i)
 		if twice := len(id) > 0 && r.seen.add(&r.IDs, i) == nil; twice || len(id) > s.limits.InputIDBytes {
@@ -111,13 +116,15 @@ func (s *Server) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing,
 			id = []byte(echo(&s.limits, string(id)))
 		}
 		return id, err
-	}, func(i int, err error) {
+	}, func(i int, is *issued, err error) {
 		if err != nil {
 			at := location{input: string(id), row: i, hasPosition: true, classes: m.Policy().Classes}
 			out.Error(id, 0, uint32(i), 0, statusOf(err, at).Proto())
 			return
 		}
-		out.Result(id, 0, uint32(i), 0, w.encode(w.outcome, r.Detail))
+		answer := w.encode(w.outcome, r.Detail)
+		answer.Review, answer.Receipt = is.Review, is.receipt
+		out.Result(id, 0, uint32(i), 0, answer)
 	})
 	if err != nil {
 		return nil, err
@@ -131,25 +138,28 @@ func (s *Server) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing,
 }
 
 // decideEach decides on the inputs of the tensor that w.batch was given, in order, and counts them.
-// check returns the id of an input, and may refuse it. result is called for each input, with
-// w.outcome filled or with the error of the input. decideEach returns the error of ctx if that ends
-// first.
+// check returns the id of an input and fills in its context, and may refuse it. result is called for
+// each input, with w.outcome filled and what was issued, or with the error of the input. decideEach
+// returns the error of ctx if that ends first.
 func (s *Server) decideEach(
-	ctx context.Context, m *model, w *scratch, t decomp.Tensor, posterior string,
-	check func(i int) (id []byte, err error), result func(i int, err error),
+	ctx context.Context, m *model, w *scratch, t decomp.Tensor, posterior string, issuer *issuer,
+	check func(i int, x *inputContext) (id []byte, err error), result func(i int, is *issued, err error),
 ) error {
 	differs := m.calibration.differences(t.Passes, posterior)
 	decided := false
 	var refused refusedOfCall
 	defer func() { s.refusals.inputs(ctx, m, refused) }()
-	counted := counter{model: m, hint: s.hints.Add(1), trace: sampledTrace(ctx)}
+	counted := s.newCounter(ctx)
+	counted.model, counted.version = m, issuer.version
 	defer counted.done()
 	for i := range t.Inputs {
 		if err := ctx.Err(); err != nil {
 			m.metrics.Abandoned(t.Inputs - i)
 			return err
 		}
-		id, err := check(i)
+		var x inputContext
+		var is issued
+		id, err := check(i, &x)
 		if err == nil {
 			err = w.batch.Outcome(i, w.outcome)
 		}
@@ -158,11 +168,12 @@ func (s *Server) decideEach(
 			refused.add(i, err)
 		} else {
 			s.deferred.report(&counted, id, w.outcome)
-			counted.count(w.outcome, true)
+			is = issuer.issue(m, counted.time(), id, w.outcome, false, &x)
+			counted.count(w.outcome, true, &is)
 			m.countDifferent(differs)
 			decided = true
 		}
-		result(i, err)
+		result(i, &is, err)
 	}
 	if decided {
 		m.logCall(ctx, s.log, differs, t.Passes, posterior)
@@ -209,7 +220,10 @@ func (l *Limits) checkCall(m *model, r *call) error {
 	if got, want := r.IDs.Len(), int(r.Inputs); got > 0 && got != want {
 		return mismatch(ckdv1.ErrorReason_ERROR_REASON_WRONG_ID_COUNT, "input_ids", fmt.Sprint(got), fmt.Sprint("none or ", want))
 	}
-	if err := l.checkReply(m, r.Detail, int(r.Inputs)); err != nil {
+	if err := checkContexts(r.Contexts.Len(), int(r.Inputs)); err != nil {
+		return err
+	}
+	if err := l.checkReply(m, r.Detail, &r.issuer, int(r.Inputs)); err != nil {
 		return err
 	}
 	return checkValues(&r.Values)

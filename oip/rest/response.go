@@ -1,6 +1,8 @@
 package rest
 
 import (
+	"encoding/base64"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -59,6 +61,9 @@ func formatInfer(m *inferencepb.ModelInferResponse, r *inferRequest) (*response,
 		case isText:
 			b = append(append(b, `,"data":`...), raw...)
 		case size < 0:
+			if t.GetName() == receiptOutput {
+				raw = inBase64(raw)
+			}
 			if b, err = appendElements(append(b, `,"data":`...), t.GetDatatype(), raw); err != nil {
 				return nil, fmt.Errorf("output %q: %w", t.GetName(), err)
 			}
@@ -68,6 +73,22 @@ func formatInfer(m *inferencepb.ModelInferResponse, r *inferRequest) (*response,
 	b = append(b, ']', '}')
 	out.text = b
 	return out, nil
+}
+
+// receiptOutput names the one output of ckd whose elements are no text. JSON has them in base64url
+// without padding.
+const receiptOutput = "receipt"
+
+// inBase64 returns elements of BYTES, each with its length before it, in base64url.
+func inBase64(raw []byte) []byte {
+	var out []byte
+	for len(raw) >= 4 {
+		n := min(int(binary.LittleEndian.Uint32(raw)), len(raw)-4)
+		text := base64.RawURLEncoding.EncodeToString(raw[4 : 4+n])
+		out = append(binary.LittleEndian.AppendUint32(out, uint32(len(text))), text...)
+		raw = raw[4+n:]
+	}
+	return out
 }
 
 // rawOutput returns the bytes of an output, in whichever form the message has it.

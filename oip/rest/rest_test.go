@@ -229,6 +229,7 @@ func TestAnswer(t *testing.T) {
 				"a": {ParameterChoice: &inferencepb.InferParameter_DoubleParam{DoubleParam: 0.5}},
 			}},
 			{Name: "decision", Datatype: "BYTES", Shape: []int64{3}},
+			{Name: "receipt", Datatype: "BYTES", Shape: []int64{3}},
 		}
 	}
 	typed := &inferencepb.ModelInferResponse{ModelName: "m", ModelVersion: "v1", Id: "\"7\"", Outputs: outputs(), Parameters: map[string]*inferencepb.InferParameter{
@@ -240,6 +241,7 @@ func TestAnswer(t *testing.T) {
 	typed.Outputs[1].Contents = &inferencepb.InferTensorContents{BoolContents: []bool{true, false, true}}
 	typed.Outputs[2].Contents = &inferencepb.InferTensorContents{Int64Contents: []int64{-1, 0, 2}}
 	typed.Outputs[3].Contents = &inferencepb.InferTensorContents{BytesContents: [][]byte{[]byte("defer"), []byte("\xff"), nil}}
+	typed.Outputs[4].Contents = &inferencepb.InferTensorContents{BytesContents: [][]byte{{0xff, 0xfe}, nil, []byte("abc")}}
 	raw := proto.CloneOf(typed)
 	for _, o := range raw.GetOutputs() {
 		raw.RawOutputContents = append(raw.RawOutputContents, rawOf(o.GetContents(), o.GetDatatype()))
@@ -249,7 +251,8 @@ func TestAnswer(t *testing.T) {
 		`{"name":"score","datatype":"FP64","shape":[3],"data":[0.25,null,null]},` +
 		`{"name":"defer","datatype":"BOOL","shape":[3],"data":[true,false,true]},` +
 		`{"name":"deciding_class","datatype":"INT64","shape":[3],"parameters":{"a":0.5,"b":7},"data":[-1,0,2]},` +
-		`{"name":"decision","datatype":"BYTES","shape":[3],"data":["defer","` + `\ufffd` + `",""]}]}` + "\n"
+		`{"name":"decision","datatype":"BYTES","shape":[3],"data":["defer","` + `\ufffd` + `",""]},` +
+		`{"name":"receipt","datatype":"BYTES","shape":[3],"data":["__4","","YWJj"]}]}` + "\n"
 	for name, answer := range map[string]*inferencepb.ModelInferResponse{"typed": typed, "raw": raw} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{answer: answer}

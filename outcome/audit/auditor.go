@@ -11,11 +11,10 @@ import (
 
 // Auditor draws the audits of one policy.
 type Auditor struct {
-	plan     *Plan
-	hash     [32]byte // of the policy
-	limiter  *limiter
-	surging  atomic.Bool
-	exceeded atomic.Uint64
+	plan    *Plan
+	hash    [32]byte // of the policy
+	limiter *limiter
+	surging atomic.Bool
 }
 
 // NewAuditor returns the auditor of a policy. One that has no audit block has its deferred inputs
@@ -40,6 +39,8 @@ type Drawn struct {
 	// Free says that the outcome comes without asking, from a workflow that works up every input
 	// called critical. Review is then false and Propensity 1.
 	Free bool
+	// Exceeded says that the cap gave way: even a tenth of the propensities was more than it allows.
+	Exceeded bool
 	// Hash is receipt.DrawKey.Hash of the input; 0 without an id.
 	Hash uint64
 }
@@ -67,9 +68,7 @@ func (a *Auditor) Draw(key *receipt.DrawKey, now int64, d policy.Decision, calle
 		factor, gives := a.limiter.at(now)
 		a.limiter.add(&a.limiter.safe, propensity)
 		propensity *= factor
-		if gives {
-			a.exceeded.Add(1)
-		}
+		drawn.Exceeded = gives
 	}
 	drawn.Propensity = float32(propensity)
 	drawn.Review = !drawn.Free && uniform(drawn.Hash) < float64(drawn.Propensity)
@@ -88,7 +87,3 @@ func uniform(hash uint64) float64 {
 // Surge makes all inputs called safe be reviewed, or ends that: what happens while an alarm is up
 // where the policy says so. What the policy decides, and the stratum, stay as they are.
 func (a *Auditor) Surge(on bool) { a.surging.Store(on) }
-
-// CapExceeded returns how many inputs called safe were drawn while the cap gave way: while even a
-// tenth of their propensities was more than it allows.
-func (a *Auditor) CapExceeded() uint64 { return a.exceeded.Load() }

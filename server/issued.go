@@ -1,0 +1,188 @@
+package server
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/time/rate"
+
+	"github.com/ckd-project/ckd/outcome/receipt"
+	"github.com/ckd-project/ckd/policy"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// Issued counts what was issued under one policy and model version in one period. A ledger needs it
+// to know what outcomes it lacks.
+type Issued struct {
+	IssuedKey
+	Stratum receipt.Stratum
+	IssuedCounts
+}
+
+// IssuedKey says what an Issued is about.
+type IssuedKey struct {
+	Model   string
+	Policy  [32]byte // its hash
+	Version string   // of the model: what clients state, or else the policy's
+	Start   int64    // of the period, in microseconds since 1970
+}
+
+// IssuedCounts counts inputs by what became of them.
+type IssuedCounts struct {
+	// Decisions counts all inputs decided, Eligible those whose client takes receipts, Receipts the
+	// receipts handed out, Reviews the inputs that a person was asked to look at.
+	Decisions, Eligible, Receipts, Reviews uint64
+	// Propensity sums the propensities of eligible inputs, InversePropensity their inverses over
+	// reviews.
+	Propensity, InversePropensity float64
+}
+
+// Issued returns what was issued in the periods of the last two days, sorted. The counts are of all
+// the time since the process began, so that reporting them twice does no harm. They are kept only
+// while the daemon has keys for receipts.
+func (s *Server) Issued() []Issued {
+	sums := map[IssuedKey]*byStratum{}
+	for i := range s.issued.shards {
+		shard := &s.issued.shards[i]
+		shard.mu.Lock()
+		for key, counts := range shard.counts {
+			if sums[key] == nil {
+				sums[key] = &byStratum{}
+			}
+			sums[key].add(counts)
+		}
+		shard.mu.Unlock()
+	}
+	keys := slices.SortedFunc(maps.Keys(sums), func(a, b IssuedKey) int {
+		return cmp.Or(cmp.Compare(a.Model, b.Model), slices.Compare(a.Policy[:], b.Policy[:]), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Start, b.Start))
+	})
+	var all []Issued
+	for _, key := range keys {
+		for stratum, counts := range sums[key] {
+			if counts.Decisions > 0 {
+				all = append(all, Issued{key, receipt.Stratum(stratum), counts})
+			}
+		}
+	}
+	return all
+}
+
+// byStratum holds counts by stratum.
+type byStratum [receipt.Strata]IssuedCounts
+
+func (b *byStratum) add(other *byStratum) {
+	for i := range b {
+		to, n := &b[i], &other[i]
+		to.Decisions, to.Eligible = to.Decisions+n.Decisions, to.Eligible+n.Eligible
+		to.Receipts, to.Reviews = to.Receipts+n.Receipts, to.Reviews+n.Reviews
+		to.Propensity, to.InversePropensity = to.Propensity+n.Propensity, to.InversePropensity+n.InversePropensity
+	}
+}
+
+// count counts an input.
+func (b *byStratum) count(is *issued) {
+	n := &b[is.Stratum]
+	n.Decisions++
+	if !is.eligible {
+		return
+	}
+	n.Eligible++
+	n.Propensity += float64(is.Propensity)
+	if len(is.receipt) > 0 {
+		n.Receipts++
+	}
+	if is.Review {
+		n.Reviews++
+		n.InversePropensity += 1 / float64(is.Propensity)
+	}
+}
+
+// issuedCounts holds the counts of all models, in shards that calls choose by their hints.
+type issuedCounts struct {
+	versions modelVersions
+	shards   [8]struct {
+		mu     sync.Mutex
+		counts map[IssuedKey]*byStratum
+		_      [64]byte // keeps the locks on cache lines of their own
+	}
+}
+
+// add adds counts of inputs that were decided at a time.
+func (c *issuedCounts) add(hint uint32, m *model, version string, now int64, counts *byStratum) {
+	period := countPeriod(m.Policy().Audit)
+	key := IssuedKey{m.ref.GetModel(), m.hash, cmp.Or(version, m.ref.GetVersion()), now - now%period}
+	shard := &c.shards[hint%uint32(len(c.shards))]
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	sum := shard.counts[key]
+	if sum == nil {
+		oldest := now - min(mostCountTime, mostCountPeriods*period)
+		maps.DeleteFunc(shard.counts, func(k IssuedKey, _ *byStratum) bool { return k.Model == key.Model && k.Start < oldest })
+		if shard.counts == nil {
+			shard.counts = map[IssuedKey]*byStratum{}
+		}
+		sum = &byStratum{}
+		shard.counts[key] = sum
+	}
+	sum.add(counts)
+}
+
+// Counts are kept for so long, in microseconds, or for so many periods if that is less.
+const (
+	mostCountTime    = int64(48 * time.Hour / time.Microsecond)
+	mostCountPeriods = 4096
+)
+
+// countPeriod returns the length of the periods that are counted apart, in microseconds: an hour, or
+// where outcomes are due within a day the time in which they are due.
+func countPeriod(a *policy.Audit) int64 {
+	period := policy.Hour
+	if a != nil && a.Due < 24*policy.Hour {
+		period = max(a.Due, policy.Second)
+	}
+	return int64(period) * int64(time.Second/time.Microsecond)
+}
+
+// modelVersions bounds the model versions that are counted, as their names come from clients.
+type modelVersions struct {
+	mu    sync.Mutex
+	known map[string]map[string]bool // by model
+
+	logged rate.Sometimes
+}
+
+const mostVersions = 64
+
+// admit returns the version that receipts are to hold: what the client states, or "" for the policy's
+// where it states none or too many were stated before.
+func (v *modelVersions) admit(log *zap.Logger, of *ckdv1.PolicyRef, version string) string {
+	if version == "" {
+		return ""
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	known := v.known[of.GetModel()]
+	if known[version] {
+		return version
+	}
+	if len(known) >= mostVersions {
+		v.logged.Do(func() {
+			log.Warn("clients have stated too many versions of a model: receipts hold the policy's version for further ones",
+				zap.String("model", of.GetModel()), zap.Int("versions", len(known)), zap.Int("limit", mostVersions))
+		})
+		return ""
+	}
+	if known == nil {
+		if v.known == nil {
+			v.known = map[string]map[string]bool{}
+		}
+		known = map[string]bool{}
+		v.known[of.GetModel()] = known
+	}
+	known[version] = true
+	return version
+}

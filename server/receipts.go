@@ -1,0 +1,176 @@
+package server
+
+import (
+	"encoding/hex"
+	"fmt"
+	"slices"
+
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/outcome/audit"
+	"github.com/ckd-project/ckd/outcome/receipt"
+	"github.com/ckd-project/ckd/policy"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	"github.com/ckd-project/ckd/server/internal/wire"
+)
+
+// SetReceiptKeys puts keys in force: the first seals receipts and draws audits from now on. Until it
+// is called, no client can have receipts.
+func (s *Server) SetReceiptKeys(k *receipt.Keys) { s.sealer.Store(receipt.NewSealer(k)) }
+
+// reviewing holds what a model needs to say who looks at its inputs.
+type reviewing struct {
+	auditor *audit.Auditor
+	hash    [32]byte // of the policy
+	version uint64   // receipt.VersionHash of the policy's version
+	slices  []slice
+}
+
+// slice holds the hashes of the values that a policy declares for a slice.
+type slice struct {
+	name   string
+	values map[string]uint16
+}
+
+func newReviewing(p *policy.Policy) reviewing {
+	r := reviewing{auditor: audit.NewAuditor(p), version: receipt.VersionHash(p.Version)}
+	_, _ = hex.Decode(r.hash[:], []byte(p.Hash)) // a hash is 64 hexadecimal digits
+	if p.Audit == nil {
+		return r
+	}
+	for _, declared := range p.Audit.Slices {
+		s := slice{declared.Name, make(map[string]uint16, len(declared.Values))}
+		for _, value := range declared.Values {
+			s.values[value] = policy.SliceHash(s.name, value)
+		}
+		r.slices = append(r.slices, s)
+	}
+	return r
+}
+
+// inputContext holds what a receipt says of an input beside its decision.
+type inputContext struct {
+	group  uint64
+	slices [policy.MaxSlices]uint16
+}
+
+// issuer says of the inputs of one stream or call who looks at them, and seals their receipts.
+type issuer struct {
+	server  *Server
+	which   ckdv1.Receipts
+	version string // of the model, if the client states one
+	hash    uint64 // of version
+	record  receipt.Receipt
+	sealed  [receipt.Size]byte
+}
+
+// maxModelVersionBytes bounds model_version.
+const maxModelVersionBytes = 128
+
+// newIssuer returns the issuer for a client that asks for receipts and states a model version, or the
+// fault of these.
+func (s *Server) newIssuer(m *model, which ckdv1.Receipts, version string) (issuer, error) {
+	if _, known := ckdv1.Receipts_name[int32(which)]; !known {
+		return issuer{}, mismatch(ckdv1.ErrorReason_ERROR_REASON_WRONG_ENUM, "receipts", which.String(), "a value of the enum")
+	}
+	if n := len(version); n > maxModelVersionBytes {
+		return issuer{}, overLimit(ckdv1.ErrorReason_ERROR_REASON_WRONG_CONTEXT, "model_version", "bytes of model_version", int64(n), maxModelVersionBytes)
+	}
+	if which != ckdv1.Receipts_RECEIPTS_UNSPECIFIED && s.sealer.Load() == nil {
+		return issuer{}, &fault{
+			reason: ckdv1.ErrorReason_ERROR_REASON_RECEIPTS_UNAVAILABLE, field: "receipts", value: which.String(),
+			message:  fmt.Sprintf("receipts: got %v, but the daemon was started without --receipt-keys", which),
+			expected: ckdv1.Receipts_RECEIPTS_UNSPECIFIED.String(), numbers: true,
+		}
+	}
+	i := issuer{server: s, which: which, version: s.issued.versions.admit(s.log, m.ref, version)}
+	if i.version != "" {
+		i.hash = receipt.VersionHash(i.version)
+	}
+	return i, nil
+}
+
+// takes reports whether the client takes receipts.
+func (i *issuer) takes() bool { return i.which != ckdv1.Receipts_RECEIPTS_UNSPECIFIED }
+
+// resultBytes returns about what receipts add to a result.
+func (i *issuer) resultBytes() int64 {
+	if i.takes() {
+		return receipt.Size + 8
+	}
+	return 0
+}
+
+// checkContexts checks the number of contexts in a message that opens inputs.
+func checkContexts(contexts, inputs int) error {
+	if contexts == 0 || contexts == inputs {
+		return nil
+	}
+	return mismatch(ckdv1.ErrorReason_ERROR_REASON_WRONG_CONTEXT, "contexts", fmt.Sprint(contexts), fmt.Sprint("none or ", inputs))
+}
+
+// context returns the context of input i of a message, for a receipt under a model's policy.
+func (i *issuer) context(m *model, contexts *wire.Contexts, input int) (x inputContext, err error) {
+	if contexts.Len() == 0 || !i.takes() {
+		return x, nil
+	}
+	stated := contexts.At(input)
+	if n, limit := len(stated.Group), i.server.limits.InputIDBytes; n > limit {
+		return x, overLimit(ckdv1.ErrorReason_ERROR_REASON_WRONG_CONTEXT, fmt.Sprintf("contexts[%d].group", input),
+			"bytes of a group", int64(n), int64(limit))
+	}
+	x.group = i.server.sealer.Load().DrawKey().Group(stated.Group)
+	for n := 0; ; n++ {
+		name, value, ok := stated.NextSlice()
+		if !ok {
+			return x, nil
+		}
+		if n == policy.MaxSlices {
+			return x, &fault{
+				reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_CONTEXT, field: fmt.Sprintf("contexts[%d].slices", input),
+				value: fmt.Sprintf("more than %d", policy.MaxSlices), expected: fmt.Sprintf("at most %d", policy.MaxSlices),
+				message: fmt.Sprintf("contexts[%d]: more than %d slices", input, policy.MaxSlices), numbers: true,
+			}
+		}
+		if at := slices.IndexFunc(m.slices, func(s slice) bool { return s.name == string(name) }); at >= 0 {
+			x.slices[at] = m.slices[at].values[string(value)] // 0 for a value that is not declared
+		}
+	}
+}
+
+// issued says who looks at an input.
+type issued struct {
+	audit.Drawn
+	eligible bool   // the client takes receipts; without it Drawn has only the stratum
+	receipt  []byte // empty for none; valid until the next
+}
+
+// issue draws whether a person looks at an input that was decided at a time in microseconds since
+// 1970, and seals its receipt if the client gets one.
+func (i *issuer) issue(m *model, now int64, id []byte, o *engine.Outcome, settled bool, x *inputContext) (is issued) {
+	critical := m.lean.CallsCritical(o.Predicted)
+	if !i.takes() {
+		is.Stratum = audit.Stratum(o.Decision, critical)
+		return is
+	}
+	sealer := i.server.sealer.Load()
+	is.eligible = true
+	is.Drawn = m.auditor.Draw(sealer.DrawKey(), now, o.Decision, critical, o.Risk, id, o.Passes, o.Mean)
+	if i.which != ckdv1.Receipts_RECEIPTS_ALL && !is.Review && !is.Free {
+		return is
+	}
+	r := &i.record
+	*r = receipt.Receipt{
+		Policy: m.hash, Version: m.version, Time: now, Stratum: is.Stratum,
+		Action: uint8(actionMessages[o.Decision.Action]), Reason: uint8(reasonMessages[o.Decision.Reason]), Gate: uint8(gateMessages[o.Decision.Gate]),
+		Predicted: uint32(o.Predicted), Passes: uint32(o.Passes), Settled: settled, Degenerate: o.Degenerate, Review: is.Review,
+		Risk: float32(o.Risk), Propensity: is.Propensity, Draw: is.Hash, Group: x.group, Slices: x.slices,
+	}
+	if i.version != "" {
+		r.Version = i.hash
+	}
+	for score, v := range o.Scores {
+		r.Scores[score] = float32(v)
+	}
+	is.receipt = sealer.Seal(i.sealed[:0], r)
+	return is
+}
