@@ -227,9 +227,8 @@ func (s *search) lowestFNR(found [][]counts, coverages, weights []float64, at in
 // bestAt returns the candidate that is best around a coverage by the objective.
 //
 // Where misses count, rules are compared in an order, on inputs that did not fit them: the best of
-// the paper's scores, p_critical, risk, the best gate. One of the first three takes the place of
-// that before if it misses fewer; a gate needs to miss fewer by two standard errors of the paired
-// difference, since it is the best of many.
+// the paper's scores, p_critical, risk, the best gate. leadOver says when one takes the place of that
+// before it. Of two that miss equally many, the first stays.
 func (s *search) bestAt(r *run, coverage float64) (candidate, error) {
 	coverages, weights := near(coverage)
 	found, err := s.estimate(r.ctx, coverages, r.Seed)
@@ -263,8 +262,8 @@ func (s *search) bestAt(r *run, coverage float64) (candidate, error) {
 	}
 	best := 0
 	for i := 1; i < len(ordered); i++ {
-		d, se := missed.difference(best, i)
-		if needed := leadOf(ordered[i].place()); d > needed*se && d > 0 {
+		fewer, se := missed.difference(best, i)
+		if needed := leadOver(ordered[best].place(), ordered[i].place()); fewer != 0 && fewer > needed*se {
 			best = i
 		}
 	}
@@ -292,11 +291,16 @@ func (r candidate) place() int {
 	return placeScore
 }
 
-// leadOf returns by how many standard errors of the paired difference the rule of a place must miss
-// fewer than those before it.
-func leadOf(place int) float64 {
-	if place == placeGate {
+// leadOver returns by how many standard errors of the paired difference the rule of a place must miss
+// fewer than the one before it, to take its place. A gate is the best of very many. The best of ten
+// scores was picked by the same folds that count its misses, which flatters it: p_critical and risk
+// take its place even if they miss more, by less than a standard error.
+func leadOver(before, place int) float64 {
+	switch {
+	case place == placeGate:
 		return 2
+	case before == placeScore:
+		return -1
 	}
 	return 0
 }

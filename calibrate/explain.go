@@ -55,7 +55,8 @@ func (to *reporter) explainCoverage(c *choice) {
 	} else {
 		to.why("Of %d rules, %s is chosen for missing the fewest critical inputs around %s, %s. The best of the paper's "+
 			"scores, p_critical, risk and the best gate are compared in this order: an equal one does not replace the one before it, "+
-			"and a gate must lead by two standard errors.", len(c.candidates), c.one.inWords(), o.budget(), how)
+			"a gate must lead by two standard errors, and the best score, which is the best of ten on these folds, gives way to "+
+			"p_critical and risk unless it leads by one.", len(c.candidates), c.one.inWords(), o.budget(), how)
 	}
 	to.why("Its expected figures come from an outer cross-validation, in which fitting, choosing and placing thresholds are " +
 		"repeated without the inputs that are then decided.")
