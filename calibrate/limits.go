@@ -45,25 +45,26 @@ func (l limit) inputs() string {
 // limits are bounds that hold together, the pooled ones first.
 type limits []limit
 
-// limits returns the bounds that the objective asks for.
+// limits returns the bounds that the objective asks for, of a recording's groups.
 func (r *run) limits() limits {
+	all := r.Objective.limits(r.Base)
+	for i := range all {
+		all[i].most = all[i].mostOf(r.sample)
+	}
+	return all
+}
+
+// limits returns the bounds that the objective asks for, the pooled ones first.
+func (o *Objective) limits(p *policy.Policy) limits {
 	var all limits
-	add := func(figure policy.Figure, class int, target float64) {
-		l := limit{figure: figure, class: class, target: target}
-		if class != allClasses {
-			l.name = r.Base.Classes[class]
-		}
-		l.most = l.mostOf(r.sample)
-		all = append(all, l)
+	if a := o.MaxCriticalMiss; a > 0 {
+		all = append(all, limit{figure: policy.CriticalMissRate, class: allClasses, target: a})
 	}
-	if a := r.Objective.MaxCriticalMiss; a > 0 {
-		add(policy.CriticalMissRate, allClasses, a)
+	if a := o.MaxCriticalFNR; a > 0 {
+		all = append(all, limit{figure: policy.CriticalFNR, class: allClasses, target: a})
 	}
-	if a := r.Objective.MaxCriticalFNR; a > 0 {
-		add(policy.CriticalFNR, allClasses, a)
-	}
-	for _, c := range r.Objective.ClassLimits {
-		add(c.Bounds, slices.Index(r.Base.Classes, c.Class), c.Most)
+	for _, c := range o.ClassLimits {
+		all = append(all, limit{figure: c.Bounds, class: slices.Index(p.Classes, c.Class), name: c.Class, target: c.Most})
 	}
 	return all
 }
@@ -230,6 +231,11 @@ func (all tested) certificate(confidence float64) *Certificate {
 
 // statement puts what is certified into a sentence.
 func (all tested) statement(confidence float64) string {
+	return all.boundsInWords(confidence) + ", " + all.drawn()
+}
+
+// boundsInWords says what is certified, but not of which inputs.
+func (all tested) boundsInWords(confidence float64) string {
 	var bounds []string
 	for i := range all {
 		e := &all[i]
@@ -244,7 +250,7 @@ func (all tested) statement(confidence float64) string {
 		s = fmt.Sprintf("With confidence %v that all %d bounds hold (it is not split among them: each was tested at %v, and all had to pass), ",
 			confidence, len(all), confidence)
 	}
-	return s + strings.Join(bounds, ", and ") + ", " + all.drawn()
+	return s + strings.Join(bounds, ", and ")
 }
 
 // drawn says of which inputs a certificate holds.
