@@ -153,7 +153,7 @@ func measureCap(b *bench, s *study, t *table) {
 		holds       bool
 		quiet, rush float64 // audits an hour
 	}
-	runs := each(b, b.runs, func(rng *rand.Rand) (f run) {
+	runs := each(b, b.runs/4, func(rng *rand.Rand) (f run) {
 		a := s.auditing(settings)
 		sequence := evidence.NewSequence(evidence.FNR, 0.95)
 		sequence.BeginCohort(hits, misses)

@@ -13,6 +13,7 @@ import (
 func main() {
 	folder := flag.String("recordings", "internal/recordings", "folder of NAME.passes.npy, NAME.labels.npy and NAME.json")
 	only := flag.String("only", "ctg-,wine-,german-", "how the names of recordings begin, with commas")
+	rare := flag.String("rare", "ctg-mcdropout,german-mcdropout", "recordings that are measured with rare critical inputs too")
 	named := flag.String("sections", "", "the sections to measure, with commas; all without it")
 	b := &bench{}
 	flag.IntVar(&b.runs, "runs", 400, "runs of each figure; half as many of run lengths and delays")
@@ -21,6 +22,7 @@ func main() {
 	flag.Float64Var(&b.between, "between", 5e6, "inputs between false alarms on the line, at least")
 	flag.Parse()
 
+	b.rare = strings.Split(*rare, ",")
 	if err := b.load(*folder, strings.Split(*only, ",")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -70,6 +72,7 @@ type bench struct {
 	runs          int
 	seed          uint64
 	rate, between float64
+	rare          []string
 	studies       []*study
 }
 

@@ -144,8 +144,8 @@ func (b *bench) studiesOf(file string) ([]*study, error) {
 		if s.traffic.risk(evidence.FNR) > 0 {
 			studies = append(studies, s)
 		}
-		if rare := s.rare(); rare != nil {
-			studies = append(studies, rare)
+		if slices.Contains(b.rare, filepath.Base(base)) && s.score == defaultScore {
+			studies = append(studies, s.rare())
 		}
 	}
 	return studies, nil
@@ -155,12 +155,9 @@ func (b *bench) studiesOf(file string) ([]*study, error) {
 const rareShare = 0.023
 
 // rare returns the study with critical inputs so rare that few labels say anything: in the traffic
-// alone, for the policy stays. It returns nil where they are about as rare already.
+// alone, for the policy stays.
 func (s *study) rare() *study {
 	critical := s.traffic.share(func(in *input) bool { return in.critical })
-	if critical < 2*rareShare || s.score != defaultScore {
-		return nil
-	}
 	r := *s
 	r.name = fmt.Sprintf("%s, %.3g%% critical", s.name, 100*rareShare)
 	r.traffic = s.traffic.reweighted(func(in *input) float64 {

@@ -2,12 +2,12 @@ package evidence
 
 import "math"
 
-// The grid of a Sequence has 8 points to a unit of logit(a). Limits are sought from logit -12, which
-// is 6e-6, to 7, which is 0.9991; two points more at each end serve to interpolate.
+// The grid of a Sequence has 6 points to a unit of logit(a). Limits are sought from logit -10, which
+// is 4.5e-5, to 6, which is 0.9975; two points more at each end serve to interpolate.
 const (
-	perLogit    = 8
-	lowestLogit = -12.25
-	points      = 19*perLogit + 1 + 4
+	perLogit    = 6
+	lowestLogit = -10 - 2./perLogit
+	points      = 16*perLogit + 1 + 4
 	firstCell   = 2
 	lastCell    = points - 4
 )

@@ -75,7 +75,7 @@ func (p population) eachRun(n int, f func(probability float64, run []Observation
 // expected to grow, and the evidence grows by one a step.
 func TestNull(t *testing.T) {
 	const steps = 5
-	for _, point := range []int{50, 75, 90, 100, 120} { // risks from 0.002 to 0.94
+	for _, point := range []int{25, 40, 50, 60, 80} { // risks from 0.002 to 0.95
 		a := riskAt(float64(point))
 		for name, p := range populationsAt(a) {
 			t.Run(name, func(t *testing.T) {

@@ -25,7 +25,7 @@ import (
 //
 // Where the risk changes, the interval is about its average since the beginning, and may be off.
 //
-// Use Clone to fork a Sequence. It takes about 45 kB.
+// Use Clone to fork a Sequence. It takes about 30 kB.
 type Sequence struct {
 	level        float64
 	above, below wealth
@@ -65,7 +65,7 @@ func (s *Sequence) Observe(o Observation) {
 func (s *Sequence) Estimate() Estimate { return s.estimate }
 
 // Interval returns the limits of the risk, 0 <= low <= high <= 1; 0 and 1 while nothing is known. A
-// limit beyond the grid, under 6e-6 or above 0.9991, is 0 or 1.
+// limit beyond the grid, under 4.5e-5 or above 0.9975, is 0 or 1.
 //
 // Least propensities that change from cohort to cohort may exclude the estimate, or every point of
 // the grid. The interval is widened to the estimate, and holds the point that is excluded least.
@@ -168,7 +168,7 @@ func (c *cell) log(position float64) float64 {
 // PValueBelow returns the p-value, in [0, 1], of the hypothesis that the risk is a or more: 1/K-(a),
 // at most 1. It is small if the risk is shown to be below a. It may be looked at after every outcome:
 // while the risk is a or more, the probability that it is ever x or less is at most x. It is 1 below
-// the grid, for a < 6e-6.
+// the grid, for a < 4.5e-5.
 func (s *Sequence) PValueBelow(a float64) float64 {
 	if !(a >= riskAt(firstCell)) {
 		return 1
