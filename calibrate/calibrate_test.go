@@ -331,8 +331,6 @@ func TestOneCriticalClass(t *testing.T) {
 	}
 }
 
-// TestComparison checks that the comparison has the procedure itself in both scopes, every single
-// score and the two rules of the paper, by distinct names.
 // isShare reports whether a share is n/of, and nil of nothing.
 func isShare(share *float64, n, of int) bool {
 	if of == 0 {
@@ -341,6 +339,8 @@ func isShare(share *float64, n, of int) bool {
 	return share != nil && math.Abs(*share-float64(n)/float64(of)) <= 1e-12
 }
 
+// TestComparison checks that the comparison has the procedure itself in both scopes, every single
+// score and the two rules of the paper, by distinct names.
 func TestComparison(t *testing.T) {
 	t.Parallel()
 	table, labels := usual.table(rand.New(rand.NewPCG(7, 16)))

@@ -62,7 +62,7 @@ func TestLogisticConverges(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		m := made{n: 3000, passes: 10, critical: []int{1, 2}, share: 0.3, missed: []float64{0.004, 0.05, 0.5}[seed%3],
 			signal: []float64{0, 1, 6}[seed/3%3], identical: 0.1}
-		s := newSample(m.tableAnd(rng))
+		s := m.sample(rng)
 		var inputs []int
 		for i := range s.n {
 			if !s.predictedCritical[i] {
@@ -141,7 +141,7 @@ func TestSoftenLearns(t *testing.T) {
 	t.Parallel()
 	m := usual
 	m.n, m.signal = 2000, 2
-	s := newSample(m.tableAnd(rand.New(rand.NewPCG(1, 1))))
+	s := m.sample(rand.New(rand.NewPCG(1, 1)))
 	soft := s.soften(s.all())
 	var high, low, highs, lows, sum, missed float64
 	for i := range s.n {
@@ -175,7 +175,7 @@ func TestNothingToModel(t *testing.T) {
 		if missed == 1 {
 			m.share = 1
 		}
-		s := newSample(m.tableAnd(rand.New(rand.NewPCG(1, 1))))
+		s := m.sample(rand.New(rand.NewPCG(1, 1)))
 		soft, hard := s.soften(s.all()), s.hard()
 		if !slices.Equal(soft.missed, hard.missed) || !slices.Equal(soft.critical, hard.critical) {
 			t.Errorf("share missed %v: labels are soft", missed)

@@ -133,23 +133,6 @@ func drawRule(t *rapid.T) candidate {
 	return r
 }
 
-// TestParts checks that a part and its rest divide the inputs between them.
-func TestParts(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		s := drawSample(t)
-		p := drawPart(t, s)
-		rest := s.all().without(p)
-		if p.n != len(p.inputs()) || rest.n != len(rest.inputs()) || p.n+rest.n != s.n {
-			t.Fatalf("%d and %d inputs of %d, %d and %d by their numbers", len(p.inputs()), len(rest.inputs()), s.n, p.n, rest.n)
-		}
-		together := slices.Sorted(slices.Values(slices.Concat(p.inputs(), rest.inputs())))
-		if !slices.Equal(together, s.all().inputs()) {
-			t.Fatalf("together %v", together)
-		}
-	})
-}
-
 // TestSample compares what is critical, missed and handled with marks made by hand.
 func TestSample(t *testing.T) {
 	t.Parallel()
@@ -193,9 +176,8 @@ func tableOf(n int) *eval.Table {
 	return &eval.Table{Inputs: n, K: 3, Spec: decomp.Spec{Classes: 3, Critical: []int{1, 2}, Safe: []int{0}}}
 }
 
-// tableAnd is a table, its labels and how identical passes are handled, as a
-// sample is made of.
-func (m made) tableAnd(rng *rand.Rand) (*eval.Table, []int, policy.Handling, policy.Handling) {
+// sample returns a sample of inputs that are drawn.
+func (m made) sample(rng *rand.Rand) *sample {
 	t, labels := m.table(rng)
-	return t, labels, policy.HandleDefer, policy.HandleByScore
+	return newSample(t, labels, policy.HandleDefer, policy.HandleByScore)
 }

@@ -3,7 +3,6 @@ package calibrate
 import (
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/ckd-project/ckd/eval"
@@ -39,15 +38,6 @@ func (p population) draw(n int, seed uint64) (*eval.Table, []int) {
 // truth returns what a policy does on the whole population.
 func (p population) truth(of *policy.Policy) eval.Selective {
 	return eval.Select(p.labels, p.table.Predicted, retainedBy(of, p.table), p.table.Spec.Critical)
-}
-
-// critical returns the number of critical inputs.
-func (p population) critical() int {
-	n := 0
-	for _, label := range p.labels {
-		n += index(slices.Contains(p.table.Spec.Critical, label))
-	}
-	return n
 }
 
 // calibrate draws recordings of n inputs, and calibrates on each.
@@ -119,7 +109,7 @@ func TestMissShareIsKept(t *testing.T) {
 		{"signal, predicted-safe", 1.5, policy.PredictedSafe, 0.05},
 	} {
 		p := newPopulation(made{n: 4000, passes: 2, critical: []int{1, 2}, share: 0.4, missed: 0.35, signal: c.signal})
-		critical := float64(p.critical())
+		critical := float64(count(newOutcomes(p.labels, p.table).critical))
 		o := options(t, Objective{MaxCriticalMiss: c.target, OnAverage: true}, c.scope, 0)
 		var mean, square float64
 		for _, found := range p.calibrate(t, recordings, n, o) {

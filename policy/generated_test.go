@@ -5,11 +5,8 @@ import (
 	"fmt"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 var update = flag.Bool("update", false, "write the files that are generated from the table of fields")
@@ -80,51 +77,6 @@ func fieldTable() string {
 	}
 	write("", modelFields)
 	return b.String()
-}
-
-// TestTableOfDefaults checks that the table states the defaults that Parse fills in.
-func TestTableOfDefaults(t *testing.T) {
-	const plain = "models:\n- name: m\n  classes: [a, b]\n  critical: [b]\n"
-	text := plain
-	stated := 0
-	for _, f := range modelFields {
-		if f.standard != nil {
-			text += fmt.Sprintf("  %s: %q\n", f.name, fmt.Sprint(f.standard))
-			if _, isNumber := f.standard.(float64); isNumber {
-				text = strings.Replace(text, fmt.Sprintf("%q", fmt.Sprint(f.standard)), fmt.Sprint(f.standard), 1)
-			}
-			stated++
-		}
-		for _, sub := range fieldsOf(f.is) {
-			if sub.standard != nil && !needsMore(f) {
-				text += fmt.Sprintf("  %s: {%s: %v}\n", f.name, sub.name, sub.standard)
-				stated++
-			}
-		}
-	}
-	if stated < 10 {
-		t.Fatalf("only %d defaults in the table", stated)
-	}
-	if diff := cmp.Diff(parseOne(t, plain), parseOne(t, text)); diff != "" {
-		t.Errorf("the table's defaults are not those of Parse (-Parse +table):\n%s", diff)
-	}
-
-	settled := settledText(plainRule)
-	for _, f := range earlyStoppingFields {
-		if f.standard != nil {
-			stated++
-			with := strings.Replace(settled, "    settle:\n", fmt.Sprintf("    settle:\n      %s: %v\n", f.name, f.standard), 1)
-			if diff := cmp.Diff(parseOne(t, settled), parseOne(t, with)); diff != "" {
-				t.Errorf("the table's default of settle.%s is not that of Parse (-Parse +table):\n%s", f.name, diff)
-			}
-		}
-	}
-}
-
-// needsMore reports whether some field of a mapping must be given, so that none can be
-// given alone.
-func needsMore(f field) bool {
-	return slices.ContainsFunc(fieldsOf(f.is), func(sub field) bool { return sub.required })
 }
 
 func TestExample(t *testing.T) {
