@@ -42,7 +42,7 @@ func BenchmarkReport(b *testing.B) {
 			b.ReportMetric(float64(b.N)/time.Since(began).Seconds(), "merged/s")
 			b.ReportMetric(float64(b.N)/(processorTime()-used).Seconds(), "merged/cpu-s")
 			b.StopTimer()
-			bench.open(ledger.Options{})
+			bench.open()
 		})
 	}
 }

@@ -27,6 +27,8 @@ type Filter struct {
 	Stratum receipt.Stratum
 	// From and Before bound the decision time.
 	From, Before time.Time
+	// Wanted chooses those of which a further reading is wanted.
+	Wanted bool
 }
 
 // A Decided is a record with what its policy makes of it.
@@ -52,10 +54,8 @@ type Decided struct {
 // that come meanwhile may be left out. It stops at the first error of each, and returns it. What each
 // is given is its own.
 func (l *Ledger) Walk(f Filter, each func(*Decided) error) error {
-	if !l.options.ReadOnly {
-		if err := l.merge(); err != nil {
-			return err
-		}
+	if err := l.merge(); err != nil {
+		return err
 	}
 	var keys []promiseKey
 	err := l.main.View(func(tx *bolt.Tx) error {
@@ -143,6 +143,9 @@ func readPiece(tx *bolt.Tx, key promiseKey, t *terms, from []byte, f *Filter, no
 			due = p.maturity(t, at)
 		}
 		found := t.find(r, endOfTime)
+		if f.Wanted && found.want == WantNone {
+			continue
+		}
 		d := &Decided{Record: *r, Model: t.policy.Name, Version: p.version(), Classes: t.policy.Classes, Reviewed: reviewed(&r.Receipt),
 			Truth: -1, Disputed: found.disputed(), Kind: found.kind, Want: found.want, Mature: !now.Before(due)}
 		if found.known {

@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -89,9 +88,6 @@ func (g *gathered) load(batch []byte) error {
 		if err != nil {
 			return err
 		}
-		if have := g.promise(p).records[r.key()]; have != nil {
-			r.union(have)
-		}
 		g.set(p, r.key(), r)
 	}
 	return nil
@@ -120,9 +116,6 @@ func (l *Ledger) loadInbox() error {
 			return err
 		}
 		return l.open.load(batch)
-	}
-	if l.options.ReadOnly {
-		return l.inbox.View(read)
 	}
 	err := l.inbox.Update(func(tx *bolt.Tx) error {
 		_, err := tx.CreateBucketIfNotExists(bucketBatches)
@@ -186,12 +179,10 @@ func (l *Ledger) merge() error {
 	defer l.mu.Unlock()
 	defer l.merged.Broadcast()
 	l.merging = nil
-	if err != nil { // keep what could not be merged, below what came since
+	l.cohortsChanged(changed)
+	if err != nil { // keep what could not be merged; what came since holds it already where it is of the same decision
 		for p, in := range l.open.promises {
 			for key, r := range in.records {
-				if have := g.promise(p).records[key]; have != nil {
-					r.union(have)
-				}
 				g.set(p, key, r)
 			}
 		}
@@ -199,11 +190,11 @@ func (l *Ledger) merge() error {
 		l.open = g
 		return fmt.Errorf("outcomes are kept, but not yet merged: %w", err)
 	}
-	l.cohortsChanged(changed)
 	return nil
 }
 
-// mergeInto writes to ledger.db, and returns the cohorts that changed.
+// mergeInto writes to ledger.db, and returns the cohorts that changed. These are stored even if
+// forgetting the batches fails after that.
 func (l *Ledger) mergeInto(g *gathered, deleted int64) (map[promiseKey][]cohort, error) {
 	changed := make(map[promiseKey][]cohort)
 	err := l.main.Update(func(tx *bolt.Tx) error {
@@ -283,7 +274,6 @@ func (m *merger) put(key *recordKey, r *Record) error {
 			return err
 		}
 		stored.Duplicate, stored.Sampled = have.Duplicate, have.Sampled
-		stored.union(have)
 		if slices.Equal(stored.Readings, have.Readings) {
 			return nil
 		}
@@ -364,5 +354,3 @@ func (m *merger) finish() ([]cohort, error) {
 	}
 	return changed, nil
 }
-
-var errReadOnly = errors.New("the ledger was opened to be read")

@@ -18,9 +18,6 @@ import (
 // Clear takes down all alarms of a promise. Their evidence begins anew with the next cohort. by and
 // reason are recorded in the trail; both have to be given.
 func (l *Ledger) Clear(by, reason string, policy [32]byte, version string) error {
-	if l.options.ReadOnly {
-		return errReadOnly
-	}
 	if by == "" || reason == "" {
 		return errors.New("clear: expected who clears the alarm, and why")
 	}
@@ -84,9 +81,6 @@ func (l *Ledger) base(p *promise) (*replay, error) {
 // mature cohorts are deleted. Their tallies, the evidence and the trail stay; outcomes of such
 // decisions are refused from then on. by and reason are recorded in the trail.
 func (l *Ledger) DeleteBefore(by, reason string, before time.Time) (uint64, error) {
-	if l.options.ReadOnly {
-		return 0, errReadOnly
-	}
 	if by == "" || reason == "" {
 		return 0, errors.New("delete: expected who deletes the outcomes, and why")
 	}
@@ -102,34 +96,34 @@ func (l *Ledger) DeleteBefore(by, reason string, before time.Time) (uint64, erro
 			limit = min(limit, p.matureUntil(l.policies.get(p.key.policy), l.now(), limit))
 		}
 	}
+	// From here on such outcomes are refused: a tally whose records are gone must not be counted anew.
+	l.mu.Lock()
+	limit = max(limit, l.deleted)
+	l.deleted = limit
+	l.mu.Unlock()
+	err := l.main.Update(func(tx *bolt.Tx) error { return tx.Bucket(bucketMeta).Put(keyDeleted, appendTime(nil, limit)) })
+	if err != nil {
+		return 0, err
+	}
+	if err := l.merge(); err != nil { // what had been accepted before
+		return 0, err
+	}
 	var deleted uint64
 	for _, p := range l.promises {
+		if _, err := l.refresh(p); err != nil {
+			return deleted, err
+		}
 		n, err := l.deletePromise(p, limit)
 		deleted += n
 		if err != nil {
 			return deleted, err
 		}
 	}
-	err := l.main.Update(func(tx *bolt.Tx) error {
-		if err := tx.Bucket(bucketMeta).Put(keyDeleted, appendTime(nil, max(limit, l.deletedBefore()))); err != nil {
-			return err
-		}
+	l.recent = recent{}
+	return deleted, l.main.Update(func(tx *bolt.Tx) error {
 		return l.note(tx, Event{Kind: EventDeleted, By: by, Reason: reason, Detail: fmt.Sprintf("%d decisions with outcomes, decided before %s",
 			deleted, time.UnixMicro(limit).UTC().Format(time.RFC3339))})
 	})
-	if err != nil {
-		return deleted, err
-	}
-	l.mu.Lock()
-	l.deleted = max(limit, l.deleted)
-	l.mu.Unlock()
-	return deleted, nil
-}
-
-func (l *Ledger) deletedBefore() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.deleted
 }
 
 // matureUntil returns the end of the last cohort of those that begin with a mature one and end by a

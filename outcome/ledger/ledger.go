@@ -29,8 +29,8 @@ type Options struct {
 	// find, in (0, 1]; 0 means 1. It moves Figure.AtSensitivity and what Holding demands. It moves no
 	// alarm.
 	ReaderSensitivity float64
-	// ReadOnly opens a ledger that no daemon has open, to read it.
-	ReadOnly bool
+
+	noSync bool // commits are not durable, for tests that do not ask for it
 }
 
 // DefaultRunLength is the run length, in outcomes, unless Options says otherwise.
@@ -114,19 +114,17 @@ func Open(dir string, o Options) (*Ledger, error) {
 	if !(o.ReaderSensitivity > 0 && o.ReaderSensitivity <= 1) {
 		return nil, fmt.Errorf("reader sensitivity: %v, expected a share above 0 and at most 1", o.ReaderSensitivity)
 	}
-	if !o.ReadOnly {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, err
-		}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
 	}
 	l := &Ledger{options: o, open: newGathered(), changed: make(map[promiseKey]map[int64]bool), promises: make(map[promiseKey]*promise)}
 	l.merged = sync.NewCond(&l.mu)
 	l.policies.byHash = make(map[[32]byte]*terms)
 	var err error
-	if l.main, err = openFile(filepath.Join(dir, "ledger.db"), o.ReadOnly); err != nil {
+	if l.main, err = openFile(filepath.Join(dir, "ledger.db"), o.noSync); err != nil {
 		return nil, err
 	}
-	if l.inbox, err = openFile(filepath.Join(dir, "inbox.db"), o.ReadOnly); err != nil {
+	if l.inbox, err = openFile(filepath.Join(dir, "inbox.db"), o.noSync); err != nil {
 		return nil, errors.Join(err, l.main.Close())
 	}
 	if err := l.load(); err != nil {
@@ -137,14 +135,15 @@ func Open(dir string, o Options) (*Ledger, error) {
 
 // openFile opens one file of the store. The address space is reserved at once: a file that outgrows
 // it has to wait for all readers.
-func openFile(path string, readOnly bool) (*bolt.DB, error) {
+func openFile(path string, noSync bool) (*bolt.DB, error) {
 	const reserved = 16 << 30
 	db, err := bolt.Open(path, 0o600, &bolt.Options{
 		Timeout:         time.Second,
-		ReadOnly:        readOnly,
 		FreelistType:    bolt.FreelistMapType,
 		InitialMmapSize: reserved,
 		NoStatistics:    true,
+		NoSync:          noSync,
+		NoGrowSync:      noSync,
 	})
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("%s: %w", path, ErrInUse)
@@ -158,16 +157,11 @@ func openFile(path string, readOnly bool) (*bolt.DB, error) {
 // load makes the buckets, and reads what is kept in memory: policies, promises, and the batches that
 // no merge has taken.
 func (l *Ledger) load() error {
-	if !l.options.ReadOnly {
-		if err := l.main.Update(makeBuckets); err != nil {
-			return err
-		}
+	if err := l.main.Update(makeBuckets); err != nil {
+		return err
 	}
 	err := l.main.View(func(tx *bolt.Tx) error {
 		meta := tx.Bucket(bucketMeta)
-		if meta == nil {
-			return errors.New("not a ledger")
-		}
 		if found := meta.Get(keyFormat); len(found) != 1 || found[0] != format {
 			return fmt.Errorf("format %v, expected %d: made by another version of ckd", found, format)
 		}
@@ -200,11 +194,7 @@ func makeBuckets(tx *bolt.Tx) error {
 
 // Close merges what has gathered and closes the files.
 func (l *Ledger) Close() error {
-	var err error
-	if !l.options.ReadOnly {
-		err = l.merge()
-	}
-	return errors.Join(err, l.inbox.Close(), l.main.Close())
+	return errors.Join(l.merge(), l.inbox.Close(), l.main.Close())
 }
 
 func (l *Ledger) now() time.Time { return l.options.Now() }

@@ -2,9 +2,11 @@ package ledger_test
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -21,11 +23,12 @@ import (
 type bench struct {
 	testing.TB
 	*ledger.Ledger
-	dir    string
-	now    time.Time
-	keys   *receipt.Keys
-	sealer *receipt.Sealer
-	policy [32]byte
+	dir     string
+	options ledger.Options
+	now     time.Time
+	keys    *receipt.Keys
+	sealer  *receipt.Sealer
+	policy  [32]byte
 }
 
 // day0 begins the first cohort.
@@ -53,35 +56,52 @@ const (
 
 func openBench(t testing.TB, o ledger.Options) *bench {
 	t.Helper()
-	b := &bench{TB: t, dir: t.TempDir(), now: day0}
-	var err error
-	if b.keys, err = receipt.ParseKeys("keys", []byte(key)); err != nil {
-		t.Fatal(err)
-	}
+	b := &bench{TB: t, dir: t.TempDir(), now: day0, options: o}
+	b.keys = mustKeys()
 	b.sealer = receipt.NewSealer(b.keys)
-	b.open(o)
+	b.open()
 	t.Cleanup(func() { b.Ledger.Close() })
-	set, err := policy.Parse(policy.File{Name: "p", Data: []byte(policyText)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := hex.Decode(b.policy[:], []byte(set.All()[0].Hash)); err != nil {
-		t.Fatal(err)
-	}
+	b.policy = b.hashOf(policyText)
 	if err := b.AddPolicy([]byte(policyText)); err != nil {
 		t.Fatal(err)
 	}
 	return b
 }
 
-func (b *bench) open(o ledger.Options) {
+// hashOf returns the hash of the only policy in a text.
+func (b *bench) hashOf(text string) (hash [32]byte) {
 	b.Helper()
-	o.Keys = func() *receipt.Keys { return b.keys }
-	o.Now = func() time.Time { return b.now }
-	var err error
-	if b.Ledger, err = ledger.Open(b.dir, o); err != nil {
+	set, err := policy.Parse(policy.File{Name: "p", Data: []byte(text)})
+	if err != nil {
 		b.Fatal(err)
 	}
+	if _, err := hex.Decode(hash[:], []byte(set.All()[0].Hash)); err != nil {
+		b.Fatal(err)
+	}
+	return hash
+}
+
+func (b *bench) open() {
+	b.Helper()
+	var err error
+	if b.Ledger, err = ledger.Open(b.dir, b.withClock(b.options)); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// withClock returns options with the keys and the clock of the bench.
+func (b *bench) withClock(o ledger.Options) ledger.Options {
+	o.Keys = func() *receipt.Keys { return b.keys }
+	o.Now = func() time.Time { return b.now }
+	return o
+}
+
+func mustKeys() *receipt.Keys {
+	keys, err := receipt.ParseKeys("keys", []byte(key))
+	if err != nil {
+		panic(err)
+	}
+	return keys
 }
 
 func (b *bench) reopen() {
@@ -89,7 +109,21 @@ func (b *bench) reopen() {
 	if err := b.Close(); err != nil {
 		b.Fatal(err)
 	}
-	b.open(ledger.Options{})
+	b.open()
+}
+
+// crash goes on with the files as they are, without closing them.
+func (b *bench) crash() {
+	b.Helper()
+	left := b.dir
+	b.dir = b.TempDir()
+	if err := os.CopyFS(b.dir, os.DirFS(left)); err != nil {
+		b.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		b.Fatal(err)
+	}
+	b.open()
 }
 
 // seal returns the receipt of a decision with the usual fields filled in.
@@ -141,6 +175,16 @@ func (b *bench) state() *ledger.Promise {
 	b.Helper()
 	s, err := b.State(b.policy, version)
 	if err != nil {
+		b.Fatal(err)
+	}
+	return s
+}
+
+// stateIfAny returns nil while nothing was decided.
+func (b *bench) stateIfAny() *ledger.Promise {
+	b.Helper()
+	s, err := b.State(b.policy, version)
+	if err != nil && !errors.Is(err, ledger.ErrNoPromise) {
 		b.Fatal(err)
 	}
 	return s

@@ -72,13 +72,6 @@ func (r *Record) add(s Said) bool {
 	return true
 }
 
-// union adds the readings of another record of the same decision.
-func (r *Record) union(o *Record) {
-	for _, s := range o.Readings {
-		r.add(s)
-	}
-}
-
 // A recordKey is the place of a record in its promise: decision time and ID, in the order in which
 // evidence takes them.
 type recordKey [8 + len(receipt.ID{})]byte

@@ -151,10 +151,8 @@ func (l *Ledger) Run(ctx context.Context, failed func(error)) {
 
 // prepare merges what has gathered. The caller holds stateMu.
 func (l *Ledger) prepare() error {
-	if !l.options.ReadOnly {
-		if err := l.merge(); err != nil {
-			return err
-		}
+	if err := l.merge(); err != nil {
+		return err
 	}
 	return l.findPromises()
 }
@@ -171,6 +169,9 @@ func (l *Ledger) refresh(p *promise) (*Promise, error) {
 		return nil, err
 	}
 	if !changed && p.state != nil && p.terms == t && (p.next.IsZero() || now.Before(p.next)) {
+		same := *p.state
+		same.AsOf = now.UTC()
+		p.state = &same
 		return p.state, nil
 	}
 	p.state = nil
@@ -289,9 +290,6 @@ func (l *Ledger) tally(p *promise, t *terms, c *cohortState) error {
 		return err
 	}
 	c.tally = counted
-	if l.options.ReadOnly {
-		return nil
-	}
 	return l.main.Update(func(tx *bolt.Tx) error {
 		return putJSON(promiseBucket(tx, p.key).Bucket(bucketTallies), startKey(c.Start), counted)
 	})
@@ -378,7 +376,7 @@ func (l *Ledger) take(p *promise, t *terms, mature int) error {
 	// Cohorts without outcomes need not be stored: taking them again changes nothing.
 	changed := slices.ContainsFunc(taken, func(c *cohortState) bool { return c.Changes > 0 }) || len(anew) > 0 || restart ||
 		official.differs(p.official)
-	if !changed || l.options.ReadOnly {
+	if !changed {
 		p.official, p.replay = official, again
 		return nil
 	}
@@ -459,11 +457,15 @@ func (l *Ledger) takeOne(p *promise, t *terms, c *cohortState, bets settings, of
 		if r.Duplicate || !reviewed(&r.Receipt) {
 			return
 		}
-		if f := t.find(r, due); first && f.known {
-			official.observe(t, r, &f, c.Start)
+		if first {
+			if f := t.find(r, due); f.known {
+				official.observe(t, r, &f, c.Start)
+			}
 		}
-		if f := t.find(r, endOfTime); replayed && f.known {
-			again.observe(t, r, &f, c.Start)
+		if replayed {
+			if f := t.find(r, endOfTime); f.known {
+				again.observe(t, r, &f, c.Start)
+			}
 		}
 	})
 }
@@ -473,7 +475,7 @@ func (l *Ledger) takeOne(p *promise, t *terms, c *cohortState, bets settings, of
 func (l *Ledger) bets(p *promise, c *cohortState, s settings, due time.Time) (settings, error) {
 	err := l.scan(p, c.Start, func(r *Record) {
 		pi := float64(r.Receipt.Propensity)
-		if !reviewed(&r.Receipt) || !slices.ContainsFunc(r.Readings, func(s Said) bool { return !s.Reported.After(due) }) {
+		if !reviewed(&r.Receipt) || !slices.ContainsFunc(r.Readings, func(s Said) bool { return s.Reported.Before(due) }) {
 			return
 		}
 		switch r.Receipt.Stratum {

@@ -390,6 +390,10 @@ func (b *summariser) judge(s *Promise, settled *pooled) {
 			missing = true
 			s.Why = append(s.Why, fmt.Sprintf("%d of %d outcomes of stratum %s are overdue, at most %v%% may be", k.Overdue, k.Due,
 				k.Stratum, mostOverdue*100))
+			if k.Free {
+				s.Why = append(s.Why, "inputs called critical count without a review only where 95% of their outcomes arrive: send them "+
+					"whatever they say, or audit them (predicted-critical: audited)")
+			}
 		}
 	}
 	if missing && s.Verdict == Holding {

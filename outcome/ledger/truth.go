@@ -61,15 +61,15 @@ func (s *Said) counts(r *receipt.Receipt) bool {
 	return s.Kind != Reading || !s.SawModel || !drawn
 }
 
-// find returns what the readings add up to that had been reported by a time.
-func (t *terms) find(r *Record, by time.Time) finding {
+// find returns what the readings add up to that had been reported before a time.
+func (t *terms) find(r *Record, before time.Time) finding {
 	f := finding{critical: -1, safe: -1}
 	var (
 		readings [8]*Said
 		counting = readings[:0]
 		settled  *Said
 	)
-	standing(r.Readings, by, func(s *Said) {
+	standing(r.Readings, before, func(s *Said) {
 		switch {
 		case s.Kind != Reading:
 			if settled == nil || s.Kind > settled.Kind || s.Kind == settled.Kind && s.after(settled) {
@@ -119,13 +119,13 @@ func (t *terms) find(r *Record, by time.Time) finding {
 	return f
 }
 
-// standing calls each with the reading of each source and kind that stands, of those reported by a
-// time. Readings are ordered by source, kind and time.
-func standing(readings []Said, by time.Time, each func(*Said)) {
+// standing calls each with the reading of each source and kind that stands, of those reported
+// before a time. Readings are ordered by source, kind and time.
+func standing(readings []Said, before time.Time, each func(*Said)) {
 	var last *Said
 	for i := range readings {
 		s := &readings[i]
-		if s.Reported.After(by) {
+		if !s.Reported.Before(before) {
 			continue
 		}
 		if last != nil && (last.Source != s.Source || last.Kind != s.Kind) {
