@@ -24,32 +24,39 @@ import (
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
-// load is a stream with messages, which it handles as its exchange does.
+// load is a stream with groups, which it handles one after the other, as its exchange does, again
+// and again.
 type load struct {
-	stream   *stream
-	messages [][]byte          // messages to send repeatedly
+	stream  *stream
+	groups  []loadGroup
+	next    uint64 // number of the last group
+	in      wire.Incoming
+	request wire.StreamRequest
+}
+
+// loadGroup holds the messages of a group.
+type loadGroup struct {
+	messages [][]byte
 	buffers  []mem.BufferSlice // the same, as the transport has them
-	groupAt  []int             // where each has the number of its group, in 5 bytes
-	next     uint64            // group
-	in       wire.Incoming
-	request  wire.StreamRequest
+	numberAt []int             // where each has the number of its group, in 5 bytes
 }
 
 // shape is the shape of the groups of a load: passes, inputs and classes.
 type shape struct{ s, n, k int }
 
-// newLoad returns a load of groups in a number of blocks each, under a policy, of a client that
-// sends this header.
+// many returns of how many groups a megabyte of values is.
+func (s shape) many() int { return max(1, 1<<18/(s.s*s.n*s.k)) }
+
+// newLoad returns a load of one group in a number of blocks, under a policy, of a client that sends
+// this header.
 func newLoad(t testing.TB, p *policy.Policy, header *ckdv1.StreamHeader, of shape, blocks int) *load {
 	t.Helper()
-	s, n, k := of.s, of.n, of.k
 	server := newLoadServer(t, p, zap.NewNop())
 	model, err := server.readHeader(t.Context(), header)
 	if err != nil {
 		t.Fatal(err)
 	}
-	takes := header.GetReceipts() != ckdv1.Receipts_RECEIPTS_UNSPECIFIED
-	if takes {
+	if takesReceipts(header) {
 		server.SetReceiptKeys(receiptKeys(t, 1))
 	}
 	i, err := server.newIssuer(model, header.GetReceipts(), header.GetModelVersion())
@@ -57,7 +64,21 @@ func newLoad(t testing.TB, p *policy.Policy, header *ckdv1.StreamHeader, of shap
 		t.Fatal(err)
 	}
 	l := &load{stream: newStream(server, model, header, &scriptedStream{ctx: context.Background()}, i), next: 1 << 28}
-	values := softmaxes(s, n, k)
+	l.add(t, of, blocks)
+	return l
+}
+
+// takesReceipts reports whether a client takes receipts, and then it says more of its inputs.
+func takesReceipts(header *ckdv1.StreamHeader) bool {
+	return header.GetReceipts() != ckdv1.Receipts_RECEIPTS_UNSPECIFIED
+}
+
+// add adds a group with values of its own. With few groups a processor would learn by heart which way
+// each input goes.
+func (l *load) add(t testing.TB, of shape, blocks int) {
+	t.Helper()
+	s, n, k := of.s, of.n, of.k
+	values, g := softmaxes(uint64(1+len(l.groups)), s, n, k), loadGroup{}
 	for b := range blocks {
 		from, to := s*b/blocks*n*k*4, s*(b+1)/blocks*n*k*4
 		next := &ckdv1.Block{Group: l.next, Passes: uint32(s*(b+1)/blocks - s*b/blocks), ValuesLe: values[from:to]}
@@ -65,7 +86,7 @@ func newLoad(t testing.TB, p *policy.Policy, header *ckdv1.StreamHeader, of shap
 			next.InputIds = make([]string, n)
 			for i := range next.InputIds {
 				next.InputIds[i] = fmt.Sprintf("input-%02d", i)
-				if takes {
+				if takesReceipts(l.stream.header) {
 					next.Contexts = append(next.Contexts, &ckdv1.InputContext{Group: "patient 7", Slices: map[string]string{"site": "north"}})
 				}
 			}
@@ -78,10 +99,10 @@ func newLoad(t testing.TB, p *policy.Policy, header *ckdv1.StreamHeader, of shap
 		for at := 0; at < len(raw); at += 16 << 10 { // in pieces of the size of HTTP/2 frames
 			data = append(data, mem.SliceBuffer(raw[at:min(at+16<<10, len(raw))]))
 		}
-		l.messages, l.buffers = append(l.messages, raw), append(l.buffers, data)
-		l.groupAt = append(l.groupAt, strings.Index(string(raw), string(binary.AppendUvarint([]byte{8}, l.next)))+1)
+		g.messages, g.buffers = append(g.messages, raw), append(g.buffers, data)
+		g.numberAt = append(g.numberAt, strings.Index(string(raw), string(binary.AppendUvarint([]byte{8}, l.next)))+1)
 	}
-	return l
+	l.groups = append(l.groups, g)
 }
 
 // loadPolicy returns the policy of a load.
@@ -114,8 +135,8 @@ func newLoadServer(t testing.TB, p *policy.Policy, log *zap.Logger) *Server {
 }
 
 // softmaxes draws passes [S][N][K], little-endian.
-func softmaxes(s, n, k int) []byte {
-	random := rand.New(rand.NewPCG(1, uint64(k)))
+func softmaxes(seed uint64, s, n, k int) []byte {
+	random := rand.New(rand.NewPCG(seed, uint64(k)))
 	centre := make([]float64, n*k)
 	for i := range centre {
 		centre[i] = 2 * random.NormFloat64()
@@ -137,12 +158,13 @@ func softmaxes(s, n, k int) []byte {
 	return raw
 }
 
-// group handles the messages of one group, and returns the number of results.
+// group handles the messages of the next group, and returns the number of results.
 func (l *load) group(t testing.TB) (results int) {
 	l.next++
-	for i, raw := range l.messages {
-		binary.PutUvarint(raw[l.groupAt[i]:], l.next)
-		r := l.handle(t, l.buffers[i])
+	g := &l.groups[l.next%uint64(len(l.groups))]
+	for i, raw := range g.messages {
+		binary.PutUvarint(raw[g.numberAt[i]:], l.next)
+		r := l.handle(t, g.buffers[i])
 		l.in.Free()
 		l.request.Free()
 		out, ok := r.message.(*wire.Outgoing)
@@ -360,40 +382,62 @@ func TestRiskAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkRisk measures what risk, priority and a guard cost, between a message of the transport
-// and its reply: groups of 64 inputs with 30 passes, in a block for each pass and all in one, under
-// models of one term and of twelve. Streams with and without take turns, so that the ratio holds at
-// one time.
+// BenchmarkRisk measures what risk, priority and a guard cost, between a message of the transport and
+// its reply: in groups with 30 passes, all in one block and in a block each, and in unary calls without
+// interceptors, under models of one term and of twelve. Loads with and without take turns of 64 inputs
+// or more, so that the ratio holds at one time.
 func BenchmarkRisk(b *testing.B) {
-	const s, n = 30, 64
-	for _, k := range []int{2, 4, 10, 100} {
+	const s = 30
+	for _, shape := range []shape{{s, 1, 4}, {s, 64, 2}, {s, 64, 4}, {s, 64, 10}, {s, 8, 100}, {s, 1, 1000}} {
 		for _, terms := range []int{1, 12} {
+			policies := []*policy.Policy{loadPolicy(b, s, shape.k), risky(b, s, shape.k, terms)}
+			name := fmt.Sprintf("S%dK%dN%d/terms=%d", s, shape.k, shape.n, terms)
 			for _, blocks := range []int{1, s} {
-				b.Run(fmt.Sprintf("K%d/terms=%d/blocks=%d", k, terms, blocks), func(b *testing.B) {
-					loads := []*load{
-						newLoad(b, loadPolicy(b, s, k), &ckdv1.StreamHeader{Model: "m"}, shape{s, n, k}, blocks),
-						newLoad(b, risky(b, s, k, terms), &ckdv1.StreamHeader{Model: "m"}, shape{s, n, k}, blocks),
-					}
-					var spent [2][]time.Duration
-					for b.Loop() {
-						for i, l := range loads {
-							start := time.Now()
-							l.group(b)
-							spent[i] = append(spent[i], time.Since(start))
+				b.Run(fmt.Sprintf("%s/blocks=%d", name, blocks), func(b *testing.B) {
+					var turns []func()
+					for _, p := range policies {
+						l := newLoad(b, p, &ckdv1.StreamHeader{Model: "m"}, shape, blocks)
+						for range shape.many() - 1 {
+							l.add(b, shape, blocks)
 						}
+						turns = append(turns, func() { l.group(b) })
 					}
-					b.ReportMetric(0, "ns/op")
-					var median [2]float64 // other processes disturb few groups much
-					for i, what := range []string{"without", "with"} {
-						slices.Sort(spent[i])
-						median[i] = float64(spent[i][len(spent[i])/2])
-						b.ReportMetric(median[i]/n, what+"-ns/input")
-					}
-					b.ReportMetric(median[1]/median[0], "ratio")
+					compareRisk(b, shape.n, turns)
 				})
 			}
+			b.Run(name+"/unary", func(b *testing.B) {
+				var turns []func()
+				for _, p := range policies {
+					l := newUnaryLoad(b, p, shape, shape.many())
+					l.chain = nil
+					turns = append(turns, func() { l.call(b, true) })
+				}
+				compareRisk(b, shape.n, turns)
+			})
 		}
 	}
+}
+
+// compareRisk measures two functions that decide on n inputs, the second with risk, in turns.
+func compareRisk(b *testing.B, n int, turns []func()) {
+	var spent [2][]time.Duration
+	for b.Loop() {
+		for i, turn := range turns {
+			start := time.Now()
+			for inputs := 0; inputs < 64; inputs += n {
+				turn()
+			}
+			spent[i] = append(spent[i], time.Since(start))
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	var median [2]float64 // other processes disturb few turns much
+	for i, what := range []string{"without", "with"} {
+		slices.Sort(spent[i])
+		median[i] = float64(spent[i][len(spent[i])/2])
+		b.ReportMetric(median[i]/64, what+"-ns/input")
+	}
+	b.ReportMetric(median[1]/median[0], "ratio")
 }
 
 // BenchmarkHandler measures everything between a message of the transport and its reply, for one

@@ -345,7 +345,7 @@ func TestBudgetOfFollowedInputs(t *testing.T) {
 	held := map[bool]int64{}
 	for _, accepts := range []bool{false, true} {
 		l := newLoad(t, p, &ckdv1.StreamHeader{Model: "m", AcceptSettled: accepts}, shape{s, n, k}, s)
-		l.messages = l.messages[:1] // which opens the group
+		l.groups[0].messages = l.groups[0].messages[:1] // which opens the group
 		l.group(t)
 		opening := l.stream.bound.lean.Prepare(engine.Options{Passes: s, StopEarly: accepts})
 		if got, want := l.stream.groups.held, n*inputCost(opening.InputBytes(n), len("input-00")); got != want {

@@ -2,9 +2,9 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"runtime"
-	"slices"
 	"testing"
 
 	"go.uber.org/zap"
@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ckd-project/ckd/internal/tlsfiles"
+	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
@@ -29,31 +30,40 @@ func (transportStream) SendHeader(metadata.MD) error { return nil }
 func (transportStream) SetTrailer(metadata.MD) error { return nil }
 func (transportStream) RecvCompress() string         { return "" }
 
-// unaryLoad makes one unary call again and again, as gRPC would without its transport.
+// unaryLoad makes unary calls again and again, as gRPC would without its transport.
 type unaryLoad struct {
-	server  *Server
-	request mem.BufferSlice
-	peer    *peer.Peer
-	md      metadata.MD
-	handler grpc.MethodHandler
-	chain   grpc.UnaryServerInterceptor
+	server   *Server
+	requests []mem.BufferSlice
+	next     int // call
+	peer     *peer.Peer
+	md       metadata.MD
+	handler  grpc.MethodHandler
+	chain    grpc.UnaryServerInterceptor
 }
 
-func newUnaryLoad(t testing.TB, s, n, k int) *unaryLoad {
+// newUnaryLoad returns a load of a number of calls under a policy, each with values of its own.
+func newUnaryLoad(t testing.TB, p *policy.Policy, of shape, calls int) *unaryLoad {
 	t.Helper()
+	s, n, k := of.s, of.n, of.k
 	log, err := zap.NewProduction()
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := newLoadServer(t, loadPolicy(t, s, k), log)
-	ids := slices.Repeat([]string{"input-00"}, n)
-	raw, err := proto.Marshal(&ckdv1.DecomposeRequest{
-		Model: "m", Layout: ckdv1.Layout_LAYOUT_SNK, Passes: uint32(s), Inputs: uint32(n), InputIds: ids, ValuesLe: softmaxes(s, n, k),
-	})
-	if err != nil {
-		t.Fatal(err)
+	server := newLoadServer(t, p, log)
+	l, ids := &unaryLoad{server: server}, make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("input-%02d", i)
 	}
-	l := &unaryLoad{server: server, request: mem.BufferSlice{mem.SliceBuffer(raw)}}
+	for seed := range calls {
+		raw, err := proto.Marshal(&ckdv1.DecomposeRequest{
+			Model: "m", Layout: ckdv1.Layout_LAYOUT_SNK, Passes: uint32(s), Inputs: uint32(n),
+			InputIds: ids, ValuesLe: softmaxes(uint64(1+seed), s, n, k),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.requests = append(l.requests, mem.BufferSlice{mem.SliceBuffer(raw)})
+	}
 	conn := &connection{of: connections{stall: DefaultLimits().SendStall}}
 	l.peer = &peer.Peer{Addr: &net.UnixAddr{Name: "@", Net: "unix"}, AuthInfo: tlsfiles.Connected{Conn: conn, AuthInfo: tlsfiles.Plaintext{}}}
 	l.md = metadata.MD{":authority": {"x"}, "content-type": {"application/grpc"}, "user-agent": {"grpc-go/1"}}
@@ -87,8 +97,10 @@ func next(list []grpc.UnaryServerInterceptor, at int, info *grpc.UnaryServerInfo
 	}
 }
 
-// call makes the call and waits until its slot is given back.
+// call makes the next call and waits until its slot is given back.
 func (l *unaryLoad) call(t testing.TB, tapped bool) {
+	l.next++
+	request := l.requests[l.next%len(l.requests)]
 	ctx, cancel := context.WithCancel(context.Background())
 	ctx = peer.NewContext(ctx, l.peer)
 	ctx = metadata.NewIncomingContext(ctx, l.md)
@@ -99,7 +111,7 @@ func (l *unaryLoad) call(t testing.TB, tapped bool) {
 		}
 	}
 	ctx = grpc.NewContextWithServerTransportStream(ctx, transportStream{})
-	reply, err := l.handler(l.server, ctx, func(to any) error { return (wire.Codec{}).Unmarshal(l.request, to) }, l.chain)
+	reply, err := l.handler(l.server, ctx, func(to any) error { return (wire.Codec{}).Unmarshal(request, to) }, l.chain)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +134,7 @@ func (l *unaryLoad) call(t testing.TB, tapped bool) {
 func BenchmarkUnary(b *testing.B) {
 	run := func(name string, tapped bool, change func(l *unaryLoad)) {
 		b.Run(name, func(b *testing.B) {
-			l := newUnaryLoad(b, 30, 1, 4)
+			l := newUnaryLoad(b, loadPolicy(b, 30, 4), shape{30, 1, 4}, 1)
 			if change != nil {
 				change(l)
 			}
