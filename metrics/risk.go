@@ -74,14 +74,18 @@ func (m *modelRisks) bind(b *sharded.Binder) (parts riskParts) {
 	return parts
 }
 
-// ObserveRisk counts the risk of an input that Observe or ObserveUnsampled has counted. NaN means
-// that it has none.
+// ObserveRisk counts the risk of an input that Observe or ObserveUnsampled has counted: a probability,
+// or NaN, which means that it has none.
 func (r *Recorder) ObserveRisk(risk float64, a policy.Action) {
-	if off || r.risks.risk == nil || math.IsNaN(risk) {
+	if off || r.risks.risk == nil {
 		return
 	}
-	r.risks.risk.Observe(r.risks.layout, risk)
-	if a == policy.Retain && r.risks.misses != nil {
-		*r.risks.misses += risk
+	counted := r.risks.risk.ObserveUnlessNaN(r.risks.layout, risk)
+	if r.risks.misses != nil {
+		bits := math.Float64bits(counted)
+		if a != policy.Retain { // of integers, so that it compiles without a branch
+			bits = 0
+		}
+		*r.risks.misses += math.Float64frombits(bits)
 	}
 }

@@ -56,19 +56,27 @@ const mostRiskTerms = 12
 type Percentiles struct {
 	quantiles [drift.Levels]float64
 	// first holds where to begin to search, by the exponent and the first bits of the mantissa: the
-	// last quantile that is not above any such number.
-	first [1 << (64 - 1 - percentileShift)]uint8
+	// last quantile that is not above any such number. Its first place is for all smaller numbers too.
+	first [percentileOctaves << percentileBits]uint8
 }
 
-// percentileShift leaves 4 bits of the mantissa: 16 places to search from in an octave.
-const percentileShift = 52 - 4
+const (
+	percentileBits    = 7  // of the mantissa: 128 places to an octave, so that few have two quantiles
+	percentileOctaves = 32 // below 1
+	percentileShift   = 52 - percentileBits
+	percentileLowest  = (1023 - percentileOctaves) << percentileBits
+)
 
 // Percentiles returns the percentiles among the quantiles.
 func (r *Risk) Percentiles() *Percentiles {
 	p := &Percentiles{quantiles: [drift.Levels]float64(r.Quantiles)}
 	at := 0
 	for place := range p.first {
-		for at+1 < len(p.quantiles) && p.quantiles[at+1] <= math.Float64frombits(uint64(place)<<percentileShift) {
+		lowest := 0.0
+		if place > 0 {
+			lowest = math.Float64frombits(uint64(percentileLowest+place) << percentileShift)
+		}
+		for at+1 < len(p.quantiles) && p.quantiles[at+1] <= lowest {
 			at++
 		}
 		p.first[place] = uint8(at)
@@ -87,7 +95,9 @@ func (p *Percentiles) Of(x float64) float64 {
 	case x >= q[last]:
 		return 1
 	}
-	at := int(p.first[math.Float64bits(x)>>percentileShift])
+	bits := math.Float64bits(x)
+	at := int(p.first[max(int(bits>>percentileShift)-percentileLowest, 0)])
+	at += int(1 - (bits-math.Float64bits(q[at+1]))>>63) // if q[at+1] <= x, without a branch
 	for q[at+1] <= x {
 		at++
 	}

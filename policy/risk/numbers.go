@@ -10,9 +10,13 @@ func logit(p float64) float64 {
 	if math.IsNaN(p) {
 		return p
 	}
-	p = min(max(p, Clip), 1-Clip)
+	p = math.Float64frombits(uint64(min(max(int64(math.Float64bits(p)), leastBits), mostBits)))
 	return logarithm(p / (1 - p))
 }
+
+// leastBits and mostBits are Clip and 1-Clip as whole numbers, which compare as the numbers do unless
+// both are negative, and in less time.
+var leastBits, mostBits = int64(math.Float64bits(Clip)), int64(math.Float64bits(1 - Clip))
 
 const (
 	logBits = 7 // bits of the mantissa that choose an entry of logs

@@ -61,6 +61,21 @@ func (c *Counts) Observe(l *Layout, v float64) {
 	c.observeOutside(l, v)
 }
 
+// ObserveUnlessNaN counts a value that is within the layout, or NaN, and returns what it adds to Sum: 0
+// for NaN. Where either is as likely as the other, it takes less time than Observe, for it has no
+// branch: NaN is counted in a cell before FirstCell, which no scrape reads.
+func (c *Counts) ObserveUnlessNaN(l *Layout, v float64) float64 {
+	bits := math.Float64bits(v)
+	cell := l.Cell(bits)
+	c.Cells[cell]++
+	if cell < FirstCell {
+		bits = 0
+	}
+	counted := math.Float64frombits(bits)
+	c.Sum += counted
+	return counted
+}
+
 // observeOutside counts a value that is outside the layout. It ignores NaN, which would make the
 // sum NaN for good.
 func (c *Counts) observeOutside(l *Layout, v float64) {

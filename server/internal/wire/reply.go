@@ -177,19 +177,19 @@ func (o *Outgoing) Result(id []byte, group uint64, row, policy uint32, d *Decomp
 	i = w.uint(i, 4, uint64(d.Passes))
 	i = w.bool(i, 5, d.Degenerate)
 	i = w.bool(i, 6, d.Saturated)
-	b = b[:len(b)+int(i)]
 	if d.Vectors {
-		b = d.appendVectors(b)
+		b = d.appendVectors(b[:len(b)+int(i)])
+		w, i = windowOf(b)
 	}
 	if d.Settled {
-		b = append(protowire.AppendTag(b, 23, protowire.VarintType), 1)
+		i = w.tag(i, 23, wireVarint)
+		w[i] = 1
+		i++
 	}
 	if d.Assessed {
-		if !math.IsNaN(d.Risk) {
-			b = appendPresent(b, 24, d.Risk)
-		}
-		b = appendPresent(appendPresent(b, 25, d.Priority), 26, d.PriorityPercentile)
+		i = w.assessment(i, d)
 	}
+	b = b[:len(b)+int(i)]
 	if d.Review {
 		b = append(protowire.AppendTag(b, 27, protowire.VarintType), 1)
 	}
@@ -270,6 +270,30 @@ func (w *window) decision(i uint8, d *Decomposition) uint8 {
 	i = w.uint(i, 7, enum(d.Reason))
 	w[start-2], w[start-1] = 1<<3|wireBytes, i-start // it takes less than 128 bytes
 	return i
+}
+
+// assessment writes doubles that are present even if they are zero. Whether there is a risk decides
+// without a branch, which would often be foreseen wrongly: the next field takes the place of one that
+// is absent.
+func (w *window) assessment(i uint8, d *Decomposition) uint8 {
+	with := w.present(i, 24, d.Risk)
+	if math.Float64bits(d.Risk)&^(1<<63) <= 0x7ff<<52 { // not NaN
+		i = with
+	}
+	return w.present(w.present(i, 25, d.Priority), 26, d.PriorityPercentile)
+}
+
+// present writes a double of a field from 16 to 31.
+func (w *window) present(i uint8, field byte, v float64) uint8 {
+	i = w.tag(i, field, wireDouble)
+	binary.LittleEndian.PutUint64(w[i:], math.Float64bits(v))
+	return i + 8
+}
+
+// tag writes the tag of a field from 16 to 31.
+func (w *window) tag(i uint8, field, wireType byte) uint8 {
+	w[i], w[i+1] = field<<3|wireType|0x80, field>>4
+	return i + 2
 }
 
 func (w *window) open(i uint8, tag byte, least int) uint8 {
