@@ -15,13 +15,12 @@ import (
 type Model struct {
 	policy            *policy.Policy
 	plan              *decomp.Plan
-	primary, fallback decomp.Score        // follow.Risk where the risk model computes it
-	guard             decomp.Score        // meaningful only if the policy has a guard
-	critical          []bool              // by class
-	twoNumbers        *policy.Logistic    // the risk model, if it reads p_critical alone: quicker
-	percentiles       *policy.Percentiles // nil without a risk model
-	stopper           *EarlyStopper       // nil: no input stops early
-	groups            sync.Pool           // released *Group
+	primary, fallback decomp.Score  // follow.Risk where the risk model computes it
+	guard             decomp.Score  // meaningful only if the policy has a guard
+	critical          []bool        // by class
+	risk              riskForm      // zero without a risk model
+	stopper           *EarlyStopper // nil: no input stops early
+	groups            sync.Pool     // released *Group
 }
 
 // BindOptions say how New binds a policy.
@@ -47,11 +46,8 @@ func Bind(p *policy.Policy, o BindOptions) (*Model, error) {
 	for _, k := range p.Critical {
 		m.critical[k] = true
 	}
-	if r := p.Risk; r != nil && len(r.Model.Terms) == 1 && r.Model.Terms[0].Feature == risk.PCritical {
-		m.twoNumbers = &policy.Logistic{Intercept: r.Model.Intercept, Slope: r.Model.Terms[0].Weight}
-	}
 	if p.Risk != nil {
-		m.percentiles = p.Risk.Percentiles()
+		m.risk = newRiskForm(p.Risk)
 	}
 	names := []policy.Score{p.Primary.Score, p.Fallback.Score}
 	scores := []*decomp.Score{&m.primary, &m.fallback}
@@ -161,45 +157,55 @@ func (m *Model) decide(o *Outcome) {
 	}
 	m.assess(o, guarded)
 	o.Primary, o.Fallback = o.value(m.primary), o.value(m.fallback)
-	o.Decision = m.policy.Decide(policy.Evidence{
-		Predicted:     o.Predicted,
-		Primary:       o.Primary,
-		Fallback:      o.Fallback,
-		Guard:         guarded,
-		PrimaryClass:  o.Deciding(m.primary),
-		FallbackClass: o.Deciding(m.fallback),
-		CCritMaxClass: o.CCritMaxClass,
-		Skewness:      o.Skewness,
-		Degenerate:    o.Degenerate,
-		Saturated:     o.Saturated,
-	})
+	// Field by field, since a literal is copied: the copy waits until every number above is computed.
+	var e policy.Evidence
+	e.Predicted = o.Predicted
+	e.Primary, e.Fallback, e.Guard = o.Primary, o.Fallback, guarded
+	e.PrimaryClass, e.FallbackClass = o.Deciding(m.primary), o.Deciding(m.fallback)
+	e.CCritMaxClass = o.CCritMaxClass
+	e.Skewness = o.Skewness
+	e.Degenerate, e.Saturated = o.Degenerate, o.Saturated
+	m.policy.DecideInto(&e, &o.Decision)
+}
+
+// riskForm is a risk model in the form in which inputs are assessed fastest. Which inputs are called
+// critical cannot be foreseen, so that tables by side take the place of branches.
+type riskForm struct {
+	// bySide holds the probability for inputs called safe, and for those called critical.
+	bySide      [2]policy.Logistic
+	larger      bool                // the model for inputs called safe reads more than p_critical, and stands in the policy
+	percentiles *policy.Percentiles // nil without a risk model
+}
+
+// addedToRisk makes of the priority of an input, called safe or critical, its risk.
+var addedToRisk = [2]float64{0, math.NaN()}
+
+func newRiskForm(r *policy.Risk) riskForm {
+	f := riskForm{bySide: [2]policy.Logistic{1: r.CalledCritical}, larger: true, percentiles: r.Percentiles()}
+	if terms := r.Model.Terms; len(terms) == 1 && terms[0].Feature == risk.PCritical {
+		f.bySide[0], f.larger = policy.Logistic{Intercept: r.Model.Intercept, Slope: terms[0].Weight}, false
+	}
+	return f
 }
 
 // assess fills the assessment; guarded is the value of the guard's score.
 func (m *Model) assess(o *Outcome, guarded float64) {
-	r := m.policy.Risk
-	if r == nil {
+	p, f := m.policy, &m.risk
+	if p.Risk == nil {
 		return // NewOutcome has filled it
 	}
-	critical := m.CallsCritical(o.Predicted)
-	form := m.twoNumbers
-	if critical {
-		form = &r.CalledCritical
+	side := 0
+	if m.CallsCritical(o.Predicted) {
+		side = 1
 	}
-	if form != nil {
-		mass := 0.0
-		for _, k := range m.policy.Critical {
-			mass += o.Mean[k]
-		}
-		o.Priority = form.Probability(mass)
+	if f.larger && side == 0 {
+		o.Priority = p.Risk.Model.Probability(risk.Input{Mean: o.Mean, C: o.C, Critical: p.Critical, Safe: p.Safe})
 	} else {
-		o.Priority = r.Model.Probability(risk.Input{Mean: o.Mean, C: o.C, Critical: m.policy.Critical, Safe: m.policy.Safe})
+		o.Priority = f.bySide[side].Probability(o.Scores[decomp.PCritical])
 	}
-	if o.Risk = o.Priority; critical {
-		o.Risk = math.NaN()
-	}
-	if o.Percentile = 1; !o.Degenerate && !m.policy.Guard.Finds(guarded) {
-		o.Percentile = m.percentiles.Of(o.Priority)
+	o.Risk = o.Priority + addedToRisk[side]
+	if o.Percentile = 1; !o.Degenerate && !p.Guard.Finds(guarded) {
+		o.Percentile = f.percentiles.Of(o.Priority)
 	}
 }
 

@@ -34,7 +34,7 @@ func BenchmarkObserve(b *testing.B) {
 		message := func(hint uint32) {
 			rec := model.Record(hint)
 			for _, o := range inputs {
-				rec.Observe(o.Result, o.Decision)
+				rec.Observe(o.Result, &o.Decision)
 			}
 			rec.Done()
 		}
@@ -66,7 +66,7 @@ func BenchmarkObserve(b *testing.B) {
 			for b.Loop() {
 				rec := model.Record(0)
 				for _, o := range inputs {
-					rec.Observe(o.Result, o.Decision)
+					rec.Observe(o.Result, &o.Decision)
 				}
 				rec.Done()
 			}

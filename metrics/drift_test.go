@@ -141,7 +141,7 @@ func TestDriftNoFalseAlarm(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 0))
 	rec := model.Record(0)
 	for range inputs {
-		rec.Observe(id[rng.IntN(len(id))], observed)
+		rec.Observe(id[rng.IntN(len(id))], &observed)
 	}
 	rec.Done()
 	values := d.values(t)

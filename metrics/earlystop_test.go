@@ -183,7 +183,7 @@ func TestUnsampled(t *testing.T) {
 		a.Observe(0, o.Result, o.Decision)
 		r := u.Record(0)
 		defer r.Done()
-		r.ObserveUnsampled(o.Result, o.Decision)
+		r.ObserveUnsampled(o.Result, &o.Decision)
 	})
 	want, got := all.values(t), unsampled.values(t)
 	if want[`ckd_drift_inputs_total{model="m"}`] != inputs || got[`ckd_drift_inputs_total{model="m"}`] != 0 {

@@ -47,7 +47,7 @@ models:
 		log.Fatal(err)
 	}
 	recorder := model.Record(0)
-	recorder.Observe(outcome.Result, outcome.Decision)
+	recorder.Observe(outcome.Result, &outcome.Decision)
 	recorder.Done()
 
 	families, err := registry.Gather()

@@ -207,5 +207,5 @@ var observed = policy.Decision{
 func (m *Model) Observe(hint uint32, r *decomp.Result, d policy.Decision) {
 	recorder := m.Record(hint)
 	defer recorder.Done()
-	recorder.Observe(r, d)
+	recorder.Observe(r, &d)
 }

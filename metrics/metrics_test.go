@@ -555,7 +555,7 @@ func TestNoAllocations(t *testing.T) {
 			}
 			rec := model.Record(7)
 			for _, o := range all {
-				rec.Observe(o.Result, o.Decision)
+				rec.Observe(o.Result, &o.Decision)
 			}
 			rec.Done()
 			model.Late(1)

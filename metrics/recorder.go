@@ -54,7 +54,7 @@ func (r *Recorder) Done() { r.shard.Unlock() }
 
 // Observe counts an input that was decided. res must come from the model's plan and d from its
 // policy.
-func (r *Recorder) Observe(res *decomp.Result, d policy.Decision) {
+func (r *Recorder) Observe(res *decomp.Result, d *policy.Decision) {
 	r.ObserveUnsampled(res, d)
 	if r.drift != nil && !off {
 		r.model.drift.observe(r.drift, res)
@@ -64,19 +64,19 @@ func (r *Recorder) Observe(res *decomp.Result, d policy.Decision) {
 // ObserveUnsampled is Observe without drift. It is for inputs that are no fair sample to compare with
 // the calibration: an input that was decided early lacks passes, and those that run on to their last
 // pass are a selection.
-func (r *Recorder) ObserveUnsampled(res *decomp.Result, d policy.Decision) {
+func (r *Recorder) ObserveUnsampled(res *decomp.Result, d *policy.Decision) {
 	if off {
 		return
 	}
-	if !r.inputs.observe(res, &d) {
-		r.model.inputs.observeUnforeseen(r.index, &d)
+	if !r.inputs.observe(res, d) {
+		r.model.inputs.observeUnforeseen(r.index, d)
 	}
-	r.classes.observe(res, &d)
+	r.classes.observe(res, d)
 }
 
 // Exemplify makes the trace of an observed input the exemplar of the C_k of the class that decided
 // it, or of its mutual information if no class did.
-func (r *Recorder) Exemplify(trace string, res *decomp.Result, d policy.Decision) {
+func (r *Recorder) Exemplify(trace string, res *decomp.Result, d *policy.Decision) {
 	if off {
 		return
 	}

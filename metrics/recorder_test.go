@@ -69,7 +69,7 @@ func TestShards(t *testing.T) {
 	meanwhile(writers, func(w int) {
 		rec := models[messages.Add(1)%2].Record(uint32(w / 2))
 		for _, o := range all[w] {
-			rec.Observe(o.Result, o.Decision)
+			rec.Observe(o.Result, &o.Decision)
 		}
 		rec.Done()
 	}, func() {

@@ -208,9 +208,9 @@ func (c *counter) count(o *engine.Outcome, sampled bool, is *issued) {
 		c.record, c.left = c.model.metrics.Record(c.hint), countedClasses
 	}
 	if sampled {
-		c.record.Observe(o.Result, o.Decision)
+		c.record.Observe(o.Result, &o.Decision)
 	} else {
-		c.record.ObserveUnsampled(o.Result, o.Decision)
+		c.record.ObserveUnsampled(o.Result, &o.Decision)
 	}
 	c.record.ObserveRisk(o.Risk, o.Decision.Action)
 	c.issued.count(is)
@@ -222,7 +222,7 @@ func (c *counter) count(o *engine.Outcome, sampled bool, is *issued) {
 		c.record.ObserveReview(is.Stratum, is.Review, len(is.receipt) > 0, is.Exceeded, propensity)
 	}
 	if c.trace != "" && o.Decision.Action == policy.Defer {
-		c.record.Exemplify(c.trace, o.Result, o.Decision)
+		c.record.Exemplify(c.trace, o.Result, &o.Decision)
 	}
 	if c.left -= len(o.C); c.left <= 0 {
 		c.done()

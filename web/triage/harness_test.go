@@ -235,7 +235,7 @@ func (s *served) each(t testing.TB, inputs [][][]float32, do func(*engine.Outcom
 // count counts an outcome as the server does.
 func (d *daemon) count(s *served, id string, o *engine.Outcome) {
 	r := s.metrics.Record(0)
-	r.Observe(o.Result, o.Decision)
+	r.Observe(o.Result, &o.Decision)
 	r.ObserveRisk(o.Risk, o.Decision.Action)
 	r.Done()
 	if o.Decision.Action == policy.Defer {

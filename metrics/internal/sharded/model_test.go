@@ -83,7 +83,7 @@ func TestHistograms(t *testing.T) {
 				observe("ckd_mutual_information_nats", "", Total, r.MI)
 				observe("ckd_predictive_entropy_nats", "", Entropy, r.Entropy)
 				observe("ckd_epistemic_sum_nats", "", Total, r.SumC)
-				rec.Observe(r, policy.Decision{Action: policy.Observe, Score: policy.CCritMax, Reason: policy.Observing, Class: -1})
+				rec.Observe(r, &policy.Decision{Action: policy.Observe, Score: policy.CCritMax, Reason: policy.Observing, Class: -1})
 			}
 			rec.Done()
 		}
