@@ -198,11 +198,14 @@ func (m *Model) assess(o *Outcome, guarded float64) {
 	if m.CallsCritical(o.Predicted) {
 		side = 1
 	}
+	var logOdds float64
 	if f.larger && side == 0 {
-		o.Priority = p.Risk.Model.Probability(risk.Input{Mean: o.Mean, C: o.C, Critical: p.Critical, Safe: p.Safe})
+		logOdds = p.Risk.Model.LogOdds(risk.Input{Mean: o.Mean, C: o.C, Critical: p.Critical, Safe: p.Safe})
 	} else {
-		o.Priority = f.bySide[side].Probability(o.Scores[decomp.PCritical])
+		form := &f.bySide[side]
+		logOdds = form.Intercept + form.Slope*risk.LogOdds(o.Scores[decomp.PCritical])
 	}
+	o.Priority = risk.Logistic(logOdds)
 	o.Risk = o.Priority + addedToRisk[side]
 	if o.Percentile = 1; !o.Degenerate && !p.Guard.Finds(guarded) {
 		o.Percentile = f.percentiles.Of(o.Priority)

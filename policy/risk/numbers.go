@@ -11,7 +11,7 @@ func logit(p float64) float64 {
 		return p
 	}
 	p = math.Float64frombits(uint64(min(max(int64(math.Float64bits(p)), leastBits), mostBits)))
-	return logarithm(p / (1 - p))
+	return logarithm(math.Float64bits(p / (1 - p)))
 }
 
 // leastBits and mostBits are Clip and 1-Clip as whole numbers, which compare as the numbers do unless
@@ -33,14 +33,13 @@ var logs = func() (t [1 << logBits]struct{ inverse, log float64 }) {
 	return t
 }()
 
-// logarithm returns the natural logarithm of a positive normal number.
-func logarithm(x float64) float64 {
-	bits := math.Float64bits(x)
+// logarithm returns the natural logarithm of a positive normal number, given its bits. It is short
+// enough to be inlined.
+func logarithm(bits uint64) float64 {
 	step := &logs[bits>>(52-logBits)&(1<<logBits-1)]
 	t := math.Float64frombits(bits&(1<<52-1)|1023<<52)*step.inverse - 1 // at most 1/256
 	t2 := t * t
-	series := t - t2*0.5 + t2*t*(1.0/3-t*0.25+t2*(0.2-t*(1.0/6)))
-	return float64(int64(bits>>52)-1023)*math.Ln2 + step.log + series
+	return float64(int(bits>>52)-1023)*math.Ln2 + step.log + (t - t2*0.5 + t2*t*(1.0/3-t*0.25+t2*0.2))
 }
 
 // powers holds 2^(i/64).

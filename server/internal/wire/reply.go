@@ -182,9 +182,8 @@ func (o *Outgoing) Result(id []byte, group uint64, row, policy uint32, d *Decomp
 		w, i = windowOf(b)
 	}
 	if d.Settled {
-		i = w.tag(i, 23, wireVarint)
-		w[i] = 1
-		i++
+		w[i], w[i+1], w[i+2] = 23<<3|wireVarint|0x80, 23>>4, 1
+		i += 3
 	}
 	if d.Assessed {
 		i = w.assessment(i, d)
@@ -276,24 +275,23 @@ func (w *window) decision(i uint8, d *Decomposition) uint8 {
 // without a branch, which would often be foreseen wrongly: the next field takes the place of one that
 // is absent.
 func (w *window) assessment(i uint8, d *Decomposition) uint8 {
-	with := w.present(i, 24, d.Risk)
-	if math.Float64bits(d.Risk)&^(1<<63) <= 0x7ff<<52 { // not NaN
-		i = with
+	const size = 2 + 8 // of a field with a tag of two bytes
+	risk, written := math.Float64bits(d.Risk), uint64(size)
+	putPresent((*[size]byte)(w[i:]), 24, risk)
+	if risk&^(1<<63) > 0x7ff<<52 { // NaN; of integers, so that it compiles without a branch
+		written = 0
 	}
-	return w.present(w.present(i, 25, d.Priority), 26, d.PriorityPercentile)
+	i += uint8(written)
+	both := (*[2 * size]byte)(w[i:])
+	putPresent((*[size]byte)(both[:]), 25, math.Float64bits(d.Priority))
+	putPresent((*[size]byte)(both[size:]), 26, math.Float64bits(d.PriorityPercentile))
+	return i + 2*size
 }
 
-// present writes a double of a field from 16 to 31.
-func (w *window) present(i uint8, field byte, v float64) uint8 {
-	i = w.tag(i, field, wireDouble)
-	binary.LittleEndian.PutUint64(w[i:], math.Float64bits(v))
-	return i + 8
-}
-
-// tag writes the tag of a field from 16 to 31.
-func (w *window) tag(i uint8, field, wireType byte) uint8 {
-	w[i], w[i+1] = field<<3|wireType|0x80, field>>4
-	return i + 2
+// putPresent writes a double of a field from 16 to 31.
+func putPresent(to *[2 + 8]byte, field byte, bits uint64) {
+	to[0], to[1] = field<<3|wireDouble|0x80, field>>4
+	binary.LittleEndian.PutUint64(to[2:], bits)
 }
 
 func (w *window) open(i uint8, tag byte, least int) uint8 {
