@@ -55,28 +55,40 @@ const mostRiskTerms = 12
 // Percentiles looks up percentiles among the quantiles of a Risk. It is immutable.
 type Percentiles struct {
 	quantiles [drift.Levels]float64
-	// first holds where to begin to search, by the exponent and the first bits of the mantissa: the
-	// last quantile that is not above any such number. Its first place is for all smaller numbers too.
-	first [percentileOctaves << percentileBits]uint8
+	// inverse has the inverse of the distance from each quantile to the next, divided by the number of
+	// distances.
+	inverse [drift.Levels]float64
+	// first holds where to begin to search, by log-odds: the last quantile that is not above them.
+	first [2 * percentileOdds * percentilePlaces]uint8
 }
 
 const (
-	percentileBits    = 7  // of the mantissa: 128 places to an octave, so that few have two quantiles
-	percentileOctaves = 32 // below 1
-	percentileShift   = 52 - percentileBits
-	percentileLowest  = (1023 - percentileOctaves) << percentileBits
+	percentileOdds   = 16 // largest log-odds that have a place of their own
+	percentilePlaces = 64 // to one, so that few places have two quantiles
 )
+
+// percentilePlace returns the index of log-odds in Percentiles.first.
+func percentilePlace(logOdds float64) int {
+	const last = 2*percentileOdds*percentilePlaces - 1
+	switch {
+	case logOdds >= percentileOdds:
+		return last
+	case logOdds > -percentileOdds:
+		return min(int((logOdds+percentileOdds)*percentilePlaces), last)
+	}
+	return 0
+}
 
 // Percentiles returns the percentiles among the quantiles.
 func (r *Risk) Percentiles() *Percentiles {
 	p := &Percentiles{quantiles: [drift.Levels]float64(r.Quantiles)}
+	const distances = drift.Levels - 1
+	for i := range distances {
+		p.inverse[i] = min(1/((p.quantiles[i+1]-p.quantiles[i])*distances), math.MaxFloat64)
+	}
 	at := 0
 	for place := range p.first {
-		lowest := 0.0
-		if place > 0 {
-			lowest = math.Float64frombits(uint64(percentileLowest+place) << percentileShift)
-		}
-		for at+1 < len(p.quantiles) && p.quantiles[at+1] <= lowest {
+		for at+1 < distances && percentilePlace(math.Log(p.quantiles[at+1]/(1-p.quantiles[at+1]))) < place {
 			at++
 		}
 		p.first[place] = uint8(at)
@@ -85,24 +97,25 @@ func (r *Risk) Percentiles() *Percentiles {
 }
 
 // Of returns which share of the calibration's inputs had a probability of at most x, by linear
-// interpolation between the quantiles: 0 below all of them, 1 from the largest on.
-func (p *Percentiles) Of(x float64) float64 {
+// interpolation between the quantiles: 0 below all of them, 1 from the largest on. logOdds say where to
+// look, and should be those of x: the place is found by them while x is still being computed from them.
+func (p *Percentiles) Of(x, logOdds float64) float64 {
 	q := &p.quantiles
 	const last = len(q) - 1
+	at := int(p.first[percentilePlace(logOdds)])
 	switch {
 	case !(x >= q[0]):
 		return 0
 	case x >= q[last]:
 		return 1
 	}
-	bits := math.Float64bits(x)
-	at := int(p.first[max(int(bits>>percentileShift)-percentileLowest, 0)])
-	at += int(1 - (bits-math.Float64bits(q[at+1]))>>63) // if q[at+1] <= x, without a branch
+	for q[at] > x {
+		at--
+	}
 	for q[at+1] <= x {
 		at++
 	}
-	low, high := q[at], q[at+1]
-	return (float64(at) + (x-low)/(high-low)) / float64(last)
+	return float64(at)/float64(last) + (x-q[at])*p.inverse[at]
 }
 
 // Probability returns the probability for an input called critical whose critical classes have the
