@@ -7,10 +7,12 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
 )
 
 var scales = map[string]Scale{
@@ -82,6 +84,26 @@ func TestCountedOutside(t *testing.T) {
 	c.Counted(l, values, math.NaN())
 	if c.Cells[0] != 0 || c.Cells[1] != 0 || c.Sum != 0.5+largestSkewness-1+0.25 {
 		t.Errorf("sum %v, %d values without a cell", c.Sum, c.Cells[0]+c.Cells[1])
+	}
+}
+
+// TestObserveUnlessNaN checks that values are counted as Observe counts them, and that NaN is left out.
+func TestObserveUnlessNaN(t *testing.T) {
+	l := NewLayout(Contribution)
+	observed, unlessNaN := new(Counts), new(Counts)
+	for _, v := range []float64{0, 1e-300, 1e-6, 0.25, math.NaN(), 1, -math.NaN()} {
+		want := v
+		if math.IsNaN(v) {
+			want = 0
+		}
+		if got := unlessNaN.ObserveUnlessNaN(l, v); got != want {
+			t.Errorf("%v adds %v", v, got)
+		}
+		observed.Observe(l, v)
+	}
+	diff := cmp.Diff(observed.histogram(l, nil), unlessNaN.histogram(l, nil), protocmp.Transform())
+	if diff != "" {
+		t.Errorf("histogram (-Observe +ObserveUnlessNaN):\n%s", diff)
 	}
 }
 
