@@ -30,8 +30,8 @@ func declareDaemonEvents(t *table) daemonEvents {
 			"Calls and HTTP requests refused for who made them, by reason.",
 			"reason"),
 		reloadsFailed: t.counter("ckd_security_reloads_failed_total",
-			"Failed attempts to read the certificates or the access file again; what was in "+
-				"force stays.",
+			"Failed attempts to read the certificates, the access file or the keys of receipts "+
+				"again; what was in force stays.",
 			"files"),
 		certificateNotAfter: t.gauge("ckd_certificate_not_after_timestamp_seconds",
 			"When the daemon's certificate expires, in seconds since 1970; 0 without TLS.",
@@ -52,7 +52,7 @@ func declareDaemonEvents(t *table) daemonEvents {
 	for _, code := range []string{"400", "403", "404", "405", "408", "413", "415", "429"} {
 		d.httpRefused.WithLabelValues(code)
 	}
-	for _, files := range []string{"access", "certificates"} {
+	for _, files := range []string{"access", "certificates", "receipt-keys"} {
 		d.reloadsFailed.WithLabelValues(files)
 	}
 	return d
@@ -93,7 +93,7 @@ func (m *Metrics) AccessRefused(reason string) {
 	m.collector.daemon.accessRefused.WithLabelValues(reason).Inc()
 }
 
-// SecurityReloadFailed counts a failed attempt to read the "certificates" or the "access" file.
+// SecurityReloadFailed counts a failed attempt to read the "certificates", the "access" file or the "receipt-keys".
 func (m *Metrics) SecurityReloadFailed(files string) {
 	m.collector.daemon.reloadsFailed.WithLabelValues(files).Inc()
 }

@@ -24,6 +24,7 @@ type Config struct {
 
 	Addresses
 	Security
+	Outcomes
 	Debugging
 	Tracing
 	Logging
@@ -51,6 +52,11 @@ type Security struct {
 	Access        string `type:"path" placeholder:"FILE" env:"CKD_ACCESS" help:"YAML file of identities: who may call what. Every call but health then needs one."`
 
 	InsecurePlaintext bool `env:"CKD_INSECURE_PLAINTEXT" help:"Allow addresses beyond loopback without TLS: whoever is on the network can then read passes and forge decisions."`
+}
+
+// Outcomes holds where outcomes are kept, and how they are judged.
+type Outcomes struct {
+	ReceiptKeys string `type:"path" placeholder:"FILE" env:"CKD_RECEIPT_KEYS" help:"File of the keys of receipts, 32 bytes a line in hex or base64: the first seals, all open. Without it clients cannot have receipts. It is read again when it changes."`
 }
 
 // Debugging holds what helps people to look into the daemon, or to change it.

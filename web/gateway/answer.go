@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -72,6 +73,9 @@ func zeros(m any, inStream bool) []protoreflect.Name {
 		if len(m.GetVariance()) > 0 {
 			names = append(names, "expected_entropy", "sum_c_top", "sum_c_weighted")
 		}
+		if len(m.GetReceipt()) > 0 {
+			names = append(names, "review")
+		}
 		return names
 	case *ckdv1.Decision:
 		return []protoreflect.Name{"value"}
@@ -101,6 +105,8 @@ func appendValue(b []byte, field protoreflect.FieldDescriptor, v protoreflect.Va
 	case protoreflect.StringKind:
 		text, err := json.Marshal(v.String())
 		return append(b, text...), err
+	case protoreflect.BytesKind:
+		return append(base64.StdEncoding.AppendEncode(append(b, '"'), v.Bytes()), '"'), nil
 	}
 	return nil, fmt.Errorf("%s is of kind %v, which answers do not have", field.FullName(), field.Kind())
 }

@@ -99,6 +99,9 @@ func build(c *config.Config, log *zap.Logger, load func(*server.Server) (*store.
 	if err != nil {
 		return nil, err
 	}
+	if err := d.security.useReceiptKeys(c.ReceiptKeys, s.SetReceiptKeys); err != nil {
+		return nil, err
+	}
 	oip.Register(s, s)
 	d.rpc = newRPC(s, log, d.shutdown)
 	d.page = newPage(s, d.security, registry, recent, log)
@@ -125,7 +128,7 @@ func newMetrics(c *config.Config, info buildinfo.Info) (*prometheus.Registry, *m
 	}
 	m, err := metrics.New(registry, metrics.Options{
 		ClassLabels: c.ClassLabels, RejectReasons: server.RejectReasons(), MessageReasons: server.MessageReasons(),
-		AccessReasons: access, Version: info.Version, Revision: info.Revision,
+		AccessReasons: access, Receipts: c.ReceiptKeys != "", Version: info.Version, Revision: info.Revision,
 	})
 	return registry, m, err
 }
@@ -226,7 +229,7 @@ func background(ctx context.Context, parts *run.Group, part func(context.Context
 	}, func(error) { stop() })
 }
 
-// reload reloads policies, certificates and identities on SIGHUP and when their files change,
+// reload reloads policies, certificates, identities and keys on SIGHUP and when their files change,
 // until ctx ends.
 func (d *Daemon) reload(ctx context.Context) {
 	hangup := make(chan os.Signal, 1)

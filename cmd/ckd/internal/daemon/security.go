@@ -12,15 +12,17 @@ import (
 	"github.com/ckd-project/ckd/internal/tlsfiles"
 	"github.com/ckd-project/ckd/internal/watch"
 	"github.com/ckd-project/ckd/metrics"
+	"github.com/ckd-project/ckd/outcome/receipt"
 	"github.com/ckd-project/ckd/server"
 	"github.com/ckd-project/ckd/server/auth"
 )
 
-// security holds the certificates of the daemon and the identities that may call it. Either may be
-// nil.
+// security holds the certificates of the daemon, the identities that may call it, and the keys of
+// receipts. Each may be nil.
 type security struct {
 	certificates *tlsfiles.Source
 	access       *auth.Store
+	receipts     *receiptKeys
 	log          *zap.Logger
 	metrics      *metrics.Metrics
 	refusals     *server.Refusals
@@ -59,6 +61,21 @@ func newSecurity(c *config.Config, log *zap.Logger, m *metrics.Metrics, refusals
 	return s, nil
 }
 
+// useReceiptKeys loads the keys of receipts, if the settings name a file, and gives them to use now
+// and whenever the file changes.
+func (s *security) useReceiptKeys(path string, use func(*receipt.Keys)) (err error) {
+	if path == "" {
+		return nil
+	}
+	if s.receipts, err = openReceiptKeys(path, use); err != nil {
+		return fmt.Errorf("receipt-keys: %w", err)
+	}
+	return nil
+}
+
+// receiptKeys returns the keys of receipts in force; nil without receipt-keys.
+func (s *security) receiptKeys() *receipt.Keys { return s.receipts.keys() }
+
 // refused counts and logs a call that was refused.
 func (s *security) refused(_ context.Context, r auth.Refusal) {
 	s.metrics.AccessRefused(string(r.Why))
@@ -75,6 +92,9 @@ func (s *security) watch(ctx context.Context) {
 	if s.access != nil {
 		watching.Go(func() { s.access.Watch(ctx, s.accessReloaded) })
 	}
+	if s.receipts != nil {
+		watching.Go(func() { s.receipts.watch(ctx, s.receiptKeysReloaded) })
+	}
 }
 
 // reload reads the files now. The trigger is for the log.
@@ -84,6 +104,9 @@ func (s *security) reload(trigger string) {
 	}
 	if s.access != nil {
 		s.accessReloaded(s.access.Reload(trigger))
+	}
+	if s.receipts != nil {
+		s.receiptKeysReloaded(s.receipts.reloader.Reload(trigger))
 	}
 }
 
@@ -96,6 +119,8 @@ func (s *security) certificatesReloaded(o watch.Outcome) {
 }
 
 func (s *security) accessReloaded(o auth.Outcome) { s.reloaded("access", o) }
+
+func (s *security) receiptKeysReloaded(o watch.Outcome) { s.reloaded("receipt-keys", o) }
 
 // reloaded says in the log, the metrics and /healthz what came of a reload.
 func (s *security) reloaded(what string, o watch.Outcome, fields ...zap.Field) {

@@ -1,0 +1,76 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/ckd-project/ckd/internal/watch"
+	"github.com/ckd-project/ckd/outcome/receipt"
+)
+
+// receiptKeys keeps the key file of receipts in force.
+type receiptKeys struct {
+	path     string
+	use      func(*receipt.Keys)
+	current  atomic.Pointer[keysOfFile]
+	reloader *watch.Reloader
+}
+
+// keysOfFile holds keys and the text that they were read from.
+type keysOfFile struct {
+	*receipt.Keys
+	text []byte
+}
+
+// mostKeyBytes bounds a key file: some hundred keys.
+const mostKeyBytes = 64 << 10
+
+// openReceiptKeys reads a key file. Whenever it changes, use is called with its keys, and with the
+// first ones now.
+func openReceiptKeys(path string, use func(*receipt.Keys)) (*receiptKeys, error) {
+	k := &receiptKeys{path: path, use: use}
+	k.reloader = watch.NewReloader(func() *watch.Places { return watch.PlacesOf(path) }, k.replace)
+	k.current.Store(&keysOfFile{})
+	_, err := k.replace()
+	if err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// keys returns the keys in force; nil without a key file.
+func (k *receiptKeys) keys() *receipt.Keys {
+	if k == nil {
+		return nil
+	}
+	return k.current.Load().Keys
+}
+
+// replace puts in force what the file says now.
+func (k *receiptKeys) replace() (watch.Result, error) {
+	data, unread, err := watch.Read(mostKeyBytes, k.path)
+	if err == nil {
+		err = unread[k.path]
+	}
+	if err != nil {
+		return watch.Result{}, fmt.Errorf("%s: cannot read: %w", k.path, err)
+	}
+	text := data[k.path]
+	if bytes.Equal(text, k.current.Load().text) {
+		return watch.Result{}, nil
+	}
+	keys, err := receipt.ParseKeys(k.path, text)
+	if err != nil {
+		return watch.Result{}, err
+	}
+	k.current.Store(&keysOfFile{keys, text})
+	k.use(keys)
+	return watch.Result{Changed: true}, nil
+}
+
+// watch reads the file again when it changes, until ctx ends.
+func (k *receiptKeys) watch(ctx context.Context, report func(watch.Outcome)) {
+	k.reloader.Watch(ctx, report)
+}
