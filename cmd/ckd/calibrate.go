@@ -17,6 +17,7 @@ import (
 	"github.com/ckd-project/ckd/calibrate"
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report"
 	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/outcome/plan"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -47,7 +48,8 @@ type calibrateCmd struct {
 	Unfamiliar    string   `placeholder:"FILE" help:"Passes of inputs unlike anything the model learned: the report says how many of them each rule defers."`
 	CriticalCalls string   `name:"critical-calls" enum:"acted-on,reviewed" default:"acted-on" help:"What becomes of a retained input called critical: ${enum}. reviewed counts it among the reviews, and --reviews-per-1000 with it. (${default})"`
 
-	AlarmAbove []string `sep:"none" placeholder:"[CLASS=]X" help:"State what outcomes are tested against: the critical FNR of the retained inputs, or of those of a class, above which an alarm is due. May be repeated for classes. Default: what is certified, or the upper end of what is expected."`
+	InputsPerDay float64  `default:"1000" placeholder:"N" help:"Traffic that the report says the worth of audits for: inputs a day. (${default})"`
+	AlarmAbove   []string `sep:"none" placeholder:"[CLASS=]X" help:"State what outcomes are tested against: the critical FNR of the retained inputs, or of those of a class, above which an alarm is due. May be repeated for classes. Default: what is certified, or the upper end of what is expected."`
 
 	Scope       policy.Scope `enum:"all,predicted-safe" default:"all" help:"Which inputs may be deferred: ${enum}. (${default})"`
 	Reliability *float64     `name:"reliability-threshold" placeholder:"X" help:"Skewness up to which C_k is trusted. Default 0.3, or the policy's."`
@@ -120,6 +122,9 @@ func (c *calibrateCmd) Validate() error {
 	}
 	given += min(len(limits), 1)
 	if _, err := c.alarmAbove(); err != nil {
+		return err
+	}
+	if err := checkTraffic(c.InputsPerDay); err != nil {
 		return err
 	}
 	switch {
@@ -294,7 +299,7 @@ func (c *calibrateCmd) Run(ctx *cmdContext) error {
 }
 
 // calibrate reads the recording and calibrates. model is the policy to complete; nil to make one.
-func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibrate.Report, error) {
+func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibrated, error) {
 	rec, err := c.labelled().readRecording(ctx, model)
 	if err != nil {
 		return nil, err
@@ -356,7 +361,19 @@ func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibr
 		found.Notes = append(found.Notes, fmt.Sprintf("the policy had passes {fewest: %d, expected: %d}, and has {fewest: %d, expected: %d} now",
 			model.FewestPasses, model.ExpectedPasses, now.FewestPasses, now.ExpectedPasses))
 	}
-	return found, nil
+	done := &calibrated{Report: found}
+	if found.Policy != nil && rec.labels != nil {
+		const few = 40 // runs: a calibration gives the orders of magnitude
+		done.Audits, err = planFor(ctx.Ctx, found.Policy, rec.forEval(), plan.Options{InputsPerDay: c.InputsPerDay, Runs: few, Seed: c.Seed})
+	}
+	return done, err
+}
+
+// calibrated is a calibration with what audits of its policy would cost and show; nil where there is
+// no policy, or there are no labels.
+type calibrated struct {
+	*calibrate.Report
+	Audits *plan.Plan `json:"audits"`
 }
 
 // unfamiliar reads the passes of --unfamiliar.
@@ -462,7 +479,7 @@ func (c *calibrateCmd) atOut(model string) (*policy.Policy, error) {
 }
 
 // write writes the policy and the report to where they belong.
-func (c *calibrateCmd) write(ctx *cmdContext, out *output, found *calibrate.Report) error {
+func (c *calibrateCmd) write(ctx *cmdContext, out *output, found *calibrated) error {
 	to := ctx.Stderr
 	if c.Out != "" || c.Format == "json" {
 		to = ctx.Stdout
@@ -482,9 +499,9 @@ func (c *calibrateCmd) write(ctx *cmdContext, out *output, found *calibrate.Repo
 	return c.writeReport(to, found)
 }
 
-func (c *calibrateCmd) writeReport(w io.Writer, found *calibrate.Report) error {
+func (c *calibrateCmd) writeReport(w io.Writer, found *calibrated) error {
 	if c.Format == "json" {
 		return writeJSON(w, found)
 	}
-	return writeDocument(w, report.Calibration(found, c.Out), c.Format)
+	return writeDocument(w, report.Calibration(found.Report, found.Audits, c.Out), c.Format)
 }

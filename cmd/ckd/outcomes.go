@@ -18,8 +18,9 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// outcomesCmd holds the commands that speak to a daemon with a ledger.
+// outcomesCmd holds the commands about outcomes: one plans, the others speak to a daemon with a ledger.
 type outcomesCmd struct {
+	Plan   outcomesPlanCmd   `cmd:"" help:"Say what audits will cost and show, from a labelled recording and a policy."`
 	Send   outcomesSendCmd   `cmd:"" help:"Send the truth about inputs, with the receipts of their decisions."`
 	Export outcomesExportCmd `cmd:"" help:"Print every outcome, or the trail of what was entered, cleared and deleted."`
 	Clear  outcomesClearCmd  `cmd:"" help:"Clear an alarm, with a reason, which is recorded."`

@@ -7,12 +7,13 @@ import (
 
 	"github.com/ckd-project/ckd/calibrate"
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
+	"github.com/ckd-project/ckd/outcome/plan"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// Calibration returns a calibration as a document. The policy was written to policyFile; "" stands
-// for the standard output.
-func Calibration(r *calibrate.Report, policyFile string) *document.Document {
+// Calibration returns a calibration as a document, with a plan of audits, which may be nil. The policy
+// was written to policyFile; "" stands for the standard output.
+func Calibration(r *calibrate.Report, audits *plan.Plan, policyFile string) *document.Document {
 	d := &document.Document{Title: titled("Calibration", r.PassesFile), Notes: r.Notes}
 	if r.Objective != "" {
 		d.Subject = fmt.Sprintf("Objective: %s, scope %s. %s of %d passes; %d are critical, and %d of these are missed "+
@@ -32,6 +33,11 @@ func Calibration(r *calibrate.Report, policyFile string) *document.Document {
 	}
 	if len(r.Lines) > 0 {
 		d.Sections = append(d.Sections, linesSection(r.Lines))
+	}
+	if audits != nil {
+		s := AuditSection(audits)
+		s.Intro += " These are the inputs that the policy was calibrated on, which flatters it a little: `ckd outcomes plan` takes others."
+		d.Sections = append(d.Sections, s)
 	}
 	if s := r.EarlyStop; s != nil {
 		d.Sections = append(d.Sections, earlyStopSection(s))

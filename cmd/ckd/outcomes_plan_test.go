@@ -1,0 +1,48 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ckd-project/ckd/outcome/plan"
+)
+
+// TestOutcomesPlan calibrates a policy, and plans audits for it on another recording of the model.
+func TestOutcomesPlan(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	calibration := runOK(t, calibrating("mcdropout", "--max-critical-fnr", "0.18", "--confidence", "0.9", "--out", path,
+		"--attempts", filepath.Join(t.TempDir(), "attempts.jsonl"), "--alarm-above", "suspect=0.3", "--inputs-per-day", "500")...)
+	for _, want := range []string{"What outcomes are tested against", "--alarm-above", "What audits cost and show", "At 500 inputs a day"} {
+		if !strings.Contains(calibration, want) {
+			t.Errorf("expected %q in\n%s", want, calibration)
+		}
+	}
+	args := []string{"outcomes", "plan", "--policy", path, "--passes", recordings + "ctg-lowrank.passes.npy", "--labels", recordings + "ctg-lowrank.labels.npy",
+		"--inputs-per-day", "2000"}
+	table := runOK(t, args...)
+	for _, want := range []string{"Audit rates", "Until the alarm", "The line of the critical FNR is 18.0%", "10.0%"} {
+		if !strings.Contains(table, want) {
+			t.Errorf("expected %q in\n%s", want, table)
+		}
+	}
+	var found plan.Plan
+	if err := json.Unmarshal([]byte(runOK(t, append(args, "--format", "json")...)), &found); err != nil {
+		t.Fatal(err)
+	}
+	if len(found.Rates) != len(plan.DefaultRates()) || *found.Line != 0.18 || found.InputsPerDay != 2000 || found.Rates[0].Width == nil {
+		t.Errorf("%+v", found)
+	}
+}
+
+func TestOutcomesPlanErrors(t *testing.T) {
+	t.Parallel()
+	passes := "--passes " + recordings + "ctg-lowrank.passes.npy" + " --labels " + recordings + "ctg-lowrank.labels.npy"
+	expectRefusals(t, "outcomes plan", []refusal{
+		{passes + " --inputs-per-day 9", "expected --policy", exitUsage},
+		{passes + " --policy p.yaml --inputs-per-day 0", "--inputs-per-day 0: expected a number above 0", exitUsage},
+		{passes + " --policy p.yaml --inputs-per-day 9 --run-length 0", "--run-length 0: expected a number of at least 1", exitUsage},
+	})
+}

@@ -1,0 +1,289 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ckd-project/ckd/outcome/audit"
+	"github.com/ckd-project/ckd/outcome/evidence"
+	"github.com/ckd-project/ckd/outcome/receipt"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// made returns 1,000 inputs: 100 are deferred, a tenth of them critical. Of the others 200 are
+// critical, of which 20 are called safe, and of the 700 that are not, 50 are called critical. Missed
+// ones have a higher risk.
+func made() []Input {
+	inputs := make([]Input, 1000)
+	for i := range inputs {
+		in := &inputs[i]
+		in.Risk = 0.01
+		switch {
+		case i < 100:
+			in.Deferred, in.Critical = true, i < 10
+		case i < 300:
+			in.Critical, in.CalledCritical = true, i >= 120
+			if in.missed() {
+				in.Risk = 0.09
+			}
+		default:
+			in.CalledCritical = i >= 950
+		}
+		if in.CalledCritical {
+			in.Risk = math.NaN()
+		}
+	}
+	return inputs
+}
+
+// settled returns a policy with a line of twice the critical FNR of the inputs made.
+func settled(a *policy.Audit) *policy.Policy {
+	return &policy.Policy{
+		Critical: []int{1}, Audit: a,
+		Calibration: &policy.Calibration{MeanRootRisk: 0.1, Lines: &policy.Lines{CriticalFNR: 0.2}},
+	}
+}
+
+func planned(t *testing.T, p *policy.Policy, inputs []Input, o Options) *Plan {
+	t.Helper()
+	if o.InputsPerDay == 0 {
+		o.InputsPerDay = 1000
+	}
+	plan, err := New(t.Context(), p, inputs, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+// TestCosts compares with counts by hand.
+func TestCosts(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		audit         *policy.Audit
+		audits, false float64 // at a rate of 10%: audits per 1,000, and inputs between false alarms
+	}{
+		{"without a block", nil, 90, 2e6 / (0.75*0.09 + 0.25*0.19)},
+		{"audited", &policy.Audit{Rate: 0.5, M: 1, PredictedCritical: policy.CriticalAudited}, 90, 2e6 / (0.75*0.09 + 0.25*0.19)},
+		{"free", &policy.Audit{Rate: 0.5, M: 1, PredictedCritical: policy.CriticalFree}, 67, 2e6 / (0.75*(0.067+0.23) + 0.25*(0.067+0.33))},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			plan := planned(t, settled(c.audit), made(), Options{Rates: []float64{0.1}, Runs: 3})
+			row := plan.Rates[0]
+			for what, v := range map[string][2]float64{
+				"deferred": {row.DeferredPer1000, 100}, "audits": {row.AuditsPer1000, c.audits}, "inputs between alarms": {row.InputsBetweenAlarms, c.false},
+				"surge": {plan.SurgePer1000, 770}, "risk": {*plan.InRecording, 0.1}, "line": {*plan.Line, 0.2},
+			} {
+				if !(math.Abs(v[0]-v[1]) <= 1e-9*v[1]) {
+					t.Errorf("%s: %v, expected %v", what, v[0], v[1])
+				}
+			}
+		})
+	}
+}
+
+// TestFollowsRisk checks that audits which follow the risk take as many reviews, and see a rise with
+// fewer, where the missed have a higher risk.
+func TestFollowsRisk(t *testing.T) {
+	at := func(m float64) Rate {
+		p := settled(&policy.Audit{Rate: 1, M: m, PredictedCritical: policy.CriticalFree})
+		p.Risk = &policy.Risk{Prevalence: 0.21}
+		p.Calibration.MeanRootRisk = (20*0.3 + 650*0.1) / 670
+		return planned(t, p, made(), Options{Rates: []float64{0.02}, Runs: 60}).Rates[0]
+	}
+	mixed, uniform := at(0.5), at(1)
+	if math.Abs(mixed.AuditsPer1000-uniform.AuditsPer1000) > 1e-9 {
+		t.Errorf("%v audits that follow the risk, %v uniform ones", mixed.AuditsPer1000, uniform.AuditsPer1000)
+	}
+	if !(*mixed.Double.Audits < 0.9**uniform.Double.Audits) {
+		t.Errorf("a doubling takes %v audits that follow the risk, %v uniform ones", *mixed.Double.Audits, *uniform.Double.Audits)
+	}
+}
+
+// TestPrevalence checks that critical inputs come as often as the risk was fitted for.
+func TestPrevalence(t *testing.T) {
+	p := settled(nil)
+	p.Risk = &policy.Risk{Prevalence: 0.021}
+	plan := planned(t, p, made(), Options{Rates: []float64{0.1}, Runs: 3})
+	if got, want := plan.Rates[0].DeferredPer1000, 0.1*10+90*(1-0.021)/0.79; !(math.Abs(got-want) <= 1e-9*want) {
+		t.Errorf("%v deferred, expected %v", got, want)
+	}
+	if math.Abs(*plan.InRecording-0.1) > 1e-12 {
+		t.Errorf("a risk of %v", *plan.InRecording)
+	}
+}
+
+// TestShapes checks what must hold between rates, and that a plan can be made again.
+func TestShapes(t *testing.T) {
+	o := Options{Runs: 60, Seed: 3}
+	plan := planned(t, settled(nil), made(), o)
+	if diff := cmp.Diff(plan, planned(t, settled(nil), made(), o)); diff != "" {
+		t.Errorf("made again (-first +second):\n%s", diff)
+	}
+	for i, r := range plan.Rates {
+		if !(*r.Low <= 0.1 && 0.1 <= *r.High && math.Abs(*r.Width-(*r.High-*r.Low)) < 0.1) {
+			t.Errorf("rate %v: [%v, %v] of width %v around 0.1", r.Rate, *r.Low, *r.High, *r.Width)
+		}
+		if !(*r.Triple.Inputs < *r.Double.Inputs && *r.Double.Inputs <= *r.Double.InputsIn90) {
+			t.Errorf("rate %v: %+v, %+v", r.Rate, r.Double, r.Triple)
+		}
+		if i == 0 {
+			continue
+		}
+		before := plan.Rates[i-1]
+		if !(*r.Width < *before.Width && *r.Double.Inputs < *before.Double.Inputs) {
+			t.Errorf("rate %v shows no more than rate %v: %+v, %+v", r.Rate, before.Rate, r, before)
+		}
+		// As many audits show it, whatever the rate: only the deferred are reviewed beside them.
+		if ratio := *r.Double.Audits / *before.Double.Audits; ratio < 0.8 || ratio > 1.25 {
+			t.Errorf("%v audits at rate %v, %v at rate %v", *r.Double.Audits, r.Rate, *before.Double.Audits, before.Rate)
+		}
+	}
+}
+
+// TestAgainstAuditor compares the delay with that of audits drawn input by input, as a daemon draws
+// them, half of each by other code than the plan's.
+func TestAgainstAuditor(t *testing.T) {
+	settings := &policy.Audit{Rate: 0.1, M: 0.5, PredictedCritical: policy.CriticalAudited}
+	p := settled(settings)
+	p.Risk, p.Hash = &policy.Risk{Prevalence: 0.21}, strings.Repeat("00", 32)
+	row := planned(t, p, made(), Options{Rates: []float64{0.1}, Runs: 400}).Rates[0]
+
+	const runs = 200
+	inputs, auditor := made(), audit.NewAuditor(p)
+	rng := rand.New(rand.NewPCG(1, 1))
+	// The FNR is four tenths, twice the line, with 80 of 200 critical inputs missed.
+	draw := func() *Input {
+		for {
+			in := &inputs[rng.IntN(len(inputs))]
+			weight := 1.0
+			switch {
+			case in.missed():
+				weight = 4
+			case in.Critical && !in.Deferred:
+				weight = 0.6 / 0.9
+			}
+			if rng.Float64() < weight/4 {
+				return in
+			}
+		}
+	}
+	delays := make([]float64, runs)
+	for run := range delays {
+		alarm := evidence.NewAlarm(evidence.FNR, 0.2, DefaultRunLength/0.5)
+		alarm.BeginCohort(audit.LeastPropensity(settings, receipt.CalledCritical))
+		for !alarm.Raised() {
+			delays[run]++
+			in := draw()
+			d := policy.Decision{Action: policy.Retain}
+			if in.Deferred {
+				d.Action = policy.Defer
+			}
+			drawn := auditor.Draw(nil, 0, d, in.CalledCritical, in.Risk, nil, 30, nil)
+			if drawn.Review {
+				alarm.Observe(evidence.Observation{
+					Retained: !in.Deferred, Critical: in.Critical, Missed: in.missed(), Propensity: float64(drawn.Propensity),
+				})
+			}
+		}
+	}
+	// 1,000 good outcomes before hardly slow the alarm.
+	got, want := *row.Double.Inputs, *quantile(delays, 0.5)
+	t.Logf("%.0f inputs by the plan, %.0f drawn one by one", got, want)
+	if got < 0.7*want || got > 1.5*want {
+		t.Errorf("%.0f inputs by the plan, %.0f drawn one by one", got, want)
+	}
+}
+
+// TestUnknown checks that what cannot be known is nil, with a note, and never 0.
+func TestUnknown(t *testing.T) {
+	without := func(which func(in *Input) bool) (rest []Input) {
+		for _, in := range made() {
+			if !which(&in) {
+				rest = append(rest, in)
+			}
+		}
+		return rest
+	}
+	noLine, high := settled(nil), settled(nil)
+	noLine.Calibration = nil
+	high.Calibration.Lines.CriticalFNR = 0.4
+	for _, c := range []struct {
+		name                   string
+		p                      *policy.Policy
+		inputs                 []Input
+		perDay                 float64
+		width, double, triple  bool
+		note                   string
+		line, inRecordingKnown bool
+	}{
+		{"everything", settled(nil), made(), 1000, true, true, true, "", true, true},
+		{"no line", noLine, made(), 1000, true, false, false, "no line", false, true},
+		{"nothing critical", settled(nil), without(func(in *Input) bool { return in.Critical }), 1000, false, false, false, "no critical input", true, false},
+		{"nothing missed", settled(nil), without((*Input).missed), 1000, true, false, false, "misses no critical input", true, true},
+		{"three times more than all", high, made(), 1000, true, true, false, "", true, true},
+		{"hardly any traffic", settled(nil), made(), 0.01, false, true, true, "", true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			plan := planned(t, c.p, c.inputs, Options{Rates: []float64{0.02}, Runs: 5, InputsPerDay: c.perDay})
+			r := plan.Rates[0]
+			if (r.Width != nil) != c.width || (r.Double != nil) != c.double || (r.Triple != nil) != c.triple {
+				t.Errorf("%+v", r)
+			}
+			if (plan.Line != nil) != c.line || (plan.InRecording != nil) != c.inRecordingKnown {
+				t.Errorf("line %v, in the recording %v", plan.Line, plan.InRecording)
+			}
+			if got := strings.Join(plan.Notes, "\n"); (c.note == "") != (got == "") || !strings.Contains(got, c.note) {
+				t.Errorf("notes %q, expected %q", got, c.note)
+			}
+		})
+	}
+}
+
+// TestTooLong checks that an alarm which never comes ends the runs, and says after how many inputs.
+func TestTooLong(t *testing.T) {
+	p := settled(nil)
+	p.Calibration.Lines.CriticalFNR = 0.101
+	row := planned(t, p, made(), Options{Rates: []float64{0.005}, Runs: 2, RunLength: 1e301}).Rates[0]
+	if d := row.Double; d.Inputs != nil || d.Audits != nil || d.Days != nil || !(d.Longest > 1e6) {
+		t.Errorf("%+v", d)
+	}
+}
+
+// TestMissRate checks that a policy whose only line is of the miss rate is planned for that.
+func TestMissRate(t *testing.T) {
+	p := settled(nil)
+	p.Calibration.Lines = &policy.Lines{CriticalMissRate: 0.15}
+	plan := planned(t, p, made(), Options{Rates: []float64{0.1}, Runs: 5})
+	if plan.Bounds != policy.CriticalMissRate || *plan.Line != 0.15 || math.Abs(*plan.InRecording-20.0/210) > 1e-12 || plan.Rates[0].Triple == nil {
+		t.Errorf("%+v", plan)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	for _, c := range []struct {
+		inputs []Input
+		o      Options
+		want   string
+	}{
+		{nil, Options{InputsPerDay: 1}, "no inputs"},
+		{made(), Options{}, "0 inputs a day"},
+		{made(), Options{InputsPerDay: 1, Rates: []float64{0}}, "audit rates [0]"},
+		{made(), Options{InputsPerDay: 1, RunLength: -1}, "run length of -1"},
+	} {
+		if _, err := New(t.Context(), settled(nil), c.inputs, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, expected %q", err, c.want)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := New(ctx, settled(nil), made(), Options{InputsPerDay: 1}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, expected the end of the context", err)
+	}
+}
