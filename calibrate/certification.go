@@ -61,7 +61,7 @@ func (c *certification) compareRanks(f float64, rankOf rankFunc) ([]ranking, err
 // row returns the row of a candidate at the coverage that its rank stands for, counted on the part
 // that certifies.
 func (c *certification) row(name string, s *search, one candidate, at rank) Row {
-	critical := c.run.criticalIn(c.certifies)
+	critical := c.certifies.count(c.run.critical)
 	if at.last < 0 {
 		nothing := c.to.row(name, s.scope, eval.Selective{Inputs: c.certifies.n}, critical)
 		nothing.Nothing = true
@@ -87,7 +87,7 @@ func (c *certification) report(own *ranking, at *choice, certificate *Certificat
 	got := at.selective(c.certifies)
 	for i := range c.to.Comparison {
 		if row := &c.to.Comparison[i]; row.Calibrated && row.Scope == at.scope {
-			*row = c.to.row(row.Rule, row.Scope, got, c.run.criticalIn(c.certifies))
+			*row = c.to.row(row.Rule, row.Scope, got, c.certifies.count(c.run.critical))
 			row.Calibrated = true
 		}
 	}

@@ -141,12 +141,7 @@ func (l *limitTest) predict(s *search) ([][]float64, error) {
 				pooled = counted
 			}
 		}
-		total := 0.0
-		for i, in := range s.part.of {
-			if in {
-				total += repeats * set.critical[i]
-			}
-		}
+		total := set.heldOut(s.part)
 		scale := float64(l.certifies.n) / float64(max(s.part.n, 1)*repeats) / s.casesOfGroup(limit)
 		for i := range counted {
 			for c, at := range counted[i] {
@@ -180,14 +175,11 @@ func (s *search) casesOfGroup(l limit) float64 {
 // softOf returns the share of the soft labels that is of one class. What a model adds to a label is
 // of the class in proportion to the class's share of the missed inputs.
 func (s *search) softOf(l limit) *labels {
-	ofClass, missed := 0, 0
+	ofClass := 0
 	for i, in := range s.part.of {
-		if in && s.missed[i] {
-			missed++
-			ofClass += index(s.label[i] == l.class)
-		}
+		ofClass += index(in && s.missed[i] && s.label[i] == l.class)
 	}
-	share := shareOf(float64(ofClass), float64(missed))
+	share := shareOf(float64(ofClass), float64(s.part.count(s.missed)))
 	of := &labels{make([]float64, s.n), make([]float64, s.n)}
 	for i := range s.n {
 		switch {

@@ -92,13 +92,5 @@ func errNoRisk(s *search) error {
 		among = " with a fifth of the inputs held out"
 	}
 	return fmt.Errorf("a cost ratio needs the risk of each input, and %d critical inputs called safe are too few to fit it%s: expected %d or more",
-		s.missedInputs(), among, riskfit.FewestMissed)
-}
-
-// missedInputs counts the critical inputs of the part that are called safe.
-func (s *search) missedInputs() (n int) {
-	for i, in := range s.part.of {
-		n += index(in && s.missed[i])
-	}
-	return n
+		s.part.count(s.missed), among, riskfit.FewestMissed)
 }

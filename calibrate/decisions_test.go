@@ -284,7 +284,7 @@ func (rec *recorded) checkDecisions(t *rapid.T, tb testing.TB, found *Report, o 
 		c := found.Certificate
 		cases := on.Critical
 		if c.Bounds == policy.CriticalMissRate {
-			cases = r.criticalIn(certifies)
+			cases = certifies.count(r.critical)
 		}
 		if c.Cases != cases || c.Misses != on.Missed {
 			t.Fatalf("certificate %+v, decided %+v", c, on)

@@ -67,9 +67,9 @@ func (to *reporter) explainCoverage(c *choice) {
 func (to *reporter) explainParts(own *ranking, certifies part, merit string) {
 	r := to.run
 	to.why("Of the %d rules compared, %s %s, by %d times repeated %d-fold cross-validation on %d inputs (%d critical).",
-		len(own.candidates), own.chosen.inWords(), merit, repeats, folds, own.part.n, r.criticalIn(own.part))
+		len(own.candidates), own.chosen.inWords(), merit, repeats, folds, own.part.n, own.part.count(r.critical))
 	to.why("The other %d inputs (%d critical) chose nothing but the point on its path; the expected coverage is of them.",
-		certifies.n, r.criticalIn(certifies))
+		certifies.n, certifies.count(r.critical))
 	if to.Certificate != nil {
 		to.why(oneAttempt)
 	}

@@ -13,6 +13,16 @@ import (
 // for soft labels.
 type labels struct{ critical, missed []float64 }
 
+// heldOut returns the sum over the critical inputs of a part, as often as a search holds them out.
+func (l *labels) heldOut(p part) (sum float64) {
+	for i, in := range p.of {
+		if in {
+			sum += repeats * l.critical[i]
+		}
+	}
+	return sum
+}
+
 const (
 	// modelled is the model's share in a soft label; the rest is the recording's. A share of 1
 	// would trust the model to be right, and one of 0 would let single inputs choose the candidate.

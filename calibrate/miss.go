@@ -30,7 +30,7 @@ type riskControl struct {
 func newRiskControl(r *run, to *reporter) *riskControl {
 	m := &riskControl{certification: newCertification(r, to)}
 	m.limit = m.limits[0]
-	m.n = r.criticalIn(m.certifies)
+	m.n = m.certifies.count(r.critical)
 	m.allowed = allowedMisses(m.limit.target, m.n, m.limit.most)
 	return m
 }
@@ -103,12 +103,7 @@ func (m *riskControl) rank(s *search) ([]rank, error) {
 	if err != nil {
 		return nil, err
 	}
-	critical := 0.0
-	for i, in := range s.part.of {
-		if in {
-			critical += repeats * s.soft.critical[i]
-		}
-	}
+	critical := s.soft.heldOut(s.part)
 	ranks := make([]rank, len(found))
 	for i := range found {
 		ranks[i] = rankOfMisses(found[i], critical, m.limit.target, float64(m.n))

@@ -39,7 +39,7 @@ func TestPointOfMiss(t *testing.T) {
 		}
 		r := runOf(t, table, labels, o)
 		chooses, certifies := r.split()
-		n := r.criticalIn(certifies)
+		n := certifies.count(r.critical)
 		s := must(r.search(chooses, o.Scope, 0))
 		for _, one := range s.candidates {
 			if !found.Chosen.is(one) {
@@ -113,7 +113,7 @@ func TestTooFewForMiss(t *testing.T) {
 	o := options(t, Objective{}, policy.AllInputs, 1)
 	r := runOf(t, table, labels, o)
 	_, certifies := r.split()
-	n := r.criticalIn(certifies)
+	n := certifies.count(r.critical)
 	o.Objective.MaxCriticalMiss, o.Objective.OnAverage = 1/(float64(n)+1), true
 	if found := calibrated(t, table, labels, o); found.Refusal != nil {
 		t.Errorf("%d critical inputs at %v: %s", n, o.Objective.MaxCriticalMiss, found.Refusal.Reason)
@@ -139,7 +139,7 @@ func TestMissedWhateverTheScore(t *testing.T) {
 		o := Options{Base: basePolicy(t, 3, append(handling, `critical: ["1", "2"]`)...), Scope: policy.AllInputs}
 		r := runOf(t, table, labels, o)
 		_, certifies := r.split()
-		misses, n := 0, r.criticalIn(certifies)
+		misses, n := 0, certifies.count(r.critical)
 		for _, i := range certifies.inputs() {
 			misses += index(r.missed[i] && table.Degenerate[i])
 		}

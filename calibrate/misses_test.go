@@ -160,7 +160,7 @@ func TestPrevalence(t *testing.T) {
 		t.Errorf("decisions (-of the recording's share +of 0.01):\n%s", diff)
 	}
 	odds := func(p float64) float64 { return p / (1 - p) }
-	share := float64(r.criticalIn(r.all())) / float64(r.n)
+	share := float64(count(r.critical)) / float64(r.n)
 	if got, want := odds(thresholds[1])/odds(thresholds[0]), odds(0.01)/odds(share); math.Abs(got/want-1) > 0.02 {
 		t.Errorf("the odds of the threshold are multiplied by %v, those of the prevalence by %v", got, want)
 	}

@@ -58,17 +58,6 @@ func (o *outcomes) everything(p part) eval.Selective {
 	return c
 }
 
-// criticalIn returns the number of critical inputs of a part.
-func (o *outcomes) criticalIn(p part) int {
-	n := 0
-	for i, in := range p.of {
-		if in && o.critical[i] {
-			n++
-		}
-	}
-	return n
-}
-
 // hard returns the labels of the recording.
 func (o *outcomes) hard() *labels {
 	l := &labels{make([]float64, len(o.label)), make([]float64, len(o.label))}

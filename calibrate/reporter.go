@@ -22,7 +22,7 @@ type reporter struct {
 func newReporter(r *run) *reporter {
 	return &reporter{run: r, Report: &Report{
 		Objective: r.Objective.String(), Scope: r.Scope, Seed: r.Seed,
-		Inputs: r.n, Critical: r.criticalIn(r.all()), Missed: count(r.missed), Passes: r.table.Passes,
+		Inputs: r.n, Critical: count(r.critical), Missed: count(r.missed), Passes: r.table.Passes,
 		Why: []string{}, Comparison: []Row{}, Notes: []string{},
 	}}
 }
@@ -60,7 +60,7 @@ func (to *reporter) choose(c *choice) {
 		return
 	}
 	to.note("no probability of being critical is given: %d critical inputs are called safe among those that it would be fitted to, "+
-		"expected %d or more", c.missedInputs(), riskfit.FewestMissed)
+		"expected %d or more", c.part.count(c.missed), riskfit.FewestMissed)
 }
 
 // expectByGroup replaces the intervals of what is expected by those of groups, where there are groups.

@@ -150,6 +150,14 @@ func (p part) inputs() []int {
 	return inputs
 }
 
+// count returns how many inputs of the part are marked.
+func (p part) count(marks []bool) (n int) {
+	for i, in := range p.of {
+		n += index(in && marks[i])
+	}
+	return n
+}
+
 // fate returns the action for an input that does not depend on its score, by the rules of
 // policy.Decide. It returns 0 if the score decides.
 func (s *sample) fate(i int, scope policy.Scope, by treatment) policy.Action {
