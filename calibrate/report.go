@@ -25,6 +25,9 @@ type Report struct {
 	Critical  int          `json:"critical"` // inputs whose true class is critical
 	Missed    int          `json:"missed"`   // of them, those predicted not critical
 	Passes    int          `json:"passes"`
+	// FromOutcomes says that the inputs are reviewed decisions, see FromOutcomes, and PassesFile names
+	// where these come from. Counts are without weights; shares are weighted.
+	FromOutcomes bool `json:"from_outcomes,omitempty"`
 
 	// Chosen holds what the policy decides by; nil if nothing certifies.
 	Chosen *Chosen `json:"chosen"`

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/ckd-project/ckd/decomp"
-	betting "github.com/ckd-project/ckd/outcome/evidence"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -73,7 +72,7 @@ func newOutcomeTest(r *Reviewed, o *Options) *outcomeTest {
 		}
 	}
 	t.report = &Report{
-		Objective: o.Objective.String(), Scope: o.Scope, Seed: o.Seed, Inputs: len(r.Outcomes), Passes: o.Base.ExpectedPasses,
+		Objective: o.Objective.String(), Scope: o.Scope, Seed: o.Seed, Inputs: len(r.Outcomes), Passes: o.Base.ExpectedPasses, FromOutcomes: true,
 		Why: []string{}, Comparison: []Row{}, Notes: []string{},
 	}
 	for i := range r.Outcomes {
@@ -279,54 +278,20 @@ func (t *outcomeTest) finish(r *scoreRule, threshold float64, passed tested, com
 	}
 	e := to.Expected
 	d.Calibration.ExpectedCoverage = &policy.Interval{Value: e.Coverage, Low: e.CoverageInterval[0], High: e.CoverageInterval[1]}
-	d.Calibration.ExpectedCriticalFNR = intervalOf(e.CriticalFNR, e.CriticalFNRInterval)
-	d.Calibration.ExpectedCriticalMissRate = intervalOf(e.CriticalMissRate, e.CriticalMissRateInterval)
 	if was != nil { // what the inputs looked like is no matter of thresholds
 		d.Calibration.Posterior, d.Calibration.Reference, d.Calibration.MeanRootRisk = was.Posterior, was.Reference, was.MeanRootRisk
 	}
 	t.draft = &d
 }
 
-// expect reports what the certifying half shows. Shares of critical inputs have intervals by betting,
-// where no two inputs are of one group.
+// expect reports the coverage on the certifying half. The misses there decided how far to go, and
+// would flatter.
 func (t *outcomeTest) expect(r *scoreRule, threshold float64) {
 	share, effective := t.coverage(&t.certifies, r, threshold)
 	n := max(int(effective), 1)
 	e := &Expected{Coverage: share, CoverageInterval: exactInterval(int(math.Round(share*float64(n))), n)}
 	e.CoverageInterval[0], e.CoverageInterval[1] = min(e.CoverageInterval[0], share), max(e.CoverageInterval[1], share)
-	if t.most == 1 {
-		e.CriticalFNR, e.CriticalFNRInterval = t.risk(r, threshold, betting.FNR)
-		e.CriticalMissRate, e.CriticalMissRateInterval = t.risk(r, threshold, betting.MissRate)
-	}
 	t.report.Expected = e
-}
-
-// risk returns the weighted estimate of a risk on the certifying half, with its interval; nil where
-// nothing was seen.
-func (t *outcomeTest) risk(r *scoreRule, threshold float64, of betting.Risk) (*float64, *[2]float64) {
-	least := 1.
-	for i := range t.Outcomes {
-		if t.called(i) {
-			least = min(least, t.Outcomes[i].Propensity)
-		}
-	}
-	s := betting.NewSequence(of, 0.95)
-	s.BeginCohort(least, t.LeastPropensity)
-	for _, unit := range t.certifies.cases {
-		for _, i := range unit {
-			retained := t.retains(r, threshold, i)
-			s.Observe(betting.Observation{
-				Retained: retained, Critical: true, Missed: retained && !t.called(i), Propensity: t.Outcomes[i].Propensity,
-			})
-		}
-	}
-	estimate := s.Estimate()
-	value := estimate.Value()
-	if math.IsNaN(value) {
-		return nil, nil
-	}
-	low, high := s.Interval()
-	return &value, &[2]float64{low, high}
 }
 
 // rules returns the scores that can decide alone.

@@ -23,7 +23,7 @@ import (
 
 // calibrateCmd makes a policy from a labelled recording.
 type calibrateCmd struct {
-	Passes string `required:"" placeholder:"FILE" help:"Recorded passes: .npy, or .npz with one array (or FILE.npz:NAME)."`
+	Passes string `placeholder:"FILE" help:"Recorded passes: .npy, or .npz with one array (or FILE.npz:NAME)."`
 	Labels string `placeholder:"FILE" help:"The true class of each input, by number, by name or one-hot: .npy or .npz. Not needed with --settle alone."`
 	classFlags
 	rowFlags
@@ -50,6 +50,10 @@ type calibrateCmd struct {
 
 	InputsPerDay float64  `default:"1000" placeholder:"N" help:"Traffic that the report says the worth of audits for: inputs a day. (${default})"`
 	AlarmAbove   []string `sep:"none" placeholder:"[CLASS=]X" help:"State what outcomes are tested against: the critical FNR of the retained inputs, or of those of a class, above which an alarm is due. May be repeated for classes. Default: what is certified, or the upper end of what is expected."`
+
+	Ledger       string  `placeholder:"DIR" help:"In place of passes and labels: calibrate --policy anew on the outcomes of its own decisions, from a ledger that no daemon has open."`
+	Since        string  `placeholder:"DATE" help:"With --ledger: outcomes of decisions from this day or time on, named before anyone looked at them."`
+	ModelVersion *string `placeholder:"TEXT" help:"With --ledger: the model version that the decisions were made for. Default: the policy's."`
 
 	Scope       policy.Scope `enum:"all,predicted-safe" default:"all" help:"Which inputs may be deferred: ${enum}. (${default})"`
 	Reliability *float64     `name:"reliability-threshold" placeholder:"X" help:"Skewness up to which C_k is trusted. Default 0.3, or the policy's."`
@@ -79,12 +83,20 @@ for; the other half certifies that: at most the share --settle of the inputs is 
 --settle-released of those that all passes defer is retained instead. Alone it needs no labels, and keeps the policy as it is but for its block settle. Passes
 are taken for draws of one posterior, whose order is of no account, unless --ordered says that they are an ensemble's members.
 
+With --ledger, a policy is calibrated anew on what people found about its own decisions: one half of the outcomes, by
+group, chooses a score and its threshold, the other certifies it. No passes are needed.
+
+    ckd calibrate --ledger DIR --policy current.yaml --since 2026-10-31 --max-critical-fnr 0.1 --confidence 0.9 --out policy.yaml
+
 Exit codes: 0 the policy is written; 1 a file or the policy has a fault; 2 wrong usage; 3 nothing certifies: no policy is
 written, and the report says how far off it is. docs/calibrate.md tells the method.`
 }
 
 // Validate refuses flags that make no sense. kong calls it.
 func (c *calibrateCmd) Validate() error {
+	if err := c.checkLedger(); err != nil {
+		return err
+	}
 	given := 0
 	for _, flag := range []struct {
 		name        string
@@ -142,7 +154,7 @@ func (c *calibrateCmd) Validate() error {
 			"average")
 	case c.Confidence != nil && (len(limits) == 0 || c.OnAverage) && c.Settle == nil:
 		return errors.New("--confidence needs --max-critical-miss, --max-critical-fnr or --settle: nothing else has one")
-	case given == 1 && c.Labels == "":
+	case given == 1 && c.Labels == "" && c.Ledger == "":
 		return errors.New("an objective without --labels: expected the true class of each input")
 	case c.Coverage != nil && *c.Coverage == 0 || c.ReviewsPer1000 != nil && *c.ReviewsPer1000 == 1000:
 		return errors.New("a coverage of 0 defers everything: expected more")
@@ -300,6 +312,13 @@ func (c *calibrateCmd) Run(ctx *cmdContext) error {
 
 // calibrate reads the recording and calibrates. model is the policy to complete; nil to make one.
 func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibrated, error) {
+	if c.Ledger != "" {
+		report, err := c.fromLedger(model)
+		if err != nil {
+			return nil, err
+		}
+		return &calibrated{Report: report}, nil
+	}
 	rec, err := c.labelled().readRecording(ctx, model)
 	if err != nil {
 		return nil, err

@@ -16,8 +16,12 @@ import (
 func Calibration(r *calibrate.Report, audits *plan.Plan, policyFile string) *document.Document {
 	d := &document.Document{Title: titled("Calibration", r.PassesFile), Notes: r.Notes}
 	if r.Objective != "" {
-		d.Subject = fmt.Sprintf("Objective: %s, scope %s. %s of %d passes; %d are critical, and %d of these are missed "+
-			"without deferral.", r.Objective, r.Scope, document.Noun(r.Inputs, "input"), r.Passes, r.Critical, r.Missed)
+		of := fmt.Sprintf("%s of %d passes", document.Noun(r.Inputs, "input"), r.Passes)
+		if r.FromOutcomes {
+			of = document.Noun(r.Inputs, "reviewed input")
+		}
+		d.Subject = fmt.Sprintf("Objective: %s, scope %s. %s; %d are critical, and %d of these are missed without deferral.",
+			r.Objective, r.Scope, of, r.Critical, r.Missed)
 	}
 	if r.Gain != "" {
 		d.Subject = r.Gain + " " + d.Subject
