@@ -5,8 +5,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -63,13 +63,14 @@ func (c *calibrateCmd) since() (time.Time, error) {
 
 // fromLedger calibrates a policy anew on the outcomes of its decisions.
 func (c *calibrateCmd) fromLedger(model *policy.Policy) (*calibrate.Report, error) {
-	l, err := ledger.Open(c.Ledger, ledger.Options{ReadOnly: true})
-	switch {
-	case errors.Is(err, ledger.ErrInUse):
-		return nil, fmt.Errorf("%w: stop that daemon, or calibrate on a copy of the directory made while it was stopped", err)
-	case errors.Is(err, fs.ErrNotExist):
+	if _, err := os.Stat(filepath.Join(c.Ledger, "ledger.db")); err != nil {
 		return nil, fmt.Errorf("%s holds no ledger: %w", c.Ledger, err)
-	case err != nil:
+	}
+	l, err := ledger.Open(c.Ledger, ledger.Options{})
+	if errors.Is(err, ledger.ErrInUse) {
+		return nil, fmt.Errorf("%w: stop that daemon, or calibrate on a copy of the directory made while it was stopped", err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	defer l.Close()
