@@ -99,6 +99,9 @@ func decisionsOf(p *policy.Policy) []decision {
 		if p.Scope == policy.PredictedSafe || score == policy.RiskScore {
 			found = append(found, decision{policy.Retain, score, policy.PredictedCritical})
 		}
+		if p.Audit != nil && p.Audit.OnBreach == policy.DeferOnBreach {
+			found = append(found, decision{policy.Defer, score, policy.Violated})
+		}
 	}
 	if p.Guard != nil && !p.Observes() {
 		found = append(found, decision{policy.Defer, p.Guard.Score, policy.Unfamiliar})

@@ -110,9 +110,9 @@ func wireError(err error) error {
 func (a *answers) decided(number uint32, r *row, c *engine.Closing) {
 	s, g, o := a.stream, a.group, c.Outcome
 	id := unsafe.Slice(unsafe.StringData(r.id), len(r.id))
-	s.server.deferred.report(&a.counted, id, o)
 	is := s.issuer.issue(g.model, a.counted.time(), id, o, c.Early, g.context(int(number)))
 	a.counted.count(o, c.Sampled, &is)
+	s.server.deferred.report(&a.counted, id, o)
 	s.notes.count(g.model, o)
 	passes := o.Passes
 	if c.Early {

@@ -27,10 +27,11 @@ import (
 // catalog holds the models in force. Readers see one whole set of models or the next,
 // never a mixture.
 type catalog struct {
-	limits  Limits
-	log     *zap.Logger
-	metrics *metrics.Metrics
-	current atomic.Pointer[models]
+	limits   Limits
+	log      *zap.Logger
+	metrics  *metrics.Metrics
+	current  atomic.Pointer[models]
+	promises atomic.Pointer[promises] // replaced under replacing
 
 	replacing sync.Mutex    // guards the fields below, and is held while current changes
 	replaced  chan struct{} // closed when current is replaced
@@ -48,7 +49,8 @@ type model struct {
 	encodedRef  []byte // encoded as replies carry it
 	calibration *calibration
 	reviewing
-	users atomic.Int64 // streams, inputs and requests that count into its metrics
+	violated atomic.Bool  // its promise is, and what it calls safe is deferred meanwhile
+	users    atomic.Int64 // streams, inputs and requests that count into its metrics
 }
 
 // Policy returns the policy that the model decides by.
@@ -58,6 +60,7 @@ func (m *model) Policy() *policy.Policy { return m.lean.Policy() }
 func newCatalog(o Options) *catalog {
 	c := &catalog{limits: o.Limits, log: o.Logger, metrics: o.Metrics, replaced: make(chan struct{})}
 	c.current.Store(&models{})
+	c.promises.Store(&promises{})
 	return c
 }
 
@@ -161,7 +164,7 @@ func (c *catalog) newModel(lean *engine.Model) (*model, error) {
 		return nil, err
 	}
 	ref := &ckdv1.PolicyRef{Model: p.Name, Version: p.Version, Hash: p.Hash}
-	return &model{
+	m := &model{
 		lean:        scratchPool{Model: lean},
 		full:        scratchPool{Model: full},
 		metrics:     c.metrics.Model(p, lean.Plan()),
@@ -169,7 +172,9 @@ func (c *catalog) newModel(lean *engine.Model) (*model, error) {
 		encodedRef:  wire.EncodePolicy(ref),
 		calibration: newCalibration(p),
 		reviewing:   newReviewing(p),
-	}, nil
+	}
+	m.heed(*c.promises.Load())
+	return m, nil
 }
 
 // changed returns a channel that is closed when the models are replaced the next time.

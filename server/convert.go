@@ -33,6 +33,7 @@ func (s *Server) modelMessage(m *model) *ckdv1.Model {
 		Settle:               earlyStopMessage(m),
 		Guard:                guardMessage(p.Guard),
 		RiskPrevalence:       riskPrevalence(p.Risk),
+		Promises:             (*s.catalog.promises.Load())[p.Hash],
 	}
 	if p.Audit != nil && s.sealer.Load() != nil {
 		message.AuditRate = &p.Audit.Rate

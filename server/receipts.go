@@ -145,8 +145,18 @@ type issued struct {
 }
 
 // issue draws whether a person looks at an input that was decided at a time in microseconds since
-// 1970, and seals its receipt if the client gets one.
-func (i *issuer) issue(m *model, now int64, id []byte, o *engine.Outcome, settled bool, x *inputContext) (is issued) {
+// 1970, and seals its receipt if the client gets one. Then it defers the input if it is called safe
+// and the promise of the policy is violated: the receipt holds what the policy decided, so that a
+// recovery is seen.
+func (i *issuer) issue(m *model, now int64, id []byte, o *engine.Outcome, settled bool, x *inputContext) issued {
+	is := i.draw(m, now, id, o, settled, x)
+	if m.violated.Load() {
+		o.Decision = m.Policy().WhileViolated(o.Decision, o.Predicted)
+	}
+	return is
+}
+
+func (i *issuer) draw(m *model, now int64, id []byte, o *engine.Outcome, settled bool, x *inputContext) (is issued) {
 	critical := m.lean.CallsCritical(o.Predicted)
 	if !i.takes() {
 		is.Stratum = audit.Stratum(o.Decision, critical)

@@ -167,9 +167,9 @@ func (s *Server) decideEach(
 			m.metrics.Rejected(reasonWord(reasonOf(err)), 1)
 			refused.add(i, err)
 		} else {
-			s.deferred.report(&counted, id, w.outcome)
 			is = issuer.issue(m, counted.time(), id, w.outcome, false, &x)
 			counted.count(w.outcome, true, &is)
+			s.deferred.report(&counted, id, w.outcome)
 			m.countDifferent(differs)
 			decided = true
 		}

@@ -54,9 +54,18 @@ type Security struct {
 	InsecurePlaintext bool `env:"CKD_INSECURE_PLAINTEXT" help:"Allow addresses beyond loopback without TLS: whoever is on the network can then read passes and forge decisions."`
 }
 
-// Outcomes holds where outcomes are kept, and how they are judged.
+// Outcomes holds the keys of receipts, where outcomes are kept, and how they are judged.
 type Outcomes struct {
 	ReceiptKeys string `type:"path" placeholder:"FILE" env:"CKD_RECEIPT_KEYS" help:"File of the keys of receipts, 32 bytes a line in hex or base64: the first seals, all open. Without it clients cannot have receipts. It is read again when it changes."`
+
+	Ledger      string `type:"path" placeholder:"DIR" env:"CKD_LEDGER" help:"Folder of the ledger of outcomes, which this daemon then keeps for the whole fleet. Needs receipt-keys."`
+	LedgerAt    string `placeholder:"ADDR" env:"CKD_LEDGER_AT" help:"Address of the daemon that keeps the ledger: host:port or unix:PATH. This daemon tells it what it issued, and reads back whether policies keep their promise."`
+	LedgerCA    string `name:"ledger-ca" type:"path" placeholder:"FILE" env:"CKD_LEDGER_CA" help:"PEM file of the authorities that the ledger's certificate must be from. ledger-at then uses TLS, and shows tls-cert if there is one."`
+	LedgerToken string `type:"path" placeholder:"FILE" env:"CKD_LEDGER_TOKEN" help:"File with the bearer token to present to the ledger."`
+	LedgerState string `type:"path" placeholder:"FILE" env:"CKD_LEDGER_STATE" help:"File that keeps what ledger-at said last, for a start while it is away. Policies with on_breach: defer want it."`
+
+	RunLength         float64 `default:"2000000" placeholder:"N" env:"CKD_RUN_LENGTH" help:"Outcomes, on average, between false alarms of one policy while its risk is on the line. (${default})"`
+	ReaderSensitivity float64 `default:"1" placeholder:"SHARE" env:"CKD_READER_SENSITIVITY" help:"Share of the critical inputs that readers are assumed to recognise; figures show what follows. (${default})"`
 }
 
 // Debugging holds what helps people to look into the daemon, or to change it.
@@ -127,7 +136,7 @@ func (c *Config) Validate() error {
 		report("policy", "none given, expected a policy file or a folder of them")
 	}
 	for _, part := range []interface{ check(reporter) }{
-		&c.Addresses, &c.Security, &c.Debugging, &c.Tracing, &c.Metrics, &c.Limits,
+		&c.Addresses, &c.Security, &c.Outcomes, &c.Debugging, &c.Tracing, &c.Metrics, &c.Limits,
 	} {
 		part.check(report)
 	}
@@ -162,6 +171,26 @@ func (s *Security) check(report reporter) {
 	}
 	if s.AdminTLS && s.TLSCert == "" {
 		report("admin-tls", "means nothing without tls-cert")
+	}
+}
+
+func (o *Outcomes) check(report reporter) {
+	if o.Ledger != "" && o.LedgerAt != "" {
+		report("ledger-at", "a daemon keeps the ledger or tells another one, expected either ledger or ledger-at")
+	}
+	if o.Ledger != "" && o.ReceiptKeys == "" {
+		report("ledger", "cannot open receipts, expected receipt-keys beside it")
+	}
+	for setting, value := range map[string]string{"ledger-ca": o.LedgerCA, "ledger-token": o.LedgerToken, "ledger-state": o.LedgerState} {
+		if value != "" && o.LedgerAt == "" {
+			report(setting, "means nothing without ledger-at")
+		}
+	}
+	if !(o.RunLength >= 1000 && o.RunLength <= 1e15) {
+		report("run-length", "%v, expected 1000 to 1e15 outcomes", o.RunLength)
+	}
+	if !(o.ReaderSensitivity > 0 && o.ReaderSensitivity <= 1) {
+		report("reader-sensitivity", "%v, expected a share above 0 and at most 1", o.ReaderSensitivity)
 	}
 }
 

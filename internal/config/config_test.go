@@ -145,6 +145,12 @@ func TestExposure(t *testing.T) {
 		{"--tls-client-ca c", "tls-client-ca: means nothing without tls-cert"},
 		{"--tls-crl c " + tls, "tls-crl: means nothing without tls-client-ca"},
 		{"--admin-tls", "admin-tls: means nothing without tls-cert"},
+		{"--ledger d", "ledger: cannot open receipts"},
+		{"--ledger d --receipt-keys k", ""},
+		{"--ledger d --receipt-keys k --ledger-at localhost:1", "ledger-at: a daemon keeps the ledger or tells another one"},
+		{"--ledger-state f", "ledger-state: means nothing without ledger-at"},
+		{"--run-length 0", "run-length: 0, expected 1000"},
+		{"--reader-sensitivity 1.5", "reader-sensitivity: 1.5, expected a share"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			_, err := parse(append([]string{"--policy", "p.yaml"}, strings.Fields(c.args)...)...)

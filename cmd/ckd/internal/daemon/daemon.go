@@ -39,7 +39,8 @@ type Daemon struct {
 	rpc      *rpc
 	policies *policies
 	page     *page
-	api      *api // nil if the API is not served over HTTP
+	api      *api    // nil if the API is not served over HTTP
+	keeper   *keeper // nil without a ledger
 
 	admin, http, pprof *web.Server // nil where the address is off
 }
@@ -103,6 +104,9 @@ func build(c *config.Config, log *zap.Logger, load func(*server.Server) (*store.
 		return nil, err
 	}
 	oip.Register(s, s)
+	if d.keeper, err = newKeeper(c, s, d.security.receiptKeys, m, log, failed); err != nil {
+		return nil, err
+	}
 	d.rpc = newRPC(s, log, d.shutdown)
 	d.page = newPage(s, d.security, registry, recent, log)
 	d.policies = &policies{server: s, log: log, metrics: m, page: d.page, failed: failed}
@@ -195,6 +199,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	background(ctx, &parts, func(ctx context.Context) { <-ctx.Done() })
 	background(ctx, &parts, d.reload)
 	background(ctx, &parts, d.page.Run)
+	if d.keeper != nil {
+		background(ctx, &parts, d.keeper.run)
+	}
 	for _, l := range d.sockets.grpc {
 		parts.Add(func() error {
 			d.log.Info("listening", zap.String("for", "grpc"), zap.String("address", target(l.Addr())))
@@ -272,9 +279,10 @@ func (d *Daemon) closeHTTP() {
 	closing.Wait()
 }
 
-// release gives up what is left when no address is served: the connection inside the process
-// and the tracer, which sends the spans that are left if that does not take long.
+// release gives up what is left when no address is served: the ledger, the connection inside the
+// process and the tracer, which sends the spans that are left if that does not take long.
 func (d *Daemon) release() {
+	d.keeper.end()
 	d.api.close()
 	if d.tracer == nil {
 		return

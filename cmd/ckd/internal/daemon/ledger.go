@@ -1,0 +1,357 @@
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/ckd-project/ckd/client"
+	"github.com/ckd-project/ckd/internal/config"
+	"github.com/ckd-project/ckd/metrics"
+	"github.com/ckd-project/ckd/outcome/ledger"
+	"github.com/ckd-project/ckd/outcome/receipt"
+	"github.com/ckd-project/ckd/policy"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	"github.com/ckd-project/ckd/server"
+	"github.com/ckd-project/ckd/server/outcomes"
+)
+
+const (
+	tellEvery   = 2 * time.Second  // how often the ledger is told
+	tellTime    = 10 * time.Second // how long it may take to answer
+	lastTell    = time.Second      // as above, of the last time
+	keepEvery   = time.Minute      // how often the file of the state is renewed when nothing changes
+	awayAfter   = time.Minute      // after this time without an answer, /healthz says so
+	mostAtOnce  = 5000             // counts in one message
+	processName = 16               // random bytes
+)
+
+// keeper tells the ledger what this process has issued, and keeps what the ledger says about the
+// policies in force. The ledger is in this process, or that of another daemon: both are told alike.
+type keeper struct {
+	server *server.Server
+	log    *zap.Logger
+	failed *failedReloads
+	tell   func(context.Context, *ckdv1.ReportIssuedRequest) (*ckdv1.ReportIssuedResponse, error)
+	at     string                // where the ledger is, for the log
+	file   string                // keeps the state; "" for none
+	watch  func(context.Context) // takes matured cohorts; nil for the ledger of another process
+	close  func() error
+
+	process  string
+	began    atomic.Bool               // run was called
+	answered atomic.Pointer[time.Time] // when the ledger last answered; nil for never
+
+	mu       sync.Mutex                       // one round at a time
+	policies map[string]string                // texts that the ledger has, by hash
+	audits   map[string]*policy.Audit         // of policies that are or were in force, by hash
+	counts   map[countKey]server.IssuedCounts // as the ledger has them
+	state    []*ckdv1.Promise
+	kept     time.Time // when the file was written
+	away     bool      // the last round failed
+}
+
+// countKey names a count of the process.
+type countKey struct {
+	server.IssuedKey
+	stratum receipt.Stratum
+}
+
+// newKeeper opens the ledger, or connects to it. It returns nil if the settings name none. Of a ledger in this
+// process, the service is registered with the server.
+func newKeeper(c *config.Config, s *server.Server, keys func() *receipt.Keys, m *metrics.Metrics, log *zap.Logger, failed *failedReloads) (_ *keeper, err error) {
+	var name [processName]byte
+	_, _ = rand.Read(name[:]) // never fails: crypto/rand
+	k := &keeper{
+		server: s, log: log, failed: failed, process: hex.EncodeToString(name[:]),
+		policies: map[string]string{}, audits: map[string]*policy.Audit{}, counts: map[countKey]server.IssuedCounts{},
+	}
+	switch {
+	case c.Ledger != "":
+		err = k.open(c, keys, m)
+	case c.LedgerAt != "":
+		err = k.connect(c)
+	default:
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ledger: %w", err)
+	}
+	m.ReadStateTime(func() time.Time {
+		if at := k.answered.Load(); at != nil {
+			return *at
+		}
+		return time.Time{}
+	})
+	return k, nil
+}
+
+// open opens a ledger of this process.
+func (k *keeper) open(c *config.Config, keys func() *receipt.Keys, m *metrics.Metrics) error {
+	l, err := ledger.Open(c.Ledger, ledger.Options{Keys: keys, RunLength: c.RunLength, ReaderSensitivity: c.ReaderSensitivity})
+	if err != nil {
+		return err
+	}
+	service := outcomes.Register(k.server, outcomes.Options{Ledger: l, Keys: keys, Log: k.log, Answered: m.Outcome})
+	k.tell, k.at, k.close = service.ReportIssued, c.Ledger, l.Close
+	k.watch = func(ctx context.Context) {
+		l.Run(ctx, func(err error) { k.log.Error("the ledger failed", zap.Error(err)) })
+	}
+	m.ReadPromises(func() []*ledger.Promise {
+		states, err := l.Recent()
+		if err != nil {
+			k.log.Error("the ledger's state cannot be read", zap.Error(err))
+		}
+		return states
+	})
+	return nil
+}
+
+// connect makes a client of another daemon's ledger, and reads what it said last from the file.
+func (k *keeper) connect(c *config.Config) error {
+	var options []client.Option
+	switch {
+	case c.LedgerCA != "":
+		options = append(options, client.WithTLS(client.TLSFiles{CA: c.LedgerCA, Cert: c.TLSCert, Key: c.TLSKey}))
+	case c.InsecurePlaintext:
+		options = append(options, client.WithInsecure())
+	}
+	if c.LedgerToken != "" {
+		options = append(options, client.WithTokenFile(c.LedgerToken))
+	}
+	at, err := client.Dial(c.LedgerAt, options...)
+	if err != nil {
+		return err
+	}
+	service := at.Outcomes()
+	k.tell = func(ctx context.Context, r *ckdv1.ReportIssuedRequest) (*ckdv1.ReportIssuedResponse, error) {
+		return service.ReportIssued(ctx, r)
+	}
+	k.at, k.close, k.file = c.LedgerAt, at.Close, c.LedgerState
+	if err := k.readState(); err != nil {
+		return errors.Join(err, at.Close())
+	}
+	return nil
+}
+
+// readState reads the state that the ledger said last.
+func (k *keeper) readState() error {
+	if k.file == "" {
+		return nil
+	}
+	data, err := os.ReadFile(k.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(k.file)
+	if err != nil {
+		return err
+	}
+	var said ckdv1.ReportIssuedResponse
+	if err := protojson.Unmarshal(data, &said); err != nil {
+		return fmt.Errorf("%s: not the state of a ledger, expected a file that a daemon wrote, or none: %w", k.file, err)
+	}
+	at := info.ModTime()
+	k.answered.Store(&at)
+	k.state = said.GetPromises()
+	k.server.SetPromises(k.state)
+	k.log.Info("what the ledger said last stands until it answers", zap.Time("said", at), zap.String("file", k.file))
+	return nil
+}
+
+// writeState keeps what the ledger said, for a start while it is away.
+func (k *keeper) writeState(changed bool, now time.Time) {
+	if k.file == "" || !changed && now.Sub(k.kept) < keepEvery {
+		return
+	}
+	data, err := protojson.Marshal(&ckdv1.ReportIssuedResponse{Promises: k.state})
+	if err == nil {
+		temporary := filepath.Join(filepath.Dir(k.file), "."+filepath.Base(k.file)+".tmp")
+		if err = os.WriteFile(temporary, data, 0o600); err == nil {
+			err = os.Rename(temporary, k.file)
+		}
+	}
+	if err != nil {
+		k.log.Error("what the ledger said cannot be kept: a start while it is away would not know of alarms", zap.Error(err))
+		return
+	}
+	k.kept = now
+}
+
+// run tells the ledger every few seconds, until ctx ends.
+func (k *keeper) run(ctx context.Context) {
+	k.began.Store(true)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	if k.watch != nil {
+		watching.Go(func() { k.watch(ctx) })
+	}
+	tick := time.NewTicker(tellEvery)
+	defer tick.Stop()
+	for {
+		k.round(ctx, tellTime)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// end tells the ledger what was issued since the last round, and closes it.
+func (k *keeper) end() {
+	if k == nil {
+		return
+	}
+	if k.began.Load() {
+		k.round(context.Background(), lastTell)
+	}
+	if err := k.close(); err != nil {
+		k.log.Error("the ledger was not closed well", zap.Error(err))
+	}
+}
+
+// round tells the ledger what is new, and heeds what it answers. While it is away, what it said last
+// stands.
+func (k *keeper) round(ctx context.Context, limit time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for range 3 { // a ledger that lacks a policy asks for it
+		request, told := k.request()
+		answer, err := k.tell(ctx, request)
+		if err != nil {
+			k.missed(err)
+			return
+		}
+		told()
+		k.heed(answer)
+		for _, hash := range answer.GetUnknownPolicies() {
+			k.forget(hash)
+		}
+		if len(answer.GetUnknownPolicies()) == 0 && len(request.GetCounts()) < mostAtOnce {
+			return
+		}
+	}
+}
+
+// request returns what the ledger does not have, and a function that notes that it has it now.
+func (k *keeper) request() (*ckdv1.ReportIssuedRequest, func()) {
+	r := &ckdv1.ReportIssuedRequest{Process: k.process}
+	texts := map[string]string{}
+	for _, p := range k.server.Policies() {
+		r.PolicyHashes = append(r.PolicyHashes, p.Hash)
+		k.audits[p.Hash] = p.Audit
+		if text := string(p.Marshal()); k.policies[p.Hash] != text {
+			r.Policies, texts[p.Hash] = append(r.Policies, []byte(text)), text
+		}
+	}
+	counts := map[countKey]server.IssuedCounts{}
+	for _, i := range k.server.Issued() {
+		key := countKey{i.IssuedKey, i.Stratum}
+		if k.counts[key] == i.IssuedCounts || len(r.Counts) == mostAtOnce {
+			continue
+		}
+		counts[key] = i.IssuedCounts
+		r.Counts = append(r.Counts, outcomes.IssuedMessage(&ledger.Issued{
+			Policy: i.Policy, Version: i.Version, Stratum: i.Stratum, Start: time.UnixMicro(i.Start),
+			Decisions: i.Decisions, Eligible: i.Eligible, Receipts: i.Receipts, Reviews: i.Reviews,
+			Propensity: i.Propensity, InversePropensity: i.InversePropensity, Audit: k.audits[hex.EncodeToString(i.Policy[:])],
+		}))
+	}
+	return r, func() {
+		for hash, text := range texts {
+			k.policies[hash] = text
+		}
+		for key, n := range counts {
+			k.counts[key] = n
+		}
+	}
+}
+
+// forget notes that the ledger lacks a policy, and the counts under it.
+func (k *keeper) forget(hash string) {
+	delete(k.policies, hash)
+	for key := range k.counts {
+		if hex.EncodeToString(key.Policy[:]) == hash {
+			delete(k.counts, key)
+		}
+	}
+}
+
+// missed notes that the ledger did not answer.
+func (k *keeper) missed(err error) {
+	if !k.away {
+		k.log.Warn("the ledger does not answer; what it said last stands", zap.String("ledger", k.at), zap.Error(err))
+	}
+	k.away = true
+	since := "since this daemon started"
+	if at := k.answered.Load(); at != nil {
+		if time.Since(*at) < awayAfter {
+			return
+		}
+		since = "since " + at.UTC().Format(time.RFC3339)
+	}
+	k.failed.set("ledger", fmt.Sprintf("ledger: %s has not answered %s; what it said last stands", k.at, since))
+}
+
+// heed puts what the ledger says in force, and logs what is new.
+func (k *keeper) heed(answer *ckdv1.ReportIssuedResponse) {
+	now := time.Now()
+	k.answered.Store(&now)
+	if k.away {
+		k.log.Info("the ledger answers again", zap.String("ledger", k.at))
+	}
+	k.away = false
+	k.failed.set("ledger", "")
+	before := map[string]*ckdv1.Promise{}
+	for _, p := range k.state {
+		before[nameOf(p)] = p
+	}
+	changed := len(k.state) != len(answer.GetPromises())
+	k.state = answer.GetPromises()
+	lines := map[string]string{} // by model
+	for _, p := range k.state {
+		was := before[nameOf(p)]
+		if was.GetVerdict() != p.GetVerdict() || was.GetAlarm() != p.GetAlarm() {
+			changed = true
+			logPromise(k.log, p)
+		}
+		if model := p.GetPolicy().GetModel(); p.GetVerdict() == ckdv1.Verdict_VERDICT_VIOLATED {
+			lines[model] += fmt.Sprintf("model %s: policy %.12s, model version %q: %s\n", model, p.GetPolicy().GetHash(), p.GetModelVersion(), p.GetStatement())
+		}
+	}
+	for _, p := range k.server.Policies() {
+		k.failed.set("promise of "+p.Name, lines[p.Name])
+	}
+	k.server.SetPromises(k.state)
+	k.writeState(changed, now)
+}
+
+// nameOf names a promise.
+func nameOf(p *ckdv1.Promise) string { return p.GetPolicy().GetHash() + " " + p.GetModelVersion() }
+
+// logPromise logs a verdict that is new: a warning if the promise is violated.
+func logPromise(log *zap.Logger, p *ckdv1.Promise) {
+	level := zap.InfoLevel
+	if p.GetVerdict() == ckdv1.Verdict_VERDICT_VIOLATED {
+		level = zap.WarnLevel
+	}
+	log.Log(level, "what outcomes say of a policy has changed", zap.String("model", p.GetPolicy().GetModel()),
+		zap.String("policy_hash", p.GetPolicy().GetHash()), zap.String("model_version", p.GetModelVersion()), zap.String("statement", p.GetStatement()))
+}

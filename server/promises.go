@@ -1,0 +1,40 @@
+package server
+
+import (
+	"github.com/ckd-project/ckd/policy"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// promises holds what outcomes say about policies, by their hashes. It is never changed.
+type promises map[string][]*ckdv1.Promise
+
+// SetPromises replaces what outcomes say about policies, which GetModel repeats. While an alarm of a
+// policy in force is up, of whatever version of the model, and its audit says so, the inputs that it
+// retains without calling them critical are deferred. Open inputs are too.
+func (s *Server) SetPromises(all []*ckdv1.Promise) {
+	by := promises{}
+	for _, p := range all {
+		hash := p.GetPolicy().GetHash()
+		by[hash] = append(by[hash], p)
+	}
+	c := s.catalog
+	c.replacing.Lock()
+	defer c.replacing.Unlock()
+	c.promises.Store(&by)
+	for _, m := range c.models() {
+		m.heed(by)
+	}
+}
+
+// heed makes the model defer what it calls safe, or ends that.
+func (m *model) heed(all promises) {
+	p := m.Policy()
+	violated := false
+	if p.Audit != nil && p.Audit.OnBreach == policy.DeferOnBreach {
+		for _, one := range all[p.Hash] {
+			violated = violated || one.GetAlarm()
+		}
+	}
+	m.violated.Store(violated)
+	m.auditor.Surge(violated)
+}
