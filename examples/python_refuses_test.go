@@ -122,6 +122,10 @@ with ckd.Client(sys.argv[1]) as client, client.session("m") as session:
         refused(lambda: client.decompose("m", values, ids), words)
     for ids, forward, words in streamed:
         refused(lambda: session.decide(ids, forward), words)
+    refused(lambda: session.decide("ab", ones, contexts=[None]), "found 1 contexts, expected 2")
+    refused(lambda: session.decide("ab", ones, contexts=[{"patient": "x"}, None]), "context 0 is {'patient': 'x'}, expected None or a dict")
+    refused(lambda: client.decompose("m", ones, "ab", contexts=[{"slices": {"site": 1}}, None]), "context 0 is {'slices'")
+    refused(lambda: client.decompose("m", ones, receipts=ckd.ALL), "receipts without ids")
     refused(lambda: session.decide("ab", ones, 3), "found 2 passes, expected 3")
     refused(lambda: session.decide("ab", list(ones), 3), "found 2 passes, expected 3")
 `

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -100,6 +101,10 @@ func FuzzStream(f *testing.F) {
 	f.Add(frame(block(&ckdv1.Block{Group: 1})), false)
 	f.Add(frame(full("open-ended", 2), &ckdv1.DecomposeStreamRequest{}, full("ctg", 0)), false)
 
+	contexts := []*ckdv1.InputContext{{Group: "g", Slices: map[string]string{"site": "north", "other": "x"}}, {}}
+	f.Add(frame(header(&ckdv1.StreamHeader{Model: "open-ended", Receipts: ckdv1.Receipts_RECEIPTS_ALL, ModelVersion: "v7"}),
+		block(&ckdv1.Block{InputIds: []string{"a", "a"}, Values: two, Contexts: contexts}), block(&ckdv1.Block{Values: two, Final: true})), false)
+
 	s, _, _ := newServer(f, func(o *Options) {
 		o.Limits.OpenInputsPerStream, o.Limits.OpenGroupsPerStream, o.Limits.PassesPerInput = 50, 10, 100
 	})
@@ -111,8 +116,9 @@ func FuzzStream(f *testing.F) {
 	if err := s.SetPolicies(set); err != nil {
 		f.Fatal(err)
 	}
+	s.SetReceiptKeys(receiptKeys(f, 1))
 	s.catalog.models()["stopping"].lean.Stopper().Sampler = fullpass.Sampler{Share: 0.3}
-	accepts := header(&ckdv1.StreamHeader{Model: "stopping", AcceptSettled: true})
+	accepts := header(&ckdv1.StreamHeader{Model: "stopping", AcceptSettled: true, Receipts: ckdv1.Receipts_RECEIPTS_ALL})
 	three := []float32{0.98, 0.01, 0.01, 0.4, 0.1, 0.5, 0.9, 0.05, 0.05}
 	f.Add(frame(accepts, block(&ckdv1.Block{Group: 1, InputIds: []string{"a", "b", "c"}, Values: three}), block(&ckdv1.Block{Group: 1, Passes: 4, Values: slices.Repeat(three, 4)}),
 		block(&ckdv1.Block{Group: 1, Rows: []uint32{2, 0}, Values: three[:6]}), block(&ckdv1.Block{Group: 1, Values: three})), false)
@@ -166,6 +172,10 @@ func FuzzUnary(f *testing.F) {
 		{Model: "ctg", Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 4, Inputs: 1, InputIds: []string{"a"}, ValuesLe: littleEndian(slices.Repeat([]float32{0.5, 0.25, 0.25}, 4))},
 		{Model: "logits", Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 2, Inputs: 1, Values: []float32{1, 2, 3, 300, 200, 100}},
 		{Model: "evidential", Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 1, Inputs: 1, Values: []float32{1, 2, 3}, Detail: ckdv1.Detail_DETAIL_FULL},
+		{
+			Model: "ctg", Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 4, Inputs: 1, InputIds: []string{"a"}, Values: slices.Repeat([]float32{0.5, 0.25, 0.25}, 4),
+			Receipts: ckdv1.Receipts_RECEIPTS_ALL, ModelVersion: "v7", Contexts: []*ckdv1.InputContext{{Group: "g", Slices: map[string]string{"site": "south"}}},
+		},
 	} {
 		raw, err := proto.Marshal(r)
 		if err != nil {
@@ -174,6 +184,10 @@ func FuzzUnary(f *testing.F) {
 		f.Add(raw)
 	}
 	s, _, _ := newServer(f)
+	s.SetReceiptKeys(receiptKeys(f, 1))
+	if err := s.SetPolicies(parsePolicies(f, strings.Replace(testPolicies, "threshold: 0.003}", "threshold: 0.003}\n    audit: {rate: 0.3, slices: [{name: site, values: [south]}]}", 1))); err != nil {
+		f.Fatal(err)
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var in wire.Incoming
 		if err := (wire.Codec{}).Unmarshal(segments(data), &in); err != nil {
@@ -218,6 +232,12 @@ func checkAnswer(t *testing.T, r *ckdv1.Result, policies int) {
 	}
 	if d.GetDecision().GetAction() == 0 || d.GetDecision().GetReason() == 0 || d.GetDecision().GetScore() == 0 || d.GetDecision().GetGate() == 0 {
 		t.Errorf("decision %v", d.GetDecision())
+	}
+	if sealed := d.GetReceipt(); len(sealed) > 0 {
+		content, _, err := receiptKeys(t, 1).Open(sealed)
+		if err != nil || content.Review != d.GetReview() || content.Passes != d.GetPasses() || content.Settled != d.GetSettled() {
+			t.Errorf("%v: the receipt of %v holds %+v", err, d, content)
+		}
 	}
 	for _, v := range [][]float64{d.GetC(), d.GetMean(), d.GetVariance(), d.GetM(), d.GetSkewness(), {d.GetMi(), d.GetSumC(), d.GetDecision().GetValue()}} {
 		for _, x := range v {

@@ -37,6 +37,7 @@ def _message(name):
 
 DecomposeRequest = _message("ckd.v1.DecomposeRequest")
 DecomposeResponse = _message("ckd.v1.DecomposeResponse")
+InputContext = _message("ckd.v1.InputContext")
 StreamRequest = _message("ckd.v1.DecomposeStreamRequest")
 StreamResponse = _message("ckd.v1.DecomposeStreamResponse")
 GetModelRequest = _message("ckd.v1.GetModelRequest")
@@ -47,6 +48,7 @@ RetryInfo = _message("google.rpc.RetryInfo")
 
 DECISION, VECTORS, FULL = 1, 2, 3  # how much a result carries
 NSK = 2  # the layout of complete passes: [inputs][passes][classes]
+NO_RECEIPTS, REVIEWED, ALL = 0, 1, 2  # which results carry a receipt
 
 # Errors that may go away by themselves: the daemon is stopping or overloaded.
 RETRYABLE = {"DRAINING", "OVERLOADED", "TOO_MANY_STREAMS"}
@@ -94,6 +96,19 @@ class Result:
     def settled(self):
         """Whether it was decided before its last pass; decomposition.passes says after how many."""
         return self.decomposition is not None and self.decomposition.settled
+
+    @property
+    def review(self):
+        """Whether a person should find out the truth: it was deferred, or drawn for an audit.
+
+        Only with receipts.
+        """
+        return self.decomposition is not None and self.decomposition.review
+
+    @property
+    def receipt(self):
+        """The sealed record of the decision, to be kept and sent back with the truth; empty for none."""
+        return b"" if self.decomposition is None else self.decomposition.receipt
 
     @property
     def predicted(self):
@@ -175,20 +190,26 @@ class Client:
     def __exit__(self, *_):
         self.close()
 
-    def session(self, model, passes=0, detail=VECTORS, accept_settled=False):
+    def session(self, model, passes=0, detail=VECTORS, accept_settled=False, receipts=NO_RECEIPTS, model_version=""):
         """Returns a session that sends the passes of batches as they are computed.
 
         With accept_settled, an input is answered as soon as its decision is certain enough, if the
-        policy has an early-stopping rule: see Session.decide.
+        policy has an early-stopping rule: see Session.decide. With receipts, REVIEWED or ALL,
+        results have Result.review and Result.receipt; model_version is for the receipts.
         """
-        return Session(self, model, passes, detail, accept_settled)
+        return Session(self, model, passes, detail, accept_settled, receipts, model_version)
 
-    def decompose(self, model, values, ids=None, detail=VECTORS, patience=None):
+    def decompose(
+        self, model, values, ids=None, detail=VECTORS, patience=None, receipts=NO_RECEIPTS, model_version="", contexts=None
+    ):
         """Returns the results for complete passes, an array [inputs, passes, classes].
 
-        patience, if given, replaces the client's. Invalid values or ids raise TypeError or
-        ValueError before anything is sent.
+        patience, if given, replaces the client's. receipts and model_version are as in session,
+        contexts as in Session.decide. Receipts need ids of the caller's. Invalid values, ids or
+        contexts raise TypeError or ValueError before anything is sent.
         """
+        if receipts and ids is None:
+            raise ValueError("receipts without ids, expected a str for each input: the same whenever it is sent again")
         values = _array(values, "values")
         if values.ndim != 3:
             raise ValueError(f"values have the shape {values.shape}, expected three axes: [inputs, passes, classes]")
@@ -203,7 +224,8 @@ class Client:
             raise ValueError(f"values have the shape {values.shape}, expected at least one pass and one class")
         values = np.ascontiguousarray(values, dtype="<f4")
         request = DecomposeRequest(
-            model=model, detail=detail, layout=NSK, passes=passes, inputs=inputs, input_ids=ids, values_le=values.tobytes()
+            model=model, detail=detail, layout=NSK, passes=passes, inputs=inputs, input_ids=ids, values_le=values.tobytes(),
+            receipts=receipts, model_version=model_version, contexts=_contexts(contexts, inputs),
         )
         results = {}
 
@@ -314,11 +336,14 @@ class Session:
     is safe, because a decision changes nothing but counts.
     """
 
-    def __init__(self, client, model, passes=0, detail=VECTORS, accept_settled=False):
+    def __init__(
+        self, client, model, passes=0, detail=VECTORS, accept_settled=False, receipts=NO_RECEIPTS, model_version=""
+    ):
         self._client, self._call, self._group = client, None, 0
         self._header = StreamRequest()
         header = self._header.header
         header.model, header.passes, header.detail, header.accept_settled = model, passes, detail, accept_settled
+        header.receipts, header.model_version = receipts, model_version
 
     def close(self):
         if self._call is not None:
@@ -333,7 +358,7 @@ class Session:
     def __exit__(self, *_):
         self.close()
 
-    def decide(self, ids, forward, passes=None):
+    def decide(self, ids, forward, passes=None, contexts=None):
         """Returns one result for every id, in their order.
 
         forward(rows) computes one pass of the inputs that still need one and returns an array
@@ -347,13 +372,16 @@ class Session:
         errors if no answer comes within the client's patience, not counting the time that
         forward takes.
 
-        Invalid ids or passes raise TypeError or ValueError before anything is sent, or, if
-        forward computes passes one by one, before that pass is sent.
+        contexts, if given, says for each input what its receipt holds beside the decision: None,
+        or a dict with "group", such as a patient, and "slices", a dict of str.
+
+        Invalid ids, contexts or passes raise TypeError or ValueError before anything is sent, or,
+        if forward computes passes one by one, before that pass is sent.
         """
         ids = _ids(ids)
         if not ids:
             return []
-        batch = _Batch(ids, forward, passes)
+        batch = _Batch(ids, forward, passes, _contexts(contexts, len(ids)))
         if self._call is not None and not self._call.is_active():
             self.close()  # it ended after the last batch, for example because the policy's classes changed
 
@@ -414,6 +442,8 @@ class Session:
         block = StreamRequest()
         block.block.group = self._group
         block.block.input_ids.extend(batch.ids[i] for i in group.rows)
+        if batch.contexts:
+            block.block.contexts.extend(batch.contexts[i] for i in group.rows)
         self._send(block)
 
     def _reply(self, limit=None):
@@ -453,8 +483,8 @@ def _read(call, replies):
 class _Batch:
     """Inputs that are decided together, with the passes so far of those without a result."""
 
-    def __init__(self, ids, forward, passes):
-        self.ids, self.results, self.kept, self.classes = ids, {}, [], None
+    def __init__(self, ids, forward, passes, contexts):
+        self.ids, self.contexts, self.results, self.kept, self.classes = ids, contexts, {}, [], None
         self._forward, self._passes = forward, passes or None
         self.chooses = callable(forward)  # whether forward computes passes for chosen rows
         self._yielded = None if self.chooses else iter(self._checked(forward))
@@ -602,6 +632,23 @@ def _ids(ids):
         if id and places.setdefault(id, i) != i:
             raise ValueError(f"ids {places[id]} and {i} are both {id!r}, expected each id once, or empty ones")
     return ids
+
+
+def _contexts(contexts, inputs):
+    """Returns contexts as messages, one for each input, or none."""
+    if contexts is None:
+        return []
+    contexts = list(contexts)
+    if len(contexts) != inputs:
+        raise ValueError(f"found {len(contexts)} contexts, expected {inputs}: one for each input")
+    messages = []
+    for i, context in enumerate(contexts):
+        try:
+            messages.append(InputContext(**(context or {})))
+        except (TypeError, ValueError, AttributeError) as error:
+            form = '{"group": str, "slices": {str: str}}'
+            raise TypeError(f"context {i} is {context!r}, expected None or a dict {form}: {error}") from None
+    return messages
 
 
 def _array(values, what):
