@@ -12,6 +12,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/ckd-project/ckd/outcome/evidence"
 	"github.com/ckd-project/ckd/outcome/receipt"
 )
 
@@ -58,7 +59,8 @@ func (l *Ledger) Clear(by, reason string, policy [32]byte, version string) error
 	if err != nil {
 		return err
 	}
-	p.official, p.replay, p.state, l.recent = official, again, nil, recent{}
+	p.official, p.replay, p.state = official, again, nil
+	l.recent.Store(nil)
 	return nil
 }
 
@@ -74,6 +76,9 @@ func (l *Ledger) base(p *promise) (*replay, error) {
 		}
 		return nil
 	})
+	if errors.Is(err, evidence.ErrState) { // another version of ckd made it: intervals begin after them
+		return newReplay(), nil
+	}
 	return r, err
 }
 
@@ -119,7 +124,7 @@ func (l *Ledger) DeleteBefore(by, reason string, before time.Time) (uint64, erro
 			return deleted, err
 		}
 	}
-	l.recent = recent{}
+	l.recent.Store(nil)
 	return deleted, l.main.Update(func(tx *bolt.Tx) error {
 		return l.note(tx, Event{Kind: EventDeleted, By: by, Reason: reason, Detail: fmt.Sprintf("%d decisions with outcomes, decided before %s",
 			deleted, time.UnixMicro(limit).UTC().Format(time.RFC3339))})

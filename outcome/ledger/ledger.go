@@ -56,9 +56,9 @@ type Ledger struct {
 
 	stateMu  sync.Mutex // guards what follows
 	promises map[promiseKey]*promise
-	recent   recent
 
-	reads atomic.Int64 // records read to count or replay them, for tests
+	recent atomic.Pointer[recent] // as last computed; nil for never
+	reads  atomic.Int64           // records read to count or replay them, for tests
 }
 
 // The buckets of ledger.db.

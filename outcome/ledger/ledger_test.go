@@ -268,11 +268,11 @@ func TestShuffled(t *testing.T) {
 	if testing.Short() {
 		n = 20_000
 	}
-	b := openBench(t, ledger.Options{})
+	b := openBench(t, ledger.NoSync(ledger.Options{}))
 	outcomes := b.simulate(n)
 	var first *ledger.Promise
 	for round := range 2 {
-		b := openBench(t, ledger.Options{})
+		b := openBench(t, ledger.NoSync(ledger.Options{}))
 		b.now = day0.Add(30 * 24 * time.Hour)
 		rng := rand.New(rand.NewPCG(uint64(round), 1))
 		sent := slices.Clone(outcomes)

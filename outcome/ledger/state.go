@@ -6,12 +6,14 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/ckd-project/ckd/outcome/evidence"
 	"github.com/ckd-project/ckd/outcome/receipt"
 )
 
@@ -115,21 +117,24 @@ type recent struct {
 }
 
 // Recent returns the states that were computed last, and computes them anew only so often that this
-// takes at most a twentieth of the time. Promise.AsOf says how old they are.
+// takes at most a twentieth of the time. It does not wait for another computation, but for the first.
+// Promise.AsOf says how old they are.
 func (l *Ledger) Recent() ([]*Promise, error) {
-	l.stateMu.Lock()
-	defer l.stateMu.Unlock()
-	began := time.Now()
-	if l.recent.states != nil && began.Before(l.recent.until) {
-		return l.recent.states, nil
+	last := l.recent.Load()
+	switch {
+	case last == nil:
+		l.stateMu.Lock()
+	case time.Now().Before(last.until) || !l.stateMu.TryLock():
+		return last.states, nil
 	}
+	defer l.stateMu.Unlock()
+	const share = 20
+	began := time.Now()
 	states, err := l.states()
 	if err != nil {
 		return nil, err
 	}
-	const share = 20
-	took := time.Since(began)
-	l.recent = recent{states: states, until: began.Add(share * took)}
+	l.recent.Store(&recent{states: states, until: began.Add(share * time.Since(began))})
 	return states, nil
 }
 
@@ -231,7 +236,9 @@ func (p *promise) load(b *bolt.Bucket) error {
 		}
 	}
 	if text := b.Get(keyReplay); text != nil {
-		if err := json.Unmarshal(text, p.replay); err != nil {
+		if err := json.Unmarshal(text, p.replay); errors.Is(err, evidence.ErrState) {
+			p.replay = newReplay() // another version of ckd made it: it is replayed from the outcomes
+		} else if err != nil {
 			return err
 		}
 	}
