@@ -42,6 +42,8 @@ StreamRequest = _message("ckd.v1.DecomposeStreamRequest")
 StreamResponse = _message("ckd.v1.DecomposeStreamResponse")
 GetModelRequest = _message("ckd.v1.GetModelRequest")
 GetModelResponse = _message("ckd.v1.GetModelResponse")
+ReportOutcomesRequest = _message("ckd.v1.ReportOutcomesRequest")
+ReportOutcomesResponse = _message("ckd.v1.ReportOutcomesResponse")
 Status = _message("google.rpc.Status")
 ErrorInfo = _message("google.rpc.ErrorInfo")
 RetryInfo = _message("google.rpc.RetryInfo")
@@ -70,6 +72,9 @@ def _names(enum):
 
 
 ACTIONS, SCORES, REASONS = _names("Action"), _names("Score"), _names("DecisionReason")
+STATUSES, WANTED, KINDS = _names("OutcomeStatus"), _names("Wanted"), _names("OutcomeKind")
+
+OUTCOMES_PER_CALL = 1000  # the ledger writes each call to its disk before it answers
 
 
 @dataclasses.dataclass
@@ -137,6 +142,28 @@ class Result:
         return f"{text} ({REASONS[decision.reason]})"
 
 
+@dataclasses.dataclass
+class Outcome:
+    """What is true about one input, according to one source."""
+
+    receipt: bytes  # as it came with the decision
+    truth: str  # the true class, by its name in the policy
+    source: str  # who says so: an opaque name
+    time: float = 0.0  # when it was found out, in seconds since 1970; 0 for now
+    saw_model: bool = False  # whether that person had seen the model's answer
+    kind: str = "reading"  # or biopsy, or follow_up
+
+
+@dataclasses.dataclass
+class Answer:
+    """What became of one outcome."""
+
+    status: str  # counted, corrected, duplicate, ...; unsent if the daemon did not answer
+    predicted: str = ""  # what the model had said, to confirm that it is the right case
+    wanted: str = ""  # second_read or third_read, by another source; empty for none
+    error: str = ""  # why it was not kept
+
+
 class Client:
     """A connection to a daemon.
 
@@ -175,6 +202,9 @@ class Client:
         self._get_model = self._channel.unary_unary(
             service + "GetModel", GetModelRequest.SerializeToString, GetModelResponse.FromString
         )
+        self._report = self._channel.unary_unary(
+            "/ckd.v1.OutcomeService/ReportOutcomes", ReportOutcomesRequest.SerializeToString, ReportOutcomesResponse.FromString
+        )
         self._token_file = token_file
         self._asking = threading.Lock()  # guards the class names below
         self._names = {}  # by hash of the policy
@@ -198,6 +228,35 @@ class Client:
         results have Result.review and Result.receipt; model_version is for the receipts.
         """
         return Session(self, model, passes, detail, accept_settled, receipts, model_version)
+
+    def report_outcomes(self, outcomes, patience=None):
+        """Sends outcomes to a daemon that keeps a ledger. Returns one Answer for each, in order.
+
+        What is answered as counted is on its disk. Sending an outcome again does no harm.
+        """
+        answers, limit = [], _Limit(self.patience if patience is None else patience)
+        outcomes = list(outcomes)
+        numbers = {name: number for number, name in KINDS.items()}
+        for i, o in enumerate(outcomes):
+            if o.kind not in numbers:
+                raise ValueError(f"outcomes[{i}].kind is {o.kind!r}, expected reading, biopsy or follow_up")
+        while len(answers) < len(outcomes):
+            request = ReportOutcomesRequest()
+            for o in outcomes[len(answers) : len(answers) + OUTCOMES_PER_CALL]:
+                one = request.outcomes.add(receipt=o.receipt, truth=o.truth, source=o.source, saw_model=o.saw_model, kind=numbers[o.kind])
+                if o.time:
+                    one.time.seconds, one.time.nanos = divmod(int(o.time * 1e9), 10**9)
+
+            def attempt(limit, wait):
+                reply = self._report(request, metadata=self._metadata(), timeout=limit.left(), wait_for_ready=wait)
+                answers.extend(
+                    Answer(STATUSES[a.status], a.predicted, WANTED[a.wanted] if a.wanted else "", a.error.message) for a in reply.answers
+                )
+
+            fault = self._retry(attempt, limit)
+            if fault is not None:
+                answers.extend(Answer("unsent", error=fault.text) for _ in range(len(outcomes) - len(answers)))
+        return answers
 
     def decompose(
         self, model, values, ids=None, detail=VECTORS, patience=None, receipts=NO_RECEIPTS, model_version="", contexts=None
