@@ -65,19 +65,24 @@ func (r Risk) kindOf(o Observation) kind {
 	return hit
 }
 
-// An Estimate is a risk as the weighted share of the outcomes seen,
+// An Estimate is a risk as the weighted share of the outcomes seen: the ratio Y/X of two
+// Horvitz-Thompson estimates, each unbiased,
 //
-//	sum of W R M / sum of W R C for FNR,   sum of W R M / sum of W C for MissRate,
+//	Y = sum of W R M,   X = sum of W R C for FNR, sum of W C for MissRate,   W = 1/propensity,
 //
-// with W = 1/propensity: the ratio of two Horvitz-Thompson estimates, each unbiased. The unweighted
-// share of misses among outcomes estimates nothing: reviews are far likelier where nothing can be
-// missed. The zero value has seen nothing; set Of before the first Observe.
+// with the first-order bias of a ratio removed (Beale 1962): few audited misses, each of a large
+// weight, would otherwise read several percent too low. The unweighted share of misses among
+// outcomes estimates nothing: reviews are far likelier where nothing can be missed.
+//
+// The zero value has seen nothing; set Of before the first Observe.
 type Estimate struct {
 	Of Risk
 	// Outcomes counts the steps; Critical and Misses the critical ones and the missed among them.
 	Outcomes, Critical, Misses uint64
-	// WeightedCritical and WeightedMisses estimate how many inputs are critical, and missed.
+	// WeightedCritical and WeightedMisses are X and Y: how many inputs are critical, and missed.
 	WeightedCritical, WeightedMisses float64
+	// SquaredCritical and SquaredMisses are the same sums of W^2.
+	SquaredCritical, SquaredMisses float64
 }
 
 // Observe adds one outcome. Those that are no step of the risk change nothing.
@@ -90,11 +95,14 @@ func (e *Estimate) Observe(o Observation) {
 	if k == uncritical {
 		return
 	}
+	w := 1 / o.Propensity
 	e.Critical++
-	e.WeightedCritical += 1 / o.Propensity
+	e.WeightedCritical += w
+	e.SquaredCritical += w * w
 	if k == miss {
 		e.Misses++
-		e.WeightedMisses += 1 / o.Propensity
+		e.WeightedMisses += w
+		e.SquaredMisses += w * w
 	}
 }
 
@@ -106,12 +114,23 @@ func (e *Estimate) Add(o Estimate) {
 	e.Misses += o.Misses
 	e.WeightedCritical += o.WeightedCritical
 	e.WeightedMisses += o.WeightedMisses
+	e.SquaredCritical += o.SquaredCritical
+	e.SquaredMisses += o.SquaredMisses
 }
 
-// Value returns the risk, in [0, 1], or NaN before a critical outcome was seen.
+// Value returns the risk, in [0, 1], or NaN before a critical outcome was seen. With SX and SY the
+// sums of W^2 over critical and missed inputs it is
+//
+//	Y/X (1 + SY/(X Y)) / (1 + SX/X^2) = (Y + SY/X) / (X + SX/X),
+//
+// which is the plain share where all have the same propensity.
 func (e *Estimate) Value() float64 {
 	if e.Critical == 0 {
 		return math.NaN()
 	}
-	return e.WeightedMisses / e.WeightedCritical
+	x := e.WeightedCritical
+	return (e.WeightedMisses + e.SquaredMisses/x) / (x + e.SquaredCritical/x)
 }
+
+// ratio returns Y/X.
+func (e *Estimate) ratio() float64 { return e.WeightedMisses / e.WeightedCritical }

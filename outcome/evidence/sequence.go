@@ -19,8 +19,8 @@ import (
 // Bets are fractions of the largest that cannot lose all, so that a hit multiplies K+ by
 // 1 - 0.98 2^-k p/propensity, whatever a, and a miss by 1 + 0.98 2^-k p/propensity (1-a)/a; and the
 // other way round for K-. Both are sums of exponentials of logit(a) with positive factors: their mean
-// is convex in logit(a). Hence the interval is one, and contains the weighted estimate while the
-// least propensities stay as they are. The wealth is kept at the points of a grid. Between them it is
+// is convex in logit(a). Hence the interval is one, and contains the ratio of the weighted sums while
+// the least propensities stay as they are. The wealth is kept at the points of a grid. Between them it is
 // interpolated, less a bound of the error: limits are a little too wide, never too narrow.
 //
 // Where the risk changes, the interval is about its average since the beginning, and may be off.
@@ -75,7 +75,7 @@ func (s *Sequence) Interval() (low, high float64) {
 	}
 	limit := math.Ln2 - math.Log1p(-s.level) // of K+ + K-, twice 1/(1-level)
 	estimate := s.estimate.Value()
-	from := positionOf(estimate)
+	from := positionOf(s.estimate.ratio())
 	if c := s.at(cellOf(from)); c.log(from) >= limit {
 		if from = s.least(); s.node(int(from)) >= limit {
 			return min(estimate, riskAt(from)), max(estimate, riskAt(from))

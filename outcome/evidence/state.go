@@ -12,9 +12,9 @@ var ErrState = errors.New("evidence: no such state")
 
 // The first byte of a state says what it is of, and in which form.
 const (
-	estimateState = 0x11
+	estimateState = 0x12
 	alarmState    = 0x21
-	sequenceState = 0x31
+	sequenceState = 0x32
 )
 
 // AppendBinary appends the state of e to b. The error is always nil.
@@ -28,7 +28,7 @@ func (e *Estimate) append(b []byte) []byte {
 	for _, n := range [...]uint64{e.Outcomes, e.Critical, e.Misses} {
 		b = binary.LittleEndian.AppendUint64(b, n)
 	}
-	return appendFloats(b, e.WeightedCritical, e.WeightedMisses)
+	return appendFloats(b, e.WeightedCritical, e.WeightedMisses, e.SquaredCritical, e.SquaredMisses)
 }
 
 // UnmarshalBinary replaces e by the state that AppendBinary wrote. It returns ErrState, and leaves e
@@ -170,6 +170,8 @@ func (d *decoder) estimate() Estimate {
 	e := Estimate{Of: d.risk(), Outcomes: d.uint64(), Critical: d.uint64(), Misses: d.uint64()}
 	e.WeightedCritical = d.within(0, math.MaxFloat64)
 	e.WeightedMisses = d.within(0, e.WeightedCritical)
+	e.SquaredCritical = d.within(0, math.MaxFloat64)
+	e.SquaredMisses = d.within(0, e.SquaredCritical)
 	d.check(e.Misses <= e.Critical && e.Critical <= e.Outcomes && (e.Critical == 0) == (e.WeightedCritical == 0))
 	return e
 }

@@ -281,8 +281,12 @@ func (p *pooled) band(risk int) Limits {
 		}
 		return misses / critical
 	}
-	return Limits{e.Value(), ratio(e.WeightedMisses, e.WeightedCritical+hits),
+	band := Limits{e.Value(), ratio(e.WeightedMisses, e.WeightedCritical+hits),
 		ratio(e.WeightedMisses+misses, e.WeightedCritical+misses)}
+	if e.Critical > 0 { // the estimate is the ratio with its bias removed
+		band.Low, band.High = min(band.Low, band.Value), max(band.High, band.Value)
+	}
+	return band
 }
 
 // watch adds to the figures of mature cohorts what belongs to their lines.
