@@ -19,13 +19,15 @@ func BenchmarkReport(b *testing.B) {
 			if stored > 0 && testing.Short() {
 				b.Skip("takes minutes")
 			}
-			bench := openBench(b, ledger.Options{})
+			bench := openBench(b, ledger.NoSync(ledger.Options{}))
 			bench.now = day0.Add(16 * 24 * time.Hour) // cohorts of 14 days are open
 			rng := rand.New(rand.NewPCG(1, 2))
 			for done := 0; done < stored; done += 10_000 {
 				bench.report(bench.random(rng, 10_000)...)
 			}
+			bench.options = ledger.Options{}
 			bench.reopen()
+			syscall.Sync()
 			outcomes := bench.random(rng, b.N)
 			b.ResetTimer()
 			began, used := time.Now(), processorTime()

@@ -139,7 +139,7 @@ func (l *Ledger) accept(batch []byte, records []*Record) error {
 		}
 		for piece := uint32(0); len(batch) > 0; piece++ {
 			n := min(pieceSize, len(batch))
-			key := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, last), piece)
+			key := binary.BigEndian.AppendUint32(uint64Key(last), piece)
 			if err := b.Put(key, batch[:n]); err != nil {
 				return err
 			}
@@ -223,9 +223,14 @@ func (l *Ledger) mergeInto(g *gathered, deleted int64) (map[promiseKey][]cohort,
 		return nil, err
 	}
 	return changed, l.inbox.Update(func(tx *bolt.Tx) error {
-		c := tx.Bucket(bucketBatches).Cursor()
-		for k, _ := c.First(); k != nil && binary.BigEndian.Uint64(k) <= g.last; k, _ = c.First() {
-			if err := c.Delete(); err != nil {
+		b := tx.Bucket(bucketBatches)
+		var merged [][]byte
+		c := b.Cursor()
+		for k, _ := c.First(); k != nil && binary.BigEndian.Uint64(k) <= g.last; k, _ = c.Next() {
+			merged = append(merged, k)
+		}
+		for _, k := range slices.Backward(merged) { // the last first: what is left need not move up
+			if err := b.Delete(k); err != nil {
 				return err
 			}
 		}
@@ -241,8 +246,9 @@ type merger struct {
 	records *bolt.Bucket
 	draws   *bolt.Bucket
 	grid    grid
-	deleted int64          // decisions before this time are not to come back
-	touched map[int64]bool // begins of cohorts
+	drawn   map[uint64]int64 // changed draws: the time of the earliest decision
+	deleted int64            // decisions before this time are not to come back
+	touched map[int64]bool   // begins of cohorts
 }
 
 func (l *Ledger) newMerger(tx *bolt.Tx, p promiseKey, deleted int64) (*merger, error) {
@@ -255,7 +261,7 @@ func (l *Ledger) newMerger(tx *bolt.Tx, p promiseKey, deleted int64) (*merger, e
 		return nil, err
 	}
 	m := &merger{l: l, p: p, bucket: b, records: b.Bucket(bucketRecords), draws: b.Bucket(bucketDraws), grid: info.grid(),
-		deleted: deleted, touched: make(map[int64]bool)}
+		drawn: make(map[uint64]int64), deleted: deleted, touched: make(map[int64]bool)}
 	m.records.FillPercent = 0.9 // decision times grow, on the whole
 	return m, nil
 }
@@ -292,9 +298,13 @@ func (m *merger) touch(at int64) { m.touched[m.grid.start(at)] = true }
 // draw enters a new record's draw, and returns whether an equal input was decided before. One that
 // was decided later no longer counts.
 func (m *merger) draw(key *recordKey, draw uint64) (duplicate bool, err error) {
-	name := binary.BigEndian.AppendUint64(nil, draw)
-	if first := m.draws.Get(name); first != nil {
-		at := timeOf(first)
+	at, known := m.drawn[draw]
+	if !known {
+		if first := m.draws.Get(uint64Key(draw)); first != nil {
+			at, known = timeOf(first), true
+		}
+	}
+	if known {
 		if at < key.time() {
 			return true, nil
 		}
@@ -313,7 +323,8 @@ func (m *merger) draw(key *recordKey, draw uint64) (duplicate bool, err error) {
 			}
 		}
 	}
-	return false, m.draws.Put(name, appendTime(nil, key.time()))
+	m.drawn[draw] = key.time()
+	return false, nil
 }
 
 // counting returns the record with a decision time and a draw that counts.
@@ -333,15 +344,15 @@ func (m *merger) counting(at int64, draw uint64) (*recordKey, *Record, error) {
 	return nil, nil, nil
 }
 
-// finish counts up the cohorts that changed.
+// finish writes the draws, in order, and counts up the cohorts that changed.
 func (m *merger) finish() ([]cohort, error) {
-	starts := make([]int64, 0, len(m.touched))
-	for start := range m.touched {
-		starts = append(starts, start)
+	for _, draw := range sortedKeys(m.drawn) {
+		if err := m.draws.Put(uint64Key(draw), appendTime(nil, m.drawn[draw])); err != nil {
+			return nil, err
+		}
 	}
-	slices.Sort(starts)
-	changed := make([]cohort, 0, len(starts))
-	for _, start := range starts {
+	changed := make([]cohort, 0, len(m.touched))
+	for _, start := range sortedKeys(m.touched) {
 		c, err := readCohort(m.bucket, start)
 		if err != nil {
 			return nil, err
