@@ -52,7 +52,7 @@ func declareDaemonEvents(t *table) daemonEvents {
 	for _, code := range []string{"400", "403", "404", "405", "408", "413", "415", "429"} {
 		d.httpRefused.WithLabelValues(code)
 	}
-	for _, files := range []string{"access", "certificates", "receipt-keys"} {
+	for _, files := range []string{"access", "certificates"} {
 		d.reloadsFailed.WithLabelValues(files)
 	}
 	return d
@@ -64,6 +64,9 @@ func (d *daemonEvents) create(o Options) error {
 		if _, err := d.accessRefused.GetMetricWithLabelValues(reason); err != nil {
 			return fmt.Errorf("metrics: access reason %q: %w", reason, err)
 		}
+	}
+	if o.Receipts {
+		d.reloadsFailed.WithLabelValues("receipt-keys")
 	}
 	build, err := d.buildInfo.GetMetricWithLabelValues(o.Version, o.Revision, runtime.Version())
 	if err != nil {
