@@ -93,8 +93,9 @@ func checkDaemon(t *testing.T, r []runtime.Object, p pod, c core.Container) {
 	checkProbe(t, c, c.StartupProbe, "/readyz", scheme)
 
 	// Every file that a setting names must lie in a mount.
-	for _, name := range []string{"policy", "access", "tls-cert", "tls-key", "tls-client-ca", "tls-crl", "listen"} {
-		for _, path := range regexp.MustCompile(`/[a-z-]+/ckd/[^ \]]+`).FindAllString(fmt.Sprint(settings[name]), -1) {
+	for _, name := range []string{"policy", "access", "tls-cert", "tls-key", "tls-client-ca", "tls-crl", "listen",
+		"receipt-keys", "ledger", "ledger-state", "ledger-ca", "ledger-token"} {
+		for _, path := range regexp.MustCompile(`/[a-z-/]+/ckd/[^ \]]+`).FindAllString(fmt.Sprint(settings[name]), -1) {
 			if !slices.ContainsFunc(c.VolumeMounts, func(m core.VolumeMount) bool { return path == m.MountPath || filepath.Dir(path) == m.MountPath }) {
 				t.Errorf("%s: %s is in no mount", name, path)
 			}

@@ -195,6 +195,10 @@ func podsOf(r []runtime.Object) []pod {
 		template := d.Spec.Template
 		all = append(all, pod{"Deployment " + d.Name, template.Labels, template.ObjectMeta, template.Spec, true})
 	}
+	for _, s := range objectsOf[*apps.StatefulSet](r) {
+		template := s.Spec.Template
+		all = append(all, pod{"StatefulSet " + s.Name, template.Labels, template.ObjectMeta, template.Spec, true})
+	}
 	for _, p := range objectsOf[*core.Pod](r) {
 		all = append(all, pod{"Pod " + p.Name, p.Labels, p.ObjectMeta, p.Spec, false})
 	}

@@ -121,6 +121,22 @@ preStopSleepSeconds: 0
 test: {enabled: false}
 policiesConfigMap: mine
 `,
+	"ledger": `
+mode: ledger
+receipts: {existingSecret: ckd-receipts}
+access: {existingSecret: ckd-access}
+tls: {certManager: {enabled: true, issuerRef: {name: ca}}}
+ledger: {size: 20Gi, storageClassName: fast}
+serviceMonitor: {enabled: true}
+settings: {run-length: 5000000}
+`,
+	"with a ledger": `
+receipts: {existingSecret: ckd-receipts, key: keys}
+access: {existingSecret: ckd-access}
+tls: {existingSecret: ckd-tls}
+ledger: {at: "ledger.eye.svc:8590", tokenKey: ledger-token}
+settings: {trace-endpoint: "http://collector.tracing:4317"}
+`,
 	"one replica":     "replicas: 1",
 	"nobody may come": "networkPolicy: {clients: [], metrics: [], admin: []}",
 	"library":         "mode: library\npodMonitor: {enabled: true}\nprometheusRule: {enabled: true}\ndashboards: {enabled: true}",
@@ -169,6 +185,7 @@ func TestChartForms(t *testing.T) {
 		"everything of a sidecar": "ConfigMap Deployment NetworkPolicy PodDisruptionBudget PodMonitor PrometheusRule ServiceAccount",
 		"nothing":                 "ConfigMap Deployment Service",
 		"library":                 "ConfigMap PodMonitor PrometheusRule",
+		"ledger":                  "Certificate ConfigMap NetworkPolicy Pod Service ServiceAccount ServiceMonitor StatefulSet",
 	} {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
@@ -176,6 +193,47 @@ func TestChartForms(t *testing.T) {
 				t.Errorf("%s, want %s", got, want)
 			}
 		})
+	}
+}
+
+// TestChartLedger checks that the ledger is one pod with a volume, and that other releases know it.
+func TestChartLedger(t *testing.T) {
+	t.Parallel()
+	r := renderChart(t, chartForms["ledger"])
+	sets := objectsOf[*apps.StatefulSet](r)
+	if len(sets) != 1 {
+		t.Fatalf("%d StatefulSets", len(sets))
+	}
+	s := sets[0]
+	selects(t, "StatefulSet", s.Spec.Selector, podsOf(r))
+	if *s.Spec.Replicas != 1 || s.Spec.ServiceName != s.Name {
+		t.Errorf("%d replicas of service %s", *s.Spec.Replicas, s.Spec.ServiceName)
+	}
+	claims := s.Spec.VolumeClaimTemplates
+	if len(claims) != 1 || claims[0].Spec.Resources.Requests.Storage().String() != "20Gi" || *claims[0].Spec.StorageClassName != "fast" {
+		t.Errorf("claims %+v", claims)
+	}
+	if !slices.ContainsFunc(s.Spec.Template.Spec.Containers[0].VolumeMounts, func(m core.VolumeMount) bool {
+		return m.Name == claims[0].Name && strings.HasPrefix(fmt.Sprint(settingsOf(t, r)["ledger"]), m.MountPath+"/")
+	}) {
+		t.Error("the ledger is not on its volume")
+	}
+	known := renderChart(t, chartForms["with a ledger"])
+	if got := settingsOf(t, known)["ledger-at"]; got != "ledger.eye.svc:8590" {
+		t.Errorf("ledger-at %v", got)
+	}
+	if got := objectsOf[*apps.Deployment](known)[0].Spec.Template.Labels["ckd/client"]; got != "true" {
+		t.Error("the network policy of the ledger does not admit the pods")
+	}
+	for values, want := range map[string]string{
+		"mode: ledger": "receipts.existingSecret: none given",
+		"mode: ledger\nreceipts: {existingSecret: k}\nledger: {at: 'l:8590'}": "this release is the ledger",
+		"mode: library\nledger: {at: 'l:8590'}":                               "would be told in plaintext",
+		"ledger: {at: 'l:8590', tokenKey: t}":                                 "ledger.tokenKey needs",
+	} {
+		if result := helmTemplate(t, values); result.Code == 0 || !strings.Contains(result.Stderr, want) {
+			t.Errorf("%s: exit %d, %s; want %s", values, result.Code, result.Stderr, want)
+		}
 	}
 }
 
@@ -476,7 +534,8 @@ func TestChartSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := values.Properties.Settings.Properties
-	chartsOwn := strings.Fields("config policy listen admin http tls-cert tls-key tls-client-ca tls-crl admin-tls access insecure-plaintext")
+	chartsOwn := strings.Fields("config policy listen admin http tls-cert tls-key tls-client-ca tls-crl admin-tls access insecure-plaintext " +
+		"receipt-keys ledger ledger-at ledger-ca ledger-token ledger-state")
 	defaults, err := config.Default()
 	if err != nil {
 		t.Fatal(err)

@@ -189,8 +189,8 @@ func (o *Outcomes) check(report reporter) {
 	if !(o.RunLength >= 1000 && o.RunLength <= 1e15) {
 		report("run-length", "%v, expected 1000 to 1e15 outcomes", o.RunLength)
 	}
-	if !(o.ReaderSensitivity > 0 && o.ReaderSensitivity <= 1) {
-		report("reader-sensitivity", "%v, expected a share above 0 and at most 1", o.ReaderSensitivity)
+	if !(o.ReaderSensitivity >= 0.01 && o.ReaderSensitivity <= 1) {
+		report("reader-sensitivity", "%v, expected a share from 0.01 to 1", o.ReaderSensitivity)
 	}
 }
 

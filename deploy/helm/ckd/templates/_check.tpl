@@ -14,7 +14,7 @@ quantities and everything else that Kubernetes checks is left to Kubernetes.
 {{/* ckd.checkMode checks that values belong to the mode, and that ckd finds its ports free beside a model server. */}}
 {{- define "ckd.checkMode" -}}
 {{- $v := .Values -}}
-{{- if and (ne $v.mode "deployment") (semverCompare "<1.29.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- if and (include "ckd.alone" . | ne "true") (semverCompare "<1.29.0-0" .Capabilities.KubeVersion.Version) -}}
 {{- fail (printf "mode %s: native sidecars need Kubernetes 1.29, this is %s" $v.mode .Capabilities.KubeVersion.Version) -}}
 {{- end -}}
 {{- if and (eq $v.mode "sidecar") (not $v.sidecar.container) -}}
@@ -26,11 +26,23 @@ quantities and everything else that Kubernetes checks is left to Kubernetes.
 {{- if and $v.autoscaling.enabled (ne $v.mode "deployment") -}}
 {{- fail (printf "mode %s: autoscaling is for mode deployment: a sidecar scales with its model server" $v.mode) -}}
 {{- end -}}
-{{- if and $v.serviceMonitor.enabled (ne $v.mode "deployment") -}}
+{{- if and $v.serviceMonitor.enabled (include "ckd.alone" . | ne "true") -}}
 {{- fail (printf "mode %s: serviceMonitor is for mode deployment, expected podMonitor" $v.mode) -}}
 {{- end -}}
-{{- if and $v.podMonitor.enabled (eq $v.mode "deployment") -}}
+{{- if and $v.podMonitor.enabled (include "ckd.alone" . | eq "true") -}}
 {{- fail "mode deployment: podMonitor is for modes sidecar and library, expected serviceMonitor" -}}
+{{- end -}}
+{{- if and (eq $v.mode "ledger") (not $v.receipts.existingSecret) -}}
+{{- fail "mode ledger: receipts.existingSecret: none given, expected the keys of receipts, to open them" -}}
+{{- end -}}
+{{- if and (eq $v.mode "ledger") $v.ledger.at -}}
+{{- fail "mode ledger: ledger.at is for the other modes: this release is the ledger" -}}
+{{- end -}}
+{{- if and $v.ledger.at (include "ckd.alone" . | ne "true") (not (include "ckd.tlsSecret" .)) -}}
+{{- fail (printf "mode %s: ledger.at: what is issued would be told in plaintext, expected tls.existingSecret, whose ca.crt the ledger's certificate is from" $v.mode) -}}
+{{- end -}}
+{{- if and $v.ledger.tokenKey (not (and $v.ledger.at $v.access.existingSecret)) -}}
+{{- fail "ledger.tokenKey needs ledger.at and access.existingSecret, the Secret with the token" -}}
 {{- end -}}
 {{- if eq $v.mode "sidecar" -}}
 {{- $taken := dict "9590" "the admin port" -}}

@@ -1,7 +1,7 @@
 {{/* ckd.container renders the daemon's container. */}}
 {{- define "ckd.container" -}}
 {{- include "ckd.check" . -}}
-{{- $alone := eq .Values.mode "deployment" -}}
+{{- $alone := include "ckd.alone" . | eq "true" -}}
 {{- $tls := include "ckd.tlsSecret" . -}}
 name: ckd
 image: {{ include "ckd.image" . | quote }}
@@ -54,6 +54,15 @@ volumeMounts:
 {{- if .Values.access.existingSecret }}
   - {name: ckd-access, mountPath: /etc/ckd/access, readOnly: true}
 {{- end }}
+{{- if .Values.receipts.existingSecret }}
+  - {name: ckd-receipts, mountPath: /etc/ckd/receipts, readOnly: true}
+{{- end }}
+{{- if eq .Values.mode "ledger" }}
+  - {name: ckd-ledger, mountPath: /var/lib/ckd}
+{{- else if .Values.ledger.at }}
+  # What the ledger said last, for a restart while it is away.
+  - {name: ckd-state, mountPath: /var/lib/ckd}
+{{- end }}
 {{- if not $alone }}
   - {name: ckd-socket, mountPath: /run/ckd}
 {{- end }}
@@ -75,7 +84,7 @@ volumeMounts:
 
 {{/* ckd.adminPort renders the name of the admin port, which must be unique in the pod of a model server. */}}
 {{- define "ckd.adminPort" -}}
-{{- ternary "admin" "ckd-admin" (eq .Values.mode "deployment") -}}
+{{- ternary "admin" "ckd-admin" (include "ckd.alone" . | eq "true") -}}
 {{- end -}}
 
 {{- define "ckd.probe" -}}
@@ -108,7 +117,15 @@ ckd.volumes renders the volumes of the container. In the pod of a model server, 
 - name: ckd-access
   secret: {secretName: {{ . | quote }}{{ include "ckd.secretMode" $ }}}
 {{- end }}
-{{- if ne .Values.mode "deployment" }}
+{{- with .Values.receipts.existingSecret }}
+- name: ckd-receipts
+  secret: {secretName: {{ . | quote }}{{ include "ckd.secretMode" $ }}}
+{{- end }}
+{{- if .Values.ledger.at }}
+- name: ckd-state
+  emptyDir: {sizeLimit: 16Mi}
+{{- end }}
+{{- if include "ckd.alone" . | ne "true" }}
 - name: ckd-socket
   emptyDir: {sizeLimit: 1Mi}
 {{- end }}
@@ -130,7 +147,7 @@ ready, and stops before it.
     initContainers: {{- include "ckd.sidecar" .Subcharts.ckd | nindent 8 }}
 */}}
 {{- define "ckd.sidecar" -}}
-{{- if eq .Values.mode "deployment" -}}
+{{- if include "ckd.alone" . | eq "true" -}}
 {{- fail "ckd.sidecar: expected mode sidecar or library" -}}
 {{- end -}}
 - restartPolicy: Always

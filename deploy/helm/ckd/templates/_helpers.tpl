@@ -115,8 +115,17 @@ do instead. Its arguments are a list: the root, the path, and what to do.
 {{- div (mul 10 (add (include "ckd.memoryOfModels" .) (include "ckd.mebibytes" (add $open $messages)))) 9 -}}
 {{- end -}}
 
+{{/* ckd.alone reports whether the daemon has pods of its own. */}}
+{{- define "ckd.alone" -}}
+{{- if has .Values.mode (list "deployment" "ledger") -}}true{{- end -}}
+{{- end -}}
+
 {{- define "ckd.leastReplicas" -}}
+{{- if eq .Values.mode "ledger" -}}
+1
+{{- else -}}
 {{- ternary .Values.autoscaling.minReplicas .Values.replicas .Values.autoscaling.enabled | int -}}
+{{- end -}}
 {{- end -}}
 
 {{/* ckd.pods converts a number or percentage of pods to a number, rounded up as Kubernetes does. */}}
@@ -131,7 +140,7 @@ do instead. Its arguments are a list: the root, the path, and what to do.
 
 {{/* ckd.preStop renders the seconds before SIGTERM. A sidecar needs none: Kubernetes stops it after the model server. */}}
 {{- define "ckd.preStop" -}}
-{{- if and (eq .Values.mode "deployment") (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- if and (include "ckd.alone" . | eq "true") (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) -}}
 {{- .Values.preStopSleepSeconds | int -}}
 {{- else -}}
 0
@@ -144,5 +153,5 @@ do instead. Its arguments are a list: the root, the path, and what to do.
 
 {{/* ckd.terminationGrace adds the 30 s of a model server, which stops first. */}}
 {{- define "ckd.terminationGrace" -}}
-{{- .Values.terminationGracePeriodSeconds | int64 | default (add (include "ckd.leastGrace" .) (ternary 5 30 (eq .Values.mode "deployment"))) -}}
+{{- .Values.terminationGracePeriodSeconds | int64 | default (add (include "ckd.leastGrace" .) (ternary 5 30 (include "ckd.alone" . | eq "true"))) -}}
 {{- end -}}

@@ -4,7 +4,7 @@ large numbers stay integers.
 */}}
 {{- define "ckd.settings" -}}
 {{- $v := .Values -}}
-{{- $alone := eq $v.mode "deployment" -}}
+{{- $alone := include "ckd.alone" . | eq "true" -}}
 {{- $tls := include "ckd.tlsSecret" . -}}
 {{- $all := deepCopy $v.settings -}}
 {{- if and $alone (not (hasKey $all "max-stream-age")) -}}
@@ -41,6 +41,22 @@ large numbers stay integers.
 {{- end -}}
 {{- if $v.access.existingSecret -}}
 {{- $_ := set $all "access" (printf "/etc/ckd/access/%s" $v.access.key) -}}
+{{- end -}}
+{{- if $v.receipts.existingSecret -}}
+{{- $_ := set $all "receipt-keys" (printf "/etc/ckd/receipts/%s" $v.receipts.key) -}}
+{{- end -}}
+{{- if eq $v.mode "ledger" -}}
+{{- $_ := set $all "ledger" "/var/lib/ckd/ledger" -}}
+{{- end -}}
+{{- if $v.ledger.at -}}
+{{- $_ := set $all "ledger-at" $v.ledger.at -}}
+{{- $_ := set $all "ledger-state" "/var/lib/ckd/ledger-state.json" -}}
+{{- if $tls -}}
+{{- $_ := set $all "ledger-ca" "/etc/ckd/tls/ca.crt" -}}
+{{- end -}}
+{{- with $v.ledger.tokenKey -}}
+{{- $_ := set $all "ledger-token" (printf "/etc/ckd/access/%s" .) -}}
+{{- end -}}
 {{- end -}}
 {{- range $name, $value := $all -}}
 {{ $name }}: {{ $value | toJson }}
