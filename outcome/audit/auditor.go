@@ -24,7 +24,7 @@ func NewAuditor(p *policy.Policy) *Auditor {
 	if a.plan != nil {
 		a.limiter = newLimiter(p.Audit.Cap)
 	}
-	hex.Decode(a.hash[:], []byte(p.Hash)) // a policy's hash is 64 hexadecimal digits
+	_, _ = hex.Decode(a.hash[:], []byte(p.Hash)) // a policy's hash is 64 hexadecimal digits
 	return a
 }
 

@@ -95,7 +95,7 @@ func TestFollowsRisk(t *testing.T) {
 		p := settled(&policy.Audit{Rate: 1, M: m, PredictedCritical: policy.CriticalFree})
 		p.Risk = &policy.Risk{Prevalence: 0.21}
 		p.Calibration.MeanRootRisk = (20*0.3 + 650*0.1) / 670
-		return planned(t, p, made(), Options{Rates: []float64{0.02}, Runs: 60}).Rates[0]
+		return planned(t, p, made(), Options{Rates: []float64{0.05}, Runs: 40}).Rates[0]
 	}
 	mixed, uniform := at(0.5), at(1)
 	if math.Abs(mixed.AuditsPer1000-uniform.AuditsPer1000) > 1e-9 {
@@ -121,7 +121,7 @@ func TestPrevalence(t *testing.T) {
 
 // TestShapes checks what must hold between rates, and that a plan can be made again.
 func TestShapes(t *testing.T) {
-	o := Options{Runs: 60, Seed: 3}
+	o := Options{Rates: []float64{0.01, 0.02, 0.1}, Runs: 40, Seed: 3}
 	plan := planned(t, settled(nil), made(), o)
 	if diff := cmp.Diff(plan, planned(t, settled(nil), made(), o)); diff != "" {
 		t.Errorf("made again (-first +second):\n%s", diff)
@@ -155,7 +155,7 @@ func TestAgainstAuditor(t *testing.T) {
 			settings := &policy.Audit{Rate: 0.1, M: 0.5, PredictedCritical: called}
 			p := settled(settings)
 			p.Risk, p.Hash = &policy.Risk{Prevalence: 0.21}, strings.Repeat("00", 32)
-			got := *planned(t, p, made(), Options{Rates: []float64{0.1}, Runs: 200}).Rates[0].Double.Inputs
+			got := *planned(t, p, made(), Options{Rates: []float64{0.1}, Runs: 100}).Rates[0].Double.Inputs
 			want := drawnOneByOne(p)
 			t.Logf("%.0f inputs by the plan, %.0f drawn one by one", got, want)
 			// 1,000 good outcomes before hardly slow the alarm.
@@ -169,7 +169,7 @@ func TestAgainstAuditor(t *testing.T) {
 // drawnOneByOne returns the median number of inputs until the alarm, while the critical FNR of the
 // inputs made is four tenths, twice the line.
 func drawnOneByOne(p *policy.Policy) float64 {
-	const runs = 100
+	const runs = 60
 	inputs, auditor := made(), audit.NewAuditor(p)
 	rng := rand.New(rand.NewPCG(1, 1))
 	draw := func() *Input {

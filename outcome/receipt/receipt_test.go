@@ -161,18 +161,18 @@ func TestNothingShows(t *testing.T) {
 
 func TestKeyRotation(t *testing.T) {
 	before, both, after := parse(t, first), parse(t, second, first), parse(t, second)
-	old, new := NewSealer(before).Seal(nil, &Receipt{}), NewSealer(both).Seal(nil, &Receipt{})
+	retired, current := NewSealer(before).Seal(nil, &Receipt{}), NewSealer(both).Seal(nil, &Receipt{})
 	for _, c := range []struct {
 		name   string
 		keys   *Keys
 		sealed []byte
 		err    error
 	}{
-		{"an old one, once both are known", both, old, nil},
-		{"a new one, by both", both, new, nil},
-		{"a new one, by the new key alone", after, new, nil},
-		{"an old one, by the new key alone", after, old, ErrUnknownKey},
-		{"a new one, by the old key", before, new, ErrUnknownKey},
+		{"an old one, once both are known", both, retired, nil},
+		{"a new one, by both", both, current, nil},
+		{"a new one, by the new key alone", after, current, nil},
+		{"an old one, by the new key alone", after, retired, ErrUnknownKey},
+		{"a new one, by the old key", before, current, ErrUnknownKey},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, _, err := c.keys.Open(c.sealed); !errors.Is(err, c.err) {
