@@ -16,7 +16,7 @@ import (
 type promises struct {
 	outcomes *prometheus.CounterVec
 
-	share, evidence, state, overdue, age *computedGauge
+	share, evidence, state, reviews, overdue, age *computedGauge
 
 	read   *atomic.Pointer[func() []*ledger.Promise] // holds nil without a ledger
 	stated *atomic.Pointer[func() time.Time]         // as above
@@ -40,13 +40,18 @@ func declarePromises(t *table) promises {
 		state: t.computed("ckd_promise_state",
 			"1 for the verdict on a policy and model version, 0 for the others.",
 			"model", "policy", "version", "verdict"),
+		reviews: t.computed("ckd_promise_reviews",
+			"Reviews that the ledger knows of, since the policy came into force: issued, as daemons told; "+
+				"due, those whose outcome is due; answered, those of the due that have one. Of inputs called "+
+				"critical that come back without asking, due and answered count receipts.",
+			"model", "policy", "version", "stratum", "state"),
 		overdue: t.computed("ckd_outcomes_overdue_ratio",
 			"Share of the reviews whose outcome is due that have none, over the last cohorts. Absent while "+
 				"none is due.",
 			"model", "policy", "version", "stratum"),
 		age: t.computed("ckd_ledger_state_age_seconds",
-			"Seconds since the ledger computed what this daemon knows of promises; absent without a ledger, "+
-				"or before it first answered."),
+			"Seconds since the ledger last answered this daemon, or since the daemon started if it never has; "+
+				"absent without a ledger."),
 		read:   new(atomic.Pointer[func() []*ledger.Promise]),
 		stated: new(atomic.Pointer[func() time.Time]),
 	}
@@ -63,9 +68,7 @@ func (f *promises) readPromises() []*ledger.Promise {
 // collect sends a scrape what outcomes say.
 func (f *promises) collect(all []*ledger.Promise, to chan<- prometheus.Metric) {
 	if stated := f.stated.Load(); stated != nil {
-		if at := (*stated)(); !at.IsZero() {
-			to <- f.age.with().at(max(0, time.Since(at).Seconds()))
-		}
+		to <- f.age.with().at(max(0, time.Since((*stated)()).Seconds()))
 	}
 	for _, p := range all {
 		policy := hex.EncodeToString(p.Policy[:])
@@ -73,8 +76,14 @@ func (f *promises) collect(all []*ledger.Promise, to chan<- prometheus.Metric) {
 			to <- f.state.with(p.Model, policy, p.Version, v.String()).at(oneIf(p.Verdict == v))
 		}
 		for _, s := range p.Strata {
+			of := []string{p.Model, policy, p.Version, s.Stratum.String()}
+			if !math.IsNaN(s.Expected) {
+				to <- f.reviews.with(append(of, "issued")...).at(float64(s.Reviews))
+			}
+			to <- f.reviews.with(append(of, "due")...).at(float64(s.Due))
+			to <- f.reviews.with(append(of, "answered")...).at(float64(s.Arrived))
 			if s.Lately.Known() {
-				to <- f.overdue.with(p.Model, policy, p.Version, s.Stratum.String()).at(s.Lately.Value)
+				to <- f.overdue.with(of...).at(s.Lately.Value)
 			}
 		}
 		for _, figure := range append([]ledger.Figure{p.Mature.FNR, p.Mature.MissRate}, p.Mature.Classes...) {
@@ -106,6 +115,6 @@ func (m *Metrics) ReadPromises(read func() []*ledger.Promise) {
 	m.collector.promises.read.Store(&read)
 }
 
-// ReadStateTime makes every scrape call read for when the ledger computed the state that this daemon
-// knows; a zero time says that it knows none.
+// ReadStateTime makes every scrape call read for when the ledger last answered this daemon; when the
+// daemon started if it never has, so that a ledger that was never reached is seen too.
 func (m *Metrics) ReadStateTime(read func() time.Time) { m.collector.promises.stated.Store(&read) }

@@ -19,7 +19,10 @@ func tooFew() *ledger.Promise {
 			FNR:      ledger.Figure{Risk: bets.FNR, Value: 0, Low: 0, High: 0, Line: 0.1, Monitor: &ledger.Monitor{}},
 			MissRate: ledger.Figure{Risk: bets.MissRate, Value: nan, Low: nan, High: nan, Line: nan},
 		},
-		Strata: []ledger.Stratum{{Stratum: receipt.Deferred, Lately: ledger.Share{Total: 5}}, {Stratum: receipt.CalledSafe, Lately: ledger.Share{Value: nan}}},
+		Strata: []ledger.Stratum{
+			{Stratum: receipt.Deferred, Lately: ledger.Share{Total: 5}, Expected: 7, Reviews: 7, Due: 5, Arrived: 4},
+			{Stratum: receipt.CalledSafe, Lately: ledger.Share{Value: nan}, Expected: nan},
+		},
 	}
 }
 
@@ -32,9 +35,8 @@ func TestPromises(t *testing.T) {
 			t.Errorf("%s without a ledger", name)
 		}
 	}
-	state := time.Time{}
 	d.ReadPromises(func() []*ledger.Promise { return []*ledger.Promise{tooFew()} })
-	d.ReadStateTime(func() time.Time { return state })
+	d.ReadStateTime(func() time.Time { return time.Now().Add(-time.Minute) })
 	d.Outcome("m", ledger.Counted)
 	d.Outcome("", ledger.Forged)
 	const of = `model="m",policy="0000000000000000000000000000000000000000000000000000000000000000"`
@@ -48,6 +50,9 @@ func TestPromises(t *testing.T) {
 		`ckd_promise_state{` + of + `,verdict="too_few_outcomes",version="v1"}`:                1,
 		`ckd_promise_state{` + of + `,verdict="violated",version="v1"}`:                        0,
 		`ckd_outcomes_overdue_ratio{` + of + `,stratum="deferred",version="v1"}`:               0,
+		`ckd_promise_reviews{` + of + `,state="issued",stratum="deferred",version="v1"}`:       7,
+		`ckd_promise_reviews{` + of + `,state="due",stratum="deferred",version="v1"}`:          5,
+		`ckd_promise_reviews{` + of + `,state="answered",stratum="deferred",version="v1"}`:     4,
 	} {
 		if v, ok := got[name]; !ok || v != want {
 			t.Errorf("%s is %v (%v), want %v", name, v, ok, want)
@@ -56,11 +61,10 @@ func TestPromises(t *testing.T) {
 	if names := namesOf(got, "ckd_promise{"); len(names) != 4 {
 		t.Errorf("%d bounds, want the 4 of the critical FNR: %v", len(names), names)
 	}
-	if names := namesOf(got, "ckd_ledger_state_age_seconds"); len(names) > 0 {
-		t.Errorf("an age before the first state: %v", names)
+	if names := namesOf(got, "ckd_promise_reviews{"); len(names) != 5 {
+		t.Errorf("%d counts of reviews, want 3 and the 2 of a stratum of which no daemon told: %v", len(names), names)
 	}
-	state = time.Now().Add(-time.Minute)
-	if age := d.values(t)["ckd_ledger_state_age_seconds{}"]; age < 60 {
+	if age := got["ckd_ledger_state_age_seconds{}"]; age < 60 {
 		t.Errorf("age %v, want at least 60", age)
 	}
 }

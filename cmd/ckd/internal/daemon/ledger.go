@@ -88,11 +88,12 @@ func newKeeper(c *config.Config, s *server.Server, keys func() *receipt.Keys, m 
 	if err != nil {
 		return nil, fmt.Errorf("ledger: %w", err)
 	}
+	started := time.Now()
 	m.ReadStateTime(func() time.Time {
 		if at := k.answered.Load(); at != nil {
 			return *at
 		}
-		return time.Time{}
+		return started
 	})
 	return k, nil
 }
