@@ -50,16 +50,16 @@ func Upper(groups []Group, most int, confidence float64) float64 {
 // The logarithm of the p-value falls with the share, smoothly, so that regula falsi takes far fewer
 // steps than bisection.
 func upper(groups []Group, most int, tail float64) float64 {
-	const close, least = 1e-12, -700 // of shares; logarithm of the least p-value told apart from 0
+	const near, least = 1e-12, -700 // of shares; logarithm of the least p-value told apart from 0
 	above := func(a float64) float64 { return max(math.Log(Tail(groups, a, most)), least) - math.Log(tail) }
-	low, high := 0.0, 1-close
+	low, high := 0.0, 1-near
 	atLow, atHigh := above(low), above(high)
 	if atHigh > 0 {
 		return 1
 	}
-	for side := 0; high-low > close; {
+	for side := 0; high-low > near; {
 		a := high - atHigh*(high-low)/(atHigh-atLow)
-		if a = min(max(a, low+close/2), high-close/2); high-low > 0.5 {
+		if a = min(max(a, low+near/2), high-near/2); high-low > 0.5 {
 			a = (low + high) / 2
 		}
 		// The Illinois rule halves the value at an end that stays, so that both ends move.
