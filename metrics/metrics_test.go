@@ -125,7 +125,6 @@ func TestObserve(t *testing.T) {
 		`ckd_access_refused_total{reason="no_credential"}`:             1,
 		`ckd_security_reloads_failed_total{files="access"}`:            1,
 		`ckd_security_reloads_failed_total{files="certificates"}`:      0,
-		`ckd_security_reloads_failed_total{files="receipt-keys"}`:      0,
 		`ckd_certificate_not_after_timestamp_seconds{}`:                1e9,
 		`ckd_open_bytes{}`:                                             1,
 		`ckd_open_bytes_limit{}`:                                       2,
