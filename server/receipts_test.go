@@ -221,11 +221,19 @@ func TestReceiptsReviewed(t *testing.T) {
 					}
 				}
 			}
-			calls := 1.0
+			calls, drawn := 1.0, 0.0
 			if tt.asks != 0 {
 				calls = 2
 			}
 			h.eventually(t, calls*inputs, "ckd_receipts_eligible_total")
+			for i := range all { // what is free is not drawn
+				if r := &all[i].Receipt; r.Stratum != receipt.CalledCritical || r.Propensity < 1 {
+					drawn += calls * float64(r.Propensity)
+				}
+			}
+			if got := h.metric(t, "ckd_audit_propensity_total"); math.Abs(got-drawn) > 1e-6 {
+				t.Errorf("%v reviews were to be expected, by the receipts %v", got, drawn)
+			}
 			for s := receipt.Deferred; s < receipt.Strata; s++ {
 				h.eventually(t, receipts[s.String()], "ckd_receipts_total", "stratum", s.String())
 				h.eventually(t, reviews[s.String()], "ckd_reviews_total", "stratum", s.String())
