@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -59,6 +60,8 @@ type daemon struct {
 	sealer *receipt.Sealer
 	hash   [32]byte // of the policy
 	name   string   // the same in hex
+
+	mu     sync.Mutex
 	counts map[ledger.Status]int
 }
 
@@ -110,7 +113,11 @@ func start(t testing.TB, access string) *daemon {
 	}
 	outcomes.Register(s, outcomes.Options{
 		Ledger: d.ledger, Keys: func() *receipt.Keys { return keys }, Log: zap.NewNop(),
-		Answered: func(_ string, s ledger.Status) { d.counts[s]++ },
+		Answered: func(_ string, s ledger.Status) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.counts[s]++
+		},
 	})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -240,6 +247,8 @@ func TestReportOutcomes(t *testing.T) {
 			}
 		})
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.counts[ledger.Forged] != 3 || d.counts[ledger.Duplicate] != 1 {
 		t.Errorf("counted as %v", d.counts)
 	}
@@ -483,4 +492,24 @@ identities:
 	if status.Code(err) != codes.PermissionDenied {
 		t.Errorf("a policy of a model that the identity may not use: %v", err)
 	}
+}
+
+// BenchmarkReportOutcomes reports batches of 1,000 outcomes, each of another input, over a connection.
+func BenchmarkReportOutcomes(b *testing.B) {
+	d := start(b, "")
+	const batch = 1000
+	for b.Loop() {
+		b.StopTimer()
+		all := make([]*ckdv1.Outcome, batch)
+		for i := range all {
+			all[i] = &ckdv1.Outcome{Receipt: d.receipt(receipt.Deferred), Truth: "c", Source: "r1"}
+		}
+		b.StartTimer()
+		for _, a := range d.report(all...) {
+			if a.GetError() != nil {
+				b.Fatal(a)
+			}
+		}
+	}
+	b.ReportMetric(float64(b.N*batch)/b.Elapsed().Seconds(), "outcomes/s")
 }

@@ -40,7 +40,7 @@ const (
 // keeper tells the ledger what this process has issued, and keeps what the ledger says about the
 // policies in force. The ledger is in this process, or that of another daemon: both are told alike.
 type keeper struct {
-	server *server.Server
+	server decider
 	log    *zap.Logger
 	failed *failedReloads
 	tell   func(context.Context, *ckdv1.ReportIssuedRequest) (*ckdv1.ReportIssuedResponse, error)
@@ -60,6 +60,14 @@ type keeper struct {
 	state    []*ckdv1.Promise
 	kept     time.Time // when the file was written
 	away     bool      // the last round failed
+	warned   bool      // that there is no file
+}
+
+// decider is what a keeper asks and tells the server.
+type decider interface {
+	Policies() []*policy.Policy
+	Issued() []server.Issued
+	SetPromises([]*ckdv1.Promise)
 }
 
 // countKey names a count of the process.
@@ -73,13 +81,11 @@ type countKey struct {
 func newKeeper(c *config.Config, s *server.Server, keys func() *receipt.Keys, m *metrics.Metrics, log *zap.Logger, failed *failedReloads) (_ *keeper, err error) {
 	var name [processName]byte
 	_, _ = rand.Read(name[:]) // never fails: crypto/rand
-	k := &keeper{
-		server: s, log: log, failed: failed, process: hex.EncodeToString(name[:]),
-		policies: map[string]string{}, audits: map[string]*policy.Audit{}, counts: map[countKey]server.IssuedCounts{},
-	}
+	k := &keeper{server: s, log: log, failed: failed, process: hex.EncodeToString(name[:])}
+	k.forgetAll()
 	switch {
 	case c.Ledger != "":
-		err = k.open(c, keys, m)
+		err = k.open(c, s, keys, m)
 	case c.LedgerAt != "":
 		err = k.connect(c)
 	default:
@@ -99,12 +105,12 @@ func newKeeper(c *config.Config, s *server.Server, keys func() *receipt.Keys, m 
 }
 
 // open opens a ledger of this process.
-func (k *keeper) open(c *config.Config, keys func() *receipt.Keys, m *metrics.Metrics) error {
+func (k *keeper) open(c *config.Config, s *server.Server, keys func() *receipt.Keys, m *metrics.Metrics) error {
 	l, err := ledger.Open(c.Ledger, ledger.Options{Keys: keys, RunLength: c.RunLength, ReaderSensitivity: c.ReaderSensitivity})
 	if err != nil {
 		return err
 	}
-	service := outcomes.Register(k.server, outcomes.Options{Ledger: l, Keys: keys, Log: k.log, Answered: m.Outcome})
+	service := outcomes.Register(s, outcomes.Options{Ledger: l, Keys: keys, Log: k.log, Answered: m.Outcome})
 	k.tell, k.at, k.close = service.ReportIssued, c.Ledger, l.Close
 	k.watch = func(ctx context.Context) {
 		l.Run(ctx, func(err error) { k.log.Error("the ledger failed", zap.Error(err)) })
@@ -258,6 +264,7 @@ func (k *keeper) request() (*ckdv1.ReportIssuedRequest, func()) {
 	for _, p := range k.server.Policies() {
 		r.PolicyHashes = append(r.PolicyHashes, p.Hash)
 		k.audits[p.Hash] = p.Audit
+		k.warnOfFile(p)
 		if text := string(p.Marshal()); k.policies[p.Hash] != text {
 			r.Policies, texts[p.Hash] = append(r.Policies, []byte(text)), text
 		}
@@ -285,6 +292,11 @@ func (k *keeper) request() (*ckdv1.ReportIssuedRequest, func()) {
 	}
 }
 
+// forgetAll notes that the ledger has nothing.
+func (k *keeper) forgetAll() {
+	k.policies, k.audits, k.counts = map[string]string{}, map[string]*policy.Audit{}, map[countKey]server.IssuedCounts{}
+}
+
 // forget notes that the ledger lacks a policy, and the counts under it.
 func (k *keeper) forget(hash string) {
 	delete(k.policies, hash)
@@ -293,6 +305,16 @@ func (k *keeper) forget(hash string) {
 			delete(k.counts, key)
 		}
 	}
+}
+
+// warnOfFile warns once if a policy would need a file of the state, and there is none.
+func (k *keeper) warnOfFile(p *policy.Policy) {
+	if k.warned || k.file != "" || k.watch != nil || p.Audit == nil || p.Audit.OnBreach != policy.DeferOnBreach {
+		return
+	}
+	k.warned = true
+	k.log.Warn("a policy defers while its promise is violated, and without ledger-state a start while the ledger is away does not know of alarms",
+		zap.String("model", p.Name))
 }
 
 // missed notes that the ledger did not answer.
