@@ -11,6 +11,7 @@ import (
 
 type demoCmd struct {
 	Keep   bool   `help:"Leave the daemon up afterwards, with slow traffic, until interrupted."`
+	Shift  bool   `help:"Then make misses three times as frequent: drift cannot see it, outcomes can."`
 	JSON   bool   `help:"Print the result as JSON."`
 	Listen string `default:"127.0.0.1:0" placeholder:"ADDR" help:"gRPC address of the daemon: HOST:PORT or unix:PATH. (${default})"`
 	HTTP   string `name:"http" default:"127.0.0.1:0" placeholder:"ADDR" help:"HTTP address of the API as JSON. (${default})"`
@@ -20,11 +21,13 @@ type demoCmd struct {
 // Run runs the demo and prints its report.
 func (c *demoCmd) Run(ctx *cmdContext) error {
 	bar := newBar(ctx, "streaming real passes")
+	reading := newBar(ctx, "simulated readers answer")
 	err := demo.Run(ctx.Ctx, demo.Options{
-		Keep: c.Keep, Listen: c.Listen, HTTP: c.HTTP, Admin: c.Admin, Log: ctx.Stderr,
-		Progress: bar.update,
+		Keep: c.Keep, Shift: c.Shift, Listen: c.Listen, HTTP: c.HTTP, Admin: c.Admin, Log: ctx.Stderr,
+		Progress: bar.update, Reading: reading.update,
 		Ready: func(r *demo.Report) error {
 			bar.stop()
+			reading.stop()
 			if c.JSON {
 				encoder := json.NewEncoder(ctx.Stdout)
 				encoder.SetIndent("", "  ")
@@ -40,6 +43,7 @@ func (c *demoCmd) Run(ctx *cmdContext) error {
 		},
 	})
 	bar.stop()
+	reading.stop()
 	if c.Keep && errors.Is(err, context.Canceled) {
 		return nil
 	}

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -22,10 +25,14 @@ import (
 type Options struct {
 	// Keep leaves the daemon up, with slow traffic, until the context ends.
 	Keep bool
+	// Shift makes misses more frequent after the report's outcomes are in.
+	Shift bool
 	// Listen, HTTP and Admin are the daemon's addresses.
 	Listen, HTTP, Admin string
 	// Progress is called with the number of inputs answered, by many goroutines. It may be nil.
 	Progress func(answered, inputs int)
+	// Reading is called as Progress is, while simulated readers answer. It may be nil.
+	Reading func(answered, inputs int)
 	// Ready is called with the report, before Keep's traffic, to print it.
 	Ready func(*Report) error
 	// Log takes the daemon's log.
@@ -36,6 +43,10 @@ type Options struct {
 
 // keepRate is the rate of slow traffic, in inputs per second.
 const keepRate = 40
+
+// receiptKey is the key of receipts. It is always the same, and so are the inputs that it draws for
+// audits.
+var receiptKey = strings.Repeat("c4", 32)
 
 // Run runs the demo. It returns after the report or, with Keep, when ctx ends.
 func Run(ctx context.Context, o Options) error {
@@ -52,7 +63,12 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	daemon, err := start(o, log, policies)
+	folder, err := os.MkdirTemp("", "ckd-demo-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	daemon, err := start(o, folder, log, policies)
 	if err != nil {
 		return err
 	}
@@ -70,14 +86,18 @@ func Run(ctx context.Context, o Options) error {
 	return ctx.Err() // nil unless the user ended the demo
 }
 
-// start builds the daemon of the demo.
-func start(o Options, log *zap.Logger, policies *policy.Set) (*daemon.Daemon, error) {
+// start builds the daemon of the demo. Its ledger, and the keys of its receipts, are in a folder.
+func start(o Options, folder string, log *zap.Logger, policies *policy.Set) (*daemon.Daemon, error) {
 	c, err := config.Default()
 	if err != nil {
 		return nil, err
 	}
 	c.Listen, c.HTTP, c.Admin, c.ShutdownGrace = []string{o.Listen}, o.HTTP, o.Admin, time.Second
 	c.RecentInputs = 50 // their ids are numbers, not personal data
+	c.Ledger, c.ReceiptKeys = filepath.Join(folder, "ledger"), filepath.Join(folder, "receipt-keys")
+	if err := os.WriteFile(c.ReceiptKeys, []byte(receiptKey), 0o600); err != nil {
+		return nil, err
+	}
 	return daemon.NewFixed(c, log, policies)
 }
 
@@ -89,8 +109,9 @@ func stream(ctx context.Context, o Options, daemon *daemon.Daemon, r *recordings
 		return err
 	}
 	defer c.Close()
+	trial := newTrial(c, r, daemon.AdminURL()+"/metrics")
 	started := time.Now()
-	results, err := streamInputs(ctx, c, r, shown, o.Progress)
+	results, err := streamInputs(ctx, c, r, shown, idsOf(shown), o.Progress)
 	if err != nil {
 		return err
 	}
@@ -104,9 +125,20 @@ func stream(ctx context.Context, o Options, daemon *daemon.Daemon, r *recordings
 	}
 	report.Tuning.Inputs = tuned
 	report.Seconds = time.Since(started).Seconds()
+	if err := trial.readers.read(ctx, shown, results); err != nil {
+		return err
+	}
+	if report.Outcomes, err = trial.outcomes(ctx, shown, o.Reading); err != nil {
+		return err
+	}
+	if o.Shift {
+		if report.Outcomes.Shift, err = trial.shift(ctx, shown, report.missed); err != nil {
+			return err
+		}
+	}
 	report.Addresses = Addresses{API: daemon.Targets()[0], HTTP: daemon.HTTPURL(), Metrics: daemon.AdminURL() + "/metrics", Page: daemon.AdminURL() + "/"}
 	if err := o.Ready(report); err != nil || !o.Keep {
 		return err
 	}
-	return keep(ctx, c, r, cmp.Or(o.rate, keepRate))
+	return keep(ctx, c, r, trial.readers, cmp.Or(o.rate, keepRate))
 }

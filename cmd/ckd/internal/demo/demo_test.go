@@ -78,6 +78,31 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// TestOutcomes checks that what outcomes say agrees with the labels of all inputs, and that the alarm is
+// raised when misses become more frequent, although drift is silent.
+func TestOutcomes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("streams for several seconds")
+	}
+	var o *Outcomes
+	err := Run(t.Context(), Options{
+		Shift: true, Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0", Log: io.Discard,
+		Ready: func(r *Report) error { o = r.Outcomes; return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Inputs < goodInputs || o.Audits == 0 || o.Audits >= o.Reviews || o.Reviews >= o.Outcomes || o.SecondReads == 0 {
+		t.Errorf("counts: %+v", o)
+	}
+	if !(o.Low <= o.Truth && o.Truth <= o.High && o.High < o.Line) || o.Unweighted > o.Truth/2 || o.Verdict != "holding" {
+		t.Errorf("the labels say %v, the outcomes %+v", o.Truth, o)
+	}
+	if s := o.Shift; !s.Raised || s.DriftAlarms != 0 || s.Truth < 1.5*o.Truth || s.AlarmAudits == 0 || s.AlarmAudits >= s.AlarmOutcomes {
+		t.Errorf("shift: %+v", s)
+	}
+}
+
 // tuned returns the tuned policy, and a function that decides by it offline.
 func tuned(t *testing.T, r *recordings.Recording, tuning []int) (*policy.Policy, *engine.Batch, *engine.Outcome) {
 	t.Helper()

@@ -28,7 +28,10 @@ type Report struct {
 	Rules     []Rule     `json:"rules"`
 	Top       []Deferred `json:"top_deferred"`
 	Seconds   float64    `json:"seconds"` // of streaming
+	Outcomes  *Outcomes  `json:"outcomes"`
 	Addresses Addresses  `json:"addresses"`
+
+	missed []int // inputs of the recording: critical, called safe and retained
 }
 
 // Policy describes the policy that decided.
@@ -137,6 +140,9 @@ func newReport(r *recordings.Recording, shown []int, results []client.Result, mo
 		j.labels[i], j.predicted[i] = r.Labels[shown[i]], int(result.Decomposition.GetPredicted())
 		j.mi[i], j.all[i], j.retained[i] = result.Decomposition.GetMi(), true, result.Retained()
 		report.add(model, result, j.labels[i])
+		if j.retained[i] && slices.Contains(r.Critical, j.labels[i]) && !slices.Contains(r.Critical, j.predicted[i]) {
+			report.missed = append(report.missed, shown[i])
+		}
 	}
 	report.Rules = j.rules(report.Retained, r.Critical)
 	// The two scores have different scales, so the rank is how far a score is over its threshold.

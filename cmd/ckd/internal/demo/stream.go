@@ -22,7 +22,7 @@ const (
 // streamInputs sends the passes of some inputs of the recording, batch by batch and pass by pass,
 // with many batches in flight. It returns the results in the order of the inputs.
 func streamInputs(
-	ctx context.Context, c *client.Client, r *recordings.Recording, inputs []int, progress func(answered, inputs int),
+	ctx context.Context, c *client.Client, r *recordings.Recording, inputs []int, ids []string, progress func(answered, inputs int),
 ) ([]client.Result, error) {
 	session, err := c.Session(ctx, sessionOf(r))
 	if err != nil {
@@ -36,7 +36,7 @@ func streamInputs(
 	for from := 0; from < len(inputs); from += batchInputs {
 		to := min(from+batchInputs, len(inputs))
 		batches.Go(func() error {
-			got, err := streamBatch(batchCtx, session, r, inputs[from:to])
+			got, err := streamBatch(batchCtx, session, r, inputs[from:to], ids[from:to])
 			copy(results[from:to], got)
 			if n := answered.Add(int64(to - from)); progress != nil && err == nil {
 				progress(int(n), len(inputs))
@@ -50,13 +50,14 @@ func streamInputs(
 func sessionOf(r *recordings.Recording) client.SessionConfig {
 	return client.SessionConfig{
 		Model: modelName, Classes: r.Classes, Passes: r.Passes.S, Detail: client.Full, InFlight: batchInputs * workers,
+		Receipts: client.ReceiptsReviewed,
 	}
 }
 
 // streamBatch does what a model server does with a batch: it opens a group, runs pass after pass
 // over it, sends each, and waits for the answers.
-func streamBatch(ctx context.Context, session *client.Session, r *recordings.Recording, inputs []int) ([]client.Result, error) {
-	group, err := session.Open(ctx, idsOf(inputs))
+func streamBatch(ctx context.Context, session *client.Session, r *recordings.Recording, inputs []int, ids []string) ([]client.Result, error) {
+	group, err := session.Open(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +104,7 @@ func firstError(results []client.Result) error {
 // keep streams the whole recording over and over, slowly and in random order, until ctx ends, so
 // that dashboards have something to show. It accepts early answers: an input that is decided gets
 // no further passes, as with a model server that saves them.
-func keep(ctx context.Context, c *client.Client, r *recordings.Recording, perSecond float64) error {
+func keep(ctx context.Context, c *client.Client, r *recordings.Recording, readers *readers, perSecond float64) error {
 	order := rand.New(rand.NewPCG(seed2, seed1))
 	inputs := order.Perm(r.Passes.N)
 	config := sessionOf(r)
@@ -133,6 +134,9 @@ func keep(ctx context.Context, c *client.Client, r *recordings.Recording, perSec
 		})
 		if err == nil {
 			err = firstError(results)
+		}
+		if err == nil {
+			err = readers.read(ctx, batch, results)
 		}
 		if err != nil {
 			if ctx.Err() != nil {

@@ -18,6 +18,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	r.writeClasses(&b)
 	r.writeRules(&b)
 	r.writeTop(&b)
+	r.writeOutcomes(&b)
 	fmt.Fprintf(&b, "\nThe daemon of this demo (--keep leaves it up):\ngRPC API %s\nHTTP API %s\nmetrics  %s\npage     %s\n",
 		r.Addresses.API, r.Addresses.HTTP, r.Addresses.Metrics, r.Addresses.Page)
 	_, err := io.WriteString(w, b.String())
@@ -64,6 +65,43 @@ func (r *Report) writeRules(b *strings.Builder) {
 		})
 	}
 	fmt.Fprintf(b, "%s\n\n", rules.Render())
+}
+
+// writeOutcomes writes what outcomes say, and what happened when misses became more frequent.
+func (r *Report) writeOutcomes(b *strings.Builder) {
+	o := r.Outcomes
+	fmt.Fprintf(b, "\nIs it keeping its promise? Simulated readers looked at what was deferred, and at %d inputs of those called safe and retained,\n", o.Audits)
+	fmt.Fprintf(b, "drawn at random. Of %d inputs (drawn from the same), %d outcomes came back in %.1f s:\n", o.Inputs, o.Outcomes, o.Seconds)
+	figures := newTable("critical FNR of the retained", "share")
+	figures.AppendRows([]table.Row{
+		{"truth, by the labels of all inputs", fmt.Sprintf("%.4f", o.Truth)},
+		{"by outcomes, weighted", fmt.Sprintf("%.4f (95%% interval %.4f to %.4f, valid at all times)", o.Estimate, o.Low, o.High)},
+		{"by outcomes, WITHOUT weights: do not", fmt.Sprintf("%.4f", o.Unweighted)},
+		{"line, which its user chose", fmt.Sprintf("%.4f", o.Line)},
+	})
+	fmt.Fprintf(b, "%s\nVerdict: %s.\n", figures.Render(), strings.ReplaceAll(o.Verdict, "_", " "))
+	s := o.Shift
+	if s == nil {
+		return
+	}
+	fmt.Fprintf(b, "\nThen inputs like the missed ones came %d times as often: of %d inputs the FNR is %.4f, by their labels.\n", s.Times, s.Inputs, s.Truth)
+	fmt.Fprintf(b, "Drift, which sees no labels, raised %s.\n", count(s.DriftAlarms, "alarm"))
+	if s.Raised {
+		fmt.Fprintf(b, "Outcomes raised the alarm after %d of them, %d of which cost an audit, within %.1f s.\n", s.AlarmOutcomes, s.AlarmAudits, s.Seconds)
+	} else {
+		fmt.Fprintf(b, "Outcomes raised no alarm in %.1f s.\n", s.Seconds)
+	}
+}
+
+// count returns a number of things in words.
+func count(n int, thing string) string {
+	switch n {
+	case 0:
+		return "no " + thing
+	case 1:
+		return "one " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // writeTop writes the deferred inputs, with a bar for C_k of each class.

@@ -33,6 +33,9 @@ const (
 	// coverage is the share of inputs that each threshold retains of those
 	// tuning inputs that the gate routes to its score.
 	coverage = 0.8
+	// alarmAbove is the critical FNR of the retained that outcomes are held against, as a person might
+	// set it with ckd calibrate --alarm-above.
+	alarmAbove = 0.12
 	// The permutation whose first half is for tuning, and in words.
 	seed1, seed2     = 2026, 1
 	permutationWords = "math/rand/v2, rand.New(rand.NewPCG(2026, 1)).Perm(N): first half tunes, second half is shown"
@@ -61,8 +64,9 @@ func parsePolicy(t settings) (*policy.Set, error) {
 }
 
 // tune sets each threshold to the quantile of its score among the tuning inputs that the gate
-// routes to it. It does not use labels. The policy also records what it retains of these inputs and
-// how they are distributed, so that the daemon can compare live inputs. settle is the YAML block of
+// routes to it. It does not use labels. The policy also records what it retains of these inputs, what
+// it misses of them by their labels, and how they are distributed, so that the daemon can compare
+// live inputs and outcomes. settle is the YAML block of
 // the early-stopping rule, or empty.
 func tune(r *recordings.Recording, tuning []int, settle string) (*policy.Set, error) {
 	observing, err := parsePolicy(settings{})
@@ -93,26 +97,33 @@ func tune(r *recordings.Recording, tuning []int, settle string) (*policy.Set, er
 		return nil, err
 	}
 	var seen drift.Sample
-	retained := 0
+	var labels, predicted []int
+	var retained []bool
 	if err := decide(tuned, r, tuning, func(o *engine.Outcome) {
 		seen.Add(o.C, o.Skewness, o.Predicted)
-		if o.Decision.Action == policy.Retain {
-			retained++
-		}
+		labels, predicted = append(labels, r.Labels[tuning[len(labels)]]), append(predicted, o.Predicted)
+		retained = append(retained, o.Decision.Action == policy.Retain)
 	}); err != nil {
 		return nil, err
 	}
-	low, high := binomial.Interval(retained, len(tuning), 0.95)
+	s := eval.Select(labels, predicted, retained, r.Critical)
 	p, _ := tuned.Get(modelName)
 	described := *p
 	described.Calibration = &policy.Calibration{
 		Software: "ckd demo", PolicyHash: p.Hash, Posterior: "mc-dropout",
-		Objective:        "each score retains 0.8 of the tuning inputs that the gate routes to it; labels play no part",
-		Recording:        policy.Recording{Inputs: len(tuning), Passes: r.Passes.S},
-		ExpectedCoverage: &policy.Interval{Value: float64(retained) / float64(len(tuning)), Low: low, High: high},
-		Reference:        seen.Reference(),
+		Objective:           "each score retains 0.8 of the tuning inputs that the gate routes to it; labels play no part in it",
+		Recording:           policy.Recording{Inputs: len(tuning), Passes: r.Passes.S},
+		ExpectedCoverage:    shareOf(s.Retained, s.Inputs),
+		ExpectedCriticalFNR: shareOf(s.Missed, s.Critical), Lines: &policy.Lines{CriticalFNR: alarmAbove},
+		Reference: seen.Reference(),
 	}
 	return policy.Parse(policy.File{Name: "demo policy", Data: described.Marshal()})
+}
+
+// shareOf returns a share with its 95% interval.
+func shareOf(events, total int) *policy.Interval {
+	low, high := binomial.Interval(events, total, 0.95)
+	return &policy.Interval{Value: float64(events) / float64(total), Low: low, High: high}
 }
 
 // decide decides some inputs of a recording by the demo's policy.

@@ -1,0 +1,147 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ckd-project/ckd/client"
+	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/recordings"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// readers play the people who look at the inputs that are to be reviewed. They find what the labels
+// say, report it to the daemon's ledger, and read a second time where the ledger asks for it. They
+// also keep what nobody could know in practice: how often the policy is wrong on all inputs.
+type readers struct {
+	client    *client.Client
+	recording *recordings.Recording
+
+	mu          sync.Mutex // guards what follows
+	truth       eval.Selective
+	readings    []reading
+	reviews     int
+	audits      int // reviews of retained inputs
+	secondReads int
+}
+
+// A reading is an outcome that the ledger has taken.
+type reading struct {
+	decided time.Time
+	audit   bool
+}
+
+// read answers what is to be reviewed among some inputs of the recording, by their results.
+func (r *readers) read(ctx context.Context, inputs []int, results []client.Result) error {
+	var outcomes []*ckdv1.Outcome
+	var audits []bool
+	labels, predicted, retained := make([]int, len(inputs)), make([]int, len(inputs)), make([]bool, len(inputs))
+	reviews := 0
+	for i, result := range results {
+		d := result.Decomposition
+		labels[i], predicted[i], retained[i] = r.recording.Labels[inputs[i]], int(d.GetPredicted()), result.Retained()
+		if d.GetReview() {
+			reviews++
+		}
+		if receipt := result.Receipt(); receipt != nil {
+			outcomes = append(outcomes, &ckdv1.Outcome{Receipt: receipt, Truth: r.recording.Classes[labels[i]], Source: "reader-1"})
+			audits = append(audits, d.GetReview() && retained[i])
+		}
+	}
+	r.mu.Lock()
+	r.reviews += reviews
+	r.truth = added(r.truth, eval.Select(labels, predicted, retained, r.recording.Critical))
+	r.mu.Unlock()
+	return r.report(ctx, outcomes, audits)
+}
+
+// report sends outcomes, and the second readings that the ledger asks for.
+func (r *readers) report(ctx context.Context, outcomes []*ckdv1.Outcome, audits []bool) error {
+	answers, err := r.send(ctx, outcomes)
+	if err != nil {
+		return err
+	}
+	var second []*ckdv1.Outcome
+	r.mu.Lock()
+	for i, a := range answers {
+		r.readings = append(r.readings, reading{decided: a.GetDecided().AsTime(), audit: audits[i]})
+		if audits[i] {
+			r.audits++
+		}
+		if a.GetWanted() == ckdv1.Wanted_WANTED_SECOND_READ {
+			second = append(second, &ckdv1.Outcome{Receipt: outcomes[i].GetReceipt(), Truth: outcomes[i].GetTruth(), Source: "reader-2"})
+		}
+	}
+	r.secondReads += len(second)
+	r.mu.Unlock()
+	_, err = r.send(ctx, second)
+	return err
+}
+
+// send sends outcomes until the ledger has taken all of them. It refuses them until the daemon has told
+// it the policy, which happens when the daemon starts.
+func (r *readers) send(ctx context.Context, outcomes []*ckdv1.Outcome) ([]*ckdv1.OutcomeAnswer, error) {
+	for {
+		answers, err := r.client.ReportOutcomes(ctx, outcomes, client.Reconnect{})
+		if err != nil {
+			return nil, err
+		}
+		early := false
+		for _, a := range answers {
+			switch {
+			case a.GetStatus() == ckdv1.OutcomeStatus_OUTCOME_STATUS_POLICY_UNKNOWN:
+				early = true
+			case a.GetError() != nil:
+				return nil, fmt.Errorf("an outcome was not kept: %s", a.GetError().GetMessage())
+			}
+		}
+		if !early {
+			return answers, nil
+		}
+		if err := pause(ctx, 20*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// between returns how many outcomes, and audits among them, are of decisions from one time to before
+// another.
+func (r *readers) between(from, to time.Time) (outcomes, audits int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, one := range r.readings {
+		if !one.decided.Before(from) && one.decided.Before(to) {
+			outcomes++
+			if one.audit {
+				audits++
+			}
+		}
+	}
+	return outcomes, audits
+}
+
+// added returns the tallies of two sets of inputs together.
+func added(a, b eval.Selective) eval.Selective {
+	a.Inputs += b.Inputs
+	a.Retained += b.Retained
+	a.Correct += b.Correct
+	a.Critical += b.Critical
+	a.Missed += b.Missed
+	a.Called += b.Called
+	a.FalseCalls += b.FalseCalls
+	return a
+}
+
+// pause waits for a while, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
