@@ -348,20 +348,19 @@ func (k *keeper) heed(answer *ckdv1.ReportIssuedResponse) {
 	}
 	changed := len(k.state) != len(answer.GetPromises())
 	k.state = answer.GetPromises()
-	lines := map[string]string{} // by model
+	lines := ""
 	for _, p := range k.state {
 		was := before[nameOf(p)]
 		if was.GetVerdict() != p.GetVerdict() || was.GetAlarm() != p.GetAlarm() {
 			changed = true
 			logPromise(k.log, p)
 		}
-		if model := p.GetPolicy().GetModel(); p.GetVerdict() == ckdv1.Verdict_VERDICT_VIOLATED {
-			lines[model] += fmt.Sprintf("model %s: policy %.12s, model version %q: %s\n", model, p.GetPolicy().GetHash(), p.GetModelVersion(), p.GetStatement())
+		if p.GetVerdict() == ckdv1.Verdict_VERDICT_VIOLATED {
+			lines += fmt.Sprintf("model %s: policy %.12s, model version %q: %s\n",
+				p.GetPolicy().GetModel(), p.GetPolicy().GetHash(), p.GetModelVersion(), p.GetStatement())
 		}
 	}
-	for _, p := range k.server.Policies() {
-		k.failed.set("promise of "+p.Name, lines[p.Name])
-	}
+	k.failed.set("promises", lines)
 	k.server.SetPromises(k.state)
 	k.writeState(changed, now)
 }
