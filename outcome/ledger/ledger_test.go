@@ -271,7 +271,7 @@ func TestShuffled(t *testing.T) {
 	b := openBench(t, ledger.NoSync(ledger.Options{}))
 	outcomes := b.simulate(n)
 	var first *ledger.Promise
-	for round := range 2 {
+	for round := range 3 {
 		b := openBench(t, ledger.NoSync(ledger.Options{}))
 		b.now = day0.Add(30 * 24 * time.Hour)
 		rng := rand.New(rand.NewPCG(uint64(round), 1))
@@ -284,7 +284,7 @@ func TestShuffled(t *testing.T) {
 			k := min(1+rng.IntN(4000), len(sent))
 			b.report(sent[:k]...)
 			sent = sent[k:]
-			if rng.IntN(200) == 0 {
+			if rng.IntN(20) == 0 { // takes what is mature with what has come
 				b.state()
 			}
 		}

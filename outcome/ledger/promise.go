@@ -258,7 +258,8 @@ type KindShare struct {
 	FNR     Share
 }
 
-// A Point is what was known when a cohort was taken into the evidence. Later changes leave it.
+// A Point says what the cohorts up to one add up to, by the outcomes as they are now. Line and evidence
+// are those with which the cohort was taken, and stay.
 type Point struct {
 	// Start begins the cohort.
 	Start time.Time

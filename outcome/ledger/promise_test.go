@@ -436,3 +436,17 @@ func FuzzReceipt(f *testing.F) {
 		}
 	})
 }
+
+// TestLately expects the interval for one look to have the width that 53 misses of weight 5 give it:
+// sqrt(sum of w^2 (m-p)^2) / sum of w is 0.0085, of which it is 1.96 or so on either side.
+func TestLately(t *testing.T) {
+	b := openBench(t, ledger.NoSync(ledger.Options{}))
+	b.now = day0.Add(2 * oneDay)
+	b.decide(0, 3750, free(), "a")
+	b.decide(0, 53, audited(.2), "a")
+	b.mature(0)
+	s := b.state().Mature.FNR.Lately
+	if math.Abs(s.Value-265./4015) > 1e-6 || math.Abs(s.Low-(s.Value-.0162)) > .002 || math.Abs(s.High-(s.Value+.0187)) > .002 {
+		t.Errorf("%+v", s)
+	}
+}

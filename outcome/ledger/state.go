@@ -359,6 +359,11 @@ func (l *Ledger) take(p *promise, t *terms, mature int) error {
 		points []Point
 		raised = official.raised()
 	)
+	history, err := l.history(p)
+	if err != nil {
+		return err
+	}
+	before := &Point{FNR: newPointRisk(official, evidence.FNR), Rate: newPointRisk(official, evidence.MissRate)}
 	for _, c := range p.cohorts[:mature] {
 		first := c.Start > official.Through
 		if !first && c.Start <= again.alarms.Through {
@@ -376,9 +381,17 @@ func (l *Ledger) take(p *promise, t *terms, mature int) error {
 		}
 		c.Bets, c.Replayed = &bets, c.Changes
 		taken = append(taken, c)
-		if first && c.Changes > 0 {
-			points = append(points, point(p, t, c, official, again))
+		if c.Changes == 0 {
+			continue
 		}
+		var was *Point // as it was taken; of a cohort that was empty then, the one before
+		if !first {
+			for len(history) > 0 && history[0].Start.UnixMicro() <= c.Start {
+				before, history = &history[0], history[1:]
+			}
+			was = before
+		}
+		points = append(points, point(c, official, again, was))
 	}
 	// Cohorts without outcomes need not be stored: taking them again changes nothing.
 	changed := slices.ContainsFunc(taken, func(c *cohortState) bool { return c.Changes > 0 }) || len(anew) > 0 || restart ||
@@ -387,7 +400,7 @@ func (l *Ledger) take(p *promise, t *terms, mature int) error {
 		p.official, p.replay = official, again
 		return nil
 	}
-	err := l.main.Update(func(tx *bolt.Tx) error {
+	err = l.main.Update(func(tx *bolt.Tx) error {
 		b := promiseBucket(tx, p.key)
 		for _, c := range taken {
 			stored, err := readCohort(b, c.Start)

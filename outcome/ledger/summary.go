@@ -148,7 +148,7 @@ func (p *pooled) late(k receipt.Stratum) Share {
 		return unknownShare(of)
 	}
 	n := float64(p.due[k])
-	s := shareOf(of, float64(p.overdue[k]), n, n)
+	s := shareOf(of, float64(p.overdue[k]), n, float64(p.overdue[k]), n, 0)
 	s.Events, s.Total = p.overdue[k], p.due[k]
 	return s
 }
@@ -159,8 +159,8 @@ func traffic(all *pooled) Share {
 		eligible += i.Eligible
 		decisions += i.Decisions
 	}
-	n := float64(decisions)
-	s := shareOf("decisions", float64(min(eligible, decisions)), n, n)
+	n, k := float64(decisions), float64(min(eligible, decisions))
+	s := shareOf("decisions", k, n, k, n, 0)
 	s.Events, s.Total = eligible, decisions
 	return s
 }
@@ -226,8 +226,7 @@ func (b *summariser) summary(p *pooled, r *replay) Summary {
 	}
 	for k := range c.Kinds {
 		one := &c.Kinds[k]
-		share := shareOf("retained critical inputs", one.FNR.WeightedMisses, one.FNR.WeightedCritical, float64(one.Squares))
-		share.Events, share.Total = one.FNR.Misses, one.FNR.Critical
+		share := c.latest(&one.FNR, one.Squares)
 		s.Kinds = append(s.Kinds, KindShare{Kind: Kind(k), Decided: one.Decided, FNR: share})
 	}
 	return s
@@ -316,22 +315,30 @@ func (b *summariser) watch(s *Summary, settled, last *pooled, p *promise) {
 		}
 		f.judge()
 	}
-	latest := func(f *Figure, e *evidence.Estimate, squares squares) {
-		f.Lately = shareOf(wholeOf(e.Of), e.WeightedMisses, e.WeightedCritical, float64(squares))
-		f.Lately.Events, f.Lately.Total = e.Misses, e.Critical
-	}
 	one(watch{Risk: evidence.FNR, Class: -1}, &s.FNR)
 	one(watch{Risk: evidence.MissRate, Class: -1}, &s.MissRate)
-	latest(&s.FNR, &last.tally.Pooled[0], last.tally.Squares[0])
-	latest(&s.MissRate, &last.tally.Pooled[1], last.tally.Squares[1])
+	s.FNR.Lately = last.tally.latest(&last.tally.Pooled[0], last.tally.Squares[0])
+	s.MissRate.Lately = last.tally.latest(&last.tally.Pooled[1], last.tally.Squares[1])
 	for i, k := range b.t.policy.Critical {
 		one(watch{Risk: evidence.FNR, Class: k}, &s.Classes[i])
 		if seen := last.tally.Classes[k]; seen != nil {
-			latest(&s.Classes[i], &seen.FNR, seen.Squares)
+			s.Classes[i].Lately = last.tally.latest(&seen.FNR, seen.Squares)
 		}
 	}
 	r := &settled.tally.Readers
 	s.Readers.Unconfirmed = r.Wanted - r.Arrived
+}
+
+// latest returns a risk with an interval for one look. A miss weighs what audits of inputs called safe
+// weigh on average, if there is none to tell.
+func (t *tally) latest(e *evidence.Estimate, s squares) Share {
+	typical := 0.0
+	if safe := t.Strata[receipt.CalledSafe]; safe.Count > 0 {
+		typical = safe.Weight / float64(safe.Count)
+	}
+	share := shareOf(wholeOf(e.Of), e.WeightedMisses, e.WeightedCritical, s.Missed, s.All, typical)
+	share.Events, share.Total = e.Misses, e.Critical
+	return share
 }
 
 // judge says whether the risk holds its line.
@@ -441,7 +448,7 @@ func confusion(c *tally) []Cell {
 		}
 		for _, truth := range sortedKeys(row) {
 			w := row[truth]
-			share := shareOf("inputs predicted so", w.Weight, all.Weight, all.Squares)
+			share := shareOf("inputs predicted so", w.Weight, all.Weight, w.Squares, all.Squares, 0)
 			share.Events, share.Total = w.Total, all.Total
 			cells = append(cells, Cell{Predicted: predicted, True: truth, Count: w.Total, Weight: w.Weight, Share: share})
 		}
@@ -476,16 +483,28 @@ func readers(c *tally) Readers {
 	}
 }
 
-// shareOf returns the share that events are of a whole, both weighted sums, with an exact interval at
-// the effective number (sum of weights)^2 / (sum of squared weights).
-func shareOf(of string, events, whole, squares float64) Share {
+// shareOf returns the share p that events are of a whole, both sums of weights w, with the exact
+// interval for as many events of weight 1 as have the variance of p, which is
+//
+//	(sum of w^2 of events (1-p)^2 + sum of w^2 of the others p^2) / whole^2.
+//
+// The weights of events matter most: misses have large ones, and hits small ones. Without any event,
+// one is taken to have the typical weight, which is that of the whole if 0 is given.
+func shareOf(of string, events, whole, eventSquares, squares, typical float64) Share {
 	if !(whole > 0 && squares > 0) {
 		return unknownShare(of)
 	}
-	s := Share{Of: of, Value: min(1, events/whole)}
+	p := min(1, events/whole)
 	n := whole * whole / squares
-	s.Low, s.High = binomial.Interval(s.Value*n, n, level)
-	s.Low, s.High = min(s.Low, s.Value), max(s.High, s.Value)
+	switch {
+	case p > 0 && p < 1:
+		n = p * (1 - p) * whole * whole / (eventSquares*(1-p)*(1-p) + max(0, squares-eventSquares)*p*p)
+	case p == 0 && typical > 0:
+		n = min(n, whole/typical)
+	}
+	s := Share{Of: of, Value: p}
+	s.Low, s.High = binomial.Interval(p*n, n, level)
+	s.Low, s.High = min(s.Low, p), max(s.High, p)
 	return s
 }
 
@@ -527,9 +546,9 @@ func (s *storedPoint) point(start int64) Point {
 	return Point{Start: time.UnixMicro(start).UTC(), FNR: unpack(s.FNR), Rate: unpack(s.Rate)}
 }
 
-// point returns what is known once a cohort was taken.
-func point(p *promise, t *terms, c *cohortState, official *alarms, again *replay) Point {
-	_ = t
+// point returns what is known of the cohorts up to one. Evidence that was taken before is that of the
+// point before it was replayed.
+func point(c *cohortState, official *alarms, again *replay, taken *Point) Point {
 	risk := func(of evidence.Risk, cohort *evidence.Estimate) PointRisk {
 		w := watch{Risk: of, Class: -1}
 		nan := math.NaN()
@@ -544,8 +563,21 @@ func point(p *promise, t *terms, c *cohortState, official *alarms, again *replay
 		}
 		return r
 	}
-	return Point{Start: time.UnixMicro(c.Start).UTC(), FNR: risk(evidence.FNR, &c.tally.Pooled[0]),
+	at := Point{Start: time.UnixMicro(c.Start).UTC(), FNR: risk(evidence.FNR, &c.tally.Pooled[0]),
 		Rate: risk(evidence.MissRate, &c.tally.Pooled[1])}
+	if taken != nil {
+		at.FNR.Line, at.FNR.LogEvidence = taken.FNR.Line, taken.FNR.LogEvidence
+		at.Rate.Line, at.Rate.LogEvidence = taken.Rate.Line, taken.Rate.LogEvidence
+	}
+	return at
+}
+
+// newPointRisk returns the line of a risk, with no evidence yet.
+func newPointRisk(official *alarms, of evidence.Risk) PointRisk {
+	if a := official.of[watch{Risk: of, Class: -1}]; a != nil {
+		return PointRisk{Line: a.Line()}
+	}
+	return PointRisk{Line: math.NaN(), LogEvidence: math.NaN()}
 }
 
 // history reads the points of a promise.

@@ -24,7 +24,7 @@ type tally struct {
 	Disputed [2]uint64                   `json:"disputed"`
 	Classes  map[int]*classTally         `json:"classes,omitempty"`
 	Slices   map[uint16]*sliceTally      `json:"slices,omitempty"`
-	Squares  [2]squares                  `json:"squares"`
+	Squares  [2]squares                  `json:"weights"`
 	Kinds    [kinds]kindTally            `json:"kinds"`
 	Strata   [receipt.Strata]arrived     `json:"strata"`
 	Reasons  map[policy.Reason]*yield    `json:"reasons,omitempty"`
@@ -39,7 +39,7 @@ var riskEdges = [...]float64{0, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1}
 
 type classTally struct {
 	FNR      evidence.Estimate `json:"fnr"`
-	Squares  squares           `json:"squares"`
+	Squares  squares           `json:"weights"`
 	Disputed uint64            `json:"disputed,omitempty"`
 }
 
@@ -48,13 +48,31 @@ type sliceTally struct {
 	Disputed [2]uint64            `json:"disputed"`
 }
 
-// squares sums the squared weights of critical inputs, for intervals of one look.
-type squares float64
+// squares sums the squared weights of critical inputs, and of the missed among them, for intervals
+// of one look.
+type squares struct {
+	All    float64 `json:"all,omitempty"`
+	Missed float64 `json:"missed,omitempty"`
+}
+
+// observe adds a critical input.
+func (s *squares) observe(o evidence.Observation) {
+	square := 1 / (o.Propensity * o.Propensity)
+	s.All += square
+	if o.Missed {
+		s.Missed += square
+	}
+}
+
+func (s *squares) add(o squares) {
+	s.All += o.All
+	s.Missed += o.Missed
+}
 
 type kindTally struct {
 	Decided uint64            `json:"decided,omitempty"`
 	FNR     evidence.Estimate `json:"fnr"`
-	Squares squares           `json:"squares,omitempty"`
+	Squares squares           `json:"weights"`
 }
 
 // arrived counts the outcomes of a stratum that came, duplicates of equal inputs included: these were
@@ -67,8 +85,9 @@ type arrived struct {
 
 // weighted counts events of a whole with weights.
 type weighted struct {
-	Total, Events                uint64
-	Weight, EventWeight, Squares float64
+	Total, Events         uint64
+	Weight, EventWeight   float64
+	Squares, EventSquares float64
 }
 
 func (w *weighted) observe(event bool, weight float64) {
@@ -78,6 +97,7 @@ func (w *weighted) observe(event bool, weight float64) {
 	if event {
 		w.Events++
 		w.EventWeight += weight
+		w.EventSquares += weight * weight
 	}
 }
 
@@ -87,10 +107,11 @@ func (w *weighted) add(o *weighted) {
 	w.Weight += o.Weight
 	w.EventWeight += o.EventWeight
 	w.Squares += o.Squares
+	w.EventSquares += o.EventSquares
 }
 
 func (w *weighted) share(of string) Share {
-	s := shareOf(of, w.EventWeight, w.Weight, w.Squares)
+	s := shareOf(of, w.EventWeight, w.Weight, w.EventSquares, w.Squares, 0)
 	s.Events, s.Total = w.Events, w.Total
 	return s
 }
@@ -183,7 +204,7 @@ func (t *tally) observe(m *terms, r *Record) {
 	for i := range t.Pooled {
 		t.Pooled[i].Observe(best)
 		if best.Critical && (best.Retained || t.Pooled[i].Of == evidence.MissRate) {
-			t.Squares[i] += squares(weight * weight)
+			t.Squares[i].observe(best)
 		}
 		if f.disputed() && (best.Retained || t.Pooled[i].Of == evidence.MissRate) {
 			t.Disputed[i]++
@@ -193,9 +214,9 @@ func (t *tally) observe(m *terms, r *Record) {
 	kind.Decided++
 	kind.FNR.Observe(best)
 	if best.Critical && best.Retained {
-		kind.Squares += squares(weight * weight)
+		kind.Squares.observe(best)
 	}
-	t.observeClasses(m, r, &f, weight)
+	t.observeClasses(m, r, &f)
 	for i, s := range c.Slices {
 		if s == 0 || slices.Contains(c.Slices[:i], s) {
 			continue
@@ -211,7 +232,7 @@ func (t *tally) observe(m *terms, r *Record) {
 	t.observeTables(m, r, &f, best, weight)
 }
 
-func (t *tally) observeClasses(m *terms, r *Record, f *finding, weight float64) {
+func (t *tally) observeClasses(m *terms, r *Record, f *finding) {
 	if f.critical < 0 || r.Receipt.Stratum == receipt.Deferred {
 		return
 	}
@@ -220,7 +241,7 @@ func (t *tally) observeClasses(m *terms, r *Record, f *finding, weight float64) 
 		o := m.observe(r, f, k, false)
 		class.FNR.Observe(o)
 		if o.Critical {
-			class.Squares += squares(weight * weight)
+			class.Squares.observe(o)
 		}
 		if f.disputed() || len(f.others) > 0 {
 			class.Disputed++
@@ -293,12 +314,12 @@ func (t *tally) add(o *tally) {
 	for i := range t.Pooled {
 		t.Pooled[i].Add(o.Pooled[i])
 		t.Disputed[i] += o.Disputed[i]
-		t.Squares[i] += o.Squares[i]
+		t.Squares[i].add(o.Squares[i])
 	}
 	for k, c := range o.Classes {
 		to := t.class(k)
 		to.FNR.Add(c.FNR)
-		to.Squares += c.Squares
+		to.Squares.add(c.Squares)
 		to.Disputed += c.Disputed
 	}
 	for k, c := range o.Slices {
@@ -311,7 +332,7 @@ func (t *tally) add(o *tally) {
 	for k := range t.Kinds {
 		t.Kinds[k].Decided += o.Kinds[k].Decided
 		t.Kinds[k].FNR.Add(o.Kinds[k].FNR)
-		t.Kinds[k].Squares += o.Kinds[k].Squares
+		t.Kinds[k].Squares.add(o.Kinds[k].Squares)
 	}
 	for s := range t.Strata {
 		t.Strata[s].Count += o.Strata[s].Count
