@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/ckd-project/ckd/internal/timed"
 	"github.com/ckd-project/ckd/outcome/ledger"
 	"github.com/ckd-project/ckd/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
@@ -263,15 +264,22 @@ func (b *bench) sampled(sealed []byte) bool {
 }
 
 // TestShuffled expects figures to depend on the set of outcomes alone, bit for bit.
-func TestShuffled(t *testing.T) {
-	n := 1_000_000
-	if testing.Short() {
-		n = 20_000
-	}
+func TestShuffled(t *testing.T) { shuffled(t, 20_000, 3) }
+
+// TestMillionShuffled is TestShuffled at full size.
+func TestMillionShuffled(t *testing.T) {
+	timed.Only(t)
+	shuffled(t, 1_000_000, 2)
+}
+
+// shuffled reports n outcomes, some of them repeated, in a new order in each round, and looks at the
+// state now and then.
+func shuffled(t *testing.T, n, rounds int) {
+	t.Helper()
 	b := openBench(t, ledger.NoSync(ledger.Options{}))
 	outcomes := b.simulate(n)
 	var first *ledger.Promise
-	for round := range 3 {
+	for round := range rounds {
 		b := openBench(t, ledger.NoSync(ledger.Options{}))
 		b.now = day0.Add(30 * 24 * time.Hour)
 		rng := rand.New(rand.NewPCG(uint64(round), 1))

@@ -363,10 +363,7 @@ func TestExport(t *testing.T) {
 // TestOpenReadsNothing counts records read: opening replays none, and a state that was computed before
 // is read as it was stored.
 func TestOpenReadsNothing(t *testing.T) {
-	n := 100_000
-	if testing.Short() {
-		n = 5_000
-	}
+	const n = 5_000
 	b := openBench(t, ledger.NoSync(ledger.Options{}))
 	b.now = day0.Add(40 * oneDay)
 	for _, o := range b.simulate(n) {
