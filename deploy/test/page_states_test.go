@@ -221,6 +221,59 @@ func TestPageNotices(t *testing.T) {
 	}
 }
 
+// TestPagePromise checks that the page begins with what outcomes say, if the daemon keeps a ledger, and
+// that what nobody knows yet is n/a.
+func TestPagePromise(t *testing.T) {
+	d := serveState(t, acted("a", "b"))
+	b := open(t, d.Admin)
+	b.until(`document.querySelector("#panels").dataset.model === "shown"`, "the page has a state")
+	if n := get[int](b, `document.querySelectorAll('#promise, nav a[href="#promise"]').length + document.querySelectorAll(':is(#promise, nav a[href="#promise"])[hidden]').length`); n != 4 {
+		t.Errorf("without a ledger the section and its link are not hidden: %d, want both, twice", n)
+	}
+	state := acted("a", "b")
+	state.Model.Promises = []triage.Promise{}
+	d.show(state)
+	b.until(`document.querySelector("#promise").innerText.includes("No outcome")`, "an empty ledger is said to be")
+
+	line, evidence, needed := 0.12, 0.4, 250.2
+	promise := triage.Promise{
+		ModelVersion: "7", Verdict: "too_few_outcomes", Why: []string{"the upper limit lies above the line"}, Period: 86400, Due: 14 * 86400, Decided: 12,
+		Figures: []triage.Figure{{Name: "critical_fnr", Line: &line, Evidence: &evidence, Needed: &needed}, {Name: "critical_miss_rate"}},
+		Strata:  []triage.Stratum{{Name: "called_safe", Decisions: 1000, Reviews: 52}},
+		Yield:   []triage.Yield{}, History: []triage.PromisePoint{},
+	}
+	state.Model.Promises = []triage.Promise{promise}
+	d.show(state)
+	b.until(`document.querySelector("#promise-state")?.dataset.verdict === "too_few_outcomes"`, "the verdict is shown")
+	if got := b.text("#promise"); !strings.Contains(got, "About 251 more would do") || strings.Contains(got, "NaN") {
+		t.Errorf("it says %q", got)
+	}
+	if got := b.text(`[data-key="critical_fnr "]`); strings.Count(got, "n/a") != 2 {
+		t.Errorf("of a risk that nobody knows it says %q", got)
+	}
+
+	average, at := triage.Interval{Value: 0.2, Low: 0.15, High: 0.25}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	f := &promise.Figures[0]
+	evidence, f.Raised, f.RaisedBy, f.Average, f.Verdict = 1.1, true, &at, &average, "violated"
+	promise.Verdict, promise.Alarm, promise.Defers, promise.Mature = "violated", true, true, 2
+	for i := range int64(3) {
+		promise.History = append(promise.History, triage.PromisePoint{
+			At: at.UnixMilli() + i*86400000, Value: &average.Value, Low: &average.Low, High: &average.High, Line: &line, Evidence: &evidence,
+		})
+	}
+	state.Model.Promises = []triage.Promise{{ModelVersion: "6", Verdict: "holding", Decided: 100}, promise}
+	d.show(state)
+	b.until(`document.querySelector("#attention").dataset.level === "alarm" && document.title.startsWith("■")`, "the violation is an alarm")
+	b.equals(`[data-key="critical_fnr "] b data`, 0.2)
+	b.until(`document.querySelector('[data-chart="promise"] canvas')`, "the interval over time is drawn")
+	if got := b.text("#promise"); !strings.Contains(got, "2 model versions") || !strings.Contains(got, "deferred until") {
+		t.Errorf("it says %q", got)
+	}
+	b.screenshot("triage-promise.png")
+	b.narrow()
+	b.clean(d.Daemon)
+}
+
 // TestPageTimes checks that every visible time has its zone.
 func TestPageTimes(t *testing.T) {
 	state := acted("a", "b")

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/ckd-project/ckd/outcome/ledger"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -30,6 +31,8 @@ type Options struct {
 	Policies func() []*policy.Policy
 	// Daemon returns the state of the daemon. It may be called at any time.
 	Daemon func() Daemon
+	// Promises returns what outcomes say, as last computed; nil where the daemon keeps no ledger.
+	Promises func() []*ledger.Promise
 	// Deferrals holds the last deferred inputs; nil if they are not kept.
 	Deferrals *Deferrals
 	// MaySeeRecent reports whether the sender of a request with this context may see the deferred
@@ -63,6 +66,7 @@ type sample struct {
 	at        time.Time
 	number    uint64 // counts samples from 1
 	daemon    Daemon
+	promises  []*ledger.Promise // nil without a ledger
 	encodings map[encodingOf]encoding
 	next      chan struct{} // closed by the next sample
 }
@@ -159,11 +163,15 @@ func (p *Page) sampleLocked() {
 		return
 	}
 	p.failing = false
-	p.add(scrape, p.options.Policies(), p.options.Daemon())
+	var promises []*ledger.Promise
+	if p.options.Promises != nil {
+		promises = append([]*ledger.Promise{}, p.options.Promises()...)
+	}
+	p.add(scrape, p.options.Policies(), promises, p.options.Daemon())
 }
 
 // add adds a scrape to the histories, under the policies in force.
-func (p *Page) add(scrape []*dto.MetricFamily, policies []*policy.Policy, daemon Daemon) {
+func (p *Page) add(scrape []*dto.MetricFamily, policies []*policy.Policy, promises []*ledger.Promise, daemon Daemon) {
 	policies = slices.SortedFunc(slices.Values(policies), func(a, b *policy.Policy) int { return cmp.Compare(a.Name, b.Name) })
 
 	p.mu.Lock()
@@ -183,7 +191,7 @@ func (p *Page) add(scrape []*dto.MetricFamily, policies []*policy.Policy, daemon
 
 	before := p.latest
 	p.latest = sample{
-		at: p.schedule.begun, number: before.number + 1, daemon: daemon,
+		at: p.schedule.begun, number: before.number + 1, daemon: daemon, promises: promises,
 		encodings: make(map[encodingOf]encoding), next: make(chan struct{}),
 	}
 	over := p.schedule.endStep(p.latest.at)
@@ -237,6 +245,7 @@ func (p *Page) state(what encodingOf) *State {
 		return s
 	}
 	s.Model = h.model(what.since)
+	s.Model.Promises = promisesOf(p.latest.promises, h.policy.Hash)
 	switch {
 	case p.options.Deferrals == nil:
 		s.Model.RecentWhy = "off"

@@ -65,7 +65,9 @@ type Model struct {
 	// EarlyStop is about inputs decided before their last pass; null if the policy has no rule in
 	// force.
 	EarlyStop *EarlyStop `json:"settling"`
-	Recent    *Recent    `json:"recent"` // null if they are not kept, or not allowed to be seen
+	// Promises says what outcomes show of the policy in force, by model version; null without a ledger.
+	Promises []Promise `json:"promises"`
+	Recent   *Recent   `json:"recent"` // null if they are not kept, or not allowed to be seen
 	// RecentWhy says why Recent is null: "off" or "not allowed".
 	RecentWhy string `json:"recent_why"`
 }

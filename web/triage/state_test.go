@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/ckd-project/ckd/monitor/fullpass"
+	"github.com/ckd-project/ckd/outcome/ledger"
 )
 
 var update = flag.Bool("update", false, "write testdata/state.json")
@@ -54,6 +55,7 @@ fallback: {score: cbec, threshold: 0.003}
   expected_critical_fnr: {value: 0.04, low: 0.02, high: 0.06}
   certificate: {kind: conformal-risk-control, target: 0.05, statement: At most 5% are missed.}`+
 		reference([]string{"suspect"}, 500, 0.0001)))
+	d.page.options.Promises = func() []*ledger.Promise { return []*ledger.Promise{promiseOf(t, d.models["m"].policy)} }
 	w := d.watch(t, "m")
 	w.Add(fullpass.SameRetain)
 	d.page.sample()
@@ -158,7 +160,7 @@ func TestEmpty(t *testing.T) {
 	}
 	d = newDaemon(t, Options{Deferrals: NewDeferrals(1)}, 0, manyClasses("m", 3, 1))
 	got := d.get(t, "/triage/state").Body.String()
-	if strings.Count(got, "null") != len(spanMinutes)*(1+1+1+3)+8 { // in spans: share, expected misses, early stopping, quantiles; then thresholds, guard, prevalence, calibration, drift, early stopping, certificate
+	if strings.Count(got, "null") != len(spanMinutes)*(1+1+1+3)+9 { // in spans: share, expected misses, early stopping, quantiles; then thresholds, guard, prevalence, calibration, drift, early stopping, promises, certificate
 		t.Errorf("%s", got)
 	}
 }

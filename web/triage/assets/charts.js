@@ -91,8 +91,9 @@ const stepped = (u, i, from, to) => uPlot.paths.stepped({ align: 1 })(u, i, from
 const colour = (name) => () => colours[name];
 
 // lines returns a kind of chart: series on a scale from 0.
-export function lines(height, series, { format, bands = [], readout, top = 0 }) {
-  return { height, series, bands, format, readout, y: { range: (u, low, high) => [0, Math.max(high * 1.1, top, 1e-9)] } };
+// All of it is shown if it is whole, else the last 15 minutes.
+export function lines(height, series, { format, bands = [], readout, top = 0, whole = false }) {
+  return { height, series, bands, format, readout, whole, y: { range: (u, low, high) => [0, Math.max(high * 1.1, top, 1e-9)] } };
 }
 
 // logarithmic returns a kind of chart: series on a logarithmic scale from low to high.
@@ -126,11 +127,11 @@ function options(kind) {
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 5 }, dataIdx: stepAt },
     padding: [6, 18, 0, 0],
     scales: {
-      x: { time: true, range: (u, low, high) => [Math.max(high - WINDOW, Math.min(low, high - LEAST)), high] },
+      x: { time: true, range: (u, low, high) => (kind.whole ? [low, Math.max(high, low + 1)] : [Math.max(high - WINDOW, Math.min(low, high - LEAST)), high]) },
       y: kind.y,
     },
     axes: [
-      { ...axis, size: 22, gap: 4, space: 70, incrs: [60, 300], values: (u, at) => at.map((t) => bare(t * 1000).slice(0, 5)) },
+      { ...axis, size: kind.whole ? 36 : 22, gap: 4, space: 70, ...(kind.whole ? {} : { incrs: [60, 300], values: (u, at) => at.map((t) => bare(t * 1000).slice(0, 5)) }) },
       {
         ...axis,
         size: 46,

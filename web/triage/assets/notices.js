@@ -2,6 +2,7 @@
 // the part of the page that says more.
 import { h, part, show, visible } from "./dom.js";
 import { count, known, lasting, of, share, when } from "./format.js";
+import { mainPromise } from "./promise.js";
 import { judge } from "./traffic.js";
 
 const DAY = 86400;
@@ -38,6 +39,16 @@ export function notices(state, span, asked) {
   const { policy, drift } = model;
   if (policy.calibration?.changed) {
     say("changed", "alarm", "policy", "The policy is not as it was calibrated. Nothing that its calibration says holds.");
+  }
+  const promise = mainPromise(model);
+  if (promise?.verdict === "violated") {
+    const raised = promise.figures.filter((f) => f.raised);
+    const which = raised.map((f) => (f.class ? `critical FNR of ${visible(f.class)}` : f.name.replaceAll("_", " ").replace("fnr", "FNR"))).join(", ");
+    say("promise", "alarm", "promise", `The policy does not keep its promise: outcomes raised the alarm${which ? ` (${which})` : ""}.` +
+      (promise.alarm && promise.defers ? " All that is called safe is deferred until it is cleared." : ""));
+  }
+  for (const s of promise?.strata ?? []) {
+    if (s.late?.value > 0.05) say(`overdue-${s.name}`, "warn", "promise", `${share(s.late.value)} of the outcomes of inputs ${s.name.replaceAll("_", " ")} are overdue. What is missing may be what was missed.`);
   }
   if (drift) {
     const moved = drift.classes.filter((c) => c.epistemic.alarm || c.skewness.alarm || c.predicted.alarm);
@@ -79,7 +90,7 @@ const SIGNS = { alarm: "■", warn: "▲", note: "○" };
 const ORDER = Object.keys(LEVELS);
 const alarmsFirst = (a, b) => ORDER.indexOf(a.level) - ORDER.indexOf(b.level);
 
-const PARTS = { policy: "Policy", traffic: "Traffic", settling: "Early stopping", drift: "Drift" };
+const PARTS = { promise: "Promise", policy: "Policy", traffic: "Traffic", settling: "Early stopping", drift: "Drift" };
 
 // renderNotices shows the notices.
 export function renderNotices(all, quiet) {

@@ -5,6 +5,7 @@ import { h, part, show, visible } from "./dom.js";
 import { lasting } from "./format.js";
 import { connect } from "./stream.js";
 import { notices, renderNotices } from "./notices.js";
+import { renderPromise } from "./promise.js";
 import { renderTraffic } from "./traffic.js";
 import { renderSettling } from "./settling.js";
 import { onClasses, renderClasses } from "./classes.js";
@@ -120,6 +121,7 @@ function render() {
   renderNotices(all, now?.inputs > 0 ? "Nothing." : "Nothing, but no inputs came either.");
   announce(all);
   if (!model) return;
+  renderPromise(model);
   renderTraffic(model, now);
   renderSettling(model, now);
   renderClasses(model, now);

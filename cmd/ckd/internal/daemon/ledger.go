@@ -48,6 +48,8 @@ type keeper struct {
 	file   string                // keeps the state; "" for none
 	watch  func(context.Context) // takes matured cohorts; nil for the ledger of another process
 	close  func() error
+	// promises returns what outcomes say, as last computed; nil for the ledger of another process.
+	promises func() []*ledger.Promise
 
 	process  string
 	began    atomic.Bool               // run was called
@@ -115,13 +117,14 @@ func (k *keeper) open(c *config.Config, s *server.Server, keys func() *receipt.K
 	k.watch = func(ctx context.Context) {
 		l.Run(ctx, func(err error) { k.log.Error("the ledger failed", zap.Error(err)) })
 	}
-	m.ReadPromises(func() []*ledger.Promise {
+	k.promises = func() []*ledger.Promise {
 		states, err := l.Recent()
 		if err != nil {
 			k.log.Error("the ledger's state cannot be read", zap.Error(err))
 		}
 		return states
-	})
+	}
+	m.ReadPromises(k.promises)
 	return nil
 }
 

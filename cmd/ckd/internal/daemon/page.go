@@ -28,9 +28,9 @@ type page struct {
 	reload triage.Reload
 }
 
-func newPage(s *server.Server, security *security, registry *prometheus.Registry, recent *triage.Deferrals, log *zap.Logger) *page {
+func newPage(s *server.Server, security *security, keeper *keeper, registry *prometheus.Registry, recent *triage.Deferrals, log *zap.Logger) *page {
 	p := &page{server: s, security: security, started: time.Now()}
-	p.Page = triage.New(triage.Options{
+	options := triage.Options{
 		Gatherer:  registry,
 		Policies:  s.Policies,
 		Daemon:    p.daemon,
@@ -40,7 +40,11 @@ func newPage(s *server.Server, security *security, registry *prometheus.Registry
 			return who.MaySeeRecent() && who.MayUse(model)
 		},
 		Failed: func(err error) { log.Error("the triage page cannot read the metrics", zap.Error(err)) },
-	})
+	}
+	if keeper != nil {
+		options.Promises = keeper.promises
+	}
+	p.Page = triage.New(options)
 	return p
 }
 
