@@ -387,21 +387,24 @@ func TestDashboardsShow(t *testing.T) {
 	t.Parallel()
 	binary := testbed.Program(t, "prometheus", "PROMETHEUS")
 	policies := t.TempDir()
-	calibrate(t, policies, "digits", "digits-id", "--posterior", "low-rank", "--classes", "zero,one,two,three,four,five,six", "--critical", "three,five")
+	calibrate(t, policies, "digits", "digits-id", "--posterior", "low-rank", "--classes", digitNames, "--critical", "three,five")
 	calibrate(t, policies, "heart", "ctg-mcdropout", "--posterior", "mc-dropout", "--classes", "normal,suspect,pathologic", "--critical", "suspect,pathologic")
 	addGate(t, filepath.Join(policies, "heart.yaml"))
 	for _, name := range []string{"digits.yaml", "heart.yaml"} {
 		addRisk(t, filepath.Join(policies, name))
 		stopEarly(t, filepath.Join(policies, name), 0.5, 0.9)
 	}
+	addAudits(t, filepath.Join(policies, "digits.yaml"))
+	keys := receiptKeys(t)
 	cert, key, authority := certificate(t)
 
 	// Two of the seven digits share a label.
-	start := exec.Command(ckd, "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--policy", policies, "--class-labels", "5")
+	start := exec.Command(ckd, "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--policy", policies, "--class-labels", "5",
+		"--receipt-keys", keys, "--ledger", t.TempDir())
 	start.Env = append(os.Environ(), "GOMEMLIMIT=1GiB")
 	plain := testbed.Start(t, start, 1)
 	encrypted := testbed.Serve(t, ckd, "--policy", policies, "--class-labels", "5",
-		"--tls-cert", cert, "--tls-key", key, "--max-open-bytes", "1048576")
+		"--tls-cert", cert, "--tls-key", key, "--max-open-bytes", "1048576", "--receipt-keys", keys, "--ledger-at", plain.GRPC[0])
 	p := testbed.StartPrometheus(t, binary, prometheusConfig(t, foreign(t), plain, encrypted))
 	await(t, p, "count(ckd_build_info) == 2") // every counter is scraped at 0
 
@@ -426,12 +429,14 @@ func TestDashboardsShow(t *testing.T) {
 		}
 	}
 	showsShares(t, p, 1e-9, slices.Concat(deferralShares, otherShares))
+	answered := answerReviews(t, plain, "digits", "digits-id", strings.Split(digitNames, ","))
+	await(t, p, fmt.Sprintf(`sum(ckd_promise_reviews{state="answered"}) == %d and sum(ckd_promise_reviews{state="due"}) == %[1]d`, answered))
 	sendStopping(t, plain, "digits", digits, fullpass.DefaultFirst)
 	sendStopping(t, plain, "digits", digits, 0)
 	shows(t, p, "all is well, and every other query has data", func(at string) []string { return shownFaults(t, p, at, emptyWhileHealthy) })
 	alertsOnly(t, p)
 	shows(t, p, "what is not a ckd changes nothing", func(at string) []string { return foreignFaults(t, p, at) })
-	showsShares(t, p, 1e-9, stoppingShares)
+	showsShares(t, p, 1e-9, slices.Concat(stoppingShares, outcomeShares))
 
 	// Inputs that the model does not know, and some that are faulty.
 	send(plain, "digits", recording("digits-ood"), "--posterior", "low-rank")
@@ -534,6 +539,8 @@ func shownFaults(t *testing.T, p *testbed.Prometheus, at string, empty map[strin
 // counters.
 type share struct{ file, title, model, want string }
 
+const digitNames = "zero,one,two,three,four,five,six"
+
 const heartDeferred = `sum(ckd_decisions_total{model="heart", action="defer"}) / sum(ckd_decisions_total{model="heart", action=~"retain|defer"})`
 
 var deferralShares = []share{
@@ -548,6 +555,10 @@ var otherShares = []share{
 	{"classes.json", "Unreliable", "digits", `sum(ckd_class_unreliable_total{model="digits", class="other"}) / sum(ckd_decisions_total{model="digits"}) / max(ckd_class_labels_cut{model="digits"})`},
 	{"classes.json", "Predicted", "digits", `sum(ckd_class_predicted_total{model="digits", class="other"}) / sum(ckd_decisions_total{model="digits"})`},
 	{"classes.json", "C_k: mean", "digits", `sum(ckd_class_epistemic_nats_sum{model="digits", class="other"}) / sum(ckd_decisions_total{model="digits"}) / max(ckd_class_labels_cut{model="digits"})`},
+}
+
+var outcomeShares = []share{
+	{"triage.json", "Audits drawn, of those expected", "digits", `sum(ckd_reviews_total{model="digits", stratum!="deferred"}) / sum(ckd_audit_propensity_total{model="digits", stratum!="deferred"})`},
 }
 
 var stoppingShares = []share{
