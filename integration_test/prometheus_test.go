@@ -202,6 +202,16 @@ func expectedAnswers(t *testing.T, d *daemon, lines []replayLine) []answer {
 		// The policy has no risk and no early stopping, so these have no series. TestDashboardsShow has
 		// those of early stopping.
 		{query: `1000 * sum by (model) (rate(ckd_expected_misses_total[1h]))`},
+		// Nor does it audit, and there is no ledger.
+		{query: `sum by (model) (rate(ckd_receipts_eligible_total[1h])) /`},
+		{query: `1000 * sum by (model) (rate(ckd_reviews_total{stratum!="deferred"}[1h])) /`},
+		{query: `sum by (model) (increase(ckd_reviews_total{stratum!="deferred"}[1d])) /`},
+		{query: `sum by (model) (increase(ckd_reviews_total[7d])) -`},
+		{query: `max by (model, version, verdict) (ckd_promise_state == 1`},
+		{query: `max by (model, policy, version) (ckd_promise{figure="critical_fnr"`},
+		{query: `sum by (model, stratum) (delta(ckd_promise_reviews{state="answered"`},
+		{query: `sum by (model, policy, version, stratum) (ckd_promise_reviews{state="answered"})`},
+		{query: `sum by (status) (increase(ckd_outcomes_total{status=~`},
 		{query: `sum by (model) (rate(ckd_passes_used_sum[5m]))`},
 		{query: `1 + sum by (model) (rate(ckd_passes_saved_total[5m]))`},
 		{query: `sum by (model) (increase(ckd_settle_disagreements_total[1d]))`},
