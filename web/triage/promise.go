@@ -77,7 +77,7 @@ type Stratum struct {
 	Name      string    `json:"name"`
 	Decisions float64   `json:"decisions"`
 	Reviews   float64   `json:"reviews"`
-	Expected  *float64  `json:"expected"` // reviews, by the probabilities that they were drawn with
+	Expected  *float64  `json:"expected"` // reviews, by the probabilities that they were drawn with; null if unknown, or nobody is asked
 	Due       float64   `json:"due"`
 	Arrived   float64   `json:"arrived"`
 	Overdue   float64   `json:"overdue"`
@@ -138,8 +138,12 @@ func describePromise(p *ledger.Promise) Promise {
 	}
 	for i := range p.Strata {
 		s := &p.Strata[i]
+		expected := number(s.Expected)
+		if s.Free {
+			expected = nil // nobody is asked for a review: the outcomes come anyway
+		}
 		d.Strata = append(d.Strata, Stratum{
-			Name: strata[s.Stratum], Decisions: float64(s.Decisions), Reviews: float64(s.Reviews), Expected: number(s.Expected),
+			Name: strata[s.Stratum], Decisions: float64(s.Decisions), Reviews: float64(s.Reviews), Expected: expected,
 			Due: float64(s.Due), Arrived: float64(s.Arrived), Overdue: float64(s.Overdue), Late: shareOf(s.Late),
 		})
 	}

@@ -83,7 +83,7 @@ function renderFigures(p) {
     f?.average && f.unweighted !== null
       ? h("p", { class: "quiet" }, "Without weights the first would read ", data(share(f.unweighted), f.unweighted), ": averages over the labels that came back are no estimate.")
       : null,
-    f?.overdue_high !== null && f?.overdue_high > f?.overdue_low
+    p.strata.some((s) => s.overdue > 0) && f?.overdue_high > f?.overdue_low
       ? h("p", { class: "quiet" }, "If no overdue outcome were a miss it would be ", data(share(f.overdue_low), f.overdue_low), ", if all were ", data(share(f.overdue_high), f.overdue_high), ".")
       : null,
     f?.run_length ? h("p", { class: "quiet" }, `Evidence: on the scale of its logarithm; 100% raises the alarm, falsely once in ${count(f.run_length)} outcomes at most`, f.run_length_inputs ? ` (${count(f.run_length_inputs)} inputs at the present rate)` : null, ", on average, while the risk is on the line.") : null,
@@ -109,7 +109,7 @@ function renderDue(p) {
       "table",
       { class: "tally" },
       h("caption", { class: "unseen" }, "Reviews and their outcomes"),
-      h("thead", null, h("tr", null, ["Stratum", "Inputs", "Reviews of expected", "Due", "Came", "Overdue"].map((t, i) => h("th", { scope: "col", class: i ? "number" : null }, t)))),
+      h("thead", null, h("tr", null, ["Stratum", "Inputs", "Reviews", "Due", "Came", "Overdue"].map((t, i) => h("th", { scope: "col", class: i ? "number" : null }, t)))),
       h("tbody", null, p.strata.map(row)),
     ),
     h("p", { class: "quiet" }, `Outcomes are due ${lasting(p.due)} after the end of ${p.period === 86400 ? "a day" : lasting(p.period)}; ${count(p.mature_cohorts)} such cohorts are due, ${count(p.open_cohorts)} are not`, p.next_mature ? `: the next ${when(p.next_mature)}.` : "."),
