@@ -176,5 +176,5 @@ func biasOf(estimates []evidence.Estimate, truth float64) string {
 		values = append(values, e.Value())
 	}
 	average, se := mean(values)
-	return fmt.Sprintf("%.4f (%+.1f SE)", average, (average-truth)/se)
+	return fmt.Sprintf("%.4f (%+.1f)", average, (average-truth)/se)
 }

@@ -19,7 +19,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	keys, err := receipt.ParseKeys("receipt-keys", []byte("00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"))
 	if err != nil {
 		fmt.Println(err)

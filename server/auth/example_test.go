@@ -17,7 +17,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	path := filepath.Join(dir, "access.yaml")
 	text := "identities:\n- {name: clinic, tokens: [{sha256: " + sumOf("a token of the clinic") + "}], models: [lesions]}\n"
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

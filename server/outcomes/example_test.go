@@ -24,7 +24,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	parsed, err := receipt.ParseKeys("receipt-keys", []byte(strings.Repeat("5a", 32)))
 	if err != nil {
 		fmt.Println(err)
