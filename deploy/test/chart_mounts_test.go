@@ -32,7 +32,11 @@ func mountVolumes(t *testing.T, r []runtime.Object, spec core.PodSpec, c core.Co
 		if err := os.MkdirAll(v.Dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		source := spec.Volumes[slices.IndexFunc(spec.Volumes, func(s core.Volume) bool { return s.Name == m.Name })]
+		at := slices.IndexFunc(spec.Volumes, func(s core.Volume) bool { return s.Name == m.Name })
+		if at < 0 { // claimed by the StatefulSet: empty at first
+			continue
+		}
+		source := spec.Volumes[at]
 		switch {
 		case source.ConfigMap != nil && source.ConfigMap.Name == "mine":
 			v.MustWrite(t, map[string]string{"one.yaml": onePolicy})
@@ -55,9 +59,10 @@ func mountVolumes(t *testing.T, r []runtime.Object, spec core.PodSpec, c core.Co
 }
 
 // secretFiles returns the Secrets that a user brings: a certificate, the clients' authority with
-// its revocation list, and an access file.
+// its revocation list, an access file, and keys of receipts.
 func secretFiles(t *testing.T) map[string]map[string]string {
 	t.Helper()
+	const receiptKey = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n"
 	ca := certtest.NewCA(t, "authority")
 	pair := ca.Issue(t, func(c *x509.Certificate) { c.DNSNames = []string{serverName} })
 	return map[string]map[string]string{
@@ -66,14 +71,16 @@ func secretFiles(t *testing.T) map[string]map[string]string {
 		"ckd-access": {
 			"access.yaml":  "identities:\n  - name: grader\n    tokens: [{file: grader-token}]\n    models: ['*']\n",
 			"grader-token": "0123456789abcdef0123456789abcdef\n",
+			"ledger-token": "fedcba9876543210fedcba9876543210\n",
 		},
+		"ckd-receipts": {"receipt-keys": receiptKey, "keys": receiptKey},
 	}
 }
 
 // rooted moves the paths of a container under a folder, and its addresses to free ports.
 func rooted(root string) *strings.Replacer {
 	free := `"127.0.0.1:0"`
-	return strings.NewReplacer("/etc/ckd", root+"/etc/ckd", "/run/ckd", root+"/run/ckd",
+	return strings.NewReplacer("/etc/ckd", root+"/etc/ckd", "/run/ckd", root+"/run/ckd", "/var/lib/ckd", root+"/var/lib/ckd",
 		`":8590"`, free, `":8591"`, free, `":9590"`, free, `"127.0.0.1:8590"`, free, `"127.0.0.1:8591"`, free, `"127.0.0.1:6060"`, free)
 }
 

@@ -616,7 +616,8 @@ func TestChartServes(t *testing.T) {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
 			r := renderChart(t, values)
-			spec := onlyObject[*apps.Deployment](t, r).Spec.Template.Spec
+			pods := podsOf(r)
+			spec := pods[slices.IndexFunc(pods, func(p pod) bool { return p.served })].spec
 			container := slices.Concat(spec.InitContainers, spec.Containers)[0]
 			root := socketDir(t)
 			mounted := mountVolumes(t, r, spec, container, root)
