@@ -67,7 +67,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(folder)
+	defer func() { _ = os.RemoveAll(folder) }() // the rest stays in the temporary folder
 	daemon, err := start(o, folder, log, policies)
 	if err != nil {
 		return err
