@@ -254,6 +254,28 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
+// TestSentAgainWithoutTimes sends a file without times again and again, as cron does.
+func TestSentAgainWithoutTimes(t *testing.T) {
+	b := openBench(t, ledger.Options{})
+	b.now = day0.Add(time.Hour)
+	undated := ledger.Outcome{Receipt: b.seal(deferred()), Truth: "c", Source: "room"}
+	b.report(undated)
+	for range 70 {
+		b.now = b.now.Add(time.Hour)
+		if got := b.report(undated)[0].Status; got != ledger.Duplicate {
+			t.Fatalf("sent again: %v, expected a duplicate", got)
+		}
+	}
+	b.now = b.now.Add(30 * 24 * time.Hour)
+	s := b.state()
+	same(t, s.Mature.Readers.Corrected, uint64(0))
+	if lag := s.Mature.Lag.Median.Value; lag > 4000 {
+		t.Errorf("the truth was found after %v s, expected the hour of the first report", lag)
+	}
+	undated.Truth = "d"
+	same(t, b.report(undated)[0].Status, ledger.Corrected)
+}
+
 // sampled reports whether a second reading of a receipt is wanted whatever the first says.
 func (b *bench) sampled(sealed []byte) bool {
 	_, id, err := b.keys.Open(sealed)

@@ -72,6 +72,11 @@ func (r *Record) add(s Said) bool {
 	return true
 }
 
+// has reports whether the record holds a reading, whenever it was reported.
+func (r *Record) has(s *Said) bool {
+	return slices.ContainsFunc(r.Readings, func(have Said) bool { return have.compare(s) == 0 })
+}
+
 // A recordKey is the place of a record in its promise: decision time and ID, in the order in which
 // evidence takes them.
 type recordKey [8 + len(receipt.ID{})]byte

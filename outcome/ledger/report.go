@@ -178,11 +178,16 @@ func (l *Ledger) enterOne(find *finder, r *Record, known bool, in *Record, a *An
 	said := in.Readings[0]
 	before := t.find(r, endOfTime)
 	stood := standingOf(r.Readings, &said)
-	if len(r.Readings) >= mostReadings {
+	var changed bool
+	switch {
+	case stood != nil && said.At.Equal(said.Reported) && stood.Truth == said.Truth && stood.SawModel == said.SawModel:
+		// A file without times that is sent again, every night perhaps, is no new reading.
+	case len(r.Readings) >= mostReadings && !r.has(&said):
 		a.Status, a.Field, a.Why = Invalid, "receipt", fmt.Sprintf("the decision has %d readings already", mostReadings)
 		return false
+	default:
+		changed = r.add(said)
 	}
-	changed := r.add(said)
 	after := t.find(r, endOfTime)
 	a.Predicted, a.Time = t.policy.Classes[r.Receipt.Predicted], time.UnixMicro(r.Receipt.Time).UTC()
 	a.Want = after.want
