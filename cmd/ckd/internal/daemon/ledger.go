@@ -178,7 +178,7 @@ func (k *keeper) readState() error {
 	at := info.ModTime()
 	k.answered.Store(&at)
 	k.state = said.GetPromises()
-	k.server.SetPromises(k.state)
+	k.inForce()
 	k.log.Info("what the ledger said last stands until it answers", zap.Time("said", at), zap.String("file", k.file))
 	return nil
 }
@@ -351,13 +351,21 @@ func (k *keeper) heed(answer *ckdv1.ReportIssuedResponse) {
 	}
 	changed := len(k.state) != len(answer.GetPromises())
 	k.state = answer.GetPromises()
-	lines := ""
 	for _, p := range k.state {
 		was := before[nameOf(p)]
 		if was.GetVerdict() != p.GetVerdict() || was.GetAlarm() != p.GetAlarm() {
 			changed = true
 			logPromise(k.log, p)
 		}
+	}
+	k.inForce()
+	k.writeState(changed, now)
+}
+
+// inForce puts the state in force, and has /healthz say what is violated.
+func (k *keeper) inForce() {
+	lines := ""
+	for _, p := range k.state {
 		if p.GetVerdict() == ckdv1.Verdict_VERDICT_VIOLATED {
 			lines += fmt.Sprintf("model %s: policy %.12s, model version %q: %s\n",
 				p.GetPolicy().GetModel(), p.GetPolicy().GetHash(), p.GetModelVersion(), p.GetStatement())
@@ -365,7 +373,6 @@ func (k *keeper) heed(answer *ckdv1.ReportIssuedResponse) {
 	}
 	k.failed.set("promises", lines)
 	k.server.SetPromises(k.state)
-	k.writeState(changed, now)
 }
 
 // nameOf names a promise.

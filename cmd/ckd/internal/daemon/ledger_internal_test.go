@@ -127,6 +127,9 @@ func TestKeeperKeeps(t *testing.T) {
 	if diff := cmp.Diff(violated, again.promises, protocmp.Transform()); diff != "" {
 		t.Errorf("after a restart (-want +got):\n%s", diff)
 	}
+	if !strings.Contains(next.failed.lines(), "It is violated.") {
+		t.Errorf("/healthz says %q after a restart while the ledger is away", next.failed.lines())
+	}
 	if next.answered.Load() == nil {
 		t.Error("the age of the state is not known after a restart")
 	}
