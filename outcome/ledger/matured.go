@@ -34,7 +34,7 @@ func (l *Ledger) Matured(hash [32]byte, version string, from time.Time) (*Mature
 		return nil, fmt.Errorf("policy %x: %w", hash, ErrPolicyUnknown)
 	}
 	m := &Matured{}
-	arrived, weights := m.Overdue, m.OverdueWeight
+	arrived := make(map[int64]*cameBack)
 	p := promise{key: promiseKey{hash, receipt.VersionHash(version)}}
 	err := l.main.View(func(tx *bolt.Tx) error {
 		b := promiseBucket(tx, p.key)
@@ -58,9 +58,12 @@ func (l *Ledger) Matured(hash [32]byte, version string, from time.Time) (*Mature
 		if !d.Mature || !d.Reviewed || d.Truth < 0 {
 			return nil
 		}
-		arrived[d.Receipt.Stratum]++
-		weights[d.Receipt.Stratum] += 1 / float64(d.Receipt.Propensity)
-		starts[grid.start(d.Receipt.Time)] = true
+		start := grid.start(d.Receipt.Time)
+		if !starts[start] {
+			starts[start], arrived[start] = true, &cameBack{}
+		}
+		arrived[start].n[d.Receipt.Stratum]++
+		arrived[start].weight[d.Receipt.Stratum] += 1 / float64(d.Receipt.Propensity)
 		if !d.Duplicate {
 			m.Decided = append(m.Decided, d)
 		}
@@ -86,22 +89,23 @@ func (l *Ledger) Matured(hash [32]byte, version string, from time.Time) (*Mature
 				return err
 			}
 			if !now.Before(p.maturity(t, at)) {
-				m.cohort(at, t, start, time.Duration(grid.period)*time.Microsecond)
+				m.cohort(at, arrived[start], t, start, time.Duration(grid.period)*time.Microsecond)
 			}
 		}
 		return nil
 	})
-	for s := range m.Overdue {
-		m.Overdue[s] -= min(m.Overdue[s], arrived[s])
-		if m.OverdueWeight[s] -= weights[s]; m.Overdue[s] == 0 {
-			m.OverdueWeight[s] = 0
-		}
-	}
 	return m, err
 }
 
-// cohort adds what was issued in a cohort.
-func (m *Matured) cohort(c *cohortState, t *terms, start int64, period time.Duration) {
+// cameBack counts the outcomes of a cohort by stratum, and sums their 1/pi.
+type cameBack struct {
+	n      [receipt.Strata]uint64
+	weight [receipt.Strata]float64
+}
+
+// cohort adds what was issued in a cohort and did not come back. That of a cohort of which no daemon
+// told enough is not known to be 0, and makes up for nothing in others.
+func (m *Matured) cohort(c *cohortState, back *cameBack, t *terms, start int64, period time.Duration) {
 	if begins := time.UnixMicro(start).UTC(); m.Cohorts == 0 || begins.Before(m.From) {
 		m.From = begins
 	}
@@ -115,8 +119,13 @@ func (m *Matured) cohort(c *cohortState, t *terms, start int64, period time.Dura
 	if c.sums == nil {
 		return
 	}
+	if back == nil {
+		back = &cameBack{}
+	}
 	for s := range m.Overdue {
-		m.Overdue[s] += c.sums.Strata[s].Due
-		m.OverdueWeight[s] += c.sums.Strata[s].DueWeight
+		if due := &c.sums.Strata[s]; due.Due > back.n[s] {
+			m.Overdue[s] += due.Due - back.n[s]
+			m.OverdueWeight[s] += max(due.DueWeight-back.weight[s], 0)
+		}
 	}
 }

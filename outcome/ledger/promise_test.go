@@ -447,3 +447,19 @@ func TestLately(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// TestMaturedOverdue has outcomes of a day of which no daemon told make up for none of another day.
+func TestMaturedOverdue(t *testing.T) {
+	b := openBench(t, ledger.Options{})
+	b.now = day0.Add(3 * oneDay)
+	b.decide(0, 100, deferred(), "a")
+	b.issue(1, receipt.Deferred, 50, 50, 50)
+	b.mature(1)
+	m, err := b.Matured(b.policy, version, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, weight := m.Overdue[receipt.Deferred], m.OverdueWeight[receipt.Deferred]; got != 50 || weight != 50 {
+		t.Errorf("%d overdue of weight %v, expected 50 of 50", got, weight)
+	}
+}
