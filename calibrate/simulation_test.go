@@ -207,7 +207,7 @@ func TestMissRateIsKept(t *testing.T) {
 				retained := retainedBy(found.Policy, p.table)
 				s := newSample(p.table, p.labels, policy.HandleByScore, policy.HandleByScore)
 				exceeded := false
-				for _, l := range runOf(t, p.table, p.labels, o).limits() {
+				for _, l := range o.Objective.limits(o.Base) {
 					e := l.test(s, s.all(), retained)
 					exceeded = exceeded || float64(e.misses) > l.target*float64(e.cases)
 				}
