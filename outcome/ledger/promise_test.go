@@ -415,7 +415,7 @@ func FuzzReceipt(f *testing.F) {
 		b := *b
 		b.TB = t
 		if _, _, err := b.keys.Open(made); err == nil {
-			t.Skip("a receipt that another process of the fuzzer sealed")
+			return // the seed itself, or what another process of the fuzzer sealed
 		}
 		changed := bytes.Clone(sealed)
 		changed[uint(at)%uint(len(changed))] ^= with | 1
