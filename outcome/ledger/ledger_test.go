@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"encoding/hex"
 	"errors"
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -288,10 +289,13 @@ func (b *bench) sampled(sealed []byte) bool {
 // TestShuffled expects figures to depend on the set of outcomes alone, bit for bit.
 func TestShuffled(t *testing.T) { shuffled(t, 20_000, 3) }
 
-// TestMillionShuffled is TestShuffled at full size.
-func TestMillionShuffled(t *testing.T) {
+// many is how many outcomes TestManyShuffled has. A million take a minute for each round.
+var many = flag.Int("many", 200_000, "outcomes of TestManyShuffled")
+
+// TestManyShuffled is TestShuffled at a larger size.
+func TestManyShuffled(t *testing.T) {
 	timed.Only(t)
-	shuffled(t, 1_000_000, 2)
+	shuffled(t, *many, 2)
 }
 
 // shuffled reports n outcomes, some of them repeated, in a new order in each round, and looks at the
