@@ -13,7 +13,7 @@ var delayColumns = []string{"doubles: mixed", "uniform", "mixed / uniform", "tri
 // goodOutcomes come before a change.
 const goodOutcomes = 1000
 
-// lineFactor is the line as a multiple of the FNR of the good period.
+// lineFactor times the FNR of the good period gives the line.
 const lineFactor = 1.5
 
 // measureDelay counts the paid audits from the change to the alarm: medians, and what 90% of the

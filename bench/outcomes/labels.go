@@ -6,7 +6,7 @@ import (
 	"github.com/ckd-project/ckd/outcome/evidence"
 )
 
-// mislabelled is the share of safe inputs that one reader calls critical.
+// mislabelled gives the share of safe inputs that one reader calls critical.
 const mislabelled = 0.005
 
 var noiseColumns = []string{"no mistake", "one reader", "second reads", "estimate: truth", "one reader", "second reads",
@@ -77,7 +77,7 @@ func measureNoise(b *bench, s *study, t *table) {
 	t.add(append(cells, share(cleared, raised[1]))...)
 }
 
-// unreported is the share of missed inputs whose outcome never comes.
+// unreported gives the share of missed inputs whose outcome never comes.
 const unreported = 0.3
 
 var missingColumns = []string{"truth", "estimate", "with the overdue as not missed, as missed", "overdue among audits",

@@ -25,8 +25,8 @@ func measureTraffic(_ *bench, s *study, t *table) {
 // percent prints a share of inputs.
 func percent(v float64) string { return fmt.Sprintf("%.3g%%", 100*v) }
 
-// monitors are the alarms of a policy: pooled and of each critical class, each on the line of its
-// true risk.
+// monitors holds the alarms of one policy, pooled and for each critical class. The line of each is
+// its true risk.
 type monitors struct {
 	pooled, missRate *evidence.Alarm
 	classes          []*evidence.Alarm // by class; nil for none

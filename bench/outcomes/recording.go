@@ -28,7 +28,7 @@ const suffix = ".passes.npy"
 // defaultScore decides in the sections that measure one policy of a recording.
 const defaultScore = policy.Entropy
 
-// policies are what is measured: scope predicted-safe throughout.
+// policies lists the policies that are measured, all of scope predicted-safe.
 var policies = []struct {
 	score    policy.Score
 	coverage float64
@@ -45,7 +45,7 @@ type study struct {
 	reference *drift.Reference
 }
 
-// audited are the settings of audits that are measured.
+// audited holds one way to audit.
 type audited struct {
 	name     string
 	m        float64
@@ -151,7 +151,7 @@ func (b *bench) studiesOf(file string) ([]*study, error) {
 	return studies, nil
 }
 
-// rareShare is the share of critical inputs of the rarer traffic.
+// rareShare gives the share of critical inputs in the traffic where they are rare.
 const rareShare = 0.023
 
 // rare returns the study with critical inputs so rare that few labels say anything: in the traffic

@@ -12,8 +12,8 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// reviews are the inputs of a traffic that someone looks at, and are steps of a risk: drawn among
-// the reviewed directly, since the others change nothing.
+// reviews draws the inputs that someone looks at and that are steps of a risk. It draws among these
+// directly, since no other input changes the evidence.
 type reviews struct {
 	inputs       []input
 	alias        *alias
