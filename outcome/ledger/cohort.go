@@ -4,7 +4,8 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"slices"
+	"maps"
+	"sync"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -125,13 +126,13 @@ type info struct {
 func (i *info) grid() grid { return grid{period: i.Period} }
 
 // promiseInfo returns the info of a promise, and makes it if there is none.
-func (l *Ledger) promiseInfo(b *bolt.Bucket, p promiseKey) (info, error) {
+func (st *store) promiseInfo(b *bolt.Bucket, p promiseKey) (info, error) {
 	var i info
 	if text := b.Get(keyInfo); text != nil {
 		return i, json.Unmarshal(text, &i)
 	}
 	s := settingsOf(nil)
-	if t := l.policies.get(p.policy); t != nil {
+	if t := st.policies.get(p.policy); t != nil {
 		s = settingsOf(t.policy.Audit)
 		if receipt.VersionHash(t.policy.Version) == p.version {
 			i.Version = t.policy.Version
@@ -203,7 +204,7 @@ func (l *Ledger) Issued(counts []Issued) error {
 		}
 		for p, starts := range touched {
 			for start := range starts {
-				if err := l.sumIssued(promiseBucket(tx, p), start); err != nil {
+				if err := sumIssued(promiseBucket(tx, p), start); err != nil {
 					return err
 				}
 			}
@@ -213,35 +214,29 @@ func (l *Ledger) Issued(counts []Issued) error {
 	if err != nil {
 		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for p, starts := range touched {
-		for start := range starts {
-			l.markChanged(p, start)
-		}
-	}
+	l.changed.mark(touched)
 	return nil
 }
 
-func (l *Ledger) checkIssued(c *Issued) error {
+func (st *store) checkIssued(c *Issued) error {
 	switch {
 	case c.Process == "" || len(c.Process) > 128:
 		return fmt.Errorf("issued: process %.20q, expected a name of 1 to 128 bytes", c.Process)
 	case c.Stratum < receipt.Deferred || c.Stratum > receipt.CalledSafe:
 		return fmt.Errorf("issued: stratum %d, expected 1 to 3", c.Stratum)
-	case l.policies.get(c.Policy) == nil:
+	case st.policies.get(c.Policy) == nil:
 		return fmt.Errorf("issued: policy %x: %w", c.Policy, ErrPolicyUnknown)
 	}
 	return nil
 }
 
 // putIssued stores counts, and returns the cohort they fall into.
-func (l *Ledger) putIssued(tx *bolt.Tx, p promiseKey, c *Issued) (start int64, changed bool, err error) {
+func (st *store) putIssued(tx *bolt.Tx, p promiseKey, c *Issued) (start int64, changed bool, err error) {
 	b, err := makePromise(tx, p)
 	if err != nil {
 		return 0, false, err
 	}
-	i, err := l.promiseInfo(b, p)
+	i, err := st.promiseInfo(b, p)
 	if err != nil {
 		return 0, false, err
 	}
@@ -278,7 +273,7 @@ func (l *Ledger) putIssued(tx *bolt.Tx, p promiseKey, c *Issued) (start int64, c
 }
 
 // sumIssued sums what was told of a cohort, in the order of the rows.
-func (l *Ledger) sumIssued(b *bolt.Bucket, start int64) error {
+func sumIssued(b *bolt.Bucket, start int64) error {
 	var s sums
 	prefix := startKey(start)
 	c := b.Bucket(bucketIssued).Cursor()
@@ -309,33 +304,32 @@ func readSums(promise *bolt.Bucket, start int64) (*sums, error) {
 	return s, json.Unmarshal(text, s)
 }
 
-// cohortsChanged marks cohorts whose records changed. The caller holds mu.
-func (l *Ledger) cohortsChanged(changed map[promiseKey][]cohort) {
-	for p, cohorts := range changed {
-		for i := range cohorts {
-			l.markChanged(p, cohorts[i].Start)
+// changes are the cohorts that changed in ledger.db since they were last read. A cohort is marked after
+// the commit that changed it, so that whoever takes it reads the change. No other lock is taken while
+// holding mu.
+type changes struct {
+	mu      sync.Mutex
+	cohorts map[promiseKey]map[int64]bool // begins
+}
+
+// mark adds cohorts, all at once.
+func (c *changes) mark(changed map[promiseKey]map[int64]bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p, starts := range changed {
+		if c.cohorts[p] == nil {
+			c.cohorts[p] = make(map[int64]bool)
 		}
+		maps.Copy(c.cohorts[p], starts)
 	}
 }
 
-// markChanged marks a cohort to be read again. The caller holds mu.
-func (l *Ledger) markChanged(p promiseKey, start int64) {
-	if l.changed[p] == nil {
-		l.changed[p] = make(map[int64]bool)
-	}
-	l.changed[p][start] = true
-}
-
-// takeChanged returns the cohorts of a promise that changed since the last call, in order.
-func (l *Ledger) takeChanged(p promiseKey) []int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	starts := make([]int64, 0, len(l.changed[p]))
-	for start := range l.changed[p] {
-		starts = append(starts, start)
-	}
-	delete(l.changed, p)
-	slices.Sort(starts)
+// take returns the cohorts of a promise that changed since the last call, in order.
+func (c *changes) take(p promiseKey) []int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	starts := sortedKeys(c.cohorts[p])
+	delete(c.cohorts, p)
 	return starts
 }
 

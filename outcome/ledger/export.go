@@ -54,7 +54,7 @@ type Decided struct {
 // that come meanwhile may be left out. It stops at the first error of each, and returns it. What each
 // is given is its own.
 func (l *Ledger) Walk(f Filter, each func(*Decided) error) error {
-	if err := l.merge(); err != nil {
+	if err := l.inbox.merge(); err != nil {
 		return err
 	}
 	var keys []promiseKey
@@ -70,14 +70,15 @@ func (l *Ledger) Walk(f Filter, each func(*Decided) error) error {
 	})
 	for _, key := range keys {
 		if err == nil {
-			err = l.walkPromise(key, &f, each)
+			err = l.walk(key, &f, each)
 		}
 	}
 	return err
 }
 
-func (l *Ledger) walkPromise(key promiseKey, f *Filter, each func(*Decided) error) error {
-	t := l.policies.get(key.policy)
+// walk calls each with the records of one promise that a filter chooses.
+func (st *store) walk(key promiseKey, f *Filter, each func(*Decided) error) error {
+	t := st.policies.get(key.policy)
 	if t == nil {
 		return fmt.Errorf("policy %x: %w", key.policy, ErrPolicyUnknown)
 	}
@@ -85,10 +86,10 @@ func (l *Ledger) walkPromise(key promiseKey, f *Filter, each func(*Decided) erro
 	if !f.From.IsZero() {
 		from = appendTime(nil, f.From.UnixMicro())
 	}
-	now := l.now()
+	now := st.now()
 	for from != nil {
 		var piece []*Decided
-		err := l.main.View(func(tx *bolt.Tx) (err error) {
+		err := st.main.View(func(tx *bolt.Tx) (err error) {
 			piece, from, err = readPiece(tx, key, t, from, f, now)
 			return err
 		})

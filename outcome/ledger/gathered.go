@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"sync"
 
 	bolt "go.etcd.io/bbolt"
 
@@ -93,18 +94,52 @@ func (g *gathered) load(batch []byte) error {
 	return nil
 }
 
-// loadInbox reads the batches that no merge has taken.
-func (l *Ledger) loadInbox() error {
+// An inbox holds the outcomes that ledger.db does not have yet. Every acknowledged outcome that was not
+// deleted is in ledger.db, in open or in merging, and until it is in ledger.db its batch is in inbox.db.
+// What open says of a decision is newer than what merging says, and that than what ledger.db says.
+//
+// Nobody who holds mu waits for mergeMu or writes to ledger.db: Report goes on during a merge.
+type inbox struct {
+	*store
+	file *bolt.DB // inbox.db: batches since the last merge
+
+	mergeMu sync.Mutex // one merge at a time; taken before mu
+
+	mu         sync.Mutex // guards what follows
+	open       *gathered  // acknowledged, not yet being merged
+	merging    *gathered  // being merged; nil between merges
+	deleted    int64      // decisions before this time, in microseconds, were deleted; it only grows
+	merged     *sync.Cond // on mu: a merge has ended
+	mergeAsked bool       // a merge in the background has begun, or is about to
+}
+
+func newInbox(st *store, file *bolt.DB) *inbox {
+	box := &inbox{store: st, file: file, open: newGathered()}
+	box.merged = sync.NewCond(&box.mu)
+	return box
+}
+
+// refuseBefore refuses outcomes of decisions before a time from now on, and returns the time before
+// which they are refused: what was refused stays so.
+func (box *inbox) refuseBefore(limit int64) int64 {
+	box.mu.Lock()
+	defer box.mu.Unlock()
+	box.deleted = max(limit, box.deleted)
+	return box.deleted
+}
+
+// load reads the batches that no merge has taken.
+func (box *inbox) load() error {
 	read := func(tx *bolt.Tx) error {
 		b := tx.Bucket(bucketBatches)
 		if b == nil {
 			return nil
 		}
-		l.open.last = b.Sequence()
+		box.open.last = b.Sequence()
 		var batch []byte
 		err := b.ForEach(func(key, piece []byte) error {
 			if binary.BigEndian.Uint32(key[8:]) == 0 {
-				if err := l.open.load(batch); err != nil {
+				if err := box.open.load(batch); err != nil {
 					return err
 				}
 				batch = batch[:0]
@@ -115,22 +150,22 @@ func (l *Ledger) loadInbox() error {
 		if err != nil {
 			return err
 		}
-		return l.open.load(batch)
+		return box.open.load(batch)
 	}
-	err := l.inbox.Update(func(tx *bolt.Tx) error {
+	err := box.file.Update(func(tx *bolt.Tx) error {
 		_, err := tx.CreateBucketIfNotExists(bucketBatches)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return l.inbox.View(read)
+	return box.file.View(read)
 }
 
 // accept stores a batch durably, and then counts it among what has gathered. The caller holds mu.
-func (l *Ledger) accept(batch []byte, records []*Record) error {
+func (box *inbox) accept(batch []byte, records []*Record) error {
 	var last uint64
-	err := l.inbox.Update(func(tx *bolt.Tx) error {
+	err := box.file.Update(func(tx *bolt.Tx) error {
 		b := tx.Bucket(bucketBatches)
 		b.FillPercent = 1 // sequences only grow
 		var err error
@@ -150,44 +185,44 @@ func (l *Ledger) accept(batch []byte, records []*Record) error {
 	if err != nil {
 		return fmt.Errorf("the outcomes are not stored: %w", err)
 	}
-	l.open.last = last
+	box.open.last = last
 	for _, r := range records {
-		l.open.set(promiseKey{r.Receipt.Policy, r.Receipt.Version}, r.key(), r)
+		box.open.set(promiseKey{r.Receipt.Policy, r.Receipt.Version}, r.key(), r)
 	}
 	return nil
 }
 
 // merge sorts what has gathered into the records, and then forgets the batches. A crash in between
 // merges them again, which changes nothing.
-func (l *Ledger) merge() error {
-	l.mergeMu.Lock()
-	defer l.mergeMu.Unlock()
-	l.mu.Lock()
-	if l.open.records == 0 {
-		l.mu.Unlock()
+func (box *inbox) merge() error {
+	box.mergeMu.Lock()
+	defer box.mergeMu.Unlock()
+	box.mu.Lock()
+	if box.open.records == 0 {
+		box.mu.Unlock()
 		return nil
 	}
-	g := l.open
-	l.merging, l.open = g, newGathered()
-	l.open.last = g.last
-	deleted := l.deleted
-	l.mu.Unlock()
+	g := box.open
+	box.merging, box.open = g, newGathered()
+	box.open.last = g.last
+	deleted := box.deleted
+	box.mu.Unlock()
 
-	changed, err := l.mergeInto(g, deleted)
+	changed, err := box.mergeInto(g, deleted)
 
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	defer l.merged.Broadcast()
-	l.merging = nil
-	l.cohortsChanged(changed)
+	box.mu.Lock()
+	defer box.mu.Unlock()
+	defer box.merged.Broadcast()
+	box.merging = nil
+	box.changed.mark(changed)
 	if err != nil { // keep what could not be merged; what came since holds it already where it is of the same decision
-		for p, in := range l.open.promises {
+		for p, in := range box.open.promises {
 			for key, r := range in.records {
 				g.set(p, key, r)
 			}
 		}
-		g.last = l.open.last
-		l.open = g
+		g.last = box.open.last
+		box.open = g
 		return fmt.Errorf("outcomes are kept, but not yet merged: %w", err)
 	}
 	return nil
@@ -195,11 +230,11 @@ func (l *Ledger) merge() error {
 
 // mergeInto writes to ledger.db, and returns the cohorts that changed. These are stored even if
 // forgetting the batches fails after that.
-func (l *Ledger) mergeInto(g *gathered, deleted int64) (map[promiseKey][]cohort, error) {
-	changed := make(map[promiseKey][]cohort)
-	err := l.main.Update(func(tx *bolt.Tx) error {
+func (box *inbox) mergeInto(g *gathered, deleted int64) (map[promiseKey]map[int64]bool, error) {
+	changed := make(map[promiseKey]map[int64]bool)
+	err := box.main.Update(func(tx *bolt.Tx) error {
 		for p, in := range g.promises {
-			m, err := l.newMerger(tx, p, deleted)
+			m, err := box.newMerger(tx, p, deleted)
 			if err != nil {
 				return err
 			}
@@ -213,16 +248,17 @@ func (l *Ledger) mergeInto(g *gathered, deleted int64) (map[promiseKey][]cohort,
 					return err
 				}
 			}
-			if changed[p], err = m.finish(); err != nil {
+			if err := m.finish(); err != nil {
 				return err
 			}
+			changed[p] = m.touched
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	return changed, l.inbox.Update(func(tx *bolt.Tx) error {
+	return changed, box.file.Update(func(tx *bolt.Tx) error {
 		b := tx.Bucket(bucketBatches)
 		var merged [][]byte
 		c := b.Cursor()
@@ -240,7 +276,6 @@ func (l *Ledger) mergeInto(g *gathered, deleted int64) (map[promiseKey][]cohort,
 
 // A merger writes the records of one promise.
 type merger struct {
-	l       *Ledger
 	p       promiseKey
 	bucket  *bolt.Bucket
 	records *bolt.Bucket
@@ -251,16 +286,16 @@ type merger struct {
 	touched map[int64]bool   // begins of cohorts
 }
 
-func (l *Ledger) newMerger(tx *bolt.Tx, p promiseKey, deleted int64) (*merger, error) {
+func (box *inbox) newMerger(tx *bolt.Tx, p promiseKey, deleted int64) (*merger, error) {
 	b, err := makePromise(tx, p)
 	if err != nil {
 		return nil, err
 	}
-	info, err := l.promiseInfo(b, p)
+	info, err := box.promiseInfo(b, p)
 	if err != nil {
 		return nil, err
 	}
-	m := &merger{l: l, p: p, bucket: b, records: b.Bucket(bucketRecords), draws: b.Bucket(bucketDraws), grid: info.grid(),
+	m := &merger{p: p, bucket: b, records: b.Bucket(bucketRecords), draws: b.Bucket(bucketDraws), grid: info.grid(),
 		drawn: make(map[uint64]int64), deleted: deleted, touched: make(map[int64]bool)}
 	m.records.FillPercent = 0.9 // decision times grow, on the whole
 	return m, nil
@@ -345,23 +380,21 @@ func (m *merger) counting(at int64, draw uint64) (*recordKey, *Record, error) {
 }
 
 // finish writes the draws, in order, and counts up the cohorts that changed.
-func (m *merger) finish() ([]cohort, error) {
+func (m *merger) finish() error {
 	for _, draw := range sortedKeys(m.drawn) {
 		if err := m.draws.Put(uint64Key(draw), appendTime(nil, m.drawn[draw])); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	changed := make([]cohort, 0, len(m.touched))
 	for _, start := range sortedKeys(m.touched) {
 		c, err := readCohort(m.bucket, start)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		c.Changes++
 		if err := c.write(m.bucket); err != nil {
-			return nil, err
+			return err
 		}
-		changed = append(changed, c)
 	}
-	return changed, nil
+	return nil
 }

@@ -22,19 +22,23 @@ func (l *Ledger) Clear(by, reason string, policy [32]byte, version string) error
 	if by == "" || reason == "" {
 		return errors.New("clear: expected who clears the alarm, and why")
 	}
-	l.stateMu.Lock()
-	defer l.stateMu.Unlock()
-	if err := l.prepare(); err != nil {
+	return l.promises.clear(by, reason, policy, version)
+}
+
+func (ps *promises) clear(by, reason string, policy [32]byte, version string) error {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if err := ps.prepare(); err != nil {
 		return err
 	}
-	p := l.promises[promiseKey{policy, receipt.VersionHash(version)}]
+	p := ps.byKey[promiseKey{policy, receipt.VersionHash(version)}]
 	if p == nil {
 		return fmt.Errorf("policy %x, version %q: %w", policy[:4], version, ErrNoPromise)
 	}
-	if _, err := l.refresh(p); err != nil {
+	if _, err := ps.refresh(p); err != nil {
 		return err
 	}
-	t := l.policies.get(policy)
+	t := ps.policies.get(policy)
 	official, again := p.official.clone(), p.replay.clone()
 	up := official.raised()
 	if len(up) == 0 {
@@ -44,13 +48,13 @@ func (l *Ledger) Clear(by, reason string, policy [32]byte, version string) error
 		official.of[w] = official.of[w].anew(w, official.Through)
 	}
 	lines := t.lines()
-	official.set(lines, runLengths(lines, l.options.RunLength)) // an alarm may have outlived its line
+	official.set(lines, runLengths(lines, ps.options.RunLength)) // an alarm may have outlived its line
 	again.alarms.follow(official)
-	err := l.main.Update(func(tx *bolt.Tx) error {
+	err := ps.main.Update(func(tx *bolt.Tx) error {
 		for w := range up {
 			e := p.event(t, EventCleared, w)
 			e.By, e.Reason = by, reason
-			if err := l.note(tx, e); err != nil {
+			if err := ps.note(tx, e); err != nil {
 				return err
 			}
 		}
@@ -60,7 +64,7 @@ func (l *Ledger) Clear(by, reason string, policy [32]byte, version string) error
 		return err
 	}
 	p.official, p.replay, p.state = official, again, nil
-	l.recent.Store(nil)
+	ps.last.Store(nil)
 	return nil
 }
 
@@ -68,9 +72,9 @@ func (l *Ledger) Clear(by, reason string, policy [32]byte, version string) error
 var ErrNoAlarm = errors.New("no alarm is up")
 
 // base returns the replay of the cohorts whose outcomes were deleted.
-func (l *Ledger) base(p *promise) (*replay, error) {
+func (p *promise) base(main *bolt.DB) (*replay, error) {
 	r := newReplay()
-	err := l.main.View(func(tx *bolt.Tx) error {
+	err := main.View(func(tx *bolt.Tx) error {
 		if text := promiseBucket(tx, p.key).Get(keyBase); text != nil {
 			return json.Unmarshal(text, r)
 		}
@@ -89,44 +93,45 @@ func (l *Ledger) DeleteBefore(by, reason string, before time.Time) (uint64, erro
 	if by == "" || reason == "" {
 		return 0, errors.New("delete: expected who deletes the outcomes, and why")
 	}
-	l.stateMu.Lock()
-	defer l.stateMu.Unlock()
+	return l.promises.deleteBefore(by, reason, before)
+}
+
+func (ps *promises) deleteBefore(by, reason string, before time.Time) (uint64, error) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
 	limit := before.UnixMicro()
-	if _, err := l.states(); err != nil {
+	if _, err := ps.states(); err != nil {
 		return 0, err
 	}
 	for last := limit + 1; limit < last; { // what is not mature yet is still needed, and cohorts stay whole
 		last = limit
-		for _, p := range l.promises {
-			limit = min(limit, p.matureUntil(l.policies.get(p.key.policy), l.now(), limit))
+		for _, p := range ps.byKey {
+			limit = min(limit, p.matureUntil(ps.policies.get(p.key.policy), ps.now(), limit))
 		}
 	}
 	// From here on such outcomes are refused: a tally whose records are gone must not be counted anew.
-	l.mu.Lock()
-	limit = max(limit, l.deleted)
-	l.deleted = limit
-	l.mu.Unlock()
-	err := l.main.Update(func(tx *bolt.Tx) error { return tx.Bucket(bucketMeta).Put(keyDeleted, appendTime(nil, limit)) })
+	limit = ps.inbox.refuseBefore(limit)
+	err := ps.main.Update(func(tx *bolt.Tx) error { return tx.Bucket(bucketMeta).Put(keyDeleted, appendTime(nil, limit)) })
 	if err != nil {
 		return 0, err
 	}
-	if err := l.merge(); err != nil { // what had been accepted before
+	if err := ps.inbox.merge(); err != nil { // what had been accepted before
 		return 0, err
 	}
 	var deleted uint64
-	for _, p := range l.promises {
-		if _, err := l.refresh(p); err != nil {
+	for _, p := range ps.byKey {
+		if _, err := ps.refresh(p); err != nil {
 			return deleted, err
 		}
-		n, err := l.deletePromise(p, limit)
+		n, err := ps.deletePromise(p, limit)
 		deleted += n
 		if err != nil {
 			return deleted, err
 		}
 	}
-	l.recent.Store(nil)
-	return deleted, l.main.Update(func(tx *bolt.Tx) error {
-		return l.note(tx, Event{Kind: EventDeleted, By: by, Reason: reason, Detail: fmt.Sprintf("%d decisions with outcomes, decided before %s",
+	ps.last.Store(nil)
+	return deleted, ps.main.Update(func(tx *bolt.Tx) error {
+		return ps.note(tx, Event{Kind: EventDeleted, By: by, Reason: reason, Detail: fmt.Sprintf("%d decisions with outcomes, decided before %s",
 			deleted, time.UnixMicro(limit).UTC().Format(time.RFC3339))})
 	})
 }
@@ -144,9 +149,9 @@ func (p *promise) matureUntil(t *terms, now time.Time, limit int64) int64 {
 }
 
 // deletePromise deletes the records of a promise before a time at which a cohort begins.
-func (l *Ledger) deletePromise(p *promise, limit int64) (uint64, error) {
-	t := l.policies.get(p.key.policy)
-	base, err := l.base(p)
+func (ps *promises) deletePromise(p *promise, limit int64) (uint64, error) {
+	t := ps.policies.get(p.key.policy)
+	base, err := p.base(ps.main)
 	if err != nil {
 		return 0, err
 	}
@@ -155,7 +160,7 @@ func (l *Ledger) deletePromise(p *promise, limit int64) (uint64, error) {
 	none.Through = limit // the official evidence has taken them
 	for _, c := range p.cohorts {
 		if c.Start+p.info.Period <= limit && c.Start > base.alarms.Through && c.Changes > 0 {
-			if err := l.takeOne(p, t, c, c.settings(t), none, base); err != nil {
+			if err := ps.takeOne(p, t, c, c.settings(t), none, base); err != nil {
 				return 0, err
 			}
 		}
@@ -164,7 +169,7 @@ func (l *Ledger) deletePromise(p *promise, limit int64) (uint64, error) {
 	const chunk = 20_000
 	for {
 		n := 0
-		err := l.main.Update(func(tx *bolt.Tx) error {
+		err := ps.main.Update(func(tx *bolt.Tx) error {
 			b := promiseBucket(tx, p.key)
 			if err := putJSON(b, keyBase, base); err != nil {
 				return err

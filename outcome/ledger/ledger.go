@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -38,27 +36,9 @@ const DefaultRunLength = 2_000_000
 
 // A Ledger is the durable store of outcomes. All methods may be called at the same time.
 type Ledger struct {
-	options Options
-	main    *bolt.DB // records, promises, trail
-	inbox   *bolt.DB // batches since the last merge
-
-	policies policies
-
-	mu         sync.Mutex                    // guards what follows
-	open       *gathered                     // acknowledged, not yet being merged
-	merging    *gathered                     // being merged; nil between merges
-	deleted    int64                         // decisions before this time, in microseconds, were deleted
-	merged     *sync.Cond                    // on mu: a merge has ended
-	changed    map[promiseKey]map[int64]bool // cohorts to be read again
-	mergeAsked bool                          // a merge in the background has begun, or is about to
-
-	mergeMu sync.Mutex // one merge at a time
-
-	stateMu  sync.Mutex // guards what follows
-	promises map[promiseKey]*promise
-
-	recent atomic.Pointer[recent] // as last computed; nil for never
-	reads  atomic.Int64           // records read to count or replay them, for tests
+	*store
+	inbox    *inbox
+	promises *promises
 }
 
 // The buckets of ledger.db.
@@ -117,18 +97,19 @@ func Open(dir string, o Options) (*Ledger, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	l := &Ledger{options: o, open: newGathered(), changed: make(map[promiseKey]map[int64]bool), promises: make(map[promiseKey]*promise)}
-	l.merged = sync.NewCond(&l.mu)
-	l.policies.byHash = make(map[[32]byte]*terms)
-	var err error
-	if l.main, err = openFile(filepath.Join(dir, "ledger.db"), o.noSync); err != nil {
+	main, err := openFile(filepath.Join(dir, "ledger.db"), o.noSync)
+	if err != nil {
 		return nil, err
 	}
-	if l.inbox, err = openFile(filepath.Join(dir, "inbox.db"), o.noSync); err != nil {
-		return nil, errors.Join(err, l.main.Close())
+	file, err := openFile(filepath.Join(dir, "inbox.db"), o.noSync)
+	if err != nil {
+		return nil, errors.Join(err, main.Close())
 	}
+	l := &Ledger{store: newStore(o, main)}
+	l.inbox = newInbox(l.store, file)
+	l.promises = newPromises(l.store, l.inbox)
 	if err := l.load(); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", dir, err), l.main.Close(), l.inbox.Close())
+		return nil, errors.Join(fmt.Errorf("%s: %w", dir, err), main.Close(), file.Close())
 	}
 	return l, nil
 }
@@ -166,17 +147,17 @@ func (l *Ledger) load() error {
 			return fmt.Errorf("format %v, expected %d: made by another version of ckd", found, format)
 		}
 		if at := meta.Get(keyDeleted); at != nil {
-			l.deleted = timeOf(at)
+			l.inbox.deleted = timeOf(at)
 		}
 		if err := l.policies.load(tx.Bucket(bucketPolicies)); err != nil {
 			return err
 		}
-		return l.loadPromises(tx.Bucket(bucketPromises))
+		return l.promises.load(tx.Bucket(bucketPromises))
 	})
 	if err != nil {
 		return err
 	}
-	return l.loadInbox()
+	return l.inbox.load()
 }
 
 func makeBuckets(tx *bolt.Tx) error {
@@ -194,10 +175,8 @@ func makeBuckets(tx *bolt.Tx) error {
 
 // Close merges what has gathered and closes the files.
 func (l *Ledger) Close() error {
-	return errors.Join(l.merge(), l.inbox.Close(), l.main.Close())
+	return errors.Join(l.inbox.merge(), l.inbox.file.Close(), l.main.Close())
 }
-
-func (l *Ledger) now() time.Time { return l.options.Now() }
 
 // A promiseKey names a promise: policy hash and version hash.
 type promiseKey struct {

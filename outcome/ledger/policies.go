@@ -88,12 +88,12 @@ func (l *Ledger) AddPolicy(yaml []byte) error {
 	return nil
 }
 
-func (l *Ledger) addPolicy(t *terms) error {
+func (st *store) addPolicy(t *terms) error {
 	text := t.policy.Marshal()
-	if known := l.policies.get(t.hash); known != nil && string(known.policy.Marshal()) == string(text) {
+	if known := st.policies.get(t.hash); known != nil && string(known.policy.Marshal()) == string(text) {
 		return nil
 	}
-	err := l.main.Update(func(tx *bolt.Tx) error {
+	err := st.main.Update(func(tx *bolt.Tx) error {
 		b := tx.Bucket(bucketPolicies)
 		kind := EventPolicy
 		if b.Get(t.hash[:]) != nil {
@@ -102,12 +102,12 @@ func (l *Ledger) addPolicy(t *terms) error {
 		if err := b.Put(t.hash[:], text); err != nil {
 			return err
 		}
-		return l.note(tx, Event{Kind: kind, Policy: t.policy.Hash, Model: t.policy.Name})
+		return st.note(tx, Event{Kind: kind, Policy: t.policy.Hash, Model: t.policy.Name})
 	})
 	if err != nil {
 		return err
 	}
-	l.policies.set(t)
+	st.policies.set(t)
 	return nil
 }
 

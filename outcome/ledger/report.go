@@ -32,36 +32,45 @@ func (l *Ledger) Report(by string, batch []Outcome) ([]Answer, error) {
 	now := l.now().UTC().Truncate(time.Microsecond)
 	keys := l.options.Keys()
 	for i := range batch {
-		opened[i] = l.openOutcome(keys, by, now, &batch[i], &answers[i])
+		opened[i] = l.policies.openOutcome(keys, by, now, &batch[i], &answers[i])
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for l.merging != nil && l.open.records >= mostGathered {
-		l.merged.Wait()
-	}
-	if err := l.enter(opened, answers); err != nil {
+	if err := l.inbox.report(opened, answers); err != nil {
 		return nil, err
-	}
-	if l.open.records >= mergeAt && l.merging == nil && !l.mergeAsked {
-		l.mergeAsked = true
-		go l.mergeGathered()
 	}
 	return answers, nil
 }
 
+// report stores opened outcomes and fills in their answers. It waits where too many have gathered, and
+// begins a merge in the background where enough have.
+func (box *inbox) report(opened []*Record, answers []Answer) error {
+	box.mu.Lock()
+	defer box.mu.Unlock()
+	for box.merging != nil && box.open.records >= mostGathered {
+		box.merged.Wait()
+	}
+	if err := box.enter(opened, answers); err != nil {
+		return err
+	}
+	if box.open.records >= mergeAt && box.merging == nil && !box.mergeAsked {
+		box.mergeAsked = true
+		go box.mergeGathered()
+	}
+	return nil
+}
+
 // mergeGathered merges in the background. An error shows at the next merge that somebody waits for.
-func (l *Ledger) mergeGathered() {
+func (box *inbox) mergeGathered() {
 	defer func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.mergeAsked = false
+		box.mu.Lock()
+		defer box.mu.Unlock()
+		box.mergeAsked = false
 	}()
-	_ = l.merge()
+	_ = box.merge()
 }
 
 // openOutcome opens a receipt and checks what is said of it. It returns nil, with the answer filled in,
 // if there is nothing to store.
-func (l *Ledger) openOutcome(keys *receipt.Keys, by string, now time.Time, o *Outcome, a *Answer) *Record {
+func (p *policies) openOutcome(keys *receipt.Keys, by string, now time.Time, o *Outcome, a *Answer) *Record {
 	if keys == nil {
 		a.Status, a.Field, a.Why = UnknownKey, "receipt", "the ledger has no receipt keys"
 		return nil
@@ -76,7 +85,7 @@ func (l *Ledger) openOutcome(keys *receipt.Keys, by string, now time.Time, o *Ou
 		return nil
 	}
 	a.Policy = r.Policy
-	t := l.policies.get(r.Policy)
+	t := p.get(r.Policy)
 	if t == nil {
 		a.Status, a.Field = PolicyUnknown, "receipt"
 		a.Why = fmt.Sprintf("no daemon has told policy %x: send the outcome again later", r.Policy[:4])
@@ -133,13 +142,13 @@ func sampled(keys *receipt.Keys, id receipt.ID) bool {
 
 // enter adds opened outcomes to what is known of their decisions, and stores what changed. The caller
 // holds mu.
-func (l *Ledger) enter(opened []*Record, answers []Answer) error {
+func (box *inbox) enter(opened []*Record, answers []Answer) error {
 	var (
 		batch   []byte
 		changed []*Record
 	)
-	err := l.main.View(func(tx *bolt.Tx) error {
-		find := newFinder(l, tx)
+	err := box.main.View(func(tx *bolt.Tx) error {
+		find := newFinder(box, tx)
 		for i, in := range opened {
 			if in == nil {
 				continue
@@ -148,7 +157,7 @@ func (l *Ledger) enter(opened []*Record, answers []Answer) error {
 			if err != nil {
 				return err
 			}
-			if !l.enterOne(find, r, known, in, &answers[i]) {
+			if !box.enterOne(find, r, known, in, &answers[i]) {
 				continue
 			}
 			if find.keep(r) {
@@ -163,16 +172,16 @@ func (l *Ledger) enter(opened []*Record, answers []Answer) error {
 	for _, r := range changed {
 		batch = appendBatched(batch, r)
 	}
-	return l.accept(batch, changed)
+	return box.accept(batch, changed)
 }
 
 // enterOne adds a reading to the record of its decision, and answers. It returns whether anything is
 // to be stored.
-func (l *Ledger) enterOne(find *finder, r *Record, known bool, in *Record, a *Answer) bool {
-	t := l.policies.get(in.Receipt.Policy)
-	if in.Receipt.Time < l.deleted {
+func (box *inbox) enterOne(find *finder, r *Record, known bool, in *Record, a *Answer) bool {
+	t := box.policies.get(in.Receipt.Policy)
+	if in.Receipt.Time < box.deleted {
 		a.Status, a.Field = Invalid, "receipt"
-		a.Why = fmt.Sprintf("decided before %s, up to when outcomes were deleted", time.UnixMicro(l.deleted).UTC().Format(time.RFC3339))
+		a.Why = fmt.Sprintf("decided before %s, up to when outcomes were deleted", time.UnixMicro(box.deleted).UTC().Format(time.RFC3339))
 		return false
 	}
 	said := in.Readings[0]
@@ -226,17 +235,17 @@ func standingOf(readings []Said, of *Said) *Said {
 }
 
 // A finder finds what is known of decisions: in the batch at hand, among what has gathered, and in
-// ledger.db.
+// ledger.db. Whoever uses it holds inbox.mu.
 type finder struct {
-	l       *Ledger
+	inbox   *inbox
 	tx      *bolt.Tx
 	fresh   map[promiseKey]map[recordKey]*Record
 	drawn   map[promiseKey]map[uint64]int64 // the time of the earliest decision of this batch
 	buckets map[promiseKey][2]*bolt.Bucket  // records and draws
 }
 
-func newFinder(l *Ledger, tx *bolt.Tx) *finder {
-	return &finder{l: l, tx: tx, fresh: make(map[promiseKey]map[recordKey]*Record), drawn: make(map[promiseKey]map[uint64]int64),
+func newFinder(box *inbox, tx *bolt.Tx) *finder {
+	return &finder{inbox: box, tx: tx, fresh: make(map[promiseKey]map[recordKey]*Record), drawn: make(map[promiseKey]map[uint64]int64),
 		buckets: make(map[promiseKey][2]*bolt.Bucket)}
 }
 
@@ -277,7 +286,7 @@ func (f *finder) record(in *Record) (r *Record, known bool, err error) {
 	if found != nil {
 		return found, true, nil
 	}
-	for _, g := range []*gathered{f.l.open, f.l.merging} {
+	for _, g := range []*gathered{f.inbox.open, f.inbox.merging} {
 		if found == nil && g != nil && g.promises[p] != nil {
 			found = g.promises[p].records[key]
 		}
@@ -307,7 +316,7 @@ func (f *finder) duplicate(r *Record, known bool) bool {
 	}
 	p := promiseKey{c.Policy, c.Version}
 	earlier := func(at int64) bool { return at < c.Time || at == c.Time && !known }
-	for _, g := range []*gathered{f.l.open, f.l.merging} {
+	for _, g := range []*gathered{f.inbox.open, f.inbox.merging} {
 		if g == nil || g.promises[p] == nil {
 			continue
 		}

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -17,7 +19,7 @@ import (
 	"github.com/ckd-project/ckd/outcome/receipt"
 )
 
-// A promise is what is kept in memory of a promise. Ledger.stateMu guards it.
+// A promise is what is kept in memory of a promise. promises.mu guards it.
 type promise struct {
 	key      promiseKey
 	info     info
@@ -48,22 +50,41 @@ func (c *cohortState) settings(t *terms) settings {
 	return settingsOf(t.policy.Audit)
 }
 
-// loadPromises finds the promises. What they hold is read when it is first asked for.
-func (l *Ledger) loadPromises(all *bolt.Bucket) error {
+// promises are the states of all promises. Only what is read from ledger.db or follows from it is in
+// memory: a promise whose write failed is read again. Promises are added and never removed.
+//
+// Its lock is taken before those of the inbox, and held while promises are brought up to date.
+type promises struct {
+	*store
+	inbox *inbox
+
+	mu    sync.Mutex // guards what follows
+	byKey map[promiseKey]*promise
+
+	last  atomic.Pointer[recent] // all states as last computed; nil for never
+	reads atomic.Int64           // records read to count or replay them, for tests
+}
+
+func newPromises(st *store, box *inbox) *promises {
+	return &promises{store: st, inbox: box, byKey: make(map[promiseKey]*promise)}
+}
+
+// load finds the promises. What they hold is read when it is first asked for.
+func (ps *promises) load(all *bolt.Bucket) error {
 	return all.ForEachBucket(func(name []byte) error {
 		key := promiseKeyOf(name)
-		l.promises[key] = &promise{key: key}
+		ps.byKey[key] = &promise{key: key}
 		return nil
 	})
 }
 
-// findPromises adds promises that were made since. The caller holds stateMu.
-func (l *Ledger) findPromises() error {
-	return l.main.View(func(tx *bolt.Tx) error {
+// find adds promises that were made since. The caller holds mu.
+func (ps *promises) find() error {
+	return ps.main.View(func(tx *bolt.Tx) error {
 		return tx.Bucket(bucketPromises).ForEachBucket(func(name []byte) error {
 			key := promiseKeyOf(name)
-			if l.promises[key] == nil {
-				l.promises[key] = &promise{key: key}
+			if ps.byKey[key] == nil {
+				ps.byKey[key] = &promise{key: key}
 			}
 			return nil
 		})
@@ -72,33 +93,42 @@ func (l *Ledger) findPromises() error {
 
 // State returns the state of a policy and model version, computed anew where anything changed.
 func (l *Ledger) State(policy [32]byte, version string) (*Promise, error) {
-	l.stateMu.Lock()
-	defer l.stateMu.Unlock()
-	if err := l.prepare(); err != nil {
+	return l.promises.state(policy, version)
+}
+
+// state returns the state of one promise.
+func (ps *promises) state(policy [32]byte, version string) (*Promise, error) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if err := ps.prepare(); err != nil {
 		return nil, err
 	}
-	p := l.promises[promiseKey{policy, receipt.VersionHash(version)}]
+	p := ps.byKey[promiseKey{policy, receipt.VersionHash(version)}]
 	if p == nil {
 		return nil, fmt.Errorf("policy %x, version %q: %w", policy[:4], version, ErrNoPromise)
 	}
-	return l.refresh(p)
+	return ps.refresh(p)
 }
 
 // States returns the states of all promises, computed anew where anything changed, in the order of
 // their models, policies and versions.
-func (l *Ledger) States() ([]*Promise, error) {
-	l.stateMu.Lock()
-	defer l.stateMu.Unlock()
-	return l.states()
+func (l *Ledger) States() ([]*Promise, error) { return l.promises.all() }
+
+// all returns all states.
+func (ps *promises) all() ([]*Promise, error) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.states()
 }
 
-func (l *Ledger) states() ([]*Promise, error) {
-	if err := l.prepare(); err != nil {
+// states returns all states. The caller holds mu.
+func (ps *promises) states() ([]*Promise, error) {
+	if err := ps.prepare(); err != nil {
 		return nil, err
 	}
-	states := make([]*Promise, 0, len(l.promises))
-	for _, p := range l.promises {
-		s, err := l.refresh(p)
+	states := make([]*Promise, 0, len(ps.byKey))
+	for _, p := range ps.byKey {
+		s, err := ps.refresh(p)
 		if err != nil {
 			return nil, err
 		}
@@ -119,22 +149,25 @@ type recent struct {
 // Recent returns the states that were computed last, and computes them anew only so often that this
 // takes at most a twentieth of the time. It does not wait for another computation, but for the first.
 // Promise.AsOf says how old they are.
-func (l *Ledger) Recent() ([]*Promise, error) {
-	last := l.recent.Load()
+func (l *Ledger) Recent() ([]*Promise, error) { return l.promises.recent() }
+
+// recent returns the states that were computed last, or computes them. The caller does not hold mu.
+func (ps *promises) recent() ([]*Promise, error) {
+	last := ps.last.Load()
 	switch {
 	case last == nil:
-		l.stateMu.Lock()
-	case time.Now().Before(last.until) || !l.stateMu.TryLock():
+		ps.mu.Lock()
+	case time.Now().Before(last.until) || !ps.mu.TryLock():
 		return last.states, nil
 	}
-	defer l.stateMu.Unlock()
+	defer ps.mu.Unlock()
 	const share = 20
 	began := time.Now()
-	states, err := l.states()
+	states, err := ps.states()
 	if err != nil {
 		return nil, err
 	}
-	l.recent.Store(&recent{states: states, until: began.Add(share * time.Since(began))})
+	ps.last.Store(&recent{states: states, until: began.Add(share * time.Since(began))})
 	return states, nil
 }
 
@@ -154,22 +187,22 @@ func (l *Ledger) Run(ctx context.Context, failed func(error)) {
 	}
 }
 
-// prepare merges what has gathered. The caller holds stateMu.
-func (l *Ledger) prepare() error {
-	if err := l.merge(); err != nil {
+// prepare merges what has gathered. The caller holds mu.
+func (ps *promises) prepare() error {
+	if err := ps.inbox.merge(); err != nil {
 		return err
 	}
-	return l.findPromises()
+	return ps.find()
 }
 
-// refresh brings a promise up to date. The caller holds stateMu, and has merged.
-func (l *Ledger) refresh(p *promise) (*Promise, error) {
-	t := l.policies.get(p.key.policy)
+// refresh brings a promise up to date. The caller holds mu, and has merged.
+func (ps *promises) refresh(p *promise) (*Promise, error) {
+	t := ps.policies.get(p.key.policy)
 	if t == nil {
 		return nil, fmt.Errorf("policy %x: %w", p.key.policy, ErrPolicyUnknown)
 	}
-	now := l.now()
-	changed, err := l.reload(p)
+	now := ps.now()
+	changed, err := ps.reload(p)
 	if err != nil {
 		return nil, err
 	}
@@ -182,16 +215,16 @@ func (l *Ledger) refresh(p *promise) (*Promise, error) {
 	p.state = nil
 	for _, c := range p.cohorts {
 		if c.tally == nil {
-			if err := l.tally(p, t, c); err != nil {
+			if err := ps.tally(p, t, c); err != nil {
 				return nil, err
 			}
 		}
 	}
 	mature := p.mature(t, now)
-	if err := l.take(p, t, mature); err != nil {
+	if err := ps.take(p, t, mature); err != nil {
 		return nil, err
 	}
-	s, err := l.summarise(p, t, mature, now)
+	s, err := ps.summarise(p, t, mature, now)
 	if err != nil {
 		return nil, err
 	}
@@ -201,12 +234,12 @@ func (l *Ledger) refresh(p *promise) (*Promise, error) {
 
 // reload reads what changed of a promise, all of it for the first time, and returns whether anything
 // did.
-func (l *Ledger) reload(p *promise) (bool, error) {
-	starts := l.takeChanged(p.key)
+func (ps *promises) reload(p *promise) (bool, error) {
+	starts := ps.changed.take(p.key)
 	if p.loaded && len(starts) == 0 {
 		return false, nil
 	}
-	err := l.main.View(func(tx *bolt.Tx) error {
+	err := ps.main.View(func(tx *bolt.Tx) error {
 		b := promiseBucket(tx, p.key)
 		if err := json.Unmarshal(b.Get(keyInfo), &p.info); err != nil {
 			return err
@@ -289,22 +322,22 @@ func (p *promise) reread(b *bolt.Bucket, start int64) error {
 }
 
 // tally counts the records of a cohort.
-func (l *Ledger) tally(p *promise, t *terms, c *cohortState) error {
+func (ps *promises) tally(p *promise, t *terms, c *cohortState) error {
 	counted := newTally()
 	counted.Changes = c.Changes
-	err := l.scan(p, c.Start, func(r *Record) { counted.observe(t, r) })
+	err := ps.scan(p, c.Start, func(r *Record) { counted.observe(t, r) })
 	if err != nil {
 		return err
 	}
 	c.tally = counted
-	return l.main.Update(func(tx *bolt.Tx) error {
+	return ps.main.Update(func(tx *bolt.Tx) error {
 		return putJSON(promiseBucket(tx, p.key).Bucket(bucketTallies), startKey(c.Start), counted)
 	})
 }
 
 // scan calls each with the records of a cohort, in order.
-func (l *Ledger) scan(p *promise, start int64, each func(*Record)) error {
-	return l.main.View(func(tx *bolt.Tx) error {
+func (ps *promises) scan(p *promise, start int64, each func(*Record)) error {
+	return ps.main.View(func(tx *bolt.Tx) error {
 		cursor := promiseBucket(tx, p.key).Bucket(bucketRecords).Cursor()
 		from, to := p.info.grid().rangeOf(start)
 		for k, v := cursor.Seek(from); k != nil && bytes.Compare(k, to) < 0; k, v = cursor.Next() {
@@ -312,7 +345,7 @@ func (l *Ledger) scan(p *promise, start int64, each func(*Record)) error {
 			if err != nil {
 				return err
 			}
-			l.reads.Add(1)
+			ps.reads.Add(1)
 			each(r)
 		}
 		return nil
@@ -336,9 +369,9 @@ func (p *promise) mature(t *terms, now time.Time) int {
 
 // take takes mature cohorts into the evidence: the official one once, with what had been reported
 // when they matured, and the replay with what is known now.
-func (l *Ledger) take(p *promise, t *terms, mature int) error {
+func (ps *promises) take(p *promise, t *terms, mature int) error {
 	lines := t.lines()
-	lengths := runLengths(lines, l.options.RunLength)
+	lengths := runLengths(lines, ps.options.RunLength)
 	official, again := p.official.clone(), p.replay
 	anew := official.set(lines, lengths)
 	restart := false
@@ -347,7 +380,7 @@ func (l *Ledger) take(p *promise, t *terms, mature int) error {
 	}
 	if restart {
 		var err error
-		if again, err = l.base(p); err != nil {
+		if again, err = p.base(ps.main); err != nil {
 			return err
 		}
 	} else {
@@ -359,7 +392,7 @@ func (l *Ledger) take(p *promise, t *terms, mature int) error {
 		points []Point
 		raised = official.raised()
 	)
-	history, err := l.history(p)
+	history, err := p.history(ps.main)
 	if err != nil {
 		return err
 	}
@@ -372,11 +405,11 @@ func (l *Ledger) take(p *promise, t *terms, mature int) error {
 		bets := c.settings(t)
 		if c.Bets == nil {
 			var err error
-			if bets, err = l.bets(p, c, bets, p.maturity(t, c)); err != nil {
+			if bets, err = ps.bets(p, c, bets, p.maturity(t, c)); err != nil {
 				return err
 			}
 		}
-		if err := l.takeOne(p, t, c, bets, official, again); err != nil {
+		if err := ps.takeOne(p, t, c, bets, official, again); err != nil {
 			return err
 		}
 		c.Bets, c.Replayed = &bets, c.Changes
@@ -400,7 +433,7 @@ func (l *Ledger) take(p *promise, t *terms, mature int) error {
 		p.official, p.replay = official, again
 		return nil
 	}
-	err = l.main.Update(func(tx *bolt.Tx) error {
+	err = ps.main.Update(func(tx *bolt.Tx) error {
 		b := promiseBucket(tx, p.key)
 		for _, c := range taken {
 			stored, err := readCohort(b, c.Start)
@@ -418,7 +451,7 @@ func (l *Ledger) take(p *promise, t *terms, mature int) error {
 			}
 		}
 		for _, w := range anew {
-			if err := l.note(tx, p.event(t, EventLine, w)); err != nil {
+			if err := ps.note(tx, p.event(t, EventLine, w)); err != nil {
 				return err
 			}
 		}
@@ -426,7 +459,7 @@ func (l *Ledger) take(p *promise, t *terms, mature int) error {
 			if one.Raised() && !raised[w] {
 				e := p.event(t, EventRaised, w)
 				e.Detail = fmt.Sprintf("evidence of the decisions from %s", time.UnixMicro(one.raisedBy).UTC().Format(time.RFC3339))
-				if err := l.note(tx, e); err != nil {
+				if err := ps.note(tx, e); err != nil {
 					return err
 				}
 			}
@@ -462,7 +495,7 @@ func (p *promise) version() string {
 }
 
 // takeOne adds the records of a cohort.
-func (l *Ledger) takeOne(p *promise, t *terms, c *cohortState, bets settings, official *alarms, again *replay) error {
+func (ps *promises) takeOne(p *promise, t *terms, c *cohortState, bets settings, official *alarms, again *replay) error {
 	first, due := c.Start > official.Through, p.maturity(t, c)
 	replayed := c.Start > again.alarms.Through
 	if first {
@@ -473,7 +506,7 @@ func (l *Ledger) takeOne(p *promise, t *terms, c *cohortState, bets settings, of
 		again.begin(bets)
 		again.alarms.Through = c.Start
 	}
-	return l.scan(p, c.Start, func(r *Record) {
+	return ps.scan(p, c.Start, func(r *Record) {
 		if r.Duplicate || !reviewed(&r.Receipt) {
 			return
 		}
@@ -492,8 +525,8 @@ func (l *Ledger) takeOne(p *promise, t *terms, c *cohortState, bets settings, of
 
 // bets returns the settings that were in force, lowered to the propensities that receipts show: some
 // daemon may not have told its settings. It looks at no truth.
-func (l *Ledger) bets(p *promise, c *cohortState, s settings, due time.Time) (settings, error) {
-	err := l.scan(p, c.Start, func(r *Record) {
+func (ps *promises) bets(p *promise, c *cohortState, s settings, due time.Time) (settings, error) {
+	err := ps.scan(p, c.Start, func(r *Record) {
 		pi := float64(r.Receipt.Propensity)
 		if !reviewed(&r.Receipt) || !slices.ContainsFunc(r.Readings, func(s Said) bool { return s.Reported.Before(due) }) {
 			return

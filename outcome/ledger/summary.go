@@ -55,7 +55,7 @@ func (p *pooled) add(t *terms, c *cohortState) {
 }
 
 // summarise makes the state of a promise.
-func (l *Ledger) summarise(p *promise, t *terms, mature int, now time.Time) (*Promise, error) {
+func (ps *promises) summarise(p *promise, t *terms, mature int, now time.Time) (*Promise, error) {
 	s := &Promise{Policy: t.hash, Version: p.version(), VersionHash: p.key.version, Model: t.policy.Name,
 		Classes: slices.Clone(t.policy.Classes), Critical: slices.Clone(t.policy.Critical), AsOf: now.UTC(), Audit: t.policy.Audit}
 	settled, last := newPooled(), newPooled()
@@ -77,7 +77,7 @@ func (l *Ledger) summarise(p *promise, t *terms, mature int, now time.Time) (*Pr
 				continue
 			}
 			early.begin(c.settings(t))
-			err := l.scan(p, c.Start, func(r *Record) {
+			err := ps.scan(p, c.Start, func(r *Record) {
 				if r.Duplicate || !reviewed(&r.Receipt) {
 					return
 				}
@@ -90,7 +90,7 @@ func (l *Ledger) summarise(p *promise, t *terms, mature int, now time.Time) (*Pr
 			}
 		}
 	}
-	b := summariser{t: t, slices: sliceNames(t.policy.Audit), sensitivity: l.options.ReaderSensitivity}
+	b := summariser{t: t, slices: sliceNames(t.policy.Audit), sensitivity: ps.options.ReaderSensitivity}
 	s.Mature = b.summary(settled, p.replay)
 	s.Provisional = b.summary(all, early)
 	s.Provisional.Readers.Unconfirmed = s.Mature.Readers.Unconfirmed // others are not late yet
@@ -100,7 +100,7 @@ func (l *Ledger) summarise(p *promise, t *terms, mature int, now time.Time) (*Pr
 	s.Traffic = traffic(all)
 	b.judge(s, settled)
 	var err error
-	s.History, err = l.history(p)
+	s.History, err = p.history(ps.main)
 	return s, err
 }
 
@@ -581,9 +581,9 @@ func newPointRisk(official *alarms, of evidence.Risk) PointRisk {
 }
 
 // history reads the points of a promise.
-func (l *Ledger) history(p *promise) ([]Point, error) {
+func (p *promise) history(main *bolt.DB) ([]Point, error) {
 	var points []Point
-	err := l.main.View(func(tx *bolt.Tx) error {
+	err := main.View(func(tx *bolt.Tx) error {
 		return promiseBucket(tx, p.key).Bucket(bucketHistory).ForEach(func(k, text []byte) error {
 			var s storedPoint
 			if err := json.Unmarshal(text, &s); err != nil {

@@ -39,13 +39,13 @@ const (
 )
 
 // note appends an event to the trail.
-func (l *Ledger) note(tx *bolt.Tx, e Event) error {
+func (st *store) note(tx *bolt.Tx, e Event) error {
 	b := tx.Bucket(bucketTrail)
 	n, err := b.NextSequence()
 	if err != nil {
 		return err
 	}
-	e.At = l.now().UTC()
+	e.At = st.now().UTC()
 	text, err := json.Marshal(e)
 	if err != nil {
 		return err
