@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/time/rate"
 
+	"github.com/ckd-project/ckd/outcome/ledger"
 	"github.com/ckd-project/ckd/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -113,7 +114,11 @@ type issuedCounts struct {
 
 // add adds counts of inputs that were decided at a time.
 func (c *issuedCounts) add(hint uint32, m *model, version string, now int64, counts *byStratum) {
-	period := countPeriod(m.Policy().Audit)
+	due := policy.DefaultDue
+	if a := m.Policy().Audit; a != nil {
+		due = a.Due
+	}
+	period := ledger.CountPeriod(time.Duration(due) * time.Second).Microseconds()
 	key := IssuedKey{m.ref.GetModel(), m.hash, cmp.Or(version, m.ref.GetVersion()), now - now%period}
 	shard := &c.shards[hint%uint32(len(c.shards))]
 	shard.mu.Lock()
@@ -136,16 +141,6 @@ const (
 	mostCountTime    = int64(48 * time.Hour / time.Microsecond)
 	mostCountPeriods = 4096
 )
-
-// countPeriod returns the length of the periods that are counted apart, in microseconds: an hour, or
-// where outcomes are due within a day the time in which they are due.
-func countPeriod(a *policy.Audit) int64 {
-	period := policy.Hour
-	if a != nil && a.Due < 24*policy.Hour {
-		period = max(a.Due, policy.Second)
-	}
-	return int64(period) * int64(time.Second/time.Microsecond)
-}
 
 // modelVersions bounds the model versions that are counted, as their names come from clients.
 type modelVersions struct {
