@@ -28,7 +28,7 @@ import (
 func TestOverload(t *testing.T) {
 	h := newHarness(t, func(o *Options) { o.Limits.Calls = 2 })
 	held, release := context.WithCancel(t.Context())
-	for range h.server.limits.Calls {
+	for range h.server.decider.limits.Calls {
 		h.call(held, t, ckdv1.UncertaintyService_Decompose_FullMethodName, &ckdv1.DecomposeRequest{})
 	}
 	list := func() error {

@@ -69,7 +69,7 @@ func (a *answers) fail(g *group, r *row, err error) {
 func (a *answers) Begin(n int) error {
 	s := a.stream
 	cost := int64(n) * resultCost(a.group.model, s.header.GetDetail(), &s.issuer)
-	b := &s.server.budget
+	b := s.decider.budget
 	if total, ok := b.reserve(cost); !ok {
 		return overBudget("detail", "bytes of open inputs and replies", cost, total, b.limit)
 	}
@@ -112,7 +112,7 @@ func (a *answers) decided(number uint32, r *row, c *engine.Closing) {
 	id := unsafe.Slice(unsafe.StringData(r.id), len(r.id))
 	is := s.issuer.issue(g.model, a.counted.time(), id, o, c.Early, g.context(int(number)))
 	a.counted.count(o, c.Sampled, &is)
-	s.server.deferred.report(&a.counted, id, o)
+	s.decider.deferred.report(&a.counted, id, o)
 	s.notes.count(g.model, o)
 	passes := o.Passes
 	if c.Early {
@@ -132,7 +132,7 @@ func (a *answers) observeCheck(c *engine.Closing) {
 		a.counted.done() // nobody waits for a shard of the metrics while the log is written
 		m.metrics.FullPassChecked(c.Check.Verdict, c.Check.Passes, c.Planned)
 		if c.Check.Stops {
-			m.logStopped(a.stream.server.log)
+			m.logStopped(a.stream.decider.log)
 		}
 	case c.Check.State == engine.Lost:
 		m.metrics.FullPassCheckLost()
@@ -181,10 +181,10 @@ type counter struct {
 }
 
 // newCounter returns a counter for a stream or call.
-func (s *Server) newCounter(ctx context.Context) counter {
-	c := counter{hint: s.hints.Add(1), trace: sampledTrace(ctx)}
-	if s.sealer.Load() != nil {
-		c.counts = &s.issued
+func (d *decider) newCounter(ctx context.Context) counter {
+	c := counter{hint: d.hints.Add(1), trace: sampledTrace(ctx)}
+	if d.receipts.available() {
+		c.counts = &d.receipts.issued
 	}
 	return c
 }

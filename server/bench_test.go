@@ -52,18 +52,18 @@ func (s shape) many() int { return max(1, 1<<18/(s.s*s.n*s.k)) }
 func newLoad(t testing.TB, p *policy.Policy, header *ckdv1.StreamHeader, of shape, blocks int) *load {
 	t.Helper()
 	server := newLoadServer(t, p, zap.NewNop())
-	model, err := server.readHeader(t.Context(), header)
+	model, err := server.streams.readHeader(t.Context(), header)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if takesReceipts(header) {
 		server.SetReceiptKeys(receiptKeys(t, 1))
 	}
-	i, err := server.newIssuer(model, header.GetReceipts(), header.GetModelVersion())
+	i, err := server.receipts.newIssuer(model, header.GetReceipts(), header.GetModelVersion())
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &load{stream: newStream(server, model, header, &scriptedStream{ctx: context.Background()}, i), next: 1 << 28}
+	l := &load{stream: newStream(server.decider, model, header, &scriptedStream{ctx: context.Background()}, i), next: 1 << 28}
 	l.add(t, of, blocks)
 	return l
 }
@@ -177,7 +177,7 @@ func (l *load) group(t testing.TB) (results int) {
 			t.Fatal(err)
 		}
 		sent.Free()
-		l.stream.server.budget.release(r.cost)
+		l.stream.decider.budget.release(r.cost)
 		l.stream.sender.sent(r)
 	}
 	return results

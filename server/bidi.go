@@ -27,12 +27,12 @@ func Bidi[Q, A any](s *Server, of grpc.BidiStreamingServer[Q, A], answer func(co
 	go func() {
 		defer func() {
 			if p := recover(); p != nil {
-				exchanged <- s.ends.recovered(of.Context(), p)
+				exchanged <- s.streams.ends.recovered(of.Context(), p)
 			}
 		}()
 		exchanged <- exchangeTurns(s, b, of, answer)
 	}()
-	return s.supervise(of.Context(), b, exchanged)
+	return s.streams.supervise(of.Context(), b, exchanged)
 }
 
 // bidi is what the exchange and the supervisor of a stream know of each other. It implements

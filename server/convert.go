@@ -10,8 +10,9 @@ import (
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
-// modelMessage returns what clients may know of a policy.
-func (s *Server) modelMessage(m *model) *ckdv1.Model {
+// modelMessage returns what clients may know of a policy, including its promises among all. It states
+// the audit rate only if receipts are available, because nothing is drawn without them.
+func modelMessage(m *model, all promises, receiptsAvailable bool) *ckdv1.Model {
 	p := m.Policy()
 	message := &ckdv1.Model{
 		Policy:               m.ref,
@@ -33,9 +34,9 @@ func (s *Server) modelMessage(m *model) *ckdv1.Model {
 		Settle:               earlyStopMessage(m),
 		Guard:                guardMessage(p.Guard),
 		RiskPrevalence:       riskPrevalence(p.Risk),
-		Promises:             (*s.catalog.promises.Load())[p.Hash],
+		Promises:             all[p.Hash],
 	}
-	if p.Audit != nil && s.sealer.Load() != nil {
+	if p.Audit != nil && receiptsAvailable {
 		message.AuditRate = &p.Audit.Rate
 	}
 	return message

@@ -62,32 +62,38 @@ func (s *Server) RegisterService(d *grpc.ServiceDesc, implementation any) {
 // no scores but those that decide. Errors are statuses with details, as those of ckd.v1 are. After
 // an error of Decide itself, what each received is void.
 func (s *Server) Decide(ctx context.Context, c *Call, each func(i int, d *Decided, err error)) (*ckdv1.PolicyRef, error) {
+	return s.decider.decide(ctx, c, each)
+}
+
+// decide implements Server.Decide.
+func (d *decider) decide(ctx context.Context, c *Call, each func(i int, d *Decided, err error)) (*ckdv1.PolicyRef, error) {
 	var ref *ckdv1.PolicyRef
-	err := s.serve(ctx, c.Model, &c.Tensor.Inputs, func(m *model) error {
+	err := d.serve(ctx, c.Model, &c.Tensor.Inputs, func(m *model) error {
 		ref = m.ref
 		if c.Complete != nil {
 			if f := c.Complete(m.Policy()); f != nil {
 				return f.error()
 			}
 		}
-		return s.decide(ctx, m, c, each)
+		return d.decideCall(ctx, m, c, each)
 	})
 	return ref, err
 }
 
-func (s *Server) decide(ctx context.Context, m *model, c *Call, each func(i int, d *Decided, err error)) error {
-	issuer, err := s.newIssuer(m, c.Receipts, c.ModelVersion)
+// decideCall decides on the inputs of a call whose model is found.
+func (d *decider) decideCall(ctx context.Context, m *model, c *Call, each func(i int, d *Decided, err error)) error {
+	issuer, err := d.receipts.newIssuer(m, c.Receipts, c.ModelVersion)
 	if err != nil {
 		return err
 	}
-	if err := s.limits.checkForeign(m, c); err != nil {
+	if err := d.limits.checkForeign(m, c); err != nil {
 		return err
 	}
-	held, err := s.budget.hold(m, size{c.Tensor.Inputs, c.Tensor.Passes, int64(c.Bytes + c.Handed), int64(c.ReplyBytes)})
+	held, err := d.budget.hold(m, size{c.Tensor.Inputs, c.Tensor.Passes, int64(c.Bytes + c.Handed), int64(c.ReplyBytes)})
 	if err != nil {
 		return err
 	}
-	defer s.budget.release(held)
+	defer d.budget.release(held)
 	w := m.lean.get()
 	defer w.release()
 	tensor := c.Tensor
@@ -101,7 +107,7 @@ func (s *Server) decide(ctx context.Context, m *model, c *Call, each func(i int,
 	if c.AllOrNone {
 		var first error
 		var refused refusedOfCall
-		defer func() { s.refusals.inputs(ctx, m, refused) }()
+		defer func() { d.refusals.inputs(ctx, m, refused) }()
 		w.batch.Check(func(i int, err error) {
 			m.metrics.Rejected(reasonWord(reasonOf(err)), 1)
 			refused.add(i, err)
@@ -114,7 +120,7 @@ func (s *Server) decide(ctx context.Context, m *model, c *Call, each func(i int,
 		}
 	}
 	decided := Decided{Outcome: w.outcome}
-	return s.decideEach(ctx, m, w, tensor, c.Posterior, &issuer, func(int, *inputContext) ([]byte, error) { return nil, nil }, func(i int, is *issued, err error) {
+	return d.decideEach(ctx, m, w, tensor, c.Posterior, &issuer, func(int, *inputContext) ([]byte, error) { return nil, nil }, func(i int, is *issued, err error) {
 		if err != nil {
 			each(i, nil, at(i, err))
 			return

@@ -18,7 +18,7 @@ func TestDeferred(t *testing.T) {
 	h := newHarness(t)
 	var mu sync.Mutex
 	var reported []string
-	h.server.deferred = func(p *policy.Policy, id []byte, o *engine.Outcome) {
+	h.server.decider.deferred = func(p *policy.Policy, id []byte, o *engine.Outcome) {
 		h.expectScrape(t)
 		mu.Lock()
 		defer mu.Unlock()

@@ -3,9 +3,10 @@
 //
 // An input's way through: stream.go receives a message, which internal/wire reads; open.go finds or
 // opens the group of the block; block.go feeds the block to the engine; answers.go writes what the
-// engine decides into the reply; sender.go sends it. supervise.go ends what takes too long. unary.go
-// answers whole tensors. Interceptors are in interceptors.go, and how messages go round them in
-// messages.go.
+// engine decides into the reply; sender.go sends it. streams.go accepts streams, and supervise.go
+// ends what takes too long. unary.go answers whole tensors, decide.go calls of other protocols, both
+// through decider.go. receipts.go issues receipts and issued.go counts them. Interceptors are in
+// interceptors.go, and how messages go round them in messages.go.
 //
 // Invariants:
 //   - A fault of one input fails that input alone. It counts among no decisions, and the stream goes

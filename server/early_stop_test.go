@@ -297,7 +297,7 @@ func TestEarlyDecisionWithoutRoom(t *testing.T) {
 				}
 				taken := int64(0)
 				if pass > 1 && pass < last {
-					taken = h.server.limits.OpenInputBytes
+					taken = h.server.decider.limits.OpenInputBytes
 				}
 				h.server.budget.held.Add(taken)
 				s.sendBlock(b)
@@ -330,10 +330,10 @@ func TestFinalBlockWithoutRoom(t *testing.T) {
 	if len(early) != 2 || early[0].GetRow() != 0 || early[1].GetRow() != 2 {
 		t.Fatalf("early: %v, expected all but the identical one", early)
 	}
-	h.server.budget.held.Add(h.server.limits.OpenInputBytes)
+	h.server.budget.held.Add(h.server.decider.limits.OpenInputBytes)
 	s.sendBlock(&ckdv1.Block{Final: true})
 	reply := s.receive()
-	h.server.budget.held.Add(-h.server.limits.OpenInputBytes)
+	h.server.budget.held.Add(-h.server.decider.limits.OpenInputBytes)
 	expectReasons(t, reply, map[string]string{"identical": "OUT_OF_MEMORY_BUDGET"})
 }
 
@@ -478,7 +478,7 @@ func (h *harness) feedCTG(t *testing.T, n int) (early int) {
 func TestFullPassChecksEndEarlyStopping(t *testing.T) {
 	h := newHarness(t)
 	// Writing the log may be slow: nobody may wait for a shard of the metrics meanwhile.
-	h.server.log = h.server.log.WithOptions(zap.Hooks(func(e zapcore.Entry) error {
+	h.server.decider.log = h.server.decider.log.WithOptions(zap.Hooks(func(e zapcore.Entry) error {
 		if strings.Contains(e.Message, "early stopping has ended") {
 			h.expectScrape(t)
 		}

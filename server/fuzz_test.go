@@ -140,7 +140,7 @@ func FuzzStream(f *testing.F) {
 			st.in = append(st.in, data[width:width+int(n)])
 			data = data[width+int(n):]
 		}
-		_ = s.decomposeStream(st) // any error is an answer
+		_ = s.streams.decompose(st) // any error is an answer
 		for _, reply := range st.out {
 			for _, r := range reply.GetResults() {
 				checkAnswer(t, r, len(reply.GetPolicies()))
@@ -194,7 +194,7 @@ func FuzzUnary(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer in.Free()
-		out, err := s.decompose(t.Context(), &in)
+		out, err := s.decider.decompose(t.Context(), &in)
 		if err != nil {
 			return // any error is an answer
 		}

@@ -45,32 +45,7 @@ type IssuedCounts struct {
 // Issued returns what was issued in the periods of the last two days, sorted. The counts are of all
 // the time since the process began, so that reporting them twice does no harm. They are kept only
 // while the daemon has keys for receipts.
-func (s *Server) Issued() []Issued {
-	sums := map[IssuedKey]*byStratum{}
-	for i := range s.issued.shards {
-		shard := &s.issued.shards[i]
-		shard.mu.Lock()
-		for key, counts := range shard.counts {
-			if sums[key] == nil {
-				sums[key] = &byStratum{}
-			}
-			sums[key].add(counts)
-		}
-		shard.mu.Unlock()
-	}
-	keys := slices.SortedFunc(maps.Keys(sums), func(a, b IssuedKey) int {
-		return cmp.Or(cmp.Compare(a.Model, b.Model), slices.Compare(a.Policy[:], b.Policy[:]), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Start, b.Start))
-	})
-	var all []Issued
-	for _, key := range keys {
-		for stratum, counts := range sums[key] {
-			if counts.Decisions > 0 {
-				all = append(all, Issued{key, receipt.Stratum(stratum), counts})
-			}
-		}
-	}
-	return all
-}
+func (s *Server) Issued() []Issued { return s.receipts.issued.list() }
 
 // byStratum holds counts by stratum.
 type byStratum [receipt.Strata]IssuedCounts
@@ -110,6 +85,34 @@ type issuedCounts struct {
 		counts map[IssuedKey]*byStratum
 		_      [64]byte // keeps the locks on cache lines of their own
 	}
+}
+
+// list returns the counts of all shards, sorted.
+func (c *issuedCounts) list() []Issued {
+	sums := map[IssuedKey]*byStratum{}
+	for i := range c.shards {
+		shard := &c.shards[i]
+		shard.mu.Lock()
+		for key, counts := range shard.counts {
+			if sums[key] == nil {
+				sums[key] = &byStratum{}
+			}
+			sums[key].add(counts)
+		}
+		shard.mu.Unlock()
+	}
+	keys := slices.SortedFunc(maps.Keys(sums), func(a, b IssuedKey) int {
+		return cmp.Or(cmp.Compare(a.Model, b.Model), slices.Compare(a.Policy[:], b.Policy[:]), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Start, b.Start))
+	})
+	var all []Issued
+	for _, key := range keys {
+		for stratum, counts := range sums[key] {
+			if counts.Decisions > 0 {
+				all = append(all, Issued{key, receipt.Stratum(stratum), counts})
+			}
+		}
+	}
+	return all
 }
 
 // add adds counts of inputs that were decided at a time.

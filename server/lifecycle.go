@@ -5,7 +5,8 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// lifecycle tells clients and streams whether the daemon serves, drains or ends.
+// lifecycle tells clients and streams whether the daemon serves, drains or ends. It only goes
+// forward: once the daemon drains, it never serves again.
 type lifecycle struct {
 	health  *health.Server
 	drained chan struct{} // closed when the daemon begins to stop
@@ -46,4 +47,20 @@ func (l *lifecycle) draining() bool {
 	default:
 		return false
 	}
+}
+
+// kill tells the streams that are left to end. Like drain, it may be called once.
+func (l *lifecycle) kill() { close(l.killed) }
+
+// stopping returns the status of calls that arrive once the daemon drains, and nil before.
+func (l *lifecycle) stopping() error {
+	if l.draining() {
+		return stoppingStatus()
+	}
+	return nil
+}
+
+// stoppingStatus returns the status of a call or stream that the daemon's stop refuses or ends.
+func stoppingStatus() error {
+	return statusOf(draining("the daemon is stopping"), location{}).Err()
 }

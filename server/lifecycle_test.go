@@ -172,18 +172,18 @@ func TestPolicyChangedMeanwhile(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	h := &ckdv1.StreamHeader{Model: "open-ended"}
-	m, err := s.readHeader(ctx, h)
+	m, err := s.streams.readHeader(ctx, h)
 	if err != nil {
 		t.Fatal(err)
 	}
 	opened, exchanged := make(chan *stream, 1), make(chan error)
-	opened <- newStream(s, m, h, &scriptedStream{ctx: ctx}, issuer{server: s})
+	opened <- newStream(s.decider, m, h, &scriptedStream{ctx: ctx}, issuer{from: s.receipts})
 	if err := s.SetPolicies(parsePolicies(t, strings.Replace(testPolicies, "name: open-ended", "name: another", 1))); err != nil {
 		t.Fatal(err)
 	}
 	stop := context.AfterFunc(ctx, func() { close(exchanged) })
 	defer stop()
-	if err := s.superviseStream(ctx, opened, exchanged); status.Code(err) != codes.FailedPrecondition {
+	if err := s.streams.superviseStream(ctx, opened, exchanged); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("the stream ends with %v, want FailedPrecondition", err)
 	}
 }

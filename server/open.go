@@ -46,15 +46,15 @@ func (s *stream) openOrFind(b *wire.Block) (g *group, opened bool) {
 func (s *stream) open(b *wire.Block) *group {
 	s.groups.noteOpened(b.Group)
 	ids, at := b.IDs.Len(), location{group: b.Group, hasGroup: true}
-	if limit := s.server.limits.OpenInputsPerStream; ids > limit {
+	if limit := s.decider.limits.OpenInputsPerStream; ids > limit {
 		s.reply.refuse(at, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, "input_ids", "input ids", int64(ids), int64(limit)))
 		return nil
 	}
-	if err := s.server.limits.checkReply(s.bound, s.header.GetDetail(), &s.issuer, ids); err != nil {
+	if err := s.decider.limits.checkReply(s.bound, s.header.GetDetail(), &s.issuer, ids); err != nil {
 		s.reply.refuse(at, err)
 		return nil
 	}
-	m, changed := s.server.catalog.successor(s.bound)
+	m, changed := s.decider.catalog.successor(s.bound)
 	if changed != nil {
 		s.end(changed)
 	}
@@ -87,14 +87,14 @@ func (s *stream) failAll(m *model, b *wire.Block, err error) {
 func (s *stream) admit(g *group, b *wire.Block) {
 	n := len(g.rows)
 	opening := s.prepare(g, b)
-	each, budget := opening.InputBytes(n), &s.server.budget
+	each, budget := opening.InputBytes(n), s.decider.budget
 	if b.Contexts.Len() > 0 && s.issuer.takes() {
 		each += int(unsafe.Sizeof(inputContext{}))
 	}
 	s.groups.repeated.begin(n)
 	// What all of them hold is claimed at once; one by one where not all fit.
 	claimed := int64(n)*inputCost(each, 0) + int64(2*len(g.text))
-	if s.groups.inputs+n > s.server.limits.OpenInputsPerStream {
+	if s.groups.inputs+n > s.decider.limits.OpenInputsPerStream {
 		claimed = 0
 	} else if _, ok := budget.reserve(claimed); !ok {
 		claimed = 0
@@ -122,7 +122,7 @@ func (s *stream) admit(g *group, b *wire.Block) {
 	}
 	if n := len(g.bySlot); n > 0 {
 		g.inputs = opening.Open(n)
-		s.server.catalog.retain(g.model)
+		s.decider.catalog.retain(g.model)
 	}
 }
 
@@ -139,7 +139,7 @@ func (s *stream) readContext(g *group, contexts *wire.Contexts, i int) error {
 // prepare describes to the engine the inputs of a block that opens a group.
 func (s *stream) prepare(g *group, b *wire.Block) engine.Opening {
 	o := engine.Options{
-		Passes: s.expected(g.model), MostPasses: s.server.limits.PassesPerInput, StopEarly: s.header.GetAcceptSettled(), Here: blockPasses(b),
+		Passes: s.expected(g.model), MostPasses: s.decider.limits.PassesPerInput, StopEarly: s.header.GetAcceptSettled(), Here: blockPasses(b),
 	}
 	g.passing = len(b.Rows) == 0 && (b.Final || o.Passes > 0 && o.Here >= o.Passes) &&
 		fits(valuesOf(b), o.Here, len(g.rows), len(g.model.Policy().Classes)) && o.Here <= o.MostPasses

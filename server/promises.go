@@ -17,7 +17,11 @@ func (s *Server) SetPromises(all []*ckdv1.Promise) {
 		hash := p.GetPolicy().GetHash()
 		by[hash] = append(by[hash], p)
 	}
-	c := s.catalog
+	s.catalog.setPromises(by)
+}
+
+// setPromises makes the models in force, and those of later policies, heed promises.
+func (c *catalog) setPromises(by promises) {
 	c.replacing.Lock()
 	defer c.replacing.Unlock()
 	c.promises.Store(&by)

@@ -4,6 +4,9 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"sync/atomic"
+
+	"go.uber.org/zap"
 
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/outcome/audit"
@@ -13,9 +16,22 @@ import (
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
+// receipts makes the issuers of streams and calls and counts what they issue. Without keys no client
+// gets receipts and nothing is counted. Keys may be replaced but never removed, so an issuer that
+// hands out receipts always has a sealer. receipts is safe for concurrent use.
+type receipts struct {
+	limits Limits
+	log    *zap.Logger
+	sealer atomic.Pointer[receipt.Sealer] // nil until there are keys
+	issued issuedCounts
+}
+
+// available reports whether there are keys, so that clients may have receipts.
+func (r *receipts) available() bool { return r.sealer.Load() != nil }
+
 // SetReceiptKeys puts keys in force: the first seals receipts and draws audits from now on. Until it
 // is called, no client can have receipts.
-func (s *Server) SetReceiptKeys(k *receipt.Keys) { s.sealer.Store(receipt.NewSealer(k)) }
+func (s *Server) SetReceiptKeys(k *receipt.Keys) { s.receipts.sealer.Store(receipt.NewSealer(k)) }
 
 // reviewing holds what a model needs to say who looks at its inputs.
 type reviewing struct {
@@ -55,7 +71,7 @@ type inputContext struct {
 
 // issuer says of the inputs of one stream or call who looks at them, and seals their receipts.
 type issuer struct {
-	server  *Server
+	from    *receipts
 	which   ckdv1.Receipts
 	version string // of the model, if the client states one
 	hash    uint64 // of version
@@ -68,21 +84,21 @@ const maxModelVersionBytes = 128
 
 // newIssuer returns the issuer for a client that asks for receipts and states a model version, or the
 // fault of these.
-func (s *Server) newIssuer(m *model, which ckdv1.Receipts, version string) (issuer, error) {
+func (r *receipts) newIssuer(m *model, which ckdv1.Receipts, version string) (issuer, error) {
 	if _, known := ckdv1.Receipts_name[int32(which)]; !known {
 		return issuer{}, mismatch(ckdv1.ErrorReason_ERROR_REASON_WRONG_ENUM, "receipts", which.String(), "a value of the enum")
 	}
 	if n := len(version); n > maxModelVersionBytes {
 		return issuer{}, overLimit(ckdv1.ErrorReason_ERROR_REASON_WRONG_CONTEXT, "model_version", "bytes of model_version", int64(n), maxModelVersionBytes)
 	}
-	if which != ckdv1.Receipts_RECEIPTS_UNSPECIFIED && s.sealer.Load() == nil {
+	if which != ckdv1.Receipts_RECEIPTS_UNSPECIFIED && !r.available() {
 		return issuer{}, &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_RECEIPTS_UNAVAILABLE, field: "receipts", value: which.String(),
 			message:  fmt.Sprintf("receipts: got %v, but the daemon was started without --receipt-keys", which),
 			expected: ckdv1.Receipts_RECEIPTS_UNSPECIFIED.String(), numbers: true,
 		}
 	}
-	i := issuer{server: s, which: which, version: s.issued.versions.admit(s.log, m.ref, version)}
+	i := issuer{from: r, which: which, version: r.issued.versions.admit(r.log, m.ref, version)}
 	if i.version != "" {
 		i.hash = receipt.VersionHash(i.version)
 	}
@@ -114,11 +130,11 @@ func (i *issuer) context(m *model, contexts *wire.Contexts, input int) (x inputC
 		return x, nil
 	}
 	stated := contexts.At(input)
-	if n, limit := len(stated.Group), i.server.limits.InputIDBytes; n > limit {
+	if n, limit := len(stated.Group), i.from.limits.InputIDBytes; n > limit {
 		return x, overLimit(ckdv1.ErrorReason_ERROR_REASON_WRONG_CONTEXT, fmt.Sprintf("contexts[%d].group", input),
 			"bytes of a group", int64(n), int64(limit))
 	}
-	x.group = i.server.sealer.Load().DrawKey().Group(stated.Group)
+	x.group = i.from.sealer.Load().DrawKey().Group(stated.Group)
 	for n := 0; ; n++ {
 		name, value, ok := stated.NextSlice()
 		if !ok {
@@ -162,7 +178,7 @@ func (i *issuer) draw(m *model, now int64, id []byte, o *engine.Outcome, settled
 		is.Stratum = audit.Stratum(o.Decision, critical)
 		return is
 	}
-	sealer := i.server.sealer.Load()
+	sealer := i.from.sealer.Load()
 	is.eligible = true
 	is.Drawn = m.auditor.Draw(sealer.DrawKey(), now, o.Decision, critical, o.Risk, id, o.Passes, o.Mean)
 	if i.which != ckdv1.Receipts_RECEIPTS_ALL && !is.Review && !is.Free {

@@ -64,7 +64,7 @@ func refusedLines(t *testing.T, logs *observer.ObservedLogs) (lines []string) {
 func TestRefusalsAreLogged(t *testing.T) {
 	h := newHarness(t)
 	clock := &timers{}
-	h.server.refusals.after = clock.after
+	h.server.decider.refusals.after = clock.after
 	call := func(change func(*ckdv1.DecomposeRequest)) {
 		t.Helper()
 		r := &ckdv1.DecomposeRequest{
@@ -102,7 +102,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 	expect("inputs were refused: open-ended negative x 2")
 	clock.pass()
 	expect()
-	if n := len(h.server.refusals.more); n != 0 {
+	if n := len(h.server.decider.refusals.more); n != 0 {
 		t.Errorf("%d refusals are kept when all is quiet", n)
 	}
 	call(unknown)

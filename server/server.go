@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,7 +22,6 @@ import (
 	"github.com/ckd-project/ckd/internal/tlsfiles"
 	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/monitor/fullpass"
-	"github.com/ckd-project/ckd/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/auth"
@@ -62,22 +60,14 @@ type Deferred func(p *policy.Policy, id []byte, o *engine.Outcome)
 type Server struct {
 	ckdv1.UnimplementedUncertaintyServiceServer
 
-	limits   Limits
-	log      *zap.Logger
-	metrics  *metrics.Metrics
-	deferred Deferred
-	refusals *Refusals
-
 	grpc      *grpc.Server
-	rpc       *rpcmetrics.Metrics
 	catalog   *catalog
 	admission *admission
 	budget    budget
 	lifecycle *lifecycle
-	ends      *callEnds
-	hints     atomic.Uint32                  // the last hint given out, which chooses the shards of metrics
-	sealer    atomic.Pointer[receipt.Sealer] // nil until there are keys for receipts
-	issued    issuedCounts
+	receipts  *receipts
+	decider   *decider
+	streams   *streams
 }
 
 // headerBytes bounds the headers of a call: gRPC itself would take 16 MiB, from anybody.
@@ -95,16 +85,21 @@ func New(o Options) (*Server, error) {
 		o.Credentials = tlsfiles.Credentials(nil)
 	}
 	s := &Server{
-		limits: o.Limits, log: o.Logger, metrics: o.Metrics, deferred: o.Deferred, refusals: o.Refusals,
 		catalog: newCatalog(o), lifecycle: newLifecycle(), budget: budget{limit: o.Limits.OpenInputBytes},
+		receipts: &receipts{limits: o.Limits, log: o.Logger},
 	}
 	s.admission = newAdmission(o, &s.budget, func() map[string]grpc.ServiceInfo { return s.grpc.GetServiceInfo() })
-	var err error
-	if s.rpc, err = rpcmetrics.New(o.Registry); err != nil {
+	rpc, err := rpcmetrics.New(o.Registry)
+	if err != nil {
 		return nil, fmt.Errorf("rpc metrics: %w", err)
 	}
-	s.ends = &callEnds{o.Logger, o.Refusals, o.Metrics}
-	unary, stream := interceptors(s.rpc, o.Auth, s.ends)
+	s.decider = &decider{
+		limits: o.Limits, log: o.Logger, metrics: o.Metrics, deferred: o.Deferred, refusals: o.Refusals,
+		catalog: s.catalog, budget: &s.budget, receipts: s.receipts,
+	}
+	ends := &callEnds{o.Logger, o.Refusals, o.Metrics}
+	s.streams = &streams{decider: s.decider, admission: s.admission, lifecycle: s.lifecycle, ends: ends, rpc: rpc}
+	unary, stream := interceptors(rpc, o.Auth, ends)
 	options := []grpc.ServerOption{
 		// A peer that connects and stays silent must not delay shutdown.
 		grpc.ConnectionTimeout(5 * time.Second),
@@ -139,9 +134,9 @@ func New(o Options) (*Server, error) {
 		channelz.RegisterChannelzServiceToServer(s.grpc)
 	}
 	own := ckdv1.UncertaintyService_ServiceDesc.ServiceName
-	s.rpc.Create(own, s.grpc.GetServiceInfo()[own])
-	s.metrics.ReadSaturation(s.admission.saturation)
-	s.metrics.ReadFullPassChecks(s.FullPassChecks)
+	rpc.Create(own, s.grpc.GetServiceInfo()[own])
+	o.Metrics.ReadSaturation(s.admission.saturation)
+	o.Metrics.ReadFullPassChecks(s.FullPassChecks)
 	return s, nil
 }
 
@@ -165,19 +160,14 @@ func (s *Server) SetPolicies(set *policy.Set) error {
 func (s *Server) Drain() { s.lifecycle.drain() }
 
 // Kill ends the streams that are left.
-func (s *Server) Kill() { close(s.lifecycle.killed) }
+func (s *Server) Kill() { s.lifecycle.kill() }
 
 // Idle reports whether no call of passes is in flight. Other calls, such as watches of the
 // health, need not be waited for.
 func (s *Server) Idle() bool { return s.admission.idle() }
 
 // Stopping returns the status of calls that arrive while the daemon stops, and nil before.
-func (s *Server) Stopping() error {
-	if s.lifecycle.draining() {
-		return statusOf(draining("the daemon is stopping"), location{}).Err()
-	}
-	return nil
-}
+func (s *Server) Stopping() error { return s.lifecycle.stopping() }
 
 // Serving reports whether there are policies and the daemon wants traffic.
 func (s *Server) Serving() bool { return !s.lifecycle.draining() && len(s.catalog.models()) > 0 }
@@ -209,7 +199,7 @@ func (s *Server) ListModels(ctx context.Context, _ *ckdv1.ListModelsRequest) (*c
 	response := &ckdv1.ListModelsResponse{}
 	for _, m := range s.catalog.models().sorted() {
 		if who.MayUse(m.ref.GetModel()) {
-			response.Models = append(response.Models, s.modelMessage(m))
+			response.Models = append(response.Models, modelMessage(m, *s.catalog.promises.Load(), s.receipts.available()))
 		}
 	}
 	return response, nil
@@ -221,5 +211,5 @@ func (s *Server) GetModel(ctx context.Context, r *ckdv1.GetModelRequest) (*ckdv1
 	if err != nil {
 		return nil, statusOf(err, location{}).Err()
 	}
-	return &ckdv1.GetModelResponse{Model: s.modelMessage(m)}, nil
+	return &ckdv1.GetModelResponse{Model: modelMessage(m, *s.catalog.promises.Load(), s.receipts.available())}, nil
 }

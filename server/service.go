@@ -35,7 +35,7 @@ var service = func() grpc.ServiceDesc {
 }()
 
 func handleDecomposeStream(s any, stream grpc.ServerStream) error {
-	return s.(*Server).decomposeStream(stream)
+	return s.(*Server).streams.decompose(stream)
 }
 
 //nolint:revive // the order is gRPC's
@@ -46,7 +46,7 @@ func handleDecompose(s any, ctx context.Context, read func(any) error, intercept
 		return nil, err
 	}
 	handle := func(ctx context.Context, in any) (any, error) {
-		out, err := s.(*Server).decompose(ctx, in.(*wire.Incoming))
+		out, err := s.(*Server).decider.decompose(ctx, in.(*wire.Incoming))
 		if err != nil {
 			return nil, err // not a nil *wire.Outgoing, which would be a non-nil any
 		}

@@ -28,12 +28,12 @@ type supervised interface {
 // supervise ends a stream whose exchange cannot end it itself: the client does not take a reply,
 // the stream reaches its age, the daemon stops, the policy changes, or the caller loses its
 // permission.
-func (s *Server) supervise(ctx context.Context, st supervised, exchanged <-chan error) error {
-	tick := time.NewTicker(s.limits.tick())
+func (s *streams) supervise(ctx context.Context, st supervised, exchanged <-chan error) error {
+	tick := time.NewTicker(s.decider.limits.tick())
 	defer tick.Stop()
-	aged, stopAge := s.limits.age()
+	aged, stopAge := s.decider.limits.age()
 	defer stopAge()
-	gone, drained, changed := auth.Gone(ctx), s.lifecycle.drained, s.catalog.changed()
+	gone, drained, changed := auth.Gone(ctx), s.lifecycle.drained, s.decider.catalog.changed()
 	st.policiesReplaced()         // they may have been since the stream opened
 	var deadline <-chan time.Time // set once the stream reaches its maximum age
 	for {
@@ -43,21 +43,21 @@ func (s *Server) supervise(ctx context.Context, st supervised, exchanged <-chan 
 		case <-gone:
 			return auth.Ended(ctx)
 		case <-s.lifecycle.killed:
-			return statusOf(draining("the daemon is stopping"), location{}).Err()
+			return stoppingStatus()
 		case <-drained:
 			drained = nil
 			st.end(draining("the daemon is stopping"))
 		case <-aged:
 			st.end(draining("the stream has reached its age"))
-			deadline = time.After(s.limits.DrainGrace)
+			deadline = time.After(s.decider.limits.DrainGrace)
 		case <-deadline:
 			return statusOf(draining("the stream has reached its age"), location{}).Err()
 		case <-changed:
-			changed = s.catalog.changed()
+			changed = s.decider.catalog.changed()
 			st.policiesReplaced()
 		case <-tick.C:
-			if st.sending().exceeds(s.limits.SendStall) {
-				return stalledSend(s.limits.SendStall)
+			if st.sending().exceeds(s.decider.limits.SendStall) {
+				return stalledSend(s.decider.limits.SendStall)
 			}
 			st.expire()
 		}

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"google.golang.org/grpc/status"
-
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -25,17 +23,17 @@ type call struct {
 
 var calls = sync.Pool{New: func() any { return new(call) }}
 
-// decompose implements the RPC. The call is refused only if the tensor as a whole cannot be read. A
-// bad row fails its input.
-func (s *Server) decompose(ctx context.Context, in *wire.Incoming) (out *wire.Outgoing, err error) {
+// decompose implements the RPC Decompose. The call is refused only if the tensor as a whole cannot be
+// read. A bad row fails its input.
+func (d *decider) decompose(ctx context.Context, in *wire.Incoming) (out *wire.Outgoing, err error) {
 	r := calls.Get().(*call)
 	defer r.release()
 	if err := r.Decode(in); err != nil {
 		return nil, undecodable(err)
 	}
 	inputs := int(r.Inputs)
-	err = s.serve(ctx, r.Model, &inputs, func(m *model) (err error) {
-		out, err = s.answer(ctx, m, r)
+	err = d.serve(ctx, r.Model, &inputs, func(m *model) (err error) {
+		out, err = d.answer(ctx, m, r)
 		return err
 	})
 	return out, err
@@ -50,47 +48,23 @@ func (r *call) release() {
 	}
 }
 
-// serve finds the model of a request and calls answer. If the request is refused it counts the
-// inputs that the request states, which answer may correct. An error of answer that is a status
-// means that answer has counted them.
-func (s *Server) serve(ctx context.Context, name string, inputs *int, answer func(m *model) error) error {
-	m, err := s.catalog.find(ctx, name)
-	if err != nil {
-		s.metrics.RejectedUnknownModel(reasonWord(reasonOf(err)), s.limits.countable(*inputs))
-		s.refusals.call(ctx, nil, err)
-		return statusOf(err, location{}).Err()
-	}
-	s.catalog.retain(m)
-	defer s.catalog.release(m)
-	err = answer(m)
-	if _, said := status.FromError(err); said || errors.Is(err, ctx.Err()) {
-		return err
-	}
-	m.metrics.Rejected(reasonWord(reasonOf(err)), s.limits.countable(*inputs))
-	s.refusals.call(ctx, m, err)
-	return statusOf(err, location{}).Err()
-}
-
-// countable returns how many inputs to count for a refused request that states this many.
-func (l *Limits) countable(inputs int) int { return min(max(inputs, 1), l.InputsPerRequest) }
-
 // answer returns the reply to a request, or what is wrong with the request.
-func (s *Server) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing, error) {
+func (d *decider) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing, error) {
 	var err error
-	if r.issuer, err = s.newIssuer(m, r.Receipts, r.ModelVersion); err != nil {
+	if r.issuer, err = d.receipts.newIssuer(m, r.Receipts, r.ModelVersion); err != nil {
 		return nil, err
 	}
-	if err := s.limits.checkCall(m, r); err != nil {
+	if err := d.limits.checkCall(m, r); err != nil {
 		return nil, err
 	}
-	held, err := s.budget.hold(m, size{
+	held, err := d.budget.hold(m, size{
 		inputs: int(r.Inputs), passes: int(r.Passes),
 		values: int64(4*r.Values.Floats() + r.Values.Bytes()), result: resultBytes(m, r.Detail, &r.issuer),
 	})
 	if err != nil {
 		return nil, err
 	}
-	defer s.budget.release(held)
+	defer d.budget.release(held)
 	w := m.pool(r.Detail).get()
 	defer w.release()
 	tensor := r.tensor()
@@ -106,14 +80,14 @@ func (s *Server) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing,
 	out.Policy(m.encodedRef)
 	r.seen.begin(r.IDs.Len())
 	var id []byte // id of the current input, as the reply repeats it
-	err = s.decideEach(ctx, m, w, tensor, r.Posterior, &r.issuer, func(i int, x *inputContext) (_ []byte, err error) {
+	err = d.decideEach(ctx, m, w, tensor, r.Posterior, &r.issuer, func(i int, x *inputContext) (_ []byte, err error) {
 		if *x, err = r.issuer.context(m, &r.Contexts, i); r.IDs.Len() == 0 {
 			return nil, err
 		}
 		id = r.IDs.At(i)
-		if twice := len(id) > 0 && r.seen.add(&r.IDs, i) == nil; twice || len(id) > s.limits.InputIDBytes {
-			err = checkID(&s.limits, string(id), i, twice)
-			id = []byte(echo(&s.limits, string(id)))
+		if twice := len(id) > 0 && r.seen.add(&r.IDs, i) == nil; twice || len(id) > d.limits.InputIDBytes {
+			err = checkID(&d.limits, string(id), i, twice)
+			id = []byte(echo(&d.limits, string(id)))
 		}
 		return id, err
 	}, func(i int, is *issued, err error) {
@@ -135,50 +109,6 @@ func (s *Server) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing,
 		}
 	}
 	return out, nil
-}
-
-// decideEach decides on the inputs of the tensor that w.batch was given, in order, and counts them.
-// check returns the id of an input and fills in its context, and may refuse it. result is called for
-// each input, with w.outcome filled and what was issued, or with the error of the input. decideEach
-// returns the error of ctx if that ends first.
-func (s *Server) decideEach(
-	ctx context.Context, m *model, w *scratch, t decomp.Tensor, posterior string, issuer *issuer,
-	check func(i int, x *inputContext) (id []byte, err error), result func(i int, is *issued, err error),
-) error {
-	differs := m.calibration.differences(t.Passes, posterior)
-	decided := false
-	var refused refusedOfCall
-	defer func() { s.refusals.inputs(ctx, m, refused) }()
-	counted := s.newCounter(ctx)
-	counted.model, counted.version = m, issuer.version
-	defer counted.done()
-	for i := range t.Inputs {
-		if err := ctx.Err(); err != nil {
-			m.metrics.Abandoned(t.Inputs - i)
-			return err
-		}
-		var x inputContext
-		var is issued
-		id, err := check(i, &x)
-		if err == nil {
-			err = w.batch.Outcome(i, w.outcome)
-		}
-		if err != nil {
-			m.metrics.Rejected(reasonWord(reasonOf(err)), 1)
-			refused.add(i, err)
-		} else {
-			is = issuer.issue(m, counted.time(), id, w.outcome, false, &x)
-			counted.count(w.outcome, true, &is)
-			s.deferred.report(&counted, id, w.outcome)
-			m.countDifferent(differs)
-			decided = true
-		}
-		result(i, &is, err)
-	}
-	if decided {
-		m.logCall(ctx, s.log, differs, t.Passes, posterior)
-	}
-	return nil
 }
 
 // size holds what a request states about itself.

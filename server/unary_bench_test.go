@@ -72,7 +72,7 @@ func newUnaryLoad(t testing.TB, p *policy.Policy, of shape, calls int) *unaryLoa
 			l.handler = m.Handler
 		}
 	}
-	unary, _ := interceptors(server.rpc, nil, server.ends)
+	unary, _ := interceptors(server.streams.rpc, nil, server.streams.ends)
 	l.chain = chained(unary)
 	return l
 }

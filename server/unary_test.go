@@ -458,7 +458,7 @@ func TestUnaryCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer in.Free()
-	if _, err := s.decompose(ctx, &in); !errors.Is(err, context.Canceled) {
+	if _, err := s.decider.decompose(ctx, &in); !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled call: %v", err)
 	}
 	servertest.Eventually(t, registry, 10, "ckd_inputs_abandoned_total", "model", "ctg")
