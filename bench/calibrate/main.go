@@ -1,26 +1,24 @@
 // Command calibrate measures what calibration is worth, on recordings and against the truth:
 //
 //	go run ./bench/calibrate -recordings internal/recordings
-//	go run ./bench/calibrate -passes P.npy -labels Y.npy -critical 1,2
-//	go run ./bench/calibrate -passes P.npy -labels Y.npy -critical 1,2 -violations 1000
+//	go run ./bench/calibrate -recordings internal/recordings -certificates
 //
-// The first prints, for every recording of a folder that has critical classes, the critical miss
-// rate on the other half of what calibration chose on one half, over random halves: beside the naive
-// pick, which is the one of the paper's scores with the fewest misses on the first half, and beside
-// the best score with hindsight, by its mean on the other halves.
+// Both go through every recording of a folder that has critical classes. The first prints the
+// critical miss rate on the other half of what calibration chose on one half, over random halves:
+// beside the naive pick, which is the one of the paper's scores with the fewest misses on the first
+// half, and beside the best score with hindsight, by its mean on the other halves.
 //
-// The second has certificates of Learn-then-Test on draws with replacement, with the whole recording
-// as the truth: how many are violated, and what coverage they certify on average (0 where nothing
-// certifies). The third says how often certificates of 1000 inputs are violated, where inputs are
-// independent and where they come in groups of five.
+// The second makes certificates of Learn-then-Test on draws with replacement, with the whole
+// recording as the truth: how many are violated, and what coverage they certify on average (0 where
+// nothing certifies), where inputs are independent and where they come in groups of five.
 package main
 
 import (
 	"context"
 	"flag"
 	"fmt"
-	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -37,37 +35,55 @@ import (
 )
 
 func main() {
-	passes := flag.String("passes", "", "recorded passes, .npy")
-	labels := flag.String("labels", "", "labels, .npy")
-	critical := flag.String("critical", "", "critical classes, by number")
-	halves := flag.Int("halves", 40, "random halves")
-	draws := flag.Int("draws", 200, "draws with replacement")
-	confidence := flag.Float64("confidence", 0.9, "confidence of the certificates")
-	seed := flag.Uint64("seed", 1, "seed of halves and draws")
-	violations := flag.Int("violations", 0, "inputs of each draw: only the table of violations, with and without groups of five")
-	folder := flag.String("recordings", "", "folder of recordings: print the critical miss rates of all instead")
+	folder := flag.String("recordings", "internal/recordings", "folder of recordings")
 	only := flag.String("only", "", "of the folder, the recordings whose name contains this")
+	seed := flag.Uint64("seed", 1, "seed of halves and draws")
+	halves := flag.Int("halves", 40, "random halves")
+	certificates := flag.Bool("certificates", false, "print how often certificates are violated instead")
+	drawn := flag.String("drawn", "", "of the columns of certificates, those whose name contains this")
+	draws := flag.Int("draws", 200, "draws with replacement for certificates")
+	confidence := flag.Float64("confidence", 0.9, "confidence of the certificates")
 	flag.Parse()
-	if *folder != "" {
-		if err := misses(*folder, *only, *halves, *seed, calibrate.Options{}); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	b, err := load(*passes, *labels, *critical)
-	if err == nil && *violations > 0 {
-		if err = b.violations(*draws, *violations, *confidence, *seed); err == nil {
-			return
-		}
-	}
-	if err == nil {
-		err = b.certificates(*draws, *confidence, *seed)
+	var err error
+	if *certificates {
+		err = violations(*folder, *only, *drawn, *draws, *confidence, *seed)
+	} else {
+		err = misses(*folder, *only, *halves, *seed, calibrate.Options{})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// each calls do with every recording of a folder that has critical classes and whose name contains
+// only.
+func each(folder, only string, do func(name string, b *bench) error) error {
+	names, err := filepath.Glob(filepath.Join(folder, "*.json"))
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !strings.Contains(name, only) {
+			continue
+		}
+		about, err := readAbout(name)
+		if err != nil {
+			return err
+		}
+		if len(about.Critical) == 0 {
+			continue
+		}
+		base := strings.TrimSuffix(name, ".json")
+		b, err := load(base+".passes.npy", base+".labels.npy", about.critical())
+		if err != nil {
+			return err
+		}
+		if err := do(filepath.Base(base), b); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // bench holds a recording with its labels and the policy to complete.
@@ -103,61 +119,6 @@ func load(passesFile, labelsFile, critical string) (*bench, error) {
 	}
 	b.table, err = eval.NewTable(context.Background(), b.recording, engine.Spec(b.base), nil)
 	return b, err
-}
-
-// certificates prints a table of certificates.
-func (b *bench) certificates(n int, confidence float64, seed uint64) error {
-	for _, c := range []struct {
-		scope   policy.Scope
-		targets []float64
-	}{{policy.AllInputs, []float64{0.10, 0.15}}, {policy.PredictedSafe, []float64{0.05, 0.10, 0.15}}} {
-		for _, target := range c.targets {
-			found := make([]*eval.Selective, n)
-			err := inParallel(n, func(d int) error {
-				rng := rand.New(rand.NewPCG(seed, uint64(1000+d)))
-				drawn := make([]int, b.table.Inputs)
-				for i := range drawn {
-					drawn[i] = rng.IntN(b.table.Inputs)
-				}
-				t, labels := b.take(drawn)
-				r, err := calibrate.Choose(context.Background(), t, labels, calibrate.Options{
-					Base: b.base, Objective: calibrate.Objective{MaxCriticalFNR: target, Confidence: confidence},
-					Scope: c.scope, Seed: uint64(d),
-				})
-				if err != nil {
-					return err
-				}
-				if r.Policy != nil {
-					all := make([]int, b.table.Inputs)
-					for i := range all {
-						all[i] = i
-					}
-					s, err := b.apply(r.Policy, all)
-					if err != nil {
-						return err
-					}
-					found[d] = &s
-				}
-				return nil
-			})
-			if err != nil {
-				return err
-			}
-			certified, violated, covered := 0, 0, 0.0
-			for _, s := range found {
-				if s != nil {
-					certified++
-					covered += s.Coverage() / float64(n)
-					if s.CriticalFNR() > target {
-						violated++
-					}
-				}
-			}
-			fmt.Printf("%d draws, confidence %v, critical FNR <= %.2f, scope %-14s  certified %.3f  violated %.3f  mean coverage %.3f\n",
-				n, confidence, target, c.scope, float64(certified)/float64(n), float64(violated)/float64(n), covered)
-		}
-	}
-	return nil
 }
 
 // take returns some inputs of the table, in any order and with repetitions.

@@ -8,7 +8,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,45 +21,30 @@ import (
 // on the other half of what calibration chose on one half: beside the naive pick, which is the score
 // of the ten with the fewest misses on the first half, and beside the best score with hindsight.
 func misses(folder, only string, n int, seed uint64, options calibrate.Options) error {
-	names, err := filepath.Glob(filepath.Join(folder, "*.json"))
-	if err != nil {
-		return err
-	}
 	fmt.Printf("Critical miss rate on the other half, mean of %d halves; the standard error of a difference allows for halves that overlap "+
 		"(Nadeau and Bengio 2003).\n\n", n)
 	fmt.Println("| recording | scope | coverage | no deferral | naive pick | best score with hindsight | calibrated | above the best (SE) | below the naive (SE) | coverage had | chosen |")
 	fmt.Println("|---|---|---|---|---|---|---|---|---|---|---|")
 	var all []cell
-	for _, name := range names {
-		if !strings.Contains(name, only) {
-			continue
-		}
-		about, err := readAbout(name)
-		if err != nil {
-			return err
-		}
-		base := strings.TrimSuffix(name, ".json")
-		if len(about.Critical) == 0 {
-			continue
-		}
-		b, err := load(base+".passes.npy", base+".labels.npy", about.critical())
-		if err != nil {
-			return err
-		}
+	err := each(folder, only, func(name string, b *bench) error {
 		for _, scope := range []policy.Scope{policy.AllInputs, policy.PredictedSafe} {
 			for _, coverage := range []float64{0.8, 0.95} {
 				options.Base, options.Scope, options.Objective = b.base, scope, calibrate.Objective{Coverage: coverage}
 				options.Guard = calibrate.DefaultGuard(coverage)
 				c, err := b.cell(n, seed, options)
 				if err != nil {
-					return fmt.Errorf("%s: %w", name, err)
+					return err
 				}
-				fmt.Printf("| %s | %s | %v | %.3f | %.3f | %.3f %s | %.3f | %+.4f (%.4f) | %+.4f (%.4f) | %.3f | %s |\n", filepath.Base(base), scope,
+				fmt.Printf("| %s | %s | %v | %.3f | %.3f | %.3f %s | %.3f | %+.4f (%.4f) | %+.4f (%.4f) | %.3f | %s |\n", name, scope,
 					coverage, c.none, c.naive, c.best, c.bestName, c.own, c.aboveBest.mean, c.aboveBest.se, -c.aboveNaive.mean, c.aboveNaive.se,
 					c.had, c.chosen)
 				all = append(all, *c)
 			}
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	mean := func(of func(cell) float64) float64 {
 		sum := 0.0

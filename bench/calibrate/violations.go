@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"github.com/ckd-project/ckd/calibrate"
 	"github.com/ckd-project/ckd/eval"
@@ -18,89 +19,126 @@ import (
 // and the shares on the whole recording are the true ones.
 type drawing struct {
 	name   string
+	scope  policy.Scope
 	size   int // of a group
 	alike  float64
 	groups bool // tells calibration of the groups
 }
 
 var drawings = []drawing{
-	{"independent", 1, 0, false},
-	{"fives all alike, no --groups", 5, 1, false},
-	{"fives all alike, --groups", 5, 1, true},
-	{"fives half alike, no --groups", 5, 0.5, false},
-	{"fives half alike, --groups", 5, 0.5, true},
+	{"independent, scope all", policy.AllInputs, 1, 0, false},
+	{"independent", policy.PredictedSafe, 1, 0, false},
+	{"fives alike, `--groups`", policy.PredictedSafe, 5, 1, true},
+	{"fives half alike, `--groups`", policy.PredictedSafe, 5, 0.5, true},
+	{"fives alike, untold", policy.PredictedSafe, 5, 1, false},
+	{"fives half alike, untold", policy.PredictedSafe, 5, 0.5, false},
 }
 
-// violations prints how often certificates are violated: on draws of so many inputs, a certificate
-// counts as violated if any of its bounds is exceeded on the whole recording.
-func (b *bench) violations(n, inputs int, confidence float64, seed uint64) error {
-	class := b.base.Classes[b.base.Critical[len(b.base.Critical)-1]]
-	for _, o := range []calibrate.Objective{
-		{MaxCriticalMiss: 0.1},
-		{MaxCriticalFNR: 0.15},
-		{MaxCriticalMiss: 0.1, ClassLimits: []calibrate.ClassLimit{{Class: class, Bounds: policy.CriticalMissRate, Most: 0.1}}},
-	} {
-		o.Confidence = confidence
-		for _, d := range drawings {
-			type outcome struct {
-				certified, violated bool
-				coverage            float64
-			}
-			found := make([]outcome, n)
-			err := inParallel(n, func(i int) error {
-				drawn, groups := d.draw(b.table.Inputs, inputs, rand.New(rand.NewPCG(seed, uint64(5000+i))))
-				if !d.groups {
-					groups = nil
-				}
-				t, labels := b.take(drawn)
-				r, err := calibrate.Choose(context.Background(), t, labels, calibrate.Options{
-					Base: b.base, Objective: o, Scope: policy.PredictedSafe, Seed: uint64(i), Groups: groups,
-				})
-				if err != nil || r.Policy == nil {
-					return err
-				}
-				decisions, err := eval.Decide(context.Background(), b.recording, r.Policy, nil)
+// violations prints, for every recording of a folder, some bounds, and the drawings whose names
+// contain drawn, how often certificates are violated: on draws of as many inputs as the recording has, a certificate counts as violated if any
+// of its bounds is exceeded on the whole recording.
+func violations(folder, only, drawn string, n int, confidence float64, seed uint64) error {
+	may := 1 - confidence
+	chosen := slices.DeleteFunc(slices.Clone(drawings), func(d drawing) bool { return !strings.Contains(d.name, drawn) })
+	fmt.Printf("Share of %d draws whose certificate at confidence %v is violated, and in brackets the mean certified coverage; "+
+		"%.3f is two standard errors above the %.2f allowed.\n\n", n, confidence, may+2*math.Sqrt(may*confidence/float64(n)), may)
+	fmt.Print("| recording | bound |")
+	for _, d := range chosen {
+		fmt.Printf(" %s |", d.name)
+	}
+	fmt.Printf("\n|---|---|%s\n", strings.Repeat("---|", len(chosen)))
+	return each(folder, only, func(name string, b *bench) error {
+		for _, o := range b.bounds() {
+			o.Confidence = confidence
+			words, _, _ := strings.Cut(o.String(), " at confidence")
+			fmt.Printf("| %s | %s |", name, words)
+			for _, d := range chosen {
+				violated, covered, err := b.violated(n, o, d, seed)
 				if err != nil {
 					return err
 				}
-				retained := 0
-				for _, decision := range decisions {
-					if decision.Action == policy.Retain {
-						retained++
-					}
-				}
-				found[i] = outcome{true, b.exceeds(r.Policy, decisions), float64(retained) / float64(len(decisions))}
-				return nil
-			})
-			if err != nil {
-				return err
+				fmt.Printf(" %.3f (%.2f) |", violated, covered)
 			}
-			certified, violated, covered := 0, 0, 0.0
-			for _, f := range found {
-				covered += f.coverage / float64(n)
-				if f.certified {
-					certified++
-				}
-				if f.violated {
-					violated++
-				}
-			}
-			may := 1 - confidence
-			fmt.Printf("%-70s %-30s certified %.3f  violated %.3f (at most %.3f)  mean coverage %.3f\n", o, d.name,
-				float64(certified)/float64(n), float64(violated)/float64(n), may+2*math.Sqrt(may*confidence/float64(n)), covered)
+			fmt.Println()
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
-// draw returns inputs of a recording of so many, with replacement, and their groups.
-func (d drawing) draw(of, inputs int, rng *rand.Rand) (drawn, groups []int) {
+// bounds returns what is to be certified: half of the misses without deferral, of all critical
+// inputs, of the retained ones, and of each critical class that has 100 inputs or more.
+func (b *bench) bounds() []calibrate.Objective {
+	half := func(is func(label int) bool) (target float64, cases int) {
+		missed := 0
+		for i, label := range b.recording.Labels {
+			if is(label) {
+				cases++
+				missed += index(!slices.Contains(b.base.Critical, b.table.Predicted[i]))
+			}
+		}
+		return math.Round(50*float64(missed)/float64(cases)) / 100, cases
+	}
+	all, _ := half(func(label int) bool { return slices.Contains(b.base.Critical, label) })
+	objectives := []calibrate.Objective{{MaxCriticalMiss: all}, {MaxCriticalFNR: all}}
+	var classes calibrate.Objective
+	const fewest = 100
+	for _, k := range b.base.Critical {
+		if most, cases := half(func(label int) bool { return label == k }); cases >= fewest {
+			classes.ClassLimits = append(classes.ClassLimits, calibrate.ClassLimit{Class: b.base.Classes[k], Bounds: policy.CriticalMissRate, Most: most})
+		}
+	}
+	if len(b.base.Critical) > 1 && classes.ClassLimits != nil {
+		objectives = append(objectives, classes)
+	}
+	return objectives
+}
+
+// violated returns the share of n draws whose certificate is violated, and the mean coverage
+// certified, 0 where nothing certifies.
+func (b *bench) violated(n int, o calibrate.Objective, d drawing, seed uint64) (violated, covered float64, err error) {
+	type outcome struct {
+		violated bool
+		coverage float64
+	}
+	found := make([]outcome, n)
+	err = inParallel(n, func(i int) error {
+		drawn, groups := d.draw(b.table.Inputs, rand.New(rand.NewPCG(seed, uint64(5000+i))))
+		if !d.groups {
+			groups = nil
+		}
+		t, labels := b.take(drawn)
+		r, err := calibrate.Choose(context.Background(), t, labels, calibrate.Options{
+			Base: b.base, Objective: o, Scope: d.scope, Guard: calibrate.UsualGuard, Seed: uint64(i), Groups: groups,
+		})
+		if err != nil || r.Policy == nil {
+			return err
+		}
+		decisions, err := eval.Decide(context.Background(), b.recording, r.Policy, nil)
+		if err != nil {
+			return err
+		}
+		retained := 0
+		for _, decision := range decisions {
+			retained += index(decision.Action == policy.Retain)
+		}
+		found[i] = outcome{b.exceeds(r.Policy, decisions), float64(retained) / float64(len(decisions))}
+		return nil
+	})
+	for _, f := range found {
+		violated += float64(index(f.violated)) / float64(n)
+		covered += f.coverage / float64(n)
+	}
+	return violated, covered, err
+}
+
+// draw returns as many inputs as the recording has, with replacement, and their groups.
+func (d drawing) draw(inputs int, rng *rand.Rand) (drawn, groups []int) {
 	for len(drawn) < inputs {
-		first := rng.IntN(of)
+		first := rng.IntN(inputs)
 		for member := range d.size {
 			i := first
 			if member > 0 && rng.Float64() >= d.alike {
-				i = rng.IntN(of)
+				i = rng.IntN(inputs)
 			}
 			drawn = append(drawn, i)
 			groups = append(groups, len(groups)/d.size)
