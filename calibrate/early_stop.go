@@ -294,6 +294,19 @@ func halves(inputs int, groups []int, seed uint64) (learns, certifies []int) {
 	return learns, certifies
 }
 
+// firstGroups returns at most so many of some inputs, the first ones, with groups, if there are any,
+// whole.
+func firstGroups(inputs, groups []int, most int) []int {
+	if len(inputs) <= most {
+		return inputs
+	}
+	kept := most
+	for groups != nil && kept > 1 && groups[inputs[kept-1]] == groups[inputs[kept]] {
+		kept--
+	}
+	return inputs[:kept]
+}
+
 // numbered numbers groups, which may have any numbers, from 0 as they appear; nil for none.
 func numbered(groups []int) []int {
 	if groups == nil {
@@ -439,12 +452,9 @@ func (c *calibration) withinMemory(passes int) (learns, certifies []int, orders 
 		if len(inputs) <= most {
 			return inputs
 		}
-		kept := most
-		for c.Groups != nil && kept > 1 && c.Groups[inputs[kept-1]] == c.Groups[inputs[kept]] { // groups stay whole
-			kept--
-		}
-		c.report.note("the rule was %s %d of %d inputs: more would take too much memory", what, kept, len(inputs))
-		return inputs[:kept]
+		kept := firstGroups(inputs, c.Groups, most)
+		c.report.note("the rule was %s %d of %d inputs: more would take too much memory", what, len(kept), len(inputs))
+		return kept
 	}
 	learns, certifies = cut(c.learns, "learned from"), cut(c.certifies, "certified on")
 	return learns, certifies, min(learn.DefaultOrders, most/max(len(learns), 1))

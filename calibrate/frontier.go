@@ -9,7 +9,7 @@ import (
 )
 
 // Frontier says what deciding before the last pass saves and what it costs, as `ckd evaluate settle
-// --format json` prints it. A share of nothing is 0, and no list is null.
+// --format json` prints it. A share of nothing is null, and no list is.
 type Frontier struct {
 	Source  FrontierSource   `json:"source"`
 	Policy  FrontierPolicy   `json:"policy"`
@@ -27,9 +27,13 @@ type FrontierSource struct {
 	Software string     `json:"software"`
 	Passes   eval.File  `json:"passes"`
 	Labels   *eval.File `json:"labels,omitempty"`
-	Kind     string     `json:"kind"`
-	Variance string     `json:"variance"`
-	Seed     uint64     `json:"seed"`
+	// Groups counts the groups of the recording; 0 where inputs count as independent.
+	Groups int `json:"groups,omitempty"`
+	// GroupsFile is the file of groups, nil where inputs count as independent.
+	GroupsFile *eval.File `json:"groups_file,omitempty"`
+	Kind       string     `json:"kind"`
+	Variance   string     `json:"variance"`
+	Seed       uint64     `json:"seed"`
 	// Ordered passes are the members of an ensemble, which keep their order.
 	Ordered bool `json:"ordered"`
 	// LearningOrders counts how often each input was followed to learn from, each time in another
@@ -57,7 +61,7 @@ type FrontierSummary struct {
 	// Deferred counts the inputs drawn on that all passes defer.
 	Deferred int `json:"deferred"`
 	// HalvesDiffer is the share of the inputs drawn on whose decision by one half of the passes
-	// differs from that by the other half, with its exact 95% interval.
+	// differs from that by the other half, with its 95% interval.
 	HalvesDiffer         float64    `json:"halves_differ"`
 	HalvesDifferInterval [2]float64 `json:"halves_differ_interval"`
 }
@@ -91,8 +95,9 @@ type FrontierAt struct {
 	FewerPasses float64 `json:"fewer_passes"`
 }
 
-// FrontierPoint says what one rule does. Shares are over all orders of the passes. Exact 95%
-// intervals and counts are over inputs, in the first order of each.
+// FrontierPoint says what one rule does. Shares are over all orders of the passes. Counts and 95%
+// intervals are over inputs, in the first order of each; the intervals are exact, or with groups by
+// group.
 type FrontierPoint struct {
 	MeanPasses float64 `json:"mean_passes"`
 	// Saving is S over MeanPasses.
@@ -102,8 +107,8 @@ type FrontierPoint struct {
 	Disagreements        int        `json:"disagreements"`
 	DisagreementInterval [2]float64 `json:"disagreement_interval"`
 	// Released is the share of the inputs deferred by all passes that the rule retains.
-	Released         float64    `json:"released"`
-	ReleasedInterval [2]float64 `json:"released_interval"`
+	Released         eval.Figure `json:"released"`
+	ReleasedInterval *[2]float64 `json:"released_interval"`
 	// Critical is nil without labels or without critical classes.
 	Critical *FrontierCritical `json:"critical,omitempty"`
 }
@@ -111,12 +116,12 @@ type FrontierPoint struct {
 // FrontierCritical says what becomes of critical inputs.
 type FrontierCritical struct {
 	// FNR is the share of the retained critical inputs that are predicted not critical.
-	FNR         float64    `json:"fnr"`
-	Retained    int        `json:"retained"`
-	Missed      int        `json:"missed"`
-	FNRInterval [2]float64 `json:"fnr_interval"`
+	FNR         eval.Figure `json:"fnr"`
+	Retained    int         `json:"retained"`
+	Missed      int         `json:"missed"`
+	FNRInterval *[2]float64 `json:"fnr_interval"`
 	// Released is the share of the critical inputs deferred by all passes that the rule retains.
-	Released float64 `json:"released"`
+	Released eval.Figure `json:"released"`
 }
 
 // FrontierRule holds the policy's own rule.
@@ -139,6 +144,14 @@ func (f *Frontier) Method(name string) *FrontierMethod {
 	return nil
 }
 
+// Intervals returns of which kind the intervals are.
+func (f *Frontier) Intervals() string {
+	if f.Source.Groups > 0 {
+		return "by group"
+	}
+	return "exact, by inputs"
+}
+
 // MethodWords returns how a sentence names a method.
 func MethodWords(name string) string {
 	return map[string]string{LearnedRule: "the learned rule", ScoreOnlyRule: "the score alone",
@@ -150,6 +163,9 @@ type FrontierOptions struct {
 	// Ordered passes are the members of an ensemble, which keep their order. It is implied if the
 	// policy's own rule says so.
 	Ordered bool
+	// Groups has a number for each input, the same for inputs that are not independent. The halves
+	// consist of whole groups, and intervals count groups. Nil says that all inputs are independent.
+	Groups []int
 	// Seed draws the halves and the orders.
 	Seed uint64
 	// Source says where the recording comes from. Posterior is not used.
@@ -176,8 +192,15 @@ func DrawFrontier(ctx context.Context, r eval.Recording, p *policy.Policy, o Fro
 	if r.Labels != nil {
 		f.Source.Labels = &o.Source.Labels
 	}
+	if o.Groups != nil {
+		if len(o.Groups) != r.Passes.Inputs {
+			return nil, fmt.Errorf("%d groups, expected %d, one for each input", len(o.Groups), r.Passes.Inputs)
+		}
+		f.Source.GroupsFile = &o.Source.Groups
+	}
 	plot := frontierPlot{Frontier: f, model: p, labelled: r.Labels != nil && len(p.Critical) > 0, progress: o.Progress.of("learning and drawing")}
 	recording, narrowed, classes := learnable(r, f.Source.Ordered), r.Passes.Float64 != nil, r.Classes
+	recording.Groups = numbered(o.Groups)
 	name := eval.Recording{Name: r.Name}
 	r = eval.Recording{} // garbage where it had to be copied
 	if err := plot.draw(ctx, recording, classes); err != nil {

@@ -24,7 +24,7 @@ type frontierPlot struct {
 	model    *policy.Policy
 	labelled bool // and there are critical classes
 	progress eval.Progress
-	naive    []learn.Counts
+	naive    []learn.Evidence
 }
 
 // draw learns the rules and draws all methods.
@@ -41,24 +41,27 @@ func (p *frontierPlot) draw(ctx context.Context, r learn.Recording, classes int)
 	if err != nil {
 		return err
 	}
-	learning, rest := halves(r.Inputs, nil, seed)
+	learning, rest := halves(r.Inputs, r.Groups, seed)
 	most := max(1, mostStatistics/r.Passes)
-	learning, rest = learning[:min(len(learning), most)], rest[:min(len(rest), most)]
+	learning, rest = firstGroups(learning, r.Groups, most), firstGroups(rest, r.Groups, most)
 	p.Source.LearningOrders = min(learn.DefaultOrders, max(1, most/max(1, len(learning))))
 	p.Source.Orders = min(drawnOrders, max(1, most/max(1, len(rest))))
 	if r.Ordered {
 		p.Source.Orders = 1
 	}
 	p.Summary = FrontierSummary{Inputs: r.Inputs, Passes: r.Passes, Classes: classes, LearnedOn: len(learning), DrawnOn: len(rest)}
-	fewer, fewerOnce, err := p.twice(func(orders int) ([]learn.Counts, error) {
+	if r.Groups != nil {
+		p.Source.Groups = slices.Max(r.Groups) + 1
+	}
+	fewer, fewerOnce, err := p.twice(func(orders int) ([]learn.Evidence, error) {
 		return learn.FewerPasses(ctx, d, rest, orders, seed)
 	})
 	if err != nil {
 		return err
 	}
 	p.naive = fewer
-	frontier := func(sequence *learn.Sequence) (all, once []learn.Counts, err error) {
-		return p.twice(func(orders int) ([]learn.Counts, error) {
+	frontier := func(sequence *learn.Sequence) (all, once []learn.Evidence, err error) {
+		return p.twice(func(orders int) ([]learn.Evidence, error) {
 			return learn.Frontier(ctx, d, sequence, rest, orders, seed)
 		})
 	}
@@ -87,7 +90,7 @@ func (p *frontierPlot) draw(ctx context.Context, r learn.Recording, classes int)
 		}
 		s := p.model.EarlyStopping
 		p.Rule = &FrontierRule{
-			FrontierPoint: p.point(all[1], once[1]), Certified: s.Certificate.Disagreement, Confidence: s.Certificate.Confidence,
+			FrontierPoint: p.point(&all[1], &once[1]), Certified: s.Certificate.Disagreement, Confidence: s.Certificate.Confidence,
 			Flattered: s.PassesSHA256 != "" && s.PassesSHA256 == p.Source.Passes.SHA256,
 		}
 	}
@@ -97,6 +100,9 @@ func (p *frontierPlot) draw(ctx context.Context, r learn.Recording, classes int)
 	}
 	p.Summary.HalvesDiffer = float64(len(differ)) / float64(len(rest))
 	p.Summary.HalvesDifferInterval = exactInterval(len(differ), len(rest))
+	if r.Groups != nil {
+		p.Summary.HalvesDifferInterval = intervalByGroup(r.Groups, rest, differ)
+	}
 	next()
 	return nil
 }
@@ -105,14 +111,14 @@ func (p *frontierPlot) draw(ctx context.Context, r learn.Recording, classes int)
 var frontierShares = []float64{0.001, 0.0025, 0.005, 0.01, 0.02, 0.05}
 
 // add adds a method, drawn in all orders and in the first one alone.
-func (p *frontierPlot) add(name string, all, once []learn.Counts) {
-	p.Full = p.point(all[0], once[0])
+func (p *frontierPlot) add(name string, all, once []learn.Evidence) {
+	p.Full = p.point(&all[0], &once[0])
 	p.Summary.Deferred = all[0].Deferred
 	m := FrontierMethod{Name: name, At: []FrontierAt{}, Points: []FrontierPoint{}}
 	for i := range all[1:] {
-		m.Points = append(m.Points, p.point(all[i+1], once[i+1]))
+		m.Points = append(m.Points, p.point(&all[i+1], &once[i+1]))
 	}
-	boldest := slices.MaxFunc(all, func(a, b learn.Counts) int { return cmp.Compare(a.DisagreementShare(), b.DisagreementShare()) })
+	boldest := slices.MaxFunc(all, func(a, b learn.Evidence) int { return cmp.Compare(a.DisagreementShare(), b.DisagreementShare()) })
 	for _, share := range frontierShares {
 		used := learn.PassesAt(all, share)
 		m.At = append(m.At, FrontierAt{Disagreement: share, MeanPasses: used, Saving: float64(p.Summary.Passes) / used,
@@ -136,7 +142,7 @@ func (p *frontierPlot) naiveAt(passes float64) float64 {
 
 // twice draws two results: over all orders of the passes, and over the first order of each input
 // alone.
-func (p *frontierPlot) twice(draw func(orders int) ([]learn.Counts, error)) (all, once []learn.Counts, err error) {
+func (p *frontierPlot) twice(draw func(orders int) ([]learn.Evidence, error)) (all, once []learn.Evidence, err error) {
 	if all, err = draw(p.Source.Orders); err != nil || p.Source.Orders == 1 {
 		return all, all, err
 	}
@@ -146,24 +152,32 @@ func (p *frontierPlot) twice(draw func(orders int) ([]learn.Counts, error)) (all
 
 // point returns a point with shares over all orders, and with intervals over inputs in one order
 // each.
-func (p *frontierPlot) point(all, once learn.Counts) FrontierPoint {
+func (p *frontierPlot) point(all, once *learn.Evidence) FrontierPoint {
+	interval := func(of learn.Share) *[2]float64 {
+		if _, cases := of(&once.Counts); cases == 0 {
+			return nil
+		}
+		low, high := once.Interval(of)
+		return &[2]float64{low, high}
+	}
 	f := FrontierPoint{
 		MeanPasses: all.MeanPasses(), Saving: all.Saving(),
 		Disagreement: all.DisagreementShare(), Disagreements: once.Disagreements,
-		DisagreementInterval: exactInterval(once.Disagreements, once.Inputs),
-		Released:             ratio(all.Released, all.Deferred), ReleasedInterval: exactInterval(once.Released, once.Deferred),
+		DisagreementInterval: *interval(learn.Disagreements),
+		Released:             ratio(all.Released, all.Deferred), ReleasedInterval: interval(learn.Released),
 	}
 	if p.labelled {
 		f.Critical = &FrontierCritical{
-			FNR: all.CriticalFNR(), Retained: once.CriticalRetained, Missed: once.CriticalMissed,
-			FNRInterval: exactInterval(once.CriticalMissed, once.CriticalRetained),
+			FNR: ratio(all.CriticalMissed, all.CriticalRetained), Retained: once.CriticalRetained, Missed: once.CriticalMissed,
+			FNRInterval: interval(learn.Missed),
 			Released:    ratio(all.CriticalReleased, all.CriticalDeferred),
 		}
 	}
 	return f
 }
 
-func ratio(n, of int) float64 { return float64(n) / max(1, float64(of)) }
+// ratio returns a share, NaN of nothing.
+func ratio(n, of int) eval.Figure { return eval.Figure(float64(n) / float64(of)) }
 
 // frontierNotes returns what to know before believing the rest.
 func frontierNotes(f *Frontier, model *policy.Policy, narrowed bool) []string {
@@ -174,7 +188,7 @@ func frontierNotes(f *Frontier, model *policy.Policy, narrowed bool) []string {
 		"matter of chance itself", percent(s.HalvesDiffer))
 	note("one half of the inputs was drawn at random to learn from: another --seed draws another, and all figures move with it")
 	if f.Source.Orders > 1 {
-		note("shares are means over %d orders of the passes; intervals are exact, by inputs, in the first order of each alone", f.Source.Orders)
+		note("shares are means over %d orders of the passes; intervals are %s, of the first order of each alone", f.Source.Orders, f.Intervals())
 	}
 	for _, share := range slices.Backward(frontierShares) {
 		if float64(s.DrawnOn)*share < 5 {

@@ -20,6 +20,7 @@ type frontierCmd struct {
 	rowFlags
 	policyFlags
 
+	Groups  string `placeholder:"FILE" help:"A whole number for each input, the same for inputs that are not independent, such as images of one patient: .npy or .npz. The halves consist of whole groups; intervals count groups."`
 	Ordered bool   `help:"The passes are an ensemble's members: they keep their order. Implied where the policy's own rule says so."`
 	Seed    uint64 `default:"42" placeholder:"N" help:"Seed of the random halves and orders. (${default})"`
 
@@ -66,7 +67,7 @@ func (c *frontierCmd) Run(ctx *cmdContext) error {
 	if err != nil {
 		return err
 	}
-	return writeOutput(ctx, c.Out, []string{c.Passes, c.Labels, c.Policy}, func(w io.Writer) error {
+	return writeOutput(ctx, c.Out, []string{c.Passes, c.Labels, c.Policy, c.Groups}, func(w io.Writer) error {
 		f, err := c.frontier(ctx, &flags, model)
 		if err != nil {
 			return err
@@ -94,10 +95,17 @@ func (c *frontierCmd) frontier(ctx *cmdContext, flags *labelledFlags, model *pol
 	if err != nil {
 		return nil, err
 	}
+	o := calibrate.FrontierOptions{
+		Ordered: c.Ordered, Seed: c.Seed,
+		Source: calibrate.Source{Software: software(), Passes: rec.passesFile, Labels: rec.labelsFile},
+	}
+	if c.Groups != "" {
+		if o.Groups, o.Source.Groups, err = readGroups(c.Groups, c.Passes, rec.passes.N); err != nil {
+			return nil, err
+		}
+	}
 	bars := stageBars{ctx: ctx}
 	defer bars.stop()
-	return calibrate.DrawFrontier(ctx.Ctx, rec.forEval(), model, calibrate.FrontierOptions{
-		Ordered: c.Ordered, Seed: c.Seed, Progress: bars.update,
-		Source: calibrate.Source{Software: software(), Passes: rec.passesFile, Labels: rec.labelsFile},
-	})
+	o.Progress = bars.update
+	return calibrate.DrawFrontier(ctx.Ctx, rec.forEval(), model, o)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/ckd-project/ckd/calibrate"
 	"github.com/ckd-project/ckd/internal/binomial"
@@ -123,14 +124,14 @@ func TestEvaluateSettle(t *testing.T) {
 // holdPoint expects the figures of a point to go together.
 func holdPoint(t *testing.T, name string, f *calibrate.Frontier, p *calibrate.FrontierPoint) {
 	t.Helper()
-	within := func(what string, k, n int, interval [2]float64) {
+	within := func(what string, k, n int, interval *[2]float64) {
 		t.Helper()
 		low, high := binomial.Interval(k, n, 0.95)
-		if interval != [2]float64{low, high} {
+		if n == 0 && interval != nil || n > 0 && (interval == nil || *interval != [2]float64{low, high}) {
 			t.Errorf("%s: interval %v of %s, expected that of %d of %d", name, interval, what, k, n)
 		}
 	}
-	within("disagreements", p.Disagreements, f.Summary.DrawnOn, p.DisagreementInterval)
+	within("disagreements", p.Disagreements, f.Summary.DrawnOn, &p.DisagreementInterval)
 	if p.Critical == nil {
 		t.Fatalf("%s: no critical figures", name)
 	}
@@ -141,6 +142,47 @@ func holdPoint(t *testing.T, name string, f *calibrate.Frontier, p *calibrate.Fr
 	// The mean over all orders and the count in the first order are about the same inputs.
 	if apart := math.Abs(p.Disagreement - float64(p.Disagreements)/float64(f.Summary.DrawnOn)); apart > 0.02 {
 		t.Errorf("%s: %v over all orders, %d of %d in the first", name, p.Disagreement, p.Disagreements, f.Summary.DrawnOn)
+	}
+}
+
+// TestEvaluateSettleGroups checks that groups of one input each change nothing but what is said of
+// groups, and that with larger ones halves are of whole groups and intervals wider.
+func TestEvaluateSettleGroups(t *testing.T) {
+	timed.Full(t)
+	t.Parallel()
+	args := fewHearts(t, "--format", "json")
+	grouped := func(size int) *calibrate.Frontier {
+		of := make([]int64, 500)
+		for i := range of {
+			of[i] = int64(i / size)
+		}
+		return readFrontier(t, runOK(t, append(args, "--groups", handLabels(t, of...))...))
+	}
+	want, single := readFrontier(t, runOK(t, args...)), grouped(1)
+	if single.Source.Groups != 500 || single.Source.GroupsFile == nil {
+		t.Errorf("source %+v, expected 500 groups", single.Source)
+	}
+	single.Source, single.Notes = want.Source, want.Notes
+	if d := cmp.Diff(want, single, cmpopts.EquateApprox(0, 1e-9), cmpopts.EquateNaNs()); d != "" {
+		t.Errorf("groups of one input each: -want +got:\n%s", d)
+	}
+	fives := grouped(5)
+	if fives.Summary.DrawnOn%5 != 0 || fives.Intervals() != "by group" {
+		t.Errorf("%d inputs to draw on, intervals %s, expected whole groups of five", fives.Summary.DrawnOn, fives.Intervals())
+	}
+	for name, at := range map[string]struct {
+		k, n int
+		got  [2]float64
+	}{
+		"disagreements": {fives.Methods[0].Points[20].Disagreements, fives.Summary.DrawnOn, fives.Methods[0].Points[20].DisagreementInterval},
+		"misses":        {fives.Full.Critical.Missed, fives.Full.Critical.Retained, *fives.Full.Critical.FNRInterval},
+	} {
+		if low, high := binomial.Interval(at.k, at.n, 0.95); at.got[1]-at.got[0] <= high-low {
+			t.Errorf("%s: interval %v by group, expected it wider than [%v, %v]", name, at.got, low, high)
+		}
+	}
+	if _, stderr, code := runCommand(t, append(args, "--groups", handLabels(t, 1, 2))...); code != exitFault || !strings.Contains(stderr, "has 2 groups, expected 500") {
+		t.Errorf("two groups: exit code %d, %q", code, stderr)
 	}
 }
 

@@ -153,13 +153,8 @@ func (q *Request) Certify(ctx context.Context, d *Decisions, sequence *Sequence,
 // Fewest returns how many inputs, and how many that all passes defer, are needed to certify without a
 // miss: FewestInputs, and with groups about how many in groups like those of some inputs.
 func (q *Request) Fewest(d *Decisions, inputs []int) (all, deferred int) {
-	byGroup := make([]Counts, d.countGroups())
-	for _, i := range inputs {
-		c := d.full([]int{i})
-		byGroup[d.groupOf(i)].sum(&c)
-	}
-	e := d.evidence(byGroup)
-	return e.fewestWith(disagreements, q.Epsilon, q.Confidence), e.fewestWith(released, q.Released, q.Confidence)
+	e := d.evidenceOf(inputs, d.full)
+	return e.fewestWith(Disagreements, q.Epsilon, q.Confidence), e.fewestWith(Released, q.Released, q.Confidence)
 }
 
 // choose returns the last rule up to which all pass, given what each does.
@@ -192,8 +187,8 @@ func (q *Request) check() error {
 func (q *Request) test(e Evidence, rules int) *Certificate {
 	all := 1 - (1-q.Confidence)/float64(rules)
 	c := &Certificate{Request: *q, Evidence: e,
-		Upper:                 e.upper(disagreements, q.Confidence),
-		ReleasedUpper:         e.upper(released, q.Confidence),
+		Upper:                 e.upper(Disagreements, q.Confidence),
+		ReleasedUpper:         e.upper(Released, q.Confidence),
 		CriticalReleasedUpper: e.upper(criticalReleased, all)}
 	if q.Risk != nil {
 		missed := missedOfRetained

@@ -13,28 +13,31 @@ import (
 // not learned from. It follows each input through the given number of random orders of its passes.
 // The first counts are of all passes. The error is that of ctx.
 func Frontier(ctx context.Context, d *Decisions, sequence *Sequence, inputs []int, orders int, seed uint64) (
-	[]Counts, error,
+	[]Evidence, error,
 ) {
 	s, err := d.follow(ctx, inputs, orders, sequence.Rules[0].Fewest, rand.New(rand.NewPCG(seed, 0xf407)))
 	if err != nil {
 		return nil, err
 	}
-	points := []Counts{d.full(inputs)}
+	points := []Evidence{d.evidenceOf(inputs, d.full)}
 	for _, r := range sequence.Rules {
-		points = append(points, d.countLabelled(s, r).Counts)
+		points = append(points, d.countLabelled(s, r))
 	}
 	return points, nil
 }
 
 // FewerPasses returns the frontier of the naive rule: the policy decides on t passes of every
 // input, for t = S-1 down to 2. The error is that of ctx.
-func FewerPasses(ctx context.Context, d *Decisions, inputs []int, orders int, seed uint64) ([]Counts, error) {
+func FewerPasses(ctx context.Context, d *Decisions, inputs []int, orders int, seed uint64) ([]Evidence, error) {
 	rng := rand.New(rand.NewPCG(seed, 0xfe3e4))
 	if d.recording.Ordered {
 		orders = 1
 	}
 	passes := d.recording.Passes
-	counts := make([]Counts, passes) // by t
+	counts := make([][]Counts, passes) // by t and group
+	for t := range counts {
+		counts[t] = make([]Counts, d.countGroups())
+	}
 	open := d.follower.Another()
 	for range orders {
 		for _, i := range inputs {
@@ -46,7 +49,7 @@ func FewerPasses(ctx context.Context, d *Decisions, inputs []int, orders int, se
 			for at, pass := range d.order(rng)[:passes-1] {
 				_ = open.Add(d.row(pass, i))
 				decision, class := open.Decide()
-				v, c := verdict{decision.Action == policy.Defer, d.isCritical(class)}, &counts[at+1]
+				v, c := verdict{decision.Action == policy.Defer, d.isCritical(class)}, &counts[at+1][d.groupOf(i)]
 				c.Inputs, c.Passes = c.Inputs+1, passes
 				c.add(v, d.final[i], at+1)
 				if labelled {
@@ -55,31 +58,27 @@ func FewerPasses(ctx context.Context, d *Decisions, inputs []int, orders int, se
 			}
 		}
 	}
-	points := []Counts{d.full(inputs)}
+	points := []Evidence{d.evidenceOf(inputs, d.full)}
 	for t := passes - 1; t >= 2; t-- {
-		points = append(points, counts[t])
+		points = append(points, d.evidence(counts[t]))
 	}
 	return points, nil
 }
 
-// full counts what all passes decide.
-func (d *Decisions) full(inputs []int) Counts {
-	c := Counts{Passes: d.recording.Passes}
-	for _, i := range inputs {
-		c.Inputs++
-		c.add(d.final[i], d.final[i], c.Passes)
-		if d.recording.Labels != nil && d.isCritical(d.recording.Labels[i]) {
-			c.label(d.final[i], d.final[i])
-		}
+// full counts what all passes decide on an input.
+func (d *Decisions) full(c *Counts, input int) {
+	c.Inputs++
+	c.add(d.final[input], d.final[input], c.Passes)
+	if d.recording.Labels != nil && d.isCritical(d.recording.Labels[input]) {
+		c.label(d.final[input], d.final[input])
 	}
-	return c
 }
 
 // PassesAt returns the mean number of passes where a frontier has a share of disagreements,
 // interpolated between two points. At 0 it is S.
-func PassesAt(points []Counts, share float64) float64 {
+func PassesAt(points []Evidence, share float64) float64 {
 	sorted := slices.Clone(points)
-	slices.SortStableFunc(sorted, func(a, b Counts) int {
+	slices.SortStableFunc(sorted, func(a, b Evidence) int {
 		return cmp.Or(cmp.Compare(a.DisagreementShare(), b.DisagreementShare()), cmp.Compare(a.Used, b.Used))
 	})
 	for i, p := range sorted {

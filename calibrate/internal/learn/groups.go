@@ -12,8 +12,8 @@ type Share func(c *Counts) (misses, cases int)
 
 // The shares that are certified.
 var (
-	disagreements    Share = func(c *Counts) (int, int) { return c.Disagreements, c.Inputs }
-	released         Share = func(c *Counts) (int, int) { return c.Released, c.Deferred }
+	Disagreements    Share = func(c *Counts) (int, int) { return c.Disagreements, c.Inputs }
+	Released         Share = func(c *Counts) (int, int) { return c.Released, c.Deferred }
 	criticalReleased Share = func(c *Counts) (int, int) { return c.CriticalReleased, c.CriticalDeferred }
 	missedOfRetained Share = func(c *Counts) (int, int) { return c.CriticalMissed, c.CriticalRetained }
 	missedOfAll      Share = func(c *Counts) (int, int) { return c.CriticalMissed, c.Critical }
@@ -47,6 +47,18 @@ func (d *Decisions) evidence(byGroup []Counts) Evidence {
 	return e
 }
 
+// evidenceOf counts inputs, each as count does, by group.
+func (d *Decisions) evidenceOf(inputs []int, count func(c *Counts, input int)) Evidence {
+	byGroup := make([]Counts, d.countGroups())
+	for i := range byGroup {
+		byGroup[i].Passes = d.recording.Passes
+	}
+	for _, i := range inputs {
+		count(&byGroup[d.groupOf(i)], i)
+	}
+	return d.evidence(byGroup)
+}
+
 // groupOf returns the group of an input, 0 where all are independent.
 func (d *Decisions) groupOf(input int) int {
 	if d.recording.Groups == nil {
@@ -74,7 +86,10 @@ func (d *Decisions) measureGroups() {
 		members[g] = append(members[g], i)
 	}
 	for _, inputs := range members {
-		c, most := d.full(inputs), &d.largest
+		c, most := Counts{Passes: d.recording.Passes}, &d.largest
+		for _, i := range inputs {
+			d.full(&c, i)
+		}
 		most.Inputs, most.Deferred = max(most.Inputs, c.Inputs), max(most.Deferred, c.Deferred)
 		most.Critical, most.CriticalDeferred = max(most.Critical, c.Critical), max(most.CriticalDeferred, c.CriticalDeferred)
 		// A rule may retain what all passes defer.

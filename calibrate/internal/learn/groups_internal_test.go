@@ -39,7 +39,7 @@ func TestEvidenceByGroup(t *testing.T) {
 	for name, c := range map[string]struct {
 		of   Share
 		k, n int
-	}{"disagreements": {disagreements, alone.Disagreements, n}, "released": {released, alone.Released, alone.Deferred}} {
+	}{"disagreements": {Disagreements, alone.Disagreements, n}, "released": {Released, alone.Released, alone.Deferred}} {
 		if got, want := e.upper(c.of, 0.9), binomial.Upper(c.k, c.n, 0.9); math.Abs(got-want) > 1e-9 {
 			t.Errorf("%s: at most %v, want %v", name, got, want)
 		}

@@ -53,7 +53,7 @@ func learned(t testing.TB, d *learn.Decisions, inputs []int, o learn.Options) *l
 	return sequence
 }
 
-func frontier(t testing.TB, d *learn.Decisions, sequence *learn.Sequence, inputs []int, orders int) []learn.Counts {
+func frontier(t testing.TB, d *learn.Decisions, sequence *learn.Sequence, inputs []int, orders int) []learn.Evidence {
 	t.Helper()
 	points, err := learn.Frontier(t.Context(), d, sequence, inputs, orders, 1)
 	if err != nil {
@@ -308,10 +308,10 @@ func TestFewestInputs(t *testing.T) {
 }
 
 func TestPassesAt(t *testing.T) {
-	point := func(disagreements, used int) learn.Counts {
-		return learn.Counts{Inputs: 100, Passes: 30, Disagreements: disagreements, Used: used}
+	point := func(disagreements, used int) learn.Evidence {
+		return learn.Evidence{Counts: learn.Counts{Inputs: 100, Passes: 30, Disagreements: disagreements, Used: used}}
 	}
-	points := []learn.Counts{point(0, 3000), point(2, 1000), point(1, 2000)}
+	points := []learn.Evidence{point(0, 3000), point(2, 1000), point(1, 2000)}
 	for _, c := range []struct{ share, want float64 }{{0, 30}, {0.005, 25}, {0.01, 20}, {0.015, 15}, {0.5, 10}} {
 		if got := learn.PassesAt(points, c.share); math.Abs(got-c.want) > 1e-9 {
 			t.Errorf("at %v: %v passes, expected %v", c.share, got, c.want)

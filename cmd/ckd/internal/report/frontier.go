@@ -95,30 +95,35 @@ func FrontierFigure(f *calibrate.Frontier) *document.Figure {
 		upper.Lines = append([]document.Line{level(r.Certified, furthest, document.Vermillion)}, upper.Lines...)
 	}
 	const axis = "passes saved: all of them over the mean of those used"
-	if f.Full.Critical == nil {
+	if !hasCriticalFNR(f) {
 		upper.Height, upper.X.Label = 300, axis
 		fig.Plots = []document.Plot{upper}
 		return fig
 	}
 	fig.Title += " and critical inputs missed"
-	fig.How += " Lower panel: critical inputs missed, as a share of those retained. The band is the exact 95% interval of that of all passes."
-	fig.Legend = append(fig.Legend, document.Key{Mark: document.MarkBand, Ink: document.Grey, Text: "exact 95% interval of all passes"})
+	fig.How += " Lower panel: critical inputs missed, as a share of those retained. The band is the 95% interval of that of all passes, " + f.Intervals() + "."
+	fig.Legend = append(fig.Legend, document.Key{Mark: document.MarkBand, Ink: document.Grey, Text: "95% interval of all passes, " + f.Intervals()})
 	full := f.Full.Critical
 	reach := full.FNRInterval[1]
 	for _, l := range lines {
 		for _, p := range l.points {
-			if p.Saving <= furthest && p.Disagreement <= highest {
-				reach = max(reach, p.Critical.FNR)
+			if p.Saving <= furthest && p.Disagreement <= highest && p.Critical.FNR.Defined() {
+				reach = max(reach, float64(p.Critical.FNR))
 			}
 		}
 	}
-	lower := frontierPanel("critical FNR", 170, lines, furthest, reach, func(p *calibrate.FrontierPoint) float64 { return p.Critical.FNR })
+	lower := frontierPanel("critical FNR", 170, lines, furthest, reach, func(p *calibrate.FrontierPoint) float64 { return float64(p.Critical.FNR) })
 	low, high := level(full.FNRInterval[0], furthest, document.Grey), level(full.FNRInterval[1], furthest, document.Grey)
 	lower.Bands = []document.Band{{Ink: document.Grey, X: low.X, Low: low.Y, High: high.Y}}
-	lower.Lines = append([]document.Line{level(full.FNR, furthest, document.Foreground)}, lower.Lines...)
+	lower.Lines = append([]document.Line{level(float64(full.FNR), furthest, document.Foreground)}, lower.Lines...)
 	lower.X.Label, upper.X.Ticks.Unnamed = axis, true
 	fig.Plots = []document.Plot{upper, lower}
 	return fig
+}
+
+// hasCriticalFNR reports whether all passes retain critical inputs of which some could be missed.
+func hasCriticalFNR(f *calibrate.Frontier) bool {
+	return f.Full.Critical != nil && f.Full.Critical.FNRInterval != nil
 }
 
 // level returns a horizontal line over the whole width.
@@ -157,7 +162,7 @@ func frontierPanel(label string, height float64, lines []frontierLine, furthest,
 	}
 	for _, l := range slices.Backward(lines) { // the most important on top
 		if l.width > 0 {
-			x, y := mixed(l.points, of)
+			x, y := mixed(slices.DeleteFunc(slices.Clone(l.points), func(p calibrate.FrontierPoint) bool { return math.IsNaN(of(&p)) }), of)
 			stroke := document.Stroke{Ink: l.key.Ink, Dash: l.key.Mark, Width: l.width}
 			p.Lines = append(p.Lines, document.Line{Stroke: stroke, X: x, Y: y})
 		}
@@ -214,7 +219,7 @@ func frontierSays(f *calibrate.Frontier) string {
 func halvesSay(f *calibrate.Frontier) string {
 	s := f.Summary
 	return fmt.Sprintf("How much the same decision is worth: one half of the passes decides %s of the inputs otherwise than the other half "+
-		"does (exact 95%% interval %s).", document.Percent(s.HalvesDiffer), document.PercentRange(s.HalvesDifferInterval[0], s.HalvesDifferInterval[1]))
+		"does (95%% interval %s, %s).", document.Percent(s.HalvesDiffer), document.PercentRange(s.HalvesDifferInterval[0], s.HalvesDifferInterval[1]), f.Intervals())
 }
 
 func frontierTiles(f *calibrate.Frontier) []document.Tile {
@@ -278,23 +283,24 @@ func savingsTable(f *calibrate.Frontier) *document.Table {
 func pointsIntro(f *calibrate.Frontier) string {
 	s := f.Source
 	if s.Orders > 1 {
-		return fmt.Sprintf("Shares are means over %d orders of the passes of each input. Counts and exact 95%% intervals are by inputs: of the "+
-			"first order of each alone.", s.Orders)
+		return fmt.Sprintf("Shares are means over %d orders of the passes of each input. Counts and 95%% intervals are of the first order of each alone; "+
+			"intervals are %s.", s.Orders, f.Intervals())
 	}
-	return "Passes are in one order. Intervals are exact, 95%."
+	return "Passes are in one order. Intervals are of 95%, " + f.Intervals() + "."
 }
 
 // pointTables returns a table of all passes and the policy's rule, and one for each method.
 func pointTables(f *calibrate.Frontier) []document.Part {
-	head := []string{"mean passes", "saved", "decided otherwise", "of", "exact 95% interval", "retained instead, of deferred"}
+	head := []string{"mean passes", "saved", "decided otherwise", "of", "95% interval", "retained instead, of deferred", "95% interval"}
 	if f.Full.Critical != nil {
-		head = append(head, "critical FNR", "missed of retained", "exact 95% interval")
+		head = append(head, "critical FNR", "missed of retained", "95% interval")
 	}
 	add := func(t *document.Table, p *calibrate.FrontierPoint) {
 		cells := []any{times(p.MeanPasses), document.Times(p.Saving), document.FineShare(p.Disagreement),
-			document.Of{p.Disagreements, f.Summary.DrawnOn}, document.FineInterval(p.DisagreementInterval), document.FineShare(p.Released)}
+			document.Of{p.Disagreements, f.Summary.DrawnOn}, document.FineInterval(p.DisagreementInterval), document.FineShare(p.Released),
+			(*document.FineInterval)(p.ReleasedInterval)}
 		if c := p.Critical; c != nil {
-			cells = append(cells, document.Share(c.FNR), document.Of{c.Missed, c.Retained}, document.ShareInterval(c.FNRInterval))
+			cells = append(cells, document.Share(c.FNR), document.Of{c.Missed, c.Retained}, c.FNRInterval)
 		}
 		t.Add(cells...)
 	}
@@ -323,6 +329,9 @@ func frontierSource(f *calibrate.Frontier) document.Section {
 	settings := append([]setting{{"software", s.Software}}, fileSettings("passes", s.Passes)...)
 	if s.Labels != nil {
 		settings = append(settings, fileSettings("labels", *s.Labels)...)
+	}
+	if s.GroupsFile != nil {
+		settings = append(settings, fileSettings("groups", *s.GroupsFile)...)
 	}
 	order := "any"
 	if s.Ordered {

@@ -19,11 +19,11 @@ import (
 // frontierByHand returns a frontier with two points of each method, and a policy's rule.
 func frontierByHand() *calibrate.Frontier {
 	critical := func(missed int) *calibrate.FrontierCritical {
-		return &calibrate.FrontierCritical{FNR: float64(missed) / 100, Retained: 100, Missed: missed, FNRInterval: [2]float64{0.01, 0.2}, Released: 0.03}
+		return &calibrate.FrontierCritical{FNR: eval.Figure(missed) / 100, Retained: 100, Missed: missed, FNRInterval: &[2]float64{0.01, 0.2}, Released: 0.03}
 	}
 	point := func(passes, disagreement float64, count, missed int) calibrate.FrontierPoint {
 		return calibrate.FrontierPoint{MeanPasses: passes, Saving: 20 / passes, Disagreement: disagreement, Disagreements: count,
-			DisagreementInterval: [2]float64{0.001, 0.0345}, Released: 0.0256, ReleasedInterval: [2]float64{0.01, 0.05}, Critical: critical(missed)}
+			DisagreementInterval: [2]float64{0.001, 0.0345}, Released: 0.0256, ReleasedInterval: &[2]float64{0.01, 0.05}, Critical: critical(missed)}
 	}
 	method := func(name string, passes float64, points ...calibrate.FrontierPoint) calibrate.FrontierMethod {
 		return calibrate.FrontierMethod{Name: name, Points: points, At: []calibrate.FrontierAt{
@@ -63,9 +63,9 @@ func TestFrontierPage(t *testing.T) {
 		"the score alone|1.60x|at least 3.20x",
 		"fewer passes for every input|0.56x|1.11x")
 	d.expectRows(t, "All 20 passes, and the policy's rule",
-		"mean passes|saved|decided otherwise|of|exact 95% interval|retained instead, of deferred|critical FNR|missed of retained|exact 95% interval",
-		"20.00|1.00x|0.00%|0 of 501|0.00% to 0.00%|0.00%|10.0%|10 of 100|1.0% to 20.0%",
-		"6.40|3.12x|0.85%|4 of 501|0.10% to 3.45%|2.56%|11.0%|11 of 100|1.0% to 20.0%")
+		"mean passes|saved|decided otherwise|of|95% interval|retained instead, of deferred|95% interval|critical FNR|missed of retained|95% interval",
+		"20.00|1.00x|0.00%|0 of 501|0.00% to 0.00%|0.00%|n/a|10.0%|10 of 100|1.0% to 20.0%",
+		"6.40|3.12x|0.85%|4 of 501|0.10% to 3.45%|2.56%|1.00% to 5.00%|11.0%|11 of 100|1.0% to 20.0%")
 	if rows := d.rows(t, "Fewer passes for every input, from cautious to bold"); len(rows) != 3 {
 		t.Errorf("%d rows, expected a head and two points", len(rows))
 	}

@@ -65,6 +65,11 @@ func Format(cell any) string {
 			return notAvailable
 		}
 		return PercentRange(v[0], v[1])
+	case *FineInterval:
+		if v == nil {
+			return notAvailable
+		}
+		return Format(*v)
 	case FineInterval:
 		return FinePercent(v[0]) + " to " + FinePercent(v[1])
 	case NumberInterval:
@@ -112,11 +117,11 @@ func WholePercent(share float64) string {
 func RoundPercent[F ~float64](share F) string { return strings.Replace(Percent(share), ".0%", "%", 1) }
 
 // FinePercent returns a share as a percentage with two decimals.
-func FinePercent(share float64) string {
-	if math.IsNaN(share) {
+func FinePercent[F ~float64](share F) string {
+	if math.IsNaN(float64(share)) {
 		return notAvailable
 	}
-	return fmt.Sprintf("%.2f%%", 100*share)
+	return fmt.Sprintf("%.2f%%", 100*float64(share))
 }
 
 // PercentRange returns the ends of an interval of shares.
