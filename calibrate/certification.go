@@ -1,10 +1,6 @@
 package calibrate
 
-import (
-	"fmt"
-
-	"github.com/ckd-project/ckd/eval"
-)
+import "fmt"
 
 // certification seeks a certificate on a run. One part of the inputs chooses a candidate and makes
 // its threshold curve. The other part, which had no say in either, chooses the point on the curve,
@@ -61,14 +57,13 @@ func (c *certification) compareRanks(f float64, rankOf rankFunc) ([]ranking, err
 // row returns the row of a candidate at the coverage that its rank stands for, counted on the part
 // that certifies.
 func (c *certification) row(name string, s *search, one candidate, at rank) Row {
-	critical := c.certifies.count(c.run.critical)
 	if at.last < 0 {
-		nothing := c.to.row(name, s.scope, eval.Selective{Inputs: c.certifies.n}, critical)
+		nothing := c.to.row(name, s.scope, c.certifies, make([]bool, s.n))
 		nothing.Nothing = true
 		return nothing
 	}
-	t := s.curve(one)(coverageGrid()[at.last])
-	return c.to.row(name, s.scope, s.final.count(c.certifies, s.scope, one, t), critical)
+	reached := &choice{s, one, s.curve(one)(coverageGrid()[at.last])}
+	return c.to.row(name, s.scope, c.certifies, reached.retained(c.certifies))
 }
 
 // test tests the limits on what a choice retains of the part that certifies.
@@ -84,17 +79,16 @@ func (c *certification) test(at *choice) tested {
 // report reports a choice that certifies, and how it was made. The comparison shows the calibrated
 // rule at that point too: else the report would tell two coverages of one rule.
 func (c *certification) report(own *ranking, at *choice, certificate *Certificate, merit string) {
-	got := at.selective(c.certifies)
+	retained := at.retained(c.certifies)
 	for i := range c.to.Comparison {
 		if row := &c.to.Comparison[i]; row.Calibrated && row.Scope == at.scope {
-			*row = c.to.row(row.Rule, row.Scope, got, c.certifies.count(c.run.critical))
+			*row = c.to.row(row.Rule, row.Scope, c.certifies, retained)
 			row.Calibrated = true
 		}
 	}
-	c.to.expectCoverage(got)
-	c.to.Expected.CoverageInterval = c.run.interval(c.certifies, c.certifies.of, at.retained(c.certifies))
+	c.to.expectCoverage(c.certifies, retained)
 	c.to.Certificate = certificate
-	c.to.noteDeferringAll(got)
+	c.to.noteDeferringAll(at.selective(c.certifies))
 	c.to.choose(at)
 	c.to.explainParts(own, c.certifies, merit)
 }

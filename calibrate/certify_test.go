@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/ckd-project/ckd/decomp"
@@ -311,6 +313,44 @@ func TestPointOfMissRate(t *testing.T) {
 	}
 }
 
+// TestComparisonByGroup expects intervals of copied inputs to be those of a single copy: wider than
+// the exact ones, which take each copy as new evidence.
+func TestComparisonByGroup(t *testing.T) {
+	t.Parallel()
+	m := usual
+	m.n, m.missed = 400, 0.3
+	table, labels := m.table(rand.New(rand.NewPCG(5, 9)))
+	const copies = 5
+	var inputs, truth, groups []int
+	for i := range m.n {
+		for range copies {
+			inputs, truth, groups = append(inputs, i), append(truth, labels[i]), append(groups, i)
+		}
+	}
+	for _, objective := range []Objective{{Coverage: 0.7}, {MaxCriticalMiss: 0.2, Confidence: 0.9}} {
+		o := options(t, objective, policy.AllInputs, 3)
+		o.Groups = groups
+		found := calibrated(t, table.Select(inputs), truth, o)
+		for _, row := range found.Comparison {
+			for _, share := range []struct {
+				k, n int
+				is   *[2]float64
+			}{{row.Missed, row.CriticalInputs, row.CriticalMissRateInterval}, {row.Missed, row.CriticalRetained, row.CriticalFNRInterval}} {
+				if share.n == 0 {
+					if share.is != nil {
+						t.Errorf("%s, %s: an interval %v of nothing", objective, row.Rule, *share.is)
+					}
+					continue
+				}
+				low, high := binomial.Interval(share.k/copies, share.n/copies, 0.95)
+				if share.k%copies != 0 || math.Abs(share.is[0]-low) > 1e-6 || math.Abs(share.is[1]-high) > 1e-6 {
+					t.Errorf("%s, %s: interval %v of %d of %d, expected [%v, %v]", objective, row.Rule, *share.is, share.k, share.n, low, high)
+				}
+			}
+		}
+	}
+}
+
 // TestGroupsOfOne expects the same policy and the same figures if every input is a group of its own.
 func TestGroupsOfOne(t *testing.T) {
 	t.Parallel()
@@ -341,6 +381,9 @@ func TestGroupsOfOne(t *testing.T) {
 			if a, b := intervals[0], intervals[1]; a != nil && (math.Abs(a[0]-b[0]) > 1e-8 || math.Abs(a[1]-b[1]) > 1e-8) {
 				t.Errorf("%s: intervals %v and %v", objective, *a, *b)
 			}
+		}
+		if d := cmp.Diff(alone.Comparison, grouped.Comparison, cmpopts.EquateApprox(0, 1e-8)); d != "" {
+			t.Errorf("%s: another comparison, -alone +grouped:\n%s", objective, d)
 		}
 		if a, b := alone.Certificate, grouped.Certificate; a != nil &&
 			(a.Cases != b.Cases || a.Misses != b.Misses || math.Abs(a.PValue-b.PValue) > 1e-8*a.PValue) {

@@ -30,9 +30,8 @@ func forCoverage(r *run, to *reporter) (*choice, error) {
 		}
 		held.compare(to, scope)
 		if scope == r.Scope {
-			to.expect(held.own.Selective, to.Critical)
-			to.expectByGroup(held.retained)
-			to.byClass = r.classLines(held.retained)
+			to.expect(r.all(), held.own.retained)
+			to.byClass = r.classLines(held.own.retained)
 		}
 	}
 
@@ -56,22 +55,26 @@ func forCoverage(r *run, to *reporter) (*choice, error) {
 // fitted without the fold that they decide.
 type heldOut struct {
 	run        *run
-	own, naive ruleCount
-	retained   []bool // by the own rule
-	shown      map[candidate]*ruleCount
+	own, naive *heldOutRule
+	shown      map[candidate]*heldOutRule
 	order      []candidate // of shown
 }
 
-// ruleCount counts what a rule retains of the inputs held out. unfamiliar is the share of the
-// unfamiliar inputs that it defers, on average over the folds.
-type ruleCount struct {
-	eval.Selective
+// heldOutRule says what a rule retains of the inputs held out.
+type heldOutRule struct {
+	retained []bool // by input
+	decided  int    // inputs
+	// unfamiliar is the share of the unfamiliar inputs that it defers, on average over the folds.
 	unfamiliar float64
 }
 
 func newHeldOut(r *run) *heldOut {
-	return &heldOut{run: r, retained: make([]bool, r.n), shown: map[candidate]*ruleCount{}}
+	h := &heldOut{run: r, shown: map[candidate]*heldOutRule{}}
+	h.own, h.naive = h.rule(), h.rule()
+	return h
 }
+
+func (h *heldOut) rule() *heldOutRule { return &heldOutRule{retained: make([]bool, h.run.n)} }
 
 // decide adds a fold.
 func (h *heldOut) decide(scope policy.Scope, out part) error {
@@ -85,19 +88,19 @@ func (h *heldOut) decide(scope policy.Scope, out part) error {
 	if err != nil {
 		return err
 	}
-	add := func(sum *ruleCount, one candidate) *choice {
+	add := func(rule *heldOutRule, one candidate) {
 		c := &choice{s, one, s.curve(one)(coverage)}
-		addTo(&sum.Selective, c.selective(out))
-		sum.unfamiliar += s.deferredOf(r.unfamiliar, one, c.at) / folds
-		return c
+		for i, retained := range c.retained(out) {
+			rule.retained[i] = rule.retained[i] || retained
+		}
+		rule.decided += out.n
+		rule.unfamiliar += s.deferredOf(r.unfamiliar, one, c.at) / folds
 	}
-	for i, retained := range add(&h.own, best).retained(out) {
-		h.retained[i] = h.retained[i] || retained
-	}
-	add(&h.naive, s.naive(coverage))
+	add(h.own, best)
+	add(h.naive, s.naive(coverage))
 	for _, one := range s.shown() {
 		if h.shown[one] == nil {
-			h.shown[one] = &ruleCount{}
+			h.shown[one] = h.rule()
 			h.order = append(h.order, one)
 		}
 		add(h.shown[one], one)
@@ -107,18 +110,18 @@ func (h *heldOut) decide(scope policy.Scope, out part) error {
 
 // compare adds the rules to the comparison, the calibrated one first.
 func (h *heldOut) compare(to *reporter, scope policy.Scope) {
-	row := func(name string, of *ruleCount) Row {
-		row := to.row(name, scope, of.Selective, to.Critical)
+	row := func(name string, of *heldOutRule) Row {
+		row := to.row(name, scope, h.run.all(), of.retained)
 		if h.run.unfamiliar != nil {
 			row.UnfamiliarDeferred = &of.unfamiliar
 		}
 		return row
 	}
-	own := row("calibrated", &h.own)
+	own := row("calibrated", h.own)
 	own.Calibrated = true
-	to.compare(own, row(naivePick, &h.naive))
+	to.compare(own, row(naivePick, h.naive))
 	for _, one := range h.order {
-		if shown := h.shown[one]; shown.Inputs == h.run.n { // every fold has it
+		if shown := h.shown[one]; shown.decided == h.run.n { // every fold has it
 			to.compare(row(one.String(), shown))
 		}
 	}

@@ -45,7 +45,7 @@ type Report struct {
 	// Costs has the cost of thresholds on the risk for several ratios of cost; empty without a ratio
 	// asked for.
 	Costs []CostPoint `json:"costs,omitempty"`
-	// Expected says what unseen inputs will show, with exact 95% intervals; nil if nothing was
+	// Expected says what unseen inputs will show, with 95% intervals; nil if nothing was
 	// chosen.
 	Expected *Expected `json:"expected"`
 	// Certificate says what is guaranteed; nil if nothing is.
@@ -89,27 +89,18 @@ func (r *Report) warn(format string, args ...any) {
 	r.Warnings = append(r.Warnings, r.Notes[len(r.Notes)-1])
 }
 
-// expect reports figures that were measured on inputs which chose neither candidate nor thresholds.
-// critical counts the critical inputs among them.
-func (r *Report) expect(s eval.Selective, critical int) {
-	r.expectCoverage(s)
-	e := r.Expected
-	e.CriticalMissRate, e.CriticalMissRateInterval = exactShare(s.Missed, critical)
-	e.CriticalFNR, e.CriticalFNRInterval = exactShare(s.Missed, s.Critical)
-}
-
-// exactShare returns k/n with its exact 95% interval (Clopper-Pearson), nil where n is 0.
-func exactShare(k, n int) (*float64, *[2]float64) {
-	if n == 0 {
-		return nil, nil
-	}
-	share, interval := float64(k)/float64(n), exactInterval(k, n)
-	return &share, &interval
+// expect reports figures that were measured on inputs which chose neither candidate nor thresholds: on
+// a part of which the marked inputs are retained.
+func (to *reporter) expect(of part, retained []bool) {
+	to.expectCoverage(of, retained)
+	e := to.Expected
+	e.CriticalMissRate, e.CriticalMissRateInterval, e.CriticalFNR, e.CriticalFNRInterval = to.run.missShares(of, retained)
 }
 
 // expectCoverage reports the coverage alone, for inputs whose misses chose the thresholds.
-func (r *Report) expectCoverage(s eval.Selective) {
-	r.Expected = &Expected{Coverage: s.Coverage(), CoverageInterval: exactInterval(s.Retained, s.Inputs)}
+func (to *reporter) expectCoverage(of part, retained []bool) {
+	coverage, interval := to.run.share(of, of.of, retained)
+	to.Expected = &Expected{Coverage: *coverage, CoverageInterval: *interval}
 }
 
 // Chosen holds a gate, its scores and their thresholds.
@@ -146,8 +137,8 @@ type Row struct {
 	Coverage float64 `json:"coverage"`
 	// Accuracy is of the retained inputs; null where none is.
 	Accuracy *float64 `json:"accuracy"`
-	// CriticalMissRate is Missed/CriticalInputs, with its exact 95% interval; null without critical
-	// inputs.
+	// CriticalMissRate is Missed/CriticalInputs, with its 95% interval; null without critical inputs.
+	// Intervals are exact, or by group where there are groups.
 	CriticalMissRate         *float64    `json:"critical_miss_rate"`
 	CriticalMissRateInterval *[2]float64 `json:"critical_miss_rate_interval"`
 	CriticalInputs           int         `json:"critical_inputs"`
@@ -162,14 +153,14 @@ type Row struct {
 	// UnfamiliarDeferred is the share of the unfamiliar inputs that the rule defers; null without
 	// them.
 	UnfamiliarDeferred *float64 `json:"unfamiliar_deferred"`
-	// CriticalFNR is Missed/CriticalRetained, the paper's figure, with its exact 95% interval; null
+	// CriticalFNR is Missed/CriticalRetained, the paper's figure, with its 95% interval; null
 	// where no critical input is retained.
 	CriticalFNR         *float64    `json:"critical_fnr"`
 	CriticalFNRInterval *[2]float64 `json:"critical_fnr_interval"`
 	CriticalRetained    int         `json:"critical_retained"`
 }
 
-// Expected holds figures for unseen inputs, with 95% intervals of Clopper and Pearson. The critical
+// Expected holds figures for unseen inputs, with 95% intervals, exact or by group. The critical
 // miss rate and the critical FNR are null if there is a certificate: the misses chose the
 // thresholds, so that their share would flatter the policy. The certificate bounds it.
 type Expected struct {

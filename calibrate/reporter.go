@@ -27,16 +27,15 @@ func newReporter(r *run) *reporter {
 	}}
 }
 
-// row returns a row of the comparison. critical is the number of critical inputs among those
-// counted.
-func (to *reporter) row(name string, scope policy.Scope, s eval.Selective, critical int) Row {
+// row returns a row of the comparison: of a rule that retains the marked inputs of a part.
+func (to *reporter) row(name string, scope policy.Scope, of part, retained []bool) Row {
+	s, critical := to.run.selective(of, retained), of.count(to.run.critical)
 	row := Row{
 		Rule: name, Scope: scope, Inputs: s.Inputs, Deferred: s.Inputs - s.Retained, Coverage: s.Coverage(),
 		CriticalInputs: critical, CriticalRetained: s.Critical, Missed: s.Missed, CriticalKept: s.Called, FalseKept: s.FalseCalls,
 	}
-	row.CriticalMissRate, row.CriticalMissRateInterval = exactShare(s.Missed, critical)
-	row.CriticalFNR, row.CriticalFNRInterval = exactShare(s.Missed, s.Critical)
-	row.Accuracy, _ = exactShare(s.Correct, s.Retained)
+	row.CriticalMissRate, row.CriticalMissRateInterval, row.CriticalFNR, row.CriticalFNRInterval = to.run.missShares(of, retained)
+	row.Accuracy, _ = to.run.share(of, retained, to.run.correct)
 	row.Reviews = row.Deferred
 	if to.run.CriticalCalls == eval.Reviewed {
 		row.Reviews += row.CriticalKept
@@ -49,7 +48,8 @@ func (to *reporter) compare(rows ...Row) { to.Comparison = append(to.Comparison,
 
 // compareNone adds the row of no deferral.
 func (to *reporter) compareNone() {
-	to.compare(to.row("no deferral", policy.AllInputs, to.run.everything(to.run.all()), to.Critical))
+	all := to.run.all()
+	to.compare(to.row("no deferral", policy.AllInputs, all, all.of))
 }
 
 // choose reports what was chosen, after everything that it is compared with.
@@ -61,28 +61,6 @@ func (to *reporter) choose(c *choice) {
 	}
 	to.note("no probability of being critical is given: %d critical inputs are called safe among those that it would be fitted to, "+
 		"expected %d or more", c.part.count(c.missed), riskfit.FewestMissed)
-}
-
-// expectByGroup replaces the intervals of what is expected by those of groups, where there are groups.
-func (to *reporter) expectByGroup(retained []bool) {
-	r := to.run
-	if r.group == nil {
-		return
-	}
-	e, all := to.Expected, r.all()
-	e.CoverageInterval = r.interval(all, all.of, retained)
-	missed, kept := make([]bool, r.n), make([]bool, r.n)
-	for i := range r.n {
-		missed[i], kept[i] = retained[i] && r.missed[i], retained[i] && r.critical[i]
-	}
-	for _, share := range []struct {
-		of       *[2]float64
-		counting []bool
-	}{{e.CriticalMissRateInterval, r.critical}, {e.CriticalFNRInterval, kept}} {
-		if share.of != nil {
-			*share.of = r.interval(all, share.counting, missed)
-		}
-	}
 }
 
 // noteDeferringAll notes if the critical miss rate is kept by deferring nearly all that could be
@@ -101,8 +79,7 @@ func (to *reporter) noteData() {
 	const few = 30
 	r, t, say := to.run, to.run.table, to.note
 	if r.group != nil {
-		say("the %d inputs come in %d groups: folds, parts, certificates and the intervals of what is expected are by group; the intervals of the "+
-			"comparison count every input as independent", r.n, r.groups)
+		say("the %d inputs come in %d groups: folds, parts, certificates and intervals are by group", r.n, r.groups)
 	}
 	if to.Critical < few {
 		say("only %d of %d inputs are critical: every figure about them is uncertain, see the intervals", to.Critical, to.Inputs)

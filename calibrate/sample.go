@@ -191,6 +191,46 @@ func (s *sample) count(p part, scope policy.Scope, r candidate, t thresholds) ev
 	return c
 }
 
+// selective counts what a rule that retains the marked inputs retains of a part.
+func (s *sample) selective(p part, retained []bool) eval.Selective {
+	c := eval.Selective{Inputs: p.n}
+	for i, in := range p.of {
+		if in && retained[i] {
+			s.add(&c, i)
+		}
+	}
+	return c
+}
+
+// missShares returns the critical miss rate and the critical FNR of a rule that retains the marked
+// inputs of a part, with their 95% intervals; nil where nothing is below the line.
+func (s *sample) missShares(p part, retained []bool) (rate *float64, rateInterval *[2]float64, fnr *float64, fnrInterval *[2]float64) {
+	missed, kept := make([]bool, s.n), make([]bool, s.n)
+	for i := range s.n {
+		missed[i], kept[i] = retained[i] && s.missed[i], retained[i] && s.critical[i]
+	}
+	rate, rateInterval = s.share(p, s.critical, missed)
+	fnr, fnrInterval = s.share(p, kept, missed)
+	return rate, rateInterval, fnr, fnrInterval
+}
+
+// share returns a share of some inputs of a part with its 95% interval: of those that count, how many
+// are hits. It is nil where none counts.
+func (s *sample) share(p part, counts, hits []bool) (*float64, *[2]float64) {
+	k, n := 0, 0
+	for i, in := range p.of {
+		if in && counts[i] {
+			n++
+			k += index(hits[i])
+		}
+	}
+	if n == 0 {
+		return nil, nil
+	}
+	share, interval := float64(k)/float64(n), s.interval(p, counts, hits)
+	return &share, &interval
+}
+
 // interval returns the 95% interval of a share of some inputs of a part: of those that count, how many
 // are hits. Both are marks by input. Inputs of one group count together.
 func (s *sample) interval(p part, counts, hits []bool) [2]float64 {

@@ -13,6 +13,7 @@ import (
 	"github.com/ckd-project/ckd/calibrate/internal/riskfit"
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/policy/risk"
 )
 
@@ -214,6 +215,11 @@ func TestDeterministic(t *testing.T) {
 	a, b := fit(t, table, labels, riskfit.Options{Seed: 3, Groups: groups}), fit(t, table, labels, riskfit.Options{Seed: 3, Groups: groups})
 	if diff := cmp.Diff(a, b, cmpopts.EquateNaNs()); diff != "" {
 		t.Errorf("two fits differ:\n%s", diff)
+	}
+	for _, b := range a.Reliability.Bins {
+		if low, high := binomial.Interval(b.Critical, b.Inputs, 0.95); b.Observed.Kind != riskfit.Clustered || b.Observed.High-b.Observed.Low < high-low-1e-9 {
+			t.Errorf("a bin with groups has %+v, expected an interval by group, no narrower than [%v, %v]", b.Observed, low, high)
+		}
 	}
 }
 

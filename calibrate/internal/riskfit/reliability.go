@@ -2,11 +2,13 @@ package riskfit
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
 
 	"github.com/ckd-project/ckd/internal/binomial"
+	"github.com/ckd-project/ckd/internal/clustered"
 	"github.com/ckd-project/ckd/policy/risk"
 )
 
@@ -14,6 +16,7 @@ import (
 const (
 	ByGroup   = "normal, 95%, standard error by group"
 	Exact     = "exact binomial, 95%, if inputs are independent"
+	Clustered = "95%, by group"
 	Simulated = "central 95% of labels drawn from the risk itself"
 )
 
@@ -85,13 +88,36 @@ func (p *problem) reliability(z []float64, seed uint64) *Reliability {
 				b.Critical++
 			}
 		}
-		b.Observed = Figure{Value: float64(b.Critical) / float64(b.Inputs), Kind: Exact}
-		b.Observed.Low, b.Observed.High = binomial.Interval(b.Critical, b.Inputs, 0.95)
+		b.Observed = p.observed(part)
 		out.Bins = append(out.Bins, b)
 	}
 	out.ECE = ece(q, order, p.y)
 	out.SimulatedECE = simulatedECE(q, order, seed)
 	return out
+}
+
+// observed returns the share of critical rows among some.
+func (p *problem) observed(rows []int) Figure {
+	byGroup := make(map[int]clustered.Group)
+	critical, most := 0, 1
+	for _, r := range rows {
+		g := byGroup[p.group[r]]
+		g.Cases++
+		if p.y[r] {
+			critical++
+			g.Misses++
+		}
+		byGroup[p.group[r]] = g
+		most = max(most, g.Cases)
+	}
+	f := Figure{Value: float64(critical) / float64(len(rows)), Kind: Exact}
+	if p.groups < len(p.y) {
+		f.Kind = Clustered
+		f.Low, f.High = clustered.Interval(slices.Collect(maps.Values(byGroup)), most, 0.95)
+		return f
+	}
+	f.Low, f.High = binomial.Interval(critical, len(rows), 0.95)
+	return f
 }
 
 func outcome(y bool) float64 {

@@ -50,7 +50,7 @@ func Calibration(r *calibrate.Report, audits *plan.Plan, policyFile string) *doc
 		}
 	}
 	if r.Risk != nil {
-		d.Sections = append(d.Sections, riskSection(r.Risk))
+		d.Sections = append(d.Sections, riskSection(r.Risk, r.GroupsFile != nil))
 	}
 	if len(r.Costs) > 0 {
 		d.Sections = append(d.Sections, costSection(r))
@@ -196,12 +196,17 @@ func earlyStopSection(e *calibrate.EarlyStop) document.Section {
 	return document.NewSection("early-stop", "Early stopping", intro, t)
 }
 
+// intervalHead says of which kind intervals are.
+func intervalHead(byGroup bool) string {
+	if byGroup {
+		return "95% interval by group"
+	}
+	return "95% interval (exact)"
+}
+
 // fullDecisionSection says how certain the decision by all passes itself is.
 func fullDecisionSection(e *calibrate.EarlyStop) document.Section {
-	kind := "95% interval (exact)"
-	if e.Groups > 0 {
-		kind = "95% interval by group"
-	}
+	kind := intervalHead(e.Groups > 0)
 	t := &document.Table{Caption: "The full decision beside the early one", Head: []string{"figure", "seen", "share", kind}, TextColumns: 1}
 	add := func(what string, e *calibrate.ExactShare) {
 		t.Add(what, document.Of{e.Count, e.Inputs}, document.Share(e.Share), document.ShareInterval(e.Interval))
@@ -219,10 +224,10 @@ func fullDecisionSection(e *calibrate.EarlyStop) document.Section {
 // miss rate first.
 func comparisonSection(r *calibrate.Report) document.Section {
 	misses := &document.Table{Caption: "Misses and reviews", TextColumns: 2,
-		Head: []string{"rule", "scope", "critical miss rate", "95% interval (exact)", "missed", "missed per 1,000", "reviews per 1,000",
+		Head: []string{"rule", "scope", "critical miss rate", intervalHead(r.GroupsFile != nil), "missed", "missed per 1,000", "reviews per 1,000",
 			"called critical and kept per 1,000", "of these false"}}
 	paper := &document.Table{Caption: "The paper's figures", TextColumns: 2,
-		Head: []string{"rule", "scope", "coverage", "accuracy", "critical FNR", "95% interval (exact)", "missed"}}
+		Head: []string{"rule", "scope", "coverage", "accuracy", "critical FNR", intervalHead(r.GroupsFile != nil), "missed"}}
 	foreign := false
 	for _, row := range r.Comparison {
 		foreign = foreign || row.UnfamiliarDeferred != nil
@@ -274,7 +279,7 @@ func known(value *float64, interval *[2]float64) (cell, intervalCell any) {
 }
 
 // riskSection shows what the risk of the policy is worth.
-func riskSection(r *calibrate.RiskReport) document.Section {
+func riskSection(r *calibrate.RiskReport, byGroup bool) document.Section {
 	t := &document.Table{Caption: "Reliability of risk", Head: []string{"figure", "value", "from", "to", "interval"}, TextColumns: 1}
 	add := func(name string, f calibrate.Figure) {
 		t.Add(name, document.Short(f.Value), document.Short(f.Low), document.Short(f.High), f.Kind)
@@ -287,7 +292,7 @@ func riskSection(r *calibrate.RiskReport) document.Section {
 	add("ECE that chance alone gives", r.SimulatedECE)
 
 	bins := &document.Table{Caption: "Inputs called safe, in bins of equally many by their risk",
-		Head: []string{"mean risk", "truly critical", "share", "95% interval (exact)"}}
+		Head: []string{"mean risk", "truly critical", "share", intervalHead(byGroup)}}
 	line := document.Line{Stroke: document.Stroke{Ink: document.Blue, Dash: document.MarkSolid, Width: 1.6}}
 	band := document.Band{Ink: document.Blue}
 	most := 0.0
@@ -303,7 +308,7 @@ func riskSection(r *calibrate.RiskReport) document.Section {
 	figure := &document.Figure{
 		Title:  "Reliability of risk",
 		Says:   fmt.Sprintf("%d of %d inputs called safe are truly critical; their risks sum to %s.", r.Critical, r.CalledSafe, document.Digits(r.Expected)),
-		How:    "Above the diagonal the risk is too low, below it too high. The band has the exact 95% interval of each bin.",
+		How:    "Above the diagonal the risk is too low, below it too high. The band has the " + intervalHead(byGroup) + " of each bin.",
 		Legend: []document.Key{line.Key("share truly critical"), ideal.Key("as risky as said")},
 		Plots: []document.Plot{{
 			Height: 240, X: document.Axis{Label: "mean risk of the bin", Max: most, Ticks: percent}, Y: document.Axis{Label: "truly critical", Max: most, Ticks: percent},
