@@ -49,6 +49,11 @@ func (ps *promises) clear(by, reason string, policy [32]byte, version string) er
 	}
 	lines := t.lines()
 	official.set(lines, runLengths(lines, ps.options.RunLength)) // an alarm may have outlived its line
+	for w := range up {
+		if one := official.of[w]; one != nil {
+			one.cleared = ps.now().UnixMicro()
+		}
+	}
 	again.alarms.follow(official)
 	err := ps.main.Update(func(tx *bolt.Tx) error {
 		for w := range up {

@@ -222,6 +222,15 @@ func TestStatuses(t *testing.T) {
 	reading := func(r []byte, truth, source string, minute int) ledger.Outcome {
 		return ledger.Outcome{Receipt: r, Truth: truth, Source: source, At: day0.Add(time.Duration(minute) * time.Minute)}
 	}
+	turned := b.seal(audited(0.1))
+	for b.sampled(turned) {
+		turned = b.seal(audited(0.1))
+	}
+	b.report(reading(turned, "c", "ann", 1))
+	early := b.seal(free())
+	for b.sampled(early) {
+		early = b.seal(free())
+	}
 	volunteered := audited(0.1)
 	volunteered.Review = false
 	other := deferred()
@@ -242,12 +251,15 @@ func TestStatuses(t *testing.T) {
 		{"the same miss", reading(miss, "a", "ann", 1), "duplicate second_read"},
 		{"readers disagree", reading(miss, "c", "bob", 2), "second_read_wanted third_read"},
 		{"a third decides", reading(miss, "a", "cem", 3), "counted"},
-		{"nobody asked", reading(b.seal(volunteered), "a", "ann", 1), "apart second_read"},
+		{"corrected to a miss", reading(turned, "a", "ann", 2), "corrected second_read"},
+		{"nobody asked", reading(b.seal(volunteered), "a", "ann", 1), "apart"},
 		{"had seen the answer", sighted, "apart"},
 		{"a policy that nobody told", reading(b.seal(other), "a", "ann", 1), "policy_unknown"},
 		{"no such class", reading(plain, "x", "ann", 1), "invalid"},
 		{"no source", reading(plain, "a", "", 1), "invalid"},
 		{"from the future", reading(plain, "a", "ann", 90), "invalid"},
+		{"a little before the decision", reading(early, "a", "ann", -5), "counted"},
+		{"before the decision", reading(plain, "a", "ann", -6), "invalid"},
 		{"cut", reading(plain[:len(plain)-1], "a", "ann", 1), "forged"},
 		{"empty", reading(nil, "a", "ann", 1), "forged"},
 	} {

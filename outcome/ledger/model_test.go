@@ -197,6 +197,9 @@ func TestAgainstModel(t *testing.T) {
 		}
 		say := func(d *modelDecision) {
 			at := b.now.Add(-time.Duration(rapid.IntRange(0, 3).Draw(rt, "hours ago")) * time.Hour)
+			if decided := time.UnixMicro(d.Time).UTC(); at.Before(decided) {
+				at = decided // an earlier reading is refused
+			}
 			s := modelReading{
 				source: rapid.SampledFrom([]string{"ann", "bob", "cem"}).Draw(rt, "source"), truth: rapid.IntRange(0, 3).Draw(rt, "truth"),
 				kind: ledger.Kind(max(0, rapid.IntRange(-4, 2).Draw(rt, "kind"))), saw: rapid.IntRange(0, 4).Draw(rt, "saw") == 0,

@@ -16,7 +16,8 @@ type Outcome struct {
 	// Source says who says so: a person, a laboratory, a register. Readings of one source replace
 	// each other; a second reading needs another source.
 	Source string
-	// At is when it was found out; the zero time means now. Of readings of one source and kind the
+	// At is when it was found out; the zero time means now. It may lie up to five minutes in the
+	// future or before the decision, for clocks that differ. Of readings of one source and kind the
 	// one with the latest At stands.
 	At time.Time
 	// SawModel says that the reader had seen the model's answer. It matters for readings only.
@@ -82,7 +83,8 @@ type Status uint8
 const (
 	// Counted: it is the first of its decision, or a further reading.
 	Counted Status = 1 + iota
-	// Corrected: it replaces an earlier reading of the same source.
+	// Corrected: it replaces an earlier reading of the same source. Answer.Want says whether another
+	// source should read the input now.
 	Corrected
 	// SecondReadWanted: it is stored, and another source should read the input: see Answer.Want.
 	SecondReadWanted

@@ -165,6 +165,9 @@ type Monitor struct {
 	// Raised says that the alarm is up; RaisedBy begins the cohort that raised it.
 	Raised   bool
 	RaisedBy time.Time
+	// Cleared is when a person last took the alarm down: the evidence is of later cohorts. Zero for
+	// never, and once the line has changed since.
+	Cleared time.Time
 	// Replayed is the evidence that the outcomes give as they are now, late and corrected ones
 	// included. It never changes the alarm. Changed says that it differs from Evidence.
 	Replayed float64

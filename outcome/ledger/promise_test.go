@@ -113,6 +113,9 @@ func TestAlarm(t *testing.T) {
 		if s.Verdict == ledger.Violated || s.Alarm || s.Mature.FNR.Monitor.Evidence != 0 || s.Mature.FNR.Line != .3 {
 			t.Errorf("%v, line %v, %+v", s.Verdict, s.Mature.FNR.Line, s.Mature.FNR.Monitor)
 		}
+		if got := s.Mature.FNR.Monitor.Cleared; !got.Equal(b.now) {
+			t.Errorf("cleared at %v, expected %v", got, b.now)
+		}
 		if err := b.Clear("dr. eve", "again", b.policy, version); !errors.Is(err, ledger.ErrNoAlarm) {
 			t.Errorf("cleared twice: %v", err)
 		}

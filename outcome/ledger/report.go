@@ -16,8 +16,9 @@ import (
 const (
 	// mostText bounds the names of sources and of who reports, in bytes.
 	mostText = 256
-	// mostAhead is how far a reading's time may lie in the future, for clocks that differ.
-	mostAhead = 5 * time.Minute
+	// mostSkew is how far clocks may differ: a reading's time may lie so far in the future, or before
+	// the decision.
+	mostSkew = 5 * time.Minute
 )
 
 // Report stores a batch of outcomes in one commit, and answers each. What it answers as stored is
@@ -102,7 +103,7 @@ func (p *policies) openOutcome(keys *receipt.Keys, by string, now time.Time, o *
 		return invalid("receipt", "action %d, reason %d and gate %d are not known: made by a newer version of ckd", r.Action, r.Reason, r.Gate)
 	}
 	truth, known := t.classes[o.Truth]
-	at := o.At.UTC().Truncate(time.Microsecond)
+	at, decided := o.At.UTC().Truncate(time.Microsecond), time.UnixMicro(r.Time).UTC()
 	if o.At.IsZero() {
 		at = now
 	}
@@ -115,8 +116,11 @@ func (p *policies) openOutcome(keys *receipt.Keys, by string, now time.Time, o *
 		return invalid("source", "found %d bytes, expected at most %d", len(o.Source), mostText)
 	case o.Kind >= kinds:
 		return invalid("kind", "found %d, expected reading, follow-up or biopsy", o.Kind)
-	case at.After(now.Add(mostAhead)):
+	case at.After(now.Add(mostSkew)):
 		return invalid("at", "found %s, expected a time that has passed", at.Format(time.RFC3339))
+	case !o.At.IsZero() && at.Before(decided.Add(-mostSkew)):
+		return invalid("at", "found %s, but the input was decided at %s: expected no earlier time (is it the right case?)",
+			at.Format(time.RFC3339), decided.Format(time.RFC3339))
 	case at.Year() < 1900:
 		return invalid("at", "found %s, expected a time since 1900", at.Format(time.RFC3339))
 	}
@@ -203,7 +207,7 @@ func (box *inbox) enterOne(find *finder, r *Record, known bool, in *Record, a *A
 	stands := standingOf(r.Readings, &said)
 	switch {
 	case !reviewed(&r.Receipt):
-		a.Status, a.Field, a.Why = Apart, "receipt", "nobody had picked the input for review: its outcome has no weight"
+		a.Status, a.Field, a.Why, a.Want = Apart, "receipt", "nobody had picked the input for review: its outcome has no weight", WantNone
 	case find.duplicate(r, known):
 		a.Status, a.Field, a.Why, a.Want = Duplicate, "receipt", "an equal input was decided before, and counts", WantNone
 	case stood != nil && (stands.Truth == stood.Truth && stands.SawModel == stood.SawModel):
@@ -213,10 +217,10 @@ func (box *inbox) enterOne(find *finder, r *Record, known bool, in *Record, a *A
 		}
 	case !said.counts(&r.Receipt):
 		a.Status, a.Field, a.Why = Apart, "saw_model", "the reader had seen the model's answer: a blind reading is wanted"
-	case after.want != WantNone && (after.want != before.want || stood != nil):
-		a.Status = SecondReadWanted
 	case stood != nil:
-		a.Status = Corrected
+		a.Status = Corrected // Want says what is wanted now
+	case after.want != WantNone && after.want != before.want:
+		a.Status = SecondReadWanted
 	default:
 		a.Status = Counted
 	}

@@ -306,6 +306,9 @@ func (b *summariser) watch(s *Summary, settled, last *pooled, p *promise) {
 		if a.Raised() {
 			f.Monitor.RaisedBy = time.UnixMicro(a.raisedBy).UTC()
 		}
+		if a.cleared != 0 {
+			f.Monitor.Cleared = time.UnixMicro(a.cleared).UTC()
+		}
 		if again := p.replay.alarms.of[w]; again != nil {
 			f.Monitor.Replayed = again.Evidence()
 			f.Monitor.Changed = f.Monitor.Replayed != f.Monitor.Evidence

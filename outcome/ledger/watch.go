@@ -79,6 +79,7 @@ type alarm struct {
 	// began is the last cohort that the alarm does not rest on: it began anew after that.
 	began    int64
 	raisedBy int64 // begins the cohort that raised it
+	cleared  int64 // when a person took it down, in microseconds; 0 for never
 }
 
 func newAlarms() *alarms { return &alarms{Through: math.MinInt64, of: make(map[watch]*alarm)} }
@@ -154,6 +155,7 @@ type storedAlarm struct {
 	State    []byte `json:"state"`
 	Began    int64  `json:"began"`
 	RaisedBy int64  `json:"raised_by"`
+	Cleared  int64  `json:"cleared,omitempty"`
 }
 
 func (a *alarms) MarshalJSON() ([]byte, error) {
@@ -163,7 +165,7 @@ func (a *alarms) MarshalJSON() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.Alarms = append(s.Alarms, storedAlarm{w, state, one.began, one.raisedBy})
+		s.Alarms = append(s.Alarms, storedAlarm{w, state, one.began, one.raisedBy, one.cleared})
 	}
 	return json.Marshal(s)
 }
@@ -175,7 +177,7 @@ func (a *alarms) UnmarshalJSON(text []byte) error {
 	}
 	a.Through, a.of = s.Through, make(map[watch]*alarm, len(s.Alarms))
 	for _, one := range s.Alarms {
-		restored := &alarm{Alarm: new(evidence.Alarm), began: one.Began, raisedBy: one.RaisedBy}
+		restored := &alarm{Alarm: new(evidence.Alarm), began: one.Began, raisedBy: one.RaisedBy, cleared: one.Cleared}
 		if err := restored.UnmarshalBinary(one.State); err != nil {
 			return err
 		}

@@ -40,6 +40,10 @@ func Statement(p *ledger.Promise) string {
 	case ledger.NoLine:
 		b.WriteString("The policy has nothing that its misses could be held against")
 	default:
+		if at := cleared(&p.Mature); !at.IsZero() {
+			fmt.Fprintf(&b, "The alarm was cleared on %s; whether the promise holds since then is not known yet", at.Format(time.DateOnly))
+			break
+		}
 		b.WriteString("Too few outcomes to tell whether the promise holds")
 	}
 	f := &p.Mature.FNR
@@ -54,6 +58,16 @@ func Statement(p *ledger.Promise) string {
 	}
 	b.WriteByte('.')
 	return b.String()
+}
+
+// cleared returns when an alarm was last cleared; zero for never.
+func cleared(s *ledger.Summary) (last time.Time) {
+	for _, f := range append([]ledger.Figure{s.FNR, s.MissRate}, s.Classes...) {
+		if f.Monitor != nil && f.Monitor.Cleared.After(last) {
+			last = f.Monitor.Cleared
+		}
+	}
+	return last
 }
 
 // raised names the figures whose alarm is up.

@@ -513,3 +513,17 @@ func BenchmarkReportOutcomes(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.N*batch)/b.Elapsed().Seconds(), "outcomes/s")
 }
+
+// TestStatementAfterClear checks that a statement does not call it too few outcomes where an alarm was
+// cleared.
+func TestStatementAfterClear(t *testing.T) {
+	p := &ledger.Promise{Verdict: ledger.TooFew}
+	p.Mature.FNR.Monitor = &ledger.Monitor{}
+	if got := outcomes.Statement(p); !strings.HasPrefix(got, "Too few outcomes") {
+		t.Errorf("before: %s", got)
+	}
+	p.Mature.FNR.Monitor.Cleared = time.Date(2026, 3, 5, 0, 0, 0, 0, time.UTC)
+	if got := outcomes.Statement(p); !strings.HasPrefix(got, "The alarm was cleared on 2026-03-05;") {
+		t.Errorf("after: %s", got)
+	}
+}

@@ -31,7 +31,6 @@ const (
 	tellEvery   = 2 * time.Second  // how often the ledger is told
 	tellTime    = 10 * time.Second // how long it may take to answer
 	lastTell    = time.Second      // as above, of the last time
-	keepEvery   = time.Minute      // how often the file of the state is renewed when nothing changes
 	awayAfter   = time.Minute      // after this time without an answer, /healthz says so
 	mostAtOnce  = 5000             // counts in one message
 	processName = 16               // random bytes
@@ -60,7 +59,6 @@ type keeper struct {
 	audits   map[string]*policy.Audit         // of policies that are or were in force, by hash
 	counts   map[countKey]server.IssuedCounts // as the ledger has them
 	state    []*ckdv1.Promise
-	kept     time.Time // when the file was written
 	away     bool      // the last round failed
 	warned   bool      // that there is no file
 }
@@ -183,9 +181,10 @@ func (k *keeper) readState() error {
 	return nil
 }
 
-// writeState keeps what the ledger said, for a start while it is away.
-func (k *keeper) writeState(changed bool, now time.Time) {
-	if k.file == "" || !changed && now.Sub(k.kept) < keepEvery {
+// writeState keeps what the ledger said, for a start while it is away. It is called after each answer:
+// the file is as old as the state, also after a start.
+func (k *keeper) writeState() {
+	if k.file == "" {
 		return
 	}
 	data, err := protojson.Marshal(&ckdv1.ReportIssuedResponse{Promises: k.state})
@@ -197,9 +196,7 @@ func (k *keeper) writeState(changed bool, now time.Time) {
 	}
 	if err != nil {
 		k.log.Error("what the ledger said cannot be kept: a start while it is away would not know of alarms", zap.Error(err))
-		return
 	}
-	k.kept = now
 }
 
 // run tells the ledger every few seconds, until ctx ends.
@@ -349,17 +346,15 @@ func (k *keeper) heed(answer *ckdv1.ReportIssuedResponse) {
 	for _, p := range k.state {
 		before[nameOf(p)] = p
 	}
-	changed := len(k.state) != len(answer.GetPromises())
 	k.state = answer.GetPromises()
 	for _, p := range k.state {
 		was := before[nameOf(p)]
 		if was.GetVerdict() != p.GetVerdict() || was.GetAlarm() != p.GetAlarm() {
-			changed = true
 			logPromise(k.log, p)
 		}
 	}
 	k.inForce()
-	k.writeState(changed, now)
+	k.writeState()
 }
 
 // inForce puts the state in force, and has /healthz say what is violated.

@@ -111,6 +111,14 @@ func TestKeeperKeeps(t *testing.T) {
 		return &ckdv1.ReportIssuedResponse{Promises: violated}, nil
 	}
 	k.round(t.Context(), time.Second)
+	old := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(file, old, old); err != nil {
+		t.Fatal(err)
+	}
+	k.round(t.Context(), time.Second)
+	if info, err := os.Stat(file); err != nil || !info.ModTime().After(old.Add(time.Minute)) {
+		t.Errorf("the file is as old as before another answer: %v", err)
+	}
 	s.answer = func(*ckdv1.ReportIssuedRequest) (*ckdv1.ReportIssuedResponse, error) { return nil, errors.New("away") }
 	k.round(t.Context(), time.Second)
 	if diff := cmp.Diff(violated, s.promises, protocmp.Transform()); diff != "" {
