@@ -47,6 +47,19 @@ type IssuedCounts struct {
 // while the daemon has keys for receipts.
 func (s *Server) Issued() []Issued { return s.receipts.issued.list() }
 
+// Sealed returns how many receipts were sealed under each key that was in force. Read before Issued,
+// it says which receipts are counted there, but for those of messages that are being answered.
+func (s *Server) Sealed() map[receipt.SealerID]uint64 {
+	r := s.receipts
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sealed := make(map[receipt.SealerID]uint64, len(r.sealers))
+	for _, one := range r.sealers {
+		sealed[one.ID()] = one.Sealed()
+	}
+	return sealed
+}
+
 // byStratum holds counts by stratum.
 type byStratum [receipt.Strata]IssuedCounts
 

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"go.uber.org/zap"
@@ -24,6 +25,17 @@ type receipts struct {
 	log    *zap.Logger
 	sealer atomic.Pointer[receipt.Sealer] // nil until there are keys
 	issued issuedCounts
+
+	mu      sync.Mutex
+	sealers []*receipt.Sealer // all that were in force
+}
+
+// use puts a sealer in force.
+func (r *receipts) use(s *receipt.Sealer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sealers = append(r.sealers, s)
+	r.sealer.Store(s)
 }
 
 // available reports whether there are keys, so that clients may have receipts.
@@ -31,7 +43,7 @@ func (r *receipts) available() bool { return r.sealer.Load() != nil }
 
 // SetReceiptKeys puts keys in force: the first seals receipts and draws audits from now on. Until it
 // is called, no client can have receipts.
-func (s *Server) SetReceiptKeys(k *receipt.Keys) { s.receipts.sealer.Store(receipt.NewSealer(k)) }
+func (s *Server) SetReceiptKeys(k *receipt.Keys) { s.receipts.use(receipt.NewSealer(k)) }
 
 // reviewing holds what a model needs to say who looks at its inputs.
 type reviewing struct {

@@ -103,7 +103,7 @@ func writeLedger(t *testing.T, overdue uint64) (dir string) {
 		late.InversePropensity += 5 * float64(overdue)
 	}
 	for _, in := range issued {
-		if err := l.Issued([]ledger.Issued{*in}); err != nil {
+		if err := l.Issued([]ledger.Issued{*in}, ledger.Sealed{Sealer: sealer.ID(), Count: sealer.Sealed()}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -177,9 +177,10 @@ type toldCounts struct {
 }
 
 // Issued learns what daemons decided. Telling the same again changes nothing; of two counts of one
-// process, version, stratum and period the larger stays.
-func (l *Ledger) Issued(counts []Issued) error {
-	if len(counts) == 0 {
+// process, version, stratum and period the larger stays. sealed says which receipts all the counts
+// of the process have, with those that were told before.
+func (l *Ledger) Issued(counts []Issued, sealed ...Sealed) error {
+	if len(counts) == 0 && len(sealed) == 0 {
 		return nil
 	}
 	for i := range counts {
@@ -188,7 +189,11 @@ func (l *Ledger) Issued(counts []Issued) error {
 		}
 	}
 	touched := make(map[promiseKey]map[int64]bool)
-	err := l.main.Update(func(tx *bolt.Tx) error {
+	var higher map[receipt.SealerID]uint64
+	err := l.main.Update(func(tx *bolt.Tx) (err error) {
+		if higher, err = l.told.put(tx, sealed); err != nil {
+			return err
+		}
 		for i := range counts {
 			p := promiseKey{counts[i].Policy, receipt.VersionHash(counts[i].Version)}
 			start, changed, err := l.putIssued(tx, p, &counts[i])
@@ -214,6 +219,7 @@ func (l *Ledger) Issued(counts []Issued) error {
 	if err != nil {
 		return err
 	}
+	l.told.set(higher)
 	l.changed.mark(touched)
 	return nil
 }

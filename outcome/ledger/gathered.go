@@ -128,6 +128,13 @@ func (box *inbox) refuseBefore(limit int64) int64 {
 	return box.deleted
 }
 
+// refusedBefore returns the time before which outcomes were deleted.
+func (box *inbox) refusedBefore() int64 {
+	box.mu.Lock()
+	defer box.mu.Unlock()
+	return box.deleted
+}
+
 // load reads the batches that no merge has taken.
 func (box *inbox) load() error {
 	read := func(tx *bolt.Tx) error {

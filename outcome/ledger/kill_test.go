@@ -139,7 +139,7 @@ func (b *bench) killed(rng *rand.Rand, all []ledger.Outcome, acknowledged map[st
 	for i := range sent {
 		for range 1 + rng.IntN(60) {
 			o := ledger.Outcome{Receipt: b.seal(at(deferred(), day0.Add(time.Duration(rng.IntN(86400))*time.Second))), Truth: "a",
-				Source: "ann", At: day0}
+				Source: "ann", At: day0.Add(24 * time.Hour)}
 			if len(all) > 0 && rng.IntN(4) == 0 {
 				o = all[rng.IntN(len(all))]
 			}

@@ -47,6 +47,7 @@ var (
 	bucketPolicies = []byte("policies") // hash: YAML
 	bucketPromises = []byte("promises") // promiseKey: a bucket with those below
 	bucketTrail    = []byte("trail")    // sequence: JSON
+	bucketSealers  = []byte("sealers")  // receipt.SealerID: the last number that was told
 
 	bucketRecords = []byte("records") // recordKey: record
 	bucketDraws   = []byte("draws")   // draw: time of the earliest decision
@@ -152,6 +153,9 @@ func (l *Ledger) load() error {
 		if err := l.policies.load(tx.Bucket(bucketPolicies)); err != nil {
 			return err
 		}
+		if err := l.told.load(tx.Bucket(bucketSealers)); err != nil {
+			return err
+		}
 		return l.promises.load(tx.Bucket(bucketPromises))
 	})
 	if err != nil {
@@ -161,7 +165,7 @@ func (l *Ledger) load() error {
 }
 
 func makeBuckets(tx *bolt.Tx) error {
-	for _, name := range [][]byte{bucketMeta, bucketPolicies, bucketPromises, bucketTrail} {
+	for _, name := range [][]byte{bucketMeta, bucketPolicies, bucketPromises, bucketTrail, bucketSealers} {
 		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 			return err
 		}

@@ -62,8 +62,10 @@ func (l *Ledger) Matured(hash [32]byte, version string, from time.Time) (*Mature
 		if !starts[start] {
 			starts[start], arrived[start] = true, &cameBack{}
 		}
-		arrived[start].n[d.Receipt.Stratum]++
-		arrived[start].weight[d.Receipt.Stratum] += 1 / float64(d.Receipt.Propensity)
+		if l.told.has(d.ID) {
+			arrived[start].n[d.Receipt.Stratum]++
+			arrived[start].weight[d.Receipt.Stratum] += 1 / float64(d.Receipt.Propensity)
+		}
 		if !d.Duplicate {
 			m.Decided = append(m.Decided, d)
 		}
@@ -97,14 +99,13 @@ func (l *Ledger) Matured(hash [32]byte, version string, from time.Time) (*Mature
 	return m, err
 }
 
-// cameBack counts the outcomes of a cohort by stratum, and sums their 1/pi.
+// cameBack counts the outcomes of a cohort that a daemon told of, by stratum, and sums their 1/pi.
 type cameBack struct {
 	n      [receipt.Strata]uint64
 	weight [receipt.Strata]float64
 }
 
-// cohort adds what was issued in a cohort and did not come back. That of a cohort of which no daemon
-// told enough is not known to be 0, and makes up for nothing in others.
+// cohort adds what was issued in a cohort and did not come back.
 func (m *Matured) cohort(c *cohortState, back *cameBack, t *terms, start int64, period time.Duration) {
 	if begins := time.UnixMicro(start).UTC(); m.Cohorts == 0 || begins.Before(m.From) {
 		m.From = begins

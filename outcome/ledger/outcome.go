@@ -135,6 +135,13 @@ const (
 // String returns the wish's name in JSON, or "" for none.
 func (w Want) String() string { return [...]string{"", "second_read", "third_read"}[w] }
 
+// Sealed says how many receipts a sealer had made when its process counted what it issued: the
+// counts have all receipts up to that number.
+type Sealed struct {
+	Sealer receipt.SealerID
+	Count  uint64
+}
+
 // Issued counts what one process decided under a promise and stratum in one counting period. Counts
 // are absolute: telling them twice changes nothing.
 type Issued struct {

@@ -182,8 +182,9 @@ type Stratum struct {
 	// sum of pi over the eligible, to compare with Reviews. NaN where no daemon told.
 	Decisions, Eligible, Receipts, Reviews uint64
 	Expected                               float64
-	// Due counts the reviews whose outcome is due, Arrived those that came, Overdue the others.
-	Due, Arrived, Overdue uint64
+	// Due counts the reviews whose outcome is due, Arrived those that came, Overdue the others. Untold
+	// counts the arrived of decisions that no daemon has told of: one that was killed could not.
+	Due, Arrived, Overdue, Untold uint64
 	// Late is the share of the due that is overdue; Lately the same over the last cohorts alone.
 	Late, Lately Share
 	// Free says that the stratum's outcomes count whether or not a person was asked, which holds only

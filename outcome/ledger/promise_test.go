@@ -42,9 +42,14 @@ func (b *bench) issue(day int, s receipt.Stratum, decisions, reviews uint64, inv
 		Start: day0.Add(time.Duration(day)*oneDay + 3*time.Hour), Decisions: decisions, Eligible: decisions, Receipts: decisions,
 		Reviews: reviews, Propensity: float64(decisions) * .02, InversePropensity: inverse,
 		Audit: &policy.Audit{Rate: .02, M: .5, PredictedCritical: policy.CriticalFree, Due: policy.DefaultDue}}
-	if err := b.Issued([]ledger.Issued{i}); err != nil {
+	if err := b.Issued([]ledger.Issued{i}, b.sealed()); err != nil {
 		b.Fatal(err)
 	}
+}
+
+// sealed tells that all receipts so far are counted.
+func (b *bench) sealed() ledger.Sealed {
+	return ledger.Sealed{Sealer: b.sealer.ID(), Count: b.sealer.Sealed()}
 }
 
 // mature lets the time come when the outcomes of a day are all due.
@@ -465,4 +470,99 @@ func TestMaturedOverdue(t *testing.T) {
 	if got, weight := m.Overdue[receipt.Deferred], m.OverdueWeight[receipt.Deferred]; got != 50 || weight != 50 {
 		t.Errorf("%d overdue of weight %v, expected 50 of 50", got, weight)
 	}
+}
+
+// TestUntold has a daemon die before it could tell what it issued last.
+func TestUntold(t *testing.T) {
+	setup := func(t *testing.T) *bench {
+		b := openBench(t, ledger.NoSync(ledger.Options{}))
+		b.now = day0.Add(3 * oneDay)
+		b.decide(0, 4000, free(), "a")
+		b.decide(0, 196, audited(.02), "c")
+		b.issue(0, receipt.CalledCritical, 4000, 0, 0)
+		b.issue(0, receipt.CalledSafe, 10_000, 200, 200/.02)
+		return b
+	}
+	t.Run("its outcomes hide none that are overdue", func(t *testing.T) {
+		b := setup(t)
+		b.decide(0, 9, audited(.02), "c")
+		b.mature(0)
+		s := b.state()
+		if k := s.Strata[2]; k.Due != 209 || k.Arrived != 205 || k.Overdue != 4 || k.Untold != 9 || s.Verdict != ledger.Holding {
+			t.Errorf("%v: %+v", s.Verdict, k)
+		}
+		if o := s.Mature.FNR.Overdue; math.Abs(o.High-4./(4+80)) > 1e-3 { // 4 overdue of weight 50 beside 4000
+			t.Errorf("band of the overdue: %+v", o)
+		}
+		m, err := b.Matured(b.policy, version, time.Time{})
+		if err != nil || m.Overdue[receipt.CalledSafe] != 4 {
+			t.Errorf("%d overdue for a calibration: %v", m.Overdue[receipt.CalledSafe], err)
+		}
+	})
+	t.Run("gaps in their numbers weigh", func(t *testing.T) {
+		b := setup(t)
+		b.decide(0, 1, audited(.02), "c")
+		for range 20 {
+			b.seal(audited(.02)) // never comes
+		}
+		b.decide(0, 1, audited(.02), "c")
+		b.mature(0)
+		s := b.state()
+		if k := s.Strata[2]; s.Verdict != ledger.TooFew || k.Untold != 2 || k.Late.Known() ||
+			!strings.Contains(fmt.Sprint(s.Why), "at least 20 more receipts") {
+			t.Errorf("%v: %q, %+v", s.Verdict, s.Why, k)
+		}
+	})
+	t.Run("it tells after all", func(t *testing.T) {
+		b := setup(t)
+		b.decide(0, 100, audited(.02), "c")
+		b.mature(0)
+		if s := b.state(); s.Verdict != ledger.TooFew || s.Strata[2].Untold != 100 {
+			t.Errorf("%v, %+v", s.Verdict, s.Strata[2])
+		}
+		b.reopen()
+		b.issue(0, receipt.CalledSafe, 15_000, 300, 300/.02)
+		if s := b.state(); s.Verdict != ledger.Holding || s.Strata[2].Untold != 0 || s.Strata[2].Overdue != 4 {
+			t.Errorf("%v, %+v", s.Verdict, s.Strata[2])
+		}
+	})
+	t.Run("later cohorts make up for it", func(t *testing.T) {
+		b := openBench(t, ledger.NoSync(ledger.Options{}))
+		b.now = day0.Add(40 * oneDay)
+		lost := receipt.NewSealer(b.keys) // of a daemon that never told
+		known := b.sealer
+		b.sealer = lost
+		b.decide(0, 5, audited(.02), "c")
+		b.sealer = known
+		for day := 1; day < 30; day++ {
+			b.decide(day, 300, free(), "a")
+			b.decide(day, 10, audited(.02), "c")
+			b.issue(day, receipt.CalledCritical, 300, 0, 0)
+			b.issue(day, receipt.CalledSafe, 500, 10, 10/.02)
+			if day == 1 {
+				b.mature(1)
+				if s := b.state(); s.Verdict == ledger.Holding || !strings.Contains(fmt.Sprint(s.Why), "5 of 15 outcomes due of stratum called_safe") {
+					t.Errorf("while it weighs: %v, %q", s.Verdict, s.Why)
+				}
+			}
+			b.now = day0.Add(40 * oneDay)
+		}
+		b.mature(29)
+		if s := b.state(); s.Verdict != ledger.Holding || s.Strata[2].Untold != 5 {
+			t.Errorf("%v: %q", s.Verdict, s.Why)
+		}
+	})
+	t.Run("it tells after its outcomes were deleted", func(t *testing.T) {
+		b := setup(t)
+		b.decide(0, 9, audited(.02), "c")
+		b.mature(0)
+		before := b.state()
+		if _, err := b.DeleteBefore("dpo", "retention", day0.Add(oneDay)); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Issued(nil, b.sealed()); err != nil {
+			t.Fatal(err)
+		}
+		same(t, b.state().Mature.Decided, before.Mature.Decided)
+	})
 }

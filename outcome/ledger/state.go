@@ -206,6 +206,12 @@ func (ps *promises) refresh(p *promise) (*Promise, error) {
 	if err != nil {
 		return nil, err
 	}
+	deleted := ps.inbox.refusedBefore()
+	for _, c := range p.cohorts {
+		if c.Start >= deleted && c.tally != nil && c.tally.stale(&ps.told) {
+			c.tally, changed = nil, true
+		}
+	}
 	if !changed && p.state != nil && p.terms == t && (p.next.IsZero() || now.Before(p.next)) {
 		same := *p.state
 		same.AsOf = now.UTC()
@@ -325,7 +331,7 @@ func (p *promise) reread(b *bolt.Bucket, start int64) error {
 func (ps *promises) tally(p *promise, t *terms, c *cohortState) error {
 	counted := newTally()
 	counted.Changes = c.Changes
-	err := ps.scan(p, c.Start, func(r *Record) { counted.observe(t, r) })
+	err := ps.scan(p, c.Start, func(r *Record) { counted.observe(t, r, ps.told.of(r.ID.Sealer())) })
 	if err != nil {
 		return err
 	}

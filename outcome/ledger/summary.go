@@ -18,7 +18,8 @@ import (
 const (
 	// lately is how many of the last mature cohorts are lately.
 	lately = 28
-	// mostOverdue is the share of a stratum's outcomes that may be overdue while a promise holds.
+	// mostOverdue is the share of a stratum's outcomes that may be overdue while a promise holds, and
+	// that may be of decisions that no daemon told of.
 	mostOverdue = 0.05
 )
 
@@ -29,29 +30,36 @@ type pooled struct {
 	// due and overdue are by stratum; overdueWeight sums 1/pi of the overdue.
 	due, overdue  [4]uint64
 	overdueWeight [4]float64
-	told          bool // some daemon told of every cohort
 	free          bool
 }
 
-func newPooled() *pooled { return &pooled{tally: newTally(), told: true} }
+func newPooled() *pooled { return &pooled{tally: newTally()} }
 
 func (p *pooled) add(t *terms, c *cohortState) {
 	p.tally.add(c.tally)
-	p.told = p.told && c.sums != nil
 	p.free = p.free || c.settings(t).Free
 	for s := range p.issued {
-		arrived, due := c.tally.Strata[s], issuedOf{}
+		arrived, untold, due := c.tally.Strata[s], c.tally.Untold[s], issuedOf{}
+		arrived.Count -= untold.Count
+		arrived.Weight -= untold.Weight
 		if c.sums != nil {
 			due = c.sums.Strata[s]
 			p.issued[s].add(&due)
 		}
-		p.due[s] += max(due.Due, arrived.Count) // a daemon that died may not have told all
+		p.due[s] += max(due.Due, arrived.Count) + untold.Count
 		if due.Due > arrived.Count {
 			overdue := due.Due - arrived.Count
 			p.overdue[s] += overdue
 			p.overdueWeight[s] += max(due.DueWeight-arrived.Weight, float64(overdue))
 		}
 	}
+}
+
+// told reports whether the counts of issued reviews are whole enough to say what is overdue of a
+// stratum: those that no daemon told of do not weigh.
+func (p *pooled) told(k receipt.Stratum) bool {
+	untold := float64(p.tally.Untold[k].Count + p.tally.Missing)
+	return untold <= mostOverdue*float64(p.due[k]+p.tally.Missing)
 }
 
 // summarise makes the state of a promise.
@@ -128,7 +136,7 @@ func strataOf(all, settled, last *pooled, cohorts []*cohortState) []Stratum {
 	for k := receipt.Deferred; k <= receipt.CalledSafe; k++ {
 		i := all.issued[k]
 		s := Stratum{Stratum: k, Decisions: i.Decisions, Eligible: i.Eligible, Receipts: i.Receipts, Reviews: i.Reviews,
-			Expected: i.Expected, Due: settled.due[k], Overdue: settled.overdue[k], Apart: all.tally.Strata[k].Apart}
+			Expected: i.Expected, Due: settled.due[k], Overdue: settled.overdue[k], Apart: all.tally.Strata[k].Apart, Untold: settled.tally.Untold[k].Count}
 		if !told {
 			s.Expected = math.NaN()
 		}
@@ -144,7 +152,7 @@ func strataOf(all, settled, last *pooled, cohorts []*cohortState) []Stratum {
 // late returns the share of a stratum's due outcomes that is overdue; unknown unless daemons told.
 func (p *pooled) late(k receipt.Stratum) Share {
 	const of = "outcomes due"
-	if !p.told {
+	if !p.told(k) {
 		return unknownShare(of)
 	}
 	n := float64(p.due[k])
@@ -271,7 +279,8 @@ func (p *pooled) band(risk int) Limits {
 		hits += p.overdueWeight[receipt.Deferred]
 	}
 	misses := p.overdueWeight[receipt.CalledSafe]
-	if !p.told || e.WeightedCritical+hits+misses == 0 {
+	told := p.told(receipt.Deferred) && p.told(receipt.CalledCritical) && p.told(receipt.CalledSafe)
+	if !told || e.WeightedCritical+hits+misses == 0 {
 		return unknownLimits()
 	}
 	ratio := func(misses, critical float64) float64 {
@@ -394,12 +403,12 @@ func (b *summariser) judge(s *Promise, settled *pooled) {
 		s.Why = append(s.Why, "the policy has no line: its calibration expects no figure, and none was given")
 	}
 	missing := false
-	if !settled.told && s.Cohorts.Mature > 0 {
-		missing = true
-		s.Why = append(s.Why, "no daemon has told what was issued in some mature cohorts: what is missing is not known")
-	}
 	for i := range s.Strata {
 		k := &s.Strata[i]
+		if !settled.told(k.Stratum) {
+			missing = true
+			s.Why = append(s.Why, b.untold(k, settled.tally.Missing))
+		}
 		if k.Late.Value > mostOverdue || k.Lately.Value > mostOverdue {
 			missing = true
 			s.Why = append(s.Why, fmt.Sprintf("%d of %d outcomes of stratum %s are overdue, at most %v%% may be", k.Overdue, k.Due,
@@ -413,6 +422,16 @@ func (b *summariser) judge(s *Promise, settled *pooled) {
 	if missing && s.Verdict == Holding {
 		s.Verdict = TooFew
 	}
+}
+
+// untold says that too many decisions of a stratum were not told of.
+func (b *summariser) untold(k *Stratum, missing uint64) string {
+	why := fmt.Sprintf("%d of %d outcomes due of stratum %s are of decisions that no daemon has told of, at most %v%% may be",
+		k.Untold, k.Due, k.Stratum, mostOverdue*100)
+	if missing > 0 {
+		why += fmt.Sprintf("; at least %d more receipts were issued beside them", missing)
+	}
+	return why + ": what is missing is not known"
 }
 
 func (b *summariser) tooFew(f *Figure) string {

@@ -19,19 +19,23 @@ type tally struct {
 	// Changes is cohort.Changes of the records that were counted.
 	Changes uint64 `json:"changes"`
 
-	Decided  uint64                      `json:"decided,omitempty"`
-	Pooled   [2]evidence.Estimate        `json:"pooled"` // FNR, MissRate
-	Disputed [2]uint64                   `json:"disputed"`
-	Classes  map[int]*classTally         `json:"classes,omitempty"`
-	Slices   map[uint16]*sliceTally      `json:"slices,omitempty"`
-	Squares  [2]squares                  `json:"weights"`
-	Kinds    [kinds]kindTally            `json:"kinds"`
-	Strata   [receipt.Strata]arrived     `json:"strata"`
-	Reasons  map[policy.Reason]*yield    `json:"reasons,omitempty"`
-	Cells    map[int]map[int]*weighted   `json:"cells,omitempty"` // predicted, true
-	Bins     [len(riskEdges) - 1]riskBin `json:"bins"`
-	Readers  readersTally                `json:"readers"`
-	Lags     map[int]uint64              `json:"lags,omitempty"` // lagOf: count
+	Decided  uint64                  `json:"decided,omitempty"`
+	Pooled   [2]evidence.Estimate    `json:"pooled"` // FNR, MissRate
+	Disputed [2]uint64               `json:"disputed"`
+	Classes  map[int]*classTally     `json:"classes,omitempty"`
+	Slices   map[uint16]*sliceTally  `json:"slices,omitempty"`
+	Squares  [2]squares              `json:"weights"`
+	Kinds    [kinds]kindTally        `json:"kinds"`
+	Strata   [receipt.Strata]arrived `json:"strata"`
+	// Untold has those of Strata that no daemon had told of, and Sealers who made their receipts.
+	Untold  [receipt.Strata]arrived      `json:"untold"`
+	Sealers map[receipt.SealerID]*untold `json:"sealers,omitempty"`
+	Missing uint64                       `json:"missing,omitempty"` // sum of untold.missing in added tallies
+	Reasons map[policy.Reason]*yield     `json:"reasons,omitempty"`
+	Cells   map[int]map[int]*weighted    `json:"cells,omitempty"` // predicted, true
+	Bins    [len(riskEdges) - 1]riskBin  `json:"bins"`
+	Readers readersTally                 `json:"readers"`
+	Lags    map[int]uint64               `json:"lags,omitempty"` // lagOf: count
 }
 
 // riskEdges cuts risks into bins.
@@ -130,7 +134,7 @@ type readersTally struct {
 
 func newTally() *tally {
 	t := &tally{Classes: make(map[int]*classTally), Slices: make(map[uint16]*sliceTally), Reasons: make(map[policy.Reason]*yield),
-		Cells: make(map[int]map[int]*weighted), Lags: make(map[int]uint64)}
+		Cells: make(map[int]map[int]*weighted), Lags: make(map[int]uint64), Sealers: make(map[receipt.SealerID]*untold)}
 	t.Pooled = newEstimates()
 	for k := range t.Kinds {
 		t.Kinds[k].FNR.Of = evidence.FNR
@@ -176,8 +180,8 @@ func (t *tally) cell(predicted, truth int) *weighted {
 	return entry(row, truth)
 }
 
-// observe counts a record.
-func (t *tally) observe(m *terms, r *Record) {
+// observe counts a record. through is up to which number the receipts of its sealer were told.
+func (t *tally) observe(m *terms, r *Record, through uint64) {
 	f := m.find(r, endOfTime)
 	c := &r.Receipt
 	if !reviewed(c) {
@@ -188,6 +192,11 @@ func (t *tally) observe(m *terms, r *Record) {
 	if f.known {
 		in.Count++
 		in.Weight += weight
+		if number := r.ID.Number(); number > through {
+			entry(t.Sealers, r.ID.Sealer()).observe(number, through)
+			t.Untold[c.Stratum].Count++
+			t.Untold[c.Stratum].Weight += weight
+		}
 	} else if f.sighted {
 		in.Apart++
 	}
@@ -338,6 +347,11 @@ func (t *tally) add(o *tally) {
 		t.Strata[s].Count += o.Strata[s].Count
 		t.Strata[s].Weight += o.Strata[s].Weight
 		t.Strata[s].Apart += o.Strata[s].Apart
+		t.Untold[s].Count += o.Untold[s].Count
+		t.Untold[s].Weight += o.Untold[s].Weight
+	}
+	for _, u := range o.Sealers {
+		t.Missing += u.missing()
 	}
 	for reason, y := range o.Reasons {
 		to := entry(t.Reasons, reason)

@@ -7,6 +7,7 @@ import (
 	"crypto/hkdf"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -134,8 +135,30 @@ func newAEAD(secret [keySize]byte, salt []byte) cipher.AEAD {
 // with the same key, so that they draw alike.
 func (k *Keys) DrawKey() *DrawKey { return k.draw }
 
-// ID is the unique number of a receipt: the salt of its sealer, and the sealer's count.
+// ID is the unique number of a receipt: its sealer, and the number that it has there.
 type ID [saltSize + 8]byte
+
+// Sealer returns which sealer made the receipt.
+func (id ID) Sealer() SealerID { return SealerID(id[:saltSize]) }
+
+// Number returns which one of its sealer the receipt is, counted from 1.
+func (id ID) Number() uint64 { return binary.BigEndian.Uint64(id[saltSize:]) }
+
+// SealerID names a sealer: its salt.
+type SealerID [saltSize]byte
+
+// MarshalText returns the name in hex.
+func (s SealerID) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, s[:]), nil }
+
+// UnmarshalText reads what MarshalText returns.
+func (s *SealerID) UnmarshalText(text []byte) error {
+	raw, err := hex.DecodeString(string(text))
+	if err != nil || len(raw) != saltSize {
+		return fmt.Errorf("sealer %.40q, expected %d hexadecimal digits", text, hex.EncodedLen(saltSize))
+	}
+	*s = SealerID(raw)
+	return nil
+}
 
 // Open returns what was sealed. The error is ErrUnknownKey or ErrForged.
 func (k *Keys) Open(sealed []byte) (Receipt, ID, error) {

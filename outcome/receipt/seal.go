@@ -36,6 +36,12 @@ func newSealer(k *Keys, salt [saltSize]byte) *Sealer {
 // DrawKey returns the draw key of the sealer's keys.
 func (s *Sealer) DrawKey() *DrawKey { return s.draw }
 
+// ID returns the name that the sealer has in its receipts.
+func (s *Sealer) ID() SealerID { return SealerID(s.header[1+keyIDSize:]) }
+
+// Sealed returns how many receipts were sealed: their numbers are 1 to Sealed.
+func (s *Sealer) Sealed() uint64 { return s.count.Load() }
+
 // Seal appends the receipt, sealed, to dst: Size bytes. It does not keep r.
 func (s *Sealer) Seal(dst []byte, r *Receipt) []byte {
 	at := len(dst)

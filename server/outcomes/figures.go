@@ -100,7 +100,7 @@ func figuresMessage(p *ledger.Promise) *ckdv1.PromiseFigures {
 		m.Strata = append(m.Strata, &ckdv1.StratumCount{
 			Stratum: StratumMessage(s.Stratum), Decisions: s.Decisions, Eligible: s.Eligible, Receipts: s.Receipts, Reviews: s.Reviews,
 			Expected: known(s.Expected), Due: s.Due, Arrived: s.Arrived, Overdue: s.Overdue,
-			Late: countedMessage(s.Late), LateLately: countedMessage(s.Lately), Apart: s.Apart,
+			Late: countedMessage(s.Late), LateLately: countedMessage(s.Lately), Apart: s.Apart, Untold: s.Untold,
 		})
 	}
 	for _, h := range p.History {

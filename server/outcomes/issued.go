@@ -64,7 +64,13 @@ func (s *Service) ReportIssued(ctx context.Context, r *ckdv1.ReportIssuedRequest
 			counts = append(counts, one) // those of unknown policies come again with the policy
 		}
 	}
-	if err := s.Ledger.Issued(counts); err != nil {
+	var sealed []ledger.Sealed
+	if len(counts) == len(r.GetCounts()) { // else some come again
+		for _, c := range r.GetSealed() {
+			sealed = append(sealed, ledger.Sealed{Sealer: receipt.SealerID(c.GetSealer()), Count: c.GetCount()})
+		}
+	}
+	if err := s.Ledger.Issued(counts, sealed...); err != nil {
 		return nil, s.failed("count what was issued", err)
 	}
 	states, err := s.Ledger.Recent()
@@ -90,6 +96,13 @@ func checkIssued(r *ckdv1.ReportIssuedRequest) error {
 		return wrong("policies", "%d, expected at most %d in one call", len(r.GetPolicies()), mostPolicies).Err()
 	case len(r.GetPolicyHashes()) > mostHashes:
 		return wrong("policy_hashes", "%d, expected at most %d in one call", len(r.GetPolicyHashes()), mostHashes).Err()
+	case len(r.GetSealed()) > mostSealed:
+		return wrong("sealed", "%d, expected at most %d in one call", len(r.GetSealed()), mostSealed).Err()
+	}
+	for i, c := range r.GetSealed() {
+		if n := len(c.GetSealer()); n != len(receipt.SealerID{}) {
+			return wrong(fmt.Sprintf("sealed[%d].sealer", i), "%d bytes, expected %d", n, len(receipt.SealerID{})).Err()
+		}
 	}
 	return nil
 }

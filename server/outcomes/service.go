@@ -27,6 +27,7 @@ const (
 	mostCounts   = 10_000 // of one call
 	mostPolicies = 64     // of one call
 	mostHashes   = 1024   // of one call
+	mostSealed   = 1024   // of one call
 	mostExports  = 2      // at one time
 	mostText     = 256    // bytes of a name or reason
 )

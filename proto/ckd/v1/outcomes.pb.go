@@ -630,7 +630,10 @@ type ReportIssuedRequest struct {
 	// not cover, as YAML files.
 	Policies [][]byte `protobuf:"bytes,3,rep,name=policies,proto3" json:"policies,omitempty"`
 	// The policies in force in this process, by hash. The answer has their states.
-	PolicyHashes  []string `protobuf:"bytes,4,rep,name=policy_hashes,json=policyHashes,proto3" json:"policy_hashes,omitempty"`
+	PolicyHashes []string `protobuf:"bytes,4,rep,name=policy_hashes,json=policyHashes,proto3" json:"policy_hashes,omitempty"`
+	// How many receipts had been sealed when the counts were taken. An outcome whose
+	// receipt has a higher number is of a decision that no count tells of yet.
+	Sealed        []*SealedCount `protobuf:"bytes,5,rep,name=sealed,proto3" json:"sealed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -693,6 +696,68 @@ func (x *ReportIssuedRequest) GetPolicyHashes() []string {
 	return nil
 }
 
+func (x *ReportIssuedRequest) GetSealed() []*SealedCount {
+	if x != nil {
+		return x.Sealed
+	}
+	return nil
+}
+
+// SealedCount says how many receipts were sealed under one key of a process.
+type SealedCount struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The 16 bytes that name the sealer in its receipts.
+	Sealer []byte `protobuf:"bytes,1,opt,name=sealer,proto3" json:"sealer,omitempty"`
+	// The number of the last one.
+	Count         uint64 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SealedCount) Reset() {
+	*x = SealedCount{}
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SealedCount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SealedCount) ProtoMessage() {}
+
+func (x *SealedCount) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SealedCount.ProtoReflect.Descriptor instead.
+func (*SealedCount) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *SealedCount) GetSealer() []byte {
+	if x != nil {
+		return x.Sealer
+	}
+	return nil
+}
+
+func (x *SealedCount) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 // IssuedCount counts the decisions of one process, by policy, model version, stratum and
 // time.
 type IssuedCount struct {
@@ -726,7 +791,7 @@ type IssuedCount struct {
 
 func (x *IssuedCount) Reset() {
 	*x = IssuedCount{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[5]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -738,7 +803,7 @@ func (x *IssuedCount) String() string {
 func (*IssuedCount) ProtoMessage() {}
 
 func (x *IssuedCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[5]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -751,7 +816,7 @@ func (x *IssuedCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssuedCount.ProtoReflect.Descriptor instead.
 func (*IssuedCount) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{5}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *IssuedCount) GetPolicyHash() string {
@@ -857,7 +922,7 @@ type AuditSettings struct {
 
 func (x *AuditSettings) Reset() {
 	*x = AuditSettings{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[6]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -869,7 +934,7 @@ func (x *AuditSettings) String() string {
 func (*AuditSettings) ProtoMessage() {}
 
 func (x *AuditSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[6]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -882,7 +947,7 @@ func (x *AuditSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditSettings.ProtoReflect.Descriptor instead.
 func (*AuditSettings) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{6}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AuditSettings) GetRate() float64 {
@@ -954,7 +1019,7 @@ type DeclaredSlice struct {
 
 func (x *DeclaredSlice) Reset() {
 	*x = DeclaredSlice{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[7]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -966,7 +1031,7 @@ func (x *DeclaredSlice) String() string {
 func (*DeclaredSlice) ProtoMessage() {}
 
 func (x *DeclaredSlice) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[7]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -979,7 +1044,7 @@ func (x *DeclaredSlice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclaredSlice.ProtoReflect.Descriptor instead.
 func (*DeclaredSlice) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{7}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *DeclaredSlice) GetName() string {
@@ -1011,7 +1076,7 @@ type ReportIssuedResponse struct {
 
 func (x *ReportIssuedResponse) Reset() {
 	*x = ReportIssuedResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[8]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1023,7 +1088,7 @@ func (x *ReportIssuedResponse) String() string {
 func (*ReportIssuedResponse) ProtoMessage() {}
 
 func (x *ReportIssuedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[8]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1036,7 +1101,7 @@ func (x *ReportIssuedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportIssuedResponse.ProtoReflect.Descriptor instead.
 func (*ReportIssuedResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{8}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ReportIssuedResponse) GetPromises() []*Promise {
@@ -1064,7 +1129,7 @@ type ListPromisesRequest struct {
 
 func (x *ListPromisesRequest) Reset() {
 	*x = ListPromisesRequest{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[9]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1076,7 +1141,7 @@ func (x *ListPromisesRequest) String() string {
 func (*ListPromisesRequest) ProtoMessage() {}
 
 func (x *ListPromisesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[9]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1089,7 +1154,7 @@ func (x *ListPromisesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPromisesRequest.ProtoReflect.Descriptor instead.
 func (*ListPromisesRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{9}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListPromisesRequest) GetModel() string {
@@ -1110,7 +1175,7 @@ type ListPromisesResponse struct {
 
 func (x *ListPromisesResponse) Reset() {
 	*x = ListPromisesResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[10]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1122,7 +1187,7 @@ func (x *ListPromisesResponse) String() string {
 func (*ListPromisesResponse) ProtoMessage() {}
 
 func (x *ListPromisesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[10]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1135,7 +1200,7 @@ func (x *ListPromisesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPromisesResponse.ProtoReflect.Descriptor instead.
 func (*ListPromisesResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{10}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListPromisesResponse) GetPromises() []*PromiseFigures {
@@ -1176,7 +1241,7 @@ type PromiseFigures struct {
 
 func (x *PromiseFigures) Reset() {
 	*x = PromiseFigures{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[11]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1188,7 +1253,7 @@ func (x *PromiseFigures) String() string {
 func (*PromiseFigures) ProtoMessage() {}
 
 func (x *PromiseFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[11]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1201,7 +1266,7 @@ func (x *PromiseFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromiseFigures.ProtoReflect.Descriptor instead.
 func (*PromiseFigures) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{11}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PromiseFigures) GetPromise() *Promise {
@@ -1315,7 +1380,7 @@ type OutcomeSummary struct {
 
 func (x *OutcomeSummary) Reset() {
 	*x = OutcomeSummary{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[12]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1327,7 +1392,7 @@ func (x *OutcomeSummary) String() string {
 func (*OutcomeSummary) ProtoMessage() {}
 
 func (x *OutcomeSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[12]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1340,7 +1405,7 @@ func (x *OutcomeSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeSummary.ProtoReflect.Descriptor instead.
 func (*OutcomeSummary) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{12}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *OutcomeSummary) GetDecided() uint64 {
@@ -1472,7 +1537,7 @@ type RiskFigure struct {
 
 func (x *RiskFigure) Reset() {
 	*x = RiskFigure{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[13]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1484,7 +1549,7 @@ func (x *RiskFigure) String() string {
 func (*RiskFigure) ProtoMessage() {}
 
 func (x *RiskFigure) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[13]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1497,7 +1562,7 @@ func (x *RiskFigure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskFigure.ProtoReflect.Descriptor instead.
 func (*RiskFigure) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{13}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RiskFigure) GetFigure() CertifiedFigure {
@@ -1637,7 +1702,7 @@ type RiskMonitor struct {
 
 func (x *RiskMonitor) Reset() {
 	*x = RiskMonitor{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[14]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1649,7 +1714,7 @@ func (x *RiskMonitor) String() string {
 func (*RiskMonitor) ProtoMessage() {}
 
 func (x *RiskMonitor) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[14]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1662,7 +1727,7 @@ func (x *RiskMonitor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskMonitor.ProtoReflect.Descriptor instead.
 func (*RiskMonitor) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{14}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RiskMonitor) GetEvidence() float64 {
@@ -1732,7 +1797,7 @@ type CountedShare struct {
 
 func (x *CountedShare) Reset() {
 	*x = CountedShare{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[15]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1744,7 +1809,7 @@ func (x *CountedShare) String() string {
 func (*CountedShare) ProtoMessage() {}
 
 func (x *CountedShare) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[15]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1757,7 +1822,7 @@ func (x *CountedShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountedShare.ProtoReflect.Descriptor instead.
 func (*CountedShare) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{15}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CountedShare) GetOf() string {
@@ -1809,14 +1874,16 @@ type StratumCount struct {
 	Late       *CountedShare `protobuf:"bytes,10,opt,name=late,proto3" json:"late,omitempty"`
 	LateLately *CountedShare `protobuf:"bytes,11,opt,name=late_lately,json=lateLately,proto3" json:"late_lately,omitempty"`
 	// Audits read by someone who had seen the model's answer, which stay due.
-	Apart         uint64 `protobuf:"varint,12,opt,name=apart,proto3" json:"apart,omitempty"`
+	Apart uint64 `protobuf:"varint,12,opt,name=apart,proto3" json:"apart,omitempty"`
+	// Those due and arrived that no daemon has told of: it ended too early.
+	Untold        uint64 `protobuf:"varint,13,opt,name=untold,proto3" json:"untold,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StratumCount) Reset() {
 	*x = StratumCount{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[16]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1828,7 +1895,7 @@ func (x *StratumCount) String() string {
 func (*StratumCount) ProtoMessage() {}
 
 func (x *StratumCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[16]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1841,7 +1908,7 @@ func (x *StratumCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StratumCount.ProtoReflect.Descriptor instead.
 func (*StratumCount) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{16}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *StratumCount) GetStratum() Stratum {
@@ -1928,6 +1995,13 @@ func (x *StratumCount) GetApart() uint64 {
 	return 0
 }
 
+func (x *StratumCount) GetUntold() uint64 {
+	if x != nil {
+		return x.Untold
+	}
+	return 0
+}
+
 // ReasonYield is what deferring for one reason was worth.
 type ReasonYield struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1942,7 +2016,7 @@ type ReasonYield struct {
 
 func (x *ReasonYield) Reset() {
 	*x = ReasonYield{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[17]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1954,7 +2028,7 @@ func (x *ReasonYield) String() string {
 func (*ReasonYield) ProtoMessage() {}
 
 func (x *ReasonYield) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[17]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1967,7 +2041,7 @@ func (x *ReasonYield) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReasonYield.ProtoReflect.Descriptor instead.
 func (*ReasonYield) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{17}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReasonYield) GetReason() DecisionReason {
@@ -2010,7 +2084,7 @@ type ConfusionCell struct {
 
 func (x *ConfusionCell) Reset() {
 	*x = ConfusionCell{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[18]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2022,7 +2096,7 @@ func (x *ConfusionCell) String() string {
 func (*ConfusionCell) ProtoMessage() {}
 
 func (x *ConfusionCell) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[18]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2035,7 +2109,7 @@ func (x *ConfusionCell) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfusionCell.ProtoReflect.Descriptor instead.
 func (*ConfusionCell) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{18}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ConfusionCell) GetPredicted() string {
@@ -2089,7 +2163,7 @@ type RiskBin struct {
 
 func (x *RiskBin) Reset() {
 	*x = RiskBin{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[19]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2101,7 +2175,7 @@ func (x *RiskBin) String() string {
 func (*RiskBin) ProtoMessage() {}
 
 func (x *RiskBin) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[19]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2114,7 +2188,7 @@ func (x *RiskBin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskBin.ProtoReflect.Descriptor instead.
 func (*RiskBin) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{19}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RiskBin) GetLow() float64 {
@@ -2172,7 +2246,7 @@ type ReaderAgreement struct {
 
 func (x *ReaderAgreement) Reset() {
 	*x = ReaderAgreement{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[20]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2184,7 +2258,7 @@ func (x *ReaderAgreement) String() string {
 func (*ReaderAgreement) ProtoMessage() {}
 
 func (x *ReaderAgreement) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[20]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2197,7 +2271,7 @@ func (x *ReaderAgreement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReaderAgreement.ProtoReflect.Descriptor instead.
 func (*ReaderAgreement) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{20}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReaderAgreement) GetAgreement() *CountedShare {
@@ -2278,7 +2352,7 @@ type KindFigure struct {
 
 func (x *KindFigure) Reset() {
 	*x = KindFigure{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[21]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2290,7 +2364,7 @@ func (x *KindFigure) String() string {
 func (*KindFigure) ProtoMessage() {}
 
 func (x *KindFigure) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[21]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2303,7 +2377,7 @@ func (x *KindFigure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KindFigure.ProtoReflect.Descriptor instead.
 func (*KindFigure) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{21}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *KindFigure) GetKind() OutcomeKind {
@@ -2341,7 +2415,7 @@ type PromisePoint struct {
 
 func (x *PromisePoint) Reset() {
 	*x = PromisePoint{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[22]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2353,7 +2427,7 @@ func (x *PromisePoint) String() string {
 func (*PromisePoint) ProtoMessage() {}
 
 func (x *PromisePoint) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[22]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2366,7 +2440,7 @@ func (x *PromisePoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromisePoint.ProtoReflect.Descriptor instead.
 func (*PromisePoint) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{22}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PromisePoint) GetStart() *timestamppb.Timestamp {
@@ -2407,7 +2481,7 @@ type RiskPoint struct {
 
 func (x *RiskPoint) Reset() {
 	*x = RiskPoint{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[23]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2419,7 +2493,7 @@ func (x *RiskPoint) String() string {
 func (*RiskPoint) ProtoMessage() {}
 
 func (x *RiskPoint) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[23]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2432,7 +2506,7 @@ func (x *RiskPoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskPoint.ProtoReflect.Descriptor instead.
 func (*RiskPoint) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{23}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RiskPoint) GetAverage() *Share {
@@ -2481,7 +2555,7 @@ type ClearAlarmRequest struct {
 
 func (x *ClearAlarmRequest) Reset() {
 	*x = ClearAlarmRequest{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[24]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2493,7 +2567,7 @@ func (x *ClearAlarmRequest) String() string {
 func (*ClearAlarmRequest) ProtoMessage() {}
 
 func (x *ClearAlarmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[24]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2506,7 +2580,7 @@ func (x *ClearAlarmRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearAlarmRequest.ProtoReflect.Descriptor instead.
 func (*ClearAlarmRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{24}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ClearAlarmRequest) GetPolicyHash() string {
@@ -2548,7 +2622,7 @@ type ClearAlarmResponse struct {
 
 func (x *ClearAlarmResponse) Reset() {
 	*x = ClearAlarmResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[25]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2560,7 +2634,7 @@ func (x *ClearAlarmResponse) String() string {
 func (*ClearAlarmResponse) ProtoMessage() {}
 
 func (x *ClearAlarmResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[25]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2573,7 +2647,7 @@ func (x *ClearAlarmResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearAlarmResponse.ProtoReflect.Descriptor instead.
 func (*ClearAlarmResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{25}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ClearAlarmResponse) GetPromise() *Promise {
@@ -2602,7 +2676,7 @@ type ExportOutcomesRequest struct {
 
 func (x *ExportOutcomesRequest) Reset() {
 	*x = ExportOutcomesRequest{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[26]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2614,7 +2688,7 @@ func (x *ExportOutcomesRequest) String() string {
 func (*ExportOutcomesRequest) ProtoMessage() {}
 
 func (x *ExportOutcomesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[26]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2627,7 +2701,7 @@ func (x *ExportOutcomesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportOutcomesRequest.ProtoReflect.Descriptor instead.
 func (*ExportOutcomesRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{26}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ExportOutcomesRequest) GetModel() string {
@@ -2676,7 +2750,7 @@ type ExportOutcomesResponse struct {
 
 func (x *ExportOutcomesResponse) Reset() {
 	*x = ExportOutcomesResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[27]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2688,7 +2762,7 @@ func (x *ExportOutcomesResponse) String() string {
 func (*ExportOutcomesResponse) ProtoMessage() {}
 
 func (x *ExportOutcomesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[27]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2701,7 +2775,7 @@ func (x *ExportOutcomesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportOutcomesResponse.ProtoReflect.Descriptor instead.
 func (*ExportOutcomesResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{27}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ExportOutcomesResponse) GetLines() []string {
@@ -2726,7 +2800,7 @@ type DeleteOutcomesRequest struct {
 
 func (x *DeleteOutcomesRequest) Reset() {
 	*x = DeleteOutcomesRequest{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2738,7 +2812,7 @@ func (x *DeleteOutcomesRequest) String() string {
 func (*DeleteOutcomesRequest) ProtoMessage() {}
 
 func (x *DeleteOutcomesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2751,7 +2825,7 @@ func (x *DeleteOutcomesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOutcomesRequest.ProtoReflect.Descriptor instead.
 func (*DeleteOutcomesRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{28}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DeleteOutcomesRequest) GetBefore() *timestamppb.Timestamp {
@@ -2786,7 +2860,7 @@ type DeleteOutcomesResponse struct {
 
 func (x *DeleteOutcomesResponse) Reset() {
 	*x = DeleteOutcomesResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2798,7 +2872,7 @@ func (x *DeleteOutcomesResponse) String() string {
 func (*DeleteOutcomesResponse) ProtoMessage() {}
 
 func (x *DeleteOutcomesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2811,7 +2885,7 @@ func (x *DeleteOutcomesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOutcomesResponse.ProtoReflect.Descriptor instead.
 func (*DeleteOutcomesResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{29}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeleteOutcomesResponse) GetDeleted() uint64 {
@@ -2843,12 +2917,16 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\adecided\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\adecided\x12&\n" +
 	"\x06wanted\x18\x04 \x01(\x0e2\x0e.ckd.v1.WantedR\x06wanted\x12(\n" +
 	"\x05error\x18\x05 \x01(\v2\x12.google.rpc.StatusR\x05error\x12\x12\n" +
-	"\x04note\x18\x06 \x01(\tR\x04note\"\x9d\x01\n" +
+	"\x04note\x18\x06 \x01(\tR\x04note\"\xca\x01\n" +
 	"\x13ReportIssuedRequest\x12\x18\n" +
 	"\aprocess\x18\x01 \x01(\tR\aprocess\x12+\n" +
 	"\x06counts\x18\x02 \x03(\v2\x13.ckd.v1.IssuedCountR\x06counts\x12\x1a\n" +
 	"\bpolicies\x18\x03 \x03(\fR\bpolicies\x12#\n" +
-	"\rpolicy_hashes\x18\x04 \x03(\tR\fpolicyHashes\"\x9c\x03\n" +
+	"\rpolicy_hashes\x18\x04 \x03(\tR\fpolicyHashes\x12+\n" +
+	"\x06sealed\x18\x05 \x03(\v2\x13.ckd.v1.SealedCountR\x06sealed\";\n" +
+	"\vSealedCount\x12\x16\n" +
+	"\x06sealer\x18\x01 \x01(\fR\x06sealer\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x04R\x05count\"\x9c\x03\n" +
 	"\vIssuedCount\x12\x1f\n" +
 	"\vpolicy_hash\x18\x01 \x01(\tR\n" +
 	"policyHash\x12#\n" +
@@ -2950,7 +3028,7 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\x02of\x18\x01 \x01(\tR\x02of\x12#\n" +
 	"\x05share\x18\x02 \x01(\v2\r.ckd.v1.ShareR\x05share\x12\x16\n" +
 	"\x06events\x18\x03 \x01(\x04R\x06events\x12\x14\n" +
-	"\x05total\x18\x04 \x01(\x04R\x05total\"\x94\x03\n" +
+	"\x05total\x18\x04 \x01(\x04R\x05total\"\xac\x03\n" +
 	"\fStratumCount\x12)\n" +
 	"\astratum\x18\x01 \x01(\x0e2\x0f.ckd.v1.StratumR\astratum\x12\x1c\n" +
 	"\tdecisions\x18\x02 \x01(\x04R\tdecisions\x12\x1a\n" +
@@ -2965,7 +3043,8 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	" \x01(\v2\x14.ckd.v1.CountedShareR\x04late\x125\n" +
 	"\vlate_lately\x18\v \x01(\v2\x14.ckd.v1.CountedShareR\n" +
 	"lateLately\x12\x14\n" +
-	"\x05apart\x18\f \x01(\x04R\x05apartB\v\n" +
+	"\x05apart\x18\f \x01(\x04R\x05apart\x12\x16\n" +
+	"\x06untold\x18\r \x01(\x04R\x06untoldB\v\n" +
 	"\t_expected\"\x9b\x01\n" +
 	"\vReasonYield\x12.\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x16.ckd.v1.DecisionReasonR\x06reason\x12*\n" +
@@ -3085,7 +3164,7 @@ func file_ckd_v1_outcomes_proto_rawDescGZIP() []byte {
 }
 
 var file_ckd_v1_outcomes_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_ckd_v1_outcomes_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_ckd_v1_outcomes_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_ckd_v1_outcomes_proto_goTypes = []any{
 	(OutcomeKind)(0),               // 0: ckd.v1.OutcomeKind
 	(OutcomeStatus)(0),             // 1: ckd.v1.OutcomeStatus
@@ -3097,125 +3176,127 @@ var file_ckd_v1_outcomes_proto_goTypes = []any{
 	(*ReportOutcomesResponse)(nil), // 7: ckd.v1.ReportOutcomesResponse
 	(*OutcomeAnswer)(nil),          // 8: ckd.v1.OutcomeAnswer
 	(*ReportIssuedRequest)(nil),    // 9: ckd.v1.ReportIssuedRequest
-	(*IssuedCount)(nil),            // 10: ckd.v1.IssuedCount
-	(*AuditSettings)(nil),          // 11: ckd.v1.AuditSettings
-	(*DeclaredSlice)(nil),          // 12: ckd.v1.DeclaredSlice
-	(*ReportIssuedResponse)(nil),   // 13: ckd.v1.ReportIssuedResponse
-	(*ListPromisesRequest)(nil),    // 14: ckd.v1.ListPromisesRequest
-	(*ListPromisesResponse)(nil),   // 15: ckd.v1.ListPromisesResponse
-	(*PromiseFigures)(nil),         // 16: ckd.v1.PromiseFigures
-	(*OutcomeSummary)(nil),         // 17: ckd.v1.OutcomeSummary
-	(*RiskFigure)(nil),             // 18: ckd.v1.RiskFigure
-	(*RiskMonitor)(nil),            // 19: ckd.v1.RiskMonitor
-	(*CountedShare)(nil),           // 20: ckd.v1.CountedShare
-	(*StratumCount)(nil),           // 21: ckd.v1.StratumCount
-	(*ReasonYield)(nil),            // 22: ckd.v1.ReasonYield
-	(*ConfusionCell)(nil),          // 23: ckd.v1.ConfusionCell
-	(*RiskBin)(nil),                // 24: ckd.v1.RiskBin
-	(*ReaderAgreement)(nil),        // 25: ckd.v1.ReaderAgreement
-	(*KindFigure)(nil),             // 26: ckd.v1.KindFigure
-	(*PromisePoint)(nil),           // 27: ckd.v1.PromisePoint
-	(*RiskPoint)(nil),              // 28: ckd.v1.RiskPoint
-	(*ClearAlarmRequest)(nil),      // 29: ckd.v1.ClearAlarmRequest
-	(*ClearAlarmResponse)(nil),     // 30: ckd.v1.ClearAlarmResponse
-	(*ExportOutcomesRequest)(nil),  // 31: ckd.v1.ExportOutcomesRequest
-	(*ExportOutcomesResponse)(nil), // 32: ckd.v1.ExportOutcomesResponse
-	(*DeleteOutcomesRequest)(nil),  // 33: ckd.v1.DeleteOutcomesRequest
-	(*DeleteOutcomesResponse)(nil), // 34: ckd.v1.DeleteOutcomesResponse
-	(*timestamppb.Timestamp)(nil),  // 35: google.protobuf.Timestamp
-	(*status.Status)(nil),          // 36: google.rpc.Status
-	(*durationpb.Duration)(nil),    // 37: google.protobuf.Duration
-	(*Promise)(nil),                // 38: ckd.v1.Promise
-	(*Share)(nil),                  // 39: ckd.v1.Share
-	(CertifiedFigure)(0),           // 40: ckd.v1.CertifiedFigure
-	(Verdict)(0),                   // 41: ckd.v1.Verdict
-	(DecisionReason)(0),            // 42: ckd.v1.DecisionReason
+	(*SealedCount)(nil),            // 10: ckd.v1.SealedCount
+	(*IssuedCount)(nil),            // 11: ckd.v1.IssuedCount
+	(*AuditSettings)(nil),          // 12: ckd.v1.AuditSettings
+	(*DeclaredSlice)(nil),          // 13: ckd.v1.DeclaredSlice
+	(*ReportIssuedResponse)(nil),   // 14: ckd.v1.ReportIssuedResponse
+	(*ListPromisesRequest)(nil),    // 15: ckd.v1.ListPromisesRequest
+	(*ListPromisesResponse)(nil),   // 16: ckd.v1.ListPromisesResponse
+	(*PromiseFigures)(nil),         // 17: ckd.v1.PromiseFigures
+	(*OutcomeSummary)(nil),         // 18: ckd.v1.OutcomeSummary
+	(*RiskFigure)(nil),             // 19: ckd.v1.RiskFigure
+	(*RiskMonitor)(nil),            // 20: ckd.v1.RiskMonitor
+	(*CountedShare)(nil),           // 21: ckd.v1.CountedShare
+	(*StratumCount)(nil),           // 22: ckd.v1.StratumCount
+	(*ReasonYield)(nil),            // 23: ckd.v1.ReasonYield
+	(*ConfusionCell)(nil),          // 24: ckd.v1.ConfusionCell
+	(*RiskBin)(nil),                // 25: ckd.v1.RiskBin
+	(*ReaderAgreement)(nil),        // 26: ckd.v1.ReaderAgreement
+	(*KindFigure)(nil),             // 27: ckd.v1.KindFigure
+	(*PromisePoint)(nil),           // 28: ckd.v1.PromisePoint
+	(*RiskPoint)(nil),              // 29: ckd.v1.RiskPoint
+	(*ClearAlarmRequest)(nil),      // 30: ckd.v1.ClearAlarmRequest
+	(*ClearAlarmResponse)(nil),     // 31: ckd.v1.ClearAlarmResponse
+	(*ExportOutcomesRequest)(nil),  // 32: ckd.v1.ExportOutcomesRequest
+	(*ExportOutcomesResponse)(nil), // 33: ckd.v1.ExportOutcomesResponse
+	(*DeleteOutcomesRequest)(nil),  // 34: ckd.v1.DeleteOutcomesRequest
+	(*DeleteOutcomesResponse)(nil), // 35: ckd.v1.DeleteOutcomesResponse
+	(*timestamppb.Timestamp)(nil),  // 36: google.protobuf.Timestamp
+	(*status.Status)(nil),          // 37: google.rpc.Status
+	(*durationpb.Duration)(nil),    // 38: google.protobuf.Duration
+	(*Promise)(nil),                // 39: ckd.v1.Promise
+	(*Share)(nil),                  // 40: ckd.v1.Share
+	(CertifiedFigure)(0),           // 41: ckd.v1.CertifiedFigure
+	(Verdict)(0),                   // 42: ckd.v1.Verdict
+	(DecisionReason)(0),            // 43: ckd.v1.DecisionReason
 }
 var file_ckd_v1_outcomes_proto_depIdxs = []int32{
 	6,  // 0: ckd.v1.ReportOutcomesRequest.outcomes:type_name -> ckd.v1.Outcome
-	35, // 1: ckd.v1.Outcome.time:type_name -> google.protobuf.Timestamp
+	36, // 1: ckd.v1.Outcome.time:type_name -> google.protobuf.Timestamp
 	0,  // 2: ckd.v1.Outcome.kind:type_name -> ckd.v1.OutcomeKind
 	8,  // 3: ckd.v1.ReportOutcomesResponse.answers:type_name -> ckd.v1.OutcomeAnswer
 	1,  // 4: ckd.v1.OutcomeAnswer.status:type_name -> ckd.v1.OutcomeStatus
-	35, // 5: ckd.v1.OutcomeAnswer.decided:type_name -> google.protobuf.Timestamp
+	36, // 5: ckd.v1.OutcomeAnswer.decided:type_name -> google.protobuf.Timestamp
 	2,  // 6: ckd.v1.OutcomeAnswer.wanted:type_name -> ckd.v1.Wanted
-	36, // 7: ckd.v1.OutcomeAnswer.error:type_name -> google.rpc.Status
-	10, // 8: ckd.v1.ReportIssuedRequest.counts:type_name -> ckd.v1.IssuedCount
-	3,  // 9: ckd.v1.IssuedCount.stratum:type_name -> ckd.v1.Stratum
-	35, // 10: ckd.v1.IssuedCount.start:type_name -> google.protobuf.Timestamp
-	11, // 11: ckd.v1.IssuedCount.audit:type_name -> ckd.v1.AuditSettings
-	37, // 12: ckd.v1.AuditSettings.due:type_name -> google.protobuf.Duration
-	12, // 13: ckd.v1.AuditSettings.slices:type_name -> ckd.v1.DeclaredSlice
-	38, // 14: ckd.v1.ReportIssuedResponse.promises:type_name -> ckd.v1.Promise
-	16, // 15: ckd.v1.ListPromisesResponse.promises:type_name -> ckd.v1.PromiseFigures
-	38, // 16: ckd.v1.PromiseFigures.promise:type_name -> ckd.v1.Promise
-	37, // 17: ckd.v1.PromiseFigures.cohort_period:type_name -> google.protobuf.Duration
-	37, // 18: ckd.v1.PromiseFigures.due:type_name -> google.protobuf.Duration
-	17, // 19: ckd.v1.PromiseFigures.mature:type_name -> ckd.v1.OutcomeSummary
-	17, // 20: ckd.v1.PromiseFigures.provisional:type_name -> ckd.v1.OutcomeSummary
-	21, // 21: ckd.v1.PromiseFigures.strata:type_name -> ckd.v1.StratumCount
-	20, // 22: ckd.v1.PromiseFigures.traffic:type_name -> ckd.v1.CountedShare
-	27, // 23: ckd.v1.PromiseFigures.history:type_name -> ckd.v1.PromisePoint
-	18, // 24: ckd.v1.OutcomeSummary.figures:type_name -> ckd.v1.RiskFigure
-	18, // 25: ckd.v1.OutcomeSummary.slices:type_name -> ckd.v1.RiskFigure
-	20, // 26: ckd.v1.OutcomeSummary.yield_wrong:type_name -> ckd.v1.CountedShare
-	20, // 27: ckd.v1.OutcomeSummary.yield_critical:type_name -> ckd.v1.CountedShare
-	22, // 28: ckd.v1.OutcomeSummary.yield_by_reason:type_name -> ckd.v1.ReasonYield
-	23, // 29: ckd.v1.OutcomeSummary.confusion:type_name -> ckd.v1.ConfusionCell
-	24, // 30: ckd.v1.OutcomeSummary.risk:type_name -> ckd.v1.RiskBin
-	25, // 31: ckd.v1.OutcomeSummary.readers:type_name -> ckd.v1.ReaderAgreement
-	39, // 32: ckd.v1.OutcomeSummary.lag_median_seconds:type_name -> ckd.v1.Share
-	39, // 33: ckd.v1.OutcomeSummary.lag_p90_seconds:type_name -> ckd.v1.Share
-	26, // 34: ckd.v1.OutcomeSummary.kinds:type_name -> ckd.v1.KindFigure
-	40, // 35: ckd.v1.RiskFigure.figure:type_name -> ckd.v1.CertifiedFigure
-	39, // 36: ckd.v1.RiskFigure.average:type_name -> ckd.v1.Share
-	20, // 37: ckd.v1.RiskFigure.lately:type_name -> ckd.v1.CountedShare
-	39, // 38: ckd.v1.RiskFigure.overdue:type_name -> ckd.v1.Share
-	39, // 39: ckd.v1.RiskFigure.at_sensitivity:type_name -> ckd.v1.Share
-	19, // 40: ckd.v1.RiskFigure.monitor:type_name -> ckd.v1.RiskMonitor
-	41, // 41: ckd.v1.RiskFigure.verdict:type_name -> ckd.v1.Verdict
-	35, // 42: ckd.v1.RiskMonitor.raised_by:type_name -> google.protobuf.Timestamp
-	39, // 43: ckd.v1.CountedShare.share:type_name -> ckd.v1.Share
-	3,  // 44: ckd.v1.StratumCount.stratum:type_name -> ckd.v1.Stratum
-	20, // 45: ckd.v1.StratumCount.late:type_name -> ckd.v1.CountedShare
-	20, // 46: ckd.v1.StratumCount.late_lately:type_name -> ckd.v1.CountedShare
-	42, // 47: ckd.v1.ReasonYield.reason:type_name -> ckd.v1.DecisionReason
-	20, // 48: ckd.v1.ReasonYield.wrong:type_name -> ckd.v1.CountedShare
-	20, // 49: ckd.v1.ReasonYield.critical:type_name -> ckd.v1.CountedShare
-	20, // 50: ckd.v1.ConfusionCell.share:type_name -> ckd.v1.CountedShare
-	20, // 51: ckd.v1.RiskBin.observed:type_name -> ckd.v1.CountedShare
-	20, // 52: ckd.v1.ReaderAgreement.agreement:type_name -> ckd.v1.CountedShare
-	20, // 53: ckd.v1.ReaderAgreement.reader_misses:type_name -> ckd.v1.CountedShare
-	20, // 54: ckd.v1.ReaderAgreement.blind:type_name -> ckd.v1.CountedShare
-	20, // 55: ckd.v1.ReaderAgreement.sighted:type_name -> ckd.v1.CountedShare
-	0,  // 56: ckd.v1.KindFigure.kind:type_name -> ckd.v1.OutcomeKind
-	20, // 57: ckd.v1.KindFigure.critical_fnr:type_name -> ckd.v1.CountedShare
-	35, // 58: ckd.v1.PromisePoint.start:type_name -> google.protobuf.Timestamp
-	28, // 59: ckd.v1.PromisePoint.critical_fnr:type_name -> ckd.v1.RiskPoint
-	28, // 60: ckd.v1.PromisePoint.critical_miss_rate:type_name -> ckd.v1.RiskPoint
-	39, // 61: ckd.v1.RiskPoint.average:type_name -> ckd.v1.Share
-	38, // 62: ckd.v1.ClearAlarmResponse.promise:type_name -> ckd.v1.Promise
-	35, // 63: ckd.v1.ExportOutcomesRequest.from:type_name -> google.protobuf.Timestamp
-	35, // 64: ckd.v1.ExportOutcomesRequest.to:type_name -> google.protobuf.Timestamp
-	4,  // 65: ckd.v1.ExportOutcomesRequest.format:type_name -> ckd.v1.ExportFormat
-	35, // 66: ckd.v1.DeleteOutcomesRequest.before:type_name -> google.protobuf.Timestamp
-	5,  // 67: ckd.v1.OutcomeService.ReportOutcomes:input_type -> ckd.v1.ReportOutcomesRequest
-	9,  // 68: ckd.v1.OutcomeService.ReportIssued:input_type -> ckd.v1.ReportIssuedRequest
-	14, // 69: ckd.v1.OutcomeService.ListPromises:input_type -> ckd.v1.ListPromisesRequest
-	29, // 70: ckd.v1.OutcomeService.ClearAlarm:input_type -> ckd.v1.ClearAlarmRequest
-	31, // 71: ckd.v1.OutcomeService.ExportOutcomes:input_type -> ckd.v1.ExportOutcomesRequest
-	33, // 72: ckd.v1.OutcomeService.DeleteOutcomes:input_type -> ckd.v1.DeleteOutcomesRequest
-	7,  // 73: ckd.v1.OutcomeService.ReportOutcomes:output_type -> ckd.v1.ReportOutcomesResponse
-	13, // 74: ckd.v1.OutcomeService.ReportIssued:output_type -> ckd.v1.ReportIssuedResponse
-	15, // 75: ckd.v1.OutcomeService.ListPromises:output_type -> ckd.v1.ListPromisesResponse
-	30, // 76: ckd.v1.OutcomeService.ClearAlarm:output_type -> ckd.v1.ClearAlarmResponse
-	32, // 77: ckd.v1.OutcomeService.ExportOutcomes:output_type -> ckd.v1.ExportOutcomesResponse
-	34, // 78: ckd.v1.OutcomeService.DeleteOutcomes:output_type -> ckd.v1.DeleteOutcomesResponse
-	73, // [73:79] is the sub-list for method output_type
-	67, // [67:73] is the sub-list for method input_type
-	67, // [67:67] is the sub-list for extension type_name
-	67, // [67:67] is the sub-list for extension extendee
-	0,  // [0:67] is the sub-list for field type_name
+	37, // 7: ckd.v1.OutcomeAnswer.error:type_name -> google.rpc.Status
+	11, // 8: ckd.v1.ReportIssuedRequest.counts:type_name -> ckd.v1.IssuedCount
+	10, // 9: ckd.v1.ReportIssuedRequest.sealed:type_name -> ckd.v1.SealedCount
+	3,  // 10: ckd.v1.IssuedCount.stratum:type_name -> ckd.v1.Stratum
+	36, // 11: ckd.v1.IssuedCount.start:type_name -> google.protobuf.Timestamp
+	12, // 12: ckd.v1.IssuedCount.audit:type_name -> ckd.v1.AuditSettings
+	38, // 13: ckd.v1.AuditSettings.due:type_name -> google.protobuf.Duration
+	13, // 14: ckd.v1.AuditSettings.slices:type_name -> ckd.v1.DeclaredSlice
+	39, // 15: ckd.v1.ReportIssuedResponse.promises:type_name -> ckd.v1.Promise
+	17, // 16: ckd.v1.ListPromisesResponse.promises:type_name -> ckd.v1.PromiseFigures
+	39, // 17: ckd.v1.PromiseFigures.promise:type_name -> ckd.v1.Promise
+	38, // 18: ckd.v1.PromiseFigures.cohort_period:type_name -> google.protobuf.Duration
+	38, // 19: ckd.v1.PromiseFigures.due:type_name -> google.protobuf.Duration
+	18, // 20: ckd.v1.PromiseFigures.mature:type_name -> ckd.v1.OutcomeSummary
+	18, // 21: ckd.v1.PromiseFigures.provisional:type_name -> ckd.v1.OutcomeSummary
+	22, // 22: ckd.v1.PromiseFigures.strata:type_name -> ckd.v1.StratumCount
+	21, // 23: ckd.v1.PromiseFigures.traffic:type_name -> ckd.v1.CountedShare
+	28, // 24: ckd.v1.PromiseFigures.history:type_name -> ckd.v1.PromisePoint
+	19, // 25: ckd.v1.OutcomeSummary.figures:type_name -> ckd.v1.RiskFigure
+	19, // 26: ckd.v1.OutcomeSummary.slices:type_name -> ckd.v1.RiskFigure
+	21, // 27: ckd.v1.OutcomeSummary.yield_wrong:type_name -> ckd.v1.CountedShare
+	21, // 28: ckd.v1.OutcomeSummary.yield_critical:type_name -> ckd.v1.CountedShare
+	23, // 29: ckd.v1.OutcomeSummary.yield_by_reason:type_name -> ckd.v1.ReasonYield
+	24, // 30: ckd.v1.OutcomeSummary.confusion:type_name -> ckd.v1.ConfusionCell
+	25, // 31: ckd.v1.OutcomeSummary.risk:type_name -> ckd.v1.RiskBin
+	26, // 32: ckd.v1.OutcomeSummary.readers:type_name -> ckd.v1.ReaderAgreement
+	40, // 33: ckd.v1.OutcomeSummary.lag_median_seconds:type_name -> ckd.v1.Share
+	40, // 34: ckd.v1.OutcomeSummary.lag_p90_seconds:type_name -> ckd.v1.Share
+	27, // 35: ckd.v1.OutcomeSummary.kinds:type_name -> ckd.v1.KindFigure
+	41, // 36: ckd.v1.RiskFigure.figure:type_name -> ckd.v1.CertifiedFigure
+	40, // 37: ckd.v1.RiskFigure.average:type_name -> ckd.v1.Share
+	21, // 38: ckd.v1.RiskFigure.lately:type_name -> ckd.v1.CountedShare
+	40, // 39: ckd.v1.RiskFigure.overdue:type_name -> ckd.v1.Share
+	40, // 40: ckd.v1.RiskFigure.at_sensitivity:type_name -> ckd.v1.Share
+	20, // 41: ckd.v1.RiskFigure.monitor:type_name -> ckd.v1.RiskMonitor
+	42, // 42: ckd.v1.RiskFigure.verdict:type_name -> ckd.v1.Verdict
+	36, // 43: ckd.v1.RiskMonitor.raised_by:type_name -> google.protobuf.Timestamp
+	40, // 44: ckd.v1.CountedShare.share:type_name -> ckd.v1.Share
+	3,  // 45: ckd.v1.StratumCount.stratum:type_name -> ckd.v1.Stratum
+	21, // 46: ckd.v1.StratumCount.late:type_name -> ckd.v1.CountedShare
+	21, // 47: ckd.v1.StratumCount.late_lately:type_name -> ckd.v1.CountedShare
+	43, // 48: ckd.v1.ReasonYield.reason:type_name -> ckd.v1.DecisionReason
+	21, // 49: ckd.v1.ReasonYield.wrong:type_name -> ckd.v1.CountedShare
+	21, // 50: ckd.v1.ReasonYield.critical:type_name -> ckd.v1.CountedShare
+	21, // 51: ckd.v1.ConfusionCell.share:type_name -> ckd.v1.CountedShare
+	21, // 52: ckd.v1.RiskBin.observed:type_name -> ckd.v1.CountedShare
+	21, // 53: ckd.v1.ReaderAgreement.agreement:type_name -> ckd.v1.CountedShare
+	21, // 54: ckd.v1.ReaderAgreement.reader_misses:type_name -> ckd.v1.CountedShare
+	21, // 55: ckd.v1.ReaderAgreement.blind:type_name -> ckd.v1.CountedShare
+	21, // 56: ckd.v1.ReaderAgreement.sighted:type_name -> ckd.v1.CountedShare
+	0,  // 57: ckd.v1.KindFigure.kind:type_name -> ckd.v1.OutcomeKind
+	21, // 58: ckd.v1.KindFigure.critical_fnr:type_name -> ckd.v1.CountedShare
+	36, // 59: ckd.v1.PromisePoint.start:type_name -> google.protobuf.Timestamp
+	29, // 60: ckd.v1.PromisePoint.critical_fnr:type_name -> ckd.v1.RiskPoint
+	29, // 61: ckd.v1.PromisePoint.critical_miss_rate:type_name -> ckd.v1.RiskPoint
+	40, // 62: ckd.v1.RiskPoint.average:type_name -> ckd.v1.Share
+	39, // 63: ckd.v1.ClearAlarmResponse.promise:type_name -> ckd.v1.Promise
+	36, // 64: ckd.v1.ExportOutcomesRequest.from:type_name -> google.protobuf.Timestamp
+	36, // 65: ckd.v1.ExportOutcomesRequest.to:type_name -> google.protobuf.Timestamp
+	4,  // 66: ckd.v1.ExportOutcomesRequest.format:type_name -> ckd.v1.ExportFormat
+	36, // 67: ckd.v1.DeleteOutcomesRequest.before:type_name -> google.protobuf.Timestamp
+	5,  // 68: ckd.v1.OutcomeService.ReportOutcomes:input_type -> ckd.v1.ReportOutcomesRequest
+	9,  // 69: ckd.v1.OutcomeService.ReportIssued:input_type -> ckd.v1.ReportIssuedRequest
+	15, // 70: ckd.v1.OutcomeService.ListPromises:input_type -> ckd.v1.ListPromisesRequest
+	30, // 71: ckd.v1.OutcomeService.ClearAlarm:input_type -> ckd.v1.ClearAlarmRequest
+	32, // 72: ckd.v1.OutcomeService.ExportOutcomes:input_type -> ckd.v1.ExportOutcomesRequest
+	34, // 73: ckd.v1.OutcomeService.DeleteOutcomes:input_type -> ckd.v1.DeleteOutcomesRequest
+	7,  // 74: ckd.v1.OutcomeService.ReportOutcomes:output_type -> ckd.v1.ReportOutcomesResponse
+	14, // 75: ckd.v1.OutcomeService.ReportIssued:output_type -> ckd.v1.ReportIssuedResponse
+	16, // 76: ckd.v1.OutcomeService.ListPromises:output_type -> ckd.v1.ListPromisesResponse
+	31, // 77: ckd.v1.OutcomeService.ClearAlarm:output_type -> ckd.v1.ClearAlarmResponse
+	33, // 78: ckd.v1.OutcomeService.ExportOutcomes:output_type -> ckd.v1.ExportOutcomesResponse
+	35, // 79: ckd.v1.OutcomeService.DeleteOutcomes:output_type -> ckd.v1.DeleteOutcomesResponse
+	74, // [74:80] is the sub-list for method output_type
+	68, // [68:74] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_ckd_v1_outcomes_proto_init() }
@@ -3224,18 +3305,18 @@ func file_ckd_v1_outcomes_proto_init() {
 		return
 	}
 	file_ckd_v1_uncertainty_proto_init()
-	file_ckd_v1_outcomes_proto_msgTypes[13].OneofWrappers = []any{}
 	file_ckd_v1_outcomes_proto_msgTypes[14].OneofWrappers = []any{}
-	file_ckd_v1_outcomes_proto_msgTypes[16].OneofWrappers = []any{}
-	file_ckd_v1_outcomes_proto_msgTypes[19].OneofWrappers = []any{}
-	file_ckd_v1_outcomes_proto_msgTypes[23].OneofWrappers = []any{}
+	file_ckd_v1_outcomes_proto_msgTypes[15].OneofWrappers = []any{}
+	file_ckd_v1_outcomes_proto_msgTypes[17].OneofWrappers = []any{}
+	file_ckd_v1_outcomes_proto_msgTypes[20].OneofWrappers = []any{}
+	file_ckd_v1_outcomes_proto_msgTypes[24].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ckd_v1_outcomes_proto_rawDesc), len(file_ckd_v1_outcomes_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   30,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -58,15 +59,17 @@ type keeper struct {
 	policies map[string]string                // texts that the ledger has, by hash
 	audits   map[string]*policy.Audit         // of policies that are or were in force, by hash
 	counts   map[countKey]server.IssuedCounts // as the ledger has them
+	sealed   map[receipt.SealerID]uint64      // as the ledger has it
 	state    []*ckdv1.Promise
-	away     bool      // the last round failed
-	warned   bool      // that there is no file
+	away     bool // the last round failed
+	warned   bool // that there is no file
 }
 
 // decider is what a keeper asks and tells the server.
 type decider interface {
 	Policies() []*policy.Policy
 	Issued() []server.Issued
+	Sealed() map[receipt.SealerID]uint64
 	SetPromises([]*ckdv1.Promise)
 }
 
@@ -269,7 +272,7 @@ func (k *keeper) request() (*ckdv1.ReportIssuedRequest, func()) {
 			r.Policies, texts[p.Hash] = append(r.Policies, []byte(text)), text
 		}
 	}
-	counts := map[countKey]server.IssuedCounts{}
+	counts, sealed := map[countKey]server.IssuedCounts{}, k.server.Sealed()
 	for _, i := range k.server.Issued() {
 		key := countKey{i.IssuedKey, i.Stratum}
 		if k.counts[key] == i.IssuedCounts || len(r.Counts) == mostAtOnce {
@@ -282,7 +285,16 @@ func (k *keeper) request() (*ckdv1.ReportIssuedRequest, func()) {
 			Propensity: i.Propensity, InversePropensity: i.InversePropensity, Audit: k.audits[hex.EncodeToString(i.Policy[:])],
 		}))
 	}
+	if len(r.Counts) == mostAtOnce {
+		sealed = nil // some of them are not counted yet
+	}
+	for sealer, n := range sealed {
+		if had, told := k.sealed[sealer]; !told || had != n {
+			r.Sealed = append(r.Sealed, &ckdv1.SealedCount{Sealer: sealer[:], Count: n})
+		}
+	}
 	return r, func() {
+		maps.Copy(k.sealed, sealed)
 		for hash, text := range texts {
 			k.policies[hash] = text
 		}
@@ -295,11 +307,13 @@ func (k *keeper) request() (*ckdv1.ReportIssuedRequest, func()) {
 // forgetAll notes that the ledger has nothing.
 func (k *keeper) forgetAll() {
 	k.policies, k.audits, k.counts = map[string]string{}, map[string]*policy.Audit{}, map[countKey]server.IssuedCounts{}
+	k.sealed = map[receipt.SealerID]uint64{}
 }
 
 // forget notes that the ledger lacks a policy, and the counts under it.
 func (k *keeper) forget(hash string) {
 	delete(k.policies, hash)
+	clear(k.sealed)
 	for key := range k.counts {
 		if hex.EncodeToString(key.Policy[:]) == hash {
 			delete(k.counts, key)

@@ -24,17 +24,19 @@ import (
 type scripted struct {
 	policies []*policy.Policy
 	issued   []server.Issued
+	sealed   map[receipt.SealerID]uint64
 	promises []*ckdv1.Promise // as told to the server
 
 	asked  []*ckdv1.ReportIssuedRequest
 	answer func(*ckdv1.ReportIssuedRequest) (*ckdv1.ReportIssuedResponse, error)
 }
 
-func (s *scripted) Policies() []*policy.Policy       { return s.policies }
-func (s *scripted) Issued() []server.Issued          { return s.issued }
-func (s *scripted) SetPromises(all []*ckdv1.Promise) { s.promises = all }
-func (s *scripted) last() *ckdv1.ReportIssuedRequest { return s.asked[len(s.asked)-1] }
-func (s *scripted) count(stratum int) *server.Issued { return &s.issued[stratum] }
+func (s *scripted) Policies() []*policy.Policy          { return s.policies }
+func (s *scripted) Issued() []server.Issued             { return s.issued }
+func (s *scripted) Sealed() map[receipt.SealerID]uint64 { return s.sealed }
+func (s *scripted) SetPromises(all []*ckdv1.Promise)    { s.promises = all }
+func (s *scripted) last() *ckdv1.ReportIssuedRequest    { return s.asked[len(s.asked)-1] }
+func (s *scripted) count(stratum int) *server.Issued    { return &s.issued[stratum] }
 
 func (s *scripted) tell(_ context.Context, r *ckdv1.ReportIssuedRequest) (*ckdv1.ReportIssuedResponse, error) {
 	s.asked = append(s.asked, r)
@@ -84,9 +86,20 @@ func TestKeeperTells(t *testing.T) {
 	s.answer = works
 	expect("again", 1, 2)
 	expect("nothing new", 0, 0)
+	sealer := receipt.SealerID{1}
+	s.sealed = map[receipt.SealerID]uint64{sealer: 7}
 	s.count(1).Decisions++
 	expect("one count is new", 0, 1)
-	if c := s.last().GetCounts()[0]; c.GetDecisions() != 6 || c.GetAudit().GetRate() != 0.5 || !c.GetAudit().GetDefersOnBreach() || c.GetStart().GetSeconds() != 3600 {
+	if sealed := s.last().GetSealed(); len(sealed) != 1 || sealed[0].GetCount() != 7 || string(sealed[0].GetSealer()) != string(sealer[:]) {
+		t.Errorf("sealed: %v", sealed)
+	}
+	expect("nothing sealed since", 0, 0)
+	if sealed := s.last().GetSealed(); len(sealed) != 0 {
+		t.Errorf("sealed, as told before: %v", sealed)
+	}
+	s.count(1).Decisions++
+	expect("one count is new again", 0, 1)
+	if c := s.last().GetCounts()[0]; c.GetDecisions() != 7 || c.GetAudit().GetRate() != 0.5 || !c.GetAudit().GetDefersOnBreach() || c.GetStart().GetSeconds() != 3600 {
 		t.Errorf("count %v", c)
 	}
 	lost := true
@@ -98,6 +111,9 @@ func TestKeeperTells(t *testing.T) {
 		return answer, nil
 	}
 	expect("the ledger has lost the policy", 1, 2)
+	if sealed := s.last().GetSealed(); len(sealed) != 1 {
+		t.Errorf("sealed, told again with the counts: %v", sealed)
+	}
 }
 
 // TestKeeperKeeps checks that what the ledger said stands while it is away, also after a restart.
