@@ -96,7 +96,8 @@ func (m *Metrics) AccessRefused(reason string) {
 	m.collector.daemon.accessRefused.WithLabelValues(reason).Inc()
 }
 
-// SecurityReloadFailed counts a failed attempt to read the "certificates", the "access" file or the "receipt-keys".
+// SecurityReloadFailed counts a failed attempt to read the "certificates", the "access" file or the "receipt-keys",
+// or to fetch the "issuer-keys".
 func (m *Metrics) SecurityReloadFailed(files string) {
 	m.collector.daemon.reloadsFailed.WithLabelValues(files).Inc()
 }

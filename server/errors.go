@@ -206,7 +206,8 @@ func codeOf(r ckdv1.ErrorReason) codes.Code {
 		return codes.OutOfRange
 	case ckdv1.ErrorReason_ERROR_REASON_POLICY_CHANGED, ckdv1.ErrorReason_ERROR_REASON_RECEIPTS_UNAVAILABLE:
 		return codes.FailedPrecondition
-	case ckdv1.ErrorReason_ERROR_REASON_DRAINING, ckdv1.ErrorReason_ERROR_REASON_LEDGER_UNAVAILABLE:
+	case ckdv1.ErrorReason_ERROR_REASON_DRAINING, ckdv1.ErrorReason_ERROR_REASON_LEDGER_UNAVAILABLE,
+		ckdv1.ErrorReason_ERROR_REASON_KEYS_UNAVAILABLE:
 		return codes.Unavailable
 	case ckdv1.ErrorReason_ERROR_REASON_INPUT_IDLE:
 		return codes.DeadlineExceeded

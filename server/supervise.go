@@ -26,16 +26,18 @@ type supervised interface {
 }
 
 // supervise ends a stream whose exchange cannot end it itself: the client does not take a reply,
-// the stream reaches its age, the daemon stops, the policy changes, or the caller loses its
-// permission.
+// the stream reaches its age or its token expires, the daemon stops, the policy changes, or the
+// caller loses its permission.
 func (s *streams) supervise(ctx context.Context, st supervised, exchanged <-chan error) error {
 	tick := time.NewTicker(s.decider.limits.tick())
 	defer tick.Stop()
 	aged, stopAge := s.decider.limits.age()
 	defer stopAge()
 	gone, drained, changed := auth.Gone(ctx), s.lifecycle.drained, s.decider.catalog.changed()
-	st.policiesReplaced()         // they may have been since the stream opened
-	var deadline <-chan time.Time // set once the stream reaches its maximum age
+	st.policiesReplaced() // they may have been since the stream opened
+	expired := auth.Expired(ctx)
+	old := "the stream has reached its age"
+	var deadline <-chan time.Time // set once the stream is too old, or its token is
 	for {
 		select {
 		case err := <-exchanged:
@@ -48,10 +50,14 @@ func (s *streams) supervise(ctx context.Context, st supervised, exchanged <-chan
 			drained = nil
 			st.end(draining("the daemon is stopping"))
 		case <-aged:
-			st.end(draining("the stream has reached its age"))
+			st.end(draining(old))
+			deadline = time.After(s.decider.limits.DrainGrace)
+		case <-expired:
+			expired, old = nil, "the token of the stream has expired"
+			st.end(draining(old))
 			deadline = time.After(s.decider.limits.DrainGrace)
 		case <-deadline:
-			return statusOf(draining("the stream has reached its age"), location{}).Err()
+			return statusOf(draining(old), location{}).Err()
 		case <-changed:
 			changed = s.decider.catalog.changed()
 			st.policiesReplaced()

@@ -179,6 +179,16 @@ func (v Value) Mapping(fields ...string) (Mapping, bool) {
 	return m, true
 }
 
+// Names returns the field names of a mapping that may have any, for Mapping. Other values have none.
+func (v Value) Names() (names []string) {
+	if v.isPlainly(yaml.MappingNode) {
+		for i := 0; i < len(v.node.Content); i += 2 {
+			names = append(names, v.node.Content[i].Value)
+		}
+	}
+	return names
+}
+
 // splitNumber asks whether the key at i of a mapping in braces is the end of a number with a
 // decimal comma: {threshold: 0,05} is a threshold of 0 and a field 05. It returns an empty
 // text if the field before cannot hold a fraction.

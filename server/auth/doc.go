@@ -1,7 +1,7 @@
 // Package auth works out who calls, and what they may do.
 //
-// An access file lists identities: the tokens and client certificates that identify each, and the
-// models and pages that it may use. A Store keeps the file in force while it and the token files
+// An access file lists identities: the tokens, client certificates and claims of JWTs that identify
+// each, and the models and pages that it may use. A Store keeps the file in force while it and the token files
 // change. Its invariants:
 //   - What is in force is one whole file without fault. A faulty file changes nothing.
 //   - Only health checks and probes pass without a good credential. A refusal never says which part
@@ -10,6 +10,8 @@
 //     it.
 //   - Tokens are compared by their SHA-256, all of them, in constant time. No token appears in an
 //     error, a log line or an Outcome.
+//   - JWTs are verified by keys at hand: no call waits for their issuer. A stream does not outlive
+//     its JWT.
 //   - An identity passed on within the process is believed only there.
 //
 // Stability: the access file is stable. The Go API follows the daemon and may change between minor

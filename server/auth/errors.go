@@ -22,6 +22,14 @@ const (
 	BadCredential Reason = "bad_credential"
 	// UnknownToken: the token belongs to no identity, or not any more.
 	UnknownToken Reason = "unknown_token"
+	// InvalidToken: it is a JWT whose signature, audience or beginning is wrong.
+	InvalidToken Reason = "invalid_token"
+	// ExpiredToken: it is a JWT that has ended.
+	ExpiredToken Reason = "expired_token"
+	// AmbiguousToken: several identities have claims of the JWT.
+	AmbiguousToken Reason = "ambiguous_token"
+	// KeysUnavailable: it is a JWT, and the key that signed it is not at hand yet.
+	KeysUnavailable Reason = "keys_unavailable"
 	// UnknownCertificate: no identity has any of its names.
 	UnknownCertificate Reason = "unknown_certificate"
 	// AmbiguousCertificate: several identities have its names.
@@ -37,8 +45,8 @@ const (
 // Reasons returns every Reason.
 func Reasons() []Reason {
 	return []Reason{
-		NoCredential, BadCredential, UnknownToken, UnknownCertificate, AmbiguousCertificate, RevokedCertificate,
-		UnknownIdentity, NotAllowed,
+		NoCredential, BadCredential, UnknownToken, InvalidToken, ExpiredToken, AmbiguousToken, KeysUnavailable,
+		UnknownCertificate, AmbiguousCertificate, RevokedCertificate, UnknownIdentity, NotAllowed,
 	}
 }
 
@@ -48,6 +56,22 @@ const errorDomain = "ckd.v1"
 // errUnauthenticated refuses a call without saying what was wrong with its credential.
 var errUnauthenticated = statusError(codes.Unauthenticated, ckdv1.ErrorReason_ERROR_REASON_UNAUTHENTICATED,
 	"no identity is known by what was presented, expected a valid bearer token or client certificate")
+
+// errKeys refuses a call that may succeed once the keys of the token's issuer are here.
+var errKeys = statusError(codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_KEYS_UNAVAILABLE,
+	"the keys of the token's issuer are not at hand yet; try again")
+
+// errExpired ends a stream whose token has expired.
+var errExpired = statusError(codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING,
+	"the token of the stream has expired; open another stream with a fresh one")
+
+// unauthenticated returns the status that refuses a call for a reason.
+func unauthenticated(why Reason) error {
+	if why == KeysUnavailable {
+		return errKeys
+	}
+	return errUnauthenticated
+}
 
 func errNotAllowed(what string) error {
 	return statusError(codes.PermissionDenied, ckdv1.ErrorReason_ERROR_REASON_NOT_ALLOWED, "the identity may not "+what)

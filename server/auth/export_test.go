@@ -1,6 +1,9 @@
 package auth
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Pace sets how long Watch waits for quiet, how long it waits at most, and how often it polls.
 func (s *Store) Pace(quiet, atMost, poll time.Duration) {
@@ -13,3 +16,14 @@ func (s *Store) Sessions() int {
 	defer s.tracking.Unlock()
 	return len(s.open)
 }
+
+// FetchKeys fetches the keys of all issuers once, and returns when they are in force.
+func (s *Store) FetchKeys(ctx context.Context) {
+	for _, i := range s.current.Load().issuers {
+		_ = i.Fetch(ctx)
+	}
+	s.Recheck()
+}
+
+// Remembered returns how many verified tokens are remembered.
+func (s *Store) Remembered() int { return len(s.jwts.tokens) }

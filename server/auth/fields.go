@@ -15,8 +15,11 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// identitiesField names the only field of an access file.
-const identitiesField = "identities"
+// The fields of an access file.
+const (
+	identitiesField = "identities"
+	issuersField    = "issuers"
+)
 
 // Bounds of an access file.
 const (
@@ -58,6 +61,10 @@ func identityFields() []field {
 			name: "certificates", standard: "none", words: "a list of names", read: (*draft).readCertificates,
 			doc: "The client certificates that identify it: a URI such as `spiffe://cluster/ns/eye/sa/grader`, a DNS name, or " +
 				"`CN=` with the subject's common name. One of them must equal a name in the certificate exactly.",
+		},
+		{
+			name: "jwts", standard: "none", words: "a list of claims", fields: jwtFields, read: (*draft).readJWTs,
+			doc: "The JWTs that identify it: see [Tokens of an issuer](#tokens-of-an-issuer).",
 		},
 		{
 			name: "models", standard: "none", words: `a list of models, or ["*"] for all`, read: (*draft).readModels,

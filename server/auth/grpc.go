@@ -96,7 +96,7 @@ func (s *Store) admit(ctx context.Context, method string) (_ context.Context, on
 		ctx, one, err = s.begin(ctx, method)
 	} else if why := one.renew(); why != "" {
 		s.refused(ctx, one.at, why)
-		err = errUnauthenticated
+		err = unauthenticated(why)
 	}
 	if err != nil {
 		return ctx, nil, err
@@ -126,7 +126,7 @@ func (s *Store) begin(ctx context.Context, method string) (context.Context, *ses
 		}
 	}
 	s.refused(ctx, at, why)
-	return ctx, nil, errUnauthenticated
+	return ctx, nil, unauthenticated(why)
 }
 
 // identify returns the credential of a call, or what is wrong with it. A method that is open to all

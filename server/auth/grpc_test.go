@@ -65,7 +65,7 @@ identities:
 		{name: "the hash of a token", sent: token(sumOf(tokenA)), why: auth.UnknownToken},
 		{name: "no token", sent: token(""), why: auth.BadCredential},
 		{name: "another scheme", sent: []string{"authorization", "Basic " + tokenA}, why: auth.BadCredential},
-		{name: "a long token", sent: token(strings.Repeat("x", 5000)), why: auth.BadCredential},
+		{name: "a long token", sent: token(strings.Repeat("x", 17000)), why: auth.BadCredential},
 		{name: "two tokens", sent: append(token(tokenA), token(tokenA)...), why: auth.BadCredential},
 		{name: "an unknown certificate", certs: []string{"c.eye.svc"}, why: auth.UnknownCertificate},
 		{name: "a DNS name as a common name", certs: []string{"CN=a.eye.svc"}, why: auth.UnknownCertificate},

@@ -78,11 +78,15 @@ func (s *Store) HTTP(next http.Handler, o HTTPOptions) http.Handler {
 		if why == RevokedCertificate {
 			w.Header().Set("Connection", "close") // no request over it can succeed
 		}
-		w.Header().Set("WWW-Authenticate", "Bearer")
-		if o.Basic {
-			w.Header().Add("WWW-Authenticate", `Basic realm="ckd: a token as the password", charset="UTF-8"`)
+		if why == KeysUnavailable {
+			w.Header().Set("Retry-After", "1")
+		} else {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			if o.Basic {
+				w.Header().Add("WWW-Authenticate", `Basic realm="ckd: a token as the password", charset="UTF-8"`)
+			}
 		}
-		o.Refuse(w, r, status.Convert(errUnauthenticated))
+		o.Refuse(w, r, status.Convert(unauthenticated(why)))
 	})
 }
 
@@ -125,8 +129,11 @@ func cleaned(r *http.Request) *http.Request {
 
 // HTTPCode returns the HTTP code for a status that refuses a request.
 func HTTPCode(st *status.Status) int {
-	if st.Code() == codes.PermissionDenied {
+	switch st.Code() {
+	case codes.PermissionDenied:
 		return http.StatusForbidden
+	case codes.Unavailable:
+		return http.StatusServiceUnavailable
 	}
 	return http.StatusUnauthorized
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ckd-project/ckd/internal/strictyaml"
+	"github.com/ckd-project/ckd/server/auth/issuer"
 )
 
 // roster is what an access file and its token files say.
@@ -16,6 +17,9 @@ type roster struct {
 	identities   map[string]*Identity
 	tokens       []token
 	certificates map[string]*Identity
+	rules        []jwtRule
+	configs      map[string]issuer.Config  // of token issuers, by name
+	issuers      map[string]*issuer.Issuer // the same, once they are in force
 	// meaning is equal for files that mean the same. It contains hashes of tokens and must stay
 	// secret.
 	meaning  string
@@ -37,7 +41,8 @@ const commonName = "CN="
 func parse(file string, data []byte, find func(path string) ([]byte, error)) (r *roster, tokenFiles []string, err error) {
 	d := &drafts{
 		file: file, find: find,
-		nameAt: map[string]string{}, tokenAt: map[string]string{}, certificateAt: map[string]string{},
+		nameAt: map[string]string{}, tokenAt: map[string]string{}, certificateAt: map[string]string{}, issuerAt: map[string]string{},
+		configs: map[string]issuer.Config{},
 	}
 	d.readFile(data)
 	if len(d.faults) > 0 {
@@ -57,7 +62,10 @@ type drafts struct {
 	warnings   []string
 
 	// Where names, tokens and certificates were first given, as line:col.
-	nameAt, tokenAt, certificateAt map[string]string
+	nameAt, tokenAt, certificateAt, issuerAt map[string]string
+
+	configs map[string]issuer.Config
+	rules   int // in all
 }
 
 // entry is an identity with its credentials.
@@ -65,12 +73,14 @@ type entry struct {
 	identity     *Identity
 	tokens       [][sha256.Size]byte
 	certificates []string
+	jwts         []jwtRule
 }
 
 // draft is the entry that is being read.
 type draft struct {
 	*drafts
 	*entry
+	issuer issuer.Config // the issuer that is read
 	at     strictyaml.Value
 	report func(Fault)
 }
@@ -80,9 +90,12 @@ func (d *drafts) readFile(data []byte) {
 	if !ok {
 		return
 	}
-	fields, ok := root.Mapping(identitiesField)
+	fields, ok := root.Mapping(issuersField, identitiesField)
 	if !ok {
 		return
+	}
+	if list, given := fields.Get(issuersField); given {
+		d.readIssuers(list)
 	}
 	list, ok := fields.Need(identitiesField, "a list of identities")
 	if !ok {
@@ -101,19 +114,46 @@ func (d *drafts) readFile(data []byte) {
 func (d *drafts) readIdentity(v strictyaml.Value) {
 	name := peekName(v)
 	one := &draft{drafts: d, entry: &entry{identity: &Identity{models: map[string]bool{}, watches: -1}}}
-	one.report = func(f Fault) {
-		if name == "" {
-			f.Field = strings.TrimSuffix(v.Path()+"."+f.Field, ".")
-		}
-		d.fault(name, f)
-	}
+	one.report = d.reporter(v, "identity", name)
 	one.at = v.Under("", one.report)
 	if _, ok := one.readFields(one.at, identityFields()); !ok {
 		return
 	}
 	d.entries = append(d.entries, one.entry)
-	if len(one.tokens)+len(one.certificates) == 0 {
-		one.warn(one.at, "neither tokens nor certificates: nobody is known as it")
+	if len(one.tokens)+len(one.certificates)+len(one.jwts) == 0 {
+		one.warn(one.at, "neither tokens nor certificates nor jwts: nobody is known as it")
+	}
+}
+
+// reporter returns a function that reports the faults of an entry, by its name if that is known.
+func (d *drafts) reporter(v strictyaml.Value, kind, name string) func(Fault) {
+	return func(f Fault) {
+		if name == "" {
+			f.Field = strings.TrimSuffix(v.Path()+"."+f.Field, ".")
+			d.fault("", f)
+			return
+		}
+		d.fault(fmt.Sprintf("%s %q", kind, name), f)
+	}
+}
+
+func (d *drafts) readIssuers(v strictyaml.Value) {
+	items, ok := v.List()
+	if !ok {
+		return
+	}
+	if len(items) > mostIssuers {
+		v.Fault("%d issuers, expected at most %d", len(items), mostIssuers)
+		return
+	}
+	for _, item := range items {
+		name := peekName(item)
+		one := &draft{drafts: d, entry: &entry{identity: &Identity{}}}
+		one.report = d.reporter(item, "issuer", name)
+		one.at = item.Under("", one.report)
+		if _, ok := one.readFields(one.at, issuerFields()); ok && name != "" {
+			d.configs[name] = one.issuer
+		}
 	}
 }
 
@@ -162,28 +202,29 @@ func (d *draft) taken(places map[string]string, key string, v strictyaml.Value, 
 	return false
 }
 
-func (d *drafts) fault(identity string, f Fault) {
-	d.faults = append(d.faults, d.complete(identity, f))
+func (d *drafts) fault(entry string, f Fault) {
+	d.faults = append(d.faults, d.complete(entry, f))
 }
 
-// complete returns the fault with its file and the identity that it belongs to. An empty
-// identity says that its name is not known.
-func (d *drafts) complete(identity string, f Fault) Fault {
-	f.File = d.file
-	if identity != "" {
-		f.Entry = fmt.Sprintf("identity %q", identity)
-	}
+// complete returns the fault with its file and the entry that it belongs to. An empty entry says
+// that its name is not known.
+func (d *drafts) complete(entry string, f Fault) Fault {
+	f.File, f.Entry = d.file, entry
 	return f
 }
 
 func (d *draft) warn(v strictyaml.Value, format string, args ...any) {
 	at := Fault{Line: v.Line(), Col: v.Col(), Field: v.Path(), Reason: fmt.Sprintf(format, args...)}
-	d.warnings = append(d.warnings, d.complete(d.identity.name, at).Error())
+	entry := ""
+	if d.identity.name != "" {
+		entry = fmt.Sprintf("identity %q", d.identity.name)
+	}
+	d.warnings = append(d.warnings, d.complete(entry, at).Error())
 }
 
 // roster returns the entries of a file without faults.
 func (d *drafts) roster() *roster {
-	r := &roster{identities: map[string]*Identity{}, certificates: map[string]*Identity{}, warnings: d.warnings}
+	r := &roster{identities: map[string]*Identity{}, certificates: map[string]*Identity{}, configs: d.configs, warnings: d.warnings}
 	for _, e := range d.entries {
 		e.identity.use = new(use)
 		r.identities[e.identity.name] = e.identity
@@ -193,9 +234,16 @@ func (d *drafts) roster() *roster {
 		for _, name := range e.certificates {
 			r.certificates[name] = e.identity
 		}
+		for _, rule := range e.jwts {
+			rule.of = e.identity
+			r.rules = append(r.rules, rule)
+		}
 	}
 	slices.SortFunc(d.entries, func(a, b *entry) int { return strings.Compare(a.identity.name, b.identity.name) })
 	var meaning strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(d.configs)) {
+		fmt.Fprintf(&meaning, "%s %+q\n", name, d.configs[name])
+	}
 	for _, e := range d.entries {
 		i := e.identity
 		sums := make([]string, len(e.tokens))
@@ -204,7 +252,12 @@ func (d *drafts) roster() *roster {
 		}
 		slices.Sort(sums)
 		slices.Sort(e.certificates)
-		fmt.Fprintf(&meaning, "%s %q %q %q %t %t %t %t %t %t %t %d %d %d\n", i.name, sums, e.certificates,
+		jwts := make([]string, len(e.jwts))
+		for n, rule := range e.jwts {
+			jwts[n] = fmt.Sprintf("%s %q", rule.issuer, rule.claims)
+		}
+		slices.Sort(jwts)
+		fmt.Fprintf(&meaning, "%s %q %q %q %q %t %t %t %t %t %t %t %d %d %d\n", i.name, sums, e.certificates, jwts,
 			slices.Sorted(maps.Keys(i.models)), i.allModels, i.admin, i.reload, i.recent, i.outcomes, i.clear, i.issue, i.streams, i.calls, i.watches)
 	}
 	r.meaning = meaning.String()

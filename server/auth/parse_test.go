@@ -35,6 +35,8 @@ func find(path string) ([]byte, error) {
 		return []byte(strings.Repeat("x", 4097)), nil
 	case "/run/empty":
 		return nil, nil
+	case "/run/ca":
+		return []byte("no PEM"), nil
 	case "/run/denied":
 		return nil, errors.New("permission denied")
 	}
@@ -44,6 +46,7 @@ func find(path string) ([]byte, error) {
 // TestFaults checks that all faults of a file are reported together, each with its place.
 func TestFaults(t *testing.T) {
 	one := func(fields string) string { return "identities:\n- name: a\n  " + fields + "\n" }
+	issuers := func(fields string) string { return "issuers: [{" + fields + "}]\nidentities: []\n" }
 	const holdsNone = "expected one line of 16 to 4096 letters, digits and -._~+/, with = at the end"
 	const certificate = "expected a URI, a DNS name in lower case or CN= with a common name, found "
 	const name = "expected at most 128 letters, digits, dots, dashes and underscores, the first a letter or digit, found "
@@ -90,6 +93,18 @@ func TestFaults(t *testing.T) {
 		{"a long hash", one("tokens: [{sha256: " + sumOf(tokenA) + "00}]"), `3:21: identity "a": tokens[0].sha256: expected 64 hexadecimal digits in lower case`},
 		{"capital digits", one("tokens: [{sha256: " + strings.ToUpper(sumOf(tokenA)) + "}]"), `3:21: identity "a": tokens[0].sha256: expected 64 hexadecimal digits in lower case`},
 		{"a token twice", one("tokens: [{file: /run/a}]\n- name: b\n  tokens: [{sha256: " + sumOf(tokenA) + "}]"), `5:21: identity "b": tokens[0].sha256: the same token as at 3:19, expected each token once`},
+		{"no issuer's name", issuers("url: https://a, audience: b"), "1:11: issuers[0].name: missing, expected at most 128 letters, digits, dots, dashes and underscores, the first a letter or digit"},
+		{"an issuer's name alone", issuers("name: i"), `1:11: issuer "i": url: missing, expected an https URL` + "\n" + `1:11: issuer "i": audience: missing, expected a text`},
+		{"plaintext", issuers("name: i, url: http://a, audience: b"), `1:26: issuer "i": url: expected an https URL, found "http://a"`},
+		{"a password", issuers("name: i, url: https://a, keys: 'https://u:p@a', audience: b"), `1:43: issuer "i": keys: expected an https URL, found "https://u:p@a"`},
+		{"no audience", issuers("name: i, url: https://a, audience: ''"), `1:47: issuer "i": audience: empty, expected the audience of the daemon's tokens`},
+		{"no CA", issuers("name: i, url: https://a, audience: b, ca: /run/ca"), `1:54: issuer "i": ca: /run/ca holds no certificate, expected CAs in PEM`},
+		{"a CA that is gone", issuers("name: i, url: https://a, audience: b, ca: /run/gone"), `1:54: issuer "i": ca: cannot read /run/gone: file does not exist`},
+		{"an issuer twice", issuers("name: i, url: https://a, audience: b}, {name: i, url: https://a, audience: b"), `1:58: issuer "i": name: already the name of the issuer at 1:18, expected one of its own`},
+		{"no such issuer", one("jwts: [{issuer: i, claims: {sub: a}}]"), `3:19: identity "a": jwts[0].issuer: no issuer is named "i", expected it under issuers`},
+		{"no claims", one("jwts: [{issuer: i, claims: {}}]") + "issuers: [{name: i, url: https://a, audience: b}]", `3:30: identity "a": jwts[0].claims: empty, expected at least one claim: any token of the issuer would do`},
+		{"a claim of a number", one("jwts: [{issuer: i, claims: {sub: [a]}}]") + "issuers: [{name: i, url: https://a, audience: b}]", `3:36: identity "a": jwts[0].claims.sub: expected text, found a list`},
+		{"a claim twice", one("jwts: [{issuer: i, claims: {sub: a, sub: b}}]") + "issuers: [{name: i, url: https://a, audience: b}]", `3:39: identity "a": jwts[0].claims.sub: given twice, first at 3:31`},
 		{"many at once", one("admin: 1\n- name: b\n  streams: x\n- reload: 1"), `3:10: identity "a": admin: expected true or false, found 1
 5:12: identity "b": streams: expected a whole number from 0 to 1000000, found text "x"
 6:3: identities[2].name: missing, expected at most 128 letters, digits, dots, dashes and underscores, the first a letter or digit
@@ -148,7 +163,7 @@ identities:
 		t.Errorf("token files %s, want %s", got, want)
 	}
 	wantWarnings := `/etc/ckd/access.yaml:4:46: identity "grader": tokens[2].file: /run/gone does not exist: the token counts as withdrawn
-/etc/ckd/access.yaml:20:3: identity "suspended": neither tokens nor certificates: nobody is known as it`
+/etc/ckd/access.yaml:20:3: identity "suspended": neither tokens nor certificates nor jwts: nobody is known as it`
 	if got := strings.Join(r.warnings, "\n"); got != wantWarnings {
 		t.Errorf("warnings\n%s\nwant\n%s", got, wantWarnings)
 	}

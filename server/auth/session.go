@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // session is a call, with the credential that it was let in by.
@@ -18,10 +19,12 @@ type session struct {
 	judged     *roster                // where identity was found
 	model      atomic.Pointer[string] // the model asked for last
 
-	gone   chan struct{} // closed when the call has to end; nil until stay
-	ending sync.Once
-	err    error // says why gone is closed
-	cancel context.CancelCauseFunc
+	gone    chan struct{} // closed when the call has to end; nil until stay
+	ending  sync.Once
+	err     error // says why gone is closed
+	cancel  context.CancelCauseFunc
+	expired chan struct{} // closed when the JWT has expired; nil without one, or until stay
+	expiry  []*time.Timer // of the JWT and, after the time to drain, of the call
 }
 
 // origin says what was called, and where the call came from.
@@ -86,6 +89,10 @@ func Ended(ctx context.Context) error {
 // accepted. The caller checks whether the identity meets the need: see Identity.meets.
 func (s *Store) enter(ctx context.Context, at origin, c credential, need Need) (context.Context, *session, Reason) {
 	r := s.current.Load()
+	c, why := s.verified(r, c)
+	if why != "" {
+		return ctx, nil, why
+	}
 	who, why := s.who(r, c)
 	if why != "" {
 		return ctx, nil, why
@@ -102,8 +109,18 @@ func (s *Store) enterAsNobody(ctx context.Context) (context.Context, *session) {
 	return context.WithValue(ctx, sessionKey{}, one), one
 }
 
+// Expired returns a channel that is closed when the token of a stream has expired. A handler that
+// watches it has [Options.Drain] to hand out what it has taken, before the stream ends anyway. It
+// returns nil, which never is ready, if what let the stream in does not expire.
+func Expired(ctx context.Context) <-chan struct{} {
+	if s := sessionOf(ctx); s != nil {
+		return s.expired
+	}
+	return nil
+}
+
 // renew works out again who calls if that may have changed since enter: a request may take its
-// time to arrive.
+// time to arrive. A token that expires meanwhile stays good for it.
 func (s *session) renew() Reason {
 	r := s.store.current.Load()
 	if s.open || r == s.judged && s.credential.tls == nil { // certificates may be revoked meanwhile
@@ -122,10 +139,18 @@ func (s *session) renew() Reason {
 func (s *session) stay(ctx context.Context) context.Context {
 	s.gone = make(chan struct{})
 	ctx, s.cancel = context.WithCancelCause(ctx)
+	if jwt := s.credential.jwt; jwt != nil {
+		s.expired = make(chan struct{})
+		left := time.Until(jwt.Expiry)
+		s.expiry = []*time.Timer{
+			time.AfterFunc(left, func() { close(s.expired) }),
+			time.AfterFunc(left+s.store.options.Drain, func() { s.end(errExpired) }),
+		}
+	}
 	s.store.tracking.Lock()
 	s.store.open[s] = struct{}{}
 	s.store.tracking.Unlock()
-	if s.store.current.Load() != s.judged || s.credential.tls != nil {
+	if s.store.current.Load() != s.judged || s.credential.tls != nil || s.credential.jwt != nil {
 		s.recheck() // a change since enter may not have found it
 	}
 	return ctx
@@ -136,6 +161,9 @@ func (s *session) leave() {
 	s.store.tracking.Lock()
 	delete(s.store.open, s)
 	s.store.tracking.Unlock()
+	for _, timer := range s.expiry {
+		timer.Stop()
+	}
 	s.cancel(context.Canceled)
 }
 

@@ -10,9 +10,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ckd-project/ckd/internal/strictyaml"
 	"github.com/ckd-project/ckd/internal/watch"
+	"github.com/ckd-project/ckd/server/auth/issuer"
 )
 
 // Options connects a Store with its surroundings. The zero Options is valid.
@@ -22,6 +24,10 @@ type Options struct {
 	CheckCertificate func(tls.ConnectionState) error
 	// Refused is called with every refused call. It must not block.
 	Refused func(ctx context.Context, r Refusal)
+	// Fetched is called with news about the keys of token issuers. It must not block.
+	Fetched func(issuer.Fetch)
+	// Drain is how long a stream may still hand out what it has taken after its token has expired.
+	Drain time.Duration
 }
 
 // Refusal describes a refused call.
@@ -43,6 +49,8 @@ type Store struct {
 	current  atomic.Pointer[roster]
 	files    atomic.Pointer[[]string] // token files that the access file named last
 	reloader *watch.Reloader
+	jwts     jwtCache
+	issuers  *issuers
 
 	tracking sync.Mutex
 	open     map[*session]struct{}
@@ -59,10 +67,12 @@ func Open(path string, o Options) (*Store, error) {
 	s := &Store{path: path, options: o, open: map[*session]struct{}{}}
 	s.files.Store(&[]string{})
 	s.reloader = watch.NewReloader(s.places, s.replace)
+	s.issuers = newIssuers(s.fetched)
 	r, err := s.load()
 	if err != nil {
 		return nil, err
 	}
+	s.issuers.use(r)
 	s.current.Store(r)
 	return s, nil
 }
@@ -75,9 +85,21 @@ func (s *Store) Reload(trigger string) Outcome { return s.reloader.Reload(trigge
 func (s *Store) Hash() string { return s.current.Load().hash }
 
 // Watch reloads when the files change, until ctx ends, and calls report with what is new, warnings
-// included. It begins with a reload, for what changed before.
+// included. It begins with a reload, for what changed before. Meanwhile it keeps the keys of token
+// issuers at hand.
 func (s *Store) Watch(ctx context.Context, report func(Outcome)) {
+	defer s.issuers.run(ctx)()
 	s.reloader.Watch(ctx, report)
+}
+
+// fetched passes on news about keys, which may have been withdrawn.
+func (s *Store) fetched(f issuer.Fetch) {
+	if s.options.Fetched != nil {
+		s.options.Fetched(f)
+	}
+	if f.Err == nil {
+		s.Recheck()
+	}
 }
 
 // Recheck ends the streams whose credentials are no longer good. A reload does so by itself; call
@@ -112,6 +134,7 @@ func (s *Store) replace() (watch.Result, error) {
 			i.use = before.use
 		}
 	}
+	s.issuers.use(r)
 	s.current.Store(r)
 	return watch.Result{Changed: r.meaning != was.meaning, Hash: r.hash, Warnings: r.warnings}, nil
 }
@@ -155,6 +178,8 @@ type credential struct {
 	passedOn string // name of the identity, from within the process
 	sum      [sha256.Size]byte
 	isToken  bool
+	text     string        // a token that may be a JWT, until verified
+	jwt      *issuer.Token // it is a JWT
 	tls      *tls.ConnectionState
 }
 
@@ -166,6 +191,8 @@ func (s *Store) who(r *roster, c credential) (*Identity, Reason) {
 			return i, ""
 		}
 		return nil, UnknownIdentity
+	case c.jwt != nil:
+		return r.byJWT(c.jwt)
 	case c.isToken:
 		if i := r.byToken(c.sum); i != nil {
 			return i, ""
@@ -234,10 +261,10 @@ func tokenCredential(values []string) (c credential, why Reason) {
 		return c, ""
 	}
 	scheme, text, _ := strings.Cut(values[0], " ")
-	if len(values) > 1 || !strings.EqualFold(scheme, "bearer") || text == "" || len(text) > mostTokenBytes {
+	if len(values) > 1 || !strings.EqualFold(scheme, "bearer") || text == "" || len(text) > mostJWTBytes {
 		return c, BadCredential
 	}
-	return credential{isToken: true, sum: sha256.Sum256([]byte(text))}, ""
+	return credential{isToken: true, sum: sha256.Sum256([]byte(text)), text: text}, ""
 }
 
 // presented returns a caller's credential: its token, or else the certificate of its connection. A

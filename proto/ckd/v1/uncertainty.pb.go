@@ -938,8 +938,8 @@ const (
 	// The model's policy was removed, or changed its classes or its kind, while
 	// the stream was open.
 	ErrorReason_ERROR_REASON_POLICY_CHANGED ErrorReason = 44
-	// The stream takes no new inputs: the daemon is stopping, or the stream has
-	// reached its largest age. Open inputs go on; then the stream ends. Open
+	// The stream takes no new inputs: the daemon is stopping, the stream has
+	// reached its largest age, or its token has expired. Open inputs go on; then the stream ends. Open
 	// another stream, on another replica if this one is stopping.
 	ErrorReason_ERROR_REASON_DRAINING ErrorReason = 45
 	// The posterior is not a valid name: see Calibration.posterior.
@@ -955,6 +955,8 @@ const (
 	ErrorReason_ERROR_REASON_LEDGER_UNAVAILABLE ErrorReason = 51
 	// The ledger knows no such policy and model version.
 	ErrorReason_ERROR_REASON_UNKNOWN_PROMISE ErrorReason = 52
+	// The keys of the token's issuer are being fetched. Try again.
+	ErrorReason_ERROR_REASON_KEYS_UNAVAILABLE ErrorReason = 53
 	// Too many streams are open.
 	ErrorReason_ERROR_REASON_TOO_MANY_STREAMS ErrorReason = 60
 	// Too many inputs are open on the stream, or in the request.
@@ -1015,6 +1017,7 @@ var (
 		49: "ERROR_REASON_RECEIPTS_UNAVAILABLE",
 		51: "ERROR_REASON_LEDGER_UNAVAILABLE",
 		52: "ERROR_REASON_UNKNOWN_PROMISE",
+		53: "ERROR_REASON_KEYS_UNAVAILABLE",
 		60: "ERROR_REASON_TOO_MANY_STREAMS",
 		61: "ERROR_REASON_TOO_MANY_INPUTS",
 		62: "ERROR_REASON_TOO_MANY_GROUPS",
@@ -1063,6 +1066,7 @@ var (
 		"ERROR_REASON_RECEIPTS_UNAVAILABLE": 49,
 		"ERROR_REASON_LEDGER_UNAVAILABLE":   51,
 		"ERROR_REASON_UNKNOWN_PROMISE":      52,
+		"ERROR_REASON_KEYS_UNAVAILABLE":     53,
 		"ERROR_REASON_TOO_MANY_STREAMS":     60,
 		"ERROR_REASON_TOO_MANY_INPUTS":      61,
 		"ERROR_REASON_TOO_MANY_GROUPS":      62,
@@ -4307,7 +4311,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x19DECISION_REASON_SATURATED\x10\x05\x12\x1d\n" +
 	"\x19DECISION_REASON_OBSERVING\x10\x06\x12\x1e\n" +
 	"\x1aDECISION_REASON_UNFAMILIAR\x10\a\x12\x1c\n" +
-	"\x18DECISION_REASON_VIOLATED\x10\b*\xc8\v\n" +
+	"\x18DECISION_REASON_VIOLATED\x10\b*\xeb\v\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17ERROR_REASON_NOT_FINITE\x10\x01\x12\x19\n" +
@@ -4346,6 +4350,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"!ERROR_REASON_RECEIPTS_UNAVAILABLE\x101\x12#\n" +
 	"\x1fERROR_REASON_LEDGER_UNAVAILABLE\x103\x12 \n" +
 	"\x1cERROR_REASON_UNKNOWN_PROMISE\x104\x12!\n" +
+	"\x1dERROR_REASON_KEYS_UNAVAILABLE\x105\x12!\n" +
 	"\x1dERROR_REASON_TOO_MANY_STREAMS\x10<\x12 \n" +
 	"\x1cERROR_REASON_TOO_MANY_INPUTS\x10=\x12 \n" +
 	"\x1cERROR_REASON_TOO_MANY_GROUPS\x10>\x12%\n" +

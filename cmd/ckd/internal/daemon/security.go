@@ -15,6 +15,7 @@ import (
 	"github.com/ckd-project/ckd/outcome/receipt"
 	"github.com/ckd-project/ckd/server"
 	"github.com/ckd-project/ckd/server/auth"
+	"github.com/ckd-project/ckd/server/auth/issuer"
 )
 
 // security holds the certificates of the daemon, the identities that may call it, and the keys of
@@ -50,7 +51,7 @@ func newSecurity(c *config.Config, log *zap.Logger, m *metrics.Metrics, refusals
 		}
 	}
 	if c.Access != "" {
-		options.Refused = s.refused
+		options.Refused, options.Fetched, options.Drain = s.refused, s.issuerKeysFetched, c.ShutdownGrace
 		store, err := auth.Open(c.Access, options)
 		if err != nil {
 			return nil, fmt.Errorf("access: %w", err)
@@ -119,6 +120,20 @@ func (s *security) certificatesReloaded(o watch.Outcome) {
 }
 
 func (s *security) accessReloaded(o auth.Outcome) { s.reloaded("access", o) }
+
+// issuerKeysFetched says in the log, the metrics and /healthz what came of fetching keys of a token
+// issuer. /healthz needs no credentials, so the cause is in the log alone.
+func (s *security) issuerKeysFetched(f issuer.Fetch) {
+	fields := []zap.Field{zap.String("issuer", f.URL), zap.Int("keys", f.Keys)}
+	if f.Err == nil {
+		s.failed.set("issuer "+f.URL, "")
+		s.log.Info("keys of a token issuer in force", fields...)
+		return
+	}
+	s.metrics.SecurityReloadFailed("issuer-keys")
+	s.failed.set("issuer "+f.URL, "issuer keys: not fetched, those in force stay: see the log")
+	s.log.Error("keys of a token issuer not fetched; those in force stay", append(fields, zap.Error(f.Err))...)
+}
 
 func (s *security) receiptKeysReloaded(o watch.Outcome) { s.reloaded("receipt-keys", o) }
 

@@ -1,0 +1,297 @@
+package issuer_test
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"go.uber.org/goleak"
+
+	"github.com/ckd-project/ckd/server/auth/issuer"
+	"github.com/ckd-project/ckd/server/auth/issuer/issuertest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// configOf returns the configuration for a test's issuer.
+func configOf(of *issuertest.Issuer) issuer.Config {
+	return issuer.Config{URL: of.URL, Audience: issuertest.Audience, CAFile: of.CAFile}
+}
+
+// run runs an issuer until the end of the test, and returns the news of its fetches.
+func run(t testing.TB, c issuer.Config, o issuer.Options) (*issuer.Issuer, <-chan issuer.Fetch) {
+	t.Helper()
+	fetched := make(chan issuer.Fetch, 100)
+	o.Fetched = func(f issuer.Fetch) { fetched <- f }
+	i := issuer.New(c, o)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		i.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return i, fetched
+}
+
+// next returns the next news.
+func next(t testing.TB, fetched <-chan issuer.Fetch) issuer.Fetch {
+	t.Helper()
+	select {
+	case f := <-fetched:
+		return f
+	case <-time.After(time.Minute):
+		t.Fatal("no fetch in a minute")
+		return issuer.Fetch{}
+	}
+}
+
+const often = 10 * time.Millisecond
+
+func TestVerify(t *testing.T) {
+	of := issuertest.New(t)
+	private, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rsaKey := jose.JSONWebKey{Key: private, KeyID: "rsa", Use: "sig"}
+	of.Publish(rsaKey.Public())
+	encryption := jose.JSONWebKey{Key: private, KeyID: "enc", Use: "enc"}
+	of.Publish(encryption.Public())
+	i, fetched := run(t, configOf(of), issuer.Options{Least: time.Hour, Refresh: time.Hour})
+	if f := next(t, fetched); f.Err != nil || f.Keys != 2 {
+		t.Fatalf("fetched %+v, want two keys", f)
+	}
+	claims := of.Claims(time.Hour, nil)
+	good := of.Token(time.Hour, nil)
+	parts := strings.Split(good, ".")
+	public, err := x509.MarshalPKIXPublicKey(&private.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encode := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
+	symmetric := func(secret []byte) string {
+		return issuertest.Sign(t, jose.HS256, jose.JSONWebKey{Key: secret, KeyID: "rsa"}, claims)
+	}
+	stranger := issuertest.New(t)
+	tests := []struct {
+		name, token string
+		want        error
+	}{
+		{"good", good, nil},
+		{"RS256", issuertest.Sign(t, jose.RS256, rsaKey, claims), nil},
+		{"PS512 of the same key", issuertest.Sign(t, jose.PS512, rsaKey, claims), nil},
+		{"one audience", of.Token(time.Hour, map[string]any{"aud": issuertest.Audience}), nil},
+		{"begins within the leeway", of.Token(time.Hour, map[string]any{"nbf": time.Now().Add(time.Minute).Unix()}), nil},
+		{"wrong audience", of.Token(time.Hour, map[string]any{"aud": "other"}), issuer.ErrInvalid},
+		{"no audience", of.Token(time.Hour, map[string]any{"aud": nil}), issuer.ErrInvalid},
+		{"another issuer", of.Token(time.Hour, map[string]any{"iss": of.URL + "/"}), issuer.ErrInvalid},
+		{"expired", of.Token(-time.Second, nil), issuer.ErrExpired},
+		{"no end", of.Token(time.Hour, map[string]any{"exp": nil}), issuer.ErrExpired},
+		{"an end that is no number", of.Token(time.Hour, map[string]any{"exp": "later"}), issuer.ErrInvalid},
+		{"not begun", of.Token(time.Hour, map[string]any{"nbf": time.Now().Add(10 * time.Minute).Unix()}), issuer.ErrInvalid},
+		{"alg none", encode(`{"alg":"none","kid":"first"}`) + "." + parts[1] + ".", issuer.ErrInvalid},
+		{"no signature", parts[0] + "." + parts[1] + ".", issuer.ErrInvalid},
+		{"HS256 by the public key", symmetric(public), issuer.ErrInvalid},
+		{"HS256 by the empty key", symmetric([]byte(strings.Repeat("\x00", 32))), issuer.ErrInvalid},
+		{"other claims", parts[0] + "." + encode(`{"sub":"root"}`) + "." + parts[2], issuer.ErrInvalid},
+		{"a key for encryption", issuertest.Sign(t, jose.RS256, encryption, claims), issuer.ErrInvalid},
+		{"a stranger's key of the same name", stranger.Token(time.Hour, map[string]any{"iss": of.URL}), issuer.ErrInvalid},
+		{"an algorithm of another kind of key", issuertest.Sign(t, jose.RS256, jose.JSONWebKey{Key: private, KeyID: "first"}, claims), issuer.ErrInvalid},
+		{"JSON serialization", `{"payload":"` + parts[1] + `","protected":"` + parts[0] + `","signature":"` + parts[2] + `"}`, issuer.ErrInvalid},
+		{"huge", of.Token(time.Hour, map[string]any{"groups": strings.Repeat("x", 10<<10)}), nil},
+		{"no token", "abc", issuer.ErrInvalid},
+		{"empty", "", issuer.ErrInvalid},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			token, err := i.Verify(test.token)
+			if !errors.Is(err, test.want) || (token == nil) != (test.want != nil) {
+				t.Fatalf("%+v, %v, want %v", token, err, test.want)
+			}
+			if err == nil && (!token.Trusted() || token.Ended() || token.Issuer() != i) {
+				t.Errorf("trusted %t, ended %t", token.Trusted(), token.Ended())
+			}
+		})
+	}
+}
+
+// TestWithoutIssuer checks that an issuer that is down delays tokens, and that its keys stay in use
+// when it goes down later.
+func TestWithoutIssuer(t *testing.T) {
+	of := issuertest.New(t)
+	of.Down(true)
+	i, fetched := run(t, configOf(of), issuer.Options{Least: often, Refresh: 2 * often})
+	if f := next(t, fetched); f.Err == nil || f.Keys != 0 {
+		t.Fatalf("fetched %+v, want a failure", f)
+	}
+	token := of.Token(time.Hour, nil)
+	if _, err := i.Verify(token); !errors.Is(err, issuer.ErrNoKeys) {
+		t.Errorf("%v, want %v", err, issuer.ErrNoKeys)
+	}
+	of.Down(false)
+	if f := next(t, fetched); f.Err != nil || f.Keys != 1 {
+		t.Fatalf("fetched %+v, want a key", f)
+	}
+	if _, err := i.Verify(token); err != nil {
+		t.Error(err)
+	}
+	of.Down(true)
+	if f := next(t, fetched); f.Err == nil || f.Keys != 1 {
+		t.Fatalf("fetched %+v, want a failure with the key kept", f)
+	}
+	if _, err := i.Verify(token); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRotation checks that an unknown key is asked for at once, and that a withdrawn one is trusted
+// no more.
+func TestRotation(t *testing.T) {
+	of := issuertest.New(t)
+	i, fetched := run(t, configOf(of), issuer.Options{Least: often, Refresh: time.Hour})
+	next(t, fetched)
+	old, err := i.Verify(of.Token(time.Hour, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	of.Rotate("second", "first")
+	fresh := of.Token(time.Hour, nil)
+	verify := func() *issuer.Token {
+		t.Helper()
+		for start := time.Now(); time.Since(start) < time.Minute; time.Sleep(time.Millisecond) {
+			token, err := i.Verify(fresh)
+			if err == nil {
+				return token
+			}
+		}
+		t.Fatal("not verified in a minute")
+		return nil
+	}
+	second := verify()
+	if !old.Trusted() || !second.Trusted() {
+		t.Errorf("trusted %t and %t, want both", old.Trusted(), second.Trusted())
+	}
+	of.Rotate("third")
+	fresh = of.Token(time.Hour, nil)
+	third := verify()
+	if old.Trusted() || second.Trusted() || !third.Trusted() {
+		t.Errorf("trusted %t, %t, %t, want the third alone", old.Trusted(), second.Trusted(), third.Trusted())
+	}
+}
+
+// TestUnknownKeys checks that tokens of unknown keys do not make the issuer busy.
+func TestUnknownKeys(t *testing.T) {
+	of := issuertest.New(t)
+	i, fetched := run(t, configOf(of), issuer.Options{Least: time.Hour, Refresh: time.Hour})
+	next(t, fetched)
+	of.Rotate("second")
+	for range 100 {
+		if _, err := i.Verify(of.Token(time.Hour, nil)); !errors.Is(err, issuer.ErrInvalid) {
+			t.Fatalf("%v, want %v", err, issuer.ErrInvalid)
+		}
+	}
+	if n, _ := of.Fetches(); n != 1 {
+		t.Errorf("%d fetches, want one", n)
+	}
+}
+
+// TestFetch checks how keys are asked for, and what is no answer.
+func TestFetch(t *testing.T) {
+	of := issuertest.New(t)
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("own-token\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name   string
+		change func(*issuer.Config)
+		want   string // in the error
+		bearer string
+	}{
+		{"discovered", func(*issuer.Config) {}, "", ""},
+		{"with a token", func(c *issuer.Config) { c.TokenFile = token }, "", "Bearer own-token"},
+		{"keys named", func(c *issuer.Config) { c.URL, c.Keys = "https://issuer.invalid", c.URL+"/keys" }, "", ""},
+		{"a redirect", func(c *issuer.Config) { c.Keys = c.URL + "/elsewhere" }, "302 Found", ""},
+		{"no keys", func(c *issuer.Config) { c.Keys = c.URL + "/.well-known/openid-configuration" }, "no key that can sign", ""},
+		{"not found", func(c *issuer.Config) { c.Keys = c.URL + "/none" }, "404 Not Found", ""},
+		{"another issuer's document", func(c *issuer.Config) { c.URL += "/" }, "discovery: ", ""},
+		{"an unknown CA", func(c *issuer.Config) { c.CAFile = "" }, "certificate", ""},
+		{"no CA file", func(c *issuer.Config) { c.CAFile = token + "x" }, "ca: ", ""},
+		{"a CA file without a CA", func(c *issuer.Config) { c.CAFile = token }, "holds no certificate", ""},
+		{"plaintext", func(c *issuer.Config) { c.Keys = strings.Replace(c.URL, "https", "http", 1) + "/keys" }, "expected an https URL", ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			c := configOf(of)
+			test.change(&c)
+			_, fetched := run(t, c, issuer.Options{Least: time.Hour, Refresh: time.Hour})
+			f := next(t, fetched)
+			if test.want != "" {
+				if f.Err == nil || !strings.Contains(f.Err.Error(), test.want) {
+					t.Errorf("%v, want %q", f.Err, test.want)
+				}
+				return
+			}
+			if _, bearer := of.Fetches(); f.Err != nil || f.Keys != 1 || bearer != test.bearer {
+				t.Errorf("fetched %+v, presented %q, want one key and %q", f, bearer, test.bearer)
+			}
+		})
+	}
+}
+
+func TestHas(t *testing.T) {
+	var claims map[string]any
+	if err := json.Unmarshal([]byte(`{
+		"sub": "a", "groups": ["x", "y", 3], "admin": true, "n": 1, "https://a/b": "c",
+		"kubernetes.io": {"namespace": "eye", "serviceaccount": {"name": "grader"}}}`), &claims); err != nil {
+		t.Fatal(err)
+	}
+	token := &issuer.Token{Claims: claims}
+	for _, test := range []struct {
+		path, value string
+		want        bool
+	}{
+		{"sub", "a", true}, {"sub", "A", false}, {"groups", "y", true}, {"groups", "z", false}, {"groups", "3", false},
+		{"admin", "true", false}, {"n", "1", false}, {"https://a/b", "c", true}, {"none", "", false}, {"", "", false},
+		{"kubernetes.io/namespace", "eye", true}, {"kubernetes.io/serviceaccount/name", "grader", true},
+		{"kubernetes.io/serviceaccount", "grader", false}, {"sub/a", "a", false},
+	} {
+		if got := token.Has(test.path, test.value); got != test.want {
+			t.Errorf("%s has %q: %t, want %t", test.path, test.value, got, test.want)
+		}
+	}
+}
+
+// FuzzVerify checks that no text but a signed one is verified, and that none is a panic.
+func FuzzVerify(f *testing.F) {
+	of := issuertest.New(f)
+	i, fetched := run(f, configOf(of), issuer.Options{Least: time.Hour, Refresh: time.Hour})
+	next(f, fetched)
+	good := of.Token(time.Hour, nil)
+	signed := good[:strings.LastIndexByte(good, '.')]
+	f.Add(good)
+	f.Add(of.Token(-time.Hour, nil))
+	f.Add("a.e30.")
+	f.Add(`{"payload":"e30","protected":"e30","signature":""}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		issuer.Claimed(text)
+		token, err := i.Verify(text)
+		if err == nil && !strings.HasPrefix(text, signed) {
+			t.Errorf("%q is verified: %v", text, token.Claims)
+		}
+	})
+}

@@ -1,0 +1,322 @@
+package issuer
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"github.com/go-jose/go-jose/v4"
+)
+
+// Bounds of what an issuer may answer.
+const (
+	mostKeys  = 100
+	mostBytes = 1 << 20
+	patience  = 10 * time.Second
+)
+
+// keySet holds the keys of one fetch. A nil keySet has none.
+type keySet struct {
+	at          time.Time
+	keys        []key
+	thumbprints map[string]bool
+}
+
+type key struct {
+	id, thumbprint string
+	algorithm      string // the only one that the key is for; empty for any of its kind
+	public         crypto.PublicKey
+}
+
+// find returns the key that signs with the algorithm and has the id. A token need not name its key
+// if there is only one that it can be.
+func (s *keySet) find(id, algorithm string) *key {
+	if s == nil {
+		return nil
+	}
+	var found *key
+	for n := range s.keys {
+		k := &s.keys[n]
+		switch {
+		case id != "" && k.id != id, k.algorithm != "" && k.algorithm != algorithm, !suits(k.public, algorithm):
+		case found != nil:
+			return nil
+		default:
+			found = k
+		}
+	}
+	return found
+}
+
+// suits reports whether the key is of the algorithm's kind.
+func suits(public crypto.PublicKey, algorithm string) bool {
+	switch public.(type) {
+	case *rsa.PublicKey:
+		return strings.HasPrefix(algorithm, "RS") || strings.HasPrefix(algorithm, "PS")
+	case *ecdsa.PublicKey:
+		return strings.HasPrefix(algorithm, "ES")
+	case ed25519.PublicKey:
+		return algorithm == oidc.EdDSA
+	}
+	return false
+}
+
+// readKeys returns the keys of a JSON Web Key Set that can sign tokens.
+func readKeys(data []byte) (*keySet, error) {
+	var raw struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := json.Unmarshal(data, &raw); err != nil {
+		return nil, fmt.Errorf("no JSON Web Key Set: %w", err)
+	}
+	if len(raw.Keys) > mostKeys {
+		return nil, fmt.Errorf("%d keys, expected at most %d", len(raw.Keys), mostKeys)
+	}
+	s := &keySet{thumbprints: map[string]bool{}}
+	for _, text := range raw.Keys {
+		var k jose.JSONWebKey
+		if err := json.Unmarshal(text, &k); err != nil || !k.Valid() || !k.IsPublic() || k.Use != "" && k.Use != "sig" {
+			continue // a key of a kind that is not for us
+		}
+		sum, err := k.Thumbprint(crypto.SHA256)
+		if err != nil {
+			continue
+		}
+		thumbprint := string(sum)
+		if s.thumbprints[thumbprint] {
+			continue
+		}
+		s.thumbprints[thumbprint] = true
+		s.keys = append(s.keys, key{id: k.KeyID, thumbprint: thumbprint, algorithm: k.Algorithm, public: k.Key})
+	}
+	if len(s.keys) == 0 {
+		return nil, errors.New("no key that can sign tokens")
+	}
+	return s, nil
+}
+
+// Run fetches the keys now, at intervals, and when a token names an unknown one, until ctx ends.
+func (i *Issuer) Run(ctx context.Context) {
+	first := i.options.Least / 10
+	wait, failure := first, ""
+	for {
+		before := i.keys.Load()
+		err := i.Fetch(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		now, next := i.keys.Load(), i.options.Refresh
+		switch {
+		case err == nil:
+			if failure != "" || !now.same(before) {
+				i.report(Fetch{URL: i.config.URL, Keys: now.size()})
+			}
+			wait, failure = first, ""
+		default:
+			next = min(wait, next)
+			wait *= 2
+			if failure != err.Error() {
+				i.report(Fetch{URL: i.config.URL, Keys: now.size(), Err: err})
+			}
+			failure = err.Error()
+		}
+		if !i.rest(ctx, next) {
+			return
+		}
+	}
+}
+
+// Fetch fetches the keys once and puts them in force. On an error the keys in force stay.
+func (i *Issuer) Fetch(ctx context.Context) error {
+	set, err := i.fetch(ctx)
+	if err == nil {
+		i.keys.Store(set)
+	}
+	return err
+}
+
+// rest waits for the next fetch. It returns false when ctx ends.
+func (i *Issuer) rest(ctx context.Context, next time.Duration) bool {
+	least, at := time.NewTimer(min(i.options.Least, next)), time.NewTimer(next)
+	defer least.Stop()
+	defer at.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-least.C:
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-at.C:
+	case <-i.wake:
+	}
+	return true
+}
+
+func (i *Issuer) report(f Fetch) {
+	if i.options.Fetched != nil {
+		i.options.Fetched(f)
+	}
+}
+
+func (s *keySet) size() int {
+	if s == nil {
+		return 0
+	}
+	return len(s.keys)
+}
+
+func (s *keySet) same(other *keySet) bool {
+	if s.size() != other.size() {
+		return false
+	}
+	for thumbprint := range s.thumbprints {
+		if !other.thumbprints[thumbprint] {
+			return false
+		}
+	}
+	return true
+}
+
+// fetch returns the keys that the issuer publishes now.
+func (i *Issuer) fetch(ctx context.Context) (*keySet, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	client, err := i.client()
+	if err != nil {
+		return nil, err
+	}
+	address := i.config.Keys
+	if address == "" {
+		provider, err := oidc.NewProvider(oidc.ClientContext(ctx, client), i.config.URL)
+		if err != nil {
+			return nil, fmt.Errorf("discovery: %s", brief(err))
+		}
+		var document struct {
+			Keys string `json:"jwks_uri"`
+		}
+		if err := provider.Claims(&document); err != nil || document.Keys == "" {
+			return nil, errors.New("discovery: the document names no jwks_uri")
+		}
+		address = document.Keys
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, fmt.Errorf("keys: %w", err)
+	}
+	at := i.options.Now()
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("keys: %w", err)
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, fmt.Errorf("keys: %s: %w", address, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("keys: %s: %s", address, response.Status)
+	}
+	set, err := readKeys(data)
+	if err != nil {
+		return nil, fmt.Errorf("keys: %s: %w", address, err)
+	}
+	set.at = at
+	return set, nil
+}
+
+// brief returns an error's text, cut: it may repeat what the issuer answered.
+func brief(err error) string {
+	const most = 300
+	text := err.Error()
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "..."
+	}
+	return text
+}
+
+// client returns a client for one fetch. It keeps no connection.
+func (i *Issuer) client() (*http.Client, error) {
+	t := &transport{base: &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
+	}}
+	if i.config.CAFile != "" {
+		pem, err := os.ReadFile(i.config.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("ca: %w", err)
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("ca: %s holds no certificate", i.config.CAFile)
+		}
+		t.base.TLSClientConfig.RootCAs = pool
+	}
+	if i.config.TokenFile != "" {
+		token, err := os.ReadFile(i.config.TokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("token: %w", err)
+		}
+		t.token, t.hosts = strings.TrimSpace(string(token)), map[string]bool{}
+		for _, address := range []string{i.config.URL, i.config.Keys} {
+			if u, err := url.Parse(address); err == nil && u.Host != "" {
+				t.hosts[u.Host] = true
+			}
+		}
+	}
+	return &http.Client{
+		Transport: t,
+		// A redirect could lead the token, or the trust in the keys, elsewhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}, nil
+}
+
+// transport presents the token to the hosts that the configuration names, and bounds what comes back.
+type transport struct {
+	base  *http.Transport
+	token string
+	hosts map[string]bool
+}
+
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme != "https" {
+		return nil, fmt.Errorf("expected an https URL, found %s", r.URL.Redacted())
+	}
+	if t.token != "" && t.hosts[r.URL.Host] {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+t.token)
+	}
+	response, err := t.base.RoundTrip(r)
+	if err == nil {
+		response.Body = &bounded{ReadCloser: response.Body, left: mostBytes}
+	}
+	return response, err
+}
+
+// bounded fails once more than so many bytes were read.
+type bounded struct {
+	io.ReadCloser
+	left int
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= n; b.left < 0 {
+		return 0, fmt.Errorf("more than %d bytes", mostBytes)
+	}
+	return n, err
+}
