@@ -69,6 +69,8 @@ func TestReadme(t *testing.T) {
 					showsEarlyStopping(t, text, out)
 				case words[1] == "calibrate":
 					showsCalibration(t, text, out)
+				case words[1] == "outcomes":
+					showsPlan(t, text, out)
 				}
 			case words[0] == "ghz":
 				t.Run("ghz", func(t *testing.T) {
@@ -155,6 +157,19 @@ func showsCalibration(t *testing.T, readme, out string) {
 	}
 	if own, naive, mi := figures[0], figures[1], figures[2]; own[2] != told[1] || naive[3] != told[2] || mi[3] != told[3] {
 		t.Errorf("the README tells %q, the command %q, %q and %q", told[1:], own[1:], naive[1:], mi[1:])
+	}
+}
+
+// showsPlan compares the README's figures of a plan for audits with those that the command prints.
+func showsPlan(t *testing.T, readme, out string) {
+	t.Helper()
+	told := regexp.MustCompile(`at (\d+)% of the retained inputs, (\d+) reviews per 1,000 inputs in place\s+of (\d+)`).FindStringSubmatch(readme)
+	if told == nil {
+		t.Fatal("the README tells no figures of a plan")
+	}
+	own := regexp.MustCompile(`(?m)^ +` + told[1] + `\.0% +(\d+) +(\d+) `).FindStringSubmatch(out)
+	if own == nil || !slices.Equal(told[2:], own[1:]) {
+		t.Errorf("the README tells %q, the command:\n%s", told[1:], out)
 	}
 }
 
