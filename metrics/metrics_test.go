@@ -51,6 +51,7 @@ func TestObserve(t *testing.T) {
 	}, func(o *engine.Outcome) { model.Observe(0, o.Result, o.Decision) })
 	model.Late(7)
 	model.Late(0)
+	model.SliceUndeclared()
 	model.Rejected("not_finite", 1)
 	model.MessageRefused("group_open")
 	model.MessageRefused("group_open")
@@ -111,6 +112,7 @@ func TestObserve(t *testing.T) {
 		`ckd_inputs_degenerate_total{model="m"}`:                       2,
 		`ckd_inputs_saturated_total{model="m"}`:                        1,
 		`ckd_inputs_abandoned_total{model="m"}`:                        2,
+		`ckd_slices_undeclared_total{model="m"}`:                       1,
 		`ckd_inputs_open{model="m"}`:                                   3,
 		`ckd_streams_open{model="m"}`:                                  1,
 		`ckd_inputs_rejected_total{model="m",reason="not_finite"}`:     1,

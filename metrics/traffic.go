@@ -7,8 +7,8 @@ import (
 // traffic declares what comes in for a model: open inputs and streams, refusals, and inputs and
 // passes that no decision counts.
 type traffic struct {
-	late, rejected, abandoned, messages, mismatches *prometheus.CounterVec
-	inputsOpen, streamsOpen                         *prometheus.GaugeVec
+	late, rejected, abandoned, messages, mismatches, slices *prometheus.CounterVec
+	inputsOpen, streamsOpen                                 *prometheus.GaugeVec
 }
 
 func declareTraffic(t *table) traffic {
@@ -31,6 +31,10 @@ func declareTraffic(t *table) traffic {
 			"Inputs decided with another number of passes than the calibration, or from a "+
 				"client that states another posterior. The thresholds do not carry over.",
 			"model", "what"),
+		slices: t.counter("ckd_slices_undeclared_total",
+			"Slices of inputs that clients state and the policy's audit does not declare, by name or "+
+				"value. Receipts leave them out.",
+			"model"),
 		inputsOpen: t.gauge("ckd_inputs_open",
 			"Inputs open on streams, whose passes are still arriving.",
 			"model"),
@@ -45,6 +49,7 @@ type modelTraffic struct {
 	late, abandoned             prometheus.Counter
 	rejected, messages          *reasonCounters
 	otherPasses, otherPosterior prometheus.Counter
+	slices                      prometheus.Counter
 	inputsOpen, streamsOpen     prometheus.Gauge
 }
 
@@ -57,6 +62,7 @@ func (f *traffic) of(model string, o Options) modelTraffic {
 		messages:       newReasonCounters(f.messages, model, o.MessageReasons),
 		otherPasses:    f.mismatches.WithLabelValues(model, "passes"),
 		otherPosterior: f.mismatches.WithLabelValues(model, "posterior"),
+		slices:         f.slices.WithLabelValues(model),
 		inputsOpen:     f.inputsOpen.WithLabelValues(model),
 		streamsOpen:    f.streamsOpen.WithLabelValues(model),
 	}
@@ -71,6 +77,9 @@ func (m *modelTraffic) Rejected(reason string, n int) { m.rejected.add(reason, n
 
 // MessageRefused counts a refused message of a stream under one of Options.MessageReasons.
 func (m *modelTraffic) MessageRefused(reason string) { m.messages.add(reason, 1) }
+
+// SliceUndeclared counts a slice of an input that the policy's audit does not declare.
+func (m *modelTraffic) SliceUndeclared() { m.slices.Inc() }
 
 // OtherPasses counts a decided input that had another number of passes than the calibration.
 func (m *modelTraffic) OtherPasses() { m.otherPasses.Inc() }

@@ -6,8 +6,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/time/rate"
 
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/outcome/audit"
@@ -51,6 +53,8 @@ type reviewing struct {
 	hash    [32]byte // of the policy
 	version uint64   // receipt.VersionHash of the policy's version
 	slices  []slice
+	// undeclared limits the log of slices that the policy does not declare.
+	undeclared *rate.Sometimes
 }
 
 // slice holds the hashes of the values that a policy declares for a slice.
@@ -60,7 +64,7 @@ type slice struct {
 }
 
 func newReviewing(p *policy.Policy) reviewing {
-	r := reviewing{auditor: audit.NewAuditor(p), version: receipt.VersionHash(p.Version)}
+	r := reviewing{auditor: audit.NewAuditor(p), version: receipt.VersionHash(p.Version), undeclared: &rate.Sometimes{Interval: time.Hour}}
 	_, _ = hex.Decode(r.hash[:], []byte(p.Hash)) // a hash is 64 hexadecimal digits
 	if p.Audit == nil {
 		return r
@@ -159,10 +163,24 @@ func (i *issuer) context(m *model, contexts *wire.Contexts, input int) (x inputC
 				message: fmt.Sprintf("contexts[%d]: more than %d slices", input, policy.MaxSlices), numbers: true,
 			}
 		}
-		if at := slices.IndexFunc(m.slices, func(s slice) bool { return s.name == string(name) }); at >= 0 {
-			x.slices[at] = m.slices[at].values[string(value)] // 0 for a value that is not declared
+		at := slices.IndexFunc(m.slices, func(s slice) bool { return s.name == string(name) })
+		if at >= 0 {
+			x.slices[at] = m.slices[at].values[string(value)]
+		}
+		if at < 0 || x.slices[at] == 0 {
+			i.undeclared(m, name, value)
 		}
 	}
+}
+
+// undeclared counts and logs a slice that the policy does not declare. It refuses no input: a new value
+// is no reason to decide nothing about it.
+func (i *issuer) undeclared(m *model, name, value []byte) {
+	m.metrics.SliceUndeclared()
+	m.undeclared.Do(func() {
+		i.from.log.Warn("a client states a slice that the policy's audit does not declare: receipts leave it out",
+			zap.String("model", m.ref.GetModel()), zap.String("slice", fmt.Sprintf("%.64s", name)), zap.String("value", fmt.Sprintf("%.64s", value)))
+	})
 }
 
 // issued says who looks at an input.

@@ -97,6 +97,13 @@ func TestReceipts(t *testing.T) {
 	results := h.decompose(t, request).GetResults()
 	unary := openReceipts(t, keys, results)
 
+	t.Run("slices that the policy does not declare", func(t *testing.T) {
+		h.eventually(t, inputs, "ckd_slices_undeclared_total", "model", "ctg")
+		if logged := h.logs.FilterMessageSnippet("slice that the policy's audit does not declare").All(); len(logged) != 1 ||
+			logged[0].ContextMap()["slice"] != "scanner" || logged[0].ContextMap()["value"] != "older" {
+			t.Errorf("logged %v, expected one line", logged)
+		}
+	})
 	t.Run("what they say", func(t *testing.T) {
 		m := h.server.catalog.models()["ctg"]
 		reference := referenceFor(t, m.lean.Model, decomp.Tensor{Passes: 30, Inputs: inputs, Float32: request.GetValues()})

@@ -98,7 +98,8 @@ const (
 	OutcomeStatus_OUTCOME_STATUS_UNSPECIFIED OutcomeStatus = 0
 	// Counted.
 	OutcomeStatus_OUTCOME_STATUS_COUNTED OutcomeStatus = 1
-	// Counted in the place of what the same source had said before.
+	// Counted in the place of what the same source had said before. Another reading may
+	// be wanted: see OutcomeAnswer.wanted.
 	OutcomeStatus_OUTCOME_STATUS_CORRECTED OutcomeStatus = 2
 	// The same was known already, or the input was decided more than once, and another
 	// decision counts.
@@ -396,7 +397,8 @@ type Outcome struct {
 	// Who says so: an opaque name of the client's choice, at most 256 bytes, and never
 	// a person's. Readings of one input by different sources are compared.
 	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
-	// When it was found out; must not be in the future. If absent, now.
+	// When it was found out; must not be in the future, nor before the decision, but for
+	// five minutes by which clocks may differ. If absent, now.
 	Time *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=time,proto3" json:"time,omitempty"`
 	// Whoever says so had seen the model's answer for the input. Such readings are
 	// tallied apart.
