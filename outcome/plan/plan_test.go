@@ -166,6 +166,60 @@ func TestAgainstAuditor(t *testing.T) {
 	}
 }
 
+// TestBets checks that the bets are those that the settings allow: bounded by the least propensity of a
+// hit, and those of the interval also by that of a miss, which m and a cap lower.
+func TestBets(t *testing.T) {
+	const rate, runs, seed, perDay = 0.1, 5, 7, 1000
+	for _, c := range []struct {
+		name         string
+		audit        policy.Audit
+		hits, misses float64
+	}{
+		{"audited", policy.Audit{M: 0.5, PredictedCritical: policy.CriticalAudited}, rate, rate / 2},
+		{"all alike", policy.Audit{M: 1, PredictedCritical: policy.CriticalAudited}, rate, rate},
+		{"free", policy.Audit{M: 0.5, PredictedCritical: policy.CriticalFree}, 1, rate / 2},
+		{"a cap", policy.Audit{M: 0.5, PredictedCritical: policy.CriticalFree, Cap: 10}, 1, rate / 20},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.audit.Rate = rate
+			o := Options{Rates: []float64{rate}, Runs: runs, Seed: seed, InputsPerDay: perDay}
+			p := settled(&c.audit)
+			got := planned(t, p, made(), o).Rates[0]
+			s := newStudy(p, made(), o)
+			a := s.audits(rate)
+			r, before, after := a.reviews(s.weights, s.counts), a.reviews(s.weights, s.steps), a.reviews(s.raised(0.4), s.steps)
+			widths, delays := make([]float64, runs), make([]float64, runs)
+			for run := range widths {
+				rng, alarm := rand.New(rand.NewPCG(seed, uint64(run))), evidence.NewAlarm(evidence.FNR, 0.2, DefaultRunLength/0.5)
+				alarm.BeginCohort(c.hits)
+				for n := 0; !alarm.Raised(); n++ {
+					from := before
+					if n >= goodOutcomes {
+						from = after
+						delays[run] += 1 / after.share
+					}
+					o, _ := from.draw(rng)
+					alarm.Observe(o)
+				}
+				rng, sequence := rand.New(rand.NewPCG(seed, uint64(run))), evidence.NewSequence(evidence.FNR, level)
+				sequence.BeginCohort(c.hits, c.misses)
+				for range int(math.Round(r.share * perDay * days)) {
+					o, _ := r.draw(rng)
+					sequence.Observe(o)
+				}
+				low, high := sequence.Interval()
+				widths[run] = high - low
+			}
+			if want := *quantile(widths, 0.5); math.Abs(*got.Width-want) > 1e-12 {
+				t.Errorf("width %v, with these bets %v", *got.Width, want)
+			}
+			if want := *quantile(delays, 0.5); math.Abs(*got.Double.Inputs-want) > 1e-6*want {
+				t.Errorf("%v inputs until a doubling is seen, with these bets %v", *got.Double.Inputs, want)
+			}
+		})
+	}
+}
+
 // drawnOneByOne returns the median number of inputs until the alarm, while the critical FNR of the
 // inputs made is four tenths, twice the line.
 func drawnOneByOne(p *policy.Policy) float64 {
