@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/ckd-project/ckd/internal/strictyaml"
 )
@@ -28,11 +29,25 @@ var (
 	ErrForged = errors.New("not a receipt as it was sealed: it was changed, cut off, or made up")
 )
 
-// Keys holds the keys of a key file. The first seals, all of them open.
+// Keys holds the keys of a key file. The first seals, all of them open. Keys is safe for concurrent
+// use.
 type Keys struct {
 	keys []key
 	draw *DrawKey
+
+	mu      sync.RWMutex
+	ciphers map[cipherKey]cipher.AEAD // of sealers whose receipts have opened
 }
+
+// cipherKey names the cipher of a sealer: the position of its key, and its salt.
+type cipherKey struct {
+	key  int
+	salt SealerID
+}
+
+// mostCiphers bounds the ciphers that are kept: some hundred bytes each. To derive one takes five times
+// as long as to open a receipt.
+const mostCiphers = 1024
 
 type key struct {
 	secret [keySize]byte
@@ -172,16 +187,42 @@ func (k *Keys) Open(sealed []byte) (Receipt, ID, error) {
 		if k.keys[i].id != [keyIDSize]byte(header[1:]) {
 			continue
 		}
-		body, failed := newAEAD(k.keys[i].secret, id[:saltSize]).Open(make([]byte, 0, bodySize), nonce(header), sealed[headerSize:], header)
+		with := cipherKey{i, id.Sealer()}
+		aead, kept := k.cipher(with)
+		body, failed := aead.Open(make([]byte, 0, bodySize), nonce(header), sealed[headerSize:], header)
 		if failed != nil {
 			err = ErrForged
 			continue // another key may have the same id
+		}
+		if !kept {
+			k.keep(with, aead)
 		}
 		var r Receipt
 		r.decode(body)
 		return r, id, nil
 	}
 	return Receipt{}, ID{}, err
+}
+
+// cipher returns the cipher of a sealer, and whether it is kept.
+func (k *Keys) cipher(of cipherKey) (aead cipher.AEAD, kept bool) {
+	k.mu.RLock()
+	aead, kept = k.ciphers[of]
+	k.mu.RUnlock()
+	if !kept {
+		aead = newAEAD(k.keys[of.key].secret, of.salt[:])
+	}
+	return aead, kept
+}
+
+// keep keeps a cipher that has opened a receipt: made up salts take no place.
+func (k *Keys) keep(of cipherKey, aead cipher.AEAD) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ciphers == nil || len(k.ciphers) >= mostCiphers {
+		k.ciphers = make(map[cipherKey]cipher.AEAD)
+	}
+	k.ciphers[of] = aead
 }
 
 // nonce returns the nonce of a receipt: the end of the salt and the count, which never comes twice

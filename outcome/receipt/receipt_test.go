@@ -397,3 +397,32 @@ func BenchmarkOpen(b *testing.B) {
 		}
 	}
 }
+
+// TestCiphers opens receipts of more sealers than ciphers are kept of, from several goroutines, and made
+// up ones, of which none is kept.
+func TestCiphers(t *testing.T) {
+	keys := parse(t, first)
+	var each sync.WaitGroup
+	for range 4 {
+		each.Go(func() {
+			for range mostCiphers / 3 {
+				sealed := NewSealer(keys).Seal(nil, &Receipt{Passes: 7})
+				for range 2 {
+					if r, _, err := keys.Open(sealed); err != nil || r.Passes != 7 {
+						t.Errorf("%d passes: %v", r.Passes, err)
+					}
+				}
+			}
+		})
+	}
+	each.Wait()
+	if n := len(keys.ciphers); n == 0 || n > mostCiphers {
+		t.Errorf("%d ciphers are kept, expected at most %d", n, mostCiphers)
+	}
+	made := NewSealer(keys).Seal(nil, &Receipt{})
+	made[len(made)-1] ^= 1
+	had := len(keys.ciphers)
+	if _, _, err := keys.Open(made); !errors.Is(err, ErrForged) || len(keys.ciphers) != had {
+		t.Errorf("made up: %v, and %d ciphers are kept, expected %d", err, len(keys.ciphers), had)
+	}
+}
