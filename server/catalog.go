@@ -36,6 +36,7 @@ type catalog struct {
 	replacing sync.Mutex    // guards the fields below, and is held while current changes
 	replaced  chan struct{} // closed when current is replaced
 	stoppers  engine.EarlyStoppers
+	users     map[string]*atomic.Int64 // by the name of a model with series; see model.users
 }
 
 // models maps names to the models of one set of policies. It is never changed.
@@ -49,8 +50,10 @@ type model struct {
 	encodedRef  []byte // encoded as replies carry it
 	calibration *calibration
 	reviewing
-	violated atomic.Bool  // its promise is, and what it calls safe is deferred meanwhile
-	users    atomic.Int64 // streams, inputs and requests that count into its metrics
+	violated atomic.Bool // its promise is, and what it calls safe is deferred meanwhile
+	// users counts the streams, inputs and requests that count into its metrics. Policies of one name
+	// share their series, and so this count.
+	users *atomic.Int64
 }
 
 // Policy returns the policy that the model decides by.
@@ -58,7 +61,7 @@ func (m *model) Policy() *policy.Policy { return m.lean.Policy() }
 
 // newCatalog returns a catalog without models.
 func newCatalog(o Options) *catalog {
-	c := &catalog{limits: o.Limits, log: o.Logger, metrics: o.Metrics, replaced: make(chan struct{})}
+	c := &catalog{limits: o.Limits, log: o.Logger, metrics: o.Metrics, replaced: make(chan struct{}), users: map[string]*atomic.Int64{}}
 	c.current.Store(&models{})
 	c.promises.Store(&promises{})
 	return c
@@ -97,7 +100,7 @@ func (c *catalog) replace(set *policy.Set, publish func(before, after models)) e
 	publish(before, next)
 	for name, old := range before {
 		if next[name] == nil && old.users.Load() == 0 {
-			c.metrics.Remove(name)
+			c.remove(name)
 		}
 	}
 	close(c.replaced)
@@ -172,6 +175,11 @@ func (c *catalog) newModel(lean *engine.Model) (*model, error) {
 		encodedRef:  wire.EncodePolicy(ref),
 		calibration: newCalibration(p),
 		reviewing:   newReviewing(p),
+		users:       c.users[p.Name],
+	}
+	if m.users == nil {
+		m.users = new(atomic.Int64)
+		c.users[p.Name] = m.users
 	}
 	m.heed(*c.promises.Load())
 	return m, nil
@@ -217,8 +225,14 @@ func (c *catalog) release(m *model) {
 	c.replacing.Lock()
 	defer c.replacing.Unlock()
 	if m.users.Load() == 0 && c.models()[m.ref.GetModel()] == nil {
-		c.metrics.Remove(m.ref.GetModel())
+		c.remove(m.ref.GetModel())
 	}
+}
+
+// remove deletes the series of a model without users.
+func (c *catalog) remove(name string) {
+	c.metrics.Remove(name)
+	delete(c.users, name)
 }
 
 // find returns the model that a client named. It asks for permission first, so that a

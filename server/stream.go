@@ -125,10 +125,18 @@ func (s *stream) removeIfDone(g *group) {
 
 // expire fails the inputs that have had no pass for too long. It implements supervised.
 func (s *stream) expire() {
+	if reply := s.expired(); reply.message != nil {
+		// A send may block, which the supervisor must not. An error ends the exchange too.
+		go func() { _ = s.sender.send(reply) }()
+	}
+}
+
+// expired fails the inputs that have had no pass for too long and returns the reply with them.
+func (s *stream) expired() reply {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.groups.inputs == 0 {
-		return
+		return reply{}
 	}
 	limit := s.decider.limits.InputIdle
 	s.now = s.sender.watch.now()
@@ -143,10 +151,7 @@ func (s *stream) expire() {
 		}
 		s.removeIfDone(g)
 	}
-	if reply := s.flush(); reply.message != nil {
-		// A send may block, which the supervisor must not. An error ends the exchange too.
-		go func() { _ = s.sender.send(reply) }()
-	}
+	return s.flush()
 }
 
 // end lets the stream open no more inputs. It implements supervised.

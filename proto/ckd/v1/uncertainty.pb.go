@@ -1500,7 +1500,8 @@ type DecomposeStreamResponse struct {
 	Results []*Result `protobuf:"bytes,3,rep,name=results,proto3" json:"results,omitempty"`
 	// Faults of the message itself rather than of one input: an empty message,
 	// another header, a group that is already open or was never opened, a row that
-	// its group does not have. Open inputs go on; the message opens none.
+	// its group does not have. Open inputs go on. Only a message whose fault is a
+	// row may open inputs.
 	Faults []*status.Status `protobuf:"bytes,4,rep,name=faults,proto3" json:"faults,omitempty"`
 	// Blocks of the stream processed so far, this one included. Set only in answers
 	// to blocks, and only if StreamInfo.acknowledges is set.

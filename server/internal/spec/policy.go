@@ -1,0 +1,97 @@
+package spec
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/policy/earlystop"
+)
+
+// Policy is a policy with the arithmetic that predicts its decisions. It is safe for concurrent use.
+type Policy struct {
+	*policy.Policy
+	model    *engine.Model
+	rule     *earlystop.Rule  // nil: no input stops early
+	follower *engine.Follower // nil without a rule
+	critical map[int]bool
+}
+
+// Bind returns a policy to predict with.
+func Bind(p *policy.Policy) (*Policy, error) {
+	m, err := engine.New(p)
+	if err != nil {
+		return nil, err
+	}
+	b := &Policy{Policy: p, model: m, critical: map[int]bool{}}
+	for _, k := range p.Critical {
+		b.critical[k] = true
+	}
+	if b.rule = p.EarlyStop(); b.rule != nil {
+		if b.follower, err = engine.NewFollower(p); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// decide returns the outcome of an input that had these passes, in two passes over them. It is valid
+// until the next call.
+func (s *Server) decide(p *Policy, passes [][]float32) (*engine.Outcome, error) {
+	b := s.batches[p]
+	if b == nil {
+		b = p.model.NewBatch()
+		s.batches[p] = b
+	}
+	var values []float32
+	for _, row := range passes {
+		values = append(values, row...)
+	}
+	o := p.model.NewOutcome()
+	err := b.Reset(decomp.Tensor{Passes: len(passes), Inputs: 1, Float32: values})
+	if err == nil {
+		err = b.Outcome(0, o)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the reference refuses %v: %w", passes, err)
+	}
+	return o, nil
+}
+
+// sameShape reports whether a stream that was opened under p can go on under next.
+func (p *Policy) sameShape(next *Policy) bool {
+	if next == nil || len(p.Classes) != len(next.Classes) {
+		return false
+	}
+	for i := range p.Classes {
+		if p.Classes[i] != next.Classes[i] {
+			return false
+		}
+	}
+	return p.Kind == next.Kind && p.ExpectedPasses == next.ExpectedPasses && p.FewestPasses == next.FewestPasses
+}
+
+// faultOf returns the reason why a row is refused, or "".
+func (p *Policy) faultOf(row []float32) string {
+	sum := 0.0
+	for _, v := range row {
+		x := float64(v)
+		switch {
+		case math.IsNaN(x) || math.IsInf(x, 0):
+			return "NOT_FINITE"
+		case p.Kind == policy.Dirichlet && x <= 0:
+			return "NOT_POSITIVE"
+		case p.Kind == policy.Probabilities && x < 0:
+			return "NEGATIVE"
+		case p.Kind == policy.Probabilities && x > 1:
+			return "ABOVE_ONE"
+		}
+		sum += x
+	}
+	if p.Kind == policy.Probabilities && math.Abs(sum-1) > p.SumTolerance {
+		return "SUM_NOT_ONE"
+	}
+	return ""
+}

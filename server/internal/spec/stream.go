@@ -1,0 +1,371 @@
+package spec
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ckd-project/ckd/policy"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// Stream predicts the answers on one stream.
+type Stream struct {
+	server *Server
+	bound  *Policy // in force when the stream opened
+	header *ckdv1.StreamHeader
+	terms  terms
+	groups map[uint64]*group
+	any    bool // a group was opened
+	top    uint64
+	blocks uint64
+	ending string // why the stream opens no more inputs: a reason, or ""
+	closed bool
+	calm   bool   // its client mostly sends pass by pass what it should
+	reply  *reply // expected in answer to the current message
+}
+
+// Refused returns the reason with which a first message must be refused, or "". m is "" for none.
+func (s *Server) Refused(h *ckdv1.StreamHeader) string {
+	reason, model := s.refused(h)
+	if reason != "" {
+		s.count(model, 1, "ckd_inputs_rejected_total", "reason", strings.ToLower(reason))
+	}
+	return reason
+}
+
+func (s *Server) refused(h *ckdv1.StreamHeader) (reason, model string) {
+	if h == nil {
+		return "HEADER_MISSING", ""
+	}
+	p := s.policies[h.GetModel()]
+	if p == nil {
+		return "UNKNOWN_MODEL", ""
+	}
+	return s.refusedTerms(p, h), p.Name
+}
+
+func (s *Server) refusedTerms(p *Policy, h *ckdv1.StreamHeader) string {
+	kinds := map[policy.Kind]ckdv1.Kind{
+		policy.Probabilities: ckdv1.Kind_KIND_PROBABILITIES, policy.Logits: ckdv1.Kind_KIND_LOGITS, policy.Dirichlet: ckdv1.Kind_KIND_DIRICHLET,
+	}
+	n := int(h.GetPasses())
+	switch {
+	case len(h.GetClasses()) > 0 && !slices.Equal(h.GetClasses(), p.Classes):
+		return "WRONG_CLASSES"
+	case h.GetKind() != ckdv1.Kind_KIND_UNSPECIFIED && h.GetKind() != kinds[p.Kind]:
+		return "WRONG_KIND"
+	case ckdv1.Detail_name[int32(h.GetDetail())] == "":
+		return "WRONG_ENUM"
+	case strings.Contains(h.GetPosterior(), " "):
+		return "WRONG_POSTERIOR"
+	case n > s.Limits.Passes:
+		return "TOO_MANY_PASSES"
+	case n != 0 && n < p.FewestPasses:
+		return "TOO_FEW_PASSES"
+	case n > 1 && p.Kind == policy.Dirichlet:
+		return "TOO_MANY_PASSES"
+	case h.GetReceipts() != ckdv1.Receipts_RECEIPTS_UNSPECIFIED && s.Keys == nil:
+		return "RECEIPTS_UNAVAILABLE"
+	}
+	return ""
+}
+
+// OpenStream opens a stream with a header that is not Refused, and checks its first reply.
+func (s *Server) OpenStream(h *ckdv1.StreamHeader, got *ckdv1.DecomposeStreamResponse) (*Stream, error) {
+	p := s.policies[h.GetModel()]
+	st := &Stream{
+		server: s, bound: p, header: h, groups: map[uint64]*group{},
+		terms: terms{h.GetDetail(), h.GetPosterior(), h.GetReceipts()}, calm: h.GetAcceptSettled() && h.GetPosterior() == "",
+	}
+	s.retain(p)
+	s.count(p.Name, 1, "ckd_streams_open")
+	info := got.GetInfo()
+	if !slices.Equal(info.GetClasses(), p.Classes) || int(info.GetExpectedPasses()) != st.expected() || int(info.GetFewestPasses()) != p.FewestPasses {
+		return st, fmt.Errorf("first reply %v: expected the policy's classes and %d passes", info, st.expected())
+	}
+	if settles := h.GetAcceptSettled() && s.settles(p, st.expected()); info.GetSettles() != settles || info.GetAcknowledges() != h.GetAcceptSettled() {
+		return st, fmt.Errorf("settles %v and acknowledges %v, expected %v and %v", info.GetSettles(), info.GetAcknowledges(), settles, h.GetAcceptSettled())
+	}
+	if audits := st.terms.receipts != 0 && p.Audit != nil; info.GetAudits() != audits {
+		return st, fmt.Errorf("audits %v, expected %v", info.GetAudits(), audits)
+	}
+	return st, nil
+}
+
+// settles reports whether inputs with this number of passes may be decided early.
+func (s *Server) settles(p *Policy, passes int) bool {
+	return p.rule != nil && p.rule.Passes == passes && !s.stopper(p).stopped()
+}
+
+// expected returns the passes that finish an input of the stream; 0 for none.
+func (s *Stream) expected() int {
+	if n := int(s.header.GetPasses()); n > 0 {
+		return n
+	}
+	return s.bound.ExpectedPasses
+}
+
+// OpenInputs returns how many inputs are open on the stream.
+func (s *Stream) OpenInputs() (n int) {
+	for _, g := range s.groups {
+		n += g.open()
+	}
+	return n
+}
+
+// Ending returns why the stream opens no more inputs, or "".
+func (s *Stream) Ending() string { return s.ending }
+
+// End says that the stream opens no more inputs.
+func (s *Stream) End(reason string) {
+	if s.ending == "" {
+		s.ending = reason
+	}
+}
+
+// PoliciesReplaced ends the stream if the policy of its model was removed or has another shape.
+func (s *Stream) PoliciesReplaced() {
+	if next := s.server.policies[s.bound.Name]; !s.bound.sameShape(next) {
+		s.End("POLICY_CHANGED")
+	}
+}
+
+// Receive handles a message and checks the answer, which is nil where none came.
+func (s *Stream) Receive(m *ckdv1.DecomposeStreamRequest, now time.Time, got *ckdv1.DecomposeStreamResponse) error {
+	s.reply = newReply(got)
+	switch b := m.GetBlock(); {
+	case b != nil:
+		s.blocks++
+		if s.header.GetAcceptSettled() {
+			s.reply.blocks, s.reply.due = s.blocks, true
+		}
+		s.block(b, now)
+	case m.GetHeader() == nil:
+		s.fault("EMPTY_MESSAGE")
+	case !proto.Equal(m.GetHeader(), s.header):
+		s.fault("HEADER_CHANGED")
+	}
+	return s.reply.check()
+}
+
+// HalfClosed finishes what is open, and checks the answers.
+func (s *Stream) HalfClosed(got ...*ckdv1.DecomposeStreamResponse) error {
+	s.reply = newReply(got...)
+	for _, g := range s.sorted() {
+		for i := range g.rows {
+			if g.rows[i].open {
+				s.finish(g, i)
+			}
+		}
+		s.removeIfDone(g)
+	}
+	return s.reply.check()
+}
+
+// Expire fails the inputs that have had no pass for too long, and checks the answer.
+func (s *Stream) Expire(now time.Time, got *ckdv1.DecomposeStreamResponse) error {
+	s.reply = newReply(got)
+	for _, g := range s.sorted() {
+		for i := range g.rows {
+			if in := &g.rows[i]; in.open && now.Sub(in.touched) >= s.server.Limits.InputIdle {
+				s.fail(g, i, "INPUT_IDLE")
+			}
+		}
+		s.removeIfDone(g)
+	}
+	return s.reply.check()
+}
+
+// Close ends the stream: what is open is abandoned.
+func (s *Stream) Close() {
+	if s.closed {
+		return
+	}
+	s.closed = true
+	name := s.bound.Name
+	for _, g := range s.sorted() {
+		for i := range g.rows {
+			if in := &g.rows[i]; in.open {
+				s.server.count(name, 1, "ckd_inputs_abandoned_total")
+				s.loseCheck(g, in)
+				s.ended(g, i)
+			}
+		}
+		s.removeIfDone(g)
+	}
+	s.server.count(name, -1, "ckd_streams_open")
+	s.server.release(s.bound)
+}
+
+func (s *Stream) sorted() (all []*group) {
+	for _, number := range slices.Sorted(maps.Keys(s.groups)) {
+		all = append(all, s.groups[number])
+	}
+	return all
+}
+
+// fault expects a fault of the message itself.
+func (s *Stream) fault(reason string) {
+	s.reply.faults, s.reply.due = append(s.reply.faults, reason), true
+	s.server.count(s.bound.Name, 1, "ckd_messages_refused_total", "reason", strings.ToLower(reason))
+}
+
+// reply is what must come in answer to one message, beside what came.
+type reply struct {
+	due    bool // an answer must come
+	faults []string
+	blocks uint64
+	err    error // the first difference
+
+	got     []*ckdv1.DecomposeStreamResponse // none of them nil
+	results map[place]*arrived
+	twice   []place
+}
+
+type place struct {
+	group uint64
+	row   uint32
+}
+
+// arrived is a result that came.
+type arrived struct {
+	*ckdv1.Result
+	policy   *ckdv1.PolicyRef
+	expected bool
+}
+
+func newReply(got ...*ckdv1.DecomposeStreamResponse) *reply {
+	r := &reply{results: map[place]*arrived{}}
+	for _, m := range got {
+		if m == nil {
+			continue
+		}
+		r.got = append(r.got, m)
+		for _, result := range m.GetResults() {
+			at := place{result.GetGroup(), result.GetRow()}
+			if r.results[at] != nil {
+				r.twice = append(r.twice, at)
+			}
+			a := &arrived{Result: result}
+			if i := int(result.GetPolicy()); i < len(m.GetPolicies()) {
+				a.policy = m.GetPolicies()[i]
+			}
+			r.results[at] = a
+		}
+	}
+	return r
+}
+
+// differs notes a difference.
+func (r *reply) differs(format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf(format, args...)
+	}
+}
+
+// result returns the result that must have come for an input, or nil.
+func (r *reply) result(at place, id string, p *Policy) *arrived {
+	r.due = true
+	a := r.results[at]
+	if a == nil {
+		r.differs("group %d row %d (%q) has no answer", at.group, at.row, id)
+		return nil
+	}
+	if a.expected {
+		r.differs("group %d row %d (%q) is to be answered twice: a fault of package spec", at.group, at.row, id)
+	}
+	a.expected = true
+	if a.GetInputId() != id && !strings.HasSuffix(a.GetInputId(), "...") {
+		r.differs("group %d row %d has the id %q, expected %q", at.group, at.row, a.GetInputId(), id)
+	}
+	if a.policy.GetHash() != p.Hash || a.policy.GetVersion() != p.Version || a.policy.GetModel() != p.Name {
+		r.differs("group %d row %d was decided by %v, expected version %q", at.group, at.row, a.policy, p.Version)
+	}
+	return a
+}
+
+// hasFault reports whether a fault of the message came with a reason.
+func (r *reply) hasFault(reason string) bool {
+	for _, m := range r.got {
+		for _, f := range m.GetFaults() {
+			if ReasonOf(f) == reason {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// lacksRoom reports whether the error that came for an input is that the budget has no room: of the
+// input itself where field is input_ids, of its result where it is detail.
+func (r *reply) lacksRoom(at place, field string) bool {
+	a := r.results[at]
+	if a == nil || ReasonOf(a.GetError()) != "OUT_OF_MEMORY_BUDGET" {
+		return false
+	}
+	for _, d := range status.FromProto(a.GetError()).Details() {
+		if bad, ok := d.(*errdetails.BadRequest); ok {
+			return strings.HasSuffix(bad.GetFieldViolations()[0].GetField(), field)
+		}
+	}
+	return false
+}
+
+// check returns the first difference.
+func (r *reply) check() error {
+	switch {
+	case r.err != nil:
+		return r.err
+	case len(r.twice) > 0:
+		return fmt.Errorf("group %d row %d is answered twice in one reply", r.twice[0].group, r.twice[0].row)
+	case r.due && len(r.got) == 0:
+		return fmt.Errorf("no answer, expected faults %v and %d blocks", r.faults, r.blocks)
+	case !r.due && len(r.got) > 0:
+		return fmt.Errorf("an answer, expected none: %v", r.got)
+	}
+	var faults []string
+	for _, m := range r.got {
+		for _, f := range m.GetFaults() {
+			faults = append(faults, ReasonOf(f))
+		}
+		if m.GetBlocks() != r.blocks {
+			return fmt.Errorf("%d blocks acknowledged, expected %d", m.GetBlocks(), r.blocks)
+		}
+		if m.GetInfo() != nil {
+			return errors.New("a second info")
+		}
+	}
+	slices.Sort(faults)
+	slices.Sort(r.faults)
+	if !slices.Equal(faults, r.faults) {
+		return fmt.Errorf("faults %v, expected %v", faults, r.faults)
+	}
+	for at, a := range r.results {
+		if !a.expected {
+			return fmt.Errorf("group %d row %d (%q) is answered, and should not be: %v", at.group, at.row, a.GetInputId(), a.Result)
+		}
+	}
+	return nil
+}
+
+// ReasonOf returns the reason of an error, without its prefix; "" for no error.
+func ReasonOf(st *rpcstatus.Status) string {
+	if st.GetCode() == 0 {
+		return ""
+	}
+	for _, d := range status.FromProto(st).Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetDomain() == "ckd.v1" {
+			return info.GetReason()
+		}
+	}
+	return "no reason: " + st.GetMessage()
+}
