@@ -2,6 +2,7 @@ package examples_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -21,12 +22,22 @@ var ckd, goExample string
 func TestMain(m *testing.M) {
 	flag.Parse()
 	os.Exit(func() int {
-		if err := os.Setenv("PYTHONDONTWRITEBYTECODE", "1"); err != nil { // otherwise Python writes its cache beside the examples
+		// Otherwise Python writes its cache beside the examples, and does not find the package.
+		if err := errors.Join(os.Setenv("PYTHONDONTWRITEBYTECODE", "1"), setPythonPath()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		return testbed.Main(m, map[string]*string{"../cmd/ckd": &ckd, "./go": &goExample})
 	}())
+}
+
+// setPythonPath lets Python find the package ckd.
+func setPythonPath() error {
+	path, err := filepath.Abs("../python")
+	if err != nil {
+		return err
+	}
+	return os.Setenv("PYTHONPATH", path)
 }
 
 const (
@@ -37,7 +48,7 @@ const (
 // python returns an interpreter that has the modules.
 func python(t *testing.T, modules ...string) string {
 	t.Helper()
-	for _, pattern := range []string{"*/*.py", "*/*.binpb", "*/*/*.py", "triton/*/*/*/*.py"} {
+	for _, pattern := range []string{"*/*.py", "*/*/*.py", "triton/*/*/*/*.py", "../python/ckd/*", "../python/tests/*.py"} {
 		files, err := filepath.Glob(pattern)
 		for _, file := range files {
 			if _, statErr := os.Stat(file); err == nil { // makes go test depend on the file
@@ -58,10 +69,10 @@ func run(t *testing.T, name string, args ...string) testbed.Result {
 	return testbed.Run(t, exec.CommandContext(ctx, name, args...))
 }
 
-// script runs Python code that has ckd.py and NumPy imported.
+// script runs Python code that has ckd and NumPy imported.
 func script(t *testing.T, code string, args ...string) testbed.Result {
 	t.Helper()
-	const imports = "import sys\nsys.path.insert(0, 'python')\nimport ckd, numpy\n"
+	const imports = "import sys\nimport ckd, numpy\n"
 	interpreter := python(t, "grpc", "google.protobuf", "numpy")
 	return run(t, interpreter, append([]string{"-c", imports + code}, args...)...)
 }

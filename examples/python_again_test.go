@@ -154,32 +154,37 @@ func TestPythonLooksForDaemon(t *testing.T) {
 	timed.Full(t)
 	t.Parallel()
 	r := script(t, `
-settings = dict(ckd.CONNECTING)
+import time
+from ckd import _client, _connection, _engine
+settings = dict(_connection.CONNECTING)
 assert settings["grpc.initial_reconnect_backoff_ms"] <= settings["grpc.max_reconnect_backoff_ms"], settings
 assert 1.2 * settings["grpc.max_reconnect_backoff_ms"] <= 800, f"{settings}: grpc adds up to a fifth, and 1 s is promised"
 
 slept = []
-ckd.time.sleep = slept.append
+class recorder:
+    monotonic, sleep = time.monotonic, slept.append
+_client.time = recorder
 def attempts(fault):
     waited = []
-    def attempt(limit, wait):
+    async def attempt(limit, wait):
         waited.append(wait)
         if len(waited) <= 12:
             raise fault
     slept.clear()
     with ckd.Client("unix:/nowhere") as client:
-        assert client._retry(attempt, ckd._Limit(1000)) is None
+        assert _client._run(client._engine.retry(attempt, _engine.Limit(1000))) is None
     assert waited == [False] + 12 * [True], waited
     return max(slept)
 
-assert attempts(ckd._Fault("away", retryable=True, gone=True)) <= 0.5
-assert 1 < attempts(ckd._Fault("crowded", "OVERLOADED", retryable=True)) <= 3
-assert 7 == attempts(ckd._Fault("crowded", "OVERLOADED", retryable=True, retry_delay=7))
+assert attempts(ckd.UnavailableError("away", code=14)) <= 0.5
+assert 1 < attempts(ckd.OverloadedError("crowded", reason="OVERLOADED")) <= 3
+assert 7 == attempts(ckd.OverloadedError("crowded", reason="OVERLOADED", retry_delay=7))
+_client.time = time
 
 # What stands in the way of a connection is told when patience ends.
 with ckd.Client("unix:/nowhere/ckd.sock", patience=3) as client, client.session("m") as session:
     for result in session.decide(["a"], [[[1, 0]]]) + client.decompose("m", [[[1, 0]]]):
-        assert "within 3 s; before that: " in result.error and "/nowhere" in result.error, result
+        assert "within 3 s; before that: " in str(result.error) and "/nowhere" in str(result.error), result
 `)
 	if r.Code != 0 {
 		t.Errorf("exit %d\n%s", r.Code, r.Stderr)
@@ -221,7 +226,6 @@ func findsDaemon(t *testing.T, python, how string, away time.Duration) time.Dura
 	first := serveOn(t, address, "--policy", policyFile)
 	command := exec.Command(python, "-c", `
 import sys, time
-sys.path.insert(0, "python")
 import ckd, numpy
 address, recorded, how = sys.argv[1], numpy.load(sys.argv[2])[:, :3], sys.argv[3]
 with ckd.Client(address) as client, client.session("fetal-health") as session:

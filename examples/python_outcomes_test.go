@@ -7,6 +7,7 @@ func TestPythonOutcomes(t *testing.T) {
 	t.Parallel()
 	d := serveLedger(t)
 	r := script(t, `
+import time
 recorded = numpy.load(sys.argv[2])[:, :40]
 ids = [str(i) for i in range(40)]
 with ckd.Client(sys.argv[1]) as client, client.session("fetal-health", receipts=ckd.ALL) as session:
@@ -15,7 +16,7 @@ with ckd.Client(sys.argv[1]) as client, client.session("fetal-health", receipts=
     assert all(r.review and r.receipt for r in streamed + called), streamed
     assert not client.decompose("fetal-health", recorded.transpose(1, 0, 2))[0].receipt
 
-    outcomes = [ckd.Outcome(r.receipt, "normal", "reader-1", time=1.7e9 if i == 0 else 0.0) for i, r in enumerate(streamed)]
+    outcomes = [ckd.Outcome(r.receipt, "normal", "reader-1", time=time.time() if i == 0 else 0.0) for i, r in enumerate(streamed)]
     outcomes.append(ckd.Outcome(b"forged", "normal", "reader-1"))
     answers = client.report_outcomes(outcomes)
     assert all(a.status in ("counted", "second_read_wanted") and not a.error for a in answers[:-1]), answers

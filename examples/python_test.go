@@ -29,7 +29,7 @@ var update = flag.Bool("update", false, "write the contract that the Python clie
 
 //go:generate go test -run ^TestPythonContract$ -update .
 
-// TestPythonContract checks that the contract in ckd.binpb equals the daemon's.
+// TestPythonContract checks that the contract in contract.binpb equals the daemon's.
 func TestPythonContract(t *testing.T) {
 	want := &descriptorpb.FileDescriptorSet{}
 	seen := map[string]bool{}
@@ -48,7 +48,7 @@ func TestPythonContract(t *testing.T) {
 	add(ckdv1.File_ckd_v1_outcomes_proto)
 	add(errdetails.File_google_rpc_error_details_proto)
 
-	const path = "python/ckd.binpb"
+	const path = "../python/ckd/contract.binpb"
 	if *update {
 		data, err := proto.MarshalOptions{Deterministic: true}.Marshal(want)
 		if err == nil {
@@ -185,7 +185,6 @@ func TestPythonOutlivesDaemons(t *testing.T) {
 	defer cancel()
 	slow := `
 import sys, time
-sys.path.insert(0, "python")
 import ckd, numpy
 passes = numpy.load(sys.argv[2])[:, :int(sys.argv[3])]
 passes[3, 5, 0] = numpy.nan
@@ -247,6 +246,7 @@ func TestPythonFrozenDaemon(t *testing.T) {
 	defer func() { _ = d.Process.Process.Signal(syscall.SIGCONT) }() // lets the daemon run again so that it can stop
 	r := script(t, `
 import os, pathlib, signal, time
+from ckd import _engine
 address, daemon, recorded = sys.argv[1], int(sys.argv[2]), numpy.load(sys.argv[3])[:, :3]
 ids = ["a", "b", "c"]
 
@@ -255,12 +255,12 @@ class clock:
     sleep, taken = time.sleep, 0
     monotonic = lambda: time.monotonic() + clock.taken
 
-ckd.time = clock
+_engine.time = clock
 
 def answers(results, error=""):
     assert [r.id for r in results] == ids, results
     for r in results:
-        assert (r.action == "error") == bool(error) and error in r.error, r
+        assert (r.action == "error") == bool(error) and error in str(r.error), r
 
 def stopped(thread):
     return thread.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "T"

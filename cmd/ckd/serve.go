@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -14,6 +15,8 @@ import (
 
 type serveCmd struct {
 	config.Config
+
+	UntilStdinCloses bool `env:"CKD_UNTIL_STDIN_CLOSES" help:"Stop, as after SIGTERM, when the standard input ends: a program that holds its other end takes the daemon with it, however it dies."`
 }
 
 // Help returns the text that follows the usage in ckd serve --help.
@@ -26,7 +29,10 @@ wins over the environment, the environment over the file.
 The policies are loaded again on SIGHUP and when their files change. The daemon stops on SIGTERM or
 SIGINT: it says NOT_SERVING, opens no more inputs, lets those that are open go on for the shutdown grace,
 and exits with 0. A further SIGTERM changes nothing; a SIGINT while it stops ends it at once, with 130. It
-exits with 1 where it cannot start or a part fails, and names the cause.`
+exits with 1 where it cannot start or a part fails, and names the cause.
+
+With --until-stdin-closes it also stops when its standard input ends, as that of a child does when its
+parent dies.`
 }
 
 // Run serves until a signal stops it.
@@ -41,7 +47,17 @@ func (c *serveCmd) Run(ctx *cmdContext) error {
 		return err
 	}
 	daemon.LimitMemory(log)
-	return d.Run(ctx.Ctx)
+	serving := ctx.Ctx
+	if c.UntilStdinCloses {
+		var stop context.CancelFunc
+		serving, stop = context.WithCancel(serving)
+		defer stop()
+		go func() {
+			_, _ = io.Copy(io.Discard, ctx.Stdin) // an input that cannot be read has ended too
+			stop()
+		}()
+	}
+	return d.Run(serving)
 }
 
 // endAtOnce ends the process on a SIGINT that comes while the daemon stops. A further SIGTERM

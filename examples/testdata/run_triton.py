@@ -6,7 +6,7 @@ import pathlib
 import sys
 
 here = pathlib.Path(__file__).parent
-sys.path[:0] = [str(here), str(here.parent / "python"), str(here.parent / "triton/model_repository/ckd/1")]
+sys.path[:0] = [str(here), str(here.parent / "triton/model_repository/ckd/1")]
 
 import numpy as np
 import triton_python_backend_utils as pb_utils

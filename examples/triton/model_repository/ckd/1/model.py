@@ -1,8 +1,7 @@
 """A step of a Triton ensemble that has ckd decide on the passes of the step before.
 
 It answers for every input of a request, whatever happens: where there is no
-decision, DEFER is true and ERROR says why. Copy ckd.py and ckd.binpb of the
-Python example beside this file.
+decision, DEFER is true and ERROR says why. It needs the Python package ckd.
 """
 
 import concurrent.futures
@@ -33,13 +32,13 @@ class TritonPythonModel:
         try:
             results = self.client.decompose(self.model, passes, patience=max(until - time.monotonic(), 0))
         except (TypeError, ValueError) as error:  # the passes are not what the policy expects
-            results = [ckd.Result(str(i), error=str(error)) for i in range(len(passes))]
+            results = [ckd.Result(str(i), error=ckd.InvalidInputError(str(error))) for i in range(len(passes))]
         contributions = np.full((len(results), passes.shape[2]), np.nan)
         scores = np.full((len(results), 1), np.nan)
         for i, result in enumerate(results):
-            if result.decomposition is not None:
-                contributions[i] = result.decomposition.c
-                scores[i] = result.decomposition.decision.value
+            if result.error is None:
+                contributions[i] = result.c
+                scores[i] = result.value
         column = lambda values, dtype: np.array(values, dtype=dtype).reshape(-1, 1)
         return pb_utils.InferenceResponse(
             output_tensors=[
@@ -47,7 +46,7 @@ class TritonPythonModel:
                 pb_utils.Tensor("DECISION", column([r.action.encode() for r in results], np.object_)),
                 pb_utils.Tensor("SCORE", scores),
                 pb_utils.Tensor("C", contributions),
-                pb_utils.Tensor("ERROR", column([r.error.encode() for r in results], np.object_)),
+                pb_utils.Tensor("ERROR", column([str(r.error or "").encode() for r in results], np.object_)),
             ]
         )
 

@@ -1,0 +1,54 @@
+"""Decides, beside a model server, which inputs a person should see.
+
+    with ckd.Daemon("policy.yaml") as daemon, daemon.client() as client:
+        for result in client.decompose("fetal-health", passes):  # [inputs, passes, classes]
+            answer(result.id) if result.retained else ask_a_person(result)
+
+An error is never a retain: an input that was answered with an error, or not at all, has not been
+cleared. Result.retained is true only for a decision to retain.
+"""
+
+from ._client import Client, Session
+from ._daemon import Daemon
+from ._engine import Answer, Model, Outcome
+from ._errors import (
+    CommandError,
+    DaemonError,
+    Error,
+    InternalError,
+    InvalidInputError,
+    OverloadedError,
+    RefusedError,
+    UnavailableError,
+)
+from ._result import Pair, Policy, Result
+from ._settings import ALL, DECISION, FULL, NO_RECEIPTS, REVIEWED, VECTORS, Detail, Kind, Receipts
+
+__all__ = [
+    "ALL",
+    "DECISION",
+    "FULL",
+    "NO_RECEIPTS",
+    "REVIEWED",
+    "VECTORS",
+    "Answer",
+    "Client",
+    "CommandError",
+    "Daemon",
+    "DaemonError",
+    "Detail",
+    "Error",
+    "InternalError",
+    "InvalidInputError",
+    "Kind",
+    "Model",
+    "Outcome",
+    "OverloadedError",
+    "Pair",
+    "Policy",
+    "Receipts",
+    "RefusedError",
+    "Result",
+    "Session",
+    "UnavailableError",
+]

@@ -1,0 +1,84 @@
+"""Checks what callers pass in, and says what was found and what was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Optional, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _wire
+
+Values = npt.NDArray[np.float32]  # little-endian, in C order
+
+# What a receipt holds of an input: None, or a dict with "group", such as a patient, and "slices", a
+# dict of str.
+Context = Optional[Mapping[str, Union[str, Mapping[str, str]]]]
+
+
+def checked_ids(ids: Iterable[str]) -> list[str]:
+    """Returns the ids as a list of str, and checks that no two are the same."""
+    try:
+        listed = list(ids)
+    except TypeError:
+        raise TypeError(f"ids is {described(ids)}, expected a list with one str for each input") from None
+    places: dict[str, int] = {}
+    for i, id in enumerate(listed):
+        if not isinstance(id, str):
+            raise TypeError(f"id {i} is {id!r} ({described(id)}), expected a str, as of [str(id) for id in ids]")
+        if id and places.setdefault(id, i) != i:
+            raise ValueError(f"ids {places[id]} and {i} are both {id!r}, expected each id once, or empty ones")
+    return listed
+
+
+def checked_contexts(contexts: Sequence[Context] | None, inputs: int) -> list[Any]:
+    """Returns contexts as messages, one for each input, or none."""
+    if contexts is None:
+        return []
+    contexts = list(contexts)
+    if len(contexts) != inputs:
+        raise ValueError(f"found {len(contexts)} contexts, expected {inputs}: one for each input")
+    messages = []
+    for i, context in enumerate(contexts):
+        try:
+            messages.append(_wire.InputContext(**(context or {})))
+        except (TypeError, ValueError, AttributeError) as error:
+            form = '{"group": str, "slices": {str: str}}'
+            raise TypeError(f"context {i} is {context!r}, expected None or a dict {form}: {error}") from None
+    return messages
+
+
+def numeric(values: Any, what: str) -> npt.NDArray[Any]:
+    """Returns values as an array of numbers, or raises TypeError that says what they are."""
+    why = ""
+    try:
+        array: npt.NDArray[Any] = np.asarray(values)
+        if array.dtype.kind in "fiu":
+            return array
+        if not hasattr(values, "dtype"):
+            why = f", of which NumPy makes {array.dtype}"
+    except Exception as error:  # of any library
+        why = f": {error}"
+    how = " (.detach().float().cpu().numpy() gives one)" if hasattr(values, "detach") else ""
+    raise TypeError(
+        f"{what}: found {described(values)}{why}; expected an array of float16, float32 or float64"
+        f" in the memory of the CPU{how}"
+    )
+
+
+def encoded(values: npt.NDArray[Any]) -> Values:
+    """Returns values as the wire has them, without a copy where they are so already."""
+    return np.ascontiguousarray(values, dtype="<f4")
+
+
+def described(value: object) -> str:
+    """Describes the type of a value, and the properties of a tensor."""
+    about = [f"{name} {getattr(value, name)}" for name in ("dtype", "device") if hasattr(value, name)]
+    about += ["requires grad"] if getattr(value, "requires_grad", False) is True else []
+    return type(value).__name__ + (f" ({', '.join(about)})" if about else "")
+
+
+def listed(classes: Sequence[str]) -> str:
+    """Describes the number of classes and the names of the first ten."""
+    return f"the {len(classes)} classes {', '.join(classes[:10])}" + (", ..." if len(classes) > 10 else "")

@@ -1,0 +1,233 @@
+"""Says where the daemon is and how the connection is secured, for both clients.
+
+Certificates, keys and tokens are read again when their files change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import ipaddress
+import os
+import pathlib
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Union
+
+import grpc
+
+from . import _wire
+from ._errors import Error, error_of
+
+Path = Union[str, "os.PathLike[str]"]
+
+# How grpc reconnects. At most 0.6 s pass between two attempts, so a restarted daemon is found within
+# a second, however long it was away.
+CONNECTING = [
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),  # more or less by a fifth
+    ("grpc.min_reconnect_backoff_ms", 5_000),  # bounds one attempt, despite its name
+    ("grpc.dns_min_time_between_resolutions_ms", 1_000),
+]
+
+# Pings detect a daemon that is connected but no longer answers. It permits one every ten seconds.
+_PINGS = [
+    ("grpc.keepalive_time_ms", 15_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+
+_MOST_TOKEN_BYTES = 16 << 10  # no token is longer, and a file that was named by mistake often is
+
+Stamp = tuple[tuple[int, int, int], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Where the daemon is, and how the connection is secured."""
+
+    address: str
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    server_name: str | None = None
+    tls: bool = False
+    token_file: Path | None = None
+    insecure: bool = False
+    balancing: bool = False
+
+    @property
+    def secure(self) -> bool:
+        """Whether TLS is used."""
+        return self.tls or bool(self.ca or self.cert)
+
+    @property
+    def local(self) -> bool:
+        """Whether the text of the address names this machine."""
+        return self.is_unix or _is_loopback(self.address)
+
+    @property
+    def is_unix(self) -> bool:
+        return self.address.startswith(("unix:", "unix-abstract:"))
+
+    def check(self) -> None:
+        """Raises ValueError for settings that exclude each other, or that would expose passes."""
+        if bool(self.cert) != bool(self.key):
+            raise ValueError("a certificate without its key, or a key alone, expected cert and key or neither")
+        if self.insecure and self.secure:
+            raise ValueError("insecure beside TLS, expected one of them")
+        if not (self.secure or self.insecure or self.local):
+            raise ValueError(
+                f"{self.address}: plaintext is for unix sockets and loopback addresses, expected ca=... or"
+                " tls=True, or insecure=True where the network is trusted"
+            )
+
+    def files(self) -> list[Path]:
+        """Returns the files of the certificates and the key."""
+        return [path for path in (self.ca, self.cert, self.key) if path]
+
+    def options(self) -> list[tuple[str, Any]]:
+        """Returns grpc's options for a channel."""
+        options: list[tuple[str, Any]] = [("grpc.max_receive_message_length", 64 << 20), *CONNECTING, *_PINGS]
+        if self.server_name:
+            options.append(("grpc.ssl_target_name_override", self.server_name))
+        if self.balancing:
+            # grpc asks for health without credentials, so daemons that want a token refuse it: then
+            # replicas that cannot be reached are left out, and those that stop refuse by DRAINING.
+            health = "" if self.token_file else ', "healthCheckConfig": {"serviceName": ""}'
+            config = '{"loadBalancingConfig": [{"round_robin": {}}]%s}' % health
+            options += [("grpc.service_config", config), ("grpc.use_local_subchannel_pool", 1)]
+        return options
+
+    def credentials(self) -> Any:
+        """Returns grpc's credentials, from the files as they are now; None for plaintext anywhere.
+
+        Raises OSError or ssl.SSLError if the files cannot be read or do not fit each other.
+        """
+        if self.insecure:
+            return None
+        if not self.secure:
+            # These check each connection, so a local name that leads to another machine is refused.
+            kind = grpc.LocalConnectionType
+            return grpc.local_channel_credentials(kind.UDS if self.is_unix else kind.LOCAL_TCP)
+        context = ssl.create_default_context()
+        system = ssl.get_default_verify_paths().cafile
+        roots = _read(self.ca or system)
+        if self.ca and roots is not None:
+            context.load_verify_locations(cadata=roots.decode("ascii", "replace"))
+        if self.cert and self.key:
+            context.load_cert_chain(self.cert, self.key)
+        return grpc.ssl_channel_credentials(roots, _read(self.key), _read(self.cert))
+
+
+class Connection:
+    """Hands out the channel to use, and the metadata of a call.
+
+    make makes a channel of a target and credentials. When the files of TLS change, later calls and
+    streams get a new channel; those that are under way keep theirs. If files cannot be read again,
+    for example while they are being replaced, the last channel stays in use.
+    """
+
+    def __init__(self, target: Target, make: Callable[[Target, Any], Any]) -> None:
+        target.check()
+        self.target = target
+        self.token = Token(target.token_file) if target.token_file else None
+        self._make = make
+        self._lock = threading.Lock()
+        self._stamp = _stamp_of(target.files())
+        self._channel = make(target, target.credentials())
+        self._process = os.getpid()
+
+    def channel(self) -> Any:
+        """Returns the channel for a new call or stream."""
+        if os.getpid() != self._process:
+            raise RuntimeError("this client was made before a fork, expected one that the process made itself")
+        files = self.target.files()
+        if files:
+            with self._lock, contextlib.suppress(OSError, ssl.SSLError):
+                stamp = _stamp_of(files)
+                if stamp != self._stamp:
+                    self._channel = self._make(self.target, self.target.credentials())
+                    self._stamp = stamp
+        return self._channel
+
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """Returns the header that carries the token, if there is one."""
+        return () if self.token is None else (("authorization", "Bearer " + self.token.current()),)
+
+
+class Token:
+    """A bearer token in a file. If the file cannot be read again, the last token stays in use."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._lock = path, threading.Lock()
+        self._stamp: Stamp = ()
+        self._token = ""
+        self.version = 0  # number of different tokens read so far
+        self._load()
+
+    def current(self) -> str:
+        """Returns the token, from the file if that has changed."""
+        with self._lock, contextlib.suppress(OSError, ValueError):
+            if _stamp_of([self._path]) != self._stamp:
+                self._load()
+        return self._token
+
+    def renewed(self, version: int) -> bool:
+        """Reports whether the file now holds another token than the one with that number."""
+        with self._lock, contextlib.suppress(OSError, ValueError):
+            self._load()
+        return self.version != version
+
+    def _load(self) -> None:
+        stamp = _stamp_of([self._path])
+        with open(self._path, "rb") as file:
+            text = file.read(_MOST_TOKEN_BYTES + 1)
+        token = text.decode("ascii", "replace").strip()
+        if len(text) > _MOST_TOKEN_BYTES or not token or any(not "!" <= character <= "~" for character in token):
+            raise ValueError(f"token_file: {os.fspath(self._path)}: expected one token of visible ASCII characters")
+        self._stamp = stamp
+        if token != self._token:
+            self._token, self.version = token, self.version + 1
+
+
+@contextlib.contextmanager
+def rpc_errors() -> Iterator[None]:
+    """Turns grpc's errors into those of this package."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise _error_of_call(error) from None
+
+
+def _error_of_call(error: Any) -> Error:
+    status = _wire.Status()
+    for name, value in error.trailing_metadata() or ():
+        if name == "grpc-status-details-bin":
+            status.ParseFromString(value)
+    status.code, status.message = error.code().value[0], error.details() or ""
+    return error_of(status)
+
+
+def _is_loopback(address: str) -> bool:
+    for scheme in ("dns:", "passthrough:"):
+        if address.startswith(scheme):
+            address = address[len(scheme) :].rpartition("/")[2]
+    host = address.rsplit(":", 1)[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _read(path: Path | None) -> bytes | None:
+    return pathlib.Path(path).read_bytes() if path else None
+
+
+def _stamp_of(paths: list[Path]) -> Stamp:
+    """Returns what changes when files do. A missing file raises OSError."""
+    infos = [os.stat(path) for path in paths]
+    return tuple((info.st_ino, info.st_size, info.st_mtime_ns) for info in infos)

@@ -1,0 +1,577 @@
+"""Sends passes and collects results, for both clients.
+
+This is written once, in coroutines. The asyncio client awaits them. The other client runs them with
+a transport whose coroutines block instead of waiting, so that one step runs each to its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from . import _wire
+from ._arrays import Context, Values, checked_contexts, checked_ids, described, encoded, listed, numeric
+from ._connection import Connection
+from ._errors import UNAUTHENTICATED, Error, RefusedError, UnavailableError, ended, error_of, late
+from ._result import Policy, Result, policy_of, result_of
+
+_NSK = 2  # the layout of complete passes: [inputs][passes][classes]
+_OUTCOMES_PER_CALL = 1000  # the ledger writes each call to its disk before it answers
+_INPUTS_PER_CALL = 65536  # the daemon's default limit
+_OVERHEAD = 128  # bounds the bytes that tags, lengths and numbers add to a message
+_BLOCK_BYTES = 256 << 10  # passes that need not go at once are sent in blocks of about this size
+
+_STATUSES, _WANTED, _KINDS = _wire.names("OutcomeStatus"), _wire.names("Wanted"), _wire.numbers("OutcomeKind")
+
+
+class Stream(Protocol):
+    """A stream to the daemon."""
+
+    async def send(self, message: bytes) -> None: ...
+
+    async def receive(self, timeout: float) -> bytes | None:
+        """Returns the next message, or None if none comes within timeout. Raises Error at the end."""
+
+    def active(self) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+class Transport(Protocol):
+    """What differs between the clients."""
+
+    connection: Connection
+
+    async def call(self, method: str, request: bytes, timeout: float, wait: bool) -> bytes: ...
+
+    async def open(self, method: str, wait: bool) -> Stream: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What is true about one input, according to one source."""
+
+    receipt: bytes  # as it came with the decision
+    truth: str  # the true class, by its name in the policy
+    source: str  # who says so: an opaque name
+    time: float = 0.0  # when it was found out, in seconds since 1970; 0 for now
+    saw_model: bool = False  # whether that person had seen the model's answer
+    kind: str = "reading"  # or biopsy, or follow_up
+
+
+@dataclasses.dataclass
+class Answer:
+    """What became of one outcome."""
+
+    status: str  # counted, corrected, duplicate, ...; unsent if the daemon did not answer
+    predicted: str = ""  # what the model had said, to confirm that it is the right case
+    wanted: str = ""  # second_read or third_read, by another source; empty for none
+    error: str = ""  # why it was not kept
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A model by its policy in force. message has the rest, as ckd.v1.Model."""
+
+    policy: Policy
+    classes: tuple[str, ...]
+    critical: tuple[str, ...]
+    safe: tuple[str, ...]
+    fewest_passes: int
+    expected_passes: int
+    observes: bool
+    message: Any = dataclasses.field(repr=False)
+
+
+class Limit:
+    """The time within which an answer must come, without the time that the model takes."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self._until = seconds, time.monotonic() + seconds
+
+    def left(self) -> float:
+        return max(self._until - time.monotonic(), 0)
+
+    def late(self) -> Error:
+        return late(self.seconds)
+
+    @contextlib.contextmanager
+    def excluded(self) -> Iterator[None]:
+        """Does not count the time within."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self._until += time.monotonic() - begun
+
+
+class Engine:
+    """Does what both clients do, over a transport."""
+
+    def __init__(self, transport: Transport, patience: float, message_bytes: int) -> None:
+        self.transport, self.patience, self._message_bytes = transport, patience, message_bytes
+        self._names: dict[str, tuple[str, ...]] = {}  # class names by hash of the policy
+        self._latest: dict[str, tuple[str, ...]] = {}  # class names by model
+
+    async def models(self) -> list[Model]:
+        request = _wire.ListModelsRequest()
+        reply = await self._call(_wire.LIST_MODELS, request, _wire.ListModelsResponse)
+        return [_model_of(m) for m in reply.models]
+
+    async def model(self, name: str) -> Model:
+        request = _wire.GetModelRequest(model=name)
+        return _model_of((await self._call(_wire.GET_MODEL, request, _wire.GetModelResponse)).model)
+
+    async def _call(self, method: str, request: Any, reply: Any) -> Any:
+        """Makes a call until it works or patience ends, and then raises its error."""
+        answers = []
+
+        async def attempt(limit: Limit, wait: bool) -> None:
+            answers.append(await self._once(method, request, reply, limit, wait))
+
+        error = await self.retry(attempt, Limit(self.patience))
+        if error is not None:
+            raise error
+        return answers[0]
+
+    async def _once(self, method: str, request: Any, reply: Any, limit: Limit, wait: bool) -> Any:
+        return reply.FromString(await self.transport.call(method, request.SerializeToString(), limit.left(), wait))
+
+    async def report(self, outcomes: Iterable[Outcome], patience: float | None) -> list[Answer]:
+        answers: list[Answer] = []
+        limit, outcomes = Limit(self.patience if patience is None else patience), list(outcomes)
+        kinds = [kind for kind in _KINDS if kind != "unspecified"]
+        for i, o in enumerate(outcomes):
+            if o.kind not in kinds:
+                raise ValueError(f"outcomes[{i}].kind is {o.kind!r}, expected {', '.join(kinds[:-1])} or {kinds[-1]}")
+        while len(answers) < len(outcomes):
+            request = _wire.ReportOutcomesRequest()
+            for o in outcomes[len(answers) : len(answers) + _OUTCOMES_PER_CALL]:
+                one = request.outcomes.add(
+                    receipt=o.receipt, truth=o.truth, source=o.source, saw_model=o.saw_model, kind=_KINDS[o.kind]
+                )
+                if o.time:
+                    one.time.seconds, one.time.nanos = divmod(int(o.time * 1e9), 10**9)
+
+            async def attempt(limit: Limit, wait: bool, request: Any = request) -> None:
+                reply = await self._once(_wire.REPORT_OUTCOMES, request, _wire.ReportOutcomesResponse, limit, wait)
+                if len(reply.answers) != len(request.outcomes):
+                    raise ended(f"{len(reply.answers)} answers, expected {len(request.outcomes)}")
+                answers.extend(
+                    Answer(_STATUSES[a.status], a.predicted, _WANTED[a.wanted] if a.wanted else "", a.error.message)
+                    for a in reply.answers
+                )
+
+            error = await self.retry(attempt, limit)
+            if error is not None:
+                answers.extend(Answer("unsent", error=str(error)) for _ in range(len(outcomes) - len(answers)))
+        return answers
+
+    async def decompose(
+        self,
+        model: str,
+        values: Any,
+        ids: Iterable[str] | None,
+        patience: float | None,
+        contexts: Sequence[Context] | None,
+        settings: dict[str, Any],
+    ) -> list[Result]:
+        if settings["receipts"] and ids is None:
+            raise ValueError("receipts without ids, expected a str for each input: the same whenever it is sent again")
+        values = numeric(values, "values")
+        if values.ndim != 3:
+            raise ValueError(f"values have the shape {values.shape}, expected three axes: [inputs, passes, classes]")
+        inputs, passes, classes = values.shape
+        names = checked_ids(ids) if ids is not None else [str(i) for i in range(inputs)]
+        if len(names) != inputs:
+            hint = " (are they [passes, inputs, classes]? Send values.transpose(1, 0, 2))" if len(names) == passes else ""
+            raise ValueError(
+                f"found {len(names)} ids for values of the shape {values.shape},"
+                f" expected {inputs}: one for each input{hint}"
+            )
+        messages = checked_contexts(contexts, inputs)
+        if inputs and not (passes and classes):
+            raise ValueError(f"values have the shape {values.shape}, expected at least one pass and one class")
+        results: list[Result] = []
+        limit = Limit(self.patience if patience is None else patience)
+        while len(results) < inputs:
+            at = len(results)
+            to = self._cut(names, messages, at, 4 * passes * classes)
+            request = _wire.DecomposeRequest(
+                model=model, layout=_NSK, passes=passes, inputs=to - at, input_ids=names[at:to],
+                values_le=encoded(values[at:to]).tobytes(), contexts=messages[at:to], **settings,
+            )  # fmt: skip
+
+            async def attempt(limit: Limit, wait: bool, request: Any = request) -> None:
+                await self._check_classes(model, classes, limit, wait)
+                reply = await self._once(_wire.DECOMPOSE, request, _wire.DecomposeResponse, limit, wait)
+                if [r.row for r in reply.results] != list(range(request.inputs)):
+                    raise ended(f"results for {len(reply.results)} rows, expected {request.inputs}, in order")
+                known = await self._names_of(reply.policy, limit)
+                policy = policy_of(reply.policy) if reply.HasField("policy") else None
+                first = len(results)
+                for i, r in enumerate(reply.results):
+                    results.append(result_of(names[first + i], first + i, r, known, policy))
+
+            error = await self.retry(attempt, limit)
+            if error is not None:
+                results.extend(Result(id, error=error) for id in names[len(results) :])
+        return results
+
+    def _cut(self, ids: list[str], contexts: list[Any], at: int, input_bytes: int) -> int:
+        """Returns the end of the call that begins with input at."""
+        size, to = _OVERHEAD, at
+        while to < len(ids) and to - at < _INPUTS_PER_CALL:
+            size += input_bytes + 4 * len(ids[to]) + 6 + (contexts[to].ByteSize() + 6 if contexts else 0)
+            if size > self._message_bytes and to > at:
+                break
+            to += 1
+        return to
+
+    async def _check_classes(self, model: str, classes: int, limit: Limit, wait: bool) -> None:
+        """Raises ValueError if the model's policy is known to have another number of classes."""
+        names = self._latest.get(model)
+        try:
+            if names is None or len(names) != classes:  # the policy may have been replaced
+                names = await self._ask(model, limit, wait)
+        except Error as error:
+            if error.retryable or error.code == UNAUTHENTICATED:
+                raise
+            return  # the call itself will report the error
+        if len(names) != classes:
+            raise ValueError(f"values have {classes} classes, expected {listed(names)} of model {model!r}")
+
+    async def _names_of(self, policy: Any, limit: Limit) -> tuple[str, ...]:
+        """Returns the class names of the policy that decided, or none if they cannot be learned."""
+        if policy.hash not in self._names:
+            with contextlib.suppress(Error):  # the decision is valid without names
+                await self._ask(policy.model, limit, False)
+                self._names.setdefault(policy.hash, ())  # the policy was replaced; do not ask again
+        return self._names.get(policy.hash, ())
+
+    async def _ask(self, model: str, limit: Limit, wait: bool) -> tuple[str, ...]:
+        """Returns the class names of a model, from the daemon."""
+        request = _wire.GetModelRequest(model=model)
+        reply = (await self._once(_wire.GET_MODEL, request, _wire.GetModelResponse, limit, wait)).model
+        self._names[reply.policy.hash] = self._latest[model] = names = tuple(reply.classes)
+        return names
+
+    async def retry(self, attempt: Callable[[Limit, bool], Awaitable[None]], limit: Limit) -> Error | None:
+        """Repeats an attempt until it works or the limit is over. Returns the last error, or None.
+
+        The first attempt fails at once without a connection, and says why. Later attempts wait for
+        one, because grpc reconnects quickly only while a call waits for it.
+        """
+        delay, before, token = 0.1, "", self.transport.connection.token
+        while True:
+            version = token.version if token else 0
+            try:
+                await attempt(limit, bool(before))
+                return None
+            except Error as error:
+                last = error
+            if token and last.code == UNAUTHENTICATED and token.renewed(version):
+                continue
+            if isinstance(last, UnavailableError) and not last.gone:
+                return late_error(limit, before)
+            wait = max(delay * random.uniform(0.5, 1), last.retry_delay or 0)
+            if not last.retryable or wait > limit.left():
+                return last
+            await self.transport.sleep(wait)
+            # Longer waits relieve an overloaded daemon, but not one that is gone.
+            delay, before = min(2 * delay, 0.5 if last.gone else 3.0), last.message
+
+    async def decide(self, link: Link, batch: Batch) -> list[Result]:
+        """Returns one result for every input of a batch, over a link."""
+        if not batch.ids:
+            return []
+        if not link.active():
+            link.close()  # it ended after the last batch, for example because the policy's classes changed
+
+        async def attempt(limit: Limit, wait: bool) -> None:
+            done = False
+            try:
+                await self._attempt(link, batch, limit, wait)
+                done = True
+            finally:
+                if not done:
+                    link.close()  # abandons what is open on the stream
+
+        error = await self.retry(attempt, Limit(self.patience))
+        return [batch.results.get(i) or Result(id, error=error) for i, id in enumerate(batch.ids)]
+
+    async def _attempt(self, link: Link, batch: Batch, limit: Limit, wait: bool) -> None:
+        if link.stream is None:
+            await link.open(self.transport, limit, wait)
+        batch.fits(link.info)
+        group = Group(batch, link)
+        # Only where answers may save the next pass is it sent at once. Elsewhere few blocks cost less.
+        stepwise = batch.lazy and link.info.settles and link.info.acknowledges
+        kept = iter(list(batch.kept))
+        while group.left:
+            computed = next(kept, None)
+            if computed is None and stepwise:
+                await group.flush()
+                while link.dealt < link.blocks and group.left:
+                    group.handle(await link.receive(limit))
+                if not group.left:
+                    break
+            if computed is None:
+                with limit.excluded():
+                    computed = await batch.compute(link.info)
+            if computed is None:
+                await group.flush(final=True)
+                break
+            group.add(*computed)
+            if group.held >= _BLOCK_BYTES:
+                await group.flush()
+        while group.left:
+            group.handle(await link.receive(limit))
+        if group.refused:
+            raise group.refused
+
+
+def late_error(limit: Limit, before: str) -> Error:
+    """Returns the error of an answer that did not come in time, with what stood in its way."""
+    error = limit.late()
+    return UnavailableError(f"{error.message}; before that: {before}") if before else error
+
+
+class Link:
+    """A stream of a session, which is opened when it is needed."""
+
+    def __init__(self, header: Any) -> None:
+        self._header = header
+        self.stream: Stream | None = None
+        self.info: Any = None  # the daemon's first reply: classes, expected passes, limits
+        self.groups = self.blocks = self.dealt = 0  # opened; sent; acknowledged
+
+    def active(self) -> bool:
+        return self.stream is None or self.stream.active()
+
+    async def open(self, transport: Transport, limit: Limit, wait: bool) -> None:
+        self.groups = self.blocks = self.dealt = 0
+        self.stream = await transport.open(_wire.DECOMPOSE_STREAM, wait)
+        await self.stream.send(self._header.SerializeToString())
+        self.info = (await self.receive(limit)).info
+        if not self.info.classes:
+            raise ended("the first reply states no classes")
+
+    async def send(self, block: Any) -> None:
+        assert self.stream is not None
+        self.blocks += 1
+        await self.stream.send(block.SerializeToString())
+
+    async def receive(self, limit: Limit) -> Any:
+        """Returns the daemon's next reply."""
+        assert self.stream is not None
+        message = await self.stream.receive(limit.left())
+        if message is None:
+            raise limit.late()
+        reply = _wire.StreamResponse.FromString(message)
+        self.dealt = max(self.dealt, reply.blocks)  # 0 in a reply that answers no block
+        return reply
+
+    def close(self) -> None:
+        """Abandons what is open."""
+        if self.stream is not None:
+            self.stream.close()
+            self.stream = None
+
+
+class Batch:
+    """Inputs that are decided together, with the passes so far of those without a result."""
+
+    def __init__(self, ids: Iterable[str], forward: Any, passes: int | None, contexts: Sequence[Context] | None) -> None:
+        self.ids = checked_ids(ids)
+        self.contexts = checked_contexts(contexts, len(self.ids))
+        self.results: dict[int, Result] = {}
+        self._rows = np.arange(len(self.ids))  # those without a result, as of when they were counted
+        self.kept: list[tuple[Any, Values]] = []
+        self.classes: tuple[str, ...] | None = None
+        self._forward, self._passes = forward, passes or None
+        self._chooses = callable(forward)  # whether forward computes passes for chosen rows
+        self.lazy = True  # whether a pass that is not needed is not computed
+        self._yielded: Any = None
+        if not self._chooses and self.ids:
+            checked = self._checked(forward)
+            self._yielded = checked.__aiter__() if hasattr(checked, "__aiter__") else iter(checked)
+
+    def fits(self, info: Any) -> None:
+        """Raises an error if a new stream takes other inputs than the one before."""
+        classes, most = tuple(info.classes), info.limits.open_inputs_per_stream
+        if most and len(self.ids) > most:
+            raise ValueError(f"found a batch of {len(self.ids)} inputs, expected at most {most}: the daemon's max-open-inputs")
+        if self.classes is None:
+            self.classes = classes
+        elif self.classes != classes:
+            text = f"the policy changed while the stream was broken: {listed(classes)}, expected {listed(self.classes)}"
+            raise RefusedError(text, reason="POLICY_CHANGED")
+
+    def rows(self) -> Any:
+        """Returns the rows without a result, rising."""
+        if len(self._rows) + len(self.results) != len(self.ids):
+            self._rows = np.array([i for i in self._rows if i not in self.results], dtype=np.intp)
+        return self._rows
+
+    async def compute(self, info: Any) -> tuple[Any, Values] | None:
+        """Returns the rows of all inputs without a result and their next pass, or None for the end."""
+        most = min(filter(None, (self._passes, info.expected_passes)), default=0)
+        if self._chooses and not most:
+            raise ValueError("the daemon expects no number of passes, expected passes=...")
+        if most and len(self.kept) >= most:
+            return None
+        rows = self.rows()
+        if self._chooses:
+            values = self._forward(rows.copy())
+            if inspect.isawaitable(values):
+                values = await values
+            values = self._pass(values, len(rows))
+        else:
+            if hasattr(self._yielded, "__anext__"):
+                values = await _next(self._yielded)
+            else:
+                values = next(self._yielded, None)
+            if values is None:
+                return None
+            values = self._pass(values, len(self.ids))
+            values = values if len(rows) == len(self.ids) else values[rows]
+        self.kept.append((rows, encoded(values)))
+        return self.kept[-1]
+
+    def _checked(self, forward: Any) -> Any:
+        """Returns passes that are all there as arrays that fit the ids, and leaves others alone."""
+        if isinstance(forward, (list, tuple)):
+            self.lazy = False
+            self._enough(len(forward))
+            return [self._pass(values, len(self.ids), at) for at, values in enumerate(forward)]
+        if not hasattr(forward, "shape"):
+            if not hasattr(forward, "__iter__") and not hasattr(forward, "__aiter__"):
+                raise TypeError(f"found {described(forward)}, expected a function of rows, or an array [passes, inputs, classes]")
+            return forward
+        self.lazy = False
+        values = numeric(forward, "the passes")
+        if values.ndim != 3:
+            raise ValueError(f"the passes have the shape {values.shape}, expected three axes: [passes, inputs, classes]")
+        if values.shape[1] != len(self.ids):
+            hint = " (are they [inputs, passes, classes]? Send their transpose(1, 0, 2))" if len(values) == len(self.ids) else ""
+            text = f"found {len(self.ids)} ids for passes of the shape {values.shape}, expected {values.shape[1]}"
+            raise ValueError(f"{text}: one for each input{hint}")
+        self._enough(len(values))
+        return values
+
+    def _enough(self, passes: int) -> None:
+        if self._passes is not None and passes < self._passes:
+            raise ValueError(f"found {passes} passes, expected {self._passes}, as was asked for")
+
+    def _pass(self, values: Any, rows: int, at: int | None = None) -> Any:
+        """Returns one pass as an array, after a look at its shape."""
+        what = f"pass {len(self.kept) if at is None else at}"
+        values = numeric(values, what)
+        columns = len(self.classes) if self.classes else "classes"
+        if values.ndim != 2 or len(values) != rows or (self.classes and values.shape[1] != columns):
+            text = f"{what} has the shape {values.shape}, expected ({rows}, {columns}): {rows} inputs"
+            raise ValueError(text + (f" and {listed(self.classes)}" if self.classes else ""))
+        return values
+
+
+class Group:
+    """The inputs of a batch that lack a result, on one stream."""
+
+    def __init__(self, batch: Batch, link: Link) -> None:
+        self._batch, self._link, self._opened = batch, link, False
+        self.rows = batch.rows()  # rows of the batch; the position here is the row on the wire
+        self.waiting = np.ones(len(self.rows), dtype=bool)  # whether an input lacks an answer, by position
+        self.left = len(self.rows)  # inputs that lack an answer
+        self.refused: Error | None = None  # why some inputs must be sent again
+        self._passes: list[Values] = []  # of the inputs that wait, not sent yet
+        self.held = 0  # bytes of these
+
+    def add(self, rows: Any, values: Values) -> None:
+        """Adds a pass of some rows of the batch, which has all inputs that wait."""
+        if len(rows) != self.left:
+            values = values[np.searchsorted(rows, self.rows[self.waiting])]
+        self._passes.append(values)
+        self.held += values.nbytes
+
+    async def flush(self, final: bool = False) -> None:
+        """Sends the passes that were added. With final, the daemon decides by the passes it has."""
+        classes = len(self._link.info.classes)
+        rows = [] if self.left == len(self.rows) else np.flatnonzero(self.waiting).tolist()
+        most = self._link.info.limits.message_bytes or (4 << 20)
+        each = max((most - _OVERHEAD) // (4 * classes + 5), 1)  # rows of passes in one message
+        inputs, passes = self.left, len(self._passes)
+        step = max(each // max(inputs, 1), 1)
+        if not self._opened:
+            opening = sum(4 * len(id) + 6 for id in self._batch.ids) + sum(c.ByteSize() + 6 for c in self._batch.contexts)
+            if opening + self.held > most - _OVERHEAD or inputs > each:
+                await self._link.send(self._block())
+        for at in range(0, passes, step):
+            part = self._passes[at : at + step]
+            if inputs <= each:
+                values = part[0] if len(part) == 1 else np.concatenate(part)
+                last = final and at + step >= passes
+                await self._link.send(self._block(passes=len(part), rows=rows, values_le=values.tobytes(), final=last))
+                continue
+            wire = rows or list(range(inputs))
+            for first in range(0, inputs, each):
+                values, some = part[0][first : first + each], wire[first : first + each]
+                await self._link.send(self._block(passes=1, rows=some, values_le=values.tobytes()))
+        if final and (not passes or inputs > each):
+            await self._link.send(self._block(final=True))
+        self._passes, self.held = [], 0
+
+    def _block(self, **fields: Any) -> Any:
+        """Returns a block of the group. The first opens it."""
+        if not self._opened:
+            self._opened = True
+            self._link.groups += 1
+            fields["input_ids"] = [self._batch.ids[i] for i in self.rows]
+            if self._batch.contexts:
+                fields["contexts"] = [self._batch.contexts[i] for i in self.rows]
+        return _wire.StreamRequest(block=_BLOCK(group=self._link.groups, **fields))
+
+    def handle(self, reply: Any) -> None:
+        """Takes the results of a reply."""
+        if reply.faults:
+            raise error_of(reply.faults[0])
+        policies = [policy_of(p) for p in reply.policies] if reply.results else []
+        for r in reply.results:
+            if r.group != self._link.groups or r.row >= len(self.rows) or not self.waiting[r.row]:
+                raise ended(f"row {r.row} of group {r.group} is answered, expected one that waits")
+            self.waiting[r.row] = False
+            self.left -= 1
+            row = int(self.rows[r.row])
+            error = error_of(r.error) if r.HasField("error") else None
+            if error and error.retryable:
+                self.refused = error
+                continue
+            policy = policies[r.policy] if r.policy < len(policies) else None
+            self._batch.results[row] = result_of(self._batch.ids[row], row, r, self._batch.classes or (), policy)
+
+
+_BLOCK = type(_wire.StreamRequest().block)
+
+
+def _model_of(message: Any) -> Model:
+    classes = tuple(message.classes)
+    return Model(
+        policy_of(message.policy), classes, tuple(classes[k] for k in message.critical),
+        tuple(classes[k] for k in message.safe), message.fewest_passes, message.expected_passes, message.observes, message,
+    )  # fmt: skip
+
+
+async def _next(iterator: Any) -> Any:
+    try:
+        return await iterator.__anext__()
+    except StopAsyncIteration:
+        return None

@@ -1,0 +1,61 @@
+"""Holds the wire contract: messages, the names of enum values, and the paths of methods.
+
+The messages are made from a descriptor set, not from generated code, which would have to fit the
+installed version of protobuf. They have a pool of their own, so that they cannot clash with other
+messages of the process.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+_pool = descriptor_pool.DescriptorPool()
+for _file in descriptor_pb2.FileDescriptorSet.FromString(
+    pathlib.Path(__file__).with_name("contract.binpb").read_bytes()
+).file:
+    _pool.AddSerializedFile(_file.SerializeToString())
+_factory = message_factory.MessageFactory(_pool)
+
+
+def _message(name: str) -> Any:
+    descriptor = _pool.FindMessageTypeByName(name)
+    if hasattr(message_factory, "GetMessageClass"):  # protobuf 4.22 or later
+        return message_factory.GetMessageClass(descriptor)
+    return _factory.GetPrototype(descriptor)
+
+
+DecomposeRequest = _message("ckd.v1.DecomposeRequest")
+DecomposeResponse = _message("ckd.v1.DecomposeResponse")
+InputContext = _message("ckd.v1.InputContext")
+StreamRequest = _message("ckd.v1.DecomposeStreamRequest")
+StreamResponse = _message("ckd.v1.DecomposeStreamResponse")
+ListModelsRequest = _message("ckd.v1.ListModelsRequest")
+ListModelsResponse = _message("ckd.v1.ListModelsResponse")
+GetModelRequest = _message("ckd.v1.GetModelRequest")
+GetModelResponse = _message("ckd.v1.GetModelResponse")
+ReportOutcomesRequest = _message("ckd.v1.ReportOutcomesRequest")
+ReportOutcomesResponse = _message("ckd.v1.ReportOutcomesResponse")
+Status = _message("google.rpc.Status")
+ErrorInfo = _message("google.rpc.ErrorInfo")
+RetryInfo = _message("google.rpc.RetryInfo")
+
+DECOMPOSE = "/ckd.v1.UncertaintyService/Decompose"
+DECOMPOSE_STREAM = "/ckd.v1.UncertaintyService/DecomposeStream"
+LIST_MODELS = "/ckd.v1.UncertaintyService/ListModels"
+GET_MODEL = "/ckd.v1.UncertaintyService/GetModel"
+REPORT_OUTCOMES = "/ckd.v1.OutcomeService/ReportOutcomes"
+
+
+def names(enum: str) -> dict[int, str]:
+    """Returns the values of an enum by number, as in retain for ACTION_RETAIN."""
+    values = _pool.FindEnumTypeByName("ckd.v1." + enum).values_by_number
+    prefix = values[0].name[: -len("UNSPECIFIED")]
+    return {number: value.name[len(prefix) :].lower() for number, value in values.items()}
+
+
+def numbers(enum: str) -> dict[str, int]:
+    """Returns the numbers of an enum's values by name."""
+    return {name: number for number, name in names(enum).items()}

@@ -1,0 +1,229 @@
+"""What Python gets is the daemon's answer, bit for bit, with errors that say what to do."""
+
+import asyncio
+import concurrent.futures
+import json
+import subprocess
+
+import numpy as np
+import pytest
+from conftest import POLICY, RECORDINGS
+
+import ckd
+import ckd.aio
+from ckd import _binary
+
+
+def decomposed(path):
+    """Returns what ckd decompose prints for a recording."""
+    command = [_binary.binary(), "decompose", "--passes", str(path), "--policy", str(POLICY)]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def same_bits(a, b):
+    return np.asarray(a, dtype=np.float64).tobytes() == np.asarray(b, dtype=np.float64).tobytes()
+
+
+@pytest.mark.parametrize("how", ["call", "array", "generator", "asyncio call", "asyncio stream"])
+def test_bit_for_bit(daemon, passes, tmp_path, how):
+    np.save(tmp_path / "passes.npy", passes)
+    ids = [f"input {i}" for i in range(passes.shape[1])]
+
+    async def streamed():
+        async with ckd.aio.Client(daemon.address) as client:
+            if how == "asyncio call":
+                return await client.decompose("fetal-health", passes.transpose(1, 0, 2), ids, ckd.FULL)
+            async with client.session("fetal-health", detail=ckd.FULL) as session:
+                return await session.decide(ids, passes)
+
+    with daemon.client() as client, client.session("fetal-health", detail=ckd.FULL) as session:
+        results = {
+            "call": lambda: client.decompose("fetal-health", passes.transpose(1, 0, 2), ids, ckd.FULL),
+            "array": lambda: session.decide(ids, passes),
+            "generator": lambda: session.decide(ids, (p for p in passes)),
+        }.get(how, lambda: asyncio.run(streamed()))()
+    wanted = decomposed(tmp_path / "passes.npy")
+    assert len(results) == len(wanted) == 40
+    for result, want in zip(results, wanted):
+        for name in ("c", "skewness", "mean", "variance", "third_moment", "m", "c3"):
+            assert same_bits(getattr(result, name), want[name]), (result.id, name)
+        for name in ("mi", "entropy", "sum_c", "expected_entropy"):
+            assert same_bits(getattr(result, name), want[name]), (result.id, name)
+        assert result.scores.keys() == want["scores"].keys()
+        assert all(same_bits(value, want["scores"][name]) for name, value in result.scores.items())
+        decision = want["decision"]
+        assert (result.action, result.score, result.gate, result.reason) == (
+            decision["action"], decision["score"], decision["gate"], decision["reason"],
+        )  # fmt: skip
+        assert same_bits(result.value, decision["value"]) and same_bits(result.threshold, decision["threshold"])
+        assert result.classes.index(result.predicted) == want["predicted"]
+        assert result.passes == 30 and not result.settled
+        assert result.policy is not None and result.policy.model == "fetal-health"
+        pairs = [(p.a, p.b, p.confusion, p.correlation) for p in result.pairs]
+        names = result.classes
+        assert pairs == [(names[p["a"]], names[p["b"]], p["confusion"], p["correlation"]) for p in want["pairs"]]
+
+
+def test_details(client, passes):
+    values = passes.transpose(1, 0, 2)[:1]
+    (decision,) = client.decompose("fetal-health", values, detail=ckd.DECISION)
+    assert decision.c.size == 0 and np.isnan(decision.mi) and decision.scores == {}
+    (vectors,) = client.decompose("fetal-health", values)
+    assert vectors.c.shape == (3,) and not np.isnan(vectors.mi) and np.isnan(vectors.expected_entropy)
+
+
+def test_shown(client, passes):
+    result = client.decompose("fetal-health", passes.transpose(1, 0, 2), [f"<{i}>" for i in range(40)])[8]
+    lines = repr(result).splitlines()
+    assert lines[0] == f"<<8>: {result}"
+    assert lines[1:] == [
+        "  normal       ████████████████ ? 0.1472",
+        "  suspect      ███▌             ? 0.0317",
+        "  pathologic   ███▌               0.0325>",
+    ]
+    page = result._repr_html_()
+    assert "&lt;8&gt;" in page and "<8>" not in page
+    assert page.count("<tr>") == 4 and "width:100.0%" in page and "0.0325" in page
+    refused = ckd.Result("a", error=ckd.InvalidInputError("a value is NaN", reason="NOT_FINITE"))
+    assert repr(refused) == "<a: no decision: a value is NaN (NOT_FINITE): correct what is sent; sending the same again does not help>"
+    assert "a value is NaN" in refused._repr_html_()
+
+
+def test_many_classes_are_shown_in_part():
+    message = ckd._wire.DecomposeResponse().results.add().decomposition
+    message.c.extend(np.linspace(0, 1, 50))
+    message.decision.action, message.decision.score, message.decision.reason = 2, 9, 1
+    shown = repr(ckd.Result("a", message, classes=tuple(f"class-{k}" for k in range(50))))
+    assert "class-49" in shown and "class-39" not in shown and "and 40 classes with less" in shown
+
+
+def test_errors_are_typed(daemon, passes):
+    values = passes.transpose(1, 0, 2)[:3].copy()
+    values[1, 3, 2] = np.nan
+    with daemon.client() as client, client.session("fetal-health") as session:
+        for results in client.decompose("fetal-health", values), session.decide("abc", values.transpose(1, 0, 2)):
+            error = results[1].error
+            assert isinstance(error, ckd.InvalidInputError) and error.reason == results[1].reason == "NOT_FINITE"
+            assert error.fields["pass"] == "3" and error.fields["row"] == "1", error.fields
+            assert not results[1].retained and results[0].error is None
+        (unknown,) = client.decompose("nobody", values[:1])
+        assert isinstance(unknown.error, ckd.RefusedError) and unknown.reason == "UNKNOWN_MODEL"
+        with pytest.raises(ckd.RefusedError, match="nobody"):
+            client.model("nobody")
+        with client.session("fetal-health", classes=["a", "b", "c"]) as other:
+            (wrong,) = other.decide("a", values[:1].transpose(1, 0, 2))
+            assert wrong.reason == "WRONG_CLASSES" and isinstance(wrong.error, ckd.RefusedError)
+        assert [m.policy.model for m in client.models()] == ["fetal-health"]
+        model = client.model("fetal-health")
+        assert model.critical == ("suspect", "pathologic") and model.expected_passes == 30
+    with ckd.Client("unix:/nowhere/ckd.sock", patience=0.2) as away:
+        (lost,) = away.decompose("fetal-health", values[:1])
+        assert isinstance(lost.error, ckd.UnavailableError) and "/nowhere" in str(lost.error)
+        assert "send it again" in str(lost.error)
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"address": "192.0.2.1:8590"}, "plaintext is for unix sockets"),
+        ({"address": "192.0.2.1:8590", "insecure": True, "tls": True}, "insecure beside TLS"),
+        ({"address": "localhost:8590", "cert": "a.pem"}, "a certificate without its key"),
+    ],
+)
+def test_connections_that_are_refused(settings, words):
+    with pytest.raises(ValueError, match=words):
+        ckd.Client(**settings)
+
+
+def test_large_batches(daemon):
+    """A batch that exceeds a message goes in several calls, and in several blocks of a stream."""
+    recorded = np.load(RECORDINGS / "ctg-mcdropout.passes.npy")
+    with daemon.client(message_bytes=20_000) as client, client.session("fetal-health") as session:
+        called = client.decompose("fetal-health", recorded.transpose(1, 0, 2))
+        streamed = session.decide([str(i) for i in range(recorded.shape[1])], recorded)
+    assert len(called) == recorded.shape[1] and [r.id for r in called] == [r.id for r in streamed]
+    assert all(same_bits(a.c, b.c) and a.action == b.action for a, b in zip(called, streamed))
+    assert not any(r.error for r in called)
+
+
+def test_small_messages(passes):
+    """The limits that the daemon states are kept, down to a few rows in a message."""
+    with ckd.Daemon(POLICY, max_message_bytes=4096) as daemon, daemon.client() as client:
+        many = np.concatenate([passes] * 30, axis=1)
+        ids = [str(i) for i in range(many.shape[1])]
+        with client.session("fetal-health") as session:
+            results = session.decide(ids[:400], many[:, :400])
+    assert [r.action for r in results[:40]] == [r.action for r in results[40:80]]
+    assert not any(r.error for r in results), next(r.error for r in results if r.error)
+
+
+def test_batch_larger_than_the_daemon_takes(passes):
+    with ckd.Daemon(POLICY, max_open_inputs=10) as daemon, daemon.client() as client:
+        with client.session("fetal-health") as session, pytest.raises(ValueError, match="expected at most 10"):
+            session.decide([str(i) for i in range(40)], passes)
+
+
+def test_threads_share_a_session(daemon, passes):
+    want = None
+    with daemon.client() as client, client.session("fetal-health") as session:
+        want = [r.action for r in session.decide([str(i) for i in range(40)], passes)]
+
+        def ask(n):
+            return [r.action for r in session.decide([f"{n}-{i}" for i in range(40)], (p for p in passes))]
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            assert all(got == want for got in pool.map(ask, range(40)))
+
+
+def test_tasks_share_a_session(daemon, passes):
+    async def run():
+        async with ckd.aio.Client(daemon.address) as client, client.session("fetal-health") as session:
+
+            async def ask(n):
+                at = iter(passes)
+
+                async def forward(rows):
+                    await asyncio.sleep(0)
+                    return next(at)[rows]
+
+                return [r.action for r in await session.decide([f"{n}-{i}" for i in range(40)], forward)]
+
+            async def later():
+                for values in passes:
+                    await asyncio.sleep(0)
+                    yield values
+
+            got = await asyncio.gather(*(ask(n) for n in range(10)))
+            got.append([r.action for r in await session.decide([str(i) for i in range(40)], later())])
+            return got
+
+    answers = asyncio.run(run())
+    assert all(a == answers[0] for a in answers) and {"retain", "defer"} == set(answers[0])
+
+
+def test_asyncio_errors():
+    async def run():
+        async with ckd.aio.Client("unix:/nowhere/ckd.sock", patience=0.3) as client, client.session("m") as session:
+            (streamed,) = await session.decide(["a"], [[[1, 0]]])
+            (called,) = await client.decompose("m", [[[1, 0]]])
+            return streamed, called
+
+    for result in asyncio.run(run()):
+        assert isinstance(result.error, ckd.UnavailableError), result.error
+
+
+def test_forward_that_is_awaitable_needs_asyncio(client):
+    async def forward(rows):
+        await asyncio.sleep(0)
+        return np.full((1, 3), 1 / 3)
+
+    with client.session("fetal-health") as session, pytest.raises(TypeError, match="ckd.aio"):
+        session.decide(["a"], forward)
+
+
+def test_reports_are_refused_without_a_ledger(client):
+    (answer,) = client.report_outcomes([ckd.Outcome(b"receipt", "normal", "reader")], patience=0.2)
+    assert answer.status == "unsent" and answer.error
+    with pytest.raises(ValueError, match="kind is 'guess', expected reading, biopsy or follow_up"):
+        client.report_outcomes([ckd.Outcome(b"", "normal", "reader", kind="guess")])

@@ -1,0 +1,159 @@
+"""The daemon lives as long as its owner, however that ends."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+from conftest import POLICY
+
+import ckd
+
+
+def gone(pid):
+    """Waits until a process that need not be ours has ended."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] == "Z":
+                    return True
+        except OSError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_answers_and_stops(passes):
+    with ckd.Daemon(POLICY) as daemon, daemon.client() as client:
+        results = client.decompose("fetal-health", passes.transpose(1, 0, 2))
+        assert {r.action for r in results} == {"retain", "defer"}
+        assert daemon.running
+    assert not daemon.running and gone(daemon.pid)
+    assert not os.path.exists(os.path.dirname(daemon.address[len("unix:") :]))
+    daemon.close()  # again: nothing is left to do
+
+
+def test_stops_when_collected():
+    daemon = ckd.Daemon(POLICY)
+    pid = daemon.pid
+    del daemon
+    gc.collect()
+    assert gone(pid)
+
+
+@pytest.mark.parametrize(
+    "policy, settings, words",
+    [
+        ("/nowhere/policy.yaml", {}, "/nowhere/policy.yaml: cannot read"),
+        (POLICY, {"max_stream": 3}, "unknown flag --max-stream"),
+        (POLICY, {"listen": "192.0.2.1:1"}, "192.0.2.1"),
+    ],
+)
+def test_says_why_it_does_not_start(policy, settings, words):
+    with pytest.raises(ckd.DaemonError, match="did not start") as raised:
+        ckd.Daemon(policy, **settings)
+    assert words in str(raised.value)
+
+
+def test_binary_that_cannot_run(monkeypatch):
+    monkeypatch.setenv("CKD_BINARY", "/nowhere/ckd")
+    with pytest.raises(ckd.DaemonError, match="/nowhere/ckd cannot be run"):
+        ckd.Daemon(POLICY)
+
+
+def test_thread_that_started_it_may_end(passes):
+    started = []
+    thread = threading.Thread(target=lambda: started.append(ckd.Daemon(POLICY)))
+    thread.start()
+    thread.join()
+    with started[0] as daemon, daemon.client() as client:
+        assert client.decompose("fetal-health", passes.transpose(1, 0, 2))[0].decomposition is not None
+
+
+def script(code):
+    """Starts Python code that prints the daemon's process, and returns both processes."""
+    text = "import ckd, os, sys, time\n" + textwrap.dedent(code)
+    process = subprocess.Popen(
+        [sys.executable, "-c", text, str(POLICY)], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+    )
+    return process, [int(word) for word in process.stdout.readline().split()]
+
+
+ENDS = {
+    "kill -9": "daemon = ckd.Daemon(sys.argv[1]); print(daemon.pid, flush=True); sys.stdin.readline()",
+    "kill -9 while streams are open": """
+        import numpy
+        daemon = ckd.Daemon(sys.argv[1])
+        session = daemon.client().session("fetal-health")
+        def forward():
+            yield numpy.full((1, 3), 1 / 3)
+            print(daemon.pid, flush=True)
+            sys.stdin.readline()
+        session.decide(["a"], forward())
+    """,
+    "kill -9 after a fork": """
+        import signal
+        daemon = ckd.Daemon(sys.argv[1])
+        if os.fork() == 0:
+            sys.stdin.readline()  # outlives its parent
+            os._exit(0)
+        print(daemon.pid, flush=True)
+        signal.pause()
+    """,
+    "kill -9 after a fork in another thread": """
+        import signal, threading
+        def fork():
+            if os.fork() == 0:
+                sys.stdin.readline()
+                os._exit(0)
+        thread = threading.Thread(target=fork)
+        thread.start()
+        daemon = ckd.Daemon(sys.argv[1])
+        thread.join()
+        print(daemon.pid, flush=True)
+        signal.pause()
+    """,
+    "kill -9 beside another child": """
+        import subprocess
+        daemon = ckd.Daemon(sys.argv[1])
+        other = subprocess.Popen(["sleep", "600"])
+        print(daemon.pid, other.pid, flush=True)
+        sys.stdin.readline()
+    """,
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_no_orphan(how):
+    process, (pid, *others) = script(ENDS[how])
+    try:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert gone(pid)
+    finally:
+        process.stdin.close()  # ends a forked process
+        for other in others:
+            os.kill(other, signal.SIGKILL)
+
+
+def test_exit_without_close():
+    process, (pid,) = script("daemon = ckd.Daemon(sys.argv[1]); print(daemon.pid, flush=True)")
+    assert process.wait(timeout=60) == 0
+    assert gone(pid)
+
+
+def test_forked_process_leaves_it_alone(daemon, passes):
+    """A child of a fork must not stop the daemon, neither by close nor by its end."""
+    child = os.fork()
+    if child == 0:
+        daemon.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    with daemon.client() as client:
+        assert client.decompose("fetal-health", passes.transpose(1, 0, 2))[0].action == "defer"
