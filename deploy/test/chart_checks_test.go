@@ -131,7 +131,7 @@ func checkDaemon(t *testing.T, r []runtime.Object, p pod, c core.Container) {
 	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
 		grace += time.Duration(c.Lifecycle.PreStop.Sleep.Seconds) * time.Second
 	}
-	if len(p.spec.InitContainers) > 0 {
+	if slices.ContainsFunc(p.spec.InitContainers, isCkd) {
 		grace += 30 * time.Second // Kubernetes' default, for the model server
 	}
 	seconds := p.spec.TerminationGracePeriodSeconds
@@ -192,6 +192,8 @@ func portOf(containers []core.Container, port intstr.IntOrString) (int32, bool) 
 func containersOf(p pod) []core.Container {
 	return slices.Concat(p.spec.InitContainers, p.spec.Containers)
 }
+
+func isCkd(c core.Container) bool { return c.Name == "ckd" }
 
 // selects checks that a selector matches exactly the pods of the Deployment.
 func selects(t *testing.T, what string, selector *meta.LabelSelector, pods []pod) {
@@ -262,8 +264,14 @@ func checkServices(t *testing.T, r []runtime.Object, pods []pod) {
 		if s.Spec.PublishNotReadyAddresses {
 			t.Errorf("%s publishes addresses that are not ready", s.Name)
 		}
-		if headless := s.Spec.ClusterIP == core.ClusterIPNone; headless == strings.HasSuffix(s.Name, "-http") {
+		suffixed := strings.HasSuffix(s.Name, "-http") || strings.HasSuffix(s.Name, "-external")
+		if headless := s.Spec.ClusterIP == core.ClusterIPNone; headless == suffixed {
 			t.Errorf("%s: headless %v", s.Name, headless)
+		}
+		for _, port := range s.Spec.Ports {
+			if s.Spec.Type != "" && port.TargetPort.StrVal == "admin" {
+				t.Errorf("%s: the admin port is for the inside of the cluster alone", s.Name)
+			}
 		}
 		for _, port := range s.Spec.Ports {
 			for _, p := range pods {
@@ -279,7 +287,7 @@ func checkAround(t *testing.T, r []runtime.Object, pods []pod) {
 	t.Helper()
 	for _, c := range objectsOf[*issuedCertificate](r) {
 		for _, s := range objectsOf[*core.Service](r) {
-			if !slices.Contains(c.Spec.DNSNames, s.Name+".grading.svc") {
+			if s.Spec.Type == "" && !slices.Contains(c.Spec.DNSNames, s.Name+".grading.svc") {
 				t.Errorf("the certificate is not for %s: %v", s.Name, c.Spec.DNSNames)
 			}
 		}

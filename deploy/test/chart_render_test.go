@@ -23,12 +23,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	manifests "k8s.io/apimachinery/pkg/util/yaml"
 	kubernetes "k8s.io/client-go/kubernetes/scheme"
+	gateway "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
 )
 
-const kubeVersion = "1.34.0"
+const (
+	kubeVersion = "1.34.0"
+	// imageFile has the only value without a default.
+	imageFile = "testdata/image.yaml"
+)
 
 // pinnedHelm returns the path of the helm that tools/go.mod pins, built by the go command, or "".
 var pinnedHelm = sync.OnceValue(func() string {
@@ -62,7 +67,7 @@ func helmTemplateOf(t *testing.T, chart, values string, flags ...string) testbed
 	if !slices.Contains(flags, "--kube-version") {
 		flags = append(flags, "--kube-version", kubeVersion)
 	}
-	command := exec.Command(helmProgram(t), append([]string{"template", "ckd", chart, "--namespace", "grading", "--values", "-"}, flags...)...)
+	command := exec.Command(helmProgram(t), append([]string{"template", "ckd", chart, "--namespace", "grading", "--values", imageFile, "--values", "-"}, flags...)...)
 	command.Stdin = strings.NewReader(values)
 	return testbed.Run(t, command)
 }
@@ -111,7 +116,7 @@ func (c *issuedCertificate) DeepCopyObject() runtime.Object { return c }
 // decoder refuses unknown fields and fields that come twice.
 var decoder = func() runtime.Decoder {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{kubernetes.AddToScheme, monitoring.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{kubernetes.AddToScheme, monitoring.AddToScheme, gateway.Install} {
 		if err := add(scheme); err != nil {
 			panic(err)
 		}

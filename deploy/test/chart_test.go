@@ -41,6 +41,10 @@ sidecar:
     ports: [{name: infer, containerPort: 8001}]
 `
 
+// restrictedContainer is a container that a namespace of the profile restricted admits.
+const restrictedContainer = "{name: first, image: registry.example/first, securityContext: {allowPrivilegeEscalation: false, " +
+	"readOnlyRootFilesystem: true, runAsNonRoot: true, capabilities: {drop: [ALL]}, seccompProfile: {type: RuntimeDefault}}}"
+
 // chartForms lists values to render the chart with. The checks find out what is on in them.
 var chartForms = map[string]string{
 	"default": "",
@@ -95,9 +99,53 @@ nodeSelector: {kubernetes.io/arch: amd64}
 tolerations: [{key: k, operator: Exists}]
 affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: []}}
 env: [{name: GODEBUG, value: cpu.avx512f=off}]
-serviceMonitor: {enabled: true, labels: {release: prometheus}}
+serviceMonitor:
+  enabled: true
+  labels: {release: prometheus}
+  scrapeTimeout: 10s
+  relabelings: [{sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: node}]
+  metricRelabelings: [{sourceLabels: [__name__], regex: go_.*, action: drop}]
 prometheusRule: {enabled: true, labels: {release: prometheus}}
 dashboards: {enabled: true, annotations: {grafana_folder: ckd}}
+`,
+	"what other charts have": `
+global: {imageRegistry: mirror.example/}
+image: {registry: registry.example, repository: eye/ckd, tag: "1.2.3"}
+http: {enabled: true}
+access: {existingSecret: ckd-access}
+tls: {existingSecret: ckd-tls}
+envFrom: [{configMapRef: {name: more}}]
+extraVolumes:
+  - name: issuer
+    projected: {sources: [{serviceAccountToken: {path: token}}, {configMap: {name: kube-root-ca.crt}}]}
+extraVolumeMounts: [{name: issuer, mountPath: /var/run/secrets/issuer, readOnly: true}]
+initContainers: [` + restrictedContainer + `]
+extraContainers: [` + strings.Replace(restrictedContainer, "first", "beside", 1) + `]
+startupProbe: {failureThreshold: 600}
+readinessProbe: {initialDelaySeconds: 3}
+service:
+  type: LoadBalancer
+  annotations: {a: b}
+  loadBalancerClass: internal
+  loadBalancerSourceRanges: [10.0.0.0/8]
+  nodePorts: {grpc: 30590}
+ingress:
+  enabled: true
+  className: nginx
+  annotations: {nginx.ingress.kubernetes.io/backend-protocol: HTTPS}
+  hosts: [{host: ckd.example}, {host: also.example, paths: [{path: /v1, pathType: Exact}]}]
+  tls: [{hosts: [ckd.example], secretName: ckd-example-tls}]
+grpcRoute: {enabled: true, parentRefs: [{name: gateway, namespace: gateways}], hostnames: [ckd.example]}
+httpRoute:
+  enabled: true
+  parentRefs: [{name: gateway}]
+  filters: [{type: RequestHeaderModifier, requestHeaderModifier: {remove: [x-debug]}}]
+extraObjects:
+  - {apiVersion: v1, kind: ConfigMap, metadata: {name: "{{ .Release.Name }}-more", namespace: grading}, data: {a: b}}
+  - |
+    apiVersion: v1
+    kind: ConfigMap
+    metadata: {name: {{ include "ckd.fullname" . }}-text, namespace: {{ .Release.Namespace }}}
 `,
 	"everything of a sidecar": sidecarValues + `
   loopback: true
@@ -183,9 +231,11 @@ func TestChartForms(t *testing.T) {
 		"everything": "Certificate ConfigMap Deployment HorizontalPodAutoscaler NetworkPolicy Pod PodDisruptionBudget " +
 			"PrometheusRule Service ServiceAccount ServiceMonitor",
 		"everything of a sidecar": "ConfigMap Deployment NetworkPolicy PodDisruptionBudget PodMonitor PrometheusRule ServiceAccount",
-		"nothing":                 "ConfigMap Deployment Service",
-		"library":                 "ConfigMap PodMonitor PrometheusRule",
-		"ledger":                  "Certificate ConfigMap NetworkPolicy Pod Service ServiceAccount ServiceMonitor StatefulSet",
+		"what other charts have": "ConfigMap Deployment GRPCRoute HTTPRoute Ingress NetworkPolicy Pod PodDisruptionBudget Service " +
+			"ServiceAccount",
+		"nothing": "ConfigMap Deployment Service",
+		"library": "ConfigMap PodMonitor PrometheusRule",
+		"ledger":  "Certificate ConfigMap NetworkPolicy Pod Service ServiceAccount ServiceMonitor StatefulSet",
 	} {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
@@ -390,6 +440,19 @@ func TestChartRefuses(t *testing.T) {
 		{"inputs without TLS", "settings: {recent-inputs: 5}\ntls: {existingSecret: a}\naccess: {existingSecret: a}", "would see ids of inputs"},
 		{"a key that leads elsewhere", "access: {existingSecret: a, key: ../a}", "/access/key"},
 
+		{"no image", "image: {repository: ''}", "image.repository: none given, expected where your image of ckd is"},
+		{"the chart's own volume", "extraVolumes: [{name: ckd-tls, emptyDir: {}}]", "/extraVolumes/0/name"},
+		{"outside in plaintext", "service: {type: LoadBalancer}\naccess: {existingSecret: a}", "service.type: LoadBalancer without TLS"},
+		{"outside for anybody", "service: {type: NodePort}\ntls: {existingSecret: a}", "service.type: anybody outside the cluster could call"},
+		{"outside for a sidecar", sidecarValues + "service: {type: NodePort}", "service.type is for modes deployment and ledger"},
+		{"ingress for anybody", "ingress: {enabled: true, hosts: [{host: a}]}", "ingress: anybody outside the cluster could call"},
+		{"ingress in plaintext", "ingress: {enabled: true, hosts: [{host: a}]}\naccess: {existingSecret: a}", "ingress.tls: none given"},
+		{"ingress without hosts", "ingress: {enabled: true}\naccess: {existingSecret: a}", "ingress.hosts: none given"},
+		{"ingress to no port", "ingress: {enabled: true, hosts: [{host: a}], tls: [{secretName: a}]}\naccess: {existingSecret: a}", "expected http.enabled"},
+		{"route of no Gateway", "grpcRoute: {enabled: true}\naccess: {existingSecret: a}", "grpcRoute.parentRefs: none given"},
+		{"route for anybody", "httpRoute: {enabled: true, parentRefs: [{name: a}]}\nhttp: {enabled: true}", "httpRoute: anybody outside the cluster could call"},
+		{"probe of something else", "livenessProbe: {exec: {command: [\"true\"]}}", "/livenessProbe"},
+
 		{"no target of scaling", "autoscaling: {enabled: true, targetCPUUtilizationPercentage: 0}", "autoscaling: no target"},
 		{"share of no CPU", "autoscaling: {enabled: true}\nresources: {requests: {cpu: null}}", "resources.requests.cpu, which is not given"},
 		{"two budgets", "podDisruptionBudget: {minAvailable: 1}", "podDisruptionBudget: expected one of"},
@@ -506,7 +569,7 @@ func TestChartNames(t *testing.T) {
 		}
 	}
 	// The release and its namespace have digits for names.
-	text := testbed.Run(t, exec.Command(helmProgram(t), "template", "123", chart, "--namespace", "456", "--set", "fullnameOverride=a", "--kube-version", kubeVersion)).Stdout
+	text := testbed.Run(t, exec.Command(helmProgram(t), "template", "123", chart, "--namespace", "456", "--set", "fullnameOverride=a", "--values", imageFile, "--kube-version", kubeVersion)).Stdout
 	for _, document := range splitManifests(t, text) {
 		if _, _, err := decoder.Decode(document, nil, nil); err != nil {
 			t.Errorf("%v in\n%s", err, document)
@@ -618,7 +681,8 @@ func TestChartServes(t *testing.T) {
 			r := renderChart(t, values)
 			pods := podsOf(r)
 			spec := pods[slices.IndexFunc(pods, func(p pod) bool { return p.served })].spec
-			container := slices.Concat(spec.InitContainers, spec.Containers)[0]
+			all := slices.Concat(spec.InitContainers, spec.Containers)
+			container := all[slices.IndexFunc(all, isCkd)]
 			root := socketDir(t)
 			mounted := mountVolumes(t, r, spec, container, root)
 			settings := filepath.Join(root, "ckd.yaml")
@@ -772,6 +836,10 @@ func TestDocsOfKubernetes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	image, err := filepath.Abs(imageFile)
+	if err != nil {
+		t.Fatal(err)
+	}
 	commands := 0
 	for _, line := range strings.Split(strings.ReplaceAll(blocks["sh"], "\\\n", " "), "\n") {
 		words := strings.Fields(strings.NewReplacer("deploy/helm/ckd", absolute, "'", "").Replace(line))
@@ -780,6 +848,9 @@ func TestDocsOfKubernetes(t *testing.T) {
 		}
 		commands++
 		if words[1] == "upgrade" {
+			if slices.Contains(words, "--reuse-values") {
+				words = append(words, "--values", image)
+			}
 			words = slices.DeleteFunc(words, func(w string) bool { return w == "--install" || w == "--create-namespace" || w == "--reuse-values" })
 			words[1] = "template"
 		}
@@ -838,6 +909,49 @@ func TestChartMemoryLimit(t *testing.T) {
 			if got := r.Requests.Memory(); got.String() != want || got.Cmp(*r.Limits.Memory()) > 0 {
 				t.Errorf("%q: request %v, limit %v, want %s", values, got, r.Limits.Memory(), want)
 			}
+		}
+	}
+}
+
+// TestChartImage checks the image's name.
+func TestChartImage(t *testing.T) {
+	t.Parallel()
+	for values, want := range map[string]string{
+		"image: {repository: a/ckd, tag: '1'}":                                                   "a/ckd:1",
+		"image: {registry: r.example, repository: a/ckd, tag: '1'}":                              "r.example/a/ckd:1",
+		"image: {registry: r.example, repository: ckd}\nglobal: {imageRegistry: mirror.example}": "mirror.example/ckd:latest",
+	} {
+		for _, p := range podsOf(renderChart(t, values)) {
+			if got := p.spec.Containers[0].Image; got != want {
+				t.Errorf("%s: %s has the image %s, want %s", values, p.name, got, want)
+			}
+		}
+	}
+}
+
+// TestChartExtras checks that what is extra is beside what the chart has, and that probes keep what they ask.
+func TestChartExtras(t *testing.T) {
+	t.Parallel()
+	for _, form := range []string{"", sidecarValues} {
+		r := renderChart(t, form+`
+extraVolumes: [{name: more, emptyDir: {}}]
+extraVolumeMounts: [{name: more, mountPath: /more}]
+initContainers: [{name: first, image: a}]
+extraContainers: [{name: beside, image: b}]
+startupProbe: {failureThreshold: 600, periodSeconds: null}
+`)
+		spec := onlyObject[*apps.Deployment](t, r).Spec.Template.Spec
+		all := append(slices.Clone(spec.InitContainers), spec.Containers...)
+		at := slices.IndexFunc(all, isCkd)
+		if at != 1 || all[0].Name != "first" || all[len(all)-1].Name != "beside" {
+			t.Fatalf("%d containers, ckd is number %d", len(all), at)
+		}
+		ckd := all[at]
+		if mount := ckd.VolumeMounts[len(ckd.VolumeMounts)-1]; mount.MountPath != "/more" || spec.Volumes[len(spec.Volumes)-1].Name != "more" {
+			t.Errorf("mounts %+v", ckd.VolumeMounts)
+		}
+		if p := ckd.StartupProbe; p.FailureThreshold != 600 || p.TimeoutSeconds != 2 || p.HTTPGet.Path != "/readyz" {
+			t.Errorf("startup probe %+v", p)
 		}
 	}
 }

@@ -5,6 +5,7 @@ quantities and everything else that Kubernetes checks is left to Kubernetes.
 {{- define "ckd.check" -}}
 {{- include "ckd.checkMode" . -}}
 {{- include "ckd.checkSecurity" . -}}
+{{- include "ckd.checkExposure" . -}}
 {{- include "ckd.checkPolicies" . -}}
 {{- include "ckd.checkReplicas" . -}}
 {{- include "ckd.checkSettings" . -}}
@@ -83,6 +84,43 @@ quantities and everything else that Kubernetes checks is left to Kubernetes.
 {{- if index $v.settings "recent-inputs" -}}
 {{- fail "settings.recent-inputs: anybody who reaches the admin port would see ids of inputs, expected tls.admin and access.existingSecret" -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+ckd.checkExposure checks that who calls from outside the cluster does so by an identity, and not in plaintext. What a Gateway
+does with TLS is not seen from here.
+*/}}
+{{- define "ckd.checkExposure" -}}
+{{- $v := .Values -}}
+{{- $ways := dict "service.type" (ne $v.service.type "ClusterIP") "ingress" $v.ingress.enabled "grpcRoute" $v.grpcRoute.enabled "httpRoute" $v.httpRoute.enabled -}}
+{{- range $way, $on := $ways -}}
+{{- if and $on (include "ckd.alone" $ | ne "true") -}}
+{{- fail (printf "mode %s: %s is for modes deployment and ledger, which have a Service" $v.mode $way) -}}
+{{- end -}}
+{{- if and $on (not $v.access.existingSecret) (or (ne $way "service.type") (not $v.tls.clientCA.existingSecret)) -}}
+{{- fail (printf "%s: anybody outside the cluster could call, expected access.existingSecret%s" $way (ternary ", or tls.clientCA.existingSecret" "" (eq $way "service.type"))) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (ne $v.service.type "ClusterIP") (not (include "ckd.tlsSecret" .)) -}}
+{{- fail (printf "service.type: %s without TLS: passes and tokens would leave the cluster in plaintext, expected tls.existingSecret or tls.certManager" $v.service.type) -}}
+{{- end -}}
+{{- if $v.ingress.enabled -}}
+{{- if not $v.ingress.hosts -}}
+{{- fail "ingress.hosts: none given, expected at least one host" -}}
+{{- end -}}
+{{- if not $v.ingress.tls -}}
+{{- fail "ingress.tls: none given: passes and tokens would reach the cluster in plaintext, expected hosts with their Secret" -}}
+{{- end -}}
+{{- end -}}
+{{- range $way := list "grpcRoute" "httpRoute" -}}
+{{- $route := index $v $way -}}
+{{- if and $route.enabled (not $route.parentRefs) -}}
+{{- fail (printf "%s.parentRefs: none given, expected a Gateway" $way) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (not $v.http.enabled) (or $v.httpRoute.enabled (and $v.ingress.enabled (eq $v.ingress.port "http"))) -}}
+{{- fail "ingress and httpRoute lead to the API over HTTP, expected http.enabled, or ingress.port: grpc" -}}
 {{- end -}}
 {{- end -}}
 

@@ -10,6 +10,9 @@ args: [serve, --config=/etc/ckd/settings/ckd.yaml]
 {{- with .Values.env }}
 env: {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .Values.envFrom }}
+envFrom: {{- toYaml . | nindent 2 }}
+{{- end }}
 ports:
 {{- if $alone }}
   - {name: grpc, containerPort: 8590, protocol: TCP}
@@ -21,19 +24,13 @@ ports:
 # A model server beside it starts once this probe succeeds.
 startupProbe:
   httpGet: {{- include "ckd.probe" (list . "/readyz") | nindent 4 }}
-  periodSeconds: 1
-  timeoutSeconds: 2
-  failureThreshold: 60
+  {{- toYaml .Values.startupProbe | nindent 2 }}
 readinessProbe:
   httpGet: {{- include "ckd.probe" (list . "/readyz") | nindent 4 }}
-  periodSeconds: 5
-  timeoutSeconds: 2
-  failureThreshold: 2
+  {{- toYaml .Values.readinessProbe | nindent 2 }}
 livenessProbe:
   httpGet: {{- include "ckd.probe" (list . "/livez") | nindent 4 }}
-  periodSeconds: 10
-  timeoutSeconds: 5
-  failureThreshold: 6
+  {{- toYaml .Values.livenessProbe | nindent 2 }}
 {{- with int (include "ckd.preStop" .) }}
 lifecycle:
   preStop:
@@ -65,6 +62,9 @@ volumeMounts:
 {{- end }}
 {{- if not $alone }}
   - {name: ckd-socket, mountPath: /run/ckd}
+{{- end }}
+{{- with .Values.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
@@ -128,6 +128,9 @@ ckd.volumes renders the volumes of the container. In the pod of a model server, 
 {{- if include "ckd.alone" . | ne "true" }}
 - name: ckd-socket
   emptyDir: {sizeLimit: 1Mi}
+{{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
 {{- end }}
 {{- end -}}
 

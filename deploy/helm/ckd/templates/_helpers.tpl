@@ -46,10 +46,14 @@ labels: {{- include "ckd.labels" . | nindent 2 }}
 
 {{- define "ckd.image" -}}
 {{- with .Values.image -}}
+{{- $repository := required "image.repository: none given, expected where your image of ckd is, such as registry.example/ckd" .repository -}}
+{{- with ($.Values.global).imageRegistry | default .registry -}}
+{{- $repository = printf "%s/%s" (trimSuffix "/" .) $repository -}}
+{{- end -}}
 {{- if .digest -}}
-{{ .repository }}@{{ .digest }}
+{{ $repository }}@{{ .digest }}
 {{- else -}}
-{{ .repository }}:{{ default $.Chart.AppVersion .tag }}
+{{ $repository }}:{{ default $.Chart.AppVersion .tag }}
 {{- end -}}
 {{- end -}}
 {{- end -}}
