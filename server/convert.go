@@ -71,6 +71,7 @@ func earlyStopMessage(m *model) *ckdv1.Settle {
 		Released:     stopping.Certificate.Released.AtMost,
 		MeanPasses:   stopping.MeanPasses,
 		Stopped:      m.lean.Stopper().Stopped(),
+		Groups:       uint64(stopping.Certificate.Groups),
 	}
 	if critical := stopping.Certificate.CriticalReleased; critical != nil {
 		message.CriticalReleased = &critical.AtMost

@@ -649,10 +649,10 @@ func TestEarlyStoppingOfModel(t *testing.T) {
 	p := *stoppingPolicy(t, 0, -1, 1)
 	p.EarlyStopping.MeanPasses = 6.5
 	p.EarlyStopping.Order = policy.MembersOrder
-	p.EarlyStopping.Certificate.CriticalReleased = &policy.ReleasedShare{AtMost: 0.1}
+	p.EarlyStopping.Certificate.CriticalReleased, p.EarlyStopping.Certificate.Groups = &policy.ReleasedShare{AtMost: 0.1}, 240
 	h.put(t, &p)
 	want := &ckdv1.Settle{
-		Passes: 30, Fewest: 4, Ordered: true, Disagreement: 0.01, Confidence: 0.9, Released: 0.05, CriticalReleased: proto.Float64(0.1), MeanPasses: 6.5,
+		Passes: 30, Fewest: 4, Ordered: true, Disagreement: 0.01, Confidence: 0.9, Released: 0.05, CriticalReleased: proto.Float64(0.1), MeanPasses: 6.5, Groups: 240,
 	}
 	if diff := cmp.Diff(want, h.model(t, "ctg").GetSettle(), protocmp.Transform()); diff != "" {
 		t.Errorf("rule (-want, +got):\n%s", diff)

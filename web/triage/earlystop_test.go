@@ -57,7 +57,7 @@ func TestEarlyStop(t *testing.T) {
 	}
 	is := w.Status()
 	want := &EarlyStop{
-		Passes: 6, Confidence: 0.9, MeanPasses: 3.5, HalvesDiffer: new(0.06), Evidence: is.Evidence, EvidenceLimit: 1000,
+		Passes: 6, Confidence: 0.9, MeanPasses: 3.5, Groups: 40, HalvesDiffer: new(0.06), Evidence: is.Evidence, EvidenceLimit: 1000,
 		All:      CheckedShare{is.All.Low, is.All.High, new(0.01)},
 		Deferred: CheckedShare{is.Deferred.Low, is.Deferred.High, new(0.05)},
 	}

@@ -166,6 +166,7 @@ settle:
   certificate:
     disagreement: 0.01
     confidence: 0.9
+    groups: 40
     released: {at_most: 0.05}
   steps:
     - {passes: 5}`, strings.TrimSpace(text), parse(t, text).policy.Hash)

@@ -328,7 +328,7 @@ func (h *history) describeEarlyStop() *EarlyStop {
 		Passes: h.earlyStop.passes, Stopped: h.gauges.value(seriesOf{kind: checksStopped}) == 1,
 		Evidence: h.gauges.value(seriesOf{kind: checkEvidence}), EvidenceLimit: h.gauges.value(seriesOf{kind: checkEvidenceLimit}),
 		All: h.gauges.checkedShare("all"), Deferred: h.gauges.checkedShare("deferred"),
-		Confidence: stated.Certificate.Confidence, MeanPasses: stated.MeanPasses, HalvesDiffer: stated.HalvesDiffer,
+		Confidence: stated.Certificate.Confidence, MeanPasses: stated.MeanPasses, Groups: stated.Certificate.Groups, HalvesDiffer: stated.HalvesDiffer,
 	}
 	if at := h.earlyStop.stoppedAt; !at.IsZero() {
 		s.StoppedAt = &at

@@ -270,6 +270,8 @@ type EarlyStop struct {
 	// certificate states.
 	Confidence float64 `json:"confidence"`
 	MeanPasses float64 `json:"mean_passes"`
+	// Groups counts the groups that certified the rule; 0 if every input was counted as independent.
+	Groups int `json:"groups"`
 	// HalvesDiffer is the share of inputs that two halves of their passes decide differently; null
 	// if the policy does not state it.
 	HalvesDiffer *float64 `json:"halves_differ"`

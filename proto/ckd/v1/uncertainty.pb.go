@@ -3395,7 +3395,10 @@ type Settle struct {
 	MeanPasses float64 `protobuf:"fixed64,8,opt,name=mean_passes,json=meanPasses,proto3" json:"mean_passes,omitempty"`
 	// Full-pass checks have shown more inputs decided otherwise than certified. Nothing is
 	// decided early until the policy changes.
-	Stopped       bool `protobuf:"varint,9,opt,name=stopped,proto3" json:"stopped,omitempty"`
+	Stopped bool `protobuf:"varint,9,opt,name=stopped,proto3" json:"stopped,omitempty"`
+	// Groups of inputs, such as patients, that certified the rule; 0 if every input was
+	// counted as independent.
+	Groups        uint64 `protobuf:"varint,10,opt,name=groups,proto3" json:"groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3491,6 +3494,13 @@ func (x *Settle) GetStopped() bool {
 		return x.Stopped
 	}
 	return false
+}
+
+func (x *Settle) GetGroups() uint64 {
+	if x != nil {
+		return x.Groups
+	}
+	return 0
 }
 
 // Calibration says what the thresholds of a policy were calibrated for. They do
@@ -4169,7 +4179,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	" \x01(\bR\vprovisional\x12.\n" +
 	"\x04time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x04timeB\x14\n" +
 	"\x12_critical_fnr_lineB\x1a\n" +
-	"\x18_critical_miss_rate_line\"\xb5\x02\n" +
+	"\x18_critical_miss_rate_line\"\xcd\x02\n" +
 	"\x06Settle\x12\x16\n" +
 	"\x06passes\x18\x01 \x01(\rR\x06passes\x12\x16\n" +
 	"\x06fewest\x18\x02 \x01(\rR\x06fewest\x12\x18\n" +
@@ -4182,7 +4192,9 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x11critical_released\x18\a \x01(\x01H\x00R\x10criticalReleased\x88\x01\x01\x12\x1f\n" +
 	"\vmean_passes\x18\b \x01(\x01R\n" +
 	"meanPasses\x12\x18\n" +
-	"\astopped\x18\t \x01(\bR\astoppedB\x14\n" +
+	"\astopped\x18\t \x01(\bR\astopped\x12\x16\n" +
+	"\x06groups\x18\n" +
+	" \x01(\x04R\x06groupsB\x14\n" +
 	"\x12_critical_released\"\xe5\x02\n" +
 	"\vCalibration\x12\x1c\n" +
 	"\tposterior\x18\x01 \x01(\tR\tposterior\x12\x16\n" +

@@ -41,7 +41,7 @@ function renderPasses(settling, span) {
         ["late", "Late, of all inputs", rate(per(span.late)), span.late],
       ],
     ),
-    settling.mean_passes > 0 ? h("p", { class: "quiet" }, `When it was certified: ${perInput.format(settling.mean_passes)} passes an input.`) : null,
+    settling.mean_passes > 0 ? h("p", { class: "quiet" }, `When it was certified${settling.groups > 0 ? `, on ${count(settling.groups)} groups of inputs` : ""}: ${perInput.format(settling.mean_passes)} passes an input.`) : null,
   );
 }
 
