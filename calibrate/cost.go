@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/ckd-project/ckd/calibrate/internal/riskfit"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/policy"
 )
@@ -89,6 +88,5 @@ func errNoRisk(s *search) error {
 	if s.part.n < s.n {
 		among = " with a fifth of the inputs held out"
 	}
-	return fmt.Errorf("a cost ratio needs the risk of each input, and %d critical inputs called safe are too few to fit it%s: expected %d or more",
-		s.part.count(s.missed), among, riskfit.FewestMissed)
+	return fmt.Errorf("a cost ratio needs the risk of each input%s: %s", among, s.tooFewForRisk())
 }

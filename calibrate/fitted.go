@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/ckd-project/ckd/calibrate/internal/riskfit"
@@ -46,6 +47,16 @@ func (r *run) fit(p part) (*fitted, error) {
 	}
 	f.heldOut, f.final = guarded.withRisk(seen(own)), guarded.withRisk(f.riskOf(r.table))
 	return f, nil
+}
+
+// tooFewForRisk says why no risk could be fitted to the part of a search.
+func (s *search) tooFewForRisk() string {
+	others := 0
+	for i, in := range s.part.of {
+		others += index(in && !s.predictedCritical[i] && !s.critical[i])
+	}
+	return fmt.Sprintf("%d critical inputs and %d others are called safe among those that it would be fitted to, expected %d or more of each",
+		s.part.count(s.missed), others, riskfit.FewestMissed)
 }
 
 // riskOf returns the risk of each input of a table by the model of the whole part.

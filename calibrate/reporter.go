@@ -3,7 +3,6 @@ package calibrate
 import (
 	"slices"
 
-	"github.com/ckd-project/ckd/calibrate/internal/riskfit"
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/policy"
@@ -59,8 +58,7 @@ func (to *reporter) choose(c *choice) {
 		to.Risk = riskReport(c.model)
 		return
 	}
-	to.note("no probability of being critical is given: %d critical inputs are called safe among those that it would be fitted to, "+
-		"expected %d or more", c.part.count(c.missed), riskfit.FewestMissed)
+	to.note("no probability of being critical is given: %s", c.tooFewForRisk())
 }
 
 // noteDeferringAll notes if the critical miss rate is kept by deferring nearly all that could be

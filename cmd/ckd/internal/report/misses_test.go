@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
+	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/policy"
 )
@@ -109,5 +110,25 @@ func TestOneRowForTheSameRanking(t *testing.T) {
 	e := &evaluation{report: r, byRisk: true}
 	if row := e.row(policy.AllInputs, "cbec"); row == nil || row.Name != "c_crit_max" {
 		t.Errorf("cbec is row %+v", row)
+	}
+}
+
+// TestConstantScores expects scores that order nothing never to be called the best: their rows show
+// the order of the inputs in the file.
+func TestConstantScores(t *testing.T) {
+	t.Parallel()
+	recording, labels := synthetic(60, 3)
+	passes, values := recording.Passes.Passes, recording.Passes.Float64
+	for i := range values {
+		values[i] = values[i%(len(values)/passes)] // every pass is the first one
+	}
+	r, table := evaluate(t, recording, labels, decomp.Spec{Classes: 3, Critical: []int{2}, Safe: []int{0, 1}}, eval.Options{Classes: []string{"a", "b", "c"}})
+	r.Policies[slices.IndexFunc(r.Policies, func(row eval.Row) bool { return row.Name == mi })].CriticalMissed = 0
+	e := &evaluation{report: r, table: table, byRisk: true}
+	for _, scope := range e.scopes() {
+		best := e.fewest(scope)
+		if score, _ := decomp.ParseScore(best.Name); slices.Min(table.Scores[score]) == slices.Max(table.Scores[score]) {
+			t.Errorf("scope %s: the best score is said to be %s, which is the same for all inputs", scope, best.Name)
+		}
 	}
 }

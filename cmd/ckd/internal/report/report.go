@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
+	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/policy"
 )
@@ -134,9 +135,21 @@ func (e *evaluation) curve(scope policy.Scope, name string) *eval.Curve {
 }
 
 // scores returns the rankings of a scope that are scores. Gates and policies do not take part in
-// what is said of the best.
+// what is said of the best, nor do scores that order nothing, unless all are such.
 func (e *evaluation) scores(scope policy.Scope) []*eval.Row {
-	return slices.DeleteFunc(e.rankings(scope), func(row *eval.Row) bool { return !isScore(row.Name) })
+	all := slices.DeleteFunc(e.rankings(scope), func(row *eval.Row) bool { return !isScore(row.Name) })
+	if ordering := slices.DeleteFunc(slices.Clone(all), func(row *eval.Row) bool { return e.constant(row.Name) }); len(ordering) > 0 {
+		return ordering
+	}
+	return all
+}
+
+// constant reports whether a score is the same for all inputs, so that its row shows the order of the
+// inputs in the file.
+func (e *evaluation) constant(name string) bool {
+	score, _ := decomp.ParseScore(name)
+	values := e.table.Scores[score]
+	return len(values) > 0 && slices.Min(values) == slices.Max(values)
 }
 
 // best returns the score of a scope that comes first, the first in the report of several. It
