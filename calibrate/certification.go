@@ -88,7 +88,9 @@ func (c *certification) report(own *ranking, at *choice, certificate *Certificat
 	}
 	c.to.expectCoverage(c.certifies, retained)
 	c.to.Certificate = certificate
-	c.to.noteDeferringAll(at.selective(c.certifies))
+	got := at.selective(c.certifies)
+	c.to.noteDeferringAll(got)
+	c.to.noteServed(c.certifies, got)
 	c.to.choose(at)
 	c.to.explainParts(own, c.certifies, merit)
 }

@@ -15,8 +15,12 @@ type CostPoint struct {
 	Inputs    int     `json:"inputs"`
 	Deferred  int     `json:"deferred"`
 	Missed    int     `json:"missed"`
-	// CostPer1000 is (Deferred + Ratio*Missed) per 1,000 inputs. WithoutDeferral is the same where
-	// nothing is deferred.
+	// DeferredPer1000 and MissedPer1000 are the same counts per 1,000 inputs. With Options.Prevalence
+	// they are of inputs of which that share is critical.
+	DeferredPer1000 float64 `json:"deferred_per_1000"`
+	MissedPer1000   float64 `json:"missed_per_1000"`
+	// CostPer1000 is DeferredPer1000 + Ratio*MissedPer1000. WithoutDeferral is the same where nothing
+	// is deferred.
 	CostPer1000     float64 `json:"cost_per_1000"`
 	WithoutDeferral float64 `json:"without_deferral_per_1000"`
 }
@@ -57,7 +61,7 @@ func forCost(r *run, to *reporter) (*choice, error) {
 		}
 	}
 	for i, ratio := range ratios {
-		to.Costs = append(to.Costs, newCostPoint(ratio, held[i], to.Missed))
+		to.Costs = append(to.Costs, r.costPoint(ratio, held[i]))
 	}
 	to.ComparisonBasis = "held-out folds of the recording: the risk was fitted without the inputs it is measured on"
 	to.compareNone()
@@ -65,6 +69,7 @@ func forCost(r *run, to *reporter) (*choice, error) {
 	own.Calibrated = true
 	to.compare(own)
 	to.expect(r.all(), retained)
+	to.noteServed(r.all(), r.selective(r.all(), retained))
 	to.byClass = r.classLines(retained)
 	c := at(s, ratio)
 	to.choose(c)
@@ -73,13 +78,49 @@ func forCost(r *run, to *reporter) (*choice, error) {
 	return c, nil
 }
 
-// newCostPoint returns the cost of what a threshold of 1/ratio retains of inputs of which so many are
-// missed without deferral.
-func newCostPoint(ratio float64, got eval.Selective, missed int) CostPoint {
+// costPoint returns the cost of what a threshold of 1/ratio retains of all inputs.
+func (r *run) costPoint(ratio float64, got eval.Selective) CostPoint {
 	c := CostPoint{Ratio: ratio, Threshold: 1 / ratio, Inputs: got.Inputs, Deferred: got.Inputs - got.Retained, Missed: got.Missed}
-	c.CostPer1000 = 1000 * (float64(c.Deferred) + ratio*float64(c.Missed)) / float64(c.Inputs)
-	c.WithoutDeferral = 1000 * ratio * float64(missed) / float64(c.Inputs)
+	w := r.served(r.all())
+	c.DeferredPer1000 = w.per1000(count(r.critical)-got.Critical, c.Deferred-(count(r.critical)-got.Critical))
+	c.MissedPer1000 = w.per1000(c.Missed, 0)
+	c.CostPer1000 = c.DeferredPer1000 + ratio*c.MissedPer1000
+	c.WithoutDeferral = ratio * w.per1000(count(r.missed), 0)
 	return c
+}
+
+// served weighs the inputs of a recording so that they are mixed as where the model serves.
+type served struct {
+	inputs           int
+	critical, others float64 // weight of an input that is, and is not, truly critical
+}
+
+// served returns the weights of a part that Options.Prevalence stands for: 1 and 1 without it.
+func (r *run) served(p part) served {
+	w := served{p.n, 1, 1}
+	if share := float64(p.count(r.critical)) / float64(p.n); r.Prevalence > 0 && share > 0 && share < 1 {
+		w.critical, w.others = r.Prevalence/share, (1-r.Prevalence)/(1-share)
+	}
+	return w
+}
+
+// per1000 returns how many of 1,000 inputs some of the recording's are, given how many of these are
+// critical.
+func (w served) per1000(critical, others int) float64 {
+	return 1000 * (w.critical*float64(critical) + w.others*float64(others)) / float64(w.inputs)
+}
+
+// noteServed notes what a prevalence changes in the figures, which are of a part of the recording.
+func (to *reporter) noteServed(of part, got eval.Selective) {
+	r := to.run
+	if r.Prevalence == 0 {
+		return
+	}
+	w := r.served(of)
+	to.note("coverage, reviews and all counts are of the recording, of which %.3g%% of the inputs are critical; where %.3g%% are, "+
+		"about %.0f of 1,000 inputs are deferred and %.2g missed, if critical inputs look the same there; critical miss rate and "+
+		"critical FNR do not depend on the share", 100*float64(of.count(r.critical))/float64(of.n), 100*r.Prevalence,
+		1000-w.per1000(got.Critical, got.Retained-got.Critical), w.per1000(got.Missed, 0))
 }
 
 // errNoRisk says why nothing can be weighed by its risk.

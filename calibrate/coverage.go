@@ -31,6 +31,7 @@ func forCoverage(r *run, to *reporter) (*choice, error) {
 		held.compare(to, scope)
 		if scope == r.Scope {
 			to.expect(r.all(), held.own.retained)
+			to.noteServed(r.all(), r.selective(r.all(), held.own.retained))
 			to.byClass = r.classLines(held.own.retained)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
@@ -133,6 +134,32 @@ func TestCostRatio(t *testing.T) {
 	}
 	if len(found.Costs) != len(costRatios)+1 {
 		t.Errorf("%d ratios", len(found.Costs))
+	}
+}
+
+// TestServed checks that costs at another prevalence are those of a recording with that share of
+// critical inputs: one in which every other input stands three times.
+func TestServed(t *testing.T) {
+	t.Parallel()
+	table, labels := ctg(t, "lowrank")
+	critical := 0
+	for _, label := range labels {
+		critical += index(label > 0)
+	}
+	r := runOf(t, table, labels, options(t, Objective{CostRatio: 30}, policy.AllInputs, 1))
+	others := table.Inputs - critical
+	r.Prevalence = float64(critical) / float64(critical+3*others)
+	got := r.costPoint(30, eval.Selective{Inputs: table.Inputs, Retained: table.Inputs - 300, Critical: critical - 100, Missed: 20})
+	n := float64(critical+3*others) / 1000
+	want := CostPoint{Ratio: 30, Threshold: 1. / 30, Inputs: table.Inputs, Deferred: 300, Missed: 20, DeferredPer1000: (100 + 3*200) / n,
+		MissedPer1000: 20 / n, CostPer1000: (100 + 3*200 + 30*20) / n, WithoutDeferral: 30 * float64(count(r.missed)) / n}
+	if d := cmp.Diff(want, got, cmpopts.EquateApprox(1e-12, 0)); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	o := options(t, Objective{Coverage: 0.8}, policy.AllInputs, 1)
+	o.Prevalence = 0.02
+	if notes := strings.Join(calibrated(t, table, labels, o).Notes, "\n"); !strings.Contains(notes, "of which 22.2% of the inputs are critical; where 2% are") {
+		t.Errorf("notes %s", notes)
 	}
 }
 

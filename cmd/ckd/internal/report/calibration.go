@@ -329,9 +329,8 @@ func costSection(r *calibrate.Report) document.Section {
 	t := &document.Table{Caption: "Costs", TextColumns: 1, Head: []string{"a miss costs", "defer above a risk of", "deferred per 1,000",
 		"missed per 1,000", "cost per 1,000, in reviews", "without deferral"}}
 	for _, c := range r.Costs {
-		per1000 := func(n int) string { return document.Digits(1000 * share(n, c.Inputs)) }
-		t.Add(fmt.Sprintf("%v reviews", c.Ratio), document.Digits(c.Threshold), per1000(c.Deferred), per1000(c.Missed),
+		t.Add(fmt.Sprintf("%v reviews", c.Ratio), document.Digits(c.Threshold), document.Digits(c.DeferredPer1000), document.Digits(c.MissedPer1000),
 			document.Digits(c.CostPer1000), document.Digits(c.WithoutDeferral))
 	}
-	return document.NewSection("costs", "What misses and reviews cost together", "On "+r.ComparisonBasis+". It assumes that a review finds the miss.", t)
+	return document.NewSection("costs", "What misses and reviews cost together", "On "+r.ComparisonBasis+". With --prevalence, inputs count as often as where the model serves. It assumes that a review finds the miss.", t)
 }
