@@ -23,7 +23,8 @@ func newCertification(r *run, to *reporter) certification {
 // candidate at the coverage that its rank stands for.
 func (c *certification) compareRanks(f float64, rankOf rankFunc) ([]ranking, error) {
 	c.to.ComparisonBasis = fmt.Sprintf("the %d inputs that did not choose, each rule at the largest coverage that it promised "+
-		"on the others, the calibrated one where it is certified; guaranteed is only what a certificate says", c.certifies.n)
+		"on the others, the calibrated one where it is certified, the naive pick at the coverage of that, and a rule without its guard at "+
+		"that of the rule with it; guaranteed is only what a certificate says", c.certifies.n)
 	var all []ranking
 	for _, scope := range bothScopes(c.run.Scope) {
 		s, err := c.run.search(c.chooses, scope, f)
@@ -42,9 +43,15 @@ func (c *certification) compareRanks(f float64, rankOf rankFunc) ([]ranking, err
 		}
 		own := c.row("calibrated", s, s.candidates[best], ranks[best])
 		own.Calibrated = true
-		c.to.compare(own)
+		naive := ranks[best]
+		c.to.compare(own, c.row(naivePick, s, s.naive(naive.coverage()), naive))
 		for i, one := range s.candidates {
-			if one.plain() || one.papers() {
+			if !one.plain() && !one.papers() {
+				continue
+			}
+			c.to.compare(c.row(one.String(), s, one, ranks[i]))
+			if one.guarded {
+				one.guarded = false
 				c.to.compare(c.row(one.String(), s, one, ranks[i]))
 			}
 		}
@@ -62,8 +69,17 @@ func (c *certification) row(name string, s *search, one candidate, at rank) Row 
 		nothing.Nothing = true
 		return nothing
 	}
-	reached := &choice{s, one, s.curve(one)(coverageGrid()[at.last])}
-	return c.to.row(name, s.scope, c.certifies, reached.retained(c.certifies))
+	return c.rowOf(name, &choice{s, one, s.curve(one)(at.coverage())})
+}
+
+// rowOf returns the row of a choice, counted on the part that certifies.
+func (c *certification) rowOf(name string, of *choice) Row {
+	row := c.to.row(name, of.scope, c.certifies, of.retained(c.certifies))
+	if c.run.unfamiliar != nil {
+		deferred := of.deferredOf(c.run.unfamiliar, of.one, of.at)
+		row.UnfamiliarDeferred = &deferred
+	}
+	return row
 }
 
 // test tests the limits on what a choice retains of the part that certifies.
@@ -80,10 +96,16 @@ func (c *certification) test(at *choice) tested {
 // rule at that point too: else the report would tell two coverages of one rule.
 func (c *certification) report(own *ranking, at *choice, certificate *Certificate, merit string) {
 	retained := at.retained(c.certifies)
+	coverage := c.run.selective(c.certifies, retained).Coverage()
 	for i := range c.to.Comparison {
-		if row := &c.to.Comparison[i]; row.Calibrated && row.Scope == at.scope {
-			*row = c.to.row(row.Rule, row.Scope, c.certifies, retained)
+		switch row := &c.to.Comparison[i]; {
+		case row.Scope != at.scope:
+		case row.Calibrated:
+			*row = c.rowOf(row.Rule, at)
 			row.Calibrated = true
+		case row.Rule == naivePick:
+			naive := own.naive(coverage)
+			*row = c.rowOf(row.Rule, &choice{own.search, naive, own.curve(naive)(coverage)})
 		}
 	}
 	c.to.expectCoverage(c.certifies, retained)

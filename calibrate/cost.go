@@ -44,8 +44,8 @@ func forCost(r *run, to *reporter) (*choice, error) {
 	}
 	ratio := r.Objective.CostRatio
 	ratios := slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(costRatios), ratio))))
-	held := make([]eval.Selective, len(ratios)) // out of folds
-	retained := make([]bool, r.n)               // at the ratio asked for
+	costs := make([]eval.Selective, len(ratios)) // out of folds
+	held := newHeldOut(r)                        // at the ratio asked for
 	one := candidate{gate: policy.Never, reliability: r.reliability(), primary: riskScore, fallback: riskScore, guarded: r.Guard > 0}
 	at := func(s *search, ratio float64) *choice { return &choice{s, one, thresholds{1 / ratio, 1 / ratio}} }
 	for _, out := range r.foldsOf(r.all(), folds, newRand(r.Seed, streamOuter)) {
@@ -54,23 +54,30 @@ func forCost(r *run, to *reporter) (*choice, error) {
 			return nil, err
 		}
 		for i, ratio := range ratios {
-			addTo(&held[i], at(s, ratio).selective(out))
+			addTo(&costs[i], at(s, ratio).selective(out))
 		}
-		for i, kept := range at(s, ratio).retained(out) {
-			retained[i] = retained[i] || kept
+		own := at(s, ratio)
+		held.add(held.own, own, out)
+		coverage := own.selective(s.part).Coverage()
+		naive := s.naive(coverage)
+		held.add(held.naive, &choice{s, naive, s.curve(naive)(coverage)}, out)
+		if one.guarded {
+			unguarded := *own
+			unguarded.one.guarded = false
+			held.show(own, out)
+			held.show(&unguarded, out)
 		}
 	}
 	for i, ratio := range ratios {
-		to.Costs = append(to.Costs, r.costPoint(ratio, held[i]))
+		to.Costs = append(to.Costs, r.costPoint(ratio, costs[i]))
 	}
-	to.ComparisonBasis = "held-out folds of the recording: the risk was fitted without the inputs it is measured on"
+	to.ComparisonBasis = "held-out folds of the recording: the risk was fitted without the inputs it is measured on; the naive pick has the coverage of the " +
+		"calibrated rule"
 	to.compareNone()
-	own := to.row("calibrated", r.Scope, r.all(), retained)
-	own.Calibrated = true
-	to.compare(own)
-	to.expect(r.all(), retained)
-	to.noteServed(r.all(), r.selective(r.all(), retained))
-	to.byClass = r.classLines(retained)
+	held.compare(to, r.Scope)
+	to.expect(r.all(), held.own.retained)
+	to.noteServed(r.all(), r.selective(r.all(), held.own.retained))
+	to.byClass = r.classLines(held.own.retained)
 	c := at(s, ratio)
 	to.choose(c)
 	to.why("An input called safe is deferred when its risk is above 1/%v: reviewing it then costs less than leaving it, if a miss "+

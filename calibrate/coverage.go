@@ -89,24 +89,31 @@ func (h *heldOut) decide(scope policy.Scope, out part) error {
 	if err != nil {
 		return err
 	}
-	add := func(rule *heldOutRule, one candidate) {
-		c := &choice{s, one, s.curve(one)(coverage)}
-		for i, retained := range c.retained(out) {
-			rule.retained[i] = rule.retained[i] || retained
-		}
-		rule.decided += out.n
-		rule.unfamiliar += s.deferredOf(r.unfamiliar, one, c.at) / folds
-	}
+	add := func(rule *heldOutRule, one candidate) { h.add(rule, &choice{s, one, s.curve(one)(coverage)}, out) }
 	add(h.own, best)
 	add(h.naive, s.naive(coverage))
 	for _, one := range s.shown() {
-		if h.shown[one] == nil {
-			h.shown[one] = h.rule()
-			h.order = append(h.order, one)
-		}
-		add(h.shown[one], one)
+		h.show(&choice{s, one, s.curve(one)(coverage)}, out)
 	}
 	return nil
+}
+
+// add adds what a choice decides of a fold to a rule.
+func (h *heldOut) add(rule *heldOutRule, c *choice, out part) {
+	for i, retained := range c.retained(out) {
+		rule.retained[i] = rule.retained[i] || retained
+	}
+	rule.decided += out.n
+	rule.unfamiliar += c.deferredOf(h.run.unfamiliar, c.one, c.at) / folds
+}
+
+// show adds a rule to those that the comparison shows by name.
+func (h *heldOut) show(c *choice, out part) {
+	if h.shown[c.one] == nil {
+		h.shown[c.one] = h.rule()
+		h.order = append(h.order, c.one)
+	}
+	h.add(h.shown[c.one], c, out)
 }
 
 // compare adds the rules to the comparison, the calibrated one first.

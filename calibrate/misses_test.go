@@ -137,6 +137,48 @@ func TestCostRatio(t *testing.T) {
 	}
 }
 
+// TestEveryTable expects the naive pick, the risk with its guard and without, and the unfamiliar inputs
+// in the comparison of every objective, and a first sentence on the scopes.
+func TestEveryTable(t *testing.T) {
+	t.Parallel()
+	recording := ctgRecording("mcdropout")
+	unfamiliar := recording
+	unfamiliar.Labels = nil
+	for _, objective := range []Objective{
+		{Coverage: 0.8},
+		{CostRatio: 30},
+		{MaxCriticalMiss: 0.1, Confidence: 0.9},
+		{MaxCriticalFNR: 0.15, Confidence: 0.9},
+		{MaxCriticalMiss: 0.1, OnAverage: true},
+	} {
+		t.Run(objective.String(), func(t *testing.T) {
+			o := options(t, objective, policy.AllInputs, 1)
+			o.Guard, o.Unfamiliar = UsualGuard, &unfamiliar
+			found := must(Run(t.Context(), recording, o))
+			rows := map[string]Row{}
+			for _, row := range found.Comparison {
+				if row.Scope == policy.AllInputs {
+					rows[row.Rule] = row
+				}
+			}
+			own, naive := rows["calibrated"], rows[naivePick]
+			if naive.Rule == "" || math.Abs(naive.Coverage-own.Coverage) > 0.04 {
+				t.Errorf("the naive pick retains %v, the calibrated rule %v", naive.Coverage, own.Coverage)
+			}
+			with, without := rows["risk with guard"], rows["risk"]
+			if with.UnfamiliarDeferred == nil || without.UnfamiliarDeferred == nil {
+				t.Fatalf("risk with guard %+v, without %+v: expected what they do with unfamiliar inputs", with, without)
+			}
+			if own.UnfamiliarDeferred == nil || naive.UnfamiliarDeferred == nil {
+				t.Errorf("calibrated %+v, naive pick %+v: expected what they do with unfamiliar inputs", own, naive)
+			}
+			if !strings.HasPrefix(found.Gain, "Deferring only inputs called safe misses") {
+				t.Errorf("first sentence %q", found.Gain)
+			}
+		})
+	}
+}
+
 // TestServed checks that costs at another prevalence are those of a recording with that share of
 // critical inputs: one in which every other input stands three times.
 func TestServed(t *testing.T) {

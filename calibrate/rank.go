@@ -21,6 +21,14 @@ type ranking struct {
 	best   rank
 }
 
+// coverage returns the coverage that the rank stands for, 0 where it stands for none.
+func (s rank) coverage() float64 {
+	if s.last < 0 {
+		return 0
+	}
+	return coverageGrid()[s.last]
+}
+
 func (s rank) better(than rank) bool {
 	return s.last > than.last || s.last == than.last && s.badness < than.badness
 }
