@@ -112,7 +112,7 @@ func (a *answers) decided(number uint32, r *row, c *engine.Closing) {
 	id := unsafe.Slice(unsafe.StringData(r.id), len(r.id))
 	is := s.issuer.issue(g.model, a.counted.time(), id, o, c.Early, g.context(int(number)))
 	a.counted.count(o, c.Sampled, &is)
-	s.decider.deferred.report(&a.counted, id, o)
+	s.decider.referred.report(&a.counted, id, o, &is)
 	s.notes.count(g.model, o)
 	passes := o.Passes
 	if c.Early {
@@ -156,13 +156,18 @@ func (m *model) logStopped(log *zap.Logger) {
 		zap.Uint64("recently_checked", checks.Stop.Recent.Checked), zap.Uint64("recent_disagreements", checks.Stop.Recent.Disagreements))
 }
 
-// report calls the hook, if there is one, with a deferred input. It releases the shard of the
-// metrics first, so that no other call waits for it meanwhile.
-func (d Deferred) report(counted *counter, id []byte, o *engine.Outcome) {
-	if d != nil && o.Decision.Action == policy.Defer {
-		counted.done()
-		d(counted.model.Policy(), id, o)
+// report calls the hook, if there is one, with an input that goes to a person. It releases the shard
+// of the metrics first, so that no other call waits for it meanwhile.
+func (r Referred) report(counted *counter, id []byte, o *engine.Outcome, is *issued) {
+	if r == nil || !is.Review && o.Decision.Action != policy.Defer {
+		return
 	}
+	counted.done()
+	receipt := is.receipt
+	if !is.Review {
+		receipt = nil
+	}
+	r(counted.model.Policy(), id, o, receipt)
 }
 
 // counter counts outcomes, a few at a time: taking a shard of the metrics for each costs as much as

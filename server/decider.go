@@ -20,7 +20,7 @@ type decider struct {
 	limits   Limits
 	log      *zap.Logger
 	metrics  *metrics.Metrics
-	deferred Deferred
+	referred Referred
 	refusals *Refusals
 
 	catalog  *catalog
@@ -85,7 +85,7 @@ func (d *decider) decideEach(
 		} else {
 			is = issuer.issue(m, counted.time(), id, w.outcome, false, &x)
 			counted.count(w.outcome, true, &is)
-			d.deferred.report(&counted, id, w.outcome)
+			d.referred.report(&counted, id, w.outcome, &is)
 			m.countDifferent(differs)
 			decided = true
 		}

@@ -45,16 +45,17 @@ type Options struct {
 	Credentials credentials.TransportCredentials
 	// Auth says who may do what. Nil lets everybody do everything.
 	Auth *auth.Store
-	// Deferred is called with each deferred input. May be nil.
-	Deferred Deferred
+	// Referred is called with each input that goes to a person. May be nil.
+	Referred Referred
 	// Refusals logs what is refused outside streams. Nil makes one that writes to Logger.
 	Refusals *Refusals
 }
 
-// Deferred is called when an input was deferred, with the policy that decided and the id
-// that the client gave the input. The id and the outcome are valid only during the call.
-// It must be safe for concurrent use.
-type Deferred func(p *policy.Policy, id []byte, o *engine.Outcome)
+// Referred is called when an input was deferred or is to be reviewed, with the policy that decided
+// and the id that the client gave the input. The receipt is that of a review, and empty for an input
+// that is deferred without one. The arguments are valid only during the call. Referred must be safe
+// for concurrent use.
+type Referred func(p *policy.Policy, id []byte, o *engine.Outcome, receipt []byte)
 
 // Server answers ckd.v1.UncertaintyService, health and reflection.
 type Server struct {
@@ -94,7 +95,7 @@ func New(o Options) (*Server, error) {
 		return nil, fmt.Errorf("rpc metrics: %w", err)
 	}
 	s.decider = &decider{
-		limits: o.Limits, log: o.Logger, metrics: o.Metrics, deferred: o.Deferred, refusals: o.Refusals,
+		limits: o.Limits, log: o.Logger, metrics: o.Metrics, referred: o.Referred, refusals: o.Refusals,
 		catalog: s.catalog, budget: &s.budget, receipts: s.receipts,
 	}
 	ends := &callEnds{o.Logger, o.Refusals, o.Metrics}

@@ -51,6 +51,8 @@ type AdminOptions struct {
 // Admin returns the handler of the admin address.
 //
 //   - /: the triage page, with its parts under /triage/.
+//   - /review: of that page only the list to review, for readers.
+//   - POST /triage/outcome: enters an outcome of an input in that list.
 //   - /metrics: the metrics.
 //   - /livez: 200 while the process answers.
 //   - /readyz: 200 while the daemon wants traffic: it has policies and is not stopping.
@@ -77,6 +79,8 @@ func Admin(o AdminOptions) http.Handler {
 	})
 	mux.Handle("GET /{$}", ownOrigin(o.Page))
 	mux.Handle("GET /triage/", ownOrigin(o.Page))
+	mux.Handle("GET /review", ownOrigin(o.Page))
+	mux.Handle("POST /triage/outcome", ownOrigin(o.Page))
 	mux.Handle("POST /-/reload", ownOrigin(reloading(o.Reload)))
 	admitted := o.Access.HTTP(mux, auth.HTTPOptions{Need: adminNeed, Basic: !o.TokensInPlaintext})
 	if o.TokensInPlaintext {
@@ -92,8 +96,10 @@ func adminNeed(r *http.Request) auth.Need {
 		return auth.NeedNothing
 	case "/-/reload":
 		return auth.NeedReload
+	case "/", "/triage/state", "/triage/events":
+		return auth.NeedAdmin
 	}
-	return auth.NeedAdmin
+	return auth.NeedIdentity // the list to review checks rights of its own; scripts and styles are no secret
 }
 
 // reloading returns the handler of POST /-/reload.
@@ -133,7 +139,7 @@ func modelLines(s State) string {
 // sends in plaintext.
 func withoutPage(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, "/triage/") {
+		if r.URL.Path == "/" || r.URL.Path == "/review" || strings.HasPrefix(r.URL.Path, "/triage/") {
 			reply(w, http.StatusForbidden, "the triage page is off: a token for it would be sent in plaintext; admin-tls, or an address on loopback, turns it on\n")
 			return
 		}

@@ -70,7 +70,7 @@ type Outcomes struct {
 
 // Debugging holds what helps people to look into the daemon, or to change it.
 type Debugging struct {
-	AdminReload bool   `env:"CKD_ADMIN_RELOAD" help:"Let POST /-/reload on the admin address reload the policies. Without it the admin address changes nothing."`
+	AdminReload bool   `env:"CKD_ADMIN_RELOAD" help:"Let POST /-/reload on the admin address reload the policies."`
 	Pprof       string `default:"off" placeholder:"ADDR" env:"CKD_PPROF" help:"HTTP address of Go's profiler, or \"off\". (${default})"`
 	Channelz    bool   `env:"CKD_CHANNELZ" help:"Serve gRPC's channelz beside the API, for looking into connections."`
 }
@@ -89,7 +89,8 @@ type Logging struct {
 
 // Metrics holds what the triage page and the metrics show.
 type Metrics struct {
-	RecentInputs int `default:"0" placeholder:"N" env:"CKD_RECENT_INPUTS" help:"Last deferred inputs of each model that the triage page shows, with the ids that clients gave them, at most 100; 0 keeps none. (${default})"`
+	RecentInputs int    `default:"0" placeholder:"N" env:"CKD_RECENT_INPUTS" help:"Last inputs of each model that were deferred, or are to be reviewed, that the triage page shows with the ids that clients gave them, at most 1000; 0 keeps none. (${default})"`
+	CaseURL      string `name:"case-url" placeholder:"TEMPLATE" env:"CKD_CASE_URL" help:"Link from the list to review to an input: an http or https address in which {id} stands for the id, as in https://pacs.example/{id}. Needs recent-inputs."`
 
 	ClassLabels int `default:"32" placeholder:"N" env:"CKD_CLASS_LABELS" help:"Classes with metrics of their own, critical ones first; the rest are counted together. (${default})"`
 }
@@ -209,7 +210,15 @@ func (t *Tracing) check(report reporter) {
 
 func (m *Metrics) check(report reporter) {
 	inRange(report, "class-labels", m.ClassLabels, 1, 1024)
-	inRange(report, "recent-inputs", m.RecentInputs, 0, 100)
+	inRange(report, "recent-inputs", m.RecentInputs, 0, 1000)
+	if m.CaseURL == "" {
+		return
+	}
+	if reason := checkCaseURL(m.CaseURL); reason != "" {
+		report("case-url", "%q: %s", m.CaseURL, reason)
+	} else if m.RecentInputs == 0 {
+		report("case-url", "means nothing without recent-inputs")
+	}
 }
 
 func (l *Limits) check(report reporter) {
@@ -230,6 +239,22 @@ func (l *Limits) check(report reporter) {
 	inRange(report, "max-open-bytes", l.MaxOpenBytes, 1<<10, math.MaxInt64)
 	inRange(report, "max-reply-bytes", l.MaxReplyBytes, 1<<10, 1<<30)
 	inRange(report, "max-classes", l.MaxClasses, 2, 100_000)
+}
+
+// checkCaseURL returns what is wrong with a template of links to inputs; empty for nothing. Whoever names
+// inputs must not choose where a link leads.
+func checkCaseURL(template string) string {
+	const id, stands = "{id}", "ckd-id-of-an-input"
+	u, err := url.Parse(strings.ReplaceAll(template, id, stands))
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		return "expected an address that begins with http:// or https://"
+	case !strings.Contains(template, id):
+		return "expected {id} where the id of an input goes"
+	case strings.Contains(u.Host, stands) || u.User != nil:
+		return "expected a host without {id}, user or password"
+	}
+	return ""
 }
 
 // inRange reports a value that is not from least to most.

@@ -175,6 +175,10 @@ func (s *SealerID) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// IDOf returns the unique number of a sealed receipt, which anybody can read. Only Open says whether
+// the receipt is genuine.
+func IDOf(sealed *[Size]byte) ID { return ID(sealed[1+keyIDSize:]) }
+
 // Open returns what was sealed. The error is ErrUnknownKey or ErrForged.
 func (k *Keys) Open(sealed []byte) (Receipt, ID, error) {
 	if len(sealed) != Size || sealed[0] != version {

@@ -74,10 +74,11 @@ func identityFields() []field {
 			"Allows gRPC's channelz, and the pages of the admin address other than probes, `/metrics` and reload."),
 		right("reload", func(i *Identity) *bool { return &i.reload }, "Allows `POST /-/reload`."),
 		right("recent", func(i *Identity) *bool { return &i.recent },
-			"Shows the last deferred inputs of its models on the triage page, with their ids, if the daemon keeps them. "+
-				"The page itself, which shows all models, needs `admin`."),
+			"Shows the list to review, and the last deferred inputs, of its models on the triage page, with their ids, if the "+
+				"daemon keeps them. The list alone is at `/review`; the page itself, which shows all models, needs `admin`."),
 		right("outcomes", func(i *Identity) *bool { return &i.outcomes },
-			"Allows to report outcomes of its models to the ledger, to read what follows from them and to export them."),
+			"Allows to report outcomes of its models to the ledger, to read what follows from them and to export them. With "+
+				"`recent` it also allows to enter them on the triage page."),
 		right("clear", func(i *Identity) *bool { return &i.clear },
 			"Allows to clear alarms of its models, and with all models to delete old outcomes."),
 		right("issue", func(i *Identity) *bool { return &i.issue },

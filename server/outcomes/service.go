@@ -32,7 +32,7 @@ const (
 	mostText     = 256    // bytes of a name or reason
 )
 
-// Options connects a Service with its surroundings. All fields are required.
+// Options connects a Service with its surroundings. All fields but Reported are required.
 type Options struct {
 	Ledger *ledger.Ledger
 	// Keys returns the receipt keys in force.
@@ -41,6 +41,8 @@ type Options struct {
 	// Answered is called with each outcome that was answered. The model is empty where the receipt
 	// does not say.
 	Answered func(model string, s ledger.Status)
+	// Reported is called with the outcomes of each call, and their answers in the same order. May be nil.
+	Reported func([]*ckdv1.Outcome, []*ckdv1.OutcomeAnswer)
 }
 
 // Service implements the RPCs.
@@ -86,6 +88,9 @@ func (s *Service) ReportOutcomes(ctx context.Context, r *ckdv1.ReportOutcomesReq
 		answers[at[n]] = answerMessage(at[n], a)
 		model, _, _ := s.Ledger.Policy(a.Policy)
 		s.Answered(model, a.Status)
+	}
+	if s.Reported != nil {
+		s.Reported(r.GetOutcomes(), answers)
 	}
 	return &ckdv1.ReportOutcomesResponse{Answers: answers}, nil
 }

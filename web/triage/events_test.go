@@ -428,7 +428,7 @@ func TestWhoMaySeeRecent(t *testing.T) {
 	may.Store(true)
 	type who struct{}
 	d := newDaemon(t, Options{
-		Deferrals:    NewDeferrals(2),
+		Inputs:       NewInputs(2),
 		MaySeeRecent: func(ctx context.Context, model string) bool { return may.Load() && ctx.Value(who{}) == model },
 	}, 0, manyClasses("m", 3, 1, allDeferred), manyClasses("n", 3, 1, allDeferred))
 	known := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -469,7 +469,7 @@ func TestWhoMaySeeRecent(t *testing.T) {
 func TestConcurrently(t *testing.T) {
 	t.Parallel()
 	deciding := manyClasses("m", 3, 1, "primary: {score: c_crit_max, threshold: 0}", "fallback: {score: cbec, threshold: 0}")
-	d := newDaemon(t, Options{Deferrals: NewDeferrals(3)}, 0, deciding)
+	d := newDaemon(t, Options{Inputs: NewInputs(3)}, 0, deciding)
 	d.page.now = time.Now
 	server := d.serve(t)
 	ctx, cancel := context.WithCancel(t.Context())

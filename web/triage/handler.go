@@ -27,16 +27,23 @@ var headers = map[string]string{
 	"Cross-Origin-Resource-Policy": "same-origin",
 }
 
-// Handler returns the handler of the page, for GET and HEAD:
+// Handler returns the handler of the page. All but one path are for GET and HEAD:
 //
 //   - / is the page, /triage/NAME its other files.
 //   - /triage/state?model=NAME is a State as JSON; without a model, of the first.
+//   - /triage/reviews?model=NAME is a ReviewList as JSON, of all models without a name; with since=VERSION,
+//     204 if it has not changed. /triage/reviews.csv is the same as a file, of one state with state=STATE.
+//   - POST /triage/outcome enters an Entry, and answers with what is Entered.
 //   - /triage/events?model=NAME is a stream of server-sent events, each named state, with a State.
 func (p *Page) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { p.serveAsset(w, r, "index.html") })
 	mux.HandleFunc("GET /triage/state", p.serveState)
 	mux.HandleFunc("GET /triage/events", p.serveEvents)
+	mux.HandleFunc("GET /triage/reviews", p.serveReviews)
+	mux.HandleFunc("GET /triage/reviews.csv", p.serveReviewFile)
+	mux.HandleFunc("POST /triage/outcome", p.serveEntry)
+	mux.HandleFunc("GET /review", func(w http.ResponseWriter, r *http.Request) { p.serveAsset(w, r, "index.html") })
 	mux.HandleFunc("GET /triage/{name...}", func(w http.ResponseWriter, r *http.Request) {
 		name := r.PathValue("name")
 		if name == "index.html" { // served at / only

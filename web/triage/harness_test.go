@@ -27,11 +27,11 @@ import (
 // daemon holds a page over real metrics, and a clock that tests set.
 type daemon struct {
 	*metrics.Metrics
-	page      *Page
-	deferrals *Deferrals
-	clock     clock
-	policies  atomic.Pointer[[]*policy.Policy]
-	models    map[string]*served
+	page     *Page
+	inputs   *Inputs
+	clock    clock
+	policies atomic.Pointer[[]*policy.Policy]
+	models   map[string]*served
 }
 
 // served is a model in force.
@@ -57,9 +57,9 @@ func newDaemon(t testing.TB, o Options, classLabels int, policies ...string) *da
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &daemon{Metrics: m, models: make(map[string]*served), deferrals: o.Deferrals}
-	if d.deferrals != nil {
-		d.deferrals.now = d.clock.now
+	d := &daemon{Metrics: m, models: make(map[string]*served), inputs: o.Inputs}
+	if d.inputs != nil {
+		d.inputs.now = d.clock.now
 	}
 	d.clock.at.Store(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).UnixNano())
 	o.Gatherer = registry
@@ -240,7 +240,7 @@ func (d *daemon) count(s *served, id string, o *engine.Outcome) {
 	r.ObserveRisk(o.Risk, o.Decision.Action)
 	r.Done()
 	if o.Decision.Action == policy.Defer {
-		d.deferrals.Add(s.policy, id, o)
+		d.inputs.Add(s.policy, id, o, nil)
 	}
 }
 

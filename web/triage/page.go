@@ -15,6 +15,7 @@ import (
 
 	"github.com/ckd-project/ckd/outcome/ledger"
 	"github.com/ckd-project/ckd/policy"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
 // maxEncodings of a sample are kept, for others who ask for the same.
@@ -33,11 +34,22 @@ type Options struct {
 	Daemon func() Daemon
 	// Promises returns what outcomes say, as last computed; nil where the daemon keeps no ledger.
 	Promises func() []*ledger.Promise
-	// Deferrals holds the last deferred inputs; nil if they are not kept.
-	Deferrals *Deferrals
+	// Inputs holds the last inputs that went to a person; nil if they are not kept.
+	Inputs *Inputs
 	// MaySeeRecent reports whether the sender of a request with this context may see the deferred
 	// inputs of a model; nil allows everybody.
 	MaySeeRecent func(ctx context.Context, model string) bool
+	// CaseURL is the template of links to inputs that are to be reviewed, with CaseID in the place of the
+	// id; empty for no links.
+	CaseURL string
+	// Enter gives an outcome to the ledger; nil where there is none.
+	Enter func(context.Context, *ckdv1.Outcome) (*ckdv1.OutcomeAnswer, error)
+	// MayEnter reports whether the sender of a request with this context may enter outcomes of a model;
+	// nil allows everybody.
+	MayEnter func(ctx context.Context, model string) bool
+	// Source returns whom the sender of a request with this context enters outcomes as; empty where they
+	// give a name. Nil is empty for everybody.
+	Source func(context.Context) string
 	// Failed is called when the metrics cannot be gathered, so that the page stays as it is; then not
 	// again until after a success. It may be nil.
 	Failed func(error)
@@ -88,6 +100,12 @@ func New(o Options) *Page {
 	}
 	if o.MaySeeRecent == nil {
 		o.MaySeeRecent = func(context.Context, string) bool { return true }
+	}
+	if o.MayEnter == nil {
+		o.MayEnter = func(context.Context, string) bool { return true }
+	}
+	if o.Source == nil {
+		o.Source = func(context.Context) string { return "" }
 	}
 	return &Page{
 		options:  o,
@@ -177,8 +195,8 @@ func (p *Page) add(scrape []*dto.MetricFamily, policies []*policy.Policy, promis
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.models.replace(policies, p.latest.at)
-	if p.options.Deferrals != nil {
-		p.options.Deferrals.keepOnly(p.models.names)
+	if p.options.Inputs != nil {
+		p.options.Inputs.keepOnly(p.models.names)
 	}
 	histories := p.models.histories
 	readLabels(scrape, histories)
@@ -247,12 +265,12 @@ func (p *Page) state(what encodingOf) *State {
 	s.Model = h.model(what.since)
 	s.Model.Promises = promisesOf(p.latest.promises, h.policy.Hash)
 	switch {
-	case p.options.Deferrals == nil:
+	case p.options.Inputs == nil:
 		s.Model.RecentWhy = "off"
 	case !what.recent:
 		s.Model.RecentWhy = "not allowed"
 	default:
-		s.Model.Recent = p.options.Deferrals.recent(what.model)
+		s.Model.Recent = p.options.Inputs.recent(what.model)
 	}
 	return s
 }

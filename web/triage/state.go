@@ -302,6 +302,8 @@ type EarlyStopSpan struct {
 type Recent struct {
 	Kept   int        `json:"kept"`   // most inputs that are kept
 	Inputs []Deferred `json:"inputs"` // the latest first
+	// Blind says that inputs are left out because nobody has read them yet: their policy draws audits.
+	Blind bool `json:"blind"`
 }
 
 // Deferred is one deferred input.

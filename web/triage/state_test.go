@@ -27,7 +27,7 @@ func TestContract(t *testing.T) {
 	t.Parallel()
 	ends := time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
 	d := newDaemon(t, Options{
-		Deferrals: NewDeferrals(4),
+		Inputs: NewInputs(5),
 		Daemon: func() Daemon {
 			return Daemon{
 				Version: "v1.2.3", Revision: "abc", Arithmetic: "avx2", Started: ends.AddDate(-1, 0, 0), Serving: true,
@@ -45,7 +45,8 @@ passes: {fewest: 5, expected: 6}
 pairs: all
 primary: {score: c_crit_max, threshold: 0.002}
 fallback: {score: cbec, threshold: 0.003}
-`+riskBlock()+`calibration:
+`+riskBlock()+`audit: {rate: 0.1}
+calibration:
   policy_hash: 0000000000000000000000000000000000000000000000000000000000000000
   recording: {inputs: 500, critical_inputs: 70, passes: 6}
   posterior: mc-dropout
@@ -61,6 +62,7 @@ fallback: {score: cbec, threshold: 0.003}
 	d.page.sample()
 	d.clock.advance(stepTime)
 	d.feed(t, "m", randomInputs(7, 70, 5, 10))
+	d.inputs.Add(d.models["m"].policy, "unread", outcome(10), sealedAs(1))
 	m := d.models["m"].metrics
 	m.Rejected("not_finite", 1)
 	m.Late(2)
@@ -154,11 +156,11 @@ func collect(filled map[string]bool, path string, v any) {
 // TestEmpty checks that empty lists are lists and not null.
 func TestEmpty(t *testing.T) {
 	t.Parallel()
-	d := newDaemon(t, Options{Deferrals: NewDeferrals(1)}, 0)
+	d := newDaemon(t, Options{Inputs: NewInputs(1)}, 0)
 	if got := d.get(t, "/triage/state").Body.String(); !strings.Contains(got, `"models":[],"model":null`) {
 		t.Errorf("%s", got)
 	}
-	d = newDaemon(t, Options{Deferrals: NewDeferrals(1)}, 0, manyClasses("m", 3, 1))
+	d = newDaemon(t, Options{Inputs: NewInputs(1)}, 0, manyClasses("m", 3, 1))
 	got := d.get(t, "/triage/state").Body.String()
 	if strings.Count(got, "null") != len(spanMinutes)*(1+1+1+3)+9 { // in spans: share, expected misses, early stopping, quantiles; then thresholds, guard, prevalence, calibration, drift, early stopping, promises, certificate
 		t.Errorf("%s", got)

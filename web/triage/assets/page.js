@@ -5,6 +5,7 @@ import { h, part, show, visible } from "./dom.js";
 import { lasting } from "./format.js";
 import { connect } from "./stream.js";
 import { notices, renderNotices } from "./notices.js";
+import { follow as followReviews } from "./review.js";
 import { renderPromise } from "./promise.js";
 import { renderTraffic } from "./traffic.js";
 import { renderSettling } from "./settling.js";
@@ -57,7 +58,10 @@ window.addEventListener("beforeprint", () => {
 setInterval(renderConnection, 1000);
 new ResizeObserver(holdRail).observe(document.getElementById("policy"));
 window.addEventListener("resize", holdRail);
-follow();
+followReviews();
+// At /review only the list to review is shown, for readers, who must not see the rest.
+if (/\/review$/.test(location.pathname)) document.body.dataset.only = "review";
+else follow();
 
 // holdRail keeps the policy in sight while the rest scrolls: its end, if it is taller than the
 // window.

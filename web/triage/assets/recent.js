@@ -7,6 +7,8 @@ const WHY = {
   "not allowed": "They are kept, but not for you: your identity lacks the right recent.",
 };
 
+const UNREAD = "Inputs that nobody has read yet are left out: the policy has audits, and readers must not know which inputs were deferred.";
+
 const HEADS = ["Time", "Id", "Predicted", "Score over threshold", "Reason", "Deciding", "Passes", "Fingerprint", "Largest C_k"];
 
 // renderRecent shows the last deferred inputs of a model, or why there are none.
@@ -20,14 +22,16 @@ export function renderRecent(model) {
   const inputs = recent.inputs ?? [];
   show(part("recent-note"), `the last ${count(recent.kept)} at most`);
   if (inputs.length === 0) {
-    show(part("recent"), h("p", { class: "empty" }, "No input was deferred yet."));
+    show(part("recent"), h("p", { class: "empty" }, recent.blind ? UNREAD : "No input was deferred yet."));
     return;
   }
+  const unread = recent.blind ? h("p", { class: "quiet", id: "recent-unread" }, UNREAD) : null;
   const seen = new Map();
   const ends = new Map(); // upper end of the scale, by score
   for (const { score, value: x, threshold } of inputs) ends.set(score, Math.max(ends.get(score) ?? 0, x, threshold ?? 0));
   show(
     part("recent"),
+    unread,
     h(
       "div",
       { class: "scroll", tabindex: "0", role: "region", "aria-labelledby": "recent-h" },

@@ -88,10 +88,10 @@ func build(c *config.Config, log *zap.Logger, load func(*server.Server) (*store.
 	if d.security, err = newSecurity(c, log, m, refusals, failed); err != nil {
 		return nil, err
 	}
-	recent, deferred := newDeferrals(c.RecentInputs)
+	inputs, referred := newInputs(c.RecentInputs)
 	options := server.Options{
 		Limits: limits(c), Logger: log, Metrics: m, Registry: registry, Channelz: c.Channelz, Refusals: refusals,
-		Credentials: tlsfiles.Credentials(d.security.certificates), Auth: d.security.access, Deferred: deferred,
+		Credentials: tlsfiles.Credentials(d.security.certificates), Auth: d.security.access, Referred: referred,
 	}
 	if d.tracer != nil {
 		options.Tracing = d.tracer.Handler()
@@ -104,11 +104,11 @@ func build(c *config.Config, log *zap.Logger, load func(*server.Server) (*store.
 		return nil, err
 	}
 	oip.Register(s, s)
-	if d.keeper, err = newKeeper(c, s, d.security.receiptKeys, m, log, failed); err != nil {
+	if d.keeper, err = newKeeper(c, s, d.security.receiptKeys, inputs, m, log, failed); err != nil {
 		return nil, err
 	}
 	d.rpc = newRPC(s, log, d.shutdown)
-	d.page = newPage(s, d.security, d.keeper, registry, recent, log)
+	d.page = newPage(c, s, d.security, d.keeper, registry, inputs, d.sockets.admin, log)
 	d.policies = &policies{server: s, log: log, metrics: m, page: d.page, failed: failed}
 	if d.policies.store, err = load(s); err != nil {
 		return nil, err

@@ -26,6 +26,7 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server"
 	"github.com/ckd-project/ckd/server/outcomes"
+	"github.com/ckd-project/ckd/web/triage"
 )
 
 const (
@@ -44,6 +45,7 @@ type keeper struct {
 	log    *zap.Logger
 	failed *failedReloads
 	tell   func(context.Context, *ckdv1.ReportIssuedRequest) (*ckdv1.ReportIssuedResponse, error)
+	report func(context.Context, *ckdv1.ReportOutcomesRequest) (*ckdv1.ReportOutcomesResponse, error)
 	at     string                // where the ledger is, for the log
 	file   string                // keeps the state; "" for none
 	watch  func(context.Context) // takes matured cohorts; nil for the ledger of another process
@@ -81,14 +83,16 @@ type countKey struct {
 
 // newKeeper opens the ledger, or connects to it. It returns nil if the settings name none. Of a ledger in this
 // process, the service is registered with the server.
-func newKeeper(c *config.Config, s *server.Server, keys func() *receipt.Keys, m *metrics.Metrics, log *zap.Logger, failed *failedReloads) (_ *keeper, err error) {
+func newKeeper(
+	c *config.Config, s *server.Server, keys func() *receipt.Keys, inputs *triage.Inputs, m *metrics.Metrics, log *zap.Logger, failed *failedReloads,
+) (_ *keeper, err error) {
 	var name [processName]byte
 	_, _ = rand.Read(name[:]) // never fails: crypto/rand
 	k := &keeper{server: s, log: log, failed: failed, process: hex.EncodeToString(name[:])}
 	k.forgetAll()
 	switch {
 	case c.Ledger != "":
-		err = k.open(c, s, keys, m)
+		err = k.open(c, s, keys, inputs, m)
 	case c.LedgerAt != "":
 		err = k.connect(c)
 	default:
@@ -108,12 +112,13 @@ func newKeeper(c *config.Config, s *server.Server, keys func() *receipt.Keys, m 
 }
 
 // open opens a ledger of this process.
-func (k *keeper) open(c *config.Config, s *server.Server, keys func() *receipt.Keys, m *metrics.Metrics) error {
+func (k *keeper) open(c *config.Config, s *server.Server, keys func() *receipt.Keys, inputs *triage.Inputs, m *metrics.Metrics) error {
 	l, err := ledger.Open(c.Ledger, ledger.Options{Keys: keys, RunLength: c.RunLength, ReaderSensitivity: c.ReaderSensitivity})
 	if err != nil {
 		return err
 	}
-	service := outcomes.Register(s, outcomes.Options{Ledger: l, Keys: keys, Log: k.log, Answered: m.Outcome})
+	service := outcomes.Register(s, outcomes.Options{Ledger: l, Keys: keys, Log: k.log, Answered: m.Outcome, Reported: inputs.Reported})
+	k.report = service.ReportOutcomes
 	k.tell, k.at, k.close = service.ReportIssued, c.Ledger, l.Close
 	k.watch = func(ctx context.Context) {
 		l.Run(ctx, func(err error) { k.log.Error("the ledger failed", zap.Error(err)) })
@@ -149,11 +154,26 @@ func (k *keeper) connect(c *config.Config) error {
 	k.tell = func(ctx context.Context, r *ckdv1.ReportIssuedRequest) (*ckdv1.ReportIssuedResponse, error) {
 		return service.ReportIssued(ctx, r)
 	}
+	k.report = func(ctx context.Context, r *ckdv1.ReportOutcomesRequest) (*ckdv1.ReportOutcomesResponse, error) {
+		return service.ReportOutcomes(ctx, r)
+	}
 	k.at, k.close, k.file = c.LedgerAt, at.Close, c.LedgerState
 	if err := k.readState(); err != nil {
 		return errors.Join(err, at.Close())
 	}
 	return nil
+}
+
+// enter gives one outcome to the ledger.
+func (k *keeper) enter(ctx context.Context, o *ckdv1.Outcome) (*ckdv1.OutcomeAnswer, error) {
+	answer, err := k.report(ctx, &ckdv1.ReportOutcomesRequest{Outcomes: []*ckdv1.Outcome{o}})
+	if err != nil {
+		return nil, err
+	}
+	if n := len(answer.GetAnswers()); n != 1 {
+		return nil, fmt.Errorf("the ledger at %s answered %d outcomes of 1", k.at, n)
+	}
+	return answer.GetAnswers()[0], nil
 }
 
 // readState reads the state that the ledger said last.

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"net"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/buildinfo"
+	"github.com/ckd-project/ckd/internal/config"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/server"
 	"github.com/ckd-project/ckd/server/auth"
@@ -28,34 +30,49 @@ type page struct {
 	reload triage.Reload
 }
 
-func newPage(s *server.Server, security *security, keeper *keeper, registry *prometheus.Registry, recent *triage.Deferrals, log *zap.Logger) *page {
+// newPage returns the page. admin is where it is served; nil for nowhere.
+func newPage(
+	c *config.Config, s *server.Server, security *security, keeper *keeper, registry *prometheus.Registry, inputs *triage.Inputs,
+	admin net.Listener, log *zap.Logger,
+) *page {
 	p := &page{server: s, security: security, started: time.Now()}
 	options := triage.Options{
-		Gatherer:  registry,
-		Policies:  s.Policies,
-		Daemon:    p.daemon,
-		Deferrals: recent,
+		Gatherer: registry,
+		Policies: s.Policies,
+		Daemon:   p.daemon,
+		Inputs:   inputs,
+		CaseURL:  c.CaseURL,
 		MaySeeRecent: func(ctx context.Context, model string) bool {
 			who := auth.FromContext(ctx)
 			return who.MaySeeRecent() && who.MayUse(model)
 		},
+		MayEnter: func(ctx context.Context, model string) bool {
+			who := auth.FromContext(ctx)
+			if who == nil { // anybody may, who can only be on this machine
+				return admin != nil && isLoopback(admin.Addr())
+			}
+			return who.MayReportOutcomes() && who.MayUse(model)
+		},
+		Source: func(ctx context.Context) string { return auth.FromContext(ctx).Name() },
 		Failed: func(err error) { log.Error("the triage page cannot read the metrics", zap.Error(err)) },
 	}
 	if keeper != nil {
-		options.Promises = keeper.promises
+		options.Promises, options.Enter = keeper.promises, keeper.enter
 	}
 	p.Page = triage.New(options)
 	return p
 }
 
-// newDeferrals returns where the page finds the last n deferred inputs, and the function that the
-// server adds them with. Both are nil if n is 0.
-func newDeferrals(n int) (*triage.Deferrals, server.Deferred) {
+// newInputs returns where the page finds the last n inputs of a model that went to a person, and the
+// function that the server adds them with. Both are nil if n is 0.
+func newInputs(n int) (*triage.Inputs, server.Referred) {
 	if n == 0 {
 		return nil, nil
 	}
-	recent := triage.NewDeferrals(n)
-	return recent, func(of *policy.Policy, id []byte, o *engine.Outcome) { recent.Add(of, string(id), o) }
+	inputs := triage.NewInputs(n)
+	return inputs, func(of *policy.Policy, id []byte, o *engine.Outcome, receipt []byte) {
+		inputs.Add(of, string(id), o, receipt)
+	}
 }
 
 // reloaded records how an attempt to load the policies ended.

@@ -93,7 +93,7 @@ func start(o Options, folder string, log *zap.Logger, policies *policy.Set) (*da
 		return nil, err
 	}
 	c.Listen, c.HTTP, c.Admin, c.ShutdownGrace = []string{o.Listen}, o.HTTP, o.Admin, time.Second
-	c.RecentInputs = 50 // their ids are numbers, not personal data
+	c.RecentInputs = 1000 // their ids are numbers, not personal data
 	c.Ledger, c.ReceiptKeys = filepath.Join(folder, "ledger"), filepath.Join(folder, "receipt-keys")
 	if err := os.WriteFile(c.ReceiptKeys, []byte(receiptKey), 0o600); err != nil {
 		return nil, err

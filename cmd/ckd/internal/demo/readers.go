@@ -18,6 +18,9 @@ import (
 type readers struct {
 	client    *client.Client
 	recording *recordings.Recording
+	// leave makes them leave one in so many inputs to whoever looks at the triage page; 0 for none.
+	leave int
+	seen  int // inputs to review, while some are left
 
 	mu          sync.Mutex // guards what follows
 	truth       eval.Selective
@@ -45,7 +48,7 @@ func (r *readers) read(ctx context.Context, inputs []int, results []client.Resul
 		if d.GetReview() {
 			reviews++
 		}
-		if receipt := result.Receipt(); receipt != nil {
+		if receipt := result.Receipt(); receipt != nil && !r.leaves(d.GetReview()) {
 			outcomes = append(outcomes, &ckdv1.Outcome{Receipt: receipt, Truth: r.recording.Classes[labels[i]], Source: "reader-1"})
 			audits = append(audits, d.GetReview() && retained[i])
 		}
@@ -55,6 +58,15 @@ func (r *readers) read(ctx context.Context, inputs []int, results []client.Resul
 	r.truth = added(r.truth, eval.Select(labels, predicted, retained, r.recording.Critical))
 	r.mu.Unlock()
 	return r.report(ctx, outcomes, audits)
+}
+
+// leaves reports whether an input is left to whoever looks at the triage page.
+func (r *readers) leaves(review bool) bool {
+	if !review || r.leave == 0 {
+		return false
+	}
+	r.seen++
+	return r.seen%r.leave == 0
 }
 
 // report sends outcomes, and the second readings that the ledger asks for.

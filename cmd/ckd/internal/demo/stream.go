@@ -101,6 +101,10 @@ func firstError(results []client.Result) error {
 	return nil
 }
 
+// leftOnPage is how rarely readers leave an input to review to whoever looks at the triage page: so that
+// few of the outcomes are overdue.
+const leftOnPage = 50
+
 // keep streams the whole recording over and over, slowly and in random order, until ctx ends, so
 // that dashboards have something to show. It accepts early answers: an input that is decided gets
 // no further passes, as with a model server that saves them.
@@ -114,6 +118,7 @@ func keep(ctx context.Context, c *client.Client, r *recordings.Recording, reader
 		return err
 	}
 	defer session.Close()
+	readers.leave = leftOnPage
 	const few = keepRate / 8
 	pace := rate.NewLimiter(rate.Limit(perSecond), few)
 	for from := 0; ; from = (from + few) % len(inputs) {

@@ -25,7 +25,7 @@ func TestDeferred(t *testing.T) {
 	t.Parallel()
 	const k = 12
 	allFamiliar := strings.Replace(riskBlock(), "threshold: 0.5", "threshold: 9", 1)
-	d := newDaemon(t, Options{Deferrals: NewDeferrals(100)}, 0, manyClasses("m", k, 3, allDeferred, allFamiliar))
+	d := newDaemon(t, Options{Inputs: NewInputs(100)}, 0, manyClasses("m", k, 3, allDeferred, allFamiliar))
 	s := d.models["m"]
 	var want []Deferred
 	s.each(t, randomInputs(1, 10, 5, k), func(o *engine.Outcome) {
@@ -53,7 +53,7 @@ func TestDeferred(t *testing.T) {
 		want = append(want, w)
 	})
 	slices.Reverse(want)
-	got := d.deferrals.recent("m")
+	got := d.inputs.recent("m")
 	if got.Kept != 100 || len(got.Inputs) != len(want) {
 		t.Fatalf("%d of %d kept, expected %d of 100", len(got.Inputs), got.Kept, len(want))
 	}
@@ -72,10 +72,10 @@ func TestDeferred(t *testing.T) {
 // TestDeferredDegenerate checks an input that no threshold and no class decided.
 func TestDeferredDegenerate(t *testing.T) {
 	t.Parallel()
-	d := newDaemon(t, Options{Deferrals: NewDeferrals(1)}, 0, manyClasses("m", 3, 1, allDeferred))
+	d := newDaemon(t, Options{Inputs: NewInputs(1)}, 0, manyClasses("m", 3, 1, allDeferred))
 	same := []float32{0.5, 0.25, 0.25}
 	d.feed(t, "m", [][][]float32{{same, same, same, same, same}})
-	got := d.deferrals.recent("m").Inputs[0]
+	got := d.inputs.recent("m").Inputs[0]
 	if got.Reason != "degenerate" || got.Threshold != nil || got.Deciding != "" || len(got.Fingerprint) != 0 || got.Rest != 0 || got.Predicted != "c0" {
 		t.Errorf("%+v", got)
 	}
@@ -86,13 +86,13 @@ func TestRing(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		keep := rapid.IntRange(1, 8).Draw(rt, "keep")
-		d := NewDeferrals(keep)
+		d := NewInputs(keep)
 		p := parse(t, manyClasses("m", 3, 1, allDeferred)).policy
 		o := outcome(3)
 		var ids []string
 		for i := range rapid.IntRange(0, 30).Draw(rt, "inputs") {
 			id := strings.Repeat(fmt.Sprint(i, " "), rapid.IntRange(1, 50).Draw(rt, "length"))
-			d.Add(p, id, o)
+			d.Add(p, id, o, nil)
 			ids = append(ids, id)
 		}
 		ids = ids[max(0, len(ids)-keep):]
@@ -174,25 +174,25 @@ func TestIDs(t *testing.T) {
 	})
 }
 
-// TestDeferralsOfModels checks that the kept inputs of a model are dropped when the model is removed.
-func TestDeferralsOfModels(t *testing.T) {
+// TestInputsOfModels checks that the kept inputs of a model are dropped when the model is removed.
+func TestInputsOfModels(t *testing.T) {
 	t.Parallel()
-	d := newDaemon(t, Options{Deferrals: NewDeferrals(2)}, 0, manyClasses("a", 3, 1, allDeferred), manyClasses("b", 3, 1, allDeferred))
+	d := newDaemon(t, Options{Inputs: NewInputs(2)}, 0, manyClasses("a", 3, 1, allDeferred), manyClasses("b", 3, 1, allDeferred))
 	d.feed(t, "a", randomInputs(1, 3, 5, 3))
 	d.feed(t, "b", randomInputs(1, 3, 5, 3))
 	d.put(t, manyClasses("b", 3, 1, allDeferred))
 	d.page.sample()
-	if a, b := len(d.deferrals.recent("a").Inputs), len(d.deferrals.recent("b").Inputs); a != 0 || b != 2 {
+	if a, b := len(d.inputs.recent("a").Inputs), len(d.inputs.recent("b").Inputs); a != 0 || b != 2 {
 		t.Errorf("%d and %d inputs, expected 0 and 2", a, b)
 	}
 }
 
-// TestDeferralsNil checks that a nil Deferrals keeps nothing.
-func TestDeferralsNil(t *testing.T) {
+// TestInputsNil checks that nil Inputs keeps nothing.
+func TestInputsNil(t *testing.T) {
 	t.Parallel()
 	for _, keep := range []int{0, -1} {
-		d := NewDeferrals(keep)
-		d.Add(parse(t, manyClasses("m", 3, 1)).policy, "id", outcome(3))
+		d := NewInputs(keep)
+		d.Add(parse(t, manyClasses("m", 3, 1)).policy, "id", outcome(3), nil)
 		if d != nil {
 			t.Errorf("%d: %+v, expected nil", keep, d)
 		}
@@ -201,21 +201,21 @@ func TestDeferralsNil(t *testing.T) {
 
 // TestAddAllocates checks that adding allocates nothing once the ring is full.
 func TestAddAllocates(t *testing.T) {
-	d, o := NewDeferrals(4), outcome(100)
+	d, o := NewInputs(4), outcome(100)
 	p := parse(t, manyClasses("m", 100, 1, allDeferred)).policy
 	id := strings.Repeat("x", maxIDSize)
 	for range 4 {
-		d.Add(p, id, o)
+		d.Add(p, id, o, nil)
 	}
-	if n := testing.AllocsPerRun(100, func() { d.Add(p, id, o) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { d.Add(p, id, o, nil) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
 
-// TestDeferralsConcurrently checks that readers see whole inputs in order while others add.
-func TestDeferralsConcurrently(t *testing.T) {
+// TestInputsConcurrently checks that readers see whole inputs in order while others add.
+func TestInputsConcurrently(t *testing.T) {
 	t.Parallel()
-	d, o := NewDeferrals(5), outcome(3)
+	d, o := NewInputs(5), outcome(3)
 	p := parse(t, manyClasses("m", 3, 1, allDeferred)).policy
 	var adding, reading sync.WaitGroup
 	done := make(chan struct{})
@@ -238,7 +238,7 @@ func TestDeferralsConcurrently(t *testing.T) {
 	})
 	adding.Go(func() {
 		for n := range 2000 {
-			d.Add(p, longID(n), o)
+			d.Add(p, longID(n), o, nil)
 		}
 	})
 	adding.Go(func() {
@@ -256,11 +256,11 @@ func longID(n int) string { return strings.Repeat(fmt.Sprint(n, " "), n%20+1) }
 func BenchmarkAdd(b *testing.B) {
 	for _, k := range []int{10, 10000} {
 		b.Run(fmt.Sprintf("K%d", k), func(b *testing.B) {
-			d, o := NewDeferrals(50), outcome(k)
+			d, o := NewInputs(50), outcome(k)
 			p := parse(b, manyClasses("m", k, 1, allDeferred)).policy
 			b.ReportAllocs()
 			for b.Loop() {
-				d.Add(p, "an-id-of-some-length", o)
+				d.Add(p, "an-id-of-some-length", o, nil)
 			}
 		})
 	}

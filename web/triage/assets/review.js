@@ -1,0 +1,296 @@
+// Shows the list to review, where outcomes are entered. It does not depend on the rest of the page: at
+// /review it stands alone.
+//
+// Rows stay where they are while somebody points at the list or has the focus in it, so that no click
+// meets another row than the one aimed at.
+import { h, nameOf, part, show, visible } from "./dom.js";
+import { count, moment, whenBare, words, zone } from "./format.js";
+
+const EVERY = 3000; // ms
+const alone = /\/review$/.test(location.pathname);
+const PAGE = alone ? 25 : 8; // rows to begin with
+const BUTTONS = 8; // most classes with a button each; more are a list to choose from
+
+const WHY = {
+  off: "It is not kept: ids may be personal data. The setting recent-inputs says how many are.",
+  "not allowed": "It is kept, but not for you: your identity lacks the right recent, or models.",
+};
+const ENTER_WHY = {
+  "no ledger": "Outcomes cannot be entered here: this daemon has no ledger (ledger or ledger-at).",
+  "not allowed": "Outcomes cannot be entered by you: that takes the right outcomes, or on a daemon without access file an admin address on loopback.",
+};
+const STATES = { open: "to read", again: "another reading wanted", entered: "entered" };
+const ANSWERS = {
+  counted: "Counted.",
+  corrected: "Counted in the place of what the same source had said.",
+  duplicate: "Nothing new: it was known already, or an equal input counts.",
+  second_read_wanted: "Counted, and another source should read it too.",
+  apart: "Kept, but outside the figures.",
+};
+const WANTED = { third_read: " Two readings disagree: a third source should read it." };
+
+let list = null; // the last that came
+let rows = []; // as they are shown
+let limit = PAGE;
+let state = "open";
+let model = "";
+let search = "";
+let saw = false;
+let chosen = null; // {key, truth}: waits for the confirmation
+let sending = false;
+const echoes = new Map(); // by key: what came of outcomes that were entered here
+const section = document.getElementById("review");
+const names = () => sessionStorage.getItem("ckd-source") ?? "";
+
+// follow keeps the list up to date while the page is seen.
+export async function follow() {
+  if (!document.hidden) await ask();
+  setTimeout(follow, EVERY);
+}
+
+async function ask() {
+  try {
+    const since = list ? `?since=${encodeURIComponent(list.version)}` : "";
+    const response = await fetch(`triage/reviews${since}`, { cache: "no-store" });
+    if (response.status === 204) return;
+    if (!response.ok) throw new Error(`the daemon answers ${response.status} ${(await response.text()).slice(0, 200)}`);
+    list = await response.json();
+    section.dataset.connection = "live";
+    arrange(held());
+    render();
+  } catch (error) {
+    section.dataset.connection = "lost";
+    show(part("review-connection"), `No news of the list: ${error.message}`);
+    return;
+  }
+  show(part("review-connection"));
+}
+
+const held = () => {
+  const table = section.querySelector("table");
+  return Boolean(chosen) || Boolean(table && (table.matches(":hover") || table.contains(document.activeElement)));
+};
+
+// arrange brings the rows up to date. If they are held, none comes or goes.
+function arrange(hold) {
+  const now = new Map(list.reviews.map((r) => [r.key, r]));
+  if (hold) rows = rows.map((r) => now.get(r.key) ?? { ...r, gone: true });
+  else rows = list.reviews.filter(fits);
+}
+
+const fits = (r) =>
+  (echoes.has(r.key) || state === "all" || (state === "entered") === (r.state === "entered")) &&
+  (model === "" || r.model === model) &&
+  (search === "" || r.id.toLowerCase().includes(search.toLowerCase()));
+
+function again() {
+  limit = PAGE;
+  if (!list) return;
+  arrange(false);
+  render();
+}
+
+section.addEventListener("input", (event) => {
+  const { name, value } = event.target;
+  if (name === "review-search") search = value.trim();
+  else if (name === "review-state") state = value;
+  else if (name === "review-model") model = value;
+  else if (name === "review-source") return sessionStorage.setItem("ckd-source", value.trim()), renderSource();
+  else if (name === "review-saw") return (saw = event.target.checked);
+  else return;
+  echoes.clear();
+  again();
+});
+
+section.addEventListener("change", (event) => {
+  const { name, value, dataset } = event.target;
+  if (name === "review-truth" && value) choose(dataset.of, value);
+});
+
+section.addEventListener("click", (event) => {
+  const button = event.target.closest("button");
+  if (!button) return;
+  const { of, truth, act } = button.dataset;
+  if (act === "choose") choose(of, truth);
+  else if (act === "cancel") cancel();
+  else if (act === "confirm") confirm();
+  else if (act === "more") {
+    limit += 50;
+    render();
+  } else if (act === "fresh") again();
+});
+
+section.addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && chosen) cancel();
+});
+
+function choose(key, truth) {
+  if (list.source === "" && names() === "") {
+    say("First give the name that your outcomes are entered under.", true);
+    section.querySelector('[name="review-source"]').focus();
+    return;
+  }
+  chosen = { key, truth };
+  say("");
+  render();
+  section.querySelector('[data-act="confirm"]')?.focus();
+}
+
+function cancel() {
+  const { key, truth } = chosen;
+  chosen = null;
+  render();
+  const inRow = [...section.querySelectorAll("[data-of]")].filter((e) => e.dataset.of === key);
+  (inRow.find((e) => e.dataset.truth === truth) ?? inRow.find((e) => e.matches("select")))?.focus();
+}
+
+async function confirm() {
+  if (sending || !chosen) return;
+  sending = true;
+  render();
+  const { key, truth } = chosen;
+  const of = rows.find((r) => r.key === key);
+  try {
+    const response = await fetch("triage/outcome", {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ key, truth, source: list.source || names(), saw_model: saw }),
+    });
+    const text = await response.text();
+    if (response.ok) {
+      echoes.set(key, { truth, ...JSON.parse(text) });
+      chosen = null;
+      say(`${of?.id ? `${visible(of.id)}: ` : ""}${echoed(echoes.get(key))}`);
+    } else {
+      say(`Not entered: ${text.trim().slice(0, 300)}`, true);
+    }
+  } catch (error) {
+    say(`Not entered: ${error.message}`, true);
+  }
+  sending = false;
+  render();
+  const row = [...section.querySelectorAll("tr")].find((e) => e.dataset.key === key);
+  (row?.querySelector('[data-act="confirm"]') ?? row?.querySelector("[tabindex]"))?.focus();
+  await ask();
+}
+
+// echoed returns what the ledger answered, in words.
+function echoed(e) {
+  const at = e.decided ? ` at ${whenBare(e.decided)}` : "";
+  const model = e.predicted ? ` The model had said ${visible(e.predicted)}${at}.` : "";
+  return `${ANSWERS[e.status] ?? words(e.status)}${WANTED[e.wanted] ?? ""}${e.note ? ` (${visible(e.note)})` : ""}${model}`;
+}
+
+function say(text, isWrong) {
+  const said = part("review-said");
+  said.className = isWrong ? "said wrong" : "said";
+  said.textContent = text;
+}
+
+function render() {
+  const { why } = list;
+  part("review-tools").hidden = Boolean(why);
+  if (why) {
+    show(part("review-note"));
+    show(part("review"), h("p", { class: "empty", "data-why": why }, WHY[why] ?? "It is not shown."));
+    return;
+  }
+  const open = list.reviews.filter((r) => r.state !== "entered" && (model === "" || r.model === model)).length;
+  show(part("review-note"), `${count(open)} to read, of the last ${count(list.kept)} at most${list.models.length > 1 ? " of each model" : ""}`);
+  renderTools();
+  const fresh = list.reviews.filter(fits).filter((r) => !rows.some((x) => x.key === r.key)).length;
+  show(
+    part("review"),
+    list.enter ? null : h("p", { class: "quiet", "data-enter": list.enter_why }, ENTER_WHY[list.enter_why]),
+    h("p", { class: "fresh" }, fresh > 0 ? h("button", { type: "button", class: "toggle", "data-act": "fresh" }, `Show ${count(fresh)} new`) : null),
+    rows.length === 0 ? h("p", { class: "empty" }, empty()) : table(),
+    rows.length > limit ? h("p", null, h("button", { type: "button", class: "toggle", "data-act": "more" }, `Show more of ${count(rows.length)}`)) : null,
+  );
+}
+
+function empty() {
+  if (search !== "") return "No input of the list has an id like that.";
+  return { open: "Nothing is to be read.", entered: "No outcome was entered yet.", all: "No input is to be reviewed yet." }[state];
+}
+
+function renderTools() {
+  const chooser = part("review-model");
+  chooser.hidden = list.models.length < 2;
+  const select = chooser.querySelector("select");
+  show(select, h("option", { value: "" }, "all"), list.models.map((name) => h("option", { value: name, "data-key": name }, visible(name))));
+  select.value = model;
+  const query = new URLSearchParams({ model, state: state === "all" ? "" : state });
+  part("review-export").setAttribute("href", `triage/reviews.csv?${query}`);
+  part("review-enter").hidden = !list.enter;
+  renderSource();
+}
+
+function renderSource() {
+  const input = section.querySelector('[name="review-source"]');
+  input.closest("label").hidden = list.source !== "";
+  if (document.activeElement !== input) input.value = names();
+  show(part("review-as"), list.source ? ["You enter outcomes as ", h("b", null, nameOf(list.source)), "."] : null);
+}
+
+function table() {
+  const several = list.models.length > 1;
+  const heads = [`Decided, ${zone(Date.now())}`, "Id", several ? "Model" : null, "State", list.enter || state !== "open" ? "What is it?" : null].filter(Boolean);
+  return h(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-labelledby": "review-h" },
+    h(
+      "table",
+      { class: "wide review", role: "table" },
+      h("caption", { class: "unseen" }, "Inputs to review, the latest first"),
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads.map((t) => h("th", { scope: "col", role: "columnheader" }, t)))),
+      h("tbody", { role: "rowgroup" }, rows.slice(0, limit).map((r) => row(r, several, heads))),
+    ),
+  );
+}
+
+function row(r, several, heads) {
+  const id = r.id === "" ? h("span", { class: "quiet" }, "none") : nameOf(r.id);
+  const cells = [
+    moment(r.at, whenBare(r.at)),
+    r.url ? h("a", { href: r.url, target: "_blank", rel: "noopener noreferrer" }, id, h("span", { class: "unseen" }, " opens a new tab")) : id,
+    several ? nameOf(r.model) : null,
+    r.gone ? "no longer kept" : STATES[r.state],
+    heads.length > (several ? 4 : 3) ? what(r) : null,
+  ].filter((cell) => cell !== null);
+  return h(
+    "tr",
+    { "data-key": r.key, "data-state": r.state, role: "row", class: chosen?.key === r.key ? "chosen" : null },
+    cells.map((cell, i) => h(i === 1 ? "th" : "td", { scope: i === 1 ? "row" : null, role: i === 1 ? "rowheader" : "cell", class: i === 1 ? "id" : null, "data-head": heads[i] }, cell)),
+  );
+}
+
+// what shows the outcome of a row, or how to enter it.
+function what(r) {
+  const echo = echoes.get(r.key);
+  if (echo) return h("span", { class: "echo", tabindex: "-1" }, h("b", null, nameOf(echo.truth)), ` ${echoed(echo)}`);
+  if (r.outcome) return [h("b", null, nameOf(r.outcome.truth)), h("span", { class: "quiet" }, ", the model had said "), nameOf(r.outcome.predicted)];
+  if (!list.enter || r.gone || r.state === "entered") return null;
+  if (chosen?.key === r.key) {
+    return h(
+      "span",
+      { class: "confirming", role: "group", "aria-label": `Confirm ${visible(chosen.truth)}` },
+      h("button", { type: "button", class: "confirm", "data-act": "confirm", disabled: sending }, `Confirm ${visible(chosen.truth)}`),
+      h("button", { type: "button", class: "toggle", "data-act": "cancel", disabled: sending }, "Cancel"),
+    );
+  }
+  const classes = list.classes[r.policy] ?? [];
+  const label = `Outcome of ${r.id ? visible(r.id) : "the input without an id"}`;
+  if (classes.length > BUTTONS) {
+    return h(
+      "select",
+      { name: "review-truth", "aria-label": label, "data-of": r.key },
+      h("option", { value: "" }, "choose"),
+      classes.map((name) => h("option", { value: name }, visible(name))),
+    );
+  }
+  return h(
+    "span",
+    { role: "group", class: "truths", "aria-label": label },
+    classes.map((name) => h("button", { type: "button", class: "toggle", "data-act": "choose", "data-of": r.key, "data-truth": name }, nameOf(name))),
+  );
+}

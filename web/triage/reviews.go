@@ -1,0 +1,210 @@
+package triage
+
+import (
+	"cmp"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ckd-project/ckd/outcome/receipt"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// maxReviews is how many inputs the list to review has, of all models together.
+const maxReviews = 1000
+
+// States of an input that is to be reviewed.
+const (
+	openState    = "open"    // nobody has read it, as far as this daemon knows
+	againState   = "again"   // it was read, and another source should read it
+	enteredState = "entered" // nobody needs to read it any more
+)
+
+// ReviewList lists the last inputs to review, deferred and audited ones together. Of those that are
+// not entered it has nothing that tells the one from the other, or what the model answered.
+type ReviewList struct {
+	// Why says why there is no list: "off" or "not allowed".
+	Why    string   `json:"why"`
+	Kept   int      `json:"kept"`   // most inputs of one model that are kept
+	Models []string `json:"models"` // models of which inputs may be seen
+	// Version changes with the list.
+	Version string `json:"version"`
+	// Enter says whether outcomes may be entered here, and EnterWhy why not: "no ledger" or "not allowed".
+	Enter    bool   `json:"enter"`
+	EnterWhy string `json:"enter_why"`
+	// Source is whom outcomes are entered as; empty where a name must be given.
+	Source string `json:"source"`
+	// Classes lists the classes of each policy that decided on an input of the list, by hash.
+	Classes map[string][]string `json:"classes"`
+	Reviews []Review            `json:"reviews"` // the latest first
+}
+
+// Review is one input to review.
+type Review struct {
+	Key    string    `json:"key"` // names the input in an Entry
+	At     time.Time `json:"at"`
+	Model  string    `json:"model"`
+	ID     string    `json:"id"`     // from the client; may be empty
+	URL    string    `json:"url"`    // where to look at it; empty for nowhere
+	Policy string    `json:"policy"` // hash of the policy
+	State  string    `json:"state"`  // open, again or entered
+	// Outcome is null until the state is entered.
+	Outcome *Outcome `json:"outcome"`
+
+	receipt [receipt.Size]byte
+}
+
+// Outcome is what was entered for an input, and what the model had predicted.
+type Outcome struct {
+	Truth     string `json:"truth"`
+	Predicted string `json:"predicted"`
+}
+
+// reading is an outcome of an input, with the ledger's answer.
+type reading struct {
+	outcome *ckdv1.Outcome
+	answer  *ckdv1.OutcomeAnswer
+}
+
+// isRead reports whether an outcome with this answer makes the input known. One that the ledger keeps
+// apart does not: an audit that was read by someone who had seen the model's answer is still open.
+func isRead(a *ckdv1.OutcomeAnswer) bool {
+	return a.GetError() == nil && a.GetStatus() != ckdv1.OutcomeStatus_OUTCOME_STATUS_APART
+}
+
+// read notes an outcome.
+func (d *input) read(r *reading) {
+	if source := r.outcome.GetSource(); !slices.Contains(d.sources, source) {
+		d.sources = append(d.sources, source)
+	}
+	d.truth, d.answer = r.outcome.GetTruth(), r.answer
+}
+
+// state returns the state of an input to review.
+func (d *input) state() string {
+	switch {
+	case d.answer == nil:
+		return openState
+	case d.answer.GetWanted() != ckdv1.Wanted_WANTED_UNSPECIFIED:
+		return againState
+	}
+	return enteredState
+}
+
+// blind reports whether nobody may know yet how the input was decided.
+func (d *input) blind() bool { return d.audited && d.review && d.state() != enteredState }
+
+// key names an input to review: the unique number of its receipt.
+func (d *input) key() string {
+	number := receipt.IDOf(&d.receipt)
+	return base64.RawURLEncoding.EncodeToString(number[:])
+}
+
+// reviews returns the last inputs to review of some models. template is that of Options.CaseURL.
+func (in *Inputs) reviews(models []string, template string) (all []Review, classes map[string][]string) {
+	all, classes = []Review{}, map[string][]string{}
+	for _, model := range models {
+		kept, ok := in.models.Load(model)
+		if !ok {
+			continue
+		}
+		kept.(*ring).each(func(one *input) bool {
+			if !one.review {
+				return true
+			}
+			r := Review{
+				Key: one.key(), At: one.at.UTC(), Model: model, ID: string(one.id), URL: caseURL(template, string(one.id)),
+				Policy: one.policy, State: one.state(), receipt: one.receipt,
+			}
+			if r.State == enteredState {
+				r.Outcome = &Outcome{Truth: one.truth, Predicted: one.answer.GetPredicted()}
+			}
+			classes[one.policy] = one.classes
+			all = append(all, r)
+			return true
+		})
+	}
+	slices.SortStableFunc(all, func(a, b Review) int { return b.At.Compare(a.At) })
+	return all[:min(len(all), maxReviews)], classes
+}
+
+// version returns a text that changes when anything about the inputs of some models does.
+func (in *Inputs) version(models []string) string {
+	changes := 0
+	for _, model := range models {
+		if kept, ok := in.models.Load(model); ok {
+			r := kept.(*ring)
+			r.mu.Lock()
+			changes += r.added + r.read
+			r.mu.Unlock()
+		}
+	}
+	return fmt.Sprintf("%d-%d", len(models), changes)
+}
+
+// find returns a copy of the input with a key, and its model. The last result is false if it is not
+// kept any more.
+func (in *Inputs) find(key string) (model string, found input, ok bool) {
+	in.models.Range(func(name, kept any) bool {
+		kept.(*ring).each(func(one *input) bool {
+			if one.review && one.key() == key {
+				model, found, ok = name.(string), *one, true
+				found.id = nil // its memory is reused
+			}
+			return !ok
+		})
+		return !ok
+	})
+	return model, found, ok
+}
+
+// caseURL returns the link to an input by a template; empty where an id can have none.
+func caseURL(template, id string) string {
+	if template == "" || id == "" || id == "." || id == ".." || len(id) >= maxIDSize { // it may have been cut
+		return ""
+	}
+	return strings.ReplaceAll(template, CaseID, strings.ReplaceAll(url.QueryEscape(id), "+", "%20"))
+}
+
+// CaseID stands for the id of an input in Options.CaseURL.
+const CaseID = "{id}"
+
+// reviewList returns the list that the sender of a request may see, of one model or, for no name, of all.
+func (p *Page) reviewList(r *http.Request, model string) *ReviewList {
+	l := &ReviewList{Models: []string{}, Reviews: []Review{}, Classes: map[string][]string{}}
+	if p.options.Inputs == nil {
+		l.Why = "off"
+		return l
+	}
+	for _, of := range p.options.Policies() {
+		if p.maySeeRecent(r, of.Name) {
+			l.Models = append(l.Models, of.Name)
+		}
+	}
+	if len(l.Models) == 0 {
+		l.Why = "not allowed"
+		return l
+	}
+	slices.Sort(l.Models)
+	l.Kept = p.options.Inputs.keep
+	l.Source = p.options.Source(r.Context())
+	switch {
+	case p.options.Enter == nil:
+		l.EnterWhy = "no ledger"
+	case !slices.ContainsFunc(l.Models, func(of string) bool { return p.options.MayEnter(r.Context(), of) }):
+		l.EnterWhy = "not allowed"
+	default:
+		l.Enter = true
+	}
+	shown := l.Models
+	if model != "" {
+		shown = slices.DeleteFunc(slices.Clone(l.Models), func(of string) bool { return of != model })
+	}
+	l.Version = cmp.Or(p.options.Inputs.version(shown), "0")
+	l.Reviews, l.Classes = p.options.Inputs.reviews(shown, p.options.CaseURL)
+	return l
+}
