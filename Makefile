@@ -1,7 +1,8 @@
 # Everyday commands. `.ci/run` is everything that must pass.
 
 .DEFAULT_GOAL := help
-.PHONY: help check test ci build fmt generate bench fuzz demo
+PYTHON ?= python3
+.PHONY: help check test ci build fmt generate bench fuzz demo wheels
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
@@ -17,6 +18,9 @@ ci: ## everything that must pass, up to 15 minutes
 
 build: ## build ./ckd, a static binary
 	CGO_ENABLED=0 go build -trimpath -o ckd ./cmd/ckd
+
+wheels: ## build Python wheels with the program inside into ./dist, without a network; VERSION=1.2.3 sets their version
+	$(PYTHON) python/wheels.py --out dist $(if $(VERSION),--version $(VERSION))
 
 fmt: ## format Go and proto files
 	gofmt -w .

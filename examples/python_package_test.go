@@ -14,7 +14,6 @@ import (
 func TestPythonPackage(t *testing.T) {
 	timed.Full(t)
 	t.Parallel()
-	python := python(t, "grpc", "google.protobuf", "numpy", "pytest")
 	if _, err := exec.LookPath("openssl"); err != nil {
 		testbed.Lacks(t, "openssl is not installed")
 	}
@@ -22,9 +21,13 @@ func TestPythonPackage(t *testing.T) {
 	if err != nil || len(tests) == 0 {
 		t.Fatalf("%d files, error %v", len(tests), err)
 	}
+	further := map[string][]string{ // modules, by file
+		"test_torch.py": {"torch"}, "test_sklearn.py": {"sklearn"}, "test_readme.py": {"torch", "sklearn"},
+	}
 	for _, file := range tests {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
+			python := python(t, append(further[filepath.Base(file)], "grpc", "google.protobuf", "numpy", "pytest")...)
 			c := exec.CommandContext(t.Context(), python, "-m", "pytest", "-q", "tests/"+filepath.Base(file))
 			c.Dir, c.Env = "../python", append(os.Environ(), "CKD_BINARY="+ckd)
 			if r := testbed.Run(t, c); r.Code != 0 {

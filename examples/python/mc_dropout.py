@@ -1,6 +1,5 @@
-"""Streams the MC-dropout passes of a PyTorch classifier to ckd, and prints a
-decision for every input. Inputs whose decision is settled are left out of the next
-passes.
+"""Sends the MC-dropout passes of a PyTorch classifier to ckd, and prints a decision for
+every input. Inputs whose decision is settled are left out of the next passes.
 
     python3 mc_dropout.py --inputs features.npy --weights classifier.pt
     python3 mc_dropout.py --passes recorded.npy
@@ -17,23 +16,6 @@ import numpy as np
 import ckd
 
 
-def mc_dropout(module, batch):
-    """Returns a function that computes one pass of some rows of a batch: the softmax
-    outputs [rows, classes] of a module whose dropout stays on."""
-    import torch
-
-    module.eval()
-    for part in module.modules():
-        if isinstance(part, torch.nn.modules.dropout._DropoutNd):
-            part.train()
-
-    def forward(rows):
-        with torch.inference_mode():
-            return torch.softmax(module(batch[torch.from_numpy(rows)]), dim=-1).cpu().numpy()
-
-    return forward
-
-
 def classifier(features, classes):
     """Returns the network that the example serves. Put yours here."""
     import torch
@@ -44,28 +26,28 @@ def classifier(features, classes):
     )
 
 
-def replay(recorded):
-    """Returns the same kind of function for a recording [passes, inputs, classes]."""
-    passes = iter(recorded)
-    return lambda rows: next(passes)[rows]
-
-
-def batches(args):
-    """Yields the ids of a batch, the function that computes its passes, and their number."""
-    if args.passes:
-        recorded = np.load(args.passes, mmap_mode="r")
-        for at in range(0, min(args.limit, recorded.shape[1]), args.batch):
-            to = min(at + args.batch, args.limit, recorded.shape[1])
-            yield [str(i) for i in range(at, to)], replay(recorded[:, at:to]), len(recorded)
-        return
+def model(args):
+    """Returns the number of inputs, that of their passes, and a function that decides those of a slice."""
     import torch
 
-    inputs = torch.from_numpy(np.load(args.inputs)).float()[: args.limit]
+    import ckd.torch
+
+    inputs = torch.from_numpy(np.load(args.inputs)).float()
     module = classifier(inputs.shape[1], args.classes)
     module.load_state_dict(torch.load(args.weights, weights_only=True))
-    for at in range(0, len(inputs), args.batch):
-        batch = inputs[at : at + args.batch]
-        yield [str(at + i) for i in range(len(batch))], mc_dropout(module, batch), args.samples
+    sampler = ckd.torch.mc_dropout(module, args.samples)
+    return len(inputs), args.samples, lambda session, ids, part: sampler.decide(session, ids, inputs[part])
+
+
+def recording(args):
+    """Returns the same for the passes of a recording."""
+    recorded = np.load(args.passes, mmap_mode="r")
+
+    def decide(session, ids, part):
+        passes = iter(recorded[:, part])
+        return session.decide(ids, lambda rows: next(passes)[rows], len(recorded))
+
+    return recorded.shape[1], len(recorded), decide
 
 
 def main():
@@ -85,26 +67,22 @@ def main():
     if not args.passes and not (args.inputs and args.weights):
         parser.error("expected --passes, or --inputs and --weights")
 
-    retained = errors = total = without = computed = 0
+    inputs, passes, decide = recording(args) if args.passes else model(args)
+    total = min(inputs, args.limit)
+    retained = errors = used = 0
     client = ckd.Client(args.addr, ca=args.ca, token_file=args.token_file)
     with client, client.session(args.model, accept_settled=True) as session:
-        for ids, forward, passes in batches(args):
-
-            def counted(rows):
-                nonlocal computed
-                computed += len(rows)
-                return forward(rows)
-
-            for result in session.decide(ids, counted, passes):
+        for at in range(0, total, args.batch):
+            to = min(at + args.batch, total)
+            for result in decide(session, [str(i) for i in range(at, to)], slice(at, to)):
                 print(result.id, result, sep="\t")
-                total += 1
                 retained += result.retained
                 errors += result.action == "error"
-            without += len(ids) * passes
+                used += result.passes or passes
     print(f"{retained} of {total} inputs retained, {errors} without a decision", file=sys.stderr)
-    if computed < without:
+    if used < total * passes:
         print(
-            f"{without / total:.1f} passes an input without early stopping, {computed / total:.1f} with: {without / computed:.1f}x",
+            f"{passes:.1f} passes an input without early stopping, {used / total:.1f} with: {passes * total / used:.1f}x",
             file=sys.stderr,
         )
     return 1 if errors else 0

@@ -8,6 +8,8 @@ An error is never a retain: an input that was answered with an error, or not at 
 cleared. Result.retained is true only for a decision to retain.
 """
 
+import importlib.metadata as _metadata
+
 from ._client import Client, Session
 from ._daemon import Daemon
 from ._engine import Answer, Model, Outcome
@@ -21,6 +23,7 @@ from ._errors import (
     RefusedError,
     UnavailableError,
 )
+from ._offline import Calibration, Evaluation, NotCertifiedError, Report, calibrate, evaluate
 from ._result import Pair, Policy, Result
 from ._settings import ALL, DECISION, FULL, NO_RECEIPTS, REVIEWED, VECTORS, Detail, Kind, Receipts
 
@@ -32,23 +35,34 @@ __all__ = [
     "REVIEWED",
     "VECTORS",
     "Answer",
+    "Calibration",
     "Client",
     "CommandError",
     "Daemon",
     "DaemonError",
     "Detail",
     "Error",
+    "Evaluation",
     "InternalError",
     "InvalidInputError",
     "Kind",
     "Model",
+    "NotCertifiedError",
     "Outcome",
     "OverloadedError",
     "Pair",
     "Policy",
     "Receipts",
     "RefusedError",
+    "Report",
     "Result",
     "Session",
     "UnavailableError",
+    "calibrate",
+    "evaluate",
 ]
+
+try:
+    __version__ = _metadata.version("ckd")
+except _metadata.PackageNotFoundError:  # not installed, as in a copy of the repository
+    __version__ = "0+unknown"

@@ -14,7 +14,7 @@ def binary() -> str:
     named = os.environ.get("CKD_BINARY")
     if named:
         return named
-    own = pathlib.Path(__file__).with_name("bin") / "ckd"
+    own = pathlib.Path(__file__).with_name("program")
     if own.exists():
         return str(own)
     found = _on_path()

@@ -4,10 +4,13 @@ import contextlib
 import io
 import re
 
+import pytest
 from conftest import ROOT
 
 
 def test_examples(monkeypatch):
+    pytest.importorskip("torch")
+    pytest.importorskip("sklearn")
     monkeypatch.chdir(ROOT)
     text = (ROOT / "python/README.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

@@ -1,0 +1,249 @@
+"""Calibrates and evaluates with the ckd program, from arrays."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from . import _binary
+from ._arrays import numeric
+from ._errors import CommandError
+
+_NOT_CERTIFIED = 3  # the exit code of ckd calibrate where nothing certifies
+
+
+class NotCertifiedError(CommandError):
+    """Nothing certifies what was asked for. report says how far off it is."""
+
+    advice = "ask for less, or calibrate with more labelled inputs"
+
+    def __init__(self, message: str, report: Calibration) -> None:
+        super().__init__(message)
+        self.report = report
+
+
+class Report(Mapping[str, Any]):
+    """A report of ckd: a mapping of its sections, as docs/evaluate-json.md has them.
+
+    A share of nothing is None, never 0.
+    """
+
+    def __init__(self, sections: dict[str, Any], main: str) -> None:
+        self.sections, self._main = sections, main
+
+    def __getitem__(self, section: str) -> Any:
+        return self.sections[section]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.sections)
+
+    def __len__(self) -> int:
+        return len(self.sections)
+
+    def to_frame(self, section: str = "") -> Any:
+        """Returns a section as a pandas DataFrame: a row for each entry, a column for each figure.
+
+        Without a name it is the section that compares rules. Figures inside figures have names with
+        dots. Without pandas, ImportError says so; sections are plain dicts and lists.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise ImportError("to_frame needs pandas, which is not installed; report[...] has plain dicts") from None
+        return pandas.DataFrame(rows_of(self.sections[section or self._main]))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {', '.join(self.sections)}>"
+
+
+class Evaluation(Report):
+    """What ckd evaluate says of a labelled recording."""
+
+    def __init__(self, sections: dict[str, Any], command: list[str], files: _Files) -> None:
+        super().__init__(sections, "policies")
+        self._command, self._files, self._page = command, files, ""
+
+    def html(self) -> str:
+        """Returns the report as a page, with its figures. The program computes it at the first call."""
+        if not self._page:
+            self._page = _run([*self._command, "--format", "html"])
+        return self._page
+
+    def _repr_html_(self) -> str:
+        page = html.escape(self.html(), quote=True)
+        return f'<iframe srcdoc="{page}" style="width:100%;height:40em;border:0"></iframe>'
+
+
+class Calibration(Report):
+    """What ckd calibrate chose, and why. policy is the text of a policy file."""
+
+    def __init__(self, sections: dict[str, Any]) -> None:
+        super().__init__(sections, "comparison")
+
+    @property
+    def policy(self) -> str:
+        """The policy, for ckd serve; empty where nothing certifies."""
+        return str(self.sections.get("policy") or "")
+
+    def write(self, path: str | os.PathLike[str]) -> pathlib.Path:
+        """Writes the policy to a file, and returns its path, for ckd.Daemon."""
+        if not self.policy:
+            raise ValueError("there is no policy to write: nothing certified")
+        written = pathlib.Path(path)
+        written.write_text(self.policy, encoding="utf-8")
+        return written
+
+    def _repr_html_(self) -> str:
+        rows = rows_of(self.sections["comparison"])
+        shown = [
+            name for name in ("rule", "scope", "coverage", "accuracy", "missed", "critical_miss_rate", "critical_fnr")
+            if any(name in row for row in rows)
+        ]  # fmt: skip
+        head = "".join(f"<th>{name}</th>" for name in shown)
+        body = "".join(f"<tr>{''.join(f'<td>{_cell(row.get(name))}</td>' for name in shown)}</tr>" for row in rows)
+        why = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in self.sections["why"] or ())
+        return f"{why}<table><tr>{head}</tr>{body}</table><details><summary>policy</summary><pre>{html.escape(self.policy)}</pre></details>"
+
+
+def evaluate(passes: Any, labels: Any, **settings: Any) -> Evaluation:
+    """Says from labelled passes what deferral is worth, as ckd evaluate does.
+
+    passes is an array [passes, inputs, classes], or [inputs, passes, classes] with layout="nsk", or
+    the path of an .npy file. labels has the true class of each input, by number or by name. settings
+    are the flags of ckd evaluate, as in critical=["suspect"], reviews_per_1000=150, or policy=FILE:
+    docs/cli.md has them. Raises CommandError with the program's message.
+    """
+    files = _Files()
+    command = ["evaluate", *files.flags(passes=passes, labels=labels, **settings)]
+    return Evaluation(json.loads(_run([*command, "--format", "json"])), command, files)
+
+
+def calibrate(passes: Any, labels: Any = None, **settings: Any) -> Calibration:
+    """Chooses a policy from labelled passes, as ckd calibrate does.
+
+    passes and labels are as for evaluate. settings are the flags of ckd calibrate, with an objective
+    such as coverage=0.8 or max_critical_miss=0.05, or max_critical_miss={"pathologic": 0.02} for
+    classes. Raises NotCertifiedError where nothing certifies, or CommandError.
+
+    Attempts at a certificate are remembered by the content of the recording, in the user's cache
+    folder, or in the file attempts: a certificate is worth less the more often one has tried.
+    """
+    files = _Files()
+    if "attempts" not in settings and not isinstance(passes, (str, os.PathLike)):
+        settings["attempts"] = _attempts(numeric(passes, "passes"))
+    command = ["calibrate", *files.flags(passes=passes, labels=labels, **settings), "--format", "json"]
+    return _calibrated(command)
+
+
+def decompose(passes: Any, **settings: Any) -> list[dict[str, Any]]:
+    """Returns what ckd decompose prints for each input: what a daemon would answer, without one."""
+    files = _Files()
+    done = _call(["decompose", *files.flags(passes=passes, **settings)])
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    if not answers and done.returncode != 0:
+        raise CommandError(_message(done))
+    return answers  # those of refused inputs say so; the exit code repeats it
+
+
+def _calibrated(command: list[str]) -> Calibration:
+    done = _call(command)
+    if done.returncode in (0, _NOT_CERTIFIED) and done.stdout.lstrip().startswith("{"):
+        report = Calibration(json.loads(done.stdout))
+        if done.returncode == 0:
+            return report
+        raise NotCertifiedError(_message(done), report)
+    raise CommandError(_message(done))
+
+
+class _Files:
+    """Arrays as temporary files, which are removed with the report that may need them again."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="ckd-")
+
+    def flags(self, **settings: Any) -> list[str]:
+        """Returns settings as flags. Arrays become files."""
+        words: list[str] = []
+        for name, value in settings.items():
+            flag = "--" + name.replace("_", "-")
+            if value is None or value is False:
+                continue
+            if value is True:
+                words.append(flag)
+            elif isinstance(value, Mapping):
+                words += [f"{flag}={key}={number}" for key, number in value.items()]
+            elif isinstance(value, (str, os.PathLike)):
+                words.append(f"{flag}={os.fspath(value)}")
+            elif isinstance(value, (bool, int, float)):
+                words.append(f"{flag}={value}")
+            elif name in ("classes", "critical", "safe"):
+                words.append(f"{flag}={','.join(str(v) for v in value)}")
+            else:
+                words.append(f"{flag}={self._save(name, value)}")
+        return words
+
+    def _save(self, name: str, value: Any) -> pathlib.Path:
+        path = pathlib.Path(self._folder.name, name + ".npy")
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiuUS":
+            array = numeric(value, name)
+        np.save(path, array, allow_pickle=False)
+        return path
+
+
+def rows_of(section: Any) -> list[dict[str, Any]]:
+    """Returns a section as rows of figures, with dots in the names of figures inside figures."""
+    entries = section if isinstance(section, list) else [section]
+    return [_flat(entry) if isinstance(entry, dict) else {"value": entry} for entry in entries]
+
+
+def _flat(entry: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for name, value in entry.items():
+        row.update(_flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value})
+    return row
+
+
+def _attempts(values: Any) -> pathlib.Path:
+    """Returns the file that remembers attempts at certificates on a recording with these values."""
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "ckd", "attempts")
+    cache.mkdir(parents=True, exist_ok=True)
+    content = hashlib.sha256(np.ascontiguousarray(values).tobytes() + str(values.shape).encode())
+    return cache / f"{content.hexdigest()}.jsonl"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "n/a"
+    return f"{value:.4f}" if isinstance(value, float) else html.escape(str(value))
+
+
+def _run(command: list[str]) -> str:
+    done = _call(command)
+    if done.returncode != 0:
+        raise CommandError(_message(done))
+    return done.stdout
+
+
+def _call(command: list[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            [_binary.binary(), *command], capture_output=True, text=True, encoding="utf-8", stdin=subprocess.DEVNULL
+        )
+    except OSError as error:
+        raise CommandError(f"the ckd program cannot be run: {error}") from None
+
+
+def _message(done: subprocess.CompletedProcess[str]) -> str:
+    """Returns what the program said, without the line on how a file was read."""
+    lines = [line for line in done.stderr.strip().splitlines() if ": read as " not in line]
+    return "\n".join(lines) or f"ckd ended with exit code {done.returncode}"

@@ -1,0 +1,99 @@
+"""Reports are those of the program."""
+
+import json
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+from conftest import RECORDINGS
+
+import ckd
+from ckd import _binary
+
+SETS = {"classes": ["normal", "suspect", "pathologic"], "critical": ["suspect", "pathologic"]}
+
+
+@pytest.fixture(scope="module")
+def recording():
+    return np.load(RECORDINGS / "ctg-mcdropout.passes.npy"), np.load(RECORDINGS / "ctg-mcdropout.labels.npy")
+
+
+def without_files(report):
+    return {name: value for name, value in report.items() if name not in ("source", "passes_file", "labels_file")}
+
+
+def test_evaluate(recording):
+    report = ckd.evaluate(*recording, bootstrap=2, **SETS)
+    command = [_binary.binary(), "evaluate", "--passes", RECORDINGS / "ctg-mcdropout.passes.npy", "--bootstrap", "2",
+               "--labels", RECORDINGS / "ctg-mcdropout.labels.npy", "--format", "json",
+               "--classes", "normal,suspect,pathologic", "--critical", "suspect,pathologic"]  # fmt: skip
+    want = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    assert without_files(report) == without_files(want)
+    assert report["summary"]["inputs"] == 2126 and "summary" in report and len(report) == len(want)
+    page = report.html()
+    assert page.lstrip().startswith("<!") and "2126" in page
+    assert report._repr_html_().startswith("<iframe") and "<table" not in report._repr_html_()
+
+
+def test_evaluate_takes_names_layouts_and_paths(recording):
+    passes, labels = recording
+    report = ckd.evaluate(passes, labels, bootstrap=0, **SETS)
+    named = np.array(SETS["classes"])[labels]
+    other = ckd.evaluate(passes.transpose(1, 0, 2), named, layout="nsk", bootstrap=0, **SETS)
+    paths = ckd.evaluate(RECORDINGS / "ctg-mcdropout.passes.npy", labels.tolist(), bootstrap=0, **SETS)
+    assert without_files(report) == without_files(other) == without_files(paths)
+
+
+def test_calibrate_then_serve(recording, tmp_path):
+    passes, labels = recording
+    calibrated = ckd.calibrate(passes, labels, coverage=0.8, name="fetal-health", **SETS)
+    assert calibrated["objective"] == "coverage 0.8" and calibrated["chosen"]["primary"]["threshold"] > 0
+    page = calibrated._repr_html_()
+    assert "no deferral" in page and "fetal-health" in page
+    with ckd.Daemon(calibrated.write(tmp_path / "policy.yaml")) as daemon, daemon.client() as client:
+        results = client.decompose("fetal-health", passes.transpose(1, 0, 2))
+    retained = np.mean([r.retained for r in results])
+    assert 0.7 < retained < 0.9, retained
+
+
+def test_what_does_not_certify(recording, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    passes, labels = recording
+    for attempt in range(1, 3):
+        with pytest.raises(ckd.NotCertifiedError) as raised:
+            ckd.calibrate(passes[:, :200], labels[:200], max_critical_miss={"pathologic": 0.0001}, **SETS)
+        assert raised.value.report["chosen"] is None and raised.value.report.policy == ""
+        with pytest.raises(ValueError, match="no policy to write"):
+            raised.value.report.write(tmp_path / "policy.yaml")
+    (attempts,) = (tmp_path / "ckd/attempts").iterdir()  # both are remembered, by the content
+    assert attempts.stat().st_size > 0
+
+
+def test_faults_are_the_programs(recording):
+    passes, labels = recording
+    for settings, words in (
+        ({"coverage": 2}, "coverage"),
+        ({"coverage": 0.8, "critical": ["nobody"]}, "nobody"),
+        ({"covrage": 0.8}, "unknown flag --covrage"),
+    ):
+        with pytest.raises(ckd.CommandError) as raised:
+            ckd.calibrate(passes, labels, **{**SETS, **settings})
+        assert words in str(raised.value)
+    with pytest.raises(ckd.CommandError, match="labels"):
+        ckd.evaluate(passes, labels[:5], **SETS)
+    with pytest.raises(TypeError, match="passes: found"):
+        ckd.calibrate(object(), labels, coverage=0.8)
+
+
+def test_to_frame(recording, monkeypatch):
+    report = ckd.evaluate(*recording, bootstrap=0, **SETS)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="to_frame needs pandas"):
+        report.to_frame()
+    monkeypatch.setitem(sys.modules, "pandas", types.SimpleNamespace(DataFrame=list))
+    rows = report.to_frame()
+    assert len(rows) == len(report["policies"]) and rows[0]["name"] == report["policies"][0]["name"]
+    (summary,) = report.to_frame("summary")
+    assert summary["without_deferral.per_1000.missed"] == report["summary"]["without_deferral"]["per_1000"]["missed"]
