@@ -35,8 +35,8 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 0, "how many seeds TestSimulation runs; 0 means 10000, and 300 with -short")
-	seed  = flag.Uint64("seed", 0, "the one seed that TestSimulation replays, with its history")
+	seeds = flag.Int("seeds", 0, "how many seeds TestSimulation runs, and twenty times TestSimulatedClients; 0 means 10000, and 300 with -short")
+	seed  = flag.Uint64("seed", 0, "the one seed that TestSimulation or TestSimulatedClients replays, with its history")
 )
 
 // keptSeeds are seeds that found something. They run first.
