@@ -13,6 +13,7 @@ import (
 type daemonEvents struct {
 	buildInfo                                 *prometheus.GaugeVec
 	httpRefused, accessRefused, reloadsFailed *prometheus.CounterVec
+	bytesRefused                              *prometheus.CounterVec
 	certificateNotAfter                       prometheus.Gauge
 	panics, watchesRefused, stalled           prometheus.Counter
 }
@@ -28,6 +29,10 @@ func declareDaemonEvents(t *table) daemonEvents {
 			"code"),
 		accessRefused: t.counter("ckd_access_refused_total",
 			"Calls and HTTP requests refused for who made them, by reason.",
+			"reason"),
+		bytesRefused: t.counter("ckd_open_bytes_refused_total",
+			"Requests for room in max-open-bytes that were refused: it is full, or the connection or "+
+				"identity holds what it may, or its equal share while others wait.",
 			"reason"),
 		reloadsFailed: t.counter("ckd_security_reloads_failed_total",
 			"Failed attempts to read the certificates, the access file or the keys of receipts "+
@@ -65,6 +70,11 @@ func (d *daemonEvents) create(o Options) error {
 			return fmt.Errorf("metrics: access reason %q: %w", reason, err)
 		}
 	}
+	for _, reason := range o.BytesReasons {
+		if _, err := d.bytesRefused.GetMetricWithLabelValues(reason); err != nil {
+			return fmt.Errorf("metrics: reason %q: %w", reason, err)
+		}
+	}
 	if o.Receipts {
 		d.reloadsFailed.WithLabelValues("receipt-keys")
 	}
@@ -94,6 +104,11 @@ func (m *Metrics) HTTPRefused(code int) {
 // AccessRefused counts a call that was refused for who made it, under one of Options.AccessReasons.
 func (m *Metrics) AccessRefused(reason string) {
 	m.collector.daemon.accessRefused.WithLabelValues(reason).Inc()
+}
+
+// BytesRefused counts a request for bytes that was refused, under one of Options.BytesReasons.
+func (m *Metrics) BytesRefused(reason string) {
+	m.collector.daemon.bytesRefused.WithLabelValues(reason).Inc()
 }
 
 // SecurityReloadFailed counts a failed attempt to read the "certificates", the "access" file or the "receipt-keys",

@@ -26,6 +26,8 @@ type Options struct {
 	MessageReasons []string
 	// AccessReasons lists all reasons that a call can be refused for who made it.
 	AccessReasons []string
+	// BytesReasons lists all reasons that bytes can be refused for.
+	BytesReasons []string
 	// Receipts says that clients can take receipts.
 	Receipts bool
 	// Version and Revision of the build.

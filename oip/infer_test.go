@@ -648,7 +648,7 @@ func TestRefusals(t *testing.T) {
 		"too many passes": {"FP32", func(r *request) { r.Inputs[0].Shape = []int64{0, 1001, 3}; r.RawInputContents[0] = nil }, codes.InvalidArgument, "TOO_MANY_PASSES", "passes", "limit of 1000"},
 		"too many inputs": {"FP32", func(r *request) { r.Inputs[0].Shape = []int64{101, 0, 3}; r.RawInputContents[0] = nil }, codes.ResourceExhausted, "TOO_MANY_INPUTS", "inputs", "limit of 100"},
 		"too much asked":  {"FP32", func(r *request) { *r = *ask(ctg(t, 40).request("ctg", "", "FP32"), allOutputs...) }, codes.ResourceExhausted, "REPLY_TOO_LARGE", "outputs", "40 inputs with these outputs"},
-		"over the budget": {"FP32", func(r *request) { *r = *tensor{30, 999, 3, make([]float32, 30*999*3)}.request("ctg", "", "FP32") }, codes.ResourceExhausted, "OUT_OF_MEMORY_BUDGET", "values", "limit of 524288"},
+		"over the budget": {"FP32", func(r *request) { *r = *tensor{30, 999, 3, make([]float32, 30*999*3)}.request("ctg", "", "FP32") }, codes.ResourceExhausted, "OUT_OF_MEMORY_BUDGET", "values", "may hold 393216"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			request := ctg(t, 2).request("ctg", "", c.form)

@@ -25,6 +25,7 @@ type admission struct {
 	metrics  *metrics.Metrics
 	refusals *Refusals
 	budget   *budget
+	http     *HTTPConnections
 	kinds    func() map[string]callKind // by the full name of a method
 
 	calls   atomic.Int64 // unary calls; see slot
@@ -41,6 +42,7 @@ type admission struct {
 func newAdmission(o Options, b *budget, services func() map[string]grpc.ServiceInfo) *admission {
 	return &admission{
 		limits: o.Limits, auth: o.Auth, metrics: o.Metrics, refusals: o.Refusals, budget: b,
+		http:  &HTTPConnections{budget: b, log: o.Logger},
 		kinds: sync.OnceValue(func() map[string]callKind { return callKinds(services()) }),
 	}
 }
@@ -51,7 +53,7 @@ func (a *admission) idle() bool { return a.streams.Load() == 0 && a.calls.Load()
 // saturation returns what clients make the daemon hold, beside its limits.
 func (a *admission) saturation() metrics.Saturation {
 	return metrics.Saturation{
-		OpenBytes: a.budget.held.Load(), OpenBytesLimit: a.budget.limit,
+		OpenBytes: a.budget.total(), OpenBytesLimit: a.budget.limit,
 		StreamsLimit: int64(a.limits.Streams),
 		Calls:        a.calls.Load(), CallsLimit: int64(a.limits.Calls),
 		RepliesUnread: a.unread.Load(),
@@ -131,6 +133,19 @@ func (a *admission) tap(ctx context.Context, call *tap.Info) (_ context.Context,
 		}, location{}).Err()
 	}
 	return a.takeSlot(ctx, who, a.limits.CallTime)
+}
+
+// accountOf returns the account of an identity's calls over the connection that a call came by: over
+// HTTP that is the HTTP connection.
+func (a *admission) accountOf(ctx context.Context, who *auth.Identity) (*account, error) {
+	switch c := connectionOf(ctx); {
+	case c == nil:
+		return a.budget.shared, nil
+	case c.inProcess:
+		return a.http.account(ctx, who)
+	default:
+		return c.accounts.of(who), nil
+	}
 }
 
 // enter counts a call in n until it ends, or refuses it as one more than most. The call is

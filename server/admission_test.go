@@ -267,24 +267,26 @@ func TestUnreadReplies(t *testing.T) {
 		if !within(func() bool { return answered() == float64(500*(i+1)) }) { // one after the other
 			t.Fatalf("%v inputs answered after %d calls", answered(), i+1)
 		}
-		if b := &h.server.budget; b.held.Load() > 2*b.limit {
-			t.Fatalf("%d bytes are held, of a budget of %d", b.held.Load(), b.limit)
+		if b := h.server.budget; b.total() > 2*b.limit {
+			t.Fatalf("%d bytes are held, of a budget of %d", b.total(), b.limit)
 		}
 	}
 	if h.metric(t, "ckd_inputs_rejected_total", "reason", "out_of_memory_budget") == 0 {
 		t.Errorf("no call was refused, though no reply was read: %d bytes are held, %v inputs were decided",
-			h.server.budget.held.Load(), h.metric(t, "ckd_decisions_total"))
+			h.server.budget.total(), h.metric(t, "ckd_decisions_total"))
 	}
 }
 
 // TestRetryDelay checks that refusals say when to try again, unless trying again cannot help.
 func TestRetryDelay(t *testing.T) {
+	one := newBudget(100, func(*account, refusedFor) {}).open(nil, "peer", nil)
+	one.Add(30)
 	for name, c := range map[string]struct {
 		err  error
 		want time.Duration
 	}{
-		"budget, now":  {overBudget("values", "bytes", 5, 105, 100), retryBudget},
-		"budget, ever": {overBudget("values", "bytes", 101, 105, 100), 0},
+		"budget, now":  {one.refuse("values", 75), retryBudget},
+		"budget, ever": {one.refuse("values", 76), 0},
 		"limit":        {overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, "inputs", "inputs", 5, 4), 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -69,9 +69,8 @@ func (a *answers) fail(g *group, r *row, err error) {
 func (a *answers) Begin(n int) error {
 	s := a.stream
 	cost := int64(n) * resultCost(a.group.model, s.header.GetDetail(), &s.issuer)
-	b := s.decider.budget
-	if total, ok := b.reserve(cost); !ok {
-		return overBudget("detail", "bytes of open inputs and replies", cost, total, b.limit)
+	if account := s.groups.account; !account.reserveReply(cost) {
+		return account.refuse("detail", cost)
 	}
 	s.reply.cost += cost
 	a.out, a.policy = s.reply.forModel(a.group.model)

@@ -63,7 +63,8 @@ func newLoad(t testing.TB, p *policy.Policy, header *ckdv1.StreamHeader, of shap
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &load{stream: newStream(server.decider, model, header, &scriptedStream{ctx: context.Background()}, i), next: 1 << 28}
+	ctx := context.WithValue(context.Background(), callKey{}, &callInfo{account: server.budget.open(nil, "peer", nil)})
+	l := &load{stream: newStream(server.decider, model, header, &scriptedStream{ctx: ctx}, i), next: 1 << 28}
 	l.add(t, of, blocks)
 	return l
 }
@@ -172,13 +173,14 @@ func (l *load) group(t testing.TB) (results int) {
 			continue
 		}
 		results += out.Results()
+		out.ChargeTo(l.stream.sender.account, r.cost)
 		sent, err := (wire.Codec{}).Marshal(out)
 		if err != nil {
 			t.Fatal(err)
 		}
 		sent.Free()
-		l.stream.decider.budget.release(r.cost)
-		l.stream.sender.sent(r)
+		l.stream.sender.spare.Store(out)
+		l.stream.sender.unsent.Add(-1)
 	}
 	return results
 }

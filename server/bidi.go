@@ -55,6 +55,7 @@ const (
 func exchangeTurns[Q, A any](
 	s *Server, b *bidi, of grpc.BidiStreamingServer[Q, A], answer func(context.Context, *Q) *A,
 ) error {
+	account := s.budget.of(of.Context())
 	for {
 		message := new(Q)
 		err := receive(of.RecvMsg, message)
@@ -69,11 +70,11 @@ func exchangeTurns[Q, A any](
 		}
 		reply := answer(of.Context(), message)
 		bytes := int64(proto.Size(any(reply).(proto.Message)))
-		s.budget.add(bytes)
+		account.Add(bytes)
 		b.watch.start(b.watch.now())
 		err = of.Send(reply)
 		b.watch.stop()
-		s.budget.release(bytes)
+		account.release(bytes)
 		if err != nil {
 			return err
 		}

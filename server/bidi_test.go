@@ -87,15 +87,15 @@ func TestBidi(t *testing.T) {
 	}
 	close(proceed)
 	want := int64(proto.Size(reply))
-	if !within(func() bool { return h.server.budget.held.Load() == want }) {
-		t.Fatalf("%d bytes are held, want %d", h.server.budget.held.Load(), want)
+	if !within(func() bool { return h.server.budget.total() == want }) {
+		t.Fatalf("%d bytes are held, want %d", h.server.budget.total(), want)
 	}
 	if got := <-st.out; got != reply {
 		t.Errorf("answered %v", got)
 	}
 	expectFault(t, <-ended, "DRAINING")
-	if !h.server.Idle() || h.server.budget.held.Load() != 0 {
-		t.Errorf("idle %v, %d bytes", h.server.Idle(), h.server.budget.held.Load())
+	if !h.server.Idle() || h.server.budget.total() != 0 {
+		t.Errorf("idle %v, %d bytes", h.server.Idle(), h.server.budget.total())
 	}
 }
 

@@ -1,31 +1,143 @@
 package server
 
-import "sync/atomic"
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
 
-// budget bounds the bytes that clients make the daemon hold: open inputs, requests, and
-// replies that are not sent.
+	"github.com/ckd-project/ckd/server/auth"
+)
+
+// budget bounds the bytes that clients make the daemon hold: open inputs, requests, and replies that
+// are not sent. Each connection has an account of it, and each identity.
 type budget struct {
 	limit int64
-	held  atomic.Int64
+	whole *account
+	// shared is charged with what belongs to no connection. It has no limit but the budget's.
+	shared *account
+	// clock returns the time since some moment, in nanoseconds.
+	clock func() int64
+	// refused is called with every refusal.
+	refused func(of *account, why refusedFor)
+
+	mu         sync.Mutex
+	identities map[*auth.Share]*account
 }
 
-// reserve takes bytes from the budget. If they exceed it nothing is taken; total is what
-// would be held with them.
-func (b *budget) reserve(bytes int64) (total int64, ok bool) {
-	for {
-		held := b.held.Load()
-		if total = held + bytes; total > b.limit {
-			return total, false
+// patience is how long after a refusal others give way to whoever was refused.
+const patience = time.Second
+
+// refusedFor says which bound refused bytes.
+type refusedFor string
+
+// The bounds.
+const (
+	refusedFull       refusedFor = "full"       // there is no room at all
+	refusedConnection refusedFor = "connection" // the connection holds as much as one may
+	refusedIdentity   refusedFor = "identity"   // the identity does
+	refusedShare      refusedFor = "share"      // it holds its equal share, and others wait
+)
+
+// BudgetReasons returns every value that the label reason of refused bytes can have.
+func BudgetReasons() []string {
+	return []string{string(refusedFull), string(refusedConnection), string(refusedIdentity), string(refusedShare)}
+}
+
+// newBudget returns a budget of which nothing is held.
+func newBudget(limit int64, refused func(*account, refusedFor)) *budget {
+	begun := time.Now()
+	b := &budget{
+		limit: limit, refused: refused, identities: map[*auth.Share]*account{},
+		clock: func() int64 { return int64(time.Since(begun)) },
+	}
+	b.whole = &account{budget: b, children: map[*account]struct{}{}}
+	b.shared = &account{budget: b, parent: b.whole, exempt: true}
+	return b
+}
+
+// total returns the bytes that all clients hold.
+func (b *budget) total() int64 { return b.whole.held.Load() }
+
+// of returns the account of a call, or shared for a call of no connection.
+func (b *budget) of(ctx context.Context) *account {
+	if c := callOf(ctx); c != nil && c.account != nil {
+		return c.account
+	}
+	return b.shared
+}
+
+// open returns a new account for the calls of an identity over a connection; a nil identity has
+// none of its own above it.
+func (b *budget) open(who *auth.Identity, peer string, hangUp func(cause string)) *account {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	parent := b.whole
+	if share := who.ByteShare(); share != nil {
+		if parent = b.identities[share]; parent == nil {
+			parent = &account{budget: b, parent: b.whole, share: share, name: who.Name(), children: map[*account]struct{}{}}
 		}
-		if b.held.CompareAndSwap(held, total) {
-			return total, true
+	}
+	a := &account{budget: b, parent: parent, name: peer, hangUp: hangUp}
+	b.link(a)
+	return a
+}
+
+// link makes an account known, with those above it. The caller holds mu.
+func (b *budget) link(a *account) {
+	for ; a.parent != nil; a = a.parent {
+		a.parent.children[a] = struct{}{}
+		if a.share != nil && b.identities[a.share] == nil {
+			b.identities[a.share] = a
 		}
 	}
 }
 
-// add counts bytes that are held already, whatever the limit says: an encoded reply exists
-// and has to be sent.
-func (b *budget) add(bytes int64) { b.held.Add(bytes) }
+// remember makes an account known that was forgotten, if it holds anything.
+func (b *budget) remember(a *account) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a.held.Load() > 0 {
+		b.link(a)
+	}
+}
 
-// release gives back bytes that were reserved or added.
-func (b *budget) release(bytes int64) { b.held.Add(-bytes) }
+// forget forgets an account that holds nothing, and its identity once that has no other.
+func (b *budget) forget(a *account) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for ; a.parent != nil && len(a.children) == 0 && a.held.Load() == 0; a = a.parent {
+		delete(a.parent.children, a)
+		if a.share != nil && b.identities[a.share] == a {
+			delete(b.identities, a.share)
+		}
+	}
+}
+
+// heaviest returns the accounts of the n connections that hold most, the heaviest first.
+func (b *budget) heaviest(n int) []*account {
+	type load struct {
+		account *account
+		held    int64
+	}
+	var all []load
+	b.mu.Lock()
+	for a := range b.whole.children {
+		if a.share == nil {
+			all = append(all, load{a, a.held.Load()})
+		}
+		for c := range a.children {
+			all = append(all, load{c, c.held.Load()})
+		}
+	}
+	b.mu.Unlock()
+	slices.SortFunc(all, func(x, y load) int { return cmp.Compare(y.held, x.held) })
+	var heaviest []*account
+	for _, l := range all[:min(n, len(all))] {
+		if l.held > 0 {
+			heaviest = append(heaviest, l.account)
+		}
+	}
+	return heaviest
+}

@@ -29,6 +29,7 @@ type callInfo struct {
 	requestID string
 	trace     trace.SpanContext
 	bare      grpc.ServerStream // the stream below all interceptors; nil for unary calls
+	account   *account          // nil for probes
 
 	// The handler of a unary call sets these when it refuses the call.
 	model   string      // empty if the daemon does not serve the model

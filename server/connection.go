@@ -26,6 +26,7 @@ type connections struct {
 	stall   time.Duration // how long a client may read no reply
 	metrics *metrics.Metrics
 	log     *zap.Logger
+	budget  *budget
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
@@ -34,7 +35,8 @@ func (c connections) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthIn
 	if err != nil {
 		return nil, nil, err
 	}
-	known := &connection{Conn: conn, of: c}
+	known := &connection{Conn: conn, of: c, inProcess: tlsfiles.IsInProcess(info)}
+	known.accounts = accounts{budget: c.budget, peer: conn.RemoteAddr().String(), hangUp: known.hangUp}
 	return known, tlsfiles.Connected{AuthInfo: info, Conn: known}, nil
 }
 
@@ -48,8 +50,10 @@ func (c connections) Clone() credentials.TransportCredentials {
 // of them has moved for too long.
 type connection struct {
 	net.Conn
-	of    connections
-	moves atomic.Int64 // replies, and parts of replies, that were written, those of streams included
+	of        connections
+	inProcess bool         // it carries the calls of all HTTP connections, and is never ended
+	accounts  accounts     // of the calls that it carries, unless it is the one in the process
+	moves     atomic.Int64 // replies, and parts of replies, that were written, those of streams included
 
 	mu     sync.Mutex
 	unread map[*slot]struct{}
@@ -158,7 +162,14 @@ func (c *connection) Close() error {
 	for s := range lost {
 		s.End()
 	}
+	c.accounts.close()
 	return err
+}
+
+// hangUp ends the connection, and its calls with it.
+func (c *connection) hangUp(cause string) {
+	c.of.log.Warn("a connection was ended: "+cause, zap.String("peer", c.RemoteAddr().String()))
+	_ = c.Close() // nothing more can be done about it
 }
 
 // SyscallConn implements syscall.Conn, for channelz.

@@ -243,9 +243,9 @@ func (h *harness) holds(t *testing.T, n int64) {
 	t.Helper()
 	s := h.server
 	if !within(func() bool {
-		return s.admission.calls.Load() == n && s.admission.unread.Load() == n && (n > 0 || s.budget.held.Load() == 0)
+		return s.admission.calls.Load() == n && s.admission.unread.Load() == n && (n > 0 || s.budget.total() == 0)
 	}) {
-		t.Fatalf("%d slots are taken and %d replies unread, with %d bytes, want %d", s.admission.calls.Load(), s.admission.unread.Load(), s.budget.held.Load(), n)
+		t.Fatalf("%d slots are taken and %d replies unread, with %d bytes, want %d", s.admission.calls.Load(), s.admission.unread.Load(), s.budget.total(), n)
 	}
 }
 

@@ -89,11 +89,12 @@ func (d *decider) decideCall(ctx context.Context, m *model, c *Call, each func(i
 	if err := d.limits.checkForeign(m, c); err != nil {
 		return err
 	}
-	held, err := d.budget.hold(m, size{c.Tensor.Inputs, c.Tensor.Passes, int64(c.Bytes + c.Handed), int64(c.ReplyBytes)})
+	account := d.budget.of(ctx)
+	held, err := account.hold(m, size{c.Tensor.Inputs, c.Tensor.Passes, int64(c.Bytes + c.Handed), int64(c.ReplyBytes)})
 	if err != nil {
 		return err
 	}
-	defer d.budget.release(held)
+	defer account.release(held)
 	w := m.lean.get()
 	defer w.release()
 	tensor := c.Tensor

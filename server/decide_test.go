@@ -99,7 +99,7 @@ func TestDecideHolds(t *testing.T) {
 	h := newHarness(t, func(o *Options) { o.Limits.OpenInputBytes = 100_000 })
 	call := foreign(t, 10)
 	read, held := call.Read, int64(0)
-	call.Read = func(to *decomp.Tensor) { held = h.server.budget.held.Load(); read(to) }
+	call.Read = func(to *decomp.Tensor) { held = h.server.budget.total(); read(to) }
 	if _, err := h.server.Decide(t.Context(), call, func(int, *Decided, error) {}); err != nil {
 		t.Error(err)
 	}

@@ -299,10 +299,10 @@ func TestEarlyDecisionWithoutRoom(t *testing.T) {
 				if pass > 1 && pass < last {
 					taken = h.server.decider.limits.OpenInputBytes
 				}
-				h.server.budget.held.Add(taken)
+				h.server.budget.shared.Add(taken)
 				s.sendBlock(b)
 				results = s.receive().GetResults()
-				h.server.budget.held.Add(-taken)
+				h.server.budget.shared.Add(-taken)
 			}
 			expectPasses(t, results, n, last, true)
 			h.eventually(t, float64(n*(rec.S-last)), "ckd_passes_saved_total")
@@ -330,10 +330,10 @@ func TestFinalBlockWithoutRoom(t *testing.T) {
 	if len(early) != 2 || early[0].GetRow() != 0 || early[1].GetRow() != 2 {
 		t.Fatalf("early: %v, expected all but the identical one", early)
 	}
-	h.server.budget.held.Add(h.server.decider.limits.OpenInputBytes)
+	h.server.budget.shared.Add(h.server.decider.limits.OpenInputBytes)
 	s.sendBlock(&ckdv1.Block{Final: true})
 	reply := s.receive()
-	h.server.budget.held.Add(-h.server.decider.limits.OpenInputBytes)
+	h.server.budget.shared.Add(-h.server.decider.limits.OpenInputBytes)
 	expectReasons(t, reply, map[string]string{"identical": "OUT_OF_MEMORY_BUDGET"})
 }
 

@@ -43,16 +43,6 @@ const (
 	retryStream = time.Second
 )
 
-// overBudget returns the fault of a request for bytes that, with everything else, would exceed the
-// limit.
-func overBudget(field, what string, bytes, total, limit int64) error {
-	f := overLimit(ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, field, what, total, limit)
-	if bytes <= limit {
-		f.retry = retryBudget
-	}
-	return f
-}
-
 // overLimit returns the fault of a number that exceeds a limit.
 func overLimit(reason ckdv1.ErrorReason, field, what string, got, limit int64) *fault {
 	return &fault{

@@ -156,7 +156,7 @@ func FuzzStream(f *testing.F) {
 				}
 			}
 		}
-		if n := s.budget.held.Load(); n != 0 {
+		if n := s.budget.total(); n != 0 {
 			t.Errorf("%d bytes of open inputs are left", n)
 		}
 		if n := s.admission.streams.Load(); n != 0 {

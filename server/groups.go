@@ -16,19 +16,20 @@ import (
 // budget.
 type openGroups struct {
 	limits    *Limits
-	budget    *budget
+	account   *account
 	byNumber  map[uint64]*group
 	ids       map[string]struct{} // ids of open inputs, except the empty id
 	inputs    int                 // open
 	held      int64               // bytes of the budget that the groups hold
+	freed     int64               // bytes of those that were removed since the last flush, not given back yet
 	anyOpened bool
 	highest   uint64 // number of any group opened
 	spare     *group // a closed group, for the next
 	repeated  idSet  // ids of the current message
 }
 
-func newOpenGroups(limits *Limits, budget *budget) openGroups {
-	return openGroups{limits: limits, budget: budget, byNumber: map[uint64]*group{}, ids: map[string]struct{}{}}
+func newOpenGroups(limits *Limits, account *account) openGroups {
+	return openGroups{limits: limits, account: account, byNumber: map[uint64]*group{}, ids: map[string]struct{}{}}
 }
 
 // group is inputs that were opened together.
@@ -116,8 +117,8 @@ func (o *openGroups) claim(bytes int64) error {
 	if err := o.checkInputs(); err != nil {
 		return err
 	}
-	if total, ok := o.budget.reserve(bytes); !ok {
-		return overBudget("input_ids", "bytes of open inputs", bytes, total, o.budget.limit)
+	if !o.account.reserve(bytes) {
+		return o.account.refuse("input_ids", bytes)
 	}
 	return nil
 }
@@ -200,14 +201,15 @@ const (
 	sparedRowBytes = 32
 )
 
-// remove forgets a group without open inputs, and gives its memory back.
+// remove forgets a group without open inputs. What it held is given back with the reply, which is
+// cheaper.
 func (o *openGroups) remove(g *group) {
 	delete(o.byNumber, g.number)
 	if g.inputs != nil {
 		g.inputs.Release()
 	}
 	o.held -= g.cost
-	o.budget.release(g.cost)
+	o.freed += g.cost
 	if cap(g.rows) <= sparedRows && cap(g.text) <= sparedRows*sparedRowBytes {
 		g.inputs, g.model, g.logged = nil, nil, nil
 		o.spare = g

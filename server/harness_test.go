@@ -104,13 +104,13 @@ func newHarness(t *testing.T, change ...func(*Options)) *harness {
 			t.Error("calls are left")
 		}
 		if !within(func() bool {
-			if s.budget.held.Load() == 0 {
+			if s.budget.total() == 0 {
 				return true
 			}
 			runtime.GC() // frees replies that were lost with their connection
 			return false
 		}) {
-			t.Errorf("%d bytes of the budget are not given back", s.budget.held.Load())
+			t.Errorf("%d bytes of the budget are not given back", s.budget.total())
 		}
 	})
 	h := &harness{server: s, registry: registry, logs: logs, pipe: servertest.Serve(t, s.GRPC())}

@@ -16,17 +16,18 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/auth"
 	"github.com/ckd-project/ckd/server/internal/rpcmetrics"
+	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
 // interceptors returns the unary and the stream chain, outermost first: what is known of the
 // call, its metrics, who calls, and innermost the end of the call with its line in the log.
 // A panic is recovered there, so that it is logged and counted as the Internal error that the
 // client sees. auth reports by itself what it refuses.
-func interceptors(rpc *rpcmetrics.Metrics, identities *auth.Store, ends *callEnds) (
+func interceptors(rpc *rpcmetrics.Metrics, identities *auth.Store, ends *callEnds, a *admission) (
 	[]grpc.UnaryServerInterceptor, []grpc.StreamServerInterceptor,
 ) {
 	unary := []grpc.UnaryServerInterceptor{beginUnary, rpc.Unary}
-	stream := []grpc.StreamServerInterceptor{beginStream, arriveStream, rpc.Stream}
+	stream := []grpc.StreamServerInterceptor{a.beginStream, arriveStream, rpc.Stream}
 	if identities != nil {
 		unary, stream = append(unary, identities.Unary), append(stream, identities.Stream)
 	}
@@ -46,20 +47,30 @@ func beginUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle
 }
 
 // beginStream makes what is known of a stream part of its context.
-func beginStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	c := &callInfo{bare: stream}
+func (a *admission) beginStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	account, err := a.accountOf(stream.Context(), auth.FromContext(stream.Context()))
+	if err != nil {
+		return err
+	}
+	c := &callInfo{bare: stream, account: account}
 	ctx := context.WithValue(stream.Context(), callKey{}, c)
 	c.begin(ctx, info.FullMethod, rpcmetrics.Kind(info.IsClientStream, info.IsServerStream))
-	return handler(srv, &streamWithContext{stream, ctx})
+	return handler(srv, &streamOfCall{stream, ctx, account})
 }
 
-// streamWithContext is a stream with another context.
-type streamWithContext struct {
+// streamOfCall is a stream with the context of its call, whose account is charged with what was not
+// sent yet.
+type streamOfCall struct {
 	grpc.ServerStream
-	ctx context.Context
+	ctx     context.Context
+	account *account
 }
 
-func (s *streamWithContext) Context() context.Context { return s.ctx }
+func (s *streamOfCall) Context() context.Context { return s.ctx }
+
+func (s *streamOfCall) SendMsg(m any) error {
+	return s.ServerStream.SendMsg(wire.ChargeTo(s.account, m))
+}
 
 // callEnds deals with the ends of calls: it recovers from panics, and logs each end.
 type callEnds struct {

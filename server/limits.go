@@ -69,7 +69,7 @@ func (l Limits) admit(m *engine.Model) error {
 		{"classes", int64(len(p.Classes)), int64(l.Classes)},
 		{"expected passes", int64(p.ExpectedPasses), int64(l.PassesPerInput)},
 		{"fewest passes", int64(p.FewestPasses), int64(l.PassesPerInput)},
-		{"bytes of one open input", inputCost(m.InputBytes(p.ExpectedPasses), 0), l.OpenInputBytes},
+		{"bytes of one open input", inputCost(m.InputBytes(p.ExpectedPasses), 0), alone(l.OpenInputBytes)},
 	} {
 		if c.value > c.limit {
 			return fmt.Errorf("%d %s, over the daemon's limit of %d", c.value, c.what, c.limit)

@@ -87,7 +87,7 @@ func (s *stream) failAll(m *model, b *wire.Block, err error) {
 func (s *stream) admit(g *group, b *wire.Block) {
 	n := len(g.rows)
 	opening := s.prepare(g, b)
-	each, budget := opening.InputBytes(n), s.decider.budget
+	each, account := opening.InputBytes(n), s.groups.account
 	if b.Contexts.Len() > 0 && s.issuer.takes() {
 		each += int(unsafe.Sizeof(inputContext{}))
 	}
@@ -96,7 +96,7 @@ func (s *stream) admit(g *group, b *wire.Block) {
 	claimed := int64(n)*inputCost(each, 0) + int64(2*len(g.text))
 	if s.groups.inputs+n > s.decider.limits.OpenInputsPerStream {
 		claimed = 0
-	} else if _, ok := budget.reserve(claimed); !ok {
+	} else if !account.reserve(claimed) {
 		claimed = 0
 	}
 	for i := range g.rows {
@@ -117,8 +117,8 @@ func (s *stream) admit(g *group, b *wire.Block) {
 		s.groups.admit(g, i, cost)
 	}
 	s.groups.held += g.cost
-	if claimed > 0 {
-		budget.release(claimed - g.cost) // of those refused
+	if claimed > g.cost {
+		account.release(claimed - g.cost) // of those refused
 	}
 	if n := len(g.bySlot); n > 0 {
 		g.inputs = opening.Open(n)

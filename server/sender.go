@@ -39,7 +39,7 @@ type reply struct {
 // not read.
 type sender struct {
 	stream  grpc.ServerStream
-	budget  *budget
+	account *account
 	sending sync.Mutex
 	watch   stopwatch
 	unsent  atomic.Int32                  // replies that were made and are not sent yet
@@ -50,20 +50,21 @@ type sender struct {
 func (s *sender) made() { s.unsent.Add(1) }
 
 func (s *sender) send(r reply) error {
+	out, _ := r.message.(*wire.Outgoing) // nil for the welcome
+	if out != nil {
+		out.ChargeTo(s.account, r.cost)
+	}
 	s.sending.Lock()
 	s.watch.start(r.made)
 	err := s.stream.SendMsg(r.message)
 	s.watch.stop()
 	s.sending.Unlock()
-	s.budget.release(r.cost)
-	s.sent(r)
-	return err
-}
-
-// sent keeps the memory of a reply that the transport has taken over.
-func (s *sender) sent(r reply) {
-	if out, ok := r.message.(*wire.Outgoing); ok {
+	if out != nil {
+		if !out.Sent() {
+			s.account.release(r.cost)
+		}
 		s.spare.Store(out)
 	}
 	s.unsent.Add(-1)
+	return err
 }

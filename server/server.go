@@ -64,7 +64,7 @@ type Server struct {
 	grpc      *grpc.Server
 	catalog   *catalog
 	admission *admission
-	budget    budget
+	budget    *budget
 	lifecycle *lifecycle
 	receipts  *receipts
 	decider   *decider
@@ -86,21 +86,22 @@ func New(o Options) (*Server, error) {
 		o.Credentials = tlsfiles.Credentials(nil)
 	}
 	s := &Server{
-		catalog: newCatalog(o), lifecycle: newLifecycle(), budget: budget{limit: o.Limits.OpenInputBytes},
+		catalog: newCatalog(o), lifecycle: newLifecycle(),
 		receipts: &receipts{limits: o.Limits, log: o.Logger},
 	}
-	s.admission = newAdmission(o, &s.budget, func() map[string]grpc.ServiceInfo { return s.grpc.GetServiceInfo() })
+	s.budget = newBudget(o.Limits.OpenInputBytes, func(_ *account, why refusedFor) { o.Metrics.BytesRefused(string(why)) })
+	s.admission = newAdmission(o, s.budget, func() map[string]grpc.ServiceInfo { return s.grpc.GetServiceInfo() })
 	rpc, err := rpcmetrics.New(o.Registry)
 	if err != nil {
 		return nil, fmt.Errorf("rpc metrics: %w", err)
 	}
 	s.decider = &decider{
 		limits: o.Limits, log: o.Logger, metrics: o.Metrics, referred: o.Referred, refusals: o.Refusals,
-		catalog: s.catalog, budget: &s.budget, receipts: s.receipts,
+		catalog: s.catalog, budget: s.budget, receipts: s.receipts,
 	}
 	ends := &callEnds{o.Logger, o.Refusals, o.Metrics}
 	s.streams = &streams{decider: s.decider, admission: s.admission, lifecycle: s.lifecycle, ends: ends, rpc: rpc}
-	unary, stream := interceptors(rpc, o.Auth, ends)
+	unary, stream := interceptors(rpc, o.Auth, ends, s.admission)
 	options := []grpc.ServerOption{
 		// A peer that connects and stays silent must not delay shutdown.
 		grpc.ConnectionTimeout(5 * time.Second),
@@ -112,8 +113,8 @@ func New(o Options) (*Server, error) {
 			MaxConnectionAge: o.Limits.StreamAge,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
-		grpc.ForceServerCodecV2(wire.Codec{Unsent: &s.budget.held}),
-		grpc.Creds(connections{o.Credentials, o.Limits.SendStall, o.Metrics, o.Logger}),
+		grpc.ForceServerCodecV2(wire.Codec{Unsent: s.budget.shared}),
+		grpc.Creds(connections{o.Credentials, o.Limits.SendStall, o.Metrics, o.Logger, s.budget}),
 		grpc.InTapHandle(s.admission.tap),
 		grpc.ReadBufferSize(readBufferBytes),
 		grpc.MaxRecvMsgSize(o.Limits.MessageBytes),

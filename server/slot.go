@@ -59,6 +59,10 @@ func (s *slot) Value(key any) any {
 // takeSlot gives a unary call a slot, or refuses the call. The context that it returns is
 // cancelled after limit.
 func (a *admission) takeSlot(ctx context.Context, who *auth.Identity, limit time.Duration) (context.Context, error) {
+	account, err := a.accountOf(ctx, who)
+	if err != nil {
+		return ctx, err
+	}
 	own := who.Calls()
 	if !own.Acquire() {
 		return ctx, a.overloaded("calls under way of "+who.Name(), own.Limit()+1, own.Limit())
@@ -69,6 +73,7 @@ func (a *admission) takeSlot(ctx context.Context, who *auth.Identity, limit time
 		return ctx, a.overloaded("calls under way", n, most)
 	}
 	s := &slot{admission: a, who: who, stream: ctx, conn: connectionOf(ctx)}
+	s.account = account
 	s.Context, s.cancel = context.WithTimeout(ctx, limit)
 	s.take = context.AfterFunc(s.Context, s.abandon)
 	return s, nil
@@ -89,7 +94,7 @@ func (s *slot) giveBack() {
 // Begin implements wire.Sending: the reply takes the slot from the handler.
 func (s *slot) Begin(bytes int) {
 	s.bytes = int64(bytes)
-	s.admission.budget.add(s.bytes)
+	s.account.Add(s.bytes)
 	s.admission.unread.Add(1)
 	s.reply.Store(unreadReply)
 	s.conn.add(s)
@@ -110,7 +115,7 @@ func (s *slot) End() {
 	}
 	if was == unreadReply {
 		s.conn.remove(s)
-		s.admission.budget.release(s.bytes)
+		s.account.release(s.bytes)
 		s.admission.unread.Add(-1)
 	}
 	s.giveBack()

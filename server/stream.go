@@ -36,12 +36,13 @@ type stream struct {
 func newStream(d *decider, m *model, h *ckdv1.StreamHeader, of grpc.ServerStream, i issuer) *stream {
 	d.catalog.retain(m)
 	m.metrics.StreamsOpen(1)
+	account := d.budget.of(of.Context())
 	st := &stream{
 		decider: d, header: h, bound: m, issuer: i,
-		groups: newOpenGroups(&d.limits, d.budget),
+		groups: newOpenGroups(&d.limits, account),
 		notes:  newNotes(d.log, of.Context(), h.GetPosterior()),
 	}
-	st.sender.stream, st.sender.budget, st.sender.watch.begun = of, d.budget, time.Now()
+	st.sender.stream, st.sender.account, st.sender.watch.begun = of, account, time.Now()
 	st.reply = replyBuilder{sender: &st.sender, limits: &d.limits, bound: m, notes: &st.notes}
 	st.blocks = blockReader{reply: &st.reply, answers: &st.answers}
 	st.answers = answers{stream: st, counted: d.newCounter(of.Context())}
@@ -104,7 +105,14 @@ func (s *stream) flush() reply {
 	s.answers.release()
 	s.blocks.release()
 	s.groups.dropLargeScratch()
-	return s.reply.flush(s.now)
+	s.reply.cost += s.groups.freed
+	s.groups.freed = 0
+	r := s.reply.flush(s.now)
+	if r.message == nil {
+		s.groups.account.release(s.reply.cost)
+		s.reply.cost = 0
+	}
+	return r
 }
 
 // position returns the location of a row of a group.
@@ -227,8 +235,8 @@ func (s *stream) close() {
 		s.removeIfDone(g)
 	}
 	s.notes.logIdentical(s.bound)
-	s.decider.budget.release(s.groups.held + s.reply.cost) // nothing, but after a panic
-	s.groups.held, s.reply.cost = 0, 0
+	s.groups.account.release(s.groups.freed + s.groups.held + s.reply.cost) // the latter two are nothing, but after a panic
+	s.groups.freed, s.groups.held, s.reply.cost = 0, 0, 0
 	s.closed = true
 	s.bound.metrics.StreamsOpen(-1)
 	s.decider.catalog.release(s.bound)

@@ -426,7 +426,7 @@ func TestLimits(t *testing.T) {
 // TestMemoryBudget checks that the bytes of open inputs are bounded over all streams.
 func TestMemoryBudget(t *testing.T) {
 	h := newHarness(t, func(o *Options) {
-		o.Limits.OpenInputBytes = 4000 // three inputs of two classes whose passes are not known
+		o.Limits.OpenInputBytes = 5400 // for one connection: three inputs of two classes whose passes are not known
 	})
 	one, two := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"}), h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
 	one.sendBlock(&ckdv1.Block{InputIds: []string{"a", "b"}, Values: slices.Concat(safeRow, safeRow)})
@@ -492,7 +492,7 @@ func TestRefusedInputsTakeNoMemory(t *testing.T) {
 // budget.
 func TestAsManyAsThereIsRoomFor(t *testing.T) {
 	h := newHarness(t, func(o *Options) {
-		o.Limits.OpenInputBytes = 4400 // three inputs, and the result of one
+		o.Limits.OpenInputBytes = 5900 // for one connection: three inputs, and the result of one
 	})
 	st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
 	three := slices.Concat(safeRow, safeRow, criticalRow)

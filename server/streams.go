@@ -74,8 +74,8 @@ func (s *streams) superviseStream(ctx context.Context, opened <-chan *stream, ex
 // exchange receives, handles and answers the messages of a stream, from the header to the
 // half-close. Only expire sends, too.
 func (s *streams) exchange(of grpc.ServerStream, opened chan<- *stream) (err error) {
-	r := requests{from: of}
-	defer r.in.Free()
+	r := requests{from: of, account: s.decider.budget.of(of.Context())}
+	defer r.free()
 	defer func() {
 		if p := recover(); p != nil {
 			err = s.ends.recovered(of.Context(), p)
@@ -119,19 +119,38 @@ type requests struct {
 	from    grpc.ServerStream
 	in      wire.Incoming
 	message wire.StreamRequest // valid until next
+	account *account
+	charged int64 // bytes of the message
 }
+
+// freeMessage is the size up to which a message at hand is not charged: what every open stream takes
+// anyway is about as much.
+const freeMessage = 16 << 10
 
 // next receives and decodes a message.
 func (r *requests) next() error {
-	r.in.Free()
-	r.message.Free()
+	r.free()
 	if err := r.from.RecvMsg(&r.in); err != nil {
 		return err
+	}
+	if bytes := int64(r.in.Size()); bytes > freeMessage {
+		r.charged = bytes
+		r.account.Add(bytes)
 	}
 	if err := r.message.Decode(&r.in); err != nil {
 		return undecodable(err)
 	}
 	return nil
+}
+
+// free gives back what the message holds.
+func (r *requests) free() {
+	r.in.Free()
+	r.message.Free()
+	if r.charged > 0 {
+		r.account.release(r.charged)
+		r.charged = 0
+	}
 }
 
 // acceptHeader returns the stream that a header opens, or the status that refuses it.

@@ -57,14 +57,15 @@ func (d *decider) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing
 	if err := d.limits.checkCall(m, r); err != nil {
 		return nil, err
 	}
-	held, err := d.budget.hold(m, size{
+	account := d.budget.of(ctx)
+	held, err := account.hold(m, size{
 		inputs: int(r.Inputs), passes: int(r.Passes),
 		values: int64(4*r.Values.Floats() + r.Values.Bytes()), result: resultBytes(m, r.Detail, &r.issuer),
 	})
 	if err != nil {
 		return nil, err
 	}
-	defer d.budget.release(held)
+	defer account.release(held)
 	w := m.pool(r.Detail).get()
 	defer w.release()
 	tensor := r.tensor()
@@ -121,14 +122,14 @@ type size struct {
 // hold reserves what a request occupies in the budget that it shares with the open inputs of
 // streams: its values, as much again to compute with (of logits, which become float64, three times
 // as much), some bytes for each pass, and its reply.
-func (b *budget) hold(m *model, z size) (int64, error) {
+func (a *account) hold(m *model, z size) (int64, error) {
 	times := int64(2)
 	if m.Policy().Kind == policy.Logits {
 		times = 4
 	}
 	bytes := times*z.values + passBytes*int64(z.passes) + replyCostFactor*int64(z.inputs)*z.result
-	if total, ok := b.reserve(bytes); !ok {
-		return 0, overBudget("values", "bytes of open inputs and requests", bytes, total, b.limit)
+	if !a.reserve(bytes) {
+		return 0, a.refuse("values", bytes)
 	}
 	return bytes, nil
 }

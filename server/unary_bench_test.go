@@ -64,7 +64,7 @@ func newUnaryLoad(t testing.TB, p *policy.Policy, of shape, calls int) *unaryLoa
 		}
 		l.requests = append(l.requests, mem.BufferSlice{mem.SliceBuffer(raw)})
 	}
-	conn := &connection{of: connections{stall: DefaultLimits().SendStall}}
+	conn := &connection{of: connections{stall: DefaultLimits().SendStall}, accounts: accounts{budget: server.budget}}
 	l.peer = &peer.Peer{Addr: &net.UnixAddr{Name: "@", Net: "unix"}, AuthInfo: tlsfiles.Connected{Conn: conn, AuthInfo: tlsfiles.Plaintext{}}}
 	l.md = metadata.MD{":authority": {"x"}, "content-type": {"application/grpc"}, "user-agent": {"grpc-go/1"}}
 	for _, m := range service.Methods {
@@ -72,7 +72,7 @@ func newUnaryLoad(t testing.TB, p *policy.Policy, of shape, calls int) *unaryLoa
 			l.handler = m.Handler
 		}
 	}
-	unary, _ := interceptors(server.streams.rpc, nil, server.streams.ends)
+	unary, _ := interceptors(server.streams.rpc, nil, server.streams.ends, server.admission)
 	l.chain = chained(unary)
 	return l
 }

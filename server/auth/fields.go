@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/ckd-project/ckd/internal/strictyaml"
@@ -89,6 +90,11 @@ func identityFields() []field {
 			"The most unary calls that it may have in flight at one time, including those whose reply it has not read."),
 		limit("watches", "as `streams`", func(i *Identity) *int { return &i.watches },
 			"The most health watches that it may have open at one time. A client that balances load holds one for each of its connections."),
+		{
+			name: "bytes", standard: "three quarters", words: shareForm, read: (*draft).readBytes,
+			doc: "The share of `max-open-bytes` that it may hold, such as `25%`. Without it, an identity may hold three quarters, " +
+				"so that there is room for the next one. See [Several tenants](#several-tenants).",
+		},
 	}
 }
 
@@ -107,6 +113,23 @@ func limit(name, standard string, of func(*Identity) *int, doc string) field {
 		doc:  doc + " With 0, only the daemon's own limit applies.",
 		read: func(d *draft, v strictyaml.Value) { *of(d.identity), _ = v.Int(0, maxStreams) },
 	}
+}
+
+// shareForm describes a share.
+const shareForm = "a share such as 25%, above 0% and at most 100%"
+
+func (d *draft) readBytes(v strictyaml.Value) {
+	text, ok := v.Text()
+	if !ok {
+		return
+	}
+	number, isShare := strings.CutSuffix(text, "%")
+	percent, err := strconv.ParseFloat(number, 64)
+	if !isShare || err != nil || !(percent > 0 && percent <= 100) {
+		v.Fault("expected %s, found %s", shareForm, strictyaml.Quote(text))
+		return
+	}
+	d.identity.bytes = percent / 100
 }
 
 // tokenFields holds the fields of a token, which has one of them.

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"math"
 	"sync/atomic"
 )
 
@@ -15,12 +16,16 @@ type Identity struct {
 	outcomes, clear       bool
 	issue                 bool
 	streams, calls        int
-	watches               int // limit of health watches; -1 for the limit of streams
+	watches               int     // limit of health watches; -1 for the limit of streams
+	bytes                 float64 // share of the budget of bytes; 0 for no limit of its own
 	*use
 }
 
 // use counts what an identity has in flight. It survives a reload of the access file.
-type use struct{ streams, calls, watches atomic.Int64 }
+type use struct {
+	streams, calls, watches atomic.Int64
+	share                   Share
+}
 
 // nobody is the caller without credentials. It may call what is open to all, and nothing else.
 var nobody = &Identity{use: new(use)}
@@ -95,6 +100,23 @@ func (i *Identity) Watches() Quota {
 	}
 	return Quota{limit, &i.use.watches}
 }
+
+// ByteShare returns the identity's share of the budget of bytes, which is the same through all reloads
+// of the access file for as long as the identity exists. It returns nil without access control.
+func (i *Identity) ByteShare() *Share {
+	if i == nil {
+		return nil
+	}
+	return &i.use.share
+}
+
+// Share is a share of a budget, from 0 to 1. It changes when the access file does.
+type Share struct{ bits atomic.Uint64 }
+
+// Load returns the share; 0 means that the identity has no limit of its own.
+func (s *Share) Load() float64 { return math.Float64frombits(s.bits.Load()) }
+
+func (s *Share) set(share float64) { s.bits.Store(math.Float64bits(share)) }
 
 // Quota bounds how much of one kind an identity has in flight. The zero Quota has no limit.
 type Quota struct {

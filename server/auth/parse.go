@@ -227,6 +227,7 @@ func (d *drafts) roster() *roster {
 	r := &roster{identities: map[string]*Identity{}, certificates: map[string]*Identity{}, configs: d.configs, warnings: d.warnings}
 	for _, e := range d.entries {
 		e.identity.use = new(use)
+		e.identity.use.share.set(e.identity.bytes)
 		r.identities[e.identity.name] = e.identity
 		for _, sum := range e.tokens {
 			r.tokens = append(r.tokens, token{sum, e.identity})
@@ -257,8 +258,8 @@ func (d *drafts) roster() *roster {
 			jwts[n] = fmt.Sprintf("%s %q", rule.issuer, rule.claims)
 		}
 		slices.Sort(jwts)
-		fmt.Fprintf(&meaning, "%s %q %q %q %q %t %t %t %t %t %t %t %d %d %d\n", i.name, sums, e.certificates, jwts,
-			slices.Sorted(maps.Keys(i.models)), i.allModels, i.admin, i.reload, i.recent, i.outcomes, i.clear, i.issue, i.streams, i.calls, i.watches)
+		fmt.Fprintf(&meaning, "%s %q %q %q %q %t %t %t %t %t %t %t %d %d %d %g\n", i.name, sums, e.certificates, jwts,
+			slices.Sorted(maps.Keys(i.models)), i.allModels, i.admin, i.reload, i.recent, i.outcomes, i.clear, i.issue, i.streams, i.calls, i.watches, i.bytes)
 	}
 	r.meaning = meaning.String()
 	return r

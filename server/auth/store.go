@@ -132,6 +132,7 @@ func (s *Store) replace() (watch.Result, error) {
 	for name, i := range r.identities {
 		if before := was.identities[name]; before != nil {
 			i.use = before.use
+			i.use.share.set(i.bytes)
 		}
 	}
 	s.issuers.use(r)

@@ -25,8 +25,9 @@ const chunkBytes = 64 << 10
 type body struct {
 	call    *call
 	from    io.ReadCloser
+	holder  Holder
 	read    int64
-	held    atomic.Int64     // bytes taken from the budget
+	held    atomic.Int64     // bytes that holder is charged with
 	refusal *httperror.Error // the first one
 	ended   bool             // the whole body has been read
 	quiet   bool             // the client may pause: no line has begun
@@ -52,13 +53,13 @@ func (b *body) Read(p []byte) (int, error) {
 	b.since += int64(n)
 	options := &b.call.gateway.options
 	limit := options.bodyLimit()
+	var refusal *httperror.Error
 	switch {
 	case !b.call.unlimited && b.read > limit:
 		return 0, b.fail(httperror.New(http.StatusRequestEntityTooLarge, codes.ResourceExhausted,
 			fmt.Sprintf("the body is over the limit of %d bytes", limit)))
-	case !b.hold(int64(n)):
-		return 0, b.fail(httperror.New(http.StatusTooManyRequests, codes.ResourceExhausted,
-			fmt.Sprintf("the bodies of all requests are over the budget of %d bytes", options.BodyBytes)).WithRetry())
+	case errors.As(b.hold(int64(n)), &refusal):
+		return 0, b.fail(refusal)
 	case errors.Is(err, io.EOF):
 		b.ended = true
 		return n, io.EOF
@@ -84,16 +85,26 @@ func (b *body) fail(f *httperror.Error) *httperror.Error {
 	return b.refusal
 }
 
-// hold takes bytes from the budget, and reports whether the budget suffices.
-func (b *body) hold(n int64) bool {
+// freeLineBytes is what a stream may hold of its lines when there is no room: it must be able to end
+// inputs, which makes room.
+const freeLineBytes = 64 << 10
+
+// hold charges bytes to the holder. The error is an *httperror.Error.
+func (b *body) hold(n int64) error {
+	if b.call.unlimited && b.held.Load()+n <= freeLineBytes {
+		b.holder.Add(n)
+	} else if err := b.holder.Reserve(n); err != nil {
+		st, code := httperror.Of(err)
+		return &httperror.Error{HTTP: code, Status: st}
+	}
 	b.held.Add(n)
-	return b.call.gateway.held.Add(n) <= b.call.gateway.options.BodyBytes
+	return nil
 }
 
-// release returns bytes to the budget.
+// release gives bytes back.
 func (b *body) release(n int64) {
 	b.held.Add(-n)
-	b.call.gateway.held.Add(-n)
+	b.holder.Release(n)
 }
 
 // arm sets the deadline of the next bytes, if they need a new one.

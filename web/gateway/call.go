@@ -46,7 +46,7 @@ func callOf(ctx context.Context) *call {
 func newCall(g *gateway, w http.ResponseWriter, r *http.Request) *call {
 	c := &call{gateway: g, control: http.NewResponseController(w)}
 	c.context, c.cancel = context.WithCancel(context.WithValue(r.Context(), callKey{}, c))
-	c.body = &body{call: c, from: r.Body}
+	c.body = &body{call: c, from: r.Body, holder: g.options.Holder(r.Context())}
 	c.writer = &writer{ResponseWriter: w, call: c}
 	return c
 }

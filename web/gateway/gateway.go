@@ -34,6 +34,9 @@ type Options struct {
 	// BodyBytes bounds what the bodies of all requests hold at one time, 256 MiB by default. The
 	// messages decoded from them take about as much again.
 	BodyBytes int64
+	// Holder returns who is charged with the body of the request that a context belongs to. Nil
+	// charges all bodies to BodyBytes.
+	Holder func(context.Context) Holder
 	// ReadTimeout bounds how long 64 KiB of a body, or what is left of it, may take to arrive: 30 s
 	// by default. Streams may pause for longer between lines.
 	ReadTimeout time.Duration
@@ -51,6 +54,38 @@ type Options struct {
 	Refused func(code int, requestID string)
 }
 
+// Holder is charged with bodies of requests.
+type Holder interface {
+	// Reserve charges bytes, or returns the status that refuses them.
+	Reserve(bytes int64) error
+	// Add charges bytes even if there is no room for them.
+	Add(bytes int64)
+	// Release gives back bytes that were reserved or added.
+	Release(bytes int64)
+}
+
+// sharedHolder is charged with all bodies.
+type sharedHolder struct {
+	limit int64
+	held  atomic.Int64
+}
+
+// Reserve implements Holder.
+func (h *sharedHolder) Reserve(bytes int64) error {
+	if h.held.Add(bytes) <= h.limit {
+		return nil
+	}
+	h.held.Add(-bytes)
+	return httperror.New(http.StatusTooManyRequests, codes.ResourceExhausted,
+		fmt.Sprintf("the bodies of all requests are over the budget of %d bytes", h.limit)).WithRetry()
+}
+
+// Add implements Holder.
+func (h *sharedHolder) Add(bytes int64) { h.held.Add(bytes) }
+
+// Release implements Holder.
+func (h *sharedHolder) Release(bytes int64) { h.held.Add(-bytes) }
+
 // BodyFactor bounds how much longer JSON may be than its message. A float32 takes 4 bytes; as 9
 // digits, point, sign, exponent and comma it takes 15, and up to 24 from languages that know only
 // float64.
@@ -66,7 +101,10 @@ func New(conn grpc.ClientConnInterface, o Options) http.Handler {
 	o.BodyBytes = cmp.Or(o.BodyBytes, 256<<20)
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, 30*time.Second)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, 30*time.Second)
-	g := &gateway{options: o}
+	g := &gateway{options: o, bodies: sharedHolder{limit: o.BodyBytes}}
+	if o.Holder == nil {
+		g.options.Holder = func(context.Context) Holder { return &g.bodies }
+	}
 	conn = &connection{conn, o.MessageBytes}
 	g.v1 = runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, codec{}),
@@ -133,7 +171,7 @@ type gateway struct {
 	options Options
 	v1      *runtime.ServeMux
 	v2      http.Handler
-	held    atomic.Int64 // bytes of all bodies
+	bodies  sharedHolder // of requests without a Holder of their own
 }
 
 // ServeHTTP implements http.Handler.

@@ -135,7 +135,7 @@ func newHarness(t testing.TB, limits server.Limits, o Options) *harness {
 			t.Error(err)
 		}
 		<-done
-		h.eventually(t, "no body is held", func() bool { return h.gateway.held.Load() == 0 })
+		h.eventually(t, "no body is held", func() bool { return h.gateway.bodies.held.Load() == 0 })
 		if err := conn.Close(); err != nil {
 			t.Error(err)
 		}

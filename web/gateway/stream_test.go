@@ -586,7 +586,7 @@ func TestLines(t *testing.T) {
 	long, short := strings.Repeat("x", 3<<20)+"\n", strings.Repeat("y", 99)+"\n"
 	text := long + short + "\n \n" + short + "z"
 	b := bodyOf(&broken{strings.NewReader(text), len(long) + 2})
-	held := &b.call.gateway.held
+	held := &b.call.gateway.bodies.held
 	l := lines{from: b}
 	for i, want := range []string{long, short, short, "z"} {
 		line, err := l.next()
@@ -655,7 +655,7 @@ func TestBudget(t *testing.T) {
 		first <- response.StatusCode
 	}()
 	write(t, up, strings.Repeat(" ", 90_000))
-	h.eventually(t, "the first body is held", func() bool { return h.gateway.held.Load() == 90_000 })
+	h.eventually(t, "the first body is held", func() bool { return h.gateway.bodies.held.Load() == 90_000 })
 	good := toJSON(t, request(t, 20, 0))
 	response, text := h.post(t, "/v1/models/fetal-health:decompose", good)
 	if response.StatusCode != http.StatusTooManyRequests || response.Header.Get("Retry-After") != "1" || !strings.Contains(text, "budget of 100000 bytes") {

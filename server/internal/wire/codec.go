@@ -1,8 +1,6 @@
 package wire
 
 import (
-	"sync/atomic"
-
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
@@ -10,9 +8,28 @@ import (
 
 // Codec implements encoding.CodecV2 for the server: see grpc.ForceServerCodecV2.
 type Codec struct {
-	// Unsent counts the bytes of replies that the transport still holds. May be nil.
-	Unsent *atomic.Int64
+	// Unsent counts the bytes of replies that the transport still holds, unless ChargeTo says where
+	// else. May be nil.
+	Unsent Counter
 }
+
+// Counter counts bytes.
+type Counter interface {
+	// Add adds bytes, or takes them back if they are negative. It returns what is counted.
+	Add(bytes int64) int64
+}
+
+// ChargeTo wraps a message so that its bytes are counted at c for as long as the transport holds them.
+func ChargeTo(c Counter, message any) any { return &charged{message, c} }
+
+// charged is a message with the Counter of its bytes.
+type charged struct {
+	message any
+	counter Counter
+}
+
+// String hides the contents: gRPC's tracing formats messages at a later time.
+func (*charged) String() string { return "outgoing message" }
 
 var (
 	_        encoding.CodecV2 = Codec{}
@@ -26,6 +43,9 @@ func (Codec) Name() string { return proto.Name }
 // Marshal implements encoding.CodecV2. It gives the bytes of an *Outgoing to the transport without
 // copying them.
 func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
+	if with, ok := v.(*charged); ok {
+		v, c.Unsent = with.message, with.counter
+	}
 	if o, ok := v.(*Outgoing); ok {
 		return o.handOver(c.Unsent)
 	}
@@ -47,7 +67,7 @@ func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
 	slice.Free()
 	r := &countedReply{}
 	r.lent = newLent(r)
-	r.lent.count(c.Unsent, cap(data))
+	r.lent.count(c.Unsent, cap(data), 0)
 	return mem.BufferSlice{mem.NewBuffer(&data, r)}, nil
 }
 
@@ -86,6 +106,9 @@ func (in *Incoming) Free() {
 	clear(in.segments)
 	in.buffers, in.segments, in.size = reuse(in.buffers), reuse(in.segments), 0
 }
+
+// Size returns the bytes of the message.
+func (in *Incoming) Size() int { return in.size }
 
 // String hides the contents: gRPC's tracing formats messages at a later time.
 func (in *Incoming) String() string { return "incoming message" }

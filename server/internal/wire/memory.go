@@ -10,13 +10,19 @@ import (
 )
 
 // handOver gives the reply to the transport.
-func (o *Outgoing) handOver(unsent *atomic.Int64) (mem.BufferSlice, error) {
+func (o *Outgoing) handOver(unsent Counter) (mem.BufferSlice, error) {
 	if o.sent {
 		return nil, errors.New("the reply was sent before; Begin starts another")
 	}
 	o.sent = true
+	if o.counter != nil {
+		unsent = o.counter
+	}
 	m := o.memory
 	if m == nil {
+		if o.paid != 0 {
+			unsent.Add(-o.paid)
+		}
 		if o.sending != nil {
 			o.sending.End()
 		}
@@ -30,7 +36,7 @@ func (o *Outgoing) handOver(unsent *atomic.Int64) (mem.BufferSlice, error) {
 		m.slice[0] = &m.followed
 		return m.slice[:], nil
 	}
-	m.lent.count(unsent, cap(m.bytes))
+	m.lent.count(unsent, cap(m.bytes), o.paid)
 	m.slice[0] = mem.NewBuffer(&m.bytes, (*recycler)(m))
 	return m.slice[:], nil
 }
@@ -69,7 +75,7 @@ type memory struct {
 // collector has to undo it. It is therefore an object apart from the memory of the reply.
 type lent struct {
 	active  atomic.Bool
-	in      *atomic.Int64 // counts bytes; nil where a Sending does
+	in      Counter // counts bytes; nil where a Sending does
 	bytes   int64
 	sending Sending
 }
@@ -81,10 +87,10 @@ func newLent[T any](of *T) *lent {
 	return l
 }
 
-// count adds the bytes of a reply to in, if in is given, until end.
-func (l *lent) count(in *atomic.Int64, bytes int) {
+// count has in count the bytes of a reply until end, if in is given. It counts some already.
+func (l *lent) count(in Counter, bytes int, already int64) {
 	if in != nil {
-		in.Add(int64(bytes))
+		in.Add(int64(bytes) - already)
 		l.in, l.bytes = in, int64(bytes)
 		l.active.Store(true)
 	}

@@ -31,7 +31,11 @@ func Guard(s *http.Server, l net.Listener) net.Listener {
 	if s.TLSConfig != nil {
 		return l
 	}
+	also := s.ConnContext
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if also != nil {
+			ctx = also(ctx, c)
+		}
 		return context.WithValue(ctx, connKey{}, c)
 	}
 	return listener{l}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"net/http"
 
 	"go.uber.org/zap"
@@ -23,12 +24,14 @@ type api struct {
 
 func newAPI(c *config.Config, s *server.Server, security *security, m *metrics.Metrics, refusals *server.Refusals, log *zap.Logger) (*api, error) {
 	pipe := gateway.Pipe()
-	conn, err := pipe.Client(auth.OutgoingOptions()...)
+	connections := s.HTTPConnections()
+	conn, err := pipe.Client(append(auth.OutgoingOptions(), connections.DialOptions()...)...)
 	if err != nil {
 		return nil, err
 	}
 	handler := gateway.New(conn, gateway.Options{
-		MessageBytes: c.MaxMessageBytes, BodyBytes: c.MaxOpenBytes, WriteTimeout: c.SendStallTimeout,
+		MessageBytes: c.MaxMessageBytes, WriteTimeout: c.SendStallTimeout,
+		Holder: func(ctx context.Context) gateway.Holder { return connections.HolderOf(ctx) },
 		Access: security.access, Stopping: s.Stopping, Tensor: s.Tensor,
 		Refused: func(code int, requestID string) { // the log has none of the client's words
 			m.HTTPRefused(code)
@@ -39,6 +42,7 @@ func newAPI(c *config.Config, s *server.Server, security *security, m *metrics.M
 	if certs := security.certificates; certs != nil {
 		a.server.TLSConfig, a.server.ConnState = certs.TLSConfig(), certs.ConnState
 	}
+	connections.Follow(a.server)
 	return a, nil
 }
 

@@ -132,7 +132,7 @@ func newMetrics(c *config.Config, info buildinfo.Info) (*prometheus.Registry, *m
 	}
 	m, err := metrics.New(registry, metrics.Options{
 		ClassLabels: c.ClassLabels, RejectReasons: server.RejectReasons(), MessageReasons: server.MessageReasons(),
-		AccessReasons: access, Receipts: c.ReceiptKeys != "", Version: info.Version, Revision: info.Revision,
+		AccessReasons: access, BytesReasons: server.BudgetReasons(), Receipts: c.ReceiptKeys != "", Version: info.Version, Revision: info.Revision,
 	})
 	return registry, m, err
 }

@@ -1,0 +1,294 @@
+package daemon_test
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/ckd-project/ckd/internal/config"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// roomFor is a budget that a greedy client fills at once.
+const roomFor = 1 << 20
+
+func withLittleRoom(c *config.Config) { c.MaxOpenBytes = roomFor }
+
+// withTenants puts an access file in force: the rights of identities by name, all of them for model m.
+func withTenants(t *testing.T, rights map[string]string) func(*config.Config) {
+	t.Helper()
+	text := "identities:\n"
+	for name, has := range rights {
+		text += fmt.Sprintf("- {name: %s, tokens: [{sha256: %x}], models: [m]%s}\n", name, sha256.Sum256([]byte(tokenOf(name))), has)
+	}
+	path := filepath.Join(t.TempDir(), "access.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return func(c *config.Config) { c.Access = path }
+}
+
+func tokenOf(name string) string { return name + "-0123456789abcdef" }
+
+// client sends messages on a stream of its own connection, and receives the replies.
+type client struct {
+	t       *testing.T
+	send    func(*ckdv1.DecomposeStreamRequest)
+	receive func() *ckdv1.DecomposeStreamResponse
+	groups  uint64
+}
+
+// overGRPC returns a client of a new gRPC connection. An empty name has no token.
+func overGRPC(t *testing.T, d *started, name string) *client {
+	t.Helper()
+	ctx := t.Context()
+	if name != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+tokenOf(name))
+	}
+	stream, err := ckdv1.NewUncertaintyServiceClient(dial(t, d.Targets()[0])).DecomposeStream(ctx, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return begun(&client{
+		t: t, send: func(m *ckdv1.DecomposeStreamRequest) { send(t, stream, m) },
+		receive: func() *ckdv1.DecomposeStreamResponse { return receive(t, stream) },
+	})
+}
+
+// overHTTP returns a client of a new HTTP connection.
+func overHTTP(t *testing.T, d *started, name string) *client {
+	t.Helper()
+	body, up := io.Pipe()
+	t.Cleanup(func() { _ = up.Close() })
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.HTTPURL()+"/v1/stream", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-ndjson")
+	if name != "" {
+		r.Header.Set("Authorization", "Bearer "+tokenOf(name))
+	}
+	answered := make(chan *http.Response, 1)
+	go func() {
+		answer, err := (&http.Transport{}).RoundTrip(r)
+		if err != nil {
+			t.Error(err)
+			answer = &http.Response{Body: http.NoBody}
+		}
+		answered <- answer
+	}()
+	var lines *bufio.Scanner
+	return begun(&client{
+		t: t,
+		send: func(m *ckdv1.DecomposeStreamRequest) {
+			line, err := protojson.Marshal(m)
+			if err == nil {
+				_, err = up.Write(append(line, '\n'))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		},
+		receive: func() *ckdv1.DecomposeStreamResponse {
+			if lines == nil {
+				answer := <-answered
+				t.Cleanup(func() { _ = answer.Body.Close() })
+				lines = bufio.NewScanner(answer.Body)
+				lines.Buffer(nil, 1<<24)
+			}
+			if !lines.Scan() {
+				t.Fatalf("no further line: %v", lines.Err())
+			}
+			var line struct{ Result json.RawMessage }
+			reply := &ckdv1.DecomposeStreamResponse{}
+			if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+				t.Fatal(err)
+			}
+			if err := protojson.Unmarshal(line.Result, reply); err != nil {
+				t.Fatalf("%v: %s", err, lines.Bytes())
+			}
+			return reply
+		},
+	})
+}
+
+func begun(c *client) *client {
+	c.t.Helper()
+	c.send(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{Header: &ckdv1.StreamHeader{Model: "m"}}})
+	c.receive()
+	return c
+}
+
+// open opens inputs in a group, and returns the group and why the first of those was refused that
+// were: empty if all were taken.
+func (c *client) open(inputs int) (group uint64, refusal string) {
+	c.t.Helper()
+	c.groups++
+	block := &ckdv1.Block{Group: c.groups}
+	for i := range inputs {
+		block.InputIds = append(block.InputIds, fmt.Sprint(c.groups, "-", i))
+		block.Values = append(block.Values, 0.5, 0.5)
+	}
+	c.send(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: block}})
+	c.send(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: &ckdv1.Block{Group: 1 << 40}}}) // a fault, which answers
+	for {
+		reply := c.receive()
+		for _, r := range reply.GetResults() {
+			if e := r.GetError(); e != nil && refusal == "" {
+				refusal = e.GetMessage()
+			}
+		}
+		if len(reply.GetFaults()) > 0 {
+			return c.groups, refusal
+		}
+	}
+}
+
+// fill opens inputs until one is refused, and returns why.
+func (c *client) fill() string {
+	c.t.Helper()
+	for range 100 {
+		if _, refusal := c.open(50); refusal != "" {
+			return refusal
+		}
+	}
+	c.t.Fatal("everything was taken")
+	return ""
+}
+
+// finish has the inputs of a group decided, as far as there is room for their results.
+func (c *client) finish(group uint64) {
+	c.t.Helper()
+	c.send(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: &ckdv1.Block{Group: group, Final: true}}})
+	c.receive()
+}
+
+// held returns the share of the budget that is held.
+func (d *started) held() float64 {
+	d.t.Helper()
+	_, text := request(d.t, http.MethodGet, d.AdminURL()+"/metrics", func(r *http.Request) { r.Header.Set("Cache-Control", "no-cache") })
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, "ckd_open_bytes "); ok {
+			bytes, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				d.t.Fatal(err)
+			}
+			return bytes / roomFor
+		}
+	}
+	d.t.Fatalf("ckd_open_bytes is not there: %s", text)
+	return 0
+}
+
+func expectRefusal(t *testing.T, refusal string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(refusal, part) {
+			t.Errorf("refused with %q, want %q", refusal, part)
+		}
+	}
+}
+
+func (d *started) expectAlive() {
+	d.t.Helper()
+	if code, text := get(d.t, d.AdminURL()+"/livez"); code != http.StatusOK {
+		d.t.Errorf("/livez: %d %s", code, text)
+	}
+}
+
+// TestOneClientLeavesRoom checks on real sockets that a client alone gets three quarters of the
+// budget, that the next one is served at once, and that the first gets no more than its share while
+// another waits: over gRPC, over HTTP, and between both.
+func TestOneClientLeavesRoom(t *testing.T) {
+	over := map[string]func(*testing.T, *started, string) *client{"gRPC": overGRPC, "HTTP": overHTTP}
+	for greedy, first := range over {
+		for small, next := range over {
+			t.Run(greedy+" against "+small, func(t *testing.T) {
+				d := start(t, withHTTP, withLittleRoom)
+				one := first(t, d, "")
+				expectRefusal(t, one.fill(), "this connection holds", "and may hold 786432")
+				if held := d.held(); held < 0.7 || held > 0.76 {
+					t.Errorf("%v of the budget are held", held)
+				}
+				two := next(t, d, "")
+				if _, refusal := two.open(1); refusal != "" {
+					t.Errorf("the second client is refused: %s", refusal)
+				}
+				d.expectAlive()
+				expectRefusal(t, two.fill(), "all clients hold", "this connection holds") // and waits now
+				one.finish(1)
+				_, refusal := one.open(50)
+				expectRefusal(t, refusal, "more than an equal share among 2, while others wait")
+				if _, refusal := two.open(10); refusal != "" {
+					t.Errorf("what the first gave back is not the second's: %s", refusal)
+				}
+				d.expectAlive()
+			})
+		}
+	}
+}
+
+// TestTenantsLeaveRoom checks on real sockets that what an identity may hold does not depend on the
+// number of its connections, also over HTTP, and that the access file bounds it.
+func TestTenantsLeaveRoom(t *testing.T) {
+	d := start(t, withHTTP, withLittleRoom, withTenants(t, map[string]string{"large": "", "small": ", bytes: 10%", "third": ""}))
+	for _, over := range []func(*testing.T, *started, string) *client{overGRPC, overHTTP, overGRPC} {
+		over(t, d, "large").fill()
+	}
+	if held := d.held(); held < 0.7 || held > 0.76 {
+		t.Errorf("%v of the budget are held by one identity", held)
+	}
+	small := overHTTP(t, d, "small")
+	expectRefusal(t, small.fill(), "this connection holds")
+	expectRefusal(t, overGRPC(t, d, "small").fill(), `identity "small" holds`, "and may hold 104857")
+	if held := d.held(); held < 0.8 || held > 0.86 {
+		t.Errorf("%v of the budget are held by two identities", held)
+	}
+	if _, refusal := overGRPC(t, d, "third").open(1); refusal != "" {
+		t.Errorf("the third identity is refused: %s", refusal)
+	}
+	d.expectAlive()
+}
+
+// TestBodiesAreCharged checks that a body that does not end is charged to its connection, whose other
+// requests and calls then find no room, and that other connections do.
+func TestBodiesAreCharged(t *testing.T) {
+	d := start(t, withHTTP, withLittleRoom, func(c *config.Config) { c.MaxMessageBytes = 1 << 20 })
+	conn, err := net.Dial("tcp", strings.TrimPrefix(d.HTTPURL(), "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST /v1/models/m:decompose HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n", 2*roomFor)
+	if _, err := conn.Write(make([]byte, roomFor*3/4+1)); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusTooManyRequests || answer.Header.Get("Retry-After") == "" || !strings.Contains(string(text), "this connection holds") {
+		t.Errorf("%d, retry after %q: %s %v", answer.StatusCode, answer.Header.Get("Retry-After"), text, err)
+	}
+	for deadline := time.Now().Add(time.Minute); d.held() > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%v of the budget are held by a body that was refused", d.held())
+		}
+	}
+}
