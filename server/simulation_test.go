@@ -824,17 +824,17 @@ func show(m proto.Message) string {
 
 // free, hog, give and held are all that a simulation knows of the budget.
 
-func (sim *simulation) free() int64 { return sim.server.budget.limit - sim.server.budget.held.Load() }
+func (sim *simulation) free() int64 { return sim.server.budget.limit - sim.server.budget.total() }
 
 func (sim *simulation) hog(bytes int64) {
-	sim.server.budget.add(max(bytes, 0))
+	sim.server.budget.shared.Add(max(bytes, 0))
 	sim.hogged += max(bytes, 0)
 }
 
 func (sim *simulation) give() {
-	sim.server.budget.release(sim.hogged)
+	sim.server.budget.shared.release(sim.hogged)
 	sim.hogged = 0
 }
 
 // held returns the bytes that clients hold.
-func (sim *simulation) held() int64 { return sim.server.budget.held.Load() - sim.hogged }
+func (sim *simulation) held() int64 { return sim.server.budget.total() - sim.hogged }

@@ -44,16 +44,16 @@ func withTenants(t *testing.T, rights map[string]string) func(*config.Config) {
 
 func tokenOf(name string) string { return name + "-0123456789abcdef" }
 
-// client sends messages on a stream of its own connection, and receives the replies.
-type client struct {
+// opener opens inputs on a stream of its own connection.
+type opener struct {
 	t       *testing.T
 	send    func(*ckdv1.DecomposeStreamRequest)
 	receive func() *ckdv1.DecomposeStreamResponse
 	groups  uint64
 }
 
-// overGRPC returns a client of a new gRPC connection. An empty name has no token.
-func overGRPC(t *testing.T, d *started, name string) *client {
+// overGRPC returns an opener over a new gRPC connection. An empty name has no token.
+func overGRPC(t *testing.T, d *started, name string) *opener {
 	t.Helper()
 	ctx := t.Context()
 	if name != "" {
@@ -63,14 +63,14 @@ func overGRPC(t *testing.T, d *started, name string) *client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return begun(&client{
+	return begun(&opener{
 		t: t, send: func(m *ckdv1.DecomposeStreamRequest) { send(t, stream, m) },
 		receive: func() *ckdv1.DecomposeStreamResponse { return receive(t, stream) },
 	})
 }
 
-// overHTTP returns a client of a new HTTP connection.
-func overHTTP(t *testing.T, d *started, name string) *client {
+// overHTTP returns an opener over a new HTTP connection.
+func overHTTP(t *testing.T, d *started, name string) *opener {
 	t.Helper()
 	body, up := io.Pipe()
 	t.Cleanup(func() { _ = up.Close() })
@@ -92,7 +92,7 @@ func overHTTP(t *testing.T, d *started, name string) *client {
 		answered <- answer
 	}()
 	var lines *bufio.Scanner
-	return begun(&client{
+	return begun(&opener{
 		t: t,
 		send: func(m *ckdv1.DecomposeStreamRequest) {
 			line, err := protojson.Marshal(m)
@@ -126,7 +126,7 @@ func overHTTP(t *testing.T, d *started, name string) *client {
 	})
 }
 
-func begun(c *client) *client {
+func begun(c *opener) *opener {
 	c.t.Helper()
 	c.send(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{Header: &ckdv1.StreamHeader{Model: "m"}}})
 	c.receive()
@@ -135,7 +135,7 @@ func begun(c *client) *client {
 
 // open opens inputs in a group, and returns the group and why the first of those was refused that
 // were: empty if all were taken.
-func (c *client) open(inputs int) (group uint64, refusal string) {
+func (c *opener) open(inputs int) (group uint64, refusal string) {
 	c.t.Helper()
 	c.groups++
 	block := &ckdv1.Block{Group: c.groups}
@@ -159,7 +159,7 @@ func (c *client) open(inputs int) (group uint64, refusal string) {
 }
 
 // fill opens inputs until one is refused, and returns why.
-func (c *client) fill() string {
+func (c *opener) fill() string {
 	c.t.Helper()
 	for range 100 {
 		if _, refusal := c.open(50); refusal != "" {
@@ -171,7 +171,7 @@ func (c *client) fill() string {
 }
 
 // finish has the inputs of a group decided, as far as there is room for their results.
-func (c *client) finish(group uint64) {
+func (c *opener) finish(group uint64) {
 	c.t.Helper()
 	c.send(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: &ckdv1.Block{Group: group, Final: true}}})
 	c.receive()
@@ -214,7 +214,7 @@ func (d *started) expectAlive() {
 // budget, that the next one is served at once, and that the first gets no more than its share while
 // another waits: over gRPC, over HTTP, and between both.
 func TestOneClientLeavesRoom(t *testing.T) {
-	over := map[string]func(*testing.T, *started, string) *client{"gRPC": overGRPC, "HTTP": overHTTP}
+	over := map[string]func(*testing.T, *started, string) *opener{"gRPC": overGRPC, "HTTP": overHTTP}
 	for greedy, first := range over {
 		for small, next := range over {
 			t.Run(greedy+" against "+small, func(t *testing.T) {
@@ -246,7 +246,7 @@ func TestOneClientLeavesRoom(t *testing.T) {
 // number of its connections, also over HTTP, and that the access file bounds it.
 func TestTenantsLeaveRoom(t *testing.T) {
 	d := start(t, withHTTP, withLittleRoom, withTenants(t, map[string]string{"large": "", "small": ", bytes: 10%", "third": ""}))
-	for _, over := range []func(*testing.T, *started, string) *client{overGRPC, overHTTP, overGRPC} {
+	for _, over := range []func(*testing.T, *started, string) *opener{overGRPC, overHTTP, overGRPC} {
 		over(t, d, "large").fill()
 	}
 	if held := d.held(); held < 0.7 || held > 0.76 {
