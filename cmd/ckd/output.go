@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/ckd-project/ckd/internal/files"
 )
 
 // output collects the result of a command for a file or the standard output. It shows nothing
@@ -15,11 +17,9 @@ import (
 // as it was.
 type output struct {
 	bytes.Buffer
-	ctx  *cmdContext
-	path string // of the file; "" for the standard output
-	// temporary is the new file, in the folder of the old one. It is nil for the standard output,
-	// devices and pipes.
-	temporary *os.File
+	ctx         *cmdContext
+	path        string             // of the file; "" for the standard output
+	replacement *files.Replacement // nil for the standard output, devices and pipes
 }
 
 // writeOutput writes what write produces to a path, or to the standard output for an empty path. It
@@ -69,15 +69,15 @@ func openOutput(ctx *cmdContext, path string, inputs ...string) (*output, error)
 			return nil, err
 		}
 	}
-	name := filepath.Join(filepath.Dir(o.path), fmt.Sprintf(".%s.%d.tmp", filepath.Base(o.path), os.Getpid()))
-	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	temporary := fmt.Sprintf(".%s.%d.tmp", filepath.Base(o.path), os.Getpid())
+	replacement, err := files.BeginReplacement(files.Machine, o.path, temporary, mode)
 	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
 		err = fmt.Errorf("--out %s: %w", path, failed.Err) // without the temporary name, which would confuse
 	}
 	if err != nil {
 		return nil, err
 	}
-	o.temporary = file
+	o.replacement = replacement
 	return o, nil
 }
 
@@ -87,25 +87,15 @@ func (o *output) commit() error {
 	case o.path == "":
 		_, err := o.ctx.Stdout.Write(o.Bytes())
 		return err
-	case o.temporary == nil:
+	case o.replacement == nil:
 		return os.WriteFile(o.path, o.Bytes(), 0o666)
 	}
-	_, err := o.temporary.Write(o.Bytes())
-	if err := errors.Join(err, o.temporary.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(o.temporary.Name(), o.path); err != nil {
-		return err
-	}
-	o.temporary = nil
-	return nil
+	return o.replacement.Commit(o.Bytes())
 }
 
 // discard removes what was not committed.
 func (o *output) discard() {
-	if o.temporary != nil {
-		_ = o.temporary.Close() // closed already if writing failed
-		_ = os.Remove(o.temporary.Name())
-		o.temporary = nil
+	if o.replacement != nil {
+		o.replacement.Discard()
 	}
 }

@@ -1,6 +1,10 @@
 package tlsfiles
 
-import "time"
+import (
+	"time"
+
+	"github.com/ckd-project/ckd/internal/files"
+)
 
 // CheckList exports checkList to tests.
 var CheckList = checkList
@@ -18,4 +22,10 @@ func (s *Source) Open() int {
 	s.tracking.Lock()
 	defer s.tracking.Unlock()
 	return len(s.open)
+}
+
+// On returns the options with files of a disk.
+func (o Options) On(disk files.System) Options {
+	o.files = disk
+	return o
 }

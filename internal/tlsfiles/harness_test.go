@@ -18,16 +18,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// files holds a directory with the files of a Source.
-type files struct {
+// folder holds a directory with the files of a Source.
+type folder struct {
 	dir     string
 	options tlsfiles.Options
 }
 
 // newFiles writes plain files; a nil content means no file.
-func newFiles(t *testing.T, server certtest.Pair, clientCA, list []byte) *files {
+func newFiles(t *testing.T, server certtest.Pair, clientCA, list []byte) *folder {
 	t.Helper()
-	f := &files{dir: t.TempDir()}
+	f := &folder{dir: t.TempDir()}
 	f.options = tlsfiles.Options{Cert: f.at("tls.crt"), Key: f.at("tls.key")}
 	f.put(t, "tls.crt", server.CertPEM)
 	f.put(t, "tls.key", server.KeyPEM)
@@ -42,10 +42,10 @@ func newFiles(t *testing.T, server certtest.Pair, clientCA, list []byte) *files 
 	return f
 }
 
-func (f *files) at(name string) string { return filepath.Join(f.dir, name) }
+func (f *folder) at(name string) string { return filepath.Join(f.dir, name) }
 
 // put sets the content of a file; nil removes it.
-func (f *files) put(t *testing.T, name string, data []byte) {
+func (f *folder) put(t *testing.T, name string, data []byte) {
 	t.Helper()
 	err := os.WriteFile(f.at(name), data, 0o600)
 	if data == nil {
@@ -56,7 +56,7 @@ func (f *files) put(t *testing.T, name string, data []byte) {
 	}
 }
 
-func (f *files) load(t *testing.T) *tlsfiles.Source {
+func (f *folder) load(t *testing.T) *tlsfiles.Source {
 	t.Helper()
 	s, err := tlsfiles.Load(f.options)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ckd-project/ckd/internal/files"
 	"github.com/ckd-project/ckd/internal/watch"
 )
 
@@ -27,6 +28,8 @@ type Options struct {
 	ClientCertOptional bool
 	// TLS12 also accepts TLS 1.2, with forward secrecy and AEAD only.
 	TLS12 bool
+
+	files files.System // of tests; nil for the machine's
 }
 
 // Source keeps certificates in force. Its methods are safe for concurrent use.

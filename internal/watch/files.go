@@ -4,19 +4,19 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"slices"
 	"time"
+
+	"github.com/ckd-project/ckd/internal/files"
 )
 
 // Read reads small files together and returns what all of them held at one moment. It reads again
 // if files change meanwhile, as when the ..data link of a Secret is swapped. The second map holds
 // the errors of files that cannot be read. Read fails if the files keep changing.
-func Read(most int64, paths ...string) (map[string][]byte, map[string]error, error) {
-	return readStill(func() contents { return readAll(most, paths) })
+func Read(disk files.System, most int64, paths ...string) (map[string][]byte, map[string]error, error) {
+	return readStill(func() contents { return readAll(disk, most, paths) })
 }
 
 // readStill reads until two readings in a row agree.
@@ -48,10 +48,10 @@ func (c contents) equal(d contents) bool {
 		maps.EqualFunc(c.faults, d.faults, func(a, b error) bool { return a.Error() == b.Error() })
 }
 
-func readAll(most int64, paths []string) contents {
+func readAll(disk files.System, most int64, paths []string) contents {
 	c := contents{map[string][]byte{}, map[string]error{}}
 	for _, path := range slices.Compact(slices.Sorted(slices.Values(paths))) {
-		data, err := readFile(path, most)
+		data, err := readFile(disk, path, most)
 		if err != nil {
 			c.faults[path] = err
 			continue
@@ -63,20 +63,15 @@ func readAll(most int64, paths []string) contents {
 
 // readFile reads a regular file of at most the given number of bytes. It refuses pipes and devices,
 // where reading may never end.
-func readFile(path string, most int64) ([]byte, error) {
-	info, err := os.Stat(path)
+func readFile(disk files.System, path string, most int64) ([]byte, error) {
+	info, err := disk.Stat(path)
 	if err != nil {
 		return nil, WithoutPath(err)
 	}
 	if !info.Mode().IsRegular() {
 		return nil, errors.New("not a regular file")
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, WithoutPath(err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	data, err := files.Read(disk, path, most+1)
 	if err != nil {
 		return nil, WithoutPath(err)
 	}

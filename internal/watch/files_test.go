@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/ckd-project/ckd/internal/files"
 )
 
 func TestRead(t *testing.T) {
@@ -13,7 +15,7 @@ func TestRead(t *testing.T) {
 	a, large, none := filepath.Join(dir, "a"), filepath.Join(dir, "large"), filepath.Join(dir, "none")
 	put(t, a, "12345")
 	put(t, large, "123456")
-	data, unread, err := Read(5, a, large, none, a, dir, "/dev/zero")
+	data, unread, err := Read(files.Machine, 5, a, large, none, a, dir, "/dev/zero")
 	if err != nil || len(data) != 1 || string(data[a]) != "12345" || len(unread) != 4 {
 		t.Fatalf("%q, %v, %v", data, unread, err)
 	}

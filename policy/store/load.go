@@ -3,7 +3,6 @@ package store
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ckd-project/ckd/internal/files"
 	"github.com/ckd-project/ckd/internal/watch"
 	"github.com/ckd-project/ckd/policy"
 )
@@ -20,25 +20,28 @@ import (
 // error is a policy.Faults with all of it: first what cannot be read, then the faults in what can.
 //
 // Files that change while they are read are read again. It is a fault if they never stay unchanged.
-func Load(paths ...string) (*policy.Set, error) {
+func Load(paths ...string) (*policy.Set, error) { return loadFrom(files.Machine, paths) }
+
+// loadFrom loads the files of a disk that paths stand for.
+func loadFrom(disk files.System, paths []string) (*policy.Set, error) {
 	if len(paths) == 0 {
 		return nil, policy.Faults{{Reason: "no policy files, expected at least one file or directory"}}
 	}
-	return load(func() []source { return look(paths) })
+	return load(disk, func() []source { return look(disk, paths) })
 }
 
 // load loads what look finds, once that is the same before and after reading.
-func load(look func() []source) (*policy.Set, error) {
+func load(disk files.System, look func() []source) (*policy.Set, error) {
 	const (
 		attempts = 5
 		pause    = 10 * time.Millisecond
 	)
 	for attempt := 1; ; attempt++ {
 		before := look()
-		files, faults := read(before)
+		found, faults := read(disk, before)
 		restless, changed := difference(before, look())
 		if !changed {
-			return parse(files, faults)
+			return parse(found, faults)
 		}
 		if attempt == attempts {
 			return nil, policy.Faults{{File: restless, Reason: fmt.Sprintf(
@@ -57,15 +60,15 @@ type source struct {
 }
 
 // look finds the files that paths stand for.
-func look(paths []string) []source {
+func look(disk files.System, paths []string) []source {
 	var sources []source
 	for _, path := range paths {
-		info, err := os.Stat(path)
+		info, err := disk.Stat(path)
 		switch {
 		case err != nil:
 			sources = append(sources, unreadable(path, path, err))
 		case info.IsDir():
-			sources = append(sources, lookInto(path)...)
+			sources = append(sources, lookInto(disk, path)...)
 		default:
 			sources = append(sources, regular(path, path, info))
 		}
@@ -79,19 +82,19 @@ const dataLink = "..data"
 
 // lookInto finds the policy files of a directory. It follows each link to the directory, and to its
 // current generation, once for all files.
-func lookInto(dir string) []source {
-	root, err := filepath.EvalSymlinks(dir)
+func lookInto(disk files.System, dir string) []source {
+	root, err := disk.EvalSymlinks(dir)
 	if err != nil {
 		return []source{unreadable(dir, dir, err)}
 	}
 	files := map[string]string{} // name to path
 	// The generation decides which files there are: the links to them are not swapped with it, but
 	// made and removed one by one.
-	if generation, err := os.Readlink(filepath.Join(root, dataLink)); err == nil {
+	if generation, err := disk.Readlink(filepath.Join(root, dataLink)); err == nil {
 		if !filepath.IsAbs(generation) {
 			generation = filepath.Join(root, generation)
 		}
-		entries, err := os.ReadDir(generation)
+		entries, err := disk.ReadDir(generation)
 		if err != nil { // the path names the generation, so that equal faults of two generations differ
 			return []source{unreadable(filepath.Join(dir, dataLink), generation, err)}
 		}
@@ -99,13 +102,13 @@ func lookInto(dir string) []source {
 			files[entry.Name()] = filepath.Join(generation, entry.Name())
 		}
 	}
-	entries, err := os.ReadDir(root)
+	entries, err := disk.ReadDir(root)
 	if err != nil {
 		return []source{unreadable(dir, dir, err)}
 	}
 	for _, entry := range entries {
 		path := filepath.Join(root, entry.Name())
-		if target, err := os.Readlink(path); err == nil && filepath.Clean(target) == filepath.Join(dataLink, entry.Name()) {
+		if target, err := disk.Readlink(path); err == nil && filepath.Clean(target) == filepath.Join(dataLink, entry.Name()) {
 			continue
 		}
 		files[entry.Name()] = path
@@ -117,7 +120,7 @@ func lookInto(dir string) []source {
 			continue
 		}
 		// A link is followed. One that leads nowhere is a fault.
-		info, err := os.Stat(path)
+		info, err := disk.Stat(path)
 		switch name = filepath.Join(dir, name); {
 		case err != nil:
 			sources = append(sources, unreadable(name, path, err))
@@ -174,35 +177,25 @@ func same(a, b source) bool {
 }
 
 // read reads every source once.
-func read(sources []source) (files []policy.File, faults policy.Faults) {
+func read(disk files.System, sources []source) (found []policy.File, faults policy.Faults) {
 	for _, s := range sources {
 		if s.fault == "" {
-			data, err := readFile(s.path)
+			// A byte more than Parse accepts, so that it refuses a larger file.
+			data, err := files.Read(disk, s.path, policy.MaxFileBytes+1)
 			if err == nil {
-				files = append(files, policy.File{Name: s.name, Data: data})
+				found = append(found, policy.File{Name: s.name, Data: data})
 				continue
 			}
 			s = unreadable(s.name, s.path, err)
 		}
 		faults = append(faults, policy.Fault{File: s.name, Reason: s.fault})
 	}
-	return files, faults
-}
-
-// readFile reads a file up to one byte beyond what Parse accepts, so that Parse refuses a larger
-// one.
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, policy.MaxFileBytes+1))
+	return found, faults
 }
 
 // parse parses files and adds the faults found before.
-func parse(files []policy.File, faults policy.Faults) (*policy.Set, error) {
-	set, err := policy.Parse(files...)
+func parse(from []policy.File, faults policy.Faults) (*policy.Set, error) {
+	set, err := policy.Parse(from...)
 	var found policy.Faults
 	if errors.As(err, &found) {
 		faults = append(faults, found...)

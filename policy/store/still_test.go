@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ckd-project/ckd/internal/files"
 )
 
 // TestLoadStill checks that a load returns files that were there before it read them and still
@@ -46,13 +48,13 @@ func TestLoadStill(t *testing.T) {
 					t.Fatal(err)
 				}
 				looks := 0
-				set, err := load(func() []source {
+				set, err := load(files.Machine, func() []source {
 					if looks++; looks%2 == 0 && looks <= 2*times { // after reading
 						if err := change(); err != nil {
 							t.Fatal(err)
 						}
 					}
-					return look([]string{path})
+					return look(files.Machine, []string{path})
 				})
 				want := ""
 				switch {
@@ -77,14 +79,14 @@ func TestLoadStill(t *testing.T) {
 func TestLoadStillOnOneGeneration(t *testing.T) {
 	dir := t.TempDir()
 	looks := 0
-	_, err := load(func() []source {
+	_, err := load(files.Machine, func() []source {
 		if looks++; looks <= 2 {
 			link := filepath.Join(dir, dataLink)
 			if err := errors.Join(os.RemoveAll(link), os.Symlink("..gone"+strconv.Itoa(looks), link)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		return look([]string{dir})
+		return look(files.Machine, []string{dir})
 	})
 	if want := filepath.Join(dir, dataLink) + ": cannot read: no such file or directory"; err == nil || err.Error() != want || looks != 4 {
 		t.Errorf("error %v after %d looks, want %q after 4", err, looks, want)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/ckd-project/ckd/internal/files"
 	"github.com/ckd-project/ckd/internal/watch"
 	"github.com/ckd-project/ckd/policy"
 )
@@ -12,6 +13,7 @@ import (
 // Store keeps the set of policies that is in force, and replaces it as a whole. Several goroutines
 // may call its methods.
 type Store struct {
+	disk     files.System
 	paths    []string
 	apply    func(*policy.Set) error
 	current  atomic.Pointer[policy.Set]
@@ -24,15 +26,20 @@ type Store struct {
 // changed nothing; every later reload offers the set again. Open and the reloads call it for one
 // set at a time. It must not call Reload.
 func Open(apply func(*policy.Set) error, paths ...string) (*Store, error) {
-	set, err := Load(paths...)
+	return openOn(files.Machine, apply, paths)
+}
+
+// openOn opens the files of a disk.
+func openOn(disk files.System, apply func(*policy.Set) error, paths []string) (*Store, error) {
+	set, err := loadFrom(disk, paths)
 	if err != nil {
 		return nil, err
 	}
 	if err := apply(set); err != nil {
 		return nil, fmt.Errorf("policies refused: %w", err)
 	}
-	s := &Store{paths: slices.Clone(paths), apply: apply}
-	s.reloader = watch.NewReloader(func() *watch.Places { return placesOf(s.paths) }, s.replace)
+	s := &Store{disk: disk, paths: slices.Clone(paths), apply: apply}
+	s.reloader = watch.NewReloader(func() *watch.Places { return placesOf(s.disk, s.paths) }, s.replace)
 	s.current.Store(set)
 	return s, nil
 }
@@ -52,7 +59,7 @@ func (s *Store) Reload(trigger string) Outcome { return s.reloader.Reload(trigge
 // replace replaces the set in force by that of the files, if they differ.
 func (s *Store) replace() (watch.Result, error) {
 	before := watch.Result{Hash: s.Set().Hash()}
-	set, err := Load(s.paths...)
+	set, err := loadFrom(s.disk, s.paths)
 	if err != nil || set.Hash() == before.Hash {
 		return before, err
 	}

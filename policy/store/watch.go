@@ -2,9 +2,9 @@ package store
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 
+	"github.com/ckd-project/ckd/internal/files"
 	"github.com/ckd-project/ckd/internal/watch"
 )
 
@@ -17,15 +17,15 @@ import (
 func (s *Store) Watch(ctx context.Context, report func(Outcome)) { s.reloader.Watch(ctx, report) }
 
 // placesOf returns the places that paths lead to now.
-func placesOf(paths []string) *watch.Places {
+func placesOf(disk files.System, paths []string) *watch.Places {
 	p := watch.NewPlaces(isPolicy)
 	for _, path := range paths {
 		p.Trace(path)
-		if info, err := os.Stat(path); err == nil && info.IsDir() {
+		if info, err := disk.Stat(path); err == nil && info.IsDir() {
 			p.Trace(filepath.Join(path, dataLink))
 		}
 	}
-	for _, s := range look(paths) {
+	for _, s := range look(disk, paths) {
 		p.Trace(s.path)
 	}
 	return p

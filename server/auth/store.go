@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ckd-project/ckd/internal/files"
 	"github.com/ckd-project/ckd/internal/strictyaml"
 	"github.com/ckd-project/ckd/internal/watch"
 	"github.com/ckd-project/ckd/server/auth/issuer"
@@ -44,6 +45,7 @@ type Refusal struct {
 // Store keeps an access file in force. Its methods are safe for concurrent use. A nil Store means
 // no access control.
 type Store struct {
+	disk     files.System
 	path     string
 	options  Options
 	current  atomic.Pointer[roster]
@@ -63,8 +65,11 @@ type Outcome = watch.Outcome
 
 // Open reads an access file and the token files that it names. Its error is of type Faults if the
 // files could be read.
-func Open(path string, o Options) (*Store, error) {
-	s := &Store{path: path, options: o, open: map[*session]struct{}{}}
+func Open(path string, o Options) (*Store, error) { return openOn(files.Machine, path, o) }
+
+// openOn opens an access file of a disk.
+func openOn(disk files.System, path string, o Options) (*Store, error) {
+	s := &Store{disk: disk, path: path, options: o, open: map[*session]struct{}{}}
 	s.files.Store(&[]string{})
 	s.reloader = watch.NewReloader(s.places, s.replace)
 	s.issuers = newIssuers(s.fetched)
@@ -145,7 +150,7 @@ func (s *Store) load() (*roster, error) {
 	const attempts = 5
 	tokenFiles := *s.files.Load()
 	for range attempts {
-		data, unread, err := watch.Read(strictyaml.MaxBytes+1, append([]string{s.path}, tokenFiles...)...)
+		data, unread, err := watch.Read(s.disk, strictyaml.MaxBytes+1, append([]string{s.path}, tokenFiles...)...)
 		if err != nil {
 			return nil, Faults{{File: s.path, Reason: err.Error()}}
 		}

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/internal/config"
+	"github.com/ckd-project/ckd/internal/files"
 	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/outcome/ledger"
 	"github.com/ckd-project/ckd/outcome/receipt"
@@ -212,10 +212,7 @@ func (k *keeper) writeState() {
 	}
 	data, err := protojson.Marshal(&ckdv1.ReportIssuedResponse{Promises: k.state})
 	if err == nil {
-		temporary := filepath.Join(filepath.Dir(k.file), "."+filepath.Base(k.file)+".tmp")
-		if err = os.WriteFile(temporary, data, 0o600); err == nil {
-			err = os.Rename(temporary, k.file)
-		}
+		err = files.Replace(files.Machine, k.file, data, 0o600)
 	}
 	if err != nil {
 		k.log.Error("what the ledger said cannot be kept: a start while it is away would not know of alarms", zap.Error(err))
