@@ -8,13 +8,15 @@ It starts daemons of its own. The table is for BENCHMARKS.md.
 
 import argparse
 import pathlib
+import queue
 import statistics
-import tempfile
 import time
 
+import grpc
 import numpy as np
 
 import ckd
+from ckd import _wire
 
 BATCH, PASSES = 32, 30
 
@@ -25,13 +27,13 @@ def batches(recorded, n):
 
 
 def cost(work, parts):
-    """Returns the CPU milliseconds of this process for a part, after a warm-up of two."""
-    for part in parts[:2]:
+    """Returns the CPU milliseconds of this process for a part: the median, after a warm-up of two."""
+    spent = []
+    for part in parts:
+        begun = time.process_time()
         work(part)
-    begun = time.process_time()
-    for part in parts[2:]:
-        work(part)
-    return (time.process_time() - begun) / (len(parts) - 2) * 1e3
+        spent.append((time.process_time() - begun) * 1e3)
+    return statistics.median(spent[2:])
 
 
 def stepwise(session):
@@ -48,20 +50,46 @@ def stepwise(session):
 IDS = [str(i) for i in range(BATCH)]
 
 
-def measure(policy, settled, recorded, detail):
+def bare(address, detail):
+    """Returns the cost of the messages of stepwise over grpcio alone, which is the floor for it."""
+    requests: queue.SimpleQueue = queue.SimpleQueue()
+    with grpc.insecure_channel(address) as channel:
+        call = channel.stream_stream(_wire.DECOMPOSE_STREAM)(iter(requests.get, None))
+        header = {"model": "fetal-health", "detail": int(detail), "accept_settled": True}
+        requests.put(_wire.StreamRequest(header=header).SerializeToString())
+        next(call)
+
+        def block(group, s):
+            values = np.full((BATCH, 3), 1 / 3, dtype="<f4").tobytes()
+            block = {"group": group, "passes": 1, "values_le": values, "input_ids": IDS if s == 0 else []}
+            return _wire.StreamRequest(block=block).SerializeToString()
+
+        def work(messages):
+            for message in messages:
+                requests.put(message)
+                next(call)
+
+        spent = cost(work, [[block(group, s) for s in range(PASSES)] for group in range(1, 61)])
+        requests.put(None)
+        return spent
+
+
+def measure(policy, recorded, detail):
     """Returns the cost of each way, once."""
-    costs = {}
-    # The first 400 inputs of a daemon with an early-stopping rule have all their passes.
-    with ckd.Daemon(settled) as daemon, daemon.client() as client:
-        with client.session("fetal-health", detail=detail, accept_settled=True) as session:
-            costs["pass by pass, answers awaited (early stopping)"] = cost(stepwise(session), batches(recorded, 12))
-            assert session.info.settles and session.info.acknowledges
+    parts, costs = batches(recorded, 60), {}
     with ckd.Daemon(policy) as daemon, daemon.client() as client:
-        with client.session("fetal-health", detail=detail) as session:
-            costs["pass by pass, in few blocks"] = cost(stepwise(session), batches(recorded, 60))
-        complete = [part.transpose(1, 0, 2) for part in batches(recorded, 60)]
+        complete = [part.transpose(1, 0, 2) for part in parts]
         ask = lambda part: client.decompose("fetal-health", part, IDS, detail)  # noqa: E731
         costs["a complete array"] = cost(ask, complete)
+        with client.session("fetal-health", detail=detail) as session:
+            costs["pass by pass, in few blocks"] = cost(stepwise(session), parts)
+        with client.session("fetal-health", detail=detail, accept_settled=True) as session:
+            session.decide(IDS, parts[0])
+            # The daemon acknowledges every block. No rule is in force, so that all inputs have all
+            # their passes; the client waits for the answers to each, as if there was one.
+            session.info.settles = True
+            costs["pass by pass, answers awaited (early stopping)"] = cost(stepwise(session), parts)
+        costs["the same messages over grpcio alone"] = bare(daemon.address, detail)
     return costs
 
 
@@ -91,13 +119,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     args = parser.parse_args()
     recorded = np.load(args.recording)
-    with tempfile.TemporaryDirectory() as folder:
-        settled = ckd.calibrate(args.recording, policy=args.policy, settle=0.02, attempts=pathlib.Path(folder, "attempts"))
-        settled = settled.write(pathlib.Path(folder, "settled.yaml"))
-        rounds = {
-            detail: [measure(args.policy, settled, recorded, detail) for _ in range(args.rounds)]
-            for detail in (ckd.DECISION, ckd.VECTORS)
-        }
+    rounds = {
+        detail: [measure(args.policy, recorded, detail) for _ in range(args.rounds)] for detail in (ckd.DECISION, ckd.VECTORS)
+    }
     print("| how the passes go | decision | vectors |\n|---|---|---|")
     for way in rounds[ckd.DECISION][0]:
         cells = []

@@ -13,9 +13,9 @@ import grpc
 
 from . import _settings
 from ._arrays import Context
-from ._connection import Connection, Path, Target, rpc_errors
+from ._connection import Connection, Path, Target, error_of_call, rpc_errors
 from ._engine import Answer, Batch, Engine, Link, Model, Outcome, Stream
-from ._errors import Error, InternalError
+from ._errors import InternalError
 from ._result import Result
 from ._settings import NO_RECEIPTS, VECTORS
 
@@ -78,7 +78,7 @@ class Client:
         """Closes the connection, and with it the sessions."""
         for session in list(self._sessions):
             session.close()
-        self._transport.connection.channel().close()
+        self._transport.connection.close()
 
     def __enter__(self) -> Client:
         return self
@@ -265,15 +265,14 @@ class _Stream:
     async def receive(self, timeout: float) -> bytes | None:
         watch = self._watchdog.begin(time.monotonic() + timeout, self._expire)
         try:
-            with rpc_errors():
-                message: bytes = next(self._call)
+            message: bytes = next(self._call)
             return message
         except StopIteration:
             raise InternalError("the daemon ended the stream") from None
-        except Error:
+        except grpc.RpcError as error:
             if self._expired:
                 return None
-            raise
+            raise error_of_call(error) from None
         finally:
             self._watchdog.end(watch)
 
@@ -287,6 +286,10 @@ class _Stream:
     def close(self) -> None:
         self._requests.put(None)  # ends grpc's thread that waits for it
         self._call.cancel()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_requests"):
+            self._requests.put(None)  # for a session that was dropped without close
 
 
 class _Watchdog:

@@ -152,6 +152,10 @@ class Connection:
                     self._stamp = stamp
         return self._channel
 
+    def close(self) -> Any:
+        """Closes the channel, and returns what the channel's close returns. A fork closes nothing."""
+        return self._channel.close() if os.getpid() == self._process else None
+
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """Returns the header that carries the token, if there is one."""
         return () if self.token is None else (("authorization", "Bearer " + self.token.current()),)
@@ -198,10 +202,11 @@ def rpc_errors() -> Iterator[None]:
     try:
         yield
     except grpc.RpcError as error:
-        raise _error_of_call(error) from None
+        raise error_of_call(error) from None
 
 
-def _error_of_call(error: Any) -> Error:
+def error_of_call(error: Any) -> Error:
+    """Returns an error of grpc as one of this package."""
     status = _wire.Status()
     for name, value in error.trailing_metadata() or ():
         if name == "grpc-status-details-bin":

@@ -61,7 +61,9 @@ class Client:
 
     async def close(self) -> None:
         """Closes the connection, and with it the streams of sessions."""
-        await self._transport.connection.channel().close()
+        closing = self._transport.connection.close()
+        if closing is not None:
+            await closing
 
     async def __aenter__(self) -> Client:
         return self

@@ -148,6 +148,20 @@ def test_exit_without_close():
     assert gone(pid)
 
 
+def test_client_of_before_a_fork_is_refused(daemon):
+    with daemon.client() as client:
+        assert client.model("fetal-health").classes
+        child = os.fork()
+        if child == 0:
+            try:
+                client.model("fetal-health")
+            except RuntimeError as error:
+                client.close()
+                os._exit(0 if "made before a fork" in str(error) else 1)
+            os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_forked_process_leaves_it_alone(daemon, passes):
     """A child of a fork must not stop the daemon, neither by close nor by its end."""
     child = os.fork()
