@@ -218,6 +218,7 @@ func TestCalibrateErrors(t *testing.T) {
 		{lowrank + " --max-critical-fnr 0.1 --on-average", "--on-average needs", exitUsage},
 		{lowrank + " --max-critical-miss 0.1 --on-average --confidence 0.9", "--confidence needs", exitUsage},
 		{lowrank + " --coverage 0.8 --groups " + handLabels(t, 1, 2), "has 2 groups, expected 2126", exitFault},
+		{lowrank + " --coverage 0.8 --groups " + handLabels(t, make([]int64, 2126)...), "all 2126 inputs are of one group, expected at least 2", exitFault},
 		{lowrank + " --max-critical-fnr NaN", "--max-critical-fnr NaN", exitUsage},
 		{lowrank + " --coverage 0.8 --alarm-above 1", "--alarm-above 1: expected a number from 0 to 1, not the ends", exitUsage},
 		{lowrank + " --coverage 0.8 --alarm-above 0.2 --alarm-above 0.3", "--alarm-above 0.3: given twice", exitUsage},
