@@ -153,8 +153,8 @@ func (d *Decisions) followAround(ctx context.Context, inputs []int, orders, fewe
 }
 
 // shift is the standard deviation by which thresholds are moved to learn from, in the log-odds of
-// the share of inputs at or below them. It was chosen on the CTG and digits recordings, where half
-// as much and twice as much do as well.
+// the share of inputs at or below them. On all recordings, half as much and twice as much save about
+// one percent fewer passes.
 const shift = 0.2
 
 // under returns the same passes under a policy with other thresholds, without final decisions.

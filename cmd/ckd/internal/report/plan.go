@@ -43,7 +43,7 @@ func AuditSection(p *plan.Plan) document.Section {
 		line = fmt.Sprintf("The line of the %s is %s.", name, document.Percent(*p.Line))
 	}
 	if p.InRecording != nil {
-		line += fmt.Sprintf(" In the recording it is %s.", document.Percent(*p.InRecording))
+		line += fmt.Sprintf(" In the recording the %s is %s.", name, document.Percent(*p.InRecording))
 	}
 	called := "are audited too"
 	if p.PredictedCritical == policy.CriticalFree {

@@ -20,7 +20,7 @@ func TestPlan(t *testing.T) {
 				Triple: &plan.Delay{Inputs: new(9000.0), Audits: new(300.0), Days: new(4.5), Longest: 1e6}},
 		},
 	}, "fetal-health", eval.File{Name: "p.npy"}))
-	d.expect(t, "Audits of fetal-health: p.npy", "The line of the critical FNR is 20.4%", "In the recording it is 13.6%", "At 2,000 inputs a day",
+	d.expect(t, "Audits of fetal-health: p.npy", "The line of the critical FNR is 20.4%", "In the recording the critical FNR is 13.6%", "At 2,000 inputs a day",
 		"worked up anyway", "takes 612 reviews per 1,000 inputs", "a note")
 	d.expectRows(t, "Audit rates",
 		"audit rate|reviews per 1,000 inputs|of these deferred|of these audits|interval after a month|width|inputs between false alarms",
