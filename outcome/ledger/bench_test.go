@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -45,6 +46,44 @@ func BenchmarkReport(b *testing.B) {
 			b.ReportMetric(float64(b.N)/(processorTime()-used).Seconds(), "merged/cpu-s")
 			b.StopTimer()
 			bench.open()
+		})
+	}
+}
+
+// BenchmarkOpen opens a ledger of many outcomes, and then reads its state for the first time. Besides
+// the time to open it states that of the state in ms, and the memory of the heap after both.
+func BenchmarkOpen(b *testing.B) {
+	for _, stored := range []int{0, 10_000_000} {
+		b.Run(fmt.Sprintf("stored=%d", stored), func(b *testing.B) {
+			if stored > 0 && testing.Short() {
+				b.Skip("takes minutes")
+			}
+			bench := openBench(b, ledger.NoSync(ledger.Options{}))
+			bench.now = day0.Add(40 * 24 * time.Hour) // all cohorts are mature
+			rng := rand.New(rand.NewPCG(1, 2))
+			for done := 0; done < stored; done += 10_000 {
+				bench.report(bench.random(rng, 10_000)...)
+			}
+			bench.stateIfAny() // counts them
+			var state time.Duration
+			for b.Loop() {
+				b.StopTimer()
+				if err := bench.Close(); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+				bench.open()
+				b.StopTimer()
+				began := time.Now()
+				bench.stateIfAny()
+				state += time.Since(began)
+				b.StartTimer()
+			}
+			b.ReportMetric(float64(state.Milliseconds())/float64(b.N), "ms/state")
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			b.ReportMetric(float64(m.HeapInuse)/(1<<20), "heap-MB")
 		})
 	}
 }
