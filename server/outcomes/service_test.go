@@ -309,6 +309,7 @@ func TestReportIssued(t *testing.T) {
 		"process":          func(r *ckdv1.ReportIssuedRequest) { r.Process = "" },
 		"policies[0]":      func(r *ckdv1.ReportIssuedRequest) { r.Policies = [][]byte{[]byte("models: [{name: 1}]")} },
 		"policy_hashes[0]": func(r *ckdv1.ReportIssuedRequest) { r.PolicyHashes = []string{"xyz"} },
+		"sealed[0].sealer": func(r *ckdv1.ReportIssuedRequest) { r.Sealed = []*ckdv1.SealedCount{{Sealer: []byte("short")}} },
 		"counts[0]":        func(r *ckdv1.ReportIssuedRequest) { r.Counts = []*ckdv1.IssuedCount{{PolicyHash: d.name}} },
 		"counts":           func(r *ckdv1.ReportIssuedRequest) { r.Counts = make([]*ckdv1.IssuedCount, 10_001) },
 	} {
