@@ -92,8 +92,8 @@ func (p *promise) base(main *bolt.DB) (*replay, error) {
 }
 
 // DeleteBefore deletes the outcomes of decisions before a time, and returns how many. Only whole
-// mature cohorts are deleted. Their tallies, the evidence and the trail stay; outcomes of such
-// decisions are refused from then on. by and reason are recorded in the trail.
+// mature cohorts are deleted, and overwritten on disk. Their tallies, the evidence and the trail stay;
+// outcomes of such decisions are refused from then on. by and reason are recorded in the trail.
 func (l *Ledger) DeleteBefore(by, reason string, before time.Time) (uint64, error) {
 	if by == "" || reason == "" {
 		return 0, errors.New("delete: expected who deletes the outcomes, and why")
@@ -135,6 +135,9 @@ func (ps *promises) deleteBefore(by, reason string, before time.Time) (uint64, e
 		}
 	}
 	ps.last.Store(nil)
+	if err := errors.Join(scrub(ps.main), scrub(ps.inbox.file)); err != nil {
+		return deleted, err
+	}
 	return deleted, ps.main.Update(func(tx *bolt.Tx) error {
 		return ps.note(tx, Event{Kind: EventDeleted, By: by, Reason: reason, Detail: fmt.Sprintf("%d decisions with outcomes, decided before %s",
 			deleted, time.UnixMicro(limit).UTC().Format(time.RFC3339))})

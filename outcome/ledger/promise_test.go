@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -334,6 +336,50 @@ func TestDeleteBefore(t *testing.T) {
 			t.Errorf("%d deleted, want the 51 of days 2 and 3: %v", n, err)
 		}
 	})
+}
+
+// TestDeletedIsGone looks for the sources of deleted outcomes in the files.
+func TestDeletedIsGone(t *testing.T) {
+	b := openBench(t, ledger.NoSync(ledger.Options{}))
+	b.now = day0.Add(3 * oneDay)
+	var batch []ledger.Outcome
+	for i := range 3000 {
+		when := day0.Add(time.Duration(i%2)*oneDay + time.Hour)
+		batch = append(batch, ledger.Outcome{Receipt: b.seal(at(free(), when)), Truth: "a", Source: fmt.Sprintf("source-of-day-%d", i%2), At: when.Add(time.Hour)})
+		if len(batch) == 250 {
+			b.report(batch...)
+			b.state()
+			batch = nil
+		}
+	}
+	b.mature(1)
+	b.state()
+	if _, err := b.DeleteBefore("dpo", "retention", day0.Add(oneDay)); err != nil {
+		t.Fatal(err)
+	}
+	check := func(when string) {
+		t.Helper()
+		kept := 0
+		for _, name := range []string{"ledger.db", "inbox.db"} {
+			data, err := os.ReadFile(filepath.Join(b.dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := bytes.Count(data, []byte("source-of-day-0")); n > 0 {
+				t.Errorf("%s: %s has %d deleted outcomes", when, name, n)
+			}
+			kept += bytes.Count(data, []byte("source-of-day-1"))
+		}
+		if kept < 1500 {
+			t.Errorf("%s: %d of the other 1,500 are there", when, kept)
+		}
+	}
+	check("at once")
+	b.reopen()
+	check("after a restart")
+	if s := b.state(); s.Mature.Decided != 3000 {
+		t.Errorf("%d decided", s.Mature.Decided)
+	}
 }
 
 func TestExport(t *testing.T) {
