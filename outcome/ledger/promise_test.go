@@ -518,6 +518,26 @@ func TestMaturedOverdue(t *testing.T) {
 	}
 }
 
+// TestRecentKnowsStates expects what was computed for somebody else, though it may not be computed again
+// for a while.
+func TestRecentKnowsStates(t *testing.T) {
+	b := openBench(t, ledger.NoSync(ledger.Options{}))
+	b.now = day0.Add(40 * oneDay)
+	b.report(b.simulate(20_000)...)
+	if _, err := b.Recent(); err != nil {
+		t.Fatal(err)
+	}
+	b.decide(30, 1, deferred(), "a")
+	all, err := b.States()
+	if err != nil {
+		t.Fatal(err)
+	}
+	recent, err := b.Recent()
+	if err != nil || recent[0] != all[0] {
+		t.Errorf("%d decided, expected the state with %d: %v", recent[0].Provisional.Decided, all[0].Provisional.Decided, err)
+	}
+}
+
 // TestUntold has a daemon die before it could tell what it issued last.
 func TestUntold(t *testing.T) {
 	setup := func(t *testing.T) *bench {

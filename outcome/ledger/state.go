@@ -114,11 +114,23 @@ func (ps *promises) state(policy [32]byte, version string) (*Promise, error) {
 // their models, policies and versions.
 func (l *Ledger) States() ([]*Promise, error) { return l.promises.all() }
 
-// all returns all states.
+// all returns all states, and keeps them for recent.
 func (ps *promises) all() ([]*Promise, error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	return ps.states()
+	return ps.compute()
+}
+
+// compute returns all states, and keeps them for recent. The caller holds mu.
+func (ps *promises) compute() ([]*Promise, error) {
+	const share = 20
+	began := time.Now()
+	states, err := ps.states()
+	if err != nil {
+		return nil, err
+	}
+	ps.last.Store(&recent{states: states, until: began.Add(share * time.Since(began))})
+	return states, nil
 }
 
 // states returns all states. The caller holds mu.
@@ -161,14 +173,7 @@ func (ps *promises) recent() ([]*Promise, error) {
 		return last.states, nil
 	}
 	defer ps.mu.Unlock()
-	const share = 20
-	began := time.Now()
-	states, err := ps.states()
-	if err != nil {
-		return nil, err
-	}
-	ps.last.Store(&recent{states: states, until: began.Add(share * time.Since(began))})
-	return states, nil
+	return ps.compute()
 }
 
 // Run takes cohorts into the evidence as they mature, until the context ends. failed is told of errors.
