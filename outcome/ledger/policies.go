@@ -68,47 +68,56 @@ func (p *policies) load(b *bolt.Bucket) error {
 	})
 }
 
-// AddPolicy learns the policies of a file, as a daemon has them in force. Hashes are computed anew:
+// AddPolicy learns the policies of files, as a daemon has them in force: all of them, or none. Hashes are computed anew:
 // receipts of a policy are counted only under the hash of its own text. A text that differs only in
 // what the hash does not cover, such as its lines or audits, replaces the one before.
-func (l *Ledger) AddPolicy(yaml []byte) error {
-	set, err := policy.Parse(policy.File{Name: "policy", Data: yaml})
-	if err != nil {
-		return err
-	}
-	for _, p := range set.All() {
-		t, err := newTerms(p)
+func (l *Ledger) AddPolicy(files ...[]byte) error {
+	var learnt []*terms
+	for _, yaml := range files {
+		set, err := policy.Parse(policy.File{Name: "policy", Data: yaml})
 		if err != nil {
 			return err
 		}
-		if err := l.addPolicy(t); err != nil {
-			return err
+		for _, p := range set.All() {
+			t, err := newTerms(p)
+			if err != nil {
+				return err
+			}
+			if known := l.policies.get(t.hash); known == nil || string(known.policy.Marshal()) != string(p.Marshal()) {
+				learnt = append(learnt, t)
+			}
 		}
 	}
-	return nil
-}
-
-func (st *store) addPolicy(t *terms) error {
-	text := t.policy.Marshal()
-	if known := st.policies.get(t.hash); known != nil && string(known.policy.Marshal()) == string(text) {
+	if len(learnt) == 0 {
 		return nil
 	}
-	err := st.main.Update(func(tx *bolt.Tx) error {
-		b := tx.Bucket(bucketPolicies)
-		kind := EventPolicy
-		if b.Get(t.hash[:]) != nil {
-			kind = EventPolicyChanged
+	err := l.main.Update(func(tx *bolt.Tx) error {
+		for _, t := range learnt {
+			if err := l.addPolicy(tx, t); err != nil {
+				return err
+			}
 		}
-		if err := b.Put(t.hash[:], text); err != nil {
-			return err
-		}
-		return st.note(tx, Event{Kind: kind, Policy: t.policy.Hash, Model: t.policy.Name})
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	st.policies.set(t)
+	for _, t := range learnt {
+		l.policies.set(t)
+	}
 	return nil
+}
+
+func (st *store) addPolicy(tx *bolt.Tx, t *terms) error {
+	b := tx.Bucket(bucketPolicies)
+	kind := EventPolicy
+	if b.Get(t.hash[:]) != nil {
+		kind = EventPolicyChanged
+	}
+	if err := b.Put(t.hash[:], t.policy.Marshal()); err != nil {
+		return err
+	}
+	return st.note(tx, Event{Kind: kind, Policy: t.policy.Hash, Model: t.policy.Name})
 }
 
 // Policy returns the model's name and the class names of a policy, and whether it is known.

@@ -35,9 +35,9 @@ func (s *Service) ReportIssued(ctx context.Context, r *ckdv1.ReportIssuedRequest
 				return nil, err
 			}
 		}
-		if err := s.Ledger.AddPolicy(text); err != nil {
-			return nil, s.failed("learn a policy", err)
-		}
+	}
+	if err := s.Ledger.AddPolicy(r.GetPolicies()...); err != nil {
+		return nil, s.failed("learn policies", err)
 	}
 	response := &ckdv1.ReportIssuedResponse{}
 	asked := map[[32]byte]bool{}
