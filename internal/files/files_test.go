@@ -19,7 +19,7 @@ var ways = map[string]filestest.How{"refused": filestest.Refused, "short": files
 // TestReplaceWhole lets every operation of a replacement fail in turn. The file is then the old one or
 // the new one, whole; it is the new one where Replace says so; and the next replacement succeeds.
 func TestReplaceWhole(t *testing.T) {
-	old, new := strings.Repeat("old\n", 1000), strings.Repeat("new\n", 2000)
+	old, fresh := strings.Repeat("old\n", 1000), strings.Repeat("new\n", 2000)
 	counted := filestest.Failing(files.Machine, 0, filestest.Refused)
 	path := filepath.Join(t.TempDir(), "file")
 	if err := files.Replace(counted, path, []byte(old), 0o600); err != nil {
@@ -37,26 +37,26 @@ func TestReplaceWhole(t *testing.T) {
 					t.Fatal(err)
 				}
 				disk := filestest.Failing(files.Machine, i+1, how)
-				err := files.Replace(disk, path, []byte(new), 0o600)
+				err := files.Replace(disk, path, []byte(fresh), 0o600)
 				if !disk.Failed() || !errors.Is(err, filestest.ErrInjected) {
 					t.Fatalf("%v, expected the injected fault", err)
 				}
 				is, err := os.ReadFile(path)
-				if err != nil || string(is) != old && string(is) != new {
+				if err != nil || string(is) != old && string(is) != fresh {
 					t.Fatalf("%d bytes, %v; expected the old file or the new one", len(is), err)
 				}
 				renamed := i+1 > indexOf(steps, "rename") || i+1 == indexOf(steps, "rename") && how == filestest.Crash
-				if (string(is) == new) != renamed {
-					t.Errorf("the new file is there: %v, expected %v", string(is) == new, renamed)
+				if (string(is) == fresh) != renamed {
+					t.Errorf("the new file is there: %v, expected %v", string(is) == fresh, renamed)
 				}
 				left, err := os.ReadDir(filepath.Dir(path))
 				if err != nil || how != filestest.Crash && len(left) != 1 {
 					t.Errorf("%v, %v: a file was left behind", left, err)
 				}
-				if err := files.Replace(files.Machine, path, []byte(new), 0o600); err != nil {
+				if err := files.Replace(files.Machine, path, []byte(fresh), 0o600); err != nil {
 					t.Fatal(err)
 				}
-				if is, err := os.ReadFile(path); err != nil || string(is) != new {
+				if is, err := os.ReadFile(path); err != nil || string(is) != fresh {
 					t.Errorf("%d bytes, %v after another replacement", len(is), err)
 				}
 			})

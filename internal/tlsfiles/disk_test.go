@@ -24,9 +24,9 @@ func TestDiskFaults(t *testing.T) {
 	}
 	r := filestest.Reloaded{
 		Disk: disk, Names: f.dir,
-		Put: func(t *testing.T, new bool) {
-			f.put(t, "tls.crt", pairs[new].CertPEM)
-			f.put(t, "tls.key", pairs[new].KeyPEM)
+		Put: func(t *testing.T, fresh bool) {
+			f.put(t, "tls.crt", pairs[fresh].CertPEM)
+			f.put(t, "tls.key", pairs[fresh].KeyPEM)
 		},
 		Reload: func() (string, error) { o := s.Reload("test"); return o.Hash, o.Err },
 	}

@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -24,28 +26,28 @@ func TestDiskFaults(t *testing.T) {
 		}
 	}
 	version := map[bool]string{true: ", version: new", false: ", version: old"}
-	folders := map[string]func(t *testing.T, dir string, new bool){
-		"file": func(t *testing.T, dir string, new bool) {
-			put(t, filepath.Join(dir, "policy.yaml"), model("m", version[new]))
+	folders := map[string]func(t *testing.T, dir string, fresh bool){
+		"file": func(t *testing.T, dir string, fresh bool) {
+			put(t, filepath.Join(dir, "policy.yaml"), model("m", version[fresh]))
 		},
-		"folder": func(t *testing.T, dir string, new bool) {
+		"folder": func(t *testing.T, dir string, fresh bool) {
 			for _, name := range []string{"a", "b", "c"} {
-				put(t, filepath.Join(dir, name+".yaml"), model(name, version[new]))
+				put(t, filepath.Join(dir, name+".yaml"), model(name, version[fresh]))
 			}
 		},
-		"config map": func(t *testing.T, dir string, new bool) {
+		"config map": func(t *testing.T, dir string, fresh bool) {
 			data := filepath.Join(dir, "..data")
-			generation := map[bool]string{true: "..new", false: "..old"}[new]
+			generation := map[bool]string{true: "..new", false: "..old"}[fresh]
 			if err := os.MkdirAll(filepath.Join(dir, generation), 0o700); err != nil {
 				t.Fatal(err)
 			}
 			for _, name := range []string{"a.yaml", "b.yaml"} {
-				put(t, filepath.Join(dir, generation, name), model(name[:1], version[new]))
-				if err := os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)); err != nil && !os.IsExist(err) {
+				put(t, filepath.Join(dir, generation, name), model(name[:1], version[fresh]))
+				if err := os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrExist) {
 					t.Fatal(err)
 				}
 			}
-			put(t, filepath.Join(dir, "beside.yaml"), model("beside", version[new]))
+			put(t, filepath.Join(dir, "beside.yaml"), model("beside", version[fresh]))
 			_ = os.Remove(data) // there is none at first
 			if err := os.Symlink(generation, data); err != nil {
 				t.Fatal(err)
@@ -67,7 +69,7 @@ func TestDiskFaults(t *testing.T) {
 			}
 			r := filestest.Reloaded{
 				Disk: disk, Names: dir,
-				Put:    func(t *testing.T, new bool) { write(t, dir, new) },
+				Put:    func(t *testing.T, fresh bool) { write(t, dir, fresh) },
 				Reload: func() (string, error) { o := s.Reload("test"); return o.Hash, o.Err },
 			}
 			r.Check(t)

@@ -13,10 +13,10 @@ import (
 func TestDiskFaults(t *testing.T) {
 	dir := t.TempDir()
 	path, token := filepath.Join(dir, "access.yaml"), filepath.Join(dir, "token")
-	put := func(t *testing.T, new bool) {
+	put := func(t *testing.T, fresh bool) {
 		rights := "[a]"
 		secret := "the-old-token-of-at-least-32-characters"
-		if new {
+		if fresh {
 			rights, secret = "[a, b]", "the-new-token-of-at-least-32-characters"
 		}
 		write(t, token, secret+"\n")

@@ -11,7 +11,7 @@ import (
 type Reloaded struct {
 	Disk *Disk // it reads from
 	// Put writes the old files, or the new ones.
-	Put func(t *testing.T, new bool)
+	Put func(t *testing.T, fresh bool)
 	// Reload reads the files and returns the hash of what is in force then, and why it is not what
 	// the files say.
 	Reload func() (hash string, err error)
@@ -23,10 +23,10 @@ type Reloaded struct {
 // puts the new ones in force.
 func (r *Reloaded) Check(t *testing.T) {
 	t.Helper()
-	mustReload := func(t *testing.T, new bool) string {
+	mustReload := func(t *testing.T, fresh bool) string {
 		t.Helper()
 		r.Disk.Fail(0, Refused)
-		r.Put(t, new)
+		r.Put(t, fresh)
 		hash, err := r.Reload()
 		if err != nil {
 			t.Fatal(err)
