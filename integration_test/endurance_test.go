@@ -12,11 +12,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"text/tabwriter"
 	"time"
 
 	"google.golang.org/grpc"
@@ -330,7 +332,54 @@ func TestFurtherSignals(t *testing.T) {
 	}
 }
 
-// TestSoak sends mixed traffic for as long as -soak says. The memory of the daemon must not grow.
+// soakRow is what TestSoak shows of one moment.
+type soakRow struct {
+	at                         time.Duration
+	rss, heap                  float64 // bytes
+	goroutines, descriptors    float64
+	inputs                     float64 // decided so far
+	median, nearlyAll, slowest time.Duration
+}
+
+// measure takes a row: what the daemon says of itself, and the latency of 200 small calls.
+func (d *daemon) measure(c ckdv1.UncertaintyServiceClient, since time.Time) soakRow {
+	d.t.Helper()
+	row := soakRow{
+		at: time.Since(since), rss: d.gauge("process_resident_memory_bytes"), heap: d.gauge("go_memstats_heap_inuse_bytes"),
+		goroutines: d.gauge("go_goroutines"), descriptors: d.gauge("process_open_fds"), inputs: d.gauge("ckd_decisions_total"),
+	}
+	values := block(0, 1, 5, false).GetBlock().GetValues()
+	var took []time.Duration
+	for range 200 {
+		begun := time.Now()
+		_, err := c.Decompose(d.t.Context(), &ckdv1.DecomposeRequest{
+			Model: "fetal-health", Layout: ckdv1.Layout_LAYOUT_SNK, Passes: 5, Inputs: 1, Values: values,
+		})
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		took = append(took, time.Since(begun))
+	}
+	slices.Sort(took)
+	row.median, row.nearlyAll, row.slowest = took[100], took[198], took[199]
+	return row
+}
+
+// soakTable writes the rows of a soak for people.
+func soakTable(rows []soakRow) string {
+	var out strings.Builder
+	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "after\tinputs\tRSS MiB\theap MiB\tgoroutines\tdescriptors\tcall p50\tp99\tmax\t")
+	for _, r := range rows {
+		fmt.Fprintf(w, "%v\t%.0f\t%.1f\t%.1f\t%.0f\t%.0f\t%v\t%v\t%v\t\n", r.at.Round(time.Second), r.inputs, r.rss/(1<<20), r.heap/(1<<20),
+			r.goroutines, r.descriptors, r.median.Round(time.Microsecond), r.nearlyAll.Round(time.Microsecond), r.slowest.Round(time.Microsecond))
+	}
+	_ = w.Flush() // a buffer takes everything
+	return out.String()
+}
+
+// TestSoak sends mixed traffic for as long as -soak says. The memory of the daemon must not grow. Its
+// figures come out as a table of about twenty rows, with -v.
 func TestSoak(t *testing.T) {
 	timed.Only(t)
 	d := serve(t, "--policy", writePolicy(t, policyText))
@@ -344,19 +393,27 @@ func TestSoak(t *testing.T) {
 		}
 		mustRun(t, args...)
 	}
+	c := ckdv1.NewUncertaintyServiceClient(d.dial())
+	d.measure(c, time.Now())
 	for i := range uint64(5) { // until everything that stays for good is allocated
 		round(i)
 	}
 	before, goroutines := d.gauge("go_memstats_heap_inuse_bytes"), d.gauge("go_goroutines")
-	rounds := 5.0
-	for began := time.Now(); time.Since(began) < *soak; rounds++ {
+	rounds, began := 5.0, time.Now()
+	rows := []soakRow{d.measure(c, began)}
+	for ; time.Since(began) < *soak; rounds++ {
 		round(uint64(rounds))
+		if time.Since(began)-rows[len(rows)-1].at >= *soak/20 {
+			rows = append(rows, d.measure(c, began))
+		}
 	}
+	rows = append(rows, d.measure(c, began))
+	t.Logf("\n%s", soakTable(rows))
 	d.fallsTo("go_goroutines", goroutines+5)
 	d.fallsTo("ckd_inputs_open", 0)
 	d.fallsTo("go_memstats_heap_inuse_bytes", 2*before+(64<<20))
-	if got := d.gauge("ckd_decisions_total"); got != 2126*rounds {
-		t.Errorf("%v decisions in %v rounds of 2126", got, rounds)
+	if got, want := d.gauge("ckd_decisions_total"), 2126*rounds+float64(200*(1+len(rows))); got != want {
+		t.Errorf("%v decisions, expected %v: %v rounds of 2126, and 200 for each row and one before", got, want, rounds)
 	}
 	if log := d.Log(); bytes.Contains([]byte(log), []byte(`"level":"error"`)) {
 		t.Errorf("errors in the log: %s", log)

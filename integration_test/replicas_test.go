@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"flag"
 	"fmt"
 	"sync/atomic"
 	"syscall"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/ckd-project/ckd/internal/timed"
 )
+
+var kills = flag.Duration("kills", 5*time.Second, "how long TestKilledEverySecond goes on")
 
 // TestReplicaKilled kills one of three replicas with inputs open on it. Every input must have one
 // answer, or one error where its stream does not reconnect. Prometheus must sum up what the
@@ -132,6 +135,41 @@ func TestRollingRestart(t *testing.T) {
 	called()
 	l.answeredOnce(f.replicas[0].policy, 0)
 	f.agrees(l)
+}
+
+// TestKilledEverySecond kills a replica every second, one after the other, for as long as -kills says.
+// Every input must have one answer, as decompose gives it, and nothing may be left open.
+func TestKilledEverySecond(t *testing.T) {
+	timed.Only(t)
+	f := startFleet(t, policyText)
+	l := newLoad(t, f.dial(f.addresses()...))
+	l.open(f.versions(), 1)
+	killed, inputs := 0, int64(0)
+	for begun := time.Now(); killed == 0 || time.Since(begun) < *kills; {
+		// In rounds, since load keeps all results.
+		var done atomic.Bool
+		more := func() bool { return !done.Load() }
+		streamed, called := l.stream(more, nil), l.call(more)
+		for round := time.Now(); time.Since(round) < min(*kills, 10*time.Second); killed++ {
+			next := time.Now().Add(time.Second)
+			victim := f.replicas[killed%len(f.replicas)]
+			victim.kill()
+			victim.start(t)
+			time.Sleep(time.Until(next))
+		}
+		done.Store(true)
+		streamed()
+		called()
+		l.answeredOnce(f.replicas[0].policy, 0)
+		inputs += l.forget()
+		if t.Failed() {
+			break
+		}
+	}
+	for _, r := range f.replicas {
+		r.fallsTo("ckd_inputs_open", 0)
+	}
+	t.Logf("%d kills, %d inputs, each answered once", killed, inputs)
 }
 
 // barrier returns a function at which sessions stop, and one that lets them go on.
