@@ -20,7 +20,7 @@ func TestReviewList(t *testing.T) {
 	listen := "unix:" + filepath.Join(t.TempDir(), "s")
 	list := []string{"--recent-inputs", "500", "--case-url", "https://pacs.example/{id}"}
 	keeper := f.serve(t, listen, append(list, "--ledger", f.ledger)...)
-	other := f.serve(t, "127.0.0.1:0", append(list, "--ledger-at", listen)...)
+	other := f.serve(t, "127.0.0.1:0", append(list, "--ledger-at", listen, "--http", "127.0.0.1:0")...)
 	for _, d := range []*daemon{keeper, other} {
 		prefix := fmt.Sprintf("%p-", d)
 		reviewed, _ := outcomesOf(f.stream(t, d, prefix, 100))
@@ -75,6 +75,19 @@ func TestReviewList(t *testing.T) {
 		if after, _ := f.figures(t, keeper); after.GetProvisional().GetDecided() != before.GetProvisional().GetDecided()+uint64(len(reviewed)) {
 			t.Errorf("%d outcomes of %d reviews", after.GetProvisional().GetDecided()-before.GetProvisional().GetDecided(), len(reviewed))
 		}
+	}
+	// The page of the other daemon shows what the ledger says of both.
+	eventually(t, "the other daemon knows all figures", func() bool {
+		var state triage.State
+		_, text := page(t, other.Admin+"/triage/state")
+		if err := json.Unmarshal([]byte(text), &state); err != nil {
+			t.Fatal(err)
+		}
+		promises := state.Model.Promises
+		return len(promises) == 1 && promises[0].Decided > 0 && len(promises[0].Strata) == 3 && promises[0].Strata[0].Decisions > 0
+	})
+	if code, text := page(t, other.HTTP+"/v1/promises"); code != http.StatusNotImplemented || !strings.Contains(text, "ask the one at "+listen) {
+		t.Errorf("without a ledger of its own: %d %s", code, text)
 	}
 	for _, one := range reviewsOf(t, keeper).Reviews {
 		if one.State == "open" {

@@ -15,6 +15,7 @@ import (
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ckd-project/ckd/internal/httperror"
@@ -49,6 +50,8 @@ type Options struct {
 	Stopping func() error
 	// Tensor is passed on to rest.Options.
 	Tensor func(model string) string
+	// NoLedger answers calls about outcomes where the daemon keeps no ledger; empty where it does.
+	NoLedger string
 	// Refused is called with the HTTP status and the id of every request that is answered with an
 	// error before any call: the server's metrics and log do not have these. It may be nil.
 	Refused func(code int, requestID string)
@@ -122,11 +125,26 @@ func New(conn grpc.ClientConnInterface, o Options) http.Handler {
 	if err := handlers.RegisterUncertaintyServiceHandlerClient(context.Background(), g.v1, client{ckdv1.NewUncertaintyServiceClient(conn)}); err != nil {
 		panic(err) // the generated code never fails
 	}
-	if err := handlers.RegisterOutcomeServiceHandlerClient(context.Background(), g.v1, ckdv1.NewOutcomeServiceClient(conn)); err != nil {
+	outcomes := conn
+	if o.NoLedger != "" {
+		outcomes = noLedger(o.NoLedger)
+	}
+	if err := handlers.RegisterOutcomeServiceHandlerClient(context.Background(), g.v1, ckdv1.NewOutcomeServiceClient(outcomes)); err != nil {
 		panic(err) // as above
 	}
 	g.v2 = rest.New(inferencepb.NewGRPCInferenceServiceClient(conn), rest.Options{MessageBytes: o.MessageBytes, BodyLimit: o.bodyLimit(), Tensor: o.Tensor})
 	return o.Access.HTTP(o.untilStopping(g), auth.HTTPOptions{Need: need, Refuse: refuse})
+}
+
+// noLedger answers every call with the text: the server does not know the service.
+type noLedger string
+
+func (n noLedger) Invoke(context.Context, string, any, any, ...grpc.CallOption) error {
+	return status.Error(codes.Unimplemented, string(n))
+}
+
+func (n noLedger) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, status.Error(codes.Unimplemented, string(n))
 }
 
 // NewServer returns an HTTP server for the handler of New. It has no limits on whole requests and

@@ -32,7 +32,7 @@ func newAPI(c *config.Config, s *server.Server, security *security, m *metrics.M
 	handler := gateway.New(conn, gateway.Options{
 		MessageBytes: c.MaxMessageBytes, WriteTimeout: c.SendStallTimeout,
 		Holder: func(ctx context.Context) gateway.Holder { return connections.HolderOf(ctx) },
-		Access: security.access, Stopping: s.Stopping, Tensor: s.Tensor,
+		Access: security.access, Stopping: s.Stopping, Tensor: s.Tensor, NoLedger: withoutLedger(c),
 		Refused: func(code int, requestID string) { // the log has none of the client's words
 			m.HTTPRefused(code)
 			refusals.HTTP(code, zap.String("request_id", requestID))
@@ -44,6 +44,17 @@ func newAPI(c *config.Config, s *server.Server, security *security, m *metrics.M
 	}
 	connections.Follow(a.server)
 	return a, nil
+}
+
+// withoutLedger says where to ask about outcomes where this daemon cannot answer; empty where it can.
+func withoutLedger(c *config.Config) string {
+	switch {
+	case c.Ledger != "":
+		return ""
+	case c.LedgerAt != "":
+		return "this daemon keeps no ledger of outcomes: ask the one at " + c.LedgerAt + ", where it is kept"
+	}
+	return "this daemon keeps no ledger of outcomes: ask one that was started with --ledger"
 }
 
 // close closes the connection inside the process, when all calls are over.

@@ -30,12 +30,13 @@ import (
 )
 
 const (
-	tellEvery   = 2 * time.Second  // how often the ledger is told
-	tellTime    = 10 * time.Second // how long it may take to answer
-	lastTell    = time.Second      // as above, of the last time
-	awayAfter   = time.Minute      // after this time without an answer, /healthz says so
-	mostAtOnce  = 5000             // counts in one message
-	processName = 16               // random bytes
+	tellEvery    = 2 * time.Second  // how often the ledger is told
+	tellTime     = 10 * time.Second // how long it may take to answer
+	figuresEvery = 10 * time.Second // how often all figures are read
+	lastTell     = time.Second      // as above, of the last time
+	awayAfter    = time.Minute      // after this time without an answer, /healthz says so
+	mostAtOnce   = 5000             // counts in one message
+	processName  = 16               // random bytes
 )
 
 // keeper tells the ledger what this process has issued, and keeps what the ledger says about the
@@ -50,8 +51,14 @@ type keeper struct {
 	file   string                // keeps the state; "" for none
 	watch  func(context.Context) // takes matured cohorts; nil for the ledger of another process
 	close  func() error
-	// promises returns what outcomes say, as last computed; nil for the ledger of another process.
+	// promises returns what outcomes say, as last computed or told.
 	promises func() []*ledger.Promise
+	// figures asks the ledger of another process for what it does not tell every few seconds; nil for the
+	// own one.
+	figures func(context.Context) ([]*ckdv1.PromiseFigures, error)
+	told    atomic.Pointer[[]*ledger.Promise] // that figures returned last
+	asked   time.Time                         // when it was last called
+	short   bool                              // it has failed, and that was logged
 
 	process  string
 	began    atomic.Bool               // run was called
@@ -156,6 +163,16 @@ func (k *keeper) connect(c *config.Config) error {
 	}
 	k.report = func(ctx context.Context, r *ckdv1.ReportOutcomesRequest) (*ckdv1.ReportOutcomesResponse, error) {
 		return service.ReportOutcomes(ctx, r)
+	}
+	k.figures = func(ctx context.Context) ([]*ckdv1.PromiseFigures, error) {
+		answer, err := service.ListPromises(ctx, &ckdv1.ListPromisesRequest{})
+		return answer.GetPromises(), err
+	}
+	k.promises = func() []*ledger.Promise {
+		if all := k.told.Load(); all != nil {
+			return *all
+		}
+		return nil
 	}
 	k.at, k.close, k.file = c.LedgerAt, at.Close, c.LedgerState
 	if err := k.readState(); err != nil {
@@ -272,6 +289,7 @@ func (k *keeper) round(ctx context.Context, limit time.Duration) {
 			k.forget(hash)
 		}
 		if len(answer.GetUnknownPolicies()) == 0 && len(request.GetCounts()) < mostAtOnce {
+			k.readFigures(ctx)
 			return
 		}
 	}
@@ -386,6 +404,35 @@ func (k *keeper) heed(answer *ckdv1.ReportIssuedResponse) {
 	}
 	k.inForce()
 	k.writeState()
+}
+
+// readFigures asks for all figures of the policies in force, now and then. Without the right to read
+// them, what the ledger tells every few seconds has to do. The caller holds mu.
+func (k *keeper) readFigures(ctx context.Context) {
+	if k.figures == nil || time.Since(k.asked) < figuresEvery {
+		return
+	}
+	k.asked = time.Now()
+	all, err := k.figures(ctx)
+	if err != nil {
+		if !k.short {
+			k.log.Warn("the ledger does not tell all figures, of which the triage page then shows few: does the identity of ledger-token have the right outcomes?",
+				zap.String("ledger", k.at), zap.Error(err))
+		}
+		all = nil
+		for _, p := range k.state {
+			all = append(all, outcomes.ShortFigures(p))
+		}
+	}
+	k.short = err != nil
+	promises := make([]*ledger.Promise, 0, len(all))
+	for _, p := range all {
+		if of := outcomes.ReadFigures(p); of != nil {
+			of.Audit = k.audits[p.GetPromise().GetPolicy().GetHash()]
+			promises = append(promises, of)
+		}
+	}
+	k.told.Store(&promises)
 }
 
 // inForce puts the state in force, and has /healthz say what is violated.
