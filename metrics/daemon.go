@@ -13,7 +13,7 @@ import (
 type daemonEvents struct {
 	buildInfo                                 *prometheus.GaugeVec
 	httpRefused, accessRefused, reloadsFailed *prometheus.CounterVec
-	bytesRefused                              *prometheus.CounterVec
+	bytesRefused, connectionsRefused          *prometheus.CounterVec
 	certificateNotAfter                       prometheus.Gauge
 	panics, watchesRefused, stalled           prometheus.Counter
 }
@@ -34,6 +34,10 @@ func declareDaemonEvents(t *table) daemonEvents {
 			"Requests for room in max-open-bytes that were refused: it is full, or the connection or "+
 				"identity holds what it may, or its equal share while others wait.",
 			"reason"),
+		connectionsRefused: t.counter("ckd_connections_refused_total",
+			"Connections closed as they came, by limit: max-connections (all) or "+
+				"max-connections-per-address (address).",
+			"limit"),
 		reloadsFailed: t.counter("ckd_security_reloads_failed_total",
 			"Failed attempts to read the certificates, the access file or the keys of receipts "+
 				"again; what was in force stays.",
@@ -56,6 +60,9 @@ func declareDaemonEvents(t *table) daemonEvents {
 	}
 	for _, code := range []string{"400", "403", "404", "405", "408", "413", "415", "429"} {
 		d.httpRefused.WithLabelValues(code)
+	}
+	for _, limit := range []string{"all", "address"} {
+		d.connectionsRefused.WithLabelValues(limit)
 	}
 	for _, files := range []string{"access", "certificates"} {
 		d.reloadsFailed.WithLabelValues(files)
@@ -109,6 +116,12 @@ func (m *Metrics) AccessRefused(reason string) {
 // BytesRefused counts a request for bytes that was refused, under one of Options.BytesReasons.
 func (m *Metrics) BytesRefused(reason string) {
 	m.collector.daemon.bytesRefused.WithLabelValues(reason).Inc()
+}
+
+// ConnectionRefused counts a connection that was closed as it came, because of the limit on "all"
+// connections or on those of an "address".
+func (m *Metrics) ConnectionRefused(limit string) {
+	m.collector.daemon.connectionsRefused.WithLabelValues(limit).Inc()
 }
 
 // SecurityReloadFailed counts a failed attempt to read the "certificates", the "access" file or the "receipt-keys",

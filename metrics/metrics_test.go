@@ -69,6 +69,7 @@ func TestObserve(t *testing.T) {
 	d.HTTPRefused(413)
 	d.AccessRefused("no_credential")
 	d.BytesRefused("full")
+	d.ConnectionRefused("all")
 	d.SecurityReloadFailed("access")
 	d.CertificateNotAfter(time.Unix(1e9, 0))
 	d.ReadSaturation(func() Saturation {
@@ -127,6 +128,8 @@ func TestObserve(t *testing.T) {
 		`ckd_http_requests_refused_total{code="413"}`:                  1,
 		`ckd_access_refused_total{reason="no_credential"}`:             1,
 		`ckd_open_bytes_refused_total{reason="full"}`:                  1,
+		`ckd_connections_refused_total{limit="all"}`:                   1,
+		`ckd_connections_refused_total{limit="address"}`:               0,
 		`ckd_security_reloads_failed_total{files="access"}`:            1,
 		`ckd_security_reloads_failed_total{files="certificates"}`:      0,
 		`ckd_certificate_not_after_timestamp_seconds{}`:                1e9,

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
@@ -205,7 +206,41 @@ func TestBalancingClients(t *testing.T) {
 
 // TestCallTime checks that a call whose request does not arrive gives its slot back.
 func TestCallTime(t *testing.T) {
-	h := newHarness(t, func(o *Options) { o.Limits.CallTime = 50 * time.Millisecond })
+	t.Run("in all", func(t *testing.T) { testLateRequest(t, func(l *Limits) { l.CallTime = 50 * time.Millisecond }) })
+	t.Run("for the first message", func(t *testing.T) { testLateRequest(t, func(l *Limits) { l.FirstMessage = 50 * time.Millisecond }) })
+}
+
+// TestRequestIsInTime checks that the time of the first message ends with it: what is left of the call
+// has the time of a call.
+func TestRequestIsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _, _ := newServer(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		tapped, err := s.admission.takeSlot(ctx, nil, s.admission.limits.CallTime)
+		if err != nil {
+			t.Fatal(err)
+		}
+		handler := withSlot(func(_ any, ctx context.Context, _ func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			begun := time.Now()
+			<-ctx.Done()
+			if took := time.Since(begun); took != s.admission.limits.CallTime-10*time.Second {
+				t.Errorf("the handler had %v", took)
+			}
+			return nil, ctx.Err()
+		})
+		time.Sleep(10 * time.Second) // the request arrives
+		if _, err := handler(nil, tapped, nil, nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v, want the deadline", err)
+		}
+		if n := s.admission.calls.Load(); n != 0 {
+			t.Errorf("%d calls under way", n)
+		}
+	})
+}
+
+func testLateRequest(t *testing.T, change func(*Limits)) {
+	h := newHarness(t, func(o *Options) { change(&o.Limits) })
 	call := h.call(t.Context(), t, ckdv1.UncertaintyService_Decompose_FullMethodName, &ckdv1.DecomposeRequest{})
 	if err := call.RecvMsg(&ckdv1.DecomposeResponse{}); status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("%v", err)

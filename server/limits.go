@@ -25,10 +25,12 @@ type Limits struct {
 	OpenInputBytes      int64 // held by the open inputs of all streams and requests
 	Classes             int   // classes of a policy
 
-	CallTime  time.Duration // how long a unary call may take, from its headers to its answer
-	SendStall time.Duration // how long a client may leave a reply unread
-	InputIdle time.Duration // how long an open input may be without passes
-	StreamAge time.Duration // age at which a stream drains; 0 means never
+	CallTime       time.Duration // how long a unary call may take, from its headers to its answer
+	FirstMessage   time.Duration // how long the first message of a call or stream may take to be whole
+	ConnectionIdle time.Duration // how long a connection may be without calls
+	SendStall      time.Duration // how long a client may leave a reply unread
+	InputIdle      time.Duration // how long an open input may be without passes
+	StreamAge      time.Duration // age at which a stream drains; 0 means never
 
 	DrainGrace time.Duration // how long the open inputs of an old stream may go on
 }
@@ -53,6 +55,8 @@ func DefaultLimits() Limits {
 		OpenInputBytes:      256 << 20,
 		Classes:             10_000,
 		CallTime:            time.Minute,
+		FirstMessage:        15 * time.Second,
+		ConnectionIdle:      5 * time.Minute,
 		SendStall:           30 * time.Second,
 		InputIdle:           5 * time.Minute,
 		DrainGrace:          10 * time.Second,
@@ -77,6 +81,9 @@ func (l Limits) admit(m *engine.Model) error {
 	}
 	return nil
 }
+
+// firstMessage returns how long a call may be without its first message.
+func (l Limits) firstMessage() time.Duration { return min(l.FirstMessage, l.CallTime) }
 
 // rowBytes is what an open input holds beside its accumulator and its id.
 const rowBytes = 128

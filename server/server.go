@@ -107,7 +107,7 @@ func New(o Options) (*Server, error) {
 		grpc.ConnectionTimeout(5 * time.Second),
 		// Finds peers that vanished within two minutes; clients may check us in the same way.
 		grpc.KeepaliveParams(keepalive.ServerParameters{
-			Time: time.Minute, Timeout: 20 * time.Second,
+			Time: time.Minute, Timeout: 20 * time.Second, MaxConnectionIdle: o.Limits.ConnectionIdle,
 			// A connection ends when its streams do. Clients that balance load would otherwise
 			// open the next stream on it, and never find other replicas.
 			MaxConnectionAge: o.Limits.StreamAge,

@@ -29,7 +29,9 @@ type slot struct {
 	who       *auth.Identity
 	stream    context.Context // transport context, done when the call is answered or its stream closed
 	conn      *connection     // nil if unknown
-	cancel    context.CancelFunc
+	cancel    context.CancelCauseFunc
+	late      *time.Timer // cancels the call: until take for its request, and then for its deadline
+	deadline  time.Time
 	take      func() bool // takes the slot from the stream, unless that has ended
 
 	reply atomic.Int32 // noReply, unreadReply or endedReply
@@ -56,6 +58,20 @@ func (s *slot) Value(key any) any {
 	return s.Context.Value(key)
 }
 
+// expire cancels a call that has taken too long.
+func (s *slot) expire() { s.cancel(context.DeadlineExceeded) }
+
+// Err implements context.Context. It returns the cause, which gRPC tells the client.
+func (s *slot) Err() error { return context.Cause(s.Context) }
+
+// Deadline implements context.Context.
+func (s *slot) Deadline() (time.Time, bool) {
+	if client, ok := s.Context.Deadline(); ok && client.Before(s.deadline) {
+		return client, true
+	}
+	return s.deadline, true
+}
+
 // takeSlot gives a unary call a slot, or refuses the call. The context that it returns is
 // cancelled after limit.
 func (a *admission) takeSlot(ctx context.Context, who *auth.Identity, limit time.Duration) (context.Context, error) {
@@ -74,14 +90,17 @@ func (a *admission) takeSlot(ctx context.Context, who *auth.Identity, limit time
 	}
 	s := &slot{admission: a, who: who, stream: ctx, conn: connectionOf(ctx)}
 	s.account = account
-	s.Context, s.cancel = context.WithTimeout(ctx, limit)
+	s.deadline = time.Now().Add(limit)
+	s.Context, s.cancel = context.WithCancelCause(ctx)
+	s.late = time.AfterFunc(min(a.limits.FirstMessage, limit), s.expire)
 	s.take = context.AfterFunc(s.Context, s.abandon)
 	return s, nil
 }
 
 // abandon gives back the slot of a call whose stream ends before its handler begins.
 func (s *slot) abandon() {
-	s.cancel()
+	s.late.Stop()
+	s.cancel(nil)
 	s.giveBack()
 }
 
@@ -133,6 +152,8 @@ func withSlot(handler grpc.MethodHandler) grpc.MethodHandler {
 		if !s.take() {
 			return nil, status.FromContextError(ctx.Err()).Err()
 		}
+		s.late.Reset(time.Until(s.deadline)) // the request is whole
+		defer s.late.Stop()
 		stream, ok := grpc.ServerTransportStreamFromContext(ctx).(interface{ RecvCompress() string })
 		if ok && stream.RecvCompress() != "" {
 			if err := grpc.SetSendCompressor(ctx, encoding.Identity); err != nil {

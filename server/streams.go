@@ -49,7 +49,7 @@ func (s *streams) decompose(of grpc.ServerStream) error {
 // superviseStream waits for the header and then supervises the stream. It gives up the stream's
 // open inputs, whatever ended the stream.
 func (s *streams) superviseStream(ctx context.Context, opened <-chan *stream, exchanged <-chan error) error {
-	late := time.NewTimer(s.decider.limits.CallTime)
+	late := time.NewTimer(s.decider.limits.firstMessage())
 	defer late.Stop()
 	select {
 	case st := <-opened:
@@ -63,7 +63,7 @@ func (s *streams) superviseStream(ctx context.Context, opened <-chan *stream, ex
 		}
 		return err
 	case <-late.C:
-		return status.Errorf(codes.DeadlineExceeded, "no header came for %v", s.decider.limits.CallTime)
+		return status.Errorf(codes.DeadlineExceeded, "no header came for %v", s.decider.limits.firstMessage())
 	case <-auth.Gone(ctx):
 		return auth.Ended(ctx)
 	case <-s.lifecycle.killed:

@@ -42,6 +42,7 @@ func newAPI(c *config.Config, s *server.Server, security *security, m *metrics.M
 	if certs := security.certificates; certs != nil {
 		a.server.TLSConfig, a.server.ConnState = certs.TLSConfig(), certs.ConnState
 	}
+	a.server.IdleTimeout = c.ConnectionIdleTimeout
 	connections.Follow(a.server)
 	return a, nil
 }

@@ -81,6 +81,7 @@ func build(c *config.Config, log *zap.Logger, load func(*server.Server) (*store.
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
+	d.sockets.limit(newConnectionLimit(c, m.ConnectionRefused))
 	if d.tracer, err = newTracer(c, info, log); err != nil {
 		return nil, err
 	}

@@ -42,6 +42,8 @@ func limits(c *config.Config) server.Limits {
 		OpenInputBytes:      c.MaxOpenBytes,
 		Classes:             c.MaxClasses,
 		CallTime:            c.CallTimeout,
+		FirstMessage:        c.FirstMessageTimeout,
+		ConnectionIdle:      c.ConnectionIdleTimeout,
 		SendStall:           c.SendStallTimeout,
 		InputIdle:           c.InputIdleTimeout,
 		StreamAge:           c.MaxStreamAge,

@@ -43,6 +43,16 @@ func (s *sockets) open(c *config.Config) error {
 	return nil
 }
 
+// limit has the connections of clients count.
+func (s *sockets) limit(c *connectionLimit) {
+	for i, l := range s.grpc {
+		s.grpc[i] = c.guard(l)
+	}
+	if s.http != nil {
+		s.http = c.guard(s.http)
+	}
+}
+
 // close closes what is open.
 func (s *sockets) close() {
 	for _, l := range append(s.grpc, s.admin, s.http, s.pprof) {

@@ -1,0 +1,92 @@
+package daemon_test
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/ckd-project/ckd/internal/config"
+)
+
+// TestConnections checks on real sockets that mute connections beyond a limit are closed as they come,
+// over gRPC and HTTP together, that a client that is connected is served meanwhile, that the admin
+// address answers, and that there is room again when they are gone.
+func TestConnections(t *testing.T) {
+	for limit, change := range map[string]func(*config.Config){
+		"all":     func(c *config.Config) { c.MaxConnections = 8 },
+		"address": func(c *config.Config) { c.MaxConnectionsPerAddress = 8 },
+	} {
+		t.Run(limit, func(t *testing.T) {
+			d := start(t, withHTTP, change)
+			health := healthv1.NewHealthClient(dial(t, d.Targets()[0]))
+			if _, err := health.Check(t.Context(), &healthv1.HealthCheckRequest{}); err != nil {
+				t.Fatal(err)
+			}
+			var mute []net.Conn
+			for i := range 20 {
+				at := []string{d.Targets()[0], strings.TrimPrefix(d.HTTPURL(), "http://")}[i%2]
+				c, err := net.Dial("tcp", at)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				mute = append(mute, c)
+			}
+			refused := `ckd_connections_refused_total{limit="` + limit + `"} 13` // of 20: one of 8 is the client's
+			for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+				_, text := request(t, http.MethodGet, d.AdminURL()+"/metrics", func(r *http.Request) { r.Header.Set("Cache-Control", "no-cache") })
+				if strings.Contains(text, refused) {
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("not %s", refused)
+				}
+			}
+			if _, err := health.Check(t.Context(), &healthv1.HealthCheckRequest{}); err != nil {
+				t.Errorf("a client that is connected: %v", err)
+			}
+			d.expectAlive()
+			for _, c := range mute {
+				c.Close()
+			}
+			for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+				if code, _ := get(t, d.HTTPURL()+"/v2/health/live"); code == http.StatusOK {
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Fatal("there is no room for another client")
+				}
+			}
+		})
+	}
+}
+
+// TestIdleConnections checks that connections without calls are closed, over gRPC and HTTP.
+func TestIdleConnections(t *testing.T) {
+	d := start(t, withHTTP, func(c *config.Config) { c.ConnectionIdleTimeout = time.Second })
+	for name, hello := range map[string]struct{ at, text string }{
+		"gRPC": {d.Targets()[0], "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"},
+		"HTTP": {strings.TrimPrefix(d.HTTPURL(), "http://"), "GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, err := net.Dial("tcp", hello.at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if _, err := io.WriteString(c, hello.text); err != nil {
+				t.Fatal(err)
+			}
+			_ = c.SetReadDeadline(time.Now().Add(2 * time.Minute)) // against hanging
+			if _, err := io.Copy(io.Discard, c); err != nil && !strings.Contains(err.Error(), "reset") {
+				t.Errorf("the connection stays: %v", err)
+			}
+		})
+	}
+}
