@@ -260,3 +260,21 @@ func TestAccountsAtOnce(t *testing.T) {
 		t.Errorf("%d bytes are held, %d accounts and %d identities are left", b.total(), len(b.whole.children), len(b.identities))
 	}
 }
+
+// TestEndTheHeaviest checks that connections are found by what they hold and ended with a cause, and
+// what belongs to no connection never.
+func TestEndTheHeaviest(t *testing.T) {
+	b, _, _ := testBudget()
+	var ended []string
+	for peer, bytes := range map[string]int64{"small": 100, "large": 300, "none": 0} {
+		b.open(nil, peer, func(cause string) { ended = append(ended, peer+": "+cause) }).Add(bytes)
+	}
+	b.shared.Add(500)
+	b.shared.end("never")
+	for _, a := range b.heaviest(3) {
+		a.end("too much")
+	}
+	if diff := cmp.Diff([]string{"large: too much", "small: too much"}, ended); diff != "" {
+		t.Errorf("ended (-want +got):\n%s", diff)
+	}
+}
