@@ -730,7 +730,7 @@ func (sim *simulation) over(one *session) error {
 		err = one.st.over()
 	}
 	if (err != nil || one.state == ended) != due {
-		return fmt.Errorf("%s: over %v with %v, expected %v: ending %q with %d inputs open", one.name, !due, err, due, one.spec.Ending(), one.spec.OpenInputs())
+		return fmt.Errorf("%s: over %v with %v, expected %v: ending %q with %d inputs open", one.name, !due, fmt.Sprint(err), due, one.spec.Ending(), one.spec.OpenInputs())
 	}
 	if !due {
 		return nil

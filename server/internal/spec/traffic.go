@@ -13,6 +13,25 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
+// How often a client does what it should not.
+const (
+	wrongClasses       = 0.01
+	tooManyPasses      = 0.01
+	tooFewPasses       = 0.01
+	wrongPosterior     = 0.01
+	wrongDetail        = 0.01
+	wrongKind          = 0.01
+	emptyMessage       = 0.01
+	sameHeader         = 0.01
+	otherHeader        = 0.01
+	noSuchRow          = 0.03
+	rowTwice           = 0.03
+	wrongIDCount       = 0.03
+	noLayout           = 0.03
+	tooManyInputs      = 0.03
+	wrongClassesOfCall = 0.03
+)
+
 // chance reports true with a probability.
 func chance(r *rand.Rand, p float64) bool { return r.Float64() < p }
 
@@ -158,17 +177,17 @@ func (s *Server) Header(r *rand.Rand) *ckdv1.StreamHeader {
 		}
 	}
 	switch {
-	case chance(r, 0.01):
+	case chance(r, wrongClasses):
 		h.Classes = []string{"cat", "dog"}
-	case chance(r, 0.01):
+	case chance(r, tooManyPasses):
 		h.Passes = uint32(s.Limits.Passes + 1)
-	case chance(r, 0.01):
+	case chance(r, tooFewPasses):
 		h.Passes = 1
-	case chance(r, 0.01):
+	case chance(r, wrongPosterior):
 		h.Posterior = "no name"
-	case chance(r, 0.01):
+	case chance(r, wrongDetail):
 		h.Detail = 99
-	case chance(r, 0.01):
+	case chance(r, wrongKind):
 		h.Kind = ckdv1.Kind_KIND_DIRICHLET
 	}
 	return h
@@ -179,11 +198,11 @@ func (s *Server) Header(r *rand.Rand) *ckdv1.StreamHeader {
 func (s *Stream) Message(r *rand.Rand) *ckdv1.DecomposeStreamRequest {
 	open := slices.Sorted(maps.Keys(s.groups))
 	switch {
-	case chance(r, 0.01):
+	case chance(r, emptyMessage):
 		return &ckdv1.DecomposeStreamRequest{}
-	case chance(r, 0.01):
+	case chance(r, sameHeader):
 		return &ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{Header: s.header}}
-	case chance(r, 0.01):
+	case chance(r, otherHeader):
 		return &ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{Header: &ckdv1.StreamHeader{Model: "another"}}}
 	}
 	b := &ckdv1.Block{}
@@ -224,9 +243,9 @@ func (s *Stream) goOn(r *rand.Rand, b *ckdv1.Block, g *group) {
 			slices.Sort(b.Rows)
 		}
 		switch {
-		case chance(r, 0.03):
+		case chance(r, noSuchRow):
 			b.Rows[r.IntN(n)] = uint32(len(g.rows) + r.IntN(2))
-		case chance(r, 0.03):
+		case chance(r, rowTwice):
 			b.Rows[r.IntN(n)] = b.Rows[r.IntN(n)]
 		case chance(r, 0.01):
 			for range len(g.rows) {
@@ -303,13 +322,13 @@ func (s *Server) Call(r *rand.Rand) *ckdv1.DecomposeRequest {
 		c.Receipts = ckdv1.Receipts_RECEIPTS_ALL
 	}
 	switch {
-	case chance(r, 0.03):
+	case chance(r, wrongIDCount):
 		c.InputIds = s.ids(r, n+1)
-	case chance(r, 0.03):
+	case chance(r, noLayout):
 		c.Layout = ckdv1.Layout_LAYOUT_UNSPECIFIED
-	case chance(r, 0.03):
+	case chance(r, tooManyInputs):
 		c.Inputs = uint32(s.Limits.InputsPerRequest + 1)
-	case chance(r, 0.03):
+	case chance(r, wrongClassesOfCall):
 		c.Classes = []string{"cat"}
 	}
 	return c
