@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 PYTHON ?= python3
-.PHONY: help check test ci build fmt generate bench fuzz demo wheels
+.PHONY: help check test ci build release fmt generate bench fuzz demo wheels
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
@@ -20,7 +20,10 @@ build: ## build ./ckd, a static binary
 	CGO_ENABLED=0 go build -trimpath -o ckd ./cmd/ckd
 
 wheels: ## build Python wheels with the program inside into ./dist, without a network; VERSION=1.2.3 sets their version
-	$(PYTHON) python/wheels.py --out dist $(if $(VERSION),--version $(VERSION))
+	$(PYTHON) python/wheels.py --out $(or $(DIST),dist) $(if $(VERSION),--version $(VERSION))
+
+release: ## build images, binaries, SBOM, chart and wheels of the tag at HEAD into dist/
+	@.ci/release
 
 fmt: ## format Go and proto files
 	gofmt -w .
