@@ -605,6 +605,7 @@ func TestChartSettings(t *testing.T) {
 	}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[config.Config]()) {
 		env, isSetting := field.Tag.Lookup("env")
+		env, _, _ = strings.Cut(env, ",") // others may stand for it
 		name := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(env, "CKD_"), "_", "-"))
 		p, there := known[name]
 		delete(known, name)

@@ -238,3 +238,31 @@ func FuzzFile(f *testing.F) {
 		}
 	})
 }
+
+// TestStandardVariables checks that OpenTelemetry's own variables count, and that ours and flags win.
+func TestStandardVariables(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://all:4317")
+	t.Setenv("OTEL_TRACES_SAMPLER_ARG", "0.5")
+	read := func(args ...string) *config.Config {
+		t.Helper()
+		c, err := parse(append([]string{"--policy", "p.yaml"}, args...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	if c := read(); c.TraceEndpoint != "http://all:4317" || c.TraceSample != 0.5 {
+		t.Errorf("%s, %v", c.TraceEndpoint, c.TraceSample)
+	}
+	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://traces:4317")
+	if c := read(); c.TraceEndpoint != "http://traces:4317" {
+		t.Errorf("%s, want the one of traces", c.TraceEndpoint)
+	}
+	t.Setenv("CKD_TRACE_ENDPOINT", "http://ours:4317")
+	if c := read(); c.TraceEndpoint != "http://ours:4317" {
+		t.Errorf("%s, want ours", c.TraceEndpoint)
+	}
+	if c := read("--trace-endpoint", "off", "--trace-sample", "1"); c.TraceEndpoint != config.Off || c.TraceSample != 1 {
+		t.Errorf("%s, %v, want the flags", c.TraceEndpoint, c.TraceSample)
+	}
+}

@@ -34,11 +34,18 @@ type Tracer struct {
 	provider *sdktrace.TracerProvider
 }
 
-// New starts a tracer. If the collector cannot be reached, the tracer drops spans and logs a line.
+// New starts a tracer. The environment's OTEL_EXPORTER_OTLP_* say more about the exporter, such as
+// headers, and OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES about the daemon. If the collector cannot be reached, the tracer drops spans and logs a line.
 func New(o Options) (*Tracer, error) {
 	exporter, err := otlptracegrpc.New(context.Background(), otlptracegrpc.WithEndpointURL(o.Endpoint))
 	if err != nil {
 		return nil, fmt.Errorf("tracing to %s: %w", o.Endpoint, err)
+	}
+	daemon, err := resource.Merge(resource.NewSchemaless(
+		attribute.String("service.name", "ckd"), attribute.String("service.version", o.Version),
+	), resource.Environment())
+	if err != nil {
+		return nil, fmt.Errorf("tracing: OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		o.Logger.Warn("spans were not sent", zap.Error(err))
@@ -46,9 +53,7 @@ func New(o Options) (*Tracer, error) {
 	return &Tracer{exporter, sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(exporter),
 		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(o.Sample))),
-		sdktrace.WithResource(resource.NewSchemaless(
-			attribute.String("service.name", "ckd"), attribute.String("service.version", o.Version),
-		)),
+		sdktrace.WithResource(daemon),
 	)}, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
@@ -30,12 +31,20 @@ type spans struct {
 	collector.UnimplementedTraceServiceServer
 	mu   sync.Mutex
 	seen map[string][]string // by name
+	// Of the last export.
+	attributes map[string]string
+	headers    metadata.MD
 }
 
-func (s *spans) Export(_ context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+func (s *spans) Export(ctx context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.headers, _ = metadata.FromIncomingContext(ctx)
+	s.attributes = map[string]string{}
 	for _, resource := range r.GetResourceSpans() {
+		for _, a := range resource.GetResource().GetAttributes() {
+			s.attributes[a.GetKey()] = a.GetValue().GetStringValue()
+		}
 		for _, scope := range resource.GetScopeSpans() {
 			for _, span := range scope.GetSpans() {
 				s.seen[span.GetName()] = append(s.seen[span.GetName()], string(span.GetTraceId()))
@@ -103,6 +112,28 @@ func TestSpans(t *testing.T) {
 				t.Errorf("calls seen of the three traces: %v, want %v; %v", seen, c.want, got.seen)
 			}
 		})
+	}
+}
+
+// TestEnvironment checks that the standard variables say who sends spans, and with which headers.
+func TestEnvironment(t *testing.T) {
+	t.Setenv("OTEL_SERVICE_NAME", "retina")
+	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "service.name=other,team=eye")
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=secret")
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1") // the option wins
+	got := &spans{seen: map[string][]string{}}
+	at, stop := serve(t, func(s *grpc.Server) { collector.RegisterTraceServiceServer(s, got) })
+	defer stop()
+	tracer := trace(t, tracing.Options{Endpoint: "http://" + at, Sample: 1, Version: "1", Logger: zap.NewNop()})
+	if err := tracer.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"service.name": "retina", "service.version": "1", "team": "eye"}
+	if diff := cmp.Diff(want, got.attributes); diff != "" {
+		t.Errorf("attributes, want - and got +:\n%s", diff)
+	}
+	if sent := got.headers.Get("authorization"); !slices.Equal(sent, []string{"secret"}) {
+		t.Errorf("authorization %q", sent)
 	}
 }
 
