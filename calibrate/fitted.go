@@ -55,7 +55,7 @@ func (s *search) tooFewForRisk() string {
 	for i, in := range s.part.of {
 		others += index(in && !s.predictedCritical[i] && !s.critical[i])
 	}
-	return fmt.Sprintf("%d critical inputs and %d others are called safe among those that it would be fitted to, expected %d or more of each",
+	return fmt.Sprintf("%d critical and %d non-critical inputs are called safe among those that it would be fitted to, expected %d or more of each",
 		s.part.count(s.missed), others, riskfit.FewestMissed)
 }
 

@@ -106,11 +106,11 @@ func TestNoRisk(t *testing.T) {
 	}
 	fewer, fewerLabels := take(table, labels, few)
 	found := calibrated(t, fewer, fewerLabels, options(t, Objective{Coverage: 0.8}, policy.AllInputs, 1))
-	if found.Risk != nil || found.Policy.Risk != nil || !strings.Contains(strings.Join(found.Notes, "\n"), "9 critical inputs and 1591 others are called safe") {
+	if found.Risk != nil || found.Policy.Risk != nil || !strings.Contains(strings.Join(found.Notes, "\n"), "9 critical and 1591 non-critical inputs are called safe") {
 		t.Errorf("risk %+v, notes %q", found.Risk, found.Notes)
 	}
 	_, err := Choose(t.Context(), fewer, fewerLabels, options(t, Objective{CostRatio: 50}, policy.AllInputs, 1))
-	if err == nil || !strings.Contains(err.Error(), "9 critical inputs and 1591 others are called safe") {
+	if err == nil || !strings.Contains(err.Error(), "9 critical and 1591 non-critical inputs are called safe") {
 		t.Errorf("error %v", err)
 	}
 }
