@@ -39,12 +39,13 @@ var (
 	seed  = flag.Uint64("seed", 0, "the one seed that TestSimulation or TestSimulatedClients replays, with its history")
 )
 
-// keptSeeds are seeds that found something. They run first.
+// keptSeeds are seeds that found something. They run first. A change of the traffic in package spec
+// gives every seed other messages: break the server again then and look for another seed.
 var keptSeeds = []struct {
 	seed uint64
 	why  string
 }{
-	{2, "the series of a model went while a stream of it was open: its policy was replaced, then removed, then came back"},
+	{110, "the series of a model went while a stream of it was open: its policy was replaced, then removed, then came back"},
 }
 
 // TestSimulation drives servers by random clients and checks each step against package spec. A seed
