@@ -16,6 +16,8 @@ type daemonEvents struct {
 	bytesRefused, connectionsRefused          *prometheus.CounterVec
 	certificateNotAfter                       prometheus.Gauge
 	panics, watchesRefused, stalled           prometheus.Counter
+	memoryPressure                            *prometheus.GaugeVec // without a series where there is no memory limit
+	memoryRefused, memoryEnded                prometheus.Counter
 }
 
 func declareDaemonEvents(t *table) daemonEvents {
@@ -56,6 +58,16 @@ func declareDaemonEvents(t *table) daemonEvents {
 		stalled: t.counter("ckd_connections_stalled_total",
 			"Connections closed because their client read no reply to its unary calls for "+
 				"send-stall-timeout.",
+		).WithLabelValues(),
+		memoryPressure: t.gauge("ckd_memory_pressure",
+			"Memory that lives above that of the idle daemon, as a share of what the memory limit "+
+				"leaves: from 0.8 on new calls and streams are refused, from 0.9 on connections are "+
+				"ended. No series without a memory limit."),
+		memoryRefused: t.counter("ckd_memory_refused_total",
+			"Calls, streams and compressed messages refused because memory was short.",
+		).WithLabelValues(),
+		memoryEnded: t.counter("ckd_memory_connections_ended_total",
+			"Connections ended because memory was very short and they held most of it.",
 		).WithLabelValues(),
 	}
 	for _, code := range []string{"400", "403", "404", "405", "408", "413", "415", "429"} {
@@ -101,6 +113,17 @@ func (m *Metrics) WatchRefused() { m.collector.daemon.watchesRefused.Inc() }
 
 // ConnectionStalled counts a connection that was closed because its client did not read.
 func (m *Metrics) ConnectionStalled() { m.collector.daemon.stalled.Inc() }
+
+// MemoryPressure records the share of the memory limit that clients use.
+func (m *Metrics) MemoryPressure(share float64) {
+	m.collector.daemon.memoryPressure.WithLabelValues().Set(share)
+}
+
+// MemoryRefused counts a call, stream or message that was refused because memory was short.
+func (m *Metrics) MemoryRefused() { m.collector.daemon.memoryRefused.Inc() }
+
+// MemoryConnectionsEnded counts connections that were ended because memory was very short.
+func (m *Metrics) MemoryConnectionsEnded(n int) { m.collector.daemon.memoryEnded.Add(float64(n)) }
 
 // HTTPRefused counts an HTTP request that was answered with an error before it became a call. code is
 // its HTTP status.

@@ -66,6 +66,9 @@ func TestObserve(t *testing.T) {
 	d.RejectedUnknownModel("unknown_model", 1)
 	d.WatchRefused()
 	d.ConnectionStalled()
+	d.MemoryPressure(0.5)
+	d.MemoryRefused()
+	d.MemoryConnectionsEnded(2)
 	d.HTTPRefused(413)
 	d.AccessRefused("no_credential")
 	d.BytesRefused("full")
@@ -73,7 +76,7 @@ func TestObserve(t *testing.T) {
 	d.SecurityReloadFailed("access")
 	d.CertificateNotAfter(time.Unix(1e9, 0))
 	d.ReadSaturation(func() Saturation {
-		return Saturation{OpenBytes: 1, OpenBytesLimit: 2, StreamsLimit: 3, Calls: 4, CallsLimit: 5, Watches: 6, WatchesLimit: 7, RepliesUnread: 8}
+		return Saturation{OpenBytes: 1, OpenBytesLimit: 2, StreamsLimit: 3, Calls: 4, CallsLimit: 5, Watches: 6, WatchesLimit: 7, RepliesUnread: 8, ArrivingBytes: 9}
 	})
 
 	h1, h3, h5 := entropyOf(3./8, 3./8, 1./4), entropyOf(1./2, 1./4, 1./4), entropyOf(4./5, 1./5)
@@ -135,7 +138,11 @@ func TestObserve(t *testing.T) {
 		`ckd_certificate_not_after_timestamp_seconds{}`:                1e9,
 		`ckd_open_bytes{}`:                                             1,
 		`ckd_open_bytes_limit{}`:                                       2,
+		`ckd_arriving_bytes{}`:                                         9,
 		`ckd_streams_limit{}`:                                          3,
+		`ckd_memory_pressure{}`:                                        0.5,
+		`ckd_memory_refused_total{}`:                                   1,
+		`ckd_memory_connections_ended_total{}`:                         2,
 		`ckd_calls_open{}`:                                             4,
 		`ckd_calls_limit{}`:                                            5,
 		`ckd_replies_unread{}`:                                         8,
@@ -275,6 +282,7 @@ func TestPrecreated(t *testing.T) {
 	d.ReadFullPassChecks(func() map[string]fullpass.Status { return watched(t, "m", 0) })
 	d.ReadPromises(func() []*ledger.Promise { return []*ledger.Promise{tooFew()} })
 	d.ReadStateTime(func() time.Time { return time.Now().Add(time.Hour) }) // an age is never negative
+	d.MemoryPressure(0)
 	values := d.values(t)
 	for _, f := range d.collector.families {
 		if len(namesOf(values, f.name+"{")) == 0 {

@@ -15,6 +15,7 @@ import (
 	"github.com/ckd-project/ckd/metrics"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/auth"
+	"github.com/ckd-project/ckd/server/internal/arriving"
 )
 
 // admission lets calls in or refuses them, before any of their request is read. It counts
@@ -26,6 +27,8 @@ type admission struct {
 	refusals *Refusals
 	budget   *budget
 	http     *HTTPConnections
+	overload *overload
+	arriving *arriving.Pool             // buffers of messages that are coming in
 	kinds    func() map[string]callKind // by the full name of a method
 
 	calls   atomic.Int64 // unary calls; see slot
@@ -35,16 +38,34 @@ type admission struct {
 	others  atomic.Int64 // reflection, channelz
 
 	watches  atomic.Int64 // watches of the health
-	arriving atomic.Int64 // watches whose request has not arrived yet
+	requests atomic.Int64 // watches whose request has not arrived yet
 }
 
 // newAdmission returns the admission of a server. services is called with the first call.
 func newAdmission(o Options, b *budget, services func() map[string]grpc.ServiceInfo) *admission {
-	return &admission{
-		limits: o.Limits, auth: o.Auth, metrics: o.Metrics, refusals: o.Refusals, budget: b,
+	a := &admission{
+		limits: o.Limits, auth: o.Auth, metrics: o.Metrics, refusals: o.Refusals, budget: b, arriving: new(arriving.Pool),
 		http:  &HTTPConnections{budget: b, log: o.Logger},
 		kinds: sync.OnceValue(func() map[string]callKind { return callKinds(services()) }),
 	}
+	a.overload = &overload{
+		limit: o.MemoryLimit, budget: o.Limits.OpenInputBytes, log: o.Logger, metrics: o.Metrics,
+		held: a.held, idle: func() bool { return a.idle() && a.held() == 0 }, end: b.endHeaviest,
+	}
+	return a
+}
+
+// held returns the bytes that clients are known to hold: what is charged to them, which includes
+// messages that are not whole, or the buffers of messages, which include those that are unpacked.
+func (a *admission) held() int64 { return max(a.budget.total(), a.arriving.Held()) }
+
+// roomToUnpack reports whether there is room to unpack more of a message, which is given up otherwise.
+func (a *admission) roomToUnpack() bool {
+	if a.held() < a.budget.limit && a.overload.calm() {
+		return true
+	}
+	a.metrics.MemoryRefused()
+	return false
 }
 
 // idle reports whether no stream of passes and no unary call is in flight.
@@ -54,8 +75,9 @@ func (a *admission) idle() bool { return a.streams.Load() == 0 && a.calls.Load()
 func (a *admission) saturation() metrics.Saturation {
 	return metrics.Saturation{
 		OpenBytes: a.budget.total(), OpenBytesLimit: a.budget.limit,
-		StreamsLimit: int64(a.limits.Streams),
-		Calls:        a.calls.Load(), CallsLimit: int64(a.limits.Calls),
+		ArrivingBytes: a.arriving.Held(),
+		StreamsLimit:  int64(a.limits.Streams),
+		Calls:         a.calls.Load(), CallsLimit: int64(a.limits.Calls),
 		RepliesUnread: a.unread.Load(),
 		Watches:       a.watches.Load(), WatchesLimit: int64(a.limits.Watches),
 	}
@@ -116,7 +138,13 @@ func (a *admission) tap(ctx context.Context, call *tap.Info) (_ context.Context,
 			a.refusals.Call(who.Name(), reasonOrCode(err), zap.String("method", call.FullMethodName))
 		}
 	}()
-	switch a.kinds()[call.FullMethodName] {
+	kind := a.kinds()[call.FullMethodName]
+	if kind == streaming || kind == unary { // probes are exempt
+		if err := a.overload.refusal(); err != nil {
+			return ctx, err
+		}
+	}
+	switch kind {
 	case streaming:
 		return ctx, nil
 	case probe:
@@ -186,14 +214,14 @@ func (a *admission) openWatch(ctx context.Context, who *auth.Identity) (context.
 		own.Release()
 		return refused("watches of the health", n, most)
 	}
-	if n, most := a.arriving.Add(1), int64(a.limits.Calls); n > most {
-		a.arriving.Add(-1)
+	if n, most := a.requests.Add(1), int64(a.limits.Calls); n > most {
+		a.requests.Add(-1)
 		a.watches.Add(-1)
 		own.Release()
 		return refused("watches of the health whose request is still to come", n, most)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	w := &arrival{ended: sync.OnceFunc(func() { a.arriving.Add(-1) })}
+	w := &arrival{ended: sync.OnceFunc(func() { a.requests.Add(-1) })}
 	w.late = time.AfterFunc(probeTime, func() { cancel(context.DeadlineExceeded) })
 	context.AfterFunc(ctx, func() { // gRPC cancels ctx at the end of the call
 		cancel(nil)

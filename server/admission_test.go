@@ -86,7 +86,7 @@ func TestProbesAreBounded(t *testing.T) {
 		arriving func(*Server) int64
 	}{
 		"probes":  {healthv1.Health_Check_FullMethodName, probesAtOnce, func(s *Server) int64 { return s.admission.probes.Load() }},
-		"watches": {healthv1.Health_Watch_FullMethodName, 3, func(s *Server) int64 { return s.admission.arriving.Load() }},
+		"watches": {healthv1.Health_Watch_FullMethodName, 3, func(s *Server) int64 { return s.admission.requests.Load() }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -159,8 +159,8 @@ func TestWatchesAreBounded(t *testing.T) {
 		}
 	}
 	open, limit := h.metric(t, "ckd_watches_open"), h.metric(t, "ckd_watches_limit")
-	if open != 6 || limit != 6 || h.server.admission.arriving.Load() != 0 {
-		t.Errorf("%v watches of %v are open, %d arrive, want 6 of 6 and none", open, limit, h.server.admission.arriving.Load())
+	if open != 6 || limit != 6 || h.server.admission.requests.Load() != 0 {
+		t.Errorf("%v watches of %v are open, %d arrive, want 6 of 6 and none", open, limit, h.server.admission.requests.Load())
 	}
 	end()
 	h.eventually(t, 0, "ckd_watches_open")

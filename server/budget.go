@@ -141,3 +141,20 @@ func (b *budget) heaviest(n int) []*account {
 	}
 	return heaviest
 }
+
+// mostEnded is how many connections endHeaviest ends at most.
+const mostEnded = 16
+
+// endHeaviest ends the connections that hold most, until so many bytes have gone, and returns how many
+// it has ended.
+func (b *budget) endHeaviest(excess int64) (ended int) {
+	for _, a := range b.heaviest(mostEnded) {
+		if excess <= 0 {
+			break
+		}
+		excess -= a.charged()
+		a.end("memory is very short, and it held most of it")
+		ended++
+	}
+	return ended
+}

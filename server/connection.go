@@ -18,6 +18,7 @@ import (
 
 	"github.com/ckd-project/ckd/internal/tlsfiles"
 	"github.com/ckd-project/ckd/metrics"
+	"github.com/ckd-project/ckd/server/internal/arriving"
 )
 
 // connections wraps a server's credentials so that every call can find its connection.
@@ -37,6 +38,7 @@ func (c connections) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthIn
 	}
 	known := &connection{Conn: conn, of: c, inProcess: tlsfiles.IsInProcess(info)}
 	known.accounts = accounts{budget: c.budget, peer: conn.RemoteAddr().String(), hangUp: known.hangUp}
+	known.frames = arriving.NewFrames(known.arrived)
 	return known, tlsfiles.Connected{AuthInfo: info, Conn: known}, nil
 }
 
@@ -51,8 +53,10 @@ func (c connections) Clone() credentials.TransportCredentials {
 type connection struct {
 	net.Conn
 	of        connections
-	inProcess bool         // it carries the calls of all HTTP connections, and is never ended
-	accounts  accounts     // of the calls that it carries, unless it is the one in the process
+	inProcess bool     // it carries the calls of all HTTP connections, and is never ended
+	accounts  accounts // of the calls that it carries, unless it is the one in the process
+	frames    *arriving.Frames
+	unwhole   *account     // charged with messages that are not whole; nil before the first
 	moves     atomic.Int64 // replies, and parts of replies, that were written, those of streams included
 
 	mu     sync.Mutex
@@ -162,8 +166,38 @@ func (c *connection) Close() error {
 	for s := range lost {
 		s.End()
 	}
+	c.frames.Close()
 	c.accounts.close()
 	return err
+}
+
+// arrived charges what has arrived of messages that are not whole, or gives it back. Nobody knows yet
+// whose calls they are of, and so no identity is charged. c.frames calls it, once at a time.
+func (c *connection) arrived(bytes int64) {
+	if c.unwhole == nil {
+		if c.unwhole = c.of.budget.shared; !c.inProcess {
+			c.unwhole = c.accounts.of(nil)
+		}
+	}
+	c.unwhole.Add(bytes)
+}
+
+// Read implements net.Conn.
+func (c *connection) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.frames.Read(p[:n])
+	}
+	return n, err
+}
+
+// Write implements net.Conn.
+func (c *connection) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if n > 0 {
+		c.frames.Written(p[:n])
+	}
+	return n, err
 }
 
 // hangUp ends the connection, and its calls with it.

@@ -41,6 +41,7 @@ const (
 	retryCall   = 100 * time.Millisecond
 	retryBudget = 250 * time.Millisecond
 	retryStream = time.Second
+	retryMemory = time.Second
 )
 
 // overLimit returns the fault of a number that exceeds a limit.

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 	channelz "google.golang.org/grpc/channelz/service"
 	"google.golang.org/grpc/credentials"
-	_ "google.golang.org/grpc/encoding/gzip" // clients may compress; the limit on messages applies to what they unpack to
+	"google.golang.org/grpc/experimental"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
@@ -25,6 +25,7 @@ import (
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/auth"
+	"github.com/ckd-project/ckd/server/internal/arriving"
 	"github.com/ckd-project/ckd/server/internal/rpcmetrics"
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
@@ -49,6 +50,10 @@ type Options struct {
 	Referred Referred
 	// Refusals logs what is refused outside streams. Nil makes one that writes to Logger.
 	Refusals *Refusals
+	// RefuseCompressed refuses calls whose messages may be compressed.
+	RefuseCompressed bool
+	// MemoryLimit is the memory limit of the Go runtime in bytes, which GuardMemory keeps to. 0 is none.
+	MemoryLimit int64
 }
 
 // Referred is called when an input was deferred or is to be reviewed, with the policy that decided
@@ -61,7 +66,7 @@ type Referred func(p *policy.Policy, id []byte, o *engine.Outcome, receipt []byt
 type Server struct {
 	ckdv1.UnimplementedUncertaintyServiceServer
 
-	grpc      *grpc.Server
+	grpc      registrar
 	catalog   *catalog
 	admission *admission
 	budget    *budget
@@ -91,6 +96,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.budget = newBudget(o.Limits.OpenInputBytes, func(_ *account, why refusedFor) { o.Metrics.BytesRefused(string(why)) })
 	s.admission = newAdmission(o, s.budget, func() map[string]grpc.ServiceInfo { return s.grpc.GetServiceInfo() })
+	arriving.LimitUnpacking(s.admission.roomToUnpack)
 	rpc, err := rpcmetrics.New(o.Registry)
 	if err != nil {
 		return nil, fmt.Errorf("rpc metrics: %w", err)
@@ -117,6 +123,7 @@ func New(o Options) (*Server, error) {
 		grpc.Creds(connections{o.Credentials, o.Limits.SendStall, o.Metrics, o.Logger, s.budget}),
 		grpc.InTapHandle(s.admission.tap),
 		grpc.ReadBufferSize(readBufferBytes),
+		experimental.BufferPool(s.admission.arriving),
 		grpc.MaxRecvMsgSize(o.Limits.MessageBytes),
 		grpc.MaxSendMsgSize(maxSendBytes),
 		grpc.MaxHeaderListSize(headerBytes),
@@ -125,10 +132,13 @@ func New(o Options) (*Server, error) {
 		grpc.ChainUnaryInterceptor(unary...),
 		grpc.ChainStreamInterceptor(stream...),
 	}
+	if o.RefuseCompressed {
+		options = append(options, grpc.ChainStreamInterceptor(refuseCompressedStream))
+	}
 	if o.Tracing != nil {
 		options = append(options, grpc.StatsHandler(o.Tracing))
 	}
-	s.grpc = grpc.NewServer(options...)
+	s.grpc = registrar{grpc.NewServer(options...), o.RefuseCompressed}
 	s.grpc.RegisterService(&service, s)
 	healthv1.RegisterHealthServer(s.grpc, s.lifecycle.health)
 	reflection.Register(s.grpc)
@@ -143,7 +153,7 @@ func New(o Options) (*Server, error) {
 }
 
 // GRPC returns the gRPC server, for the caller to serve and stop.
-func (s *Server) GRPC() *grpc.Server { return s.grpc }
+func (s *Server) GRPC() *grpc.Server { return s.grpc.Server }
 
 // SetPolicies puts a set of policies in force, all at once. Inputs opened from now on are
 // decided by it; open inputs keep their policies. An error changes nothing.
@@ -163,6 +173,11 @@ func (s *Server) Drain() { s.lifecycle.drain() }
 
 // Kill ends the streams that are left.
 func (s *Server) Kill() { s.lifecycle.kill() }
+
+// GuardMemory refuses new calls and streams while the memory that clients hold comes near the memory
+// limit, and ends connections if it comes nearer still, until ctx ends. It is called while no client
+// is served yet, because what lives then is what the daemon needs for itself.
+func (s *Server) GuardMemory(ctx context.Context) { s.admission.overload.run(ctx) }
 
 // Idle reports whether no call of passes is in flight. Other calls, such as watches of the
 // health, need not be waited for.

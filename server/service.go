@@ -42,7 +42,7 @@ func handleDecomposeStream(s any, stream grpc.ServerStream) error {
 func handleDecompose(s any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 	in := new(wire.Incoming)
 	defer in.Free()
-	if err := read(in); err != nil {
+	if err := take(read, in); err != nil {
 		return nil, err
 	}
 	handle := func(ctx context.Context, in any) (any, error) {
@@ -79,7 +79,7 @@ func bare(of *grpc.ServiceDesc) *grpc.ServiceDesc {
 func receive(read func(any) error, to any) error {
 	var in wire.Incoming
 	defer in.Free()
-	if err := read(&in); err != nil {
+	if err := take(read, &in); err != nil {
 		return err
 	}
 	if err := in.Message(to.(proto.Message)); err != nil {

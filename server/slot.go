@@ -154,8 +154,7 @@ func withSlot(handler grpc.MethodHandler) grpc.MethodHandler {
 		}
 		s.late.Reset(time.Until(s.deadline)) // the request is whole
 		defer s.late.Stop()
-		stream, ok := grpc.ServerTransportStreamFromContext(ctx).(interface{ RecvCompress() string })
-		if ok && stream.RecvCompress() != "" {
+		if compressionOf(ctx) != "" {
 			if err := grpc.SetSendCompressor(ctx, encoding.Identity); err != nil {
 				s.giveBack()
 				return nil, err

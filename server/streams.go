@@ -130,7 +130,7 @@ const freeMessage = 16 << 10
 // next receives and decodes a message.
 func (r *requests) next() error {
 	r.free()
-	if err := r.from.RecvMsg(&r.in); err != nil {
+	if err := take(r.from.RecvMsg, &r.in); err != nil {
 		return err
 	}
 	if bytes := int64(r.in.Size()); bytes > freeMessage {

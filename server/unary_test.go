@@ -464,18 +464,3 @@ func TestUnaryCancelled(t *testing.T) {
 	}
 	servertest.Eventually(t, registry, 10, "ckd_inputs_abandoned_total", "model", "ctg")
 }
-
-// TestGzip checks that clients may compress, and that the limit on messages is on their unpacked
-// size.
-func TestGzip(t *testing.T) {
-	h := newHarness(t, func(o *Options) { o.Limits.MessageBytes = 1 << 16 })
-	request := tensor(ctg(t), 10)
-	response, err := h.client.Decompose(t.Context(), request, grpc.UseCompressor("gzip"))
-	if err != nil || len(response.GetResults()) != 10 {
-		t.Errorf("compressed: %v", err)
-	}
-	bomb := &ckdv1.DecomposeRequest{Model: "ctg", ValuesLe: make([]byte, 1<<24)}
-	if _, err := h.client.Decompose(t.Context(), bomb, grpc.UseCompressor("gzip")); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("a message that unpacks to 16 MiB: %v", err)
-	}
-}

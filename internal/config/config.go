@@ -115,6 +115,8 @@ type Limits struct {
 
 	MaxClasses int `default:"10000" placeholder:"N" env:"CKD_MAX_CLASSES" help:"Classes of one model. (${default})"`
 
+	Compression string `default:"on" enum:"on,off" env:"CKD_COMPRESSION" help:"Whether clients may compress messages with gzip: ${enum}. (${default})"`
+
 	CallTimeout           time.Duration `default:"1m" placeholder:"TIME" env:"CKD_CALL_TIMEOUT" help:"How long a unary call may take, from its headers to its answer. (${default})"`
 	FirstMessageTimeout   time.Duration `default:"15s" placeholder:"TIME" env:"CKD_FIRST_MESSAGE_TIMEOUT" help:"How long the first message of a call or stream may take to arrive whole. (${default})"`
 	ConnectionIdleTimeout time.Duration `default:"5m" placeholder:"TIME" env:"CKD_CONNECTION_IDLE_TIMEOUT" help:"How long a connection may be without calls before it is closed. (${default})"`

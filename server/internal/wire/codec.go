@@ -4,6 +4,8 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
+
+	"github.com/ckd-project/ckd/server/internal/arriving"
 )
 
 // Codec implements encoding.CodecV2 for the server: see grpc.ForceServerCodecV2.
@@ -96,7 +98,11 @@ type Incoming struct {
 	buffers  mem.BufferSlice
 	segments [][]byte // their bytes, none of them empty
 	size     int
+	cut      bool
 }
+
+// Cut reports whether the message was not unpacked to its end, because there was no room.
+func (in *Incoming) Cut() bool { return in.cut }
 
 // Free gives the buffers back to the transport. What was decoded in place, Values above all,
 // becomes invalid. Freeing twice is harmless.
@@ -125,6 +131,7 @@ func (in *Incoming) keep(data mem.BufferSlice) {
 			in.size += len(s)
 		}
 	}
+	in.cut = arriving.Cut(in.segments)
 }
 
 // joined returns the message in one piece, which may be a buffer of the transport.

@@ -93,6 +93,7 @@ func build(c *config.Config, log *zap.Logger, load func(*server.Server) (*store.
 	options := server.Options{
 		Limits: limits(c), Logger: log, Metrics: m, Registry: registry, Channelz: c.Channelz, Refusals: refusals,
 		Credentials: tlsfiles.Credentials(d.security.certificates), Auth: d.security.access, Referred: referred,
+		MemoryLimit: memoryLimit(), RefuseCompressed: c.Compression == config.Off,
 	}
 	if d.tracer != nil {
 		options.Tracing = d.tracer.Handler()
@@ -198,6 +199,7 @@ func urlOf(s *web.Server) string {
 func (d *Daemon) Run(ctx context.Context) error {
 	var parts run.Group // they are stopped in the order in which they are added
 	background(ctx, &parts, func(ctx context.Context) { <-ctx.Done() })
+	background(ctx, &parts, d.rpc.server.GuardMemory)
 	background(ctx, &parts, d.reload)
 	background(ctx, &parts, d.page.Run)
 	if d.keeper != nil {
