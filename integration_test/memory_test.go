@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -110,8 +111,7 @@ func TestMemoryLimit(t *testing.T) {
 			for _, a := range attackers {
 				_ = a.conn.Close()
 			}
-			d.fallsTo("ckd_arriving_bytes", 0)
-			d.fallsTo("ckd_open_bytes", 0)
+			d.fallsTo("ckd_open_bytes", 0) // buffers that were lost wait for the next collection
 			if err := served(); err != nil {
 				t.Errorf("the victim afterwards: %v", err)
 			}
@@ -262,7 +262,7 @@ func (a *attacker) send(id uint32, zipped bool, length int, body []byte, frame i
 	if zipped {
 		prefix[0] = 1
 	}
-	for rest := append(prefix, body...); len(rest) > 0; {
+	for rest := slices.Concat(prefix, body); len(rest) > 0; {
 		n := a.window(id, min(len(rest), 64<<10))
 		if n == 0 {
 			return
