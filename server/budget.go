@@ -23,7 +23,7 @@ type budget struct {
 	refused func(of *account, why refusedFor)
 
 	mu         sync.Mutex
-	identities map[*auth.Share]*account
+	identities map[*auth.Share]*account // of all names that have called
 }
 
 // patience is how long after a refusal others give way to whoever was refused.
@@ -76,42 +76,33 @@ func (b *budget) open(who *auth.Identity, peer string, hangUp func(cause string)
 	parent := b.whole
 	if share := who.ByteShare(); share != nil {
 		if parent = b.identities[share]; parent == nil {
+			// It stays: accounts of ended connections below it may be charged again, and all that an
+			// identity holds must stand in one account.
 			parent = &account{budget: b, parent: b.whole, share: share, name: who.Name(), children: map[*account]struct{}{}}
+			b.identities[share] = parent
+			b.whole.children[parent] = struct{}{}
 		}
 	}
 	a := &account{budget: b, parent: parent, name: peer, hangUp: hangUp}
-	b.link(a)
+	parent.children[a] = struct{}{}
 	return a
 }
 
-// link makes an account known, with those above it. The caller holds mu.
-func (b *budget) link(a *account) {
-	for ; a.parent != nil; a = a.parent {
-		a.parent.children[a] = struct{}{}
-		if a.share != nil && b.identities[a.share] == nil {
-			b.identities[a.share] = a
-		}
-	}
-}
-
-// remember makes an account known that was forgotten, if it holds anything.
+// remember makes a connection's account known that was forgotten, if it holds anything.
 func (b *budget) remember(a *account) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if a.held.Load() > 0 {
-		b.link(a)
+		a.parent.children[a] = struct{}{}
 	}
 }
 
-// forget forgets an account that holds nothing, and its identity once that has no other.
+// forget forgets a connection's account if it holds nothing.
 func (b *budget) forget(a *account) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for ; a.parent != nil && len(a.children) == 0 && a.held.Load() == 0; a = a.parent {
+	if a.held.Load() == 0 {
 		delete(a.parent.children, a)
-		if a.share != nil && b.identities[a.share] == a {
-			delete(b.identities, a.share)
-		}
 	}
 }
 
