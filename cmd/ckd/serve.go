@@ -37,6 +37,11 @@ parent dies.`
 
 // Run serves until a signal stops it.
 func (c *serveCmd) Run(ctx *cmdContext) error {
+	if c.UntilStdinCloses {
+		// The log may go to whoever holds the input, and is gone with them: what cannot be written must
+		// not end the daemon before it has stopped in order.
+		signal.Ignore(syscall.SIGPIPE)
+	}
 	log, err := daemon.NewLogger(ctx.Stderr, c.LogLevel, c.LogFormat)
 	if err != nil {
 		return err

@@ -235,6 +235,7 @@ func background(ctx context.Context, parts *run.Group, part func(context.Context
 	own, stop := context.WithCancel(ctx)
 	parts.Add(func() error {
 		part(own)
+		<-own.Done() // one with nothing to do may have returned at once
 		return ctx.Err()
 	}, func(error) { stop() })
 }
