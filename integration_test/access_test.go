@@ -213,7 +213,8 @@ func (g *guarded) testAdmin(t *testing.T) {
 		{"triage by nobody", http.MethodGet, "/triage/state", "", 401},
 		{"triage by ann", http.MethodGet, "/triage/state", g.ann, 403},
 		{"triage by the chief", http.MethodGet, "/triage/state", g.chief, 200},
-		{"other paths by ann", http.MethodGet, "/else", g.ann, 403},
+		{"other paths by nobody", http.MethodGet, "/else", "", 401},
+		{"other paths by ann", http.MethodGet, "/else", g.ann, 404},
 		{"other paths by the chief", http.MethodGet, "/else", g.chief, 404},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -58,13 +58,15 @@ func counted(b *[]byte) int64 {
 func TestPoolForgetsLostBuffers(t *testing.T) {
 	p := new(Pool)
 	kept := p.Get(10_000)
+	var lost []*[]byte
 	for range 20 {
-		p.Get(10_000)
+		lost = append(lost, p.Get(10_000))
 	}
 	big := p.Get(1 << 20)
 	if got, want := p.Held(), int64(21<<14+1<<20); got != want {
 		t.Fatalf("%d bytes are held, want %d", got, want)
 	}
+	runtime.KeepAlive(lost) // until here
 	p.Put(big)
 	held := int64(0)
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
