@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ckd-project/ckd/internal/timed"
 	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
@@ -35,7 +36,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 0, "how many seeds TestSimulation runs, and twenty times TestSimulatedClients; 0 means 10000, and 300 with -short")
+	seeds = flag.Int("seeds", 0, "how many seeds TestSimulation runs, and twenty times TestSimulatedClients; 0 means 1000, and 300 with -short")
 	seed  = flag.Uint64("seed", 0, "the one seed that TestSimulation or TestSimulatedClients replays, with its history")
 )
 
@@ -61,10 +62,23 @@ func TestSimulation(t *testing.T) {
 	}
 	n := *seeds
 	if n == 0 {
-		if n = 10_000; testing.Short() {
+		if n = 1000; testing.Short() {
 			n = 300
 		}
 	}
+	simulateAll(t, n)
+}
+
+// TestSimulationLong is TestSimulation with ten thousand seeds. They must come to all that package spec
+// knows.
+func TestSimulationLong(t *testing.T) {
+	timed.Only(t)
+	simulateAll(t, 10_000)
+}
+
+// simulateAll runs the seeds from 1 to n.
+func simulateAll(t *testing.T, n int) {
+	t.Helper()
 	var next atomic.Uint64
 	var failed, met sync.Map
 	t.Run("seeds", func(t *testing.T) {
