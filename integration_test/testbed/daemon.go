@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -40,11 +41,14 @@ func ServeOn(t *testing.T, ckd, listen string, args ...string) *Daemon {
 	return Start(t, exec.Command(ckd, all...), strings.Count(listen, ",")+1)
 }
 
-// Start starts a daemon and waits until it listens on its admin address and on so many gRPC
-// addresses.
+// Start starts a daemon and waits until it listens on its admin address, on so many gRPC addresses,
+// and on that for HTTP if the command names one.
 func Start(t *testing.T, command *exec.Cmd, addresses int) *Daemon {
 	t.Helper()
-	return StartUntil(t, command, func(d *Daemon) bool { return len(d.GRPC) == addresses && d.Admin != "" })
+	http := slices.Contains(command.Args, "--http")
+	return StartUntil(t, command, func(d *Daemon) bool {
+		return len(d.GRPC) == addresses && d.Admin != "" && (d.HTTP != "" || !http)
+	})
 }
 
 // StartUntil starts a daemon and waits until listens reports true. The end of the test stops it.

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/internal/servertest"
 	"github.com/ckd-project/ckd/internal/tlsfiles"
 	"github.com/ckd-project/ckd/internal/tlsfiles/certtest"
@@ -73,9 +74,8 @@ func open(t *testing.T, o auth.Options, text string) (s *auth.Store, path string
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if s.Sessions() > 0 {
-			t.Errorf("%d sessions are left", s.Sessions())
-		}
+		// A server that was stopped does not wait for its handlers.
+		testbed.Eventually(t, "no session is left", func() bool { return s.Sessions() == 0 })
 	})
 	return s, path
 }
