@@ -19,7 +19,8 @@ import (
 	"github.com/ckd-project/ckd/internal/timed"
 )
 
-// TestSlowClients waits for half a minute. A body that does not come is refused with 408, silent
+// TestSlowClients waits for half a minute. A body that does not come is refused with 408, a stream
+// without a header with 504, silent
 // connections are closed, and other clients are answered all the while.
 func TestSlowClients(t *testing.T) {
 	timed.Only(t)
@@ -31,7 +32,7 @@ func TestSlowClients(t *testing.T) {
 	for name, c := range map[string]struct{ address, sends, want string }{
 		"a body of /v1":        {s.HTTP, fmt.Sprintf(body, "/v1/models/fetal-health:decompose"), "HTTP/1.1 408 "},
 		"a body of /v2":        {s.HTTP, fmt.Sprintf(body, "/v2/models/fetal-health/infer"), "HTTP/1.1 408 "},
-		"a line":               {s.HTTP, fmt.Sprintf(body, "/v1/stream"), "HTTP/1.1 408 "},
+		"a line":               {s.HTTP, fmt.Sprintf(body, "/v1/stream"), "HTTP/1.1 504 "}, // no header in time
 		"headers":              {s.HTTP, "GET /v2 HTTP/1.1\r\nHost", ""},
 		"nothing":              {s.HTTP, "", ""},
 		"a handshake of HTTP":  {secure.HTTP, "\x16\x03\x01", ""},
