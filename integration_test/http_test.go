@@ -20,8 +20,8 @@ import (
 )
 
 // TestSlowClients waits for half a minute. A body that does not come is refused with 408, a stream
-// without a header with 504, silent
-// connections are closed, and other clients are answered all the while.
+// without a header with 504, silent connections are closed, and other clients are answered all the
+// while.
 func TestSlowClients(t *testing.T) {
 	timed.Only(t)
 	v := newVault(t)
