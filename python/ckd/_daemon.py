@@ -105,7 +105,9 @@ class Daemon:
 
         In a process that was forked from the daemon's owner, this does nothing.
         """
-        self._finalizer()
+        if self._finalizer.alive:
+            self._finalizer()
+            self._ended.set()  # before the thread that reads the log comes to it
 
     def __enter__(self) -> Daemon:
         return self
