@@ -95,9 +95,9 @@ type FrontierAt struct {
 	FewerPasses float64 `json:"fewer_passes"`
 }
 
-// FrontierPoint says what one rule does. Shares are over all orders of the passes. Counts and 95%
-// intervals are over inputs, in the first order of each; the intervals are exact, or with groups by
-// group.
+// FrontierPoint says what one rule does. Shares are means over all orders of the passes. Counts take
+// the first order of each input, and their 95% intervals are exact. Where inputs come in groups,
+// the intervals count groups.
 type FrontierPoint struct {
 	MeanPasses float64 `json:"mean_passes"`
 	// Saving is S over MeanPasses.

@@ -202,8 +202,8 @@ func (s *sample) selective(p part, retained []bool) eval.Selective {
 	return c
 }
 
-// missShares returns the critical miss rate and the critical FNR of a rule that retains the marked
-// inputs of a part, with their 95% intervals; nil where nothing is below the line.
+// missShares returns the critical miss rate and the critical FNR, with their 95% intervals, of a rule
+// that retains the marked inputs of a part. A share of nothing is nil, and so is its interval.
 func (s *sample) missShares(p part, retained []bool) (rate *float64, rateInterval *[2]float64, fnr *float64, fnrInterval *[2]float64) {
 	missed, kept := make([]bool, s.n), make([]bool, s.n)
 	for i := range s.n {

@@ -42,10 +42,10 @@ const (
 // Sequence holds rules from cautious to bold.
 type Sequence struct{ Rules []*earlystop.Rule }
 
-// patience is the patience of rules of each kind. On all recordings, twice as much saves half a
-// percent more passes and looks more often (docs/settle-measured.md has the other constants too). The
-// value of ScoreOnly amounts to the same: one unit of the logarithm of the score is about four of the
-// log-odds.
+// patience holds the patience of rules of each kind. Twice as much saves half a percent more passes
+// on all recordings, but the rule then looks more often (see docs/settle-measured.md). ScoreOnly rules
+// have a quarter of it because they measure in logarithms of the score, one of which is worth about
+// four log-odds.
 var patience = [...]float64{Learned: 8, ScoreOnly: 2}
 
 // caution of a rule is the price of a disagreement, in passes, and a margin to the boundaries that

@@ -23,10 +23,10 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// roomFor is a budget that a greedy client fills at once.
-const roomFor = 1 << 20
+// littleRoom is a budget in bytes that a greedy client fills at once.
+const littleRoom = 1 << 20
 
-func withLittleRoom(c *config.Config) { c.MaxOpenBytes = roomFor }
+func withLittleRoom(c *config.Config) { c.MaxOpenBytes = littleRoom }
 
 // withTenants puts an access file in force: the rights of identities by name, all of them for model m.
 func withTenants(t *testing.T, rights map[string]string) func(*config.Config) {
@@ -187,7 +187,7 @@ func (d *started) held() float64 {
 			if err != nil {
 				d.t.Fatal(err)
 			}
-			return bytes / roomFor
+			return bytes / littleRoom
 		}
 	}
 	d.t.Fatalf("ckd_open_bytes is not there: %s", text)
@@ -242,8 +242,8 @@ func TestOneClientLeavesRoom(t *testing.T) {
 	}
 }
 
-// TestTenantsLeaveRoom checks on real sockets that what an identity may hold does not depend on the
-// number of its connections, also over HTTP, and that the access file bounds it.
+// TestTenantsLeaveRoom checks, over gRPC and HTTP, that an identity may hold no more by opening more
+// connections, and that the access file bounds what it may hold.
 func TestTenantsLeaveRoom(t *testing.T) {
 	d := start(t, withHTTP, withLittleRoom, withTenants(t, map[string]string{"large": "", "small": ", bytes: 10%", "third": ""}))
 	for _, over := range []func(*testing.T, *started, string) *opener{overGRPC, overHTTP, overGRPC} {
@@ -273,8 +273,8 @@ func TestBodiesAreCharged(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprintf(conn, "POST /v1/models/m:decompose HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n", 2*roomFor)
-	if _, err := conn.Write(make([]byte, roomFor*3/4+1)); err != nil {
+	fmt.Fprintf(conn, "POST /v1/models/m:decompose HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n", 2*littleRoom)
+	if _, err := conn.Write(make([]byte, littleRoom*3/4+1)); err != nil {
 		t.Fatal(err)
 	}
 	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)

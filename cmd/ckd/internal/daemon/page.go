@@ -63,8 +63,8 @@ func newPage(
 	return p
 }
 
-// newInputs returns where the page finds the last n inputs of a model that went to a person, and the
-// function that the server adds them with. Both are nil if n is 0.
+// newInputs returns a list of the last n inputs of each model that went to a person, for the page, and
+// the function with which the server adds to it. Both are nil if n is 0.
 func newInputs(n int) (*triage.Inputs, server.Referred) {
 	if n == 0 {
 		return nil, nil

@@ -101,8 +101,8 @@ func firstError(results []client.Result) error {
 	return nil
 }
 
-// leftOnPage is how rarely readers leave an input to review to whoever looks at the triage page: so that
-// few of the outcomes are overdue.
+// leftOnPage says that readers leave one in so many reviews to whoever looks at the triage page: few
+// enough that outcomes are not overdue.
 const leftOnPage = 50
 
 // keep streams the whole recording over and over, slowly and in random order, until ctx ends, so
