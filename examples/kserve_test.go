@@ -28,8 +28,12 @@ type manifest struct {
 	Spec       struct {
 		Template    pods
 		Transformer podSpec
-		Ports       []struct{ Port int }
-		Ingress     []struct {
+		podSpec     `yaml:",inline"` // of a runtime
+		Predictor   struct {
+			Model struct{ Runtime string }
+		}
+		Ports   []struct{ Port int }
+		Ingress []struct {
 			From []struct {
 				PodSelector selector `yaml:"podSelector"`
 			}
@@ -53,6 +57,7 @@ type podSpec struct {
 		Resources struct{ Limits struct{ Memory string } }
 	}
 	Volumes []struct {
+		EmptyDir  map[string]string     `yaml:"emptyDir"`
 		ConfigMap struct{ Name string } `yaml:"configMap"`
 		Secret    struct {
 			SecretName string `yaml:"secretName"`
@@ -84,8 +89,11 @@ func manifests(t *testing.T) map[string]manifest {
 				t.Fatalf("%s: %v", path, err)
 			}
 			in := m.Metadata.Namespace
-			if m.Kind == "Namespace" {
+			switch m.Kind {
+			case "Namespace":
 				in = m.Metadata.Name
+			case "ClusterServingRuntime": // it has none
+				in += "grading"
 			}
 			if m.APIVersion == "" || m.Metadata.Name == "" || in != "grading" {
 				t.Errorf("%s: %+v", path, m)
@@ -103,6 +111,7 @@ func TestKServe(t *testing.T) {
 	for kind, version := range map[string]string{
 		"Namespace grading": "v1", "NetworkPolicy ckd": "networking.k8s.io/v1", "ConfigMap ckd-policy": "v1", "Service ckd": "v1", "Deployment ckd": "apps/v1",
 		"InferenceGraph fetal-health": "serving.kserve.io/v1alpha1", "InferenceService fetal-health": "serving.kserve.io/v1beta1",
+		"ClusterServingRuntime triton-ckd": "serving.kserve.io/v1alpha1", "InferenceService fetal-health-graded": "serving.kserve.io/v1beta1",
 	} {
 		if m[kind].APIVersion != version {
 			t.Errorf("%s: version %q, expected %q", kind, m[kind].APIVersion, version)
@@ -119,7 +128,9 @@ func TestKServe(t *testing.T) {
 	}
 	help := run(t, ckd, "serve", "--help").Stdout
 	daemons := 0
-	for _, c := range slices.Concat(m["Deployment ckd"].Spec.Template.Spec.Containers, m["InferenceService fetal-health"].Spec.Transformer.Containers) {
+	runtime := m["ClusterServingRuntime triton-ckd"].Spec
+	for _, c := range slices.Concat(m["Deployment ckd"].Spec.Template.Spec.Containers, m["InferenceService fetal-health"].Spec.Transformer.Containers,
+		runtime.Containers) {
 		if c.Name != "ckd" {
 			continue
 		}
@@ -131,13 +142,30 @@ func TestKServe(t *testing.T) {
 			}
 		}
 	}
-	if daemons != 2 {
-		t.Errorf("%d containers of ckd, expected 2", daemons)
+	if daemons != 3 {
+		t.Errorf("%d containers of ckd, expected 3", daemons)
 	}
-	for _, v := range slices.Concat(m["Deployment ckd"].Spec.Template.Spec.Volumes, m["InferenceService fetal-health"].Spec.Transformer.Volumes) {
+	for _, v := range slices.Concat(m["Deployment ckd"].Spec.Template.Spec.Volumes, m["InferenceService fetal-health"].Spec.Transformer.Volumes,
+		runtime.Volumes) {
+		if v.EmptyDir != nil {
+			continue
+		}
 		if _, there := m["ConfigMap "+v.ConfigMap.Name]; !there || v.Secret.SecretName != "" {
 			t.Errorf("volume %+v, expected only what the manifests create", v)
 		}
+	}
+
+	// The model names the runtime, whose model server asks the daemon where it listens.
+	if named := m["InferenceService fetal-health-graded"].Spec.Predictor.Model.Runtime; named != "triton-ckd" {
+		t.Errorf("the model is of runtime %q", named)
+	}
+	step, err := os.ReadFile("triton/model_repository/ckd/config.pbtxt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := regexp.MustCompile(`key: "address" value { string_value: "([^"]*)"`).FindSubmatch(step)
+	if args := runtime.Containers[1].Args; address == nil || !slices.Contains(args, "--listen="+string(address[1])) {
+		t.Errorf("the daemon has %q, but Triton's step asks %q", args, address)
 	}
 
 	// The graph calls the right service and does not take a failure for an answer.
