@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/internal/servertest"
@@ -221,16 +223,19 @@ func TestRequestIsInTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		handler := withSlot(func(_ any, ctx context.Context, _ func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		handle := func(ctx context.Context, _ any) (any, error) {
 			begun := time.Now()
 			<-ctx.Done()
 			if took := time.Since(begun); took != s.admission.limits.CallTime-10*time.Second {
 				t.Errorf("the handler had %v", took)
 			}
 			return nil, ctx.Err()
+		}
+		handler := withSlot(func(_ any, ctx context.Context, _ func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+			time.Sleep(10 * time.Second) // the request arrives
+			return intercept(ctx, nil, &grpc.UnaryServerInfo{}, handle)
 		})
-		time.Sleep(10 * time.Second) // the request arrives
-		if _, err := handler(nil, tapped, nil, nil); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := handler(nil, tapped, nil, beginUnary); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v, want the deadline", err)
 		}
 		if n := s.admission.calls.Load(); n != 0 {
@@ -247,6 +252,22 @@ func testLateRequest(t *testing.T, change func(*Limits)) {
 	}
 	if !within(func() bool { return h.server.admission.calls.Load() == 0 }) {
 		t.Errorf("%d calls under way", h.server.admission.calls.Load())
+	}
+	body, err := proto.Marshal(&ckdv1.DecomposeRequest{Model: "ctg", Values: make([]float32, 1000)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := h.reader(t)
+	for _, part := range []int{0, 3, 5, 5 + len(body)/2} { // of the message, with its prefix
+		id := r.open(headersOf("", ckdv1.UncertaintyService_Decompose_FullMethodName))
+		message := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...)
+		r.write(func() error { return r.framer.WriteData(id, false, message[:part]) })
+		if code := r.status(id, "an answer", func(s string) bool { return s != "" }); code != codes.DeadlineExceeded {
+			t.Errorf("%d bytes of the request: %v", part, code)
+		}
+	}
+	if !within(func() bool { return h.server.admission.calls.Load() == 0 && h.server.budget.total() == 0 }) {
+		t.Errorf("%d calls under way, %d bytes are held", h.server.admission.calls.Load(), h.server.budget.total())
 	}
 	stream, err := h.client.DecomposeStream(t.Context()) // and no header
 	if err != nil {

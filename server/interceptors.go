@@ -35,8 +35,11 @@ func interceptors(rpc *rpcmetrics.Metrics, identities *auth.Store, ends *callEnd
 }
 
 // beginUnary puts the callInfo of a unary call into its context. For a call that was counted in a
-// slot, the slot holds it already.
+// slot, the slot holds it already. It is the first interceptor, and so runs once the request is whole.
 func beginUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if s, ok := ctx.Value(slotKey{}).(*slot); ok {
+		s.requestIsWhole()
+	}
 	c := callOf(ctx)
 	if c == nil { // a probe
 		c = &callInfo{}

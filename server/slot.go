@@ -140,6 +140,10 @@ func (s *slot) End() {
 	s.giveBack()
 }
 
+// requestIsWhole gives what is left of the call the time of a call. gRPC runs the handler of a unary
+// method as soon as its headers are there; the handler then reads the request.
+func (s *slot) requestIsWhole() { s.late.Reset(time.Until(s.deadline)) }
+
 // withSlot wraps the handler of a unary method so that a call keeps its slot until its reply is
 // sent. Replies are not compressed, because the transport would hold buffers outside the memory
 // budget.
@@ -152,7 +156,6 @@ func withSlot(handler grpc.MethodHandler) grpc.MethodHandler {
 		if !s.take() {
 			return nil, status.FromContextError(ctx.Err()).Err()
 		}
-		s.late.Reset(time.Until(s.deadline)) // the request is whole
 		defer s.late.Stop()
 		if compressionOf(ctx) != "" {
 			if err := grpc.SetSendCompressor(ctx, encoding.Identity); err != nil {

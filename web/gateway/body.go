@@ -32,6 +32,7 @@ type body struct {
 	ended   bool             // the whole body has been read
 	quiet   bool             // the client may pause: no line has begun
 
+	whole    time.Time // deadline for the whole body; zero before the first read, and for streams
 	deadline time.Time // deadline for the next bytes; zero for none
 	since    int64     // bytes read since it was set
 
@@ -66,12 +67,20 @@ func (b *body) Read(p []byte) (int, error) {
 	case errors.Is(err, os.ErrDeadlineExceeded) && b.lingers():
 		return n, io.EOF // the answer has ended
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return n, b.fail(httperror.New(http.StatusRequestTimeout, codes.DeadlineExceeded,
-			fmt.Sprintf("the body is too slow: %d bytes, or the rest, may take %v", chunkBytes, options.ReadTimeout)))
+		return n, b.fail(httperror.New(http.StatusRequestTimeout, codes.DeadlineExceeded, b.tooSlow()))
 	case err != nil:
 		return n, b.fail(httperror.Invalid("the body breaks off: " + httperror.Clip(err.Error())))
 	}
 	return n, nil
+}
+
+// tooSlow says which deadline has passed.
+func (b *body) tooSlow() string {
+	options := &b.call.gateway.options
+	if b.deadline.Equal(b.whole) {
+		return fmt.Sprintf("the body is too slow: it may take %v", options.BodyTimeout)
+	}
+	return fmt.Sprintf("the body is too slow: %d bytes, or the rest, may take %v", chunkBytes, options.ReadTimeout)
 }
 
 // Close does nothing: net/http closes the body.
@@ -109,13 +118,20 @@ func (b *body) release(n int64) {
 
 // arm sets the deadline of the next bytes, if they need a new one.
 func (b *body) arm() {
+	if b.whole.IsZero() && !b.call.unlimited {
+		b.whole = time.Now().Add(b.call.gateway.options.BodyTimeout)
+	}
 	switch {
 	case b.quiet:
 		if !b.deadline.IsZero() {
 			b.setDeadline(time.Time{})
 		}
 	case b.deadline.IsZero() || b.since >= chunkBytes:
-		b.setDeadline(time.Now().Add(b.call.gateway.options.ReadTimeout))
+		next := time.Now().Add(b.call.gateway.options.ReadTimeout)
+		if !b.whole.IsZero() && b.whole.Before(next) {
+			next = b.whole
+		}
+		b.setDeadline(next)
 	}
 }
 

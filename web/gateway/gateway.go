@@ -41,6 +41,9 @@ type Options struct {
 	// ReadTimeout bounds how long 64 KiB of a body, or what is left of it, may take to arrive: 30 s
 	// by default. Streams may pause for longer between lines.
 	ReadTimeout time.Duration
+	// BodyTimeout bounds how long a whole body may take to arrive: 15 s by default. The bodies of
+	// streams may take as long as they like.
+	BodyTimeout time.Duration
 	// WriteTimeout bounds how long a client may leave an answer unread: 30 s by default.
 	WriteTimeout time.Duration
 	// Access admits requests; nil admits all.
@@ -103,6 +106,7 @@ func New(conn grpc.ClientConnInterface, o Options) http.Handler {
 	o.MessageBytes = cmp.Or(o.MessageBytes, 16<<20)
 	o.BodyBytes = cmp.Or(o.BodyBytes, 256<<20)
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, 30*time.Second)
+	o.BodyTimeout = cmp.Or(o.BodyTimeout, 15*time.Second)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, 30*time.Second)
 	g := &gateway{options: o, bodies: sharedHolder{limit: o.BodyBytes}}
 	if o.Holder == nil {

@@ -494,14 +494,25 @@ func flood(t *testing.T, send func(line string) error) {
 // delays nothing.
 func TestSlowBody(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t, server.DefaultLimits(), Options{ReadTimeout: 200 * time.Millisecond})
-	for _, sent := range []string{"", `{"layout":`} {
-		c := connect(t, h.url)
-		fmt.Fprintf(c, "POST /v1/models/fetal-health:decompose HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n%s", sent)
-		text, err := io.ReadAll(c) // up to the end: the connection is closed
-		if err != nil || !bytes.HasPrefix(text, []byte("HTTP/1.1 408 ")) || !bytes.Contains(text, []byte("too slow")) {
-			t.Errorf("%v: %s", err, text)
-		}
+	for name, c := range map[string]struct {
+		options Options
+		path    string
+		sent    string
+	}{
+		"no part":              {Options{ReadTimeout: 200 * time.Millisecond}, "/v1/models/fetal-health:decompose", ""},
+		"a part":               {Options{ReadTimeout: 200 * time.Millisecond}, "/v1/models/fetal-health:decompose", `{"layout":`},
+		"not whole":            {Options{BodyTimeout: 200 * time.Millisecond}, "/v1/models/fetal-health:decompose", `{"layout":`},
+		"not whole, inference": {Options{BodyTimeout: 200 * time.Millisecond}, "/v2/models/fetal-health/infer", `{"inputs":`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t, server.DefaultLimits(), c.options)
+			conn := connect(t, h.url)
+			fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n%s", c.path, c.sent)
+			text, err := io.ReadAll(conn) // up to the end: the connection is closed
+			if err != nil || !bytes.HasPrefix(text, []byte("HTTP/1.1 408 ")) || !bytes.Contains(text, []byte("too slow")) {
+				t.Errorf("%v: %s", err, text)
+			}
+		})
 	}
 }
 
