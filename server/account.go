@@ -30,6 +30,7 @@ type account struct {
 	closed atomic.Bool            // the connection has ended; what is charged to it may come and go for a while
 
 	children map[*account]struct{} // guarded by budget.mu
+	members  atomic.Int32          // how many children there are
 }
 
 // waiter is an account that was refused although it held no more than its share.
@@ -52,8 +53,15 @@ func (a *account) limit() int64 {
 		if share := a.share.Load(); share > 0 {
 			return int64(share * float64(a.budget.limit))
 		}
+	case a.isAlone():
+		return a.parent.limit() // which leaves room for other identities
 	}
 	return alone(a.parent.limit())
+}
+
+// isAlone reports whether the account is that of the only connection of an identity.
+func (a *account) isAlone() bool {
+	return a.parent != nil && a.parent.share != nil && a.parent.members.Load() == 1
 }
 
 // most returns the most that a single request of the account may take.
@@ -216,7 +224,7 @@ func (a *account) refuse(field string, bytes int64) error {
 func (a *account) obstacle(bytes int64) (*account, refusedFor) {
 	for at := a; at != nil; at = at.parent {
 		switch {
-		case at.held.Load()+bytes <= at.limit():
+		case at.held.Load()+bytes <= at.limit(), at.isAlone():
 		case at.parent == nil:
 			return at, refusedFull
 		case at.share != nil:

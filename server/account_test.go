@@ -78,10 +78,13 @@ func TestAccount(t *testing.T) {
 		"identities, of many connections": {map[string]string{"x": "models: []", "y": "models: []"}, []step{
 			{"x/1", 400, ""}, {"x/2", 350, ""}, {"x/3", 1, refusedIdentity}, {"y/1", 187, ""}, {"y/1", 63, ""},
 		}},
-		"a connection of an identity": {map[string]string{"x": "models: []"}, []step{{"x/1", 562, ""}, {"x/1", 2, refusedConnection}, {"x/2", 100, ""}}},
+		"one connection of one identity": {map[string]string{"x": "models: []"}, []step{{"x/1", 750, ""}, {"x/1", 1, refusedIdentity}}},
+		"one of two connections of an identity": {map[string]string{"x": "models: []"}, []step{
+			{"x/2", 0, ""}, {"x/1", 563, ""}, {"x/1", 1, refusedConnection}, {"x/2", 187, ""}, {"x/2", 1, refusedIdentity},
+		}},
 		"within an identity that has its share": {map[string]string{"x": "bytes: 20%", "y": "bytes: 80%"}, []step{
-			{"x/1", 150, ""}, {"x/2", 50, ""}, {"x/2", 10, refusedIdentity}, {"x/1", -30, ""}, {"x/1", 10, refusedShare}, {"x/2", 10, ""},
-			{"y/1", 600, ""}, {"y/1", 1, refusedConnection}, {"y/2", 200, ""}, {"y/2", 1, refusedIdentity},
+			{"x/1", 200, ""}, {"x/1", 1, refusedIdentity}, {"x/1", -50, ""}, {"x/2", 50, ""}, {"x/2", 10, refusedIdentity}, {"x/1", -30, ""}, {"x/1", 10, refusedShare}, {"x/2", 10, ""},
+			{"y/2", 0, ""}, {"y/1", 600, ""}, {"y/1", 1, refusedConnection}, {"y/2", 200, ""}, {"y/2", 1, refusedIdentity},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -120,6 +123,7 @@ func TestRefusalSaysWhoHoldsWhat(t *testing.T) {
 	b, _, _ := testBudget()
 	who := identities(t, map[string]string{"retina": "bytes: 50%"})["retina"]
 	one, two := b.open(who, "peer", nil), b.open(nil, "peer", nil)
+	b.open(who, "peer", nil)
 	one.Add(100)
 	b.shared.Add(850)
 	for name, c := range map[string]struct {

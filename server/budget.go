@@ -80,12 +80,23 @@ func (b *budget) open(who *auth.Identity, peer string, hangUp func(cause string)
 			// identity holds must stand in one account.
 			parent = &account{budget: b, parent: b.whole, share: share, name: who.Name(), children: map[*account]struct{}{}}
 			b.identities[share] = parent
-			b.whole.children[parent] = struct{}{}
+			b.whole.adopt(parent)
 		}
 	}
 	a := &account{budget: b, parent: parent, name: peer, hangUp: hangUp}
-	parent.children[a] = struct{}{}
+	parent.adopt(a)
 	return a
+}
+
+// adopt and disown keep count of the children. The caller holds budget.mu.
+func (a *account) adopt(child *account) {
+	a.children[child] = struct{}{}
+	a.members.Store(int32(len(a.children)))
+}
+
+func (a *account) disown(child *account) {
+	delete(a.children, child)
+	a.members.Store(int32(len(a.children)))
 }
 
 // remember makes a connection's account known that was forgotten, if it holds anything.
@@ -93,7 +104,7 @@ func (b *budget) remember(a *account) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if a.held.Load() > 0 {
-		a.parent.children[a] = struct{}{}
+		a.parent.adopt(a)
 	}
 }
 
@@ -102,7 +113,7 @@ func (b *budget) forget(a *account) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if a.held.Load() == 0 {
-		delete(a.parent.children, a)
+		a.parent.disown(a)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 
 	"go.uber.org/zap"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -96,25 +95,13 @@ func (h *HTTPConnections) account(ctx context.Context, who *auth.Identity) (*acc
 	return one.(*httpConnection).accounts.of(who), nil
 }
 
-// DialOptions returns options that name the HTTP connection in every call over the connection
-// inside the process.
-func (h *HTTPConnections) DialOptions() []grpc.DialOption {
-	name := func(ctx context.Context) context.Context {
-		if one, ok := ctx.Value(httpKey{}).(*httpConnection); ok {
-			return metadata.AppendToOutgoingContext(ctx, connectionKey, one.number)
-		}
-		return ctx
+// Outgoing returns the context of a call over the connection inside the process, which names the HTTP
+// connection that ctx is of.
+func (*HTTPConnections) Outgoing(ctx context.Context) context.Context {
+	if one, ok := ctx.Value(httpKey{}).(*httpConnection); ok {
+		return metadata.AppendToOutgoingContext(ctx, connectionKey, one.number)
 	}
-	return []grpc.DialOption{
-		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
-			invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			return invoker(name(ctx), method, req, reply, cc, opts...)
-		}),
-		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
-			streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-			return streamer(name(ctx), desc, cc, method, opts...)
-		}),
-	}
+	return ctx
 }
 
 // Holder charges bytes that a request over HTTP makes the daemon hold outside of calls.

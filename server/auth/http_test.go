@@ -259,7 +259,7 @@ func TestOutgoing(t *testing.T) {
 	s, _ := open(t, auth.Options{}, onlyA(tokenA))
 	local := newPipe()
 	serve(t, s, nil, service{}, local)
-	c := dialPipe(t, local, auth.OutgoingOptions()...)
+	c := dialPipe(t, local)
 	request, err := http.NewRequestWithContext(claimed, http.MethodGet, "/v1", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -270,6 +270,7 @@ func TestOutgoing(t *testing.T) {
 		served = true
 		ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
 		defer cancel()
+		ctx = auth.Outgoing(ctx)
 		who, err := callIn(ctx, c)
 		if err != nil || who != "a" {
 			t.Errorf("%s, %v, want a", who, err)
@@ -281,7 +282,7 @@ func TestOutgoing(t *testing.T) {
 	if !served {
 		t.Error("refused")
 	}
-	_, err = callIn(claimed, c)
+	_, err = callIn(auth.Outgoing(claimed), c)
 	expectReason(t, err, "UNAUTHENTICATED")
 	eventually(t, "no sessions", func() bool { return s.Sessions() == 0 })
 }

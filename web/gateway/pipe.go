@@ -24,15 +24,29 @@ func (l *Listener) Accept() (net.Conn, error) { return inProcess(l.Listener.Acce
 // Addr implements net.Listener.
 func (l *Listener) Addr() net.Addr { return address{} }
 
-// Client returns a client of whatever serves the listener. It connects with the first call. The
-// caller closes it.
-func (l *Listener) Client(options ...grpc.DialOption) (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:in-process", append([]grpc.DialOption{
+// Client returns a client of whatever serves the listener. The functions change the context of each
+// call, one after the other, after everybody else. It connects with the first call. The caller closes
+// it.
+func (l *Listener) Client(outgoing ...func(context.Context) context.Context) (*grpc.ClientConn, error) {
+	change := func(ctx context.Context) context.Context {
+		for _, f := range outgoing {
+			ctx = f(ctx)
+		}
+		return ctx
+	}
+	return grpc.NewClient("passthrough:in-process",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return inProcess(l.DialContext(ctx)) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithReadBufferSize(pipeBytes / 2),
-		grpc.WithWriteBufferSize(pipeBytes / 2),
-	}, options...)...)
+		grpc.WithReadBufferSize(pipeBytes/2),
+		grpc.WithWriteBufferSize(pipeBytes/2),
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+			invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			return invoker(change(ctx), method, req, reply, cc, opts...)
+		}),
+		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+			streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			return streamer(change(ctx), desc, cc, method, opts...)
+		}))
 }
 
 // Conn is one end of a connection inside the process. Nobody else can read it, and its peer is the

@@ -25,12 +25,12 @@ type api struct {
 func newAPI(c *config.Config, s *server.Server, security *security, m *metrics.Metrics, refusals *server.Refusals, log *zap.Logger) (*api, error) {
 	pipe := gateway.Pipe()
 	connections := s.HTTPConnections()
-	conn, err := pipe.Client(append(auth.OutgoingOptions(), connections.DialOptions()...)...)
+	conn, err := pipe.Client(auth.Outgoing, connections.Outgoing)
 	if err != nil {
 		return nil, err
 	}
 	handler := gateway.New(conn, gateway.Options{
-		MessageBytes: c.MaxMessageBytes, WriteTimeout: c.SendStallTimeout,
+		MessageBytes: c.MaxMessageBytes, BodyTimeout: c.FirstMessageTimeout, WriteTimeout: c.SendStallTimeout,
 		Holder: func(ctx context.Context) gateway.Holder { return connections.HolderOf(ctx) },
 		Access: security.access, Stopping: s.Stopping, Tensor: s.Tensor, NoLedger: withoutLedger(c),
 		Refused: func(code int, requestID string) { // the log has none of the client's words

@@ -253,7 +253,7 @@ func TestTenantsLeaveRoom(t *testing.T) {
 		t.Errorf("%v of the budget are held by one identity", held)
 	}
 	small := overHTTP(t, d, "small")
-	expectRefusal(t, small.fill(), "this connection holds")
+	expectRefusal(t, small.fill(), `identity "small" holds`, "and may hold 104857")
 	expectRefusal(t, overGRPC(t, d, "small").fill(), `identity "small" holds`, "and may hold 104857")
 	if held := d.held(); held < 0.8 || held > 0.86 {
 		t.Errorf("%v of the budget are held by two identities", held)
