@@ -287,6 +287,39 @@ func TestChartLedger(t *testing.T) {
 	}
 }
 
+// TestChartEgress checks that the daemon may reach what it calls, and no more.
+func TestChartEgress(t *testing.T) {
+	for name, c := range map[string]struct {
+		values string
+		want   string // the ports of each rule
+	}{
+		"nothing":                    {"", ""},
+		"collector":                  {"settings: {trace-endpoint: 'http://a:4317'}", "[53 53] [4317]"},
+		"collector without a port":   {"env: [{name: OTEL_EXPORTER_OTLP_ENDPOINT, value: 'https://a'}]", "[53 53] [443]"},
+		"collector in env":           {"env: [{name: OTEL_EXPORTER_OTLP_ENDPOINT, value: 'http://a:4318'}]", "[53 53] [4318]"},
+		"env wins over settings":     {"settings: {trace-endpoint: 'http://a:1'}\nenv: [{name: OTEL_EXPORTER_OTLP_ENDPOINT, value: 'http://a:2'}]", "[53 53] [2]"},
+		"collector of traces in env": {"env: [{name: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, value: 'http://a:2'}, {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: 'http://a:1'}]", "[53 53] [2]"},
+		"issuer":                     {"networkPolicy: {egress: [{to: [{ipBlock: {cidr: 10.0.0.1/32}}], ports: [{port: 6443}]}]}", "[6443] [53 53]"},
+		"ledger": {"receipts: {existingSecret: k, key: keys}\naccess: {existingSecret: a}\ntls: {existingSecret: t}\nledger: {at: 'l:8590', tokenKey: t}",
+			"[53 53] [8590]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var rules []string
+			for _, rule := range onlyObject[*networking.NetworkPolicy](t, renderChart(t, c.values)).Spec.Egress {
+				var ports []string
+				for _, p := range rule.Ports {
+					ports = append(ports, p.Port.String())
+				}
+				rules = append(rules, fmt.Sprint(ports))
+			}
+			if got := strings.Join(rules, " "); got != c.want {
+				t.Errorf("egress to %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
 // TestChartDerivedSettings checks settings that follow from other values.
 func TestChartDerivedSettings(t *testing.T) {
 	t.Parallel()

@@ -1,5 +1,6 @@
 // Package tracing sends the spans of calls to an OpenTelemetry collector.
 //
 // It is off unless the settings name a collector. It continues the trace of a caller and keeps its
-// sampling decision; of calls without a trace it samples a share.
+// sampling decision; of calls without a trace it samples a share. OTEL_TRACES_SAMPLER may name
+// another sampler.
 package tracing

@@ -3,6 +3,8 @@ package tracing
 import (
 	"context"
 	"fmt"
+	"os"
+	"strings"
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc/filters"
@@ -21,7 +23,8 @@ type Options struct {
 	// Endpoint is the URL of a collector that takes OTLP over gRPC: http://HOST:PORT for plaintext,
 	// or https://HOST:PORT.
 	Endpoint string
-	// Sample is the share of calls that are sampled among those without a trace of their own.
+	// Sample is the share of calls that are sampled among those without a trace of their own, unless
+	// the environment names another sampler.
 	Sample float64
 	// Version names the build of the daemon in the spans.
 	Version string
@@ -35,7 +38,9 @@ type Tracer struct {
 }
 
 // New starts a tracer. The environment's OTEL_EXPORTER_OTLP_* say more about the exporter, such as
-// headers, and OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES about the daemon. If the collector cannot be reached, the tracer drops spans and logs a line.
+// headers, and OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES about the daemon. OTEL_TRACES_SAMPLER
+// and its _ARG take the place of Options.Sample. If the collector cannot be reached, the tracer drops
+// spans and logs a line.
 func New(o Options) (*Tracer, error) {
 	exporter, err := otlptracegrpc.New(context.Background(), otlptracegrpc.WithEndpointURL(o.Endpoint))
 	if err != nil {
@@ -47,15 +52,26 @@ func New(o Options) (*Tracer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tracing: OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
+	options := []sdktrace.TracerProviderOption{sdktrace.WithBatcher(exporter), sdktrace.WithResource(daemon)}
+	if strings.TrimSpace(os.Getenv(samplerVariable)) == "" {
+		options = append(options, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(o.Sample))))
+	}
+	// The provider reads the variable. It reports a sampler that it does not know to the handler and
+	// goes on to sample everything.
+	var unknown error
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { unknown = err }))
+	t := &Tracer{exporter, sdktrace.NewTracerProvider(options...)}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		o.Logger.Warn("spans were not sent", zap.Error(err))
 	}))
-	return &Tracer{exporter, sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(exporter),
-		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(o.Sample))),
-		sdktrace.WithResource(daemon),
-	)}, nil
+	if unknown != nil {
+		_ = t.Close(context.Background()) // there are no spans to lose
+		return nil, fmt.Errorf("tracing: %s=%s: %w", samplerVariable, os.Getenv(samplerVariable), unknown)
+	}
+	return t, nil
 }
+
+const samplerVariable = "OTEL_TRACES_SAMPLER"
 
 // Handler returns a handler that makes a span of every call, except the frequent health checks.
 func (t *Tracer) Handler() stats.Handler {
