@@ -303,6 +303,7 @@ func riskSection(r *calibrate.RiskReport, byGroup bool) document.Section {
 		band.X, band.Low, band.High = append(band.X, b.Risk), append(band.Low, b.Observed.Low), append(band.High, b.Observed.High)
 		most = max(most, b.Risk, b.Observed.High)
 	}
+	most = document.RoundUp(most, 5)
 	percent := document.Ticks{About: 5, Unit: 100, Sign: "%"}
 	ideal := document.Stroke{Ink: document.Grey, Dash: document.MarkDashed, Width: 1.2}
 	figure := &document.Figure{

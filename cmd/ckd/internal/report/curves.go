@@ -38,7 +38,7 @@ func (d *deferral) riskFigure() *document.Figure {
 	steady = min(1, 1.1*steady)
 	f.Plots = d.panels(d.riskCurve,
 		panel{above, 270, steady, document.Ticks{About: 5, Unit: 100, Sign: "%"}},
-		panel{below, 115, most, document.Ticks{About: 3, Unit: 1}})
+		panel{below, 125, most, document.Ticks{About: 3, Unit: 1}})
 	for _, l := range d.lines {
 		if d.byRisk && l.hasBand() {
 			f.Plots[0].Bands = append(f.Plots[0].Bands,

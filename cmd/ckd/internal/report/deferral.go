@@ -66,10 +66,10 @@ func lines(e *evaluation, scope policy.Scope) []line {
 			s, chosen = errorStrokes[row.Name]
 		}
 		if isPolicy(row.Name) {
-			s, chosen = document.Stroke{Ink: document.Vermillion, Dash: document.MarkSolid, Width: 2.4}, true
+			s, chosen = document.Stroke{Ink: document.Vermillion, Dash: document.MarkSolid, Width: widest}, true
 		}
 		if row == best && !chosen {
-			s, chosen = document.Stroke{Ink: document.Sky, Dash: document.MarkSolid, Width: 1.6}, true
+			s, chosen = document.Stroke{Ink: document.Sky, Dash: document.MarkSolid, Width: 2.2}, true
 		}
 		curve := e.curve(scope, row.Name)
 		if !chosen || curve == nil {
@@ -83,27 +83,31 @@ func lines(e *evaluation, scope policy.Scope) []line {
 // inSight returns lines in an order in which none hides another: broken ones above solid ones, and
 // thin ones above thick ones.
 func inSight(lines []line) []line {
-	rank := map[document.Mark]int{document.MarkSolid: 0, document.MarkDashed: 1, document.MarkDotted: 2}
+	rank := map[document.Mark]int{document.MarkSolid: 0, document.MarkLong: 1, document.MarkDashed: 2, document.MarkDashDot: 3, document.MarkDotted: 4}
 	slices.SortStableFunc(lines, func(x, y line) int {
 		return cmp.Or(cmp.Compare(rank[x.stroke.Dash], rank[y.stroke.Dash]), cmp.Compare(y.stroke.Width, x.stroke.Width))
 	})
 	return lines
 }
 
+// widest is the width of a line that others cover and that still shows on both sides of them. Solid
+// lines differ in width as broken ones do in their pattern.
+const widest = 3.6
+
 var strokes = map[string]document.Stroke{
 	mi:                           {Ink: document.Grey, Dash: document.MarkDashed, Width: 1.6},
-	decomp.CCritMax.String():     {Ink: document.Blue, Dash: document.MarkSolid, Width: 1.6},
-	decomp.CBEC.String():         {Ink: document.Orange, Dash: document.MarkSolid, Width: 1.6},
+	decomp.CCritMax.String():     {Ink: document.Blue, Dash: document.MarkSolid, Width: 1.2},
+	decomp.CBEC.String():         {Ink: document.Orange, Dash: document.MarkLong, Width: 1.6},
 	string(policy.AnyCritical):   {Ink: document.Green, Dash: document.MarkDotted, Width: 1.8},
-	string(policy.DecidingClass): {Ink: document.Purple, Dash: document.MarkDashed, Width: 1.6},
+	string(policy.DecidingClass): {Ink: document.Purple, Dash: document.MarkDashDot, Width: 1.6},
 }
 
 // errorStrokes has the scores that are drawn too where there are no critical inputs, which the scores
 // of strokes are made for.
 var errorStrokes = map[string]document.Stroke{
 	decomp.Entropy.String(): {Ink: document.Green, Dash: document.MarkDotted, Width: 1.8},
-	decomp.MaxProb.String(): {Ink: document.Sky, Dash: document.MarkSolid, Width: 1.6},
-	decomp.EUVar.String():   {Ink: document.Purple, Dash: document.MarkDashed, Width: 1.6},
+	decomp.MaxProb.String(): {Ink: document.Sky, Dash: document.MarkSolid, Width: 2.2},
+	decomp.EUVar.String():   {Ink: document.Purple, Dash: document.MarkDashDot, Width: 1.6},
 }
 
 var mi = decomp.MI.String()

@@ -31,7 +31,7 @@ func (d *deferral) missesFigure() *document.Figure {
 	f.How += " " + reviewed
 	plots := []document.Plot{
 		{Height: 270, Y: document.Axis{Label: "critical inputs missed", Ticks: document.Ticks{About: 5, Unit: 1}}},
-		{Height: 190, Y: document.Axis{Label: "critical calls kept per 1,000", Ticks: document.Ticks{About: 3, Unit: 1}}},
+		{Height: 205, Y: document.Axis{Label: "critical calls kept per 1,000", Ticks: document.Ticks{About: 3, Unit: 1}}},
 	}
 	missed, called := 1.0, 1.0
 	for _, g := range d.missesLines(best) {
@@ -91,10 +91,10 @@ func (d *deferral) missesLines(best *eval.Row) []namedLine {
 			lines = append(lines, line{row: row, curve: curve, stroke: s})
 		}
 	}
-	add(d.row(d.scope, "policy"), document.Stroke{Ink: document.Vermillion, Dash: document.MarkSolid, Width: 2.4})
-	add(best, document.Stroke{Ink: document.Sky, Dash: document.MarkSolid, Width: 1.8})
+	add(d.row(d.scope, "policy"), document.Stroke{Ink: document.Vermillion, Dash: document.MarkSolid, Width: widest})
+	add(best, document.Stroke{Ink: document.Sky, Dash: document.MarkSolid, Width: 2.2})
 	add(d.row(d.scope, mi), document.Stroke{Ink: document.Grey, Dash: document.MarkDashed, Width: 1.6})
-	add(d.row(d.scope, "p_critical"), document.Stroke{Ink: document.Purple, Dash: document.MarkDashed, Width: 1.4})
+	add(d.row(d.scope, "p_critical"), document.Stroke{Ink: document.Purple, Dash: document.MarkDashDot, Width: 1.4})
 	add(d.row(d.scope, decomp.CCritMax.String()), document.Stroke{Ink: document.Blue, Dash: document.MarkSolid, Width: 1.2})
 	other := policy.PredictedSafe
 	if d.scope == policy.PredictedSafe {

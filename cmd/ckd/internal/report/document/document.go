@@ -111,7 +111,9 @@ type Mark string
 // The marks.
 const (
 	MarkSolid    Mark = "solid"
+	MarkLong     Mark = "long"
 	MarkDashed   Mark = "dashed"
+	MarkDashDot  Mark = "dashdot"
 	MarkDotted   Mark = "dotted"
 	MarkThin     Mark = "dotted thin"
 	MarkBand     Mark = "band"
@@ -154,7 +156,7 @@ type Ticks struct {
 // Stroke is the look of a line.
 type Stroke struct {
 	Ink   Ink
-	Dash  Mark // MarkSolid, MarkDashed or MarkDotted
+	Dash  Mark // MarkSolid, MarkLong, MarkDashed, MarkDashDot or MarkDotted
 	Width float64
 }
 

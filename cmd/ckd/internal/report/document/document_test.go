@@ -1,15 +1,16 @@
 package document
 
 import (
+	"encoding/xml"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 )
 
@@ -51,8 +52,8 @@ func TestTicks(t *testing.T) {
 		{3, 1, "", 0, 0, "0"},
 	} {
 		var labels []string
-		for _, tick := range (Ticks{About: test.n, Unit: test.unit, Sign: test.sign}).ticker().Ticks(test.low, test.high) {
-			labels = append(labels, tick.Label)
+		for _, tick := range (Ticks{About: test.n, Unit: test.unit, Sign: test.sign}).round(test.low, test.high) {
+			labels = append(labels, tick.label)
 		}
 		if got := strings.Join(labels, " "); got != test.want {
 			t.Errorf("%v to %v: %q, expected %q", test.low, test.high, got, test.want)
@@ -69,7 +70,7 @@ func TestRoundUp(t *testing.T) {
 		if !(end >= x*(1-1e-9) && end <= 1.5*x) {
 			t.Errorf("the axis for %v ends at %v", x, end)
 		}
-		if n := len((Ticks{About: 5, Unit: 1}).ticker().Ticks(0, end)); n < 2 || n > 7 {
+		if n := len((Ticks{About: 5, Unit: 1}).round(0, end)); n < 2 || n > 7 {
 			t.Errorf("%d ticks up to %v", n, end)
 		}
 	})
@@ -80,68 +81,211 @@ func TestRoundUp(t *testing.T) {
 	}
 }
 
+// TestRuns expects a line to break where there is no number.
 func TestRuns(t *testing.T) {
 	t.Parallel()
 	nan := math.NaN()
+	f := frame{Axis{Max: 100}, Axis{Max: 100}, 0, 100, 100, 200}
 	x, y := []float64{1, 2, 3, 4, 5, 6}, []float64{nan, 20, 30, nan, math.Inf(1), 60}
-	if got, want := fmt.Sprint(runs(x, y)), "[[{2 20} {3 30}] [{6 60}]]"; got != want {
+	if got, want := fmt.Sprint(f.runs(x, y)), "[[{2 180} {3 170}] [{6 140}]]"; got != want {
 		t.Errorf("%s, expected %s", got, want)
 	}
 }
 
-// TestInks expects every ink to become its own variable, whatever its opacity. Text that looks like
-// a style must stay as it is.
-func TestInks(t *testing.T) {
+// TestCut expects the parts of lines inside the frame, and the part of a shape as one shape.
+func TestCut(t *testing.T) {
 	t.Parallel()
-	for i := range inkNames {
-		for opacity := 26; opacity <= 255; opacity++ {
-			svg, err := render(10, 10, "name", func(c draw.Canvas) {
-				c.SetColor(Ink(i).faint(uint8(opacity)))
-				c.Fill(c.Path())
-			})
-			if err != nil {
-				t.Fatal(err)
+	f := frame{Axis{}, Axis{}, 0, 10, 0, 10}
+	for _, test := range []struct {
+		name   string
+		line   []point
+		closed bool
+		want   string
+	}{
+		{"inside", []point{{1, 1}, {9, 2}}, false, "[[{1 1} {9 2}]]"},
+		{"outside", []point{{-5, 1}, {-1, 2}}, false, "[]"},
+		{"around a corner", []point{{-4, 8}, {4, 16}}, false, "[]"},
+		{"through both sides", []point{{-10, 5}, {20, 5}}, false, "[[{0 5} {10 5}]]"},
+		{"out and in again", []point{{2, 5}, {2, 15}, {4, 15}, {4, 5}}, false, "[[{2 5} {2 10}] [{4 10} {4 5}]]"},
+		{"a shape over the top", []point{{2, 5}, {2, -5}, {4, -5}, {4, 5}}, true, "[[{2 5} {2 0} {4 0} {4 5}]]"},
+		{"a shape around all", []point{{-9, -9}, {99, -9}, {99, 99}, {-9, 99}}, true, "[[{0 10} {0 0} {10 0} {10 10}]]"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := fmt.Sprint(f.cut([][]point{test.line}, test.closed)); got != test.want {
+				t.Errorf("%s, expected %s", got, test.want)
 			}
-			if want := "fill:var(--" + inkNames[i] + ")"; !strings.Contains(string(svg), want) {
-				t.Fatalf("no %s at opacity %d in %s", want, opacity, svg)
-			}
-		}
-	}
-	text := `style="fill:#408480" font-family:x`
-	svg, err := render(100, 10, `a "name" <b>`, func(c draw.Canvas) {
-		style := newPlot("", "").X.Label.TextStyle
-		c.FillText(style, vg.Point{}, text)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"style=&#34;fill:#408480&#34; font-family:x</text>", "font-size:11px;fill:var(--fg)",
-		`aria-label="a &#34;name&#34; &lt;b&gt;"`, `viewBox="0 0 116 26"`} {
-		if !strings.Contains(string(svg), want) {
-			t.Errorf("no %s in %s", want, svg)
-		}
+		})
 	}
 }
 
-// TestStack expects panels to begin and end at the same x, though their labels are not equally
-// wide.
-func TestStack(t *testing.T) {
+// TestBoxSummary expects the medians of the halves, and whiskers of both kinds.
+func TestBoxSummary(t *testing.T) {
 	t.Parallel()
-	upper, lower := newPlot("", "y"), newPlot("x", "")
-	var ends [][2]vg.Length
-	for i, p := range []*plot.Plot{upper, lower} {
-		p.X.Max, p.X.Min, p.Y.Min, p.Y.Max = 1, 0, 0, 1
-		p.Y.Tick.Marker = plot.ConstantTicks{{Value: 0.5, Label: strings.Repeat("wide", i)}}
-		p.Add(plotterFunc(func(c draw.Canvas) { ends = append(ends, [2]vg.Length{c.Min.X, c.Max.X}) }))
+	for _, test := range []struct {
+		name string
+		box  Box
+		want boxSummary
+	}{
+		{"one value", Box{Values: []float64{3}}, boxSummary{3, 3, 3, [2]float64{3, 3}, nil}},
+		{"odd", Box{Values: []float64{5, 1, 3, 2, 4}}, boxSummary{2, 3, 4, [2]float64{1, 5}, nil}},
+		{"even", Box{Values: []float64{1, 2, 3, 4}}, boxSummary{1.5, 2.5, 3.5, [2]float64{1, 4}, nil}},
+		{"beyond", Box{Values: []float64{-9, 1, 2, 3, 4, 5, 20}}, boxSummary{1.5, 3, 4.5, [2]float64{1, 5}, []float64{-9, 20}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, test.box.summary(), cmp.AllowUnexported(boxSummary{}), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
 	}
-	_, err := render(figureWidth, 160, "two panels", func(c draw.Canvas) {
-		drawStack(c, []*plot.Plot{upper, lower}, []vg.Length{100, 60})
+}
+
+// TestEscape expects text to stay text, and to hold nothing that XML forbids.
+func TestEscape(t *testing.T) {
+	t.Parallel()
+	const nasty = "a \"name\" <b> & \x00\x1b\xff"
+	f := &Figure{Title: nasty, Says: nasty, Legend: []Key{{MarkSolid, Blue, nasty}},
+		Plots: []Plot{{Height: 90, X: Axis{Label: nasty, Max: 1}, Y: Axis{Label: nasty, Max: 1, Ticks: Ticks{Names: []string{nasty}}}}}}
+	var texts int
+	for _, e := range parse(t, file(t, f)) {
+		if e.XMLName.Local == "text" && strings.HasPrefix(e.Text, `a "name" <b> &`) {
+			texts++
+		}
+	}
+	if texts != 5 {
+		t.Errorf("%d texts have the name, expected the title, the legend, two axes and a tick", texts)
+	}
+}
+
+// element is an element of a picture.
+type element struct {
+	XMLName xml.Name
+	Class   string    `xml:"class,attr"`
+	Style   string    `xml:"style,attr"`
+	D       string    `xml:"d,attr"`
+	X       float64   `xml:"x,attr"`
+	Y       float64   `xml:"y,attr"`
+	CX      float64   `xml:"cx,attr"`
+	CY      float64   `xml:"cy,attr"`
+	Text    string    `xml:",chardata"`
+	Inner   []element `xml:",any"`
+}
+
+func file(t testing.TB, f *Figure) string {
+	t.Helper()
+	var out strings.Builder
+	if err := SVG(&out, f); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// parse returns the elements of a picture, those of a panel's data below its group.
+func parse(t testing.TB, svg string) []element {
+	t.Helper()
+	var root element
+	if err := xml.Unmarshal([]byte(svg), &root); err != nil {
+		t.Fatalf("%v in\n%s", err, svg)
+	}
+	return root.Inner
+}
+
+// places returns the points of a path.
+func places(t testing.TB, d string) (all []point) {
+	t.Helper()
+	for _, part := range strings.FieldsFunc(d, func(r rune) bool { return strings.ContainsRune("MLZ", r) }) {
+		var p point
+		if _, err := fmt.Sscanf(part, "%g,%g", &p.x, &p.y); err != nil {
+			t.Fatalf("%q in %q: %v", part, d, err)
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// TestPanels draws any values in two panels. Each line of the figure must be one element, everything
+// must be inside its panel, and no panel or label may reach into another or out of the picture.
+func TestPanels(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		value := rapid.OneOf(rapid.Float64Range(-2, 3), rapid.Just(math.NaN()), rapid.Just(math.Inf(1)), rapid.Just(1e300))
+		values := func() (x, y []float64) {
+			x = rapid.SliceOfN(rapid.Float64Range(-1, 2), 1, 9).Draw(rt, "x")
+			slices.Sort(x)
+			return x, rapid.SliceOfN(value, len(x), len(x)).Draw(rt, "y")
+		}
+		f := &Figure{Title: "title"}
+		for i := range 2 {
+			p := Plot{Height: float64(80 + 40*i), X: Axis{Label: "x", Max: 1, Ticks: Ticks{About: 5, Unit: 100, Sign: "%"}},
+				Y: Axis{Label: "y", Max: rapid.OneOf(rapid.Just(0.), rapid.Float64Range(1e-4, 1e6)).Draw(rt, "end"), Ticks: Ticks{About: 3, Unit: 1}}}
+			x, y := values()
+			p.Lines = append(p.Lines, Line{Stroke{Blue, MarkLong, 1.5}, x, y})
+			x, y = values()
+			p.Points = append(p.Points, Points{Mark: MarkCircle, Ink: Orange, Radius: 2, X: x, Y: y})
+			x, y = values()
+			p.Bands = append(p.Bands, Band{Green, x, y, slices.Repeat([]float64{1}, len(x))})
+			f.Plots = append(f.Plots, p)
+		}
+		svg := file(t, f)
+		if strings.Contains(svg, "NaN") || strings.Contains(svg, "Inf") || strings.Contains(svg, "e+") {
+			rt.Fatalf("no number in\n%s", svg)
+		}
+		var panels []frame
+		for _, e := range parse(t, svg) {
+			switch {
+			case e.XMLName.Local == "path" && strings.Contains(e.Style, "--muted"):
+				all := places(t, e.D)
+				corners := all[len(all)-3:] // the axes are the last of their path
+				panels = append(panels, frame{left: corners[0].x, top: corners[0].y, right: corners[2].x, bottom: corners[2].y})
+			case e.XMLName.Local == "text":
+				if e.X < 0 || e.X > figureWidth {
+					rt.Errorf("%q is at %v", e.Text, e.X)
+				}
+				if strings.Contains(e.Style, "end") && e.X-measure(strings.TrimSpace(e.Text), textSize) < 2*textSize {
+					rt.Errorf("%q reaches over the axis' label", e.Text)
+				}
+			case e.Class == "data":
+				panel, lines := panels[len(panels)-1], 0
+				for _, m := range e.Inner {
+					at := append(places(t, m.D), point{m.CX, m.CY})
+					if m.XMLName.Local == "path" {
+						at = at[:len(at)-1]
+					}
+					for _, p := range at {
+						if !panel.holds(p) {
+							rt.Errorf("%v is not in %v", p, panel)
+						}
+					}
+					if strings.Contains(m.Style, "stroke:var(--blue)") {
+						lines++
+					}
+				}
+				if lines > 1 {
+					rt.Errorf("the line has %d elements", lines)
+				}
+			}
+		}
+		if len(panels) != 2 || panels[0].left != panels[1].left || panels[0].right != panels[1].right || panels[0].bottom >= panels[1].top {
+			rt.Errorf("the panels are %v", panels)
+		}
 	})
+}
+
+// TestDashes expects every kind of line to have a pattern of its own, in pictures and in legends.
+func TestDashes(t *testing.T) {
+	t.Parallel()
+	style, err := files.ReadFile("style.css")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(ends) != 2 || math.Abs(float64(ends[0][0]-ends[1][0])) > 1e-9 || math.Abs(float64(ends[0][1]-ends[1][1])) > 1e-9 {
-		t.Errorf("the panels are from and to %v", ends)
+	seen := map[string]Mark{}
+	for _, mark := range []Mark{MarkSolid, MarkLong, MarkDashed, MarkDashDot, MarkDotted} {
+		if other, twice := seen[dashes[mark]]; twice {
+			t.Errorf("%s looks like %s", mark, other)
+		}
+		seen[dashes[mark]] = mark
+		if mark != MarkSolid && !strings.Contains(string(style), ".key."+string(mark)+" {") {
+			t.Errorf("the legend of a page has no %s", mark)
+		}
 	}
 }
 
@@ -174,10 +318,6 @@ func TestHeatLevel(t *testing.T) {
 		}
 	}
 }
-
-type plotterFunc func(draw.Canvas)
-
-func (f plotterFunc) Plot(c draw.Canvas, _ *plot.Plot) { f(c) }
 
 // TestText writes tables that are too long and too wide, and a matrix.
 func TestText(t *testing.T) {

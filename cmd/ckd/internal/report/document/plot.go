@@ -5,338 +5,312 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strconv"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/font"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/text"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
 )
 
-// figureWidth is the width of every plot. The page scales it.
-const figureWidth = 680
+// Measures of pictures, in units of their viewBox. The page scales them.
+const (
+	figureWidth = 696.0
+	margin      = 8.0
+	textSize    = 11.0
+	tickLength  = 4.0
+	labelGap    = 3.0 // between a tick and its label
+)
 
 // picture draws the plots of a figure for the page.
-func picture(f *Figure) (template.HTML, error) {
-	plots, heights, err := f.plots()
-	if err != nil {
-		return "", err
-	}
-	return render(figureWidth, total(heights), f.Title+". "+f.Says, func(c draw.Canvas) { drawStack(c, plots, heights) })
+func picture(f *Figure) template.HTML {
+	var c canvas
+	height := c.stack(f.Plots, margin) + margin
+	return c.svg(figureWidth, height, f.Title+". "+f.Says)
 }
 
 // SVG writes the plots of a figure as an SVG file of its own, with its title and legend. The file
 // loads nothing and follows the reader's light or dark theme.
 func SVG(w io.Writer, f *Figure) error {
-	plots, heights, err := f.plots()
+	const titleHeight, row = 20, 17
+	var c canvas
+	c.text(point{margin, margin + 8}, 13, start, false, f.Title)
+	top := margin + titleHeight
+	for i, key := range f.Legend {
+		at := point{margin + float64(i%2)*figureWidth/2, top + row*float64(i/2) + 6}
+		key.draw(&c, at)
+		c.text(point{at.x + 36, at.y}, textSize, start, false, key.Text)
+	}
+	top += row*float64((len(f.Legend)+1)/2) + 6
+	height := c.stack(f.Plots, top) + margin
+	file, err := c.file(figureWidth, height, f.Title+". "+f.Says)
 	if err != nil {
 		return err
 	}
-	const title, row = 20, 17
-	head := vg.Length(title + row*((len(f.Legend)+1)/2) + 6)
-	svg, err := standalone(figureWidth, head+total(heights), f.Title+". "+f.Says, func(c draw.Canvas) {
-		style := text.Style{Color: Foreground, Font: sans(13), Handler: plot.DefaultTextHandler}
-		c.FillText(style, vg.Point{X: c.Min.X, Y: c.Max.Y - 12}, f.Title)
-		style.Font = sans(11)
-		for i, key := range f.Legend {
-			x, y := c.Min.X+vg.Length(i%2)*figureWidth/2, c.Max.Y-title-row*vg.Length(i/2)-8
-			key.draw(c, x, y+4)
-			c.FillText(style, vg.Point{X: x + 36, Y: y}, key.Text)
-		}
-		c.Max.Y -= head
-		drawStack(c, plots, heights)
-	})
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(svg)
+	_, err = w.Write(file)
 	return err
 }
 
-// draw draws the mark of a legend's entry, from x to x+28.
-func (k Key) draw(c draw.Canvas, x, y vg.Length) {
-	if glyph := glyphs[k.Mark]; glyph != nil {
-		c.DrawGlyph(draw.GlyphStyle{Color: k.Ink, Radius: 4.5, Shape: glyph}, vg.Point{X: x + 14, Y: y})
-		return
+// draw draws the mark of a legend's entry, 28 wide.
+func (k Key) draw(c *canvas, at point) {
+	right := point{at.x + 28, at.y}
+	switch k.Mark {
+	case MarkCircle, MarkTriangle, MarkDiamond:
+		c.mark(k.Mark, k.Ink, 1, 4.5, point{at.x + 14, at.y})
+	case MarkBand, MarkBox:
+		c.fill(k.Ink, 0.3, []point{{at.x, at.y - 5}, {right.x, at.y - 5}, {right.x, at.y + 5}, {at.x, at.y + 5}})
+	default:
+		c.line(Stroke{k.Ink, k.Mark, 2}, []point{at, right})
 	}
-	style := Stroke{k.Ink, k.Mark, 2}.style()
-	if k.Mark == MarkBand {
-		style = draw.LineStyle{Color: k.Ink.faint(76), Width: 10}
-	}
-	c.StrokeLine2(style, x, y, x+28, y)
 }
 
-// plots prepares the plots of a figure for drawing, with their heights.
-func (f *Figure) plots() (plots []*plot.Plot, heights []vg.Length, err error) {
-	for i := range f.Plots {
-		p, err := f.Plots[i].prepare()
-		if err != nil {
-			return nil, nil, err
-		}
-		plots, heights = append(plots, p), append(heights, vg.Length(f.Plots[i].Height))
+// stack draws plots below each other from top on, with the left and right ends of their x axes in
+// line. It returns where the last one ends.
+func (c *canvas) stack(plots []Plot, top float64) (bottom float64) {
+	left, right := 0.0, 0.0
+	for i := range plots {
+		l, r := plots[i].sides()
+		left, right = max(left, l), max(right, r)
 	}
-	return plots, heights, nil
+	for i := range plots {
+		p := &plots[i]
+		f := frame{p.X, p.Y, margin + left, figureWidth - margin - right, top + textSize/2, top + p.Height - p.foot()}
+		p.draw(c, &f)
+		top += p.Height
+	}
+	return top
 }
 
-func (p *Plot) prepare() (*plot.Plot, error) {
-	drawn := newPlot(p.X.Label, p.Y.Label)
-	for _, band := range p.Bands {
-		if err := band.add(drawn); err != nil {
-			return nil, err
+// sides returns the room for what is left of the y axis, and for the name that hangs over the right
+// end of the x axis.
+func (p *Plot) sides() (left, right float64) {
+	for _, t := range p.Y.marks() {
+		left = max(left, measure(t.label, textSize))
+	}
+	left += tickLength + labelGap
+	if p.Y.Label != "" {
+		left += textSize + 2*labelGap
+	}
+	for _, t := range p.X.marks() {
+		right = max(right, measure(t.label, textSize)/2)
+	}
+	return max(left, right), right
+}
+
+// foot returns the height of what is below the x axis.
+func (p *Plot) foot() float64 {
+	foot := tickLength + 2*labelGap
+	if !p.X.Ticks.Unnamed {
+		foot += textSize
+	}
+	if p.X.Label != "" {
+		foot += textSize + 2*labelGap
+	}
+	return foot
+}
+
+// frame maps the values of two axes to the rectangle that they enclose.
+type frame struct {
+	xAxis, yAxis             Axis
+	left, right, top, bottom float64
+}
+
+// at returns the place of a value on each axis. An axis without an extent has all at its beginning.
+func (f *frame) at(x, y float64) point {
+	return point{f.left + f.xAxis.part(x)*(f.right-f.left), f.bottom - f.yAxis.part(y)*(f.bottom-f.top)}
+}
+
+// part returns how far along the axis a value is: 0 at Min, 1 at Max. Values that are further away
+// than a picture can tell stay where sums with them are exact enough.
+func (a *Axis) part(value float64) float64 {
+	if !(a.Max > a.Min) {
+		return 0 * value // NaN stays
+	}
+	const far = 1e6
+	return min(max((value-a.Min)/(a.Max-a.Min), -far), far)
+}
+
+// holds reports whether a place is inside the frame. NaN is not.
+func (f *frame) holds(p point) bool {
+	return p.x >= f.left && p.x <= f.right && p.y >= f.top && p.y <= f.bottom
+}
+
+// draw draws the axes with their grid, and what is on it as a group of its own.
+func (p *Plot) draw(c *canvas, f *frame) {
+	var lines, ticks [][]point
+	for _, t := range p.X.marks() {
+		at := f.at(t.value, p.Y.Min)
+		if t.label == "" {
+			ticks = append(ticks, []point{{at.x, f.bottom}, {at.x, f.bottom + tickLength/2}})
+			continue
+		}
+		ticks = append(ticks, []point{{at.x, f.bottom}, {at.x, f.bottom + tickLength}})
+		lines = append(lines, []point{{at.x, f.top}, {at.x, f.bottom}})
+		if !p.X.Ticks.Unnamed {
+			c.text(point{at.x, f.bottom + tickLength + labelGap + textSize/2}, textSize, middle, false, t.label)
 		}
 	}
-	for _, box := range p.Boxes {
-		if err := box.add(drawn); err != nil {
-			return nil, err
-		}
+	for _, t := range p.Y.marks() {
+		at := f.at(p.X.Min, t.value)
+		ticks = append(ticks, []point{{f.left - tickLength, at.y}, {f.left, at.y}})
+		lines = append(lines, []point{{f.left, at.y}, {f.right, at.y}})
+		c.text(point{f.left - tickLength - labelGap, at.y}, textSize, end, false, t.label)
 	}
-	for _, line := range p.Lines {
-		for _, points := range runs(line.X, line.Y) {
-			l, err := plotter.NewLine(points)
-			if err != nil {
-				return nil, err
+	c.line(Stroke{Ink: gridline, Width: 0.5}, lines...)
+	axes := []point{{f.left, f.top}, {f.left, f.bottom}, {f.right, f.bottom}}
+	c.line(Stroke{Ink: Muted, Width: 0.7}, append(ticks, axes)...)
+	if p.X.Label != "" {
+		c.text(point{(f.left + f.right) / 2, f.bottom + p.foot() - labelGap - textSize/2}, textSize, middle, false, p.X.Label)
+	}
+	if p.Y.Label != "" {
+		c.text(point{margin + textSize/2, (f.top + f.bottom) / 2}, textSize, middle, true, p.Y.Label)
+	}
+	c.WriteString("<g class=\"data\">\n")
+	for i := range p.Bands {
+		p.Bands[i].draw(c, f)
+	}
+	for i := range p.Boxes {
+		p.Boxes[i].draw(c, f)
+	}
+	for i := range p.Lines {
+		l := &p.Lines[i]
+		c.line(l.Stroke, f.cut(f.runs(l.X, l.Y), false)...)
+	}
+	for i := range p.Points {
+		p.Points[i].draw(c, f)
+	}
+	c.WriteString("</g>\n")
+}
+
+// runs returns the places of neighbouring points that are numbers.
+func (f *frame) runs(x, y []float64) (runs [][]point) {
+	open := false
+	for i := range y {
+		if finite := !math.IsNaN(x[i]+y[i]) && !math.IsInf(x[i]+y[i], 0); !finite {
+			open = false
+			continue
+		}
+		if !open {
+			runs, open = append(runs, nil), true
+		}
+		runs[len(runs)-1] = append(runs[len(runs)-1], f.at(x[i], y[i]))
+	}
+	return runs
+}
+
+// cut returns the parts of lines, or of shapes, that are inside the frame.
+func (f *frame) cut(lines [][]point, closed bool) [][]point {
+	for _, inside := range []func(p point) float64{
+		func(p point) float64 { return p.x - f.left },
+		func(p point) float64 { return f.right - p.x },
+		func(p point) float64 { return p.y - f.top },
+		func(p point) float64 { return f.bottom - p.y },
+	} {
+		var kept [][]point
+		for _, line := range lines {
+			kept = append(kept, half(line, closed, inside)...)
+		}
+		lines = kept
+	}
+	return lines
+}
+
+// half returns the parts of a line on one side of an edge, or the part of a shape (Sutherland and
+// Hodgman). A place is on that side where inside is not negative.
+func half(line []point, closed bool, inside func(point) float64) (parts [][]point) {
+	var part []point
+	for i, p := range line {
+		before := i - 1
+		if i == 0 && closed {
+			before = len(line) - 1
+		}
+		to := inside(p)
+		if before >= 0 {
+			if from := inside(line[before]); (from < 0) != (to < 0) {
+				a, t := line[before], from/(from-to)
+				part = append(part, point{a.x + t*(p.x-a.x), a.y + t*(p.y-a.y)})
 			}
-			l.LineStyle = line.style()
-			drawn.Add(l)
+		}
+		if to >= 0 {
+			part = append(part, p)
+		} else if !closed && part != nil {
+			parts, part = append(parts, part), nil
 		}
 	}
-	for _, points := range p.Points {
-		if err := points.add(drawn); err != nil {
-			return nil, err
-		}
+	if part != nil {
+		parts = append(parts, part)
 	}
-	// Adding widens the axes, so that their ends are set last.
-	drawn.X.Min, drawn.X.Max, drawn.X.Tick.Marker = p.X.Min, p.X.Max, p.X.Ticks.ticker()
-	drawn.Y.Min, drawn.Y.Max, drawn.Y.Tick.Marker = p.Y.Min, p.Y.Max, p.Y.Ticks.ticker()
-	return drawn, nil
+	return parts
 }
 
-// newPlot returns an empty plot in the style of the page.
-func newPlot(x, y string) *plot.Plot {
-	p := plot.New()
-	p.BackgroundColor = nil
-	p.X.Label.Text, p.Y.Label.Text = x, y
-	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
-		axis.Color = Muted
-		axis.Padding = 0
-		axis.Label.TextStyle.Color = Foreground
-		axis.Label.TextStyle.Font = sans(11)
-		axis.Label.Padding = 5
-		axis.Tick.Color = Muted
-		axis.Tick.Length = 4
-		axis.Tick.Label.Color = Foreground
-		axis.Tick.Label.Font = sans(11)
-	}
-	grid := plotter.NewGrid()
-	grid.Horizontal = draw.LineStyle{Color: gridline, Width: 0.5}
-	grid.Vertical = grid.Horizontal
-	p.Add(grid)
-	return p
-}
-
-// sans returns a font with the measures of the page's font.
-func sans(size vg.Length) font.Font {
-	return font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
-}
-
-func (s Stroke) style() draw.LineStyle {
-	style := draw.LineStyle{Color: s.Ink, Width: vg.Length(s.Width)}
-	switch s.Dash {
-	case MarkDashed:
-		style.Dashes = []vg.Length{6, 3}
-	case MarkDotted, MarkThin:
-		style.Dashes = []vg.Length{1.5, 2.5}
-	}
-	return style
-}
-
-func (b *Band) add(to *plot.Plot) error {
+func (b *Band) draw(c *canvas, f *frame) {
 	lower, upper := slices.Clone(b.Low), slices.Clone(b.High)
 	for j := range lower { // both are NaN where one of them is
 		lower[j] += 0 * b.High[j]
 		upper[j] += 0 * b.Low[j]
 	}
-	uppers := runs(b.X, upper)
-	for r, ring := range runs(b.X, lower) {
+	uppers := f.runs(b.X, upper)
+	for r, ring := range f.runs(b.X, lower) {
 		slices.Reverse(uppers[r])
-		band, err := plotter.NewPolygon(append(ring, uppers[r]...))
-		if err != nil {
-			return err
+		for _, shape := range f.cut([][]point{append(ring, uppers[r]...)}, true) {
+			c.fill(b.Ink, 0.14, shape)
 		}
-		band.Color = b.Ink.faint(36)
-		band.LineStyle.Width = 0
-		to.Add(band)
 	}
-	return nil
 }
 
-func (b *Box) add(to *plot.Plot) error {
-	box, err := plotter.NewBoxPlot(12, b.At, plotter.Values(b.Values))
-	if err != nil {
-		return err
+func (b *Box) draw(c *canvas, f *frame) {
+	if len(b.Values) == 0 {
+		return
 	}
-	line := draw.LineStyle{Color: b.Ink, Width: 1}
-	box.Horizontal = true
-	box.FillColor = b.Ink.faint(70)
-	box.BoxStyle, box.WhiskerStyle = line, line
-	box.MedianStyle = draw.LineStyle{Color: Foreground, Width: 1.5}
-	box.CapWidth = 6
-	box.GlyphStyle = draw.GlyphStyle{Color: b.Ink, Radius: 1.6, Shape: draw.RingGlyph{}}
+	const half, capHalf = 6, 3 // heights
+	s := b.summary()
+	line := Stroke{Ink: b.Ink, Width: 1}
+	at := func(value, down float64) point {
+		p := f.at(value, b.At)
+		return point{p.x, p.y + down}
+	}
+	upright := func(value, reach float64) []point { return []point{at(value, -reach), at(value, reach)} }
+	box := []point{at(s.low, -half), at(s.high, -half), at(s.high, half), at(s.low, half)}
+	c.fill(b.Ink, 0.27, box)
+	c.line(line, append(box, box[0]))
+	c.line(line, []point{at(s.whiskers[0], 0), at(s.low, 0)}, []point{at(s.high, 0), at(s.whiskers[1], 0)})
+	c.line(line, upright(s.whiskers[0], capHalf))
+	c.line(line, upright(s.whiskers[1], capHalf))
+	c.line(Stroke{Ink: Foreground, Width: 1.5}, upright(s.median, half))
+	for _, value := range s.beyond {
+		c.circle(at(value, 0), 1.6, "fill:none;stroke:var(--"+b.Ink.String()+")")
+	}
+}
+
+// boxSummary has the values at which a box plot is drawn.
+type boxSummary struct {
+	low, median, high float64    // the ends of the box: the medians of the lower and of the upper half
+	whiskers          [2]float64 // their ends
+	beyond            []float64
+}
+
+func (b *Box) summary() boxSummary {
+	sorted := slices.Sorted(slices.Values(b.Values))
+	n := len(sorted)
+	middle := func(values []float64) float64 { return (values[(len(values)-1)/2] + values[len(values)/2]) / 2 }
+	s := boxSummary{low: middle(sorted[:(n+1)/2]), median: middle(sorted), high: middle(sorted[n/2:])}
 	if b.Percentiles {
-		sorted := slices.Sorted(slices.Values(b.Values))
-		last := len(sorted) - 1
-		box.AdjLow, box.AdjHigh, box.Outside = sorted[last*5/100], sorted[last*95/100], nil
+		s.whiskers = [2]float64{sorted[(n-1)*5/100], sorted[(n-1)*95/100]}
+		return s
 	}
-	to.Add(box)
-	return nil
+	reach := 1.5 * (s.high - s.low)
+	first, _ := slices.BinarySearch(sorted, s.low-reach)
+	last := n
+	for last > 0 && sorted[last-1] > s.high+reach {
+		last--
+	}
+	s.whiskers = [2]float64{sorted[first], sorted[last-1]}
+	s.beyond = slices.Concat(sorted[:first], sorted[last:])
+	return s
 }
 
-func (p *Points) add(to *plot.Plot) error {
-	xys := make(plotter.XYs, len(p.X))
-	for i := range xys {
-		xys[i] = plotter.XY{X: p.X[i], Y: p.Y[i]}
-	}
-	scatter, err := plotter.NewScatter(xys)
-	if err != nil {
-		return err
-	}
-	scatter.GlyphStyle = draw.GlyphStyle{Color: p.Ink, Radius: vg.Length(p.Radius), Shape: glyphs[p.Mark]}
+func (p *Points) draw(c *canvas, f *frame) {
+	opacity := 1.0
 	if p.Faint {
-		scatter.Color = p.Ink.faint(190)
+		opacity = 0.75
 	}
-	to.Add(scatter)
-	return nil
-}
-
-// glyphs has the shapes of the marks that are points.
-var glyphs = map[Mark]draw.GlyphDrawer{
-	MarkCircle: draw.CircleGlyph{},
-	MarkTriangle: polygon(func(at vg.Point, r vg.Length) []vg.Point {
-		return []vg.Point{{X: at.X - r, Y: at.Y - r}, {X: at.X + r, Y: at.Y - r}, {X: at.X, Y: at.Y + r}}
-	}),
-	MarkDiamond: polygon(func(at vg.Point, r vg.Length) []vg.Point {
-		return []vg.Point{{X: at.X - r, Y: at.Y}, {X: at.X, Y: at.Y + r}, {X: at.X + r, Y: at.Y}, {X: at.X, Y: at.Y - r}}
-	}),
-}
-
-// polygon returns the corners of a filled shape of a radius.
-type polygon func(at vg.Point, radius vg.Length) []vg.Point
-
-// DrawGlyph fills the shape.
-func (p polygon) DrawGlyph(c *draw.Canvas, s draw.GlyphStyle, at vg.Point) {
-	c.FillPolygon(s.Color, p(at, s.Radius))
-}
-
-// runs returns the neighbouring points that are numbers.
-func runs(x, y []float64) []plotter.XYs {
-	var all []plotter.XYs
-	open := false
-	for i := range y {
-		if math.IsNaN(y[i]) || math.IsInf(y[i], 0) {
-			open = false
-			continue
-		}
-		if !open {
-			all = append(all, nil)
-			open = true
-		}
-		all[len(all)-1] = append(all[len(all)-1], plotter.XY{X: x[i], Y: y[i]})
-	}
-	return all
-}
-
-func total[N int | vg.Length](parts []N) (sum N) {
-	for _, n := range parts {
-		sum += n
-	}
-	return sum
-}
-
-// drawStack draws plots below each other from the top of the canvas, with the left and right ends of
-// their x axes in line.
-func drawStack(c draw.Canvas, plots []*plot.Plot, heights []vg.Length) {
-	tiles := make([]draw.Canvas, len(plots))
-	var left, right vg.Length
-	top := c.Max.Y
-	for i, p := range plots {
-		tiles[i] = c
-		tiles[i].Max.Y, tiles[i].Min.Y = top, top-heights[i]
-		top -= heights[i]
-		data := p.DataCanvas(tiles[i])
-		left = max(left, data.Min.X-c.Min.X)
-		right = max(right, c.Max.X-data.Max.X)
-	}
-	for i, p := range plots {
-		data := p.DataCanvas(tiles[i])
-		p.Draw(draw.Crop(tiles[i], left-(data.Min.X-c.Min.X), (c.Max.X-data.Max.X)-right, 0, 0))
-	}
-}
-
-func (t Ticks) ticker() plot.Ticker {
-	return plot.TickerFunc(func(low, high float64) (ticks []plot.Tick) {
-		switch {
-		case t.Names != nil:
-			for i, name := range t.Names {
-				ticks = append(ticks, plot.Tick{Value: float64(i), Label: Label(name) + " "})
-			}
-		case t.Decades:
-			ticks = decades(low, high)
-		default:
-			ticks = t.round(low, high)
-		}
-		for i := range ticks {
-			if t.Unnamed {
-				ticks[i].Label = " " // an empty label would leave out the line of the grid
-			}
-		}
-		return ticks
-	})
-}
-
-// decades names each power of ten, and marks 2 to 9 times each without a name.
-func decades(low, high float64) (ticks []plot.Tick) {
-	for e := math.Ceil(low); e <= high; e++ {
-		ticks = append(ticks, plot.Tick{Value: e, Label: Plain(math.Pow10(int(e)))})
-		for m := 2.0; m < 10; m++ {
-			ticks = append(ticks, plot.Tick{Value: e + math.Log10(m)})
+	for i := range p.X {
+		if at := f.at(p.X[i], p.Y[i]); f.holds(at) {
+			c.mark(p.Mark, p.Ink, opacity, p.Radius, at)
 		}
 	}
-	return ticks
-}
-
-// round returns about t.About round numbers from low to high.
-func (t Ticks) round(low, high float64) (ticks []plot.Tick) {
-	step := roundStep((high - low) * t.Unit / float64(t.About))
-	decimals := max(0, -int(math.Floor(math.Log10(step)+1e-9)))
-	for i := math.Ceil(low*t.Unit/step - 1e-9); i*step <= high*t.Unit+1e-9*step; i++ {
-		ticks = append(ticks, plot.Tick{Value: i * step / t.Unit,
-			Label: strconv.FormatFloat(i*step+0, 'f', decimals, 64) + t.Sign}) // +0: never "-0"
-	}
-	return ticks
-}
-
-// roundStep returns the smallest of 1, 2, 5, 10 and so on, times a power of ten, that is at least
-// step; 1 where step is no positive number.
-func roundStep(step float64) float64 {
-	if !(step > 0) || math.IsInf(step, 0) {
-		return 1
-	}
-	power := math.Pow(10, math.Floor(math.Log10(step)))
-	for _, m := range []float64{1, 2, 5} {
-		if m*power >= step*(1-1e-9) {
-			return m * power
-		}
-	}
-	return 10 * power
-}
-
-// RoundUp returns the end of an axis from 0 that has room for x, with about n ticks.
-func RoundUp(x float64, n int) float64 {
-	if !(x > 0) || math.IsInf(x, 0) {
-		return 1
-	}
-	step := roundStep(x / float64(n))
-	return step * math.Ceil(x/step-1e-9)
 }

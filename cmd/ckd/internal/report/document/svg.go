@@ -1,20 +1,16 @@
 package document
 
 import (
-	"bytes"
 	"fmt"
 	"html/template"
-	"image/color"
-	"regexp"
+	"math"
 	"strconv"
-
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
+	"strings"
+	"unicode"
 )
 
-// Ink is a colour by its role. Plots are drawn in placeholders, one for each role; in the SVG they
-// become the variables of style.css, which has a light and a dark value for each.
+// Ink is a colour by its role. It is a variable of style.css, which has a light and a dark value for
+// each.
 type Ink uint8
 
 // The inks. Under0 to Under2 are for values up to a threshold, from the least, and Over0 to Over2 for
@@ -46,72 +42,142 @@ var inkNames = [...]string{
 // String returns the name of the ink in style.css.
 func (i Ink) String() string { return inkNames[i] }
 
-// RGBA returns the placeholder of the ink.
-func (i Ink) RGBA() (r, g, b, a uint32) { return i.faint(255).RGBA() }
+// point is a place in a picture: x to the right and y down, in units of its viewBox.
+type point struct{ x, y float64 }
 
-// faint returns the ink at an opacity from 0 to 255.
-func (i Ink) faint(opacity uint8) color.Color {
-	return color.NRGBA{R: 0x40, G: inkStep*uint8(i) + inkStep/2, B: 0x80, A: opacity}
-}
+// canvas collects the elements of a picture in SVG. Names and labels are escaped. Coordinates have
+// two decimals, a fraction of what a screen can show.
+type canvas struct{ strings.Builder }
 
-// inkStep is the distance of placeholders, wide enough to survive the rounding of vgsvg.
-const inkStep = 8
-
-// render draws a picture for a page. The name tells readers who cannot see the picture what it shows.
-func render(width, height vg.Length, name string, paint func(draw.Canvas)) (template.HTML, error) {
-	size, body, err := inkSVG(width, height, paint)
-	head := fmt.Sprintf("<svg viewBox=\"0 0 %g %g\" role=\"img\" aria-label=\"%s\">\n", size.X.Points(), size.Y.Points(),
-		template.HTMLEscapeString(name))
-	return template.HTML(head + string(body)), err
-}
-
-// standalone draws a picture as a file of its own, with the colours of style.css.
-func standalone(width, height vg.Length, name string, paint func(draw.Canvas)) ([]byte, error) {
-	size, body, err := inkSVG(width, height, paint)
-	if err != nil {
-		return nil, err
+// line strokes lines through points, as one element.
+func (c *canvas) line(s Stroke, lines ...[]point) {
+	if d := path(lines, ""); d != "" {
+		fmt.Fprintf(c, "<path d=\"%s\" style=\"fill:none;stroke:var(--%s);stroke-width:%s%s\"/>\n", d, s.Ink, number(s.Width), dashes[s.Dash])
 	}
+}
+
+// dashes has the patterns of broken lines. No two are alike, so that lines can be told apart without
+// colour, and show through each other.
+var dashes = map[Mark]string{
+	MarkLong:    ";stroke-dasharray:14,3",
+	MarkDashed:  ";stroke-dasharray:6,3",
+	MarkDashDot: ";stroke-dasharray:8,2.5,1.5,2.5",
+	MarkDotted:  ";stroke-dasharray:1.5,2.5",
+	MarkThin:    ";stroke-dasharray:1.5,2.5",
+}
+
+// fill fills a shape at an opacity from 0 to 1.
+func (c *canvas) fill(ink Ink, opacity float64, corners []point) {
+	if d := path([][]point{corners}, "Z"); d != "" {
+		fmt.Fprintf(c, "<path d=\"%s\" style=\"fill:var(--%s);fill-opacity:%s\"/>\n", d, ink, number(opacity))
+	}
+}
+
+// circle draws a disk, or a ring of which only the edge is drawn.
+func (c *canvas) circle(at point, radius float64, style string) {
+	fmt.Fprintf(c, "<circle cx=\"%s\" cy=\"%s\" r=\"%s\" style=\"%s\"/>\n", number(at.x), number(at.y), number(radius), style)
+}
+
+// mark draws MarkCircle, MarkTriangle or MarkDiamond.
+func (c *canvas) mark(m Mark, ink Ink, opacity, r float64, at point) {
+	switch m {
+	case MarkTriangle:
+		c.fill(ink, opacity, []point{{at.x - r, at.y + r}, {at.x + r, at.y + r}, {at.x, at.y - r}})
+	case MarkDiamond:
+		c.fill(ink, opacity, []point{{at.x - r, at.y}, {at.x, at.y - r}, {at.x + r, at.y}, {at.x, at.y + r}})
+	default:
+		c.circle(at, r, fmt.Sprintf("fill:var(--%s);fill-opacity:%s", ink, number(opacity)))
+	}
+}
+
+// Anchors of a text: the place is at its start, its middle or its end.
+const (
+	start  = "start"
+	middle = "middle"
+	end    = "end"
+)
+
+// text writes a text whose middle height is at a place. A text that is turned reads upwards.
+func (c *canvas) text(at point, size float64, anchor string, turned bool, text string) {
+	transform := ""
+	if turned {
+		transform = fmt.Sprintf(" transform=\"rotate(-90 %s %s)\"", number(at.x), number(at.y))
+	}
+	fmt.Fprintf(c, "<text x=\"%s\" y=\"%s\"%s style=\"font-size:%spx;fill:var(--fg);text-anchor:%s\">%s</text>\n", number(at.x),
+		number(at.y+0.35*size), transform, number(size), anchor, escape(text))
+}
+
+// path returns the data of lines through points. Each line ends with the given command.
+func path(lines [][]point, last string) string {
+	var d []byte
+	for _, line := range lines {
+		for i, p := range line {
+			command := byte('L')
+			if i == 0 {
+				command = 'M'
+			}
+			d = append(append(d, command), number(p.x)...)
+			d = append(append(d, ','), number(p.y)...)
+		}
+		if len(line) > 0 {
+			d = append(d, last...)
+		}
+	}
+	return string(d)
+}
+
+// number returns a coordinate with at most two decimals.
+func number(x float64) string {
+	return strconv.FormatFloat(math.Round(x*100)/100+0, 'f', -1, 64) // +0: never "-0"
+}
+
+// escape returns text for an element or an attribute of HTML or XML, in which control characters
+// have no place.
+func escape(text string) string {
+	return template.HTMLEscapeString(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "\uFFFD")))
+}
+
+// measure returns about how wide a text is, rather too much than too little: which font the reader
+// has is not known. The widths are those of Arial, in thousandths of the size.
+func measure(text string, size float64) float64 {
+	width := 0
+	for _, r := range text {
+		switch {
+		case strings.ContainsRune("fijlrtI.,:;!|'()[]/- ", r):
+			width += 340
+		case strings.ContainsRune("mwMW%@", r), r >= 0x1100: // from there on are the wide scripts
+			width += 1000
+		case unicode.IsUpper(r):
+			width += 740
+		default:
+			width += 570
+		}
+	}
+	return float64(width) / 1000 * size
+}
+
+// svg returns a picture as an element of a page. The name tells readers who cannot see it what it
+// shows.
+func (c *canvas) svg(width, height float64, name string) template.HTML {
+	return template.HTML(fmt.Sprintf("<svg viewBox=\"0 0 %s %s\" role=\"img\" aria-label=\"%s\">\n%s</svg>\n", number(width), number(height),
+		escape(name), c.String()))
+}
+
+// file returns a picture as a file of its own, with the colours of style.css.
+func (c *canvas) file(width, height float64, name string) ([]byte, error) {
 	style, err := files.ReadFile("style.css")
 	if err != nil {
 		return nil, err
 	}
-	colours, _, _ := bytes.Cut(style, []byte("* {")) // they come first
-	name = template.HTMLEscapeString(name)
-	w, h := size.X.Points(), size.Y.Points()
-	head := fmt.Sprintf("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\" width=\"%g\" height=\"%g\" role=\"img\" "+
+	colours, _, _ := strings.Cut(string(style), "* {") // they come first
+	name = escape(name)
+	w, h := number(width), number(height)
+	return fmt.Appendf(nil, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %s %s\" width=\"%s\" height=\"%s\" role=\"img\" "+
 		"aria-label=\"%s\" font-family=\"Liberation Sans, Arial, Helvetica, sans-serif\">\n<title>%s</title>\n<style>\n%s</style>\n"+
-		"<rect width=\"100%%\" height=\"100%%\" style=\"fill:var(--bg)\"/>\n", w, h, w, h, name, name, colours)
-	return append([]byte(head), body...), nil
+		"<rect width=\"100%%\" height=\"100%%\" style=\"fill:var(--bg)\"/>\n%s</svg>\n", w, h, w, h, name, name, colours, c.String()), nil
 }
-
-// inkSVG draws a picture whose colours are variables of style.css. The size includes a margin, since
-// the reader's font may be wider. The body begins after the opening svg tag, which the caller writes.
-func inkSVG(width, height vg.Length, paint func(draw.Canvas)) (size vg.Point, body []byte, err error) {
-	const margin = 8
-	width, height = width+2*margin, height+2*margin
-	canvas := vgsvg.NewWith(vgsvg.UseWH(width, height))
-	paint(draw.Crop(draw.New(canvas), margin, -margin, margin, -margin))
-	var out bytes.Buffer
-	if _, err := canvas.WriteTo(&out); err != nil {
-		return size, nil, err
-	}
-	_, body, found := bytes.Cut(out.Bytes(), []byte("xlink\">\n"))
-	if !found {
-		return size, nil, fmt.Errorf("the head of the SVG is not as expected: %.200q", out.Bytes())
-	}
-	body = styleAttribute.ReplaceAllFunc(body, func(style []byte) []byte {
-		style = fontStyle.ReplaceAll(style, nil)
-		return inkColor.ReplaceAllFunc(style, func(hex []byte) []byte {
-			g, _ := strconv.ParseUint(string(hex[3:5]), 16, 8) // cannot fail: two hex digits
-			return fmt.Appendf(nil, "var(--%s)", Ink(min(int(g/inkStep), len(inkNames)-1)))
-		})
-	})
-	return vg.Point{X: width, Y: height}, body, nil
-}
-
-// Text in the SVG is escaped, quotes too: what looks like a style is one.
-var (
-	styleAttribute = regexp.MustCompile(`style="[^"]*"`)
-	fontStyle      = regexp.MustCompile(`font-(family|variant|weight|style):[^;"]*;?`)
-	inkColor       = regexp.MustCompile(`#[0-9A-F]{6}`)
-)

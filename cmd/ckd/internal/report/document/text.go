@@ -235,3 +235,10 @@ func trimLines(s string) string {
 	}
 	return strings.Join(lines, "\n")
 }
+
+func total(parts []int) (sum int) {
+	for _, n := range parts {
+		sum += n
+	}
+	return sum
+}
