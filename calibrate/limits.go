@@ -174,6 +174,15 @@ func (e *evidence) chanceAt(target float64) float64 {
 	return binomial.Tail(e.misses, e.cases, target)
 }
 
+// interval returns the 95% interval of the share of misses among the cases, by group where there are
+// groups.
+func (e *evidence) interval() (low, high float64) {
+	if e.groups != nil {
+		return clustered.Interval(e.groups, e.most, 0.95)
+	}
+	return binomial.Interval(e.misses, e.cases, 0.95)
+}
+
 // attainable returns the smallest target that would be certified; 1 if none would.
 func (e *evidence) attainable(alpha float64) float64 {
 	const steps = 1000

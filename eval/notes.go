@@ -45,7 +45,7 @@ func (e *evaluation) notesOnGroups() {
 	e.note("The %d inputs come in %d groups of at most %d, %d of them with critical inputs: resamples draw groups, and intervals and tests "+
 		"count groups.", e.t.Inputs, len(e.groups.members), most, critical)
 	if critical > 0 && critical < fewCritical {
-		e.note("Only %d groups have critical inputs: critical figures are rough, look at their intervals.", critical)
+		e.note("Groups with critical inputs: only %d, so that critical figures are rough: look at their intervals.", critical)
 	}
 }
 
@@ -99,7 +99,7 @@ func (e *evaluation) notesOnCritical() {
 		e.note("No input is of a critical class: critical figures are n/a.")
 		return
 	case s.Critical < fewCritical:
-		e.note("Only %d inputs are of a critical class: critical figures are rough, look at their intervals.", s.Critical)
+		e.note("Only %d inputs are of a critical class: critical figures are rough: look at their intervals.", s.Critical)
 	}
 	if row, from := e.wobbles(); row != nil {
 		e.note("Up to a coverage of %.2f, %s (scope %s) retains fewer than %d critical inputs: critical FNR wobbles there, and its "+

@@ -52,17 +52,19 @@ def compile_program(platform, version, path):
         ["go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", path, "./cmd/ckd"],
         cwd=HERE.parent, check=True, env={**os.environ, "CGO_ENABLED": "0", "GOOS": system, "GOARCH": architecture},
     )  # fmt: skip
-    path.chmod(0o755)
 
 
-def build(platform, version, out):
+def build(platform, version, out, programs):
     """Builds the wheel of a platform in a copy of this folder, and returns its path."""
     with tempfile.TemporaryDirectory() as folder:
         tree, made = pathlib.Path(folder, "python"), pathlib.Path(folder, "made")
         ignored = shutil.ignore_patterns("__pycache__", "tests", "program", "build", "*.egg-info")
         shutil.copytree(HERE, tree, ignore=ignored)
         program = tree / "ckd/program"
-        compile_program(platform, version, program)
+        if programs is None:
+            compile_program(platform, version, program)
+        else:
+            shutil.copy(programs / f"ckd-{platform.replace('/', '-')}", program)
         for path in tree.rglob("*"):  # modes are part of the wheel
             path.chmod(0o755 if path.is_dir() or path == program else 0o644)
         # wheel takes the time of every file from here.
@@ -82,10 +84,11 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=HERE.parent / "dist", help="folder of the wheels")
     parser.add_argument("--version", help="version, in place of the git tag")
     parser.add_argument("--platform", action="append", choices=PLATFORMS, help="platform; all without it")
+    parser.add_argument("--programs", type=pathlib.Path, help="folder of programs already built, such as ckd-linux-amd64")
     args = parser.parse_args()
     version = args.version or described()
     for platform in args.platform or PLATFORMS:
-        wheel = build(platform, version, args.out)
+        wheel = build(platform, version, args.out, args.programs)
         print(f"{wheel}{' (untested)' if platform.startswith(UNTESTED) else ''}", flush=True)
 
 

@@ -71,6 +71,15 @@ func BenchmarkSample(b *testing.B) {
 	}
 }
 
+// benchSteps returns the steps of 15 minutes, or of one if go test has the flag -short, which takes
+// seconds where all take a minute.
+func benchSteps() int {
+	if testing.Short() {
+		return maxSteps / 15
+	}
+	return maxSteps
+}
+
 // BenchmarkState measures a state with 15 minutes of history: whole, as in the first event, and
 // with the changes, as in further events.
 func BenchmarkState(b *testing.B) {
@@ -79,7 +88,7 @@ func BenchmarkState(b *testing.B) {
 			continue
 		}
 		d := benchDaemon(b, at)
-		for step := range maxSteps {
+		for step := range benchSteps() {
 			d.next(b, at, uint64(step))
 			d.page.sample()
 		}
@@ -110,7 +119,7 @@ func BenchmarkHistory(b *testing.B) {
 		b.Run(of.name, func(b *testing.B) {
 			for b.Loop() {
 				d := benchDaemon(b, at)
-				for step := range maxSteps {
+				for step := range benchSteps() {
 					d.next(b, at, uint64(step))
 					d.page.sample()
 				}
