@@ -35,7 +35,7 @@ var soak = flag.Duration("soak", 3*time.Second, "how long TestSoak goes on")
 // TestThousandStreams opens streams that finish, vanish, stall and idle by the thousand. They must
 // leave nothing behind.
 func TestThousandStreams(t *testing.T) {
-	timed.Only(t)
+	timed.Long(t)
 	d := serve(t, "--policy", writePolicy(t, policyText), "--send-stall-timeout", "2s", "--input-idle-timeout", "1s", "--max-streams", "2000")
 	goroutines := d.gauge("go_goroutines")
 	var streams sync.WaitGroup
@@ -381,7 +381,7 @@ func soakTable(rows []soakRow) string {
 // TestSoak sends mixed traffic for as long as -soak says. The memory of the daemon must not grow. Its
 // figures come out as a table of about twenty rows, with -v.
 func TestSoak(t *testing.T) {
-	timed.Only(t)
+	timed.Long(t)
 	d := serve(t, "--policy", writePolicy(t, policyText))
 	passes := recording("ctg-ensemble", ".passes.npy")
 	round := func(seed uint64) {

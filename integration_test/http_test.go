@@ -23,7 +23,7 @@ import (
 // without a header with 504, silent connections are closed, and other clients are answered all the
 // while.
 func TestSlowClients(t *testing.T) {
-	timed.Only(t)
+	timed.Long(t)
 	v := newVault(t)
 	s, secure := serveSite(t), serveSite(t, v.tls(v.servers.Issue(t))...)
 	var clients sync.WaitGroup

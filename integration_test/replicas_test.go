@@ -103,7 +103,7 @@ func TestRetryCountedTwice(t *testing.T) {
 // TestRollingRestart stops and restarts one replica after the other under load. No input may be
 // lost or counted twice. Streams grow old, so each new replica must get sessions.
 func TestRollingRestart(t *testing.T) {
-	timed.Only(t)
+	timed.Long(t)
 	f := startFleet(t, policyText, "--max-stream-age", "500ms", "--shutdown-grace", "5m")
 	l := newLoad(t, f.dial(f.addresses()...))
 	l.open(f.versions(), 1)
@@ -140,7 +140,7 @@ func TestRollingRestart(t *testing.T) {
 // TestKilledEverySecond kills a replica every second, one after the other, for as long as -kills says.
 // Every input must have one answer, as decompose gives it, and nothing may be left open.
 func TestKilledEverySecond(t *testing.T) {
-	timed.Only(t)
+	timed.Long(t)
 	f := startFleet(t, policyText)
 	l := newLoad(t, f.dial(f.addresses()...))
 	l.open(f.versions(), 1)

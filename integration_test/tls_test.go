@@ -96,7 +96,7 @@ func TestTLS12(t *testing.T) {
 // TestCertificateExpires lets a certificate expire while the daemon runs. The daemon warns of it,
 // open streams go on, clients refuse new connections, and a new certificate recovers.
 func TestCertificateExpires(t *testing.T) {
-	timed.Only(t)
+	timed.Long(t)
 	v := newVault(t)
 	end := time.Now().Add(6 * time.Second).Truncate(time.Second)
 	brief := v.servers.Issue(t, certtest.Valid(time.Now().Add(-time.Hour), end))

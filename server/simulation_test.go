@@ -72,7 +72,7 @@ func TestSimulation(t *testing.T) {
 // TestSimulationLong is TestSimulation with ten thousand seeds. They must come to all that package spec
 // knows.
 func TestSimulationLong(t *testing.T) {
-	timed.Only(t)
+	timed.Long(t)
 	simulateAll(t, 10_000)
 }
 

@@ -306,7 +306,7 @@ var many = flag.Int("many", 200_000, "outcomes of TestManyShuffled")
 
 // TestManyShuffled is TestShuffled at a larger size.
 func TestManyShuffled(t *testing.T) {
-	timed.Only(t)
+	timed.Long(t)
 	shuffled(t, *many, 2)
 }
 
