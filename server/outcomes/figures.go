@@ -94,13 +94,14 @@ func figuresMessage(p *ledger.Promise) *ckdv1.PromiseFigures {
 		CohortPeriod: durationpb.New(p.Cohorts.Period), Due: durationpb.New(p.Cohorts.Due),
 		MatureCohorts: uint32(p.Cohorts.Mature), OpenCohorts: uint32(p.Cohorts.Open),
 		Mature: summaryMessage(p, &p.Mature), Provisional: summaryMessage(p, &p.Provisional),
-		Traffic: countedMessage(p.Traffic),
+		Traffic: countedMessage(p.Traffic), NextMature: timeMessage(p.Cohorts.NextMature),
 	}
 	for _, s := range p.Strata {
 		m.Strata = append(m.Strata, &ckdv1.StratumCount{
 			Stratum: StratumMessage(s.Stratum), Decisions: s.Decisions, Eligible: s.Eligible, Receipts: s.Receipts, Reviews: s.Reviews,
 			Expected: known(s.Expected), Due: s.Due, Arrived: s.Arrived, Overdue: s.Overdue,
 			Late: countedMessage(s.Late), LateLately: countedMessage(s.Lately), Apart: s.Apart, Untold: s.Untold,
+			Free: s.Free, FreeMet: s.FreeMet,
 		})
 	}
 	for _, h := range p.History {

@@ -11,8 +11,8 @@ import (
 )
 
 // ReadFigures returns what the ledger of another process says about a promise, as far as messages have
-// it: classes and critical classes, the audit, and when the next cohort matures are missing, and of a
-// summary all but the decided, the risks and the yield. It returns nil if the message has no valid hash.
+// it: classes, critical classes and the audit are missing, and of a summary all but the decided, the
+// risks and the yield. It returns nil if the message has no valid hash.
 func ReadFigures(m *ckdv1.PromiseFigures) *ledger.Promise {
 	state := m.GetPromise()
 	hash, ok := hashOf(state.GetPolicy().GetHash())
@@ -24,6 +24,7 @@ func ReadFigures(m *ckdv1.PromiseFigures) *ledger.Promise {
 		AsOf: timeOf(state.GetTime()), Verdict: verdictOf(state.GetVerdict()), Why: m.GetWhy(), Alarm: state.GetAlarm(),
 		Cohorts: ledger.Cohorts{
 			Period: m.GetCohortPeriod().AsDuration(), Due: m.GetDue().AsDuration(), Mature: int(m.GetMatureCohorts()), Open: int(m.GetOpenCohorts()),
+			NextMature: timeOf(m.GetNextMature()),
 		},
 		Mature: readSummary(m.GetMature()), Provisional: readSummary(m.GetProvisional()), Traffic: readCounted(m.GetTraffic()),
 	}
@@ -32,6 +33,7 @@ func ReadFigures(m *ckdv1.PromiseFigures) *ledger.Promise {
 			Stratum: receipt.Stratum(s.GetStratum()), Decisions: s.GetDecisions(), Eligible: s.GetEligible(), Receipts: s.GetReceipts(), Reviews: s.GetReviews(),
 			Expected: number(s.Expected), Due: s.GetDue(), Arrived: s.GetArrived(), Overdue: s.GetOverdue(),
 			Late: readCounted(s.GetLate()), Lately: readCounted(s.GetLateLately()), Apart: s.GetApart(),
+			Free: s.GetFree(), FreeMet: s.GetFreeMet(),
 		})
 	}
 	for _, h := range m.GetHistory() {

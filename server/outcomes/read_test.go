@@ -38,10 +38,10 @@ func TestReadFigures(t *testing.T) {
 	want := &ledger.Promise{
 		Policy: [32]byte{1, 2}, Version: "7", VersionHash: receipt.VersionHash("7"), Model: "m", AsOf: at.Add(time.Hour), Verdict: ledger.Violated,
 		Why: []string{"the alarm is up"}, Alarm: true, Mature: summary, Provisional: summary, Traffic: share,
-		Cohorts: ledger.Cohorts{Period: 24 * time.Hour, Due: 14 * 24 * time.Hour, Mature: 2, Open: 14, Since: at},
+		Cohorts: ledger.Cohorts{Period: 24 * time.Hour, Due: 14 * 24 * time.Hour, Mature: 2, Open: 14, Since: at, NextMature: at.Add(48 * time.Hour)},
 		Strata: []ledger.Stratum{{
 			Stratum: receipt.CalledSafe, Decisions: 9000, Eligible: 8000, Receipts: 500, Reviews: 450, Expected: none, Due: 400, Arrived: 360, Overdue: 40,
-			Late: share, Lately: nothing, Apart: 2,
+			Late: share, Lately: nothing, Apart: 2, Free: true,
 		}},
 		History: []ledger.Point{{
 			Start: at, FNR: ledger.PointRisk{Value: 0.16, Low: 0.1, High: 0.25, Cohort: 0.2, Line: 0.1, LogEvidence: 1.2},

@@ -1236,7 +1236,9 @@ type PromiseFigures struct {
 	// Share of all decisions whose clients take receipts: audits are drawn there only.
 	Traffic *CountedShare `protobuf:"bytes,10,opt,name=traffic,proto3" json:"traffic,omitempty"`
 	// What was known each time a cohort was taken into the evidence.
-	History       []*PromisePoint `protobuf:"bytes,11,rep,name=history,proto3" json:"history,omitempty"`
+	History []*PromisePoint `protobuf:"bytes,11,rep,name=history,proto3" json:"history,omitempty"`
+	// When the next cohort's outcomes are all due; absent where none is open.
+	NextMature    *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=next_mature,json=nextMature,proto3" json:"next_mature,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1344,6 +1346,13 @@ func (x *PromiseFigures) GetTraffic() *CountedShare {
 func (x *PromiseFigures) GetHistory() []*PromisePoint {
 	if x != nil {
 		return x.History
+	}
+	return nil
+}
+
+func (x *PromiseFigures) GetNextMature() *timestamppb.Timestamp {
+	if x != nil {
+		return x.NextMature
 	}
 	return nil
 }
@@ -1878,7 +1887,11 @@ type StratumCount struct {
 	// Audits read by someone who had seen the model's answer, which stay due.
 	Apart uint64 `protobuf:"varint,12,opt,name=apart,proto3" json:"apart,omitempty"`
 	// Those due and arrived that no daemon has told of: it ended too early.
-	Untold        uint64 `protobuf:"varint,13,opt,name=untold,proto3" json:"untold,omitempty"`
+	Untold uint64 `protobuf:"varint,13,opt,name=untold,proto3" json:"untold,omitempty"`
+	// Whether outcomes count whether or not a person was asked, and whether as many of
+	// them arrive as that takes: 95% of those that are due.
+	Free          bool `protobuf:"varint,14,opt,name=free,proto3" json:"free,omitempty"`
+	FreeMet       bool `protobuf:"varint,15,opt,name=free_met,json=freeMet,proto3" json:"free_met,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2002,6 +2015,20 @@ func (x *StratumCount) GetUntold() uint64 {
 		return x.Untold
 	}
 	return 0
+}
+
+func (x *StratumCount) GetFree() bool {
+	if x != nil {
+		return x.Free
+	}
+	return false
+}
+
+func (x *StratumCount) GetFreeMet() bool {
+	if x != nil {
+		return x.FreeMet
+	}
+	return false
 }
 
 // ReasonYield is what deferring for one reason was worth.
@@ -2963,7 +2990,7 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\x13ListPromisesRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\"J\n" +
 	"\x14ListPromisesResponse\x122\n" +
-	"\bpromises\x18\x01 \x03(\v2\x16.ckd.v1.PromiseFiguresR\bpromises\"\xfc\x03\n" +
+	"\bpromises\x18\x01 \x03(\v2\x16.ckd.v1.PromiseFiguresR\bpromises\"\xb9\x04\n" +
 	"\x0ePromiseFigures\x12)\n" +
 	"\apromise\x18\x01 \x01(\v2\x0f.ckd.v1.PromiseR\apromise\x12\x10\n" +
 	"\x03why\x18\x02 \x03(\tR\x03why\x12>\n" +
@@ -2976,7 +3003,9 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\x06strata\x18\t \x03(\v2\x14.ckd.v1.StratumCountR\x06strata\x12.\n" +
 	"\atraffic\x18\n" +
 	" \x01(\v2\x14.ckd.v1.CountedShareR\atraffic\x12.\n" +
-	"\ahistory\x18\v \x03(\v2\x14.ckd.v1.PromisePointR\ahistory\"\xe0\x04\n" +
+	"\ahistory\x18\v \x03(\v2\x14.ckd.v1.PromisePointR\ahistory\x12;\n" +
+	"\vnext_mature\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"nextMature\"\xe0\x04\n" +
 	"\x0eOutcomeSummary\x12\x18\n" +
 	"\adecided\x18\x01 \x01(\x04R\adecided\x12,\n" +
 	"\afigures\x18\x02 \x03(\v2\x12.ckd.v1.RiskFigureR\afigures\x12*\n" +
@@ -3030,7 +3059,7 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\x02of\x18\x01 \x01(\tR\x02of\x12#\n" +
 	"\x05share\x18\x02 \x01(\v2\r.ckd.v1.ShareR\x05share\x12\x16\n" +
 	"\x06events\x18\x03 \x01(\x04R\x06events\x12\x14\n" +
-	"\x05total\x18\x04 \x01(\x04R\x05total\"\xac\x03\n" +
+	"\x05total\x18\x04 \x01(\x04R\x05total\"\xdb\x03\n" +
 	"\fStratumCount\x12)\n" +
 	"\astratum\x18\x01 \x01(\x0e2\x0f.ckd.v1.StratumR\astratum\x12\x1c\n" +
 	"\tdecisions\x18\x02 \x01(\x04R\tdecisions\x12\x1a\n" +
@@ -3046,7 +3075,9 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\vlate_lately\x18\v \x01(\v2\x14.ckd.v1.CountedShareR\n" +
 	"lateLately\x12\x14\n" +
 	"\x05apart\x18\f \x01(\x04R\x05apart\x12\x16\n" +
-	"\x06untold\x18\r \x01(\x04R\x06untoldB\v\n" +
+	"\x06untold\x18\r \x01(\x04R\x06untold\x12\x12\n" +
+	"\x04free\x18\x0e \x01(\bR\x04free\x12\x19\n" +
+	"\bfree_met\x18\x0f \x01(\bR\afreeMetB\v\n" +
 	"\t_expected\"\x9b\x01\n" +
 	"\vReasonYield\x12.\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x16.ckd.v1.DecisionReasonR\x06reason\x12*\n" +
@@ -3239,66 +3270,67 @@ var file_ckd_v1_outcomes_proto_depIdxs = []int32{
 	22, // 22: ckd.v1.PromiseFigures.strata:type_name -> ckd.v1.StratumCount
 	21, // 23: ckd.v1.PromiseFigures.traffic:type_name -> ckd.v1.CountedShare
 	28, // 24: ckd.v1.PromiseFigures.history:type_name -> ckd.v1.PromisePoint
-	19, // 25: ckd.v1.OutcomeSummary.figures:type_name -> ckd.v1.RiskFigure
-	19, // 26: ckd.v1.OutcomeSummary.slices:type_name -> ckd.v1.RiskFigure
-	21, // 27: ckd.v1.OutcomeSummary.yield_wrong:type_name -> ckd.v1.CountedShare
-	21, // 28: ckd.v1.OutcomeSummary.yield_critical:type_name -> ckd.v1.CountedShare
-	23, // 29: ckd.v1.OutcomeSummary.yield_by_reason:type_name -> ckd.v1.ReasonYield
-	24, // 30: ckd.v1.OutcomeSummary.confusion:type_name -> ckd.v1.ConfusionCell
-	25, // 31: ckd.v1.OutcomeSummary.risk:type_name -> ckd.v1.RiskBin
-	26, // 32: ckd.v1.OutcomeSummary.readers:type_name -> ckd.v1.ReaderAgreement
-	40, // 33: ckd.v1.OutcomeSummary.lag_median_seconds:type_name -> ckd.v1.Share
-	40, // 34: ckd.v1.OutcomeSummary.lag_p90_seconds:type_name -> ckd.v1.Share
-	27, // 35: ckd.v1.OutcomeSummary.kinds:type_name -> ckd.v1.KindFigure
-	41, // 36: ckd.v1.RiskFigure.figure:type_name -> ckd.v1.CertifiedFigure
-	40, // 37: ckd.v1.RiskFigure.average:type_name -> ckd.v1.Share
-	21, // 38: ckd.v1.RiskFigure.lately:type_name -> ckd.v1.CountedShare
-	40, // 39: ckd.v1.RiskFigure.overdue:type_name -> ckd.v1.Share
-	40, // 40: ckd.v1.RiskFigure.at_sensitivity:type_name -> ckd.v1.Share
-	20, // 41: ckd.v1.RiskFigure.monitor:type_name -> ckd.v1.RiskMonitor
-	42, // 42: ckd.v1.RiskFigure.verdict:type_name -> ckd.v1.Verdict
-	36, // 43: ckd.v1.RiskMonitor.raised_by:type_name -> google.protobuf.Timestamp
-	40, // 44: ckd.v1.CountedShare.share:type_name -> ckd.v1.Share
-	3,  // 45: ckd.v1.StratumCount.stratum:type_name -> ckd.v1.Stratum
-	21, // 46: ckd.v1.StratumCount.late:type_name -> ckd.v1.CountedShare
-	21, // 47: ckd.v1.StratumCount.late_lately:type_name -> ckd.v1.CountedShare
-	43, // 48: ckd.v1.ReasonYield.reason:type_name -> ckd.v1.DecisionReason
-	21, // 49: ckd.v1.ReasonYield.wrong:type_name -> ckd.v1.CountedShare
-	21, // 50: ckd.v1.ReasonYield.critical:type_name -> ckd.v1.CountedShare
-	21, // 51: ckd.v1.ConfusionCell.share:type_name -> ckd.v1.CountedShare
-	21, // 52: ckd.v1.RiskBin.observed:type_name -> ckd.v1.CountedShare
-	21, // 53: ckd.v1.ReaderAgreement.agreement:type_name -> ckd.v1.CountedShare
-	21, // 54: ckd.v1.ReaderAgreement.reader_misses:type_name -> ckd.v1.CountedShare
-	21, // 55: ckd.v1.ReaderAgreement.blind:type_name -> ckd.v1.CountedShare
-	21, // 56: ckd.v1.ReaderAgreement.sighted:type_name -> ckd.v1.CountedShare
-	0,  // 57: ckd.v1.KindFigure.kind:type_name -> ckd.v1.OutcomeKind
-	21, // 58: ckd.v1.KindFigure.critical_fnr:type_name -> ckd.v1.CountedShare
-	36, // 59: ckd.v1.PromisePoint.start:type_name -> google.protobuf.Timestamp
-	29, // 60: ckd.v1.PromisePoint.critical_fnr:type_name -> ckd.v1.RiskPoint
-	29, // 61: ckd.v1.PromisePoint.critical_miss_rate:type_name -> ckd.v1.RiskPoint
-	40, // 62: ckd.v1.RiskPoint.average:type_name -> ckd.v1.Share
-	39, // 63: ckd.v1.ClearAlarmResponse.promise:type_name -> ckd.v1.Promise
-	36, // 64: ckd.v1.ExportOutcomesRequest.from:type_name -> google.protobuf.Timestamp
-	36, // 65: ckd.v1.ExportOutcomesRequest.to:type_name -> google.protobuf.Timestamp
-	4,  // 66: ckd.v1.ExportOutcomesRequest.format:type_name -> ckd.v1.ExportFormat
-	36, // 67: ckd.v1.DeleteOutcomesRequest.before:type_name -> google.protobuf.Timestamp
-	5,  // 68: ckd.v1.OutcomeService.ReportOutcomes:input_type -> ckd.v1.ReportOutcomesRequest
-	9,  // 69: ckd.v1.OutcomeService.ReportIssued:input_type -> ckd.v1.ReportIssuedRequest
-	15, // 70: ckd.v1.OutcomeService.ListPromises:input_type -> ckd.v1.ListPromisesRequest
-	30, // 71: ckd.v1.OutcomeService.ClearAlarm:input_type -> ckd.v1.ClearAlarmRequest
-	32, // 72: ckd.v1.OutcomeService.ExportOutcomes:input_type -> ckd.v1.ExportOutcomesRequest
-	34, // 73: ckd.v1.OutcomeService.DeleteOutcomes:input_type -> ckd.v1.DeleteOutcomesRequest
-	7,  // 74: ckd.v1.OutcomeService.ReportOutcomes:output_type -> ckd.v1.ReportOutcomesResponse
-	14, // 75: ckd.v1.OutcomeService.ReportIssued:output_type -> ckd.v1.ReportIssuedResponse
-	16, // 76: ckd.v1.OutcomeService.ListPromises:output_type -> ckd.v1.ListPromisesResponse
-	31, // 77: ckd.v1.OutcomeService.ClearAlarm:output_type -> ckd.v1.ClearAlarmResponse
-	33, // 78: ckd.v1.OutcomeService.ExportOutcomes:output_type -> ckd.v1.ExportOutcomesResponse
-	35, // 79: ckd.v1.OutcomeService.DeleteOutcomes:output_type -> ckd.v1.DeleteOutcomesResponse
-	74, // [74:80] is the sub-list for method output_type
-	68, // [68:74] is the sub-list for method input_type
-	68, // [68:68] is the sub-list for extension type_name
-	68, // [68:68] is the sub-list for extension extendee
-	0,  // [0:68] is the sub-list for field type_name
+	36, // 25: ckd.v1.PromiseFigures.next_mature:type_name -> google.protobuf.Timestamp
+	19, // 26: ckd.v1.OutcomeSummary.figures:type_name -> ckd.v1.RiskFigure
+	19, // 27: ckd.v1.OutcomeSummary.slices:type_name -> ckd.v1.RiskFigure
+	21, // 28: ckd.v1.OutcomeSummary.yield_wrong:type_name -> ckd.v1.CountedShare
+	21, // 29: ckd.v1.OutcomeSummary.yield_critical:type_name -> ckd.v1.CountedShare
+	23, // 30: ckd.v1.OutcomeSummary.yield_by_reason:type_name -> ckd.v1.ReasonYield
+	24, // 31: ckd.v1.OutcomeSummary.confusion:type_name -> ckd.v1.ConfusionCell
+	25, // 32: ckd.v1.OutcomeSummary.risk:type_name -> ckd.v1.RiskBin
+	26, // 33: ckd.v1.OutcomeSummary.readers:type_name -> ckd.v1.ReaderAgreement
+	40, // 34: ckd.v1.OutcomeSummary.lag_median_seconds:type_name -> ckd.v1.Share
+	40, // 35: ckd.v1.OutcomeSummary.lag_p90_seconds:type_name -> ckd.v1.Share
+	27, // 36: ckd.v1.OutcomeSummary.kinds:type_name -> ckd.v1.KindFigure
+	41, // 37: ckd.v1.RiskFigure.figure:type_name -> ckd.v1.CertifiedFigure
+	40, // 38: ckd.v1.RiskFigure.average:type_name -> ckd.v1.Share
+	21, // 39: ckd.v1.RiskFigure.lately:type_name -> ckd.v1.CountedShare
+	40, // 40: ckd.v1.RiskFigure.overdue:type_name -> ckd.v1.Share
+	40, // 41: ckd.v1.RiskFigure.at_sensitivity:type_name -> ckd.v1.Share
+	20, // 42: ckd.v1.RiskFigure.monitor:type_name -> ckd.v1.RiskMonitor
+	42, // 43: ckd.v1.RiskFigure.verdict:type_name -> ckd.v1.Verdict
+	36, // 44: ckd.v1.RiskMonitor.raised_by:type_name -> google.protobuf.Timestamp
+	40, // 45: ckd.v1.CountedShare.share:type_name -> ckd.v1.Share
+	3,  // 46: ckd.v1.StratumCount.stratum:type_name -> ckd.v1.Stratum
+	21, // 47: ckd.v1.StratumCount.late:type_name -> ckd.v1.CountedShare
+	21, // 48: ckd.v1.StratumCount.late_lately:type_name -> ckd.v1.CountedShare
+	43, // 49: ckd.v1.ReasonYield.reason:type_name -> ckd.v1.DecisionReason
+	21, // 50: ckd.v1.ReasonYield.wrong:type_name -> ckd.v1.CountedShare
+	21, // 51: ckd.v1.ReasonYield.critical:type_name -> ckd.v1.CountedShare
+	21, // 52: ckd.v1.ConfusionCell.share:type_name -> ckd.v1.CountedShare
+	21, // 53: ckd.v1.RiskBin.observed:type_name -> ckd.v1.CountedShare
+	21, // 54: ckd.v1.ReaderAgreement.agreement:type_name -> ckd.v1.CountedShare
+	21, // 55: ckd.v1.ReaderAgreement.reader_misses:type_name -> ckd.v1.CountedShare
+	21, // 56: ckd.v1.ReaderAgreement.blind:type_name -> ckd.v1.CountedShare
+	21, // 57: ckd.v1.ReaderAgreement.sighted:type_name -> ckd.v1.CountedShare
+	0,  // 58: ckd.v1.KindFigure.kind:type_name -> ckd.v1.OutcomeKind
+	21, // 59: ckd.v1.KindFigure.critical_fnr:type_name -> ckd.v1.CountedShare
+	36, // 60: ckd.v1.PromisePoint.start:type_name -> google.protobuf.Timestamp
+	29, // 61: ckd.v1.PromisePoint.critical_fnr:type_name -> ckd.v1.RiskPoint
+	29, // 62: ckd.v1.PromisePoint.critical_miss_rate:type_name -> ckd.v1.RiskPoint
+	40, // 63: ckd.v1.RiskPoint.average:type_name -> ckd.v1.Share
+	39, // 64: ckd.v1.ClearAlarmResponse.promise:type_name -> ckd.v1.Promise
+	36, // 65: ckd.v1.ExportOutcomesRequest.from:type_name -> google.protobuf.Timestamp
+	36, // 66: ckd.v1.ExportOutcomesRequest.to:type_name -> google.protobuf.Timestamp
+	4,  // 67: ckd.v1.ExportOutcomesRequest.format:type_name -> ckd.v1.ExportFormat
+	36, // 68: ckd.v1.DeleteOutcomesRequest.before:type_name -> google.protobuf.Timestamp
+	5,  // 69: ckd.v1.OutcomeService.ReportOutcomes:input_type -> ckd.v1.ReportOutcomesRequest
+	9,  // 70: ckd.v1.OutcomeService.ReportIssued:input_type -> ckd.v1.ReportIssuedRequest
+	15, // 71: ckd.v1.OutcomeService.ListPromises:input_type -> ckd.v1.ListPromisesRequest
+	30, // 72: ckd.v1.OutcomeService.ClearAlarm:input_type -> ckd.v1.ClearAlarmRequest
+	32, // 73: ckd.v1.OutcomeService.ExportOutcomes:input_type -> ckd.v1.ExportOutcomesRequest
+	34, // 74: ckd.v1.OutcomeService.DeleteOutcomes:input_type -> ckd.v1.DeleteOutcomesRequest
+	7,  // 75: ckd.v1.OutcomeService.ReportOutcomes:output_type -> ckd.v1.ReportOutcomesResponse
+	14, // 76: ckd.v1.OutcomeService.ReportIssued:output_type -> ckd.v1.ReportIssuedResponse
+	16, // 77: ckd.v1.OutcomeService.ListPromises:output_type -> ckd.v1.ListPromisesResponse
+	31, // 78: ckd.v1.OutcomeService.ClearAlarm:output_type -> ckd.v1.ClearAlarmResponse
+	33, // 79: ckd.v1.OutcomeService.ExportOutcomes:output_type -> ckd.v1.ExportOutcomesResponse
+	35, // 80: ckd.v1.OutcomeService.DeleteOutcomes:output_type -> ckd.v1.DeleteOutcomesResponse
+	75, // [75:81] is the sub-list for method output_type
+	69, // [69:75] is the sub-list for method input_type
+	69, // [69:69] is the sub-list for extension type_name
+	69, // [69:69] is the sub-list for extension extendee
+	0,  // [0:69] is the sub-list for field type_name
 }
 
 func init() { file_ckd_v1_outcomes_proto_init() }
