@@ -12,30 +12,30 @@ import (
 
 var update = flag.Bool("update", false, "write the table of fields into the documentation")
 
-const documentFile = "../../docs/access.md"
+// documentFiles are the pages of the access file: the table of identities, and that of issuers.
+var documentFiles = map[string]string{"fields": "../../docs/access.md", "issuers": "../../docs/access-issuers.md"}
 
 // TestDocumentedFields checks that the documented fields are those that are read. `go generate
-// ./server/auth` updates the table.
+// ./server/auth` updates the tables.
 func TestDocumentedFields(t *testing.T) {
-	old := document(t)
-	now := old
 	for table, fields := range map[string][]field{"fields": identityFields(), "issuers": issuerFields()} {
+		old := document(t, table)
 		begin, end := "<!-- begin of the table of "+table+", generated -->\n", "<!-- end of the table of "+table+" -->\n"
-		head, rest, ok1 := strings.Cut(now, begin)
+		head, rest, ok1 := strings.Cut(old, begin)
 		_, tail, ok2 := strings.Cut(rest, end)
 		if !ok1 || !ok2 {
 			t.Fatalf("no lines %s%s", begin, end)
 		}
-		now = head + begin + fieldTable(fields) + end + tail
-	}
-	if now == old {
-		return
-	}
-	if !*update {
-		t.Fatalf("%s is not what the table of fields gives: run go generate ./server/auth", documentFile)
-	}
-	if err := os.WriteFile(documentFile, []byte(now), 0o644); err != nil {
-		t.Fatal(err)
+		now := head + begin + fieldTable(fields) + end + tail
+		if now == old {
+			continue
+		}
+		if !*update {
+			t.Fatalf("%s is not what the table of fields gives: run go generate ./server/auth", documentFiles[table])
+		}
+		if err := os.WriteFile(documentFiles[table], []byte(now), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -59,9 +59,9 @@ func fieldTable(fields []field) string {
 
 // TestDocumentedExamples checks that every example is an access file without faults or warnings.
 func TestDocumentedExamples(t *testing.T) {
-	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(document(t), -1)
-	if len(examples) < 3 {
-		t.Fatalf("%d examples, want three", len(examples))
+	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(document(t, "fields")+document(t, "issuers"), -1)
+	if len(examples) < 4 {
+		t.Fatalf("%d examples, want four", len(examples))
 	}
 	for _, e := range examples {
 		r, files, err := parse("access.yaml", []byte(e[1]), func(path string) ([]byte, error) {
@@ -79,7 +79,7 @@ func TestDocumentedExamples(t *testing.T) {
 // TestDocumentedReasons checks that exactly the reasons of refusals are documented.
 func TestDocumentedReasons(t *testing.T) {
 	var got, want []string
-	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| ").FindAllStringSubmatch(document(t), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| ").FindAllStringSubmatch(document(t, "fields"), -1) {
 		if !isField(row[1]) {
 			got = append(got, row[1])
 		}
@@ -99,7 +99,7 @@ func isField(name string) bool {
 // TestDocumentedOpen checks that the methods documented as open are open.
 func TestDocumentedOpen(t *testing.T) {
 	documented := 0
-	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z.]+[A-Za-z0-9.]*)` \\| (`[A-Z].*`) \\|$").FindAllStringSubmatch(document(t), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z.]+[A-Za-z0-9.]*)` \\| (`[A-Z].*`) \\|$").FindAllStringSubmatch(document(t, "fields"), -1) {
 		for _, method := range strings.Split(row[2], ", ") {
 			documented++
 			if name := "/" + row[1] + "/" + strings.Trim(method, "`"); !openMethods[name] {
@@ -112,9 +112,9 @@ func TestDocumentedOpen(t *testing.T) {
 	}
 }
 
-func document(t *testing.T) string {
+func document(t *testing.T, table string) string {
 	t.Helper()
-	data, err := os.ReadFile(documentFile)
+	data, err := os.ReadFile(documentFiles[table])
 	if err != nil {
 		t.Fatal(err)
 	}

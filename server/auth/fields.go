@@ -65,7 +65,7 @@ func identityFields() []field {
 		},
 		{
 			name: "jwts", standard: "none", words: "a list of claims", fields: jwtFields, read: (*draft).readJWTs,
-			doc: "The JWTs that identify it: see [Tokens of an issuer](#tokens-of-an-issuer).",
+			doc: "The JWTs that identify it: see [Tokens of an issuer](access-issuers.md).",
 		},
 		{
 			name: "models", standard: "none", words: `a list of models, or ["*"] for all`, read: (*draft).readModels,
