@@ -23,7 +23,7 @@ import (
 
 // calibrateCmd makes a policy from a labelled recording.
 type calibrateCmd struct {
-	Passes string `placeholder:"FILE" help:"Recorded passes: .npy, or .npz with one array (or FILE.npz:NAME)."`
+	Passes string `placeholder:"FILE" help:"Recorded passes: .npy, .npz or .safetensors; FILE:NAME for one of several arrays."`
 	Labels string `placeholder:"FILE" help:"The true class of each input, by number, by name or one-hot: .npy or .npz. Not needed with --settle alone."`
 	classFlags
 	rowFlags
@@ -342,11 +342,7 @@ func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibr
 		o.Guard = *c.Guard
 	}
 	if o.Attempts = c.Attempts; o.Attempts == "" {
-		file, _, _ := strings.Cut(c.Passes, ".npz:")
-		if file != c.Passes {
-			file += ".npz"
-		}
-		o.Attempts = file + ".attempts.jsonl"
+		o.Attempts = diskPath(c.Passes) + ".attempts.jsonl"
 	}
 	if c.Groups != "" {
 		if o.Groups, o.Source.Groups, err = readGroups(c.Groups, c.Passes, rec.passes.N); err != nil {

@@ -290,10 +290,8 @@ func hashFile(path string) (eval.File, error) {
 
 // diskPath returns the path of the file on disk: FILE.npz for FILE.npz:NAME.
 func diskPath(path string) string {
-	if i := strings.LastIndex(path, ".npz:"); i >= 0 {
-		return path[:i+len(".npz")]
-	}
-	return path
+	file, _ := record.SplitPath(path)
+	return file
 }
 
 // sameFile reports whether two paths name one file.

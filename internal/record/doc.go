@@ -1,4 +1,5 @@
-// Package record reads and writes recorded passes and labels as NumPy files (.npy and .npz).
+// Package record reads recorded passes and labels from files of NumPy (.npy and .npz) and
+// safetensors, and writes .npy files.
 //
 // The reader takes versions 1.0, 2.0 and 3.0 of the .npy format: floats of two, four and eight
 // bytes, integers, booleans and text, little- or big-endian, in C or Fortran order. It refuses

@@ -20,8 +20,14 @@ type header struct {
 	fortran bool  // the first axis varies fastest
 }
 
+// needs says how many bytes n values need, for errors.
+func (h header) needs(n int) string {
+	return fmt.Sprintf("shape %s of %s needs %d bytes", tuple(h.shape), h.dtype, n*h.width)
+}
+
 // dtype holds a plain element type: kind and width, as in "f4", and the byte order. For text, as in
-// "U7" or "S7", the digits count characters, each of unit bytes.
+// "U7" or "S7", the digits count characters, each of unit bytes. "bf2" is bfloat16, which .npy files
+// lack.
 type dtype struct {
 	code  string
 	width int // bytes of an element

@@ -24,23 +24,32 @@ const (
 // not nil, even if the array is empty.
 type Array struct {
 	Shape   []int
-	Float32 []float32 // f2, widened exactly, and f4
+	Float32 []float32 // f2 and bfloat16, widened exactly, and f4
 	Float64 []float64 // f8
 	Int64   []int64   // every integer type, and b1 as 0 and 1
 	Text    []string  // U and S, without the zeros that NumPy pads them with
 }
 
-// ReadFile reads an .npy file, or the only array of an .npz archive. "file.npz:name" chooses one of
-// several arrays. The kind of file follows from its first bytes, not from its name.
+// ReadFile reads an .npy file, or the only array of an .npz archive or a safetensors file.
+// "file.npz:name" and "file.safetensors:name" choose one of several arrays. The kind of file follows
+// from its first bytes, not from its name.
 func ReadFile(path string) (*Array, error) {
-	if i := strings.LastIndex(path, ".npz:"); i >= 0 {
-		return ReadMember(path[:i+len(".npz")], path[i+len(".npz:"):])
-	}
-	return ReadMember(path, "")
+	return ReadMember(SplitPath(path))
 }
 
-// ReadMember reads the array of that name, with or without ".npy", from an .npz archive. An empty
-// name takes the only array.
+// SplitPath splits "file.npz:name" into the path of the file and the name of one of its arrays. The
+// name is empty in a path without one.
+func SplitPath(path string) (file, member string) {
+	for _, ext := range []string{".npz", ".safetensors"} {
+		if i := strings.LastIndex(path, ext+":"); i >= 0 {
+			return path[:i+len(ext)], path[i+len(ext)+1:]
+		}
+	}
+	return path, ""
+}
+
+// ReadMember reads the array of that name from an .npz archive, with or without ".npy", or from a
+// safetensors file. An empty name takes the only array.
 func ReadMember(path, member string) (*Array, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -57,8 +66,11 @@ func ReadMember(path, member string) (*Array, error) {
 	if isArchive(f) {
 		return readArchive(path, f, info.Size(), member)
 	}
+	if isTensors(f, info.Size()) {
+		return readTensor(path, f, info.Size(), member)
+	}
 	if member != "" {
-		return nil, contentError(path, "no .npz archive: expected one that holds %q", member)
+		return nil, contentError(path, "no .npz archive and no safetensors file: expected one that holds %q", member)
 	}
 	return read(path, f, info.Size(), info.Size())
 }
@@ -178,19 +190,33 @@ func read(name string, r io.Reader, size, ahead int64) (*Array, error) {
 	if !ok || n > math.MaxInt/2/h.width {
 		return nil, src.fail(h.shapeAt, "shape %s has too many elements to count", tuple(h.shape))
 	}
-	needs := fmt.Sprintf("shape %s of %s needs %d bytes", tuple(h.shape), h.dtype, n*h.width)
 	start := src.offset
-	end := start + int64(n*h.width)
+	needs, end := h.needs(n), start+int64(n*h.width)
 	if size >= 0 && size < end {
 		return nil, src.fail(size, "the file ends inside the data: %s, found %d", needs, max(size-start, 0))
 	}
 	if size > end {
 		return nil, src.fail(end, "%d bytes after the data: %s, expected none after them", size-end, needs)
 	}
-	a := &Array{Shape: h.shape}
+	a, err := src.array(h, n)
+	if err != nil {
+		return nil, err
+	}
+	if err := src.atEnd(needs); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// array reads the n values that follow the header.
+func (src *source) array(h header, n int) (a *Array, err error) {
+	start, needs := src.offset, h.needs(n)
+	a = &Array{Shape: h.shape}
 	switch h.code {
 	case "f2":
 		a.Float32, err = readValues(src, n, h.dtype, needs, halves)
+	case "bf2":
+		a.Float32, err = readValues(src, n, h.dtype, needs, brains)
 	case "f4":
 		a.Float32, err = readValues(src, n, h.dtype, needs, singles)
 	case "f8":
@@ -218,9 +244,6 @@ func read(name string, r io.Reader, size, ahead int64) (*Array, error) {
 		if i := slices.IndexFunc(a.Int64, func(v int64) bool { return v > 1 }); i >= 0 {
 			return nil, src.fail(start+int64(i), "boolean is %d: expected 0 or 1", a.Int64[i])
 		}
-	}
-	if err := src.atEnd(needs); err != nil {
-		return nil, err
 	}
 	if h.fortran {
 		toCOrder(a.Float32, h.shape)
@@ -318,6 +341,12 @@ func readValues[T any](src *source, n int, d dtype, needs string, decode func(ds
 func halves(dst []float32, raw []byte) {
 	for i := range dst {
 		dst[i] = Widen(binary.LittleEndian.Uint16(raw[2*i:]))
+	}
+}
+
+func brains(dst []float32, raw []byte) {
+	for i := range dst {
+		dst[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(raw[2*i:])) << 16)
 	}
 }
 

@@ -79,13 +79,18 @@ func choose(path string, archive *zip.Reader, member string) (*zip.File, error) 
 
 // list names the first few arrays.
 func list(arrays []*zip.File) string {
-	const most = 10
 	var names []string
-	for _, f := range arrays[:min(len(arrays), most)] {
+	for _, f := range arrays {
 		names = append(names, strconv.Quote(strings.TrimSuffix(f.Name, ".npy")))
 	}
-	if more := len(arrays) - most; more > 0 {
-		names = append(names, "and "+strconv.Itoa(more)+" more")
+	return firstOf(names)
+}
+
+// firstOf lists the first few names.
+func firstOf(names []string) string {
+	const most = 10
+	if more := len(names) - most; more > 0 {
+		names = append(names[:most:most], "and "+strconv.Itoa(more)+" more")
 	}
 	return strings.Join(names, ", ")
 }
