@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -34,8 +35,8 @@ const (
 )
 
 const (
-	// defaultMessageBytes is the default limit of gRPC servers.
-	defaultMessageBytes = 4 << 20
+	// defaultMessageBytes is the daemon's default limit.
+	defaultMessageBytes = 512 << 10
 	// receiveBytes leaves room for full results of many inputs and classes: one message holds all
 	// results that one block finishes.
 	receiveBytes = 64 << 20
@@ -59,8 +60,8 @@ var pings = keepalive.ClientParameters{Time: 15 * time.Second, Timeout: 10 * tim
 type Client struct {
 	conn         *grpc.ClientConn
 	rpc          ckdv1.UncertaintyServiceClient
-	token        *tokenFile // nil without a token
-	messageBytes int
+	token        *tokenFile   // nil without a token
+	messageBytes atomic.Int64 // what a daemon was last known to accept
 }
 
 // Option changes how Dial makes a Client.
@@ -107,9 +108,10 @@ func WithDialOptions(opts ...grpc.DialOption) Option {
 	return func(o *options) { o.dial = append(o.dial, opts...) }
 }
 
-// WithMessageBytes sets the size of the largest message that the daemon accepts, for Decompose,
-// which splits larger batches into several calls. The default is 4 MiB. Sessions learn the limit
-// from the daemon.
+// WithMessageBytes sets the size up to which Decompose and ReportOutcomes make messages; they split
+// what is larger into several calls. The default is 512 KiB, as that of the daemon. A daemon that
+// refuses one of them is asked for its limit, which holds from then on. Sessions learn the limit as they
+// open.
 func WithMessageBytes(n int) Option {
 	return func(o *options) { o.messageBytes = n }
 }
@@ -155,7 +157,9 @@ func Dial(target string, opts ...Option) (*Client, error) {
 	// some too.
 	switch {
 	case err == nil:
-		return &Client{conn, ckdv1.NewUncertaintyServiceClient(conn), token, o.messageBytes}, nil
+		c := &Client{conn: conn, rpc: ckdv1.NewUncertaintyServiceClient(conn), token: token}
+		c.messageBytes.Store(int64(o.messageBytes))
+		return c, nil
 	case strings.Contains(err.Error(), "no transport security set"):
 		return nil, fmt.Errorf("dial %q: no credentials: plaintext is for unix sockets and loopback addresses,"+
 			" expected WithTLS or WithCredentials, or WithInsecure where the network is trusted", target)

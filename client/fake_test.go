@@ -62,6 +62,8 @@ type fake struct {
 	finished func(*fakeInput)
 	// half is called at the half-close, after all inputs are finished; nil ends the stream.
 	half func(send) error
+	// refuses makes requests that are too large a refusal; otherwise they are a fault of the client.
+	refuses bool
 	// unary changes the reply of Decompose.
 	unary func(*ckdv1.DecomposeResponse) (*ckdv1.DecomposeResponse, error)
 	// report answers outcomes; nil stands for a daemon without a ledger.
@@ -592,8 +594,8 @@ func (f *fake) Decompose(_ context.Context, r *ckdv1.DecomposeRequest) (*ckdv1.D
 	f.calls = append(f.calls, int(r.GetInputs()))
 	f.posteriors = append(f.posteriors, r.GetPosterior())
 	f.mu.Unlock()
-	if n := proto.Size(r); n > int(f.info.GetLimits().GetMessageBytes()) {
-		f.fault("a request of %d bytes, limit %d", n, f.info.GetLimits().GetMessageBytes())
+	if err := f.checkSize(r); err != nil {
+		return nil, err
 	}
 	values, s, n := floats(r.GetValuesLe()), int(r.GetPasses()), int(r.GetInputs())
 	k := len(values) / s / n
@@ -618,15 +620,28 @@ func (f *fake) Decompose(_ context.Context, r *ckdv1.DecomposeRequest) (*ckdv1.D
 	return reply, nil
 }
 
+// checkSize refuses a request that is larger than the limit, or notes the client's fault.
+func (f *fake) checkSize(r proto.Message) error {
+	n, limit := proto.Size(r), int(f.info.GetLimits().GetMessageBytes())
+	switch {
+	case n <= limit:
+		return nil
+	case f.refuses:
+		return status.Error(codes.ResourceExhausted, "grpc: received message larger than max")
+	}
+	f.fault("a request of %d bytes, limit %d", n, limit)
+	return nil
+}
+
 func (f *fake) ListModels(context.Context, *ckdv1.ListModelsRequest) (*ckdv1.ListModelsResponse, error) {
-	return &ckdv1.ListModelsResponse{Models: []*ckdv1.Model{{Policy: fakePolicy}}}, nil
+	return &ckdv1.ListModelsResponse{Models: []*ckdv1.Model{{Policy: fakePolicy, Limits: f.info.GetLimits()}}}, nil
 }
 
 func (f *fake) GetModel(_ context.Context, r *ckdv1.GetModelRequest) (*ckdv1.GetModelResponse, error) {
 	if r.GetModel() != model {
 		return nil, fail(codes.NotFound, ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_MODEL, "no such model", nil).Err()
 	}
-	return &ckdv1.GetModelResponse{Model: &ckdv1.Model{Policy: fakePolicy}}, nil
+	return &ckdv1.GetModelResponse{Model: &ckdv1.Model{Policy: fakePolicy, Limits: f.info.GetLimits()}}, nil
 }
 
 // fail returns a status with the daemon's details.

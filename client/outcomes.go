@@ -29,12 +29,16 @@ func (c *Client) ReportOutcomes(ctx context.Context, outcomes []*ckdv1.Outcome, 
 	service := c.Outcomes()
 	answers := make([]*ckdv1.OutcomeAnswer, 0, len(outcomes))
 	for from := 0; from < len(outcomes); from = len(answers) {
-		request := c.outcomesFrom(outcomes[from:])
+		messageBytes := int(c.messageBytes.Load())
+		request := outcomesFrom(outcomes[from:], messageBytes)
 		var reply *ckdv1.ReportOutcomesResponse
 		err := retry(ctx, reconnect, retryable, func() (err error) {
 			reply, err = service.ReportOutcomes(ctx, request)
 			return err
 		})
+		if c.learnMessageBytes(ctx, err, messageBytes, "") {
+			continue // in smaller messages
+		}
 		if got, want := len(reply.GetAnswers()), len(request.Outcomes); err == nil && got != want {
 			err = broken("%d answers, expected %d", got, want)
 		}
@@ -46,12 +50,12 @@ func (c *Client) ReportOutcomes(ctx context.Context, outcomes []*ckdv1.Outcome, 
 	return answers, nil
 }
 
-// outcomesFrom returns the request for as many of the outcomes as one call takes, at least one.
-func (c *Client) outcomesFrom(outcomes []*ckdv1.Outcome) *ckdv1.ReportOutcomesRequest {
+// outcomesFrom returns the request for as many of the outcomes as one message takes, at least one.
+func outcomesFrom(outcomes []*ckdv1.Outcome, messageBytes int) *ckdv1.ReportOutcomesRequest {
 	size, to := 0, 0
 	for to < len(outcomes) && to < outcomesPerCall {
 		size += proto.Size(outcomes[to]) + idOverhead
-		if to > 0 && size > c.messageBytes-blockOverhead {
+		if to > 0 && size > messageBytes-blockOverhead {
 			break
 		}
 		to++

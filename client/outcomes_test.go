@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
 	"github.com/ckd-project/ckd/client"
@@ -43,14 +42,21 @@ func TestReportOutcomes(t *testing.T) {
 		losses := rapid.IntRange(0, 2).Draw(rt, "losses")
 		f := newFake(0)
 		f.report = func(r *ckdv1.ReportOutcomesRequest) (*ckdv1.ReportOutcomesResponse, error) {
-			if size := proto.Size(r); size > messageBytes || len(r.GetOutcomes()) == 0 {
-				f.fault("a call of %d outcomes and %d bytes, expected some and at most %d bytes", len(r.GetOutcomes()), size, messageBytes)
+			if err := f.checkSize(r); err != nil {
+				return nil, err
+			}
+			if len(r.GetOutcomes()) == 0 {
+				f.fault("a call of no outcomes")
 			}
 			if losses > 0 {
 				losses--
 				return nil, status.Error(codes.Unavailable, "the answer is lost")
 			}
 			return echoed(r), nil
+		}
+		f.info.Limits.MessageBytes = uint32(messageBytes)
+		if f.refuses = rapid.Bool().Draw(rt, "to be learned"); f.refuses {
+			messageBytes *= 20
 		}
 		c := f.dial(rt, client.WithMessageBytes(messageBytes))
 		outcomes := make([]*ckdv1.Outcome, rapid.IntRange(0, 3000).Draw(rt, "outcomes"))

@@ -118,7 +118,7 @@ func (c *Client) newSession(ctx context.Context, config SessionConfig) (*Session
 	}
 	var st *stream
 	err = retry(ctx, reconnect, overloaded, func() (err error) {
-		st, err = c.openStream(ctx, 0, header, c.messageBytes)
+		st, err = c.openStream(ctx, 0, header, int(c.messageBytes.Load()))
 		return err
 	})
 	if err == nil {

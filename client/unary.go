@@ -69,7 +69,8 @@ func (c *Client) Decompose(ctx context.Context, b Batch) ([]Result, error) {
 	}
 	results := make([]Result, 0, b.Inputs)
 	for from, to := 0, 0; from < b.Inputs; from = to {
-		if to, err = b.cut(from, classes, c.messageBytes, contexts); err != nil {
+		messageBytes := int(c.messageBytes.Load())
+		if to, err = b.cut(from, classes, messageBytes, contexts); err != nil {
 			return nil, err
 		}
 		var reply *ckdv1.DecomposeResponse
@@ -81,6 +82,10 @@ func (c *Client) Decompose(ctx context.Context, b Batch) ([]Result, error) {
 			reply, err = c.rpc.Decompose(ctx, request)
 			return err
 		})
+		if c.learnMessageBytes(ctx, err, messageBytes, b.Model) {
+			to = from // again, in smaller messages
+			continue
+		}
 		if err == nil {
 			results, err = b.read(results, from, to, reply)
 		}

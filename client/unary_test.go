@@ -28,7 +28,11 @@ func TestDecomposeAnyShape(t *testing.T) {
 		f := newFake(0)
 		// A call with one input always fits.
 		f.info.Limits.MessageBytes = uint32(rapid.IntRange(300+4*passes*classes, 2000).Draw(rt, "message bytes"))
-		c := f.dial(rt, client.WithMessageBytes(int(f.info.Limits.MessageBytes)))
+		messageBytes := int(f.info.Limits.MessageBytes)
+		if f.refuses = rapid.Bool().Draw(rt, "to be learned"); f.refuses {
+			messageBytes *= 20
+		}
+		c := f.dial(rt, client.WithMessageBytes(messageBytes))
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 0))
 		b := client.Batch{Model: model, Detail: client.Vectors, Passes: passes, Inputs: n, PerCall: perCall,
 			Layout: rapid.SampledFrom([]ckdv1.Layout{client.SNK, client.NSK}).Draw(rt, "layout"),
@@ -73,11 +77,11 @@ func TestDecomposeAnyShape(t *testing.T) {
 func TestDecomposeCalls(t *testing.T) {
 	f := newFake(0)
 	c := f.dial(t)
-	// 1000 inputs of 30 passes and 30 classes take 3600 bytes each: 4 MiB hold 1165.
-	b := client.Batch{Model: model, Layout: client.NSK, Passes: 30, Inputs: 1300, Values: make([]float32, 1300*900)}
+	// Inputs of 30 passes and 30 classes take 3600 bytes each: 512 KiB hold 145.
+	b := client.Batch{Model: model, Layout: client.NSK, Passes: 30, Inputs: 200, Values: make([]float32, 200*900)}
 	none := client.Batch{Layout: client.SNK, Passes: 2}
 	half := b
-	half.PerCall = 500
+	half.PerCall = 90
 	for _, b := range []client.Batch{b, half, none} {
 		results, err := c.Decompose(t.Context(), b)
 		if ok(t, err); len(results) != b.Inputs {
@@ -86,7 +90,7 @@ func TestDecomposeCalls(t *testing.T) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if want := []int{1165, 135, 500, 500, 300}; !slices.Equal(f.calls, want) {
+	if want := []int{145, 55, 90, 90, 20}; !slices.Equal(f.calls, want) {
 		t.Errorf("calls of %v inputs, expected %v", f.calls, want)
 	}
 }

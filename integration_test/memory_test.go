@@ -46,7 +46,8 @@ func TestMemoryLimit(t *testing.T) {
 		"gzip bombs": {200 << 20, 30, func(a *attacker, id uint32) { a.send(id, true, len(zeros), zeros, 16<<10) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			command := exec.Command(ckd, "serve", "--policy", writePolicy(t, policyText), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+			command := exec.Command(ckd, "serve", "--policy", writePolicy(t, policyText), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
+				"--max-message-bytes", fmt.Sprint(16<<20), "--max-open-bytes", fmt.Sprint(256<<20))
 			command.Env = append(command.Environ(), fmt.Sprintf("GOMEMLIMIT=%d", c.limit))
 			d := &daemon{testbed.Start(t, command, 1), t}
 			conn := d.dial()

@@ -423,7 +423,7 @@ func TestHandedThrough(t *testing.T) {
 // TestHandedBytes checks that tensors handed through count in the budget of open bytes.
 func TestHandedBytes(t *testing.T) {
 	limits := server.DefaultLimits()
-	limits.OpenInputBytes = 1 << 20
+	limits.OpenInputBytes, limits.MessageBytes = 1<<20, 2<<20
 	h := newHarness(t, limits)
 	request := before(ctg(t, 1).request("ctg", "", "FP32"), "image")
 	for _, c := range []struct {

@@ -269,7 +269,7 @@ func TestStreamLimit(t *testing.T) {
 // TestStreamStalls checks that a client which does not read its answers loses the stream.
 func TestStreamStalls(t *testing.T) {
 	limits := server.DefaultLimits()
-	limits.SendStall = 100 * time.Millisecond
+	limits.SendStall, limits.MessageBytes = 100*time.Millisecond, 1<<20
 	h := newHarness(t, limits)
 	st := h.stream(t)
 	request := ask(ctg(t, 2000).request("ctg", "", "FP32"), allOutputs...)

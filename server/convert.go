@@ -12,7 +12,7 @@ import (
 
 // modelMessage returns what clients may know of a policy, including its promises among all. It states
 // the audit rate only if receipts are available, because nothing is drawn without them.
-func modelMessage(m *model, all promises, receiptsAvailable bool) *ckdv1.Model {
+func modelMessage(m *model, all promises, receiptsAvailable bool, limits *ckdv1.Limits) *ckdv1.Model {
 	p := m.Policy()
 	message := &ckdv1.Model{
 		Policy:               m.ref,
@@ -35,6 +35,7 @@ func modelMessage(m *model, all promises, receiptsAvailable bool) *ckdv1.Model {
 		Guard:                guardMessage(p.Guard),
 		RiskPrevalence:       riskPrevalence(p.Risk),
 		Promises:             all[p.Hash],
+		Limits:               limits,
 	}
 	if p.Audit != nil && receiptsAvailable {
 		message.AuditRate = &p.Audit.Rate

@@ -39,20 +39,21 @@ type Limits struct {
 // and clients have receive limits of their own.
 const maxSendBytes = math.MaxInt32
 
-// DefaultLimits returns limits for a sidecar with some hundred MiB of memory.
+// DefaultLimits returns limits for a sidecar with some hundred MiB of memory. A message holds 32
+// inputs of 30 passes and 100 classes.
 func DefaultLimits() Limits {
 	return Limits{
-		MessageBytes:        16 << 20,
-		Streams:             1024,
+		MessageBytes:        512 << 10,
+		Streams:             512,
 		Calls:               128,
-		Watches:             1024,
+		Watches:             512,
 		OpenInputsPerStream: 4096,
 		OpenGroupsPerStream: 4096,
 		InputsPerRequest:    65536,
 		PassesPerInput:      100_000,
 		InputIDBytes:        256,
 		ReplyBytes:          16 << 20,
-		OpenInputBytes:      256 << 20,
+		OpenInputBytes:      128 << 20,
 		Classes:             10_000,
 		CallTime:            time.Minute,
 		FirstMessage:        15 * time.Second,

@@ -213,10 +213,10 @@ func (s *Server) FullPassChecks() map[string]fullpass.Status {
 // ListModels implements the RPC.
 func (s *Server) ListModels(ctx context.Context, _ *ckdv1.ListModelsRequest) (*ckdv1.ListModelsResponse, error) {
 	who := auth.FromContext(ctx)
-	response := &ckdv1.ListModelsResponse{}
+	response, limits := &ckdv1.ListModelsResponse{}, s.decider.limits.message()
 	for _, m := range s.catalog.models().sorted() {
 		if who.MayUse(m.ref.GetModel()) {
-			response.Models = append(response.Models, modelMessage(m, *s.catalog.promises.Load(), s.receipts.available()))
+			response.Models = append(response.Models, modelMessage(m, *s.catalog.promises.Load(), s.receipts.available(), limits))
 		}
 	}
 	return response, nil
@@ -228,5 +228,5 @@ func (s *Server) GetModel(ctx context.Context, r *ckdv1.GetModelRequest) (*ckdv1
 	if err != nil {
 		return nil, statusOf(err, location{}).Err()
 	}
-	return &ckdv1.GetModelResponse{Model: modelMessage(m, *s.catalog.promises.Load(), s.receipts.available())}, nil
+	return &ckdv1.GetModelResponse{Model: modelMessage(m, *s.catalog.promises.Load(), s.receipts.available(), s.decider.limits.message())}, nil
 }

@@ -157,7 +157,7 @@ func TestUnaryRefusals(t *testing.T) {
 func TestUnaryIDs(t *testing.T) {
 	h := newHarness(t)
 	request := tensor(ctg(t), 5)
-	long := strings.Repeat("x", 1<<20)
+	long := strings.Repeat("x", 1<<18)
 	request.InputIds = []string{"a", "a", "", "", long}
 	response := h.decompose(t, request)
 	for i, want := range []string{"", "DUPLICATE_ID", "", "", "ID_TOO_LONG"} {
@@ -269,6 +269,7 @@ func TestModels(t *testing.T) {
 		Gate: ckdv1.Gate_GATE_ANY_CRITICAL, Scope: ckdv1.Scope_SCOPE_ALL,
 		Primary:  &ckdv1.ScoreRule{Score: ckdv1.Score_SCORE_C_CRIT_MAX, Threshold: proto.Float64(0.02)},
 		Fallback: &ckdv1.ScoreRule{Score: ckdv1.Score_SCORE_CBEC, Threshold: proto.Float64(0.003)},
+		Limits:   DefaultLimits().message(),
 	}
 	for way, got := range map[string]*ckdv1.Model{"ListModels": list.GetModels()[0], "GetModel": h.model(t, "ctg")} {
 		if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {

@@ -99,8 +99,8 @@ type Metrics struct {
 type Limits struct {
 	ShutdownGrace time.Duration `default:"10s" placeholder:"TIME" env:"CKD_SHUTDOWN_GRACE" help:"How long open inputs may go on after SIGTERM, or when their stream has reached its age. (${default})"`
 
-	MaxMessageBytes          int   `default:"16777216" placeholder:"N" env:"CKD_MAX_MESSAGE_BYTES" help:"Bytes of one message received. (${default})"`
-	MaxStreams               int   `default:"1024" placeholder:"N" env:"CKD_MAX_STREAMS" help:"Streams open at one time. (${default})"`
+	MaxMessageBytes          int   `default:"524288" placeholder:"N" env:"CKD_MAX_MESSAGE_BYTES" help:"Bytes of one message received. (${default})"`
+	MaxStreams               int   `default:"512" placeholder:"N" env:"CKD_MAX_STREAMS" help:"Streams open at one time. (${default})"`
 	MaxCalls                 int   `default:"128" placeholder:"N" env:"CKD_MAX_CALLS" help:"Unary calls under way at one time. (${default})"`
 	MaxConnections           int   `default:"0" placeholder:"N" env:"CKD_MAX_CONNECTIONS" help:"Connections of clients over gRPC and HTTP together. 0 means the limit on open files less 128, and at most 4096. (${default})"`
 	MaxConnectionsPerAddress int   `default:"0" placeholder:"N" env:"CKD_MAX_CONNECTIONS_PER_ADDRESS" help:"Connections from one IP address. 0 means no limit. (${default})"`
@@ -111,7 +111,7 @@ type Limits struct {
 	MaxPasses                int   `default:"100000" placeholder:"N" env:"CKD_MAX_PASSES" help:"Passes of one input. (${default})"`
 	MaxIDBytes               int   `default:"256" placeholder:"N" env:"CKD_MAX_ID_BYTES" help:"Bytes of one input id. (${default})"`
 	MaxReplyBytes            int   `default:"16777216" placeholder:"N" env:"CKD_MAX_REPLY_BYTES" help:"Bytes, about, of one reply; bounds the inputs of a group or request by the detail asked for. (${default})"`
-	MaxOpenBytes             int64 `default:"268435456" placeholder:"N" env:"CKD_MAX_OPEN_BYTES" help:"Bytes held by the open inputs of all streams. (${default})"`
+	MaxOpenBytes             int64 `default:"134217728" placeholder:"N" env:"CKD_MAX_OPEN_BYTES" help:"Bytes held by the open inputs of all streams. (${default})"`
 
 	MaxClasses int `default:"10000" placeholder:"N" env:"CKD_MAX_CLASSES" help:"Classes of one model. (${default})"`
 

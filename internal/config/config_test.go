@@ -41,7 +41,7 @@ func TestDefault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(c.Listen, []string{"127.0.0.1:8590"}) || c.Admin != "127.0.0.1:9590" || c.MaxStreams != 1024 ||
+	if !slices.Equal(c.Listen, []string{"127.0.0.1:8590"}) || c.Admin != "127.0.0.1:9590" || c.MaxStreams != 512 ||
 		c.ShutdownGrace != 10*time.Second || len(c.Policy) != 0 {
 		t.Errorf("defaults %+v", c)
 	}

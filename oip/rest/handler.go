@@ -20,7 +20,7 @@ import (
 
 // Options bounds what a request may hold. A zero field takes its default.
 type Options struct {
-	// MessageBytes bounds one message to the server: 16 MiB by default.
+	// MessageBytes bounds one message to the server: 512 KiB by default.
 	MessageBytes int
 	// BodyLimit bounds the bytes of a body: 96 MiB by default. JSON is longer than its message.
 	BodyLimit int64
@@ -35,7 +35,7 @@ const headerLength = "Inference-Header-Content-Length"
 // New returns the handler of /v2 and all paths below it. It limits the length of bodies; the HTTP
 // server must limit how slow they are.
 func New(client inferencepb.GRPCInferenceServiceClient, o Options) http.Handler {
-	o.MessageBytes = cmp.Or(o.MessageBytes, 16<<20)
+	o.MessageBytes = cmp.Or(o.MessageBytes, 512<<10)
 	o.BodyLimit = cmp.Or(o.BodyLimit, 96<<20)
 	h := &handler{client, o, http.NewServeMux()}
 	for _, route := range []struct {

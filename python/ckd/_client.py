@@ -58,7 +58,7 @@ class Client:
         insecure: bool = False,
         balancing: bool = False,
         patience: float = 30.0,
-        message_bytes: int = 4 << 20,
+        message_bytes: int = 512 << 10,
     ) -> None:
         target = Target(address, ca, cert, key, server_name, tls, token_file, insecure, balancing)
         self._transport = _Transport(Connection(target, _channel))

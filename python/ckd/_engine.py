@@ -19,7 +19,7 @@ import numpy as np
 from . import _wire
 from ._arrays import Context, Values, checked_contexts, checked_ids, described, encoded, listed, numeric
 from ._connection import Connection
-from ._errors import UNAUTHENTICATED, Error, RefusedError, UnavailableError, ended, error_of, late
+from ._errors import RESOURCE_EXHAUSTED, UNAUTHENTICATED, Error, RefusedError, UnavailableError, ended, error_of, late
 from ._result import Policy, Result, policy_of, result_of
 
 _NSK = 2  # the layout of complete passes: [inputs][passes][classes]
@@ -218,9 +218,24 @@ class Engine:
                     results.append(result_of(names[first + i], first + i, r, known, policy))
 
             error = await self.retry(attempt, limit)
-            if error is not None:
+            if error is not None and not await self._learn(error, model):
                 results.extend(Result(id, error=error) for id in names[len(results) :])
         return results
+
+    async def _learn(self, error: Error, model: str) -> bool:
+        """Learns the daemon's limit on the size of a message if it refused a larger one.
+
+        Returns whether that is less than before. gRPC refuses such a message itself, without a reason.
+        """
+        if error.code != RESOURCE_EXHAUSTED or error.reason:
+            return False
+        request = _wire.GetModelRequest(model=model)
+        with contextlib.suppress(Error):
+            reply = (await self._once(_wire.GET_MODEL, request, _wire.GetModelResponse, Limit(self.patience), False)).model
+            if 0 < reply.limits.message_bytes < self._message_bytes:
+                self._message_bytes = reply.limits.message_bytes
+                return True
+        return False
 
     def _cut(self, ids: list[str], contexts: list[Any], at: int, input_bytes: int) -> int:
         """Returns the end of the call that begins with input at."""
@@ -503,7 +518,7 @@ class Group:
         """Sends the passes that were added. With final, the daemon decides by the passes it has."""
         classes = len(self._link.info.classes)
         rows = [] if self.left == len(self.rows) else np.flatnonzero(self.waiting).tolist()
-        most = self._link.info.limits.message_bytes or (4 << 20)
+        most = self._link.info.limits.message_bytes or (512 << 10)
         each = max((most - _OVERHEAD) // (4 * classes + 5), 1)  # rows of passes in one message
         inputs, passes = self.left, len(self._passes)
         step = max(each // max(inputs, 1), 1)

@@ -9,7 +9,7 @@ from . import _wire
 _REASONS = {name.upper(): number for name, number in _wire.numbers("ErrorReason").items()}
 
 # Codes of gRPC that are told apart here.
-UNAVAILABLE, UNAUTHENTICATED = 14, 16
+RESOURCE_EXHAUSTED, UNAVAILABLE, UNAUTHENTICATED = 8, 14, 16
 _DEADLINE_EXCEEDED, _PERMISSION_DENIED = 4, 7
 
 # These may go away by themselves: the daemon is stopping or overloaded.

@@ -154,6 +154,8 @@ def test_small_messages(passes):
         ids = [str(i) for i in range(many.shape[1])]
         with client.session("fetal-health") as session:
             results = session.decide(ids[:400], many[:, :400])
+        called = client.decompose("fetal-health", many[:, :400].transpose(1, 0, 2))
+    assert [r.action for r in called] == [r.action for r in results]
     assert [r.action for r in results[:40]] == [r.action for r in results[40:80]]
     assert not any(r.error for r in results), next(r.error for r in results if r.error)
 

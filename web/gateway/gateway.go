@@ -29,10 +29,10 @@ import (
 // Options bounds what clients can make the gateway hold, and connects it to the daemon. A zero
 // field takes its default.
 type Options struct {
-	// MessageBytes is the server's limit on one message, 16 MiB by default. Bodies, and lines of
+	// MessageBytes is the server's limit on one message, 512 KiB by default. Bodies, and lines of
 	// streams, may be BodyFactor times as long.
 	MessageBytes int
-	// BodyBytes bounds what the bodies of all requests hold at one time, 256 MiB by default. The
+	// BodyBytes bounds what the bodies of all requests hold at one time, 128 MiB by default. The
 	// messages decoded from them take about as much again.
 	BodyBytes int64
 	// Holder returns who is charged with the body of the request that a context belongs to. Nil
@@ -103,8 +103,8 @@ func (o *Options) bodyLimit() int64 { return int64(o.MessageBytes) * BodyFactor 
 // New returns the handler of the API over HTTP. Its calls go to conn, which must add to the context
 // of each call who the client is.
 func New(conn grpc.ClientConnInterface, o Options) http.Handler {
-	o.MessageBytes = cmp.Or(o.MessageBytes, 16<<20)
-	o.BodyBytes = cmp.Or(o.BodyBytes, 256<<20)
+	o.MessageBytes = cmp.Or(o.MessageBytes, 512<<10)
+	o.BodyBytes = cmp.Or(o.BodyBytes, 128<<20)
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, 30*time.Second)
 	o.BodyTimeout = cmp.Or(o.BodyTimeout, 15*time.Second)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, 30*time.Second)
@@ -316,7 +316,7 @@ func (c *connection) NewStream(ctx context.Context, d *grpc.StreamDesc, method s
 func checkSize(what string, m proto.Message, limit int) *httperror.Error {
 	if size := proto.Size(m); size > limit {
 		return httperror.New(http.StatusRequestEntityTooLarge, codes.ResourceExhausted,
-			fmt.Sprintf("%s is a message of %d bytes, over the limit of %d: send fewer inputs at once", what, size, limit))
+			fmt.Sprintf("%s is a message of %d bytes, over max-message-bytes, %d: send fewer inputs at once", what, size, limit))
 	}
 	return nil
 }

@@ -226,7 +226,7 @@ func TestStreamFaults(t *testing.T) {
 			"no JSON":       {`{"block":`, codes.InvalidArgument, "line 10: unexpected EOF"},
 			"two texts":     {`{}{}`, codes.InvalidArgument, "line 10, column 3: "},
 			"long line":     {`{"block":{"values_le":"` + strings.Repeat("A", 30000), codes.ResourceExhausted, "line 10 is over the limit of 24576 bytes"},
-			"large message": {`{"block":{"values_le":"` + strings.Repeat("A", 6668) + `"}}`, codes.ResourceExhausted, "line 10 is a message of 5007 bytes, over the limit of 4096"},
+			"large message": {`{"block":{"values_le":"` + strings.Repeat("A", 6668) + `"}}`, codes.ResourceExhausted, "line 10 is a message of 5007 bytes, over max-message-bytes, 4096"},
 			"slow line":     {"slow", codes.DeadlineExceeded, "too slow"},
 			"broken off":    {"broken", codes.Canceled, ""},
 		} {
@@ -594,7 +594,7 @@ func (w wholeText) Read(p []byte) (int, error) { return copy(p, w), io.EOF }
 // memory.
 func TestLines(t *testing.T) {
 	t.Parallel()
-	long, short := strings.Repeat("x", 3<<20)+"\n", strings.Repeat("y", 99)+"\n"
+	long, short := strings.Repeat("x", 2<<20)+"\n", strings.Repeat("y", 99)+"\n"
 	text := long + short + "\n \n" + short + "z"
 	b := bodyOf(&broken{strings.NewReader(text), len(long) + 2})
 	held := &b.call.gateway.bodies.held

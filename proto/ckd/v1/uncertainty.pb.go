@@ -3049,7 +3049,10 @@ type Model struct {
 	AuditRate *float64 `protobuf:"fixed64,20,opt,name=audit_rate,json=auditRate,proto3,oneof" json:"audit_rate,omitempty"`
 	// What outcomes say about the policy, by model version, as the daemon last read it
 	// from the ledger. Empty without a ledger.
-	Promises      []*Promise `protobuf:"bytes,21,rep,name=promises,proto3" json:"promises,omitempty"`
+	Promises []*Promise `protobuf:"bytes,21,rep,name=promises,proto3" json:"promises,omitempty"`
+	// The limits in force. Those of a message and of a request hold for unary calls
+	// too.
+	Limits        *Limits `protobuf:"bytes,22,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3227,6 +3230,13 @@ func (x *Model) GetAuditRate() float64 {
 func (x *Model) GetPromises() []*Promise {
 	if x != nil {
 		return x.Promises
+	}
+	return nil
+}
+
+func (x *Model) GetLimits() *Limits {
+	if x != nil {
+		return x.Limits
 	}
 	return nil
 }
@@ -4138,7 +4148,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x0fGetModelRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\"7\n" +
 	"\x10GetModelResponse\x12#\n" +
-	"\x05model\x18\x01 \x01(\v2\r.ckd.v1.ModelR\x05model\"\xdd\x06\n" +
+	"\x05model\x18\x01 \x01(\v2\r.ckd.v1.ModelR\x05model\"\x85\a\n" +
 	"\x05Model\x12)\n" +
 	"\x06policy\x18\x01 \x01(\v2\x11.ckd.v1.PolicyRefR\x06policy\x12\x18\n" +
 	"\aclasses\x18\x02 \x03(\tR\aclasses\x12\x1a\n" +
@@ -4162,7 +4172,8 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x0frisk_prevalence\x18\x13 \x01(\x01H\x00R\x0eriskPrevalence\x88\x01\x01\x12\"\n" +
 	"\n" +
 	"audit_rate\x18\x14 \x01(\x01H\x01R\tauditRate\x88\x01\x01\x12+\n" +
-	"\bpromises\x18\x15 \x03(\v2\x0f.ckd.v1.PromiseR\bpromisesB\x12\n" +
+	"\bpromises\x18\x15 \x03(\v2\x0f.ckd.v1.PromiseR\bpromises\x12&\n" +
+	"\x06limits\x18\x16 \x01(\v2\x0e.ckd.v1.LimitsR\x06limitsB\x12\n" +
 	"\x10_risk_prevalenceB\r\n" +
 	"\v_audit_rate\"\x98\x04\n" +
 	"\aPromise\x12)\n" +
@@ -4484,33 +4495,34 @@ var file_ckd_v1_uncertainty_proto_depIdxs = []int32{
 	36, // 39: ckd.v1.Model.settle:type_name -> ckd.v1.Settle
 	41, // 40: ckd.v1.Model.guard:type_name -> ckd.v1.ScoreRule
 	35, // 41: ckd.v1.Model.promises:type_name -> ckd.v1.Promise
-	22, // 42: ckd.v1.Promise.policy:type_name -> ckd.v1.PolicyRef
-	0,  // 43: ckd.v1.Promise.verdict:type_name -> ckd.v1.Verdict
-	38, // 44: ckd.v1.Promise.critical_fnr:type_name -> ckd.v1.Share
-	38, // 45: ckd.v1.Promise.critical_miss_rate:type_name -> ckd.v1.Share
-	44, // 46: ckd.v1.Promise.time:type_name -> google.protobuf.Timestamp
-	38, // 47: ckd.v1.Calibration.expected_coverage:type_name -> ckd.v1.Share
-	38, // 48: ckd.v1.Calibration.expected_critical_fnr:type_name -> ckd.v1.Share
-	39, // 49: ckd.v1.Calibration.certificate:type_name -> ckd.v1.Certificate
-	38, // 50: ckd.v1.Calibration.expected_critical_miss_rate:type_name -> ckd.v1.Share
-	12, // 51: ckd.v1.Certificate.kind:type_name -> ckd.v1.CertificateKind
-	11, // 52: ckd.v1.Certificate.bounds:type_name -> ckd.v1.CertifiedFigure
-	40, // 53: ckd.v1.Certificate.further:type_name -> ckd.v1.CertifiedLimit
-	11, // 54: ckd.v1.CertifiedLimit.bounds:type_name -> ckd.v1.CertifiedFigure
-	7,  // 55: ckd.v1.ScoreRule.score:type_name -> ckd.v1.Score
-	15, // 56: ckd.v1.UncertaintyService.DecomposeStream:input_type -> ckd.v1.DecomposeStreamRequest
-	28, // 57: ckd.v1.UncertaintyService.Decompose:input_type -> ckd.v1.DecomposeRequest
-	30, // 58: ckd.v1.UncertaintyService.ListModels:input_type -> ckd.v1.ListModelsRequest
-	32, // 59: ckd.v1.UncertaintyService.GetModel:input_type -> ckd.v1.GetModelRequest
-	19, // 60: ckd.v1.UncertaintyService.DecomposeStream:output_type -> ckd.v1.DecomposeStreamResponse
-	29, // 61: ckd.v1.UncertaintyService.Decompose:output_type -> ckd.v1.DecomposeResponse
-	31, // 62: ckd.v1.UncertaintyService.ListModels:output_type -> ckd.v1.ListModelsResponse
-	33, // 63: ckd.v1.UncertaintyService.GetModel:output_type -> ckd.v1.GetModelResponse
-	60, // [60:64] is the sub-list for method output_type
-	56, // [56:60] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	21, // 42: ckd.v1.Model.limits:type_name -> ckd.v1.Limits
+	22, // 43: ckd.v1.Promise.policy:type_name -> ckd.v1.PolicyRef
+	0,  // 44: ckd.v1.Promise.verdict:type_name -> ckd.v1.Verdict
+	38, // 45: ckd.v1.Promise.critical_fnr:type_name -> ckd.v1.Share
+	38, // 46: ckd.v1.Promise.critical_miss_rate:type_name -> ckd.v1.Share
+	44, // 47: ckd.v1.Promise.time:type_name -> google.protobuf.Timestamp
+	38, // 48: ckd.v1.Calibration.expected_coverage:type_name -> ckd.v1.Share
+	38, // 49: ckd.v1.Calibration.expected_critical_fnr:type_name -> ckd.v1.Share
+	39, // 50: ckd.v1.Calibration.certificate:type_name -> ckd.v1.Certificate
+	38, // 51: ckd.v1.Calibration.expected_critical_miss_rate:type_name -> ckd.v1.Share
+	12, // 52: ckd.v1.Certificate.kind:type_name -> ckd.v1.CertificateKind
+	11, // 53: ckd.v1.Certificate.bounds:type_name -> ckd.v1.CertifiedFigure
+	40, // 54: ckd.v1.Certificate.further:type_name -> ckd.v1.CertifiedLimit
+	11, // 55: ckd.v1.CertifiedLimit.bounds:type_name -> ckd.v1.CertifiedFigure
+	7,  // 56: ckd.v1.ScoreRule.score:type_name -> ckd.v1.Score
+	15, // 57: ckd.v1.UncertaintyService.DecomposeStream:input_type -> ckd.v1.DecomposeStreamRequest
+	28, // 58: ckd.v1.UncertaintyService.Decompose:input_type -> ckd.v1.DecomposeRequest
+	30, // 59: ckd.v1.UncertaintyService.ListModels:input_type -> ckd.v1.ListModelsRequest
+	32, // 60: ckd.v1.UncertaintyService.GetModel:input_type -> ckd.v1.GetModelRequest
+	19, // 61: ckd.v1.UncertaintyService.DecomposeStream:output_type -> ckd.v1.DecomposeStreamResponse
+	29, // 62: ckd.v1.UncertaintyService.Decompose:output_type -> ckd.v1.DecomposeResponse
+	31, // 63: ckd.v1.UncertaintyService.ListModels:output_type -> ckd.v1.ListModelsResponse
+	33, // 64: ckd.v1.UncertaintyService.GetModel:output_type -> ckd.v1.GetModelResponse
+	61, // [61:65] is the sub-list for method output_type
+	57, // [57:61] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_ckd_v1_uncertainty_proto_init() }
