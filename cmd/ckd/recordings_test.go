@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -36,7 +39,7 @@ func TestDocsOfRecordings(t *testing.T) {
 			for i, arg := range args {
 				if name, is := strings.CutPrefix(arg, "run."); is {
 					_, array, _ := strings.Cut(name, ":")
-					args[i], reference[i] = filepath.Join(dir, arg), filepath.Join(dir, "run."+array+".npy")
+					args[i], reference[i] = filepath.Join(dir, arg), filepath.Join(dir, "run."+cmp.Or(array, "passes")+".npy")
 				} else {
 					reference[i] = arg
 				}
@@ -99,6 +102,36 @@ func writeRecording(t *testing.T, path string) {
 		}
 	}
 	if err := os.WriteFile(path+".safetensors", file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	type logged struct {
+		Name     string `json:"name"`
+		Datatype string `json:"datatype"`
+		Shape    []int  `json:"shape"`
+		Data     any    `json:"data"`
+	}
+	var log bytes.Buffer
+	for from := 0; from < inputs; from += 20 { // labels are in the requests, passes in the responses
+		var answer []float32
+		for i := from; i < from+20; i++ {
+			for s := range passes {
+				at := (s*inputs + i) * classes
+				answer = append(answer, values[at:at+classes]...)
+			}
+		}
+		for kind, data := range map[string]any{
+			"request":  map[string]any{"inputs": []logged{{"labels", "INT64", []int{20}, labels.Int64[from : from+20]}}},
+			"response": map[string]any{"outputs": []logged{{"passes", "FP32", []int{20, passes, classes}, answer}}},
+		} {
+			if err := json.NewEncoder(&log).Encode(map[string]any{
+				"specversion": "1.0", "type": "org.kubeflow.serving.inference." + kind, "source": "http://heart/", "id": fmt.Sprint(from), "data": data,
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := os.WriteFile(path+".jsonl", log.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }

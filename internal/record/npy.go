@@ -28,11 +28,18 @@ type Array struct {
 	Float64 []float64 // f8
 	Int64   []int64   // every integer type, and b1 as 0 and 1
 	Text    []string  // U and S, without the zeros that NumPy pads them with
+	// InputsFirst says that the first axis is the inputs, whatever layout is asked for.
+	InputsFirst bool
 }
 
 // ReadFile reads an .npy file, or the only array of an .npz archive or a safetensors file.
 // "file.npz:name" and "file.safetensors:name" choose one of several arrays. The kind of file follows
 // from its first bytes, not from its name.
+//
+// Lines of JSON are the CloudEvents of KServe's logger. "file.jsonl:name" chooses a tensor, which is
+// "passes" by default. It is read from each response, or from the request with its source and id,
+// and all of them are joined along the inputs. Responses are in the order of the file, so that
+// tensors of one file belong together. A file without responses is one of requests.
 func ReadFile(path string) (*Array, error) {
 	return ReadMember(SplitPath(path))
 }
@@ -40,7 +47,7 @@ func ReadFile(path string) (*Array, error) {
 // SplitPath splits "file.npz:name" into the path of the file and the name of one of its arrays. The
 // name is empty in a path without one.
 func SplitPath(path string) (file, member string) {
-	for _, ext := range []string{".npz", ".safetensors"} {
+	for _, ext := range []string{".npz", ".safetensors", ".jsonl"} {
 		if i := strings.LastIndex(path, ext+":"); i >= 0 {
 			return path[:i+len(ext)], path[i+len(ext)+1:]
 		}
@@ -69,10 +76,24 @@ func ReadMember(path, member string) (*Array, error) {
 	if isTensors(f, info.Size()) {
 		return readTensor(path, f, info.Size(), member)
 	}
+	if isEvents(f) {
+		return readEvents(path, f, member)
+	}
+	if isParquet(f) {
+		return nil, contentError(path, "a Parquet file, which is not read: expected .npy, .npz, .safetensors or .jsonl "+
+			"(numpy: np.save of the column, reshaped to passes, inputs, classes)")
+	}
 	if member != "" {
-		return nil, contentError(path, "no .npz archive and no safetensors file: expected one that holds %q", member)
+		return nil, contentError(path, "one array without a name: expected an .npz archive or another file that holds %q", member)
 	}
 	return read(path, f, info.Size(), info.Size())
+}
+
+// isParquet recognises a Parquet file, for an error that says more than that it is no .npy file.
+func isParquet(r io.ReaderAt) bool {
+	var first [4]byte
+	_, err := r.ReadAt(first[:], 0)
+	return err == nil && string(first[:]) == "PAR1"
 }
 
 // Read reads an array in .npy format from r, which must end after it. size is the number of bytes

@@ -119,7 +119,7 @@ func TestReadArchiveErrors(t *testing.T) {
 		{"no member at all", npzFile(zip.Store), "", ": the archive holds no array"},
 		{"name twice", npzFile(zip.Store, member{"a.npy", good}, member{"a.npy", good}), "a",
 			`: the archive holds 2 arrays "a": expected one`},
-		{"not an archive", good, "a", `: no .npz archive and no safetensors file: expected one that holds "a"`},
+		{"not an archive", good, "a", `: one array without a name: expected an .npz archive or another file that holds "a"`},
 		{"archive cut", one[:len(one)-10], "", ": the archive cannot be read: zip: not a valid zip file"},
 		{"no npy inside", npzFile(zip.Deflate, member{"a.npy", []byte("hello, world")}), "",
 			`(a.npy): byte 0: no .npy file: it starts with "hello,"`},
