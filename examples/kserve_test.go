@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ckd-project/ckd/internal/strictyaml"
+	"github.com/ckd-project/ckd/server"
 )
 
 // manifest holds the parts of a document that the test looks at.
@@ -206,13 +207,15 @@ func fits(t *testing.T, args []string, memory string) {
 		t.Errorf("no flag --%s", name)
 		return 0
 	}
-	const bodies = 2 * 256 << 20 // bodies over HTTP, and as much again decoded
 	gigabytes, err := strconv.Atoi(strings.TrimSuffix(memory, "Gi"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	most := (flag("max-calls")+flag("max-streams"))*flag("max-message-bytes") + flag("max-open-bytes") + bodies
-	if most > gigabytes<<30 {
+	limits := server.Limits{
+		OpenInputBytes: int64(flag("max-open-bytes")), Streams: flag("max-streams"), Watches: flag("max-streams"), Calls: flag("max-calls"),
+	}
+	most := limits.WorstCase(1, 1024, true).Total()
+	if most > int64(gigabytes)<<30*9/10 {
 		t.Errorf("clients can make the daemon hold %d bytes, where the limit of memory is %s", most, memory)
 	}
 }

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/ckd-project/ckd/integration_test/testbed"
 )
 
 // TestFailClosed checks that a daemon that cannot start says why and exits with a code that is not
@@ -129,5 +132,42 @@ func TestDemo(t *testing.T) {
 	}
 	if !strings.HasPrefix(report.Addresses.Metrics, "http://127.0.0.1:") || !strings.HasPrefix(report.Addresses.API, "127.0.0.1:") {
 		t.Errorf("addresses %+v", report.Addresses)
+	}
+}
+
+// TestWorstCaseAtStart checks that the daemon says at its start how much memory its settings let clients
+// take, and warns only where that is more than its limit.
+func TestWorstCaseAtStart(t *testing.T) {
+	for name, c := range map[string]struct {
+		limit  string
+		level  string
+		limits []string
+	}{
+		"a small limit":                     {"300MiB", "warn", nil},
+		"a large one":                       {"4GiB", "info", nil},
+		"settings that fit the small limit": {"300MiB", "info", []string{"--max-open-bytes", "33554432", "--max-streams", "64", "--max-calls", "32", "--max-connections", "64"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			command := exec.Command(ckd, append([]string{
+				"serve", "--policy", writePolicy(t, policyText), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
+			}, c.limits...)...)
+			command.Env = append(command.Environ(), "GOMEMLIMIT="+c.limit)
+			d := testbed.Start(t, command, 1)
+			var line struct {
+				Level string
+				Bytes int64
+				Limit int64 `json:"limit_bytes"`
+			}
+			for text := range strings.Lines(d.Log()) {
+				if strings.Contains(text, "memory that clients can make the daemon take") {
+					if err := json.Unmarshal([]byte(text), &line); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if line.Level != c.level || line.Limit == 0 || (line.Bytes > line.Limit) != (c.level == "warn") {
+				t.Errorf("%+v, want level %s", line, c.level)
+			}
+		})
 	}
 }

@@ -25,9 +25,10 @@ type account struct {
 	name   string      // of an identity, or the peer of a connection
 	hangUp func(cause string)
 
-	held   atomic.Int64
-	waits  atomic.Pointer[waiter] // a child that was refused; nil if that is long ago
-	closed atomic.Bool            // the connection has ended; what is charged to it may come and go for a while
+	held       atomic.Int64
+	unfinished atomic.Int64           // those bytes of held that are of messages which are not whole
+	waits      atomic.Pointer[waiter] // a child that was refused; nil if that is long ago
+	closed     atomic.Bool            // the connection has ended; what is charged to it may come and go for a while
 
 	children map[*account]struct{} // guarded by budget.mu
 	members  atomic.Int32          // how many children there are

@@ -175,17 +175,17 @@ func TestAccountsAddUp(t *testing.T) {
 				}
 				c := rapid.SampledFrom(all).Draw(t, "connection")
 				a := c.accounts.of(who[rapid.SampledFrom(names).Draw(t, "identity")])
-				bytes := rapid.Int64Range(0, 600).Draw(t, "bytes")
+				bytes, limit := rapid.Int64Range(0, 600).Draw(t, "bytes"), a.limit() // it may fall by what is charged
 				if rapid.Bool().Draw(t, "added") {
 					a.Add(bytes)
-				} else if most := min(a.limit(), b.limit-b.total()); !a.reserve(bytes) {
+				} else if most := min(limit, b.limit-b.total()); !a.reserve(bytes) {
 					if bytes <= most-a.charged() && len(b.whole.children) == 1 && a.parent == b.whole {
 						t.Fatalf("%d bytes were refused to the only one, who holds %d of %d", bytes, a.charged(), most)
 					}
 					_ = a.refuse("", bytes)
 					return
-				} else if a.charged() > a.limit() || b.total() > b.limit {
-					t.Fatalf("%d reserved over the limit: %d of %d, in all %d", bytes, a.charged(), a.limit(), b.total())
+				} else if a.charged() > limit || b.total() > b.limit {
+					t.Fatalf("%d reserved over the limit: %d of %d, in all %d", bytes, a.charged(), limit, b.total())
 				}
 				c.held[a] += bytes
 			},
@@ -283,5 +283,38 @@ func TestEndTheHeaviest(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"large: too much", "small: too much"}, ended); diff != "" {
 		t.Errorf("ended (-want +got):\n%s", diff)
+	}
+}
+
+// TestUnfinishedMessagesAreBounded checks that the connections with most bytes of unfinished messages
+// end when all together exceed the budget, however much the others hold.
+func TestUnfinishedMessagesAreBounded(t *testing.T) {
+	b, _, _ := testBudget()
+	ended := make(chan string, 10)
+	open := func(peer string) *account {
+		var a *account
+		a = b.open(nil, peer, func(string) {
+			ended <- peer
+			b.arrive(a, -a.unfinished.Load()) // as a connection that closes
+		})
+		return a
+	}
+	small, large, holder := open("small"), open("large"), open("holder")
+	holder.Add(900)
+	b.arrive(small, 300)
+	b.arrive(large, 700)
+	b.arrive(small, -100)
+	b.arrive(small, 100)
+	select {
+	case peer := <-ended:
+		t.Fatalf("%s was ended with room for all", peer)
+	default:
+	}
+	b.arrive(small, 1)
+	if peer := <-ended; peer != "large" {
+		t.Errorf("%s was ended", peer)
+	}
+	if !within(func() bool { return !b.ending.Load() }) || b.unfinished.Load() != 301 || b.total() != 1201 {
+		t.Errorf("%d bytes are unfinished, %d held", b.unfinished.Load(), b.total())
 	}
 }

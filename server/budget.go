@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ckd-project/ckd/server/auth"
@@ -21,6 +22,12 @@ type budget struct {
 	clock func() int64
 	// refused is called with every refusal.
 	refused func(of *account, why refusedFor)
+
+	// ended is called with how many connections were ended for their unfinished messages.
+	ended func(int)
+
+	unfinished atomic.Int64 // bytes of messages that are not whole, of all connections
+	ending     atomic.Bool  // endUnfinished runs
 
 	mu         sync.Mutex
 	identities map[*auth.Share]*account // of all names that have called
@@ -50,7 +57,7 @@ func newBudget(limit int64, refused func(*account, refusedFor)) *budget {
 	begun := time.Now()
 	b := &budget{
 		limit: limit, refused: refused, identities: map[*auth.Share]*account{},
-		clock: func() int64 { return int64(time.Since(begun)) },
+		clock: func() int64 { return int64(time.Since(begun)) }, ended: func(int) {},
 	}
 	b.whole = &account{budget: b, children: map[*account]struct{}{}}
 	b.shared = &account{budget: b, parent: b.whole, exempt: true}
@@ -159,4 +166,35 @@ func (b *budget) endHeaviest(excess int64) (ended int) {
 		ended++
 	}
 	return ended
+}
+
+// arrive charges bytes of messages that are not whole to a connection's account, or gives them back.
+// There is no room to refuse: they have come already. But all of them together may take no more than
+// the budget; then the connections end that have most of them. It is safe in the midst of a read.
+func (b *budget) arrive(of *account, bytes int64) {
+	of.Add(bytes)
+	of.unfinished.Add(bytes)
+	if b.unfinished.Add(bytes) > b.limit && bytes > 0 && b.ending.CompareAndSwap(false, true) {
+		go b.endUnfinished() // ending a connection waits for its reader
+	}
+}
+
+// endUnfinished ends connections until their messages fit the budget again.
+func (b *budget) endUnfinished() {
+	defer b.ending.Store(false)
+	for b.unfinished.Load() > b.limit {
+		var most *account
+		b.mu.Lock()
+		for a := range b.whole.children {
+			if most == nil || a.unfinished.Load() > most.unfinished.Load() {
+				most = a
+			}
+		}
+		b.mu.Unlock()
+		if most == nil || most.unfinished.Load() == 0 {
+			return // whoever had them has gone
+		}
+		most.end("the messages that are not whole exceed max-open-bytes, and it has most of them")
+		b.ended(1)
+	}
 }

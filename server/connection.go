@@ -174,12 +174,14 @@ func (c *connection) Close() error {
 // arrived charges what has arrived of messages that are not whole, or gives it back. Nobody knows yet
 // whose calls they are of, and so no identity is charged. c.frames calls it, once at a time.
 func (c *connection) arrived(bytes int64) {
-	if c.unwhole == nil {
-		if c.unwhole = c.of.budget.shared; !c.inProcess {
-			c.unwhole = c.accounts.of(nil)
-		}
+	if c.inProcess { // HTTP's bodies have been charged already, and it must not end
+		c.of.budget.shared.Add(bytes)
+		return
 	}
-	c.unwhole.Add(bytes)
+	if c.unwhole == nil {
+		c.unwhole = c.accounts.of(nil)
+	}
+	c.of.budget.arrive(c.unwhole, bytes)
 }
 
 // Read implements net.Conn.

@@ -459,3 +459,37 @@ func TestSlotsComeBack(t *testing.T) {
 		t.Error("a reply was freed twice")
 	}
 }
+
+// TestUnfinishedMessages sends halves of messages on many streams until they exceed max-open-bytes. The
+// connection ends, another one with fewer does not, and nothing is held afterwards.
+func TestUnfinishedMessages(t *testing.T) {
+	h := newHarness(t, func(o *Options) { o.Limits.OpenInputBytes = 1 << 20 })
+	half := func(r *reader) {
+		id := r.open(headersOf("", ckdv1.UncertaintyService_DecomposeStream_FullMethodName))
+		message := make([]byte, 60_000)
+		binary.BigEndian.PutUint32(message[1:], 120_000)
+		r.tryWrite(func() error {
+			for piece := range slices.Chunk(message, 15_000) {
+				if err := r.framer.WriteData(id, false, piece); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	few, many := h.reader(t), h.reader(t)
+	half(few)
+	for range 20 {
+		half(many)
+	}
+	many.expectClosed()
+	if !within(func() bool { return h.server.budget.total() < 100_000 }) {
+		t.Errorf("%d bytes are held", h.server.budget.total())
+	}
+	h.eventually(t, 1, "ckd_memory_connections_ended_total")
+	select {
+	case <-few.closed:
+		t.Error("the connection with few was closed")
+	default:
+	}
+}

@@ -64,6 +64,57 @@ func DefaultLimits() Limits {
 	}
 }
 
+// WorstCase is the memory that a daemon takes at most, in bytes, by what takes it. It does not count
+// garbage between two collections, which a memory limit of the Go runtime bounds.
+type WorstCase struct {
+	Itself      int64 // the daemon and its models
+	Open        int64 // open inputs, requests, bodies over HTTP and replies that are not sent
+	Decoded     int64 // what the bodies are decoded to; 0 without HTTP
+	Arriving    int64 // messages that are not whole
+	Calls       int64 // streams, watches and calls: their state, headers, and messages to be read
+	Connections int64 // their buffers
+}
+
+// Total returns the sum.
+func (w WorstCase) Total() int64 {
+	return w.Itself + w.Open + w.Decoded + w.Arriving + w.Calls + w.Connections
+}
+
+// Measured: see docs/sizing.md.
+const (
+	daemonBytes     = 56 << 20
+	modelBytes      = 8 << 20
+	callBytes       = 25 << 10
+	connectionBytes = 192 << 10
+)
+
+// WorstCase returns the memory that clients can make a daemon take which serves a number of models and
+// takes a number of connections, over HTTP too or not:
+//
+//	Itself      = 56 MiB + 8 MiB x models
+//	Open        = max-open-bytes
+//	Decoded     = max-open-bytes with HTTP
+//	Arriving    = max-open-bytes: when messages that are not whole take more, connections are ended
+//	Calls       = (max-streams + max-watches + max-calls + 80) x (25 KiB + 64 KiB of headers + 128 KiB)
+//	Connections = connections x 192 KiB
+//
+// The 128 KiB are a stream's window of unread messages, which take twice their size in small frames.
+// 80 is how many health checks and calls of reflection are taken at one time.
+func (l Limits) WorstCase(models, connections int, overHTTP bool) WorstCase {
+	calls := int64(l.Streams + l.Watches + l.Calls + probesAtOnce + othersAtOnce)
+	w := WorstCase{
+		Itself:      daemonBytes + modelBytes*int64(models),
+		Open:        l.OpenInputBytes,
+		Arriving:    l.OpenInputBytes,
+		Calls:       calls * (callBytes + headerBytes + 2*streamWindow),
+		Connections: connectionBytes * int64(connections),
+	}
+	if overHTTP {
+		w.Decoded = l.OpenInputBytes
+	}
+	return w
+}
+
 // admit refuses a model of which not a single input could be taken.
 func (l Limits) admit(m *engine.Model) error {
 	p := m.Policy()

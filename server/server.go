@@ -82,6 +82,13 @@ const headerBytes = 64 << 10
 // readBufferBytes is the read buffer of a connection: large messages come in fewer reads.
 const readBufferBytes = 128 << 10
 
+// Windows of HTTP/2. gRPC would raise them to 16 MiB as it measures the bandwidth, for each stream. A
+// message may be larger: gRPC makes room for the one that is being read.
+const (
+	streamWindow     = 64 << 10
+	connectionWindow = 1 << 20
+)
+
 // New returns a Server without models. It reports NOT_SERVING until SetPolicies.
 func New(o Options) (*Server, error) {
 	if o.Refusals == nil {
@@ -95,6 +102,7 @@ func New(o Options) (*Server, error) {
 		receipts: &receipts{limits: o.Limits, log: o.Logger},
 	}
 	s.budget = newBudget(o.Limits.OpenInputBytes, func(_ *account, why refusedFor) { o.Metrics.BytesRefused(string(why)) })
+	s.budget.ended = o.Metrics.MemoryConnectionsEnded
 	s.admission = newAdmission(o, s.budget, func() map[string]grpc.ServiceInfo { return s.grpc.GetServiceInfo() })
 	arriving.LimitUnpacking(s.admission.roomToUnpack)
 	rpc, err := rpcmetrics.New(o.Registry)
@@ -123,6 +131,8 @@ func New(o Options) (*Server, error) {
 		grpc.Creds(connections{o.Credentials, o.Limits.SendStall, o.Metrics, o.Logger, s.budget}),
 		grpc.InTapHandle(s.admission.tap),
 		grpc.ReadBufferSize(readBufferBytes),
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connectionWindow),
 		experimental.BufferPool(s.admission.arriving),
 		grpc.MaxRecvMsgSize(o.Limits.MessageBytes),
 		grpc.MaxSendMsgSize(maxSendBytes),

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
+	"github.com/ckd-project/ckd/server"
 )
 
 func checkPod(t *testing.T, r []runtime.Object, p pod) {
@@ -111,11 +112,17 @@ func checkDaemon(t *testing.T, r []runtime.Object, p pod, c core.Container) {
 	// which is Go's share.
 	number := func(name string) float64 { n, _ := settings[name].(float64); return n }
 	itself := float64(56+8*countModels(t, r)) * (1 << 20)
-	holds := 2 * number("max-open-bytes") // with the garbage
-	if settings["http"] != "off" {
-		holds *= 2 // request bodies, and their decoded form
+	limits := server.Limits{
+		OpenInputBytes: int64(number("max-open-bytes")), Streams: int(number("max-streams")), Watches: int(number("max-watches")), Calls: int(number("max-calls")),
 	}
-	holds += number("max-message-bytes")*(number("max-streams")+number("max-calls")) + itself
+	if limits.Watches == 0 {
+		limits.Watches = limits.Streams
+	}
+	connections := int(number("max-connections"))
+	if connections == 0 {
+		connections = 1024
+	}
+	holds := float64(limits.WorstCase(countModels(t, r), connections, settings["http"] != "off").Total())
 	limit, request := float64(c.Resources.Limits.Memory().Value()), float64(c.Resources.Requests.Memory().Value())
 	if holds < 1<<20 || limit*0.9 < holds-(2<<20) || limit*0.9 > holds*1.05 || request > limit || request < 2*number("max-open-bytes")+itself {
 		t.Errorf("memory: request %.0f MiB, limit %.0f MiB; the daemon may hold %.0f MiB", request/(1<<20), limit/(1<<20), holds/(1<<20))

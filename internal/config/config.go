@@ -102,7 +102,7 @@ type Limits struct {
 	MaxMessageBytes          int   `default:"524288" placeholder:"N" env:"CKD_MAX_MESSAGE_BYTES" help:"Bytes of one message received. (${default})"`
 	MaxStreams               int   `default:"512" placeholder:"N" env:"CKD_MAX_STREAMS" help:"Streams open at one time. (${default})"`
 	MaxCalls                 int   `default:"128" placeholder:"N" env:"CKD_MAX_CALLS" help:"Unary calls under way at one time. (${default})"`
-	MaxConnections           int   `default:"0" placeholder:"N" env:"CKD_MAX_CONNECTIONS" help:"Connections of clients over gRPC and HTTP together. 0 means the limit on open files less 128, and at most 4096. (${default})"`
+	MaxConnections           int   `default:"0" placeholder:"N" env:"CKD_MAX_CONNECTIONS" help:"Connections of clients over gRPC and HTTP together. 0 means the limit on open files less 128, and at most 1024. (${default})"`
 	MaxConnectionsPerAddress int   `default:"0" placeholder:"N" env:"CKD_MAX_CONNECTIONS_PER_ADDRESS" help:"Connections from one IP address. 0 means no limit. (${default})"`
 	MaxWatches               int   `default:"0" placeholder:"N" env:"CKD_MAX_WATCHES" help:"Health watches open at one time; a client that balances load holds one for each connection. 0 means as many as max-streams. (${default})"`
 	MaxOpenInputs            int   `default:"4096" placeholder:"N" env:"CKD_MAX_OPEN_INPUTS" help:"Inputs open at one time on one stream. (${default})"`

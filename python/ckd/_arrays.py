@@ -67,12 +67,9 @@ def numeric(values: Any, what: str) -> npt.NDArray[Any]:
     )
 
 
-_WIRE = np.dtype("<f4")
-
-
 def encoded(values: npt.NDArray[Any]) -> Values:
     """Returns values as the wire has them, without a copy where they are so already."""
-    return np.ascontiguousarray(values, dtype=_WIRE)
+    return np.ascontiguousarray(values, dtype="<f4")
 
 
 def described(value: object) -> str:

@@ -32,8 +32,8 @@ const (
 	// reservedDescriptors is left of the limit on open files for the admin address, for files, and for
 	// connections that the daemon makes.
 	reservedDescriptors = 128
-	// mostConnections bounds the default, since connections take memory too.
-	mostConnections = 4096
+	// mostConnections bounds the default, since a connection takes up to 192 KiB too.
+	mostConnections = 1024
 )
 
 // defaultConnections returns how many connections the process's limit on open files leaves room for.

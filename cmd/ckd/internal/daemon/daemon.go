@@ -81,7 +81,8 @@ func build(c *config.Config, log *zap.Logger, load func(*server.Server) (*store.
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
-	d.sockets.limit(newConnectionLimit(c, m.ConnectionRefused))
+	connections := newConnectionLimit(c, m.ConnectionRefused)
+	d.sockets.limit(connections)
 	if d.tracer, err = newTracer(c, info, log); err != nil {
 		return nil, err
 	}
@@ -118,6 +119,7 @@ func build(c *config.Config, log *zap.Logger, load func(*server.Server) (*store.
 	if err := d.openHTTP(c, registry, m, refusals, failed); err != nil {
 		return nil, err
 	}
+	logWorstCase(log, options.Limits.WorstCase(len(s.Policies()), connections.all, c.HTTP != config.Off), options.MemoryLimit)
 	log.Info("arithmetic", zap.String("version", decomp.Kernel()))
 	d.policies.begin()
 	return d, nil

@@ -114,9 +114,12 @@ do instead. Its arguments are a list: the root, the path, and what to do.
 
 {{- define "ckd.memoryLimit" -}}
 {{- $s := .Values.settings -}}
-{{- $open := mul (int64 (index $s "max-open-bytes")) (ternary 4 2 .Values.http.enabled) -}}
-{{- $messages := mul (int64 (index $s "max-message-bytes")) (add (int64 (index $s "max-streams")) (int64 (index $s "max-calls"))) -}}
-{{- div (mul 10 (add (include "ckd.memoryOfModels" .) (include "ckd.mebibytes" (add $open $messages)))) 9 -}}
+{{- $open := mul (int64 (index $s "max-open-bytes")) (ternary 3 2 .Values.http.enabled) -}}
+{{- $streams := int64 (index $s "max-streams") -}}
+{{- $watches := int64 (index $s "max-watches" | default $streams) -}}
+{{- $calls := mul 222208 (add $streams $watches (int64 (index $s "max-calls")) 80) -}}
+{{- $connections := mul 196608 (int64 (index $s "max-connections" | default 1024)) -}}
+{{- div (mul 10 (add (include "ckd.memoryOfModels" .) (include "ckd.mebibytes" (add $open $calls $connections)))) 9 -}}
 {{- end -}}
 
 {{/* ckd.alone reports whether the daemon has pods of its own. */}}
