@@ -50,8 +50,12 @@ def stepwise(session):
 IDS = [str(i) for i in range(BATCH)]
 
 
-def bare(address, detail):
-    """Returns the cost of the messages of stepwise over grpcio alone, which is the floor for it."""
+def bare(address, detail, pause=0.0):
+    """Returns the cost of the messages of stepwise over grpcio alone, which is the floor for it.
+
+    With a pause, Python is busy for so many seconds between an answer and the next message, as it is
+    whenever something computes the pass: grpcio's threads have gone to sleep by then.
+    """
     requests: queue.SimpleQueue = queue.SimpleQueue()
     with grpc.insecure_channel(address) as channel:
         call = channel.stream_stream(_wire.DECOMPOSE_STREAM)(iter(requests.get, None))
@@ -68,6 +72,9 @@ def bare(address, detail):
             for message in messages:
                 requests.put(message)
                 next(call)
+                until = time.perf_counter() + pause
+                while time.perf_counter() < until:
+                    pass
 
         spent = cost(work, [[block(group, s) for s in range(PASSES)] for group in range(1, 61)])
         requests.put(None)
@@ -86,10 +93,15 @@ def measure(policy, recorded, detail):
         with client.session("fetal-health", detail=detail, accept_settled=True) as session:
             session.decide(IDS, parts[0])
             # The daemon acknowledges every block. No rule is in force, so that all inputs have all
-            # their passes; the client waits for the answers to each, as if there was one.
+            # their passes; the client waits for answers as if there was one: from the fewest passes
+            # of this policy on, and then to each pass.
             session.info.settles = True
-            costs["pass by pass, answers awaited (early stopping)"] = cost(stepwise(session), parts)
-        costs["the same messages over grpcio alone"] = bare(daemon.address, detail)
+            fewest = session.info.fewest_passes
+            costs[f"pass by pass, answers awaited from pass {fewest} on (early stopping)"] = cost(stepwise(session), parts)
+            session.info.fewest_passes = 1
+            costs["pass by pass, answers awaited to each"] = cost(stepwise(session), parts)
+        costs["these messages over grpcio alone"] = bare(daemon.address, detail)
+        costs["and 5 us of Python between them"] = bare(daemon.address, detail, 5e-6)
     return costs
 
 

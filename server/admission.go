@@ -128,7 +128,28 @@ func callKinds(services map[string]grpc.ServiceInfo) map[string]callKind {
 // tap admits a call or refuses it, before any of its request is read. Unknown callers get no
 // further, and what calls hold while they arrive, and for how long, is bounded. gRPC calls
 // it for the calls of a connection one after the other. openStream counts streams of passes.
-func (a *admission) tap(ctx context.Context, call *tap.Info) (_ context.Context, err error) {
+//
+// It returns no error: gRPC would then keep the timer of the client's deadline until that is over,
+// however far that may be and even if the connection has ended. The handler returns the refusal.
+func (a *admission) tap(ctx context.Context, call *tap.Info) (context.Context, error) {
+	admitted, err := a.admit(ctx, call)
+	if err != nil {
+		return context.WithValue(ctx, refusalKey{}, err), nil
+	}
+	return admitted, nil
+}
+
+// refusalKey is the context key of the status of a call that tap has refused.
+type refusalKey struct{}
+
+// refusalOf returns the status of a call that tap has refused, and nil for any other.
+func refusalOf(ctx context.Context) error {
+	err, _ := ctx.Value(refusalKey{}).(error)
+	return err
+}
+
+// admit is tap for one call; it returns the status of a refusal.
+func (a *admission) admit(ctx context.Context, call *tap.Info) (_ context.Context, err error) {
 	ctx, who, err := a.auth.Tap(ctx, call.FullMethodName)
 	if err != nil {
 		return ctx, err // auth has already reported it

@@ -13,8 +13,9 @@ import (
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
-// registrar registers services at a gRPC server. With refuse, unary calls that announce compressed
-// messages are refused before any is received; refuseCompressedStream does so for streams.
+// registrar registers services at a gRPC server. Their unary calls end at once if tap has refused
+// them and, with refuse, if they announce compressed messages; beginStream and refuseCompressedStream
+// do so for streams.
 type registrar struct {
 	*grpc.Server
 	refuse bool
@@ -23,18 +24,21 @@ type registrar struct {
 // RegisterService implements grpc.ServiceRegistrar.
 func (r registrar) RegisterService(of *grpc.ServiceDesc, implementation any) {
 	d := *of
-	if r.refuse {
-		d.Methods = slices.Clone(d.Methods)
-		for i := range d.Methods {
-			handler := d.Methods[i].Handler
-			d.Methods[i].Handler = func(
-				s any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor,
-			) (any, error) {
+	d.Methods = slices.Clone(d.Methods)
+	for i := range d.Methods {
+		handler := d.Methods[i].Handler
+		d.Methods[i].Handler = func(
+			s any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor,
+		) (any, error) {
+			if err := refusalOf(ctx); err != nil {
+				return nil, err
+			}
+			if r.refuse {
 				if err := refuseCompressed(ctx); err != nil {
 					read = func(any) error { return err }
 				}
-				return handler(s, ctx, read, intercept)
 			}
+			return handler(s, ctx, read, intercept)
 		}
 	}
 	r.Server.RegisterService(&d, implementation)

@@ -49,8 +49,11 @@ func beginUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle
 	return handler(ctx, req)
 }
 
-// beginStream makes what is known of a stream part of its context.
+// beginStream makes what is known of a stream part of its context. It ends a stream that was refused.
 func (a *admission) beginStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if err := refusalOf(stream.Context()); err != nil {
+		return err
+	}
 	account, err := a.accountOf(stream.Context(), auth.FromContext(stream.Context()))
 	if err != nil {
 		return err

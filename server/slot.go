@@ -54,6 +54,8 @@ func (s *slot) Value(key any) any {
 		return s
 	case callKey:
 		return &s.callInfo
+	case refusalKey:
+		return nil // it has a slot
 	}
 	return s.Context.Value(key)
 }

@@ -67,9 +67,12 @@ def numeric(values: Any, what: str) -> npt.NDArray[Any]:
     )
 
 
+_WIRE = np.dtype("<f4")
+
+
 def encoded(values: npt.NDArray[Any]) -> Values:
     """Returns values as the wire has them, without a copy where they are so already."""
-    return np.ascontiguousarray(values, dtype="<f4")
+    return np.ascontiguousarray(values, dtype=_WIRE)
 
 
 def described(value: object) -> str:

@@ -324,12 +324,13 @@ class Engine:
             await link.open(self.transport, limit, wait)
         batch.fits(link.info)
         group = Group(batch, link)
-        # Only where answers may save the next pass is it sent at once. Elsewhere few blocks cost less.
-        stepwise = batch.lazy and link.info.settles and link.info.acknowledges
+        # Only where answers may save the next pass is it sent at once. Elsewhere few blocks cost less: no
+        # input is decided before it has the fewest passes that its policy accepts.
+        stepwise, fewest = batch.lazy and link.info.settles and link.info.acknowledges, link.info.fewest_passes
         kept = iter(list(batch.kept))
         while group.left:
             computed = next(kept, None)
-            if computed is None and stepwise:
+            if computed is None and stepwise and len(batch.kept) >= fewest:
                 await group.flush()
                 while link.dealt < link.blocks and group.left:
                     group.handle(await link.receive(limit))
@@ -337,7 +338,7 @@ class Engine:
                     break
             if computed is None:
                 begun = time.monotonic()
-                computed = await batch.compute(link.info)
+                computed = await batch.compute()
                 limit.exclude(time.monotonic() - begun)
             if computed is None:
                 await group.flush(final=True)
@@ -377,10 +378,10 @@ class Link:
         if not self.info.classes:
             raise ended("the first reply states no classes")
 
-    async def send(self, block: Any) -> None:
+    async def send(self, block: bytes) -> None:
         assert self.stream is not None
         self.blocks += 1
-        await self.stream.send(block.SerializeToString())
+        await self.stream.send(block)
 
     async def receive(self, limit: Limit) -> Any:
         """Returns the daemon's next reply."""
@@ -412,6 +413,7 @@ class Batch:
         self._forward, self._passes = forward, passes or None
         self._chooses = callable(forward)  # whether forward computes passes for chosen rows
         self.lazy = True  # whether a pass that is not needed is not computed
+        self._most = 0  # passes that are computed; 0 if nothing but the iterable ends them
         self._yielded: Any = None
         if not self._chooses and self.ids:
             checked = self._checked(forward)
@@ -427,6 +429,7 @@ class Batch:
         elif self.classes != classes:
             text = f"the policy changed while the stream was broken: {listed(classes)}, expected {listed(self.classes)}"
             raise RefusedError(text, reason="POLICY_CHANGED")
+        self._most = min(filter(None, (self._passes, info.expected_passes)), default=0)
 
     def rows(self) -> Any:
         """Returns the rows without a result, rising."""
@@ -434,17 +437,16 @@ class Batch:
             self._rows = np.array([i for i in self._rows if i not in self.results], dtype=np.intp)
         return self._rows
 
-    async def compute(self, info: Any) -> tuple[Any, Values] | None:
+    async def compute(self) -> tuple[Any, Values] | None:
         """Returns the rows of all inputs without a result and their next pass, or None for the end."""
-        most = min(filter(None, (self._passes, info.expected_passes)), default=0)
-        if self._chooses and not most:
+        if self._chooses and not self._most:
             raise ValueError("the daemon expects no number of passes, expected passes=...")
-        if most and len(self.kept) >= most:
+        if self._most and len(self.kept) >= self._most:
             return None
         rows = self.rows()
         if self._chooses:
             values = self._forward(rows.copy())
-            if inspect.isawaitable(values):
+            if type(values) is not np.ndarray and inspect.isawaitable(values):
                 values = await values
             values = self._pass(values, len(rows))
         else:
@@ -506,6 +508,9 @@ class Group:
         self.refused: Error | None = None  # why some inputs must be sent again
         self._passes: list[Values] = []  # of the inputs that wait, not sent yet
         self.held = 0  # bytes of these
+        self._most = link.info.limits.message_bytes or (512 << 10)
+        self._each = max((self._most - _OVERHEAD) // (4 * len(link.info.classes) + 5), 1)  # rows of passes in one message
+        self._head: tuple[int, bytes] | None = None  # of a block with all inputs that wait, by its number of passes
 
     def add(self, rows: Any, values: Values) -> None:
         """Adds a pass of some rows of the batch, which has all inputs that wait."""
@@ -516,46 +521,59 @@ class Group:
 
     async def flush(self, final: bool = False) -> None:
         """Sends the passes that were added. With final, the daemon decides by the passes it has."""
-        classes = len(self._link.info.classes)
-        rows = [] if self.left == len(self.rows) else np.flatnonzero(self.waiting).tolist()
-        most = self._link.info.limits.message_bytes or (512 << 10)
-        each = max((most - _OVERHEAD) // (4 * classes + 5), 1)  # rows of passes in one message
-        inputs, passes = self.left, len(self._passes)
+        most, each, inputs, passes = self._most, self._each, self.left, len(self._passes)
         step = max(each // max(inputs, 1), 1)
         if not self._opened:
             opening = sum(4 * len(id) + 6 for id in self._batch.ids) + sum(c.ByteSize() + 6 for c in self._batch.contexts)
             if opening + self.held > most - _OVERHEAD or inputs > each:
-                await self._link.send(self._block())
+                await self._link.send(self._block(b""))
         for at in range(0, passes, step):
             part = self._passes[at : at + step]
             if inputs <= each:
                 values = part[0] if len(part) == 1 else np.concatenate(part)
                 last = final and at + step >= passes
-                await self._link.send(self._block(passes=len(part), rows=rows, values_le=values.tobytes(), final=last))
+                await self._link.send(self._complete(values.tobytes(), len(part), last))
                 continue
-            wire = rows or list(range(inputs))
+            wire = self._wire_rows() or list(range(inputs))
             for first in range(0, inputs, each):
                 values, some = part[0][first : first + each], wire[first : first + each]
-                await self._link.send(self._block(passes=1, rows=some, values_le=values.tobytes()))
+                await self._link.send(self._block(values.tobytes(), passes=1, rows=some))
         if final and (not passes or inputs > each):
-            await self._link.send(self._block(final=True))
+            await self._link.send(self._block(b"", final=True))
         self._passes, self.held = [], 0
 
-    def _block(self, **fields: Any) -> Any:
-        """Returns a block of the group. The first opens it."""
+    def _wire_rows(self) -> list[int]:
+        """Returns the rows of the inputs that wait, or none if all do."""
+        rows: list[int] = [] if self.left == len(self.rows) else np.flatnonzero(self.waiting).tolist()
+        return rows
+
+    def _complete(self, values: bytes, passes: int, final: bool) -> bytes:
+        """Returns a block with passes of all inputs that wait. Pass by pass, most are alike but for the values."""
+        if not self._opened or final:
+            return self._block(values, passes=passes, rows=self._wire_rows(), final=final)
+        if self._head is None or self._head[0] != passes:
+            fields = _BLOCK(group=self._link.groups, passes=passes, rows=self._wire_rows())
+            self._head = passes, _wire.before_values(fields, len(values))
+        return self._head[1] + values
+
+    def _block(self, values: bytes, **fields: Any) -> bytes:
+        """Returns a block of the group, encoded. The first opens it."""
         if not self._opened:
             self._opened = True
             self._link.groups += 1
             fields["input_ids"] = [self._batch.ids[i] for i in self.rows]
             if self._batch.contexts:
                 fields["contexts"] = [self._batch.contexts[i] for i in self.rows]
-        return _wire.StreamRequest(block=_BLOCK(group=self._link.groups, **fields))
+        return _wire.before_values(_BLOCK(group=self._link.groups, **fields), len(values)) + values
 
     def handle(self, reply: Any) -> None:
         """Takes the results of a reply."""
         if reply.faults:
             raise error_of(reply.faults[0])
-        policies = [policy_of(p) for p in reply.policies] if reply.results else []
+        if not reply.results:
+            return
+        self._head = None  # other rows wait now
+        policies = [policy_of(p) for p in reply.policies]
         for r in reply.results:
             if r.group != self._link.groups or r.row >= len(self.rows) or not self.waiting[r.row]:
                 raise ended(f"row {r.row} of group {r.group} is answered, expected one that waits")

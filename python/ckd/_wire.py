@@ -49,6 +49,31 @@ GET_MODEL = "/ckd.v1.UncertaintyService/GetModel"
 REPORT_OUTCOMES = "/ckd.v1.OutcomeService/ReportOutcomes"
 
 
+_BLOCK = StreamRequest.DESCRIPTOR.fields_by_name["block"]
+_VALUES = _BLOCK.message_type.fields_by_name["values_le"]
+
+
+def before_values(block: Any, size: int) -> bytes:
+    """Returns a StreamRequest with a block, up to the bytes of its values_le, with which it ends.
+
+    The values of most blocks are all that tells them apart: the rest need not be encoded for each.
+    """
+    encoded: bytes = block.SerializeToString()
+    if size:
+        encoded += _opening(_VALUES.number, size)
+    return _opening(_BLOCK.number, len(encoded) + size) + encoded
+
+
+def _opening(number: int, size: int) -> bytes:
+    """Returns the tag and the length of a field of bytes, or of a message."""
+    opening = bytearray([number << 3 | 2])
+    while size > 0x7F:
+        opening.append(size & 0x7F | 0x80)
+        size >>= 7
+    opening.append(size)
+    return bytes(opening)
+
+
 def names(enum: str) -> dict[int, str]:
     """Returns the values of an enum by number, as in retain for ACTION_RETAIN."""
     values = _pool.FindEnumTypeByName("ckd.v1." + enum).values_by_number

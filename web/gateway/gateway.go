@@ -183,7 +183,12 @@ func limitUnread(handler http.Handler, unread time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// net/http notices by a read that the client went away; without a body a deadline would end that read.
 		if r.ContentLength != 0 {
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unread)) // every writer of the server supports it
+			c := http.NewResponseController(w)
+			_ = c.SetReadDeadline(time.Now().Add(unread)) // every writer of the server supports it
+			if r.ProtoMajor == 2 {
+				// The timer of a stream that the client has reset already would keep the stream until then.
+				defer func() { _ = c.SetReadDeadline(time.Time{}) }()
+			}
 		}
 		handler.ServeHTTP(w, r)
 	})

@@ -1,0 +1,523 @@
+package integration_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ckd-project/ckd/internal/timed"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// The limits of a daemon under attack.
+const (
+	abuseOpen        = 8 << 20
+	abuseMessage     = 256 << 10
+	abuseStreams     = 64
+	abuseCalls       = 16
+	abuseConnections = 200
+)
+
+const (
+	crowd  = 4      // connections of an attack that sends on each what it can
+	many   = 100    // connections of one that sends little on each
+	frames = 20_000 // that an attack sends of one kind, in all
+)
+
+// leftOver is the memory, in bytes, that pools may keep after an attack.
+const leftOver = 4 << 20
+
+// What docs/security.md says that clients make the daemon hold at most, in bytes.
+const (
+	aConnection = 192 << 10
+	aStream     = 32 << 10
+	atOnce      = 2*abuseStreams + abuseCalls + 16 + 64 // streams of a gRPC connection: with watches, probes and others
+
+	crowdHolds   = crowd * (aConnection + atOnce*aStream)
+	manyHold     = many * aConnection
+	arrivingHold = crowd*aConnection + (abuseStreams+abuseCalls)*(abuseMessage+aStream)
+	openHold     = crowd*aConnection + abuseOpen
+	bodiesHold   = manyHold + 2*abuseOpen // with what they are decoded into
+)
+
+// attack is one way to abuse the daemon. It ends by itself.
+type attack struct {
+	name    string
+	surface func(*daemon) string // the address
+	run     func(*assault)       // leaves open what it opens
+	bound   int64                // what it may make the daemon hold at most, in bytes, by docs/security.md
+}
+
+// The surfaces.
+func overGRPC(d *daemon) string  { return d.GRPC[0] }
+func overHTTP(d *daemon) string  { return hostOf(d.HTTP) }
+func overAdmin(d *daemon) string { return hostOf(d.Admin) }
+
+// assault is an attack under way.
+type assault struct {
+	t       *testing.T
+	address string
+
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+// dial opens a connection.
+func (a *assault) dial() net.Conn {
+	conn, err := net.Dial("tcp", a.address)
+	if err != nil {
+		a.t.Error(err)
+		conn, _ = net.Pipe()
+		_ = conn.Close()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.conns = append(a.conns, conn)
+	return conn
+}
+
+// peer opens a connection of HTTP/2.
+func (a *assault) peer(settings ...http2.Setting) *peer { return greet(a.dial(), false, settings...) }
+
+// crowd runs an attack on several connections at once.
+func (a *assault) crowd(run func(p *peer), settings ...http2.Setting) {
+	a.sideBySide(crowd, func(int) { run(a.peer(settings...)) })
+}
+
+func (a *assault) sideBySide(n int, run func(i int)) {
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { run(i) })
+	}
+	all.Wait()
+}
+
+// text sends the same text on many connections, and leaves them open.
+func (a *assault) text(n int, text string) {
+	a.sideBySide(n, func(int) { write(a.dial(), text) })
+}
+
+// flood sends frames again and again, a hundred times at once, until the server has had enough.
+func (p *peer) flood(one func(w *http2.Framer)) {
+	for sent, taken := 0, true; sent < frames/crowd && taken; sent += 100 {
+		taken = p.write(func(w *http2.Framer) {
+			for range 100 {
+				one(w)
+			}
+		})
+	}
+}
+
+// write sends a text to a server that may have had enough.
+func write(conn net.Conn, text string) bool {
+	_ = conn.SetWriteDeadline(time.Now().Add(time.Second)) // TCP connections take deadlines
+	_, err := io.WriteString(conn, text)
+	return err == nil
+}
+
+// release closes all connections.
+func (a *assault) release() {
+	for _, conn := range a.conns {
+		_ = conn.Close()
+	}
+}
+
+const (
+	decompose = ckdv1.UncertaintyService_Decompose_FullMethodName
+	streaming = ckdv1.UncertaintyService_DecomposeStream_FullMethodName
+)
+
+// attacks returns the table of attacks.
+func attacks(t *testing.T) []attack {
+	t.Helper()
+	large := tensorOf(t, 400) // its reply is large, too
+	large.Detail = ckdv1.Detail_DETAIL_FULL
+	request, err := proto.Marshal(large)
+	if err != nil {
+		t.Fatal(err)
+	}
+	zeros := packed(t, 64<<20)
+	half := message(false, abuseMessage, make([]byte, abuseMessage-1))
+	calls := func(p *peer) {
+		for range abuseCalls / crowd {
+			id := p.open(decompose)
+			p.send(id, message(false, len(request), request), 16<<10)
+			p.write(func(w *http2.Framer) { _ = w.WriteData(id, true, nil) })
+		}
+	}
+	get := "GET /metrics HTTP/1.1\r\nHost: localhost\r\n"
+	post := func(path string) string {
+		return "POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 200000\r\n\r\n{\"inputs\": "
+	}
+	all := []attack{
+		{"tiny DATA frames", overGRPC, func(a *assault) {
+			a.crowd(func(p *peer) { p.send(p.open(streaming), half[:frames/crowd], 1) })
+		}, arrivingHold},
+		{"half messages on streams", overGRPC, func(a *assault) {
+			a.crowd(func(p *peer) {
+				a.sideBySide(abuseStreams/crowd, func(int) { p.send(p.openLocked(streaming), half, 16<<10) })
+			})
+		}, arrivingHold},
+		{"half messages of calls", overGRPC, func(a *assault) {
+			a.crowd(func(p *peer) {
+				a.sideBySide(abuseCalls/crowd, func(int) { p.send(p.openLocked(decompose), half, 16<<10) })
+			})
+		}, arrivingHold},
+		{"gzip bombs", overGRPC, func(a *assault) {
+			a.crowd(func(p *peer) {
+				for range 4 {
+					p.send(p.open(streaming, zippedHeader), message(true, len(zeros), zeros), 16<<10)
+				}
+			})
+		}, arrivingHold},
+		{"bare headers of streams", overGRPC, func(a *assault) {
+			a.crowd(func(p *peer) {
+				for range 1000 {
+					p.open(streaming)
+				}
+			})
+		}, crowdHolds},
+		{"bare headers of calls", overGRPC, func(a *assault) {
+			a.crowd(func(p *peer) {
+				for range 1000 {
+					p.open(decompose)
+				}
+			})
+		}, crowdHolds},
+		{"refused calls with far deadlines", overGRPC, func(a *assault) {
+			far := hpack.HeaderField{Name: "grpc-timeout", Value: "99999999H"}
+			a.crowd(func(p *peer) {
+				for range abuseCalls {
+					p.open(decompose) // take all places
+				}
+				p.flood(func(w *http2.Framer) {
+					_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: p.stream(), BlockFragment: p.encode(decompose, far), EndHeaders: true, EndStream: true})
+				})
+			})
+		}, crowdHolds},
+		{"window of 0", overGRPC, func(a *assault) {
+			a.crowd(calls, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+		}, openHold},
+		{"replies unread in TCP", overGRPC, func(a *assault) {
+			a.sideBySide(crowd, func(int) {
+				calls(greet(a.dial(), true, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}))
+			})
+		}, openHold},
+	}
+	for _, of := range []struct {
+		name    string
+		surface func(*daemon) string
+		path    string
+	}{{"", overGRPC, streaming}, {" over HTTP", overHTTP, "/v1/stream"}} {
+		name, surface, path := of.name, of.surface, of.path
+		all = append(all,
+			attack{"rapid reset" + name, surface, func(a *assault) {
+				a.crowd(func(p *peer) {
+					p.flood(func(w *http2.Framer) {
+						id := p.stream()
+						_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.encode(path), EndHeaders: true})
+						_ = w.WriteRSTStream(id, http2.ErrCodeCancel)
+					})
+				})
+			}, crowdHolds},
+			attack{"CONTINUATION flood" + name, surface, func(a *assault) {
+				a.crowd(func(p *peer) {
+					id, block := p.stream(), p.encode(path)
+					p.write(func(w *http2.Framer) { _ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block}) })
+					// A literal field that never ends.
+					filler := append([]byte{0x00, 0x7f, 0x80, 0x80, 0x80, 0x20}, make([]byte, 1<<10)...)
+					p.flood(func(w *http2.Framer) { _ = w.WriteContinuation(id, false, filler) })
+				})
+			}, crowdHolds},
+			attack{"empty CONTINUATION frames" + name, surface, func(a *assault) {
+				a.crowd(func(p *peer) {
+					id, block := p.stream(), p.encode(path)
+					p.write(func(w *http2.Framer) { _ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block}) })
+					p.flood(func(w *http2.Framer) { _ = w.WriteContinuation(id, false, nil) })
+				})
+			}, crowdHolds},
+			attack{"HPACK bomb" + name, surface, func(a *assault) {
+				a.crowd(func(p *peer) {
+					huge := hpack.HeaderField{Name: "x", Value: strings.Repeat("x", 4000)}
+					p.open(path, huge)
+					for range 100 { // a byte for each of 4000
+						block := append(p.encode(path), slices.Repeat([]byte{0x80 | 62}, 15_000)...)
+						id := p.stream()
+						if !p.write(func(w *http2.Framer) {
+							_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true})
+						}) {
+							return
+						}
+					}
+				})
+			}, crowdHolds},
+			attack{"SETTINGS and PING flood" + name, surface, func(a *assault) {
+				a.sideBySide(crowd, func(int) {
+					p := greet(a.dial(), true)
+					p.flood(func(w *http2.Framer) {
+						_ = w.WriteSettings()
+						_ = w.WritePing(false, [8]byte{})
+					})
+				})
+			}, crowdHolds},
+			attack{"empty DATA frames" + name, surface, func(a *assault) {
+				a.crowd(func(p *peer) {
+					id := p.open(path)
+					p.flood(func(w *http2.Framer) { _ = w.WriteData(id, false, nil) })
+				})
+			}, crowdHolds},
+			attack{"connections without a word" + name, surface, func(a *assault) { a.text(many, "") }, manyHold},
+			attack{"connections that only greet" + name, surface, func(a *assault) { a.text(many, http2.ClientPreface) }, manyHold},
+			attack{"connections without acknowledgement of SETTINGS" + name, surface, func(a *assault) {
+				a.text(many, http2.ClientPreface+string(frameBytes(func(w *http2.Framer) { _ = w.WriteSettings() })))
+			}, manyHold},
+		)
+	}
+	slow := func(texts ...string) func(a *assault) { // byte by byte
+		return func(a *assault) {
+			a.sideBySide(many, func(i int) {
+				conn := a.dial()
+				for _, b := range []byte(texts[i%len(texts)]) {
+					if !write(conn, string(b)) {
+						return
+					}
+				}
+			})
+		}
+	}
+	return append(all,
+		attack{"greetings byte by byte", overGRPC, slow(http2.ClientPreface[:20]), manyHold},
+		attack{"headers and bodies byte by byte over HTTP", overHTTP, slow("GET /v2 HTTP/1.1\r\nHost: localhost\r\nX: y", post("/v1/models/fetal-health:decompose"), post("/v1/stream")), manyHold},
+		attack{"half bodies over HTTP", overHTTP, func(a *assault) {
+			a.text(many, post("/v1/models/fetal-health:decompose")+strings.Repeat(" ", 190_000))
+		}, bodiesHold},
+		attack{"headers and bodies byte by byte of the admin", overAdmin, slow(get, post("/triage/outcome")), manyHold},
+		attack{"huge headers of the admin", overAdmin, func(a *assault) { a.text(many, get+"X: "+strings.Repeat("x", 1<<20)) }, manyHold},
+		attack{"scrapes unread of the admin", overAdmin, func(a *assault) { a.text(many, strings.Repeat(get+"\r\n", 50)) }, manyHold},
+	)
+}
+
+// standing is a daemon that is attacked, with a client of it that behaves.
+type standing struct {
+	*daemon
+	profiler string
+
+	calls  ckdv1.UncertaintyServiceClient
+	health healthv1.HealthClient
+	stream ckdv1.UncertaintyService_DecomposeStreamClient
+	group  uint64
+	call   *ckdv1.DecomposeRequest
+	wants  []proto.Message // what the client is to be answered
+}
+
+// stand starts a daemon and its client.
+func stand(t *testing.T) *standing {
+	t.Helper()
+	s := &standing{daemon: serveSite(t, "--pprof", "127.0.0.1:0",
+		"--max-open-bytes", fmt.Sprint(abuseOpen), "--max-message-bytes", fmt.Sprint(abuseMessage), "--max-streams", fmt.Sprint(abuseStreams),
+		"--max-calls", fmt.Sprint(abuseCalls), "--max-connections", fmt.Sprint(abuseConnections),
+		"--first-message-timeout", "1s", "--send-stall-timeout", "1s"), call: tensorOf(t, 4)}
+	found := regexp.MustCompile(`"for":"pprof","address":"([^"]+)"`)
+	eventually(t, "the profiler listens", func() bool {
+		m := found.FindStringSubmatch(s.Log())
+		if m != nil {
+			s.profiler = m[1]
+		}
+		return m != nil
+	})
+	conn := s.dial()
+	s.calls, s.health = ckdv1.NewUncertaintyServiceClient(conn), healthv1.NewHealthClient(conn)
+	var err error
+	if s.stream, err = openStream(t.Context(), conn); err != nil {
+		t.Fatal(err)
+	}
+	s.ask()
+	s.mustAsk(http.MethodGet, "/v1/models", "") // opens the connection within the process
+	return s
+}
+
+// live has the daemon collect garbage, and returns the bytes that lived: heap and stacks. The runtime
+// says when the next collection is due: when the heap has grown by as much as lived, with stacks.
+func (s *standing) live() int64 {
+	r, err := http.Get(s.profiler + "/debug/pprof/heap?gc=1&debug=1")
+	if err != nil {
+		s.t.Error(err)
+		return 0
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		s.t.Error(err)
+	}
+	said := func(name string) (n int64) {
+		_, after, _ := strings.Cut(string(text), "\n# "+name+" = ")
+		if _, err := fmt.Sscan(after, &n); err != nil {
+			s.t.Errorf("%s: %v", name, err)
+		}
+		return n
+	}
+	return (said("NextGC") + said("Stack")) / 2
+}
+
+// ask has the client call once, send a group on its stream, and ask whether the daemon lives. A
+// refusal for lack of room is tried again. It returns how many there were.
+func (s *standing) ask() (refused int) {
+	s.t.Helper()
+	var answers []proto.Message
+	for len(answers) == 0 {
+		switch answer, err := s.calls.Decompose(inTime(s.t), s.call); status.Code(err) {
+		case codes.OK:
+			answers = append(answers, answer)
+		case codes.ResourceExhausted:
+			refused++
+			time.Sleep(10 * time.Millisecond) // as a client would wait
+		default:
+			s.t.Fatalf("the client's call: %v", err)
+		}
+	}
+	for len(answers) == 1 {
+		s.group++
+		if err := s.stream.Send(block(s.group, 4, 5, true)); err != nil {
+			s.t.Fatalf("the client's stream: %v", err)
+		}
+		answer, err := s.stream.Recv()
+		if err != nil || len(answer.GetResults()) == 0 {
+			s.t.Fatalf("the client's stream: %v, %v", answer, err)
+		}
+		if e := answer.GetResults()[0].GetError(); codes.Code(e.GetCode()) == codes.ResourceExhausted {
+			refused++
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		for _, r := range answer.GetResults() {
+			r.Group = 0
+		}
+		answers = append(answers, answer)
+	}
+	if s.wants == nil {
+		s.wants = answers
+	}
+	for i, want := range s.wants {
+		if !proto.Equal(answers[i], want) {
+			s.t.Errorf("the client is answered with %v, want %v", answers[i], want)
+		}
+	}
+	if code, text, _ := s.Get("/livez"); code != http.StatusOK {
+		s.t.Errorf("/livez: %d %s", code, text)
+	}
+	return refused
+}
+
+// withstand runs an attack while the client asks, and returns what it found.
+func (s *standing) withstand(a attack) figures {
+	s.t.Helper()
+	before := s.live()
+	goroutines, descriptors := s.gauge("go_goroutines"), s.gauge("process_open_fds")
+	f := figures{attack: a}
+	at := &assault{t: s.t, address: a.surface(s.daemon)}
+	over := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for running := true; running; {
+			select {
+			case <-over:
+				running = false // one more look at what is held
+			case <-time.After(50 * time.Millisecond):
+			}
+			f.peak = max(f.peak, s.live()-before)
+		}
+	})
+	go func() {
+		a.run(at)
+		close(over)
+	}()
+	for running := true; running; {
+		select {
+		case <-over:
+			running = false
+		default:
+		}
+		f.refused += s.ask()
+		f.answered++
+	}
+	watching.Wait()
+	at.release()
+	most := map[string]float64{
+		"ckd_open_bytes": 0, "ckd_arriving_bytes": 0, "ckd_calls_open": 0, "ckd_replies_unread": 0, "ckd_inputs_open": 0, "ckd_watches_open": 0,
+		"ckd_streams_open": 1, "go_goroutines": goroutines + 3, "process_open_fds": descriptors + 3,
+	}
+	eventually(s.t, "nothing is left", func() bool {
+		f.after = s.live() - before // collects what buffers were lost, too
+		now := s.Metrics()
+		for name, n := range most {
+			if now.Sum(name) > n {
+				return false
+			}
+		}
+		return f.after < leftOver
+	})
+	s.ask()
+	if strings.Contains(s.Log(), "panic") {
+		s.t.Error("a panic")
+	}
+	return f
+}
+
+// figures are what was measured of an attack.
+type figures struct {
+	attack            attack
+	peak, after       int64 // bytes that live, above those before
+	answered, refused int   // of the client
+}
+
+// TestAbuse attacks daemons in all the ways of the table. What lives must stay within the bounds of
+// docs/security.md, a client that behaves must be answered, and afterwards nothing may be left.
+func TestAbuse(t *testing.T) {
+	timed.Full(t)
+	t.Parallel()
+	var mu sync.Mutex
+	var all []figures
+	t.Run("attacks", func(t *testing.T) {
+		for _, a := range attacks(t) {
+			t.Run(a.name, func(t *testing.T) {
+				t.Parallel()
+				f := stand(t).withstand(a)
+				if f.peak > a.bound {
+					t.Errorf("%d bytes live above those of the idle daemon, expected at most %d", f.peak, a.bound)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, f)
+			})
+		}
+	})
+	t.Logf("\n%s", abuseTable(all))
+}
+
+// abuseTable writes figures for people.
+func abuseTable(all []figures) string {
+	slices.SortFunc(all, func(x, y figures) int { return strings.Compare(x.attack.name, y.attack.name) })
+	var out strings.Builder
+	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "attack\tpeak KiB\tbound KiB\tafterwards KiB\tanswered\trefused")
+	for _, f := range all {
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\n", f.attack.name, f.peak>>10, f.attack.bound>>10, f.after>>10, f.answered, f.refused)
+	}
+	_ = w.Flush() // a buffer takes everything
+	return out.String()
+}
