@@ -34,7 +34,7 @@ func TestCalibrateWritesAPolicy(t *testing.T) {
 				t.Errorf("primary threshold %v, the report has %v", got, want)
 			}
 			c := p.Calibration
-			if c == nil || c.Posterior != "mc-dropout" || c.Objective != "coverage 0.8" || c.Recording.Passes != 30 ||
+			if c == nil || c.Software != software() || c.Posterior != "mc-dropout" || c.Objective != "coverage 0.8" || c.Recording.Passes != 30 ||
 				c.Recording.Inputs != 2126 || c.Recording.CriticalInputs != 471 || c.Certificate != nil ||
 				c.Recording.PassesSHA256 != at(t, report, "passes_file", "sha256") || c.Recording.PassesFile != "ctg-mcdropout.passes.npy" {
 				t.Errorf("calibration %+v", c)

@@ -235,8 +235,8 @@ func (l *eventLog) join() (*Array, error) {
 			if request != nil && request != e {
 				names = append(names, request.names...)
 			}
-			return nil, fail("no tensor %q: found %s (of another service? keep the events of one, and name the tensor as in %s:NAME)",
-				l.tensor, cmp.Or(firstOf(names), "none"), l.path)
+			return nil, fail("no tensor %q: found %s; name another as in FILE.jsonl:NAME, and keep the events of one service",
+				l.tensor, cmp.Or(firstOf(names), "none"))
 		}
 		if joined == nil {
 			joined = &Array{Shape: slices.Clone(a.Shape), Float32: a.Float32, Float64: a.Float64, Int64: a.Int64, Text: a.Text, InputsFirst: true}
